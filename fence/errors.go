@@ -1,0 +1,103 @@
+package fence
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Sentinels for errors.Is. The typed errors below carry the facts.
+var (
+	// ErrLocked: TryAcquire found the resource taken. See LockedError.
+	ErrLocked = errors.New("fence: resource is locked")
+	// ErrLeaseLost: the lease ended without being released. See LeaseLostError.
+	ErrLeaseLost = errors.New("fence: lease lost")
+	// ErrReleased: the lease was released by its own holder.
+	ErrReleased = errors.New("fence: lease released")
+	// ErrInvalidGrant: a part of a grant is out of bounds. See InvalidGrantError.
+	ErrInvalidGrant = errors.New("fence: invalid grant")
+	// ErrUnavailable: the lock service can't be reached, or doesn't answer as
+	// it must. Nothing was acquired. See UnavailableError.
+	ErrUnavailable = errors.New("fence: lock service unavailable")
+	// ErrLockerClosed: the Locker was closed.
+	ErrLockerClosed = errors.New("fence: locker is closed")
+)
+
+// LockedError says who holds a resource. It is ErrLocked.
+type LockedError struct {
+	Resource string
+	// Holder is the owner's; empty if it was not known, as when another
+	// goroutine of this process is about to acquire it.
+	Holder string
+}
+
+func (e *LockedError) Error() string {
+	if e.Holder == "" {
+		return fmt.Sprintf("fence: %s is locked", e.Resource)
+	}
+	return fmt.Sprintf("fence: %s is locked by %s", e.Resource, e.Holder)
+}
+
+// Is reports whether target is ErrLocked.
+func (e *LockedError) Is(target error) bool { return target == ErrLocked }
+
+// LossReason says how a lease came to be lost.
+type LossReason string
+
+// The ways to lose a lease.
+const (
+	// LossDeadline: no renewal succeeded until the conservative deadline.
+	LossDeadline LossReason = "deadline passed without a renewal"
+	// LossExpired: the lock service says that the lease no longer exists.
+	LossExpired LossReason = "lease expired or revoked"
+	// LossDeleted: the lock key was deleted by somebody else.
+	LossDeleted LossReason = "lock key deleted"
+	// LossClosed: the Locker was closed while the lease was held.
+	LossClosed LossReason = "locker closed"
+	// LossWentBack: the lock service shows an older state than it did before,
+	// as after a restore from a backup.
+	LossWentBack LossReason = "lock service went back to an older state"
+)
+
+// LeaseLostError says which grant was lost, and how. It is ErrLeaseLost.
+type LeaseLostError struct {
+	Grant  Grant
+	Reason LossReason
+}
+
+func (e *LeaseLostError) Error() string {
+	return fmt.Sprintf("fence: %s: token %d of %s lost: %s", e.Grant.Resource, e.Grant.Token, e.Grant.Holder, e.Reason)
+}
+
+// Is reports whether target is ErrLeaseLost.
+func (e *LeaseLostError) Is(target error) bool { return target == ErrLeaseLost }
+
+// InvalidGrantError says which part of a grant is out of its bounds. It is
+// ErrInvalidGrant.
+type InvalidGrantError struct {
+	Part   string // resource, epoch, token, holder, text form or JSON form
+	Reason string
+}
+
+func (e *InvalidGrantError) Error() string {
+	return fmt.Sprintf("fence: invalid grant: %s %s", e.Part, e.Reason)
+}
+
+// Is reports whether target is ErrInvalidGrant.
+func (e *InvalidGrantError) Is(target error) bool { return target == ErrInvalidGrant }
+
+// UnavailableError says what was tried when the lock service failed. It is
+// ErrUnavailable and wraps the cause.
+type UnavailableError struct {
+	Op  string // what was tried, such as "acquire sku/42"
+	Err error
+}
+
+func (e *UnavailableError) Error() string {
+	return fmt.Sprintf("fence: %s: lock service unavailable: %v", e.Op, e.Err)
+}
+
+// Is reports whether target is ErrUnavailable.
+func (e *UnavailableError) Is(target error) bool { return target == ErrUnavailable }
+
+// Unwrap returns the cause.
+func (e *UnavailableError) Unwrap() error { return e.Err }

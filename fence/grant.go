@@ -1,0 +1,238 @@
+package fence
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Limits of the parts of a grant, in bytes.
+const (
+	MaxResourceLen = 512
+	MaxHolderLen   = 256
+)
+
+// Grant says that a lock service gave a resource to a holder. Its four parts
+// travel together, so that a token can't be used for another resource or by
+// another holder. A Grant is a plain value: it may be copied, compared with ==
+// and sent to other processes ([Grant.MarshalText], [Grant.MarshalJSON]).
+//
+// A Grant is no secret and proves nothing about who sent it. Authenticate the
+// sender where a grant crosses a trust boundary.
+type Grant struct {
+	// Resource is the name of what is locked, compared byte by byte: 1 to
+	// MaxResourceLen bytes of valid UTF-8 without control characters.
+	Resource string
+	// Epoch orders grants across restores of the lock service, from 1.
+	Epoch int64
+	// Token is the fencing token, from 1 to MaxToken.
+	Token Token
+	// Holder names the acquisition: a label for people and a nonce. The same
+	// rules as for Resource hold, with MaxHolderLen.
+	Holder string
+}
+
+// Compare orders grants of one resource: negative if g was granted before
+// other, positive if after, zero if both carry the same epoch and token.
+func (g Grant) Compare(other Grant) int {
+	return cmp.Or(cmp.Compare(g.Epoch, other.Epoch), cmp.Compare(g.Token, other.Token))
+}
+
+// Validate reports the first part of g that is out of its bounds, as an
+// [*InvalidGrantError].
+func (g Grant) Validate() error {
+	if err := ValidateResource(g.Resource); err != nil {
+		return err
+	}
+	if g.Epoch < 1 || g.Epoch > MaxEpoch {
+		return &InvalidGrantError{Part: "epoch", Reason: fmt.Sprintf("%d is not between 1 and %d", g.Epoch, MaxEpoch)}
+	}
+	if g.Token < 1 || g.Token > MaxToken {
+		return &InvalidGrantError{Part: "token", Reason: fmt.Sprintf("%d is not between 1 and %d", g.Token, MaxToken)}
+	}
+	return validateName("holder", g.Holder, MaxHolderLen)
+}
+
+// ValidateResource reports why name can't be the name of a resource, as an
+// [*InvalidGrantError]; nil if it can.
+func ValidateResource(name string) error {
+	return validateName("resource", name, MaxResourceLen)
+}
+
+func validateName(part, name string, limit int) error {
+	reason := ""
+	switch {
+	case name == "":
+		reason = "is empty"
+	case len(name) > limit:
+		reason = fmt.Sprintf("has %d bytes, at most %d are allowed", len(name), limit)
+	case !utf8.ValidString(name):
+		reason = "is not valid UTF-8"
+	case strings.ContainsFunc(name, unicode.IsControl):
+		reason = "contains a control character"
+	default:
+		return nil
+	}
+	return &InvalidGrantError{Part: part, Reason: reason}
+}
+
+// textPrefix names the version of the text form.
+const textPrefix = "fence1"
+
+// String returns the text form of g, also when g is not valid: a version, the
+// epoch, the token, the holder and the resource, separated by colons, with the
+// last two escaped as in a URL path. It is plain ASCII without spaces, so it can
+// be an HTTP header value.
+func (g Grant) String() string {
+	return strings.Join([]string{
+		textPrefix,
+		strconv.FormatInt(g.Epoch, 10),
+		g.Token.String(),
+		escape(g.Holder),
+		escape(g.Resource),
+	}, ":")
+}
+
+// escape is url.PathEscape with the separator escaped too.
+func escape(s string) string {
+	return strings.ReplaceAll(url.PathEscape(s), ":", "%3A")
+}
+
+// ParseGrant parses the text form of a grant, see [Grant.String]. It is strict:
+// a valid grant has exactly one text form, and everything else is refused with
+// an [*InvalidGrantError].
+func ParseGrant(text string) (Grant, error) {
+	if len(text) > maxTextLen {
+		return Grant{}, &InvalidGrantError{Part: "text form", Reason: fmt.Sprintf("has %d bytes, at most %d are possible", len(text), maxTextLen)}
+	}
+	parts := strings.Split(text, ":")
+	if len(parts) != 5 || parts[0] != textPrefix {
+		return Grant{}, &InvalidGrantError{Part: "text form", Reason: fmt.Sprintf("want %s:EPOCH:TOKEN:HOLDER:RESOURCE", textPrefix)}
+	}
+	epoch, errEpoch := strconv.ParseInt(parts[1], 10, 64)
+	token, errToken := strconv.ParseInt(parts[2], 10, 64)
+	holder, errHolder := url.PathUnescape(parts[3])
+	resource, errResource := url.PathUnescape(parts[4])
+	if err := errors.Join(errEpoch, errToken, errHolder, errResource); err != nil {
+		return Grant{}, &InvalidGrantError{Part: "text form", Reason: err.Error()}
+	}
+	g := Grant{Resource: resource, Epoch: epoch, Token: Token(token), Holder: holder}
+	if err := g.Validate(); err != nil {
+		return Grant{}, err
+	}
+	if g.String() != text {
+		return Grant{}, &InvalidGrantError{Part: "text form", Reason: "is not in canonical form; want " + g.String()}
+	}
+	return g, nil
+}
+
+// maxTextLen bounds the text form: every byte of both names escaped.
+const maxTextLen = len(textPrefix) + 4 + 2*20 + 3*(MaxResourceLen+MaxHolderLen)
+
+// MarshalText returns the text form of g; it fails if g is not valid.
+func (g Grant) MarshalText() ([]byte, error) {
+	if err := g.Validate(); err != nil {
+		return nil, err
+	}
+	return []byte(g.String()), nil
+}
+
+// UnmarshalText parses the text form, see [ParseGrant]. When it fails, g is
+// unchanged.
+func (g *Grant) UnmarshalText(text []byte) error {
+	parsed, err := ParseGrant(string(text))
+	if err != nil {
+		return err
+	}
+	*g = parsed
+	return nil
+}
+
+// grantJSON is the JSON form of a grant.
+type grantJSON struct {
+	Resource *string `json:"resource"`
+	Epoch    *int64  `json:"epoch"`
+	Token    *Token  `json:"token"`
+	Holder   *string `json:"holder"`
+}
+
+// MarshalJSON returns g as an object with the members resource, epoch, token
+// and holder; it fails if g is not valid.
+func (g Grant) MarshalJSON() ([]byte, error) {
+	if err := g.Validate(); err != nil {
+		return nil, err
+	}
+	return json.Marshal(grantJSON{&g.Resource, &g.Epoch, &g.Token, &g.Holder})
+}
+
+// UnmarshalJSON parses the JSON form. All four members have to be there, once
+// and in lower case, and no other. When it fails, g is unchanged.
+func (g *Grant) UnmarshalJSON(data []byte) error {
+	if err := exactMembers(data, "resource", "epoch", "token", "holder"); err != nil {
+		return &InvalidGrantError{Part: "JSON form", Reason: err.Error()}
+	}
+	var j grantJSON
+	if err := json.Unmarshal(data, &j); err != nil {
+		return &InvalidGrantError{Part: "JSON form", Reason: err.Error()}
+	}
+	if j.Resource == nil || j.Epoch == nil || j.Token == nil || j.Holder == nil {
+		return &InvalidGrantError{Part: "JSON form", Reason: "want resource, epoch, token and holder"}
+	}
+	parsed := Grant{Resource: *j.Resource, Epoch: *j.Epoch, Token: *j.Token, Holder: *j.Holder}
+	if err := parsed.Validate(); err != nil {
+		return err
+	}
+	*g = parsed
+	return nil
+}
+
+// exactMembers refuses members that encoding/json would let pass: other names,
+// names in another case, and the same name twice. It also refuses bytes that
+// are not UTF-8, which encoding/json would replace.
+func exactMembers(data []byte, names ...string) error {
+	if !utf8.Valid(data) {
+		return errors.New("is not valid UTF-8")
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	open, err := dec.Token()
+	if err != nil {
+		return err
+	}
+	if open != json.Delim('{') {
+		return errors.New("want an object")
+	}
+	seen := map[string]bool{}
+	for dec.More() {
+		key, err := dec.Token()
+		if err != nil {
+			return err
+		}
+		name, _ := key.(string)
+		if seen[name] {
+			return fmt.Errorf("has member %q twice", name)
+		}
+		seen[name] = true
+		var value json.RawMessage
+		if err := dec.Decode(&value); err != nil {
+			return err
+		}
+	}
+	if _, err := dec.Token(); err != nil && err != io.EOF {
+		return err
+	}
+	for _, name := range names {
+		delete(seen, name)
+	}
+	for name := range seen {
+		return fmt.Errorf("has the unknown member %q", name)
+	}
+	return nil
+}

@@ -1,0 +1,53 @@
+package fence
+
+import (
+	"context"
+	"time"
+)
+
+// Lease is the live side of a grant: held until it is released or lost. All
+// methods may be called from several goroutines.
+type Lease interface {
+	// Grant returns what was granted. It stays the same after the end.
+	Grant() Grant
+
+	// Context ends when the lease does. Its cause ([context.Cause]) is then
+	// ErrReleased, or a *LeaseLostError that says why (F3). It carries no values
+	// of the context that the lease was acquired with and doesn't end with it.
+	Context() context.Context
+
+	// Done is Context().Done().
+	Done() <-chan struct{}
+
+	// Remaining is the time until the holder's own conservative deadline, as
+	// advice for whether to begin something long; 0 after the end. Renewals
+	// move the deadline on.
+	Remaining() time.Duration
+
+	// AfterContended calls f once, in a goroutine of its own, when another
+	// process waits for the resource, or at once if one does already. No
+	// goroutine is kept for the waiting. stop takes the call back, and reports
+	// whether it did; it doesn't wait for an f that has begun. After the end of
+	// the lease f is not called any more.
+	AfterContended(f func()) (stop func() bool)
+
+	// Release gives the resource up, if this lease still holds it: it never
+	// touches a later holder's. Context has ended when it returns, whatever it
+	// returns. A second call, or a call after the lease was lost, returns nil.
+	// When ctx ends first, Release returns its error and goes on in the
+	// background; the resource is free at the latest when the lease's time to
+	// live has passed.
+	Release(ctx context.Context) error
+}
+
+// Locker is a lock service. All methods may be called from several goroutines.
+type Locker interface {
+	// Acquire waits for its turn, in order of arrival, until it owns the
+	// resource or ctx ends; it then returns without waiting for the network.
+	// Several calls for one resource in one process exclude each other too.
+	Acquire(ctx context.Context, resource string) (Lease, error)
+
+	// TryAcquire is Acquire for those who would not wait: it returns a
+	// *LockedError (ErrLocked) if somebody else owns the resource or is queued.
+	TryAcquire(ctx context.Context, resource string) (Lease, error)
+}
