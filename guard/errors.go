@@ -1,0 +1,139 @@
+package guard
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fencekit/fencekit/fence"
+)
+
+// Sentinels for errors.Is. Unless it says otherwise, an error means that the
+// operation took no effect and never will (G4).
+var (
+	// ErrStaleToken: a higher grant has claimed the resource. Whoever gets it
+	// acquires anew, reads anew and decides anew. See StaleTokenError.
+	ErrStaleToken = errors.New("guard: stale token")
+	// ErrOvertaken: another transaction of the same grant committed first. What
+	// was read may be out of date; running the operation again is right.
+	ErrOvertaken = errors.New("guard: overtaken by another transaction of the same grant")
+	// ErrCollision: another holder claimed the very same epoch and token, as can
+	// happen when the lock service was restored from a backup. Raise the epoch.
+	ErrCollision = errors.New("guard: token was issued twice")
+	// ErrEpochBehind: the database has seen a higher epoch than the grant's. The
+	// lock service was restored or mixed up with another one. Raise its epoch.
+	ErrEpochBehind = errors.New("guard: epoch is behind the database's")
+	// ErrWentBack: the fence is behind a position that this grant has seen
+	// committed: the database was restored or failed over and lost its newest
+	// transactions. What was read under the grant may be gone.
+	ErrWentBack = errors.New("guard: database went back to an older state")
+	// ErrUnknownOutcome: COMMIT was sent, its reply was lost, and the database
+	// could not be asked in time. The operation took effect or it did not. See
+	// UnknownOutcomeError, which can ask again.
+	ErrUnknownOutcome = errors.New("guard: outcome of COMMIT is unknown")
+	// ErrNested: Do was called inside a function that this Guard runs. Use the
+	// transaction at hand.
+	ErrNested = errors.New("guard: nested call")
+	// ErrTxEnded: the transaction was ended by SQL of the user's, or was used
+	// after its end. What a raw COMMIT committed stays, without a fence.
+	ErrTxEnded = errors.New("guard: transaction has ended")
+	// ErrClosed: the Guard was closed.
+	ErrClosed = errors.New("guard: closed")
+	// ErrInvalid: an argument or a Config is out of bounds.
+	ErrInvalid = errors.New("guard: invalid argument")
+)
+
+// Reason says why the fence refused a grant.
+type Reason string
+
+// The reasons.
+const (
+	ReasonStale       Reason = "stale"        // ErrStaleToken
+	ReasonOvertaken   Reason = "overtaken"    // ErrOvertaken
+	ReasonCollision   Reason = "collision"    // ErrCollision
+	ReasonEpochBehind Reason = "epoch behind" // ErrEpochBehind
+	ReasonWentBack    Reason = "went back"    // ErrWentBack
+)
+
+var reasonErrors = map[Reason]error{
+	ReasonStale:       ErrStaleToken,
+	ReasonOvertaken:   ErrOvertaken,
+	ReasonCollision:   ErrCollision,
+	ReasonEpochBehind: ErrEpochBehind,
+	ReasonWentBack:    ErrWentBack,
+}
+
+// Stage says where a grant was refused.
+type Stage string
+
+// The stages.
+const (
+	StageClaim Stage = "claim" // before anything ran
+	StageHead  Stage = "head"  // at the beginning of the transaction
+	StageRun   Stage = "run"   // the database had ended the transaction meanwhile
+	StageSeal  Stage = "seal"  // at COMMIT
+)
+
+// RefusedError says that the fence refused a grant. Which of the sentinels it
+// is, its Reason says; a stale one comes wrapped in a *StaleTokenError.
+type RefusedError struct {
+	Reason  Reason
+	Stage   Stage
+	Grant   fence.Grant   // who was refused
+	Current fence.Grant   // who held the fence
+	Since   time.Time     // when Current claimed it, by the database's clock
+	Age     time.Duration // how long before the refusal that was
+	Err     error         // what the refused operation itself had met, if anything
+	// RecordErr is why the refusal could not be recorded; nil if it was (G5).
+	RecordErr error
+}
+
+// Refuse returns the error for r: a *StaleTokenError if r.Reason is
+// ReasonStale, else r itself. Stores call it.
+func Refuse(r *RefusedError) error {
+	if r.Reason == ReasonStale {
+		return &StaleTokenError{r}
+	}
+	return r
+}
+
+func (e *RefusedError) Error() string {
+	s := fmt.Sprintf("guard: %s: token %d %s", e.Grant.Resource, e.Grant.Token, e.story())
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	if e.RecordErr != nil {
+		s += fmt.Sprintf(" (the refusal could not be recorded: %v)", e.RecordErr)
+	}
+	return s
+}
+
+func (e *RefusedError) story() string {
+	ago := fmt.Sprintf("claimed %.1f s ago", e.Age.Seconds())
+	switch e.Reason {
+	case ReasonStale:
+		return fmt.Sprintf("was superseded by %d (%s, %s)", e.Current.Token, e.Current.Holder, ago)
+	case ReasonOvertaken:
+		return "was overtaken: another transaction of the same grant committed first"
+	case ReasonCollision:
+		return fmt.Sprintf("of %s was issued to %s too (%s): raise the lock service's epoch", e.Grant.Holder, e.Current.Holder, ago)
+	case ReasonEpochBehind:
+		return fmt.Sprintf("has epoch %d, but the database has seen epoch %d: raise the lock service's epoch above that", e.Grant.Epoch, e.Current.Epoch)
+	case ReasonWentBack:
+		return fmt.Sprintf("is ahead of the fence (token %d of %s): the database went back to an older state", e.Current.Token, e.Current.Holder)
+	}
+	return "was refused: " + string(e.Reason)
+}
+
+// Is reports whether target is the sentinel of e.Reason.
+func (e *RefusedError) Is(target error) bool { return target == reasonErrors[e.Reason] }
+
+// Unwrap returns what the refused operation itself had met.
+func (e *RefusedError) Unwrap() error { return e.Err }
+
+// StaleTokenError says that a grant was refused because a higher one has claimed
+// the resource (G3). It is ErrStaleToken.
+type StaleTokenError struct{ *RefusedError }
+
+// Unwrap returns the RefusedError.
+func (e *StaleTokenError) Unwrap() error { return e.RefusedError }

@@ -1,0 +1,59 @@
+package guard
+
+import (
+	"context"
+	"time"
+
+	"github.com/fencekit/fencekit/fence"
+)
+
+// OpRecord is what the history keeps of one operation: what its caller said
+// about it in options.
+type OpRecord struct {
+	ID    string            `json:"id,omitempty"`
+	Name  string            `json:"name,omitempty"`
+	Attrs map[string]string `json:"attrs,omitempty"`
+}
+
+// EntryKind says what moved the fence to a position.
+type EntryKind string
+
+// The kinds of entries.
+const (
+	KindClaim EntryKind = "claim" // a grant raised the fence
+	KindWrite EntryKind = "write" // a guarded transaction committed
+	KindVoid  EntryKind = "void"  // a transaction of unknown outcome was ruled out
+)
+
+// Entry is one position in the history of a resource. Positions have no gaps,
+// and tokens never fall from one to the next.
+type Entry struct {
+	Grant fence.Grant // of the transaction that made the entry
+	Position
+	Kind EntryKind
+	Ops  []OpRecord // of a write
+	At   time.Time  // the database's clock; positions, not times, are the order
+	Hash []byte     // over the entry and the hash of the one before
+}
+
+// RefusalRecord is a kind of refusal as it was recorded, with how often it
+// occurred: a holder that goes on trying makes one record, not thousands.
+type RefusalRecord struct {
+	Reason  Reason
+	Stage   Stage
+	Grant   fence.Grant // who was refused
+	Current fence.Grant // who held the fence
+	Since   time.Time   // when Current claimed it
+	Count   int64
+	First   time.Time
+	Last    time.Time
+}
+
+// History reads what a store keeps about a resource. An unknown resource has an
+// empty history.
+type History interface {
+	// Entries returns up to limit entries beyond position after, in order.
+	Entries(ctx context.Context, resource string, after int64, limit int) ([]Entry, error)
+	// Refusals returns up to limit refusals, the latest first.
+	Refusals(ctx context.Context, resource string, limit int) ([]RefusalRecord, error)
+}
