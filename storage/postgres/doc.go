@@ -1,0 +1,43 @@
+// Package postgres is the guard.Store on PostgreSQL: fences and history live in
+// the database that holds the data they guard, and a guarded transaction is a
+// pgx.Tx.
+//
+// # Protocol
+//
+// The fence of a resource is one row: epoch, token and holder of the grant that
+// has it, a position (the number of moves it has made) and the transaction that
+// made the last one. Three things move it, each by one position, and each writes
+// the history entry of that position: a claim, the seal of a guarded transaction,
+// and the void of one whose COMMIT was in doubt. They compete for the row; whoever
+// comes second finds it elsewhere and is refused.
+//
+//   - claim raises the fence to a higher grant, in a transaction of its own (G1).
+//     It then terminates the backends that still run transactions of earlier
+//     grants, so that none of them stands in the way (L1).
+//   - head goes out with BEGIN. It bounds locks, statements and pauses, takes a
+//     shared advisory lock that shows which grant the backend works for, turns a
+//     superseded grant away and gives the transaction a name, local to it.
+//   - seal goes out with COMMIT, in one message of which the server runs nothing
+//     before all of it has arrived. It compares the name and moves the fence if it
+//     is exactly where the grant left it (G2).
+//   - resolve settles a COMMIT without an answer: it takes the position itself,
+//     as a void, or reads whose it has become (G4). A COMMIT that arrives later
+//     finds the position taken.
+//
+// So the seal is the safety, and head and eviction are there for liveness only. A
+// refused grant is recorded in a transaction of its own (G5).
+//
+// # What is not promised
+//
+//   - Writes that don't go through a guarded transaction are not refused.
+//   - User code that sends COMMIT as SQL text commits without a fence what it
+//     wrote so far. It is noticed and reported as guard.ErrTxEnded, not undone.
+//   - A superuser, or the owner of the schema, can change everything.
+//   - What the database itself loses, in a failover to a standby that had not
+//     received it, is lost. Use synchronous standbys.
+//   - Applications that share the database should not hold shared two-key
+//     advisory locks whose first key is small: eviction could take their backend
+//     for a stale holder's if the second key is a token too.
+//
+// Guarded transactions run at READ COMMITTED. PostgreSQL 14 or later is needed.
+package postgres

@@ -1,0 +1,51 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
+)
+
+// Entries implements guard.History.
+func (s *Store) Entries(ctx context.Context, resource string, after int64, limit int) ([]guard.Entry, error) {
+	rows, err := s.pool.Query(ctx, s.sql.entries, resource, after, limit)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: history of %s: %w", resource, err)
+	}
+	entries, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (guard.Entry, error) {
+		e := guard.Entry{Grant: fence.Grant{Resource: resource}}
+		var ops string
+		err := row.Scan(&e.Kind, &e.Grant.Epoch, &e.Grant.Token, &e.Grant.Holder, &e.Seq, &e.Tx, &ops, &e.At, &e.Hash)
+		if err != nil {
+			return e, err
+		}
+		return e, json.Unmarshal([]byte(ops), &e.Ops)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("postgres: history of %s: %w", resource, err)
+	}
+	return entries, nil
+}
+
+// Refusals implements guard.History.
+func (s *Store) Refusals(ctx context.Context, resource string, limit int) ([]guard.RefusalRecord, error) {
+	rows, err := s.pool.Query(ctx, s.sql.refusals, resource, limit)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: refusals of %s: %w", resource, err)
+	}
+	records, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (guard.RefusalRecord, error) {
+		r := guard.RefusalRecord{Grant: fence.Grant{Resource: resource}, Current: fence.Grant{Resource: resource}}
+		err := row.Scan(&r.Reason, &r.Stage, &r.Grant.Epoch, &r.Grant.Token, &r.Grant.Holder,
+			&r.Current.Epoch, &r.Current.Token, &r.Current.Holder, &r.Since, &r.Count, &r.First, &r.Last)
+		return r, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("postgres: refusals of %s: %w", resource, err)
+	}
+	return records, nil
+}

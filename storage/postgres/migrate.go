@@ -1,0 +1,168 @@
+package postgres
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+//go:embed migrations/*.sql
+var migrationFiles embed.FS
+
+// schemaMark stands for the schema in migration files.
+const schemaMark = "{{schema}}"
+
+// Migration is one step of the schema, forward only.
+type Migration struct {
+	Version int
+	Name    string // such as "tables"
+	SQL     string // with the schema filled in
+	// AppliedAt is when the database took it; zero if it has not.
+	AppliedAt time.Time
+}
+
+// Applied reports whether the database has taken the migration.
+func (m Migration) Applied() bool { return !m.AppliedAt.IsZero() }
+
+// Migrations returns all migrations for a schema ("" means DefaultSchema), in
+// order, for those who apply them with a tool of their own. Such a tool creates
+// the schema first; Migrate does so itself.
+func Migrations(schema string) ([]Migration, error) {
+	if schema == "" {
+		schema = DefaultSchema
+	}
+	if err := validateSchema(schema); err != nil {
+		return nil, err
+	}
+	entries, err := fs.ReadDir(migrationFiles, "migrations")
+	if err != nil {
+		return nil, err
+	}
+	migrations := make([]Migration, 0, len(entries))
+	for _, entry := range entries {
+		text, err := fs.ReadFile(migrationFiles, path.Join("migrations", entry.Name()))
+		if err != nil {
+			return nil, err
+		}
+		number, name, _ := strings.Cut(strings.TrimSuffix(entry.Name(), ".sql"), "_")
+		version, err := strconv.Atoi(number)
+		if err != nil {
+			return nil, fmt.Errorf("postgres: migration file %s: %w", entry.Name(), err)
+		}
+		sql := strings.ReplaceAll(string(text), schemaMark, schemaIdentifier(schema))
+		migrations = append(migrations, Migration{Version: version, Name: name, SQL: sql})
+	}
+	return migrations, nil
+}
+
+// latestVersion is the schema version that this code works with.
+func latestVersion() int {
+	entries, _ := fs.ReadDir(migrationFiles, "migrations")
+	return len(entries)
+}
+
+func schemaIdentifier(schema string) string { return pgx.Identifier{schema}.Sanitize() }
+
+// Migrate brings a schema ("" means DefaultSchema) up to date, each migration in
+// a transaction of its own, and returns the migrations that it applied: none if
+// there was nothing to do. Concurrent calls wait for each other. The role needs
+// the right to create the schema; it becomes the owner.
+func Migrate(ctx context.Context, pool *pgxpool.Pool, schema string) ([]Migration, error) {
+	migrations, err := Migrations(schema)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkServer(ctx, pool); err != nil {
+		return nil, err
+	}
+	var applied []Migration
+	for _, m := range migrations {
+		done, err := migrateOne(ctx, pool, orDefault(schema), m)
+		if err != nil {
+			return applied, fmt.Errorf("postgres: migration %d (%s): %w", m.Version, m.Name, err)
+		}
+		if done {
+			applied = append(applied, m)
+		}
+	}
+	return applied, nil
+}
+
+func orDefault(schema string) string {
+	if schema == "" {
+		return DefaultSchema
+	}
+	return schema
+}
+
+// migrationLock is the key of the advisory lock that migrations run under.
+const migrationLock = 0x66656e63656b6974 // "fencekit"
+
+// migrateOne applies m unless it has been, and reports whether it did.
+func migrateOne(ctx context.Context, pool *pgxpool.Pool, schema string, m Migration) (bool, error) {
+	done := false
+	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		table := schemaIdentifier(schema) + ".migration"
+		for _, sql := range []string{
+			fmt.Sprintf("select pg_advisory_xact_lock(%d)", migrationLock),
+			"set local client_min_messages = warning",
+			"create schema if not exists " + schemaIdentifier(schema),
+			"create table if not exists " + table + " (version integer primary key, name text not null, applied_at timestamptz not null default clock_timestamp())",
+			"set local search_path = pg_catalog, pg_temp",
+		} {
+			if _, err := tx.Exec(ctx, sql); err != nil {
+				return err
+			}
+		}
+		tag, err := tx.Exec(ctx, "insert into "+table+" (version, name) values ($1, $2) on conflict do nothing", m.Version, m.Name)
+		if err != nil || tag.RowsAffected() == 0 {
+			return err
+		}
+		done = true
+		_, err = tx.Exec(ctx, m.SQL)
+		return err
+	})
+	return done && err == nil, err
+}
+
+// MigrationStatus returns all migrations of a schema ("" means DefaultSchema),
+// with when they were applied. A schema that is not there has none applied.
+func MigrationStatus(ctx context.Context, pool *pgxpool.Pool, schema string) ([]Migration, error) {
+	migrations, err := Migrations(schema)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := pool.Query(ctx, "select version, applied_at from "+schemaIdentifier(orDefault(schema))+".migration")
+	if err == nil {
+		var version int
+		var at time.Time
+		_, err = pgx.ForEachRow(rows, []any{&version, &at}, func() error {
+			for i := range migrations {
+				if migrations[i].Version == version {
+					migrations[i].AppliedAt = at
+				}
+			}
+			return nil
+		})
+	}
+	if err != nil && !isMissing(err) {
+		return nil, fmt.Errorf("postgres: reading migrations: %w", err)
+	}
+	return migrations, nil
+}
+
+// isMissing reports whether err says that a schema or table is not there.
+func isMissing(err error) bool {
+	var pgErr *pgconn.PgError
+	return errors.As(err, &pgErr) && (pgErr.Code == "42P01" || pgErr.Code == "3F000")
+}

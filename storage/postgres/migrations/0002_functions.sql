@@ -1,0 +1,303 @@
+-- The protocol. Each function is VOLATILE, so that every statement in it sees
+-- what has committed by then, and has its search_path pinned. Refusals are
+-- errors, so that they let go of their locks at once:
+--
+--   ZF001 superseded by a higher grant         ZF005 epoch behind the database's
+--   ZF002 overtaken within the same grant      ZF006 token issued twice
+--   ZF003 not the transaction that entered     ZF007 argument out of bounds
+--   ZF004 database went back                   ZF008 wrong isolation level
+--   ZF009 tables that must not be changed
+
+-- lp makes a hash input unambiguous: the length, then the bytes; NULL apart.
+create function {{schema}}.lp(p bytea) returns bytea
+language sql immutable parallel safe
+return coalesce(int4send(octet_length(p)) || p, int4send(-1));
+
+create function {{schema}}.entry_hash(
+    p_prev bytea, p_resource integer, p_seq bigint, p_kind text, p_epoch bigint, p_token bigint, p_holder text,
+    p_tx bigint, p_xid xid8, p_name text, p_ops text, p_timeline integer, p_at timestamptz
+) returns bytea
+language sql stable parallel safe
+return sha256({{schema}}.lp(p_prev) || int4send(p_resource) || int8send(p_seq) || {{schema}}.lp(convert_to(p_kind, 'UTF8'))
+    || int8send(p_epoch) || int8send(p_token) || {{schema}}.lp(convert_to(p_holder, 'UTF8')) || int8send(p_tx) || xid8send(p_xid)
+    || {{schema}}.lp(convert_to(p_name, 'UTF8')) || {{schema}}.lp(convert_to(p_ops, 'UTF8')) || int4send(p_timeline) || timestamptz_send(p_at));
+
+create function {{schema}}.timeline() returns integer
+language sql volatile
+return ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer;
+
+-- durable makes the present transaction wait for its commit to be safe, unless
+-- it waits for more already.
+create function {{schema}}.durable() returns void
+language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
+begin
+    if current_setting('synchronous_commit') not in ('on', 'remote_apply') then
+        perform set_config('synchronous_commit', 'on', true);
+    end if;
+end $$;
+
+-- refuse raises the reason why a grant is not at the fence r at position p_seq.
+create function {{schema}}.refuse(
+    r {{schema}}.resource, p_epoch bigint, p_token bigint, p_holder text, p_seq bigint
+) returns void
+language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
+declare
+    v_state text;
+begin
+    v_state := case
+        when (r.epoch, r.token) > (p_epoch, p_token) then 'ZF001'
+        when (r.epoch, r.token) = (p_epoch, p_token) and r.holder <> p_holder then 'ZF006'
+        when (r.epoch, r.token) = (p_epoch, p_token) and r.seq > p_seq then 'ZF002'
+        else 'ZF004'
+    end;
+    raise exception 'fencekit: token % refused for resource %: the fence is at token %', p_token, r.name, r.token
+        using errcode = v_state,
+              detail = json_build_object('resource', r.name, 'epoch', r.epoch, 'token', r.token, 'holder', r.holder, 'since', r.claimed_at,
+                                         'age', extract(epoch from clock_timestamp() - r.claimed_at))::text;
+end $$;
+
+-- append moves the fence on by one position and writes the entry of that
+-- position, if the fence is exactly where p_seq and p_prev say. It returns
+-- whether it was. Everything that moves a fence within a grant goes through
+-- this compare-and-move, so whoever comes second is refused.
+create function {{schema}}.append(
+    p_resource integer, p_epoch bigint, p_token bigint, p_holder text, p_seq bigint, p_prev bigint,
+    p_kind text, p_tx bigint, p_ops text
+) returns boolean
+language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+declare
+    v_at  timestamptz := clock_timestamp();
+    v_xid xid8 := pg_current_xact_id();
+    v     record;
+begin
+    update {{schema}}.resource
+       set seq = p_seq + 1,
+           tx = p_tx,
+           head = {{schema}}.entry_hash(head, id, p_seq + 1, p_kind, p_epoch, p_token, p_holder, p_tx, v_xid, null, p_ops, timeline, v_at)
+     where id = p_resource and epoch = p_epoch and token = p_token and holder = p_holder
+       and seq = p_seq and tx = p_prev
+    returning head, timeline into v;
+    if not found then
+        return false;
+    end if;
+    insert into {{schema}}.event (resource, seq, kind, epoch, token, holder, tx, xid, ops, timeline, at, hash)
+    values (p_resource, p_seq + 1, p_kind, p_epoch, p_token, p_holder, p_tx, v_xid, p_ops::json, v.timeline, v_at, v.head);
+    return true;
+end $$;
+
+-- locked returns the fence of a resource, locked, having made it if need be. A
+-- fence that was deleted is rebuilt at the last entry of its history.
+create function {{schema}}.locked(p_name text) returns {{schema}}.resource
+language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+declare
+    r {{schema}}.resource;
+    e {{schema}}.event;
+begin
+    select * into r from {{schema}}.resource where name = p_name for no key update;
+    if found then
+        return r;
+    end if;
+    select * into e from {{schema}}.event where name = p_name and kind = 'claim' order by seq desc limit 1;
+    if found then
+        select * into e from {{schema}}.event where resource = e.resource order by seq desc limit 1;
+        insert into {{schema}}.resource (id, name, epoch, token, holder, seq, tx, claim_seq, claimed_at, timeline, head)
+        values (e.resource, p_name, e.epoch, e.token, e.holder, e.seq, e.tx, 0, e.at, e.timeline, e.hash)
+        on conflict do nothing;
+    else
+        insert into {{schema}}.resource (name, epoch, token, holder, seq, tx, claim_seq, claimed_at, timeline, head)
+        values (p_name, 0, 0, '', 0, 0, 0, clock_timestamp(), 0, sha256(convert_to('fencekit:' || p_name, 'UTF8')))
+        on conflict do nothing;
+    end if;
+    select * into strict r from {{schema}}.resource where name = p_name for no key update;
+    return r;
+end $$;
+
+-- claim raises the fence of a resource to a grant and returns where it stands.
+create function {{schema}}.claim(
+    p_name text, p_epoch bigint, p_token bigint, p_holder text, p_tx bigint,
+    out o_resource integer, out o_seq bigint, out o_tx bigint
+)
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+declare
+    r          {{schema}}.resource;
+    v_epoch    bigint;
+    v_at       timestamptz := clock_timestamp();
+    v_timeline integer := {{schema}}.timeline();
+    v_hash     bytea;
+begin
+    if current_setting('transaction_isolation') <> 'read committed' then
+        raise exception 'fencekit: claim needs READ COMMITTED' using errcode = 'ZF008';
+    end if;
+    if p_epoch is null or p_epoch not between 1 and 2147483647 or p_token is null or p_token not between 1 and 4611686018427387903
+       or p_holder is null or octet_length(p_holder) not between 1 and 256 or p_tx is null
+       or p_name is null or octet_length(p_name) not between 1 and 512 then
+        raise exception 'fencekit: claim: argument out of bounds' using errcode = 'ZF007';
+    end if;
+    perform {{schema}}.durable();
+
+    select epoch into strict v_epoch from {{schema}}.setting where one;
+    if v_epoch < p_epoch then
+        update {{schema}}.setting set epoch = p_epoch where one and epoch < p_epoch;
+        select epoch into strict v_epoch from {{schema}}.setting where one;
+    end if;
+    if v_epoch > p_epoch then
+        raise exception 'fencekit: epoch % is behind the database''s epoch %', p_epoch, v_epoch
+            using errcode = 'ZF005', detail = json_build_object('epoch', v_epoch)::text;
+    end if;
+
+    r := {{schema}}.locked(p_name);
+    if (r.epoch, r.token) > (p_epoch, p_token) or (r.epoch, r.token) = (p_epoch, p_token) and r.holder <> p_holder then
+        perform {{schema}}.refuse(r, p_epoch, p_token, p_holder, 0);
+    end if;
+    if (r.epoch, r.token) < (p_epoch, p_token) then
+        v_hash := {{schema}}.entry_hash(r.head, r.id, r.seq + 1, 'claim', p_epoch, p_token, p_holder, p_tx,
+                                        pg_current_xact_id(), p_name, null, v_timeline, v_at);
+        update {{schema}}.resource
+           set epoch = p_epoch, token = p_token, holder = p_holder, seq = r.seq + 1, tx = p_tx,
+               claim_seq = r.seq + 1, claimed_at = v_at, timeline = v_timeline, head = v_hash
+         where id = r.id
+        returning * into r;
+        insert into {{schema}}.event (resource, seq, kind, epoch, token, holder, tx, xid, name, timeline, at, hash)
+        values (r.id, r.seq, 'claim', p_epoch, p_token, p_holder, p_tx, pg_current_xact_id(), p_name, v_timeline, v_at, v_hash);
+    end if;
+    o_resource := r.id;
+    o_seq := r.seq;
+    o_tx := r.tx;
+end $$;
+
+-- head begins a guarded transaction. It bounds how long the transaction can
+-- stand in the way of others, marks it as belonging to a grant by an advisory
+-- lock, turns it away if the grant was superseded, and names it. The seal
+-- decides; all this is so that a stale transaction locks nothing for long.
+create function {{schema}}.head(
+    p_resource integer, p_epoch bigint, p_token bigint, p_tx bigint,
+    p_lock_ms integer, p_statement_ms integer, p_idle_ms integer, p_network_ms integer, p_check_ms integer
+) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+declare
+    r {{schema}}.resource;
+begin
+    perform set_config('lock_timeout', p_lock_ms::text, true),
+            set_config('statement_timeout', p_statement_ms::text, true),
+            set_config('idle_in_transaction_session_timeout', p_idle_ms::text, true),
+            set_config('tcp_user_timeout', p_network_ms::text, true);
+    if p_check_ms > 0 then
+        perform set_config('client_connection_check_interval', p_check_ms::text, true);
+    end if;
+    perform {{schema}}.durable();
+    perform pg_advisory_xact_lock_shared(p_resource, (p_token & 2147483647)::integer);
+    select * into r from {{schema}}.resource where id = p_resource;
+    if not found or (r.epoch, r.token) is distinct from (p_epoch, p_token) then
+        perform {{schema}}.refuse(r, p_epoch, p_token, '', 0);
+    end if;
+    perform set_config('fencekit.tx', p_tx::text, true);
+end $$;
+
+-- seal lets the transaction that entered commit, if the fence is where its
+-- grant left it (G2). Text arrives in hexadecimal, so that no setting of the
+-- session can change its meaning.
+create procedure {{schema}}.seal(
+    p_resource integer, p_epoch bigint, p_token bigint, p_holder_hex text, p_seq bigint, p_prev bigint, p_tx bigint, p_ops_hex text
+)
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+declare
+    v_holder text := convert_from(decode(p_holder_hex, 'hex'), 'UTF8');
+    r        {{schema}}.resource;
+begin
+    if coalesce(current_setting('fencekit.tx', true), '') <> p_tx::text then
+        raise exception 'fencekit: the transaction that entered has ended' using errcode = 'ZF003';
+    end if;
+    perform {{schema}}.durable();
+    if not {{schema}}.append(p_resource, p_epoch, p_token, v_holder, p_seq, p_prev, 'write', p_tx,
+                             convert_from(decode(p_ops_hex, 'hex'), 'UTF8')) then
+        select * into r from {{schema}}.resource where id = p_resource;
+        perform {{schema}}.refuse(r, p_epoch, p_token, v_holder, p_seq);
+    end if;
+end $$;
+
+-- resolve settles a transaction that was to move the fence on from p_seq. It
+-- waits for that transaction's seal if it is under way, takes the position
+-- itself if it is still free, and says what has the position otherwise. It
+-- always writes, so what it says is as durable as a commit.
+create function {{schema}}.resolve(
+    p_resource integer, p_epoch bigint, p_token bigint, p_holder text, p_seq bigint, p_prev bigint, p_tx bigint, p_void bigint
+) returns text
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+declare
+    v_seq bigint;
+    v_tx  bigint;
+begin
+    if current_setting('transaction_isolation') <> 'read committed' then
+        raise exception 'fencekit: resolve needs READ COMMITTED' using errcode = 'ZF008';
+    end if;
+    perform {{schema}}.durable();
+    select seq into v_seq from {{schema}}.resource where id = p_resource for no key update;
+    if not found then
+        return 'unknown';
+    end if;
+    if {{schema}}.append(p_resource, p_epoch, p_token, p_holder, p_seq, p_prev, 'void', p_void, null) then
+        return 'not applied';
+    end if;
+    select tx into v_tx from {{schema}}.event where resource = p_resource and seq = p_seq + 1;
+    return case
+        when v_tx = p_tx then 'applied'
+        when v_tx is not null or v_seq <= p_seq then 'not applied'
+        else 'unknown' -- the entry was pruned
+    end;
+end $$;
+
+-- stale_backends lists who holds the head's lock of a claim earlier than
+-- (p_epoch, p_token): never one of a later claim, which a late caller must not
+-- disturb.
+create function {{schema}}.stale_backends(p_name text, p_epoch bigint, p_token bigint) returns setof integer
+language sql volatile set search_path = pg_catalog, pg_temp set jit = off
+begin atomic
+    select l.pid
+      from {{schema}}.resource r
+      join pg_locks l
+        on l.locktype = 'advisory' and l.objsubid = 2 and l.mode = 'ShareLock' and l.classid::bigint = r.id
+       and l.database = (select d.oid from pg_database d where d.datname = current_database())
+     where r.name = p_name and l.pid is not null and l.pid <> pg_backend_pid()
+       and exists (select from (select c.epoch, c.token from {{schema}}.event c
+                                 where c.name = p_name and c.kind = 'claim' order by c.seq desc limit 1000) c
+                    where (c.epoch, c.token) < (p_epoch, p_token) and (c.token & 2147483647) = l.objid::bigint)
+       and (p_token & 2147483647) <> l.objid::bigint;
+end;
+
+-- evict terminates those backends and waits up to p_wait_ms for each to be
+-- gone. Terminated is not aborted: that the claim has committed is what decides.
+-- It runs with the caller's rights, which are the ones that count for it.
+create function {{schema}}.evict(
+    p_name text, p_epoch bigint, p_token bigint, p_wait_ms bigint, out evicted integer, out denied integer
+)
+language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
+declare
+    v_pid integer;
+begin
+    evicted := 0;
+    denied := 0;
+    for v_pid in select {{schema}}.stale_backends(p_name, p_epoch, p_token) loop
+        begin
+            -- Listed and terminated in one statement: the process may have moved on.
+            perform pg_terminate_backend(s, p_wait_ms) from {{schema}}.stale_backends(p_name, p_epoch, p_token) s where s = v_pid;
+            evicted := evicted + 1;
+        exception when insufficient_privilege then
+            denied := denied + 1;
+        end;
+    end loop;
+end $$;
+
+-- record_refusal counts a refusal. It never touches the fence.
+create function {{schema}}.record_refusal(
+    p_resource text, p_reason text, p_stage text, p_epoch bigint, p_token bigint, p_holder text,
+    p_current_epoch bigint, p_current_token bigint, p_current_holder text, p_current_since timestamptz
+) returns void
+language sql volatile security definer set search_path = pg_catalog, pg_temp
+begin atomic
+    insert into {{schema}}.refusal as f (resource, reason, stage, epoch, token, holder, current_epoch, current_token, current_holder, current_since)
+    values (p_resource, p_reason, p_stage, p_epoch, p_token, p_holder, p_current_epoch, p_current_token, p_current_holder, p_current_since)
+    on conflict on constraint refusal_kind do update set count = f.count + 1, last_at = clock_timestamp();
+end;
+
+revoke all on all functions in schema {{schema}} from public;
+revoke all on all procedures in schema {{schema}} from public;

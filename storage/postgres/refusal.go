@@ -1,0 +1,153 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
+)
+
+type commandTag = pgconn.CommandTag
+
+// SQLSTATEs. The ZF ones are raised by the functions of this package's
+// migrations.
+const (
+	stateStale       = "ZF001"
+	stateOvertaken   = "ZF002"
+	stateTxEnded     = "ZF003"
+	stateWentBack    = "ZF004"
+	stateEpochBehind = "ZF005"
+	stateCollision   = "ZF006"
+
+	stateSerialization = "40001"
+	stateDeadlock      = "40P01"
+	stateLockTimeout   = "55P03"
+)
+
+var refusalReasons = map[string]guard.Reason{
+	stateStale:       guard.ReasonStale,
+	stateOvertaken:   guard.ReasonOvertaken,
+	stateWentBack:    guard.ReasonWentBack,
+	stateEpochBehind: guard.ReasonEpochBehind,
+	stateCollision:   guard.ReasonCollision,
+}
+
+func sqlState(err error) string {
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) {
+		return pgErr.Code
+	}
+	return ""
+}
+
+// TransientError wraps an error after which the same operation, run again, may
+// well succeed: a serialization failure, a deadlock, a lock that was not free in
+// time. guard.Retryable asks for that.
+type TransientError struct{ Err error }
+
+func (e *TransientError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error itself.
+func (e *TransientError) Unwrap() error { return e.Err }
+
+// Retryable returns true.
+func (e *TransientError) Retryable() bool { return true }
+
+// explain returns err as what it means for grants: a recorded refusal if the
+// server refused one of them, or if it ended the transaction (ended) after one of
+// them was superseded; else err, marked as transient where it is. No connection
+// may be held by the caller: with a pool of one that would be a deadlock.
+func (s *Store) explain(ctx context.Context, err error, ended bool, stage guard.Stage, grants ...fence.Grant) error {
+	var pgErr *pgconn.PgError
+	state := ""
+	if errors.As(err, &pgErr) {
+		state = pgErr.Code
+	}
+	switch {
+	case state == stateTxEnded:
+		return fmt.Errorf("%w before its seal; what a COMMIT in user code wrote stays, without a fence: %w", guard.ErrTxEnded, err)
+	case refusalReasons[state] != "":
+		refused := refusedFromDetail(pgErr, grants)
+		refused.Stage = stage
+		return s.refuse(ctx, refused)
+	case ended || state == stateSerialization:
+		for _, grant := range grants {
+			if refused := s.superseded(ctx, grant); refused != nil {
+				refused.Stage, refused.Err = stage, err
+				return s.refuse(ctx, refused)
+			}
+		}
+	}
+	if state == stateSerialization || state == stateDeadlock || state == stateLockTimeout {
+		return &TransientError{err}
+	}
+	return err
+}
+
+// refusedFromDetail reads what the server found under its lock.
+func refusedFromDetail(pgErr *pgconn.PgError, grants []fence.Grant) *guard.RefusedError {
+	var d struct {
+		Resource string
+		Epoch    int64
+		Token    fence.Token
+		Holder   string
+		Since    time.Time
+		Age      float64
+	}
+	_ = json.Unmarshal([]byte(pgErr.Detail), &d) // what is missing stays zero
+	grant := grants[0]
+	for _, g := range grants {
+		if g.Resource == d.Resource {
+			grant = g
+		}
+	}
+	return &guard.RefusedError{
+		Reason:  refusalReasons[pgErr.Code],
+		Grant:   grant,
+		Current: fence.Grant{Resource: grant.Resource, Epoch: d.Epoch, Token: d.Token, Holder: d.Holder},
+		Since:   d.Since,
+		Age:     time.Duration(d.Age * float64(time.Second)),
+	}
+}
+
+// superseded asks, in a new transaction, whether a higher grant than grant has
+// claimed its resource; nil if not, or if that can't be learnt.
+func (s *Store) superseded(ctx context.Context, grant fence.Grant) *guard.RefusedError {
+	ctx, cancel := s.cleanup(ctx)
+	defer cancel()
+	current := fence.Grant{Resource: grant.Resource}
+	var position guard.Position
+	var since time.Time
+	var age float64
+	err := s.pool.QueryRow(ctx, s.sql.fence, grant.Resource).
+		Scan(&current.Epoch, &current.Token, &current.Holder, &position.Seq, &position.Tx, &since, &age)
+	if err != nil || current.Compare(grant) <= 0 {
+		return nil
+	}
+	return &guard.RefusedError{
+		Reason: guard.ReasonStale, Grant: grant, Current: current,
+		Since: since, Age: time.Duration(age * float64(time.Second)),
+	}
+}
+
+// refuse records a refusal, in a transaction of its own, and returns its error.
+func (s *Store) refuse(ctx context.Context, r *guard.RefusedError) error {
+	ctx, cancel := s.cleanup(ctx)
+	defer cancel()
+	var since *time.Time
+	if !r.Since.IsZero() {
+		since = &r.Since
+	}
+	_, r.RecordErr = s.pool.Exec(ctx, s.sql.record, r.Grant.Resource, string(r.Reason), string(r.Stage),
+		r.Grant.Epoch, int64(r.Grant.Token), r.Grant.Holder, r.Current.Epoch, int64(r.Current.Token), r.Current.Holder, since)
+	if r.RecordErr != nil {
+		s.cfg.Logger.Error("postgres: a refusal could not be recorded", "resource", r.Grant.Resource, "token", r.Grant.Token, "error", r.RecordErr)
+	}
+	return guard.Refuse(r)
+}

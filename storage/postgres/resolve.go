@@ -1,0 +1,60 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencekit/fencekit/guard"
+)
+
+// ErrPruned says that a transaction's outcome can't be told any more: the fence
+// has moved on, and the entry that would tell is no longer in the history.
+var ErrPruned = errors.New("postgres: the history no longer tells the outcome")
+
+// Resolve implements guard.Store. It takes the transaction's position itself, so
+// that a COMMIT that comes later is refused; or reads what has that position. Any
+// of the transaction's resources decides, since it moved all of them or none.
+func (s *Store) Resolve(ctx context.Context, d guard.InDoubt) (bool, error) {
+	for _, claim := range d.Claims {
+		answer, err := s.resolveOne(ctx, claim, d.Tx)
+		if err != nil {
+			return false, fmt.Errorf("postgres: resolving a COMMIT on %s: %w", claim.Grant.Resource, err)
+		}
+		switch answer {
+		case "applied":
+			return true, nil
+		case "not applied":
+			return false, nil
+		}
+	}
+	return false, ErrPruned
+}
+
+func (s *Store) resolveOne(ctx context.Context, claim guard.Claim, id guard.TxID) (string, error) {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer s.release(ctx, conn)
+
+	answer, committed := "", false
+	g := claim.Grant
+	batch := &pgx.Batch{}
+	batch.Queue(beginRC)
+	batch.Queue(s.sql.resolve, claim.Resource, g.Epoch, int64(g.Token), g.Holder, claim.Seq, int64(claim.Tx), int64(id), int64(newTxID())).
+		QueryRow(func(row pgx.Row) error { return row.Scan(&answer) })
+	batch.Queue("commit").Exec(func(tag commandTag) error {
+		committed = tag.String() == "COMMIT"
+		return nil
+	})
+	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
+		return "", err
+	}
+	if !committed {
+		return "", pgx.ErrTxCommitRollback
+	}
+	return answer, nil
+}

@@ -1,0 +1,59 @@
+package postgres
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/fencekit/fencekit/guard"
+)
+
+// Store keeps fences in a PostgreSQL database and runs guarded transactions in
+// it. It is a guard.Store and a guard.History. Its methods may be called from
+// several goroutines.
+type Store struct {
+	pool  *pgxpool.Pool
+	cfg   Config
+	ready atomic.Bool
+	sql   queries
+}
+
+var (
+	_ guard.Store[pgx.Tx] = (*Store)(nil)
+	_ guard.History       = (*Store)(nil)
+)
+
+// NewStore returns a Store on pool, which stays the caller's: close it after the
+// last use of the Store. cfg may be nil. NewStore doesn't contact the server;
+// see Store.Check.
+func NewStore(pool *pgxpool.Pool, cfg *Config) (*Store, error) {
+	if pool == nil {
+		return nil, fmt.Errorf("%w: postgres.NewStore needs a pool", guard.ErrInvalid)
+	}
+	c := cfg.withDefaults()
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	return &Store{pool: pool, cfg: c, sql: newQueries(c)}, nil
+}
+
+// newTxID returns a random number that no other transaction has.
+func newTxID() guard.TxID {
+	for {
+		var b [8]byte
+		_, _ = rand.Read(b[:]) // never fails
+		if id := guard.TxID(binary.BigEndian.Uint64(b[:]) >> 1); id != 0 {
+			return id
+		}
+	}
+}
+
+// cleanup returns a context for what must be done although ctx may have ended.
+func (s *Store) cleanup(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), s.cfg.CleanupTimeout)
+}

@@ -1,0 +1,136 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/fencekit/fencekit/guard"
+)
+
+// ErrManagedTx is returned by Commit and Rollback of the transaction that an
+// operation is given: it commits when the operation returns nil, after its seal,
+// and rolls back when it returns an error.
+var ErrManagedTx = errors.New("postgres: the guard commits or rolls back this transaction, not the operation")
+
+// tx is the pgx.Tx that an operation works with. It can't end the transaction,
+// and notices when SQL text did.
+type tx struct {
+	conn   *pgx.Conn
+	closed bool // the operation has returned
+	ended  bool // SQL text ended the transaction
+}
+
+var _ pgx.Tx = (*tx)(nil)
+
+func (t *tx) close() { t.closed = true }
+
+// usable returns why no statement may be sent, if so.
+func (t *tx) usable() error {
+	switch {
+	case t.closed:
+		return fmt.Errorf("%w: it was used after the operation had returned", guard.ErrTxEnded)
+	case t.ended:
+		return fmt.Errorf("%w by SQL in the operation", guard.ErrTxEnded)
+	}
+	return nil
+}
+
+// note looks at what a statement has left behind. Tags are not enough, since a
+// message can hold several statements and only the last has one; the seal finds
+// what is not noticed here.
+func (t *tx) note(tag pgconn.CommandTag) error {
+	switch tag.String() {
+	case "COMMIT", "PREPARE TRANSACTION":
+		t.ended = true
+	}
+	if pg := t.conn.PgConn(); !pg.IsClosed() && !pg.IsBusy() && pg.TxStatus() == 'I' {
+		t.ended = true
+	}
+	return t.usable()
+}
+
+// verdict returns why the transaction can't commit after the operation has
+// returned nil, if so.
+func (t *tx) verdict() error {
+	pg := t.conn.PgConn()
+	switch {
+	case pg.IsClosed():
+		return errors.New("postgres: the connection was lost during the operation")
+	case pg.IsBusy():
+		return errors.New("postgres: the operation left a result open: close its Rows, scan its Row or close its BatchResults")
+	case pg.TxStatus() == 'E':
+		return fmt.Errorf("postgres: a statement failed and the operation did not return its error: %w", pgx.ErrTxCommitRollback)
+	}
+	return t.note(pgconn.CommandTag{})
+}
+
+// Commit is refused with ErrManagedTx.
+func (t *tx) Commit(context.Context) error { return ErrManagedTx }
+
+// Rollback is refused with ErrManagedTx.
+func (t *tx) Rollback(context.Context) error { return ErrManagedTx }
+
+// Conn returns nil: the connection's own methods would bypass the guard.
+func (t *tx) Conn() *pgx.Conn { return nil }
+
+// Begin begins a pseudo nested transaction: a savepoint.
+func (t *tx) Begin(ctx context.Context) (pgx.Tx, error) { return beginSavepoint(ctx, t) }
+
+func (t *tx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	if err := t.usable(); err != nil {
+		return pgconn.CommandTag{}, err
+	}
+	tag, err := t.conn.Exec(ctx, sql, args...)
+	return tag, errors.Join(err, t.note(tag))
+}
+
+func (t *tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	if err := t.usable(); err != nil {
+		return failedRows{err}, err
+	}
+	r, err := t.conn.Query(ctx, sql, args...)
+	return &rows{Rows: r, tx: t}, err
+}
+
+func (t *tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	if err := t.usable(); err != nil {
+		return failedRows{err}
+	}
+	return &row{Row: t.conn.QueryRow(ctx, sql, args...), tx: t}
+}
+
+func (t *tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, src pgx.CopyFromSource) (int64, error) {
+	if err := t.usable(); err != nil {
+		return 0, err
+	}
+	return t.conn.CopyFrom(ctx, table, columns, src)
+}
+
+func (t *tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	if err := t.usable(); err != nil {
+		return failedBatch{err}
+	}
+	return &batchResults{BatchResults: t.conn.SendBatch(ctx, b), tx: t}
+}
+
+func (t *tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
+	if err := t.usable(); err != nil {
+		return nil, err
+	}
+	return t.conn.Prepare(ctx, name, sql)
+}
+
+// LargeObjects returns pgx's access to large objects in this transaction. pgx
+// gives it to transactions of its own only, so one is made around what is open:
+// its BEGIN is an empty statement, and it is never ended.
+func (t *tx) LargeObjects() pgx.LargeObjects {
+	inner, err := t.conn.BeginTx(context.Background(), pgx.TxOptions{BeginQuery: "select"})
+	if err != nil {
+		return pgx.LargeObjects{}
+	}
+	return inner.LargeObjects()
+}

@@ -1,0 +1,102 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
+)
+
+// txn is a guarded transaction on a connection of its own.
+type txn struct {
+	store  *Store
+	conn   *pgxpool.Conn // nil once the transaction has ended
+	claims []guard.Claim
+	id     guard.TxID
+	failed bool // an operation failed: nothing may commit
+}
+
+// Begin implements guard.Store: one round trip. Besides beginning it only bounds,
+// marks and names the transaction; see the head function in the migrations.
+func (s *Store) Begin(ctx context.Context, claims ...guard.Claim) (guard.Txn[pgx.Tx], error) {
+	if len(claims) == 0 {
+		return nil, fmt.Errorf("%w: Begin needs a claim", guard.ErrInvalid)
+	}
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: no connection to begin with: %w", err)
+	}
+	t := &txn{store: s, conn: conn, claims: slices.Clone(claims), id: newTxID()}
+	if _, err := conn.Conn().PgConn().Exec(ctx, t.beginSQL()).ReadAll(); err != nil {
+		ended := conn.Conn().IsClosed()
+		t.Rollback(ctx)
+		return nil, s.explain(ctx, fmt.Errorf("postgres: begin: %w", err), ended, guard.StageHead, t.grants()...)
+	}
+	return t, nil
+}
+
+func (t *txn) beginSQL() string {
+	var sql strings.Builder
+	sql.WriteString(beginRC)
+	for _, c := range t.claims {
+		sql.WriteString("; ")
+		fmt.Fprintf(&sql, t.store.sql.head, c.Resource, c.Grant.Epoch, int64(c.Grant.Token), int64(t.id))
+	}
+	return sql.String()
+}
+
+func (t *txn) grants() []fence.Grant {
+	grants := make([]fence.Grant, len(t.claims))
+	for i, c := range t.claims {
+		grants[i] = c.Grant
+	}
+	return grants
+}
+
+// Run implements guard.Txn. An operation that fails ends the transaction.
+func (t *txn) Run(ctx context.Context, op guard.Op[pgx.Tx]) error {
+	if t.conn == nil || t.failed {
+		return guard.ErrTxEnded
+	}
+	t.failed = true // unless op returns, and well: it may panic
+	user := &tx{conn: t.conn.Conn()}
+	defer user.close()
+	err := op.Run(ctx, user)
+	if err = errors.Join(err, user.verdict()); err != nil {
+		return t.fail(ctx, err)
+	}
+	t.failed = false
+	return nil
+}
+
+// fail ends the transaction after err and says what err means. Where a lock was
+// not free in time, a stale transaction may have it: one that began after the
+// claim's own eviction.
+func (t *txn) fail(ctx context.Context, err error) error {
+	ended := t.conn.Conn().IsClosed()
+	t.Rollback(ctx)
+	if sqlState(err) == stateLockTimeout {
+		evictCtx, cancel := t.store.cleanup(ctx)
+		defer cancel()
+		for _, grant := range t.grants() {
+			t.store.evict(evictCtx, grant)
+		}
+	}
+	return t.store.explain(ctx, err, ended, guard.StageRun, t.grants()...)
+}
+
+// Rollback implements guard.Txn.
+func (t *txn) Rollback(ctx context.Context) {
+	if t.conn == nil {
+		return
+	}
+	t.store.release(ctx, t.conn)
+	t.conn = nil
+}
