@@ -1,0 +1,180 @@
+package testenv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// EtcdVar names an existing etcd to be used instead of starting one: client
+// endpoints separated by commas.
+const EtcdVar = "FENCEKIT_ETCD_ENDPOINTS"
+
+// EtcdConfig says how to run etcd. nil means all defaults.
+type EtcdConfig struct {
+	// Dir holds the data and is kept by Stop. Default: a directory of its own
+	// under os.TempDir(), removed by Stop.
+	Dir string
+	// Heartbeat is the leader's interval. Default 50 ms.
+	Heartbeat time.Duration
+	// Election is the election timeout, at least 5 heartbeats. Default 500 ms,
+	// with which a lease may have a TTL of 1 s: etcd raises a TTL to one and a
+	// half election timeouts.
+	Election time.Duration
+	// ExtraFlags are passed to etcd after its other flags. Default: none.
+	ExtraFlags []string
+	// Log gets etcd's output beside the log file. Default: nobody.
+	Log io.Writer
+}
+
+func (c *EtcdConfig) withDefaults() (EtcdConfig, error) {
+	var cfg EtcdConfig
+	if c != nil {
+		cfg = *c
+	}
+	if cfg.Heartbeat == 0 {
+		cfg.Heartbeat = 50 * time.Millisecond
+	}
+	if cfg.Election == 0 {
+		cfg.Election = 500 * time.Millisecond
+	}
+	if cfg.Heartbeat < time.Millisecond || cfg.Election < 5*cfg.Heartbeat {
+		return cfg, fmt.Errorf("testenv: etcd: election timeout %v must be at least 5 heartbeats of %v, and that 1 ms", cfg.Election, cfg.Heartbeat)
+	}
+	return cfg, nil
+}
+
+// Etcd is an etcd of one node: a child process, or what FENCEKIT_ETCD_ENDPOINTS
+// names. Its methods may be called concurrently.
+type Etcd struct {
+	controller
+	endpoints []string
+}
+
+// StartEtcd starts a node and returns once it answers; it must be stopped by
+// Stop. The child is this binary itself: see Reexec. With
+// FENCEKIT_ETCD_ENDPOINTS set it starts nothing and fails unless that etcd
+// answers. ctx bounds the start alone.
+func StartEtcd(ctx context.Context, cfg *EtcdConfig) (*Etcd, error) {
+	c, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if list := os.Getenv(EtcdVar); list != "" {
+		e := &Etcd{endpoints: strings.Split(list, ","), controller: &external{EtcdVar}}
+		if err := e.ping(ctx); err != nil {
+			return nil, fmt.Errorf("testenv: etcd at %s=%s: %w", EtcdVar, list, err)
+		}
+		announce("etcd", EtcdVar+"="+list)
+		return e, nil
+	}
+	return startLocalEtcd(ctx, c)
+}
+
+func startLocalEtcd(ctx context.Context, cfg EtcdConfig) (*Etcd, error) {
+	s, err := newServer("etcd", cfg.Log, 2)
+	if err != nil {
+		return nil, err
+	}
+	e := &Etcd{endpoints: []string{"http://" + s.ports[0].address()}, controller: s}
+	s.ready = func(ctx context.Context) error {
+		// A client that dials too early backs off for a second.
+		if err := poll(ctx, listening(s.ports[0].address())); err != nil {
+			return err
+		}
+		return e.ping(ctx)
+	}
+	s.stopSignals = []syscall.Signal{syscall.SIGTERM}
+	s.command = func() (*exec.Cmd, error) { return etcdCommand(s, cfg) }
+	if err := s.start(ctx); err != nil {
+		return nil, errors.Join(err, s.discard())
+	}
+	return e, nil
+}
+
+// etcdCommand is this binary, told to be etcd.
+func etcdCommand(s *server, cfg EtcdConfig) (*exec.Cmd, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	data := cfg.Dir
+	if data == "" {
+		data = s.dir.path("etcd")
+	}
+	client, peer := "http://"+s.ports[0].address(), "http://"+s.ports[1].address()
+	args := []string{
+		"--name=node", "--data-dir=" + data, "--log-level=warn",
+		"--listen-client-urls=" + client, "--advertise-client-urls=" + client,
+		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=node=" + peer,
+		"--heartbeat-interval=" + millis(cfg.Heartbeat), "--election-timeout=" + millis(cfg.Election),
+	}
+	cmd := exec.Command(self, append(args, cfg.ExtraFlags...)...)
+	cmd.Dir = s.dir.root
+	cmd.Env = append(withoutPrefix(os.Environ(), "ETCD_"), roleVar+"="+roleEtcd)
+	return cmd, nil
+}
+
+func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+
+// withoutPrefix drops variables that would configure a server behind our back.
+func withoutPrefix(env []string, prefix string) []string {
+	var kept []string
+	for _, v := range env {
+		if !strings.HasPrefix(v, prefix) {
+			kept = append(kept, v)
+		}
+	}
+	return kept
+}
+
+// ping returns once a linearizable read has succeeded.
+func (e *Etcd) ping(ctx context.Context) error {
+	client, err := e.Client(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	_, err = client.Get(ctx, "ping")
+	return err
+}
+
+// Endpoint is where clients connect, as http://127.0.0.1:2379; it is the same
+// after Restart. Of several in FENCEKIT_ETCD_ENDPOINTS it is the first.
+func (e *Etcd) Endpoint() string { return e.endpoints[0] }
+
+// Client returns a new client without a log; the caller closes it. It doesn't
+// contact the server, so it also works while that is down. ctx is its context:
+// ending it ends the client's requests.
+func (e *Etcd) Client(ctx context.Context) (*clientv3.Client, error) {
+	return clientv3.New(clientv3.Config{Endpoints: e.endpoints, Context: ctx, Logger: zap.NewNop()})
+}
+
+// Stop ends etcd orderly, or by force if it takes too long, and removes its
+// directory. A second call does nothing.
+func (e *Etcd) Stop(ctx context.Context) error { return e.stop(ctx) }
+
+// Kill ends etcd by SIGKILL and waits for its end; the data stays for Restart.
+// An etcd that isn't running stays so.
+func (e *Etcd) Kill() error { return e.kill() }
+
+// Restart starts etcd again on the same ports and data, stopping it first if
+// it runs, and returns once it answers. It fails with ErrStopped after Stop.
+func (e *Etcd) Restart(ctx context.Context) error { return e.restart(ctx) }
+
+// Pause stops etcd by SIGSTOP and returns once the kernel shows it stopped:
+// connections stay open and silent.
+func (e *Etcd) Pause() error { return e.pause() }
+
+// Resume lets a paused etcd go on.
+func (e *Etcd) Resume() error { return e.resume() }

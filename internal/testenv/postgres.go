@@ -1,0 +1,111 @@
+package testenv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// PostgresConfig says how to run Postgres. nil means all defaults. It says
+// nothing to a server that FENCEKIT_POSTGRES_DSN names.
+type PostgresConfig struct {
+	// Settings are parameters of postgresql.conf, added to and replacing
+	// those of testSettings.
+	Settings map[string]string
+	// Log gets the server's output beside the log file. Default: nobody.
+	Log io.Writer
+}
+
+// testSettings are the parameters of every server of ours: fsync stays on, as
+// in production, and no shared memory is left in /dev/shm by a killed server.
+var testSettings = map[string]string{
+	"max_connections":            "200",
+	"wal_level":                  "logical",
+	"dynamic_shared_memory_type": "mmap",
+	"log_line_prefix":            "%m [%p] %q%d ",
+	"timezone":                   "UTC",
+}
+
+// Postgres is a Postgres server for tests. Its methods may be called
+// concurrently.
+type Postgres struct {
+	controller
+	dsn    string
+	source string
+}
+
+// DSN is the URL of the database "postgres", as a superuser where the server
+// is ours; with FENCEKIT_POSTGRES_DSN it is that. It is the same after Restart.
+func (p *Postgres) DSN() string { return p.dsn }
+
+// Source says which Postgres this is, as "local /usr/lib/postgresql/15/bin
+// (15.18)", "docker postgres:17" or "FENCEKIT_POSTGRES_DSN".
+func (p *Postgres) Source() string { return p.source }
+
+// Stop ends Postgres orderly ("fast": transactions are rolled back), or by
+// force if it takes too long, and removes its data. A second call does nothing.
+func (p *Postgres) Stop(ctx context.Context) error { return p.stop(ctx) }
+
+// Kill ends Postgres at once and without a checkpoint ("immediate"): the next
+// start recovers from the log, as after a crash. It returns once the server and
+// its backends have ended. A server that isn't running stays so.
+func (p *Postgres) Kill() error { return p.kill() }
+
+// Restart starts Postgres again on the same port and data, stopping it first
+// if it runs, and returns once it answers. It fails with ErrStopped after Stop.
+func (p *Postgres) Restart(ctx context.Context) error { return p.restart(ctx) }
+
+// Pause stops the postmaster by SIGSTOP and returns once the kernel shows it
+// stopped: new connections get no answer, *while existing ones go on*. To stop
+// one of those, stop its backend (pg_backend_pid) or put a pgproxy in between.
+// In Docker the whole container is paused, backends included.
+func (p *Postgres) Pause() error { return p.pause() }
+
+// Resume lets a paused Postgres go on.
+func (p *Postgres) Resume() error { return p.resume() }
+
+// CreateDatabase makes an empty database and returns its DSN. It fails if the
+// name is taken.
+func (p *Postgres) CreateDatabase(ctx context.Context, name string) (dsn string, err error) {
+	if err := p.exec(ctx, "create database "+pgx.Identifier{name}.Sanitize()); err != nil {
+		return "", fmt.Errorf("testenv: create database %s: %w", name, err)
+	}
+	return withDatabase(p.dsn, name)
+}
+
+// dropDatabase drops a database, ending its connections.
+func (p *Postgres) dropDatabase(ctx context.Context, name string) error {
+	return p.exec(ctx, "drop database "+pgx.Identifier{name}.Sanitize()+" with (force)")
+}
+
+func (p *Postgres) exec(ctx context.Context, sql string) error {
+	conn, err := pgx.Connect(ctx, p.dsn)
+	if err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, sql)
+	return errors.Join(err, conn.Close(ctx))
+}
+
+// ping returns once a query has been answered.
+func (p *Postgres) ping(ctx context.Context) error { return p.exec(ctx, "select 1") }
+
+// withDatabase is the DSN with another database. Of two dbname settings in a
+// keyword DSN the later one counts.
+func withDatabase(dsn, name string) (string, error) {
+	if !strings.Contains(dsn, "://") {
+		quoted := strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(name)
+		return dsn + " dbname='" + quoted + "'", nil
+	}
+	u, err := url.Parse(dsn)
+	if err != nil {
+		return "", err
+	}
+	u.Path = "/" + name
+	return u.String(), nil
+}

@@ -1,0 +1,146 @@
+package testenv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"syscall"
+)
+
+// binaries is an installed Postgres server.
+type binaries struct {
+	dir     string // has postgres and initdb
+	version string // as "15.18"
+}
+
+// startLocalPostgres runs an installed server on a data directory of its own.
+func startLocalPostgres(ctx context.Context, bin binaries, cfg PostgresConfig) (*Postgres, error) {
+	account, err := serverAccount()
+	if err != nil {
+		return nil, err
+	}
+	s, err := newServer("postgres", cfg.Log, 1)
+	if err != nil {
+		return nil, err
+	}
+	p := &Postgres{
+		controller: s,
+		dsn:        "postgres://postgres@" + s.ports[0].address() + "/postgres?sslmode=disable",
+		source:     fmt.Sprintf("local %s (%s)", bin.dir, bin.version),
+	}
+	s.ready = func(ctx context.Context) error { return poll(ctx, p.ping) }
+	s.stopSignals = []syscall.Signal{syscall.SIGINT, syscall.SIGQUIT}
+	s.killSignals = []syscall.Signal{syscall.SIGQUIT}
+	data := s.dir.path("data")
+	s.command = func() (*exec.Cmd, error) {
+		return account.command(data, filepath.Join(bin.dir, "postgres"), postgresArgs(data, s.ports[0], cfg)...), nil
+	}
+	if err := initData(ctx, bin, account, data); err != nil {
+		return nil, errors.Join(err, s.discard())
+	}
+	if err := s.start(ctx); err != nil {
+		return nil, errors.Join(err, s.discard())
+	}
+	return p, nil
+}
+
+func postgresArgs(data string, p *port, cfg PostgresConfig) []string {
+	settings := maps.Clone(testSettings)
+	maps.Copy(settings, cfg.Settings)
+	settings["listen_addresses"] = "127.0.0.1"
+	settings["port"] = strconv.Itoa(p.number)
+	settings["unix_socket_directories"] = ""
+	args := []string{"-D", data}
+	for name, value := range settings {
+		args = append(args, "-c", name+"="+value)
+	}
+	return args
+}
+
+// initData makes a data directory. It isn't synced: nothing in it is worth a
+// crash of the machine yet.
+func initData(ctx context.Context, bin binaries, account *account, data string) error {
+	if err := os.Mkdir(data, 0o700); err != nil {
+		return err
+	}
+	if err := account.own(data); err != nil {
+		return err
+	}
+	cmd := account.command(data, filepath.Join(bin.dir, "initdb"), "-D", data, "-U", "postgres",
+		"-A", "trust", "--no-sync", "--encoding=UTF8", "--locale=C")
+	out, err := os.CreateTemp("", dirPrefix()+"initdb.log")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(out.Name())
+	defer out.Close()
+	cmd.Stdout, cmd.Stderr = out, out
+	proc, err := startProcess(cmd)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-proc.done:
+	case <-ctx.Done():
+		return errors.Join(ctx.Err(), proc.end(signalBound))
+	}
+	if !cmd.ProcessState.Success() {
+		return fmt.Errorf("testenv: initdb as %s: %v\n%s", account, cmd.ProcessState, tailOf(out.Name()))
+	}
+	return nil
+}
+
+// account is the user a server runs as: ourselves, or, because Postgres
+// refuses root, another.
+type account struct {
+	name       string
+	credential *syscall.Credential // nil: ourselves
+}
+
+func (a *account) String() string { return a.name }
+
+// serverAccount is ourselves; for root it is postgres, else nobody.
+func serverAccount() (*account, error) {
+	if os.Getuid() != 0 {
+		return &account{name: "user " + strconv.Itoa(os.Getuid())}, nil
+	}
+	for _, name := range []string{"postgres", "nobody"} {
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
+		gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
+		if err := errors.Join(err1, err2); err != nil {
+			return nil, err
+		}
+		return &account{"user " + name, &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}, nil
+	}
+	return nil, errors.New("testenv: Postgres refuses to run as root, and there is no user postgres or nobody: run as an ordinary user")
+}
+
+// own gives a directory to the account.
+func (a *account) own(dir string) error {
+	if a.credential == nil {
+		return nil
+	}
+	return os.Chown(dir, int(a.credential.Uid), int(a.credential.Gid))
+}
+
+// command is a command run by the account in dir, which must be one that the
+// account can enter: our own working directory may be none.
+func (a *account) command(dir, path string, args ...string) *exec.Cmd {
+	cmd := exec.Command(path, args...)
+	cmd.Dir = dir
+	cmd.Env = append(withoutPrefix(withoutPrefix(os.Environ(), "PG"), "LC_"), "LC_ALL=C")
+	if a.credential != nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: a.credential}
+	}
+	return cmd
+}

@@ -1,0 +1,81 @@
+package testenv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/server/v3/etcdmain"
+	"go.uber.org/goleak"
+)
+
+// roleVar tells a child of this binary what it was started to be.
+const roleVar = "FENCEKIT_TESTENV_ROLE"
+
+// roleEtcd is the role of a child that runs etcd with its arguments as flags.
+const roleEtcd = "etcd"
+
+// leakGrace bounds how long Main waits for goroutines that are about to end.
+const leakGrace = 30 * time.Second
+
+// Reexec must be the first call of every main() and TestMain whose binary
+// starts servers through this package. In a child that was started to be
+// etcd it runs etcd and never returns; otherwise it returns at once, and
+// calling it again does nothing.
+func Reexec() {
+	role := os.Getenv(roleVar)
+	if role == "" {
+		return
+	}
+	_ = os.Unsetenv(roleVar)
+	switch role {
+	case roleEtcd:
+		etcdmain.Main(os.Args)
+		os.Exit(0)
+	default:
+		fmt.Fprintf(os.Stderr, "testenv: unknown role %q in %s\n", role, roleVar)
+		os.Exit(64)
+	}
+}
+
+// Main is a package's whole TestMain: it calls Reexec, runs the tests, stops
+// the shared servers and fails if a goroutine is left over. It never returns:
+// it ends the process with the tests' exit code, or with 1 if a server didn't
+// stop or a goroutine leaked.
+func Main(m *testing.M) {
+	Reexec()
+	code := m.Run()
+	if err := stopShared(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	if code == 0 {
+		if err := awaitNoLeak(); err != nil {
+			fmt.Fprintln(os.Stderr, "testenv: goroutines outlived the tests:", err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// awaitNoLeak gives ending goroutines longer than goleak's own second: a
+// loaded machine is no leak.
+func awaitNoLeak() error {
+	deadline := time.Now().Add(leakGrace)
+	for {
+		err := goleak.Find()
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
+// stopShared stops the servers that tests of this binary shared.
+func stopShared() error {
+	ctx, cancel := context.WithTimeout(context.Background(), startBound)
+	defer cancel()
+	return errors.Join(sharedEtcd.stop(ctx), sharedPostgres.stop(ctx))
+}
