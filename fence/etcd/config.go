@@ -1,0 +1,111 @@
+package etcd
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/fencekit/fencekit/fence"
+)
+
+// Defaults of Config.
+const (
+	DefaultPrefix         = "fencekit"
+	DefaultTTL            = 10 * time.Second
+	DefaultPollInterval   = 5 * time.Second
+	DefaultRequestTimeout = 5 * time.Second
+)
+
+// Config configures a Locker. The zero value, and nil, mean the defaults.
+type Config struct {
+	// Prefix is where the keys lie in etcd: <prefix>/locks, <prefix>/void and
+	// <prefix>/epoch. All lockers that are to exclude each other have the same.
+	// One prefix must not lie within another. Default DefaultPrefix.
+	Prefix string
+
+	// TTL is how long a lock outlives its holder's last renewal: whole seconds,
+	// at least one. etcd may grant more, see [Locker.GrantedTTL]. Default
+	// DefaultTTL.
+	TTL time.Duration
+
+	// Margin is by how much the holder's own deadline precedes the end of the
+	// lease, for clocks that run at different rates. It has to be less than half
+	// of TTL. Default: a tenth of the granted time to live.
+	Margin time.Duration
+
+	// Label begins the holder of every grant, for people to read. Default: the
+	// host's name and the process id.
+	Label string
+
+	// PollInterval is how often a waiter reads the queue, beside watching it.
+	// Default DefaultPollInterval.
+	PollInterval time.Duration
+
+	// RequestTimeout bounds each single request to etcd. Default
+	// DefaultRequestTimeout.
+	RequestTimeout time.Duration
+
+	// Logger is told of lost sessions and of trouble in the background. Default:
+	// nothing is logged.
+	Logger *slog.Logger
+}
+
+func (c *Config) withDefaults() Config {
+	var cfg Config
+	if c != nil {
+		cfg = *c
+	}
+	if cfg.Prefix == "" {
+		cfg.Prefix = DefaultPrefix
+	}
+	if cfg.TTL == 0 {
+		cfg.TTL = DefaultTTL
+	}
+	if cfg.Label == "" {
+		cfg.Label = defaultLabel()
+	}
+	if cfg.PollInterval == 0 {
+		cfg.PollInterval = DefaultPollInterval
+	}
+	if cfg.RequestTimeout == 0 {
+		cfg.RequestTimeout = DefaultRequestTimeout
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return cfg
+}
+
+func defaultLabel() string {
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		host = "unknown"
+	}
+	return fmt.Sprintf("%s-%d", host, os.Getpid())
+}
+
+func (c *Config) validate() error {
+	switch {
+	case !utf8.ValidString(c.Prefix) || strings.ContainsFunc(c.Prefix, unicode.IsControl):
+		return &ConfigError{Field: "Prefix", Reason: "contains bytes that are not UTF-8, or control characters"}
+	case strings.HasSuffix(c.Prefix, "/"):
+		return &ConfigError{Field: "Prefix", Reason: fmt.Sprintf("%q ends in a slash; leave it out", c.Prefix)}
+	case c.TTL < time.Second || c.TTL%time.Second != 0:
+		return &ConfigError{Field: "TTL", Reason: fmt.Sprintf("is %v; etcd counts in whole seconds, from 1s", c.TTL)}
+	case c.Margin < 0 || c.Margin >= c.TTL/2:
+		return &ConfigError{Field: "Margin", Reason: fmt.Sprintf("is %v; it has to be less than half of TTL (%v), and 0 means the default", c.Margin, c.TTL)}
+	case c.PollInterval < 0:
+		return &ConfigError{Field: "PollInterval", Reason: fmt.Sprintf("is %v; it has to be positive, and 0 means the default", c.PollInterval)}
+	case c.RequestTimeout < 0:
+		return &ConfigError{Field: "RequestTimeout", Reason: fmt.Sprintf("is %v; it has to be positive, and 0 means the default", c.RequestTimeout)}
+	}
+	probe := fence.Grant{Resource: "r", Epoch: 1, Token: 1, Holder: holderName(c.Label, newNonce())}
+	if err := probe.Validate(); err != nil {
+		return &ConfigError{Field: "Label", Reason: "makes no valid holder: " + err.Error()}
+	}
+	return nil
+}

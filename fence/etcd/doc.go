@@ -1,0 +1,68 @@
+// Package etcd is the lock service of Fencekit on etcd. [NewLocker] makes a
+// [Locker], which implements [fence.Locker].
+//
+// # Model
+//
+// The queue of a resource is a range of keys, one key per acquisition:
+// <prefix>/locks/<escaped resource>/<lease id>-<nonce>. One transaction writes
+// the key and reads which key of the range is the first; the fencing token is
+// the revision of that transaction. Whoever has a key below which no create
+// revision is left owns the resource.
+//
+// All keys of a Locker live under one etcd lease, the session. It is made by the
+// first Acquire, renewed every third of its time to live, and replaced when it
+// was lost. A process has at most one key per resource: its goroutines queue in
+// memory, in order of arrival, and each turn makes a key, and so a token, of its
+// own.
+//
+// All queues that this Locker has a key in are watched over one gRPC stream.
+//
+// # Invariants
+//
+//   - F1: the token is the revision of the transaction that wrote the key, so
+//     it is the key's create revision, and later grants have higher ones.
+//   - F2: an acquisition's key has a name of its own, the queue decides by create
+//     revision, and nothing is deleted but at the create revision that was
+//     granted. An Acquire whose outcome is unknown is settled before this process
+//     makes another key for the resource: a void key is written and the lock key
+//     deleted in one transaction, and the transaction that writes the lock key
+//     requires that there is no void key, so that it can't take effect late.
+//   - F3: every lease ends at the session's deadline: the time at which the last
+//     successful renewal was sent, plus the time to live that etcd granted, minus
+//     [Config.Margin]. An answer that comes after the deadline revives nothing.
+//
+// # How a lease is lost
+//
+// [fence.LossDeadline]: no renewal succeeded in time. [fence.LossExpired]: etcd
+// says that the session's lease is gone; this is noticed by the next renewal or
+// Acquire. [fence.LossDeleted]: somebody deleted the lock key; the watch shows it,
+// as soon as etcd sends it, and nothing else does. [fence.LossWentBack]: see
+// below. [fence.LossClosed]: the Locker was closed.
+//
+// An Acquire that loses its place while it waits fails with a [*QueueLostError].
+//
+// # Failure handling
+//
+// A release or an abandoned Acquire that etcd doesn't confirm is repeated in the
+// background until etcd does, or until the session is over. Meanwhile this
+// process's other callers wait in its own queue, and TryAcquire finds the
+// resource locked. If nothing else needs the session it is given up, so that no
+// renewal keeps the remains alive.
+//
+// # Epochs
+//
+// After a restore from a backup etcd issues revisions a second time. The key
+// <prefix>/epoch, absent for epoch 1, is compared by each acquiring transaction
+// and becomes part of the grant. A running Locker that finds the cluster id
+// changed, or raft term, revision or epoch below what it saw, loses all leases and
+// grants nothing, with a [*WentBackError], until the epoch was raised. A Locker
+// that was started after the restore can't notice it. An epoch that is raised
+// while somebody waits doesn't change the grant that the waiter is about to get.
+//
+// # What is not promised
+//
+// F3 is advisory, as package fence says. Go's clock stands still while a machine
+// is suspended, and so does the deadline. A watch may show a deleted key late or,
+// behind a connection that is silently dead, not before the deadline. Clients
+// made with etcd's namespace package are refused: set Config.Prefix instead.
+package etcd

@@ -1,0 +1,97 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/fencekit/fencekit/fence"
+)
+
+// ConfigError says which argument or field of NewLocker is bad, and why.
+type ConfigError struct {
+	Field  string
+	Reason string
+}
+
+func (e *ConfigError) Error() string { return fmt.Sprintf("etcd: bad config: %s %s", e.Field, e.Reason) }
+
+// EpochError says that the epoch key holds something else than a decimal number
+// from 1 to fence.MaxEpoch, without sign, spaces or leading zeros. Acquire
+// returns it inside a *fence.UnavailableError.
+type EpochError struct {
+	Key   string
+	Value string
+}
+
+func (e *EpochError) Error() string {
+	return fmt.Sprintf("etcd: epoch key %s holds %q; want a decimal number from 1 to %d", e.Key, e.Value, fence.MaxEpoch)
+}
+
+// WentBackError says that etcd shows an older state than it did before, as after
+// a restore from a backup: it would issue tokens a second time. The locker
+// grants nothing until the epoch key is above Epoch. Acquire returns it inside a
+// *fence.UnavailableError.
+type WentBackError struct {
+	What     string // what went back: "cluster id", "raft term", "revision" or "epoch"
+	Seen     uint64 // what was seen before
+	Got      uint64 // what the latest answer says
+	EpochKey string
+	Epoch    int64 // the highest epoch seen
+}
+
+func (e *WentBackError) Error() string {
+	how := "went back from %d to %d"
+	if e.What == "cluster id" {
+		how = "changed from %x to %x"
+	}
+	return fmt.Sprintf("etcd: %s "+how+", as after a restore from a backup: tokens could be issued twice; "+
+		"raise the epoch key %s to a number above %d that no database has seen", e.What, e.Seen, e.Got, e.EpochKey, e.Epoch)
+}
+
+// QueueLostError says that an Acquire lost its place in the queue before its
+// turn came: its session ended, or somebody deleted its key. Nothing was
+// acquired; acquiring again queues at the end. Acquire returns it inside a
+// *fence.UnavailableError.
+type QueueLostError struct {
+	Resource string
+	Reason   fence.LossReason
+}
+
+func (e *QueueLostError) Error() string {
+	return fmt.Sprintf("etcd: place in the queue of %s lost: %s", e.Resource, e.Reason)
+}
+
+// errSessionOver: the session ended before the request could be made.
+var errSessionOver = errors.New("etcd: session is over")
+
+// errLeaseGone: etcd says that the session's lease doesn't exist.
+var errLeaseGone error = rpctypes.ErrLeaseNotFound
+
+// refusals are answers that etcd gives before it changes anything. Any other
+// error leaves the outcome of a write open.
+var refusals = []error{
+	rpctypes.ErrLeaseNotFound, rpctypes.ErrNoSpace, rpctypes.ErrTooManyRequests, rpctypes.ErrRequestTooLarge,
+	rpctypes.ErrPermissionDenied, rpctypes.ErrUserEmpty, rpctypes.ErrInvalidAuthToken, rpctypes.ErrAuthOldRevision,
+}
+
+// refused reports whether err proves that a write had no effect.
+func refused(err error) bool {
+	for _, r := range refusals {
+		if errors.Is(err, r) {
+			return true
+		}
+	}
+	return false
+}
+
+// ended is the error of op once ctx is done.
+func ended(ctx context.Context, op string) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return fmt.Errorf("etcd: %s: %w", op, cause)
+	}
+	return fmt.Errorf("etcd: %s: %w: %w", op, err, cause)
+}

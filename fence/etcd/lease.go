@@ -1,0 +1,60 @@
+package etcd
+
+import (
+	"context"
+	"time"
+
+	"github.com/fencekit/fencekit/fence"
+)
+
+// lease is a place whose turn has come.
+type lease struct{ *place }
+
+var _ fence.Lease = lease{}
+
+func (l lease) Grant() fence.Grant { return l.granted() }
+
+func (l lease) Context() context.Context { return l.ctx }
+
+func (l lease) Done() <-chan struct{} { return l.ctx.Done() }
+
+func (l lease) Remaining() time.Duration {
+	if l.ctx.Err() != nil {
+		return 0
+	}
+	return l.session.remaining()
+}
+
+// AfterContended counts a goroutine that waits in the same Locker as well: it
+// needs the lock passed on just as another process does.
+func (l lease) AfterContended(f func()) (stop func() bool) {
+	w := &contendedFunc{f: f}
+	l.mu.Lock()
+	if l.ctx.Err() != nil {
+		l.mu.Unlock()
+		return func() bool { return false }
+	}
+	if l.watchers == nil {
+		l.watchers = map[*contendedFunc]struct{}{}
+	}
+	l.watchers[w] = struct{}{}
+	contended := l.view.contended()
+	l.mu.Unlock()
+	if contended || l.locker.local.waited(l.resource) {
+		l.contend()
+	}
+	return func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		_, waiting := l.watchers[w]
+		delete(l.watchers, w)
+		return waiting
+	}
+}
+
+func (l lease) Release(ctx context.Context) error {
+	if !l.end(fence.ErrReleased) {
+		return nil
+	}
+	return l.locker.giveBack(ctx, l.place)
+}

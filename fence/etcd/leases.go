@@ -1,0 +1,55 @@
+package etcd
+
+import (
+	"context"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// leases is the leaseService of an etcd client. It renews through the raw
+// protocol: the client's own KeepAliveOnce tries again without a pause while
+// etcd can't be reached.
+type leases struct {
+	client *clientv3.Client
+	remote pb.LeaseClient
+	marks  *watermark
+}
+
+func newLeases(client *clientv3.Client, marks *watermark) *leases {
+	return &leases{client: client, remote: pb.NewLeaseClient(client.ActiveConnection()), marks: marks}
+}
+
+func (l *leases) Grant(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, time.Duration, error) {
+	sent := l.marks.sending()
+	resp, err := l.client.Grant(ctx, int64(ttl/time.Second))
+	if err != nil {
+		return 0, 0, err
+	}
+	if err := l.marks.check(sent, resp.ResponseHeader); err != nil {
+		return 0, 0, err
+	}
+	return resp.ID, time.Duration(resp.TTL) * time.Second, nil
+}
+
+func (l *leases) KeepAlive(ctx context.Context, id clientv3.LeaseID) (time.Duration, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // ends the stream
+	stream, err := l.remote.LeaseKeepAlive(ctx)
+	if err != nil {
+		return 0, rpctypes.Error(err)
+	}
+	if err := stream.Send(&pb.LeaseKeepAliveRequest{ID: int64(id)}); err != nil {
+		return 0, rpctypes.Error(err)
+	}
+	resp, err := stream.Recv()
+	if err != nil {
+		return 0, rpctypes.Error(err)
+	}
+	if resp.TTL <= 0 {
+		return 0, errLeaseGone
+	}
+	return time.Duration(resp.TTL) * time.Second, nil
+}

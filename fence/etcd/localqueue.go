@@ -1,0 +1,111 @@
+package etcd
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/fencekit/fencekit/fence"
+)
+
+// localQueue lets one acquisition per resource of this process through to etcd,
+// in order of arrival (F2).
+type localQueue struct {
+	mu     sync.Mutex
+	turns  map[string]*turns
+	closed chan struct{} // closed by close
+}
+
+// turns is who has a resource's turn, and who waits for it.
+type turns struct {
+	place   *place // whose turn it is, nil before it has a place
+	waiting []chan struct{}
+}
+
+func newLocalQueue() *localQueue {
+	return &localQueue{turns: map[string]*turns{}, closed: make(chan struct{})}
+}
+
+// tryEnter takes the turn if it is free. If not it returns the place that has
+// it, which may be nil.
+func (q *localQueue) tryEnter(resource string) (bool, *place) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if t := q.turns[resource]; t != nil {
+		return false, t.place
+	}
+	q.turns[resource] = &turns{}
+	return true, nil
+}
+
+// enter waits for the turn.
+func (q *localQueue) enter(ctx context.Context, resource string) error {
+	q.mu.Lock()
+	t := q.turns[resource]
+	if t == nil {
+		q.turns[resource] = &turns{}
+		q.mu.Unlock()
+		return nil
+	}
+	mine := make(chan struct{})
+	t.waiting = append(t.waiting, mine)
+	ahead := t.place
+	q.mu.Unlock()
+	if ahead != nil {
+		ahead.contend()
+	}
+	select {
+	case <-mine:
+		return nil
+	case <-ctx.Done():
+		q.giveUp(resource, mine)
+		return ended(ctx, "acquire "+resource)
+	case <-q.closed:
+		q.giveUp(resource, mine)
+		return fence.ErrLockerClosed
+	}
+}
+
+// giveUp leaves the queue, or passes the turn on if it has just come.
+func (q *localQueue) giveUp(resource string, mine chan struct{}) {
+	q.mu.Lock()
+	t := q.turns[resource]
+	if t != nil {
+		if i := slices.Index(t.waiting, mine); i >= 0 {
+			t.waiting = slices.Delete(t.waiting, i, i+1)
+			q.mu.Unlock()
+			return
+		}
+	}
+	q.mu.Unlock()
+	q.leave(resource)
+}
+
+// occupy says which place has the turn.
+func (q *localQueue) occupy(resource string, p *place) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.turns[resource].place = p
+}
+
+// leave passes the turn to the next in line.
+func (q *localQueue) leave(resource string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	t := q.turns[resource]
+	if len(t.waiting) == 0 {
+		delete(q.turns, resource)
+		return
+	}
+	next := t.waiting[0]
+	t.waiting, t.place = t.waiting[1:], nil
+	close(next)
+}
+
+// waited reports whether anybody waits here for the resource.
+func (q *localQueue) waited(resource string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	t := q.turns[resource]
+	return t != nil && len(t.waiting) > 0
+}

@@ -1,0 +1,138 @@
+package etcd
+
+import (
+	"context"
+	"reflect"
+	"sync"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencekit/fencekit/fence"
+)
+
+// Locker is a fence.Locker on etcd. Its methods may be called from several
+// goroutines. See the package comment for what it does.
+type Locker struct {
+	client *clientv3.Client
+	cfg    Config
+	keys   keyspace
+	marks  *watermark
+	leases *leases
+	local  *localQueue
+	watch  *watcher
+	tasks  *tasks
+
+	mu       sync.Mutex
+	closed   bool
+	finished chan struct{} // closed when Close has done all
+	session  *session
+	starting *sessionStart
+}
+
+var _ fence.Locker = (*Locker)(nil)
+
+// NewLocker returns a Locker that uses the client, which it never closes. It
+// doesn't talk to etcd: the first Acquire does. A cfg of nil means the defaults;
+// cfg is copied. A client that was closed, or whose keys are moved by the
+// client's namespace package, is refused with a *ConfigError, and so is a bad
+// cfg.
+func NewLocker(client *clientv3.Client, cfg *Config) (*Locker, error) {
+	c := cfg.withDefaults()
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	if err := validateClient(client); err != nil {
+		return nil, err
+	}
+	l := &Locker{
+		client: client, cfg: c, keys: keyspace{c.Prefix},
+		local: newLocalQueue(), tasks: newTasks(), finished: make(chan struct{}),
+	}
+	l.marks = newWatermark(l.keys.epoch())
+	l.leases = newLeases(client, l.marks)
+	l.watch = newWatcher(client, c.Logger, l.relist)
+	l.tasks.start(l.watch.run)
+	return l, nil
+}
+
+func validateClient(client *clientv3.Client) error {
+	switch {
+	case client == nil:
+		return &ConfigError{Field: "client", Reason: "is nil"}
+	case client.Ctx().Err() != nil:
+		return &ConfigError{Field: "client", Reason: "is closed"}
+	case client.ActiveConnection() == nil:
+		return &ConfigError{Field: "client", Reason: "has no connection of its own; make it with clientv3.New"}
+	}
+	// The watch goes past client.Watcher, so it would look at other keys than
+	// those that a namespace writes.
+	plainKV, plainWatcher := clientv3.NewKVFromKVClient(nil, nil), clientv3.NewWatchFromWatchClient(nil, nil)
+	if reflect.TypeOf(client.KV) != reflect.TypeOf(plainKV) || reflect.TypeOf(client.Watcher) != reflect.TypeOf(plainWatcher) {
+		return &ConfigError{Field: "client", Reason: "has its KV or Watcher replaced, as by the namespace package; give a plain client and set Config.Prefix instead"}
+	}
+	return nil
+}
+
+// Acquire implements fence.Locker. Its errors: the one of ctx; a
+// *fence.InvalidGrantError for a bad name; fence.ErrLockerClosed; else a
+// *fence.UnavailableError, around etcd's own error, a *QueueLostError, an
+// *EpochError or a *WentBackError. Without a deadline of ctx, each request
+// to etcd is still bounded by Config.RequestTimeout.
+func (l *Locker) Acquire(ctx context.Context, resource string) (fence.Lease, error) {
+	return l.acquire(ctx, resource, false)
+}
+
+// TryAcquire implements fence.Locker. It writes nothing when the resource is
+// taken. Its other errors are those of Acquire.
+func (l *Locker) TryAcquire(ctx context.Context, resource string) (fence.Lease, error) {
+	return l.acquire(ctx, resource, true)
+}
+
+// Close ends all leases with fence.LossClosed, frees what is held by revoking
+// the session's lease in etcd, and ends everything that goes on in the
+// background. Acquire and TryAcquire then return fence.ErrLockerClosed, also
+// those that wait. If etcd can't be reached Close returns an error when ctx
+// ends, at the latest when the lease must have expired by itself; everything
+// is closed nevertheless. A second call waits for the first and returns nil.
+func (l *Locker) Close(ctx context.Context) error {
+	l.mu.Lock()
+	again := l.closed
+	l.closed = true
+	starting := l.starting
+	l.mu.Unlock()
+	if again {
+		select {
+		case <-l.finished:
+			return nil
+		case <-ctx.Done():
+			return ended(ctx, "close")
+		}
+	}
+	defer close(l.finished)
+	defer l.tasks.stop()
+	close(l.local.closed)
+	if starting != nil {
+		select {
+		case <-starting.done:
+		case <-ctx.Done():
+		}
+	}
+	return l.endSession(ctx)
+}
+
+// endSession ends the session for good and waits until etcd knows.
+func (l *Locker) endSession(ctx context.Context) error {
+	l.mu.Lock()
+	s := l.session
+	l.mu.Unlock()
+	if s == nil {
+		return nil
+	}
+	s.end(fence.LossClosed)
+	expired, cancel := context.WithTimeout(ctx, s.granted())
+	defer cancel()
+	if err := l.revoke(expired, s.id); err != nil {
+		return &fence.UnavailableError{Op: "close", Err: err}
+	}
+	return nil
+}

@@ -1,0 +1,172 @@
+package etcd
+
+import (
+	"context"
+	"sync"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/fencekit/fencekit/fence"
+)
+
+// place is one acquisition: one key in the queue of a resource, from before it
+// is written until it is known to be gone. Its context ends when it is released,
+// given up or lost; settled is closed when no trace of it can matter any more,
+// and only then the next acquisition of this process may begin (F2).
+type place struct {
+	locker   *Locker
+	session  *session
+	resource string
+	queue    string // prefix of the resource's keys
+	key      string
+	nonce    string
+	holder   string
+
+	ctx       context.Context
+	cancel    context.CancelCauseFunc
+	turn      chan struct{} // closed when the key is the first of its queue
+	settled   chan struct{}
+	settling  sync.Once
+	confirmed bool // the key is known to be gone; read after settled
+
+	mu       sync.Mutex
+	grant    fence.Grant // complete once the key is written
+	view     view
+	first    bool
+	watchers map[*contendedFunc]struct{} // those who ask whether others wait
+}
+
+// contendedFunc is one registration of AfterContended.
+type contendedFunc struct{ f func() }
+
+// newPlace returns a place in the session; nil if the session is over.
+func (l *Locker) newPlace(s *session, resource string) *place {
+	nonce := newNonce()
+	p := &place{
+		locker: l, session: s, resource: resource,
+		queue: l.keys.queue(resource), key: l.keys.lock(resource, s.id, nonce),
+		nonce: nonce, holder: holderName(l.cfg.Label, nonce),
+		turn: make(chan struct{}), settled: make(chan struct{}),
+	}
+	p.ctx, p.cancel = context.WithCancelCause(context.Background())
+	p.grant = fence.Grant{Resource: resource, Holder: p.holder}
+	p.view.own = p.key
+	l.local.occupy(resource, p)
+	if !s.add(p) {
+		return nil
+	}
+	return p
+}
+
+// written takes the result of the Txn that wrote the key.
+func (p *place) written(token fence.Token, epoch int64, first bool) {
+	p.mu.Lock()
+	p.grant.Token, p.grant.Epoch = token, epoch
+	p.view.token = int64(token)
+	if first {
+		p.view.alone()
+	}
+	p.mu.Unlock()
+	p.changed()
+	p.locker.watch.add(p)
+	if p.ctx.Err() != nil { // it ended before add: nobody else takes it off
+		p.locker.watch.remove(p)
+	}
+}
+
+// end ends the place's context. It reports whether it had not ended before.
+func (p *place) end(cause error) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ctx.Err() != nil {
+		return false
+	}
+	p.watchers = nil
+	p.cancel(cause)
+	return true
+}
+
+// lose ends the place for a reason that its holder didn't choose.
+func (p *place) lose(reason fence.LossReason) {
+	p.end(&fence.LeaseLostError{Grant: p.granted(), Reason: reason})
+}
+
+// sessionOver makes place a tenant. Nothing under the session's lease can take
+// effect later than etcd's own end of it, and etcd orders that before whoever
+// comes next.
+func (p *place) sessionOver(reason fence.LossReason) {
+	p.lose(reason)
+	p.settle(false)
+}
+
+// settle lets the next acquisition begin. Only the first call counts.
+func (p *place) settle(confirmed bool) {
+	p.settling.Do(func() {
+		p.confirmed = confirmed
+		p.locker.watch.remove(p)
+		p.session.remove(p)
+		p.locker.local.leave(p.resource)
+		close(p.settled)
+	})
+}
+
+func (p *place) granted() fence.Grant {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.grant
+}
+
+// changed acts on what the view shows now.
+func (p *place) changed() {
+	p.mu.Lock()
+	gone, contended := p.view.gone(), p.view.contended()
+	if !p.first && p.view.first() {
+		p.first = true
+		close(p.turn)
+	}
+	p.mu.Unlock()
+	switch {
+	case gone:
+		p.lose(fence.LossDeleted)
+		p.settle(true)
+	case contended:
+		p.contend()
+	}
+}
+
+// events takes what the watch shows.
+func (p *place) events(evs []*mvccpb.Event) {
+	p.mu.Lock()
+	p.view.apply(evs)
+	p.mu.Unlock()
+	p.changed()
+}
+
+// resume is the first revision that the watch has to show; 0 means from now on,
+// with a list to follow.
+func (p *place) resume() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.view.rev == 0 {
+		return 0
+	}
+	return p.view.rev + 1
+}
+
+// missed says that events were lost for good.
+func (p *place) missed() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.view.forget()
+}
+
+// contend calls all who asked to be told that others wait.
+func (p *place) contend() {
+	p.mu.Lock()
+	watchers := p.watchers
+	p.watchers = nil
+	p.mu.Unlock()
+	for w := range watchers {
+		go w.f()
+	}
+}

@@ -1,0 +1,226 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencekit/fencekit/fence"
+)
+
+// leaseService is what a session needs of etcd.
+type leaseService interface {
+	// Grant asks for a lease and returns the time to live that was granted.
+	Grant(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, time.Duration, error)
+	// KeepAlive renews the lease once. Its error is errLeaseGone if etcd says
+	// that there is no such lease.
+	KeepAlive(ctx context.Context, id clientv3.LeaseID) (time.Duration, error)
+}
+
+// tenant lives under a session's lease.
+type tenant interface {
+	// sessionOver says that the lease can't be relied upon any more. It is
+	// called once at most, and not after the tenant was removed.
+	sessionOver(fence.LossReason)
+}
+
+// session is one lease in etcd and the time until which it can be relied upon.
+// All that a Locker holds lives under it: one renewal keeps everything.
+type session struct {
+	id      clientv3.LeaseID
+	service leaseService
+	asked   time.Duration // margin asked for, 0 for the default
+	request time.Duration // bound of one request
+	ctx     context.Context // ends with the session
+	cancel  context.CancelFunc
+	onEnd   func(*session)
+
+	mu       sync.Mutex
+	ttl      time.Duration // as granted last
+	sent     time.Time     // when the last successful renewal was sent
+	deadline time.Time
+	timer    *time.Timer
+	ended    bool
+	tenants  map[tenant]bool // true while it still needs the lease
+}
+
+// startSession asks for a lease. The session ends by itself at its deadline; run
+// renews it.
+func startSession(ctx context.Context, service leaseService, cfg *Config, onEnd func(*session)) (*session, error) {
+	sent := time.Now()
+	id, ttl, err := service.Grant(ctx, cfg.TTL)
+	if err != nil {
+		return nil, err
+	}
+	s := &session{
+		id: id, service: service, asked: cfg.Margin, request: cfg.RequestTimeout,
+		onEnd: onEnd, tenants: map[tenant]bool{},
+	}
+	if s.margin(ttl) >= ttl {
+		return nil, fmt.Errorf("etcd: granted a time to live of %v, which the margin of %v uses up", ttl, s.margin(ttl))
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.mu.Lock()
+	s.timer = time.AfterFunc(ttl, s.expire)
+	s.mu.Unlock()
+	s.renewed(sent, ttl)
+	return s, nil
+}
+
+func (s *session) margin(ttl time.Duration) time.Duration {
+	if s.asked != 0 {
+		return s.asked
+	}
+	return ttl / 10
+}
+
+// renewed moves the deadline on after a renewal that was sent at that time. One
+// whose answer comes after the deadline is too late: the lease was lost then,
+// even if the process stood still and the timer had no chance to say so (F3).
+func (s *session) renewed(sent time.Time, ttl time.Duration) {
+	now := time.Now()
+	s.mu.Lock()
+	if s.ended {
+		s.mu.Unlock()
+		return
+	}
+	if !s.deadline.IsZero() && !now.Before(s.deadline) {
+		s.mu.Unlock()
+		s.end(fence.LossDeadline)
+		return
+	}
+	s.ttl, s.sent = ttl, sent
+	s.deadline = sent.Add(ttl - s.margin(ttl))
+	s.timer.Reset(s.deadline.Sub(now))
+	s.mu.Unlock()
+}
+
+// expire is the timer's function. A renewal may have moved the deadline on since
+// the timer fired.
+func (s *session) expire() {
+	if s.remaining() == 0 {
+		s.end(fence.LossDeadline)
+	}
+}
+
+// remaining is the time until the deadline; 0 at the end.
+func (s *session) remaining() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return 0
+	}
+	return max(0, time.Until(s.deadline))
+}
+
+// run renews the lease until the session is over.
+func (s *session) run() {
+	timer := time.NewTimer(s.pause(true))
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-s.ctx.Done():
+			return
+		}
+		timer.Reset(s.pause(s.renew()))
+	}
+}
+
+// pause is the time until the next renewal: a third of the time to live after
+// the last one was sent, or soon after a failure.
+func (s *session) pause(renewed bool) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !renewed {
+		return s.ttl / 20
+	}
+	return time.Until(s.sent.Add(s.ttl / 3))
+}
+
+// renew sends one renewal, and reports whether it succeeded. It leaves time for
+// another try before the deadline, so that one lost answer is not the end.
+func (s *session) renew() bool {
+	limit := min(s.request, s.granted()/3, s.remaining())
+	ctx, cancel := context.WithTimeout(s.ctx, limit)
+	defer cancel()
+	sent := time.Now()
+	ttl, err := s.service.KeepAlive(ctx, s.id)
+	switch {
+	case err == nil:
+		s.renewed(sent, ttl)
+	case errors.Is(err, errLeaseGone):
+		s.end(fence.LossExpired)
+	}
+	return err == nil
+}
+
+// add makes t live under the session; false if it is over.
+func (s *session) add(t tenant) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended || !time.Now().Before(s.deadline) {
+		return false
+	}
+	s.tenants[t] = true
+	return true
+}
+
+// abandon says that t no longer needs the lease, though traces of it remain.
+func (s *session) abandon(t tenant) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.tenants[t]; ok {
+		s.tenants[t] = false
+	}
+}
+
+// remove takes t away: nothing of it remains.
+func (s *session) remove(t tenant) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.tenants, t)
+}
+
+// giveUp ends the session if nobody needs its lease.
+func (s *session) giveUp() {
+	s.endIf(fence.LossExpired, func() bool {
+		return !slices.Contains(slices.Collect(maps.Values(s.tenants)), true)
+	})
+}
+
+// end ends the session for all who live under it. Only the first call counts.
+func (s *session) end(reason fence.LossReason) {
+	s.endIf(reason, func() bool { return true })
+}
+
+func (s *session) endIf(reason fence.LossReason, condition func() bool) {
+	s.mu.Lock()
+	if s.ended || !condition() {
+		s.mu.Unlock()
+		return
+	}
+	s.ended = true
+	s.timer.Stop()
+	tenants := slices.Collect(maps.Keys(s.tenants))
+	clear(s.tenants)
+	s.cancel()
+	s.mu.Unlock()
+	for _, t := range tenants {
+		t.sessionOver(reason)
+	}
+	s.onEnd(s)
+}
+
+// granted is the time to live that etcd granted last.
+func (s *session) granted() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ttl
+}

@@ -1,0 +1,112 @@
+package etcd
+
+import (
+	"context"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencekit/fencekit/fence"
+)
+
+// outcome is what an acquire Txn found.
+type outcome struct {
+	written bool
+	first   bool               // written, and nobody is ahead
+	token   fence.Token        // if written
+	owner   *mvccpb.KeyValue   // not written: the first of the queue, if asked for
+	epochs  []*mvccpb.KeyValue // not written: the epoch key
+}
+
+// write puts the key of p if the epoch is still e and the place was not made
+// void, and reads who is first. With try it puts only if the queue is empty. The
+// token is the revision of this very Txn, never that of a later read (F1).
+func (l *Locker) write(ctx context.Context, p *place, e epoch, try bool) (outcome, error) {
+	value, err := lockValue{Holder: p.holder, Since: time.Now()}.encode()
+	if err != nil {
+		return outcome{}, err
+	}
+	epochKey := l.keys.epoch()
+	conditions := []clientv3.Cmp{
+		e.unchanged(epochKey),
+		clientv3.Compare(clientv3.CreateRevision(l.keys.void(p.nonce)), "=", 0),
+	}
+	if try {
+		// No key of the queue has create revision 0: true of an empty range alone.
+		conditions = append(conditions, clientv3.Compare(clientv3.CreateRevision(p.queue).WithPrefix(), "=", 0))
+	}
+	resp, err := l.commit(ctx, l.client.Txn(ctx).If(conditions...).Then(
+		clientv3.OpPut(p.key, value, clientv3.WithLease(p.session.id)), firstOf(p.queue),
+	).Else(
+		clientv3.OpGet(epochKey), firstOf(p.queue),
+	))
+	if err != nil {
+		return outcome{}, err
+	}
+	firsts := resp.Responses[1].GetResponseRange().Kvs
+	if !resp.Succeeded {
+		o := outcome{epochs: resp.Responses[0].GetResponseRange().Kvs}
+		if len(firsts) > 0 {
+			o.owner = firsts[0]
+		}
+		return o, nil
+	}
+	first := string(firsts[0].Key) == p.key
+	return outcome{written: true, first: first, token: fence.Token(resp.Header.Revision)}, nil
+}
+
+func firstOf(queue string) clientv3.Op {
+	return clientv3.OpGet(queue, clientv3.WithFirstCreate()...)
+}
+
+// erase deletes the key of p, if it is the one that p wrote: a key of the same
+// name that somebody made later has another create revision.
+func (l *Locker) erase(ctx context.Context, p *place) error {
+	_, err := l.commit(ctx, l.client.Txn(ctx).
+		If(clientv3.Compare(clientv3.CreateRevision(p.key), "=", int64(p.granted().Token))).
+		Then(clientv3.OpDelete(p.key)))
+	return err
+}
+
+// void makes sure that p's key isn't there and never will be, when it isn't known
+// whether the Txn that writes it arrived: whichever of the two is second finds
+// what the first did. The void key lives under the same lease as the key, so
+// that when it goes, the key can't be written any more either.
+func (l *Locker) void(ctx context.Context, p *place) error {
+	_, err := l.commit(ctx, l.client.Txn(ctx).Then(
+		clientv3.OpPut(l.keys.void(p.nonce), p.key, clientv3.WithLease(p.session.id)),
+		clientv3.OpDelete(p.key),
+	))
+	return err
+}
+
+// commit runs a Txn that writes, and holds its answer against all earlier ones.
+func (l *Locker) commit(ctx context.Context, txn clientv3.Txn) (*clientv3.TxnResponse, error) {
+	sent := l.marks.sending()
+	resp, err := txn.Commit()
+	if err != nil {
+		return nil, err
+	}
+	if err := l.marks.check(sent, resp.Header); err != nil {
+		l.wentBack(err)
+		return nil, err
+	}
+	return resp, nil
+}
+
+// list reads the queue of p's resource into its view. It reports false if what
+// it read is older than what is known.
+func (l *Locker) list(ctx context.Context, p *place) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.cfg.RequestTimeout)
+	defer cancel()
+	resp, err := l.client.Get(ctx, p.queue, clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	if err != nil {
+		return false, err
+	}
+	p.mu.Lock()
+	used := p.view.list(resp.Header.Revision, resp.Kvs)
+	p.mu.Unlock()
+	p.changed()
+	return used, nil
+}

@@ -1,0 +1,85 @@
+package etcd
+
+import (
+	"go.etcd.io/etcd/api/v3/mvccpb"
+)
+
+// view is what one acquisition knows of its resource's queue: the set of keys,
+// complete as of a revision. Lists and events come from different requests and
+// in any order; the revision says what is news. It has no lock of its own.
+type view struct {
+	own   string
+	token int64 // create revision of own
+
+	rev   int64            // keys is complete as of this revision; 0: no list yet
+	keys  map[string]int64 // key to create revision
+	early []*mvccpb.Event  // arrived before the first list
+}
+
+// alone starts the view of a key that was the first of its queue when it was
+// written: nothing older was there, and nothing newer could be.
+func (v *view) alone() {
+	v.rev, v.keys = v.token, map[string]int64{v.own: v.token}
+}
+
+// forget drops what is known, when events are missing. The next list starts anew.
+func (v *view) forget() { v.rev, v.keys, v.early = 0, nil, nil }
+
+// list takes the whole queue as of rev. A list that is older than what is known
+// changes nothing; one from before the own key was written says nothing about it
+// (etcd has had bugs that served such reads). It reports whether it was used.
+func (v *view) list(rev int64, kvs []*mvccpb.KeyValue) bool {
+	if rev < max(v.rev, v.token) {
+		return false
+	}
+	v.rev, v.keys = rev, make(map[string]int64, len(kvs))
+	for _, kv := range kvs {
+		v.keys[string(kv.Key)] = kv.CreateRevision
+	}
+	early := v.early
+	v.early = nil
+	v.apply(early)
+	return true
+}
+
+// apply takes the events of a watch that misses none after rev.
+func (v *view) apply(events []*mvccpb.Event) {
+	if v.rev == 0 {
+		v.early = append(v.early, events...)
+		return
+	}
+	known := v.rev
+	for _, ev := range events {
+		kv := ev.Kv
+		if kv.ModRevision <= known {
+			continue
+		}
+		if ev.Type == mvccpb.Event_DELETE {
+			delete(v.keys, string(kv.Key))
+		} else {
+			v.keys[string(kv.Key)] = kv.CreateRevision
+		}
+		v.rev = max(v.rev, kv.ModRevision)
+	}
+}
+
+// gone reports whether the own key is known to be gone, or to be another one of
+// the same name.
+func (v *view) gone() bool { return v.rev != 0 && v.keys[v.own] != v.token }
+
+// first reports whether the own key is there and every smaller create revision
+// is gone, not only that of the next in line: somebody in the middle may vanish.
+func (v *view) first() bool {
+	if v.rev == 0 || v.gone() {
+		return false
+	}
+	for _, created := range v.keys {
+		if created < v.token {
+			return false
+		}
+	}
+	return true
+}
+
+// contended reports whether anybody else is in the queue.
+func (v *view) contended() bool { return len(v.keys) > 1 }

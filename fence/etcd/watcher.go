@@ -1,0 +1,250 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math"
+	"sync"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+)
+
+// watcher watches the queues of all places over one gRPC stream. It speaks the
+// raw protocol because the client's Watch keeps goroutines for each watch; here
+// there are three for the stream, whatever is held.
+type watcher struct {
+	remote pb.WatchClient
+	logger *slog.Logger
+	relist func(*place) // called when a watch from now on is in place
+	wake   chan struct{}
+
+	mu      sync.Mutex
+	lastID  int64
+	ids     map[*place]int64
+	watches map[int64]*watch
+	outbox  []order
+}
+
+// watch is one watch on the stream.
+type watch struct {
+	place *place
+	asked bool // on the present stream
+}
+
+// order is something to send: the request for a watch, or for its end.
+type order struct {
+	id     int64
+	cancel bool
+}
+
+func newWatcher(client *clientv3.Client, logger *slog.Logger, relist func(*place)) *watcher {
+	return &watcher{
+		remote: pb.NewWatchClient(client.ActiveConnection()), logger: logger, relist: relist,
+		wake: make(chan struct{}, 1), ids: map[*place]int64{}, watches: map[int64]*watch{},
+	}
+}
+
+// add watches the queue of p, from p.resume() on. It doesn't wait for etcd.
+func (w *watcher) add(p *place) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.addLocked(p)
+}
+
+func (w *watcher) addLocked(p *place) {
+	w.lastID++
+	w.ids[p] = w.lastID
+	w.watches[w.lastID] = &watch{place: p}
+	w.send(order{id: w.lastID})
+}
+
+// remove stops watching for p; nothing happens if it isn't watched.
+func (w *watcher) remove(p *place) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	id, ok := w.ids[p]
+	if !ok {
+		return
+	}
+	if w.watches[id].asked {
+		w.send(order{id: id, cancel: true})
+	}
+	delete(w.ids, p)
+	delete(w.watches, id)
+}
+
+// again replaces the watch of an id by a new one of the same place.
+func (w *watcher) again(id int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if old := w.watches[id]; old != nil {
+		delete(w.watches, id)
+		w.addLocked(old.place)
+	}
+}
+
+// send queues o. Callers hold mu.
+func (w *watcher) send(o order) {
+	w.outbox = append(w.outbox, o)
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run keeps a stream open while there is something to watch, until ctx ends.
+func (w *watcher) run(ctx context.Context) {
+	for failures := 0; ctx.Err() == nil; {
+		if !w.idle() {
+			began := time.Now()
+			err := w.stream(ctx)
+			if ctx.Err() != nil {
+				return
+			}
+			w.logger.Info("the watch on the lock queues was broken; it is set up again", "error", err)
+			if time.Since(began) > time.Minute {
+				failures = 0
+			}
+			pause(ctx, failures, nil)
+			failures++
+			continue
+		}
+		select {
+		case <-w.wake:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (w *watcher) idle() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.watches) == 0
+}
+
+// stream opens one stream, watches everything over it, and returns why it ended.
+func (w *watcher) stream(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	stream, err := w.remote.Watch(ctx, grpc.MaxCallRecvMsgSize(math.MaxInt32))
+	if err != nil {
+		cancel()
+		return err
+	}
+	w.restart()
+	received := make(chan error, 1)
+	go func() {
+		received <- w.receive(stream)
+		cancel() // so that a Send that blocks ends too
+	}()
+	sendErr := w.sendAll(ctx, stream)
+	cancel()
+	if err := <-received; err != nil {
+		return err
+	}
+	return sendErr
+}
+
+// restart queues the request for every watch: a new stream knows none.
+func (w *watcher) restart() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.outbox = nil
+	for id, watch := range w.watches {
+		watch.asked = false
+		w.send(order{id: id})
+	}
+}
+
+func (w *watcher) sendAll(ctx context.Context, stream pb.Watch_WatchClient) error {
+	for {
+		w.mu.Lock()
+		orders := w.outbox
+		w.outbox = nil
+		w.mu.Unlock()
+		for _, o := range orders {
+			req := w.request(o)
+			if req == nil {
+				continue
+			}
+			if err := stream.Send(req); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-w.wake:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// request is what to send for o; nil if the watch was removed before it was
+// asked for.
+func (w *watcher) request(o order) *pb.WatchRequest {
+	if o.cancel {
+		return &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{
+			CancelRequest: &pb.WatchCancelRequest{WatchId: o.id},
+		}}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	watch := w.watches[o.id]
+	if watch == nil {
+		return nil
+	}
+	watch.asked = true
+	p := watch.place
+	return &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{
+		CreateRequest: &pb.WatchCreateRequest{
+			WatchId:       o.id,
+			Key:           []byte(p.queue),
+			RangeEnd:      []byte(clientv3.GetPrefixRangeEnd(p.queue)),
+			StartRevision: p.resume(),
+		},
+	}}
+}
+
+func (w *watcher) receive(stream pb.Watch_WatchClient) error {
+	for {
+		resp, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		if err := w.dispatch(resp); err != nil {
+			return err
+		}
+	}
+}
+
+// dispatch passes a response on to its place. Its error is for the stream as a
+// whole.
+func (w *watcher) dispatch(resp *pb.WatchResponse) error {
+	if resp.Created && resp.Canceled {
+		return fmt.Errorf("etcd: watch refused: %s", resp.CancelReason)
+	}
+	w.mu.Lock()
+	watch := w.watches[resp.WatchId]
+	w.mu.Unlock()
+	if watch == nil {
+		return nil // removed meanwhile
+	}
+	p := watch.place
+	switch {
+	case resp.CompactRevision != 0:
+		p.missed()
+		w.again(resp.WatchId)
+	case resp.Canceled:
+		return fmt.Errorf("etcd: watch cancelled: %s", resp.CancelReason)
+	case resp.Created:
+		if p.resume() == 0 {
+			w.relist(p)
+		}
+	default:
+		p.events(resp.Events)
+	}
+	return nil
+}
