@@ -1,0 +1,219 @@
+package guardtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
+)
+
+// Store is what the contract is about: a guard.Store that keeps a history.
+type Store[Tx any] interface {
+	guard.Store[Tx]
+	guard.History
+}
+
+// Harness is a store with a way to work in its transactions. Keys are short
+// plain names; what was never set is 0.
+type Harness[Tx any] struct {
+	// Store is empty and shares nothing with another Harness. It can have three
+	// transactions open at a time, and more.
+	Store Store[Tx]
+	// Get and Set read and write a number in a guarded transaction. Get takes no
+	// lock that would keep others from writing.
+	Get func(ctx context.Context, tx Tx, key string) (int64, error)
+	Set func(ctx context.Context, tx Tx, key string, value int64) error
+	// Read returns the committed value, without any grant.
+	Read func(ctx context.Context, key string) (int64, error)
+}
+
+// TestStore runs the contract that every store has to pass, each part as a
+// parallel subtest with a Harness of its own from newHarness.
+func TestStore[Tx any](t *testing.T, newHarness func(t *testing.T) Harness[Tx]) {
+	var parts []part[Tx]
+	parts = append(parts, claimParts[Tx]()...)
+	parts = append(parts, sealParts[Tx]()...)
+	parts = append(parts, txnParts[Tx]()...)
+	parts = append(parts, resolveParts[Tx]()...)
+	parts = append(parts, historyParts[Tx]()...)
+	for _, p := range parts {
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+			t.Cleanup(cancel)
+			p.run(&run[Tx]{T: t, Harness: newHarness(t), ctx: ctx})
+		})
+	}
+}
+
+// part is one part of the contract.
+type part[Tx any] struct {
+	name string
+	run  func(r *run[Tx])
+}
+
+// run is one part being tested.
+type run[Tx any] struct {
+	*testing.T
+	Harness[Tx]
+	ctx context.Context
+}
+
+// resource is the one that parts use that need no other, and key its data.
+const (
+	resource = "sku/42"
+	key      = "stock"
+)
+
+// grant returns a valid grant of resource in epoch 1.
+func grant(token fence.Token) fence.Grant { return grantOf(resource, token) }
+
+func grantOf(resource string, token fence.Token) fence.Grant {
+	return fence.Grant{Resource: resource, Epoch: 1, Token: token, Holder: fmt.Sprintf("holder-%d", token)}
+}
+
+// claim claims g, which has to succeed.
+func (r *run[Tx]) claim(g fence.Grant) guard.Claim {
+	r.Helper()
+	c, err := r.Store.Claim(r.ctx, g)
+	r.noError(err)
+	if c.Grant != g {
+		r.Fatalf("claim of %v returned a claim of %v", g, c.Grant)
+	}
+	return c
+}
+
+// begin begins a transaction, which has to succeed.
+func (r *run[Tx]) begin(claims ...guard.Claim) guard.Txn[Tx] {
+	r.Helper()
+	txn, err := r.Store.Begin(r.ctx, claims...)
+	r.noError(err)
+	r.Cleanup(func() { txn.Rollback(context.Background()) })
+	return txn
+}
+
+// set is an operation.
+func (r *run[Tx]) set(key string, value int64) guard.Func[Tx] {
+	return func(ctx context.Context, tx Tx) error { return r.Set(ctx, tx, key, value) }
+}
+
+// add is an operation that reads and then writes.
+func (r *run[Tx]) add(key string, delta int64) guard.Func[Tx] {
+	return func(ctx context.Context, tx Tx) error {
+		value, err := r.Get(ctx, tx, key)
+		if err != nil {
+			return err
+		}
+		return r.Set(ctx, tx, key, value+delta)
+	}
+}
+
+// get is an operation that reads key into value.
+func (r *run[Tx]) get(key string, value *int64) guard.Func[Tx] {
+	return func(ctx context.Context, tx Tx) (err error) {
+		*value, err = r.Get(ctx, tx, key)
+		return err
+	}
+}
+
+// transact runs op in a transaction of its own. Where the store finds a fault,
+// at Begin, in op or at Commit, is its own affair.
+func (r *run[Tx]) transact(ctx context.Context, op guard.Op[Tx], claims ...guard.Claim) ([]guard.Claim, error) {
+	txn, err := r.Store.Begin(ctx, claims...)
+	if err != nil {
+		return nil, err
+	}
+	return r.finish(ctx, txn, op)
+}
+
+// finish runs op in txn and commits.
+func (r *run[Tx]) finish(ctx context.Context, txn guard.Txn[Tx], op guard.Op[Tx]) ([]guard.Claim, error) {
+	if err := txn.Run(ctx, op); err != nil {
+		txn.Rollback(ctx)
+		return nil, err
+	}
+	return txn.Commit(ctx, []guard.OpRecord{{}})
+}
+
+// write is transact for what has to succeed. It returns the first claim.
+func (r *run[Tx]) write(op guard.Op[Tx], claims ...guard.Claim) guard.Claim {
+	r.Helper()
+	moved, err := r.transact(r.ctx, op, claims...)
+	r.noError(err)
+	if len(moved) != len(claims) {
+		r.Fatalf("Commit under %d claims returned %d", len(claims), len(moved))
+	}
+	return moved[0]
+}
+
+func (r *run[Tx]) noError(err error) {
+	r.Helper()
+	if err != nil {
+		r.Fatalf("unexpected error: %v", err)
+	}
+}
+
+// refused checks that err is a refusal of grant, as one of the sentinels.
+func (r *run[Tx]) refused(err error, grant fence.Grant, sentinels ...error) *guard.RefusedError {
+	r.Helper()
+	var refusal *guard.RefusedError
+	if !errors.As(err, &refusal) {
+		r.Fatalf("want a refusal, got: %v", err)
+	}
+	if refusal.Grant != grant {
+		r.Fatalf("want %v refused, but %v was", grant, refusal.Grant)
+	}
+	if refusal.RecordErr != nil {
+		r.Fatalf("the refusal was not recorded: %v", refusal.RecordErr)
+	}
+	for _, sentinel := range sentinels {
+		if errors.Is(err, sentinel) {
+			return refusal
+		}
+	}
+	r.Fatalf("want one of %v, got: %v", sentinels, err)
+	return nil
+}
+
+// holds checks a committed value.
+func (r *run[Tx]) holds(key string, want int64) {
+	r.Helper()
+	got, err := r.Read(r.ctx, key)
+	r.noError(err)
+	if got != want {
+		r.Fatalf("%s is %d, want %d", key, got, want)
+	}
+}
+
+// entries returns the whole history of a resource.
+func (r *run[Tx]) entries(resource string) []guard.Entry {
+	r.Helper()
+	entries, err := r.Store.Entries(r.ctx, resource, 0, 1000)
+	r.noError(err)
+	return entries
+}
+
+// refusals returns all refusals of a resource.
+func (r *run[Tx]) refusals(resource string) []guard.RefusalRecord {
+	r.Helper()
+	refusals, err := r.Store.Refusals(r.ctx, resource, 1000)
+	r.noError(err)
+	return refusals
+}
+
+// at checks where the fence of resource is: at the last entry.
+func (r *run[Tx]) at(want guard.Claim, kind guard.EntryKind) {
+	r.Helper()
+	entries := r.entries(want.Grant.Resource)
+	if len(entries) == 0 {
+		r.Fatalf("no history, want it to end at %+v", want)
+	}
+	last := entries[len(entries)-1]
+	if last.Grant != want.Grant || last.Position != want.Position || last.Kind != kind {
+		r.Fatalf("the history ends with %+v, want %s at %+v", last, kind, want)
+	}
+}

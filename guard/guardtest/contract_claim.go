@@ -1,0 +1,191 @@
+package guardtest
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
+)
+
+func claimParts[Tx any]() []part[Tx] {
+	return []part[Tx]{
+		{"Claim_FirstMovesTheFence_G1", claimFirst[Tx]},
+		{"Claim_OfTheHolderIsIdempotent_G1", claimIdempotent[Tx]},
+		{"Claim_RefusesLowerToken_G3", claimLower[Tx]},
+		{"Claim_RefusesLowerEpoch_G3", claimLowerEpoch[Tx]},
+		{"Claim_HigherEpochBeatsHigherToken_G3", claimHigherEpoch[Tx]},
+		{"Claim_RefusesEqualTokenOfAnotherHolder_G3", claimCollision[Tx]},
+		{"Claim_RefusesInvalidGrants", claimInvalid[Tx]},
+		{"Claim_KeepsOddNamesApart", claimOddNames[Tx]},
+		{"Claim_ConcurrentHighestWins_G3", claimConcurrent[Tx]},
+		{"Claim_CancelledDoesNothing_G4", claimCancelled[Tx]},
+	}
+}
+
+func claimFirst[Tx any](r *run[Tx]) {
+	c := r.claim(grant(7))
+	if c.Seq != 1 || c.Tx == 0 {
+		r.Fatalf("the first claim is at %+v, want sequence number 1 and a transaction", c.Position)
+	}
+	r.at(c, guard.KindClaim)
+}
+
+func claimIdempotent[Tx any](r *run[Tx]) {
+	first := r.claim(grant(7))
+	if again := r.claim(grant(7)); again != first {
+		r.Fatalf("a repeated claim is %+v, want %+v", again, first)
+	}
+	moved := r.write(r.set(key, 1), first)
+	if again := r.claim(grant(7)); again != moved {
+		r.Fatalf("a claim after a write is %+v, want %+v", again, moved)
+	}
+	if n := len(r.entries(resource)); n != 2 {
+		r.Fatalf("%d entries, want a claim and a write", n)
+	}
+}
+
+func claimLower[Tx any](r *run[Tx]) {
+	holder := r.claim(grant(7))
+	_, err := r.Store.Claim(r.ctx, grant(6))
+	refusal := r.refused(err, grant(6), guard.ErrStaleToken)
+	var stale *guard.StaleTokenError
+	if !errors.As(err, &stale) {
+		r.Fatalf("want a *guard.StaleTokenError, got %T", err)
+	}
+	if refusal.Current != grant(7) || refusal.Stage != guard.StageClaim {
+		r.Fatalf("refused by %v at stage %s, want %v at stage claim", refusal.Current, refusal.Stage, grant(7))
+	}
+	r.at(holder, guard.KindClaim)
+	r.write(r.set(key, 1), holder)
+}
+
+func claimLowerEpoch[Tx any](r *run[Tx]) {
+	other := grantOf("another resource", 1)
+	other.Epoch = 3
+	r.claim(other)
+	_, err := r.Store.Claim(r.ctx, grant(100))
+	refusal := r.refused(err, grant(100), guard.ErrEpochBehind)
+	if refusal.Current.Epoch != 3 {
+		r.Fatalf("the error says epoch %d, want the highest seen, 3", refusal.Current.Epoch)
+	}
+	if n := len(r.entries(resource)); n != 0 {
+		r.Fatalf("%d entries after a refused first claim", n)
+	}
+}
+
+func claimHigherEpoch[Tx any](r *run[Tx]) {
+	old := r.claim(grant(100))
+	next := grant(5)
+	next.Epoch = 2
+	holder := r.claim(next)
+	_, err := r.transact(r.ctx, r.set(key, 1), old)
+	r.refused(err, old.Grant, guard.ErrStaleToken)
+	_, err = r.Store.Claim(r.ctx, grant(101))
+	r.refused(err, grant(101), guard.ErrEpochBehind)
+	r.write(r.set(key, 2), holder)
+	r.holds(key, 2)
+}
+
+func claimCollision[Tx any](r *run[Tx]) {
+	holder := r.claim(grant(7))
+	other := grant(7)
+	other.Holder = "somebody else"
+	_, err := r.Store.Claim(r.ctx, other)
+	if refusal := r.refused(err, other, guard.ErrCollision); refusal.Current != holder.Grant {
+		r.Fatalf("refused by %v, want %v", refusal.Current, holder.Grant)
+	}
+	forged := holder
+	forged.Grant = other
+	_, err = r.transact(r.ctx, r.set(key, 1), forged)
+	r.refused(err, other, guard.ErrCollision)
+	r.holds(key, 0)
+	r.write(r.set(key, 2), holder)
+}
+
+func claimInvalid[Tx any](r *run[Tx]) {
+	for part, spoil := range map[string]func(*fence.Grant){
+		"no token":           func(g *fence.Grant) { g.Token = 0 },
+		"negative token":     func(g *fence.Grant) { g.Token = -1 },
+		"token too high":     func(g *fence.Grant) { g.Token = fence.MaxToken + 1 },
+		"no epoch":           func(g *fence.Grant) { g.Epoch = 0 },
+		"epoch too high":     func(g *fence.Grant) { g.Epoch = fence.MaxEpoch + 1 },
+		"no holder":          func(g *fence.Grant) { g.Holder = "" },
+		"long holder":        func(g *fence.Grant) { g.Holder = strings.Repeat("x", fence.MaxHolderLen+1) },
+		"control character":  func(g *fence.Grant) { g.Holder = "a\x00b" },
+		"no resource":        func(g *fence.Grant) { g.Resource = "" },
+		"long resource":      func(g *fence.Grant) { g.Resource = strings.Repeat("x", fence.MaxResourceLen+1) },
+		"resource not UTF-8": func(g *fence.Grant) { g.Resource = "\xff" },
+	} {
+		g := grant(7)
+		spoil(&g)
+		if _, err := r.Store.Claim(r.ctx, g); !errors.Is(err, fence.ErrInvalidGrant) {
+			r.Fatalf("%s: want fence.ErrInvalidGrant, got: %v", part, err)
+		}
+	}
+	if n := len(r.entries(resource)); n != 0 {
+		r.Fatalf("%d entries after invalid claims", n)
+	}
+	r.claim(grant(1))
+}
+
+func claimOddNames[Tx any](r *run[Tx]) {
+	names := []string{
+		"a", "a/", "a/b", "A", " a", "ä", "a\u0308", "日本語", `"`, "'", "''", `\`, `\\`, "%", "%s", "%25",
+		"a_b", "a-b", "$1", "?", "; --", strings.Repeat("x", fence.MaxResourceLen), strings.Repeat("x", fence.MaxResourceLen-1) + "y",
+	}
+	for i, name := range names {
+		g := grantOf(name, fence.Token(len(names)-i)) // lower than that of the one before
+		if len(name) <= fence.MaxHolderLen {
+			g.Holder = name
+		}
+		c := r.claim(g)
+		if c.Seq != 1 {
+			r.Fatalf("%q shares its fence with a name before it", name)
+		}
+		r.write(r.set(key, int64(i+1)), c)
+		r.holds(key, int64(i+1))
+		if entries := r.entries(name); len(entries) != 2 || entries[1].Grant != g {
+			r.Fatalf("history of %q: %+v", name, entries)
+		}
+	}
+}
+
+func claimConcurrent[Tx any](r *run[Tx]) {
+	const n = 16
+	errs := make([]error, n+1)
+	var done sync.WaitGroup
+	for token := fence.Token(1); token <= n; token++ {
+		done.Go(func() { _, errs[token] = r.Store.Claim(r.ctx, grant(token)) })
+	}
+	done.Wait()
+	claimed := 0
+	for token := fence.Token(1); token <= n; token++ {
+		if errs[token] == nil {
+			claimed++
+			continue
+		}
+		if refusal := r.refused(errs[token], grant(token), guard.ErrStaleToken); refusal.Current.Compare(grant(token)) <= 0 {
+			r.Fatalf("token %d was refused for a lower one: %v", token, errs[token])
+		}
+	}
+	r.noError(errs[n])
+	entries := r.entries(resource)
+	if len(entries) != claimed || entries[claimed-1].Grant != grant(n) {
+		r.Fatalf("%d claims made %d entries: %+v", claimed, len(entries), entries)
+	}
+	r.monotone(entries)
+}
+
+func claimCancelled[Tx any](r *run[Tx]) {
+	ctx, cancel := context.WithCancel(r.ctx)
+	cancel()
+	if _, err := r.Store.Claim(ctx, grant(7)); !errors.Is(err, context.Canceled) {
+		r.Fatalf("want context.Canceled, got: %v", err)
+	}
+	if n := len(r.entries(resource)); n != 0 {
+		r.Fatalf("a cancelled claim left %d entries", n)
+	}
+}

@@ -1,0 +1,90 @@
+package guardtest
+
+import "github.com/fencekit/fencekit/guard"
+
+func resolveParts[Tx any]() []part[Tx] {
+	return []part[Tx]{
+		{"Resolve_OfUnsentCommitVoidsIt_G4", resolveUnsent[Tx]},
+		{"Resolve_OfAppliedCommit_G4", resolveApplied[Tx]},
+		{"Resolve_KnowsAfterNewerClaims_G4", resolveAfterClaims[Tx]},
+		{"Resolve_OfSupersededCommit_G4", resolveSuperseded[Tx]},
+		{"Resolve_OfSeveralClaims_G4", resolveSeveral[Tx]},
+	}
+}
+
+// resolves checks what d resolves to, and that it goes on to.
+func (r *run[Tx]) resolves(d guard.InDoubt, want bool) {
+	r.Helper()
+	for range 2 {
+		applied, err := r.Store.Resolve(r.ctx, d)
+		r.noError(err)
+		if applied != want {
+			r.Fatalf("Resolve says applied = %v, want %v", applied, want)
+		}
+	}
+}
+
+// resolveUnsent: a transaction that stands before its COMMIT is as good as one
+// whose COMMIT was sent and has not arrived. The store's own id of it isn't
+// known here, and needs not be: the position is what is ruled out.
+func resolveUnsent[Tx any](r *run[Tx]) {
+	c := r.claim(grant(7))
+	txn := r.begin(c)
+	r.noError(txn.Run(r.ctx, r.get(key, new(int64))))
+	r.resolves(guard.InDoubt{Claims: []guard.Claim{c}, Tx: c.Tx + 1}, false)
+	_, err := r.finish(r.ctx, txn, r.set(key, 5))
+	r.refused(err, grant(7), guard.ErrOvertaken)
+	r.holds(key, 0)
+	again := r.claim(grant(7))
+	r.at(again, guard.KindVoid)
+	r.write(r.set(key, 6), again)
+	r.holds(key, 6)
+}
+
+func resolveApplied[Tx any](r *run[Tx]) {
+	c := r.claim(grant(7))
+	moved := r.write(r.set(key, 5), c)
+	applied := guard.InDoubt{Claims: []guard.Claim{c}, Tx: moved.Tx}
+	r.resolves(applied, true)
+	r.at(moved, guard.KindWrite)
+	r.write(r.set(key, 6), moved)
+	r.resolves(applied, true)
+	r.resolves(guard.InDoubt{Claims: []guard.Claim{c}, Tx: moved.Tx + 1}, false)
+	r.holds(key, 6)
+}
+
+func resolveAfterClaims[Tx any](r *run[Tx]) {
+	c := r.claim(grant(7))
+	moved := r.write(r.set(key, 5), c)
+	r.claim(grant(8))
+	holder := r.claim(grant(9))
+	r.resolves(guard.InDoubt{Claims: []guard.Claim{c}, Tx: moved.Tx}, true)
+	r.at(holder, guard.KindClaim)
+	if n := len(r.refusals(resource)); n != 0 {
+		r.Fatalf("asking for an outcome made %d refusals", n)
+	}
+}
+
+// resolveSuperseded: a claim took the position that a COMMIT was to take.
+func resolveSuperseded[Tx any](r *run[Tx]) {
+	c := r.claim(grant(7))
+	holder := r.claim(grant(8))
+	r.resolves(guard.InDoubt{Claims: []guard.Claim{c}, Tx: c.Tx + 1}, false)
+	r.at(holder, guard.KindClaim)
+	r.write(r.set(key, 1), holder)
+}
+
+// resolveSeveral: any one of the resources decides for all.
+func resolveSeveral[Tx any](r *run[Tx]) {
+	claims := []guard.Claim{r.claim(grantOf("a", 1)), r.claim(grantOf("b", 2))}
+	moved, err := r.transact(r.ctx, r.set(key, 1), claims...)
+	r.noError(err)
+	r.resolves(guard.InDoubt{Claims: claims, Tx: moved[0].Tx}, true)
+	txn := r.begin(moved...)
+	r.noError(txn.Run(r.ctx, r.get(key, new(int64))))
+	r.resolves(guard.InDoubt{Claims: moved, Tx: moved[0].Tx + 1}, false)
+	if _, err = r.finish(r.ctx, txn, r.set(key, 2)); err == nil {
+		r.Fatal("a transaction committed that was ruled out")
+	}
+	r.holds(key, 1)
+}

@@ -1,0 +1,198 @@
+package guardtest
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
+)
+
+func sealParts[Tx any]() []part[Tx] {
+	return []part[Tx]{
+		{"Begin_RefusesSupersededClaim_G3", headSuperseded[Tx]},
+		{"Begin_RefusesBadClaims", headBadClaims[Tx]},
+		{"Seal_MovesByOnePosition_G2", sealMoves[Tx]},
+		{"Seal_RefusesSupersededToken_G2", sealSuperseded[Tx]},
+		{"Seal_RefusesOvertakenSibling_G2", sealOvertaken[Tx]},
+		{"Seal_RefusesWrongLastTransaction_G2", sealWrongTx[Tx]},
+		{"Seal_RefusesPositionAhead_G2", sealAhead[Tx]},
+		{"Seal_PreventsLostUpdate_G3", sealLostUpdate[Tx]},
+		{"Seal_SeveralClaimsAllOrNothing_G2", sealSeveral[Tx]},
+		{"Seal_ConcurrentGrantsLoseNothing_G3", sealConcurrent[Tx]},
+	}
+}
+
+func headSuperseded[Tx any](r *run[Tx]) {
+	old := r.claim(grant(7))
+	r.claim(grant(8))
+	_, err := r.transact(r.ctx, r.set(key, 1), old)
+	r.refused(err, grant(7), guard.ErrStaleToken)
+	r.holds(key, 0)
+}
+
+func headBadClaims[Tx any](r *run[Tx]) {
+	c := r.claim(grant(7))
+	unknown := guard.Claim{Grant: grantOf("unknown", 7), Resource: 1 << 40, Position: c.Position}
+	for what, claims := range map[string][]guard.Claim{
+		"no claims":      {},
+		"the same twice": {c, c},
+		"an unknown one": {unknown},
+	} {
+		if _, err := r.transact(r.ctx, r.set(key, 1), claims...); err == nil {
+			r.Fatalf("%s: committed", what)
+		}
+	}
+	r.holds(key, 0)
+	r.at(c, guard.KindClaim)
+}
+
+func sealMoves[Tx any](r *run[Tx]) {
+	c := r.claim(grant(7))
+	for i := int64(1); i <= 3; i++ {
+		moved := r.write(r.set(key, i), c)
+		if moved.Grant != c.Grant || moved.Resource != c.Resource || moved.Seq != c.Seq+1 || moved.Tx == c.Tx || moved.Tx == 0 {
+			r.Fatalf("a commit moved %+v to %+v", c, moved)
+		}
+		r.holds(key, i)
+		r.at(moved, guard.KindWrite)
+		c = moved
+	}
+}
+
+func sealSuperseded[Tx any](r *run[Tx]) {
+	old := r.begin(r.claim(grant(7)))
+	r.noError(old.Run(r.ctx, r.get(key, new(int64))))
+	holder := r.claim(grant(8))
+	_, err := r.finish(r.ctx, old, r.set(key, 1))
+	if refusal := r.refused(err, grant(7), guard.ErrStaleToken); refusal.Current != grant(8) {
+		r.Fatalf("refused by %v, want %v", refusal.Current, grant(8))
+	}
+	r.holds(key, 0)
+	r.at(holder, guard.KindClaim)
+}
+
+// sealOvertaken: two transactions of one grant read, then both write.
+func sealOvertaken[Tx any](r *run[Tx]) {
+	c := r.claim(grant(7))
+	a, b := r.begin(c), r.begin(c)
+	var readA, readB int64
+	r.noError(a.Run(r.ctx, r.get(key, &readA)))
+	r.noError(b.Run(r.ctx, r.get(key, &readB)))
+	_, err := r.finish(r.ctx, a, r.set(key, readA+1))
+	r.noError(err)
+	_, err = r.finish(r.ctx, b, r.set(key, readB+1))
+	r.refused(err, grant(7), guard.ErrOvertaken)
+	r.holds(key, 1)
+	r.write(r.add(key, 1), r.claim(grant(7)))
+	r.holds(key, 2)
+}
+
+// sealWrongTx: the position is right, but another transaction made it, as when
+// the database went back and the lost position was filled anew.
+func sealWrongTx[Tx any](r *run[Tx]) {
+	c := r.claim(grant(7))
+	wrong := c
+	wrong.Tx++
+	_, err := r.transact(r.ctx, r.set(key, 1), wrong)
+	r.refused(err, grant(7), guard.ErrWentBack, guard.ErrOvertaken)
+	r.holds(key, 0)
+	r.at(c, guard.KindClaim)
+}
+
+func sealAhead[Tx any](r *run[Tx]) {
+	c := r.claim(grant(7))
+	ahead := c
+	ahead.Seq++
+	_, err := r.transact(r.ctx, r.set(key, 1), ahead)
+	r.refused(err, grant(7), guard.ErrWentBack)
+	ahead = c
+	ahead.Grant = grant(8) // never claimed here: the claim was lost
+	_, err = r.transact(r.ctx, r.set(key, 1), ahead)
+	r.refused(err, grant(8), guard.ErrWentBack)
+	r.holds(key, 0)
+	r.at(c, guard.KindClaim)
+}
+
+// sealLostUpdate is the schedule that the textbook check lets through: the old
+// holder reads, the new one claims, reads, writes, and the old one writes what it
+// worked out.
+func sealLostUpdate[Tx any](r *run[Tx]) {
+	first := r.claim(grant(6))
+	r.write(r.set(key, 10), first)
+	old := r.begin(r.claim(grant(7)))
+	var read int64
+	r.noError(old.Run(r.ctx, r.get(key, &read)))
+	holder := r.claim(grant(8))
+	r.write(r.add(key, -3), holder)
+	_, err := r.finish(r.ctx, old, r.set(key, read-5))
+	r.refused(err, grant(7), guard.ErrStaleToken)
+	r.holds(key, 7)
+}
+
+func sealSeveral[Tx any](r *run[Tx]) {
+	a, b, c := r.claim(grantOf("a", 5)), r.claim(grantOf("b", 6)), r.claim(grantOf("c", 7))
+	moved, err := r.transact(r.ctx, r.set(key, 1), c, a, b)
+	r.noError(err)
+	if len(moved) != 3 || moved[0].Grant != c.Grant || moved[1].Grant != a.Grant || moved[2].Grant != b.Grant {
+		r.Fatalf("the claims came back as %+v", moved)
+	}
+	for _, m := range moved {
+		r.at(m, guard.KindWrite)
+	}
+	txn := r.begin(moved...)
+	r.noError(txn.Run(r.ctx, r.get(key, new(int64))))
+	newer := r.claim(grantOf("b", 8))
+	_, err = r.finish(r.ctx, txn, r.set(key, 2))
+	r.refused(err, b.Grant, guard.ErrStaleToken)
+	r.holds(key, 1)
+	r.at(moved[0], guard.KindWrite)
+	r.at(moved[1], guard.KindWrite)
+	r.at(newer, guard.KindClaim)
+}
+
+// sealConcurrent: everybody reads and writes under ever newer grants.
+func sealConcurrent[Tx any](r *run[Tx]) {
+	const workers, rounds = 6, 5
+	var tokens, committed atomic.Int64
+	var failure atomic.Pointer[error]
+	var done sync.WaitGroup
+	for range workers {
+		done.Go(func() {
+			for range rounds {
+				err := r.round(fence.Token(tokens.Add(1)))
+				if err == nil {
+					committed.Add(1)
+				} else if !errors.Is(err, guard.ErrStaleToken) {
+					failure.Store(&err)
+				}
+			}
+		})
+	}
+	done.Wait()
+	if err := failure.Load(); err != nil {
+		r.Fatalf("unexpected error: %v", *err)
+	}
+	r.holds(key, committed.Load())
+	entries := r.entries(resource)
+	r.monotone(entries)
+	writes := int64(0)
+	for _, e := range entries {
+		if e.Kind == guard.KindWrite {
+			writes++
+		}
+	}
+	if writes != committed.Load() {
+		r.Fatalf("%d writes in the history, %d were committed", writes, committed.Load())
+	}
+}
+
+func (r *run[Tx]) round(token fence.Token) error {
+	c, err := r.Store.Claim(r.ctx, grant(token))
+	if err != nil {
+		return err
+	}
+	_, err = r.transact(r.ctx, r.add(key, 1), c)
+	return err
+}

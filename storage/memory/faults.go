@@ -1,0 +1,81 @@
+package memory
+
+import (
+	"context"
+	"errors"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
+)
+
+// ErrReplyLost is the reason for the doubt in a guard.InDoubtError that a Fate
+// made.
+var ErrReplyLost = errors.New("memory: reply to COMMIT was lost")
+
+// Fate is what becomes of one COMMIT.
+type Fate int
+
+// The fates. Each but Normal returns a *guard.InDoubtError, unless the seal was
+// refused and the refusal came through.
+const (
+	Normal      Fate = iota
+	ReplyLost        // it takes effect; the reply is lost
+	RequestLost      // it never arrives
+	Late             // it arrives at the next Store.Deliver
+)
+
+// Faults are called by the Store at its steps, with no lock held, by the
+// goroutine that takes the step; they may block. A nil function is no fault. An
+// error that one returns is what the step fails with.
+type Faults struct {
+	// Claim is called before a claim, which its error prevents.
+	Claim func(grant fence.Grant) error
+	// ClaimReply is called after a claim has moved the fence.
+	ClaimReply func(grant fence.Grant) error
+	// Begin is called before a transaction begins.
+	Begin func(claims []guard.Claim) error
+	// Commit is called before a COMMIT and decides its fate.
+	Commit func(d guard.InDoubt) Fate
+	// Resolve is called before a transaction is resolved.
+	Resolve func(d guard.InDoubt) error
+}
+
+// before is what every step begins with.
+func before[T any](ctx context.Context, hook func(T) error, arg T) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if hook == nil {
+		return nil
+	}
+	return hook(arg)
+}
+
+// SetFaults replaces the faults. The zero Faults are none.
+func (s *Store) SetFaults(f Faults) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.faults = f
+}
+
+func (s *Store) currentFaults() Faults {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.faults
+}
+
+// Deliver lets the COMMITs arrive that are late, in the order in which they were
+// sent. It returns what became of each: nil, or the refusal, which nobody but
+// Deliver's caller sees.
+func (s *Store) Deliver() []error {
+	s.mu.Lock()
+	late := s.late
+	s.late = nil
+	s.mu.Unlock()
+	var errs []error
+	for _, t := range late {
+		_, err := s.seal(t, t.ops)
+		errs = append(errs, err)
+	}
+	return errs
+}

@@ -1,0 +1,102 @@
+package memory
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
+)
+
+// Entries implements guard.History.
+func (s *Store) Entries(ctx context.Context, name string, after int64, limit int) ([]guard.Entry, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("memory: entries: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id, ok := s.ids[name]
+	if !ok {
+		return nil, nil
+	}
+	all := s.resources[id-1].entries
+	from := min(max(after, 0), int64(len(all)))
+	to := min(from+int64(max(limit, 0)), int64(len(all)))
+	entries := slices.Clone(all[from:to])
+	for i := range entries {
+		entries[i].Ops = cloneOps(entries[i].Ops)
+		entries[i].Hash = slices.Clone(entries[i].Hash)
+	}
+	return entries, nil
+}
+
+// Refusals implements guard.History.
+func (s *Store) Refusals(ctx context.Context, name string, limit int) ([]guard.RefusalRecord, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("memory: refusals: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id, ok := s.ids[name]
+	if !ok {
+		return nil, nil
+	}
+	var records []guard.RefusalRecord
+	for _, record := range slices.Backward(s.resources[id-1].refusals) {
+		records = append(records, *record)
+	}
+	return records[:min(len(records), max(limit, 0))], nil
+}
+
+// refuse records a refusal and returns its error (G5).
+func (r *resource) refuse(reason guard.Reason, stage guard.Stage, grant fence.Grant, by standing) error {
+	now := time.Now()
+	record := r.takeRefusal(reason, stage, grant, by.Grant)
+	record.Count++
+	record.Last = now
+	if record.Count == 1 {
+		record.First, record.Since = now, by.since
+	}
+	r.refusals = append(r.refusals, record)
+	return guard.Refuse(&guard.RefusedError{
+		Reason: reason, Stage: stage, Grant: grant, Current: by.Grant,
+		Since: by.since, Age: now.Sub(by.since),
+	})
+}
+
+// takeRefusal takes the record of this kind of refusal out of the list, whose
+// order is that of the latest occurrence, or makes one.
+func (r *resource) takeRefusal(reason guard.Reason, stage guard.Stage, grant, current fence.Grant) *guard.RefusalRecord {
+	for i, record := range r.refusals {
+		if record.Reason == reason && record.Stage == stage && record.Grant == grant && record.Current == current {
+			r.refusals = slices.Delete(r.refusals, i, i+1)
+			return record
+		}
+	}
+	return &guard.RefusalRecord{Reason: reason, Stage: stage, Grant: grant, Current: current}
+}
+
+// chain returns the hash of e, over the one before it and all else in e. JSON
+// keeps the parts of e apart, and a hash has one length.
+func chain(before []byte, e guard.Entry) []byte {
+	e.Hash = nil
+	text, err := json.Marshal(e)
+	if err != nil {
+		panic("memory: an entry has no JSON form: " + err.Error()) // At is past the year 9999
+	}
+	sum := sha256.Sum256(append(slices.Clone(before), text...))
+	return sum[:]
+}
+
+func cloneOps(ops []guard.OpRecord) []guard.OpRecord {
+	clone := slices.Clone(ops)
+	for i := range clone {
+		clone[i].Attrs = maps.Clone(clone[i].Attrs)
+	}
+	return clone
+}

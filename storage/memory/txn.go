@@ -1,0 +1,137 @@
+package memory
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/fencekit/fencekit/guard"
+)
+
+// Txn is a guard.Txn. Its writes are kept in it until Commit.
+type Txn struct {
+	store  *Store
+	claims []guard.Claim
+	id     guard.TxID
+	ops    []guard.OpRecord // of a COMMIT that is late
+
+	mu     sync.Mutex
+	writes map[string]*string // nil deletes
+	failed bool               // an operation did not return nil
+	ended  bool
+}
+
+// Run implements guard.Txn.
+func (t *Txn) Run(ctx context.Context, op guard.Op[*Tx]) error {
+	t.mu.Lock()
+	over := t.ended || t.failed
+	t.failed = true // until op has returned nil: it may panic
+	t.mu.Unlock()
+	if over {
+		return guard.ErrTxEnded
+	}
+	tx := &Tx{txn: t}
+	defer tx.end()
+	if err := op.Run(ctx, tx); err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.failed = false
+	return nil
+}
+
+// Commit implements guard.Txn.
+func (t *Txn) Commit(ctx context.Context, ops []guard.OpRecord) ([]guard.Claim, error) {
+	t.mu.Lock()
+	ended, failed := t.ended, t.failed
+	t.ended = true
+	t.mu.Unlock()
+	if ended {
+		return nil, guard.ErrTxEnded
+	}
+	if failed {
+		return nil, fmt.Errorf("memory: commit: an operation has failed: %w", guard.ErrTxEnded)
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("memory: commit: %w", err)
+	}
+	fate, doubt := Normal, guard.InDoubt{Claims: t.claims, Tx: t.id}
+	if decide := t.store.currentFaults().Commit; decide != nil {
+		fate = decide(doubt)
+	}
+	return t.commit(fate, doubt, ops)
+}
+
+// commit lets a COMMIT meet its fate.
+func (t *Txn) commit(fate Fate, doubt guard.InDoubt, ops []guard.OpRecord) ([]guard.Claim, error) {
+	switch fate {
+	case ReplyLost:
+		if _, err := t.store.seal(t, ops); err != nil {
+			return nil, err
+		}
+	case Late:
+		t.ops = ops
+		t.store.mu.Lock()
+		t.store.late = append(t.store.late, t)
+		t.store.mu.Unlock()
+	case RequestLost:
+	default:
+		return t.store.seal(t, ops)
+	}
+	return nil, &guard.InDoubtError{InDoubt: doubt, Err: ErrReplyLost}
+}
+
+// Rollback implements guard.Txn.
+func (t *Txn) Rollback(context.Context) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ended = true
+}
+
+// Tx is what guarded operations work with. It may be used from several
+// goroutines, until the operation has returned; then it fails with
+// guard.ErrTxEnded.
+type Tx struct {
+	txn   *Txn
+	ended bool // guarded by txn.mu
+}
+
+// Get returns the value of key: what this transaction wrote, else what is
+// committed now, else "".
+func (tx *Tx) Get(key string) (string, error) {
+	tx.txn.mu.Lock()
+	defer tx.txn.mu.Unlock()
+	if tx.ended || tx.txn.ended {
+		return "", guard.ErrTxEnded
+	}
+	if value, ok := tx.txn.writes[key]; ok {
+		if value == nil {
+			return "", nil
+		}
+		return *value, nil
+	}
+	return tx.txn.store.Read(key), nil
+}
+
+// Set gives key a value.
+func (tx *Tx) Set(key, value string) error { return tx.write(key, &value) }
+
+// Delete takes key's value away.
+func (tx *Tx) Delete(key string) error { return tx.write(key, nil) }
+
+func (tx *Tx) write(key string, value *string) error {
+	tx.txn.mu.Lock()
+	defer tx.txn.mu.Unlock()
+	if tx.ended || tx.txn.ended {
+		return guard.ErrTxEnded
+	}
+	tx.txn.writes[key] = value
+	return nil
+}
+
+func (tx *Tx) end() {
+	tx.txn.mu.Lock()
+	defer tx.txn.mu.Unlock()
+	tx.ended = true
+}
