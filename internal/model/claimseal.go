@@ -1,0 +1,140 @@
+package model
+
+// SealRule says what a COMMIT compares with the fence.
+type SealRule uint8
+
+const (
+	// SealPosition compares everything: token, holder, position and the
+	// transaction that took it. This is the protocol (G2).
+	SealPosition SealRule = iota
+	// SealNothing does not compare and does not move the fence.
+	SealNothing
+	// SealGrant compares token and holder alone.
+	SealGrant
+	// SealAttempt compares token and holder, and a number that each client
+	// counts up with every attempt of its own.
+	SealAttempt
+	// SealNumber compares token, holder and position, not the transaction.
+	SealNumber
+	// SealHistory appends to the history, if the position is free there; there
+	// is no fence row, the newest entry stands for it.
+	SealHistory
+)
+
+// ClaimRule says which claims the database takes.
+type ClaimRule uint8
+
+const (
+	// ClaimHigher takes a higher token, refuses a lower one, refuses an equal
+	// one of another holder, and answers the holder's own again. This is the
+	// protocol.
+	ClaimHigher ClaimRule = iota
+	// ClaimNever: nothing is claimed; a client reads the fence instead, and its
+	// first seal raises it.
+	ClaimNever
+	// ClaimAny takes every token.
+	ClaimAny
+	// ClaimEqual takes an equal token of another holder: "<" where "<=" belongs.
+	ClaimEqual
+	// ClaimOnce refuses the holder's own, equal token: "<=" where "<" belongs.
+	ClaimOnce
+)
+
+// Mutation changes the protocol in one place. The zero value is the protocol of
+// DESIGN.md sections 2 and 4.
+type Mutation struct {
+	Claim ClaimRule
+	Seal  SealRule
+
+	// Head adds the early refusal at the first statement. It is advice: the
+	// protocol holds with it and without it.
+	Head bool
+
+	// SealApart commits the seal in a transaction of its own, before the data.
+	SealApart bool
+	// SealFirst seals the first of several resources only.
+	SealFirst bool
+	// WriteFirst writes the first of several resources only.
+	WriteFirst bool
+	// ResolveLast settles an unknown COMMIT by the last resource, sealed or not.
+	ResolveLast bool
+	// ResolveReads settles an unknown COMMIT without writing a void.
+	ResolveReads bool
+	// PrunedIsNo takes an entry that is missing for "it did not take effect".
+	PrunedIsNo bool
+	// RetryBlindly runs an operation again when its COMMIT is unknown.
+	RetryBlindly bool
+	// EarlyAnswer answers when COMMIT is sent.
+	EarlyAnswer bool
+	// AllStale calls every refusal stale.
+	AllStale bool
+	// TxCounter takes transaction ids from a counter in the database, which goes
+	// back with the database; otherwise no id is ever used twice.
+	TxCounter bool
+}
+
+// Faults is what the environment may do beside delaying everything for any time.
+type Faults struct {
+	// LostReplies: a client may give up waiting for COMMIT at any moment. The
+	// message may arrive later, or never.
+	LostReplies bool
+	// LostClaims: the reply to a claim may be lost.
+	LostClaims bool
+	// SharedGrants: a client may work with the grant of another (a grant that
+	// travelled, two goroutines).
+	SharedGrants bool
+	// ReissuedTokens: the lock service may issue a token again, to another
+	// holder.
+	ReissuedTokens bool
+	// Aborts: user code may return an error.
+	Aborts bool
+	// Pruning: this many entries of the history may vanish, any of them.
+	Pruning int8
+	// Failover: the database may lose its newest transactions, once.
+	Failover bool
+}
+
+// ClaimSeal is the protocol with a claim, a position and a seal, bounded.
+type ClaimSeal struct {
+	Workers, Grants, Ops int8
+	// Resources that each transaction writes: 1, or 2 for DoAll.
+	Resources int8
+	// Group is the number of operations that share one transaction.
+	Group int8
+
+	Faults   Faults
+	Mutation Mutation
+}
+
+// Bounds of the state's arrays.
+const (
+	maxWorkers   = 3
+	maxResources = 2
+	maxOps       = 4
+	maxPositions = 10
+	maxMessages  = 3
+)
+
+// Numbers of transactions. They are never used twice, so that a lost
+// transaction can be told from the one that took its place; Mutation.TxCounter
+// breaks that.
+const (
+	txOp      = 0  // + operation
+	txRetry   = 10 // + operation
+	txVoid    = 20 // + operation that is voided
+	txClaim   = 40 // + holder
+	txCounted = 60 // + counter of the database
+)
+
+var workerNames = [maxWorkers]string{"client 1", "client 2", "client 3"}
+
+// Next implements [Model].
+func (m ClaimSeal) Next(s state, yield func(Step, state)) {
+	for i := range m.Workers {
+		m.worker(s, int(i), yield)
+	}
+	for i := range s.Messages {
+		m.deliver(s, i, yield)
+	}
+	m.faults(s, yield)
+}

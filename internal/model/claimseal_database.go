@@ -1,0 +1,166 @@
+package model
+
+// fence is the fence as the database sees it.
+func (m ClaimSeal) fence(r *resource) fence {
+	if m.Mutation.Seal != SealHistory {
+		return r.Fence
+	}
+	for seq := maxPositions - 1; seq > 0; seq-- {
+		if e := r.History[seq]; e.Tx != 0 {
+			return fence{e.grant, place{int8(seq), e.Tx}}
+		}
+	}
+	return fence{}
+}
+
+// move takes position seq for g: the fence moves and the history gets its entry,
+// in one transaction.
+func (m ClaimSeal) move(r *resource, g grant, to place) fence {
+	r.Fence = fence{g, to}
+	r.History[to.Seq] = entry{g, to.Tx}
+	return r.Fence
+}
+
+// claim is the database's side of a claim. refused says that the fence forbids
+// it.
+func (m ClaimSeal) claim(r *resource, g grant) (at fence, refused bool) {
+	f := m.fence(r)
+	if f.grant == g && m.Mutation.Claim != ClaimOnce {
+		return f, false // again: the same answer, nothing moves
+	}
+	switch m.Mutation.Claim {
+	case ClaimHigher, ClaimOnce:
+		refused = g.Token <= f.Token // an equal one is somebody else's
+	case ClaimEqual:
+		refused = g.Token < f.Token
+	}
+	if refused {
+		return f, true
+	}
+	if g.Token > r.Top.Token {
+		r.Top = g
+	}
+	return m.move(r, g, place{f.Seq + 1, txClaim + g.Holder}), false
+}
+
+// passes is the comparison of the seal (G2), of one resource.
+func (m ClaimSeal) passes(r *resource, p part) bool {
+	switch m.Mutation.Seal {
+	case SealNothing:
+		return true
+	case SealGrant:
+		return r.Fence.grant == p.Expect.grant
+	case SealAttempt:
+		return r.Fence.grant == p.Expect.grant && r.Fence.Seq <= p.Expect.Seq
+	case SealNumber:
+		return r.Fence.grant == p.Expect.grant && r.Fence.Seq == p.Expect.Seq
+	case SealHistory:
+		return r.History[p.Expect.Seq+1].Tx == 0
+	default:
+		return r.Fence == p.Expect
+	}
+}
+
+// seal compares and moves the fences of all resources of a transaction, all or
+// none. They are locked in order until the end of the transaction, so that the
+// whole is one step.
+func (m ClaimSeal) seal(db *database, msg message) bool {
+	for i := range m.sealed() {
+		if !m.passes(&db.Resources[i], msg.Parts[i]) {
+			return false
+		}
+	}
+	for i := range m.sealed() {
+		r, p := &db.Resources[i], msg.Parts[i]
+		switch m.Mutation.Seal {
+		case SealNothing:
+		case SealGrant:
+			m.move(r, p.Grant, place{r.Fence.Seq + 1, msg.Tx})
+		default:
+			m.move(r, p.Grant, place{p.Expect.Seq + 1, msg.Tx})
+		}
+	}
+	return true
+}
+
+// sealed is the number of resources that a transaction seals.
+func (m ClaimSeal) sealed() int8 {
+	if m.Mutation.SealFirst {
+		return 1
+	}
+	return m.Resources
+}
+
+// written is the number of resources that a transaction writes.
+func (m ClaimSeal) written() int8 {
+	if m.Mutation.WriteFirst {
+		return 1
+	}
+	return m.Resources
+}
+
+// write makes a transaction's writes visible, and judges what an observer can
+// judge at that moment. The writes are blind, the reads may be as old as the
+// grant's last word from the database: less than any isolation level promises.
+func (m ClaimSeal) write(s *state, msg message) {
+	members := m.members(msg.Op, s.Ops)
+	for i := range m.written() {
+		r, g := &s.DB.Resources[i], msg.Parts[i].Grant
+		if g.Token < r.Top.Token || g.Token < s.Ran[i] || g.Token == r.Top.Token && g != r.Top {
+			s.Bad = OlderCommitted
+		}
+		if g.Token > r.Top.Token { // without a claim, the first write is one
+			r.Top = g
+		}
+		r.Value = msg.Parts[i].Read + int8(len(members))
+		r.Writes += int8(len(members))
+	}
+	for _, op := range members {
+		s.DB.Effects[op-1]++
+	}
+}
+
+// members lists the operations of the transaction whose first is op.
+func (m ClaimSeal) members(op, last int8) []int8 {
+	all := [maxOps]int8{1, 2, 3, 4}
+	return all[op-1 : min(op-1+m.Group, last)]
+}
+
+// deliver lets COMMIT number i arrive, at any time after it was sent.
+func (m ClaimSeal) deliver(s state, i int, yield func(Step, state)) {
+	msg := s.Messages[i]
+	next := s
+	to := &next.Messages[i]
+	what := ""
+	switch msg.Status {
+	case inFlight:
+		switch {
+		case !m.seal(&next.DB, msg):
+			what, to.Status = "COMMIT of tx # arrives: refused", refused
+		case m.Mutation.SealApart:
+			what, to.Status = "the seal of tx # commits alone", sealedOnly
+		default:
+			m.write(&next, msg)
+			what, to.Status = "COMMIT of tx # arrives: applied", committed
+		}
+	case sealedOnly:
+		m.write(&next, msg)
+		what, to.Status = "the data of tx # commit", committed
+	default:
+		return
+	}
+	if !awaited(next, i) && to.Status != sealedOnly {
+		*to = message{}
+	}
+	yield(Step{"database", what, msg.Tx}, next)
+}
+
+// awaited says whether a client still waits for the reply of message i.
+func awaited(s state, i int) bool {
+	for _, w := range s.Workers {
+		if w.Stage == waiting && int(w.Message) == i {
+			return true
+		}
+	}
+	return false
+}

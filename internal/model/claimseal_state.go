@@ -1,0 +1,203 @@
+package model
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// grant is who may write. Token stands for the pair (epoch, token), which is
+// only ever compared as a whole; Holder is a nonce.
+type grant struct{ Token, Holder int8 }
+
+// place is a position of a resource and the transaction that took it.
+type place struct{ Seq, Tx int8 }
+
+// fence is the row that claims, seals and voids compare and move.
+type fence struct {
+	grant
+	place
+}
+
+// entry is one entry of the history; Tx 0 is none.
+type entry struct {
+	grant
+	Tx int8
+}
+
+// resource is one guarded resource: its fence, its history, its data, and what
+// an observer of the database notes about it.
+type resource struct {
+	Fence   fence
+	History [maxPositions]entry
+	Value   int8
+
+	Writes int8  // observer: effects that Value should show
+	Top    grant // observer: the highest claim that committed, first come
+}
+
+// database is everything that a failover takes back.
+type database struct {
+	Resources [maxResources]resource
+	Effects   [maxOps]int8 // observer: how often each operation took effect
+	NextTx    int8         // used by Mutation.TxCounter alone
+}
+
+// part is what a client knows of one resource.
+type part struct {
+	Grant  grant
+	Expect fence // the fence as the grant left it
+	Read   int8
+}
+
+// message is a COMMIT that was sent: [seal; commit].
+type message struct {
+	Status commitStatus
+	Op, Tx int8
+	Parts  [maxResources]part
+}
+
+// commitStatus is what became of a message.
+type commitStatus uint8
+
+const (
+	unsent commitStatus = iota
+	inFlight
+	sealedOnly // Mutation.SealApart: sealed, data still to come
+	committed
+	refused
+)
+
+// stage is where a client is.
+type stage uint8
+
+const (
+	away    stage = iota // holds no grant
+	granted              // holds grants, has claimed the first Claimed resources
+	ready                // all claimed
+	running              // user code has read and decided
+	waiting              // COMMIT sent, waits for the reply in Message
+	unknown              // COMMIT sent, no reply will come
+)
+
+func (s stage) String() string {
+	return [...]string{"away", "granted", "ready", "running", "waiting", "in doubt"}[s]
+}
+
+// worker is one client.
+type worker struct {
+	Stage   stage
+	Claimed int8
+	Op      int8 // first operation of the running transaction
+	Tx      int8
+	Message int8 // index into state.Messages while waiting
+	Retry   bool
+	Parts   [maxResources]part
+}
+
+// answer is what the caller of an operation was told.
+type answer uint8
+
+const (
+	pending answer = iota
+	toldApplied
+	toldNotApplied
+	toldUnknown
+	excused // was told "applied", and then the database lost it
+)
+
+// state is the whole world.
+type state struct {
+	DB       database
+	Standby  database
+	CaughtUp bool
+	WentBack bool
+
+	Workers  [maxWorkers]worker
+	Messages [maxMessages]message
+	Answers  [maxOps]answer
+
+	Tokens  [maxResources]int8 // highest token issued
+	Holders int8
+	Ops     int8
+	Pruned  int8
+
+	Ran [maxResources]int8 // observer: highest token under which user code ran
+	Bad Violation          // observer: a step that was wrong in itself
+}
+
+// Start implements [Model].
+func (m ClaimSeal) Start() state { return state{} }
+
+// Judge implements [Model].
+func (m ClaimSeal) Judge(s state, final bool) Violation {
+	if s.Bad != Holds {
+		return s.Bad
+	}
+	for i, told := range s.Answers {
+		effects := s.DB.Effects[i]
+		switch {
+		case effects > 1:
+			return AppliedTwice
+		case told == toldApplied && effects == 0:
+			return AckedNotApplied
+		case told == toldNotApplied && effects > 0:
+			return DeniedButApplied
+		}
+	}
+	for _, r := range s.DB.Resources {
+		if r.Value != r.Writes {
+			return LostUpdate
+		}
+	}
+	if final && slices.Contains(s.Answers[:s.Ops], pending) {
+		return Stuck
+	}
+	return Holds
+}
+
+// Canonical implements [Model]: clients have no names.
+func (m ClaimSeal) Canonical(s state) state {
+	slices.SortFunc(s.Workers[:m.Workers], func(a, b worker) int {
+		x, y := a.key(), b.key()
+		return bytes.Compare(x[:], y[:])
+	})
+	return s
+}
+
+// key lists what tells workers apart. Holders are nonces, so the rest matters
+// only between clients that share a grant.
+func (w worker) key() [16]byte {
+	k := [16]byte{byte(w.Stage), byte(w.Claimed), byte(w.Op), byte(w.Tx), byte(w.Message)}
+	for i, p := range w.Parts {
+		copy(k[6+5*i:], []byte{byte(p.Grant.Token), byte(p.Grant.Holder), byte(p.Expect.Seq), byte(p.Expect.Tx), byte(p.Read)})
+	}
+	if w.Retry {
+		k[5] = 1
+	}
+	return k
+}
+
+// Show implements [Model].
+func (m ClaimSeal) Show(s state) string {
+	var b strings.Builder
+	for i, r := range s.DB.Resources[:m.Resources] {
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		f := m.fence(&r)
+		fmt.Fprintf(&b, "value %d of %d writes, fence token %d holder %d at position %d by tx %d",
+			r.Value, r.Writes, f.Token, f.Holder, f.Seq, f.Tx)
+	}
+	for i, w := range s.Workers[:m.Workers] {
+		if w.Stage == away {
+			continue
+		}
+		fmt.Fprintf(&b, " | %s %v", workerNames[i], w.Stage)
+		for _, p := range w.Parts[:m.Resources] {
+			fmt.Fprintf(&b, ", token %d at %d, read %d", p.Grant.Token, p.Expect.Seq, p.Read)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,142 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Step is one atomic thing that happens. Who and what and about which number: a
+// "#" in What stands for N. In one state no two steps have the same name, so a
+// list of steps is a schedule that can be run again.
+type Step struct {
+	Who, What string
+	N         int8
+}
+
+// String returns the step as a line of a schedule.
+func (s Step) String() string {
+	return fmt.Sprintf("%-8s %s", s.Who, strings.ReplaceAll(s.What, "#", strconv.Itoa(int(s.N))))
+}
+
+// Model is a finite transition system. States are plain values.
+type Model[S comparable] interface {
+	// Start is the state in which everything begins.
+	Start() S
+	// Next yields each step that is possible in s with the state after it.
+	Next(s S, yield func(Step, S))
+	// Judge judges one state. final says that no step is possible in it.
+	Judge(s S, final bool) Violation
+	// Canonical maps states that differ only in the names of equal processes
+	// onto one of them; the explorer visits one state of each such class.
+	Canonical(s S) S
+	// Show describes a state in one line, for a reader.
+	Show(s S) string
+}
+
+// Moment is a step of a schedule and the state after it, described.
+type Moment struct {
+	Step  Step
+	After string
+}
+
+// Result is what an exploration found.
+type Result struct {
+	// Violation is Holds, or the first property found broken, breadth first.
+	Violation Violation
+	// Schedule is a shortest counter-example; nil if the model holds.
+	Schedule []Moment
+	// States is the number of distinct states that were visited.
+	States int
+	// Depth is the length of the longest shortest path to a visited state.
+	Depth int
+	// Taken counts the transitions by Step.What: a step that was never taken
+	// was not examined.
+	Taken map[string]int
+}
+
+// node is a visited state with the way back to the start.
+type node[S comparable] struct {
+	state  S
+	parent int32
+	depth  int32
+	step   Step
+}
+
+// Explore visits every state that m can reach, breadth first, until one breaks a
+// property. It fails when there are more than limit states, because then
+// nothing is known.
+func Explore[S comparable](m Model[S], limit int) (Result, error) {
+	start := m.Start()
+	nodes := []node[S]{{state: start, parent: -1}}
+	seen := map[S]struct{}{m.Canonical(start): {}}
+	result := Result{Taken: map[string]int{}}
+	for i := 0; i < len(nodes); i++ {
+		at := nodes[i]
+		final := true
+		m.Next(at.state, func(step Step, next S) {
+			final = false
+			result.Taken[step.What]++
+			key := m.Canonical(next)
+			if _, known := seen[key]; known {
+				return
+			}
+			seen[key] = struct{}{}
+			nodes = append(nodes, node[S]{state: next, parent: int32(i), depth: at.depth + 1, step: step})
+		})
+		result.States, result.Depth = len(nodes), int(nodes[len(nodes)-1].depth)
+		if broken := m.Judge(at.state, final); broken != Holds {
+			result.Violation, result.Schedule = broken, schedule(m, nodes, i)
+			return result, nil
+		}
+		if len(nodes) > limit {
+			return result, fmt.Errorf("model: more than %d states: nothing is known, choose smaller bounds", limit)
+		}
+	}
+	return result, nil
+}
+
+// schedule walks back from node i to the start.
+func schedule[S comparable](m Model[S], nodes []node[S], i int) []Moment {
+	var moments []Moment
+	for ; nodes[i].parent >= 0; i = int(nodes[i].parent) {
+		moments = append(moments, Moment{nodes[i].step, m.Show(nodes[i].state)})
+	}
+	slices.Reverse(moments)
+	return moments
+}
+
+// Replay runs a schedule from the start of m and returns the verdict after each
+// step. It fails at the first step that is not possible there, or whose name
+// two steps share.
+func Replay[S comparable](m Model[S], steps []Step) ([]Violation, error) {
+	state := m.Start()
+	verdicts := make([]Violation, 0, len(steps))
+	for i, want := range steps {
+		var after []S
+		m.Next(state, func(step Step, next S) {
+			if step == want {
+				after = append(after, next)
+			}
+		})
+		if len(after) != 1 {
+			return verdicts, fmt.Errorf("model: step %d (%v) is possible in %d ways, want 1", i+1, want, len(after))
+		}
+		state = after[0]
+		final := true
+		m.Next(state, func(Step, S) { final = false })
+		verdicts = append(verdicts, m.Judge(state, final))
+	}
+	return verdicts, nil
+}
+
+// Format prints a schedule, one numbered line per step, the state after it
+// below.
+func Format(moments []Moment) string {
+	var b strings.Builder
+	for i, m := range moments {
+		fmt.Fprintf(&b, "%3d. %v\n%14s%s\n", i+1, m.Step, "", m.After)
+	}
+	return b.String()
+}

@@ -1,0 +1,58 @@
+package model
+
+// Violation names the property that a state breaks; the zero value is Holds.
+// The ids are those of DESIGN.md.
+type Violation uint8
+
+const (
+	// Holds: every reachable state keeps every property.
+	Holds Violation = iota
+
+	// LostUpdate (G2, G3, G6): the data are not what the operations that took
+	// effect would have made of them one after another. This is the data
+	// oracle: it counts what was written and never looks at the fence, at
+	// tokens or at the history.
+	LostUpdate
+
+	// TokenOrder: a transaction of a lower token took effect after one of a
+	// higher token. This is all that a checker of token logs can see.
+	TokenOrder
+
+	// AppliedTwice (G4): one operation took effect twice.
+	AppliedTwice
+
+	// AckedNotApplied (G4): the caller was told that the operation took effect,
+	// and it did not.
+	AckedNotApplied
+
+	// DeniedButApplied (G4): the caller was told that the operation did not take
+	// effect, and it did, before or after the answer.
+	DeniedButApplied
+
+	// OlderCommitted (G1, G3): a transaction of a lower token, or of another
+	// holder of the same token, took effect after a newer grant had claimed or
+	// after user code had run under it.
+	OlderCommitted
+
+	// UnjustifiedStale (G5): somebody was refused as stale and no higher claim
+	// had committed.
+	UnjustifiedStale
+
+	// Stuck: nothing can happen any more, and somebody has not been answered.
+	Stuck
+)
+
+// String returns the table's words for v.
+func (v Violation) String() string {
+	return [...]string{
+		Holds:            "HOLDS",
+		LostUpdate:       "FAILS data: lost update",
+		TokenOrder:       "FAILS token order",
+		AppliedTwice:     "FAILS data: applied twice",
+		AckedNotApplied:  "FAILS answer: applied, but it is not",
+		DeniedButApplied: "FAILS answer: not applied, but it is",
+		OlderCommitted:   "FAILS order: an older grant committed",
+		UnjustifiedStale: "FAILS refusal: stale without a higher claim",
+		Stuck:            "FAILS progress: stuck",
+	}[v]
+}
