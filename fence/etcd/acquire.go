@@ -36,6 +36,9 @@ func (l *Locker) acquire(ctx context.Context, resource string, try bool) (fence.
 		}
 		break
 	}
+	if errors.Is(err, context.DeadlineExceeded) { // of one request, not of ctx
+		err = fmt.Errorf("etcd: no answer within %v", l.cfg.RequestTimeout)
+	}
 	return nil, &fence.UnavailableError{Op: op, Err: err}
 }
 

@@ -2,6 +2,9 @@ package etcd
 
 import (
 	"context"
+	"fmt"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,8 +14,8 @@ import (
 )
 
 func TestAcquire_TokensIncrease_F1(t *testing.T) {
-	client := testenv.EtcdClient(t)
-	cfg := fresh(t)
+	t.Parallel()
+	client, cfg := testenv.EtcdClient(t), fresh(t)
 	a, b := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
 	last := fence.Token(0)
 	for i := range 10 {
@@ -23,31 +26,235 @@ func TestAcquire_TokensIncrease_F1(t *testing.T) {
 		le := acquire(t, l, "sku/1")
 		require.Greater(t, le.Grant().Token, last)
 		require.NoError(t, le.Grant().Validate())
+		require.Equal(t, "sku/1", le.Grant().Resource)
+		require.EqualValues(t, 1, le.Grant().Epoch)
 		require.NoError(t, le.Context().Err())
+		require.Positive(t, le.Remaining())
 		last = le.Grant().Token
 		release(t, le)
 		require.ErrorIs(t, context.Cause(le.Context()), fence.ErrReleased)
+		require.Zero(t, le.Remaining())
 	}
 }
 
-func TestAcquire_WaitsForTheHolder_F2(t *testing.T) {
-	client := testenv.EtcdClient(t)
-	cfg := fresh(t)
+// N8 (i): the number that etcd's own mutex shows is another one on the contended
+// path, where the last answer is that of a read.
+func TestAcquire_TheTokenIsTheCreateRevision_F1_N8(t *testing.T) {
+	t.Parallel()
+	client, cfg := testenv.EtcdClient(t), fresh(t)
 	a, b := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
 	held := acquire(t, a, "r")
-	got := make(chan fence.Lease, 1)
-	go func() {
-		le, err := b.Acquire(patient(t), "r")
-		if err == nil {
-			got <- le
-		}
-	}()
-	contended := make(chan struct{})
-	held.AfterContended(func() { close(contended) })
-	<-contended
-	require.Empty(t, got)
+	waiting := acquiring(patient(t), b, "r")
+	awaitKeys(t, client, a.keys.queue("r"), 2)
+	other := acquire(t, a, "another") // so that the revision moves on
 	release(t, held)
-	next := <-got
-	require.Greater(t, next.Grant().Token, held.Grant().Token)
-	release(t, next)
+	got := <-waiting
+	require.NoError(t, got.err)
+	kvs := awaitKeys(t, client, a.keys.queue("r"), 1)
+	require.EqualValues(t, kvs[0].CreateRevision, got.lease.Grant().Token)
+	require.Equal(t, got.lease.Grant().Holder, holderIn(kvs[0].Value))
+	kvs = awaitKeys(t, client, a.keys.queue("another"), 1)
+	require.EqualValues(t, kvs[0].CreateRevision, other.Grant().Token)
+}
+
+// N8 (ii): goroutines of one process don't share a key, a token or the lock.
+func TestAcquire_GoroutinesExcludeEachOther_F2_N8(t *testing.T) {
+	t.Parallel()
+	client, cfg := testenv.EtcdClient(t), fresh(t)
+	lockers := []*Locker{newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)}
+	var (
+		running sync.WaitGroup
+		holding sync.Mutex // only tried: the lock under test has to exclude
+		mu      sync.Mutex
+		grants  []fence.Grant
+	)
+	for i := range 16 {
+		running.Go(func() {
+			le, err := lockers[i%2].Acquire(patient(t), "r")
+			if !holds(t, err == nil, "acquire: %v", err) {
+				return
+			}
+			holds(t, holding.TryLock(), "two hold the lock")
+			mu.Lock()
+			grants = append(grants, le.Grant())
+			mu.Unlock()
+			holding.Unlock()
+			err = le.Release(patient(t))
+			holds(t, err == nil, "release: %v", err)
+		})
+	}
+	running.Wait()
+	require.Len(t, grants, 16)
+	holders := map[string]bool{}
+	for i, g := range grants {
+		require.False(t, holders[g.Holder])
+		holders[g.Holder] = true
+		require.True(t, i == 0 || grants[i-1].Token < g.Token)
+	}
+}
+
+// holds fails the test from any goroutine.
+func holds(t testing.TB, ok bool, format string, args ...any) bool {
+	t.Helper()
+	if !ok {
+		t.Errorf(format, args...)
+	}
+	return ok
+}
+
+func TestAcquire_ServesLockersInOrderOfArrival(t *testing.T) {
+	t.Parallel()
+	client, cfg := testenv.EtcdClient(t), fresh(t)
+	held := acquire(t, newTestLocker(t, client, cfg), "r")
+	order := make(chan int, 5)
+	var running sync.WaitGroup
+	for i := range 5 {
+		l := newTestLocker(t, client, cfg)
+		running.Go(func() {
+			le, err := l.Acquire(patient(t), "r")
+			if holds(t, err == nil, "acquire: %v", err) {
+				order <- i
+				err = le.Release(patient(t))
+				holds(t, err == nil, "release: %v", err)
+			}
+		})
+		awaitKeys(t, client, l.keys.queue("r"), i+2)
+	}
+	require.Empty(t, order)
+	release(t, held)
+	for i := range 5 {
+		require.Equal(t, i, <-order)
+	}
+	running.Wait()
+}
+
+func TestAcquire_AWaiterInTheMiddleMayGo_F2(t *testing.T) {
+	t.Parallel()
+	client, cfg := testenv.EtcdClient(t), fresh(t)
+	a, b, c := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
+	held := acquire(t, a, "r")
+	ctx, cancel := context.WithCancel(patient(t))
+	middle := acquiring(ctx, b, "r")
+	awaitKeys(t, client, a.keys.queue("r"), 2)
+	last := acquiring(patient(t), c, "r")
+	awaitKeys(t, client, a.keys.queue("r"), 3)
+	cancel()
+	require.ErrorIs(t, (<-middle).err, context.Canceled)
+	awaitKeys(t, client, a.keys.queue("r"), 2)
+	require.Empty(t, last, "the holder is still there")
+	release(t, held)
+	require.NoError(t, (<-last).err)
+}
+
+func TestAcquire_RefusesBadNames(t *testing.T) {
+	t.Parallel()
+	l := newTestLocker(t, testenv.EtcdClient(t), fresh(t))
+	for _, name := range []string{"", strings.Repeat("x", fence.MaxResourceLen+1), "a\x00b", "\xff"} {
+		bad := new(fence.InvalidGrantError)
+		_, err := l.Acquire(patient(t), name)
+		require.ErrorAs(t, err, &bad)
+		_, err = l.TryAcquire(patient(t), name)
+		require.ErrorAs(t, err, &bad)
+	}
+}
+
+func TestAcquire_NamesDontBlockEachOther_HD15(t *testing.T) {
+	t.Parallel()
+	client, cfg := testenv.EtcdClient(t), fresh(t)
+	a, b := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
+	for i, name := range []string{"a/b", "a", "a/", "a%2Fb", "ä/世界", strings.Repeat("/", fence.MaxResourceLen)} {
+		l := a
+		if i%2 == 1 {
+			l = b
+		}
+		le, err := l.TryAcquire(patient(t), name)
+		require.NoError(t, err, name)
+		require.Equal(t, name, le.Grant().Resource)
+	}
+}
+
+func TestAcquire_RespectsItsContext(t *testing.T) {
+	t.Parallel()
+	client, cfg := testenv.EtcdClient(t), fresh(t)
+	a, b := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
+	cause := fmt.Errorf("tired")
+	over, cancel := context.WithCancelCause(t.Context())
+	cancel(cause)
+	_, err := a.Acquire(over, "r")
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, err, cause)
+	_, err = a.TryAcquire(over, "r")
+	require.ErrorIs(t, err, context.Canceled)
+
+	held := acquire(t, a, "r")
+	for _, l := range []*Locker{a, b} {
+		ctx, cancel := context.WithCancel(patient(t))
+		waiting := acquiring(ctx, l, "r")
+		if l == b {
+			awaitKeys(t, client, a.keys.queue("r"), 2)
+		}
+		cancel()
+		require.ErrorIs(t, (<-waiting).err, context.Canceled)
+	}
+	awaitKeys(t, client, a.keys.queue("r"), 1)
+	require.NoError(t, held.Context().Err())
+}
+
+func TestAcquire_ALeaseOutlivesTheContextOfItsAcquire(t *testing.T) {
+	t.Parallel()
+	l := newTestLocker(t, testenv.EtcdClient(t), fresh(t))
+	type key struct{}
+	ctx, cancel := context.WithCancel(context.WithValue(patient(t), key{}, 1))
+	le, err := l.Acquire(ctx, "r")
+	require.NoError(t, err)
+	cancel()
+	require.NoError(t, le.Context().Err())
+	require.Nil(t, le.Context().Value(key{}))
+	release(t, le)
+}
+
+func TestTryAcquire_NamesTheHolderAndWritesNothing(t *testing.T) {
+	t.Parallel()
+	etcd := ownEtcd(t) // of its own, so that nobody else moves the revision
+	client, cfg := dial(t, etcd.Endpoint()), fresh(t)
+	a, b := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
+	release(t, acquire(t, b, "warm"))
+	le, err := a.TryAcquire(patient(t), "r")
+	require.NoError(t, err)
+	before, err := client.Get(patient(t), "x")
+	require.NoError(t, err)
+	for _, l := range []*Locker{a, b} {
+		_, err = l.TryAcquire(patient(t), "r")
+		require.ErrorIs(t, err, fence.ErrLocked)
+		locked := new(fence.LockedError)
+		require.ErrorAs(t, err, &locked)
+		require.Equal(t, fence.LockedError{Resource: "r", Holder: le.Grant().Holder}, *locked)
+	}
+	after, err := client.Get(patient(t), "x")
+	require.NoError(t, err)
+	require.Equal(t, before.Header.Revision, after.Header.Revision)
+	release(t, le)
+	le, err = b.TryAcquire(patient(t), "r")
+	require.NoError(t, err)
+	release(t, le)
+}
+
+// Between the look and the write somebody may come: the write itself decides.
+func TestTryAcquire_DoesNotQueueWhenSomebodyComesBetween(t *testing.T) {
+	t.Parallel()
+	client, cfg := testenv.EtcdClient(t), fresh(t)
+	a, b := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
+	held := acquire(t, a, "r")
+	release(t, acquire(t, b, "warm"))
+	free, _ := b.local.tryEnter("r")
+	require.True(t, free)
+	p := b.newPlace(b.session, "r")
+	err := b.queueUp(patient(t), p, true)
+	locked := new(fence.LockedError)
+	require.ErrorAs(t, err, &locked)
+	require.Equal(t, held.Grant().Holder, locked.Holder)
+	awaitKeys(t, client, a.keys.queue("r"), 1)
+	free, _ = b.local.tryEnter("r")
+	require.True(t, free, "the turn is given back")
+	b.local.leave("r")
 }

@@ -16,7 +16,9 @@ type ConfigError struct {
 	Reason string
 }
 
-func (e *ConfigError) Error() string { return fmt.Sprintf("etcd: bad config: %s %s", e.Field, e.Reason) }
+func (e *ConfigError) Error() string {
+	return fmt.Sprintf("etcd: bad config: %s %s", e.Field, e.Reason)
+}
 
 // EpochError says that the epoch key holds something else than a decimal number
 // from 1 to fence.MaxEpoch, without sign, spaces or leading zeros. Acquire

@@ -6,7 +6,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/internal/testenv"
@@ -24,9 +27,10 @@ func patient(t testing.TB) context.Context {
 	return ctx
 }
 
-// fresh returns a config whose prefix is the test's own.
+// fresh returns a config whose prefix is the test's own. Its waiters don't poll,
+// so what they learn they learn from the watch.
 func fresh(t testing.TB) *Config {
-	return &Config{Prefix: t.Name() + "-" + newNonce(), TTL: 30 * time.Second, RequestTimeout: 20 * time.Second}
+	return &Config{Prefix: t.Name() + "-" + newNonce(), TTL: 30 * time.Second, RequestTimeout: 20 * time.Second, PollInterval: time.Hour}
 }
 
 // newTestLocker returns a locker that is closed with the test.
@@ -35,11 +39,33 @@ func newTestLocker(t testing.TB, client *clientv3.Client, cfg *Config) *Locker {
 	l, err := NewLocker(client, cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		_ = l.Close(ctx) // some tests leave etcd unreachable
 	})
 	return l
+}
+
+// dial returns a client that is closed with the test, if it isn't yet.
+func dial(t testing.TB, endpoint string, opts ...grpc.DialOption) *clientv3.Client {
+	t.Helper()
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, Logger: zap.NewNop(), DialOptions: opts})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// ownEtcd starts an etcd that the test may pause and kill.
+func ownEtcd(t testing.TB) *testenv.Etcd {
+	t.Helper()
+	e, err := testenv.StartEtcd(patient(t), nil)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		require.NoError(t, e.Stop(ctx))
+	})
+	return e
 }
 
 func acquire(t testing.TB, l *Locker, resource string) fence.Lease {
@@ -53,3 +79,61 @@ func release(t testing.TB, le fence.Lease) {
 	t.Helper()
 	require.NoError(t, le.Release(patient(t)))
 }
+
+// result is what an Acquire in another goroutine came to.
+type result struct {
+	lease fence.Lease
+	err   error
+}
+
+func acquiring(ctx context.Context, l *Locker, resource string) <-chan result {
+	done := make(chan result, 1)
+	go func() {
+		le, err := l.Acquire(ctx, resource)
+		done <- result{le, err}
+	}()
+	return done
+}
+
+// lossOf waits for the end of a lease and returns why it was lost.
+func lossOf(t testing.TB, le fence.Lease) fence.LossReason {
+	t.Helper()
+	select {
+	case <-le.Done():
+	case <-patient(t).Done():
+		require.FailNow(t, "the lease is not lost")
+	}
+	loss := new(fence.LeaseLostError)
+	require.ErrorAs(t, context.Cause(le.Context()), &loss)
+	require.Equal(t, le.Grant(), loss.Grant)
+	require.Zero(t, le.Remaining())
+	require.NoError(t, le.Release(patient(t)), "releasing a lost lease is no error")
+	return loss.Reason
+}
+
+// awaitKeys waits until there are n keys under the prefix, and returns them by
+// create revision.
+func awaitKeys(t testing.TB, client *clientv3.Client, prefix string, n int) []*mvccpb.KeyValue {
+	t.Helper()
+	ctx, cancel := context.WithCancel(patient(t))
+	defer cancel()
+	resp, err := client.Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
+	require.NoError(t, err)
+	if len(resp.Kvs) == n {
+		return resp.Kvs
+	}
+	changes := client.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(resp.Header.Revision+1))
+	for {
+		got, ok := <-changes
+		require.True(t, ok, "waiting for %d keys under %s", n, prefix)
+		require.NoError(t, got.Err())
+		resp, err := client.Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
+		require.NoError(t, err)
+		if len(resp.Kvs) == n {
+			return resp.Kvs
+		}
+	}
+}
+
+// keyOf is the key of a lease.
+func keyOf(le fence.Lease) string { return le.(lease).key }

@@ -33,6 +33,7 @@ type place struct {
 	grant    fence.Grant // complete once the key is written
 	view     view
 	first    bool
+	doubted  bool                        // the key is gone; the session is being asked why
 	watchers map[*contendedFunc]struct{} // those who ask whether others wait
 }
 
@@ -119,18 +120,20 @@ func (p *place) granted() fence.Grant {
 // changed acts on what the view shows now.
 func (p *place) changed() {
 	p.mu.Lock()
-	gone, contended := p.view.gone(), p.view.contended()
+	defer p.mu.Unlock()
 	if !p.first && p.view.first() {
 		p.first = true
 		close(p.turn)
 	}
-	p.mu.Unlock()
-	switch {
-	case gone:
-		p.lose(fence.LossDeleted)
-		p.settle(true)
-	case contended:
-		p.contend()
+	if p.view.contended() {
+		p.tellContended()
+	}
+	if p.view.gone() && !p.doubted {
+		p.doubted = true
+		p.session.ask(func() {
+			p.lose(fence.LossDeleted)
+			p.settle(true)
+		})
 	}
 }
 
@@ -163,10 +166,14 @@ func (p *place) missed() {
 // contend calls all who asked to be told that others wait.
 func (p *place) contend() {
 	p.mu.Lock()
-	watchers := p.watchers
-	p.watchers = nil
-	p.mu.Unlock()
-	for w := range watchers {
+	defer p.mu.Unlock()
+	p.tellContended()
+}
+
+// tellContended is contend for callers who hold mu.
+func (p *place) tellContended() {
+	for w := range p.watchers {
 		go w.f()
 	}
+	p.watchers = nil
 }

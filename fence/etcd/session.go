@@ -35,8 +35,7 @@ type tenant interface {
 type session struct {
 	id      clientv3.LeaseID
 	service leaseService
-	asked   time.Duration // margin asked for, 0 for the default
-	request time.Duration // bound of one request
+	config  *Config
 	ctx     context.Context // ends with the session
 	cancel  context.CancelFunc
 	onEnd   func(*session)
@@ -48,6 +47,9 @@ type session struct {
 	timer    *time.Timer
 	ended    bool
 	tenants  map[tenant]bool // true while it still needs the lease
+	asking   []func()        // see ask
+
+	wake chan struct{} // holds one signal for run that somebody asks
 }
 
 // startSession asks for a lease. The session ends by itself at its deadline; run
@@ -59,8 +61,8 @@ func startSession(ctx context.Context, service leaseService, cfg *Config, onEnd 
 		return nil, err
 	}
 	s := &session{
-		id: id, service: service, asked: cfg.Margin, request: cfg.RequestTimeout,
-		onEnd: onEnd, tenants: map[tenant]bool{},
+		id: id, service: service, config: cfg,
+		onEnd: onEnd, tenants: map[tenant]bool{}, wake: make(chan struct{}, 1),
 	}
 	if s.margin(ttl) >= ttl {
 		return nil, fmt.Errorf("etcd: granted a time to live of %v, which the margin of %v uses up", ttl, s.margin(ttl))
@@ -74,8 +76,8 @@ func startSession(ctx context.Context, service leaseService, cfg *Config, onEnd 
 }
 
 func (s *session) margin(ttl time.Duration) time.Duration {
-	if s.asked != 0 {
-		return s.asked
+	if s.config.Margin != 0 {
+		return s.config.Margin
 	}
 	return ttl / 10
 }
@@ -126,11 +128,39 @@ func (s *session) run() {
 	for {
 		select {
 		case <-timer.C:
+		case <-s.wake:
 		case <-s.ctx.Done():
 			return
 		}
+		asking := s.asked()
 		timer.Reset(s.pause(s.renew()))
+		if s.ctx.Err() != nil {
+			return
+		}
+		for _, f := range asking {
+			f()
+		}
 	}
+}
+
+// ask renews the lease at once and calls f afterwards, unless that ended the
+// session: it tells a key that was deleted from one that went with its lease.
+func (s *session) ask(f func()) {
+	s.mu.Lock()
+	s.asking = append(s.asking, f)
+	s.mu.Unlock()
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (s *session) asked() []func() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	asking := s.asking
+	s.asking = nil
+	return asking
 }
 
 // pause is the time until the next renewal: a third of the time to live after
@@ -147,7 +177,7 @@ func (s *session) pause(renewed bool) time.Duration {
 // renew sends one renewal, and reports whether it succeeded. It leaves time for
 // another try before the deadline, so that one lost answer is not the end.
 func (s *session) renew() bool {
-	limit := min(s.request, s.granted()/3, s.remaining())
+	limit := min(s.config.RequestTimeout, s.granted()/3, s.remaining())
 	ctx, cancel := context.WithTimeout(s.ctx, limit)
 	defer cancel()
 	sent := time.Now()

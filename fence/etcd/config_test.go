@@ -1,0 +1,78 @@
+package etcd
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/namespace"
+
+	"github.com/fencekit/fencekit/internal/testenv"
+)
+
+func TestConfig_NilMeansDefaults(t *testing.T) {
+	var none *Config
+	cfg := none.withDefaults()
+	require.NoError(t, cfg.validate())
+	require.Equal(t, DefaultPrefix, cfg.Prefix)
+	require.Equal(t, DefaultTTL, cfg.TTL)
+	require.Equal(t, DefaultPollInterval, cfg.PollInterval)
+	require.Equal(t, DefaultRequestTimeout, cfg.RequestTimeout)
+	require.NotEmpty(t, cfg.Label)
+	require.NotNil(t, cfg.Logger)
+}
+
+func TestNewLocker_RefusesBadConfig(t *testing.T) {
+	client := testenv.EtcdClient(t)
+	for field, cfgs := range map[string][]Config{
+		"Prefix":         {{Prefix: "a/"}, {Prefix: "/"}, {Prefix: "a\x00"}, {Prefix: "\xff"}},
+		"TTL":            {{TTL: -time.Second}, {TTL: time.Millisecond}, {TTL: 1500 * time.Millisecond}},
+		"Margin":         {{Margin: -1}, {Margin: 5 * time.Second}, {TTL: time.Second, Margin: time.Second / 2}},
+		"Label":          {{Label: "a\n"}, {Label: "\xff"}, {Label: strings.Repeat("x", 224)}},
+		"PollInterval":   {{PollInterval: -1}},
+		"RequestTimeout": {{RequestTimeout: -1}},
+	} {
+		for _, cfg := range cfgs {
+			_, err := NewLocker(client, &cfg)
+			bad := new(ConfigError)
+			require.ErrorAs(t, err, &bad, "%+v", cfg)
+			require.Equal(t, field, bad.Field)
+		}
+	}
+}
+
+func TestNewLocker_RefusesUnusableClients(t *testing.T) {
+	bad := new(ConfigError)
+	_, err := NewLocker(nil, nil)
+	require.ErrorAs(t, err, &bad)
+
+	closed := dial(t, testenv.SharedEtcd(t).Endpoint())
+	require.NoError(t, closed.Close())
+	_, err = NewLocker(closed, nil)
+	require.ErrorAs(t, err, &bad)
+	require.Contains(t, bad.Reason, "closed")
+
+	_, err = NewLocker(clientv3.NewCtxClient(t.Context()), nil)
+	require.ErrorAs(t, err, &bad)
+
+	moved := testenv.EtcdClient(t)
+	moved.KV = namespace.NewKV(moved.KV, "elsewhere/")
+	_, err = NewLocker(moved, nil)
+	require.ErrorAs(t, err, &bad)
+	require.Contains(t, bad.Reason, "Config.Prefix")
+
+	watching := testenv.EtcdClient(t)
+	watching.Watcher = namespace.NewWatcher(watching.Watcher, "elsewhere/")
+	_, err = NewLocker(watching, nil)
+	require.ErrorAs(t, err, &bad)
+}
+
+func TestNewLocker_CopiesTheConfig(t *testing.T) {
+	cfg := fresh(t)
+	prefix := cfg.Prefix
+	l := newTestLocker(t, testenv.EtcdClient(t), cfg)
+	cfg.Prefix = "changed"
+	require.Equal(t, prefix, l.cfg.Prefix)
+}

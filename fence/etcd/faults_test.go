@@ -1,0 +1,310 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/testenv"
+)
+
+func TestPause_EndsTheLeaseAtTheDeadline_F3(t *testing.T) {
+	t.Parallel()
+	e := ownEtcd(t)
+	cfg := fresh(t)
+	cfg.TTL = time.Second
+	l := newTestLocker(t, dial(t, e.Endpoint()), cfg)
+	le := acquire(t, l, "r")
+	require.Equal(t, time.Second, l.GrantedTTL())
+	require.NoError(t, e.Pause())
+	require.Equal(t, fence.LossDeadline, lossOf(t, le))
+	require.False(t, time.Now().Before(le.(lease).session.deadline))
+	require.NoError(t, e.Resume())
+	again := acquire(t, l, "r")
+	require.Greater(t, again.Grant().Token, le.Grant().Token)
+}
+
+// N8 (v): a waiter that is cancelled while etcd doesn't answer returns at once,
+// and its key goes once etcd does.
+func TestPause_ACancelledWaiterReturnsAndLeavesNothing_N8(t *testing.T) {
+	t.Parallel()
+	e := ownEtcd(t)
+	cfg := fresh(t)
+	a := newTestLocker(t, dial(t, e.Endpoint()), cfg)
+	b := newTestLocker(t, dial(t, e.Endpoint()), cfg)
+	admin := dial(t, e.Endpoint())
+	held := acquire(t, a, "r")
+	kept := acquire(t, b, "kept")
+	ctx, cancel := context.WithCancel(patient(t))
+	waiting := acquiring(ctx, b, "r")
+	awaitKeys(t, admin, a.keys.queue("r"), 2)
+	require.NoError(t, e.Pause())
+	cancel()
+	require.ErrorIs(t, (<-waiting).err, context.Canceled, "while etcd stands still")
+	_, err := b.TryAcquire(patient(t), "r")
+	require.ErrorIs(t, err, fence.ErrLocked, "not before the old key is gone")
+	require.NoError(t, e.Resume())
+	kvs := awaitKeys(t, admin, a.keys.queue("r"), 1)
+	require.Equal(t, keyOf(held), string(kvs[0].Key))
+	require.NoError(t, kept.Context().Err(), "the session was not given up")
+	release(t, held)
+	release(t, acquire(t, b, "r"))
+}
+
+func TestPause_AcquireAndReleaseReturnWhenTheirContextEnds(t *testing.T) {
+	t.Parallel()
+	e := ownEtcd(t)
+	l := newTestLocker(t, dial(t, e.Endpoint()), fresh(t))
+	admin := dial(t, e.Endpoint())
+	le, other := acquire(t, l, "r"), acquire(t, l, "other")
+	require.NoError(t, e.Pause())
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, le.Release(ctx), context.DeadlineExceeded)
+	_, err := l.Acquire(ctx, "new")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NotErrorIs(t, err, fence.ErrUnavailable)
+	require.NoError(t, e.Resume())
+	awaitKeys(t, admin, l.keys.queue("r"), 0)
+	release(t, acquire(t, l, "new"))
+	awaitKeys(t, admin, l.keys.queue("new"), 0)
+	require.NoError(t, other.Context().Err())
+}
+
+func TestRestart_LeavesHoldersAndWaitersInPlace(t *testing.T) {
+	t.Parallel()
+	e := ownEtcd(t)
+	cfg := fresh(t)
+	a, b := newTestLocker(t, dial(t, e.Endpoint()), cfg), newTestLocker(t, dial(t, e.Endpoint()), cfg)
+	admin := dial(t, e.Endpoint())
+	held := acquire(t, a, "r")
+	waiting := acquiring(patient(t), b, "r")
+	awaitKeys(t, admin, a.keys.queue("r"), 2)
+	require.NoError(t, e.Kill())
+	require.NoError(t, e.Restart(patient(t)))
+	require.NoError(t, held.Context().Err())
+	require.Empty(t, waiting)
+	release(t, held)
+	got := <-waiting
+	require.NoError(t, got.err, "the watch was set up again")
+	_, err := admin.Delete(patient(t), keyOf(got.lease))
+	require.NoError(t, err)
+	require.Equal(t, fence.LossDeleted, lossOf(t, got.lease), "and it still watches")
+}
+
+func TestDead_ErrorsAreBoundedByTheContextOrTheRequestTimeout(t *testing.T) {
+	t.Parallel()
+	for _, endpoint := range []string{"http://127.0.0.1:1", silent(t)} {
+		cfg := fresh(t)
+		cfg.RequestTimeout = 100 * time.Millisecond
+		l := newTestLocker(t, dial(t, endpoint), cfg)
+		for _, acquire := range []func(context.Context, string) (fence.Lease, error){l.Acquire, l.TryAcquire} {
+			_, err := acquire(patient(t), "r")
+			unavailable := new(fence.UnavailableError)
+			require.ErrorAs(t, err, &unavailable)
+			require.Equal(t, "acquire r", unavailable.Op)
+			require.NotErrorIs(t, err, context.DeadlineExceeded, "the caller's context has no part in it")
+		}
+		cfg.RequestTimeout = time.Hour
+		l = newTestLocker(t, dial(t, endpoint), cfg)
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, err := l.Acquire(ctx, "r")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	}
+}
+
+// silent accepts connections and never answers.
+func silent(t testing.TB) string {
+	p := newProxy(t, testenv.SharedEtcd(t).Endpoint())
+	p.set(func() { p.muted = true })
+	return p.endpoint()
+}
+
+func TestDead_AClosedClientIsAnError(t *testing.T) {
+	t.Parallel()
+	client := dial(t, testenv.SharedEtcd(t).Endpoint())
+	l := newTestLocker(t, client, fresh(t))
+	release(t, acquire(t, l, "r"))
+	require.NoError(t, client.Close())
+	_, err := l.Acquire(patient(t), "r")
+	require.ErrorIs(t, err, fence.ErrUnavailable)
+}
+
+func TestClose_WithoutEtcdEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	p := newProxy(t, testenv.SharedEtcd(t).Endpoint())
+	l := newTestLocker(t, dial(t, p.endpoint()), fresh(t))
+	le := acquire(t, l, "r")
+	p.set(func() { p.down = true })
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, l.Close(ctx), fence.ErrUnavailable)
+	require.Equal(t, fence.LossClosed, lossOf(t, le))
+	_, err := l.Acquire(patient(t), "r")
+	require.ErrorIs(t, err, fence.ErrLockerClosed)
+}
+
+// The connection breaks after etcd wrote the key and before it could say so.
+func TestUnknown_AnAcquireWhoseAnswerIsLostLeavesNothing_HD12(t *testing.T) {
+	t.Parallel()
+	etcd := testenv.SharedEtcd(t)
+	p := newProxy(t, etcd.Endpoint())
+	l, admin := newTestLocker(t, dial(t, p.endpoint()), fresh(t)), dial(t, etcd.Endpoint())
+	kept := acquire(t, l, "kept")
+	session := l.session
+	p.set(func() { p.muted = true })
+	waiting := acquiring(patient(t), l, "r")
+	awaitKeys(t, admin, l.keys.queue("r"), 1)
+	p.cut()
+	p.set(func() { p.muted = false })
+	err := (<-waiting).err
+	require.ErrorIs(t, err, fence.ErrUnavailable)
+	awaitKeys(t, admin, l.keys.queue("r"), 0)
+	awaitKeys(t, admin, l.keys.prefix+"/void/", 1)
+	release(t, acquire(t, l, "r"))
+	require.NoError(t, kept.Context().Err())
+	require.Same(t, session, l.session)
+}
+
+// lateTxns answers "connection lost" for a Txn that the test asks for, keeps it,
+// and delivers it when the test says.
+type lateTxns struct{ held chan func() *pb.TxnResponse }
+
+func (l *lateTxns) intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	txn, ok := req.(*pb.TxnRequest)
+	if !ok || len(txn.Compare) < 2 { // acquire Txns have two conditions or more
+		return invoke(ctx, method, req, reply, cc, opts...)
+	}
+	select {
+	case l.held <- func() *pb.TxnResponse {
+		resp := new(pb.TxnResponse)
+		if err := invoke(context.Background(), method, req, resp, cc); err != nil {
+			return nil
+		}
+		return resp
+	}:
+		return status.Error(codes.Unavailable, "connection lost")
+	default:
+		return invoke(ctx, method, req, reply, cc, opts...)
+	}
+}
+
+// The Txn is still under way when its acquisition is settled: it must not take
+// effect when it arrives, or the key would stay as long as the session lives.
+func TestUnknown_AnAcquireThatArrivesLateTakesNoEffect_HD12(t *testing.T) {
+	t.Parallel()
+	endpoint := testenv.SharedEtcd(t).Endpoint()
+	late := &lateTxns{held: make(chan func() *pb.TxnResponse)}
+	l := newTestLocker(t, dial(t, endpoint, grpc.WithChainUnaryInterceptor(late.intercept)), fresh(t))
+	admin := dial(t, endpoint)
+	kept := acquire(t, l, "kept")
+	waiting := acquiring(patient(t), l, "r")
+	deliver := <-late.held
+	require.ErrorIs(t, (<-waiting).err, fence.ErrUnavailable)
+	awaitKeys(t, admin, l.keys.prefix+"/void/", 1)
+	resp := deliver()
+	require.NotNil(t, resp)
+	require.False(t, resp.Succeeded)
+	awaitKeys(t, admin, l.keys.queue("r"), 0)
+	require.NoError(t, kept.Context().Err())
+	release(t, acquire(t, l, "r"))
+}
+
+// Nobody else needs the session and etcd can't be asked: without a session the
+// remains can't outlive the time to live, and callers are not held up.
+func TestUnknown_GivesTheSessionUpWhenNothingElseIsHeld_HD12(t *testing.T) {
+	t.Parallel()
+	etcd := testenv.SharedEtcd(t)
+	p := newProxy(t, etcd.Endpoint())
+	l, admin := newTestLocker(t, dial(t, p.endpoint()), fresh(t)), dial(t, etcd.Endpoint())
+	release(t, acquire(t, l, "warm"))
+	session := l.session
+	p.set(func() { p.muted = true })
+	waiting := acquiring(patient(t), l, "r")
+	awaitKeys(t, admin, l.keys.queue("r"), 1)
+	p.set(func() { p.down = true })
+	require.ErrorIs(t, (<-waiting).err, fence.ErrUnavailable)
+	<-session.ctx.Done()
+	p.set(func() { p.down, p.muted = false, false })
+	awaitKeys(t, admin, l.keys.queue("r"), 0)
+	le := acquire(t, l, "r")
+	require.NotSame(t, session, le.(lease).session)
+}
+
+func TestWatch_FindsItsWayAfterACompaction_HD9(t *testing.T) {
+	t.Parallel()
+	e := ownEtcd(t)
+	p := newProxy(t, e.Endpoint())
+	cfg, admin := fresh(t), dial(t, e.Endpoint())
+	a, b := newTestLocker(t, admin, cfg), newTestLocker(t, dial(t, p.endpoint()), cfg)
+	held := acquire(t, a, "r")
+	holding := acquire(t, b, "holding")
+	waiting := acquiring(patient(t), b, "r")
+	awaitKeys(t, admin, a.keys.queue("r"), 2)
+	p.set(func() { p.down = true })
+	release(t, held)
+	resp, err := admin.Put(patient(t), "x", "y")
+	require.NoError(t, err)
+	_, err = admin.Compact(patient(t), resp.Header.Revision)
+	require.NoError(t, err)
+	require.Empty(t, waiting)
+	p.set(func() { p.down = false })
+	require.NoError(t, (<-waiting).err, "the release itself is compacted; the list shows it")
+	_, err = admin.Delete(patient(t), keyOf(holding))
+	require.NoError(t, err)
+	require.Equal(t, fence.LossDeleted, lossOf(t, holding))
+}
+
+// A watch is never the only truth.
+func TestWatch_AWaiterGetsItsTurnWithoutOne_HD10(t *testing.T) {
+	t.Parallel()
+	endpoint := testenv.SharedEtcd(t).Endpoint()
+	noWatch := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		if method == pb.Watch_Watch_FullMethodName {
+			return nil, errors.New("no watch today")
+		}
+		return open(ctx, desc, cc, method, opts...)
+	}
+	cfg := fresh(t)
+	cfg.PollInterval = 10 * time.Millisecond
+	client := dial(t, endpoint)
+	a := newTestLocker(t, client, cfg)
+	b := newTestLocker(t, dial(t, endpoint, grpc.WithChainStreamInterceptor(noWatch)), cfg)
+	held := acquire(t, a, "r")
+	waiting := acquiring(patient(t), b, "r")
+	awaitKeys(t, client, a.keys.queue("r"), 2)
+	release(t, held)
+	require.NoError(t, (<-waiting).err)
+}
+
+// A waiter whose watch is set up again from now on gets its list from the new one.
+func TestWatch_SurvivesBrokenStreams(t *testing.T) {
+	t.Parallel()
+	etcd := testenv.SharedEtcd(t)
+	p := newProxy(t, etcd.Endpoint())
+	cfg, admin := fresh(t), dial(t, etcd.Endpoint())
+	a, b := newTestLocker(t, admin, cfg), newTestLocker(t, dial(t, p.endpoint()), cfg)
+	for range 5 {
+		held := acquire(t, a, "r")
+		waiting := acquiring(patient(t), b, "r")
+		p.cut()
+		_, err := admin.Get(patient(t), "x", clientv3.WithSerializable())
+		require.NoError(t, err)
+		release(t, held)
+		if got := <-waiting; got.err == nil {
+			release(t, got.lease)
+		} else {
+			require.ErrorIs(t, got.err, fence.ErrUnavailable, "cut while the key was being written")
+		}
+	}
+}

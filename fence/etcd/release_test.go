@@ -1,0 +1,221 @@
+package etcd
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/testenv"
+)
+
+func TestRelease_ASecondCallDoesNothing(t *testing.T) {
+	t.Parallel()
+	client, cfg := testenv.EtcdClient(t), fresh(t)
+	l := newTestLocker(t, client, cfg)
+	first := acquire(t, l, "r")
+	release(t, first)
+	second := acquire(t, l, "r")
+	release(t, first)
+	require.NoError(t, second.Context().Err())
+	require.Equal(t, keyOf(second), string(awaitKeys(t, client, l.keys.queue("r"), 1)[0].Key))
+}
+
+// N8 (iii), etcd #22082: a key of the same name may be somebody else's.
+func TestRelease_NeverDeletesByNameAlone_F2_N8(t *testing.T) {
+	t.Parallel()
+	client, cfg := testenv.EtcdClient(t), fresh(t)
+	l := newTestLocker(t, client, cfg)
+	le := acquire(t, l, "r")
+	_, err := client.Delete(patient(t), keyOf(le))
+	require.NoError(t, err)
+	_, err = client.Put(patient(t), keyOf(le), "another one's")
+	require.NoError(t, err)
+	require.NoError(t, l.erase(patient(t), le.(lease).place))
+	require.Equal(t, "another one's", string(awaitKeys(t, client, l.keys.queue("r"), 1)[0].Value))
+}
+
+func TestRelease_EndsTheContextEvenIfItsOwnIsOver(t *testing.T) {
+	t.Parallel()
+	client, cfg := testenv.EtcdClient(t), fresh(t)
+	l := newTestLocker(t, client, cfg)
+	le := acquire(t, l, "r")
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, le.Release(over), context.Canceled)
+	require.ErrorIs(t, context.Cause(le.Context()), fence.ErrReleased)
+	awaitKeys(t, client, l.keys.queue("r"), 0)
+	require.NoError(t, le.Release(over))
+	release(t, acquire(t, l, "r"))
+}
+
+func TestLoss_ADeletedKeyEndsTheLease_HD11(t *testing.T) {
+	t.Parallel()
+	client, cfg := testenv.EtcdClient(t), fresh(t)
+	l := newTestLocker(t, client, cfg)
+	le, other := acquire(t, l, "r"), acquire(t, l, "other")
+	_, err := client.Delete(patient(t), keyOf(le))
+	require.NoError(t, err)
+	require.Equal(t, fence.LossDeleted, lossOf(t, le))
+	require.NoError(t, other.Context().Err(), "the session lives on")
+	again := acquire(t, l, "r")
+	require.Greater(t, again.Grant().Token, le.Grant().Token)
+}
+
+func TestLoss_ARevokedLeaseEndsAll(t *testing.T) {
+	t.Parallel()
+	client, cfg := testenv.EtcdClient(t), fresh(t)
+	l := newTestLocker(t, client, cfg)
+	a, b := acquire(t, l, "a"), acquire(t, l, "b")
+	old := l.session.id
+	_, err := client.Revoke(patient(t), old)
+	require.NoError(t, err)
+	require.Equal(t, fence.LossExpired, lossOf(t, a))
+	require.Equal(t, fence.LossExpired, lossOf(t, b))
+	again := acquire(t, l, "a")
+	require.NotEqual(t, old, l.session.id, "a new session")
+	require.NoError(t, again.Context().Err())
+}
+
+// The Acquire itself may be what finds out that the lease is gone.
+func TestAcquire_MakesANewSessionWhenItFindsTheOldOneGone(t *testing.T) {
+	t.Parallel()
+	client, cfg := testenv.EtcdClient(t), fresh(t)
+	l := newTestLocker(t, client, cfg)
+	release(t, acquire(t, l, "r")) // now nothing is watched
+	old := l.session.id
+	_, err := client.Revoke(patient(t), old)
+	require.NoError(t, err)
+	le := acquire(t, l, "r")
+	require.NotEqual(t, old, l.session.id)
+	require.NoError(t, le.Context().Err())
+}
+
+func TestAcquire_FailsWhenItsPlaceInTheQueueIsLost(t *testing.T) {
+	t.Parallel()
+	client, cfg := testenv.EtcdClient(t), fresh(t)
+	a, b := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
+	for reason, strike := range map[fence.LossReason]func(key string) error{
+		fence.LossDeleted: func(key string) error { _, err := client.Delete(patient(t), key); return err },
+		fence.LossExpired: func(string) error { _, err := client.Revoke(patient(t), b.session.id); return err },
+	} {
+		held := acquire(t, a, "r")
+		waiting := acquiring(patient(t), b, "r")
+		kvs := awaitKeys(t, client, a.keys.queue("r"), 2)
+		require.NoError(t, strike(string(kvs[1].Key)))
+		err := (<-waiting).err
+		require.ErrorIs(t, err, fence.ErrUnavailable)
+		lost := new(QueueLostError)
+		require.ErrorAs(t, err, &lost)
+		require.Equal(t, QueueLostError{Resource: "r", Reason: reason}, *lost)
+		release(t, held)
+		release(t, acquire(t, b, "r"))
+	}
+}
+
+func TestAfterContended_TellsWhenAnotherLockerWaits(t *testing.T) {
+	t.Parallel()
+	client, cfg := testenv.EtcdClient(t), fresh(t)
+	a, b := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
+	held := acquire(t, a, "r")
+	called := make(chan string, 10)
+	stopped := held.AfterContended(func() { called <- "stopped" })
+	require.True(t, stopped())
+	require.False(t, stopped())
+	stop := held.AfterContended(func() { called <- "before" })
+	waiting := acquiring(patient(t), b, "r")
+	require.Equal(t, "before", <-called)
+	require.False(t, stop(), "it has been called")
+	held.AfterContended(func() { called <- "at once" })
+	require.Equal(t, "at once", <-called)
+	release(t, held)
+	next := (<-waiting).lease
+	held.AfterContended(func() { called <- "after the end" })
+	next.AfterContended(func() { called <- "nobody waits" })
+	release(t, next)
+	require.Empty(t, called, "each is called once, and none after the end")
+}
+
+func TestAfterContended_CountsTheLocalQueue(t *testing.T) {
+	t.Parallel()
+	l := newTestLocker(t, testenv.EtcdClient(t), fresh(t))
+	held := acquire(t, l, "r")
+	called := make(chan struct{}, 2)
+	held.AfterContended(func() { called <- struct{}{} })
+	waiting := acquiring(patient(t), l, "r")
+	<-called
+	held.AfterContended(func() { called <- struct{}{} })
+	<-called
+	release(t, held)
+	require.NoError(t, (<-waiting).err)
+}
+
+func TestAfterContended_SeesAWaiterWhoCameBeforeTheGrant(t *testing.T) {
+	t.Parallel()
+	client, cfg := testenv.EtcdClient(t), fresh(t)
+	a, b, c := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
+	held := acquire(t, a, "r")
+	second := acquiring(patient(t), b, "r")
+	awaitKeys(t, client, a.keys.queue("r"), 2)
+	third := acquiring(patient(t), c, "r")
+	awaitKeys(t, client, a.keys.queue("r"), 3)
+	release(t, held)
+	got := <-second
+	require.NoError(t, got.err)
+	called := make(chan struct{})
+	got.lease.AfterContended(func() { close(called) })
+	<-called
+	release(t, got.lease)
+	require.NoError(t, (<-third).err)
+}
+
+func TestClose_EndsAndFreesEverything(t *testing.T) {
+	t.Parallel()
+	client, cfg := testenv.EtcdClient(t), fresh(t)
+	l, other := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
+	held, theirs := acquire(t, l, "r"), acquire(t, other, "theirs")
+	local := acquiring(patient(t), l, "r")
+	remote := acquiring(patient(t), l, "theirs")
+	awaitKeys(t, client, l.keys.queue("theirs"), 2)
+	id := l.session.id
+	require.NoError(t, l.Close(patient(t)))
+	require.Equal(t, fence.LossClosed, lossOf(t, held))
+	require.ErrorIs(t, (<-local).err, fence.ErrLockerClosed)
+	require.ErrorIs(t, (<-remote).err, fence.ErrLockerClosed)
+	ttl, err := client.TimeToLive(patient(t), id)
+	require.NoError(t, err)
+	require.EqualValues(t, -1, ttl.TTL, "the lease is revoked, the client still works")
+
+	_, err = l.Acquire(patient(t), "r")
+	require.ErrorIs(t, err, fence.ErrLockerClosed)
+	_, err = l.TryAcquire(patient(t), "r")
+	require.ErrorIs(t, err, fence.ErrLockerClosed)
+	require.NoError(t, l.Close(patient(t)))
+	require.NoError(t, theirs.Context().Err())
+	require.Zero(t, l.GrantedTTL())
+}
+
+func TestClose_OfAnUnusedLockerTalksToNobody(t *testing.T) {
+	t.Parallel()
+	l, err := NewLocker(dial(t, "http://127.0.0.1:1"), nil)
+	require.NoError(t, err)
+	require.NoError(t, l.Close(patient(t)))
+}
+
+func TestGrantedTTL_IsWhatEtcdGranted(t *testing.T) {
+	t.Parallel()
+	e, err := testenv.StartEtcd(patient(t), &testenv.EtcdConfig{Heartbeat: 100e6, Election: 2e9})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, e.Stop(context.Background())) })
+	client, cfg := dial(t, e.Endpoint()), fresh(t)
+	cfg.TTL = 1e9
+	l := newTestLocker(t, client, cfg)
+	require.Zero(t, l.GrantedTTL())
+	release(t, acquire(t, l, "r"))
+	ttl, err := client.TimeToLive(patient(t), clientv3.LeaseID(l.session.id))
+	require.NoError(t, err)
+	require.EqualValues(t, 3, ttl.GrantedTTL, "etcd raises it to one and a half election timeouts")
+	require.EqualValues(t, 3e9, l.GrantedTTL())
+}

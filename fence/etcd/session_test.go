@@ -1,0 +1,216 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencekit/fencekit/fence"
+)
+
+// fakeLeases answers as the test says. Renewals are served one at a time.
+type fakeLeases struct {
+	granted   time.Duration
+	latency   time.Duration // of Grant
+	keepAlive func(ctx context.Context) (time.Duration, error)
+	renewals  []time.Time // when each was sent
+}
+
+func (f *fakeLeases) Grant(context.Context, time.Duration) (clientv3.LeaseID, time.Duration, error) {
+	time.Sleep(f.latency)
+	return 1, f.granted, nil
+}
+
+func (f *fakeLeases) KeepAlive(ctx context.Context, _ clientv3.LeaseID) (time.Duration, error) {
+	f.renewals = append(f.renewals, time.Now())
+	return f.keepAlive(ctx)
+}
+
+// fakeTenant notes when and why it was lost.
+type fakeTenant struct {
+	at     time.Time
+	reason fence.LossReason
+}
+
+func (f *fakeTenant) sessionOver(r fence.LossReason) { f.at, f.reason = time.Now(), r }
+
+func unreachable(ctx context.Context) (time.Duration, error) {
+	<-ctx.Done()
+	return 0, ctx.Err()
+}
+
+func startFake(t *testing.T, f *fakeLeases, cfg *Config) (*session, *fakeTenant) {
+	t.Helper()
+	c := cfg.withDefaults()
+	require.NoError(t, c.validate())
+	s, err := startSession(t.Context(), f, &c, func(*session) {})
+	require.NoError(t, err)
+	tenant := &fakeTenant{}
+	require.True(t, s.add(tenant))
+	go s.run()
+	return s, tenant
+}
+
+func TestSession_EndsAtTheDeadlineOfTheLastRenewalSent_F3(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		good := 2
+		f := &fakeLeases{granted: 9 * time.Second, latency: 2 * time.Second}
+		f.keepAlive = func(ctx context.Context) (time.Duration, error) {
+			if good == 0 {
+				return unreachable(ctx)
+			}
+			good--
+			time.Sleep(time.Second) // the answer travels
+			return 9 * time.Second, nil
+		}
+		s, tenant := startFake(t, f, &Config{TTL: 9 * time.Second, Margin: time.Second})
+		require.Equal(t, 6*time.Second, s.remaining(), "counted from when the lease was asked for, not from the answer")
+		<-s.ctx.Done()
+		synctest.Wait()
+		require.Equal(t, began.Add(3*time.Second), f.renewals[0])
+		require.Equal(t, began.Add(6*time.Second), f.renewals[1])
+		require.Equal(t, began.Add(6*time.Second+8*time.Second), tenant.at)
+		require.Equal(t, fence.LossDeadline, tenant.reason)
+		require.Zero(t, s.remaining())
+	})
+}
+
+// The server goes on renewing while only its answers are lost: the deadline
+// must not move, and there must be more than one try before it.
+func TestSession_LostAnswersDontMoveTheDeadline_F3(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		f := &fakeLeases{granted: 10 * time.Second, keepAlive: unreachable}
+		s, tenant := startFake(t, f, &Config{TTL: 10 * time.Second})
+		<-s.ctx.Done()
+		synctest.Wait()
+		require.Equal(t, began.Add(9*time.Second), tenant.at)
+		require.Equal(t, fence.LossDeadline, tenant.reason)
+		require.GreaterOrEqual(t, len(f.renewals), 2)
+	})
+}
+
+func TestSession_UsesTheGrantedTimeToLive_F3(t *testing.T) {
+	for _, granted := range []time.Duration{4 * time.Second, 40 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			f := &fakeLeases{granted: granted, keepAlive: unreachable}
+			s, tenant := startFake(t, f, &Config{TTL: 10 * time.Second})
+			require.Equal(t, granted, s.granted())
+			<-s.ctx.Done()
+			synctest.Wait()
+			require.Equal(t, began.Add(granted-granted/10), tenant.at)
+			require.Equal(t, began.Add(granted/3), f.renewals[0])
+		})
+	}
+}
+
+func TestSession_AShorterRenewalShortensTheDeadline_F3(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		f := &fakeLeases{granted: 30 * time.Second}
+		f.keepAlive = func(ctx context.Context) (time.Duration, error) {
+			if len(f.renewals) > 1 {
+				return unreachable(ctx)
+			}
+			return 10 * time.Second, nil
+		}
+		s, tenant := startFake(t, f, &Config{TTL: 30 * time.Second, Margin: time.Second})
+		<-s.ctx.Done()
+		synctest.Wait()
+		require.Equal(t, began.Add(10*time.Second+9*time.Second), tenant.at)
+	})
+}
+
+func TestSession_RefusesALeaseThatTheMarginUsesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := (&Config{TTL: 10 * time.Second, Margin: 4 * time.Second}).withDefaults()
+		_, err := startSession(t.Context(), &fakeLeases{granted: 4 * time.Second}, &cfg, func(*session) {})
+		require.ErrorContains(t, err, "margin")
+	})
+}
+
+// A process that stood still past its deadline finds the timer and the answer
+// of a renewal at once, in any order. Here the timer is the slower one.
+func TestSession_AnAnswerAfterTheDeadlineRevivesNothing_F3(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, tenant := startFake(t, &fakeLeases{granted: 10 * time.Second, keepAlive: unreachable}, &Config{TTL: 10 * time.Second})
+		s.timer.Stop()
+		sent := time.Now().Add(8 * time.Second)
+		time.Sleep(9 * time.Second)
+		require.False(t, s.add(&fakeTenant{}), "nothing begins after the deadline")
+		s.renewed(sent, 10*time.Second)
+		require.Error(t, s.ctx.Err())
+		require.Equal(t, fence.LossDeadline, tenant.reason)
+	})
+}
+
+// A suspended machine: the clock stands still while etcd's goes on. No deadline
+// passes; the next answer says that the lease is gone.
+func TestSession_AFrozenClockIsFoundOutByTheNextRenewal_HA5(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		f := &fakeLeases{granted: 9 * time.Second, keepAlive: func(context.Context) (time.Duration, error) {
+			return 0, errLeaseGone
+		}}
+		s, tenant := startFake(t, f, &Config{TTL: 9 * time.Second})
+		<-s.ctx.Done()
+		synctest.Wait()
+		require.Equal(t, fence.LossExpired, tenant.reason)
+		require.Equal(t, began.Add(3*time.Second), tenant.at)
+		require.Len(t, f.renewals, 1)
+	})
+}
+
+func TestSession_LivesThroughFailedRenewals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeLeases{granted: 9 * time.Second}
+		f.keepAlive = func(context.Context) (time.Duration, error) {
+			if len(f.renewals)%2 == 1 {
+				return 0, errors.New("no connection")
+			}
+			return 9 * time.Second, nil
+		}
+		s, tenant := startFake(t, f, &Config{TTL: 9 * time.Second})
+		time.Sleep(time.Hour)
+		require.NoError(t, s.ctx.Err())
+		require.Zero(t, tenant.at)
+		s.end(fence.LossClosed)
+	})
+}
+
+func TestSession_ManyTenantsNeedOneRenewalPerThird(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeLeases{granted: 9 * time.Second, keepAlive: func(context.Context) (time.Duration, error) { return 9 * time.Second, nil }}
+		s, _ := startFake(t, f, &Config{TTL: 9 * time.Second})
+		for range 1000 {
+			require.True(t, s.add(&fakeTenant{}))
+		}
+		time.Sleep(31 * time.Second)
+		synctest.Wait()
+		require.Len(t, f.renewals, 10)
+		s.end(fence.LossClosed)
+	})
+}
+
+func TestSession_IsGivenUpOnlyWhenNobodyNeedsIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, holder := startFake(t, &fakeLeases{granted: 9 * time.Second, keepAlive: unreachable}, &Config{TTL: 9 * time.Second})
+		remains := &fakeTenant{}
+		require.True(t, s.add(remains))
+		s.abandon(remains)
+		s.giveUp()
+		require.NoError(t, s.ctx.Err())
+		s.remove(holder)
+		s.giveUp()
+		require.Error(t, s.ctx.Err())
+		require.NotEmpty(t, remains.reason)
+		require.Empty(t, holder.reason)
+	})
+}
