@@ -1,0 +1,27 @@
+// Package pgproxy is a TCP proxy in the test's own process that understands
+// enough of the Postgres protocol to lose, hold and cut exactly one COMMIT.
+//
+// # Model
+//
+// A Proxy listens on the loopback and dials the server for each client.
+// Messages are forwarded whole and byte for byte. A rule (OnCommit, OnQuery)
+// sees the SQL of each statement that is about to be run and may return an
+// Action for it; nil passes it on. Statements of the extended protocol are
+// seen at their Execute, not at Parse.
+//
+// Everything a test has to know is told by a channel: an Action's Done says
+// that what it describes has happened, its Answer what the server said. There
+// is nothing to sleep for.
+//
+//	hold := pgproxy.HoldCommit()
+//	proxy.OnCommit(func(string) *pgproxy.Action { return hold })
+//	err := tx.Commit(ctx)               // fails: the connection was cut
+//	<-hold.Done()                       // ... and the server hasn't seen it
+//	answer, err := hold.Deliver(ctx)    // now it has
+//
+// # What is not promised
+//
+// Connections are never encrypted, on either side: a client that asks for TLS
+// or GSS is told that there is none. Pause acts between messages: one that is
+// being forwarded goes through. Latency is not modelled.
+package pgproxy
