@@ -1,0 +1,130 @@
+package guard
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/fencekit/fencekit/fence"
+)
+
+// Do runs fn in a transaction under a grant of resource, once that grant has been
+// claimed (G1), and commits. fn reads, decides and writes through tx: nobody older
+// can commit any more, and if it commits, nobody newer has claimed (G3). It runs
+// on the calling goroutine, at most once unless the option Retryable is given.
+//
+// If Do returns nil, fn's work took effect. If it returns ErrUnknownOutcome, that
+// could not be learned. If it returns any other error, fn's work took no effect
+// and never will (G4). If fn returns an error, panics or ends its goroutine,
+// everything is rolled back; Do returns fn's error.
+//
+// The end of ctx ends the waiting, and fn through its own context. Once COMMIT
+// was sent it has no effect: Do waits for the outcome, within Config.CommitTimeout
+// and Config.ResolveTimeout. fn's context also ends when the lease is lost, with
+// the *fence.LeaseLostError as its cause; if fn goes on nevertheless the fence
+// decides about its commit. A context that fn is given is for fn alone: a call of
+// the same Guard with it returns ErrNested.
+func Do[Tx any](ctx context.Context, g *Guard[Tx], resource string, fn func(ctx context.Context, tx Tx) error, opts ...Option) error {
+	if fn == nil {
+		return errNoFunction
+	}
+	return Exec(ctx, g, resource, Func[Tx](fn), opts...)
+}
+
+// Value is Do for a function that returns a value. It returns the zero value with
+// every error, as what fn read may then rest on nothing.
+func Value[Tx, V any](ctx context.Context, g *Guard[Tx], resource string, fn func(ctx context.Context, tx Tx) (V, error), opts ...Option) (V, error) {
+	var value, zero V
+	if fn == nil {
+		return zero, errNoFunction
+	}
+	err := Do(ctx, g, resource, func(ctx context.Context, tx Tx) (err error) {
+		value, err = fn(ctx, tx)
+		return err
+	}, opts...)
+	if err != nil {
+		return zero, err
+	}
+	return value, nil
+}
+
+// Exec is Do for an operation of the store's own kind.
+func Exec[Tx any](ctx context.Context, g *Guard[Tx], resource string, op Op[Tx], opts ...Option) error {
+	if op == nil {
+		return fmt.Errorf("%w: nil Op", ErrInvalid)
+	}
+	o, err := newOptions(opts)
+	if err != nil {
+		return err
+	}
+	if err := g.admit(ctx, resource); err != nil {
+		return err
+	}
+	return g.observe(resource, o, func(f *Finish) error {
+		l, err := g.keeper.take(ctx, resource)
+		if err != nil {
+			return err
+		}
+		defer g.keeper.give(ctx, l)
+		return retry(ctx, o, true, func() error { return g.runOnce(ctx, l, op, o, f) })
+	})
+}
+
+var errNoFunction = fmt.Errorf("%w: nil function", ErrInvalid)
+
+// runOnce runs op once with the turn at l.
+func (g *Guard[Tx]) runOnce(ctx context.Context, l *line, op Op[Tx], o options, f *Finish) error {
+	t, err := g.keeper.own(ctx, l)
+	if err != nil {
+		return err
+	}
+	f.Grant = t.grant
+	f.Runs++
+	opCtx, end := g.opContext(ctx, t)
+	defer end(nil)
+	return g.attempt(ctx, opCtx, &t.standing, op, o.record)
+}
+
+// admit refuses calls that can't be run.
+func (g *Guard[Tx]) admit(ctx context.Context, resource string) error {
+	if g == nil {
+		return fmt.Errorf("%w: nil Guard", ErrInvalid)
+	}
+	if err := fence.ValidateResource(resource); err != nil {
+		return err
+	}
+	if ctx.Value(inside{g}) != nil {
+		return fmt.Errorf("%w: use the transaction at hand", ErrNested)
+	}
+	return nil
+}
+
+// inside is the key under which a context says that it is that of a function
+// which its value, a *Guard or a *Held, runs.
+type inside struct{ runner any }
+
+// opContext returns the context for an operation under t.
+func (g *Guard[Tx]) opContext(ctx context.Context, t *tenure) (context.Context, context.CancelCauseFunc) {
+	opCtx, cancel := context.WithCancelCause(context.WithValue(ctx, inside{g}, true))
+	lease := t.lease.Context()
+	stopLost := context.AfterFunc(lease, func() { cancel(context.Cause(lease)) })
+	stopKilled := context.AfterFunc(g.keeper.killed, func() { cancel(ErrClosed) })
+	return opCtx, func(cause error) {
+		stopLost()
+		stopKilled()
+		cancel(cause)
+	}
+}
+
+// observe tells the Observer how a call ends.
+func (g *Guard[Tx]) observe(resource string, o options, call func(f *Finish) error) error {
+	start := time.Now()
+	f := Finish{Resource: resource, Op: o.record, Outcome: OutcomePanicked}
+	defer func() {
+		f.Took = time.Since(start)
+		g.report.finished(f)
+	}()
+	f.Err = call(&f)
+	f.Outcome = outcomeOf(f.Err, f.Grant)
+	return f.Err
+}

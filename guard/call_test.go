@@ -1,0 +1,300 @@
+package guard_test
+
+import (
+	"context"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/guard/guardtest"
+	"github.com/fencekit/fencekit/storage/memory"
+)
+
+func TestDo_CommitsAndRecordsTheOperation_G2(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.process("a", nil)
+	require.NoError(t, guard.Do(t.Context(), g, sku, set("k", "v"), guard.OpID("1"), guard.Name("put"), guard.Attr("a", "b")))
+	require.Equal(t, "v", w.store.Read("k"))
+	entries, err := w.store.Entries(t.Context(), sku, 0, 10)
+	require.NoError(t, err)
+	require.Len(t, entries, 2)
+	require.Equal(t, []guard.OpRecord{{ID: "1", Name: "put", Attrs: map[string]string{"a": "b"}}}, entries[1].Ops)
+}
+
+func TestDo_RunsNothingBeforeTheClaimHasCommitted_G1(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.process("a", nil)
+	w.store.SetFaults(memory.Faults{Claim: func(fence.Grant) error { return errShop }})
+	err := guard.Do(t.Context(), g, sku, func(context.Context, *memory.Tx) error {
+		t.Error("ran without a claim")
+		return nil
+	})
+	require.ErrorIs(t, err, errShop)
+
+	w.store.SetFaults(memory.Faults{})
+	require.NoError(t, guard.Do(t.Context(), g, sku, func(context.Context, *memory.Tx) error {
+		require.Equal(t, []guard.EntryKind{guard.KindClaim}, w.kinds())
+		return nil
+	}))
+	require.Equal(t, 1, w.locks.Grants(), "a failed claim is repeated under the same grant")
+}
+
+func TestDo_RepeatsAClaimWhoseReplyWasLost_G1(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.process("a", nil)
+	w.store.SetFaults(memory.Faults{ClaimReply: func(fence.Grant) error { return errShop }})
+	require.ErrorIs(t, guard.Do(t.Context(), g, sku, set("k", "v")), errShop)
+	w.store.SetFaults(memory.Faults{})
+	require.NoError(t, guard.Do(t.Context(), g, sku, set("k", "v")))
+	require.Equal(t, []guard.EntryKind{guard.KindClaim, guard.KindWrite}, w.kinds())
+}
+
+func TestDo_ErrorRollsBackAndComesThrough_G4(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.process("a", nil)
+	err := guard.Do(t.Context(), g, sku, func(ctx context.Context, tx *memory.Tx) error {
+		require.NoError(t, tx.Set("k", "v"))
+		return errShop
+	})
+	require.Same(t, errShop, err)
+	require.Empty(t, w.store.Read("k"))
+	require.NoError(t, guard.Do(t.Context(), g, sku, set("k", "w")))
+	require.Equal(t, []guard.EntryKind{guard.KindClaim, guard.KindWrite}, w.kinds(), "the claim stays good")
+}
+
+func TestDo_LosesNoUpdateAmongProcesses_G3(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const processes, calls = 3, 40
+	var done sync.WaitGroup
+	for range processes {
+		g := w.process("p", nil)
+		for range calls {
+			done.Go(func() {
+				if err := guard.Do(t.Context(), g, sku, increment("n")); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	done.Wait()
+	require.Equal(t, "120", w.store.Read("n"))
+}
+
+func TestDo_StaleHolderIsRefusedAndAcquiresAnew_G3(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	old, next := w.process("old", nil), w.process("next", nil)
+	err := guard.Do(t.Context(), old, sku, func(ctx context.Context, tx *memory.Tx) error {
+		require.True(t, w.locks.Lose(sku))
+		require.NoError(t, guard.Do(t.Context(), next, sku, increment("n")))
+		<-ctx.Done()
+		return increment("n")(ctx, tx)
+	})
+	require.ErrorIs(t, err, guard.ErrStaleToken)
+	var stale *guard.StaleTokenError
+	require.ErrorAs(t, err, &stale)
+	require.Equal(t, fence.Token(2), stale.Current.Token)
+	require.True(t, strings.HasPrefix(err.Error(), "guard: sku/42: token 1 was superseded by 2 (next-2, claimed "), err.Error())
+	require.Equal(t, "1", w.store.Read("n"))
+	require.NoError(t, guard.Do(t.Context(), old, sku, increment("n")))
+	require.Equal(t, "2", w.store.Read("n"))
+	require.Equal(t, 3, w.locks.Grants())
+}
+
+func TestDo_CommitsAfterALostLeaseIfNobodyHasClaimed_G2(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.process("a", nil)
+	require.NoError(t, guard.Do(t.Context(), g, sku, func(ctx context.Context, tx *memory.Tx) error {
+		require.True(t, w.locks.Lose(sku))
+		<-ctx.Done()
+		require.ErrorIs(t, context.Cause(ctx), fence.ErrLeaseLost)
+		return tx.Set("k", "v")
+	}))
+	require.Equal(t, "v", w.store.Read("k"))
+	require.NoError(t, guard.Do(t.Context(), g, sku, set("k", "w")))
+	require.Equal(t, 2, w.locks.Grants(), "the next call acquires anew")
+}
+
+func TestDo_ErrorAfterALostLeaseSaysSo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.process("a", nil)
+	err := guard.Do(t.Context(), g, sku, func(ctx context.Context, tx *memory.Tx) error {
+		require.True(t, w.locks.Lose(sku))
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, err, fence.ErrLeaseLost)
+}
+
+func TestDo_CancelledBeforeCommitRollsBack_G4(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.process("a", nil)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	err := guard.Do(ctx, g, sku, func(_ context.Context, tx *memory.Tx) error {
+		cancel(errShop)
+		return tx.Set("k", "v")
+	})
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, err, errShop)
+	require.Empty(t, w.store.Read("k"))
+	require.Equal(t, []guard.EntryKind{guard.KindClaim}, w.kinds())
+}
+
+func TestDo_CancellationDuringCommitHasNoEffect_G4(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.process("a", nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	w.store.SetFaults(memory.Faults{Commit: func(guard.InDoubt) memory.Fate {
+		cancel()
+		return memory.ReplyLost
+	}})
+	require.NoError(t, guard.Do(ctx, g, sku, set("k", "v")))
+	require.Equal(t, "v", w.store.Read("k"))
+}
+
+func TestDo_NestedIsAnErrorAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g, other := w.process("a", nil), w.process("b", nil)
+	require.NoError(t, guard.Do(t.Context(), g, sku, func(ctx context.Context, tx *memory.Tx) error {
+		for _, resource := range []string{sku, "another"} {
+			require.ErrorIs(t, guard.Do(ctx, g, resource, set("k", "v")), guard.ErrNested)
+			require.ErrorIs(t, guard.Exec(ctx, g, resource, guard.Func[*memory.Tx](set("k", "v"))), guard.ErrNested)
+			require.ErrorIs(t, guard.Hold(ctx, g, resource, func(context.Context, *guard.Held[*memory.Tx]) error { return nil }), guard.ErrNested)
+			_, err := guard.Value(ctx, g, resource, func(context.Context, *memory.Tx) (int, error) { return 1, nil })
+			require.ErrorIs(t, err, guard.ErrNested)
+		}
+		return guard.Do(ctx, other, "another", set("other", "v"))
+	}))
+	require.Equal(t, "v", w.store.Read("other"))
+	require.Empty(t, w.store.Read("k"))
+}
+
+func TestDo_PanicRollsBackAndPassesThrough_G4(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.process("a", nil)
+	func() {
+		defer func() {
+			require.Equal(t, "boom", recover())
+			stack := make([]byte, 1<<16)
+			stack = stack[:runtime.Stack(stack, false)]
+			require.Contains(t, string(stack), "explode", "the stack of the panic is whole")
+		}()
+		_ = guard.Do(t.Context(), g, sku, func(_ context.Context, tx *memory.Tx) error {
+			require.NoError(t, tx.Set("k", "v"))
+			explode()
+			return nil
+		})
+	}()
+	require.Empty(t, w.store.Read("k"))
+	require.NoError(t, guard.Do(t.Context(), g, sku, set("k", "w")))
+}
+
+func explode() { panic("boom") }
+
+func TestDo_PanicAndGoexitGiveTheTurnOn(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(){"panic": explode, "Goexit": runtime.Goexit} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				g := w.process("a", nil)
+				waiting := make(chan error, 1)
+				go func() {
+					defer func() { _ = recover() }()
+					_ = guard.Do(t.Context(), g, sku, func(_ context.Context, tx *memory.Tx) error {
+						go func() { waiting <- guard.Do(t.Context(), g, sku, increment("n")) }()
+						synctest.Wait()
+						require.NoError(t, increment("n")(t.Context(), tx))
+						end()
+						return nil
+					})
+				}()
+				require.NoError(t, <-waiting)
+				require.Equal(t, "1", w.store.Read("n"))
+			})
+		})
+	}
+}
+
+func TestValue_ReturnsZeroWithAnError(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.process("a", nil)
+	seven := func(context.Context, *memory.Tx) (int, error) { return 7, nil }
+	got, err := guard.Value(t.Context(), g, sku, seven)
+	require.NoError(t, err)
+	require.Equal(t, 7, got)
+	got, err = guard.Value(t.Context(), g, sku, func(context.Context, *memory.Tx) (int, error) { return 7, errShop })
+	require.ErrorIs(t, err, errShop)
+	require.Zero(t, got)
+	w.store.SetFaults(memory.Faults{Commit: func(guard.InDoubt) memory.Fate { return memory.RequestLost }})
+	got, err = guard.Value(t.Context(), g, sku, seven)
+	require.ErrorIs(t, err, memory.ErrReplyLost)
+	require.Zero(t, got)
+}
+
+func TestNew_RefusesNilAndBadConfig(t *testing.T) {
+	t.Parallel()
+	store := memory.NewStore()
+	_, err := guard.New[*memory.Tx](nil, store, nil)
+	require.ErrorIs(t, err, guard.ErrInvalid)
+	_, err = guard.New[*memory.Tx](guardtest.NewLocker(), nil, nil)
+	require.ErrorIs(t, err, guard.ErrInvalid)
+	for _, cfg := range []guard.Config{{MaxHold: -1}, {CommitTimeout: -1}, {ResolveTimeout: -1}} {
+		_, err = guard.New(guardtest.NewLocker(), store, &cfg)
+		require.ErrorIs(t, err, guard.ErrInvalid)
+	}
+}
+
+func TestCalls_RefuseBadArguments(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.process("a", nil)
+	ctx := t.Context()
+	grant := fence.Grant{Resource: sku, Epoch: 1, Token: 1, Holder: "h"}
+	long := strings.Repeat("x", 513)
+	var many []guard.Option
+	for i := range 17 {
+		many = append(many, guard.Attr(string(rune('a'+i)), ""))
+	}
+	require.ErrorIs(t, guard.Do(ctx, g, sku, nil), guard.ErrInvalid)
+	require.ErrorIs(t, guard.Do(ctx, nil, sku, set("k", "v")), guard.ErrInvalid)
+	require.ErrorIs(t, guard.Exec(ctx, g, sku, nil), guard.ErrInvalid)
+	require.ErrorIs(t, guard.Hold(ctx, g, sku, nil), guard.ErrInvalid)
+	_, err := guard.Value[*memory.Tx, int](ctx, g, sku, nil)
+	require.ErrorIs(t, err, guard.ErrInvalid)
+	require.ErrorIs(t, guard.DoGrant(ctx, w.store, grant, nil), guard.ErrInvalid)
+	require.ErrorIs(t, guard.DoGrant(ctx, nil, grant, set("k", "v")), guard.ErrInvalid)
+	require.ErrorIs(t, guard.DoGrant(ctx, w.store, fence.Grant{}, set("k", "v")), fence.ErrInvalidGrant)
+	require.ErrorIs(t, guard.Do(ctx, g, "", set("k", "v")), fence.ErrInvalidGrant)
+	require.ErrorIs(t, guard.Do(ctx, g, "a\n", set("k", "v")), fence.ErrInvalidGrant)
+	require.ErrorIs(t, guard.Do(ctx, g, long, set("k", "v")), fence.ErrInvalidGrant)
+	for _, opts := range [][]guard.Option{
+		{guard.OpID("")}, {guard.OpID(long)}, {guard.OpID("\xff")}, {guard.OpID("a\x00")},
+		{guard.Name("")}, {guard.Name(long)}, {nil}, many,
+		{guard.Attr("", "v")}, {guard.Attr(long, "v")}, {guard.Attr("k", long)}, {guard.Attr("k", "\xff")},
+		{guard.Attr("k", "v"), guard.Attr("k", "w")},
+	} {
+		require.ErrorIs(t, guard.Do(ctx, g, sku, set("k", "v"), opts...), guard.ErrInvalid)
+	}
+	require.Empty(t, w.kinds())
+	require.Zero(t, w.locks.Grants())
+}

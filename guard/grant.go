@@ -1,0 +1,34 @@
+package guard
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/fencekit/fencekit/fence"
+)
+
+// DoGrant is Do under a grant that came from elsewhere, such as a request's
+// header. It claims the grant first; the fence refuses it if a higher one has
+// claimed the resource.
+//
+// Several transactions of one grant, in several places, don't wait for each other:
+// of two that overlap, the later one to commit is refused with ErrOvertaken, and
+// right to be run again. It uses the default timeouts of Config.
+func DoGrant[Tx any](ctx context.Context, store Store[Tx], grant fence.Grant, fn func(ctx context.Context, tx Tx) error, opts ...Option) error {
+	if store == nil {
+		return fmt.Errorf("%w: DoGrant needs a store", ErrInvalid)
+	}
+	if fn == nil {
+		return errNoFunction
+	}
+	if err := grant.Validate(); err != nil {
+		return err
+	}
+	o, err := newOptions(opts)
+	if err != nil {
+		return err
+	}
+	e := newEngine(store, (*Config)(nil).withDefaults(), newReporter(nil, nil))
+	s := &standing{grant: grant}
+	return retry(ctx, o, false, func() error { return e.attempt(ctx, ctx, s, Func[Tx](fn), o.record) })
+}

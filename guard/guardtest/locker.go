@@ -1,0 +1,309 @@
+package guardtest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/fencekit/fencekit/fence"
+)
+
+// LockService is a lock service in memory, for tests. Several Lockers on one
+// LockService are like several processes. It starts no goroutine but for the
+// functions that are given to AfterContended, so it works in a bubble of package
+// testing/synctest.
+type LockService struct {
+	mu        sync.Mutex
+	epoch     int64
+	tokens    fence.Token // the highest granted
+	err       error
+	resources map[string]*lock
+}
+
+// lock is one resource: who owns it, and who waits, in order of arrival.
+type lock struct {
+	owner   *lease
+	waiting []*request
+}
+
+// request is an Acquire that waits.
+type request struct {
+	locker  *Locker
+	granted chan *lease // has room for one
+}
+
+// NewLockService returns a LockService with epoch 1.
+func NewLockService() *LockService {
+	return &LockService{epoch: 1, resources: map[string]*lock{}}
+}
+
+// SetEpoch makes later grants carry epoch.
+func (s *LockService) SetEpoch(epoch int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.epoch = epoch
+}
+
+// Fail makes every acquisition that begins from now on fail with a
+// *fence.UnavailableError that wraps err, until it is called with nil.
+func (s *LockService) Fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
+}
+
+// Lose ends the lease that is held on resource as if it had expired, and grants
+// the resource to whoever waits first. It reports whether a lease was held.
+func (s *LockService) Lose(resource string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.resources[resource]
+	if k == nil || k.owner == nil {
+		return false
+	}
+	k.owner.lose(fence.LossExpired)
+	s.pass(k)
+	return true
+}
+
+// Contend makes the lease that is held on resource see that another process
+// waits, though none does. It reports whether a lease was held.
+func (s *LockService) Contend(resource string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.resources[resource]
+	if k == nil || k.owner == nil {
+		return false
+	}
+	k.owner.contend()
+	return true
+}
+
+// Holder returns who holds resource; the zero Grant if nobody does.
+func (s *LockService) Holder(resource string) fence.Grant {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k := s.resources[resource]; k != nil && k.owner != nil {
+		return k.owner.grant
+	}
+	return fence.Grant{}
+}
+
+// Grants returns how many leases were granted so far.
+func (s *LockService) Grants() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return int(s.tokens)
+}
+
+// Locker is one process's fence.Locker.
+type Locker struct {
+	service *LockService
+	label   string
+}
+
+var _ fence.Locker = (*Locker)(nil)
+
+// NewLocker returns a Locker on a LockService of its own.
+func NewLocker() *Locker { return NewLockService().NewLocker("test") }
+
+// NewLocker returns another Locker on s. Its holders begin with label.
+func (s *LockService) NewLocker(label string) *Locker { return &Locker{service: s, label: label} }
+
+// Service returns the LockService that l is on.
+func (l *Locker) Service() *LockService { return l.service }
+
+// Acquire implements fence.Locker.
+func (l *Locker) Acquire(ctx context.Context, resource string) (fence.Lease, error) {
+	r, err := l.enqueue(ctx, resource)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case granted := <-r.granted:
+		return granted, nil
+	case <-ctx.Done():
+		l.service.cancel(resource, r)
+		return nil, fmt.Errorf("guardtest: acquire %s: %w", resource, ctx.Err())
+	}
+}
+
+// TryAcquire implements fence.Locker.
+func (l *Locker) TryAcquire(ctx context.Context, resource string) (fence.Lease, error) {
+	if holder := l.service.Holder(resource); holder.Holder != "" {
+		return nil, &fence.LockedError{Resource: resource, Holder: holder.Holder}
+	}
+	r, err := l.enqueue(ctx, resource)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case granted := <-r.granted:
+		return granted, nil
+	default:
+		l.service.cancel(resource, r)
+		return nil, &fence.LockedError{Resource: resource, Holder: l.service.Holder(resource).Holder}
+	}
+}
+
+// enqueue joins the queue, and is granted the resource at once if it is free.
+func (l *Locker) enqueue(ctx context.Context, resource string) (*request, error) {
+	if err := fence.ValidateResource(resource); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("guardtest: acquire %s: %w", resource, err)
+	}
+	s := l.service
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return nil, &fence.UnavailableError{Op: "acquire " + resource, Err: s.err}
+	}
+	k := s.resources[resource]
+	if k == nil {
+		k = &lock{}
+		s.resources[resource] = k
+	}
+	r := &request{locker: l, granted: make(chan *lease, 1)}
+	k.waiting = append(k.waiting, r)
+	if k.owner == nil {
+		s.grant(resource, k)
+	} else if k.owner.locker != l {
+		k.owner.contend()
+	}
+	return r, nil
+}
+
+// cancel takes r out of the queue, and gives back what it was granted.
+func (s *LockService) cancel(resource string, r *request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.resources[resource]
+	for i, waiting := range k.waiting {
+		if waiting == r {
+			k.waiting = append(k.waiting[:i:i], k.waiting[i+1:]...)
+			return
+		}
+	}
+	granted := <-r.granted
+	granted.end(fence.ErrReleased)
+	if k.owner == granted {
+		s.pass(k)
+	}
+}
+
+// pass takes the resource from its owner and grants it to who waits first.
+func (s *LockService) pass(k *lock) {
+	resource := k.owner.grant.Resource
+	k.owner = nil
+	if len(k.waiting) > 0 {
+		s.grant(resource, k)
+	}
+}
+
+// grant grants a free resource to who waits first.
+func (s *LockService) grant(resource string, k *lock) {
+	r := k.waiting[0]
+	k.waiting = k.waiting[1:]
+	s.tokens++
+	k.owner = newLease(r.locker, fence.Grant{
+		Resource: resource, Epoch: s.epoch, Token: s.tokens,
+		Holder: fmt.Sprintf("%s-%d", r.locker.label, s.tokens),
+	})
+	r.granted <- k.owner
+	for _, other := range k.waiting {
+		if other.locker != r.locker {
+			k.owner.contend()
+			return
+		}
+	}
+}
+
+// lease is a fence.Lease. Its fields are guarded by the LockService's mutex.
+type lease struct {
+	locker    *Locker
+	grant     fence.Grant
+	ctx       context.Context
+	cancel    context.CancelCauseFunc
+	contended bool
+	callbacks map[*func()]bool
+}
+
+func newLease(l *Locker, g fence.Grant) *lease {
+	e := &lease{locker: l, grant: g, callbacks: map[*func()]bool{}}
+	e.ctx, e.cancel = context.WithCancelCause(context.Background())
+	return e
+}
+
+// Grant implements fence.Lease.
+func (e *lease) Grant() fence.Grant { return e.grant }
+
+// Context implements fence.Lease.
+func (e *lease) Context() context.Context { return e.ctx }
+
+// Done implements fence.Lease.
+func (e *lease) Done() <-chan struct{} { return e.ctx.Done() }
+
+// Remaining implements fence.Lease: a minute, as if the lease had just been
+// renewed, since it is lost only by LockService.Lose.
+func (e *lease) Remaining() time.Duration {
+	if e.ctx.Err() != nil {
+		return 0
+	}
+	return time.Minute
+}
+
+// AfterContended implements fence.Lease.
+func (e *lease) AfterContended(f func()) (stop func() bool) {
+	s := e.locker.service
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e.ctx.Err() != nil {
+		return func() bool { return false }
+	}
+	if e.contended {
+		go f()
+		return func() bool { return false }
+	}
+	e.callbacks[&f] = true
+	return func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		stopped := e.callbacks[&f]
+		delete(e.callbacks, &f)
+		return stopped
+	}
+}
+
+// Release implements fence.Lease.
+func (e *lease) Release(context.Context) error {
+	s := e.locker.service
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e.end(fence.ErrReleased)
+	if k := s.resources[e.grant.Resource]; k.owner == e {
+		s.pass(k)
+	}
+	return nil
+}
+
+// contend calls what AfterContended was given.
+func (e *lease) contend() {
+	e.contended = true
+	for f := range e.callbacks {
+		go (*f)()
+	}
+	clear(e.callbacks)
+}
+
+func (e *lease) lose(reason fence.LossReason) {
+	e.end(&fence.LeaseLostError{Grant: e.grant, Reason: reason})
+}
+
+// end ends the lease, if it has not ended yet.
+func (e *lease) end(cause error) {
+	clear(e.callbacks)
+	e.cancel(cause)
+}

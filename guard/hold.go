@@ -1,0 +1,101 @@
+package guard
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/fencekit/fencekit/fence"
+)
+
+// Held is a grant that is held over several transactions. See Hold. All methods
+// may be called from several goroutines; transactions run one after another.
+type Held[Tx any] struct {
+	guard  *Guard[Tx]
+	tenure *tenure
+	turn   chan struct{} // has room while no transaction runs
+	over   bool          // Hold has returned; written and read with the turn
+}
+
+// Hold runs fn while one grant of resource is held, which has been claimed when
+// fn begins. fn may run several transactions with h.Do, and carry h.Grant() to
+// other services in between. What it read in an earlier transaction still holds
+// in a later one that commits: if anybody has written under a higher grant, that
+// one is refused with ErrStaleToken, and if anybody has under this very grant,
+// with ErrOvertaken. After such an error decide anew from the beginning.
+//
+// fn's context ends as it does for Do. Each transaction takes effect by itself:
+// an error of fn undoes none that has committed. While fn runs no other call for
+// the resource does.
+func Hold[Tx any](ctx context.Context, g *Guard[Tx], resource string, fn func(ctx context.Context, h *Held[Tx]) error) error {
+	if fn == nil {
+		return errNoFunction
+	}
+	if err := g.admit(ctx, resource); err != nil {
+		return err
+	}
+	l, err := g.keeper.take(ctx, resource)
+	if err != nil {
+		return err
+	}
+	defer g.keeper.give(ctx, l)
+	t, err := g.keeper.own(ctx, l)
+	if err != nil {
+		return err
+	}
+	if err := g.ready(ctx, &t.standing); err != nil {
+		return err
+	}
+	h := &Held[Tx]{guard: g, tenure: t, turn: make(chan struct{}, 1)}
+	defer h.end()
+	opCtx, end := g.opContext(ctx, t)
+	defer end(fence.ErrReleased)
+	return withCause(opCtx, fn(opCtx, h))
+}
+
+// Grant returns the grant that is held, to be sent along with what is asked of
+// others.
+func (h *Held[Tx]) Grant() fence.Grant { return h.tenure.grant }
+
+// Do is guard.Do under the grant that is held. It never acquires another one.
+// Within fn it is ErrNested; after Hold has returned it is fence.ErrReleased.
+func (h *Held[Tx]) Do(ctx context.Context, fn func(ctx context.Context, tx Tx) error, opts ...Option) error {
+	if fn == nil {
+		return errNoFunction
+	}
+	o, err := newOptions(opts)
+	if err != nil {
+		return err
+	}
+	if ctx.Value(inside{h}) != nil {
+		return fmt.Errorf("%w: use the transaction at hand", ErrNested)
+	}
+	return h.guard.observe(h.Grant().Resource, o, func(f *Finish) error {
+		f.Grant = h.Grant()
+		select {
+		case h.turn <- struct{}{}:
+		case <-ctx.Done():
+			return ended(ctx)
+		}
+		defer func() { <-h.turn }()
+		if h.over {
+			return fmt.Errorf("guard: %s: %w", f.Grant.Resource, fence.ErrReleased)
+		}
+		return retry(ctx, o, false, func() error { return h.runOnce(ctx, Func[Tx](fn), o, f) })
+	})
+}
+
+// runOnce runs op once with the turn.
+func (h *Held[Tx]) runOnce(ctx context.Context, op Op[Tx], o options, f *Finish) error {
+	f.Runs++
+	opCtx, end := h.guard.opContext(context.WithValue(ctx, inside{h}, true), h.tenure)
+	defer end(nil)
+	return h.guard.attempt(ctx, opCtx, &h.tenure.standing, op, o.record)
+}
+
+// end waits for a transaction that another goroutine has begun, and lets none
+// begin any more.
+func (h *Held[Tx]) end() {
+	h.turn <- struct{}{}
+	h.over = true
+	<-h.turn
+}

@@ -1,0 +1,82 @@
+package guard_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/guard/guardtest"
+	"github.com/fencekit/fencekit/storage/memory"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const sku = "sku/42"
+
+// world is one database and one lock service, with as many processes as wanted.
+type world struct {
+	testing.TB
+	store *memory.Store
+	locks *guardtest.LockService
+}
+
+func newWorld(t testing.TB) *world {
+	return &world{TB: t, store: memory.NewStore(), locks: guardtest.NewLockService()}
+}
+
+// process returns a Guard that is like another process's. It is closed when the
+// test ends.
+func (w *world) process(label string, cfg *guard.Config) *guard.Guard[*memory.Tx] {
+	w.Helper()
+	g, err := guard.New(w.locks.NewLocker(label), w.store, cfg)
+	require.NoError(w, err)
+	w.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		require.NoError(w, g.Close(ctx))
+	})
+	return g
+}
+
+// entries returns the kinds of the entries of sku's history.
+func (w *world) kinds() []guard.EntryKind {
+	w.Helper()
+	entries, err := w.store.Entries(context.Background(), sku, 0, 1000)
+	require.NoError(w, err)
+	var kinds []guard.EntryKind
+	for _, e := range entries {
+		kinds = append(kinds, e.Kind)
+	}
+	return kinds
+}
+
+// set returns a function that sets key.
+func set(key, value string) func(context.Context, *memory.Tx) error {
+	return func(_ context.Context, tx *memory.Tx) error { return tx.Set(key, value) }
+}
+
+// increment adds one to key, by reading it and writing it.
+func increment(key string) func(context.Context, *memory.Tx) error {
+	return func(_ context.Context, tx *memory.Tx) error {
+		n, err := number(tx.Get(key))
+		if err != nil {
+			return err
+		}
+		return tx.Set(key, strconv.Itoa(n+1))
+	}
+}
+
+func number(text string, err error) (int, error) {
+	if err != nil || text == "" {
+		return 0, err
+	}
+	return strconv.Atoi(text)
+}
+
+var errShop = errors.New("out of stock")

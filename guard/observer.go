@@ -1,0 +1,159 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/fencekit/fencekit/fence"
+)
+
+// Observer is told what a Guard does, for metrics and traces. Any of its
+// functions may be nil. They are called synchronously, by the goroutine that does
+// it and from several goroutines at a time, so they must be fast and must not call
+// the Guard. They must not be changed after New.
+type Observer struct {
+	// Queued: the number of calls that wait for their turn at resource in this
+	// process changed by delta, 1 or -1.
+	Queued func(resource string, delta int)
+	// Acquired: the lock service granted a resource after wait. Each Acquired is
+	// followed by one Released.
+	Acquired func(grant fence.Grant, wait time.Duration)
+	// LeaseLost: a lease ended without being released. Released follows.
+	LeaseLost func(err *fence.LeaseLostError)
+	// Released: the Guard gave a grant up. err is what the lock service answered;
+	// it frees the resource by itself when the lease's time to live has passed.
+	Released func(grant fence.Grant, err error)
+	// Claimed: the database heard of the grant.
+	Claimed func(grant fence.Grant, took time.Duration)
+	// Refused: the fence refused a grant.
+	Refused func(refusal *RefusedError)
+	// Resolved: a COMMIT in doubt was asked about, up to its answer or, if err is
+	// not nil, in vain.
+	Resolved func(grant fence.Grant, applied bool, err error, took time.Duration)
+	// Finished: an operation ended.
+	Finished func(f Finish)
+}
+
+// Finish says how an operation ended.
+type Finish struct {
+	Resource string
+	Op       OpRecord
+	Grant    fence.Grant // of the last run; zero if it never came to one
+	Outcome  Outcome
+	Err      error         // what the caller gets
+	Runs     int           // how often the function was to run
+	Took     time.Duration // from the call on, with all waiting
+}
+
+// Outcome is how an operation ended.
+type Outcome string
+
+// The outcomes.
+const (
+	OutcomeCommitted Outcome = "committed" // it took effect
+	OutcomeFailed    Outcome = "failed"    // it took no effect
+	OutcomeRefused   Outcome = "refused"   // the fence kept it from taking effect
+	OutcomeUnknown   Outcome = "unknown"   // ErrUnknownOutcome
+	OutcomePanicked  Outcome = "panicked"  // the function didn't return; no effect
+)
+
+// outcomeOf returns the outcome of an operation under grant that returned err.
+func outcomeOf(err error, grant fence.Grant) Outcome {
+	switch {
+	case err == nil:
+		return OutcomeCommitted
+	case errors.Is(err, ErrUnknownOutcome):
+		return OutcomeUnknown
+	case refusalOf(err, grant) != nil:
+		return OutcomeRefused
+	}
+	return OutcomeFailed
+}
+
+// reporter passes events on to an Observer and a logger, either of which may be
+// absent.
+type reporter struct {
+	observer Observer
+	logger   *slog.Logger
+}
+
+func newReporter(o *Observer, l *slog.Logger) *reporter {
+	r := &reporter{logger: slog.New(slog.DiscardHandler)}
+	if o != nil {
+		r.observer = *o
+	}
+	if l != nil {
+		r.logger = l
+	}
+	return r
+}
+
+func (r *reporter) log(level slog.Level, msg string, g fence.Grant, args ...any) {
+	args = append([]any{"resource", g.Resource, "epoch", g.Epoch, "token", int64(g.Token), "holder", g.Holder}, args...)
+	r.logger.Log(context.Background(), level, msg, args...)
+}
+
+func (r *reporter) queued(resource string, delta int) {
+	if f := r.observer.Queued; f != nil {
+		f(resource, delta)
+	}
+}
+
+func (r *reporter) acquired(g fence.Grant, wait time.Duration) {
+	r.log(slog.LevelDebug, "guard: acquired", g, "wait", wait)
+	if f := r.observer.Acquired; f != nil {
+		f(g, wait)
+	}
+}
+
+func (r *reporter) leaseLost(err *fence.LeaseLostError) {
+	r.log(slog.LevelWarn, "guard: lease lost", err.Grant, "reason", string(err.Reason))
+	if f := r.observer.LeaseLost; f != nil {
+		f(err)
+	}
+}
+
+func (r *reporter) released(g fence.Grant, err error) {
+	if err != nil {
+		r.log(slog.LevelWarn, "guard: release failed; the lease runs out by itself", g, "error", err)
+	} else {
+		r.log(slog.LevelDebug, "guard: released", g)
+	}
+	if f := r.observer.Released; f != nil {
+		f(g, err)
+	}
+}
+
+func (r *reporter) claimed(g fence.Grant, took time.Duration) {
+	r.log(slog.LevelDebug, "guard: claimed", g, "took", took)
+	if f := r.observer.Claimed; f != nil {
+		f(g, took)
+	}
+}
+
+func (r *reporter) refused(e *RefusedError) {
+	r.log(slog.LevelWarn, "guard: refused", e.Grant, "reason", string(e.Reason), "stage", string(e.Stage),
+		"current_epoch", e.Current.Epoch, "current_token", int64(e.Current.Token), "current_holder", e.Current.Holder)
+	if f := r.observer.Refused; f != nil {
+		f(e)
+	}
+}
+
+func (r *reporter) resolved(g fence.Grant, applied bool, err error, took time.Duration) {
+	if err != nil {
+		r.log(slog.LevelError, "guard: outcome of COMMIT is unknown", g, "error", err, "took", took)
+	} else {
+		r.log(slog.LevelInfo, "guard: resolved a COMMIT in doubt", g, "applied", applied, "took", took)
+	}
+	if f := r.observer.Resolved; f != nil {
+		f(g, applied, err, took)
+	}
+}
+
+func (r *reporter) finished(f Finish) {
+	if observe := r.observer.Finished; observe != nil {
+		observe(f)
+	}
+}

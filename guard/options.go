@@ -1,0 +1,108 @@
+package guard
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// Limits of what options may hold; lengths are in bytes.
+const (
+	MaxOpIDLen      = 200
+	MaxNameLen      = 200
+	MaxAttrs        = 16
+	MaxAttrKeyLen   = 64
+	MaxAttrValueLen = 512
+)
+
+// Option says something about one operation. What it says is checked when the
+// operation is called, which fails with ErrInvalid if it is out of bounds.
+type Option func(*options) error
+
+type options struct {
+	record    OpRecord
+	retryable bool
+}
+
+// OpID gives the operation an id of the caller's, for the history: 1 to
+// MaxOpIDLen bytes. It doesn't keep the operation from being run twice.
+func OpID(id string) Option {
+	return func(o *options) error {
+		o.record.ID = id
+		return checkText("OpID", id, MaxOpIDLen)
+	}
+}
+
+// Name says what kind of operation it is, for the history: 1 to MaxNameLen bytes.
+func Name(name string) Option {
+	return func(o *options) error {
+		o.record.Name = name
+		return checkText("Name", name, MaxNameLen)
+	}
+}
+
+// Attr adds a fact about the operation to the history, up to MaxAttrs of them,
+// each with a key of its own. An empty value is allowed.
+func Attr(key, value string) Option {
+	return func(o *options) error {
+		if err := checkText("key of Attr", key, MaxAttrKeyLen); err != nil {
+			return err
+		}
+		if value != "" {
+			if err := checkText("value of Attr", value, MaxAttrValueLen); err != nil {
+				return err
+			}
+		}
+		if _, ok := o.record.Attrs[key]; ok {
+			return fmt.Errorf("%w: Attr %q is given twice", ErrInvalid, key)
+		}
+		if len(o.record.Attrs) == MaxAttrs {
+			return fmt.Errorf("%w: more than %d Attrs", ErrInvalid, MaxAttrs)
+		}
+		if o.record.Attrs == nil {
+			o.record.Attrs = map[string]string{}
+		}
+		o.record.Attrs[key] = value
+		return nil
+	}
+}
+
+// Retryable says that the function may run again when a run of it is known to
+// have taken no effect: after ErrOvertaken, after ErrStaleToken under a new grant
+// (not in DoGrant and Hold, which have the one), after a COMMIT that turned out
+// not to have been applied, and after an error in whose chain there is a method
+// Retryable() bool that returns true, as stores return for deadlocks and
+// serialization failures. It runs up to 8 times, with growing pauses in between.
+func Retryable() Option {
+	return func(o *options) error {
+		o.retryable = true
+		return nil
+	}
+}
+
+func newOptions(opts []Option) (options, error) {
+	var o options
+	for _, opt := range opts {
+		if opt == nil {
+			return options{}, fmt.Errorf("%w: nil Option", ErrInvalid)
+		}
+		if err := opt(&o); err != nil {
+			return options{}, err
+		}
+	}
+	return o, nil
+}
+
+func checkText(what, text string, limit int) error {
+	switch {
+	case text == "":
+		return fmt.Errorf("%w: %s is empty", ErrInvalid, what)
+	case len(text) > limit:
+		return fmt.Errorf("%w: %s has %d bytes, at most %d are allowed", ErrInvalid, what, len(text), limit)
+	case !utf8.ValidString(text):
+		return fmt.Errorf("%w: %s is not valid UTF-8", ErrInvalid, what)
+	case strings.ContainsRune(text, 0):
+		return fmt.Errorf("%w: %s contains a zero byte", ErrInvalid, what)
+	}
+	return nil
+}

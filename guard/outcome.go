@@ -1,0 +1,58 @@
+package guard
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/fencekit/fencekit/fence"
+)
+
+// UnknownOutcomeError says that COMMIT may or may not have taken effect, since
+// its reply was lost and the database could not be asked. It is ErrUnknownOutcome.
+// Resolve asks again.
+type UnknownOutcomeError struct {
+	Grant   fence.Grant
+	InDoubt InDoubt // for Store.Resolve
+	Err     error   // why the outcome of COMMIT is in doubt
+	AskErr  error   // why the database could not be asked
+
+	resolve func(ctx context.Context, d InDoubt) (bool, error)
+}
+
+func newUnknownOutcomeError[Tx any](store Store[Tx], grant fence.Grant, doubt *InDoubtError, askErr error) error {
+	return &UnknownOutcomeError{
+		Grant: grant, InDoubt: doubt.InDoubt, Err: doubt.Err, AskErr: askErr, resolve: store.Resolve,
+	}
+}
+
+func (e *UnknownOutcomeError) Error() string {
+	return fmt.Sprintf("guard: %s: outcome of COMMIT is unknown: %v; asking the database failed: %v", e.Grant.Resource, e.Err, e.AskErr)
+}
+
+// Is reports whether target is ErrUnknownOutcome.
+func (e *UnknownOutcomeError) Is(target error) bool { return target == ErrUnknownOutcome }
+
+// Unwrap returns both reasons.
+func (e *UnknownOutcomeError) Unwrap() []error { return []error{e.Err, e.AskErr} }
+
+// Resolve asks the database once more. Its answer is final: an operation that was
+// not applied never will be (G4). It may be called again, from any goroutine, and
+// also after the Guard was closed.
+func (e *UnknownOutcomeError) Resolve(ctx context.Context) (applied bool, err error) {
+	return e.resolve(ctx, e.InDoubt)
+}
+
+// notAppliedError says that a COMMIT in doubt took no effect and never will.
+type notAppliedError struct {
+	resource string
+	err      error
+}
+
+func (e *notAppliedError) Error() string {
+	return fmt.Sprintf("guard: %s: COMMIT took no effect: %v", e.resource, e.err)
+}
+
+func (e *notAppliedError) Unwrap() error { return e.err }
+
+// Retryable says that another run is right.
+func (e *notAppliedError) Retryable() bool { return true }

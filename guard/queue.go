@@ -1,0 +1,147 @@
+package guard
+
+import (
+	"container/list"
+	"context"
+	"sync"
+
+	"github.com/fencekit/fencekit/fence"
+)
+
+// keeper keeps the lines of calls and the ownership of resources. It has no
+// goroutines of its own.
+type keeper struct {
+	locker fence.Locker
+	cfg    Config
+	report *reporter
+
+	closing context.Context // ends when Close begins
+	killed  context.Context // ends when Close will wait no longer
+	close   context.CancelCauseFunc
+	kill    context.CancelCauseFunc
+	done    chan struct{} // closed when all is finished and released
+
+	mu     sync.Mutex
+	closed bool
+	lines  map[string]*line // those with a call, or with a tenure
+}
+
+// line is the calls for one resource. One of them at a time has the turn; it is
+// the only one to touch the tenure, and busy says that there is one. Expiry and
+// the like take the turn too.
+type line struct {
+	resource string
+	busy     bool
+	waiting  list.List // of *waiter, in order of arrival
+	tenure   *tenure   // written with the turn and keeper.mu, read with either
+}
+
+// waiter is a call that waits for its turn.
+type waiter struct {
+	decided bool
+	ready   chan struct{} // closed when decided
+	err     error         // why the turn will never come
+}
+
+func (w *waiter) decide(err error) {
+	w.decided, w.err = true, err
+	close(w.ready)
+}
+
+func newKeeper(locker fence.Locker, cfg Config) *keeper {
+	k := &keeper{
+		locker: locker, cfg: cfg, report: newReporter(cfg.Observer, cfg.Logger),
+		done: make(chan struct{}), lines: map[string]*line{},
+	}
+	k.closing, k.close = context.WithCancelCause(context.Background())
+	k.killed, k.kill = context.WithCancelCause(context.Background())
+	return k
+}
+
+// take waits for the turn at resource. Whoever gets it gives it back with give.
+func (k *keeper) take(ctx context.Context, resource string) (*line, error) {
+	if err := ended(ctx); err != nil {
+		return nil, err
+	}
+	k.mu.Lock()
+	if k.closed {
+		k.mu.Unlock()
+		return nil, ErrClosed
+	}
+	l, ok := k.lines[resource]
+	if !ok {
+		l = &line{resource: resource}
+		k.lines[resource] = l
+	}
+	if !l.busy {
+		l.busy = true
+		l.tenure.stopIdling()
+		k.mu.Unlock()
+		return l, nil
+	}
+	w := &waiter{ready: make(chan struct{})}
+	place := l.waiting.PushBack(w)
+	k.mu.Unlock()
+	return k.wait(ctx, l, w, place)
+}
+
+// wait waits in line. When ctx ends the call leaves it at once.
+func (k *keeper) wait(ctx context.Context, l *line, w *waiter, place *list.Element) (*line, error) {
+	k.report.queued(l.resource, 1)
+	defer k.report.queued(l.resource, -1)
+	select {
+	case <-w.ready:
+		return l, w.err
+	case <-ctx.Done():
+	}
+	k.mu.Lock()
+	if !w.decided {
+		l.waiting.Remove(place)
+		k.mu.Unlock()
+		return nil, ended(ctx)
+	}
+	k.mu.Unlock()
+	if w.err != nil {
+		return nil, w.err
+	}
+	k.give(ctx, l) // the turn came in the same moment
+	return nil, ended(ctx)
+}
+
+// give passes the turn on. If nobody waits it stays with the line: the tenure is
+// kept for a while or released.
+func (k *keeper) give(ctx context.Context, l *line) {
+	k.mu.Lock()
+	if front := l.waiting.Front(); front != nil {
+		l.waiting.Remove(front)
+		front.Value.(*waiter).decide(nil)
+		k.mu.Unlock()
+		return
+	}
+	if t := l.tenure; t != nil && (k.closed || k.cfg.KeepFor < 0 || !t.keepWhenIdle()) {
+		k.mu.Unlock()
+		k.drop(ctx, l)
+		k.give(ctx, l) // somebody may have queued meanwhile
+		return
+	}
+	defer k.mu.Unlock()
+	l.busy = false
+	if l.tenure != nil {
+		k.idle(l)
+		return
+	}
+	delete(k.lines, l.resource)
+	if k.closed && len(k.lines) == 0 {
+		close(k.done)
+	}
+}
+
+// seize takes the turn for tenure t, if it is idle and still l's.
+func (k *keeper) seize(l *line, t *tenure) bool {
+	if l.busy || l.tenure != t {
+		return false
+	}
+	l.busy = true
+	t.stopIdling()
+	return true
+}

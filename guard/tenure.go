@@ -1,0 +1,161 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fencekit/fencekit/fence"
+)
+
+// releaseTimeout bounds the wait for a release, which goes on in the background.
+const releaseTimeout = 5 * time.Second
+
+// tenure is the ownership of a resource: a lease, and how its grant stands. It is
+// kept from call to call.
+type tenure struct {
+	standing
+	lease         fence.Lease
+	stopContended func() bool
+	stopLost      func() bool
+
+	// Guarded by keeper.mu.
+	contended time.Time // since when another process waits; zero if none does
+	idleSince time.Time
+	expiry    *time.Timer
+}
+
+// own returns the tenure of a line whose turn the caller has, a new one if need
+// be.
+func (k *keeper) own(ctx context.Context, l *line) (*tenure, error) {
+	if l.tenure != nil {
+		if k.usable(l.tenure) {
+			return l.tenure, nil
+		}
+		k.drop(ctx, l)
+	}
+	lease, err := k.acquire(ctx, l.resource)
+	if err != nil {
+		return nil, err
+	}
+	t := &tenure{lease: lease, standing: standing{grant: lease.Grant()}}
+	k.mu.Lock()
+	l.tenure = t
+	k.mu.Unlock()
+	t.stopLost = context.AfterFunc(lease.Context(), func() { k.lost(l, t) })
+	t.stopContended = lease.AfterContended(func() { k.contend(l, t) })
+	return t, nil
+}
+
+// acquire acquires, unless Close begins.
+func (k *keeper) acquire(ctx context.Context, resource string) (fence.Lease, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(k.closing, func() { cancel(ErrClosed) })
+	defer stop()
+	start := time.Now()
+	lease, err := k.locker.Acquire(ctx, resource)
+	if err != nil {
+		return nil, withCause(ctx, fmt.Errorf("guard: acquire %s: %w", resource, err))
+	}
+	k.report.acquired(lease.Grant(), time.Since(start))
+	return lease, nil
+}
+
+// usable reports whether another call may begin under t.
+func (k *keeper) usable(t *tenure) bool {
+	if t.dead || t.lease.Context().Err() != nil {
+		return false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return t.contended.IsZero() || time.Since(t.contended) < k.cfg.MaxHold
+}
+
+// drop releases the tenure of a line whose turn the caller has.
+func (k *keeper) drop(ctx context.Context, l *line) {
+	k.mu.Lock()
+	t := l.tenure
+	l.tenure = nil
+	k.mu.Unlock()
+	t.stopContended()
+	if t.stopLost() {
+		k.reportLoss(t) // which has only just happened, if it has
+	}
+	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
+	defer cancel()
+	k.report.released(t.grant, t.lease.Release(ctx))
+}
+
+// retire drops l's tenure and passes the turn on, which the caller has.
+func (k *keeper) retire(l *line) {
+	k.drop(context.Background(), l)
+	k.give(context.Background(), l)
+}
+
+// keepWhenIdle reports whether there is any use in keeping t when no call waits.
+// The caller has the turn and holds keeper.mu.
+func (t *tenure) keepWhenIdle() bool {
+	return !t.dead && t.contended.IsZero() && t.lease.Context().Err() == nil
+}
+
+// idle starts the time after which an idle tenure expires. keeper.mu is held.
+func (k *keeper) idle(l *line) {
+	t := l.tenure
+	t.idleSince = time.Now()
+	if t.expiry == nil {
+		t.expiry = time.AfterFunc(k.cfg.KeepFor, func() { k.expire(l, t) })
+	} else {
+		t.expiry.Reset(k.cfg.KeepFor)
+	}
+}
+
+// stopIdling ends what idle began. keeper.mu is held.
+func (t *tenure) stopIdling() {
+	if t != nil && t.expiry != nil {
+		t.expiry.Stop()
+	}
+}
+
+// expire releases a tenure that has been idle for long enough. It may have been
+// used since the timer fired.
+func (k *keeper) expire(l *line, t *tenure) {
+	k.mu.Lock()
+	seized := time.Since(t.idleSince) >= k.cfg.KeepFor && k.seize(l, t)
+	k.mu.Unlock()
+	if seized {
+		k.retire(l)
+	}
+}
+
+// contend is called when another process waits. An idle tenure ends at once, a
+// busy one when its calls are done, or between two of them after MaxHold.
+func (k *keeper) contend(l *line, t *tenure) {
+	k.mu.Lock()
+	t.contended = time.Now()
+	seized := k.seize(l, t)
+	k.mu.Unlock()
+	if seized {
+		k.retire(l)
+	}
+}
+
+// lost is called when the lease has ended. A call that is running sees it by its
+// context; the fence decides about its commit.
+func (k *keeper) lost(l *line, t *tenure) {
+	k.reportLoss(t)
+	k.mu.Lock()
+	seized := k.seize(l, t)
+	k.mu.Unlock()
+	if seized {
+		k.retire(l)
+	}
+}
+
+func (k *keeper) reportLoss(t *tenure) {
+	var loss *fence.LeaseLostError
+	if errors.As(context.Cause(t.lease.Context()), &loss) {
+		k.report.leaseLost(loss)
+	}
+}
