@@ -52,9 +52,9 @@ type Mutation struct {
 
 	// SealApart commits the seal in a transaction of its own, before the data.
 	SealApart bool
-	// SealFirst seals the first of several resources only.
+	// SealFirst seals the first of a transaction's resources only.
 	SealFirst bool
-	// WriteFirst writes the first of several resources only.
+	// WriteFirst writes the first of a transaction's resources only.
 	WriteFirst bool
 	// ResolveLast settles an unknown COMMIT by the last resource, sealed or not.
 	ResolveLast bool
@@ -68,6 +68,10 @@ type Mutation struct {
 	EarlyAnswer bool
 	// AllStale calls every refusal stale.
 	AllStale bool
+	// ReadOutside lets user code read on a connection of its own, so that what it
+	// has read outlives its transaction's connection. This is a mistake of the
+	// caller, not of the protocol.
+	ReadOutside bool
 	// TxCounter takes transaction ids from a counter in the database, which goes
 	// back with the database; otherwise no id is ever used twice.
 	TxCounter bool
@@ -88,6 +92,9 @@ type Faults struct {
 	ReissuedTokens bool
 	// Aborts: user code may return an error.
 	Aborts bool
+	// Held: user code may decide on what the last transaction of its grant left
+	// behind, without reading again (guard.Hold).
+	Held bool
 	// Pruning: this many entries of the history may vanish, any of them.
 	Pruning int8
 	// Failover: the database may lose its newest transactions, once.
@@ -97,13 +104,18 @@ type Faults struct {
 // ClaimSeal is the protocol with a claim, a position and a seal, bounded.
 type ClaimSeal struct {
 	Workers, Grants, Ops int8
-	// Resources that each transaction writes: 1, or 2 for DoAll.
+	// Resources there are: 1; or 2 for DoAll, when a transaction is about both or
+	// about the second alone.
 	Resources int8
 	// Group is the number of operations that share one transaction.
 	Group int8
 
 	Faults   Faults
 	Mutation Mutation
+
+	// JudgeData looks at data and answers alone, not at the order of grants and
+	// the reasons of refusals.
+	JudgeData bool
 }
 
 // Bounds of the state's arrays.
@@ -115,15 +127,17 @@ const (
 	maxMessages  = 3
 )
 
-// Numbers of transactions. They are never used twice, so that a lost
-// transaction can be told from the one that took its place; Mutation.TxCounter
-// breaks that.
+// Numbers of transactions: one of these, plus the operation or the holder. They
+// are never used twice, so that a lost transaction can be told from the one that
+// took its place; Mutation.TxCounter breaks that.
 const (
-	txOp      = 0  // + operation
-	txRetry   = 10 // + operation
-	txVoid    = 20 // + operation that is voided
-	txClaim   = 40 // + holder
-	txCounted = 60 // + counter of the database
+	txOp      = 0
+	txRetry   = 10
+	txVoid    = 20
+	txClaim   = 40
+	txCounted = 60 // plus the database's counter
+
+	txAgain = 5 // added to a void or a claim that the database lost and gets again
 )
 
 var workerNames = [maxWorkers]string{"client 1", "client 2", "client 3"}

@@ -21,9 +21,10 @@ func (m ClaimSeal) move(r *resource, g grant, to place) fence {
 	return r.Fence
 }
 
-// claim is the database's side of a claim. refused says that the fence forbids
+// claim is the database's side of a claim of resource n. refused says that the fence forbids
 // it.
-func (m ClaimSeal) claim(r *resource, g grant) (at fence, refused bool) {
+func (m ClaimSeal) claim(db *database, n int8, g grant) (at fence, refused bool) {
+	r := &db.Resources[n]
 	f := m.fence(r)
 	if f.grant == g && m.Mutation.Claim != ClaimOnce {
 		return f, false // again: the same answer, nothing moves
@@ -40,7 +41,7 @@ func (m ClaimSeal) claim(r *resource, g grant) (at fence, refused bool) {
 	if g.Token > r.Top.Token {
 		r.Top = g
 	}
-	return m.move(r, g, place{f.Seq + 1, txClaim + g.Holder}), false
+	return m.move(r, g, place{f.Seq + 1, txClaim + g.Holder + txAgain*db.Timeline}), false
 }
 
 // passes is the comparison of the seal (G2), of one resource.
@@ -62,15 +63,15 @@ func (m ClaimSeal) passes(r *resource, p part) bool {
 }
 
 // seal compares and moves the fences of all resources of a transaction, all or
-// none. They are locked in order until the end of the transaction, so that the
-// whole is one step.
-func (m ClaimSeal) seal(db *database, msg message) bool {
-	for i := range m.sealed() {
+// none, or says which one refused. They are locked in order until the end of the
+// transaction, so that the whole is one step.
+func (m ClaimSeal) seal(db *database, msg message) (barred int8, ok bool) {
+	for i := msg.First; i < m.sealed(msg.First); i++ {
 		if !m.passes(&db.Resources[i], msg.Parts[i]) {
-			return false
+			return i, false
 		}
 	}
-	for i := range m.sealed() {
+	for i := msg.First; i < m.sealed(msg.First); i++ {
 		r, p := &db.Resources[i], msg.Parts[i]
 		switch m.Mutation.Seal {
 		case SealNothing:
@@ -80,21 +81,21 @@ func (m ClaimSeal) seal(db *database, msg message) bool {
 			m.move(r, p.Grant, place{p.Expect.Seq + 1, msg.Tx})
 		}
 	}
-	return true
+	return 0, true
 }
 
-// sealed is the number of resources that a transaction seals.
-func (m ClaimSeal) sealed() int8 {
+// sealed is the end of the resources that a transaction seals.
+func (m ClaimSeal) sealed(first int8) int8 {
 	if m.Mutation.SealFirst {
-		return 1
+		return first + 1
 	}
 	return m.Resources
 }
 
-// written is the number of resources that a transaction writes.
-func (m ClaimSeal) written() int8 {
+// written is the end of the resources that a transaction writes.
+func (m ClaimSeal) written(first int8) int8 {
 	if m.Mutation.WriteFirst {
-		return 1
+		return first + 1
 	}
 	return m.Resources
 }
@@ -104,7 +105,7 @@ func (m ClaimSeal) written() int8 {
 // grant's last word from the database: less than any isolation level promises.
 func (m ClaimSeal) write(s *state, msg message) {
 	members := m.members(msg.Op, s.Ops)
-	for i := range m.written() {
+	for i := msg.First; i < m.written(msg.First); i++ {
 		r, g := &s.DB.Resources[i], msg.Parts[i].Grant
 		if g.Token < r.Top.Token || g.Token < s.Ran[i] || g.Token == r.Top.Token && g != r.Top {
 			s.Bad = OlderCommitted
@@ -134,9 +135,10 @@ func (m ClaimSeal) deliver(s state, i int, yield func(Step, state)) {
 	what := ""
 	switch msg.Status {
 	case inFlight:
+		barred, ok := m.seal(&next.DB, msg)
 		switch {
-		case !m.seal(&next.DB, msg):
-			what, to.Status = "COMMIT of tx # arrives: refused", refused
+		case !ok:
+			what, to.Status, to.Barred = "COMMIT of tx # arrives: refused", refused, barred
 		case m.Mutation.SealApart:
 			what, to.Status = "the seal of tx # commits alone", sealedOnly
 		default:

@@ -38,8 +38,8 @@ func (m ClaimSeal) prune(s state, yield func(Step, state)) {
 }
 
 // failOver puts the standby in the database's place. Connections die with the
-// old server, so a COMMIT in flight never arrives; what clients know of
-// positions and what they have read stays with them.
+// old server, and with them open transactions and any COMMIT in flight; what
+// clients know of positions, and what their grants left, stays with them.
 func (m ClaimSeal) failOver(s state) state {
 	for op := range s.Answers {
 		if s.Answers[op] == toldApplied && s.Standby.Effects[op] == 0 {
@@ -47,12 +47,17 @@ func (m ClaimSeal) failOver(s state) state {
 		}
 	}
 	s.DB, s.Standby = s.Standby, database{}
+	s.DB.Timeline = 1
 	s.CaughtUp, s.WentBack = false, true
 	s.Messages = [maxMessages]message{}
 	s.Ran = [maxResources]int8{}
 	for i := range s.Workers {
-		if w := &s.Workers[i]; w.Stage == waiting {
+		w := &s.Workers[i]
+		switch {
+		case w.Stage == waiting:
 			w.Stage, w.Message = unknown, 0
+		case w.Stage == running && !m.Mutation.ReadOutside:
+			m.answer(&s, w, toldNotApplied) // the transaction was not sent yet
 		}
 	}
 	return s

@@ -32,26 +32,33 @@ type change = func(what string, n int8, change func(*state, *worker))
 // exclusion is not assumed. All that the lock service gives is F1.
 func (m ClaimSeal) acquire(s state, do change) {
 	if s.Holders < m.Grants {
-		do("is granted token #", s.Tokens[0]+1, func(s *state, w *worker) {
-			s.Holders++
-			w.Stage = granted
-			for i := range m.Resources {
-				s.Tokens[i]++
-				w.Parts[i].Grant = grant{s.Tokens[i], s.Holders}
-			}
-		})
-	}
-	if s.Holders < m.Grants && m.Faults.ReissuedTokens && s.Tokens[0] > 0 {
-		do("is granted token # once more", s.Tokens[0], func(s *state, w *worker) {
-			s.Holders++
-			w.Stage = granted
-			for i := range m.Resources {
-				w.Parts[i].Grant = grant{s.Tokens[i], s.Holders}
-			}
-		})
+		do("is granted token #", s.Tokens[0]+1, func(s *state, w *worker) { m.issue(s, w, 0) })
+		if m.Resources > 1 {
+			do("is granted token # of resource 2 alone", s.Tokens[1]+1, func(s *state, w *worker) { m.issue(s, w, 1) })
+		}
+		if m.Faults.ReissuedTokens && s.Tokens[0] > 0 {
+			do("is granted token # once more", s.Tokens[0], func(s *state, w *worker) { m.grant(s, w, 0) })
+		}
 	}
 	if m.Faults.SharedGrants {
 		m.share(s, do)
+	}
+}
+
+// issue gives the client a new token of each resource from the first on.
+func (m ClaimSeal) issue(s *state, w *worker, first int8) {
+	for n := first; n < m.Resources; n++ {
+		s.Tokens[n]++
+	}
+	m.grant(s, w, first)
+}
+
+// grant gives the client the newest tokens, and a new holder.
+func (m ClaimSeal) grant(s *state, w *worker, first int8) {
+	s.Holders++
+	w.Stage, w.First = granted, first
+	for n := first; n < m.Resources; n++ {
+		w.Parts[n].Grant = grant{s.Tokens[n], s.Holders}
 	}
 }
 
@@ -59,15 +66,15 @@ func (m ClaimSeal) acquire(s state, do change) {
 func (m ClaimSeal) share(s state, do change) {
 	var told [16]bool
 	for _, other := range s.Workers {
-		g := other.Parts[0].Grant
+		g := other.Parts[other.First].Grant
 		if other.Stage == away || told[g.Holder] {
 			continue
 		}
 		told[g.Holder] = true
 		do("is handed the grant of holder #", g.Holder, func(_ *state, w *worker) {
-			w.Stage = granted
-			for i, p := range other.Parts {
-				w.Parts[i].Grant = p.Grant
+			w.Stage, w.First = granted, other.First
+			for n, p := range other.Parts {
+				w.Parts[n].Grant = p.Grant
 			}
 		})
 	}
@@ -75,7 +82,7 @@ func (m ClaimSeal) share(s state, do change) {
 
 // claims claims the next resource (G1).
 func (m ClaimSeal) claims(s state, w worker, do change) {
-	n := w.Claimed
+	n := w.First + w.Claimed
 	g := w.Parts[n].Grant
 	if m.Mutation.Claim == ClaimNever {
 		at := m.fence(&s.DB.Resources[n])
@@ -87,7 +94,7 @@ func (m ClaimSeal) claims(s state, w worker, do change) {
 		return
 	}
 	after := s.DB
-	at, no := m.claim(&after.Resources[n], g)
+	at, no := m.claim(&after, n, g)
 	if no {
 		m.refuse(s, w, n, "claim", do)
 		return
@@ -106,9 +113,10 @@ func (m ClaimSeal) claims(s state, w worker, do change) {
 }
 
 func (m ClaimSeal) claimed(w *worker, at fence) {
-	w.Parts[w.Claimed].Expect = at
+	n := w.First + w.Claimed
+	w.Parts[n] = part{Grant: w.Parts[n].Grant, Expect: at}
 	w.Claimed++
-	if w.Claimed == m.Resources {
+	if n+1 == m.Resources {
 		w.Stage, w.Claimed = ready, 0
 	}
 }
@@ -123,7 +131,7 @@ func (m ClaimSeal) begin(s state, w worker, do change) {
 		return
 	}
 	if m.Mutation.Head {
-		for n := range m.Resources {
+		for n := w.First; n < m.Resources; n++ {
 			if m.fence(&s.DB.Resources[n]).Token > w.Parts[n].Grant.Token {
 				do("is stopped at the head of resource #", n+1, func(_ *state, w *worker) { *w = worker{} })
 				return
@@ -131,18 +139,34 @@ func (m ClaimSeal) begin(s state, w worker, do change) {
 		}
 	}
 	do("runs user code: reads", 0, func(s *state, w *worker) {
-		w.Stage = running
-		if w.Op == 0 {
-			w.Op = s.Ops + 1
-			s.Ops = min(s.Ops+m.Group, m.Ops)
-		}
-		for n := range m.Resources {
+		m.run(s, w)
+		for n := w.First; n < m.Resources; n++ {
 			w.Parts[n].Read = s.DB.Resources[n].Value
-			if !s.WentBack {
-				s.Ran[n] = max(s.Ran[n], w.Parts[n].Grant.Token)
-			}
 		}
 	})
+	if m.Faults.Held && w.Parts[w.First].Knows {
+		do("runs user code: relies on what its grant left", 0, func(s *state, w *worker) {
+			m.run(s, w)
+			for n := w.First; n < m.Resources; n++ {
+				w.Parts[n].Read = w.Parts[n].Left
+			}
+		})
+	}
+}
+
+// run starts user code.
+func (m ClaimSeal) run(s *state, w *worker) {
+	w.Stage = running
+	if w.Op == 0 {
+		w.Op = s.Ops + 1
+		s.Ops = min(s.Ops+m.Group, m.Ops)
+	}
+	if s.WentBack {
+		return // a claim may be lost, so this says nothing about order any more
+	}
+	for n := w.First; n < m.Resources; n++ {
+		s.Ran[n] = max(s.Ran[n], w.Parts[n].Grant.Token)
+	}
 }
 
 // send sends seal and COMMIT, in one message.
@@ -152,7 +176,7 @@ func (m ClaimSeal) send(s state, w worker, do change) {
 			m.answer(s, w, toldNotApplied)
 			w.Stage = ready
 			if m.Mutation.Seal == SealAttempt {
-				w.Parts[0].Expect.Seq++
+				w.Parts[w.First].Expect.Seq++
 			}
 		})
 	}
@@ -160,13 +184,20 @@ func (m ClaimSeal) send(s state, w worker, do change) {
 	if slot < 0 {
 		return
 	}
+	what := "sends seal and COMMIT of tx #"
+	if m.Mutation.EarlyAnswer {
+		what = "answers, then sends seal and COMMIT of tx #"
+	}
 	tx := m.txID(s, w)
-	do("sends seal and COMMIT of tx #", tx, func(s *state, w *worker) {
+	do(what, tx, func(s *state, w *worker) {
 		if m.Mutation.TxCounter {
 			s.DB.NextTx++
 		}
 		w.Tx, w.Stage, w.Message = tx, waiting, slot
-		s.Messages[slot] = message{inFlight, w.Op, tx, w.Parts}
+		s.Messages[slot] = message{Status: inFlight, Op: w.Op, Tx: tx, First: w.First}
+		for n, p := range w.Parts {
+			s.Messages[slot].Parts[n] = part{Grant: p.Grant, Expect: p.Expect, Read: p.Read}
+		}
 		if m.Mutation.EarlyAnswer {
 			m.tell(s, w, toldApplied)
 		}
@@ -201,16 +232,11 @@ func (m ClaimSeal) receive(s state, w worker, do change) {
 	case committed:
 		do("hears that tx # committed", w.Tx, func(s *state, w *worker) {
 			s.Messages[w.Message] = message{}
-			m.advance(w)
+			m.advance(w, s.Ops)
 			m.answer(s, w, toldApplied)
 		})
 	case refused:
-		for n := range m.sealed() {
-			if !m.passes(&s.DB.Resources[n], msg.Parts[n]) {
-				m.refuse(s, w, n, "seal", do)
-				break
-			}
-		}
+		m.refuse(s, w, msg.Barred, "seal", do)
 	}
 	if m.Faults.LostReplies {
 		do("gives up waiting for tx #", w.Tx, func(s *state, w *worker) {
@@ -224,10 +250,13 @@ func (m ClaimSeal) receive(s state, w worker, do change) {
 
 // advance notes that the client's own transaction took the next position of
 // every resource that it sealed.
-func (m ClaimSeal) advance(w *worker) {
-	for n := range m.sealed() {
+func (m ClaimSeal) advance(w *worker, ops int8) {
+	for n := w.First; n < m.sealed(w.First); n++ {
 		p := &w.Parts[n]
 		p.Expect = fence{p.Grant, place{p.Expect.Seq + 1, w.Tx}}
+		if m.Faults.Held {
+			p.Knows, p.Left = true, p.Read+int8(len(m.members(w.Op, ops)))
+		}
 	}
 }
 

@@ -17,7 +17,7 @@ type Step struct {
 
 // String returns the step as a line of a schedule.
 func (s Step) String() string {
-	return fmt.Sprintf("%-8s %s", s.Who, strings.ReplaceAll(s.What, "#", strconv.Itoa(int(s.N))))
+	return fmt.Sprintf("%s: %s", s.Who, strings.ReplaceAll(s.What, "#", strconv.Itoa(int(s.N))))
 }
 
 // Model is a finite transition system. States are plain values.

@@ -1,0 +1,97 @@
+// Package model is the argument for Fencekit's safety that a machine checks: the
+// protocol of DESIGN.md sections 2 and 4 as a small transition system, run
+// through every interleaving of a few clients by breadth-first search. It is
+// exhaustive within its bounds and says nothing beyond them. It runs under
+// go test and nothing else imports it:
+//
+//	go test ./internal/model -run TestVariants -v
+//
+// prints each counter-example and then the table of variants with the number of
+// states of each.
+//
+// # Two models
+//
+// [Textbook] is the fence that articles describe: one number, the highest token
+// seen (rows M0 to M11, HAZARDS.md section 3). M2 beside M2b is the reason for
+// everything else: an update is lost while the log of tokens is in perfect
+// order. So the models judge data, by an oracle that counts effects and never
+// looks at the fence.
+//
+// [ClaimSeal] is the protocol: rows P are bounds and faults within which it
+// holds, rows B are the same protocol with one thing broken, and each of them
+// fails. The protocol in four sentences:
+//
+//   - A claim moves the fence row (token, holder, position, transaction) on to a
+//     higher token, refuses a lower one and an equal one of another holder, and
+//     answers the holder's own again without moving; only then does user code run
+//     (G1).
+//   - A COMMIT carries a seal: it takes effect only if the row is exactly what the
+//     grant last saw, and then moves it on by one position; several resources are
+//     sealed in one transaction, all or none (G2, G3, G6).
+//   - A client that gets no reply voids the position that it wanted, by the same
+//     compare-and-move, or else reads whose entry stands there (G4).
+//   - A refusal is named by what the fence shows (G5).
+//
+// # What is checked
+//
+// In every reachable state, see [Violation]: the data are what the operations
+// that took effect make one after another; no operation took effect twice; what
+// was acknowledged took effect, what was denied did not and never will; after a
+// claim of t', and after user code has run under t', nothing of an older grant
+// takes effect; a refusal as stale has a higher claim before it; and nobody is
+// left without an answer when nothing more can happen. An acknowledged operation
+// that the database itself lost is excused, nothing else is.
+//
+// # What is modelled
+//
+// Mutual exclusion is not assumed: any client may be granted a higher token at
+// any time, as if every lease were lost at the worst moment. Pauses, delays and
+// crashes need no steps, because a step that is possible need not happen. COMMIT
+// is a message: it arrives at any later time or never, and its reply may be
+// lost. A void's reply and a claim's may be lost. Grants travel, tokens are
+// issued twice, entries of the history vanish, and the database goes back to an
+// earlier state, after which positions are used again. The head's early refusal
+// is optional: the protocol holds with it (P7) and without it (P5).
+//
+// # What is abstracted
+//
+//   - Isolation levels and locks of data rows: a transaction's read happens at any
+//     moment between its grant's last word from the database and COMMIT, and its
+//     write is blind. No level of Postgres promises less, so none is relied on.
+//   - The lock of the fence row: claim, seal with commit, and void are one step
+//     each. Seals of several resources are one step too, because each stays locked
+//     until the end of the transaction; deadlock is not modelled.
+//   - Eviction and every timeout: they bound waiting (L1) and decide nothing.
+//   - etcd: tokens increase (F1), and that is all that is used of it. A token
+//     stands for the pair of epoch and token.
+//   - A claim that arrives when its client is long gone is a client that claims and
+//     never writes.
+//   - At a failover, connections die: an open transaction and a COMMIT in flight
+//     are gone. Transaction ids are never used twice; B9 shows what happens if
+//     they are, as they can be when they are PostgreSQL's own.
+//   - The hash chain, the table of operations for Once, and refusal entries.
+//
+// B22 is a warning to users and not a change of the protocol: what user code has
+// read on another connection may be newer than its grant's position, and the
+// seal refuses it then; but if the database goes back in between, to exactly
+// that position, the seal passes. What is read inside a guarded transaction is
+// safe, and so is what the grant's last transaction left (P10, P11).
+//
+// # Reading a counter-example
+//
+// Each line is one atomic step, by whom and what, then the state after it: each
+// resource's value beside the number of effects that it should show, its fence,
+// and what each client holds and has read. A shortest schedule is printed, so
+// every step in it is needed. Below it stands the first step that the unbroken
+// protocol does not take in the same schedule.
+//
+// # Adding a variant
+//
+// Add a switch to [Mutation] whose zero value is the protocol, consult it in the
+// one place that it changes, and add a row to the table with the result that you
+// predict, before you run it. Keep the bounds small; a run with more states than
+// the limit fails instead of judging. A new step needs a name that tells it from
+// the other steps of its state, and a line in the test that every step is
+// examined. A new fault belongs in [Faults], and needs a P row in which the
+// protocol survives it.
+package model

@@ -1,0 +1,136 @@
+package model
+
+import (
+	"fmt"
+	"strings"
+)
+
+// bounds writes the bounds of m: clients x grants x operations, then faults.
+func (m ClaimSeal) bounds() string {
+	words := []string{fmt.Sprintf("%d x %d x %d", m.Workers, m.Grants, m.Ops)}
+	for _, w := range []struct {
+		on   bool
+		name string
+	}{
+		{m.Resources > 1, "two resources"},
+		{m.Group > 1, "groups of two"},
+		{m.Faults.LostReplies, "lost replies"},
+		{m.Faults.LostClaims, "lost claims"},
+		{m.Faults.SharedGrants, "shared grants"},
+		{m.Faults.ReissuedTokens, "reissued tokens"},
+		{m.Faults.Aborts, "aborts"},
+		{m.Faults.Held, "held grants"},
+		{m.Faults.Pruning > 0, "pruning"},
+		{m.Faults.Failover, "failover"},
+		{m.JudgeData, "judged by data and answers"},
+	} {
+		if w.on {
+			words = append(words, w.name)
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// within is the protocol with one resource and one operation per transaction.
+func within(workers, grants, ops int8, f Faults) ClaimSeal {
+	return ClaimSeal{Workers: workers, Grants: grants, Ops: ops, Resources: 1, Group: 1, Faults: f}
+}
+
+// mutated is m with a mutation.
+func (m ClaimSeal) mutated(by Mutation) ClaimSeal {
+	m.Mutation = by
+	return m
+}
+
+// doAll is m with two resources in each transaction.
+func (m ClaimSeal) doAll() ClaimSeal {
+	m.Resources = 2
+	return m
+}
+
+// grouped is m with two operations in each transaction.
+func (m ClaimSeal) grouped() ClaimSeal {
+	m.Group = 2
+	return m
+}
+
+// byData is m judged by data and answers alone.
+func (m ClaimSeal) byData() ClaimSeal {
+	m.JudgeData = true
+	return m
+}
+
+// protocolVariants are bounds and faults within which the protocol holds.
+func protocolVariants() []Variant {
+	row := func(id, text string, m ClaimSeal) Variant { return of(id, text, Holds, m.bounds(), m) }
+	lost := Faults{LostReplies: true}
+	shared := Faults{LostReplies: true, SharedGrants: true}
+	everything := Faults{LostReplies: true, LostClaims: true, SharedGrants: true, ReissuedTokens: true, Aborts: true, Held: true}
+	lossy := Faults{LostReplies: true, SharedGrants: true, Held: true, Failover: true}
+	return []Variant{
+		row("P1", "the protocol, nothing lost but leases", within(2, 3, 4, Faults{})),
+		row("P2", "a third client", within(3, 3, 3, Faults{})),
+		row("P3", "COMMIT in flight, late or never, reply lost (N9)", within(2, 3, 3, Faults{LostReplies: true, LostClaims: true, Aborts: true})),
+		row("P4", "the same, a third client", within(3, 3, 2, Faults{LostReplies: true, LostClaims: true, Aborts: true})),
+		row("P5", "two clients with one grant (N10)", within(2, 3, 3, shared)),
+		row("P6", "the same, a third client", within(3, 3, 2, shared)),
+		row("P7", "P5 with the advisory head", within(2, 2, 3, shared).mutated(Mutation{Head: true})),
+		row("P8", "tokens issued twice (N20)", within(3, 3, 2, Faults{LostReplies: true, ReissuedTokens: true})),
+		row("P9", "entries of the history vanish (N26)", within(2, 3, 2, Faults{LostReplies: true, SharedGrants: true, Pruning: 1})),
+		row("P10", "the database goes back (N6, N27)", within(2, 2, 2, lossy)),
+		row("P11", "the same, a third operation", within(3, 1, 3, Faults{SharedGrants: true, Held: true, Failover: true})),
+		row("P12", "DoAll", within(2, 2, 2, shared).doAll()),
+		row("P13", "DoAll, a third grant", within(2, 3, 2, lost).doAll()),
+		row("P14", "groups", within(2, 3, 4, everything).grouped()),
+		row("P15", "everything but loss", within(2, 3, 2, everything)),
+		row("P16", "the database and the lock service go back (N20, N27)", within(2, 3, 2, Faults{ReissuedTokens: true, Held: true, Failover: true})),
+		row("P17", "history as the only fence, while it is whole (N26)", within(2, 2, 3, shared).mutated(Mutation{Seal: SealHistory})),
+	}
+}
+
+// brokenVariants are the protocol with one thing changed. Each must fail; those
+// that are judged by data alone tell whether the data show it.
+func brokenVariants() []Variant {
+	row := func(id, text string, want Violation, m ClaimSeal, by Mutation) Variant {
+		v := of(id, text, want, m.bounds(), m.mutated(by))
+		unbroken := of(id, "the protocol within the bounds of "+id, Holds, m.bounds(), m)
+		v.Unbroken = &unbroken
+		return v
+	}
+	var (
+		plain  = within(2, 2, 2, Faults{})
+		lost   = within(2, 2, 2, Faults{LostReplies: true})
+		shared = within(2, 1, 3, Faults{SharedGrants: true, Aborts: true})
+		pruned = within(2, 2, 2, Faults{LostReplies: true, Pruning: 1})
+		lossy  = within(2, 1, 3, Faults{SharedGrants: true, Held: true, Failover: true})
+	)
+	return []Variant{
+		row("B1", "no claim (N1)", OlderCommitted, plain, Mutation{Claim: ClaimNever}),
+		row("B1d", "no claim: the position alone keeps the data", Holds, plain.byData(), Mutation{Claim: ClaimNever}),
+		row("B2", "no seal", OlderCommitted, plain, Mutation{Seal: SealNothing}),
+		row("B2d", "no seal", LostUpdate, plain.byData(), Mutation{Seal: SealNothing}),
+		row("B3", "head instead of seal", OlderCommitted, plain, Mutation{Seal: SealNothing, Head: true}),
+		row("B3d", "head instead of seal", LostUpdate, plain.byData(), Mutation{Seal: SealNothing, Head: true}),
+		row("B4", "no seal, two clients with one grant", LostUpdate, shared, Mutation{Seal: SealNothing}),
+		row("B5", "seal compares token and holder (N10)", LostUpdate, shared, Mutation{Seal: SealGrant}),
+		row("B6", "seal compares token and holder, unknown COMMIT (N9)", DeniedButApplied, lost, Mutation{Seal: SealGrant}),
+		row("B7", "attempt number instead of position (N9)", LostUpdate, shared, Mutation{Seal: SealAttempt}),
+		row("B8", "seal without the last transaction (N27)", LostUpdate, lossy, Mutation{Seal: SealNumber}),
+		row("B9", "transaction ids that go back with the database (N5, N27)", AckedNotApplied, lossy, Mutation{TxCounter: true}),
+		row("B10", "no void: the resolver only reads", DeniedButApplied, lost, Mutation{ResolveReads: true}),
+		row("B11", "unknown COMMIT retried blindly", AppliedTwice, within(2, 1, 2, Faults{LostReplies: true}), Mutation{RetryBlindly: true}),
+		row("B12", "a pruned entry taken for a no", DeniedButApplied, pruned, Mutation{PrunedIsNo: true}),
+		row("B13", "history as the only fence, a void deleted (N26)", DeniedButApplied, pruned, Mutation{Seal: SealHistory}),
+		row("B13b", "history as the only fence, the newest entry deleted (N26)", LostUpdate, within(2, 1, 2, Faults{SharedGrants: true, Pruning: 1}), Mutation{Seal: SealHistory}),
+		row("B14", "claim takes a lower token", OlderCommitted, plain, Mutation{Claim: ClaimAny}),
+		row("B15", "claim takes an equal token of another holder (N20)", OlderCommitted, within(2, 2, 2, Faults{ReissuedTokens: true}), Mutation{Claim: ClaimEqual}),
+		row("B16", "claim refuses the holder's own token", UnjustifiedStale, within(2, 2, 2, Faults{LostClaims: true}), Mutation{Claim: ClaimOnce}),
+		row("B17", "seal in a transaction of its own", LostUpdate, shared, Mutation{SealApart: true}),
+		row("B18", "DoAll seals the first resource only", OlderCommitted, plain.doAll(), Mutation{SealFirst: true}),
+		row("B18d", "DoAll seals the first resource only", LostUpdate, plain.doAll().byData(), Mutation{SealFirst: true}),
+		row("B19", "DoAll resolved by a resource it had not sealed", DeniedButApplied, lost.doAll(), Mutation{SealFirst: true, WriteFirst: true, ResolveLast: true}),
+		row("B20", "a group's members answered before its outcome (N14)", AckedNotApplied, plain.grouped(), Mutation{EarlyAnswer: true}),
+		row("B21", "every refusal called stale", UnjustifiedStale, shared, Mutation{AllStale: true}),
+		row("B22", "user code reads on another connection, the database goes back", LostUpdate, lossy, Mutation{ReadOutside: true}),
+	}
+}
