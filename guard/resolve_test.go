@@ -1,0 +1,287 @@
+package guard_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage/memory"
+)
+
+// temporaryError is an error that says that another run is right.
+type temporaryError struct{}
+
+func (temporaryError) Error() string   { return "deadlock detected" }
+func (temporaryError) Retryable() bool { return true }
+
+// fates is a Commit fault: one fate after the other, then normal ones.
+func fates(list ...memory.Fate) func(guard.InDoubt) memory.Fate {
+	return func(guard.InDoubt) memory.Fate {
+		if len(list) == 0 {
+			return memory.Normal
+		}
+		fate := list[0]
+		list = list[1:]
+		return fate
+	}
+}
+
+func TestDoubt_AppliedIsSuccess_G4(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.process("a", nil)
+	w.store.SetFaults(memory.Faults{Commit: fates(memory.ReplyLost)})
+	for range 2 {
+		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
+	}
+	require.Equal(t, "2", w.store.Read("n"))
+	require.Equal(t, []guard.EntryKind{"claim", "write", "write"}, w.kinds())
+}
+
+func TestDoubt_NotAppliedIsAnErrorAndStaysSo_G4(t *testing.T) {
+	t.Parallel()
+	for _, fate := range []memory.Fate{memory.RequestLost, memory.Late} {
+		w := newWorld(t)
+		g := w.process("a", nil)
+		w.store.SetFaults(memory.Faults{Commit: fates(fate)})
+		err := guard.Do(t.Context(), g, sku, increment("n"))
+		require.ErrorIs(t, err, memory.ErrReplyLost)
+		require.NotErrorIs(t, err, guard.ErrUnknownOutcome)
+		for _, late := range w.store.Deliver() {
+			require.ErrorIs(t, late, guard.ErrOvertaken)
+		}
+		require.Empty(t, w.store.Read("n"))
+		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
+		require.Equal(t, "1", w.store.Read("n"))
+		require.Equal(t, []guard.EntryKind{"claim", "void", "write"}, w.kinds())
+		require.Equal(t, 1, w.locks.Grants())
+	}
+}
+
+func TestDoubt_IsAskedAboutUntilThereIsAnAnswer_G4(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g := w.process("a", nil)
+		asked := 0
+		w.store.SetFaults(memory.Faults{
+			Commit: fates(memory.ReplyLost),
+			Resolve: func(guard.InDoubt) error {
+				if asked++; asked <= 5 {
+					return errShop
+				}
+				return nil
+			},
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		err := guard.Do(ctx, g, sku, func(ctx context.Context, tx *memory.Tx) error {
+			time.AfterFunc(time.Millisecond, cancel)
+			return increment("n")(ctx, tx)
+		})
+		require.NoError(t, err, "the end of the caller's context doesn't matter any more")
+		require.Error(t, ctx.Err())
+		require.Equal(t, 6, asked)
+	})
+}
+
+// unknown has a call end with an unknown outcome.
+func unknown(t *testing.T, w *world, g *guard.Guard[*memory.Tx], fate memory.Fate) *guard.UnknownOutcomeError {
+	t.Helper()
+	w.store.SetFaults(memory.Faults{Commit: fates(fate), Resolve: func(guard.InDoubt) error { return temporaryError{} }})
+	start := time.Now()
+	err := guard.Do(t.Context(), g, sku, increment("n"), guard.Retryable())
+	require.Equal(t, 10*time.Second, time.Since(start), "ResolveTimeout")
+	require.ErrorIs(t, err, guard.ErrUnknownOutcome)
+	require.ErrorIs(t, err, memory.ErrReplyLost)
+	var e *guard.UnknownOutcomeError
+	require.ErrorAs(t, err, &e)
+	_, err = e.Resolve(t.Context())
+	require.ErrorIs(t, err, temporaryError{})
+	return e
+}
+
+func TestUnknown_CanBeAskedAboutLater_G4(t *testing.T) {
+	for name, test := range map[string]struct {
+		fate    memory.Fate
+		applied bool
+		n       string
+	}{
+		"applied":     {memory.ReplyLost, true, "1"},
+		"not applied": {memory.RequestLost, false, ""},
+		"late":        {memory.Late, false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				e := unknown(t, w, w.process("a", nil), test.fate)
+				w.store.SetFaults(memory.Faults{})
+				for range 2 {
+					applied, err := e.Resolve(t.Context())
+					require.NoError(t, err)
+					require.Equal(t, test.applied, applied)
+					w.store.Deliver()
+				}
+				require.Equal(t, test.n, w.store.Read("n"))
+			})
+		})
+	}
+}
+
+func TestUnknown_IsSettledBeforeTheNextCallRuns_G6(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g := w.process("a", nil)
+		unknown(t, w, g, memory.Late)
+		w.store.SetFaults(memory.Faults{})
+		require.NoError(t, guard.Do(t.Context(), g, sku, func(ctx context.Context, tx *memory.Tx) error {
+			require.Equal(t, []guard.EntryKind{"claim", "void"}, w.kinds())
+			return increment("n")(ctx, tx)
+		}))
+		require.ErrorIs(t, w.store.Deliver()[0], guard.ErrOvertaken)
+		require.Equal(t, "1", w.store.Read("n"))
+		require.Equal(t, 1, w.locks.Grants())
+	})
+}
+
+func TestUnknown_IsRuledOutByTheNextGrant_G6(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g := w.process("a", nil)
+		e := unknown(t, w, g, memory.Late)
+		err := guard.Do(t.Context(), g, sku, func(context.Context, *memory.Tx) error {
+			t.Error("ran while an earlier operation is unresolved")
+			return nil
+		})
+		require.ErrorIs(t, err, temporaryError{})
+		require.NotErrorIs(t, err, guard.ErrUnknownOutcome, "this one took no effect")
+		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")), "a new claim needs not ask")
+		require.Equal(t, 2, w.locks.Grants())
+		require.ErrorIs(t, w.store.Deliver()[0], guard.ErrStaleToken)
+		require.Equal(t, "1", w.store.Read("n"))
+		w.store.SetFaults(memory.Faults{})
+		applied, err := e.Resolve(t.Context())
+		require.NoError(t, err)
+		require.False(t, applied)
+	})
+}
+
+func TestUnknown_CommitIsBoundedByItsOwnTimeout(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		store := &hangingStore{Store: w.store}
+		g, err := guard.New(w.locks.NewLocker("a"), store, &guard.Config{CommitTimeout: 3 * time.Second})
+		require.NoError(t, err)
+		start := time.Now()
+		err = guard.Do(t.Context(), g, sku, increment("n"))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NotErrorIs(t, err, guard.ErrUnknownOutcome, "it was ruled out")
+		require.Equal(t, 3*time.Second, time.Since(start))
+		require.NoError(t, g.Close(t.Context()))
+	})
+}
+
+// hangingStore is a store whose Commit sends nothing and waits for its context.
+type hangingStore struct{ *memory.Store }
+
+type hangingTxn struct {
+	guard.Txn[*memory.Tx]
+	claims []guard.Claim
+}
+
+func (s *hangingStore) Begin(ctx context.Context, claims ...guard.Claim) (guard.Txn[*memory.Tx], error) {
+	txn, err := s.Store.Begin(ctx, claims...)
+	return &hangingTxn{txn, claims}, err
+}
+
+func (t *hangingTxn) Commit(ctx context.Context, _ []guard.OpRecord) ([]guard.Claim, error) {
+	<-ctx.Done()
+	return nil, &guard.InDoubtError{InDoubt: guard.InDoubt{Claims: t.claims, Tx: 1}, Err: ctx.Err()}
+}
+
+func TestRetryable_RunsAgainAfterWhatTookNoEffect_G4(t *testing.T) {
+	for name, test := range map[string]struct {
+		disturb func(ctx context.Context, w *world, g *guard.Guard[*memory.Tx]) error
+		err     error // without the option
+	}{
+		"overtaken": {func(ctx context.Context, w *world, _ *guard.Guard[*memory.Tx]) error {
+			return guard.DoGrant(ctx, w.store, w.locks.Holder(sku), increment("n"))
+		}, guard.ErrOvertaken},
+		"stale": {func(ctx context.Context, w *world, _ *guard.Guard[*memory.Tx]) error {
+			w.locks.Lose(sku)
+			return guard.Do(ctx, w.process("b", nil), sku, increment("n"))
+		}, guard.ErrStaleToken},
+		"not applied": {func(_ context.Context, w *world, _ *guard.Guard[*memory.Tx]) error {
+			w.store.SetFaults(memory.Faults{Commit: fates(memory.RequestLost)})
+			return nil
+		}, memory.ErrReplyLost},
+		"temporary": {func(context.Context, *world, *guard.Guard[*memory.Tx]) error {
+			return temporaryError{}
+		}, temporaryError{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				call := func(opts ...guard.Option) (runs int, err error) {
+					g := w.process("a", nil)
+					return runs, guard.Do(t.Context(), g, sku, func(ctx context.Context, tx *memory.Tx) error {
+						if err := increment("mine")(ctx, tx); err != nil {
+							return err
+						}
+						if runs++; runs == 1 {
+							return test.disturb(context.WithoutCancel(ctx), w, g)
+						}
+						return nil
+					}, opts...)
+				}
+				runs, err := call()
+				require.ErrorIs(t, err, test.err)
+				require.Equal(t, 1, runs)
+				require.Empty(t, w.store.Read("mine"))
+				runs, err = call(guard.Retryable())
+				require.NoError(t, err)
+				require.Equal(t, 2, runs)
+				require.Equal(t, "1", w.store.Read("mine"))
+			})
+		})
+	}
+}
+
+func TestRetryable_NeverRunsAgainWhatIsUnknown_G4(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		unknown(t, w, w.process("a", nil), memory.ReplyLost)
+		require.Equal(t, "1", w.store.Read("n"))
+	})
+}
+
+func TestRetryable_IsBounded(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g := w.process("a", nil)
+		runs := 0
+		fail := func(context.Context, *memory.Tx) error {
+			runs++
+			return temporaryError{}
+		}
+		start := time.Now()
+		require.Equal(t, temporaryError{}, guard.Do(t.Context(), g, sku, fail, guard.Retryable()))
+		require.Equal(t, 8, runs)
+		require.Less(t, time.Since(start), 2*time.Second)
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		err := guard.Do(ctx, g, sku, fail, guard.Retryable())
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, temporaryError{}, "what it failed with before is not lost")
+		require.Equal(t, 9, runs)
+	})
+}
+
+func TestRefused_OfAnotherGrantIsNoVerdictOnThisOne(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.process("a", nil)
+	other := fence.Grant{Resource: "other", Epoch: 1, Token: 9, Holder: "x"}
+	foreign := guard.Refuse(&guard.RefusedError{Reason: guard.ReasonStale, Grant: other})
+	err := guard.Do(t.Context(), g, sku, func(context.Context, *memory.Tx) error { return foreign })
+	require.True(t, errors.Is(err, guard.ErrStaleToken))
+	require.NoError(t, guard.Do(t.Context(), g, sku, set("k", "v")))
+	require.Equal(t, 1, w.locks.Grants())
+	require.Equal(t, []guard.EntryKind{"claim", "write"}, w.kinds())
+}

@@ -1,0 +1,212 @@
+package guard_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage/memory"
+)
+
+// inBubble runs test with a clock of its own.
+func inBubble(t *testing.T, test func(t *testing.T, w *world)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { test(t, newWorld(t)) })
+}
+
+// sleeping returns a function that takes d and then increments n.
+func sleeping(d time.Duration) func(context.Context, *memory.Tx) error {
+	return func(ctx context.Context, tx *memory.Tx) error {
+		time.Sleep(d)
+		return increment("n")(ctx, tx)
+	}
+}
+
+func TestKeepFor_OwnershipOutlastsTheCall(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g := w.process("a", nil)
+		for range 5 {
+			require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
+			time.Sleep(10*time.Second - 1)
+			require.NotZero(t, w.locks.Holder(sku))
+		}
+		require.Equal(t, 1, w.locks.Grants())
+		require.Equal(t, []guard.EntryKind{"claim", "write", "write", "write", "write", "write"}, w.kinds())
+		time.Sleep(1)
+		synctest.Wait()
+		require.Zero(t, w.locks.Holder(sku))
+		require.Zero(t, guard.Lines(g))
+	})
+}
+
+func TestKeepFor_NegativeReleasesAfterEveryCall(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g := w.process("a", &guard.Config{KeepFor: -1})
+		for i := range 3 {
+			require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
+			require.Zero(t, w.locks.Holder(sku))
+			require.Equal(t, i+1, w.locks.Grants())
+		}
+		require.Zero(t, guard.Lines(g))
+	})
+}
+
+func TestContended_IdleOwnershipPassesOnAtOnce_L1(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.process("a", nil), w.process("b", nil)
+		start := time.Now()
+		for range 3 {
+			require.NoError(t, guard.Do(t.Context(), a, sku, increment("n")))
+			require.NoError(t, guard.Do(t.Context(), b, sku, increment("n")))
+		}
+		require.Zero(t, time.Since(start))
+		require.Equal(t, 6, w.locks.Grants())
+	})
+}
+
+// Ten calls of 30 ms are queued here when another process comes at 15 ms. With
+// 100 ms to go on, the call that begins at 90 ms is the last of them.
+func TestMaxHold_QueuedCallsGoOnForAWhile_L1(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.process("a", nil), w.process("b", nil)
+		start := time.Now()
+		ends := make(chan time.Duration, 10)
+		for range 10 {
+			go func() {
+				if guard.Do(t.Context(), a, sku, sleeping(30*time.Millisecond)) == nil {
+					ends <- time.Since(start)
+				}
+			}()
+			synctest.Wait()
+		}
+		time.Sleep(15 * time.Millisecond)
+		require.NoError(t, guard.Do(t.Context(), b, sku, increment("n")))
+		require.Equal(t, 120*time.Millisecond, time.Since(start))
+		require.Equal(t, "5", w.store.Read("n"))
+		for i := range 10 {
+			require.Equal(t, time.Duration(i+1)*30*time.Millisecond, <-ends)
+		}
+		require.Equal(t, 3, w.locks.Grants())
+	})
+}
+
+func TestQueue_IsFirstComeFirstServed_G6(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g := w.process("a", nil)
+		var order []int
+		for i := range 20 {
+			go func() {
+				_ = guard.Do(t.Context(), g, sku, func(context.Context, *memory.Tx) error {
+					time.Sleep(time.Millisecond)
+					order = append(order, i)
+					return nil
+				})
+			}()
+			synctest.Wait()
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		for i := range 20 {
+			require.Equal(t, i, order[i])
+		}
+	})
+}
+
+func TestQueue_ResourcesDontWaitForEachOther(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g := w.process("a", nil)
+		require.NoError(t, guard.Do(t.Context(), g, sku, func(context.Context, *memory.Tx) error {
+			done := make(chan error)
+			go func() { done <- guard.Do(t.Context(), g, "another", set("k", "v")) }()
+			return <-done
+		}))
+	})
+}
+
+func TestQueue_WaitingCallLeavesAtOnceWhenItsContextEnds(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g := w.process("a", nil)
+		go func() { _ = guard.Do(t.Context(), g, sku, sleeping(time.Hour)) }()
+		synctest.Wait()
+		last := make(chan error, 1)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		go func() {
+			time.Sleep(time.Millisecond)
+			last <- guard.Do(t.Context(), g, sku, increment("n"))
+		}()
+		start := time.Now()
+		err := guard.Do(ctx, g, sku, set("k", "v"))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, time.Second, time.Since(start))
+		require.NoError(t, <-last, "those behind move up")
+		require.Equal(t, "2", w.store.Read("n"))
+		require.Empty(t, w.store.Read("k"))
+	})
+}
+
+func TestQueue_CallLeavesAtOnceWhileItAcquires(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.process("a", nil), w.process("b", nil)
+		go func() { _ = guard.Do(t.Context(), a, sku, sleeping(time.Hour)) }()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		start := time.Now()
+		require.ErrorIs(t, guard.Do(ctx, b, sku, set("k", "v")), context.DeadlineExceeded)
+		require.Equal(t, time.Second, time.Since(start))
+		require.Zero(t, guard.Lines(b))
+		time.Sleep(time.Hour)
+	})
+}
+
+func TestLost_IdleOwnershipIsGivenUp(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		var lost *fence.LeaseLostError
+		g := w.process("a", &guard.Config{Observer: &guard.Observer{
+			LeaseLost: func(err *fence.LeaseLostError) { lost = err },
+		}})
+		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
+		require.True(t, w.locks.Lose(sku))
+		synctest.Wait()
+		require.NotNil(t, lost)
+		require.Equal(t, fence.LossExpired, lost.Reason)
+		require.Zero(t, guard.Lines(g))
+		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
+		require.Equal(t, 2, w.locks.Grants())
+	})
+}
+
+func TestAcquire_FailureComesThrough(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.process("a", nil)
+	w.locks.Fail(errShop)
+	err := guard.Do(t.Context(), g, sku, set("k", "v"))
+	require.ErrorIs(t, err, fence.ErrUnavailable)
+	require.ErrorIs(t, err, errShop)
+	w.locks.Fail(nil)
+	require.NoError(t, guard.Do(t.Context(), g, sku, set("k", "v")))
+	w.locks.Fail(errShop)
+	require.NoError(t, guard.Do(t.Context(), g, sku, set("k", "v")), "who owns needs no lock service")
+}
+
+// This one isn't parallel, since it counts goroutines.
+func TestKept_ResourcesNeedNoGoroutine(t *testing.T) {
+	w := newWorld(t)
+	g := w.process("a", nil)
+	before := runtime.NumGoroutine()
+	for i := range 1000 {
+		require.NoError(t, guard.Do(t.Context(), g, fmt.Sprintf("sku/%d", i), increment("n")))
+	}
+	require.Equal(t, 1000, guard.Lines(g))
+	require.LessOrEqual(t, runtime.NumGoroutine(), before)
+}
