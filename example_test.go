@@ -1,0 +1,65 @@
+package fencekit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+func Example() {
+	ctx := context.Background()
+	client, pool := connect(ctx)
+	defer client.Close()
+	defer pool.Close()
+
+	if err := sell(ctx, client, pool); err != nil {
+		log.Fatal(err)
+	}
+	var left int
+	if err := pool.QueryRow(ctx, "select qty from stock where sku = '42'").Scan(&left); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("left:", left)
+	// Output: left: 1
+}
+
+var errSoldOut = errors.New("sold out")
+
+// The body of sell is the README's example.
+func sell(ctx context.Context, client *clientv3.Client, pool *pgxpool.Pool) error {
+	locker, err := etcd.NewLocker(client, nil)
+	if err != nil {
+		return err
+	}
+	defer locker.Close(ctx)
+	store, err := postgres.NewStore(pool, nil)
+	if err != nil {
+		return err
+	}
+	g, err := guard.New(locker, store, nil)
+	if err != nil {
+		return err
+	}
+	defer g.Close(ctx)
+
+	return guard.Do(ctx, g, "sku/42", func(ctx context.Context, tx pgx.Tx) error {
+		var qty int // read, decide, write: nobody older can commit any more
+		if err := tx.QueryRow(ctx, "select qty from stock where sku = '42'").Scan(&qty); err != nil {
+			return err
+		}
+		if qty < 2 {
+			return errSoldOut
+		}
+		_, err := tx.Exec(ctx, "update stock set qty = $1 where sku = '42'", qty-2)
+		return err
+	})
+}

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// act is one run of the demo's schedule: three workers sell the product, the
+// first is stopped between its read and its write, the others sell what is left,
+// the first goes on.
+type act struct {
+	fenced   bool
+	etcd     *testenv.Etcd
+	postgres *testenv.Postgres
+	story    *story
+}
+
+// result is what the database says after an act.
+type result struct {
+	stock    stock
+	refusals []guard.RefusalRecord
+}
+
+// pauseAt is how many units are available, at most, when the first worker stops.
+const pauseAt = 60
+
+// actTimeout is far above what an act takes.
+const actTimeout = 2 * time.Minute
+
+func (a *act) name() string {
+	if a.fenced {
+		return "fenced"
+	}
+	return "unfenced"
+}
+
+func (a *act) play(ctx context.Context) (result, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, actTimeout, errors.New("the act took too long"))
+	defer cancel()
+	dsn, err := a.postgres.CreateDatabase(ctx, fmt.Sprintf("inventory_%s_%d", a.name(), time.Now().UnixNano()))
+	if err != nil {
+		return result{}, err
+	}
+	pool, err := pgxpool.New(ctx, dsn)
+	if err != nil {
+		return result{}, err
+	}
+	defer pool.Close()
+	if err := setUp(ctx, pool); err != nil {
+		return result{}, err
+	}
+	if err := a.schedule(ctx, dsn); err != nil {
+		return result{}, err
+	}
+	return a.result(ctx, pool)
+}
+
+// schedule is the same with and without the fence.
+func (a *act) schedule(ctx context.Context, dsn string) error {
+	a.story.begin()
+	var workers []*process
+	defer func() { awaitAll(workers) }()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // kills the workers, a stopped one too
+	for i, name := range []string{"worker-a", "worker-b", "worker-c"} {
+		cfg := workerConfig{name: name, endpoint: a.etcd.Endpoint(), dsn: dsn, prefix: "demo-" + a.name(), fenced: a.fenced}
+		if i == 0 {
+			cfg.pauseAt = pauseAt
+		}
+		w, err := startProcess(ctx, cfg)
+		if err != nil {
+			return err
+		}
+		workers = append(workers, w)
+	}
+	first, others := workers[0], workers[1:]
+
+	// Events of the others are read all along, so that nobody waits for us.
+	sold := make(chan error, len(others))
+	for _, w := range others {
+		go func() { sold <- a.follow(w, eventSoldOut) }()
+	}
+	if err := a.follow(first, eventPausing); err != nil {
+		return err
+	}
+	if err := first.awaitStopped(ctx); err != nil {
+		return err
+	}
+	a.story.tell("%s is stopped there (SIGSTOP) for longer than its lease of %v", first.name, leaseTTL)
+	for range others {
+		if err := <-sold; err != nil {
+			return err
+		}
+	}
+	a.story.soldOut()
+	a.story.tell("%s is resumed (SIGCONT)", first.name)
+	if err := first.resume(); err != nil {
+		return err
+	}
+	return a.follow(first, eventSoldOut)
+}
+
+// follow tells what w does until it has met the event that is waited for.
+func (a *act) follow(w *process, until string) error {
+	met := false
+	for e := range w.events {
+		a.story.event(w.name, e)
+		if e.Event == until {
+			met = true
+			if until == eventPausing {
+				return nil
+			}
+		}
+	}
+	<-w.done
+	switch {
+	case w.err != nil:
+		return fmt.Errorf("%s ended: %w", w.name, w.err)
+	case !met:
+		return fmt.Errorf("%s ended and never said %q", w.name, until)
+	}
+	return nil
+}
+
+func awaitAll(workers []*process) {
+	for _, w := range workers {
+		for range w.events { // an output that nobody reads would keep it alive
+		}
+		<-w.done
+	}
+}
+
+func (a *act) result(ctx context.Context, pool *pgxpool.Pool) (result, error) {
+	var r result
+	var err error
+	if r.stock, err = readStock(ctx, pool); err != nil || !a.fenced {
+		return r, err
+	}
+	store, err := postgres.NewStore(pool, nil)
+	if err != nil {
+		return r, err
+	}
+	r.refusals, err = store.Refusals(ctx, resource(sku), 100)
+	return r, err
+}
