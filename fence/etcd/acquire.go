@@ -52,6 +52,8 @@ func (l *Locker) enter(ctx context.Context, resource string, try bool) error {
 		return fence.ErrLockerClosed
 	case ctx.Err() != nil:
 		return ended(ctx, "acquire "+resource)
+	case l.client.Ctx().Err() != nil:
+		return &fence.UnavailableError{Op: "acquire " + resource, Err: errClientClosed}
 	case !try:
 		return l.local.enter(ctx, resource)
 	}

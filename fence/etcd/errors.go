@@ -69,6 +69,13 @@ func (e *QueueLostError) Error() string {
 // errSessionOver: the session ended before the request could be made.
 var errSessionOver = errors.New("etcd: session is over")
 
+// errClientClosed: the caller closed the client that it gave to NewLocker.
+var errClientClosed = errors.New("etcd: the client is closed")
+
+// errSentTwice: the client sent an acquire Txn again, and an earlier one had
+// written the key.
+var errSentTwice = errors.New("etcd: the answer to the request was lost")
+
 // errLeaseGone: etcd says that the session's lease doesn't exist.
 var errLeaseGone error = rpctypes.ErrLeaseNotFound
 

@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -176,13 +177,16 @@ func TestUnknown_AnAcquireWhoseAnswerIsLostLeavesNothing_HD12(t *testing.T) {
 	require.Same(t, session, l.session)
 }
 
+// isAcquire tells an acquire Txn: the others have fewer conditions.
+func isAcquire(txn *pb.TxnRequest) bool { return len(txn.Compare) >= 3 }
+
 // lateTxns answers "connection lost" for a Txn that the test asks for, keeps it,
 // and delivers it when the test says.
 type lateTxns struct{ held chan func() *pb.TxnResponse }
 
 func (l *lateTxns) intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	txn, ok := req.(*pb.TxnRequest)
-	if !ok || len(txn.Compare) < 2 { // acquire Txns have two conditions or more
+	if !ok || !isAcquire(txn) {
 		return invoke(ctx, method, req, reply, cc, opts...)
 	}
 	select {
@@ -220,13 +224,47 @@ func TestUnknown_AnAcquireThatArrivesLateTakesNoEffect_HD12(t *testing.T) {
 	release(t, acquire(t, l, "r"))
 }
 
+// The client sends a Txn again when it is answered "cancelled". The revision of
+// the second one is no create revision, so it must not become a token.
+func TestUnknown_AnAcquireThatIsSentTwiceGetsNoWrongToken_F1(t *testing.T) {
+	t.Parallel()
+	endpoint := testenv.SharedEtcd(t).Endpoint()
+	armed := make(chan struct{}, 1)
+	var sent atomic.Int64
+	twice := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		if txn, ok := req.(*pb.TxnRequest); !ok || !isAcquire(txn) {
+			return invoke(ctx, method, req, reply, cc, opts...)
+		}
+		sent.Add(1)
+		err := invoke(ctx, method, req, reply, cc, opts...)
+		select {
+		case <-armed:
+			return status.Error(codes.Canceled, "not by the caller")
+		default:
+			return err
+		}
+	}
+	l := newTestLocker(t, dial(t, endpoint, grpc.WithChainUnaryInterceptor(twice)), fresh(t))
+	kept := acquire(t, l, "kept")
+	sent.Store(0)
+	armed <- struct{}{}
+	_, err := l.Acquire(patient(t), "r")
+	require.ErrorIs(t, err, fence.ErrUnavailable)
+	require.EqualValues(t, 2, sent.Load(), "the client did send it twice")
+	awaitKeys(t, dial(t, endpoint), l.keys.queue("r"), 0)
+	release(t, acquire(t, l, "r"))
+	require.NoError(t, kept.Context().Err())
+}
+
 // Nobody else needs the session and etcd can't be asked: without a session the
 // remains can't outlive the time to live, and callers are not held up.
 func TestUnknown_GivesTheSessionUpWhenNothingElseIsHeld_HD12(t *testing.T) {
 	t.Parallel()
 	etcd := testenv.SharedEtcd(t)
 	p := newProxy(t, etcd.Endpoint())
-	l, admin := newTestLocker(t, dial(t, p.endpoint()), fresh(t)), dial(t, etcd.Endpoint())
+	cfg := fresh(t)
+	cfg.RequestTimeout = 3 * time.Second // the settlement waits that long for a connection
+	l, admin := newTestLocker(t, dial(t, p.endpoint()), cfg), dial(t, etcd.Endpoint())
 	release(t, acquire(t, l, "warm"))
 	session := l.session
 	p.set(func() { p.muted = true })

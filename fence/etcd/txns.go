@@ -21,7 +21,9 @@ type outcome struct {
 
 // write puts the key of p if the epoch is still e and the place was not made
 // void, and reads who is first. With try it puts only if the queue is empty. The
-// token is the revision of this very Txn, never that of a later read (F1).
+// token is the revision of this very Txn, never that of a later read (F1). The
+// client sends a Txn again after some errors, and the second one's revision
+// would not be the key's create revision: so it requires that there is no key.
 func (l *Locker) write(ctx context.Context, p *place, e epoch, try bool) (outcome, error) {
 	value, err := lockValue{Holder: p.holder, Since: time.Now()}.encode()
 	if err != nil {
@@ -31,6 +33,7 @@ func (l *Locker) write(ctx context.Context, p *place, e epoch, try bool) (outcom
 	conditions := []clientv3.Cmp{
 		e.unchanged(epochKey),
 		clientv3.Compare(clientv3.CreateRevision(l.keys.void(p.nonce)), "=", 0),
+		clientv3.Compare(clientv3.CreateRevision(p.key), "=", 0),
 	}
 	if try {
 		// No key of the queue has create revision 0: true of an empty range alone.
@@ -39,13 +42,16 @@ func (l *Locker) write(ctx context.Context, p *place, e epoch, try bool) (outcom
 	resp, err := l.commit(ctx, l.client.Txn(ctx).If(conditions...).Then(
 		clientv3.OpPut(p.key, value, clientv3.WithLease(p.session.id)), firstOf(p.queue),
 	).Else(
-		clientv3.OpGet(epochKey), firstOf(p.queue),
+		clientv3.OpGet(epochKey), firstOf(p.queue), clientv3.OpGet(p.key, clientv3.WithCountOnly()),
 	))
 	if err != nil {
 		return outcome{}, err
 	}
 	firsts := resp.Responses[1].GetResponseRange().Kvs
 	if !resp.Succeeded {
+		if resp.Responses[2].GetResponseRange().Count > 0 {
+			return outcome{}, errSentTwice
+		}
 		o := outcome{epochs: resp.Responses[0].GetResponseRange().Kvs}
 		if len(firsts) > 0 {
 			o.owner = firsts[0]
