@@ -1,0 +1,83 @@
+package guard_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage/memory"
+)
+
+func TestClose_TurnsAwayWhoHasNotBegunAndLetsFinishWhoHas(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g, other := w.process("a", nil), w.process("b", nil)
+		for i := range 100 {
+			require.NoError(t, guard.Do(t.Context(), g, fmt.Sprint("idle/", i), increment("n")))
+		}
+		running, waiting, acquiring := make(chan error, 1), make(chan error, 1), make(chan error, 1)
+		go func() { running <- guard.Do(t.Context(), g, sku, sleeping(time.Minute)) }()
+		go func() { _ = guard.Do(t.Context(), other, "taken", sleeping(time.Hour)) }()
+		synctest.Wait()
+		go func() { waiting <- guard.Do(t.Context(), g, sku, increment("n")) }()
+		go func() { acquiring <- guard.Do(t.Context(), g, "taken", increment("n")) }()
+		synctest.Wait()
+
+		start := time.Now()
+		closed := make(chan error, 2)
+		for range 2 {
+			go func() { closed <- g.Close(t.Context()) }()
+		}
+		synctest.Wait()
+		require.ErrorIs(t, <-waiting, guard.ErrClosed)
+		require.ErrorIs(t, <-acquiring, guard.ErrClosed)
+		require.ErrorIs(t, guard.Do(t.Context(), g, "new", increment("n")), guard.ErrClosed)
+		require.ErrorIs(t, guard.Hold(t.Context(), g, "new", func(context.Context, *held) error { return nil }), guard.ErrClosed)
+		require.Zero(t, w.locks.Holder("idle/7"), "what is idle is released at once")
+		require.NotZero(t, w.locks.Holder(sku))
+		require.NoError(t, <-running)
+		require.NoError(t, <-closed)
+		require.NoError(t, <-closed)
+		require.Equal(t, time.Minute, time.Since(start))
+		require.Zero(t, w.locks.Holder(sku))
+		require.Zero(t, guard.Lines(g))
+		require.NoError(t, g.Close(t.Context()))
+		time.Sleep(time.Hour)
+	})
+}
+
+func TestClose_EndsRunningFunctionsWhenItsContextEnds(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g := w.process("a", nil)
+		running := make(chan error, 1)
+		go func() {
+			running <- guard.Do(t.Context(), g, sku, func(ctx context.Context, _ *memory.Tx) error {
+				<-ctx.Done()
+				time.Sleep(time.Minute)
+				return ctx.Err()
+			})
+		}()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		start := time.Now()
+		require.ErrorIs(t, g.Close(ctx), context.DeadlineExceeded)
+		require.Equal(t, time.Second, time.Since(start))
+		require.ErrorIs(t, <-running, guard.ErrClosed)
+		require.NoError(t, g.Close(t.Context()))
+		require.Equal(t, time.Minute+time.Second, time.Since(start))
+		require.Zero(t, w.locks.Holder(sku))
+	})
+}
+
+func TestClose_OfAnUnusedGuardReturnsAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.process("a", nil)
+	require.NoError(t, g.Close(t.Context()))
+	require.NoError(t, g.Close(t.Context()))
+}

@@ -1,0 +1,185 @@
+package guard_test
+
+import (
+	"context"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage/memory"
+)
+
+// held is a guard.Held of the memory store.
+type held = guard.Held[*memory.Tx]
+
+func TestHold_ClaimsOnEntryAndKeepsOneGrant_G1(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.process("a", nil)
+	require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h *held) error {
+		require.Equal(t, []guard.EntryKind{"claim"}, w.kinds())
+		require.Equal(t, w.locks.Holder(sku), h.Grant())
+		for range 3 {
+			require.NoError(t, h.Do(ctx, increment("n"), guard.OpID("1")))
+		}
+		return nil
+	}))
+	require.Equal(t, "3", w.store.Read("n"))
+	require.Equal(t, []guard.EntryKind{"claim", "write", "write", "write"}, w.kinds())
+}
+
+func TestHold_ErrorComesThroughAndUndoesNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.process("a", nil)
+	err := guard.Hold(t.Context(), g, sku, func(ctx context.Context, h *held) error {
+		require.NoError(t, h.Do(ctx, increment("n")))
+		return errShop
+	})
+	require.Same(t, errShop, err)
+	require.Equal(t, "1", w.store.Read("n"))
+}
+
+func TestHold_RefusesWhatCantBeClaimed_G1(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.process("a", nil)
+	_, err := w.store.Claim(t.Context(), fence.Grant{Resource: sku, Epoch: 1, Token: 5, Holder: "x"})
+	require.NoError(t, err)
+	err = guard.Hold(t.Context(), g, sku, func(context.Context, *held) error {
+		t.Error("ran without a claim")
+		return nil
+	})
+	require.ErrorIs(t, err, guard.ErrStaleToken)
+	require.Zero(t, w.locks.Holder(sku), "a refused grant is released")
+}
+
+func TestHold_ReadsOfEarlierStepsHoldInLaterOnes_G2(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.process("a", nil)
+	require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h *held) error {
+		var n string
+		require.NoError(t, h.Do(ctx, func(_ context.Context, tx *memory.Tx) (err error) {
+			n, err = tx.Get("n")
+			return err
+		}))
+		require.NoError(t, guard.DoGrant(ctx, w.store, h.Grant(), increment("n")))
+		require.ErrorIs(t, h.Do(ctx, set("n", n+"5")), guard.ErrOvertaken)
+		require.NoError(t, h.Do(ctx, increment("n")), "having been told, one may go on")
+		return nil
+	}))
+	require.Equal(t, "2", w.store.Read("n"))
+}
+
+func TestHold_NeverTakesAnotherGrant_G3(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a, b := w.process("a", nil), w.process("b", nil)
+	require.NoError(t, guard.Hold(t.Context(), a, sku, func(ctx context.Context, h *held) error {
+		require.True(t, w.locks.Lose(sku))
+		<-ctx.Done()
+		require.ErrorIs(t, context.Cause(ctx), fence.ErrLeaseLost)
+		require.ErrorIs(t, h.Do(ctx, increment("n")), fence.ErrLeaseLost)
+		require.NoError(t, guard.Do(t.Context(), b, sku, increment("n")))
+		for range 2 {
+			require.ErrorIs(t, h.Do(t.Context(), increment("n"), guard.Retryable()), guard.ErrStaleToken)
+		}
+		return nil
+	}))
+	require.Equal(t, "1", w.store.Read("n"))
+	require.Equal(t, 2, w.locks.Grants())
+}
+
+func TestHold_NestedAndLateCallsAreErrors(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.process("a", nil)
+	var kept *held
+	require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h *held) error {
+		kept = h
+		require.ErrorIs(t, guard.Do(ctx, g, "another", set("k", "v")), guard.ErrNested)
+		require.ErrorIs(t, h.Do(ctx, nil), guard.ErrInvalid)
+		require.ErrorIs(t, h.Do(ctx, set("k", "v"), guard.OpID("")), guard.ErrInvalid)
+		return h.Do(ctx, func(ctx context.Context, tx *memory.Tx) error {
+			require.ErrorIs(t, h.Do(ctx, set("k", "v")), guard.ErrNested)
+			require.ErrorIs(t, guard.Do(ctx, g, "another", set("k", "v")), guard.ErrNested)
+			return nil
+		})
+	}))
+	require.ErrorIs(t, kept.Do(t.Context(), set("k", "v")), fence.ErrReleased)
+	require.Empty(t, w.store.Read("k"))
+}
+
+func TestHold_ConcurrentTransactionsAreSerial_G6(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g := w.process("a", nil)
+		start := time.Now()
+		require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h *held) error {
+			errs := make(chan error)
+			for range 5 {
+				go func() { errs <- h.Do(ctx, sleeping(time.Second)) }()
+			}
+			for range 5 {
+				require.NoError(t, <-errs)
+			}
+			return nil
+		}))
+		require.Equal(t, 5*time.Second, time.Since(start))
+		require.Equal(t, "5", w.store.Read("n"))
+	})
+}
+
+func TestHold_WaitsForATransactionOfAnotherGoroutine_G6(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g := w.process("a", nil)
+		errs := make(chan error, 1)
+		running := false
+		require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h *held) error {
+			go func() {
+				errs <- h.Do(ctx, func(ctx context.Context, tx *memory.Tx) error {
+					running = true
+					defer func() { running = false }()
+					<-ctx.Done()
+					time.Sleep(time.Second)
+					return ctx.Err()
+				})
+			}()
+			synctest.Wait()
+			return nil
+		}))
+		require.False(t, running)
+		require.ErrorIs(t, <-errs, fence.ErrReleased)
+		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
+	})
+}
+
+func TestHold_GoexitAndPanicGiveTheTurnOn(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(){"panic": explode, "Goexit": runtime.Goexit} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			g := w.process("a", nil)
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				defer func() { _ = recover() }()
+				_ = guard.Hold(t.Context(), g, sku, func(ctx context.Context, h *held) error {
+					return h.Do(ctx, func(_ context.Context, tx *memory.Tx) error {
+						require.NoError(t, tx.Set("k", "v"))
+						end()
+						return nil
+					})
+				})
+			}()
+			<-ended
+			require.Empty(t, w.store.Read("k"))
+			require.NoError(t, guard.Do(t.Context(), g, sku, set("k", "w")))
+		})
+	}
+}

@@ -1,0 +1,145 @@
+package guard_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage/memory"
+)
+
+// recorder is an observer that keeps what it is told, in order.
+type recorder struct {
+	events   []string
+	finishes []guard.Finish
+
+	mu     sync.Mutex
+	queued int
+}
+
+func (r *recorder) observer() *guard.Observer {
+	add := func(event string) { r.events = append(r.events, event) }
+	return &guard.Observer{
+		Queued: func(_ string, delta int) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.queued += delta
+		},
+		Acquired:  func(fence.Grant, time.Duration) { add("acquired") },
+		LeaseLost: func(*fence.LeaseLostError) { add("lost") },
+		Released:  func(fence.Grant, error) { add("released") },
+		Claimed:   func(fence.Grant, time.Duration) { add("claimed") },
+		Refused:   func(e *guard.RefusedError) { add("refused " + string(e.Reason)) },
+		Resolved: func(_ fence.Grant, applied bool, _ error, _ time.Duration) {
+			add(map[bool]string{true: "applied", false: "not applied"}[applied])
+		},
+		Finished: func(f guard.Finish) {
+			add("finished " + string(f.Outcome))
+			r.finishes = append(r.finishes, f)
+		},
+	}
+}
+
+func (r *recorder) waiting() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.queued
+}
+
+func TestObserver_IsToldWhatHappensInOrder(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		var r recorder
+		var log bytes.Buffer
+		g := w.process("a", &guard.Config{Observer: r.observer(), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		require.NoError(t, guard.Do(t.Context(), g, sku, sleeping(time.Second), guard.OpID("1")))
+		require.Error(t, guard.Do(t.Context(), g, sku, func(context.Context, *memory.Tx) error { return errShop }))
+		w.store.SetFaults(memory.Faults{Commit: fates(memory.ReplyLost)})
+		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
+		require.Panics(t, func() {
+			_ = guard.Do(t.Context(), g, sku, func(context.Context, *memory.Tx) error { panic("boom") })
+		})
+		err := guard.Do(t.Context(), g, sku, func(ctx context.Context, tx *memory.Tx) error {
+			w.locks.Lose(sku)
+			synctest.Wait()
+			_, err := w.store.Claim(t.Context(), grant(9))
+			return err
+		})
+		require.ErrorIs(t, err, guard.ErrStaleToken)
+		require.Equal(t, []string{
+			"acquired", "claimed", "finished committed",
+			"finished failed",
+			"applied", "finished committed",
+			"claimed", "finished panicked",
+			"lost", "refused stale", "released", "finished refused",
+		}, r.events)
+		f := r.finishes[0]
+		require.Equal(t, guard.Finish{
+			Resource: sku, Op: guard.OpRecord{ID: "1"}, Grant: f.Grant,
+			Outcome: guard.OutcomeCommitted, Runs: 1, Took: time.Second,
+		}, f)
+		require.Equal(t, fence.Token(1), f.Grant.Token)
+		require.Contains(t, log.String(), `level=WARN msg="guard: refused" resource=sku/42 epoch=1 token=1 holder=a-1 reason=stale stage=seal`)
+		require.Contains(t, log.String(), "lease lost")
+	})
+}
+
+func TestObserver_CountsWhoWaits(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		var r recorder
+		g := w.process("a", &guard.Config{Observer: &guard.Observer{Queued: r.observer().Queued}})
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { _ = guard.Do(t.Context(), g, sku, sleeping(time.Second)) }()
+		synctest.Wait()
+		for i := range 4 {
+			go func() {
+				if i%2 == 0 {
+					_ = guard.Do(t.Context(), g, sku, increment("n"))
+				} else {
+					_ = guard.Do(ctx, g, sku, increment("n"))
+				}
+			}()
+			synctest.Wait()
+		}
+		require.Equal(t, 4, r.waiting())
+		cancel()
+		synctest.Wait()
+		require.Equal(t, 2, r.waiting())
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.Zero(t, r.waiting())
+	})
+}
+
+func TestObserver_IsToldOfAFailedRelease(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var got error
+	g, err := guard.New(failingLocker{w.locks.NewLocker("a")}, w.store, &guard.Config{
+		KeepFor:  -1,
+		Observer: &guard.Observer{Released: func(_ fence.Grant, err error) { got = err }},
+	})
+	require.NoError(t, err)
+	require.NoError(t, guard.Do(t.Context(), g, sku, set("k", "v")))
+	require.ErrorIs(t, got, errShop)
+	require.NoError(t, g.Close(t.Context()))
+}
+
+// failingLocker's leases fail to be released.
+type failingLocker struct{ fence.Locker }
+
+type failingLease struct{ fence.Lease }
+
+func (l failingLocker) Acquire(ctx context.Context, resource string) (fence.Lease, error) {
+	lease, err := l.Locker.Acquire(ctx, resource)
+	return failingLease{lease}, err
+}
+
+func (failingLease) Release(context.Context) error { return errShop }
