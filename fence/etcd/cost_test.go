@@ -1,0 +1,125 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"runtime"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/testenv"
+)
+
+// calls counts what a client sends.
+type calls struct {
+	mu      sync.Mutex
+	changed *sync.Cond
+	unary   map[string]int
+	streams map[string]int
+}
+
+func newCalls() *calls {
+	c := &calls{unary: map[string]int{}, streams: map[string]int{}}
+	c.changed = sync.NewCond(&c.mu)
+	return c
+}
+
+func (c *calls) count(in map[string]int, method string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	in[method]++
+	c.changed.Broadcast()
+}
+
+func (c *calls) options() []grpc.DialOption {
+	return []grpc.DialOption{
+		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			c.count(c.unary, method)
+			return invoke(ctx, method, req, reply, cc, opts...)
+		}),
+		grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			c.count(c.streams, method)
+			return open(ctx, desc, cc, method, opts...)
+		}),
+	}
+}
+
+// since returns the unary calls since the last one.
+func (c *calls) since() map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	counted := maps.Clone(c.unary)
+	clear(c.unary)
+	return counted
+}
+
+// awaitStreams waits until n more streams of a kind were opened.
+func (c *calls) awaitStreams(method string, n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for until := c.streams[method] + n; c.streams[method] < until; {
+		c.changed.Wait()
+	}
+}
+
+func TestCost_OneRoundTripEachForAcquireAndRelease(t *testing.T) {
+	t.Parallel()
+	c := newCalls()
+	cfg := fresh(t)
+	cfg.TTL = 1e9
+	l := newTestLocker(t, dial(t, testenv.SharedEtcd(t).Endpoint(), c.options()...), cfg)
+	release(t, acquire(t, l, "r"))
+	require.Equal(t, map[string]int{pb.Lease_LeaseGrant_FullMethodName: 1, pb.KV_Txn_FullMethodName: 2}, c.since(), "the first one makes the session")
+
+	le := acquire(t, l, "r")
+	require.Equal(t, map[string]int{pb.KV_Txn_FullMethodName: 1}, c.since())
+	le.AfterContended(func() {})
+	c.awaitStreams(pb.Lease_LeaseKeepAlive_FullMethodName, 3)
+	require.Empty(t, c.since(), "a lease that is kept costs renewals alone")
+	release(t, le)
+	require.Equal(t, map[string]int{pb.KV_Txn_FullMethodName: 1}, c.since())
+}
+
+func TestCost_AThousandResourcesNeedOneLeaseOneStreamAndNoGoroutines(t *testing.T) {
+	c := newCalls()
+	endpoint := testenv.SharedEtcd(t).Endpoint()
+	client, admin := dial(t, endpoint, c.options()...), dial(t, endpoint)
+	l := newTestLocker(t, client, fresh(t))
+	held := make([]fence.Lease, 1000)
+	goroutines := func(from, to int) int {
+		for i := from; i < to; i++ {
+			held[i] = acquire(t, l, fmt.Sprint("sku/", i))
+			held[i].AfterContended(func() {})
+		}
+		return runtime.NumGoroutine()
+	}
+	few := goroutines(0, 10)
+	many := goroutines(10, 1000)
+	require.Less(t, many, few+100)
+	require.Equal(t, map[string]int{pb.Lease_LeaseGrant_FullMethodName: 1, pb.KV_Txn_FullMethodName: 1000}, c.since())
+	keys := awaitKeys(t, admin, l.keys.prefix+"/locks/", 1000)
+	for _, kv := range keys {
+		require.Equal(t, int64(l.session.id), kv.Lease)
+	}
+
+	for _, i := range []int{0, 500, 999} { // each of them is watched
+		_, err := admin.Delete(patient(t), keyOf(held[i]))
+		require.NoError(t, err)
+		require.Equal(t, fence.LossDeleted, lossOf(t, held[i]))
+	}
+	require.Equal(t, 1, c.streams[pb.Watch_Watch_FullMethodName])
+	require.NoError(t, l.Close(patient(t)))
+	for _, le := range held {
+		require.Error(t, le.Context().Err())
+	}
+	resp, err := admin.Get(patient(t), l.keys.prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
+	require.NoError(t, err)
+	require.Zero(t, resp.Count)
+}

@@ -1,0 +1,146 @@
+package etcd
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/testenv"
+)
+
+func setEpoch(t testing.TB, client *clientv3.Client, l *Locker, value string) {
+	t.Helper()
+	_, err := client.Put(patient(t), l.keys.epoch(), value)
+	require.NoError(t, err)
+}
+
+func TestEpoch_IsReadByEveryAcquire(t *testing.T) {
+	t.Parallel()
+	client := testenv.EtcdClient(t)
+	l := newTestLocker(t, client, fresh(t))
+	for _, step := range []struct {
+		value string
+		want  int64
+	}{{"", 1}, {"1", 1}, {"2", 2}, {"7", 7}, {"2147483647", fence.MaxEpoch}} {
+		if step.value != "" {
+			setEpoch(t, client, l, step.value)
+		}
+		for range 2 {
+			le := acquire(t, l, "r")
+			require.Equal(t, step.want, le.Grant().Epoch)
+			release(t, le)
+		}
+	}
+}
+
+func TestEpoch_TryAcquireSeesAChangeToo(t *testing.T) {
+	t.Parallel()
+	client := testenv.EtcdClient(t)
+	l := newTestLocker(t, client, fresh(t))
+	release(t, acquire(t, l, "r"))
+	setEpoch(t, client, l, "2")
+	le, err := l.TryAcquire(patient(t), "r")
+	require.NoError(t, err)
+	require.EqualValues(t, 2, le.Grant().Epoch)
+}
+
+func TestEpoch_AMalformedKeyIsRefused(t *testing.T) {
+	t.Parallel()
+	client := testenv.EtcdClient(t)
+	l := newTestLocker(t, client, fresh(t))
+	setEpoch(t, client, l, "two")
+	_, err := l.Acquire(patient(t), "r")
+	require.ErrorIs(t, err, fence.ErrUnavailable)
+	bad := new(EpochError)
+	require.ErrorAs(t, err, &bad)
+	require.Equal(t, EpochError{Key: l.keys.epoch(), Value: "two"}, *bad)
+	awaitKeys(t, client, l.keys.prefix+"/locks/", 0)
+	setEpoch(t, client, l, "2")
+	release(t, acquire(t, l, "r"))
+}
+
+func TestEpoch_ALoweredEpochStopsTheLockerUntilItIsRaised(t *testing.T) {
+	t.Parallel()
+	client := testenv.EtcdClient(t)
+	l := newTestLocker(t, client, fresh(t))
+	setEpoch(t, client, l, "3")
+	held := acquire(t, l, "held")
+	_, err := client.Delete(patient(t), l.keys.epoch())
+	require.NoError(t, err)
+	requireWentBack(t, l, "epoch")
+	require.Equal(t, fence.LossWentBack, lossOf(t, held))
+	setEpoch(t, client, l, "3")
+	requireWentBack(t, l, "epoch")
+	setEpoch(t, client, l, "4")
+	require.EqualValues(t, 4, acquire(t, l, "r").Grant().Epoch)
+}
+
+func requireWentBack(t testing.TB, l *Locker, what string) {
+	t.Helper()
+	for _, try := range []bool{false, true} {
+		_, err := l.acquire(patient(t), "r", try)
+		require.ErrorIs(t, err, fence.ErrUnavailable)
+		fault := new(WentBackError)
+		require.ErrorAs(t, err, &fault)
+		require.Equal(t, what, fault.What)
+		require.Contains(t, err.Error(), l.keys.epoch())
+	}
+}
+
+// A backup is put back while the locker runs: cluster id and lease are the same,
+// and the next token would be one that was granted before.
+func TestWentBack_ARestoredBackupStopsTheLocker_HD5(t *testing.T) {
+	t.Parallel()
+	data, backup := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "backup")
+	e, err := testenv.StartEtcd(patient(t), &testenv.EtcdConfig{Dir: data})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, e.Stop(t.Context())) })
+	l := newTestLocker(t, dial(t, e.Endpoint()), fresh(t))
+	held := acquire(t, l, "held")
+	release(t, acquire(t, l, "warm"))
+
+	require.NoError(t, e.Kill())
+	require.NoError(t, os.CopyFS(backup, os.DirFS(data)))
+	require.NoError(t, e.Restart(patient(t)))
+	for range 5 {
+		release(t, acquire(t, l, "r"))
+	}
+	last := acquire(t, l, "r").Grant().Token
+	require.NoError(t, e.Kill())
+	require.NoError(t, os.RemoveAll(data))
+	require.NoError(t, os.CopyFS(data, os.DirFS(backup)))
+	require.NoError(t, e.Restart(patient(t)))
+
+	_, err = l.Acquire(patient(t), "new")
+	fault := new(WentBackError)
+	require.ErrorAs(t, err, &fault)
+	require.Equal(t, "revision", fault.What)
+	require.Equal(t, fence.LossWentBack, lossOf(t, held))
+
+	setEpoch(t, dial(t, e.Endpoint()), l, "2")
+	again := acquire(t, l, "r")
+	require.Less(t, again.Grant().Token, last, "the numbers did go back")
+	require.Positive(t, again.Grant().Compare(fence.Grant{Resource: "r", Epoch: 1, Token: last}), "the epoch orders them")
+}
+
+func TestWentBack_AnotherClusterStopsTheLocker_HD6(t *testing.T) {
+	t.Parallel()
+	first, second := ownEtcd(t), ownEtcd(t)
+	p := newProxy(t, first.Endpoint())
+	cfg := fresh(t)
+	cfg.TTL = 20 * time.Minute // no renewal that would find the lease gone first
+	l := newTestLocker(t, dial(t, p.endpoint()), cfg)
+	held := acquire(t, l, "held")
+	release(t, acquire(t, l, "r"))
+	p.set(func() { p.upstream = address(second.Endpoint()) })
+	p.cut()
+	_, err := l.Acquire(patient(t), "r")
+	require.ErrorIs(t, err, fence.ErrUnavailable)
+	require.Equal(t, fence.LossExpired, lossOf(t, held))
+	requireWentBack(t, l, "cluster id")
+}
