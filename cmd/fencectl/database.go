@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// withDatabase calls do with a database that has answered, and closes it. The
+// error of do is taken to be the database's: do returns what it read, and
+// writes nothing.
+func (g *globals) withDatabase(ctx context.Context, do func(context.Context, *pgxpool.Pool) error) error {
+	config, err := databaseConfig(g.databaseURL)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, g.timeout)
+	defer cancel()
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return explain(err)
+	}
+	defer pool.Close()
+	if err = pool.Ping(ctx); err == nil {
+		err = do(ctx, pool)
+	}
+	if err == nil {
+		return nil
+	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return notReady(fmt.Errorf("gave up after %v (--timeout): %w", g.timeout, err))
+	}
+	return explain(err)
+}
+
+const urlAdvice = `give a URL (postgres://user@host:5432/database) or keywords (host=... dbname=...), ` +
+	`and write / ? # @ : in a URL's password as %2F %3F %23 %40 %3A, or put the password into PGPASSWORD or ~/.pgpass`
+
+// databaseConfig reads --database-url, or libpq's variables. What can't be read
+// is not repeated, and neither is the parser's reason: either may hold a part of
+// the password, and nobody can tell which part.
+func databaseConfig(url string) (*pgxpool.Config, error) {
+	if passwordInPath(url) {
+		return nil, usageErrorf("--database-url (FENCEKIT_DATABASE_URL) has an @ after its host: %s", urlAdvice)
+	}
+	config, err := pgxpool.ParseConfig(url)
+	if file := (*fs.PathError)(nil); errors.As(err, &file) {
+		return nil, usageErrorf("a file that the database's settings name can't be read: %w", file)
+	}
+	if err != nil && url == "" {
+		return nil, usageErrorf("libpq's variables (PGHOST, PGPORT, PGSSLMODE, ...) can't be understood; correct them, or use --database-url")
+	}
+	if err != nil {
+		return nil, usageErrorf("--database-url (FENCEKIT_DATABASE_URL) can't be understood: %s", urlAdvice)
+	}
+	if _, named := config.ConnConfig.RuntimeParams["application_name"]; !named {
+		config.ConnConfig.RuntimeParams["application_name"] = "fencectl"
+	}
+	return config, nil
+}
+
+// passwordInPath reports whether a URL such as postgres://user:12/34@host/db
+// would be read as port 12 of host "user" and database "34@host/db", which
+// errors would then name.
+func passwordInPath(url string) bool {
+	_, rest, isURL := strings.Cut(url, "://")
+	authority, path, _ := strings.Cut(rest, "/")
+	path, _, _ = strings.Cut(path, "?")
+	return isURL && !strings.Contains(authority, "@") && strings.Contains(path, "@")
+}
+
+// explain adds to an error of the database what to do about it.
+func explain(err error) error {
+	if advice := advice(err); advice != "" {
+		err = fmt.Errorf("%w\n%s", err, advice)
+	}
+	return notReady(err)
+}
+
+func advice(err error) string {
+	var answer *pgconn.PgError
+	if errors.As(err, &answer) {
+		switch {
+		case strings.HasPrefix(answer.Code, "28"): // invalid authorization
+			return "Check user and password: --database-url, PGUSER, PGPASSWORD, ~/.pgpass."
+		case answer.Code == "3D000": // no such database
+			return "Create the database first, or correct --database-url or PGDATABASE."
+		case answer.Code == "42501": // insufficient privilege
+			return "\"migrate up\" needs a role that may create schemas in the database, or that owns the schema; \"migrate status\" one that may use the schema and read its table \"migration\"."
+		}
+		return ""
+	}
+	var dial *net.OpError
+	var lookup *net.DNSError
+	if errors.As(err, &dial) || errors.As(err, &lookup) {
+		return "Check that Postgres runs, and where: --database-url, PGHOST, PGPORT."
+	}
+	return ""
+}

@@ -1,0 +1,210 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/internal/testenv"
+)
+
+func TestUsage_Is64WithAHint(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		args  string // separated by blanks
+		says  string
+		hints string
+	}{
+		{"", "which command? fencectl has migrate, version", "fencectl"},
+		{"migrate", "which command? fencectl migrate has get, status, up", "fencectl migrate"},
+		{"migrat up", `no command "migrat"; did you mean migrate?`, "fencectl"},
+		{"migrate staus", `no command "staus"; did you mean status?`, "fencectl migrate"},
+		{"migrate staus --nonsense", `no command "staus"`, "fencectl migrate"},
+		{"migrate drop", `no command "drop"` + "\n", "fencectl migrate"},
+		{"completion", `no command "completion"`, "fencectl"},
+		{"help migrate drop", `no command "drop"`, "fencectl help"},
+		{"help nonsense", `no command "nonsense"`, "fencectl help"},
+		{"version extra", "no arguments", "fencectl version"},
+		{"migrate up extra", "no arguments", "fencectl migrate up"},
+		{"migrate status extra", "no arguments", "fencectl migrate status"},
+		{"migrate get 1", "no arguments", "fencectl migrate get"},
+		{"migrate up --dry", "unknown flag --dry", "fencectl migrate up"},
+		{"migrate up -x", "unknown flag -x", "fencectl migrate up"},
+		{"migrate up --schema", "flag needs an argument: --schema", "fencectl migrate up"},
+		{"migrate up --schema=", "--schema is empty", "fencectl migrate up"},
+		{"migrate up --schema Shop", `schema name "Shop": want lower-case letters`, "fencectl migrate up"},
+		{"migrate status -o xml", "want table, json, jsonl or csv", "fencectl migrate status"},
+		{"migrate status --timeout soon", "--timeout", "fencectl migrate status"},
+		{"migrate status --timeout 0s", "want more than 0", "fencectl migrate status"},
+		{"migrate status --timeout -1s", "want more than 0", "fencectl migrate status"},
+		{"migrate get --version 3", "there is no migration 3: versions are 1 to 2", "fencectl migrate get"},
+		{"migrate get --version 0", "there is no migration 0", "fencectl migrate get"},
+		{"migrate get --version 1 --all", "exclude each other", "fencectl migrate get"},
+	} {
+		got := fencectl(t, strings.Fields(c.args)...)
+		require.Equal(t, exitUsage, got.code, c.args)
+		require.Empty(t, got.stdout, c.args)
+		require.Contains(t, got.stderr, c.says)
+		require.True(t, strings.HasSuffix(got.stderr, fmt.Sprintf("Run \"%s --help\" for usage.\n", c.hints)), got.stderr)
+	}
+}
+
+func TestHelp_OfEachCommand(t *testing.T) {
+	t.Parallel()
+	for command, says := range map[string]string{
+		"":               "3   environment not ready",
+		"migrate":        "Commands:",
+		"migrate up":     "fencectl migrate up [flags]",
+		"migrate status": "exit code is 0 if all are applied and 3",
+		"migrate get":    "psql -1 -v ON_ERROR_STOP=1",
+		"version":        "fencectl version [flags]",
+	} {
+		words := strings.Fields(command)
+		long := fencectl(t, append(words, "--help")...)
+		require.Equal(t, exitOK, long.code)
+		require.Empty(t, long.stderr)
+		require.Contains(t, long.stdout, says)
+		require.Equal(t, long, fencectl(t, append([]string{"help"}, words...)...))
+	}
+}
+
+// A password must not show, wherever in a malformed setting it ends up.
+func TestErrors_NeverPrintThePassword(t *testing.T) {
+	t.Parallel()
+	closed := closedPort(t)
+	for _, c := range []struct {
+		code int
+		args []string
+	}{
+		{exitNotReady, []string{"--database-url", "postgres://me:s3cret@" + closed + "/shop"}},
+		{exitNotReady, []string{"--database-url", "postgres://" + closed + "/shop?user=me&password=s3cret"}},
+		{exitUsage, []string{"--database-url", "postgres://me:s3cret@host:port/shop"}},
+		{exitUsage, []string{"--database-url", "postgres://me:/s3cret@" + closed + "/shop"}},
+		{exitUsage, []string{"--database-url", "postgres://me:12/s3cret@" + closed + "/shop"}},
+		{exitNotReady, []string{"--database-url", "postgres://me:?s3cret@" + closed + "/shop"}},
+		{exitNotReady, []string{"--database-url", "postgres://me:12?s3cret@" + closed + "/shop"}},
+		{exitNotReady, []string{"--database-url", "postgres://me:12?s3cret=x@" + closed + "/shop"}},
+		{exitUsage, []string{"--database-url", "postgres://me:%s3cret@" + closed + "/shop"}},
+		{exitNotReady, []string{"--database-url", "postgres://me:[s3cret@" + closed + "/shop"}},
+		{exitUsage, []string{"--database-url", "postgres://me:s3cret@" + closed + "/shop?sslmode=s3cret"}},
+		{exitUsage, []string{"--database-url", "postgres://me:s3cret@" + closed + "/shop?sslrootcert=/no/such/file"}},
+		{exitUsage, []string{"--database-url", "http://me:s3cret@" + closed + "/shop"}},
+		{exitUsage, []string{"--database-url", "me:s3cret@" + closed}},
+		{exitUsage, []string{"--database-url", "host=x password='s3cret"}},
+		{exitUsage, []string{"--database-url", "host=x password=a s3cret"}},
+		{exitUsage, []string{"postgres://me:s3cret@" + closed + "/shop"}},
+		{exitUsage, []string{"-dpostgres://me:s3cret@" + closed + "/shop"}},
+		{exitUsage, []string{"--postgres://me:s3cret@" + closed + "/shop"}},
+	} {
+		for _, command := range [][]string{{"migrate", "status"}, {"migrate"}, {}} {
+			got := fencectl(t, append(command, c.args...)...)
+			require.NotContains(t, got.stderr, "s3cret", c.args)
+			require.Empty(t, got.stdout)
+			if len(command) == 2 {
+				require.Equal(t, c.code, got.code, "%v: %s", c.args, got.stderr)
+			}
+		}
+	}
+}
+
+// closedPort is an address that refuses connections: the listener that had it
+// is gone.
+func closedPort(t *testing.T) (address string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, listener.Close())
+	return listener.Addr().String()
+}
+
+func TestErrors_SayWhatToDo(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	role := newRole(t, dsn, "login")
+	as := func(role string) string { return with(t, with(t, dsn, "user", role), "password", "pw") }
+	require.NoError(t, execute(t, connect(t, dsn), `create schema old;
+		create function old.current_setting(text) returns text language sql as $$
+			select case $1 when 'server_version_num' then '130016' when 'server_version' then '13.16' else pg_catalog.current_setting($1) end $$`))
+	for name, c := range map[string]struct {
+		args []string
+		says []string
+	}{
+		"no server":    {[]string{"status", "--database-url", "postgres://me@" + closedPort(t) + "/shop"}, []string{"connection refused", "Check that Postgres runs"}},
+		"no host":      {[]string{"status", "--database-url", "postgres://me@no-such-host.invalid/shop"}, []string{"no-such-host.invalid", "Check that Postgres runs"}},
+		"no database":  {[]string{"status", "--database-url", with(t, dsn, "dbname", "no_such_database")}, []string{"no_such_database", "Create the database first"}},
+		"no login":     {[]string{"status", "--database-url", as(newRole(t, dsn, "nologin"))}, []string{"not permitted to log in", "Check user and password"}},
+		"may not read": {[]string{"status", "--database-url", as(role)}, []string{"permission denied for schema fence", "\"migrate status\" one that may use the schema"}},
+		"may not make": {[]string{"up", "--schema", "shop", "--database-url", as(role)}, []string{"permission denied for database", "\"migrate up\" needs a role that may create schemas"}},
+		// The server is made to look old by a function that shadows its own.
+		"old server": {[]string{"up", "--schema", "shop", "--database-url", with(t, dsn, "search_path", "old,pg_catalog")}, []string{"PostgreSQL 13.16, and 14 is the oldest that works"}},
+	} {
+		got := fencectl(t, append([]string{"migrate"}, c.args...)...)
+		require.Equal(t, exitNotReady, got.code, name+": "+got.stderr)
+		require.Empty(t, got.stdout, name)
+		for _, text := range c.says {
+			require.Contains(t, got.stderr, text, name)
+		}
+	}
+}
+
+// newRole makes a role of the server, which lives no longer than the test.
+func newRole(t *testing.T, dsn, attribute string) (name string) {
+	t.Helper()
+	name = fmt.Sprintf("fencectl_%016x", rand.Uint64())
+	conn, err := pgx.Connect(t.Context(), dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_, err := conn.Exec(context.Background(), "drop role "+name)
+		require.NoError(t, err)
+		require.NoError(t, conn.Close(context.Background()))
+	})
+	_, err = conn.Exec(t.Context(), "create role "+name+" password 'pw' "+attribute)
+	require.NoError(t, err)
+	return name
+}
+
+func TestErrors_BadLibpqVariableIsUsage(t *testing.T) {
+	t.Setenv("PGPORT", "nonsense")
+	got := fencectl(t, "migrate", "status")
+	require.Equal(t, exitUsage, got.code)
+	require.Contains(t, got.stderr, "libpq's variables")
+}
+
+// A server that takes the connection and never says anything.
+func TestTimeout_EndsTheWaitForASilentServer(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	got := fencectl(t, "migrate", "status", "--timeout", "50ms", "--database-url", "postgres://me@"+listener.Addr().String()+"/shop?sslmode=disable")
+	require.Equal(t, exitNotReady, got.code)
+	require.Contains(t, got.stderr, "gave up after 50ms (--timeout)")
+}
+
+func TestTimeout_EndsTheWaitForALock(t *testing.T) {
+	t.Parallel()
+	dsn := testenv.Database(t)
+	release := block(t, dsn)
+	got := fencectl(t, "migrate", "up", "--timeout", "300ms", "--database-url", dsn)
+	require.Equal(t, exitNotReady, got.code)
+	require.Contains(t, got.stderr, "gave up after 300ms (--timeout)")
+	release()
+	require.Equal(t, exitOK, fencectl(t, "migrate", "up", "--database-url", dsn).code)
+}
+
+// block makes "migrate up" wait for a transaction that has made the schema and
+// not ended; release rolls it back.
+func block(t *testing.T, dsn string) (release func()) {
+	t.Helper()
+	tx, err := connect(t, dsn).Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "create schema fence")
+	require.NoError(t, err)
+	return func() { require.NoError(t, tx.Rollback(t.Context())) }
+}

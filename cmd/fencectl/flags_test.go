@@ -1,0 +1,65 @@
+package main
+
+import (
+	"os"
+	"strconv"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/internal/testenv"
+)
+
+func portOf(config *pgx.ConnConfig) string { return strconv.Itoa(int(config.Port)) }
+
+func TestFlags_VariableStandsInAndFlagWins(t *testing.T) {
+	dsn := testenv.Database(t)
+	t.Setenv("FENCEKIT_DATABASE_URL", dsn)
+	t.Setenv("FENCEKIT_SCHEMA", "shop")
+	t.Setenv("FENCEKIT_OUTPUT", "csv")
+	t.Setenv("FENCEKIT_TIMEOUT", "5m")
+	require.Equal(t, result{exitOK, "version,name\n1,tables\n2,functions\n", "applied 2 migrations to schema shop\n"}, fencectl(t, "migrate", "up"))
+	require.Equal(t, result{exitOK, `{"version":1,"name":"tables"}` + "\n" + `{"version":2,"name":"functions"}` + "\n", "applied 2 migrations to schema store\n"},
+		fencectl(t, "migrate", "up", "--schema", "store", "-o", "jsonl"))
+	require.Equal(t, exitNotReady, fencectl(t, "migrate", "status", "--database-url", with(t, dsn, "dbname", "no_such_database")).code)
+
+	t.Setenv("FENCEKIT_TIMEOUT", "1ns")
+	require.Contains(t, fencectl(t, "migrate", "status").stderr, "gave up after 1ns")
+	require.Equal(t, exitOK, fencectl(t, "migrate", "status", "--timeout", "5m").code)
+}
+
+func TestFlags_EmptyVariableCountsAsUnset(t *testing.T) {
+	for _, name := range []string{"SCHEMA", "OUTPUT", "TIMEOUT"} {
+		t.Setenv("FENCEKIT_"+name, "")
+	}
+	require.Contains(t, get(t), `"fence".resource`)
+}
+
+func TestFlags_BadVariableIsUsageAndNamed(t *testing.T) {
+	for name, value := range map[string]string{"FENCEKIT_SCHEMA": "Fence", "FENCEKIT_OUTPUT": "xml", "FENCEKIT_TIMEOUT": "soon"} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv(name, value)
+			got := fencectl(t, "version")
+			require.Equal(t, exitUsage, got.code)
+			require.Empty(t, got.stdout)
+			require.Contains(t, got.stderr, name)
+			require.NoError(t, os.Unsetenv(name))
+			require.Equal(t, exitOK, fencectl(t, "version").code)
+		})
+	}
+}
+
+func TestFlags_HelpNamesEachVariable(t *testing.T) {
+	t.Parallel()
+	root := newRoot()
+	help := fencectl(t, "migrate", "up", "--help")
+	require.Equal(t, exitOK, help.code)
+	require.Empty(t, help.stderr)
+	root.PersistentFlags().VisitAll(func(f *pflag.Flag) {
+		require.Contains(t, help.stdout, "--"+f.Name)
+		require.Contains(t, help.stdout, "("+variable(f)+")")
+	})
+	require.Contains(t, help.stdout, "FENCEKIT_DATABASE_URL")
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+func newMigrateStatus(g *globals) *cobra.Command {
+	return &cobra.Command{
+		Use:   "status [flags]",
+		Short: "Show every migration and when it was applied",
+		Long: `Show every migration that this fencectl knows and when it was applied. It
+changes nothing.
+
+The exit code is 0 if all are applied and 3 (environment not ready) if one is
+missing, so that a deployment can wait for it. The rows are printed in both
+cases; what to run is said on stderr.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return migrateStatus(cmd, g) },
+	}
+}
+
+// migrationState is a row of "migrate status".
+type migrationState struct {
+	Version   int        `json:"version"`
+	Name      string     `json:"name"`
+	AppliedAt *time.Time `json:"applied_at"` // nil: not yet
+}
+
+func (migrationState) columns() []string { return []string{"version", "name", "applied_at"} }
+
+func (m migrationState) cells() []string {
+	at := ""
+	if m.AppliedAt != nil {
+		at = m.AppliedAt.Format(time.RFC3339Nano)
+	}
+	return []string{strconv.Itoa(m.Version), m.Name, at}
+}
+
+func migrateStatus(cmd *cobra.Command, g *globals) error {
+	var migrations []postgres.Migration
+	err := g.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) (err error) {
+		migrations, err = postgres.MigrationStatus(ctx, pool, g.schema)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	var states []migrationState
+	missing := 0
+	for _, m := range migrations {
+		state := migrationState{Version: m.Version, Name: m.Name}
+		if m.Applied() {
+			at := m.AppliedAt.UTC()
+			state.AppliedAt = &at
+		} else {
+			missing++
+		}
+		states = append(states, state)
+	}
+	if err := writeList(cmd.OutOrStdout(), g.output, states); err != nil {
+		return err
+	}
+	if missing > 0 {
+		return notReady(fmt.Errorf("%w: schema %s lacks %s; run \"%s\"", postgres.ErrNotMigrated, g.schema, plural(missing), upCommand(g.schema)))
+	}
+	return nil
+}

@@ -1,0 +1,243 @@
+package main
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+func TestMigrateUp_AppliesEachOnce(t *testing.T) {
+	t.Parallel()
+	dsn := testenv.Database(t)
+	require.Equal(t, result{exitOK, "VERSION  NAME\n1        tables\n2        functions\n", "applied 2 migrations to schema fence\n"},
+		fencectl(t, "migrate", "up", "--database-url", dsn))
+	require.Equal(t, result{exitOK, "", "nothing to do: schema fence has every migration that this fencectl knows\n"},
+		fencectl(t, "migrate", "up", "--database-url", dsn))
+}
+
+func TestMigrateUp_Formats(t *testing.T) {
+	t.Parallel()
+	for format, want := range map[string][2]string{ // first run, second run
+		"json": {`[
+  {
+    "version": 1,
+    "name": "tables"
+  },
+  {
+    "version": 2,
+    "name": "functions"
+  }
+]
+`, "[]\n"},
+		"jsonl": {`{"version":1,"name":"tables"}` + "\n" + `{"version":2,"name":"functions"}` + "\n", ""},
+		"csv":   {"version,name\n1,tables\n2,functions\n", "version,name\n"},
+	} {
+		t.Run(format, func(t *testing.T) {
+			t.Parallel()
+			dsn := testenv.Database(t)
+			for _, stdout := range want {
+				got := fencectl(t, "migrate", "up", "-o", format, "--database-url", dsn)
+				require.Equal(t, exitOK, got.code, got.stderr)
+				require.Equal(t, stdout, got.stdout)
+			}
+		})
+	}
+}
+
+// A failure on the way must not hide what was applied before it, nor be hidden
+// by it.
+func TestMigrateUp_ReportsWhatWasAppliedBeforeAFailure(t *testing.T) {
+	t.Parallel()
+	dsn := testenv.Database(t)
+	require.NoError(t, execute(t, connect(t, dsn), get(t, "--version", "1")+`
+		create function fence.refuse_second() returns trigger language plpgsql as
+			$$ begin if new.version = 2 then raise 'no second'; end if; return new; end $$;
+		create trigger refuse before insert on fence.migration for each row execute function fence.refuse_second();
+		drop table fence.setting, fence.refusal, fence.event, fence.resource;
+		drop function fence.keep_history, fence.keep_fence;
+		delete from fence.migration;`))
+	got := fencectl(t, "migrate", "up", "--database-url", dsn)
+	require.Equal(t, exitNotReady, got.code)
+	require.Equal(t, "VERSION  NAME\n1        tables\n", got.stdout)
+	require.Contains(t, got.stderr, "migration 2 (functions)")
+	require.Contains(t, got.stderr, "no second")
+	require.NotContains(t, got.stderr, "applied 1")
+}
+
+func TestMigrateStatus_Applied(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	for format, stdout := range map[string]string{
+		"table": `VERSION  NAME       APPLIED AT
+1        tables     2026-01-02T03:05:05.678901Z
+2        functions  2026-01-02T03:06:05.678901Z
+`,
+		"json": `[
+  {
+    "version": 1,
+    "name": "tables",
+    "applied_at": "2026-01-02T03:05:05.678901Z"
+  },
+  {
+    "version": 2,
+    "name": "functions",
+    "applied_at": "2026-01-02T03:06:05.678901Z"
+  }
+]
+`,
+		"jsonl": `{"version":1,"name":"tables","applied_at":"2026-01-02T03:05:05.678901Z"}
+{"version":2,"name":"functions","applied_at":"2026-01-02T03:06:05.678901Z"}
+`,
+		"csv": `version,name,applied_at
+1,tables,2026-01-02T03:05:05.678901Z
+2,functions,2026-01-02T03:06:05.678901Z
+`,
+	} {
+		require.Equal(t, result{exitOK, stdout, ""}, fencectl(t, "migrate", "status", "-o", format, "--database-url", dsn), format)
+	}
+}
+
+func TestMigrateStatus_MissingIsNotReadyAndChangesNothing(t *testing.T) {
+	t.Parallel()
+	dsn := testenv.Database(t)
+	for format, stdout := range map[string]string{
+		"table": "VERSION  NAME       APPLIED AT\n1        tables     -\n2        functions  -\n",
+		"jsonl": `{"version":1,"name":"tables","applied_at":null}` + "\n" + `{"version":2,"name":"functions","applied_at":null}` + "\n",
+		"csv":   "version,name,applied_at\n1,tables,\n2,functions,\n",
+	} {
+		require.Equal(t, result{exitNotReady, stdout, "fencectl: postgres: schema is not up to date: schema shop lacks 2 migrations; run \"fencectl migrate up --schema shop\"\n"},
+			fencectl(t, "migrate", "status", "-o", format, "--schema", "shop", "--database-url", dsn))
+	}
+	var schemas int
+	require.NoError(t, connect(t, dsn).QueryRow(t.Context(), "select count(*) from pg_namespace where nspname in ('fence', 'shop')").Scan(&schemas))
+	require.Zero(t, schemas)
+}
+
+func TestMigrateStatus_OneMissing(t *testing.T) {
+	t.Parallel()
+	dsn := testenv.Database(t)
+	require.NoError(t, execute(t, connect(t, dsn), get(t, "--version", "1")))
+	got := fencectl(t, "migrate", "status", "-o", "csv", "--database-url", dsn)
+	require.Equal(t, exitNotReady, got.code)
+	require.Regexp(t, `^version,name,applied_at\n1,tables,20\d\d-.*Z\n2,functions,\n$`, got.stdout)
+	require.Contains(t, got.stderr, "lacks 1 migration; run \"fencectl migrate up\"\n")
+}
+
+// get is the SQL that "migrate get" prints.
+func get(t *testing.T, args ...string) string {
+	t.Helper()
+	got := fencectl(t, append([]string{"migrate", "get"}, args...)...)
+	require.Equal(t, result{exitOK, got.stdout, ""}, got)
+	return got.stdout
+}
+
+// What another tool applies has to be what "migrate up" would have made, also
+// in a session whose search_path offers functions of the same names; and that
+// search_path has to be there afterwards, for the tool's own tables.
+func TestMigrateGet_EqualsMigrateUp(t *testing.T) {
+	t.Parallel()
+	up, other := migrated(t), testenv.Database(t)
+	conn := connect(t, other)
+	require.NoError(t, execute(t, conn, `create schema mine;
+		create function mine.clock_timestamp() returns timestamptz language sql as 'select null::timestamptz'`))
+	_, err := conn.Exec(t.Context(), "set search_path = mine, pg_catalog")
+	require.NoError(t, err)
+	require.NoError(t, execute(t, conn, get(t)+"; create table of_the_tool ()"))
+	var place string
+	require.NoError(t, conn.QueryRow(t.Context(), "select 'mine.of_the_tool'::regclass::text").Scan(&place))
+
+	want := catalog(t, connect(t, up))
+	require.Greater(t, len(want), 50)
+	require.Equal(t, want, catalog(t, connect(t, other)))
+	require.Equal(t, exitOK, fencectl(t, "migrate", "status", "--database-url", other).code)
+	require.Contains(t, fencectl(t, "migrate", "up", "--database-url", other).stderr, "nothing to do")
+	pool, err := pgxpool.New(t.Context(), other)
+	require.NoError(t, err)
+	defer pool.Close()
+	store, err := postgres.NewStore(pool, &postgres.Config{AllowPreparedTransactions: true})
+	require.NoError(t, err)
+	require.NoError(t, store.Check(t.Context()))
+}
+
+// catalog describes all that schema fence holds.
+func catalog(t *testing.T, conn *pgx.Conn) []string {
+	t.Helper()
+	rows, err := conn.Query(t.Context(), `
+		select concat_ws(' ', 'relation', relname, relkind, reloptions::text, relacl::text) from pg_class where relnamespace = 'fence'::regnamespace
+		union all
+		select concat_ws(' ', 'column', attrelid::regclass, attnum, attname, format_type(atttypid, atttypmod), attcollation, attnotnull, attidentity, pg_get_expr(adbin, adrelid))
+			from pg_attribute join pg_class c on c.oid = attrelid left join pg_attrdef on adrelid = attrelid and adnum = attnum
+			where relnamespace = 'fence'::regnamespace and attnum > 0
+		union all
+		select concat_ws(' ', 'function', pg_get_functiondef(oid), proacl::text) from pg_proc where pronamespace = 'fence'::regnamespace
+		union all
+		select concat_ws(' ', 'constraint', conrelid::regclass, conname, pg_get_constraintdef(oid)) from pg_constraint where connamespace = 'fence'::regnamespace
+		union all
+		select concat_ws(' ', 'trigger', pg_get_triggerdef(g.oid), tgenabled) from pg_trigger g join pg_class c on c.oid = tgrelid where relnamespace = 'fence'::regnamespace
+		union all
+		select concat_ws(' ', 'index', indexdef) from pg_indexes where schemaname = 'fence'
+		union all
+		select concat_ws(' ', 'migration', version, name) from fence.migration
+		order by 1`)
+	require.NoError(t, err)
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	return lines
+}
+
+func TestMigrateGet_AppliedTwiceFailsAndChangesNothing(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	conn := connect(t, dsn)
+	before := catalog(t, conn)
+	require.ErrorContains(t, execute(t, conn, get(t, "--version", "2")), "23505")
+	require.Equal(t, before, catalog(t, conn))
+}
+
+func TestMigrateGet_OneOrAllInEachFormat(t *testing.T) {
+	t.Parallel()
+	first, second := get(t, "--version", "1", "--schema", "shop"), get(t, "--version", "2", "--schema", "shop")
+	require.Equal(t, first+"\n"+second, get(t, "--all", "--schema", "shop"))
+	require.Contains(t, first, `create table "shop".resource (`)
+	require.False(t, strings.Contains(first+second, "{{"))
+	require.False(t, strings.Contains(first+second, `"fence"`))
+
+	want := []script{{1, "tables", first}, {2, "functions", second}}
+	var list []script
+	require.NoError(t, json.Unmarshal([]byte(get(t, "-o", "json", "--schema", "shop")), &list))
+	require.Equal(t, want, list)
+	var lines []script
+	for line := range strings.Lines(get(t, "-o", "jsonl", "--schema", "shop")) {
+		var one script
+		require.NoError(t, json.Unmarshal([]byte(line), &one))
+		lines = append(lines, one)
+	}
+	require.Equal(t, want, lines)
+	rows, err := csv.NewReader(strings.NewReader(get(t, "-o", "csv", "--schema", "shop"))).ReadAll()
+	require.NoError(t, err)
+	require.Equal(t, [][]string{{"version", "name", "sql"}, {"1", "tables", first}, {"2", "functions", second}}, rows)
+}
+
+func TestMigrate_FindsTheDatabaseByLibpqVariables(t *testing.T) {
+	dsn := migrated(t)
+	config, err := pgx.ParseConfig(dsn)
+	require.NoError(t, err)
+	t.Setenv("PGHOST", config.Host)
+	t.Setenv("PGPORT", portOf(config))
+	t.Setenv("PGUSER", config.User)
+	t.Setenv("PGPASSWORD", config.Password)
+	t.Setenv("PGDATABASE", config.Database)
+	require.Equal(t, exitOK, fencectl(t, "migrate", "status").code)
+	require.NoError(t, os.Setenv("PGDATABASE", "no_such_database"))
+	require.Equal(t, exitNotReady, fencectl(t, "migrate", "status").code)
+	require.Equal(t, exitOK, fencectl(t, "migrate", "status", "--database-url", dsn).code)
+}

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"runtime/debug"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+func newVersion(g *globals) *cobra.Command {
+	return &cobra.Command{
+		Use:   "version [flags]",
+		Short: "Print the versions of fencectl, of Go and of the schema it needs",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			migrations, err := postgres.Migrations(g.schema)
+			if err != nil {
+				return err
+			}
+			build, _ := debug.ReadBuildInfo()
+			return writeOne(cmd.OutOrStdout(), g.output, versionsOf(build, migrations))
+		},
+	}
+}
+
+// versions is what "version" prints.
+type versions struct {
+	Fencectl string `json:"fencectl"` // of the module
+	Go       string `json:"go"`       // that built it
+	Schema   int    `json:"schema"`   // the newest migration
+}
+
+func (versions) columns() []string { return []string{"fencectl", "go", "schema"} }
+func (v versions) cells() []string {
+	return []string{v.Fencectl, v.Go, strconv.Itoa(v.Schema)}
+}
+
+// versionsOf takes a nil build, of a binary without module support, for unknown.
+func versionsOf(build *debug.BuildInfo, migrations []postgres.Migration) versions {
+	v := versions{Fencectl: "unknown", Go: "unknown", Schema: migrations[len(migrations)-1].Version}
+	if build != nil {
+		v.Fencectl, v.Go = build.Main.Version, build.GoVersion
+	}
+	return v
+}
