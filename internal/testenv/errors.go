@@ -12,6 +12,8 @@ var (
 	ErrNotOurs = errors.New("testenv: not a server of ours")
 	// ErrStopped: the server was stopped for good and its data removed.
 	ErrStopped = errors.New("testenv: server is stopped")
+	// ErrNoReexec: main or TestMain doesn't call Reexec first.
+	ErrNoReexec = errors.New("testenv: call testenv.Reexec first in main, or testenv.Main in TestMain")
 
 	errNotRunning = errors.New("testenv: server is not running")
 )

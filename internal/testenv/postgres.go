@@ -4,22 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"maps"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
 )
-
-// PostgresConfig says how to run Postgres. nil means all defaults. It says
-// nothing to a server that FENCEKIT_POSTGRES_DSN names.
-type PostgresConfig struct {
-	// Settings are parameters of postgresql.conf, added to and replacing
-	// those of testSettings.
-	Settings map[string]string
-	// Log gets the server's output beside the log file. Default: nobody.
-	Log io.Writer
-}
 
 // testSettings are the parameters of every server of ours: fsync stays on, as
 // in production, and no shared memory is left in /dev/shm by a killed server.
@@ -29,6 +20,20 @@ var testSettings = map[string]string{
 	"dynamic_shared_memory_type": "mmap",
 	"log_line_prefix":            "%m [%p] %q%d ",
 	"timezone":                   "UTC",
+}
+
+// settingArgs are the command line arguments for testSettings and others, of
+// which the latter are stronger.
+func settingArgs(others ...map[string]string) []string {
+	settings := maps.Clone(testSettings)
+	for _, s := range others {
+		maps.Copy(settings, s)
+	}
+	var args []string
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		args = append(args, "-c", name+"="+settings[name])
+	}
+	return args
 }
 
 // Postgres is a Postgres server for tests. Its methods may be called

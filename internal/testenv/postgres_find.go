@@ -2,31 +2,133 @@ package testenv
 
 import (
 	"context"
-	"os/exec"
-	"path/filepath"
+	"fmt"
+	"io"
+	"os"
 	"strings"
+
+	"github.com/jackc/pgx/v5"
 )
 
-// StartPostgres starts a Postgres server.
+// Environment variables that choose the Postgres.
+const (
+	// PostgresDSNVar names an existing server. It is used or failed, never
+	// skipped, and never stopped.
+	PostgresDSNVar = "FENCEKIT_POSTGRES_DSN"
+	// PostgresVar is "local" or "docker" to allow that way only.
+	PostgresVar = "FENCEKIT_POSTGRES"
+)
+
+// Attempt is one place where a Postgres was looked for in vain.
+type Attempt struct {
+	Where string
+	Err   error
+}
+
+// NoPostgresError says where a Postgres was looked for and what was wrong
+// there, in order, and what to do.
+type NoPostgresError struct{ Attempts []Attempt }
+
+func (e *NoPostgresError) Error() string {
+	var text strings.Builder
+	text.WriteString("testenv: found no Postgres to run:")
+	for _, a := range e.Attempts {
+		fmt.Fprintf(&text, "\n  %s: %v", a.Where, a.Err)
+	}
+	text.WriteString("\ninstall one: sudo apt-get install postgresql | sudo dnf install postgresql-server | brew install postgresql@17" +
+		"\nor start Docker, or name a server: " + PostgresDSNVar + "=postgres://user:password@host/database")
+	return text.String()
+}
+
+// Unwrap gives the reason of each attempt.
+func (e *NoPostgresError) Unwrap() []error {
+	errs := make([]error, len(e.Attempts))
+	for i, a := range e.Attempts {
+		errs[i] = a.Err
+	}
+	return errs
+}
+
+// PostgresConfig says how to run Postgres. nil means all defaults. It says
+// nothing to a server that FENCEKIT_POSTGRES_DSN names.
+type PostgresConfig struct {
+	// Settings are parameters of the server, added to those of every server
+	// of this package (fsync on, 200 connections, wal_level logical, UTC) and
+	// stronger than they. Default: none.
+	Settings map[string]string
+	// Log gets the output of a local server beside the log file. Default:
+	// nobody.
+	Log io.Writer
+}
+
+// StartPostgres returns a Postgres that answers; it must be stopped by Stop.
+// It is, in this order: the server that FENCEKIT_POSTGRES_DSN names; one of
+// the binaries on this machine, on a data directory of its own; a container.
+// The choice is printed to stderr, once. It fails with *NoPostgresError if
+// there is none of these. ctx bounds the start alone.
 func StartPostgres(ctx context.Context, cfg *PostgresConfig) (*Postgres, error) {
 	var c PostgresConfig
 	if cfg != nil {
 		c = *cfg
 	}
-	path, err := exec.LookPath("postgres")
-	if err != nil {
-		return nil, err
+	if dsn := os.Getenv(PostgresDSNVar); dsn != "" {
+		return usePostgres(ctx, dsn)
 	}
-	if path, err = filepath.EvalSymlinks(path); err != nil {
-		return nil, err
+	var local, docker bool
+	switch way := os.Getenv(PostgresVar); way {
+	case "":
+		local, docker = true, true
+	case "local":
+		local = true
+	case "docker":
+		docker = true
+	default:
+		return nil, fmt.Errorf("testenv: %s=%s: must be local, docker or empty", PostgresVar, way)
 	}
-	version, err := exec.Command(path, "--version").Output()
-	if err != nil {
-		return nil, err
+	var tried []Attempt
+	if local {
+		var p *Postgres
+		if p, tried = tryLocal(ctx, c); p != nil {
+			announce("Postgres", p.source)
+			return p, nil
+		}
 	}
-	p, err := startLocalPostgres(ctx, binaries{filepath.Dir(path), strings.Fields(string(version))[2]}, c)
+	if docker {
+		p, err := startDockerPostgres(ctx, c)
+		if err == nil {
+			announce("Postgres", p.source)
+			return p, nil
+		}
+		tried = append(tried, Attempt{"Docker", err})
+	}
+	return nil, &NoPostgresError{tried}
+}
+
+// tryLocal starts the first server found on this machine. One that is found
+// and doesn't start is announced, because another is then used in its place.
+func tryLocal(ctx context.Context, cfg PostgresConfig) (*Postgres, []Attempt) {
+	found, tried := findBinaries(ctx, installPlaces)
+	if found == nil {
+		return nil, tried
+	}
+	p, err := startLocalPostgres(ctx, *found, cfg)
 	if err != nil {
-		return nil, err
+		announce("Postgres", fmt.Sprintf("local %s does not start: %v", found.dir, err))
+		return nil, append(tried, Attempt{found.dir, err})
+	}
+	return p, tried
+}
+
+// usePostgres uses a server that is not ours.
+func usePostgres(ctx context.Context, dsn string) (*Postgres, error) {
+	p := &Postgres{controller: &external{PostgresDSNVar}, dsn: dsn, source: PostgresDSNVar}
+	if _, err := pgx.ParseConfig(dsn); err != nil {
+		return nil, fmt.Errorf("testenv: %s: %w", PostgresDSNVar, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, startBound)
+	defer cancel()
+	if err := p.ping(ctx); err != nil {
+		return nil, fmt.Errorf("testenv: %s is set and its server does not answer: %w", PostgresDSNVar, err)
 	}
 	announce("Postgres", p.source)
 	return p, nil

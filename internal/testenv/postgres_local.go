@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
 	"os/user"
@@ -12,12 +11,6 @@ import (
 	"strconv"
 	"syscall"
 )
-
-// binaries is an installed Postgres server.
-type binaries struct {
-	dir     string // has postgres and initdb
-	version string // as "15.18"
-}
 
 // startLocalPostgres runs an installed server on a data directory of its own.
 func startLocalPostgres(ctx context.Context, bin binaries, cfg PostgresConfig) (*Postgres, error) {
@@ -51,16 +44,11 @@ func startLocalPostgres(ctx context.Context, bin binaries, cfg PostgresConfig) (
 }
 
 func postgresArgs(data string, p *port, cfg PostgresConfig) []string {
-	settings := maps.Clone(testSettings)
-	maps.Copy(settings, cfg.Settings)
-	settings["listen_addresses"] = "127.0.0.1"
-	settings["port"] = strconv.Itoa(p.number)
-	settings["unix_socket_directories"] = ""
-	args := []string{"-D", data}
-	for name, value := range settings {
-		args = append(args, "-c", name+"="+value)
-	}
-	return args
+	return append([]string{"-D", data}, settingArgs(cfg.Settings, map[string]string{
+		"listen_addresses":        "127.0.0.1",
+		"port":                    strconv.Itoa(p.number),
+		"unix_socket_directories": "",
+	})...)
 }
 
 // initData makes a data directory. It isn't synced: nothing in it is worth a

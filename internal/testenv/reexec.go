@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,11 +22,17 @@ const roleEtcd = "etcd"
 // leakGrace bounds how long Main waits for goroutines that are about to end.
 const leakGrace = 30 * time.Second
 
+// reexecCalled guards against a binary whose child would do what its parent
+// does, and start children itself.
+var reexecCalled atomic.Bool
+
 // Reexec must be the first call of every main() and TestMain whose binary
-// starts servers through this package. In a child that was started to be
-// etcd it runs etcd and never returns; otherwise it returns at once, and
-// calling it again does nothing.
+// starts servers through this package; without it they refuse to start. In a
+// child that was started to be etcd, or to clean up behind its owner, it is
+// just that and never returns; otherwise it returns at once, and calling it
+// again does nothing.
 func Reexec() {
+	reexecCalled.Store(true)
 	role := os.Getenv(roleVar)
 	if role == "" {
 		return
@@ -35,6 +42,8 @@ func Reexec() {
 	case roleEtcd:
 		etcdmain.Main(os.Args)
 		os.Exit(0)
+	case roleJanitor:
+		playJanitor()
 	default:
 		fmt.Fprintf(os.Stderr, "testenv: unknown role %q in %s\n", role, roleVar)
 		os.Exit(64)
@@ -73,9 +82,10 @@ func awaitNoLeak() error {
 	}
 }
 
-// stopShared stops the servers that tests of this binary shared.
+// stopShared stops the servers that tests of this binary shared, and the
+// janitor.
 func stopShared() error {
 	ctx, cancel := context.WithTimeout(context.Background(), startBound)
 	defer cancel()
-	return errors.Join(sharedEtcd.stop(ctx), sharedPostgres.stop(ctx))
+	return errors.Join(sharedEtcd.stop(ctx), sharedPostgres.stop(ctx), theJanitor.dismiss())
 }

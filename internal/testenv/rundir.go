@@ -3,7 +3,6 @@ package testenv
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -12,7 +11,7 @@ import (
 
 // ownerFile is in every run directory. Its owner keeps it locked, and the
 // kernel unlocks it when the owner dies: a directory whose file can be locked
-// is stale. The pid in it is for people.
+// is stale. What it says is the owner's pid.
 const ownerFile = "owner.pid"
 
 // runDir is the directory of one server under os.TempDir().
@@ -24,15 +23,20 @@ type runDir struct {
 // dirPrefix names this user's directories, so that a sweep touches no others.
 func dirPrefix() string { return "fencekit-" + strconv.Itoa(os.Getuid()) + "-" }
 
-// newRunDir makes a directory, after sweeping those of dead owners.
+// newRunDir makes a directory, after sweeping those of dead owners, and sees
+// to it that somebody sweeps this one.
 func newRunDir() (*runDir, error) {
+	if err := theJanitor.hire(); err != nil {
+		return nil, fmt.Errorf("testenv: start the janitor: %w", err)
+	}
 	unlock, err := lockSweep()
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
 	if err := sweep(); err != nil {
-		return nil, err
+		// What another run left is no reason for this one to fail.
+		fmt.Fprintln(os.Stderr, err)
 	}
 	root, err := os.MkdirTemp("", dirPrefix())
 	if err != nil {
@@ -47,17 +51,64 @@ func newRunDir() (*runDir, error) {
 		return nil, err
 	}
 	if err := syscall.Flock(int(owner.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return nil, fmt.Errorf("testenv: lock %s: %w", owner.Name(), err)
+		return nil, errors.Join(fmt.Errorf("testenv: lock %s: %w", owner.Name(), err), owner.Close())
 	}
-	_, err = fmt.Fprintln(owner, os.Getpid())
-	return &runDir{root, owner}, err
+	if _, err := owner.WriteString(strconv.Itoa(os.Getpid())); err != nil {
+		return nil, errors.Join(err, owner.Close())
+	}
+	return &runDir{root, owner}, nil
 }
 
 // path is the path of a file or directory in it.
 func (d *runDir) path(name string) string { return filepath.Join(d.root, name) }
 
-// remove deletes it with all that is in it.
-func (d *runDir) remove() error { return errors.Join(os.RemoveAll(d.root), d.owner.Close()) }
+// remove deletes it with all that is in it. A second call does nothing.
+func (d *runDir) remove() error {
+	err := os.RemoveAll(d.root)
+	if closed := d.owner.Close(); !errors.Is(closed, os.ErrClosed) {
+		err = errors.Join(err, closed)
+	}
+	return err
+}
+
+// runDirs lists the directories of this user, whoever's they are.
+func runDirs() (roots []string, err error) {
+	matches, err := filepath.Glob(filepath.Join(os.TempDir(), dirPrefix()+"*"))
+	if err != nil {
+		return nil, err
+	}
+	for _, match := range matches {
+		if info, err := os.Lstat(match); err == nil && info.IsDir() {
+			roots = append(roots, match)
+		}
+	}
+	return roots, nil
+}
+
+// ownerOf is the pid of a directory's owner, or "".
+func ownerOf(root string) string {
+	pid, _ := os.ReadFile(filepath.Join(root, ownerFile)) // no file, no owner
+	return string(pid)
+}
+
+// owned reports whether a living process keeps the directory's owner file.
+func owned(root string) bool {
+	err := flockOwner(root, syscall.LOCK_SH|syscall.LOCK_NB)
+	return err != nil && !errors.Is(err, os.ErrNotExist)
+}
+
+// awaitUnowned waits until the owner has died.
+func awaitUnowned(root string) error { return flockOwner(root, syscall.LOCK_SH) }
+
+// flockOwner takes the owner's lock for a moment.
+func flockOwner(root string, how int) error {
+	file, err := os.Open(filepath.Join(root, ownerFile))
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	return syscall.Flock(int(file.Fd()), how)
+}
 
 // lockSweep keeps others from sweeping until the returned function is called:
 // a directory must not be swept between its making and its owner's lock.
@@ -70,35 +121,4 @@ func lockSweep() (unlock func(), err error) {
 		return nil, errors.Join(err, file.Close())
 	}
 	return func() { _ = file.Close() }, nil
-}
-
-// sweep removes the directories of dead owners.
-func sweep() error {
-	roots, err := filepath.Glob(filepath.Join(os.TempDir(), dirPrefix()+"*"))
-	if err != nil {
-		return err
-	}
-	for _, root := range roots {
-		info, err := os.Lstat(root)
-		if err != nil || !info.IsDir() || owned(root) {
-			continue
-		}
-		if err := os.RemoveAll(root); err != nil {
-			return fmt.Errorf("testenv: sweep: %w", err)
-		}
-	}
-	return nil
-}
-
-// owned reports whether a living process keeps the directory's owner file.
-func owned(root string) bool {
-	file, err := os.Open(filepath.Join(root, ownerFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return false
-	}
-	if err != nil {
-		return true
-	}
-	defer file.Close()
-	return syscall.Flock(int(file.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) != nil
 }

@@ -51,6 +51,9 @@ type server struct {
 // newServer makes a directory and reserves ports for a server; the caller
 // fills in the rest and starts it, or discards it.
 func newServer(name string, log io.Writer, ports int) (*server, error) {
+	if !reexecCalled.Load() {
+		return nil, ErrNoReexec
+	}
 	dir, err := newRunDir()
 	if err != nil {
 		return nil, err

@@ -1,0 +1,47 @@
+package testenv
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// inhabitants are the processes whose working directory is in root: all of
+// our servers' and of their children, whatever session they made themselves.
+func inhabitants(root string) (pids []int, err error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
+	for _, entry := range entries {
+		if pid, err := strconv.Atoi(entry.Name()); err == nil && lives(pid, root) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
+}
+
+// lives reports whether the process's working directory is in root.
+func lives(pid int, root string) bool {
+	cwd, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "cwd"))
+	return err == nil && (cwd == root || strings.HasPrefix(cwd, root+"/"))
+}
+
+// killInhabitant kills a process unless its pid is another's by now: the
+// handle is taken before the second look.
+func killInhabitant(root string, pid int) error {
+	process, err := os.FindProcess(pid)
+	if err != nil {
+		return err
+	}
+	defer process.Release()
+	if !lives(pid, root) {
+		return nil
+	}
+	if err := process.Kill(); !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	return nil
+}

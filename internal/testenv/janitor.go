@@ -1,0 +1,104 @@
+package testenv
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"sync"
+	"syscall"
+)
+
+// roleJanitor is the role of a child that outlives its owner and removes what
+// the owner left behind. Its argument is the owner's pid.
+const roleJanitor = "janitor"
+
+// janitor is the child of this process in that role. It learns of its owner's
+// end, whatever way that comes, by the end of its standard input.
+type janitor struct {
+	mu  sync.Mutex
+	cmd *exec.Cmd
+	in  *os.File // kept open while we live
+}
+
+var theJanitor janitor
+
+// hire starts the janitor unless it runs.
+func (j *janitor) hire() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.cmd != nil {
+		return nil
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer read.Close()
+	cmd := exec.Command(self, strconv.Itoa(os.Getpid()))
+	cmd.Env = append(os.Environ(), roleVar+"="+roleJanitor)
+	cmd.Stdin = read
+	// A session of its own: what ends the owner's group doesn't end it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return errors.Join(err, write.Close())
+	}
+	j.cmd, j.in = cmd, write
+	return nil
+}
+
+// dismiss lets the janitor go, for a process that has stopped its servers. A
+// second call does nothing.
+func (j *janitor) dismiss() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.cmd == nil {
+		return nil
+	}
+	err := errors.Join(j.in.Close(), j.cmd.Wait())
+	j.cmd = nil
+	return err
+}
+
+// runJanitor waits for the owner's end and sweeps. The owner's locks may be
+// released a moment after its pipe was, so its directories are waited for.
+func runJanitor(owner string) error {
+	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
+		return err
+	}
+	unlock, err := lockSweep()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	roots, err := runDirs()
+	if err != nil {
+		return err
+	}
+	for _, root := range roots {
+		if ownerOf(root) == owner {
+			if err := awaitUnowned(root); err != nil {
+				return err
+			}
+		}
+	}
+	return sweep()
+}
+
+// playJanitor is runJanitor as a process.
+func playJanitor() {
+	if len(os.Args) != 2 {
+		os.Exit(64)
+	}
+	if err := runJanitor(os.Args[1]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}

@@ -1,0 +1,178 @@
+package testenv
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+)
+
+// orphanReport is what an owner tells of itself before it is killed.
+type orphanReport struct {
+	Roots   []string // directories of its servers
+	Pids    []int    // its servers and their children
+	Janitor int
+}
+
+// beOrphaned starts servers, has backends that idle, sleep, compute and are
+// stopped, reports all that and waits for its end.
+func beOrphaned() {
+	must := func(err error) {
+		if err != nil {
+			panic(err)
+		}
+	}
+	ctx := context.Background()
+	e, err := StartEtcd(ctx, nil)
+	must(err)
+	p, err := StartPostgres(ctx, nil)
+	must(err)
+	report := orphanReport{Janitor: theJanitor.cmd.Process.Pid, Roots: []string{rootOf(e.controller), rootOf(p.controller)}}
+	busy := func(sql string) int {
+		conn, err := pgx.Connect(ctx, p.DSN())
+		must(err)
+		go conn.Exec(ctx, sql)
+		return int(conn.PgConn().PID())
+	}
+	busy("select pg_sleep(1000)")
+	busy("select count(*) from generate_series(1, 1e15)")
+	stopped := busy("select 1")
+	for _, root := range report.Roots {
+		pids, err := inhabitants(root)
+		must(err)
+		report.Pids = append(report.Pids, pids...)
+	}
+	if p.Source() != PostgresDSNVar && !strings.HasPrefix(p.Source(), "docker") {
+		must(syscall.Kill(stopped, syscall.SIGSTOP))
+	}
+	must(e.Pause())
+	must(json.NewEncoder(os.Stdout).Encode(report))
+	select {}
+}
+
+func rootOf(c controller) string {
+	if docker, ok := c.(*container); ok {
+		return docker.dir.root
+	}
+	return c.(*server).dir.root
+}
+
+// startOrphan runs this binary as an owner and returns what it reports.
+func startOrphan(t *testing.T) (*exec.Cmd, orphanReport) {
+	t.Helper()
+	t.Setenv(orphanVar, "1")
+	t.Setenv(PostgresDSNVar, "")
+	t.Setenv(EtcdVar, "")
+	cmd := exec.Command(os.Args[0])
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	line, err := bufio.NewReader(out).ReadBytes('\n')
+	require.NoError(t, err)
+	var report orphanReport
+	require.NoError(t, json.Unmarshal(line, &report))
+	require.NotEmpty(t, report.Pids)
+	return cmd, report
+}
+
+// killOwner ends an owner by SIGKILL; it can do nothing about it.
+func killOwner(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	require.NoError(t, cmd.Process.Kill())
+	require.Error(t, cmd.Wait())
+}
+
+// ended reports whether a process is gone, or a zombie that nobody waits for.
+func ended(t *testing.T, pid int) bool {
+	t.Helper()
+	out, err := exec.Command("ps", "-o", "state=", "-p", strconv.Itoa(pid)).Output()
+	if err != nil {
+		require.Empty(t, out)
+		return true
+	}
+	return strings.HasPrefix(strings.TrimSpace(string(out)), "Z")
+}
+
+// Nothing outlives an owner that was killed: no server, none of Postgres's
+// children whatever they were doing, no directory, no container.
+func TestOwner_KilledLeavesNothing(t *testing.T) {
+	cmd, report := startOrphan(t)
+	segments := sharedMemory(t, report)
+	killOwner(t, cmd)
+	ctx := testContext(t)
+	for _, pid := range report.Pids {
+		for !ended(t, pid) {
+			require.NoError(t, ctx.Err(), "process %d lives", pid)
+		}
+	}
+	for _, root := range report.Roots {
+		for exists(root) {
+			require.NoError(t, ctx.Err(), "%s is left", root)
+		}
+		requireNoContainer(t, root)
+	}
+	for _, id := range segments {
+		require.False(t, sharedMemoryExists(id))
+	}
+}
+
+// Even the janitor may be killed: servers die with their owner by the kernel,
+// and the next start sweeps the rest.
+func TestOwner_KilledWithItsJanitorIsSweptLater(t *testing.T) {
+	cmd, report := startOrphan(t)
+	require.NoError(t, syscall.Kill(report.Janitor, syscall.SIGKILL))
+	ctx := testContext(t)
+	for !ended(t, report.Janitor) {
+		require.NoError(t, ctx.Err())
+	}
+	killOwner(t, cmd)
+	for _, root := range report.Roots {
+		require.DirExists(t, root)
+	}
+	dir, err := newRunDir()
+	require.NoError(t, err)
+	require.NoError(t, dir.remove())
+	for _, root := range report.Roots {
+		require.NoDirExists(t, root)
+		requireNoContainer(t, root)
+	}
+	for _, pid := range report.Pids {
+		require.True(t, ended(t, pid))
+	}
+}
+
+func TestSweep_SparesTheLiving(t *testing.T) {
+	e := startEtcd(t, nil)
+	unlock, err := lockSweep()
+	require.NoError(t, err)
+	require.NoError(t, sweep())
+	unlock()
+	require.NoError(t, e.ping(testContext(t)))
+	require.DirExists(t, rootOf(e.controller))
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// requireNoContainer asserts that a container of that directory is gone.
+func requireNoContainer(t *testing.T, root string) {
+	t.Helper()
+	if os.Getenv(PostgresVar) != "docker" {
+		return
+	}
+	pool, err := newDocker(testContext(t))
+	require.NoError(t, err)
+	_, err = pool.Client.InspectContainer(root[strings.LastIndexByte(root, '/')+1:])
+	require.ErrorContains(t, err, "No such container")
+}

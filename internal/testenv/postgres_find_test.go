@@ -1,0 +1,128 @@
+package testenv
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// fakeServer is a directory with programs that say to be a version.
+func fakeServer(t *testing.T, dir, version string) string {
+	t.Helper()
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	script := fmt.Sprintf("#!/bin/sh\necho 'postgres (PostgreSQL) %s (Somewhere)'\n", version)
+	for _, name := range []string{"postgres", "initdb"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755))
+	}
+	return dir
+}
+
+func TestFindBinaries_TriesInTheDocumentedOrder(t *testing.T) {
+	root := t.TempDir()
+	onPath := fakeServer(t, filepath.Join(root, "onpath"), "16.1")
+	viaConfig := fakeServer(t, filepath.Join(root, "viaconfig"), "15.2")
+	config := filepath.Join(root, "config")
+	require.NoError(t, os.MkdirAll(config, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(config, "pg_config"), []byte("#!/bin/sh\necho "+viaConfig+"\n"), 0o755))
+	fakeServer(t, filepath.Join(root, "lib", "9", "bin"), "9.6.24")
+	newest := fakeServer(t, filepath.Join(root, "lib", "17", "bin"), "17.5")
+	broken := filepath.Join(root, "lib", "18", "bin")
+	require.NoError(t, os.MkdirAll(broken, 0o755))
+	links := filepath.Join(root, "links")
+	require.NoError(t, os.MkdirAll(links, 0o755))
+	require.NoError(t, os.Symlink(filepath.Join(onPath, "postgres"), filepath.Join(links, "postgres")))
+	places := []string{filepath.Join(root, "nowhere", "*"), filepath.Join(root, "lib", "*", "bin")}
+
+	for _, c := range []struct {
+		name, path string
+		want       binaries
+		tried      int
+	}{
+		{"PATH first, links followed", links + ":" + config, binaries{onPath, "16.1"}, 0},
+		{"then pg_config", config, binaries{viaConfig, "15.2"}, 1},
+		{"then the known places, newest first", root, binaries{newest, "17.5"}, 4},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Setenv("PATH", c.path)
+			found, tried := findBinaries(testContext(t), places)
+			require.NotNil(t, found, "%v", tried)
+			require.Equal(t, c.want, *found)
+			require.Len(t, tried, c.tried, "%v", tried)
+		})
+	}
+}
+
+func TestFindBinaries_RefusesOldOnesAndSaysSo(t *testing.T) {
+	old := fakeServer(t, filepath.Join(t.TempDir(), "13", "bin"), "13.20")
+	t.Setenv("PATH", t.TempDir())
+	found, tried := findBinaries(testContext(t), []string{old})
+	require.Nil(t, found)
+	require.Len(t, tried, 3)
+	require.ErrorContains(t, tried[2].Err, "version 13.20, needed is 14")
+}
+
+func TestNewestFirst_ComparesNumbers(t *testing.T) {
+	require.Equal(t, []string{"/lib/17/bin", "/lib/10/bin", "/lib/9/bin", "/lib/latest/bin"},
+		newestFirst([]string{"/lib/latest/bin", "/lib/9/bin", "/lib/17/bin", "/lib/10/bin"}))
+}
+
+func TestStartPostgres_UsesTheDSNOrFails(t *testing.T) {
+	ctx := testContext(t)
+	mine := startPostgres(t, nil)
+	t.Setenv(PostgresDSNVar, mine.DSN())
+	p, err := StartPostgres(ctx, nil)
+	require.NoError(t, err)
+	require.Equal(t, mine.DSN(), p.DSN())
+	require.Equal(t, PostgresDSNVar, p.Source())
+	for _, err := range []error{p.Stop(ctx), p.Kill(), p.Restart(ctx), p.Pause(), p.Resume()} {
+		require.ErrorIs(t, err, ErrNotOurs)
+		require.ErrorContains(t, err, PostgresDSNVar)
+	}
+	require.NoError(t, mine.Kill())
+	_, err = StartPostgres(ctx, nil)
+	require.ErrorContains(t, err, PostgresDSNVar)
+	t.Setenv(PostgresDSNVar, "postgres://%zz")
+	_, err = StartPostgres(ctx, nil)
+	require.ErrorContains(t, err, PostgresDSNVar)
+}
+
+func TestStartPostgres_ListsAttemptsReasonsAndTheInstallCommand(t *testing.T) {
+	t.Setenv(PostgresDSNVar, "")
+	t.Setenv(PostgresVar, "docker")
+	t.Setenv("DOCKER_HOST", "unix://"+filepath.Join(t.TempDir(), "nobody.sock"))
+	_, err := StartPostgres(testContext(t), nil)
+	var none *NoPostgresError
+	require.ErrorAs(t, err, &none)
+	require.Len(t, none.Attempts, 1)
+	require.ErrorIs(t, err, none.Attempts[0].Err)
+	for _, part := range []string{"Docker: daemon does not answer", "apt-get install postgresql", PostgresDSNVar} {
+		require.ErrorContains(t, err, part)
+	}
+	t.Setenv(PostgresVar, "podman")
+	_, err = StartPostgres(testContext(t), nil)
+	require.ErrorContains(t, err, "must be local, docker or empty")
+}
+
+// A socket that nobody answers on must not hang the search.
+func TestStartPostgres_DockerThatIsSilentIsGivenUp(t *testing.T) {
+	silent := silentSocket(t)
+	t.Setenv(PostgresDSNVar, "")
+	t.Setenv(PostgresVar, "docker")
+	t.Setenv("DOCKER_HOST", "unix://"+silent)
+	_, err := StartPostgres(testContext(t), nil)
+	require.ErrorContains(t, err, "daemon does not answer")
+}
+
+// A server that doesn't start is an attempt with its own words as the reason.
+func TestStartPostgres_SaysWhyAFoundServerDoesNotStart(t *testing.T) {
+	t.Setenv(PostgresDSNVar, "")
+	t.Setenv("DOCKER_HOST", "unix://"+filepath.Join(t.TempDir(), "nobody.sock"))
+	t.Setenv(PostgresVar, "")
+	_, err := StartPostgres(testContext(t), &PostgresConfig{Settings: map[string]string{"no_such_setting": "1"}})
+	var none *NoPostgresError
+	require.ErrorAs(t, err, &none)
+	require.ErrorContains(t, err, "no_such_setting")
+}

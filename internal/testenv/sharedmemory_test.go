@@ -1,0 +1,51 @@
+package testenv
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// sharedMemory are the System V segments of an owner's servers.
+func sharedMemory(t *testing.T, report orphanReport) (ids []int) {
+	t.Helper()
+	for _, root := range report.Roots {
+		text, err := os.ReadFile(filepath.Join(root, "data", "postmaster.pid"))
+		if os.IsNotExist(err) {
+			continue // etcd's, or a container's
+		}
+		require.NoError(t, err)
+		fields := strings.Fields(strings.Split(string(text), "\n")[6])
+		id, err := strconv.Atoi(fields[1])
+		require.NoError(t, err)
+		require.True(t, sharedMemoryExists(id))
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+func sharedMemoryExists(id int) bool {
+	var segment unix.SysvShmDesc
+	_, err := unix.SysvShmCtl(id, unix.IPC_STAT, &segment)
+	return err == nil
+}
+
+// silentSocket is a socket that accepts and never answers.
+func silentSocket(t *testing.T) string {
+	t.Helper()
+	// Not t.TempDir(): a socket's path is limited to about a hundred bytes.
+	dir, err := os.MkdirTemp("", "silent")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	path := filepath.Join(dir, "s")
+	listener, err := net.Listen("unix", path)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, listener.Close()) })
+	return path
+}
