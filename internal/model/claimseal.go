@@ -127,17 +127,17 @@ const (
 	maxMessages  = 3
 )
 
-// Numbers of transactions: one of these, plus the operation or the holder. They
-// are never used twice, so that a lost transaction can be told from the one that
-// took its place; Mutation.TxCounter breaks that.
+// Numbers of transactions: one of these, plus the operation or the holder. No
+// two have the same, so that a lost transaction can be told from the one that
+// took its place; Mutation.TxCounter breaks that. Only a claim or a void that
+// the database lost has its number again when it is made again, which is
+// harmless: nobody relies on what such a position left.
 const (
 	txOp      = 0
 	txRetry   = 10
 	txVoid    = 20
 	txClaim   = 40
 	txCounted = 60 // plus the database's counter
-
-	txAgain = 5 // added to a void or a claim that the database lost and gets again
 )
 
 var workerNames = [maxWorkers]string{"client 1", "client 2", "client 3"}

@@ -21,10 +21,9 @@ func (m ClaimSeal) move(r *resource, g grant, to place) fence {
 	return r.Fence
 }
 
-// claim is the database's side of a claim of resource n. refused says that the fence forbids
+// claim is the database's side of a claim. refused says that the fence forbids
 // it.
-func (m ClaimSeal) claim(db *database, n int8, g grant) (at fence, refused bool) {
-	r := &db.Resources[n]
+func (m ClaimSeal) claim(r *resource, g grant) (at fence, refused bool) {
 	f := m.fence(r)
 	if f.grant == g && m.Mutation.Claim != ClaimOnce {
 		return f, false // again: the same answer, nothing moves
@@ -41,7 +40,7 @@ func (m ClaimSeal) claim(db *database, n int8, g grant) (at fence, refused bool)
 	if g.Token > r.Top.Token {
 		r.Top = g
 	}
-	return m.move(r, g, place{f.Seq + 1, txClaim + g.Holder + txAgain*db.Timeline}), false
+	return m.move(r, g, place{f.Seq + 1, txClaim + g.Holder}), false
 }
 
 // passes is the comparison of the seal (G2), of one resource.
@@ -109,9 +108,6 @@ func (m ClaimSeal) write(s *state, msg message) {
 		r, g := &s.DB.Resources[i], msg.Parts[i].Grant
 		if g.Token < r.Top.Token || g.Token < s.Ran[i] || g.Token == r.Top.Token && g != r.Top {
 			s.Bad = OlderCommitted
-		}
-		if g.Token > r.Top.Token { // without a claim, the first write is one
-			r.Top = g
 		}
 		r.Value = msg.Parts[i].Read + int8(len(members))
 		r.Writes += int8(len(members))

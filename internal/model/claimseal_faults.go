@@ -47,7 +47,6 @@ func (m ClaimSeal) failOver(s state) state {
 		}
 	}
 	s.DB, s.Standby = s.Standby, database{}
-	s.DB.Timeline = 1
 	s.CaughtUp, s.WentBack = false, true
 	s.Messages = [maxMessages]message{}
 	s.Ran = [maxResources]int8{}

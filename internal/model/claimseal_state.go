@@ -42,7 +42,6 @@ type database struct {
 	Resources [maxResources]resource
 	Effects   [maxOps]int8 // observer: how often each operation took effect
 	NextTx    int8         // used by Mutation.TxCounter alone
-	Timeline  int8         // 1 after a failover, never taken back
 }
 
 // part is what a client knows of one resource.

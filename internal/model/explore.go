@@ -56,12 +56,12 @@ type Result struct {
 	Taken map[string]int
 }
 
-// node is a visited state with the way back to the start.
+// node is a visited state with the way back to the start. It holds no pointers,
+// so that the garbage collector need not look at a million of them.
 type node[S comparable] struct {
 	state  S
 	parent int32
 	depth  int32
-	step   Step
 }
 
 // Explore visits every state that m can reach, breadth first, until one breaks a
@@ -83,7 +83,7 @@ func Explore[S comparable](m Model[S], limit int) (Result, error) {
 				return
 			}
 			seen[key] = struct{}{}
-			nodes = append(nodes, node[S]{state: next, parent: int32(i), depth: at.depth + 1, step: step})
+			nodes = append(nodes, node[S]{state: next, parent: int32(i), depth: at.depth + 1})
 		})
 		result.States, result.Depth = len(nodes), int(nodes[len(nodes)-1].depth)
 		if broken := m.Judge(at.state, final); broken != Holds {
@@ -101,10 +101,21 @@ func Explore[S comparable](m Model[S], limit int) (Result, error) {
 func schedule[S comparable](m Model[S], nodes []node[S], i int) []Moment {
 	var moments []Moment
 	for ; nodes[i].parent >= 0; i = int(nodes[i].parent) {
-		moments = append(moments, Moment{nodes[i].step, m.Show(nodes[i].state)})
+		moments = append(moments, Moment{stepTo(m, nodes[nodes[i].parent].state, nodes[i].state), m.Show(nodes[i].state)})
 	}
 	slices.Reverse(moments)
 	return moments
+}
+
+// stepTo finds a step that leads from one state to the next.
+func stepTo[S comparable](m Model[S], from, to S) Step {
+	var found Step
+	m.Next(from, func(step Step, next S) {
+		if next == to {
+			found = step
+		}
+	})
+	return found
 }
 
 // Replay runs a schedule from the start of m and returns the verdict after each

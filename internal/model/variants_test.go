@@ -143,7 +143,7 @@ func TestVariants_EveryStepIsExamined(t *testing.T) {
 		"is handed the grant of holder #", "drops its grant",
 		"claims resource #", "claims resource # again", "claims resource #, the reply is lost",
 		"claim refused by resource #: stale", "claim refused by resource #: collision",
-		"is stopped at the head of resource #",
+		"head refused by resource #: stale",
 		"runs user code: reads", "runs user code: relies on what its grant left", "user code fails, nothing is sent",
 		"sends seal and COMMIT of tx #", "COMMIT of tx # arrives: applied", "COMMIT of tx # arrives: refused",
 		"hears that tx # committed", "gives up waiting for tx #",

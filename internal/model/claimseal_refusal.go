@@ -1,0 +1,54 @@
+package model
+
+// refuse names a refusal by resource n from what the fence shows now (G5), and
+// goes on accordingly. What refused is the claim, the head or the seal.
+func (m ClaimSeal) refuse(s state, w worker, n int8, by string, do change) {
+	g := w.Parts[n].Grant
+	named := m.name(m.fence(&s.DB.Resources[n]), g, by)
+	do(by+" refused by resource #: "+named, n+1, func(s *state, w *worker) {
+		if named == stale && s.DB.Resources[n].Top.Token <= g.Token {
+			s.Bad = UnjustifiedStale
+		}
+		m.close(s, w, toldNotApplied)
+		if named == overtaken || named == wentBack {
+			w.Stage, w.Claimed = granted, 0 // claims again, which tells the position
+		} else {
+			*w = worker{}
+		}
+	})
+}
+
+// Names of refusals.
+const (
+	stale     = "stale"
+	collision = "collision"
+	overtaken = "overtaken"
+	wentBack  = "database went back"
+)
+
+// name tells what a refusal of g by fence f is.
+func (m ClaimSeal) name(f fence, g grant, by string) string {
+	switch {
+	case f.Token > g.Token || m.Mutation.AllStale:
+		return stale
+	case f.Token < g.Token:
+		return wentBack
+	case f.Holder != g.Holder:
+		return collision
+	case by == "claim": // ClaimOnce alone refuses a holder's own claim
+		return stale
+	default:
+		return overtaken
+	}
+}
+
+// close ends the transaction, if there is one, with an answer.
+func (m ClaimSeal) close(s *state, w *worker, told answer) {
+	if w.Op == 0 {
+		return
+	}
+	if w.Stage == waiting {
+		s.Messages[w.Message] = message{}
+	}
+	m.answer(s, w, told)
+}

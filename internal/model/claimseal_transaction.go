@@ -1,0 +1,159 @@
+package model
+
+// begin runs user code: it reads, now or at any time before it commits. The
+// client may also have lost its lease and turn to another grant.
+func (m ClaimSeal) begin(s state, w worker, do change) {
+	if s.Holders < m.Grants {
+		do("drops its grant", 0, func(_ *state, w *worker) { *w = worker{} })
+	}
+	if w.Op == 0 && s.Ops >= m.Ops {
+		return
+	}
+	if m.Mutation.Head {
+		for n := w.First; n < m.Resources; n++ {
+			if m.fence(&s.DB.Resources[n]).Token > w.Parts[n].Grant.Token {
+				m.refuse(s, w, n, "head", do)
+				return
+			}
+		}
+	}
+	do("runs user code: reads", 0, func(s *state, w *worker) {
+		m.run(s, w)
+		for n := w.First; n < m.Resources; n++ {
+			w.Parts[n].Read = s.DB.Resources[n].Value
+		}
+	})
+	if m.Faults.Held && w.Parts[w.First].Knows {
+		do("runs user code: relies on what its grant left", 0, func(s *state, w *worker) {
+			m.run(s, w)
+			for n := w.First; n < m.Resources; n++ {
+				w.Parts[n].Read = w.Parts[n].Left
+			}
+		})
+	}
+}
+
+// run starts user code.
+func (m ClaimSeal) run(s *state, w *worker) {
+	w.Stage = running
+	if w.Op == 0 {
+		w.Op = s.Ops + 1
+		s.Ops = min(s.Ops+m.Group, m.Ops)
+	}
+	if s.WentBack {
+		return // a claim may be lost, so this says nothing about order any more
+	}
+	for n := w.First; n < m.Resources; n++ {
+		s.Ran[n] = max(s.Ran[n], w.Parts[n].Grant.Token)
+	}
+}
+
+// send sends seal and COMMIT, in one message.
+func (m ClaimSeal) send(s state, w worker, do change) {
+	if m.Faults.Aborts {
+		do("user code fails, nothing is sent", 0, func(s *state, w *worker) {
+			m.answer(s, w, toldNotApplied)
+			w.Stage = ready
+			if m.Mutation.Seal == SealAttempt {
+				w.Parts[w.First].Expect.Seq++
+			}
+		})
+	}
+	slot := freeMessage(s)
+	if slot < 0 {
+		return
+	}
+	what := "sends seal and COMMIT of tx #"
+	if m.Mutation.EarlyAnswer {
+		what = "answers, then sends seal and COMMIT of tx #"
+	}
+	tx := m.txID(s, w)
+	do(what, tx, func(s *state, w *worker) {
+		if m.Mutation.TxCounter {
+			s.DB.NextTx++
+		}
+		w.Tx, w.Stage, w.Message = tx, waiting, slot
+		s.Messages[slot] = message{Status: inFlight, Op: w.Op, Tx: tx, First: w.First}
+		for n, p := range w.Parts {
+			s.Messages[slot].Parts[n] = part{Grant: p.Grant, Expect: p.Expect, Read: p.Read}
+		}
+		if m.Mutation.EarlyAnswer {
+			m.tell(s, w, toldApplied)
+		}
+	})
+}
+
+func freeMessage(s state) int8 {
+	for i, msg := range s.Messages {
+		if msg.Status == unsent {
+			return int8(i)
+		}
+	}
+	return -1
+}
+
+// txID is the id that the transaction of w has.
+func (m ClaimSeal) txID(s state, w worker) int8 {
+	switch {
+	case m.Mutation.TxCounter:
+		return txCounted + s.DB.NextTx
+	case w.Retry:
+		return txRetry + w.Op
+	default:
+		return txOp + w.Op
+	}
+}
+
+// receive takes the reply to COMMIT, or gives up.
+func (m ClaimSeal) receive(s state, w worker, do change) {
+	msg := s.Messages[w.Message]
+	switch msg.Status {
+	case committed:
+		do("hears that tx # committed", w.Tx, func(s *state, w *worker) {
+			s.Messages[w.Message] = message{}
+			m.advance(w, s.Ops)
+			m.answer(s, w, toldApplied)
+		})
+	case refused:
+		m.refuse(s, w, msg.Barred, "seal", do)
+	}
+	if m.Faults.LostReplies {
+		do("gives up waiting for tx #", w.Tx, func(s *state, w *worker) {
+			if status := msg.Status; status == committed || status == refused {
+				s.Messages[w.Message] = message{}
+			}
+			w.Stage, w.Message = unknown, 0
+		})
+	}
+}
+
+// advance notes that the client's own transaction took the next position of
+// every resource that it sealed.
+func (m ClaimSeal) advance(w *worker, ops int8) {
+	for n := w.First; n < m.sealed(w.First); n++ {
+		p := &w.Parts[n]
+		p.Expect = fence{p.Grant, place{p.Expect.Seq + 1, w.Tx}}
+		if m.Faults.Held {
+			p.Knows, p.Left = true, p.Read+int8(len(m.members(w.Op, ops)))
+		}
+	}
+}
+
+// answer tells the callers of all members of the transaction how it ended, and
+// forgets the transaction.
+func (m ClaimSeal) answer(s *state, w *worker, told answer) {
+	m.tell(s, w, told)
+	w.Stage = ready
+	w.Op, w.Tx, w.Message, w.Retry = 0, 0, 0, false
+	for n := range w.Parts {
+		w.Parts[n].Read = 0
+	}
+}
+
+func (m ClaimSeal) tell(s *state, w *worker, told answer) {
+	for _, op := range m.members(w.Op, s.Ops) {
+		if s.Answers[op-1] == pending {
+			s.Answers[op-1] = told
+		}
+	}
+}
