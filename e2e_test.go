@@ -1,0 +1,310 @@
+package fencekit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// process is what one process of a service has: clients, a locker and a guard
+// of its own. requests counts its unary requests to etcd.
+type process struct {
+	*guard.Guard[pgx.Tx]
+	locker   *etcd.Locker
+	store    *postgres.Store
+	pool     *pgxpool.Pool
+	requests atomic.Int64
+}
+
+func newProcess(t *testing.T, etcdEndpoint, dsn string, lockCfg etcd.Config, cfg *guard.Config) *process {
+	t.Helper()
+	p := &process{}
+	count := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		p.requests.Add(1)
+		return invoke(ctx, method, req, reply, cc, opts...)
+	}
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: []string{etcdEndpoint}, Logger: zap.NewNop(),
+		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(count)},
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	p.pool, err = pgxpool.New(t.Context(), dsn)
+	require.NoError(t, err)
+	t.Cleanup(p.pool.Close)
+	lockCfg.Prefix = t.Name()
+	p.locker, err = etcd.NewLocker(client, &lockCfg)
+	require.NoError(t, err)
+	p.store, err = postgres.NewStore(p.pool, nil)
+	require.NoError(t, err)
+	p.Guard, err = guard.New(p.locker, p.store, cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { closeProcess(t, p) })
+	return p
+}
+
+// closeProcess closes what can be closed within a bound: a test may have taken
+// the servers away.
+func closeProcess(t *testing.T, p *process) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := errors.Join(p.Guard.Close(ctx), p.locker.Close(ctx)); err != nil {
+		t.Log("closing:", err)
+	}
+}
+
+// counters returns a fresh database with a table of counters.
+func counters(t *testing.T, keys ...string) (dsn string, pool *pgxpool.Pool) {
+	t.Helper()
+	dsn = testenv.Database(t)
+	pool, err := pgxpool.New(t.Context(), dsn)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	_, err = postgres.Migrate(t.Context(), pool, "")
+	require.NoError(t, err)
+	_, err = pool.Exec(t.Context(), "create table counter (key text primary key, value bigint not null)")
+	require.NoError(t, err)
+	for _, key := range keys {
+		_, err = pool.Exec(t.Context(), "insert into counter values ($1, 0)", key)
+		require.NoError(t, err)
+	}
+	return dsn, pool
+}
+
+// increment reads, decides and writes, in statements of their own: without a
+// fence two of them lose an update.
+func increment(key string) func(context.Context, pgx.Tx) error {
+	return func(ctx context.Context, tx pgx.Tx) error {
+		var value int64
+		if err := tx.QueryRow(ctx, "select value from counter where key = $1", key).Scan(&value); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, "update counter set value = $2 where key = $1", key, value+1)
+		return err
+	}
+}
+
+func value(t *testing.T, pool *pgxpool.Pool, key string) (v int64) {
+	t.Helper()
+	require.NoError(t, pool.QueryRow(t.Context(), "select value from counter where key = $1", key).Scan(&v))
+	return v
+}
+
+// A resource that its idle holder has kept costs no request to etcd at all.
+func TestKeptResource_CostsNoRequestToEtcd(t *testing.T) {
+	dsn, pool := counters(t, "a")
+	p := newProcess(t, testenv.SharedEtcd(t).Endpoint(), dsn, etcd.Config{}, nil)
+	ctx := t.Context()
+	require.NoError(t, guard.Do(ctx, p.Guard, "a", increment("a")))
+	before := p.requests.Load()
+	require.Positive(t, before, "the first call has to ask etcd, or nothing is counted")
+	for range 50 {
+		require.NoError(t, guard.Do(ctx, p.Guard, "a", increment("a")))
+	}
+	require.Equal(t, before, p.requests.Load())
+	require.EqualValues(t, 51, value(t, pool, "a"))
+}
+
+// A thousand resources held by one process are one lease, and no goroutines.
+func TestManyResources_OneLeaseAndNoGoroutinesWhileIdle(t *testing.T) {
+	dsn, _ := counters(t, "a")
+	p := newProcess(t, testenv.SharedEtcd(t).Endpoint(), dsn, etcd.Config{}, &guard.Config{KeepFor: time.Hour})
+	hold := func(from, to int) {
+		var workers sync.WaitGroup
+		next := make(chan int)
+		for range 4 {
+			workers.Go(func() {
+				for n := range next {
+					if err := guard.Do(t.Context(), p.Guard, fmt.Sprintf("r/%d", n), increment("a"), guard.Retryable()); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		for n := from; n < to; n++ {
+			next <- n
+		}
+		close(next)
+		workers.Wait()
+	}
+	hold(0, 10)
+	few := settledGoroutines()
+	hold(10, 1000)
+	many := settledGoroutines()
+	require.Less(t, many, few+50, "goroutines while 1,000 resources are held, against %d while 10 are", few)
+
+	client := testenv.EtcdClient(t)
+	keys, err := client.Get(t.Context(), t.Name()+"/locks/", clientv3.WithPrefix())
+	require.NoError(t, err)
+	require.Len(t, keys.Kvs, 1000)
+	for _, kv := range keys.Kvs {
+		require.Equal(t, keys.Kvs[0].Lease, kv.Lease)
+	}
+}
+
+// settledGoroutines is the number of goroutines once it has stopped falling.
+func settledGoroutines() int {
+	least := runtime.NumGoroutine()
+	for same := 0; same < 20; same++ {
+		time.Sleep(5 * time.Millisecond) // gives what is ending the time to end; a number too high can only fail the test
+		if n := runtime.NumGoroutine(); n < least {
+			least, same = n, 0
+		}
+	}
+	return least
+}
+
+// Leases are revoked under the feet of their holders all the time: calls fail,
+// and no update is lost nor made twice (G3, G4).
+func TestProcesses_LoseLeasesButNoUpdates_G3_G4(t *testing.T) {
+	dsn, pool := counters(t, "hot")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	endpoint := testenv.SharedEtcd(t).Endpoint()
+	var acknowledged, refused, lost atomic.Int64
+	var workers sync.WaitGroup
+	for range 3 {
+		p := newProcess(t, endpoint, dsn, etcd.Config{}, &guard.Config{MaxHold: 5 * time.Millisecond})
+		for range 2 {
+			workers.Go(func() {
+				for range 100 {
+					switch err := guard.Do(ctx, p.Guard, "hot", increment("hot")); {
+					case err == nil:
+						acknowledged.Add(1)
+					case errors.Is(err, guard.ErrStaleToken):
+						refused.Add(1)
+					case errors.Is(err, fence.ErrLeaseLost), errors.Is(err, fence.ErrUnavailable):
+						lost.Add(1)
+					default:
+						t.Errorf("unexpected: %v", err)
+					}
+				}
+			})
+		}
+	}
+	var revoker sync.WaitGroup
+	revoker.Go(func() { revokeAll(t, ctx, t.Name()) })
+	workers.Wait()
+	cancel()
+	revoker.Wait()
+	t.Logf("acknowledged %d, refused %d, lease lost %d", acknowledged.Load(), refused.Load(), lost.Load())
+	require.EqualValues(t, acknowledged.Load(), value(t, pool, "hot"))
+	require.Positive(t, refused.Load()+lost.Load(), "no lease was lost in mid-operation: the test showed nothing")
+}
+
+// revokeAll revokes the lease of every lock under a prefix, again and again.
+func revokeAll(t *testing.T, ctx context.Context, prefix string) {
+	client := testenv.EtcdClient(t)
+	for ctx.Err() == nil {
+		keys, err := client.Get(ctx, prefix+"/locks/", clientv3.WithPrefix())
+		if err != nil {
+			continue
+		}
+		for _, kv := range keys.Kvs {
+			_, _ = client.Revoke(ctx, clientv3.LeaseID(kv.Lease)) // gone already, or revoked now
+		}
+		select {
+		case <-time.After(30 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func TestDeadServers_AreNamedWithinTheCallersTime(t *testing.T) {
+	dsn, _ := counters(t, "a")
+	for name, c := range map[string]struct {
+		endpoint, dsn string
+		want          error
+	}{
+		"etcd":     {"http://127.0.0.1:1", dsn, fence.ErrUnavailable},
+		"postgres": {testenv.SharedEtcd(t).Endpoint(), "postgres://127.0.0.1:1/x", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newProcess(t, c.endpoint, c.dsn, etcd.Config{RequestTimeout: time.Second}, nil)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			err := guard.Do(ctx, p.Guard, "a", increment("a"))
+			require.Error(t, err)
+			require.NoError(t, ctx.Err(), "it took the whole minute")
+			if c.want != nil {
+				require.ErrorIs(t, err, c.want)
+			} else {
+				require.ErrorContains(t, err, "connect")
+			}
+		})
+	}
+}
+
+// Postgres is killed and comes back: what was acknowledged is there, once, and
+// the guard goes on by itself.
+func TestPostgresRestart_KeepsWhatWasAcknowledged_G4(t *testing.T) {
+	ctx := t.Context()
+	pg, err := testenv.StartPostgres(ctx, nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, pg.Stop(context.Background())) }()
+	dsn, err := pg.CreateDatabase(ctx, "restart")
+	require.NoError(t, err)
+	pool, err := pgxpool.New(ctx, dsn)
+	require.NoError(t, err)
+	defer pool.Close()
+	_, err = postgres.Migrate(ctx, pool, "")
+	require.NoError(t, err)
+	_, err = pool.Exec(ctx, "create table counter (key text primary key, value bigint not null); insert into counter values ('a', 0)")
+	require.NoError(t, err)
+	p := newProcess(t, testenv.SharedEtcd(t).Endpoint(), dsn, etcd.Config{}, nil)
+
+	var sum, unknown int64
+	stop := make(chan struct{})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			switch err := guard.Do(ctx, p.Guard, "a", increment("a")); {
+			case err == nil:
+				sum++
+			case errors.Is(err, guard.ErrUnknownOutcome):
+				unknown++
+			}
+		}
+	}()
+	for range 3 {
+		require.NoError(t, pg.Kill())
+		require.NoError(t, pg.Restart(ctx))
+		require.Eventually(t, func() bool { return pool.Ping(ctx) == nil }, time.Minute, 10*time.Millisecond)
+		before := value(t, pool, "a")
+		require.Eventually(t, func() bool {
+			var now int64
+			err := pool.QueryRow(ctx, "select value from counter where key = 'a'").Scan(&now)
+			return err == nil && now > before
+		}, time.Minute, 10*time.Millisecond, "it doesn't go on")
+	}
+	close(stop)
+	<-done
+	got := value(t, pool, "a")
+	require.GreaterOrEqual(t, got, sum)
+	require.LessOrEqual(t, got, sum+unknown)
+	t.Logf("acknowledged %d, unknown %d, counted %d", sum, unknown, got)
+}
