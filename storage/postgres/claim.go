@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -11,9 +12,10 @@ import (
 	"github.com/fencekit/fencekit/guard"
 )
 
-// claimTries bounds how often a claim that found the fence locked is repeated,
-// each time after having evicted what is stale.
-const claimTries = 3
+// tries bounds how often a claim that found the fence locked is repeated, each
+// time after having evicted what is stale; and how often a claim or a begin is
+// whose connection was terminated.
+const tries = 3
 
 // Claim implements guard.Store: one round trip.
 func (s *Store) Claim(ctx context.Context, grant fence.Grant) (guard.Claim, error) {
@@ -24,78 +26,67 @@ func (s *Store) Claim(ctx context.Context, grant fence.Grant) (guard.Claim, erro
 		return guard.Claim{}, err
 	}
 	var err error
-	for range claimTries {
+	for range tries {
 		var claim guard.Claim
 		claim, err = s.claimOnce(ctx, grant)
-		if sqlState(err) != stateLockTimeout {
-			if err != nil {
-				return guard.Claim{}, s.explain(ctx, fmt.Errorf("postgres: claim of %s: %w", grant.Resource, err), false, guard.StageClaim, grant)
-			}
-			return claim, nil
+		switch sqlState(err) {
+		case stateLockTimeout:
+			s.evict(ctx, grant)
+			continue
+		case stateTerminated:
+			continue // an eviction that came too late may have hit this connection
 		}
-		s.evict(ctx, grant)
+		if err != nil {
+			break
+		}
+		return claim, nil
 	}
-	return guard.Claim{}, &TransientError{fmt.Errorf("postgres: claim of %s: the fence stayed locked: %w", grant.Resource, err)}
+	return guard.Claim{}, s.explain(ctx, fmt.Errorf("postgres: claim of %s: %w", grant.Resource, err), false, guard.StageClaim, grant)
 }
 
 // claimOnce claims and evicts, in one round trip: the eviction is a transaction
 // of its own, after the claim's has committed.
 func (s *Store) claimOnce(ctx context.Context, grant fence.Grant) (guard.Claim, error) {
-	conn, err := s.pool.Acquire(ctx)
+	answer, err := s.transact(ctx, fmt.Sprintf(s.sql.claim,
+		text(grant.Resource), grant.Epoch, grant.Token, text(grant.Holder), newTxID()), s.evictSQL(grant))
 	if err != nil {
 		return guard.Claim{}, err
 	}
-	defer s.release(ctx, conn)
-
 	claim := guard.Claim{Grant: grant}
-	batch := &pgx.Batch{}
-	batch.Queue(beginRC)
-	batch.Queue(fmt.Sprintf("set local lock_timeout = %d", ms(s.cfg.LockTimeout)))
-	batch.Queue(s.sql.claim, grant.Resource, grant.Epoch, int64(grant.Token), grant.Holder, int64(newTxID())).QueryRow(func(row pgx.Row) error {
-		return row.Scan(&claim.Resource, &claim.Seq, &claim.Tx)
-	})
-	committed := false
-	batch.Queue("commit").Exec(func(tag commandTag) error {
-		committed = tag.String() == "COMMIT"
-		return nil
-	})
-	batch.Queue(s.sql.evict, grant.Resource, grant.Epoch, int64(grant.Token), ms(s.cfg.EvictTimeout)).QueryRow(s.scanEvicted(grant))
-	err = conn.SendBatch(ctx, batch).Close()
-	if committed {
-		if err != nil {
-			s.cfg.Logger.WarnContext(ctx, "postgres: eviction after a claim failed", "resource", grant.Resource, "error", err)
-		}
-		return claim, nil
+	if _, err := fmt.Sscan(strings.Join(answer.rows[0], " "), &claim.Resource, &claim.Seq, &claim.Tx); err != nil {
+		return guard.Claim{}, err
 	}
-	if err == nil {
-		err = pgx.ErrTxCommitRollback
+	var evicted, denied int
+	err = answer.failure
+	if len(answer.rows) == 2 {
+		_, err = fmt.Sscan(strings.Join(answer.rows[1], " "), &evicted, &denied)
 	}
-	return guard.Claim{}, err
+	s.reportEvicted(ctx, grant, evicted, denied, err)
+	return claim, nil
+}
+
+func (s *Store) evictSQL(grant fence.Grant) string {
+	return fmt.Sprintf(s.sql.evict, text(grant.Resource), grant.Epoch, grant.Token)
 }
 
 // evict ends the transactions of earlier grants than grant. What it can't do, it
 // logs: it is for liveness only.
 func (s *Store) evict(ctx context.Context, grant fence.Grant) {
-	row := s.pool.QueryRow(ctx, s.sql.evict, grant.Resource, grant.Epoch, int64(grant.Token), ms(s.cfg.EvictTimeout))
-	if err := s.scanEvicted(grant)(row); err != nil {
-		s.cfg.Logger.WarnContext(ctx, "postgres: eviction failed", "resource", grant.Resource, "error", err)
-	}
+	var evicted, denied int
+	err := s.pool.QueryRow(ctx, s.evictSQL(grant), pgx.QueryExecModeSimpleProtocol).Scan(&evicted, &denied)
+	s.reportEvicted(ctx, grant, evicted, denied, err)
 }
 
-func (s *Store) scanEvicted(grant fence.Grant) func(pgx.Row) error {
-	return func(row pgx.Row) error {
-		var evicted, denied int
-		if err := row.Scan(&evicted, &denied); err != nil {
-			return err
-		}
-		if evicted > 0 {
-			s.cfg.Logger.Info("postgres: evicted stale transactions", "resource", grant.Resource, "token", grant.Token, "count", evicted)
-		}
-		if denied > 0 {
-			s.cfg.Logger.Warn("postgres: stale transactions could not be evicted; grant this role pg_signal_backend, or run all holders under one role",
-				"resource", grant.Resource, "token", grant.Token, "count", denied)
-		}
-		return nil
+func (s *Store) reportEvicted(ctx context.Context, grant fence.Grant, evicted, denied int, err error) {
+	log := s.cfg.Logger.With("resource", grant.Resource, "token", grant.Token)
+	if err != nil {
+		log.WarnContext(ctx, "postgres: eviction failed", "error", err)
+	}
+	if evicted > 0 {
+		log.InfoContext(ctx, "postgres: evicted stale transactions", "count", evicted)
+	}
+	if denied > 0 {
+		log.WarnContext(ctx, "postgres: stale transactions could not be evicted; grant this role pg_signal_backend, or run all holders under one role", "count", denied)
 	}
 }
 

@@ -4,17 +4,25 @@ import (
 	"context"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/testenv"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// newPool returns a pool on a fresh, migrated database, with the tables that
+const resource = "sku/1"
+
+func grant(token fence.Token, holder string) fence.Grant {
+	return fence.Grant{Resource: resource, Epoch: 1, Token: token, Holder: holder}
+}
+
+// newPool returns a pool on a fresh, migrated database, with the table that
 // tests work on.
 func newPool(t testing.TB) *pgxpool.Pool {
 	t.Helper()
@@ -24,21 +32,41 @@ func newPool(t testing.TB) *pgxpool.Pool {
 func migrated(t testing.TB) (dsn string) {
 	t.Helper()
 	dsn = testenv.Database(t)
-	pool := openPool(t, dsn)
-	_, err := postgres.Migrate(t.Context(), pool, "")
-	require.NoError(t, err)
-	_, err = pool.Exec(t.Context(), "create table item (key text primary key, value bigint not null)")
-	require.NoError(t, err)
-	pool.Close()
+	migrate(t, dsn)
 	return dsn
 }
 
-func openPool(t testing.TB, dsn string) *pgxpool.Pool {
+func migrate(t testing.TB, dsn string) {
 	t.Helper()
-	pool, err := pgxpool.New(context.Background(), dsn)
+	pool := openPool(t, dsn)
+	_, err := postgres.Migrate(t.Context(), pool, "")
+	require.NoError(t, err)
+	mustExec(t, pool, "create table item (key text primary key, value bigint not null)")
+	pool.Close()
+}
+
+// openPool returns a pool on a database, changed by options.
+func openPool(t testing.TB, dsn string, options ...func(*pgxpool.Config)) *pgxpool.Pool {
+	t.Helper()
+	cfg, err := pgxpool.ParseConfig(dsn)
+	require.NoError(t, err)
+	cfg.MaxConns = 8
+	for _, option := range options {
+		option(cfg)
+	}
+	pool, err := pgxpool.NewWithConfig(context.Background(), cfg)
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 	return pool
+}
+
+// with sets run-time parameters of every connection of a pool.
+func with(params map[string]string) func(*pgxpool.Config) {
+	return func(cfg *pgxpool.Config) {
+		for name, value := range params {
+			cfg.ConnConfig.RuntimeParams[name] = value
+		}
+	}
 }
 
 func newStore(t testing.TB, pool *pgxpool.Pool, cfg *postgres.Config) *postgres.Store {
@@ -48,6 +76,114 @@ func newStore(t testing.TB, pool *pgxpool.Pool, cfg *postgres.Config) *postgres.
 	return store
 }
 
-func grant(token fence.Token, holder string) fence.Grant {
-	return fence.Grant{Resource: "sku/1", Epoch: 1, Token: token, Holder: holder}
+func claim(t testing.TB, store *postgres.Store, g fence.Grant) guard.Claim {
+	t.Helper()
+	c, err := store.Claim(t.Context(), g)
+	require.NoError(t, err)
+	return c
+}
+
+// begin begins a transaction, which is rolled back at the end of the test if it
+// is still open.
+func begin(t testing.TB, store *postgres.Store, claims ...guard.Claim) guard.Txn[pgx.Tx] {
+	t.Helper()
+	txn, err := store.Begin(t.Context(), claims...)
+	require.NoError(t, err)
+	t.Cleanup(func() { txn.Rollback(context.Background()) })
+	return txn
+}
+
+// write runs op in a transaction of its own, which has to succeed, and returns
+// the claim at its new position.
+func write(t testing.TB, store *postgres.Store, c guard.Claim, op guard.Op[pgx.Tx]) guard.Claim {
+	t.Helper()
+	txn := begin(t, store, c)
+	require.NoError(t, txn.Run(t.Context(), op))
+	claims, err := txn.Commit(t.Context(), nil)
+	require.NoError(t, err)
+	return claims[0]
+}
+
+// attempt is write for what may fail.
+func attempt(ctx context.Context, store *postgres.Store, op guard.Op[pgx.Tx], claims ...guard.Claim) ([]guard.Claim, error) {
+	txn, err := store.Begin(ctx, claims...)
+	if err != nil {
+		return nil, err
+	}
+	defer txn.Rollback(ctx)
+	if err := txn.Run(ctx, op); err != nil {
+		return nil, err
+	}
+	return txn.Commit(ctx, nil)
+}
+
+// do is an operation of one function.
+func do(f func(ctx context.Context, tx pgx.Tx) error) guard.Func[pgx.Tx] { return f }
+
+// statement is an operation of one statement.
+func statement(sql string, args ...any) guard.Func[pgx.Tx] {
+	return func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, sql, args...)
+		return err
+	}
+}
+
+// get reads a number into value, without a lock.
+func get(key string, value *int64) guard.Func[pgx.Tx] {
+	return func(ctx context.Context, tx pgx.Tx) error {
+		return tx.QueryRow(ctx, "select coalesce((select value from item where key = $1), 0)", key).Scan(value)
+	}
+}
+
+func set(key string, value int64) guard.Func[pgx.Tx] {
+	return statement("insert into item values ($1, $2) on conflict (key) do update set value = excluded.value", key, value)
+}
+
+// add reads, and then writes what it makes of that: without a fence, two of
+// them lose an update.
+func add(key string, delta int64) guard.Func[pgx.Tx] {
+	return func(ctx context.Context, tx pgx.Tx) error {
+		var value int64
+		if err := get(key, &value)(ctx, tx); err != nil {
+			return err
+		}
+		return set(key, value+delta)(ctx, tx)
+	}
+}
+
+type querier interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// query returns the one value that sql selects.
+func query[T any](t testing.TB, q querier, sql string, args ...any) T {
+	t.Helper()
+	var value T
+	require.NoError(t, q.QueryRow(t.Context(), sql, args...).Scan(&value))
+	return value
+}
+
+func mustExec(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) {
+	t.Helper()
+	_, err := pool.Exec(t.Context(), sql, args...)
+	require.NoError(t, err)
+}
+
+// holds requires the committed value of key.
+func holds(t testing.TB, pool *pgxpool.Pool, key string, want int64) {
+	t.Helper()
+	require.Equal(t, want, query[int64](t, pool, "select coalesce((select value from item where key = $1), 0)", key))
+}
+
+// kinds returns the kinds of a resource's entries, in order.
+func kinds(t testing.TB, store *postgres.Store) []guard.EntryKind {
+	t.Helper()
+	entries, err := store.Entries(t.Context(), resource, 0, 1000)
+	require.NoError(t, err)
+	var kinds []guard.EntryKind
+	for i, e := range entries {
+		require.EqualValues(t, i+1, e.Seq)
+		kinds = append(kinds, e.Kind)
+	}
+	return kinds
 }

@@ -5,11 +5,12 @@ import (
 	"time"
 )
 
-// queries holds the statements of a Store, with its schema filled in.
+// queries holds the statements of a Store, with its schema filled in. The first
+// group are formats: they travel in simple-protocol messages, where text goes in
+// as an expression of text().
 type queries struct {
-	claim, evict, resolve, record string
-	head, seal                    string // formats, see beginSQL and sealSQL
-	fence, entries, refusals      string
+	claim, evict, resolve, record, head, seal string
+	fence, entries, refusals                  string
 }
 
 // beginRC begins a transaction at the level and mode that the protocol needs,
@@ -20,20 +21,34 @@ func newQueries(c Config) queries {
 	schema := schemaIdentifier(c.Schema)
 	check := max(c.CheckInterval, 0)
 	return queries{
-		claim:   "select o_resource, o_seq, o_tx from " + schema + ".claim($1, $2, $3, $4, $5)",
-		evict:   "select evicted, denied from " + schema + ".evict($1, $2, $3, $4)",
-		resolve: "select " + schema + ".resolve($1, $2, $3, $4, $5, $6, $7, $8)",
-		record:  "select " + schema + ".record_refusal($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+		claim:   "select o_resource, o_seq, o_tx from " + schema + ".claim(%s, %d, %d, %s, %d)",
+		evict:   "select evicted, denied from " + schema + ".evict(%s, %d, %d, " + fmt.Sprintf("%d)", ms(c.EvictTimeout)),
+		resolve: "select " + schema + ".resolve(%d, %d, %d, %s, %d, %d, %d, %d)",
+		record:  "select " + schema + ".record_refusal(%s, %s, %s, %d, %d, %s, %d, %d, %s, %s)",
 		head: "select " + schema + ".head(%d, %d, %d, %d, " + fmt.Sprintf("%d, %d, %d, %d, %d)",
 			ms(c.LockTimeout), ms(c.StatementTimeout), ms(c.IdleTimeout), ms(c.NetworkTimeout), ms(check)),
 		seal: "call " + schema + ".seal(%d, %d, %d, '%x', %d, %d, %d, '%x')",
-		fence: "select epoch, token, holder, seq, tx, claimed_at, extract(epoch from clock_timestamp() - claimed_at)::float8 from " +
-			schema + ".resource where name = $1",
+		fence: "select epoch, token, holder, claimed_at, extract(epoch from pg_catalog.clock_timestamp() operator(pg_catalog.-) claimed_at)::pg_catalog.float8 from " +
+			schema + ".resource where name operator(pg_catalog.=) $1",
 		entries: "select e.kind, e.epoch, e.token, e.holder, e.seq, e.tx, coalesce(e.ops, '[]')::text, e.at, e.hash from " +
 			schema + ".event e join " + schema + ".resource r on r.id = e.resource where r.name = $1 and e.seq > $2 order by e.seq limit $3",
 		refusals: "select reason, stage, epoch, token, holder, current_epoch, current_token, current_holder, current_since, count, first_at, last_at from " +
 			schema + ".refusal where resource = $1 order by last_at desc, id desc limit $2",
 	}
+}
+
+// text returns s as an SQL expression that means the same whatever the settings
+// of the session are.
+func text(s string) string {
+	return fmt.Sprintf("pg_catalog.convert_from(pg_catalog.decode('%x', 'hex'), 'UTF8')", s)
+}
+
+// timestamp does so for a time; the zero time is null.
+func timestamp(at time.Time) string {
+	if at.IsZero() {
+		return "null"
+	}
+	return at.UTC().Format("'2006-01-02T15:04:05.000000Z'::pg_catalog.timestamptz")
 }
 
 // ms rounds up, since the server takes 0 for no limit.

@@ -28,6 +28,7 @@ const (
 	stateSerialization = "40001"
 	stateDeadlock      = "40P01"
 	stateLockTimeout   = "55P03"
+	stateTerminated    = "57P01"
 )
 
 var refusalReasons = map[string]guard.Reason{
@@ -48,7 +49,7 @@ func sqlState(err error) string {
 
 // TransientError wraps an error after which the same operation, run again, may
 // well succeed: a serialization failure, a deadlock, a lock that was not free in
-// time. guard.Retryable asks for that.
+// time, a terminated connection. guard.Retryable asks for that.
 type TransientError struct{ Err error }
 
 func (e *TransientError) Error() string { return e.Err.Error() }
@@ -84,7 +85,8 @@ func (s *Store) explain(ctx context.Context, err error, ended bool, stage guard.
 			}
 		}
 	}
-	if state == stateSerialization || state == stateDeadlock || state == stateLockTimeout {
+	switch state {
+	case stateSerialization, stateDeadlock, stateLockTimeout, stateTerminated:
 		return &TransientError{err}
 	}
 	return err
@@ -122,11 +124,10 @@ func (s *Store) superseded(ctx context.Context, grant fence.Grant) *guard.Refuse
 	ctx, cancel := s.cleanup(ctx)
 	defer cancel()
 	current := fence.Grant{Resource: grant.Resource}
-	var position guard.Position
 	var since time.Time
 	var age float64
 	err := s.pool.QueryRow(ctx, s.sql.fence, grant.Resource).
-		Scan(&current.Epoch, &current.Token, &current.Holder, &position.Seq, &position.Tx, &since, &age)
+		Scan(&current.Epoch, &current.Token, &current.Holder, &since, &age)
 	if err != nil || current.Compare(grant) <= 0 {
 		return nil
 	}
@@ -140,12 +141,9 @@ func (s *Store) superseded(ctx context.Context, grant fence.Grant) *guard.Refuse
 func (s *Store) refuse(ctx context.Context, r *guard.RefusedError) error {
 	ctx, cancel := s.cleanup(ctx)
 	defer cancel()
-	var since *time.Time
-	if !r.Since.IsZero() {
-		since = &r.Since
-	}
-	_, r.RecordErr = s.pool.Exec(ctx, s.sql.record, r.Grant.Resource, string(r.Reason), string(r.Stage),
-		r.Grant.Epoch, int64(r.Grant.Token), r.Grant.Holder, r.Current.Epoch, int64(r.Current.Token), r.Current.Holder, since)
+	_, r.RecordErr = s.transact(ctx, fmt.Sprintf(s.sql.record,
+		text(r.Grant.Resource), text(string(r.Reason)), text(string(r.Stage)), r.Grant.Epoch, r.Grant.Token, text(r.Grant.Holder),
+		r.Current.Epoch, r.Current.Token, text(r.Current.Holder), timestamp(r.Since)), "")
 	if r.RecordErr != nil {
 		s.cfg.Logger.Error("postgres: a refusal could not be recorded", "resource", r.Grant.Resource, "token", r.Grant.Token, "error", r.RecordErr)
 	}

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/fencekit/fencekit/guard"
 )
 
@@ -34,27 +32,11 @@ func (s *Store) Resolve(ctx context.Context, d guard.InDoubt) (bool, error) {
 }
 
 func (s *Store) resolveOne(ctx context.Context, claim guard.Claim, id guard.TxID) (string, error) {
-	conn, err := s.pool.Acquire(ctx)
+	g := claim.Grant
+	answer, err := s.transact(ctx, fmt.Sprintf(s.sql.resolve,
+		claim.Resource, g.Epoch, g.Token, text(g.Holder), claim.Seq, claim.Tx, id, newTxID()), "")
 	if err != nil {
 		return "", err
 	}
-	defer s.release(ctx, conn)
-
-	answer, committed := "", false
-	g := claim.Grant
-	batch := &pgx.Batch{}
-	batch.Queue(beginRC)
-	batch.Queue(s.sql.resolve, claim.Resource, g.Epoch, int64(g.Token), g.Holder, claim.Seq, int64(claim.Tx), int64(id), int64(newTxID())).
-		QueryRow(func(row pgx.Row) error { return row.Scan(&answer) })
-	batch.Queue("commit").Exec(func(tag commandTag) error {
-		committed = tag.String() == "COMMIT"
-		return nil
-	})
-	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
-		return "", err
-	}
-	if !committed {
-		return "", pgx.ErrTxCommitRollback
-	}
-	return answer, nil
+	return answer.rows[0][0], nil
 }

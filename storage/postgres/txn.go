@@ -29,17 +29,31 @@ func (s *Store) Begin(ctx context.Context, claims ...guard.Claim) (guard.Txn[pgx
 	if len(claims) == 0 {
 		return nil, fmt.Errorf("%w: Begin needs a claim", guard.ErrInvalid)
 	}
-	conn, err := s.pool.Acquire(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("postgres: no connection to begin with: %w", err)
+	t := &txn{store: s, claims: slices.Clone(claims), id: newTxID()}
+	var err error
+	var ended bool
+	for range tries {
+		if ended, err = t.begin(ctx); sqlState(err) != stateTerminated {
+			break
+		}
 	}
-	t := &txn{store: s, conn: conn, claims: slices.Clone(claims), id: newTxID()}
-	if _, err := conn.Conn().PgConn().Exec(ctx, t.beginSQL()).ReadAll(); err != nil {
-		ended := conn.Conn().IsClosed()
-		t.Rollback(ctx)
+	if err != nil {
 		return nil, s.explain(ctx, fmt.Errorf("postgres: begin: %w", err), ended, guard.StageHead, t.grants()...)
 	}
 	return t, nil
+}
+
+// begin begins on a connection of the pool. If it fails it holds none, and ended
+// says whether the connection was lost.
+func (t *txn) begin(ctx context.Context) (ended bool, err error) {
+	if t.conn, err = t.store.pool.Acquire(ctx); err != nil {
+		return false, err
+	}
+	if _, err = t.conn.Conn().PgConn().Exec(ctx, t.beginSQL()).ReadAll(); err != nil {
+		ended = t.conn.Conn().IsClosed()
+		t.Rollback(ctx)
+	}
+	return ended, err
 }
 
 func (t *txn) beginSQL() string {
@@ -78,9 +92,10 @@ func (t *txn) Run(ctx context.Context, op guard.Op[pgx.Tx]) error {
 
 // fail ends the transaction after err and says what err means. Where a lock was
 // not free in time, a stale transaction may have it: one that began after the
-// claim's own eviction.
+// claim's own eviction. Where the connection or ctx has ended, that may be so
+// because the grant is no longer the newest.
 func (t *txn) fail(ctx context.Context, err error) error {
-	ended := t.conn.Conn().IsClosed()
+	ended := t.conn.Conn().IsClosed() || ctx.Err() != nil
 	t.Rollback(ctx)
 	if sqlState(err) == stateLockTimeout {
 		evictCtx, cancel := t.store.cleanup(ctx)

@@ -1,0 +1,62 @@
+package postgres_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/internal/testenv"
+)
+
+// startServer starts a server of the test's own, with a migrated database, and
+// returns the DSN of that.
+func startServer(t testing.TB, settings map[string]string) (server *testenv.Postgres, dsn string) {
+	t.Helper()
+	server, err := testenv.StartPostgres(t.Context(), &testenv.PostgresConfig{Settings: settings})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		require.NoError(t, server.Stop(ctx))
+	})
+	dsn, err = server.CreateDatabase(t.Context(), "app")
+	require.NoError(t, err)
+	migrate(t, dsn)
+	return server, dsn
+}
+
+// eventually waits until sql selects true.
+func eventually(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		var ok bool
+		err := pool.QueryRow(context.Background(), "select coalesce(("+sql+"), false)", args...).Scan(&ok)
+		return err == nil && ok
+	}, time.Minute, 5*time.Millisecond, sql)
+}
+
+// waiting waits until a backend waits for event, and returns its process id.
+func waiting(t testing.TB, pool *pgxpool.Pool, event string) int {
+	t.Helper()
+	const backends = "from pg_stat_activity where datname = current_database() and wait_event = $1 and state = 'active'"
+	eventually(t, pool, "select count(*) = 1 "+backends, event)
+	return query[int](t, pool, "select pid "+backends, event)
+}
+
+// background runs f and returns where its result will be.
+func background[T any](f func() (T, error)) <-chan result[T] {
+	done := make(chan result[T], 1)
+	go func() {
+		value, err := f()
+		done <- result[T]{value, err}
+	}()
+	return done
+}
+
+type result[T any] struct {
+	value T
+	err   error
+}

@@ -1,0 +1,156 @@
+package postgres_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/guard"
+)
+
+// standby makes commits of a server wait for a standby, which there is none of.
+type standby struct {
+	t    *testing.T
+	pool *pgxpool.Pool
+}
+
+// lose returns once commits wait.
+func (s standby) lose() {
+	s.t.Helper()
+	mustExec(s.t, s.pool, "alter system set synchronous_standby_names = 'nobody'")
+	mustExec(s.t, s.pool, "select pg_reload_conf()")
+	for {
+		probe := background(func() (pgconn.CommandTag, error) {
+			return s.pool.Exec(context.Background(), "create table probe_"+time.Now().Format("150405000000000")+"()")
+		})
+		var waits bool
+		require.Eventually(s.t, func() bool {
+			waits = query[bool](s.t, s.pool, "select count(*) > 0 from pg_stat_activity where wait_event = 'SyncRep'")
+			return waits || len(probe) > 0
+		}, time.Minute, time.Millisecond)
+		if waits {
+			s.signal("cancel")
+			require.NoError(s.t, (<-probe).err)
+			return
+		}
+		<-probe
+	}
+}
+
+// regain lets waiting commits go on.
+func (s standby) regain() {
+	s.t.Helper()
+	mustExec(s.t, s.pool, "alter system reset synchronous_standby_names")
+	mustExec(s.t, s.pool, "select pg_reload_conf()")
+	eventually(s.t, s.pool, "select current_setting('synchronous_standby_names') = ''")
+}
+
+// signal waits for the backend that waits for its standby, and cancels or
+// terminates it.
+func (s standby) signal(how string) {
+	s.t.Helper()
+	pid := waiting(s.t, s.pool, "SyncRep")
+	require.True(s.t, query[bool](s.t, s.pool, "select pg_"+how+"_backend($1)", pid))
+}
+
+// A commit that a standby has not confirmed is neither success nor failure, and
+// nobody is told that it took effect before it is as durable as any commit.
+func TestCommit_NotConfirmedByTheStandbyIsInDoubt_N4_N22(t *testing.T) {
+	_, dsn := startServer(t, nil)
+	for name, c := range map[string]struct{ how, setting string }{
+		"cancelled":                          {"cancel", ""},
+		"cancelled, warnings are turned off": {"cancel", "set client_min_messages = error"},
+		"terminated":                         {"terminate", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pool := openPool(t, dsn)
+			store := newStore(t, pool, nil)
+			standby := standby{t, openPool(t, dsn)}
+			g := grant(5, "a")
+			g.Resource = name
+			claimed := claim(t, store, g)
+			txn := begin(t, store, claimed)
+			if c.setting != "" {
+				require.NoError(t, txn.Run(t.Context(), statement(c.setting)))
+			}
+			require.NoError(t, txn.Run(t.Context(), set(name, 1)))
+			standby.lose()
+			commit := background(func() ([]guard.Claim, error) { return txn.Commit(context.Background(), nil) })
+			standby.signal(c.how)
+			var doubt *guard.InDoubtError
+			require.ErrorAs(t, (<-commit).err, &doubt)
+			require.False(t, pgconn.SafeToRetry(doubt))
+			holds(t, pool, name, 1)
+
+			resolve := background(func() (bool, error) { return store.Resolve(context.Background(), doubt.InDoubt) })
+			standby.signal("cancel")
+			require.Error(t, (<-resolve).err)
+
+			resolve = background(func() (bool, error) { return store.Resolve(context.Background(), doubt.InDoubt) })
+			waiting(t, standby.pool, "SyncRep")
+			require.Empty(t, resolve)
+			standby.regain()
+			answer := <-resolve
+			require.NoError(t, answer.err)
+			require.True(t, answer.value)
+		})
+	}
+}
+
+// A claim that a failover could still take back has not been made, and a
+// repeated one waits as the first did.
+func TestClaim_NotConfirmedByTheStandbyFails_G1_N22(t *testing.T) {
+	_, dsn := startServer(t, nil)
+	store := newStore(t, openPool(t, dsn), nil)
+	standby := standby{t, openPool(t, dsn)}
+	require.NoError(t, store.Check(t.Context()))
+	standby.lose()
+	for range 2 {
+		claimed := background(func() (guard.Claim, error) { return store.Claim(context.Background(), grant(5, "a")) })
+		standby.signal("cancel")
+		require.Error(t, (<-claimed).err)
+	}
+	claimed := background(func() (guard.Claim, error) { return store.Claim(context.Background(), grant(5, "a")) })
+	waiting(t, standby.pool, "SyncRep")
+	require.Empty(t, claimed)
+	standby.regain()
+	require.NoError(t, (<-claimed).err)
+	require.Equal(t, []guard.EntryKind{guard.KindClaim}, kinds(t, store))
+}
+
+// What a user's settings say about durability doesn't hold for the guard, when
+// it would be less: synchronous_commit is on while COMMIT runs.
+func TestCommit_IsDurableWhateverTheSettings_N28(t *testing.T) {
+	for setting, want := range map[string]string{
+		"off": "on", "local": "on", "remote_write": "on", "on": "on", "remote_apply": "remote_apply",
+	} {
+		t.Run(setting, func(t *testing.T) {
+			t.Parallel()
+			dsn := migrated(t)
+			pool := openPool(t, dsn, with(map[string]string{"synchronous_commit": setting}))
+			store := newStore(t, pool, nil)
+			mustExec(t, pool, `create table seen (what text, setting text);
+				create function note() returns trigger language plpgsql as $$
+				begin insert into seen values (new.kind, current_setting('synchronous_commit')); return null; end $$;
+				create constraint trigger at_commit after insert on fence.event deferrable initially deferred for each row execute function note()`)
+			c := claim(t, store, grant(5, "a"))
+			txn := begin(t, store, c)
+			require.NoError(t, txn.Run(t.Context(), set("x", 1)))
+			require.NoError(t, txn.Run(t.Context(), statement("set local synchronous_commit = "+setting)))
+			_, err := txn.Commit(t.Context(), nil)
+			require.NoError(t, err)
+			_, err = store.Resolve(t.Context(), guard.InDoubt{Claims: []guard.Claim{claim(t, store, grant(5, "a"))}, Tx: 7})
+			require.NoError(t, err)
+			rows, err := pool.Query(t.Context(), "select what || ' ' || setting from seen order by what")
+			require.NoError(t, err)
+			seen, err := pgx.CollectRows(rows, pgx.RowTo[string])
+			require.NoError(t, err)
+			require.Equal(t, []string{"claim " + want, "void " + want, "write " + want}, seen)
+		})
+	}
+}
