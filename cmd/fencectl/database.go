@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -26,7 +27,7 @@ func (g *globals) withDatabase(ctx context.Context, do func(context.Context, *pg
 	if err != nil {
 		return explain(err)
 	}
-	defer pool.Close()
+	defer closeSoon(pool)
 	if err = pool.Ping(ctx); err == nil {
 		err = do(ctx, pool)
 	}
@@ -37,6 +38,24 @@ func (g *globals) withDatabase(ctx context.Context, do func(context.Context, *pg
 		return notReady(fmt.Errorf("gave up after %v (--timeout): %w", g.timeout, err))
 	}
 	return explain(err)
+}
+
+// closeGrace bounds the wait for the connections to be closed in good order.
+const closeGrace = time.Second
+
+// closeSoon closes the pool, but doesn't keep a user who has given up: a
+// connection to a server that no longer answers takes pgx 15 s to close. The end
+// of the process closes it anyway.
+func closeSoon(pool *pgxpool.Pool) {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		pool.Close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(closeGrace):
+	}
 }
 
 const urlAdvice = `give a URL (postgres://user@host:5432/database) or keywords (host=... dbname=...), ` +

@@ -3,14 +3,17 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fencekit/fencekit/internal/pgproxy"
 	"github.com/fencekit/fencekit/internal/testenv"
 )
 
@@ -196,6 +199,30 @@ func TestTimeout_EndsTheWaitForALock(t *testing.T) {
 	require.Contains(t, got.stderr, "gave up after 300ms (--timeout)")
 	release()
 	require.Equal(t, exitOK, fencectl(t, "migrate", "up", "--database-url", dsn).code)
+}
+
+// Giving up must not wait for the server that gave the reason to: left to
+// itself, closing the connection takes 15 s.
+func TestInterrupt_DoesNotWaitForAFrozenServer(t *testing.T) {
+	t.Parallel()
+	dsn := testenv.Database(t)
+	defer block(t, dsn)()
+	proxy, err := pgproxy.New(dsn)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, proxy.Close()) }()
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	code := make(chan int, 1)
+	go func() {
+		code <- run(ctx, []string{"migrate", "up", "--timeout", "10m", "--database-url", proxy.DSN()}, io.Discard, io.Discard)
+	}()
+	awaitBlocked(t, dsn)
+	proxy.Pause(pgproxy.ToServer)
+	proxy.Pause(pgproxy.ToClient)
+	began := time.Now()
+	interrupt()
+	require.Equal(t, exitInconclusive, <-code)
+	require.Less(t, time.Since(began), 14*time.Second)
 }
 
 // block makes "migrate up" wait for a transaction that has made the schema and

@@ -47,7 +47,7 @@ func fencectl(t *testing.T, args ...string) result {
 func child(t *testing.T, env []string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
-	cmd.Env = append(os.Environ(), asFencectl+"=1")
+	cmd.Env = append(os.Environ(), asFencectl+"=1", "GORACE=atexit_sleep_ms=0") // no second of waiting at exit
 	cmd.Env = append(cmd.Env, env...)
 	return cmd
 }
