@@ -22,6 +22,10 @@ type standby struct {
 // lose returns once commits wait.
 func (s standby) lose() {
 	s.t.Helper()
+	s.t.Cleanup(func() {
+		_, _ = s.pool.Exec(context.Background(), "alter system reset synchronous_standby_names")
+		_, _ = s.pool.Exec(context.Background(), "select pg_reload_conf()")
+	})
 	mustExec(s.t, s.pool, "alter system set synchronous_standby_names = 'nobody'")
 	mustExec(s.t, s.pool, "select pg_reload_conf()")
 	for {
@@ -135,8 +139,11 @@ func TestCommit_IsDurableWhateverTheSettings_N28(t *testing.T) {
 			pool := openPool(t, dsn, with(map[string]string{"synchronous_commit": setting}))
 			store := newStore(t, pool, nil)
 			mustExec(t, pool, `create table seen (what text, setting text);
+				create function defer() returns trigger language plpgsql as $$
+				begin set constraints all deferred; return new; end $$;
 				create function note() returns trigger language plpgsql as $$
-				begin insert into seen values (new.kind, current_setting('synchronous_commit')); return null; end $$;
+				begin insert into public.seen values (new.kind, current_setting('synchronous_commit')); return null; end $$;
+				create trigger defer before insert on fence.event for each row execute function defer();
 				create constraint trigger at_commit after insert on fence.event deferrable initially deferred for each row execute function note()`)
 			c := claim(t, store, grant(5, "a"))
 			txn := begin(t, store, c)

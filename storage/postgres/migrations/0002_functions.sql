@@ -27,12 +27,16 @@ language sql volatile
 return ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer;
 
 -- durable makes the present transaction wait for its commit to be safe, unless
--- it waits for more already.
+-- it waits for more already, and lets the client hear of it if the wait was cut
+-- short, which the server tells by a warning.
 create function {{schema}}.durable() returns void
 language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
     if current_setting('synchronous_commit') not in ('on', 'remote_apply') then
         perform set_config('synchronous_commit', 'on', true);
+    end if;
+    if current_setting('client_min_messages') = 'error' then
+        perform set_config('client_min_messages', 'warning', true);
     end if;
 end $$;
 
