@@ -138,7 +138,7 @@ func TestErrors_SayWhatToDo(t *testing.T) {
 		args []string
 		says []string
 	}{
-		"no server":    {[]string{"status", "--database-url", "postgres://me@" + closedPort(t) + "/shop"}, []string{"connection refused", "Check that Postgres runs"}},
+		"no server":    {[]string{"status", "--database-url", "postgres://me@" + closedPort(t) + "/shop"}, []string{"fencectl: failed to connect", "connection refused", "Check that Postgres runs"}},
 		"no host":      {[]string{"status", "--database-url", "postgres://me@no-such-host.invalid/shop"}, []string{"no-such-host.invalid", "Check that Postgres runs"}},
 		"no database":  {[]string{"status", "--database-url", with(t, dsn, "dbname", "no_such_database")}, []string{"no_such_database", "Create the database first"}},
 		"no login":     {[]string{"status", "--database-url", as(newRole(t, dsn, "nologin"))}, []string{"not permitted to log in", "Check user and password"}},
@@ -177,6 +177,13 @@ func TestErrors_BadLibpqVariableIsUsage(t *testing.T) {
 	got := fencectl(t, "migrate", "status")
 	require.Equal(t, exitUsage, got.code)
 	require.Contains(t, got.stderr, "libpq's variables")
+}
+
+func TestErrors_NameTheFileThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	got := fencectl(t, "migrate", "status", "--database-url", "host=127.0.0.1 sslmode=verify-full sslrootcert=/no/such/file")
+	require.Equal(t, exitUsage, got.code)
+	require.Contains(t, got.stderr, "open /no/such/file: no such file")
 }
 
 // A server that takes the connection and never says anything.

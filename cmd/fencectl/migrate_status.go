@@ -44,6 +44,15 @@ func (m migrationState) cells() []string {
 	return []string{strconv.Itoa(m.Version), m.Name, at}
 }
 
+func stateOf(m postgres.Migration) migrationState {
+	state := migrationState{Version: m.Version, Name: m.Name}
+	if m.Applied() {
+		at := m.AppliedAt.UTC()
+		state.AppliedAt = &at
+	}
+	return state
+}
+
 func migrateStatus(cmd *cobra.Command, g *globals) error {
 	var migrations []postgres.Migration
 	err := g.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) (err error) {
@@ -56,14 +65,10 @@ func migrateStatus(cmd *cobra.Command, g *globals) error {
 	var states []migrationState
 	missing := 0
 	for _, m := range migrations {
-		state := migrationState{Version: m.Version, Name: m.Name}
-		if m.Applied() {
-			at := m.AppliedAt.UTC()
-			state.AppliedAt = &at
-		} else {
+		if !m.Applied() {
 			missing++
 		}
-		states = append(states, state)
+		states = append(states, stateOf(m))
 	}
 	if err := writeList(cmd.OutOrStdout(), g.output, states); err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -122,6 +123,13 @@ func TestMigrateStatus_MissingIsNotReadyAndChangesNothing(t *testing.T) {
 	require.Zero(t, schemas)
 }
 
+func TestMigrateStatus_TimesAreUTC(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("", 2*60*60))
+	state := stateOf(postgres.Migration{Version: 1, Name: "tables", AppliedAt: at})
+	require.Equal(t, []string{"1", "tables", "2026-01-02T01:04:05Z"}, state.cells())
+}
+
 func TestMigrateStatus_OneMissing(t *testing.T) {
 	t.Parallel()
 	dsn := testenv.Database(t)
@@ -215,6 +223,9 @@ func TestMigrateGet_OneOrAllInEachFormat(t *testing.T) {
 	var list []script
 	require.NoError(t, json.Unmarshal([]byte(get(t, "-o", "json", "--schema", "shop")), &list))
 	require.Equal(t, want, list)
+	for _, format := range []string{"json", "jsonl"} {
+		require.False(t, strings.Contains(get(t, "-o", format), `\u003`), "SQL stays readable")
+	}
 	var lines []script
 	for line := range strings.Lines(get(t, "-o", "jsonl", "--schema", "shop")) {
 		var one script

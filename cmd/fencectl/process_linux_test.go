@@ -7,6 +7,7 @@ import (
 	"os"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -24,6 +25,37 @@ func TestProcess_FullDiskIsInconclusive(t *testing.T) {
 		require.Equal(t, exitInconclusive, run(t.Context(), args, full, &stderr))
 		require.Contains(t, stderr.String(), "can't write the output")
 	}
+}
+
+// The first signal can't end a write that nobody reads; another one has to.
+func TestProcess_SecondSignalEndsItAtOnce(t *testing.T) {
+	t.Parallel()
+	read, write, err := os.Pipe()
+	require.NoError(t, err)
+	defer read.Close()
+	_, err = unix.FcntlInt(write.Fd(), unix.F_SETPIPE_SZ, os.Getpagesize())
+	require.NoError(t, err)
+	cmd := child(t, nil, "migrate", "get")
+	cmd.Stdout = write
+	require.NoError(t, cmd.Start())
+	require.NoError(t, write.Close())
+	_, err = read.Read(make([]byte, 1)) // it listens to signals, and writes
+	require.NoError(t, err)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = cmd.Wait()
+	}()
+	require.Eventually(t, func() bool {
+		_ = cmd.Process.Signal(syscall.SIGINT)
+		select {
+		case <-ended:
+			return true
+		default:
+			return false
+		}
+	}, time.Minute, 10*time.Millisecond)
+	require.True(t, cmd.ProcessState.Sys().(syscall.WaitStatus).Signaled())
 }
 
 func TestProcess_BoldOnATerminalOnly(t *testing.T) {
