@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -34,13 +35,7 @@ type Harness[Tx any] struct {
 // TestStore runs the contract that every store has to pass, each part as a
 // parallel subtest with a Harness of its own from newHarness.
 func TestStore[Tx any](t *testing.T, newHarness func(t *testing.T) Harness[Tx]) {
-	var parts []part[Tx]
-	parts = append(parts, claimParts[Tx]()...)
-	parts = append(parts, sealParts[Tx]()...)
-	parts = append(parts, txnParts[Tx]()...)
-	parts = append(parts, resolveParts[Tx]()...)
-	parts = append(parts, historyParts[Tx]()...)
-	for _, p := range parts {
+	for _, p := range allParts[Tx]() {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -48,6 +43,10 @@ func TestStore[Tx any](t *testing.T, newHarness func(t *testing.T) Harness[Tx]) 
 			p.run(&run[Tx]{T: t, Harness: newHarness(t), ctx: ctx})
 		})
 	}
+}
+
+func allParts[Tx any]() []part[Tx] {
+	return slices.Concat(claimParts[Tx](), sealParts[Tx](), txnParts[Tx](), resolveParts[Tx](), historyParts[Tx]())
 }
 
 // part is one part of the contract.
@@ -144,10 +143,16 @@ func (r *run[Tx]) write(op guard.Op[Tx], claims ...guard.Claim) guard.Claim {
 	r.Helper()
 	moved, err := r.transact(r.ctx, op, claims...)
 	r.noError(err)
+	r.sameLength(moved, claims)
+	return moved[0]
+}
+
+// sameLength checks what Commit returned.
+func (r *run[Tx]) sameLength(moved, claims []guard.Claim) {
+	r.Helper()
 	if len(moved) != len(claims) {
 		r.Fatalf("Commit under %d claims returned %d", len(claims), len(moved))
 	}
-	return moved[0]
 }
 
 func (r *run[Tx]) noError(err error) {
@@ -205,14 +210,20 @@ func (r *run[Tx]) refusals(resource string) []guard.RefusalRecord {
 	return refusals
 }
 
-// at checks where the fence of resource is: at the last entry.
+// last returns the last entry of a resource's history.
+func (r *run[Tx]) last(resource string) guard.Entry {
+	r.Helper()
+	entries := r.entries(resource)
+	if len(entries) == 0 {
+		r.Fatalf("%q has no history", resource)
+	}
+	return entries[len(entries)-1]
+}
+
+// at checks where the fence of a resource is: at the last entry.
 func (r *run[Tx]) at(want guard.Claim, kind guard.EntryKind) {
 	r.Helper()
-	entries := r.entries(want.Grant.Resource)
-	if len(entries) == 0 {
-		r.Fatalf("no history, want it to end at %+v", want)
-	}
-	last := entries[len(entries)-1]
+	last := r.last(want.Grant.Resource)
 	if last.Grant != want.Grant || last.Position != want.Position || last.Kind != kind {
 		r.Fatalf("the history ends with %+v, want %s at %+v", last, kind, want)
 	}

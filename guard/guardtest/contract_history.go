@@ -97,24 +97,24 @@ func historyPages[Tx any](r *run[Tx]) {
 
 func historyOps[Tx any](r *run[Tx]) {
 	want := guard.OpRecord{ID: "order 1", Name: `deduct "2"`, Attrs: map[string]string{"qty": "2", "ünï": `\`, "empty": ""}}
-	txn := r.begin(r.claim(grant(7)))
+	c := r.claim(grant(7))
+	if ops := r.last(resource).Ops; len(ops) != 0 {
+		r.Fatalf("a claim has the operations %+v", ops)
+	}
+	txn := r.begin(c)
 	r.noError(txn.Run(r.ctx, r.set(key, 1)))
 	_, err := txn.Commit(r.ctx, []guard.OpRecord{want, {}})
 	r.noError(err)
-	entries := r.entries(resource)
-	ops := entries[len(entries)-1].Ops
+	ops := r.last(resource).Ops
 	if len(ops) != 2 || !reflect.DeepEqual(ops[0], want) || ops[1].ID != "" || ops[1].Name != "" || len(ops[1].Attrs) != 0 {
 		r.Fatalf("the operations are %+v, want %+v and an empty one", ops, want)
-	}
-	if len(entries[0].Ops) != 0 {
-		r.Fatalf("a claim has the operations %+v", entries[0].Ops)
 	}
 }
 
 func refusalRecorded[Tx any](r *run[Tx]) {
 	old := r.claim(grant(7))
 	r.claim(grant(8))
-	claimed := r.entries(resource)[1]
+	claimed := r.last(resource)
 	_, err := r.transact(r.ctx, r.set(key, 1), old)
 	refusal := r.refused(err, grant(7), guard.ErrStaleToken)
 	_, err = r.Store.Claim(r.ctx, grant(5))

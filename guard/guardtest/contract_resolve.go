@@ -79,6 +79,7 @@ func resolveSeveral[Tx any](r *run[Tx]) {
 	claims := []guard.Claim{r.claim(grantOf("a", 1)), r.claim(grantOf("b", 2))}
 	moved, err := r.transact(r.ctx, r.set(key, 1), claims...)
 	r.noError(err)
+	r.sameLength(moved, claims)
 	r.resolves(guard.InDoubt{Claims: claims, Tx: moved[0].Tx}, true)
 	txn := r.begin(moved...)
 	r.noError(txn.Run(r.ctx, r.get(key, new(int64))))

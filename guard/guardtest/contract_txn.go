@@ -49,12 +49,12 @@ func txnGroup[Tx any](r *run[Tx]) {
 	}
 	moved, err := txn.Commit(r.ctx, []guard.OpRecord{{ID: "1"}, {ID: "2"}, {ID: "3"}})
 	r.noError(err)
+	r.sameLength(moved, []guard.Claim{c})
 	r.holds(key, 3)
 	if moved[0].Seq != c.Seq+1 {
 		r.Fatalf("a group moved the fence from %d to %d", c.Seq, moved[0].Seq)
 	}
-	entries := r.entries(resource)
-	if ops := entries[len(entries)-1].Ops; len(ops) != 3 || ops[0].ID != "1" || ops[2].ID != "3" {
+	if ops := r.last(resource).Ops; len(ops) != 3 || ops[0].ID != "1" || ops[2].ID != "3" {
 		r.Fatalf("the entry has the operations %+v", ops)
 	}
 }

@@ -1,0 +1,239 @@
+package guardtest_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage/memory"
+)
+
+type (
+	tx    = *memory.Tx
+	txn   = guard.Txn[tx]
+	op    = guard.Op[tx]
+	store = *memory.Store
+)
+
+// breakable is the memory store, with holes to break it at. A nil one is sound.
+type breakable struct {
+	store
+	claim    func(ctx context.Context, s store, g fence.Grant) (guard.Claim, error)
+	begin    func(ctx context.Context, s store, claims []guard.Claim) (txn, error)
+	resolve  func(ctx context.Context, s store, d guard.InDoubt) (bool, error)
+	entries  func([]guard.Entry) []guard.Entry
+	refusals func([]guard.RefusalRecord) []guard.RefusalRecord
+}
+
+func (b *breakable) Claim(ctx context.Context, g fence.Grant) (guard.Claim, error) {
+	if b.claim != nil {
+		return b.claim(ctx, b.store, g)
+	}
+	return b.store.Claim(ctx, g)
+}
+
+func (b *breakable) Begin(ctx context.Context, claims ...guard.Claim) (txn, error) {
+	if b.begin != nil {
+		return b.begin(ctx, b.store, claims)
+	}
+	return b.store.Begin(ctx, claims...)
+}
+
+func (b *breakable) Resolve(ctx context.Context, d guard.InDoubt) (bool, error) {
+	if b.resolve != nil {
+		return b.resolve(ctx, b.store, d)
+	}
+	return b.store.Resolve(ctx, d)
+}
+
+func (b *breakable) Entries(ctx context.Context, name string, after int64, limit int) ([]guard.Entry, error) {
+	entries, err := b.store.Entries(ctx, name, after, limit)
+	if b.entries != nil {
+		entries = b.entries(entries)
+	}
+	return entries, err
+}
+
+func (b *breakable) Refusals(ctx context.Context, name string, limit int) ([]guard.RefusalRecord, error) {
+	refusals, err := b.store.Refusals(ctx, name, limit)
+	if b.refusals != nil {
+		refusals = b.refusals(refusals)
+	}
+	return refusals, err
+}
+
+// broken are the stores that the contract has to flag, each with the parts that
+// have to.
+var broken = map[string]struct {
+	breakable
+	flagged []string
+}{
+	"claims nothing before a transaction": {
+		breakable{
+			claim: func(_ context.Context, _ store, g fence.Grant) (guard.Claim, error) {
+				return guard.Claim{Grant: g}, nil
+			},
+			begin: func(ctx context.Context, s store, claims []guard.Claim) (txn, error) {
+				var fresh []guard.Claim
+				for _, c := range claims {
+					c, err := s.Claim(ctx, c.Grant)
+					if err != nil {
+						return nil, err
+					}
+					fresh = append(fresh, c)
+				}
+				return s.Begin(ctx, fresh...)
+			},
+		},
+		[]string{"Claim_FirstMovesTheFence_G1", "Claim_RefusesLowerToken_G3", "Claim_ConcurrentHighestWins_G3"},
+	},
+	"moves the fence at a repeated claim": {
+		breakable{claim: func(ctx context.Context, s store, g fence.Grant) (guard.Claim, error) {
+			c, err := s.Claim(ctx, g)
+			if err != nil || c.Seq == 1 {
+				return c, err
+			}
+			_, err = s.Resolve(ctx, guard.InDoubt{Claims: []guard.Claim{c}})
+			return c, err
+		}},
+		[]string{"Claim_OfTheHolderIsIdempotent_G1"},
+	},
+	"accepts lower tokens": {
+		breakable{claim: acceptAt(guard.ErrStaleToken)},
+		[]string{"Claim_RefusesLowerToken_G3", "Claim_ConcurrentHighestWins_G3", "Refusal_StormIsCounted_G5"},
+	},
+	"accepts equal tokens":   {breakable{claim: acceptAt(guard.ErrCollision)}, []string{"Claim_RefusesEqualTokenOfAnotherHolder_G3"}},
+	"accepts lower epochs":   {breakable{claim: acceptAt(guard.ErrEpochBehind)}, []string{"Claim_RefusesLowerEpoch_G3", "Claim_HigherEpochBeatsHigherToken_G3"}},
+	"accepts invalid grants": {breakable{claim: acceptAt(fence.ErrInvalidGrant)}, []string{"Claim_RefusesInvalidGrants"}},
+	"refuses everything": {
+		breakable{claim: func(_ context.Context, _ store, g fence.Grant) (guard.Claim, error) {
+			return guard.Claim{}, guard.Refuse(&guard.RefusedError{Reason: guard.ReasonStale, Stage: guard.StageClaim, Grant: g})
+		}},
+		[]string{"Claim_FirstMovesTheFence_G1", "Claim_ConcurrentHighestWins_G3", "Seal_MovesByOnePosition_G2"},
+	},
+	"refuses a token when a lower one holds": {
+		breakable{claim: func(ctx context.Context, s store, g fence.Grant) (guard.Claim, error) {
+			if g.Token != 7 {
+				return s.Claim(ctx, g)
+			}
+			current := g
+			current.Token = 1
+			return guard.Claim{}, guard.Refuse(&guard.RefusedError{Reason: guard.ReasonStale, Stage: guard.StageClaim, Grant: g, Current: current})
+		}},
+		[]string{"Claim_ConcurrentHighestWins_G3"},
+	},
+	"folds names": {
+		breakable{claim: func(ctx context.Context, s store, g fence.Grant) (guard.Claim, error) {
+			g.Resource = strings.ToLower(strings.TrimSpace(g.Resource))
+			return s.Claim(ctx, g)
+		}},
+		[]string{"Claim_KeepsOddNamesApart"},
+	},
+	"has no fence at COMMIT":       {breakable{begin: lax(guard.ReasonStale)}, []string{"Begin_RefusesSupersededClaim_G3", "Seal_RefusesSupersededToken_G2", "Seal_PreventsLostUpdate_G3"}},
+	"compares tokens only":         {breakable{begin: lax(guard.ReasonOvertaken)}, []string{"Seal_RefusesOvertakenSibling_G2", "Resolve_OfUnsentCommitVoidsIt_G4", "Resolve_OfSeveralClaims_G4"}},
+	"compares no last transaction": {breakable{begin: lax(guard.ReasonWentBack)}, []string{"Seal_RefusesWrongLastTransaction_G2", "Seal_RefusesPositionAhead_G2"}},
+	"compares no holder":           {breakable{begin: lax(guard.ReasonCollision)}, []string{"Claim_RefusesEqualTokenOfAnotherHolder_G3"}},
+	"seals each claim by itself":   {breakable{begin: sealSingly}, []string{"Seal_SeveralClaimsAllOrNothing_G2"}},
+	"checks claims not at all":     {breakable{begin: firstClaimOnly}, []string{"Begin_RefusesBadClaims", "Seal_SeveralClaimsAllOrNothing_G2"}},
+	"acknowledges without committing": {
+		breakable{begin: with(change{dropAll: true})},
+		[]string{"Seal_MovesByOnePosition_G2", "Seal_ConcurrentGrantsLoseNothing_G3", "Txn_SeesItsOwnWrites"},
+	},
+	"commits at Rollback":              {breakable{begin: with(change{commitAtRollback: true})}, []string{"Rollback_Undoes_G4", "Rollback_WorksWhenCtxHasEnded_G4"}},
+	"commits after an error":           {breakable{begin: with(change{hideErrors: true})}, []string{"Run_ErrorLeavesNothing_G4"}},
+	"commits after a panic":            {breakable{begin: with(change{hidePanics: true})}, []string{"Run_PanicLeavesNothing_G4"}},
+	"commits after Goexit":             {breakable{begin: with(change{hideGoexit: true})}, []string{"Run_GoexitLeavesNothing_G4"}},
+	"can be used after the end":        {breakable{begin: with(change{neverEnds: true})}, []string{"Txn_IsUnusableAfterItsEnd"}},
+	"runs one operation":               {breakable{begin: with(change{once: true})}, []string{"Txn_RunsSeveralOperations"}},
+	"keeps no operations":              {breakable{begin: with(change{dropOps: true})}, []string{"History_KeepsOperations_G2"}},
+	"ignores the context at COMMIT":    {breakable{begin: with(change{ignoreCtx: true})}, []string{"Commit_CancelledDoesNothing_G4"}},
+	"is in doubt about what it unsent": {breakable{begin: with(change{doubtful: true})}, []string{"Commit_CancelledDoesNothing_G4"}},
+	"ignores the context at Begin": {
+		breakable{begin: func(_ context.Context, s store, claims []guard.Claim) (txn, error) {
+			return with(change{ignoreCtx: true})(context.Background(), s, claims)
+		}},
+		[]string{"Begin_CancelledDoesNothing_G4"},
+	},
+	"ignores the context at Claim": {
+		breakable{claim: func(_ context.Context, s store, g fence.Grant) (guard.Claim, error) {
+			return s.Claim(context.Background(), g)
+		}},
+		[]string{"Claim_CancelledDoesNothing_G4"},
+	},
+	"resolves without a void": {
+		breakable{resolve: func(ctx context.Context, s store, d guard.InDoubt) (bool, error) {
+			c := d.Claims[0]
+			entries, err := s.Entries(ctx, c.Grant.Resource, c.Seq, 1)
+			return len(entries) == 1 && entries[0].Tx == d.Tx, err
+		}},
+		[]string{"Resolve_OfUnsentCommitVoidsIt_G4", "Resolve_OfSeveralClaims_G4"},
+	},
+	"resolves to true":  {breakable{resolve: always(true)}, []string{"Resolve_OfUnsentCommitVoidsIt_G4", "Resolve_OfSupersededCommit_G4"}},
+	"resolves to false": {breakable{resolve: always(false)}, []string{"Resolve_OfAppliedCommit_G4", "Resolve_KnowsAfterNewerClaims_G4"}},
+	"forgets under a newer claim": {
+		breakable{resolve: func(ctx context.Context, s store, d guard.InDoubt) (bool, error) {
+			c, err := s.Claim(ctx, d.Claims[0].Grant)
+			if err != nil || c.Seq < 0 {
+				return false, nil
+			}
+			return s.Resolve(ctx, d)
+		}},
+		[]string{"Resolve_KnowsAfterNewerClaims_G4"},
+	},
+	"has gaps in its history": {
+		breakable{entries: func(all []guard.Entry) []guard.Entry {
+			return slices.DeleteFunc(all, func(e guard.Entry) bool { return e.Kind == guard.KindVoid })
+		}},
+		[]string{"History_IsGaplessAndMonotone_G2", "Resolve_OfUnsentCommitVoidsIt_G4"},
+	},
+	"ignores the limit of a page": {
+		breakable{entries: func(all []guard.Entry) []guard.Entry { return slices.Concat(all, all) }},
+		[]string{"History_PagesByPosition"},
+	},
+	"invents history": {
+		breakable{entries: func(all []guard.Entry) []guard.Entry { return append(all, guard.Entry{Kind: guard.KindClaim}) }},
+		[]string{"History_OfUnknownResourceIsEmpty"},
+	},
+	"records no refusals": {
+		breakable{refusals: func([]guard.RefusalRecord) []guard.RefusalRecord { return nil }},
+		[]string{"Refusal_IsRecordedAndJustified_G5", "Refusal_StormIsCounted_G5"},
+	},
+	"counts no refusals": {
+		breakable{refusals: func(all []guard.RefusalRecord) []guard.RefusalRecord {
+			for i := range all {
+				all[i].Count = 1
+			}
+			return all
+		}},
+		[]string{"Refusal_StormIsCounted_G5"},
+	},
+	"fails to record refusals": {
+		breakable{claim: func(ctx context.Context, s store, g fence.Grant) (guard.Claim, error) {
+			c, err := s.Claim(ctx, g)
+			var refusal *guard.RefusedError
+			if errors.As(err, &refusal) {
+				refusal.RecordErr = errors.New("disk full")
+			}
+			return c, err
+		}},
+		[]string{"Refusal_WaitsForNoTransaction_G5", "Refusal_StormIsCounted_G5"},
+	},
+}
+
+// acceptAt is a Claim that accepts what is refused as sentinel.
+func acceptAt(sentinel error) func(context.Context, store, fence.Grant) (guard.Claim, error) {
+	return func(ctx context.Context, s store, g fence.Grant) (guard.Claim, error) {
+		c, err := s.Claim(ctx, g)
+		if errors.Is(err, sentinel) {
+			return guard.Claim{Grant: g, Resource: 1}, nil
+		}
+		return c, err
+	}
+}
+
+func always(applied bool) func(context.Context, store, guard.InDoubt) (bool, error) {
+	return func(context.Context, store, guard.InDoubt) (bool, error) { return applied, nil }
+}

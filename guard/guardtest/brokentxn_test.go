@@ -1,0 +1,201 @@
+package guardtest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+
+	"github.com/fencekit/fencekit/guard"
+)
+
+// laxTxn runs its operations again, under the claim of whom the fence is at, when
+// it is refused for one reason.
+type laxTxn struct {
+	txn
+	store  store
+	ignore guard.Reason
+	ops    []op
+}
+
+func lax(ignore guard.Reason) func(context.Context, store, []guard.Claim) (txn, error) {
+	return func(ctx context.Context, s store, claims []guard.Claim) (txn, error) {
+		inner, err := s.Begin(ctx, claims...)
+		if current, ok := ignored(ctx, s, err, ignore); ok {
+			return s.Begin(ctx, current)
+		}
+		return &laxTxn{txn: inner, store: s, ignore: ignore}, err
+	}
+}
+
+// ignored returns the claim to go on with after err, if err is to be ignored.
+func ignored(ctx context.Context, s store, err error, ignore guard.Reason) (guard.Claim, bool) {
+	var refusal *guard.RefusedError
+	if !errors.As(err, &refusal) || refusal.Reason != ignore {
+		return guard.Claim{}, false
+	}
+	current, err := s.Claim(ctx, refusal.Current)
+	return current, err == nil
+}
+
+func (t *laxTxn) Run(ctx context.Context, o op) error {
+	t.ops = append(t.ops, o)
+	return t.txn.Run(ctx, o)
+}
+
+func (t *laxTxn) Commit(ctx context.Context, records []guard.OpRecord) ([]guard.Claim, error) {
+	moved, err := t.txn.Commit(ctx, records)
+	current, ok := ignored(ctx, t.store, err, t.ignore)
+	if !ok {
+		return moved, err
+	}
+	again, err := t.store.Begin(ctx, current)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range t.ops {
+		if err := again.Run(ctx, o); err != nil {
+			return nil, err
+		}
+	}
+	return again.Commit(ctx, records)
+}
+
+// sealSingly seals claim after claim, each in a transaction of its own.
+func sealSingly(ctx context.Context, s store, claims []guard.Claim) (txn, error) {
+	if len(claims) < 2 {
+		return s.Begin(ctx, claims...)
+	}
+	inner, err := s.Begin(ctx, claims[0])
+	return &singly{inner, s, claims[1:]}, err
+}
+
+type singly struct {
+	txn
+	store store
+	rest  []guard.Claim
+}
+
+func (t *singly) Commit(ctx context.Context, records []guard.OpRecord) ([]guard.Claim, error) {
+	moved, err := t.txn.Commit(ctx, records)
+	for _, c := range t.rest {
+		if err != nil {
+			return nil, err
+		}
+		var other txn
+		if other, err = t.store.Begin(ctx, c); err == nil {
+			var one []guard.Claim
+			one, err = other.Commit(ctx, records)
+			moved = append(moved, one...)
+		}
+	}
+	return moved, err
+}
+
+// firstClaimOnly ignores all claims but the first.
+func firstClaimOnly(ctx context.Context, s store, claims []guard.Claim) (txn, error) {
+	return s.Begin(ctx, claims[:min(len(claims), 1)]...)
+}
+
+// change is what a changedTxn does wrong.
+type change struct {
+	commitAtRollback, hideErrors, hidePanics, hideGoexit, neverEnds, once, dropOps, dropAll, ignoreCtx, doubtful bool
+}
+
+type changedTxn struct {
+	txn
+	change
+	claims []guard.Claim
+	runs   int
+	done   bool
+}
+
+func with(c change) func(context.Context, store, []guard.Claim) (txn, error) {
+	return func(ctx context.Context, s store, claims []guard.Claim) (txn, error) {
+		inner, err := s.Begin(ctx, claims...)
+		if err != nil {
+			return nil, err
+		}
+		return &changedTxn{txn: inner, change: c, claims: claims}, nil
+	}
+}
+
+func (t *changedTxn) Run(ctx context.Context, o op) (err error) {
+	t.runs++
+	switch {
+	case t.neverEnds && t.done:
+		return nil
+	case t.once && t.runs > 1:
+		return guard.ErrTxEnded
+	case t.hideErrors:
+		runErr := t.txn.Run(ctx, guard.Func[tx](func(ctx context.Context, tx tx) error {
+			err = o.Run(ctx, tx)
+			return nil
+		}))
+		return errors.Join(err, runErr)
+	case t.hidePanics, t.hideGoexit:
+		return t.runHidden(ctx, o)
+	}
+	if t.ignoreCtx {
+		ctx = context.Background()
+	}
+	return t.txn.Run(ctx, o)
+}
+
+// runHidden lets the store believe that an operation succeeded which panicked or
+// ended its goroutine.
+func (t *changedTxn) runHidden(ctx context.Context, o op) error {
+	var caught any
+	returned := true
+	err := t.txn.Run(ctx, guard.Func[tx](func(ctx context.Context, tx tx) error {
+		var err error
+		returned = false
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			defer func() { caught = recover() }()
+			err = o.Run(ctx, tx)
+			returned = true
+		}()
+		<-ended
+		return err
+	}))
+	if caught != nil {
+		panic(caught)
+	}
+	if !returned {
+		runtime.Goexit()
+	}
+	return err
+}
+
+func (t *changedTxn) Commit(ctx context.Context, records []guard.OpRecord) ([]guard.Claim, error) {
+	if t.neverEnds && t.done {
+		return t.claims, nil
+	}
+	t.done = true
+	if t.dropAll {
+		t.txn.Rollback(ctx)
+		return t.claims, nil
+	}
+	if t.dropOps {
+		records = nil
+	}
+	if t.ignoreCtx {
+		ctx = context.Background()
+	}
+	moved, err := t.txn.Commit(ctx, records)
+	if t.doubtful && err != nil {
+		err = &guard.InDoubtError{InDoubt: guard.InDoubt{Claims: t.claims}, Err: fmt.Errorf("unsent: %w", err)}
+	}
+	return moved, err
+}
+
+func (t *changedTxn) Rollback(ctx context.Context) {
+	if t.commitAtRollback && !t.done {
+		t.done = true
+		_, _ = t.txn.Commit(context.Background(), nil)
+	}
+	t.done = true
+	t.txn.Rollback(ctx)
+}

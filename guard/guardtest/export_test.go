@@ -1,0 +1,10 @@
+package guardtest
+
+// Parts returns the names of the contract's parts.
+func Parts[Tx any]() []string {
+	var names []string
+	for _, p := range allParts[Tx]() {
+		names = append(names, p.name)
+	}
+	return names
+}

@@ -1,0 +1,182 @@
+package guardtest_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard/guardtest"
+)
+
+const sku = "sku/42"
+
+func acquire(t *testing.T, l *guardtest.Locker) fence.Lease {
+	t.Helper()
+	lease, err := l.Acquire(t.Context(), sku)
+	require.NoError(t, err)
+	return lease
+}
+
+func TestLocker_TokensIncreaseAndHoldersDiffer_F1_F2(t *testing.T) {
+	t.Parallel()
+	l := guardtest.NewLocker()
+	var last fence.Grant
+	for range 5 {
+		lease := acquire(t, l)
+		g := lease.Grant()
+		require.NoError(t, g.Validate())
+		require.Positive(t, g.Compare(last))
+		require.NotEqual(t, last.Holder, g.Holder)
+		require.Equal(t, g, l.Service().Holder(sku))
+		last = g
+		require.NoError(t, lease.Release(t.Context()))
+		require.NoError(t, lease.Release(t.Context()), "a second call does nothing")
+		require.ErrorIs(t, context.Cause(lease.Context()), fence.ErrReleased)
+		require.Zero(t, lease.Remaining())
+	}
+	require.Equal(t, 5, l.Service().Grants())
+	require.Zero(t, l.Service().Holder(sku))
+}
+
+func TestLocker_EpochsOrderGrants_F1(t *testing.T) {
+	t.Parallel()
+	l := guardtest.NewLocker()
+	l.Service().SetEpoch(3)
+	require.EqualValues(t, 3, acquire(t, l).Grant().Epoch)
+}
+
+func TestLocker_OneHolderAtATimeInOrderOfArrival_F2(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := guardtest.NewLockService()
+		lockers := []*guardtest.Locker{s.NewLocker("a"), s.NewLocker("b")}
+		holding := 0
+		var order []int
+		var done sync.WaitGroup
+		for i := range 10 {
+			done.Go(func() {
+				lease := acquire(t, lockers[i%2])
+				holding++
+				require.Equal(t, 1, holding)
+				order = append(order, i)
+				time.Sleep(time.Millisecond)
+				holding--
+				require.NoError(t, lease.Release(t.Context()))
+			})
+			synctest.Wait()
+		}
+		done.Wait()
+		require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, order)
+	})
+}
+
+func TestLocker_CancelledWaiterLeavesTheQueue(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := guardtest.NewLocker()
+		lease := acquire(t, l)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := l.Acquire(ctx, sku)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		_, err = l.Acquire(ctx, sku)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NoError(t, lease.Release(t.Context()))
+		require.Zero(t, l.Service().Holder(sku))
+		require.NotNil(t, acquire(t, l))
+	})
+}
+
+func TestLocker_TryAcquireDoesNotWait(t *testing.T) {
+	t.Parallel()
+	l := guardtest.NewLocker()
+	lease, err := l.TryAcquire(t.Context(), sku)
+	require.NoError(t, err)
+	_, err = l.TryAcquire(t.Context(), sku)
+	require.ErrorIs(t, err, fence.ErrLocked)
+	var locked *fence.LockedError
+	require.ErrorAs(t, err, &locked)
+	require.Equal(t, lease.Grant().Holder, locked.Holder)
+	require.NoError(t, lease.Release(t.Context()))
+	require.Zero(t, l.Service().Holder(sku), "the failed try left nothing in the queue")
+}
+
+func TestLocker_LostLeaseSaysSoAndTheNextIsGranted_F3(t *testing.T) {
+	t.Parallel()
+	s := guardtest.NewLockService()
+	require.False(t, s.Lose(sku))
+	a := acquire(t, s.NewLocker("a"))
+	granted := make(chan fence.Lease)
+	go func() { granted <- acquire(t, s.NewLocker("b")) }()
+	contended := make(chan struct{})
+	a.AfterContended(func() { close(contended) })
+	<-contended
+	require.True(t, s.Lose(sku))
+	<-a.Done()
+	var lost *fence.LeaseLostError
+	require.ErrorAs(t, context.Cause(a.Context()), &lost)
+	require.Equal(t, fence.LeaseLostError{Grant: a.Grant(), Reason: fence.LossExpired}, *lost)
+	b := <-granted
+	require.NoError(t, a.Release(t.Context()))
+	require.Equal(t, b.Grant(), s.Holder(sku), "releasing a lost lease touches no later holder's")
+}
+
+func TestLocker_AfterContendedCallsOnceForOtherProcesses(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := guardtest.NewLockService()
+		l := s.NewLocker("a")
+		require.False(t, s.Contend(sku))
+		lease := acquire(t, l)
+		var mu sync.Mutex
+		calls := 0
+		count := func() {
+			mu.Lock()
+			defer mu.Unlock()
+			calls++
+		}
+		called := func() int {
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			return calls
+		}
+		lease.AfterContended(count)
+		stop := lease.AfterContended(count)
+		require.True(t, stop())
+		require.False(t, stop())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := l.Acquire(ctx, sku)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Zero(t, called(), "waiters of the same process don't count")
+		require.True(t, s.Contend(sku))
+		require.True(t, s.Contend(sku))
+		require.Equal(t, 1, called())
+		require.False(t, lease.AfterContended(count)())
+		require.Equal(t, 2, called(), "at once if another waits already")
+		require.NoError(t, lease.Release(t.Context()))
+		require.False(t, lease.AfterContended(count)())
+		require.Equal(t, 2, called(), "not after the end")
+	})
+}
+
+func TestLocker_FailsOnDemand(t *testing.T) {
+	t.Parallel()
+	l := guardtest.NewLocker()
+	failure := errors.New("no leader")
+	l.Service().Fail(failure)
+	for _, acquire := range []func(context.Context, string) (fence.Lease, error){l.Acquire, l.TryAcquire} {
+		_, err := acquire(t.Context(), sku)
+		require.ErrorIs(t, err, fence.ErrUnavailable)
+		require.ErrorIs(t, err, failure)
+		_, err = acquire(t.Context(), "")
+		require.ErrorIs(t, err, fence.ErrInvalidGrant)
+	}
+}
