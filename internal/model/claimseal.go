@@ -72,6 +72,9 @@ type Mutation struct {
 	// has read outlives its transaction's connection. This is a mistake of the
 	// caller, not of the protocol.
 	ReadOutside bool
+	// KeepReads lets a held grant go on with what it had read when it has to
+	// claim again.
+	KeepReads bool
 	// TxCounter takes transaction ids from a counter in the database, which goes
 	// back with the database; otherwise no id is ever used twice.
 	TxCounter bool

@@ -114,7 +114,11 @@ func (m ClaimSeal) claims(s state, w worker, do change) {
 
 func (m ClaimSeal) claimed(w *worker, at fence) {
 	n := w.First + w.Claimed
-	w.Parts[n] = part{Grant: w.Parts[n].Grant, Expect: at}
+	if m.Mutation.KeepReads {
+		w.Parts[n].Expect = at
+	} else {
+		w.Parts[n] = part{Grant: w.Parts[n].Grant, Expect: at}
+	}
 	w.Claimed++
 	if n+1 == m.Resources {
 		w.Stage, w.Claimed = ready, 0

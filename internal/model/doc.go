@@ -7,7 +7,8 @@
 //	go test ./internal/model -run TestVariants -v
 //
 // prints each counter-example and then the table of variants with the number of
-// states of each.
+// states of each: 1.2 million in all. Larger bounds, explored on demand, are in
+// BenchmarkClaimSeal_LargerBounds.
 //
 // # Two models
 //
@@ -69,13 +70,16 @@
 //   - At a failover, connections die: an open transaction and a COMMIT in flight
 //     are gone. Transaction ids are never used twice; B9 shows what happens if
 //     they are, as they can be when they are PostgreSQL's own.
+//   - A member of a group that fails alone and is rolled back to its savepoint.
 //   - The hash chain, the table of operations for Once, and refusal entries.
 //
-// B22 is a warning to users and not a change of the protocol: what user code has
-// read on another connection may be newer than its grant's position, and the
-// seal refuses it then; but if the database goes back in between, to exactly
-// that position, the seal passes. What is read inside a guarded transaction is
-// safe, and so is what the grant's last transaction left (P10, P11).
+// Two things concern those who build on the protocol. When a held grant has to
+// claim again, because a sibling or a failover took its position, what it had
+// read is void and user code starts over (B23). And what user code has read on
+// another connection may be newer than its grant's position: the seal refuses it
+// then, but if the database goes back in between, to exactly that position, the
+// seal passes (B22). What is read inside a guarded transaction is safe, and so
+// is what the grant's last transaction left (P10, P11).
 //
 // # Reading a counter-example
 //

@@ -132,5 +132,6 @@ func brokenVariants() []Variant {
 		row("B20", "a group's members answered before its outcome (N14)", AckedNotApplied, plain.grouped(), Mutation{EarlyAnswer: true}),
 		row("B21", "every refusal called stale", UnjustifiedStale, shared, Mutation{AllStale: true}),
 		row("B22", "user code reads on another connection, the database goes back", LostUpdate, lossy, Mutation{ReadOutside: true}),
+		row("B23", "a held grant claims again and keeps what it had read", LostUpdate, within(2, 1, 4, Faults{SharedGrants: true, Held: true}), Mutation{KeepReads: true}),
 	}
 }

@@ -1,7 +1,7 @@
 package model
 
-// textbookVariants are the rows M0 to M11. The three that hold at a price worth
-// knowing are repeated with a third process.
+// textbookVariants are the rows M0 to M11. A row with a plus is the one before
+// it with a third process and a fourth grant.
 func textbookVariants() []Variant {
 	var (
 		head    = Textbook{Procs: 2, Grants: 3, Ops: 3, Check: AtHead, RowLock: true}

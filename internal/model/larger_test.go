@@ -1,0 +1,39 @@
+package model
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// BenchmarkClaimSeal_LargerBounds explores what takes too long, or too much
+// memory, for every run of the tests, and reports the numbers of states.
+//
+//	go test ./internal/model -run '^$' -bench LargerBounds -benchtime 1x
+func BenchmarkClaimSeal_LargerBounds(b *testing.B) {
+	shared := Faults{LostReplies: true, SharedGrants: true}
+	lossy := Faults{LostReplies: true, SharedGrants: true, Held: true, Failover: true}
+	everything := Faults{LostReplies: true, LostClaims: true, SharedGrants: true, ReissuedTokens: true, Aborts: true, Held: true}
+	for _, c := range []struct {
+		name string
+		m    ClaimSeal
+	}{
+		{"shared 3x3x3", within(3, 3, 3, shared)},
+		{"everything but loss 2x3x3", within(2, 3, 3, everything)},
+		{"failover 2x3x2", within(2, 3, 2, lossy)},
+		{"failover 3x2x2", within(3, 2, 2, lossy)},
+		{"failover 2x2x3", within(2, 2, 3, lossy)},
+		{"DoAll shared 2x3x2", within(2, 3, 2, shared).doAll()},
+		{"DoAll failover 2x2x2", within(2, 2, 2, lossy).doAll()},
+		{"DoAll 2x2x3", within(2, 2, 3, Faults{LostReplies: true}).doAll()},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			for b.Loop() {
+				result, err := Explore(c.m, 4_000_000)
+				require.NoError(b, err)
+				require.Equal(b, Holds, result.Violation, Format(result.Schedule))
+				b.ReportMetric(float64(result.States), "states")
+			}
+		})
+	}
+}
