@@ -135,5 +135,21 @@ func awaitKeys(t testing.TB, client *clientv3.Client, prefix string, n int) []*m
 	}
 }
 
+// awaitWatching waits until the acquisition that waits in l knows its queue: its
+// Txn was answered and its watch and list are there.
+func awaitWatching(t testing.TB, l *Locker, resource string) {
+	t.Helper()
+	l.local.mu.Lock()
+	p := l.local.turns[resource].place
+	l.local.mu.Unlock()
+	known := make(chan struct{})
+	lease{p}.AfterContended(func() { close(known) }) // the holder is the other one
+	select {
+	case <-known:
+	case <-patient(t).Done():
+		require.FailNow(t, "the waiter never saw the holder")
+	}
+}
+
 // keyOf is the key of a lease.
 func keyOf(le fence.Lease) string { return le.(lease).key }

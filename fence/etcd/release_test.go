@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/fence"
@@ -97,14 +98,20 @@ func TestAcquire_FailsWhenItsPlaceInTheQueueIsLost(t *testing.T) {
 	t.Parallel()
 	client, cfg := testenv.EtcdClient(t), fresh(t)
 	a, b := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
-	for reason, strike := range map[fence.LossReason]func(key string) error{
-		fence.LossDeleted: func(key string) error { _, err := client.Delete(patient(t), key); return err },
-		fence.LossExpired: func(string) error { _, err := client.Revoke(patient(t), b.session.id); return err },
+	for reason, strike := range map[fence.LossReason]func(kv *mvccpb.KeyValue) error{
+		fence.LossDeleted: func(kv *mvccpb.KeyValue) error {
+			_, err := client.Delete(patient(t), string(kv.Key))
+			return err
+		},
+		fence.LossExpired: func(kv *mvccpb.KeyValue) error {
+			_, err := client.Revoke(patient(t), clientv3.LeaseID(kv.Lease))
+			return err
+		},
 	} {
 		held := acquire(t, a, "r")
 		waiting := acquiring(patient(t), b, "r")
 		kvs := awaitKeys(t, client, a.keys.queue("r"), 2)
-		require.NoError(t, strike(string(kvs[1].Key)))
+		require.NoError(t, strike(kvs[1]))
 		err := (<-waiting).err
 		require.ErrorIs(t, err, fence.ErrUnavailable)
 		lost := new(QueueLostError)

@@ -19,8 +19,8 @@ import (
 type watcher struct {
 	remote pb.WatchClient
 	logger *slog.Logger
-	relist func(*place) // called when a watch from now on is in place
-	wake   chan struct{}
+	relist func(*place)  // called when a watch from now on is in place
+	wake   chan struct{} // holds one signal that there is something to send
 
 	mu      sync.Mutex
 	lastID  int64

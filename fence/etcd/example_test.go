@@ -1,0 +1,52 @@
+package etcd_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/internal/testenv"
+)
+
+func Example() {
+	ctx := context.Background()
+	server, err := testenv.StartEtcd(ctx, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer server.Stop(ctx)
+	client, err := server.Client(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+
+	locker, err := etcd.NewLocker(client, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locker.Close(ctx)
+
+	first, err := locker.Acquire(ctx, "sku/42")
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = locker.TryAcquire(ctx, "sku/42")
+	fmt.Println("taken:", errors.Is(err, fence.ErrLocked))
+
+	err = first.Release(ctx)
+	fmt.Println("released:", err == nil, context.Cause(first.Context()))
+
+	second, err := locker.Acquire(ctx, "sku/42")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("token is higher:", second.Grant().Token > first.Grant().Token)
+	// Output:
+	// taken: true
+	// released: true fence: lease released
+	// token is higher: true
+}
