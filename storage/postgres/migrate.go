@@ -35,8 +35,8 @@ type Migration struct {
 func (m Migration) Applied() bool { return !m.AppliedAt.IsZero() }
 
 // Migrations returns all migrations for a schema ("" means DefaultSchema), in
-// order, for those who apply them with a tool of their own. Such a tool creates
-// the schema first; Migrate does so itself.
+// order, for those who apply them with a tool of their own, each in a transaction.
+// Such a tool creates the schema first; Migrate does so itself.
 func Migrations(schema string) ([]Migration, error) {
 	if schema == "" {
 		schema = DefaultSchema
@@ -108,31 +108,39 @@ func orDefault(schema string) string {
 // migrationLock is the key of the advisory lock that migrations run under.
 const migrationLock = 0x66656e63656b6974 // "fencekit"
 
-// migrateOne applies m unless it has been, and reports whether it did.
+// migrateOne applies m unless it has been, and reports whether it did. The SQL of
+// a migration records that it was applied.
 func migrateOne(ctx context.Context, pool *pgxpool.Pool, schema string, m Migration) (bool, error) {
 	done := false
 	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		table := schemaIdentifier(schema) + ".migration"
 		for _, sql := range []string{
 			fmt.Sprintf("select pg_advisory_xact_lock(%d)", migrationLock),
 			"set local client_min_messages = warning",
 			"create schema if not exists " + schemaIdentifier(schema),
-			"create table if not exists " + table + " (version integer primary key, name text not null, applied_at timestamptz not null default clock_timestamp())",
 			"set local search_path = pg_catalog, pg_temp",
 		} {
 			if _, err := tx.Exec(ctx, sql); err != nil {
 				return err
 			}
 		}
-		tag, err := tx.Exec(ctx, "insert into "+table+" (version, name) values ($1, $2) on conflict do nothing", m.Version, m.Name)
-		if err != nil || tag.RowsAffected() == 0 {
+		if applied, err := isApplied(ctx, tx, schema, m.Version); applied || err != nil {
 			return err
 		}
 		done = true
-		_, err = tx.Exec(ctx, m.SQL)
+		_, err := tx.Exec(ctx, m.SQL)
 		return err
 	})
 	return done && err == nil, err
+}
+
+func isApplied(ctx context.Context, tx pgx.Tx, schema string, version int) (applied bool, err error) {
+	table := schemaIdentifier(schema) + ".migration"
+	var exists bool
+	if err := tx.QueryRow(ctx, "select to_regclass($1) is not null", table).Scan(&exists); err != nil || !exists {
+		return false, err
+	}
+	err = tx.QueryRow(ctx, "select exists (select from "+table+" where version = $1)", version).Scan(&applied)
+	return applied, err
 }
 
 // MigrationStatus returns all migrations of a schema ("" means DefaultSchema),

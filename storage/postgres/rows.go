@@ -1,11 +1,8 @@
 package postgres
 
 import (
-	"errors"
-
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // rows is a result that hides its connection and is looked at when it closes.
@@ -19,7 +16,7 @@ func (r *rows) Conn() *pgx.Conn { return nil }
 
 func (r *rows) Close() {
 	r.Rows.Close()
-	r.err = r.tx.note(r.Rows.CommandTag())
+	r.err = r.tx.note(r.Rows.Err(), r.Rows.CommandTag())
 }
 
 func (r *rows) Next() bool {
@@ -30,7 +27,12 @@ func (r *rows) Next() bool {
 	return false
 }
 
-func (r *rows) Err() error { return errors.Join(r.Rows.Err(), r.err) }
+func (r *rows) Err() error {
+	if r.err != nil {
+		return r.err
+	}
+	return r.Rows.Err()
+}
 
 // row is a result of one row that is looked at when it has been read.
 type row struct {
@@ -39,11 +41,7 @@ type row struct {
 }
 
 func (r *row) Scan(dest ...any) error {
-	err := r.Row.Scan(dest...)
-	if noted := r.tx.note(pgconn.CommandTag{}); noted != nil {
-		return errors.Join(err, noted)
-	}
-	return err
+	return r.tx.note(r.Row.Scan(dest...), pgconn.CommandTag{})
 }
 
 // batchResults are results that hide their connection and are looked at one by
@@ -55,7 +53,7 @@ type batchResults struct {
 
 func (b *batchResults) Exec() (pgconn.CommandTag, error) {
 	tag, err := b.BatchResults.Exec()
-	return tag, errors.Join(err, b.tx.note(tag))
+	return tag, b.tx.note(err, tag)
 }
 
 func (b *batchResults) Query() (pgx.Rows, error) {
@@ -71,29 +69,5 @@ func (b *batchResults) QueryRow() pgx.Row {
 func (b *batchResults) Tx() pgx.Tx { return nil }
 
 func (b *batchResults) Close() error {
-	return errors.Join(b.BatchResults.Close(), b.tx.note(pgconn.CommandTag{}))
+	return b.tx.note(b.BatchResults.Close(), pgconn.CommandTag{})
 }
-
-// failedRows is the result of a statement that was not sent.
-type failedRows struct{ err error }
-
-func (r failedRows) Close()                        {}
-func (r failedRows) Err() error                    { return r.err }
-func (r failedRows) Next() bool                    { return false }
-func (r failedRows) Scan(...any) error             { return r.err }
-func (r failedRows) Values() ([]any, error)        { return nil, r.err }
-func (r failedRows) RawValues() [][]byte           { return nil }
-func (r failedRows) CommandTag() pgconn.CommandTag { return pgconn.CommandTag{} }
-func (r failedRows) Conn() *pgx.Conn               { return nil }
-
-func (r failedRows) FieldDescriptions() []pgconn.FieldDescription { return nil }
-func (r failedRows) TypeMap() *pgtype.Map                         { return pgtype.NewMap() }
-
-// failedBatch is the result of a batch that was not sent.
-type failedBatch struct{ err error }
-
-func (b failedBatch) Exec() (pgconn.CommandTag, error) { return pgconn.CommandTag{}, b.err }
-func (b failedBatch) Query() (pgx.Rows, error)         { return failedRows{b.err}, b.err }
-func (b failedBatch) QueryRow() pgx.Row                { return failedRows{b.err} }
-func (b failedBatch) Close() error                     { return b.err }
-func (b failedBatch) Tx() pgx.Tx                       { return nil }

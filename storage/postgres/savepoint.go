@@ -11,45 +11,44 @@ import (
 // savepoint is a pseudo nested transaction. Its name is random, so that it can't
 // be one that the operation uses, and it is released when it ends.
 type savepoint struct {
-	*tx
+	tx
 	name string
-	done bool
 }
 
 func beginSavepoint(ctx context.Context, t *tx) (pgx.Tx, error) {
-	s := &savepoint{tx: t, name: fmt.Sprintf("fencekit_%x", int64(newTxID()))}
-	if _, err := t.Exec(ctx, "savepoint "+s.name); err != nil {
+	name := fmt.Sprintf("fencekit_%x", int64(newTxID()))
+	if _, err := t.Exec(ctx, "savepoint "+name); err != nil {
 		return nil, err
 	}
-	return s, nil
+	return &savepoint{tx{session: t.session}, name}, nil
 }
 
 // Commit releases the savepoint: its work belongs to the transaction around it.
 func (s *savepoint) Commit(ctx context.Context) error {
-	if s.done {
-		return pgx.ErrTxClosed
+	if s.over != nil {
+		return s.over
 	}
-	s.done = true
 	if s.conn.PgConn().TxStatus() == 'E' {
-		return errors.Join(pgx.ErrTxCommitRollback, s.undo(ctx))
+		return errors.Join(pgx.ErrTxCommitRollback, s.Rollback(ctx))
 	}
-	_, err := s.Exec(ctx, "release savepoint "+s.name)
+	return s.end(ctx, "release savepoint "+s.name)
+}
+
+// Rollback undoes what was done since Begin. If that fails, nothing of the whole
+// transaction can commit.
+func (s *savepoint) Rollback(ctx context.Context) error {
+	if s.over != nil {
+		return s.over
+	}
+	err := s.end(ctx, "rollback to savepoint "+s.name+"; release savepoint "+s.name)
+	if err != nil {
+		s.stuck = fmt.Errorf("postgres: a savepoint could not be rolled back: %w", err)
+	}
 	return err
 }
 
-// Rollback undoes what was done since Begin.
-func (s *savepoint) Rollback(ctx context.Context) error {
-	if s.done {
-		return pgx.ErrTxClosed
-	}
-	s.done = true
-	return s.undo(ctx)
-}
-
-func (s *savepoint) undo(ctx context.Context) error {
-	if _, err := s.Exec(ctx, "rollback to savepoint "+s.name); err != nil {
-		return err
-	}
-	_, err := s.Exec(ctx, "release savepoint "+s.name)
+func (s *savepoint) end(ctx context.Context, sql string) error {
+	_, err := s.Exec(ctx, sql)
+	s.over = pgx.ErrTxClosed
 	return err
 }

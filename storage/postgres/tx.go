@@ -16,17 +16,31 @@ import (
 // and rolls back when it returns an error.
 var ErrManagedTx = errors.New("postgres: the guard commits or rolls back this transaction, not the operation")
 
+// session is what the transaction and the savepoints in it share.
+type session struct {
+	conn   *pgx.Conn
+	large  pgx.Tx // of LargeObjects, if they are used
+	closed bool   // the operation has returned
+	ended  bool   // SQL text ended the transaction
+	stuck  error  // a savepoint was to be rolled back, and could not be
+}
+
 // tx is the pgx.Tx that an operation works with. It can't end the transaction,
 // and notices when SQL text did.
 type tx struct {
-	conn   *pgx.Conn
-	closed bool // the operation has returned
-	ended  bool // SQL text ended the transaction
+	*session
+	over error // why it can't be used although the session can
 }
 
 var _ pgx.Tx = (*tx)(nil)
 
-func (t *tx) close() { t.closed = true }
+// close makes the transaction, and what was made of it, unusable.
+func (s *session) close(ctx context.Context) {
+	s.closed = true
+	if s.large != nil {
+		_ = s.large.Commit(ctx)
+	}
+}
 
 // usable returns why no statement may be sent, if so.
 func (t *tx) usable() error {
@@ -36,13 +50,13 @@ func (t *tx) usable() error {
 	case t.ended:
 		return fmt.Errorf("%w by SQL in the operation", guard.ErrTxEnded)
 	}
-	return nil
+	return t.over
 }
 
-// note looks at what a statement has left behind. Tags are not enough, since a
-// message can hold several statements and only the last has one; the seal finds
-// what is not noticed here.
-func (t *tx) note(tag pgconn.CommandTag) error {
+// note looks at what a statement has left behind, adding to its error. Tags are
+// not enough, since a message can hold several statements and only the last has
+// one; the seal finds what is not noticed here.
+func (t *tx) note(err error, tag pgconn.CommandTag) error {
 	switch tag.String() {
 	case "COMMIT", "PREPARE TRANSACTION":
 		t.ended = true
@@ -50,12 +64,22 @@ func (t *tx) note(tag pgconn.CommandTag) error {
 	if pg := t.conn.PgConn(); !pg.IsClosed() && !pg.IsBusy() && pg.TxStatus() == 'I' {
 		t.ended = true
 	}
-	return t.usable()
+	switch unusable := t.usable(); {
+	case unusable == nil:
+		return err
+	case err == nil:
+		return unusable
+	default:
+		return errors.Join(err, unusable)
+	}
 }
 
 // verdict returns why the transaction can't commit after the operation has
-// returned nil, if so.
-func (t *tx) verdict() error {
+// returned err, if so: err itself if that is not nil.
+func (t *tx) verdict(err error) error {
+	if err = t.note(err, pgconn.CommandTag{}); err != nil {
+		return err
+	}
 	pg := t.conn.PgConn()
 	switch {
 	case pg.IsClosed():
@@ -65,7 +89,7 @@ func (t *tx) verdict() error {
 	case pg.TxStatus() == 'E':
 		return fmt.Errorf("postgres: a statement failed and the operation did not return its error: %w", pgx.ErrTxCommitRollback)
 	}
-	return t.note(pgconn.CommandTag{})
+	return t.stuck
 }
 
 // Commit is refused with ErrManagedTx.
@@ -85,12 +109,12 @@ func (t *tx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandT
 		return pgconn.CommandTag{}, err
 	}
 	tag, err := t.conn.Exec(ctx, sql, args...)
-	return tag, errors.Join(err, t.note(tag))
+	return tag, t.note(err, tag)
 }
 
 func (t *tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	if err := t.usable(); err != nil {
-		return failedRows{err}, err
+		return pgx.FailedBatchResults(&pgx.Batch{}, err).Query()
 	}
 	r, err := t.conn.Query(ctx, sql, args...)
 	return &rows{Rows: r, tx: t}, err
@@ -98,7 +122,7 @@ func (t *tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, erro
 
 func (t *tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	if err := t.usable(); err != nil {
-		return failedRows{err}
+		return pgx.FailedBatchResults(&pgx.Batch{}, err).QueryRow()
 	}
 	return &row{Row: t.conn.QueryRow(ctx, sql, args...), tx: t}
 }
@@ -111,10 +135,19 @@ func (t *tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []strin
 }
 
 func (t *tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
-	if err := t.usable(); err != nil {
-		return failedBatch{err}
+	err := t.usable()
+	if err == nil && pgx.FailedBatchResults(b, nil).Tx() != nil {
+		err = fmt.Errorf("%w: Batch.BeginTx is not for use inside it", ErrManagedTx)
 	}
-	return &batchResults{BatchResults: t.conn.SendBatch(ctx, b), tx: t}
+	if err != nil {
+		return pgx.FailedBatchResults(b, err)
+	}
+	for _, q := range b.QueuedQueries {
+		if f := q.Fn; f != nil {
+			q.Fn = func(results pgx.BatchResults) error { return f(&batchResults{results, t}) }
+		}
+	}
+	return &batchResults{t.conn.SendBatch(ctx, b), t}
 }
 
 func (t *tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
@@ -126,11 +159,24 @@ func (t *tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDe
 
 // LargeObjects returns pgx's access to large objects in this transaction. pgx
 // gives it to transactions of its own only, so one is made around what is open:
-// its BEGIN is an empty statement, and it is never ended.
+// its BEGIN and its COMMIT are empty statements.
 func (t *tx) LargeObjects() pgx.LargeObjects {
-	inner, err := t.conn.BeginTx(context.Background(), pgx.TxOptions{BeginQuery: "select"})
-	if err != nil {
-		return pgx.LargeObjects{}
+	if t.usable() != nil {
+		return closedTx.LargeObjects()
 	}
-	return inner.LargeObjects()
+	if t.large == nil {
+		inner, err := t.conn.BeginTx(context.Background(), pgx.TxOptions{BeginQuery: "select", CommitQuery: "select"})
+		if err != nil {
+			return closedTx.LargeObjects()
+		}
+		t.large = inner
+	}
+	return t.large.LargeObjects()
 }
+
+// closedTx is a transaction of which every method fails with pgx.ErrTxClosed.
+var closedTx = func() pgx.Tx {
+	b := &pgx.Batch{}
+	b.BeginTx(pgx.TxOptions{})
+	return pgx.FailedBatchResults(b, pgx.ErrTxClosed).Tx()
+}()

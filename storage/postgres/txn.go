@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -80,14 +79,21 @@ func (t *txn) Run(ctx context.Context, op guard.Op[pgx.Tx]) error {
 		return guard.ErrTxEnded
 	}
 	t.failed = true // unless op returns, and well: it may panic
-	user := &tx{conn: t.conn.Conn()}
-	defer user.close()
-	err := op.Run(ctx, user)
-	if err = errors.Join(err, user.verdict()); err != nil {
+	if err := t.run(ctx, op); err != nil {
 		return t.fail(ctx, err)
 	}
 	t.failed = false
 	return nil
+}
+
+func (t *txn) run(ctx context.Context, op guard.Op[pgx.Tx]) error {
+	user := &tx{session: &session{conn: t.conn.Conn()}}
+	defer func() {
+		ctx, cancel := t.store.cleanup(ctx)
+		defer cancel()
+		user.close(ctx)
+	}()
+	return user.verdict(op.Run(ctx, user))
 }
 
 // fail ends the transaction after err and says what err means. Where a lock was

@@ -8,6 +8,8 @@
 --   ZF004 database went back                   ZF008 wrong isolation level
 --   ZF009 tables that must not be changed
 
+insert into {{schema}}.migration (version, name) values (2, 'functions');
+
 -- lp makes a hash input unambiguous: the length, then the bytes; NULL apart.
 create function {{schema}}.lp(p bytea) returns bytea
 language sql immutable parallel safe
@@ -284,7 +286,9 @@ begin
         begin
             -- Listed and terminated in one statement: the process may have moved on.
             perform pg_terminate_backend(s, p_wait_ms) from {{schema}}.stale_backends(p_name, p_epoch, p_token) s where s = v_pid;
-            evicted := evicted + 1;
+            if found then
+                evicted := evicted + 1;
+            end if;
         exception when insufficient_privilege then
             denied := denied + 1;
         end;

@@ -1,0 +1,99 @@
+package postgres_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+)
+
+func TestSavepoint_UndoesItsOwnWorkOnly(t *testing.T) {
+	pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
+		require.NoError(t, set("before", 1)(ctx, tx))
+		outer, err := tx.Begin(ctx)
+		require.NoError(t, err)
+		require.NoError(t, set("outer", 1)(ctx, outer))
+		inner, err := outer.Begin(ctx)
+		require.NoError(t, err)
+		require.NoError(t, set("inner", 1)(ctx, inner))
+		_, err = inner.Exec(ctx, "select 1/0")
+		require.Error(t, err)
+		require.NoError(t, inner.Rollback(ctx))
+		require.NoError(t, outer.Commit(ctx))
+		return set("after", 1)(ctx, tx)
+	})
+	require.NoError(t, err)
+	for key, value := range map[string]int64{"before": 1, "outer": 1, "inner": 0, "after": 1} {
+		holds(t, pool, key, value)
+	}
+}
+
+func TestSavepoint_IsUselessAfterItsEnd(t *testing.T) {
+	pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
+		for _, end := range []func(pgx.Tx) error{
+			func(tx pgx.Tx) error { return tx.Commit(ctx) },
+			func(tx pgx.Tx) error { return tx.Rollback(ctx) },
+		} {
+			savepoint, err := tx.Begin(ctx)
+			require.NoError(t, err)
+			require.NoError(t, end(savepoint))
+			require.ErrorIs(t, savepoint.Commit(ctx), pgx.ErrTxClosed)
+			require.ErrorIs(t, savepoint.Rollback(ctx), pgx.ErrTxClosed)
+			require.ErrorIs(t, set("x", 1)(ctx, savepoint), pgx.ErrTxClosed)
+		}
+		return set("y", 1)(ctx, tx)
+	})
+	require.NoError(t, err)
+	holds(t, pool, "x", 0)
+	holds(t, pool, "y", 1)
+}
+
+func TestSavepoint_CommitOfAFailedOneUndoesIt(t *testing.T) {
+	pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
+		savepoint, err := tx.Begin(ctx)
+		require.NoError(t, err)
+		require.NoError(t, set("x", 1)(ctx, savepoint))
+		_, err = savepoint.Exec(ctx, "select 1/0")
+		require.Error(t, err)
+		require.ErrorIs(t, savepoint.Commit(ctx), pgx.ErrTxCommitRollback)
+		return set("y", 1)(ctx, tx)
+	})
+	require.NoError(t, err)
+	holds(t, pool, "x", 0)
+	holds(t, pool, "y", 1)
+}
+
+// A rollback that never reached the server, as when it is deferred with a context
+// that has ended, leaves work behind that was to be undone.
+func TestSavepoint_FailedRollbackCommitsNothing_G4(t *testing.T) {
+	pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
+		savepoint, err := tx.Begin(ctx)
+		require.NoError(t, err)
+		require.NoError(t, set("x", 1)(ctx, savepoint))
+		ended, cancel := context.WithCancel(ctx)
+		cancel()
+		require.ErrorIs(t, savepoint.Rollback(ended), context.Canceled)
+		return nil
+	})
+	require.ErrorIs(t, err, context.Canceled)
+	holds(t, pool, "x", 0)
+}
+
+// The operation's own savepoints may have any name.
+func TestSavepoint_OwnNamesDoNotCollide(t *testing.T) {
+	pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "savepoint s; insert into item values ('undone', 1)")
+		require.NoError(t, err)
+		nested, err := tx.Begin(ctx)
+		require.NoError(t, err)
+		require.NoError(t, set("kept", 1)(ctx, nested))
+		require.NoError(t, nested.Commit(ctx))
+		_, err = tx.Exec(ctx, "rollback to savepoint s")
+		require.NoError(t, err)
+		return set("kept", 2)(ctx, tx)
+	})
+	require.NoError(t, err)
+	holds(t, pool, "undone", 0)
+	holds(t, pool, "kept", 2)
+}
