@@ -1,0 +1,50 @@
+# Each command does its own set-up, says what it does, and ends with what it
+# has shown. "make" alone lists them.
+
+# Works in a checkout that another user owns.
+export GOFLAGS := $(GOFLAGS) -buildvcs=false
+
+# The race detector needs a C compiler.
+race = $(shell [ "$$(go env CGO_ENABLED)" = 1 ] && command -v "$$(go env CC | cut -d' ' -f1)" >/dev/null && echo -race)
+test = go test $(race) -count=1 -timeout 20m
+staticcheck = honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-docker lint images setup clean
+
+help: ## list these commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: setup ## run the inventory example with a real etcd and Postgres, and watch a stale holder being refused
+	@scripts/build -o bin/inventory ./examples/inventory
+	@bin/inventory demo
+
+test: setup ## run all tests against a real etcd and Postgres, both started here
+	@scripts/build $(race) ./...
+	$(test) ./...
+	@echo "All tests passed against a real etcd and a real Postgres$(if $(race),$(comma) with the race detector)."
+
+test-docker: images ## run the tests that need Postgres against one in Docker
+	FENCEKIT_POSTGRES=docker FENCEKIT_POSTGRES_DSN= $(test) ./storage/postgres/... ./internal/testenv/...
+	@echo "The tests of the store and of the test environment passed against Postgres in Docker."
+
+lint: check-go ## check the format, go vet and staticcheck
+	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; }
+	go vet ./...
+	go run $(staticcheck) ./...
+	@echo "Formatted, and go vet and staticcheck find nothing."
+
+images: check-go ## build the images that tests use in Docker, where none can be pulled
+	@scripts/build-images
+
+setup: check-go ## find a Postgres, or install one as root on Debian
+	@scripts/setup-postgres
+
+.PHONY: check-go
+check-go:
+	@scripts/check-go
+
+clean: ## remove what was built here
+	rm -rf bin
+
+comma := ,

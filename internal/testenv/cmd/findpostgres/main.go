@@ -1,0 +1,41 @@
+// Command findpostgres starts the Postgres that tests would use, asks it, stops
+// it and prints which one it was. It exits with 3 if there is none to be found,
+// so that one may be installed, and with 1 if what was named or found fails.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/fencekit/fencekit/internal/testenv"
+)
+
+const (
+	exitFailed  = 1
+	exitNotHere = 3
+)
+
+func main() {
+	testenv.Reexec()
+	if err := run(context.Background()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		var none *testenv.NoPostgresError
+		if errors.As(err, &none) {
+			os.Exit(exitNotHere)
+		}
+		os.Exit(exitFailed)
+	}
+}
+
+func run(ctx context.Context) error {
+	p, err := testenv.StartPostgres(ctx, nil)
+	if err != nil {
+		return err
+	}
+	if err := p.Stop(ctx); !errors.Is(err, testenv.ErrNotOurs) {
+		return err
+	}
+	return nil
+}
