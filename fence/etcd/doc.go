@@ -36,7 +36,8 @@
 // [fence.LossDeadline]: no renewal succeeded in time. [fence.LossExpired]: etcd
 // says that the session's lease is gone; this is noticed by the next renewal or
 // Acquire. [fence.LossDeleted]: somebody deleted the lock key; the watch shows it,
-// as soon as etcd sends it, and nothing else does. [fence.LossWentBack]: see
+// and nothing else does; one renewal then tells it from a lease that is gone.
+// [fence.LossWentBack]: see
 // below. [fence.LossClosed]: the Locker was closed.
 //
 // An Acquire that loses its place while it waits fails with a [*QueueLostError].

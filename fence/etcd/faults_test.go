@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"sync/atomic"
@@ -177,8 +178,10 @@ func TestUnknown_AnAcquireWhoseAnswerIsLostLeavesNothing_HD12(t *testing.T) {
 	require.Same(t, session, l.session)
 }
 
-// isAcquire tells an acquire Txn: the others have fewer conditions.
-func isAcquire(txn *pb.TxnRequest) bool { return len(txn.Compare) >= 3 }
+// isAcquire tells an acquire Txn: it begins by putting a lock key.
+func isAcquire(txn *pb.TxnRequest) bool {
+	return bytes.Contains(txn.Success[0].GetRequestPut().GetKey(), []byte("/locks/"))
+}
 
 // lateTxns answers "connection lost" for a Txn that the test asks for, keeps it,
 // and delivers it when the test says.

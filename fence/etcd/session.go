@@ -26,7 +26,7 @@ type leaseService interface {
 // tenant lives under a session's lease.
 type tenant interface {
 	// sessionOver says that the lease can't be relied upon any more. It is
-	// called once at most, and not after the tenant was removed.
+	// called once at most.
 	sessionOver(fence.LossReason)
 }
 
