@@ -66,7 +66,7 @@ func Exec[Tx any](ctx context.Context, g *Guard[Tx], resource string, op Op[Tx],
 			return err
 		}
 		defer g.keeper.give(ctx, l)
-		return retry(ctx, o, true, func() error { return g.runOnce(ctx, l, op, o, f) })
+		return retry(ctx, o, againAnew, func() error { return g.runOnce(ctx, l, op, o, f) })
 	})
 }
 

@@ -21,11 +21,17 @@ type Held[Tx any] struct {
 // other services in between. What it read in an earlier transaction still holds
 // in a later one that commits: if anybody has written under a higher grant, that
 // one is refused with ErrStaleToken, and if anybody has under this very grant,
-// with ErrOvertaken. After such an error decide anew from the beginning.
+// with ErrOvertaken. After that, and after a COMMIT that was not applied, every
+// h.Do of this Hold is refused: what was read may be out of date. Begin anew.
+//
+// This is so for what is read through h.Do. What is read on another connection
+// while the grant is held is covered as long as the database doesn't lose what it
+// has committed.
 //
 // fn's context ends as it does for Do. Each transaction takes effect by itself:
 // an error of fn undoes none that has committed. While fn runs no other call for
-// the resource does.
+// the resource does. When fn has returned, Hold ends the contexts of transactions
+// that other goroutines have begun with h.Do, and waits for those.
 func Hold[Tx any](ctx context.Context, g *Guard[Tx], resource string, fn func(ctx context.Context, h *Held[Tx]) error) error {
 	if fn == nil {
 		return errNoFunction
@@ -45,6 +51,8 @@ func Hold[Tx any](ctx context.Context, g *Guard[Tx], resource string, fn func(ct
 	if err := g.ready(ctx, &t.standing); err != nil {
 		return err
 	}
+	t.held = true
+	defer func() { t.held = false }()
 	h := &Held[Tx]{guard: g, tenure: t, turn: make(chan struct{}, 1)}
 	defer h.end()
 	opCtx, end := g.opContext(ctx, t)
@@ -57,7 +65,8 @@ func Hold[Tx any](ctx context.Context, g *Guard[Tx], resource string, fn func(ct
 func (h *Held[Tx]) Grant() fence.Grant { return h.tenure.grant }
 
 // Do is guard.Do under the grant that is held. It never acquires another one.
-// Within fn it is ErrNested; after Hold has returned it is fence.ErrReleased.
+// Called with the context of a function that h runs it is ErrNested; after Hold
+// has returned it is fence.ErrReleased.
 func (h *Held[Tx]) Do(ctx context.Context, fn func(ctx context.Context, tx Tx) error, opts ...Option) error {
 	if fn == nil {
 		return errNoFunction
@@ -80,9 +89,13 @@ func (h *Held[Tx]) Do(ctx context.Context, fn func(ctx context.Context, tx Tx) e
 		if h.over {
 			return fmt.Errorf("guard: %s: %w", f.Grant.Resource, fence.ErrReleased)
 		}
-		return retry(ctx, o, false, func() error { return h.runOnce(ctx, Func[Tx](fn), o, f) })
+		return retry(ctx, o, h.again, func() error { return h.runOnce(ctx, Func[Tx](fn), o, f) })
 	})
 }
+
+// again allows another run only while the position that this Hold has read at is
+// still the fence's: an earlier transaction's reads are not read anew.
+func (h *Held[Tx]) again(err error) bool { return temporary(err) && h.tenure.claimed }
 
 // runOnce runs op once with the turn.
 func (h *Held[Tx]) runOnce(ctx context.Context, op Op[Tx], o options, f *Finish) error {

@@ -70,11 +70,41 @@ func TestHold_ReadsOfEarlierStepsHoldInLaterOnes_G2(t *testing.T) {
 			return err
 		}))
 		require.NoError(t, guard.DoGrant(ctx, w.store, h.Grant(), increment("n")))
-		require.ErrorIs(t, h.Do(ctx, set("n", n+"5")), guard.ErrOvertaken)
-		require.NoError(t, h.Do(ctx, increment("n")), "having been told, one may go on")
+		require.ErrorIs(t, h.Do(ctx, set("n", n+"5"), guard.Retryable()), guard.ErrOvertaken)
+		require.ErrorIs(t, h.Do(ctx, set("n", n+"5")), guard.ErrOvertaken, "what was read is out of date for good")
 		return nil
 	}))
+	require.Equal(t, "1", w.store.Read("n"))
+	require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")), "the next call claims anew")
 	require.Equal(t, "2", w.store.Read("n"))
+}
+
+// A COMMIT that was lost may have lost its position to another transaction of
+// the grant: then, too, what was read is out of date.
+func TestHold_EndsWithACommitThatWasNotApplied_G2(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.process("a", nil)
+	require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h *held) error {
+		w.store.SetFaults(memory.Faults{Commit: fates(memory.RequestLost)})
+		require.ErrorContains(t, h.Do(ctx, set("n", "5"), guard.Retryable()), "took no effect")
+		require.ErrorIs(t, h.Do(ctx, set("n", "5")), guard.ErrOvertaken)
+		return nil
+	}))
+	require.Empty(t, w.store.Read("n"))
+}
+
+func TestHold_GoesOnAfterACommitThatWasApplied_G4(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.process("a", nil)
+	require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h *held) error {
+		w.store.SetFaults(memory.Faults{Commit: fates(memory.ReplyLost)})
+		require.NoError(t, h.Do(ctx, increment("n")))
+		return h.Do(ctx, increment("n"))
+	}))
+	require.Equal(t, "2", w.store.Read("n"))
+	require.Equal(t, []guard.EntryKind{"claim", "write", "write"}, w.kinds())
 }
 
 func TestHold_NeverTakesAnotherGrant_G3(t *testing.T) {

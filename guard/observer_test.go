@@ -77,7 +77,7 @@ func TestObserver_IsToldWhatHappensInOrder(t *testing.T) {
 			"acquired", "claimed", "finished committed",
 			"finished failed",
 			"applied", "finished committed",
-			"claimed", "finished panicked",
+			"finished panicked",
 			"lost", "refused stale", "released", "finished refused",
 		}, r.events)
 		f := r.finishes[0]

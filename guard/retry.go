@@ -35,12 +35,11 @@ func pause(ctx context.Context, tries int) bool {
 }
 
 // retry calls once until it succeeds, fails for good, or has been called often
-// enough. anew says that a run that was refused as stale can be followed by one
-// under a new grant.
-func retry(ctx context.Context, o options, anew bool, once func() error) error {
+// enough. again says whether a run that failed may be followed by another.
+func retry(ctx context.Context, o options, again func(error) bool, once func() error) error {
 	for runs := 1; ; runs++ {
 		err := once()
-		if err == nil || !o.retryable || runs == maxRuns || !worthAnotherRun(err, anew) {
+		if err == nil || !o.retryable || runs == maxRuns || !again(err) {
 			return err
 		}
 		if !pause(ctx, runs) {
@@ -49,18 +48,21 @@ func retry(ctx context.Context, o options, anew bool, once func() error) error {
 	}
 }
 
-// worthAnotherRun reports whether err says that the run took no effect and that
-// another may.
-func worthAnotherRun(err error, anew bool) bool {
-	if errors.Is(err, ErrUnknownOutcome) {
-		return false // it may have taken effect (G4)
-	}
-	if errors.Is(err, ErrOvertaken) {
-		return true
-	}
-	if anew && (errors.Is(err, ErrStaleToken) || errors.Is(err, fence.ErrLeaseLost)) {
-		return true
-	}
-	var temporary interface{ Retryable() bool }
-	return errors.As(err, &temporary) && temporary.Retryable()
+// againAnew is for calls that can acquire anew: a stale grant is no obstacle.
+func againAnew(err error) bool {
+	stale := errors.Is(err, ErrStaleToken) || errors.Is(err, fence.ErrLeaseLost)
+	return againUnderGrant(err) || stale && !errors.Is(err, ErrUnknownOutcome)
+}
+
+// againUnderGrant is for calls that have the one grant, and read all they need in
+// the transaction that is run again.
+func againUnderGrant(err error) bool {
+	return temporary(err) || errors.Is(err, ErrOvertaken) && !errors.Is(err, ErrUnknownOutcome)
+}
+
+// temporary reports whether err says that the run took no effect and that another
+// may. One whose outcome is unknown may have taken effect (G4).
+func temporary(err error) bool {
+	var t interface{ Retryable() bool }
+	return !errors.Is(err, ErrUnknownOutcome) && errors.As(err, &t) && t.Retryable()
 }

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,8 +16,17 @@ type standing struct {
 	grant   fence.Grant
 	claim   Claim
 	claimed bool     // claim is good, as far as is known
+	held    bool     // what was read under claim is still in use: see Hold
 	doubt   *InDoubt // a transaction whose outcome could not be learned
+	refused error    // the latest refusal
 	dead    bool     // nothing more is to be begun under the grant
+}
+
+// applied takes the outcome of a transaction that was in doubt.
+func (s *standing) applied(d InDoubt) {
+	s.claim = d.Claims[0]
+	s.claim.Position = Position{Seq: s.claim.Seq + 1, Tx: d.Tx}
+	s.claimed = true
 }
 
 // engine runs operations in a store under a standing.
@@ -37,6 +47,11 @@ func (e *engine[Tx]) ready(ctx context.Context, s *standing) error {
 	}
 	if s.claimed {
 		return nil
+	}
+	if s.held {
+		// A claim would return the present position, and what was read at an
+		// earlier one would pass for up to date.
+		return fmt.Errorf("guard: %s: what was read in this Hold may be out of date; begin it anew: %w", s.grant.Resource, cmp.Or(s.refused, ErrOvertaken))
 	}
 	start := time.Now()
 	claim, err := e.store.Claim(ctx, s.grant)
@@ -60,6 +75,9 @@ func (e *engine[Tx]) settle(ctx context.Context, s *standing) error {
 	if err != nil {
 		s.dead = true
 		return e.failed(ctx, s, "an earlier operation is unresolved", err)
+	}
+	if applied {
+		s.applied(*s.doubt)
 	}
 	s.doubt = nil
 	return nil
@@ -130,6 +148,7 @@ func (e *engine[Tx]) resolve(ctx context.Context, s *standing, doubt *InDoubtErr
 		switch {
 		case err == nil && applied:
 			e.report.resolved(s.grant, true, nil, time.Since(start))
+			s.applied(doubt.InDoubt)
 			return nil
 		case err == nil:
 			e.report.resolved(s.grant, false, nil, time.Since(start))
@@ -156,6 +175,7 @@ func (e *engine[Tx]) judge(s *standing, err error) error {
 	if refusal := refusalOf(err, s.grant); refusal != nil {
 		e.report.refused(refusal)
 		s.claimed = false
+		s.refused = err
 		s.dead = s.dead || refusal.Reason != ReasonOvertaken
 	}
 	return err
