@@ -27,7 +27,9 @@ type world struct {
 }
 
 func newWorld(t testing.TB) *world {
-	return &world{TB: t, store: memory.NewStore(), locks: guardtest.NewLockService()}
+	w := &world{TB: t, store: memory.NewStore(), locks: guardtest.NewLockService()}
+	t.Cleanup(func() { require.Zero(t, w.store.Open(), "transactions were left open") })
+	return w
 }
 
 // process returns a Guard that is like another process's. It is closed when the

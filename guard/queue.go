@@ -75,7 +75,6 @@ func (k *keeper) take(ctx context.Context, resource string) (*line, error) {
 	}
 	if !l.busy {
 		l.busy = true
-		l.tenure.stopIdling()
 		k.mu.Unlock()
 		return l, nil
 	}
@@ -112,19 +111,19 @@ func (k *keeper) wait(ctx context.Context, l *line, w *waiter, place *list.Eleme
 // kept for a while or released.
 func (k *keeper) give(ctx context.Context, l *line) {
 	k.mu.Lock()
-	if front := l.waiting.Front(); front != nil {
-		l.waiting.Remove(front)
-		front.Value.(*waiter).decide(nil)
-		k.mu.Unlock()
-		return
-	}
-	if t := l.tenure; t != nil && (k.closed || k.cfg.KeepFor < 0 || !t.keepWhenIdle()) {
+	front := l.waiting.Front()
+	if l.tenure != nil && k.releaseNow(l.tenure, front != nil) {
 		k.mu.Unlock()
 		k.drop(ctx, l)
 		k.give(ctx, l) // somebody may have queued meanwhile
 		return
 	}
 	defer k.mu.Unlock()
+	if front != nil {
+		l.waiting.Remove(front)
+		front.Value.(*waiter).decide(nil)
+		return
+	}
 	l.busy = false
 	if l.tenure != nil {
 		k.idle(l)
@@ -136,12 +135,20 @@ func (k *keeper) give(ctx context.Context, l *line) {
 	}
 }
 
+// releaseNow reports whether t is to be released when a call has ended. While
+// others wait here, the next one looks whether it can use t. keeper.mu is held.
+func (k *keeper) releaseNow(t *tenure, othersWait bool) bool {
+	if k.cfg.KeepFor < 0 {
+		return true
+	}
+	return !othersWait && (k.closed || t.dead || !t.contended.IsZero() || t.lease.Context().Err() != nil)
+}
+
 // seize takes the turn for tenure t, if it is idle and still l's.
 func (k *keeper) seize(l *line, t *tenure) bool {
 	if l.busy || l.tenure != t {
 		return false
 	}
 	l.busy = true
-	t.stopIdling()
 	return true
 }

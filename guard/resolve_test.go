@@ -194,6 +194,7 @@ func (s *hangingStore) Begin(ctx context.Context, claims ...guard.Claim) (guard.
 
 func (t *hangingTxn) Commit(ctx context.Context, _ []guard.OpRecord) ([]guard.Claim, error) {
 	<-ctx.Done()
+	t.Txn.Rollback(ctx)
 	return nil, &guard.InDoubtError{InDoubt: guard.InDoubt{Claims: t.claims, Tx: 1}, Err: ctx.Err()}
 }
 
@@ -201,21 +202,22 @@ func TestRetryable_RunsAgainAfterWhatTookNoEffect_G4(t *testing.T) {
 	for name, test := range map[string]struct {
 		disturb func(ctx context.Context, w *world, g *guard.Guard[*memory.Tx]) error
 		err     error // without the option
+		grants  int   // of both calls
 	}{
 		"overtaken": {func(ctx context.Context, w *world, _ *guard.Guard[*memory.Tx]) error {
 			return guard.DoGrant(ctx, w.store, w.locks.Holder(sku), increment("n"))
-		}, guard.ErrOvertaken},
+		}, guard.ErrOvertaken, 2},
 		"stale": {func(ctx context.Context, w *world, _ *guard.Guard[*memory.Tx]) error {
 			w.locks.Lose(sku)
 			return guard.Do(ctx, w.process("b", nil), sku, increment("n"))
-		}, guard.ErrStaleToken},
+		}, guard.ErrStaleToken, 5},
 		"not applied": {func(_ context.Context, w *world, _ *guard.Guard[*memory.Tx]) error {
 			w.store.SetFaults(memory.Faults{Commit: fates(memory.RequestLost)})
 			return nil
-		}, memory.ErrReplyLost},
+		}, memory.ErrReplyLost, 2},
 		"temporary": {func(context.Context, *world, *guard.Guard[*memory.Tx]) error {
 			return temporaryError{}
-		}, temporaryError{}},
+		}, temporaryError{}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
@@ -239,6 +241,7 @@ func TestRetryable_RunsAgainAfterWhatTookNoEffect_G4(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, 2, runs)
 				require.Equal(t, "1", w.store.Read("mine"))
+				require.Equal(t, test.grants, w.locks.Grants())
 			})
 		})
 	}

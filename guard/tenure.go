@@ -78,6 +78,9 @@ func (k *keeper) drop(ctx context.Context, l *line) {
 	k.mu.Lock()
 	t := l.tenure
 	l.tenure = nil
+	if t.expiry != nil {
+		t.expiry.Stop()
+	}
 	k.mu.Unlock()
 	t.stopContended()
 	if t.stopLost() {
@@ -94,12 +97,6 @@ func (k *keeper) retire(l *line) {
 	k.give(context.Background(), l)
 }
 
-// keepWhenIdle reports whether there is any use in keeping t when no call waits.
-// The caller has the turn and holds keeper.mu.
-func (t *tenure) keepWhenIdle() bool {
-	return !t.dead && t.contended.IsZero() && t.lease.Context().Err() == nil
-}
-
 // idle starts the time after which an idle tenure expires. keeper.mu is held.
 func (k *keeper) idle(l *line) {
 	t := l.tenure
@@ -111,15 +108,8 @@ func (k *keeper) idle(l *line) {
 	}
 }
 
-// stopIdling ends what idle began. keeper.mu is held.
-func (t *tenure) stopIdling() {
-	if t != nil && t.expiry != nil {
-		t.expiry.Stop()
-	}
-}
-
 // expire releases a tenure that has been idle for long enough. It may have been
-// used since the timer fired.
+// used since the timer was set, and be in use.
 func (k *keeper) expire(l *line, t *tenure) {
 	k.mu.Lock()
 	seized := time.Since(t.idleSince) >= k.cfg.KeepFor && k.seize(l, t)

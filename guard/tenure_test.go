@@ -56,6 +56,15 @@ func TestKeepFor_NegativeReleasesAfterEveryCall(t *testing.T) {
 			require.Equal(t, i+1, w.locks.Grants())
 		}
 		require.Zero(t, guard.Lines(g))
+
+		done := make(chan error)
+		for range 3 {
+			go func() { done <- guard.Do(t.Context(), g, sku, sleeping(time.Second)) }()
+		}
+		for range 3 {
+			require.NoError(t, <-done)
+		}
+		require.Equal(t, 6, w.locks.Grants(), "also between queued calls")
 	})
 }
 

@@ -19,7 +19,8 @@ type Store struct {
 	ids       map[string]int64 // by name; resources[id-1] is the resource
 	resources []*resource
 	highest   standing // the first grant of the highest epoch seen
-	late      []*Txn   // COMMITs that are under way, see Late
+	late      []*Txn   // COMMITs that are under way, see Deliver
+	open      int      // transactions that have not ended
 	faults    Faults
 }
 
@@ -53,6 +54,14 @@ func (s *Store) Read(key string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.data[key]
+}
+
+// Open returns how many transactions have neither been committed nor rolled back.
+// Whoever leaves one open would leave a connection and locks behind.
+func (s *Store) Open() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.open
 }
 
 // Claim implements guard.Store.
@@ -112,6 +121,7 @@ func (s *Store) Begin(ctx context.Context, claims ...guard.Claim) (guard.Txn[*Tx
 	if err := s.check(claims, guard.StageHead); err != nil {
 		return nil, err
 	}
+	s.open++
 	return &Txn{store: s, claims: claims, id: newTxID(), writes: map[string]*string{}}, nil
 }
 

@@ -43,14 +43,10 @@ func (t *Txn) Run(ctx context.Context, op guard.Op[*Tx]) error {
 
 // Commit implements guard.Txn.
 func (t *Txn) Commit(ctx context.Context, ops []guard.OpRecord) ([]guard.Claim, error) {
-	t.mu.Lock()
-	ended, failed := t.ended, t.failed
-	t.ended = true
-	t.mu.Unlock()
-	if ended {
+	if !t.end() {
 		return nil, guard.ErrTxEnded
 	}
-	if failed {
+	if t.failed {
 		return nil, fmt.Errorf("memory: commit: an operation has failed: %w", guard.ErrTxEnded)
 	}
 	if err := ctx.Err(); err != nil {
@@ -83,10 +79,20 @@ func (t *Txn) commit(fate Fate, doubt guard.InDoubt, ops []guard.OpRecord) ([]gu
 }
 
 // Rollback implements guard.Txn.
-func (t *Txn) Rollback(context.Context) {
+func (t *Txn) Rollback(context.Context) { t.end() }
+
+// end ends t, and reports whether it had not ended yet.
+func (t *Txn) end() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.ended {
+		return false
+	}
 	t.ended = true
+	t.store.mu.Lock()
+	defer t.store.mu.Unlock()
+	t.store.open--
+	return true
 }
 
 // Tx is what guarded operations work with. It may be used from several
