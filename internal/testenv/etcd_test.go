@@ -169,9 +169,6 @@ func TestStart_RefusesWithoutReexec(t *testing.T) {
 	defer reexecCalled.Store(true)
 	_, err := StartEtcd(testContext(t), nil)
 	require.ErrorIs(t, err, ErrNoReexec)
-	t.Setenv(PostgresVar, "local")
-	_, err = StartPostgres(testContext(t), nil)
-	require.ErrorIs(t, err, ErrNoReexec)
 }
 
 func TestReservePort_IsExclusiveUntilReleased(t *testing.T) {

@@ -118,11 +118,24 @@ func TestStartPostgres_DockerThatIsSilentIsGivenUp(t *testing.T) {
 
 // A server that doesn't start is an attempt with its own words as the reason.
 func TestStartPostgres_SaysWhyAFoundServerDoesNotStart(t *testing.T) {
+	// Not t.TempDir(): the account that a server runs as must get through.
+	root, err := os.MkdirTemp("", "fake")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(root)) })
+	require.NoError(t, os.Chmod(root, 0o755))
+	dir := fakeServer(t, filepath.Join(root, "bin"), "17.5")
+	script := "#!/bin/sh\necho 'no room for a cluster'; exit 1\n"
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "initdb"), []byte(script), 0o755))
+	t.Setenv("PATH", dir)
 	t.Setenv(PostgresDSNVar, "")
-	t.Setenv("DOCKER_HOST", "unix://"+filepath.Join(t.TempDir(), "nobody.sock"))
 	t.Setenv(PostgresVar, "")
-	_, err := StartPostgres(testContext(t), &PostgresConfig{Settings: map[string]string{"no_such_setting": "1"}})
+	t.Setenv("DOCKER_HOST", "unix://"+filepath.Join(t.TempDir(), "nobody.sock"))
+
+	_, err = StartPostgres(testContext(t), nil)
 	var none *NoPostgresError
 	require.ErrorAs(t, err, &none)
-	require.ErrorContains(t, err, "no_such_setting")
+	require.Len(t, none.Attempts, 2)
+	require.Equal(t, dir, none.Attempts[0].Where)
+	require.ErrorContains(t, none.Attempts[0].Err, "no room for a cluster")
+	require.ErrorContains(t, none.Attempts[1].Err, "daemon does not answer")
 }
