@@ -107,6 +107,45 @@ func TestHold_GoesOnAfterACommitThatWasApplied_G4(t *testing.T) {
 	require.Equal(t, []guard.EntryKind{"claim", "write", "write"}, w.kinds())
 }
 
+// refusingStore is a store whose first COMMIT fails, as one does that is
+// deadlocked, and takes no effect.
+type refusingStore struct {
+	*memory.Store
+	failed bool
+}
+
+type refusingTxn struct {
+	guard.Txn[*memory.Tx]
+	store *refusingStore
+}
+
+func (s *refusingStore) Begin(ctx context.Context, claims ...guard.Claim) (guard.Txn[*memory.Tx], error) {
+	txn, err := s.Store.Begin(ctx, claims...)
+	return &refusingTxn{txn, s}, err
+}
+
+func (t *refusingTxn) Commit(ctx context.Context, records []guard.OpRecord) ([]guard.Claim, error) {
+	if !t.store.failed {
+		t.store.failed = true
+		t.Txn.Rollback(ctx)
+		return nil, temporaryError{}
+	}
+	return t.Txn.Commit(ctx, records)
+}
+
+func TestHold_GoesOnAfterACommitThatFailed_G2(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g, err := guard.New(w.locks.NewLocker("a"), &refusingStore{Store: w.store}, nil)
+	require.NoError(t, err)
+	require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h *held) error {
+		return h.Do(ctx, increment("n"), guard.Retryable())
+	}))
+	require.Equal(t, "1", w.store.Read("n"))
+	require.Equal(t, []guard.EntryKind{"claim", "write"}, w.kinds())
+	require.NoError(t, g.Close(t.Context()))
+}
+
 func TestHold_NeverTakesAnotherGrant_G3(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

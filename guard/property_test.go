@@ -51,7 +51,7 @@ func drawPlan(t *rapid.T) plan {
 	call := rapid.Custom(func(t *rapid.T) plannedCall {
 		return plannedCall{
 			Process:   rapid.IntRange(0, processes-1).Draw(t, "process"),
-			Kind:      rapid.SampledFrom([]string{"do", "do", "do", "copied grant", "hold"}).Draw(t, "kind"),
+			Kind:      rapid.SampledFrom([]string{"do", "do", "copied grant", "hold", "steps"}).Draw(t, "kind"),
 			At:        moment.Draw(t, "at"),
 			Read:      brief.Draw(t, "read"),
 			Rest:      brief.Draw(t, "rest"),
@@ -155,10 +155,30 @@ func (c plannedCall) play(ctx context.Context, w *world, g *guard.Guard[*memory.
 	switch holder := w.locks.Holder(sku); {
 	case c.Kind == "copied grant" && holder != fence.Grant{}:
 		return guard.DoGrant(ctx, w.store, holder, fn, opts...)
+	case c.Kind == "steps":
+		return guard.Hold(ctx, g, sku, func(_ context.Context, h *held) error { return c.steps(ctx, h, opts) })
 	case c.Kind == "hold":
 		return guard.Hold(ctx, g, sku, func(_ context.Context, h *held) error { return h.Do(ctx, fn, opts...) })
 	}
 	return guard.Do(ctx, g, sku, fn, opts...)
+}
+
+// steps reads n in one transaction and writes it in another.
+func (c plannedCall) steps(ctx context.Context, h *held, opts []guard.Option) error {
+	var n int
+	err := h.Do(ctx, func(_ context.Context, tx *memory.Tx) (err error) {
+		n, err = number(tx.Get("n"))
+		return err
+	}, append(opts, guard.Name("read"))...)
+	if err != nil {
+		return fmt.Errorf("%w: the step before it failed: %v", errShop, err)
+	}
+	time.Sleep(c.Read)
+	err = h.Do(ctx, set("n", strconv.Itoa(n+1)), opts...)
+	if err != nil && c.Fails && !errors.Is(err, guard.ErrUnknownOutcome) { // as one who doesn't take no for an answer
+		return h.Do(ctx, set("n", strconv.Itoa(n+1)), opts...)
+	}
+	return err
 }
 
 // judge counts what took effect, asking about what is unknown; only then the
@@ -190,7 +210,7 @@ func judge(t *testing.T, w *world, errs []error) (o outcome) {
 	o.refusals, err = w.store.Refusals(t.Context(), sku, 1000)
 	require.NoError(t, err)
 	for _, e := range o.entries {
-		if e.Kind == guard.KindWrite {
+		if e.Kind == guard.KindWrite && e.Ops[0].Name != "read" {
 			o.writes++
 		}
 	}

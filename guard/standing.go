@@ -125,7 +125,7 @@ func (e *engine[Tx]) commit(ctx context.Context, s *standing, txn Txn[Tx], recor
 	detached := context.WithoutCancel(ctx)
 	commitCtx, cancel := context.WithTimeout(detached, e.commitTimeout)
 	defer cancel()
-	s.claimed = false // the position is known again when Commit has said it
+	s.claimed = false // the position is known again when the outcome is
 	claims, err := txn.Commit(commitCtx, records)
 	if err == nil {
 		s.claim, s.claimed = claims[0], true
@@ -135,6 +135,7 @@ func (e *engine[Tx]) commit(ctx context.Context, s *standing, txn Txn[Tx], recor
 	if errors.As(err, &doubt) {
 		return e.resolve(detached, s, doubt)
 	}
+	s.claimed = true // nothing was committed, so the position is what it was
 	return e.judge(s, err)
 }
 

@@ -81,6 +81,17 @@ func TestContended_IdleOwnershipPassesOnAtOnce_L1(t *testing.T) {
 	})
 }
 
+func TestContended_BusyOwnershipPassesOnWhenTheLastCallEnds_L1(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.process("a", nil), w.process("b", nil)
+		start := time.Now()
+		go func() { _ = guard.Do(t.Context(), a, sku, sleeping(30*time.Millisecond)) }()
+		time.Sleep(10 * time.Millisecond)
+		require.NoError(t, guard.Do(t.Context(), b, sku, increment("n")))
+		require.Equal(t, 30*time.Millisecond, time.Since(start))
+	})
+}
+
 // Ten calls of 30 ms are queued here when another process comes at 15 ms. With
 // 100 ms to go on, the call that begins at 90 ms is the last of them.
 func TestMaxHold_QueuedCallsGoOnForAWhile_L1(t *testing.T) {
@@ -192,6 +203,46 @@ func TestLost_IdleOwnershipIsGivenUp(t *testing.T) {
 		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
 		require.Equal(t, 2, w.locks.Grants())
 	})
+}
+
+// While one call runs and another is queued behind it, disturb happens.
+func behindADisturbedCall(t *testing.T, disturb func(w *world), want error) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g := w.process("a", nil)
+		first, second := make(chan error, 1), make(chan error, 1)
+		go func() {
+			first <- guard.Do(t.Context(), g, sku, func(ctx context.Context, tx *memory.Tx) error {
+				time.Sleep(time.Second)
+				disturb(w)
+				return increment("n")(ctx, tx)
+			})
+		}()
+		synctest.Wait()
+		go func() {
+			second <- guard.Do(t.Context(), g, sku, func(ctx context.Context, tx *memory.Tx) error {
+				synctest.Wait()
+				require.NoError(t, ctx.Err())
+				return increment("n")(ctx, tx)
+			})
+		}()
+		require.ErrorIs(t, <-first, want)
+		require.NoError(t, <-second)
+		require.Equal(t, 2, w.locks.Grants())
+	})
+}
+
+func TestLost_QueuedCallAcquiresAnew_F3(t *testing.T) {
+	behindADisturbedCall(t, func(w *world) { w.locks.Lose(sku) }, nil)
+}
+
+func TestStale_QueuedCallAcquiresAnew_G3(t *testing.T) {
+	behindADisturbedCall(t, func(w *world) {
+		// A grant between the first and the second of the lock service.
+		_, err := w.store.Claim(context.Background(), fence.Grant{Resource: sku, Epoch: 1, Token: 1, Holder: "x"})
+		require.ErrorIs(w, err, guard.ErrCollision)
+		_, err = w.store.Claim(context.Background(), fence.Grant{Resource: sku, Epoch: 1, Token: 2, Holder: "a-2"})
+		require.NoError(w, err)
+	}, guard.ErrStaleToken)
 }
 
 func TestAcquire_FailureComesThrough(t *testing.T) {

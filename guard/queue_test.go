@@ -1,0 +1,33 @@
+package guard
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A waiter's turn comes in the same moment as its context ends. Whichever it
+// sees first, the turn must not get lost.
+func TestQueue_TurnOfACallThatHasJustLeftIsPassedOn(t *testing.T) {
+	t.Parallel()
+	k := newKeeper(nil, (*Config)(nil).withDefaults())
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	left := 0
+	for left < 10 {
+		l, err := k.take(t.Context(), "sku/42")
+		require.NoError(t, err)
+		w := &waiter{ready: make(chan struct{})}
+		place := l.waiting.PushBack(w)
+		k.give(t.Context(), l)
+		_, err = k.wait(ctx, l, w, place)
+		if err == nil {
+			k.give(t.Context(), l)
+		} else {
+			require.ErrorIs(t, err, context.Canceled)
+			left++
+		}
+		require.Empty(t, k.lines)
+	}
+}
