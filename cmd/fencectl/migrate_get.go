@@ -27,8 +27,7 @@ migration tools do:
 
   fencectl migrate get | psql -1 -v ON_ERROR_STOP=1
 
-A script that was applied before fails on its record and, in a transaction,
-changes nothing. With the output format table the SQL is printed as it is; the
+A script that was applied before fails and, in a transaction, changes nothing. With the output format table the SQL is printed as it is; the
 others have the columns version, name and sql.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -75,22 +74,18 @@ func migrationScripts(schema string) ([]script, error) {
 	return scripts, nil
 }
 
-// standalone is a migration with all that postgres.Migrate does around it. The
+// standalone is a migration with what postgres.Migrate does around it. The
 // search_path is put back, since a tool may write its own record, in a table
 // that it names without a schema, in the same transaction.
 func standalone(schema string, m postgres.Migration) string {
-	record := pgx.Identifier{schema, "migration"}.Sanitize()
-	name := strings.ReplaceAll(m.Name, "'", "''")
-	return fmt.Sprintf(`-- Fencekit migration %[1]d (%[2]s). Run it in one transaction.
-create schema if not exists %[3]s;
-create table if not exists %[4]s (version integer primary key, name text not null, applied_at timestamptz not null default pg_catalog.clock_timestamp());
-insert into %[4]s (version, name) values (%[1]d, '%[2]s');
+	return fmt.Sprintf(`-- Fencekit migration %d (%s). Run it in one transaction.
+create schema if not exists %s;
 select pg_catalog.set_config('fencekit.search_path', pg_catalog.current_setting('search_path'), true);
 set local search_path = pg_catalog, pg_temp;
 
-%[5]s
+%s
 select pg_catalog.set_config('search_path', pg_catalog.current_setting('fencekit.search_path'), true);
-`, m.Version, name, pgx.Identifier{schema}.Sanitize(), record, m.SQL)
+`, m.Version, m.Name, pgx.Identifier{schema}.Sanitize(), m.SQL)
 }
 
 func only(scripts []script, version int) ([]script, error) {
