@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -40,8 +41,12 @@ func (s *Store) Refusals(ctx context.Context, resource string, limit int) ([]gua
 	}
 	records, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (guard.RefusalRecord, error) {
 		r := guard.RefusalRecord{Grant: fence.Grant{Resource: resource}, Current: fence.Grant{Resource: resource}}
+		var since *time.Time // null if no claim was known
 		err := row.Scan(&r.Reason, &r.Stage, &r.Grant.Epoch, &r.Grant.Token, &r.Grant.Holder,
-			&r.Current.Epoch, &r.Current.Token, &r.Current.Holder, &r.Since, &r.Count, &r.First, &r.Last)
+			&r.Current.Epoch, &r.Current.Token, &r.Current.Holder, &since, &r.Count, &r.First, &r.Last)
+		if since != nil {
+			r.Since = *since
+		}
 		return r, err
 	})
 	if err != nil {

@@ -83,6 +83,15 @@ func claim(t testing.TB, store *postgres.Store, g fence.Grant) guard.Claim {
 	return c
 }
 
+// claimOnly claims without evicting anybody.
+func claimOnly(t testing.TB, pool *pgxpool.Pool, g fence.Grant) guard.Claim {
+	t.Helper()
+	c := guard.Claim{Grant: g}
+	require.NoError(t, pool.QueryRow(t.Context(), "select * from fence.claim($1, $2, $3, $4, 77)", g.Resource, g.Epoch, int64(g.Token), g.Holder).
+		Scan(&c.Resource, &c.Seq, &c.Tx))
+	return c
+}
+
 // begin begins a transaction, which is rolled back at the end of the test if it
 // is still open.
 func begin(t testing.TB, store *postgres.Store, claims ...guard.Claim) guard.Txn[pgx.Tx] {

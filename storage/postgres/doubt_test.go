@@ -1,0 +1,224 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/internal/pgproxy"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// faulty is a store whose connections go through a proxy, beside one without.
+type faulty struct {
+	proxy  *pgproxy.Proxy
+	pool   *pgxpool.Pool   // direct
+	store  *postgres.Store // through the proxy
+	direct *postgres.Store
+}
+
+func newFaulty(t testing.TB) faulty {
+	t.Helper()
+	dsn := migrated(t)
+	proxy, err := pgproxy.New(dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
+	pool := openPool(t, dsn)
+	return faulty{proxy, pool, newStore(t, openPool(t, proxy.DSN()), nil), newStore(t, pool, nil)}
+}
+
+// doubt runs op with its COMMIT suffering action, and returns what is in doubt.
+func (f faulty) doubt(t testing.TB, c guard.Claim, op guard.Op[pgx.Tx], action *pgproxy.Action) guard.InDoubt {
+	t.Helper()
+	f.proxy.OnCommit(func(string) *pgproxy.Action { return action })
+	defer f.proxy.OnCommit(nil)
+	_, err := attempt(t.Context(), f.store, op, c)
+	var doubt *guard.InDoubtError
+	require.ErrorAs(t, err, &doubt)
+	require.NoError(t, action.Wait(t.Context()))
+	return doubt.InDoubt
+}
+
+// resolves resolves twice: the answer stays.
+func (f faulty) resolves(t testing.TB, d guard.InDoubt, want bool) {
+	t.Helper()
+	for range 2 {
+		applied, err := f.direct.Resolve(t.Context(), d)
+		require.NoError(t, err)
+		require.Equal(t, want, applied)
+	}
+}
+
+func TestResolve_CommitThatNeverArrived_G4(t *testing.T) {
+	f := newFaulty(t)
+	c := claim(t, f.store, grant(5, "a"))
+	d := f.doubt(t, c, set("x", 1), pgproxy.SwallowCommit())
+	f.resolves(t, d, false)
+	holds(t, f.pool, "x", 0)
+	require.Equal(t, []guard.EntryKind{guard.KindClaim, guard.KindVoid}, kinds(t, f.direct))
+	write(t, f.store, claim(t, f.store, c.Grant), set("x", 2))
+}
+
+func TestResolve_CommitWhoseReplyWasLost_G4(t *testing.T) {
+	f := newFaulty(t)
+	c := claim(t, f.store, grant(5, "a"))
+	d := f.doubt(t, c, set("x", 1), pgproxy.SwallowReply())
+	f.resolves(t, d, true)
+	claim(t, f.direct, grant(6, "b"))
+	f.resolves(t, d, true)
+	holds(t, f.pool, "x", 1)
+	require.Equal(t, []guard.EntryKind{guard.KindClaim, guard.KindWrite, guard.KindClaim}, kinds(t, f.direct))
+}
+
+// A COMMIT that is still under way when its outcome was settled, one way or
+// another, finds its position taken.
+func TestResolve_LateCommitIsRefused_N9_G4(t *testing.T) {
+	for name, c := range map[string]struct {
+		settle func(t *testing.T, f faulty, c guard.Claim, d guard.InDoubt)
+		state  string
+		want   int64
+	}{
+		"after a void": {func(t *testing.T, f faulty, _ guard.Claim, d guard.InDoubt) {
+			f.resolves(t, d, false)
+		}, "ZF002", 10},
+		"after a newer claim": {func(t *testing.T, f faulty, _ guard.Claim, d guard.InDoubt) {
+			claimOnly(t, f.pool, grant(6, "b"))
+			f.resolves(t, d, false)
+		}, "ZF001", 10},
+		"after a newer claim and its write": {func(t *testing.T, f faulty, _ guard.Claim, d guard.InDoubt) {
+			write(t, f.direct, claimOnly(t, f.pool, grant(6, "b")), set("other", 1))
+			f.resolves(t, d, false)
+		}, "ZF001", 10},
+		"after a sibling's write": {func(t *testing.T, f faulty, c guard.Claim, d guard.InDoubt) {
+			write(t, f.direct, c, set("other", 1))
+			f.resolves(t, d, false)
+		}, "ZF002", 10},
+		"after a void and a new attempt": {func(t *testing.T, f faulty, c guard.Claim, d guard.InDoubt) {
+			f.resolves(t, d, false)
+			write(t, f.direct, claim(t, f.direct, c.Grant), set("new attempt", 1))
+		}, "ZF002", 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFaulty(t)
+			claimed := write(t, f.store, claim(t, f.store, grant(5, "a")), set("x", 10))
+			hold := pgproxy.HoldCommit()
+			d := f.doubt(t, claimed, add("x", 1), hold)
+			c.settle(t, f, claimed, d)
+			answer, err := hold.Deliver(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, []string{c.state}, answer.Errors)
+			holds(t, f.pool, "x", c.want)
+			f.resolves(t, d, false)
+		})
+	}
+}
+
+// The other order: the COMMIT arrives, and then the question.
+func TestResolve_CommitThatArrivedLateButFirst_N9_G4(t *testing.T) {
+	f := newFaulty(t)
+	hold := pgproxy.HoldCommit()
+	d := f.doubt(t, claim(t, f.store, grant(5, "a")), set("x", 1), hold)
+	answer, err := hold.Deliver(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "COMMIT", answer.Tags[len(answer.Tags)-1])
+	f.resolves(t, d, true)
+	holds(t, f.pool, "x", 1)
+}
+
+// The answer can't be given while the seal is under way: Resolve waits for it,
+// within its bound.
+func TestResolve_WaitsForASealUnderWay_G4(t *testing.T) {
+	f := newFaulty(t)
+	c := claim(t, f.store, grant(5, "a"))
+	other, err := f.pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = other.Rollback(context.Background()) }()
+	_, err = other.Exec(t.Context(), "select from fence.resource for no key update")
+	require.NoError(t, err)
+	resolve := background(func() (bool, error) {
+		return f.direct.Resolve(context.Background(), guard.InDoubt{Claims: []guard.Claim{c}, Tx: 9})
+	})
+	waiting(t, f.pool, "transactionid")
+	require.Empty(t, resolve)
+	answer := <-resolve
+	require.ErrorContains(t, answer.err, "55P03")
+	require.NoError(t, other.Rollback(t.Context()))
+	f.resolves(t, guard.InDoubt{Claims: []guard.Claim{c}, Tx: 9}, false)
+}
+
+// The server runs nothing of a seal's message before all of it has arrived, so a
+// holder that stopped while it was sending locks nothing: a claim goes through at
+// once.
+func TestSeal_TruncatedMessageLocksNothing_N11(t *testing.T) {
+	for _, bytes := range []int{1, 5, 40, 100, 150, 1 << 20} {
+		f := newFaulty(t)
+		c := claim(t, f.store, grant(5, "a"))
+		cut := pgproxy.Truncate(bytes)
+		f.proxy.OnCommit(func(string) *pgproxy.Action { return cut })
+		ctx, cancel := context.WithCancel(context.Background())
+		commit := background(func() ([]guard.Claim, error) { return attempt(ctx, f.store, set("x", 1), c) })
+		require.NoError(t, cut.Wait(t.Context()))
+		_, err := f.pool.Exec(t.Context(), "set lock_timeout = 1; select fence.claim('"+resource+"', 1, 6, 'b', 77)")
+		require.NoError(t, err)
+		cancel()
+		var doubt *guard.InDoubtError
+		require.ErrorAs(t, (<-commit).err, &doubt)
+		f.resolves(t, doubt.InDoubt, false)
+		require.NoError(t, cut.Drop(t.Context()))
+		holds(t, f.pool, "x", 0)
+	}
+}
+
+// One resource of several decides, whichever still knows.
+func TestResolve_SeveralResources_G4(t *testing.T) {
+	f := newFaulty(t)
+	other := grant(1, "a")
+	other.Resource = "sku/2"
+	one, two := claim(t, f.store, grant(5, "a")), claim(t, f.store, other)
+	reply := pgproxy.SwallowReply()
+	f.proxy.OnCommit(func(string) *pgproxy.Action { return reply })
+	_, err := attempt(t.Context(), f.store, set("x", 1), one, two)
+	var doubt *guard.InDoubtError
+	require.ErrorAs(t, err, &doubt)
+	require.NoError(t, reply.Wait(t.Context()))
+	f.resolves(t, doubt.InDoubt, true)
+	unprotected(t, f.pool, "delete from fence.event where resource = $1 and seq > 1", one.Resource)
+	f.resolves(t, doubt.InDoubt, true)
+	unprotected(t, f.pool, "delete from fence.event where resource = $1 and seq > 1", two.Resource)
+	_, err = f.direct.Resolve(t.Context(), doubt.InDoubt)
+	require.ErrorIs(t, err, postgres.ErrPruned)
+}
+
+// A server that ended the session before the seal had come to its end never got
+// to COMMIT: that is no doubt.
+func TestCommit_EndedBeforeTheSealIsNoDoubt_G4(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	txn := begin(t, store, claim(t, store, grant(5, "a")))
+	var pid int
+	require.NoError(t, txn.Run(t.Context(), do(func(ctx context.Context, tx pgx.Tx) error {
+		if err := set("x", 1)(ctx, tx); err != nil {
+			return err
+		}
+		return tx.QueryRow(ctx, "select pg_backend_pid()").Scan(&pid)
+	})))
+	locked, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = locked.Exec(t.Context(), "select from fence.resource for no key update")
+	require.NoError(t, err)
+	commit := background(func() ([]guard.Claim, error) { return txn.Commit(context.Background(), nil) })
+	require.Equal(t, pid, waiting(t, pool, "transactionid"))
+	mustExec(t, pool, "select pg_terminate_backend($1, 10000)", pid)
+	err = (<-commit).err
+	require.False(t, errors.As(err, new(*guard.InDoubtError)), "%v", err)
+	var transient *postgres.TransientError
+	require.ErrorAs(t, err, &transient)
+	require.NoError(t, locked.Rollback(t.Context()))
+	holds(t, pool, "x", 0)
+}

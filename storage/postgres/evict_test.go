@@ -1,0 +1,282 @@
+package postgres_test
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// patient bounds nothing that eviction has to end, within a test.
+func patient() *postgres.Config {
+	return &postgres.Config{
+		LockTimeout: time.Second, StatementTimeout: time.Hour, IdleTimeout: time.Hour, NetworkTimeout: time.Hour,
+		CheckInterval: -1, EvictTimeout: 5 * time.Second,
+	}
+}
+
+// stuck runs a transaction under c in the background that works until it is
+// ended, and returns once ready selects true.
+func stuck(t *testing.T, pool *pgxpool.Pool, store *postgres.Store, c guard.Claim, op guard.Func[pgx.Tx], ready string) <-chan result[[]guard.Claim] {
+	t.Helper()
+	done := background(func() ([]guard.Claim, error) { return attempt(context.Background(), store, op, c) })
+	eventually(t, pool, "select count(*) = 1 from pg_stat_activity a join pg_locks l on l.pid = a.pid and l.locktype = 'advisory' "+
+		"where a.datname = current_database() and "+ready)
+	return done
+}
+
+// A predecessor that has stopped while it holds what its successor needs, however
+// it got stuck, is gone when the successor has claimed.
+func TestClaim_EvictsWhoIsStuck_L1_N3(t *testing.T) {
+	resume := make(chan struct{})
+	t.Cleanup(func() { close(resume) })
+	for name, c := range map[string]struct {
+		get   string
+		ready string
+	}{
+		"idle with a row locked":      {"", "a.state = 'idle in transaction'"},
+		"blocked sending to a client": {"select repeat('x', 1000000) from generate_series(1, 1000)", "a.wait_event = 'ClientWrite'"},
+		"in a long statement":         {"select pg_sleep(3600)", "a.wait_event = 'PgSleep'"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := newPool(t)
+			store := newStore(t, pool, patient())
+			old := stuck(t, pool, store, claim(t, store, grant(5, "a")), func(ctx context.Context, tx pgx.Tx) error {
+				if err := set("x", 1)(ctx, tx); err != nil || c.get == "" {
+					<-resume
+					return err
+				}
+				rows, err := tx.Query(ctx, c.get)
+				if strings.Contains(c.get, "repeat") {
+					<-resume
+				}
+				rows.Close()
+				return err
+			}, c.ready)
+			began := time.Now()
+			write(t, store, claim(t, store, grant(6, "b")), set("x", 2))
+			require.Less(t, time.Since(began), time.Second+5*time.Second+2*time.Second)
+			if name == "in a long statement" {
+				require.ErrorIs(t, (<-old).err, guard.ErrStaleToken)
+			}
+			holds(t, pool, "x", 2)
+		})
+	}
+}
+
+// A client that takes nothing in is dropped by the server itself, when nobody is
+// there to evict it.
+func TestHead_BoundsABlockedSend_N3(t *testing.T) {
+	pool := newPool(t)
+	cfg := patient()
+	cfg.NetworkTimeout = time.Second
+	store := newStore(t, pool, cfg)
+	resume := make(chan struct{})
+	done := stuck(t, pool, store, claim(t, store, grant(5, "a")), func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, "select repeat('x', 1000000) from generate_series(1, 1000)")
+		<-resume
+		rows.Close()
+		return err
+	}, "a.wait_event = 'ClientWrite'")
+	eventually(t, pool, "select count(*) = 0 from pg_locks where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database())")
+	close(resume)
+	require.Error(t, (<-done).err)
+}
+
+// The head's bounds are in force inside the transaction, and gone behind it.
+func TestHead_BoundsTheTransaction_L1(t *testing.T) {
+	pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
+	cfg := &postgres.Config{
+		LockTimeout: 11 * time.Millisecond, StatementTimeout: 12 * time.Second, IdleTimeout: 13 * time.Second,
+		NetworkTimeout: 14 * time.Second, CheckInterval: 15 * time.Second,
+	}
+	store := newStore(t, pool, cfg)
+	const settings = "select string_agg(current_setting(name), ' ') from unnest(array['lock_timeout', 'statement_timeout', " +
+		"'idle_in_transaction_session_timeout', 'tcp_user_timeout', 'client_connection_check_interval']) name"
+	before := query[string](t, pool, settings)
+	write(t, store, claim(t, store, grant(5, "a")), do(func(ctx context.Context, tx pgx.Tx) error {
+		require.Equal(t, "11ms 12s 13s 14s 15s", query[string](t, tx, settings))
+		return nil
+	}))
+	require.Equal(t, before, query[string](t, pool, settings))
+}
+
+// A transaction that begins after its grant was superseded is turned away before
+// it can lock anything.
+func TestHead_TurnsTheLateAway_N17(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, patient())
+	old := claim(t, store, grant(5, "a"))
+	claim(t, store, grant(6, "b"))
+	_, err := store.Begin(t.Context(), old)
+	require.ErrorIs(t, err, guard.ErrStaleToken)
+	require.Equal(t, guard.StageHead, err.(*guard.StaleTokenError).Stage)
+	require.Zero(t, query[int](t, pool, "select count(*) from pg_locks where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database())"))
+}
+
+// One that slipped past a claim's eviction is evicted when it is in the way.
+func TestRun_EvictsWhoIsInTheWay_N17_L1(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, patient())
+	slipped := begin(t, store, claim(t, store, grant(5, "a")))
+	require.NoError(t, slipped.Run(t.Context(), set("x", 1)))
+	successor := claimOnly(t, pool, grant(6, "b"))
+	_, err := attempt(t.Context(), store, set("x", 2), successor)
+	var transient *postgres.TransientError
+	require.ErrorAs(t, err, &transient)
+	write(t, store, successor, set("x", 2))
+	holds(t, pool, "x", 2)
+}
+
+// Whoever holds an advisory key that is the head's holds it up no longer than
+// the lock timeout.
+func TestHead_WaitForItsKeyIsBounded_N25(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, patient())
+	c := claim(t, store, grant(5, "a"))
+	thief, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = thief.Rollback(context.Background()) }()
+	_, err = thief.Exec(t.Context(), "select pg_advisory_xact_lock($1::int, 5)", c.Resource)
+	require.NoError(t, err)
+	_, err = store.Begin(t.Context(), c)
+	require.ErrorContains(t, err, "55P03")
+	var transient *postgres.TransientError
+	require.ErrorAs(t, err, &transient)
+}
+
+// Eviction ends transactions of earlier claims of this resource in this database,
+// and nothing else.
+func TestEvict_SparesEveryoneElse_N18(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, patient())
+	pids := map[string]int{}
+	open := func(name string, c guard.Claim) {
+		txn := begin(t, store, c)
+		require.NoError(t, txn.Run(t.Context(), do(func(ctx context.Context, tx pgx.Tx) error {
+			pids[name] = query[int](t, tx, "select pg_backend_pid()")
+			return nil
+		})))
+	}
+	other := grant(5, "a")
+	other.Resource = "sku/2"
+	open("another resource", claim(t, store, other))
+	open("earlier", claimOnly(t, pool, grant(5, "a")))
+	open("own", claimOnly(t, pool, grant(6, "b")))
+	open("newer", claimOnly(t, pool, grant(7, "c")))
+
+	// The very same keys in another database.
+	elsewhere := newPool(t)
+	c := claimOnly(t, elsewhere, grant(5, "a"))
+	txn := begin(t, newStore(t, elsewhere, patient()), c)
+	require.NoError(t, txn.Run(t.Context(), set("x", 1)))
+
+	listed := func(token int) []int {
+		rows, err := pool.Query(t.Context(), "select * from fence.stale_backends($1, 1, $2)", resource, token)
+		require.NoError(t, err)
+		found, err := pgx.CollectRows(rows, pgx.RowTo[int])
+		require.NoError(t, err)
+		return found
+	}
+	require.Equal(t, []int{pids["earlier"]}, listed(6), "a delayed claimer's list")
+	require.ElementsMatch(t, []int{pids["earlier"], pids["own"]}, listed(7))
+	require.Empty(t, listed(5))
+
+	// Its own backend: one that claims while it holds the lock of an earlier grant.
+	require.Equal(t, 1, query[int](t, pool, "select evicted from fence.evict($1, 1, 6, 10000)", resource))
+	require.Equal(t, 0, query[int](t, pool, "select evicted from fence.evict($1, 1, 6, 10000)", resource), "who has gone is not listed")
+	conn, err := pool.Acquire(t.Context())
+	require.NoError(t, err)
+	defer conn.Release()
+	_, err = conn.Exec(t.Context(), "begin; select pg_advisory_xact_lock_shared(1, 5)")
+	require.NoError(t, err)
+	require.Equal(t, 0, query[int](t, conn, "select evicted from fence.evict($1, 1, 6, 10000)", resource))
+	_, err = conn.Exec(t.Context(), "rollback")
+	require.NoError(t, err)
+	alive := query[int](t, pool, "select count(*) from pg_stat_activity where pid = any($1)", []int{pids["own"], pids["newer"], pids["another resource"]})
+	require.Equal(t, 3, alive)
+	_, err = txn.Commit(t.Context(), nil)
+	require.NoError(t, err)
+}
+
+// A connection of the pool that an eviction hit too late is replaced.
+func TestStore_OutlivesATerminatedIdleConnection_N18(t *testing.T) {
+	dsn := migrated(t)
+	pool := openPool(t, dsn, func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
+	store := newStore(t, pool, nil)
+	admin := openPool(t, dsn)
+	c := claim(t, store, grant(5, "a"))
+	for range 2 {
+		pid := query[int](t, pool, "select pg_backend_pid()")
+		require.True(t, query[bool](t, admin, "select pg_terminate_backend($1, 10000)", pid))
+		claim(t, store, c.Grant)
+		pid = query[int](t, pool, "select pg_backend_pid()")
+		require.True(t, query[bool](t, admin, "select pg_terminate_backend($1, 10000)", pid))
+		begin(t, store, c).Rollback(t.Context())
+	}
+}
+
+// logged collects what a store logs.
+type logged struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// A role that may not terminate the predecessor's backend claims nevertheless: the
+// claim decides. It says what is missing.
+func TestClaim_SucceedsWithoutTheRightToEvict_N19(t *testing.T) {
+	dsn := migrated(t)
+	pool := openPool(t, dsn)
+	role := "clerk_" + time.Now().Format("150405000000000")
+	mustExec(t, pool, "create role "+role+" login")
+	t.Cleanup(func() {
+		_, _ = pool.Exec(context.Background(), "drop owned by "+role+"; drop role "+role)
+	})
+	mustExec(t, pool, "grant usage on schema fence to "+role+"; grant select on all tables in schema fence to "+role+
+		"; grant execute on all functions in schema fence to "+role+"; grant execute on all procedures in schema fence to "+role+
+		"; grant all on item to "+role)
+	var text logged
+	cfg := patient()
+	cfg.Logger = slog.New(slog.NewTextHandler(&text, nil))
+	clerk := newStore(t, openPool(t, dsn, func(c *pgxpool.Config) { c.ConnConfig.User = role }), cfg)
+	owner := newStore(t, pool, patient())
+
+	old := begin(t, owner, claim(t, owner, grant(5, "a")))
+	require.NoError(t, old.Run(t.Context(), set("x", 1)))
+	c := claim(t, clerk, grant(6, "b"))
+	require.Contains(t, text.String(), "could not be evicted")
+	require.Contains(t, text.String(), "count=1")
+	_, err := old.Commit(t.Context(), nil)
+	require.ErrorIs(t, err, guard.ErrStaleToken)
+	write(t, clerk, c, set("x", 2))
+
+	// Without any right to look, the claim stands as well.
+	mustExec(t, pool, "revoke execute on all functions in schema fence from "+role+
+		"; grant execute on function fence.claim to "+role)
+	claim(t, clerk, fence.Grant{Resource: resource, Epoch: 1, Token: 7, Holder: "c"})
+	require.Contains(t, text.String(), "eviction failed")
+	holds(t, pool, "x", 2)
+}

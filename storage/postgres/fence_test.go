@@ -1,0 +1,275 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// interruptions are the points at which a holder can be paused while others work.
+var interruptions = []string{"before the head", "before the operation", "inside the operation", "before the seal"}
+
+// interrupted runs op in a guarded transaction, with others working at point.
+func interrupted(t *testing.T, store *postgres.Store, c guard.Claim, op guard.Op[pgx.Tx], point string, others func()) error {
+	at := func(p string) {
+		if p == point {
+			others()
+		}
+	}
+	at(interruptions[0])
+	txn, err := store.Begin(t.Context(), c)
+	if err != nil {
+		return err
+	}
+	defer txn.Rollback(t.Context())
+	at(interruptions[1])
+	err = txn.Run(t.Context(), do(func(ctx context.Context, tx pgx.Tx) error {
+		var value int64
+		if err := get("stock", &value)(ctx, tx); err != nil {
+			return err
+		}
+		at(interruptions[2])
+		return op.Run(ctx, tx)
+	}))
+	if err != nil {
+		return err
+	}
+	at(interruptions[3])
+	_, err = txn.Commit(t.Context(), nil)
+	return err
+}
+
+// A holder that was overtaken by a successor at any point changes nothing, and
+// the successor reads what was there before. Eviction is kept out of it: the
+// successor claims only, so that it is the fence that refuses.
+func TestFence_RefusesTheSuperseded_G2_G3_G5(t *testing.T) {
+	for _, point := range interruptions {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			pool := newPool(t)
+			store := newStore(t, pool, nil)
+			old := write(t, store, claim(t, store, grant(5, "a")), set("stock", 1))
+			err := interrupted(t, store, old, set("sold to", 5), point, func() {
+				successor := claimOnly(t, pool, grant(6, "b"))
+				var stock int64
+				write(t, store, successor, get("stock", &stock))
+				require.EqualValues(t, 1, stock)
+			})
+			var stale *guard.StaleTokenError
+			require.ErrorAs(t, err, &stale)
+			require.Equal(t, old.Grant, stale.Grant)
+			require.Equal(t, grant(6, "b"), stale.Current)
+			require.NoError(t, stale.RecordErr)
+			require.False(t, stale.Since.IsZero())
+			holds(t, pool, "sold to", 0)
+			refusals, err := store.Refusals(t.Context(), resource, 10)
+			require.NoError(t, err)
+			require.Len(t, refusals, 1)
+			require.Equal(t, guard.ReasonStale, refusals[0].Reason)
+			require.Equal(t, old.Grant, refusals[0].Grant)
+			require.Equal(t, grant(6, "b"), refusals[0].Current)
+			require.True(t, stale.Since.Equal(refusals[0].Since))
+		})
+	}
+}
+
+// The same with everything in place: the successor evicts, and the one that was
+// ended by that hears why.
+func TestFence_RefusesTheEvicted_G3_L1(t *testing.T) {
+	for _, point := range interruptions {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			pool := newPool(t)
+			store := newStore(t, pool, nil)
+			old := claim(t, store, grant(5, "a"))
+			err := interrupted(t, store, old, set("sold to", 5), point, func() {
+				write(t, store, claim(t, store, grant(6, "b")), set("sold to", 6))
+			})
+			require.Error(t, err)
+			var doubt *guard.InDoubtError
+			if errors.As(err, &doubt) { // the connection broke before the server's reason came through
+				applied, err := store.Resolve(t.Context(), doubt.InDoubt)
+				require.NoError(t, err)
+				require.False(t, applied)
+			} else {
+				require.ErrorIs(t, err, guard.ErrStaleToken)
+			}
+			holds(t, pool, "sold to", 6)
+		})
+	}
+}
+
+// Two transactions of one grant: the second to commit read what is out of date.
+func TestFence_RefusesTheOvertakenSibling_N10_G6(t *testing.T) {
+	for _, point := range interruptions[1:] {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			pool := newPool(t)
+			store := newStore(t, pool, nil)
+			c := claim(t, store, grant(5, "a"))
+			err := interrupted(t, store, c, set("loser", 1), point, func() { write(t, store, c, add("stock", 1)) })
+			require.ErrorIs(t, err, guard.ErrOvertaken)
+			holds(t, pool, "loser", 0)
+			c = claim(t, store, c.Grant)
+			write(t, store, c, add("stock", 1))
+			holds(t, pool, "stock", 2)
+		})
+	}
+}
+
+// Two holders with one token, as a restored lock service issues them.
+func TestFence_RefusesTheTokenIssuedTwice_N10(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	c := claim(t, store, grant(5, "a"))
+	_, err := store.Claim(t.Context(), grant(5, "b"))
+	require.ErrorIs(t, err, guard.ErrCollision)
+	forged := c
+	forged.Grant.Holder = "b"
+	_, err = attempt(t.Context(), store, set("x", 1), forged)
+	require.ErrorIs(t, err, guard.ErrCollision)
+	holds(t, pool, "x", 0)
+	write(t, store, c, set("x", 2))
+}
+
+func TestClaim_EpochOnlyRises_N20(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	first := grant(5, "a")
+	c := claim(t, store, first)
+	other := grant(1, "b")
+	other.Resource, other.Epoch = "sku/2", 3
+	claim(t, store, other)
+
+	_, err := store.Claim(t.Context(), grant(6, "c"))
+	require.ErrorIs(t, err, guard.ErrEpochBehind, "the database remembers, for all resources")
+	require.ErrorContains(t, err, "epoch 3")
+	refused := grant(9, "d")
+	refused.Resource, refused.Epoch = other.Resource, 2
+	_, err = store.Claim(t.Context(), refused)
+	require.ErrorIs(t, err, guard.ErrEpochBehind)
+
+	higher := grant(1, "e")
+	higher.Epoch = 3
+	claim(t, store, higher)
+	_, err = attempt(t.Context(), store, set("x", 1), c)
+	require.ErrorIs(t, err, guard.ErrStaleToken, "a lower token of a higher epoch has superseded it")
+	require.EqualValues(t, 3, query[int](t, pool, "select epoch from fence.setting"))
+
+	refusals, err := store.Refusals(t.Context(), resource, 10)
+	require.NoError(t, err)
+	require.Equal(t, guard.ReasonEpochBehind, refusals[1].Reason)
+	require.EqualValues(t, 3, refusals[1].Current.Epoch)
+}
+
+// A claim that is refused for another reason doesn't raise the epoch.
+func TestClaim_RefusedLeavesNoTrace_N20(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	claim(t, store, grant(5, "a"))
+	before := query[string](t, pool, "select resource::text from fence.resource")
+	for _, g := range []struct {
+		token  int64
+		holder string
+	}{{4, "b"}, {5, "b"}} {
+		_, err := pool.Exec(t.Context(), "select fence.claim($1, 1, $2, $3, 9)", resource, g.token, g.holder)
+		require.Error(t, err)
+	}
+	require.Equal(t, before, query[string](t, pool, "select resource::text from fence.resource"))
+	require.Equal(t, 1, query[int](t, pool, "select count(*) from fence.event"))
+}
+
+// Whoever may call the functions can't shut a resource for good.
+func TestClaim_OutOfBoundsIsRefusedByTheDatabase_N25(t *testing.T) {
+	pool := newPool(t)
+	for _, token := range []int64{math.MinInt64, -1, 0, 1 << 62, math.MaxInt64} {
+		_, err := pool.Exec(t.Context(), "select fence.claim($1, 1, $2, 'a', 9)", resource, token)
+		require.ErrorContains(t, err, "ZF007")
+	}
+	for _, epoch := range []int64{math.MinInt64, -1, 0, 1 << 31, math.MaxInt64} {
+		_, err := pool.Exec(t.Context(), "select fence.claim($1, $2, 1, 'a', 9)", resource, epoch)
+		require.ErrorContains(t, err, "ZF007")
+	}
+	for _, call := range []string{
+		"claim(null, 1, 1, 'a', 9)", "claim('r', null, 1, 'a', 9)", "claim('r', 1, null, 'a', 9)", "claim('r', 1, 1, null, 9)",
+		"claim('r', 1, 1, 'a', null)", "claim('', 1, 1, 'a', 9)", "claim('r', 1, 1, '', 9)",
+		"claim(repeat('r', 513), 1, 1, 'a', 9)", "claim('r', 1, 1, repeat('a', 257), 9)",
+	} {
+		_, err := pool.Exec(t.Context(), "select fence."+call)
+		require.ErrorContains(t, err, "ZF007", call)
+	}
+	require.Zero(t, query[int](t, pool, "select count(*) from fence.resource"))
+}
+
+// The functions rely on each statement seeing what has committed by then.
+func TestFunctions_NeedReadCommitted_N23(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	c := claim(t, store, grant(5, "a"))
+	for _, level := range []pgx.TxIsoLevel{pgx.RepeatableRead, pgx.Serializable} {
+		for _, sql := range []string{"select fence.claim('r', 1, 1, 'a', 9)", "select fence.resolve(1, 1, 5, 'a', 1, 1, 8, 9)"} {
+			err := pgx.BeginTxFunc(t.Context(), pool, pgx.TxOptions{IsoLevel: level}, func(tx pgx.Tx) error {
+				_, err := tx.Exec(t.Context(), sql)
+				return err
+			})
+			require.ErrorContains(t, err, "ZF008")
+		}
+	}
+	write(t, store, c, set("x", 1))
+}
+
+// A transaction over several resources moves all fences or none, and siblings in
+// any order don't wait for each other in a circle.
+func TestFence_SeveralMoveTogether_G2(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	other := grant(1, "a")
+	other.Resource = "sku/2"
+	one, two := claim(t, store, grant(5, "a")), claim(t, store, other)
+	claims, err := attempt(t.Context(), store, set("x", 1), two, one)
+	require.NoError(t, err)
+	require.EqualValues(t, []int64{2, 2}, []int64{claims[0].Seq, claims[1].Seq})
+
+	other.Token, other.Holder = 2, "b"
+	claimOnly(t, pool, other)
+	txn, err := store.Begin(t.Context(), claims[1])
+	require.NoError(t, err)
+	require.NoError(t, txn.Run(t.Context(), set("x", 2)))
+	_, err = txn.Commit(t.Context(), nil)
+	require.NoError(t, err)
+	_, err = attempt(t.Context(), store, set("x", 3), claims...)
+	require.ErrorIs(t, err, guard.ErrStaleToken)
+	require.Equal(t, other.Resource, err.(*guard.StaleTokenError).Grant.Resource)
+	holds(t, pool, "x", 2)
+}
+
+// With one connection no refusal waits for a second one.
+func TestFence_RefusesWithOneConnection(t *testing.T) {
+	pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
+	store := newStore(t, pool, nil)
+	c := claim(t, store, grant(5, "a"))
+	overtaken := write(t, store, c, set("x", 1))
+	_, err := attempt(t.Context(), store, set("x", 2), c)
+	require.ErrorIs(t, err, guard.ErrOvertaken)
+	claim(t, store, grant(6, "b"))
+	_, err = attempt(t.Context(), store, set("x", 2), overtaken)
+	require.ErrorIs(t, err, guard.ErrStaleToken)
+	_, err = store.Claim(t.Context(), grant(5, "a"))
+	require.ErrorIs(t, err, guard.ErrStaleToken)
+	_, err = store.Claim(t.Context(), grant(6, "c"))
+	require.ErrorIs(t, err, guard.ErrCollision)
+	_, err = store.Resolve(t.Context(), guard.InDoubt{Claims: []guard.Claim{c}, Tx: 1})
+	require.NoError(t, err)
+	refusals, err := store.Refusals(t.Context(), resource, 10)
+	require.NoError(t, err)
+	require.Len(t, refusals, 4)
+	require.EqualValues(t, 0, pool.Stat().AcquiredConns())
+}
