@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -73,7 +74,7 @@ func TestCost_OneRoundTripEachForAcquireAndRelease(t *testing.T) {
 	t.Parallel()
 	c := newCalls()
 	cfg := fresh(t)
-	cfg.TTL = 1e9
+	cfg.TTL = time.Second
 	l := newTestLocker(t, dial(t, testenv.SharedEtcd(t).Endpoint(), c.options()...), cfg)
 	release(t, acquire(t, l, "r"))
 	require.Equal(t, map[string]int{pb.Lease_LeaseGrant_FullMethodName: 1, pb.KV_Txn_FullMethodName: 2}, c.since(), "the first one makes the session")

@@ -172,10 +172,11 @@ func TestUnknown_AnAcquireWhoseAnswerIsLostLeavesNothing_HD12(t *testing.T) {
 	err := (<-waiting).err
 	require.ErrorIs(t, err, fence.ErrUnavailable)
 	awaitKeys(t, admin, l.keys.queue("r"), 0)
-	awaitKeys(t, admin, l.keys.prefix+"/void/", 1)
+	void := awaitKeys(t, admin, l.keys.prefix+"/void/", 1)
+	require.EqualValues(t, session.id, void[0].Lease, "it goes with the session")
 	release(t, acquire(t, l, "r"))
 	require.NoError(t, kept.Context().Err())
-	require.Same(t, session, l.session)
+	require.Same(t, session, kept.(lease).session)
 }
 
 // isAcquire tells an acquire Txn: it begins by putting a lock key.

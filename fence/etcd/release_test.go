@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -140,8 +141,9 @@ func TestAfterContended_TellsWhenAnotherLockerWaits(t *testing.T) {
 	release(t, held)
 	next := (<-waiting).lease
 	held.AfterContended(func() { called <- "after the end" })
-	next.AfterContended(func() { called <- "nobody waits" })
+	stop = next.AfterContended(func() { called <- "nobody waits" })
 	release(t, next)
+	require.False(t, stop(), "the end took it back already")
 	require.Empty(t, called, "each is called once, and none after the end")
 }
 
@@ -213,16 +215,16 @@ func TestClose_OfAnUnusedLockerTalksToNobody(t *testing.T) {
 
 func TestGrantedTTL_IsWhatEtcdGranted(t *testing.T) {
 	t.Parallel()
-	e, err := testenv.StartEtcd(patient(t), &testenv.EtcdConfig{Heartbeat: 100e6, Election: 2e9})
+	e, err := testenv.StartEtcd(patient(t), &testenv.EtcdConfig{Heartbeat: 100 * time.Millisecond, Election: 2 * time.Second})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, e.Stop(context.Background())) })
 	client, cfg := dial(t, e.Endpoint()), fresh(t)
-	cfg.TTL = 1e9
+	cfg.TTL = time.Second
 	l := newTestLocker(t, client, cfg)
 	require.Zero(t, l.GrantedTTL())
 	release(t, acquire(t, l, "r"))
 	ttl, err := client.TimeToLive(patient(t), clientv3.LeaseID(l.session.id))
 	require.NoError(t, err)
 	require.EqualValues(t, 3, ttl.GrantedTTL, "etcd raises it to one and a half election timeouts")
-	require.EqualValues(t, 3e9, l.GrantedTTL())
+	require.Equal(t, 3*time.Second, l.GrantedTTL())
 }
