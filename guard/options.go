@@ -68,11 +68,17 @@ func Attr(key, value string) Option {
 }
 
 // Retryable says that the function may run again when a run of it is known to
-// have taken no effect: after ErrOvertaken, after ErrStaleToken under a new grant
-// (not in DoGrant and Hold, which have the one), after a COMMIT that turned out
-// not to have been applied, and after an error in whose chain there is a method
-// Retryable() bool that returns true, as stores return for deadlocks and
-// serialization failures. It runs up to 8 times, with growing pauses in between.
+// have taken no effect:
+//
+//   - after an error in whose chain a method Retryable() bool returns true, as
+//     stores return for deadlocks and serialization failures, and as a COMMIT
+//     fails whose outcome was in doubt and that turned out not to be applied;
+//   - after ErrOvertaken, but not in a Hold, whose earlier reads would not be
+//     read anew;
+//   - after ErrStaleToken and fence.ErrLeaseLost under a new grant, but not in
+//     DoGrant and Hold, which have the one.
+//
+// It runs up to 8 times, with growing pauses in between.
 func Retryable() Option {
 	return func(o *options) error {
 		o.retryable = true
