@@ -62,7 +62,7 @@ func TestProcess_BoldOnATerminalOnly(t *testing.T) {
 	t.Parallel()
 	plain, bold := "FENCECTL  ", "\x1b[1mFENCECTL  "
 	require.Contains(t, onTerminal(t, "NO_COLOR=", "TERM=xterm"), bold)
-	for _, env := range [][]string{{"NO_COLOR=1", "TERM=xterm"}, {"NO_COLOR=", "TERM=dumb"}, {"NO_COLOR=0", "TERM=xterm", "FORCE_COLOR=1"}} {
+	for _, env := range [][]string{{"NO_COLOR=1", "TERM=xterm"}, {"NO_COLOR=", "TERM=dumb", "FORCE_COLOR=1"}, {"NO_COLOR=0", "TERM=xterm", "FORCE_COLOR=1"}} {
 		out := onTerminal(t, env...)
 		require.Contains(t, out, plain, env)
 		require.NotContains(t, out, "\x1b")
