@@ -153,10 +153,11 @@ func plainStyle(color bool) table.Style {
 	return style
 }
 
-// isColorTerminal reports whether w is a terminal that takes escape sequences.
+// isColorTerminal reports whether w is a terminal that may get colors. That it is
+// no dumb one is the table library's to see.
 func isColorTerminal(w io.Writer) bool {
 	file, ok := w.(*os.File)
-	if !ok || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+	if !ok || os.Getenv("NO_COLOR") != "" {
 		return false
 	}
 	info, err := file.Stat()
