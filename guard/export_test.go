@@ -6,3 +6,12 @@ func Lines[Tx any](g *Guard[Tx]) int {
 	defer g.keeper.mu.Unlock()
 	return len(g.keeper.lines)
 }
+
+// ExpireLate is what a timer does that fired just before the latest call for a
+// resource and was held up until after it.
+func ExpireLate[Tx any](g *Guard[Tx], resource string) {
+	g.keeper.mu.Lock()
+	l := g.keeper.lines[resource]
+	g.keeper.mu.Unlock()
+	g.keeper.expire(l, l.tenure)
+}

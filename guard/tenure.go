@@ -16,9 +16,8 @@ const releaseTimeout = 5 * time.Second
 // kept from call to call.
 type tenure struct {
 	standing
-	lease         fence.Lease
-	stopContended func() bool
-	stopLost      func() bool
+	lease    fence.Lease
+	stopLost func() bool
 
 	// Guarded by keeper.mu.
 	contended time.Time // since when another process waits; zero if none does
@@ -44,7 +43,7 @@ func (k *keeper) own(ctx context.Context, l *line) (*tenure, error) {
 	l.tenure = t
 	k.mu.Unlock()
 	t.stopLost = context.AfterFunc(lease.Context(), func() { k.lost(l, t) })
-	t.stopContended = lease.AfterContended(func() { k.contend(l, t) })
+	lease.AfterContended(func() { k.contend(l, t) })
 	return t, nil
 }
 
@@ -82,10 +81,7 @@ func (k *keeper) drop(ctx context.Context, l *line) {
 		t.expiry.Stop()
 	}
 	k.mu.Unlock()
-	t.stopContended()
-	if t.stopLost() {
-		k.reportLoss(t) // which has only just happened, if it has
-	}
+	t.stopLost()
 	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
 	defer cancel()
 	k.report.released(t.grant, t.lease.Release(ctx))

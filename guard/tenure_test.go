@@ -68,6 +68,15 @@ func TestKeepFor_NegativeReleasesAfterEveryCall(t *testing.T) {
 	})
 }
 
+func TestKeepFor_LateTimerReleasesNothingThatWasJustUsed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.process("a", nil)
+	require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
+	guard.ExpireLate(g, sku)
+	require.NotZero(t, w.locks.Holder(sku))
+}
+
 func TestContended_IdleOwnershipPassesOnAtOnce_L1(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.process("a", nil), w.process("b", nil)
