@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -131,8 +132,8 @@ func TestResolve_CommitThatArrivedLateButFirst_N9_G4(t *testing.T) {
 	holds(t, f.pool, "x", 1)
 }
 
-// The answer can't be given while the seal is under way: Resolve waits for it,
-// within its bound.
+// The answer can't be given while the seal is under way: Resolve waits for it, and
+// says so when it has waited for long enough.
 func TestResolve_WaitsForASealUnderWay_G4(t *testing.T) {
 	f := newFaulty(t)
 	c := claim(t, f.store, grant(5, "a"))
@@ -141,15 +142,20 @@ func TestResolve_WaitsForASealUnderWay_G4(t *testing.T) {
 	defer func() { _ = other.Rollback(context.Background()) }()
 	_, err = other.Exec(t.Context(), "select from fence.resource for no key update")
 	require.NoError(t, err)
-	resolve := background(func() (bool, error) {
-		return f.direct.Resolve(context.Background(), guard.InDoubt{Claims: []guard.Claim{c}, Tx: 9})
-	})
+	d := guard.InDoubt{Claims: []guard.Claim{c}, Tx: 9}
+	impatient := newStore(t, f.pool, &postgres.Config{LockTimeout: time.Millisecond})
+	_, err = impatient.Resolve(t.Context(), d)
+	require.ErrorContains(t, err, "55P03")
+
+	waiter := newStore(t, f.pool, &postgres.Config{LockTimeout: time.Hour, StatementTimeout: time.Hour})
+	resolve := background(func() (bool, error) { return waiter.Resolve(context.Background(), d) })
 	waiting(t, f.pool, "transactionid")
 	require.Empty(t, resolve)
-	answer := <-resolve
-	require.ErrorContains(t, answer.err, "55P03")
 	require.NoError(t, other.Rollback(t.Context()))
-	f.resolves(t, guard.InDoubt{Claims: []guard.Claim{c}, Tx: 9}, false)
+	answer := <-resolve
+	require.NoError(t, answer.err)
+	require.False(t, answer.value)
+	f.resolves(t, d, false)
 }
 
 // The server runs nothing of a seal's message before all of it has arrived, so a
@@ -199,7 +205,7 @@ func TestResolve_SeveralResources_G4(t *testing.T) {
 // to COMMIT: that is no doubt.
 func TestCommit_EndedBeforeTheSealIsNoDoubt_G4(t *testing.T) {
 	pool := newPool(t)
-	store := newStore(t, pool, nil)
+	store := newStore(t, pool, &postgres.Config{LockTimeout: time.Hour, StatementTimeout: time.Hour})
 	txn := begin(t, store, claim(t, store, grant(5, "a")))
 	var pid int
 	require.NoError(t, txn.Run(t.Context(), do(func(ctx context.Context, tx pgx.Tx) error {

@@ -1,0 +1,55 @@
+package postgres_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+const slowTrigger = `create function slow() returns trigger language plpgsql as $$ begin perform pg_sleep(3600); return null; end $$;
+	create constraint trigger slow after insert on item deferrable initially deferred for each row execute function slow()`
+
+// A deferred trigger runs before the seal: while it works the fence is free, and
+// a successor's claim goes through.
+func TestSeal_DeferredTriggersRunBeforeIt_N13(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, patient())
+	mustExec(t, pool, slowTrigger)
+	c := claim(t, store, grant(5, "a"))
+	commit := background(func() ([]guard.Claim, error) { return attempt(context.Background(), store, set("x", 1), c) })
+	pid := waiting(t, pool, "PgSleep")
+	mustExec(t, pool, "set lock_timeout = 1; select fence.claim('"+resource+"', 1, 5, 'a', 77)")
+	require.Empty(t, commit)
+	mustExec(t, pool, "select pg_cancel_backend($1)", pid)
+	require.ErrorContains(t, (<-commit).err, "57014")
+	holds(t, pool, "x", 0)
+}
+
+func TestSeal_DeferredTriggersAreBounded_N13(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, &postgres.Config{LockTimeout: time.Millisecond, StatementTimeout: time.Second})
+	mustExec(t, pool, slowTrigger)
+	_, err := attempt(t.Context(), store, set("x", 1), claim(t, store, grant(5, "a")))
+	require.ErrorContains(t, err, "statement timeout")
+	require.NotErrorAs(t, err, new(*guard.InDoubtError))
+	holds(t, pool, "x", 0)
+}
+
+// What a deferred constraint has to say is an error of that transaction, and not a
+// doubt.
+func TestSeal_DeferredConstraintFails_G4(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	mustExec(t, pool, "create table part (item text references item deferrable initially deferred)")
+	c := claim(t, store, grant(5, "a"))
+	_, err := attempt(t.Context(), store, statement("insert into part values ('missing')"), c)
+	require.ErrorContains(t, err, "23503")
+	require.NotErrorAs(t, err, new(*guard.InDoubtError))
+	require.NotErrorAs(t, err, new(*postgres.TransientError))
+	write(t, store, c, set("x", 1))
+}

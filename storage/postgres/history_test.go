@@ -1,0 +1,184 @@
+package postgres_test
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// entryRow is a row of the history as it lies in the table.
+type entryRow struct {
+	Resource       int32
+	Seq            int64
+	Kind           string
+	Epoch, Token   int64
+	Holder         string
+	Tx             int64
+	Xid            uint64
+	Name, Ops      *string
+	Timeline       int32
+	At             time.Time
+	Hash           []byte
+	ResourceOfHash string // the resource's name
+}
+
+// hash computes an entry's hash from its columns and the hash before, apart from
+// the database.
+func (e entryRow) hash(prev []byte) []byte {
+	var b []byte
+	number := func(n any) { b, _ = binary.Append(b, binary.BigEndian, n) }
+	text := func(s *string) {
+		if s == nil {
+			number(int32(-1))
+			return
+		}
+		number(int32(len(*s)))
+		b = append(b, *s...)
+	}
+	before := string(prev)
+	text(&before)
+	number(e.Resource)
+	number(e.Seq)
+	text(&e.Kind)
+	number(e.Epoch)
+	number(e.Token)
+	text(&e.Holder)
+	number(e.Tx)
+	number(e.Xid)
+	text(e.Name)
+	text(e.Ops)
+	number(e.Timeline)
+	number(e.At.Sub(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).Microseconds())
+	sum := sha256.Sum256(b)
+	return sum[:]
+}
+
+// checkChain recomputes every entry's hash and returns the positions where it
+// differs, as resource:seq.
+func checkChain(t testing.TB, pool *pgxpool.Pool) (broken []string) {
+	t.Helper()
+	rows, err := pool.Query(t.Context(), `select e.resource, e.seq, e.kind, e.epoch, e.token, e.holder, e.tx, e.xid::text::numeric::bigint as xid, e.name, e.ops::text as ops,
+		e.timeline, e.at, e.hash, r.name as resource_of_hash from fence.event e join fence.resource r on r.id = e.resource order by e.resource, e.seq`)
+	require.NoError(t, err)
+	entries, err := pgx.CollectRows(rows, pgx.RowToStructByName[entryRow])
+	require.NoError(t, err)
+	require.NotEmpty(t, entries)
+	var prev []byte
+	for _, e := range entries {
+		if e.Seq == 1 {
+			first := sha256.Sum256([]byte("fencekit:" + e.ResourceOfHash))
+			prev = first[:]
+		}
+		if string(e.hash(prev)) != string(e.Hash) {
+			broken = append(broken, fmt.Sprintf("%d:%d", e.Resource, e.Seq))
+		}
+		prev = e.Hash
+	}
+	return broken
+}
+
+func verifyChain(t testing.TB, pool *pgxpool.Pool) {
+	t.Helper()
+	require.Empty(t, checkChain(t, pool))
+	require.Zero(t, query[int](t, pool, "select count(*) from fence.resource r where head <> "+
+		"(select hash from fence.event e where e.resource = r.id order by seq desc limit 1)"))
+}
+
+// Every column of an entry is in its hash, and NULL differs from everything else.
+func TestHistory_HashCoversEveryColumn_N28(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	c := claim(t, store, grant(5, "a"))
+	txn := begin(t, store, c)
+	_, err := txn.Commit(t.Context(), []guard.OpRecord{{ID: "op"}})
+	require.NoError(t, err)
+	claim(t, store, grant(6, "b"))
+	verifyChain(t, pool)
+	for column, value := range map[string]string{
+		"seq": "7", "epoch": "epoch + 1", "token": "token + 1", "holder": "'x'", "tx": "tx + 1", "xid": "'1'",
+		"timeline": "timeline + 1", "at": "at + interval '1 microsecond'", "ops": "null", "hash": "hash || '\\x00'",
+		"kind": "'void', ops = null",
+	} {
+		t.Run(column, func(t *testing.T) {
+			unprotected(t, pool, "create table saved as select * from fence.event where seq = 2")
+			unprotected(t, pool, "update fence.event set "+column+" = "+value+" where seq = 2")
+			require.NotEmpty(t, checkChain(t, pool))
+			// An application with rows of its own restores them.
+			unprotected(t, pool, "delete from fence.event where tx in (select tx from saved) or seq in (2, 7) or seq not in (1, 3)")
+			unprotected(t, pool, "insert into fence.event select * from saved")
+			unprotected(t, pool, "drop table saved")
+			verifyChain(t, pool)
+		})
+	}
+	unprotected(t, pool, "update fence.event set name = name || '!' where seq = 1")
+	require.Equal(t, []string{"1:1"}, checkChain(t, pool))
+	columns := column(t, pool, "select attname::text from pg_attribute where attrelid = 'fence.event'::regclass and attnum > 0 and not attisdropped")
+	require.Len(t, columns, 13, "a new column belongs into the hash, and here")
+}
+
+// History is appended to and fences stay, for a replica's role too.
+func TestHistory_IsAppendOnly(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
+	for _, role := range []string{"origin", "replica"} {
+		for _, sql := range []string{
+			"update fence.event set token = 9", "delete from fence.event", "truncate fence.event",
+			"delete from fence.resource", "truncate fence.resource", "delete from fence.setting", "truncate fence.setting",
+			"insert into fence.event select * from fence.event where false; delete from fence.event where false",
+		} {
+			_, err := pool.Exec(t.Context(), "set session_replication_role = "+role+"; "+sql)
+			require.ErrorContains(t, err, "ZF009", sql)
+		}
+	}
+}
+
+// The fence stands without its history; only what is no longer known can't be told.
+func TestFence_StandsWithoutHistory_N26(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	old := claim(t, store, grant(4, "a"))
+	doubtful := claim(t, store, grant(5, "b"))
+	c := write(t, store, doubtful, set("x", 1))
+	unprotected(t, pool, "delete from fence.event")
+	_, err := attempt(t.Context(), store, set("x", 2), old)
+	require.ErrorIs(t, err, guard.ErrStaleToken)
+	_, err = attempt(t.Context(), store, set("x", 2), doubtful)
+	require.ErrorIs(t, err, guard.ErrOvertaken)
+	_, err = store.Claim(t.Context(), grant(4, "a"))
+	require.ErrorIs(t, err, guard.ErrStaleToken)
+	_, err = store.Resolve(t.Context(), guard.InDoubt{Claims: []guard.Claim{doubtful}, Tx: c.Tx})
+	require.ErrorIs(t, err, postgres.ErrPruned)
+	write(t, store, c, set("x", 3))
+}
+
+// A fence that was deleted is rebuilt where its history ends.
+func TestFence_IsRebuiltFromItsHistory_N26(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	old := claim(t, store, grant(4, "a"))
+	c := write(t, store, claim(t, store, grant(5, "b")), set("x", 1))
+	unprotected(t, pool, "delete from fence.resource")
+	_, err := attempt(t.Context(), store, set("x", 2), c)
+	require.ErrorIs(t, err, guard.ErrWentBack)
+	_, err = store.Resolve(t.Context(), guard.InDoubt{Claims: []guard.Claim{c}, Tx: 1})
+	require.ErrorIs(t, err, postgres.ErrPruned)
+	_, err = store.Claim(t.Context(), old.Grant)
+	require.ErrorIs(t, err, guard.ErrStaleToken)
+	require.Equal(t, c, claim(t, store, c.Grant))
+	_, err = attempt(t.Context(), store, set("x", 2), old)
+	require.ErrorIs(t, err, guard.ErrStaleToken)
+	write(t, store, c, set("x", 3))
+	claim(t, store, grant(6, "c"))
+	verifyChain(t, pool)
+	holds(t, pool, "x", 3)
+}

@@ -1,0 +1,179 @@
+package postgres_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
+)
+
+// hostile is a schema that shadows what the protocol is made of, for sessions
+// that look there first.
+const hostile = `
+	create schema hostile;
+	create function hostile.yes(text, text) returns boolean language sql immutable as 'select true';
+	create function hostile.yes(bigint, bigint) returns boolean language sql immutable as 'select true';
+	create operator hostile.= (leftarg = text, rightarg = text, function = hostile.yes);
+	create operator hostile.= (leftarg = bigint, rightarg = bigint, function = hostile.yes);
+	create operator hostile.<> (leftarg = text, rightarg = text, function = hostile.yes);
+	create function hostile.sha256(bytea) returns bytea language sql immutable as 'select ''''::bytea';
+	create function hostile.set_config(text, text, boolean) returns text language sql as 'select ''''';
+	create function hostile.current_setting(text, boolean) returns text language sql as 'select ''''';
+	create function hostile.convert_from(bytea, text) returns text language sql as 'select ''hostile''';
+	create function hostile.decode(text, text) returns bytea language sql as 'select ''''::bytea';
+	create function hostile.pg_terminate_backend(integer, bigint) returns boolean language sql as 'select false';
+	create function hostile.clock_timestamp() returns timestamptz language sql as 'select ''epoch''::timestamptz'`
+
+// Whatever the defaults of session, role or database are, the protocol works, and
+// refusals are found and recorded. A second resource is there to be mixed up with.
+func TestStore_WorksUnderAnySettings_N24_N23(t *testing.T) {
+	for name, params := range map[string]map[string]string{
+		"shadowing search_path": {"search_path": "hostile, pg_catalog, public"},
+		"temporary schema":      {"search_path": "pg_temp, public"},
+		"backslashes in text":   {"standard_conforming_strings": "off", "escape_string_warning": "off", "backslash_quote": "on"},
+		"read only":             {"default_transaction_read_only": "on"},
+		"repeatable read":       {"default_transaction_isolation": "repeatable read"},
+		"serializable":          {"default_transaction_isolation": "serializable", "default_transaction_deferrable": "on"},
+		"dates and bytes":       {"datestyle": "German, DMY", "intervalstyle": "iso_8601", "bytea_output": "escape", "extra_float_digits": "-15", "timezone": "Asia/Kathmandu"},
+		"silence":               {"client_min_messages": "error"},
+		"plans":                 {"plan_cache_mode": "force_generic_plan", "enable_indexscan": "off", "enable_bitmapscan": "off"},
+		"simple protocol":       nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dsn := migrated(t)
+			plain := openPool(t, dsn)
+			mustExec(t, plain, hostile)
+			pool := openPool(t, dsn, with(params), func(cfg *pgxpool.Config) {
+				if params == nil {
+					cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
+				}
+			})
+			store := newStore(t, pool, nil)
+			other := grant(9, "z")
+			other.Resource = "sku/0"
+			claim(t, store, other)
+
+			c := claim(t, store, grant(5, "a"))
+			c = write(t, store, c, do(func(ctx context.Context, tx pgx.Tx) error {
+				_, err := tx.Exec(ctx, "create temporary table resource (id int); create temporary table event (id int); insert into public.item values ('x', 1)")
+				return err
+			}))
+			_, err := attempt(t.Context(), store, statement("commit; begin"), c)
+			require.ErrorIs(t, err, guard.ErrTxEnded)
+			stale := c
+			c = claim(t, store, grant(6, "b"))
+			_, err = attempt(t.Context(), store, statement("insert into public.item values ('y', 1)"), stale)
+			require.ErrorIs(t, err, guard.ErrStaleToken)
+			require.NoError(t, err.(*guard.StaleTokenError).RecordErr)
+			require.Equal(t, grant(6, "b"), err.(*guard.StaleTokenError).Current)
+			_, err = store.Claim(t.Context(), grant(6, "c"))
+			require.ErrorIs(t, err, guard.ErrCollision)
+			applied, err := store.Resolve(t.Context(), guard.InDoubt{Claims: []guard.Claim{c}, Tx: 1})
+			require.NoError(t, err)
+			require.False(t, applied)
+
+			judge := newStore(t, plain, nil)
+			require.Equal(t, []guard.EntryKind{guard.KindClaim, guard.KindWrite, guard.KindClaim, guard.KindVoid}, kinds(t, judge))
+			refusals, err := judge.Refusals(t.Context(), resource, 10)
+			require.NoError(t, err)
+			require.Len(t, refusals, 2)
+			require.Equal(t, []string{"1"}, column(t, plain, "select value::text from item"))
+			verifyChain(t, plain)
+		})
+	}
+}
+
+// One that the server ended is told the truth about its own resource.
+func TestRun_NamesTheSuccessorUnderAnySearchPath_N24_G5(t *testing.T) {
+	dsn := migrated(t)
+	plain := openPool(t, dsn)
+	mustExec(t, plain, hostile)
+	store := newStore(t, openPool(t, dsn, with(map[string]string{"search_path": "hostile, pg_catalog, public"})), nil)
+	other := grant(9, "z")
+	other.Resource = "sku/0"
+	claim(t, store, other)
+	txn := begin(t, store, claim(t, store, grant(5, "a")))
+	err := txn.Run(t.Context(), do(func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "select pg_terminate_backend(pg_backend_pid())")
+		return err
+	}))
+	require.Error(t, err)
+	require.NotErrorIs(t, err, guard.ErrStaleToken, "nobody has claimed sku/1 since")
+}
+
+// Names and operations are data, whatever they look like.
+func TestStore_KeepsAnyText_N24(t *testing.T) {
+	for _, strings := range []string{"on", "off"} {
+		pool := openPool(t, migrated(t), with(map[string]string{"standard_conforming_strings": strings}))
+		store := newStore(t, pool, nil)
+		for _, text := range []string{`'`, `''`, `\`, `\'`, `"`, `$$`, `%d %s`, `; drop schema fence cascade; --`, `{{schema}}`, `ü→🔒`, `E'\x00'`, "a b", `null`} {
+			g := fence.Grant{Resource: text, Epoch: 1, Token: 5, Holder: text}
+			ops := []guard.OpRecord{{ID: text, Name: text + "\x00\n", Attrs: map[string]string{text: text}}}
+			txn := begin(t, store, claim(t, store, g))
+			require.NoError(t, txn.Run(t.Context(), set(text, 1)))
+			_, err := txn.Commit(t.Context(), ops)
+			require.NoError(t, err, text)
+			entries, err := store.Entries(t.Context(), text, 0, 10)
+			require.NoError(t, err)
+			require.Len(t, entries, 2)
+			require.Equal(t, g, entries[1].Grant)
+			require.Equal(t, ops, entries[1].Ops)
+			g.Holder += "!"
+			_, err = store.Claim(t.Context(), g)
+			require.ErrorIs(t, err, guard.ErrCollision, text)
+			refusals, err := store.Refusals(t.Context(), text, 10)
+			require.NoError(t, err)
+			require.Equal(t, g, refusals[0].Grant)
+		}
+		verifyChain(t, pool)
+	}
+}
+
+func TestStore_KeepsHugeOperations(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	txn := begin(t, store, claim(t, store, grant(5, "a")))
+	big := make([]byte, 16<<20)
+	for i := range big {
+		big[i] = 'x'
+	}
+	ops := []guard.OpRecord{{ID: string(big)}}
+	_, err := txn.Commit(t.Context(), ops)
+	require.NoError(t, err)
+	entries, err := store.Entries(t.Context(), resource, 1, 10)
+	require.NoError(t, err)
+	require.Equal(t, ops, entries[0].Ops)
+}
+
+// Where the planner may choose just-in-time compilation, it does so for the
+// functions' own queries, whose cost enable_seqscan = off makes look enormous.
+func TestFunctions_PinTheirSettings_N24(t *testing.T) {
+	pool := newPool(t)
+	unpinned := column(t, pool, `select proname::text from pg_proc where pronamespace = 'fence'::regnamespace
+		and prolang = (select oid from pg_language where lanname = 'plpgsql')
+		and not coalesce('search_path=pg_catalog, pg_temp' = any(proconfig), false)`)
+	require.Empty(t, unpinned, "plpgsql functions without a search_path of their own")
+	slow := column(t, pool, `select proname::text from pg_proc where pronamespace = 'fence'::regnamespace
+		and 'enable_seqscan=off' = any(proconfig) and not 'jit=off' = any(proconfig)`)
+	require.Empty(t, slow)
+	require.Subset(t, column(t, pool, `select proname::text from pg_proc where pronamespace = 'fence'::regnamespace
+		and 'enable_seqscan=off' = any(proconfig)`), []string{"append", "claim", "head", "locked", "resolve", "seal"})
+	require.Empty(t, column(t, pool, `select proname::text from pg_proc where pronamespace = 'fence'::regnamespace
+		and has_function_privilege('public', oid, 'execute')`), "functions that anybody may call")
+}
+
+// column returns the one column of text that sql selects.
+func column(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) []string {
+	t.Helper()
+	rows, err := pool.Query(t.Context(), sql, args...)
+	require.NoError(t, err)
+	values, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	return values
+}
