@@ -1,0 +1,60 @@
+package memory_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage/memory"
+)
+
+func claim(t *testing.T, s *memory.Store, c int64) guard.Claim {
+	t.Helper()
+	claim, err := s.Claim(t.Context(), grant(1))
+	require.NoError(t, err)
+	require.Equal(t, c, claim.Seq)
+	return claim
+}
+
+func TestBegin_RefusesAtTheHeadWhatCantCommit(t *testing.T) {
+	t.Parallel()
+	s := memory.NewStore()
+	c := claim(t, s, 1)
+	_, err := s.Claim(t.Context(), grant(2))
+	require.NoError(t, err)
+	_, err = s.Begin(t.Context(), c)
+	var refusal *guard.RefusedError
+	require.ErrorAs(t, err, &refusal)
+	require.Equal(t, guard.StageHead, refusal.Stage)
+	require.Zero(t, s.Open())
+}
+
+func TestResolve_KnowsNothingOfPositionsAhead_G4(t *testing.T) {
+	t.Parallel()
+	s := memory.NewStore()
+	c := claim(t, s, 1)
+	c.Seq++
+	_, err := s.Resolve(t.Context(), guard.InDoubt{Claims: []guard.Claim{c}, Tx: 1})
+	require.ErrorIs(t, err, guard.ErrWentBack)
+	_, err = s.Resolve(t.Context(), guard.InDoubt{Tx: 1})
+	require.ErrorIs(t, err, guard.ErrInvalid)
+	claim(t, s, 1)
+}
+
+func TestRun_NothingOfAGroupCommitsAfterAFailure_G4(t *testing.T) {
+	t.Parallel()
+	s := memory.NewStore()
+	txn, err := s.Begin(t.Context(), claim(t, s, 1))
+	require.NoError(t, err)
+	require.Equal(t, 1, s.Open())
+	fine := guard.Func[*memory.Tx](func(_ context.Context, tx *memory.Tx) error { return tx.Set("k", "v") })
+	fails := guard.Func[*memory.Tx](func(context.Context, *memory.Tx) error { return context.Canceled })
+	require.ErrorIs(t, txn.Run(t.Context(), fails), context.Canceled)
+	require.ErrorIs(t, txn.Run(t.Context(), fine), guard.ErrTxEnded)
+	_, err = txn.Commit(t.Context(), nil)
+	require.Error(t, err)
+	require.Zero(t, s.Open())
+	require.Empty(t, s.Read("k"))
+}
