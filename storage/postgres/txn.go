@@ -28,6 +28,11 @@ func (s *Store) Begin(ctx context.Context, claims ...guard.Claim) (guard.Txn[pgx
 	if len(claims) == 0 {
 		return nil, fmt.Errorf("%w: Begin needs a claim", guard.ErrInvalid)
 	}
+	for i, c := range claims {
+		if slices.ContainsFunc(claims[:i], func(other guard.Claim) bool { return other.Resource == c.Resource }) {
+			return nil, fmt.Errorf("%w: Begin has two claims of %s", guard.ErrInvalid, c.Grant.Resource)
+		}
+	}
 	t := &txn{store: s, claims: slices.Clone(claims), id: newTxID()}
 	var err error
 	var ended bool

@@ -1,0 +1,126 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+func TestMigrate_AppliesEachOnce(t *testing.T) {
+	ctx, pool := t.Context(), openPool(t, testenv.Database(t))
+	status, err := postgres.MigrationStatus(ctx, pool, "")
+	require.NoError(t, err)
+	require.Len(t, status, 2)
+	for _, m := range status {
+		require.False(t, m.Applied())
+	}
+	applied, err := postgres.Migrate(ctx, pool, "")
+	require.NoError(t, err)
+	require.Len(t, applied, len(status))
+	again, err := postgres.Migrate(ctx, pool, postgres.DefaultSchema)
+	require.NoError(t, err)
+	require.Empty(t, again)
+	status, err = postgres.MigrationStatus(ctx, pool, "")
+	require.NoError(t, err)
+	for i, m := range status {
+		require.True(t, m.Applied())
+		require.Equal(t, i+1, m.Version)
+		require.NotEmpty(t, m.Name)
+	}
+}
+
+func TestMigrate_ConcurrentCallsWaitForEachOther(t *testing.T) {
+	pool := openPool(t, testenv.Database(t))
+	var calls []<-chan result[[]postgres.Migration]
+	for range 8 {
+		calls = append(calls, background(func() ([]postgres.Migration, error) { return postgres.Migrate(context.Background(), pool, "") }))
+	}
+	applied := 0
+	for _, call := range calls {
+		r := <-call
+		require.NoError(t, r.err)
+		applied += len(r.value)
+	}
+	require.Equal(t, 2, applied)
+	claim(t, newStore(t, pool, nil), grant(5, "a"))
+}
+
+// Two schemas of one database are two worlds.
+func TestMigrate_AnySchema(t *testing.T) {
+	pool := newPool(t)
+	for _, schema := range []string{"other", "_x9", "user", "select", strings.Repeat("s", 40)} {
+		_, err := postgres.Migrate(t.Context(), pool, schema)
+		require.NoError(t, err)
+		store := newStore(t, pool, &postgres.Config{Schema: schema})
+		c := claim(t, store, grant(5, "a"))
+		write(t, store, c, set(schema, 1))
+		claim(t, store, grant(6, "b"))
+		_, err = store.Begin(t.Context(), c)
+		require.ErrorIs(t, err, guard.ErrStaleToken)
+		require.Len(t, kinds(t, store), 3)
+	}
+	require.Empty(t, kinds(t, newStore(t, pool, nil)))
+}
+
+func TestMigrate_RefusesOddSchemaNames(t *testing.T) {
+	pool := openPool(t, testenv.Database(t))
+	for _, schema := range []string{"A", "a b", `a"b`, "a;b", "a.b", "ä", "1a", "a-b", strings.Repeat("s", 41), "a\x00"} {
+		_, err := postgres.Migrate(t.Context(), pool, schema)
+		require.ErrorIs(t, err, guard.ErrInvalid, schema)
+		_, err = postgres.MigrationStatus(t.Context(), pool, schema)
+		require.ErrorIs(t, err, guard.ErrInvalid, schema)
+		_, err = postgres.Migrations(schema)
+		require.ErrorIs(t, err, guard.ErrInvalid, schema)
+		_, err = postgres.NewStore(pool, &postgres.Config{Schema: schema})
+		require.ErrorIs(t, err, guard.ErrInvalid, schema)
+	}
+}
+
+// The files applied by hand are as good as Migrate.
+func TestMigrations_ByHand(t *testing.T) {
+	pool := openPool(t, testenv.Database(t))
+	mustExec(t, pool, "create schema fence; create table item (key text primary key, value bigint not null)")
+	migrations, err := postgres.Migrations("")
+	require.NoError(t, err)
+	store := newStore(t, pool, nil)
+	for _, m := range migrations {
+		_, err := store.Claim(t.Context(), grant(5, "a"))
+		require.ErrorIs(t, err, postgres.ErrNotMigrated)
+		require.ErrorContains(t, err, `fencectl migrate up --schema fence`)
+		mustExec(t, pool, m.SQL)
+	}
+	write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
+	again, err := postgres.Migrate(t.Context(), pool, "")
+	require.NoError(t, err)
+	require.Empty(t, again)
+	_, err = pool.Exec(t.Context(), migrations[0].SQL)
+	require.Error(t, err, "none is applied twice")
+}
+
+// A migration that fails leaves nothing of itself, and can be repeated.
+func TestMigrate_WithoutRightsChangesNothing(t *testing.T) {
+	dsn := testenv.Database(t)
+	admin := openPool(t, dsn)
+	role := "guest_" + time.Now().Format("150405000000000")
+	mustExec(t, admin, "create role "+role+" login")
+	t.Cleanup(func() { _, _ = admin.Exec(context.Background(), "drop owned by "+role+"; drop role "+role) })
+	pool := openPool(t, dsn, func(c *pgxpool.Config) { c.ConnConfig.User = role })
+	applied, err := postgres.Migrate(t.Context(), pool, "")
+	require.ErrorContains(t, err, "42501")
+	require.Empty(t, applied)
+	require.False(t, query[bool](t, admin, "select exists (select from pg_namespace where nspname = 'fence')"))
+	_, err = postgres.Migrate(t.Context(), admin, "")
+	require.NoError(t, err)
+	_, err = newStore(t, pool, nil).Claim(t.Context(), grant(5, "a"))
+	require.ErrorContains(t, err, "42501")
+	require.False(t, errors.Is(err, postgres.ErrNotMigrated))
+}

@@ -1,0 +1,142 @@
+package postgres_test
+
+import (
+	"context"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+func TestNewStore_RefusesBadConfig(t *testing.T) {
+	_, err := postgres.NewStore(nil, nil)
+	require.ErrorIs(t, err, guard.ErrInvalid)
+
+	pool := openPool(t, testenv.Database(t))
+	for _, field := range []string{"LockTimeout", "StatementTimeout", "IdleTimeout", "NetworkTimeout", "EvictTimeout", "CleanupTimeout", "CheckInterval"} {
+		for _, value := range []time.Duration{time.Microsecond, time.Hour + 1, -time.Second} {
+			if field == "CheckInterval" && value < 0 {
+				continue
+			}
+			var cfg postgres.Config
+			reflect.ValueOf(&cfg).Elem().FieldByName(field).SetInt(int64(value))
+			_, err := postgres.NewStore(pool, &cfg)
+			require.ErrorIs(t, err, guard.ErrInvalid, field)
+			require.ErrorContains(t, err, field)
+		}
+	}
+	_, err = postgres.NewStore(pool, &postgres.Config{LockTimeout: 6 * time.Second})
+	require.ErrorIs(t, err, guard.ErrInvalid, "longer than the default StatementTimeout")
+	_, err = postgres.NewStore(pool, &postgres.Config{CheckInterval: -1})
+	require.NoError(t, err)
+}
+
+func TestStore_RefusesBadArguments(t *testing.T) {
+	store := newStore(t, newPool(t), nil)
+	_, err := store.Claim(t.Context(), fence.Grant{})
+	require.ErrorIs(t, err, fence.ErrInvalidGrant)
+	_, err = store.Begin(t.Context())
+	require.ErrorIs(t, err, guard.ErrInvalid)
+	c := claim(t, store, grant(5, "a"))
+	_, err = attempt(t.Context(), store, set("x", 1), c, c)
+	require.ErrorIs(t, err, guard.ErrInvalid, "one resource twice")
+}
+
+func TestStore_OnAClosedPool(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	c := claim(t, store, grant(5, "a"))
+	pool.Close()
+	ctx := t.Context()
+	_, err := store.Claim(ctx, c.Grant)
+	require.ErrorContains(t, err, "closed pool")
+	_, err = store.Begin(ctx, c)
+	require.ErrorContains(t, err, "closed pool")
+	_, err = store.Resolve(ctx, guard.InDoubt{Claims: []guard.Claim{c}, Tx: 1})
+	require.ErrorContains(t, err, "closed pool")
+	require.ErrorContains(t, newStore(t, pool, nil).Check(ctx), "closed pool")
+}
+
+// A context that has ended ends every step, and nothing is left behind.
+func TestStore_WithAnEndedContext(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	c := claim(t, store, grant(5, "a"))
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := store.Claim(ended, grant(6, "b"))
+	require.ErrorIs(t, err, context.Canceled)
+	_, err = store.Begin(ended, c)
+	require.ErrorIs(t, err, context.Canceled)
+	_, err = store.Resolve(ended, guard.InDoubt{Claims: []guard.Claim{c}, Tx: 1})
+	require.ErrorIs(t, err, context.Canceled)
+	_, err = store.Entries(ended, resource, 0, 1)
+	require.ErrorIs(t, err, context.Canceled)
+	_, err = store.Refusals(ended, resource, 1)
+	require.ErrorIs(t, err, context.Canceled)
+
+	txn := begin(t, store, c)
+	require.NoError(t, txn.Run(t.Context(), set("x", 1)))
+	require.ErrorIs(t, txn.Run(ended, set("x", 2)), context.Canceled)
+	txn.Rollback(ended)
+
+	txn = begin(t, store, c)
+	require.NoError(t, txn.Run(t.Context(), set("x", 1)))
+	_, err = txn.Commit(ended, nil)
+	require.ErrorIs(t, err, context.Canceled)
+	require.NotErrorAs(t, err, new(*guard.InDoubtError))
+
+	inside, stop := context.WithCancel(t.Context())
+	_, err = attempt(inside, store, do(func(ctx context.Context, tx pgx.Tx) error {
+		if err := set("x", 1)(ctx, tx); err != nil {
+			return err
+		}
+		stop()
+		return set("x", 2)(ctx, tx)
+	}), c)
+	require.ErrorIs(t, err, context.Canceled)
+	write(t, store, c, set("y", 1))
+	holds(t, pool, "x", 0)
+	require.Zero(t, pool.Stat().AcquiredConns())
+}
+
+func TestCheck_OnAnEmptyDatabase(t *testing.T) {
+	pool := openPool(t, testenv.Database(t))
+	store := newStore(t, pool, nil)
+	err := store.Check(t.Context())
+	require.ErrorIs(t, err, postgres.ErrNotMigrated)
+	require.ErrorContains(t, err, `fencectl migrate up --schema fence`)
+	_, err = postgres.Migrate(t.Context(), pool, "")
+	require.NoError(t, err)
+	require.NoError(t, store.Check(t.Context()), "a failure is not remembered")
+}
+
+// A server that is away fails what is asked of it, and is used again when it is back.
+func TestStore_OutlivesTheServersCrash_G4(t *testing.T) {
+	server, dsn := startServer(t, nil)
+	pool := openPool(t, dsn)
+	store := newStore(t, pool, nil)
+	c := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
+	txn := begin(t, store, c)
+	require.NoError(t, txn.Run(t.Context(), set("x", 2)))
+	require.NoError(t, server.Kill())
+	_, err := txn.Commit(t.Context(), nil)
+	require.Error(t, err)
+	_, err = store.Claim(t.Context(), c.Grant)
+	require.Error(t, err)
+	_, err = store.Begin(t.Context(), c)
+	require.Error(t, err)
+	require.Error(t, newStore(t, openPool(t, dsn), nil).Check(t.Context()))
+	require.NoError(t, server.Restart(t.Context()))
+	require.Equal(t, c, claim(t, store, c.Grant))
+	write(t, store, c, add("x", 1))
+	holds(t, pool, "x", 2)
+	verifyChain(t, pool)
+}
