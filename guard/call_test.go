@@ -123,6 +123,7 @@ func TestDo_CommitsAfterALostLeaseIfNobodyHasClaimed_G2(t *testing.T) {
 		return tx.Set("k", "v")
 	}))
 	require.Equal(t, "v", w.store.Read("k"))
+	require.Zero(t, guard.Lines(g), "what was lost is not kept")
 	require.NoError(t, guard.Do(t.Context(), g, sku, set("k", "w")))
 	require.Equal(t, 2, w.locks.Grants(), "the next call acquires anew")
 }

@@ -107,6 +107,21 @@ func TestHold_GoesOnAfterACommitThatWasApplied_G4(t *testing.T) {
 	require.Equal(t, []guard.EntryKind{"claim", "write", "write"}, w.kinds())
 }
 
+func TestHold_GoesOnAfterADoubtThatIsSettledAsApplied_G6(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g := w.process("a", nil)
+		require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h *held) error {
+			w.store.SetFaults(memory.Faults{Commit: fates(memory.ReplyLost), Resolve: func(guard.InDoubt) error { return errShop }})
+			require.ErrorIs(t, h.Do(ctx, increment("n")), guard.ErrUnknownOutcome)
+			require.ErrorIs(t, h.Do(ctx, increment("n")), errShop, "not before it is settled")
+			w.store.SetFaults(memory.Faults{})
+			return h.Do(ctx, increment("n"))
+		}))
+		require.Equal(t, "2", w.store.Read("n"))
+		require.Equal(t, []guard.EntryKind{"claim", "write", "write"}, w.kinds())
+	})
+}
+
 // refusingStore is a store whose first COMMIT fails, as one does that is
 // deadlocked, and takes no effect.
 type refusingStore struct {

@@ -211,6 +211,10 @@ func TestRetryable_RunsAgainAfterWhatTookNoEffect_G4(t *testing.T) {
 			w.locks.Lose(sku)
 			return guard.Do(ctx, w.process("b", nil), sku, increment("n"))
 		}, guard.ErrStaleToken, 5},
+		"lease lost": {func(_ context.Context, w *world, _ *guard.Guard[*memory.Tx]) error {
+			w.locks.Lose(sku)
+			return fence.ErrLeaseLost
+		}, fence.ErrLeaseLost, 3},
 		"not applied": {func(_ context.Context, w *world, _ *guard.Guard[*memory.Tx]) error {
 			w.store.SetFaults(memory.Faults{Commit: fates(memory.RequestLost)})
 			return nil
