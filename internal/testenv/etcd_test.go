@@ -65,6 +65,7 @@ func TestEtcd_StopIsForGood(t *testing.T) {
 	require.NoError(t, e.Stop(ctx))
 	require.NoError(t, e.Stop(ctx))
 	require.NoDirExists(t, root)
+	require.Equal(t, "signal: terminated", e.controller.(*server).proc.cmd.ProcessState.String(), "not by force")
 	require.ErrorIs(t, e.Restart(ctx), ErrStopped)
 	require.ErrorIs(t, e.Pause(), errNotRunning)
 	require.ErrorIs(t, e.Resume(), errNotRunning)

@@ -16,7 +16,8 @@ import (
 const roleJanitor = "janitor"
 
 // janitor is the child of this process in that role. It learns of its owner's
-// end, whatever way that comes, by the end of its standard input.
+// end, whatever way that comes, by the end of its standard input. So it is never
+// waited for: it goes after its owner, and also removes what a failed test left.
 type janitor struct {
 	mu  sync.Mutex
 	cmd *exec.Cmd
@@ -51,19 +52,6 @@ func (j *janitor) hire() error {
 	}
 	j.cmd, j.in = cmd, write
 	return nil
-}
-
-// dismiss lets the janitor go, for a process that has stopped its servers. A
-// second call does nothing.
-func (j *janitor) dismiss() error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.cmd == nil {
-		return nil
-	}
-	err := errors.Join(j.in.Close(), j.cmd.Wait())
-	j.cmd = nil
-	return err
 }
 
 // runJanitor waits for the owner's end and sweeps. The owner's locks may be

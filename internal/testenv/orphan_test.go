@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -18,7 +19,8 @@ import (
 // orphanReport is what an owner tells of itself before it is killed.
 type orphanReport struct {
 	Roots   []string // directories of its servers
-	Pids    []int    // its servers and their children
+	Servers []int    // etcd, and Postgres if it is a child
+	Pids    []int    // those and their children
 	Janitor int
 	// Container is the name of Postgres's, if it runs in one.
 	Container string
@@ -38,6 +40,7 @@ func beOrphaned() {
 	p, err := StartPostgres(ctx, nil)
 	must(err)
 	report := orphanReport{Janitor: theJanitor.cmd.Process.Pid, Roots: []string{rootOf(e.controller), rootOf(p.controller)}}
+	report.Servers = []int{pidOf(e.controller)}
 	busy := func(sql string) int {
 		conn, err := pgx.Connect(ctx, p.DSN())
 		must(err)
@@ -55,6 +58,7 @@ func beOrphaned() {
 	if docker, ok := p.controller.(*container); ok {
 		report.Container = docker.name()
 	} else {
+		report.Servers = append(report.Servers, pidOf(p.controller))
 		must(syscall.Kill(stopped, syscall.SIGSTOP))
 	}
 	must(e.Pause())
@@ -69,9 +73,24 @@ func rootOf(c controller) string {
 	return c.(*server).dir.root
 }
 
+func pidOf(c controller) int { return c.(*server).proc.cmd.Process.Pid }
+
+// isolate gives directories a place of their own: another run's sweep must not
+// do what is tested here, nor a wrong sweep touch another run's.
+func isolate(t *testing.T) {
+	t.Helper()
+	// Not t.TempDir(), which the account of a server can't enter.
+	temp, err := os.MkdirTemp("", "orphan")
+	require.NoError(t, err)
+	require.NoError(t, os.Chmod(temp, 0o755))
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(temp)) })
+	t.Setenv("TMPDIR", temp)
+}
+
 // startOrphan runs this binary as an owner and returns what it reports.
 func startOrphan(t *testing.T) (*exec.Cmd, orphanReport) {
 	t.Helper()
+	isolate(t)
 	t.Setenv(orphanVar, "1")
 	t.Setenv(PostgresDSNVar, "")
 	t.Setenv(EtcdVar, "")
@@ -139,6 +158,13 @@ func TestOwner_KilledWithItsJanitorIsSweptLater(t *testing.T) {
 		require.NoError(t, ctx.Err())
 	}
 	killOwner(t, cmd)
+	if runtime.GOOS == "linux" {
+		for _, pid := range report.Servers {
+			for !ended(t, pid) {
+				require.NoError(t, ctx.Err(), "server %d lives", pid)
+			}
+		}
+	}
 	for _, root := range report.Roots {
 		require.DirExists(t, root)
 	}
@@ -155,6 +181,7 @@ func TestOwner_KilledWithItsJanitorIsSweptLater(t *testing.T) {
 }
 
 func TestSweep_SparesTheLiving(t *testing.T) {
+	isolate(t)
 	e := startEtcd(t, nil)
 	unlock, err := lockSweep()
 	require.NoError(t, err)

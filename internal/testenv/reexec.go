@@ -82,10 +82,9 @@ func awaitNoLeak() error {
 	}
 }
 
-// stopShared stops the servers that tests of this binary shared, and the
-// janitor.
+// stopShared stops the servers that tests of this binary shared.
 func stopShared() error {
 	ctx, cancel := context.WithTimeout(context.Background(), startBound)
 	defer cancel()
-	return errors.Join(sharedEtcd.stop(ctx), sharedPostgres.stop(ctx), theJanitor.dismiss())
+	return errors.Join(sharedEtcd.stop(ctx), sharedPostgres.stop(ctx))
 }
