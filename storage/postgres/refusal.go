@@ -13,8 +13,6 @@ import (
 	"github.com/fencekit/fencekit/guard"
 )
 
-type commandTag = pgconn.CommandTag
-
 // SQLSTATEs. The ZF ones are raised by the functions of this package's
 // migrations.
 const (
