@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -176,7 +177,9 @@ func TestEvict_SparesEveryoneElse_N18(t *testing.T) {
 
 	// The very same keys in another database.
 	elsewhere := newPool(t)
+	claimOnly(t, elsewhere, other)
 	c := claimOnly(t, elsewhere, grant(5, "a"))
+	require.Equal(t, query[int64](t, pool, "select id from fence.resource where name = $1", resource), c.Resource)
 	txn := begin(t, newStore(t, elsewhere, patient()), c)
 	require.NoError(t, txn.Run(t.Context(), set("x", 1)))
 
@@ -197,7 +200,7 @@ func TestEvict_SparesEveryoneElse_N18(t *testing.T) {
 	conn, err := pool.Acquire(t.Context())
 	require.NoError(t, err)
 	defer conn.Release()
-	_, err = conn.Exec(t.Context(), "begin; select pg_advisory_xact_lock_shared(1, 5)")
+	_, err = conn.Exec(t.Context(), fmt.Sprintf("begin; select pg_advisory_xact_lock_shared(%d, 5)", c.Resource))
 	require.NoError(t, err)
 	require.Equal(t, 0, query[int](t, conn, "select evicted from fence.evict($1, 1, 6, 10000)", resource))
 	_, err = conn.Exec(t.Context(), "rollback")
@@ -206,6 +209,11 @@ func TestEvict_SparesEveryoneElse_N18(t *testing.T) {
 	require.Equal(t, 3, alive)
 	_, err = txn.Commit(t.Context(), nil)
 	require.NoError(t, err)
+
+	// A token whose low bits, which are all that the key holds, are those of an
+	// earlier one.
+	open("same low bits", claimOnly(t, pool, grant(5+1<<31, "d")))
+	require.NotContains(t, listed(5+1<<31), pids["same low bits"])
 }
 
 // A connection of the pool that an eviction hit too late is replaced.

@@ -42,6 +42,9 @@ func TestFence_BehindItsHolderIsNoticed_N21_N27(t *testing.T) {
 			unprotected(t, pool, "delete from fence.event where seq > 3")
 			write(t, store, claim(t, store, grant(5, "b")), set("x", 30))
 		},
+		"its number alone": func(t *testing.T, pool *pgxpool.Pool, _ *postgres.Store) {
+			mustExec(t, pool, "update fence.resource set seq = seq - 1")
+		},
 		"everything": func(t *testing.T, pool *pgxpool.Pool, _ *postgres.Store) {
 			unprotected(t, pool, "delete from fence.resource")
 			unprotected(t, pool, "delete from fence.event")
