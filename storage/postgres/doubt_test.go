@@ -228,3 +228,20 @@ func TestCommit_EndedBeforeTheSealIsNoDoubt_G4(t *testing.T) {
 	require.NoError(t, locked.Rollback(t.Context()))
 	holds(t, pool, "x", 0)
 }
+
+// Behind the seal the end of the session tells nothing.
+func TestCommit_EndedBehindTheSealIsADoubt_G4(t *testing.T) {
+	f := newFaulty(t)
+	mustExec(t, f.pool, `create function defer() returns trigger language plpgsql as $$ begin set constraints all deferred; return new; end $$;
+		create function slow() returns trigger language plpgsql as $$ begin perform pg_sleep(3600); return null; end $$;
+		create trigger defer before insert on fence.event for each row execute function defer();
+		create constraint trigger slow after insert on fence.event deferrable initially deferred for each row when (new.kind = 'write') execute function slow()`)
+	c := claim(t, f.direct, grant(5, "a"))
+	commit := background(func() ([]guard.Claim, error) { return attempt(context.Background(), f.direct, set("x", 1), c) })
+	pid := waiting(t, f.pool, "PgSleep")
+	mustExec(t, f.pool, "select pg_terminate_backend($1, 10000)", pid)
+	var doubt *guard.InDoubtError
+	require.ErrorAs(t, (<-commit).err, &doubt)
+	f.resolves(t, doubt.InDoubt, false)
+	holds(t, f.pool, "x", 0)
+}

@@ -118,7 +118,7 @@ func TestHead_TurnsTheLateAway_N17(t *testing.T) {
 	store := newStore(t, pool, patient())
 	old := claim(t, store, grant(5, "a"))
 	claim(t, store, grant(6, "b"))
-	_, err := store.Begin(t.Context(), old)
+	_, err := attempt(t.Context(), store, set("x", 1), old)
 	require.ErrorIs(t, err, guard.ErrStaleToken)
 	require.Equal(t, guard.StageHead, err.(*guard.StaleTokenError).Stage)
 	require.Zero(t, query[int](t, pool, "select count(*) from pg_locks where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database())"))
