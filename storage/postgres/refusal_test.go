@@ -1,0 +1,77 @@
+package postgres_test
+
+import (
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
+)
+
+// A refused client may stop the moment after: what it had locked is free as soon
+// as the server has refused, without a ROLLBACK of the client's.
+func TestRefusal_LetsGoOfItsLocksAtOnce_N2(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	old := claim(t, store, grant(5, "a"))
+	const head = "select fence.head($1, 1, $2, 99, 2000, 5000, 5000, 5000, 0)"
+	seal := func(conn pgx.Tx, token fence.Token, holder string) error {
+		_, err := conn.Exec(t.Context(), "call fence.seal($1, 1, $2, encode($3::bytea, 'hex'), $4, $5, 99, '5b5d')",
+			old.Resource, int64(token), []byte(holder), old.Seq, int64(old.Tx))
+		return err
+	}
+	for name, refused := range map[string]func(conn pgx.Tx) error{
+		"claim": func(conn pgx.Tx) error {
+			_, err := conn.Exec(t.Context(), "select fence.claim('"+resource+"', 1, 4, 'late', 98)")
+			return err
+		},
+		"head": func(conn pgx.Tx) error {
+			_, err := conn.Exec(t.Context(), head, old.Resource, 4)
+			return err
+		},
+		"seal": func(conn pgx.Tx) error {
+			_, err := conn.Exec(t.Context(), head, old.Resource, 5)
+			require.NoError(t, err)
+			_, err = conn.Exec(t.Context(), "insert into item values ('late', 1)")
+			require.NoError(t, err)
+			return seal(conn, 5, "somebody else")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			stopped, err := pool.Begin(t.Context()) // and never heard of again
+			require.NoError(t, err)
+			defer func() { require.NoError(t, stopped.Rollback(t.Context())) }()
+			require.ErrorContains(t, refused(stopped), "refused")
+
+			other, err := pool.Begin(t.Context())
+			require.NoError(t, err)
+			defer func() { require.NoError(t, other.Rollback(t.Context())) }()
+			_, err = other.Exec(t.Context(), "select from fence.resource where name = $1 for update nowait", resource)
+			require.NoError(t, err, "the fence")
+			_, err = other.Exec(t.Context(), "set local lock_timeout = '1ms'; insert into item values ('late', 2)")
+			require.NoError(t, err, "the data")
+		})
+	}
+}
+
+// The lost update that a check of tokens alone lets through: the old holder writes
+// after the new one has read, and before it has written. The claim closes it: the
+// database has heard of the new token by the time that anything is read under it.
+func TestClaim_ComesBeforeTheSuccessorsFirstRead_N1_G1_G3(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	old := write(t, store, claim(t, store, grant(5, "a")), set("stock", 1))
+
+	successor := claimOnly(t, pool, grant(6, "b"))
+	reading := begin(t, store, successor)
+	var stock int64
+	require.NoError(t, reading.Run(t.Context(), get("stock", &stock)))
+	_, err := attempt(t.Context(), store, add("stock", -1), old)
+	require.ErrorIs(t, err, guard.ErrStaleToken)
+	require.NoError(t, reading.Run(t.Context(), set("stock", stock-1)))
+	_, err = reading.Commit(t.Context(), nil)
+	require.NoError(t, err)
+	holds(t, pool, "stock", 0)
+}
