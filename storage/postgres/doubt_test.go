@@ -3,10 +3,12 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -21,6 +23,32 @@ type faulty struct {
 	pool   *pgxpool.Pool   // direct
 	store  *postgres.Store // through the proxy
 	direct *postgres.Store
+	conns  *conns // of store
+}
+
+// conns collects the connections of a pool.
+type conns struct {
+	mu  sync.Mutex
+	all []*pgconn.PgConn
+}
+
+func (c *conns) add(_ context.Context, conn *pgx.Conn) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all = append(c.all, conn.PgConn())
+	return nil
+}
+
+// settle waits until nothing is under way for connections that were closed. For
+// one that broke pgx sends a cancel request, which could hit what a test does next.
+func (c *conns) settle() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, conn := range c.all {
+		if conn.IsClosed() {
+			<-conn.CleanupDone()
+		}
+	}
 }
 
 func newFaulty(t testing.TB) faulty {
@@ -30,7 +58,9 @@ func newFaulty(t testing.TB) faulty {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
 	pool := openPool(t, dsn)
-	return faulty{proxy, pool, newStore(t, openPool(t, proxy.DSN()), nil), newStore(t, pool, nil)}
+	var all conns
+	through := openPool(t, proxy.DSN(), func(cfg *pgxpool.Config) { cfg.AfterConnect = all.add })
+	return faulty{proxy, pool, newStore(t, through, nil), newStore(t, pool, nil), &all}
 }
 
 // doubt runs op with its COMMIT suffering action, and returns what is in doubt.
@@ -42,6 +72,7 @@ func (f faulty) doubt(t testing.TB, c guard.Claim, op guard.Op[pgx.Tx], action *
 	var doubt *guard.InDoubtError
 	require.ErrorAs(t, err, &doubt)
 	require.NoError(t, action.Wait(t.Context()))
+	f.conns.settle()
 	return doubt.InDoubt
 }
 

@@ -14,6 +14,9 @@ import (
 
 // Entries implements guard.History.
 func (s *Store) Entries(ctx context.Context, resource string, after int64, limit int) ([]guard.Entry, error) {
+	if limit < 1 {
+		return nil, fmt.Errorf("%w: Entries with a limit of %d", guard.ErrInvalid, limit)
+	}
 	rows, err := s.pool.Query(ctx, s.sql.entries, resource, after, limit)
 	if err != nil {
 		return nil, fmt.Errorf("postgres: history of %s: %w", resource, err)
@@ -35,6 +38,9 @@ func (s *Store) Entries(ctx context.Context, resource string, after int64, limit
 
 // Refusals implements guard.History.
 func (s *Store) Refusals(ctx context.Context, resource string, limit int) ([]guard.RefusalRecord, error) {
+	if limit < 1 {
+		return nil, fmt.Errorf("%w: Refusals with a limit of %d", guard.ErrInvalid, limit)
+	}
 	rows, err := s.pool.Query(ctx, s.sql.refusals, resource, limit)
 	if err != nil {
 		return nil, fmt.Errorf("postgres: refusals of %s: %w", resource, err)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -144,21 +145,23 @@ func isApplied(ctx context.Context, tx pgx.Tx, schema string, version int) (appl
 }
 
 // MigrationStatus returns all migrations of a schema ("" means DefaultSchema),
-// with when they were applied. A schema that is not there has none applied.
+// with when they were applied. A schema that is not there has none applied. One
+// that a later version has migrated further has some that this version doesn't
+// know: they come last, without SQL.
 func MigrationStatus(ctx context.Context, pool *pgxpool.Pool, schema string) ([]Migration, error) {
 	migrations, err := Migrations(schema)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := pool.Query(ctx, "select version, applied_at from "+schemaIdentifier(orDefault(schema))+".migration")
+	rows, err := pool.Query(ctx, "select version, name, applied_at from "+schemaIdentifier(orDefault(schema))+".migration order by version")
 	if err == nil {
-		var version int
-		var at time.Time
-		_, err = pgx.ForEachRow(rows, []any{&version, &at}, func() error {
-			for i := range migrations {
-				if migrations[i].Version == version {
-					migrations[i].AppliedAt = at
-				}
+		var applied Migration
+		_, err = pgx.ForEachRow(rows, []any{&applied.Version, &applied.Name, &applied.AppliedAt}, func() error {
+			i := slices.IndexFunc(migrations, func(m Migration) bool { return m.Version == applied.Version })
+			if i < 0 {
+				migrations = append(migrations, applied)
+			} else {
+				migrations[i].AppliedAt = applied.AppliedAt
 			}
 			return nil
 		})

@@ -140,7 +140,7 @@ func closeNow(pg *pgconn.PgConn) {
 // row of the answer is the result. What stands behind, if anything, runs after
 // that, and may have failed.
 func (s *Store) transact(ctx context.Context, sql, behind string) (*answer, error) {
-	conn, err := s.pool.Acquire(ctx)
+	conn, err := s.acquire(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -16,7 +18,34 @@ var (
 	ErrNotMigrated = errors.New("postgres: schema is not up to date")
 	// ErrUnsupported: the server's version or settings are not supported.
 	ErrUnsupported = errors.New("postgres: server is not supported")
+	// ErrMissingRights: the role may not do what a Store has to.
+	ErrMissingRights = errors.New("postgres: rights are missing")
+	// ErrUnavailable: no connection could be had. Nothing was begun.
+	ErrUnavailable = errors.New("postgres: database can't be reached")
 )
+
+// unavailableError is ErrUnavailable with its reason, on one line.
+type unavailableError struct{ err error }
+
+func (e *unavailableError) Error() string {
+	return ErrUnavailable.Error() + ": " + strings.Join(strings.Fields(e.err.Error()), " ")
+}
+
+func (e *unavailableError) Is(target error) bool { return target == ErrUnavailable }
+func (e *unavailableError) Unwrap() error        { return e.err }
+
+// acquire takes a connection from the pool.
+func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
+	conn, err := s.pool.Acquire(ctx)
+	var connect *pgconn.ConnectError
+	switch {
+	case errors.As(err, &connect):
+		return nil, &unavailableError{err}
+	case err != nil:
+		return nil, fmt.Errorf("postgres: no connection from the pool: %w", err)
+	}
+	return conn, nil
+}
 
 // minVersion is the oldest server that the functions work on
 // (server_version_num).
@@ -35,7 +64,11 @@ func readServer(ctx context.Context, pool *pgxpool.Pool) (serverFacts, error) {
 	err := pool.QueryRow(ctx, `select current_setting('server_version_num')::int, current_setting('server_version'),
 		pg_is_in_recovery(), current_setting('max_prepared_transactions')::int`).
 		Scan(&f.version, &f.versionText, &f.recovery, &f.prepared)
-	if err != nil {
+	var connect *pgconn.ConnectError
+	switch {
+	case errors.As(err, &connect):
+		return f, &unavailableError{err}
+	case err != nil:
 		return f, fmt.Errorf("postgres: can't ask the server for its version: %w", err)
 	}
 	return f, nil
@@ -84,6 +117,9 @@ func (s *Store) Check(ctx context.Context) error {
 	if err := s.checkSchema(ctx); err != nil {
 		return err
 	}
+	if err := s.checkRights(ctx); err != nil {
+		return err
+	}
 	s.ready.Store(true)
 	return nil
 }
@@ -92,7 +128,10 @@ func (s *Store) checkSchema(ctx context.Context) error {
 	var version int
 	table := pgx.Identifier{s.cfg.Schema, "migration"}.Sanitize()
 	err := s.pool.QueryRow(ctx, "select coalesce(max(version), 0) from "+table).Scan(&version)
-	if err != nil && !isMissing(err) {
+	switch {
+	case sqlState(err) == stateNoRights:
+		return s.missingRights(err.Error())
+	case err != nil && !isMissing(err):
 		return fmt.Errorf("postgres: can't read the version of schema %s: %w", s.cfg.Schema, err)
 	}
 	if version < latestVersion() {
@@ -100,4 +139,34 @@ func (s *Store) checkSchema(ctx context.Context) error {
 			ErrNotMigrated, s.cfg.Schema, version, latestVersion(), s.cfg.Schema)
 	}
 	return nil
+}
+
+// checkRights finds out before the first claim whether the role may call and read
+// what it has to: without, a part would fail late, or evictions quietly.
+func (s *Store) checkRights(ctx context.Context) error {
+	var lacking *string
+	err := s.pool.QueryRow(ctx, `
+		select string_agg(what, ', ' order by what) from (
+			select 'execute on ' || p.oid::regprocedure as what
+			  from pg_catalog.pg_proc p
+			 where p.pronamespace = $1::text::regnamespace and p.prorettype <> 'trigger'::regtype
+			   and not has_function_privilege(p.oid, 'execute')
+			union all
+			select 'select on ' || c.oid::regclass
+			  from pg_catalog.pg_class c
+			 where c.relnamespace = $1::text::regnamespace and c.relkind in ('r', 'p')
+			   and not has_table_privilege(c.oid, 'select')) lacking`, schemaIdentifier(s.cfg.Schema)).Scan(&lacking)
+	switch {
+	case err != nil:
+		return fmt.Errorf("postgres: can't read the rights on schema %s: %w", s.cfg.Schema, err)
+	case lacking != nil:
+		return s.missingRights(*lacking)
+	}
+	return nil
+}
+
+func (s *Store) missingRights(what string) error {
+	schema := schemaIdentifier(s.cfg.Schema)
+	return fmt.Errorf("%w: %s; as the schema's owner run: grant usage on schema %s to ROLE; grant execute on all routines in schema %s to ROLE; grant select on all tables in schema %s to ROLE",
+		ErrMissingRights, what, schema, schema, schema)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -27,6 +28,9 @@ const (
 	stateDeadlock      = "40P01"
 	stateLockTimeout   = "55P03"
 	stateTerminated    = "57P01"
+	stateIdle          = "25P03"
+	stateCanceled      = "57014"
+	stateNoRights      = "42501"
 )
 
 var refusalReasons = map[string]guard.Reason{
@@ -83,9 +87,27 @@ func (s *Store) explain(ctx context.Context, err error, ended bool, stage guard.
 			}
 		}
 	}
+	err = s.nameLimit(err, pgErr)
 	switch state {
 	case stateSerialization, stateDeadlock, stateLockTimeout, stateTerminated:
 		return &TransientError{err}
+	}
+	return err
+}
+
+// nameLimit says which setting of ours an error of the server's comes from: who
+// reads it at night looks into the server's configuration otherwise.
+func (s *Store) nameLimit(err error, pgErr *pgconn.PgError) error {
+	if pgErr == nil {
+		return err
+	}
+	switch {
+	case pgErr.Code == stateLockTimeout:
+		return fmt.Errorf("%w (postgres.Config.LockTimeout is %v)", err, s.cfg.LockTimeout)
+	case pgErr.Code == stateIdle:
+		return fmt.Errorf("%w (postgres.Config.IdleTimeout is %v; a long decision belongs between two transactions of a guard.Hold)", err, s.cfg.IdleTimeout)
+	case pgErr.Code == stateCanceled && strings.Contains(pgErr.Message, "statement timeout"):
+		return fmt.Errorf("%w (postgres.Config.StatementTimeout is %v)", err, s.cfg.StatementTimeout)
 	}
 	return err
 }

@@ -48,10 +48,17 @@ func (t *tx) usable() error {
 	case t.closed:
 		return fmt.Errorf("%w: it was used after the operation had returned", guard.ErrTxEnded)
 	case t.ended:
-		return fmt.Errorf("%w by SQL in the operation", guard.ErrTxEnded)
+		return errEndedBySQL
+	case t.over == nil && t.conn.PgConn().IsBusy():
+		return errOpenResult
 	}
 	return t.over
 }
+
+var (
+	errEndedBySQL = fmt.Errorf("%w by SQL in the operation; what its COMMIT wrote stays, without a fence", guard.ErrTxEnded)
+	errOpenResult = errors.New("postgres: the operation left a result open: close its Rows, scan its Row or close its BatchResults")
+)
 
 // note looks at what a statement has left behind, adding to its error. Tags are
 // not enough, since a message can hold several statements and only the last has
@@ -65,7 +72,7 @@ func (t *tx) note(err error, tag pgconn.CommandTag) error {
 		t.ended = true
 	}
 	switch unusable := t.usable(); {
-	case unusable == nil:
+	case unusable == nil, unusable == errOpenResult, errors.Is(err, unusable):
 		return err
 	case err == nil:
 		return unusable
@@ -85,7 +92,7 @@ func (t *tx) verdict(err error) error {
 	case pg.IsClosed():
 		return errors.New("postgres: the connection was lost during the operation")
 	case pg.IsBusy():
-		return errors.New("postgres: the operation left a result open: close its Rows, scan its Row or close its BatchResults")
+		return errOpenResult
 	case pg.TxStatus() == 'E':
 		return fmt.Errorf("postgres: a statement failed and the operation did not return its error: %w", pgx.ErrTxCommitRollback)
 	}

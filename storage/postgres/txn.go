@@ -50,7 +50,7 @@ func (s *Store) Begin(ctx context.Context, claims ...guard.Claim) (guard.Txn[pgx
 // begin begins on a connection of the pool. If it fails it holds none, and ended
 // says whether the connection was lost.
 func (t *txn) begin(ctx context.Context) (ended bool, err error) {
-	if t.conn, err = t.store.pool.Acquire(ctx); err != nil {
+	if t.conn, err = t.store.acquire(ctx); err != nil {
 		return false, err
 	}
 	if _, err = t.conn.Conn().PgConn().Exec(ctx, t.beginSQL()).ReadAll(); err != nil {

@@ -1,0 +1,132 @@
+package postgres_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// A role that lacks a right learns it from the first check, with what to run, and
+// not by an eviction that fails quietly.
+func TestCheck_NamesMissingRights_L1(t *testing.T) {
+	dsn := migrated(t)
+	owner := openPool(t, dsn)
+	mustExec(t, owner, "create role service login")
+	t.Cleanup(func() {
+		_, err := owner.Exec(context.Background(), "drop owned by service; drop role service")
+		require.NoError(t, err)
+	})
+	cfg := pgxConfig(t, dsn)
+	cfg.ConnConfig.User = "service"
+	pool := openConfig(t, cfg)
+	grants := []struct{ lacking, sql string }{
+		{"permission denied for schema", "grant usage on schema fence to service"},
+		{"permission denied for table migration", "grant select on fence.migration to service"},
+		{"execute on fence.claim(", "grant execute on all functions in schema fence to service"},
+		{"execute on fence.seal(", "grant execute on all routines in schema fence to service"},
+		{"select on fence.event, select on fence.re", "grant select on all tables in schema fence to service"},
+	}
+	for _, g := range grants {
+		err := newStore(t, pool, nil).Check(t.Context())
+		require.ErrorIs(t, err, postgres.ErrMissingRights)
+		require.ErrorContains(t, err, g.lacking)
+		require.ErrorContains(t, err, `grant execute on all routines in schema "fence" to ROLE`)
+		mustExec(t, owner, g.sql)
+	}
+	store := newStore(t, pool, nil)
+	require.NoError(t, store.Check(t.Context()))
+	write(t, store, claim(t, store, grant(5, "a")), statement("select 1"))
+	_, err := store.Entries(t.Context(), resource, 0, 10)
+	require.NoError(t, err, "what the message says is enough")
+}
+
+// Limits that are ours are named as ours.
+func TestRun_NamesTheLimitThatWasReached(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, &postgres.Config{
+		LockTimeout: 100 * time.Millisecond, StatementTimeout: 200 * time.Millisecond, IdleTimeout: 100 * time.Millisecond,
+	})
+	c := claim(t, store, grant(5, "a"))
+	blocker, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, blocker.Rollback(t.Context())) }()
+	_, err = blocker.Exec(t.Context(), "lock table item in share mode")
+	require.NoError(t, err)
+
+	for name, op := range map[string]guard.Op[pgx.Tx]{
+		"LockTimeout is 100ms":      statement("insert into item values ('a', 1)"),
+		"StatementTimeout is 200ms": statement("select pg_sleep(60)"),
+		"IdleTimeout is 100ms": do(func(ctx context.Context, tx pgx.Tx) error {
+			// Until the server has ended the session, which it does by itself.
+			require.Eventually(t, func() bool {
+				return query[int](t, pool, "select count(*)::int from pg_stat_activity where state = 'idle in transaction' and pid <> $1 and datname = current_database()",
+					blocker.Conn().PgConn().PID()) == 0
+			}, time.Minute, 10*time.Millisecond)
+			_, err := tx.Exec(ctx, "select 1")
+			return err
+		}),
+	} {
+		_, err := attempt(t.Context(), store, op, c)
+		require.ErrorContains(t, err, "postgres.Config."+name)
+	}
+}
+
+func TestStore_SaysOnOneLineThatTheDatabaseIsAway(t *testing.T) {
+	store := newStore(t, openPool(t, "postgres://127.0.0.1:1/x"), nil)
+	_, err := store.Claim(t.Context(), grant(5, "a"))
+	require.ErrorIs(t, err, postgres.ErrUnavailable)
+	require.NotContains(t, err.Error(), "\n")
+	require.ErrorContains(t, err, "connection refused")
+}
+
+func TestRun_SaysOnceWhatARawCommitLeaves_N15(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	_, err := attempt(t.Context(), store, statement("commit"), claim(t, store, grant(5, "a")))
+	require.ErrorIs(t, err, guard.ErrTxEnded)
+	require.ErrorContains(t, err, "what its COMMIT wrote stays")
+	require.Equal(t, 1, strings.Count(err.Error(), "transaction has ended"), err)
+}
+
+func TestTx_SaysThatAResultIsOpen(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, "select generate_series(1, 3)")
+		require.NoError(t, err)
+		defer rows.Close()
+		_, err = tx.Exec(ctx, "select 1")
+		return err
+	}), claim(t, store, grant(5, "a")))
+	require.ErrorContains(t, err, "left a result open: close its Rows")
+}
+
+func TestHistory_RefusesAnAbsurdLimit(t *testing.T) {
+	store := newStore(t, newPool(t), nil)
+	for _, limit := range []int{0, -1} {
+		_, err := store.Entries(t.Context(), resource, 0, limit)
+		require.ErrorIs(t, err, guard.ErrInvalid)
+		_, err = store.Refusals(t.Context(), resource, limit)
+		require.ErrorIs(t, err, guard.ErrInvalid)
+	}
+}
+
+func TestMigrationStatus_ShowsWhatALaterVersionApplied(t *testing.T) {
+	pool := newPool(t)
+	mustExec(t, pool, "insert into fence.migration (version, name) values (99, 'later')")
+	status, err := postgres.MigrationStatus(t.Context(), pool, "")
+	require.NoError(t, err)
+	last := status[len(status)-1]
+	require.Equal(t, 99, last.Version)
+	require.Equal(t, "later", last.Name)
+	require.True(t, last.Applied())
+	require.Empty(t, last.SQL)
+	require.NoError(t, newStore(t, pool, nil).Check(t.Context()), "an older service goes on while others are upgraded")
+}
