@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/guard"
@@ -23,9 +24,7 @@ func TestCheck_NamesMissingRights_L1(t *testing.T) {
 		_, err := owner.Exec(context.Background(), "drop owned by service; drop role service")
 		require.NoError(t, err)
 	})
-	cfg := pgxConfig(t, dsn)
-	cfg.ConnConfig.User = "service"
-	pool := openConfig(t, cfg)
+	pool := openPool(t, dsn, func(cfg *pgxpool.Config) { cfg.ConnConfig.User = "service" })
 	grants := []struct{ lacking, sql string }{
 		{"permission denied for schema", "grant usage on schema fence to service"},
 		{"permission denied for table migration", "grant select on fence.migration to service"},
