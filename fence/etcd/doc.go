@@ -48,7 +48,8 @@
 // background until etcd does, or until the session is over. Meanwhile this
 // process's other callers wait in its own queue, and TryAcquire finds the
 // resource locked. If nothing else needs the session it is given up, so that no
-// renewal keeps the remains alive.
+// renewal keeps the remains alive. Neither Release nor Close needs a context that
+// still lasts: see [Locker.Close], which does what is left to do.
 //
 // # Epochs
 //

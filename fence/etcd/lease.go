@@ -52,6 +52,9 @@ func (l lease) AfterContended(f func()) (stop func() bool) {
 	}
 }
 
+// Release deletes the key. With a ctx that has ended it returns the error of ctx
+// at once, and the first attempt begins in the background without delay; each
+// one is bounded by Config.RequestTimeout alone.
 func (l lease) Release(ctx context.Context) error {
 	if !l.end(fence.ErrReleased) {
 		return nil

@@ -27,6 +27,7 @@ type Locker struct {
 	finished chan struct{} // closed when Close has done all
 	session  *session
 	starting *sessionStart
+	leased   map[*session]bool // those whose lease isn't known to be gone from etcd
 }
 
 var _ fence.Locker = (*Locker)(nil)
@@ -47,6 +48,7 @@ func NewLocker(client *clientv3.Client, cfg *Config) (*Locker, error) {
 	l := &Locker{
 		client: client, cfg: c, keys: keyspace{c.Prefix},
 		local: newLocalQueue(), tasks: newTasks(), finished: make(chan struct{}),
+		leased: map[*session]bool{},
 	}
 	l.marks = newWatermark(l.keys.epoch())
 	l.leases = newLeases(client, l.marks)
@@ -86,53 +88,4 @@ func (l *Locker) Acquire(ctx context.Context, resource string) (fence.Lease, err
 // taken. Its other errors are those of Acquire.
 func (l *Locker) TryAcquire(ctx context.Context, resource string) (fence.Lease, error) {
 	return l.acquire(ctx, resource, true)
-}
-
-// Close ends all leases with fence.LossClosed, frees what is held by revoking
-// the session's lease in etcd, and ends everything that goes on in the
-// background. Acquire and TryAcquire then return fence.ErrLockerClosed, also
-// those that wait. If etcd can't be reached Close returns an error when ctx
-// ends, at the latest when the lease must have expired by itself; everything
-// is closed nevertheless. A second call waits for the first and returns nil.
-func (l *Locker) Close(ctx context.Context) error {
-	l.mu.Lock()
-	again := l.closed
-	l.closed = true
-	starting := l.starting
-	l.mu.Unlock()
-	if again {
-		select {
-		case <-l.finished:
-			return nil
-		case <-ctx.Done():
-			return ended(ctx, "close")
-		}
-	}
-	defer close(l.finished)
-	defer l.tasks.stop()
-	close(l.local.closed)
-	if starting != nil {
-		select {
-		case <-starting.done:
-		case <-ctx.Done():
-		}
-	}
-	return l.endSession(ctx)
-}
-
-// endSession ends the session for good and waits until etcd knows.
-func (l *Locker) endSession(ctx context.Context) error {
-	l.mu.Lock()
-	s := l.session
-	l.mu.Unlock()
-	if s == nil {
-		return nil
-	}
-	s.end(fence.LossClosed)
-	expired, cancel := context.WithTimeout(ctx, s.granted())
-	defer cancel()
-	if err := l.revoke(expired, s.id); err != nil {
-		return &fence.UnavailableError{Op: "close", Err: err}
-	}
-	return nil
 }

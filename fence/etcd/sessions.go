@@ -52,6 +52,7 @@ func (l *Locker) startSession(ctx context.Context, st *sessionStart) {
 	st.session, st.err = s, err
 	if err == nil {
 		l.session = s
+		l.leased[s] = true
 	}
 	l.starting = nil
 	l.mu.Unlock()
@@ -109,12 +110,18 @@ func (l *Locker) sessionEnded(s *session) {
 	if closed {
 		return // Close revokes it
 	}
-	l.tasks.start(func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, s.granted())
+	l.tasks.start(func(tasks context.Context) {
+		ctx, cancel := context.WithTimeout(tasks, s.granted())
 		defer cancel()
 		if err := l.revoke(ctx, s.id); err != nil {
+			if tasks.Err() != nil {
+				return // Close revokes it
+			}
 			l.cfg.Logger.Warn("a lease that is given up could not be revoked; etcd lets it expire", "error", err)
 		}
+		l.mu.Lock()
+		delete(l.leased, s)
+		l.mu.Unlock()
 	})
 }
 

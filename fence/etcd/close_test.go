@@ -1,0 +1,152 @@
+package etcd
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/testenv"
+)
+
+// over returns a context that has ended, as that of signal.NotifyContext has
+// when a program stops.
+func over(t testing.TB) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx
+}
+
+func requireGone(t testing.TB, client *clientv3.Client, id clientv3.LeaseID) {
+	t.Helper()
+	ttl, err := client.TimeToLive(patient(t), id)
+	require.NoError(t, err)
+	require.EqualValues(t, -1, ttl.TTL, "the lease is revoked")
+}
+
+// A program that stops releases and closes with a context that has ended. The
+// next one must not have to wait for the time to live.
+func TestClose_WithAnEndedContextFreesEverything(t *testing.T) {
+	t.Parallel()
+	client := testenv.EtcdClient(t)
+	l := newTestLocker(t, client, fresh(t))
+	released, held := acquire(t, l, "released"), acquire(t, l, "held")
+	id := l.session.id
+	require.ErrorIs(t, released.Release(over(t)), context.Canceled)
+	require.NoError(t, l.Close(over(t)))
+	require.Equal(t, fence.LossClosed, lossOf(t, held))
+	requireGone(t, client, id)
+	resp, err := client.Get(patient(t), l.keys.prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
+	require.NoError(t, err)
+	require.Zero(t, resp.Count)
+	require.NoError(t, l.Close(over(t)))
+}
+
+func TestClose_WithAnEndedContextIsBoundedByTheRequestTimeout(t *testing.T) {
+	t.Parallel()
+	p := newProxy(t, testenv.SharedEtcd(t).Endpoint())
+	cfg := fresh(t)
+	cfg.TTL = 20 * time.Minute
+	l := newTestLocker(t, dial(t, p.endpoint()), cfg)
+	le := acquire(t, l, "r")
+	p.set(func() { p.down = true })
+	l.cfg.RequestTimeout = 100 * time.Millisecond
+	require.ErrorIs(t, l.Close(over(t)), fence.ErrUnavailable)
+	require.Equal(t, fence.LossClosed, lossOf(t, le))
+}
+
+// A second Close waits for the first one, whose session it would leave behind.
+func TestClose_AgainWithAnEndedContextWaitsForTheFirst(t *testing.T) {
+	t.Parallel()
+	revoking, proceed := make(chan struct{}), make(chan struct{})
+	client := dial(t, testenv.SharedEtcd(t).Endpoint(), grpc.WithChainUnaryInterceptor(
+		func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			if method == pb.Lease_LeaseRevoke_FullMethodName {
+				close(revoking)
+				<-proceed
+			}
+			return invoke(ctx, method, req, reply, cc, opts...)
+		}))
+	l := newTestLocker(t, client, fresh(t))
+	acquire(t, l, "r")
+	first, second := make(chan error, 1), make(chan error, 1)
+	go func() { first <- l.Close(patient(t)) }()
+	<-revoking
+	go func() { second <- l.Close(over(t)) }()
+	close(proceed)
+	require.NoError(t, <-first)
+	require.NoError(t, <-second)
+}
+
+// The revocation of an earlier session is still under way.
+func TestClose_RevokesTheSessionsThatEndedBefore(t *testing.T) {
+	t.Parallel()
+	lost, seen := make(chan struct{}, 1), make(chan struct{})
+	lost <- struct{}{}
+	endpoint := testenv.SharedEtcd(t).Endpoint()
+	client := dial(t, endpoint, grpc.WithChainUnaryInterceptor(
+		func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			if method != pb.Lease_LeaseRevoke_FullMethodName {
+				return invoke(ctx, method, req, reply, cc, opts...)
+			}
+			select {
+			case <-lost:
+				close(seen)
+				<-ctx.Done()
+				return status.FromContextError(ctx.Err()).Err()
+			default:
+				return invoke(ctx, method, req, reply, cc, opts...)
+			}
+		}))
+	l, admin := newTestLocker(t, client, fresh(t)), dial(t, endpoint)
+	acquire(t, l, "r")
+	before := l.session
+	before.end(fence.LossDeadline)
+	<-seen
+	acquire(t, l, "other")
+	after := l.session
+	require.NotSame(t, before, after)
+	require.NoError(t, l.Close(over(t)))
+	requireGone(t, admin, before.id)
+	requireGone(t, admin, after.id)
+}
+
+// Close meets a session in the making.
+func TestClose_WithAnEndedContextWaitsForASessionInTheMaking(t *testing.T) {
+	t.Parallel()
+	asked, proceed := make(chan struct{}), make(chan struct{})
+	endpoint := testenv.SharedEtcd(t).Endpoint()
+	granted := make(chan clientv3.LeaseID, 1)
+	client := dial(t, endpoint, grpc.WithChainUnaryInterceptor(
+		func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			if method != pb.Lease_LeaseGrant_FullMethodName {
+				return invoke(ctx, method, req, reply, cc, opts...)
+			}
+			close(asked)
+			err := invoke(ctx, method, req, reply, cc, opts...)
+			granted <- clientv3.LeaseID(reply.(*pb.LeaseGrantResponse).ID)
+			select {
+			case <-proceed:
+				return err
+			case <-ctx.Done():
+				return status.Error(codes.Unavailable, "the answer is lost")
+			}
+		}))
+	l, admin := newTestLocker(t, client, fresh(t)), dial(t, endpoint)
+	waiting := acquiring(patient(t), l, "r")
+	<-asked
+	closed := make(chan error, 1)
+	go func() { closed <- l.Close(over(t)) }()
+	<-l.local.closed
+	close(proceed)
+	require.NoError(t, <-closed)
+	require.ErrorIs(t, (<-waiting).err, fence.ErrLockerClosed)
+	requireGone(t, admin, <-granted)
+}
