@@ -39,6 +39,7 @@ func TestNewLocker_RefusesBadConfig(t *testing.T) {
 			bad := new(ConfigError)
 			require.ErrorAs(t, err, &bad, "%+v", cfg)
 			require.Equal(t, field, bad.Field)
+			require.ErrorIs(t, err, ErrConfig)
 		}
 	}
 }

@@ -10,7 +10,11 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// ConfigError says which argument or field of NewLocker is bad, and why.
+// ErrConfig: NewLocker refused an argument or a field of Config. See ConfigError.
+var ErrConfig = errors.New("etcd: bad config")
+
+// ConfigError says which argument or field of NewLocker is bad, and why. It
+// is ErrConfig.
 type ConfigError struct {
 	Field  string
 	Reason string
@@ -19,6 +23,9 @@ type ConfigError struct {
 func (e *ConfigError) Error() string {
 	return fmt.Sprintf("etcd: bad config: %s %s", e.Field, e.Reason)
 }
+
+// Is reports whether target is ErrConfig.
+func (e *ConfigError) Is(target error) bool { return target == ErrConfig }
 
 // EpochError says that the epoch key holds something else than a decimal number
 // from 1 to fence.MaxEpoch, without sign, spaces or leading zeros. Acquire

@@ -35,8 +35,8 @@ var _ fence.Locker = (*Locker)(nil)
 // NewLocker returns a Locker that uses the client, which it never closes. It
 // doesn't talk to etcd: the first Acquire does. A cfg of nil means the defaults;
 // cfg is copied. A client that was closed, or whose keys are moved by the
-// client's namespace package, is refused with a *ConfigError, and so is a bad
-// cfg.
+// client's namespace package, is refused with a *ConfigError (ErrConfig), and so
+// is a bad cfg.
 func NewLocker(client *clientv3.Client, cfg *Config) (*Locker, error) {
 	c := cfg.withDefaults()
 	if err := c.validate(); err != nil {
