@@ -61,7 +61,7 @@ func printResult(out io.Writer, r result) {
 	fmt.Fprintf(out, "  => on hand %d, sold %d, oversold %d", r.stock.OnHand, r.stock.Reserved, r.stock.oversold())
 	for _, refusal := range r.refusals {
 		fmt.Fprintf(out, "; recorded refusal: token %d (%s) by token %d (%s), %dx",
-			refusal.Grant.Token, refusal.Grant.Holder, refusal.Current.Token, refusal.Current.Holder, refusal.Count)
+			refusal.Grant.Token, label(refusal.Grant.Holder), refusal.Current.Token, label(refusal.Current.Holder), refusal.Count)
 	}
 	fmt.Fprintln(out)
 }

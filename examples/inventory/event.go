@@ -17,14 +17,15 @@ const (
 )
 
 type event struct {
-	Event     string `json:"event"`
-	Order     string `json:"order,omitempty"`
-	Quantity  int    `json:"quantity,omitempty"`
-	Available int    `json:"available,omitempty"`
-	Token     int64  `json:"token,omitempty"`
-	Current   int64  `json:"current,omitempty"`
-	Holder    string `json:"holder,omitempty"`
-	Error     string `json:"error,omitempty"`
+	Event     string  `json:"event"`
+	Order     string  `json:"order,omitempty"`
+	Quantity  int     `json:"quantity,omitempty"`
+	Available int     `json:"available,omitempty"`
+	Token     int64   `json:"token,omitempty"`
+	Current   int64   `json:"current,omitempty"`
+	Holder    string  `json:"holder,omitempty"`
+	Age       float64 `json:"age,omitempty"` // of Current's claim, in seconds
+	Error     string  `json:"error,omitempty"`
 }
 
 // tell writes e. A parent that no longer listens is not the worker's concern.

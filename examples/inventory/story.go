@@ -81,8 +81,16 @@ func (s *story) event(worker string, e event) {
 	case eventResumed:
 		s.line("%s writes order %s as it had decided", worker, e.Order)
 	case eventRefused:
-		s.line("REFUSED by Postgres: %s's token %d was superseded by %d (%s)", worker, e.Token, e.Current, e.Holder)
+		s.line("REFUSED by Postgres: %s's token %d was superseded by %d (%s, claimed %.1f s ago)", worker, e.Token, e.Current, label(e.Holder), e.Age)
 	case eventFailed:
 		s.line("%s failed: %s", worker, e.Error)
 	}
+}
+
+// label is the part of a holder that is for people, without the nonce.
+func label(holder string) string {
+	if i := strings.LastIndexByte(holder, '-'); i > 0 {
+		return holder[:i]
+	}
+	return holder
 }

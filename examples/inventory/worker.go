@@ -135,7 +135,7 @@ func (w *worker) sell(ctx context.Context, order Order) error {
 	switch {
 	case errors.As(err, &stale):
 		tell(w.out, event{Event: eventRefused, Order: order.ID, Quantity: order.Quantity,
-			Token: int64(stale.Grant.Token), Current: int64(stale.Current.Token), Holder: stale.Current.Holder})
+			Token: int64(stale.Grant.Token), Current: int64(stale.Current.Token), Holder: stale.Current.Holder, Age: stale.Age.Seconds()})
 	case err == nil:
 		tell(w.out, event{Event: eventSold, Order: order.ID, Quantity: order.Quantity})
 	}
