@@ -24,6 +24,6 @@ var announced sync.Map
 // announce prints which server is used, once per choice and process.
 func announce(server, source string) {
 	if _, again := announced.LoadOrStore(server+source, true); !again {
-		fmt.Fprintf(os.Stderr, "testenv: %s: %s\n", server, source)
+		fmt.Fprintf(os.Stderr, "%s: %s\n", server, source)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+	"time"
 )
 
 // ownerFile is in every run directory. Its owner keeps it locked, and the
@@ -111,14 +112,20 @@ func flockOwner(root string, how int) error {
 }
 
 // lockSweep keeps others from sweeping until the returned function is called:
-// a directory must not be swept between its making and its owner's lock.
+// a directory must not be swept between its making and its owner's lock. The wait
+// is bounded, since a run that stands still may have the lock.
 func lockSweep() (unlock func(), err error) {
 	file, err := os.OpenFile(filepath.Join(os.TempDir(), dirPrefix()+"sweep.lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX); err != nil {
-		return nil, errors.Join(err, file.Close())
+	for deadline := time.Now().Add(startBound); ; time.Sleep(pollInterval) {
+		err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		switch {
+		case err == nil:
+			return func() { _ = file.Close() }, nil
+		case !errors.Is(err, syscall.EWOULDBLOCK) || time.Now().After(deadline):
+			return nil, errors.Join(fmt.Errorf("testenv: lock %s, which another run has: %w", file.Name(), err), file.Close())
+		}
 	}
-	return func() { _ = file.Close() }, nil
 }
