@@ -52,7 +52,7 @@ func (l *Locker) enter(ctx context.Context, resource string, try bool) error {
 		return fence.ErrLockerClosed
 	case ctx.Err() != nil:
 		return ended(ctx, "acquire "+resource)
-	case l.client.Ctx().Err() != nil:
+	case clientClosed(l.client):
 		return &fence.UnavailableError{Op: "acquire " + resource, Err: errClientClosed}
 	case !try:
 		return l.local.enter(ctx, resource)
@@ -185,6 +185,8 @@ func (l *Locker) await(ctx context.Context, p *place) error {
 	case <-p.ctx.Done():
 	case <-ctx.Done():
 		return ctx.Err()
+	case <-l.watch.orphaned:
+		return errClientClosed
 	}
 	if p.ctx.Err() != nil {
 		return l.lost(p)

@@ -2,7 +2,6 @@ package etcd
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -73,7 +72,9 @@ func (l *Locker) endSessions(ctx context.Context) error {
 	defer cancel()
 	var failed error
 	for _, s := range sessions {
-		failed = errors.Join(failed, l.revoke(ctx, s.id))
+		if err := l.revoke(ctx, s.id); err != nil {
+			failed = err
+		}
 	}
 	if failed != nil {
 		return &fence.UnavailableError{Op: "close", Err: failed}

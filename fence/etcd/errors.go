@@ -76,9 +76,6 @@ func (e *QueueLostError) Error() string {
 // errSessionOver: the session ended before the request could be made.
 var errSessionOver = errors.New("etcd: session is over")
 
-// errClientClosed: the caller closed the client that it gave to NewLocker.
-var errClientClosed = errors.New("etcd: the client is closed")
-
 // errSentTwice: the client sent an acquire Txn again, and an earlier one had
 // written the key.
 var errSentTwice = errors.New("etcd: the answer to the request was lost")
@@ -86,10 +83,10 @@ var errSentTwice = errors.New("etcd: the answer to the request was lost")
 // errLeaseGone: etcd says that the session's lease doesn't exist.
 var errLeaseGone error = rpctypes.ErrLeaseNotFound
 
-// refusals are answers that etcd gives before it changes anything. Any other
-// error leaves the outcome of a write open.
+// refusals are answers that etcd gives before it changes anything, or errors
+// before anything is sent. Any other error leaves the outcome of a write open.
 var refusals = []error{
-	rpctypes.ErrLeaseNotFound, rpctypes.ErrNoSpace, rpctypes.ErrTooManyRequests, rpctypes.ErrRequestTooLarge,
+	errClientClosed, rpctypes.ErrLeaseNotFound, rpctypes.ErrNoSpace, rpctypes.ErrTooManyRequests, rpctypes.ErrRequestTooLarge,
 	rpctypes.ErrPermissionDenied, rpctypes.ErrUserEmpty, rpctypes.ErrInvalidAuthToken, rpctypes.ErrAuthOldRevision,
 }
 

@@ -61,10 +61,10 @@ func validateClient(client *clientv3.Client) error {
 	switch {
 	case client == nil:
 		return &ConfigError{Field: "client", Reason: "is nil"}
-	case client.Ctx().Err() != nil:
-		return &ConfigError{Field: "client", Reason: "is closed"}
 	case client.ActiveConnection() == nil:
 		return &ConfigError{Field: "client", Reason: "has no connection of its own; make it with clientv3.New"}
+	case clientClosed(client):
+		return &ConfigError{Field: "client", Reason: "is closed"}
 	}
 	// The watch goes past client.Watcher, so it would look at other keys than
 	// those that a namespace writes.

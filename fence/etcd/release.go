@@ -28,10 +28,13 @@ func (l *Locker) giveBack(ctx context.Context, p *place) error {
 	case <-ctx.Done():
 		return ended(ctx, "release "+p.resource)
 	}
-	if !p.confirmed {
-		return &fence.UnavailableError{Op: "release " + p.resource, Err: errSessionOver}
+	switch {
+	case p.confirmed:
+		return nil
+	case clientClosed(l.client):
+		return &fence.UnavailableError{Op: "release " + p.resource, Err: errClientClosed}
 	}
-	return nil
+	return &fence.UnavailableError{Op: "release " + p.resource, Err: errSessionOver}
 }
 
 // abandon ends p, which nobody wants any more. clear is what removes its traces
@@ -49,7 +52,8 @@ func (l *Locker) abandon(p *place, clear func(context.Context, *place) error) {
 	l.tasks.start(func(ctx context.Context) { l.clearAway(ctx, p, clear) })
 }
 
-// clearAway runs clear until it succeeds. After a failure it gives the session
+// clearAway runs clear until it succeeds, or the client is closed: then this
+// process makes no other key, and etcd lets the session expire. After a failure it gives the session
 // up if nobody else needs it: then no renewal keeps the traces alive.
 func (l *Locker) clearAway(ctx context.Context, p *place, clear func(context.Context, *place) error) {
 	for n := 0; ; n++ {
@@ -58,6 +62,10 @@ func (l *Locker) clearAway(ctx context.Context, p *place, clear func(context.Con
 		cancel()
 		if err == nil {
 			p.settle(true)
+			return
+		}
+		if errors.Is(err, errClientClosed) {
+			p.settle(false)
 			return
 		}
 		if errors.Is(err, errLeaseGone) {

@@ -128,6 +128,9 @@ func (l *Locker) sessionEnded(s *session) {
 // revoke ends a lease in etcd, trying until ctx ends.
 func (l *Locker) revoke(ctx context.Context, id clientv3.LeaseID) error {
 	for n := 0; ; n++ {
+		if clientClosed(l.client) {
+			return errClientClosed
+		}
 		try, cancel := context.WithTimeout(ctx, l.cfg.RequestTimeout)
 		_, err := l.client.Revoke(try, id)
 		cancel()

@@ -89,6 +89,9 @@ func (l *Locker) void(ctx context.Context, p *place) error {
 
 // commit runs a Txn that writes, and holds its answer against all earlier ones.
 func (l *Locker) commit(ctx context.Context, txn clientv3.Txn) (*clientv3.TxnResponse, error) {
+	if clientClosed(l.client) {
+		return nil, errClientClosed
+	}
 	sent := l.marks.sending()
 	resp, err := txn.Commit()
 	if err != nil {

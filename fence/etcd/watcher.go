@@ -22,6 +22,9 @@ type watcher struct {
 	relist func(*place)  // called when a watch from now on is in place
 	wake   chan struct{} // holds one signal that there is something to send
 
+	client   *clientv3.Client
+	orphaned chan struct{} // closed when run found the client closed
+
 	mu      sync.Mutex
 	lastID  int64
 	ids     map[*place]int64
@@ -45,6 +48,7 @@ func newWatcher(client *clientv3.Client, logger *slog.Logger, relist func(*place
 	return &watcher{
 		remote: pb.NewWatchClient(client.ActiveConnection()), logger: logger, relist: relist,
 		wake: make(chan struct{}, 1), ids: map[*place]int64{}, watches: map[int64]*watch{},
+		client: client, orphaned: make(chan struct{}),
 	}
 }
 
@@ -96,13 +100,19 @@ func (w *watcher) send(o order) {
 	}
 }
 
-// run keeps a stream open while there is something to watch, until ctx ends.
+// run keeps a stream open while there is something to watch, until ctx ends or
+// the client is closed.
 func (w *watcher) run(ctx context.Context) {
 	for failures := 0; ctx.Err() == nil; {
 		if !w.idle() {
 			began := time.Now()
 			err := w.stream(ctx)
 			if ctx.Err() != nil {
+				return
+			}
+			if clientClosed(w.client) {
+				w.logger.Error(errClientClosed.Error())
+				close(w.orphaned)
 				return
 			}
 			w.logger.Info("the watch on the lock queues was broken; it is set up again", "error", err)

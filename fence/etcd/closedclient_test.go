@@ -1,0 +1,88 @@
+package etcd
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/testenv"
+)
+
+// Closing in the wrong order is a mistake that is easily made. Nothing is tried
+// again: no request is made at all.
+func TestClosedClient_EveryCallSaysSoAtOnce(t *testing.T) {
+	t.Parallel()
+	endpoint := testenv.SharedEtcd(t).Endpoint()
+	cfg, admin := fresh(t), dial(t, endpoint)
+	acquire(t, newTestLocker(t, admin, cfg), "theirs")
+	var log bytes.Buffer // read after Close, which ends all who write
+	cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	c := newCalls()
+	client := dial(t, endpoint, c.options()...)
+	l := newTestLocker(t, client, cfg)
+	held, released := acquire(t, l, "held"), acquire(t, l, "released")
+	waiting := acquiring(patient(t), l, "theirs")
+	awaitKeys(t, admin, l.keys.queue("theirs"), 2)
+	awaitWatching(t, l, "theirs")
+	c.since()
+	require.NoError(t, client.Close())
+
+	requireClosedClient(t, (<-waiting).err)
+	_, err := l.Acquire(patient(t), "new")
+	requireClosedClient(t, err)
+	_, err = l.TryAcquire(patient(t), "new")
+	requireClosedClient(t, err)
+	requireClosedClient(t, released.Release(patient(t)))
+	_, err = l.TryAcquire(patient(t), "released")
+	requireClosedClient(t, err)
+	requireClosedClient(t, l.Close(patient(t)))
+	require.Equal(t, fence.LossClosed, lossOf(t, held))
+	require.Empty(t, c.since())
+	require.Equal(t, 1, strings.Count(log.String(), "\n"), log.String())
+	require.Contains(t, log.String(), "closed before the locker")
+}
+
+func requireClosedClient(t testing.TB, err error) {
+	t.Helper()
+	require.ErrorIs(t, err, fence.ErrUnavailable)
+	require.ErrorIs(t, err, errClientClosed)
+}
+
+// The client is closed while a release goes on in the background.
+func TestClosedClient_EndsWhatGoesOnInTheBackground(t *testing.T) {
+	t.Parallel()
+	p := newProxy(t, testenv.SharedEtcd(t).Endpoint())
+	client := dial(t, p.endpoint())
+	l := newTestLocker(t, client, fresh(t))
+	le, kept := acquire(t, l, "r"), acquire(t, l, "kept")
+	p.set(func() { p.muted = true })
+	require.Error(t, le.Release(over(t)))
+	require.NoError(t, client.Close())
+	<-le.(lease).settled
+	require.NoError(t, kept.Context().Err(), "not because the session is over")
+}
+
+// A client that was given a context goes on working when it ends, which it does
+// when the program stops.
+func TestClosedClient_IsNotOneWhoseContextHasEnded(t *testing.T) {
+	t.Parallel()
+	e := testenv.SharedEtcd(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{e.Endpoint()}, Logger: zap.NewNop(), Context: ctx})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = client.Close() })
+	l := newTestLocker(t, client, fresh(t))
+	acquire(t, l, "r")
+	id := l.session.id
+	cancel()
+	release(t, acquire(t, l, "other"))
+	require.NoError(t, l.Close(over(t)))
+	requireGone(t, testenv.EtcdClient(t), id)
+}
