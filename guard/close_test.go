@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/storage/memory"
 )
@@ -62,14 +63,14 @@ func TestClose_EndsRunningFunctionsWhenItsContextEnds(t *testing.T) {
 			})
 		}()
 		synctest.Wait()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 7*time.Second)
 		defer cancel()
 		start := time.Now()
 		require.ErrorIs(t, g.Close(ctx), context.DeadlineExceeded)
-		require.Equal(t, time.Second, time.Since(start))
+		require.Equal(t, 7*time.Second, time.Since(start))
 		require.ErrorIs(t, <-running, guard.ErrClosed)
 		require.NoError(t, g.Close(t.Context()))
-		require.Equal(t, time.Minute+time.Second, time.Since(start))
+		require.Equal(t, time.Minute+7*time.Second, time.Since(start))
 		require.Zero(t, w.locks.Holder(sku))
 	})
 }
@@ -80,4 +81,108 @@ func TestClose_OfAnUnusedGuardReturnsAtOnce(t *testing.T) {
 	g := w.process("a", nil)
 	require.NoError(t, g.Close(t.Context()))
 	require.NoError(t, g.Close(t.Context()))
+}
+
+// A graceful stop closes with the context that the signal has ended.
+func TestClose_ReleasesAlsoWhenItsContextHasEnded(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		ctx, stop := context.WithCancel(t.Context())
+		g := w.processOn(slowLocker{w.locks.NewLocker("a"), time.Second}, nil)
+		require.NoError(t, guard.Do(ctx, g, sku, increment("n")))
+		running := make(chan error, 1)
+		go func() {
+			running <- guard.Do(ctx, g, "another", func(ctx context.Context, _ *memory.Tx) error {
+				<-ctx.Done()
+				time.Sleep(time.Second)
+				return ctx.Err()
+			})
+		}()
+		synctest.Wait()
+		start := time.Now()
+		stop()
+		require.NoError(t, g.Close(ctx))
+		require.Equal(t, 2*time.Second, time.Since(start))
+		require.ErrorIs(t, <-running, context.Canceled)
+		require.Zero(t, w.locks.Holder(sku))
+		require.Zero(t, w.locks.Holder("another"))
+	})
+}
+
+func TestClose_SaysWhatCouldNotBeReleased(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g, err := guard.New(failingLocker{w.locks.NewLocker("a")}, w.store, nil)
+		require.NoError(t, err)
+		for i := range 2 {
+			require.NoError(t, guard.Do(t.Context(), g, fmt.Sprint("sku/", i), increment("n")))
+		}
+		for range 2 {
+			err = g.Close(t.Context())
+			require.ErrorIs(t, err, errShop)
+			require.ErrorContains(t, err, "guard: release sku/0: out of stock")
+			require.ErrorContains(t, err, "guard: release sku/1: out of stock")
+		}
+	})
+}
+
+func TestClose_WaitsForReleasesWithinABound(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		for name, ended := range map[string]bool{"open": false, "ended": true} {
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			g, err := guard.New(slowLocker{w.locks.NewLocker(name), time.Hour}, w.store, nil)
+			require.NoError(t, err)
+			require.NoError(t, guard.Do(ctx, g, name, increment("n")))
+			if ended {
+				stop()
+			}
+			start := time.Now()
+			require.Error(t, g.Close(ctx))
+			require.Equal(t, 5*time.Second, time.Since(start))
+		}
+	})
+}
+
+// The release goes on, and Close waits for it.
+func TestRelease_NeverDelaysACallWhoseContextHasEnded(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g := w.processOn(slowLocker{w.locks.NewLocker("a"), 4 * time.Second}, &guard.Config{KeepFor: -1})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		untilEnd := func(ctx context.Context, _ *memory.Tx) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		start := time.Now()
+		require.ErrorIs(t, guard.Do(ctx, g, sku, untilEnd), context.DeadlineExceeded)
+		require.Equal(t, time.Second, time.Since(start))
+		require.NotZero(t, w.locks.Holder(sku))
+		require.NoError(t, g.Close(ctx))
+		require.Equal(t, 5*time.Second, time.Since(start))
+		require.Zero(t, w.locks.Holder(sku))
+	})
+}
+
+// slowLocker's leases take a while to be released, and are not if nobody waits.
+type slowLocker struct {
+	fence.Locker
+	release time.Duration
+}
+
+type slowLease struct {
+	fence.Lease
+	release time.Duration
+}
+
+func (l slowLocker) Acquire(ctx context.Context, resource string) (fence.Lease, error) {
+	lease, err := l.Locker.Acquire(ctx, resource)
+	return slowLease{lease, l.release}, err
+}
+
+func (l slowLease) Release(ctx context.Context) error {
+	select {
+	case <-time.After(l.release):
+		return l.Lease.Release(ctx)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

@@ -45,8 +45,9 @@
 //
 // Calls for one resource wait in one line per process and resource, in order of
 // arrival. Ownership is kept from call to call ([Config].KeepFor), and passed on
-// soon when another process waits ([Config].MaxHold). A Guard has no goroutine of
-// its own, and needs none per resource or call.
+// soon when another process waits ([Config].MaxHold). A Guard needs no goroutine
+// per resource or call: only a release has one, since it goes on for up to 5 s when
+// the context of the call that it follows has ended.
 //
 // # What is not promised
 //

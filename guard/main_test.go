@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
 	"github.com/fencekit/fencekit/storage/memory"
@@ -36,7 +37,13 @@ func newWorld(t testing.TB) *world {
 // test ends.
 func (w *world) process(label string, cfg *guard.Config) *guard.Guard[*memory.Tx] {
 	w.Helper()
-	g, err := guard.New(w.locks.NewLocker(label), w.store, cfg)
+	return w.processOn(w.locks.NewLocker(label), cfg)
+}
+
+// processOn is process with a locker of the test's own.
+func (w *world) processOn(locker fence.Locker, cfg *guard.Config) *guard.Guard[*memory.Tx] {
+	w.Helper()
+	g, err := guard.New(locker, w.store, cfg)
 	require.NoError(w, err)
 	w.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

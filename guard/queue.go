@@ -21,9 +21,11 @@ type keeper struct {
 	kill    context.CancelCauseFunc
 	done    chan struct{} // closed when all is finished and released
 
-	mu     sync.Mutex
-	closed bool
-	lines  map[string]*line // those with a call, or with a tenure
+	mu         sync.Mutex
+	closed     bool
+	lines      map[string]*line // those with a call, or with a tenure
+	releasing  int              // releases that are under way
+	unreleased []error          // of releases that failed since Close began
 }
 
 // line is the calls for one resource. One of them at a time has the turn; it is
@@ -130,9 +132,7 @@ func (k *keeper) give(ctx context.Context, l *line) {
 		return
 	}
 	delete(k.lines, l.resource)
-	if k.closed && len(k.lines) == 0 {
-		close(k.done)
-	}
+	k.finish()
 }
 
 // releaseNow reports whether t is to be released when a call has ended. While

@@ -72,25 +72,49 @@ func (k *keeper) usable(t *tenure) bool {
 	return t.contended.IsZero() || time.Since(t.contended) < k.cfg.MaxHold
 }
 
-// drop releases the tenure of a line whose turn the caller has.
+// drop releases the tenure of a line whose turn the caller has. The end of ctx
+// ends only the waiting.
 func (k *keeper) drop(ctx context.Context, l *line) {
 	k.mu.Lock()
 	t := l.tenure
 	l.tenure = nil
+	k.releasing++
 	if t.expiry != nil {
 		t.expiry.Stop()
 	}
 	k.mu.Unlock()
 	t.stopLost()
+	released := make(chan struct{})
+	go func() {
+		defer close(released)
+		k.release(context.WithoutCancel(ctx), t)
+	}()
+	select {
+	case <-released:
+	case <-ctx.Done():
+	}
+}
+
+// release releases t's lease. The end of a call's context must not keep the
+// resource from the next process, so ctx is not that.
+func (k *keeper) release(ctx context.Context, t *tenure) {
 	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
 	defer cancel()
-	k.report.released(t.grant, t.lease.Release(ctx))
+	err := t.lease.Release(ctx)
+	k.report.released(t.grant, err)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err != nil && k.closed {
+		k.unreleased = append(k.unreleased, fmt.Errorf("guard: release %s: %w", t.grant.Resource, err))
+	}
+	k.releasing--
+	k.finish()
 }
 
 // retire drops l's tenure and passes the turn on, which the caller has.
-func (k *keeper) retire(l *line) {
-	k.drop(context.Background(), l)
-	k.give(context.Background(), l)
+func (k *keeper) retire(ctx context.Context, l *line) {
+	k.drop(ctx, l)
+	k.give(ctx, l)
 }
 
 // idle starts the time after which an idle tenure expires. keeper.mu is held.
@@ -111,7 +135,7 @@ func (k *keeper) expire(l *line, t *tenure) {
 	seized := time.Since(t.idleSince) >= k.cfg.KeepFor && k.seize(l, t)
 	k.mu.Unlock()
 	if seized {
-		k.retire(l)
+		k.retire(context.Background(), l)
 	}
 }
 
@@ -123,7 +147,7 @@ func (k *keeper) contend(l *line, t *tenure) {
 	seized := k.seize(l, t)
 	k.mu.Unlock()
 	if seized {
-		k.retire(l)
+		k.retire(context.Background(), l)
 	}
 }
 
@@ -135,7 +159,7 @@ func (k *keeper) lost(l *line, t *tenure) {
 	seized := k.seize(l, t)
 	k.mu.Unlock()
 	if seized {
-		k.retire(l)
+		k.retire(context.Background(), l)
 	}
 }
 

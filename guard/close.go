@@ -1,0 +1,109 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Close ends the Guard. Calls that have not begun to run, and later ones, return
+// ErrClosed. Close releases what is owned, waits for the calls that run, and
+// returns the errors of releases that failed or could not be confirmed within 5 s;
+// such a resource is free when its lease has run out. When ctx ends first the
+// contexts of running functions end with the cause ErrClosed.
+//
+// Close waits until ctx ends, and for up to 5 s in any case: a ctx that has ended
+// already, as in a graceful stop, ends running functions at once and leaves the
+// time to release. If that was too short, Close returns ctx's error while the
+// functions finish in the background. It may be called again, to wait again, and
+// returns the same errors.
+func (g *Guard[Tx]) Close(ctx context.Context) error {
+	k := g.keeper
+	defer context.AfterFunc(ctx, func() { k.kill(ErrClosed) })()
+	patient, stop := patience(ctx)
+	defer stop()
+	k.closeLines(patient)
+	select {
+	case <-k.done:
+		return k.releaseErrors()
+	case <-patient.Done():
+		return errors.Join(fmt.Errorf("guard: close: %w", ctx.Err()), k.releaseErrors())
+	}
+}
+
+// patience returns a context that ends when ctx has ended and releaseTimeout has
+// passed.
+func patience(ctx context.Context) (context.Context, context.CancelFunc) {
+	patient, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	timer := time.AfterFunc(releaseTimeout, func() {
+		unhook := context.AfterFunc(ctx, cancel)
+		context.AfterFunc(patient, func() { unhook() })
+	})
+	return patient, func() {
+		timer.Stop()
+		cancel()
+	}
+}
+
+// closeLines turns away who waits and releases what is idle. What is busy is
+// released when its turn is given back.
+func (k *keeper) closeLines(ctx context.Context) {
+	k.mu.Lock()
+	if k.closed {
+		k.mu.Unlock()
+		return
+	}
+	k.closed = true
+	k.close(ErrClosed)
+	var idle []*line
+	for _, l := range k.lines {
+		for e := l.waiting.Front(); e != nil; e = l.waiting.Front() {
+			l.waiting.Remove(e)
+			e.Value.(*waiter).decide(ErrClosed)
+		}
+		if k.seize(l, l.tenure) {
+			idle = append(idle, l)
+		}
+	}
+	k.finish()
+	k.mu.Unlock()
+	k.retireAll(ctx, idle)
+}
+
+// finish says that all is done, if it is. keeper.mu is held.
+func (k *keeper) finish() {
+	if k.closed && len(k.lines) == 0 && k.releasing == 0 {
+		close(k.done)
+	}
+}
+
+// releaseErrors returns what went wrong with releases since Close began.
+func (k *keeper) releaseErrors() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return errors.Join(k.unreleased...)
+}
+
+// closers is how many leases Close releases at a time.
+const closers = 32
+
+// retireAll retires lines whose turn the caller has. It returns when that is
+// done or ctx has ended.
+func (k *keeper) retireAll(ctx context.Context, lines []*line) {
+	next := make(chan *line, len(lines))
+	for _, l := range lines {
+		next <- l
+	}
+	close(next)
+	var done sync.WaitGroup
+	for range min(closers, len(lines)) {
+		done.Go(func() {
+			for l := range next {
+				k.retire(ctx, l)
+			}
+		})
+	}
+	done.Wait()
+}
