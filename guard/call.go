@@ -15,8 +15,9 @@ import (
 //
 // If Do returns nil, fn's work took effect. If it returns ErrUnknownOutcome, that
 // could not be learned. If it returns any other error, fn's work took no effect
-// and never will (G4). If fn returns an error, panics or ends its goroutine,
-// everything is rolled back; Do returns fn's error.
+// and never will (G4), but for what a COMMIT of fn's own wrote, which stays and
+// makes Do return ErrTxEnded. If fn returns an error, panics or ends its
+// goroutine, everything is rolled back; Do returns fn's error.
 //
 // The end of ctx ends the waiting, and fn through its own context. Once COMMIT
 // was sent it has no effect: Do waits for the outcome, within Config.CommitTimeout

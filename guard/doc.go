@@ -23,8 +23,9 @@
 //     earlier one commits, and everything read under it sees all that the earlier
 //     ones committed.
 //   - G4: an operation takes effect at most once. If [Do] returns nil it did; if it
-//     returns any error but [ErrUnknownOutcome] it did not and never will.
-//     ErrUnknownOutcome is returned only while the database can't be asked.
+//     returns an error it did not and never will, with two exceptions:
+//     [ErrUnknownOutcome], which is returned only while the database can't be
+//     asked, and [ErrTxEnded], as what a raw COMMIT in user code wrote stays.
 //   - G5: a refusal is recorded, and one as stale is justified by an earlier claim
 //     of a higher grant.
 //   - G6: transactions of one grant are serial, and none starts in a Guard while an

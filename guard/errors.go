@@ -8,14 +8,18 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// Sentinels for errors.Is. Unless it says otherwise, an error means that the
-// operation took no effect and never will (G4).
+// Sentinels for errors.Is. An error means that the operation took no effect and
+// never will (G4), with two exceptions: ErrUnknownOutcome, and ErrTxEnded after a
+// raw COMMIT in user code.
 var (
 	// ErrStaleToken: a higher grant has claimed the resource. Whoever gets it
 	// acquires anew, reads anew and decides anew. See StaleTokenError.
 	ErrStaleToken = errors.New("guard: stale token")
 	// ErrOvertaken: another transaction of the same grant committed first. What
-	// was read may be out of date; running the operation again is right.
+	// was read may be out of date; running the operation again is right. Inside a
+	// Hold it is not, as what earlier transactions read isn't read anew: begin the
+	// Hold anew. A receiver of the Hold's grant that writes to the same database
+	// is such another transaction.
 	ErrOvertaken = errors.New("guard: overtaken by another transaction of the same grant")
 	// ErrCollision: another holder claimed the very same epoch and token, as can
 	// happen when the lock service was restored from a backup. Raise the epoch.
@@ -32,10 +36,11 @@ var (
 	// UnknownOutcomeError, which can ask again.
 	ErrUnknownOutcome = errors.New("guard: outcome of COMMIT is unknown")
 	// ErrNested: Do was called inside a function that this Guard runs. Use the
-	// transaction at hand.
+	// transaction at hand, or h.Do directly inside a Hold.
 	ErrNested = errors.New("guard: nested call")
 	// ErrTxEnded: the transaction was ended by SQL of the user's, or was used
-	// after its end. What a raw COMMIT committed stays, without a fence.
+	// after its end. What a raw COMMIT of the user's wrote stays, without a seal:
+	// the second exception to G4.
 	ErrTxEnded = errors.New("guard: transaction has ended")
 	// ErrClosed: the Guard was closed.
 	ErrClosed = errors.New("guard: closed")

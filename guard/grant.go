@@ -13,7 +13,9 @@ import (
 //
 // Several transactions of one grant, in several places, don't wait for each other:
 // of two that overlap, the later one to commit is refused with ErrOvertaken, and
-// right to be run again. It uses the default timeouts of Config.
+// right to be run again. If the grant is a Hold's and store is over that Hold's
+// own database, the transaction overtakes the Hold: its next h.Do is refused, and
+// the Hold has to be begun anew. DoGrant uses the default timeouts of Config.
 func DoGrant[Tx any](ctx context.Context, store Store[Tx], grant fence.Grant, fn func(ctx context.Context, tx Tx) error, opts ...Option) error {
 	if store == nil {
 		return fmt.Errorf("%w: DoGrant needs a store", ErrInvalid)

@@ -24,6 +24,10 @@ type Held[Tx any] struct {
 // with ErrOvertaken. After that, and after a COMMIT that was not applied, every
 // h.Do of this Hold is refused: what was read may be out of date. Begin anew.
 //
+// So h.Grant() is for receivers that keep their fences in another database. One
+// that writes to this database under the grant (DoGrant) moves the fence, and the
+// next h.Do is refused with ErrOvertaken.
+//
 // This is so for what is read through h.Do. What is read on another connection
 // while the grant is held is covered as long as the database doesn't lose what it
 // has committed.
@@ -61,7 +65,7 @@ func Hold[Tx any](ctx context.Context, g *Guard[Tx], resource string, fn func(ct
 }
 
 // Grant returns the grant that is held, to be sent along with what is asked of
-// others.
+// others. If they write to the same database under it, the next Do is refused.
 func (h *Held[Tx]) Grant() fence.Grant { return h.tenure.grant }
 
 // Do is guard.Do under the grant that is held. It never acquires another one.

@@ -22,8 +22,10 @@ type Observer struct {
 	Acquired func(grant fence.Grant, wait time.Duration)
 	// LeaseLost: a lease ended without being released. Released follows.
 	LeaseLost func(err *fence.LeaseLostError)
-	// Released: the Guard gave a grant up. err is what the lock service answered;
-	// it frees the resource by itself when the lease's time to live has passed.
+	// Released: the Guard gave a grant up. err is what the lock service answered,
+	// or context.DeadlineExceeded if it didn't within 5 s and the release goes on in
+	// the background. The resource is free at the latest when the lease's time to
+	// live has passed.
 	Released func(grant fence.Grant, err error)
 	// Claimed: the database heard of the grant.
 	Claimed func(grant fence.Grant, took time.Duration)
@@ -116,10 +118,13 @@ func (r *reporter) leaseLost(err *fence.LeaseLostError) {
 }
 
 func (r *reporter) released(g fence.Grant, err error) {
-	if err != nil {
-		r.log(slog.LevelWarn, "guard: release failed; the lease runs out by itself", g, "error", err)
-	} else {
+	switch {
+	case err == nil:
 		r.log(slog.LevelDebug, "guard: released", g)
+	case errors.Is(err, context.DeadlineExceeded):
+		r.log(slog.LevelInfo, "guard: release not confirmed in time; it goes on in the background", g, "error", err)
+	default:
+		r.log(slog.LevelWarn, "guard: release failed; the lease runs out by itself", g, "error", err)
 	}
 	if f := r.observer.Released; f != nil {
 		f(g, err)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -130,6 +131,27 @@ func TestObserver_IsToldOfAFailedRelease(t *testing.T) {
 	require.NoError(t, guard.Do(t.Context(), g, sku, set("k", "v")))
 	require.ErrorIs(t, got, errShop)
 	require.NoError(t, g.Close(t.Context()))
+}
+
+func TestLog_TellsAFailedReleaseFromOneThatGoesOn(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		for _, test := range []struct {
+			locker fence.Locker
+			want   string
+		}{
+			{failingLocker{w.locks.NewLocker("a")}, `level=WARN msg="guard: release failed; the lease runs out by itself" resource=failing`},
+			{slowLocker{w.locks.NewLocker("b"), time.Hour}, `level=INFO msg="guard: release not confirmed in time; it goes on in the background" resource=slow`},
+		} {
+			var log bytes.Buffer
+			g, err := guard.New(test.locker, w.store, &guard.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			require.NoError(t, err)
+			_, resource, _ := strings.Cut(test.want, "resource=")
+			require.NoError(t, guard.Do(t.Context(), g, resource, set("k", "v")))
+			require.Error(t, g.Close(t.Context()))
+			require.Contains(t, log.String(), test.want)
+			require.Equal(t, 1, strings.Count(log.String(), "release"), log.String())
+		}
+	})
 }
 
 // failingLocker's leases fail to be released.
