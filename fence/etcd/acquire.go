@@ -32,7 +32,7 @@ func (l *Locker) acquire(ctx context.Context, resource string, try bool) (fence.
 		case errors.Is(err, fence.ErrLocked), errors.Is(err, fence.ErrLockerClosed):
 			return nil, err
 		case ctx.Err() != nil:
-			return nil, ended(ctx, op)
+			return nil, ended(ctx, resource)
 		}
 		break
 	}
@@ -51,7 +51,7 @@ func (l *Locker) enter(ctx context.Context, resource string, try bool) error {
 	case closed:
 		return fence.ErrLockerClosed
 	case ctx.Err() != nil:
-		return ended(ctx, "acquire "+resource)
+		return ended(ctx, resource)
 	case clientClosed(l.client):
 		return &fence.UnavailableError{Op: "acquire " + resource, Err: errClientClosed}
 	case !try:
@@ -123,7 +123,7 @@ func (l *Locker) queueUp(ctx context.Context, p *place, try bool) error {
 			return l.notWritten(p, err, refused(err))
 		}
 		if o.written {
-			p.written(o.token, sent.epoch.number, o.first)
+			p.written(o, sent.epoch.number)
 			return nil
 		}
 		if err := l.refresh(sent, o); err != nil {
@@ -184,7 +184,7 @@ func (l *Locker) await(ctx context.Context, p *place) error {
 		}
 	case <-p.ctx.Done():
 	case <-ctx.Done():
-		return ctx.Err()
+		return p.waited(ctx)
 	case <-l.watch.orphaned:
 		return errClientClosed
 	}
@@ -192,6 +192,16 @@ func (l *Locker) await(ctx context.Context, p *place) error {
 		return l.lost(p)
 	}
 	return nil
+}
+
+// waited says for whom p waited when ctx ended.
+func (p *place) waited(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.first {
+		return endOf(ctx) // its turn has come at this very moment
+	}
+	return fmt.Errorf("%w: %w", &fence.LockedError{Resource: p.resource, Holder: p.view.holder()}, endOf(ctx))
 }
 
 // poll reads the queue every Config.PollInterval, until ctx ends.

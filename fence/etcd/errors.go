@@ -100,11 +100,16 @@ func refused(err error) bool {
 	return false
 }
 
-// ended is the error of op once ctx is done.
-func ended(ctx context.Context, op string) error {
+// ended is the error of what was done once ctx is done.
+func ended(ctx context.Context, what string) error {
+	return fmt.Errorf("etcd: %s: %w", what, endOf(ctx))
+}
+
+// endOf is why ctx is done.
+func endOf(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) {
-		return fmt.Errorf("etcd: %s: %w", op, cause)
+		return cause
 	}
-	return fmt.Errorf("etcd: %s: %w: %w", op, err, cause)
+	return fmt.Errorf("%w: %w", err, cause)
 }

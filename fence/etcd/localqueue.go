@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 
@@ -58,8 +59,9 @@ func (q *localQueue) enter(ctx context.Context, resource string) error {
 	case <-mine:
 		return nil
 	case <-ctx.Done():
+		locked := &fence.LockedError{Resource: resource, Holder: q.holder(resource)}
 		q.giveUp(resource, mine)
-		return ended(ctx, "acquire "+resource)
+		return fmt.Errorf("%w: waiting for another call of this process: %w", locked, endOf(ctx))
 	case <-q.closed:
 		q.giveUp(resource, mine)
 		return fence.ErrLockerClosed
@@ -100,6 +102,17 @@ func (q *localQueue) leave(resource string) {
 	next := t.waiting[0]
 	t.waiting, t.place = t.waiting[1:], nil
 	close(next)
+}
+
+// holder is the holder of the place whose turn it is, "" if there is none yet.
+func (q *localQueue) holder(resource string) string {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	t := q.turns[resource]
+	if t == nil || t.place == nil {
+		return ""
+	}
+	return t.place.holder
 }
 
 // waited reports whether anybody waits here for the resource.

@@ -75,11 +75,16 @@ func validateClient(client *clientv3.Client) error {
 	return nil
 }
 
-// Acquire implements fence.Locker. Its errors: the one of ctx; a
+// Acquire implements fence.Locker. Its errors: the one of ctx, and its cause; a
 // *fence.InvalidGrantError for a bad name; fence.ErrLockerClosed; else a
 // *fence.UnavailableError, around etcd's own error, a *QueueLostError, an
 // *EpochError or a *WentBackError. Without a deadline of ctx, each request
 // to etcd is still bounded by Config.RequestTimeout.
+//
+// When ctx ends while others are ahead, the error is a *fence.LockedError
+// (fence.ErrLocked) as well as that of ctx: it names the holder as far as that is
+// known here. So whoever wants to tell giving up from finding the resource taken,
+// as TryAcquire does, asks for the error of ctx first.
 func (l *Locker) Acquire(ctx context.Context, resource string) (fence.Lease, error) {
 	return l.acquire(ctx, resource, false)
 }

@@ -60,12 +60,14 @@ func (l *Locker) newPlace(s *session, resource string) *place {
 }
 
 // written takes the result of the Txn that wrote the key.
-func (p *place) written(token fence.Token, epoch int64, first bool) {
+func (p *place) written(o outcome, epoch int64) {
 	p.mu.Lock()
-	p.grant.Token, p.grant.Epoch = token, epoch
-	p.view.token = int64(token)
-	if first {
+	p.grant.Token, p.grant.Epoch = o.token, epoch
+	p.view.token = int64(o.token)
+	if o.first {
 		p.view.alone()
+	} else {
+		p.view.owner = o.owner.Value
 	}
 	p.mu.Unlock()
 	p.changed()

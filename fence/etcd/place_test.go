@@ -50,7 +50,7 @@ func TestPlace_ThatEndedBeforeItsKeyWasWrittenIsNotWatched(t *testing.T) {
 	require.True(t, free)
 	p := l.newPlace(l.session, "r")
 	l.session.end(fence.LossExpired)
-	p.written(1, 1, true)
+	p.written(outcome{token: 1, first: true}, 1)
 	l.watch.mu.Lock()
 	defer l.watch.mu.Unlock()
 	require.Empty(t, l.watch.ids)

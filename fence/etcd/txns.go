@@ -15,7 +15,7 @@ type outcome struct {
 	written bool
 	first   bool               // written, and nobody is ahead
 	token   fence.Token        // if written
-	owner   *mvccpb.KeyValue   // not written: the first of the queue, if asked for
+	owner   *mvccpb.KeyValue   // the first of the queue, nil if there is none
 	epochs  []*mvccpb.KeyValue // not written: the epoch key
 }
 
@@ -59,7 +59,7 @@ func (l *Locker) write(ctx context.Context, p *place, e epoch, try bool) (outcom
 		return o, nil
 	}
 	first := string(firsts[0].Key) == p.key
-	return outcome{written: true, first: first, token: fence.Token(resp.Header.Revision)}, nil
+	return outcome{written: true, first: first, owner: firsts[0], token: fence.Token(resp.Header.Revision)}, nil
 }
 
 func firstOf(queue string) clientv3.Op {
@@ -109,7 +109,7 @@ func (l *Locker) commit(ctx context.Context, txn clientv3.Txn) (*clientv3.TxnRes
 func (l *Locker) list(ctx context.Context, p *place) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.cfg.RequestTimeout)
 	defer cancel()
-	resp, err := l.client.Get(ctx, p.queue, clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	resp, err := l.client.Get(ctx, p.queue, clientv3.WithPrefix())
 	if err != nil {
 		return false, err
 	}

@@ -11,15 +11,22 @@ type view struct {
 	own   string
 	token int64 // create revision of own
 
-	rev   int64            // keys is complete as of this revision; 0: no list yet
-	keys  map[string]int64 // key to create revision
-	early []*mvccpb.Event  // arrived before the first list
+	rev   int64             // keys is complete as of this revision; 0: no list yet
+	keys  map[string]queued // by key
+	early []*mvccpb.Event   // arrived before the first list
+	owner []byte            // value of the first key when own was written, nil if that was own
+}
+
+// queued is what the queue holds at a key.
+type queued struct {
+	created int64
+	value   []byte // only for people, see lockValue
 }
 
 // alone starts the view of a key that was the first of its queue when it was
 // written: nothing older was there, and nothing newer could be.
 func (v *view) alone() {
-	v.rev, v.keys = v.token, map[string]int64{v.own: v.token}
+	v.rev, v.keys = v.token, map[string]queued{v.own: {created: v.token}}
 }
 
 // forget drops what is known, when events are missing. The next list starts anew.
@@ -32,9 +39,9 @@ func (v *view) list(rev int64, kvs []*mvccpb.KeyValue) bool {
 	if rev < max(v.rev, v.token) {
 		return false
 	}
-	v.rev, v.keys = rev, make(map[string]int64, len(kvs))
+	v.rev, v.keys = rev, make(map[string]queued, len(kvs))
 	for _, kv := range kvs {
-		v.keys[string(kv.Key)] = kv.CreateRevision
+		v.keys[string(kv.Key)] = queued{kv.CreateRevision, kv.Value}
 	}
 	early := v.early
 	v.early = nil
@@ -57,7 +64,7 @@ func (v *view) apply(events []*mvccpb.Event) {
 		if ev.Type == mvccpb.Event_DELETE {
 			delete(v.keys, string(kv.Key))
 		} else {
-			v.keys[string(kv.Key)] = kv.CreateRevision
+			v.keys[string(kv.Key)] = queued{kv.CreateRevision, kv.Value}
 		}
 		v.rev = max(v.rev, kv.ModRevision)
 	}
@@ -65,7 +72,7 @@ func (v *view) apply(events []*mvccpb.Event) {
 
 // gone reports whether the own key is known to be gone, or to be another one of
 // the same name.
-func (v *view) gone() bool { return v.rev != 0 && v.keys[v.own] != v.token }
+func (v *view) gone() bool { return v.rev != 0 && v.keys[v.own].created != v.token }
 
 // first reports whether the own key is there and every smaller create revision
 // is gone, not only that of the next in line: somebody in the middle may vanish.
@@ -73,12 +80,27 @@ func (v *view) first() bool {
 	if v.rev == 0 || v.gone() {
 		return false
 	}
-	for _, created := range v.keys {
-		if created < v.token {
+	for _, k := range v.keys {
+		if k.created < v.token {
 			return false
 		}
 	}
 	return true
+}
+
+// holder is the holder that the first key of the queue names, as far as is known:
+// "" if it isn't, or if that is the own key.
+func (v *view) holder() string {
+	if v.rev == 0 {
+		return holderIn(v.owner)
+	}
+	first := queued{created: v.token}
+	for _, k := range v.keys {
+		if k.created < first.created {
+			first = k
+		}
+	}
+	return holderIn(first.value)
 }
 
 // contended reports whether anybody else is in the queue.

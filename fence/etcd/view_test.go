@@ -48,7 +48,7 @@ func TestView_IgnoresEventsThatTheListContains(t *testing.T) {
 	v.apply([]*mvccpb.Event{put("a", 5), del("a", 6)})
 	require.True(t, v.list(12, []*mvccpb.KeyValue{keyAt("own", 10), keyAt("z", 12)}))
 	v.apply([]*mvccpb.Event{put("y", 11), del("z", 11)})
-	require.Equal(t, map[string]int64{"own": 10, "z": 12}, v.keys)
+	require.Equal(t, map[string]queued{"own": {created: 10}, "z": {created: 12}}, v.keys)
 }
 
 func TestView_AppliesAllEventsOfOneRevision(t *testing.T) {

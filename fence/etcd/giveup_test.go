@@ -1,0 +1,105 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/testenv"
+)
+
+// requireGaveUp checks the error of an Acquire that waited for a holder.
+func requireGaveUp(t testing.TB, err error, holder string) {
+	t.Helper()
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, err, errTired)
+	require.NotErrorIs(t, err, fence.ErrUnavailable)
+	locked := new(fence.LockedError)
+	require.ErrorAs(t, err, &locked)
+	require.Equal(t, fence.LockedError{Resource: "r", Holder: holder}, *locked)
+	require.Contains(t, err.Error(), "fence: r is locked by "+holder)
+	require.NotContains(t, err.Error(), "acquire r", "the caller says so itself")
+}
+
+var errTired = errors.New("tired")
+
+func TestAcquire_ThatGivesUpSaysWhoIsAhead(t *testing.T) {
+	t.Parallel()
+	client, cfg := testenv.EtcdClient(t), fresh(t)
+	a, b, c := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
+	held := acquire(t, a, "r")
+	second := acquiring(patient(t), b, "r")
+	awaitKeys(t, client, a.keys.queue("r"), 2)
+	ctx, cancel := context.WithCancelCause(patient(t))
+	third := acquiring(ctx, c, "r")
+	awaitKeys(t, client, a.keys.queue("r"), 3)
+	awaitWatching(t, c, "r")
+	cancel(errTired)
+	requireGaveUp(t, (<-third).err, held.Grant().Holder)
+	release(t, held)
+	require.NoError(t, (<-second).err)
+}
+
+func TestAcquire_ThatGivesUpInItsOwnProcessSaysSo(t *testing.T) {
+	t.Parallel()
+	l := newTestLocker(t, testenv.EtcdClient(t), fresh(t))
+	held := acquire(t, l, "r")
+	queued := make(chan struct{})
+	held.AfterContended(func() { close(queued) })
+	ctx, cancel := context.WithCancelCause(patient(t))
+	waiting := acquiring(ctx, l, "r")
+	<-queued
+	cancel(errTired)
+	err := (<-waiting).err
+	requireGaveUp(t, err, held.Grant().Holder)
+	require.Contains(t, err.Error(), "waiting for another call of this process")
+}
+
+func TestAcquire_ThatDidNotWaitDoesNotSayThatAnybodyIsAhead(t *testing.T) {
+	t.Parallel()
+	l := newTestLocker(t, testenv.EtcdClient(t), fresh(t))
+	_, err := l.Acquire(over(t), "r")
+	require.ErrorIs(t, err, context.Canceled)
+	require.NotErrorIs(t, err, fence.ErrLocked)
+	require.Equal(t, 1, strings.Count(err.Error(), "r:"), err)
+
+	p := acquire(t, l, "r").(lease).place
+	require.NotErrorIs(t, p.waited(over(t)), fence.ErrLocked, "its turn came when its context ended")
+}
+
+func TestView_NamesTheHolderOfTheFirstKey(t *testing.T) {
+	v := waitingView()
+	require.Empty(t, v.holder())
+	v.owner = []byte(`{"holder":"A"}`)
+	require.Equal(t, "A", v.holder(), "before the first list")
+	value := func(kv *mvccpb.KeyValue, holder string) *mvccpb.KeyValue {
+		kv.Value = []byte(`{"holder":"` + holder + `"}`)
+		return kv
+	}
+	v.list(11, []*mvccpb.KeyValue{value(keyAt("b", 7), "B"), value(keyAt("a", 5), "A"), value(keyAt("own", 10), "O"), value(keyAt("z", 11), "Z")})
+	require.Equal(t, "A", v.holder())
+	v.apply([]*mvccpb.Event{del("a", 12)})
+	require.Equal(t, "B", v.holder())
+	v.apply([]*mvccpb.Event{del("b", 13)})
+	require.Empty(t, v.holder(), "nobody is ahead")
+}
+
+// Before the first list the answer that wrote the key is all there is.
+func TestAcquire_ThatGivesUpSoonSaysWhoWasAhead(t *testing.T) {
+	t.Parallel()
+	l := newTestLocker(t, testenv.EtcdClient(t), fresh(t))
+	release(t, acquire(t, l, "r"))
+	free, _ := l.local.tryEnter("r")
+	require.True(t, free)
+	p := l.newPlace(l.session, "r")
+	l.session.end(fence.LossExpired) // so that nothing is watched
+	p.written(outcome{token: 2, owner: &mvccpb.KeyValue{Value: []byte(`{"holder":"A"}`)}}, 1)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errTired)
+	requireGaveUp(t, p.waited(ctx), "A")
+}
