@@ -81,7 +81,7 @@ func (g *Guard[Tx]) runOnce(ctx context.Context, l *line, op Op[Tx], o options, 
 	}
 	f.Grant = t.grant
 	f.Runs++
-	opCtx, end := g.opContext(ctx, t)
+	opCtx, end := g.opContext(ctx, t, insideDo)
 	defer end(nil)
 	return g.attempt(ctx, opCtx, &t.standing, op, o.record)
 }
@@ -94,19 +94,29 @@ func (g *Guard[Tx]) admit(ctx context.Context, resource string) error {
 	if err := fence.ValidateResource(resource); err != nil {
 		return err
 	}
-	if ctx.Value(inside{g}) != nil {
-		return fmt.Errorf("%w: use the transaction at hand", ErrNested)
+	return nested(ctx, g)
+}
+
+// inside is the key under which a context says that it is that of a function
+// which runner, a *Guard or a *Held, runs. Its value is what such a function uses.
+type inside struct{ runner any }
+
+const (
+	insideDo   = "the transaction at hand"
+	insideHold = "h.Do"
+)
+
+// nested refuses a call by a function that runner runs.
+func nested(ctx context.Context, runner any) error {
+	if use := ctx.Value(inside{runner}); use != nil {
+		return fmt.Errorf("%w: use %s", ErrNested, use)
 	}
 	return nil
 }
 
-// inside is the key under which a context says that it is that of a function
-// which its value, a *Guard or a *Held, runs.
-type inside struct{ runner any }
-
-// opContext returns the context for an operation under t.
-func (g *Guard[Tx]) opContext(ctx context.Context, t *tenure) (context.Context, context.CancelCauseFunc) {
-	opCtx, cancel := context.WithCancelCause(context.WithValue(ctx, inside{g}, true))
+// opContext returns the context for a function under t, which is to use use.
+func (g *Guard[Tx]) opContext(ctx context.Context, t *tenure, use string) (context.Context, context.CancelCauseFunc) {
+	opCtx, cancel := context.WithCancelCause(context.WithValue(ctx, inside{g}, use))
 	lease := t.lease.Context()
 	stopLost := context.AfterFunc(lease, func() { cancel(context.Cause(lease)) })
 	stopKilled := context.AfterFunc(g.keeper.killed, func() { cancel(ErrClosed) })

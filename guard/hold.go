@@ -59,7 +59,7 @@ func Hold[Tx any](ctx context.Context, g *Guard[Tx], resource string, fn func(ct
 	defer func() { t.held = false }()
 	h := &Held[Tx]{guard: g, tenure: t, turn: make(chan struct{}, 1)}
 	defer h.end()
-	opCtx, end := g.opContext(ctx, t)
+	opCtx, end := g.opContext(ctx, t, insideHold)
 	defer end(fence.ErrReleased)
 	return withCause(opCtx, fn(opCtx, h))
 }
@@ -79,15 +79,15 @@ func (h *Held[Tx]) Do(ctx context.Context, fn func(ctx context.Context, tx Tx) e
 	if err != nil {
 		return err
 	}
-	if ctx.Value(inside{h}) != nil {
-		return fmt.Errorf("%w: use the transaction at hand", ErrNested)
+	if err := nested(ctx, h); err != nil {
+		return err
 	}
 	return h.guard.observe(h.Grant().Resource, o, func(f *Finish) error {
 		f.Grant = h.Grant()
 		select {
 		case h.turn <- struct{}{}:
 		case <-ctx.Done():
-			return ended(ctx)
+			return leftLine(ctx, f.Grant.Resource)
 		}
 		defer func() { <-h.turn }()
 		if h.over {
@@ -104,9 +104,14 @@ func (h *Held[Tx]) again(err error) bool { return temporary(err) && h.tenure.cla
 // runOnce runs op once with the turn.
 func (h *Held[Tx]) runOnce(ctx context.Context, op Op[Tx], o options, f *Finish) error {
 	f.Runs++
-	opCtx, end := h.guard.opContext(context.WithValue(ctx, inside{h}, true), h.tenure)
+	opCtx, end := h.guard.opContext(context.WithValue(ctx, inside{h}, insideDo), h.tenure, insideDo)
 	defer end(nil)
-	return h.guard.attempt(ctx, opCtx, &h.tenure.standing, op, o.record)
+	s := &h.tenure.standing
+	err := h.guard.attempt(ctx, opCtx, s, op, o.record)
+	if err == nil || s.claimed || s.doubt != nil {
+		return err
+	}
+	return fmt.Errorf("guard: %s: what was read may be out of date: this Hold is over, begin it anew: %w", s.grant.Resource, err)
 }
 
 // end waits for a transaction that another goroutine has begun, and lets none

@@ -3,6 +3,7 @@ package guard_test
 import (
 	"context"
 	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -70,8 +71,11 @@ func TestHold_ReadsOfEarlierStepsHoldInLaterOnes_G2(t *testing.T) {
 			return err
 		}))
 		require.NoError(t, guard.DoGrant(ctx, w.store, h.Grant(), increment("n")))
-		require.ErrorIs(t, h.Do(ctx, set("n", n+"5"), guard.Retryable()), guard.ErrOvertaken)
-		require.ErrorIs(t, h.Do(ctx, set("n", n+"5")), guard.ErrOvertaken, "what was read is out of date for good")
+		for range 2 { // what was read is out of date for good
+			err := h.Do(ctx, set("n", n+"5"), guard.Retryable())
+			require.ErrorIs(t, err, guard.ErrOvertaken)
+			require.Equal(t, 1, strings.Count(err.Error(), "this Hold is over, begin it anew"), err)
+		}
 		return nil
 	}))
 	require.Equal(t, "1", w.store.Read("n"))
@@ -88,7 +92,9 @@ func TestHold_EndsWithACommitThatWasNotApplied_G2(t *testing.T) {
 	require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h *held) error {
 		w.store.SetFaults(memory.Faults{Commit: fates(memory.RequestLost)})
 		require.ErrorContains(t, h.Do(ctx, set("n", "5"), guard.Retryable()), "took no effect")
-		require.ErrorIs(t, h.Do(ctx, set("n", "5")), guard.ErrOvertaken)
+		err := h.Do(ctx, set("n", "5"))
+		require.ErrorIs(t, err, guard.ErrOvertaken)
+		require.ErrorContains(t, err, "begin it anew")
 		return nil
 	}))
 	require.Empty(t, w.store.Read("n"))
@@ -187,12 +193,16 @@ func TestHold_NestedAndLateCallsAreErrors(t *testing.T) {
 	var kept *held
 	require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h *held) error {
 		kept = h
-		require.ErrorIs(t, guard.Do(ctx, g, "another", set("k", "v")), guard.ErrNested)
+		err := guard.Do(ctx, g, sku, set("k", "v"))
+		require.ErrorIs(t, err, guard.ErrNested)
+		require.ErrorContains(t, err, "use h.Do")
 		require.ErrorIs(t, h.Do(ctx, nil), guard.ErrInvalid)
 		require.ErrorIs(t, h.Do(ctx, set("k", "v"), guard.OpID("")), guard.ErrInvalid)
 		return h.Do(ctx, func(ctx context.Context, tx *memory.Tx) error {
 			require.ErrorIs(t, h.Do(ctx, set("k", "v")), guard.ErrNested)
-			require.ErrorIs(t, guard.Do(ctx, g, "another", set("k", "v")), guard.ErrNested)
+			err := guard.Do(ctx, g, "another", set("k", "v"))
+			require.ErrorIs(t, err, guard.ErrNested)
+			require.ErrorContains(t, err, "use the transaction at hand")
 			return nil
 		})
 	}))
@@ -216,6 +226,25 @@ func TestHold_ConcurrentTransactionsAreSerial_G6(t *testing.T) {
 		}))
 		require.Equal(t, 5*time.Second, time.Since(start))
 		require.Equal(t, "5", w.store.Read("n"))
+	})
+}
+
+func TestHold_WaitingTransactionLeavesAtOnceWhenItsContextEnds(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g := w.process("a", nil)
+		require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h *held) error {
+			go func() { _ = h.Do(ctx, sleeping(time.Hour)) }()
+			synctest.Wait()
+			start := time.Now()
+			short, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			err := h.Do(short, set("k", "v"))
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.ErrorContains(t, err, "guard: sku/42: gave up waiting behind another call of this process: ")
+			require.Equal(t, time.Second, time.Since(start))
+			return nil
+		}))
+		require.Empty(t, w.store.Read("k"))
 	})
 }
 

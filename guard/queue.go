@@ -99,14 +99,14 @@ func (k *keeper) wait(ctx context.Context, l *line, w *waiter, place *list.Eleme
 	if !w.decided {
 		l.waiting.Remove(place)
 		k.mu.Unlock()
-		return nil, ended(ctx)
+		return nil, leftLine(ctx, l.resource)
 	}
 	k.mu.Unlock()
 	if w.err != nil {
 		return nil, w.err
 	}
 	k.give(ctx, l) // the turn came in the same moment
-	return nil, ended(ctx)
+	return nil, leftLine(ctx, l.resource)
 }
 
 // give passes the turn on. If nobody waits it stays with the line: the tenure is

@@ -51,7 +51,7 @@ func (e *engine[Tx]) ready(ctx context.Context, s *standing) error {
 	if s.held {
 		// A claim would return the present position, and what was read at an
 		// earlier one would pass for up to date.
-		return fmt.Errorf("guard: %s: what was read in this Hold may be out of date; begin it anew: %w", s.grant.Resource, cmp.Or(s.refused, ErrOvertaken))
+		return cmp.Or(s.refused, ErrOvertaken)
 	}
 	start := time.Now()
 	claim, err := e.store.Claim(ctx, s.grant)
@@ -199,6 +199,12 @@ func ended(ctx context.Context) error {
 		return withCause(ctx, fmt.Errorf("guard: %w", err))
 	}
 	return nil
+}
+
+// leftLine returns the error for a call that ctx's end kept from its turn at
+// resource.
+func leftLine(ctx context.Context, resource string) error {
+	return withCause(ctx, fmt.Errorf("guard: %s: gave up waiting behind another call of this process: %w", resource, ctx.Err()))
 }
 
 // withCause adds the cause of ctx's end to an error that is about its end.
