@@ -15,6 +15,14 @@ type OpRecord struct {
 	Attrs map[string]string `json:"attrs,omitempty"`
 }
 
+// label names the operation in a message; "" if its caller gave no name or id.
+func (r OpRecord) label() string {
+	if r.Name == "" || r.ID == "" {
+		return r.Name + r.ID
+	}
+	return r.Name + ", " + r.ID
+}
+
 // EntryKind says what moved the fence to a position.
 type EntryKind string
 

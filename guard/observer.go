@@ -146,11 +146,16 @@ func (r *reporter) refused(e *RefusedError) {
 	}
 }
 
-func (r *reporter) resolved(g fence.Grant, applied bool, err error, took time.Duration) {
-	if err != nil {
-		r.log(slog.LevelError, "guard: outcome of COMMIT is unknown", g, "error", err, "took", took)
-	} else {
-		r.log(slog.LevelInfo, "guard: resolved a COMMIT in doubt", g, "applied", applied, "took", took)
+// unknown is resolved for a doubt that is new.
+func (r *reporter) unknown(e *UnknownOutcomeError, took time.Duration) {
+	r.log(slog.LevelError, "guard: outcome of COMMIT is unknown", e.Grant,
+		"op_id", e.Op.ID, "op_name", e.Op.Name, "error", e.Err, "ask_error", e.AskErr, "took", took)
+	r.resolved(e.Grant, e.Op, false, e.AskErr, took)
+}
+
+func (r *reporter) resolved(g fence.Grant, op OpRecord, applied bool, err error, took time.Duration) {
+	if err == nil {
+		r.log(slog.LevelInfo, "guard: resolved a COMMIT in doubt", g, "op_id", op.ID, "op_name", op.Name, "applied", applied, "took", took)
 	}
 	if f := r.observer.Resolved; f != nil {
 		f(g, applied, err, took)

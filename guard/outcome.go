@@ -12,21 +12,26 @@ import (
 // Resolve asks again.
 type UnknownOutcomeError struct {
 	Grant   fence.Grant
-	InDoubt InDoubt // for Store.Resolve
-	Err     error   // why the outcome of COMMIT is in doubt
-	AskErr  error   // why the database could not be asked
+	Op      OpRecord // what its caller said about the operation
+	InDoubt InDoubt  // for Store.Resolve
+	Err     error    // why the outcome of COMMIT is in doubt
+	AskErr  error    // why the database could not be asked
 
 	resolve func(ctx context.Context, d InDoubt) (bool, error)
 }
 
-func newUnknownOutcomeError[Tx any](store Store[Tx], grant fence.Grant, doubt *InDoubtError, askErr error) error {
+func newUnknownOutcomeError[Tx any](store Store[Tx], grant fence.Grant, op OpRecord, doubt *InDoubtError, askErr error) *UnknownOutcomeError {
 	return &UnknownOutcomeError{
-		Grant: grant, InDoubt: doubt.InDoubt, Err: doubt.Err, AskErr: askErr, resolve: store.Resolve,
+		Grant: grant, Op: op, InDoubt: doubt.InDoubt, Err: doubt.Err, AskErr: askErr, resolve: store.Resolve,
 	}
 }
 
 func (e *UnknownOutcomeError) Error() string {
-	return fmt.Sprintf("guard: %s: outcome of COMMIT is unknown: %v; asking the database failed: %v", e.Grant.Resource, e.Err, e.AskErr)
+	of := ""
+	if label := e.Op.label(); label != "" {
+		of = " of " + label
+	}
+	return fmt.Sprintf("guard: %s: outcome of COMMIT%s is unknown: %v; asking the database failed: %v", e.Grant.Resource, of, e.Err, e.AskErr)
 }
 
 // Is reports whether target is ErrUnknownOutcome.

@@ -1,8 +1,11 @@
 package guard_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -127,6 +130,49 @@ func TestUnknown_CanBeAskedAboutLater_G4(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestUnknown_NamesTheOperationAndIsLoggedOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		var log bytes.Buffer
+		g := w.process("a", &guard.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		for name, opts := range map[string][]guard.Option{
+			"guard: one: outcome of COMMIT of sell, order-7 is unknown: ": {guard.OpID("order-7"), guard.Name("sell"), guard.Attr("qty", "3")},
+			"guard: two: outcome of COMMIT of order-8 is unknown: ":       {guard.OpID("order-8")},
+			"guard: three: outcome of COMMIT of buy is unknown: ":         {guard.Name("buy")},
+			"guard: four: outcome of COMMIT is unknown: ":                 nil,
+		} {
+			log.Reset()
+			w.store.SetFaults(memory.Faults{Commit: fates(memory.ReplyLost), Resolve: func(guard.InDoubt) error { return errShop }})
+			resource := strings.Split(name, ": ")[1]
+			err := guard.Do(t.Context(), g, resource, increment("n"), opts...)
+			require.ErrorIs(t, err, guard.ErrUnknownOutcome)
+			require.True(t, strings.HasPrefix(err.Error(), name), err.Error())
+			require.ErrorIs(t, guard.Do(t.Context(), g, resource, increment("n")), errShop)
+			require.Equal(t, 1, strings.Count(log.String(), "level=ERROR"), log.String())
+			if opts == nil {
+				continue
+			}
+			var unknown *guard.UnknownOutcomeError
+			require.ErrorAs(t, err, &unknown)
+			if unknown.Op.ID == "order-7" {
+				require.Equal(t, guard.OpRecord{ID: "order-7", Name: "sell", Attrs: map[string]string{"qty": "3"}}, unknown.Op)
+				require.Contains(t, log.String(), "op_id=order-7 op_name=sell")
+			}
+		}
+	})
+}
+
+func TestUnknown_IsLoggedAgainWhenItIsSettled(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		var log bytes.Buffer
+		g := w.process("a", &guard.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		w.store.SetFaults(memory.Faults{Commit: fates(memory.ReplyLost), Resolve: func(guard.InDoubt) error { return errShop }})
+		require.ErrorIs(t, guard.Do(t.Context(), g, sku, increment("n"), guard.OpID("order-7")), guard.ErrUnknownOutcome)
+		w.store.SetFaults(memory.Faults{})
+		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n"), guard.OpID("order-8")))
+		require.Regexp(t, `level=INFO msg="guard: resolved a COMMIT in doubt" .* op_id=order-7 .*applied=true`, log.String())
+	})
 }
 
 func TestUnknown_IsSettledBeforeTheNextCallRuns_G6(t *testing.T) {

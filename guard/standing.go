@@ -15,11 +15,11 @@ import (
 type standing struct {
 	grant   fence.Grant
 	claim   Claim
-	claimed bool     // claim is good, as far as is known
-	held    bool     // what was read under claim is still in use: see Hold
-	doubt   *InDoubt // a transaction whose outcome could not be learned
-	refused error    // the latest refusal
-	dead    bool     // nothing more is to be begun under the grant
+	claimed bool                 // claim is good, as far as is known
+	doubt   *UnknownOutcomeError // a transaction whose outcome could not be learned
+	held    bool                 // what was read under claim is still in use: see Hold
+	refused error                // the latest refusal
+	dead    bool                 // nothing more is to be begun under the grant
 }
 
 // applied takes the outcome of a transaction that was in doubt.
@@ -70,14 +70,14 @@ func (e *engine[Tx]) settle(ctx context.Context, s *standing) error {
 	ctx, cancel := context.WithTimeout(ctx, e.resolveTimeout)
 	defer cancel()
 	start := time.Now()
-	applied, err := e.store.Resolve(ctx, *s.doubt)
-	e.report.resolved(s.grant, applied, err, time.Since(start))
+	applied, err := e.store.Resolve(ctx, s.doubt.InDoubt)
+	e.report.resolved(s.grant, s.doubt.Op, applied, err, time.Since(start))
 	if err != nil {
 		s.dead = true
 		return e.failed(ctx, s, "an earlier operation is unresolved", err)
 	}
 	if applied {
-		s.applied(*s.doubt)
+		s.applied(s.doubt.InDoubt)
 	}
 	s.doubt = nil
 	return nil
@@ -101,7 +101,7 @@ func (e *engine[Tx]) attempt(ctx, opCtx context.Context, s *standing, op Op[Tx],
 		txn.Rollback(ctx)
 		return ended(ctx)
 	}
-	return e.commit(ctx, s, txn, []OpRecord{record})
+	return e.commit(ctx, s, txn, record)
 }
 
 // run runs op in txn, and rolls back unless it returned nil: also if it panics or
@@ -121,26 +121,26 @@ func run[Tx any](ctx context.Context, txn Txn[Tx], op Op[Tx]) (err error) {
 // commit commits txn. COMMIT has three outcomes: it took effect, it did not, or
 // the reply was lost. Then the store is asked. The end of the caller's ctx must
 // not cause a doubt, nor cut short its settlement.
-func (e *engine[Tx]) commit(ctx context.Context, s *standing, txn Txn[Tx], records []OpRecord) error {
+func (e *engine[Tx]) commit(ctx context.Context, s *standing, txn Txn[Tx], record OpRecord) error {
 	detached := context.WithoutCancel(ctx)
 	commitCtx, cancel := context.WithTimeout(detached, e.commitTimeout)
 	defer cancel()
 	s.claimed = false // the position is known again when the outcome is
-	claims, err := txn.Commit(commitCtx, records)
+	claims, err := txn.Commit(commitCtx, []OpRecord{record})
 	if err == nil {
 		s.claim, s.claimed = claims[0], true
 		return nil
 	}
 	var doubt *InDoubtError
 	if errors.As(err, &doubt) {
-		return e.resolve(detached, s, doubt)
+		return e.resolve(detached, s, record, doubt)
 	}
 	s.claimed = true // nothing was committed, so the position is what it was
 	return e.judge(s, err)
 }
 
 // resolve asks what became of a COMMIT until there is an answer or the time is up.
-func (e *engine[Tx]) resolve(ctx context.Context, s *standing, doubt *InDoubtError) error {
+func (e *engine[Tx]) resolve(ctx context.Context, s *standing, record OpRecord, doubt *InDoubtError) error {
 	ctx, cancel := context.WithTimeout(ctx, e.resolveTimeout)
 	defer cancel()
 	start := time.Now()
@@ -148,16 +148,16 @@ func (e *engine[Tx]) resolve(ctx context.Context, s *standing, doubt *InDoubtErr
 		applied, err := e.store.Resolve(ctx, doubt.InDoubt)
 		switch {
 		case err == nil && applied:
-			e.report.resolved(s.grant, true, nil, time.Since(start))
+			e.report.resolved(s.grant, record, true, nil, time.Since(start))
 			s.applied(doubt.InDoubt)
 			return nil
 		case err == nil:
-			e.report.resolved(s.grant, false, nil, time.Since(start))
+			e.report.resolved(s.grant, record, false, nil, time.Since(start))
 			return &notAppliedError{resource: s.grant.Resource, err: doubt.Err}
 		case refusalOf(err, s.grant) != nil || !pause(ctx, tries):
-			e.report.resolved(s.grant, false, err, time.Since(start))
-			s.doubt = &doubt.InDoubt
-			return newUnknownOutcomeError(e.store, s.grant, doubt, e.judge(s, err))
+			s.doubt = newUnknownOutcomeError(e.store, s.grant, record, doubt, e.judge(s, err))
+			e.report.unknown(s.doubt, time.Since(start))
+			return s.doubt
 		}
 	}
 }
