@@ -17,7 +17,6 @@ func (l *Locker) acquire(ctx context.Context, resource string, try bool) (fence.
 	if err := fence.ValidateResource(resource); err != nil {
 		return nil, err
 	}
-	op := "acquire " + resource
 	err := error(nil)
 	for range attempts {
 		if err = l.enter(ctx, resource, try); err != nil {
@@ -36,19 +35,16 @@ func (l *Locker) acquire(ctx context.Context, resource string, try bool) (fence.
 		}
 		break
 	}
-	if errors.Is(err, context.DeadlineExceeded) { // of one request, not of ctx
-		err = fmt.Errorf("etcd: no answer within %v", l.cfg.RequestTimeout)
+	if l.isClosed() {
+		return nil, fence.ErrLockerClosed
 	}
-	return nil, &fence.UnavailableError{Op: op, Err: err}
+	return nil, l.unavailable("acquire "+resource, err)
 }
 
 // enter takes this process's turn for the resource.
 func (l *Locker) enter(ctx context.Context, resource string, try bool) error {
-	l.mu.Lock()
-	closed := l.closed
-	l.mu.Unlock()
 	switch {
-	case closed:
+	case l.isClosed():
 		return fence.ErrLockerClosed
 	case ctx.Err() != nil:
 		return ended(ctx, resource)

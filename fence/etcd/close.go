@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -49,6 +50,12 @@ func (l *Locker) Close(ctx context.Context) error {
 	return l.endSessions(ctx)
 }
 
+func (l *Locker) isClosed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.closed
+}
+
 // lastChance is ctx, or if that has ended the time for one request without it.
 func (l *Locker) lastChance(ctx context.Context) (context.Context, context.CancelFunc) {
 	if ctx.Err() == nil {
@@ -76,8 +83,11 @@ func (l *Locker) endSessions(ctx context.Context) error {
 			failed = err
 		}
 	}
-	if failed != nil {
-		return &fence.UnavailableError{Op: "close", Err: failed}
+	switch {
+	case failed == nil:
+		return nil
+	case ctx.Err() != nil:
+		failed = fmt.Errorf("%s: %w", l.noAnswer("in time"), failed)
 	}
-	return nil
+	return &fence.UnavailableError{Op: "close", Err: failed}
 }

@@ -51,6 +51,10 @@
 // renewal keeps the remains alive. Neither Release nor Close needs a context that
 // still lasts: see [Locker.Close], which does what is left to do.
 //
+// Close what uses the locker first, then the locker, then the client. After the
+// client was closed every call fails at once, nothing is tried again, and what is
+// held ends at the session's deadline.
+//
 // # Epochs
 //
 // After a restore from a backup etcd issues revisions a second time. The key

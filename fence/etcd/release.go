@@ -28,13 +28,10 @@ func (l *Locker) giveBack(ctx context.Context, p *place) error {
 	case <-ctx.Done():
 		return ended(ctx, "release "+p.resource)
 	}
-	switch {
-	case p.confirmed:
-		return nil
-	case clientClosed(l.client):
-		return &fence.UnavailableError{Op: "release " + p.resource, Err: errClientClosed}
+	if !p.confirmed {
+		return l.unavailable("release "+p.resource, errSessionOver)
 	}
-	return &fence.UnavailableError{Op: "release " + p.resource, Err: errSessionOver}
+	return nil
 }
 
 // abandon ends p, which nobody wants any more. clear is what removes its traces

@@ -104,10 +104,7 @@ func (l *Locker) wentBack(err error) {
 // sessionEnded revokes the lease in the background: etcd frees at once what
 // nobody relies upon any more. If it can't be reached it does so by itself.
 func (l *Locker) sessionEnded(s *session) {
-	l.mu.Lock()
-	closed := l.closed
-	l.mu.Unlock()
-	if closed {
+	if l.isClosed() {
 		return // Close revokes it
 	}
 	l.tasks.start(func(tasks context.Context) {

@@ -1,0 +1,48 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
+
+	"github.com/fencekit/fencekit/fence"
+)
+
+// unavailable is the error of op, for which err is the reason.
+func (l *Locker) unavailable(op string, err error) error {
+	switch {
+	case clientClosed(l.client):
+		err = errClientClosed
+	case errors.Is(err, context.DeadlineExceeded): // of one request, not of the caller's ctx
+		err = errors.New(l.noAnswer("within " + l.cfg.RequestTimeout.String()))
+	}
+	return &fence.UnavailableError{Op: op, Err: err}
+}
+
+// noAnswer says from whom there was no answer, and why as far as is known: the
+// client's own errors for it say no more than that the time is up.
+func (l *Locker) noAnswer(limit string) string {
+	return fmt.Sprintf("etcd: no answer %s from %s: %s", limit, strings.Join(l.client.Endpoints(), ", "), l.connection())
+}
+
+// connection says what the connection to etcd is doing, or why there is none.
+func (l *Locker) connection() string {
+	conn := l.client.ActiveConnection()
+	state := conn.GetState()
+	if state == connectivity.TransientFailure {
+		// gRPC refuses this at once with the last failure to connect, which it
+		// shows in no other way. Any request does.
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if _, err := pb.NewMaintenanceClient(conn).Status(ctx, &pb.StatusRequest{}); err != nil {
+			return status.Convert(err).Message()
+		}
+	}
+	return "the connection is " + strings.ToLower(state.String())
+}
