@@ -259,6 +259,13 @@ func TestNew_RefusesNilAndBadConfig(t *testing.T) {
 	require.ErrorIs(t, err, guard.ErrInvalid)
 	_, err = guard.New[*memory.Tx](guardtest.NewLocker(), nil, nil)
 	require.ErrorIs(t, err, guard.ErrInvalid)
+	var noStore *memory.Store
+	_, err = guard.New(guardtest.NewLocker(), noStore, nil)
+	require.ErrorIs(t, err, guard.ErrInvalid)
+	var noLocker *guardtest.Locker
+	_, err = guard.New(noLocker, store, nil)
+	require.ErrorIs(t, err, guard.ErrInvalid)
+	require.ErrorIs(t, guard.DoGrant(t.Context(), noStore, grant(1), set("k", "v")), guard.ErrInvalid)
 	for _, cfg := range []guard.Config{{MaxHold: -1}, {CommitTimeout: -1}, {ResolveTimeout: -1}} {
 		_, err = guard.New(guardtest.NewLocker(), store, &cfg)
 		require.ErrorIs(t, err, guard.ErrInvalid)

@@ -17,7 +17,7 @@ import (
 // own database, the transaction overtakes the Hold: its next h.Do is refused, and
 // the Hold has to be begun anew. DoGrant uses the default timeouts of Config.
 func DoGrant[Tx any](ctx context.Context, store Store[Tx], grant fence.Grant, fn func(ctx context.Context, tx Tx) error, opts ...Option) error {
-	if store == nil {
+	if isNil(store) {
 		return fmt.Errorf("%w: DoGrant needs a store", ErrInvalid)
 	}
 	if fn == nil {

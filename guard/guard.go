@@ -2,6 +2,7 @@ package guard
 
 import (
 	"fmt"
+	"reflect"
 
 	"github.com/fencekit/fencekit/fence"
 )
@@ -20,9 +21,9 @@ type Guard[Tx any] struct {
 
 // New returns a Guard that locks with locker and writes through store. It closes
 // neither. Close the Guard before them. It fails with ErrInvalid if an argument
-// is nil or cfg is out of bounds.
+// is nil, also in the form of a nil pointer, or cfg is out of bounds.
 func New[Tx any](locker fence.Locker, store Store[Tx], cfg *Config) (*Guard[Tx], error) {
-	if locker == nil || store == nil {
+	if isNil(locker) || isNil(store) {
 		return nil, fmt.Errorf("%w: New needs a locker and a store", ErrInvalid)
 	}
 	filled := cfg.withDefaults()
@@ -31,6 +32,12 @@ func New[Tx any](locker fence.Locker, store Store[Tx], cfg *Config) (*Guard[Tx],
 	}
 	k := newKeeper(locker, filled)
 	return &Guard[Tx]{engine: newEngine(store, filled, k.report), keeper: k}, nil
+}
+
+// isNil reports whether v, an interface value, is nil or holds a nil pointer.
+func isNil(v any) bool {
+	value := reflect.ValueOf(v)
+	return !value.IsValid() || value.Kind() == reflect.Pointer && value.IsNil()
 }
 
 func newEngine[Tx any](store Store[Tx], cfg Config, report *reporter) engine[Tx] {
