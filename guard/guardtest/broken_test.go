@@ -144,6 +144,7 @@ var broken = map[string]struct {
 	},
 	"commits at Rollback":              {breakable{begin: with(change{commitAtRollback: true})}, []string{"Rollback_Undoes_G4", "Rollback_WorksWhenCtxHasEnded_G4"}},
 	"commits after an error":           {breakable{begin: with(change{hideErrors: true})}, []string{"Run_ErrorLeavesNothing_G4"}},
+	"commits after a later success":    {breakable{begin: with(change{forgetErrors: true})}, []string{"Run_SuccessAfterAnErrorLeavesNothing_G4"}},
 	"commits after a panic":            {breakable{begin: with(change{hidePanics: true})}, []string{"Run_PanicLeavesNothing_G4"}},
 	"commits after Goexit":             {breakable{begin: with(change{hideGoexit: true})}, []string{"Run_GoexitLeavesNothing_G4"}},
 	"can be used after the end":        {breakable{begin: with(change{neverEnds: true})}, []string{"Txn_IsUnusableAfterItsEnd"}},

@@ -99,7 +99,7 @@ func firstClaimOnly(ctx context.Context, s store, claims []guard.Claim) (txn, er
 
 // change is what a changedTxn does wrong.
 type change struct {
-	commitAtRollback, hideErrors, hidePanics, hideGoexit, neverEnds, once, dropOps, dropAll, ignoreCtx, doubtful bool
+	commitAtRollback, hideErrors, forgetErrors, hidePanics, hideGoexit, neverEnds, once, dropOps, dropAll, ignoreCtx, doubtful bool
 }
 
 type changedTxn struct {
@@ -107,6 +107,7 @@ type changedTxn struct {
 	change
 	claims []guard.Claim
 	runs   int
+	last   error // of the latest Run
 	done   bool
 }
 
@@ -127,12 +128,13 @@ func (t *changedTxn) Run(ctx context.Context, o op) (err error) {
 		return nil
 	case t.once && t.runs > 1:
 		return guard.ErrTxEnded
-	case t.hideErrors:
+	case t.hideErrors, t.forgetErrors:
 		runErr := t.txn.Run(ctx, guard.Func[tx](func(ctx context.Context, tx tx) error {
 			err = o.Run(ctx, tx)
 			return nil
 		}))
-		return errors.Join(err, runErr)
+		t.last = errors.Join(err, runErr)
+		return t.last
 	case t.hidePanics, t.hideGoexit:
 		return t.runHidden(ctx, o)
 	}
@@ -174,9 +176,9 @@ func (t *changedTxn) Commit(ctx context.Context, records []guard.OpRecord) ([]gu
 		return t.claims, nil
 	}
 	t.done = true
-	if t.dropAll {
+	if t.dropAll || t.forgetErrors && t.last != nil {
 		t.txn.Rollback(ctx)
-		return t.claims, nil
+		return t.claims, t.last
 	}
 	if t.dropOps {
 		records = nil

@@ -16,6 +16,7 @@ func txnParts[Tx any]() []part[Tx] {
 		{"Rollback_Undoes_G4", rollbackUndoes[Tx]},
 		{"Rollback_WorksWhenCtxHasEnded_G4", rollbackCtxEnded[Tx]},
 		{"Run_ErrorLeavesNothing_G4", runError[Tx]},
+		{"Run_SuccessAfterAnErrorLeavesNothing_G4", runSuccessAfterError[Tx]},
 		{"Run_PanicLeavesNothing_G4", runPanic[Tx]},
 		{"Run_GoexitLeavesNothing_G4", runGoexit[Tx]},
 		{"Txn_IsUnusableAfterItsEnd", txnEnded[Tx]},
@@ -104,6 +105,19 @@ func runError[Tx any](r *run[Tx]) {
 	r.untouched(c)
 }
 
+// runSuccessAfterError leaves it to the store whether another Run works.
+func runSuccessAfterError[Tx any](r *run[Tx]) {
+	c := r.claim(grant(7))
+	txn := r.begin(c)
+	failure := errors.New("out of stock")
+	if err := txn.Run(r.ctx, guard.Func[Tx](func(context.Context, Tx) error { return failure })); !errors.Is(err, failure) {
+		r.Fatalf("Run returned %v, want the operation's error", err)
+	}
+	_ = txn.Run(r.ctx, r.set(key, 5))
+	r.commitFails(txn)
+	r.untouched(c)
+}
+
 func runPanic[Tx any](r *run[Tx]) {
 	c := r.claim(grant(7))
 	txn := r.begin(c)
@@ -152,7 +166,7 @@ func runGoexit[Tx any](r *run[Tx]) {
 func (r *run[Tx]) commitFails(txn guard.Txn[Tx]) {
 	r.Helper()
 	if _, err := txn.Commit(r.ctx, []guard.OpRecord{{}}); err == nil {
-		r.Fatal("Commit after an operation that didn't return gave nil")
+		r.Fatal("Commit after an operation that didn't succeed returned nil")
 	}
 	txn.Rollback(r.ctx)
 }
