@@ -71,8 +71,9 @@ func ExampleValue() {
 
 func ExampleHold() {
 	ctx := context.Background()
-	store := memory.NewStore()
-	g, err := guard.New(guardtest.NewLocker(), store, nil)
+	locker, store := guardtest.NewLocker(), memory.NewStore()
+	locker.Service().SetToken(33)
+	g, err := guard.New(locker, store, nil)
 	if err != nil {
 		panic(err)
 	}
@@ -87,7 +88,7 @@ func ExampleHold() {
 	})
 	fmt.Println(store.Read("order"), err)
 	// Output:
-	// charging under token 1
+	// charging under token 33
 	// paid <nil>
 }
 

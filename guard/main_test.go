@@ -29,6 +29,7 @@ type world struct {
 
 func newWorld(t testing.TB) *world {
 	w := &world{TB: t, store: memory.NewStore(), locks: guardtest.NewLockService()}
+	w.locks.SetToken(1)
 	t.Cleanup(func() { require.Zero(t, w.store.Open(), "transactions were left open") })
 	return w
 }

@@ -87,7 +87,7 @@ func TestObserver_IsToldWhatHappensInOrder(t *testing.T) {
 			Outcome: guard.OutcomeCommitted, Runs: 1, Took: time.Second,
 		}, f)
 		require.Equal(t, fence.Token(1), f.Grant.Token)
-		require.Contains(t, log.String(), `level=WARN msg="guard: refused" resource=sku/42 epoch=1 token=1 holder=a-1 reason=stale stage=seal`)
+		require.Contains(t, log.String(), `level=WARN msg="guard: refused" resource=sku/42 epoch=1 token=1 holder=`+f.Grant.Holder+` reason=stale stage=seal`)
 		require.Contains(t, log.String(), "lease lost")
 	})
 }

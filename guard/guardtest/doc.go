@@ -2,6 +2,28 @@
 // service in memory for tests of code that uses package guard. It imports the
 // standard library, fence and guard only.
 //
+// # Testing your own code
+//
+// Code that works on a *guard.Guard needs no etcd in its tests. [NewLocker] is the
+// lock service. With package storage/memory there is no database either:
+//
+//	g, err := guard.New(guardtest.NewLocker(), memory.NewStore(), nil)
+//
+// Code that works with pgx takes a test database that was migrated, and
+// storage/postgres as the store:
+//
+//	store, err := postgres.NewStore(pool, nil)
+//	...
+//	g, err := guard.New(guardtest.NewLocker(), store, nil)
+//
+// The database may be the same from run to run, and hold what earlier runs left:
+// tokens rise with the time. For several processes take several Lockers of one
+// [LockService], a Guard on each; [LockService.Lose] takes a resource from its
+// holder in the midst of his work. Two LockServices on one database at the same
+// time are no lock: their grants refuse each other.
+//
+// # The contract
+//
 // [TestStore] runs the contract, as subtests that are named for a behaviour and
 // the invariant of package guard (G1 to G6) that rests on it. A store brings a
 // [Harness]. The contract was itself tested: for each of its safety parts there

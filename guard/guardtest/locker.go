@@ -3,6 +3,7 @@ package guardtest
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -16,7 +17,8 @@ import (
 type LockService struct {
 	mu        sync.Mutex
 	epoch     int64
-	tokens    fence.Token // the highest granted
+	next      fence.Token
+	grants    int
 	err       error
 	resources map[string]*lock
 }
@@ -33,9 +35,19 @@ type request struct {
 	granted chan *lease // has room for one
 }
 
-// NewLockService returns a LockService with epoch 1.
+// NewLockService returns a LockService with epoch 1. Its first token is the time
+// in microseconds since 1970, so that those of a later run are higher, also on a
+// database that has seen an earlier one. SetToken makes it another.
 func NewLockService() *LockService {
-	return &LockService{epoch: 1, resources: map[string]*lock{}}
+	return &LockService{epoch: 1, next: fence.Token(time.Now().UnixMicro()), resources: map[string]*lock{}}
+}
+
+// SetToken makes the next grant carry token, from 1, and later ones count on from
+// there.
+func (s *LockService) SetToken(token fence.Token) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.next = token
 }
 
 // SetEpoch makes later grants carry epoch.
@@ -94,7 +106,7 @@ func (s *LockService) Holder(resource string) fence.Grant {
 func (s *LockService) Grants() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return int(s.tokens)
+	return s.grants
 }
 
 // Locker is one process's fence.Locker.
@@ -105,10 +117,12 @@ type Locker struct {
 
 var _ fence.Locker = (*Locker)(nil)
 
-// NewLocker returns a Locker on a LockService of its own.
+// NewLocker returns a Locker on a LockService of its own. Lockers that share a
+// database share a LockService: see LockService.NewLocker.
 func NewLocker() *Locker { return NewLockService().NewLocker("test") }
 
-// NewLocker returns another Locker on s. Its holders begin with label.
+// NewLocker returns another Locker on s. Its holders are label and a random
+// number.
 func (s *LockService) NewLocker(label string) *Locker { return &Locker{service: s, label: label} }
 
 // Service returns the LockService that l is on.
@@ -207,11 +221,12 @@ func (s *LockService) pass(k *lock) {
 func (s *LockService) grant(resource string, k *lock) {
 	r := k.waiting[0]
 	k.waiting = k.waiting[1:]
-	s.tokens++
 	k.owner = newLease(r.locker, fence.Grant{
-		Resource: resource, Epoch: s.epoch, Token: s.tokens,
-		Holder: fmt.Sprintf("%s-%d", r.locker.label, s.tokens),
+		Resource: resource, Epoch: s.epoch, Token: s.next,
+		Holder: fmt.Sprintf("%s-%016x", r.locker.label, rand.Uint64()),
 	})
+	s.next++
+	s.grants++
 	r.granted <- k.owner
 	for _, other := range k.waiting {
 		if other.locker != r.locker {
@@ -277,16 +292,20 @@ func (e *lease) AfterContended(f func()) (stop func() bool) {
 	}
 }
 
-// Release implements fence.Lease.
-func (e *lease) Release(context.Context) error {
+// Release implements fence.Lease. What goes on in the background when ctx has
+// ended takes no time.
+func (e *lease) Release(ctx context.Context) error {
 	s := e.locker.service
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if e.ctx.Err() != nil {
+		return nil
+	}
 	e.end(fence.ErrReleased)
 	if k := s.resources[e.grant.Resource]; k.owner == e {
 		s.pass(k)
 	}
-	return nil
+	return ctx.Err()
 }
 
 // contend calls what AfterContended was given.

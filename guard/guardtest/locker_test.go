@@ -44,6 +44,48 @@ func TestLocker_TokensIncreaseAndHoldersDiffer_F1_F2(t *testing.T) {
 	require.Zero(t, l.Service().Holder(sku))
 }
 
+// A test that runs once more on the database of the last time is not refused.
+func TestLocker_LaterServicesGrantHigherTokens_F1(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		first := acquire(t, guardtest.NewLocker()).Grant()
+		same := acquire(t, guardtest.NewLocker()).Grant()
+		require.NotEqual(t, first.Holder, same.Holder, "the fence tells services apart that began at the same time")
+		time.Sleep(time.Millisecond)
+		later := acquire(t, guardtest.NewLocker()).Grant()
+		require.NoError(t, later.Validate())
+		require.Greater(t, later.Token, first.Token)
+		require.Less(t, later.Token, fence.MaxToken/100, "there is room for a few millennia")
+	})
+}
+
+func TestLocker_GrantsTheTokensItIsTold_F1(t *testing.T) {
+	t.Parallel()
+	l := guardtest.NewLocker()
+	l.Service().SetToken(7)
+	for want := fence.Token(7); want < 10; want++ {
+		lease := acquire(t, l)
+		require.Equal(t, want, lease.Grant().Token)
+		require.NoError(t, lease.Release(t.Context()))
+	}
+	require.Equal(t, 3, l.Service().Grants())
+}
+
+// As fence.Lease has it: the release goes on.
+func TestLocker_ReleaseSaysThatItsContextHasEnded(t *testing.T) {
+	t.Parallel()
+	l := guardtest.NewLocker()
+	lease := acquire(t, l)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, lease.Release(ctx), context.Canceled)
+	require.NoError(t, lease.Release(ctx), "a second call")
+	require.Zero(t, l.Service().Holder(sku))
+	lost := acquire(t, l)
+	require.True(t, l.Service().Lose(sku))
+	require.NoError(t, lost.Release(ctx), "there is nothing to release")
+}
+
 func TestLocker_EpochsOrderGrants_F1(t *testing.T) {
 	t.Parallel()
 	l := guardtest.NewLocker()
