@@ -142,6 +142,21 @@ func TestClose_WaitsForReleasesWithinABound(t *testing.T) {
 	})
 }
 
+// A lock service is not flooded at the end: 100 leases, 32 at a time, 1 s each.
+func TestClose_ReleasesAFewAtATime(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		ctx, stop := context.WithCancel(t.Context())
+		g := w.processOn(slowLocker{w.locks.NewLocker("a"), time.Second}, nil)
+		for i := range 100 {
+			require.NoError(t, guard.Do(ctx, g, fmt.Sprint("sku/", i), increment("n")))
+		}
+		stop()
+		start := time.Now()
+		require.NoError(t, g.Close(ctx))
+		require.Equal(t, 4*time.Second, time.Since(start))
+	})
+}
+
 // The release goes on, and Close waits for it.
 func TestRelease_NeverDelaysACallWhoseContextHasEnded(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

@@ -40,7 +40,7 @@ func TestHold_ErrorComesThroughAndUndoesNothing(t *testing.T) {
 	g := w.process("a", nil)
 	err := guard.Hold(t.Context(), g, sku, func(ctx context.Context, h *held) error {
 		require.NoError(t, h.Do(ctx, increment("n")))
-		return errShop
+		return h.Do(ctx, func(context.Context, *memory.Tx) error { return errShop })
 	})
 	require.Same(t, errShop, err)
 	require.Equal(t, "1", w.store.Read("n"))
@@ -118,7 +118,9 @@ func TestHold_GoesOnAfterADoubtThatIsSettledAsApplied_G6(t *testing.T) {
 		g := w.process("a", nil)
 		require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h *held) error {
 			w.store.SetFaults(memory.Faults{Commit: fates(memory.ReplyLost), Resolve: func(guard.InDoubt) error { return errShop }})
-			require.ErrorIs(t, h.Do(ctx, increment("n")), guard.ErrUnknownOutcome)
+			err := h.Do(ctx, increment("n"))
+			require.ErrorIs(t, err, guard.ErrUnknownOutcome)
+			require.NotContains(t, err.Error(), "this Hold is over")
 			require.ErrorIs(t, h.Do(ctx, increment("n")), errShop, "not before it is settled")
 			w.store.SetFaults(memory.Faults{})
 			return h.Do(ctx, increment("n"))
