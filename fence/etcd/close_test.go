@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"runtime"
 	"testing"
 	"time"
 
@@ -149,4 +150,20 @@ func TestClose_WithAnEndedContextWaitsForASessionInTheMaking(t *testing.T) {
 	require.NoError(t, <-closed)
 	require.ErrorIs(t, (<-waiting).err, fence.ErrLockerClosed)
 	requireGone(t, admin, <-granted)
+}
+
+func TestSessionEnded_ForgetsALeaseThatIsRevoked(t *testing.T) {
+	t.Parallel()
+	client := testenv.EtcdClient(t)
+	l := newTestLocker(t, client, fresh(t))
+	release(t, acquire(t, l, "r"))
+	s, waiting := l.session, patient(t)
+	s.end(fence.LossDeadline)
+	for known := true; known; runtime.Gosched() {
+		require.NoError(t, waiting.Err(), "it is never forgotten")
+		l.mu.Lock()
+		known = l.leased[s]
+		l.mu.Unlock()
+	}
+	requireGone(t, client, s.id)
 }

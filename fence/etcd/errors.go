@@ -83,10 +83,10 @@ var errSentTwice = errors.New("etcd: the answer to the request was lost")
 // errLeaseGone: etcd says that the session's lease doesn't exist.
 var errLeaseGone error = rpctypes.ErrLeaseNotFound
 
-// refusals are answers that etcd gives before it changes anything, or errors
-// before anything is sent. Any other error leaves the outcome of a write open.
+// refusals are answers that etcd gives before it changes anything. Any other
+// error leaves the outcome of a write open.
 var refusals = []error{
-	errClientClosed, rpctypes.ErrLeaseNotFound, rpctypes.ErrNoSpace, rpctypes.ErrTooManyRequests, rpctypes.ErrRequestTooLarge,
+	rpctypes.ErrLeaseNotFound, rpctypes.ErrNoSpace, rpctypes.ErrTooManyRequests, rpctypes.ErrRequestTooLarge,
 	rpctypes.ErrPermissionDenied, rpctypes.ErrUserEmpty, rpctypes.ErrInvalidAuthToken, rpctypes.ErrAuthOldRevision,
 }
 
