@@ -1,0 +1,95 @@
+package guard_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage/memory"
+)
+
+func TestRetryable_RunsAgainAfterWhatTookNoEffect_G4(t *testing.T) {
+	for name, test := range map[string]struct {
+		disturb func(ctx context.Context, w *world, g *guard.Guard[*memory.Tx]) error
+		err     error // without the option
+		grants  int   // of both calls
+	}{
+		"overtaken": {func(ctx context.Context, w *world, _ *guard.Guard[*memory.Tx]) error {
+			return guard.DoGrant(ctx, w.store, w.locks.Holder(sku), increment("n"))
+		}, guard.ErrOvertaken, 2},
+		"stale": {func(ctx context.Context, w *world, _ *guard.Guard[*memory.Tx]) error {
+			w.locks.Lose(sku)
+			return guard.Do(ctx, w.process("b", nil), sku, increment("n"))
+		}, guard.ErrStaleToken, 5},
+		"lease lost": {func(_ context.Context, w *world, _ *guard.Guard[*memory.Tx]) error {
+			w.locks.Lose(sku)
+			return fence.ErrLeaseLost
+		}, fence.ErrLeaseLost, 3},
+		"not applied": {func(_ context.Context, w *world, _ *guard.Guard[*memory.Tx]) error {
+			w.store.SetFaults(memory.Faults{Commit: fates(memory.RequestLost)})
+			return nil
+		}, memory.ErrReplyLost, 2},
+		"temporary": {func(context.Context, *world, *guard.Guard[*memory.Tx]) error {
+			return temporaryError{}
+		}, temporaryError{}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				call := func(opts ...guard.Option) (runs int, err error) {
+					g := w.process("a", nil)
+					return runs, guard.Do(t.Context(), g, sku, func(ctx context.Context, tx *memory.Tx) error {
+						if err := increment("mine")(ctx, tx); err != nil {
+							return err
+						}
+						if runs++; runs == 1 {
+							return test.disturb(context.WithoutCancel(ctx), w, g)
+						}
+						return nil
+					}, opts...)
+				}
+				runs, err := call()
+				require.ErrorIs(t, err, test.err)
+				require.Equal(t, 1, runs)
+				require.Empty(t, w.store.Read("mine"))
+				runs, err = call(guard.Retryable())
+				require.NoError(t, err)
+				require.Equal(t, 2, runs)
+				require.Equal(t, "1", w.store.Read("mine"))
+				require.Equal(t, test.grants, w.locks.Grants())
+			})
+		})
+	}
+}
+
+func TestRetryable_NeverRunsAgainWhatIsUnknown_G4(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		unknown(t, w, w.process("a", nil), memory.ReplyLost)
+		require.Equal(t, "1", w.store.Read("n"))
+	})
+}
+
+func TestRetryable_IsBounded(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g := w.process("a", nil)
+		runs := 0
+		fail := func(context.Context, *memory.Tx) error {
+			runs++
+			return temporaryError{}
+		}
+		start := time.Now()
+		require.Equal(t, temporaryError{}, guard.Do(t.Context(), g, sku, fail, guard.Retryable()))
+		require.Equal(t, 8, runs)
+		require.Less(t, time.Since(start), 2*time.Second)
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		err := guard.Do(ctx, g, sku, fail, guard.Retryable())
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, temporaryError{}, "what it failed with before is not lost")
+		require.Equal(t, 9, runs)
+	})
+}
