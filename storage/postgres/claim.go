@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencekit/fencekit/fence"
@@ -72,8 +71,11 @@ func (s *Store) evictSQL(grant fence.Grant) string {
 // evict ends the transactions of earlier grants than grant. What it can't do, it
 // logs: it is for liveness only.
 func (s *Store) evict(ctx context.Context, grant fence.Grant) {
+	answer, err := s.transact(ctx, s.evictSQL(grant), "")
 	var evicted, denied int
-	err := s.pool.QueryRow(ctx, s.evictSQL(grant), pgx.QueryExecModeSimpleProtocol).Scan(&evicted, &denied)
+	if err == nil {
+		_, err = fmt.Sscan(strings.Join(answer.rows[0], " "), &evicted, &denied)
+	}
 	s.reportEvicted(ctx, grant, evicted, denied, err)
 }
 

@@ -32,12 +32,16 @@
 //   - Writes that don't go through a guarded transaction are not refused.
 //   - User code that sends COMMIT as SQL text commits without a fence what it
 //     wrote so far. It is noticed and reported as guard.ErrTxEnded, not undone.
+//     What it locks after that is bound by none of the limits, nor evicted.
+//   - COPY FROM STDIN is not bound by StatementTimeout. Eviction does end it.
 //   - A superuser, or the owner of the schema, can change everything.
 //   - What the database itself loses, in a failover to a standby that had not
 //     received it, is lost. Use synchronous standbys.
 //   - Applications that share the database should not hold shared two-key
 //     advisory locks whose first key is small: eviction could take their backend
-//     for a stale holder's if the second key is a token too.
+//     for a stale holder's if the second key is a token too. Two schemas of
+//     Fencekit's in one database are in the same position: their transactions are
+//     safe, but one may end another's.
 //
 // Guarded transactions run at READ COMMITTED. PostgreSQL 14 or later is needed.
 package postgres

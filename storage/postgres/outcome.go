@@ -118,9 +118,10 @@ func (a *answer) outcome(err error) (outcome, error) {
 		return committed, nil
 	case a.failure != nil && err == nil:
 		return aborted, a.failure
-	case errors.As(err, &fatal) && !a.sealed:
+	case errors.As(err, &fatal) && !a.sealed && fatal.Routine != "":
 		// The server ended the session, and what stands before COMMIT had not come
-		// to its end: COMMIT was never begun.
+		// to its end: COMMIT was never begun. The routine shows that the server
+		// itself says so: a pooler between that has lost it knows nothing.
 		return aborted, err
 	case err != nil:
 		return inDoubt, err

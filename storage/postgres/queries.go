@@ -9,8 +9,8 @@ import (
 // group are formats: they travel in simple-protocol messages, where text goes in
 // as an expression of text().
 type queries struct {
-	claim, evict, resolve, record, head, seal string
-	fence, entries, refusals                  string
+	claim, evict, resolve, record, head, seal, fence string
+	entries, refusals                                string
 }
 
 // beginRC begins a transaction at the level and mode that the protocol needs,
@@ -28,13 +28,19 @@ func newQueries(c Config) queries {
 		head: "select " + schema + ".head(%d, %d, %d, %d, " + fmt.Sprintf("%d, %d, %d, %d, %d)",
 			ms(c.LockTimeout), ms(c.StatementTimeout), ms(c.IdleTimeout), ms(c.NetworkTimeout), ms(check)),
 		seal: "call " + schema + ".seal(%d, %d, %d, '%x', %d, %d, %d, '%x')",
-		fence: "select epoch, token, holder, claimed_at, extract(epoch from pg_catalog.clock_timestamp() operator(pg_catalog.-) claimed_at)::pg_catalog.float8 from " +
-			schema + ".resource where name operator(pg_catalog.=) $1",
+		fence: "select epoch, token, pg_catalog.encode(pg_catalog.convert_to(holder, 'UTF8'), 'hex'), " +
+			micros("claimed_at") + ", " + micros("pg_catalog.clock_timestamp()") + " operator(pg_catalog.-) " + micros("claimed_at") +
+			" from " + schema + ".resource where name operator(pg_catalog.=) %s",
 		entries: "select e.kind, e.epoch, e.token, e.holder, e.seq, e.tx, coalesce(e.ops, '[]')::text, e.at, e.hash from " +
 			schema + ".event e join " + schema + ".resource r on r.id = e.resource where r.name = $1 and e.seq > $2 order by e.seq limit $3",
 		refusals: "select reason, stage, epoch, token, holder, current_epoch, current_token, current_holder, current_since, count, first_at, last_at from " +
 			schema + ".refusal where resource = $1 order by last_at desc, id desc limit $2",
 	}
+}
+
+// micros is a time as an integer that reads the same whatever DateStyle says.
+func micros(sql string) string {
+	return "(extract(epoch from " + sql + ") operator(pg_catalog.*) 1000000)::pg_catalog.int8"
 }
 
 // text returns s as an SQL expression that means the same whatever the settings

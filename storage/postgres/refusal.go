@@ -72,10 +72,11 @@ func (s *Store) explain(ctx context.Context, err error, ended bool, stage guard.
 	if errors.As(err, &pgErr) {
 		state = pgErr.Code
 	}
+	ours := stage != guard.StageRun // what an operation meets there is its own
 	switch {
-	case state == stateTxEnded:
+	case ours && state == stateTxEnded:
 		return fmt.Errorf("%w before its seal; what a COMMIT in user code wrote stays, without a fence: %w", guard.ErrTxEnded, err)
-	case refusalReasons[state] != "":
+	case ours && refusalReasons[state] != "":
 		refused := refusedFromDetail(pgErr, grants)
 		refused.Stage = stage
 		return s.refuse(ctx, refused)
@@ -143,17 +144,21 @@ func refusedFromDetail(pgErr *pgconn.PgError, grants []fence.Grant) *guard.Refus
 func (s *Store) superseded(ctx context.Context, grant fence.Grant) *guard.RefusedError {
 	ctx, cancel := s.cleanup(ctx)
 	defer cancel()
+	answer, err := s.transact(ctx, fmt.Sprintf(s.sql.fence, text(grant.Resource)), "")
+	if err != nil || len(answer.rows) == 0 {
+		return nil
+	}
 	current := fence.Grant{Resource: grant.Resource}
-	var since time.Time
-	var age float64
-	err := s.pool.QueryRow(ctx, s.sql.fence, grant.Resource).
-		Scan(&current.Epoch, &current.Token, &current.Holder, &since, &age)
+	var holder []byte
+	var sinceMicros, ageMicros int64
+	_, err = fmt.Sscanf(strings.Join(answer.rows[0], " "), "%d %d %x %d %d", &current.Epoch, &current.Token, &holder, &sinceMicros, &ageMicros)
+	current.Holder = string(holder)
 	if err != nil || current.Compare(grant) <= 0 {
 		return nil
 	}
 	return &guard.RefusedError{
 		Reason: guard.ReasonStale, Grant: grant, Current: current,
-		Since: since, Age: time.Duration(age * float64(time.Second)),
+		Since: time.UnixMicro(sinceMicros), Age: time.Duration(ageMicros) * time.Microsecond,
 	}
 }
 

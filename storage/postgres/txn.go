@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -92,13 +93,26 @@ func (t *txn) Run(ctx context.Context, op guard.Op[pgx.Tx]) error {
 }
 
 func (t *txn) run(ctx context.Context, op guard.Op[pgx.Tx]) error {
-	user := &tx{session: &session{conn: t.conn.Conn()}}
-	defer func() {
+	s := &session{conn: t.conn.Conn()}
+	defer t.finish(ctx, s) // also if op panics
+	err := op.Run(ctx, &tx{session: s})
+	if s.finish() {
+		return errors.Join(err, errInUse)
+	}
+	return s.verdict(err)
+}
+
+// finish ends an operation's use of the connection. One that is still in use is
+// cut: it can't be given back to the pool, nor be closed in good order.
+func (t *txn) finish(ctx context.Context, s *session) {
+	if !s.finish() {
 		ctx, cancel := t.store.cleanup(ctx)
 		defer cancel()
-		user.close(ctx)
-	}()
-	return user.verdict(op.Run(ctx, user))
+		s.endLarge(ctx)
+		return
+	}
+	_ = t.conn.Hijack().PgConn().Conn().Close()
+	t.conn = nil
 }
 
 // fail ends the transaction after err and says what err means. Where a lock was
@@ -106,7 +120,7 @@ func (t *txn) run(ctx context.Context, op guard.Op[pgx.Tx]) error {
 // claim's own eviction. Where the connection or ctx has ended, that may be so
 // because the grant is no longer the newest.
 func (t *txn) fail(ctx context.Context, err error) error {
-	ended := t.conn.Conn().IsClosed() || ctx.Err() != nil
+	ended := t.conn == nil || t.conn.Conn().IsClosed() || ctx.Err() != nil
 	t.Rollback(ctx)
 	if sqlState(err) == stateLockTimeout {
 		evictCtx, cancel := t.store.cleanup(ctx)

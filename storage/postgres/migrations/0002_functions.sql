@@ -171,6 +171,12 @@ begin
     o_tx := r.tx;
 end $$;
 
+-- mark is what shows that a transaction is the one that entered as p_tx: its name,
+-- and the server's own id of it, so that a copy is good for no other transaction.
+create function {{schema}}.mark(p_tx bigint) returns text
+language sql volatile
+return p_tx::text || '.' || pg_current_xact_id()::text;
+
 -- head begins a guarded transaction. It bounds how long the transaction can
 -- stand in the way of others, marks it as belonging to a grant by an advisory
 -- lock, turns it away if the grant was superseded, and names it. The seal
@@ -196,7 +202,7 @@ begin
     if not found or (r.epoch, r.token) is distinct from (p_epoch, p_token) then
         perform {{schema}}.refuse(r, p_epoch, p_token, '', 0);
     end if;
-    perform set_config('fencekit.tx', p_tx::text, true);
+    perform set_config('fencekit.tx', {{schema}}.mark(p_tx), true);
 end $$;
 
 -- seal lets the transaction that entered commit, if the fence is where its
@@ -210,7 +216,7 @@ declare
     v_holder text := convert_from(decode(p_holder_hex, 'hex'), 'UTF8');
     r        {{schema}}.resource;
 begin
-    if coalesce(current_setting('fencekit.tx', true), '') <> p_tx::text then
+    if coalesce(current_setting('fencekit.tx', true), '') <> {{schema}}.mark(p_tx) then
         raise exception 'fencekit: the transaction that entered has ended' using errcode = 'ZF003';
     end if;
     perform {{schema}}.durable();

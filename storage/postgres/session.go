@@ -1,0 +1,120 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/fencekit/fencekit/guard"
+)
+
+// session is what the transaction of one operation and the savepoints in it
+// share. It lets one call, or one open result, use the connection at a time, and
+// none after the operation has returned: a goroutine that it left behind must not
+// reach a connection that runs somebody else's transaction by then.
+type session struct {
+	conn  *pgx.Conn
+	large pgx.Tx // of LargeObjects, if they are used
+	stuck error  // a savepoint was to be rolled back, and could not be
+
+	mu     sync.Mutex
+	inUse  bool // by a call or an open result
+	closed bool // the operation has returned
+	ended  bool // SQL text ended the transaction
+}
+
+var (
+	errEndedBySQL = fmt.Errorf("%w by SQL in the operation; what its COMMIT wrote stays, without a fence", guard.ErrTxEnded)
+	errUsedLate   = fmt.Errorf("%w: it was used after the operation had returned", guard.ErrTxEnded)
+	errInUse      = errors.New("postgres: the operation left a result open: close its Rows, scan its Row or close its BatchResults, and wait for goroutines that use them")
+)
+
+// enter takes the connection for one call or result. Whoever gets nil calls leave.
+func (s *session) enter() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := s.unusable()
+	if err == nil {
+		s.inUse = true
+	}
+	return err
+}
+
+func (s *session) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.inUse = false
+}
+
+// unusable returns why no statement may be sent, if so. mu is held.
+func (s *session) unusable() error {
+	switch {
+	case s.closed:
+		return errUsedLate
+	case s.inUse:
+		return errInUse
+	case s.ended:
+		return errEndedBySQL
+	}
+	return nil
+}
+
+// note looks at what a statement has left behind, adding to its error. Tags are
+// not enough, since a message can hold several statements and only the last has
+// one; the seal finds what is not noticed here.
+func (s *session) note(err error, tag pgconn.CommandTag) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch tag.String() {
+	case "COMMIT", "PREPARE TRANSACTION":
+		s.ended = true
+	}
+	if pg := s.conn.PgConn(); !pg.IsClosed() && !pg.IsBusy() && pg.TxStatus() == 'I' {
+		s.ended = true
+	}
+	switch {
+	case !s.ended, errors.Is(err, errEndedBySQL):
+		return err
+	case err == nil:
+		return errEndedBySQL
+	}
+	return errors.Join(err, errEndedBySQL)
+}
+
+// finish lets no call begin any more. It reports whether the connection is in use
+// still; if so it must not be touched, and not be used for anything else. A second
+// call reports the same.
+func (s *session) finish() (inUse bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	return s.inUse
+}
+
+// verdict returns why the transaction can't commit after the operation has
+// returned err, if so: err itself if that is not nil. The session is finished and
+// not in use.
+func (s *session) verdict(err error) error {
+	if err = s.note(err, pgconn.CommandTag{}); err != nil {
+		return err
+	}
+	pg := s.conn.PgConn()
+	switch {
+	case pg.IsClosed():
+		return errors.New("postgres: the connection was lost during the operation")
+	case pg.TxStatus() == 'E':
+		return fmt.Errorf("postgres: a statement failed and the operation did not return its error: %w", pgx.ErrTxCommitRollback)
+	}
+	return s.stuck
+}
+
+// endLarge ends what LargeObjects made.
+func (s *session) endLarge(ctx context.Context) {
+	if s.large != nil {
+		_ = s.large.Commit(ctx)
+	}
+}

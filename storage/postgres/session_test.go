@@ -1,0 +1,143 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/guard"
+)
+
+// slow holds a statement up between the look at the transaction and the sending.
+type slow struct{ reached, goOn chan struct{} }
+
+func (s slow) RewriteQuery(_ context.Context, _ *pgx.Conn, sql string, _ []any) (string, []any, error) {
+	close(s.reached)
+	<-s.goOn
+	return sql, nil, nil
+}
+
+// A statement that a goroutine of the operation's has begun and not sent yet when
+// the operation returns never takes effect: neither by itself nor in the
+// transaction that the connection would run next.
+func TestRun_StatementLeftBehindTakesNoEffect_G3_G4(t *testing.T) {
+	for name, returned := range map[string]error{"nil": nil, "an error": errors.New("never mind")} {
+		t.Run(name, func(t *testing.T) {
+			pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
+			store := newStore(t, pool, nil)
+			c := claim(t, store, grant(5, "a"))
+			held := slow{make(chan struct{}), make(chan struct{})}
+			late := make(chan error, 1)
+			_, err := attempt(t.Context(), store, do(func(_ context.Context, tx pgx.Tx) error {
+				go func() {
+					_, err := tx.Exec(context.Background(), "insert into item values ('late', 1)", held)
+					late <- err
+				}()
+				<-held.reached
+				return returned
+			}), c)
+			require.ErrorContains(t, err, "wait for goroutines")
+			if returned != nil {
+				require.ErrorIs(t, err, returned)
+			}
+			write(t, store, claim(t, store, grant(6, "b")), do(func(context.Context, pgx.Tx) error {
+				close(held.goOn)
+				require.Error(t, <-late)
+				return nil
+			}))
+			holds(t, pool, "late", 0)
+		})
+	}
+}
+
+func TestTx_IsForOneGoroutineAtATime(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	held := slow{make(chan struct{}), make(chan struct{})}
+	write(t, store, claim(t, store, grant(5, "a")), do(func(ctx context.Context, tx pgx.Tx) error {
+		other := make(chan error, 1)
+		go func() {
+			_, err := tx.Exec(ctx, "insert into item values ('x', 1)", held)
+			other <- err
+		}()
+		<-held.reached
+		_, err := tx.Exec(ctx, "insert into item values ('y', 1)")
+		require.ErrorContains(t, err, "wait for goroutines")
+		close(held.goOn)
+		return <-other
+	}))
+	holds(t, pool, "x", 1)
+	holds(t, pool, "y", 0)
+}
+
+// A batch belongs to the user, who may send it again.
+func TestTx_LeavesTheBatchAsItWas(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	b := &pgx.Batch{}
+	called := 0
+	b.Queue("insert into item values ('x', 1) on conflict (key) do update set value = item.value + 1").
+		Exec(func(pgconn.CommandTag) error { called++; return nil })
+	c := claim(t, store, grant(5, "a"))
+	for range 2 {
+		c = write(t, store, c, do(func(ctx context.Context, tx pgx.Tx) error { return tx.SendBatch(ctx, b).Close() }))
+	}
+	holds(t, pool, "x", 2)
+	require.Equal(t, 2, called)
+}
+
+// The name of the transaction is of no use in another one, also when it is copied.
+func TestRawCommit_CopiedNameIsRefused_N15(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	_, err := attempt(t.Context(), store,
+		statement("select set_config('fencekit.tx', current_setting('fencekit.tx'), false); commit; begin"), claim(t, store, grant(5, "a")))
+	require.ErrorIs(t, err, guard.ErrTxEnded)
+}
+
+// An error of the operation's own that looks like one of ours is not taken for it.
+func TestRun_UsersOwnErrorIsNoRefusal_G5(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	c := claim(t, store, grant(5, "a"))
+	for _, state := range []string{"ZF001", "ZF003"} {
+		_, err := attempt(t.Context(), store, statement("do $$ begin raise exception 'mine' using errcode = '"+state+"'; end $$"), c)
+		require.ErrorContains(t, err, "mine")
+		require.NotErrorIs(t, err, guard.ErrStaleToken)
+		require.NotErrorIs(t, err, guard.ErrTxEnded)
+	}
+	refusals, err := store.Refusals(t.Context(), resource, 10)
+	require.NoError(t, err)
+	require.Empty(t, refusals)
+}
+
+// Who was evicted is told by whom, whatever the session's settings.
+func TestRun_NamesTheSuccessorUnderAnySettings_N24_G5(t *testing.T) {
+	for name, option := range map[string]func(*pgxpool.Config){
+		"DateStyle": with(map[string]string{"DateStyle": "German"}),
+		"simple protocol": func(cfg *pgxpool.Config) {
+			cfg.ConnConfig.RuntimeParams["DateStyle"] = "German"
+			cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
+		},
+		"client_encoding": with(map[string]string{"client_encoding": "LATIN1"}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := newStore(t, openPool(t, migrated(t), option), nil)
+			old, successor := grant(5, "hölder"), grant(6, "ö")
+			old.Resource, successor.Resource = "ä/1", "ä/1"
+			txn := begin(t, store, claim(t, store, old))
+			claim(t, store, successor) // evicts
+			err := txn.Run(t.Context(), statement("select 1"))
+			var stale *guard.StaleTokenError
+			require.ErrorAs(t, err, &stale)
+			require.Equal(t, successor, stale.Current)
+			require.NoError(t, stale.RecordErr)
+			require.Less(t, stale.Age.Minutes(), 60.0)
+		})
+	}
+}
