@@ -4,6 +4,7 @@ import (
 	"context"
 	"reflect"
 	"sync"
+	"sync/atomic"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -21,6 +22,8 @@ type Locker struct {
 	local  *localQueue
 	watch  *watcher
 	tasks  *tasks
+
+	rechecking atomic.Bool
 
 	mu       sync.Mutex
 	closed   bool
@@ -52,7 +55,7 @@ func NewLocker(client *clientv3.Client, cfg *Config) (*Locker, error) {
 	}
 	l.marks = newWatermark(l.keys.epoch())
 	l.leases = newLeases(client, l.marks)
-	l.watch = newWatcher(client, c.Logger, l.relist)
+	l.watch = newWatcher(client, c.Logger, l.relist, l.recheck)
 	l.tasks.start(l.watch.run)
 	return l, nil
 }

@@ -49,13 +49,21 @@ func (l *Locker) startSession(ctx context.Context, st *sessionStart) {
 	defer cancel()
 	s, err := l.freshSession(ctx)
 	l.mu.Lock()
-	st.session, st.err = s, err
+	late := l.closed && err == nil // Close may not have waited for it
+	if late {
+		err = fence.ErrLockerClosed
+	}
+	st.err = err
 	if err == nil {
-		l.session = s
+		st.session, l.session = s, s
 		l.leased[s] = true
 	}
 	l.starting = nil
 	l.mu.Unlock()
+	if late {
+		s.end(fence.LossClosed)
+		_ = l.revoke(ctx, s.id) // or the lease expires by itself
+	}
 	close(st.done)
 	if err == nil {
 		l.tasks.start(func(context.Context) { s.run() })

@@ -20,6 +20,7 @@ type watcher struct {
 	remote pb.WatchClient
 	logger *slog.Logger
 	relist func(*place)  // called when a watch from now on is in place
+	broken func()        // called when the stream has ended by itself
 	wake   chan struct{} // holds one signal that there is something to send
 
 	client   *clientv3.Client
@@ -44,9 +45,9 @@ type order struct {
 	cancel bool
 }
 
-func newWatcher(client *clientv3.Client, logger *slog.Logger, relist func(*place)) *watcher {
+func newWatcher(client *clientv3.Client, logger *slog.Logger, relist func(*place), broken func()) *watcher {
 	return &watcher{
-		remote: pb.NewWatchClient(client.ActiveConnection()), logger: logger, relist: relist,
+		remote: pb.NewWatchClient(client.ActiveConnection()), logger: logger, relist: relist, broken: broken,
 		wake: make(chan struct{}, 1), ids: map[*place]int64{}, watches: map[int64]*watch{},
 		client: client, orphaned: make(chan struct{}),
 	}
@@ -115,6 +116,7 @@ func (w *watcher) run(ctx context.Context) {
 				close(w.orphaned)
 				return
 			}
+			w.broken()
 			w.logger.Info("the watch on the lock queues was broken; it is set up again", "error", err)
 			if time.Since(began) > time.Minute {
 				failures = 0

@@ -1,9 +1,12 @@
 package etcd
 
 import (
+	"context"
+	"errors"
 	"sync"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // mark is the newest state of etcd that was seen at one time.
@@ -106,4 +109,29 @@ func (w *watermark) restart(e epoch) error {
 		w.high, w.fault = mark{epoch: e, restarts: w.high.restarts + 1}, nil
 	}
 	return w.err()
+}
+
+// recheck asks etcd where it stands, in the background, until it answers. A
+// restore breaks every connection, and a holder who only renews would not notice
+// it: answers to renewals don't go through raft.
+func (l *Locker) recheck() {
+	if !l.rechecking.CompareAndSwap(false, true) {
+		return
+	}
+	l.tasks.start(func(ctx context.Context) {
+		defer l.rechecking.Store(false)
+		for n := 0; ctx.Err() == nil && !l.askWhereItStands(ctx); n++ {
+			pause(ctx, n, nil)
+		}
+	})
+}
+
+// askWhereItStands reports whether there was an answer.
+func (l *Locker) askWhereItStands(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, l.cfg.RequestTimeout)
+	defer cancel()
+	never := clientv3.Compare(clientv3.CreateRevision(l.keys.epoch()), "<", 0)
+	_, err := l.commit(ctx, l.client.Txn(ctx).If(never).Then(clientv3.OpPut(l.keys.epoch(), "")))
+	back := new(WentBackError)
+	return err == nil || errors.As(err, &back) || errors.Is(err, errClientClosed)
 }
