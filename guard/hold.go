@@ -12,6 +12,7 @@ import (
 type Held[Tx any] struct {
 	guard  *Guard[Tx]
 	tenure *tenure
+	ctx    context.Context // ends when the function that Hold runs has returned
 	turn   chan struct{} // has room while no transaction runs
 	over   bool          // Hold has returned; written and read with the turn
 }
@@ -57,9 +58,9 @@ func Hold[Tx any](ctx context.Context, g *Guard[Tx], resource string, fn func(ct
 	}
 	t.held = true
 	defer func() { t.held = false }()
-	h := &Held[Tx]{guard: g, tenure: t, turn: make(chan struct{}, 1)}
-	defer h.end()
 	opCtx, end := g.opContext(ctx, t, insideHold)
+	h := &Held[Tx]{guard: g, tenure: t, ctx: opCtx, turn: make(chan struct{}, 1)}
+	defer h.end()
 	defer end(fence.ErrReleased)
 	return withCause(opCtx, fn(opCtx, h))
 }
@@ -106,6 +107,7 @@ func (h *Held[Tx]) runOnce(ctx context.Context, op Op[Tx], o options, f *Finish)
 	f.Runs++
 	opCtx, end := h.guard.opContext(context.WithValue(ctx, inside{h}, insideDo), h.tenure, insideDo)
 	defer end(nil)
+	defer context.AfterFunc(h.ctx, func() { end(context.Cause(h.ctx)) })()
 	s := &h.tenure.standing
 	err := h.guard.attempt(ctx, opCtx, s, op, o.record)
 	if err == nil || s.claimed || s.doubt != nil {

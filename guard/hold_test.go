@@ -274,6 +274,27 @@ func TestHold_WaitsForATransactionOfAnotherGoroutine_G6(t *testing.T) {
 	})
 }
 
+// Also one whose context has nothing to do with Hold's.
+func TestHold_EndsTransactionsOfAnyContext_G6(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.process("a", nil)
+	ended := make(chan error, 1)
+	require.NoError(t, guard.Hold(t.Context(), g, sku, func(_ context.Context, h *held) error {
+		began := make(chan struct{})
+		go func() {
+			ended <- h.Do(context.WithoutCancel(t.Context()), func(ctx context.Context, _ *memory.Tx) error {
+				close(began)
+				<-ctx.Done()
+				return ctx.Err()
+			})
+		}()
+		<-began
+		return nil
+	}))
+	require.ErrorIs(t, <-ended, fence.ErrReleased)
+}
+
 func TestHold_GoexitAndPanicGiveTheTurnOn(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(){"panic": explode, "Goexit": runtime.Goexit} {
