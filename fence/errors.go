@@ -7,7 +7,8 @@ import (
 
 // Sentinels for errors.Is. The typed errors below carry the facts.
 var (
-	// ErrLocked: TryAcquire found the resource taken. See LockedError.
+	// ErrLocked: TryAcquire found the resource taken, or an Acquire that gave up
+	// waiting, whose error is ctx's as well, knows who has it. See LockedError.
 	ErrLocked = errors.New("fence: resource is locked")
 	// ErrLeaseLost: the lease ended without being released. See LeaseLostError.
 	ErrLeaseLost = errors.New("fence: lease lost")

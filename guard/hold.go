@@ -13,8 +13,8 @@ type Held[Tx any] struct {
 	guard  *Guard[Tx]
 	tenure *tenure
 	ctx    context.Context // ends when the function that Hold runs has returned
-	turn   chan struct{} // has room while no transaction runs
-	over   bool          // Hold has returned; written and read with the turn
+	turn   chan struct{}   // has room while no transaction runs
+	over   bool            // Hold has returned; written and read with the turn
 }
 
 // Hold runs fn while one grant of resource is held, which has been claimed when

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
 )
 
@@ -25,10 +26,20 @@ func (s *Store) Resolve(ctx context.Context, d guard.InDoubt) (bool, error) {
 		case "applied":
 			return true, nil
 		case "not applied":
+			s.recordLost(ctx, claim.Grant)
 			return false, nil
 		}
 	}
 	return false, ErrPruned
+}
+
+// recordLost records the refusal of a COMMIT whose answer was lost (G5): if a
+// higher grant had claimed by then, that is what the answer said, or would have.
+func (s *Store) recordLost(ctx context.Context, grant fence.Grant) {
+	if refused := s.superseded(ctx, grant); refused != nil {
+		refused.Stage = guard.StageSeal
+		_ = s.refuse(ctx, refused)
+	}
 }
 
 func (s *Store) resolveOne(ctx context.Context, claim guard.Claim, id guard.TxID) (string, error) {
