@@ -51,8 +51,8 @@ func Value[Tx, V any](ctx context.Context, g *Guard[Tx], resource string, fn fun
 
 // Exec is Do for an operation of the store's own kind.
 func Exec[Tx any](ctx context.Context, g *Guard[Tx], resource string, op Op[Tx], opts ...Option) error {
-	if op == nil {
-		return fmt.Errorf("%w: nil Op", ErrInvalid)
+	if f, ok := op.(Func[Tx]); op == nil || ok && f == nil {
+		return errNoFunction
 	}
 	o, err := newOptions(opts)
 	if err != nil {
@@ -71,7 +71,7 @@ func Exec[Tx any](ctx context.Context, g *Guard[Tx], resource string, op Op[Tx],
 	})
 }
 
-var errNoFunction = fmt.Errorf("%w: nil function", ErrInvalid)
+var errNoFunction = fmt.Errorf("%w: nil function or Op", ErrInvalid)
 
 // runOnce runs op once with the turn at l.
 func (g *Guard[Tx]) runOnce(ctx context.Context, l *line, op Op[Tx], o options, f *Finish) error {

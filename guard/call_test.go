@@ -286,6 +286,7 @@ func TestCalls_RefuseBadArguments(t *testing.T) {
 	require.ErrorIs(t, guard.Do(ctx, g, sku, nil), guard.ErrInvalid)
 	require.ErrorIs(t, guard.Do(ctx, nil, sku, set("k", "v")), guard.ErrInvalid)
 	require.ErrorIs(t, guard.Exec(ctx, g, sku, nil), guard.ErrInvalid)
+	require.ErrorIs(t, guard.Exec(ctx, g, sku, guard.Func[*memory.Tx](nil)), guard.ErrInvalid)
 	require.ErrorIs(t, guard.Hold(ctx, g, sku, nil), guard.ErrInvalid)
 	_, err := guard.Value[*memory.Tx, int](ctx, g, sku, nil)
 	require.ErrorIs(t, err, guard.ErrInvalid)
