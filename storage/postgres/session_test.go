@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"reflect"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -83,12 +84,14 @@ func TestTx_LeavesTheBatchAsItWas(t *testing.T) {
 	called := 0
 	b.Queue("insert into item values ('x', 1) on conflict (key) do update set value = item.value + 1").
 		Exec(func(pgconn.CommandTag) error { called++; return nil })
+	callback := reflect.ValueOf(b.QueuedQueries[0].Fn).Pointer()
 	c := claim(t, store, grant(5, "a"))
 	for range 2 {
 		c = write(t, store, c, do(func(ctx context.Context, tx pgx.Tx) error { return tx.SendBatch(ctx, b).Close() }))
 	}
 	holds(t, pool, "x", 2)
 	require.Equal(t, 2, called)
+	require.Equal(t, callback, reflect.ValueOf(b.QueuedQueries[0].Fn).Pointer())
 }
 
 // The name of the transaction is of no use in another one, also when it is copied.
