@@ -31,6 +31,15 @@ var (
 	// committed: the database was restored or failed over and lost its newest
 	// transactions. What was read under the grant may be gone.
 	ErrWentBack = errors.New("guard: database went back to an older state")
+	// ErrFailedOver: the grant was claimed before the database failed over to
+	// another server, or was restored. Nothing that the fence can see is missing,
+	// but what was read under the grant may be gone. Whoever gets it acquires
+	// anew, reads anew and decides anew.
+	ErrFailedOver = errors.New("guard: database failed over since the claim")
+	// ErrTokenJump: the grant's token or epoch is so far above all that the
+	// database has seen that it is taken for a mistake: accepted, it would shut
+	// everybody else out for good.
+	ErrTokenJump = errors.New("guard: token is implausibly high")
 	// ErrUnknownOutcome: COMMIT was sent, its reply was lost, and the database
 	// could not be asked in time. The operation took effect or it did not. See
 	// UnknownOutcomeError, which can ask again.
@@ -58,6 +67,8 @@ const (
 	ReasonCollision   Reason = "collision"    // ErrCollision
 	ReasonEpochBehind Reason = "epoch behind" // ErrEpochBehind
 	ReasonWentBack    Reason = "went back"    // ErrWentBack
+	ReasonFailedOver  Reason = "failed over"  // ErrFailedOver
+	ReasonTokenJump   Reason = "token jump"   // ErrTokenJump
 )
 
 var reasonErrors = map[Reason]error{
@@ -66,6 +77,8 @@ var reasonErrors = map[Reason]error{
 	ReasonCollision:   ErrCollision,
 	ReasonEpochBehind: ErrEpochBehind,
 	ReasonWentBack:    ErrWentBack,
+	ReasonFailedOver:  ErrFailedOver,
+	ReasonTokenJump:   ErrTokenJump,
 }
 
 // Stage says where a grant was refused.
@@ -126,6 +139,10 @@ func (e *RefusedError) story() string {
 		return fmt.Sprintf("has epoch %d, but the database has seen epoch %d: raise the lock service's epoch above that", e.Grant.Epoch, e.Current.Epoch)
 	case ReasonWentBack:
 		return fmt.Sprintf("is ahead of the fence (token %d of %s): the database went back to an older state", e.Current.Token, e.Current.Holder)
+	case ReasonFailedOver:
+		return fmt.Sprintf("was claimed before the database failed over (%s): what was read under it may be gone", ago)
+	case ReasonTokenJump:
+		return fmt.Sprintf("of epoch %d is implausibly far above what the database has seen (token %d of epoch %d)", e.Grant.Epoch, e.Current.Token, e.Current.Epoch)
 	}
 	return "was refused: " + string(e.Reason)
 }

@@ -29,6 +29,9 @@ func TestRetryable_RunsAgainAfterWhatTookNoEffect_G4(t *testing.T) {
 			w.locks.Lose(sku)
 			return fence.ErrLeaseLost
 		}, fence.ErrLeaseLost, 3},
+		"failed over": {func(_ context.Context, w *world, _ *guard.Guard[*memory.Tx]) error {
+			return guard.Refuse(&guard.RefusedError{Reason: guard.ReasonFailedOver, Stage: guard.StageRun, Grant: w.locks.Holder(sku)})
+		}, guard.ErrFailedOver, 3},
 		"not applied": {func(_ context.Context, w *world, _ *guard.Guard[*memory.Tx]) error {
 			w.store.SetFaults(memory.Faults{Commit: fates(memory.RequestLost)})
 			return nil
