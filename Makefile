@@ -10,7 +10,7 @@ test = go test $(race) -count=1 -timeout 20m
 staticcheck = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-docker lint images setup clean
+.PHONY: help demo test test-docker lint images setup setup-test clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,12 +19,12 @@ demo: setup ## run the inventory example with a real etcd and Postgres, and watc
 	@scripts/build -o bin/inventory ./examples/inventory
 	@bin/inventory demo
 
-test: setup ## run all tests against a real etcd and Postgres, both started here
+test: setup-test ## run all tests against a real etcd and Postgres, both started here
 	@scripts/build $(race) ./...
 	$(test) ./...
 	@echo "All tests passed against a real etcd and a real Postgres$(if $(race),$(comma) with the race detector)."
 
-test-docker: images ## run the tests that need Postgres against one in Docker
+test-docker: images setup-test ## run the tests that need Postgres against one in Docker
 	FENCEKIT_POSTGRES=docker FENCEKIT_POSTGRES_DSN= $(test) ./storage/postgres/... ./internal/testenv/...
 	@echo "The tests of the store and of the test environment passed against Postgres in Docker."
 
@@ -39,6 +39,9 @@ images: check-go ## build the images that tests use in Docker, where none can be
 
 setup: check-go ## find a Postgres, or install one as root on Debian
 	@scripts/setup-postgres
+
+setup-test: setup ## find what only tests need, a PgBouncer, or install it as root on Debian
+	@scripts/setup-pgbouncer
 
 .PHONY: check-go
 check-go:

@@ -1,5 +1,5 @@
-// Package testenv runs a real etcd and a real Postgres for tests, the demo and
-// chaos runs, on the loopback. It is for this module's own use.
+// Package testenv runs a real etcd, a real Postgres and a PgBouncer before it for
+// tests, the demo and chaos runs, on the loopback. It is for this module's own use.
 //
 // # Model
 //
@@ -7,7 +7,7 @@
 // that are its own until Stop. So it can be killed, paused and started again
 // on the same address and data. etcd is the running binary itself, executed
 // again (Reexec); Postgres is found on the machine or run in Docker, in the
-// order that StartPostgres documents. Environment variables name servers that
+// order that StartPostgres documents; PgBouncer is what is installed. Environment variables name servers that
 // run already; those are used and never controlled.
 //
 // Tests share one server of each kind per binary (SharedEtcd, SharedPostgres)

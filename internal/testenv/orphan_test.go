@@ -19,7 +19,7 @@ import (
 // orphanReport is what an owner tells of itself before it is killed.
 type orphanReport struct {
 	Roots   []string // directories of its servers
-	Servers []int    // etcd, and Postgres if it is a child
+	Servers []int    // etcd and PgBouncer, and Postgres if it is a child
 	Pids    []int    // those and their children
 	Janitor int
 	// Container is the name of Postgres's, if it runs in one.
@@ -39,8 +39,13 @@ func beOrphaned() {
 	must(err)
 	p, err := StartPostgres(ctx, nil)
 	must(err)
-	report := orphanReport{Janitor: theJanitor.cmd.Process.Pid, Roots: []string{rootOf(e.controller), rootOf(p.controller)}}
-	report.Servers = []int{pidOf(e.controller)}
+	b, err := StartPgBouncer(ctx, p, nil)
+	must(err)
+	report := orphanReport{
+		Janitor: theJanitor.cmd.Process.Pid,
+		Roots:   []string{rootOf(e.controller), rootOf(p.controller), rootOf(b.controller)},
+		Servers: []int{pidOf(e.controller), pidOf(b.controller)},
+	}
 	busy := func(sql string) int {
 		conn, err := pgx.Connect(ctx, p.DSN())
 		must(err)

@@ -18,7 +18,7 @@ func sharedMemory(t *testing.T, report orphanReport) (ids []int) {
 	for _, root := range report.Roots {
 		text, err := os.ReadFile(filepath.Join(root, "data", "postmaster.pid"))
 		if os.IsNotExist(err) {
-			continue // etcd's, or a container's
+			continue // another server's, or a container's
 		}
 		require.NoError(t, err)
 		fields := strings.Fields(strings.Split(string(text), "\n")[6])
