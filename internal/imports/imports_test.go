@@ -47,7 +47,7 @@ func TestImports_AdaptersKeepApart(t *testing.T) {
 	tests := []string{"github.com/stretchr/testify", "github.com/ory/dockertest", "pgregory.net/rapid", "go.uber.org/goleak", module + "internal/testenv", module + "guard/guardtest"}
 	for pkg, forbidden := range map[string][]string{
 		"storage/postgres": append([]string{"go.etcd.io/", "google.golang.org/grpc", module + "fence/etcd"}, tests...),
-		"fence/etcd":       append([]string{"github.com/jackc/", module + "guard", module + "storage", "go.etcd.io/etcd/server"}, tests...),
+		"fence/etcd":       append([]string{"github.com/jackc/", module + "guard", module + "storage", "go.etcd.io/etcd/server", "go.etcd.io/etcd/etcdutl"}, tests...),
 	} {
 		for _, dep := range dependencies(t, pkg) {
 			for _, prefix := range forbidden {

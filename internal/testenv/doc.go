@@ -10,6 +10,10 @@
 // order that StartPostgres documents; PgBouncer is what is installed. Environment variables name servers that
 // run already; those are used and never controlled.
 //
+// An EtcdCluster has several members, whose talk with each other goes through
+// proxies of this package, so that a member can be cut off from the others while
+// its clients still reach it.
+//
 // Tests share one server of each kind per binary (SharedEtcd, SharedPostgres)
 // and get a key space or a Database of their own on it; a test that breaks its
 // server starts one for itself.
@@ -32,7 +36,7 @@
 //
 // # What is not promised
 //
-// Servers speak plain text without passwords on 127.0.0.1: any local user can
-// connect. Other systems than Linux and macOS are not supported; on macOS
+// Servers speak plain text without passwords on 127.0.0.1, unless a test makes
+// etcd do otherwise: any local user can connect. Other systems than Linux and macOS are not supported; on macOS
 // there is no death signal, and the janitor does all of it.
 package testenv

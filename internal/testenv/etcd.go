@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -31,7 +32,11 @@ type EtcdConfig struct {
 	// with which a lease may have a TTL of 1 s: etcd raises a TTL to one and a
 	// half election timeouts.
 	Election time.Duration
-	// ExtraFlags are passed to etcd after its other flags. Default: none.
+	// Certificates make etcd speak TLS, and only with clients whose certificate
+	// is one of these. Default: plain text.
+	Certificates *Certificates
+	// ExtraFlags are passed to etcd after its other flags, as
+	// --quota-backend-bytes=16777216 or --auth-token-ttl=2. Default: none.
 	ExtraFlags []string
 	// Log gets etcd's output beside the log file. Default: nobody.
 	Log io.Writer
@@ -54,11 +59,22 @@ func (c *EtcdConfig) withDefaults() (EtcdConfig, error) {
 	return cfg, nil
 }
 
-// Etcd is an etcd of one node: a child process, or what FENCEKIT_ETCD_ENDPOINTS
-// names. Its methods may be called concurrently.
+// Etcd is an etcd of one node, or one member of an EtcdCluster: a child process,
+// or what FENCEKIT_ETCD_ENDPOINTS names. Its methods may be called concurrently.
 type Etcd struct {
 	controller
-	endpoints []string
+	endpoints    []string
+	certificates *Certificates
+	data         string // "" if it isn't ours, as is seat
+	seat         seat
+}
+
+// seat is what a member of a cluster is known by to the others.
+type seat struct {
+	name    string
+	peerURL string // where the others reach it
+	cluster string // all names and peer URLs, as --initial-cluster wants them
+	proxy   string // the HTTP proxy through which it reaches the others, "" for none
 }
 
 // StartEtcd starts a node and returns once it answers; it must be stopped by
@@ -86,7 +102,20 @@ func startLocalEtcd(ctx context.Context, cfg EtcdConfig) (*Etcd, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Etcd{endpoints: []string{"http://" + s.ports[0].address()}, controller: s}
+	peer := "http://" + s.ports[1].address()
+	e := newEtcd(s, cfg, seat{name: "node", peerURL: peer, cluster: "node=" + peer})
+	if err := s.start(ctx); err != nil {
+		return nil, errors.Join(err, s.discard())
+	}
+	return e, nil
+}
+
+// newEtcd makes a server an etcd; it isn't started yet.
+func newEtcd(s *server, cfg EtcdConfig, at seat) *Etcd {
+	if cfg.Dir == "" {
+		cfg.Dir = s.dir.path("etcd")
+	}
+	e := &Etcd{endpoints: []string{cfg.scheme() + s.ports[0].address()}, certificates: cfg.Certificates, controller: s, data: cfg.Dir, seat: at}
 	s.ready = func(ctx context.Context) error {
 		// A client that dials too early backs off for a second.
 		if err := poll(ctx, listening(s.ports[0].address())); err != nil {
@@ -95,33 +124,40 @@ func startLocalEtcd(ctx context.Context, cfg EtcdConfig) (*Etcd, error) {
 		return e.ping(ctx)
 	}
 	s.stopSignals = []syscall.Signal{syscall.SIGTERM}
-	s.command = func() (*exec.Cmd, error) { return etcdCommand(s, cfg) }
-	if err := s.start(ctx); err != nil {
-		return nil, errors.Join(err, s.discard())
+	s.command = func() (*exec.Cmd, error) { return etcdCommand(s, cfg, at) }
+	return e
+}
+
+func (c *EtcdConfig) scheme() string {
+	if c.Certificates != nil {
+		return "https://"
 	}
-	return e, nil
+	return "http://"
 }
 
 // etcdCommand is this binary, told to be etcd.
-func etcdCommand(s *server, cfg EtcdConfig) (*exec.Cmd, error) {
+func etcdCommand(s *server, cfg EtcdConfig, at seat) (*exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	data := cfg.Dir
-	if data == "" {
-		data = s.dir.path("etcd")
-	}
-	client, peer := "http://"+s.ports[0].address(), "http://"+s.ports[1].address()
+	client := cfg.scheme() + s.ports[0].address()
 	args := []string{
-		"--name=node", "--data-dir=" + data, "--log-level=warn",
+		"--name=" + at.name, "--data-dir=" + cfg.Dir, "--log-level=warn",
 		"--listen-client-urls=" + client, "--advertise-client-urls=" + client,
-		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=node=" + peer,
+		"--listen-peer-urls=http://" + s.ports[1].address(), "--initial-advertise-peer-urls=" + at.peerURL,
+		"--initial-cluster=" + at.cluster,
 		"--heartbeat-interval=" + millis(cfg.Heartbeat), "--election-timeout=" + millis(cfg.Election),
+	}
+	if cfg.Certificates != nil {
+		args = append(args, cfg.Certificates.serverFlags()...)
 	}
 	cmd := exec.Command(self, append(args, cfg.ExtraFlags...)...)
 	cmd.Dir = s.dir.root
 	cmd.Env = append(withoutPrefix(os.Environ(), "ETCD_"), roleVar+"="+roleEtcd)
+	if at.proxy != "" {
+		cmd.Env = append(cmd.Env, "HTTP_PROXY="+at.proxy, "http_proxy="+at.proxy, "NO_PROXY=", "no_proxy=")
+	}
 	return cmd, nil
 }
 
@@ -138,7 +174,8 @@ func withoutPrefix(env []string, prefix string) []string {
 	return kept
 }
 
-// ping returns once a linearizable read has succeeded.
+// ping returns once a linearizable read has been answered, if only by asking who
+// reads: an etcd may have been told to.
 func (e *Etcd) ping(ctx context.Context) error {
 	client, err := e.Client(ctx)
 	if err != nil {
@@ -146,6 +183,9 @@ func (e *Etcd) ping(ctx context.Context) error {
 	}
 	defer client.Close()
 	_, err = client.Get(ctx, "ping")
+	if errors.Is(err, rpctypes.ErrUserEmpty) {
+		return nil
+	}
 	return err
 }
 
@@ -157,7 +197,18 @@ func (e *Etcd) Endpoint() string { return e.endpoints[0] }
 // contact the server, so it also works while that is down. ctx is its context:
 // ending it ends the client's requests.
 func (e *Etcd) Client(ctx context.Context) (*clientv3.Client, error) {
-	return clientv3.New(clientv3.Config{Endpoints: e.endpoints, Context: ctx, Logger: zap.NewNop()})
+	return newEtcdClient(ctx, e.certificates, e.endpoints)
+}
+
+func newEtcdClient(ctx context.Context, certificates *Certificates, endpoints []string) (*clientv3.Client, error) {
+	cfg := clientv3.Config{Endpoints: endpoints, Context: ctx, Logger: zap.NewNop()}
+	if certificates != nil {
+		var err error
+		if cfg.TLS, err = certificates.Client("testenv"); err != nil {
+			return nil, err
+		}
+	}
+	return clientv3.New(cfg)
 }
 
 // Stop ends etcd orderly, or by force if it takes too long, and removes its

@@ -1,0 +1,140 @@
+package testenv
+
+import (
+	"context"
+	"crypto/tls"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+func startCluster(t *testing.T) *EtcdCluster {
+	t.Helper()
+	c, err := StartEtcdCluster(testContext(t), 3, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Stop(context.Background())) })
+	return c
+}
+
+func clusterClient(t *testing.T, c *EtcdCluster) *clientv3.Client {
+	t.Helper()
+	client, err := c.Client(context.Background())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	return client
+}
+
+func leaderAfter(t *testing.T, c *EtcdCluster, old *EtcdMember) *EtcdMember {
+	t.Helper()
+	leader, err := c.LeaderAfter(testContext(t), old)
+	require.NoError(t, err)
+	return leader
+}
+
+func TestEtcdCluster_ElectsAnotherLeaderWhenOneIsKilledOrPaused(t *testing.T) {
+	ctx := testContext(t)
+	c := startCluster(t)
+	first, err := c.Leader(ctx)
+	require.NoError(t, err)
+	require.NoError(t, first.Kill())
+	second := leaderAfter(t, c, first)
+	_, err = clusterClient(t, c).Put(ctx, "k", "v")
+	require.NoError(t, err)
+	require.NoError(t, first.Restart(ctx))
+	require.NoError(t, second.Pause())
+	third := leaderAfter(t, c, second)
+	got, err := etcdClient(t, third.Etcd).Get(ctx, "k")
+	require.NoError(t, err)
+	require.EqualValues(t, 1, got.Count)
+	require.NoError(t, second.Resume())
+}
+
+// An isolated leader keeps its clients, and no longer leads.
+func TestEtcdMember_IsIsolatedWhileItsClientsReachIt(t *testing.T) {
+	ctx := testContext(t)
+	c := startCluster(t)
+	old, err := c.Leader(ctx)
+	require.NoError(t, err)
+	old.Isolate()
+	old.Isolate()
+	leader := leaderAfter(t, c, old)
+	_, err = etcdClient(t, leader.Etcd).Put(ctx, "k", "new")
+	require.NoError(t, err)
+
+	client := etcdClient(t, old.Etcd)
+	got, err := client.Get(ctx, "k", clientv3.WithSerializable())
+	require.NoError(t, err, "it answers what needs no other member")
+	require.Zero(t, got.Count, "and has not heard of the others")
+	lonely, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+	defer cancel()
+	_, err = client.Put(lonely, "k", "old")
+	require.Error(t, err)
+
+	old.Rejoin()
+	old.Rejoin()
+	require.NoError(t, poll(ctx, func(ctx context.Context) error {
+		got, err = client.Get(ctx, "k")
+		return err
+	}))
+	require.Equal(t, "new", string(got.Kvs[0].Value))
+}
+
+func TestStartEtcdCluster_SaysWhatIsWrong(t *testing.T) {
+	_, err := StartEtcdCluster(testContext(t), 0, nil)
+	require.ErrorContains(t, err, "at least one member")
+	_, err = StartEtcdCluster(testContext(t), 3, &EtcdConfig{Dir: t.TempDir()})
+	require.ErrorContains(t, err, "directories of its own")
+	_, err = StartEtcdCluster(testContext(t), 2, &EtcdConfig{ExtraFlags: []string{"--no-such-flag"}})
+	require.ErrorContains(t, err, "no-such-flag")
+}
+
+func TestEtcd_RestoreBringsBackASnapshot(t *testing.T) {
+	ctx := testContext(t)
+	e := startEtcd(t, nil)
+	client, file := etcdClient(t, e), filepath.Join(t.TempDir(), "snapshot")
+	put, err := client.Put(ctx, "k", "before")
+	require.NoError(t, err)
+	require.NoError(t, e.Snapshot(ctx, file))
+	for range 5 {
+		_, err = client.Put(ctx, "k", "after")
+		require.NoError(t, err)
+	}
+	for _, bump := range []uint64{0, 1000} {
+		require.NoError(t, e.Restore(ctx, file, bump))
+		got, err := client.Get(ctx, "k")
+		require.NoError(t, err)
+		require.Equal(t, "before", string(got.Kvs[0].Value))
+		require.Equal(t, put.Header.ClusterId, got.Header.ClusterId)
+		require.EqualValues(t, put.Header.Revision+int64(bump), got.Header.Revision)
+	}
+}
+
+// Only who shows a certificate of the same authority gets in.
+func TestCertificates_LetNobodyElseIn(t *testing.T) {
+	ctx := testContext(t)
+	certificates, err := NewCertificates(t.TempDir())
+	require.NoError(t, err)
+	e := startEtcd(t, &EtcdConfig{Certificates: certificates})
+	require.Regexp(t, "^https://", e.Endpoint())
+	_, err = etcdClient(t, e).Put(ctx, "k", "v")
+	require.NoError(t, err)
+
+	others, err := NewCertificates(t.TempDir())
+	require.NoError(t, err)
+	stranger, err := others.Client("stranger")
+	require.NoError(t, err)
+	for _, shown := range [][]tls.Certificate{nil, stranger.Certificates} {
+		cfg, err := certificates.Client("any")
+		require.NoError(t, err)
+		cfg.Certificates = shown
+		conn, err := tls.Dial("tcp4", strings.TrimPrefix(e.Endpoint(), "https://"), cfg)
+		require.NoError(t, err)
+		_, err = conn.Read(make([]byte, 1)) // the server's verdict
+		require.ErrorContains(t, err, "tls: ")
+		require.NoError(t, conn.Close())
+	}
+}
