@@ -3,7 +3,9 @@ package main
 import (
 	"encoding/csv"
 	"encoding/json"
+	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -19,7 +21,9 @@ import (
 func TestMigrateUp_AppliesEachOnce(t *testing.T) {
 	t.Parallel()
 	dsn := testenv.Database(t)
-	require.Equal(t, result{exitOK, "VERSION  NAME\n1        tables\n2        functions\n", "applied 2 migrations to schema fence\n"},
+	n := len(known(t))
+	table := "VERSION  NAME\n" + each(t, func(m postgres.Migration) string { return fmt.Sprintf("%-9d%s\n", m.Version, m.Name) })
+	require.Equal(t, result{exitOK, table, fmt.Sprintf("applied %d migrations to schema fence\n", n)},
 		fencectl(t, "migrate", "up", "--database-url", dsn))
 	require.Equal(t, result{exitOK, "", "nothing to do: schema fence has every migration that this fencectl knows\n"},
 		fencectl(t, "migrate", "up", "--database-url", dsn))
@@ -27,20 +31,15 @@ func TestMigrateUp_AppliesEachOnce(t *testing.T) {
 
 func TestMigrateUp_Formats(t *testing.T) {
 	t.Parallel()
+	list := each(t, func(m postgres.Migration) string {
+		return fmt.Sprintf("  {\n    \"version\": %d,\n    \"name\": %q\n  },\n", m.Version, m.Name)
+	})
 	for format, want := range map[string][2]string{ // first run, second run
-		"json": {`[
-  {
-    "version": 1,
-    "name": "tables"
-  },
-  {
-    "version": 2,
-    "name": "functions"
-  }
-]
-`, "[]\n"},
-		"jsonl": {`{"version":1,"name":"tables"}` + "\n" + `{"version":2,"name":"functions"}` + "\n", ""},
-		"csv":   {"version,name\n1,tables\n2,functions\n", "version,name\n"},
+		"json": {"[\n" + strings.TrimSuffix(list, ",\n") + "\n]\n", "[]\n"},
+		"jsonl": {each(t, func(m postgres.Migration) string {
+			return fmt.Sprintf(`{"version":%d,"name":%q}`+"\n", m.Version, m.Name)
+		}), ""},
+		"csv": {"version,name\n" + each(t, func(m postgres.Migration) string { return fmt.Sprintf("%d,%s\n", m.Version, m.Name) }), "version,name\n"},
 	} {
 		t.Run(format, func(t *testing.T) {
 			t.Parallel()
@@ -72,31 +71,19 @@ func TestMigrateUp_ReportsWhatWasAppliedBeforeAFailure(t *testing.T) {
 func TestMigrateStatus_Applied(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
+	at := func(m postgres.Migration) string { return fmt.Sprintf("2026-01-02T03:%02d:05.678901Z", 4+m.Version) }
+	list := each(t, func(m postgres.Migration) string {
+		return fmt.Sprintf("  {\n    \"version\": %d,\n    \"name\": %q,\n    \"applied_at\": %q\n  },\n", m.Version, m.Name, at(m))
+	})
 	for format, stdout := range map[string]string{
-		"table": `VERSION  NAME       APPLIED AT
-1        tables     2026-01-02T03:05:05.678901Z
-2        functions  2026-01-02T03:06:05.678901Z
-`,
-		"json": `[
-  {
-    "version": 1,
-    "name": "tables",
-    "applied_at": "2026-01-02T03:05:05.678901Z"
-  },
-  {
-    "version": 2,
-    "name": "functions",
-    "applied_at": "2026-01-02T03:06:05.678901Z"
-  }
-]
-`,
-		"jsonl": `{"version":1,"name":"tables","applied_at":"2026-01-02T03:05:05.678901Z"}
-{"version":2,"name":"functions","applied_at":"2026-01-02T03:06:05.678901Z"}
-`,
-		"csv": `version,name,applied_at
-1,tables,2026-01-02T03:05:05.678901Z
-2,functions,2026-01-02T03:06:05.678901Z
-`,
+		"table": fmt.Sprintf("VERSION  %-*s  APPLIED AT\n", nameWidth(t), "NAME") + each(t, func(m postgres.Migration) string {
+			return fmt.Sprintf("%-9d%-*s  %s\n", m.Version, nameWidth(t), m.Name, at(m))
+		}),
+		"json": "[\n" + strings.TrimSuffix(list, ",\n") + "\n]\n",
+		"jsonl": each(t, func(m postgres.Migration) string {
+			return fmt.Sprintf(`{"version":%d,"name":%q,"applied_at":%q}`+"\n", m.Version, m.Name, at(m))
+		}),
+		"csv": "version,name,applied_at\n" + each(t, func(m postgres.Migration) string { return fmt.Sprintf("%d,%s,%s\n", m.Version, m.Name, at(m)) }),
 	} {
 		require.Equal(t, result{exitOK, stdout, ""}, fencectl(t, "migrate", "status", "-o", format, "--database-url", dsn), format)
 	}
@@ -106,11 +93,15 @@ func TestMigrateStatus_MissingIsNotReadyAndChangesNothing(t *testing.T) {
 	t.Parallel()
 	dsn := testenv.Database(t)
 	for format, stdout := range map[string]string{
-		"table": "VERSION  NAME       APPLIED AT\n1        tables     -\n2        functions  -\n",
-		"jsonl": `{"version":1,"name":"tables","applied_at":null}` + "\n" + `{"version":2,"name":"functions","applied_at":null}` + "\n",
-		"csv":   "version,name,applied_at\n1,tables,\n2,functions,\n",
+		"table": fmt.Sprintf("VERSION  %-*s  APPLIED AT\n", nameWidth(t), "NAME") + each(t, func(m postgres.Migration) string {
+			return fmt.Sprintf("%-9d%-*s  -\n", m.Version, nameWidth(t), m.Name)
+		}),
+		"jsonl": each(t, func(m postgres.Migration) string {
+			return fmt.Sprintf(`{"version":%d,"name":%q,"applied_at":null}`+"\n", m.Version, m.Name)
+		}),
+		"csv": "version,name,applied_at\n" + each(t, func(m postgres.Migration) string { return fmt.Sprintf("%d,%s,\n", m.Version, m.Name) }),
 	} {
-		require.Equal(t, result{exitNotReady, stdout, "fencectl: postgres: schema is not up to date: schema shop lacks 2 migrations; run \"fencectl migrate up --schema shop\"\n"},
+		require.Equal(t, result{exitNotReady, stdout, fmt.Sprintf("fencectl: postgres: schema is not up to date: schema shop lacks %d migrations; run \"fencectl migrate up --schema shop\"\n", len(known(t)))},
 			fencectl(t, "migrate", "status", "-o", format, "--schema", "shop", "--database-url", dsn))
 	}
 	var schemas int
@@ -128,11 +119,39 @@ func TestMigrateStatus_TimesAreUTC(t *testing.T) {
 func TestMigrateStatus_OneMissing(t *testing.T) {
 	t.Parallel()
 	dsn := testenv.Database(t)
-	require.NoError(t, execute(t, connect(t, dsn), get(t, "--version", "1")))
+	last := known(t)[len(known(t))-1]
+	for _, m := range known(t)[:len(known(t))-1] {
+		require.NoError(t, execute(t, connect(t, dsn), get(t, "--version", strconv.Itoa(m.Version))))
+	}
 	got := fencectl(t, "migrate", "status", "-o", "csv", "--database-url", dsn)
 	require.Equal(t, exitNotReady, got.code)
-	require.Regexp(t, `^version,name,applied_at\n1,tables,20\d\d-.*Z\n2,functions,\n$`, got.stdout)
+	require.Regexp(t, fmt.Sprintf(`(?s)^version,name,applied_at\n1,tables,20\d\d-.*Z\n%d,%s,\n$`, last.Version, last.Name), got.stdout)
 	require.Contains(t, got.stderr, "lacks 1 migration; run \"fencectl migrate up\"\n")
+}
+
+// known returns the migrations there are.
+func known(t *testing.T) []postgres.Migration {
+	t.Helper()
+	migrations, err := postgres.Migrations("")
+	require.NoError(t, err)
+	return migrations
+}
+
+// each returns what line says of each migration.
+func each(t *testing.T, line func(postgres.Migration) string) (text string) {
+	t.Helper()
+	for _, m := range known(t) {
+		text += line(m)
+	}
+	return text
+}
+
+func nameWidth(t *testing.T) (width int) {
+	t.Helper()
+	for _, m := range known(t) {
+		width = max(width, len(m.Name))
+	}
+	return width
 }
 
 // get is the SQL that "migrate get" prints.
@@ -208,13 +227,20 @@ func TestMigrateGet_AppliedTwiceFailsAndChangesNothing(t *testing.T) {
 
 func TestMigrateGet_OneOrAllInEachFormat(t *testing.T) {
 	t.Parallel()
-	first, second := get(t, "--version", "1", "--schema", "shop"), get(t, "--version", "2", "--schema", "shop")
-	require.Equal(t, first+"\n"+second, get(t, "--all", "--schema", "shop"))
-	require.Contains(t, first, `create table "shop".resource (`)
-	require.False(t, strings.Contains(first+second, "{{"))
-	require.False(t, strings.Contains(first+second, `"fence"`))
+	all := get(t, "--all", "--schema", "shop")
+	var want []script
+	var texts []string
+	table := [][]string{{"version", "name", "sql"}}
+	for _, m := range known(t) {
+		number := strconv.Itoa(m.Version)
+		text := get(t, "--version", number, "--schema", "shop")
+		want, texts, table = append(want, script{m.Version, m.Name, text}), append(texts, text), append(table, []string{number, m.Name, text})
+	}
+	require.Equal(t, strings.Join(texts, "\n"), all)
+	require.Contains(t, texts[0], `create table "shop".resource (`)
+	require.False(t, strings.Contains(all, "{{"))
+	require.False(t, strings.Contains(all, `"fence"`))
 
-	want := []script{{1, "tables", first}, {2, "functions", second}}
 	var list []script
 	require.NoError(t, json.Unmarshal([]byte(get(t, "-o", "json", "--schema", "shop")), &list))
 	require.Equal(t, want, list)
@@ -230,7 +256,7 @@ func TestMigrateGet_OneOrAllInEachFormat(t *testing.T) {
 	require.Equal(t, want, lines)
 	rows, err := csv.NewReader(strings.NewReader(get(t, "-o", "csv", "--schema", "shop"))).ReadAll()
 	require.NoError(t, err)
-	require.Equal(t, [][]string{{"version", "name", "sql"}, {"1", "tables", first}, {"2", "functions", second}}, rows)
+	require.Equal(t, table, rows)
 }
 
 func TestMigrate_FindsTheDatabaseByLibpqVariables(t *testing.T) {

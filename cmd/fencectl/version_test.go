@@ -2,6 +2,7 @@ package main
 
 import (
 	"runtime/debug"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,10 +15,11 @@ func TestVersion_Formats(t *testing.T) {
 	build, ok := debug.ReadBuildInfo()
 	require.True(t, ok)
 	module, compiler := build.Main.Version, build.GoVersion
+	schema := strconv.Itoa(known(t)[len(known(t))-1].Version)
 	for format, stdout := range map[string]string{
-		"json":  "{\n  \"fencectl\": \"" + module + "\",\n  \"go\": \"" + compiler + "\",\n  \"schema\": 2\n}\n",
-		"jsonl": `{"fencectl":"` + module + `","go":"` + compiler + `","schema":2}` + "\n",
-		"csv":   "fencectl,go,schema\n" + module + "," + compiler + ",2\n",
+		"json":  "{\n  \"fencectl\": \"" + module + "\",\n  \"go\": \"" + compiler + "\",\n  \"schema\": " + schema + "\n}\n",
+		"jsonl": `{"fencectl":"` + module + `","go":"` + compiler + `","schema":` + schema + "}\n",
+		"csv":   "fencectl,go,schema\n" + module + "," + compiler + "," + schema + "\n",
 	} {
 		require.Equal(t, result{exitOK, stdout, ""}, fencectl(t, "version", "-o", format))
 	}
@@ -29,6 +31,7 @@ func TestVersion_OfTheModule(t *testing.T) {
 	migrations, err := postgres.Migrations("")
 	require.NoError(t, err)
 	build := &debug.BuildInfo{GoVersion: "go1.26.0", Main: debug.Module{Version: "v0.4.1"}}
-	require.Equal(t, versions{"v0.4.1", "go1.26.0", 2}, versionsOf(build, migrations))
-	require.Equal(t, versions{"unknown", "unknown", 2}, versionsOf(nil, migrations))
+	latest := migrations[len(migrations)-1].Version
+	require.Equal(t, versions{"v0.4.1", "go1.26.0", latest}, versionsOf(build, migrations))
+	require.Equal(t, versions{"unknown", "unknown", latest}, versionsOf(nil, migrations))
 }

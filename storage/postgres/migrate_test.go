@@ -19,7 +19,7 @@ func TestMigrate_AppliesEachOnce(t *testing.T) {
 	ctx, pool := t.Context(), openPool(t, testenv.Database(t))
 	status, err := postgres.MigrationStatus(ctx, pool, "")
 	require.NoError(t, err)
-	require.Len(t, status, 2)
+	require.NotEmpty(t, status)
 	for _, m := range status {
 		require.False(t, m.Applied())
 	}
@@ -33,7 +33,7 @@ func TestMigrate_AppliesEachOnce(t *testing.T) {
 	require.NoError(t, err)
 	for i, m := range status {
 		require.True(t, m.Applied())
-		require.Equal(t, i+1, m.Version)
+		require.False(t, i > 0 && m.Version <= status[i-1].Version)
 		require.NotEmpty(t, m.Name)
 	}
 }
@@ -45,12 +45,14 @@ func TestMigrate_ConcurrentCallsWaitForEachOther(t *testing.T) {
 		calls = append(calls, background(func() ([]postgres.Migration, error) { return postgres.Migrate(context.Background(), pool, "") }))
 	}
 	applied := 0
+	known, err := postgres.Migrations("")
+	require.NoError(t, err)
 	for _, call := range calls {
 		r := <-call
 		require.NoError(t, r.err)
 		applied += len(r.value)
 	}
-	require.Equal(t, 2, applied)
+	require.Equal(t, len(known), applied)
 	claim(t, newStore(t, pool, nil), grant(5, "a"))
 }
 
