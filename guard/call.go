@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/fencekit/fencekit/fence"
@@ -42,7 +43,7 @@ func Value[Tx, V any](ctx context.Context, g *Guard[Tx], resource string, fn fun
 	err := Do(ctx, g, resource, func(ctx context.Context, tx Tx) (err error) {
 		value, err = fn(ctx, tx)
 		return err
-	}, opts...)
+	}, append(slices.Clone(opts), resultIn(&value))...)
 	if err != nil {
 		return zero, err
 	}
@@ -54,45 +55,53 @@ func Exec[Tx any](ctx context.Context, g *Guard[Tx], resource string, op Op[Tx],
 	if f, ok := op.(Func[Tx]); op == nil || ok && f == nil {
 		return errNoFunction
 	}
-	o, err := newOptions(opts)
-	if err != nil {
-		return err
-	}
-	if err := g.admit(ctx, resource); err != nil {
-		return err
-	}
-	return g.observe(resource, o, func(f *Finish) error {
-		l, err := g.keeper.take(ctx, resource)
-		if err != nil {
-			return err
-		}
-		defer g.keeper.give(ctx, l)
-		return retry(ctx, o, againAnew, func() error { return g.runOnce(ctx, l, op, o, f) })
-	})
+	return g.exec(ctx, []string{resource}, op, opts)
 }
 
 var errNoFunction = fmt.Errorf("%w: nil function or Op", ErrInvalid)
 
-// runOnce runs op once with the turn at l.
-func (g *Guard[Tx]) runOnce(ctx context.Context, l *line, op Op[Tx], o options, f *Finish) error {
-	t, err := g.keeper.own(ctx, l)
+// exec runs op under grants of resources, which are in order, each once.
+func (g *Guard[Tx]) exec(ctx context.Context, resources []string, op Op[Tx], opts []Option) error {
+	o, err := newOptions(opts)
 	if err != nil {
 		return err
 	}
-	f.Grant = t.grant
+	if err := g.admit(ctx, resources...); err != nil {
+		return err
+	}
+	return g.observe(resources, o, func(f *Finish) error {
+		h := &hand{keeper: g.keeper, resources: resources}
+		defer func() { h.giveBack(ctx, 0) }()
+		return retry(ctx, o, againAnew, func() error { return g.runOnce(ctx, h, op, o, f) })
+	})
+}
+
+// runOnce runs op once, under tenures that h takes.
+func (g *Guard[Tx]) runOnce(ctx context.Context, h *hand, op Op[Tx], o options, f *Finish) error {
+	tenures, err := h.own(ctx)
+	if err != nil {
+		return err
+	}
+	ss := make(standings, len(tenures))
+	for i, t := range tenures {
+		ss[i] = &t.standing
+	}
+	f.Grants = ss.grants()
 	f.Runs++
-	opCtx, end := g.opContext(ctx, t, insideDo)
+	opCtx, end := g.opContext(ctx, insideDo, tenures...)
 	defer end(nil)
-	return g.attempt(ctx, opCtx, &t.standing, op, o.record)
+	return g.attempt(ctx, opCtx, ss, op, o.over(h.resources), f)
 }
 
 // admit refuses calls that can't be run.
-func (g *Guard[Tx]) admit(ctx context.Context, resource string) error {
+func (g *Guard[Tx]) admit(ctx context.Context, resources ...string) error {
 	if g == nil {
 		return fmt.Errorf("%w: nil Guard", ErrInvalid)
 	}
-	if err := fence.ValidateResource(resource); err != nil {
-		return err
+	for _, resource := range resources {
+		if err := fence.ValidateResource(resource); err != nil {
+			return err
+		}
 	}
 	return nested(ctx, g)
 }
@@ -114,28 +123,39 @@ func nested(ctx context.Context, runner any) error {
 	return nil
 }
 
-// opContext returns the context for a function under t, which is to use use.
-func (g *Guard[Tx]) opContext(ctx context.Context, t *tenure, use string) (context.Context, context.CancelCauseFunc) {
+// opContext returns the context for a function under tenures, which is to use use.
+func (g *Guard[Tx]) opContext(ctx context.Context, use string, tenures ...*tenure) (context.Context, context.CancelCauseFunc) {
 	opCtx, cancel := context.WithCancelCause(context.WithValue(ctx, inside{g}, use))
-	lease := t.lease.Context()
-	stopLost := context.AfterFunc(lease, func() { cancel(context.Cause(lease)) })
-	stopKilled := context.AfterFunc(g.keeper.killed, func() { cancel(ErrClosed) })
+	stops := []func() bool{context.AfterFunc(g.keeper.killed, func() { cancel(ErrClosed) })}
+	for _, t := range tenures {
+		lease := t.lease.Context()
+		stops = append(stops, context.AfterFunc(lease, func() { cancel(context.Cause(lease)) }))
+	}
+	if limit := g.keeper.cfg.MaxRun; limit > 0 {
+		stops = append(stops, time.AfterFunc(limit, func() {
+			cancel(fmt.Errorf("%w (Config.MaxRun is %v)", ErrOverran, limit))
+			g.keeper.overran(tenures)
+		}).Stop)
+	}
 	return opCtx, func(cause error) {
-		stopLost()
-		stopKilled()
+		for _, stop := range stops {
+			stop()
+		}
 		cancel(cause)
 	}
 }
 
 // observe tells the Observer how a call ends.
-func (g *Guard[Tx]) observe(resource string, o options, call func(f *Finish) error) error {
+func (g *Guard[Tx]) observe(resources []string, o options, call func(f *Finish) error) error {
 	start := time.Now()
-	f := Finish{Resource: resource, Op: o.record, Outcome: OutcomePanicked}
+	f := Finish{Resources: resources, Op: o.record, Outcome: OutcomePanicked}
 	defer func() {
 		f.Took = time.Since(start)
 		g.report.finished(f)
 	}()
 	f.Err = call(&f)
-	f.Outcome = outcomeOf(f.Err, f.Grant)
+	if f.Err != nil || f.Outcome != OutcomeRepeated {
+		f.Outcome = outcomeOf(f.Err, f.Grants)
+	}
 	return f.Err
 }

@@ -74,7 +74,7 @@ func (k *keeper) closeLines(ctx context.Context) {
 
 // finish says that all is done, if it is. keeper.mu is held.
 func (k *keeper) finish() {
-	if k.closed && len(k.lines) == 0 && k.releasing == 0 {
+	if k.closed && len(k.lines) == 0 && k.pending == 0 {
 		close(k.done)
 	}
 }
@@ -106,4 +106,26 @@ func (k *keeper) retireAll(ctx context.Context, lines []*line) {
 		})
 	}
 	done.Wait()
+}
+
+// enter counts a Hold that has no line, so that Close waits for it.
+func (k *keeper) enter(ctx context.Context) error {
+	if err := ended(ctx); err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closed {
+		return ErrClosed
+	}
+	k.pending++
+	return nil
+}
+
+// leave ends what enter began.
+func (k *keeper) leave() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.pending--
+	k.finish()
 }

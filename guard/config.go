@@ -17,6 +17,17 @@ type Config struct {
 	// process waits for the resource; default 100 ms. A call that has begun is
 	// never interrupted for it.
 	MaxHold time.Duration
+	// MaxRun bounds one run of a function. After that its context ends with the
+	// cause ErrOverran, and the resource is released, so that one that hangs, while
+	// the rest of its process is well and renews the lease, doesn't keep others out.
+	// Whether it may still commit is for the fence to decide. In a Hold it bounds
+	// all of it. Default: no bound.
+	MaxRun time.Duration
+	// StoreTimeout bounds the wait for the database before a function runs: for a
+	// connection, the claim and BEGIN. A holder that can't reach the database gives
+	// up after it, with ErrStoreTimeout, rather than keep others from trying; default
+	// 15 s.
+	StoreTimeout time.Duration
 	// CommitTimeout bounds one COMMIT, which the end of the caller's context
 	// doesn't interrupt; default 10 s.
 	CommitTimeout time.Duration
@@ -33,6 +44,7 @@ type Config struct {
 const (
 	defaultKeepFor        = 10 * time.Second
 	defaultMaxHold        = 100 * time.Millisecond
+	defaultStoreTimeout   = 15 * time.Second
 	defaultCommitTimeout  = 10 * time.Second
 	defaultResolveTimeout = 10 * time.Second
 )
@@ -50,6 +62,7 @@ func (c *Config) withDefaults() Config {
 	}
 	fill(&filled.KeepFor, defaultKeepFor)
 	fill(&filled.MaxHold, defaultMaxHold)
+	fill(&filled.StoreTimeout, defaultStoreTimeout)
 	fill(&filled.CommitTimeout, defaultCommitTimeout)
 	fill(&filled.ResolveTimeout, defaultResolveTimeout)
 	return filled
@@ -57,7 +70,7 @@ func (c *Config) withDefaults() Config {
 
 func (c Config) validate() error {
 	for name, d := range map[string]time.Duration{
-		"MaxHold": c.MaxHold, "CommitTimeout": c.CommitTimeout, "ResolveTimeout": c.ResolveTimeout,
+		"MaxHold": c.MaxHold, "MaxRun": c.MaxRun, "StoreTimeout": c.StoreTimeout, "CommitTimeout": c.CommitTimeout, "ResolveTimeout": c.ResolveTimeout,
 	} {
 		if d < 0 {
 			return fmt.Errorf("%w: Config.%s is %v, want a positive duration or 0 for the default", ErrInvalid, name, d)

@@ -51,6 +51,20 @@ var (
 	// after its end. What a raw COMMIT of the user's wrote stays, without a seal:
 	// the second exception to G4.
 	ErrTxEnded = errors.New("guard: transaction has ended")
+	// ErrOpReuse: the key of Once was used before for another request. See
+	// OpReuseError.
+	ErrOpReuse = errors.New("guard: key was used for another request")
+	// ErrTokensWentBack: a grant is lower than one that had been claimed before
+	// this one was asked for, so the lock service issues lower tokens than it did:
+	// it was restored from a backup, or is another one. Raise its epoch. The error
+	// is an ErrStaleToken too.
+	ErrTokensWentBack = errors.New("guard: lock service went back")
+	// ErrStoreTimeout: the database didn't answer within Config.StoreTimeout.
+	// Nothing was done, and the resource is passed on if others wait for it.
+	ErrStoreTimeout = errors.New("guard: database did not answer in time")
+	// ErrOverran: the function ran for longer than Config.MaxRun. It is the cause
+	// of the end of its context; the resource has been released meanwhile.
+	ErrOverran = errors.New("guard: function ran for too long")
 	// ErrClosed: the Guard was closed.
 	ErrClosed = errors.New("guard: closed")
 	// ErrInvalid: an argument or a Config is out of bounds.
@@ -152,6 +166,23 @@ func (e *RefusedError) Is(target error) bool { return target == reasonErrors[e.R
 
 // Unwrap returns what the refused operation itself had met.
 func (e *RefusedError) Unwrap() error { return e.Err }
+
+// tokensWentBackError is a stale refusal that the lock service is to blame for.
+type tokensWentBackError struct {
+	refusal *RefusedError
+	err     error
+}
+
+func (e *tokensWentBackError) Error() string {
+	return fmt.Sprintf("%v, before token %d was asked for: the lock service was restored from a backup or is another one: raise its epoch above %d",
+		e.err, e.refusal.Grant.Token, e.refusal.Current.Epoch)
+}
+
+// Is reports whether target is ErrTokensWentBack.
+func (e *tokensWentBackError) Is(target error) bool { return target == ErrTokensWentBack }
+
+// Unwrap returns the refusal.
+func (e *tokensWentBackError) Unwrap() error { return e.err }
 
 // StaleTokenError says that a grant was refused because a higher one has claimed
 // the resource (G3). It is ErrStaleToken.

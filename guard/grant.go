@@ -32,5 +32,5 @@ func DoGrant[Tx any](ctx context.Context, store Store[Tx], grant fence.Grant, fn
 	}
 	e := newEngine(store, (*Config)(nil).withDefaults(), newReporter(nil, nil))
 	s := &standing{grant: grant}
-	return retry(ctx, o, againUnderGrant, func() error { return e.attempt(ctx, ctx, s, Func[Tx](fn), o.record) })
+	return retry(ctx, o, againUnderGrant, func() error { return e.attempt(ctx, ctx, standings{s}, Func[Tx](fn), o, &Finish{}) })
 }

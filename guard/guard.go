@@ -39,7 +39,3 @@ func isNil(v any) bool {
 	value := reflect.ValueOf(v)
 	return !value.IsValid() || value.Kind() == reflect.Pointer && value.IsNil()
 }
-
-func newEngine[Tx any](store Store[Tx], cfg Config, report *reporter) engine[Tx] {
-	return engine[Tx]{store: store, commitTimeout: cfg.CommitTimeout, resolveTimeout: cfg.ResolveTimeout, report: report}
-}

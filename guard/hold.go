@@ -53,12 +53,44 @@ func Hold[Tx any](ctx context.Context, g *Guard[Tx], resource string, fn func(ct
 	if err != nil {
 		return err
 	}
+	return g.hold(ctx, t, fn)
+}
+
+// HoldLease is Hold under a lease that the caller has acquired, such as a leader's,
+// and goes on to own: when fn has returned the lease is as it was. Two at a time
+// under one lease don't wait for each other: of their transactions, the later one
+// to commit is refused with ErrOvertaken. Its grant's resource is the fence that
+// the transactions move, so what a deposed leader writes is refused once its
+// successor's HoldLease has begun.
+func HoldLease[Tx any](ctx context.Context, g *Guard[Tx], lease fence.Lease, fn func(ctx context.Context, h *Held[Tx]) error) error {
+	if fn == nil {
+		return errNoFunction
+	}
+	if isNil(lease) {
+		return fmt.Errorf("%w: HoldLease needs a lease", ErrInvalid)
+	}
+	grant := lease.Grant()
+	if err := g.admit(ctx, grant.Resource); err != nil {
+		return err
+	}
+	if err := lease.Context().Err(); err != nil {
+		return withCause(lease.Context(), fmt.Errorf("guard: %s: %w", grant.Resource, err))
+	}
+	if err := g.keeper.enter(ctx); err != nil {
+		return err
+	}
+	defer g.keeper.leave()
+	return g.hold(ctx, &tenure{lease: lease, standing: standing{grant: grant}}, fn)
+}
+
+// hold runs fn under t.
+func (g *Guard[Tx]) hold(ctx context.Context, t *tenure, fn func(ctx context.Context, h *Held[Tx]) error) error {
 	if err := g.ready(ctx, &t.standing); err != nil {
 		return err
 	}
 	t.held = true
 	defer func() { t.held = false }()
-	opCtx, end := g.opContext(ctx, t, insideHold)
+	opCtx, end := g.opContext(ctx, insideHold, t)
 	h := &Held[Tx]{guard: g, tenure: t, ctx: opCtx, turn: make(chan struct{}, 1)}
 	defer h.end()
 	defer end(fence.ErrReleased)
@@ -83,16 +115,17 @@ func (h *Held[Tx]) Do(ctx context.Context, fn func(ctx context.Context, tx Tx) e
 	if err := nested(ctx, h); err != nil {
 		return err
 	}
-	return h.guard.observe(h.Grant().Resource, o, func(f *Finish) error {
-		f.Grant = h.Grant()
+	resource := h.Grant().Resource
+	return h.guard.observe([]string{resource}, o, func(f *Finish) error {
+		f.Grants = []fence.Grant{h.Grant()}
 		select {
 		case h.turn <- struct{}{}:
 		case <-ctx.Done():
-			return leftLine(ctx, f.Grant.Resource)
+			return leftLine(ctx, resource)
 		}
 		defer func() { <-h.turn }()
 		if h.over {
-			return fmt.Errorf("guard: %s: %w", f.Grant.Resource, fence.ErrReleased)
+			return fmt.Errorf("guard: %s: %w", resource, fence.ErrReleased)
 		}
 		return retry(ctx, o, h.again, func() error { return h.runOnce(ctx, Func[Tx](fn), o, f) })
 	})
@@ -105,11 +138,11 @@ func (h *Held[Tx]) again(err error) bool { return temporary(err) && h.tenure.cla
 // runOnce runs op once with the turn.
 func (h *Held[Tx]) runOnce(ctx context.Context, op Op[Tx], o options, f *Finish) error {
 	f.Runs++
-	opCtx, end := h.guard.opContext(context.WithValue(ctx, inside{h}, insideDo), h.tenure, insideDo)
+	opCtx, end := h.guard.opContext(context.WithValue(ctx, inside{h}, insideDo), insideDo, h.tenure)
 	defer end(nil)
 	defer context.AfterFunc(h.ctx, func() { end(context.Cause(h.ctx)) })()
 	s := &h.tenure.standing
-	err := h.guard.attempt(ctx, opCtx, s, op, o.record)
+	err := h.guard.attempt(ctx, opCtx, standings{s}, op, o, f)
 	if err == nil || s.claimed || s.doubt != nil {
 		return err
 	}

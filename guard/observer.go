@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"runtime/debug"
 	"time"
 
 	"github.com/fencekit/fencekit/fence"
@@ -12,7 +13,8 @@ import (
 // Observer is told what a Guard does, for metrics and traces. Any of its
 // functions may be nil. They are called synchronously, by the goroutine that does
 // it and from several goroutines at a time, so they must be fast and must not call
-// the Guard. They must not be changed after New.
+// the Guard. They must not be changed after New. One that panics is logged; the
+// operation goes on.
 type Observer struct {
 	// Queued: the number of calls that wait for their turn at resource in this
 	// process changed by delta, 1 or -1.
@@ -33,20 +35,20 @@ type Observer struct {
 	Refused func(refusal *RefusedError)
 	// Resolved: a COMMIT in doubt was asked about, up to its answer or, if err is
 	// not nil, in vain.
-	Resolved func(grant fence.Grant, applied bool, err error, took time.Duration)
+	Resolved func(grants []fence.Grant, applied bool, err error, took time.Duration)
 	// Finished: an operation ended.
 	Finished func(f Finish)
 }
 
 // Finish says how an operation ended.
 type Finish struct {
-	Resource string
-	Op       OpRecord
-	Grant    fence.Grant // of the last run; zero if it never came to one
-	Outcome  Outcome
-	Err      error         // what the caller gets
-	Runs     int           // how often the function was to run
-	Took     time.Duration // from the call on, with all waiting
+	Resources []string // one, or those of a DoAll in order of their names
+	Op        OpRecord
+	Grants    []fence.Grant // of the last run, one for each resource; nil if it never came to one
+	Outcome   Outcome
+	Err       error         // what the caller gets
+	Runs      int           // how often the function was to run
+	Took      time.Duration // from the call on, with all waiting
 }
 
 // Outcome is how an operation ended.
@@ -55,20 +57,21 @@ type Outcome string
 // The outcomes.
 const (
 	OutcomeCommitted Outcome = "committed" // it took effect
+	OutcomeRepeated  Outcome = "repeated"  // it had taken effect before: see Once
 	OutcomeFailed    Outcome = "failed"    // it took no effect
 	OutcomeRefused   Outcome = "refused"   // the fence kept it from taking effect
 	OutcomeUnknown   Outcome = "unknown"   // ErrUnknownOutcome
 	OutcomePanicked  Outcome = "panicked"  // the function didn't return; no effect
 )
 
-// outcomeOf returns the outcome of an operation under grant that returned err.
-func outcomeOf(err error, grant fence.Grant) Outcome {
+// outcomeOf returns the outcome of an operation under grants that returned err.
+func outcomeOf(err error, grants []fence.Grant) Outcome {
 	switch {
 	case err == nil:
 		return OutcomeCommitted
 	case errors.Is(err, ErrUnknownOutcome):
 		return OutcomeUnknown
-	case refusalOf(err, grant) != nil:
+	case refusalOf(err, grants...) != nil:
 		return OutcomeRefused
 	}
 	return OutcomeFailed
@@ -97,24 +100,39 @@ func (r *reporter) log(level slog.Level, msg string, g fence.Grant, args ...any)
 	r.logger.Log(context.Background(), level, msg, args...)
 }
 
+// tell calls a function of the Observer. A panic of it must not take a turn or a
+// lease along with it.
+func (r *reporter) tell(call func()) {
+	defer func() {
+		if panicked := recover(); panicked != nil {
+			r.logger.Error("guard: the Observer panicked", "panic", panicked, "stack", string(debug.Stack()))
+		}
+	}()
+	call()
+}
+
 func (r *reporter) queued(resource string, delta int) {
 	if f := r.observer.Queued; f != nil {
-		f(resource, delta)
+		r.tell(func() { f(resource, delta) })
 	}
 }
 
 func (r *reporter) acquired(g fence.Grant, wait time.Duration) {
 	r.log(slog.LevelDebug, "guard: acquired", g, "wait", wait)
 	if f := r.observer.Acquired; f != nil {
-		f(g, wait)
+		r.tell(func() { f(g, wait) })
 	}
 }
 
 func (r *reporter) leaseLost(err *fence.LeaseLostError) {
 	r.log(slog.LevelWarn, "guard: lease lost", err.Grant, "reason", string(err.Reason))
 	if f := r.observer.LeaseLost; f != nil {
-		f(err)
+		r.tell(func() { f(err) })
 	}
+}
+
+func (r *reporter) overran(g fence.Grant, limit time.Duration) {
+	r.log(slog.LevelWarn, "guard: a function runs for too long; its resource is released", g, "max_run", limit)
 }
 
 func (r *reporter) released(g fence.Grant, err error) {
@@ -127,14 +145,14 @@ func (r *reporter) released(g fence.Grant, err error) {
 		r.log(slog.LevelWarn, "guard: release failed; the lease runs out by itself", g, "error", err)
 	}
 	if f := r.observer.Released; f != nil {
-		f(g, err)
+		r.tell(func() { f(g, err) })
 	}
 }
 
 func (r *reporter) claimed(g fence.Grant, took time.Duration) {
 	r.log(slog.LevelDebug, "guard: claimed", g, "took", took)
 	if f := r.observer.Claimed; f != nil {
-		f(g, took)
+		r.tell(func() { f(g, took) })
 	}
 }
 
@@ -142,28 +160,32 @@ func (r *reporter) refused(e *RefusedError) {
 	r.log(slog.LevelWarn, "guard: refused", e.Grant, "reason", string(e.Reason), "stage", string(e.Stage),
 		"current_epoch", e.Current.Epoch, "current_token", int64(e.Current.Token), "current_holder", e.Current.Holder)
 	if f := r.observer.Refused; f != nil {
-		f(e)
+		r.tell(func() { f(e) })
 	}
 }
 
 // unknown is resolved for a doubt that is new.
 func (r *reporter) unknown(e *UnknownOutcomeError, took time.Duration) {
-	r.log(slog.LevelError, "guard: outcome of COMMIT is unknown", e.Grant,
-		"op_id", e.Op.ID, "op_name", e.Op.Name, "error", e.Err, "ask_error", e.AskErr, "took", took)
-	r.resolved(e.Grant, e.Op, false, e.AskErr, took)
+	for _, g := range e.Grants() {
+		r.log(slog.LevelError, "guard: outcome of COMMIT is unknown", g,
+			"op_id", e.Op.ID, "op_name", e.Op.Name, "error", e.Err, "ask_error", e.AskErr, "took", took)
+	}
+	r.resolved(e.Grants(), e.Op, false, e.AskErr, took)
 }
 
-func (r *reporter) resolved(g fence.Grant, op OpRecord, applied bool, err error, took time.Duration) {
-	if err == nil {
-		r.log(slog.LevelInfo, "guard: resolved a COMMIT in doubt", g, "op_id", op.ID, "op_name", op.Name, "applied", applied, "took", took)
+func (r *reporter) resolved(grants []fence.Grant, op OpRecord, applied bool, err error, took time.Duration) {
+	for _, g := range grants {
+		if err == nil {
+			r.log(slog.LevelInfo, "guard: resolved a COMMIT in doubt", g, "op_id", op.ID, "op_name", op.Name, "applied", applied, "took", took)
+		}
 	}
 	if f := r.observer.Resolved; f != nil {
-		f(g, applied, err, took)
+		r.tell(func() { f(grants, applied, err, took) })
 	}
 }
 
 func (r *reporter) finished(f Finish) {
 	if observe := r.observer.Finished; observe != nil {
-		observe(f)
+		r.tell(func() { observe(f) })
 	}
 }

@@ -39,7 +39,7 @@ func (r *recorder) observer() *guard.Observer {
 		Released:  func(fence.Grant, error) { add("released") },
 		Claimed:   func(fence.Grant, time.Duration) { add("claimed") },
 		Refused:   func(e *guard.RefusedError) { add("refused " + string(e.Reason)) },
-		Resolved: func(_ fence.Grant, applied bool, _ error, _ time.Duration) {
+		Resolved: func(_ []fence.Grant, applied bool, _ error, _ time.Duration) {
 			add(map[bool]string{true: "applied", false: "not applied"}[applied])
 		},
 		Finished: func(f guard.Finish) {
@@ -83,11 +83,11 @@ func TestObserver_IsToldWhatHappensInOrder(t *testing.T) {
 		}, r.events)
 		f := r.finishes[0]
 		require.Equal(t, guard.Finish{
-			Resource: sku, Op: guard.OpRecord{ID: "1"}, Grant: f.Grant,
+			Resources: []string{sku}, Op: guard.OpRecord{ID: "1"}, Grants: f.Grants,
 			Outcome: guard.OutcomeCommitted, Runs: 1, Took: time.Second,
 		}, f)
-		require.Equal(t, fence.Token(1), f.Grant.Token)
-		require.Contains(t, log.String(), `level=WARN msg="guard: refused" resource=sku/42 epoch=1 token=1 holder=`+f.Grant.Holder+` reason=stale stage=seal`)
+		require.Equal(t, fence.Token(1), f.Grants[0].Token)
+		require.Contains(t, log.String(), `level=WARN msg="guard: refused" resource=sku/42 epoch=1 token=1 holder=`+f.Grants[0].Holder+` reason=stale stage=seal`)
 		require.Contains(t, log.String(), "lease lost")
 	})
 }

@@ -22,6 +22,8 @@ type Option func(*options) error
 type options struct {
 	record    OpRecord
 	retryable bool
+	once      *OnceKey
+	result    result
 }
 
 // OpID gives the operation an id of the caller's, for the history: 1 to
@@ -87,7 +89,7 @@ func Retryable() Option {
 }
 
 func newOptions(opts []Option) (options, error) {
-	var o options
+	o := options{result: noResult}
 	for _, opt := range opts {
 		if opt == nil {
 			return options{}, fmt.Errorf("%w: nil Option", ErrInvalid)
@@ -95,6 +97,9 @@ func newOptions(opts []Option) (options, error) {
 		if err := opt(&o); err != nil {
 			return options{}, err
 		}
+	}
+	if o.once != nil && o.record.ID == "" {
+		o.record.ID = o.once.Key
 	}
 	return o, nil
 }

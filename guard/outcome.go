@@ -11,19 +11,26 @@ import (
 // its reply was lost and the database could not be asked. It is ErrUnknownOutcome.
 // Resolve asks again.
 type UnknownOutcomeError struct {
-	Grant   fence.Grant
 	Op      OpRecord // what its caller said about the operation
-	InDoubt InDoubt  // for Store.Resolve
+	InDoubt InDoubt  // for Store.Resolve; its claims say under which grants
 	Err     error    // why the outcome of COMMIT is in doubt
 	AskErr  error    // why the database could not be asked
 
 	resolve func(ctx context.Context, d InDoubt) (bool, error)
 }
 
-func newUnknownOutcomeError[Tx any](store Store[Tx], grant fence.Grant, op OpRecord, doubt *InDoubtError, askErr error) *UnknownOutcomeError {
-	return &UnknownOutcomeError{
-		Grant: grant, Op: op, InDoubt: doubt.InDoubt, Err: doubt.Err, AskErr: askErr, resolve: store.Resolve,
+func newUnknownOutcomeError[Tx any](store Store[Tx], op OpRecord, doubt *InDoubtError, askErr error) *UnknownOutcomeError {
+	return &UnknownOutcomeError{Op: op, InDoubt: doubt.InDoubt, Err: doubt.Err, AskErr: askErr, resolve: store.Resolve}
+}
+
+// Grants returns the grants that the operation ran under: one, or those of a
+// DoAll.
+func (e *UnknownOutcomeError) Grants() []fence.Grant {
+	grants := make([]fence.Grant, len(e.InDoubt.Claims))
+	for i, c := range e.InDoubt.Claims {
+		grants[i] = c.Grant
 	}
+	return grants
 }
 
 func (e *UnknownOutcomeError) Error() string {
@@ -31,7 +38,7 @@ func (e *UnknownOutcomeError) Error() string {
 	if label := e.Op.label(); label != "" {
 		of = " of " + label
 	}
-	return fmt.Sprintf("guard: %s: outcome of COMMIT%s is unknown: %v; asking the database failed: %v", e.Grant.Resource, of, e.Err, e.AskErr)
+	return fmt.Sprintf("guard: %s: outcome of COMMIT%s is unknown: %v; asking the database failed: %v", names(e.Grants()), of, e.Err, e.AskErr)
 }
 
 // Is reports whether target is ErrUnknownOutcome.
@@ -49,12 +56,12 @@ func (e *UnknownOutcomeError) Resolve(ctx context.Context) (applied bool, err er
 
 // notAppliedError says that a COMMIT in doubt took no effect and never will.
 type notAppliedError struct {
-	resource string
-	err      error
+	resources string
+	err       error
 }
 
 func (e *notAppliedError) Error() string {
-	return fmt.Sprintf("guard: %s: COMMIT took no effect: %v", e.resource, e.err)
+	return fmt.Sprintf("guard: %s: COMMIT took no effect: %v", e.resources, e.err)
 }
 
 func (e *notAppliedError) Unwrap() error { return e.err }

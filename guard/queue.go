@@ -24,7 +24,7 @@ type keeper struct {
 	mu         sync.Mutex
 	closed     bool
 	lines      map[string]*line // those with a call, or with a tenure
-	releasing  int              // releases that are under way
+	pending    int              // releases, and Holds of callers' leases, that are under way
 	unreleased []error          // of releases that failed since Close began
 }
 

@@ -48,10 +48,9 @@ func retry(ctx context.Context, o options, again func(error) bool, once func() e
 	}
 }
 
-// againAnew is for calls that can acquire anew: a stale grant is no obstacle, nor
-// is one from before a failover.
+// againAnew is for calls that can acquire anew: a stale grant is no obstacle.
 func againAnew(err error) bool {
-	stale := errors.Is(err, ErrStaleToken) || errors.Is(err, ErrFailedOver) || errors.Is(err, fence.ErrLeaseLost)
+	stale := errors.Is(err, ErrStaleToken) && !errors.Is(err, ErrTokensWentBack) || errors.Is(err, fence.ErrLeaseLost)
 	return againUnderGrant(err) || stale && !errors.Is(err, ErrUnknownOutcome)
 }
 

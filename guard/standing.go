@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/fencekit/fencekit/fence"
@@ -14,6 +16,7 @@ import (
 // goroutine at a time uses it.
 type standing struct {
 	grant   fence.Grant
+	asked   time.Time // when the lock service was asked for the grant; zero if that isn't known
 	claim   Claim
 	claimed bool                 // claim is good, as far as is known
 	doubt   *UnknownOutcomeError // a transaction whose outcome could not be learned
@@ -24,17 +27,52 @@ type standing struct {
 
 // applied takes the outcome of a transaction that was in doubt.
 func (s *standing) applied(d InDoubt) {
-	s.claim = d.Claims[0]
+	i := slices.IndexFunc(d.Claims, func(c Claim) bool { return c.Grant == s.grant })
+	s.claim = d.Claims[i]
 	s.claim.Position = Position{Seq: s.claim.Seq + 1, Tx: d.Tx}
 	s.claimed = true
 }
 
-// engine runs operations in a store under a standing.
-type engine[Tx any] struct {
-	store          Store[Tx]
-	commitTimeout  time.Duration
-	resolveTimeout time.Duration
-	report         *reporter
+// refuse draws the consequences of a refusal of s's grant.
+func (s *standing) refuse(reason Reason, err error) {
+	s.claimed = false
+	s.refused = err
+	s.dead = s.dead || reason != ReasonOvertaken
+}
+
+// standings are those of the grants that a transaction runs under.
+type standings []*standing
+
+func (ss standings) grants() []fence.Grant {
+	grants := make([]fence.Grant, len(ss))
+	for i, s := range ss {
+		grants[i] = s.grant
+	}
+	return grants
+}
+
+func (ss standings) claims() []Claim {
+	claims := make([]Claim, len(ss))
+	for i, s := range ss {
+		claims[i] = s.claim
+	}
+	return claims
+}
+
+// claimed says whether the claims are good.
+func (ss standings) claimed(good bool) {
+	for _, s := range ss {
+		s.claimed = good
+	}
+}
+
+// names returns the resources of grants, for a message.
+func names(grants []fence.Grant) string {
+	resources := make([]string, len(grants))
+	for i, g := range grants {
+		resources[i] = g.Resource
+	}
+	return strings.Join(resources, ", ")
 }
 
 // ready makes sure that no transaction of the grant is unresolved (G6) and that
@@ -54,13 +92,26 @@ func (e *engine[Tx]) ready(ctx context.Context, s *standing) error {
 		return cmp.Or(s.refused, ErrOvertaken)
 	}
 	start := time.Now()
+	ctx, cancel := e.patience(ctx)
+	defer cancel()
 	claim, err := e.store.Claim(ctx, s.grant)
 	if err != nil {
-		return e.failed(ctx, s, "claim", err)
+		return e.failed(ctx, standings{s}, "claim", s.wentBack(err))
 	}
 	s.claim, s.claimed = claim, true
 	e.report.claimed(s.grant, time.Since(start))
 	return nil
+}
+
+// wentBack adds to the refusal of a claim that the lock service went back, if so:
+// tokens rise in the order in which they are issued, so one that was claimed
+// before this one was asked for can't be the higher one.
+func (s *standing) wentBack(err error) error {
+	refusal := refusalOf(err, s.grant)
+	if refusal == nil || refusal.Reason != ReasonStale || s.asked.IsZero() || refusal.Age <= time.Since(s.asked) {
+		return err
+	}
+	return &tokensWentBackError{refusal: refusal, err: err}
 }
 
 // settle asks once more about the transaction in doubt. If that fails the grant
@@ -71,10 +122,10 @@ func (e *engine[Tx]) settle(ctx context.Context, s *standing) error {
 	defer cancel()
 	start := time.Now()
 	applied, err := e.store.Resolve(ctx, s.doubt.InDoubt)
-	e.report.resolved(s.grant, s.doubt.Op, applied, err, time.Since(start))
+	e.report.resolved(s.doubt.Grants(), s.doubt.Op, applied, err, time.Since(start))
 	if err != nil {
 		s.dead = true
-		return e.failed(ctx, s, "an earlier operation is unresolved", err)
+		return e.failed(ctx, standings{s}, "an earlier operation is unresolved", err)
 	}
 	if applied {
 		s.applied(s.doubt.InDoubt)
@@ -83,110 +134,34 @@ func (e *engine[Tx]) settle(ctx context.Context, s *standing) error {
 	return nil
 }
 
-// attempt runs op once, in a transaction of its own (G4). opCtx is for op: it may
-// end before ctx does, and whether op's work may then be committed is for the
-// fence to decide.
-func (e *engine[Tx]) attempt(ctx, opCtx context.Context, s *standing, op Op[Tx], record OpRecord) error {
-	if err := e.ready(ctx, s); err != nil {
-		return err
-	}
-	txn, err := e.store.Begin(ctx, s.claim)
-	if err != nil {
-		return e.failed(ctx, s, "begin", err)
-	}
-	if err := run(opCtx, txn, op); err != nil {
-		return e.judge(s, withCause(opCtx, err))
-	}
-	if ctx.Err() != nil {
-		txn.Rollback(ctx)
-		return ended(ctx)
-	}
-	return e.commit(ctx, s, txn, record)
-}
-
-// run runs op in txn, and rolls back unless it returned nil: also if it panics or
-// ends its goroutine, which then goes on unhindered.
-func run[Tx any](ctx context.Context, txn Txn[Tx], op Op[Tx]) (err error) {
-	done := false
-	defer func() {
-		if !done {
-			txn.Rollback(ctx)
-		}
-	}()
-	err = txn.Run(ctx, op)
-	done = err == nil
-	return err
-}
-
-// commit commits txn. COMMIT has three outcomes: it took effect, it did not, or
-// the reply was lost. Then the store is asked. The end of the caller's ctx must
-// not cause a doubt, nor cut short its settlement.
-func (e *engine[Tx]) commit(ctx context.Context, s *standing, txn Txn[Tx], record OpRecord) error {
-	detached := context.WithoutCancel(ctx)
-	commitCtx, cancel := context.WithTimeout(detached, e.commitTimeout)
-	defer cancel()
-	s.claimed = false // the position is known again when the outcome is
-	claims, err := txn.Commit(commitCtx, []OpRecord{record})
-	if err == nil {
-		s.claim, s.claimed = claims[0], true
-		return nil
-	}
-	var doubt *InDoubtError
-	if errors.As(err, &doubt) {
-		return e.resolve(detached, s, record, doubt)
-	}
-	s.claimed = true // nothing was committed, so the position is what it was
-	return e.judge(s, err)
-}
-
-// resolve asks what became of a COMMIT until there is an answer or the time is up.
-func (e *engine[Tx]) resolve(ctx context.Context, s *standing, record OpRecord, doubt *InDoubtError) error {
-	ctx, cancel := context.WithTimeout(ctx, e.resolveTimeout)
-	defer cancel()
-	start := time.Now()
-	for tries := 1; ; tries++ {
-		applied, err := e.store.Resolve(ctx, doubt.InDoubt)
-		switch {
-		case err == nil && applied:
-			e.report.resolved(s.grant, record, true, nil, time.Since(start))
-			s.applied(doubt.InDoubt)
-			return nil
-		case err == nil:
-			e.report.resolved(s.grant, record, false, nil, time.Since(start))
-			return &notAppliedError{resource: s.grant.Resource, err: doubt.Err}
-		case refusalOf(err, s.grant) != nil || !pause(ctx, tries):
-			s.doubt = newUnknownOutcomeError(e.store, s.grant, record, doubt, e.judge(s, err))
-			e.report.unknown(s.doubt, time.Since(start))
-			return s.doubt
-		}
-	}
-}
-
 // failed returns the error for a step of the store that failed before op ran. A
 // refusal speaks for itself.
-func (e *engine[Tx]) failed(ctx context.Context, s *standing, step string, err error) error {
-	if refusalOf(err, s.grant) == nil {
-		err = withCause(ctx, fmt.Errorf("guard: %s: %s: %w", s.grant.Resource, step, err))
+func (e *engine[Tx]) failed(ctx context.Context, ss standings, step string, err error) error {
+	if !ss.refused(err) {
+		err = withCause(ctx, fmt.Errorf("guard: %s: %s: %w", names(ss.grants()), step, err))
 	}
-	return e.judge(s, err)
+	return e.judge(ss, err)
 }
 
-// judge draws the consequences of err for s, and returns err.
-func (e *engine[Tx]) judge(s *standing, err error) error {
-	if refusal := refusalOf(err, s.grant); refusal != nil {
-		e.report.refused(refusal)
-		s.claimed = false
-		s.refused = err
-		s.dead = s.dead || refusal.Reason != ReasonOvertaken
+// refused reports whether err refuses one of the grants.
+func (ss standings) refused(err error) bool { return refusalOf(err, ss.grants()...) != nil }
+
+// judge draws the consequences of err, and returns it.
+func (e *engine[Tx]) judge(ss standings, err error) error {
+	for _, s := range ss {
+		if refusal := refusalOf(err, s.grant); refusal != nil {
+			e.report.refused(refusal)
+			s.refuse(refusal.Reason, err)
+		}
 	}
 	return err
 }
 
-// refusalOf returns the refusal of grant in err, or nil. A refusal of another
-// grant is what an operation met elsewhere and says nothing about this one.
-func refusalOf(err error, grant fence.Grant) *RefusedError {
+// refusalOf returns the refusal of one of grants in err, or nil. A refusal of
+// another grant is what an operation met elsewhere and says nothing about these.
+func refusalOf(err error, grants ...fence.Grant) *RefusedError {
 	var refusal *RefusedError
-	if errors.As(err, &refusal) && refusal.Grant == grant {
+	if errors.As(err, &refusal) && slices.Contains(grants, refusal.Grant) {
 		return refusal
 	}
 	return nil

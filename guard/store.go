@@ -47,6 +47,13 @@ type Store[Tx any] interface {
 	// Begin starts a transaction under claims, which are of different resources.
 	Begin(ctx context.Context, claims ...Claim) (Txn[Tx], error)
 
+	// Recall returns what a transaction that committed has kept (Txn.Keep) under
+	// key, for any of the claims' resources; found says whether there is anything.
+	// It fails with ErrOpReuse, as an *OpReuseError, if that was for another
+	// request. What it returns holds for a transaction that begins under the same
+	// claims and commits: whatever was kept in between has moved a fence (G2).
+	Recall(ctx context.Context, key OnceKey, claims ...Claim) (result []byte, found bool, err error)
+
 	// Resolve settles a transaction whose Commit was in doubt, and returns
 	// whether it took effect. Once it has returned, that never changes: a COMMIT
 	// that arrives later is refused (G4). An error says that the database could
@@ -66,6 +73,10 @@ type Txn[Tx any] interface {
 	// If op failed because the database ended the transaction and the fence has
 	// moved on to a higher grant, Run returns the refusal, which wraps op's error.
 	Run(ctx context.Context, op Op[Tx]) error
+
+	// Keep makes Commit keep result, nil included, under key for each of the
+	// claims' resources. It does nothing before that.
+	Keep(key OnceKey, result []byte)
 
 	// Commit moves the fence of every claim on by one position, writes the history
 	// entry of that position with ops in it, and commits: all of it or nothing

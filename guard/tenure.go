@@ -28,17 +28,18 @@ type tenure struct {
 // own returns the tenure of a line whose turn the caller has, a new one if need
 // be.
 func (k *keeper) own(ctx context.Context, l *line) (*tenure, error) {
+	if k.usable(l.tenure) {
+		return l.tenure, nil
+	}
 	if l.tenure != nil {
-		if k.usable(l.tenure) {
-			return l.tenure, nil
-		}
 		k.drop(ctx, l)
 	}
+	asked := time.Now()
 	lease, err := k.acquire(ctx, l.resource)
 	if err != nil {
 		return nil, err
 	}
-	t := &tenure{lease: lease, standing: standing{grant: lease.Grant()}}
+	t := &tenure{lease: lease, standing: standing{grant: lease.Grant(), asked: asked}}
 	k.mu.Lock()
 	l.tenure = t
 	k.mu.Unlock()
@@ -62,9 +63,9 @@ func (k *keeper) acquire(ctx context.Context, resource string) (fence.Lease, err
 	return lease, nil
 }
 
-// usable reports whether another call may begin under t.
+// usable reports whether another call may begin under t, which may be nil.
 func (k *keeper) usable(t *tenure) bool {
-	if t.dead || t.lease.Context().Err() != nil {
+	if t == nil || t.dead || t.lease.Context().Err() != nil {
 		return false
 	}
 	k.mu.Lock()
@@ -78,7 +79,7 @@ func (k *keeper) drop(ctx context.Context, l *line) {
 	k.mu.Lock()
 	t := l.tenure
 	l.tenure = nil
-	k.releasing++
+	k.pending++
 	if t.expiry != nil {
 		t.expiry.Stop()
 	}
@@ -95,8 +96,8 @@ func (k *keeper) drop(ctx context.Context, l *line) {
 	}
 }
 
-// release releases t's lease. The end of a call's context must not keep the
-// resource from the next process, so ctx is not that.
+// release releases t's lease, as one of k.pending. The end of a call's context must
+// not keep the resource from the next process, so ctx is not that.
 func (k *keeper) release(ctx context.Context, t *tenure) {
 	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
 	defer cancel()
@@ -107,8 +108,22 @@ func (k *keeper) release(ctx context.Context, t *tenure) {
 	if err != nil && k.closed {
 		k.unreleased = append(k.unreleased, fmt.Errorf("guard: release %s: %w", t.grant.Resource, err))
 	}
-	k.releasing--
+	k.pending--
 	k.finish()
+}
+
+// overran releases tenures although a function runs under them, which may never
+// return. When it does, their lines drop them; that a lease is released twice does
+// nothing.
+func (k *keeper) overran(tenures []*tenure) {
+	for _, t := range tenures {
+		k.report.overran(t.grant, k.cfg.MaxRun)
+		go func() {
+			ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
+			defer cancel()
+			_ = t.lease.Release(ctx) // it goes on in the background
+		}()
+	}
 }
 
 // retire drops l's tenure and passes the turn on, which the caller has.

@@ -3,6 +3,7 @@ package memory
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -35,6 +36,7 @@ type resource struct {
 	fence    standing
 	entries  []guard.Entry // entries[i] has Seq i+1
 	refusals []*guard.RefusalRecord
+	kept     map[string]kept // by key of Once
 }
 
 // standing is where a fence stands, and since when its grant has held it.
@@ -122,7 +124,7 @@ func (s *Store) Begin(ctx context.Context, claims ...guard.Claim) (guard.Txn[*Tx
 		return nil, err
 	}
 	s.open++
-	return &Txn{store: s, claims: claims, id: newTxID(), writes: map[string]*string{}}, nil
+	return &Txn{store: s, claims: claims, id: newTxID(), writes: map[string]*string{}, keep: map[string]kept{}}, nil
 }
 
 // Resolve implements guard.Store. Any one of the claims decides, since a seal
@@ -161,6 +163,7 @@ func (s *Store) seal(t *Txn, ops []guard.OpRecord) ([]guard.Claim, error) {
 	for i, c := range t.claims {
 		r := s.resources[c.Resource-1]
 		r.move(c.Grant, t.id, guard.KindWrite, ops)
+		maps.Copy(r.kept, t.keep)
 		moved[i] = s.claimOf(r)
 	}
 	for key, value := range t.writes {
@@ -206,7 +209,7 @@ func (s *Store) validate(claims []guard.Claim) error {
 func (s *Store) resource(name string) *resource {
 	id, ok := s.ids[name]
 	if !ok {
-		s.resources = append(s.resources, &resource{name: name})
+		s.resources = append(s.resources, &resource{name: name, kept: map[string]kept{}})
 		id = int64(len(s.resources))
 		s.ids[name] = id
 	}

@@ -17,6 +17,7 @@ type Txn struct {
 
 	mu     sync.Mutex
 	writes map[string]*string // nil deletes
+	keep   map[string]kept    // by key
 	failed bool               // an operation did not return nil
 	ended  bool
 }

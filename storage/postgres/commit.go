@@ -65,6 +65,9 @@ func (t *txn) sealSQL(ops []guard.OpRecord) (string, error) {
 	var sql strings.Builder
 	sql.WriteString("set constraints all immediate; ")
 	for _, c := range inOrder {
+		t.keepSQL(&sql, c)
+	}
+	for _, c := range inOrder {
 		g := c.Grant
 		fmt.Fprintf(&sql, t.store.sql.seal, c.Resource, g.Epoch, int64(g.Token), g.Holder, c.Seq, int64(c.Tx), int64(t.id), record)
 		sql.WriteString("; ")

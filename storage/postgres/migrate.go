@@ -68,8 +68,8 @@ func Migrations(schema string) ([]Migration, error) {
 
 // latestVersion is the schema version that this code works with.
 func latestVersion() int {
-	entries, _ := fs.ReadDir(migrationFiles, "migrations")
-	return len(entries)
+	migrations, _ := Migrations("")
+	return migrations[len(migrations)-1].Version
 }
 
 func schemaIdentifier(schema string) string { return pgx.Identifier{schema}.Sanitize() }

@@ -9,8 +9,8 @@ import (
 // group are formats: they travel in simple-protocol messages, where text goes in
 // as an expression of text().
 type queries struct {
-	claim, evict, resolve, record, head, seal, fence string
-	entries, refusals                                string
+	claim, evict, resolve, record, head, seal, fence, keep, recall string
+	entries, refusals, forget                                      string
 }
 
 // beginRC begins a transaction at the level and mode that the protocol needs,
@@ -28,6 +28,10 @@ func newQueries(c Config) queries {
 		head: "select " + schema + ".head(%d, %d, %d, %d, " + fmt.Sprintf("%d, %d, %d, %d, %d)",
 			ms(c.LockTimeout), ms(c.StatementTimeout), ms(c.IdleTimeout), ms(c.NetworkTimeout), ms(check)),
 		seal: "call " + schema + ".seal(%d, %d, %d, '%x', %d, %d, %d, '%x')",
+		keep: "call " + schema + ".keep(%d, %d, '%x', '%x', '%x')",
+		recall: "select resource, pg_catalog.encode(request, 'hex'), pg_catalog.encode(result, 'hex') from " + schema +
+			".operation where key operator(pg_catalog.=) %s and resource operator(pg_catalog.=) any (array[%s])",
+		forget: "select " + schema + ".forget($1)",
 		fence: "select epoch, token, pg_catalog.encode(pg_catalog.convert_to(holder, 'UTF8'), 'hex'), " +
 			micros("claimed_at") + ", " + micros("pg_catalog.clock_timestamp()") + " operator(pg_catalog.-) " + micros("claimed_at") +
 			" from " + schema + ".resource where name operator(pg_catalog.=) %s",

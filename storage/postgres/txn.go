@@ -20,7 +20,8 @@ type txn struct {
 	conn   *pgxpool.Conn // nil once the transaction has ended
 	claims []guard.Claim
 	id     guard.TxID
-	failed bool // an operation failed: nothing may commit
+	kept   []kept // by Keep, for Commit
+	failed bool   // an operation failed: nothing may commit
 }
 
 // Begin implements guard.Store: one round trip. Besides beginning it only bounds,

@@ -1,0 +1,187 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// engine runs operations in a store under standings.
+type engine[Tx any] struct {
+	store          Store[Tx]
+	storeTimeout   time.Duration
+	commitTimeout  time.Duration
+	resolveTimeout time.Duration
+	report         *reporter
+}
+
+func newEngine[Tx any](store Store[Tx], cfg Config, report *reporter) engine[Tx] {
+	return engine[Tx]{
+		store: store, storeTimeout: cfg.StoreTimeout, commitTimeout: cfg.CommitTimeout, resolveTimeout: cfg.ResolveTimeout,
+		report: report,
+	}
+}
+
+// attempt runs op once, in a transaction of its own (G4). opCtx is for op: it may
+// end before ctx does, and whether op's work may then be committed is for the
+// fence to decide.
+func (e *engine[Tx]) attempt(ctx, opCtx context.Context, ss standings, op Op[Tx], o options, f *Finish) error {
+	if err := e.readyAll(ctx, ss); err != nil {
+		return err
+	}
+	repeated, err := e.recall(ctx, ss, o)
+	if err != nil {
+		return err
+	}
+	txn, err := e.begin(ctx, ss)
+	if err != nil {
+		return err
+	}
+	if repeated {
+		// It commits nevertheless: an answer that rests on reading alone could be
+		// lost in a failover, or come from a grant that is stale by now.
+		if err := e.commit(ctx, ss, txn, o.record, nil); err != nil {
+			return err
+		}
+		f.Outcome = OutcomeRepeated
+		return nil
+	}
+	if err := run(opCtx, txn, op); err != nil {
+		return e.judge(ss, withCause(opCtx, err))
+	}
+	if err := e.keep(ctx, txn, o); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		txn.Rollback(ctx)
+		return ended(ctx)
+	}
+	return e.commit(ctx, ss, txn, o.record, []OpRecord{o.record})
+}
+
+// readyAll makes every grant ready.
+func (e *engine[Tx]) readyAll(ctx context.Context, ss standings) error {
+	for _, s := range ss {
+		if err := e.ready(ctx, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// begin begins a transaction under claims that are good.
+func (e *engine[Tx]) begin(ctx context.Context, ss standings) (Txn[Tx], error) {
+	ctx, cancel := e.patience(ctx)
+	defer cancel()
+	txn, err := e.store.Begin(ctx, ss.claims()...)
+	if err != nil {
+		return nil, e.failed(ctx, ss, "begin", err)
+	}
+	return txn, nil
+}
+
+// patience bounds a step before op runs.
+func (e *engine[Tx]) patience(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, e.storeTimeout, fmt.Errorf("%w (Config.StoreTimeout is %v)", ErrStoreTimeout, e.storeTimeout))
+}
+
+// recall reports whether an operation that is to take effect once already did, and
+// takes its result.
+func (e *engine[Tx]) recall(ctx context.Context, ss standings, o options) (repeated bool, err error) {
+	if o.once == nil {
+		return false, nil
+	}
+	ctx, cancel := e.patience(ctx)
+	defer cancel()
+	kept, found, err := e.store.Recall(ctx, *o.once, ss.claims()...)
+	switch {
+	case errors.Is(err, ErrOpReuse):
+		return false, err
+	case err != nil:
+		return false, e.failed(ctx, ss, "once", err)
+	case found:
+		return true, o.result.decode(kept)
+	}
+	return false, nil
+}
+
+// keep keeps the result of an operation that is to take effect once. If it fails
+// txn has been rolled back.
+func (e *engine[Tx]) keep(ctx context.Context, txn Txn[Tx], o options) error {
+	if o.once == nil {
+		return nil
+	}
+	data, err := o.result.encode()
+	if err != nil {
+		txn.Rollback(ctx)
+		return err
+	}
+	txn.Keep(*o.once, data)
+	return nil
+}
+
+// run runs op in txn, and rolls back unless it returned nil: also if it panics or
+// ends its goroutine, which then goes on unhindered.
+func run[Tx any](ctx context.Context, txn Txn[Tx], op Op[Tx]) (err error) {
+	done := false
+	defer func() {
+		if !done {
+			txn.Rollback(ctx)
+		}
+	}()
+	err = txn.Run(ctx, op)
+	done = err == nil
+	return err
+}
+
+// commit commits txn. COMMIT has three outcomes: it took effect, it did not, or
+// the reply was lost. Then the store is asked. The end of the caller's ctx must
+// not cause a doubt, nor cut short its settlement.
+func (e *engine[Tx]) commit(ctx context.Context, ss standings, txn Txn[Tx], op OpRecord, records []OpRecord) error {
+	detached := context.WithoutCancel(ctx)
+	commitCtx, cancel := context.WithTimeout(detached, e.commitTimeout)
+	defer cancel()
+	ss.claimed(false) // the positions are known again when the outcome is
+	claims, err := txn.Commit(commitCtx, records)
+	if err == nil {
+		for i, s := range ss {
+			s.claim, s.claimed = claims[i], true
+		}
+		return nil
+	}
+	var doubt *InDoubtError
+	if errors.As(err, &doubt) {
+		return e.resolve(detached, ss, op, doubt)
+	}
+	ss.claimed(true) // nothing was committed, so the positions are what they were
+	return e.judge(ss, err)
+}
+
+// resolve asks what became of a COMMIT until there is an answer or the time is up.
+func (e *engine[Tx]) resolve(ctx context.Context, ss standings, op OpRecord, doubt *InDoubtError) error {
+	ctx, cancel := context.WithTimeout(ctx, e.resolveTimeout)
+	defer cancel()
+	start := time.Now()
+	for tries := 1; ; tries++ {
+		applied, err := e.store.Resolve(ctx, doubt.InDoubt)
+		switch {
+		case err == nil && applied:
+			e.report.resolved(ss.grants(), op, true, nil, time.Since(start))
+			for _, s := range ss {
+				s.applied(doubt.InDoubt)
+			}
+			return nil
+		case err == nil:
+			e.report.resolved(ss.grants(), op, false, nil, time.Since(start))
+			return &notAppliedError{resources: names(ss.grants()), err: doubt.Err}
+		case ss.refused(err) || !pause(ctx, tries):
+			unknown := newUnknownOutcomeError(e.store, op, doubt, e.judge(ss, err))
+			for _, s := range ss {
+				s.doubt = unknown
+			}
+			e.report.unknown(unknown, time.Since(start))
+			return unknown
+		}
+	}
+}

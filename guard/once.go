@@ -1,0 +1,115 @@
+package guard
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+)
+
+// MaxResultLen bounds the result that Once keeps, in bytes of its JSON form.
+const MaxResultLen = 64 << 10
+
+// OnceKey names an operation that is to take effect once.
+type OnceKey struct {
+	Key     string   // its caller's, unique within each resource
+	Request [32]byte // hash of what was asked for
+}
+
+// Once makes an operation take effect at most once per key, which is the caller's
+// own name for it (1 to MaxOpIDLen bytes), such as an Idempotency-Key header. If a
+// call with the same key and the same request has taken effect, fn doesn't run:
+// the call returns nil, and Value what fn returned then. A call with the same key
+// and another request fails with ErrOpReuse. So a caller that didn't get its
+// answer calls again, from whatever process, also after ErrUnknownOutcome.
+//
+// request is what was asked for, such as a request's body; its hash is kept. The
+// key is a resource's own: with another resource it names another operation. With
+// several (DoAll) it is kept for each, and they are part of the request.
+//
+// Key, hash and result are written in the transaction of the operation. How long
+// they are kept is the store's to say; after that the key names a new operation.
+// An operation that failed is not kept: the same call runs it again.
+//
+// Value keeps what fn returns as JSON: up to MaxResultLen bytes, and a value that
+// can't be encoded, or is larger, fails the operation. Without OpID the key is the
+// operation's id in the history.
+func Once(key string, request []byte) Option {
+	return func(o *options) error {
+		o.once = &OnceKey{Key: key, Request: sha256.Sum256(request)}
+		return checkText("key of Once", key, MaxOpIDLen)
+	}
+}
+
+// OpReuseError says that a key of Once was used before, for another request. It is
+// ErrOpReuse.
+type OpReuseError struct {
+	Resource string
+	Key      string
+}
+
+func (e *OpReuseError) Error() string {
+	return fmt.Sprintf("guard: %s: key %q was used for another request: use a new key for a new operation", e.Resource, e.Key)
+}
+
+// Is reports whether target is ErrOpReuse.
+func (e *OpReuseError) Is(target error) bool { return target == ErrOpReuse }
+
+// over returns the key for an operation over several resources, which are part of
+// its request.
+func (k OnceKey) over(resources []string) OnceKey {
+	if len(resources) == 1 {
+		return k
+	}
+	names, _ := json.Marshal(resources) // strings always can be
+	k.Request = sha256.Sum256(append(names, k.Request[:]...))
+	return k
+}
+
+// over returns the options for an operation over several resources.
+func (o options) over(resources []string) options {
+	if o.once != nil {
+		key := o.once.over(resources)
+		o.once = &key
+	}
+	return o
+}
+
+// result is how the value that an operation returns is kept, and given back.
+type result struct {
+	encode func() ([]byte, error)
+	decode func([]byte) error
+}
+
+// noResult is for operations without one.
+var noResult = result{
+	encode: func() ([]byte, error) { return nil, nil },
+	decode: func([]byte) error { return nil },
+}
+
+// resultIn keeps value as JSON.
+func resultIn[V any](value *V) Option {
+	return func(o *options) error {
+		o.result = result{
+			encode: func() ([]byte, error) {
+				data, err := json.Marshal(*value)
+				switch {
+				case err != nil:
+					return nil, fmt.Errorf("%w: the result can't be kept for Once: %w", ErrInvalid, err)
+				case len(data) > MaxResultLen:
+					return nil, fmt.Errorf("%w: the result has %d bytes as JSON, at most %d can be kept for Once", ErrInvalid, len(data), MaxResultLen)
+				}
+				return data, nil
+			},
+			decode: func(data []byte) error {
+				if data == nil {
+					return nil // kept by a call without a value
+				}
+				if err := json.Unmarshal(data, value); err != nil {
+					return fmt.Errorf("guard: the result that was kept for Once doesn't fit: %w", err)
+				}
+				return nil
+			},
+		}
+		return nil
+	}
+}

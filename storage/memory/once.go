@@ -1,0 +1,48 @@
+package memory
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/fencekit/fencekit/guard"
+)
+
+// kept is what was kept under a key, for as long as the Store lasts.
+type kept struct {
+	request [32]byte
+	result  []byte
+}
+
+// Recall implements guard.Store.
+func (s *Store) Recall(ctx context.Context, key guard.OnceKey, claims ...guard.Claim) (result []byte, found bool, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, false, fmt.Errorf("memory: recall: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.validate(claims); err != nil {
+		return nil, false, err
+	}
+	for _, c := range claims {
+		k, ok := s.resources[c.Resource-1].kept[key.Key]
+		switch {
+		case !ok:
+		case k.request != key.Request:
+			return nil, false, &guard.OpReuseError{Resource: c.Grant.Resource, Key: key.Key}
+		default:
+			result, found = slices.Clone(k.result), true
+		}
+	}
+	return result, found, nil
+}
+
+// Keep implements guard.Txn.
+func (t *Txn) Keep(key guard.OnceKey, result []byte) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ended {
+		return
+	}
+	t.keep[key.Key] = kept{request: key.Request, result: slices.Clone(result)}
+}

@@ -1,0 +1,92 @@
+package postgres
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/fencekit/fencekit/guard"
+)
+
+// kept is what Txn.Keep was given.
+type kept struct {
+	key    guard.OnceKey
+	result []byte
+}
+
+// Recall implements guard.Store. It reads outside the transaction that is to
+// follow, where it would make operations on different resources conflict under
+// SERIALIZABLE: whatever is kept after the claims' positions moves their fences, and
+// that transaction is refused.
+func (s *Store) Recall(ctx context.Context, key guard.OnceKey, claims ...guard.Claim) (result []byte, found bool, err error) {
+	ids := make([]string, len(claims))
+	for i, c := range claims {
+		ids[i] = strconv.FormatInt(c.Resource, 10)
+	}
+	answer, err := s.transact(ctx, fmt.Sprintf(s.sql.recall, text(key.Key), strings.Join(ids, ", ")), "")
+	if err != nil {
+		return nil, false, fmt.Errorf("postgres: reading what was kept under key %q: %w", key.Key, err)
+	}
+	for _, row := range answer.rows {
+		if row[1] != hex.EncodeToString(key.Request[:]) {
+			return nil, false, &guard.OpReuseError{Resource: nameOf(claims, row[0]), Key: key.Key}
+		}
+		if result, err = hex.DecodeString(row[2]); err != nil {
+			return nil, false, err
+		}
+		found = true
+	}
+	if len(result) == 0 {
+		result = nil
+	}
+	return result, found, nil
+}
+
+// nameOf returns the name of the resource that a claim has by this number.
+func nameOf(claims []guard.Claim, id string) string {
+	for _, c := range claims {
+		if strconv.FormatInt(c.Resource, 10) == id {
+			return c.Grant.Resource
+		}
+	}
+	return id
+}
+
+// Keep implements guard.Txn. It travels with the seal.
+func (t *txn) Keep(key guard.OnceKey, result []byte) {
+	t.kept = append(t.kept, kept{key, result})
+}
+
+// keepSQL returns the statements that keep what is to be kept.
+func (t *txn) keepSQL(sql *strings.Builder, c guard.Claim) {
+	for _, k := range t.kept {
+		fmt.Fprintf(sql, t.store.sql.keep, c.Resource, int64(t.id), k.key.Key, k.key.Request, k.result)
+		sql.WriteString("; ")
+	}
+}
+
+// forgetAtATime is how many operations one transaction of ForgetOnce removes.
+const forgetAtATime = 1000
+
+// ForgetOnce removes what guard.Once has kept for longer than the schema's setting
+// says: the owner changes it by
+//
+//	update fence.setting set once_retention = '30 days'
+//
+// 7 days if nobody did. It returns how many operations it removed, also if it
+// fails on the way. Call it now and then, from any process: nothing else removes
+// them. It stands in nobody's way, and doesn't need to be waited for.
+func (s *Store) ForgetOnce(ctx context.Context) (int64, error) {
+	for total := int64(0); ; {
+		var n int64
+		if err := s.pool.QueryRow(ctx, s.sql.forget, forgetAtATime).Scan(&n); err != nil {
+			return total, fmt.Errorf("postgres: forgetting operations that were kept for long enough: %w", err)
+		}
+		total += n
+		if n < forgetAtATime {
+			return total, nil
+		}
+	}
+}
