@@ -38,7 +38,7 @@ func (t *txn) Commit(ctx context.Context, ops []guard.OpRecord) ([]guard.Claim, 
 	case inDoubt:
 		return nil, &guard.InDoubtError{InDoubt: guard.InDoubt{Claims: t.claims, Tx: t.id}, Err: err}
 	default:
-		return nil, t.store.explain(ctx, fmt.Errorf("postgres: commit: %w", err), ended, guard.StageSeal, t.grants()...)
+		return nil, t.store.explain(ctx, fmt.Errorf("postgres: commit: %w", err), ended, guard.StageSeal, t.claims...)
 	}
 }
 

@@ -4,7 +4,10 @@ import (
 	"fmt"
 	"log/slog"
 	"regexp"
+	"slices"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/fencekit/fencekit/guard"
 )
@@ -21,6 +24,12 @@ type Config struct {
 	// Schema holds the tables: lower-case letters, digits and underscores, at
 	// most 40. Default DefaultSchema.
 	Schema string
+	// Isolation is the level that guarded transactions run at: pgx.ReadCommitted,
+	// pgx.RepeatableRead or pgx.Serializable. Default pgx.ReadCommitted, at which
+	// the fence gives all that it promises. The others add what they promise about
+	// rows that code without a fence writes too, and fail with a *TransientError
+	// (guard.Retryable runs the operation again) where they can't.
+	Isolation pgx.TxIsoLevel
 	// LockTimeout bounds each wait for a lock in a guarded transaction. Default 2 s.
 	LockTimeout time.Duration
 	// StatementTimeout bounds each statement in a guarded transaction. Default 5 s.
@@ -75,6 +84,9 @@ func (c *Config) withDefaults() Config {
 			*d.field = d.value
 		}
 	}
+	if cfg.Isolation == "" {
+		cfg.Isolation = pgx.ReadCommitted
+	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -84,6 +96,9 @@ func (c *Config) withDefaults() Config {
 func (c Config) validate() error {
 	if err := validateSchema(c.Schema); err != nil {
 		return err
+	}
+	if !slices.Contains([]pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable}, c.Isolation) {
+		return fmt.Errorf("%w: postgres.Config.Isolation is %q, want pgx.ReadCommitted, pgx.RepeatableRead or pgx.Serializable", guard.ErrInvalid, c.Isolation)
 	}
 	for _, d := range []struct {
 		name  string

@@ -33,7 +33,9 @@
 //   - User code that sends COMMIT as SQL text commits without a fence what it
 //     wrote so far. It is noticed and reported as guard.ErrTxEnded, not undone.
 //     What it locks after that is bound by none of the limits, nor evicted.
-//   - COPY FROM STDIN is not bound by StatementTimeout. Eviction does end it.
+//   - COPY FROM STDIN is not bound by StatementTimeout, and the operation's own SQL
+//     can lift each limit of its transaction (set local statement_timeout = 0).
+//     Eviction ends those too.
 //   - A superuser, or the owner of the schema, can change everything.
 //   - What the database itself loses, in a failover to a standby that had not
 //     received it, is lost. Use synchronous standbys.
@@ -43,5 +45,26 @@
 //     Fencekit's in one database are in the same position: their transactions are
 //     safe, but one may end another's.
 //
-// Guarded transactions run at READ COMMITTED. PostgreSQL 14 or later is needed.
+// # Isolation levels
+//
+// Claims, resolutions and records of refusals run at READ COMMITTED, and so do
+// guarded transactions unless Config.Isolation says REPEATABLE READ or
+// SERIALIZABLE. Their snapshot is then taken by the head: after the claim has
+// committed, and after the grant's previous transaction has. The seal would notice
+// an older one, since its update of the fence fails if the fence has moved since
+// the snapshot. So what commits has seen all that moved the fence before it (G3,
+// G6), at every level.
+//
+// The server calls that a serialization failure, as it does every other conflict.
+// The store then reads the fence in a new transaction: if the grant no longer has
+// it, that is the refusal, named and recorded as at READ COMMITTED (G5); if it has,
+// the error is a *TransientError.
+//
+// At SERIALIZABLE transactions of different resources don't meet in the tables of
+// the fence, all of which they reach by index, with two exceptions: a transaction
+// over more resources than max_pred_locks_per_page whose fences share a page, and
+// fences whose dead versions a long transaction elsewhere has kept from being
+// removed. Both end as a *TransientError.
+//
+// PostgreSQL 14 or later is needed.
 package postgres

@@ -53,6 +53,11 @@ func (c *conns) settle() {
 
 func newFaulty(t testing.TB) faulty {
 	t.Helper()
+	return newFaultyAt(t, pgx.ReadCommitted)
+}
+
+func newFaultyAt(t testing.TB, level pgx.TxIsoLevel) faulty {
+	t.Helper()
 	dsn := migrated(t)
 	proxy, err := pgproxy.New(dsn)
 	require.NoError(t, err)
@@ -60,7 +65,7 @@ func newFaulty(t testing.TB) faulty {
 	pool := openPool(t, dsn)
 	var all conns
 	through := openPool(t, proxy.DSN(), func(cfg *pgxpool.Config) { cfg.AfterConnect = all.add })
-	return faulty{proxy, pool, newStore(t, through, nil), newStore(t, pool, nil), &all}
+	return faulty{proxy, pool, newStore(t, through, at(level)), newStore(t, pool, at(level)), &all}
 }
 
 // doubt runs op with its COMMIT suffering action, and returns what is in doubt.
@@ -87,80 +92,91 @@ func (f faulty) resolves(t testing.TB, d guard.InDoubt, want bool) {
 }
 
 func TestResolve_CommitThatNeverArrived_G4(t *testing.T) {
-	f := newFaulty(t)
-	c := claim(t, f.store, grant(5, "a"))
-	d := f.doubt(t, c, set("x", 1), pgproxy.SwallowCommit())
-	f.resolves(t, d, false)
-	holds(t, f.pool, "x", 0)
-	require.Equal(t, []guard.EntryKind{guard.KindClaim, guard.KindVoid}, kinds(t, f.direct))
-	write(t, f.store, claim(t, f.store, c.Grant), set("x", 2))
+	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
+		f := newFaultyAt(t, level)
+		c := claim(t, f.store, grant(5, "a"))
+		d := f.doubt(t, c, set("x", 1), pgproxy.SwallowCommit())
+		f.resolves(t, d, false)
+		holds(t, f.pool, "x", 0)
+		require.Equal(t, []guard.EntryKind{guard.KindClaim, guard.KindVoid}, kinds(t, f.direct))
+		write(t, f.store, claim(t, f.store, c.Grant), set("x", 2))
+	})
 }
 
 func TestResolve_CommitWhoseReplyWasLost_G4(t *testing.T) {
-	f := newFaulty(t)
-	c := claim(t, f.store, grant(5, "a"))
-	d := f.doubt(t, c, set("x", 1), pgproxy.SwallowReply())
-	f.resolves(t, d, true)
-	claim(t, f.direct, grant(6, "b"))
-	f.resolves(t, d, true)
-	holds(t, f.pool, "x", 1)
-	require.Equal(t, []guard.EntryKind{guard.KindClaim, guard.KindWrite, guard.KindClaim}, kinds(t, f.direct))
+	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
+		f := newFaultyAt(t, level)
+		c := claim(t, f.store, grant(5, "a"))
+		d := f.doubt(t, c, set("x", 1), pgproxy.SwallowReply())
+		f.resolves(t, d, true)
+		claim(t, f.direct, grant(6, "b"))
+		f.resolves(t, d, true)
+		holds(t, f.pool, "x", 1)
+		require.Equal(t, []guard.EntryKind{guard.KindClaim, guard.KindWrite, guard.KindClaim}, kinds(t, f.direct))
+	})
 }
 
 // A COMMIT that is still under way when its outcome was settled, one way or
 // another, finds its position taken.
 func TestResolve_LateCommitIsRefused_N9_G4(t *testing.T) {
-	for name, c := range map[string]struct {
-		settle func(t *testing.T, f faulty, c guard.Claim, d guard.InDoubt)
-		state  string
-		want   int64
-	}{
-		"after a void": {func(t *testing.T, f faulty, _ guard.Claim, d guard.InDoubt) {
-			f.resolves(t, d, false)
-		}, "ZF002", 10},
-		"after a newer claim": {func(t *testing.T, f faulty, _ guard.Claim, d guard.InDoubt) {
-			claimOnly(t, f.pool, grant(6, "b"))
-			f.resolves(t, d, false)
-		}, "ZF001", 10},
-		"after a newer claim and its write": {func(t *testing.T, f faulty, _ guard.Claim, d guard.InDoubt) {
-			write(t, f.direct, claimOnly(t, f.pool, grant(6, "b")), set("other", 1))
-			f.resolves(t, d, false)
-		}, "ZF001", 10},
-		"after a sibling's write": {func(t *testing.T, f faulty, c guard.Claim, d guard.InDoubt) {
-			write(t, f.direct, c, set("other", 1))
-			f.resolves(t, d, false)
-		}, "ZF002", 10},
-		"after a void and a new attempt": {func(t *testing.T, f faulty, c guard.Claim, d guard.InDoubt) {
-			f.resolves(t, d, false)
-			write(t, f.direct, claim(t, f.direct, c.Grant), set("new attempt", 1))
-		}, "ZF002", 10},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFaulty(t)
-			claimed := write(t, f.store, claim(t, f.store, grant(5, "a")), set("x", 10))
-			hold := pgproxy.HoldCommit()
-			d := f.doubt(t, claimed, add("x", 1), hold)
-			c.settle(t, f, claimed, d)
-			answer, err := hold.Deliver(t.Context())
-			require.NoError(t, err)
-			require.Equal(t, []string{c.state}, answer.Errors)
-			holds(t, f.pool, "x", c.want)
-			f.resolves(t, d, false)
-		})
-	}
+	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
+		for name, c := range map[string]struct {
+			settle func(t *testing.T, f faulty, c guard.Claim, d guard.InDoubt)
+			state  string
+			want   int64
+		}{
+			"after a void": {func(t *testing.T, f faulty, _ guard.Claim, d guard.InDoubt) {
+				f.resolves(t, d, false)
+			}, "ZF002", 10},
+			"after a newer claim": {func(t *testing.T, f faulty, _ guard.Claim, d guard.InDoubt) {
+				claimOnly(t, f.pool, grant(6, "b"))
+				f.resolves(t, d, false)
+			}, "ZF001", 10},
+			"after a newer claim and its write": {func(t *testing.T, f faulty, _ guard.Claim, d guard.InDoubt) {
+				write(t, f.direct, claimOnly(t, f.pool, grant(6, "b")), set("other", 1))
+				f.resolves(t, d, false)
+			}, "ZF001", 10},
+			"after a sibling's write": {func(t *testing.T, f faulty, c guard.Claim, d guard.InDoubt) {
+				write(t, f.direct, c, set("other", 1))
+				f.resolves(t, d, false)
+			}, "ZF002", 10},
+			"after a void and a new attempt": {func(t *testing.T, f faulty, c guard.Claim, d guard.InDoubt) {
+				f.resolves(t, d, false)
+				write(t, f.direct, claim(t, f.direct, c.Grant), set("new attempt", 1))
+			}, "ZF002", 10},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				f := newFaultyAt(t, level)
+				claimed := write(t, f.store, claim(t, f.store, grant(5, "a")), set("x", 10))
+				hold := pgproxy.HoldCommit()
+				d := f.doubt(t, claimed, add("x", 1), hold)
+				c.settle(t, f, claimed, d)
+				answer, err := hold.Deliver(t.Context())
+				require.NoError(t, err)
+				if level != pgx.ReadCommitted {
+					c.state = "40001"
+				}
+				require.Equal(t, []string{c.state}, answer.Errors)
+				holds(t, f.pool, "x", c.want)
+				f.resolves(t, d, false)
+			})
+		}
+	})
 }
 
 // The other order: the COMMIT arrives, and then the question.
 func TestResolve_CommitThatArrivedLateButFirst_N9_G4(t *testing.T) {
-	f := newFaulty(t)
-	hold := pgproxy.HoldCommit()
-	d := f.doubt(t, claim(t, f.store, grant(5, "a")), set("x", 1), hold)
-	answer, err := hold.Deliver(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, "COMMIT", answer.Tags[len(answer.Tags)-1])
-	f.resolves(t, d, true)
-	holds(t, f.pool, "x", 1)
+	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
+		f := newFaultyAt(t, level)
+		hold := pgproxy.HoldCommit()
+		d := f.doubt(t, claim(t, f.store, grant(5, "a")), set("x", 1), hold)
+		answer, err := hold.Deliver(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, "COMMIT", answer.Tags[len(answer.Tags)-1])
+		f.resolves(t, d, true)
+		holds(t, f.pool, "x", 1)
+	})
 }
 
 // The answer can't be given while the seal is under way: Resolve waits for it, and
@@ -214,50 +230,54 @@ func TestSeal_TruncatedMessageLocksNothing_N11(t *testing.T) {
 
 // One resource of several decides, whichever still knows.
 func TestResolve_SeveralResources_G4(t *testing.T) {
-	f := newFaulty(t)
-	other := grant(1, "a")
-	other.Resource = "sku/2"
-	one, two := claim(t, f.store, grant(5, "a")), claim(t, f.store, other)
-	reply := pgproxy.SwallowReply()
-	f.proxy.OnCommit(func(string) *pgproxy.Action { return reply })
-	_, err := attempt(t.Context(), f.store, set("x", 1), one, two)
-	var doubt *guard.InDoubtError
-	require.ErrorAs(t, err, &doubt)
-	require.NoError(t, reply.Wait(t.Context()))
-	f.resolves(t, doubt.InDoubt, true)
-	unprotected(t, f.pool, "delete from fence.event where resource = $1 and seq > 1", one.Resource)
-	f.resolves(t, doubt.InDoubt, true)
-	unprotected(t, f.pool, "delete from fence.event where resource = $1 and seq > 1", two.Resource)
-	_, err = f.direct.Resolve(t.Context(), doubt.InDoubt)
-	require.ErrorIs(t, err, postgres.ErrPruned)
+	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
+		f := newFaultyAt(t, level)
+		other := grant(1, "a")
+		other.Resource = "sku/2"
+		one, two := claim(t, f.store, grant(5, "a")), claim(t, f.store, other)
+		reply := pgproxy.SwallowReply()
+		f.proxy.OnCommit(func(string) *pgproxy.Action { return reply })
+		_, err := attempt(t.Context(), f.store, set("x", 1), one, two)
+		var doubt *guard.InDoubtError
+		require.ErrorAs(t, err, &doubt)
+		require.NoError(t, reply.Wait(t.Context()))
+		f.resolves(t, doubt.InDoubt, true)
+		unprotected(t, f.pool, "delete from fence.event where resource = $1 and seq > 1", one.Resource)
+		f.resolves(t, doubt.InDoubt, true)
+		unprotected(t, f.pool, "delete from fence.event where resource = $1 and seq > 1", two.Resource)
+		_, err = f.direct.Resolve(t.Context(), doubt.InDoubt)
+		require.ErrorIs(t, err, postgres.ErrPruned)
+	})
 }
 
 // A server that ended the session before the seal had come to its end never got
 // to COMMIT: that is no doubt.
 func TestCommit_EndedBeforeTheSealIsNoDoubt_G4(t *testing.T) {
-	pool := newPool(t)
-	store := newStore(t, pool, &postgres.Config{LockTimeout: time.Hour, StatementTimeout: time.Hour})
-	txn := begin(t, store, claim(t, store, grant(5, "a")))
-	var pid int
-	require.NoError(t, txn.Run(t.Context(), do(func(ctx context.Context, tx pgx.Tx) error {
-		if err := set("x", 1)(ctx, tx); err != nil {
-			return err
-		}
-		return tx.QueryRow(ctx, "select pg_backend_pid()").Scan(&pid)
-	})))
-	locked, err := pool.Begin(t.Context())
-	require.NoError(t, err)
-	_, err = locked.Exec(t.Context(), "select from fence.resource for no key update")
-	require.NoError(t, err)
-	commit := background(func() ([]guard.Claim, error) { return txn.Commit(context.Background(), nil) })
-	require.Equal(t, pid, waiting(t, pool, "transactionid"))
-	mustExec(t, pool, "select pg_terminate_backend($1, 10000)", pid)
-	err = (<-commit).err
-	require.False(t, errors.As(err, new(*guard.InDoubtError)), "%v", err)
-	var transient *postgres.TransientError
-	require.ErrorAs(t, err, &transient)
-	require.NoError(t, locked.Rollback(t.Context()))
-	holds(t, pool, "x", 0)
+	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
+		pool := newPool(t)
+		store := newStore(t, pool, &postgres.Config{Isolation: level, LockTimeout: time.Hour, StatementTimeout: time.Hour})
+		txn := begin(t, store, claim(t, store, grant(5, "a")))
+		var pid int
+		require.NoError(t, txn.Run(t.Context(), do(func(ctx context.Context, tx pgx.Tx) error {
+			if err := set("x", 1)(ctx, tx); err != nil {
+				return err
+			}
+			return tx.QueryRow(ctx, "select pg_backend_pid()").Scan(&pid)
+		})))
+		locked, err := pool.Begin(t.Context())
+		require.NoError(t, err)
+		_, err = locked.Exec(t.Context(), "select from fence.resource for no key update")
+		require.NoError(t, err)
+		commit := background(func() ([]guard.Claim, error) { return txn.Commit(context.Background(), nil) })
+		require.Equal(t, pid, waiting(t, pool, "transactionid"))
+		mustExec(t, pool, "select pg_terminate_backend($1, 10000)", pid)
+		err = (<-commit).err
+		require.False(t, errors.As(err, new(*guard.InDoubtError)), "%v", err)
+		var transient *postgres.TransientError
+		require.ErrorAs(t, err, &transient)
+		require.NoError(t, locked.Rollback(t.Context()))
+		holds(t, pool, "x", 0)
+	})
 }
 
 // Behind the seal the end of the session tells nothing.

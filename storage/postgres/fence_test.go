@@ -51,93 +51,101 @@ func interrupted(t *testing.T, store *postgres.Store, c guard.Claim, op guard.Op
 // the successor reads what was there before. Eviction is kept out of it: the
 // successor claims only, so that it is the fence that refuses.
 func TestFence_RefusesTheSuperseded_G2_G3_G5(t *testing.T) {
-	for _, point := range interruptions {
-		t.Run(point, func(t *testing.T) {
-			t.Parallel()
-			pool := newPool(t)
-			store := newStore(t, pool, nil)
-			old := write(t, store, claim(t, store, grant(5, "a")), set("stock", 1))
-			err := interrupted(t, store, old, set("sold to", 5), point, func() {
-				successor := claimOnly(t, pool, grant(6, "b"))
-				var stock int64
-				write(t, store, successor, get("stock", &stock))
-				require.EqualValues(t, 1, stock)
+	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
+		for _, point := range interruptions {
+			t.Run(point, func(t *testing.T) {
+				t.Parallel()
+				pool := newPool(t)
+				store := newStore(t, pool, at(level))
+				old := write(t, store, claim(t, store, grant(5, "a")), set("stock", 1))
+				err := interrupted(t, store, old, set("sold to", 5), point, func() {
+					successor := claimOnly(t, pool, grant(6, "b"))
+					var stock int64
+					write(t, store, successor, get("stock", &stock))
+					require.EqualValues(t, 1, stock)
+				})
+				var stale *guard.StaleTokenError
+				require.ErrorAs(t, err, &stale)
+				require.Equal(t, old.Grant, stale.Grant)
+				require.Equal(t, grant(6, "b"), stale.Current)
+				require.NoError(t, stale.RecordErr)
+				require.False(t, stale.Since.IsZero())
+				holds(t, pool, "sold to", 0)
+				refusals, err := store.Refusals(t.Context(), resource, 10)
+				require.NoError(t, err)
+				require.Len(t, refusals, 1)
+				require.Equal(t, guard.ReasonStale, refusals[0].Reason)
+				require.Equal(t, old.Grant, refusals[0].Grant)
+				require.Equal(t, grant(6, "b"), refusals[0].Current)
+				require.True(t, stale.Since.Equal(refusals[0].Since))
 			})
-			var stale *guard.StaleTokenError
-			require.ErrorAs(t, err, &stale)
-			require.Equal(t, old.Grant, stale.Grant)
-			require.Equal(t, grant(6, "b"), stale.Current)
-			require.NoError(t, stale.RecordErr)
-			require.False(t, stale.Since.IsZero())
-			holds(t, pool, "sold to", 0)
-			refusals, err := store.Refusals(t.Context(), resource, 10)
-			require.NoError(t, err)
-			require.Len(t, refusals, 1)
-			require.Equal(t, guard.ReasonStale, refusals[0].Reason)
-			require.Equal(t, old.Grant, refusals[0].Grant)
-			require.Equal(t, grant(6, "b"), refusals[0].Current)
-			require.True(t, stale.Since.Equal(refusals[0].Since))
-		})
-	}
+		}
+	})
 }
 
 // The same with everything in place: the successor evicts, and the one that was
 // ended by that hears why.
 func TestFence_RefusesTheEvicted_G3_L1(t *testing.T) {
-	for _, point := range interruptions {
-		t.Run(point, func(t *testing.T) {
-			t.Parallel()
-			pool := newPool(t)
-			store := newStore(t, pool, nil)
-			old := claim(t, store, grant(5, "a"))
-			err := interrupted(t, store, old, set("sold to", 5), point, func() {
-				write(t, store, claim(t, store, grant(6, "b")), set("sold to", 6))
+	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
+		for _, point := range interruptions {
+			t.Run(point, func(t *testing.T) {
+				t.Parallel()
+				pool := newPool(t)
+				store := newStore(t, pool, at(level))
+				old := claim(t, store, grant(5, "a"))
+				err := interrupted(t, store, old, set("sold to", 5), point, func() {
+					write(t, store, claim(t, store, grant(6, "b")), set("sold to", 6))
+				})
+				require.Error(t, err)
+				var doubt *guard.InDoubtError
+				if errors.As(err, &doubt) { // the connection broke before the server's reason came through
+					applied, err := store.Resolve(t.Context(), doubt.InDoubt)
+					require.NoError(t, err)
+					require.False(t, applied)
+				} else {
+					require.ErrorIs(t, err, guard.ErrStaleToken)
+				}
+				holds(t, pool, "sold to", 6)
 			})
-			require.Error(t, err)
-			var doubt *guard.InDoubtError
-			if errors.As(err, &doubt) { // the connection broke before the server's reason came through
-				applied, err := store.Resolve(t.Context(), doubt.InDoubt)
-				require.NoError(t, err)
-				require.False(t, applied)
-			} else {
-				require.ErrorIs(t, err, guard.ErrStaleToken)
-			}
-			holds(t, pool, "sold to", 6)
-		})
-	}
+		}
+	})
 }
 
 // Two transactions of one grant: the second to commit read what is out of date.
 func TestFence_RefusesTheOvertakenSibling_N10_G6(t *testing.T) {
-	for _, point := range interruptions[1:] {
-		t.Run(point, func(t *testing.T) {
-			t.Parallel()
-			pool := newPool(t)
-			store := newStore(t, pool, nil)
-			c := claim(t, store, grant(5, "a"))
-			err := interrupted(t, store, c, set("loser", 1), point, func() { write(t, store, c, add("stock", 1)) })
-			require.ErrorIs(t, err, guard.ErrOvertaken)
-			holds(t, pool, "loser", 0)
-			c = claim(t, store, c.Grant)
-			write(t, store, c, add("stock", 1))
-			holds(t, pool, "stock", 2)
-		})
-	}
+	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
+		for _, point := range interruptions[1:] {
+			t.Run(point, func(t *testing.T) {
+				t.Parallel()
+				pool := newPool(t)
+				store := newStore(t, pool, at(level))
+				c := claim(t, store, grant(5, "a"))
+				err := interrupted(t, store, c, set("loser", 1), point, func() { write(t, store, c, add("stock", 1)) })
+				require.ErrorIs(t, err, guard.ErrOvertaken)
+				holds(t, pool, "loser", 0)
+				c = claim(t, store, c.Grant)
+				write(t, store, c, add("stock", 1))
+				holds(t, pool, "stock", 2)
+			})
+		}
+	})
 }
 
 // Two holders with one token, as a restored lock service issues them.
 func TestFence_RefusesTheTokenIssuedTwice_N10(t *testing.T) {
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
-	c := claim(t, store, grant(5, "a"))
-	_, err := store.Claim(t.Context(), grant(5, "b"))
-	require.ErrorIs(t, err, guard.ErrCollision)
-	forged := c
-	forged.Grant.Holder = "b"
-	_, err = attempt(t.Context(), store, set("x", 1), forged)
-	require.ErrorIs(t, err, guard.ErrCollision)
-	holds(t, pool, "x", 0)
-	write(t, store, c, set("x", 2))
+	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
+		pool := newPool(t)
+		store := newStore(t, pool, at(level))
+		c := claim(t, store, grant(5, "a"))
+		_, err := store.Claim(t.Context(), grant(5, "b"))
+		require.ErrorIs(t, err, guard.ErrCollision)
+		forged := c
+		forged.Grant.Holder = "b"
+		_, err = attempt(t.Context(), store, set("x", 1), forged)
+		require.ErrorIs(t, err, guard.ErrCollision)
+		holds(t, pool, "x", 0)
+		write(t, store, c, set("x", 2))
+	})
 }
 
 func TestClaim_EpochOnlyRises_N20(t *testing.T) {
@@ -229,47 +237,51 @@ func TestFunctions_NeedReadCommitted_N23(t *testing.T) {
 // A transaction over several resources moves all fences or none, and siblings in
 // any order don't wait for each other in a circle.
 func TestFence_SeveralMoveTogether_G2(t *testing.T) {
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
-	other := grant(1, "a")
-	other.Resource = "sku/2"
-	one, two := claim(t, store, grant(5, "a")), claim(t, store, other)
-	claims, err := attempt(t.Context(), store, set("x", 1), two, one)
-	require.NoError(t, err)
-	require.EqualValues(t, []int64{2, 2}, []int64{claims[0].Seq, claims[1].Seq})
+	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
+		pool := newPool(t)
+		store := newStore(t, pool, at(level))
+		other := grant(1, "a")
+		other.Resource = "sku/2"
+		one, two := claim(t, store, grant(5, "a")), claim(t, store, other)
+		claims, err := attempt(t.Context(), store, set("x", 1), two, one)
+		require.NoError(t, err)
+		require.EqualValues(t, []int64{2, 2}, []int64{claims[0].Seq, claims[1].Seq})
 
-	other.Token, other.Holder = 2, "b"
-	claimOnly(t, pool, other)
-	txn, err := store.Begin(t.Context(), claims[1])
-	require.NoError(t, err)
-	require.NoError(t, txn.Run(t.Context(), set("x", 2)))
-	_, err = txn.Commit(t.Context(), nil)
-	require.NoError(t, err)
-	_, err = attempt(t.Context(), store, set("x", 3), claims...)
-	require.ErrorIs(t, err, guard.ErrStaleToken)
-	require.Equal(t, other.Resource, err.(*guard.StaleTokenError).Grant.Resource)
-	holds(t, pool, "x", 2)
+		other.Token, other.Holder = 2, "b"
+		claimOnly(t, pool, other)
+		txn, err := store.Begin(t.Context(), claims[1])
+		require.NoError(t, err)
+		require.NoError(t, txn.Run(t.Context(), set("x", 2)))
+		_, err = txn.Commit(t.Context(), nil)
+		require.NoError(t, err)
+		_, err = attempt(t.Context(), store, set("x", 3), claims...)
+		require.ErrorIs(t, err, guard.ErrStaleToken)
+		require.Equal(t, other.Resource, err.(*guard.StaleTokenError).Grant.Resource)
+		holds(t, pool, "x", 2)
+	})
 }
 
 // With one connection no refusal waits for a second one.
 func TestFence_RefusesWithOneConnection(t *testing.T) {
-	pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
-	store := newStore(t, pool, nil)
-	c := claim(t, store, grant(5, "a"))
-	overtaken := write(t, store, c, set("x", 1))
-	_, err := attempt(t.Context(), store, set("x", 2), c)
-	require.ErrorIs(t, err, guard.ErrOvertaken)
-	claim(t, store, grant(6, "b"))
-	_, err = attempt(t.Context(), store, set("x", 2), overtaken)
-	require.ErrorIs(t, err, guard.ErrStaleToken)
-	_, err = store.Claim(t.Context(), grant(5, "a"))
-	require.ErrorIs(t, err, guard.ErrStaleToken)
-	_, err = store.Claim(t.Context(), grant(6, "c"))
-	require.ErrorIs(t, err, guard.ErrCollision)
-	_, err = store.Resolve(t.Context(), guard.InDoubt{Claims: []guard.Claim{c}, Tx: 1})
-	require.NoError(t, err)
-	refusals, err := store.Refusals(t.Context(), resource, 10)
-	require.NoError(t, err)
-	require.Len(t, refusals, 5, "overtaken; stale at the head, at the claim and, of the answer that was lost, at the seal; collision")
-	require.EqualValues(t, 0, pool.Stat().AcquiredConns())
+	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
+		pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
+		store := newStore(t, pool, at(level))
+		c := claim(t, store, grant(5, "a"))
+		overtaken := write(t, store, c, set("x", 1))
+		_, err := attempt(t.Context(), store, set("x", 2), c)
+		require.ErrorIs(t, err, guard.ErrOvertaken)
+		claim(t, store, grant(6, "b"))
+		_, err = attempt(t.Context(), store, set("x", 2), overtaken)
+		require.ErrorIs(t, err, guard.ErrStaleToken)
+		_, err = store.Claim(t.Context(), grant(5, "a"))
+		require.ErrorIs(t, err, guard.ErrStaleToken)
+		_, err = store.Claim(t.Context(), grant(6, "c"))
+		require.ErrorIs(t, err, guard.ErrCollision)
+		_, err = store.Resolve(t.Context(), guard.InDoubt{Claims: []guard.Claim{c}, Tx: 1})
+		require.NoError(t, err)
+		refusals, err := store.Refusals(t.Context(), resource, 10)
+		require.NoError(t, err)
+		require.Len(t, refusals, 5, "overtaken; stale at the head, at the claim and, of the answer that was lost, at the seal; collision")
+		require.EqualValues(t, 0, pool.Stat().AcquiredConns())
+	})
 }

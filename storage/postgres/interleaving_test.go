@@ -41,9 +41,12 @@ type interleaving struct {
 // TestStore_LosesNoUpdateInAnyInterleaving_G2_G4 runs 1,000 and more random
 // sequences of a few holders' steps, equal grants, lost COMMITs and lost replies
 // included, against an oracle on the data: stock left is what was there less what
-// was sold, and never below zero.
+// was sold, and never below zero. The isolation levels share the sequences.
 func TestStore_LosesNoUpdateInAnyInterleaving_G2_G4(t *testing.T) {
-	f := newFaulty(t)
+	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) { interleave(t, newFaultyAt(t, level), 1000/len(levels)) })
+}
+
+func interleave(t *testing.T, f faulty, least int) {
 	sequences, seen := 0, map[string]int{}
 	run := func(r *rapid.T) {
 		sequences++
@@ -54,7 +57,7 @@ func TestStore_LosesNoUpdateInAnyInterleaving_G2_G4(t *testing.T) {
 		}
 		s.finish()
 	}
-	for sequences < 1000 {
+	for sequences < least {
 		rapid.Check(t, run)
 	}
 	t.Logf("%d sequences: %v", sequences, seen)
@@ -134,6 +137,19 @@ func (s *interleaving) sell(h *holder) {
 	if err != nil {
 		h.txn.Rollback(s.ctx)
 		h.txn = nil
+		s.refused(h, err)
+	}
+}
+
+// refused draws the consequences of an error.
+func (s *interleaving) refused(h *holder, err error) {
+	switch {
+	case errors.Is(err, guard.ErrStaleToken):
+		s.seen["stale"]++
+		h.claim = guard.Claim{}
+	case errors.Is(err, guard.ErrOvertaken):
+		s.seen["overtaken"]++
+		h.claim = guard.Claim{}
 	}
 }
 
@@ -152,12 +168,8 @@ func (s *interleaving) commit(h *holder) {
 		s.count(h)
 	case errors.As(err, &doubt):
 		h.doubt = &doubt.InDoubt
-	case errors.Is(err, guard.ErrStaleToken):
-		s.seen["stale"]++
-		h.claim = guard.Claim{}
-	case errors.Is(err, guard.ErrOvertaken):
-		s.seen["overtaken"]++
-		h.claim = guard.Claim{}
+	default:
+		s.refused(h, err)
 	}
 }
 

@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/guard"
@@ -12,25 +13,27 @@ import (
 // The server refuses a seal, and its answer is lost: the refusal is recorded when
 // the outcome is resolved.
 func TestResolve_RecordsTheRefusalWhoseAnswerWasLost_G5(t *testing.T) {
-	f := newFaulty(t)
-	old := claim(t, f.store, grant(5, "a"))
-	txn := begin(t, f.store, old)
-	require.NoError(t, txn.Run(t.Context(), set("x", 1)))
-	claimOnly(t, f.pool, grant(6, "b"))
-	lost := pgproxy.SwallowReply()
-	f.proxy.OnCommit(func(string) *pgproxy.Action { return lost })
-	_, err := txn.Commit(t.Context(), nil)
-	f.proxy.OnCommit(nil)
-	var doubt *guard.InDoubtError
-	require.ErrorAs(t, err, &doubt)
+	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
+		f := newFaultyAt(t, level)
+		old := claim(t, f.store, grant(5, "a"))
+		txn := begin(t, f.store, old)
+		require.NoError(t, txn.Run(t.Context(), set("x", 1)))
+		claimOnly(t, f.pool, grant(6, "b"))
+		lost := pgproxy.SwallowReply()
+		f.proxy.OnCommit(func(string) *pgproxy.Action { return lost })
+		_, err := txn.Commit(t.Context(), nil)
+		f.proxy.OnCommit(nil)
+		var doubt *guard.InDoubtError
+		require.ErrorAs(t, err, &doubt)
 
-	applied, err := f.store.Resolve(t.Context(), doubt.InDoubt)
-	require.NoError(t, err)
-	require.False(t, applied)
-	refusals, err := f.store.Refusals(t.Context(), resource, 10)
-	require.NoError(t, err)
-	require.Len(t, refusals, 1)
-	require.Equal(t, guard.ReasonStale, refusals[0].Reason)
-	require.Equal(t, grant(5, "a"), refusals[0].Grant)
-	require.Equal(t, grant(6, "b"), refusals[0].Current)
+		applied, err := f.store.Resolve(t.Context(), doubt.InDoubt)
+		require.NoError(t, err)
+		require.False(t, applied)
+		refusals, err := f.store.Refusals(t.Context(), resource, 10)
+		require.NoError(t, err)
+		require.Len(t, refusals, 1)
+		require.Equal(t, guard.ReasonStale, refusals[0].Reason)
+		require.Equal(t, grant(5, "a"), refusals[0].Grant)
+		require.Equal(t, grant(6, "b"), refusals[0].Current)
+	})
 }

@@ -76,6 +76,21 @@ func newStore(t testing.TB, pool *pgxpool.Pool, cfg *postgres.Config) *postgres.
 	return store
 }
 
+// levels are the isolation levels that guarded transactions can run at.
+var levels = []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable}
+
+// atEachLevel runs a test at each of them, in parallel.
+func atEachLevel(t *testing.T, test func(t *testing.T, level pgx.TxIsoLevel)) {
+	for _, level := range levels {
+		t.Run(string(level), func(t *testing.T) {
+			t.Parallel()
+			test(t, level)
+		})
+	}
+}
+
+func at(level pgx.TxIsoLevel) *postgres.Config { return &postgres.Config{Isolation: level} }
+
 func claim(t testing.TB, store *postgres.Store, g fence.Grant) guard.Claim {
 	t.Helper()
 	c, err := store.Claim(t.Context(), g)

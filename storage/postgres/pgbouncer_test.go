@@ -41,6 +41,6 @@ func openPooled(t testing.TB, pooler *testenv.PgBouncer, dsn string, options ...
 func TestPooler_PassesTheContract_HB18(t *testing.T) {
 	pooler := startPooler(t, testenv.SharedPostgres(t), testenv.PgBouncerConfig{})
 	guardtest.TestStore(t, func(t *testing.T) guardtest.Harness[pgx.Tx] {
-		return harness(t, openPooled(t, pooler, migrated(t)))
+		return harness(t, openPooled(t, pooler, migrated(t)), nil)
 	})
 }

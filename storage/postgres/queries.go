@@ -9,6 +9,7 @@ import (
 // group are formats: they travel in simple-protocol messages, where text goes in
 // as an expression of text().
 type queries struct {
+	begin                                                          string
 	claim, evict, resolve, record, head, seal, fence, keep, recall string
 	entries, refusals, forget                                      string
 }
@@ -21,6 +22,7 @@ func newQueries(c Config) queries {
 	schema := schemaIdentifier(c.Schema)
 	check := max(c.CheckInterval, 0)
 	return queries{
+		begin:   "begin isolation level " + string(c.Isolation) + " read write",
 		claim:   "select o_resource, o_seq, o_tx from " + schema + ".claim(%s, %d, %d, %s, %d)",
 		evict:   "select evicted, denied from " + schema + ".evict(%s, %d, %d, " + fmt.Sprintf("%d)", ms(c.EvictTimeout)),
 		resolve: "select " + schema + ".resolve(%d, %d, %d, %s, %d, %d, %d, %d)",
@@ -32,7 +34,7 @@ func newQueries(c Config) queries {
 		recall: "select resource, pg_catalog.encode(request, 'hex'), pg_catalog.encode(result, 'hex') from " + schema +
 			".operation where key operator(pg_catalog.=) %s and resource operator(pg_catalog.=) any (array[%s])",
 		forget: "select " + schema + ".forget($1)",
-		fence: "select epoch, token, pg_catalog.encode(pg_catalog.convert_to(holder, 'UTF8'), 'hex'), " +
+		fence: "select epoch, token, pg_catalog.encode(pg_catalog.convert_to(holder, 'UTF8'), 'hex'), seq, tx, " +
 			micros("claimed_at") + ", " + micros("pg_catalog.clock_timestamp()") + " operator(pg_catalog.-) " + micros("claimed_at") +
 			" from " + schema + ".resource where name operator(pg_catalog.=) %s",
 		entries: "select e.kind, e.epoch, e.token, e.holder, e.seq, e.tx, coalesce(e.ops, '[]')::text, e.at, e.hash from " +

@@ -62,11 +62,13 @@ func (e *TransientError) Unwrap() error { return e.Err }
 // Retryable returns true.
 func (e *TransientError) Retryable() bool { return true }
 
-// explain returns err as what it means for grants: a recorded refusal if the
-// server refused one of them, or if it ended the transaction (ended) after one of
-// them was superseded; else err, marked as transient where it is. No connection
-// may be held by the caller: with a pool of one that would be a deadlock.
-func (s *Store) explain(ctx context.Context, err error, ended bool, stage guard.Stage, grants ...fence.Grant) error {
+// explain returns err as what it means for claims: a recorded refusal if the
+// server refused one of them, or if it ended the transaction (ended, or by a
+// serialization failure, which is all that the stricter levels say) and one of
+// them no longer has its fence; else err, marked as transient where it is. No
+// connection may be held by the caller: with a pool of one that would be a
+// deadlock.
+func (s *Store) explain(ctx context.Context, err error, ended bool, stage guard.Stage, claims ...guard.Claim) error {
 	var pgErr *pgconn.PgError
 	state := ""
 	if errors.As(err, &pgErr) {
@@ -77,12 +79,12 @@ func (s *Store) explain(ctx context.Context, err error, ended bool, stage guard.
 	case ours && state == stateTxEnded:
 		return fmt.Errorf("%w before its seal; what a COMMIT in user code wrote stays, without a fence: %w", guard.ErrTxEnded, err)
 	case ours && refusalReasons[state] != "":
-		refused := refusedFromDetail(pgErr, grants)
+		refused := refusedFromDetail(pgErr, claims)
 		refused.Stage = stage
 		return s.refuse(ctx, refused)
 	case ended || state == stateSerialization:
-		for _, grant := range grants {
-			if refused := s.superseded(ctx, grant); refused != nil {
+		for _, claim := range claims {
+			if refused := s.refusalNow(ctx, claim); refused != nil {
 				refused.Stage, refused.Err = stage, err
 				return s.refuse(ctx, refused)
 			}
@@ -114,7 +116,7 @@ func (s *Store) nameLimit(err error, pgErr *pgconn.PgError) error {
 }
 
 // refusedFromDetail reads what the server found under its lock.
-func refusedFromDetail(pgErr *pgconn.PgError, grants []fence.Grant) *guard.RefusedError {
+func refusedFromDetail(pgErr *pgconn.PgError, claims []guard.Claim) *guard.RefusedError {
 	var d struct {
 		Resource string
 		Epoch    int64
@@ -124,10 +126,10 @@ func refusedFromDetail(pgErr *pgconn.PgError, grants []fence.Grant) *guard.Refus
 		Age      float64
 	}
 	_ = json.Unmarshal([]byte(pgErr.Detail), &d) // what is missing stays zero
-	grant := grants[0]
-	for _, g := range grants {
-		if g.Resource == d.Resource {
-			grant = g
+	grant := claims[0].Grant
+	for _, c := range claims {
+		if c.Grant.Resource == d.Resource {
+			grant = c.Grant
 		}
 	}
 	return &guard.RefusedError{
@@ -136,29 +138,6 @@ func refusedFromDetail(pgErr *pgconn.PgError, grants []fence.Grant) *guard.Refus
 		Current: fence.Grant{Resource: grant.Resource, Epoch: d.Epoch, Token: d.Token, Holder: d.Holder},
 		Since:   d.Since,
 		Age:     time.Duration(d.Age * float64(time.Second)),
-	}
-}
-
-// superseded asks, in a new transaction, whether a higher grant than grant has
-// claimed its resource; nil if not, or if that can't be learnt.
-func (s *Store) superseded(ctx context.Context, grant fence.Grant) *guard.RefusedError {
-	ctx, cancel := s.cleanup(ctx)
-	defer cancel()
-	answer, err := s.transact(ctx, fmt.Sprintf(s.sql.fence, text(grant.Resource)), "")
-	if err != nil || len(answer.rows) == 0 {
-		return nil
-	}
-	current := fence.Grant{Resource: grant.Resource}
-	var holder []byte
-	var sinceMicros, ageMicros int64
-	_, err = fmt.Sscanf(strings.Join(answer.rows[0], " "), "%d %d %x %d %d", &current.Epoch, &current.Token, &holder, &sinceMicros, &ageMicros)
-	current.Holder = string(holder)
-	if err != nil || current.Compare(grant) <= 0 {
-		return nil
-	}
-	return &guard.RefusedError{
-		Reason: guard.ReasonStale, Grant: grant, Current: current,
-		Since: time.UnixMicro(sinceMicros), Age: time.Duration(ageMicros) * time.Microsecond,
 	}
 }
 

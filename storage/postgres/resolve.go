@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
 )
 
@@ -26,7 +25,7 @@ func (s *Store) Resolve(ctx context.Context, d guard.InDoubt) (bool, error) {
 		case "applied":
 			return true, nil
 		case "not applied":
-			s.recordLost(ctx, claim.Grant)
+			s.recordLost(ctx, claim)
 			return false, nil
 		}
 	}
@@ -35,8 +34,8 @@ func (s *Store) Resolve(ctx context.Context, d guard.InDoubt) (bool, error) {
 
 // recordLost records the refusal of a COMMIT whose answer was lost (G5): if a
 // higher grant had claimed by then, that is what the answer said, or would have.
-func (s *Store) recordLost(ctx context.Context, grant fence.Grant) {
-	if refused := s.superseded(ctx, grant); refused != nil {
+func (s *Store) recordLost(ctx context.Context, claim guard.Claim) {
+	if refused := s.refusalNow(ctx, claim); refused != nil && refused.Reason == guard.ReasonStale {
 		refused.Stage = guard.StageSeal
 		_ = s.refuse(ctx, refused)
 	}

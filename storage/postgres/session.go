@@ -25,6 +25,9 @@ type session struct {
 	inUse  bool // by a call or an open result
 	closed bool // the operation has returned
 	ended  bool // SQL text ended the transaction
+	// conflict is the serialization failure that has aborted the transaction, so
+	// that it counts also if the operation makes another error of it, or none.
+	conflict error
 }
 
 var (
@@ -73,8 +76,16 @@ func (s *session) note(err error, tag pgconn.CommandTag) error {
 	case "COMMIT", "PREPARE TRANSACTION":
 		s.ended = true
 	}
-	if pg := s.conn.PgConn(); !pg.IsClosed() && !pg.IsBusy() && pg.TxStatus() == 'I' {
-		s.ended = true
+	if pg := s.conn.PgConn(); !pg.IsClosed() && !pg.IsBusy() {
+		switch pg.TxStatus() {
+		case 'I':
+			s.ended = true
+		case 'T':
+			s.conflict = nil // rolled back to a savepoint
+		}
+	}
+	if sqlState(err) == stateSerialization {
+		s.conflict = err
 	}
 	switch {
 	case !s.ended, errors.Is(err, errEndedBySQL):
@@ -99,7 +110,11 @@ func (s *session) finish() (inUse bool) {
 // returned err, if so: err itself if that is not nil. The session is finished and
 // not in use.
 func (s *session) verdict(err error) error {
-	if err = s.note(err, pgconn.CommandTag{}); err != nil {
+	err = s.note(err, pgconn.CommandTag{})
+	if s.conflict != nil && sqlState(err) != stateSerialization {
+		return errors.Join(s.conflict, err)
+	}
+	if err != nil {
 		return err
 	}
 	pg := s.conn.PgConn()

@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
 )
 
@@ -44,7 +43,7 @@ func (s *Store) Begin(ctx context.Context, claims ...guard.Claim) (guard.Txn[pgx
 		}
 	}
 	if err != nil {
-		return nil, s.explain(ctx, fmt.Errorf("postgres: begin: %w", err), ended, guard.StageHead, t.grants()...)
+		return nil, s.explain(ctx, fmt.Errorf("postgres: begin: %w", err), ended, guard.StageHead, t.claims...)
 	}
 	return t, nil
 }
@@ -64,20 +63,12 @@ func (t *txn) begin(ctx context.Context) (ended bool, err error) {
 
 func (t *txn) beginSQL() string {
 	var sql strings.Builder
-	sql.WriteString(beginRC)
+	sql.WriteString(t.store.sql.begin)
 	for _, c := range t.claims {
 		sql.WriteString("; ")
 		fmt.Fprintf(&sql, t.store.sql.head, c.Resource, c.Grant.Epoch, int64(c.Grant.Token), int64(t.id))
 	}
 	return sql.String()
-}
-
-func (t *txn) grants() []fence.Grant {
-	grants := make([]fence.Grant, len(t.claims))
-	for i, c := range t.claims {
-		grants[i] = c.Grant
-	}
-	return grants
 }
 
 // Run implements guard.Txn. An operation that fails ends the transaction.
@@ -126,11 +117,11 @@ func (t *txn) fail(ctx context.Context, err error) error {
 	if sqlState(err) == stateLockTimeout {
 		evictCtx, cancel := t.store.cleanup(ctx)
 		defer cancel()
-		for _, grant := range t.grants() {
-			t.store.evict(evictCtx, grant)
+		for _, c := range t.claims {
+			t.store.evict(evictCtx, c.Grant)
 		}
 	}
-	return t.store.explain(ctx, err, ended, guard.StageRun, t.grants()...)
+	return t.store.explain(ctx, err, ended, guard.StageRun, t.claims...)
 }
 
 // Rollback implements guard.Txn.

@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -26,60 +27,64 @@ func unprotected(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
 // A database that lost its newest transactions shows a fence behind what a holder
 // has seen committed. That holder is told so, and not that it is stale.
 func TestFence_BehindItsHolderIsNoticed_N21_N27(t *testing.T) {
-	const back = "update fence.resource r set (epoch, token, holder, seq, tx, claim_seq, head) = " +
-		"(select epoch, token, holder, seq, tx, 1, hash from fence.event e where e.resource = r.id and e.seq = $1)"
-	for name, lose := range map[string]func(t *testing.T, pool *pgxpool.Pool, store *postgres.Store){
-		"its last write": func(t *testing.T, pool *pgxpool.Pool, _ *postgres.Store) {
-			unprotected(t, pool, back, 3)
-			unprotected(t, pool, "delete from fence.event where seq > 3")
-		},
-		"its claim": func(t *testing.T, pool *pgxpool.Pool, _ *postgres.Store) {
-			unprotected(t, pool, back, 1)
-			unprotected(t, pool, "delete from fence.event where seq > 1")
-		},
-		"its last write, and a sibling took the position": func(t *testing.T, pool *pgxpool.Pool, store *postgres.Store) {
-			unprotected(t, pool, back, 3)
-			unprotected(t, pool, "delete from fence.event where seq > 3")
-			write(t, store, claim(t, store, grant(5, "b")), set("x", 30))
-		},
-		"its number alone": func(t *testing.T, pool *pgxpool.Pool, _ *postgres.Store) {
-			mustExec(t, pool, "update fence.resource set seq = seq - 1")
-		},
-		"everything": func(t *testing.T, pool *pgxpool.Pool, _ *postgres.Store) {
-			unprotected(t, pool, "delete from fence.resource")
-			unprotected(t, pool, "delete from fence.event")
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			pool := newPool(t)
-			store := newStore(t, pool, nil)
-			claim(t, store, grant(4, "a"))
-			c := write(t, store, claim(t, store, grant(5, "b")), set("x", 1))
-			c = write(t, store, c, set("x", 2))
-			require.EqualValues(t, 4, c.Seq)
-			lose(t, pool, store)
-			before := query[int64](t, pool, "select value from item")
-			_, err := attempt(t.Context(), store, set("x", 3), c)
-			require.ErrorIs(t, err, guard.ErrWentBack)
-			holds(t, pool, "x", before)
-			refusals, err := store.Refusals(t.Context(), resource, 10)
-			require.NoError(t, err)
-			require.Len(t, refusals, 1)
-			require.Equal(t, guard.ReasonWentBack, refusals[0].Reason)
-		})
-	}
+	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
+		const back = "update fence.resource r set (epoch, token, holder, seq, tx, claim_seq, head) = " +
+			"(select epoch, token, holder, seq, tx, 1, hash from fence.event e where e.resource = r.id and e.seq = $1)"
+		for name, lose := range map[string]func(t *testing.T, pool *pgxpool.Pool, store *postgres.Store){
+			"its last write": func(t *testing.T, pool *pgxpool.Pool, _ *postgres.Store) {
+				unprotected(t, pool, back, 3)
+				unprotected(t, pool, "delete from fence.event where seq > 3")
+			},
+			"its claim": func(t *testing.T, pool *pgxpool.Pool, _ *postgres.Store) {
+				unprotected(t, pool, back, 1)
+				unprotected(t, pool, "delete from fence.event where seq > 1")
+			},
+			"its last write, and a sibling took the position": func(t *testing.T, pool *pgxpool.Pool, store *postgres.Store) {
+				unprotected(t, pool, back, 3)
+				unprotected(t, pool, "delete from fence.event where seq > 3")
+				write(t, store, claim(t, store, grant(5, "b")), set("x", 30))
+			},
+			"its number alone": func(t *testing.T, pool *pgxpool.Pool, _ *postgres.Store) {
+				mustExec(t, pool, "update fence.resource set seq = seq - 1")
+			},
+			"everything": func(t *testing.T, pool *pgxpool.Pool, _ *postgres.Store) {
+				unprotected(t, pool, "delete from fence.resource")
+				unprotected(t, pool, "delete from fence.event")
+			},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				pool := newPool(t)
+				store := newStore(t, pool, at(level))
+				claim(t, store, grant(4, "a"))
+				c := write(t, store, claim(t, store, grant(5, "b")), set("x", 1))
+				c = write(t, store, c, set("x", 2))
+				require.EqualValues(t, 4, c.Seq)
+				lose(t, pool, store)
+				before := query[int64](t, pool, "select value from item")
+				_, err := attempt(t.Context(), store, set("x", 3), c)
+				require.ErrorIs(t, err, guard.ErrWentBack)
+				holds(t, pool, "x", before)
+				refusals, err := store.Refusals(t.Context(), resource, 10)
+				require.NoError(t, err)
+				require.Len(t, refusals, 1)
+				require.Equal(t, guard.ReasonWentBack, refusals[0].Reason)
+			})
+		}
+	})
 }
 
 // The seal alone notices too: the loss may come after the head.
 func TestSeal_NoticesALossAfterTheHead_N21(t *testing.T) {
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
-	c := write(t, store, claim(t, store, grant(5, "b")), set("x", 1))
-	txn := begin(t, store, c)
-	require.NoError(t, txn.Run(t.Context(), set("x", 2)))
-	unprotected(t, pool, "delete from fence.resource")
-	_, err := txn.Commit(t.Context(), nil)
-	require.ErrorIs(t, err, guard.ErrWentBack)
-	holds(t, pool, "x", 1)
+	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
+		pool := newPool(t)
+		store := newStore(t, pool, at(level))
+		c := write(t, store, claim(t, store, grant(5, "b")), set("x", 1))
+		txn := begin(t, store, c)
+		require.NoError(t, txn.Run(t.Context(), set("x", 2)))
+		unprotected(t, pool, "delete from fence.resource")
+		_, err := txn.Commit(t.Context(), nil)
+		require.ErrorIs(t, err, guard.ErrWentBack)
+		holds(t, pool, "x", 1)
+	})
 }

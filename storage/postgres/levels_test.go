@@ -1,0 +1,292 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// The level is the Config's, and the claim's is its own, whatever the session's
+// default is.
+func TestIsolation_IsWhatTheConfigSays_N23(t *testing.T) {
+	for _, preset := range levels {
+		pool := openPool(t, migrated(t), with(map[string]string{"default_transaction_isolation": string(preset)}))
+		for _, level := range levels {
+			store := newStore(t, pool, at(level))
+			write(t, store, claim(t, store, grant(5, "a")), do(func(ctx context.Context, tx pgx.Tx) error {
+				require.EqualValues(t, level, query[string](t, tx, "select current_setting('transaction_isolation')"))
+				require.Equal(t, "off", query[string](t, tx, "select current_setting('transaction_read_only')"))
+				return nil
+			}))
+		}
+	}
+	pool := newPool(t)
+	for _, level := range []pgx.TxIsoLevel{pgx.ReadUncommitted, "SERIALIZABLE", "serializable; commit"} {
+		_, err := postgres.NewStore(pool, at(level))
+		require.ErrorIs(t, err, guard.ErrInvalid)
+		require.ErrorContains(t, err, "Isolation")
+	}
+}
+
+// The stricter levels answer a write that came too late with a serialization
+// failure, in the operation already. It is named and recorded as what it comes
+// from, whatever the operation makes of it.
+func TestIsolation_ConflictIsNamedAndRecorded_N23_G5(t *testing.T) {
+	mine := errors.New("the operation's own error")
+	for name, returned := range map[string]func(error) error{
+		"returned":     func(err error) error { return err },
+		"replaced":     func(error) error { return mine },
+		"not at all":   func(error) error { return nil },
+		"after others": nil,
+	} {
+		for reason, other := range map[guard.Reason]func(store *postgres.Store, c guard.Claim, t *testing.T, pool *pgxpool.Pool){
+			guard.ReasonStale: func(store *postgres.Store, _ guard.Claim, t *testing.T, pool *pgxpool.Pool) {
+				write(t, store, claimOnly(t, pool, grant(6, "b")), set("x", 2))
+			},
+			guard.ReasonOvertaken: func(store *postgres.Store, c guard.Claim, t *testing.T, _ *pgxpool.Pool) {
+				write(t, store, c, set("x", 2))
+			},
+		} {
+			t.Run(name+", "+string(reason), func(t *testing.T) {
+				atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
+					pool := newPool(t)
+					store := newStore(t, pool, at(level))
+					c := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
+					_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
+						other(store, c, t, pool)
+						err := set("x", 3)(ctx, tx)
+						require.Equal(t, level == pgx.ReadCommitted, err == nil)
+						if err == nil {
+							return nil // the seal finds out
+						}
+						if returned == nil {
+							return set("y", 3)(ctx, tx) // 25P02
+						}
+						return returned(err)
+					}), c)
+					var refusal *guard.RefusedError
+					require.ErrorAs(t, err, &refusal)
+					require.Equal(t, reason, refusal.Reason)
+					require.Equal(t, c.Grant, refusal.Grant)
+					require.NoError(t, refusal.RecordErr)
+					require.False(t, refusal.Since.IsZero())
+					stage := guard.StageRun
+					if level == pgx.ReadCommitted {
+						stage = guard.StageSeal
+					} else if name == "replaced" {
+						require.ErrorIs(t, err, mine)
+					}
+					require.Equal(t, stage, refusal.Stage)
+					refusals, err := store.Refusals(t.Context(), resource, 10)
+					require.NoError(t, err)
+					require.Len(t, refusals, 1)
+					require.Equal(t, reason, refusals[0].Reason)
+					require.Equal(t, stage, refusals[0].Stage)
+					holds(t, pool, "x", 2)
+				})
+			})
+		}
+	}
+}
+
+// A conflict with somebody who has no grant is none of the fence's: the operation
+// may run again, and then succeeds.
+func TestIsolation_ConflictWithOthersIsTransient_N23(t *testing.T) {
+	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
+		if level == pgx.ReadCommitted {
+			return // waits and goes on
+		}
+		pool := newPool(t)
+		store := newStore(t, pool, at(level))
+		c := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
+		_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
+			mustExec(t, pool, "update item set value = 10")
+			return add("x", 1)(ctx, tx)
+		}), c)
+		require.ErrorAs(t, err, new(*postgres.TransientError))
+		require.NotErrorAs(t, err, new(*guard.RefusedError))
+		write(t, store, c, add("x", 1))
+		holds(t, pool, "x", 11)
+		refusals, err := store.Refusals(t.Context(), resource, 10)
+		require.NoError(t, err)
+		require.Empty(t, refusals)
+	})
+}
+
+// A savepoint that was rolled back after a conflict leaves none behind: what the
+// operation fails with later is its own.
+func TestIsolation_ConflictUndoneIsForgotten(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, at(pgx.RepeatableRead))
+	c := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
+	mine := errors.New("the operation's own error")
+	_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
+		mustExec(t, pool, "update item set value = 10")
+		require.Error(t, pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { return set("x", 2)(ctx, tx) }))
+		return mine
+	}), c)
+	require.Equal(t, mine, err)
+}
+
+// SERIALIZABLE keeps what it promises about unfenced writers too: of two that each
+// read what the other writes, the one that commits last fails, at COMMIT even.
+func TestIsolation_WriteSkewWithTheUnfencedFails_N23_G4(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, at(pgx.Serializable))
+	mustExec(t, pool, "insert into item values ('x', 1), ('y', 1)")
+	c := claim(t, store, grant(5, "a"))
+	txn := begin(t, store, c)
+	require.NoError(t, txn.Run(t.Context(), do(func(ctx context.Context, tx pgx.Tx) error {
+		require.Equal(t, 2, query[int](t, tx, "select sum(value) from item"))
+		return set("x", 0)(ctx, tx)
+	})))
+	require.NoError(t, pgx.BeginTxFunc(t.Context(), pool, pgx.TxOptions{IsoLevel: pgx.Serializable}, func(tx pgx.Tx) error {
+		require.Equal(t, 2, query[int](t, tx, "select sum(value) from item"))
+		return set("y", 0)(t.Context(), tx)
+	}))
+	_, err := txn.Commit(t.Context(), nil)
+	require.ErrorAs(t, err, new(*postgres.TransientError))
+	require.NotErrorAs(t, err, new(*guard.InDoubtError))
+	holds(t, pool, "x", 1)
+	write(t, store, c, set("x", 5))
+}
+
+// Transactions of different resources don't meet in the tables of the fence,
+// whether those are small or large, if the user's data don't either.
+func TestIsolation_DifferentResourcesDoNotConflict_N23(t *testing.T) {
+	const pairs = 60
+	for size, others := range map[string]int{"small": 0, "large": 20000} {
+		t.Run(size, func(t *testing.T) {
+			atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
+				pool := newPool(t)
+				store := newStore(t, pool, at(level))
+				mustExec(t, pool, "create table a (value bigint); create table b (value bigint); insert into a values (0); insert into b values (0)")
+				mustExec(t, pool, "insert into item select 'k' || i, 0 from generate_series(1, 20000) i")
+				mustExec(t, pool, "select fence.claim('other/' || i, 1, 1, 'h', 1) from generate_series(1, $1::int) i", others)
+				mustExec(t, pool, "analyze")
+				of := func(name string) guard.Claim {
+					return claim(t, store, fence.Grant{Resource: name, Epoch: 1, Token: 5, Holder: name})
+				}
+				a, b := of("a"), of("b")
+				work := func(table string, key int) guard.Func[pgx.Tx] {
+					return func(ctx context.Context, tx pgx.Tx) error {
+						for _, sql := range []string{"select value from " + table, "update " + table + " set value = value + 1"} {
+							if _, err := tx.Exec(ctx, sql); err != nil {
+								return err
+							}
+						}
+						return add(fmt.Sprintf("k%d", key), 1)(ctx, tx)
+					}
+				}
+				for i := range pairs {
+					one, two := begin(t, store, a), begin(t, store, b)
+					require.NoError(t, one.Run(t.Context(), work("a", 10+i)))
+					require.NoError(t, two.Run(t.Context(), work("b", 19000+i)))
+					moved, err := one.Commit(t.Context(), nil)
+					require.NoError(t, err, "pair %d", i)
+					a = moved[0]
+					moved, err = two.Commit(t.Context(), nil)
+					require.NoError(t, err, "pair %d", i)
+					b = moved[0]
+				}
+				require.Equal(t, 2*pairs, query[int](t, pool, "select a.value + b.value from a, b"))
+			})
+		})
+	}
+}
+
+// Each transaction's snapshot is younger than the claim and than the one before
+// it, so that holder after holder, and one transaction of a holder after another,
+// adds to what is there.
+func TestIsolation_EachSeesWhatCameBefore_G3_G6(t *testing.T) {
+	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
+		pool := newPool(t)
+		store := newStore(t, pool, at(level))
+		for token := range fence.Token(20) {
+			c := claim(t, store, grant(token+1, "h"))
+			for range 3 {
+				c = write(t, store, c, add("x", 1))
+			}
+		}
+		holds(t, pool, "x", 60)
+	})
+}
+
+// The snapshot is older than the row lock that the operation waits for: a lock on
+// the data does not make up for that at REPEATABLE READ, the seal does.
+func TestIsolation_ALockTakenOnTheDataComesTooLate_HB2_HB3(t *testing.T) {
+	for name, sql := range map[string]string{
+		"statements of their own": "select value from item where key = 'stock' for update",
+		"one statement":           "with locked as materialized (select key from item where key = 'stock' for update) select i.value from item i join locked using (key)",
+	} {
+		t.Run(name, func(t *testing.T) {
+			atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
+				pool := newPool(t)
+				store := newStore(t, pool, at(level))
+				old := write(t, store, claim(t, store, grant(5, "a")), set("stock", 10))
+				sell := func(sold string) guard.Func[pgx.Tx] {
+					return func(ctx context.Context, tx pgx.Tx) error {
+						var left int64
+						if err := tx.QueryRow(ctx, sql).Scan(&left); err != nil {
+							return err
+						}
+						return set(sold, left)(ctx, tx) // all of it; the stock's own row stays as it is
+					}
+				}
+				txn := begin(t, store, old)
+				require.NoError(t, txn.Run(t.Context(), get("stock", new(int64)))) // its snapshot
+				write(t, store, claimOnly(t, pool, grant(6, "b")), sell("sold by b"))
+				err := txn.Run(t.Context(), sell("sold by a"))
+				if err == nil {
+					_, err = txn.Commit(t.Context(), nil)
+				}
+				require.ErrorIs(t, err, guard.ErrStaleToken)
+				require.Equal(t, 10, query[int](t, pool, "select sum(value) from item where key like 'sold%'"))
+			})
+		})
+	}
+}
+
+// Many that use a resource for the first time at once: the fence is made once, and
+// each that is not superseded counts.
+func TestIsolation_FirstUseByManyAtOnce_HB11(t *testing.T) {
+	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
+		pool := newPool(t)
+		store := newStore(t, pool, at(level))
+		for round := range 5 {
+			name := fmt.Sprintf("first/%d", round)
+			var applied atomic.Int64
+			var wg sync.WaitGroup
+			failures := make(chan error, 8)
+			for token := range fence.Token(8) {
+				wg.Go(func() {
+					c, err := store.Claim(t.Context(), fence.Grant{Resource: name, Epoch: 1, Token: token + 1, Holder: "h"})
+					if err == nil {
+						_, err = attempt(t.Context(), store, add(name, 1), c)
+					}
+					if err == nil {
+						applied.Add(1)
+					} else if !errors.Is(err, guard.ErrStaleToken) {
+						failures <- err
+					}
+				})
+			}
+			wg.Wait()
+			require.Empty(t, failures)
+			require.Positive(t, applied.Load(), "the highest token at least")
+			holds(t, pool, name, applied.Load())
+			require.Equal(t, 1, query[int](t, pool, "select count(*) from fence.resource where name = $1", name))
+		}
+	})
+}
