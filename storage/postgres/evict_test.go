@@ -177,6 +177,8 @@ func TestEvict_SparesEveryoneElse_N18(t *testing.T) {
 
 	// The very same keys in another database.
 	elsewhere := newPool(t)
+	mustExec(t, elsewhere, "select setval(pg_get_serial_sequence('fence.resource', 'id'), $1, false)",
+		query[int64](t, pool, "select id from fence.resource where name = $1", other.Resource))
 	claimOnly(t, elsewhere, other)
 	c := claimOnly(t, elsewhere, grant(5, "a"))
 	require.Equal(t, query[int64](t, pool, "select id from fence.resource where name = $1", resource), c.Resource)

@@ -120,7 +120,7 @@ func TestHistory_HashCoversEveryColumn_N28(t *testing.T) {
 		})
 	}
 	unprotected(t, pool, "update fence.event set name = name || '!' where seq = 1")
-	require.Equal(t, []string{"1:1"}, checkChain(t, pool))
+	require.Equal(t, []string{fmt.Sprintf("%d:1", c.Resource)}, checkChain(t, pool))
 	columns := column(t, pool, "select attname::text from pg_attribute where attrelid = 'fence.event'::regclass and attnum > 0 and not attisdropped")
 	require.Len(t, columns, 13, "a new column belongs into the hash, and here")
 }

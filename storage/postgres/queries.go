@@ -34,7 +34,7 @@ func newQueries(c Config) queries {
 		recall: "select resource, pg_catalog.encode(request, 'hex'), pg_catalog.encode(result, 'hex') from " + schema +
 			".operation where key operator(pg_catalog.=) %s and resource operator(pg_catalog.=) any (array[%s])",
 		forget: "select " + schema + ".forget($1)",
-		fence: "select epoch, token, pg_catalog.encode(pg_catalog.convert_to(holder, 'UTF8'), 'hex'), seq, tx, " +
+		fence: "select epoch, token, pg_catalog.encode(pg_catalog.convert_to(holder, 'UTF8'), 'hex'), seq, tx, " + onTimeline("timeline") + ", " +
 			micros("claimed_at") + ", " + micros("pg_catalog.clock_timestamp()") + " operator(pg_catalog.-) " + micros("claimed_at") +
 			" from " + schema + ".resource where name operator(pg_catalog.=) %s",
 		entries: "select e.kind, e.epoch, e.token, e.holder, e.seq, e.tx, coalesce(e.ops, '[]')::text, e.at, e.hash from " +
@@ -42,6 +42,12 @@ func newQueries(c Config) queries {
 		refusals: "select reason, stage, epoch, token, holder, current_epoch, current_token, current_holder, current_since, count, first_at, last_at from " +
 			schema + ".refusal where resource = $1 order by last_at desc, id desc limit $2",
 	}
+}
+
+// onTimeline tells whether a timeline is the server's present one.
+func onTimeline(sql string) string {
+	return "pg_catalog.lpad(pg_catalog.to_hex(" + sql + "), 8, '0') operator(pg_catalog.=) " +
+		"pg_catalog.lower(pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))"
 }
 
 // micros is a time as an integer that reads the same whatever DateStyle says.

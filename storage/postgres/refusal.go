@@ -23,6 +23,8 @@ const (
 	stateWentBack    = "ZF004"
 	stateEpochBehind = "ZF005"
 	stateCollision   = "ZF006"
+	stateTokenJump   = "ZF010"
+	stateFailedOver  = "ZF011"
 
 	stateSerialization = "40001"
 	stateDeadlock      = "40P01"
@@ -39,6 +41,8 @@ var refusalReasons = map[string]guard.Reason{
 	stateWentBack:    guard.ReasonWentBack,
 	stateEpochBehind: guard.ReasonEpochBehind,
 	stateCollision:   guard.ReasonCollision,
+	stateTokenJump:   guard.ReasonTokenJump,
+	stateFailedOver:  guard.ReasonFailedOver,
 }
 
 func sqlState(err error) string {
@@ -132,11 +136,16 @@ func refusedFromDetail(pgErr *pgconn.PgError, claims []guard.Claim) *guard.Refus
 			grant = c.Grant
 		}
 	}
+	var advice error
+	if pgErr.Hint != "" {
+		advice = errors.New(pgErr.Hint)
+	}
 	return &guard.RefusedError{
 		Reason:  refusalReasons[pgErr.Code],
 		Grant:   grant,
 		Current: fence.Grant{Resource: grant.Resource, Epoch: d.Epoch, Token: d.Token, Holder: d.Holder},
 		Since:   d.Since,
+		Err:     advice,
 		Age:     time.Duration(d.Age * float64(time.Second)),
 	}
 }

@@ -171,9 +171,15 @@ func TestFunctions_PinTheirSettings_N24(t *testing.T) {
 // column returns the one column of text that sql selects.
 func column(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) []string {
 	t.Helper()
+	return collect[string](t, pool, sql, args...)
+}
+
+// collect returns the one column that sql selects.
+func collect[T any](t testing.TB, pool *pgxpool.Pool, sql string, args ...any) []T {
+	t.Helper()
 	rows, err := pool.Query(t.Context(), sql, args...)
 	require.NoError(t, err)
-	values, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	values, err := pgx.CollectRows(rows, pgx.RowTo[T])
 	require.NoError(t, err)
 	return values
 }

@@ -11,8 +11,8 @@ import (
 )
 
 // refusalNow asks, in a new transaction, where the fence of a claim stands, and
-// returns the refusal that a seal of that claim would meet; nil if it would meet
-// none, or if that can't be learnt.
+// returns the refusal that a transaction under that claim would meet; nil if it
+// would meet none, or if that can't be learnt.
 func (s *Store) refusalNow(ctx context.Context, claim guard.Claim) *guard.RefusedError {
 	ctx, cancel := s.cleanup(ctx)
 	defer cancel()
@@ -27,15 +27,20 @@ func (s *Store) refusalNow(ctx context.Context, claim guard.Claim) *guard.Refuse
 	}
 	var holder []byte
 	var at guard.Position
+	var sameTimeline bool
 	var sinceMicros, ageMicros int64
-	_, err = fmt.Sscanf(strings.Join(answer.rows[0], " "), "%d %d %x %d %d %d %d",
-		&refused.Current.Epoch, &refused.Current.Token, &holder, &at.Seq, &at.Tx, &sinceMicros, &ageMicros)
+	_, err = fmt.Sscanf(strings.Join(answer.rows[0], " "), "%d %d %x %d %d %t %d %d",
+		&refused.Current.Epoch, &refused.Current.Token, &holder, &at.Seq, &at.Tx, &sameTimeline, &sinceMicros, &ageMicros)
 	if err != nil {
 		return nil
 	}
 	refused.Current.Holder = string(holder)
 	refused.Since, refused.Age = time.UnixMicro(sinceMicros), time.Duration(ageMicros)*time.Microsecond
-	if refused.Reason = reasonAt(claim, refused.Current, at); refused.Reason == "" {
+	refused.Reason = reasonAt(claim, refused.Current, at)
+	if refused.Reason == "" && !sameTimeline {
+		refused.Reason = guard.ReasonFailedOver
+	}
+	if refused.Reason == "" {
 		return nil
 	}
 	return refused

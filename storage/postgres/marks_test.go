@@ -1,0 +1,160 @@
+package postgres_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+const (
+	jump   = 1 << 40     // how far above the mark a token may be
+	stride = jump / 1024 // how far above it one may be without raising it
+)
+
+func epochGrant(epoch int64, token fence.Token) fence.Grant {
+	g := grant(token, fmt.Sprintf("h%d-%d", epoch, token))
+	g.Epoch = epoch
+	return g
+}
+
+// A token or an epoch that would shut everybody else out is refused, recorded, and
+// leaves nothing behind; the owner of the schema can let it in.
+func TestClaim_AbsurdTokenIsRefused_N25_HC2(t *testing.T) {
+	for name, absurd := range map[string]fence.Grant{
+		"token":        epochGrant(1, jump+8),
+		"token, most":  epochGrant(1, 1<<62-1),
+		"epoch":        epochGrant(1002, 1),
+		"epoch, most":  epochGrant(1<<31-1, 1),
+		"both":         epochGrant(1002, jump+8),
+		"next epoch's": epochGrant(2, jump+8),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := newPool(t)
+			store := newStore(t, pool, nil)
+			c := claim(t, store, epochGrant(1, 7))
+			setting := query[string](t, pool, "select s::text from fence.setting s")
+			_, err := store.Claim(t.Context(), absurd)
+			require.ErrorIs(t, err, guard.ErrTokenJump)
+			require.ErrorContains(t, err, fmt.Sprintf(`the owner of the schema runs: update "fence".setting set epoch = %d, token = %d`, absurd.Epoch, absurd.Token))
+			var refusal *guard.RefusedError
+			require.ErrorAs(t, err, &refusal)
+			require.NoError(t, refusal.RecordErr)
+			require.EqualValues(t, 1, refusal.Current.Epoch)
+			refusals, err := store.Refusals(t.Context(), resource, 10)
+			require.NoError(t, err)
+			require.Len(t, refusals, 1)
+			require.Equal(t, guard.ReasonTokenJump, refusals[0].Reason)
+			require.Equal(t, absurd, refusals[0].Grant)
+			require.Equal(t, setting, query[string](t, pool, "select s::text from fence.setting s"))
+			write(t, store, c, set("x", 1))
+			claim(t, store, epochGrant(1, 8))
+
+			mustExec(t, pool, "update fence.setting set epoch = $1, token = $2", absurd.Epoch, int64(absurd.Token))
+			claim(t, store, absurd)
+		})
+	}
+}
+
+// What a lock service really issues is within bounds: step by step any token can
+// be reached.
+func TestClaim_TheMarkFollowsTheTokens_N25(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	token := fence.Token(1790000000000000) // the first may be any
+	claim(t, store, epochGrant(1, token))
+	for range 5 {
+		token += jump
+		claim(t, store, epochGrant(1, token))
+		require.EqualValues(t, token, query[int64](t, pool, "select token from fence.setting"))
+	}
+	_, err := store.Claim(t.Context(), epochGrant(1, token+jump+1))
+	require.ErrorIs(t, err, guard.ErrTokenJump)
+	mustExec(t, pool, "update fence.setting set max_token_jump = 2 * max_token_jump")
+	claim(t, store, epochGrant(1, token+jump+1))
+
+	// Another epoch begins with a mark of its own.
+	claim(t, store, epochGrant(1001, 5))
+	require.Equal(t, "1001 5", query[string](t, pool, "select epoch || ' ' || token from fence.setting"))
+	_, err = store.Claim(t.Context(), epochGrant(1001, 5+2*jump+1))
+	require.ErrorIs(t, err, guard.ErrTokenJump)
+}
+
+// The one row with the marks is written seldom: it must not be what all claims
+// meet in.
+func TestClaim_LeavesTheMarksAlone_N25(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	version := func() string { return query[string](t, pool, "select ctid::text from fence.setting") }
+	claim(t, store, epochGrant(1, 1))
+	before := version()
+	for token := range fence.Token(20) {
+		claim(t, store, epochGrant(1, token+1))
+	}
+	claim(t, store, epochGrant(1, stride+1))
+	require.Equal(t, before, version())
+	claim(t, store, epochGrant(1, stride+2))
+	raised := version()
+	require.NotEqual(t, before, raised)
+	claim(t, store, epochGrant(1, 2*stride+2))
+	require.Equal(t, raised, version())
+
+	// One that is refused by its fence takes its mark back.
+	mustExec(t, pool, "update fence.resource set token = $1", int64(9*stride))
+	_, err := store.Claim(t.Context(), epochGrant(1, 8*stride))
+	require.ErrorIs(t, err, guard.ErrStaleToken)
+	require.Equal(t, raised, version())
+}
+
+// A claim that raises the mark and then waits for a fence holds nobody else up.
+func TestClaim_WaitsForNobodysMark_N25_L1(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, &postgres.Config{LockTimeout: 1e6})
+	raising, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, raising.Rollback(t.Context())) }()
+	_, err = raising.Exec(t.Context(), "select fence.claim('sku/2', 1, $1, 'a', 9)", int64(3*stride))
+	require.NoError(t, err)
+	require.Positive(t, query[int64](t, raising, "select token from fence.setting"))
+	claim(t, store, epochGrant(1, 4*stride))
+	require.Zero(t, query[int64](t, pool, "select token from fence.setting"))
+}
+
+// Names and numbers of fences stay what they are.
+func TestFence_IsNeverRenamed_HB13(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	c := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
+	for _, role := range []string{"origin", "replica"} {
+		for _, sql := range []string{"name = 'sku/2'", "name = name", "id = id + 1", "(token, name) = (1, 'sku/2')"} {
+			_, err := pool.Exec(t.Context(), "set session_replication_role = "+role+"; update fence.resource set "+sql)
+			require.ErrorContains(t, err, "ZF009", sql)
+		}
+	}
+	write(t, store, c, set("x", 2))
+}
+
+// Two schemas of one database don't end each other's transactions, though both
+// have a first resource, and its first token.
+func TestEvict_SparesOtherSchemas_N18(t *testing.T) {
+	pool := newPool(t)
+	_, err := postgres.Migrate(t.Context(), pool, "other")
+	require.NoError(t, err)
+	cfg := patient()
+	cfg.Schema = "other"
+	one, other := newStore(t, pool, patient()), newStore(t, pool, cfg)
+	c := claim(t, other, grant(5, "a"))
+	txn := begin(t, other, c)
+	require.NoError(t, txn.Run(t.Context(), set("x", 1)))
+	first := claim(t, one, grant(5, "a"))
+	claim(t, one, grant(6, "b"))
+	_, err = txn.Commit(t.Context(), nil)
+	require.NoError(t, err)
+	require.NotEqual(t, first.Resource, c.Resource)
+	require.Greater(t, c.Resource, int64(1_000_000), "apart from an application's small keys")
+}

@@ -1,0 +1,135 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/guard/guardtest"
+	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// failOver makes a server a standby that has received everything, and promotes it:
+// it goes on with the same data on the next timeline.
+func failOver(t *testing.T, server *testenv.Postgres, pool *pgxpool.Pool) {
+	t.Helper()
+	before := query[int](t, pool, "select fence.timeline()")
+	mustExec(t, pool, "copy (select) to '"+query[string](t, pool, "select current_setting('data_directory')")+"/standby.signal'")
+	require.NoError(t, server.Kill())
+	require.NoError(t, server.Restart(t.Context()))
+	require.Eventually(t, func() bool { // connections of before the crash fail once
+		_, err := pool.Exec(t.Context(), "select pg_promote()")
+		return err == nil
+	}, time.Minute, 10*time.Millisecond)
+	eventually(t, pool, "select not pg_is_in_recovery()")
+	require.Equal(t, before+1, query[int](t, pool, "select fence.timeline()"))
+}
+
+// A grant that was claimed before the database failed over is refused, at the head
+// and at a repeated claim, even if its fence is where it left it: what was read
+// under it may be gone. The next grant starts afresh.
+func TestFailover_EndsTheGrantsOfBefore_HE1(t *testing.T) {
+	server, dsn := startServer(t, nil)
+	pool := openPool(t, dsn)
+	store := newStore(t, pool, nil)
+	kept := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
+	other := grant(5, "b")
+	other.Resource = "sku/2"
+	late := claim(t, store, other)
+	failOver(t, server, pool)
+
+	_, err := attempt(t.Context(), store, set("x", 2), kept)
+	refusedByFailover(t, err, guard.StageHead)
+	_, err = store.Claim(t.Context(), late.Grant)
+	refusedByFailover(t, err, guard.StageClaim)
+	refusals, err := store.Refusals(t.Context(), resource, 10)
+	require.NoError(t, err)
+	require.Len(t, refusals, 1)
+	require.Equal(t, guard.ReasonFailedOver, refusals[0].Reason)
+	holds(t, pool, "x", 1)
+
+	_, err = store.Claim(t.Context(), grant(4, "a"))
+	require.ErrorIs(t, err, guard.ErrStaleToken, "a failover makes no older grant good")
+	c := write(t, store, claim(t, store, grant(6, "c")), add("x", 1))
+	write(t, store, c, add("x", 1))
+	holds(t, pool, "x", 3)
+	verifyChain(t, pool)
+	require.Equal(t, []int64{1, 1, 2, 2, 2}, collect[int64](t, pool, "select timeline from fence.event where resource = $1 order by seq", c.Resource))
+}
+
+func refusedByFailover(t *testing.T, err error, stage guard.Stage) {
+	t.Helper()
+	require.ErrorIs(t, err, guard.ErrFailedOver)
+	var refusal *guard.RefusedError
+	require.ErrorAs(t, err, &refusal)
+	require.Equal(t, stage, refusal.Stage)
+	require.NoError(t, refusal.RecordErr)
+	require.False(t, refusal.Since.IsZero())
+}
+
+// A transaction that the failover cuts off is told so, at any stage; one in doubt is
+// settled on the new timeline.
+func TestFailover_IsNamedToWhoItCutsOff_HE1_G5(t *testing.T) {
+	for name, stage := range map[string]guard.Stage{"in the operation": guard.StageRun, "before the seal": guard.StageSeal} {
+		t.Run(name, func(t *testing.T) {
+			server, dsn := startServer(t, nil)
+			pool := openPool(t, dsn)
+			store := newStore(t, pool, nil)
+			c := claim(t, store, grant(5, "a"))
+			txn := begin(t, store, c)
+			err := txn.Run(t.Context(), do(func(ctx context.Context, tx pgx.Tx) error {
+				if err := set("x", 1)(ctx, tx); err != nil || stage != guard.StageRun {
+					return err
+				}
+				failOver(t, server, openPool(t, dsn))
+				return set("x", 2)(ctx, tx)
+			}))
+			if stage == guard.StageSeal {
+				require.NoError(t, err)
+				failOver(t, server, openPool(t, dsn))
+				_, err = txn.Commit(t.Context(), nil)
+			}
+			var doubt *guard.InDoubtError
+			if errors.As(err, &doubt) { // the connection broke before the server's reason came through
+				applied, err := store.Resolve(t.Context(), doubt.InDoubt)
+				require.NoError(t, err)
+				require.False(t, applied)
+			} else {
+				refusedByFailover(t, err, stage)
+			}
+			holds(t, openPool(t, dsn), "x", 0)
+		})
+	}
+}
+
+// A Hold that has read before a failover doesn't write after it; the next one gets
+// a grant of the new timeline.
+func TestFailover_EndsAHold_HE1(t *testing.T) {
+	server, dsn := startServer(t, nil)
+	pool := openPool(t, dsn)
+	g, err := guard.New(guardtest.NewLocker(), guard.Store[pgx.Tx](newStore(t, pool, &postgres.Config{})), nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
+	hold := func(between func()) error {
+		return guard.Hold(t.Context(), g, resource, func(ctx context.Context, h *guard.Held[pgx.Tx]) error {
+			var read int64
+			if err := h.Do(ctx, get("x", &read)); err != nil {
+				return err
+			}
+			between()
+			return h.Do(ctx, set("x", read+1))
+		})
+	}
+	err = hold(func() { failOver(t, server, openPool(t, dsn)) })
+	require.ErrorIs(t, err, guard.ErrFailedOver)
+	holds(t, pool, "x", 0)
+	require.NoError(t, hold(func() {}))
+	holds(t, pool, "x", 1)
+}
