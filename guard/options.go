@@ -77,8 +77,8 @@ func Attr(key, value string) Option {
 //     fails whose outcome was in doubt and that turned out not to be applied;
 //   - after ErrOvertaken, but not in a Hold, whose earlier reads would not be
 //     read anew;
-//   - after ErrStaleToken and fence.ErrLeaseLost under a new grant, but not in
-//     DoGrant and Hold, which have the one.
+//   - after ErrStaleToken, ErrFailedOver and fence.ErrLeaseLost under a new grant,
+//     but not in DoGrant and Hold, which have the one.
 //
 // It runs up to 8 times, with growing pauses in between.
 func Retryable() Option {

@@ -48,10 +48,12 @@ func retry(ctx context.Context, o options, again func(error) bool, once func() e
 	}
 }
 
-// againAnew is for calls that can acquire anew: a stale grant is no obstacle.
+// againAnew is for calls that can acquire anew: a stale grant is no obstacle, nor
+// is one of before a failover.
 func againAnew(err error) bool {
-	stale := errors.Is(err, ErrStaleToken) && !errors.Is(err, ErrTokensWentBack) || errors.Is(err, fence.ErrLeaseLost)
-	return againUnderGrant(err) || stale && !errors.Is(err, ErrUnknownOutcome)
+	stale := errors.Is(err, ErrStaleToken) && !errors.Is(err, ErrTokensWentBack)
+	over := stale || errors.Is(err, ErrFailedOver) || errors.Is(err, fence.ErrLeaseLost)
+	return againUnderGrant(err) || over && !errors.Is(err, ErrUnknownOutcome)
 }
 
 // againUnderGrant is for calls that have the one grant, and read all they need in
