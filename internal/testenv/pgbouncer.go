@@ -22,7 +22,8 @@ type PgBouncerConfig struct {
 	// 4: fewer than clients, so that these share them.
 	PoolSize int
 	// Settings are parameters in its [pgbouncer] section, stronger than those
-	// of this package (transaction mode). Default: none.
+	// of this package (transaction mode, no named prepared statements). Default:
+	// none.
 	Settings map[string]string
 	// Log gets its output beside the log file. Default: nobody.
 	Log io.Writer
@@ -68,7 +69,7 @@ func StartPgBouncer(ctx context.Context, pg *Postgres, cfg *PgBouncerConfig) (*P
 	s.ready = func(ctx context.Context) error { return poll(ctx, b.ping) }
 	dir := s.dir.path("pgbouncer")
 	s.command = func() (*exec.Cmd, error) { return account.command(dir, path, "pgbouncer.ini"), nil }
-	if err := writePgBouncerIni(account, dir, pgbouncerIni(upstream, s.ports[0], c)); err != nil {
+	if err := writePgBouncerIni(account, dir, pgbouncerIni(upstream, s.ports[0], version, c)); err != nil {
 		return nil, errors.Join(err, s.discard())
 	}
 	if err := s.start(ctx); err != nil {
@@ -79,7 +80,7 @@ func StartPgBouncer(ctx context.Context, pg *Postgres, cfg *PgBouncerConfig) (*P
 }
 
 // pgbouncerIni is the text of a configuration.
-func pgbouncerIni(upstream *pgx.ConnConfig, p *port, cfg PgBouncerConfig) string {
+func pgbouncerIni(upstream *pgx.ConnConfig, p *port, version string, cfg PgBouncerConfig) string {
 	settings := map[string]string{
 		"listen_addr":        "127.0.0.1",
 		"listen_port":        strconv.Itoa(p.number),
@@ -89,6 +90,10 @@ func pgbouncerIni(upstream *pgx.ConnConfig, p *port, cfg PgBouncerConfig) string
 		"default_pool_size":  strconv.Itoa(cfg.PoolSize),
 		"max_client_conn":    "1000",
 		"server_tls_sslmode": "prefer",
+	}
+	var major, minor int
+	if _, _ = fmt.Sscanf(version, "%d.%d", &major, &minor); major > 1 || minor >= 21 {
+		settings["max_prepared_statements"] = "0" // as it is for those that don't know it
 	}
 	maps.Copy(settings, cfg.Settings)
 	var ini strings.Builder
@@ -123,8 +128,8 @@ func (b *PgBouncer) ping(ctx context.Context) error {
 }
 
 // DSN is the pooler's address for a database of the Postgres behind it, given
-// that one's DSN. It says nothing of pgx's own settings: with PgBouncer before
-// 1.21 a client needs default_query_exec_mode=exec.
+// that one's DSN. Without pgx's default_query_exec_mode=exec a client's prepared
+// statements fail.
 func (b *PgBouncer) DSN(postgres string) (string, error) {
 	cfg, err := pgx.ParseConfig(postgres)
 	if err != nil {

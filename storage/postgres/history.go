@@ -19,7 +19,7 @@ func (s *Store) Entries(ctx context.Context, resource string, after int64, limit
 	}
 	rows, err := s.pool.Query(ctx, s.sql.entries, resource, after, limit)
 	if err != nil {
-		return nil, fmt.Errorf("postgres: history of %s: %w", resource, err)
+		return nil, fmt.Errorf("postgres: history of %s: %w", resource, nameCached(err))
 	}
 	entries, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (guard.Entry, error) {
 		e := guard.Entry{Grant: fence.Grant{Resource: resource}}
@@ -31,7 +31,7 @@ func (s *Store) Entries(ctx context.Context, resource string, after int64, limit
 		return e, json.Unmarshal([]byte(ops), &e.Ops)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("postgres: history of %s: %w", resource, err)
+		return nil, fmt.Errorf("postgres: history of %s: %w", resource, nameCached(err))
 	}
 	return entries, nil
 }
@@ -43,7 +43,7 @@ func (s *Store) Refusals(ctx context.Context, resource string, limit int) ([]gua
 	}
 	rows, err := s.pool.Query(ctx, s.sql.refusals, resource, limit)
 	if err != nil {
-		return nil, fmt.Errorf("postgres: refusals of %s: %w", resource, err)
+		return nil, fmt.Errorf("postgres: refusals of %s: %w", resource, nameCached(err))
 	}
 	records, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (guard.RefusalRecord, error) {
 		r := guard.RefusalRecord{Grant: fence.Grant{Resource: resource}, Current: fence.Grant{Resource: resource}}
@@ -56,7 +56,7 @@ func (s *Store) Refusals(ctx context.Context, resource string, limit int) ([]gua
 		return r, err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("postgres: refusals of %s: %w", resource, err)
+		return nil, fmt.Errorf("postgres: refusals of %s: %w", resource, nameCached(err))
 	}
 	return records, nil
 }

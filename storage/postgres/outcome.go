@@ -118,10 +118,10 @@ func (a *answer) outcome(err error) (outcome, error) {
 		return committed, nil
 	case a.failure != nil && err == nil:
 		return aborted, a.failure
-	case errors.As(err, &fatal) && !a.sealed && fatal.Routine != "":
+	case errors.As(err, &fatal) && !a.sealed && fromServer(fatal):
 		// The server ended the session, and what stands before COMMIT had not come
-		// to its end: COMMIT was never begun. The routine shows that the server
-		// itself says so: a pooler between that has lost it knows nothing.
+		// to its end: COMMIT was never begun. A pooler between that has lost it
+		// knows nothing.
 		return aborted, err
 	case err != nil:
 		return inDoubt, err
@@ -148,5 +148,5 @@ func (s *Store) transact(ctx context.Context, sql, behind string) (*answer, erro
 	defer s.release(ctx, conn)
 	message := fmt.Sprintf("%s; set local lock_timeout = %d; %s; commit; %s", beginRC, ms(s.cfg.LockTimeout), sql, behind)
 	a, _, err := send(ctx, conn.Conn().PgConn(), message)
-	return a, err
+	return a, reached(err)
 }

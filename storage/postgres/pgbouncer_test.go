@@ -9,8 +9,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
 	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/storage/postgres"
 )
 
 // startPooler starts a PgBouncer in transaction mode in front of server.
@@ -43,4 +45,190 @@ func TestPooler_PassesTheContract_HB18(t *testing.T) {
 	guardtest.TestStore(t, func(t *testing.T) guardtest.Harness[pgx.Tx] {
 		return harness(t, openPooled(t, pooler, migrated(t)), nil)
 	})
+}
+
+// Whoever gets the server connection next finds it as it was: every setting of
+// ours was local, and the lock that marks a holder ended with the transaction.
+func TestPooler_NothingOfOursStaysOnTheServersConnection_HB18(t *testing.T) {
+	dsn := migrated(t)
+	lax(t, openPool(t, dsn))
+	pooler := startPooler(t, testenv.SharedPostgres(t), testenv.PgBouncerConfig{PoolSize: 1})
+	store := newStore(t, openPooled(t, pooler, dsn), nil)
+	other := openPooled(t, pooler, dsn)
+	const left = `select pg_backend_pid() || ' ' || coalesce(string_agg(name || '=' || setting, ' ' order by name), '')
+		|| coalesce(nullif(current_setting('fencekit.tx', true), ''), '')
+		|| (select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid())
+		from pg_settings where source = 'session' and setting <> ''`
+	before := query[string](t, other, left)
+	var c guard.Claim
+	for _, step := range []struct {
+		name string
+		run  func() error
+		want error
+	}{
+		{"claim", func() (err error) {
+			c, err = store.Claim(t.Context(), grant(5, "a"))
+			return err
+		}, nil},
+		{"commit", func() error {
+			moved, err := attempt(t.Context(), store, set("x", 1), c)
+			c = moved[0]
+			return err
+		}, nil},
+		{"failed operation", func() error {
+			_, err := attempt(t.Context(), store, do(func(context.Context, pgx.Tx) error { return context.Canceled }), c)
+			return err
+		}, context.Canceled},
+		{"rollback", func() error {
+			begin(t, store, c).Rollback(t.Context())
+			return nil
+		}, nil},
+		{"refusal at the seal", func() error {
+			moved := c
+			moved.Seq--
+			_, err := attempt(t.Context(), store, set("x", 2), moved)
+			return err
+		}, guard.ErrOvertaken},
+		{"resolve", func() error {
+			_, err := store.Resolve(t.Context(), guard.InDoubt{Claims: []guard.Claim{c}, Tx: 9})
+			return err
+		}, nil},
+		{"refusal at the head", func() error {
+			claim(t, store, grant(6, "b"))
+			_, err := attempt(t.Context(), store, set("x", 2), c)
+			return err
+		}, guard.ErrStaleToken},
+		{"a COMMIT of the operation's own", func() error {
+			_, err := attempt(t.Context(), store, statement("commit"), claim(t, store, grant(6, "b")))
+			return err
+		}, guard.ErrTxEnded},
+	} {
+		require.ErrorIs(t, step.run(), step.want, step.name)
+		require.Equal(t, before, query[string](t, other, left), step.name)
+	}
+	holds(t, other, "x", 1)
+}
+
+// The process id that the eviction sees is the server connection's, which runs
+// nobody else's transaction at the time.
+func TestPooler_ClaimEvictsTheStaleTransactionAlone_HB18_L1(t *testing.T) {
+	dsn := migrated(t)
+	pooler := startPooler(t, testenv.SharedPostgres(t), testenv.PgBouncerConfig{PoolSize: 3})
+	store := newStore(t, openPooled(t, pooler, dsn), patient())
+	bystander := grant(5, "c")
+	bystander.Resource = "sku/2"
+	other := begin(t, store, claim(t, store, bystander))
+	stale := begin(t, store, claim(t, store, grant(5, "a")))
+	require.NoError(t, other.Run(t.Context(), set("y", 1)))
+	require.NoError(t, stale.Run(t.Context(), set("x", 1)))
+
+	write(t, store, claim(t, store, grant(6, "b")), set("x", 2))
+	err := stale.Run(t.Context(), set("x", 3))
+	var refused *guard.StaleTokenError
+	require.ErrorAs(t, err, &refused)
+	require.Equal(t, grant(6, "b"), refused.Current)
+	_, err = other.Commit(t.Context(), nil)
+	require.NoError(t, err)
+	pool := openPool(t, dsn)
+	holds(t, pool, "x", 2)
+	holds(t, pool, "y", 1)
+}
+
+// A holder that stopped in its transaction has the only server connection, so its
+// successor can't even ask for its eviction. The limit that the head has set on
+// the server ends it.
+func TestPooler_PausedHolderWithTheLastConnectionIsBounded_HB18_L1(t *testing.T) {
+	dsn := migrated(t)
+	pooler := startPooler(t, testenv.SharedPostgres(t), testenv.PgBouncerConfig{PoolSize: 1})
+	pool := openPooled(t, pooler, dsn)
+	cfg := patient()
+	cfg.IdleTimeout = 500 * time.Millisecond
+	store := newStore(t, pool, cfg)
+	paused := begin(t, store, claim(t, store, grant(5, "a")))
+	require.NoError(t, paused.Run(t.Context(), set("x", 1)))
+
+	write(t, store, claim(t, store, grant(6, "b")), set("x", 2))
+	_, err := paused.Commit(t.Context(), nil)
+	require.ErrorIs(t, err, guard.ErrStaleToken)
+	holds(t, pool, "x", 2)
+}
+
+// Who gets no server connection is told so, within its own time or the pooler's,
+// and nothing was begun.
+func TestPooler_WithoutAConnectionFailsInTime_HB18(t *testing.T) {
+	dsn := migrated(t)
+	pooler := startPooler(t, testenv.SharedPostgres(t), testenv.PgBouncerConfig{
+		PoolSize: 1, Settings: map[string]string{"query_wait_timeout": "0.3"},
+	})
+	pool := openPooled(t, pooler, dsn)
+	cfg := patient()
+	cfg.CleanupTimeout = 100 * time.Millisecond
+	store := newStore(t, pool, cfg)
+	c := claim(t, store, grant(5, "a"))
+	other := grant(5, "c")
+	other.Resource = "sku/2"
+	paused := begin(t, store, claim(t, store, other))
+
+	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err := store.Begin(short, c)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	_, err = store.Claim(short, grant(6, "b"))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+
+	for what, err := range map[string]error{
+		"check": newStore(t, pool, cfg).Check(t.Context()),
+		"begin": func() error { _, err := store.Begin(t.Context(), c); return err }(),
+		"claim": func() error { _, err := store.Claim(t.Context(), grant(6, "b")); return err }(),
+		"resolve": func() error {
+			_, err := store.Resolve(t.Context(), guard.InDoubt{Claims: []guard.Claim{c}, Tx: 9})
+			return err
+		}(),
+	} {
+		require.ErrorIs(t, err, postgres.ErrUnavailable, what)
+		require.ErrorContains(t, err, "query_wait_timeout", what)
+	}
+	paused.Rollback(t.Context())
+	require.Equal(t, c, claim(t, store, c.Grant), "nothing that failed had moved the fence")
+	write(t, store, c, set("x", 1))
+}
+
+// lax makes settings the default of a database that the store can't leave as they are.
+func lax(t testing.TB, pool *pgxpool.Pool) {
+	t.Helper()
+	name := pgx.Identifier{query[string](t, pool, "select current_database()")}.Sanitize()
+	mustExec(t, pool, "alter database "+name+" set synchronous_commit = off")
+	mustExec(t, pool, "alter database "+name+" set client_min_messages = error")
+}
+
+// pgx's default, to prepare statements under a name, meets server connections that
+// don't know them or have them already. The error says what to do.
+func TestPooler_CachedStatementsAreNamed_HB17_HB18(t *testing.T) {
+	dsn := migrated(t)
+	pooler := startPooler(t, testenv.SharedPostgres(t), testenv.PgBouncerConfig{PoolSize: 1})
+	cached := func(cfg *pgxpool.Config) { cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement }
+	named := func(err error) {
+		t.Helper()
+		require.ErrorIs(t, err, postgres.ErrUnsupported)
+		require.ErrorContains(t, err, "default_query_exec_mode=exec")
+	}
+	require.NoError(t, newStore(t, openPooled(t, pooler, dsn, cached), nil).Check(t.Context()))
+	store := newStore(t, openPooled(t, pooler, dsn, cached), nil)
+	named(store.Check(t.Context()))
+
+	good := newStore(t, openPooled(t, pooler, dsn), nil)
+	first := newStore(t, openPooled(t, pooler, dsn, cached), nil)
+	for _, read := range []func(s *postgres.Store) error{
+		func(s *postgres.Store) error { _, err := s.Entries(t.Context(), resource, 0, 1); return err },
+		func(s *postgres.Store) error { _, err := s.Refusals(t.Context(), resource, 1); return err },
+	} {
+		require.NoError(t, read(first))
+		named(read(store))
+	}
+	c := claim(t, good, grant(5, "a"))
+	value := int64(0)
+	_, err := attempt(t.Context(), first, get("x", &value), c)
+	require.NoError(t, err)
+	_, err = attempt(t.Context(), store, get("x", &value), claim(t, good, c.Grant))
+	named(err)
 }

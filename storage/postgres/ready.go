@@ -20,7 +20,8 @@ var (
 	ErrUnsupported = errors.New("postgres: server is not supported")
 	// ErrMissingRights: the role may not do what a Store has to.
 	ErrMissingRights = errors.New("postgres: rights are missing")
-	// ErrUnavailable: no connection could be had. Nothing was begun.
+	// ErrUnavailable: no connection was to be had, or a pooler in between has none
+	// to the server. No guarded transaction was begun.
 	ErrUnavailable = errors.New("postgres: database can't be reached")
 )
 
@@ -69,7 +70,7 @@ func readServer(ctx context.Context, pool *pgxpool.Pool) (serverFacts, error) {
 	case errors.As(err, &connect):
 		return f, &unavailableError{err}
 	case err != nil:
-		return f, fmt.Errorf("postgres: can't ask the server for its version: %w", err)
+		return f, fmt.Errorf("postgres: can't ask the server for its version: %w", reached(nameCached(err)))
 	}
 	return f, nil
 }
@@ -132,7 +133,7 @@ func (s *Store) checkSchema(ctx context.Context) error {
 	case sqlState(err) == stateNoRights:
 		return s.missingRights(err.Error())
 	case err != nil && !isMissing(err):
-		return fmt.Errorf("postgres: can't read the version of schema %s: %w", s.cfg.Schema, err)
+		return fmt.Errorf("postgres: can't read the version of schema %s: %w", s.cfg.Schema, nameCached(err))
 	}
 	if version < latestVersion() {
 		return fmt.Errorf("%w: schema %s is at version %d, %d is needed: run \"fencectl migrate up --schema %s\" or call postgres.Migrate",
@@ -158,7 +159,7 @@ func (s *Store) checkRights(ctx context.Context) error {
 			   and not has_table_privilege(c.oid, 'select')) lacking`, schemaIdentifier(s.cfg.Schema)).Scan(&lacking)
 	switch {
 	case err != nil:
-		return fmt.Errorf("postgres: can't read the rights on schema %s: %w", s.cfg.Schema, err)
+		return fmt.Errorf("postgres: can't read the rights on schema %s: %w", s.cfg.Schema, nameCached(err))
 	case lacking != nil:
 		return s.missingRights(*lacking)
 	}

@@ -33,6 +33,9 @@ const (
 	stateIdle          = "25P03"
 	stateCanceled      = "57014"
 	stateNoRights      = "42501"
+
+	stateNoStatement     = "26000"
+	stateStatementExists = "42P05"
 )
 
 var refusalReasons = map[string]guard.Reason{
@@ -94,7 +97,7 @@ func (s *Store) explain(ctx context.Context, err error, ended bool, stage guard.
 			}
 		}
 	}
-	err = s.nameLimit(err, pgErr)
+	err = nameCached(s.nameLimit(err, pgErr))
 	switch state {
 	case stateSerialization, stateDeadlock, stateLockTimeout, stateTerminated:
 		return &TransientError{err}

@@ -58,7 +58,7 @@ func (t *txn) begin(ctx context.Context) (ended bool, err error) {
 		ended = t.conn.Conn().IsClosed()
 		t.Rollback(ctx)
 	}
-	return ended, err
+	return ended, reached(err)
 }
 
 func (t *txn) beginSQL() string {

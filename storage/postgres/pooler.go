@@ -1,0 +1,34 @@
+package postgres
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// fromServer reports whether the server itself wrote an error, and not a pooler,
+// which knows no place in the server's source.
+func fromServer(err *pgconn.PgError) bool { return err.Routine != "" }
+
+// reached returns as ErrUnavailable what a pooler in between says of its own, and
+// the server's errors as they are.
+func reached(err error) error {
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) && !fromServer(pgErr) {
+		return &unavailableError{err}
+	}
+	return err
+}
+
+// nameCached says what to do where pgx can't use a statement that it prepared, or
+// not prepare it: it met another server connection.
+func nameCached(err error) error {
+	state := sqlState(err)
+	if state != stateNoStatement && state != stateStatementExists || !strings.Contains(err.Error(), "stmtcache_") {
+		return err
+	}
+	return fmt.Errorf("%w: a pooler in transaction mode changes the server connection under the statements that pgx prepares; put default_query_exec_mode=exec into the DSN, or let the pooler keep them (PgBouncer from 1.21 on: max_prepared_statements): %w",
+		ErrUnsupported, err)
+}
