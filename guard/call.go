@@ -36,11 +36,19 @@ func Do[Tx any](ctx context.Context, g *Guard[Tx], resource string, fn func(ctx 
 // Value is Do for a function that returns a value. It returns the zero value with
 // every error, as what fn read may then rest on nothing.
 func Value[Tx, V any](ctx context.Context, g *Guard[Tx], resource string, fn func(ctx context.Context, tx Tx) (V, error), opts ...Option) (V, error) {
+	return valueOf(fn, opts, func(fn func(ctx context.Context, tx Tx) error, opts ...Option) error {
+		return Do(ctx, g, resource, fn, opts...)
+	})
+}
+
+// valueOf returns the value of a function that do runs.
+func valueOf[Tx, V any](fn func(ctx context.Context, tx Tx) (V, error), opts []Option,
+	do func(fn func(ctx context.Context, tx Tx) error, opts ...Option) error) (V, error) {
 	var value, zero V
 	if fn == nil {
 		return zero, errNoFunction
 	}
-	err := Do(ctx, g, resource, func(ctx context.Context, tx Tx) (err error) {
+	err := do(func(ctx context.Context, tx Tx) (err error) {
 		value, err = fn(ctx, tx)
 		return err
 	}, append(slices.Clone(opts), resultIn(&value))...)

@@ -47,7 +47,7 @@ func (e *engine[Tx]) attempt(ctx, opCtx context.Context, ss standings, op Op[Tx]
 		f.Outcome = OutcomeRepeated
 		return nil
 	}
-	if err := run(opCtx, txn, op); err != nil {
+	if err := run(context.WithValue(opCtx, grantsKey{}, ss), txn, op); err != nil {
 		return e.judge(ss, withCause(opCtx, err))
 	}
 	if err := e.keep(ctx, txn, o); err != nil {

@@ -34,3 +34,25 @@ func DoGrant[Tx any](ctx context.Context, store Store[Tx], grant fence.Grant, fn
 	s := &standing{grant: grant}
 	return retry(ctx, o, againUnderGrant, func() error { return e.attempt(ctx, ctx, standings{s}, Func[Tx](fn), o, &Finish{}) })
 }
+
+// ValueGrant is DoGrant for a function that returns a value, as Value is Do.
+func ValueGrant[Tx, V any](ctx context.Context, store Store[Tx], grant fence.Grant, fn func(ctx context.Context, tx Tx) (V, error), opts ...Option) (V, error) {
+	return valueOf(fn, opts, func(fn func(ctx context.Context, tx Tx) error, opts ...Option) error {
+		return DoGrant(ctx, store, grant, fn, opts...)
+	})
+}
+
+// grantsKey is the key under which a function's context has its grants.
+type grantsKey struct{}
+
+// Grants returns the grants that a function runs under, given the context that it
+// was given: one, or those of a DoAll in order of their names. It is for what the
+// function tells others, such as an answer with the token in it. It is nil for any
+// other context.
+func Grants(ctx context.Context) []fence.Grant {
+	ss, _ := ctx.Value(grantsKey{}).(standings)
+	if ss == nil {
+		return nil
+	}
+	return ss.grants()
+}

@@ -74,3 +74,58 @@ func TestDoGrant_SettlesADoubt_G4(t *testing.T) {
 	require.ErrorIs(t, w.store.Deliver()[0], guard.ErrOvertaken)
 	require.Equal(t, "2", w.store.Read("n"))
 }
+
+// The value of a function under a grant that came from elsewhere is kept by Once
+// like any other, and given back to whoever asks, under whatever grant.
+func TestValueGrant_GivesBackWhatOnceKept_G4(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	add := func(ctx context.Context, tx *memory.Tx) (string, error) {
+		if err := increment("n")(ctx, tx); err != nil {
+			return "", err
+		}
+		return guard.Grants(ctx)[0].Token.String(), nil
+	}
+	for _, token := range []fence.Token{1, 1, 2} {
+		got, err := guard.ValueGrant(t.Context(), w.store, grant(token), add, guard.Once("k", []byte("1")))
+		require.NoError(t, err)
+		require.Equal(t, "1", got)
+	}
+	require.Equal(t, "1", w.store.Read("n"))
+	got, err := guard.ValueGrant(t.Context(), w.store, grant(1), add)
+	require.ErrorIs(t, err, guard.ErrStaleToken)
+	require.Empty(t, got)
+	_, err = guard.ValueGrant[*memory.Tx, int](t.Context(), w.store, grant(2), nil)
+	require.ErrorIs(t, err, guard.ErrInvalid)
+}
+
+func TestGrants_AreThoseThatAFunctionRunsUnder(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.process("a", nil)
+	var seen [][]fence.Grant
+	note := func(ctx context.Context, _ *memory.Tx) error {
+		seen = append(seen, guard.Grants(ctx))
+		return nil
+	}
+	require.NoError(t, guard.Do(t.Context(), g, sku, note))
+	require.NoError(t, guard.DoAll(t.Context(), g, []string{"b", "a"}, note))
+	require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h *guard.Held[*memory.Tx]) error {
+		seen = append(seen, []fence.Grant{h.Grant()})
+		return h.Do(ctx, note)
+	}))
+	require.NoError(t, guard.DoGrant(t.Context(), w.store, fence.Grant{Resource: "c", Epoch: 1, Token: 7, Holder: "h"}, note))
+	var resources [][]string
+	for _, grants := range seen {
+		var names []string
+		for _, g := range grants {
+			require.NoError(t, g.Validate())
+			names = append(names, g.Resource)
+		}
+		resources = append(resources, names)
+	}
+	require.Equal(t, [][]string{{sku}, {"a", "b"}, {sku}, {sku}, {"c"}}, resources)
+	require.Equal(t, seen[2], seen[3], "a Hold's own grant")
+	require.Equal(t, fence.Token(7), seen[4][0].Token)
+	require.Nil(t, guard.Grants(t.Context()))
+}
