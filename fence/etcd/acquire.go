@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/fencekit/fencekit/fence"
 )
@@ -171,7 +170,7 @@ func (l *Locker) await(ctx context.Context, p *place) error {
 	default:
 		polling, stop := context.WithCancel(ctx)
 		defer stop()
-		l.tasks.start(func(context.Context) { l.poll(polling, p) })
+		l.tasks.start(func(context.Context) { l.poll(polling, &p.followed) })
 	}
 	select {
 	case <-p.turn:
@@ -198,36 +197,6 @@ func (p *place) waited(ctx context.Context) error {
 		return endOf(ctx) // its turn has come at this very moment
 	}
 	return fmt.Errorf("%w: %w", &fence.LockedError{Resource: p.resource, Holder: p.view.holder()}, endOf(ctx))
-}
-
-// poll reads the queue every Config.PollInterval, until ctx ends.
-func (l *Locker) poll(ctx context.Context, p *place) {
-	ticker := time.NewTicker(l.cfg.PollInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ticker.C:
-			// An error changes nothing: the next reading is due soon.
-			_, _ = l.list(ctx, p)
-		case <-p.ctx.Done():
-			return
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// relist reads the queue once its watch is in place, in the background, trying
-// until it succeeds or nobody needs it.
-func (l *Locker) relist(p *place) {
-	l.tasks.start(func(ctx context.Context) {
-		for n := 0; ctx.Err() == nil && p.ctx.Err() == nil; n++ {
-			if used, err := l.list(ctx, p); used && err == nil {
-				return
-			}
-			pause(ctx, n, p.ctx.Done())
-		}
-	})
 }
 
 // lost says how p ended before its turn came.

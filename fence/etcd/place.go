@@ -4,8 +4,6 @@ import (
 	"context"
 	"sync"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
-
 	"github.com/fencekit/fencekit/fence"
 )
 
@@ -17,7 +15,6 @@ type place struct {
 	locker   *Locker
 	session  *session
 	resource string
-	queue    string // prefix of the resource's keys
 	key      string
 	nonce    string
 	holder   string
@@ -29,9 +26,8 @@ type place struct {
 	settling  sync.Once
 	confirmed bool // the key is known to be gone; read after settled
 
-	mu       sync.Mutex
+	followed             // its mu also guards these:
 	grant    fence.Grant // complete once the key is written
-	view     view
 	first    bool
 	doubted  bool                        // the key is gone; the session is being asked why
 	watchers map[*contendedFunc]struct{} // those who ask whether others wait
@@ -45,12 +41,13 @@ func (l *Locker) newPlace(s *session, resource string) *place {
 	nonce := newNonce()
 	p := &place{
 		locker: l, session: s, resource: resource,
-		queue: l.keys.queue(resource), key: l.keys.lock(resource, s.id, nonce),
+		key:   l.keys.lock(resource, s.id, nonce),
 		nonce: nonce, holder: holderName(l.cfg.Label, nonce),
 		turn: make(chan struct{}), settled: make(chan struct{}),
 	}
 	p.ctx, p.cancel = context.WithCancelCause(context.Background())
 	p.grant = fence.Grant{Resource: resource, Holder: p.holder}
+	p.queue, p.over, p.changed = l.keys.queue(resource), p.ctx.Done(), p.progress
 	p.view.own = p.key
 	l.local.occupy(resource, p)
 	if !s.add(p) {
@@ -70,10 +67,10 @@ func (p *place) written(o outcome, epoch int64) {
 		p.view.owner = o.owner.Value
 	}
 	p.mu.Unlock()
-	p.changed()
-	p.locker.watch.add(p)
+	p.progress()
+	p.locker.watch.add(&p.followed)
 	if p.ctx.Err() != nil { // it ended before add: nobody else takes it off
-		p.locker.watch.remove(p)
+		p.locker.watch.remove(&p.followed)
 	}
 }
 
@@ -106,7 +103,7 @@ func (p *place) sessionOver(reason fence.LossReason) {
 func (p *place) settle(confirmed bool) {
 	p.settling.Do(func() {
 		p.confirmed = confirmed
-		p.locker.watch.remove(p)
+		p.locker.watch.remove(&p.followed)
 		p.session.remove(p)
 		p.locker.local.leave(p.resource)
 		close(p.settled)
@@ -119,8 +116,8 @@ func (p *place) granted() fence.Grant {
 	return p.grant
 }
 
-// changed acts on what the view shows now.
-func (p *place) changed() {
+// progress acts on what the view shows now.
+func (p *place) progress() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.first && p.view.first() {
@@ -137,32 +134,6 @@ func (p *place) changed() {
 			p.settle(true)
 		})
 	}
-}
-
-// events takes what the watch shows.
-func (p *place) events(evs []*mvccpb.Event) {
-	p.mu.Lock()
-	p.view.apply(evs)
-	p.mu.Unlock()
-	p.changed()
-}
-
-// resume is the first revision that the watch has to show; 0 means from now on,
-// with a list to follow.
-func (p *place) resume() int64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.view.rev == 0 {
-		return 0
-	}
-	return p.view.rev + 1
-}
-
-// missed says that events were lost for good.
-func (p *place) missed() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.view.forget()
 }
 
 // contend calls all who asked to be told that others wait.

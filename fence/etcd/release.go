@@ -15,7 +15,7 @@ var errAbandoned = errors.New("etcd: acquire failed")
 // for ctx.
 func (l *Locker) giveBack(ctx context.Context, p *place) error {
 	p.session.abandon(p)
-	l.watch.remove(p)
+	l.watch.remove(&p.followed)
 	try, cancel := context.WithTimeout(ctx, l.cfg.RequestTimeout)
 	defer cancel()
 	if err := l.erase(try, p); err == nil {
@@ -45,7 +45,7 @@ func (l *Locker) abandon(p *place, clear func(context.Context, *place) error) {
 		return
 	}
 	p.session.abandon(p)
-	l.watch.remove(p)
+	l.watch.remove(&p.followed)
 	l.tasks.start(func(ctx context.Context) { l.clearAway(ctx, p, clear) })
 }
 

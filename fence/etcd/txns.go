@@ -103,19 +103,3 @@ func (l *Locker) commit(ctx context.Context, txn clientv3.Txn) (*clientv3.TxnRes
 	}
 	return resp, nil
 }
-
-// list reads the queue of p's resource into its view. It reports false if what
-// it read is older than what is known.
-func (l *Locker) list(ctx context.Context, p *place) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, l.cfg.RequestTimeout)
-	defer cancel()
-	resp, err := l.client.Get(ctx, p.queue, clientv3.WithPrefix())
-	if err != nil {
-		return false, err
-	}
-	p.mu.Lock()
-	used := p.view.list(resp.Header.Revision, resp.Kvs)
-	p.mu.Unlock()
-	p.changed()
-	return used, nil
-}

@@ -13,30 +13,30 @@ import (
 	"google.golang.org/grpc"
 )
 
-// watcher watches the queues of all places over one gRPC stream. It speaks the
-// raw protocol because the client's Watch keeps goroutines for each watch; here
-// there are three for the stream, whatever is held.
+// watcher watches all queues that are followed, over one gRPC stream. It speaks
+// the raw protocol because the client's Watch keeps goroutines for each watch;
+// here there are three for the stream, whatever is held.
 type watcher struct {
 	remote pb.WatchClient
 	logger *slog.Logger
-	relist func(*place)  // called when a watch from now on is in place
-	broken func()        // called when the stream has ended by itself
-	wake   chan struct{} // holds one signal that there is something to send
+	relist func(*followed) // called when a watch from now on is in place
+	broken func()          // called when the stream has ended by itself
+	wake   chan struct{}   // holds one signal that there is something to send
 
 	client   *clientv3.Client
 	orphaned chan struct{} // closed when run found the client closed
 
 	mu      sync.Mutex
 	lastID  int64
-	ids     map[*place]int64
+	ids     map[*followed]int64
 	watches map[int64]*watch
 	outbox  []order
 }
 
 // watch is one watch on the stream.
 type watch struct {
-	place *place
-	asked bool // on the present stream
+	followed *followed
+	asked    bool // on the present stream
 }
 
 // order is something to send: the request for a watch, or for its end.
@@ -45,50 +45,50 @@ type order struct {
 	cancel bool
 }
 
-func newWatcher(client *clientv3.Client, logger *slog.Logger, relist func(*place), broken func()) *watcher {
+func newWatcher(client *clientv3.Client, logger *slog.Logger, relist func(*followed), broken func()) *watcher {
 	return &watcher{
 		remote: pb.NewWatchClient(client.ActiveConnection()), logger: logger, relist: relist, broken: broken,
-		wake: make(chan struct{}, 1), ids: map[*place]int64{}, watches: map[int64]*watch{},
+		wake: make(chan struct{}, 1), ids: map[*followed]int64{}, watches: map[int64]*watch{},
 		client: client, orphaned: make(chan struct{}),
 	}
 }
 
-// add watches the queue of p, from p.resume() on. It doesn't wait for etcd.
-func (w *watcher) add(p *place) {
+// add watches the queue of f, from f.resume() on. It doesn't wait for etcd.
+func (w *watcher) add(f *followed) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.addLocked(p)
+	w.addLocked(f)
 }
 
-func (w *watcher) addLocked(p *place) {
+func (w *watcher) addLocked(f *followed) {
 	w.lastID++
-	w.ids[p] = w.lastID
-	w.watches[w.lastID] = &watch{place: p}
+	w.ids[f] = w.lastID
+	w.watches[w.lastID] = &watch{followed: f}
 	w.send(order{id: w.lastID})
 }
 
-// remove stops watching for p; nothing happens if it isn't watched.
-func (w *watcher) remove(p *place) {
+// remove stops watching f; nothing happens if it isn't watched.
+func (w *watcher) remove(f *followed) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	id, ok := w.ids[p]
+	id, ok := w.ids[f]
 	if !ok {
 		return
 	}
 	if w.watches[id].asked {
 		w.send(order{id: id, cancel: true})
 	}
-	delete(w.ids, p)
+	delete(w.ids, f)
 	delete(w.watches, id)
 }
 
-// again replaces the watch of an id by a new one of the same place.
+// again replaces the watch of an id by a new one of the same queue.
 func (w *watcher) again(id int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if old := w.watches[id]; old != nil {
 		delete(w.watches, id)
-		w.addLocked(old.place)
+		w.addLocked(old.followed)
 	}
 }
 
@@ -209,13 +209,13 @@ func (w *watcher) request(o order) *pb.WatchRequest {
 		return nil
 	}
 	watch.asked = true
-	p := watch.place
+	f := watch.followed
 	return &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{
 		CreateRequest: &pb.WatchCreateRequest{
 			WatchId:       o.id,
-			Key:           []byte(p.queue),
-			RangeEnd:      []byte(clientv3.GetPrefixRangeEnd(p.queue)),
-			StartRevision: p.resume(),
+			Key:           []byte(f.queue),
+			RangeEnd:      []byte(clientv3.GetPrefixRangeEnd(f.queue)),
+			StartRevision: f.resume(),
 		},
 	}}
 }
@@ -232,8 +232,8 @@ func (w *watcher) receive(stream pb.Watch_WatchClient) error {
 	}
 }
 
-// dispatch passes a response on to its place. Its error is for the stream as a
-// whole.
+// dispatch passes a response on to who follows the queue. Its error is for the
+// stream as a whole.
 func (w *watcher) dispatch(resp *pb.WatchResponse) error {
 	if resp.Created && resp.Canceled {
 		return fmt.Errorf("etcd: watch refused: %s", resp.CancelReason)
@@ -244,19 +244,19 @@ func (w *watcher) dispatch(resp *pb.WatchResponse) error {
 	if watch == nil {
 		return nil // removed meanwhile
 	}
-	p := watch.place
+	f := watch.followed
 	switch {
 	case resp.CompactRevision != 0:
-		p.missed()
+		f.missed()
 		w.again(resp.WatchId)
 	case resp.Canceled:
 		return fmt.Errorf("etcd: watch cancelled: %s", resp.CancelReason)
 	case resp.Created:
-		if p.resume() == 0 {
-			w.relist(p)
+		if f.resume() == 0 {
+			w.relist(f)
 		}
 	default:
-		p.events(resp.Events)
+		f.events(resp.Events)
 	}
 	return nil
 }
