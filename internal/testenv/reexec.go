@@ -82,9 +82,9 @@ func awaitNoLeak() error {
 	}
 }
 
-// stopShared stops the servers that tests of this binary shared.
+// stopShared stops the servers that tests of this binary shared, and removes etcdctl.
 func stopShared() error {
 	ctx, cancel := context.WithTimeout(context.Background(), startBound)
 	defer cancel()
-	return errors.Join(sharedEtcd.stop(ctx), sharedPostgres.stop(ctx))
+	return errors.Join(sharedEtcd.stop(ctx), sharedPostgres.stop(ctx), sharedEtcdctl.stop(ctx))
 }

@@ -1,0 +1,80 @@
+package testenv
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// etcdctl has a go.mod of its own, so that nobody who uses this module has to
+// require what etcdctl does.
+var (
+	//go:embed etcdctl.mod
+	etcdctlMod []byte
+	//go:embed etcdctl.sum
+	etcdctlSum []byte
+)
+
+const etcdctlPackage = "go.etcd.io/etcd/etcdctl/v3"
+
+// etcdctl is the program, built in a directory of its own.
+type etcdctl struct{ dir *runDir }
+
+var sharedEtcdctl = shared[*etcdctl]{start: buildEtcdctl}
+
+// Etcdctl returns a command that runs etcd's own etcdctl, of the version that
+// etcdctl.mod names, against e. The first use builds it with the go command:
+// seconds, or up to minutes the first time on a machine, when modules may be
+// downloaded. The test fails if that does, with what to run. Main removes it.
+func Etcdctl(t testing.TB, e *Etcd, args ...string) *exec.Cmd {
+	t.Helper()
+	built, err := sharedEtcdctl.get()
+	require.NoError(t, err)
+	cmd := exec.Command(built.program(), args...)
+	cmd.Dir = built.dir.root
+	cmd.Env = append(withoutPrefix(os.Environ(), "ETCDCTL_"), "ETCDCTL_ENDPOINTS="+e.Endpoint())
+	return cmd
+}
+
+func (c *etcdctl) program() string { return c.dir.path("etcdctl") }
+
+// Stop removes the program.
+func (c *etcdctl) Stop(context.Context) error { return c.dir.remove() }
+
+func buildEtcdctl(ctx context.Context) (*etcdctl, error) {
+	if !reexecCalled.Load() {
+		return nil, ErrNoReexec
+	}
+	dir, err := newRunDir()
+	if err != nil {
+		return nil, err
+	}
+	c := &etcdctl{dir}
+	if err := c.build(ctx); err != nil {
+		return nil, errors.Join(err, dir.remove())
+	}
+	return c, nil
+}
+
+func (c *etcdctl) build(ctx context.Context) error {
+	for name, content := range map[string][]byte{"go.mod": etcdctlMod, "go.sum": etcdctlSum} {
+		if err := os.WriteFile(c.dir.path(name), content, 0o644); err != nil {
+			return err
+		}
+	}
+	announce("etcdctl", "building "+etcdctlPackage)
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", c.program(), etcdctlPackage)
+	cmd.Dir = c.dir.root
+	cmd.Env = append(os.Environ(), "GOFLAGS=-mod=readonly", "GOWORK=off", "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("testenv: build etcdctl, which needs the go command and, the first time, a module proxy: "+
+			"%s with internal/testenv/etcdctl.mod as go.mod: %w\n%s", cmd, err, out)
+	}
+	return nil
+}
