@@ -12,7 +12,8 @@ import (
 // found to be over, and after an epoch that was found to have moved.
 const attempts = 4
 
-func (l *Locker) acquire(ctx context.Context, resource string, try bool) (fence.Lease, error) {
+// acquire returns a place whose turn has come; value is what its key proclaims.
+func (l *Locker) acquire(ctx context.Context, resource, value string, try bool) (*place, error) {
 	if err := fence.ValidateResource(resource); err != nil {
 		return nil, err
 	}
@@ -21,10 +22,10 @@ func (l *Locker) acquire(ctx context.Context, resource string, try bool) (fence.
 		if err = l.enter(ctx, resource, try); err != nil {
 			return nil, err
 		}
-		p, failed := l.attempt(ctx, resource, try)
+		p, failed := l.attempt(ctx, resource, value, try)
 		switch err = failed; {
 		case err == nil:
-			return lease{p}, nil
+			return p, nil
 		case errors.Is(err, errSessionOver):
 			continue
 		case errors.Is(err, fence.ErrLocked), errors.Is(err, fence.ErrLockerClosed):
@@ -65,7 +66,7 @@ func (l *Locker) enter(ctx context.Context, resource string, try bool) error {
 
 // attempt makes one key and waits for its turn. It has given the process's turn
 // back, or sees to it, when it fails.
-func (l *Locker) attempt(ctx context.Context, resource string, try bool) (*place, error) {
+func (l *Locker) attempt(ctx context.Context, resource, value string, try bool) (*place, error) {
 	s, err := l.liveSession(ctx)
 	if err != nil {
 		l.local.leave(resource)
@@ -82,6 +83,7 @@ func (l *Locker) attempt(ctx context.Context, resource string, try bool) (*place
 		l.local.leave(resource)
 		return nil, errSessionOver
 	}
+	p.value = value
 	if err := l.queueUp(ctx, p, try); err != nil {
 		return nil, err
 	}

@@ -41,7 +41,8 @@ type Config struct {
 	// host's name and the process id.
 	Label string
 
-	// PollInterval is how often a waiter reads the queue, beside watching it.
+	// PollInterval is how often waiters, and observers of an election, read the
+	// queue, beside watching it.
 	// Default DefaultPollInterval.
 	PollInterval time.Duration
 

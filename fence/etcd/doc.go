@@ -15,7 +15,20 @@
 // memory, in order of arrival, and each turn makes a key, and so a token, of its
 // own.
 //
-// All queues that this Locker has a key in are watched over one gRPC stream.
+// All queues that this Locker has a key in, or observes, are watched over one
+// gRPC stream.
+//
+// # Elections
+//
+// An [Election] is the same queue: whoever owns the resource of its name leads,
+// and the leader's grant is a fencing token as any other. The value that a leader
+// proclaims lies in its lock key. A [Leadership.Proclaim] requires that the key
+// was changed last at the revision at which this leader left it. So it fails once
+// the key is gone, whoever has one of that name now; and one whose answer was
+// lost takes no effect after a later one that was answered.
+//
+// What observers see is as old as the answer that shows it: it is good for
+// finding the leader, and no proof that it leads.
 //
 // # Invariants
 //

@@ -81,7 +81,10 @@ func (l *Locker) relist(f *followed) {
 	})
 }
 
-// poll reads the queue every Config.PollInterval, until ctx ends.
+// poll reads the queue every Config.PollInterval, until ctx ends. What it read
+// may be older than what is known because events overtook it, or because etcd was
+// restored: then it starts from scratch, or it would wait for a revision that is
+// far away.
 func (l *Locker) poll(ctx context.Context, f *followed) {
 	ticker := time.NewTicker(l.cfg.PollInterval)
 	defer ticker.Stop()
@@ -89,7 +92,9 @@ func (l *Locker) poll(ctx context.Context, f *followed) {
 		select {
 		case <-ticker.C:
 			// An error changes nothing: the next reading is due soon.
-			_, _ = l.list(ctx, f)
+			if used, err := l.list(ctx, f); err == nil && !used {
+				l.watch.anew(f)
+			}
 		case <-f.over:
 			return
 		case <-ctx.Done():

@@ -41,11 +41,13 @@ func newNonce() string {
 
 func holderName(label, nonce string) string { return label + "-" + nonce }
 
-// lockValue is the value of a lock key: for people, and for the error of
-// TryAcquire. Nothing is decided by it.
+// lockValue is the value of a lock key: for people, for the error of TryAcquire,
+// and for those who observe an election. Nothing is decided by it.
 type lockValue struct {
 	Holder string    `json:"holder"`
-	Since  time.Time `json:"since"`
+	Epoch  int64     `json:"epoch"`
+	Since  time.Time `json:"since"` // when the acquisition began
+	Value  string    `json:"value,omitempty"`
 }
 
 func (v lockValue) encode() (string, error) {

@@ -89,11 +89,19 @@ func validateClient(client *clientv3.Client) error {
 // known here. So whoever wants to tell giving up from finding the resource taken,
 // as TryAcquire does, asks for the error of ctx first.
 func (l *Locker) Acquire(ctx context.Context, resource string) (fence.Lease, error) {
-	return l.acquire(ctx, resource, false)
+	return l.lease(ctx, resource, false)
 }
 
 // TryAcquire implements fence.Locker. It writes nothing when the resource is
 // taken. Its other errors are those of Acquire.
 func (l *Locker) TryAcquire(ctx context.Context, resource string) (fence.Lease, error) {
-	return l.acquire(ctx, resource, true)
+	return l.lease(ctx, resource, true)
+}
+
+func (l *Locker) lease(ctx context.Context, resource string, try bool) (fence.Lease, error) {
+	p, err := l.acquire(ctx, resource, "", try)
+	if err != nil {
+		return nil, err
+	}
+	return lease{p}, nil
 }

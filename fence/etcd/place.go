@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/fencekit/fencekit/fence"
 )
@@ -18,6 +19,8 @@ type place struct {
 	key      string
 	nonce    string
 	holder   string
+	since    time.Time
+	value    string // proclaimed by the key when it is written
 
 	ctx       context.Context
 	cancel    context.CancelCauseFunc
@@ -42,7 +45,7 @@ func (l *Locker) newPlace(s *session, resource string) *place {
 	p := &place{
 		locker: l, session: s, resource: resource,
 		key:   l.keys.lock(resource, s.id, nonce),
-		nonce: nonce, holder: holderName(l.cfg.Label, nonce),
+		nonce: nonce, holder: holderName(l.cfg.Label, nonce), since: time.Now(),
 		turn: make(chan struct{}), settled: make(chan struct{}),
 	}
 	p.ctx, p.cancel = context.WithCancelCause(context.Background())
@@ -127,13 +130,26 @@ func (p *place) progress() {
 	if p.view.contended() {
 		p.tellContended()
 	}
-	if p.view.gone() && !p.doubted {
-		p.doubted = true
-		p.session.ask(func() {
-			p.lose(fence.LossDeleted)
-			p.settle(true)
-		})
+	if p.view.gone() {
+		p.doubt()
 	}
+}
+
+// doubt asks why the key is gone. Callers hold mu.
+func (p *place) doubt() {
+	if p.doubted {
+		return
+	}
+	p.doubted = true
+	p.session.ask(func() {
+		p.lose(fence.LossDeleted)
+		p.settle(true)
+	})
+}
+
+// encode is the value of p's key.
+func (p *place) encode(epoch int64, value string) (string, error) {
+	return lockValue{Holder: p.holder, Epoch: epoch, Since: p.since, Value: value}.encode()
 }
 
 // contend calls all who asked to be told that others wait.

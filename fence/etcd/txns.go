@@ -2,7 +2,6 @@ package etcd
 
 import (
 	"context"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -25,7 +24,7 @@ type outcome struct {
 // client sends a Txn again after some errors, and the second one's revision
 // would not be the key's create revision: so it requires that there is no key.
 func (l *Locker) write(ctx context.Context, p *place, e epoch, try bool) (outcome, error) {
-	value, err := lockValue{Holder: p.holder, Since: time.Now()}.encode()
+	value, err := p.encode(e.number, p.value)
 	if err != nil {
 		return outcome{}, err
 	}

@@ -94,13 +94,21 @@ func (v *view) holder() string {
 	if v.rev == 0 {
 		return holderIn(v.owner)
 	}
-	first := queued{created: v.token}
+	if first := v.head(); first.created < v.token {
+		return holderIn(first.value)
+	}
+	return ""
+}
+
+// head is the first of the queue, with create revision 0 if there is none.
+func (v *view) head() queued {
+	var first queued
 	for _, k := range v.keys {
-		if k.created < first.created {
+		if first.created == 0 || k.created < first.created {
 			first = k
 		}
 	}
-	return holderIn(first.value)
+	return first
 }
 
 // contended reports whether anybody else is in the queue.

@@ -37,6 +37,7 @@ type watcher struct {
 type watch struct {
 	followed *followed
 	asked    bool // on the present stream
+	fromNow  bool // without a revision to start from
 }
 
 // order is something to send: the request for a watch, or for its end.
@@ -71,15 +72,31 @@ func (w *watcher) addLocked(f *followed) {
 func (w *watcher) remove(f *followed) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.removeLocked(f)
+}
+
+// removeLocked reports whether f was watched.
+func (w *watcher) removeLocked(f *followed) bool {
 	id, ok := w.ids[f]
 	if !ok {
-		return
+		return false
 	}
 	if w.watches[id].asked {
 		w.send(order{id: id, cancel: true})
 	}
 	delete(w.ids, f)
 	delete(w.watches, id)
+	return true
+}
+
+// anew forgets what f's watch has shown and watches from now on.
+func (w *watcher) anew(f *followed) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.removeLocked(f) {
+		f.missed()
+		w.addLocked(f)
+	}
 }
 
 // again replaces the watch of an id by a new one of the same queue.
@@ -210,12 +227,14 @@ func (w *watcher) request(o order) *pb.WatchRequest {
 	}
 	watch.asked = true
 	f := watch.followed
+	start := f.resume()
+	watch.fromNow = start == 0
 	return &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{
 		CreateRequest: &pb.WatchCreateRequest{
 			WatchId:       o.id,
 			Key:           []byte(f.queue),
 			RangeEnd:      []byte(clientv3.GetPrefixRangeEnd(f.queue)),
-			StartRevision: f.resume(),
+			StartRevision: start,
 		},
 	}}
 }
@@ -240,11 +259,12 @@ func (w *watcher) dispatch(resp *pb.WatchResponse) error {
 	}
 	w.mu.Lock()
 	watch := w.watches[resp.WatchId]
-	w.mu.Unlock()
 	if watch == nil {
+		w.mu.Unlock()
 		return nil // removed meanwhile
 	}
-	f := watch.followed
+	f, fromNow := watch.followed, watch.fromNow
+	w.mu.Unlock()
 	switch {
 	case resp.CompactRevision != 0:
 		f.missed()
@@ -252,7 +272,7 @@ func (w *watcher) dispatch(resp *pb.WatchResponse) error {
 	case resp.Canceled:
 		return fmt.Errorf("etcd: watch cancelled: %s", resp.CancelReason)
 	case resp.Created:
-		if f.resume() == 0 {
+		if fromNow { // what was listed before may be older than the watch
 			w.relist(f)
 		}
 	default:

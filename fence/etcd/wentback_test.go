@@ -83,7 +83,7 @@ func TestEpoch_ALoweredEpochStopsTheLockerUntilItIsRaised(t *testing.T) {
 func requireWentBack(t testing.TB, l *Locker, what string) {
 	t.Helper()
 	for _, try := range []bool{false, true} {
-		_, err := l.acquire(patient(t), "r", try)
+		_, err := l.lease(patient(t), "r", try)
 		require.ErrorIs(t, err, fence.ErrUnavailable)
 		fault := new(WentBackError)
 		require.ErrorAs(t, err, &fault)

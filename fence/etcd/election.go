@@ -1,0 +1,122 @@
+package etcd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/fencekit/fencekit/fence"
+)
+
+// MaxValueLen is the longest value that a leader can proclaim, in bytes.
+const MaxValueLen = 4096
+
+var (
+	// ErrNoLeader: nobody leads the election.
+	ErrNoLeader = errors.New("etcd: election has no leader")
+	// ErrInvalidValue: a value can't be proclaimed. See InvalidValueError.
+	ErrInvalidValue = errors.New("etcd: invalid value")
+)
+
+// InvalidValueError says why a value can't be proclaimed. It is ErrInvalidValue.
+type InvalidValueError struct{ Reason string }
+
+func (e *InvalidValueError) Error() string { return "etcd: invalid value: it " + e.Reason }
+
+// Is reports whether target is ErrInvalidValue.
+func (e *InvalidValueError) Is(target error) bool { return target == ErrInvalidValue }
+
+func validateValue(value string) error {
+	switch {
+	case len(value) > MaxValueLen:
+		return &InvalidValueError{Reason: fmt.Sprintf("has %d bytes, at most %d are allowed", len(value), MaxValueLen)}
+	case !utf8.ValidString(value):
+		return &InvalidValueError{Reason: "is not valid UTF-8"}
+	}
+	return nil
+}
+
+// Election elects one leader at a time among those who campaign, in order of
+// arrival. It is the queue of the resource of the same name: who leads the
+// election holds the lock, and the other way round. All methods may be called
+// from several goroutines; an Election needs no closing.
+type Election struct {
+	locker *Locker
+	name   string
+}
+
+// Election returns the election of a name, to which the same rules apply as to
+// the name of a resource: a bad one is a *fence.InvalidGrantError. It doesn't
+// talk to etcd.
+func (l *Locker) Election(name string) (*Election, error) {
+	if err := fence.ValidateResource(name); err != nil {
+		return nil, err
+	}
+	return &Election{locker: l, name: name}, nil
+}
+
+// Campaign waits until it is elected, and then proclaims value, which may be
+// empty and has at most MaxValueLen bytes of valid UTF-8. It is Acquire
+// otherwise: with the same errors, and in one queue with it.
+func (e *Election) Campaign(ctx context.Context, value string) (*Leadership, error) {
+	if err := validateValue(value); err != nil {
+		return nil, err
+	}
+	p, err := e.locker.acquire(ctx, e.name, value, false)
+	if err != nil {
+		return nil, err
+	}
+	return newLeadership(p), nil
+}
+
+// Leader is who leads an election, and what it proclaims. The zero Leader is
+// nobody.
+type Leader struct {
+	// Grant is the leader's, as its key names it.
+	Grant fence.Grant
+	// Value is "" for a leader that came by Acquire.
+	Value string
+}
+
+// Leader returns who leads now, or ErrNoLeader. When it returns somebody else
+// may lead already: only a fence can tell. Its other errors: the one of ctx, and
+// its cause; fence.ErrLockerClosed; else a *fence.UnavailableError.
+func (e *Election) Leader(ctx context.Context) (Leader, error) {
+	l, op := e.locker, "leader of "+e.name
+	switch {
+	case l.isClosed():
+		return Leader{}, fence.ErrLockerClosed
+	case clientClosed(l.client):
+		return Leader{}, l.unavailable(op, errClientClosed)
+	}
+	request, cancel := context.WithTimeout(ctx, l.cfg.RequestTimeout)
+	defer cancel()
+	resp, err := l.client.Do(request, firstOf(l.keys.queue(e.name)))
+	switch {
+	case ctx.Err() != nil:
+		return Leader{}, ended(ctx, op)
+	case err != nil:
+		return Leader{}, l.unavailable(op, err)
+	}
+	for _, kv := range resp.Get().Kvs {
+		return e.leader(queued{kv.CreateRevision, kv.Value}), nil
+	}
+	return Leader{}, ErrNoLeader
+}
+
+// leader reads the first key of the queue.
+func (e *Election) leader(first queued) Leader {
+	if first.created == 0 {
+		return Leader{}
+	}
+	var v lockValue
+	if json.Unmarshal(first.value, &v) != nil || v.Holder == "" {
+		v = lockValue{Value: string(first.value)} // somebody else's key
+	}
+	return Leader{
+		Grant: fence.Grant{Resource: e.name, Epoch: v.Epoch, Token: fence.Token(first.created), Holder: v.Holder},
+		Value: v.Value,
+	}
+}

@@ -1,0 +1,238 @@
+package etcd
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/testenv"
+)
+
+// sight is what an observer was told.
+type sight struct {
+	leader Leader
+	err    error
+}
+
+// observation is an Observe in another goroutine, which ends with the test.
+type observation struct {
+	t      testing.TB
+	cancel context.CancelFunc
+	seen   chan sight
+}
+
+func observe(t testing.TB, e *Election) *observation {
+	ctx, cancel := context.WithCancel(patient(t))
+	o := &observation{t: t, cancel: cancel, seen: make(chan sight)}
+	go func() {
+		defer close(o.seen)
+		for now, err := range e.Observe(ctx) {
+			select {
+			case o.seen <- sight{now, err}:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	t.Cleanup(cancel)
+	return o
+}
+
+func (o *observation) next() sight {
+	o.t.Helper()
+	s, ok := <-o.seen
+	require.True(o.t, ok, "the observation ended")
+	return s
+}
+
+// until reads on to what must come at last.
+func (o *observation) until(want Leader) {
+	o.t.Helper()
+	for o.next().leader != want {
+	}
+}
+
+func (o *observation) ended() {
+	o.t.Helper()
+	_, ok := <-o.seen
+	require.False(o.t, ok)
+}
+
+func TestObserve_ShowsEachLeaderAndTheLastValue(t *testing.T) {
+	t.Parallel()
+	all := newElections(t, fresh(t), 3)
+	seen := observe(t, all[2])
+	require.Equal(t, sight{Leader{}, ErrNoLeader}, seen.next())
+	for round := range 3 {
+		led := campaign(t, all[round%2], "candidate")
+		require.Equal(t, sight{Leader{led.Grant(), "candidate"}, nil}, seen.next())
+		require.NoError(t, led.Proclaim(patient(t), "elected"))
+		require.Equal(t, sight{Leader{led.Grant(), "elected"}, nil}, seen.next())
+		waiting := campaigning(patient(t), all[1-round%2], "waiting")
+		awaitKeys(t, all[2].locker.client, all[2].locker.keys.queue("leader"), 2)
+		require.NoError(t, led.Resign(patient(t)))
+		next := (<-waiting).led
+		require.Equal(t, sight{Leader{next.Grant(), "waiting"}, nil}, seen.next(), "and nothing for those who wait")
+		require.NoError(t, next.Resign(patient(t)))
+		require.Equal(t, sight{Leader{}, ErrNoLeader}, seen.next())
+	}
+	led := campaign(t, all[0], "0")
+	for _, value := range []string{"1", "2", "3", "4", "5"} {
+		require.NoError(t, led.Proclaim(patient(t), value))
+	}
+	seen.until(Leader{led.Grant(), "5"})
+	seen.cancel()
+	seen.ended()
+}
+
+// A new use of a sequence begins anew, and the end of one leaves nothing behind.
+func TestObserve_LeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	e := newElections(t, fresh(t), 1)[0]
+	observed := e.Observe(patient(t))
+	for range 2 {
+		for now, err := range observed {
+			require.Equal(t, sight{Leader{}, ErrNoLeader}, sight{now, err})
+			break
+		}
+		e.locker.watch.mu.Lock()
+		require.Empty(t, e.locker.watch.ids)
+		require.Empty(t, e.locker.watch.watches)
+		e.locker.watch.mu.Unlock()
+	}
+	for range e.Observe(over(t)) {
+		require.FailNow(t, "its context has ended")
+	}
+}
+
+func TestObserve_SurvivesBrokenWatchesAndCompactions_HD9(t *testing.T) {
+	t.Parallel()
+	server := ownEtcd(t)
+	p := newProxy(t, server.Endpoint())
+	cfg, admin := fresh(t), dial(t, server.Endpoint())
+	a := election(t, newTestLocker(t, admin, cfg), "leader")
+	seen := observe(t, election(t, newTestLocker(t, dial(t, p.endpoint()), cfg), "leader"))
+	require.Equal(t, sight{Leader{}, ErrNoLeader}, seen.next())
+	led := campaign(t, a, "0")
+	seen.until(Leader{led.Grant(), "0"})
+	for range 3 {
+		p.cut()
+	}
+	require.NoError(t, led.Proclaim(patient(t), "1"))
+	seen.until(Leader{led.Grant(), "1"})
+
+	p.set(func() { p.down = true })
+	require.NoError(t, led.Resign(patient(t)))
+	led = campaign(t, a, "2")
+	resp, err := admin.Put(patient(t), "x", "y")
+	require.NoError(t, err)
+	_, err = admin.Compact(patient(t), resp.Header.Revision)
+	require.NoError(t, err)
+	p.set(func() { p.down = false })
+	seen.until(Leader{led.Grant(), "2"})
+
+	require.NoError(t, server.Kill())
+	require.NoError(t, server.Restart(patient(t)))
+	require.NoError(t, led.Proclaim(patient(t), "3"))
+	seen.until(Leader{led.Grant(), "3"})
+}
+
+// A watch is never the only truth.
+func TestObserve_ComesToTheLatestWithoutAWatch_HD10(t *testing.T) {
+	t.Parallel()
+	cfg := fresh(t)
+	a := newElections(t, cfg, 1)[0]
+	cfg.PollInterval = 10 * time.Millisecond
+	client := dial(t, testenv.SharedEtcd(t).Endpoint(), grpc.WithChainStreamInterceptor(blind))
+	seen := observe(t, election(t, newTestLocker(t, client, cfg), "leader"))
+	require.Equal(t, sight{Leader{}, ErrNoLeader}, seen.next())
+	led := campaign(t, a, "0")
+	seen.until(Leader{led.Grant(), "0"})
+	require.NoError(t, led.Proclaim(patient(t), "1"))
+	seen.until(Leader{led.Grant(), "1"})
+}
+
+// Behind the same name there is a younger etcd, as after a restore: its revisions
+// are far below what the observer has seen.
+func TestObserve_FollowsAnEtcdThatWentBack_HD5_HD6(t *testing.T) {
+	t.Parallel()
+	older, younger := ownEtcd(t), ownEtcd(t)
+	p := newProxy(t, older.Endpoint())
+	cfg := fresh(t)
+	a := election(t, newTestLocker(t, dial(t, older.Endpoint()), cfg), "leader")
+	b := election(t, newTestLocker(t, dial(t, younger.Endpoint()), cfg), "leader")
+	for range 10 { // the older one is far ahead
+		require.NoError(t, campaign(t, a, "").Resign(patient(t)))
+	}
+	old, young := campaign(t, a, "old"), campaign(t, b, "young")
+	require.Less(t, young.Grant().Token, old.Grant().Token)
+	cfg.PollInterval = 10 * time.Millisecond
+	seen := observe(t, election(t, newTestLocker(t, dial(t, p.endpoint()), cfg), "leader"))
+	seen.until(Leader{old.Grant(), "old"})
+	p.set(func() { p.upstream = address(younger.Endpoint()) })
+	p.cut()
+	seen.until(Leader{young.Grant(), "young"})
+	require.NoError(t, young.Proclaim(patient(t), "still young"))
+	seen.until(Leader{young.Grant(), "still young"})
+}
+
+// slowWatch holds back what is sent on a watch stream until the test lets it go.
+type slowWatch struct {
+	grpc.ClientStream
+	sending chan struct{}
+	proceed chan struct{}
+}
+
+func (s *slowWatch) SendMsg(m any) error {
+	select {
+	case s.sending <- struct{}{}:
+		<-s.proceed
+	default:
+	}
+	return s.ClientStream.SendMsg(m)
+}
+
+// A list may come between the request for a watch from now on and its arrival;
+// what happens in between is in neither.
+func TestWatch_FromNowOnIsFollowedByAList_HD9(t *testing.T) {
+	t.Parallel()
+	cfg := fresh(t)
+	a := newElections(t, cfg, 1)[0]
+	slow := &slowWatch{sending: make(chan struct{}), proceed: make(chan struct{})}
+	hold := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		stream, err := open(ctx, desc, cc, method, opts...)
+		if err != nil || method != pb.Watch_Watch_FullMethodName {
+			return stream, err
+		}
+		return &slowWatch{stream, slow.sending, slow.proceed}, nil
+	}
+	l := newTestLocker(t, dial(t, testenv.SharedEtcd(t).Endpoint(), grpc.WithChainStreamInterceptor(hold)), cfg)
+	seen := observe(t, election(t, l, "leader"))
+	<-slow.sending
+	l.watch.mu.Lock()
+	var f *followed
+	for followed := range l.watch.ids {
+		f = followed
+	}
+	l.watch.mu.Unlock()
+	_, err := l.list(patient(t), f)
+	require.NoError(t, err)
+	require.Equal(t, sight{Leader{}, ErrNoLeader}, seen.next())
+	led := campaign(t, a, "in between")
+	close(slow.proceed)
+	require.Equal(t, sight{Leader{led.Grant(), "in between"}, nil}, seen.next())
+}
+
+func TestObserve_EndsWithTheClient(t *testing.T) {
+	t.Parallel()
+	client := dial(t, testenv.SharedEtcd(t).Endpoint())
+	seen := observe(t, election(t, newTestLocker(t, client, fresh(t)), "leader"))
+	require.Equal(t, sight{Leader{}, ErrNoLeader}, seen.next())
+	require.NoError(t, client.Close())
+	require.ErrorIs(t, seen.next().err, fence.ErrUnavailable)
+	seen.ended()
+}

@@ -1,0 +1,218 @@
+package etcd
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/testenv"
+)
+
+func election(t testing.TB, l *Locker, name string) *Election {
+	t.Helper()
+	e, err := l.Election(name)
+	require.NoError(t, err)
+	return e
+}
+
+// newElections returns the same election as several processes see it.
+func newElections(t testing.TB, cfg *Config, n int) []*Election {
+	t.Helper()
+	all := make([]*Election, n)
+	for i := range all {
+		all[i] = election(t, newTestLocker(t, testenv.EtcdClient(t), cfg), "leader")
+	}
+	return all
+}
+
+func campaign(t testing.TB, e *Election, value string) *Leadership {
+	t.Helper()
+	led, err := e.Campaign(patient(t), value)
+	require.NoError(t, err)
+	return led
+}
+
+// campaigned is what a Campaign in another goroutine came to.
+type campaigned struct {
+	led *Leadership
+	err error
+}
+
+func campaigning(ctx context.Context, e *Election, value string) <-chan campaigned {
+	done := make(chan campaigned, 1)
+	go func() {
+		led, err := e.Campaign(ctx, value)
+		done <- campaigned{led, err}
+	}()
+	return done
+}
+
+func requireLeader(t testing.TB, e *Election, led *Leadership, value string) {
+	t.Helper()
+	now, err := e.Leader(patient(t))
+	require.NoError(t, err)
+	require.Equal(t, Leader{Grant: led.Grant(), Value: value}, now)
+}
+
+// Among processes, and among the goroutines of one.
+func TestCampaign_ElectsInOrderOfArrival_F1(t *testing.T) {
+	t.Parallel()
+	cfg := fresh(t)
+	all := newElections(t, cfg, 4)
+	all = append(all, all[3]) // the last two are one process
+	_, err := all[0].Leader(patient(t))
+	require.ErrorIs(t, err, ErrNoLeader)
+	led := campaign(t, all[0], "0")
+	var waiting []<-chan campaigned
+	for i, e := range all[1:] {
+		waiting = append(waiting, campaigning(patient(t), e, string(rune('1'+i))))
+		if i < 3 {
+			awaitKeys(t, e.locker.client, e.locker.keys.queue("leader"), i+2)
+		}
+	}
+	for i, next := range waiting {
+		require.Empty(t, next)
+		requireLeader(t, all[4], led, string(rune('0'+i)))
+		require.NoError(t, led.Grant().Validate())
+		require.NoError(t, led.Resign(patient(t)))
+		require.ErrorIs(t, context.Cause(led.Context()), fence.ErrReleased)
+		got := <-next
+		require.NoError(t, got.err)
+		require.Positive(t, got.led.Grant().Compare(led.Grant()))
+		led = got.led
+	}
+	require.NoError(t, led.Release(patient(t)), "Resign under another name")
+	_, err = all[0].Leader(patient(t))
+	require.ErrorIs(t, err, ErrNoLeader)
+}
+
+// The grant of a leader is of the epoch that its key was written in.
+func TestLeader_NamesTheEpoch_F1(t *testing.T) {
+	t.Parallel()
+	e := newElections(t, fresh(t), 1)[0]
+	setEpoch(t, e.locker.client, e.locker, "7")
+	led := campaign(t, e, "a")
+	require.EqualValues(t, 7, led.Grant().Epoch)
+	requireLeader(t, e, led, "a")
+	require.NoError(t, led.Proclaim(patient(t), "b"))
+	requireLeader(t, e, led, "b")
+}
+
+func TestElection_IsTheLockOfTheSameName_F2(t *testing.T) {
+	t.Parallel()
+	all := newElections(t, fresh(t), 2)
+	held := acquire(t, all[0].locker, "leader")
+	now, err := all[1].Leader(patient(t))
+	require.NoError(t, err)
+	require.Equal(t, Leader{Grant: held.Grant()}, now)
+	waiting := campaigning(patient(t), all[1], "x")
+	awaitKeys(t, all[0].locker.client, all[0].locker.keys.queue("leader"), 2)
+	require.Empty(t, waiting)
+	release(t, held)
+	led := (<-waiting).led
+	_, err = all[0].locker.TryAcquire(patient(t), "leader")
+	locked := new(fence.LockedError)
+	require.ErrorAs(t, err, &locked)
+	require.Equal(t, led.Grant().Holder, locked.Holder)
+}
+
+func TestLeadership_EndsWhenItsLeaseIsGone_F3(t *testing.T) {
+	t.Parallel()
+	all := newElections(t, fresh(t), 2)
+	first := campaign(t, all[0], "first")
+	waiting := campaigning(patient(t), all[1], "second")
+	admin := all[0].locker.client
+	kvs := awaitKeys(t, admin, all[0].locker.keys.queue("leader"), 2)
+	_, err := admin.Revoke(patient(t), clientv3.LeaseID(kvs[0].Lease))
+	require.NoError(t, err)
+	require.Equal(t, fence.LossExpired, lossOf(t, first))
+	second := <-waiting
+	require.NoError(t, second.err)
+	require.Positive(t, second.led.Grant().Compare(first.Grant()))
+	loss := new(fence.LeaseLostError)
+	require.ErrorAs(t, first.Proclaim(patient(t), "again"), &loss)
+	require.Equal(t, fence.LossExpired, loss.Reason)
+	require.NoError(t, first.Resign(patient(t)), "resigning what is lost is no error")
+	requireLeader(t, all[0], second.led, "second")
+}
+
+func TestCampaign_CancelledLeavesNoKey(t *testing.T) {
+	t.Parallel()
+	all := newElections(t, fresh(t), 2)
+	led := campaign(t, all[0], "")
+	ctx, cancel := context.WithCancel(patient(t))
+	waiting := campaigning(ctx, all[1], "x")
+	awaitKeys(t, all[0].locker.client, all[0].locker.keys.queue("leader"), 2)
+	cancel()
+	err := (<-waiting).err
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, err, fence.ErrLocked)
+	kvs := awaitKeys(t, all[0].locker.client, all[0].locker.keys.queue("leader"), 1)
+	require.EqualValues(t, led.Grant().Token, kvs[0].CreateRevision)
+}
+
+func TestElection_RefusesBadNamesAndValues(t *testing.T) {
+	t.Parallel()
+	l := newTestLocker(t, testenv.EtcdClient(t), fresh(t))
+	for _, name := range []string{"", "a\x00b", "\xff", strings.Repeat("x", fence.MaxResourceLen+1)} {
+		_, err := l.Election(name)
+		require.ErrorIs(t, err, fence.ErrInvalidGrant)
+	}
+	e := election(t, l, "leader")
+	longest := strings.Repeat("\x00", MaxValueLen)
+	led := campaign(t, e, longest)
+	requireLeader(t, e, led, longest)
+	for _, value := range []string{longest + "x", "\xff"} {
+		require.ErrorIs(t, led.Proclaim(patient(t), value), ErrInvalidValue)
+		_, err := e.Campaign(patient(t), value)
+		bad := new(InvalidValueError)
+		require.ErrorAs(t, err, &bad)
+		require.Contains(t, err.Error(), bad.Reason)
+	}
+	requireLeader(t, e, led, longest)
+}
+
+func TestLeader_WithoutEtcdEndsWithItsContextOrTheRequestTimeout(t *testing.T) {
+	t.Parallel()
+	cfg := fresh(t)
+	client := dial(t, silent(t))
+	l := newTestLocker(t, client, cfg)
+	e := election(t, l, "leader")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := e.Leader(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+	require.NotErrorIs(t, err, fence.ErrUnavailable)
+	l.cfg.RequestTimeout = 1
+	_, err = e.Leader(patient(t))
+	unavailable := new(fence.UnavailableError)
+	require.ErrorAs(t, err, &unavailable)
+	require.Equal(t, "leader of leader", unavailable.Op)
+	require.NotErrorIs(t, err, context.DeadlineExceeded)
+	require.NoError(t, client.Close())
+	_, err = e.Leader(patient(t))
+	require.ErrorIs(t, err, errClientClosed)
+}
+
+func TestClose_EndsElections(t *testing.T) {
+	t.Parallel()
+	all := newElections(t, fresh(t), 2)
+	led := campaign(t, all[0], "")
+	waiting := campaigning(patient(t), all[1], "")
+	awaitKeys(t, all[0].locker.client, all[0].locker.keys.queue("leader"), 2)
+	seen := observe(t, all[1])
+	require.Equal(t, sight{Leader{Grant: led.Grant()}, nil}, seen.next())
+	require.NoError(t, all[1].locker.Close(patient(t)))
+	require.ErrorIs(t, (<-waiting).err, fence.ErrLockerClosed)
+	require.Equal(t, sight{Leader{}, fence.ErrLockerClosed}, seen.next())
+	seen.ended()
+	_, err := all[1].Leader(patient(t))
+	require.ErrorIs(t, err, fence.ErrLockerClosed)
+	require.NoError(t, all[0].locker.Close(patient(t)))
+	require.Equal(t, fence.LossClosed, lossOf(t, led))
+	require.ErrorIs(t, led.Proclaim(patient(t), "x"), fence.ErrLeaseLost)
+}
