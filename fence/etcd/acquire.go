@@ -14,7 +14,7 @@ const attempts = 4
 
 // acquire returns a place whose turn has come; value is what its key proclaims.
 func (l *Locker) acquire(ctx context.Context, resource, value string, try bool) (*place, error) {
-	if err := fence.ValidateResource(resource); err != nil {
+	if err := l.keys.validate(resource); err != nil {
 		return nil, err
 	}
 	err := error(nil)

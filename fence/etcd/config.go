@@ -27,6 +27,20 @@ type Config struct {
 	// One prefix must not lie within another. Default DefaultPrefix.
 	Prefix string
 
+	// MutexKeys makes the locker share its queues with etcd's own tools: it gives
+	// lock keys the shape that concurrency.Mutex, concurrency.Election, "etcdctl
+	// lock" and "etcdctl elect" use, <resource>/<lease id>, so that a holder here
+	// and any of these exclude each other on the same name. Only epoch and void
+	// keys then lie under Prefix, and a resource must not be Prefix, nor lie within
+	// it or around it. All lockers of a resource must agree: one with this switch
+	// and one without don't exclude each other.
+	//
+	// The names are raw then, with etcd's own consequence: "a" waits for whoever
+	// holds or waits for "a/b", so whoever holds "a/b" must not acquire "a". The
+	// holders that errors name are empty for keys of etcd's tools. Those know no
+	// fence: what they write while they hold the lock nobody refuses. Default off.
+	MutexKeys bool
+
 	// TTL is how long a lock outlives its holder's last renewal: whole seconds,
 	// at least one. etcd may grant more, see [Locker.GrantedTTL]. Default
 	// DefaultTTL.

@@ -51,7 +51,7 @@ type Election struct {
 // the name of a resource: a bad one is a *fence.InvalidGrantError. It doesn't
 // talk to etcd.
 func (l *Locker) Election(name string) (*Election, error) {
-	if err := fence.ValidateResource(name); err != nil {
+	if err := l.keys.validate(name); err != nil {
 		return nil, err
 	}
 	return &Election{locker: l, name: name}, nil

@@ -6,23 +6,49 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencekit/fencekit/fence"
 )
 
-// keyspace names the keys under one prefix.
-type keyspace struct{ prefix string }
+// keyspace names the keys of one Config.
+type keyspace struct {
+	prefix string
+	mutex  bool // lock keys as those of etcd's concurrency.Mutex
+}
+
+// validate refuses a resource that can't be one here. With raw names a queue
+// must keep clear of the keys under the prefix.
+func (k keyspace) validate(resource string) error {
+	if err := fence.ValidateResource(resource); err != nil || !k.mutex {
+		return err
+	}
+	queue, own := resource+"/", k.prefix+"/"
+	if strings.HasPrefix(queue, own) || strings.HasPrefix(own, queue) {
+		return &fence.InvalidGrantError{Part: "resource", Reason: fmt.Sprintf("%q meets the keys under Config.Prefix %q", resource, k.prefix)}
+	}
+	return nil
+}
 
 // queue is the prefix of the keys of one resource. The name is escaped as in a
 // URL path: injective, and without a slash, so that the range of "a" never
-// reaches into that of "a/b".
+// reaches into that of "a/b". With mutex it is raw, and does.
 func (k keyspace) queue(resource string) string {
+	if k.mutex {
+		return resource + "/"
+	}
 	return k.prefix + "/locks/" + url.PathEscape(resource) + "/"
 }
 
-// lock is the key of one acquisition.
+// lock is the key of one acquisition. With mutex the next one of the same session
+// has the same key: only its create revision tells them apart.
 func (k keyspace) lock(resource string, id clientv3.LeaseID, nonce string) string {
+	if k.mutex {
+		return fmt.Sprintf("%s%x", k.queue(resource), int64(id))
+	}
 	return fmt.Sprintf("%s%x-%s", k.queue(resource), int64(id), nonce)
 }
 

@@ -9,7 +9,7 @@ import (
 
 func TestKeyspace_NoQueueReachesIntoAnother_HD15(t *testing.T) {
 	names := []string{"a", "a/", "a/b", "/a", "a%2Fb", "a%", "a%2F", "A", "ä", "a\u0308", " ", ".", "..", "a b", "a+b", "a?b", "a#b", "世界", strings.Repeat("x", 512)}
-	k := keyspace{"p"}
+	k := keyspace{prefix: "p"}
 	for i, a := range names {
 		require.Equal(t, 3, strings.Count(k.queue(a), "/"), a)
 		for j, b := range names {
@@ -21,7 +21,7 @@ func TestKeyspace_NoQueueReachesIntoAnother_HD15(t *testing.T) {
 }
 
 func TestKeyspace_IsReadable(t *testing.T) {
-	k := keyspace{"p"}
+	k := keyspace{prefix: "p"}
 	require.Equal(t, "p/locks/sku%2F42/ff-n", k.lock("sku/42", 255, "n"))
 	require.Equal(t, "p/void/n", k.void("n"))
 	require.Equal(t, "p/epoch", k.epoch())

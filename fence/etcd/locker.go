@@ -49,7 +49,7 @@ func NewLocker(client *clientv3.Client, cfg *Config) (*Locker, error) {
 		return nil, err
 	}
 	l := &Locker{
-		client: client, cfg: c, keys: keyspace{c.Prefix},
+		client: client, cfg: c, keys: keyspace{c.Prefix, c.MutexKeys},
 		local: newLocalQueue(), tasks: newTasks(), finished: make(chan struct{}),
 		leased: map[*session]bool{},
 	}

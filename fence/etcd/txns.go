@@ -77,10 +77,13 @@ func (l *Locker) erase(ctx context.Context, p *place) error {
 // void makes sure that p's key isn't there and never will be, when it isn't known
 // whether the Txn that writes it arrived: whichever of the two is second finds
 // what the first did. The void key lives under the same lease as the key, so
-// that when it goes, the key can't be written any more either.
+// that when it goes, the key can't be written any more either. Where it is there
+// already the work is done: the key may by now be a later acquisition's of the
+// same name (Config.MutexKeys).
 func (l *Locker) void(ctx context.Context, p *place) error {
-	_, err := l.commit(ctx, l.client.Txn(ctx).Then(
-		clientv3.OpPut(l.keys.void(p.nonce), p.key, clientv3.WithLease(p.session.id)),
+	key := l.keys.void(p.nonce)
+	_, err := l.commit(ctx, l.client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).Then(
+		clientv3.OpPut(key, p.key, clientv3.WithLease(p.session.id)),
 		clientv3.OpDelete(p.key),
 	))
 	return err

@@ -1,0 +1,190 @@
+package etcd
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/testenv"
+)
+
+// mutexKeys returns a config with etcd's own keys, and a name that no other test
+// uses.
+func mutexKeys(t testing.TB) (*Config, string) {
+	cfg := fresh(t)
+	cfg.MutexKeys = true
+	return cfg, "lock-" + cfg.Prefix
+}
+
+func TestMutexKeys_AreThoseOfEtcd(t *testing.T) {
+	t.Parallel()
+	client := testenv.EtcdClient(t)
+	cfg, name := mutexKeys(t)
+	l := newTestLocker(t, client, cfg)
+	held := acquire(t, l, name)
+	kvs := awaitKeys(t, client, name, 1)
+	require.Equal(t, fmt.Sprintf("%s/%x", name, int64(l.session.id)), string(kvs[0].Key))
+	require.EqualValues(t, held.Grant().Token, kvs[0].CreateRevision)
+	setEpoch(t, client, l, "2")
+	release(t, held)
+	require.EqualValues(t, 2, acquire(t, l, name).Grant().Epoch, "the epoch lies under the prefix")
+}
+
+// As with etcd's own Mutex: the names are raw, and a range of keys reaches into
+// those of longer names.
+func TestMutexKeys_ANameWaitsForTheLongerOnes_HD15(t *testing.T) {
+	t.Parallel()
+	cfg, name := mutexKeys(t)
+	a, b := newTestLocker(t, testenv.EtcdClient(t), cfg), newTestLocker(t, testenv.EtcdClient(t), cfg)
+	longer := acquire(t, a, name+"/b")
+	_, err := b.TryAcquire(patient(t), name)
+	require.ErrorIs(t, err, fence.ErrLocked)
+	waiting := acquiring(patient(t), b, name)
+	awaitKeys(t, a.client, name, 2)
+	require.Empty(t, waiting)
+	release(t, longer)
+	require.NoError(t, (<-waiting).err)
+	release(t, acquire(t, a, name+"/b")) // not the other way round
+}
+
+func TestMutexKeys_RefuseNamesThatMeetOurOwnKeys(t *testing.T) {
+	t.Parallel()
+	l := newTestLocker(t, testenv.EtcdClient(t), &Config{Prefix: "our/own", MutexKeys: true})
+	for _, name := range []string{"our", "our/own", "our/own/void", "our/own/locks/r", ""} {
+		_, err := l.Acquire(patient(t), name)
+		require.ErrorIs(t, err, fence.ErrInvalidGrant, name)
+		_, err = l.Election(name)
+		require.ErrorIs(t, err, fence.ErrInvalidGrant, name)
+	}
+	for _, name := range []string{"ours", "our/owner", "ou"} {
+		release(t, acquire(t, l, name+newNonce()))
+	}
+}
+
+// A session has one key per resource, whoever holds it: the turns in this
+// process keep two from sharing it.
+func TestMutexKeys_GoroutinesShareNoToken_F1_F2_N8(t *testing.T) {
+	t.Parallel()
+	cfg, name := mutexKeys(t)
+	l := newTestLocker(t, testenv.EtcdClient(t), cfg)
+	grants, done := make(chan fence.Grant, 100), make(chan struct{})
+	inside := make(chan struct{}, 1)
+	for range 8 {
+		go func() {
+			defer func() { done <- struct{}{} }()
+			for range 5 {
+				le, err := l.Acquire(patient(t), name)
+				if !holds(t, err == nil, "acquire: %v", err) {
+					return
+				}
+				select {
+				case inside <- struct{}{}:
+				default:
+					t.Error("two hold the lock")
+				}
+				grants <- le.Grant()
+				<-inside
+				err = le.Release(patient(t))
+				holds(t, err == nil, "release: %v", err)
+			}
+		}()
+	}
+	for range 8 {
+		<-done
+	}
+	close(grants)
+	last, holders := fence.Grant{}, map[string]bool{}
+	for g := range grants {
+		require.Positive(t, g.Compare(last))
+		require.False(t, holders[g.Holder])
+		holders[g.Holder], last = true, g
+	}
+	require.Len(t, holders, 40)
+	awaitKeys(t, l.client, name, 0)
+}
+
+// The next acquisition of a session writes the same key: what an earlier one
+// still has under way must leave it alone.
+func TestMutexKeys_LateRequestsLeaveTheNextAcquisitionAlone_F2_HD12(t *testing.T) {
+	t.Parallel()
+	cfg, name := mutexKeys(t)
+	puts := func(txn *pb.TxnRequest, key string) bool {
+		return strings.HasPrefix(string(txn.Success[0].GetRequestPut().GetKey()), key)
+	}
+	acquires := func(txn *pb.TxnRequest) bool { return puts(txn, name) && len(txn.Compare) > 1 }
+	for what, match := range map[string]func(*pb.TxnRequest) bool{
+		"release":  func(txn *pb.TxnRequest) bool { return txn.Success[0].GetRequestDeleteRange() != nil },
+		"void":     func(txn *pb.TxnRequest) bool { return puts(txn, cfg.Prefix+"/void/") },
+		"acquire":  acquires,
+		"proclaim": isProclaim,
+	} {
+		t.Run(what, func(t *testing.T) {
+			late, lost := newLateRequests(match), newLateRequests(acquires)
+			l := newTestLocker(t, dial(t, testenv.SharedEtcd(t).Endpoint(),
+				grpc.WithChainUnaryInterceptor(late.intercept, lost.intercept)), cfg)
+			kept := acquire(t, l, "kept-"+name)
+			led := campaign(t, election(t, l, name), "first")
+			key := keyOf(lease{led.place})
+			late.armed <- struct{}{}
+			var failed <-chan result
+			var unproclaimed <-chan error
+			switch what {
+			case "proclaim":
+				unproclaimed = proclaiming(patient(t), led, "late")
+			case "acquire":
+				release(t, led)
+				failed = acquiring(patient(t), l, name)
+			case "void": // of an acquisition that never arrives
+				release(t, led)
+				lost.armed <- struct{}{}
+				failed = acquiring(patient(t), l, name)
+			case "release":
+				go func() { _ = led.Release(t.Context()) }()
+			}
+			deliver := <-late.held
+			if unproclaimed != nil {
+				require.ErrorIs(t, <-unproclaimed, ErrUnknownProclaim)
+				release(t, led)
+			}
+			if failed != nil {
+				require.ErrorIs(t, (<-failed).err, fence.ErrUnavailable)
+			}
+			second := acquire(t, l, name)
+			require.Equal(t, key, keyOf(second), "or this shows nothing")
+			resp := deliver()
+			require.NotNil(t, resp)
+			require.False(t, resp.Succeeded)
+			kvs := awaitKeys(t, l.client, name, 1)
+			require.EqualValues(t, second.Grant().Token, kvs[0].CreateRevision)
+			require.Equal(t, second.Grant().Holder, holderIn(kvs[0].Value))
+			require.NoError(t, kept.Context().Err())
+			require.NoError(t, second.Context().Err())
+			release(t, second)
+		})
+	}
+}
+
+// The watch of a lease that was lost shows the key of its successor.
+func TestMutexKeys_ADeletedKeyIsNotTakenForTheNext_HD11(t *testing.T) {
+	t.Parallel()
+	client := testenv.EtcdClient(t)
+	cfg, name := mutexKeys(t)
+	l := newTestLocker(t, client, cfg)
+	for range 5 {
+		lost := acquire(t, l, name)
+		_, err := client.Txn(patient(t)).Then(clientv3.OpDelete(keyOf(lost))).Commit()
+		require.NoError(t, err)
+		next := acquire(t, l, name)
+		require.Equal(t, fence.LossDeleted, lossOf(t, lost))
+		require.Equal(t, keyOf(lost), keyOf(next))
+		require.Greater(t, next.Grant().Token, lost.Grant().Token)
+		require.NoError(t, next.Context().Err())
+		release(t, next)
+	}
+}
