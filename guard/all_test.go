@@ -1,0 +1,220 @@
+package guard_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage/memory"
+)
+
+func TestDoAll_MovesEveryFenceOrNone_G2(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.process("a", nil)
+	resources := []string{"sku/2", "sku/1", "sku/3"}
+	require.NoError(t, guard.DoAll(t.Context(), g, resources, increment("n"), guard.OpID("1")))
+	require.Equal(t, []string{"sku/2", "sku/1", "sku/3"}, resources, "the caller's slice stays as it was")
+	require.ErrorIs(t, guard.DoAll(t.Context(), g, resources, func(ctx context.Context, tx *memory.Tx) error {
+		require.NoError(t, increment("n")(ctx, tx))
+		return errShop
+	}), errShop)
+	require.Equal(t, "1", w.store.Read("n"))
+	var tx guard.TxID
+	for _, resource := range resources {
+		entries, err := w.store.Entries(t.Context(), resource, 0, 10)
+		require.NoError(t, err)
+		require.Len(t, entries, 2)
+		require.Equal(t, guard.KindWrite, entries[1].Kind)
+		require.Equal(t, "1", entries[1].Ops[0].ID)
+		require.True(t, tx == 0 || tx == entries[1].Tx, "one transaction")
+		tx = entries[1].Tx
+	}
+	require.NoError(t, guard.DoAll(t.Context(), g, resources, increment("n")))
+	require.Equal(t, 3, w.locks.Grants(), "ownership is kept")
+}
+
+func TestDoAll_RefusesBadArguments(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.process("a", nil)
+	many := make([]string, guard.MaxResources+1)
+	for i := range many {
+		many[i] = fmt.Sprint(i)
+	}
+	for name, resources := range map[string][]string{"none": nil, "too many": many, "one twice": {"a", "b", "a"}} {
+		require.ErrorIs(t, guard.DoAll(t.Context(), g, resources, increment("n")), guard.ErrInvalid, name)
+	}
+	require.ErrorIs(t, guard.DoAll(t.Context(), g, []string{"a", ""}, increment("n")), fence.ErrInvalidGrant)
+	require.ErrorIs(t, guard.DoAll(t.Context(), g, []string{"a"}, nil), guard.ErrInvalid)
+	require.ErrorIs(t, guard.DoAll[*memory.Tx](t.Context(), nil, []string{"a"}, increment("n")), guard.ErrInvalid)
+	require.Zero(t, w.locks.Grants())
+	require.NoError(t, guard.DoAll(t.Context(), g, many[1:], increment("n")))
+}
+
+func TestDoAll_IsNoPlaceForAnotherCall(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.process("a", nil)
+	require.NoError(t, guard.DoAll(t.Context(), g, []string{"a", "b"}, func(ctx context.Context, _ *memory.Tx) error {
+		require.ErrorIs(t, guard.DoAll(ctx, g, []string{"c", "d"}, increment("n")), guard.ErrNested)
+		return nil
+	}))
+}
+
+// One of the grants is superseded while fn runs: nothing takes effect, the others
+// stay good, and the next call acquires the one anew.
+func TestDoAll_OneStaleGrantRefusesAll_G3_G5(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.process("a", nil), w.process("b", nil)
+		err := guard.DoAll(t.Context(), a, []string{"x", "y", "z"}, func(ctx context.Context, tx *memory.Tx) error {
+			require.NoError(t, tx.Set("n", "a"))
+			w.locks.Lose("y")
+			require.NoError(t, guard.Do(t.Context(), b, "y", set("n", "b")))
+			synctest.Wait()
+			require.Error(t, ctx.Err(), "the loss of one ends the function's context")
+			return nil
+		})
+		require.ErrorIs(t, err, guard.ErrStaleToken)
+		require.ErrorContains(t, err, "guard: y: token 2 was superseded by 4")
+		require.Equal(t, "b", w.store.Read("n"))
+		for _, resource := range []string{"x", "z"} {
+			refusals, err := w.store.Refusals(t.Context(), resource, 10)
+			require.NoError(t, err)
+			require.Empty(t, refusals)
+		}
+		grants := w.locks.Grants()
+		require.NoError(t, guard.DoAll(t.Context(), a, []string{"x", "y", "z"}, set("n", "c")))
+		require.Equal(t, grants+1, w.locks.Grants())
+	})
+}
+
+// Whoever has some and waits for others would wait for ever, if what one waits for
+// could come before what it has. Here the calls meet in every order, lose leases
+// on the way and try again; in a bubble, waiting for each other is a failure.
+func TestDoAll_OppositeOrdersNeverWaitForEachOther_HB10(t *testing.T) {
+	for seed := range uint64(40) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				random := rand.New(rand.NewPCG(seed, 0))
+				names := strings.Split("abcdef", "")
+				var done sync.WaitGroup
+				for p := range 3 {
+					g := w.process(fmt.Sprint("p", p), &guard.Config{KeepFor: []time.Duration{-1, 3 * time.Millisecond, time.Second}[p]})
+					for range 4 {
+						var plan [][]string
+						for range 5 {
+							random.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+							plan = append(plan, slices.Clone(names[:1+random.IntN(len(names))]))
+						}
+						done.Go(func() {
+							for _, resources := range plan {
+								run := func(ctx context.Context, tx *memory.Tx) error {
+									for _, r := range resources {
+										require.NoError(t, increment(r)(ctx, tx))
+									}
+									time.Sleep(2 * time.Millisecond)
+									return nil
+								}
+								require.NoError(t, guard.DoAll(t.Context(), g, resources, run, guard.Retryable()))
+							}
+						})
+					}
+				}
+				for i := range 20 {
+					time.AfterFunc(time.Duration(i*7)*time.Millisecond, func() { w.locks.Lose(names[i%len(names)]) })
+				}
+				done.Wait()
+				for _, name := range names {
+					entries, err := w.store.Entries(t.Context(), name, 0, 1000)
+					require.NoError(t, err)
+					writes := 0
+					for _, e := range entries {
+						if e.Kind == guard.KindWrite {
+							writes++
+						}
+					}
+					require.Equal(t, fmt.Sprint(writes), w.store.Read(name))
+				}
+			})
+		})
+	}
+}
+
+// a has x and y and loses x, for which b has waited; b goes on to wait for y. When
+// a tries again it may not wait for x with y in its hand.
+func TestDoAll_GivesBackWhatComesAfterAResourceThatWasLost_HB10(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.process("a", nil), w.process("b", nil)
+		second := make(chan error, 1)
+		runs := 0
+		err := guard.DoAll(t.Context(), a, []string{"x", "y"}, func(ctx context.Context, tx *memory.Tx) error {
+			if runs++; runs > 1 {
+				return increment("n")(ctx, tx)
+			}
+			go func() { second <- guard.DoAll(t.Context(), b, []string{"y", "x"}, increment("n")) }()
+			synctest.Wait()
+			w.locks.Lose("x")
+			synctest.Wait()
+			return temporaryError{}
+		}, guard.Retryable())
+		require.NoError(t, err)
+		require.NoError(t, <-second)
+		require.Equal(t, "2", w.store.Read("n"))
+	})
+}
+
+func TestDoAll_DoubtIsSettledForEveryResource_G4_G6(t *testing.T) {
+	for name, test := range map[string]struct {
+		fate memory.Fate
+		n    string
+	}{
+		"applied":     {memory.ReplyLost, "2"},
+		"not applied": {memory.RequestLost, "1"},
+		"late":        {memory.Late, "1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				g := w.process("a", nil)
+				w.store.SetFaults(memory.Faults{Commit: fates(test.fate), Resolve: func(guard.InDoubt) error { return temporaryError{} }})
+				err := guard.DoAll(t.Context(), g, []string{"x", "y", "z"}, increment("n"))
+				require.ErrorIs(t, err, guard.ErrUnknownOutcome)
+				require.ErrorContains(t, err, "guard: x, y, z: outcome of COMMIT is unknown")
+				require.ErrorIs(t, guard.Do(t.Context(), g, "z", increment("n")), temporaryError{}, "nothing begins while it is unresolved")
+
+				w.store.SetFaults(memory.Faults{})
+				require.NoError(t, guard.Do(t.Context(), g, "y", increment("n")), "any one of them settles it")
+				w.store.Deliver()
+				require.Equal(t, test.n, w.store.Read("n"))
+				require.NoError(t, guard.DoAll(t.Context(), g, []string{"x", "y", "z"}, set("m", "1")))
+			})
+		})
+	}
+}
+
+// A resource that can't be had keeps none of the others.
+func TestDoAll_GivesBackWhatItHasWhenItGivesUp(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.process("a", nil), w.process("b", nil)
+		busy := make(chan error, 1)
+		go func() { busy <- guard.Do(t.Context(), b, "y", sleeping(time.Hour)) }()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		require.ErrorIs(t, guard.DoAll(ctx, a, []string{"x", "y"}, increment("n")), context.DeadlineExceeded)
+		start := time.Now()
+		require.NoError(t, guard.Do(t.Context(), b, "x", increment("n")))
+		require.Zero(t, time.Since(start))
+		require.NoError(t, <-busy)
+	})
+}

@@ -1,0 +1,233 @@
+package guard_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage/memory"
+)
+
+// counted increments n and returns what it is then.
+func counted(ctx context.Context, tx *memory.Tx) (int, error) {
+	if err := increment("n")(ctx, tx); err != nil {
+		return 0, err
+	}
+	return number(tx.Get("n"))
+}
+
+func TestOnce_TakesEffectOncePerKey_G4(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var outcomes []guard.Outcome
+	a := w.process("a", &guard.Config{Observer: &guard.Observer{Finished: func(f guard.Finish) { outcomes = append(outcomes, f.Outcome) }}})
+	b := w.process("b", nil)
+	for _, g := range []*guard.Guard[*memory.Tx]{a, b, a} {
+		n, err := guard.Value(t.Context(), g, sku, counted, guard.Once("order-7", []byte("2 of 42")))
+		require.NoError(t, err)
+		require.Equal(t, 1, n, "the first answer")
+	}
+	require.Equal(t, []guard.Outcome{guard.OutcomeCommitted, guard.OutcomeRepeated}, outcomes)
+	n, err := guard.Value(t.Context(), a, sku, counted, guard.Once("order-8", []byte("2 of 42")))
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
+	n, err = guard.Value(t.Context(), a, "sku/43", counted, guard.Once("order-7", []byte("2 of 42")))
+	require.NoError(t, err)
+	require.Equal(t, 3, n, "a key is a resource's own")
+	require.NoError(t, guard.Do(t.Context(), a, sku, increment("n"), guard.Once("order-7", []byte("2 of 42"))), "Do wants no value")
+	entries, err := w.store.Entries(t.Context(), sku, 0, 10)
+	require.NoError(t, err)
+	require.Equal(t, "order-7", entries[1].Ops[0].ID, "the key is the id in the history")
+}
+
+func TestOnce_OtherRequestIsRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.process("a", nil)
+	require.NoError(t, guard.Do(t.Context(), g, sku, increment("n"), guard.Once("k", []byte("2"))))
+	err := guard.Do(t.Context(), g, sku, increment("n"), guard.Once("k", []byte("3")), guard.Retryable())
+	require.ErrorIs(t, err, guard.ErrOpReuse)
+	var reuse *guard.OpReuseError
+	require.ErrorAs(t, err, &reuse)
+	require.Equal(t, guard.OpReuseError{Resource: sku, Key: "k"}, *reuse)
+	require.ErrorContains(t, err, `key "k" was used for another request`)
+	require.Equal(t, "1", w.store.Read("n"))
+	require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")), "the grant stays good")
+}
+
+// Several resources have the key together: with others it is another request.
+func TestOnce_OverSeveralResources_G4(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.process("a", nil)
+	once := guard.Once("k", []byte("2"))
+	require.NoError(t, guard.DoAll(t.Context(), g, []string{"x", "y"}, increment("n"), once))
+	require.NoError(t, guard.DoAll(t.Context(), g, []string{"y", "x"}, increment("n"), once))
+	require.Equal(t, "1", w.store.Read("n"))
+	require.ErrorIs(t, guard.DoAll(t.Context(), g, []string{"x", "z"}, increment("n"), once), guard.ErrOpReuse)
+	require.ErrorIs(t, guard.DoAll(t.Context(), g, []string{"a", "y"}, increment("n"), once), guard.ErrOpReuse)
+	require.ErrorIs(t, guard.Do(t.Context(), g, "y", increment("n"), once), guard.ErrOpReuse)
+	require.NoError(t, guard.Do(t.Context(), g, "z", increment("n"), once))
+}
+
+func TestOnce_WhatFailedIsNotKept(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.process("a", nil)
+	once := guard.Once("k", nil)
+	for _, failure := range []error{errShop, errors.New("other")} {
+		require.ErrorIs(t, guard.Do(t.Context(), g, sku, func(context.Context, *memory.Tx) error { return failure }, once), failure)
+	}
+	require.NoError(t, guard.Do(t.Context(), g, sku, increment("n"), once))
+	require.NoError(t, guard.Do(t.Context(), g, sku, increment("n"), once))
+	require.Equal(t, "1", w.store.Read("n"))
+}
+
+// Whoever didn't learn the outcome calls again, from another process too.
+func TestOnce_SettlesWhatWasUnknown_G4(t *testing.T) {
+	for name, fate := range map[string]memory.Fate{"applied": memory.ReplyLost, "not applied": memory.RequestLost, "late": memory.Late} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				a, b := w.process("a", nil), w.process("b", nil)
+				once := guard.Once("k", nil)
+				w.store.SetFaults(memory.Faults{Commit: fates(fate), Resolve: func(guard.InDoubt) error { return temporaryError{} }})
+				_, err := guard.Value(t.Context(), a, sku, counted, once)
+				require.ErrorIs(t, err, guard.ErrUnknownOutcome)
+				w.store.SetFaults(memory.Faults{})
+				n, err := guard.Value(t.Context(), b, sku, counted, once)
+				require.NoError(t, err)
+				require.Equal(t, 1, n)
+				w.store.Deliver()
+				n, err = guard.Value(t.Context(), a, sku, counted, once)
+				require.NoError(t, err)
+				require.Equal(t, 1, n)
+				require.Equal(t, "1", w.store.Read("n"))
+			})
+		})
+	}
+}
+
+// The look-up is over when another process, under a newer grant, takes the same
+// key: the transaction that follows the look-up must not commit.
+func TestOnce_TwoAtATimeUnderOneKey_G4(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.process("a", nil), w.process("b", nil)
+		once := guard.Once("k", nil)
+		_, err := guard.Value(t.Context(), a, sku, func(ctx context.Context, tx *memory.Tx) (int, error) {
+			w.locks.Lose(sku)
+			n, err := guard.Value(t.Context(), b, sku, counted, once)
+			require.NoError(t, err)
+			require.Equal(t, 1, n)
+			return counted(ctx, tx)
+		}, once)
+		require.ErrorIs(t, err, guard.ErrStaleToken)
+		n, err := guard.Value(t.Context(), a, sku, counted, once)
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+	})
+}
+
+// A repeated call answers under a grant that nobody has superseded, and only once
+// that has committed: what it read could be lost otherwise.
+func TestOnce_RepeatedAnswerIsSealed_G2_N22(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.process("a", nil)
+	once := guard.Once("k", nil)
+	require.NoError(t, guard.Do(t.Context(), g, sku, increment("n"), once))
+	w.store.SetFaults(memory.Faults{Commit: fates(memory.RequestLost)})
+	require.ErrorIs(t, guard.Do(t.Context(), g, sku, increment("n"), once), memory.ErrReplyLost)
+	require.NoError(t, guard.Do(t.Context(), g, sku, increment("n"), once))
+	entries, err := w.store.Entries(t.Context(), sku, 0, 10)
+	require.NoError(t, err)
+	require.Equal(t, []guard.EntryKind{"claim", "write", "void", "write"}, w.kinds())
+	require.Empty(t, entries[3].Ops, "nothing took effect there")
+}
+
+func TestOnce_RefusesBadArguments(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.process("a", nil)
+	for _, key := range []string{"", strings.Repeat("k", guard.MaxOpIDLen+1), "a\x00", "\xff"} {
+		require.ErrorIs(t, guard.Do(t.Context(), g, sku, increment("n"), guard.Once(key, nil)), guard.ErrInvalid)
+	}
+	_, err := guard.Value(t.Context(), g, sku, func(context.Context, *memory.Tx) (chan int, error) { return nil, nil }, guard.Once("k", nil))
+	require.ErrorIs(t, err, guard.ErrInvalid)
+	big := func(ctx context.Context, tx *memory.Tx) (string, error) {
+		return strings.Repeat("x", guard.MaxResultLen), increment("n")(ctx, tx)
+	}
+	_, err = guard.Value(t.Context(), g, sku, big, guard.Once("k", nil))
+	require.ErrorIs(t, err, guard.ErrInvalid)
+	require.ErrorContains(t, err, "65538 bytes")
+	require.Empty(t, w.store.Read("n"), "nothing took effect")
+	_, err = guard.Value(t.Context(), g, sku, big)
+	require.NoError(t, err, "without Once any value will do")
+}
+
+// The result of another type can't be given back.
+func TestOnce_ResultThatDoesNotFitIsAnError(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.process("a", nil)
+	_, err := guard.Value(t.Context(), g, sku, counted, guard.Once("k", nil))
+	require.NoError(t, err)
+	_, err = guard.Value(t.Context(), g, sku, func(context.Context, *memory.Tx) (string, error) { return "", nil }, guard.Once("k", nil))
+	require.ErrorContains(t, err, "doesn't fit")
+}
+
+func TestOnce_InHoldAndUnderAForeignGrant_G4(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.process("a", nil)
+	once := guard.Once("k", nil)
+	require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h *held) error {
+		for range 2 {
+			require.NoError(t, h.Do(ctx, increment("n"), once))
+		}
+		return nil
+	}))
+	require.NoError(t, guard.DoGrant(t.Context(), w.store, w.locks.Holder(sku), increment("n"), once))
+	require.Equal(t, "1", w.store.Read("n"))
+}
+
+// Many callers, from two processes, each trying until it gets its answer.
+func TestOnce_ManyCallersGetOneAnswerPerKey_G4(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		guards := []*guard.Guard[*memory.Tx]{w.process("a", nil), w.process("b", &guard.Config{KeepFor: -1})}
+		w.store.SetFaults(memory.Faults{Commit: func(d guard.InDoubt) memory.Fate { return memory.Fate(d.Tx % 4) }})
+		const keys = 8
+		answers := make([]chan int, keys)
+		for k := range answers {
+			answers[k] = make(chan int, 6)
+			for c := range cap(answers[k]) {
+				go func() {
+					for {
+						n, err := guard.Value(t.Context(), guards[c%2], sku, counted, guard.Once(strconv.Itoa(k), nil))
+						if err == nil {
+							answers[k] <- n
+							return
+						}
+					}
+				}()
+			}
+		}
+		seen := map[int]bool{}
+		for k := range answers {
+			first := <-answers[k]
+			require.False(t, seen[first])
+			seen[first] = true
+			for range cap(answers[k]) - 1 {
+				require.Equal(t, first, <-answers[k])
+			}
+		}
+		w.store.Deliver()
+		synctest.Wait()
+		require.Equal(t, strconv.Itoa(keys), w.store.Read("n"))
+	})
+}

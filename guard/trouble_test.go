@@ -1,0 +1,270 @@
+package guard_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage/memory"
+)
+
+// A function hangs while the rest of its process is well and goes on renewing the
+// lease. Another process gets the resource all the same, and what the first one
+// writes when it wakes up is refused.
+func TestMaxRun_AHangingFunctionKeepsNobodyOut_HA6_L1(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		var log bytes.Buffer
+		a := w.process("a", &guard.Config{MaxRun: 3 * time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		b := w.process("b", nil)
+		hung := make(chan error, 1)
+		go func() {
+			hung <- guard.Do(t.Context(), a, sku, func(ctx context.Context, tx *memory.Tx) error {
+				<-ctx.Done()
+				require.ErrorIs(t, context.Cause(ctx), guard.ErrOverran)
+				time.Sleep(time.Minute)
+				return increment("n")(ctx, tx)
+			})
+		}()
+		synctest.Wait()
+		start := time.Now()
+		require.NoError(t, guard.Do(t.Context(), b, sku, increment("n")))
+		require.Equal(t, 3*time.Second, time.Since(start))
+		require.ErrorIs(t, <-hung, guard.ErrStaleToken)
+		require.Equal(t, "1", w.store.Read("n"))
+		require.Contains(t, log.String(), "a function runs for too long; its resource is released")
+		require.NoError(t, guard.Do(t.Context(), a, sku, increment("n")))
+	})
+}
+
+// With nobody else there the fence lets it commit.
+func TestMaxRun_TheFenceDecidesAboutTheCommit(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g := w.process("a", &guard.Config{MaxRun: time.Second})
+		require.NoError(t, guard.Do(t.Context(), g, sku, sleeping(time.Hour)))
+		require.NoError(t, guard.DoAll(t.Context(), g, []string{sku, "b"}, sleeping(time.Hour)))
+		require.Zero(t, w.locks.Holder("b"))
+		require.NoError(t, guard.Do(t.Context(), g, sku, sleeping(time.Second-1)))
+		require.NotZero(t, w.locks.Holder(sku))
+		require.ErrorIs(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, _ *held) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}), guard.ErrOverran)
+	})
+}
+
+// cutStore is a store whose network was cut: it can't be reached at one step.
+type cutStore struct {
+	*memory.Store
+	at string
+}
+
+func (s *cutStore) Claim(ctx context.Context, g fence.Grant) (guard.Claim, error) {
+	if s.at == "claim" {
+		<-ctx.Done()
+		return guard.Claim{}, ctx.Err()
+	}
+	return s.Store.Claim(ctx, g)
+}
+
+func (s *cutStore) Begin(ctx context.Context, claims ...guard.Claim) (guard.Txn[*memory.Tx], error) {
+	if s.at == "begin" {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return s.Store.Begin(ctx, claims...)
+}
+
+func (s *cutStore) Recall(ctx context.Context, key guard.OnceKey, claims ...guard.Claim) ([]byte, bool, error) {
+	if s.at == "recall" {
+		<-ctx.Done()
+		return nil, false, ctx.Err()
+	}
+	return s.Store.Recall(ctx, key, claims...)
+}
+
+// The database can't be reached from here: this holder gives up, though its callers
+// wait for as long as they may, and the one who can reach it gets on.
+func TestStoreTimeout_AHolderWithoutItsDatabaseKeepsNobodyOut_HD17_L1(t *testing.T) {
+	for _, step := range []string{"claim", "begin", "recall"} {
+		t.Run(step, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				a, err := guard.New(w.locks.NewLocker("a"), &cutStore{Store: w.store, at: step}, nil)
+				require.NoError(t, err)
+				b := w.process("b", nil)
+				failed := make(chan error, 5)
+				for range cap(failed) {
+					go func() { failed <- guard.Do(t.Context(), a, sku, increment("n"), guard.Once("k", nil)) }()
+				}
+				synctest.Wait()
+				start := time.Now()
+				require.NoError(t, guard.Do(t.Context(), b, sku, increment("n")))
+				require.Equal(t, 15*time.Second, time.Since(start))
+				require.ErrorIs(t, <-failed, guard.ErrStoreTimeout)
+				require.NoError(t, a.Close(t.Context()))
+			})
+		})
+	}
+}
+
+func TestStoreTimeout_IsNamedApartFromTheCallersOwn(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g, err := guard.New(w.locks.NewLocker("a"), &cutStore{Store: w.store, at: "claim"}, &guard.Config{StoreTimeout: time.Minute})
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err = guard.Do(ctx, g, sku, increment("n"))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NotErrorIs(t, err, guard.ErrStoreTimeout)
+		start := time.Now()
+		err = guard.Do(t.Context(), g, sku, increment("n"))
+		require.ErrorContains(t, err, "guard: sku/42: claim: context deadline exceeded: guard: database did not answer in time (Config.StoreTimeout is 1m0s)")
+		require.Equal(t, time.Minute, time.Since(start))
+		require.NoError(t, g.Close(t.Context()))
+	})
+}
+
+func TestHoldLease_WritesUnderALeaseOfTheCallers_G2_G3(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g, other := w.process("a", nil), w.process("b", nil)
+		lease, err := w.locks.NewLocker("leader").Acquire(t.Context(), sku)
+		require.NoError(t, err)
+		write := func(ctx context.Context, h *held) error {
+			require.Equal(t, lease.Grant(), h.Grant())
+			return h.Do(ctx, increment("n"))
+		}
+		for range 2 {
+			require.NoError(t, guard.HoldLease(t.Context(), g, lease, write))
+		}
+		require.Equal(t, lease.Grant(), w.locks.Holder(sku), "the lease is the caller's")
+
+		err = guard.HoldLease(t.Context(), g, lease, func(ctx context.Context, h *held) error {
+			w.locks.Lose(sku)
+			synctest.Wait()
+			require.ErrorIs(t, context.Cause(ctx), fence.ErrLeaseLost)
+			require.NoError(t, guard.Do(t.Context(), other, sku, increment("n")))
+			return h.Do(context.WithoutCancel(ctx), increment("n"))
+		})
+		require.ErrorIs(t, err, guard.ErrStaleToken)
+		require.ErrorIs(t, guard.HoldLease(t.Context(), g, lease, write), fence.ErrLeaseLost)
+		require.Equal(t, "3", w.store.Read("n"))
+	})
+}
+
+func TestHoldLease_RefusesWhatItCantRun(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.process("a", nil)
+	lease, err := w.locks.NewLocker("leader").Acquire(t.Context(), sku)
+	require.NoError(t, err)
+	nothing := func(context.Context, *held) error { return nil }
+	require.ErrorIs(t, guard.HoldLease[*memory.Tx](t.Context(), g, lease, nil), guard.ErrInvalid)
+	require.ErrorIs(t, guard.HoldLease(t.Context(), g, nil, nothing), guard.ErrInvalid)
+	require.ErrorIs(t, guard.HoldLease[*memory.Tx](t.Context(), nil, lease, nothing), guard.ErrInvalid)
+	require.NoError(t, guard.HoldLease(t.Context(), g, lease, func(ctx context.Context, _ *held) error {
+		require.ErrorIs(t, guard.HoldLease(ctx, g, lease, nothing), guard.ErrNested)
+		return nil
+	}))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, guard.HoldLease(ctx, g, lease, nothing), context.Canceled)
+	require.NoError(t, lease.Release(t.Context()))
+	require.ErrorIs(t, guard.HoldLease(t.Context(), g, lease, nothing), fence.ErrReleased)
+}
+
+func TestHoldLease_IsWaitedForByClose(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g := w.process("a", nil)
+		lease, err := w.locks.NewLocker("leader").Acquire(t.Context(), sku)
+		require.NoError(t, err)
+		running := make(chan error, 1)
+		go func() {
+			running <- guard.HoldLease(t.Context(), g, lease, func(ctx context.Context, h *held) error {
+				time.Sleep(time.Minute)
+				return h.Do(ctx, increment("n"))
+			})
+		}()
+		synctest.Wait()
+		start := time.Now()
+		require.NoError(t, g.Close(t.Context()))
+		require.Equal(t, time.Minute, time.Since(start))
+		require.NoError(t, <-running)
+		require.ErrorIs(t, guard.HoldLease(t.Context(), g, lease, func(context.Context, *held) error { return nil }), guard.ErrClosed)
+		require.NotZero(t, w.locks.Holder(sku))
+	})
+}
+
+// The lock service was restored, and issues lower tokens than it did. A grant that
+// is refused for one that was claimed before this one was asked for says so.
+func TestClaim_NamesALockServiceThatWentBack_HD5(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g := w.process("a", nil)
+		w.locks.SetToken(100)
+		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
+		require.NoError(t, g.Close(t.Context()))
+		time.Sleep(time.Second)
+
+		w.locks.SetToken(50)
+		fresh := w.process("b", nil)
+		runs := w.locks.Grants()
+		err := guard.Do(t.Context(), fresh, sku, increment("n"), guard.Retryable())
+		require.ErrorIs(t, err, guard.ErrTokensWentBack)
+		require.ErrorIs(t, err, guard.ErrStaleToken)
+		require.ErrorContains(t, err, "before token 50 was asked for")
+		require.ErrorContains(t, err, "raise its epoch above 1")
+		require.Equal(t, runs+1, w.locks.Grants(), "trying again is of no use")
+		w.locks.SetEpoch(2)
+		require.NoError(t, guard.Do(t.Context(), fresh, sku, increment("n")))
+	})
+}
+
+// A grant that waited and came too late says nothing about the lock service.
+func TestClaim_SupersededWhileItWaitedIsJustStale(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.process("a", nil), w.process("b", nil)
+		w.store.SetFaults(memory.Faults{Claim: func(g fence.Grant) error {
+			if g.Holder[0] == 'a' {
+				time.Sleep(time.Second)
+				w.locks.Lose(sku)
+				require.NoError(t, guard.Do(t.Context(), b, sku, increment("n")))
+				time.Sleep(time.Second)
+			}
+			return nil
+		}})
+		err := guard.Do(t.Context(), a, sku, increment("n"))
+		require.ErrorIs(t, err, guard.ErrStaleToken)
+		require.NotErrorIs(t, err, guard.ErrTokensWentBack)
+	})
+}
+
+// An Observer's panic takes no turn and no lease along.
+func TestObserver_PanicLeavesNothingLocked(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var log bytes.Buffer
+	a := w.process("a", &guard.Config{Logger: slog.New(slog.NewTextHandler(&log, nil)), Observer: &guard.Observer{
+		Queued:    func(string, int) { panic("queued") },
+		Acquired:  func(fence.Grant, time.Duration) { panic("acquired") },
+		LeaseLost: func(*fence.LeaseLostError) { panic("lost") },
+		Released:  func(fence.Grant, error) { panic("released") },
+		Claimed:   func(fence.Grant, time.Duration) { panic("claimed") },
+		Refused:   func(*guard.RefusedError) { panic("refused") },
+		Resolved:  func([]fence.Grant, bool, error, time.Duration) { panic("resolved") },
+		Finished:  func(guard.Finish) { panic("finished") },
+	}})
+	w.store.SetFaults(memory.Faults{Commit: fates(memory.ReplyLost)})
+	for range 3 {
+		require.NoError(t, guard.Do(t.Context(), a, sku, increment("n")))
+	}
+	require.NoError(t, guard.Do(t.Context(), w.process("b", nil), sku, increment("n")))
+	require.NoError(t, guard.Do(t.Context(), a, sku, increment("n")))
+	require.Equal(t, "5", w.store.Read("n"))
+	require.Contains(t, log.String(), "the Observer panicked")
+	require.Contains(t, log.String(), "panic=acquired")
+}
