@@ -174,6 +174,20 @@ func TestDoAll_GivesBackWhatComesAfterAResourceThatWasLost_HB10(t *testing.T) {
 	})
 }
 
+// After an answer that was lost the positions are known again without asking.
+func TestDoAll_AppliedMovesEveryClaim_G4(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.process("a", nil)
+	claims := 0
+	w.store.SetFaults(memory.Faults{Commit: fates(memory.ReplyLost), Claim: func(fence.Grant) error { claims++; return nil }})
+	for range 2 {
+		require.NoError(t, guard.DoAll(t.Context(), g, []string{"x", "y", "z"}, increment("n")))
+	}
+	require.Equal(t, 3, claims)
+	require.Equal(t, "2", w.store.Read("n"))
+}
+
 func TestDoAll_DoubtIsSettledForEveryResource_G4_G6(t *testing.T) {
 	for name, test := range map[string]struct {
 		fate memory.Fate

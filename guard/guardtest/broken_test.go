@@ -23,6 +23,7 @@ type breakable struct {
 	store
 	claim    func(ctx context.Context, s store, g fence.Grant) (guard.Claim, error)
 	begin    func(ctx context.Context, s store, claims []guard.Claim) (txn, error)
+	recall   func(ctx context.Context, s store, key guard.OnceKey, claims []guard.Claim) ([]byte, bool, error)
 	resolve  func(ctx context.Context, s store, d guard.InDoubt) (bool, error)
 	entries  func([]guard.Entry) []guard.Entry
 	refusals func([]guard.RefusalRecord) []guard.RefusalRecord
@@ -40,6 +41,13 @@ func (b *breakable) Begin(ctx context.Context, claims ...guard.Claim) (txn, erro
 		return b.begin(ctx, b.store, claims)
 	}
 	return b.store.Begin(ctx, claims...)
+}
+
+func (b *breakable) Recall(ctx context.Context, key guard.OnceKey, claims ...guard.Claim) ([]byte, bool, error) {
+	if b.recall != nil {
+		return b.recall(ctx, b.store, key, claims)
+	}
+	return b.store.Recall(ctx, key, claims...)
 }
 
 func (b *breakable) Resolve(ctx context.Context, d guard.InDoubt) (bool, error) {
@@ -164,6 +172,32 @@ var broken = map[string]struct {
 		}},
 		[]string{"Claim_CancelledDoesNothing_G4"},
 	},
+	"keeps nothing":                 {breakable{begin: with(change{dropKeep: true})}, []string{"Keep_IsRecalledOnceCommitted_G4", "Keep_IsOfEveryClaimsResource_G4"}},
+	"keeps before the commit":       {breakable{begin: with(change{keepAtOnce: true})}, []string{"Keep_GoesWithTheTransaction_G4", "Keep_OfARefusedCommitIsNotKept_G4"}},
+	"recalls under the first claim": {breakable{recall: firstOnly}, []string{"Keep_IsOfEveryClaimsResource_G4"}},
+	"ignores the request": {
+		breakable{recall: func(ctx context.Context, s store, key guard.OnceKey, claims []guard.Claim) ([]byte, bool, error) {
+			result, found, err := s.Recall(ctx, key, claims...)
+			if errors.Is(err, guard.ErrOpReuse) {
+				return nil, true, nil
+			}
+			return result, found, err
+		}},
+		[]string{"Keep_RefusesAnotherRequest"},
+	},
+	"recalls keys of other resources": {
+		breakable{recall: func(ctx context.Context, s store, key guard.OnceKey, claims []guard.Claim) ([]byte, bool, error) {
+			everybodys := guard.Claim{Grant: fence.Grant{Resource: resource}, Resource: 1}
+			return s.Recall(ctx, key, everybodys)
+		}},
+		[]string{"Keep_IsOfTheResource"},
+	},
+	"ignores the context at Recall": {
+		breakable{recall: func(_ context.Context, s store, key guard.OnceKey, claims []guard.Claim) ([]byte, bool, error) {
+			return s.Recall(context.Background(), key, claims...)
+		}},
+		[]string{"Recall_CancelledIsAnError"},
+	},
 	"resolves without a void": {
 		breakable{resolve: func(ctx context.Context, s store, d guard.InDoubt) (bool, error) {
 			c := d.Claims[0]
@@ -233,6 +267,13 @@ func acceptAt(sentinel error) func(context.Context, store, fence.Grant) (guard.C
 		}
 		return c, err
 	}
+}
+
+// resource is the first that parts of the contract claim.
+const resource = "sku/42"
+
+func firstOnly(ctx context.Context, s store, key guard.OnceKey, claims []guard.Claim) ([]byte, bool, error) {
+	return s.Recall(ctx, key, claims[0])
 }
 
 func always(applied bool) func(context.Context, store, guard.InDoubt) (bool, error) {

@@ -99,12 +99,13 @@ func firstClaimOnly(ctx context.Context, s store, claims []guard.Claim) (txn, er
 
 // change is what a changedTxn does wrong.
 type change struct {
-	commitAtRollback, hideErrors, forgetErrors, hidePanics, hideGoexit, neverEnds, once, dropOps, dropAll, ignoreCtx, doubtful bool
+	commitAtRollback, hideErrors, forgetErrors, hidePanics, hideGoexit, neverEnds, once, dropOps, dropAll, ignoreCtx, doubtful, dropKeep, keepAtOnce bool
 }
 
 type changedTxn struct {
 	txn
 	change
+	store  store
 	claims []guard.Claim
 	runs   int
 	last   error // of the latest Run
@@ -117,7 +118,7 @@ func with(c change) func(context.Context, store, []guard.Claim) (txn, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &changedTxn{txn: inner, change: c, claims: claims}, nil
+		return &changedTxn{txn: inner, change: c, store: s, claims: claims}, nil
 	}
 }
 
@@ -191,6 +192,19 @@ func (t *changedTxn) Commit(ctx context.Context, records []guard.OpRecord) ([]gu
 		err = &guard.InDoubtError{InDoubt: guard.InDoubt{Claims: t.claims}, Err: fmt.Errorf("unsent: %w", err)}
 	}
 	return moved, err
+}
+
+func (t *changedTxn) Keep(key guard.OnceKey, result []byte) {
+	switch {
+	case t.keepAtOnce:
+		other, err := t.store.Begin(context.Background(), t.claims...)
+		if err == nil {
+			other.Keep(key, result)
+			_, _ = other.Commit(context.Background(), nil)
+		}
+	case !t.dropKeep:
+		t.txn.Keep(key, result)
+	}
 }
 
 func (t *changedTxn) Rollback(ctx context.Context) {

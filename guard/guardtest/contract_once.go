@@ -1,0 +1,126 @@
+package guardtest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+
+	"github.com/fencekit/fencekit/guard"
+)
+
+func onceParts[Tx any]() []part[Tx] {
+	return []part[Tx]{
+		{"Keep_IsRecalledOnceCommitted_G4", keepRecalled[Tx]},
+		{"Keep_RefusesAnotherRequest", keepOtherRequest[Tx]},
+		{"Keep_IsOfTheResource", keepOfResource[Tx]},
+		{"Keep_IsOfEveryClaimsResource_G4", keepSeveral[Tx]},
+		{"Keep_GoesWithTheTransaction_G4", keepUncommitted[Tx]},
+		{"Keep_OfARefusedCommitIsNotKept_G4", keepRefused[Tx]},
+		{"Recall_CancelledIsAnError", recallCancelled[Tx]},
+	}
+}
+
+// once is a key with a request.
+func once(key string, request byte) guard.OnceKey {
+	return guard.OnceKey{Key: key, Request: [32]byte{request}}
+}
+
+// keep keeps result under key in a transaction of its own.
+func (r *run[Tx]) keep(k guard.OnceKey, result []byte, claims ...guard.Claim) []guard.Claim {
+	r.Helper()
+	txn := r.begin(claims...)
+	r.noError(txn.Run(r.ctx, r.add(key, 1)))
+	txn.Keep(k, result)
+	moved, err := txn.Commit(r.ctx, []guard.OpRecord{{ID: k.Key}})
+	r.noError(err)
+	r.sameLength(moved, claims)
+	return moved
+}
+
+// recalls checks what is recalled.
+func (r *run[Tx]) recalls(k guard.OnceKey, want []byte, found bool, claims ...guard.Claim) {
+	r.Helper()
+	result, ok, err := r.Store.Recall(r.ctx, k, claims...)
+	r.noError(err)
+	if ok != found || !bytes.Equal(result, want) || (result == nil) != (want == nil) {
+		r.Fatalf("recalled %q (%v), want %q (%v)", result, ok, want, found)
+	}
+}
+
+func keepRecalled[Tx any](r *run[Tx]) {
+	c := r.claim(grant(7))
+	r.recalls(once("a", 1), nil, false, c)
+	c = r.keep(once("a", 1), []byte(`{"left":3}`), c)[0]
+	c = r.keep(once("b", 1), nil, c)[0]
+	odd := once("Ünï 'c\" \\ --", 1)
+	c = r.keep(odd, []byte(`"'\\"`), c)[0]
+	for range 2 {
+		r.recalls(once("a", 1), []byte(`{"left":3}`), true, c)
+		r.recalls(once("b", 1), nil, true, c)
+		r.recalls(odd, []byte(`"'\\"`), true, c)
+		r.recalls(once("A", 1), nil, false, c)
+		c = r.claim(grant(8)) // a newer holder recalls it as well
+	}
+	r.holds(key, 3)
+}
+
+func keepOtherRequest[Tx any](r *run[Tx]) {
+	c := r.keep(once("a", 1), []byte(`1`), r.claim(grant(7)))[0]
+	_, found, err := r.Store.Recall(r.ctx, once("a", 2), c)
+	var reuse *guard.OpReuseError
+	if found || !errors.Is(err, guard.ErrOpReuse) || !errors.As(err, &reuse) || reuse.Resource != resource || reuse.Key != "a" {
+		r.Fatalf("another request under the same key was answered with %v, %v", found, err)
+	}
+}
+
+func keepOfResource[Tx any](r *run[Tx]) {
+	r.keep(once("a", 1), nil, r.claim(grant(7)))
+	other := r.claim(grantOf("sku/43", 8))
+	r.recalls(once("a", 1), nil, false, other)
+	r.keep(once("a", 2), []byte(`2`), other)
+	r.recalls(once("a", 2), []byte(`2`), true, other)
+}
+
+func keepSeveral[Tx any](r *run[Tx]) {
+	moved := r.keep(once("a", 1), []byte(`1`), r.claim(grantOf("x", 1)), r.claim(grantOf("y", 2)))
+	r.recalls(once("a", 1), []byte(`1`), true, moved...)
+	r.recalls(once("a", 1), []byte(`1`), true, moved[1])
+	z := r.claim(grantOf("z", 3))
+	r.recalls(once("a", 1), []byte(`1`), true, z, moved[1])
+	if _, _, err := r.Store.Recall(r.ctx, once("a", 2), z, moved[1]); !errors.Is(err, guard.ErrOpReuse) {
+		r.Fatalf("one of two resources has the key for another request: %v", err)
+	}
+	r.recalls(once("a", 1), nil, false, z)
+}
+
+func keepUncommitted[Tx any](r *run[Tx]) {
+	c := r.claim(grant(7))
+	txn := r.begin(c)
+	r.noError(txn.Run(r.ctx, r.add(key, 1)))
+	txn.Keep(once("a", 1), []byte(`1`))
+	r.recalls(once("a", 1), nil, false, c)
+	txn.Rollback(r.ctx)
+	r.recalls(once("a", 1), nil, false, c)
+	c = r.keep(once("a", 2), nil, c)[0]
+	r.recalls(once("a", 2), nil, true, c)
+}
+
+func keepRefused[Tx any](r *run[Tx]) {
+	old := r.begin(r.claim(grant(7)))
+	r.noError(old.Run(r.ctx, r.get(key, new(int64))))
+	old.Keep(once("a", 1), nil)
+	c := r.claim(grant(8))
+	_, err := old.Commit(r.ctx, []guard.OpRecord{{}})
+	r.refused(err, grant(7), guard.ErrStaleToken)
+	r.recalls(once("a", 1), nil, false, c)
+}
+
+func recallCancelled[Tx any](r *run[Tx]) {
+	c := r.keep(once("a", 1), nil, r.claim(grant(7)))[0]
+	ctx, cancel := context.WithCancel(r.ctx)
+	cancel()
+	if _, found, err := r.Store.Recall(ctx, once("a", 1), c); err == nil || found {
+		r.Fatalf("recalled with a context that had ended: %v, %v", found, err)
+	}
+	r.recalls(once("a", 1), nil, true, c)
+}
