@@ -63,11 +63,19 @@ const (
 type LeaseLostError struct {
 	Grant  Grant
 	Reason LossReason
+	Err    error // what kept the lease from being renewed, nil if that isn't known
 }
 
 func (e *LeaseLostError) Error() string {
-	return fmt.Sprintf("fence: %s: token %d of %s lost: %s", e.Grant.Resource, e.Grant.Token, e.Grant.Holder, e.Reason)
+	text := fmt.Sprintf("fence: %s: token %d of %s lost: %s", e.Grant.Resource, e.Grant.Token, e.Grant.Holder, e.Reason)
+	if e.Err != nil {
+		text += ": " + e.Err.Error()
+	}
+	return text
 }
+
+// Unwrap returns what kept the lease from being renewed.
+func (e *LeaseLostError) Unwrap() error { return e.Err }
 
 // Is reports whether target is ErrLeaseLost.
 func (e *LeaseLostError) Is(target error) bool { return target == ErrLeaseLost }

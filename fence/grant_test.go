@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 
@@ -200,6 +201,8 @@ func TestErrors_SayWhatAndAreTheirSentinels(t *testing.T) {
 		{&fence.LockedError{Resource: "sku/42", Holder: "b-1"}, fence.ErrLocked, "fence: sku/42 is locked by b-1"},
 		{&fence.LockedError{Resource: "sku/42"}, fence.ErrLocked, "fence: sku/42 is locked"},
 		{&fence.LeaseLostError{Grant: valid(), Reason: fence.LossExpired}, fence.ErrLeaseLost, "fence: sku/42: token 118 of worker-b-9f lost: lease expired or revoked"},
+		{&fence.LeaseLostError{Grant: valid(), Reason: fence.LossDeadline, Err: io.EOF}, fence.ErrLeaseLost, "fence: sku/42: token 118 of worker-b-9f lost: deadline passed without a renewal: EOF"},
+		{&fence.LeaseLostError{Grant: valid(), Reason: fence.LossDeadline, Err: io.EOF}, io.EOF, "fence: sku/42: token 118 of worker-b-9f lost: deadline passed without a renewal: EOF"},
 		{fence.ValidateResource(""), fence.ErrInvalidGrant, "fence: invalid grant: resource is empty"},
 		{&fence.UnavailableError{Op: "acquire sku/42", Err: errors.New("refused")}, fence.ErrUnavailable, "fence: acquire sku/42: lock service unavailable: refused"},
 	} {
