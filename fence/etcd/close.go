@@ -39,6 +39,7 @@ func (l *Locker) Close(ctx context.Context) error {
 		}
 	}
 	defer close(l.finished)
+	defer l.leases.renewals.close()
 	defer l.tasks.stop()
 	close(l.local.closed)
 	if starting != nil {

@@ -24,10 +24,11 @@ type calls struct {
 	changed *sync.Cond
 	unary   map[string]int
 	streams map[string]int
+	sent    map[string]int // over streams
 }
 
 func newCalls() *calls {
-	c := &calls{unary: map[string]int{}, streams: map[string]int{}}
+	c := &calls{unary: map[string]int{}, streams: map[string]int{}, sent: map[string]int{}}
 	c.changed = sync.NewCond(&c.mu)
 	return c
 }
@@ -47,7 +48,8 @@ func (c *calls) options() []grpc.DialOption {
 		}),
 		grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 			c.count(c.streams, method)
-			return open(ctx, desc, cc, method, opts...)
+			stream, err := open(ctx, desc, cc, method, opts...)
+			return &countedStream{stream, c, method}, err
 		}),
 	}
 }
@@ -61,11 +63,23 @@ func (c *calls) since() map[string]int {
 	return counted
 }
 
-// awaitStreams waits until n more streams of a kind were opened.
-func (c *calls) awaitStreams(method string, n int) {
+// countedStream counts what is sent over it.
+type countedStream struct {
+	grpc.ClientStream
+	calls  *calls
+	method string
+}
+
+func (s *countedStream) SendMsg(m any) error {
+	s.calls.count(s.calls.sent, s.method)
+	return s.ClientStream.SendMsg(m)
+}
+
+// awaitSent waits until n more messages were sent over streams of a kind.
+func (c *calls) awaitSent(method string, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for until := c.streams[method] + n; c.streams[method] < until; {
+	for until := c.sent[method] + n; c.sent[method] < until; {
 		c.changed.Wait()
 	}
 }
@@ -82,8 +96,9 @@ func TestCost_OneRoundTripEachForAcquireAndRelease(t *testing.T) {
 	le := acquire(t, l, "r")
 	require.Equal(t, map[string]int{pb.KV_Txn_FullMethodName: 1}, c.since())
 	le.AfterContended(func() {})
-	c.awaitStreams(pb.Lease_LeaseKeepAlive_FullMethodName, 3)
+	c.awaitSent(pb.Lease_LeaseKeepAlive_FullMethodName, 3)
 	require.Empty(t, c.since(), "a lease that is kept costs renewals alone")
+	require.Equal(t, 1, c.streams[pb.Lease_LeaseKeepAlive_FullMethodName], "over one stream")
 	release(t, le)
 	require.Equal(t, map[string]int{pb.KV_Txn_FullMethodName: 1}, c.since())
 }

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -13,13 +12,13 @@ import (
 // protocol: the client's own KeepAliveOnce tries again without a pause while
 // etcd can't be reached.
 type leases struct {
-	client *clientv3.Client
-	remote pb.LeaseClient
-	marks  *watermark
+	client   *clientv3.Client
+	marks    *watermark
+	renewals *renewals
 }
 
 func newLeases(client *clientv3.Client, marks *watermark) *leases {
-	return &leases{client: client, remote: pb.NewLeaseClient(client.ActiveConnection()), marks: marks}
+	return &leases{client: client, marks: marks, renewals: &renewals{remote: pb.NewLeaseClient(client.ActiveConnection())}}
 }
 
 func (l *leases) Grant(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, time.Duration, error) {
@@ -35,21 +34,12 @@ func (l *leases) Grant(ctx context.Context, ttl time.Duration) (clientv3.LeaseID
 }
 
 func (l *leases) KeepAlive(ctx context.Context, id clientv3.LeaseID) (time.Duration, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends the stream
-	stream, err := l.remote.LeaseKeepAlive(ctx)
-	if err != nil {
-		return 0, rpctypes.Error(err)
-	}
-	if err := stream.Send(&pb.LeaseKeepAliveRequest{ID: int64(id)}); err != nil {
-		return 0, rpctypes.Error(err)
-	}
-	resp, err := stream.Recv()
-	if err != nil {
-		return 0, rpctypes.Error(err)
-	}
-	if resp.TTL <= 0 {
+	ttl, err := l.renewals.renew(ctx, id)
+	switch {
+	case err != nil:
+		return 0, err
+	case ttl <= 0:
 		return 0, errLeaseGone
 	}
-	return time.Duration(resp.TTL) * time.Second, nil
+	return time.Duration(ttl) * time.Second, nil
 }
