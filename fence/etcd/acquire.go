@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
 	"github.com/fencekit/fencekit/fence"
 )
 
@@ -158,6 +160,8 @@ func (l *Locker) notWritten(p *place, err error, certain bool) error {
 		return errSessionOver
 	case certain:
 		l.abandon(p, nil)
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		l.abandon(p, l.withdraw)
 	default:
 		l.abandon(p, l.void)
 	}
@@ -213,5 +217,5 @@ func (l *Locker) lost(p *place) error {
 			return err
 		}
 	}
-	return &QueueLostError{Resource: p.resource, Reason: loss.Reason}
+	return &QueueLostError{Resource: p.resource, Reason: loss.Reason, Err: loss.Err}
 }

@@ -88,7 +88,9 @@ func (l *Locker) endSessions(ctx context.Context) error {
 	case failed == nil:
 		return nil
 	case ctx.Err() != nil:
-		failed = fmt.Errorf("%s: %w", l.noAnswer("in time"), failed)
+		failed = fmt.Errorf("%w: %w", l.noAnswer("in time"), failed)
+	default:
+		failed = l.diagnose(failed)
 	}
 	return &fence.UnavailableError{Op: "close", Err: failed}
 }

@@ -265,7 +265,8 @@ func awaitValue(t testing.TB, led *Leadership, value string) {
 	require.FailNow(t, "the value never came")
 }
 
-// etcd's own answer that nothing was written is no unknown outcome.
+// etcd's own answer that nothing was written is no unknown outcome. That it is
+// full is no such answer: it may say so after the write.
 func TestProclaim_ThatEtcdRefusesHasNoEffect_HD7(t *testing.T) {
 	t.Parallel()
 	refusal := make(chan error, 1)
@@ -284,6 +285,10 @@ func TestProclaim_ThatEtcdRefusesHasNoEffect_HD7(t *testing.T) {
 	led := campaign(t, e, "0")
 	refusal <- status.Error(codes.ResourceExhausted, "etcdserver: mvcc: database space exceeded")
 	err := led.Proclaim(patient(t), "1")
+	require.ErrorIs(t, err, ErrNoSpace)
+	require.ErrorIs(t, err, ErrUnknownProclaim)
+	refusal <- status.Error(codes.ResourceExhausted, "etcdserver: too many requests")
+	err = led.Proclaim(patient(t), "1")
 	require.ErrorIs(t, err, fence.ErrUnavailable)
 	require.NotErrorIs(t, err, ErrUnknownProclaim)
 	requireLeader(t, e, led, "0")

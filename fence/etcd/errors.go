@@ -67,11 +67,19 @@ func (e *WentBackError) Error() string {
 type QueueLostError struct {
 	Resource string
 	Reason   fence.LossReason
+	Err      error // why the session was not renewed, nil if that isn't the reason
 }
 
 func (e *QueueLostError) Error() string {
-	return fmt.Sprintf("etcd: place in the queue of %s lost: %s", e.Resource, e.Reason)
+	text := fmt.Sprintf("etcd: place in the queue of %s lost: %s", e.Resource, e.Reason)
+	if e.Err != nil {
+		text += ": " + e.Err.Error()
+	}
+	return text
 }
+
+// Unwrap returns why the session was not renewed.
+func (e *QueueLostError) Unwrap() error { return e.Err }
 
 // errSessionOver: the session ended before the request could be made.
 var errSessionOver = errors.New("etcd: session is over")
@@ -84,21 +92,15 @@ var errSentTwice = errors.New("etcd: the answer to the request was lost")
 var errLeaseGone error = rpctypes.ErrLeaseNotFound
 
 // refusals are answers that etcd gives before it changes anything. Any other
-// error leaves the outcome of a write open.
+// error leaves the outcome of a write open; so does that there is no space, which
+// etcd may find out when the write has used it up.
 var refusals = []error{
-	rpctypes.ErrLeaseNotFound, rpctypes.ErrNoSpace, rpctypes.ErrTooManyRequests, rpctypes.ErrRequestTooLarge,
-	rpctypes.ErrPermissionDenied, rpctypes.ErrUserEmpty, rpctypes.ErrInvalidAuthToken, rpctypes.ErrAuthOldRevision,
+	rpctypes.ErrLeaseNotFound, rpctypes.ErrTooManyRequests, rpctypes.ErrRequestTooLarge, rpctypes.ErrPermissionDenied,
+	rpctypes.ErrUserEmpty, rpctypes.ErrInvalidAuthToken, rpctypes.ErrAuthOldRevision, rpctypes.ErrAuthFailed,
 }
 
 // refused reports whether err proves that a write had no effect.
-func refused(err error) bool {
-	for _, r := range refusals {
-		if errors.Is(err, r) {
-			return true
-		}
-	}
-	return false
-}
+func refused(err error) bool { return isAny(err, refusals) }
 
 // ended is the error of what was done once ctx is done.
 func ended(ctx context.Context, what string) error {

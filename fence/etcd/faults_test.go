@@ -28,6 +28,8 @@ func TestPause_EndsTheLeaseAtTheDeadline_F3(t *testing.T) {
 	require.Equal(t, time.Second, l.GrantedTTL())
 	require.NoError(t, e.Pause())
 	require.Equal(t, fence.LossDeadline, lossOf(t, le))
+	require.ErrorIs(t, context.Cause(le.Context()), ErrUnreachable)
+	require.ErrorContains(t, context.Cause(le.Context()), "no answer from "+e.Endpoint())
 	require.False(t, time.Now().Before(le.(lease).session.deadline))
 	require.NoError(t, e.Resume())
 	again := acquire(t, l, "r")
@@ -114,6 +116,7 @@ func TestDead_ErrorsAreBoundedByTheContextOrTheRequestTimeout(t *testing.T) {
 			unavailable := new(fence.UnavailableError)
 			require.ErrorAs(t, err, &unavailable)
 			require.Equal(t, "acquire r", unavailable.Op)
+			require.ErrorIs(t, err, ErrUnreachable)
 			require.NotErrorIs(t, err, context.DeadlineExceeded, "the caller's context has no part in it")
 		}
 		cfg.RequestTimeout = time.Hour

@@ -58,7 +58,12 @@ func dial(t testing.TB, endpoint string, opts ...grpc.DialOption) *clientv3.Clie
 // ownEtcd starts an etcd that the test may pause and kill.
 func ownEtcd(t testing.TB) *testenv.Etcd {
 	t.Helper()
-	e, err := testenv.StartEtcd(patient(t), nil)
+	return startEtcd(t, nil)
+}
+
+func startEtcd(t testing.TB, cfg *testenv.EtcdConfig) *testenv.Etcd {
+	t.Helper()
+	e, err := testenv.StartEtcd(patient(t), cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -19,16 +19,18 @@ func (l *Locker) unavailable(op string, err error) error {
 	switch {
 	case clientClosed(l.client):
 		err = errClientClosed
-	case errors.Is(err, context.DeadlineExceeded): // of one request, not of the caller's ctx
-		err = errors.New(l.noAnswer("within " + l.cfg.RequestTimeout.String()))
+	case errors.Is(err, context.DeadlineExceeded):
+		err = l.noAnswer("within " + l.cfg.RequestTimeout.String())
+	default:
+		err = l.diagnose(err)
 	}
 	return &fence.UnavailableError{Op: op, Err: err}
 }
 
 // noAnswer says from whom there was no answer, and why as far as is known: the
 // client's own errors for it say no more than that the time is up.
-func (l *Locker) noAnswer(limit string) string {
-	return fmt.Sprintf("etcd: no answer %s from %s: %s", limit, strings.Join(l.client.Endpoints(), ", "), l.connection())
+func (l *Locker) noAnswer(limit string) error {
+	return fmt.Errorf("%w %s from %s: %s", ErrUnreachable, limit, l.endpoints(), l.connection())
 }
 
 // connection says what the connection to etcd is doing, or why there is none.

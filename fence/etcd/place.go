@@ -21,6 +21,7 @@ type place struct {
 	holder   string
 	since    time.Time
 	value    string // proclaimed by the key when it is written
+	sent     string // what write put into the key last, or tried to
 
 	ctx       context.Context
 	cancel    context.CancelCauseFunc
@@ -91,7 +92,11 @@ func (p *place) end(cause error) bool {
 
 // lose ends the place for a reason that its holder didn't choose.
 func (p *place) lose(reason fence.LossReason) {
-	p.end(&fence.LeaseLostError{Grant: p.granted(), Reason: reason})
+	loss := &fence.LeaseLostError{Grant: p.granted(), Reason: reason}
+	if reason == fence.LossDeadline {
+		loss.Err = p.locker.diagnose(p.session.notRenewed())
+	}
+	p.end(loss)
 }
 
 // sessionOver makes place a tenant. Nothing under the session's lease can take

@@ -45,6 +45,7 @@ type session struct {
 	sent     time.Time     // when the last successful renewal was sent
 	deadline time.Time
 	timer    *time.Timer
+	failure  error // of the last renewal
 	ended    bool
 	tenants  map[tenant]bool // true while it still needs the lease
 	asking   []func()        // see ask
@@ -97,7 +98,7 @@ func (s *session) renewed(sent time.Time, ttl time.Duration) {
 		s.end(fence.LossDeadline)
 		return
 	}
-	s.ttl, s.sent = ttl, sent
+	s.ttl, s.sent, s.failure = ttl, sent, nil
 	s.deadline = sent.Add(ttl - s.margin(ttl))
 	s.timer.Reset(s.deadline.Sub(now))
 	s.mu.Unlock()
@@ -187,8 +188,19 @@ func (s *session) renew() bool {
 		s.renewed(sent, ttl)
 	case errors.Is(err, errLeaseGone):
 		s.end(fence.LossExpired)
+	default:
+		s.mu.Lock()
+		s.failure = err
+		s.mu.Unlock()
 	}
 	return err == nil
+}
+
+// notRenewed is why the last renewal failed, nil if it did not.
+func (s *session) notRenewed() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failure
 }
 
 // add makes t live under the session; false if it is over.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/fence"
@@ -130,7 +131,8 @@ func (l *Locker) sessionEnded(s *session) {
 	})
 }
 
-// revoke ends a lease in etcd, trying until ctx ends.
+// revoke ends a lease in etcd, trying until ctx ends, or etcd says that this
+// client may not.
 func (l *Locker) revoke(ctx context.Context, id clientv3.LeaseID) error {
 	for n := 0; ; n++ {
 		if clientClosed(l.client) {
@@ -142,7 +144,7 @@ func (l *Locker) revoke(ctx context.Context, id clientv3.LeaseID) error {
 		if err == nil || errors.Is(err, errLeaseGone) {
 			return nil
 		}
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || errors.Is(err, rpctypes.ErrPermissionDenied) {
 			return err
 		}
 		pause(ctx, n, nil)

@@ -28,6 +28,7 @@ func (l *Locker) write(ctx context.Context, p *place, e epoch, try bool) (outcom
 	if err != nil {
 		return outcome{}, err
 	}
+	p.sent = value
 	epochKey := l.keys.epoch()
 	conditions := []clientv3.Cmp{
 		e.unchanged(epochKey),
@@ -86,6 +87,17 @@ func (l *Locker) void(ctx context.Context, p *place) error {
 		clientv3.OpPut(key, p.key, clientv3.WithLease(p.session.id)),
 		clientv3.OpDelete(p.key),
 	))
+	return err
+}
+
+// withdraw deletes p's key, when etcd has answered that there is no space: the Txn
+// that writes it can't come late any more, but etcd looks at its quota before a
+// Txn and complains after it, so the key may be there. A void key would need space.
+// A key of the same name that a later acquisition wrote has another value.
+func (l *Locker) withdraw(ctx context.Context, p *place) error {
+	_, err := l.commit(ctx, l.client.Txn(ctx).
+		If(clientv3.Compare(clientv3.Value(p.key), "=", p.sent)).
+		Then(clientv3.OpDelete(p.key)))
 	return err
 }
 

@@ -130,8 +130,11 @@ func (l *Locker) recheck() {
 func (l *Locker) askWhereItStands(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, l.cfg.RequestTimeout)
 	defer cancel()
-	never := clientv3.Compare(clientv3.CreateRevision(l.keys.epoch()), "<", 0)
-	_, err := l.commit(ctx, l.client.Txn(ctx).If(never).Then(clientv3.OpPut(l.keys.epoch(), "")))
+	// It goes through raft because it could write. What it never does is to delete,
+	// which etcd allows when it is out of space, and where every locker may.
+	key := l.keys.void("never")
+	never := clientv3.Compare(clientv3.CreateRevision(key), "<", 0)
+	_, err := l.commit(ctx, l.client.Txn(ctx).If(never).Then(clientv3.OpDelete(key)))
 	back := new(WentBackError)
 	return err == nil || errors.As(err, &back) || errors.Is(err, errClientClosed)
 }

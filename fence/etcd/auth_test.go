@@ -1,0 +1,214 @@
+package etcd
+
+import (
+	"bytes"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/testenv"
+)
+
+// authEtcd is an etcd that asks who comes. Its tokens expire after a second
+// without use.
+type authEtcd struct {
+	*testenv.Etcd
+	log  *serverLog
+	root *clientv3.Client
+}
+
+// rights are those that the package comment says a role needs.
+var rights = []struct {
+	key    string
+	prefix bool
+	kind   clientv3.PermissionType
+}{
+	{"/locks/", true, clientv3.PermissionType(clientv3.PermReadWrite)},
+	{"/void/", true, clientv3.PermissionType(clientv3.PermReadWrite)},
+	{"/epoch", false, clientv3.PermissionType(clientv3.PermRead)},
+}
+
+func startAuthEtcd(t testing.TB, prefix string) *authEtcd {
+	t.Helper()
+	a := &authEtcd{log: newServerLog()}
+	a.Etcd = startEtcd(t, &testenv.EtcdConfig{Log: a.log, ExtraFlags: []string{
+		"--auth-token-ttl=1", "--bcrypt-cost=4", "--log-level=debug",
+	}})
+	admin := dial(t, a.Endpoint())
+	for _, user := range []string{"root", "app", "nobody"} {
+		_, err := admin.UserAdd(patient(t), user, user)
+		require.NoError(t, err)
+		_, err = admin.RoleAdd(patient(t), user)
+		require.NoError(t, err)
+		_, err = admin.UserGrantRole(patient(t), user, user)
+		require.NoError(t, err)
+	}
+	for _, r := range rights {
+		key, end := prefix+r.key, ""
+		if r.prefix {
+			end = clientv3.GetPrefixRangeEnd(key)
+		}
+		_, err := admin.RoleGrantPermission(patient(t), "app", key, end, r.kind)
+		require.NoError(t, err)
+	}
+	_, err := admin.AuthEnable(patient(t))
+	require.NoError(t, err)
+	a.root = a.as(t, "root", "root")
+	return a
+}
+
+// as returns a client of a user, that is closed with the test.
+func (a *authEtcd) as(t testing.TB, user, password string, opts ...grpc.DialOption) *clientv3.Client {
+	t.Helper()
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: []string{a.Endpoint()}, Logger: zap.NewNop(), DialOptions: opts, Username: user, Password: password,
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// awaitNoToken waits until etcd has forgotten every token that it has given out.
+func (a *authEtcd) awaitNoToken(t testing.TB) {
+	t.Helper()
+	limit := patient(t)
+	for a.log.count("deleted a simple token") < a.log.count("authenticated a user") {
+		select {
+		case <-a.log.grown:
+		case <-limit.Done():
+			require.FailNow(t, "tokens don't expire")
+		}
+	}
+}
+
+// serverLog keeps what a server writes.
+type serverLog struct {
+	grown chan struct{} // holds one signal that there is more
+
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func newServerLog() *serverLog { return &serverLog{grown: make(chan struct{}, 1)} }
+
+func (l *serverLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case l.grown <- struct{}{}:
+	default:
+	}
+	return l.text.Write(p)
+}
+
+func (l *serverLog) count(words string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return bytes.Count(l.text.Bytes(), []byte(words))
+}
+
+// The role has the documented rights and no others: everything works, what is
+// left of an unknown outcome included.
+func TestAuth_TheDocumentedRightsSuffice_HD8(t *testing.T) {
+	t.Parallel()
+	cfg := fresh(t)
+	e := startAuthEtcd(t, cfg.Prefix)
+	late := &lateTxns{held: make(chan func() *pb.TxnResponse)}
+	a := newTestLocker(t, e.as(t, "app", "app"), cfg)
+	b := newTestLocker(t, e.as(t, "app", "app", grpc.WithChainUnaryInterceptor(late.intercept)), cfg)
+	held := acquire(t, a, "r")
+	kept := acquire(t, b, "kept")
+	_, err := b.TryAcquire(patient(t), "r")
+	require.ErrorIs(t, err, fence.ErrLocked)
+	waiting := acquiring(patient(t), b, "r")
+	awaitKeys(t, e.root, a.keys.queue("r"), 2)
+	awaitWatching(t, b, "r")
+	require.True(t, a.session.renew())
+	release(t, held)
+	got := <-waiting
+	require.NoError(t, got.err)
+
+	unknown := acquiring(patient(t), b, "unknown")
+	deliver := <-late.held
+	require.ErrorIs(t, (<-unknown).err, fence.ErrUnavailable)
+	awaitKeys(t, e.root, b.keys.prefix+"/void/", 1)
+	require.False(t, deliver().Succeeded)
+	require.True(t, b.askWhereItStands(patient(t)))
+
+	require.NoError(t, b.Close(patient(t)))
+	require.NoError(t, a.Close(patient(t)))
+	require.Equal(t, fence.LossClosed, lossOf(t, kept))
+	awaitKeys(t, e.root, cfg.Prefix, 0)
+}
+
+// Every token has expired: each kind of request gets itself another one. Each is
+// made by a locker and client of its own, so that none renews another's token.
+func TestAuth_SurvivesTokensThatExpire_HD8(t *testing.T) {
+	t.Parallel()
+	cfg := fresh(t)
+	e := startAuthEtcd(t, cfg.Prefix)
+	locker := func() *Locker { return newTestLocker(t, e.as(t, "app", "app"), cfg) }
+	renewing, watching, releasing, trying, waiting, closing := locker(), locker(), locker(), locker(), locker(), locker()
+	acquire(t, renewing, "renewing")
+	require.True(t, renewing.session.renew())
+	first := acquire(t, watching, "watching")
+	first.AfterContended(func() {})
+	held := acquire(t, releasing, "r")
+	release(t, acquire(t, trying, "trying"))
+	got := acquiring(patient(t), waiting, "r")
+	awaitKeys(t, e.root, cfg.Prefix+"/locks/r/", 2)
+	awaitWatching(t, waiting, "r")
+	acquire(t, closing, "closing")
+
+	e.awaitNoToken(t)
+	require.True(t, renewing.session.renew())
+	_, err := trying.TryAcquire(patient(t), "r")
+	require.ErrorIs(t, err, fence.ErrLocked)
+	release(t, held)
+	require.NoError(t, (<-got).err)
+	second := acquire(t, watching, "second") // its watch is asked for over the stream of the first
+	for _, le := range []fence.Lease{first, second} {
+		_, err := e.root.Delete(patient(t), keyOf(le))
+		require.NoError(t, err)
+		require.Equal(t, fence.LossDeleted, lossOf(t, le))
+	}
+	require.NoError(t, closing.Close(patient(t)))
+	requireGone(t, e.root, closing.session.id)
+}
+
+// etcd checks a password with bcrypt, on purpose slowly: a renewal that asked
+// for a token each time would keep it busy with a few hundred processes.
+func TestAuth_RenewalsDontAuthenticateEachTime_HD8(t *testing.T) {
+	t.Parallel()
+	cfg := fresh(t)
+	e := startAuthEtcd(t, cfg.Prefix)
+	c := newCalls()
+	l := newTestLocker(t, e.as(t, "app", "app", c.options()...), cfg)
+	acquire(t, l, "r")
+	require.True(t, l.session.renew())
+	c.since()
+	for range 5 {
+		require.True(t, l.session.renew())
+	}
+	require.Zero(t, c.since()[pb.Auth_Authenticate_FullMethodName])
+}
+
+// A holder that died: etcd itself ends its lease, as nobody in particular.
+func TestAuth_TheLeaseOfADeadHolderExpires_HD8(t *testing.T) {
+	t.Parallel()
+	cfg := fresh(t)
+	cfg.TTL = time.Second
+	e := startAuthEtcd(t, cfg.Prefix)
+	a, b := newTestLocker(t, e.as(t, "app", "app"), cfg), newTestLocker(t, e.as(t, "app", "app"), cfg)
+	held := acquire(t, a, "r")
+	require.NoError(t, a.client.Close())
+	e.awaitNoToken(t)
+	require.Greater(t, acquire(t, b, "r").Grant().Token, held.Grant().Token)
+}

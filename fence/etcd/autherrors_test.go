@@ -1,0 +1,91 @@
+package etcd
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencekit/fencekit/fence"
+)
+
+func requireDenied(t testing.TB, l *Locker, resource string) {
+	t.Helper()
+	for _, try := range []bool{false, true, true} {
+		_, err := l.lease(patient(t), resource, try)
+		require.ErrorIs(t, err, fence.ErrUnavailable)
+		requireNamesRights(t, err, l)
+	}
+}
+
+func requireNamesRights(t testing.TB, err error, l *Locker) {
+	t.Helper()
+	require.ErrorIs(t, err, ErrPermission)
+	for _, r := range rights {
+		require.ErrorContains(t, err, l.cfg.Prefix+r.key)
+	}
+}
+
+func TestAuth_AMissingRightIsNamed_HD8(t *testing.T) {
+	t.Parallel()
+	cfg := fresh(t)
+	e := startAuthEtcd(t, cfg.Prefix)
+	requireDenied(t, newTestLocker(t, e.as(t, "nobody", "nobody"), cfg), "r")
+	elsewhere := *cfg
+	elsewhere.Prefix = "elsewhere"
+	requireDenied(t, newTestLocker(t, e.as(t, "app", "app"), &elsewhere), "r")
+}
+
+func TestAuth_NeitherPasswordNorCertificateIsNamed_HD8(t *testing.T) {
+	t.Parallel()
+	cfg := fresh(t)
+	e := startAuthEtcd(t, cfg.Prefix)
+	stranger := newTestLocker(t, dial(t, e.Endpoint()), cfg)
+	changed := newTestLocker(t, e.as(t, "app", "app"), cfg)
+	release(t, acquire(t, changed, "r"))
+	_, err := e.root.UserChangePassword(patient(t), "app", "another")
+	require.NoError(t, err)
+	for _, l := range []*Locker{stranger, changed} {
+		for _, try := range []bool{false, true, true} {
+			_, err := l.lease(patient(t), "r", try)
+			require.ErrorIs(t, err, fence.ErrUnavailable)
+			require.ErrorIs(t, err, ErrUnauthenticated)
+			require.ErrorContains(t, err, "Username and Password")
+		}
+	}
+}
+
+// The rights are withdrawn while the lock is held. Renewals need the right to
+// write every key of the lease.
+func TestAuth_AWithdrawnRightIsNamedByTheLoss_HD8(t *testing.T) {
+	t.Parallel()
+	cfg := fresh(t)
+	cfg.TTL = time.Second
+	e := startAuthEtcd(t, cfg.Prefix)
+	l := newTestLocker(t, e.as(t, "app", "app"), cfg)
+	le := acquire(t, l, "r")
+	key := cfg.Prefix + "/locks/"
+	_, err := e.root.RoleRevokePermission(patient(t), "app", key, clientv3.GetPrefixRangeEnd(key))
+	require.NoError(t, err)
+	require.Equal(t, fence.LossDeadline, lossOf(t, le))
+	requireNamesRights(t, context.Cause(le.Context()), l)
+}
+
+// Nothing is gained by asking again until the time to live is over.
+func TestAuth_CloseDoesNotInsistOnWhatItMayNot_HD8(t *testing.T) {
+	t.Parallel()
+	cfg := fresh(t)
+	cfg.TTL = 20 * time.Minute
+	e := startAuthEtcd(t, cfg.Prefix)
+	l := newTestLocker(t, e.as(t, "app", "app"), cfg)
+	le := acquire(t, l, "r")
+	key := cfg.Prefix + "/locks/"
+	_, err := e.root.RoleRevokePermission(patient(t), "app", key, clientv3.GetPrefixRangeEnd(key))
+	require.NoError(t, err)
+	err = l.Close(context.Background())
+	require.ErrorIs(t, err, fence.ErrUnavailable)
+	requireNamesRights(t, err, l)
+	require.Equal(t, fence.LossClosed, lossOf(t, le))
+}

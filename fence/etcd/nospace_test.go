@@ -1,0 +1,134 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/testenv"
+)
+
+// smallEtcd starts an etcd of little space.
+func smallEtcd(t testing.TB) *testenv.Etcd {
+	return startEtcd(t, &testenv.EtcdConfig{ExtraFlags: []string{"--quota-backend-bytes=2097152"}})
+}
+
+// fill uses up the space of an etcd.
+func fill(t testing.TB, admin *clientv3.Client) {
+	t.Helper()
+	for n := range 100 {
+		_, err := admin.Put(patient(t), fmt.Sprint("filler/", n), strings.Repeat("x", 1<<17))
+		if errors.Is(err, rpctypes.ErrNoSpace) {
+			return
+		}
+		require.NoError(t, err)
+	}
+	require.FailNow(t, "etcd has endless space")
+}
+
+// mend does what the error says.
+func mend(t testing.TB, admin *clientv3.Client) {
+	t.Helper()
+	deleted, err := admin.Delete(patient(t), "filler/", clientv3.WithPrefix())
+	require.NoError(t, err)
+	_, err = admin.Compact(patient(t), deleted.Header.Revision, clientv3.WithCompactPhysical())
+	require.NoError(t, err)
+	_, err = admin.Defragment(patient(t), admin.Endpoints()[0])
+	require.NoError(t, err)
+	_, err = admin.AlarmDisarm(patient(t), &clientv3.AlarmMember{})
+	require.NoError(t, err)
+}
+
+func requireNoSpace(t testing.TB, l *Locker, resource string) {
+	t.Helper()
+	for _, try := range []bool{true, false, false} { // each waits until nothing is left of the one before
+		_, err := l.lease(patient(t), resource, try)
+		require.ErrorIs(t, err, fence.ErrUnavailable)
+		require.ErrorIs(t, err, ErrNoSpace)
+		require.ErrorContains(t, err, "etcdctl alarm disarm")
+	}
+}
+
+func TestNoSpace_WhatIsHeldGoesOnAndNothingIsAcquired_HD7(t *testing.T) {
+	t.Parallel()
+	e, cfg := smallEtcd(t), fresh(t)
+	admin := dial(t, e.Endpoint())
+	a, b := newTestLocker(t, dial(t, e.Endpoint()), cfg), newTestLocker(t, dial(t, e.Endpoint()), cfg)
+	held, deleted, kept := acquire(t, a, "r"), acquire(t, a, "deleted"), acquire(t, a, "kept")
+	waiting := acquiring(patient(t), b, "r")
+	awaitKeys(t, admin, a.keys.queue("r"), 2)
+	fill(t, admin)
+
+	requireNoSpace(t, a, "new")
+	requireNoSpace(t, newTestLocker(t, dial(t, e.Endpoint()), cfg), "new") // has no session yet
+	require.True(t, a.session.renew())
+	_, err := admin.Delete(patient(t), keyOf(deleted))
+	require.NoError(t, err)
+	require.Equal(t, fence.LossDeleted, lossOf(t, deleted))
+	release(t, held)
+	next := <-waiting
+	require.NoError(t, next.err, "whoever is in the queue gets the resource")
+	require.NoError(t, kept.Context().Err())
+	require.True(t, a.askWhereItStands(patient(t)), "a restore would be noticed")
+	require.NoError(t, b.Close(patient(t)))
+	require.Equal(t, fence.LossClosed, lossOf(t, next.lease))
+	awaitKeys(t, admin, a.keys.prefix, 1)
+
+	mend(t, admin)
+	release(t, acquire(t, a, "new"))
+	release(t, kept)
+}
+
+// etcd looks at its quota before it applies a Txn, and says that there is no
+// space afterwards: the key is there.
+func TestNoSpace_AKeyThatWasWrittenNeverthelessIsDeleted_HD7(t *testing.T) {
+	t.Parallel()
+	endpoint := testenv.SharedEtcd(t).Endpoint()
+	armed := make(chan struct{}, 1)
+	full := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		err := invoke(ctx, method, req, reply, cc, opts...)
+		if txn, ok := req.(*pb.TxnRequest); ok && isAcquire(txn) {
+			select {
+			case <-armed:
+				return rpctypes.ErrGRPCNoSpace
+			default:
+			}
+		}
+		return err
+	}
+	l := newTestLocker(t, dial(t, endpoint, grpc.WithChainUnaryInterceptor(full)), fresh(t))
+	kept := acquire(t, l, "kept")
+	armed <- struct{}{}
+	_, err := l.Acquire(patient(t), "r")
+	require.ErrorIs(t, err, ErrNoSpace)
+	awaitKeys(t, dial(t, endpoint), l.keys.queue("r"), 0)
+	release(t, acquire(t, l, "r"))
+	require.NoError(t, kept.Context().Err())
+}
+
+// The answer to the deletion is lost and it is made again; the first one arrives
+// when a later acquisition has written a key of the same name.
+func TestNoSpace_AWithdrawalThatArrivesLateSparesTheNextKey_HD7(t *testing.T) {
+	t.Parallel()
+	cfg := fresh(t)
+	cfg.MutexKeys = true
+	l := newTestLocker(t, testenv.EtcdClient(t), cfg)
+	resource := cfg.Prefix + "-r"
+	first := acquire(t, l, resource)
+	release(t, first)
+	second := acquire(t, l, resource)
+	require.Equal(t, keyOf(first), keyOf(second))
+	require.NoError(t, l.withdraw(patient(t), first.(lease).place))
+	awaitKeys(t, l.client, keyOf(second), 1)
+	require.NoError(t, l.withdraw(patient(t), second.(lease).place))
+	awaitKeys(t, l.client, keyOf(second), 0)
+}
