@@ -40,7 +40,8 @@ images: check-go ## build the images that tests use in Docker, where none can be
 setup: check-go ## find a Postgres, or install one as root on Debian
 	@scripts/setup-postgres
 
-setup-test: setup ## find what only tests need, a PgBouncer, or install it as root on Debian
+setup-test: setup ## find what only tests need, or install it as root on Debian: Postgres's own files, and a PgBouncer
+	@FENCEKIT_POSTGRES_DSN= FENCEKIT_POSTGRES=local scripts/setup-postgres
 	@scripts/setup-pgbouncer
 
 .PHONY: check-go

@@ -14,6 +14,10 @@
 // proxies of this package, so that a member can be cut off from the others while
 // its clients still reach it.
 //
+// A Postgres from this machine's own binaries can do more (PostgresConfig.Local):
+// its data can be copied and put back, it can have a standby, and its disk can be
+// full. That works as root and as an ordinary user.
+//
 // Tests share one server of each kind per binary (SharedEtcd, SharedPostgres)
 // and get a key space or a Database of their own on it; a test that breaks its
 // server starts one for itself.

@@ -10,6 +10,9 @@ var (
 	// ErrNotOurs: the server was given by an environment variable; this
 	// package didn't start it and doesn't stop, kill or pause it.
 	ErrNotOurs = errors.New("testenv: not a server of ours")
+	// ErrNotLocal: what was asked for needs a server whose files are here. See
+	// PostgresConfig.Local.
+	ErrNotLocal = errors.New("testenv: not a Postgres of this machine's own binaries: set PostgresConfig.Local")
 	// ErrStopped: the server was stopped for good and its data removed.
 	ErrStopped = errors.New("testenv: server is stopped")
 	// ErrNoReexec: main or TestMain doesn't call Reexec first.

@@ -40,6 +40,7 @@ func settingArgs(others ...map[string]string) []string {
 // concurrently.
 type Postgres struct {
 	controller
+	local  *local // nil if it isn't one
 	dsn    string
 	source string
 }

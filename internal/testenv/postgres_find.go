@@ -49,13 +49,17 @@ func (e *NoPostgresError) Unwrap() []error {
 	return errs
 }
 
-// PostgresConfig says how to run Postgres. nil means all defaults. It says
-// nothing to a server that FENCEKIT_POSTGRES_DSN names.
+// PostgresConfig says how to run Postgres. nil means all defaults. Unless Local is
+// set it says nothing to a server that FENCEKIT_POSTGRES_DSN names.
 type PostgresConfig struct {
 	// Settings are parameters of the server, added to those of every server
 	// of this package (fsync on, 200 connections, wal_level logical, UTC) and
 	// stronger than they. Default: none.
 	Settings map[string]string
+	// Local asks for one of the binaries on this machine, whatever the
+	// environment says: a server whose files can be copied (CopyData), that can
+	// have a standby (StartStandby) and whose disk can be full (LimitFiles).
+	Local bool
 	// Log gets the output of a local server beside the log file. Default:
 	// nobody.
 	Log io.Writer
@@ -71,11 +75,15 @@ func StartPostgres(ctx context.Context, cfg *PostgresConfig) (*Postgres, error) 
 	if cfg != nil {
 		c = *cfg
 	}
-	if dsn := os.Getenv(PostgresDSNVar); dsn != "" {
+	dsn, way := os.Getenv(PostgresDSNVar), os.Getenv(PostgresVar)
+	if c.Local {
+		dsn, way = "", "local"
+	}
+	if dsn != "" {
 		return usePostgres(ctx, dsn)
 	}
 	var local, docker bool
-	switch way := os.Getenv(PostgresVar); way {
+	switch way {
 	case "":
 		local, docker = true, true
 	case "local":
@@ -111,7 +119,7 @@ func tryLocal(ctx context.Context, cfg PostgresConfig) (*Postgres, []Attempt) {
 	if found == nil {
 		return nil, tried
 	}
-	p, err := startLocalPostgres(ctx, *found, cfg)
+	p, err := startLocalPostgres(ctx, *found, cfg, initData)
 	if err != nil {
 		announce("Postgres", fmt.Sprintf("local %s does not start: %v", found.dir, err))
 		return nil, append(tried, Attempt{found.dir, err})

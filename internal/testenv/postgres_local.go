@@ -12,8 +12,18 @@ import (
 	"syscall"
 )
 
-// startLocalPostgres runs an installed server on a data directory of its own.
-func startLocalPostgres(ctx context.Context, bin binaries, cfg PostgresConfig) (*Postgres, error) {
+// local is what is known of a Postgres that runs from this machine's binaries, and
+// of no other: where its files are.
+type local struct {
+	*server
+	bin     binaries
+	account *account
+	data    string
+}
+
+// startLocalPostgres runs an installed server on a data directory of its own, which
+// fill makes.
+func startLocalPostgres(ctx context.Context, bin binaries, cfg PostgresConfig, fill func(context.Context, *local) error) (*Postgres, error) {
 	account, err := serverAccount()
 	if err != nil {
 		return nil, err
@@ -22,19 +32,20 @@ func startLocalPostgres(ctx context.Context, bin binaries, cfg PostgresConfig) (
 	if err != nil {
 		return nil, err
 	}
+	l := &local{s, bin, account, s.dir.path("data")}
 	p := &Postgres{
 		controller: s,
+		local:      l,
 		dsn:        "postgres://postgres@" + s.ports[0].address() + "/postgres?sslmode=disable",
 		source:     fmt.Sprintf("local %s (%s)", bin.dir, bin.version),
 	}
 	s.ready = func(ctx context.Context) error { return poll(ctx, p.ping) }
 	s.stopSignals = []syscall.Signal{syscall.SIGINT, syscall.SIGQUIT}
 	s.killSignals = []syscall.Signal{syscall.SIGQUIT}
-	data := s.dir.path("data")
 	s.command = func() (*exec.Cmd, error) {
-		return account.command(data, filepath.Join(bin.dir, "postgres"), postgresArgs(data, s.ports[0], cfg)...), nil
+		return account.command(l.data, filepath.Join(bin.dir, "postgres"), postgresArgs(l.data, s.ports[0], cfg)...), nil
 	}
-	if err := initData(ctx, bin, account, data); err != nil {
+	if err := l.makeData(ctx, fill); err != nil {
 		return nil, errors.Join(err, s.discard())
 	}
 	if err := s.start(ctx); err != nil {
@@ -51,18 +62,27 @@ func postgresArgs(data string, p *port, cfg PostgresConfig) []string {
 	})...)
 }
 
-// initData makes a data directory. It isn't synced: nothing in it is worth a
-// crash of the machine yet.
-func initData(ctx context.Context, bin binaries, account *account, data string) error {
-	if err := os.Mkdir(data, 0o700); err != nil {
+// makeData makes the data directory and has it filled.
+func (l *local) makeData(ctx context.Context, fill func(context.Context, *local) error) error {
+	if err := os.Mkdir(l.data, 0o700); err != nil {
 		return err
 	}
-	if err := account.own(data); err != nil {
+	if err := l.account.own(l.data); err != nil {
 		return err
 	}
-	cmd := account.command(data, filepath.Join(bin.dir, "initdb"), "-D", data, "-U", "postgres",
-		"-A", "trust", "--no-sync", "--encoding=UTF8", "--locale=C")
-	out, err := os.CreateTemp("", dirPrefix()+"initdb.log")
+	return fill(ctx, l)
+}
+
+// initData makes an empty cluster. It isn't synced: nothing in it is worth a crash
+// of the machine yet.
+func initData(ctx context.Context, l *local) error {
+	return l.tool(ctx, "initdb", "-D", l.data, "-U", "postgres", "-A", "trust", "--no-sync", "--encoding=UTF8", "--locale=C")
+}
+
+// tool runs one of the server's own programs to its end.
+func (l *local) tool(ctx context.Context, name string, args ...string) error {
+	cmd := l.account.command(l.data, filepath.Join(l.bin.dir, name), args...)
+	out, err := os.CreateTemp("", dirPrefix()+name+".log")
 	if err != nil {
 		return err
 	}
@@ -79,7 +99,7 @@ func initData(ctx context.Context, bin binaries, account *account, data string) 
 		return errors.Join(ctx.Err(), proc.end(signalBound))
 	}
 	if !cmd.ProcessState.Success() {
-		return fmt.Errorf("testenv: initdb as %s: %v\n%s", account, cmd.ProcessState, tailOf(out.Name()))
+		return fmt.Errorf("testenv: %s as %s: %v\n%s", name, l.account, cmd.ProcessState, tailOf(out.Name()))
 	}
 	return nil
 }

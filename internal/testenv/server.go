@@ -129,12 +129,20 @@ func (s *server) end(signals []syscall.Signal) error {
 }
 
 func (s *server) restart(ctx context.Context) error {
+	return s.whileDown(ctx, func() error { return nil })
+}
+
+// whileDown stops the server orderly if it runs, calls do and starts it again.
+func (s *server) whileDown(ctx context.Context, do func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopped {
 		return ErrStopped
 	}
 	if err := s.end(s.stopSignals); err != nil {
+		return err
+	}
+	if err := do(); err != nil {
 		return err
 	}
 	return s.start(ctx)
