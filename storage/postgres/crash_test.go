@@ -1,0 +1,81 @@
+package postgres_test
+
+import (
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/internal/testenv"
+)
+
+// lazy are settings with which a server that may acknowledge before it has written
+// its log does so for long enough to crash in between.
+var lazy = map[string]string{"wal_writer_delay": "10s", "wal_writer_flush_after": "1GB", "bgwriter_lru_maxpages": "0"}
+
+// crash kills a server at once and restarts it, after a commit of the user's own
+// that must turn out to be lost: or nothing would have been at stake.
+func crash(t testing.TB, server *testenv.Postgres, pool *pgxpool.Pool) {
+	t.Helper()
+	mustExec(t, pool, "insert into item values ('unguarded', 1)")
+	require.NoError(t, server.Kill())
+	require.NoError(t, server.Restart(t.Context()))
+	pool.Reset()
+	require.Zero(t, query[int](t, pool, "select count(*) from item where key = 'unguarded'"), "the crash has lost nothing")
+}
+
+// What the guard was told has committed survives a crash of the server, also where
+// role, database or operation ask for asynchronous commits.
+func TestCrash_LosesNothingThatWasAcknowledged_HE2(t *testing.T) {
+	server, dsn := startServer(t, lazy)
+	pool := openPool(t, dsn)
+	lax(t, pool)
+	pool.Reset()
+	store := newStore(t, pool, nil)
+	var c guard.Claim
+	for _, step := range []struct {
+		name  string
+		do    func(t *testing.T)
+		check func(t *testing.T)
+	}{
+		{"a claim", func(t *testing.T) { c = claim(t, store, grant(5, "a")) }, func(t *testing.T) {
+			_, err := store.Claim(t.Context(), grant(4, "z"))
+			require.ErrorIs(t, err, guard.ErrStaleToken)
+			require.Equal(t, c, claim(t, store, c.Grant))
+		}},
+		{"a write", func(t *testing.T) {
+			txn := begin(t, store, c)
+			require.NoError(t, txn.Run(t.Context(), set("x", 1)))
+			require.NoError(t, txn.Run(t.Context(), statement("set local synchronous_commit = off")))
+			moved, err := txn.Commit(t.Context(), nil)
+			require.NoError(t, err)
+			c = moved[0]
+		}, func(t *testing.T) {
+			holds(t, pool, "x", 1)
+			require.Equal(t, c, claim(t, store, c.Grant))
+		}},
+		{"the answer that a transaction took no effect", func(t *testing.T) {
+			applied, err := store.Resolve(t.Context(), guard.InDoubt{Claims: []guard.Claim{c}, Tx: 9})
+			require.NoError(t, err)
+			require.False(t, applied)
+		}, func(t *testing.T) {
+			_, err := attempt(t.Context(), store, set("x", 2), c)
+			require.ErrorIs(t, err, guard.ErrOvertaken)
+			require.Equal(t, []guard.EntryKind{guard.KindClaim, guard.KindWrite, guard.KindVoid}, kinds(t, store))
+		}},
+	} {
+		t.Run(step.name, func(t *testing.T) {
+			step.do(t)
+			crash(t, server, pool)
+			step.check(t)
+		})
+	}
+	verifyChain(t, pool)
+}
+
+// A table that isn't logged is empty after a crash, and so would a fence be.
+func TestTables_AreLogged_HB15(t *testing.T) {
+	pool := newPool(t)
+	require.Equal(t, []string{"p"}, column(t, pool, "select distinct relpersistence::text from pg_class where relnamespace = 'fence'::regnamespace"))
+}

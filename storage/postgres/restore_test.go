@@ -1,0 +1,200 @@
+package postgres_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/guard/guardtest"
+	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// startLocal is startServer for a server whose files are at hand.
+func startLocal(t testing.TB, settings map[string]string) (server *testenv.Postgres, dsn string) {
+	t.Helper()
+	server, err := testenv.StartPostgres(t.Context(), &testenv.PostgresConfig{Local: true, Settings: settings})
+	require.NoError(t, err)
+	stopLater(t, server)
+	dsn, err = server.CreateDatabase(t.Context(), "app")
+	require.NoError(t, err)
+	migrate(t, dsn)
+	return server, dsn
+}
+
+func stopLater(t testing.TB, server *testenv.Postgres) {
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		require.NoError(t, server.Stop(ctx))
+	})
+}
+
+// restore is a database whose volume can be put back.
+type restore struct {
+	server *testenv.Postgres
+	pool   *pgxpool.Pool
+	store  *postgres.Store
+	volume *testenv.Volume
+}
+
+func newRestore(t *testing.T) *restore {
+	t.Helper()
+	server, dsn := startLocal(t, nil)
+	pool := openPool(t, dsn)
+	return &restore{server: server, pool: pool, store: newStore(t, pool, nil)}
+}
+
+// save copies the volume, and restore puts the copy back.
+func (r *restore) save(t *testing.T) {
+	t.Helper()
+	var err error
+	r.volume, err = r.server.CopyData(t.Context())
+	require.NoError(t, err)
+	r.pool.Reset()
+}
+
+func (r *restore) restore(t *testing.T) {
+	t.Helper()
+	require.NoError(t, r.server.PutBack(t.Context(), r.volume))
+	r.pool.Reset()
+}
+
+// refuses requires that a transaction under c is refused as want, with the refusal
+// recorded and the data left alone.
+func (r *restore) refuses(t *testing.T, c guard.Claim, want error) {
+	t.Helper()
+	before := query[int64](t, r.pool, "select coalesce(sum(value), 0)::bigint from item")
+	_, err := attempt(t.Context(), r.store, set("x", 99), c)
+	require.ErrorIs(t, err, want)
+	var refusal *guard.RefusedError
+	require.ErrorAs(t, err, &refusal)
+	require.NoError(t, refusal.RecordErr)
+	require.Equal(t, before, query[int64](t, r.pool, "select coalesce(sum(value), 0)::bigint from item"))
+}
+
+// A database whose volume was put back to an older state turns away who has seen
+// more of it, by that name and not as stale, and lets in no token that is lower than
+// what it knows, nor another holder's equal one. What it accepts goes on from there,
+// in a history that verifies.
+func TestRestore_OfAnOlderVolumeIsNoticed_N21_HE4(t *testing.T) {
+	r := newRestore(t)
+	kept := write(t, r.store, claim(t, r.store, grant(5, "a")), set("x", 1))
+	identity := "select system_identifier || ' ' || fence.timeline() from pg_control_system()"
+	before := query[string](t, r.pool, identity)
+	r.save(t)
+	written := write(t, r.store, kept, set("x", 2))
+	added := grant(7, "c")
+	added.Resource = "sku/2"
+	other := write(t, r.store, claim(t, r.store, added), set("y", 1))
+	r.restore(t)
+	require.Equal(t, before, query[string](t, r.pool, identity), "neither tells that anything happened")
+
+	r.refuses(t, written, guard.ErrWentBack)
+	r.refuses(t, other, guard.ErrWentBack)
+	_, err := r.store.Claim(t.Context(), grant(4, "z"))
+	require.ErrorIs(t, err, guard.ErrStaleToken)
+	_, err = r.store.Claim(t.Context(), grant(5, "z"))
+	require.ErrorIs(t, err, guard.ErrCollision)
+
+	next := write(t, r.store, claim(t, r.store, grant(8, "a")), add("x", 1))
+	r.refuses(t, written, guard.ErrStaleToken)
+	write(t, r.store, next, add("x", 1))
+	holds(t, r.pool, "x", 3)
+	verifyChain(t, r.pool)
+}
+
+// The restore takes back the claim of a successor. Who was superseded by it finds
+// the database exactly as it last saw it, position and transaction, and may go on:
+// nothing is left of what the successor did. If it has seen one position more, it
+// may not. The successor may not go on in either case, also where its positions are
+// filled again, by others' moves.
+func TestRestore_ThatLostASuccessorsClaim_N21_N27_HE4(t *testing.T) {
+	for name, seenMore := range map[string]bool{"as it last saw it": false, "behind what it saw": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRestore(t)
+			old := write(t, r.store, claim(t, r.store, grant(5, "a")), set("x", 1))
+			r.save(t)
+			if seenMore {
+				old = write(t, r.store, old, set("x", 2))
+			}
+			successor := write(t, r.store, claim(t, r.store, grant(6, "b")), set("x", 3))
+			r.refuses(t, old, guard.ErrStaleToken)
+			r.restore(t)
+
+			r.refuses(t, successor, guard.ErrWentBack)
+			if seenMore {
+				r.refuses(t, old, guard.ErrWentBack)
+				old = claim(t, r.store, old.Grant)
+			}
+			want := int64(1)
+			for old.Seq <= successor.Seq { // fills the successor's positions
+				old = write(t, r.store, old, add("x", 1))
+				want++
+				r.refuses(t, successor, guard.ErrWentBack)
+			}
+			holds(t, r.pool, "x", want)
+
+			// The successor's grant is higher than what the database knows, so it may
+			// claim again, and then works on what is there.
+			again := claim(t, r.store, successor.Grant)
+			r.refuses(t, successor, guard.ErrOvertaken)
+			r.refuses(t, old, guard.ErrStaleToken)
+			write(t, r.store, again, add("x", 1))
+			holds(t, r.pool, "x", want+1)
+			verifyChain(t, r.pool)
+		})
+	}
+}
+
+// A Guard that runs while its database is restored fails one call with ErrWentBack,
+// and works under a new grant from the next one on. A Hold that has read before is
+// over.
+func TestRestore_GuardGoesOnUnderANewGrant_N21_HE4(t *testing.T) {
+	r := newRestore(t)
+	g, err := guard.New(guardtest.NewLocker(), guard.Store[pgx.Tx](r.store), nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
+	ctx := t.Context()
+	require.NoError(t, guard.Do(ctx, g, resource, add("x", 1)))
+	r.save(t)
+	require.NoError(t, guard.Do(ctx, g, resource, add("x", 1)))
+	first := lastGrant(t, r.store)
+	r.restore(t)
+	require.ErrorIs(t, guard.Do(ctx, g, resource, add("x", 1)), guard.ErrWentBack)
+	require.NoError(t, guard.Do(ctx, g, resource, add("x", 1)))
+	require.Greater(t, lastGrant(t, r.store).Token, first.Token)
+	holds(t, r.pool, "x", 2)
+
+	runs := 0
+	err = guard.Hold(ctx, g, resource, func(ctx context.Context, h *guard.Held[pgx.Tx]) error {
+		var read int64
+		require.NoError(t, h.Do(ctx, do(func(ctx context.Context, tx pgx.Tx) error {
+			runs++
+			return get("x", &read)(ctx, tx)
+		})))
+		r.restore(t)
+		for range 2 {
+			require.ErrorIs(t, h.Do(ctx, set("x", read+1)), guard.ErrWentBack)
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	holds(t, r.pool, "x", 1)
+	require.NoError(t, guard.Do(ctx, g, resource, add("x", 1)))
+	verifyChain(t, r.pool)
+}
+
+func lastGrant(t *testing.T, store *postgres.Store) fence.Grant {
+	t.Helper()
+	entries, err := store.Entries(t.Context(), resource, 0, 1000)
+	require.NoError(t, err)
+	return entries[len(entries)-1].Grant
+}
