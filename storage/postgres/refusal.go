@@ -33,6 +33,8 @@ const (
 	stateIdle          = "25P03"
 	stateCanceled      = "57014"
 	stateNoRights      = "42501"
+	stateReadOnly      = "25006"
+	stateUnsupported   = "0A000"
 
 	stateNoStatement     = "26000"
 	stateStatementExists = "42P05"
@@ -58,7 +60,7 @@ func sqlState(err error) string {
 
 // TransientError wraps an error after which the same operation, run again, may
 // well succeed: a serialization failure, a deadlock, a lock that was not free in
-// time, a terminated connection. guard.Retryable asks for that.
+// time, a terminated connection, a prepared plan that no longer fits. guard.Retryable asks for that.
 type TransientError struct{ Err error }
 
 func (e *TransientError) Error() string { return e.Err.Error() }
@@ -97,10 +99,39 @@ func (s *Store) explain(ctx context.Context, err error, ended bool, stage guard.
 			}
 		}
 	}
+	if pgErr == nil {
+		return err
+	}
+	if stage == guard.StageSeal {
+		err = nameTrick(err, state)
+	}
 	err = nameCached(s.nameLimit(err, pgErr))
-	switch state {
-	case stateSerialization, stateDeadlock, stateLockTimeout, stateTerminated:
+	if transient(pgErr) {
 		return &TransientError{err}
+	}
+	return err
+}
+
+// transient reports whether another run may well succeed.
+func transient(pgErr *pgconn.PgError) bool {
+	switch pgErr.Code {
+	case stateSerialization, stateDeadlock, stateLockTimeout, stateTerminated:
+		return true
+	case stateNoStatement, stateStatementExists:
+		return true // something else has used the connection; pgx prepares anew after an error
+	case stateUnsupported:
+		return pgErr.Routine == "RevalidateCachedQuery" // a prepared plan's table has changed
+	}
+	return false
+}
+
+// nameTrick says what an operation has done if its seal can't be executed.
+func nameTrick(err error, state string) error {
+	switch state {
+	case stateReadOnly:
+		return fmt.Errorf("%w (the operation has made its transaction read only: what is read under a guard needs the seal's write too)", err)
+	case stateNoRights:
+		return fmt.Errorf("%w at the seal: %w (an operation must keep the role that it began with: no SET ROLE, RESET ROLE or SET SESSION AUTHORIZATION)", ErrMissingRights, err)
 	}
 	return err
 }
@@ -108,9 +139,6 @@ func (s *Store) explain(ctx context.Context, err error, ended bool, stage guard.
 // nameLimit says which setting of ours an error of the server's comes from: who
 // reads it at night looks into the server's configuration otherwise.
 func (s *Store) nameLimit(err error, pgErr *pgconn.PgError) error {
-	if pgErr == nil {
-		return err
-	}
 	switch {
 	case pgErr.Code == stateLockTimeout:
 		return fmt.Errorf("%w (postgres.Config.LockTimeout is %v)", err, s.cfg.LockTimeout)

@@ -1,0 +1,266 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// tricks is SQL that an operation can turn against its own seal, or seem to, and
+// what its transaction must fail with; with "" it commits.
+var tricks = map[string]string{
+	"set local default_transaction_read_only = on":                                  "",
+	"set default_transaction_read_only = on":                                        "",
+	"set session characteristics as transaction read only":                          "",
+	"set local default_transaction_isolation = 'serializable'":                      "",
+	"set session characteristics as transaction isolation level serializable":       "",
+	"set default_transaction_deferrable = on":                                       "",
+	"set transaction not deferrable":                                                "25001",
+	"set local search_path = hostile, pg_catalog":                                   "",
+	"set search_path = pg_temp, hostile, pg_catalog, public":                        "",
+	"set local standard_conforming_strings = off":                                   "",
+	"set standard_conforming_strings = off":                                         "",
+	"set local client_encoding = 'LATIN1'":                                          "",
+	"set client_encoding = 'SJIS'":                                                  "",
+	"set local client_encoding = 'SQL_ASCII'":                                       "",
+	"set local statement_timeout = 0":                                               "",
+	"set local lock_timeout = 0; set local idle_in_transaction_session_timeout = 0": "",
+	"set local statement_timeout = 1; set local statement_timeout = 0":              "",
+	"set session_replication_role = replica":                                        "",
+	"set local session_replication_role = replica":                                  "",
+	"set local synchronous_commit = off":                                            "",
+	"set local row_security = off":                                                  "",
+	"set local client_min_messages = error":                                         "",
+	"set local enable_indexscan = off; set local enable_bitmapscan = off":           "",
+	"set local role none":                                                           "",
+	"deallocate all":                                                                "",
+	"close all; unlisten *":                                                         "",
+
+	"set transaction read only":                             "25006",
+	"set local transaction_read_only = on":                  "25006",
+	"set transaction read only; set transaction read write": "25001",
+	"set transaction isolation level read uncommitted":      "25001",
+	"set local role nobody_here":                            "42501",
+	"set role nobody_here":                                  "42501",
+	"set session authorization nobody_here":                 "42501",
+	"discard all":                                           "25001",
+	"reset all":                                             "ended",
+	"set fencekit.tx = '1'":                                 "ended",
+	"set local fencekit.tx = ''":                            "ended",
+	"reset fencekit.tx":                                     "ended",
+	"select fence.head(id, epoch, token, 99, 2000, 5000, 5000, 5000, 0) from fence.resource": "ended",
+	"update fence.resource set seq = seq + 1":                                                "ZF002",
+	"update fence.resource set token = token + 1":                                            "ZF001",
+}
+
+// Whatever an operation does to its session, it commits behind its seal or fails
+// with an error that says why, and the connection is good for the next one.
+func TestTricks_CommitSealedOrFailClearly_N24_HB8(t *testing.T) {
+	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
+		dsn := migrated(t)
+		plain := openPool(t, dsn)
+		nobody := newRole(t, plain, "nobody")
+		mustExec(t, plain, hostile)
+		judge := newStore(t, plain, nil)
+		for sql, want := range tricks {
+			for _, swallow := range []bool{false, true} {
+				name := fmt.Sprintf("%s, swallowed: %v", sql, swallow)
+				pool := openPool(t, dsn, func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
+				store := newStore(t, pool, at(level))
+				mustExec(t, plain, "delete from item")
+				c := claim(t, store, epochGrant(1, 10))
+				_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
+					if err := set("x", 1)(ctx, tx); err != nil {
+						return err
+					}
+					_, err := tx.Exec(ctx, replaceRole(sql, nobody))
+					if swallow {
+						return nil
+					}
+					return err
+				}), c)
+				holds(t, plain, "x", map[bool]int64{true: 1, false: 0}[err == nil])
+				switch {
+				case want == "":
+					require.NoError(t, err, name)
+				case want == "ended":
+					require.ErrorIs(t, err, guard.ErrTxEnded, name)
+				case want == "ZF001" || want == "ZF002":
+					require.ErrorAs(t, err, new(*guard.RefusedError), name)
+				case want == "25001" && swallow:
+					require.ErrorIs(t, err, pgx.ErrTxCommitRollback, name)
+				default:
+					require.ErrorContains(t, err, want, name)
+				}
+				if want == "42501" {
+					require.ErrorIs(t, err, postgres.ErrMissingRights, name)
+					require.ErrorContains(t, err, "SET ROLE", name)
+				}
+				if want == "25006" {
+					require.ErrorContains(t, err, "read only", name)
+				}
+				require.NotErrorAs(t, err, new(*guard.InDoubtError), name)
+				after := claim(t, judge, c.Grant)
+				require.Equal(t, err == nil, after.Seq > c.Seq, name)
+				next := claim(t, store, c.Grant)
+				write(t, store, next, statement("insert into public.item values ('next', 1)"))
+				pool.Close()
+			}
+		}
+		verifyChain(t, plain)
+	})
+}
+
+// A name that the client's encoding has no letters for hides no refusal.
+func TestTricks_EncodingHidesNoRefusal_N24_G5(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	old, successor := grant(5, "鍵"), grant(6, "錠")
+	old.Resource, successor.Resource = "倉庫/1", "倉庫/1"
+	c := claim(t, store, old)
+	_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
+		claimOnly(t, pool, successor)
+		_, err := tx.Exec(ctx, "set local client_encoding = 'LATIN1'")
+		return err
+	}), c)
+	var stale *guard.StaleTokenError
+	require.ErrorAs(t, err, &stale)
+	require.Equal(t, successor, stale.Current)
+}
+
+// Limits that an operation lifted keep nobody waiting: eviction ends it.
+func TestTricks_LiftedLimitsDoNotKeepTheSuccessor_L1(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, patient())
+	old := stuck(t, pool, store, claim(t, store, grant(5, "a")), func(ctx context.Context, tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "set statement_timeout = 0; set local idle_in_transaction_session_timeout = 0"); err != nil {
+			return err
+		}
+		if err := set("x", 1)(ctx, tx); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, "select pg_sleep(3600)")
+		return err
+	}, "a.wait_event = 'PgSleep'")
+	write(t, store, claim(t, store, grant(6, "b")), set("x", 2))
+	require.ErrorIs(t, (<-old).err, guard.ErrStaleToken)
+	holds(t, pool, "x", 2)
+}
+
+// A seal or a head of the operation's own is no way around, undone or not.
+func TestTricks_OwnSealInASavepoint_HB7(t *testing.T) {
+	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
+		pool := newPool(t)
+		store := newStore(t, pool, at(level))
+		c := claim(t, store, grant(5, "a"))
+		seal := func(ctx context.Context, tx pgx.Tx) error {
+			id := query[int64](t, tx, "select split_part(current_setting('fencekit.tx'), '.', 1)::bigint")
+			_, err := tx.Exec(ctx, fmt.Sprintf("call fence.seal(%d, 1, 5, '%x', %d, %d, %d, '5b5d')", c.Resource, "a", c.Seq, c.Tx, id))
+			return err
+		}
+		_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
+			require.NoError(t, set("x", 1)(ctx, tx))
+			return seal(ctx, tx)
+		}), c)
+		require.ErrorIs(t, err, guard.ErrOvertaken, "by itself")
+		holds(t, pool, "x", 0)
+
+		c = write(t, store, claim(t, store, c.Grant), do(func(ctx context.Context, tx pgx.Tx) error {
+			savepoint, err := tx.Begin(ctx)
+			require.NoError(t, err)
+			require.NoError(t, set("undone", 1)(ctx, savepoint))
+			require.NoError(t, seal(ctx, savepoint))
+			require.NoError(t, savepoint.Rollback(ctx))
+			return set("y", 1)(ctx, tx)
+		}))
+		holds(t, pool, "undone", 0)
+		holds(t, pool, "y", 1)
+		require.Equal(t, c, claim(t, store, c.Grant))
+	})
+}
+
+// Prepared plans that don't fit any more abort the transaction, and not the next.
+func TestRun_PlanThatNoLongerFitsIsTransient_HB17(t *testing.T) {
+	for name, change := range map[string]string{
+		"0A000": "alter table item add column note text",
+		"26000": "deallocate all",
+	} {
+		t.Run(name, func(t *testing.T) {
+			pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
+			store := newStore(t, pool, nil)
+			read := do(func(ctx context.Context, tx pgx.Tx) error {
+				rows, err := tx.Query(ctx, "select * from item where key = $1", "x")
+				if err != nil {
+					return err
+				}
+				rows.Close()
+				return rows.Err()
+			})
+			c := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
+			c = write(t, store, c, read)
+			mustExec(t, pool, change)
+			_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
+				if _, err := tx.Exec(ctx, "insert into item (key, value) values ('y', 1)"); err != nil {
+					return err
+				}
+				return read(ctx, tx)
+			}), c)
+			require.ErrorContains(t, err, name)
+			require.ErrorAs(t, err, new(*postgres.TransientError))
+			holds(t, pool, "y", 0)
+			write(t, store, c, read)
+		})
+	}
+	t.Run("42P05", func(t *testing.T) {
+		_, err := guarded(t, statement("prepare p as select 1; prepare p as select 1"))
+		require.ErrorContains(t, err, "42P05")
+		require.ErrorAs(t, err, new(*postgres.TransientError))
+	})
+	t.Run("0A000 of another kind", func(t *testing.T) {
+		_, err := guarded(t, statement("select count(*) from item for update"))
+		require.ErrorContains(t, err, "0A000")
+		require.NotErrorAs(t, err, new(*postgres.TransientError))
+	})
+}
+
+// lock_timeout bounds each wait by itself. What bounds all of them is the context.
+func TestStore_ContextBoundsAllWaits_HB16(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, &postgres.Config{LockTimeout: time.Hour, StatementTimeout: time.Hour})
+	c := claim(t, store, grant(5, "a"))
+	mustExec(t, pool, "insert into item values ('x', 0)")
+	blocker, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = blocker.Rollback(context.Background()) }()
+	_, err = blocker.Exec(t.Context(), "update item set value = 1; select from fence.resource for no key update")
+	require.NoError(t, err)
+	for what, wait := range map[string]func(ctx context.Context) error{
+		"operation": func(ctx context.Context) error { _, err := attempt(ctx, store, set("x", 2), c); return err },
+		"claim":     func(ctx context.Context) error { _, err := store.Claim(ctx, grant(6, "b")); return err },
+		"resolve": func(ctx context.Context) error {
+			_, err := store.Resolve(ctx, guard.InDoubt{Claims: []guard.Claim{c}, Tx: 9})
+			return err
+		},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		done := background(func() (any, error) { return nil, wait(ctx) })
+		waiting(t, pool, "transactionid")
+		cancel()
+		err := (<-done).err
+		require.ErrorIs(t, err, context.Canceled, what)
+		require.NotErrorAs(t, err, new(*guard.RefusedError), what)
+		// What the server still waits for ends by lock_timeout, later than this test.
+		mustExec(t, pool, "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and wait_event = 'transactionid'")
+		eventually(t, pool, "select count(*) = 0 from pg_stat_activity where datname = current_database() and wait_event = 'transactionid'")
+	}
+	require.NoError(t, blocker.Rollback(t.Context()))
+	write(t, store, c, set("x", 3))
+}
