@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -13,18 +14,33 @@ import (
 )
 
 func newMigrateUp(g *globals) *cobra.Command {
-	return &cobra.Command{
+	var roles postgres.Roles
+	cmd := &cobra.Command{
 		Use:   "up [flags]",
 		Short: "Apply the migrations that are missing",
 		Long: `Apply the migrations that are missing, each in a transaction of its own, and
 print those that were applied. Concurrent runs wait for each other. The schema
 is created if it isn't there; the role needs the right to, and becomes its owner.
 
+With --app-role or --reader-role it then gives those roles exactly the rights that
+they need in the schema, and makes them, without the right to log in, if they
+don't exist: a service logs in as a member of the app role, and can't write fences
+or history but by what the protocol does; a member of the reader role can read
+them. Give the flags again with each migration.
+
 If it fails or is interrupted on the way, what was applied stays, and running it
 again goes on from there.`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return migrateUp(cmd, g) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if _, err := postgres.RolesSQL(g.schema, roles); roles != (postgres.Roles{}) && err != nil {
+				return usageErrorf("--app-role, --reader-role: %w", err)
+			}
+			return migrateUp(cmd, g, roles)
+		},
 	}
+	cmd.Flags().StringVar(&roles.App, "app-role", "", "let this role run guarded transactions")
+	cmd.Flags().StringVar(&roles.Reader, "reader-role", "", "let this role read fences, history and refusals")
+	return cmd
 }
 
 // appliedMigration is a row of what "migrate up" did.
@@ -36,14 +52,17 @@ type appliedMigration struct {
 func (appliedMigration) columns() []string { return []string{"version", "name"} }
 func (m appliedMigration) cells() []string { return []string{strconv.Itoa(m.Version), m.Name} }
 
-func migrateUp(cmd *cobra.Command, g *globals) error {
+func migrateUp(cmd *cobra.Command, g *globals, roles postgres.Roles) error {
 	var applied []appliedMigration
 	failure := g.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
 		migrations, err := postgres.Migrate(ctx, pool, g.schema)
 		for _, m := range migrations {
 			applied = append(applied, appliedMigration{m.Version, m.Name})
 		}
-		return err
+		if err != nil || roles == (postgres.Roles{}) {
+			return err
+		}
+		return postgres.GrantRoles(ctx, pool, g.schema, roles)
 	})
 	if failure == nil || len(applied) > 0 {
 		failure = errors.Join(failure, writeList(cmd.OutOrStdout(), g.output, applied))
@@ -51,10 +70,20 @@ func migrateUp(cmd *cobra.Command, g *globals) error {
 	if failure != nil {
 		return failure
 	}
+	tellRoles(cmd.ErrOrStderr(), g.schema, roles)
 	if len(applied) == 0 {
 		fmt.Fprintf(cmd.ErrOrStderr(), "nothing to do: schema %s has every migration that this fencectl knows\n", g.schema)
 		return nil
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "applied %s to schema %s\n", plural(len(applied)), g.schema)
 	return nil
+}
+
+func tellRoles(w io.Writer, schema string, roles postgres.Roles) {
+	if roles.App != "" {
+		fmt.Fprintf(w, "role %s may run guarded transactions in schema %s\n", roles.App, schema)
+	}
+	if roles.Reader != "" {
+		fmt.Fprintf(w, "role %s may read schema %s\n", roles.Reader, schema)
+	}
 }

@@ -118,7 +118,7 @@ func (s *Store) Check(ctx context.Context) error {
 	if err := s.checkSchema(ctx); err != nil {
 		return err
 	}
-	if err := s.checkRights(ctx); err != nil {
+	if err := errors.Join(s.checkRights(ctx), s.checkLogged(ctx)); err != nil {
 		return err
 	}
 	s.ready.Store(true)
@@ -150,13 +150,13 @@ func (s *Store) checkRights(ctx context.Context) error {
 		select string_agg(what, ', ' order by what) from (
 			select 'execute on ' || p.oid::regprocedure as what
 			  from pg_catalog.pg_proc p
-			 where p.pronamespace = $1::text::regnamespace and p.prorettype <> 'trigger'::regtype
+			 where p.pronamespace = $1::text::regnamespace and p.proname = any($2)
 			   and not has_function_privilege(p.oid, 'execute')
 			union all
 			select 'select on ' || c.oid::regclass
 			  from pg_catalog.pg_class c
-			 where c.relnamespace = $1::text::regnamespace and c.relkind in ('r', 'p')
-			   and not has_table_privilege(c.oid, 'select')) lacking`, schemaIdentifier(s.cfg.Schema)).Scan(&lacking)
+			 where c.relnamespace = $1::text::regnamespace and c.relname = any($3)
+			   and not has_table_privilege(c.oid, 'select')) lacking`, schemaIdentifier(s.cfg.Schema), appRoutines, appTables).Scan(&lacking)
 	switch {
 	case err != nil:
 		return fmt.Errorf("postgres: can't read the rights on schema %s: %w", s.cfg.Schema, nameCached(err))
@@ -167,7 +167,22 @@ func (s *Store) checkRights(ctx context.Context) error {
 }
 
 func (s *Store) missingRights(what string) error {
-	schema := schemaIdentifier(s.cfg.Schema)
-	return fmt.Errorf("%w: %s; as the schema's owner run: grant usage on schema %s to ROLE; grant execute on all routines in schema %s to ROLE; grant select on all tables in schema %s to ROLE",
-		ErrMissingRights, what, schema, schema, schema)
+	return fmt.Errorf("%w: %s; as the schema's owner run \"fencectl migrate up --schema %s --app-role ROLE\" or call postgres.GrantRoles, for this role or one that it is a member of",
+		ErrMissingRights, what, s.cfg.Schema)
+}
+
+// checkLogged refuses tables that a crash would empty, and the fence with them.
+func (s *Store) checkLogged(ctx context.Context) error {
+	var unlogged *string
+	err := s.pool.QueryRow(ctx, `
+		select string_agg(c.oid::regclass::text, ', ' order by c.oid) from pg_catalog.pg_class c
+		 where c.relnamespace = $1::text::regnamespace and c.relkind in ('r', 'p') and c.relpersistence <> 'p'`,
+		schemaIdentifier(s.cfg.Schema)).Scan(&unlogged)
+	switch {
+	case err != nil:
+		return fmt.Errorf("postgres: can't read the tables of schema %s: %w", s.cfg.Schema, err)
+	case unlogged != nil:
+		return fmt.Errorf("%w: a crash would empty %s; as the owner run \"alter table ... set logged\" for each", ErrUnsupported, *unlogged)
+	}
+	return nil
 }

@@ -33,6 +33,7 @@ const (
 	stateIdle          = "25P03"
 	stateCanceled      = "57014"
 	stateNoRights      = "42501"
+	stateBadRole       = "0LP01"
 	stateReadOnly      = "25006"
 	stateUnsupported   = "0A000"
 

@@ -3,17 +3,27 @@ package postgres_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/guard/guardtest"
+	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/storage/postgres"
 )
+
+func uniqueRole(name string) string { return fmt.Sprintf("%s_%016x", name, rand.Uint64()) }
 
 // newRole makes a role of the test's own that can log in, and nothing else.
 func newRole(t testing.TB, admin *pgxpool.Pool, name string) string {
 	t.Helper()
-	role := fmt.Sprintf("%s_%016x", name, rand.Uint64())
+	role := uniqueRole(name)
 	mustExec(t, admin, "create role "+role+" login")
 	t.Cleanup(func() { dropRole(admin, role) })
 	return role
@@ -25,3 +35,245 @@ func dropRole(admin *pgxpool.Pool, role string) {
 }
 
 func replaceRole(sql, role string) string { return strings.ReplaceAll(sql, "nobody_here", role) }
+
+// as makes connections log in as a role.
+func as(role string) func(*pgxpool.Config) {
+	return func(cfg *pgxpool.Config) { cfg.ConnConfig.User = role }
+}
+
+// roles are a database with an app and a reader role, each with its pool.
+type roles struct {
+	dsn                string
+	admin, app, reader *pgxpool.Pool
+	names              postgres.Roles
+}
+
+func newRoles(t testing.TB) roles {
+	t.Helper()
+	r := roles{dsn: migrated(t), names: postgres.Roles{App: uniqueRole("app"), Reader: uniqueRole("reader")}}
+	r.admin = openPool(t, r.dsn)
+	require.NoError(t, postgres.GrantRoles(t.Context(), r.admin, "", r.names))
+	for _, name := range []string{r.names.App, r.names.Reader} {
+		t.Cleanup(func() { dropRole(r.admin, name) })
+	}
+	mustExec(t, r.admin, "grant all on item to "+r.names.App)
+	r.app, r.reader = openPool(t, r.dsn, as(r.service(t))), openPool(t, r.dsn, as(r.member(t, r.names.Reader)))
+	return r
+}
+
+// member makes a role that logs in as a member of another.
+func (r roles) member(t testing.TB, of string) string {
+	t.Helper()
+	role := newRole(t, r.admin, "member")
+	mustExec(t, r.admin, "grant "+of+" to "+role)
+	return role
+}
+
+func (r roles) service(t testing.TB) string {
+	t.Helper()
+	return r.member(t, r.names.App)
+}
+
+// All that a store does works as the app role.
+func TestRoles_AppPassesTheContract_HC2(t *testing.T) {
+	guardtest.TestStore(t, func(t *testing.T) guardtest.Harness[pgx.Tx] { return harness(t, newRoles(t).app, nil) })
+}
+
+// The app role can't write what the protocol writes for it, nor switch off what
+// keeps it.
+func TestRoles_AppCannotTouchFencesAndHistory_HC1_HC2_HB12(t *testing.T) {
+	r := newRoles(t)
+	store := newStore(t, r.app, nil)
+	c := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
+	for _, table := range []string{"resource", "event", "refusal", "setting", "migration", "operation"} {
+		for _, sql := range []string{
+			"insert into fence.%s default values", "delete from fence.%s", "truncate fence.%s", "drop table fence.%s",
+			"alter table fence.%s disable trigger all", "alter table fence.%s set unlogged", "do $$ begin lock fence.%s in exclusive mode; end $$",
+			"select from fence.%s for update",
+			"create trigger t before insert on fence.%s for each row execute function fence.keep_fence()",
+		} {
+			sql = fmt.Sprintf(sql, table)
+			_, err := r.app.Exec(t.Context(), sql)
+			require.ErrorContains(t, err, "42501", sql)
+		}
+	}
+	for _, sql := range []string{
+		"update fence.resource set token = 1", "update fence.event set token = 1", "update fence.setting set epoch = 9",
+		"update fence.setting set max_token_jump = 4611686018427387903", "select from fence.setting",
+		"set session_replication_role = replica", "create table fence.mine ()", "drop schema fence cascade",
+		"create or replace function fence.timeline() returns integer language sql return 1",
+		"select fence.append(1, 1, 5, 'a', 1, 1, 'write', 1, null)", "select fence.locked('x')", "select fence.mark(1)",
+		"select nextval('fence.resource_id_seq')", "set role postgres",
+	} {
+		_, err := r.app.Exec(t.Context(), sql)
+		require.ErrorContains(t, err, "42501", sql)
+	}
+	// What it may call keeps its bounds.
+	_, err := store.Claim(t.Context(), epochGrant(1, 1<<62-1))
+	require.ErrorIs(t, err, guard.ErrTokenJump)
+	write(t, store, c, set("x", 2))
+	verifyChain(t, r.admin)
+}
+
+// The reader reads, and that is all.
+func TestRoles_ReaderReadsHistoryOnly_HC2(t *testing.T) {
+	r := newRoles(t)
+	store := newStore(t, r.app, nil)
+	old := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
+	claim(t, store, grant(6, "b"))
+	_, err := attempt(t.Context(), store, set("x", 2), old)
+	require.ErrorIs(t, err, guard.ErrStaleToken)
+
+	reader := newStore(t, r.reader, nil)
+	require.Len(t, kinds(t, reader), 3)
+	refusals, err := reader.Refusals(t.Context(), resource, 10)
+	require.NoError(t, err)
+	require.Len(t, refusals, 1)
+	_, err = reader.Claim(t.Context(), grant(7, "c"))
+	require.ErrorIs(t, err, postgres.ErrMissingRights)
+	for _, sql := range []string{
+		"select fence.claim('r', 1, 1, 'a', 1)", "select fence.head(1, 1, 1, 1, 1, 1, 1, 1, 1)", "call fence.seal(1, 1, 1, '', 1, 1, 1, '')",
+		"select fence.record_refusal('r', '', '', 1, 1, '', 1, 1, '', null)", "select fence.evict('r', 1, 1, 1)", "select fence.forget(1)",
+		"select from fence.setting", "select from fence.operation", "select from fence.migration", "select from item",
+		"delete from fence.event", "update fence.resource set token = 1", "insert into fence.refusal default values",
+	} {
+		_, err := r.reader.Exec(t.Context(), sql)
+		require.ErrorContains(t, err, "42501", sql)
+	}
+}
+
+// Eviction needs nothing where all log in as one role; across two it needs
+// pg_signal_backend, and without that the claim succeeds and says so.
+func TestRoles_EvictionAcrossRoles_N19(t *testing.T) {
+	for name, c := range map[string]struct {
+		same, signal bool
+		evicted      bool
+	}{
+		"one login":                        {same: true, evicted: true},
+		"two logins":                       {},
+		"two logins and pg_signal_backend": {signal: true, evicted: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRoles(t)
+			var text logged
+			cfg := patient()
+			cfg.Logger = slog.New(slog.NewTextHandler(&text, nil))
+			successor := r.app
+			if !c.same {
+				role := r.service(t)
+				if c.signal {
+					mustExec(t, r.admin, "grant pg_signal_backend to "+role)
+				}
+				successor = openPool(t, r.dsn, as(role))
+			}
+			old, newer := newStore(t, r.app, patient()), newStore(t, successor, cfg)
+			txn := begin(t, old, claim(t, old, grant(5, "a")))
+			require.NoError(t, txn.Run(t.Context(), set("x", 1)))
+			claimed := claim(t, newer, grant(6, "b"))
+			require.Equal(t, c.evicted, strings.Contains(text.String(), "evicted stale transactions"), text.String())
+			require.Equal(t, !c.evicted, strings.Contains(text.String(), "pg_signal_backend"), text.String())
+			err := txn.Run(t.Context(), set("y", 1))
+			if c.evicted {
+				require.ErrorIs(t, err, guard.ErrStaleToken)
+				write(t, newer, claimed, set("x", 2))
+				return
+			}
+			require.NoError(t, err)
+			_, err = txn.Commit(t.Context(), nil)
+			require.ErrorIs(t, err, guard.ErrStaleToken)
+			write(t, newer, claimed, set("x", 2))
+		})
+	}
+}
+
+// An operation that leaves the role that its connection took on can't seal.
+func TestRoles_ResetRoleFailsClosed_N24(t *testing.T) {
+	r := newRoles(t)
+	login := newRole(t, r.admin, "login")
+	mustExec(t, r.admin, "grant "+r.names.App+" to "+login+"; alter role "+login+" noinherit; grant all on item to "+login)
+	pool := openPool(t, r.dsn, as(login), with(map[string]string{"role": r.names.App}))
+	store := newStore(t, pool, nil)
+	c := claim(t, store, grant(5, "a"))
+	for _, sql := range []string{"set role none", "set local role none"} {
+		_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
+			require.NoError(t, set("x", 1)(ctx, tx))
+			_, err := tx.Exec(ctx, sql)
+			return err
+		}), c)
+		require.ErrorIs(t, err, postgres.ErrMissingRights, sql)
+		holds(t, r.admin, "x", 0)
+	}
+	write(t, store, c, set("x", 1))
+}
+
+// Granting again takes away what was too much, and changes nothing else.
+func TestGrantRoles_IsIdempotentAndExact(t *testing.T) {
+	r := newRoles(t)
+	rights := func() []string {
+		return column(t, r.admin, `
+			select 'schema ' || nspacl::text from pg_namespace where nspname = 'fence'
+			union all select relname || ' ' || relacl::text from pg_class where relnamespace = 'fence'::regnamespace and relkind = 'r'
+			union all select proname || ' ' || proacl::text from pg_proc where pronamespace = 'fence'::regnamespace
+			order by 1`)
+	}
+	before := rights()
+	require.NoError(t, postgres.GrantRoles(t.Context(), r.admin, "", r.names))
+	require.Equal(t, before, rights())
+	mustExec(t, r.admin, "grant all on schema fence to "+r.names.Reader+"; grant all on all tables in schema fence to "+r.names.Reader+
+		"; grant all on all sequences in schema fence to "+r.names.App+"; grant execute on all routines in schema fence to "+r.names.App)
+	require.NotEqual(t, before, rights())
+	require.NoError(t, postgres.GrantRoles(t.Context(), r.admin, "", r.names))
+	require.Equal(t, before, rights())
+	require.False(t, query[bool](t, r.admin, "select has_sequence_privilege($1, 'fence.resource_id_seq', 'usage')", r.names.App))
+	require.NoError(t, newStore(t, r.app, nil).Check(t.Context()))
+}
+
+func TestGrantRoles_ConcurrentCallsForTwoDatabases(t *testing.T) {
+	one, two := openPool(t, migrated(t)), openPool(t, migrated(t))
+	for range 5 {
+		names := postgres.Roles{App: uniqueRole("app"), Reader: uniqueRole("reader")}
+		var calls []<-chan result[any]
+		for _, pool := range []*pgxpool.Pool{one, two, one, two} {
+			calls = append(calls, background(func() (any, error) { return nil, postgres.GrantRoles(context.Background(), pool, "", names) }))
+		}
+		for _, call := range calls {
+			require.NoError(t, (<-call).err)
+		}
+		for _, role := range []string{names.App, names.Reader} {
+			dropRole(one, role)
+			dropRole(two, role)
+		}
+	}
+}
+
+// Roles that no grant could bound, or that are none, are refused.
+func TestGrantRoles_RefusesBadRoles_HC2(t *testing.T) {
+	pool := newPool(t)
+	owner, member := newRole(t, pool, "owner"), newRole(t, pool, "member")
+	mustExec(t, pool, "grant "+owner+" to "+member+"; alter schema fence owner to "+owner)
+	for _, roles := range []postgres.Roles{
+		{}, {App: "a", Reader: "a"}, {App: "public"}, {Reader: "none"}, {App: "pg_monitor"}, {App: `a"b`}, {App: "a'b"}, {App: "a$role$b"},
+		{App: "1a"}, {App: "a b"}, {Reader: "a\x00"}, {App: strings.Repeat("a", 64)},
+		{App: "postgres"}, {App: owner}, {Reader: member},
+	} {
+		require.ErrorIs(t, postgres.GrantRoles(t.Context(), pool, "", roles), guard.ErrInvalid, "%+v", roles)
+	}
+	require.ErrorIs(t, postgres.GrantRoles(t.Context(), pool, "A", postgres.Roles{App: "a"}), guard.ErrInvalid)
+	odd := uniqueRole("Über-app.1@x")
+	require.NoError(t, postgres.GrantRoles(t.Context(), pool, "", postgres.Roles{App: odd}))
+	dropRole(pool, pgx.Identifier{odd}.Sanitize())
+	require.ErrorContains(t, postgres.GrantRoles(t.Context(), openPool(t, testenv.Database(t)), "", postgres.Roles{App: uniqueRole("a")}), "3F000")
+}
+
+// A table that a crash would empty is no fence.
+func TestCheck_RefusesUnloggedTables_HB15(t *testing.T) {
+	pool := newPool(t)
+	require.NoError(t, newStore(t, pool, nil).Check(t.Context()))
+	mustExec(t, pool, "alter table fence.resource set unlogged")
+	err := newStore(t, pool, nil).Check(t.Context())
+	require.ErrorIs(t, err, postgres.ErrUnsupported)
+	require.ErrorContains(t, err, "fence.resource")
+	require.ErrorContains(t, err, "set logged")
+	mustExec(t, pool, "alter table fence.resource set logged")
+	require.NoError(t, newStore(t, pool, nil).Check(t.Context()))
+}

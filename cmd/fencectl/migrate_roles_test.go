@@ -1,0 +1,46 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/internal/testenv"
+)
+
+func TestMigrateUp_GrantsRoles_HC2(t *testing.T) {
+	t.Parallel()
+	dsn := testenv.Database(t)
+	conn := connect(t, dsn)
+	app, reader := fmt.Sprintf("app_%016x", rand.Uint64()), fmt.Sprintf("reader_%016x", rand.Uint64())
+	defer func() {
+		for _, role := range []string{app, reader} {
+			require.NoError(t, execute(t, conn, "drop owned by "+role+"; drop role "+role))
+		}
+	}()
+	told := "role " + app + " may run guarded transactions in schema fence\nrole " + reader + " may read schema fence\n"
+	for _, outcome := range []string{"applied ", "nothing to do"} {
+		got := fencectl(t, "migrate", "up", "--app-role", app, "--reader-role", reader, "--database-url", dsn)
+		require.Equal(t, exitOK, got.code, got.stderr)
+		require.Contains(t, got.stderr, told+outcome)
+	}
+	var can bool
+	const claim = "fence.claim(text, bigint, bigint, text, bigint)"
+	require.NoError(t, conn.QueryRow(t.Context(), "select has_function_privilege($1, '"+claim+"', 'execute') and has_table_privilege($2, 'fence.event', 'select') "+
+		"and not has_function_privilege($2, '"+claim+"', 'execute') and not has_table_privilege($1, 'fence.event', 'insert')", app, reader).Scan(&can))
+	require.True(t, can)
+}
+
+func TestMigrateUp_BadRoleIsUsageOrNotReadyAndNamed(t *testing.T) {
+	t.Parallel()
+	dsn := testenv.Database(t)
+	got := fencectl(t, "migrate", "up", "--app-role", "public", "--database-url", dsn)
+	require.Equal(t, exitUsage, got.code)
+	require.Contains(t, got.stderr, `role name "public"`)
+	got = fencectl(t, "migrate", "up", "--app-role", "postgres", "--database-url", dsn)
+	require.Equal(t, exitNotReady, got.code)
+	require.Contains(t, got.stderr, "role postgres is a superuser, the owner of schema")
+	require.Contains(t, got.stdout, "functions", "what was applied is told")
+}

@@ -1,0 +1,131 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/fencekit/fencekit/guard"
+)
+
+// What a Store needs. All else in the schema is called by these, with the owner's
+// rights, or is the owner's alone: the tables are written by the functions only.
+var (
+	appRoutines = []string{"claim", "head", "seal", "resolve", "evict", "stale_backends", "record_refusal", "keep", "forget"}
+	appTables   = []string{"migration", "resource", "event", "refusal", "operation"}
+)
+
+// readerTables are what Entries and Refusals read.
+var readerTables = []string{"resource", "event", "refusal"}
+
+// Roles names the two kinds of roles beside the owner of a schema. An empty name
+// stands for none.
+type Roles struct {
+	// App may run guarded transactions, and no more: it can write fences, history
+	// and refusals only by what the protocol does. What it may do to the user's own
+	// tables is not Fencekit's affair. Services log in as members of it; whoever is
+	// to evict backends that logged in as another member needs pg_signal_backend.
+	App string
+	// Reader may read fences, history and refusals (Store.Entries, Store.Refusals).
+	Reader string
+}
+
+var rolePattern = regexp.MustCompile(`^[\pL_][\pL\pN_.@-]*$`)
+
+func (r Roles) validate() error {
+	if r.App == "" && r.Reader == "" {
+		return fmt.Errorf("%w: postgres.Roles names no role", guard.ErrInvalid)
+	}
+	if r.App == r.Reader {
+		return fmt.Errorf("%w: postgres.Roles has %q as App and as Reader", guard.ErrInvalid, r.App)
+	}
+	for _, name := range []string{r.App, r.Reader} {
+		reserved := name == "public" || name == "none" || strings.HasPrefix(name, "pg_")
+		if name != "" && (len(name) > 63 || reserved || !rolePattern.MatchString(name)) {
+			return fmt.Errorf("%w: role name %q: want letters, digits and _ . @ - in at most 63 bytes, not beginning with a digit; public, none and pg_... are the server's own",
+				guard.ErrInvalid, name)
+		}
+	}
+	return nil
+}
+
+// GrantRoles gives the roles exactly the rights that they need in a schema (""
+// means DefaultSchema), and takes others there from them. A role that is missing is
+// made, without the right to log in. It may be called again, and has to be after a
+// migration that brought new functions: Store.Check says so. The pool's role owns
+// the schema; to make roles it needs CREATEROLE.
+func GrantRoles(ctx context.Context, pool *pgxpool.Pool, schema string, roles Roles) error {
+	sql, err := RolesSQL(schema, roles)
+	if err != nil {
+		return err
+	}
+	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, fmt.Sprintf("select pg_advisory_xact_lock(%d); %s", migrationLock, sql))
+		return err
+	})
+	if sqlState(err) == stateBadRole {
+		return fmt.Errorf("%w: postgres: granting roles: %w", guard.ErrInvalid, err)
+	}
+	if err != nil {
+		return fmt.Errorf("postgres: granting roles: %w", err)
+	}
+	return nil
+}
+
+// RolesSQL returns what GrantRoles executes, for those who do so by other means, in
+// one transaction.
+func RolesSQL(schema string, roles Roles) (string, error) {
+	schema = orDefault(schema)
+	if err := validateSchema(schema); err != nil {
+		return "", err
+	}
+	if err := roles.validate(); err != nil {
+		return "", err
+	}
+	var sql strings.Builder
+	if roles.App != "" {
+		sql.WriteString(roleSQL(schema, roles.App, appTables, appRoutines))
+	}
+	if roles.Reader != "" {
+		sql.WriteString(roleSQL(schema, roles.Reader, readerTables, nil))
+	}
+	return sql.String(), nil
+}
+
+// roleSQL makes a role, if it is missing, and gives it these rights and no others.
+// Roles belong to the whole server, so another database may be making the same.
+func roleSQL(schema, role string, tables, routines []string) string {
+	s, r := schemaIdentifier(schema), pgx.Identifier{role}.Sanitize()
+	in := func(names []string) string { return s + "." + strings.Join(names, ", "+s+".") }
+	sql := fmt.Sprintf(`
+do $role$
+begin
+    if not exists (select from pg_catalog.pg_roles where rolname = '%[1]s') then
+        create role %[2]s nologin;
+    end if;
+exception when duplicate_object or unique_violation then
+    null;
+end $role$;
+do $role$
+begin
+    if pg_catalog.pg_has_role('%[1]s', (select nspowner from pg_catalog.pg_namespace where oid = '%[3]s'::pg_catalog.regnamespace), 'member') then
+        raise exception 'role %% is a superuser, the owner of schema %[3]s or a member of that role: it may change fences and history, whatever is granted to it', '%[1]s'
+            using errcode = '%[4]s';
+    end if;
+end $role$;
+revoke all on schema %[3]s from %[2]s;
+revoke all on all tables in schema %[3]s from %[2]s;
+revoke all on all sequences in schema %[3]s from %[2]s;
+revoke all on all routines in schema %[3]s from %[2]s;
+grant usage on schema %[3]s to %[2]s;
+grant select on %[5]s to %[2]s;
+`, role, r, s, stateBadRole, in(tables))
+	if len(routines) > 0 {
+		sql += fmt.Sprintf("grant execute on routine %s to %s;\n", in(routines), r)
+	}
+	return sql
+}
