@@ -1,0 +1,237 @@
+package postgres_test
+
+import (
+	"context"
+	"net/url"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/guard/guardtest"
+	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// replicated is a primary with a standby that streams from it, and clients that
+// look for the one of both that takes writes.
+type replicated struct {
+	primary, standby *testenv.Postgres
+	direct           *pgxpool.Pool // to the primary alone
+	pool             *pgxpool.Pool
+	store            *postgres.Store
+}
+
+func newReplicated(t *testing.T) *replicated {
+	t.Helper()
+	primary, dsn := startLocal(t, nil)
+	standby, err := testenv.StartStandby(t.Context(), primary, nil)
+	require.NoError(t, err)
+	stopLater(t, standby)
+	pool := openPool(t, eitherOf(t, dsn, standby.DSN()))
+	return &replicated{primary, standby, openPool(t, dsn), pool, newStore(t, pool, nil)}
+}
+
+// eitherOf is the DSN of a database on two servers, whichever takes writes.
+func eitherOf(t *testing.T, dsn, other string) string {
+	t.Helper()
+	u, err := url.Parse(dsn)
+	require.NoError(t, err)
+	second, err := url.Parse(other)
+	require.NoError(t, err)
+	u.Host += "," + second.Host
+	u.RawQuery += "&target_session_attrs=read-write"
+	return u.String()
+}
+
+// synchronous makes commits of the primary wait for the standby.
+func (r *replicated) synchronous(t *testing.T) {
+	t.Helper()
+	mustExec(t, r.direct, "alter system set synchronous_standby_names = '"+testenv.StandbyName+"'")
+	mustExec(t, r.direct, "select pg_reload_conf()")
+	eventually(t, r.direct, "select sync_state = 'sync' from pg_stat_replication")
+}
+
+// cutOff has the standby receive nothing of what the primary commits from now on,
+// but all before.
+func (r *replicated) cutOff(t *testing.T) {
+	t.Helper()
+	eventually(t, r.direct, "select flush_lsn >= pg_current_wal_lsn() from pg_stat_replication")
+	require.NoError(t, r.standby.StopStreaming(t.Context()))
+}
+
+// failOver loses the primary and goes on with the standby. The pool forgets its
+// broken connections.
+func (r *replicated) failOver(t *testing.T) {
+	t.Helper()
+	require.NoError(t, r.primary.Kill())
+	require.NoError(t, r.standby.Promote(t.Context()))
+	r.pool.Reset()
+}
+
+func (r *replicated) refuses(t *testing.T, c guard.Claim, want error) {
+	t.Helper()
+	_, err := attempt(t.Context(), r.store, set("x", 99), c)
+	require.ErrorIs(t, err, want)
+	var refusal *guard.RefusedError
+	require.ErrorAs(t, err, &refusal)
+	require.NoError(t, refusal.RecordErr)
+}
+
+// An asynchronous standby takes over without the primary's last commits. Nobody who
+// has seen the primary goes on with it as if nothing had happened, whether he has
+// seen more than the standby has or not; the tokens that it knows stay refused; and
+// one in doubt is told that it took no effect, which the server's own transaction
+// ids would get wrong once they are used again.
+func TestFailover_AsynchronousIsNoticedByEveryHolder_N5_N6_HE1(t *testing.T) {
+	r := newReplicated(t)
+	seen := write(t, r.store, claim(t, r.store, grant(5, "a")), set("x", 1))
+	g := grant(6, "b")
+	g.Resource = "sku/2"
+	kept := claim(t, r.store, g)
+	g.Resource = "sku/3"
+	overtaken := claim(t, r.store, g)
+	r.cutOff(t)
+	ahead := write(t, r.store, seen, set("x", 2))
+	g = grant(7, "c")
+	g.Resource = overtaken.Grant.Resource
+	lost := write(t, r.store, claim(t, r.store, g), set("z", 1))
+	xid := query[string](t, r.direct, "select xid::text from fence.event where tx = $1", int64(ahead.Tx))
+	r.failOver(t)
+
+	r.refuses(t, ahead, guard.ErrFailedOver)
+	r.refuses(t, kept, guard.ErrFailedOver)
+	r.refuses(t, overtaken, guard.ErrFailedOver)
+	r.refuses(t, lost, guard.ErrWentBack)
+	_, err := r.store.Claim(t.Context(), grant(4, "z"))
+	require.ErrorIs(t, err, guard.ErrStaleToken)
+	_, err = r.store.Claim(t.Context(), grant(5, "z"))
+	require.ErrorIs(t, err, guard.ErrCollision)
+	for range 20 { // issues transaction ids of before again
+		mustExec(t, r.pool, "update item set value = value")
+	}
+	require.Equal(t, "committed", query[string](t, r.pool, "select pg_xact_status($1::text::xid8)", xid), "the server's own ids tell the truth: nothing is shown")
+	applied, err := r.store.Resolve(t.Context(), guard.InDoubt{Claims: []guard.Claim{seen}, Tx: ahead.Tx})
+	require.NoError(t, err)
+	require.False(t, applied)
+
+	holds(t, r.pool, "x", 1)
+	write(t, r.store, claim(t, r.store, grant(8, "a")), add("x", 1))
+	holds(t, r.pool, "x", 2)
+	verifyChain(t, r.pool)
+}
+
+// A Hold that has merely read, on the primary, doesn't write to the standby that
+// took over: the primary may have let others commit what is lost. The Guard goes on
+// under a new grant.
+func TestFailover_EndsAHoldThatMerelyRead_N6_HE1(t *testing.T) {
+	r := newReplicated(t)
+	g, err := guard.New(guardtest.NewLocker(), guard.Store[pgx.Tx](r.store), nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
+	require.NoError(t, guard.Do(t.Context(), g, resource, set("x", 1)))
+	r.cutOff(t)
+	mustExec(t, r.direct, "update item set value = 2")
+	err = guard.Hold(t.Context(), g, resource, func(ctx context.Context, h *guard.Held[pgx.Tx]) error {
+		read := query[int64](t, r.direct, "select value from item") // under the grant, but on another connection
+		r.failOver(t)
+		return h.Do(ctx, set("x", read+1))
+	})
+	require.ErrorIs(t, err, guard.ErrFailedOver)
+	holds(t, r.pool, "x", 1)
+	require.NoError(t, guard.Do(t.Context(), g, resource, add("x", 1)))
+	holds(t, r.pool, "x", 2)
+}
+
+// With a synchronous standby nothing is lost that was acknowledged, though database
+// and operation ask for less: what the standby doesn't have is not acknowledged.
+func TestFailover_SynchronousLosesNothingAcknowledged_HE1(t *testing.T) {
+	r := newReplicated(t)
+	lax(t, r.direct)
+	r.synchronous(t)
+	local := func(c guard.Claim, value int64) <-chan result[[]guard.Claim] {
+		txn := begin(t, r.store, c)
+		require.NoError(t, txn.Run(t.Context(), set("x", value)))
+		require.NoError(t, txn.Run(t.Context(), statement("set local synchronous_commit = local")))
+		return commit(txn)
+	}
+	acknowledged := <-local(claim(t, r.store, grant(5, "a")), 1)
+	require.NoError(t, acknowledged.err)
+	r.cutOff(t)
+	waits := local(acknowledged.value[0], 2)
+	r.awaitSent(t)
+	require.Empty(t, waits)
+	r.failOver(t)
+	var doubt *guard.InDoubtError
+	require.ErrorAs(t, (<-waits).err, &doubt)
+	require.Equal(t, []guard.EntryKind{guard.KindClaim, guard.KindWrite}, kinds(t, r.store))
+	holds(t, r.pool, "x", 1)
+	verifyChain(t, r.pool)
+}
+
+// A COMMIT that waits for its standby when the primary is lost, or whose wait is cut
+// short, is in doubt; the standby decides what became of it.
+func TestFailover_SettlesTheCommitThatWaited_N4_N22_HE1(t *testing.T) {
+	for name, c := range map[string]struct {
+		hold    func(r *replicated, t *testing.T) // keeps the standby from confirming
+		cancel  bool
+		applied bool
+	}{
+		"it never got there":              {(*replicated).cutOff, false, false},
+		"it never got there, and was cut": {(*replicated).cutOff, true, false},
+		"it had arrived":                  {(*replicated).delayApply, false, true},
+		"it had arrived, and was cut":     {(*replicated).delayApply, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newReplicated(t)
+			r.synchronous(t)
+			claimed := claim(t, r.store, grant(5, "a"))
+			txn := begin(t, r.store, claimed)
+			require.NoError(t, txn.Run(t.Context(), set("x", 1)))
+			require.NoError(t, txn.Run(t.Context(), statement("set local synchronous_commit = remote_apply")))
+			c.hold(r, t)
+			done := commit(txn)
+			pid := r.awaitSent(t)
+			if c.cancel {
+				require.True(t, query[bool](t, r.direct, "select pg_cancel_backend($1)", pid))
+			} else {
+				require.NoError(t, r.primary.Kill())
+			}
+			var doubt *guard.InDoubtError
+			require.ErrorAs(t, (<-done).err, &doubt)
+			require.False(t, pgconn.SafeToRetry(doubt))
+			r.failOver(t)
+			for range 2 {
+				applied, err := r.store.Resolve(t.Context(), doubt.InDoubt)
+				require.NoError(t, err)
+				require.Equal(t, c.applied, applied)
+			}
+			want := int64(0)
+			if c.applied {
+				want = 1
+			}
+			holds(t, r.pool, "x", want)
+			verifyChain(t, r.pool)
+		})
+	}
+}
+
+// delayApply has the standby receive what the primary commits and not apply it.
+func (r *replicated) delayApply(t *testing.T) {
+	t.Helper()
+	standby := openPool(t, r.standby.DSN())
+	mustExec(t, standby, "select pg_wal_replay_pause()")
+	eventually(t, standby, "select pg_get_wal_replay_pause_state() = 'paused'")
+}
+
+// awaitSent waits for a commit that waits for its standby, and until that has
+// received it if it receives anything. It returns the waiting backend.
+func (r *replicated) awaitSent(t *testing.T) (pid int) {
+	t.Helper()
+	pid = waiting(t, r.direct, "SyncRep")
+	eventually(t, r.direct, "select coalesce(bool_and(flush_lsn >= pg_current_wal_flush_lsn()), true) from pg_stat_replication")
+	return pid
+}
