@@ -10,7 +10,7 @@ test = go test $(race) -count=1 -timeout 20m
 staticcheck = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-docker lint images setup setup-test clean
+.PHONY: help demo test test-docker soak lint images setup setup-test clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,11 @@ test: setup-test ## run all tests against a real etcd and Postgres, both started
 test-docker: images setup-test ## run the tests that need Postgres against one in Docker
 	FENCEKIT_POSTGRES=docker FENCEKIT_POSTGRES_DSN= $(test) ./storage/postgres/... ./internal/testenv/...
 	@echo "The tests of the store and of the test environment passed against Postgres in Docker."
+
+soak: setup ## run 20,000 operations of DoAll from 4 processes, and 10 minutes of restarts, under faults
+	go test -count=1 -v -timeout 3h -run TestDoAll ./internal/soak -args -ops 20000
+	go test -count=1 -v -timeout 1h -run TestRestarts ./internal/soak -args -duration 10m -goroutines 24
+	@echo "20,000 operations and 10 minutes of restarts: no update was lost, and nothing was left behind."
 
 lint: check-go ## check the format, go vet and staticcheck
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; }

@@ -1,0 +1,17 @@
+// Package soak holds tests that run the whole of Fencekit against real servers for
+// a long time, under random faults, and then look at the data alone.
+//
+// TestDoAll_SumsAreExactUnderFaults moves amounts between accounts, from several
+// processes, each operation under the grants of 1 to 20 resources. Meanwhile
+// COMMITs and their answers are cut, backends are terminated, workers are stopped
+// past their lease or killed, and leases are revoked.
+//
+// TestRestarts_LoseNothingAndLeaveNothing calls a Guard in every way there is, from
+// many goroutines, while etcd and Postgres are killed, stopped, paused and
+// restarted.
+//
+// Both run for seconds in "go test ./..." and for as long as they are told to by
+// flags after -args, see "make soak": -ops, -duration, -goroutines, -seed. The seed
+// fixes operations and faults, not how the machine interleaves them. A run in which
+// a kind of fault was not hit shows nothing, and fails.
+package soak
