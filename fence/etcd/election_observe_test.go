@@ -213,18 +213,39 @@ func TestWatch_FromNowOnIsFollowedByAList_HD9(t *testing.T) {
 	l := newTestLocker(t, dial(t, testenv.SharedEtcd(t).Endpoint(), grpc.WithChainStreamInterceptor(hold)), cfg)
 	seen := observe(t, election(t, l, "leader"))
 	<-slow.sending
-	l.watch.mu.Lock()
-	var f *followed
-	for followed := range l.watch.ids {
-		f = followed
-	}
-	l.watch.mu.Unlock()
-	_, err := l.list(patient(t), f)
+	_, err := l.list(patient(t), onlyFollowed(l))
 	require.NoError(t, err)
 	require.Equal(t, sight{Leader{}, ErrNoLeader}, seen.next())
 	led := campaign(t, a, "in between")
 	close(slow.proceed)
 	require.Equal(t, sight{Leader{led.Grant(), "in between"}, nil}, seen.next())
+}
+
+// onlyFollowed is the one queue that is followed.
+func onlyFollowed(l *Locker) (f *followed) {
+	l.watch.mu.Lock()
+	defer l.watch.mu.Unlock()
+	for f = range l.watch.ids {
+	}
+	return f
+}
+
+// Between a gap in the events and the next list nothing is known, which is not
+// to know that there is no leader.
+func TestObserve_TakesAGapForNoAnswer_HD9(t *testing.T) {
+	t.Parallel()
+	all := newElections(t, fresh(t), 2)
+	led := campaign(t, all[0], "0")
+	l := all[1].locker
+	seen := observe(t, all[1])
+	require.Equal(t, sight{Leader{led.Grant(), "0"}, nil}, seen.next())
+	f := onlyFollowed(l)
+	f.missed()
+	f.changed()
+	require.NoError(t, led.Proclaim(patient(t), "1")) // shown by the watch, before any list
+	_, err := l.list(patient(t), f)
+	require.NoError(t, err)
+	require.Equal(t, sight{Leader{led.Grant(), "1"}, nil}, seen.next())
 }
 
 func TestObserve_EndsWithTheClient(t *testing.T) {
