@@ -34,7 +34,7 @@ type process struct {
 	requests atomic.Int64
 }
 
-func newProcess(t *testing.T, etcdEndpoint, dsn string, lockCfg etcd.Config, cfg *guard.Config) *process {
+func newProcess(t *testing.T, etcdEndpoint, dsn string, lockCfg etcd.Config, cfg *guard.Config, opts ...grpc.DialOption) *process {
 	t.Helper()
 	p := &process{}
 	count := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
@@ -43,7 +43,7 @@ func newProcess(t *testing.T, etcdEndpoint, dsn string, lockCfg etcd.Config, cfg
 	}
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints: []string{etcdEndpoint}, Logger: zap.NewNop(),
-		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(count)},
+		DialOptions: append(opts, grpc.WithChainUnaryInterceptor(count)),
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, client.Close()) })

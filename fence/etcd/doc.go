@@ -7,7 +7,8 @@
 // <prefix>/locks/<escaped resource>/<lease id>-<nonce>. One transaction writes
 // the key and reads which key of the range is the first; the fencing token is
 // the revision of that transaction. Whoever has a key below which no create
-// revision is left owns the resource.
+// revision is left owns the resource. With [Config.MutexKeys] the keys are
+// <resource>/<lease id> and the queues are those of etcd's own tools.
 //
 // All keys of a Locker live under one etcd lease, the session. It is made by the
 // first Acquire, renewed every third of its time to live, and replaced when it
@@ -34,8 +35,9 @@
 //
 //   - F1: the token is the revision of the transaction that wrote the key, so
 //     it is the key's create revision, and later grants have higher ones.
-//   - F2: an acquisition's key has a name of its own, the queue decides by create
-//     revision, and nothing is deleted but at the create revision that was
+//   - F2: an acquisition's key has a name of its own (with MutexKeys one that its
+//     session uses again, but only once it is settled), the queue decides by
+//     create revision, and nothing is deleted but at the create revision that was
 //     granted. An Acquire whose outcome is unknown is settled before this process
 //     makes another key for the resource: a void key is written and the lock key
 //     deleted in one transaction, and the transaction that writes the lock key

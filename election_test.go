@@ -1,0 +1,159 @@
+package fencekit_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/internal/testenv"
+)
+
+// deaf is a stream interceptor for a client that hears of nothing: neither a
+// watch nor a renewal gets through to etcd.
+func deaf(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, grpc.Streamer, ...grpc.CallOption) (grpc.ClientStream, error) {
+	return nil, errors.New("cut off")
+}
+
+func election(t *testing.T, p *process, name string) *etcd.Election {
+	t.Helper()
+	e, err := p.locker.Election(name)
+	require.NoError(t, err)
+	return e
+}
+
+func campaign(t *testing.T, e *etcd.Election) *etcd.Leadership {
+	t.Helper()
+	led, err := e.Campaign(t.Context(), t.Name())
+	require.NoError(t, err)
+	return led
+}
+
+// writing is a step of a leader's that counts up.
+func writing(key string) func(context.Context, *guard.Held[pgx.Tx]) error {
+	return func(ctx context.Context, h *guard.Held[pgx.Tx]) error { return h.Do(ctx, increment(key)) }
+}
+
+// A leader is cut off from etcd and goes on with its work; its lease runs out and
+// another one is elected. Whatever the old one still writes is refused, though it
+// has heard of nothing (G3).
+func TestElection_ADeposedLeadersWritesAreRefused_G3(t *testing.T) {
+	dsn, pool := counters(t, "jobs")
+	endpoint, ctx := testenv.SharedEtcd(t).Endpoint(), t.Context()
+	a := newProcess(t, endpoint, dsn, etcd.Config{TTL: 10 * time.Minute}, nil, grpc.WithChainStreamInterceptor(deaf))
+	b := newProcess(t, endpoint, dsn, etcd.Config{}, nil)
+	old := campaign(t, election(t, a, "jobs"))
+	var elected *etcd.Leadership
+	err := guard.HoldLease(ctx, a.Guard, old, func(ctx context.Context, h *guard.Held[pgx.Tx]) error {
+		require.NoError(t, h.Do(ctx, increment("jobs")))
+
+		revokeOnce(t, ctx, t.Name())
+		elected = campaign(t, election(t, b, "jobs"))
+		require.Positive(t, elected.Grant().Compare(old.Grant()))
+		require.NoError(t, guard.HoldLease(t.Context(), b.Guard, elected, writing("jobs")))
+
+		require.NoError(t, old.Context().Err(), "the old leader has heard of it, so this shows nothing")
+		return h.Do(ctx, increment("jobs"))
+	})
+	requireStale(t, err, old, elected)
+	requireStale(t, guard.HoldLease(ctx, a.Guard, old, writing("jobs")), old, elected)
+	requireStale(t, guard.DoGrant(ctx, a.store, old.Grant(), increment("jobs")), old, elected)
+	require.ErrorIs(t, old.Proclaim(ctx, "still me"), fence.ErrLeaseLost)
+	require.EqualValues(t, 2, value(t, pool, "jobs"))
+
+	leader, err := election(t, a, "jobs").Leader(ctx)
+	require.NoError(t, err)
+	require.Equal(t, etcd.Leader{Grant: elected.Grant(), Value: t.Name()}, leader)
+	require.NoError(t, guard.DoGrant(ctx, a.store, leader.Grant, increment("jobs")), "an order of the leader's, carried out elsewhere")
+	require.NoError(t, elected.Resign(ctx))
+	require.NoError(t, guard.HoldLease(ctx, a.Guard, campaign(t, election(t, a, "jobs")), writing("jobs")), "the old leader is elected again")
+	require.EqualValues(t, 4, value(t, pool, "jobs"))
+}
+
+func revokeOnce(t *testing.T, ctx context.Context, prefix string) {
+	t.Helper()
+	client := testenv.EtcdClient(t)
+	keys, err := client.Get(ctx, prefix+"/locks/", clientv3.WithPrefix())
+	require.NoError(t, err)
+	require.Len(t, keys.Kvs, 1)
+	_, err = client.Revoke(ctx, clientv3.LeaseID(keys.Kvs[0].Lease))
+	require.NoError(t, err)
+}
+
+func requireStale(t *testing.T, err error, old, elected *etcd.Leadership) {
+	t.Helper()
+	require.ErrorIs(t, err, guard.ErrStaleToken)
+	stale := new(guard.StaleTokenError)
+	require.ErrorAs(t, err, &stale)
+	require.Equal(t, old.Grant(), stale.Grant)
+	require.Equal(t, elected.Grant(), stale.Current)
+}
+
+// Leaders are deposed in the midst of what they do, all the time. What one reads
+// in a step and writes in the next is never based on another one's past (G3, G4).
+func TestElection_LeadersComeAndGoButNoUpdateIsLost_G3_G4(t *testing.T) {
+	dsn, pool := counters(t, "jobs")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var acknowledged, deposed atomic.Int64
+	var leaders, revoker sync.WaitGroup
+	for range 3 {
+		p := newProcess(t, testenv.SharedEtcd(t).Endpoint(), dsn, etcd.Config{}, nil)
+		e := election(t, p, "jobs")
+		leaders.Go(func() {
+			for range 60 {
+				switch err := leadOnce(t, ctx, p, e); {
+				case err == nil:
+					acknowledged.Add(1)
+				case errors.Is(err, guard.ErrStaleToken), errors.Is(err, fence.ErrLeaseLost), errors.Is(err, fence.ErrUnavailable):
+					deposed.Add(1)
+				default:
+					t.Errorf("unexpected: %v", err)
+				}
+			}
+		})
+	}
+	revoker.Go(func() { revokeAll(t, ctx, t.Name()) })
+	leaders.Wait()
+	cancel()
+	revoker.Wait()
+	t.Logf("acknowledged %d, deposed %d", acknowledged.Load(), deposed.Load())
+	require.EqualValues(t, acknowledged.Load(), value(t, pool, "jobs"))
+	require.Positive(t, acknowledged.Load())
+	require.Positive(t, deposed.Load(), "no leader was deposed in mid-work: the test showed nothing")
+}
+
+// leadOnce reads in one transaction and writes in another.
+func leadOnce(t *testing.T, ctx context.Context, p *process, e *etcd.Election) error {
+	led, err := e.Campaign(ctx, "")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err := led.Resign(ctx); err != nil && !errors.Is(err, fence.ErrUnavailable) {
+			t.Errorf("resign: %v", err) // unavailable: its session was lost meanwhile
+		}
+	}()
+	return guard.HoldLease(ctx, p.Guard, led, func(ctx context.Context, h *guard.Held[pgx.Tx]) error {
+		var value int64
+		if err := h.Do(ctx, func(ctx context.Context, tx pgx.Tx) error {
+			return tx.QueryRow(ctx, "select value from counter where key = 'jobs'").Scan(&value)
+		}); err != nil {
+			return err
+		}
+		return h.Do(ctx, func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "update counter set value = $1 where key = 'jobs'", value+1)
+			return err
+		})
+	})
+}
