@@ -168,6 +168,34 @@ func TestSession_AFrozenClockIsFoundOutByTheNextRenewal_HA5(t *testing.T) {
 	})
 }
 
+// What is not promised: until that renewal the holder believes in a lease that
+// etcd has ended long ago, and begins new things under it. Only the fence in the
+// database refuses what it writes.
+func TestSession_AFrozenClockIsBelievedUntilTheNextRenewal_HA5_HD2(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := func() time.Time { return time.Now().Add(time.Hour) } // the clock here stood still for an hour
+		expires := time.Now().Add(9 * time.Second)
+		f := &fakeLeases{granted: 9 * time.Second, keepAlive: func(context.Context) (time.Duration, error) {
+			if server().After(expires) {
+				return 0, errLeaseGone
+			}
+			return 9 * time.Second, nil
+		}}
+		s, tenant := startFake(t, f, &Config{TTL: 9 * time.Second})
+		time.Sleep(3*time.Second - 1)
+		require.True(t, server().After(expires))
+		require.NoError(t, s.ctx.Err())
+		require.Positive(t, s.remaining())
+		late := &fakeTenant{}
+		require.True(t, s.add(late))
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		require.Error(t, s.ctx.Err())
+		require.Equal(t, fence.LossExpired, tenant.reason)
+		require.Equal(t, fence.LossExpired, late.reason)
+	})
+}
+
 func TestSession_LivesThroughFailedRenewals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeLeases{granted: 9 * time.Second}

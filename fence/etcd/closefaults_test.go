@@ -1,0 +1,118 @@
+package etcd
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencekit/fencekit/fence"
+)
+
+// closing is a locker in the midst of everything: it holds, waits, and gives up.
+type closing struct {
+	*Locker
+	held    fence.Lease
+	waiting <-chan result
+	failing <-chan result
+}
+
+// busy returns a locker that holds a lock and waits for another one, and strikes.
+// Then it begins to release a lock and to acquire one.
+func busy(t testing.TB, client *clientv3.Client, cfg *Config, strike func()) *closing {
+	t.Helper()
+	other := newTestLocker(t, client, cfg)
+	acquire(t, other, "theirs")
+	c := &closing{Locker: newTestLocker(t, client, cfg)}
+	c.held = acquire(t, c.Locker, "held")
+	released := acquire(t, c.Locker, "released")
+	c.waiting = acquiring(patient(t), c.Locker, "theirs")
+	awaitKeys(t, client, c.keys.queue("theirs"), 2)
+	strike()
+	require.ErrorIs(t, released.Release(over(t)), context.Canceled)
+	c.failing = acquiring(patient(t), c.Locker, "new")
+	return c
+}
+
+// requireCloses closes without a deadline. It takes no longer than the leases
+// live, and everything has ended.
+func (c *closing) requireCloses(t testing.TB) error {
+	t.Helper()
+	closed := make(chan error, 1)
+	go func() { closed <- c.Close(context.Background()) }()
+	var err error
+	select {
+	case err = <-closed:
+	case <-patient(t).Done():
+		require.FailNow(t, "Close doesn't return")
+	}
+	// Its own deadline may have come first.
+	require.Contains(t, []fence.LossReason{fence.LossClosed, fence.LossDeadline}, lossOf(t, c.held))
+	require.Error(t, (<-c.waiting).err)
+	require.Error(t, (<-c.failing).err)
+	stopped := make(chan struct{})
+	go func() {
+		c.tasks.running.Wait()
+		close(stopped)
+	}()
+	select {
+	case <-stopped:
+	case <-patient(t).Done():
+		require.FailNow(t, "something goes on in the background")
+	}
+	return err
+}
+
+// bounded is a config whose locks live for two seconds.
+func bounded(t testing.TB) *Config {
+	cfg := fresh(t)
+	cfg.TTL, cfg.RequestTimeout = 2*time.Second, time.Second
+	return cfg
+}
+
+func TestClose_ReturnsWhileEtcdIsDead(t *testing.T) {
+	t.Parallel()
+	e := ownEtcd(t)
+	c := busy(t, dial(t, e.Endpoint()), bounded(t), func() { require.NoError(t, e.Kill()) })
+	require.ErrorIs(t, c.requireCloses(t), ErrUnreachable)
+}
+
+func TestClose_ReturnsWhileEtcdIsSilent(t *testing.T) {
+	t.Parallel()
+	e := ownEtcd(t)
+	c := busy(t, dial(t, e.Endpoint()), bounded(t), func() { require.NoError(t, e.Pause()) })
+	require.ErrorIs(t, c.requireCloses(t), ErrUnreachable)
+}
+
+func TestClose_ReturnsAndFreesWhileEtcdIsFull_HD7(t *testing.T) {
+	t.Parallel()
+	e := smallEtcd(t)
+	client := dial(t, e.Endpoint())
+	c := busy(t, client, bounded(t), func() { fill(t, dial(t, e.Endpoint())) })
+	require.NoError(t, c.requireCloses(t))
+	awaitKeys(t, client, c.keys.queue("held"), 0)
+}
+
+func TestClose_ReturnsWhileEtcdHasNoMajority(t *testing.T) {
+	t.Parallel()
+	cluster := startCluster(t)
+	leader := leaderAfter(t, cluster, nil)
+	c := busy(t, dial(t, leader.Endpoint()), bounded(t), func() {
+		for _, m := range cluster.Members() {
+			if m != leader {
+				require.NoError(t, m.Kill())
+			}
+		}
+	})
+	require.ErrorIs(t, c.requireCloses(t), ErrUnreachable)
+}
+
+func TestClose_ReturnsWhileItsMemberIsIsolated(t *testing.T) {
+	t.Parallel()
+	cluster := startCluster(t)
+	leader := leaderAfter(t, cluster, nil)
+	c := busy(t, dial(t, leader.Endpoint()), bounded(t), leader.Isolate)
+	require.ErrorIs(t, c.requireCloses(t), ErrUnreachable)
+}

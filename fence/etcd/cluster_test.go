@@ -1,0 +1,244 @@
+package etcd
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/testenv"
+)
+
+func startCluster(t testing.TB) *testenv.EtcdCluster {
+	t.Helper()
+	c, err := testenv.StartEtcdCluster(patient(t), 3, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		require.NoError(t, c.Stop(ctx))
+	})
+	return c
+}
+
+func leaderAfter(t testing.TB, c *testenv.EtcdCluster, old *testenv.EtcdMember) *testenv.EtcdMember {
+	t.Helper()
+	leader, err := c.LeaderAfter(patient(t), old)
+	require.NoError(t, err)
+	return leader
+}
+
+// dialAll returns a client of several members that is closed with the test.
+func dialAll(t testing.TB, endpoints []string) *clientv3.Client {
+	t.Helper()
+	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints, Logger: zap.NewNop()})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// persistently repeats what may meet a member that is away, and nothing worse.
+func persistently(t testing.TB, f func(context.Context) error) {
+	t.Helper()
+	ctx := patient(t)
+	for err := f(ctx); err != nil; err = f(ctx) {
+		require.ErrorIs(t, err, ErrUnreachable)
+		require.NoError(t, ctx.Err())
+	}
+}
+
+// clusterConfig is for lockers that meet members which don't answer: no lease is
+// so short that the test would have to be fast, and no request waits for long.
+func clusterConfig(t testing.TB) *Config {
+	cfg := fresh(t)
+	cfg.TTL, cfg.RequestTimeout = 60*time.Second, 2*time.Second
+	return cfg
+}
+
+// leaderFaults takes the leader away, and gives it back.
+var leaderFaults = map[string]struct {
+	strike, heal func(context.Context, *testenv.EtcdMember) error
+}{
+	"killed": {
+		func(_ context.Context, m *testenv.EtcdMember) error { return m.Kill() },
+		func(ctx context.Context, m *testenv.EtcdMember) error { return m.Restart(ctx) },
+	},
+	// For longer than an election: it comes back believing that it leads, as one
+	// whose disk has hung.
+	"stopped": {
+		func(_ context.Context, m *testenv.EtcdMember) error { return m.Pause() },
+		func(_ context.Context, m *testenv.EtcdMember) error { return m.Resume() },
+	},
+	"isolated": {
+		func(_ context.Context, m *testenv.EtcdMember) error { m.Isolate(); return nil },
+		func(_ context.Context, m *testenv.EtcdMember) error { m.Rejoin(); return nil },
+	},
+}
+
+func TestLeaderLoss_WhatIsHeldStaysAndLocksGoOn_HD3(t *testing.T) {
+	t.Parallel()
+	for name, fault := range leaderFaults {
+		t.Run(name, func(t *testing.T) {
+			c, cfg := startCluster(t), clusterConfig(t)
+			a, b := newTestLocker(t, dialAll(t, c.Endpoints()), cfg), newTestLocker(t, dialAll(t, c.Endpoints()), cfg)
+			held := acquire(t, a, "r")
+			waiting := acquiring(patient(t), b, "r")
+			awaitKeys(t, dialAll(t, c.Endpoints()), a.keys.queue("r"), 2)
+			old := leaderAfter(t, c, nil)
+			require.NoError(t, fault.strike(patient(t), old))
+			leader := leaderAfter(t, c, old)
+			ttl, err := dial(t, leader.Endpoint()).TimeToLive(patient(t), a.session.id)
+			require.NoError(t, err)
+			require.InDelta(t, 60, ttl.TTL, 30, "the new leader gives every lease its whole time again")
+			requireGoesOn(t, a, held)
+			require.Empty(t, waiting)
+
+			require.NoError(t, fault.heal(patient(t), old))
+			requireGoesOn(t, a, held)
+			require.Empty(t, waiting)
+			persistently(t, held.Release)
+			got := <-waiting
+			require.NoError(t, got.err)
+			require.Greater(t, got.lease.Grant().Token, held.Grant().Token)
+			requireGoesOn(t, b, got.lease)
+			persistently(t, b.Close)
+			persistently(t, a.Close)
+		})
+	}
+}
+
+// requireGoesOn requires that a session is renewed, that other locks are acquired
+// and released, and that the lease is not lost by all this.
+func requireGoesOn(t testing.TB, l *Locker, le fence.Lease) {
+	t.Helper()
+	for patient := patient(t); !le.(lease).session.renew(); {
+		require.NoError(t, patient.Err(), "no renewal succeeds")
+	}
+	persistently(t, func(ctx context.Context) error {
+		other, err := l.Acquire(ctx, "other")
+		if err != nil {
+			return err
+		}
+		return other.Release(ctx)
+	})
+	require.NoError(t, context.Cause(le.Context()))
+}
+
+// Three processes pass one lock around while every leader is taken away in turn.
+// No lease may expire here, so no two may ever own the lock at once.
+func TestLeaderLoss_ThereAreNeverTwoOwners_F2(t *testing.T) {
+	t.Parallel()
+	c, cfg := startCluster(t), clusterConfig(t)
+	cfg.PollInterval = 100 * time.Millisecond // a watch at a member that is stopped shows nothing
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var (
+		working sync.WaitGroup
+		holding sync.Mutex // only tried: the lock under test has to exclude
+		last    fence.Token
+	)
+	passed := make(chan struct{}, 1)
+	for range 3 {
+		l := newTestLocker(t, dialAll(t, c.Endpoints()), cfg)
+		working.Go(func() {
+			for ctx.Err() == nil {
+				le, err := l.Acquire(ctx, "r")
+				if err != nil {
+					continue
+				}
+				if holds(t, holding.TryLock(), "two hold the lock") {
+					holds(t, le.Grant().Token > last, "token %d after %d", le.Grant().Token, last)
+					last = le.Grant().Token
+					holding.Unlock()
+				}
+				select {
+				case passed <- struct{}{}:
+				default:
+				}
+				_ = le.Release(ctx) // goes on in the background
+			}
+		})
+	}
+	turns := func() {
+		t.Helper()
+		for range 5 {
+			select {
+			case <-passed:
+			case <-patient(t).Done():
+				require.FailNow(t, "nobody gets the lock")
+			}
+		}
+	}
+	for _, name := range []string{"killed", "stopped", "isolated"} {
+		old := leaderAfter(t, c, nil)
+		require.NoError(t, leaderFaults[name].strike(patient(t), old))
+		leaderAfter(t, c, old)
+		turns()
+		require.NoError(t, leaderFaults[name].heal(patient(t), old))
+		turns()
+	}
+	cancel()
+	working.Wait()
+}
+
+// A waiter who reaches only a member that has lost the others can't be told that
+// its turn has come, and doesn't wait for ever.
+func TestIsolation_AWaiterOfTheIsolatedMemberIsToldSo_HD10(t *testing.T) {
+	t.Parallel()
+	c, cfg := startCluster(t), clusterConfig(t)
+	leader := leaderAfter(t, c, nil)
+	a := newTestLocker(t, dial(t, leader.Endpoint()), cfg)
+	held := acquire(t, a, "r")
+	follower := anotherThan(c, leader)
+	cfg.TTL = 2 * time.Second
+	b := newTestLocker(t, dial(t, follower.Endpoint()), cfg)
+	waiting := acquiring(patient(t), b, "r")
+	awaitKeys(t, a.client, a.keys.queue("r"), 2)
+	follower.Isolate()
+	err := (<-waiting).err
+	require.ErrorIs(t, err, fence.ErrUnavailable)
+	require.ErrorIs(t, err, ErrUnreachable)
+	lost := new(QueueLostError)
+	require.ErrorAs(t, err, &lost)
+	require.Equal(t, fence.LossDeadline, lost.Reason)
+	awaitKeys(t, a.client, a.keys.queue("r"), 1) // its lease has expired
+	_, err = b.Acquire(patient(t), "r")
+	require.ErrorIs(t, err, ErrUnreachable)
+	require.NoError(t, context.Cause(held.Context()))
+}
+
+// The waiter's watch lies at the isolated member, which would keep it open and
+// silent for ever. The waiter doesn't poll.
+func TestIsolation_AWaiterWithOtherMembersFailsOver_HD10(t *testing.T) {
+	t.Parallel()
+	c, cfg := startCluster(t), clusterConfig(t)
+	leader := leaderAfter(t, c, nil)
+	a := newTestLocker(t, dial(t, leader.Endpoint()), cfg)
+	held := acquire(t, a, "r")
+	follower := anotherThan(c, leader)
+	client := dial(t, follower.Endpoint())
+	b := newTestLocker(t, client, cfg)
+	waiting := acquiring(patient(t), b, "r")
+	awaitKeys(t, a.client, a.keys.queue("r"), 2)
+	awaitWatching(t, b, "r")
+	client.SetEndpoints(c.Endpoints()...) // what is open stays where it is
+	follower.Isolate()
+	release(t, held)
+	got := <-waiting
+	require.NoError(t, got.err)
+	require.Greater(t, got.lease.Grant().Token, held.Grant().Token)
+}
+
+func anotherThan(c *testenv.EtcdCluster, m *testenv.EtcdMember) *testenv.EtcdMember {
+	for _, other := range c.Members() {
+		if other != m {
+			return other
+		}
+	}
+	return nil
+}

@@ -1,0 +1,105 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/testenv"
+)
+
+// A hundred processes of three waiters each.
+func TestHerd_ThreeHundredWaitersGetTheLockInOrder_HD14(t *testing.T) {
+	t.Parallel()
+	const lockers, each = 100, 3
+	client, cfg := testenv.EtcdClient(t), fresh(t)
+	holder := newTestLocker(t, client, cfg)
+	held := acquire(t, holder, "r")
+	type grant struct {
+		locker int
+		token  fence.Token
+	}
+	var (
+		waiting sync.WaitGroup
+		mu      sync.Mutex
+		grants  []grant
+		holding sync.Mutex // only tried
+	)
+	for i := range lockers {
+		l := newTestLocker(t, client, cfg)
+		for range each {
+			waiting.Go(func() {
+				le, err := l.Acquire(patient(t), "r")
+				if !holds(t, err == nil, "acquire: %v", err) {
+					return
+				}
+				holds(t, holding.TryLock(), "two hold the lock")
+				mu.Lock()
+				grants = append(grants, grant{i, le.Grant().Token})
+				mu.Unlock()
+				holding.Unlock()
+				err = le.Release(patient(t))
+				holds(t, err == nil, "release: %v", err)
+			})
+		}
+		awaitKeys(t, client, holder.keys.queue("r"), i+2) // whoever comes later queues later
+	}
+	require.Empty(t, grants)
+	release(t, held)
+	waiting.Wait()
+	require.Len(t, grants, lockers*each)
+	turns := map[int]int{}
+	for n, g := range grants {
+		require.Greater(t, g.token, held.Grant().Token)
+		if n < lockers {
+			require.Equal(t, n, g.locker, "in order of arrival")
+		}
+		if n > 0 {
+			require.Greater(t, g.token, grants[n-1].token)
+		}
+		turns[g.locker]++
+	}
+	for i := range lockers {
+		require.Equal(t, each, turns[i], fmt.Sprint("locker ", i))
+	}
+	awaitKeys(t, client, holder.keys.prefix, 0)
+}
+
+// The holder dies, and so do all who wait before one: their leases end, each
+// before it would have been its turn.
+func TestHerd_TheLastOneGetsTheLockWhenAllBeforeItHaveDied_HD14(t *testing.T) {
+	t.Parallel()
+	const dead = 300
+	client, cfg := testenv.EtcdClient(t), fresh(t)
+	ctx, cancel := context.WithCancel(patient(t))
+	var waiting sync.WaitGroup
+	var sessions []*session
+	for i := range dead {
+		l := newTestLocker(t, client, cfg)
+		waiting.Go(func() {
+			_, err := l.Acquire(ctx, "r")
+			if i > 0 {
+				holds(t, err != nil, "a dead one got the lock")
+			}
+		})
+		awaitKeys(t, client, l.keys.queue("r"), i+1)
+		sessions = append(sessions, l.session)
+	}
+	last := acquiring(patient(t), newTestLocker(t, client, cfg), "r")
+	awaitKeys(t, client, cfg.Prefix+"/locks/r/", dead+1)
+	for _, s := range slices.Backward(sessions) {
+		_, err := client.Revoke(patient(t), s.id)
+		require.NoError(t, err)
+	}
+	got := <-last
+	require.NoError(t, got.err)
+	cancel()
+	waiting.Wait()
+	release(t, got.lease)
+	awaitKeys(t, client, cfg.Prefix, 0)
+}

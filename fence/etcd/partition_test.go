@@ -1,0 +1,118 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/testenv"
+)
+
+// A waiter that nobody waits for any more leaves no key for longer than the time
+// to live: whether nothing passes, or requests do, and could renew its lease, while
+// the answers are lost.
+func TestPartition_ACancelledWaiterLeavesNoKey_HD12_N8(t *testing.T) {
+	t.Parallel()
+	for name, strike := range map[string]func(*proxy){
+		"nothing passes":   func(p *proxy) { p.down = true },
+		"answers are lost": func(p *proxy) { p.muted = true },
+	} {
+		for _, holds := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, holds %v", name, holds), func(t *testing.T) {
+				t.Parallel()
+				e, cfg := testenv.SharedEtcd(t), fresh(t)
+				cfg.TTL, cfg.RequestTimeout = 2*time.Second, time.Second
+				p := newProxy(t, e.Endpoint())
+				a, b := newTestLocker(t, dial(t, e.Endpoint()), cfg), newTestLocker(t, dial(t, p.endpoint()), cfg)
+				held := acquire(t, a, "r")
+				if holds {
+					acquire(t, b, "kept")
+				}
+				ctx, cancel := context.WithCancel(patient(t))
+				waiting := acquiring(ctx, b, "r")
+				awaitKeys(t, a.client, a.keys.queue("r"), 2)
+				p.set(func() { strike(p) })
+				cancel()
+				require.Error(t, (<-waiting).err)
+				kvs := awaitKeys(t, a.client, a.keys.queue("r"), 1)
+				require.Equal(t, keyOf(held), string(kvs[0].Key))
+				require.NoError(t, context.Cause(held.Context()))
+			})
+		}
+	}
+}
+
+// The holder is cut off from etcd: what it keeps ends by its own deadline, before
+// anybody else gets it, and the error says why.
+func TestPartition_WhatIsKeptEndsByItsDeadline_F3_HD17(t *testing.T) {
+	t.Parallel()
+	e, cfg := testenv.SharedEtcd(t), fresh(t)
+	cfg.TTL, cfg.RequestTimeout = 2*time.Second, time.Second
+	p := newProxy(t, e.Endpoint())
+	a, b := newTestLocker(t, dial(t, p.endpoint()), cfg), newTestLocker(t, dial(t, e.Endpoint()), cfg)
+	held := acquire(t, a, "r")
+	waiting := acquiring(patient(t), b, "r")
+	awaitKeys(t, b.client, a.keys.queue("r"), 2)
+	p.set(func() { p.down = true })
+	require.Equal(t, fence.LossDeadline, lossOf(t, held))
+	require.ErrorIs(t, context.Cause(held.Context()), ErrUnreachable)
+	require.ErrorContains(t, context.Cause(held.Context()), p.endpoint())
+	got := <-waiting
+	require.NoError(t, got.err)
+	require.Greater(t, got.lease.Grant().Token, held.Grant().Token)
+	_, err := a.TryAcquire(patient(t), "r")
+	require.ErrorIs(t, err, ErrUnreachable)
+	p.set(func() { p.down = false })
+	persistently(t, func(ctx context.Context) error {
+		_, err := a.TryAcquire(ctx, "r")
+		if errors.Is(err, fence.ErrLocked) {
+			return nil // it works again by itself
+		}
+		return err
+	})
+}
+
+func TestTLS_LocksWorkWithClientCertificates(t *testing.T) {
+	t.Parallel()
+	certificates, err := testenv.NewCertificates(t.TempDir())
+	require.NoError(t, err)
+	e := startEtcd(t, &testenv.EtcdConfig{Certificates: certificates})
+	mine, err := certificates.Client("a locker")
+	require.NoError(t, err)
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{e.Endpoint()}, Logger: zap.NewNop(), TLS: mine})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = client.Close() })
+	cfg := fresh(t)
+	a, b := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
+	held := acquire(t, a, "r")
+	waiting := acquiring(patient(t), b, "r")
+	awaitKeys(t, client, a.keys.queue("r"), 2)
+	require.True(t, a.session.renew())
+	release(t, held)
+	require.NoError(t, (<-waiting).err)
+
+	// Without a certificate, the error says what is missing.
+	mine = mine.Clone()
+	mine.Certificates = nil
+	stranger, err := clientv3.New(clientv3.Config{Endpoints: []string{e.Endpoint()}, Logger: zap.NewNop(), TLS: mine})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = stranger.Close() })
+	cfg.RequestTimeout = time.Second
+	l := newTestLocker(t, stranger, cfg)
+	says := func() bool {
+		_, err := l.Acquire(patient(t), "r")
+		require.ErrorIs(t, err, ErrUnreachable)
+		return strings.Contains(err.Error(), "certificate")
+	}
+	for limit := patient(t); !says(); { // gRPC may be trying again just then
+		require.NoError(t, limit.Err(), "the error never says why")
+	}
+}
