@@ -25,10 +25,10 @@ func awaitState(t testing.TB, client *clientv3.Client, want connectivity.State) 
 }
 
 // requireSaysWhy requires the reason of a connection that failed. gRPC may be
-// trying again just then.
+// trying again just then, or have met the listener as it closed.
 func requireSaysWhy(t testing.TB, err error) {
 	t.Helper()
-	require.Regexp(t, "Error while dialing: dial tcp|the connection is connecting", err.Error())
+	require.Regexp(t, "Error while dialing: dial tcp|error reading server preface|the connection is connecting", err.Error())
 }
 
 func TestDead_TheErrorSaysWhereAndWhy(t *testing.T) {
