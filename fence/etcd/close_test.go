@@ -54,11 +54,10 @@ func TestClose_WithAnEndedContextIsBoundedByTheRequestTimeout(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t, testenv.SharedEtcd(t).Endpoint())
 	cfg := fresh(t)
-	cfg.TTL = 20 * time.Minute
+	cfg.TTL, cfg.RequestTimeout = 20*time.Minute, time.Second
 	l := newTestLocker(t, dial(t, p.endpoint()), cfg)
-	le := acquire(t, l, "r")
+	le := acquireAtLast(t, l, "r")
 	p.set(func() { p.down = true })
-	l.cfg.RequestTimeout = 100 * time.Millisecond
 	require.ErrorIs(t, l.Close(over(t)), fence.ErrUnavailable)
 	require.Equal(t, fence.LossClosed, lossOf(t, le))
 }

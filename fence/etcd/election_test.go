@@ -180,14 +180,12 @@ func TestLeader_WithoutEtcdEndsWithItsContextOrTheRequestTimeout(t *testing.T) {
 	t.Parallel()
 	cfg := fresh(t)
 	client := dial(t, silent(t))
-	l := newTestLocker(t, client, cfg)
-	e := election(t, l, "leader")
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := e.Leader(ctx)
+	e := election(t, newTestLocker(t, client, cfg), "leader")
+	_, err := e.Leader(over(t))
 	require.ErrorIs(t, err, context.Canceled)
 	require.NotErrorIs(t, err, fence.ErrUnavailable)
-	l.cfg.RequestTimeout = 1
+	cfg.RequestTimeout = 1
+	e = election(t, newTestLocker(t, client, cfg), "leader")
 	_, err = e.Leader(patient(t))
 	unavailable := new(fence.UnavailableError)
 	require.ErrorAs(t, err, &unavailable)

@@ -54,13 +54,12 @@ func TestDead_CloseSaysWhereAndWhy(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t, testenv.SharedEtcd(t).Endpoint())
 	client, cfg := dial(t, p.endpoint()), fresh(t)
-	cfg.TTL = 20 * time.Minute // no renewal looks at the config meanwhile
+	cfg.TTL, cfg.RequestTimeout = 20*time.Minute, time.Second
 	l := newTestLocker(t, client, cfg)
-	acquire(t, l, "r")
+	acquireAtLast(t, l, "r")
 	p.set(func() { p.down = true })
 	require.NoError(t, p.listener.Close())
 	awaitState(t, client, connectivity.TransientFailure)
-	l.cfg.RequestTimeout = 100 * time.Millisecond
 	err := l.Close(over(t))
 	require.ErrorIs(t, err, fence.ErrUnavailable)
 	require.ErrorContains(t, err, "no answer in time from "+p.endpoint()+": ")
