@@ -40,10 +40,19 @@
 //   - What the database itself loses, in a failover to a standby that had not
 //     received it, is lost. Use synchronous standbys.
 //   - Applications that share the database should not hold shared two-key
-//     advisory locks whose first key is small: eviction could take their backend
-//     for a stale holder's if the second key is a token too. Two schemas of
-//     Fencekit's in one database are in the same position: their transactions are
-//     safe, but one may end another's.
+//     advisory locks whose first key is a resource's number (the column id):
+//     eviction could take their backend for a stale holder's if the second key is a
+//     token too. The numbers count from a random start above a million, so small
+//     keys and other schemas of Fencekit's are out of the way.
+//
+// # Roles
+//
+// The role that migrates owns the schema. Services need no more than the rights of
+// Roles.App, which GrantRoles gives: to call the functions of the protocol, which
+// write with the owner's rights, and to read. Such a role can't change a fence or
+// history otherwise, nor switch off the triggers that keep both, and what it claims
+// has to be within reach of what the database has seen (guard.ErrTokenJump): an
+// absurd token would shut the resource for good. Roles.Reader reads.
 //
 // # Isolation levels
 //

@@ -114,28 +114,36 @@ func TestHead_BoundsTheTransaction_L1(t *testing.T) {
 // A transaction that begins after its grant was superseded is turned away before
 // it can lock anything.
 func TestHead_TurnsTheLateAway_N17(t *testing.T) {
-	pool := newPool(t)
-	store := newStore(t, pool, patient())
-	old := claim(t, store, grant(5, "a"))
-	claim(t, store, grant(6, "b"))
-	_, err := attempt(t.Context(), store, set("x", 1), old)
-	require.ErrorIs(t, err, guard.ErrStaleToken)
-	require.Equal(t, guard.StageHead, err.(*guard.StaleTokenError).Stage)
-	require.Zero(t, query[int](t, pool, "select count(*) from pg_locks where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database())"))
+	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
+		pool := newPool(t)
+		cfg := patient()
+		cfg.Isolation = level
+		store := newStore(t, pool, cfg)
+		old := claim(t, store, grant(5, "a"))
+		claim(t, store, grant(6, "b"))
+		_, err := attempt(t.Context(), store, set("x", 1), old)
+		require.ErrorIs(t, err, guard.ErrStaleToken)
+		require.Equal(t, guard.StageHead, err.(*guard.StaleTokenError).Stage)
+		require.Zero(t, query[int](t, pool, "select count(*) from pg_locks where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database())"))
+	})
 }
 
 // One that slipped past a claim's eviction is evicted when it is in the way.
 func TestRun_EvictsWhoIsInTheWay_N17_L1(t *testing.T) {
-	pool := newPool(t)
-	store := newStore(t, pool, patient())
-	slipped := begin(t, store, claim(t, store, grant(5, "a")))
-	require.NoError(t, slipped.Run(t.Context(), set("x", 1)))
-	successor := claimOnly(t, pool, grant(6, "b"))
-	_, err := attempt(t.Context(), store, set("x", 2), successor)
-	var transient *postgres.TransientError
-	require.ErrorAs(t, err, &transient)
-	write(t, store, successor, set("x", 2))
-	holds(t, pool, "x", 2)
+	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
+		pool := newPool(t)
+		cfg := patient()
+		cfg.Isolation = level
+		store := newStore(t, pool, cfg)
+		slipped := begin(t, store, claim(t, store, grant(5, "a")))
+		require.NoError(t, slipped.Run(t.Context(), set("x", 1)))
+		successor := claimOnly(t, pool, grant(6, "b"))
+		_, err := attempt(t.Context(), store, set("x", 2), successor)
+		var transient *postgres.TransientError
+		require.ErrorAs(t, err, &transient)
+		write(t, store, successor, set("x", 2))
+		holds(t, pool, "x", 2)
+	})
 }
 
 // Whoever holds an advisory key that is the head's holds it up no longer than

@@ -1,8 +1,12 @@
 package postgres_test
 
 import (
+	"errors"
 	"fmt"
+	"math/rand/v2"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -123,6 +127,32 @@ func TestClaim_WaitsForNobodysMark_N25_L1(t *testing.T) {
 	require.Positive(t, query[int64](t, raising, "select token from fence.setting"))
 	claim(t, store, epochGrant(1, 4*stride))
 	require.Zero(t, query[int64](t, pool, "select token from fence.setting"))
+}
+
+// Claims that raise marks and epochs at once, over the same few resources, never
+// wait for each other in a circle.
+func TestClaim_MarksNeverDeadlock_N25(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, &postgres.Config{LockTimeout: time.Minute, StatementTimeout: time.Minute})
+	var wg sync.WaitGroup
+	failures := make(chan error, 8*40)
+	for w := range 8 {
+		wg.Go(func() {
+			for i := range 40 {
+				g := epochGrant(int64(1+i/10), fence.Token((i*8+w+1)*2*stride))
+				g.Resource = fmt.Sprintf("sku/%d", rand.IntN(3))
+				if _, err := store.Claim(t.Context(), g); err != nil && !errors.Is(err, guard.ErrStaleToken) && !errors.Is(err, guard.ErrEpochBehind) {
+					failures <- err
+				}
+			}
+		})
+	}
+	wg.Wait()
+	close(failures)
+	for err := range failures {
+		require.NoError(t, err)
+	}
+	require.Equal(t, 4, query[int](t, pool, "select epoch from fence.setting"))
 }
 
 // Names and numbers of fences stay what they are.

@@ -77,14 +77,19 @@ var senders = map[string]func(ctx context.Context, tx pgx.Tx, sql string) error{
 // it gets, Commit doesn't return nil for what no seal was with, and the fence
 // stays where it was.
 func TestRawCommit_IsNeverSuccess_N15(t *testing.T) {
-	for mode, options := range map[string]func(*pgxpool.Config){
-		"extended": func(*pgxpool.Config) {},
-		"simple":   func(cfg *pgxpool.Config) { cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol },
+	simple := func(cfg *pgxpool.Config) { cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol }
+	for mode, c := range map[string]struct {
+		option func(*pgxpool.Config)
+		level  pgx.TxIsoLevel
+	}{
+		"extended":               {func(*pgxpool.Config) {}, pgx.ReadCommitted},
+		"simple":                 {simple, pgx.ReadCommitted},
+		"extended, serializable": {func(*pgxpool.Config) {}, pgx.Serializable},
 	} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			pool := openPool(t, migrated(t), options)
-			store := newStore(t, pool, nil)
+			pool := openPool(t, migrated(t), c.option)
+			store := newStore(t, pool, at(c.level))
 			c := claim(t, store, grant(5, "a"))
 			for _, sql := range enders {
 				for how, send := range senders {

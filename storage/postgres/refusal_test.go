@@ -60,18 +60,20 @@ func TestRefusal_LetsGoOfItsLocksAtOnce_N2(t *testing.T) {
 // after the new one has read, and before it has written. The claim closes it: the
 // database has heard of the new token by the time that anything is read under it.
 func TestClaim_ComesBeforeTheSuccessorsFirstRead_N1_G1_G3(t *testing.T) {
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
-	old := write(t, store, claim(t, store, grant(5, "a")), set("stock", 1))
+	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
+		pool := newPool(t)
+		store := newStore(t, pool, at(level))
+		old := write(t, store, claim(t, store, grant(5, "a")), set("stock", 1))
 
-	successor := claimOnly(t, pool, grant(6, "b"))
-	reading := begin(t, store, successor)
-	var stock int64
-	require.NoError(t, reading.Run(t.Context(), get("stock", &stock)))
-	_, err := attempt(t.Context(), store, add("stock", -1), old)
-	require.ErrorIs(t, err, guard.ErrStaleToken)
-	require.NoError(t, reading.Run(t.Context(), set("stock", stock-1)))
-	_, err = reading.Commit(t.Context(), nil)
-	require.NoError(t, err)
-	holds(t, pool, "stock", 0)
+		successor := claimOnly(t, pool, grant(6, "b"))
+		reading := begin(t, store, successor)
+		var stock int64
+		require.NoError(t, reading.Run(t.Context(), get("stock", &stock)))
+		_, err := attempt(t.Context(), store, add("stock", -1), old)
+		require.ErrorIs(t, err, guard.ErrStaleToken)
+		require.NoError(t, reading.Run(t.Context(), set("stock", stock-1)))
+		_, err = reading.Commit(t.Context(), nil)
+		require.NoError(t, err)
+		holds(t, pool, "stock", 0)
+	})
 }
