@@ -70,10 +70,10 @@
 // the error is a *TransientError.
 //
 // At SERIALIZABLE transactions of different resources don't meet in the tables of
-// the fence, all of which they reach by index, with two exceptions: a transaction
-// over more resources than max_pred_locks_per_page whose fences share a page, and
-// fences whose dead versions a long transaction elsewhere has kept from being
-// removed. Both end as a *TransientError.
+// the fence, all of which they reach by index, with two exceptions: transactions
+// over more resources than max_pred_locks_per_page (2 by default: raise it for
+// guard.DoAll), and fences whose dead versions a long transaction elsewhere has kept
+// from being removed. Both end as a *TransientError.
 //
 // PostgreSQL 14 or later is needed.
 package postgres
