@@ -36,10 +36,11 @@ type request struct {
 }
 
 // NewLockService returns a LockService with epoch 1. Its first token is the time
-// in microseconds since 1970, so that those of a later run are higher, also on a
-// database that has seen an earlier one. SetToken makes it another.
+// since 1970 in units of 64 microseconds, so that those of a later run are higher,
+// also on a database that has seen an earlier one, but for two years not so much
+// higher that it takes them for a mistake. SetToken makes it another.
 func NewLockService() *LockService {
-	return &LockService{epoch: 1, next: fence.Token(time.Now().UnixMicro()), resources: map[string]*lock{}}
+	return &LockService{epoch: 1, next: fence.Token(time.Now().UnixMicro() / 64), resources: map[string]*lock{}}
 }
 
 // SetToken makes the next grant carry token, from 1, and later ones count on from

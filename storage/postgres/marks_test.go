@@ -6,12 +6,14 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/guard/guardtest"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -87,6 +89,23 @@ func TestClaim_TheMarkFollowsTheTokens_N25(t *testing.T) {
 	require.Equal(t, "1001 5", query[string](t, pool, "select epoch || ' ' || token from fence.setting"))
 	_, err = store.Claim(t.Context(), epochGrant(1001, 5+2*jump+1))
 	require.ErrorIs(t, err, guard.ErrTokenJump)
+}
+
+// A database that tests were run on two years ago takes their lock service's tokens.
+func TestClaim_AnEarlierRunOfTestsIsNoObstacle_N25(t *testing.T) {
+	var grants []fence.Grant
+	synctest.Test(t, func(t *testing.T) {
+		for range 2 {
+			lease, err := guardtest.NewLocker().Acquire(t.Context(), resource)
+			require.NoError(t, err)
+			grants = append(grants, lease.Grant())
+			require.NoError(t, lease.Release(t.Context()))
+			time.Sleep(2 * 365 * 24 * time.Hour)
+		}
+	})
+	store := newStore(t, newPool(t), nil)
+	claim(t, store, grants[0])
+	claim(t, store, grants[1])
 }
 
 // The one row with the marks is written seldom: it must not be what all claims
