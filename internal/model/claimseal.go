@@ -68,10 +68,15 @@ type Mutation struct {
 	EarlyAnswer bool
 	// AllStale calls every refusal stale.
 	AllStale bool
-	// ReadOutside lets user code read on a connection of its own, so that what it
-	// has read outlives its transaction's connection. This is a mistake of the
-	// caller, not of the protocol.
+	// ReadOutside lets user code read on a connection of its own, before its
+	// transaction begins, so that what it has read outlives every connection. This
+	// is a mistake of the caller, not of the protocol.
 	ReadOutside bool
+	// AnyTimeline lets the head begin under a claim of any timeline.
+	AnyTimeline bool
+	// Survives lets the connections of open transactions outlive a failover, which
+	// is what the head's comparison of timelines rests on: it is not made again.
+	Survives bool
 	// KeepReads lets a held grant go on with what it had read when it has to
 	// claim again.
 	KeepReads bool
@@ -100,8 +105,16 @@ type Faults struct {
 	Held bool
 	// Pruning: this many entries of the history may vanish, any of them.
 	Pruning int8
-	// Failover: the database may lose its newest transactions, once.
+	// Failover: a standby may take over, once, without the newest transactions,
+	// and on a timeline of its own.
 	Failover bool
+	// Restore: the database may be restored from a copy of its volume, once. The
+	// timeline stays what it was.
+	Restore bool
+	// Synchronous standby: nobody hears of a commit before the standby has it,
+	// though others may see it, as they do when the wait for the standby was cut
+	// short. So nothing that was acknowledged can be lost, and nothing is excused.
+	Synchronous bool
 }
 
 // ClaimSeal is the protocol with a claim, a position and a seal, bounded.
@@ -132,14 +145,14 @@ const (
 
 // Numbers of transactions: one of these, plus the operation or the holder. No
 // two have the same, so that a lost transaction can be told from the one that
-// took its place; Mutation.TxCounter breaks that. Only a claim or a void that
-// the database lost has its number again when it is made again, which is
-// harmless: nobody relies on what such a position left.
+// took its place, also a claim or a void that is made again after the database
+// went back; Mutation.TxCounter breaks that.
 const (
 	txOp      = 0
 	txRetry   = 10
 	txVoid    = 20
 	txClaim   = 40
+	txAgain   = 10 // besides, if the database went back before
 	txCounted = 60 // plus the database's counter
 )
 

@@ -23,10 +23,11 @@ func (m ClaimSeal) move(r *resource, g grant, to place) fence {
 
 // claim is the database's side of a claim. refused says that the fence forbids
 // it.
-func (m ClaimSeal) claim(r *resource, g grant) (at fence, refused bool) {
+func (m ClaimSeal) claim(db *database, n int8, g grant, again int8) (at fence, refused bool) {
+	r := &db.Resources[n]
 	f := m.fence(r)
 	if f.grant == g && m.Mutation.Claim != ClaimOnce {
-		return f, false // again: the same answer, nothing moves
+		return f, m.elsewhere(db, n) // again: the same answer, nothing moves
 	}
 	switch m.Mutation.Claim {
 	case ClaimHigher, ClaimOnce:
@@ -40,7 +41,14 @@ func (m ClaimSeal) claim(r *resource, g grant) (at fence, refused bool) {
 	if g.Token > r.Top.Token {
 		r.Top = g
 	}
-	return m.move(r, g, place{f.Seq + 1, txClaim + g.Holder}), false
+	r.Timeline = db.Timeline
+	return m.move(r, g, place{f.Seq + 1, txClaim + again + g.Holder}), false
+}
+
+// elsewhere says that the fence of resource n was claimed on another timeline than
+// the server is on: before a failover.
+func (m ClaimSeal) elsewhere(db *database, n int8) bool {
+	return db.Resources[n].Timeline != db.Timeline && !m.Mutation.AnyTimeline
 }
 
 // passes is the comparison of the seal (G2), of one resource.

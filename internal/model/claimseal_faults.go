@@ -7,15 +7,29 @@ func (m ClaimSeal) faults(s state, yield func(Step, state)) {
 	if s.Pruned < m.Faults.Pruning {
 		m.prune(s, yield)
 	}
-	if !m.Faults.Failover || s.WentBack {
+	if s.WentBack {
 		return
 	}
-	if !s.CaughtUp {
-		next := s
-		next.Standby, next.CaughtUp = s.DB, true
-		yield(Step{Who: "standby", What: "catches up for the last time"}, next)
+	if m.Faults.Failover {
+		m.copies(s, Step{Who: "standby", What: "catches up"}, yield)
+		next := m.goBack(s)
+		next.DB.Timeline++
+		yield(Step{Who: "standby", What: "takes over"}, next)
 	}
-	yield(Step{Who: "standby", What: "takes over"}, m.failOver(s))
+	if m.Faults.Restore {
+		m.copies(s, Step{Who: "operator", What: "copies the volume"}, yield)
+		yield(Step{Who: "operator", What: "restores the volume"}, m.goBack(s))
+	}
+}
+
+// copies brings the copy of the database up to date: once, since only the last
+// time matters, unless clients wait for it.
+func (m ClaimSeal) copies(s state, step Step, yield func(Step, state)) {
+	if s.CaughtUp && !m.Faults.Synchronous || s.Standby == s.DB {
+		return
+	}
+	s.Standby, s.CaughtUp = s.DB, true
+	yield(step, s)
 }
 
 // prune deletes an entry of the history, any one.
@@ -37,12 +51,14 @@ func (m ClaimSeal) prune(s state, yield func(Step, state)) {
 	}
 }
 
-// failOver puts the standby in the database's place. Connections die with the
-// old server, and with them open transactions and any COMMIT in flight; what
-// clients know of positions, and what their grants left, stays with them.
-func (m ClaimSeal) failOver(s state) state {
-	for op := range s.Answers {
-		if s.Answers[op] == toldApplied && s.Standby.Effects[op] == 0 {
+// goBack puts the copy in the database's place. Connections die with the old
+// server, and with them open transactions and any COMMIT in flight; what clients
+// know of positions, what they have read elsewhere, and what their grants left,
+// stays with them. What was acknowledged and is lost is excused, unless a standby
+// had to have it first.
+func (m ClaimSeal) goBack(s state) state {
+	for op, told := range s.Answers {
+		if told == toldApplied && s.Standby.Effects[op] == 0 && !m.Faults.Synchronous {
 			s.Answers[op] = excused
 		}
 	}
@@ -55,7 +71,7 @@ func (m ClaimSeal) failOver(s state) state {
 		switch {
 		case w.Stage == waiting:
 			w.Stage, w.Message = unknown, 0
-		case w.Stage == running && !m.Mutation.ReadOutside:
+		case w.Stage == running && !m.Mutation.Survives:
 			m.answer(&s, w, toldNotApplied) // the transaction was not sent yet
 		}
 	}

@@ -4,7 +4,7 @@ package model
 // goes on accordingly. What refused is the claim, the head or the seal.
 func (m ClaimSeal) refuse(s state, w worker, n int8, by string, do change) {
 	g := w.Parts[n].Grant
-	named := m.name(m.fence(&s.DB.Resources[n]), g, by)
+	named := m.name(&s.DB, n, g, by)
 	do(by+" refused by resource #: "+named, n+1, func(s *state, w *worker) {
 		if named == stale && s.DB.Resources[n].Top.Token <= g.Token {
 			s.Bad = UnjustifiedStale
@@ -24,10 +24,12 @@ const (
 	collision = "collision"
 	overtaken = "overtaken"
 	wentBack  = "database went back"
+	failed    = "database failed over"
 )
 
-// name tells what a refusal of g by fence f is.
-func (m ClaimSeal) name(f fence, g grant, by string) string {
+// name tells what a refusal of g by resource n is.
+func (m ClaimSeal) name(db *database, n int8, g grant, by string) string {
+	f := m.fence(&db.Resources[n])
 	switch {
 	case f.Token > g.Token || m.Mutation.AllStale:
 		return stale
@@ -35,6 +37,8 @@ func (m ClaimSeal) name(f fence, g grant, by string) string {
 		return wentBack
 	case f.Holder != g.Holder:
 		return collision
+	case m.elsewhere(db, n):
+		return failed
 	case by == "claim": // ClaimOnce alone refuses a holder's own claim
 		return stale
 	default:

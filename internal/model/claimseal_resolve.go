@@ -23,7 +23,7 @@ func (m ClaimSeal) resolveBy(s state, w worker, n int8, do change) {
 	case m.fence(r) == p.Expect && m.Mutation.ResolveReads:
 		do("resolves by resource #: nobody took the position", n+1, func(s *state, w *worker) { m.answer(s, w, toldNotApplied) })
 	case m.fence(r) == p.Expect:
-		m.void(w, n, do)
+		m.void(s, w, n, do)
 	case found.Tx == w.Tx:
 		do("resolves by resource #: own entry, applied", n+1, func(s *state, w *worker) {
 			m.advance(w, s.Ops)
@@ -43,8 +43,8 @@ func (m ClaimSeal) resolveBy(s state, w worker, n int8, do change) {
 
 // void takes the position itself, so that a COMMIT that arrives later is
 // refused.
-func (m ClaimSeal) void(w worker, n int8, do change) {
-	to := place{w.Parts[n].Expect.Seq + 1, txVoid + w.Op}
+func (m ClaimSeal) void(s state, w worker, n int8, do change) {
+	to := place{w.Parts[n].Expect.Seq + 1, txVoid + s.again() + w.Op}
 	do("resolves by resource #: voids the position", n+1, func(s *state, w *worker) {
 		w.Parts[n].Expect = m.move(&s.DB.Resources[n], w.Parts[n].Grant, to)
 		m.answer(s, w, toldNotApplied)

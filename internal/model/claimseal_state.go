@@ -32,6 +32,8 @@ type resource struct {
 	Fence   fence
 	History [maxPositions]entry
 	Value   int8
+	// Timeline on which the fence was claimed.
+	Timeline int8
 
 	Writes int8  // observer: effects that Value should show
 	Top    grant // observer: the highest claim that committed, first come
@@ -42,6 +44,7 @@ type database struct {
 	Resources [maxResources]resource
 	Effects   [maxOps]int8 // observer: how often each operation took effect
 	NextTx    int8         // used by Mutation.TxCounter alone
+	Timeline  int8         // of the server
 }
 
 // part is what a client knows of one resource.
@@ -80,13 +83,14 @@ const (
 	away    stage = iota // holds no grant
 	granted              // holds grants, has claimed the first of them
 	ready                // all claimed
-	running              // user code has read and decided
+	hasRead              // user code has read outside, no transaction yet
+	running              // user code has read and decided, in a transaction
 	waiting              // COMMIT sent, waits for the reply in Message
 	unknown              // COMMIT sent, no reply will come
 )
 
 func (s stage) String() string {
-	return [...]string{"away", "granted", "ready", "running", "waiting", "in doubt"}[s]
+	return [...]string{"away", "granted", "ready", "has read", "running", "waiting", "in doubt"}[s]
 }
 
 // worker is one client.
@@ -130,6 +134,14 @@ type state struct {
 
 	Ran [maxResources]int8 // observer: highest token under which user code ran
 	Bad Violation          // observer: a step that was wrong in itself
+}
+
+// again tells the transactions after the database went back from those before.
+func (s state) again() int8 {
+	if s.WentBack {
+		return txAgain
+	}
+	return 0
 }
 
 // Start implements [Model].

@@ -9,23 +9,22 @@ func (m ClaimSeal) begin(s state, w worker, do change) {
 	if w.Op == 0 && s.Ops >= m.Ops {
 		return
 	}
-	if m.Mutation.Head {
-		for n := w.First; n < m.Resources; n++ {
-			if m.fence(&s.DB.Resources[n]).Token > w.Parts[n].Grant.Token {
-				m.refuse(s, w, n, "head", do)
-				return
-			}
-		}
+	if m.Mutation.ReadOutside {
+		do("runs user code: reads on another connection", 0, func(s *state, w *worker) {
+			m.run(s, w, hasRead)
+			m.read(s, w)
+		})
+	}
+	if m.head(s, w, do) {
+		return
 	}
 	do("runs user code: reads", 0, func(s *state, w *worker) {
-		m.run(s, w)
-		for n := w.First; n < m.Resources; n++ {
-			w.Parts[n].Read = s.DB.Resources[n].Value
-		}
+		m.run(s, w, running)
+		m.read(s, w)
 	})
 	if m.Faults.Held && w.Parts[w.First].Knows {
 		do("runs user code: relies on what its grant left", 0, func(s *state, w *worker) {
-			m.run(s, w)
+			m.run(s, w, running)
 			for n := w.First; n < m.Resources; n++ {
 				w.Parts[n].Read = w.Parts[n].Left
 			}
@@ -33,9 +32,36 @@ func (m ClaimSeal) begin(s state, w worker, do change) {
 	}
 }
 
+// enter begins the transaction of user code that has read outside it.
+func (m ClaimSeal) enter(s state, w worker, do change) {
+	if !m.head(s, w, do) {
+		do("begins its transaction", 0, func(_ *state, w *worker) { w.Stage = running })
+	}
+}
+
+// head is the database's side of the beginning of a transaction. It reports
+// whether it refuses.
+func (m ClaimSeal) head(s state, w worker, do change) bool {
+	for n := w.First; n < m.Resources; n++ {
+		superseded := m.Mutation.Head && m.fence(&s.DB.Resources[n]).Token > w.Parts[n].Grant.Token
+		if superseded || m.elsewhere(&s.DB, n) {
+			m.refuse(s, w, n, "head", do)
+			return true
+		}
+	}
+	return false
+}
+
+// read reads all resources of a transaction.
+func (m ClaimSeal) read(s *state, w *worker) {
+	for n := w.First; n < m.Resources; n++ {
+		w.Parts[n].Read = s.DB.Resources[n].Value
+	}
+}
+
 // run starts user code.
-func (m ClaimSeal) run(s *state, w *worker) {
-	w.Stage = running
+func (m ClaimSeal) run(s *state, w *worker, as stage) {
+	w.Stage = as
 	if w.Op == 0 {
 		w.Op = s.Ops + 1
 		s.Ops = min(s.Ops+m.Group, m.Ops)

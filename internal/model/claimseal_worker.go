@@ -15,6 +15,8 @@ func (m ClaimSeal) worker(s state, i int, yield func(Step, state)) {
 		m.claims(s, w, do)
 	case ready:
 		m.begin(s, w, do)
+	case hasRead:
+		m.enter(s, w, do)
 	case running:
 		m.send(s, w, do)
 	case waiting:
@@ -94,7 +96,7 @@ func (m ClaimSeal) claims(s state, w worker, do change) {
 		return
 	}
 	after := s.DB
-	at, no := m.claim(&after.Resources[n], g)
+	at, no := m.claim(&after, n, g, s.again())
 	if no {
 		m.refuse(s, w, n, "claim", do)
 		return

@@ -7,7 +7,7 @@
 //	go test ./internal/model -run TestVariants -v
 //
 // prints each counter-example and then the table of variants with the number of
-// states of each: 1.2 million in all. Larger bounds, explored on demand, are in
+// states of each: 1.3 million in all. Larger bounds, explored on demand, are in
 // BenchmarkClaimSeal_LargerBounds.
 //
 // # Two models
@@ -51,8 +51,10 @@
 // is a message: it arrives at any later time or never, and its reply may be
 // lost. A void's reply and a claim's may be lost. Grants travel, tokens are
 // issued twice, entries of the history vanish, and the database goes back to an
-// earlier state, after which positions are used again. The head's early refusal
-// is optional: the protocol holds with it (P7) and without it (P5).
+// earlier state, after which positions are used again: by a failover, which raises
+// the server's timeline, or restored from a volume, which doesn't. The head's early
+// refusal of a superseded grant is optional: the protocol holds with it (P7) and
+// without it (P5). Its refusal of a claim of another timeline is not (B24).
 //
 // # What is abstracted
 //
@@ -67,9 +69,13 @@
 //     stands for the pair of epoch and token.
 //   - A claim that arrives when its client is long gone is a client that claims and
 //     never writes.
-//   - At a failover, connections die: an open transaction and a COMMIT in flight
-//     are gone. Transaction ids are never used twice; B9 shows what happens if
-//     they are, as they can be when they are PostgreSQL's own.
+//   - When the database goes back, connections die: an open transaction and a
+//     COMMIT in flight are gone. So the head's comparison of timelines is good for
+//     its whole transaction and the seal need not make it again; B25 shows what
+//     happens if a transaction survives. None does in PostgreSQL: what began on the
+//     standby before its promotion is read-only and has passed no head.
+//   - Transaction ids are never used twice; B9 shows what happens if they are, as
+//     they can be when they are PostgreSQL's own.
 //   - A member of a group that fails alone and is rolled back to its savepoint.
 //   - The hash chain, the table of operations for Once, and refusal entries.
 //
@@ -78,8 +84,9 @@
 // read is void and user code starts over (B23). And what user code has read on
 // another connection may be newer than its grant's position: the seal refuses it
 // then, but if the database goes back in between, to exactly that position, the
-// seal passes (B22). What is read inside a guarded transaction is safe, and so
-// is what the grant's last transaction left (P10, P11).
+// seal passes. After a failover the head refuses it (P18); after a restore of the
+// volume nothing does (B22). What is read inside a guarded transaction is safe, and
+// so is what the grant's last transaction left (P10, P10r, P11).
 //
 // # Reading a counter-example
 //

@@ -13,6 +13,7 @@ import (
 func BenchmarkClaimSeal_LargerBounds(b *testing.B) {
 	shared := Faults{LostReplies: true, SharedGrants: true}
 	lossy := Faults{LostReplies: true, SharedGrants: true, Held: true, Failover: true}
+	restored := Faults{LostReplies: true, SharedGrants: true, Held: true, Restore: true}
 	everything := Faults{LostReplies: true, LostClaims: true, SharedGrants: true, ReissuedTokens: true, Aborts: true, Held: true}
 	for _, c := range []struct {
 		name string
@@ -22,6 +23,9 @@ func BenchmarkClaimSeal_LargerBounds(b *testing.B) {
 		{"everything but loss 2x3x3", within(2, 3, 3, everything)},
 		{"failover 2x3x2", within(2, 3, 2, lossy)},
 		{"failover 3x2x2", within(3, 2, 2, lossy)},
+		{"failover, reads outside, 3x2x2", within(3, 2, 2, lossy).mutated(Mutation{ReadOutside: true})},
+		{"restore 2x3x2", within(2, 3, 2, restored)},
+		{"restore 3x2x2", within(3, 2, 2, restored)},
 		{"failover 2x2x3", within(2, 2, 3, lossy)},
 		{"DoAll shared 2x3x2", within(2, 3, 2, shared).doAll()},
 		{"DoAll failover 2x2x2", within(2, 2, 2, lossy).doAll()},

@@ -22,6 +22,8 @@ func (m ClaimSeal) bounds() string {
 		{m.Faults.Held, "held grants"},
 		{m.Faults.Pruning > 0, "pruning"},
 		{m.Faults.Failover, "failover"},
+		{m.Faults.Restore, "volume restore"},
+		{m.Faults.Synchronous, "synchronous standby"},
 		{m.JudgeData, "judged by data and answers"},
 	} {
 		if w.on {
@@ -66,7 +68,8 @@ func protocolVariants() []Variant {
 	lost := Faults{LostReplies: true}
 	shared := Faults{LostReplies: true, SharedGrants: true}
 	everything := Faults{LostReplies: true, LostClaims: true, SharedGrants: true, ReissuedTokens: true, Aborts: true, Held: true}
-	lossy := Faults{LostReplies: true, SharedGrants: true, Held: true, Failover: true}
+	restore := Faults{LostReplies: true, SharedGrants: true, Held: true, Restore: true}
+	failover := Faults{LostReplies: true, SharedGrants: true, Held: true, Failover: true}
 	return []Variant{
 		row("P1", "the protocol, nothing lost but leases", within(2, 3, 4, Faults{})),
 		row("P2", "a third client", within(3, 3, 3, Faults{})),
@@ -77,14 +80,16 @@ func protocolVariants() []Variant {
 		row("P7", "P5 with the advisory head", within(2, 2, 3, shared).mutated(Mutation{Head: true})),
 		row("P8", "tokens issued twice (N20)", within(3, 3, 2, Faults{LostReplies: true, ReissuedTokens: true})),
 		row("P9", "entries of the history vanish (N26)", within(2, 3, 2, Faults{LostReplies: true, SharedGrants: true, Pruning: 1})),
-		row("P10", "the database goes back (N6, N27)", within(2, 2, 2, lossy)),
-		row("P11", "the same, a third operation", within(3, 1, 3, Faults{SharedGrants: true, Held: true, Failover: true})),
+		row("P10", "the database goes back, by failover (N6)", within(2, 2, 2, failover)),
+		row("P10r", "the database goes back, restored from its volume (N21, N27)", within(2, 2, 2, restore)),
+		row("P11", "P10r, a third operation", within(3, 1, 3, Faults{SharedGrants: true, Held: true, Restore: true})),
 		row("P12", "DoAll", within(2, 2, 2, shared).doAll()),
 		row("P13", "DoAll, a third grant", within(2, 3, 2, lost).doAll()),
 		row("P14", "groups", within(2, 3, 4, everything).grouped()),
 		row("P15", "everything but loss", within(2, 3, 2, everything)),
-		row("P16", "the database and the lock service go back (N20, N27)", within(2, 3, 2, Faults{ReissuedTokens: true, Held: true, Failover: true})),
+		row("P16", "the database and the lock service go back (N20, N27)", within(2, 3, 2, Faults{ReissuedTokens: true, Held: true, Failover: true, Restore: true})),
 		row("P17", "history as the only fence, while it is whole (N26)", within(2, 2, 3, shared).mutated(Mutation{Seal: SealHistory})),
+		row("P18", "user code reads on another connection, the database fails over (N6)", within(2, 2, 2, failover).mutated(Mutation{ReadOutside: true})),
 	}
 }
 
@@ -98,11 +103,12 @@ func brokenVariants() []Variant {
 		return v
 	}
 	var (
-		plain  = within(2, 2, 2, Faults{})
-		lost   = within(2, 2, 2, Faults{LostReplies: true})
-		shared = within(2, 1, 3, Faults{SharedGrants: true, Aborts: true})
-		pruned = within(2, 2, 2, Faults{LostReplies: true, Pruning: 1})
-		lossy  = within(2, 1, 3, Faults{SharedGrants: true, Held: true, Failover: true})
+		plain   = within(2, 2, 2, Faults{})
+		lost    = within(2, 2, 2, Faults{LostReplies: true})
+		shared  = within(2, 1, 3, Faults{SharedGrants: true, Aborts: true})
+		pruned  = within(2, 2, 2, Faults{LostReplies: true, Pruning: 1})
+		lossy   = within(2, 1, 3, Faults{SharedGrants: true, Held: true, Restore: true})
+		outside = within(2, 1, 3, Faults{SharedGrants: true, Held: true, Failover: true}).mutated(Mutation{ReadOutside: true})
 	)
 	return []Variant{
 		row("B1", "no claim (N1)", OlderCommitted, plain, Mutation{Claim: ClaimNever}),
@@ -131,7 +137,9 @@ func brokenVariants() []Variant {
 		row("B19", "DoAll resolved by a resource it had not sealed", DeniedButApplied, lost.doAll(), Mutation{SealFirst: true, WriteFirst: true, ResolveLast: true}),
 		row("B20", "a group's members answered before its outcome (N14)", AckedNotApplied, plain.grouped(), Mutation{EarlyAnswer: true}),
 		row("B21", "every refusal called stale", UnjustifiedStale, shared, Mutation{AllStale: true}),
-		row("B22", "user code reads on another connection, the database goes back", LostUpdate, lossy, Mutation{ReadOutside: true}),
+		row("B22", "user code reads on another connection, the volume is restored (N21)", LostUpdate, lossy, Mutation{ReadOutside: true}),
 		row("B23", "a held grant claims again and keeps what it had read", LostUpdate, within(2, 1, 4, Faults{SharedGrants: true, Held: true}), Mutation{KeepReads: true}),
+		row("B24", "P18, but any timeline will do (N6)", LostUpdate, outside, Mutation{ReadOutside: true, AnyTimeline: true}),
+		row("B25", "P18, but open transactions survive the failover", LostUpdate, outside, Mutation{ReadOutside: true, Survives: true}),
 	}
 }

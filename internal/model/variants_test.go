@@ -153,6 +153,9 @@ func TestVariants_EveryStepIsExamined(t *testing.T) {
 		"resolves by resource #: own entry, applied", "resolves by resource #: not its entry, never applied",
 		"resolves by resource #: no entry, stays unknown",
 		"deletes entry # of resource 1",
-		"catches up for the last time", "takes over",
+		"runs user code: reads on another connection", "begins its transaction",
+		"claim refused by resource #: database failed over", "head refused by resource #: database failed over",
+		"head refused by resource #: database went back",
+		"catches up", "takes over", "copies the volume", "restores the volume",
 	}, slices.Collect(maps.Keys(taken)))
 }
