@@ -68,6 +68,9 @@ type Mutation struct {
 	EarlyAnswer bool
 	// AllStale calls every refusal stale.
 	AllStale bool
+	// LookUp and Keep are about operations with keys.
+	LookUp LookUpRule
+	Keep   KeepRule
 	// ReadOutside lets user code read on a connection of its own, before its
 	// transaction begins, so that what it has read outlives every connection. This
 	// is a mistake of the caller, not of the protocol.
@@ -90,6 +93,9 @@ type Faults struct {
 	// LostReplies: a client may give up waiting for COMMIT at any moment. The
 	// message may arrive later, or never.
 	LostReplies bool
+	// Crashes: a client whose COMMIT was sent may be gone for good, or its caller
+	// told that the outcome is unknown; its grant is used no more by it.
+	Crashes bool
 	// LostClaims: the reply to a claim may be lost.
 	LostClaims bool
 	// SharedGrants: a client may work with the grant of another (a grant that
@@ -125,6 +131,10 @@ type ClaimSeal struct {
 	Resources int8
 	// Group is the number of operations that share one transaction.
 	Group int8
+	// Keys is how many keys there are (guard.Once): each operation is then a call of
+	// one of them, and calls of one key are to take effect once. 0 is no keys: each
+	// operation is its own.
+	Keys int8
 
 	Faults   Faults
 	Mutation Mutation
@@ -139,6 +149,7 @@ const (
 	maxWorkers   = 3
 	maxResources = 2
 	maxOps       = 4
+	maxKeys      = 2
 	maxPositions = 10
 	maxMessages  = 3
 )

@@ -112,16 +112,25 @@ func (m ClaimSeal) written(first int8) int8 {
 // grant's last word from the database: less than any isolation level promises.
 func (m ClaimSeal) write(s *state, msg message) {
 	members := m.members(msg.Op, s.Ops)
+	if msg.Repeats != 0 {
+		members = nil // it writes nothing
+	}
 	for i := msg.First; i < m.written(msg.First); i++ {
 		r, g := &s.DB.Resources[i], msg.Parts[i].Grant
 		if g.Token < r.Top.Token || g.Token < s.Ran[i] || g.Token == r.Top.Token && g != r.Top {
 			s.Bad = OlderCommitted
+		}
+		if len(members) == 0 {
+			continue
 		}
 		r.Value = msg.Parts[i].Read + int8(len(members))
 		r.Writes += int8(len(members))
 	}
 	for _, op := range members {
 		s.DB.Effects[op-1]++
+	}
+	if m.keeps(msg) && m.Mutation.Keep != KeepBefore && m.Mutation.Keep != KeepAfter {
+		m.keep(s, msg)
 	}
 }
 
@@ -134,31 +143,45 @@ func (m ClaimSeal) members(op, last int8) []int8 {
 // deliver lets COMMIT number i arrive, at any time after it was sent.
 func (m ClaimSeal) deliver(s state, i int, yield func(Step, state)) {
 	msg := s.Messages[i]
-	next := s
-	to := &next.Messages[i]
-	what := ""
-	switch msg.Status {
-	case inFlight:
-		barred, ok := m.seal(&next.DB, msg)
-		switch {
-		case !ok:
-			what, to.Status, to.Barred = "COMMIT of tx # arrives: refused", refused, barred
-		case m.Mutation.SealApart:
-			what, to.Status = "the seal of tx # commits alone", sealedOnly
-		default:
-			m.write(&next, msg)
-			what, to.Status = "COMMIT of tx # arrives: applied", committed
-		}
-	case sealedOnly:
-		m.write(&next, msg)
-		what, to.Status = "the data of tx # commit", committed
-	default:
+	what, status, barred := m.arrive(&s, msg)
+	if what == "" {
 		return
 	}
-	if !awaited(next, i) && to.Status != sealedOnly {
+	to := &s.Messages[i]
+	to.Status, to.Barred = status, barred
+	if !awaited(s, i) && (status == committed || status == refused) {
 		*to = message{}
 	}
-	yield(Step{"database", what, msg.Tx}, next)
+	yield(Step{"database", what, msg.Tx}, s)
+}
+
+// arrive is the next thing that the database does about a COMMIT; "" if nothing.
+func (m ClaimSeal) arrive(s *state, msg message) (what string, status commitStatus, barred int8) {
+	switch {
+	case msg.Status == inFlight && m.Mutation.Keep == KeepBefore && m.keeps(msg):
+		m.keep(s, msg)
+		return "the key of tx # is kept alone", keptOnly, 0
+	case msg.Status == inFlight || msg.Status == keptOnly:
+		barred, ok := m.seal(&s.DB, msg)
+		if !ok {
+			return "COMMIT of tx # arrives: refused", refused, barred
+		}
+		if m.Mutation.SealApart {
+			return "the seal of tx # commits alone", sealedOnly, 0
+		}
+		m.write(s, msg)
+		if m.Mutation.Keep == KeepAfter && m.keeps(msg) {
+			return "COMMIT of tx # arrives: applied, not yet kept", unkept, 0
+		}
+		return "COMMIT of tx # arrives: applied", committed, 0
+	case msg.Status == sealedOnly:
+		m.write(s, msg)
+		return "the data of tx # commit", committed, 0
+	case msg.Status == unkept:
+		m.keep(s, msg)
+		return "the key of tx # is kept alone", committed, 0
+	}
+	return "", 0, 0
 }
 
 // awaited says whether a client still waits for the reply of message i.

@@ -51,15 +51,23 @@ func (m ClaimSeal) prune(s state, yield func(Step, state)) {
 	}
 }
 
+// durable is what comes before the reply to anything that commits: a synchronous
+// standby has it.
+func (m ClaimSeal) durable(s *state) {
+	if m.Faults.Synchronous && !s.WentBack {
+		s.Standby = s.DB
+	}
+}
+
 // goBack puts the copy in the database's place. Connections die with the old
 // server, and with them open transactions and any COMMIT in flight; what clients
 // know of positions, what they have read elsewhere, and what their grants left,
 // stays with them. What was acknowledged and is lost is excused, unless a standby
 // had to have it first.
 func (m ClaimSeal) goBack(s state) state {
-	for op, told := range s.Answers {
-		if told == toldApplied && s.Standby.Effects[op] == 0 && !m.Faults.Synchronous {
-			s.Answers[op] = excused
+	for i, c := range s.Calls[:s.Ops] {
+		if s.Answers[i] == toldApplied && s.Standby.Effects[c.From-1] == 0 && !m.Faults.Synchronous {
+			s.Answers[i] = excused
 		}
 	}
 	s.DB, s.Standby = s.Standby, database{}

@@ -3,6 +3,12 @@ package model
 // resolve settles a COMMIT without a reply, by any one of the resources that
 // were sealed: void the position it wanted, or read who took it (G4).
 func (m ClaimSeal) resolve(s state, w worker, do change) {
+	if m.Faults.Crashes {
+		do("leaves op # unknown", w.Op, func(s *state, w *worker) {
+			m.tell(s, w, toldUnknown)
+			*w = worker{}
+		})
+	}
 	if m.Mutation.RetryBlindly {
 		m.runAgain(w, do)
 		return
@@ -26,11 +32,13 @@ func (m ClaimSeal) resolveBy(s state, w worker, n int8, do change) {
 		m.void(s, w, n, do)
 	case found.Tx == w.Tx:
 		do("resolves by resource #: own entry, applied", n+1, func(s *state, w *worker) {
+			m.durable(s)
 			m.advance(w, s.Ops)
 			m.answer(s, w, toldApplied)
 		})
 	case found.Tx != 0 || m.Mutation.PrunedIsNo:
 		do("resolves by resource #: not its entry, never applied", n+1, func(s *state, w *worker) {
+			m.durable(s)
 			m.answer(s, w, toldNotApplied)
 		})
 	default:
@@ -47,6 +55,7 @@ func (m ClaimSeal) void(s state, w worker, n int8, do change) {
 	to := place{w.Parts[n].Expect.Seq + 1, txVoid + s.again() + w.Op}
 	do("resolves by resource #: voids the position", n+1, func(s *state, w *worker) {
 		w.Parts[n].Expect = m.move(&s.DB.Resources[n], w.Parts[n].Grant, to)
+		m.durable(s)
 		m.answer(s, w, toldNotApplied)
 	})
 	do("resolves by resource #: voids, the reply is lost", n+1, func(s *state, w *worker) {

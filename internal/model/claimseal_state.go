@@ -34,6 +34,7 @@ type resource struct {
 	Value   int8
 	// Timeline on which the fence was claimed.
 	Timeline int8
+	Kept     [maxKeys]int8 // by key: the call that took effect
 
 	Writes int8  // observer: effects that Value should show
 	Top    grant // observer: the highest claim that committed, first come
@@ -62,7 +63,9 @@ type message struct {
 	Op, Tx int8
 	First  int8 // the first of its resources; the others follow
 	Barred int8 // the resource that refused
-	Parts  [maxResources]part
+	// Repeats is the call whose effect is answered instead of running; 0 if none.
+	Repeats int8
+	Parts   [maxResources]part
 }
 
 // commitStatus is what became of a message.
@@ -71,7 +74,9 @@ type commitStatus uint8
 const (
 	unsent commitStatus = iota
 	inFlight
+	keptOnly   // KeepBefore: kept, seal and data still to come
 	sealedOnly // Mutation.SealApart: sealed, data still to come
+	unkept     // KeepAfter: committed, still to be kept
 	committed
 	refused
 )
@@ -102,6 +107,7 @@ type worker struct {
 	Tx      int8
 	Message int8 // index into state.Messages while waiting
 	Retry   bool
+	Repeats int8 // as in message
 	Parts   [maxResources]part
 }
 
@@ -125,6 +131,7 @@ type state struct {
 
 	Workers  [maxWorkers]worker
 	Messages [maxMessages]message
+	Calls    [maxOps]call
 	Answers  [maxOps]answer
 
 	Tokens  [maxResources]int8 // highest token issued
@@ -152,14 +159,14 @@ func (m ClaimSeal) Judge(s state, final bool) Violation {
 	if s.Bad != Holds && !m.JudgeData {
 		return s.Bad
 	}
-	for i, told := range s.Answers {
-		effects := s.DB.Effects[i]
+	for i, c := range s.Calls[:s.Ops] {
+		told := s.Answers[i]
 		switch {
-		case effects > 1:
+		case s.effects(int8(i)+1) > 1:
 			return AppliedTwice
-		case told == toldApplied && effects == 0:
+		case told == toldApplied && s.DB.Effects[c.From-1] == 0:
 			return AckedNotApplied
-		case told == toldNotApplied && effects > 0:
+		case told == toldNotApplied && s.DB.Effects[i] > 0:
 			return DeniedButApplied
 		}
 	}
@@ -203,6 +210,11 @@ func (m ClaimSeal) Show(s state) string {
 		f := m.fence(&r)
 		fmt.Fprintf(&b, "value %d of %d writes, fence token %d holder %d at position %d by tx %d",
 			r.Value, r.Writes, f.Token, f.Holder, f.Seq, f.Tx)
+		for key, op := range r.Kept {
+			if op != 0 {
+				fmt.Fprintf(&b, ", key %d kept by op %d", key+1, op)
+			}
+		}
 	}
 	for i, w := range s.Workers[:m.Workers] {
 		if w.Stage == away {

@@ -3,10 +3,14 @@ package model
 // begin runs user code: it reads, now or at any time before it commits. The
 // client may also have lost its lease and turn to another grant.
 func (m ClaimSeal) begin(s state, w worker, do change) {
-	if s.Holders < m.Grants {
+	if s.Holders < m.Grants && w.Op == 0 {
 		do("drops its grant", 0, func(_ *state, w *worker) { *w = worker{} })
 	}
 	if w.Op == 0 && s.Ops >= m.Ops {
+		return
+	}
+	if m.Keys > 0 && w.Op == 0 {
+		m.lookUp(s, w, do)
 		return
 	}
 	if m.Mutation.ReadOutside {
@@ -16,6 +20,10 @@ func (m ClaimSeal) begin(s state, w worker, do change) {
 		})
 	}
 	if m.head(s, w, do) {
+		return
+	}
+	if w.Repeats != 0 {
+		do("repeats op #: begins an empty transaction", w.Repeats, func(_ *state, w *worker) { w.Stage = running })
 		return
 	}
 	do("runs user code: reads", 0, func(s *state, w *worker) {
@@ -63,8 +71,10 @@ func (m ClaimSeal) read(s *state, w *worker) {
 func (m ClaimSeal) run(s *state, w *worker, as stage) {
 	w.Stage = as
 	if w.Op == 0 {
-		w.Op = s.Ops + 1
-		s.Ops = min(s.Ops+m.Group, m.Ops)
+		w.Op = s.open(s.Ops+1, w.First)
+		for s.Ops < min(w.Op-1+m.Group, m.Ops) {
+			s.open(s.Ops+1, w.First)
+		}
 	}
 	if s.WentBack {
 		return // a claim may be lost, so this says nothing about order any more
@@ -76,7 +86,7 @@ func (m ClaimSeal) run(s *state, w *worker, as stage) {
 
 // send sends seal and COMMIT, in one message.
 func (m ClaimSeal) send(s state, w worker, do change) {
-	if m.Faults.Aborts {
+	if m.Faults.Aborts && w.Repeats == 0 {
 		do("user code fails, nothing is sent", 0, func(s *state, w *worker) {
 			m.answer(s, w, toldNotApplied)
 			w.Stage = ready
@@ -99,7 +109,7 @@ func (m ClaimSeal) send(s state, w worker, do change) {
 			s.DB.NextTx++
 		}
 		w.Tx, w.Stage, w.Message = tx, waiting, slot
-		s.Messages[slot] = message{Status: inFlight, Op: w.Op, Tx: tx, First: w.First}
+		s.Messages[slot] = message{Status: inFlight, Op: w.Op, Tx: tx, First: w.First, Repeats: w.Repeats}
 		for n, p := range w.Parts {
 			s.Messages[slot].Parts[n] = part{Grant: p.Grant, Expect: p.Expect, Read: p.Read}
 		}
@@ -137,6 +147,7 @@ func (m ClaimSeal) receive(s state, w worker, do change) {
 	case committed:
 		do("hears that tx # committed", w.Tx, func(s *state, w *worker) {
 			s.Messages[w.Message] = message{}
+			m.durable(s)
 			m.advance(w, s.Ops)
 			m.answer(s, w, toldApplied)
 		})
@@ -159,7 +170,7 @@ func (m ClaimSeal) advance(w *worker, ops int8) {
 	for n := w.First; n < m.sealed(w.First); n++ {
 		p := &w.Parts[n]
 		p.Expect = fence{p.Grant, place{p.Expect.Seq + 1, w.Tx}}
-		if m.Faults.Held {
+		if m.Faults.Held && w.Repeats == 0 {
 			p.Knows, p.Left = true, p.Read+int8(len(m.members(w.Op, ops)))
 		}
 	}
@@ -170,7 +181,7 @@ func (m ClaimSeal) advance(w *worker, ops int8) {
 func (m ClaimSeal) answer(s *state, w *worker, told answer) {
 	m.tell(s, w, told)
 	w.Stage = ready
-	w.Op, w.Tx, w.Message, w.Retry = 0, 0, 0, false
+	w.Op, w.Tx, w.Message, w.Retry, w.Repeats = 0, 0, 0, false, 0
 	for n := range w.Parts {
 		w.Parts[n].Read = 0
 	}

@@ -84,6 +84,10 @@ func (m ClaimSeal) share(s state, do change) {
 
 // claims claims the next resource (G1).
 func (m ClaimSeal) claims(s state, w worker, do change) {
+	if m.Mutation.LookUp == LookUpEarly && w.Claimed == 0 && w.Op == 0 && s.Ops < m.Ops {
+		m.lookUp(s, w, do)
+		return
+	}
 	n := w.First + w.Claimed
 	g := w.Parts[n].Grant
 	if m.Mutation.Claim == ClaimNever {
@@ -107,6 +111,7 @@ func (m ClaimSeal) claims(s state, w worker, do change) {
 	}
 	do(what, n+1, func(s *state, w *worker) {
 		s.DB = after
+		m.durable(s)
 		m.claimed(w, at)
 	})
 	if m.Faults.LostClaims && after != s.DB {

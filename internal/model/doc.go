@@ -7,7 +7,7 @@
 //	go test ./internal/model -run TestVariants -v
 //
 // prints each counter-example and then the table of variants with the number of
-// states of each: 1.3 million in all. Larger bounds, explored on demand, are in
+// states of each: 1.9 million in all. Larger bounds, explored on demand, are in
 // BenchmarkClaimSeal_LargerBounds.
 //
 // # Two models
@@ -20,7 +20,7 @@
 //
 // [ClaimSeal] is the protocol: rows P are bounds and faults within which it
 // holds, rows B are the same protocol with one thing broken, and each of them
-// fails. The protocol in four sentences:
+// fails. The protocol, sentence by sentence:
 //
 //   - A claim moves the fence row (token, holder, position, transaction) on to a
 //     higher token, refuses a lower one and an equal one of another holder, and
@@ -33,6 +33,12 @@
 //     compare-and-move, or else reads whose entry stands there (G4).
 //   - A refusal is named by what the fence shows (G5).
 //
+// And of operations that have keys (guard.Once): a client looks the key up under
+// its claim, outside the transaction that follows. If it is there, that
+// transaction has nothing in it but its seal, and the answer kept with the key is
+// given when it has committed. If not, the operation runs, and its key is kept for
+// each of its resources in its own transaction.
+//
 // # What is checked
 //
 // In every reachable state, see [Violation]: the data are what the operations
@@ -40,8 +46,11 @@
 // was acknowledged took effect, what was denied did not and never will; after a
 // claim of t', and after user code has run under t', nothing of an older grant
 // takes effect; a refusal as stale has a higher claim before it; and nobody is
-// left without an answer when nothing more can happen. An acknowledged operation
-// that the database itself lost is excused, nothing else is.
+// left without an answer when nothing more can happen. Calls of one key are one
+// operation, over sets of resources that share one; a repeated call's answer is an
+// acknowledgement of the call that took effect. What was acknowledged before the
+// database itself lost it is excused, but not where a synchronous standby took
+// over (P25); nothing else is.
 //
 // # What is modelled
 //
@@ -49,7 +58,9 @@
 // any time, as if every lease were lost at the worst moment. Pauses, delays and
 // crashes need no steps, because a step that is possible need not happen. COMMIT
 // is a message: it arrives at any later time or never, and its reply may be
-// lost. A void's reply and a claim's may be lost. Grants travel, tokens are
+// lost. A void's reply and a claim's may be lost. A client may leave a COMMIT in
+// doubt for good, because it crashed or couldn't ask for too long, and anybody may
+// call again. A commit may be seen before the standby has it. Grants travel, tokens are
 // issued twice, entries of the history vanish, and the database goes back to an
 // earlier state, after which positions are used again: by a failover, which raises
 // the server's timeline, or restored from a volume, which doesn't. The head's early
@@ -77,16 +88,23 @@
 //   - Transaction ids are never used twice; B9 shows what happens if they are, as
 //     they can be when they are PostgreSQL's own.
 //   - A member of a group that fails alone and is rolled back to its savepoint.
-//   - The hash chain, the table of operations for Once, and refusal entries.
+//   - The hash chain, and refusal entries.
+//   - What is kept for Once is never forgotten, and the primary key of its table is
+//     not there: the protocol doesn't rely on it. A key's request is the set of
+//     resources.
 //
-// Two things concern those who build on the protocol. When a held grant has to
+// Three things concern those who build on the protocol. When a held grant has to
 // claim again, because a sibling or a failover took its position, what it had
 // read is void and user code starts over (B23). And what user code has read on
 // another connection may be newer than its grant's position: the seal refuses it
 // then, but if the database goes back in between, to exactly that position, the
 // seal passes. After a failover the head refuses it (P18); after a restore of the
 // volume nothing does (B22). What is read inside a guarded transaction is safe, and
-// so is what the grant's last transaction left (P10, P10r, P11).
+// so is what the grant's last transaction left (P10, P10r, P11). And the look-up of
+// a key is such a read outside: if it finds what a sibling has just committed, and
+// then the volume is restored to exactly the grant's position, the answer given is
+// of something that is gone (B32). A look-up that takes what it finds only if the
+// fence is where the claim left it would be safe from that too.
 //
 // # Reading a counter-example
 //

@@ -14,6 +14,9 @@ func BenchmarkClaimSeal_LargerBounds(b *testing.B) {
 	shared := Faults{LostReplies: true, SharedGrants: true}
 	lossy := Faults{LostReplies: true, SharedGrants: true, Held: true, Failover: true}
 	restored := Faults{LostReplies: true, SharedGrants: true, Held: true, Restore: true}
+	keyed := Faults{LostReplies: true, Crashes: true, SharedGrants: true}
+	keyedLossy := Faults{LostReplies: true, Crashes: true, SharedGrants: true, Failover: true}
+	replicated := Faults{LostReplies: true, Crashes: true, SharedGrants: true, Failover: true, Synchronous: true}
 	everything := Faults{LostReplies: true, LostClaims: true, SharedGrants: true, ReissuedTokens: true, Aborts: true, Held: true}
 	for _, c := range []struct {
 		name string
@@ -30,6 +33,12 @@ func BenchmarkClaimSeal_LargerBounds(b *testing.B) {
 		{"DoAll shared 2x3x2", within(2, 3, 2, shared).doAll()},
 		{"DoAll failover 2x2x2", within(2, 2, 2, lossy).doAll()},
 		{"DoAll 2x2x3", within(2, 2, 3, Faults{LostReplies: true}).doAll()},
+		{"Once shared 3x1x3", within(3, 1, 3, keyed).once(1)},
+		{"Once shared 2x2x3", within(2, 2, 3, keyed).once(1)},
+		{"Once failover 2x2x3", within(2, 2, 3, keyedLossy).once(1)},
+		{"Once two keys 2x2x3", within(2, 2, 3, keyed).once(2)},
+		{"Once DoAll shared 2x2x2", within(2, 2, 2, keyed).once(1).doAll()},
+		{"Once synchronous 2x2x2", within(2, 2, 2, replicated).once(1)},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			for b.Loop() {

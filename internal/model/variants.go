@@ -37,5 +37,7 @@ func of[S comparable](id, text string, want Violation, bounds string, m Model[S]
 func Variants() []Variant {
 	all := textbookVariants()
 	all = append(all, protocolVariants()...)
-	return append(all, brokenVariants()...)
+	all = append(all, onceVariants()...)
+	all = append(all, brokenVariants()...)
+	return append(all, brokenOnceVariants()...)
 }
