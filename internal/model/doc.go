@@ -7,10 +7,10 @@
 //	go test ./internal/model -run TestVariants -v
 //
 // prints each counter-example and then the table of variants with the number of
-// states of each: 1.9 million in all. Larger bounds, explored on demand, are in
-// BenchmarkClaimSeal_LargerBounds.
+// states of each: 2.5 million in all. Larger bounds, explored on demand, are in
+// BenchmarkClaimSeal_LargerBounds and BenchmarkOrder_LargerBounds.
 //
-// # Two models
+// # Three models
 //
 // [Textbook] is the fence that articles describe: one number, the highest token
 // seen (rows M0 to M11, HAZARDS.md section 3). M2 beside M2b is the reason for
@@ -39,6 +39,11 @@
 // given when it has committed. If not, the operation runs, and its key is kept for
 // each of its resources in its own transaction.
 //
+// [Order] is about waiting, not about safety: how calls over several resources take
+// turns in their processes and locks among them (guard.DoAll), with tenures that are
+// kept until somebody waits for them, and leases that are lost at any time and
+// acquired anew. Rows A are its rules, rows AB those with one thing broken.
+//
 // # What is checked
 //
 // In every reachable state, see [Violation]: the data are what the operations
@@ -51,6 +56,9 @@
 // acknowledgement of the call that took effect. What was acknowledged before the
 // database itself lost it is excused, but not where a synchronous standby took
 // over (P25); nothing else is.
+//
+// Of acquisition: in every reachable state that is not the end, somebody can go on
+// without anything being lost first. That is freedom from deadlock, not fairness.
 //
 // # What is modelled
 //
@@ -72,6 +80,10 @@
 //   - Isolation levels and locks of data rows: a transaction's read happens at any
 //     moment between its grant's last word from the database and COMMIT, and its
 //     write is blind. No level of Postgres promises less, so none is relied on.
+//   - Of acquisition: a lock is a fair queue of processes, its release takes no time,
+//     and nobody is helped by a time limit: nobody gives up, nothing that is kept
+//     expires, and a function that overruns keeps what it has. Whether a contended
+//     tenure is used once more (Config.MaxHold) is left open.
 //   - The lock of the fence row: claim, seal with commit, and void are one step
 //     each. Seals of several resources are one step too, because each stays locked
 //     until the end of the transaction; deadlock is not modelled.

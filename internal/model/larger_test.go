@@ -50,3 +50,26 @@ func BenchmarkClaimSeal_LargerBounds(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkOrder_LargerBounds does the same for acquisition.
+func BenchmarkOrder_LargerBounds(b *testing.B) {
+	for _, c := range []struct {
+		name string
+		m    Order
+	}{
+		{"2 processes x 3", Order{Procs: []int8{0, 1}, Resources: 3, Losses: 1, Kept: true}},
+		{"2 processes x 3, losses 2", Order{Procs: []int8{0, 1}, Resources: 3, Least: 2, Losses: 2, Kept: true}},
+		{"2 processes x 3, a third call, losses", Order{Procs: []int8{0, 1, 0}, Resources: 3, Least: 2, Losses: 1}},
+		{"2 processes x 2, a third call, losses 2", Order{Procs: []int8{0, 1, 0}, Resources: 2, Losses: 2, Kept: true}},
+		{"3 processes x 3, losses", Order{Procs: []int8{0, 1, 2}, Resources: 3, Least: 2, Losses: 1}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			for b.Loop() {
+				result, err := Explore(c.m, 6_000_000)
+				require.NoError(b, err)
+				require.Equal(b, Holds, result.Violation, Format(result.Schedule))
+				b.ReportMetric(float64(result.States), "states")
+			}
+		})
+	}
+}

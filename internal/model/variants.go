@@ -3,13 +3,15 @@ package model
 // Variant is a row of the table: a protocol, its bounds and the expected result.
 type Variant struct {
 	// ID is M.. for the textbook fence (the ids of HAZARDS.md section 3), P..
-	// for the protocol and B.. for the protocol with one thing broken.
+	// for the protocol and B.. for the protocol with one thing broken, A.. for
+	// acquisition and AB.. for that with one thing broken.
 	ID string
 	// Text says what it is, and cites what it is about.
 	Text string
 	// Want is the golden result.
 	Want Violation
-	// Bounds are clients x grants x operations, and what is out of the ordinary.
+	// Bounds are clients x grants x operations, and what is out of the ordinary;
+	// those of acquisition are written in words.
 	Bounds string
 
 	// Explore runs the variant through all its states, see the function Explore.
@@ -39,5 +41,6 @@ func Variants() []Variant {
 	all = append(all, protocolVariants()...)
 	all = append(all, onceVariants()...)
 	all = append(all, brokenVariants()...)
-	return append(all, brokenOnceVariants()...)
+	all = append(all, brokenOnceVariants()...)
+	return append(all, orderVariants()...)
 }

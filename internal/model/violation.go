@@ -38,7 +38,8 @@ const (
 	// had committed.
 	UnjustifiedStale
 
-	// Stuck: nothing can happen any more, and somebody has not been answered.
+	// Stuck: nothing can happen any more, and somebody has not been answered; of
+	// acquisition: everybody waits, though nothing is lost (H-B10).
 	Stuck
 )
 

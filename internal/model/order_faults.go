@@ -1,0 +1,83 @@
+package model
+
+// setUp lets a process have kept a resource from before.
+func (m Order) setUp(s orderState, yield func(Step, orderState)) {
+	if !m.Kept || s.Calls != [maxCalls]orderCall{} {
+		return
+	}
+	for p := range maxProcs {
+		for r := range int(m.Resources) {
+			if !m.exists(p) || s.Locks[r][0] != nobody {
+				continue
+			}
+			next := s
+			next.Locks[r] = next.Locks[r].with(int8(p + 1))
+			next.Lines[p][r].Tenure = true
+			yield(Step{processNames[p], "has kept resource # from before", int8(r + 1)}, next)
+		}
+	}
+}
+
+// exists says whether a process has calls.
+func (m Order) exists(p int) bool {
+	for _, other := range m.Procs {
+		if int(other) == p {
+			return true
+		}
+	}
+	return false
+}
+
+// losses yields what can be lost.
+func (m Order) losses(s orderState, yield func(Step, orderState)) {
+	s.Losses++
+	for p := range maxProcs {
+		next := s
+		some := false
+		for r := range int(m.Resources) {
+			if !s.Locks[r].has(int8(p + 1)) {
+				continue
+			}
+			some = true
+			m.lose(&next, p, r)
+			one := s
+			m.lose(&one, p, r)
+			yield(Step{processNames[p], "loses its key of resource #", int8(r + 1)}, one)
+		}
+		if some {
+			yield(Step{processNames[p], "loses its session", 0}, next)
+		}
+	}
+	for i, p := range m.Procs {
+		if c := s.Calls[i]; c.Stage == runs {
+			m.refusals(s, i, int(p), c, yield)
+		}
+	}
+}
+
+// lose takes a process's key of a resource out of the queue. Its tenure is bad then;
+// a call that waits for the lock fails and tries again.
+func (m Order) lose(s *orderState, p, r int) {
+	s.Locks[r] = s.Locks[r].without(int8(p + 1))
+	l := &s.Lines[p][r]
+	l.Bad = l.Tenure
+	for i := range m.Procs {
+		c := &s.Calls[i]
+		if int(m.Procs[i]) == p && c.Stage == waitsLock && c.next() == r {
+			c.At, c.Stage = 0, looks
+		}
+	}
+}
+
+// refusals lets the database refuse a grant of a call that runs: its tenure is bad
+// then, though its lease goes on.
+func (m Order) refusals(s orderState, i, p int, c orderCall, yield func(Step, orderState)) {
+	for _, name := range c.Names[:c.Count] {
+		if s.Lines[p][name-1].Bad {
+			continue
+		}
+		next := s
+		next.Lines[p][name-1].Bad = true
+		yield(Step{workerNames[i], "is refused its grant of resource #", name}, next)
+	}
+}
