@@ -1,0 +1,288 @@
+package fencekit_test
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/internal/testenv"
+)
+
+// restored is an etcd that goes back, with a database that doesn't.
+type restored struct {
+	t     *testing.T
+	etcd  *testenv.Etcd
+	line  *line // leads to it
+	dsn   string
+	pool  *pgxpool.Pool
+	calls int64 // that were acknowledged
+}
+
+func newRestored(t *testing.T) *restored {
+	r := &restored{t: t, etcd: anotherEtcd(t)}
+	r.line = &line{target: address(r.etcd)}
+	r.dsn, r.pool = counters(t, "a")
+	return r
+}
+
+func anotherEtcd(t *testing.T) *testenv.Etcd {
+	e, err := testenv.StartEtcd(t.Context(), nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, e.Stop(context.Background())) })
+	return e
+}
+
+func address(e *testenv.Etcd) string { return strings.TrimPrefix(e.Endpoint(), "http://") }
+
+// process returns a new process of the service. What it holds it keeps.
+func (r *restored) process() *process {
+	return newProcess(r.t, r.etcd.Endpoint(), r.dsn, etcd.Config{}, &guard.Config{KeepFor: time.Hour}, grpc.WithContextDialer(r.line.dial))
+}
+
+// do makes a call that has to take effect.
+func (r *restored) do(p *process) {
+	r.t.Helper()
+	require.NoError(r.t, guard.Do(r.t.Context(), p.Guard, "a", increment("a")))
+	r.calls++
+}
+
+// age has n tokens granted and used.
+func (r *restored) age(n int) {
+	for range n {
+		p := r.process()
+		r.do(p)
+		closeProcess(r.t, p)
+	}
+}
+
+func (r *restored) snapshot() string {
+	r.t.Helper()
+	file := filepath.Join(r.t.TempDir(), "snapshot")
+	require.NoError(r.t, r.etcd.Snapshot(r.t.Context(), file))
+	return file
+}
+
+// raiseEpoch does what the operator is told to.
+func (r *restored) raiseEpoch(epoch string) {
+	r.t.Helper()
+	client, err := r.etcd.Client(r.t.Context())
+	require.NoError(r.t, err)
+	defer client.Close()
+	_, err = client.Put(r.t.Context(), r.t.Name()+"/epoch", epoch)
+	require.NoError(r.t, err)
+}
+
+// requireRefused makes calls of fresh processes while etcd grants tokens that the
+// database has seen, at last the very highest one: none takes effect.
+func (r *restored) requireRefused(highest fence.Grant) {
+	r.t.Helper()
+	revision := r.passRevisions(0)
+	require.Less(r.t, revision+10, int64(highest.Token), "the test needs lower tokens")
+	p := r.process()
+	err := guard.Do(r.t.Context(), p.Guard, "a", increment("a"))
+	require.ErrorIs(r.t, err, guard.ErrTokensWentBack)
+	require.ErrorIs(r.t, err, guard.ErrStaleToken)
+	closeProcess(r.t, p)
+
+	p = r.process()
+	r.passRevisions(int64(highest.Token) - 1)
+	err = guard.Do(r.t.Context(), p.Guard, "a", increment("a"))
+	require.ErrorIs(r.t, err, guard.ErrCollision)
+	require.EqualValues(r.t, r.calls, value(r.t, r.pool, "a"))
+	closeProcess(r.t, p)
+}
+
+// passRevisions has etcd's revision rise to the given one, and returns it.
+func (r *restored) passRevisions(until int64) int64 {
+	r.t.Helper()
+	client, err := r.etcd.Client(r.t.Context())
+	require.NoError(r.t, err)
+	defer client.Close()
+	now, err := client.Get(r.t.Context(), "x")
+	require.NoError(r.t, err)
+	revision := now.Header.Revision
+	for revision < until {
+		put, err := client.Put(r.t.Context(), "x", "")
+		require.NoError(r.t, err)
+		revision = put.Header.Revision
+	}
+	return revision
+}
+
+// requireStopped requires that a running process says that etcd went back.
+func (r *restored) requireStopped(p *process, what ...string) {
+	r.t.Helper()
+	err := guard.Do(r.t.Context(), p.Guard, "other", increment("a"))
+	back := new(etcd.WentBackError)
+	require.ErrorAs(r.t, err, &back)
+	require.Contains(r.t, what, back.What)
+	require.ErrorIs(r.t, err, fence.ErrUnavailable)
+}
+
+// highest is the last grant that the database knows.
+func (r *restored) highest() fence.Grant {
+	r.t.Helper()
+	entries := r.entries()
+	return entries[len(entries)-1].Grant
+}
+
+// entries returns the history, in which tokens never fall, and no two holders
+// share one.
+func (r *restored) entries() []guard.Entry {
+	r.t.Helper()
+	entries, err := r.process().store.Entries(r.t.Context(), "a", 0, 1000)
+	require.NoError(r.t, err)
+	for i := range entries[1:] {
+		order := entries[i+1].Grant.Compare(entries[i].Grant)
+		require.GreaterOrEqual(r.t, order, 0)
+		require.Equal(r.t, order == 0, entries[i].Grant == entries[i+1].Grant)
+	}
+	return entries
+}
+
+// requireSums requires that exactly the acknowledged calls took effect.
+func (r *restored) requireSums() {
+	r.t.Helper()
+	require.EqualValues(r.t, r.calls, value(r.t, r.pool, "a"))
+	r.entries()
+}
+
+// etcd is restored from a snapshot as it is: the same cluster id, the same tokens
+// once more.
+func TestRestore_OfEtcdNeverGetsALowerOrEqualTokenAccepted_HD5_G2(t *testing.T) {
+	r := newRestored(t)
+	r.age(1)
+	file := r.snapshot()
+	r.age(5)
+	running := r.process()
+	r.do(running)
+	highest := r.highest()
+
+	require.NoError(t, r.etcd.Restore(t.Context(), file, 0))
+	r.requireStopped(running, "revision", "raft term")
+	r.requireRefused(highest)
+	r.raiseEpoch("2")
+	r.do(r.process())
+	require.Equal(t, highest.Epoch+1, r.highest().Epoch)
+	r.do(running)
+	r.requireSums()
+}
+
+// With a bump every token is new. What is kept at the time is lost, and found to
+// be lost before anything else is done under it or after somebody else's claim.
+func TestRestore_OfEtcdWithABumpNeedsNothingElse_HD5(t *testing.T) {
+	r := newRestored(t)
+	running := r.process()
+	other, err := running.locker.Acquire(t.Context(), "other") // so that its session is in the snapshot
+	require.NoError(t, err)
+	file := r.snapshot()
+	r.do(running)
+	highest := r.highest()
+	require.NoError(t, other.Release(t.Context()))
+	require.NoError(t, r.etcd.Restore(t.Context(), file, 1_000_000))
+	fresh := r.process()
+	r.do(fresh)
+	require.Greater(t, r.highest().Token, highest.Token+900_000)
+	if err := guard.Do(t.Context(), running.Guard, "a", increment("a")); err == nil {
+		r.calls++
+	}
+	r.requireSums()
+}
+
+// The name that the processes know leads to another cluster, an empty one.
+func TestRestore_AnotherClusterBehindTheSameName_HD6_G2(t *testing.T) {
+	r := newRestored(t)
+	another := anotherEtcd(t)
+	r.age(10)
+	running := r.process()
+	r.do(running)
+	highest := r.highest()
+	r.etcd = another
+	r.line.lead(address(r.etcd))
+	r.requireStopped(running, "cluster id")
+	r.requireRefused(highest)
+	r.raiseEpoch("2")
+	r.do(r.process())
+	r.do(running)
+	require.EqualValues(t, 2, r.highest().Epoch)
+	r.requireSums()
+}
+
+// line is a network to etcd that can be led elsewhere, and cut.
+type line struct {
+	mu     sync.Mutex
+	target string // "" while it is cut
+	conns  []net.Conn
+}
+
+func (l *line) dial(ctx context.Context, _ string) (net.Conn, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.target == "" {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: net.ErrClosed}
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", l.target)
+	if err == nil {
+		l.conns = append(l.conns, conn)
+	}
+	return conn, err
+}
+
+// lead breaks all connections and has the next ones lead to the target.
+func (l *line) lead(target string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.target = target
+	for _, c := range l.conns {
+		_ = c.Close()
+	}
+	l.conns = nil
+}
+
+// The holder is cut off from etcd and from nothing else. What it writes before
+// its successor's claim counts, and nothing later: neither in its Hold, nor from
+// whoever it has given its grant to.
+func TestPartition_AHolderWithoutEtcdWritesUntilItIsFenced_HD17_G3(t *testing.T) {
+	r := newRestored(t)
+	lock := etcd.Config{TTL: 5 * time.Second, RequestTimeout: time.Second}
+	cut := newProcess(t, r.etcd.Endpoint(), r.dsn, lock, nil, grpc.WithContextDialer(r.line.dial))
+	successor := newProcess(t, r.etcd.Endpoint(), r.dsn, lock, nil)
+	var grant fence.Grant
+	err := guard.Hold(t.Context(), cut.Guard, "a", func(ctx context.Context, h *guard.Held[pgx.Tx]) error {
+		grant = h.Grant()
+		require.NoError(t, h.Do(ctx, increment("a")))
+		r.calls++
+		r.line.lead("")
+		if h.Do(ctx, increment("a")) == nil { // unless this machine is slower than the time to live
+			r.calls++
+		}
+		r.do(successor)
+		<-ctx.Done()
+		require.ErrorIs(t, context.Cause(ctx), fence.ErrLeaseLost)
+		require.ErrorIs(t, context.Cause(ctx), etcd.ErrUnreachable)
+		return h.Do(context.WithoutCancel(ctx), increment("a"))
+	})
+	require.ErrorIs(t, err, guard.ErrStaleToken)
+	err = guard.DoGrant(t.Context(), cut.store, grant, increment("a"))
+	require.ErrorIs(t, err, guard.ErrStaleToken)
+	err = guard.Do(t.Context(), cut.Guard, "a", increment("a"))
+	require.ErrorIs(t, err, etcd.ErrUnreachable)
+	r.line.lead(address(r.etcd))
+	require.Eventually(t, func() bool {
+		return guard.Do(t.Context(), cut.Guard, "a", increment("a")) == nil
+	}, time.Minute, 10*time.Millisecond, "it doesn't go on by itself")
+	r.calls++
+	r.requireSums()
+}
