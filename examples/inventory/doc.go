@@ -10,4 +10,7 @@
 // "inventory demo" starts an etcd, a Postgres and three workers, stops one of
 // them at that point until its lease has expired, and shows what becomes of its
 // write: with the fence, and without.
+//
+// "inventory serve" is the HTTP service on top, described by openapi.yaml and in
+// README.md; "inventory try" starts it with an etcd and a Postgres of its own.
 package main

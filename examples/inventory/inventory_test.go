@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"os"
 	"syscall"
 	"testing"
@@ -15,9 +16,17 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv"
 )
 
-// The demo starts its own binary as workers: in a test that is the test's.
+// The demo starts its own binary as workers, and tests as servers: in a test that
+// is the test's.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "worker" {
+		os.Exit(run(os.Args[1:]))
+	}
+	if len(os.Args) > 1 && os.Args[1] == "serve" {
+		go func() { // the test holds the other end
+			_, _ = io.Copy(io.Discard, os.Stdin)
+			os.Exit(exitEnvironment)
+		}()
 		os.Exit(run(os.Args[1:]))
 	}
 	testenv.Main(m)

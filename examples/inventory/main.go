@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -13,6 +14,9 @@ import (
 )
 
 const usage = `usage: inventory demo      run the demo: etcd, Postgres, three workers, one pause
+       inventory try       start etcd, Postgres and an HTTP server on them, for trying it out
+       inventory init …    make the tables in a database, and stock a product
+       inventory serve …   serve the HTTP API on an etcd and a database
        inventory worker …  sell until nothing is left (the demo starts these)
 `
 
@@ -33,6 +37,7 @@ func main() {
 func run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	if len(args) == 0 {
 		fmt.Fprint(os.Stderr, usage)
 		return exitUsage
@@ -40,6 +45,12 @@ func run(args []string) int {
 	switch args[0] {
 	case "demo":
 		return exitCode(demo(ctx, os.Stdout))
+	case "try":
+		return command(args, parseTry, func(cfg serveConfig) error { return try(ctx, cfg, os.Stdout, newLog()) })
+	case "init":
+		return command(args, parseInit, func(dsn string) error { return initialize(ctx, dsn) })
+	case "serve":
+		return command(args, parseServe, func(cfg serveConfig) error { return serve(ctx, cfg, os.Stdout, newLog()) })
 	case "worker":
 		cfg, err := parseWorker(args[1:])
 		if err != nil {
@@ -54,6 +65,21 @@ func run(args []string) int {
 	fmt.Fprint(os.Stderr, usage)
 	return exitUsage
 }
+
+// command runs a command that takes flags.
+func command[C any](args []string, parse func([]string) (C, error), run func(C) error) int {
+	cfg, err := parse(args[1:])
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return exitOK
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "inventory:", err)
+		return exitUsage
+	}
+	return exitCode(run(cfg))
+}
+
+func newLog() *slog.Logger { return slog.New(slog.NewTextHandler(os.Stderr, nil)) }
 
 func parseWorker(args []string) (workerConfig, error) {
 	var cfg workerConfig

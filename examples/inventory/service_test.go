@@ -1,0 +1,198 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/testenv"
+)
+
+// service is a client of a server, and checks each answer against openapi.yaml.
+type service struct {
+	testing.TB
+	url  string
+	spec *description
+	http *http.Client
+	log  *lockedBuffer
+}
+
+// patient is far above what anything here takes.
+func patient(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// stocked returns a database with the inventory's tables and the product in stock.
+func stocked(t testing.TB) (dsn string, pool *pgxpool.Pool) {
+	t.Helper()
+	dsn = testenv.Database(t)
+	return dsn, stock100(t, dsn)
+}
+
+func stock100(t testing.TB, dsn string) *pgxpool.Pool {
+	t.Helper()
+	pool, err := pgxpool.New(t.Context(), dsn)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	require.NoError(t, setUp(t.Context(), pool))
+	return pool
+}
+
+// config is that of a server on the servers that tests share.
+func config(t testing.TB, dsn string) serveConfig {
+	t.Helper()
+	cfg, err := parseServe([]string{"-listen", "127.0.0.1:0", "-ttl", "2s", "-prefix", t.Name(),
+		"-etcd", testenv.SharedEtcd(t).Endpoint(), "-postgres", dsn})
+	require.NoError(t, err)
+	return cfg
+}
+
+// startService runs a server in this process. It is stopped when the test ends.
+func startService(t testing.TB, cfg serveConfig) *service {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	out, in := io.Pipe()
+	log := &lockedBuffer{}
+	done := make(chan error, 1)
+	go func() {
+		err := serve(ctx, cfg, in, slog.New(slog.NewTextHandler(log, nil)))
+		in.CloseWithError(io.EOF)
+		done <- err
+	}()
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	s := newService(t, line)
+	s.log = log
+	t.Cleanup(func() {
+		s.http.CloseIdleConnections()
+		stop()
+		if err := <-done; err != nil {
+			t.Log("the server ended with:", err) // its etcd or Postgres may be gone
+		}
+		if t.Failed() {
+			t.Log(log.String())
+		}
+	})
+	return s
+}
+
+// newService returns a client of the server that announced itself by line.
+func newService(t testing.TB, line string) *service {
+	_, url, found := strings.Cut(strings.TrimSpace(line), "serving on ")
+	require.True(t, found, line)
+	client := &http.Client{Transport: &http.Transport{}, Timeout: time.Minute}
+	t.Cleanup(client.CloseIdleConnections)
+	return &service{TB: t, url: url, spec: newDescription(t), http: client}
+}
+
+// reply is an answer that has arrived wholly.
+type reply struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// problem returns the reply's members, for a status of a problem.
+func (r reply) problem(t testing.TB) (p map[string]any) {
+	t.Helper()
+	require.Equal(t, "application/problem+json", r.header.Get("Content-Type"), r.body)
+	require.NoError(t, json.Unmarshal([]byte(r.body), &p))
+	require.EqualValues(t, r.status, p["status"])
+	return p
+}
+
+// problemName returns the last part of the problem's type.
+func (r reply) problemName(t testing.TB) string {
+	t.Helper()
+	return strings.TrimPrefix(r.problem(t)["type"].(string), problemType(""))
+}
+
+func (r reply) deduction(t testing.TB) (d deduction) {
+	t.Helper()
+	require.Equal(t, http.StatusOK, r.status, r.body)
+	require.NoError(t, json.Unmarshal([]byte(r.body), &d))
+	return d
+}
+
+func (s *service) get(path string) reply {
+	s.Helper()
+	return s.call(s.request(http.MethodGet, path, ""))
+}
+
+// deduct asks for a quantity of the product, under a key.
+func (s *service) deduct(key, body string) reply {
+	s.Helper()
+	return s.call(s.order(key, body))
+}
+
+// deductUnder asks for one unit, under a grant.
+func (s *service) deductUnder(grant fence.Grant, key string) reply {
+	s.Helper()
+	r := s.order(key, `{"qty":1}`)
+	r.Header.Set(grantHeader, grant.String())
+	return s.call(r)
+}
+
+func (s *service) order(key, body string) *http.Request {
+	s.Helper()
+	r := s.request(http.MethodPost, "/v1/skus/"+sku+"/deduct", body)
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set(keyHeader, key)
+	return r
+}
+
+func (s *service) request(method, path, body string) *http.Request {
+	s.Helper()
+	r, err := http.NewRequestWithContext(s.Context(), method, s.url+path, strings.NewReader(body))
+	require.NoError(s, err)
+	return r
+}
+
+func (s *service) call(r *http.Request) reply {
+	s.Helper()
+	answer, err := s.try(r)
+	require.NoError(s, err)
+	return answer
+}
+
+// try is call for those who expect the connection to break.
+func (s *service) try(r *http.Request) (reply, error) {
+	response, err := s.http.Do(r)
+	if err != nil {
+		return reply{}, err
+	}
+	defer response.Body.Close()
+	var body bytes.Buffer
+	if _, err := body.ReadFrom(response.Body); err != nil {
+		return reply{}, err
+	}
+	answer := reply{response.StatusCode, response.Header, body.String()}
+	if err := s.spec.check(r.Method, r.URL.EscapedPath(), answer.status, answer.header, body.Bytes()); err != nil {
+		s.Error(err) // not FailNow: this may be another goroutine
+	}
+	return answer, nil
+}
+
+// eventually asks until the answer has a status.
+func (s *service) eventually(status int, ask func() reply) reply {
+	s.Helper()
+	var last reply
+	require.Eventually(s, func() bool {
+		last = ask()
+		return last.status == status
+	}, 2*time.Minute, 50*time.Millisecond)
+	return last
+}
