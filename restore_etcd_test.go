@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 
 	"github.com/fencekit/fencekit/fence"
@@ -284,5 +285,31 @@ func TestPartition_AHolderWithoutEtcdWritesUntilItIsFenced_HD17_G3(t *testing.T)
 		return guard.Do(t.Context(), cut.Guard, "a", increment("a")) == nil
 	}, time.Minute, 10*time.Millisecond, "it doesn't go on by itself")
 	r.calls++
+	r.requireSums()
+}
+
+// etcd is full and grants nothing: who keeps a resource goes on with it.
+func TestNoSpace_AKeptResourceGoesOn_HD7(t *testing.T) {
+	small, err := testenv.StartEtcd(t.Context(), &testenv.EtcdConfig{ExtraFlags: []string{"--quota-backend-bytes=2097152"}})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, small.Stop(context.Background())) })
+	r := &restored{t: t, etcd: small, line: &line{target: address(small)}}
+	r.dsn, r.pool = counters(t, "a")
+	p := r.process()
+	r.do(p)
+	client, err := small.Client(t.Context())
+	require.NoError(t, err)
+	defer client.Close()
+	for err == nil {
+		_, err = client.Put(t.Context(), "filler", strings.Repeat("x", 1<<17))
+	}
+	require.ErrorIs(t, err, rpctypes.ErrNoSpace)
+	for range 10 {
+		r.do(p)
+	}
+	err = guard.Do(t.Context(), p.Guard, "other", increment("a"))
+	require.ErrorIs(t, err, etcd.ErrNoSpace)
+	require.ErrorIs(t, err, fence.ErrUnavailable)
+	require.NoError(t, p.Close(t.Context()), "and can be given back")
 	r.requireSums()
 }

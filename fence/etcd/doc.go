@@ -48,12 +48,12 @@
 //
 // # How a lease is lost
 //
-// [fence.LossDeadline]: no renewal succeeded in time. [fence.LossExpired]: etcd
+// [fence.LossDeadline]: no renewal succeeded in time; the error says what became
+// of the last one. [fence.LossExpired]: etcd
 // says that the session's lease is gone; this is noticed by the next renewal or
 // Acquire. [fence.LossDeleted]: somebody deleted the lock key; the watch shows it,
 // and nothing else does; one renewal then tells it from a lease that is gone.
-// [fence.LossWentBack]: see
-// below. [fence.LossClosed]: the Locker was closed.
+// [fence.LossWentBack]: see below. [fence.LossClosed]: the Locker was closed.
 //
 // An Acquire that loses its place while it waits fails with a [*QueueLostError].
 //
@@ -69,6 +69,44 @@
 // Close what uses the locker first, then the locker, then the client. After the
 // client was closed every call fails at once, nothing is tried again, and what is
 // held ends at the session's deadline.
+//
+// # When etcd is in trouble
+//
+// Each of these is behind the error of what fails, for errors.Is.
+//
+//   - It is away, silent, or without a majority ([ErrUnreachable]): nothing is
+//     acquired, what is held ends by its own deadline, and waiters lose their
+//     places by then. If it comes back earlier all stay as they are.
+//   - It has another leader: leases get their whole time to live again. Requests to
+//     a member that is gone or silent fail after Config.RequestTimeout, and may be
+//     repeated; give the client all members' endpoints.
+//   - A member is cut off from the others: watches there are broken off by etcd and
+//     set up at another one. A Locker that reaches no other member finds etcd away.
+//   - A member, or the network to it, is silent without breaking a connection:
+//     watches there show nothing, and waiters learn of their turn by polling, every
+//     Config.PollInterval. DialKeepAliveTime and DialKeepAliveTimeout of
+//     clientv3.Config find such connections out.
+//   - It is out of space ([ErrNoSpace]): nothing is acquired. What is held is
+//     renewed and released, and those who wait already get their turn.
+//   - It wants to know who comes ([ErrUnauthenticated]) and what for
+//     ([ErrPermission]): as if it were away. Expired tokens are replaced.
+//   - It compacts what a watch has still to show: the queue is read instead.
+//
+// Close returns in each case, after the time to live that etcd granted at the
+// latest.
+//
+// # Rights
+//
+// With etcd's authentication the role of the client's user needs, for the prefix
+// "fencekit":
+//
+//	etcdctl role grant-permission ROLE readwrite --prefix=true fencekit/locks/
+//	etcdctl role grant-permission ROLE readwrite --prefix=true fencekit/void/
+//	etcdctl role grant-permission ROLE read fencekit/epoch
+//
+// With Config.MutexKeys it needs readwrite on <resource>/ of each resource instead
+// of the first. Who may write the epoch key can stop all lockers: operators alone
+// need to.
 //
 // # Epochs
 //
