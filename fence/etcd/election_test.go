@@ -147,6 +147,7 @@ func TestCampaign_CancelledLeavesNoKey(t *testing.T) {
 	ctx, cancel := context.WithCancel(patient(t))
 	waiting := campaigning(ctx, all[1], "x")
 	awaitKeys(t, all[0].locker.client, all[0].locker.keys.queue("leader"), 2)
+	awaitWatching(t, all[1].locker, "leader") // so that it knows who is ahead
 	cancel()
 	err := (<-waiting).err
 	require.ErrorIs(t, err, context.Canceled)
