@@ -112,7 +112,6 @@ type member struct {
 	begun, ended atomic.Int64  // operations of the present process
 	stopping     chan string   // gets the operation in which the present process stops
 	silent       chan struct{} // closed when the present process has closed its output
-	unharmed     bool          // nobody has killed the present process
 }
 
 // start starts a process for the operations that have not ended, each with a new
@@ -120,7 +119,6 @@ type member struct {
 func (m *member) start() error {
 	m.spec.First += int(m.begun.Swap(0))
 	m.spec.Count -= int(m.ended.Swap(0))
-	m.unharmed = true
 	text, err := json.Marshal(m.spec)
 	if err != nil {
 		return err
@@ -200,7 +198,6 @@ func (m *member) awaitStopped(ctx context.Context) error {
 
 // replace kills the present process and starts another one, which goes on.
 func (m *member) replace() error {
-	m.unharmed = false
 	if err := m.child.Kill(); err != nil {
 		return err
 	}
@@ -211,8 +208,7 @@ func (m *member) replace() error {
 // await waits for the present process, which nobody kills any more.
 func (m *member) await(t *testing.T) {
 	<-m.silent
-	state := m.child.Wait()
-	if m.unharmed && !state.Success() {
+	if state := m.child.Wait(); !state.Success() {
 		t.Errorf("worker %d: %v", m.spec.Worker, state)
 	}
 }
