@@ -112,6 +112,8 @@ func TestRoles_AppCannotTouchFencesAndHistory_HC1_HC2_HB12(t *testing.T) {
 	_, err := store.Claim(t.Context(), epochGrant(1, 1<<62-1))
 	require.ErrorIs(t, err, guard.ErrTokenJump)
 	write(t, store, c, set("x", 2))
+	_, err = store.ForgetOnce(t.Context())
+	require.NoError(t, err)
 	verifyChain(t, r.admin)
 }
 
