@@ -1,10 +1,12 @@
 package postgres_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
@@ -37,4 +39,90 @@ func TestIsolation_ManyResourcesWantManyPredicateLocks_N23(t *testing.T) {
 			require.NoError(t, err)
 		})
 	}
+}
+
+// pair is two resources whose transactions overlap, each with data of its own.
+type pair struct {
+	*testing.T
+	store    *postgres.Store
+	pool     *pgxpool.Pool
+	one, two guard.Claim
+}
+
+// newPair makes a pair among others in the tables of the fence.
+func newPair(t *testing.T, dsn string, level pgx.TxIsoLevel, others int) *pair {
+	t.Helper()
+	p := &pair{T: t, pool: openPool(t, dsn)}
+	cfg := patient()
+	cfg.Isolation = level
+	p.store = newStore(t, p.pool, cfg)
+	mustExec(t, p.pool, "create table a (value bigint); create table b (value bigint); insert into a values (0); insert into b values (0)")
+	mustExec(t, p.pool, "select fence.claim('other/' || i, 1, 1, 'h', 1) from generate_series(1, $1::int) i", others)
+	mustExec(t, p.pool, "analyze")
+	p.one = claim(t, p.store, fence.Grant{Resource: "a", Epoch: 1, Token: 5, Holder: "a"})
+	p.two = claim(t, p.store, fence.Grant{Resource: "b", Epoch: 1, Token: 5, Holder: "b"})
+	return p
+}
+
+// overlap runs a transaction of each, and returns why the second failed, if it did.
+func (p *pair) overlap() error {
+	p.Helper()
+	work := func(table string) guard.Func[pgx.Tx] {
+		return func(ctx context.Context, tx pgx.Tx) error {
+			value := query[int64](p.T, tx, "select value from "+table)
+			_, err := tx.Exec(ctx, "update "+table+" set value = $1", value+1)
+			return err
+		}
+	}
+	one, two := begin(p.T, p.store, p.one), begin(p.T, p.store, p.two)
+	require.NoError(p, one.Run(p.Context(), work("a")))
+	require.NoError(p, two.Run(p.Context(), work("b")))
+	moved, err := one.Commit(p.Context(), nil)
+	require.NoError(p, err)
+	p.one = moved[0]
+	if moved, err = two.Commit(p.Context(), nil); err == nil {
+		p.two = moved[0]
+	}
+	return err
+}
+
+// Transactions of different resources don't meet in the tables of the fence,
+// whether those are small or large, if the user's data don't either.
+func TestIsolation_DifferentResourcesDoNotConflict_N23(t *testing.T) {
+	const times = 60
+	server, _ := startServer(t, map[string]string{"autovacuum": "off"}) // it looks at tables by snapshots of its own
+	for size, others := range map[string]int{"small": 0, "large": 20000} {
+		for _, level := range levels {
+			t.Run(size+", "+string(level), func(t *testing.T) {
+				dsn, err := server.CreateDatabase(t.Context(), fmt.Sprintf("%s %s", size, level))
+				require.NoError(t, err)
+				migrate(t, dsn)
+				p := newPair(t, dsn, level, others)
+				for i := range times {
+					require.NoError(t, p.overlap(), "time %d", i)
+				}
+				require.Equal(t, 2*times, query[int](t, p.pool, "select a.value + b.value from a, b"))
+			})
+		}
+	}
+}
+
+// While a transaction elsewhere keeps the dead versions of fences from being
+// removed, new ones run out of room beside them, and then meet in the index.
+func TestIsolation_AnOldSnapshotElsewhereMakesConflictsTransient_N23(t *testing.T) {
+	p := newPair(t, migrated(t), pgx.Serializable, 0)
+	old, err := p.pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, old.Rollback(context.Background())) }()
+	require.Zero(t, query[int](t, old, "select value from a"))
+	for range 1000 {
+		if err = p.overlap(); err != nil {
+			break
+		}
+	}
+	require.ErrorAs(t, err, new(*postgres.TransientError))
+	require.NotErrorAs(t, err, new(*guard.RefusedError))
+	moved, err := attempt(t.Context(), p.store, statement("update b set value = 0"), p.two)
+	require.NoError(t, err)
+	require.Equal(t, p.two.Seq+1, moved[0].Seq)
 }

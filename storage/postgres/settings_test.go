@@ -137,7 +137,7 @@ func TestStore_KeepsAnyText_N24(t *testing.T) {
 
 func TestStore_KeepsHugeOperations(t *testing.T) {
 	pool := newPool(t)
-	store := newStore(t, pool, nil)
+	store := newStore(t, pool, patient()) // sending it may take a while
 	txn := begin(t, store, claim(t, store, grant(5, "a")))
 	big := make([]byte, 16<<20)
 	for i := range big {
