@@ -46,19 +46,19 @@ func (l *Leadership) Proclaim(ctx context.Context, value string) error {
 		return err
 	}
 	p, op := l.place, "proclaim "+l.place.resource
-	if p.ctx.Err() == nil && ctx.Err() == nil {
-		select {
-		case l.turn <- struct{}{}:
-			defer func() { <-l.turn }()
-			return l.proclaim(ctx, op, value)
-		case <-p.ctx.Done():
-		case <-ctx.Done():
-		}
-	}
-	if p.ctx.Err() != nil {
+	switch {
+	case p.ctx.Err() != nil:
 		return context.Cause(p.ctx)
+	case ctx.Err() != nil:
+		return ended(ctx, op)
 	}
-	return ended(ctx, op)
+	select {
+	case l.turn <- struct{}{}:
+		defer func() { <-l.turn }()
+		return l.proclaim(ctx, op, value)
+	case <-ctx.Done():
+		return ended(ctx, op)
+	}
 }
 
 // proclaim puts the value where the last one was left. If something else is
