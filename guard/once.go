@@ -28,7 +28,8 @@ type OnceKey struct {
 //
 // Key, hash and result are written in the transaction of the operation. How long
 // they are kept is the store's to say; after that the key names a new operation.
-// An operation that failed is not kept: the same call runs it again.
+// An operation that failed is not kept: the same call runs it again. An error of a
+// repeated call says nothing about the one that it repeats: call again.
 //
 // Value keeps what fn returns as JSON: up to MaxResultLen bytes, and a value that
 // can't be encoded, or is larger, fails the operation. Without OpID the key is the
@@ -101,12 +102,13 @@ func resultIn[V any](value *V) Option {
 				return data, nil
 			},
 			decode: func(data []byte) error {
-				if data == nil {
-					return nil // kept by a call without a value
+				var kept V // *value may be that of a run that came to nothing
+				if data != nil {
+					if err := json.Unmarshal(data, &kept); err != nil {
+						return fmt.Errorf("guard: the result that was kept for Once doesn't fit: %w", err)
+					}
 				}
-				if err := json.Unmarshal(data, value); err != nil {
-					return fmt.Errorf("guard: the result that was kept for Once doesn't fit: %w", err)
-				}
+				*value = kept
 				return nil
 			},
 		}

@@ -181,6 +181,31 @@ func TestOnce_ResultThatDoesNotFitIsAnError(t *testing.T) {
 	require.ErrorContains(t, err, "doesn't fit")
 }
 
+// A first run of ours came to nothing, and left a value behind; somebody else's
+// took effect meanwhile.
+func TestOnce_AnswerHasNothingOfAnEarlierRun_G4(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.process("a", nil), w.process("b", nil)
+		by := func(name string) func(context.Context, *memory.Tx) (map[string]bool, error) {
+			return func(ctx context.Context, tx *memory.Tx) (map[string]bool, error) {
+				return map[string]bool{name: true}, increment("n")(ctx, tx)
+			}
+		}
+		once := guard.Once("k", nil)
+		w.store.SetFaults(memory.Faults{Commit: fates(memory.RequestLost), Resolve: func(guard.InDoubt) error {
+			w.store.SetFaults(memory.Faults{})
+			w.locks.Lose(sku)
+			_, err := guard.Value(t.Context(), b, sku, by("b"), once)
+			require.NoError(t, err)
+			return nil
+		}})
+		answer, err := guard.Value(t.Context(), a, sku, by("a"), once, guard.Retryable())
+		require.NoError(t, err)
+		require.Equal(t, map[string]bool{"b": true}, answer)
+		require.Equal(t, "1", w.store.Read("n"))
+	})
+}
+
 func TestOnce_InHoldAndUnderAForeignGrant_G4(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
