@@ -74,7 +74,7 @@ func TestHerd_ThreeHundredWaitersGetTheLockInOrder_HD14(t *testing.T) {
 // before it would have been its turn.
 func TestHerd_TheLastOneGetsTheLockWhenAllBeforeItHaveDied_HD14(t *testing.T) {
 	t.Parallel()
-	const dead = 300
+	const dead = 50
 	client, cfg := testenv.EtcdClient(t), fresh(t)
 	ctx, cancel := context.WithCancel(patient(t))
 	var waiting sync.WaitGroup
