@@ -14,8 +14,10 @@ const (
 	// LookUpAlone answers what it finds at once.
 	LookUpAlone
 	// LookUpPlaced takes what it finds only if the fences are where the claims left
-	// them.
+	// them, and fails otherwise.
 	LookUpPlaced
+	// LookUpHidden takes what it finds for nothing if a fence has moved.
+	LookUpHidden
 	// LookUpFirst looks at the first of the call's resources only.
 	LookUpFirst
 )
@@ -56,7 +58,7 @@ func (m ClaimSeal) lookUp(s state, w worker, do change) {
 		case found == 0:
 			do("looks key # up: nothing", key, func(s *state, w *worker) { w.Op = s.open(key, w.First) })
 		case m.Mutation.LookUp == LookUpPlaced && !m.inPlace(s, w):
-			m.moved(w, key, do)
+			m.moved(key, do)
 		case s.Calls[found-1].First != w.First:
 			do("looks key # up: used for another request", key, func(s *state, w *worker) {
 				s.Answers[s.open(key, w.First)-1] = toldNotApplied
@@ -86,7 +88,7 @@ func (m ClaimSeal) inPlace(s state, w worker) bool {
 }
 
 // moved denies a call because a fence has moved, and lets its client claim again.
-func (m ClaimSeal) moved(_ worker, key int8, do change) {
+func (m ClaimSeal) moved(key int8, do change) {
 	do("looks key # up: the fence has moved", key, func(s *state, w *worker) {
 		s.Answers[s.open(key, w.First)-1] = toldNotApplied
 		w.Stage, w.Claimed = granted, 0
@@ -99,6 +101,9 @@ func (m ClaimSeal) kept(s state, w worker, key int8) (op int8) {
 	end := m.Resources
 	if m.Mutation.LookUp == LookUpFirst {
 		end = w.First + 1
+	}
+	if m.Mutation.LookUp == LookUpHidden && !m.inPlace(s, w) {
+		return 0
 	}
 	for n := w.First; n < end; n++ {
 		r := &s.DB.Resources[n]

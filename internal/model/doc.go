@@ -115,8 +115,9 @@
 // so is what the grant's last transaction left (P10, P10r, P11). And the look-up of
 // a key is such a read outside: if it finds what a sibling has just committed, and
 // then the volume is restored to exactly the grant's position, the answer given is
-// of something that is gone (B32). A look-up that takes what it finds only if the
-// fence is where the claim left it would be safe from that too.
+// of something that is gone (B32). A look-up that fails if it finds something and the
+// fence isn't where the claim left it would be safe from that too; one that then
+// passes for having found nothing would not (B33).
 //
 // # Reading a counter-example
 //

@@ -38,5 +38,6 @@ func brokenOnceVariants() []Variant {
 		broken("B30", "key kept for the first resource only", AppliedTwice, plain.doAll(), Mutation{Keep: KeepFirst}),
 		broken("B31", "key looked up for the first resource only", AppliedTwice, plain.doAll(), Mutation{LookUp: LookUpFirst}),
 		broken("B32", "volume restored between the look-up and its transaction (N21)", AckedNotApplied, placed, Mutation{}),
+		broken("B33", "what is kept hidden from a look-up when the fence has moved (N21)", AppliedTwice, placed, Mutation{LookUp: LookUpHidden}),
 	}
 }
