@@ -73,7 +73,7 @@
 // earlier state, after which positions are used again: by a failover, which raises
 // the server's timeline, or restored from a volume, which doesn't. The head's early
 // refusal of a superseded grant is optional: the protocol holds with it (P7) and
-// without it (P5). Its refusal of a claim of another timeline is not (B24).
+// without it (P5). Its refusal of a claim of another timeline is not (B24, B34).
 //
 // # What is abstracted
 //

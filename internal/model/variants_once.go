@@ -28,6 +28,7 @@ func brokenOnceVariants() []Variant {
 		plain   = within(2, 2, 2, Faults{}).once(1)
 		lost    = within(2, 1, 2, Faults{LostReplies: true}).once(1)
 		standby = within(2, 2, 2, Faults{Failover: true, Synchronous: true}).once(1)
+		failing = within(2, 1, 2, Faults{SharedGrants: true, Failover: true}).once(1)
 		placed  = within(2, 1, 3, Faults{SharedGrants: true, Restore: true}).once(1).mutated(Mutation{LookUp: LookUpPlaced})
 	)
 	return []Variant{
@@ -39,5 +40,6 @@ func brokenOnceVariants() []Variant {
 		broken("B31", "key looked up for the first resource only", AppliedTwice, plain.doAll(), Mutation{LookUp: LookUpFirst}),
 		broken("B32", "volume restored between the look-up and its transaction (N21)", AckedNotApplied, placed, Mutation{}),
 		broken("B33", "what is kept hidden from a look-up when the fence has moved (N21)", AppliedTwice, placed, Mutation{LookUp: LookUpHidden}),
+		broken("B34", "Once, but any timeline will do (N6)", AckedNotApplied, failing, Mutation{AnyTimeline: true}),
 	}
 }
