@@ -149,7 +149,7 @@ const (
 	maxWorkers   = 3
 	maxResources = 2
 	maxOps       = 4
-	maxKeys      = 2
+	maxKeys      = 3
 	maxPositions = 10
 	maxMessages  = 3
 )

@@ -51,8 +51,9 @@ func (m ClaimSeal) prune(s state, yield func(Step, state)) {
 	}
 }
 
-// durable is what comes before the reply to anything that commits: a synchronous
-// standby has it.
+// durable is what comes before the reply to a claim, to a COMMIT, and to a resolver
+// that it took effect: a synchronous standby has it. A void need not be: whatever
+// loses it ends the COMMIT that it was against.
 func (m ClaimSeal) durable(s *state) {
 	if m.Faults.Synchronous && !s.WentBack {
 		s.Standby = s.DB
@@ -73,7 +74,9 @@ func (m ClaimSeal) goBack(s state) state {
 	s.DB, s.Standby = s.Standby, database{}
 	s.CaughtUp, s.WentBack = false, true
 	s.Messages = [maxMessages]message{}
-	s.Ran = [maxResources]int8{}
+	if !m.Faults.Synchronous {
+		s.Ran = [maxResources]int8{} // claims may be lost, so this says nothing any more
+	}
 	for i := range s.Workers {
 		w := &s.Workers[i]
 		switch {

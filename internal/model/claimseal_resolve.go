@@ -38,7 +38,6 @@ func (m ClaimSeal) resolveBy(s state, w worker, n int8, do change) {
 		})
 	case found.Tx != 0 || m.Mutation.PrunedIsNo:
 		do("resolves by resource #: not its entry, never applied", n+1, func(s *state, w *worker) {
-			m.durable(s)
 			m.answer(s, w, toldNotApplied)
 		})
 	default:
@@ -55,7 +54,6 @@ func (m ClaimSeal) void(s state, w worker, n int8, do change) {
 	to := place{w.Parts[n].Expect.Seq + 1, txVoid + s.again() + w.Op}
 	do("resolves by resource #: voids the position", n+1, func(s *state, w *worker) {
 		w.Parts[n].Expect = m.move(&s.DB.Resources[n], w.Parts[n].Grant, to)
-		m.durable(s)
 		m.answer(s, w, toldNotApplied)
 	})
 	do("resolves by resource #: voids, the reply is lost", n+1, func(s *state, w *worker) {

@@ -164,7 +164,7 @@ func (m ClaimSeal) Judge(s state, final bool) Violation {
 		switch {
 		case s.effects(int8(i)+1) > 1:
 			return AppliedTwice
-		case told == toldApplied && s.DB.Effects[c.From-1] == 0:
+		case told == toldApplied && (s.DB.Effects[c.From-1] == 0 || s.Calls[c.From-1].First != c.First):
 			return AckedNotApplied
 		case told == toldNotApplied && s.DB.Effects[i] > 0:
 			return DeniedButApplied

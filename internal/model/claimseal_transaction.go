@@ -76,8 +76,8 @@ func (m ClaimSeal) run(s *state, w *worker, as stage) {
 			s.open(s.Ops+1, w.First)
 		}
 	}
-	if s.WentBack {
-		return // a claim may be lost, so this says nothing about order any more
+	if s.WentBack && !m.Faults.Synchronous {
+		return // as in goBack
 	}
 	for n := w.First; n < m.Resources; n++ {
 		s.Ran[n] = max(s.Ran[n], w.Parts[n].Grant.Token)

@@ -16,6 +16,7 @@ func (m ClaimSeal) bounds() string {
 		{m.Group > 1, "groups of two"},
 		{m.Keys == 1, "one key"},
 		{m.Keys == 2, "two keys"},
+		{m.Keys == 3, "three keys"},
 		{m.Faults.LostReplies, "lost replies"},
 		{m.Faults.Crashes, "crashes"},
 		{m.Faults.LostClaims, "lost claims"},

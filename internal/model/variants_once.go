@@ -16,9 +16,10 @@ func onceVariants() []Variant {
 		holds("P21", "Once, tokens issued twice (N20)", within(2, 3, 2, reissued).once(1)),
 		holds("P22", "Once, two keys", within(2, 2, 3, Faults{LostReplies: true}).once(2)),
 		holds("P23", "Once, the database fails over (N6)", within(2, 2, 2, failover).once(1)),
-		holds("P24", "Once in held grants, the database fails over (N6)", within(2, 1, 3, held).once(1)),
+		holds("P24", "Once, two keys in held grants, the database fails over (N6)", within(2, 1, 3, held).once(2)),
 		holds("P25", "Once, a synchronous standby takes over (N22)", within(2, 2, 3, standby).once(1)),
 		holds("P26", "Once over one resource or two", within(2, 2, 2, crashes).once(1).doAll()),
+		holds("P27", "Once in a held grant, between operations that rely on it", within(1, 1, 4, Faults{Held: true}).once(3)),
 	}
 }
 
