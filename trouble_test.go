@@ -1,0 +1,177 @@
+package fencekit_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/internal/pgproxy"
+	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// ownPostgres starts a server of the test's own, with the tables of counters, for
+// what shared servers can't be subjected to.
+func ownPostgres(t *testing.T, keys ...string) (server *testenv.Postgres, dsn string, pool *pgxpool.Pool) {
+	t.Helper()
+	server, err := testenv.StartPostgres(t.Context(), &testenv.PostgresConfig{Local: true})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
+	dsn, err = server.CreateDatabase(t.Context(), "trouble")
+	require.NoError(t, err)
+	pool, err = pgxpool.New(t.Context(), dsn)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	_, err = postgres.Migrate(t.Context(), pool, "")
+	require.NoError(t, err)
+	_, err = pool.Exec(t.Context(), "create table counter (key text primary key, value bigint not null); create table ballast (s text)")
+	require.NoError(t, err)
+	for _, key := range keys {
+		_, err = pool.Exec(t.Context(), "insert into counter values ($1, 0)", key)
+		require.NoError(t, err)
+	}
+	return server, dsn, pool
+}
+
+// patiently is a context that only a hang exceeds.
+func patiently(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// A pool whose connections the service's own queries have taken fails a call in the
+// time that is set for it, and is used again as soon as it has one to give.
+func TestPool_TakenByOwnQueriesIsNamedInTime_HB19(t *testing.T) {
+	dsn, pool := counters(t, "a")
+	p := newProcess(t, testenv.SharedEtcd(t).Endpoint(), dsn+"&pool_max_conns=2", etcd.Config{}, &guard.Config{StoreTimeout: 300 * time.Millisecond})
+	ctx := patiently(t)
+	var taken [2]*pgxpool.Conn
+	for i := range taken {
+		var err error
+		taken[i], err = p.pool.Acquire(ctx)
+		require.NoError(t, err)
+	}
+	for range 2 {
+		err := guard.Do(ctx, p.Guard, "a", increment("a"))
+		require.ErrorIs(t, err, guard.ErrStoreTimeout)
+	}
+	taken[0].Release()
+	require.NoError(t, guard.Do(ctx, p.Guard, "a", increment("a")))
+	taken[1].Release()
+	require.EqualValues(t, 1, value(t, pool, "a"))
+}
+
+// Two processes with one connection each: neither a doubt that has to be settled,
+// nor an eviction, nor a refusal that has to be recorded waits for a second one.
+func TestPool_OfOneConnectionIsEnough_HB19(t *testing.T) {
+	dsn, pool := counters(t, "a")
+	proxy, err := pgproxy.New(dsn + "&pool_max_conns=1")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
+	endpoint := testenv.SharedEtcd(t).Endpoint()
+	one := newProcess(t, endpoint, proxy.DSN(), etcd.Config{}, nil)
+	other := newProcess(t, endpoint, dsn+"&pool_max_conns=1", etcd.Config{}, nil)
+	ctx := patiently(t)
+
+	lost := pgproxy.SwallowReply()
+	proxy.OnCommit(func(sql string) *pgproxy.Action {
+		if !isSeal(sql) {
+			return nil
+		}
+		return lost
+	})
+	require.NoError(t, guard.Do(ctx, one.Guard, "a", increment("a")), "its reply is lost, and found")
+	require.NoError(t, lost.Wait(ctx))
+
+	begun, resume := make(chan struct{}), make(chan struct{})
+	paused := make(chan error, 1)
+	go func() {
+		paused <- guard.Do(ctx, one.Guard, "a", func(ctx context.Context, tx pgx.Tx) error {
+			if err := increment("a")(ctx, tx); err != nil {
+				return err
+			}
+			close(begun)
+			<-resume
+			return nil
+		})
+	}()
+	<-begun
+	revokeOnce(t, t.Name())
+	require.NoError(t, guard.Do(ctx, other.Guard, "a", increment("a")), "evicts")
+	close(resume)
+	err = <-paused
+	require.ErrorIs(t, err, guard.ErrStaleToken)
+	var refusal *guard.RefusedError
+	require.ErrorAs(t, err, &refusal)
+	require.NoError(t, refusal.RecordErr)
+	require.NoError(t, guard.Do(ctx, one.Guard, "a", increment("a")))
+	require.EqualValues(t, 3, value(t, pool, "a"))
+	for _, p := range []*process{one, other} {
+		require.EqualValues(t, 1, p.pool.Stat().MaxConns())
+		require.Zero(t, p.pool.Stat().AcquiredConns())
+	}
+}
+
+func isSeal(sql string) bool { return strings.Contains(sql, ".seal(") }
+
+// revokeOnce revokes the lease of whoever holds a lock under a prefix.
+func revokeOnce(t *testing.T, prefix string) {
+	t.Helper()
+	client := testenv.EtcdClient(t)
+	keys, err := client.Get(t.Context(), prefix+"/locks/", clientv3.WithPrefix())
+	require.NoError(t, err)
+	require.NotEmpty(t, keys.Kvs)
+	for _, kv := range keys.Kvs {
+		_, err := client.Revoke(t.Context(), clientv3.LeaseID(kv.Lease))
+		require.NoError(t, err)
+	}
+}
+
+// A holder whose way to Postgres is cut, and to it alone, gives the lock up after
+// its bound, long before its lease would end, and keeps it from nobody afterwards: a
+// second process works. When the way is back, so does the first.
+func TestStoreTimeout_GivesTheLockToWhoReachesTheDatabase_L1_HD17(t *testing.T) {
+	dsn, pool := counters(t, "a")
+	proxy, err := pgproxy.New(dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
+	endpoint := testenv.SharedEtcd(t).Endpoint()
+	lockCfg := etcd.Config{TTL: 10 * time.Minute}
+	cut := newProcess(t, endpoint, proxy.DSN(), lockCfg, &guard.Config{
+		KeepFor: time.Hour, StoreTimeout: time.Second, CommitTimeout: time.Second, ResolveTimeout: time.Second,
+	})
+	other := newProcess(t, endpoint, dsn, lockCfg, nil)
+	ctx := patiently(t)
+	require.NoError(t, guard.Do(ctx, cut.Guard, "a", increment("a")))
+
+	proxy.Pause(pgproxy.ToServer)
+	proxy.Pause(pgproxy.ToClient)
+	waits := make(chan error, 1)
+	go func() { waits <- guard.Do(ctx, cut.Guard, "a", increment("a")) }()
+	awaitBusy(t, cut)
+	require.NoError(t, guard.Do(ctx, other.Guard, "a", increment("a")))
+	require.ErrorIs(t, <-waits, guard.ErrStoreTimeout)
+	require.EqualValues(t, 2, value(t, pool, "a"))
+
+	proxy.Resume(pgproxy.ToServer)
+	proxy.Resume(pgproxy.ToClient)
+	proxy.CutAll()
+	require.Eventually(t, func() bool { return guard.Do(ctx, cut.Guard, "a", increment("a")) == nil }, time.Minute, 10*time.Millisecond)
+	require.EqualValues(t, 3, value(t, pool, "a"))
+}
+
+// awaitBusy waits until a process uses a connection.
+func awaitBusy(t *testing.T, p *process) {
+	t.Helper()
+	require.Eventually(t, func() bool { return p.pool.Stat().AcquiredConns() > 0 }, time.Minute, time.Millisecond)
+}
