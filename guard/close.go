@@ -12,7 +12,8 @@ import (
 // ErrClosed. Close releases what is owned, waits for the calls that run, and
 // returns the errors of releases that failed or could not be confirmed within 5 s;
 // such a resource is free when its lease has run out. When ctx ends first the
-// contexts of running functions end with the cause ErrClosed.
+// contexts of running functions end with the cause ErrClosed, and so does the wait
+// for the database of calls that have not come to run theirs.
 //
 // Close waits until ctx ends, and for up to 5 s in any case: a ctx that has ended
 // already, as in a graceful stop, ends running functions at once and leaves the

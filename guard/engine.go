@@ -14,12 +14,13 @@ type engine[Tx any] struct {
 	commitTimeout  time.Duration
 	resolveTimeout time.Duration
 	report         *reporter
+	killed         context.Context // ends when nobody will wait any longer
 }
 
-func newEngine[Tx any](store Store[Tx], cfg Config, report *reporter) engine[Tx] {
+func newEngine[Tx any](store Store[Tx], cfg Config, report *reporter, killed context.Context) engine[Tx] {
 	return engine[Tx]{
 		store: store, storeTimeout: cfg.StoreTimeout, commitTimeout: cfg.CommitTimeout, resolveTimeout: cfg.ResolveTimeout,
-		report: report,
+		report: report, killed: killed,
 	}
 }
 
@@ -83,7 +84,14 @@ func (e *engine[Tx]) begin(ctx context.Context, ss standings) (Txn[Tx], error) {
 
 // patience bounds a step before op runs.
 func (e *engine[Tx]) patience(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, e.storeTimeout, fmt.Errorf("%w (Config.StoreTimeout is %v)", ErrStoreTimeout, e.storeTimeout))
+	ctx, kill := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(e.killed, func() { kill(context.Cause(e.killed)) })
+	ctx, cancel := context.WithTimeoutCause(ctx, e.storeTimeout, fmt.Errorf("%w (Config.StoreTimeout is %v)", ErrStoreTimeout, e.storeTimeout))
+	return ctx, func() {
+		stop()
+		cancel()
+		kill(nil)
+	}
 }
 
 // recall reports whether an operation that is to take effect once already did, and

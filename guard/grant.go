@@ -30,7 +30,7 @@ func DoGrant[Tx any](ctx context.Context, store Store[Tx], grant fence.Grant, fn
 	if err != nil {
 		return err
 	}
-	e := newEngine(store, (*Config)(nil).withDefaults(), newReporter(nil, nil))
+	e := newEngine(store, (*Config)(nil).withDefaults(), newReporter(nil, nil), context.Background())
 	s := &standing{grant: grant}
 	return retry(ctx, o, againUnderGrant, func() error { return e.attempt(ctx, ctx, standings{s}, Func[Tx](fn), o, &Finish{}) })
 }

@@ -31,7 +31,7 @@ func New[Tx any](locker fence.Locker, store Store[Tx], cfg *Config) (*Guard[Tx],
 		return nil, err
 	}
 	k := newKeeper(locker, filled)
-	return &Guard[Tx]{engine: newEngine(store, filled, k.report), keeper: k}, nil
+	return &Guard[Tx]{engine: newEngine(store, filled, k.report, k.killed), keeper: k}, nil
 }
 
 // isNil reports whether v, an interface value, is nil or holds a nil pointer.

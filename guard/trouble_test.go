@@ -130,6 +130,29 @@ func TestStoreTimeout_IsNamedApartFromTheCallersOwn(t *testing.T) {
 	})
 }
 
+// Close waits for no database: what has not begun to run there ends with the
+// contexts of what has.
+func TestClose_EndsTheWaitForADatabaseThatCannotBeReached(t *testing.T) {
+	for _, step := range []string{"claim", "begin", "recall"} {
+		t.Run(step, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				g, err := guard.New(w.locks.NewLocker("a"), &cutStore{Store: w.store, at: step}, &guard.Config{StoreTimeout: time.Hour})
+				require.NoError(t, err)
+				failed := make(chan error, 1)
+				go func() { failed <- guard.Do(t.Context(), g, sku, increment("n"), guard.Once("k", nil)) }()
+				synctest.Wait()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				start := time.Now()
+				require.NoError(t, g.Close(ctx))
+				require.Equal(t, time.Second, time.Since(start))
+				require.ErrorIs(t, <-failed, guard.ErrClosed)
+				require.Zero(t, w.locks.Holder(sku))
+			})
+		})
+	}
+}
+
 func TestHoldLease_WritesUnderALeaseOfTheCallers_G2_G3(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g, other := w.process("a", nil), w.process("b", nil)

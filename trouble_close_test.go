@@ -1,0 +1,152 @@
+package fencekit_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/internal/pgproxy"
+	"github.com/fencekit/fencekit/internal/testenv"
+)
+
+// trouble is a process in the midst of a call when something goes wrong with its
+// database, behind a proxy, and stays so.
+type trouble struct {
+	*process
+	server *testenv.Postgres
+	proxy  *pgproxy.Proxy
+	pool   *pgxpool.Pool
+}
+
+// call does f in the background, and returns where its error will be.
+func (tr *trouble) call(f func(ctx context.Context, tx pgx.Tx) error) <-chan error {
+	done := make(chan error, 1)
+	go func() { done <- guard.Do(context.Background(), tr.Guard, "a", f) }()
+	return done
+}
+
+// inside does begun in the midst of a transaction, which then goes on.
+func (tr *trouble) inside(t *testing.T, begun func()) <-chan error {
+	t.Helper()
+	return tr.call(func(ctx context.Context, tx pgx.Tx) error {
+		if err := increment("a")(ctx, tx); err != nil {
+			return err
+		}
+		begun()
+		return increment("a")(ctx, tx)
+	})
+}
+
+// A Guard whose database is in trouble, and stays so, closes within its bounds: the
+// calls end with an error, and nothing is left of them. A second process has the
+// resource at once, and finds the data as it was.
+func TestClose_InTheMidstOfTroubleIsBounded_L1(t *testing.T) {
+	for name, begin := range map[string]func(t *testing.T, tr *trouble) <-chan error{
+		"Postgres is silent": func(t *testing.T, tr *trouble) <-chan error {
+			begun := make(chan struct{})
+			done := tr.inside(t, func() {
+				tr.proxy.Pause(pgproxy.ToServer)
+				tr.proxy.Pause(pgproxy.ToClient)
+				close(begun)
+			})
+			<-begun
+			return done
+		},
+		"Postgres is silent before the transaction": func(t *testing.T, tr *trouble) <-chan error {
+			tr.proxy.Pause(pgproxy.ToServer)
+			done := tr.call(increment("a"))
+			awaitBusy(t, tr.process)
+			return done
+		},
+		"a COMMIT is not answered": func(t *testing.T, tr *trouble) <-chan error {
+			sealed := make(chan struct{})
+			tr.proxy.OnCommit(func(sql string) *pgproxy.Action {
+				if isSeal(sql) {
+					tr.proxy.Pause(pgproxy.ToServer)
+					close(sealed)
+					return pgproxy.SwallowCommit()
+				}
+				return nil
+			})
+			done := tr.call(increment("a"))
+			<-sealed
+			return done
+		},
+		"the pool is taken": func(t *testing.T, tr *trouble) <-chan error {
+			for range tr.process.pool.Stat().MaxConns() {
+				taken, err := tr.process.pool.Acquire(t.Context())
+				require.NoError(t, err)
+				t.Cleanup(taken.Release)
+			}
+			return tr.call(increment("a"))
+		},
+		"Postgres crashed": func(t *testing.T, tr *trouble) <-chan error {
+			begun := make(chan struct{})
+			done := tr.inside(t, func() {
+				require.NoError(t, tr.server.Kill())
+				close(begun)
+			})
+			<-begun
+			return done
+		},
+		"the disk is full": func(t *testing.T, tr *trouble) <-chan error {
+			begun := make(chan struct{})
+			done := tr.inside(t, func() {
+				require.NoError(t, tr.server.LimitFiles(context.Background(), 4096))
+				close(begun)
+			})
+			<-begun
+			return done
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server, dsn, pool := ownPostgres(t, "a")
+			proxy, err := pgproxy.New(dsn)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, proxy.Close()) })
+			endpoint := testenv.SharedEtcd(t).Endpoint()
+			lockCfg := etcd.Config{TTL: 10 * time.Minute}
+			tr := &trouble{newProcess(t, endpoint, proxy.DSN(), lockCfg, &guard.Config{
+				CommitTimeout: time.Second, ResolveTimeout: time.Second,
+			}), server, proxy, pool}
+			require.NoError(t, guard.Do(t.Context(), tr.Guard, "a", increment("a")))
+			done := begin(t, tr)
+
+			ended, cancel := context.WithCancel(t.Context())
+			cancel()
+			start := time.Now()
+			closed := tr.Guard.Close(ended)
+			t.Logf("closed in %v: %v", time.Since(start).Round(time.Millisecond), closed)
+			require.Less(t, time.Since(start), 40*time.Second, "5 s are its own bound, the rest is a slow machine's")
+			require.Error(t, <-done)
+
+			proxy.OnQuery(nil)
+			proxy.Resume(pgproxy.ToServer)
+			proxy.Resume(pgproxy.ToClient)
+			require.NoError(t, server.Restart(t.Context()))
+			other := newProcess(t, endpoint, dsn, lockCfg, nil)
+			require.NoError(t, guard.Do(patiently(t), other.Guard, "a", increment("a")))
+			pool.Reset()
+			require.EqualValues(t, 2, value(t, pool, "a"))
+			requireNothingLeft(t, tr.process, pool)
+		})
+	}
+}
+
+// requireNothingLeft requires that a process uses no connection, nor holds any lock.
+func requireNothingLeft(t *testing.T, p *process, pool *pgxpool.Pool) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		var locks, open int
+		err := pool.QueryRow(context.Background(), `select (select count(*) from pg_locks where locktype = 'advisory'),
+			(select count(*) from pg_stat_activity where state like 'idle in transaction%')`).Scan(&locks, &open)
+		return err == nil && locks == 0 && open == 0
+	}, time.Minute, 5*time.Millisecond)
+}
