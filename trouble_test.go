@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard"
@@ -102,11 +101,11 @@ func TestPool_OfOneConnectionIsEnough_HB19(t *testing.T) {
 			}
 			close(begun)
 			<-resume
-			return nil
+			return increment("a")(ctx, tx)
 		})
 	}()
 	<-begun
-	revokeOnce(t, t.Name())
+	revokeOnce(t, ctx, t.Name())
 	require.NoError(t, guard.Do(ctx, other.Guard, "a", increment("a")), "evicts")
 	close(resume)
 	err = <-paused
@@ -123,19 +122,6 @@ func TestPool_OfOneConnectionIsEnough_HB19(t *testing.T) {
 }
 
 func isSeal(sql string) bool { return strings.Contains(sql, ".seal(") }
-
-// revokeOnce revokes the lease of whoever holds a lock under a prefix.
-func revokeOnce(t *testing.T, prefix string) {
-	t.Helper()
-	client := testenv.EtcdClient(t)
-	keys, err := client.Get(t.Context(), prefix+"/locks/", clientv3.WithPrefix())
-	require.NoError(t, err)
-	require.NotEmpty(t, keys.Kvs)
-	for _, kv := range keys.Kvs {
-		_, err := client.Revoke(t.Context(), clientv3.LeaseID(kv.Lease))
-		require.NoError(t, err)
-	}
-}
 
 // A holder whose way to Postgres is cut, and to it alone, gives the lock up after
 // its bound, long before its lease would end, and keeps it from nobody afterwards: a
