@@ -174,6 +174,7 @@ func TestUnknown_AnAcquireWhoseAnswerIsLostLeavesNothing_HD12(t *testing.T) {
 	p.set(func() { p.muted = false })
 	err := (<-waiting).err
 	require.ErrorIs(t, err, fence.ErrUnavailable)
+	require.ErrorIs(t, err, ErrUnreachable)
 	awaitKeys(t, admin, l.keys.queue("r"), 0)
 	void := awaitKeys(t, admin, l.keys.prefix+"/void/", 1)
 	require.EqualValues(t, session.id, void[0].Lease, "it goes with the session")

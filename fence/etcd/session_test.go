@@ -213,6 +213,22 @@ func TestSession_LivesThroughFailedRenewals(t *testing.T) {
 	})
 }
 
+func TestSession_KnowsWhyTheLastRenewalFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answers := []error{errors.New("one"), nil, errors.New("two")}
+		f := &fakeLeases{granted: time.Hour}
+		f.keepAlive = func(context.Context) (time.Duration, error) {
+			return time.Hour, answers[len(f.renewals)-1]
+		}
+		s, _ := startFake(t, f, &Config{TTL: time.Hour})
+		for _, want := range answers {
+			require.Equal(t, want == nil, s.renew())
+			require.Equal(t, want, s.notRenewed())
+		}
+		s.end(fence.LossClosed)
+	})
+}
+
 func TestSession_ManyTenantsNeedOneRenewalPerThird(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeLeases{granted: 9 * time.Second, keepAlive: func(context.Context) (time.Duration, error) { return 9 * time.Second, nil }}
