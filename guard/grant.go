@@ -16,6 +16,10 @@ import (
 // right to be run again. If the grant is a Hold's and store is over that Hold's
 // own database, the transaction overtakes the Hold: its next h.Do is refused, and
 // the Hold has to be begun anew. DoGrant uses the default timeouts of Config.
+//
+// With Once, a refusal says nothing of earlier calls with the key: one whose answer
+// was lost may have taken effect before the grant became stale. The same key under
+// a newer grant finds that one, or does it.
 func DoGrant[Tx any](ctx context.Context, store Store[Tx], grant fence.Grant, fn func(ctx context.Context, tx Tx) error, opts ...Option) error {
 	if isNil(store) {
 		return fmt.Errorf("%w: DoGrant needs a store", ErrInvalid)
