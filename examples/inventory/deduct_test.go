@@ -185,7 +185,7 @@ func TestDeduct_BusyProductIs503(t *testing.T) {
 	ctx := patient(t)
 	dsn, pool := stocked(t)
 	cfg := config(t, dsn)
-	cfg.requestTimeout = 200 * time.Millisecond
+	cfg.requestTimeout = time.Second
 	s := startService(t, cfg)
 	locker, err := etcd.NewLocker(testenv.EtcdClient(t), &etcd.Config{Prefix: cfg.connections.prefix, TTL: 2 * time.Second})
 	require.NoError(t, err)

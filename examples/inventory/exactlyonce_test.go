@@ -125,20 +125,8 @@ func TestHTTP_EveryKeyTakesEffectExactlyOnce_G4(t *testing.T) {
 		s.marks[at] = make(chan struct{})
 	}
 	start := time.Now()
-	var done sync.WaitGroup
-	for n := range clients {
-		c := &client{paths: paths, random: rand.New(rand.NewPCG(*seed, uint64(n)+100)), shop: s}
-		done.Go(func() {
-			for k := n; k < *deductions; k += clients {
-				c.run(fmt.Sprint("key-", k), order{product(k % products), 1 + c.random.IntN(3)})
-			}
-		})
-	}
-	finished := make(chan struct{})
-	go func() {
-		done.Wait()
-		close(finished)
-	}()
+	finished := startClients(s, paths)
+	t.Cleanup(func() { <-finished })
 	for i, at := range kills {
 		select {
 		case <-s.marks[at]:
@@ -155,6 +143,33 @@ func TestHTTP_EveryKeyTakesEffectExactlyOnce_G4(t *testing.T) {
 	require.False(t, t.Failed())
 
 	check(t, pool, s)
+	reportCuts(t, cutters)
+	t.Logf("%d keys in %.1f s (%.0f/s), %d attempts by %d clients, by status (0: cut): %v",
+		len(s.answers), took.Seconds(), float64(len(s.answers))/took.Seconds(), s.attempts, clients, s.statuses)
+}
+
+// startClients has all keys asked for, and closes finished after that.
+func startClients(s *shop, paths []*service) (finished chan struct{}) {
+	var done sync.WaitGroup
+	for n := range clients {
+		c := &client{paths: paths, random: rand.New(rand.NewPCG(*seed, uint64(n)+100)), shop: s}
+		done.Go(func() {
+			for k := n; k < *deductions; k += clients {
+				c.run(fmt.Sprint("key-", k), order{product(k % products), 1 + c.random.IntN(3)})
+			}
+		})
+	}
+	finished = make(chan struct{})
+	go func() {
+		done.Wait()
+		close(finished)
+	}()
+	return finished
+}
+
+// reportCuts says what was lost, and requires that something of each kind was.
+func reportCuts(t *testing.T, cutters []*cutter) {
+	t.Helper()
 	lost := 0
 	for i, c := range cutters {
 		t.Logf("server %d: %v, %d deductions whose reply was cut", i+1, c.fates, c.lost)
@@ -164,8 +179,6 @@ func TestHTTP_EveryKeyTakesEffectExactlyOnce_G4(t *testing.T) {
 		}
 	}
 	require.NotZero(t, lost, "no deduction was in danger of being repeated")
-	t.Logf("%d keys in %.1f s (%.0f/s), %d attempts by %d clients, by status (0: cut): %v",
-		len(s.answers), took.Seconds(), float64(len(s.answers))/took.Seconds(), s.attempts, clients, s.statuses)
 }
 
 func product(n int) string { return fmt.Sprint("chair-", n) }

@@ -28,8 +28,6 @@ func ownServers(t *testing.T) (*testenv.Etcd, *testenv.Postgres, serveConfig) {
 	require.NoError(t, err)
 	cfg := config(t, dsn)
 	cfg.connections.endpoints = etcd.Endpoint()
-	cfg.connections.bounds.StoreTimeout = time.Second
-	cfg.readTimeout = 500 * time.Millisecond
 	cfg.stopTimeout = 5 * time.Second
 	return etcd, pg, cfg
 }
@@ -182,7 +180,7 @@ func TestOutage_UnknownOutcomeIs503AndTheKeyFindsOut_G4(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dsn, pool := stocked(t)
 			cfg := config(t, dsn)
-			cfg.connections.bounds.ResolveTimeout = 300 * time.Millisecond
+			cfg.connections.bounds.ResolveTimeout = time.Second
 			proxy := startProxy(t, &cfg)
 			s := startService(t, cfg)
 			deduct := func() reply { return s.deduct("k", `{"qty":2}`) }

@@ -20,7 +20,6 @@ type problem struct {
 
 	// again: the same request, sent again, may well succeed.
 	again bool
-	allow string // methods, for 405
 }
 
 // refusalFacts say which grant was refused, and for whose.
@@ -67,9 +66,6 @@ const retryAfter = "1"
 func (p *problem) write(w http.ResponseWriter) {
 	if p.again {
 		w.Header().Set("Retry-After", retryAfter)
-	}
-	if p.allow != "" {
-		w.Header().Set("Allow", p.allow)
 	}
 	writeJSON(w, p.Status, "application/problem+json", p)
 }

@@ -54,7 +54,7 @@ func stock100(t testing.TB, dsn string) *pgxpool.Pool {
 // config is that of a server on the servers that tests share.
 func config(t testing.TB, dsn string) serveConfig {
 	t.Helper()
-	cfg, err := parseServe([]string{"-listen", "127.0.0.1:0", "-ttl", "2s", "-prefix", t.Name(),
+	cfg, err := parseServe([]string{"-listen", "127.0.0.1:0", "-ttl", "2s", "-prefix", t.Name(), "-request-timeout", "1m",
 		"-etcd", testenv.SharedEtcd(t).Endpoint(), "-postgres", dsn})
 	require.NoError(t, err)
 	return cfg
@@ -93,7 +93,7 @@ func startService(t testing.TB, cfg serveConfig) *service {
 func newService(t testing.TB, line string) *service {
 	_, url, found := strings.Cut(strings.TrimSpace(line), "serving on ")
 	require.True(t, found, line)
-	client := &http.Client{Transport: &http.Transport{}, Timeout: time.Minute}
+	client := &http.Client{Transport: &http.Transport{}, Timeout: 2 * time.Minute}
 	t.Cleanup(client.CloseIdleConnections)
 	return &service{TB: t, url: url, spec: newDescription(t), http: client}
 }

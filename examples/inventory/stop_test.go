@@ -36,7 +36,7 @@ func startChild(t testing.TB, cfg serveConfig) *child {
 	require.NoError(t, err)
 	c := cfg.connections
 	cmd := exec.Command(self, "serve", "-listen", "127.0.0.1:0", "-ttl", c.ttl.String(), "-prefix", c.prefix,
-		"-etcd", c.endpoints, "-postgres", c.dsn, "-stop-timeout", cfg.stopTimeout.String())
+		"-etcd", c.endpoints, "-postgres", c.dsn, "-stop-timeout", cfg.stopTimeout.String(), "-request-timeout", cfg.requestTimeout.String())
 	log := &lockedBuffer{}
 	cmd.Stderr = log
 	input, err := cmd.StdinPipe()
@@ -155,8 +155,15 @@ func TestServe_SecondSignalEndsAtOnce(t *testing.T) {
 	answer := s.inFlight(pool, s.order("k", `{"qty":2}`))
 	require.NoError(t, s.process.Signal(syscall.SIGTERM))
 	require.Eventually(t, func() bool { return strings.Contains(s.log.String(), "stopping") }, time.Minute, 10*time.Millisecond)
-	require.NoError(t, s.process.Signal(syscall.SIGTERM))
-	s.await()
+	require.Eventually(t, func() bool { // it may not be listening for a second one yet
+		_ = s.process.Signal(syscall.SIGTERM)
+		select {
+		case <-s.exited:
+			return true
+		default:
+			return false
+		}
+	}, time.Minute, 10*time.Millisecond)
 	require.Equal(t, syscall.SIGTERM, s.state.Sys().(syscall.WaitStatus).Signal())
 	_, answered := <-answer
 	require.False(t, answered)
