@@ -117,7 +117,7 @@ func TestHTTP_EveryKeyTakesEffectExactlyOnce_G4(t *testing.T) {
 	for i, server := range servers {
 		c, url := startCutter(t, *seed+uint64(i), server.url)
 		cutters = append(cutters, c)
-		paths[i] = newService(t, "serving on "+url)
+		paths[i] = serviceAt(t, url)
 	}
 	s := &shop{answers: map[string]reply{}, orders: map[string]order{}, statuses: map[int]int{}, marks: map[int]chan struct{}{}}
 	kills := []int{*deductions / 3, 2 * *deductions / 3}

@@ -63,18 +63,21 @@ func config(t testing.TB, dsn string) serveConfig {
 // startService runs a server in this process. It is stopped when the test ends.
 func startService(t testing.TB, cfg serveConfig) *service {
 	t.Helper()
+	return startRunning(t, func(ctx context.Context, out io.Writer, log *slog.Logger) error { return serve(ctx, cfg, out, log) })
+}
+
+func startRunning(t testing.TB, run func(ctx context.Context, out io.Writer, log *slog.Logger) error) *service {
+	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	out, in := io.Pipe()
 	log := &lockedBuffer{}
 	done := make(chan error, 1)
 	go func() {
-		err := serve(ctx, cfg, in, slog.New(slog.NewTextHandler(log, nil)))
+		err := run(ctx, in, slog.New(slog.NewTextHandler(log, nil)))
 		in.CloseWithError(io.EOF)
 		done <- err
 	}()
-	line, err := bufio.NewReader(out).ReadString('\n')
-	require.NoError(t, err)
-	s := newService(t, line)
+	s := newService(t, out)
 	s.log = log
 	t.Cleanup(func() {
 		s.http.CloseIdleConnections()
@@ -89,10 +92,19 @@ func startService(t testing.TB, cfg serveConfig) *service {
 	return s
 }
 
-// newService returns a client of the server that announced itself by line.
-func newService(t testing.TB, line string) *service {
-	_, url, found := strings.Cut(strings.TrimSpace(line), "serving on ")
-	require.True(t, found, line)
+// newService returns a client of the server that announces itself on out.
+func newService(t testing.TB, out io.Reader) *service {
+	t.Helper()
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		if url, found := strings.CutPrefix(lines.Text(), "serving on "); found {
+			return serviceAt(t, url)
+		}
+	}
+	require.Fail(t, "the server ended and never said where it serves")
+	return nil
+}
+
+func serviceAt(t testing.TB, url string) *service {
 	client := &http.Client{Transport: &http.Transport{}, Timeout: 2 * time.Minute}
 	t.Cleanup(client.CloseIdleConnections)
 	return &service{TB: t, url: url, spec: newDescription(t), http: client}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"io"
 	"net"
@@ -44,9 +43,7 @@ func startChild(t testing.TB, cfg serveConfig) *child {
 	output, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	line, err := bufio.NewReader(output).ReadString('\n')
-	require.NoError(t, err, "%s", log)
-	p := &child{service: newService(t, line), process: cmd.Process, exited: make(chan struct{})}
+	p := &child{service: newService(t, output), process: cmd.Process, exited: make(chan struct{})}
 	p.log = log
 	go func() {
 		defer close(p.exited)

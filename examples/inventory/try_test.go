@@ -1,0 +1,30 @@
+package main
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/internal/testenv"
+)
+
+func TestTry_ServesOnServersOfItsOwn(t *testing.T) {
+	t.Parallel()
+	cfg, err := parseTry([]string{"-listen", "127.0.0.1:0"})
+	require.NoError(t, err)
+	s := startRunning(t, func(ctx context.Context, out io.Writer, log *slog.Logger) error { return try(ctx, cfg, out, log) })
+	require.Equal(t, http.StatusOK, s.get("/readyz").status)
+	require.Equal(t, 98, s.deduct("k", `{"qty":2}`).deduction(t).Available)
+}
+
+func TestInit_PreparesADatabaseOnce(t *testing.T) {
+	dsn := testenv.Database(t)
+	require.Equal(t, exitOK, run([]string{"init", "-postgres", dsn}))
+	require.Equal(t, http.StatusOK, startService(t, config(t, dsn)).get("/readyz").status)
+	require.Equal(t, exitEnvironment, run([]string{"init", "-postgres", dsn}))
+	require.Equal(t, exitOK, run([]string{"init", "-help"}))
+}
