@@ -50,8 +50,10 @@ type Store[Tx any] interface {
 	// Recall returns what a transaction that committed has kept (Txn.Keep) under
 	// key, for any of the claims' resources; found says whether there is anything.
 	// It fails with ErrOpReuse, as an *OpReuseError, if that was for another
-	// request. What it returns holds for a transaction that begins under the same
-	// claims and commits: whatever was kept in between has moved a fence (G2).
+	// request, and is refused if what it finds was kept after the claim: the fence
+	// isn't where the claim is. So what it returns holds for a transaction that
+	// begins under the same claims and commits (G2), also if the database went back
+	// in between.
 	Recall(ctx context.Context, key OnceKey, claims ...Claim) (result []byte, found bool, err error)
 
 	// Resolve settles a transaction whose Commit was in doubt, and returns

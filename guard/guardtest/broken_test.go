@@ -192,6 +192,16 @@ var broken = map[string]struct {
 		}},
 		[]string{"Keep_IsOfTheResource"},
 	},
+	"recalls under any claim": {
+		breakable{recall: func(ctx context.Context, s store, key guard.OnceKey, claims []guard.Claim) ([]byte, bool, error) {
+			current, err := s.Claim(ctx, claims[0].Grant)
+			if err != nil || len(claims) > 1 {
+				return s.Recall(ctx, key, claims...)
+			}
+			return s.Recall(ctx, key, current)
+		}},
+		[]string{"Recall_UnderAMovedFenceIsRefused_G4"},
+	},
 	"ignores the context at Recall": {
 		breakable{recall: func(_ context.Context, s store, key guard.OnceKey, claims []guard.Claim) ([]byte, bool, error) {
 			return s.Recall(context.Background(), key, claims...)

@@ -16,6 +16,7 @@ func onceParts[Tx any]() []part[Tx] {
 		{"Keep_IsOfEveryClaimsResource_G4", keepSeveral[Tx]},
 		{"Keep_GoesWithTheTransaction_G4", keepUncommitted[Tx]},
 		{"Keep_OfARefusedCommitIsNotKept_G4", keepRefused[Tx]},
+		{"Recall_UnderAMovedFenceIsRefused_G4", recallMoved[Tx]},
 		{"Recall_CancelledIsAnError", recallCancelled[Tx]},
 	}
 }
@@ -77,7 +78,7 @@ func keepOfResource[Tx any](r *run[Tx]) {
 	r.keep(once("a", 1), nil, r.claim(grant(7)))
 	other := r.claim(grantOf("sku/43", 8))
 	r.recalls(once("a", 1), nil, false, other)
-	r.keep(once("a", 2), []byte(`2`), other)
+	other = r.keep(once("a", 2), []byte(`2`), other)[0]
 	r.recalls(once("a", 2), []byte(`2`), true, other)
 }
 
@@ -113,6 +114,21 @@ func keepRefused[Tx any](r *run[Tx]) {
 	_, err := old.Commit(r.ctx, []guard.OpRecord{{}})
 	r.refused(err, grant(7), guard.ErrStaleToken)
 	r.recalls(once("a", 1), nil, false, c)
+}
+
+// recallMoved: what is found was kept after the claim. If the database then went
+// back to just where the claim is, an answer would rest on what is gone.
+func recallMoved[Tx any](r *run[Tx]) {
+	c := r.claim(grant(7))
+	r.keep(once("a", 1), nil, c)
+	_, found, err := r.Store.Recall(r.ctx, once("a", 1), c)
+	r.refused(err, grant(7), guard.ErrOvertaken)
+	if found {
+		r.Fatal("refused, and found")
+	}
+	r.claim(grant(8))
+	_, _, err = r.Store.Recall(r.ctx, once("a", 1), c)
+	r.refused(err, grant(7), guard.ErrStaleToken)
 }
 
 func recallCancelled[Tx any](r *run[Tx]) {

@@ -26,13 +26,16 @@ func (s *Store) Recall(ctx context.Context, key guard.OnceKey, claims ...guard.C
 	}
 	for _, c := range claims {
 		k, ok := s.resources[c.Resource-1].kept[key.Key]
-		switch {
-		case !ok:
-		case k.request != key.Request:
-			return nil, false, &guard.OpReuseError{Resource: c.Grant.Resource, Key: key.Key}
-		default:
-			result, found = slices.Clone(k.result), true
+		if !ok {
+			continue
 		}
+		if k.request != key.Request {
+			return nil, false, &guard.OpReuseError{Resource: c.Grant.Resource, Key: key.Key}
+		}
+		if err := s.check([]guard.Claim{c}, guard.StageHead); err != nil {
+			return nil, false, err
+		}
+		result, found = slices.Clone(k.result), true
 	}
 	return result, found, nil
 }

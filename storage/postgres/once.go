@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -19,7 +20,8 @@ type kept struct {
 // Recall implements guard.Store. It reads outside the transaction that is to
 // follow, where it would make operations on different resources conflict under
 // SERIALIZABLE: whatever is kept after the claims' positions moves their fences, and
-// that transaction is refused.
+// that transaction is refused. If it is found already, the refusal comes here: the
+// database could go back to just where the claim is before that transaction begins.
 func (s *Store) Recall(ctx context.Context, key guard.OnceKey, claims ...guard.Claim) (result []byte, found bool, err error) {
 	ids := make([]string, len(claims))
 	for i, c := range claims {
@@ -30,8 +32,13 @@ func (s *Store) Recall(ctx context.Context, key guard.OnceKey, claims ...guard.C
 		return nil, false, fmt.Errorf("postgres: reading what was kept under key %q: %w", key.Key, err)
 	}
 	for _, row := range answer.rows {
+		claim := claimOf(claims, row[0])
 		if row[1] != hex.EncodeToString(key.Request[:]) {
-			return nil, false, &guard.OpReuseError{Resource: nameOf(claims, row[0]), Key: key.Key}
+			return nil, false, &guard.OpReuseError{Resource: claim.Grant.Resource, Key: key.Key}
+		}
+		if row[3] != fmt.Sprint(claim.Seq) || row[4] != fmt.Sprint(int64(claim.Tx)) {
+			err := &TransientError{fmt.Errorf("postgres: key %q was kept while it was looked up", key.Key)}
+			return nil, false, s.explain(ctx, err, true, guard.StageHead, claims...)
 		}
 		if result, err = hex.DecodeString(row[2]); err != nil {
 			return nil, false, err
@@ -44,14 +51,9 @@ func (s *Store) Recall(ctx context.Context, key guard.OnceKey, claims ...guard.C
 	return result, found, nil
 }
 
-// nameOf returns the name of the resource that a claim has by this number.
-func nameOf(claims []guard.Claim, id string) string {
-	for _, c := range claims {
-		if strconv.FormatInt(c.Resource, 10) == id {
-			return c.Grant.Resource
-		}
-	}
-	return id
+// claimOf returns the claim of the resource of this number.
+func claimOf(claims []guard.Claim, id string) guard.Claim {
+	return claims[slices.IndexFunc(claims, func(c guard.Claim) bool { return strconv.FormatInt(c.Resource, 10) == id })]
 }
 
 // Keep implements guard.Txn. It travels with the seal.

@@ -31,8 +31,9 @@ func newQueries(c Config) queries {
 			ms(c.LockTimeout), ms(c.StatementTimeout), ms(c.IdleTimeout), ms(c.NetworkTimeout), ms(check)),
 		seal: "call " + schema + ".seal(%d, %d, %d, '%x', %d, %d, %d, '%x')",
 		keep: "call " + schema + ".keep(%d, %d, '%x', '%x', '%x')",
-		recall: "select resource, pg_catalog.encode(request, 'hex'), pg_catalog.encode(result, 'hex') from " + schema +
-			".operation where key operator(pg_catalog.=) %s and resource operator(pg_catalog.=) any (array[%s])",
+		recall: "select o.resource, pg_catalog.encode(o.request, 'hex'), pg_catalog.encode(o.result, 'hex'), f.seq, f.tx from " + schema +
+			".operation o left join " + schema + ".resource f on f.id operator(pg_catalog.=) o.resource" +
+			" where o.key operator(pg_catalog.=) %s and o.resource operator(pg_catalog.=) any (array[%s])",
 		forget: "select " + schema + ".forget($1)",
 		fence: "select epoch, token, pg_catalog.encode(pg_catalog.convert_to(holder, 'UTF8'), 'hex'), seq, tx, " + onTimeline("timeline") + ", " +
 			micros("claimed_at") + ", " + micros("pg_catalog.clock_timestamp()") + " operator(pg_catalog.-) " + micros("claimed_at") +
