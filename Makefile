@@ -28,10 +28,11 @@ test-docker: images setup-test ## run the tests that need Postgres against one i
 	FENCEKIT_POSTGRES=docker FENCEKIT_POSTGRES_DSN= $(test) ./storage/postgres/... ./internal/testenv/...
 	@echo "The tests of the store and of the test environment passed against Postgres in Docker."
 
-soak: setup ## run 20,000 operations of DoAll from 4 processes, and 10 minutes of restarts, under faults
+soak: setup ## run 20,000 operations of DoAll from 4 processes, 10,000 HTTP deductions, and 10 minutes of restarts, under faults
 	go test -count=1 -v -timeout 3h -run TestDoAll ./internal/soak -args -ops 20000
 	go test -count=1 -v -timeout 1h -run TestRestarts ./internal/soak -args -duration 10m -goroutines 24
-	@echo "20,000 operations and 10 minutes of restarts: no update was lost, and nothing was left behind."
+	go test -count=1 -v -timeout 1h -run TestHTTP ./examples/inventory -args -deductions 10000
+	@echo "20,000 operations, 10,000 deductions and 10 minutes of restarts: no update was lost, and nothing was left behind."
 
 lint: check-go ## check the format, go vet and staticcheck
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; }

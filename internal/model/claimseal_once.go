@@ -6,16 +6,17 @@ type LookUpRule uint8
 
 const (
 	// LookUpClaimed looks under the claims' positions, at any time before the
-	// transaction that follows. What is found is answered when that transaction has
-	// committed, with nothing in it but its seal. This is the protocol.
+	// transaction that follows, and fails if it finds something and the fences are
+	// not where the claims left them. What is found is answered when that
+	// transaction has committed, with nothing in it but its seal. This is the
+	// protocol.
 	LookUpClaimed LookUpRule = iota
+	// LookUpAnywhere takes what it finds wherever the fences are.
+	LookUpAnywhere
 	// LookUpEarly looks before the claim.
 	LookUpEarly
 	// LookUpAlone answers what it finds at once.
 	LookUpAlone
-	// LookUpPlaced takes what it finds only if the fences are where the claims left
-	// them, and fails otherwise.
-	LookUpPlaced
 	// LookUpHidden takes what it finds for nothing if a fence has moved.
 	LookUpHidden
 	// LookUpFirst looks at the first of the call's resources only.
@@ -57,7 +58,7 @@ func (m ClaimSeal) lookUp(s state, w worker, do change) {
 		switch found := m.kept(s, w, key); {
 		case found == 0:
 			do("looks key # up: nothing", key, func(s *state, w *worker) { w.Op = s.open(key, w.First) })
-		case m.Mutation.LookUp == LookUpPlaced && !m.inPlace(s, w):
+		case m.Mutation.LookUp == LookUpClaimed && !m.inPlace(s, w):
 			m.moved(key, do)
 		case s.Calls[found-1].First != w.First:
 			do("looks key # up: used for another request", key, func(s *state, w *worker) {

@@ -73,7 +73,7 @@
 // earlier state, after which positions are used again: by a failover, which raises
 // the server's timeline, or restored from a volume, which doesn't. The head's early
 // refusal of a superseded grant is optional: the protocol holds with it (P7) and
-// without it (P5). Its refusal of a claim of another timeline is not (B24, B34).
+// without it (P5). Its refusal of a claim of another timeline is not (B24).
 //
 // # What is abstracted
 //
@@ -113,11 +113,11 @@
 // seal passes. After a failover the head refuses it (P18); after a restore of the
 // volume nothing does (B22). What is read inside a guarded transaction is safe, and
 // so is what the grant's last transaction left (P10, P10r, P11). And the look-up of
-// a key is such a read outside: if it finds what a sibling has just committed, and
-// then the volume is restored to exactly the grant's position, the answer given is
-// of something that is gone (B32). A look-up that fails if it finds something and the
-// fence isn't where the claim left it would be safe from that too; one that then
-// passes for having found nothing would not (B33).
+// a key is such a read outside: if it took what a sibling has just committed, and
+// then the volume were restored to exactly the grant's position, the answer given
+// would be of something that is gone (B32). So it fails if it finds something and the
+// fence isn't where the claim left it (P28); if it then passed for having found
+// nothing, the operation would run twice (B33).
 //
 // # Reading a counter-example
 //

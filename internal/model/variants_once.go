@@ -20,6 +20,7 @@ func onceVariants() []Variant {
 		holds("P25", "Once, a synchronous standby takes over (N22)", within(2, 2, 3, standby).once(1)),
 		holds("P26", "Once over one resource or two", within(2, 2, 2, crashes).once(1).doAll()),
 		holds("P27", "Once in a held grant, between operations that rely on it", within(1, 1, 4, Faults{Held: true}).once(3)),
+		holds("P28", "Once, a volume is restored (N21)", within(2, 1, 3, Faults{SharedGrants: true, Restore: true}).once(1)),
 	}
 }
 
@@ -30,7 +31,7 @@ func brokenOnceVariants() []Variant {
 		lost    = within(2, 1, 2, Faults{LostReplies: true}).once(1)
 		standby = within(2, 2, 2, Faults{Failover: true, Synchronous: true}).once(1)
 		failing = within(2, 1, 2, Faults{SharedGrants: true, Failover: true}).once(1)
-		placed  = within(2, 1, 3, Faults{SharedGrants: true, Restore: true}).once(1).mutated(Mutation{LookUp: LookUpPlaced})
+		placed  = within(2, 1, 3, Faults{SharedGrants: true, Restore: true}).once(1)
 	)
 	return []Variant{
 		broken("B26", "key looked up before the claim", AppliedTwice, plain, Mutation{LookUp: LookUpEarly}),
@@ -39,8 +40,9 @@ func brokenOnceVariants() []Variant {
 		broken("B29", "key kept in a transaction of its own, after", AppliedTwice, lost, Mutation{Keep: KeepAfter}),
 		broken("B30", "key kept for the first resource only", AppliedTwice, plain.doAll(), Mutation{Keep: KeepFirst}),
 		broken("B31", "key looked up for the first resource only", AppliedTwice, plain.doAll(), Mutation{LookUp: LookUpFirst}),
-		broken("B32", "volume restored between the look-up and its transaction (N21)", AckedNotApplied, placed, Mutation{}),
+		broken("B32", "volume restored between the look-up and its transaction (N21)", AckedNotApplied, placed, Mutation{LookUp: LookUpAnywhere}),
 		broken("B33", "what is kept hidden from a look-up when the fence has moved (N21)", AppliedTwice, placed, Mutation{LookUp: LookUpHidden}),
-		broken("B34", "Once, but any timeline will do (N6)", AckedNotApplied, failing, Mutation{AnyTimeline: true}),
+		broken("B34", "B32, and a failover for which any timeline will do (N6)", AckedNotApplied, failing, Mutation{LookUp: LookUpAnywhere, AnyTimeline: true}),
+		broken("B34d", "any timeline will do, for Once alone", Holds, failing, Mutation{AnyTimeline: true}),
 	}
 }

@@ -157,7 +157,7 @@ func TestVariants_EveryStepIsExamined(t *testing.T) {
 		"resolves by resource #: voids the position", "resolves by resource #: voids, the reply is lost",
 		"resolves by resource #: own entry, applied", "resolves by resource #: not its entry, never applied",
 		"resolves by resource #: no entry, stays unknown",
-		"looks key # up: nothing", "looks key # up: found", "looks key # up: used for another request",
+		"looks key # up: nothing", "looks key # up: found", "looks key # up: used for another request", "looks key # up: the fence has moved",
 		"repeats op #: begins an empty transaction", "leaves op # unknown",
 		"deletes entry # of resource 1",
 		"runs user code: reads on another connection", "begins its transaction",
