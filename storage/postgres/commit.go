@@ -52,7 +52,9 @@ func (t *txn) moved() []guard.Claim {
 }
 
 // sealSQL seals in the order of the resources' numbers, so that transactions over
-// the same resources can't wait for each other in a circle.
+// the same resources can't wait for each other in a circle. What is kept comes
+// behind the seals: a transaction whose key another one has kept meanwhile is to
+// hear from the fence that it comes second, not from the index.
 func (t *txn) sealSQL(ops []guard.OpRecord) (string, error) {
 	if ops == nil {
 		ops = []guard.OpRecord{}
@@ -65,12 +67,12 @@ func (t *txn) sealSQL(ops []guard.OpRecord) (string, error) {
 	var sql strings.Builder
 	sql.WriteString("set constraints all immediate; ")
 	for _, c := range inOrder {
-		t.keepSQL(&sql, c)
-	}
-	for _, c := range inOrder {
 		g := c.Grant
 		fmt.Fprintf(&sql, t.store.sql.seal, c.Resource, g.Epoch, int64(g.Token), g.Holder, c.Seq, int64(c.Tx), int64(t.id), record)
 		sql.WriteString("; ")
+	}
+	for _, c := range inOrder {
+		t.keepSQL(&sql, c)
 	}
 	sql.WriteString("commit")
 	return sql.String(), nil

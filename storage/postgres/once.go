@@ -56,7 +56,7 @@ func claimOf(claims []guard.Claim, id string) guard.Claim {
 	return claims[slices.IndexFunc(claims, func(c guard.Claim) bool { return strconv.FormatInt(c.Resource, 10) == id })]
 }
 
-// Keep implements guard.Txn. It travels with the seal.
+// Keep implements guard.Txn. It travels behind the seal.
 func (t *txn) Keep(key guard.OnceKey, result []byte) {
 	t.kept = append(t.kept, kept{key, result})
 }

@@ -3,12 +3,14 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
 	"github.com/fencekit/fencekit/internal/pgproxy"
@@ -91,6 +93,81 @@ func TestKeep_OutsideAGuardedTransactionIsRefused(t *testing.T) {
 	_, err = attempt(t.Context(), store, statement("call fence.keep(1, 1, '6b', repeat('00', 32), '')"), claim(t, store, grant(5, "a")))
 	require.ErrorContains(t, err, "(SQLSTATE ZF003)")
 	require.Zero(t, query[int](t, pool, "select count(*) from fence.operation"))
+}
+
+// The transaction of one resource can't make an operation on another one pass for
+// done, nor can one that only looks like a guarded transaction: their seals don't
+// move that fence, by which everybody else would notice.
+func TestKeep_WithoutItsSealIsRefused_G2(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	other := grant(5, "a")
+	other.Resource = "sku/2"
+	c, o := claim(t, store, grant(5, "a")), claim(t, store, other)
+	keep := fmt.Sprintf("call fence.keep(%d, split_part(current_setting('fencekit.tx'), '.', 1)::bigint, '6b', repeat('00', 32), '31')", o.Resource)
+	_, err := attempt(t.Context(), store, statement(keep), c)
+	require.ErrorContains(t, err, "(SQLSTATE ZF003)")
+	for _, tx := range []guard.TxID{1, o.Tx} {
+		_, err = pool.Exec(t.Context(), fmt.Sprintf("begin; select set_config('fencekit.tx', '%[1]d.' || pg_current_xact_id(), true); "+
+			"call fence.keep(%[2]d, %[1]d, '6b', repeat('00', 32), '31'); commit", tx, o.Resource))
+		require.ErrorContains(t, err, "(SQLSTATE ZF003)")
+	}
+	for _, moved := range []string{"fence.claim('sku/1', 1, 6, 'b', 8)", "fence.claim('sku/2', 1, 6, 'b', 7)"} {
+		_, err = pool.Exec(t.Context(), fmt.Sprintf("begin; select %s; call fence.keep(%d, 8, '6b', repeat('00', 32), '31'); commit", moved, o.Resource))
+		require.ErrorContains(t, err, "(SQLSTATE ZF003)", "another fence, or under another name than the history has")
+	}
+	require.Zero(t, query[int](t, pool, "select count(*) from fence.operation"))
+}
+
+// Two transactions take one key, and nobody evicts the first: the one that comes
+// second is refused by the fence, by name, and not by the index of the keys.
+func TestOnce_WhoTakesAKeySecondIsRefusedByTheFence_G5(t *testing.T) {
+	for name, test := range map[string]struct {
+		second fence.Grant
+		reason error
+	}{
+		"superseded": {grant(6, "b"), guard.ErrStaleToken},
+		"overtaken":  {grant(5, "a"), guard.ErrOvertaken},
+	} {
+		t.Run(name, func(t *testing.T) {
+			atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
+				pool := newPool(t)
+				store := newStore(t, pool, at(level))
+				key := guard.OnceKey{Key: "k"}
+				first := begin(t, store, claim(t, store, grant(5, "a")))
+				first.Keep(key, nil)
+				second := begin(t, store, claimOnly(t, pool, test.second))
+				second.Keep(key, nil)
+				_, err := second.Commit(t.Context(), nil)
+				require.NoError(t, err)
+				_, err = first.Commit(t.Context(), nil)
+				require.ErrorIs(t, err, test.reason)
+				require.Equal(t, 1, query[int](t, pool, "select count(*) from fence.refusal"))
+			})
+		})
+	}
+}
+
+// A request that was sent twice at a time, under one grant: both get the first
+// answer.
+func TestOnce_TwoAtATimeUnderOneGrantGetOneAnswer_G4_G6(t *testing.T) {
+	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
+		pool := newPool(t)
+		store := newStore(t, pool, at(level))
+		once, meanwhile := guard.Once("k", nil), true
+		n, err := guard.ValueGrant(t.Context(), store, grant(5, "a"), func(ctx context.Context, tx pgx.Tx) (int64, error) {
+			if meanwhile {
+				meanwhile = false
+				n, err := guard.ValueGrant(t.Context(), store, grant(5, "a"), counting, once)
+				require.NoError(t, err)
+				require.EqualValues(t, 1, n)
+			}
+			return 2, nil
+		}, once, guard.Retryable())
+		require.NoError(t, err)
+		require.EqualValues(t, 1, n)
+		holds(t, pool, "x", 1)
+	})
 }
 
 func TestOnce_WorksUnderAnySettings_N24(t *testing.T) {

@@ -25,11 +25,13 @@ create index operation_at on {{schema}}.operation using brin (at);
 alter table {{schema}}.setting add column once_retention interval not null default '7 days',
     add constraint setting_once_retention check (once_retention >= '1 minute');
 
--- keep keeps an operation, in the transaction that entered as p_tx.
+-- keep keeps an operation, in the transaction that has moved the resource's fence
+-- as p_tx: so nothing is kept but what is behind a move (guard.Store.Recall).
 create procedure {{schema}}.keep(p_resource integer, p_tx bigint, p_key_hex text, p_request_hex text, p_result_hex text)
-language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 begin
-    if coalesce(current_setting('fencekit.tx', true), '') <> {{schema}}.mark(p_tx) then
+    perform from {{schema}}.resource where id = p_resource and tx = p_tx and xmin = pg_current_xact_id()::xid;
+    if not found then
         raise exception 'fencekit: the transaction that entered has ended' using errcode = 'ZF003';
     end if;
     insert into {{schema}}.operation (resource, key, request, result, tx, at)
