@@ -176,9 +176,15 @@ func (s *session) pause(renewed bool) time.Duration {
 }
 
 // renew sends one renewal, and reports whether it succeeded. It leaves time for
-// another try before the deadline, so that one lost answer is not the end.
+// another try before the deadline, so that one lost answer is not the end. In a
+// process that was stopped past the deadline it may run before the timer does.
 func (s *session) renew() bool {
-	limit := min(s.config.RequestTimeout, s.granted()/3, s.remaining())
+	left := s.remaining()
+	if left == 0 {
+		s.end(fence.LossDeadline)
+		return false
+	}
+	limit := min(s.config.RequestTimeout, s.granted()/3, left)
 	ctx, cancel := context.WithTimeout(s.ctx, limit)
 	defer cancel()
 	sent := time.Now()
