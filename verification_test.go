@@ -31,7 +31,7 @@ func TestDocs_NameTestsThatExist(t *testing.T) {
 	for _, page := range append(pages, "README.md") {
 		text, err := os.ReadFile(page)
 		require.NoError(t, err)
-		for _, name := range regexp.MustCompile("\\b(Test[A-Z]\\w+_\\w+)").FindAllStringSubmatch(string(text), -1) {
+		for _, name := range regexp.MustCompile(`\b(Test[A-Z]\w+_\w+)`).FindAllStringSubmatch(string(text), -1) {
 			if !written[name[1]] {
 				t.Errorf("%s names %s, which is not there", page, name[1])
 			}

@@ -73,8 +73,9 @@ func Attr(key, value string) Option {
 // have taken no effect:
 //
 //   - after an error in whose chain a method Retryable() bool returns true, as
-//     stores return for deadlocks and serialization failures, and as a COMMIT
-//     fails whose outcome was in doubt and that turned out not to be applied;
+//     stores return for deadlocks and serialization failures, lock services for
+//     a place in the queue that was lost, and as a COMMIT fails whose outcome was
+//     in doubt and that turned out not to be applied;
 //   - after ErrOvertaken, but not in a Hold, whose earlier reads would not be
 //     read anew;
 //   - after ErrStaleToken, ErrFailedOver and fence.ErrLeaseLost under a new grant,

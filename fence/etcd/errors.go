@@ -81,6 +81,9 @@ func (e *QueueLostError) Error() string {
 // Unwrap returns why the session was not renewed.
 func (e *QueueLostError) Unwrap() error { return e.Err }
 
+// Retryable says that acquiring again is right: nothing was acquired.
+func (e *QueueLostError) Retryable() bool { return true }
+
 // errSessionOver: the session ended before the request could be made.
 var errSessionOver = errors.New("etcd: session is over")
 

@@ -72,6 +72,9 @@ func TestAcquire_FailsAtOnceWhenTheSessionEndsWhileItsTxnIsUnderWay(t *testing.T
 	lost := new(QueueLostError)
 	require.ErrorAs(t, (<-waiting).err, &lost, "while etcd's answers are held back")
 	require.Equal(t, QueueLostError{Resource: "r", Reason: fence.LossDeadline}, *lost)
+	var again interface{ Retryable() bool }
+	require.ErrorAs(t, lost, &again)
+	require.True(t, again.Retryable(), "guard.Retryable queues anew")
 	p.set(func() { p.muted = false })
 }
 
