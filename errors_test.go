@@ -90,6 +90,9 @@ func (s said) take(tree *ast.File, file string) {
 			if message, ok := spoken(n); ok {
 				s.texts[message] = file
 			}
+			if message, ok := formatted(n); ok {
+				s.texts[message] = file
+			}
 		}
 		return true
 	})
@@ -117,6 +120,26 @@ func spoken(call *ast.CallExpr) (message string, ok bool) {
 	}
 	message, err := strconv.Unquote(literal.Value)
 	return message, err == nil && strings.Contains(message, " ") && !strings.HasPrefix(message, "has ") && !strings.HasPrefix(message, "is ") && !strings.HasPrefix(message, "want ")
+}
+
+// formatted returns the form of a message with facts in it, with … for each fact,
+// up to what it wraps. It begins with the name of a package.
+func formatted(call *ast.CallExpr) (message string, ok bool) {
+	fun, isSelector := call.Fun.(*ast.SelectorExpr)
+	if !isSelector || fun.Sel.Name != "Errorf" && fun.Sel.Name != "Sprintf" || len(call.Args) == 0 {
+		return "", false
+	}
+	literal, isLiteral := call.Args[0].(*ast.BasicLit)
+	if !isLiteral {
+		return "", false
+	}
+	format, err := strconv.Unquote(literal.Value)
+	if err != nil || !regexp.MustCompile(`^(fence|etcd|guard|postgres): `).MatchString(format) {
+		return "", false
+	}
+	message = regexp.MustCompile(`%[a-z]`).ReplaceAllString(format, "…")
+	message = regexp.MustCompile(`(: …)+$`).ReplaceAllString(message, "")
+	return message, len(message) > len("postgres: …: …")
 }
 
 // checkSQL checks the messages that the migrations raise.

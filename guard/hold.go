@@ -57,7 +57,8 @@ func Hold[Tx any](ctx context.Context, g *Guard[Tx], resource string, fn func(ct
 }
 
 // HoldLease is Hold under a lease that the caller has acquired, such as a leader's,
-// and goes on to own: when fn has returned the lease is as it was. Two at a time
+// and goes on to own: when fn has returned the lease is as it was, unless fn ran for
+// longer than Config.MaxRun, which releases it. Two at a time
 // under one lease don't wait for each other: of their transactions, the later one
 // to commit is refused with ErrOvertaken. Its grant's resource is the fence that
 // the transactions move, so what a deposed leader writes is refused once its
