@@ -6,7 +6,8 @@ export GOFLAGS := $(GOFLAGS) -buildvcs=false
 
 # The race detector needs a C compiler.
 race = $(shell [ "$$(go env CGO_ENABLED)" = 1 ] && command -v "$$(go env CC | cut -d' ' -f1)" >/dev/null && echo -race)
-test = go test $(race) -count=1 -timeout 20m
+plain = go test -count=1 -timeout 20m
+test = $(plain) $(race)
 staticcheck = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 .DEFAULT_GOAL := help
@@ -25,7 +26,7 @@ test: setup-test ## run all tests against a real etcd and Postgres, both started
 	@echo "All tests passed against a real etcd and a real Postgres$(if $(race),$(comma) with the race detector)."
 
 test-docker: images setup-test ## run the tests that need Postgres against one in Docker
-	FENCEKIT_POSTGRES=docker FENCEKIT_POSTGRES_DSN= $(test) ./storage/postgres/... ./internal/testenv/...
+	FENCEKIT_POSTGRES=docker FENCEKIT_POSTGRES_DSN= $(plain) ./storage/postgres/... ./internal/testenv/...
 	@echo "The tests of the store and of the test environment passed against Postgres in Docker."
 
 soak: setup ## run 20,000 operations of DoAll from 4 processes, 10,000 HTTP deductions, and 10 minutes of restarts, under faults
