@@ -92,7 +92,7 @@ func (r *restored) requireRefused(highest fence.Grant) {
 	revision := r.passRevisions(0)
 	require.Less(r.t, revision+10, int64(highest.Token), "the test needs lower tokens")
 	p := r.process()
-	err := guard.Do(r.t.Context(), p.Guard, "a", increment("a"))
+	err := guard.Do(r.t.Context(), p.Guard, "a", increment("a"), guard.Retryable())
 	require.ErrorIs(r.t, err, guard.ErrTokensWentBack)
 	require.ErrorIs(r.t, err, guard.ErrStaleToken)
 	closeProcess(r.t, p)

@@ -96,9 +96,8 @@ func (g *Guard[Tx]) runOnce(ctx context.Context, h *hand, op Op[Tx], o options, 
 	}
 	f.Grants = ss.grants()
 	f.Runs++
-	opCtx, end := g.opContext(ctx, insideDo, tenures...)
-	defer end(nil)
-	return g.attempt(ctx, opCtx, ss, op, o.over(h.resources), f)
+	enter := func() (context.Context, context.CancelCauseFunc) { return g.opContext(ctx, insideDo, tenures...) }
+	return g.attempt(ctx, enter, ss, op, o.over(h.resources), f)
 }
 
 // admit refuses calls that can't be run.

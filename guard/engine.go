@@ -24,10 +24,13 @@ func newEngine[Tx any](store Store[Tx], cfg Config, report *reporter, killed con
 	}
 }
 
-// attempt runs op once, in a transaction of its own (G4). opCtx is for op: it may
-// end before ctx does, and whether op's work may then be committed is for the
-// fence to decide.
-func (e *engine[Tx]) attempt(ctx, opCtx context.Context, ss standings, op Op[Tx], o options, f *Finish) error {
+// entry returns the context for one run of an operation, and what ends it. It may
+// end before the caller's does, and whether the operation's work may then be
+// committed is for the fence to decide.
+type entry func() (context.Context, context.CancelCauseFunc)
+
+// attempt runs op once, in a transaction of its own (G4).
+func (e *engine[Tx]) attempt(ctx context.Context, enter entry, ss standings, op Op[Tx], o options, f *Finish) error {
 	if err := e.readyAll(ctx, ss); err != nil {
 		return err
 	}
@@ -48,8 +51,8 @@ func (e *engine[Tx]) attempt(ctx, opCtx context.Context, ss standings, op Op[Tx]
 		f.Outcome = OutcomeRepeated
 		return nil
 	}
-	if err := run(context.WithValue(opCtx, grantsKey{}, ss), txn, op); err != nil {
-		return e.judge(ss, withCause(opCtx, err))
+	if err := e.run(enter, ss, txn, op); err != nil {
+		return err
 	}
 	if err := e.keep(ctx, txn, o); err != nil {
 		return err
@@ -126,6 +129,16 @@ func (e *engine[Tx]) keep(ctx context.Context, txn Txn[Tx], o options) error {
 		return err
 	}
 	txn.Keep(*o.once, data)
+	return nil
+}
+
+// run runs op in txn, with a context that ends with it.
+func (e *engine[Tx]) run(enter entry, ss standings, txn Txn[Tx], op Op[Tx]) error {
+	ctx, end := enter()
+	defer end(nil)
+	if err := run(context.WithValue(ctx, grantsKey{}, ss), txn, op); err != nil {
+		return e.judge(ss, withCause(ctx, err))
+	}
 	return nil
 }
 

@@ -54,10 +54,10 @@ var (
 	// ErrOpReuse: the key of Once was used before for another request. See
 	// OpReuseError.
 	ErrOpReuse = errors.New("guard: key was used for another request")
-	// ErrTokensWentBack: a grant is lower than one that had been claimed before
-	// this one was asked for, so the lock service issues lower tokens than it did:
-	// it was restored from a backup, or is another one. Raise its epoch. The error
-	// is an ErrStaleToken too.
+	// ErrTokensWentBack: a grant is lower than one that was known here to have
+	// claimed before this one was asked for, so the lock service issues lower tokens
+	// than it did: it was restored from a backup, or is another one. Raise its epoch.
+	// The error is an ErrStaleToken too; a Guard's first refusal is nothing else.
 	ErrTokensWentBack = errors.New("guard: lock service went back")
 	// ErrStoreTimeout: the database didn't answer within Config.StoreTimeout.
 	// Nothing was done, and the resource is passed on if others wait for it.
@@ -174,7 +174,7 @@ type tokensWentBackError struct {
 }
 
 func (e *tokensWentBackError) Error() string {
-	return fmt.Sprintf("%v, before token %d was asked for: the lock service was restored from a backup or is another one: raise its epoch above %d",
+	return fmt.Sprintf("%v, as was known before token %d was asked for: the lock service was restored from a backup or is another one: raise its epoch above %d",
 		e.err, e.refusal.Grant.Token, e.refusal.Current.Epoch)
 }
 

@@ -36,7 +36,8 @@ func DoGrant[Tx any](ctx context.Context, store Store[Tx], grant fence.Grant, fn
 	}
 	e := newEngine(store, (*Config)(nil).withDefaults(), newReporter(nil, nil), context.Background())
 	s := &standing{grant: grant}
-	return retry(ctx, o, againUnderGrant, func() error { return e.attempt(ctx, ctx, standings{s}, Func[Tx](fn), o, &Finish{}) })
+	enter := func() (context.Context, context.CancelCauseFunc) { return context.WithCancelCause(ctx) }
+	return retry(ctx, o, againUnderGrant, func() error { return e.attempt(ctx, enter, standings{s}, Func[Tx](fn), o, &Finish{}) })
 }
 
 // ValueGrant is DoGrant for a function that returns a value, as Value is Do.

@@ -139,15 +139,22 @@ func (h *Held[Tx]) again(err error) bool { return temporary(err) && h.tenure.cla
 // runOnce runs op once with the turn.
 func (h *Held[Tx]) runOnce(ctx context.Context, op Op[Tx], o options, f *Finish) error {
 	f.Runs++
-	opCtx, end := h.guard.opContext(context.WithValue(ctx, inside{h}, insideDo), insideDo, h.tenure)
-	defer end(nil)
-	defer context.AfterFunc(h.ctx, func() { end(context.Cause(h.ctx)) })()
 	s := &h.tenure.standing
-	err := h.guard.attempt(ctx, opCtx, standings{s}, op, o, f)
+	err := h.guard.attempt(ctx, func() (context.Context, context.CancelCauseFunc) { return h.opContext(ctx) }, standings{s}, op, o, f)
 	if err == nil || s.claimed || s.doubt != nil {
 		return err
 	}
 	return fmt.Errorf("guard: %s: what was read may be out of date: this Hold is over, begin it anew: %w", s.grant.Resource, err)
+}
+
+// opContext is Guard.opContext for a transaction of h: it ends with the Hold too.
+func (h *Held[Tx]) opContext(ctx context.Context) (context.Context, context.CancelCauseFunc) {
+	opCtx, end := h.guard.opContext(context.WithValue(ctx, inside{h}, insideDo), insideDo, h.tenure)
+	stop := context.AfterFunc(h.ctx, func() { end(context.Cause(h.ctx)) })
+	return opCtx, func(cause error) {
+		stop()
+		end(cause)
+	}
 }
 
 // end waits for a transaction that another goroutine has begun, and lets none

@@ -15,14 +15,14 @@ import (
 // standing is what this process knows about where a grant stands in a store. One
 // goroutine at a time uses it.
 type standing struct {
-	grant   fence.Grant
-	asked   time.Time // when the lock service was asked for the grant; zero if that isn't known
-	claim   Claim
-	claimed bool                 // claim is good, as far as is known
-	doubt   *UnknownOutcomeError // a transaction whose outcome could not be learned
-	held    bool                 // what was read under claim is still in use: see Hold
-	refused error                // the latest refusal
-	dead    bool                 // nothing more is to be begun under the grant
+	grant    fence.Grant
+	superior fence.Grant // known to have claimed before the lock service was asked for grant; zero if none is
+	claim    Claim
+	claimed  bool                 // claim is good, as far as is known
+	doubt    *UnknownOutcomeError // a transaction whose outcome could not be learned
+	held     bool                 // what was read under claim is still in use: see Hold
+	refused  error                // the latest refusal
+	dead     bool                 // nothing more is to be begun under the grant
 }
 
 // applied takes the outcome of a transaction that was in doubt.
@@ -104,11 +104,12 @@ func (e *engine[Tx]) ready(ctx context.Context, s *standing) error {
 }
 
 // wentBack adds to the refusal of a claim that the lock service went back, if so:
-// tokens rise in the order in which they are issued, so one that was claimed
-// before this one was asked for can't be the higher one.
+// tokens rise in the order in which they are issued, so one that was known to have
+// claimed before this one was asked for can't be the higher one. No clock could tell:
+// this machine's may have stood still between asking and claiming.
 func (s *standing) wentBack(err error) error {
 	refusal := refusalOf(err, s.grant)
-	if refusal == nil || refusal.Reason != ReasonStale || s.asked.IsZero() || refusal.Age <= time.Since(s.asked) {
+	if refusal == nil || refusal.Reason != ReasonStale || s.superior.Compare(s.grant) <= 0 {
 		return err
 	}
 	return &tokensWentBackError{refusal: refusal, err: err}

@@ -34,12 +34,12 @@ func (k *keeper) own(ctx context.Context, l *line) (*tenure, error) {
 	if l.tenure != nil {
 		k.drop(ctx, l)
 	}
-	asked := time.Now()
+	superior := k.superiorOf(l.resource)
 	lease, err := k.acquire(ctx, l.resource)
 	if err != nil {
 		return nil, err
 	}
-	t := &tenure{lease: lease, standing: standing{grant: lease.Grant(), asked: asked}}
+	t := &tenure{lease: lease, standing: standing{grant: lease.Grant(), superior: superior}}
 	k.mu.Lock()
 	l.tenure = t
 	k.mu.Unlock()
@@ -79,6 +79,7 @@ func (k *keeper) drop(ctx context.Context, l *line) {
 	k.mu.Lock()
 	t := l.tenure
 	l.tenure = nil
+	k.learn(t)
 	k.pending++
 	if t.expiry != nil {
 		t.expiry.Stop()
@@ -93,6 +94,24 @@ func (k *keeper) drop(ctx context.Context, l *line) {
 	select {
 	case <-released:
 	case <-ctx.Done():
+	}
+}
+
+// superiorOf returns the grant that is known to have claimed resource, above the one
+// that this process had last; zero if none is.
+func (k *keeper) superiorOf(resource string) fence.Grant {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.superior[resource]
+}
+
+// learn remembers for the next grant which one has superseded t's. keeper.mu is
+// held.
+func (k *keeper) learn(t *tenure) {
+	if refusal := refusalOf(t.refused, t.grant); refusal != nil && refusal.Reason == ReasonStale {
+		k.superior[t.grant.Resource] = refusal.Current
+	} else {
+		delete(k.superior, t.grant.Resource)
 	}
 }
 

@@ -3,6 +3,7 @@ package guard_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"testing"
 	"testing/synctest"
@@ -40,6 +41,22 @@ func TestMaxRun_AHangingFunctionKeepsNobodyOut_HA6_L1(t *testing.T) {
 		require.Equal(t, "1", w.store.Read("n"))
 		require.Contains(t, log.String(), "a function runs for too long; its resource is released")
 		require.NoError(t, guard.Do(t.Context(), a, sku, increment("n")))
+	})
+}
+
+// It is the function's time: the database may take longer, before and after it.
+func TestMaxRun_DoesNotCountTheDatabase(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		slow := func() { time.Sleep(3 * time.Second) }
+		w.store.SetFaults(memory.Faults{
+			Claim:  func(fence.Grant) error { slow(); return nil },
+			Begin:  func([]guard.Claim) error { slow(); return nil },
+			Commit: func(guard.InDoubt) memory.Fate { slow(); return memory.Normal },
+		})
+		g := w.process("a", &guard.Config{MaxRun: time.Second})
+		done := func(ctx context.Context, _ *memory.Tx) error { return ctx.Err() }
+		require.NoError(t, guard.Do(t.Context(), g, sku, done))
+		require.NotZero(t, w.locks.Holder(sku), "it is kept")
 	})
 }
 
@@ -224,7 +241,7 @@ func TestHoldLease_IsWaitedForByClose(t *testing.T) {
 }
 
 // The lock service was restored, and issues lower tokens than it did. A grant that
-// is refused for one that was claimed before this one was asked for says so.
+// is refused for one that was known when this one was asked for says so.
 func TestClaim_NamesALockServiceThatWentBack_HD5(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g := w.process("a", nil)
@@ -235,15 +252,49 @@ func TestClaim_NamesALockServiceThatWentBack_HD5(t *testing.T) {
 
 		w.locks.SetToken(50)
 		fresh := w.process("b", nil)
+		err := guard.Do(t.Context(), fresh, sku, increment("n"))
+		require.ErrorIs(t, err, guard.ErrStaleToken)
+		require.NotErrorIs(t, err, guard.ErrTokensWentBack, "it may just have come late")
 		runs := w.locks.Grants()
-		err := guard.Do(t.Context(), fresh, sku, increment("n"), guard.Retryable())
+		err = guard.Do(t.Context(), fresh, sku, increment("n"), guard.Retryable())
 		require.ErrorIs(t, err, guard.ErrTokensWentBack)
 		require.ErrorIs(t, err, guard.ErrStaleToken)
-		require.ErrorContains(t, err, "before token 50 was asked for")
+		require.ErrorContains(t, err, "before token 51 was asked for")
 		require.ErrorContains(t, err, "raise its epoch above 1")
 		require.Equal(t, runs+1, w.locks.Grants(), "trying again is of no use")
+		require.ErrorIs(t, guard.Do(t.Context(), fresh, sku, increment("n")), guard.ErrTokensWentBack)
 		w.locks.SetEpoch(2)
 		require.NoError(t, guard.Do(t.Context(), fresh, sku, increment("n")))
+	})
+}
+
+// sleepy is a store whose client's machine slept while it asked, with its clock: it
+// finds that more time has passed for the database than for itself.
+type sleepy struct{ *memory.Store }
+
+func (s sleepy) Claim(ctx context.Context, g fence.Grant) (guard.Claim, error) {
+	c, err := s.Store.Claim(ctx, g)
+	if stale := new(guard.StaleTokenError); errors.As(err, &stale) {
+		stale.Age += time.Hour
+	}
+	return c, err
+}
+
+// A machine that stood still between asking and claiming is late, and no more than
+// that: trying again helps.
+func TestClaim_AfterAFrozenClockIsJustStale_HA5(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		b := w.process("b", nil)
+		a, err := guard.New(w.locks.NewLocker("a"), sleepy{w.store}, nil)
+		require.NoError(t, err)
+		w.store.SetFaults(memory.Faults{Claim: func(g fence.Grant) error {
+			w.store.SetFaults(memory.Faults{})
+			w.locks.Lose(sku)
+			return guard.Do(t.Context(), b, sku, increment("n"))
+		}})
+		require.NoError(t, guard.Do(t.Context(), a, sku, increment("n"), guard.Retryable()))
+		require.Equal(t, "2", w.store.Read("n"))
+		require.NoError(t, a.Close(t.Context()))
 	})
 }
 
