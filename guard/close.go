@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/fencekit/fencekit/fence"
 )
 
 // Close ends the Guard. Calls that have not begun to run, and later ones, return
@@ -109,8 +111,9 @@ func (k *keeper) retireAll(ctx context.Context, lines []*line) {
 	done.Wait()
 }
 
-// enter counts a Hold that has no line, so that Close waits for it.
-func (k *keeper) enter(ctx context.Context) error {
+// enter counts a Hold that has no line, so that Close waits for it. What an earlier
+// one under t's grant has left in doubt is t's to settle (G6).
+func (k *keeper) enter(ctx context.Context, t *tenure) error {
 	if err := ended(ctx); err != nil {
 		return err
 	}
@@ -120,13 +123,29 @@ func (k *keeper) enter(ctx context.Context) error {
 		return ErrClosed
 	}
 	k.pending++
+	t.doubt = k.doubts[t.grant]
 	return nil
 }
 
-// leave ends what enter began.
-func (k *keeper) leave() {
+// leave ends what enter began. inherited is the doubt that t had then. One that
+// remains is kept for as long as there is the lease.
+func (k *keeper) leave(t *tenure, inherited *UnknownOutcomeError) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	switch {
+	case t.doubt != nil && t.doubt != inherited:
+		k.doubts[t.grant] = t.doubt
+		context.AfterFunc(t.lease.Context(), func() { k.forget(t.grant) })
+	case t.doubt == nil && k.doubts[t.grant] == inherited:
+		delete(k.doubts, t.grant)
+	}
 	k.pending--
 	k.finish()
+}
+
+// forget drops what is in doubt under a grant whose lease has ended.
+func (k *keeper) forget(grant fence.Grant) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.doubts, grant)
 }

@@ -77,11 +77,12 @@ func HoldLease[Tx any](ctx context.Context, g *Guard[Tx], lease fence.Lease, fn 
 	if err := lease.Context().Err(); err != nil {
 		return withCause(lease.Context(), fmt.Errorf("guard: %s: %w", grant.Resource, err))
 	}
-	if err := g.keeper.enter(ctx); err != nil {
+	t := &tenure{lease: lease, standing: standing{grant: grant}}
+	if err := g.keeper.enter(ctx, t); err != nil {
 		return err
 	}
-	defer g.keeper.leave()
-	return g.hold(ctx, &tenure{lease: lease, standing: standing{grant: grant}}, fn)
+	defer g.keeper.leave(t, t.doubt)
+	return g.hold(ctx, t, fn)
 }
 
 // hold runs fn under t.

@@ -23,10 +23,11 @@ type keeper struct {
 
 	mu         sync.Mutex
 	closed     bool
-	lines      map[string]*line       // those with a call, or with a tenure
-	superior   map[string]fence.Grant // by resource: see learn
-	pending    int                    // releases, and Holds of callers' leases, that are under way
-	unreleased []error                // of releases that failed since Close began
+	lines      map[string]*line                     // those with a call, or with a tenure
+	superior   map[string]fence.Grant               // by resource: see learn
+	doubts     map[fence.Grant]*UnknownOutcomeError // left by Holds without a line: see enter
+	pending    int                                  // releases, and Holds of callers' leases, that are under way
+	unreleased []error                              // of releases that failed since Close began
 }
 
 // line is the calls for one resource. One of them at a time has the turn; it is
@@ -54,7 +55,7 @@ func (w *waiter) decide(err error) {
 func newKeeper(locker fence.Locker, cfg Config) *keeper {
 	k := &keeper{
 		locker: locker, cfg: cfg, report: newReporter(cfg.Observer, cfg.Logger),
-		done: make(chan struct{}), lines: map[string]*line{}, superior: map[string]fence.Grant{},
+		done: make(chan struct{}), lines: map[string]*line{}, superior: map[string]fence.Grant{}, doubts: map[fence.Grant]*UnknownOutcomeError{},
 	}
 	k.closing, k.close = context.WithCancelCause(context.Background())
 	k.killed, k.kill = context.WithCancelCause(context.Background())

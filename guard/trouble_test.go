@@ -197,6 +197,41 @@ func TestHoldLease_WritesUnderALeaseOfTheCallers_G2_G3(t *testing.T) {
 	})
 }
 
+// What one Hold under a lease has left in doubt, the next one asks about first.
+func TestHoldLease_SettlesWhatTheLastOneLeftInDoubt_G6(t *testing.T) {
+	for name, test := range map[string]struct {
+		fate  memory.Fate
+		value string
+	}{"not applied": {memory.Late, "2"}, "applied": {memory.ReplyLost, "3"}} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				g := w.process("a", nil)
+				lease, err := w.locks.NewLocker("leader").Acquire(t.Context(), sku)
+				require.NoError(t, err)
+				began := false
+				write := func(ctx context.Context, h *held) error {
+					began = true
+					return h.Do(ctx, increment("n"))
+				}
+				w.store.SetFaults(memory.Faults{Commit: fates(test.fate), Resolve: func(guard.InDoubt) error { return temporaryError{} }})
+				require.ErrorIs(t, guard.HoldLease(t.Context(), g, lease, write), guard.ErrUnknownOutcome)
+				for range 2 {
+					began = false
+					err = guard.HoldLease(t.Context(), g, lease, write)
+					require.ErrorContains(t, err, "an earlier operation is unresolved")
+					require.False(t, began)
+				}
+				w.store.SetFaults(memory.Faults{})
+				for range 2 {
+					require.NoError(t, guard.HoldLease(t.Context(), g, lease, write))
+				}
+				w.store.Deliver()
+				require.Equal(t, test.value, w.store.Read("n"))
+			})
+		})
+	}
+}
+
 func TestHoldLease_RefusesWhatItCantRun(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
