@@ -67,6 +67,20 @@ func TestClaim_AbsurdTokenIsRefused_N25_HC2(t *testing.T) {
 	}
 }
 
+// A grant of an epoch that is over is behind, whatever its token; and nobody takes
+// an epoch back by following a hint, or by hand.
+func TestClaim_EpochBehindComesBeforeAnAbsurdToken_N20_N25(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	claim(t, store, epochGrant(2, 7))
+	_, err := store.Claim(t.Context(), epochGrant(1, jump+8))
+	require.ErrorIs(t, err, guard.ErrEpochBehind)
+	_, err = pool.Exec(t.Context(), "update fence.setting set epoch = 1")
+	require.ErrorContains(t, err, "an epoch is never taken back (SQLSTATE ZF009)")
+	mustExec(t, pool, "update fence.setting set epoch = 3, token = 9, max_epoch_jump = 5")
+	require.Equal(t, 3, query[int](t, pool, "select epoch from fence.setting"))
+}
+
 // What a lock service really issues is within bounds: step by step any token can
 // be reached.
 func TestClaim_TheMarkFollowsTheTokens_N25(t *testing.T) {

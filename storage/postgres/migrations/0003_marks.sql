@@ -19,6 +19,23 @@ alter table {{schema}}.setting
 update {{schema}}.setting s
    set token = coalesce((select max(r.token) from {{schema}}.resource r where r.epoch = s.epoch), 0);
 
+-- Grants of an epoch that is over must not come back.
+create function {{schema}}.keep_epoch() returns trigger
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+    if new.epoch < old.epoch then
+        raise exception 'fencekit: update of %.% from epoch % to % is not allowed: an epoch is never taken back',
+            tg_table_schema, tg_table_name, old.epoch, new.epoch using errcode = 'ZF009';
+    end if;
+    return new;
+end $$;
+
+create trigger keep_epoch before update on {{schema}}.setting
+    for each row execute function {{schema}}.keep_epoch();
+alter table {{schema}}.setting enable always trigger keep_epoch;
+
+revoke all on function {{schema}}.keep_epoch() from public;
+
 -- Two names for one fence, or two fences for one name, are no fence.
 create function {{schema}}.keep_name() returns trigger
 language plpgsql set search_path = pg_catalog, pg_temp as $$

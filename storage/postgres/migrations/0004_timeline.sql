@@ -61,7 +61,7 @@ begin
     perform {{schema}}.durable();
 
     select * into strict s from {{schema}}.setting where one;
-    if p_epoch > s.epoch + s.max_epoch_jump or s.token > 0 and p_token > s.token + s.max_token_jump then
+    if p_epoch > s.epoch + s.max_epoch_jump or p_epoch >= s.epoch and s.token > 0 and p_token > s.token + s.max_token_jump then
         raise exception 'fencekit: token % of epoch % is implausibly far above what the database has seen (token % of epoch %)',
                 p_token, p_epoch, s.token, s.epoch
             using errcode = 'ZF010', detail = json_build_object('epoch', s.epoch, 'token', s.token)::text,
