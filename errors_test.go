@@ -26,7 +26,8 @@ type said struct {
 
 // internal are messages that nobody gets to see, with the reason.
 var internal = map[string]string{
-	"etcd: acquire failed": "the cause of a context that nobody is given",
+	"etcd: acquire failed":      "the cause of a context that nobody is given",
+	"etcd: gave up at its turn": "replaced by the context's error",
 }
 
 // Every error, error type, warning and message of the SQL functions is in the

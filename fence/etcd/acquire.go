@@ -32,6 +32,8 @@ func (l *Locker) acquire(ctx context.Context, resource, value string, try bool) 
 			continue
 		case errors.Is(err, fence.ErrLocked), errors.Is(err, fence.ErrLockerClosed):
 			return nil, err
+		case ctx.Err() != nil && !errors.Is(err, errAtItsTurn):
+			return nil, l.unanswered(ctx, resource)
 		case ctx.Err() != nil:
 			return nil, ended(ctx, resource)
 		}
@@ -200,7 +202,7 @@ func (p *place) waited(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.first {
-		return endOf(ctx) // its turn has come at this very moment
+		return errAtItsTurn
 	}
 	return fmt.Errorf("%w: %w", &fence.LockedError{Resource: p.resource, Holder: p.view.holder()}, endOf(ctx))
 }

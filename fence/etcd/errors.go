@@ -91,6 +91,9 @@ var errSessionOver = errors.New("etcd: session is over")
 // written the key.
 var errSentTwice = errors.New("etcd: the answer to the request was lost")
 
+// errAtItsTurn: ctx ended at the very moment at which the turn came.
+var errAtItsTurn = errors.New("etcd: gave up at its turn")
+
 // errLeaseGone: etcd says that the session's lease doesn't exist.
 var errLeaseGone error = rpctypes.ErrLeaseNotFound
 

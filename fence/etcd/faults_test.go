@@ -125,6 +125,14 @@ func TestDead_ErrorsAreBoundedByTheContextOrTheRequestTimeout(t *testing.T) {
 		defer cancel()
 		_, err := l.Acquire(ctx, "r")
 		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, ErrUnreachable, "so that who never waits for as long as RequestTimeout hears of it")
+		require.ErrorIs(t, err, fence.ErrUnavailable)
+		require.ErrorContains(t, err, "no answer yet from "+endpoint)
+		canceled, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(20*time.Millisecond, cancel)
+		_, err = l.Acquire(canceled, "r")
+		require.ErrorIs(t, err, context.Canceled)
+		require.NotErrorIs(t, err, ErrUnreachable, "who gives up has not waited for etcd")
 	}
 }
 

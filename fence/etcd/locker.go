@@ -78,7 +78,8 @@ func validateClient(client *clientv3.Client) error {
 	return nil
 }
 
-// Acquire implements fence.Locker. Its errors: the one of ctx, and its cause; a
+// Acquire implements fence.Locker. Its errors: the one of ctx, and its cause, and
+// ErrUnreachable too if ctx's deadline passed while etcd owed an answer; a
 // *fence.InvalidGrantError for a bad name; fence.ErrLockerClosed; else a
 // *fence.UnavailableError, around etcd's own error, a *QueueLostError, an
 // *EpochError or a *WentBackError. Without a deadline of ctx, each request

@@ -33,6 +33,22 @@ func (l *Locker) noAnswer(limit string) error {
 	return fmt.Errorf("%w %s from %s: %s", ErrUnreachable, limit, l.endpoints(), l.connection())
 }
 
+// unanswered is the error of an acquire whose ctx ended while etcd owed an answer.
+// If that was for ctx's deadline it says from whom there was none: a caller whose
+// deadlines are shorter than Config.RequestTimeout would never hear of it. It asks
+// nobody, since ctx is over.
+func (l *Locker) unanswered(ctx context.Context, resource string) error {
+	end := endOf(ctx)
+	if !errors.Is(end, context.DeadlineExceeded) {
+		return ended(ctx, resource)
+	}
+	state := strings.ToLower(l.client.ActiveConnection().GetState().String())
+	return &fence.UnavailableError{
+		Op:  "acquire " + resource,
+		Err: fmt.Errorf("%w yet from %s: the connection is %s: %w", ErrUnreachable, l.endpoints(), state, end),
+	}
+}
+
 // connection says what the connection to etcd is doing, or why there is none.
 func (l *Locker) connection() string {
 	conn := l.client.ActiveConnection()
