@@ -152,7 +152,7 @@ func (e *RefusedError) story() string {
 	case ReasonEpochBehind:
 		return fmt.Sprintf("has epoch %d, but the database has seen epoch %d: raise the lock service's epoch above that", e.Grant.Epoch, e.Current.Epoch)
 	case ReasonWentBack:
-		return fmt.Sprintf("is ahead of the fence (token %d of %s): the database went back to an older state", e.Current.Token, e.Current.Holder)
+		return fmt.Sprintf("has seen more than the fence shows (token %d of %s): the database went back to an older state", e.Current.Token, e.Current.Holder)
 	case ReasonFailedOver:
 		return fmt.Sprintf("was claimed before the database failed over (%s): what was read under it may be gone", ago)
 	case ReasonTokenJump:

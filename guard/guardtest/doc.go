@@ -17,7 +17,8 @@
 //	g, err := guard.New(guardtest.NewLocker(), store, nil)
 //
 // The database may be the same from run to run, and hold what earlier runs left:
-// tokens rise with the time. For several processes take several Lockers of one
+// tokens rise with the time. It must never have been used with a real lock service,
+// nor be used with one afterwards: their tokens are far apart. For several processes take several Lockers of one
 // [LockService], a Guard on each; [LockService.Lose] takes a resource from its
 // holder in the midst of his work. Two LockServices on one database at the same
 // time are no lock: their grants refuse each other.
