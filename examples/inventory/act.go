@@ -42,13 +42,17 @@ func (a *act) name() string {
 	return "unfenced"
 }
 
-func (a *act) play(ctx context.Context) (result, error) {
+func (a *act) play(ctx context.Context) (r result, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, actTimeout, errors.New("the act took too long"))
 	defer cancel()
-	dsn, err := a.postgres.CreateDatabase(ctx, fmt.Sprintf("inventory_%s_%d", a.name(), time.Now().UnixNano()))
-	if err != nil {
-		return result{}, err
-	}
+	err = withDatabase(ctx, a.postgres, a.name(), func(dsn string) error {
+		r, err = a.playOn(ctx, dsn)
+		return err
+	})
+	return r, err
+}
+
+func (a *act) playOn(ctx context.Context, dsn string) (result, error) {
 	pool, err := pgxpool.New(ctx, dsn)
 	if err != nil {
 		return result{}, err

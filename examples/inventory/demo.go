@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/fencekit/fencekit/internal/testenv"
 )
@@ -49,12 +48,6 @@ func total() int {
 		sum += size
 	}
 	return sum
-}
-
-func stop(server interface{ Stop(context.Context) error }) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	return server.Stop(ctx)
 }
 
 func printResult(out io.Writer, r result) {

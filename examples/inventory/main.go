@@ -48,7 +48,7 @@ func run(args []string) int {
 	case "try":
 		return command(args, parseTry, func(cfg serveConfig) error { return try(ctx, cfg, os.Stdout, newLog()) })
 	case "init":
-		return command(args, parseInit, func(dsn string) error { return initialize(ctx, dsn) })
+		return command(args, parseInit, func(dsn string) error { return initialize(ctx, dsn, os.Stdout) })
 	case "serve":
 		return command(args, parseServe, func(cfg serveConfig) error { return serve(ctx, cfg, os.Stdout, newLog()) })
 	case "worker":

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"time"
+	"os"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -21,7 +21,8 @@ func parseTry(args []string) (serveConfig, error) {
 	return cfg, errors.Join(flags.Parse(args), noMore(flags))
 }
 
-// try serves on an etcd and a Postgres of its own, which end with it.
+// try serves on an etcd and a Postgres of its own, which end with it. On a Postgres
+// that was there before it has a database of its own.
 func try(ctx context.Context, cfg serveConfig, out io.Writer, log *slog.Logger) (err error) {
 	etcd, err := testenv.StartEtcd(ctx, nil)
 	if err != nil {
@@ -33,16 +34,14 @@ func try(ctx context.Context, cfg serveConfig, out io.Writer, log *slog.Logger) 
 		return err
 	}
 	defer func() { err = errors.Join(err, stop(pg)) }()
-	dsn, err := pg.CreateDatabase(ctx, fmt.Sprintf("inventory_try_%d", time.Now().UnixNano()))
-	if err != nil {
-		return err
-	}
-	if err := initialize(ctx, dsn); err != nil {
-		return err
-	}
-	cfg.connections.endpoints, cfg.connections.dsn = etcd.Endpoint(), dsn
-	fmt.Fprintf(out, "for another server on the same stock: inventory serve -listen 127.0.0.1:8081 -etcd %s -postgres '%s'\n", etcd.Endpoint(), dsn)
-	return serve(ctx, cfg, out, log)
+	return withDatabase(ctx, pg, "try", func(dsn string) error {
+		if err := initialize(ctx, dsn, out); err != nil {
+			return err
+		}
+		cfg.connections.endpoints, cfg.connections.dsn = etcd.Endpoint(), dsn
+		fmt.Fprintf(out, "for another server on the same stock: %s serve -listen 127.0.0.1:8081 -etcd %s -postgres '%s'\n", os.Args[0], etcd.Endpoint(), dsn)
+		return serve(ctx, cfg, out, log)
+	})
 }
 
 func parseInit(args []string) (dsn string, err error) {
@@ -54,12 +53,18 @@ func parseInit(args []string) (dsn string, err error) {
 	return dsn, errors.Join(noMore(flags), connectionConfig{dsn: dsn}.validate())
 }
 
-// initialize makes the tables in an empty database, and puts the product in stock.
-func initialize(ctx context.Context, dsn string) error {
+// initialize makes the tables in an empty database, puts the product in stock, and
+// says so.
+func initialize(ctx context.Context, dsn string, out io.Writer) error {
 	pool, err := pgxpool.New(ctx, dsn)
 	if err != nil {
 		return fmt.Errorf("connecting to Postgres: %w", err)
 	}
 	defer pool.Close()
-	return setUp(ctx, pool)
+	if err := setUp(ctx, pool); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "made the tables in database %q, and put %d units of %q in stock, in %d lots\n",
+		pool.Config().ConnConfig.Database, total(), sku, len(lotSizes))
+	return nil
 }

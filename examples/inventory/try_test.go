@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"log/slog"
@@ -27,4 +28,11 @@ func TestInit_PreparesADatabaseOnce(t *testing.T) {
 	require.Equal(t, http.StatusOK, startService(t, config(t, dsn)).get("/readyz").status)
 	require.Equal(t, exitEnvironment, run([]string{"init", "-postgres", dsn}))
 	require.Equal(t, exitOK, run([]string{"init", "-help"}))
+}
+
+func TestInit_SaysWhatItDid(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	require.NoError(t, initialize(t.Context(), testenv.Database(t), &out))
+	require.Regexp(t, `^made the tables in database ".+", and put 100 units of "lamp-7" in stock, in 4 lots\n$`, out.String())
 }

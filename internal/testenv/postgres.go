@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // testSettings are the parameters of every server of ours: fsync stays on, as
@@ -79,14 +80,27 @@ func (p *Postgres) Resume() error { return p.resume() }
 // name is taken.
 func (p *Postgres) CreateDatabase(ctx context.Context, name string) (dsn string, err error) {
 	if err := p.exec(ctx, "create database "+pgx.Identifier{name}.Sanitize()); err != nil {
-		return "", fmt.Errorf("testenv: create database %s: %w", name, err)
+		return "", fmt.Errorf("testenv: create database %s: %w%s", name, err, p.createAdvice(err))
 	}
 	return withDatabase(p.dsn, name)
 }
 
-// dropDatabase drops a database, ending its connections.
-func (p *Postgres) dropDatabase(ctx context.Context, name string) error {
-	return p.exec(ctx, "drop database "+pgx.Identifier{name}.Sanitize()+" with (force)")
+// createAdvice says what to do if the role may not create databases.
+func (p *Postgres) createAdvice(err error) string {
+	var answer *pgconn.PgError
+	cfg, parseErr := pgx.ParseConfig(p.dsn)
+	if parseErr != nil || !errors.As(err, &answer) || answer.Code != "42501" {
+		return ""
+	}
+	return fmt.Sprintf("; the role needs the right to create databases: alter role %s createdb", pgx.Identifier{cfg.User}.Sanitize())
+}
+
+// DropDatabase drops a database, ending its connections.
+func (p *Postgres) DropDatabase(ctx context.Context, name string) error {
+	if err := p.exec(ctx, "drop database "+pgx.Identifier{name}.Sanitize()+" with (force)"); err != nil {
+		return fmt.Errorf("testenv: drop database %s: %w", name, err)
+	}
+	return nil
 }
 
 func (p *Postgres) exec(ctx context.Context, sql string) error {

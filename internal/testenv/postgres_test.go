@@ -94,7 +94,7 @@ func TestCreateDatabase_IsEmptyAndItsNameTakenOnce(t *testing.T) {
 	require.Equal(t, name, query[string](t, dsn, "select current_database()"))
 	_, err = p.CreateDatabase(ctx, name)
 	require.ErrorContains(t, err, "42P04")
-	require.NoError(t, p.dropDatabase(ctx, name))
+	require.NoError(t, p.DropDatabase(ctx, name))
 }
 
 func TestDatabase_IsFreshAndDropped(t *testing.T) {

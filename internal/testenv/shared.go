@@ -106,7 +106,7 @@ func Database(t testing.TB) (dsn string) {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), startBound)
 		defer cancel()
-		require.NoError(t, p.dropDatabase(ctx, name))
+		require.NoError(t, p.DropDatabase(ctx, name))
 	})
 	return dsn
 }

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/internal/testenv"
+)
+
+// named has FENCEKIT_POSTGRES_DSN name a server, whose databases are read with a
+// superuser's connection, for a role that may log in, and what rights says.
+func named(t *testing.T, rights string) *pgx.Conn {
+	t.Helper()
+	ctx := patient(t)
+	pg, err := testenv.StartPostgres(ctx, &testenv.PostgresConfig{Local: true})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, stop(pg)) })
+	conn, err := pgx.Connect(ctx, pg.DSN())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, conn.Close(context.Background())) })
+	_, err = conn.Exec(ctx, "create role guest login "+rights)
+	require.NoError(t, err)
+	dsn, err := url.Parse(pg.DSN())
+	require.NoError(t, err)
+	dsn.User = url.User("guest")
+	t.Setenv(testenv.PostgresDSNVar, dsn.String())
+	return conn
+}
+
+func requireNoDatabases(t *testing.T, conn *pgx.Conn) {
+	t.Helper()
+	rows, err := conn.Query(t.Context(), "select datname from pg_database where datname like 'inventory%'")
+	require.NoError(t, err)
+	left, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+func TestDemo_LeavesANamedServerRunningAndClean(t *testing.T) {
+	conn := named(t, "createdb")
+	var out bytes.Buffer
+	require.NoError(t, demo(patient(t), &out), out.String())
+	require.Contains(t, out.String(), "sold exactly 100")
+	requireNoDatabases(t, conn)
+}
+
+// A signal ends the demo's context, as here in the midst of an act.
+func TestDemo_DropsItsDatabasesWhenInterrupted(t *testing.T) {
+	conn := named(t, "createdb")
+	ctx, interrupt := context.WithCancel(patient(t))
+	defer interrupt()
+	out := &watched{text: "is stopped there", seen: interrupt}
+	require.Error(t, demo(ctx, out))
+	require.Contains(t, out.String(), out.text)
+	requireNoDatabases(t, conn)
+}
+
+// watched calls seen when a text is written.
+type watched struct {
+	lockedBuffer
+	text string
+	seen func()
+}
+
+func (w *watched) Write(p []byte) (int, error) {
+	if strings.Contains(string(p), w.text) {
+		w.seen()
+	}
+	return w.lockedBuffer.Write(p)
+}
+
+func TestTry_LeavesANamedServerRunningAndClean(t *testing.T) {
+	conn := named(t, "createdb")
+	ctx, interrupt := context.WithCancel(patient(t))
+	defer interrupt()
+	cfg, err := parseTry([]string{"-listen", "127.0.0.1:0"})
+	require.NoError(t, err)
+	out := &watched{text: "serving on", seen: interrupt}
+	require.NoError(t, try(ctx, cfg, out, newLog()))
+	require.Contains(t, out.String(), out.text)
+	requireNoDatabases(t, conn)
+	require.Contains(t, out.String(), ": "+os.Args[0]+" serve -listen", "what is printed can be run")
+}
+
+func TestTryAndDemo_SayWhichRightIsMissing(t *testing.T) {
+	named(t, "nocreatedb")
+	for name, run := range map[string]func() error{
+		"demo": func() error { return demo(patient(t), &bytes.Buffer{}) },
+		"try":  func() error { return try(patient(t), serveConfig{}, &bytes.Buffer{}, newLog()) },
+	} {
+		err := run()
+		require.ErrorContains(t, err, "needs the right to create databases: alter role \"guest\" createdb", name)
+		require.Equal(t, exitEnvironment, exitCode(err))
+	}
+}
