@@ -16,7 +16,8 @@ staticcheck = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: setup ## run the inventory example with a real etcd and Postgres, and watch a stale holder being refused
+demo: check-go ## run the inventory example with a real etcd and Postgres, and watch a stale holder being refused
+	@scripts/setup-postgres --quiet
 	@scripts/build -o bin/inventory ./examples/inventory
 	@bin/inventory demo
 
