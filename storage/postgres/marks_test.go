@@ -34,9 +34,9 @@ func TestClaim_AbsurdTokenIsRefused_N25_HC2(t *testing.T) {
 	for name, absurd := range map[string]fence.Grant{
 		"token":        epochGrant(1, jump+8),
 		"token, most":  epochGrant(1, 1<<62-1),
-		"epoch":        epochGrant(1002, 1),
+		"epoch":        epochGrant(12, 1),
 		"epoch, most":  epochGrant(1<<31-1, 1),
-		"both":         epochGrant(1002, jump+8),
+		"both":         epochGrant(12, jump+8),
 		"next epoch's": epochGrant(2, jump+8),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -99,9 +99,9 @@ func TestClaim_TheMarkFollowsTheTokens_N25(t *testing.T) {
 	claim(t, store, epochGrant(1, token+jump+1))
 
 	// Another epoch begins with a mark of its own.
-	claim(t, store, epochGrant(1001, 5))
-	require.Equal(t, "1001 5", query[string](t, pool, "select epoch || ' ' || token from fence.setting"))
-	_, err = store.Claim(t.Context(), epochGrant(1001, 5+2*jump+1))
+	claim(t, store, epochGrant(11, 5))
+	require.Equal(t, "11 5", query[string](t, pool, "select epoch || ' ' || token from fence.setting"))
+	_, err = store.Claim(t.Context(), epochGrant(11, 5+2*jump+1))
 	require.ErrorIs(t, err, guard.ErrTokenJump)
 }
 

@@ -11,7 +11,7 @@ insert into {{schema}}.migration (version, name) values (3, 'marks');
 alter table {{schema}}.setting
     add column token          bigint not null default 0,
     add column max_token_jump bigint not null default 1099511627776, -- 2^40
-    add column max_epoch_jump bigint not null default 1000,
+    add column max_epoch_jump bigint not null default 10,
     add constraint setting_token          check (token between 0 and 4611686018427387903),
     add constraint setting_max_token_jump check (max_token_jump between 1048576 and 4611686018427387903),
     add constraint setting_max_epoch_jump check (max_epoch_jump between 1 and 2147483647);
