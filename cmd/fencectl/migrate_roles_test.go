@@ -44,3 +44,31 @@ func TestMigrateUp_BadRoleIsUsageOrNotReadyAndNamed(t *testing.T) {
 	require.Contains(t, got.stderr, "role postgres is a superuser, the owner of schema")
 	require.Contains(t, got.stdout, "functions", "what was applied is told")
 }
+
+func TestMigrateUp_WithoutCreateRoleSaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	dsn := testenv.Database(t)
+	owner := newRole(t, dsn, "login")
+	admin := connect(t, dsn)
+	require.NoError(t, execute(t, admin, "create schema fence authorization "+owner))
+	defer func() { require.NoError(t, execute(t, admin, "drop owned by "+owner)) }()
+	asOwner := with(t, with(t, dsn, "user", owner), "password", "pw")
+	got := fencectl(t, "migrate", "up", "--app-role", "no_such_shop", "--database-url", asOwner)
+	require.Equal(t, exitNotReady, got.code)
+	require.Contains(t, got.stderr, "give it CREATEROLE, or make the role first: create role no_such_shop")
+	require.NotContains(t, got.stderr, "create schemas")
+	require.Contains(t, got.stdout, "operations", "what was applied is told")
+}
+
+// The app role of a service has no right but to run guarded transactions.
+func TestMigrateUp_AppRoleHasNothingToDo(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	service := newRole(t, dsn, "login")
+	admin := connect(t, dsn)
+	defer func() { require.NoError(t, execute(t, admin, "drop owned by "+service)) }()
+	require.Equal(t, exitOK, fencectl(t, "migrate", "up", "--app-role", service, "--database-url", dsn).code)
+	got := fencectl(t, "migrate", "up", "--database-url", with(t, with(t, dsn, "user", service), "password", "pw"))
+	require.Equal(t, exitOK, got.code, got.stderr)
+	require.Contains(t, got.stderr, "nothing to do")
+}

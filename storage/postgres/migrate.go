@@ -76,8 +76,9 @@ func schemaIdentifier(schema string) string { return pgx.Identifier{schema}.Sani
 
 // Migrate brings a schema ("" means DefaultSchema) up to date, each migration in
 // a transaction of its own, and returns the migrations that it applied: none if
-// there was nothing to do. Concurrent calls wait for each other. The role needs
-// the right to create the schema; it becomes the owner.
+// there was nothing to do. Concurrent calls wait for each other. The role owns the
+// schema, or has the right to create it and becomes the owner; where there is nothing
+// to do the rights of an app role are enough.
 func Migrate(ctx context.Context, pool *pgxpool.Pool, schema string) ([]Migration, error) {
 	migrations, err := Migrations(schema)
 	if err != nil {
@@ -117,7 +118,6 @@ func migrateOne(ctx context.Context, pool *pgxpool.Pool, schema string, m Migrat
 		for _, sql := range []string{
 			fmt.Sprintf("select pg_advisory_xact_lock(%d)", migrationLock),
 			"set local client_min_messages = warning",
-			"create schema if not exists " + schemaIdentifier(schema),
 			"set local search_path = pg_catalog, pg_temp",
 		} {
 			if _, err := tx.Exec(ctx, sql); err != nil {
@@ -128,10 +128,24 @@ func migrateOne(ctx context.Context, pool *pgxpool.Pool, schema string, m Migrat
 			return err
 		}
 		done = true
+		if err := makeSchema(ctx, tx, schema); err != nil {
+			return err
+		}
 		_, err := tx.Exec(ctx, m.SQL)
 		return err
 	})
 	return done && err == nil, err
+}
+
+// makeSchema makes the schema if it is missing. IF NOT EXISTS alone would need the
+// right to make one where there is nothing to make.
+func makeSchema(ctx context.Context, tx pgx.Tx, schema string) error {
+	var exists bool
+	if err := tx.QueryRow(ctx, "select exists (select from pg_namespace where nspname = $1)", schema).Scan(&exists); exists || err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, "create schema if not exists "+schemaIdentifier(schema))
+	return err
 }
 
 func isApplied(ctx context.Context, tx pgx.Tx, schema string, version int) (applied bool, err error) {

@@ -126,3 +126,25 @@ func TestMigrate_WithoutRightsChangesNothing(t *testing.T) {
 	require.ErrorContains(t, err, "42501")
 	require.False(t, errors.Is(err, postgres.ErrNotMigrated))
 }
+
+// A service that calls Migrate at its start may do so as the app role.
+func TestMigrate_NeedsNoRightsWhereThereIsNothingToDo(t *testing.T) {
+	applied, err := postgres.Migrate(t.Context(), newRoles(t).app, "")
+	require.NoError(t, err)
+	require.Empty(t, applied)
+}
+
+// A schema that somebody else has made for the role is as good as the right to
+// make one.
+func TestMigrate_OwnerOfTheSchemaNeedsNoRightOnTheDatabase(t *testing.T) {
+	dsn := testenv.Database(t)
+	admin := openPool(t, dsn)
+	role := newRole(t, admin, "owner")
+	mustExec(t, admin, "create schema fence authorization "+role)
+	pool := openPool(t, dsn, as(role))
+	applied, err := postgres.Migrate(t.Context(), pool, "")
+	require.NoError(t, err)
+	require.NotEmpty(t, applied)
+	_, err = postgres.Migrate(t.Context(), pool, "other")
+	require.ErrorContains(t, err, "42501", "or the role could make schemas, and nothing is shown")
+}

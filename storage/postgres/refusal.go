@@ -14,8 +14,7 @@ import (
 	"github.com/fencekit/fencekit/guard"
 )
 
-// SQLSTATEs. The ZF ones are raised by the functions of this package's
-// migrations.
+// SQLSTATEs. The ZF ones are raised by this package's own SQL.
 const (
 	stateStale       = "ZF001"
 	stateOvertaken   = "ZF002"
@@ -25,6 +24,8 @@ const (
 	stateCollision   = "ZF006"
 	stateTokenJump   = "ZF010"
 	stateFailedOver  = "ZF011"
+
+	stateNoCreateRole = "ZF020"
 
 	stateSerialization = "40001"
 	stateDeadlock      = "40P01"

@@ -67,13 +67,15 @@ func GrantRoles(ctx context.Context, pool *pgxpool.Pool, schema string, roles Ro
 		_, err := tx.Exec(ctx, fmt.Sprintf("select pg_advisory_xact_lock(%d); %s", migrationLock, sql))
 		return err
 	})
-	if sqlState(err) == stateBadRole {
+	switch {
+	case err == nil:
+		return nil
+	case sqlState(err) == stateBadRole:
 		return fmt.Errorf("%w: postgres: granting roles: %w", guard.ErrInvalid, err)
+	case sqlState(err) == stateNoCreateRole:
+		return fmt.Errorf("%w: postgres: granting roles: %w", ErrMissingRights, err)
 	}
-	if err != nil {
-		return fmt.Errorf("postgres: granting roles: %w", err)
-	}
-	return nil
+	return fmt.Errorf("postgres: granting roles: %w", err)
 }
 
 // RolesSQL returns what GrantRoles executes, for those who do so by other means, in
@@ -105,6 +107,10 @@ func roleSQL(schema, role string, tables, routines []string) string {
 do $role$
 begin
     if not exists (select from pg_catalog.pg_roles where rolname = '%[1]s') then
+        if not (select rolcreaterole or rolsuper from pg_catalog.pg_roles where rolname = current_user) then
+            raise exception 'role %% may not make role %[1]s: give it CREATEROLE, or make the role first: create role %%', current_user, pg_catalog.quote_ident('%[1]s')
+                using errcode = '%[6]s';
+        end if;
         create role %[2]s nologin;
     end if;
 exception when duplicate_object or unique_violation then
@@ -123,7 +129,7 @@ revoke all on all sequences in schema %[3]s from %[2]s;
 revoke all on all routines in schema %[3]s from %[2]s;
 grant usage on schema %[3]s to %[2]s;
 grant select on %[5]s to %[2]s;
-`, role, r, s, stateBadRole, in(tables))
+`, role, r, s, stateBadRole, in(tables), stateNoCreateRole)
 	if len(routines) > 0 {
 		sql += fmt.Sprintf("grant execute on routine %s to %s;\n", in(routines), r)
 	}

@@ -279,3 +279,25 @@ func TestCheck_RefusesUnloggedTables_HB15(t *testing.T) {
 	mustExec(t, pool, "alter table fence.resource set logged")
 	require.NoError(t, newStore(t, pool, nil).Check(t.Context()))
 }
+
+// An owner who may not make roles is told what to do, and it helps.
+func TestGrantRoles_SaysWhatToDoWithoutCreateRole_HC2(t *testing.T) {
+	dsn := testenv.Database(t)
+	admin := openPool(t, dsn)
+	owner, app := newRole(t, admin, "owner"), uniqueRole("app")
+	mustExec(t, admin, "create schema fence authorization "+owner)
+	pool := openPool(t, dsn, as(owner))
+	_, err := postgres.Migrate(t.Context(), pool, "")
+	require.NoError(t, err)
+	grantRoles := func() error { return postgres.GrantRoles(t.Context(), pool, "", postgres.Roles{App: app}) }
+	err = grantRoles()
+	require.ErrorIs(t, err, postgres.ErrMissingRights)
+	require.ErrorContains(t, err, "role "+owner+" may not make role "+app+": give it CREATEROLE, or make the role first: create role "+app)
+	mustExec(t, admin, "create role "+app)
+	t.Cleanup(func() { dropRole(admin, app) })
+	require.NoError(t, grantRoles())
+	mustExec(t, admin, "alter role "+owner+" createrole")
+	other := uniqueRole("app")
+	t.Cleanup(func() { dropRole(admin, other) })
+	require.NoError(t, postgres.GrantRoles(t.Context(), pool, "", postgres.Roles{App: other}))
+}
