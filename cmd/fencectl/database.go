@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
@@ -81,6 +82,8 @@ func databaseConfig(url string) (*pgxpool.Config, error) {
 	if _, named := config.ConnConfig.RuntimeParams["application_name"]; !named {
 		config.ConnConfig.RuntimeParams["application_name"] = "fencectl"
 	}
+	// A pooler in transaction mode may be in between: no prepared statement has a name.
+	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 	return config, nil
 }
 
