@@ -7,19 +7,19 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
 // api answers HTTP requests. openapi.yaml describes it.
 type api struct {
-	guard *guard.Guard[pgx.Tx]
-	store *postgres.Store
-	pool  *pgxpool.Pool
-	etcd  *clientv3.Client
-	log   *slog.Logger
+	guard  *guard.Guard[pgx.Tx]
+	locker fence.Locker
+	store  *postgres.Store
+	pool   *pgxpool.Pool
+	log    *slog.Logger
 
 	// requestTimeout is for how long a deduction waits for its turn and runs. Its
 	// COMMIT, once sent, has its own bounds (guard.Config).
@@ -62,7 +62,7 @@ func (a *api) handler() http.Handler {
 
 // fail answers with the problem that err is, and logs what is not the client's.
 func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
-	p := problemOf(err)
+	p := problemOf(err).told(r.Method)
 	if p.Status >= http.StatusInternalServerError {
 		a.log.Warn("request failed", "method", r.Method, "path", r.URL.Path, "status", p.Status, "error", err)
 	}

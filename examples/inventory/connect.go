@@ -13,6 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard"
@@ -72,8 +74,8 @@ func connect(ctx context.Context, cfg connectionConfig, log *slog.Logger) (_ *co
 	}()
 	// The pool must not end with ctx: requests go on for a while after that.
 	ctx = context.WithoutCancel(ctx)
-	if c.client, err = clientv3.New(clientv3.Config{Endpoints: strings.Split(cfg.endpoints, ","), Logger: zap.NewNop()}); err != nil {
-		return c, fmt.Errorf("connecting to etcd: %w", err)
+	if c.client, err = connectEtcd(cfg.endpoints); err != nil {
+		return c, err
 	}
 	if c.pool, err = pgxpool.New(ctx, cfg.dsn); err != nil {
 		return c, fmt.Errorf("connecting to Postgres: %w", err)
@@ -89,6 +91,24 @@ func connect(ctx context.Context, cfg connectionConfig, log *slog.Logger) (_ *co
 	cfg.bounds.Logger = log
 	c.guard, err = guard.New(c.locker, c.store, &cfg.bounds)
 	return c, err
+}
+
+// connectEtcd doesn't wait for etcd. When etcd is back it is found within seconds:
+// gRPC's own delay between two attempts grows up to two minutes.
+func connectEtcd(endpoints string) (*clientv3.Client, error) {
+	retry := backoff.DefaultConfig
+	retry.MaxDelay = 2 * time.Second
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints:            strings.Split(endpoints, ","),
+		DialKeepAliveTime:    10 * time.Second, // etcd closes connections that ask more often than every 5 s
+		DialKeepAliveTimeout: etcdTimeout,
+		DialOptions:          []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{Backoff: retry, MinConnectTimeout: etcdTimeout})},
+		Logger:               zap.NewNop(), // it would log each attempt; the locker's errors say what is wrong
+	})
+	if err != nil {
+		return nil, fmt.Errorf("connecting to etcd: %w", err)
+	}
+	return client, nil
 }
 
 // close gives back what is locked, and closes what connect made, the last first.

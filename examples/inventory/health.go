@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/http"
@@ -43,7 +44,8 @@ func (a *api) readyz(w http.ResponseWriter, r *http.Request) error {
 func notReady(lockErr, databaseErr error) *problem {
 	var away, details []string
 	if lockErr != nil {
-		away, details = append(away, lockService), append(details, "etcd doesn't answer.")
+		p := lockServiceProblem(lockErr)
+		away, details = append(away, lockService), append(details, strings.TrimSpace(p.Title+". "+p.Detail))
 	}
 	switch {
 	case errors.Is(databaseErr, postgres.ErrNotMigrated):
@@ -54,12 +56,16 @@ func notReady(lockErr, databaseErr error) *problem {
 	return later("not-ready", "Not ready", strings.Join(details, " "), away...)
 }
 
-// askEtcd reads a key that need not exist. The read is linearizable, so a member
-// that is cut off from the others doesn't answer it.
+// askEtcd acquires and releases a lock, as a deduction does: an etcd that is out of
+// space, or was restored from a backup, answers and grants nothing. The name is the
+// probe's own, so that no other one can have it, nor what is left of an earlier one.
 func (a *api) askEtcd(ctx context.Context) error {
-	_, err := a.etcd.Get(ctx, "inventory/ready")
+	lease, err := a.locker.TryAcquire(ctx, "readyz/"+rand.Text())
 	if err != nil {
-		return fmt.Errorf("asking etcd: %w", err)
+		return fmt.Errorf("acquiring a lock: %w", err)
+	}
+	if err := lease.Release(ctx); err != nil {
+		return fmt.Errorf("releasing a lock: %w", err)
 	}
 	return nil
 }

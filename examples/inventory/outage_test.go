@@ -15,10 +15,10 @@ import (
 
 // ownServers returns an etcd and a Postgres that a test may break, and the
 // configuration of a server on them.
-func ownServers(t *testing.T) (*testenv.Etcd, *testenv.Postgres, serveConfig) {
+func ownServers(t *testing.T, etcdFlags ...string) (*testenv.Etcd, *testenv.Postgres, serveConfig) {
 	t.Helper()
 	ctx := patient(t)
-	etcd, err := testenv.StartEtcd(ctx, nil)
+	etcd, err := testenv.StartEtcd(ctx, &testenv.EtcdConfig{ExtraFlags: etcdFlags})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, stop(etcd)) })
 	pg, err := testenv.StartPostgres(ctx, nil)
@@ -81,7 +81,9 @@ func TestAPI_GivesEveryDescribedAnswer(t *testing.T) {
 	require.NoError(t, pg.Kill())
 	requireAway(t, s.get("/readyz"), "not-ready", "etcd", "postgres")
 	for _, path := range []string{"/v1/skus", "/v1/skus/lamp-7/history"} {
-		requireAway(t, s.get(path), "dependency-away", "postgres")
+		answer := s.get(path)
+		requireAway(t, answer, "dependency-away", "postgres")
+		require.Equal(t, "Send the same request again.", answer.problem(t)["detail"], "nothing was to be deducted, and there is no key")
 	}
 	requireAway(t, deduct("k-2"), "dependency-away", "postgres")
 	require.Equal(t, http.StatusOK, s.get("/healthz").status, "one outage must not have every server restarted")

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -20,6 +21,8 @@ type problem struct {
 
 	// again: the same request, sent again, may well succeed.
 	again bool
+	// undone: the request took no effect, which told says in its own words.
+	undone bool
 }
 
 // refusalFacts say which grant was refused, and for whose.
@@ -55,6 +58,25 @@ func plainProblem(status int, detail string) *problem {
 func later(name, title, detail string, away ...string) *problem {
 	p := newProblem(http.StatusServiceUnavailable, name, title, detail)
 	p.again, p.Away = true, away
+	return p
+}
+
+// undone is later for what kept a request from taking any effect.
+func undone(name, title, detail string, away ...string) *problem {
+	p := later(name, title, detail, away...)
+	p.undone = true
+	return p
+}
+
+// told completes the detail for a request by this method.
+func (p *problem) told(method string) *problem {
+	advice := "Send the same request again."
+	if method == http.MethodPost {
+		advice = "Nothing was deducted by this attempt. Send the same request with the same key again."
+	}
+	if p.undone {
+		p.Detail = strings.TrimSpace(p.Detail + " " + advice)
+	}
 	return p
 }
 

@@ -4,17 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
-	"strings"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
-	"github.com/fencekit/fencekit/storage/postgres"
 )
 
 var (
@@ -57,23 +51,22 @@ func problemOf(err error) *problem {
 // refusalProblem is what a refusal of a grant that this server got is to a client;
 // nil if err is none.
 func refusalProblem(err error) *problem {
-	const nothing = "Nothing was deducted by this attempt. Send the same request with the same key again."
 	var refused *guard.RefusedError
 	switch {
 	case !errors.As(err, &refused):
 		return nil
 	case errors.Is(err, guard.ErrTokensWentBack):
-		return later("lock-service-back", "The lock service went back to an older state", "An operator has to raise its epoch. "+nothing, lockService)
+		return wentBack()
 	}
 	switch refused.Reason {
 	case guard.ReasonStale:
 		return refusedGrant(refused)
 	case guard.ReasonOvertaken:
-		return later("busy", "Others use the same grant", nothing)
+		return undone("busy", "Others use the same grant", "")
 	case guard.ReasonCollision, guard.ReasonEpochBehind, guard.ReasonTokenJump:
-		return later("lock-service-back", "The lock service is not the one that the database knows", "An operator has to raise its epoch. "+nothing, lockService)
+		return undone("lock-service-back", "The lock service is not the one that the database knows", "An operator has to raise its epoch.", lockService)
 	}
-	return later("dependency-away", "The database went back to an older state, or failed over", nothing, database)
+	return undone("dependency-away", "The database went back to an older state, or failed over", "", database)
 }
 
 // ofClientsGrant makes a problem of the client's of a refusal of the grant that it
@@ -107,37 +100,15 @@ func refusedGrant(refused *guard.RefusedError) *problem {
 
 // unavailableProblem is what an error of our servers is to a client.
 func unavailableProblem(err error) *problem {
-	const detail = "Nothing was deducted by this attempt. Send the same request with the same key again."
 	switch {
 	case errors.Is(err, fence.ErrUnavailable):
-		return later("dependency-away", "The lock service can't be reached", detail, lockService)
+		return lockServiceProblem(err)
 	case databaseAway(err):
-		return later("dependency-away", "The database can't be reached", detail, database)
+		return undone("dependency-away", "The database can't be reached", "", database)
 	case errors.Is(err, errOutOfTime), errors.Is(err, guard.ErrOverran), errors.Is(err, fence.ErrLeaseLost), errors.Is(err, context.Canceled):
-		return later("busy", "The product was busy for too long", detail)
+		return undone("busy", "The product was busy for too long", "")
 	}
 	return plainProblem(http.StatusInternalServerError, "The error was logged.")
-}
-
-// databaseAway reports whether err says that the database can't be reached, or
-// not for now.
-func databaseAway(err error) bool {
-	var (
-		connect   *pgconn.ConnectError
-		transient *postgres.TransientError
-		server    *pgconn.PgError
-		network   *net.OpError
-	)
-	switch {
-	case errors.Is(err, postgres.ErrUnavailable), errors.Is(err, guard.ErrStoreTimeout), errors.Is(err, errSlowDatabase),
-		errors.As(err, &connect), errors.As(err, &transient), errors.As(err, &network),
-		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return true
-	case errors.As(err, &server):
-		// Connection exceptions, too many connections, shutting down.
-		return strings.HasPrefix(server.Code, "08") || strings.HasPrefix(server.Code, "53") || strings.HasPrefix(server.Code, "57P")
-	}
-	return false
 }
 
 // within bounds a read of the database.

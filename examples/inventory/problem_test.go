@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -22,6 +23,7 @@ func TestProblemOf_TellsErrorsApart(t *testing.T) {
 	refused := func(reason guard.Reason) error {
 		return fmt.Errorf("around it: %w", guard.Refuse(&guard.RefusedError{Reason: reason, Stage: guard.StageSeal, Grant: older, Current: newer, Since: time.Unix(0, 0)}))
 	}
+	unavailable := func(err error) error { return &fence.UnavailableError{Err: err} }
 	for name, c := range map[string]struct {
 		err    error
 		status int
@@ -42,7 +44,12 @@ func TestProblemOf_TellsErrorsApart(t *testing.T) {
 		"etcd went back":            {fmt.Errorf("%w: %w", guard.ErrTokensWentBack, refused(guard.ReasonStale)), 503, "lock-service-back"},
 		"reuse":                     {&guard.OpReuseError{}, 422, "key-reused"},
 		"unknown":                   {&guard.UnknownOutcomeError{Err: errors.New("cut"), AskErr: refused(guard.ReasonStale)}, 503, "unknown-outcome"},
-		"etcd away":                 {&fence.UnavailableError{Err: context.DeadlineExceeded}, 503, "dependency-away"},
+		"etcd away":                 {unavailable(context.DeadlineExceeded), 503, "dependency-away"},
+		"etcd restored":             {unavailable(&etcd.WentBackError{What: "revision"}), 503, "lock-service-back"},
+		"epoch unreadable":          {unavailable(&etcd.EpochError{Value: "x"}), 503, "lock-service-back"},
+		"etcd full":                 {unavailable(etcd.ErrNoSpace), 503, "lock-service-full"},
+		"no right in etcd":          {unavailable(etcd.ErrPermission), 503, "lock-service-refuses"},
+		"unknown to etcd":           {unavailable(etcd.ErrUnauthenticated), 503, "lock-service-refuses"},
 		"database away":             {fmt.Errorf("%w", postgres.ErrUnavailable), 503, "dependency-away"},
 		"database slow":             {fmt.Errorf("%w: %w", context.DeadlineExceeded, guard.ErrStoreTimeout), 503, "dependency-away"},
 		"a read was slow":           {errSlowDatabase, 503, "dependency-away"},

@@ -28,9 +28,11 @@ type service struct {
 	log  *lockedBuffer
 }
 
-// patient is far above what anything here takes.
+// patience is far above what anything here takes.
+const patience = 2 * time.Minute
+
 func patient(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
 	return ctx
 }

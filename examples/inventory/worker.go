@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
@@ -44,9 +42,9 @@ const (
 // runWorker sells until nothing is left or ctx ends, then hands back what it
 // holds. out gets its events.
 func runWorker(ctx context.Context, cfg workerConfig, out io.Writer) (err error) {
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{cfg.endpoint}, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+	client, err := connectEtcd(cfg.endpoint)
 	if err != nil {
-		return fmt.Errorf("connecting to etcd: %w", err)
+		return err
 	}
 	defer client.Close()
 	pool, err := pgxpool.New(ctx, cfg.dsn)
