@@ -32,6 +32,58 @@ func Example() {
 	// Output: left: 1
 }
 
+// One process at a time restocks; guard.HoldLease runs its transactions under the
+// grant of its election.
+func Example_election() {
+	ctx := context.Background()
+	client, pool := connect(ctx)
+	defer client.Close()
+	defer pool.Close()
+
+	if err := lead(ctx, client, pool); err != nil {
+		log.Fatal(err)
+	}
+	var left int
+	if err := pool.QueryRow(ctx, "select qty from stock where sku = '42'").Scan(&left); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("left:", left)
+	// Output: left: 13
+}
+
+func lead(ctx context.Context, client *clientv3.Client, pool *pgxpool.Pool) error {
+	locker, err := etcd.NewLocker(client, nil)
+	if err != nil {
+		return err
+	}
+	defer locker.Close(ctx)
+	store, err := postgres.NewStore(pool, nil)
+	if err != nil {
+		return err
+	}
+	g, err := guard.New(locker, store, nil)
+	if err != nil {
+		return err
+	}
+	defer g.Close(ctx)
+
+	election, err := locker.Election("restocker")
+	if err != nil {
+		return err
+	}
+	leadership, err := election.Campaign(ctx, "10.0.0.7:8080") // returns when this process leads
+	if err != nil {
+		return err
+	}
+	defer leadership.Resign(ctx)
+	return guard.HoldLease(ctx, g, leadership, func(ctx context.Context, h *guard.Held[pgx.Tx]) error {
+		return h.Do(ctx, func(ctx context.Context, tx pgx.Tx) error { // as often as there is work; refused once the next leader has begun
+			_, err := tx.Exec(ctx, "update stock set qty = qty + 10 where sku = '42'")
+			return err
+		})
+	})
+}
+
 var errSoldOut = errors.New("sold out")
 
 // The body of sell is the README's example.

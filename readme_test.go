@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
@@ -26,7 +27,7 @@ func connect(ctx context.Context) (*clientv3.Client, *pgxpool.Pool) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	dsn, err := testenv.SharedPostgres(t).CreateDatabase(ctx, fmt.Sprintf("readme_%d", os.Getpid()))
+	dsn, err := testenv.SharedPostgres(t).CreateDatabase(ctx, fmt.Sprintf("readme_%d_%d", os.Getpid(), time.Now().UnixNano()))
 	if err != nil {
 		log.Fatal(err)
 	}
