@@ -296,8 +296,10 @@ func TestGrantRoles_SaysWhatToDoWithoutCreateRole_HC2(t *testing.T) {
 	mustExec(t, admin, "create role "+app)
 	t.Cleanup(func() { dropRole(admin, app) })
 	require.NoError(t, grantRoles())
-	mustExec(t, admin, "alter role "+owner+" createrole")
-	other := uniqueRole("app")
-	t.Cleanup(func() { dropRole(admin, other) })
-	require.NoError(t, postgres.GrantRoles(t.Context(), pool, "", postgres.Roles{App: other}))
+	for _, right := range []string{"nosuperuser createrole", "superuser nocreaterole"} {
+		mustExec(t, admin, "alter role "+owner+" "+right)
+		other := uniqueRole("app")
+		t.Cleanup(func() { dropRole(admin, other) })
+		require.NoError(t, postgres.GrantRoles(t.Context(), pool, "", postgres.Roles{App: other}), right)
+	}
 }
