@@ -195,14 +195,23 @@ func (s *session) renew() bool {
 	case errors.Is(err, errLeaseGone):
 		s.end(fence.LossExpired)
 	default:
-		s.mu.Lock()
-		s.failure = err
-		s.mu.Unlock()
+		s.failed(err)
 	}
 	return err == nil
 }
 
-// notRenewed is why the last renewal failed, nil if it did not.
+// failed keeps why a renewal failed. That there was no answer doesn't replace what
+// an earlier answer said: the last try before the deadline has little time.
+func (s *session) failed(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failure == nil || !errors.Is(err, context.DeadlineExceeded) {
+		s.failure = err
+	}
+}
+
+// notRenewed is why renewals have failed since the last that succeeded, nil if none
+// has.
 func (s *session) notRenewed() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -215,14 +215,16 @@ func TestSession_LivesThroughFailedRenewals(t *testing.T) {
 
 func TestSession_KnowsWhyTheLastRenewalFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		answers := []error{errors.New("one"), nil, errors.New("two")}
+		one, two, none := errors.New("one"), errors.New("two"), context.DeadlineExceeded
+		answers := []error{one, none, nil, none, two, none}
+		known := []error{one, one, nil, none, two, two} // an answer tells more than that there was none
 		f := &fakeLeases{granted: time.Hour}
 		f.keepAlive = func(context.Context) (time.Duration, error) {
 			return time.Hour, answers[len(f.renewals)-1]
 		}
 		s, _ := startFake(t, f, &Config{TTL: time.Hour})
-		for _, want := range answers {
-			require.Equal(t, want == nil, s.renew())
+		for i, want := range known {
+			require.Equal(t, answers[i] == nil, s.renew())
 			require.Equal(t, want, s.notRenewed())
 		}
 		s.end(fence.LossClosed)
