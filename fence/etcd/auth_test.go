@@ -204,7 +204,7 @@ func TestAuth_RenewalsDontAuthenticateEachTime_HD8(t *testing.T) {
 func TestAuth_TheLeaseOfADeadHolderExpires_HD8(t *testing.T) {
 	t.Parallel()
 	cfg := fresh(t)
-	cfg.TTL = time.Second
+	cfg.TTL = 3 * time.Second
 	e := startAuthEtcd(t, cfg.Prefix)
 	a, b := newTestLocker(t, e.as(t, "app", "app"), cfg), newTestLocker(t, e.as(t, "app", "app"), cfg)
 	held := acquire(t, a, "r")

@@ -88,7 +88,7 @@ func TestCost_OneRoundTripEachForAcquireAndRelease(t *testing.T) {
 	t.Parallel()
 	c := newCalls()
 	cfg := fresh(t)
-	cfg.TTL = time.Second
+	cfg.TTL = 3 * time.Second
 	l := newTestLocker(t, dial(t, testenv.SharedEtcd(t).Endpoint(), c.options()...), cfg)
 	release(t, acquire(t, l, "r"))
 	require.Equal(t, map[string]int{pb.Lease_LeaseGrant_FullMethodName: 1, pb.KV_Txn_FullMethodName: 2}, c.since(), "the first one makes the session")

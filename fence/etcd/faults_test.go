@@ -22,10 +22,10 @@ func TestPause_EndsTheLeaseAtTheDeadline_F3(t *testing.T) {
 	t.Parallel()
 	e := ownEtcd(t)
 	cfg := fresh(t)
-	cfg.TTL = time.Second
+	cfg.TTL = 3 * time.Second
 	l := newTestLocker(t, dial(t, e.Endpoint()), cfg)
 	le := acquire(t, l, "r")
-	require.Equal(t, time.Second, l.GrantedTTL())
+	require.Equal(t, 3*time.Second, l.GrantedTTL())
 	require.NoError(t, e.Pause())
 	require.Equal(t, fence.LossDeadline, lossOf(t, le))
 	require.ErrorIs(t, context.Cause(le.Context()), ErrUnreachable)
