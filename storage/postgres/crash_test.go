@@ -22,7 +22,19 @@ func crash(t testing.TB, server *testenv.Postgres, pool *pgxpool.Pool) {
 	require.NoError(t, server.Kill())
 	require.NoError(t, server.Restart(t.Context()))
 	pool.Reset()
+	asleep(t, pool)
 	require.Zero(t, query[int](t, pool, "select count(*) from item where key = 'unguarded'"), "the crash has lost nothing")
+}
+
+// asleep waits until the server's log writer sleeps for wal_writer_delay: the first
+// time that it is woken after a start, by a full page of the log, it flushes.
+func asleep(t testing.TB, pool *pgxpool.Pool) {
+	t.Helper()
+	mustExec(t, pool, "create table if not exists filler (text text)")
+	mustExec(t, pool, "insert into filler select string_agg(md5(i::text), '') from generate_series(1, 2000) i")
+	end := query[string](t, pool, "select pg_current_wal_insert_lsn()::text")
+	eventually(t, pool, "select pg_current_wal_flush_lsn() > $1::text::pg_lsn - 8192", end)
+	eventually(t, pool, "select count(*) = 1 from pg_stat_activity where backend_type = 'walwriter' and wait_event = 'WalWriterMain'")
 }
 
 // What the guard was told has committed survives a crash of the server, also where
@@ -32,6 +44,7 @@ func TestCrash_LosesNothingThatWasAcknowledged_HE2(t *testing.T) {
 	pool := openPool(t, dsn)
 	lax(t, pool)
 	pool.Reset()
+	asleep(t, pool)
 	store := newStore(t, pool, nil)
 	var c guard.Claim
 	for _, step := range []struct {
