@@ -45,70 +45,74 @@ func (tr *trouble) inside(t *testing.T, begun func()) <-chan error {
 	})
 }
 
+// troubles begin a call, bring its process into trouble in the midst of it, and
+// return where the call's error will be.
+var troubles = map[string]func(t *testing.T, tr *trouble) <-chan error{
+	"Postgres is silent": func(t *testing.T, tr *trouble) <-chan error {
+		begun := make(chan struct{})
+		done := tr.inside(t, func() {
+			tr.proxy.Pause(pgproxy.ToServer)
+			tr.proxy.Pause(pgproxy.ToClient)
+			close(begun)
+		})
+		<-begun
+		return done
+	},
+	"Postgres is silent before the transaction": func(t *testing.T, tr *trouble) <-chan error {
+		tr.proxy.Pause(pgproxy.ToServer)
+		done := tr.call(increment("a"))
+		awaitBusy(t, tr.process)
+		return done
+	},
+	"a COMMIT is not answered": func(t *testing.T, tr *trouble) <-chan error {
+		sealed := make(chan struct{})
+		tr.proxy.OnCommit(func(sql string) *pgproxy.Action {
+			if isSeal(sql) {
+				tr.proxy.Pause(pgproxy.ToServer)
+				close(sealed)
+				return pgproxy.SwallowCommit()
+			}
+			return nil
+		})
+		done := tr.call(increment("a"))
+		<-sealed
+		return done
+	},
+	"the pool is taken": func(t *testing.T, tr *trouble) <-chan error {
+		for range tr.pool.Stat().MaxConns() {
+			taken, err := tr.pool.Acquire(t.Context())
+			require.NoError(t, err)
+			tr.taken = append(tr.taken, taken)
+		}
+		done := tr.call(increment("a"))
+		<-tr.acquired
+		return done
+	},
+	"Postgres crashed": func(t *testing.T, tr *trouble) <-chan error {
+		begun := make(chan struct{})
+		done := tr.inside(t, func() {
+			require.NoError(t, tr.server.Kill())
+			close(begun)
+		})
+		<-begun
+		return done
+	},
+	"the disk is full": func(t *testing.T, tr *trouble) <-chan error {
+		begun := make(chan struct{})
+		done := tr.inside(t, func() {
+			require.NoError(t, tr.server.LimitFiles(context.Background(), 4096))
+			close(begun)
+		})
+		<-begun
+		return done
+	},
+}
+
 // A Guard whose database is in trouble, and stays so, closes within its bounds: the
 // calls end with an error, and nothing is left of them. A second process has the
 // resource at once, and finds the data as it was.
 func TestClose_InTheMidstOfTroubleIsBounded_L1(t *testing.T) {
-	for name, begin := range map[string]func(t *testing.T, tr *trouble) <-chan error{
-		"Postgres is silent": func(t *testing.T, tr *trouble) <-chan error {
-			begun := make(chan struct{})
-			done := tr.inside(t, func() {
-				tr.proxy.Pause(pgproxy.ToServer)
-				tr.proxy.Pause(pgproxy.ToClient)
-				close(begun)
-			})
-			<-begun
-			return done
-		},
-		"Postgres is silent before the transaction": func(t *testing.T, tr *trouble) <-chan error {
-			tr.proxy.Pause(pgproxy.ToServer)
-			done := tr.call(increment("a"))
-			awaitBusy(t, tr.process)
-			return done
-		},
-		"a COMMIT is not answered": func(t *testing.T, tr *trouble) <-chan error {
-			sealed := make(chan struct{})
-			tr.proxy.OnCommit(func(sql string) *pgproxy.Action {
-				if isSeal(sql) {
-					tr.proxy.Pause(pgproxy.ToServer)
-					close(sealed)
-					return pgproxy.SwallowCommit()
-				}
-				return nil
-			})
-			done := tr.call(increment("a"))
-			<-sealed
-			return done
-		},
-		"the pool is taken": func(t *testing.T, tr *trouble) <-chan error {
-			for range tr.pool.Stat().MaxConns() {
-				taken, err := tr.pool.Acquire(t.Context())
-				require.NoError(t, err)
-				tr.taken = append(tr.taken, taken)
-			}
-			done := tr.call(increment("a"))
-			<-tr.acquired
-			return done
-		},
-		"Postgres crashed": func(t *testing.T, tr *trouble) <-chan error {
-			begun := make(chan struct{})
-			done := tr.inside(t, func() {
-				require.NoError(t, tr.server.Kill())
-				close(begun)
-			})
-			<-begun
-			return done
-		},
-		"the disk is full": func(t *testing.T, tr *trouble) <-chan error {
-			begun := make(chan struct{})
-			done := tr.inside(t, func() {
-				require.NoError(t, tr.server.LimitFiles(context.Background(), 4096))
-				close(begun)
-			})
-			<-begun
-			return done
-		},
-	} {
+	for name, begin := range troubles {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server, dsn, pool := ownPostgres(t, "a")
