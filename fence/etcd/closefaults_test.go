@@ -113,6 +113,6 @@ func TestClose_ReturnsWhileItsMemberIsIsolated(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)
 	leader := leaderAfter(t, cluster, nil)
-	c := busy(t, dial(t, leader.Endpoint()), bounded(t), leader.Isolate)
+	c := busy(t, dial(t, leader.Endpoint()), bounded(t), func() { require.NoError(t, leader.Isolate()) })
 	require.ErrorIs(t, c.requireCloses(t), ErrUnreachable)
 }

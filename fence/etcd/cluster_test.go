@@ -75,8 +75,8 @@ var leaderFaults = map[string]struct {
 		func(_ context.Context, m *testenv.EtcdMember) error { return m.Resume() },
 	},
 	"isolated": {
-		func(_ context.Context, m *testenv.EtcdMember) error { m.Isolate(); return nil },
-		func(_ context.Context, m *testenv.EtcdMember) error { m.Rejoin(); return nil },
+		func(_ context.Context, m *testenv.EtcdMember) error { return m.Isolate() },
+		func(_ context.Context, m *testenv.EtcdMember) error { return m.Rejoin() },
 	},
 }
 
@@ -199,7 +199,7 @@ func TestIsolation_AWaiterOfTheIsolatedMemberIsToldSo_HD10(t *testing.T) {
 	b := newTestLocker(t, dial(t, follower.Endpoint()), cfg)
 	waiting := acquiring(patient(t), b, "r")
 	awaitKeys(t, a.client, a.keys.queue("r"), 2)
-	follower.Isolate()
+	require.NoError(t, follower.Isolate())
 	err := (<-waiting).err
 	require.ErrorIs(t, err, fence.ErrUnavailable)
 	require.ErrorIs(t, err, ErrUnreachable)
@@ -227,7 +227,7 @@ func TestIsolation_AWaiterWithOtherMembersFailsOver_HD10(t *testing.T) {
 	awaitKeys(t, a.client, a.keys.queue("r"), 2)
 	awaitWatching(t, b, "r")
 	client.SetEndpoints(c.Endpoints()...) // what is open stays where it is
-	follower.Isolate()
+	require.NoError(t, follower.Isolate())
 	release(t, held)
 	got := <-waiting
 	require.NoError(t, got.err)

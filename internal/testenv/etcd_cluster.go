@@ -126,11 +126,11 @@ func (c *EtcdCluster) Stop(ctx context.Context) error {
 }
 
 // Isolate cuts the member off from all others, in both directions and silently.
-// Its clients still reach it.
-func (m *EtcdMember) Isolate() { m.network.isolate(m.host()) }
+// Its clients still reach it. A second call does nothing.
+func (m *EtcdMember) Isolate() error { return m.network.isolate(m.host()) }
 
-// Rejoin ends an isolation.
-func (m *EtcdMember) Rejoin() { m.network.rejoin(m.host()) }
+// Rejoin ends an isolation; without one it does nothing.
+func (m *EtcdMember) Rejoin() error { return m.network.rejoin(m.host()) }
 
 func (m *EtcdMember) host() string { return m.seat.name + ".invalid" }
 

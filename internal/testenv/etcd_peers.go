@@ -108,22 +108,24 @@ func (n *peerNetwork) state(p *peer) (reachable context.Context, rejoined <-chan
 
 // isolate breaks what is under way from and to a member, and keeps everything
 // else from it until rejoin.
-func (n *peerNetwork) isolate(name string) {
+func (n *peerNetwork) isolate(name string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if p := n.peers[name]; p.ctx.Err() == nil {
 		p.rejoined = make(chan struct{})
 		p.cut()
 	}
+	return nil
 }
 
-func (n *peerNetwork) rejoin(name string) {
+func (n *peerNetwork) rejoin(name string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if p := n.peers[name]; p.ctx.Err() != nil {
 		p.ctx, p.cut = context.WithCancel(context.Background())
 		close(p.rejoined)
 	}
+	return nil
 }
 
 // close ends all proxies and what goes through them.
