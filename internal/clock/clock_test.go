@@ -1,0 +1,50 @@
+package clock_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/fencekit/fencekit/internal/clock"
+)
+
+const childEnv = "FENCEKIT_TEST_CLOCK_CHILD"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(childEnv) != "" {
+		fmt.Print(clock.Now())
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// What another process read between two readings of this one lies between them.
+func TestNow_IsTheSameInAllProcesses(t *testing.T) {
+	for range 5 {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), childEnv+"=1")
+		before := clock.Now()
+		out, err := cmd.Output()
+		after := clock.Now()
+		require.NoError(t, err)
+		theirs, err := strconv.ParseInt(string(out), 10, 64)
+		require.NoError(t, err)
+		require.Less(t, before, theirs)
+		require.Less(t, theirs, after)
+	}
+}
+
+// The clock of the day, which somebody may set back, is another one.
+func TestNow_IsTheMonotonicClock(t *testing.T) {
+	var low, high unix.Timespec
+	require.NoError(t, unix.ClockGettime(unix.CLOCK_MONOTONIC, &low))
+	now := clock.Now()
+	require.NoError(t, unix.ClockGettime(unix.CLOCK_MONOTONIC, &high))
+	require.LessOrEqual(t, low.Nano(), now)
+	require.LessOrEqual(t, now, high.Nano())
+}
