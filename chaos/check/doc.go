@@ -1,0 +1,30 @@
+// Package check judges a chaos run by its history and by what was observed of it,
+// property by property.
+//
+// # Properties
+//
+//   - I1: per resource, accepted tokens never fall in the order of the write-ahead
+//     log, which is the order of positions, and positions have no gaps.
+//   - I2: conservation. Nothing is sold twice, nothing is oversold, and every
+//     operation decided on what the one before it left.
+//   - I3: an operation takes effect at most once; one that was acknowledged once,
+//     one that failed never, and what an unknown one was said to have become it became.
+//   - I4: every acknowledged operation is there at the end.
+//   - I5: claims and writes are linearizable as operations on a fenced register,
+//     and after a claim nothing of a lower token commits.
+//   - I6: every refusal as stale is justified by a claim of a higher token that
+//     committed before the refusal was returned.
+//   - I7: every accepted token was the create revision of a lock key of that very
+//     resource, and equal tokens had one lease.
+//   - I8: the framework's history, the workers' and the write-ahead log agree, and
+//     refusals that workers saw were recorded.
+//   - I9: once the faults are over every resource makes progress within a bound,
+//     and no lock key is left when everybody has closed.
+//   - I10: no change of guarded data is without an entry of the same transaction
+//     in the framework's history.
+//   - I11: the run met what it was meant to meet.
+//
+// # What is not promised
+//
+// A Finding that a property held says so of this one run.
+package check

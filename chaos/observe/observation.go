@@ -1,0 +1,83 @@
+package observe
+
+// Observation is what was seen of a run from outside.
+type Observation struct {
+	Locks    Locks     `json:"locks"`
+	Commits  []Commit  `json:"commits"`  // in the order of the write-ahead log
+	Entries  []Entry   `json:"entries"`  // the framework's own history
+	Refusals []Refusal `json:"refusals"` // as the framework recorded them
+	Effects  []Effect  `json:"effects"`  // what operations left in the data
+	Stocks   []Stock   `json:"stocks"`   // what is left at the end
+	Left     []string  `json:"left"`     // lock keys that are still there when everybody has closed
+}
+
+// Locks is what a watch of the lock keys has seen.
+type Locks struct {
+	Events []LockEvent `json:"events"` // in the order of revisions
+	Gap    string      `json:"gap"`    // why something is missing; empty if nothing is
+}
+
+// LockEvent is a lock key that came or went.
+type LockEvent struct {
+	At       int64  `json:"at"` // when the observer heard of it: ns of the machine's monotonic clock
+	Resource string `json:"resource"`
+	Revision int64  `json:"revision"` // of this event
+	Created  int64  `json:"created"`  // create revision of the key: the token
+	Lease    int64  `json:"lease"`    // of a key that came
+	Holder   string `json:"holder"`   // of a key that came
+	Gone     bool   `json:"gone"`
+}
+
+// Commit is one transaction in the write-ahead log.
+type Commit struct {
+	XID     uint64   `json:"xid"`
+	Changes []Change `json:"changes"`
+}
+
+// Change is one row that a transaction changed.
+type Change struct {
+	Table  string            `json:"table"`  // with its schema
+	Action string            `json:"action"` // insert, update, delete or truncate
+	Row    map[string]string `json:"row"`    // new values by column; NULLs are absent
+}
+
+// Entry is one position in the framework's history of a resource.
+type Entry struct {
+	Resource string   `json:"resource"`
+	Seq      int64    `json:"seq"`
+	Kind     string   `json:"kind"` // claim, write or void
+	Epoch    int64    `json:"epoch"`
+	Token    int64    `json:"token"`
+	Holder   string   `json:"holder"`
+	XID      uint64   `json:"xid"`
+	Ops      []string `json:"ops"` // ids of a write's operations
+}
+
+// Refusal is a kind of refusal that the framework recorded.
+type Refusal struct {
+	Resource string `json:"resource"`
+	Reason   string `json:"reason"`
+	Stage    string `json:"stage"`
+	Token    int64  `json:"token"`
+	Holder   string `json:"holder"`
+	Current  int64  `json:"current"` // token that held the fence
+	Count    int64  `json:"count"`
+}
+
+// Effect is what one operation left in the data of one resource.
+type Effect struct {
+	Order    int64  `json:"order"` // in which it was written, rising within a resource
+	Op       string `json:"op"`
+	Resource string `json:"resource"`
+	Token    int64  `json:"token"` // under which it was written; 0 if there was none
+	Quantity int    `json:"quantity"`
+	Seen     int    `json:"seen"` // stock that it decided on
+	XID      uint64 `json:"xid"`
+}
+
+// Stock is what is left of a resource.
+type Stock struct {
+	Resource  string `json:"resource"`
+	Initial   int    `json:"initial"`
+	Available int    `json:"available"`
+}
