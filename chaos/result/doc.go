@@ -4,6 +4,18 @@
 // # Files
 //
 // A Suite is a directory: result.json (the Suite), report.html, junit.xml, and for
-// each run a directory with history.jsonl, observed.json and result.json (the Run).
-// Verify reads those again.
+// each run a directory with history.jsonl, observed.json and result.json (the Run),
+// which is written last: a run that has it is complete. LoadSuite finds the runs by
+// it, also those of a suite that was ended before its own file was written.
+//
+// # Verdicts
+//
+// A run is violated if a property was, inconclusive if it shows nothing, and else
+// it passes. A suite is judged by its runs under the framework, and by whether its
+// controls show that the same faults break what they should break.
+//
+// # What is not promised
+//
+// Files are those of an own machine: Load takes what they say for what happened.
+// Quantiles of several runs are the worst of each, not those of all operations.
 package result

@@ -1,19 +1,12 @@
 package result
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/fencekit/fencekit/chaos/check"
-)
-
-// Verdict is what a run, or several, have shown.
-type Verdict string
-
-// The verdicts.
-const (
-	Pass         Verdict = "pass"         // every property held, and the run met what it was meant to meet
-	Violated     Verdict = "violated"     // a property was violated
-	Inconclusive Verdict = "inconclusive" // nothing was violated, but the run shows nothing
+	"github.com/fencekit/fencekit/chaos/history"
+	"github.com/fencekit/fencekit/chaos/observe"
 )
 
 // Fenced is the Group of runs under the framework. The others are controls.
@@ -34,13 +27,33 @@ type Run struct {
 	Reason   string          `json:"reason"` // of the verdict, one sentence
 	Findings []check.Finding `json:"findings"`
 	Counts   Counts          `json:"counts"`
-	Hits     map[string]int  `json:"hits"`     // what the run met, and how often
-	Schedule []Step          `json:"schedule"` // of faults, made from the seed
-	Progress time.Duration   `json:"progress"` // bound of I9, ns
-	Meet     []string        `json:"meet"`     // hits that it had to have
-	Stock    bool            `json:"stock"`    // the built-in workload's data was seen
-	Workload string          `json:"workload"` // its name
-	Failed   string          `json:"failed"`   // what the workload's own check said; empty if nothing
+	Latency  Quantiles       `json:"latency"`   // of operations that took effect
+	HandOver Quantiles       `json:"hand_over"` // of a resource from one process to the next that waited
+	Hits     map[string]int  `json:"hits"`      // what the run met, and how often
+	Schedule []Step          `json:"schedule"`  // of faults, made from the seed
+	Progress time.Duration   `json:"progress"`  // bound of I9, ns
+	Meet     []string        `json:"meet"`      // hits that it had to have
+	Stock    bool            `json:"stock"`     // the built-in workload's data was seen
+	Workload string          `json:"workload"`  // its name
+	Failed   string          `json:"failed"`    // what the workload's own check said; empty if nothing
+}
+
+// String names a run for people, as "pause-claimed, redlock, seed 7".
+func (r *Run) String() string {
+	name := fmt.Sprintf("%s, %s, seed %d", r.Scenario, r.Group, r.Seed)
+	if !r.Faults {
+		name += ", without faults"
+	}
+	return name
+}
+
+// Record is what the run is judged by: its history, in the order of its times,
+// and what was observed of it.
+func (r *Run) Record(events []history.Event, observed *observe.Observation) *check.Record {
+	return &check.Record{
+		Fenced: r.Group == Fenced, Stock: r.Stock, Progress: r.Progress, Meet: r.Meet,
+		Events: events, Observed: *observed, Workload: r.Failed,
+	}
 }
 
 // Counts are figures of a run.

@@ -1,14 +1,118 @@
 package result
 
-import "time"
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
 
 // Suite is several runs, and what they show together.
 type Suite struct {
-	Started  time.Time         `json:"started"`
-	Took     time.Duration     `json:"took"`     // ns
-	Command  string            `json:"command"`  // that repeats it
-	Versions map[string]string `json:"versions"` // of what took part: fencekit, go, etcd, postgres, redis
-	Verdict  Verdict           `json:"verdict"`
-	Reason   string            `json:"reason"` // of the verdict, one sentence with figures
-	Runs     []Run             `json:"runs"`
+	Started   time.Time         `json:"started"`
+	Took      time.Duration     `json:"took"`     // ns
+	Command   string            `json:"command"`  // that repeats it
+	Versions  map[string]string `json:"versions"` // of what took part: fencekit, go, etcd, postgres, redis
+	Scenarios []Scenario        `json:"scenarios"`
+	Groups    []Group           `json:"groups"`
+	Verdict   Verdict           `json:"verdict"`
+	Reason    string            `json:"reason"` // of the verdict, one sentence with figures
+	Runs      []Run             `json:"runs"`
+}
+
+// Scenario says what the runs of that name are about.
+type Scenario struct {
+	Name   string `json:"name"`
+	Family string `json:"family"`
+	Story  string `json:"story"` // what goes wrong, in a sentence
+}
+
+// Group says how the runs of that name kept operations apart.
+type Group struct {
+	Name        string `json:"name"`          // Fenced, or that of a control
+	Title       string `json:"title"`         // for people
+	Recipe      string `json:"recipe"`        // what it does, in a sentence
+	Flaw        string `json:"flaw"`          // of a control: the schedule that breaks it
+	RedByDesign bool   `json:"red_by_design"` // a control that breaks without faults too
+}
+
+// What a suite may lack.
+const (
+	noFenced  = "nothing ran under the framework and faults"
+	noControl = "no control ran"
+)
+
+// Judge sets Verdict and Reason by the verdicts of the runs. The suite is violated
+// if a run under the framework is. It is inconclusive if one of those is, if none
+// ran under faults, or if the controls don't show that these faults break anything:
+// none ran, one stayed green in all its runs under faults, or one that is not red
+// by design was red without them.
+func (s *Suite) Judge() {
+	fenced := Sum(s.of(Fenced))
+	controls := s.Controls()
+	if fenced.Violated > 0 {
+		s.Verdict, s.Reason = Violated, s.violation(fenced)
+		return
+	}
+	if doubts := s.doubts(fenced, controls); len(doubts) > 0 {
+		s.Verdict, s.Reason = Inconclusive, fmt.Sprintf("No violation in %s, but that shows nothing: %s.",
+			count(fenced.Runs, "run", "runs"), strings.Join(doubts, "; "))
+		return
+	}
+	s.Verdict = Pass
+	s.Reason = fmt.Sprintf("No violation in %s of %s (%s, %s, %s as stale); %d of %s broke under the same faults.",
+		count(fenced.Runs, "run", "runs"), count(s.scenarios(), "scenario", "scenarios"),
+		count(fenced.Counts.Operations, "operation", "operations"), count(fenced.Counts.Faults, "fault", "faults"),
+		count(fenced.Counts.Refusals, "refusal", "refusals"), len(controls), count(len(controls), "control", "controls"))
+}
+
+// violation names the first run that is violated.
+func (s *Suite) violation(fenced Totals) string {
+	for i := range s.Runs {
+		if r := &s.Runs[i]; r.Group == Fenced && r.Verdict == Violated {
+			return fmt.Sprintf("%d of %s violated a property. The first: %s: %s.",
+				fenced.Violated, count(fenced.Runs, "run", "runs"), r, strings.TrimSuffix(r.Reason, "."))
+		}
+	}
+	return ""
+}
+
+// doubts are the reasons why a suite without a violation shows nothing.
+func (s *Suite) doubts(fenced Totals, controls []Control) []string {
+	var doubts []string
+	if !slices.ContainsFunc(s.Runs, func(r Run) bool { return r.Group == Fenced && r.Faults }) {
+		doubts = append(doubts, noFenced)
+	}
+	if fenced.Inconclusive > 0 {
+		doubts = append(doubts, fmt.Sprintf("%d of them inconclusive", fenced.Inconclusive))
+	}
+	if len(controls) == 0 {
+		doubts = append(doubts, noControl)
+	}
+	for _, c := range controls {
+		if doubt := c.Doubt(); doubt != "" {
+			doubts = append(doubts, c.Group.Name+" "+doubt)
+		}
+	}
+	return doubts
+}
+
+// of returns the runs of a group.
+func (s *Suite) of(group string) []Run {
+	var runs []Run
+	for _, r := range s.Runs {
+		if r.Group == group {
+			runs = append(runs, r)
+		}
+	}
+	return runs
+}
+
+// scenarios counts those that the framework ran.
+func (s *Suite) scenarios() int {
+	names := map[string]bool{}
+	for _, r := range s.of(Fenced) {
+		names[r.Scenario] = true
+	}
+	return len(names)
 }

@@ -1,0 +1,118 @@
+package result
+
+import (
+	"bytes"
+	"encoding/xml"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/chaos/check"
+)
+
+var (
+	fencedOK    = Run{Scenario: "stop", Family: "pauses", Group: Fenced, Seed: 1, Faults: true, Verdict: Pass, Took: 1500 * time.Millisecond, Counts: Counts{Operations: 100, Faults: 2, Refusals: 1}}
+	fencedCalm  = Run{Scenario: "stop", Family: "pauses", Group: Fenced, Seed: 1, Verdict: Pass}
+	fencedBad   = Run{Scenario: "stop", Family: "pauses", Group: Fenced, Seed: 7, Faults: true, Verdict: Violated, Reason: "I2: 3 oversold", Findings: []check.Finding{{Property: "I2", Status: check.Violated, Examples: []string{"order <5> of w1"}}}}
+	fencedVoid  = Run{Scenario: "stop", Family: "pauses", Group: Fenced, Seed: 8, Faults: true, Verdict: Inconclusive, Reason: "I11: nothing was met"}
+	redlockRed  = Run{Scenario: "stop", Family: "pauses", Group: "redlock", Seed: 1, Faults: true, Verdict: Violated, Reason: "I2: 4 oversold"}
+	redlockOff  = Run{Scenario: "stop", Family: "pauses", Group: "redlock", Seed: 1, Verdict: Pass}
+	redlockOffR = Run{Scenario: "stop", Family: "pauses", Group: "redlock", Seed: 2, Verdict: Violated}
+	redlockOn   = Run{Scenario: "stop", Family: "pauses", Group: "redlock", Seed: 2, Faults: true, Verdict: Pass}
+	redlockVoid = Run{Scenario: "stop", Family: "pauses", Group: "redlock", Seed: 3, Faults: true, Verdict: Inconclusive, Reason: "I11"}
+	noLockRed   = Run{Scenario: "stop", Family: "pauses", Group: "no-lock", Seed: 1, Faults: true, Verdict: Violated}
+	noLockOff   = Run{Scenario: "stop", Family: "pauses", Group: "no-lock", Seed: 1, Verdict: Violated}
+)
+
+var suites = []struct {
+	name     string
+	runs     []Run
+	verdict  Verdict
+	reason   string
+	failures int // in JUnit
+	errors   int
+}{
+	{"all as it must be", []Run{fencedOK, fencedCalm, redlockRed, redlockOff, noLockRed, noLockOff}, Pass,
+		"No violation in 2 runs of 1 scenario (100 operations, 2 faults, 1 refusal as stale); 2 of 2 controls broke under the same faults.", 0, 0},
+	{"a control that is red in one of its runs is red", []Run{fencedOK, redlockOn, redlockRed, redlockVoid}, Pass,
+		"No violation in 1 run of 1 scenario (100 operations, 2 faults, 1 refusal as stale); 1 of 1 control broke under the same faults.", 0, 0},
+	{"a violation", []Run{fencedOK, fencedBad, fencedVoid, redlockRed}, Violated,
+		"1 of 3 runs violated a property. The first: stop, fenced, seed 7: I2: 3 oversold.", 1, 1},
+	{"a violation counts without controls too", []Run{fencedBad}, Violated,
+		"1 of 1 run violated a property. The first: stop, fenced, seed 7: I2: 3 oversold.", 1, 1},
+	{"an inconclusive run", []Run{fencedOK, fencedVoid, redlockRed}, Inconclusive,
+		"No violation in 2 runs, but that shows nothing: 1 of them inconclusive.", 0, 1},
+	{"a control that stays green", []Run{fencedOK, redlockOn, noLockRed}, Inconclusive,
+		"No violation in 1 run, but that shows nothing: redlock stayed green under faults (0 of 1 red).", 0, 1},
+	{"a control that shows nothing", []Run{fencedOK, redlockVoid}, Inconclusive,
+		"No violation in 1 run, but that shows nothing: redlock stayed green under faults (0 of 0 red, 1 inconclusive).", 0, 1},
+	{"a control that only ran without faults", []Run{fencedOK, redlockOff}, Inconclusive,
+		"No violation in 1 run, but that shows nothing: redlock didn't run under faults.", 0, 1},
+	{"a control that is red without faults", []Run{fencedOK, redlockRed, redlockOffR}, Inconclusive,
+		"No violation in 1 run, but that shows nothing: redlock was red without faults too (1 of 1 red).", 0, 1},
+	{"no control", []Run{fencedOK}, Inconclusive,
+		"No violation in 1 run, but that shows nothing: no control ran.", 0, 1},
+	{"the framework without faults", []Run{fencedCalm, redlockRed}, Inconclusive,
+		"No violation in 1 run, but that shows nothing: nothing ran under the framework and faults.", 0, 1},
+	{"nothing", nil, Inconclusive,
+		"No violation in 0 runs, but that shows nothing: nothing ran under the framework and faults; no control ran.", 0, 2},
+}
+
+func TestSuite_Judge(t *testing.T) {
+	t.Parallel()
+	for _, c := range suites {
+		suite := &Suite{Runs: c.runs, Groups: []Group{{Name: Fenced}, {Name: "no-lock", RedByDesign: true}, {Name: "not run"}}}
+		suite.Judge()
+		require.Equal(t, c.verdict, suite.Verdict, c.name)
+		require.Equal(t, c.reason, suite.Reason, c.name)
+	}
+}
+
+func TestJUnit_FailsWhereTheSuiteDoes(t *testing.T) {
+	t.Parallel()
+	for _, c := range suites {
+		suite := &Suite{Runs: c.runs, Groups: []Group{{Name: "no-lock", RedByDesign: true}}}
+		var out bytes.Buffer
+		require.NoError(t, JUnit(&out, suite))
+		var got junitSuites
+		require.NoError(t, xml.Unmarshal(out.Bytes(), &got))
+		failures, errors, skipped, cases := 0, 0, 0, 0
+		for _, s := range got.Suites {
+			failures, errors, skipped, cases = failures+s.Failures, errors+s.Errors, skipped+s.Skipped, cases+s.Tests
+			require.Len(t, s.Cases, s.Tests)
+		}
+		require.Equal(t, c.failures, failures, c.name)
+		require.Equal(t, c.errors, errors, c.name)
+		require.Equal(t, c.verdict == Pass, failures+errors == 0, c.name)
+		require.GreaterOrEqual(t, cases, len(c.runs), c.name)
+	}
+}
+
+func TestJUnit_SaysWhatIsWrongWithWhichRun(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	require.NoError(t, JUnit(&out, &Suite{Runs: []Run{fencedOK, fencedBad, redlockRed, redlockVoid}}))
+	text := out.String()
+	require.Contains(t, text, `<testsuite name="fenced" tests="2" failures="1" errors="0" skipped="0" time="1.500">`)
+	require.Contains(t, text, `<testcase classname="pauses.stop" name="stop, fenced, seed 7" time="0.000">`)
+	require.Contains(t, text, `<failure message="I2: 3 oversold">I2: order &lt;5&gt; of w1&#xA;</failure>`)
+	require.Contains(t, text, `<testsuite name="controls" tests="2" failures="0" errors="0" skipped="1" time="0.000">`)
+	require.Contains(t, text, `<system-out>red: I2: 4 oversold</system-out>`)
+	require.Contains(t, text, `<skipped message="I11"></skipped>`)
+}
+
+func TestControls_InTheOrderOfGroupsAndThenByName(t *testing.T) {
+	t.Parallel()
+	suite := &Suite{
+		Runs:   []Run{{Group: "b", Faults: true, Verdict: Violated}, {Group: "a", Verdict: Pass}, redlockRed, redlockOn, redlockOn, redlockVoid, redlockOff, fencedOK},
+		Groups: []Group{{Name: Fenced}, {Name: "redlock", Title: "Redlock"}, {Name: "absent"}},
+	}
+	controls := suite.Controls()
+	require.Len(t, controls, 3)
+	require.Equal(t, Control{Group{Name: "redlock", Title: "Redlock"}, Colors{Red: 1, Green: 2, Nothing: 1}, Colors{Green: 1}}, controls[0])
+	require.InDelta(t, 1.0/3, controls[0].Faults.Rate(), 1e-9)
+	require.Equal(t, "1 of 3 red, 1 inconclusive", controls[0].Faults.String())
+	require.Zero(t, controls[0].Calm.Rate())
+	require.Equal(t, []string{"a", "b"}, []string{controls[1].Group.Name, controls[2].Group.Name})
+}
