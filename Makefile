@@ -48,9 +48,10 @@ images: check-go ## build the images that tests use in Docker, where none can be
 setup: check-go ## find a Postgres, or install one as root on Debian
 	@scripts/setup-postgres
 
-setup-test: setup ## find what only tests need, or install it as root on Debian: Postgres's own files, and a PgBouncer
+setup-test: setup ## find what only tests need, or install it as root on Debian: Postgres's own files, a PgBouncer and a Redis
 	@FENCEKIT_POSTGRES_DSN= FENCEKIT_POSTGRES=local scripts/setup-postgres
 	@scripts/setup-pgbouncer
+	@scripts/setup-redis
 
 .PHONY: check-go
 check-go:

@@ -1,5 +1,6 @@
-// Package testenv runs a real etcd, a real Postgres and a PgBouncer before it for
-// tests, the demo and chaos runs, on the loopback. It is for this module's own use.
+// Package testenv runs a real etcd, a real Postgres, a PgBouncer before it and a
+// real Redis for tests, the demo and chaos runs, on the loopback. It is for this
+// module's own use.
 //
 // # Model
 //
@@ -7,8 +8,9 @@
 // that are its own until Stop. So it can be killed, paused and started again
 // on the same address and data. etcd is the running binary itself, executed
 // again (Reexec); Postgres is found on the machine or run in Docker, in the
-// order that StartPostgres documents; PgBouncer is what is installed. Environment variables name servers that
-// run already; those are used and never controlled.
+// order that StartPostgres documents; PgBouncer and Redis are what is installed.
+// Environment variables name servers that run already; those are used and never
+// controlled.
 //
 // An EtcdCluster has several members, whose talk with each other goes through
 // proxies of this package, so that a member can be cut off from the others while

@@ -19,7 +19,7 @@ import (
 // orphanReport is what an owner tells of itself before it is killed.
 type orphanReport struct {
 	Roots   []string // directories of its servers
-	Servers []int    // etcd and PgBouncer, and Postgres if it is a child
+	Servers []int    // etcd, PgBouncer and Redis, and Postgres if it is a child
 	Pids    []int    // those and their children
 	Janitor int
 	// Container is the name of Postgres's, if it runs in one.
@@ -41,10 +41,12 @@ func beOrphaned() {
 	must(err)
 	b, err := StartPgBouncer(ctx, p, nil)
 	must(err)
+	r, err := StartRedis(ctx, nil)
+	must(err)
 	report := orphanReport{
 		Janitor: theJanitor.cmd.Process.Pid,
-		Roots:   []string{rootOf(e.controller), rootOf(p.controller), rootOf(b.controller)},
-		Servers: []int{pidOf(e.controller), pidOf(b.controller)},
+		Roots:   []string{rootOf(e.controller), rootOf(p.controller), rootOf(b.controller), rootOf(r.controller)},
+		Servers: []int{pidOf(e.controller), pidOf(b.controller), pidOf(r.controller)},
 	}
 	busy := func(sql string) int {
 		conn, err := pgx.Connect(ctx, p.DSN())

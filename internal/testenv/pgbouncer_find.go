@@ -2,11 +2,7 @@ package testenv
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"os/exec"
 	"regexp"
-	"strings"
 )
 
 // pgbouncerPlaces are where packages put PgBouncer: Debian's place is not on an
@@ -23,13 +19,7 @@ var pgbouncerPlaces = []string{
 type NoPgBouncerError struct{ Attempts []Attempt }
 
 func (e *NoPgBouncerError) Error() string {
-	var text strings.Builder
-	text.WriteString("testenv: found no PgBouncer to run:")
-	for _, a := range e.Attempts {
-		fmt.Fprintf(&text, "\n  %s: %v", a.Where, a.Err)
-	}
-	text.WriteString("\ninstall it: sudo apt-get install pgbouncer | sudo dnf install pgbouncer | brew install pgbouncer")
-	return text.String()
+	return noProgram("PgBouncer", e.Attempts, "sudo apt-get install pgbouncer | sudo dnf install pgbouncer | brew install pgbouncer")
 }
 
 var pgbouncerVersion = regexp.MustCompile(`(?i)^PgBouncer (?:version )?(\d\S*)`)
@@ -41,28 +31,9 @@ func FindPgBouncer(ctx context.Context) (path, version string, err error) {
 }
 
 func findPgBouncer(ctx context.Context, places []string) (path, version string, err error) {
-	var none NoPgBouncerError
-	for _, place := range places {
-		path, version, err := inspectPgBouncer(ctx, place)
-		if err == nil {
-			return path, version, nil
-		}
-		none.Attempts = append(none.Attempts, Attempt{place, err})
+	path, version, attempts := findProgram(ctx, places, pgbouncerVersion)
+	if attempts != nil {
+		return "", "", &NoPgBouncerError{attempts}
 	}
-	return "", "", &none
-}
-
-func inspectPgBouncer(ctx context.Context, place string) (path, version string, err error) {
-	if path, err = exec.LookPath(place); err != nil {
-		return "", "", errors.Unwrap(err)
-	}
-	out, err := exec.CommandContext(ctx, path, "--version").Output()
-	if err != nil {
-		return "", "", err
-	}
-	match := pgbouncerVersion.FindStringSubmatch(string(out))
-	if match == nil {
-		return "", "", fmt.Errorf("%s --version says %q", path, strings.TrimSpace(string(out)))
-	}
-	return path, match[1], nil
+	return path, version, nil
 }

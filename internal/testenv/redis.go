@@ -1,0 +1,179 @@
+package testenv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// RedisConfig says how to run Redis. nil means all defaults.
+type RedisConfig struct {
+	// AppendOnly keeps each write on the disk before it is answered. Default: a
+	// Redis that keeps nothing, and comes back empty.
+	AppendOnly bool
+	// Log gets its output beside the log file. Default: nobody.
+	Log io.Writer
+}
+
+// Redis is a Redis server for tests. Its methods may be called concurrently.
+type Redis struct {
+	controller
+	cfg     RedisConfig
+	source  string
+	listens *port
+	nowhere *port // nobody listens there
+}
+
+// StartRedis starts a Redis and returns once it answers; it must be stopped by
+// Stop. It fails with *NoRedisError if none is installed. ctx bounds the start
+// alone.
+func StartRedis(ctx context.Context, cfg *RedisConfig) (*Redis, error) {
+	var c RedisConfig
+	if cfg != nil {
+		c = *cfg
+	}
+	path, version, err := FindRedis(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s, err := newServer("redis", c.Log, 2)
+	if err != nil {
+		return nil, err
+	}
+	r := &Redis{controller: s, cfg: c, source: fmt.Sprintf("local %s (%s)", path, version), listens: s.ports[0], nowhere: s.ports[1]}
+	s.ready = func(ctx context.Context) error { return poll(ctx, r.ping) }
+	s.stopSignals = []syscall.Signal{syscall.SIGTERM}
+	dir := s.dir.path("redis")
+	s.command = func() (*exec.Cmd, error) {
+		cmd := exec.Command(path, "redis.conf")
+		cmd.Dir = dir
+		return cmd, nil
+	}
+	if err := writeRedisConf(dir, r.listens, c); err != nil {
+		return nil, errors.Join(err, s.discard())
+	}
+	if err := s.start(ctx); err != nil {
+		return nil, errors.Join(err, s.discard())
+	}
+	announce("Redis", r.source)
+	return r, nil
+}
+
+// writeRedisConf makes a server's directory with its configuration, which the
+// server itself rewrites when its role changes.
+func writeRedisConf(dir string, p *port, cfg RedisConfig) error {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	keep := "no"
+	if cfg.AppendOnly {
+		keep = "yes"
+	}
+	lines := []string{
+		"bind 127.0.0.1",
+		fmt.Sprintf("port %d", p.number),
+		`save ""`,
+		"appendonly " + keep,
+		"appendfsync always",         // else a write may wait for a sync, and is answered meanwhile
+		"repl-diskless-sync-delay 0", // a replica needn't wait for others
+	}
+	return os.WriteFile(dir+"/redis.conf", []byte(strings.Join(lines, "\n")+"\n"), 0o600)
+}
+
+// StartReplica starts a Redis that follows primary, configured as that one is,
+// and returns once it has its data; it must be stopped by Stop. It follows
+// asynchronously, as Redis does, and refuses writes until Promote.
+func StartReplica(ctx context.Context, primary *Redis) (*Redis, error) {
+	r, err := StartRedis(ctx, &primary.cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.follow(ctx, primary.listens); err != nil {
+		return nil, errors.Join(err, r.Stop(ctx))
+	}
+	if err := poll(ctx, r.following); err != nil {
+		return nil, errors.Join(err, r.Stop(ctx))
+	}
+	return r, nil
+}
+
+// StopReplicating cuts a replica off from its primary: what that one writes from
+// then on, the replica doesn't have. It keeps what it has, and goes on refusing
+// writes.
+func (r *Redis) StopReplicating(ctx context.Context) error { return r.follow(ctx, r.nowhere) }
+
+// Promote makes a replica a primary, as a failover does. It stays one after
+// Restart.
+func (r *Redis) Promote(ctx context.Context) error { return r.replicaOf(ctx, "no", "one") }
+
+func (r *Redis) follow(ctx context.Context, primary *port) error {
+	return r.replicaOf(ctx, "127.0.0.1", primary.number)
+}
+
+// replicaOf sets whom to follow, for later starts as well.
+func (r *Redis) replicaOf(ctx context.Context, host string, port any) error {
+	return r.ask(ctx, func(client *redis.Client) error {
+		if err := client.Do(ctx, "replicaof", host, port).Err(); err != nil {
+			return err
+		}
+		return client.ConfigRewrite(ctx).Err()
+	})
+}
+
+// following returns once a replica has its primary's data.
+func (r *Redis) following(ctx context.Context) error {
+	return r.ask(ctx, func(client *redis.Client) error {
+		info, err := client.InfoMap(ctx, "replication").Result()
+		if err != nil {
+			return err
+		}
+		if link := info["Replication"]["master_link_status"]; link != "up" {
+			return fmt.Errorf("testenv: the link to its primary is %q", link)
+		}
+		return nil
+	})
+}
+
+// ping returns once the server has answered, and loaded its data.
+func (r *Redis) ping(ctx context.Context) error {
+	return r.ask(ctx, func(client *redis.Client) error { return client.Ping(ctx).Err() })
+}
+
+// ask asks over a connection of its own, and once.
+func (r *Redis) ask(ctx context.Context, question func(*redis.Client) error) error {
+	if err := listening(r.Addr())(ctx); err != nil {
+		return err
+	}
+	client := redis.NewClient(&redis.Options{Addr: r.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true})
+	return errors.Join(question(client), client.Close())
+}
+
+// Addr is where clients connect, as 127.0.0.1:6379; it is the same after Restart.
+func (r *Redis) Addr() string { return r.listens.address() }
+
+// Source says which Redis this is, as "local /usr/bin/redis-server (7.0.15)".
+func (r *Redis) Source() string { return r.source }
+
+// Stop ends the server and removes its directory. A second call does nothing.
+func (r *Redis) Stop(ctx context.Context) error { return r.stop(ctx) }
+
+// Kill ends the server by SIGKILL. One that isn't running stays so.
+func (r *Redis) Kill() error { return r.kill() }
+
+// Restart starts the server again on the same port, stopping it first if it runs,
+// and returns once it answers: empty, unless RedisConfig.AppendOnly is set. A
+// replica goes on following. It fails with ErrStopped after Stop.
+func (r *Redis) Restart(ctx context.Context) error { return r.restart(ctx) }
+
+// Pause stops the server by SIGSTOP: connections stay open and silent.
+func (r *Redis) Pause() error { return r.pause() }
+
+// Resume lets a paused server go on, with what it was sent meanwhile.
+func (r *Redis) Resume() error { return r.resume() }
