@@ -16,7 +16,7 @@ const (
 const (
 	Acquired Kind = "acquired" // the lock service granted the resource
 	Claimed  Kind = "claimed"  // the database has heard of the grant
-	Refused  Kind = "refused"  // the fence refused the grant
+	Refused  Kind = "refused"  // the fence refused the grant; Error says why that could not be recorded
 	Lost     Kind = "lost"     // the lease was lost
 	Released Kind = "released" // the grant was given up
 	Resolved Kind = "resolved" // a COMMIT in doubt was asked about: Applied
@@ -41,6 +41,16 @@ const (
 	PhaseEnd    = "end"    // nobody works any more
 )
 
+// ClassSoldOut is the Class of an operation that failed because there was not
+// enough: nothing stood in its way.
+const ClassSoldOut = "sold out"
+
+// What a process does at a point that it has reached, by Event.Name.
+const (
+	ThereStop = "stop"
+	ThereDie  = "die"
+)
+
 // Runner is the Process of what the run itself tells.
 const Runner = "run"
 
@@ -49,7 +59,7 @@ type Event struct {
 	At      int64  `json:"at"` // ns of the machine's monotonic clock
 	Kind    Kind   `json:"kind"`
 	Process string `json:"process"`        // the worker that tells, or that is told of
-	Name    string `json:"name,omitempty"` // of a phase or a fault
+	Name    string `json:"name,omitempty"` // of a phase or a fault, or what is done at a point
 
 	Op        string   `json:"op,omitempty"`        // the operation's id, unique in the run
 	Action    string   `json:"action,omitempty"`    // its kind, as "do" or "hold"

@@ -57,16 +57,7 @@ func (r *Run) Record(events []history.Event, observed *observe.Observation) *che
 }
 
 // Counts are figures of a run.
-type Counts struct {
-	Operations int `json:"operations"`
-	OK         int `json:"ok"`
-	Failed     int `json:"failed"`
-	Unknown    int `json:"unknown"` // that stayed so, or were cut off with their process
-	Refusals   int `json:"refusals"`
-	Faults     int `json:"faults"`   // that struck
-	Oversold   int `json:"oversold"` // units
-	Lost       int `json:"lost"`     // updates that somebody else's overwrote
-}
+type Counts = check.Counts
 
 // Step is one fault of a schedule.
 type Step struct {

@@ -21,14 +21,14 @@ func Sum(runs []Run) Totals {
 		case Inconclusive:
 			t.Inconclusive++
 		}
-		t.Counts.add(r.Counts)
+		add(&t.Counts, r.Counts)
 		t.Latency = t.Latency.worse(r.Latency)
 		t.HandOver = t.HandOver.worse(r.HandOver)
 	}
 	return t
 }
 
-func (c *Counts) add(d Counts) {
+func add(c *Counts, d Counts) {
 	c.Operations += d.Operations
 	c.OK += d.OK
 	c.Failed += d.Failed

@@ -1,0 +1,62 @@
+package check
+
+import (
+	"slices"
+	"time"
+
+	"github.com/fencekit/fencekit/chaos/history"
+)
+
+// progress checks I9: once the faults are over, and again at the end, an operation
+// on each resource gets through in time; and no lock key is left.
+func progress(v *view, t *tally) {
+	resources := v.used()
+	t.look("%d resources, within %v of the end of the faults", len(resources), v.Progress)
+	if len(resources) == 0 || v.Progress <= 0 {
+		t.lack("nothing was worked on, or no bound was given")
+		return
+	}
+	healed, ok := v.phase(history.PhaseHealed)
+	final, ended := v.phase(history.PhaseFinal)
+	if !ok || !ended {
+		t.lack("the run didn't get to the end of its faults, or to its last phase")
+		return
+	}
+	for _, r := range resources {
+		// Between the two nobody is made to work on any one resource.
+		if v.wanted(r, healed, min(final, healed+int64(v.Progress))) {
+			v.checkProgress(r, "the end of the faults", healed, t)
+		}
+		v.checkProgress(r, "the beginning of the last phase", final, t)
+	}
+	for _, key := range v.Observed.Left {
+		t.violate("lock key %s was left", key)
+	}
+}
+
+// wanted reports whether an operation on the resource was open at some time between.
+func (v *view) wanted(resource string, from, to int64) bool {
+	return slices.ContainsFunc(v.operations, func(op *operation) bool {
+		return op.invoked < to && (op.ended == 0 || op.ended > from) && slices.Contains(op.resources, resource)
+	})
+}
+
+func (v *view) checkProgress(resource, since string, from int64, t *tally) {
+	first := int64(-1)
+	for _, op := range v.operations {
+		if op.invoked >= from && op.gotThrough() && slices.Contains(op.resources, resource) && (first < 0 || op.ended < first) {
+			first = op.ended
+		}
+	}
+	switch {
+	case first < 0:
+		t.violate("%s: nothing got through after %s", resource, since)
+	case first-from > int64(v.Progress):
+		t.violate("%s: nothing got through for %v after %s", resource, time.Duration(first-from).Round(time.Millisecond), since)
+	}
+}
+
+// gotThrough reports whether it was done, or would have been had there been enough.
+func (op *operation) gotThrough() bool {
+	return op.end == history.OK || op.end == history.Fail && op.class == history.ClassSoldOut
+}

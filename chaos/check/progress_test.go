@@ -1,0 +1,46 @@
+package check_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/fencekit/fencekit/chaos/check"
+	"github.com/fencekit/fencekit/chaos/history"
+)
+
+func TestProgress_I9(t *testing.T) {
+	later := func(op string, by time.Duration) func(m *made) {
+		return func(m *made) { m.event(history.OK, op).At += int64(by) }
+	}
+	flags(t, "I9", []spoiled{
+		{"nothing in the last phase", func(m *made) { m.unsaid(func(e history.Event) bool { return e.Op == "op12" && e.Kind == history.OK }) }, check.Violated},
+		{"nobody asked in the last phase", func(m *made) { m.unsaid(func(e history.Event) bool { return e.Op == "op12" }) }, check.Violated},
+		{"too late in the last phase", later("op12", 2*time.Second), check.Violated},
+		{"a failure alone", func(m *made) { m.event(history.OK, "op12").Kind = history.Fail }, check.Violated},
+		{"sold out", func(m *made) {
+			e := m.event(history.OK, "op12")
+			e.Kind, e.Class = history.Fail, history.ClassSoldOut
+		}, check.Held},
+		{"stuck since before the end of the faults", func(m *made) { m.idle("w9") }, check.Violated},
+		{"cut off before the end of the faults", func(m *made) { m.idle("w3") }, check.Held},
+		{"left keys", func(m *made) { m.Observed.Left = []string{"chaos/locks/sku%2F1/123-x"} }, check.Violated},
+		{"no last phase", func(m *made) { m.unsaid(func(e history.Event) bool { return e.Name == history.PhaseFinal }) }, check.Unchecked},
+		{"never healed", func(m *made) { m.unsaid(func(e history.Event) bool { return e.Name == history.PhaseHealed }) }, check.Unchecked},
+		{"no bound", func(m *made) { m.Progress = 0 }, check.Unchecked},
+	})
+}
+
+// idle has nobody ask for sku/1 between the end of the faults and the last phase,
+// which is long after it; process is the one that had asked before.
+func (m *made) idle(process string) {
+	m.event(history.Invoke, "op8").Process = process
+	m.unsaid(func(e history.Event) bool { return e.Op == "op10" })
+	m.without("op10")
+	last := false
+	for i := range m.Events {
+		last = last || m.Events[i].Name == history.PhaseFinal
+		if last {
+			m.Events[i].At += int64(5 * time.Second)
+		}
+	}
+}

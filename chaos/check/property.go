@@ -1,0 +1,108 @@
+package check
+
+import "fmt"
+
+// property is one thing that a run is judged by.
+type property struct {
+	name, title string
+	irrelevant  func(r *Record) string // why it says nothing about the run; empty if it does say something
+	judge       func(v *view, t *tally)
+}
+
+// properties are in the order of All.
+var properties = []property{
+	{"I2", "nothing is sold twice, oversold or lost", ofAnyStock, conservation},
+	{"I3", "an operation takes effect at most once, and as it was answered", ofAnyStock, outcomes},
+	{"I4", "what was acknowledged is there at the end", ofAnyStock, acknowledged},
+	{"I9", "with the faults over everything makes progress, and nothing is left behind", ofAny, progress},
+	{"I11", "the run met what it was meant to meet", ofMeetings, meetings},
+	{"workload", "the workload's own check passes", ofAny, workload},
+}
+
+// All judges a run by every property, in the order of their numbers; what the
+// workload itself says comes last.
+func All(r *Record) []Finding {
+	v := newView(r)
+	findings := make([]Finding, 0, len(properties))
+	for _, p := range properties {
+		findings = append(findings, p.find(v))
+	}
+	return findings
+}
+
+func (p property) find(v *view) Finding {
+	f := Finding{Property: p.name, Title: p.title, Status: Irrelevant, Detail: p.irrelevant(v.Record)}
+	if f.Detail != "" {
+		return f
+	}
+	t := &tally{}
+	p.judge(v, t)
+	f.Status, f.Detail, f.Examples = t.status(), t.detail(), t.examples
+	return f
+}
+
+func ofAny(*Record) string { return "" }
+
+func ofFenced(r *Record) string {
+	if !r.Fenced {
+		return "a control has no fence"
+	}
+	return ""
+}
+
+func ofAnyStock(r *Record) string {
+	if !r.Stock {
+		return "only the workload itself knows what its operations leave in the data"
+	}
+	return ""
+}
+
+// maxExamples bounds the counterexamples of a finding.
+const maxExamples = 5
+
+// tally is what the check of a property has found so far.
+type tally struct {
+	looked   string // what was looked at, with figures
+	lacking  string // what the check needed and didn't have
+	wrong    int
+	examples []string
+}
+
+// look says what is looked at.
+func (t *tally) look(format string, args ...any) { t.looked = fmt.Sprintf(format, args...) }
+
+// lack says that something is missing that the check needs.
+func (t *tally) lack(format string, args ...any) {
+	if t.lacking == "" {
+		t.lacking = fmt.Sprintf(format, args...)
+	}
+}
+
+// violate adds a counterexample.
+func (t *tally) violate(format string, args ...any) {
+	if t.wrong++; t.wrong <= maxExamples {
+		t.examples = append(t.examples, fmt.Sprintf(format, args...))
+	}
+}
+
+func (t *tally) status() Status {
+	switch {
+	case t.wrong > 0:
+		return Violated // also where something else could not be looked at
+	case t.lacking != "":
+		return Unchecked
+	}
+	return Held
+}
+
+func (t *tally) detail() string {
+	switch {
+	case t.wrong == 1:
+		return "1 counterexample; " + t.looked
+	case t.wrong > 1:
+		return fmt.Sprintf("%d counterexamples; %s", t.wrong, t.looked)
+	case t.lacking != "":
+		return t.lacking
+	}
+	return t.looked
+}
