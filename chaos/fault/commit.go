@@ -1,0 +1,47 @@
+package fault
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/fencekit/fencekit/internal/pgproxy"
+)
+
+// Loss is what happens to a COMMIT whose answer never comes.
+type Loss string
+
+// The losses.
+const (
+	Swallowed Loss = "swallowed" // it never arrives
+	Unheard   Loss = "unheard"   // it arrives; its answer is lost
+	Held      Loss = "held"      // it arrives when the fault is healed
+)
+
+// LoseCommit loses a worker's next COMMIT, or its answer, and cuts the connection.
+type LoseCommit struct {
+	Worker int
+	Loss   Loss
+}
+
+func (f LoseCommit) String() string { return fmt.Sprintf("commit-%s w%d", f.Loss, f.Worker) }
+
+// Strike implements Fault. It waits for a COMMIT.
+func (f LoseCommit) Strike(ctx context.Context, site Site) (func(context.Context) error, error) {
+	commits := site.Worker(f.Worker).Commits()
+	action := map[Loss]func() *pgproxy.Action{
+		Swallowed: pgproxy.SwallowCommit, Unheard: pgproxy.SwallowReply, Held: pgproxy.HoldCommit,
+	}[f.Loss]()
+	commits.OnCommit(func(string) *pgproxy.Action { return action })
+	err := action.Wait(ctx)
+	commits.OnCommit(nil)
+	if err != nil {
+		return nil, fmt.Errorf("%w: no COMMIT came: %w", ErrMissed, err)
+	}
+	if f.Loss != Held {
+		return nil, nil
+	}
+	return func(ctx context.Context) error {
+		_, _ = action.Deliver(ctx) // the server may have ended the session meanwhile
+		return nil
+	}, nil
+}

@@ -1,0 +1,70 @@
+package fault
+
+import (
+	"context"
+	"fmt"
+)
+
+// Leader stands for the member of the lock service that leads when the fault
+// strikes, in place of a number.
+const Leader = -1
+
+func member(ctx context.Context, site Site, number int) (Member, error) {
+	if number == Leader {
+		return site.Etcd().Leader(ctx)
+	}
+	members := site.Etcd().Members()
+	return members[number%len(members)], nil
+}
+
+func memberName(number int) string {
+	if number == Leader {
+		return "the leader"
+	}
+	return fmt.Sprintf("member %d", number)
+}
+
+// EtcdPause stops a member of the lock service by SIGSTOP: connections stay open and
+// silent.
+type EtcdPause struct{ Member int }
+
+func (f EtcdPause) String() string { return "etcd-pause " + memberName(f.Member) }
+
+// Strike implements Fault.
+func (f EtcdPause) Strike(ctx context.Context, site Site) (func(context.Context) error, error) {
+	m, err := member(ctx, site, f.Member)
+	if err != nil {
+		return nil, err
+	}
+	return func(context.Context) error { return m.Resume() }, m.Pause()
+}
+
+// EtcdKill ends a member of the lock service by SIGKILL; its data stays. Healing
+// starts it again.
+type EtcdKill struct{ Member int }
+
+func (f EtcdKill) String() string { return "etcd-kill " + memberName(f.Member) }
+
+// Strike implements Fault.
+func (f EtcdKill) Strike(ctx context.Context, site Site) (func(context.Context) error, error) {
+	m, err := member(ctx, site, f.Member)
+	if err != nil {
+		return nil, err
+	}
+	return m.Restart, m.Kill()
+}
+
+// EtcdIsolate cuts a member of the lock service off from the others. Clients still
+// reach it.
+type EtcdIsolate struct{ Member int }
+
+func (f EtcdIsolate) String() string { return "etcd-isolate " + memberName(f.Member) }
+
+// Strike implements Fault.
+func (f EtcdIsolate) Strike(ctx context.Context, site Site) (func(context.Context) error, error) {
+	m, err := member(ctx, site, f.Member)
+	if err != nil {
+		return nil, err
+	}
+	return func(context.Context) error { return m.Rejoin() }, m.Isolate()
+}

@@ -1,0 +1,67 @@
+package fault
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// RevokeLease ends the lease of somebody who holds or awaits a lock: of the one
+// whose key comes at Index in order, counted round.
+type RevokeLease struct{ Index int }
+
+func (f RevokeLease) String() string { return fmt.Sprintf("revoke lease %d", f.Index) }
+
+// Strike implements Fault.
+func (f RevokeLease) Strike(ctx context.Context, site Site) (func(context.Context) error, error) {
+	key, err := lockKey(ctx, site, f.Index)
+	if err != nil {
+		return nil, err
+	}
+	_, err = site.Observer().Revoke(ctx, clientv3.LeaseID(key.Lease))
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return nil, fmt.Errorf("%w: the lease has ended meanwhile", ErrMissed)
+	}
+	return nil, err
+}
+
+// DeleteLock deletes the key of somebody who holds or awaits a lock, as an operator
+// might: of the one that comes at Index in order, counted round.
+type DeleteLock struct{ Index int }
+
+func (f DeleteLock) String() string { return fmt.Sprintf("delete-lock %d", f.Index) }
+
+// Strike implements Fault.
+func (f DeleteLock) Strike(ctx context.Context, site Site) (func(context.Context) error, error) {
+	key, err := lockKey(ctx, site, f.Index)
+	if err != nil {
+		return nil, err
+	}
+	deleted, err := site.Observer().Delete(ctx, string(key.Key))
+	if err == nil && deleted.Deleted == 0 {
+		err = fmt.Errorf("%w: the key has gone meanwhile", ErrMissed)
+	}
+	return nil, err
+}
+
+// lockKey returns one of the keys that have a lease.
+func lockKey(ctx context.Context, site Site, index int) (*mvccpb.KeyValue, error) {
+	got, err := site.Observer().Get(ctx, site.Locks(), clientv3.WithPrefix())
+	if err != nil {
+		return nil, err
+	}
+	var leased []*mvccpb.KeyValue
+	for _, kv := range got.Kvs {
+		if kv.Lease != 0 {
+			leased = append(leased, kv)
+		}
+	}
+	if len(leased) == 0 {
+		return nil, fmt.Errorf("%w: nobody has a lock", ErrMissed)
+	}
+	return leased[index%len(leased)], nil
+}

@@ -1,0 +1,45 @@
+package fault
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+)
+
+// Pause stops a worker process by SIGSTOP, wherever it is.
+type Pause struct{ Worker int }
+
+func (f Pause) String() string { return fmt.Sprintf("pause w%d", f.Worker) }
+
+// Strike implements Fault.
+func (f Pause) Strike(ctx context.Context, site Site) (func(context.Context) error, error) {
+	w := site.Worker(f.Worker)
+	if err := w.Signal(syscall.SIGSTOP); err != nil {
+		return nil, err
+	}
+	if err := w.AwaitStopped(ctx); err != nil {
+		return nil, err
+	}
+	return resume(w), nil
+}
+
+// PauseAt stops a worker process at a point of an operation.
+type PauseAt struct {
+	Worker int
+	Point  string
+}
+
+func (f PauseAt) String() string { return fmt.Sprintf("pause w%d at %s", f.Worker, f.Point) }
+
+// Strike implements Fault. It waits until an operation comes to the point.
+func (f PauseAt) Strike(ctx context.Context, site Site) (func(context.Context) error, error) {
+	w := site.Worker(f.Worker)
+	if err := w.Arm(ctx, f.Point, ThenStop); err != nil {
+		return nil, err
+	}
+	return resume(w), nil
+}
+
+func resume(w Worker) func(context.Context) error {
+	return func(context.Context) error { return w.Resume() }
+}
