@@ -61,8 +61,9 @@ type Worker interface {
 	// Arm has the process stop itself (SIGSTOP), or kill itself, when it reaches a
 	// point of an operation for the next time, and returns once it has.
 	Arm(ctx context.Context, point string, then Then) error
-	// ToEtcd and ToPostgres are its links to the servers.
-	ToEtcd() *netfault.Link
+	// ToEtcd are its links to the members of the lock service.
+	ToEtcd() []*netfault.Link
+	// ToPostgres is its link to the database server.
 	ToPostgres() *netfault.Link
 	// Commits is the part of its link to Postgres that knows what a COMMIT is.
 	Commits() *pgproxy.Proxy
@@ -91,10 +92,9 @@ type Member interface {
 	Pause() error
 	Resume() error
 	Restart(ctx context.Context) error
-	// Isolate cuts it off from the other members, and Rejoin ends that. Of one
-	// member alone both do nothing.
-	Isolate()
-	Rejoin()
+	// Isolate cuts it off from the other members, and Rejoin ends that.
+	Isolate() error
+	Rejoin() error
 }
 
 // Postgres is the database server.
