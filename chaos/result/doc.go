@@ -4,7 +4,7 @@
 // # Files
 //
 // A Suite is a directory: result.json (the Suite), report.html, junit.xml, and for
-// each run a directory with history.jsonl, observed.json and result.json (the Run),
+// each run a directory, three levels below, with history.jsonl, observed.json and result.json (the Run),
 // which is written last: a run that has it is complete. LoadSuite finds the runs by
 // it, also those of a suite that was ended before its own file was written.
 //

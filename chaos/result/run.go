@@ -21,7 +21,7 @@ type Run struct {
 	Faults   bool          `json:"faults"` // false: the same without faults
 	Started  time.Time     `json:"started"`
 	Took     time.Duration `json:"took"` // ns
-	Dir      string        `json:"dir"`  // of its files, relative to the suite's
+	Dir      string        `json:"dir"`  // of its files: three levels below the suite's, separated by slashes
 
 	Verdict  Verdict         `json:"verdict"`
 	Reason   string          `json:"reason"` // of the verdict, one sentence
@@ -49,10 +49,10 @@ func (r *Run) String() string {
 
 // Record is what the run is judged by: its history, in the order of its times,
 // and what was observed of it.
-func (r *Run) Record(events []history.Event, observed *observe.Observation) *check.Record {
+func (r *Run) Record(events []history.Event, observed observe.Observation) *check.Record {
 	return &check.Record{
 		Fenced: r.Group == Fenced, Stock: r.Stock, Progress: r.Progress, Meet: r.Meet,
-		Events: events, Observed: *observed, Workload: r.Failed,
+		Events: events, Observed: observed, Workload: r.Failed,
 	}
 }
 

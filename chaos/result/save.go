@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net/url"
 	"os"
 	"path/filepath"
 
@@ -24,13 +23,9 @@ const (
 
 // Save keeps a run below the suite's directory dir: a copy of its history, what
 // was observed and the run itself, written last, so that a directory that has it
-// is complete. A run without a Dir is given one made of what tells it from others.
-// It fails with fs.ErrExist if that run is there already: what was seen is never
-// overwritten.
+// is complete. A history that is in its place already stays as it is. It fails with
+// fs.ErrExist if that run is there already: what was seen is never overwritten.
 func Save(dir string, run *Run, historyPath string, observed *observe.Observation) error {
-	if run.Dir == "" {
-		run.Dir = dirOf(run)
-	}
 	at, err := runDir(dir, run)
 	if err != nil {
 		return err
@@ -57,28 +52,6 @@ func SaveSuite(dir string, suite *Suite) error {
 		return fmt.Errorf("result: %w", err)
 	}
 	return writeJSON(filepath.Join(dir, ResultFile), suite)
-}
-
-// dirOf names a run's directory: scenario, group and seed, as three levels.
-func dirOf(run *Run) string {
-	last := fmt.Sprintf("seed-%d", run.Seed)
-	if !run.Faults {
-		last += "-without-faults"
-	}
-	return pathPart(run.Scenario) + "/" + pathPart(run.Group) + "/" + last
-}
-
-// pathPart writes a name in such a way that it is one level of a path, and no
-// two names are the same.
-func pathPart(name string) string {
-	part := url.PathEscape(name)
-	if part == "" {
-		return "%"
-	}
-	if part[0] == '.' {
-		return "%2E" + part[1:]
-	}
-	return part
 }
 
 // runDir is where a run's files are. A Dir that leads out of the suite's is refused.

@@ -12,11 +12,11 @@ import (
 )
 
 var (
-	fencedOK    = Run{Scenario: "stop", Family: "pauses", Group: Fenced, Seed: 1, Faults: true, Verdict: Pass, Took: 1500 * time.Millisecond, Counts: Counts{Operations: 100, Faults: 2, Refusals: 1}}
-	fencedCalm  = Run{Scenario: "stop", Family: "pauses", Group: Fenced, Seed: 1, Verdict: Pass}
+	fencedOK    = Run{Dir: "stop/fenced/seed-1", Scenario: "stop", Family: "pauses", Group: Fenced, Seed: 1, Faults: true, Verdict: Pass, Took: 1500 * time.Millisecond, Counts: Counts{Operations: 100, Faults: 2, Refusals: 1}}
+	fencedCalm  = Run{Dir: "stop/fenced/seed-1-calm", Scenario: "stop", Family: "pauses", Group: Fenced, Seed: 1, Verdict: Pass}
 	fencedBad   = Run{Scenario: "stop", Family: "pauses", Group: Fenced, Seed: 7, Faults: true, Verdict: Violated, Reason: "I2: 3 oversold", Findings: []check.Finding{{Property: "I2", Status: check.Violated, Examples: []string{"order <5> of w1"}}}}
 	fencedVoid  = Run{Scenario: "stop", Family: "pauses", Group: Fenced, Seed: 8, Faults: true, Verdict: Inconclusive, Reason: "I11: nothing was met"}
-	redlockRed  = Run{Scenario: "stop", Family: "pauses", Group: "redlock", Seed: 1, Faults: true, Verdict: Violated, Reason: "I2: 4 oversold"}
+	redlockRed  = Run{Dir: "stop/redlock/seed-1", Scenario: "stop", Family: "pauses", Group: "redlock", Seed: 1, Faults: true, Verdict: Violated, Reason: "I2: 4 oversold"}
 	redlockOff  = Run{Scenario: "stop", Family: "pauses", Group: "redlock", Seed: 1, Verdict: Pass}
 	redlockOffR = Run{Scenario: "stop", Family: "pauses", Group: "redlock", Seed: 2, Verdict: Violated}
 	redlockOn   = Run{Scenario: "stop", Family: "pauses", Group: "redlock", Seed: 2, Faults: true, Verdict: Pass}
