@@ -47,9 +47,18 @@ func (r *Run) String() string {
 	return name
 }
 
-// Record is what the run is judged by: its history, in the order of its times,
-// and what was observed of it.
-func (r *Run) Record(events []history.Event, observed observe.Observation) *check.Record {
+// Judge sets what the run comes to by its history, in the order of its times, and
+// by what was observed of it: Verdict, Reason, Findings, Counts, Hits, Latency and
+// HandOver. Everything that it goes by is kept, so it can be judged again.
+func (r *Run) Judge(events []history.Event, observed observe.Observation) {
+	record := r.record(events, observed)
+	r.Findings, r.Counts, r.Hits = check.All(record), check.Count(record), check.Hits(record)
+	r.Latency, r.HandOver = latency(record), handOver(record)
+	r.Verdict, r.Reason = verdictOf(r.Findings)
+}
+
+// record is what the run is judged by.
+func (r *Run) record(events []history.Event, observed observe.Observation) *check.Record {
 	return &check.Record{
 		Fenced: r.Group == Fenced, Stock: r.Stock, Progress: r.Progress, Meet: r.Meet,
 		Events: events, Observed: observed, Workload: r.Failed,

@@ -58,9 +58,9 @@ func TestSave_IsReadAgainByLoad(t *testing.T) {
 	require.Equal(t, observed, seen)
 	require.Equal(t, []history.Event{{At: 3, Kind: history.Invoke, Op: "1"}, {At: 5, Kind: history.OK, Op: "1"}}, events)
 
-	record := suite.Runs[0].Record(events, *seen)
+	record := suite.Runs[0].record(events, *seen)
 	require.Equal(t, &check.Record{Fenced: true, Stock: true, Progress: time.Minute, Meet: []string{"a"}, Events: events, Observed: *seen, Workload: "no"}, record)
-	require.False(t, (&Run{Group: "redlock"}).Record(nil, *seen).Fenced)
+	require.False(t, (&Run{Group: "redlock"}).record(nil, *seen).Fenced)
 }
 
 func TestSave_NeverOverwritesARun(t *testing.T) {

@@ -19,14 +19,10 @@ const (
 
 func (v Verdict) valid() bool { return v == Pass || v == Violated || v == Inconclusive }
 
-// met is the property that a run met what it was meant to meet. A run that
-// didn't shows nothing; it is no violation.
-const met = "I11"
-
-// Judge is the verdict that findings come to, and its reason: violated if a
-// property was, else inconclusive if one could not be checked, if the run didn't
-// meet what it was meant to meet, or if nothing was checked at all.
-func Judge(findings []check.Finding) (Verdict, string) {
+// verdictOf is the verdict that findings come to, and its reason: violated if a
+// property was, else inconclusive if one could not be checked, as when the run
+// didn't meet what it was meant to meet, or if nothing was checked at all.
+func verdictOf(findings []check.Finding) (Verdict, string) {
 	var violated, nothing []string
 	held := 0
 	for _, f := range findings {
@@ -34,7 +30,7 @@ func Judge(findings []check.Finding) (Verdict, string) {
 		case f.Status == check.Held:
 			held++
 		case f.Status == check.Irrelevant:
-		case f.Status == check.Violated && f.Property != met:
+		case f.Status == check.Violated:
 			violated = append(violated, told(f))
 		default:
 			nothing = append(nothing, told(f))
