@@ -1,0 +1,39 @@
+package control
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Lock is a way to exclude others from a resource. Its methods may be called
+// concurrently.
+type Lock interface {
+	// Acquire waits for its turn and returns the lock. It fails when ctx ends
+	// first, or a server can't be reached.
+	Acquire(ctx context.Context, resource string) (Held, error)
+	// Close ends the connections. Locks that are held yet are left to their fate.
+	Close(ctx context.Context) error
+}
+
+// Held is a lock that is held, as far as its holder knows.
+type Held interface {
+	// Token is what the lock calls its token, and 0 if it has none.
+	Token() int64
+	// Check is what the recipe does in the transaction after the work, just before
+	// COMMIT: most do nothing. It fails with ErrRefused if it finds the lock lost.
+	Check(ctx context.Context, tx pgx.Tx) error
+	// Release gives the lock up. It is called once.
+	Release(ctx context.Context) error
+}
+
+// ErrRefused: the recipe's own check found that the lock was lost. Nothing was
+// committed.
+var ErrRefused = errors.New("control: the lock was lost")
+
+// unchecked is a Held of a recipe without a token and without a check.
+type unchecked struct{}
+
+func (unchecked) Token() int64                        { return 0 }
+func (unchecked) Check(context.Context, pgx.Tx) error { return nil }
