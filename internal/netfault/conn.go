@@ -1,0 +1,129 @@
+package netfault
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+// conn is a client's connection and the one to the server for it.
+type conn struct {
+	link   *Link
+	client *net.TCPConn
+	open   context.Context // ends when it is reset, or both directions have ended
+	end    context.CancelFunc
+
+	mu       sync.Mutex
+	server   *net.TCPConn // nil until dialled
+	halfOpen bool
+	ends     int // directions that have ended
+}
+
+func newConn(l *Link, client *net.TCPConn) *conn {
+	open, end := context.WithCancel(context.Background())
+	return &conn{link: l, client: client, open: open, end: end}
+}
+
+// serve connects the client with the server and leaves the rest to the engine.
+func (c *conn) serve() {
+	early, err := c.await()
+	if err == nil {
+		c.obeyHalfOpen()
+		err = c.dial()
+	}
+	if err != nil {
+		c.reset()
+		c.link.remove(c)
+		return
+	}
+	c.link.engine.carry(&pipe{conn: c, direction: ToServer, from: c.client, to: c.server, early: early})
+	c.link.engine.carry(&pipe{conn: c, direction: ToClient, from: c.server, to: c.client})
+}
+
+// await waits until the link is open in both directions, and returns what the
+// client has sent meanwhile. It fails if the client has given up.
+func (c *conn) await() ([]byte, error) {
+	if open, _ := c.link.rules.open(); open {
+		return nil, nil
+	}
+	left, leave := context.WithCancel(c.open)
+	defer leave()
+	go func() {
+		if c.link.rules.await(left.Done()) {
+			_ = c.client.SetReadDeadline(time.Unix(0, 0))
+		}
+	}()
+	early, err := io.ReadAll(c.client)
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil, net.ErrClosed
+	}
+	return early, c.client.SetReadDeadline(time.Time{})
+}
+
+// dial connects to the server. A reset ends the attempt.
+func (c *conn) dial() error {
+	server, err := new(net.Dialer).DialContext(c.open, "tcp", c.link.upstream)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.server = server.(*net.TCPConn)
+	if c.open.Err() != nil {
+		reset(c.server)
+	}
+	return c.open.Err()
+}
+
+// obeyHalfOpen doesn't return before the reset of a connection whose far end
+// has vanished.
+func (c *conn) obeyHalfOpen() {
+	c.mu.Lock()
+	halfOpen := c.halfOpen
+	c.mu.Unlock()
+	if halfOpen {
+		<-c.open.Done()
+	}
+}
+
+// vanish lets nothing more of the connection arrive.
+func (c *conn) vanish() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.halfOpen = true
+}
+
+func (c *conn) vanished() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.halfOpen
+}
+
+// reset sends an RST to both ends. A second call does nothing.
+func (c *conn) reset() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	reset(c.client)
+	if c.server != nil {
+		reset(c.server)
+	}
+	c.end() // last: what HalfOpen has kept from the sockets mustn't reach them now
+}
+
+// ended counts the directions that have ended; with the second the connection has.
+func (c *conn) ended() {
+	c.mu.Lock()
+	c.ends++
+	last := c.ends == len(streams)
+	c.mu.Unlock()
+	if last {
+		_ = c.client.Close()
+		_ = c.server.Close()
+		c.end()
+		c.link.remove(c)
+	}
+}

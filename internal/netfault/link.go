@@ -1,0 +1,146 @@
+package netfault
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Link stands between clients and one server. Its methods may be called
+// concurrently. They return at once, however the ends behave.
+type Link struct {
+	upstream string
+	listener *net.TCPListener
+	rules    *rules
+	engine   *engine
+
+	mu     sync.Mutex
+	conns  map[*conn]struct{}
+	closed bool
+	wg     sync.WaitGroup // of the accepting and of conns
+}
+
+// New starts a link to a server's host:port. It doesn't contact the server. It
+// fails if that isn't an address, or no port is free. The caller closes it.
+func New(upstream string) (*Link, error) {
+	if _, _, err := net.SplitHostPort(upstream); err != nil {
+		return nil, fmt.Errorf("netfault: the server has to be host:port: %w", err)
+	}
+	r := newRules()
+	engine, err := newEngine(r)
+	if err != nil {
+		return nil, err
+	}
+	listener, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		return nil, fmt.Errorf("netfault: %w", err)
+	}
+	l := &Link{upstream: upstream, listener: listener, rules: r, engine: engine, conns: map[*conn]struct{}{}}
+	l.wg.Go(l.accept)
+	return l, nil
+}
+
+// Addr is where the link listens, as host:port.
+func (l *Link) Addr() string { return l.listener.Addr().String() }
+
+// Cut keeps back what is sent in a direction, until Heal. Connections stay open
+// and silent, and new ones are silent in both directions. A second call does
+// nothing.
+func (l *Link) Cut(d Direction) {
+	l.rules.change(func() { l.rules.cut[d] = true })
+}
+
+// Heal lets pass what Cut has kept back in a direction, and all that follows. It
+// resets the connections that HalfOpen has silenced: a far end that is back
+// doesn't know them.
+func (l *Link) Heal(d Direction) {
+	l.resetIf((*conn).vanished)
+	l.rules.change(func() { l.rules.cut[d] = false })
+}
+
+// Delay has what is sent in a direction arrive later, by latency and up to jitter
+// more or less, drawn afresh for each packet; what is under way already included.
+// Order is kept. With 0 and 0 the delay ends. Making a connection isn't delayed.
+func (l *Link) Delay(d Direction, latency, jitter time.Duration) {
+	l.rules.change(func() { l.rules.delays[d] = delay{latency, jitter} })
+}
+
+// HalfOpen has the far end of every present connection vanish: they carry nothing
+// more in either direction, and nobody is told, until Heal of any direction,
+// Reset or Close resets them. New connections work.
+func (l *Link) HalfOpen() {
+	for _, c := range l.present() {
+		c.vanish()
+	}
+}
+
+// Reset sends an RST to both ends of every present connection, at once even where
+// a Cut lets nothing pass. What hadn't arrived is lost. New connections work.
+func (l *Link) Reset() { l.resetIf(func(*conn) bool { return true }) }
+
+// Close stops listening, resets all connections and returns when they have ended.
+// A second call does nothing.
+func (l *Link) Close() error {
+	l.mu.Lock()
+	again := l.closed
+	l.closed = true
+	l.mu.Unlock()
+	if again {
+		return nil
+	}
+	err := l.listener.Close()
+	l.Reset()
+	l.rules.change(func() { l.rules.closed = true })
+	l.wg.Wait()
+	return err
+}
+
+func (l *Link) accept() {
+	for {
+		client, err := l.listener.AcceptTCP()
+		if err != nil {
+			return // closed
+		}
+		if c := newConn(l, client); l.add(c) {
+			go c.serve()
+		} else {
+			c.reset()
+		}
+	}
+}
+
+// add registers a connection, unless the link is closed.
+func (l *Link) add(c *conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return false
+	}
+	l.conns[c] = struct{}{}
+	l.wg.Add(1)
+	return true
+}
+
+func (l *Link) remove(c *conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.conns, c)
+	l.wg.Done()
+}
+
+func (l *Link) present() []*conn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Keys(l.conns))
+}
+
+func (l *Link) resetIf(matches func(*conn) bool) {
+	for _, c := range l.present() {
+		if matches(c) {
+			c.reset()
+		}
+	}
+}

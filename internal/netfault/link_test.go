@@ -1,0 +1,476 @@
+package netfault_test
+
+import (
+	"bytes"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/internal/netfault"
+	"github.com/fencekit/fencekit/internal/testenv"
+)
+
+const (
+	// generous is longer than any machine needs; only a hang reaches it.
+	generous = time.Minute
+	// silence is how long nothing may arrive. What is kept back isn't noticed
+	// earlier or later for it.
+	silence = 30 * time.Millisecond
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+var directions = map[string]netfault.Direction{"to the server": netfault.ToServer, "to the client": netfault.ToClient}
+
+// fixture is a server behind a link.
+type fixture struct {
+	*testing.T
+	link   *netfault.Link
+	server *net.TCPListener
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	server, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = server.Close() })
+	require.NoError(t, server.SetDeadline(time.Now().Add(generous)))
+	return &fixture{T: t, link: newLink(t, server.Addr().String()), server: server}
+}
+
+func newLink(t *testing.T, upstream string) *netfault.Link {
+	t.Helper()
+	link, err := netfault.New(upstream)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, link.Close()) })
+	return link
+}
+
+// dial connects a client, which may wait for the server.
+func (f *fixture) dial() *net.TCPConn {
+	f.Helper()
+	client, err := net.Dial("tcp4", f.link.Addr())
+	require.NoError(f, err)
+	return f.bounded(client.(*net.TCPConn))
+}
+
+func (f *fixture) accept() *net.TCPConn {
+	f.Helper()
+	server, err := f.server.AcceptTCP()
+	require.NoError(f, err)
+	return f.bounded(server)
+}
+
+func (f *fixture) bounded(socket *net.TCPConn) *net.TCPConn {
+	f.Helper()
+	f.Cleanup(func() { _ = socket.Close() })
+	require.NoError(f, socket.SetDeadline(time.Now().Add(generous)))
+	return socket
+}
+
+// connect makes a connection over which both sides have heard of each other.
+func (f *fixture) connect() (client, server *net.TCPConn) {
+	f.Helper()
+	client = f.dial()
+	server = f.accept()
+	send(f.T, client, "hello")
+	require.Equal(f, "hello", read(f.T, server, 5))
+	send(f.T, server, "welcome")
+	require.Equal(f, "welcome", read(f.T, client, 7))
+	return client, server
+}
+
+func send(t *testing.T, to net.Conn, text string) {
+	t.Helper()
+	_, err := io.WriteString(to, text)
+	require.NoError(t, err)
+}
+
+func read(t *testing.T, from net.Conn, n int) string {
+	t.Helper()
+	got := make([]byte, n)
+	_, err := io.ReadFull(from, got)
+	require.NoError(t, err)
+	return string(got)
+}
+
+// requireSilent fails if anything arrives, an end included.
+func requireSilent(t *testing.T, from net.Conn) {
+	t.Helper()
+	require.NoError(t, from.SetReadDeadline(time.Now().Add(silence)))
+	n, err := from.Read(make([]byte, 1))
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded, "%d bytes arrived", n)
+	require.NoError(t, from.SetReadDeadline(time.Now().Add(generous)))
+}
+
+func requireReset(t *testing.T, from net.Conn) {
+	t.Helper()
+	_, err := from.Read(make([]byte, 1))
+	require.ErrorIs(t, err, syscall.ECONNRESET)
+}
+
+// oriented names the ends of a connection by what a direction makes of them.
+func oriented(d netfault.Direction, client, server *net.TCPConn) (sender, receiver *net.TCPConn) {
+	if d == netfault.ToServer {
+		return client, server
+	}
+	return server, client
+}
+
+func eachDirection(t *testing.T, test func(t *testing.T, d netfault.Direction)) {
+	for name, d := range directions {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, d)
+		})
+	}
+}
+
+func TestCut_IsSilentInOneDirectionAndLosesNothing(t *testing.T) {
+	eachDirection(t, func(t *testing.T, d netfault.Direction) {
+		f := newFixture(t)
+		client, server := f.connect()
+		sender, receiver := oriented(d, client, server)
+		for range 3 {
+			f.link.Cut(d)
+			f.link.Cut(d)
+			send(t, sender, "kept ")
+			send(t, sender, "back")
+			requireSilent(t, receiver)
+			send(t, receiver, "the other way")
+			require.Equal(t, "the other way", read(t, sender, 13))
+			f.link.Heal(1 - d)
+			requireSilent(t, receiver)
+			f.link.Heal(d)
+			require.Equal(t, "kept back", read(t, receiver, 9))
+		}
+	})
+}
+
+// The end of a process behind a cut isn't noticed before Heal either.
+func TestCut_KeepsEndsBack(t *testing.T) {
+	eachDirection(t, func(t *testing.T, d netfault.Direction) {
+		f := newFixture(t)
+		client, server := f.connect()
+		sender, receiver := oriented(d, client, server)
+		f.link.Cut(d)
+		require.NoError(t, sender.Close())
+		requireSilent(t, receiver)
+		f.link.Heal(d)
+		requireEOF(t, receiver)
+	})
+}
+
+func TestCut_KeepsResetsBack(t *testing.T) {
+	eachDirection(t, func(t *testing.T, d netfault.Direction) {
+		f := newFixture(t)
+		client, server := f.connect()
+		sender, receiver := oriented(d, client, server)
+		f.link.Cut(d)
+		rst(sender)
+		requireSilent(t, receiver)
+		send(t, receiver, "into the void") // which can't be told either
+		requireSilent(t, receiver)
+		f.link.Heal(d)
+		requireReset(t, receiver)
+	})
+}
+
+func requireEOF(t *testing.T, from *net.TCPConn) {
+	t.Helper()
+	_, err := from.Read(make([]byte, 1))
+	require.ErrorIs(t, err, io.EOF)
+}
+
+func rst(socket *net.TCPConn) {
+	_ = socket.SetLinger(0)
+	_ = socket.Close()
+}
+
+func TestCut_NewConnectionsWaitForHeal(t *testing.T) {
+	eachDirection(t, func(t *testing.T, d netfault.Direction) {
+		f := newFixture(t)
+		f.link.Cut(d)
+		client := f.dial()
+		send(t, client, "early")
+		requireSilent(t, client)
+		require.NoError(t, f.server.SetDeadline(time.Now().Add(silence)))
+		_, err := f.server.Accept()
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+		require.NoError(t, f.server.SetDeadline(time.Now().Add(generous)))
+
+		f.link.Heal(d)
+		server := f.accept()
+		send(t, client, " and late")
+		require.Equal(t, "early and late", read(t, server, 14))
+		send(t, server, "answer")
+		require.Equal(t, "answer", read(t, client, 6))
+	})
+}
+
+// What a client has sent that gave up connecting must not take effect later.
+func TestCut_ClientThatGaveUpNeverReachesTheServer(t *testing.T) {
+	f := newFixture(t)
+	f.link.Cut(netfault.ToServer)
+	impatient := f.dial()
+	send(t, impatient, "stale")
+	require.Eventually(t, func() bool { return f.link.Connections() == 1 }, generous, time.Millisecond)
+	require.NoError(t, impatient.Close())
+	require.Eventually(t, func() bool { return f.link.Connections() == 0 }, generous, time.Millisecond)
+	f.link.Heal(netfault.ToServer)
+	client := f.dial()
+	send(t, client, "fresh")
+	require.Equal(t, "fresh", read(t, f.accept(), 5))
+}
+
+func TestDelay_IsTheLeastThatItTakes(t *testing.T) {
+	eachDirection(t, func(t *testing.T, d netfault.Direction) {
+		f := newFixture(t)
+		client, server := f.connect()
+		sender, receiver := oriented(d, client, server)
+		const latency, jitter = 60 * time.Millisecond, 20 * time.Millisecond
+		f.link.Delay(d, latency, jitter)
+		for range 3 {
+			began := time.Now()
+			send(t, receiver, "swift")
+			require.Equal(t, "swift", read(t, sender, 5))
+			send(t, sender, "slow")
+			require.Equal(t, "slow", read(t, receiver, 4))
+			require.GreaterOrEqual(t, time.Since(began), latency-jitter)
+		}
+	})
+}
+
+func TestDelay_ZeroEndsItForWhatIsUnderWay(t *testing.T) {
+	f := newFixture(t)
+	client, server := f.connect()
+	f.link.Delay(netfault.ToServer, time.Hour, 0)
+	send(t, client, "late")
+	requireSilent(t, server)
+	f.link.Delay(netfault.ToServer, 0, 0)
+	require.Equal(t, "late", read(t, server, 4))
+}
+
+// A cut also holds what a delay lets go while it lasts.
+func TestDelay_DoesNotPassACut(t *testing.T) {
+	f := newFixture(t)
+	client, server := f.connect()
+	f.link.Delay(netfault.ToServer, silence/3, 0)
+	send(t, client, "late")
+	f.link.Cut(netfault.ToServer)
+	requireSilent(t, server)
+	f.link.Heal(netfault.ToServer)
+	require.Equal(t, "late", read(t, server, 4))
+}
+
+// Packets are late by the same, not one after the other.
+func TestDelay_DoesNotAddUp(t *testing.T) {
+	f := newFixture(t)
+	client, server := f.connect()
+	f.link.Delay(netfault.ToServer, time.Second, 0)
+	sent := make([]byte, 8<<20) // at least 256 packets
+	go func() { _, _ = client.Write(sent) }()
+	require.Len(t, read(t, server, len(sent)), len(sent))
+}
+
+func TestHalfOpen_SilencesPresentConnectionsUntilTheirReset(t *testing.T) {
+	eachDirection(t, func(t *testing.T, d netfault.Direction) {
+		f := newFixture(t)
+		client, server := f.connect()
+		f.link.HalfOpen()
+		send(t, client, "question")
+		send(t, server, "answer")
+		requireSilent(t, server)
+		requireSilent(t, client)
+		newClient, newServer := f.connect()
+
+		f.link.Heal(d)
+		requireReset(t, client)
+		requireReset(t, server)
+		send(t, newClient, "unharmed")
+		require.Equal(t, "unharmed", read(t, newServer, 8))
+	})
+}
+
+func TestHalfOpen_KeepsEndsBack(t *testing.T) {
+	f := newFixture(t)
+	client, server := f.connect()
+	f.link.HalfOpen()
+	require.NoError(t, client.Close())
+	requireSilent(t, server)
+	f.link.Heal(netfault.ToServer)
+	requireReset(t, server)
+}
+
+// A connection that waits for the end of a cut is a present one too.
+func TestHalfOpen_AfterACut(t *testing.T) {
+	f := newFixture(t)
+	f.link.Cut(netfault.ToServer)
+	client := f.dial()
+	require.Eventually(t, func() bool { return f.link.Connections() == 1 }, generous, time.Millisecond)
+	f.link.HalfOpen()
+	requireSilent(t, client)
+	f.link.Heal(netfault.ToServer)
+	requireReset(t, client)
+}
+
+func TestReset_ReachesBothEnds(t *testing.T) {
+	for name, before := range map[string]func(*netfault.Link){
+		"whole":     nil,
+		"cut":       func(l *netfault.Link) { l.Cut(netfault.ToServer); l.Cut(netfault.ToClient) },
+		"half-open": (*netfault.Link).HalfOpen,
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			client, server := f.connect()
+			if before != nil {
+				before(f.link)
+				send(t, client, "lost")
+				send(t, server, "lost")
+			}
+			f.link.Reset()
+			requireReset(t, client)
+			requireReset(t, server)
+			f.link.Heal(netfault.ToServer)
+			f.link.Heal(netfault.ToClient)
+			f.connect()
+		})
+	}
+}
+
+func TestLink_PassesEndsOn(t *testing.T) {
+	eachDirection(t, func(t *testing.T, d netfault.Direction) {
+		t.Run("half-close", func(t *testing.T) {
+			f := newFixture(t)
+			client, server := f.connect()
+			sender, receiver := oriented(d, client, server)
+			send(t, sender, "that's all")
+			require.NoError(t, sender.CloseWrite())
+			all, err := io.ReadAll(receiver)
+			require.NoError(t, err)
+			require.Equal(t, "that's all", string(all))
+			send(t, receiver, "answer")
+			require.NoError(t, receiver.Close())
+			all, err = io.ReadAll(sender)
+			require.NoError(t, err)
+			require.Equal(t, "answer", string(all))
+			require.Eventually(t, func() bool { return f.link.Connections() == 0 }, generous, time.Millisecond)
+		})
+		t.Run("reset", func(t *testing.T) {
+			f := newFixture(t)
+			client, server := f.connect()
+			sender, receiver := oriented(d, client, server)
+			rst(sender)
+			requireReset(t, receiver)
+			require.Eventually(t, func() bool { return f.link.Connections() == 0 }, generous, time.Millisecond)
+		})
+		t.Run("a sender learns that nobody reads any more", func(t *testing.T) {
+			f := newFixture(t)
+			client, server := f.connect()
+			sender, receiver := oriented(d, client, server)
+			require.NoError(t, receiver.Close())
+			requireEOF(t, sender)
+			var err error
+			for err == nil {
+				_, err = sender.Write(make([]byte, 1))
+			}
+			require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
+		})
+	})
+}
+
+func TestLink_ServerThatIsNotThere(t *testing.T) {
+	f := newFixture(t)
+	require.NoError(t, f.server.Close())
+	f.link.Cut(netfault.ToServer) // or connecting itself might fail
+	client := f.dial()
+	f.link.Heal(netfault.ToServer)
+	requireReset(t, client)
+	_, err := netfault.New("nowhere")
+	require.ErrorContains(t, err, "netfault:")
+}
+
+func TestClose_EndsWhatIsKeptBack(t *testing.T) {
+	f := newFixture(t)
+	client, server := f.connect()
+	f.link.Cut(netfault.ToServer)
+	f.link.Delay(netfault.ToClient, time.Hour, 0)
+	send(t, client, "kept back")
+	send(t, server, "late")
+	waiting := f.dial()
+	require.Eventually(t, func() bool { return f.link.Connections() == 2 }, generous, time.Millisecond)
+	require.NoError(t, f.link.Close())
+	require.NoError(t, f.link.Close())
+	for _, end := range []*net.TCPConn{client, server, waiting} {
+		requireReset(t, end)
+	}
+	_, err := net.Dial("tcp4", f.link.Addr())
+	require.ErrorIs(t, err, syscall.ECONNREFUSED)
+}
+
+// Whatever the link does, but for resets, every byte arrives, once and in order,
+// also at a reader that stands still for a while.
+func TestLink_IsExactUnderFaults(t *testing.T) {
+	f := newFixture(t)
+	client, server := f.connect()
+	const size = 4 << 20
+	var streams sync.WaitGroup
+	var left atomic.Int32
+	for i, ends := range [][2]*net.TCPConn{{client, server}, {server, client}} {
+		left.Add(1)
+		sent := make([]byte, size)
+		rand.NewChaCha8([32]byte{byte(i)}).Read(sent)
+		streams.Go(func() {
+			for rest := sent; len(rest) > 0; {
+				n := min(1+rand.IntN(40_000), len(rest))
+				if _, err := ends[0].Write(rest[:n]); err != nil {
+					return // the reader misses it
+				}
+				rest = rest[n:]
+			}
+			_ = ends[0].CloseWrite()
+		})
+		streams.Go(func() {
+			defer left.Add(-1)
+			got, err := io.ReadAll(&haltingReader{Reader: ends[1]})
+			if err != nil || !bytes.Equal(sent, got) {
+				t.Errorf("stream %d: %d of %d bytes, or others: %v", i, len(got), size, err)
+			}
+		})
+	}
+	for left.Load() > 0 {
+		d := netfault.Direction(rand.IntN(2))
+		switch rand.IntN(3) {
+		case 0:
+			f.link.Cut(d)
+		case 1:
+			f.link.Heal(d)
+		case 2:
+			f.link.Delay(d, rand.N(2*time.Millisecond), rand.N(2*time.Millisecond))
+		}
+		time.Sleep(rand.N(time.Millisecond)) // the pace of the faults, nothing waits for it
+		if rand.IntN(4) == 0 {
+			f.link.Heal(netfault.ToServer)
+			f.link.Heal(netfault.ToClient)
+		}
+	}
+	streams.Wait()
+}
+
+// haltingReader reads in small pieces, with breaks.
+type haltingReader struct{ io.Reader }
+
+func (r *haltingReader) Read(b []byte) (int, error) {
+	if rand.IntN(20) == 0 {
+		time.Sleep(rand.N(time.Millisecond))
+	}
+	return r.Reader.Read(b[:min(len(b), 1+rand.IntN(20_000))])
+}

@@ -1,0 +1,64 @@
+package netfault
+
+import (
+	"io"
+	"net"
+	"sync/atomic"
+	"time"
+)
+
+// pipe is one direction of a connection. It reads from one end and writes to the
+// other, each in a goroutine of the engine's.
+type pipe struct {
+	conn      *conn
+	direction Direction
+	from, to  *net.TCPConn
+	early     []byte // came before from was connected with to
+	broken    atomic.Bool
+}
+
+// Read reads what was sent.
+func (p *pipe) Read(b []byte) (int, error) {
+	if len(p.early) > 0 {
+		n := copy(b, p.early)
+		p.early = p.early[n:]
+		return n, nil
+	}
+	n, err := p.from.Read(b)
+	if err != nil && err != io.EOF {
+		p.broken.Store(true)
+	}
+	return n, err
+}
+
+// Write delivers. Where it can't, the receiver is gone, and a reset tells the
+// sender once the way back is open. It never fails: toxiproxy would leave
+// goroutines behind.
+func (p *pipe) Write(b []byte) (int, error) {
+	p.conn.obeyHalfOpen()
+	if _, err := p.to.Write(b); err != nil {
+		p.conn.link.rules.pass(1-p.direction, time.Now())
+		p.conn.obeyHalfOpen()
+		reset(p.from)
+	}
+	return len(b), nil
+}
+
+// Close tells the receiver how the sender has ended.
+func (p *pipe) Close() error {
+	p.conn.obeyHalfOpen()
+	if p.broken.Load() {
+		reset(p.to)
+	} else {
+		_ = p.to.CloseWrite()
+	}
+	p.conn.ended()
+	return nil
+}
+
+// reset closes a socket with an RST instead of a FIN. Its peer, if it has one
+// still, gets nothing more of what was written.
+func reset(socket *net.TCPConn) {
+	_ = socket.SetLinger(0)
+	_ = socket.Close()
+}
