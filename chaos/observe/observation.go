@@ -17,20 +17,20 @@ type Locks struct {
 	Gap    string      `json:"gap"`    // why something is missing; empty if nothing is
 }
 
-// LockEvent is a lock key that came or went.
+// LockEvent is a lock key that came, was written again, or went.
 type LockEvent struct {
 	At       int64  `json:"at"` // when the observer heard of it: ns of the machine's monotonic clock
 	Resource string `json:"resource"`
 	Revision int64  `json:"revision"` // of this event
 	Created  int64  `json:"created"`  // create revision of the key: the token
-	Lease    int64  `json:"lease"`    // of a key that came
-	Holder   string `json:"holder"`   // of a key that came
+	Lease    int64  `json:"lease"`    // of a key that is there; 0 if it has none
+	Holder   string `json:"holder"`   // that it names, if it is there; empty if it names none
 	Gone     bool   `json:"gone"`
 }
 
 // Commit is one transaction in the write-ahead log.
 type Commit struct {
-	XID     uint64   `json:"xid"`
+	XID     uint64   `json:"xid"` // without its epoch, as everywhere here: 32 bits
 	Changes []Change `json:"changes"`
 }
 
@@ -38,7 +38,7 @@ type Commit struct {
 type Change struct {
 	Table  string            `json:"table"`  // with its schema
 	Action string            `json:"action"` // insert, update, delete or truncate
-	Row    map[string]string `json:"row"`    // new values by column; NULLs are absent
+	Row    map[string]string `json:"row"`    // new values by column, or a deleted row's key; absent: NULLs, and large values that didn't change
 }
 
 // Entry is one position in the framework's history of a resource.
@@ -72,7 +72,7 @@ type Effect struct {
 	Token    int64  `json:"token"` // under which it was written; 0 if there was none
 	Quantity int    `json:"quantity"`
 	Seen     int    `json:"seen"` // stock that it decided on
-	XID      uint64 `json:"xid"`
+	XID      uint64 `json:"xid"`  // of the commit that wrote it; 0 if the log doesn't show it
 }
 
 // Stock is what is left of a resource.

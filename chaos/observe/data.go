@@ -1,0 +1,91 @@
+package observe
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Querier is a connection, a pool or a transaction.
+type Querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// ordersTable is where the built-in workload writes what it did.
+const ordersTable = "public.orders"
+
+// Transaction ids are read as the write-ahead log has them: without their epoch.
+const (
+	entriesSQL = `
+select coalesce(r.name, '#' || e.resource), e.seq, e.kind, e.epoch, e.token, e.holder,
+       (e.xid::text::numeric % 4294967296)::bigint,
+       array(select op ->> 'id' from json_array_elements(e.ops) with ordinality o(op, n) where op ->> 'id' is not null order by n)
+  from fence.event e left join fence.resource r on r.id = e.resource
+ order by 1, e.seq`
+	refusalsSQL = `
+select resource, reason, stage, token, holder, current_token, count
+  from fence.refusal order by resource, id`
+	effectsSQL = "select id, op, resource, token, quantity, seen from " + ordersTable + " order by id"
+	stocksSQL  = "select resource, initial, available from public.stock order by resource"
+)
+
+// Read reads the framework's history and refusals straight from its tables in the
+// schema fence, by resource and position. Both are empty where there is no such
+// schema.
+func Read(ctx context.Context, db Querier) ([]Entry, []Refusal, error) {
+	there, err := exists(ctx, db, "fence.event")
+	if err != nil || !there {
+		return nil, nil, err
+	}
+	entries, err := collect(ctx, db, "history", entriesSQL, func(row pgx.CollectableRow) (e Entry, err error) {
+		err = row.Scan(&e.Resource, &e.Seq, &e.Kind, &e.Epoch, &e.Token, &e.Holder, &e.XID, &e.Ops)
+		return e, err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	refusals, err := collect(ctx, db, "refusals", refusalsSQL, func(row pgx.CollectableRow) (r Refusal, err error) {
+		err = row.Scan(&r.Resource, &r.Reason, &r.Stage, &r.Token, &r.Holder, &r.Current, &r.Count)
+		return r, err
+	})
+	return entries, refusals, err
+}
+
+// ReadStock reads what the built-in workload left: an Effect per order, without its
+// XID, and a Stock per resource. Both are empty where another workload ran.
+func ReadStock(ctx context.Context, db Querier) ([]Effect, []Stock, error) {
+	there, err := exists(ctx, db, ordersTable)
+	if err != nil || !there {
+		return nil, nil, err
+	}
+	effects, err := collect(ctx, db, "orders", effectsSQL, func(row pgx.CollectableRow) (e Effect, err error) {
+		err = row.Scan(&e.Order, &e.Op, &e.Resource, &e.Token, &e.Quantity, &e.Seen)
+		return e, err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	stocks, err := collect(ctx, db, "stock", stocksSQL, func(row pgx.CollectableRow) (s Stock, err error) {
+		err = row.Scan(&s.Resource, &s.Initial, &s.Available)
+		return s, err
+	})
+	return effects, stocks, err
+}
+
+func exists(ctx context.Context, db Querier, table string) (bool, error) {
+	there, err := collect(ctx, db, table, "select to_regclass($1) is not null", pgx.RowTo[bool], table)
+	return err == nil && there[0], err
+}
+
+func collect[T any](ctx context.Context, db Querier, what, sql string, scan pgx.RowToFunc[T], args ...any) ([]T, error) {
+	rows, err := db.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, fmt.Errorf("observe: %s: %w", what, err)
+	}
+	all, err := pgx.CollectRows(rows, scan)
+	if err != nil {
+		return nil, fmt.Errorf("observe: %s: %w", what, err)
+	}
+	return all, nil
+}

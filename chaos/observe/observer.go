@@ -1,0 +1,92 @@
+package observe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/jackc/pgx/v5"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Observer observes one run.
+type Observer struct {
+	client  *clientv3.Client
+	prefix  string
+	dsn     string
+	watcher *Watcher
+	log     *Log
+}
+
+// Start begins to observe: the locks under the prefix of a lock service's Config,
+// and a database that has its tables. It returns when nothing that happens from then
+// on is missed; see Watch and Decode for how it fails. No fault of the run may cut off
+// client and dsn. The caller must call Finish, whatever becomes of the run.
+func Start(ctx context.Context, client *clientv3.Client, prefix, dsn string) (*Observer, error) {
+	watcher, err := Watch(ctx, client, prefix)
+	if err != nil {
+		return nil, err
+	}
+	log, err := Decode(ctx, dsn)
+	if err != nil {
+		watcher.Close(ctx)
+		return nil, err
+	}
+	return &Observer{client, prefix, dsn, watcher, log}, nil
+}
+
+// Finish ends it and returns what was seen. All servers must be up, and nobody may
+// lock or write any more. What a control doesn't have, such as a history of the
+// framework, is empty. With an error the Observation is what could be had, and
+// nothing goes on in the background. It must be called once.
+func (o *Observer) Finish(ctx context.Context) (Observation, error) {
+	seen := Observation{Locks: o.watcher.Close(ctx)}
+	var errs [4]error
+	seen.Left, errs[0] = LeftKeys(ctx, o.client, o.prefix)
+	errs[1] = o.readData(ctx, &seen)
+	seen.Commits, errs[2] = o.log.Commits(ctx)
+	errs[3] = o.log.Close(ctx)
+	err := errors.Join(errs[:]...)
+	if err == nil {
+		err = seen.attribute()
+	}
+	return seen, err
+}
+
+// readData reads all tables as they are at one moment.
+func (o *Observer) readData(ctx context.Context, seen *Observation) error {
+	conn, err := pgx.Connect(ctx, o.dsn)
+	if err != nil {
+		return fmt.Errorf("observe: %w", err)
+	}
+	err = pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) (err error) {
+		if seen.Entries, seen.Refusals, err = Read(ctx, tx); err == nil {
+			seen.Effects, seen.Stocks, err = ReadStock(ctx, tx)
+		}
+		return err
+	})
+	return errors.Join(err, conn.Close(ctx))
+}
+
+// attribute gives each effect the transaction that wrote it. A row's own xmin would
+// not do: after a savepoint it is that of a part of the transaction.
+func (o *Observation) attribute() error {
+	writers := map[int64]uint64{}
+	for _, c := range o.Commits {
+		for _, change := range c.Changes {
+			if change.Table != ordersTable || change.Action != "insert" {
+				continue
+			}
+			order, err := strconv.ParseInt(change.Row["id"], 10, 64)
+			if err != nil {
+				return fmt.Errorf("observe: an order without its id in transaction %d: %w", c.XID, err)
+			}
+			writers[order] = c.XID
+		}
+	}
+	for i := range o.Effects {
+		o.Effects[i].XID = writers[o.Effects[i].Order]
+	}
+	return nil
+}

@@ -1,0 +1,200 @@
+package observe
+
+import (
+	"context"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+const stockTables = `
+create table stock (resource text primary key, initial int not null, available int not null);
+create table orders (id bigint generated always as identity primary key, op text not null, resource text not null, quantity int not null, seen int not null, token bigint not null, process text not null)`
+
+// sell is what the built-in workload does to one resource.
+func sell(ctx context.Context, tx pgx.Tx, op, resource string, quantity int, token fence.Token) error {
+	var seen int
+	err := tx.QueryRow(ctx, "select available from stock where resource = $1", resource).Scan(&seen)
+	if err == nil {
+		_, err = tx.Exec(ctx, "update stock set available = $2 where resource = $1", resource, seen-quantity)
+	}
+	if err == nil {
+		_, err = tx.Exec(ctx, "insert into orders (op, resource, quantity, seen, token, process) values ($1, $2, $3, $4, $5, 'w0')", op, resource, quantity, seen, token)
+	}
+	return err
+}
+
+func openPool(t testing.TB, dsn string) *pgxpool.Pool {
+	t.Helper()
+	pool, err := pgxpool.New(context.Background(), dsn)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// Of one run it sees the same thing from each side: etcd's keys, the log, the
+// framework's history and the data.
+func TestObserver_SeesARunFromAllSides(t *testing.T) {
+	t.Parallel()
+	client, prefix, dsn := testenv.EtcdClient(t), t.Name(), testenv.Database(t)
+	pool := openPool(t, dsn)
+	_, err := postgres.Migrate(patient(t), pool, "")
+	require.NoError(t, err)
+	conn := connect(t, dsn)
+	mustExec(t, conn, stockTables)
+	mustExec(t, conn, "insert into stock values ('a', 10, 10), ('b/c', 5, 5)")
+
+	o, err := Start(patient(t), client, prefix, dsn)
+	require.NoError(t, err)
+	locker, err := etcd.NewLocker(client, &etcd.Config{Prefix: prefix})
+	require.NoError(t, err)
+	store, err := postgres.NewStore(pool, nil)
+	require.NoError(t, err)
+	g, err := guard.New(locker, store, nil)
+	require.NoError(t, err)
+	var old fence.Grant
+	require.NoError(t, guard.Do(patient(t), g, "a", func(ctx context.Context, tx pgx.Tx) error {
+		old = guard.Grants(ctx)[0]
+		nested, err := tx.Begin(ctx) // so the row's xmin isn't the transaction's id
+		require.NoError(t, err)
+		require.NoError(t, sell(ctx, nested, "op-1", "a", 3, old.Token))
+		return nested.Commit(ctx)
+	}, guard.OpID("op-1")))
+	require.NoError(t, guard.DoAll(patient(t), g, []string{"a", "b/c"}, func(ctx context.Context, tx pgx.Tx) error {
+		for _, grant := range guard.Grants(ctx) {
+			require.NoError(t, sell(ctx, tx, "op-2", grant.Resource, 1, grant.Token))
+		}
+		return nil
+	}, guard.OpID("op-2")))
+	require.NoError(t, guard.Do(patient(t), g, "a", func(context.Context, pgx.Tx) error { return nil })) // an operation without an id
+	require.NoError(t, g.Close(patient(t)))
+	require.NoError(t, locker.Close(patient(t)))
+	newer := old
+	newer.Token, newer.Holder = old.Token+1000, "newer"
+	require.NoError(t, guard.DoGrant(patient(t), store, newer, func(context.Context, pgx.Tx) error { return nil }))
+	for range 2 {
+		err = guard.DoGrant(patient(t), store, old, func(context.Context, pgx.Tx) error { return nil })
+		require.ErrorIs(t, err, guard.ErrStaleToken)
+	}
+
+	seen, err := o.Finish(patient(t))
+	require.NoError(t, err)
+	require.Empty(t, seen.Locks.Gap)
+	require.Empty(t, seen.Left)
+	require.Equal(t, []Stock{{"a", 10, 6}, {"b/c", 5, 4}}, seen.Stocks)
+	require.Len(t, seen.Refusals, 1)
+	require.Equal(t, Refusal{Resource: "a", Reason: "stale", Stage: "claim", Token: int64(old.Token), Holder: old.Holder, Current: int64(newer.Token), Count: 2}, seen.Refusals[0])
+
+	byXID := map[uint64]Commit{}
+	for _, c := range seen.Commits {
+		byXID[c.XID] = c
+	}
+	tokens := map[int64]string{}
+	for _, e := range seen.Locks.Events {
+		if !e.Gone {
+			tokens[e.Created] = e.Resource + " " + e.Holder
+		}
+	}
+	type entry struct {
+		resource, kind string
+		seq            int64
+		ops            []string
+	}
+	var entries []entry
+	writers := map[string]uint64{} // by resource and operation
+	for _, e := range seen.Entries {
+		entries = append(entries, entry{e.Resource, e.Kind, e.Seq, e.Ops})
+		require.True(t, inserted(byXID[e.XID], "fence.event"), "%+v is in the log", e)
+		require.EqualValues(t, 1, e.Epoch)
+		if e.Holder != "newer" {
+			require.Equal(t, e.Resource+" "+e.Holder, tokens[e.Token])
+		}
+		for _, op := range e.Ops {
+			writers[e.Resource+" "+op] = e.XID
+		}
+	}
+	require.Equal(t, []entry{
+		{"a", "claim", 1, []string{}}, {"a", "write", 2, []string{"op-1"}}, {"a", "write", 3, []string{"op-2"}}, {"a", "write", 4, []string{}}, {"a", "claim", 5, []string{}}, {"a", "write", 6, []string{}},
+		{"b/c", "claim", 1, []string{}}, {"b/c", "write", 2, []string{"op-2"}},
+	}, entries)
+	var effects []Effect
+	for _, e := range seen.Effects {
+		require.NotZero(t, e.XID)
+		require.Equal(t, writers[e.Resource+" "+e.Op], e.XID)
+		require.Contains(t, tokens[e.Token], e.Resource+" ")
+		e.XID, e.Token = 0, 0
+		effects = append(effects, e)
+	}
+	require.Equal(t, []Effect{
+		{Order: 1, Op: "op-1", Resource: "a", Quantity: 3, Seen: 10},
+		{Order: 2, Op: "op-2", Resource: "a", Quantity: 1, Seen: 7},
+		{Order: 3, Op: "op-2", Resource: "b/c", Quantity: 1, Seen: 5},
+	}, effects)
+	require.Empty(t, slots(t, dsn))
+}
+
+func inserted(c Commit, table string) bool {
+	for _, change := range c.Changes {
+		if change.Table == table && change.Action == "insert" {
+			return true
+		}
+	}
+	return false
+}
+
+// slots are the replication slots of a database.
+func slots(t testing.TB, dsn string) []string {
+	t.Helper()
+	rows, err := connect(t, dsn).Query(patient(t), "select slot_name::text from pg_replication_slots where database = current_database()")
+	require.NoError(t, err)
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	return names
+}
+
+// A control has no history of the framework, and a user's workload has no orders: what
+// there is is seen.
+func TestObserver_SeesWhatThereIs(t *testing.T) {
+	t.Parallel()
+	client, prefix, dsn := testenv.EtcdClient(t), t.Name(), testenv.Database(t)
+	conn := connect(t, dsn)
+	mustExec(t, conn, "create table own (k text)")
+	o, err := Start(patient(t), client, prefix, dsn)
+	require.NoError(t, err)
+	mustExec(t, conn, "insert into own values ('x')")
+	put(t, client, prefix+"/locks/a/1")
+	seen, err := o.Finish(patient(t))
+	require.NoError(t, err)
+	require.Len(t, seen.Commits, 1)
+	require.Equal(t, []string{prefix + "/locks/a/1"}, seen.Left)
+	require.Len(t, seen.Locks.Events, 1)
+	require.Empty(t, seen.Entries)
+	require.Empty(t, seen.Refusals)
+	require.Empty(t, seen.Effects)
+	require.Empty(t, seen.Stocks)
+}
+
+// An observer that can't begin leaves nothing behind, and one that can't end says so.
+func TestObserver_FailsWhole(t *testing.T) {
+	t.Parallel()
+	client, dsn := testenv.EtcdClient(t), testenv.Database(t)
+	_, err := Start(patient(t), client, t.Name(), dsn+"&dbname=none")
+	require.Error(t, err) // the leak check sees a watch that goes on
+
+	conn := connect(t, dsn)
+	mustExec(t, conn, stockTables)
+	o, err := Start(patient(t), client, t.Name(), dsn)
+	require.NoError(t, err)
+	mustExec(t, conn, "alter table orders drop column seen")
+	_, err = o.Finish(patient(t))
+	require.ErrorContains(t, err, "seen")
+	require.Empty(t, slots(t, dsn))
+}
