@@ -45,21 +45,21 @@ func TestDoAll_MovesEveryFenceOrNone_G2(t *testing.T) {
 }
 
 func TestDoAll_RefusesBadArguments(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	g := w.process("a", nil)
-	many := make([]string, guard.MaxResources+1)
-	for i := range many {
-		many[i] = fmt.Sprint(i)
-	}
-	for name, resources := range map[string][]string{"none": nil, "too many": many, "one twice": {"a", "b", "a"}} {
-		require.ErrorIs(t, guard.DoAll(t.Context(), g, resources, increment("n")), guard.ErrInvalid, name)
-	}
-	require.ErrorIs(t, guard.DoAll(t.Context(), g, []string{"a", ""}, increment("n")), fence.ErrInvalidGrant)
-	require.ErrorIs(t, guard.DoAll(t.Context(), g, []string{"a"}, nil), guard.ErrInvalid)
-	require.ErrorIs(t, guard.DoAll[*memory.Tx](t.Context(), nil, []string{"a"}, increment("n")), guard.ErrInvalid)
-	require.Zero(t, w.locks.Grants())
-	require.NoError(t, guard.DoAll(t.Context(), g, many[1:], increment("n")))
+	inBubble(t, func(t *testing.T, w *world) {
+		g := w.process("a", nil)
+		many := make([]string, guard.MaxResources+1)
+		for i := range many {
+			many[i] = fmt.Sprint(i)
+		}
+		for name, resources := range map[string][]string{"none": nil, "too many": many, "one twice": {"a", "b", "a"}} {
+			require.ErrorIs(t, guard.DoAll(t.Context(), g, resources, increment("n")), guard.ErrInvalid, name)
+		}
+		require.ErrorIs(t, guard.DoAll(t.Context(), g, []string{"a", ""}, increment("n")), fence.ErrInvalidGrant)
+		require.ErrorIs(t, guard.DoAll(t.Context(), g, []string{"a"}, nil), guard.ErrInvalid)
+		require.ErrorIs(t, guard.DoAll[*memory.Tx](t.Context(), nil, []string{"a"}, increment("n")), guard.ErrInvalid)
+		require.Zero(t, w.locks.Grants())
+		require.NoError(t, guard.DoAll(t.Context(), g, many[1:], increment("n")))
+	})
 }
 
 func TestDoAll_IsNoPlaceForAnotherCall(t *testing.T) {

@@ -129,16 +129,16 @@ func TestDo_CommitsAfterALostLeaseIfNobodyHasClaimed_G2(t *testing.T) {
 }
 
 func TestDo_ErrorAfterALostLeaseSaysSo(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	g := w.process("a", nil)
-	err := guard.Do(t.Context(), g, sku, func(ctx context.Context, tx *memory.Tx) error {
-		require.True(t, w.locks.Lose(sku))
-		<-ctx.Done()
-		return ctx.Err()
+	inBubble(t, func(t *testing.T, w *world) {
+		g := w.process("a", nil)
+		err := guard.Do(t.Context(), g, sku, func(ctx context.Context, tx *memory.Tx) error {
+			require.True(t, w.locks.Lose(sku))
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, err, fence.ErrLeaseLost)
 	})
-	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorIs(t, err, fence.ErrLeaseLost)
 }
 
 func TestDo_CancelledBeforeCommitRollsBack_G4(t *testing.T) {
@@ -170,21 +170,21 @@ func TestDo_CancellationDuringCommitHasNoEffect_G4(t *testing.T) {
 }
 
 func TestDo_NestedIsAnErrorAtOnce(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	g, other := w.process("a", nil), w.process("b", nil)
-	require.NoError(t, guard.Do(t.Context(), g, sku, func(ctx context.Context, tx *memory.Tx) error {
-		for _, resource := range []string{sku, "another"} {
-			require.ErrorIs(t, guard.Do(ctx, g, resource, set("k", "v")), guard.ErrNested)
-			require.ErrorIs(t, guard.Exec(ctx, g, resource, guard.Func[*memory.Tx](set("k", "v"))), guard.ErrNested)
-			require.ErrorIs(t, guard.Hold(ctx, g, resource, func(context.Context, *guard.Held[*memory.Tx]) error { return nil }), guard.ErrNested)
-			_, err := guard.Value(ctx, g, resource, func(context.Context, *memory.Tx) (int, error) { return 1, nil })
-			require.ErrorIs(t, err, guard.ErrNested)
-		}
-		return guard.Do(ctx, other, "another", set("other", "v"))
-	}))
-	require.Equal(t, "v", w.store.Read("other"))
-	require.Empty(t, w.store.Read("k"))
+	inBubble(t, func(t *testing.T, w *world) {
+		g, other := w.process("a", nil), w.process("b", nil)
+		require.NoError(t, guard.Do(t.Context(), g, sku, func(ctx context.Context, tx *memory.Tx) error {
+			for _, resource := range []string{sku, "another"} {
+				require.ErrorIs(t, guard.Do(ctx, g, resource, set("k", "v")), guard.ErrNested)
+				require.ErrorIs(t, guard.Exec(ctx, g, resource, guard.Func[*memory.Tx](set("k", "v"))), guard.ErrNested)
+				require.ErrorIs(t, guard.Hold(ctx, g, resource, func(context.Context, *guard.Held[*memory.Tx]) error { return nil }), guard.ErrNested)
+				_, err := guard.Value(ctx, g, resource, func(context.Context, *memory.Tx) (int, error) { return 1, nil })
+				require.ErrorIs(t, err, guard.ErrNested)
+			}
+			return guard.Do(ctx, other, "another", set("other", "v"))
+		}))
+		require.Equal(t, "v", w.store.Read("other"))
+		require.Empty(t, w.store.Read("k"))
+	})
 }
 
 func TestDo_PanicRollsBackAndPassesThrough_G4(t *testing.T) {

@@ -189,27 +189,27 @@ func TestHold_NeverTakesAnotherGrant_G3(t *testing.T) {
 }
 
 func TestHold_NestedAndLateCallsAreErrors(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	g := w.process("a", nil)
-	var kept *held
-	require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h *held) error {
-		kept = h
-		err := guard.Do(ctx, g, sku, set("k", "v"))
-		require.ErrorIs(t, err, guard.ErrNested)
-		require.ErrorContains(t, err, "use h.Do")
-		require.ErrorIs(t, h.Do(ctx, nil), guard.ErrInvalid)
-		require.ErrorIs(t, h.Do(ctx, set("k", "v"), guard.OpID("")), guard.ErrInvalid)
-		return h.Do(ctx, func(ctx context.Context, tx *memory.Tx) error {
-			require.ErrorIs(t, h.Do(ctx, set("k", "v")), guard.ErrNested)
-			err := guard.Do(ctx, g, "another", set("k", "v"))
+	inBubble(t, func(t *testing.T, w *world) {
+		g := w.process("a", nil)
+		var kept *held
+		require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h *held) error {
+			kept = h
+			err := guard.Do(ctx, g, sku, set("k", "v"))
 			require.ErrorIs(t, err, guard.ErrNested)
-			require.ErrorContains(t, err, "use the transaction at hand")
-			return nil
-		})
-	}))
-	require.ErrorIs(t, kept.Do(t.Context(), set("k", "v")), fence.ErrReleased)
-	require.Empty(t, w.store.Read("k"))
+			require.ErrorContains(t, err, "use h.Do")
+			require.ErrorIs(t, h.Do(ctx, nil), guard.ErrInvalid)
+			require.ErrorIs(t, h.Do(ctx, set("k", "v"), guard.OpID("")), guard.ErrInvalid)
+			return h.Do(ctx, func(ctx context.Context, tx *memory.Tx) error {
+				require.ErrorIs(t, h.Do(ctx, set("k", "v")), guard.ErrNested)
+				err := guard.Do(ctx, g, "another", set("k", "v"))
+				require.ErrorIs(t, err, guard.ErrNested)
+				require.ErrorContains(t, err, "use the transaction at hand")
+				return nil
+			})
+		}))
+		require.ErrorIs(t, kept.Do(t.Context(), set("k", "v")), fence.ErrReleased)
+		require.Empty(t, w.store.Read("k"))
+	})
 }
 
 func TestHold_ConcurrentTransactionsAreSerial_G6(t *testing.T) {
@@ -276,23 +276,23 @@ func TestHold_WaitsForATransactionOfAnotherGoroutine_G6(t *testing.T) {
 
 // Also one whose context has nothing to do with Hold's.
 func TestHold_EndsTransactionsOfAnyContext_G6(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	g := w.process("a", nil)
-	ended := make(chan error, 1)
-	require.NoError(t, guard.Hold(t.Context(), g, sku, func(_ context.Context, h *held) error {
-		began := make(chan struct{})
-		go func() {
-			ended <- h.Do(context.WithoutCancel(t.Context()), func(ctx context.Context, _ *memory.Tx) error {
-				close(began)
-				<-ctx.Done()
-				return ctx.Err()
-			})
-		}()
-		<-began
-		return nil
-	}))
-	require.ErrorIs(t, <-ended, fence.ErrReleased)
+	inBubble(t, func(t *testing.T, w *world) {
+		g := w.process("a", nil)
+		ended := make(chan error, 1)
+		require.NoError(t, guard.Hold(t.Context(), g, sku, func(_ context.Context, h *held) error {
+			began := make(chan struct{})
+			go func() {
+				ended <- h.Do(context.WithoutCancel(t.Context()), func(ctx context.Context, _ *memory.Tx) error {
+					close(began)
+					<-ctx.Done()
+					return ctx.Err()
+				})
+			}()
+			<-began
+			return nil
+		}))
+		require.ErrorIs(t, <-ended, fence.ErrReleased)
+	})
 }
 
 func TestHold_GoexitAndPanicGiveTheTurnOn(t *testing.T) {

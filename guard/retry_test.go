@@ -68,11 +68,33 @@ func TestRetryable_RunsAgainAfterWhatTookNoEffect_G4(t *testing.T) {
 	}
 }
 
+// Nor does what asking for the outcome met make a reason to run again.
 func TestRetryable_NeverRunsAgainWhatIsUnknown_G4(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		unknown(t, w, w.process("a", nil), memory.ReplyLost)
-		require.Equal(t, "1", w.store.Read("n"))
-	})
+	refused := func(reason guard.Reason) func(fence.Grant) error {
+		return func(grant fence.Grant) error {
+			return guard.Refuse(&guard.RefusedError{Reason: reason, Stage: guard.StageSeal, Grant: grant})
+		}
+	}
+	for name, met := range map[string]func(fence.Grant) error{
+		"temporary":   func(fence.Grant) error { return temporaryError{} },
+		"lease lost":  func(fence.Grant) error { return fence.ErrLeaseLost },
+		"stale":       refused(guard.ReasonStale),
+		"failed over": refused(guard.ReasonFailedOver),
+		"overtaken":   refused(guard.ReasonOvertaken),
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				g := w.process("a", nil)
+				w.store.SetFaults(memory.Faults{
+					Commit:  fates(memory.ReplyLost),
+					Resolve: func(d guard.InDoubt) error { return met(d.Claims[0].Grant) },
+				})
+				require.ErrorIs(t, guard.Do(t.Context(), g, sku, increment("n"), guard.Retryable()), guard.ErrUnknownOutcome)
+				require.Equal(t, "1", w.store.Read("n"))
+				require.Equal(t, []guard.EntryKind{guard.KindClaim, guard.KindWrite}, w.kinds())
+			})
+		})
+	}
 }
 
 func TestRetryable_IsBounded(t *testing.T) {
