@@ -11,7 +11,7 @@ test = $(plain) $(race)
 staticcheck = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-docker soak lint images setup setup-test clean
+.PHONY: help demo test test-docker soak mutants lint images setup setup-test clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ soak: setup ## run 20,000 operations of DoAll from 4 processes, 10,000 HTTP dedu
 	go test -count=1 -v -timeout 1h -run TestRestarts ./internal/soak -args -duration 10m -goroutines 24
 	go test -count=1 -v -timeout 1h -run TestHTTP ./examples/inventory -args -deductions 10000
 	@echo "20,000 operations, 10,000 deductions and 10 minutes of restarts: no update was lost, and nothing was left behind."
+
+mutants: setup-test ## break the framework in one place at a time, and show which test notices each; RUN=regexp for some
+	go run ./internal/mutants/cmd $(if $(RUN),-run '$(RUN)')
 
 lint: check-go ## check the format, go vet and staticcheck
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; }

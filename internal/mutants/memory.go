@@ -1,0 +1,83 @@
+package mutants
+
+const mem = "storage/memory/"
+
+// memoryMutants are in the reference store.
+var memoryMutants = []Mutant{
+	change("memory-claims-a-lower-token", "G3", mem+"store.go",
+		`case order < 0:
+		return guard.Claim{}, r.refuse`, `case false:
+		return guard.Claim{}, r.refuse`,
+		inMemory("TestStore_PassesTheContract")),
+	change("memory-claims-for-any-holder", "N10", mem+"store.go",
+		`case order == 0 && grant != r.fence.Grant:
+		return guard.Claim{}`, `case false:
+		return guard.Claim{}`,
+		inMemory("TestStore_PassesTheContract")),
+	change("memory-claims-in-an-epoch-that-is-over", "N20", mem+"store.go",
+		`case grant.Epoch < s.highest.Epoch:`, `case false:`,
+		inMemory("TestStore_PassesTheContract")),
+	change("memory-claim-does-not-raise", "G1", mem+"store.go",
+		`r.move(grant, newTxID(), guard.KindClaim, nil)`, ``,
+		inMemory("TestStore_PassesTheContract")),
+	change("memory-seals-without-the-grant", "G2", mem+"store.go",
+		`case c.Grant == r.fence.Grant && c.Position == r.fence.Position:`, `case c.Position == r.fence.Position:`,
+		inMemory("TestStore_PassesTheContract")),
+	change("memory-seals-without-the-position", "G6 N10", mem+"store.go",
+		`case c.Grant == r.fence.Grant && c.Position == r.fence.Position:`, `case c.Grant == r.fence.Grant:`,
+		inMemory("TestStore_PassesTheContract")),
+	change("memory-does-not-check-at-the-seal", "G2", mem+"store.go",
+		`if err := s.check(t.claims, guard.StageSeal); err != nil {`, `if err := s.check(t.claims[:0], guard.StageSeal); err != nil {`,
+		inMemory("TestStore_PassesTheContract")),
+	change("memory-seals-the-first-fence-only", "G2", mem+"store.go",
+		`if err := s.check(t.claims, guard.StageSeal); err != nil {`, `if err := s.check(t.claims[:1], guard.StageSeal); err != nil {`,
+		inMemory("TestStore_PassesTheContract")),
+	change("memory-does-not-check-at-the-head", "N17", mem+"store.go",
+		`if err := s.check(claims, guard.StageHead); err != nil {
+		return nil, err
+	}
+	s.open++`, `s.open++`,
+		inMemory("TestBegin_RefusesAtTheHeadWhatCantCommit")),
+	change("memory-writes-no-void", "G4 N9", mem+"store.go",
+		`r.move(c.Grant, newTxID(), guard.KindVoid, nil)`, ``,
+		inMemory("TestStore_PassesTheContract")),
+	change("memory-takes-any-transaction-for-the-one", "G4", mem+"store.go",
+		`return r.entries[c.Seq].Tx == d.Tx, nil`, `return true, nil`,
+		inMemory("TestStore_PassesTheContract")),
+	change("memory-answers-for-positions-ahead", "G4 N21", mem+"store.go",
+		`if c.Seq >= int64(len(r.entries)) {
+		return false, r.refuse(guard.ReasonWentBack, guard.StageSeal, c.Grant, r.fence)`, `if c.Seq >= int64(len(r.entries)) {
+		return false, nil`,
+		inMemory("TestResolve_KnowsNothingOfPositionsAhead_G4")),
+	change("memory-records-no-refusal", "G5", mem+"history.go",
+		`r.refusals = append(r.refusals, record)`, ``,
+		inMemory("TestStore_PassesTheContract")),
+	change("memory-commits-after-a-failure", "G4", mem+"txn.go",
+		"\tif t.failed {\n\t\treturn nil, fmt", "\tif false {\n\t\treturn nil, fmt",
+		inMemory("TestRun_NothingOfAGroupCommitsAfterAFailure_G4")),
+	change("memory-lets-late-statements-write", "HG3", mem+"txn.go",
+		`if tx.ended || tx.txn.ended {
+		return guard.ErrTxEnded
+	}
+	tx.txn.writes[key] = value`, `tx.txn.writes[key] = value`,
+		inMemory("TestTx_IsUnusableOnceItsOperationHasReturned")),
+	change("memory-takes-any-request-of-once", "G4", mem+"once.go",
+		`if k.request != key.Request {`, `if false {`,
+		inMemory("TestStore_PassesTheContract")),
+	change("memory-answers-once-from-behind-the-claim", "G2", mem+"once.go",
+		`if err := s.check([]guard.Claim{c}, guard.StageHead); err != nil {
+			return nil, false, err
+		}
+		`, ``,
+		inMemory("TestStore_PassesTheContract")),
+	change("memory-keeps-without-a-commit", "G4", mem+"once.go",
+		`t.keep[key.Key] = kept{request: key.Request, result: slices.Clone(result)}`,
+		`t.keep[key.Key] = kept{request: key.Request, result: slices.Clone(result)}
+	for _, c := range t.claims {
+		t.store.resources[c.Resource-1].kept[key.Key] = t.keep[key.Key]
+	}`,
+		inMemory("TestStore_PassesTheContract")),
+}
+
+// inMemory is a test of the reference store.
+func inMemory(name string) Test { return Test{"storage/memory", name} }
