@@ -1,6 +1,6 @@
-// Package guardtest holds the contract that every guard.Store passes, and a lock
-// service in memory for tests of code that uses package guard. It imports the
-// standard library, fence and guard only.
+// Package guardtest holds the contract that every guard.Store passes, and for tests
+// of code that uses package guard a lock service in memory and a check that the code
+// is fenced. It imports the standard library, fence and guard only.
 //
 // # Testing your own code
 //
@@ -22,6 +22,10 @@
 // [LockService], a Guard on each; [LockService.Lose] takes a resource from its
 // holder in the midst of his work. Two LockServices on one database at the same
 // time are no lock: their grants refuse each other.
+//
+// [RequireFenced] shows of a function of yours that it writes through the fence: it
+// runs it with grants that were superseded, at each moment that matters, and once
+// with one that was not.
 //
 // # The contract
 //

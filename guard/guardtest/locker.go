@@ -40,8 +40,15 @@ type request struct {
 // also on a database that has seen an earlier one, but for two years not so much
 // higher that it takes them for a mistake. SetToken makes it another.
 func NewLockService() *LockService {
-	return &LockService{epoch: 1, next: fence.Token(time.Now().UnixMicro() / 64), resources: map[string]*lock{}}
+	return &LockService{epoch: 1, next: clock(), resources: map[string]*lock{}}
 }
+
+// tick is how long a token lasts: a LockService that grants no faster stays behind
+// the first token of one that is made later.
+const tick = 64 * time.Microsecond
+
+// clock returns the first token of a LockService that is made now.
+func clock() fence.Token { return fence.Token(time.Now().UnixMicro() / tick.Microseconds()) }
 
 // SetToken makes the next grant carry token, from 1, and later ones count on from
 // there.
@@ -222,11 +229,7 @@ func (s *LockService) pass(k *lock) {
 func (s *LockService) grant(resource string, k *lock) {
 	r := k.waiting[0]
 	k.waiting = k.waiting[1:]
-	k.owner = newLease(r.locker, fence.Grant{
-		Resource: resource, Epoch: s.epoch, Token: s.next,
-		Holder: fmt.Sprintf("%s-%016x", r.locker.label, rand.Uint64()),
-	})
-	s.next++
+	k.owner = newLease(r.locker, s.issue(resource, r.locker.label))
 	s.grants++
 	r.granted <- k.owner
 	for _, other := range k.waiting {
@@ -235,4 +238,11 @@ func (s *LockService) grant(resource string, k *lock) {
 			return
 		}
 	}
+}
+
+// issue returns a grant with the next token.
+func (s *LockService) issue(resource, label string) fence.Grant {
+	g := fence.Grant{Resource: resource, Epoch: s.epoch, Token: s.next, Holder: fmt.Sprintf("%s-%016x", label, rand.Uint64())}
+	s.next++
+	return g
 }

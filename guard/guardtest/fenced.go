@@ -1,0 +1,129 @@
+package guardtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
+)
+
+// Holder is what RequireFenced gives a function to work with.
+type Holder[Tx any] struct {
+	// Guard is for code that acquires: guard.Do and its kin.
+	Guard *guard.Guard[Tx]
+	// Grant and Store are for code that is handed a grant: guard.DoGrant(ctx,
+	// h.Store, h.Grant, …). Nobody else is granted the same.
+	Grant fence.Grant
+	Store guard.Store[Tx]
+}
+
+// RequireFenced fails t unless run writes through the fence of resource.
+//
+// It calls run four times, and each time a successor supersedes every grant that
+// run uses, at another moment: before it is claimed, before its transaction begins,
+// before the function in it runs, and before it commits. Each time run has to
+// return the refusal (guard.ErrStaleToken), and state the same as before. A fifth
+// time nobody supersedes it: run has to succeed, and state to return something else,
+// since it would otherwise not see what run writes. So prepare the data such that run
+// succeeds; it takes effect once.
+//
+// run works with what its Holder has. As for a holder that was paused, neither its
+// lease nor its context ends when it is superseded: the fence alone refuses it.
+// state returns all that run may change, read without a grant; it is compared with
+// reflect.DeepEqual. ctx is t's.
+//
+// store is the caller's own. A pool behind it needs room for two connections: the
+// successor claims while run has a transaction open. What stays in the database is
+// the fence of resource, raised by some tokens, with its history and the refusals.
+// Grants of resource that were issued before are stale then, and so is every Guard
+// on a LockService that was made before; one that is made afterwards grants higher
+// tokens.
+//
+// It doesn't show that run reads what it decides on under the grant, and sees
+// nothing of what run leaves to other goroutines or does where state doesn't look. With
+// guard.Retryable run tries again each time, which takes some seconds in all.
+func RequireFenced[Tx, S any](t testing.TB, store guard.Store[Tx], resource string,
+	run func(ctx context.Context, h Holder[Tx]) error, state func(ctx context.Context) (S, error)) {
+	t.Helper()
+	if err := requireFenced(t.Context(), store, resource, run, state); err != nil {
+		t.Fatalf("guardtest: %s: %v", resource, err)
+	}
+}
+
+func requireFenced[Tx, S any](ctx context.Context, store guard.Store[Tx], resource string,
+	run func(ctx context.Context, h Holder[Tx]) error, state func(ctx context.Context) (S, error)) error {
+	service := NewLockService()
+	defer service.outlast()
+	if err := overtake(ctx, service, store, resource); err != nil {
+		return fmt.Errorf("its fence can't be claimed: %w", err)
+	}
+	for _, m := range append(slices.Clone(moments), never) {
+		before, err := state(ctx)
+		if err != nil {
+			return fmt.Errorf("state: %w", err)
+		}
+		trial := &trial[Tx]{Store: store, service: service, resource: resource, moment: m}
+		runErr := trial.run(ctx, run)
+		after, err := state(ctx)
+		if err != nil {
+			return fmt.Errorf("state: %w", err)
+		}
+		if err := trial.judge(runErr, before, after); err != nil {
+			return fmt.Errorf("%s: %w", m, err)
+		}
+	}
+	return nil
+}
+
+// judge says what is wrong with a run that returned err, and between whose
+// beginning and end the state was before and after.
+func (t *trial[Tx]) judge(err error, before, after any) error {
+	t.mu.Lock() // run may have left something behind
+	defer t.mu.Unlock()
+	changed := !reflect.DeepEqual(before, after)
+	diff := fmt.Sprintf("\n\tbefore: %+v\n\tafter:  %+v\n\trun returned: %v", before, after, err)
+	switch {
+	case t.failure != nil:
+		return t.failure
+	case t.moment == never:
+		return judgeControl(err, changed, diff)
+	case changed && !slices.Contains(t.claimed, t.resource):
+		return fmt.Errorf("the state changed, and run claimed %s: it writes around the fence; let it write under %s, with the Guard, or the Store and the Grant, of its Holder%s", t.claims(), t.resource, diff)
+	case changed:
+		return fmt.Errorf("the state changed: some of what run writes goes around the fence; write all of it through the transaction that guard hands it%s", diff)
+	case !t.superseded && err == nil:
+		return fmt.Errorf("run returned nil and never came to that: it claimed %s; let it write under %s, with the Guard, or the Store and the Grant, of its Holder", t.claims(), t.resource)
+	case !t.superseded:
+		return fmt.Errorf("run failed before it came to that: it claimed %s; prepare the data such that it succeeds: %w", t.claims(), err)
+	case err == nil:
+		return errors.New("run was refused and returned nil, so its caller takes for done what was not; return the error")
+	case !errors.Is(err, guard.ErrStaleToken):
+		return fmt.Errorf("run was refused and returned an error that is not guard.ErrStaleToken, so its caller can't tell; wrap the error with %%w: %w", err)
+	}
+	return nil
+}
+
+// claims says what was claimed.
+func (t *trial[Tx]) claims() string {
+	if len(t.claimed) == 0 {
+		return "nothing"
+	}
+	return strings.Join(t.claimed, ", ")
+}
+
+// judgeControl is judge for the run that nobody superseded.
+func judgeControl(err error, changed bool, diff string) error {
+	switch {
+	case err != nil:
+		return fmt.Errorf("run has to succeed here, or its refusals show nothing: %w", err)
+	case !changed:
+		return fmt.Errorf("the state didn't change: let state return what run writes, and prepare the data such that it writes something%s", diff)
+	}
+	return nil
+}

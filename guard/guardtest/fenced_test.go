@@ -1,0 +1,398 @@
+package guardtest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/guard/guardtest"
+	"github.com/fencekit/fencekit/storage/memory"
+)
+
+type holder = guardtest.Holder[tx]
+
+// shop is a service with a stock, some of whose functions do wrong: they also write
+// to a ledger that no fence guards.
+type shop struct {
+	*memory.Store
+	ledger atomic.Int64
+}
+
+// shopState is all that a shop's functions change.
+type shopState struct {
+	Sold   string
+	Ledger int64
+}
+
+func (s *shop) state(context.Context) (shopState, error) {
+	return shopState{s.Read("sold"), s.ledger.Load()}, nil
+}
+
+func (s *shop) around() { s.ledger.Add(1) }
+
+func sell(_ context.Context, tx tx) error {
+	sold, err := parse(tx.Get("sold"))
+	if err != nil {
+		return err
+	}
+	return tx.Set("sold", strconv.FormatInt(sold+1, 10))
+}
+
+// reporter is a test that notes how it failed, and nothing else.
+type reporter struct {
+	testing.TB
+	failure string
+}
+
+func (*reporter) Helper() {}
+
+func (r *reporter) Fatalf(format string, args ...any) { r.failure = fmt.Sprintf(format, args...) }
+
+// failureOf returns how RequireFenced fails on run; "" if it doesn't.
+func failureOf[S any](t *testing.T, s guard.Store[tx], run func(context.Context, holder) error, state func(context.Context) (S, error)) string {
+	r := &reporter{TB: t}
+	guardtest.RequireFenced(r, s, sku, run, state)
+	return r.failure
+}
+
+func TestRequireFenced_PassesWhatWritesThroughTheFence_G2_G3(t *testing.T) {
+	t.Parallel()
+	for name, run := range map[string]func(ctx context.Context, h holder) error{
+		"Do": func(ctx context.Context, h holder) error { return guard.Do(ctx, h.Guard, sku, sell) },
+		"Retryable and Once": func(ctx context.Context, h holder) error {
+			return guard.Do(ctx, h.Guard, sku, sell, guard.Retryable(), guard.Once("key", nil))
+		},
+		"DoAll": func(ctx context.Context, h holder) error {
+			return guard.DoAll(ctx, h.Guard, []string{"sku/1", sku, "sku/99"}, sell)
+		},
+		"Hold": func(ctx context.Context, h holder) error {
+			return guard.Hold(ctx, h.Guard, sku, func(ctx context.Context, held *guard.Held[tx]) error { return held.Do(ctx, sell) })
+		},
+		"Hold, and DoGrant elsewhere": func(ctx context.Context, h holder) error {
+			return guard.Hold(ctx, h.Guard, sku, func(ctx context.Context, held *guard.Held[tx]) error {
+				return guard.DoGrant(ctx, h.Store, held.Grant(), sell)
+			})
+		},
+		"DoGrant": func(ctx context.Context, h holder) error {
+			return guard.DoGrant(ctx, h.Store, h.Grant, sell, guard.Retryable())
+		},
+		"several attempts": func(ctx context.Context, h holder) error {
+			for range 2 {
+				if err := guard.Do(ctx, h.Guard, sku, sell); err == nil || !errors.Is(err, guard.ErrStaleToken) {
+					return err
+				}
+			}
+			return fmt.Errorf("selling: %w", guard.Do(ctx, h.Guard, sku, sell))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := &shop{Store: memory.NewStore()}
+			guardtest.RequireFenced(t, s, sku, run, s.state)
+			require.Equal(t, "1", s.Read("sold"), "once, when nobody superseded it")
+			require.Zero(t, s.Open())
+		})
+	}
+}
+
+// A successor supersedes at each moment: there is a function for each that does
+// wrong at that one alone, and is found out.
+func TestRequireFenced_FlagsAWriteAroundTheFenceAtEachMoment(t *testing.T) {
+	t.Parallel()
+	refusedAt := func(stage guard.Stage) func(*shop, context.Context, holder) error {
+		return func(s *shop, ctx context.Context, h holder) error {
+			err := guard.Do(ctx, h.Guard, sku, sell)
+			if stale := new(guard.StaleTokenError); errors.As(err, &stale) && stale.Stage == stage {
+				s.around()
+			}
+			return err
+		}
+	}
+	for moment, run := range map[string]func(s *shop, ctx context.Context, h holder) error{
+		"before its claim":          refusedAt(guard.StageClaim),
+		"before its transaction be": refusedAt(guard.StageHead),
+		"before the function in its": func(s *shop, ctx context.Context, h holder) error {
+			return guard.Do(ctx, h.Guard, sku, func(ctx context.Context, tx tx) error {
+				if entries, err := s.Entries(ctx, sku, 0, 1000); err != nil || entries[len(entries)-1].Grant != guard.Grants(ctx)[0] {
+					s.around()
+				}
+				return sell(ctx, tx)
+			})
+		},
+		"before its COMMIT": func(s *shop, ctx context.Context, h holder) error {
+			ran, superseded := false, false
+			err := guard.Do(ctx, h.Guard, sku, func(ctx context.Context, tx tx) error {
+				entries, err := s.Entries(ctx, sku, 0, 1000)
+				ran, superseded = true, err != nil || entries[len(entries)-1].Grant != guard.Grants(ctx)[0]
+				return sell(ctx, tx)
+			})
+			if ran && !superseded && err != nil {
+				s.around()
+			}
+			return err
+		},
+	} {
+		t.Run(moment, func(t *testing.T) {
+			t.Parallel()
+			s := &shop{Store: memory.NewStore()}
+			failure := failureOf(t, s, func(ctx context.Context, h holder) error { return run(s, ctx, h) }, s.state)
+			require.Contains(t, failure, "guardtest: sku/42: superseded "+moment)
+			require.Contains(t, failure, "the state changed: some of what run writes goes around the fence")
+			require.Contains(t, failure, "before: {Sold: Ledger:0}\n\tafter:  {Sold: Ledger:1}\n\trun returned: guard: sku/42: token")
+			require.Zero(t, s.Open())
+		})
+	}
+}
+
+func TestRequireFenced_SaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	errShop := errors.New("out of stock")
+	for name, c := range map[string]struct {
+		run     func(s *shop, ctx context.Context, h holder) error
+		failure string
+	}{
+		"writes around the fence": {
+			func(s *shop, _ context.Context, _ holder) error { s.around(); return nil },
+			"superseded before its claim: the state changed, and run claimed nothing: it writes around the fence; let it write under sku/42, with the Guard",
+		},
+		"writes around the fence beside a guarded write": {
+			func(s *shop, ctx context.Context, h holder) error {
+				return guard.Do(ctx, h.Guard, sku, func(ctx context.Context, tx tx) error { s.around(); return sell(ctx, tx) })
+			},
+			"superseded before the function in its transaction ran: the state changed: some of what run writes goes around the fence",
+		},
+		"uses a Guard of its own": {
+			func(s *shop, ctx context.Context, _ holder) error {
+				service := guardtest.NewLockService()
+				service.SetToken(1 << 50)
+				g, err := guard.New(service.NewLocker("own"), s.Store, nil)
+				if err != nil {
+					return err
+				}
+				return errors.Join(guard.Do(ctx, g, sku, sell), g.Close(ctx))
+			},
+			"the state changed, and run claimed nothing: it writes around the fence",
+		},
+		"does nothing": {
+			func(*shop, context.Context, holder) error { return nil },
+			"superseded before its claim: run returned nil and never came to that: it claimed nothing; let it write under sku/42, with the Guard",
+		},
+		"writes under another name": {
+			func(_ *shop, ctx context.Context, h holder) error {
+				return guard.Do(ctx, h.Guard, "sku/43", sell)
+			},
+			"the state changed, and run claimed sku/43: it writes around the fence; let it write under sku/42",
+		},
+		"writes what state doesn't see under another name": {
+			func(_ *shop, ctx context.Context, h holder) error {
+				return guard.Do(ctx, h.Guard, "sku/43", func(context.Context, tx) error { return nil })
+			},
+			"superseded before its claim: run returned nil and never came to that: it claimed sku/43; let it write under sku/42",
+		},
+		"only holds the resource": {
+			func(_ *shop, ctx context.Context, h holder) error {
+				return guard.Hold(ctx, h.Guard, sku, func(context.Context, *guard.Held[tx]) error { return nil })
+			},
+			"superseded before its transaction began: run returned nil and never came to that: it claimed sku/42; let it write",
+		},
+		"fails by itself before it begins": {
+			func(*shop, context.Context, holder) error { return errShop },
+			"superseded before its claim: run failed before it came to that: it claimed nothing; prepare the data such that it succeeds: out of stock",
+		},
+		"fails by itself in its transaction": {
+			func(_ *shop, ctx context.Context, h holder) error {
+				return guard.Do(ctx, h.Guard, sku, func(context.Context, tx) error { return errShop })
+			},
+			// its own failure hides the refusal: it can't show that its write is fenced
+			"superseded before the function in its transaction ran: run was refused and returned an error that is not guard.ErrStaleToken, so its caller can't tell; wrap the error with %w: out of stock",
+		},
+		"swallows the refusal": {
+			func(_ *shop, ctx context.Context, h holder) error {
+				_ = guard.Do(ctx, h.Guard, sku, sell)
+				return nil
+			},
+			"run was refused and returned nil",
+		},
+		"hides the refusal": {
+			func(_ *shop, ctx context.Context, h holder) error {
+				if err := guard.Do(ctx, h.Guard, sku, sell); err != nil {
+					return fmt.Errorf("selling: %v", err)
+				}
+				return nil
+			},
+			"run was refused and returned an error that is not guard.ErrStaleToken, so its caller can't tell; wrap the error with %w: selling: guard: sku/42",
+		},
+		"fails when nobody supersedes it": {
+			func(_ *shop, ctx context.Context, h holder) error {
+				if err := guard.Do(ctx, h.Guard, sku, sell); err != nil {
+					return err
+				}
+				return errShop
+			},
+			"not superseded: run has to succeed here, or its refusals show nothing: out of stock",
+		},
+		"changes nothing that state sees": {
+			func(_ *shop, ctx context.Context, h holder) error {
+				return guard.Do(ctx, h.Guard, sku, func(_ context.Context, tx tx) error { return tx.Set("elsewhere", "1") })
+			},
+			"not superseded: the state didn't change: let state return what run writes, and prepare the data such that it writes something\n\tbefore: {Sold: Ledger:0}",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := &shop{Store: memory.NewStore()}
+			failure := failureOf(t, s, func(ctx context.Context, h holder) error { return c.run(s, ctx, h) }, s.state)
+			require.Contains(t, failure, c.failure)
+			require.Zero(t, s.Open())
+		})
+	}
+}
+
+func sellGuarded(ctx context.Context, h holder) error { return guard.Do(ctx, h.Guard, sku, sell) }
+
+// The function is right, and what it runs on is not.
+func TestRequireFenced_FlagsAStoreWithoutAFenceAtCOMMIT_G2(t *testing.T) {
+	t.Parallel()
+	s := &shop{Store: memory.NewStore()}
+	failure := failureOf(t, &breakable{store: s.Store, begin: lax(guard.ReasonStale)}, sellGuarded, s.state)
+	require.Contains(t, failure, "before its transaction began: the state changed")
+}
+
+func TestRequireFenced_SaysWhatKeptItFromTrying(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("no connection")
+	t.Run("state", func(t *testing.T) {
+		t.Parallel()
+		for failing := range 2 {
+			s := &shop{Store: memory.NewStore()}
+			calls := 0
+			state := func(ctx context.Context) (shopState, error) {
+				if calls++; calls == failing+1 {
+					return shopState{}, broken
+				}
+				return s.state(ctx)
+			}
+			require.Equal(t, "guardtest: sku/42: state: no connection", failureOf(t, s, sellGuarded, state))
+		}
+	})
+	t.Run("first claim", func(t *testing.T) {
+		t.Parallel()
+		s := &shop{Store: memory.NewStore()}
+		s.SetFaults(memory.Faults{Claim: func(fence.Grant) error { return broken }})
+		require.Contains(t, failureOf(t, s, sellGuarded, s.state), "its fence can't be claimed: memory: claim: no connection")
+	})
+	t.Run("successor", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			for failing := range 4 {
+				s, successors := &shop{Store: memory.NewStore()}, 0
+				without := &breakable{store: s.Store, claim: func(ctx context.Context, s store, g fence.Grant) (guard.Claim, error) {
+					if g.Holder[0] != 's' {
+						return s.Claim(ctx, g)
+					}
+					if successors++; successors == failing+1 {
+						<-ctx.Done()
+					}
+					return s.Claim(ctx, g)
+				}}
+				failure := failureOf(t, without, sellGuarded, s.state)
+				require.Contains(t, failure, "the successor could not claim; if run holds the last connection of a pool, give it one more: memory: claim: context deadline exceeded")
+				require.Equal(t, failing+1, successors)
+				require.Zero(t, s.Open())
+			}
+		})
+	})
+	t.Run("a call that is left behind", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			s := &shop{Store: memory.NewStore()}
+			var left sync.WaitGroup
+			failure := failureOf(t, s, func(ctx context.Context, h holder) error {
+				begun := make(chan struct{})
+				left.Go(func() {
+					_ = guard.Do(ctx, h.Guard, "sku/99", func(context.Context, tx) error {
+						close(begun)
+						time.Sleep(time.Minute)
+						return nil
+					})
+				})
+				<-begun
+				return sellGuarded(ctx, h)
+			}, s.state)
+			left.Wait()
+			require.Contains(t, failure, "run returned and left a call of its Guard behind; let it wait for what it begins: guard: close: context deadline exceeded")
+		})
+	})
+}
+
+// Behind a pooler the successor's claim may cost the answer to COMMIT.
+func TestRequireFenced_TakesALostAnswerForTheRefusalThatItWas_G4(t *testing.T) {
+	t.Parallel()
+	s := &shop{Store: memory.NewStore()}
+	var superseded atomic.Bool
+	s.SetFaults(memory.Faults{
+		Claim: func(g fence.Grant) error {
+			superseded.Store(g.Holder[0] == 's')
+			return nil
+		},
+		Commit: func(guard.InDoubt) memory.Fate {
+			if superseded.Load() {
+				return memory.RequestLost
+			}
+			return memory.Normal
+		},
+	})
+	guardtest.RequireFenced(t, s, sku, sellGuarded, s.state)
+	require.Equal(t, "1", s.Read("sold"))
+}
+
+// Wherever the fence is: on the database of a lock service with other tokens, or
+// of one that was restored.
+func TestRequireFenced_BeginsAboveTheFence(t *testing.T) {
+	t.Parallel()
+	s := &shop{Store: memory.NewStore()}
+	for _, at := range []fence.Grant{{Epoch: 1, Token: 1}, {Epoch: 1, Token: 1 << 46}, {Epoch: 2, Token: 1 << 51}, {Epoch: 3, Token: 7}} {
+		for _, resource := range []string{sku, "another"} {
+			_, err := s.Claim(t.Context(), fence.Grant{Resource: resource, Epoch: at.Epoch, Token: at.Token, Holder: "lock service"})
+			require.NoError(t, err)
+		}
+		guardtest.RequireFenced(t, s, sku, sellGuarded, s.state)
+		guardtest.RequireFenced(t, s, sku, sellGuarded, s.state)
+	}
+	require.Equal(t, "8", s.Read("sold"))
+}
+
+// In the bubble no time passes but what RequireFenced waits for.
+func TestRequireFenced_LaterGuardsGoOnWhereEarlierOnesAreStale(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &shop{Store: memory.NewStore()}
+		open := func() *guard.Guard[tx] {
+			g, err := guard.New(guardtest.NewLocker(), s.Store, nil)
+			require.NoError(t, err)
+			return g
+		}
+		earlier := open()
+		require.NoError(t, guard.Do(t.Context(), earlier, sku, sell))
+		start := time.Now()
+		guardtest.RequireFenced(t, s, sku, sellGuarded, s.state)
+		require.Less(t, time.Since(start), 2*time.Millisecond)
+		later := open()
+		require.NoError(t, guard.Do(t.Context(), later, sku, sell))
+		require.ErrorIs(t, guard.Do(t.Context(), earlier, sku, sell), guard.ErrStaleToken)
+		require.NoError(t, guard.Do(t.Context(), earlier, "sku/43", sell), "another resource is left alone")
+		require.NoError(t, errors.Join(earlier.Close(t.Context()), later.Close(t.Context())))
+		require.Equal(t, "4", s.Read("sold"))
+		require.Zero(t, s.Open())
+	})
+}

@@ -1,0 +1,191 @@
+package guardtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
+)
+
+// moment is when a grant is superseded.
+type moment string
+
+// The moments. Between the last two the function has made its reads and writes.
+const (
+	beforeClaim moment = "superseded before its claim"
+	beforeBegin moment = "superseded before its transaction began"
+	beforeRun   moment = "superseded before the function in its transaction ran"
+	beforeSeal  moment = "superseded before its COMMIT"
+	never       moment = "not superseded"
+)
+
+var moments = []moment{beforeClaim, beforeBegin, beforeRun, beforeSeal}
+
+// patience bounds a claim of the successor's, and the end of the Guard.
+const patience = 10 * time.Second
+
+// trial is the store that a function of RequireFenced works on, once: a successor
+// supersedes every grant of one resource at one moment.
+type trial[Tx any] struct {
+	guard.Store[Tx]
+	service  *LockService
+	resource string
+	moment   moment
+
+	mu         sync.Mutex
+	claimed    []string // the resources
+	superseded bool     // it came to the moment
+	failure    error    // of the trial itself
+}
+
+// run calls f as a process of its own.
+func (t *trial[Tx]) run(ctx context.Context, f func(ctx context.Context, h Holder[Tx]) error) error {
+	g, err := guard.New(t.service.NewLocker("holder"), t, nil)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+		defer cancel()
+		if err := g.Close(ctx); err != nil {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			t.failure = fmt.Errorf("run returned and left a call of its Guard behind; let it wait for what it begins: %w", err)
+		}
+	}()
+	return f(ctx, Holder[Tx]{Guard: g, Grant: t.service.grantAway(t.resource, "holder"), Store: t})
+}
+
+// Claim implements guard.Store.
+func (t *trial[Tx]) Claim(ctx context.Context, g fence.Grant) (guard.Claim, error) {
+	t.mu.Lock()
+	t.claimed = append(t.claimed, g.Resource)
+	t.mu.Unlock()
+	if err := t.at(ctx, beforeClaim, g); err != nil {
+		return guard.Claim{}, err
+	}
+	return t.Store.Claim(ctx, g)
+}
+
+// Begin implements guard.Store.
+func (t *trial[Tx]) Begin(ctx context.Context, claims ...guard.Claim) (guard.Txn[Tx], error) {
+	if err := t.at(ctx, beforeBegin, grantsOf(claims)...); err != nil {
+		return nil, err
+	}
+	txn, err := t.Store.Begin(ctx, claims...)
+	if err != nil {
+		return nil, err
+	}
+	return &trialTxn[Tx]{Txn: txn, trial: t, grants: grantsOf(claims)}, nil
+}
+
+func grantsOf(claims []guard.Claim) []fence.Grant {
+	grants := make([]fence.Grant, len(claims))
+	for i, c := range claims {
+		grants[i] = c.Grant
+	}
+	return grants
+}
+
+// trialTxn is a transaction of a trial.
+type trialTxn[Tx any] struct {
+	guard.Txn[Tx]
+	trial  *trial[Tx]
+	grants []fence.Grant
+}
+
+// Run implements guard.Txn.
+func (t *trialTxn[Tx]) Run(ctx context.Context, op guard.Op[Tx]) error {
+	if err := t.trial.at(ctx, beforeRun, t.grants...); err != nil {
+		return err
+	}
+	return t.Txn.Run(ctx, op)
+}
+
+// Commit implements guard.Txn. A successor's claim cuts the connection, and the
+// answer may be lost with it. Whoever asks for it hears that nothing was applied;
+// whoever claims again hears why, and so does run.
+func (t *trialTxn[Tx]) Commit(ctx context.Context, ops []guard.OpRecord) ([]guard.Claim, error) {
+	if err := t.trial.at(ctx, beforeSeal, t.grants...); err != nil {
+		t.Rollback(ctx)
+		return nil, err
+	}
+	claims, err := t.Txn.Commit(ctx, ops)
+	var doubt *guard.InDoubtError
+	if !errors.As(err, &doubt) {
+		return claims, err
+	}
+	if applied, askErr := t.trial.Resolve(ctx, doubt.InDoubt); applied || askErr != nil {
+		return nil, err
+	}
+	for _, g := range t.grants {
+		if _, refusal := t.trial.Store.Claim(ctx, g); refusal != nil {
+			return nil, refusal
+		}
+	}
+	return nil, err
+}
+
+// at lets a successor claim, if m is the moment for it and one of grants is of the
+// resource.
+func (t *trial[Tx]) at(ctx context.Context, m moment, grants ...fence.Grant) error {
+	if m != t.moment {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !slices.ContainsFunc(grants, func(g fence.Grant) bool { return g.Resource == t.resource }) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if _, err := t.Store.Claim(ctx, t.service.grantAway(t.resource, "successor")); err != nil {
+		t.failure = fmt.Errorf("the successor could not claim; if run holds the last connection of a pool, give it one more: %w", err)
+		return t.failure
+	}
+	t.superseded = true
+	return nil
+}
+
+// overtake moves s's tokens above the fence of resource: a claim in its way says
+// where it is. Epochs and bounds of the store's may each need another try.
+func overtake[Tx any](ctx context.Context, s *LockService, store guard.Store[Tx], resource string) error {
+	var err error
+	for range 4 {
+		g := s.grantAway(resource, "first")
+		_, err = store.Claim(ctx, g)
+		var refusal *guard.RefusedError
+		if !errors.As(err, &refusal) {
+			break
+		}
+		s.SetEpoch(refusal.Current.Epoch)
+		s.SetToken(refusal.Current.Token + 1)
+	}
+	return err
+}
+
+// grantAway issues a grant past the lock: whoever holds resource keeps it, and
+// doesn't see that he is superseded.
+func (s *LockService) grantAway(resource, label string) fence.Grant {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.issue(resource, label)
+}
+
+// outlast returns when the clock has passed the tokens that s has issued, a
+// millisecond or so if they began there, so that a LockService that is made from
+// then on issues higher ones. Those that a store's fence has led far ahead of the
+// clock it can't outlast.
+func (s *LockService) outlast() {
+	s.mu.Lock()
+	ahead := s.next - clock()
+	s.mu.Unlock()
+	if ahead < fence.Token(time.Second/tick) {
+		time.Sleep(time.Duration(ahead) * tick)
+	}
+}

@@ -1,0 +1,93 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/guard/guardtest"
+	"github.com/fencekit/fencekit/internal/testenv"
+)
+
+// verdict is a test that notes how it failed, and nothing else.
+type verdict struct {
+	testing.TB
+	failure string
+}
+
+func (*verdict) Helper() {}
+
+func (v *verdict) Fatalf(format string, args ...any) { v.failure = fmt.Sprintf(format, args...) }
+
+// A service author's check works on this store, with a pool of
+// two, and tells what is fenced from what isn't.
+func TestRequireFenced_TellsWhatIsFenced_G2_G3(t *testing.T) {
+	for name, c := range map[string]struct {
+		run     func(ctx context.Context, pool *pgxpool.Pool, h guardtest.Holder[pgx.Tx]) error
+		failure string
+	}{
+		"Do": {func(ctx context.Context, _ *pgxpool.Pool, h guardtest.Holder[pgx.Tx]) error {
+			return guard.Do(ctx, h.Guard, resource, add("stock", -1), guard.Once("key", nil), guard.Retryable())
+		}, ""},
+		"Hold": {func(ctx context.Context, _ *pgxpool.Pool, h guardtest.Holder[pgx.Tx]) error {
+			return guard.Hold(ctx, h.Guard, resource, func(ctx context.Context, held *guard.Held[pgx.Tx]) error {
+				return held.Do(ctx, add("stock", -1))
+			})
+		}, ""},
+		"DoGrant": {func(ctx context.Context, _ *pgxpool.Pool, h guardtest.Holder[pgx.Tx]) error {
+			return guard.DoGrant(ctx, h.Store, h.Grant, add("stock", -1))
+		}, ""},
+		"another connection": {func(ctx context.Context, pool *pgxpool.Pool, h guardtest.Holder[pgx.Tx]) error {
+			return guard.Do(ctx, h.Guard, resource, func(ctx context.Context, tx pgx.Tx) error {
+				if _, err := pool.Exec(ctx, "insert into item values ('stock', -1)"); err != nil {
+					return err
+				}
+				return add("sold", 1)(ctx, tx)
+			})
+		}, "superseded before the function in its transaction ran: the state changed: some of what run writes goes around the fence"},
+		"a COMMIT of its own": {func(ctx context.Context, _ *pgxpool.Pool, h guardtest.Holder[pgx.Tx]) error {
+			return guard.Do(ctx, h.Guard, resource, func(ctx context.Context, tx pgx.Tx) error {
+				return statement("insert into item values ('stock', -1); commit; begin")(ctx, tx)
+			})
+		}, "the state changed: some of what run writes goes around the fence"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
+				pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 2 })
+				v := &verdict{TB: t}
+				guardtest.RequireFenced(v, newStore(t, pool, at(level)), resource,
+					func(ctx context.Context, h guardtest.Holder[pgx.Tx]) error { return c.run(ctx, pool, h) },
+					func(ctx context.Context) (stock int64, err error) {
+						err = pool.QueryRow(ctx, "select coalesce((select value from item where key = 'stock'), 0)").Scan(&stock)
+						return stock, err
+					})
+				holds(t, pool, "stock", -1)
+				if c.failure == "" {
+					require.Empty(t, v.failure)
+				} else {
+					require.Contains(t, v.failure, c.failure)
+				}
+				require.Zero(t, pool.Stat().AcquiredConns())
+			})
+		})
+	}
+}
+
+// Behind a pooler the successor's claim cuts the server's connection, not the
+// holder's own.
+func TestRequireFenced_WorksThroughAPooler_HB18(t *testing.T) {
+	pool := openPooled(t, startPooler(t, testenv.SharedPostgres(t), testenv.PgBouncerConfig{}), migrated(t))
+	guardtest.RequireFenced(t, newStore(t, pool, nil), resource,
+		func(ctx context.Context, h guardtest.Holder[pgx.Tx]) error {
+			return guard.Do(ctx, h.Guard, resource, set("stock", 1))
+		},
+		func(ctx context.Context) (stock int64, err error) {
+			err = pool.QueryRow(ctx, "select coalesce(max(value), 0) from item").Scan(&stock)
+			return stock, err
+		})
+}
