@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard/guardtest"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// reserved returns what there is to be compared: all reservations.
+func reserved(t testing.TB, pool *pgxpool.Pool) func(context.Context) (map[string]int, error) {
+	return func(context.Context) (map[string]int, error) { return reservedByOrder(t, pool), nil }
+}
+
+func storeOn(t testing.TB, pool *pgxpool.Pool) *postgres.Store {
+	t.Helper()
+	store, err := postgres.NewStore(pool, nil)
+	require.NoError(t, err)
+	return store
+}
+
+// The handler as it is, with its key and its retries: whenever its grant is
+// superseded, it deducts nothing.
+func TestDeduct_IsFenced_G2_G3(t *testing.T) {
+	_, pool := stocked(t)
+	deduct := func(ctx context.Context, h guardtest.Holder[pgx.Tx]) error {
+		a := &api{guard: h.Guard, pool: pool, requestTimeout: patience, readTimeout: patience}
+		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/skus/"+sku+"/deduct", strings.NewReader(`{"qty":2}`))
+		r.SetPathValue("sku", sku)
+		r.Header = http.Header{"Content-Type": {"application/json"}, keyHeader: {"key"}}
+		return a.deduct(httptest.NewRecorder(), r)
+	}
+	guardtest.RequireFenced(t, storeOn(t, pool), resource(sku), deduct, reserved(t, pool))
+	require.Len(t, reservedByOrder(t, pool), 1, "once, when nobody superseded it")
+}
+
+// reporter is a test that notes how it failed, and nothing else.
+type reporter struct {
+	testing.TB
+	failure string
+}
+
+func (*reporter) Helper() {}
+
+func (r *reporter) Fatalf(format string, args ...any) { r.failure = fmt.Sprintf(format, args...) }
+
+// The control: with the lock alone the same allocation isn't fenced, and is found
+// out.
+func TestDeduct_WithTheLockAloneIsFoundOut(t *testing.T) {
+	_, pool := stocked(t)
+	sell := func(ctx context.Context, _ guardtest.Holder[pgx.Tx]) error {
+		s := lockedSeller{guardtest.NewLocker(), pool, func(fence.Grant) {}}
+		return s.sell(ctx, Order{ID: newOrderID(), SKU: sku, Quantity: 2}, OldestFirst)
+	}
+	r := &reporter{TB: t}
+	guardtest.RequireFenced(r, storeOn(t, pool), resource(sku), sell, reserved(t, pool))
+	require.Contains(t, r.failure, "sku/lamp-7: superseded before its claim: the state changed, and run claimed nothing: it writes around the fence")
+}
