@@ -15,9 +15,9 @@ func conservation(v *view, t *tally) {
 		stocked[stock.Resource] = true
 		conserve(stock, v.effects[stock.Resource], t)
 	}
-	for resource, list := range v.effects {
-		if !stocked[resource] {
-			t.violate("%s: operation %s sold %d of what was never in stock", resource, list[0].Op, list[0].Quantity)
+	for _, e := range v.Observed.Effects {
+		if !stocked[e.Resource] {
+			t.violate("%s: operation %s sold %d of what was never in stock", e.Resource, e.Op, e.Quantity)
 		}
 	}
 }

@@ -24,7 +24,24 @@
 //     in the framework's history.
 //   - I11: the run met what it was meant to meet.
 //
+// # How
+//
+// The order of commits is that of the write-ahead log (observe.Commit), which
+// shows the entries of the framework's history and the rows of the built-in
+// workload by transaction. What has no answer is settled by the data: it is there
+// or it isn't. Times of the history are used as bounds only, of what was told
+// before or after something.
+//
+// Of a control there are I2, I3, I4, I9 and the workload's own check. Of a
+// workload whose data only it knows there are none of I2, I3, I4 and I10.
+//
 // # What is not promised
+//
+// I6 takes a refusal for justified if the claim that it names may have committed
+// before it was told; the instant of a commit can't be known from outside. I8
+// doesn't verify the chain of hashes, and excuses a refusal that its worker says
+// could not be recorded. I9 doesn't look at who was evicted. I5 looks for an order
+// for a bounded time, after which the run is inconclusive.
 //
 // A Finding that a property held says so of this one run.
 package check

@@ -3,7 +3,6 @@ package check_test
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -22,6 +21,7 @@ type made struct {
 	ops       int
 	fences    map[string]*fenceRow
 	available map[string]int
+	by        map[string]string // processes of operations
 }
 
 // fenceRow is the fence of a resource.
@@ -40,9 +40,9 @@ func (l lock) event(kind history.Kind) history.Event {
 	return history.Event{Kind: kind, Process: l.process, Resource: l.resource, Epoch: 1, Token: l.token, Holder: l.holder}
 }
 
-// make begins a run with so much of each resource.
+// newMade begins a run with so much of each resource.
 func newMade(initial int, resources ...string) *made {
-	m := &made{fences: map[string]*fenceRow{}, available: map[string]int{}}
+	m := &made{fences: map[string]*fenceRow{}, available: map[string]int{}, by: map[string]string{}}
 	m.Record = check.Record{Fenced: true, Stock: true, Progress: time.Second}
 	for i, r := range resources {
 		m.fences[r] = &fenceRow{number: int64(i + 1000)}
@@ -66,13 +66,13 @@ func (m *made) phase(name string) {
 func (m *made) invoke(process, action string, resources ...string) (op string) {
 	m.ops++
 	op = fmt.Sprintf("op%d", m.ops)
+	m.by[op] = process
 	m.tell(history.Event{Kind: history.Invoke, Process: process, Op: op, Action: action, Resources: resources})
 	return op
 }
 
 func (m *made) end(op string, kind history.Kind, class string) {
-	i := slices.IndexFunc(m.Events, func(e history.Event) bool { return e.Kind == history.Invoke && e.Op == op })
-	m.tell(history.Event{Kind: kind, Process: m.Events[i].Process, Op: op, Class: class})
+	m.tell(history.Event{Kind: kind, Process: m.by[op], Op: op, Class: class})
 }
 
 func (m *made) ok(op string) { m.end(op, history.OK, "") }
@@ -165,8 +165,8 @@ func (m *made) write(op string, named bool, locks ...*lock) {
 
 // writeSeen is write, having read what there is before.
 func (m *made) writeSeen(op string, named bool, seen []int, locks ...*lock) {
+	effects, entries := len(m.Observed.Effects), len(m.Observed.Entries)
 	var changes []observe.Change
-	var entries []*observe.Entry
 	for i, l := range locks {
 		before := m.available[l.resource]
 		if seen != nil {
@@ -174,26 +174,17 @@ func (m *made) writeSeen(op string, named bool, seen []int, locks ...*lock) {
 		}
 		changes = append(changes, m.sell(op, before, l)...)
 	}
-	first := len(m.Observed.Entries)
+	var ops []string
+	if named {
+		ops = []string{op}
+	}
 	for _, l := range locks {
-		var ops []string
-		if named {
-			ops = []string{op}
-		}
 		change, _ := m.move(l, "write", ops...)
 		changes = append(changes, change)
 	}
-	for i := range locks {
-		entries = append(entries, &m.Observed.Entries[first+i])
-	}
 	xid := m.commit(changes...)
-	for _, e := range entries {
-		e.XID = xid
-	}
-	for i := range m.Observed.Effects {
-		if e := &m.Observed.Effects[i]; e.XID == 0 {
-			e.XID = xid
-		}
+	for i := range locks {
+		m.Observed.Effects[effects+i].XID, m.Observed.Entries[entries+i].XID = xid, xid
 	}
 }
 
@@ -221,13 +212,16 @@ func (m *made) sell(op string, seen int, l *lock) []observe.Change {
 }
 
 // refuse refuses a grant as stale, and records it.
-func (m *made) refuse(l *lock, stage string) {
+func (m *made) refuse(l *lock, stage string) { m.tell(m.refusal(l, stage)) }
+
+// refusal is a recorded refusal, of which nobody has told yet.
+func (m *made) refusal(l *lock, stage string) history.Event {
 	e := l.event(history.Refused)
 	e.Reason, e.Stage, e.Current = "stale", stage, m.fences[l.resource].token
 	m.Observed.Refusals = append(m.Observed.Refusals, observe.Refusal{
 		Resource: l.resource, Reason: "stale", Stage: stage, Token: l.token, Holder: l.holder, Current: e.Current, Count: 1,
 	})
-	m.tell(e)
+	return e
 }
 
 // lose is the end of a lease, of which the holder learns.

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/fencekit/fencekit/chaos/history"
@@ -46,7 +47,7 @@ func (op *operation) checkEffects(t *tally) {
 			t.violate("%s, %s, took effect %d times on %s", op, op.told(), n, r)
 		}
 	}
-	for r := range op.effects {
+	for _, r := range slices.Sorted(maps.Keys(op.effects)) {
 		if !slices.Contains(op.resources, r) {
 			t.violate("%s took effect on %s, which it isn't about", op, r)
 		}

@@ -11,10 +11,16 @@ type property struct {
 
 // properties are in the order of All.
 var properties = []property{
+	{"I1", "accepted tokens never fall, and positions have no gaps", ofFenced, tokens},
 	{"I2", "nothing is sold twice, oversold or lost", ofAnyStock, conservation},
 	{"I3", "an operation takes effect at most once, and as it was answered", ofAnyStock, outcomes},
 	{"I4", "what was acknowledged is there at the end", ofAnyStock, acknowledged},
+	{"I5", "after a claim nothing of a lower token is accepted", ofFenced, register},
+	{"I6", "a refusal as stale has a higher claim before it", ofFenced, refusals},
+	{"I7", "every accepted token is that of a lock key of its resource", ofFenced, provenance},
+	{"I8", "history, data, log and workers agree", ofFenced, agreement},
 	{"I9", "with the faults over everything makes progress, and nothing is left behind", ofAny, progress},
+	{"I10", "no guarded change is without its entry", ofFencedStock, recorded},
 	{"I11", "the run met what it was meant to meet", ofMeetings, meetings},
 	{"workload", "the workload's own check passes", ofAny, workload},
 }
@@ -55,6 +61,13 @@ func ofAnyStock(r *Record) string {
 		return "only the workload itself knows what its operations leave in the data"
 	}
 	return ""
+}
+
+func ofFencedStock(r *Record) string {
+	if why := ofFenced(r); why != "" {
+		return why
+	}
+	return ofAnyStock(r)
 }
 
 // maxExamples bounds the counterexamples of a finding.

@@ -15,11 +15,18 @@ type view struct {
 	byID       map[string]*operation
 	broken     []string                    // what makes the history of operations no history
 	effects    map[string][]observe.Effect // by resource, in order
+	wal        *wal
+	acquired   map[grantKey]int64 // when a process first told of it
+	claimed    map[grantKey]int64
 }
 
 func newView(r *Record) *view {
-	v := &view{Record: r, byID: map[string]*operation{}, effects: map[string][]observe.Effect{}}
+	v := &view{
+		Record: r, byID: map[string]*operation{}, effects: map[string][]observe.Effect{},
+		wal: readWAL(r.Observed.Commits), acquired: map[grantKey]int64{}, claimed: map[grantKey]int64{},
+	}
 	v.readOperations()
+	v.readGrants()
 	for _, e := range r.Observed.Effects {
 		v.effects[e.Resource] = append(v.effects[e.Resource], e)
 		if op := v.byID[e.Op]; op != nil {
@@ -30,6 +37,20 @@ func newView(r *Record) *view {
 		slices.SortStableFunc(list, func(a, b observe.Effect) int { return int(a.Order - b.Order) })
 	}
 	return v
+}
+
+// readGrants notes when grants were first told of.
+func (v *view) readGrants() {
+	first := map[history.Kind]map[grantKey]int64{history.Acquired: v.acquired, history.Claimed: v.claimed}
+	for _, e := range v.Events {
+		times := first[e.Kind]
+		if times == nil {
+			continue
+		}
+		if _, ok := times[keyOf(e)]; !ok {
+			times[keyOf(e)] = e.At
+		}
+	}
 }
 
 // used returns the resources that operations were about, sorted.

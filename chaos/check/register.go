@@ -1,0 +1,53 @@
+package check
+
+import "fmt"
+
+// register checks I5, in two ways that share nothing but the entries: the order of
+// commits, and what processes knew at which times.
+func register(v *view, t *tally) {
+	t.look("%d moves of fences, %d orders", len(v.wal.moves), len(v.wal.orders))
+	if len(v.wal.moves) == 0 {
+		t.lack("no entry was seen in the write-ahead log")
+		return
+	}
+	v.checkClaimed(t)
+	v.linearize(t)
+}
+
+// checkClaimed checks that whatever is written is written under the last claim:
+// not under a lower one, which is stale, nor under one that never claimed.
+func (v *view) checkClaimed(t *tally) {
+	orders := map[int][]order{}
+	if v.Stock {
+		for _, o := range v.wal.orders {
+			orders[o.commit] = append(orders[o.commit], o)
+		}
+	}
+	moves := map[int][]*move{}
+	for _, m := range v.wal.moves {
+		moves[m.commit] = append(moves[m.commit], m)
+	}
+	claimed := map[string]*move{}
+	for n := range v.Observed.Commits {
+		for _, m := range moves[n] {
+			if m.Kind == "claim" {
+				claimed[m.Resource] = m
+			} else if last := claimed[m.Resource]; last == nil || grantOf(last.Entry) != grantOf(m.Entry) || last.Holder != m.Holder {
+				t.violate("%s: %s by %s with %v at position %d, after %s", m.Resource, m.Kind, m.Holder, grantOf(m.Entry), m.Seq, last.claim())
+			}
+		}
+		for _, o := range orders[n] {
+			if last := claimed[o.Resource]; last == nil || last.Token != o.Token {
+				t.violate("%s: operation %s wrote with token %d, after %s", o.Resource, o.Op, o.Token, last.claim())
+			}
+		}
+	}
+}
+
+// claim says who claimed.
+func (m *move) claim() string {
+	if m == nil {
+		return "no claim"
+	}
+	return fmt.Sprintf("the claim of %s with %v", m.Holder, grantOf(m.Entry))
+}
