@@ -19,6 +19,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(childEnv) != "" {
 		child()
 	}
+	if os.Getenv(tickerEnv) != "" {
+		tickForEver()
+	}
 	os.Exit(m.Run())
 }
 
