@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -22,12 +21,15 @@ func (f RevokeLease) Strike(ctx context.Context, site Site) (func(context.Contex
 	if err != nil {
 		return nil, err
 	}
-	_, err = site.Observer().Revoke(ctx, clientv3.LeaseID(key.Lease))
-	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
-		return nil, fmt.Errorf("%w: the lease has ended meanwhile", ErrMissed)
+	if _, err := site.Observer().Revoke(ctx, clientv3.LeaseID(key.Lease)); err != nil {
+		return nil, missed(err)
 	}
-	return nil, err
+	return nil, nil
 }
+
+// missed: the lease has ended meanwhile, or another fault has struck the lock
+// service, which may yet do what it was asked for.
+func missed(err error) error { return fmt.Errorf("%w: %w", ErrMissed, err) }
 
 // DeleteLock deletes the key of somebody who holds or awaits a lock, as an operator
 // might: of the one that comes at Index in order, counted round.
@@ -42,17 +44,20 @@ func (f DeleteLock) Strike(ctx context.Context, site Site) (func(context.Context
 		return nil, err
 	}
 	deleted, err := site.Observer().Delete(ctx, string(key.Key))
-	if err == nil && deleted.Deleted == 0 {
-		err = fmt.Errorf("%w: the key has gone meanwhile", ErrMissed)
+	if err != nil {
+		return nil, missed(err)
 	}
-	return nil, err
+	if deleted.Deleted == 0 {
+		return nil, missed(errors.New("the key has gone meanwhile"))
+	}
+	return nil, nil
 }
 
 // lockKey returns one of the keys that have a lease.
 func lockKey(ctx context.Context, site Site, index int) (*mvccpb.KeyValue, error) {
 	got, err := site.Observer().Get(ctx, site.Locks(), clientv3.WithPrefix())
 	if err != nil {
-		return nil, err
+		return nil, missed(err)
 	}
 	var leased []*mvccpb.KeyValue
 	for _, kv := range got.Kvs {

@@ -21,11 +21,13 @@ func (f Terminate) Strike(ctx context.Context, site Site) (func(context.Context)
 				select pid from pg_stat_activity
 				where datname = current_database() and application_name = $1 and xact_start is not null
 				order by xact_start limit 1) as victim`, name).Scan(&hit)
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
 			return nil, fmt.Errorf("%w: %s began no transaction", ErrMissed, name)
-		}
-		if hit > 0 || err != nil {
-			return nil, err
+		case err != nil:
+			return nil, fmt.Errorf("%w: another fault has struck the database: %w", ErrMissed, err)
+		case hit > 0:
+			return nil, nil
 		}
 	}
 }
