@@ -3,6 +3,7 @@ package fault
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/fencekit/fencekit/internal/pgproxy"
 )
@@ -28,20 +29,21 @@ func (f LoseCommit) String() string { return fmt.Sprintf("commit-%s w%d", f.Loss
 // Strike implements Fault. It waits for a COMMIT.
 func (f LoseCommit) Strike(ctx context.Context, site Site) (func(context.Context) error, error) {
 	commits := site.Worker(f.Worker).Commits()
+	var taken atomic.Bool // a COMMIT has come: it will be lost, even if that takes longer
 	action := map[Loss]func() *pgproxy.Action{
 		Swallowed: pgproxy.SwallowCommit, Unheard: pgproxy.SwallowReply, Held: pgproxy.HoldCommit,
 	}[f.Loss]()
-	commits.OnCommit(func(string) *pgproxy.Action { return action })
+	commits.OnCommit(func(string) *pgproxy.Action { taken.Store(true); return action })
 	err := action.Wait(ctx)
 	commits.OnCommit(nil)
-	if err != nil {
-		return nil, fmt.Errorf("%w: no COMMIT came: %w", ErrMissed, err)
+	if err != nil && !taken.Load() {
+		return nil, missed(fmt.Errorf("no COMMIT came: %w", err))
 	}
 	if f.Loss != Held {
 		return nil, nil
 	}
 	return func(ctx context.Context) error {
 		_, _ = action.Deliver(ctx) // the server may have ended the session meanwhile
-		return nil
+		return ctx.Err()
 	}, nil
 }

@@ -2,6 +2,7 @@ package fault
 
 import (
 	"context"
+	"errors"
 	"fmt"
 )
 
@@ -11,7 +12,11 @@ const Leader = -1
 
 func member(ctx context.Context, site Site, number int) (Member, error) {
 	if number == Leader {
-		return site.Etcd().Leader(ctx)
+		leader, err := site.Etcd().Leader(ctx)
+		if err != nil {
+			return nil, missed(err)
+		}
+		return leader, nil
 	}
 	members := site.Etcd().Members()
 	return members[number%len(members)], nil
@@ -54,14 +59,17 @@ func (f EtcdKill) Strike(ctx context.Context, site Site) (func(context.Context) 
 	return m.Restart, m.Kill()
 }
 
-// EtcdIsolate cuts a member of the lock service off from the others. Clients still
-// reach it.
+// EtcdIsolate cuts a member of the lock service off from the others, of which there
+// have to be some. Clients still reach it.
 type EtcdIsolate struct{ Member int }
 
 func (f EtcdIsolate) String() string { return "etcd-isolate " + memberName(f.Member) }
 
 // Strike implements Fault.
 func (f EtcdIsolate) Strike(ctx context.Context, site Site) (func(context.Context) error, error) {
+	if len(site.Etcd().Members()) == 1 {
+		return nil, missed(errors.New("there is one member alone"))
+	}
 	m, err := member(ctx, site, f.Member)
 	if err != nil {
 		return nil, err

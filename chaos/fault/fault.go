@@ -3,8 +3,8 @@ package fault
 import (
 	"context"
 	"errors"
+	"fmt"
 	"syscall"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -16,13 +16,18 @@ import (
 // ErrMissed: there was nothing to strike. The fault didn't happen.
 var ErrMissed = errors.New("fault: there was nothing to strike")
 
+// missed is ErrMissed with its reason: the victim has gone meanwhile, or another
+// fault has struck the server, which may yet do what it was asked for.
+func missed(err error) error { return fmt.Errorf("%w: %w", ErrMissed, err) }
+
 // Fault is one thing that can go wrong.
 type Fault interface {
 	// String says what is done, and to whom, as "pause w1". Its first word is the
 	// kind of fault.
 	String() string
 	// Strike does it, and returns once it is done. heal undoes it; it is nil if
-	// there is nothing to undo. It fails with ErrMissed if there was nothing to strike.
+	// there is nothing to undo. It fails with ErrMissed if there was nothing to
+	// strike, or none came before ctx ended; then nothing is struck later either.
 	Strike(ctx context.Context, site Site) (heal func(ctx context.Context) error, err error)
 }
 
@@ -45,6 +50,7 @@ type Site interface {
 
 // Worker is a worker process of a run.
 type Worker interface {
+	// Name is its name, which its sessions in Postgres have too (application_name).
 	Name() string
 	Signal(sig syscall.Signal) error
 	// AwaitStopped returns once the kernel shows the process stopped by a signal.
@@ -55,11 +61,12 @@ type Worker interface {
 	Kill() error
 	// Start starts it anew after its end, as a supervisor would.
 	Start(ctx context.Context) error
-	// StopTheWorld has the process's Go runtime stop the world for a time, and
-	// returns when it stands.
-	StopTheWorld(ctx context.Context, length time.Duration) error
+	// StopTheWorld has the process's Go runtime stop the world, and returns when it
+	// stands. resume lets it go on.
+	StopTheWorld(ctx context.Context) (resume func(context.Context) error, err error)
 	// Arm has the process stop itself (SIGSTOP), or kill itself, when it reaches a
-	// point of an operation for the next time, and returns once it has.
+	// point of an operation for the next time, and returns once it has. When ctx
+	// ends before that it is disarmed, and Arm fails with ErrMissed.
 	Arm(ctx context.Context, point string, then Then) error
 	// ToEtcd are its links to the members of the lock service.
 	ToEtcd() []*netfault.Link

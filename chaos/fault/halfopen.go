@@ -29,19 +29,3 @@ func (f HalfOpen) Strike(_ context.Context, site Site) (func(context.Context) er
 		return nil
 	}, nil
 }
-
-// Reset resets a worker's present connections to a server.
-type Reset struct {
-	Worker int
-	To     Server
-}
-
-func (f Reset) String() string { return fmt.Sprintf("reset w%d to %s", f.Worker, f.To) }
-
-// Strike implements Fault.
-func (f Reset) Strike(_ context.Context, site Site) (func(context.Context) error, error) {
-	for _, l := range f.To.links(site.Worker(f.Worker)) {
-		l.Reset()
-	}
-	return nil, nil
-}

@@ -27,10 +27,6 @@ func (f RevokeLease) Strike(ctx context.Context, site Site) (func(context.Contex
 	return nil, nil
 }
 
-// missed: the lease has ended meanwhile, or another fault has struck the lock
-// service, which may yet do what it was asked for.
-func missed(err error) error { return fmt.Errorf("%w: %w", ErrMissed, err) }
-
 // DeleteLock deletes the key of somebody who holds or awaits a lock, as an operator
 // might: of the one that comes at Index in order, counted round.
 type DeleteLock struct{ Index int }
@@ -66,7 +62,7 @@ func lockKey(ctx context.Context, site Site, index int) (*mvccpb.KeyValue, error
 		}
 	}
 	if len(leased) == 0 {
-		return nil, fmt.Errorf("%w: nobody has a lock", ErrMissed)
+		return nil, missed(errors.New("nobody has a lock"))
 	}
 	return leased[index%len(leased)], nil
 }

@@ -2,6 +2,7 @@ package fault
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"syscall"
 )
@@ -18,7 +19,7 @@ func (f Pause) Strike(ctx context.Context, site Site) (func(context.Context) err
 		return nil, err
 	}
 	if err := w.AwaitStopped(ctx); err != nil {
-		return nil, err
+		return nil, errors.Join(err, w.Resume())
 	}
 	return resume(w), nil
 }

@@ -3,7 +3,16 @@ package fault
 import (
 	"context"
 	"fmt"
+	"time"
 )
+
+// terminateSQL ends the oldest transaction of a worker together with its backend, and
+// waits for the end.
+const terminateSQL = `
+select count(*) filter (where pg_terminate_backend(pid, 5000)) > 0
+  from (select pid from pg_stat_activity
+         where datname = current_database() and application_name = $1 and xact_start is not null
+         order by xact_start limit 1) as victim`
 
 // Terminate ends the backend of a worker that is in the midst of a transaction, as
 // an operator might.
@@ -15,19 +24,19 @@ func (f Terminate) String() string { return fmt.Sprintf("terminate w%d", f.Worke
 func (f Terminate) Strike(ctx context.Context, site Site) (func(context.Context) error, error) {
 	name := site.Worker(f.Worker).Name()
 	for {
-		var hit int
-		err := site.Database().QueryRow(ctx, `
-			select count(*) filter (where pg_terminate_backend(pid)) from (
-				select pid from pg_stat_activity
-				where datname = current_database() and application_name = $1 and xact_start is not null
-				order by xact_start limit 1) as victim`, name).Scan(&hit)
+		var hit bool
+		err := site.Database().QueryRow(ctx, terminateSQL, name).Scan(&hit)
 		switch {
 		case ctx.Err() != nil:
-			return nil, fmt.Errorf("%w: %s began no transaction", ErrMissed, name)
+			return nil, missed(fmt.Errorf("%s began no transaction: %w", name, ctx.Err()))
 		case err != nil:
-			return nil, fmt.Errorf("%w: another fault has struck the database: %w", ErrMissed, err)
-		case hit > 0:
+			return nil, missed(err)
+		case hit:
 			return nil, nil
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Millisecond): // leave the database to those who use it
 		}
 	}
 }
