@@ -12,9 +12,10 @@
 // Environment variables name servers that run already; those are used and never
 // controlled.
 //
-// An EtcdCluster has several members, whose talk with each other goes through
-// proxies of this package, so that a member can be cut off from the others while
-// its clients still reach it.
+// An EtcdCluster has several members, of which one can be cut off from the others
+// while its clients still reach it. Their talk with each other goes through proxies
+// of this package, or, with FENCEKIT_ETCD_CLUSTER=docker, through a network of
+// their containers that a member can be taken out of.
 //
 // A Postgres from this machine's own binaries can do more (PostgresConfig.Local):
 // its data can be copied and put back, it can have a standby, and its disk can be
@@ -35,7 +36,7 @@
 //   - A child of the owner, the janitor, sees the end of a pipe when the owner
 //     dies. It kills what is left in the directories (Postgres's own children
 //     outlive their parent while they compute, or are stopped), removes
-//     containers and shared memory, and the directories.
+//     containers, networks and shared memory, and the directories.
 //   - If the janitor was killed too, the next start of a server by this user
 //     does the same for all directories whose owner has died. A lock that the
 //     kernel drops with the owner tells them; pids alone would be used again.

@@ -38,7 +38,7 @@ type EtcdConfig struct {
 	// ExtraFlags are passed to etcd after its other flags, as
 	// --quota-backend-bytes=16777216 or --auth-token-ttl=2. Default: none.
 	ExtraFlags []string
-	// Log gets etcd's output beside the log file. Default: nobody.
+	// Log gets the output of a child process beside the log file. Default: nobody.
 	Log io.Writer
 }
 
@@ -60,12 +60,12 @@ func (c *EtcdConfig) withDefaults() (EtcdConfig, error) {
 }
 
 // Etcd is an etcd of one node, or one member of an EtcdCluster: a child process,
-// or what FENCEKIT_ETCD_ENDPOINTS names. Its methods may be called concurrently.
+// a container, or what FENCEKIT_ETCD_ENDPOINTS names. Its methods may be called concurrently.
 type Etcd struct {
 	controller
 	endpoints    []string
 	certificates *Certificates
-	data         string // "" if it isn't ours, as is seat
+	data         string // "" if it isn't on this machine's disk
 	seat         seat
 }
 
@@ -124,7 +124,9 @@ func newEtcd(s *server, cfg EtcdConfig, at seat) *Etcd {
 		return e.ping(ctx)
 	}
 	s.stopSignals = []syscall.Signal{syscall.SIGTERM}
-	s.command = func() (*exec.Cmd, error) { return etcdCommand(s, cfg, at) }
+	s.command = func() (*exec.Cmd, error) {
+		return etcdCommand(s, e.seat.proxy, etcdFlags(cfg, e.seat, e.Endpoint(), s.ports[0].address(), s.ports[1].address()))
+	}
 	return e
 }
 
@@ -135,28 +137,33 @@ func (c *EtcdConfig) scheme() string {
 	return "http://"
 }
 
-// etcdCommand is this binary, told to be etcd.
-func etcdCommand(s *server, cfg EtcdConfig, at seat) (*exec.Cmd, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	client := cfg.scheme() + s.ports[0].address()
-	args := []string{
+// etcdFlags tell a member who it is and how to run. It listens at two addresses,
+// for clients, who find it at its endpoint, and for its peers.
+func etcdFlags(cfg EtcdConfig, at seat, endpoint, client, peer string) []string {
+	flags := []string{
 		"--name=" + at.name, "--data-dir=" + cfg.Dir, "--log-level=warn",
-		"--listen-client-urls=" + client, "--advertise-client-urls=" + client,
-		"--listen-peer-urls=http://" + s.ports[1].address(), "--initial-advertise-peer-urls=" + at.peerURL,
+		"--listen-client-urls=" + cfg.scheme() + client, "--advertise-client-urls=" + endpoint,
+		"--listen-peer-urls=http://" + peer, "--initial-advertise-peer-urls=" + at.peerURL,
 		"--initial-cluster=" + at.cluster,
 		"--heartbeat-interval=" + millis(cfg.Heartbeat), "--election-timeout=" + millis(cfg.Election),
 	}
 	if cfg.Certificates != nil {
-		args = append(args, cfg.Certificates.serverFlags()...)
+		flags = append(flags, cfg.Certificates.serverFlags()...)
 	}
-	cmd := exec.Command(self, append(args, cfg.ExtraFlags...)...)
+	return append(flags, cfg.ExtraFlags...)
+}
+
+// etcdCommand is this binary, told to be etcd.
+func etcdCommand(s *server, proxy string, flags []string) (*exec.Cmd, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(self, flags...)
 	cmd.Dir = s.dir.root
 	cmd.Env = append(withoutPrefix(os.Environ(), "ETCD_"), roleVar+"="+roleEtcd)
-	if at.proxy != "" {
-		cmd.Env = append(cmd.Env, "HTTP_PROXY="+at.proxy, "http_proxy="+at.proxy, "NO_PROXY=", "no_proxy=")
+	if proxy != "" {
+		cmd.Env = append(cmd.Env, "HTTP_PROXY="+proxy, "http_proxy="+proxy, "NO_PROXY=", "no_proxy=")
 	}
 	return cmd, nil
 }
@@ -224,7 +231,7 @@ func (e *Etcd) Kill() error { return e.kill() }
 func (e *Etcd) Restart(ctx context.Context) error { return e.restart(ctx) }
 
 // Pause stops etcd by SIGSTOP and returns once the kernel shows it stopped:
-// connections stay open and silent.
+// connections stay open and silent. A container is frozen as a whole.
 func (e *Etcd) Pause() error { return e.pause() }
 
 // Resume lets a paused etcd go on.

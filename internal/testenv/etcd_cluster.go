@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -11,12 +12,15 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// EtcdCluster is an etcd of several members, each a child process. It is always
-// one of our own, whatever FENCEKIT_ETCD_ENDPOINTS says. Its methods may be
-// called concurrently.
+// EtcdClusterVar chooses where the members of clusters run: "docker" for
+// containers, on networks of their own; empty for child processes.
+const EtcdClusterVar = "FENCEKIT_ETCD_CLUSTER"
+
+// EtcdCluster is an etcd of several members. It is always one of our own, whatever
+// FENCEKIT_ETCD_ENDPOINTS says. Its methods may be called concurrently.
 type EtcdCluster struct {
 	members      []*EtcdMember
-	network      *peerNetwork
+	ground       ground
 	certificates *Certificates
 	stopping     sync.Once
 	stopped      error
@@ -26,12 +30,26 @@ type EtcdCluster struct {
 // Restart doesn't return before its context ends.
 type EtcdMember struct {
 	*Etcd
-	network *peerNetwork
+	ground ground
+	start  func(ctx context.Context) error
 }
 
-// StartEtcdCluster starts a cluster and returns once every member answers; it
-// must be stopped by Stop. EtcdConfig.Dir has to be empty. ctx bounds the start
-// alone.
+// ground is where the members of a cluster run, and what they reach each other
+// through.
+type ground interface {
+	// add makes a member, which doesn't run yet and has to be told of the others.
+	add(name string, cfg EtcdConfig) (*EtcdMember, error)
+	isolate(host string) error
+	rejoin(host string) error
+	close() error
+}
+
+// hostOf is where a member is found by the others, and by nobody else.
+func hostOf(member string) string { return member + ".invalid" }
+
+// StartEtcdCluster starts a cluster, where FENCEKIT_ETCD_CLUSTER says, and returns
+// once every member answers; it must be stopped by Stop. EtcdConfig.Dir has to be
+// empty. ctx bounds the start alone.
 func StartEtcdCluster(ctx context.Context, size int, cfg *EtcdConfig) (*EtcdCluster, error) {
 	conf, err := cfg.withDefaults()
 	if err != nil {
@@ -40,56 +58,47 @@ func StartEtcdCluster(ctx context.Context, size int, cfg *EtcdConfig) (*EtcdClus
 	if size < 1 || conf.Dir != "" {
 		return nil, fmt.Errorf("testenv: etcd: a cluster has at least one member (not %d), and data directories of its own", size)
 	}
-	c := &EtcdCluster{network: newPeerNetwork(), certificates: conf.Certificates}
-	servers, seats, err := c.seats(size, conf)
+	ground, err := newGround(ctx)
 	if err != nil {
-		return nil, errors.Join(err, c.discard(servers))
+		return nil, err
 	}
-	for i, s := range servers {
-		c.members = append(c.members, &EtcdMember{Etcd: newEtcd(s, conf, seats[i]), network: c.network})
-	}
-	// None is ready without the others.
-	errs := make([]error, size)
-	var starting sync.WaitGroup
-	for i, s := range servers {
-		starting.Go(func() { errs[i] = s.start(ctx) })
-	}
-	starting.Wait()
-	if err := errors.Join(errs...); err != nil {
+	c := &EtcdCluster{ground: ground, certificates: conf.Certificates}
+	if err := c.start(ctx, size, conf); err != nil {
 		return nil, errors.Join(err, c.Stop(context.Background()))
 	}
 	return c, nil
 }
 
-// seats makes the servers and says what each member is known by.
-func (c *EtcdCluster) seats(size int, cfg EtcdConfig) (servers []*server, seats []seat, err error) {
-	var all []string
-	for i := range size {
-		s, err := newServer(fmt.Sprintf("etcd%d", i), cfg.Log, 2)
-		if err != nil {
-			return servers, nil, err
-		}
-		servers = append(servers, s)
-		at := seat{name: fmt.Sprintf("member%d", i)}
-		host := at.name + ".invalid"
-		at.peerURL = fmt.Sprintf("http://%s:%d", host, s.ports[1].number)
-		if at.proxy, err = c.network.add(host, s.ports[1].address()); err != nil {
-			return servers, nil, err
-		}
-		seats, all = append(seats, at), append(all, at.name+"="+at.peerURL)
+func newGround(ctx context.Context) (ground, error) {
+	switch where := os.Getenv(EtcdClusterVar); where {
+	case "":
+		return newPeerNetwork(), nil
+	case "docker":
+		return newDockerNetwork(ctx)
+	default:
+		return nil, fmt.Errorf("testenv: %s=%s: must be docker or empty", EtcdClusterVar, where)
 	}
-	for i := range seats {
-		seats[i].cluster = strings.Join(all, ",")
-	}
-	return servers, seats, nil
 }
 
-// discard gives back what was made for members that never started.
-func (c *EtcdCluster) discard(servers []*server) error {
-	errs := []error{c.network.close()}
-	for _, s := range servers {
-		errs = append(errs, s.discard())
+// start makes the members, tells them of each other and starts them.
+func (c *EtcdCluster) start(ctx context.Context, size int, cfg EtcdConfig) error {
+	var all []string
+	for i := range size {
+		m, err := c.ground.add(fmt.Sprintf("member%d", i), cfg)
+		if err != nil {
+			return err
+		}
+		c.members = append(c.members, m)
+		all = append(all, m.seat.name+"="+m.seat.peerURL)
 	}
+	// None is ready without the others.
+	errs := make([]error, size)
+	var starting sync.WaitGroup
+	for i, m := range c.members {
+		m.seat.cluster = strings.Join(all, ",")
+		starting.Go(func() { errs[i] = m.start(ctx) })
+	}
+	starting.Wait()
 	return errors.Join(errs...)
 }
 
@@ -120,19 +129,18 @@ func (c *EtcdCluster) Stop(ctx context.Context) error {
 			// Orderly, a member would wait for the others to take over.
 			errs = append(errs, m.Kill(), m.Stop(ctx))
 		}
-		c.stopped = errors.Join(append(errs, c.network.close())...)
+		c.stopped = errors.Join(append(errs, c.ground.close())...)
 	})
 	return c.stopped
 }
 
-// Isolate cuts the member off from all others, in both directions and silently.
-// Its clients still reach it. A second call does nothing.
-func (m *EtcdMember) Isolate() error { return m.network.isolate(m.host()) }
+// Isolate cuts the member off from all others, in both directions and silently;
+// only in Docker the kernel finds out after seconds that nobody is there. Its
+// clients still reach it. A second call does nothing.
+func (m *EtcdMember) Isolate() error { return m.ground.isolate(hostOf(m.seat.name)) }
 
 // Rejoin ends an isolation; without one it does nothing.
-func (m *EtcdMember) Rejoin() error { return m.network.rejoin(m.host()) }
-
-func (m *EtcdMember) host() string { return m.seat.name + ".invalid" }
+func (m *EtcdMember) Rejoin() error { return m.ground.rejoin(hostOf(m.seat.name)) }
 
 // Leader returns the member that leads: it answers that it does, and more than
 // half of all agree. It asks until that is so, or ctx ends.

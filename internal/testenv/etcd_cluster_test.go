@@ -83,6 +83,44 @@ func TestEtcdMember_IsIsolatedWhileItsClientsReachIt(t *testing.T) {
 	require.Equal(t, "new", string(got.Kvs[0].Value))
 }
 
+func TestEtcdCluster_StopIsForGood(t *testing.T) {
+	ctx := testContext(t)
+	c := startCluster(t)
+	m := c.Members()[0]
+	require.NoError(t, m.Pause()) // Stop also ends what is paused
+	require.NoError(t, c.Stop(ctx))
+	require.NoError(t, c.Stop(ctx))
+	require.Error(t, listening(strings.TrimPrefix(m.Endpoint(), "http://"))(ctx))
+	require.NoDirExists(t, rootOf(m.controller))
+	require.NoError(t, m.Kill())
+	require.ErrorIs(t, m.Restart(ctx), ErrStopped)
+}
+
+func TestEtcdMember_StaysIsolatedOverARestart(t *testing.T) {
+	ctx := testContext(t)
+	c := startCluster(t)
+	m := c.Members()[0]
+	require.NoError(t, m.Kill())
+	require.NoError(t, m.Isolate())
+	short, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	require.Error(t, m.Restart(short))
+	require.NoError(t, m.Rejoin())
+	require.NoError(t, m.Restart(ctx))
+}
+
+func TestEtcdCluster_SpeaksTLS(t *testing.T) {
+	ctx := testContext(t)
+	certificates, err := NewCertificates(t.TempDir())
+	require.NoError(t, err)
+	c, err := StartEtcdCluster(ctx, 1, &EtcdConfig{Certificates: certificates})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Stop(context.Background())) })
+	require.Regexp(t, "^https://", c.Endpoints()[0])
+	_, err = clusterClient(t, c).Put(ctx, "k", "v")
+	require.NoError(t, err)
+}
+
 func TestStartEtcdCluster_SaysWhatIsWrong(t *testing.T) {
 	_, err := StartEtcdCluster(testContext(t), 0, nil)
 	require.ErrorContains(t, err, "at least one member")
@@ -90,6 +128,13 @@ func TestStartEtcdCluster_SaysWhatIsWrong(t *testing.T) {
 	require.ErrorContains(t, err, "directories of its own")
 	_, err = StartEtcdCluster(testContext(t), 2, &EtcdConfig{ExtraFlags: []string{"--no-such-flag"}})
 	require.ErrorContains(t, err, "no-such-flag")
+	t.Setenv(EtcdClusterVar, "moon")
+	_, err = StartEtcdCluster(testContext(t), 2, nil)
+	require.ErrorContains(t, err, EtcdClusterVar+"=moon")
+	t.Setenv(EtcdClusterVar, "docker")
+	t.Setenv("DOCKER_HOST", "unix:///nowhere")
+	_, err = StartEtcdCluster(testContext(t), 2, nil)
+	require.ErrorContains(t, err, "daemon does not answer")
 }
 
 func TestEtcd_RestoreBringsBackASnapshot(t *testing.T) {

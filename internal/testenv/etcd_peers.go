@@ -3,6 +3,7 @@ package testenv
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log"
 	"net"
@@ -11,8 +12,8 @@ import (
 	"sync"
 )
 
-// peerNetwork carries what the members of a cluster say to each other, and can
-// cut a member off. Members know each other by names that lead nowhere, and each
+// peerNetwork is where members run as child processes. It carries what they say to
+// each other, and can cut a member off. Members know each other by names that lead nowhere, and each
 // sends through an HTTP proxy of its own: so it is known here who speaks to whom,
 // which the far end of a connection could not tell.
 type peerNetwork struct {
@@ -36,8 +37,20 @@ func newPeerNetwork() *peerNetwork {
 	return &peerNetwork{peers: map[string]*peer{}, closed: make(chan struct{})}
 }
 
-// add makes a member's proxy and returns its URL.
-func (n *peerNetwork) add(name, address string) (url string, err error) {
+func (n *peerNetwork) add(name string, cfg EtcdConfig) (*EtcdMember, error) {
+	s, err := newServer("etcd-"+name, cfg.Log, 2)
+	if err != nil {
+		return nil, err
+	}
+	at := seat{name: name, peerURL: fmt.Sprintf("http://%s:%d", hostOf(name), s.ports[1].number)}
+	if at.proxy, err = n.open(hostOf(name), s.ports[1].address()); err != nil {
+		return nil, errors.Join(err, s.discard())
+	}
+	return &EtcdMember{Etcd: newEtcd(s, cfg, at), ground: n, start: s.start}, nil
+}
+
+// open makes the proxy of a member and returns its URL.
+func (n *peerNetwork) open(name, address string) (url string, err error) {
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		return "", err

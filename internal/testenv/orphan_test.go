@@ -19,11 +19,11 @@ import (
 // orphanReport is what an owner tells of itself before it is killed.
 type orphanReport struct {
 	Roots   []string // directories of its servers
-	Servers []int    // etcd, PgBouncer and Redis, and Postgres if it is a child
+	Servers []int    // etcd, PgBouncer and Redis, and what else is a child
 	Pids    []int    // those and their children
 	Janitor int
-	// Container is the name of Postgres's, if it runs in one.
-	Container string
+	// InDocker are the names of containers and networks.
+	InDocker []string
 }
 
 // beOrphaned starts servers, has backends that idle, sleep, compute and are
@@ -43,10 +43,15 @@ func beOrphaned() {
 	must(err)
 	r, err := StartRedis(ctx, nil)
 	must(err)
-	report := orphanReport{
-		Janitor: theJanitor.cmd.Process.Pid,
-		Roots:   []string{rootOf(e.controller), rootOf(p.controller), rootOf(b.controller), rootOf(r.controller)},
-		Servers: []int{pidOf(e.controller), pidOf(b.controller), pidOf(r.controller)},
+	c, err := StartEtcdCluster(ctx, 2, nil)
+	must(err)
+	report := orphanReport{Janitor: theJanitor.cmd.Process.Pid}
+	for _, each := range []controller{e.controller, p.controller, b.controller, r.controller, c.Members()[0].controller, c.Members()[1].controller} {
+		report.add(each)
+	}
+	if network, ok := c.ground.(*dockerNetwork); ok {
+		report.Roots = append(report.Roots, network.dir.root)
+		report.InDocker = append(report.InDocker, network.name())
 	}
 	busy := func(sql string) int {
 		conn, err := pgx.Connect(ctx, p.DSN())
@@ -62,15 +67,22 @@ func beOrphaned() {
 		must(err)
 		report.Pids = append(report.Pids, pids...)
 	}
-	if docker, ok := p.controller.(*container); ok {
-		report.Container = docker.name()
-	} else {
-		report.Servers = append(report.Servers, pidOf(p.controller))
+	if _, local := p.controller.(*server); local {
 		must(syscall.Kill(stopped, syscall.SIGSTOP))
 	}
 	must(e.Pause())
+	must(c.Members()[0].Pause())
 	must(json.NewEncoder(os.Stdout).Encode(report))
 	select {}
+}
+
+func (r *orphanReport) add(c controller) {
+	r.Roots = append(r.Roots, rootOf(c))
+	if docker, ok := c.(*container); ok {
+		r.InDocker = append(r.InDocker, docker.name())
+		return
+	}
+	r.Servers = append(r.Servers, pidOf(c))
 }
 
 func rootOf(c controller) string {
@@ -133,7 +145,7 @@ func ended(t *testing.T, pid int) bool {
 }
 
 // Nothing outlives an owner that was killed: no server, none of Postgres's
-// children whatever they were doing, no directory, no container.
+// children whatever they were doing, no directory, no container, no network.
 func TestOwner_KilledLeavesNothing(t *testing.T) {
 	cmd, report := startOrphan(t)
 	segments := sharedMemory(t, report)
@@ -149,7 +161,7 @@ func TestOwner_KilledLeavesNothing(t *testing.T) {
 			require.NoError(t, ctx.Err(), "%s is left", root)
 		}
 	}
-	requireNoContainer(t, report)
+	requireNothingInDocker(t, report)
 	for _, id := range segments {
 		require.False(t, sharedMemoryExists(id))
 	}
@@ -181,7 +193,7 @@ func TestOwner_KilledWithItsJanitorIsSweptLater(t *testing.T) {
 	for _, root := range report.Roots {
 		require.NoDirExists(t, root)
 	}
-	requireNoContainer(t, report)
+	requireNothingInDocker(t, report)
 	for _, pid := range report.Pids {
 		require.True(t, ended(t, pid))
 	}
@@ -203,14 +215,18 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// requireNoContainer asserts that an owner's container is gone, if it had one.
-func requireNoContainer(t *testing.T, report orphanReport) {
+// requireNothingInDocker asserts that an owner's containers and networks are gone.
+func requireNothingInDocker(t *testing.T, report orphanReport) {
 	t.Helper()
-	if report.Container == "" {
+	if len(report.InDocker) == 0 {
 		return
 	}
 	pool, err := newDocker(testContext(t))
 	require.NoError(t, err)
-	_, err = pool.Client.InspectContainer(report.Container)
-	require.ErrorContains(t, err, "No such container")
+	for _, name := range report.InDocker {
+		_, err = pool.Client.InspectContainer(name)
+		require.ErrorContains(t, err, "No such container")
+		_, err = pool.Client.NetworkInfo(name)
+		require.ErrorContains(t, err, "No such network")
+	}
 }

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sweep removes what dead owners left: their servers' processes, containers,
-// shared memory and directories. The caller holds lockSweep.
+// sweep removes what dead owners left: their servers' processes, containers and
+// networks, shared memory and directories. The caller holds lockSweep.
 func sweep() error {
 	roots, err := runDirs()
 	if err != nil {
@@ -40,7 +40,7 @@ func sweepDir(root string) error {
 		return err
 	}
 	if _, err := os.Stat(filepath.Join(root, dockerFile)); err == nil {
-		if err := sweepContainer(filepath.Base(root)); err != nil {
+		if err := sweepDocker(filepath.Base(root)); err != nil {
 			return err
 		}
 	}
@@ -71,12 +71,12 @@ func killInhabitants(root string) error {
 	}
 }
 
-func sweepContainer(name string) error {
+func sweepDocker(name string) error {
 	pool, err := newDocker(context.Background())
 	if err != nil {
 		return err
 	}
-	return removeContainer(pool.Client, name)
+	return removeFromDocker(pool, name)
 }
 
 // sweepSharedMemory removes the System V segment of a Postgres that was killed

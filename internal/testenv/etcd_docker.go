@@ -1,0 +1,144 @@
+package testenv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"syscall"
+
+	"github.com/ory/dockertest/v3"
+	"github.com/ory/dockertest/v3/docker"
+)
+
+// etcdImage is built by "make images" from the version of etcd in go.mod, which
+// also is what runs outside of Docker.
+const etcdImage = "fencekit/etcd:3.7"
+
+// Where etcd listens and keeps its data inside a container.
+const (
+	insideClient = "2379/tcp"
+	insideData   = "/data"
+)
+
+// dockerNetwork is where members run in containers. They reach each other through
+// one network that leads nowhere else, from which a member can be disconnected.
+// Each has a second network alone, which publishes its client port: with two
+// members in one of those, they would go on talking there.
+type dockerNetwork struct {
+	pool *dockertest.Pool
+	dir  *runDir // for its name
+
+	mu      sync.Mutex
+	members map[string]*dockerPeer // by host
+}
+
+// dockerPeer is one member as seen by the network.
+type dockerPeer struct {
+	container *container
+	connected bool
+}
+
+func newDockerNetwork(ctx context.Context) (*dockerNetwork, error) {
+	pool, err := newDocker(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("testenv: etcd in Docker: %w", err)
+	}
+	if _, err := pool.Client.InspectImage(etcdImage); err != nil {
+		return nil, fmt.Errorf("testenv: etcd in Docker: image %s (make images builds it): %w", etcdImage, err)
+	}
+	s, err := newDockerDir(0)
+	if err != nil {
+		return nil, err
+	}
+	n := &dockerNetwork{pool: pool, dir: s.dir, members: map[string]*dockerPeer{}}
+	if _, err := pool.Client.CreateNetwork(docker.CreateNetworkOptions{Name: n.name(), Internal: true, Context: ctx}); err != nil {
+		return nil, errors.Join(fmt.Errorf("testenv: etcd in Docker: network: %w", err), n.close())
+	}
+	announce("etcd cluster", "docker "+etcdImage)
+	return n, nil
+}
+
+func (n *dockerNetwork) name() string { return filepath.Base(n.dir.root) }
+
+func (n *dockerNetwork) add(name string, cfg EtcdConfig) (*EtcdMember, error) {
+	c, err := newContainer(n.pool, "etcd "+name, syscall.SIGTERM)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Dir = insideData
+	at := seat{name: name, peerURL: "http://" + hostOf(name) + ":2380"}
+	e := &Etcd{controller: c, endpoints: []string{cfg.scheme() + c.port.address()}, certificates: cfg.Certificates, seat: at}
+	c.ready = func(ctx context.Context) error { return poll(ctx, e.ping) }
+	c.create = func(ctx context.Context) error {
+		return n.run(ctx, c, hostOf(name), cfg, etcdFlags(cfg, e.seat, e.Endpoint(), "0.0.0.0:2379", "0.0.0.0:2380"))
+	}
+	n.members[hostOf(name)] = &dockerPeer{container: c}
+	return &EtcdMember{Etcd: e, ground: n, start: c.start}, nil
+}
+
+// run creates a member's own network and its container, connects that with the
+// others and starts it.
+func (n *dockerNetwork) run(ctx context.Context, c *container, host string, cfg EtcdConfig, flags []string) error {
+	if _, err := n.pool.Client.CreateNetwork(docker.CreateNetworkOptions{Name: c.name(), Context: ctx}); err != nil {
+		return err
+	}
+	var mounts []string
+	if cfg.Certificates != nil {
+		mounts = []string{cfg.Certificates.dir + ":" + cfg.Certificates.dir + ":ro"}
+	}
+	_, err := n.pool.Client.CreateContainer(docker.CreateContainerOptions{
+		Name:   c.name(),
+		Config: &docker.Config{Image: etcdImage, Cmd: flags, ExposedPorts: map[docker.Port]struct{}{insideClient: {}}},
+		HostConfig: &docker.HostConfig{
+			NetworkMode: c.name(), PortBindings: c.binding(insideClient), Binds: mounts,
+			// The names of members that aren't there are nobody else's business.
+			DNS: []string{"127.0.0.1"},
+		},
+		Context: ctx,
+	})
+	if err != nil {
+		return err
+	}
+	if err := n.rejoin(host); err != nil {
+		return err
+	}
+	return n.pool.Client.StartContainerWithContext(c.name(), nil, ctx)
+}
+
+// isolate takes a member out of the others' network, whether it runs or not. What
+// is under way to it is lost, and whoever tries later finds nobody.
+func (n *dockerNetwork) isolate(host string) error {
+	return n.connect(host, false, n.pool.Client.DisconnectNetwork)
+}
+
+func (n *dockerNetwork) rejoin(host string) error {
+	return n.connect(host, true, n.pool.Client.ConnectNetwork)
+}
+
+// connect does what connects or disconnects a member, unless that is done.
+func (n *dockerNetwork) connect(host string, connected bool, do func(string, docker.NetworkConnectionOptions) error) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	peer := n.members[host]
+	if peer.connected == connected {
+		return nil
+	}
+	err := do(n.name(), docker.NetworkConnectionOptions{
+		Container:      peer.container.name(),
+		EndpointConfig: &docker.EndpointConfig{Aliases: []string{host}},
+	})
+	if err != nil {
+		return fmt.Errorf("testenv: etcd in Docker: network of %s: %w", host, err)
+	}
+	peer.connected = connected
+	return nil
+}
+
+func (n *dockerNetwork) close() error {
+	if err := removeFromDocker(n.pool, n.name()); err != nil {
+		return err
+	}
+	return n.dir.remove()
+}
