@@ -234,6 +234,40 @@ func TestIsolation_AWaiterWithOtherMembersFailsOver_HD10(t *testing.T) {
 	require.Greater(t, got.lease.Grant().Token, held.Grant().Token)
 }
 
+// A holder who reaches only a member that has lost the others loses the lock when
+// its lease ends, and its successor's token is higher. Both go on once it is back.
+func TestIsolation_AHolderOfTheIsolatedMemberLosesItsLock_F2_F3(t *testing.T) {
+	t.Parallel()
+	c, cfg := startCluster(t), clusterConfig(t)
+	leader := leaderAfter(t, c, nil)
+	b := newTestLocker(t, dial(t, anotherThan(c, leader).Endpoint()), cfg)
+	cfg.TTL = 3 * time.Second
+	a := newTestLocker(t, dial(t, leader.Endpoint()), cfg)
+	held := acquire(t, a, "r")
+	waiting := acquiring(patient(t), b, "r")
+	awaitKeys(t, b.client, b.keys.queue("r"), 2)
+	require.NoError(t, leader.Isolate())
+	<-held.Context().Done()
+	lost := new(fence.LeaseLostError)
+	require.ErrorAs(t, context.Cause(held.Context()), &lost)
+	require.Equal(t, fence.LossDeadline, lost.Reason)
+	next := <-waiting
+	require.NoError(t, next.err)
+	require.Greater(t, next.lease.Grant().Token, held.Grant().Token)
+
+	require.NoError(t, leader.Rejoin())
+	requireGoesOn(t, b, next.lease)
+	release(t, next.lease)
+	persistently(t, func(ctx context.Context) error {
+		again, err := a.Acquire(ctx, "r")
+		if err != nil {
+			return err
+		}
+		require.Greater(t, again.Grant().Token, next.lease.Grant().Token)
+		return again.Release(ctx)
+	})
+}
+
 func anotherThan(c *testenv.EtcdCluster, m *testenv.EtcdMember) *testenv.EtcdMember {
 	for _, other := range c.Members() {
 		if other != m {
