@@ -60,12 +60,12 @@ func transact(ctx context.Context, pool *pgxpool.Pool, held Held, work Work) err
 	if err := held.Check(ctx, tx); err != nil {
 		return err
 	}
-	return commit(ctx, tx)
+	return Commit(ctx, tx)
 }
 
-// commit tells an answer of the server from none. A FATAL one isn't about the
+// Commit commits, and tells an answer of the server from none. A FATAL one isn't about the
 // COMMIT: the backend was ended, perhaps behind it.
-func commit(ctx context.Context, tx pgx.Tx) error {
+func Commit(ctx context.Context, tx pgx.Tx) error {
 	err := tx.Commit(ctx)
 	var answer *pgconn.PgError
 	switch {
