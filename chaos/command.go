@@ -1,0 +1,48 @@
+package chaos
+
+import (
+	"time"
+
+	"github.com/fencekit/fencekit/chaos/fault"
+)
+
+// spec is what a worker process is told when it starts.
+type spec struct {
+	Worker   string        `json:"worker"`
+	Workload string        `json:"workload"`
+	Group    string        `json:"group"` // result.Fenced, or the name of a control
+	Etcd     []string      `json:"etcd"`  // endpoints, through this worker's links
+	Postgres string        `json:"postgres"`
+	Redis    []string      `json:"redis"`
+	Prefix   string        `json:"prefix"` // of the lock keys
+	TTL      time.Duration `json:"ttl"`
+	Seed     uint64        `json:"seed"`
+	Loops    int           `json:"loops"` // goroutines under load
+	Pace     time.Duration `json:"pace"`  // of each
+}
+
+// command is what a worker is told while it runs, a line of JSON each. The first
+// member that is set says what to do.
+type command struct {
+	Operate *Op           `json:"operate,omitempty"` // do this
+	Within  time.Duration `json:"within,omitempty"`  // for Operate; 0: opBound
+	Load    bool          `json:"load,omitempty"`    // begin to work by itself
+	Quiet   bool          `json:"quiet,omitempty"`   // stop that; told as noteQuiet
+	Arm     string        `json:"arm,omitempty"`     // a point
+	Skip    int           `json:"skip,omitempty"`    // for Arm: so many awaits before
+	Then    fault.Then    `json:"then,omitempty"`    // for Arm
+	Disarm  bool          `json:"disarm,omitempty"`  // told as noteDisarmed, unless it was reached
+	Stall   bool          `json:"stall,omitempty"`   // stop the world, until the pipe is drained
+	Close   bool          `json:"close,omitempty"`   // end
+}
+
+// What a worker notes for its run.
+const (
+	noteReady    = "ready"
+	noteQuiet    = "quiet"
+	noteDisarmed = "disarmed"
+	noteStalled  = "the world stood still"
+)
+
+// opBound is for how long one operation may go on.
+const opBound = time.Minute

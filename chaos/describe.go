@@ -1,0 +1,47 @@
+package chaos
+
+import (
+	"maps"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/fencekit/fencekit/chaos/control"
+	"github.com/fencekit/fencekit/chaos/result"
+)
+
+// Groups returns all groups, the framework's first.
+func Groups() []result.Group {
+	groups := []result.Group{{Name: result.Fenced, Title: "Fencekit", Recipe: "guard.Do: a lock in etcd, claimed in the database before anything is read, and sealed at COMMIT"}}
+	for _, c := range control.All() {
+		groups = append(groups, result.Group{Name: c.Name, Title: c.Title, Recipe: c.Recipe, Flaw: c.Flaw, RedByDesign: c.RedByDesign})
+	}
+	return groups
+}
+
+func describeScenarios() (all []result.Scenario) {
+	for _, s := range Scenarios() {
+		all = append(all, result.Scenario{Name: s.Name, Family: s.Family, Story: s.Story})
+	}
+	return all
+}
+
+// versions adds what takes part in a lane's runs to what is known.
+func (l *lane) versions(known map[string]string) map[string]string {
+	all := map[string]string{"go": runtime.Version(), "system": runtime.GOOS + "/" + runtime.GOARCH}
+	maps.Copy(all, known)
+	if l.postgres != nil {
+		all["postgres"] = l.postgres.Source()
+	}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		all["fencekit"] = info.Main.Version
+		for _, module := range info.Deps {
+			switch module.Path {
+			case "go.etcd.io/etcd/server/v3":
+				all["etcd"] = module.Version
+			case "github.com/jackc/pgx/v5":
+				all["pgx"] = module.Version
+			}
+		}
+	}
+	return all
+}

@@ -1,0 +1,35 @@
+// Package chaos runs guarded code in real processes, does to them what machines
+// and networks do to processes, and judges what happened.
+//
+// # Model
+//
+// A Workload is code under test: it prepares data, operates on it, and checks it.
+// A Scenario is what goes wrong meanwhile: a schedule of faults that is made from a
+// seed, or a script. A run puts them together: worker processes are this binary
+// itself, executed again (Main, Reexec); each reaches etcd and Postgres through
+// links of its own that can be cut; what the workers tell goes into a history
+// (package history), and what they did is observed from outside (package observe).
+// Package check judges both, property by property.
+//
+// The same scenario runs with the framework and with controls (package control):
+// recipes that are known to break under these faults. If none breaks, a run shows
+// nothing, and says so.
+//
+//	func TestMain(m *testing.M) { chaos.Main(m, deductions{}) }
+//
+//	func TestChaos(t *testing.T) { chaos.Test(t, chaos.Config{Workload: deductions{}}) }
+//
+// # Verdicts
+//
+// A run passes if every property held and it met what it was meant to meet; it is
+// violated if a property was; it is inconclusive if it shows nothing: a fault
+// missed, an observer had a gap. Inconclusive is not a pass.
+//
+// # What is not promised
+//
+// A seed fixes operations and faults, not how the machine interleaves them: the
+// same seed is the same schedule, not the same run. That no violation was found in
+// n runs says something only together with what the same faults did to the
+// controls. Power failures, disks that lie, clocks that jump, and several machines
+// are beyond what one machine can show.
+package chaos

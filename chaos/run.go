@@ -1,0 +1,101 @@
+package chaos
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"time"
+
+	"github.com/fencekit/fencekit/chaos/history"
+	"github.com/fencekit/fencekit/chaos/observe"
+	"github.com/fencekit/fencekit/chaos/result"
+)
+
+// task is one run that is to be done.
+type task struct {
+	scenario Scenario
+	workload Workload
+	group    string
+	seed     uint64
+	faults   bool
+}
+
+// dir is where the run's files are, below those of its suite.
+func (t task) dir() string {
+	last := fmt.Sprintf("seed-%d", t.seed)
+	if !t.faults {
+		last += "-calm"
+	}
+	return path.Join(t.scenario.Name, t.group, last)
+}
+
+// runBound bounds one run, whatever goes wrong.
+const runBound = 5 * time.Minute
+
+// run does one run in a lane, and leaves its files below dir. An error says that
+// there is nothing to judge: a server did not start, or a fault could not be undone.
+func (t task) run(ctx context.Context, l *lane, dir string) (_ *result.Run, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, runBound, fmt.Errorf("chaos: the run was not over after %v", runBound))
+	defer cancel()
+	schedule := scheduleOf(t.scenario, t.seed)
+	r := t.result(schedule)
+	at := filepath.Join(dir, filepath.FromSlash(r.Dir))
+	if err := os.MkdirAll(at, 0o755); err != nil {
+		return nil, err
+	}
+	file, err := os.Create(filepath.Join(at, result.HistoryFile))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	s := &Stage{Seed: t.seed, Group: t.group, Faults: t.faults, workload: t.workload, dir: at, story: &story{recorder: history.NewRecorder(file)}}
+	observed, err := s.whole(ctx, l, t.scenario, schedule)
+	if err := errors.Join(err, s.story.recorder.Err()); err != nil {
+		return nil, err
+	}
+	r.Took, r.Failed = time.Since(r.Started), s.failures()
+	r.Judge(s.story.all(), observed)
+	return r, result.Save(dir, r, file.Name(), &observed)
+}
+
+// result is the run before anything has happened.
+func (t task) result(schedule []Step) *result.Run {
+	r := &result.Run{
+		Scenario: t.scenario.Name, Family: t.scenario.Family, Group: t.group, Seed: t.seed, Faults: t.faults, Started: time.Now(), Dir: t.dir(),
+		Progress: progressBound, Stock: t.workload.Name() == Stock{}.Name(), Workload: t.workload.Name(),
+	}
+	if t.faults && t.group == result.Fenced {
+		r.Meet = t.scenario.Meet
+	}
+	for _, step := range schedule {
+		r.Schedule = append(r.Schedule, result.Step{At: step.At, For: step.For, Fault: step.Fault.String()})
+	}
+	return r
+}
+
+// whole lets the run happen from its beginning to its end, and returns what was
+// observed.
+func (s *Stage) whole(ctx context.Context, l *lane, sc Scenario, schedule []Step) (_ observe.Observation, err error) {
+	defer func() { err = errors.Join(err, s.tearDown(context.WithoutCancel(ctx))) }()
+	if err := s.setUp(ctx, l, max(sc.Members, 1)); err != nil {
+		return observe.Observation{}, err
+	}
+	observer, err := observe.Start(ctx, s.client, s.prefix, s.dsn)
+	if err != nil {
+		return observe.Observation{}, err
+	}
+	err = s.hire(ctx, cmp.Or(sc.Workers, 3), loadLoops, loadPace)
+	if err == nil {
+		err = s.perform(ctx, sc, schedule)
+	}
+	s.fails(s.dismiss())
+	s.story.phase(history.PhaseEnd)
+	s.fails(s.crashes())
+	s.fails(s.workload.Check(ctx, s.pool))
+	observed, finishErr := observer.Finish(context.WithoutCancel(ctx))
+	return observed, errors.Join(err, finishErr)
+}

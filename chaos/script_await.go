@@ -1,0 +1,102 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/fencekit/fencekit/chaos/fault"
+	"github.com/fencekit/fencekit/chaos/history"
+)
+
+// maxAwaits is more than an operation has.
+const maxAwaits = 200
+
+// awaits has a worker stop, or die, at the first place of an operation where it
+// sends something over the network or gets something, then at the second, and so on
+// to the last; each time its lease ends there, and another worker takes over before
+// it goes on.
+func (s *Stage) awaits(ctx context.Context, then fault.Then) error {
+	if !s.Faults {
+		return s.inTurn(ctx)
+	}
+	for skip := range maxAwaits {
+		sprung, err := s.await(ctx, skip, then)
+		if err != nil {
+			return fmt.Errorf("at await %d: %w", skip, err)
+		}
+		if !sprung {
+			s.story.tell(history.Event{Kind: history.Note, Name: fmt.Sprintf("an operation has %d places to wait", skip)})
+			return nil
+		}
+	}
+	return fmt.Errorf("chaos: an operation still waited at the %dth place", maxAwaits)
+}
+
+// await does it at one place. sprung is false if the operation ended before.
+func (s *Stage) await(ctx context.Context, skip int, then fault.Then) (sprung bool, err error) {
+	w := s.worker(0)
+	// Each operation begins from scratch: session, connection, lock and claim.
+	if err := errors.Join(w.close(), w.Start(ctx)); err != nil {
+		return false, err
+	}
+	t, err := w.set(command{Arm: pointAwait, Skip: skip, Then: then})
+	if err != nil {
+		return false, err
+	}
+	op, err := s.Operate(0, Op{Resource: s.sku()})
+	if err != nil {
+		return false, err
+	}
+	ended := make(chan error, 1)
+	over, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		_, err := op.Wait(ctx)
+		cancel()
+		ended <- err
+	}()
+	if err := t.sprung(over); err != nil {
+		return false, errors.Join(nilIfMissed(err), <-ended)
+	}
+	name := fmt.Sprintf("%s %s at await %d", then, w.Name(), skip)
+	s.story.tell(history.Event{Kind: history.Strikes, Name: name, Process: w.Name()})
+	err = errors.Join(s.endLeases(ctx), s.succeed(ctx, 1))
+	s.story.tell(history.Event{Kind: history.Heals, Name: name, Process: w.Name()})
+	if then == fault.ThenDie {
+		<-ended
+		return true, errors.Join(err, w.Start(ctx))
+	}
+	return true, errors.Join(err, w.Resume(), <-ended)
+}
+
+// endLeases ends all leases, as if their times had run out.
+func (s *Stage) endLeases(ctx context.Context) error {
+	leases, err := s.client.Leases(ctx)
+	if err != nil {
+		return err
+	}
+	for _, l := range leases.Leases {
+		if _, err := s.client.Revoke(ctx, l.ID); err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+			return err
+		}
+	}
+	return nil
+}
+
+// succeed has a worker operate until it succeeds: it, too, may have to learn first
+// that its lease is gone.
+func (s *Stage) succeed(ctx context.Context, number int) error {
+	for {
+		op, err := s.Operate(number, Op{Resource: s.sku()})
+		if err != nil {
+			return err
+		}
+		e, err := op.Wait(ctx)
+		if err != nil || e.Kind == history.OK {
+			return err
+		}
+	}
+}

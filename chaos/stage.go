@@ -1,0 +1,226 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencekit/fencekit/chaos/control"
+	"github.com/fencekit/fencekit/chaos/fault"
+	"github.com/fencekit/fencekit/chaos/history"
+	"github.com/fencekit/fencekit/chaos/result"
+	"github.com/fencekit/fencekit/internal/netfault"
+	"github.com/fencekit/fencekit/internal/pgproxy"
+	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// Stage is where a run takes place: its servers, its data, and its worker
+// processes. It is the fault.Site of the run's faults.
+type Stage struct {
+	// Seed is the run's.
+	Seed uint64
+	// Group is who is tested: result.Fenced, or a control's name.
+	Group string
+	// Faults is false if the same is to happen without faults.
+	Faults bool
+
+	workload Workload
+	dir      string
+	story    *story
+	etcd     *testenv.EtcdCluster
+	postgres *testenv.Postgres
+	redis    *redises
+	client   *clientv3.Client
+	database string
+	dsn      string
+	pool     *pgxpool.Pool
+	prefix   string
+	workers  []*process
+	operated atomic.Int64
+	healing  sync.Once                     // of telling that all faults are over
+	failed   []error                       // what is wrong with the workload or its processes
+	undo     []func(context.Context) error // in reverse
+}
+
+// Worker implements fault.Site.
+func (s *Stage) Worker(number int) fault.Worker { return s.worker(number) }
+
+func (s *Stage) worker(number int) *process { return s.workers[number%len(s.workers)] }
+
+// Etcd implements fault.Site.
+func (s *Stage) Etcd() fault.Etcd { return cluster{s.etcd} }
+
+// Postgres implements fault.Site.
+func (s *Stage) Postgres() fault.Postgres { return s.postgres }
+
+// Observer implements fault.Site.
+func (s *Stage) Observer() *clientv3.Client { return s.client }
+
+// Locks implements fault.Site.
+func (s *Stage) Locks() string { return s.prefix }
+
+// Database implements fault.Site.
+func (s *Stage) Database() *pgxpool.Pool { return s.pool }
+
+// setUp makes everything but the worker processes. tearDown undoes it, also after
+// a failure.
+func (s *Stage) setUp(ctx context.Context, l *lane, members int) (err error) {
+	name := fmt.Sprintf("%016x", rand.Uint64())
+	s.prefix = "chaos/" + name
+	if s.etcd, err = l.startEtcd(ctx, members); err != nil {
+		return err
+	}
+	if s.postgres, err = l.startPostgres(ctx); err != nil {
+		return err
+	}
+	if s.client, err = s.etcd.Client(context.WithoutCancel(ctx)); err != nil {
+		return err
+	}
+	s.undo = append(s.undo, func(context.Context) error { return s.client.Close() })
+	s.database = "chaos_" + name
+	if s.dsn, err = s.postgres.CreateDatabase(ctx, s.database); err != nil {
+		return err
+	}
+	s.undo = append(s.undo, func(ctx context.Context) error { return s.postgres.DropDatabase(ctx, s.database) })
+	if s.pool, err = pgxpool.New(context.WithoutCancel(ctx), s.dsn); err != nil {
+		return err
+	}
+	s.undo = append(s.undo, func(context.Context) error { s.pool.Close(); return nil })
+	if err := s.prepare(ctx); err != nil {
+		return err
+	}
+	return s.workload.Prepare(ctx, s.pool)
+}
+
+// prepare makes what the group needs.
+func (s *Stage) prepare(ctx context.Context) error {
+	s.redis = &redises{}
+	if s.Group == result.Fenced {
+		_, err := postgres.Migrate(ctx, s.pool, "")
+		return err
+	}
+	c, err := control.ByName(s.Group)
+	if err != nil {
+		return err
+	}
+	if s.redis, err = startRedises(ctx, c.Needs); err != nil {
+		return err
+	}
+	s.undo = append(s.undo, s.redis.close)
+	if c.Prepare == nil {
+		return nil
+	}
+	return c.Prepare(ctx, s.pool)
+}
+
+// tearDown undoes setUp.
+func (s *Stage) tearDown(ctx context.Context) error {
+	var errs []error
+	for i := len(s.undo) - 1; i >= 0; i-- {
+		errs = append(errs, s.undo[i](ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// hire makes and starts the worker processes, each with links of its own.
+func (s *Stage) hire(ctx context.Context, number, loops int, pace time.Duration) error {
+	for n := range number {
+		p := &process{story: s.story, log: filepath.Join(s.dir, fmt.Sprintf("w%d.log", n)), spec: spec{
+			Worker: fmt.Sprintf("w%d", n), Workload: s.workload.Name(), Group: s.Group, Redis: s.redis.addresses(),
+			Prefix: s.prefix, TTL: TTL, Seed: s.Seed, Loops: loops, Pace: pace,
+		}}
+		if err := s.link(p); err != nil {
+			return err
+		}
+		s.workers = append(s.workers, p)
+		if err := p.Start(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// link makes the links of a worker to the servers.
+func (s *Stage) link(p *process) (err error) {
+	for _, endpoint := range s.etcd.Endpoints() {
+		l, err := netfault.New(strings.TrimPrefix(endpoint, "http://"))
+		if err != nil {
+			return err
+		}
+		s.undo = append(s.undo, func(context.Context) error { return l.Close() })
+		p.etcd = append(p.etcd, l)
+		p.spec.Etcd = append(p.spec.Etcd, "http://"+l.Addr())
+	}
+	if p.commits, err = pgproxy.New(s.dsn); err != nil {
+		return err
+	}
+	s.undo = append(s.undo, func(context.Context) error { return p.commits.Close() })
+	if p.postgres, err = netfault.New(p.commits.Addr()); err != nil {
+		return err
+	}
+	s.undo = append(s.undo, func(context.Context) error { return p.postgres.Close() })
+	p.spec.Postgres = strings.Replace(p.commits.DSN(), p.commits.Addr(), p.postgres.Addr(), 1)
+	return nil
+}
+
+// dismiss ends the worker processes orderly.
+func (s *Stage) dismiss() error {
+	errs := make([]error, len(s.workers))
+	done := make(chan struct{})
+	for i, p := range s.workers {
+		go func() { errs[i] = p.close(); done <- struct{}{} }()
+	}
+	for range s.workers {
+		<-done
+	}
+	return errors.Join(errs...)
+}
+
+// fails notes what is wrong with the workload or its processes: no fault of the
+// machine's.
+func (s *Stage) fails(err error) {
+	if err != nil {
+		s.failed = append(s.failed, err)
+	}
+}
+
+// failures is all of that; empty if there is nothing.
+func (s *Stage) failures() string {
+	if err := errors.Join(s.failed...); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// crashes says which processes ended without having been told or killed.
+func (s *Stage) crashes() error {
+	var errs []error
+	for _, e := range s.story.all() {
+		if e.Kind == history.Ends && e.Error != "" && e.Error != killed {
+			errs = append(errs, fmt.Errorf("chaos: %s has ended: %s; it said: %s", e.Process, e.Error, s.lastWords(e.Process)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// killed is how a process that was killed has ended.
+const killed = "signal: killed"
+
+func (s *Stage) lastWords(worker string) string {
+	for _, w := range s.workers {
+		if w.Name() == worker {
+			return w.lastWords()
+		}
+	}
+	return ""
+}

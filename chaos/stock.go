@@ -1,0 +1,207 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/fencekit/fencekit/guard"
+)
+
+// Stock is the built-in workload: it sells what is in stock, in every way that the
+// framework has. It reads, decides, and writes what it decided, whatever is there
+// by then: whoever writes late, or on something that was read too early, leaves a
+// trace.
+type Stock struct {
+	// Initial is what there is of each resource; default plenty.
+	Initial int
+	// Only is the action of all operations: "do", "hold", "all" or "once"; default
+	// a mixture.
+	Only string
+}
+
+// stockSize is plenty.
+const stockSize = 1_000_000
+
+// stockResources are what there is to sell.
+var stockResources = []string{"sku/1", "sku/2", "sku/3"}
+
+// stockSchema has nothing unique about orders, so that whatever takes effect twice
+// shows.
+const stockSchema = `
+create table stock  (resource text primary key, initial int not null, available int not null);
+create table orders (id bigint generated always as identity primary key, op text not null, resource text not null,
+                     quantity int not null, seen int not null, token bigint not null, process text not null);`
+
+// Name implements Workload.
+func (s Stock) Name() string { return "stock" }
+
+// Resources implements Workload.
+func (s Stock) Resources() []string { return stockResources }
+
+// Prepare implements Workload.
+func (s Stock) Prepare(ctx context.Context, db *pgxpool.Pool) error {
+	if _, err := db.Exec(ctx, stockSchema); err != nil {
+		return err
+	}
+	initial := s.Initial
+	if initial == 0 {
+		initial = stockSize
+	}
+	_, err := db.Exec(ctx, "insert into stock select name, $2, $2 from unnest($1::text[]) as name", s.Resources(), initial)
+	return err
+}
+
+// order is what an operation is to do.
+type order struct {
+	action    string
+	resources []string
+	quantity  int
+	retryable bool
+}
+
+// order returns what an operation decides before it has read anything: always the
+// same.
+func (s Stock) order(op Op) order {
+	random := op.Rand()
+	o := order{action: "do", resources: []string{op.Resource}, quantity: 1 + random.IntN(3), retryable: random.IntN(2) == 0}
+	switch n := random.IntN(10); {
+	case n < 2:
+		o.action = "hold"
+	case n < 4:
+		o.action = "once"
+	case n < 5:
+		o.action = "all"
+	}
+	if s.Only != "" {
+		o.action = s.Only
+	}
+	if o.action == "all" {
+		for _, r := range stockResources {
+			if r != op.Resource && random.IntN(2) == 0 {
+				o.resources = append(o.resources, r)
+			}
+		}
+	}
+	return o
+}
+
+// Describe implements Described.
+func (s Stock) Describe(op Op) (action string, resources []string) {
+	o := s.order(op)
+	return o.action, o.resources
+}
+
+// Operate implements Workload.
+func (s Stock) Operate(ctx context.Context, env *Env, op Op) error {
+	o := s.order(op)
+	opts := []guard.Option{guard.OpID(op.ID)}
+	if o.retryable {
+		opts = append(opts, guard.Retryable())
+	}
+	switch o.action {
+	case "hold":
+		return s.hold(ctx, env, op, o)
+	case "once":
+		return s.once(ctx, env, op, o, opts)
+	}
+	return env.DoAll(ctx, o.resources, s.sell(env, op, o), opts...)
+}
+
+// once asks again, by the same key, for as long as it isn't told what came of it.
+func (s Stock) once(ctx context.Context, env *Env, op Op, o order, opts []guard.Option) error {
+	opts = append(opts, guard.Once(op.ID, []byte(op.ID)))
+	for {
+		err := env.Do(ctx, op.Resource, s.sell(env, op, o), opts...)
+		if env.Guard == nil || !errors.Is(err, guard.ErrUnknownOutcome) || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// sell reads, decides and writes in one transaction.
+func (s Stock) sell(env *Env, op Op, o order) Work {
+	return func(ctx context.Context, tx pgx.Tx, tokens map[string]int64) error {
+		seen := make([]int, len(o.resources))
+		for i, r := range o.resources {
+			var err error
+			if seen[i], err = read(ctx, tx, r); err != nil {
+				return err
+			}
+		}
+		env.Point(PointRead)
+		for i, r := range o.resources {
+			if err := write(ctx, tx, env, op, r, o.quantity, seen[i], tokens[r]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// hold reads in one transaction, and writes in a later one.
+func (s Stock) hold(ctx context.Context, env *Env, op Op, o order) error {
+	return env.Hold(ctx, op.Resource, func(ctx context.Context, do Transact) error {
+		var seen int
+		err := do(ctx, func(ctx context.Context, tx pgx.Tx, _ map[string]int64) (err error) {
+			seen, err = read(ctx, tx, op.Resource)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		env.Point(PointRead)
+		return do(ctx, func(ctx context.Context, tx pgx.Tx, tokens map[string]int64) error {
+			return write(ctx, tx, env, op, op.Resource, o.quantity, seen, tokens[op.Resource])
+		}, guard.OpID(op.ID))
+	})
+}
+
+func read(ctx context.Context, tx pgx.Tx, resource string) (seen int, err error) {
+	err = tx.QueryRow(ctx, "select available from stock where resource = $1", resource).Scan(&seen)
+	return seen, err
+}
+
+func write(ctx context.Context, tx pgx.Tx, env *Env, op Op, resource string, quantity, seen int, token int64) error {
+	if seen < quantity {
+		return soldOutError{resource}
+	}
+	if _, err := tx.Exec(ctx, "update stock set available = $2 where resource = $1", resource, seen-quantity); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, "insert into orders (op, resource, quantity, seen, token, process) values ($1, $2, $3, $4, $5, $6)",
+		op.ID, resource, quantity, seen, token, env.Process)
+	return err
+}
+
+// Check implements Workload. What took effect is for the checkers to judge; this is
+// the sum alone.
+func (s Stock) Check(ctx context.Context, db *pgxpool.Pool) error {
+	rows, err := db.Query(ctx, `
+		select resource, initial - available, coalesce((select sum(quantity) from orders o where o.resource = s.resource), 0)
+		from stock s order by resource`)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	var resource string
+	var taken, sold int
+	_, err = pgx.ForEachRow(rows, []any{&resource, &taken, &sold}, func() error {
+		if taken != sold {
+			errs = append(errs, fmt.Errorf("%s: %d were sold, %d were taken from stock", resource, sold, taken))
+		}
+		return nil
+	})
+	return errors.Join(append(errs, err)...)
+}
+
+// soldOutError says that there isn't enough.
+type soldOutError struct{ resource string }
+
+func (e soldOutError) Error() string { return e.resource + " is sold out" }
+
+// Class implements Classer.
+func (soldOutError) Class() string { return "sold out" }

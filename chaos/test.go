@@ -1,0 +1,80 @@
+package chaos
+
+import (
+	"os"
+	"testing"
+
+	"github.com/fencekit/fencekit/chaos/check"
+	"github.com/fencekit/fencekit/chaos/result"
+)
+
+// Test does the runs that cfg asks for as tests: one for each run under the
+// framework, which fails unless the run passes, and one for each control that cfg
+// names, which fails unless the same faults break it. Groups is the framework alone
+// by default: controls can only run a Workload that works through Env.Do, DoAll and
+// Hold. The runs' files go to a directory of their own by default, which is kept if
+// a test fails, and named.
+func Test(t *testing.T, cfg Config) {
+	t.Helper()
+	if cfg.Groups == nil {
+		cfg.Groups = []string{result.Fenced}
+	}
+	if cfg.Dir == "" {
+		cfg.Dir = ownDir(t)
+	}
+	if cfg.Progress == nil {
+		cfg.Progress = func(p Progress) {
+			if !p.Ended {
+				t.Logf("run %d: %s", p.Done+1, p.Run)
+			}
+		}
+	}
+	suite, err := Run(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range suite.Runs {
+		if r := &suite.Runs[i]; r.Group == result.Fenced {
+			t.Run(r.String(), func(t *testing.T) { judged(t, r) })
+		}
+	}
+	for _, c := range suite.Controls() {
+		t.Run(c.Group.Name, func(t *testing.T) {
+			if doubt := c.Doubt(); doubt != "" {
+				t.Error(doubt)
+			}
+		})
+	}
+}
+
+// judged fails unless a run passes.
+func judged(t *testing.T, r *result.Run) {
+	t.Logf("%s: %s; %+v", r.Verdict, r.Reason, r.Counts)
+	if r.Verdict == result.Pass {
+		return
+	}
+	t.Errorf("%s", r.Reason)
+	for _, f := range r.Findings {
+		if f.Status != check.Held && f.Status != check.Irrelevant {
+			t.Errorf("%s (%s): %s: %s %q", f.Property, f.Title, f.Status, f.Detail, f.Examples)
+		}
+	}
+}
+
+// ownDir is a directory that is kept if the test fails.
+func ownDir(t *testing.T) string {
+	dir, err := os.MkdirTemp("", "fencekit-chaos-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the files of the runs are kept in %s; judge them again with: fencectl chaos verify %s", dir, dir)
+			return
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}

@@ -1,0 +1,174 @@
+package chaos
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/fencekit/fencekit/chaos/history"
+	"github.com/fencekit/fencekit/internal/pause"
+)
+
+// workerVar tells a child of this binary to be a worker; it holds its spec.
+const workerVar = "FENCEKIT_CHAOS_WORKER"
+
+// exitWorker is the exit code of a worker that could not be one.
+const exitWorker = 3
+
+// closeBound is for how long a worker hands back what it holds.
+const closeBound = 10 * time.Second
+
+// worker is a worker process. It reads commands and tells events until it is told
+// to close, or nobody listens any more.
+type worker struct {
+	spec     spec
+	workload Workload
+	env      *Env
+	history  *history.Recorder
+
+	ctx   context.Context
+	tasks sync.WaitGroup
+	quiet context.CancelFunc // ends the load; nil if there is none
+	load  sync.WaitGroup
+}
+
+// beWorker is a worker's whole main. It returns the exit code.
+func beWorker(text string, workloads []Workload) int {
+	w := &worker{history: history.NewRecorder(os.Stdout)}
+	err := json.Unmarshal([]byte(text), &w.spec)
+	if err == nil {
+		w.workload, err = find(workloads, w.spec.Workload)
+	}
+	if err == nil {
+		err = w.work(os.Stdin)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "chaos: worker:", err)
+		return exitWorker
+	}
+	return 0
+}
+
+func find(workloads []Workload, name string) (Workload, error) {
+	for _, w := range workloads {
+		if w.Name() == name {
+			return w, nil
+		}
+	}
+	return nil, fmt.Errorf("%w: this binary has no workload %q: give it to chaos.Main or chaos.Reexec", ErrConfig, name)
+}
+
+func (w *worker) work(commands io.Reader) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	w.ctx = ctx
+	env, shut, err := w.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer shut()
+	w.env = env
+	w.note(noteReady)
+	err = w.obey(commands)
+	cancel() // running operations end: the run has waited for those that it wants
+	w.tasks.Wait()
+	w.load.Wait()
+	closing, done := context.WithTimeout(context.Background(), closeBound)
+	defer done()
+	if closeErr := w.env.protection.close(closing); closeErr != nil {
+		w.tell(history.Event{Kind: history.Note, Name: "closing failed", Error: closeErr.Error()})
+	}
+	return errors.Join(err, w.history.Err())
+}
+
+// obey follows commands until one says to close, or there are no more.
+func (w *worker) obey(commands io.Reader) error {
+	lines := bufio.NewScanner(commands)
+	for lines.Scan() {
+		var c command
+		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
+			return fmt.Errorf("command %q: %w", lines.Text(), err)
+		}
+		switch {
+		case c.Close:
+			return nil
+		case c.Operate != nil:
+			w.tasks.Go(func() { w.operate(w.ctx, *c.Operate, c.Within) })
+		case c.Load:
+			w.startLoad()
+		case c.Quiet:
+			w.tasks.Go(w.endLoad)
+		case c.Disarm:
+			if w.env.points.disarm() {
+				w.note(noteDisarmed)
+			}
+		case c.Arm != "":
+			w.env.points.arm(c.Arm, c.Skip, c.Then)
+		case c.Stall:
+			w.tasks.Go(w.stall)
+		}
+	}
+	return lines.Err()
+}
+
+// startLoad begins to work by itself.
+func (w *worker) startLoad() {
+	ctx, cancel := context.WithCancel(w.ctx)
+	w.quiet = cancel
+	resources := w.workload.Resources()
+	for loop := range w.spec.Loops {
+		w.load.Go(func() {
+			tick := time.NewTicker(w.spec.Pace)
+			defer tick.Stop()
+			for n := 0; ; n++ {
+				select {
+				case <-ctx.Done():
+					return
+				case <-tick.C:
+				}
+				op := Op{ID: fmt.Sprintf("%s.%d.%d.%d", w.spec.Worker, os.Getpid(), loop, n), Seed: w.spec.Seed}
+				// By number, not by process id: the same operations for the same seed.
+				random := Op{ID: fmt.Sprintf("%s.%d.%d", w.spec.Worker, loop, n), Seed: op.Seed}.Rand()
+				op.Resource, op.Seed = resources[random.IntN(len(resources))], random.Uint64()
+				w.operate(w.ctx, op, 0)
+			}
+		})
+	}
+}
+
+// endLoad ends that, once every operation has come to its end.
+func (w *worker) endLoad() {
+	if w.quiet != nil {
+		w.quiet()
+	}
+	w.load.Wait()
+	w.note(noteQuiet)
+}
+
+func (w *worker) tell(e history.Event) {
+	e.Process = w.spec.Worker
+	w.history.Tell(e)
+	if w.history.Err() != nil {
+		os.Exit(exitWorker) // nobody listens any more
+	}
+}
+
+func (w *worker) note(name string) { w.tell(history.Event{Kind: history.Note, Name: name}) }
+
+// stall stops the world of this process for as long as its run wants.
+func (w *worker) stall() {
+	if err := pause.StopTheWorld(stallFile()); err != nil {
+		w.tell(history.Event{Kind: history.Note, Name: "the world could not be stopped", Error: err.Error()})
+		return
+	}
+	w.note(noteStalled)
+}
+
+// stallFile is what the run's process.stall has left to this process.
+var stallFile = sync.OnceValue(func() *os.File { return os.NewFile(3, "stall") })

@@ -1,0 +1,60 @@
+package chaos
+
+import (
+	"time"
+
+	"github.com/fencekit/fencekit/chaos/history"
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
+)
+
+// observer tells what a worker's Guard does. Its word is no proof of anything: see
+// package history.
+func (w *worker) observer(points *points) *guard.Observer {
+	return &guard.Observer{
+		Acquired: func(g fence.Grant, _ time.Duration) {
+			w.tellOf(history.Acquired, g)
+			points.reach(PointAcquired)
+		},
+		Claimed: func(g fence.Grant, _ time.Duration) {
+			w.tellOf(history.Claimed, g)
+			points.reach(PointClaimed)
+		},
+		LeaseLost: func(l *fence.LeaseLostError) {
+			e := of(history.Lost, l.Grant)
+			e.Reason = string(l.Reason)
+			w.tell(e)
+		},
+		Released: func(g fence.Grant, err error) {
+			e := of(history.Released, g)
+			if err != nil {
+				e.Error = err.Error()
+			}
+			w.tell(e)
+		},
+		Refused: func(r *guard.RefusedError) {
+			e := of(history.Refused, r.Grant)
+			e.Reason, e.Stage, e.Current = string(r.Reason), string(r.Stage), int64(r.Current.Token)
+			w.tell(e)
+		},
+		Resolved: w.resolved,
+	}
+}
+
+// resolved tells of the answer about a COMMIT in doubt, for each of its grants.
+func (w *worker) resolved(grants []fence.Grant, applied bool, err error, _ time.Duration) {
+	for _, g := range grants {
+		e := of(history.Resolved, g)
+		e.Applied = applied
+		if err != nil {
+			e.Error = err.Error()
+		}
+		w.tell(e)
+	}
+}
+
+func (w *worker) tellOf(kind history.Kind, g fence.Grant) { w.tell(of(kind, g)) }
+
+func of(kind history.Kind, g fence.Grant) history.Event {
+	return history.Event{Kind: kind, Resource: g.Resource, Epoch: g.Epoch, Token: int64(g.Token), Holder: g.Holder}
+}

@@ -1,0 +1,99 @@
+package chaos
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+
+	"github.com/fencekit/fencekit/chaos/control"
+	"github.com/fencekit/fencekit/chaos/result"
+	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// What bounds a transaction is below the lease's time to live, as postgres.Config
+// asks for.
+var (
+	storeBounds = postgres.Config{LockTimeout: time.Second, StatementTimeout: 1500 * time.Millisecond, IdleTimeout: 1500 * time.Millisecond, NetworkTimeout: 2 * time.Second}
+	guardBounds = guard.Config{StoreTimeout: 3 * time.Second, CommitTimeout: 2 * time.Second, ResolveTimeout: 2 * time.Second}
+)
+
+// etcdTimeout bounds one request, so that a worker that is cut off learns it.
+const etcdTimeout = 2 * time.Second
+
+// open connects this process. shut ends the connections, after protection.close.
+func (w *worker) open(ctx context.Context) (env *Env, shut func(), err error) {
+	p := &points{tell: w.tell}
+	g := gate{points: p}
+	cfg, err := pgxpool.ParseConfig(w.spec.Postgres)
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg.MaxConns = int32(w.spec.Loops + 4)
+	cfg.ConnConfig.DialFunc = g.dial
+	cfg.ConnConfig.RuntimeParams["application_name"] = w.spec.Worker
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	env = &Env{Process: w.spec.Worker, Pool: pool, points: p}
+	if w.spec.Group != result.Fenced {
+		return w.openControl(ctx, env)
+	}
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: w.spec.Etcd, Logger: zap.NewNop(),
+		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(g.unary)},
+	})
+	if err != nil {
+		pool.Close()
+		return nil, nil, err
+	}
+	shut = func() { _ = client.Close(); pool.Close() } // the process ends anyway
+	err = w.fence(env, client)
+	if err != nil {
+		shut()
+		return nil, nil, err
+	}
+	return env, shut, nil
+}
+
+// fence puts the framework into the environment.
+func (w *worker) fence(env *Env, client *clientv3.Client) error {
+	locker, err := etcd.NewLocker(client, &etcd.Config{Prefix: w.spec.Prefix, TTL: w.spec.TTL, Label: w.spec.Worker, RequestTimeout: etcdTimeout})
+	if err != nil {
+		return err
+	}
+	bounds := storeBounds
+	store, err := postgres.NewStore(env.Pool, &bounds)
+	if err != nil {
+		return err
+	}
+	cfg := guardBounds
+	cfg.Observer = w.observer(env.points)
+	g, err := guard.New(locker, store, &cfg)
+	if err != nil {
+		return err
+	}
+	env.Guard, env.Locker, env.protection = g, locker, &fenced{g, locker, env}
+	return nil
+}
+
+// openControl puts a control into the environment.
+func (w *worker) openControl(ctx context.Context, env *Env) (*Env, func(), error) {
+	c, err := control.ByName(w.spec.Group)
+	if err != nil {
+		return nil, nil, err
+	}
+	lock, err := c.Open(ctx, control.Servers{Etcd: w.spec.Etcd, Postgres: w.spec.Postgres, Redis: w.spec.Redis, TTL: w.spec.TTL, At: env.Point}, w.spec.Worker)
+	if err != nil {
+		env.Pool.Close()
+		return nil, nil, err
+	}
+	env.protection = &locked{lock: lock, pool: env.Pool, env: env, tell: w.tell}
+	return env, env.Pool.Close, nil
+}

@@ -1,0 +1,44 @@
+package chaos
+
+import (
+	"context"
+	"hash/fnv"
+	"math/rand/v2"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Workload is guarded code under test, with the data that it works on. It is a
+// value without state: its methods are called in different processes.
+type Workload interface {
+	// Name names the workload, unlike all others of its binary.
+	Name() string
+	// Resources are the names that operations are about, at least one.
+	Resources() []string
+	// Prepare makes tables and data in an empty database.
+	Prepare(ctx context.Context, db *pgxpool.Pool) error
+	// Operate does one operation. It is called in worker processes, from several
+	// goroutines. It returns nil if the operation took effect, an error that is
+	// guard.ErrUnknownOutcome if that is not known, and any other error if it took
+	// none and never will: guard.Do's errors are just so.
+	Operate(ctx context.Context, env *Env, op Op) error
+	// Check looks at the data when nobody works any more, and says what is wrong.
+	Check(ctx context.Context, db *pgxpool.Pool) error
+}
+
+// Op is one operation that a run asks for.
+type Op struct {
+	ID       string // unique in the run
+	Resource string // that it is about
+	Seed     uint64 // of its own decisions
+}
+
+// Rand returns a source of the operation's own decisions: always the same for the
+// same operation of the same seed.
+func (op Op) Rand() *rand.Rand { return rand.New(rand.NewPCG(op.Seed, hash(op.ID))) }
+
+func hash(text string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(text)) // never fails
+	return h.Sum64()
+}
