@@ -27,9 +27,6 @@ func agreement(v *view, t *tally) {
 	v.compareRefusals(t)
 }
 
-// short is a transaction's id as the write-ahead log has it: the low 32 bits.
-func short(xid uint64) uint64 { return xid & 0xffffffff }
-
 // compareEntries compares the framework's history with the write-ahead log.
 func (v *view) compareEntries(t *tally) {
 	type entry struct {
@@ -38,7 +35,7 @@ func (v *view) compareEntries(t *tally) {
 		xid                    uint64
 	}
 	of := func(e observe.Entry) entry {
-		return entry{e.Resource, e.Kind, e.Holder, e.Seq, e.Epoch, e.Token, short(e.XID)}
+		return entry{e.Resource, e.Kind, e.Holder, e.Seq, e.Epoch, e.Token, e.XID}
 	}
 	d := newDifference[entry]()
 	for _, e := range v.Observed.Entries {

@@ -182,7 +182,7 @@ func TestConservation_FlagsEachLostUpdate(t *testing.T) {
 func TestDecisive_KeepsTheVerdict(t *testing.T) {
 	verdicts := map[porcupine.CheckResult]int{}
 	rapid.Check(t, func(rt *rapid.T) {
-		var ops []porcupine.Operation
+		ops := []porcupine.Operation{check.Access("claim", 1, 0, 2), check.Access("claim", 2, 5, 7)}
 		for range rapid.IntRange(0, 9).Draw(rt, "operations") {
 			call := rapid.Int64Range(0, 12).Draw(rt, "call")
 			ops = append(ops, check.Access(
@@ -194,6 +194,19 @@ func TestDecisive_KeepsTheVerdict(t *testing.T) {
 		verdicts[want]++
 	})
 	require.Len(t, verdicts, 2, "%v", verdicts)
+}
+
+// Of the writes of a grant the one that ended first counts, and the one that was
+// begun last.
+func TestDecisive_KeepsFirstAndLastWrite(t *testing.T) {
+	between := check.Access("write", 1, 4, 5)
+	for _, odd := range []porcupine.Operation{check.Access("write", 1, 0, 1), check.Access("write", 1, 8, 9)} {
+		ops := check.Decisive([]porcupine.Operation{
+			check.Access("claim", 1, 2, 3), between, odd, between, check.Access("claim", 2, 6, 7),
+		})
+		require.Len(t, ops, 4)
+		require.Equal(t, porcupine.Illegal, porcupine.CheckOperationsTimeout(check.RegisterModel, ops, 0))
+	}
 }
 
 // long is a run of so many operations, some of which were refused.

@@ -19,7 +19,7 @@ type wal struct {
 	moves      []*move
 	byResource map[string][]*move // in the order in which they took effect
 	orders     []order
-	strange    []string // what has no business to be there
+	strange    []string // changes that have no business to be there
 }
 
 // move is a move of a fence: an entry of the framework's history as it was
@@ -37,7 +37,7 @@ type order struct {
 
 func readWAL(commits []observe.Commit) *wal {
 	w := &wal{byResource: map[string][]*move{}}
-	names := map[string]string{} // of resources by their numbers, which claims tell
+	names := map[string]string{} // of resources by their numbers, which claims tell; empty if none has
 	for n, c := range commits {
 		for _, change := range c.Changes {
 			switch {
@@ -45,7 +45,9 @@ func readWAL(commits []observe.Commit) *wal {
 				if change.Row["kind"] == "claim" {
 					names[change.Row["resource"]] = change.Row["name"]
 				}
-				w.addMove(&move{Entry: entryIn(change.Row, names, c.XID), commit: n}, change.Row)
+				m := &move{Entry: entryIn(change.Row, names, c.XID), commit: n}
+				w.moves = append(w.moves, m)
+				w.byResource[m.Resource] = append(w.byResource[m.Resource], m)
 			case change.Table == tableEvent:
 				w.strange = append(w.strange, fmt.Sprintf("transaction %d: %s of the history, which is only appended to", c.XID, change.Action))
 			case change.Table == tableOrders && change.Action == "insert":
@@ -54,15 +56,6 @@ func readWAL(commits []observe.Commit) *wal {
 		}
 	}
 	return w
-}
-
-func (w *wal) addMove(m *move, row map[string]string) {
-	if m.Resource == "" {
-		w.strange = append(w.strange, fmt.Sprintf("transaction %d: entry %d of resource number %s, which was never claimed", m.XID, m.Seq, row["resource"]))
-		return
-	}
-	w.moves = append(w.moves, m)
-	w.byResource[m.Resource] = append(w.byResource[m.Resource], m)
 }
 
 // number reads a number; what is none is 0, which fits nothing.
