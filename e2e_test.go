@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -34,7 +35,7 @@ type process struct {
 	requests atomic.Int64
 }
 
-func newProcess(t *testing.T, etcdEndpoint, dsn string, lockCfg etcd.Config, cfg *guard.Config, opts ...grpc.DialOption) *process {
+func newProcess(t *testing.T, etcdEndpoints, dsn string, lockCfg etcd.Config, cfg *guard.Config, opts ...grpc.DialOption) *process {
 	t.Helper()
 	p := &process{}
 	count := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
@@ -42,7 +43,7 @@ func newProcess(t *testing.T, etcdEndpoint, dsn string, lockCfg etcd.Config, cfg
 		return invoke(ctx, method, req, reply, cc, opts...)
 	}
 	client, err := clientv3.New(clientv3.Config{
-		Endpoints: []string{etcdEndpoint}, Logger: zap.NewNop(),
+		Endpoints: strings.Split(etcdEndpoints, ","), Logger: zap.NewNop(),
 		DialOptions: append(opts, grpc.WithChainUnaryInterceptor(count)),
 	})
 	require.NoError(t, err)
