@@ -26,9 +26,10 @@ test: setup-test ## run all tests against a real etcd and Postgres, both started
 	$(test) ./...
 	@echo "All tests passed against a real etcd and a real Postgres$(if $(race),$(comma) with the race detector)."
 
-test-docker: images setup-test ## run the tests that need Postgres against one in Docker
-	FENCEKIT_POSTGRES=docker FENCEKIT_POSTGRES_DSN= $(plain) ./storage/postgres/... ./internal/testenv/...
-	@echo "The tests of the store and of the test environment passed against Postgres in Docker."
+test-docker: images setup-test ## run the tests of the store against Postgres in Docker, and those of locks against three etcds there
+	FENCEKIT_POSTGRES=docker FENCEKIT_POSTGRES_DSN= FENCEKIT_ETCD_CLUSTER=docker $(plain) ./storage/postgres/... ./internal/testenv/...
+	FENCEKIT_ETCD_CLUSTER=docker $(plain) -run 'LeaderLoss|Isolat|Majority' . ./fence/etcd
+	@echo "The tests of the store and of the test environment passed against Postgres in Docker, and those of what an etcd of three members does to locks against one in Docker."
 
 soak: setup ## run 20,000 operations of DoAll from 4 processes, 10,000 HTTP deductions, and 10 minutes of restarts, under faults
 	go test -count=1 -v -timeout 3h -run TestDoAll ./internal/soak -args -ops 20000
