@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/fencekit/fencekit/chaos/history"
 	"github.com/fencekit/fencekit/guard"
 )
 
@@ -204,4 +205,4 @@ type soldOutError struct{ resource string }
 func (e soldOutError) Error() string { return e.resource + " is sold out" }
 
 // Class implements Classer.
-func (soldOutError) Class() string { return "sold out" }
+func (soldOutError) Class() string { return history.ClassSoldOut }

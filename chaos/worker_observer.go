@@ -35,6 +35,9 @@ func (w *worker) observer(points *points) *guard.Observer {
 		Refused: func(r *guard.RefusedError) {
 			e := of(history.Refused, r.Grant)
 			e.Reason, e.Stage, e.Current = string(r.Reason), string(r.Stage), int64(r.Current.Token)
+			if r.RecordErr != nil {
+				e.Error = r.RecordErr.Error()
+			}
 			w.tell(e)
 		},
 		Resolved: w.resolved,

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/fencekit/fencekit/chaos/history"
 	"github.com/fencekit/fencekit/internal/netfault"
 	"github.com/fencekit/fencekit/internal/pgproxy"
 )
@@ -81,8 +82,8 @@ type Then string
 
 // What a process does at an armed point.
 const (
-	ThenStop Then = "stop"
-	ThenDie  Then = "die"
+	ThenStop Then = history.ThereStop
+	ThenDie  Then = history.ThereDie
 )
 
 // Etcd is the lock service: of one member, or of several.
