@@ -31,10 +31,13 @@ func TestMain(m *testing.M) {
 // work does what it is told, line by line, and says what it did.
 func work() {
 	var armed, then string
+	stopper := os.NewFile(3, "stopper")
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		switch words := strings.Fields(lines.Text()); words[0] {
 		case "ping":
 			fmt.Println("pong")
+		case "stall":
+			go func() { _ = pause.StopTheWorld(stopper) }()
 		case "arm":
 			armed, then = words[1], words[2]
 			fmt.Println("armed")

@@ -43,6 +43,20 @@ func TestPause_ThatIsNotSeenIsTakenBack(t *testing.T) {
 	w.requireSays(t, "pong")
 }
 
+// No goroutine answers, though the process isn't stopped.
+func TestStopTheWorld_StopsAllGoroutinesUntilItIsHealed(t *testing.T) {
+	t.Parallel()
+	w := startWorker(t)
+	heal := strike(t, fault.StopTheWorld{}, &site{worker: w})
+	stopped, err := pause.Stopped(w.child.Pid())
+	require.NoError(t, err)
+	require.False(t, stopped)
+	w.tell("ping")
+	w.requireSilent(t)
+	heal()
+	w.requireSays(t, "pong")
+}
+
 func TestPauseAt_StopsTheProcessAtThePointAlone(t *testing.T) {
 	t.Parallel()
 	w := startWorker(t)

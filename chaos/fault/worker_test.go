@@ -30,6 +30,7 @@ type worker struct {
 	child *testenv.Child
 	in    io.WriteCloser
 	said  chan string // closed at the process's end
+	world *pause.WorldStopper
 }
 
 func (w *worker) Name() string                  { return w.name }
@@ -51,8 +52,15 @@ func (w *worker) Start(context.Context) (err error) {
 		return err
 	}
 	cmd.Stdout = outEnd
+	world, err := pause.NewWorldStopper()
+	if err != nil {
+		return err
+	}
+	cmd.ExtraFiles = []*os.File{world.File()}
+	w.world = world
 	w.child, err = testenv.StartChild(cmd)
 	_ = outEnd.Close()
+	_ = world.File().Close()
 	if err != nil {
 		return err
 	}
@@ -60,6 +68,7 @@ func (w *worker) Start(context.Context) (err error) {
 	w.said = said
 	go func() {
 		defer close(said)
+		defer world.Close()
 		defer out.Close()
 		for lines := bufio.NewScanner(out); lines.Scan(); {
 			said <- lines.Text()
@@ -81,8 +90,13 @@ func (w *worker) AwaitStopped(ctx context.Context) error {
 	}
 }
 
-func (w *worker) StopTheWorld(context.Context) (func(context.Context) error, error) {
-	panic("no test needs it")
+func (w *worker) StopTheWorld(ctx context.Context) (func(context.Context) error, error) {
+	w.tell("stall")
+	stop, err := w.world.Next(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return func(context.Context) error { return stop.Resume() }, nil
 }
 
 // Arm arms the process, and waits for the test to have it come to the point.

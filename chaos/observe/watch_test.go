@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 	"go.uber.org/zap"
@@ -345,4 +347,22 @@ func TestWatch_FailsWhereItCannotBegin(t *testing.T) {
 	_, err := Watch(ctx, client, "p")
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.NoError(t, e.Resume())
+}
+
+// What is shown again on resuming is the latest revision whole, and nothing older: that
+// may have been compacted by then.
+func TestTake_KeepsTheLatestRevision(t *testing.T) {
+	event := func(revision int64, key string) *mvccpb.Event {
+		return &mvccpb.Event{Kv: &mvccpb.KeyValue{Key: []byte(key), ModRevision: revision, CreateRevision: revision}}
+	}
+	w := &Watcher{prefix: "p", own: "p/observed/1", created: map[string]int64{}}
+	require.False(t, w.take(&pb.WatchResponse{Events: []*mvccpb.Event{event(5, "p/observed/1"), event(6, "p/locks/a/1"), event(7, "p/locks/b/1"), event(7, "p/locks/c/1")}}))
+	require.EqualValues(t, 7, w.revision())
+	w.again = 0
+	require.False(t, w.take(&pb.WatchResponse{Events: []*mvccpb.Event{event(7, "p/locks/b/1"), event(7, "p/locks/c/1"), event(8, "p/locks/d/1")}}))
+	require.EqualValues(t, 8, w.revision())
+	require.Len(t, w.locks.Events, 4)
+	w.again = 0
+	require.True(t, w.take(&pb.WatchResponse{Events: []*mvccpb.Event{event(8, "p/locks/e/1")}}))
+	require.Contains(t, w.locks.Gap, "is not what it was")
 }
