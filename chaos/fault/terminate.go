@@ -26,12 +26,10 @@ func (f Terminate) Strike(ctx context.Context, site Site) (func(context.Context)
 	for {
 		var hit bool
 		err := site.Database().QueryRow(ctx, terminateSQL, name).Scan(&hit)
-		switch {
-		case ctx.Err() != nil:
-			return nil, missed(fmt.Errorf("%s began no transaction: %w", name, ctx.Err()))
-		case err != nil:
-			return nil, missed(err)
-		case hit:
+		if err != nil {
+			return nil, missed(fmt.Errorf("looking for a transaction of %s: %w", name, err))
+		}
+		if hit {
 			return nil, nil
 		}
 		select {

@@ -89,7 +89,7 @@ func (l *Log) Commits(ctx context.Context) (commits []Commit, err error) {
 
 // read decodes the log up to the mark. It only peeks, so that it can be repeated.
 func (l *Log) read(ctx context.Context, conn *pgx.Conn, end string) ([]Commit, error) {
-	rows, err := conn.Query(ctx, "select data from pg_logical_slot_peek_changes($1, null, null, 'include-xids', '1', 'skip-empty-xacts', '1')", l.slot)
+	rows, err := conn.Query(ctx, "select data from pg_logical_slot_peek_changes($1, null, null, 'include-xids', '1')", l.slot)
 	if err != nil {
 		return nil, err
 	}

@@ -17,7 +17,7 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 // patient is a context for what takes as long as it takes: it ends before the test
 // binary would be ended.
 func patient(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

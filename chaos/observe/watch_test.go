@@ -349,6 +349,29 @@ func TestWatch_FailsWhereItCannotBegin(t *testing.T) {
 	require.NoError(t, e.Resume())
 }
 
+// deaf is a stream that brings nothing.
+type deaf struct{ grpc.ClientStream }
+
+func (d deaf) RecvMsg(any) error { <-d.Context().Done(); return d.Context().Err() }
+
+// A watch that has shown nothing isn't one yet.
+func TestWatch_WaitsUntilItHasShownSomething(t *testing.T) {
+	t.Parallel()
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: []string{testenv.SharedEtcd(t).Endpoint()}, Logger: zap.NewNop(),
+		DialOptions: []grpc.DialOption{grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			stream, err := streamer(ctx, desc, conn, method, opts...)
+			return deaf{stream}, err
+		})},
+	})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, client.Close()) }()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, err = Watch(ctx, client, t.Name())
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+}
+
 // What is shown again on resuming is the latest revision whole, and nothing older: that
 // may have been compacted by then.
 func TestTake_KeepsTheLatestRevision(t *testing.T) {
