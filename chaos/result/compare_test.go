@@ -30,3 +30,20 @@ func TestCompare_PutsSuitesSideBySide(t *testing.T) {
 		{"stop", "redlock", false, [2]Totals{{}, {Runs: 1}}},
 	}, got.Rows)
 }
+
+func TestCompare_FencedFirstAndFaultsFirst(t *testing.T) {
+	t.Parallel()
+	suite := &Suite{}
+	for i := range 10 {
+		for _, group := range []string{"a", Fenced, "z"} {
+			suite.Runs = append(suite.Runs, Run{Scenario: string(rune('a' + i)), Group: group}, Run{Scenario: string(rune('a' + i)), Group: group, Faults: true})
+		}
+	}
+	rows := Compare(suite, &Suite{}).Rows
+	require.Len(t, rows, 60)
+	for i, row := range rows {
+		require.Equal(t, string(rune('a'+i/6)), row.Scenario)
+		require.Equal(t, []string{Fenced, "a", "z"}[i%6/2], row.Group)
+		require.Equal(t, i%2 == 0, row.Faults)
+	}
+}

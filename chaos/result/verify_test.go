@@ -129,3 +129,26 @@ func files(t *testing.T, dir string) map[string]string {
 	}))
 	return all
 }
+
+func TestVerify_TellsOfFindingsAndOfVerdictsThatChange(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	events, observed := sold()
+	finding := controlRun("seed-1") // another finding, and the same verdict
+	finding.Judge(events, observed)
+	finding.Findings[0].Property = "I0"
+	require.NoError(t, Save(dir, finding, historyFile(t, events...), &observed))
+	verdict := controlRun("seed-2") // the same findings, and another verdict
+	verdict.Judge(events, observed)
+	verdict.Verdict = Inconclusive
+	require.NoError(t, Save(dir, verdict, historyFile(t, events...), &observed))
+
+	got, err := Verify(dir)
+	require.NoError(t, err)
+	require.Len(t, got.Changes, 2)
+	require.Equal(t, finding.Dir, got.Changes[0].Dir)
+	require.Equal(t, got.Changes[0].Was, got.Changes[0].Is)
+	require.Equal(t, verdict.Dir, got.Changes[1].Dir)
+	require.Empty(t, got.Changes[1].Findings)
+	require.Equal(t, Pass, got.Changes[1].Is)
+}
