@@ -51,8 +51,8 @@ func (h *handOvers) take(e history.Event) {
 		}
 	case history.Claimed:
 		before := h.last[e.Resource]
-		free, seen := h.gone[grant{e.Resource, before.Token}]
-		if seen && before.Process != e.Process && h.waited(e, free) {
+		free := h.gone[grant{e.Resource, before.Token}] // 0 if nobody saw it go: then nobody waited
+		if before.Process != e.Process && h.waited(e, free) {
 			h.times = append(h.times, max(0, time.Duration(e.At-free))) // the observer may hear of it later
 		}
 		h.last[e.Resource] = e

@@ -127,6 +127,13 @@ func TestLoadSuite_FindsRunsThatItsFileDoesNotKnow(t *testing.T) {
 	require.Equal(t, "again", suite.Command)
 	require.Equal(t, []string{third.Dir, second.Dir, first.Dir}, dirs(suite))
 	require.Equal(t, Violated, suite.Runs[1].Verdict)
+
+	moved := t.TempDir() // a run's directory is where it is, whatever it was
+	require.NoError(t, os.MkdirAll(filepath.Join(moved, "x", "y"), 0o755))
+	require.NoError(t, os.Rename(filepath.Join(dir, filepath.FromSlash(first.Dir)), filepath.Join(moved, "x", "y", "z")))
+	suite, err = LoadSuite(moved)
+	require.NoError(t, err)
+	require.Equal(t, []string{"x/y/z"}, dirs(suite))
 }
 
 func TestLoadSuite_RefusesWhatIsNone(t *testing.T) {
