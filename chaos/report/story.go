@@ -208,11 +208,14 @@ func panelOf(t *told, turn turn, title string, scarce bool) panel {
 	return p
 }
 
-// window is the time around a turn, and until the level is below zero if it ever
-// is; the whole run if there is no complete turn.
+// wholeRun is how long a run may be to be shown whole.
+const wholeRun = 12 * time.Second
+
+// window is the whole run if it is short or has no complete turn; else the time
+// around the turn, and until the level is below zero if it ever is.
 func window(line *timeline, t turn, l level) scale {
 	from, to := line.from, line.to
-	if t.complete() {
+	if t.complete() && to-from > int64(wholeRun) {
 		from = max(from, min(t.fault.from, t.nextAt)-int64(time.Second))
 		until := t.endAt
 		for _, c := range l.changes {

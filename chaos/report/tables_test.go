@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -143,7 +144,7 @@ func TestWriting_NumbersAndTimes(t *testing.T) {
 	for want, got := range map[string]string{
 		"0": thousands(0), "999": thousands(999), "1,000": thousands(1000), "−1,234,567": thousands(-1234567),
 		"12.3 s": seconds(12345 * time.Millisecond), "2.41 s": seconds(2412 * time.Millisecond), "13 ms": seconds(13 * time.Millisecond),
-		"1.5 ms": seconds(1500 * time.Microsecond), "17 µs": seconds(17 * time.Microsecond), "20k": compact(20_000), "-1.5M": compact(-1_500_000), "0.5": compact(0.5),
+		"1.5 ms": seconds(1500 * time.Microsecond), "17 µs": seconds(17 * time.Microsecond), "20k": compact(20_000), "-1.5M": compact(-1_500_000), "0.5": compact(0.5), "0 ": compact(math.Copysign(0, -1)) + " ",
 		"1 run": count(1, "run", "runs"), "2,000 runs": count(2000, "run", "runs"),
 		"0%": percent(0), "under 1%": percent(0.004), "50%": percent(0.5), "over 99%": percent(0.999), "100%": percent(1),
 	} {

@@ -125,3 +125,18 @@ func TestOutcome_SaysWhatHappened(t *testing.T) {
 		require.Equal(t, want, outcome(c.run, level{initial: 5, changes: []change{{1, c.lowest}}}, c.scarce))
 	}
 }
+
+func TestWindow_IsAroundTheTurnOfALongRun(t *testing.T) {
+	t.Parallel()
+	const second = int64(1e9)
+	full := turn{held: 1, nextAt: 22 * second, endAt: 24 * second, fault: band{span: span{from: 20 * second}}}
+	at := func(to int64, t turn, changes ...change) []int64 {
+		x := window(&timeline{to: to}, t, level{changes: changes})
+		return []int64{int64(x.fromValue), int64(x.toValue)}
+	}
+	require.Equal(t, []int64{0, 12 * second}, at(12*second, full))
+	require.Equal(t, []int64{0, 60 * second}, at(60*second, turn{held: 1}))
+	require.Equal(t, []int64{19 * second, 25*second + second/2}, at(60*second, full))
+	require.Equal(t, []int64{19 * second, 30*second + 3*second/2}, at(60*second, full, change{29 * second, 1}, change{30 * second, -1}, change{40 * second, -2}))
+	require.Equal(t, []int64{19 * second, 25 * second}, at(25*second, full))
+}

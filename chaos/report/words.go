@@ -52,7 +52,7 @@ func compact(value float64) string {
 			return strconv.FormatFloat(math.Round(value/unit.size*100)/100, 'f', -1, 64) + unit.name
 		}
 	}
-	return strconv.FormatFloat(math.Round(value*100)/100, 'f', -1, 64)
+	return strconv.FormatFloat(math.Round(value*100)/100+0, 'f', -1, 64) // + 0: no minus before a zero
 }
 
 // count writes a number with what it counts.
