@@ -1,9 +1,14 @@
 // Command fencectl looks after Fencekit's side of a database: its schema, and
-// what this build of it is.
+// what this build of it is. It also runs the chaos suite, on servers that it
+// starts itself.
 //
 //	fencectl migrate up        bring the schema up to date
 //	fencectl migrate status    say which migrations are applied
 //	fencectl migrate get       print the migrations' SQL
+//	fencectl chaos list        list scenarios, groups and kinds of faults
+//	fencectl chaos run         run scenarios, and judge them
+//	fencectl chaos verify      judge saved runs again
+//	fencectl chaos compare     put two suites side by side
 //	fencectl version           print versions
 //
 // Data goes to stdout, everything else to stderr. The exit code is a contract:

@@ -75,11 +75,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	} else if errors.As(err, &coded) {
 		code = coded.code
 	}
-	report(stderr, cmd, code, err)
+	complain(stderr, cmd, code, err)
 	return code
 }
 
-func report(stderr io.Writer, cmd *cobra.Command, code int, err error) {
+func complain(stderr io.Writer, cmd *cobra.Command, code int, err error) {
 	fmt.Fprintf(stderr, "fencectl: %v\n", err)
 	if code == exitUsage {
 		fmt.Fprintf(stderr, "Run \"%s --help\" for usage.\n", cmd.CommandPath())

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fencekit/fencekit/chaos"
 	"github.com/fencekit/fencekit/internal/testenv"
 )
 
@@ -20,6 +21,7 @@ import (
 const asFencectl = "FENCECTL_TEST_BE_FENCECTL"
 
 func TestMain(m *testing.M) {
+	chaos.Reexec()
 	if os.Getenv(asFencectl) != "" {
 		main()
 	}
@@ -29,18 +31,18 @@ func TestMain(m *testing.M) {
 	testenv.Main(m)
 }
 
-// result is what a run of fencectl left.
-type result struct {
+// ending is what a run of fencectl left.
+type ending struct {
 	code           int
 	stdout, stderr string
 }
 
 // fencectl runs the command line in this process.
-func fencectl(t *testing.T, args ...string) result {
+func fencectl(t *testing.T, args ...string) ending {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	code := run(t.Context(), args, &stdout, &stderr)
-	return result{code, stdout.String(), stderr.String()}
+	return ending{code, stdout.String(), stderr.String()}
 }
 
 // child is fencectl as a process of its own, with more environment variables.

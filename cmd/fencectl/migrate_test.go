@@ -23,9 +23,9 @@ func TestMigrateUp_AppliesEachOnce(t *testing.T) {
 	dsn := testenv.Database(t)
 	n := len(known(t))
 	table := "VERSION  NAME\n" + each(t, func(m postgres.Migration) string { return fmt.Sprintf("%-9d%s\n", m.Version, m.Name) })
-	require.Equal(t, result{exitOK, table, fmt.Sprintf("applied %d migrations to schema fence\n", n)},
+	require.Equal(t, ending{exitOK, table, fmt.Sprintf("applied %d migrations to schema fence\n", n)},
 		fencectl(t, "migrate", "up", "--database-url", dsn))
-	require.Equal(t, result{exitOK, "", "nothing to do: schema fence has every migration that this fencectl knows\n"},
+	require.Equal(t, ending{exitOK, "", "nothing to do: schema fence has every migration that this fencectl knows\n"},
 		fencectl(t, "migrate", "up", "--database-url", dsn))
 }
 
@@ -85,7 +85,7 @@ func TestMigrateStatus_Applied(t *testing.T) {
 		}),
 		"csv": "version,name,applied_at\n" + each(t, func(m postgres.Migration) string { return fmt.Sprintf("%d,%s,%s\n", m.Version, m.Name, at(m)) }),
 	} {
-		require.Equal(t, result{exitOK, stdout, ""}, fencectl(t, "migrate", "status", "-o", format, "--database-url", dsn), format)
+		require.Equal(t, ending{exitOK, stdout, ""}, fencectl(t, "migrate", "status", "-o", format, "--database-url", dsn), format)
 	}
 }
 
@@ -101,7 +101,7 @@ func TestMigrateStatus_MissingIsNotReadyAndChangesNothing(t *testing.T) {
 		}),
 		"csv": "version,name,applied_at\n" + each(t, func(m postgres.Migration) string { return fmt.Sprintf("%d,%s,\n", m.Version, m.Name) }),
 	} {
-		require.Equal(t, result{exitNotReady, stdout, fmt.Sprintf("fencectl: postgres: schema is not up to date: schema shop lacks %d migrations; run \"fencectl migrate up --schema shop\"\n", len(known(t)))},
+		require.Equal(t, ending{exitNotReady, stdout, fmt.Sprintf("fencectl: postgres: schema is not up to date: schema shop lacks %d migrations; run \"fencectl migrate up --schema shop\"\n", len(known(t)))},
 			fencectl(t, "migrate", "status", "-o", format, "--schema", "shop", "--database-url", dsn))
 	}
 	var schemas int
@@ -158,7 +158,7 @@ func nameWidth(t *testing.T) (width int) {
 func get(t *testing.T, args ...string) string {
 	t.Helper()
 	got := fencectl(t, append([]string{"migrate", "get"}, args...)...)
-	require.Equal(t, result{exitOK, got.stdout, ""}, got)
+	require.Equal(t, ending{exitOK, got.stdout, ""}, got)
 	return got.stdout
 }
 

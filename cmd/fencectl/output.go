@@ -155,9 +155,11 @@ func plainStyle(color bool) table.Style {
 
 // isColorTerminal reports whether w is a terminal that may get colors. That it is
 // no dumb one is the table library's to see.
-func isColorTerminal(w io.Writer) bool {
+func isColorTerminal(w io.Writer) bool { return isTerminal(w) && os.Getenv("NO_COLOR") == "" }
+
+func isTerminal(w io.Writer) bool {
 	file, ok := w.(*os.File)
-	if !ok || os.Getenv("NO_COLOR") != "" {
+	if !ok {
 		return false
 	}
 	info, err := file.Stat()

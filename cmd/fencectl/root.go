@@ -12,8 +12,8 @@ import (
 // newRoot returns the whole command line, with all flags at their defaults.
 func newRoot() *cobra.Command {
 	g := &globals{}
-	root := newGroup("fencectl", "Look after Fencekit in a database")
-	root.Long = `Fencectl looks after Fencekit in a database.
+	root := newGroup("fencectl", "Look after Fencekit in a database, and prove it under faults")
+	root.Long = `Fencectl looks after Fencekit in a database, and runs it under real faults.
 
 Data goes to stdout, everything else to stderr. A flag wins over its variable.
 Headings are bold on a terminal unless NO_COLOR is set or TERM is dumb.
@@ -29,7 +29,7 @@ Exit codes:
 	global := root.PersistentFlags()
 	g.register(global)
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return g.fill(global) }
-	root.AddCommand(newMigrate(g), newVersion(g))
+	root.AddCommand(newMigrate(g), newChaos(g), newVersion(g))
 	return root
 }
 

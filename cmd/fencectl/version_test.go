@@ -21,7 +21,7 @@ func TestVersion_Formats(t *testing.T) {
 		"jsonl": `{"fencectl":"` + module + `","go":"` + compiler + `","schema":` + schema + "}\n",
 		"csv":   "fencectl,go,schema\n" + module + "," + compiler + "," + schema + "\n",
 	} {
-		require.Equal(t, result{exitOK, stdout, ""}, fencectl(t, "version", "-o", format))
+		require.Equal(t, ending{exitOK, stdout, ""}, fencectl(t, "version", "-o", format))
 	}
 	require.Contains(t, fencectl(t, "version").stdout, "SCHEMA\n")
 }

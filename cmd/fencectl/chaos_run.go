@@ -1,0 +1,143 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fencekit/fencekit/chaos"
+	"github.com/fencekit/fencekit/chaos/history"
+	"github.com/fencekit/fencekit/chaos/observe"
+	"github.com/fencekit/fencekit/chaos/report"
+	"github.com/fencekit/fencekit/chaos/result"
+)
+
+// chaosFlags are the flags of "chaos run".
+type chaosFlags struct {
+	config chaos.Config
+	junit  string
+}
+
+func newChaosRun(g *globals) *cobra.Command {
+	f := &chaosFlags{}
+	cmd := &cobra.Command{
+		Use:   "run [flags]",
+		Short: "Run scenarios, and judge them",
+		Long: `Run scenarios with Fencekit and with controls, on etcd, Postgres and Redis
+servers that are started for it, and judge what happened. --timeout and
+--database-url don't matter to it.
+
+The directory of --out gets result.json, report.html, junit.xml, and for each run
+its history and what was observed. A suite that was interrupted has what it has
+done so far, and --resume goes on with it.
+
+Exit codes: 0 no property was violated, and each control broke;
+1 a property was violated under the framework; 2 the suite shows nothing, as when
+a run met nothing or a control stayed green; 3 a server can't be started.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return chaosRun(cmd, g, f) },
+	}
+	flags, c := cmd.Flags(), &f.config
+	flags.StringArrayVar(&c.Scenarios, "scenario", nil, "name, family or pattern of scenarios; may be repeated (default all)")
+	flags.StringSliceVar(&c.Groups, "groups", nil, "names or patterns of groups, such as fenced,redis-* (default all)")
+	flags.Uint64Var(&c.Seed, "seed", 1, "the first seed")
+	flags.IntVar(&c.Seeds, "seeds", 1, "with how many seeds each scenario runs")
+	flags.IntVar(&c.ScriptSeeds, "script-seeds", 1, "with how many of them scripts and controls run")
+	flags.DurationVar(&c.Duration, "duration", 0, "begin new runs for so long, instead of --seeds")
+	flags.IntVar(&c.Lanes, "lanes", 1, "how many runs go on at a time, each on servers of its own")
+	flags.StringVar(&c.Dir, "out", "", "directory for what is kept (default chaos- and the time)")
+	flags.BoolVar(&c.Resume, "resume", false, "go on with the suite in --out")
+	flags.StringVar(&f.junit, "junit", "", "also write JUnit's XML to this file")
+	return cmd
+}
+
+// validate refuses what no run can be made of, and gives --out its default.
+func (f *chaosFlags) validate(cmd *cobra.Command) error {
+	c := &f.config
+	for name, n := range map[string]uint64{"seed": c.Seed, "seeds": atLeast0(c.Seeds), "script-seeds": atLeast0(c.ScriptSeeds), "lanes": atLeast0(c.Lanes)} {
+		if n < 1 {
+			return usageErrorf("--%s is %s, want at least 1", name, cmd.Flag(name).Value)
+		}
+	}
+	switch changed := cmd.Flags().Changed; {
+	case changed("duration") && c.Duration <= 0:
+		return usageErrorf("--duration is %v, want more than 0, such as 10m", c.Duration)
+	case changed("duration") && changed("seeds"):
+		return usageErrorf("--duration and --seeds exclude each other")
+	case changed("out") && c.Dir == "": // a script's unset variable
+		return usageErrorf("--out is empty")
+	case c.Resume && c.Dir == "":
+		return usageErrorf("--resume needs --out: the directory of the suite to go on with")
+	case c.Dir == "":
+		c.Dir = "chaos-" + time.Now().UTC().Format("20060102-150405")
+	}
+	return nil
+}
+
+func atLeast0(n int) uint64 { return uint64(max(n, 0)) }
+
+func chaosRun(cmd *cobra.Command, g *globals, f *chaosFlags) error {
+	if err := f.validate(cmd); err != nil {
+		return err
+	}
+	progress := newProgress(cmd.ErrOrStderr())
+	f.config.Progress, f.config.Command = progress.tell, commandLine(cmd)
+	suite, err := chaos.Run(cmd.Context(), f.config)
+	progress.close()
+	if suite == nil {
+		return chaosError(err)
+	}
+	if keepErr := keepSuite(f.config.Dir, f.junit, suite); keepErr != nil {
+		return errors.Join(chaosError(err), keepErr)
+	}
+	if writeErr := writeList(cmd.OutOrStdout(), g.output, totalRows(suite)); writeErr != nil {
+		return writeErr
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "The report is %s\n", filepath.Join(f.config.Dir, result.ReportFile))
+	if err != nil {
+		return chaosError(err)
+	}
+	if err := byVerdict(suite); err != nil {
+		return err
+	}
+	fmt.Fprintln(cmd.ErrOrStderr(), suite.Reason)
+	return nil
+}
+
+// chaosError gives what Run failed with its exit code.
+func chaosError(err error) error {
+	switch {
+	case errors.Is(err, chaos.ErrConfig):
+		return usageErrorf("%w", err)
+	case errors.Is(err, chaos.ErrEnvironment):
+		return notReady(err)
+	}
+	return err
+}
+
+// keepSuite writes what is made of a suite's runs: the report and JUnit's XML.
+func keepSuite(dir, junit string, suite *result.Suite) error {
+	err := writeFile(filepath.Join(dir, result.ReportFile), func(w io.Writer) error {
+		return report.HTML(w, suite, func(run *result.Run) ([]history.Event, *observe.Observation, error) { return result.Load(dir, run) })
+	})
+	for _, path := range []string{filepath.Join(dir, result.JUnitFile), junit} {
+		if err == nil && path != "" {
+			err = writeFile(path, func(w io.Writer) error { return result.JUnit(w, suite) })
+		}
+	}
+	return err
+}
+
+func writeFile(path string, write func(io.Writer) error) (err error) {
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	return write(file)
+}
