@@ -30,7 +30,7 @@ func patient() *postgres.Config {
 // ended, and returns once ready selects true.
 func stuck(t *testing.T, pool *pgxpool.Pool, store *postgres.Store, c guard.Claim, op guard.Func[pgx.Tx], ready string) <-chan result[[]guard.Claim] {
 	t.Helper()
-	done := background(func() ([]guard.Claim, error) { return attempt(context.Background(), store, op, c) })
+	done := background(func() ([]guard.Claim, error) { return attempt(t.Context(), store, op, c) })
 	eventually(t, pool, "select count(*) = 1 from pg_stat_activity a join pg_locks l on l.pid = a.pid and l.locktype = 'advisory' "+
 		"where a.datname = current_database() and "+ready)
 	return done
@@ -52,6 +52,8 @@ func TestClaim_EvictsWhoIsStuck_L1_N3(t *testing.T) {
 			pool := newPool(t)
 			store := newStore(t, pool, patient())
 			resume := make(chan struct{})
+			goOn := sync.OnceFunc(func() { close(resume) })
+			defer goOn()
 			old := stuck(t, pool, store, claim(t, store, grant(5, "a")), func(ctx context.Context, tx pgx.Tx) error {
 				if err := set("x", 1)(ctx, tx); err != nil || c.get == "" {
 					<-resume
@@ -67,7 +69,7 @@ func TestClaim_EvictsWhoIsStuck_L1_N3(t *testing.T) {
 			began := time.Now()
 			write(t, store, claim(t, store, grant(6, "b")), set("x", 2))
 			require.Less(t, time.Since(began), time.Second+5*time.Second+2*time.Second)
-			close(resume)
+			goOn()
 			require.Error(t, (<-old).err)
 			holds(t, pool, "x", 2)
 		})
@@ -295,4 +297,27 @@ func TestClaim_SucceedsWithoutTheRightToEvict_N19(t *testing.T) {
 	claim(t, clerk, fence.Grant{Resource: resource, Epoch: 1, Token: 7, Holder: "c"})
 	require.Contains(t, text.String(), "eviction failed")
 	holds(t, pool, "x", 2)
+}
+
+// Locks of an application's own that look like the head's, but for their mode or
+// their kind of key, are no sign of a stale holder.
+func TestEvict_SparesOtherLocks_N18(t *testing.T) {
+	pool := newPool(t)
+	old := claimOnly(t, pool, grant(5, "a"))
+	claimOnly(t, pool, grant(6, "b"))
+	for name, lock := range map[string]string{
+		"exclusive":  "select pg_advisory_lock($1::bigint::int, $2::bigint::int)",
+		"of one key": "select pg_advisory_lock_shared($1::bigint << 32 | $2::bigint)",
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn, err := pool.Acquire(t.Context())
+			require.NoError(t, err)
+			defer conn.Release()
+			_, err = conn.Exec(t.Context(), lock, old.Resource, int64(old.Grant.Token))
+			require.NoError(t, err)
+			require.Zero(t, query[int](t, pool, "select evicted from fence.evict($1, 1, 6, 10000)", resource))
+			_, err = conn.Exec(t.Context(), "select pg_advisory_unlock_all()")
+			require.NoError(t, err)
+		})
+	}
 }

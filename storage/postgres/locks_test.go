@@ -1,0 +1,66 @@
+package postgres_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// A claim decides under a lock that nobody shares: what it has found still holds
+// when it writes.
+func TestClaim_IsAloneWithTheFence_G3(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, &postgres.Config{LockTimeout: time.Hour, StatementTimeout: time.Hour})
+	impatient := newStore(t, pool, &postgres.Config{LockTimeout: time.Millisecond})
+	claim(t, store, grant(5, "a"))
+	for _, underWay := range []struct {
+		token int
+		meets error
+	}{{5, nil}, {7, guard.ErrStaleToken}} {
+		other, err := pool.Begin(t.Context())
+		require.NoError(t, err)
+		defer func() { _ = other.Rollback(context.Background()) }()
+		_, err = other.Exec(t.Context(), "select fence.claim($1, 1, $2, 'a', 9)", resource, underWay.token)
+		require.NoError(t, err)
+
+		_, err = impatient.Claim(t.Context(), grant(5, "a"))
+		require.ErrorContains(t, err, "55P03")
+		later := background(func() (guard.Claim, error) { return store.Claim(context.Background(), grant(5, "a")) })
+		waiting(t, pool, "transactionid")
+		require.NoError(t, other.Commit(t.Context()))
+		require.ErrorIs(t, (<-later).err, underWay.meets)
+	}
+}
+
+// Whoever seals several fences comes to them in one order, so that two transactions
+// never wait for each other in a circle.
+func TestSeal_OppositeOrdersNeverDeadlock_HB10(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, &postgres.Config{LockTimeout: time.Hour, StatementTimeout: time.Hour, IdleTimeout: time.Hour})
+	other := grant(1, "a")
+	other.Resource = "sku/2"
+	one, two := claim(t, store, grant(5, "a")), claim(t, store, other)
+	upwards, downwards := begin(t, store, one, two), begin(t, store, two, one)
+	require.NoError(t, upwards.Run(t.Context(), set("loser", 1)))
+	require.NoError(t, downwards.Run(t.Context(), set("winner", 1)))
+	last, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = last.Rollback(context.Background()) }()
+	_, err = last.Exec(t.Context(), "select from fence.resource where id = $1 for no key update", two.Resource)
+	require.NoError(t, err)
+
+	first := background(func() ([]guard.Claim, error) { return downwards.Commit(context.Background(), nil) })
+	waiting(t, pool, "transactionid")
+	second := background(func() ([]guard.Claim, error) { return upwards.Commit(context.Background(), nil) })
+	eventually(t, pool, "select count(*) = 2 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'")
+	require.NoError(t, last.Rollback(t.Context()))
+	require.NoError(t, (<-first).err)
+	require.ErrorIs(t, (<-second).err, guard.ErrOvertaken)
+	holds(t, pool, "winner", 1)
+	holds(t, pool, "loser", 0)
+}
