@@ -44,8 +44,8 @@ func observe(t testing.TB, e *Election) *observation {
 
 func (o *observation) next() sight {
 	o.t.Helper()
-	s, ok := <-o.seen
-	require.True(o.t, ok, "the observation ended")
+	s := receive(o.t, o.seen)
+	require.NotZero(o.t, s, "the observation ended")
 	return s
 }
 

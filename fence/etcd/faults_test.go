@@ -289,7 +289,7 @@ func TestUnknown_GivesTheSessionUpWhenNothingElseIsHeld_HD12(t *testing.T) {
 	awaitKeys(t, admin, l.keys.queue("r"), 1)
 	p.set(func() { p.down = true })
 	require.ErrorIs(t, (<-waiting).err, fence.ErrUnavailable)
-	<-session.ctx.Done()
+	receive(t, session.ctx.Done())
 	p.set(func() { p.down, p.muted = false, false })
 	awaitKeys(t, admin, l.keys.queue("r"), 0)
 	le := acquire(t, l, "r")

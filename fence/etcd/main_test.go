@@ -27,6 +27,18 @@ func patient(t testing.TB) context.Context {
 	return ctx
 }
 
+// receive waits for c's next value, or for its end.
+func receive[T any](t testing.TB, c <-chan T) T {
+	t.Helper()
+	select {
+	case value := <-c:
+		return value
+	case <-patient(t).Done():
+		require.FailNow(t, "waited in vain")
+		panic("not reached")
+	}
+}
+
 // fresh returns a config whose prefix is the test's own. Its waiters don't poll,
 // so what they learn they learn from the watch.
 func fresh(t testing.TB) *Config {

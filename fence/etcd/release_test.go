@@ -134,10 +134,10 @@ func TestAfterContended_TellsWhenAnotherLockerWaits(t *testing.T) {
 	require.False(t, stopped())
 	stop := held.AfterContended(func() { called <- "before" })
 	waiting := acquiring(patient(t), b, "r")
-	require.Equal(t, "before", <-called)
+	require.Equal(t, "before", receive(t, called))
 	require.False(t, stop(), "it has been called")
 	held.AfterContended(func() { called <- "at once" })
-	require.Equal(t, "at once", <-called)
+	require.Equal(t, "at once", receive(t, called))
 	release(t, held)
 	next := (<-waiting).lease
 	held.AfterContended(func() { called <- "after the end" })
