@@ -6,8 +6,8 @@
 // A Mutant replaces a piece of source text that occurs exactly once, in a Go file
 // or a migration, and names its killer: the test that has to fail then. The tree is
 // never touched: the go command reads the changed text in place of the file
-// (-overlay). A mutant is killed if it compiles and its killer fails by itself; one
-// that doesn't compile, or that merely makes the tests run out of time, shows
+// (-overlay). A mutant is killed if it compiles, or migrates, and its killer fails by
+// itself; one that doesn't, or that merely makes the tests run out of time, shows
 // nothing and is an error of the table. So is a killer that fails without a mutant.
 //
 // Some mutants survive, because another line does the same work or because the

@@ -41,7 +41,7 @@ func (t Test) String() string { return t.Package + " " + t.Name }
 
 // All returns the mutants of the framework.
 func All() []Mutant {
-	return slices.Concat(guardMutants, keeperMutants, memoryMutants)
+	return slices.Concat(sealMutants, evictMutants, claimMutants, schemaMutants, storeMutants, guardMutants, keeperMutants, memoryMutants)
 }
 
 // change is a mutant of one edit.
@@ -59,6 +59,10 @@ func (m Mutant) survives(why string) Mutant {
 func (m Mutant) and(edits ...Edit) Mutant {
 	m.Edits = slices.Concat(m.Edits, edits)
 	return m
+}
+
+func (m Mutant) changesSQL() bool {
+	return slices.ContainsFunc(m.Edits, func(e Edit) bool { return strings.HasSuffix(e.File, ".sql") })
 }
 
 // Apply returns the changed text of each file that m edits, by the file's path from

@@ -12,12 +12,12 @@ import (
 // module is a module to break.
 var module = map[string]string{
 	"go.mod":       "module example.org/sum\n\ngo 1.24\n",
-	"sum/unit.txt": "1",
+	"sum/unit.sql": "1",
 	"sum/sum.go": `package sum
 
 import _ "embed"
 
-//go:embed unit.txt
+//go:embed unit.sql
 var unit string
 
 func Sum(a, b int) int { return a + b }
@@ -40,6 +40,12 @@ func TestSum(t *testing.T) {
 func TestUnit(t *testing.T) {
 	if unit != "1" {
 		t.Error("wrong")
+	}
+}
+
+func TestMigrate_AppliesEachOnce(t *testing.T) {
+	if unit != "1" && unit != "2" {
+		t.Error("no SQL")
 	}
 }
 
@@ -71,11 +77,12 @@ func TestRun_TellsWhoIsKilled(t *testing.T) {
 		"its killer is a subtest that fails":  {mutant: sum("return a + b + 1", "TestSum/of_zero"), killed: true},
 		"its killer is a subtest that passes": {mutant: sum("return a - b", "TestSum/of_zero")},
 		"it makes no difference":              {mutant: sum("return b + a", "TestSum")},
-		"it is in an embedded file":           {mutant: change("m", "", "sum/unit.txt", "1", "2", Test{"sum", "TestUnit"}), killed: true},
-		"it takes two edits":                  {mutant: sum("return a - b", "TestUnit").and(Edit{"sum/unit.txt", "1", "2"}), killed: true},
+		"it is in a migration":                {mutant: change("m", "", "sum/unit.sql", "1", "2", Test{"sum", "TestUnit"}), killed: true},
+		"it takes two edits":                  {mutant: sum("return a - b", "TestUnit").and(Edit{"sum/unit.sql", "1", "2"}), killed: true},
 		"it does not compile":                 {mutant: sum("return c", "TestSum"), err: "does not compile"},
 		"it never ends":                       {mutant: sum("for { a++ }", "TestSum"), err: "ran out of time"},
 		"it ends the process":                 {mutant: sum("if a == 1 { println(unit); os.Exit(3) }; return a + b", "TestSum").and(Edit{"sum/sum.go", `import _ "embed"`, "import (\n_ \"embed\"\n\"os\"\n)"}), err: "neither passed nor failed"},
+		"it does not migrate":                 {mutant: change("m", "", "sum/unit.sql", "1", "x", Test{"sum", "TestUnit"}), err: "does not migrate"},
 		"its killer is not there":             {mutant: sum("return a - b", "TestGone"), err: "neither passed nor failed"},
 		"its text is not there":               {mutant: change("m", "", "sum/sum.go", "return c", "", Test{"sum", "TestSum"}), err: "0 times, want once"},
 		"its text is there twice":             {mutant: change("m", "", "sum/sum.go", "embed", "", Test{"sum", "TestSum"}), err: "2 times, want once"},

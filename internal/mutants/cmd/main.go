@@ -118,5 +118,5 @@ func verdict(r mutants.Result) string {
 }
 
 func show(verdict string, m mutants.Mutant, took string) {
-	fmt.Printf("%-10s %-44s %-16s %8s  %s\n", verdict, m.Name, m.Breaks, took, m.Killer)
+	fmt.Printf("%-10s %-52s %-10s %8s  %s\n", verdict, m.Name, m.Breaks, took, m.Killer)
 }

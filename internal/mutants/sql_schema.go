@@ -1,0 +1,17 @@
+package mutants
+
+// schemaMutants are in tables, triggers, hashes, rights and properties of functions.
+var schemaMutants = []Mutant{
+	change("history-trigger-not-always", "HC1 N26", tablesSQL,
+		`{{schema}}.event enable always trigger keep_history;`, `{{schema}}.event enable trigger keep_history;`,
+		inPostgres("TestHistory_IsAppendOnly")),
+	change("fence-trigger-not-always", "HB12", tablesSQL,
+		`{{schema}}.resource enable always trigger keep_fence;`, `{{schema}}.resource enable trigger keep_fence;`,
+		inPostgres("TestHistory_IsAppendOnly")),
+	change("setting-trigger-not-always", "N20", tablesSQL,
+		`{{schema}}.setting enable always trigger keep_fence;`, `{{schema}}.setting enable trigger keep_fence;`,
+		inPostgres("TestHistory_IsAppendOnly")),
+	change("hash-leaves-the-holder-out", "N28", functionsSQL,
+		` || {{schema}}.lp(convert_to(p_holder, 'UTF8'))`, ``,
+		inPostgres("TestHistory_HashCoversEveryColumn_N28")),
+}

@@ -1,0 +1,127 @@
+package mutants
+
+const (
+	sealPosition = "\n       and seq = p_seq and tx = p_prev"
+	sealGrant    = ` and epoch = p_epoch and token = p_token and holder = p_holder`
+)
+
+// sealMutants are in the functions append, seal, resolve and keep.
+var sealMutants = []Mutant{
+	change("seal-without-the-expected-position", "G6 N10", functionsSQL,
+		sealPosition, "",
+		inPostgres("TestFence_RefusesTheOvertakenSibling_N10_G6/read_committed/before_the_seal")),
+	change("seal-without-the-expected-number", "G6", functionsSQL,
+		"and seq = p_seq and tx = p_prev", "and tx = p_prev",
+		inPostgres("TestFence_BehindItsHolderIsNoticed_N21_N27/read_committed/its_number_alone")),
+	change("seal-without-the-last-transaction", "N27", functionsSQL,
+		"and seq = p_seq and tx = p_prev", "and seq = p_seq",
+		inPostgres("TestFence_BehindItsHolderIsNoticed_N21_N27/read_committed/its_last_write,_and_a_sibling_took_the_position")),
+	change("seal-without-the-grant", "G2 N10", functionsSQL,
+		sealGrant, "",
+		inPostgres("TestFence_RefusesTheTokenIssuedTwice_N10/read_committed")),
+	change("seal-without-the-holder", "N10", functionsSQL,
+		` and holder = p_holder`, "",
+		inPostgres("TestFence_RefusesTheTokenIssuedTwice_N10/read_committed")),
+	change("seal-at-any-position-and-grant", "G2 G3 G6", functionsSQL,
+		sealGrant+sealPosition, "",
+		inPostgres("TestFence_RefusesTheSuperseded_G2_G3_G5/read_committed/before_the_seal")).and(
+		Edit{tablesSQL, "\n    primary key (resource, seq),", ""}),
+	change("seal-that-only-reads", "G2 G6", functionsSQL,
+		`set seq = p_seq + 1,
+           tx = p_tx,`, `set seq = seq,
+           tx = tx,`,
+		inPostgres("TestFence_RefusesTheOvertakenSibling_N10_G6/read_committed/before_the_seal")),
+	change("seal-writes-no-history", "G2 G5", functionsSQL,
+		`insert into {{schema}}.event (resource, seq, kind, epoch, token, holder, tx, xid, ops, timeline, at, hash)
+    values`, `perform from (values`,
+		inContract("History_IsGaplessAndMonotone_G2")).and(
+		Edit{functionsSQL, `p_ops::json, v.timeline, v_at, v.head);`, `p_ops::json, v.timeline, v_at, v.head)) x;`}),
+	change("seal-does-not-look-whether-the-fence-moved", "G2 G3", functionsSQL,
+		`if not {{schema}}.append(p_resource, p_epoch, p_token, v_holder, p_seq, p_prev, 'write', p_tx,
+                             convert_from(decode(p_ops_hex, 'hex'), 'UTF8')) then`,
+		`if not {{schema}}.append(p_resource, p_epoch, p_token, v_holder, p_seq, p_prev, 'write', p_tx,
+                             convert_from(decode(p_ops_hex, 'hex'), 'UTF8')) and false then`,
+		inPostgres("TestFence_RefusesTheSuperseded_G2_G3_G5/read_committed/before_the_seal")),
+	change("seal-without-the-transactions-name", "N15 HB8", functionsSQL,
+		`if coalesce(current_setting('fencekit.tx', true), '') <> {{schema}}.mark(p_tx) then`, `if false then`,
+		inPostgres("TestRawCommit_IsNeverSuccess_N15")),
+	change("seal-takes-no-name-for-any", "N15", functionsSQL,
+		`if coalesce(current_setting('fencekit.tx', true), '') <> {{schema}}.mark(p_tx) then`,
+		`if nullif(current_setting('fencekit.tx', true), '') <> {{schema}}.mark(p_tx) then`,
+		inPostgres("TestRawCommit_IsNeverSuccess_N15")),
+	change("seal-takes-a-copied-name", "N15", functionsSQL,
+		`return p_tx::text || '.' || pg_current_xact_id()::text`, `return p_tx::text`,
+		inPostgres("TestRawCommit_CopiedNameIsRefused_N15")),
+	change("seal-is-not-durable", "N28 HE2", functionsSQL,
+		"perform {{schema}}.durable();\n    if not {{schema}}.append", "if not {{schema}}.append",
+		inPostgres("TestCommit_IsDurableWhateverTheSettings_N28")),
+	change("commits-do-not-wait-for-the-disk", "N28 HE2", functionsSQL,
+		`perform set_config('synchronous_commit', 'on', true);`, `null;`,
+		inPostgres("TestCommit_IsDurableWhateverTheSettings_N28")),
+	change("commits-hide-the-servers-warning", "N22", functionsSQL,
+		`perform set_config('client_min_messages', 'warning', true);`, `null;`,
+		inPostgres("TestCommit_NotConfirmedByTheStandbyIsInDoubt_N4_N22")),
+
+	change("void-is-not-written", "G4 N9", functionsSQL,
+		`if {{schema}}.append(p_resource, p_epoch, p_token, p_holder, p_seq, p_prev, 'void', p_void, null) then`, `if v_seq = p_seq then`,
+		inPostgres("TestResolve_LateCommitIsRefused_N9_G4")),
+	change("resolve-takes-any-transaction-for-the-one", "G4", functionsSQL,
+		`when v_tx = p_tx then 'applied'`, `when v_tx is not null then 'applied'`,
+		inContract("Resolve_OfSupersededCommit_G4")),
+	change("resolve-answers-without-history", "G4 N26", functionsSQL,
+		`when v_tx is not null or v_seq <= p_seq then 'not applied'
+        else 'unknown'`, `else 'not applied'`,
+		inPostgres("TestFence_StandsWithoutHistory_N26")),
+	change("resolve-at-any-isolation-level", "N23", functionsSQL,
+		`if current_setting('transaction_isolation') <> 'read committed' then
+        raise exception 'fencekit: resolve`, `if false then
+        raise exception 'fencekit: resolve`,
+		inPostgres("TestFunctions_NeedReadCommitted_N23")),
+	change("resolve-does-not-lock", "G4", functionsSQL,
+		`select seq into v_seq from {{schema}}.resource where id = p_resource for no key update;`,
+		`select seq into v_seq from {{schema}}.resource where id = p_resource;`,
+		inPostgres("TestResolve_WaitsForASealUnderWay_G4")).
+		survives("append waits for the same row; the lock adds that the number read stands still, which matters only where the entry is pruned in that very moment"),
+
+	change("keep-without-a-seal", "G2", operationsSQL,
+		`perform from {{schema}}.resource where id = p_resource and tx = p_tx and xmin = pg_current_xact_id()::xid;
+    if not found then`, `if false then`,
+		inPostgres("TestKeep_WithoutItsSealIsRefused_G2")),
+	change("keep-behind-another-transactions-seal", "G2", operationsSQL,
+		` and xmin = pg_current_xact_id()::xid;`, `;`,
+		inPostgres("TestKeep_WithoutItsSealIsRefused_G2")),
+	change("forget-what-is-new", "G4", operationsSQL,
+		`where o.at < clock_timestamp() - (select once_retention from {{schema}}.setting where one)`, `where true`,
+		inPostgres("TestForgetOnce_KeepsForAsLongAsTheSettingSays")),
+}
+
+// evictMutants are in the functions stale_backends and evict.
+var evictMutants = []Mutant{
+	change("evict-without-comparing-tokens", "N18", functionsSQL,
+		`where (c.epoch, c.token) < (p_epoch, p_token) and (c.token`, `where (c.token`,
+		inPostgres("TestEvict_SparesEveryoneElse_N18")),
+	change("evict-a-newer-grant", "N18", functionsSQL,
+		`where (c.epoch, c.token) < (p_epoch, p_token) and (c.token`, `where (c.epoch, c.token) > (p_epoch, p_token) and (c.token`,
+		inPostgres("TestEvict_SparesEveryoneElse_N18")),
+	change("evict-another-resources-holder", "N18", functionsSQL,
+		` and l.classid::bigint = r.id`, ``,
+		inPostgres("TestEvict_SparesEveryoneElse_N18")),
+	change("evict-in-another-database", "N18", functionsSQL,
+		"\n       and l.database = (select d.oid from pg_database d where d.datname = current_database())", "",
+		inPostgres("TestEvict_SparesEveryoneElse_N18")),
+	change("evict-itself", "N18", functionsSQL,
+		` and l.pid <> pg_backend_pid()`, ``,
+		inPostgres("TestEvict_SparesEveryoneElse_N18")),
+	change("evict-its-own-low-bits", "N18", functionsSQL,
+		"\n       and (p_token & 2147483647) <> l.objid::bigint;", ";",
+		inPostgres("TestEvict_SparesEveryoneElse_N18")),
+	change("evict-holders-of-other-locks", "N18", functionsSQL,
+		` and l.mode = 'ShareLock'`, ``,
+		inPostgres("TestEvict_SparesOtherLocks_N18")),
+	change("evict-holders-of-keys-of-another-kind", "N18", functionsSQL,
+		` and l.objsubid = 2`, ``,
+		inPostgres("TestEvict_SparesOtherLocks_N18")),
+	change("evict-gives-up-without-the-right", "N19", functionsSQL,
+		`exception when insufficient_privilege then`, `exception when division_by_zero then`,
+		inPostgres("TestClaim_SucceedsWithoutTheRightToEvict_N19")),
+}
