@@ -1,6 +1,7 @@
 package netfault
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -14,7 +15,7 @@ import (
 type conn struct {
 	link   *Link
 	client *net.TCPConn
-	open   context.Context // ends when it is reset, or both directions have ended
+	open   context.Context // ends when it is reset
 	end    context.CancelFunc
 
 	mu       sync.Mutex
@@ -32,7 +33,6 @@ func newConn(l *Link, client *net.TCPConn) *conn {
 func (c *conn) serve() {
 	early, err := c.await()
 	if err == nil {
-		c.obeyHalfOpen()
 		err = c.dial()
 	}
 	if err != nil {
@@ -40,8 +40,9 @@ func (c *conn) serve() {
 		c.link.remove(c)
 		return
 	}
-	c.link.engine.carry(&pipe{conn: c, direction: ToServer, from: c.client, to: c.server, early: early})
-	c.link.engine.carry(&pipe{conn: c, direction: ToClient, from: c.server, to: c.client})
+	sent := io.MultiReader(bytes.NewReader(early), c.client)
+	c.link.engine.carry(&pipe{conn: c, direction: ToServer, from: c.client, to: c.server, source: sent})
+	c.link.engine.carry(&pipe{conn: c, direction: ToClient, from: c.server, to: c.client, source: c.server})
 }
 
 // await waits until the link is open in both directions, and returns what the
@@ -72,11 +73,8 @@ func (c *conn) dial() error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.server = server.(*net.TCPConn)
-	if c.open.Err() != nil {
-		reset(c.server)
-	}
-	return c.open.Err()
+	c.server = server.(*net.TCPConn) // which pipes reset if the client has been meanwhile
+	return nil
 }
 
 // obeyHalfOpen doesn't return before the reset of a connection whose far end
@@ -123,7 +121,6 @@ func (c *conn) ended() {
 	if last {
 		_ = c.client.Close()
 		_ = c.server.Close()
-		c.end()
 		c.link.remove(c)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -387,6 +388,26 @@ func TestLink_PassesEndsOn(t *testing.T) {
 	})
 }
 
+func TestLink_KeepsNothingOfAConnectionThatHasEnded(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // which closes what was forgotten
+	f := newFixture(t)
+	descriptors := func() int {
+		open, err := os.ReadDir("/dev/fd")
+		require.NoError(t, err)
+		return len(open)
+	}
+	const many = 50
+	before := descriptors()
+	for range many {
+		client, server := f.connect()
+		require.NoError(t, client.Close())
+		requireEOF(t, server)
+		require.NoError(t, server.Close())
+	}
+	require.Eventually(t, func() bool { return f.link.Connections() == 0 }, generous, time.Millisecond)
+	require.Less(t, descriptors(), before+many)
+}
+
 func TestLink_ServerThatIsNotThere(t *testing.T) {
 	f := newFixture(t)
 	require.NoError(t, f.server.Close())
@@ -408,6 +429,7 @@ func TestClose_EndsWhatIsKeptBack(t *testing.T) {
 	waiting := f.dial()
 	require.Eventually(t, func() bool { return f.link.Connections() == 2 }, generous, time.Millisecond)
 	require.NoError(t, f.link.Close())
+	require.Zero(t, f.link.Connections())
 	require.NoError(t, f.link.Close())
 	for _, end := range []*net.TCPConn{client, server, waiting} {
 		requireReset(t, end)

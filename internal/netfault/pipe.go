@@ -13,18 +13,13 @@ type pipe struct {
 	conn      *conn
 	direction Direction
 	from, to  *net.TCPConn
-	early     []byte // came before from was connected with to
+	source    io.Reader // from, and before it what has been read of it
 	broken    atomic.Bool
 }
 
 // Read reads what was sent.
 func (p *pipe) Read(b []byte) (int, error) {
-	if len(p.early) > 0 {
-		n := copy(b, p.early)
-		p.early = p.early[n:]
-		return n, nil
-	}
-	n, err := p.from.Read(b)
+	n, err := p.source.Read(b)
 	if err != nil && err != io.EOF {
 		p.broken.Store(true)
 	}
@@ -38,7 +33,6 @@ func (p *pipe) Write(b []byte) (int, error) {
 	p.conn.obeyHalfOpen()
 	if _, err := p.to.Write(b); err != nil {
 		p.conn.link.rules.pass(1-p.direction, time.Now())
-		p.conn.obeyHalfOpen()
 		reset(p.from)
 	}
 	return len(b), nil
