@@ -19,7 +19,7 @@ var (
 )
 
 // Work is what is done in one transaction under a lock whose token is given. An
-// error rolls it back.
+// error rolls it back. It leaves COMMIT to others.
 type Work func(ctx context.Context, tx pgx.Tx, token int64) error
 
 // Do acquires a resource, runs work in a transaction of the pool, and releases the
@@ -69,7 +69,7 @@ func Commit(ctx context.Context, tx pgx.Tx) error {
 	err := tx.Commit(ctx)
 	var answer *pgconn.PgError
 	switch {
-	case err == nil, errors.Is(err, pgx.ErrTxCommitRollback), errors.Is(err, pgx.ErrTxClosed):
+	case err == nil, errors.Is(err, pgx.ErrTxCommitRollback):
 		return err
 	case errors.As(err, &answer) && answer.Severity == "ERROR":
 		return err

@@ -109,6 +109,60 @@ func TestWatchdog_ExtendsWhileItIsHeld(t *testing.T) {
 	require.Negative(t, left(), "it is there yet")
 }
 
+// A watchdog that has lost its key leaves that of its successor alone.
+func TestWatchdog_LeavesAnothersKeyAlone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, byName(t, "redis-watchdog"))
+	lost := w.newA(300 * time.Millisecond).acquire()
+	partition(w)
+	held := w.newWorker("B").acquire()
+	heal(w)
+	asking := w.redisClient()
+	scripts := func() string {
+		stats, err := asking.InfoMap(w.ctx, "commandstats").Result()
+		require.NoError(t, err)
+		return stats["Commandstats"]["cmdstat_evalsha"]
+	}
+	for range 2 { // A's watchdog has run behind the partition
+		for before := scripts(); scripts() == before; {
+			require.NoError(t, w.ctx.Err())
+		}
+	}
+	left, err := asking.PTTL(w.ctx, w.key()).Result()
+	require.NoError(t, err)
+	require.Greater(t, left, long/2)
+	require.NoError(t, lost.Release(w.ctx))
+	require.NoError(t, held.Release(w.ctx))
+}
+
+// A key lasts for the TTL, wherever it is.
+func TestAcquire_KeysExpireAfterTheTTL(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"redis-setnx", "redis-setnx-expire", "redis-watchdog", "redis-replica", "redlock", "client-clock"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, byName(t, name))
+			held := w.newA(long).acquire()
+			left, err := w.redisClient().PTTL(w.ctx, w.key()).Result()
+			require.NoError(t, err)
+			require.LessOrEqual(t, left, long)
+			require.Greater(t, left, long/2)
+			require.NoError(t, held.Release(w.ctx))
+		})
+	}
+}
+
+// A primary that comes back after a failover isn't asked: it knows nothing.
+func TestReplica_CountsMoreOncePromoted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, byName(t, "redis-replica"))
+	failOver(w)
+	a, b := w.newA(long), w.newWorker("B")
+	a.acquire()
+	require.NoError(t, w.redis[0].Restart(w.ctx))
+	b.requireExcluded()
+}
+
 // Keys on several servers expire too, when their holder doesn't come back.
 func TestAcquire_OutlivesADeadHolder(t *testing.T) {
 	t.Parallel()

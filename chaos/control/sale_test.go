@@ -20,7 +20,8 @@ type sale struct {
 	point  string
 	stands chan struct{}
 	once   sync.Once
-	goOn   chan struct{}
+	goOn   context.Context
+	end    context.CancelFunc // of standing
 	done   chan error
 }
 
@@ -57,7 +58,9 @@ func (k *worker) beginHold() *sale {
 }
 
 func (k *worker) newSale(point string) *sale {
-	s := &sale{worker: k, point: point, stands: make(chan struct{}), goOn: make(chan struct{}), done: make(chan error, 1)}
+	s := &sale{worker: k, point: point, stands: make(chan struct{}), done: make(chan error, 1)}
+	s.goOn, s.end = context.WithCancel(k.ctx)
+	k.Cleanup(s.end) // of a test that failed meanwhile
 	k.at = s.stand
 	return s
 }
@@ -68,7 +71,7 @@ func (s *sale) stand(point string) {
 		return
 	}
 	s.once.Do(func() { close(s.stands) })
-	<-s.goOn
+	<-s.goOn.Done()
 }
 
 // stood reports whether the sale has been at its point.
@@ -92,7 +95,7 @@ func (s *sale) await() {
 
 // finish lets the sale go on and returns how it ended.
 func (s *sale) finish() error {
-	close(s.goOn)
+	s.end()
 	return <-s.done
 }
 
