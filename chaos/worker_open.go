@@ -26,6 +26,9 @@ var (
 // etcdTimeout bounds one request, so that a worker that is cut off learns it.
 const etcdTimeout = 2 * time.Second
 
+// pollInterval is how soon a waiter learns of its turn whose watch is silent.
+const pollInterval = 500 * time.Millisecond
+
 // open connects this process. shut ends the connections, after protection.close.
 func (w *worker) open(ctx context.Context) (env *Env, shut func(), err error) {
 	p := &points{tell: w.tell}
@@ -64,7 +67,7 @@ func (w *worker) open(ctx context.Context) (env *Env, shut func(), err error) {
 
 // fence puts the framework into the environment.
 func (w *worker) fence(env *Env, client *clientv3.Client) error {
-	locker, err := etcd.NewLocker(client, &etcd.Config{Prefix: w.spec.Prefix, TTL: w.spec.TTL, Label: w.spec.Worker, RequestTimeout: etcdTimeout})
+	locker, err := etcd.NewLocker(client, &etcd.Config{Prefix: w.spec.Prefix, TTL: w.spec.TTL, Label: w.spec.Worker, RequestTimeout: etcdTimeout, PollInterval: pollInterval})
 	if err != nil {
 		return err
 	}
