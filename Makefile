@@ -10,8 +10,12 @@ plain = go test -count=1 -timeout 20m
 test = $(plain) $(race)
 staticcheck = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
+# Where what chaos runs leave goes.
+CHAOS = chaos-runs/$(shell date +%Y%m%d-%H%M%S)
+CHAOS_LONG = chaos-runs/long
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-docker soak mutants lint images setup setup-test clean
+.PHONY: help demo test test-docker chaos chaos-long soak mutants lint images setup setup-test clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +40,14 @@ soak: setup ## run 20,000 operations of DoAll from 4 processes, 10,000 HTTP dedu
 	go test -count=1 -v -timeout 1h -run TestRestarts ./internal/soak -args -duration 10m -goroutines 24
 	go test -count=1 -v -timeout 1h -run TestHTTP ./examples/inventory -args -deductions 10000
 	@echo "20,000 operations, 10,000 deductions and 10 minutes of restarts: no update was lost, and nothing was left behind."
+
+chaos: setup-test ## run scenarios and controls with one seed, go on with others for 5 minutes in all, and write a report
+	@scripts/build -o bin/fencectl ./cmd/fencectl
+	bin/fencectl chaos run --duration 5m --lanes 2 --out $(CHAOS)
+
+chaos-long: setup-test ## run 100 seeds of each family, and 20 of scripts and controls; goes on with what earlier ones have done
+	@scripts/build -o bin/fencectl ./cmd/fencectl
+	bin/fencectl chaos run --seeds 100 --script-seeds 20 --lanes 3 --resume --out $(CHAOS_LONG)
 
 mutants: setup-test ## break the framework in one place at a time, and show which test notices each; RUN=regexp for some
 	go run ./internal/mutants/cmd $(if $(RUN),-run '$(RUN)')

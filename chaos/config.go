@@ -22,8 +22,8 @@ type Config struct {
 	// 1 and 1.
 	Seed  uint64
 	Seeds int
-	// Duration is for how long new runs are begun, instead of Seeds. Default: as
-	// Seeds says.
+	// Duration is for how long new runs are begun, instead of Seeds; those with the
+	// first seed are all done, however long that takes. Default: as Seeds says.
 	Duration time.Duration
 	// ScriptSeeds is with how many of the seeds scripts and controls run. Scripts do
 	// the same with every seed, but not at the same moments. Default 1.

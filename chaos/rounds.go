@@ -15,7 +15,7 @@ type rounds struct {
 	cfg       Config
 	scenarios []Scenario
 	groups    []string
-	until     time.Time // no run begins after it; zero: no bound
+	until     time.Time // no run begins after it, but those of the first round; zero: Seeds decides
 
 	mu   sync.Mutex
 	seed uint64 // of the next round
@@ -49,10 +49,10 @@ func (r *rounds) next() (task, bool) {
 		r.rest = r.round(r.seed)
 		r.seed++
 	}
-	if !r.until.IsZero() && time.Now().After(r.until) {
+	t := r.rest[0]
+	if t.seed > r.cfg.Seed && r.late() {
 		return task{}, false
 	}
-	t := r.rest[0]
 	r.rest = r.rest[1:]
 	return t, true
 }
@@ -62,8 +62,11 @@ func (r *rounds) over() bool {
 	if r.until.IsZero() {
 		return r.seed >= r.cfg.Seed+uint64(r.cfg.Seeds)
 	}
-	return time.Now().After(r.until) || len(r.round(r.seed)) == 0
+	return r.seed > r.cfg.Seed && r.late() || len(r.round(r.seed)) == 0
 }
+
+// late reports whether the time for new rounds is over.
+func (r *rounds) late() bool { return !r.until.IsZero() && time.Now().After(r.until) }
 
 // total is how many runs there are in all; 0 if time decides.
 func (r *rounds) total() (n int) {
