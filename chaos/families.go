@@ -48,7 +48,8 @@ func pick[T any](random *rand.Rand, of ...T) T { return of[random.IntN(len(of))]
 func pauses() Scenario {
 	points := []string{PointAcquired, PointClaimed, PointBegun, PointRead, PointWritten, PointCommit}
 	return Scenario{
-		Name: "pauses", Family: "pauses", Controls: randomControls,
+		// Those that break without faults, too, show it here: a script has nobody race.
+		Name: "pauses", Family: "pauses", Controls: append([]string{"no-lock", "check-without-lock"}, randomControls...),
 		Story: "workers are stopped by SIGSTOP for longer than their locks live, anywhere, and between read and write, before COMMIT and after it was sent",
 		Meet:  []string{check.HitFault + "pause"},
 		Schedule: func(r *rand.Rand) []Step {
