@@ -41,7 +41,8 @@ func (t Test) String() string { return t.Package + " " + t.Name }
 
 // All returns the mutants of the framework.
 func All() []Mutant {
-	return slices.Concat(sealMutants, evictMutants, claimMutants, schemaMutants, storeMutants, guardMutants, keeperMutants, memoryMutants)
+	return slices.Concat(sealMutants, evictMutants, claimMutants, schemaMutants, storeMutants, guardMutants, keeperMutants,
+		etcdMutants, memoryMutants)
 }
 
 // change is a mutant of one edit.

@@ -124,4 +124,7 @@ var evictMutants = []Mutant{
 	change("evict-gives-up-without-the-right", "N19", functionsSQL,
 		`exception when insufficient_privilege then`, `exception when division_by_zero then`,
 		inPostgres("TestClaim_SucceedsWithoutTheRightToEvict_N19")),
+	change("evict-nobody", "L1 N3", functionsSQL,
+		`perform pg_terminate_backend(s, p_wait_ms) from`, `perform from`,
+		inPostgres("TestEvict_SparesEveryoneElse_N18")),
 }
