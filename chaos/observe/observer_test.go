@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
@@ -187,7 +188,10 @@ func TestObserver_FailsWhole(t *testing.T) {
 	t.Parallel()
 	client, dsn := testenv.EtcdClient(t), testenv.Database(t)
 	_, err := Start(patient(t), client, t.Name(), dsn+"&dbname=none")
-	require.Error(t, err) // the leak check sees a watch that goes on
+	require.Error(t, err)
+	kept, err := client.Get(patient(t), t.Name()+"/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+	require.NoError(t, err)
+	require.Zero(t, kept.Count, "keys of a watch that goes on")
 
 	conn := connect(t, dsn)
 	mustExec(t, conn, stockTables)
