@@ -66,8 +66,13 @@ func (s *Stage) Postgres() fault.Postgres { return s.postgres }
 // Observer implements fault.Site.
 func (s *Stage) Observer() *clientv3.Client { return s.client }
 
-// Locks implements fault.Site.
-func (s *Stage) Locks() string { return s.prefix }
+// Locks implements fault.Site. Controls have a prefix of their own.
+func (s *Stage) Locks() string {
+	if s.Group != result.Fenced {
+		return control.Prefix
+	}
+	return s.prefix
+}
 
 // Database implements fault.Site.
 func (s *Stage) Database() *pgxpool.Pool { return s.pool }

@@ -42,8 +42,11 @@ func newEtcd(s Servers) (*clientv3.Client, error) {
 	return clientv3.New(clientv3.Config{Endpoints: s.Etcd, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
 }
 
+// Prefix begins the keys of all recipes.
+const Prefix = "control/"
+
 // keyPrefix begins the keys of a recipe.
-func keyPrefix(name string) string { return "control/" + name + "/" }
+func keyPrefix(name string) string { return Prefix + name + "/" }
 
 func (l *etcdLock) Acquire(ctx context.Context, resource string) (Held, error) {
 	lease, err := l.client.Grant(ctx, int64(l.ttl))

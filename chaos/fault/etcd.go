@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/fencekit/fencekit/internal/testenv"
 )
 
 // Leader stands for the member of the lock service that leads when the fault
@@ -41,7 +43,11 @@ func (f EtcdPause) Strike(ctx context.Context, site Site) (func(context.Context)
 	if err != nil {
 		return nil, err
 	}
-	return func(context.Context) error { return m.Resume() }, m.Pause()
+	err = m.Pause()
+	if errors.Is(err, testenv.ErrNotRunning) {
+		return nil, missed(err) // another fault has struck it
+	}
+	return func(context.Context) error { return m.Resume() }, err
 }
 
 // EtcdKill ends a member of the lock service by SIGKILL; its data stays. Healing

@@ -100,3 +100,12 @@ func TestEtcd_MissesWhatIsNotThere(t *testing.T) {
 	heal()
 	require.NoError(t, ask(patient(t), t, c.EtcdCluster.Members()[0]))
 }
+
+// Another fault has struck the member before.
+func TestEtcd_MissesAMemberThatIsDown(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 1)
+	require.NoError(t, c.EtcdCluster.Members()[0].Kill())
+	_, err := fault.EtcdPause{Member: 0}.Strike(patient(t), &site{etcd: c})
+	require.ErrorIs(t, err, fault.ErrMissed)
+}

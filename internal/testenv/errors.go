@@ -17,8 +17,8 @@ var (
 	ErrStopped = errors.New("testenv: server is stopped")
 	// ErrNoReexec: main or TestMain doesn't call Reexec first.
 	ErrNoReexec = errors.New("testenv: call testenv.Reexec first in main, or testenv.Main in TestMain")
-
-	errNotRunning = errors.New("testenv: server is not running")
+	// ErrNotRunning: what was asked for can be done to a running server only.
+	ErrNotRunning = errors.New("testenv: server is not running")
 )
 
 // NotOursError says which variable gave a server that was to be controlled.

@@ -67,8 +67,8 @@ func TestEtcd_StopIsForGood(t *testing.T) {
 	require.NoDirExists(t, root)
 	require.Equal(t, "signal: terminated", e.controller.(*server).proc.cmd.ProcessState.String(), "not by force")
 	require.ErrorIs(t, e.Restart(ctx), ErrStopped)
-	require.ErrorIs(t, e.Pause(), errNotRunning)
-	require.ErrorIs(t, e.Resume(), errNotRunning)
+	require.ErrorIs(t, e.Pause(), ErrNotRunning)
+	require.ErrorIs(t, e.Resume(), ErrNotRunning)
 }
 
 func TestEtcd_GrantsTTLOfOneSecond(t *testing.T) {

@@ -36,7 +36,7 @@ func (l *local) limitFiles(ctx context.Context, limit string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.proc == nil || !l.proc.alive() {
-		return fmt.Errorf("%w: limit the files of %s", errNotRunning, l.name)
+		return fmt.Errorf("%w: limit the files of %s", ErrNotRunning, l.name)
 	}
 	first := l.proc.cmd.Process.Pid
 	if err := l.limitProcess(ctx, first, limit); err != nil {

@@ -91,7 +91,7 @@ func (p *process) pause() error {
 		}
 		runtime.Gosched()
 	}
-	return errNotRunning
+	return ErrNotRunning
 }
 
 // resume lets a paused child go on.

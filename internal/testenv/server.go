@@ -152,7 +152,7 @@ func (s *server) pause() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.proc == nil || !s.proc.alive() {
-		return fmt.Errorf("%w: pause %s", errNotRunning, s.name)
+		return fmt.Errorf("%w: pause %s", ErrNotRunning, s.name)
 	}
 	return s.proc.pause()
 }
@@ -161,7 +161,7 @@ func (s *server) resume() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.proc == nil || !s.proc.alive() {
-		return fmt.Errorf("%w: resume %s", errNotRunning, s.name)
+		return fmt.Errorf("%w: resume %s", ErrNotRunning, s.name)
 	}
 	return s.proc.resume()
 }
