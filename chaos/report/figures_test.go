@@ -83,7 +83,7 @@ func TestDrawSmall_EnlargesALittleDebt(t *testing.T) {
 	levels := []level{{"r", 1000, []change{{5, -1}}}}
 	out := string(drawSmall("l", levels, 0, 10))
 	require.Contains(t, out, `class="debt"`)
-	require.Contains(t, out, "V68") // down to the edge, though it is a thousandth
+	require.Contains(t, out, "M2 58.5L182 58.5") // zero leaves room below it, though the debt is a thousandth
 	require.Equal(t, -1, levels[0].changes[0].left)
 	require.NotContains(t, string(drawSmall("l", []level{{"r", 10, nil}}, 0, 10)), `class="debt"`)
 	out = string(drawSmall("l", []level{{"r", 10, []change{{5, -10}}}}, 0, 10))

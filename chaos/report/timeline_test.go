@@ -121,3 +121,11 @@ func TestMerged_KeepsWhatCanBeTold(t *testing.T) {
 	}
 	require.LessOrEqual(t, len(merged(many, 1e6/600)), 600)
 }
+
+func TestTimelineOf_WaitsAgainAfterARelease(t *testing.T) {
+	t.Parallel()
+	line := timelineOf([]history.Event{
+		invoked(1, "w0", "1", "r"), of(2, history.Acquired, "w0", 3), of(5, history.Released, "w0", 3), of(9, history.Acquired, "w0", 4), run(12, history.Phase, history.PhaseEnd),
+	}, "r")
+	require.Equal(t, []span{{from: 1, to: 2}, {from: 5, to: 9}}, line.lanes[0].waiting[:2])
+}

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -23,7 +24,12 @@ func overtaken(group string, end ...history.Event) told {
 
 func TestTurnOf_WithTheFence(t *testing.T) {
 	t.Parallel()
-	got := turnOf(overtaken(result.Fenced, history.Event{At: 21, Kind: history.Refused, Process: "w0", Resource: "r", Token: 5, Current: 8, Reason: "stale"}))
+	run := overtaken(result.Fenced,
+		history.Event{At: 20, Kind: history.Refused, Process: "w0", Resource: "r", Token: 3, Current: 8, Reason: "stale"}, // of an earlier grant
+		history.Event{At: 21, Kind: history.Refused, Process: "w0", Resource: "r", Token: 5, Current: 8, Reason: "stale"})
+	run.events = slices.Insert(run.events, 7, of(8, history.Claimed, "w0", 6))                                   // its own
+	run.events = slices.Insert(run.events, 1, of(1, history.Claimed, "w2", 4), of(1, history.Released, "w2", 4)) // before
+	got := turnOf(run)
 	want := turn{resource: "r", holder: "w0", token: 5, fault: band{span{from: 5, to: 20}, "pause w0"}, held: 2, next: "w1", nextAt: 10, nextTok: 8, endAt: 21, current: 8}
 	require.Equal(t, want, got)
 	require.True(t, got.complete())
@@ -50,7 +56,9 @@ func TestTurnOf_AControl(t *testing.T) {
 	late := overtaken("redlock", history.Event{At: 21, Kind: history.OK, Process: "w0", Op: "1"})
 	late.observed.Effects[0].Resource = "other"
 	require.Zero(t, turnOf(late).endAt) // it wrote something else
-	require.Zero(t, turnOf(overtaken("redlock", invoked(20, "w0", "3", "r"), history.Event{At: 21, Kind: history.OK, Process: "w0", Op: "3"})).endAt)
+	late = overtaken("redlock", invoked(20, "w0", "3", "r"), history.Event{At: 21, Kind: history.OK, Process: "w0", Op: "3"})
+	late.observed.Effects = append(late.observed.Effects, observe.Effect{Op: "3", Resource: "r"})
+	require.Zero(t, turnOf(late).endAt) // it began afterwards
 }
 
 func TestTurnOf_WithoutAFaultIsAResourceAlone(t *testing.T) {
