@@ -26,6 +26,10 @@ type orphanReport struct {
 	InDocker []string
 }
 
+// busyConns are the connections of an owner: one that nobody refers to is closed
+// by the garbage collector, and its backend ends.
+var busyConns []*pgx.Conn
+
 // beOrphaned starts servers, has backends that idle, sleep, compute and are
 // stopped, reports all that and waits for its end.
 func beOrphaned() {
@@ -56,6 +60,7 @@ func beOrphaned() {
 	busy := func(sql string) int {
 		conn, err := pgx.Connect(ctx, p.DSN())
 		must(err)
+		busyConns = append(busyConns, conn)
 		go conn.Exec(ctx, sql)
 		return int(conn.PgConn().PID())
 	}
