@@ -17,15 +17,16 @@ type spec struct {
 	Prefix   string        `json:"prefix"` // of the lock keys
 	TTL      time.Duration `json:"ttl"`
 	Seed     uint64        `json:"seed"`
-	Loops    int           `json:"loops"` // goroutines under load
-	Pace     time.Duration `json:"pace"`  // of each
+	Loops    int           `json:"loops"`  // goroutines under load
+	Within   time.Duration `json:"within"` // for each operation under load
+	Pace     time.Duration `json:"pace"`   // of each
 }
 
 // command is what a worker is told while it runs, a line of JSON each. The first
 // member that is set says what to do.
 type command struct {
 	Operate *Op           `json:"operate,omitempty"` // do this
-	Within  time.Duration `json:"within,omitempty"`  // for Operate; 0: opBound
+	Within  time.Duration `json:"within,omitempty"`  // for Operate
 	Load    bool          `json:"load,omitempty"`    // begin to work by itself
 	Quiet   bool          `json:"quiet,omitempty"`   // stop that; told as noteQuiet
 	Arm     string        `json:"arm,omitempty"`     // a point
@@ -43,6 +44,3 @@ const (
 	noteDisarmed = "disarmed"
 	noteStalled  = "the world stood still"
 )
-
-// opBound is for how long one operation may go on.
-const opBound = time.Minute

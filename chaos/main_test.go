@@ -1,9 +1,47 @@
-package chaos_test
+package chaos
 
 import (
+	"context"
+	"os"
 	"testing"
 
-	"github.com/fencekit/fencekit/chaos"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-func TestMain(m *testing.M) { chaos.Main(m) }
+func TestMain(m *testing.M) {
+	Reexec(tested()...)
+	if os.Getenv(suiteVar) != "" {
+		beSuite()
+	}
+	Main(m, tested()...)
+}
+
+// code is a workload that does one thing, for tests of the engine.
+type code struct {
+	name    string
+	operate func(ctx context.Context, env *Env, op Op) error
+	check   func(ctx context.Context, db *pgxpool.Pool) error
+}
+
+func (c code) Name() string                               { return c.name }
+func (code) Resources() []string                          { return []string{"sku"} }
+func (code) Prepare(context.Context, *pgxpool.Pool) error { return nil }
+func (c code) Operate(ctx context.Context, env *Env, op Op) error {
+	return c.operate(ctx, env, op)
+}
+
+func (c code) Check(ctx context.Context, db *pgxpool.Pool) error {
+	if c.check == nil {
+		return nil
+	}
+	return c.check(ctx, db)
+}
+
+// tested are the workloads of these tests.
+func tested() []Workload {
+	var all []Workload
+	for _, c := range append(bad(), passer) {
+		all = append(all, c)
+	}
+	return all
+}

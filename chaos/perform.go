@@ -25,6 +25,19 @@ func scheduleOf(sc Scenario, seed uint64) []Step {
 	return sc.Schedule(rand.New(rand.NewPCG(seed, hash(sc.Name))))
 }
 
+// act performs a scenario. What is tested may hang or crash meanwhile: then that is
+// what is wrong with it, and no error.
+func (s *Stage) act(ctx context.Context, sc Scenario, schedule []Step) error {
+	bounded, cancel := context.WithTimeoutCause(ctx, s.bounds.run, fmt.Errorf("%w: the run was not over after %v", errStuck, s.bounds.run))
+	defer cancel()
+	err := s.perform(bounded, sc, schedule)
+	if ctx.Err() == nil && (errors.Is(err, errStuck) || errors.Is(err, errProcessEnded)) {
+		s.fails(err)
+		return nil
+	}
+	return err
+}
+
 // perform lets the workers work while the faults happen, and afterwards work on
 // every resource once more.
 func (s *Stage) perform(ctx context.Context, sc Scenario, schedule []Step) error {
@@ -59,8 +72,7 @@ func (s *Stage) underLoad(ctx context.Context, schedule []Step) error {
 	if err := wait(ctx, loadTail); err != nil {
 		return err
 	}
-	s.fails(s.quiet(ctx))
-	return nil
+	return s.quiet(ctx)
 }
 
 // healed tells that all faults are over; once.
@@ -78,6 +90,8 @@ func lengthOf(schedule []Step) (length time.Duration) {
 
 // quiet ends the load, once every operation has come to its end.
 func (s *Stage) quiet(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, s.bounds.op+s.bounds.grace, errStuck)
+	defer cancel()
 	quiet := s.story.listen(func(e history.Event) bool {
 		return e.Kind == history.Note && e.Name == noteQuiet || e.Kind == history.Ends
 	})
@@ -93,7 +107,7 @@ func (s *Stage) quiet(ctx context.Context) error {
 			return fmt.Errorf("chaos: operations did not come to their end: %w", err)
 		}
 		if e.Kind == history.Ends {
-			return fmt.Errorf("chaos: %s has ended: %s", e.Process, e.Error)
+			return fmt.Errorf("%w: %s: %s", errProcessEnded, e.Process, e.Error)
 		}
 	}
 	return nil
@@ -108,7 +122,7 @@ func (s *Stage) finally(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			if _, err := pending.Wait(ctx); err != nil && !errors.Is(err, errProcessEnded) {
+			if _, err := pending.Wait(ctx); err != nil {
 				return err
 			}
 		}

@@ -1,15 +1,10 @@
 package chaos
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"os/exec"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -19,27 +14,25 @@ import (
 	"github.com/fencekit/fencekit/internal/netfault"
 	"github.com/fencekit/fencekit/internal/pause"
 	"github.com/fencekit/fencekit/internal/pgproxy"
-	"github.com/fencekit/fencekit/internal/testenv"
 )
 
-// process is one worker as its run sees it, through all the processes that it is
-// in turn. It is a fault.Worker. Its methods may be called concurrently.
+// process is one worker as its run sees it, through all its lives. It is a
+// fault.Worker. Its methods may be called concurrently.
 type process struct {
-	spec     spec
-	log      string // file that gets the processes' standard error
-	etcd     []*netfault.Link
-	postgres *netfault.Link
-	commits  *pgproxy.Proxy
-	story    *story
+	spec       spec
+	log        string // file that gets the processes' standard error
+	closeBound time.Duration
+	etcd       []*netfault.Link
+	postgres   *netfault.Link
+	commits    *pgproxy.Proxy
+	story      *story
 
 	stalling sync.Mutex // while the world is being stopped, or stands
+	trapping sync.Mutex // while a trap is set
 
 	mu    sync.Mutex
-	child *testenv.Child
-	in    io.WriteCloser
-	world *pause.WorldStopper // of the present process
-	ended chan struct{}       // closed when the present process is gone and all it told has been taken
-	busy  bool                // it works by itself, and so does whoever takes its place
+	lives []*life // the last one is the present process
+	busy  bool    // it works by itself, and so does whoever takes its place
 }
 
 // Name implements fault.Worker.
@@ -55,167 +48,83 @@ func (p *process) ToPostgres() *netfault.Link { return p.postgres }
 func (p *process) Commits() *pgproxy.Proxy { return p.commits }
 
 // Start implements fault.Worker: it returns when the process is ready for commands.
+// Until then nobody else gets at it.
 func (p *process) Start(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.child != nil && !p.gone() {
+	if n := len(p.lives); n > 0 && !p.lives[n-1].gone() {
 		return nil
 	}
 	ready := p.story.listen(func(e history.Event) bool {
 		return e.Process == p.Name() && (e.Kind == history.Note && e.Name == noteReady || e.Kind == history.Ends)
 	})
 	defer ready.stop()
-	if err := p.start(); err != nil {
+	l, err := p.begin()
+	if err != nil {
 		return fmt.Errorf("chaos: starting %s: %w", p.Name(), err)
 	}
+	p.lives = append(p.lives, l)
 	e, err := ready.next(ctx)
 	if err == nil && e.Kind == history.Ends {
-		err = errors.New(p.lastWords())
+		err = errors.New(l.lastWords())
 	}
 	if err != nil {
 		return fmt.Errorf("chaos: %s did not come up: %w", p.Name(), err)
 	}
 	if p.busy {
-		return p.send(command{Load: true})
+		return l.send(command{Load: true})
 	}
 	return nil
 }
 
-func (p *process) start() (err error) {
-	text, err := json.Marshal(p.spec)
-	if err != nil {
-		return err
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	defer log.Close() // the child has its own
-	if p.world, err = pause.NewWorldStopper(); err != nil {
-		return err
-	}
-	defer p.world.File().Close() // the child has its own
-	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), workerVar+"="+string(text))
-	cmd.Stderr = log
-	cmd.ExtraFiles = []*os.File{p.world.File()}
-	out, outEnd, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	inEnd, in, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	cmd.Stdout, cmd.Stdin = outEnd, inEnd
-	p.child, err = testenv.StartChild(cmd)
-	_ = outEnd.Close() // the child has its own
-	_ = inEnd.Close()
-	if err != nil {
-		_, _ = out.Close(), in.Close()
-		return err
-	}
-	p.in, p.ended = in, make(chan struct{})
-	p.story.tell(history.Event{Kind: history.Starts, Process: p.Name()})
-	go p.read(out, p.child, p.world, p.ended)
-	return nil
-}
-
-// read takes what a process tells, until it has ended.
-func (p *process) read(out *os.File, child *testenv.Child, world *pause.WorldStopper, ended chan<- struct{}) {
-	defer close(ended)
-	defer world.Close()
-	defer out.Close()
-	err := history.Read(bufio.NewReader(out), func(e history.Event) error { p.story.take(e); return nil })
-	state := child.Wait()
-	e := history.Event{Kind: history.Ends, Process: p.Name()}
-	if !state.Success() {
-		e.Error = state.String()
-	}
-	if err != nil {
-		e.Error = err.Error()
-	}
-	p.story.tell(e)
-}
-
-// gone reports whether the present process has ended.
-func (p *process) gone() bool {
-	select {
-	case <-p.ended:
-		return true
-	default:
-		return false
-	}
-}
-
-// command tells the present process to do something. One that has ended does
-// nothing.
-func (p *process) command(c command) error {
+// present is the present process, which may have ended; nil if there never was one.
+func (p *process) present() *life {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if len(p.lives) == 0 {
+		return nil
+	}
+	return p.lives[len(p.lives)-1]
+}
+
+// command tells the present process to do something. It fails with errProcessEnded
+// if that has ended.
+func (p *process) command(c command) error {
+	p.mu.Lock()
 	p.busy = (p.busy || c.Load) && !c.Quiet
-	return p.send(c)
+	l := p.lives[len(p.lives)-1]
+	p.mu.Unlock()
+	return l.send(c)
 }
 
-// send is command with p.mu locked.
-func (p *process) send(c command) error {
-	line, err := json.Marshal(c)
-	if err != nil {
-		return err
+// Signal implements fault.Worker. It fails with fault.ErrMissed if the process has
+// ended, or is to be stopped and has been: whoever resumed it would end both stops.
+func (p *process) Signal(sig syscall.Signal) error {
+	l := p.present()
+	if l.gone() {
+		return fmt.Errorf("%w: %s has ended", fault.ErrMissed, p.Name())
 	}
-	if _, err := p.in.Write(append(line, '\n')); err != nil && !errors.Is(err, syscall.EPIPE) {
-		return err
+	if stopped, err := pause.Stopped(l.child.Pid()); sig == syscall.SIGSTOP && stopped && err == nil {
+		return fmt.Errorf("%w: %s is stopped already", fault.ErrMissed, p.Name())
 	}
-	return nil
+	return l.child.Signal(sig)
 }
-
-// Signal implements fault.Worker.
-func (p *process) Signal(sig syscall.Signal) error { return p.present().Signal(sig) }
 
 // Resume implements fault.Worker.
-func (p *process) Resume() error { return p.present().Resume() }
+func (p *process) Resume() error { return p.present().child.Resume() }
 
 // Kill implements fault.Worker. It returns when all that the process told has been
 // taken.
 func (p *process) Kill() error {
-	p.mu.Lock()
-	child, ended := p.child, p.ended
-	p.mu.Unlock()
-	err := child.Kill()
-	<-ended
-	return err
-}
-
-func (p *process) present() *testenv.Child {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.child
+	l := p.present()
+	if l.gone() {
+		return fmt.Errorf("%w: %s has ended already", fault.ErrMissed, p.Name())
+	}
+	return l.kill()
 }
 
 // AwaitStopped implements fault.Worker.
-func (p *process) AwaitStopped(ctx context.Context) error {
-	child := p.present()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for {
-		stopped, err := pause.Stopped(child.Pid())
-		if stopped {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("%w: %s has ended: %w", fault.ErrMissed, p.Name(), err)
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
+func (p *process) AwaitStopped(ctx context.Context) error { return p.present().awaitStopped(ctx) }
 
 // StopTheWorld implements fault.Worker. One stop at a time: a world that stands
 // can't be stopped.
@@ -223,16 +132,14 @@ func (p *process) StopTheWorld(ctx context.Context) (func(context.Context) error
 	if !p.stalling.TryLock() {
 		return nil, fmt.Errorf("%w: the world of %s stands already", fault.ErrMissed, p.Name())
 	}
-	p.mu.Lock()
-	world := p.world
-	p.mu.Unlock()
-	if err := p.command(command{Stall: true}); err != nil {
+	l := p.present()
+	if err := l.send(command{Stall: true}); err != nil {
 		p.stalling.Unlock()
-		return nil, err
+		return nil, missedIfEnded(err)
 	}
-	stop, err := world.Next(ctx)
+	stop, err := l.world.Next(ctx)
 	if err != nil {
-		go p.resumeLate(world)
+		go p.resumeLate(l.world)
 		return nil, fmt.Errorf("%w: %s: %w", fault.ErrMissed, p.Name(), err)
 	}
 	return func(context.Context) error {
@@ -259,34 +166,39 @@ func (p *process) Arm(ctx context.Context, point string, then fault.Then) error 
 	return t.sprung(ctx)
 }
 
-// end is closed when the present process has ended.
-func (p *process) end() <-chan struct{} {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.ended
-}
-
 // close ends the present process orderly, or by force if that takes too long.
 func (p *process) close() error {
-	if p.present() == nil {
+	l := p.present()
+	if l == nil || l.gone() {
 		return nil
 	}
-	err := p.command(command{Close: true})
-	select {
-	case <-p.end():
-	case <-time.After(2 * closeBound):
-		err = errors.Join(err, fmt.Errorf("chaos: %s did not end within %v of being told to, and was killed; it said: %s", p.Name(), 2*closeBound, p.lastWords()))
-	}
-	return errors.Join(err, p.Kill())
+	return l.close(p.closeBound)
 }
 
-// lastWords are the last lines of what the processes wrote to standard error.
-func (p *process) lastWords() string {
-	text, err := os.ReadFile(p.log)
-	if err != nil {
-		return err.Error()
+// kill ends the present process by force, if there is one.
+func (p *process) kill() error {
+	l := p.present()
+	if l == nil || l.gone() {
+		return nil
 	}
-	const most = 2000
-	text = bytes.TrimSpace(text)
-	return string(text[max(0, len(text)-most):])
+	return l.kill()
+}
+
+// crashes says which of its processes have ended though nobody made them; those
+// that have not ended are left out.
+func (p *process) crashes() (errs []error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range slices.DeleteFunc(slices.Clone(p.lives), func(l *life) bool { return !l.gone() }) {
+		errs = append(errs, l.crash)
+	}
+	return errs
+}
+
+// missedIfEnded has a fault miss a process that has ended.
+func missedIfEnded(err error) error {
+	if errors.Is(err, errProcessEnded) {
+		return fmt.Errorf("%w: %w", fault.ErrMissed, err)
+	}
+	return err
 }

@@ -85,7 +85,7 @@ func (r *rounds) round(seed uint64) (tasks []task) {
 	calmed := map[string]bool{}
 	for _, sc := range r.scenarios {
 		for _, group := range r.groups {
-			t := task{scenario: sc, workload: stocked(r.cfg.Workload, sc), group: group, seed: seed, faults: true}
+			t := task{scenario: sc, workload: stocked(r.cfg.Workload, sc), group: group, seed: seed, faults: true, bounds: usualBounds}
 			switch {
 			case again && (sc.Script != nil || group != result.Fenced):
 			case group == result.Fenced:

@@ -22,6 +22,7 @@ type task struct {
 	group    string
 	seed     uint64
 	faults   bool
+	bounds   bounds
 }
 
 // dir is where the run's files are, below those of its suite.
@@ -33,18 +34,17 @@ func (t task) dir() string {
 	return path.Join(t.scenario.Name, t.group, last)
 }
 
-// runBound bounds one run, whatever goes wrong.
-const runBound = 5 * time.Minute
-
-// run does one run in a lane, and leaves its files below dir. An error says that
-// there is nothing to judge: a server did not start, or a fault could not be undone.
+// run does one run in a lane, and leaves its files below dir, in place of those of one
+// that was not finished. An error says that there is nothing to judge: a server did not
+// start, a fault could not be undone, or ctx has ended.
 func (t task) run(ctx context.Context, l *lane, dir string) (_ *result.Run, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, runBound, fmt.Errorf("chaos: the run was not over after %v", runBound))
+	bound := setUpBound + t.bounds.run + 2*checkBound
+	ctx, cancel := context.WithTimeoutCause(ctx, bound, fmt.Errorf("chaos: the run was not over after %v", bound))
 	defer cancel()
 	schedule := scheduleOf(t.scenario, t.seed)
 	r := t.result(schedule)
 	at := filepath.Join(dir, filepath.FromSlash(r.Dir))
-	if err := os.MkdirAll(at, 0o755); err != nil {
+	if err := errors.Join(os.RemoveAll(at), os.MkdirAll(at, 0o755)); err != nil {
 		return nil, err
 	}
 	file, err := os.Create(filepath.Join(at, result.HistoryFile))
@@ -52,9 +52,9 @@ func (t task) run(ctx context.Context, l *lane, dir string) (_ *result.Run, err 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
-	s := &Stage{Seed: t.seed, Group: t.group, Faults: t.faults, workload: t.workload, dir: at, story: &story{recorder: history.NewRecorder(file)}}
+	s := &Stage{Seed: t.seed, Group: t.group, Faults: t.faults, workload: t.workload, bounds: t.bounds, dir: at, story: &story{recorder: history.NewRecorder(file)}}
 	observed, err := s.whole(ctx, l, t.scenario, schedule)
-	if err := errors.Join(err, s.story.recorder.Err()); err != nil {
+	if err := errors.Join(err, s.story.recorder.Err(), context.Cause(ctx)); err != nil {
 		return nil, err
 	}
 	r.Took, r.Failed = time.Since(r.Started), s.failures()
@@ -90,12 +90,25 @@ func (s *Stage) whole(ctx context.Context, l *lane, sc Scenario, schedule []Step
 	}
 	err = s.hire(ctx, cmp.Or(sc.Workers, 3), loadLoops, loadPace)
 	if err == nil {
-		err = s.perform(ctx, sc, schedule)
+		err = s.act(ctx, sc, schedule)
 	}
+	if err != nil {
+		err = errors.Join(err, s.abandon())
+	} else {
+		s.conclude(ctx)
+	}
+	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkBound)
+	defer cancel()
+	observed, finishErr := observer.Finish(late)
+	return observed, errors.Join(err, finishErr)
+}
+
+// conclude ends the workers' work, and looks at what they have left.
+func (s *Stage) conclude(ctx context.Context) {
 	s.fails(s.dismiss())
 	s.story.phase(history.PhaseEnd)
 	s.fails(s.crashes())
+	ctx, cancel := context.WithTimeout(ctx, checkBound)
+	defer cancel()
 	s.fails(s.workload.Check(ctx, s.pool))
-	observed, finishErr := observer.Finish(context.WithoutCancel(ctx))
-	return observed, errors.Join(err, finishErr)
 }

@@ -89,6 +89,8 @@ func (s *Stage) endLeases(ctx context.Context) error {
 // succeed has a worker operate until it succeeds: it, too, may have to learn first
 // that its lease is gone.
 func (s *Stage) succeed(ctx context.Context, number int) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, progressBound, fmt.Errorf("%w: nothing got through within %v of the end of the leases", errStuck, progressBound))
+	defer cancel()
 	for {
 		op, err := s.Operate(number, Op{Resource: s.sku()})
 		if err != nil {

@@ -16,7 +16,6 @@ import (
 
 	"github.com/fencekit/fencekit/chaos/control"
 	"github.com/fencekit/fencekit/chaos/fault"
-	"github.com/fencekit/fencekit/chaos/history"
 	"github.com/fencekit/fencekit/chaos/result"
 	"github.com/fencekit/fencekit/internal/netfault"
 	"github.com/fencekit/fencekit/internal/pgproxy"
@@ -35,6 +34,7 @@ type Stage struct {
 	Faults bool
 
 	workload Workload
+	bounds   bounds
 	dir      string
 	story    *story
 	etcd     *testenv.EtcdCluster
@@ -140,9 +140,9 @@ func (s *Stage) tearDown(ctx context.Context) error {
 // hire makes and starts the worker processes, each with links of its own.
 func (s *Stage) hire(ctx context.Context, number, loops int, pace time.Duration) error {
 	for n := range number {
-		p := &process{story: s.story, log: filepath.Join(s.dir, fmt.Sprintf("w%d.log", n)), spec: spec{
+		p := &process{story: s.story, closeBound: s.bounds.close, log: filepath.Join(s.dir, fmt.Sprintf("w%d.log", n)), spec: spec{
 			Worker: fmt.Sprintf("w%d", n), Workload: s.workload.Name(), Group: s.Group, Redis: s.redis.addresses(),
-			Prefix: s.prefix, TTL: TTL, Seed: s.Seed, Loops: loops, Pace: pace,
+			Prefix: s.prefix, TTL: TTL, Seed: s.Seed, Loops: loops, Pace: pace, Within: s.bounds.op,
 		}}
 		if err := s.link(p); err != nil {
 			return err
@@ -179,15 +179,19 @@ func (s *Stage) link(p *process) (err error) {
 }
 
 // dismiss ends the worker processes orderly.
-func (s *Stage) dismiss() error {
+func (s *Stage) dismiss() error { return s.each((*process).close) }
+
+// abandon ends them by force, as nothing depends on them any more.
+func (s *Stage) abandon() error { return s.each((*process).kill) }
+
+// each does something with all workers at once.
+func (s *Stage) each(do func(*process) error) error {
 	errs := make([]error, len(s.workers))
-	done := make(chan struct{})
+	var all sync.WaitGroup
 	for i, p := range s.workers {
-		go func() { errs[i] = p.close(); done <- struct{}{} }()
+		all.Go(func() { errs[i] = do(p) })
 	}
-	for range s.workers {
-		<-done
-	}
+	all.Wait()
 	return errors.Join(errs...)
 }
 
@@ -210,22 +214,8 @@ func (s *Stage) failures() string {
 // crashes says which processes ended without having been told or killed.
 func (s *Stage) crashes() error {
 	var errs []error
-	for _, e := range s.story.all() {
-		if e.Kind == history.Ends && e.Error != "" && e.Error != killed {
-			errs = append(errs, fmt.Errorf("chaos: %s has ended: %s; it said: %s", e.Process, e.Error, s.lastWords(e.Process)))
-		}
+	for _, w := range s.workers {
+		errs = append(errs, w.crashes()...)
 	}
 	return errors.Join(errs...)
-}
-
-// killed is how a process that was killed has ended.
-const killed = "signal: killed"
-
-func (s *Stage) lastWords(worker string) string {
-	for _, w := range s.workers {
-		if w.Name() == worker {
-			return w.lastWords()
-		}
-	}
-	return ""
 }

@@ -67,6 +67,9 @@ func (s *suite) open() error {
 		s.kept, s.before = kept, kept.Took
 	}
 	for _, r := range s.kept.Runs {
+		if name := s.cfg.Workload.Name(); r.Workload != name {
+			return fmt.Errorf("%w: the runs in %s are of workload %q, not %q: take another directory", ErrConfig, s.cfg.Dir, r.Workload, name)
+		}
 		s.done[r.Dir] = true
 	}
 	s.kept.Command = s.cfg.Command

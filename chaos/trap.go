@@ -8,21 +8,29 @@ import (
 	"github.com/fencekit/fencekit/chaos/history"
 )
 
-// trap is a point at which a process was told to stop, or to die.
+// trap is a point at which a process was told to stop, or to die. A process has one
+// at a time, so that what it tells is told of that one.
 type trap struct {
 	process *process
+	life    *life
 	command command
 	told    *listener
 }
 
-// set sets a trap. The process knows of it before it gets any later command.
+// set sets a trap. The process knows of it before it gets any later command. It fails
+// with fault.ErrMissed if there is no process, or another trap in it. The caller must
+// call sprung.
 func (p *process) set(c command) (*trap, error) {
-	t := &trap{process: p, command: c, told: p.story.listen(func(e history.Event) bool {
+	if !p.trapping.TryLock() {
+		return nil, fmt.Errorf("%w: %s has a trap already", fault.ErrMissed, p.Name())
+	}
+	t := &trap{process: p, life: p.present(), command: c, told: p.story.listen(func(e history.Event) bool {
 		return e.Process == p.Name() && (e.Kind == history.Reached || e.Kind == history.Ends || e.Kind == history.Note && e.Name == noteDisarmed)
 	})}
-	if err := p.command(c); err != nil {
+	if err := t.life.send(c); err != nil {
 		t.told.stop()
-		return nil, err
+		p.trapping.Unlock()
+		return nil, missedIfEnded(err)
 	}
 	return t, nil
 }
@@ -30,10 +38,13 @@ func (p *process) set(c command) (*trap, error) {
 // sprung waits until the process has stopped, or died, at the point. When ctx ends
 // first the trap is taken away, and if that was in time it fails with ErrMissed.
 func (t *trap) sprung(ctx context.Context) error {
+	defer t.process.trapping.Unlock()
 	defer t.told.stop()
 	e, err := t.told.next(ctx)
+	late, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), healBound, fmt.Errorf("%w: %s doesn't answer", errStuck, t.process.Name()))
+	defer cancel()
 	if err != nil {
-		e, err = t.remove(context.WithoutCancel(ctx))
+		e, err = t.remove(late)
 	}
 	switch {
 	case err != nil:
@@ -41,17 +52,17 @@ func (t *trap) sprung(ctx context.Context) error {
 	case e.Kind != history.Reached:
 		return fmt.Errorf("%w: %s did not come to %q", fault.ErrMissed, t.process.Name(), t.command.Arm)
 	case t.command.Then == fault.ThenDie:
-		<-t.process.end()
+		<-t.life.ended
 		return nil
 	}
-	return t.process.AwaitStopped(context.WithoutCancel(ctx)) // it has told that it is about to
+	return t.life.awaitStopped(late) // it has told that it is about to
 }
 
 // remove takes the trap away. It may still be sprung until the process says that it
 // won't be.
 func (t *trap) remove(ctx context.Context) (history.Event, error) {
-	if err := t.process.command(command{Disarm: true}); err != nil {
-		return history.Event{}, err
+	if err := t.life.send(command{Disarm: true}); err != nil {
+		return history.Event{}, missedIfEnded(err)
 	}
 	return t.told.next(ctx)
 }

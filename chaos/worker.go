@@ -41,6 +41,7 @@ type worker struct {
 // beWorker is a worker's whole main. It returns the exit code.
 func beWorker(text string, workloads []Workload) int {
 	w := &worker{history: history.NewRecorder(os.Stdout)}
+	os.Stdout = os.Stderr // what a workload prints is none of the history
 	err := json.Unmarshal([]byte(text), &w.spec)
 	if err == nil {
 		w.workload, err = find(workloads, w.spec.Workload)
@@ -136,7 +137,7 @@ func (w *worker) startLoad() {
 				// By number, not by process id: the same operations for the same seed.
 				random := Op{ID: fmt.Sprintf("%s.%d.%d", w.spec.Worker, loop, n), Seed: op.Seed}.Rand()
 				op.Resource, op.Seed = resources[random.IntN(len(resources))], random.Uint64()
-				w.operate(w.ctx, op, 0)
+				w.operate(w.ctx, op, w.spec.Within)
 			}
 		})
 	}

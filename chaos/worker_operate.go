@@ -1,7 +1,6 @@
 package chaos
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,7 +22,7 @@ type Described interface {
 
 // operate does one operation and tells how it ended.
 func (w *worker) operate(ctx context.Context, op Op, within time.Duration) {
-	ctx, cancel := context.WithTimeout(ctx, cmp.Or(within, opBound))
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	begins := history.Event{Kind: history.Invoke, Op: op.ID, Action: "operate", Resources: []string{op.Resource}}
 	if d, ok := w.workload.(Described); ok {

@@ -53,12 +53,15 @@ type Site interface {
 type Worker interface {
 	// Name is its name, which its sessions in Postgres have too (application_name).
 	Name() string
+	// Signal sends a signal. It fails with ErrMissed if the process has ended, or has
+	// been stopped and SIGSTOP would do it again.
 	Signal(sig syscall.Signal) error
-	// AwaitStopped returns once the kernel shows the process stopped by a signal.
+	// AwaitStopped returns once the kernel shows the process stopped by a signal. It
+	// fails with ErrMissed if that isn't so before ctx ends.
 	AwaitStopped(ctx context.Context) error
 	// Resume lets a stopped process go on.
 	Resume() error
-	// Kill ends the process by SIGKILL.
+	// Kill ends the process by SIGKILL. It fails with ErrMissed if it has ended.
 	Kill() error
 	// Start starts it anew after its end, as a supervisor would.
 	Start(ctx context.Context) error

@@ -13,7 +13,10 @@ func (f Kill) String() string { return fmt.Sprintf("kill w%d", f.Worker) }
 // Strike implements Fault.
 func (f Kill) Strike(_ context.Context, site Site) (func(context.Context) error, error) {
 	w := site.Worker(f.Worker)
-	return w.Start, w.Kill()
+	if err := w.Kill(); err != nil {
+		return nil, err
+	}
+	return w.Start, nil
 }
 
 // DieAt has a worker process end by SIGKILL at a point of an operation. Healing

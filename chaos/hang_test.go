@@ -1,0 +1,93 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/chaos/check"
+	"github.com/fencekit/fencekit/chaos/result"
+)
+
+// bad are workloads that a run must find out.
+func bad() []code {
+	return []code{
+		{name: "hangs", operate: func(context.Context, *Env, Op) error { select {} }},
+		{name: "hangs in the end", operate: func(_ context.Context, env *Env, _ Op) error {
+			_, err := env.Pool.Acquire(context.Background()) // and never gives it back
+			return err
+		}},
+		{name: "panics", operate: func(context.Context, *Env, Op) error {
+			go panic("of the workload's own")
+			select {}
+		}},
+		{name: "exits", operate: func(context.Context, *Env, Op) error { os.Exit(0); return nil }},
+		{name: "never succeeds", operate: func(context.Context, *Env, Op) error { return errors.New("no") }},
+		{
+			name: "loses updates", operate: lose,
+			check: func(ctx context.Context, db *pgxpool.Pool) error {
+				var counted, done int
+				if err := db.QueryRow(ctx, "select n, (select count(*) from done) from counter").Scan(&counted, &done); err != nil {
+					return err
+				}
+				if counted != done {
+					return errors.New("an update was lost")
+				}
+				return nil
+			},
+		},
+		{
+			name: "is found wrong", operate: func(context.Context, *Env, Op) error { return nil },
+			check: func(context.Context, *pgxpool.Pool) error { return errors.New("as its check says") },
+		},
+	}
+}
+
+// lose counts, and writes as if nobody had counted before.
+func lose(ctx context.Context, env *Env, op Op) error {
+	_, err := env.Pool.Exec(ctx, "with d as (insert into done values ($1)) update counter set n = 1", op.ID)
+	return err
+}
+
+// What is wrong with the code under test is a violation, never a failure of the
+// environment.
+func TestRun_CodeThatHangsOrCrashesIsViolated(t *testing.T) {
+	says := map[string]string{
+		"hangs": "it hangs", "hangs in the end": "did not end within", "panics": "of the workload's own", "exits": "and nobody made it",
+		"never succeeds": "nothing got through", "loses updates": "an update was lost", "is found wrong": "as its check says",
+	}
+	l := newLane()
+	defer func() { require.NoError(t, l.close(context.Background())) }()
+	for _, w := range bad() {
+		t.Run(w.name, func(t *testing.T) {
+			r, err := task{scenario: Scenario{Name: "calm"}, workload: prepared{w}, group: result.Fenced, seed: 1, bounds: bounds{op: 2 * time.Second, grace: 2 * time.Second, close: 4 * time.Second, run: time.Minute}}.run(patient(t), l, t.TempDir())
+			require.NoError(t, err)
+			require.Equal(t, result.Violated, r.Verdict, r.Reason)
+			require.Contains(t, r.Reason+examples(r), says[w.name])
+		})
+	}
+}
+
+func examples(r *result.Run) (all string) {
+	for _, f := range r.Findings {
+		if f.Status == check.Violated {
+			for _, e := range f.Examples {
+				all += e + "\n"
+			}
+		}
+	}
+	return all
+}
+
+// prepared has the tables of lose.
+type prepared struct{ code }
+
+func (prepared) Prepare(ctx context.Context, db *pgxpool.Pool) error {
+	_, err := db.Exec(ctx, "create table counter (n int); insert into counter values (0); create table done (op text)")
+	return err
+}
