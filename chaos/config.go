@@ -53,6 +53,14 @@ type Progress struct {
 }
 
 func (c Config) withDefaults() (Config, error) {
+	for name, n := range map[string]int{"Seeds": c.Seeds, "ScriptSeeds": c.ScriptSeeds, "Lanes": c.Lanes} {
+		if n < 0 {
+			return c, fmt.Errorf("%w: %s is %d: give a positive number, or 0 for the default", ErrConfig, name, n)
+		}
+	}
+	if c.Duration < 0 {
+		return c, fmt.Errorf("%w: Duration is %v: give a positive one, or 0 to have Seeds decide", ErrConfig, c.Duration)
+	}
 	c.Seeds, c.ScriptSeeds, c.Lanes = max(c.Seeds, 1), max(c.ScriptSeeds, 1), max(c.Lanes, 1)
 	if c.Seed == 0 {
 		c.Seed = 1
