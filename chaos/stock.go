@@ -152,7 +152,7 @@ func (s Stock) hold(ctx context.Context, env *Env, op Op, o order) error {
 			return err
 		})
 		if err != nil {
-			return err
+			return notReadError{err}
 		}
 		env.Point(PointRead)
 		return do(ctx, func(ctx context.Context, tx pgx.Tx, tokens map[string]int64) error {
@@ -206,3 +206,13 @@ func (e soldOutError) Error() string { return e.resource + " is sold out" }
 
 // Class implements Classer.
 func (soldOutError) Class() string { return history.ClassSoldOut }
+
+// notReadError says why nothing was written: the reading before it failed. What
+// became of that transaction, if it is unknown, says nothing about the operation, so
+// its error is not passed on.
+type notReadError struct{ reading error }
+
+func (e notReadError) Error() string { return "nothing was sold: reading: " + e.reading.Error() }
+
+// Class implements Classer.
+func (e notReadError) Class() string { return classOf(e.reading) }
