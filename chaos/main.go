@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"reflect"
 	"sync"
 	"testing"
 
+	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/internal/testenv"
 )
 
@@ -48,6 +50,43 @@ func isRegistered(w Workload) error {
 	if registered.workloads == nil {
 		return fmt.Errorf("%w: call chaos.Main in TestMain, or chaos.Reexec first in main: worker processes are this binary itself", ErrConfig)
 	}
-	_, err := find(registered.workloads, w.Name())
-	return err
+	if err := distinct(registered.workloads); err != nil {
+		return err
+	}
+	known, err := find(registered.workloads, w.Name())
+	if err != nil {
+		return err
+	}
+	if reflect.TypeOf(known) != reflect.TypeOf(w) {
+		return fmt.Errorf("%w: workload %q is %T here, and was %T for chaos.Main or chaos.Reexec: give both the same", ErrConfig, w.Name(), w, known)
+	}
+	return usable(w)
+}
+
+// distinct reports whether workloads can be told from one another in a worker process.
+func distinct(workloads []Workload) error {
+	byName := map[string]Workload{}
+	for _, w := range workloads {
+		if other := byName[w.Name()]; other != nil {
+			return fmt.Errorf("%w: %T and %T are both named %q: worker processes go by the name", ErrConfig, other, w, w.Name())
+		}
+		byName[w.Name()] = w
+	}
+	return nil
+}
+
+// usable reports whether there is something to work on.
+func usable(w Workload) error {
+	if w.Name() == "" {
+		return fmt.Errorf("%w: the Name of %T is empty", ErrConfig, w)
+	}
+	if len(w.Resources()) == 0 {
+		return fmt.Errorf("%w: workload %q has no Resources: name at least one", ErrConfig, w.Name())
+	}
+	for _, r := range w.Resources() {
+		if err := fence.ValidateResource(r); err != nil {
+			return fmt.Errorf("%w: Resources of workload %q: %w", ErrConfig, w.Name(), err)
+		}
+	}
+	return nil
 }
