@@ -20,6 +20,7 @@ type api struct {
 	store  *postgres.Store
 	pool   *pgxpool.Pool
 	log    *slog.Logger
+	decide Decision // how an order is served
 
 	// requestTimeout is for how long a deduction waits for its turn and runs. Its
 	// COMMIT, once sent, has its own bounds (guard.Config).

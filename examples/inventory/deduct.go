@@ -75,7 +75,7 @@ func (a *api) deduct(w http.ResponseWriter, r *http.Request) error {
 
 // runOnce runs an order that was not run before, and returns what it came to.
 func (a *api) runOnce(ctx context.Context, order orderRequest) (answer, error) {
-	run := func(ctx context.Context, tx pgx.Tx) (answer, error) { return order.run(ctx, tx) }
+	run := func(ctx context.Context, tx pgx.Tx) (answer, error) { return order.run(ctx, tx, a.decide) }
 	options := []guard.Option{
 		guard.Once(order.key, order.identity()),
 		guard.Retryable(), // run does nothing but in tx
@@ -89,11 +89,11 @@ func (a *api) runOnce(ctx context.Context, order orderRequest) (answer, error) {
 }
 
 // run allocates lots to the order.
-func (o orderRequest) run(ctx context.Context, tx pgx.Tx) (answer, error) {
+func (o orderRequest) run(ctx context.Context, tx pgx.Tx, decide Decision) (answer, error) {
 	id, before := newOrderID(), 0
 	lines, err := Allocate(ctx, tx, Order{ID: id, SKU: o.sku, Quantity: o.qty}, func(lots []Lot, quantity int) ([]Line, error) {
 		before = available(lots)
-		return OldestFirst(lots, quantity)
+		return decide(lots, quantity)
 	})
 	switch {
 	case errors.Is(err, ErrSoldOut):

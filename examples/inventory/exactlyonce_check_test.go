@@ -46,15 +46,7 @@ func check(t *testing.T, pool *pgxpool.Pool, s *shop) {
 // ordersInData returns which lots each order has.
 func ordersInData(t *testing.T, pool *pgxpool.Pool) map[string][]lotLine {
 	t.Helper()
-	rows, err := pool.Query(t.Context(), "select r.order_id, r.lot, r.quantity from reservation r join lot l on l.id = r.lot order by l.received, l.id")
-	require.NoError(t, err)
-	orders := map[string][]lotLine{}
-	var id string
-	var line lotLine
-	_, err = pgx.ForEachRow(rows, []any{&id, &line.Lot, &line.Qty}, func() error {
-		orders[id] = append(orders[id], line)
-		return nil
-	})
+	orders, err := readOrders(t.Context(), pool)
 	require.NoError(t, err)
 	return orders
 }

@@ -15,7 +15,7 @@ import (
 
 var (
 	deductions = flag.Int("deductions", 600, "how many deductions TestHTTP_… asks for")
-	seed       = flag.Uint64("seed", 1, "of the faults of TestHTTP_…, not of the order in which things happen")
+	seed       = flag.Uint64("seed", 1, "of the faults of TestHTTP_… and TestChaos_…, not of the order in which things happen")
 )
 
 const (

@@ -34,7 +34,7 @@ func storeOn(t testing.TB, pool *pgxpool.Pool) *postgres.Store {
 func TestDeduct_IsFenced_G2_G3(t *testing.T) {
 	_, pool := stocked(t)
 	deduct := func(ctx context.Context, h guardtest.Holder[pgx.Tx]) error {
-		a := &api{guard: h.Guard, pool: pool, requestTimeout: patience, readTimeout: patience}
+		a := &api{guard: h.Guard, pool: pool, decide: OldestFirst, requestTimeout: patience, readTimeout: patience}
 		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/skus/"+sku+"/deduct", strings.NewReader(`{"qty":2}`))
 		r.SetPathValue("sku", sku)
 		r.Header = http.Header{"Content-Type": {"application/json"}, keyHeader: {"key"}}

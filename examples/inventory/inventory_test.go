@@ -12,12 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/fencekit/fencekit/chaos"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/testenv"
 )
 
-// The demo starts its own binary as workers, and tests as servers: in a test that
-// is the test's.
+// The demo starts its own binary as workers, tests as servers, and chaos as both: in
+// a test that is the test's.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "worker" {
 		os.Exit(run(os.Args[1:]))
@@ -29,7 +30,7 @@ func TestMain(m *testing.M) {
 		}()
 		os.Exit(run(os.Args[1:]))
 	}
-	testenv.Main(m)
+	chaos.Main(m, deductWorkload{}, lockedWorkload{})
 }
 
 func TestDemo_FenceHoldsAndControlOversells(t *testing.T) {

@@ -61,7 +61,7 @@ func serve(ctx context.Context, cfg serveConfig, out io.Writer, log *slog.Logger
 	if err != nil {
 		return errors.Join(err, c.close(ctx))
 	}
-	a := &api{guard: c.guard, locker: c.locker, store: c.store, pool: c.pool, log: log, requestTimeout: cfg.requestTimeout, readTimeout: cfg.readTimeout}
+	a := &api{guard: c.guard, locker: c.locker, store: c.store, pool: c.pool, log: log, decide: OldestFirst, requestTimeout: cfg.requestTimeout, readTimeout: cfg.readTimeout}
 	server := newServer(a.handler(), cfg.requestTimeout, log)
 	stopForgetting := inBackground(ctx, func(ctx context.Context) { forgetOld(ctx, c.store, forgetInterval, log) })
 	failed := make(chan error, 1)
