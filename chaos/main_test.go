@@ -39,7 +39,7 @@ func (c code) Check(ctx context.Context, db *pgxpool.Pool) error {
 
 // tested are the workloads of these tests.
 func tested() []Workload {
-	var all []Workload
+	all := []Workload{panicking{}, unprepared{}}
 	for _, c := range append(bad(), passer) {
 		all = append(all, c)
 	}

@@ -28,7 +28,8 @@ var passer = code{name: "passer", operate: func(_ context.Context, env *Env, op 
 	case "exit":
 		os.Exit(0)
 	case "panic":
-		panic("at the disco")
+		go panic("at the disco") // one of Operate's own would be recovered
+		select {}
 	case "print":
 		fmt.Println("what a workload prints")
 	}

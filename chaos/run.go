@@ -95,7 +95,7 @@ func (s *Stage) whole(ctx context.Context, l *lane, sc Scenario, schedule []Step
 	if err != nil {
 		err = errors.Join(err, s.abandon())
 	} else {
-		s.conclude(ctx)
+		err = s.conclude(ctx)
 	}
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkBound)
 	defer cancel()
@@ -103,12 +103,19 @@ func (s *Stage) whole(ctx context.Context, l *lane, sc Scenario, schedule []Step
 	return observed, errors.Join(err, finishErr)
 }
 
-// conclude ends the workers' work, and looks at what they have left.
-func (s *Stage) conclude(ctx context.Context) {
+// conclude ends the workers' work, and looks at what they have left. It fails if the
+// workload can't be run.
+func (s *Stage) conclude(ctx context.Context) error {
 	s.fails(s.dismiss())
 	s.story.phase(history.PhaseEnd)
 	s.fails(s.crashes())
+	unfit := s.unfit()
+	if unfit != nil && s.Group != result.Fenced {
+		return unfit // nobody knows what that control would have come to
+	}
+	s.fails(unfit)
 	ctx, cancel := context.WithTimeout(ctx, checkBound)
 	defer cancel()
 	s.fails(s.workload.Check(ctx, s.pool))
+	return nil
 }

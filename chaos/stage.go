@@ -104,7 +104,10 @@ func (s *Stage) setUp(ctx context.Context, l *lane, members int) (err error) {
 	if err := s.prepare(ctx); err != nil {
 		return err
 	}
-	return s.workload.Prepare(ctx, s.pool)
+	if err := s.workload.Prepare(ctx, s.pool); err != nil {
+		return fmt.Errorf("%w: Prepare of %q: %w", ErrWorkload, s.workload.Name(), err)
+	}
+	return nil
 }
 
 // prepare makes what the group needs.

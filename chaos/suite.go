@@ -31,8 +31,8 @@ type suite struct {
 
 // Run does the runs that cfg asks for, and returns them with what they show
 // together. Everything is in cfg.Dir when it returns, also if it fails: with
-// ErrConfig if cfg is not as it has to be, with ErrEnvironment if a run could not
-// take place, and with the cause of ctx's end when that comes first.
+// ErrConfig if cfg is not as it has to be, with ErrWorkload or ErrEnvironment if a
+// run could not take place, and with the cause of ctx's end when that comes first.
 func Run(ctx context.Context, cfg Config) (*result.Suite, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -92,7 +92,11 @@ func (s *suite) work(ctx context.Context) {
 		s.progress(t.result(nil), false)
 		r, err := t.run(ctx, l, s.cfg.Dir)
 		if err != nil && ctx.Err() == nil {
-			s.fail(fmt.Errorf("%w: %s: %w", ErrEnvironment, t.result(nil), err))
+			err = fmt.Errorf("%s: %w", t.result(nil), err)
+			if !errors.Is(err, ErrWorkload) {
+				err = fmt.Errorf("%w: %w", ErrEnvironment, err)
+			}
+			s.fail(err)
 		}
 		if err == nil {
 			s.keep(l, r)

@@ -29,12 +29,12 @@ func (w *worker) operate(ctx context.Context, op Op, within time.Duration) {
 		begins.Action, begins.Resources = d.Describe(op)
 	}
 	w.tell(begins)
-	err := w.workload.Operate(ctx, w.env, op)
+	err := w.call(ctx, op)
 	ends := history.Event{Kind: history.OK, Op: op.ID}
 	if err != nil {
 		ends.Kind, ends.Error, ends.Class = history.Fail, fmt.Sprintf("%.1000s", err), classOf(err)
 	}
-	if errors.Is(err, guard.ErrUnknownOutcome) || errors.Is(err, control.ErrUnknown) {
+	if errors.Is(err, guard.ErrUnknownOutcome) || errors.Is(err, control.ErrUnknown) || ends.Class == classNoOutcome {
 		ends.Kind = history.Unknown
 	}
 	w.tell(ends)

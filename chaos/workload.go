@@ -15,12 +15,14 @@ type Workload interface {
 	Name() string
 	// Resources are the names that operations are about, at least one.
 	Resources() []string
-	// Prepare makes tables and data in an empty database.
+	// Prepare makes tables and data in a database that has at most Fencekit's own
+	// schema, fence.
 	Prepare(ctx context.Context, db *pgxpool.Pool) error
 	// Operate does one operation. It is called in worker processes, from several
 	// goroutines. It returns nil if the operation took effect, an error that is
 	// guard.ErrUnknownOutcome if that is not known, and any other error if it took
-	// none and never will: guard.Do's errors are just so.
+	// none and never will: guard.Do's errors are just so. If it panics the run is
+	// violated. Give up what takes longer than ctx: it ends after a minute.
 	Operate(ctx context.Context, env *Env, op Op) error
 	// Check looks at the data when nobody works any more, and says what is wrong.
 	Check(ctx context.Context, db *pgxpool.Pool) error
