@@ -13,7 +13,7 @@ type operation struct {
 	invoked             int64
 	end                 history.Kind    // ok, fail or unknown; empty if it was cut off
 	ended               int64           // when it ended or was cut off; 0 if it is open still
-	class               string          // of its error
+	class, failure      string          // of its error, and the error itself
 	answers             []history.Event // about an unknown outcome, in order
 	effects             map[string]int  // rows that it left, by resource
 }
@@ -59,7 +59,7 @@ func (v *view) readOperations() {
 				v.broken = append(v.broken, fmt.Sprintf("operation %s ended (%s) without having been open", e.Op, e.Kind))
 				continue
 			}
-			op.end, op.ended, op.class = e.Kind, e.At, e.Class
+			op.end, op.ended, op.class, op.failure = e.Kind, e.At, e.Class, e.Error
 		case history.Answer:
 			if op != nil {
 				op.answers = append(op.answers, e)

@@ -1,6 +1,8 @@
 package check
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -42,15 +44,19 @@ func (v *view) wanted(resource string, from, to int64) bool {
 }
 
 func (v *view) checkProgress(resource, since string, from int64, t *tally) {
-	first := int64(-1)
+	first, failure := int64(-1), "nobody tried"
 	for _, op := range v.operations {
-		if op.invoked >= from && op.gotThrough() && slices.Contains(op.resources, resource) && (first < 0 || op.ended < first) {
+		switch {
+		case op.invoked < from || !slices.Contains(op.resources, resource):
+		case !op.gotThrough():
+			failure = fmt.Sprintf("%s: %s", op, cmp.Or(op.failure, "it didn't end"))
+		case first < 0 || op.ended < first:
 			first = op.ended
 		}
 	}
 	switch {
 	case first < 0:
-		t.violate("%s: nothing got through after %s", resource, since)
+		t.violate("%s: nothing got through after %s; lastly %s", resource, since, failure)
 	case first-from > int64(v.Progress):
 		t.violate("%s: nothing got through for %v after %s", resource, time.Duration(first-from).Round(time.Millisecond), since)
 	}

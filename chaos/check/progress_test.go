@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/fencekit/fencekit/chaos/check"
 	"github.com/fencekit/fencekit/chaos/history"
 )
@@ -28,6 +30,25 @@ func TestProgress_I9(t *testing.T) {
 		{"never healed", func(m *made) { m.unsaid(func(e history.Event) bool { return e.Name == history.PhaseHealed }) }, check.Unchecked},
 		{"no bound", func(m *made) { m.Progress = 0 }, check.Unchecked},
 	})
+}
+
+// Who is told that nothing got through is told why.
+func TestProgress_SaysWhatTheLastOneFailedWith_I9(t *testing.T) {
+	examples := func(spoil func(m *made)) []string {
+		m := good()
+		spoil(m)
+		return found(t, &m.Record, "I9").Examples
+	}
+	failed := examples(func(m *made) {
+		e := m.event(history.OK, "op12")
+		e.Kind, e.Error = history.Fail, `relation "stok" does not exist`
+	})
+	require.Len(t, failed, 1)
+	require.Regexp(t, `nothing got through after the beginning of the last phase; lastly operation op12 \(.*\): relation "stok" does not exist$`, failed[0])
+	open := examples(func(m *made) { m.unsaid(func(e history.Event) bool { return e.Op == "op12" && e.Kind == history.OK }) })
+	require.Contains(t, open[0], ": it didn't end")
+	nobody := examples(func(m *made) { m.unsaid(func(e history.Event) bool { return e.Op == "op12" }) })
+	require.Contains(t, nobody[0], "; lastly nobody tried")
 }
 
 // idle has nobody ask for sku/1 between the end of the faults and the last phase,
