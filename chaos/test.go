@@ -1,7 +1,9 @@
 package chaos
 
 import (
+	"fmt"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/fencekit/fencekit/chaos/check"
@@ -50,15 +52,28 @@ func Test(t *testing.T, cfg Config) {
 // judged fails unless a run passes.
 func judged(t *testing.T, r *result.Run) {
 	t.Logf("%s: %s; %+v", r.Verdict, r.Reason, r.Counts)
+	for _, text := range complaints(r) {
+		t.Error(text)
+	}
+}
+
+// complaints are what keeps a run from passing: a text for each property, with its
+// examples below it.
+func complaints(r *result.Run) (all []string) {
 	if r.Verdict == result.Pass {
-		return
+		return nil
 	}
-	t.Errorf("%s", r.Reason)
 	for _, f := range r.Findings {
-		if f.Status != check.Held && f.Status != check.Irrelevant {
-			t.Errorf("%s (%s): %s: %s %q", f.Property, f.Title, f.Status, f.Detail, f.Examples)
+		if f.Status == check.Held || f.Status == check.Irrelevant {
+			continue
 		}
+		lines := append([]string{fmt.Sprintf("%s (%s): %s: %s", f.Property, f.Title, f.Status, f.Detail)}, f.Examples...)
+		all = append(all, strings.ReplaceAll(strings.Join(lines, "\n"), "\n", "\n    "))
 	}
+	if len(all) == 0 {
+		return []string{r.Reason}
+	}
+	return all
 }
 
 // ownDir is a directory that is kept if the test fails.
