@@ -19,6 +19,8 @@
 //
 //	func TestChaos(t *testing.T) { chaos.Test(t, chaos.Config{Workload: deductions{}}) }
 //
+// README.md has a whole example, and examples/counter is it.
+//
 // # Verdicts
 //
 // A run passes if every property held and it met what it was meant to meet; it is

@@ -36,8 +36,9 @@ func Reexec(workloads ...Workload) {
 	registered.workloads = all
 }
 
-// Main is a package's whole TestMain: it calls Reexec, and runs the tests. It never
-// returns.
+// Main is a package's whole TestMain: it calls Reexec, and runs the tests. It fails
+// if a goroutine outlives them, and never returns. A TestMain that does something else
+// calls Reexec itself.
 func Main(m *testing.M, workloads ...Workload) {
 	Reexec(workloads...)
 	testenv.Main(m)
