@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/chaos/fault"
@@ -108,4 +109,45 @@ func TestEtcd_MissesAMemberThatIsDown(t *testing.T) {
 	require.NoError(t, c.EtcdCluster.Members()[0].Kill())
 	_, err := fault.EtcdPause{Member: 0}.Strike(patient(t), &site{etcd: c})
 	require.ErrorIs(t, err, fault.ErrMissed)
+}
+
+// newOwn is a site with an etcd of its own.
+func newOwn(t testing.TB) *site {
+	t.Helper()
+	c := startCluster(t, 1)
+	client, err := c.Client(context.Background())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	return &site{etcd: c, observer: client, locks: "locks/"}
+}
+
+// What was compacted can't be watched any more, and what is there stays.
+func TestEtcdCompact_ForgetsAllButTheLatest(t *testing.T) {
+	t.Parallel()
+	s := newOwn(t)
+	first, err := s.observer.Put(patient(t), "key", "1")
+	require.NoError(t, err)
+	_, err = s.observer.Put(patient(t), "key", "2")
+	require.NoError(t, err)
+	strikeOnce(t, fault.EtcdCompact{}, s)
+	seen := <-s.observer.Watch(patient(t), "key", clientv3.WithRev(first.Header.Revision))
+	require.ErrorIs(t, seen.Err(), rpctypes.ErrCompacted)
+	got, err := s.observer.Get(patient(t), "key")
+	require.NoError(t, err)
+	require.Equal(t, "2", string(got.Kvs[0].Value))
+	requireMissed(patient(t), t, fault.EtcdCompact{}, s) // there is nothing older any more
+}
+
+// Nothing that needs space is taken until it is healed.
+func TestEtcdNoSpace_TakesNoWrites(t *testing.T) {
+	t.Parallel()
+	s := newOwn(t)
+	heal := strike(t, fault.EtcdNoSpace{}, s)
+	_, err := s.observer.Put(patient(t), "key", "")
+	require.ErrorIs(t, err, rpctypes.ErrNoSpace)
+	_, err = s.observer.Delete(patient(t), "key")
+	require.NoError(t, err)
+	heal()
+	_, err = s.observer.Put(patient(t), "key", "")
+	require.NoError(t, err)
 }

@@ -21,6 +21,8 @@ func Kinds() []Kind {
 		{"etcd-pause", "stops a member of etcd by SIGSTOP"},
 		{"etcd-kill", "ends a member of etcd by SIGKILL, and starts it again"},
 		{"etcd-isolate", "cuts a member of etcd off from the others, but not from workers"},
+		{"etcd-compact", "has etcd forget all older revisions of its keys"},
+		{"etcd-nospace", "raises the alarm of an etcd that has used up its quota"},
 		{"postgres-crash", "ends Postgres without a checkpoint, and lets it recover"},
 		{"postgres-pause", "has Postgres take no new connections, silently"},
 		{"terminate", "ends a worker's Postgres backend in the midst of a transaction"},

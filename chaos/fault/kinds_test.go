@@ -28,6 +28,8 @@ func TestKinds_AreTheFirstWordsOfAllFaults(t *testing.T) {
 		"etcd-pause the leader":           fault.EtcdPause{Member: fault.Leader},
 		"etcd-kill member 2":              fault.EtcdKill{Member: 2},
 		"etcd-isolate member 0":           fault.EtcdIsolate{},
+		"etcd-compact":                    fault.EtcdCompact{},
+		"etcd-nospace":                    fault.EtcdNoSpace{},
 		"postgres-crash":                  fault.PostgresCrash{},
 		"postgres-pause":                  fault.PostgresPause{},
 		"terminate w1":                    fault.Terminate{Worker: 1},

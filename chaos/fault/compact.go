@@ -1,0 +1,25 @@
+package fault
+
+import (
+	"context"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// EtcdCompact has the lock service forget all older revisions of its keys, as it does
+// from time to time: a watch that has still to show one of them can't.
+type EtcdCompact struct{}
+
+func (EtcdCompact) String() string { return "etcd-compact" }
+
+// Strike implements Fault.
+func (EtcdCompact) Strike(ctx context.Context, site Site) (func(context.Context) error, error) {
+	now, err := site.Observer().Get(ctx, site.Locks(), clientv3.WithCountOnly())
+	if err != nil {
+		return nil, missed(err)
+	}
+	if _, err := site.Observer().Compact(ctx, now.Header.Revision, clientv3.WithCompactPhysical()); err != nil {
+		return nil, missed(err)
+	}
+	return nil, nil
+}
