@@ -1,6 +1,7 @@
 package check
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -23,8 +24,16 @@ const (
 	HitCutOffNotApplied   = "cut off not applied"
 	HitResolvedApplied    = "resolved applied" // a Guard's COMMIT in doubt was asked about, and had taken effect
 	HitResolvedNotApplied = "resolved not applied"
-	HitFailed             = "failed: " // and the class of the error that an operation failed with
+	HitFailed             = "failed: "           // and the class of the error that an operation failed with
+	HitCompacted          = "watch compacted"    // etcd had compacted what a worker's watch had still to show
+	HitTogether           = "operations at once" // on one resource, at most
+	HitQueued             = "lock keys at once"  // of one resource, at most
 )
+
+// AtLeast is a hit that a run must have so often.
+func AtLeast(number int, hit string) string { return fmt.Sprintf("%s%s%d", hit, atLeast, number) }
+
+const atLeast = ", at least "
 
 // Hits counts what a run met. Names are those above; a refusal for another reason
 // than a stale token is named by that reason alone, as "overtaken", "collision" or
@@ -34,7 +43,7 @@ const (
 // its answer.
 func Hits(r *Record) map[string]int {
 	v := newView(r)
-	hits := map[string]int{}
+	hits := counts{}
 	open := map[string]map[string]*operation{} // by process and id
 	for _, e := range r.Events {
 		if hit := hitOf(e); hit != "" {
@@ -46,6 +55,9 @@ func Hits(r *Record) map[string]int {
 				open[e.Process] = map[string]*operation{}
 			}
 			open[e.Process][e.Op] = v.byID[e.Op]
+			for _, r := range e.Resources {
+				hits.atMost(HitTogether, about(open, r))
+			}
 		case history.OK, history.Fail, history.Unknown:
 			delete(open[e.Process], e.Op)
 		case history.Ends:
@@ -64,7 +76,40 @@ func Hits(r *Record) map[string]int {
 			hits[hit]++
 		}
 	}
+	queues := map[string]int{}
+	for _, k := range r.Observed.Locks.Events {
+		switch {
+		case k.Gone:
+			queues[k.Resource]--
+		case k.Revision == k.Created:
+			queues[k.Resource]++
+			hits.atMost(HitQueued, queues[k.Resource])
+		}
+	}
 	return hits
+}
+
+// counts are hits by their names.
+type counts map[string]int
+
+// atMost notes how many of something there are at the same time; one is nothing to
+// speak of.
+func (c counts) atMost(hit string, number int) {
+	if number > 1 {
+		c[hit] = max(c[hit], number)
+	}
+}
+
+// about counts the open operations that are about a resource.
+func about(open map[string]map[string]*operation, resource string) (n int) {
+	for _, ops := range open {
+		for _, op := range ops {
+			if slices.Contains(op.resources, resource) {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // hitOf is what an event alone shows.
@@ -91,6 +136,8 @@ func hitOf(e history.Event) string {
 		return HitResolvedNotApplied
 	case e.Kind == history.Fail:
 		return HitFailed + e.Class
+	case e.Kind == history.Note && e.Name == history.NoteCompacted:
+		return HitCompacted
 	}
 	return ""
 }

@@ -13,7 +13,7 @@ func TestHits_OfAGoodRun(t *testing.T) {
 	require.Equal(t, map[string]int{
 		"fault pause": 1, "stopped at seal": 1, "refused at seal": 1, "failed: stale token": 1,
 		"lease lost": 1, "lease lost in mid-operation": 1, "process ended": 2,
-		"unknown applied": 1, "unknown not applied": 1, "cut off applied": 1, "cut off not applied": 1,
+		"unknown applied": 1, "unknown not applied": 1, "cut off applied": 1, "cut off not applied": 1, "operations at once": 2,
 	}, check.Hits(&good().Record))
 }
 

@@ -1,13 +1,17 @@
 package check
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // meetings checks I11. A run that didn't meet what it was made for shows nothing:
 // that is no violation.
 func meetings(v *view, t *tally) {
 	hits := Hits(v.Record)
 	for _, name := range slices.Sorted(slices.Values(v.Meet)) {
-		if hits[name] == 0 {
+		hit, least, _ := strings.Cut(name, atLeast)
+		if int64(hits[hit]) < max(1, number(least)) {
 			t.lack("it never met: %s", name)
 			t.examples = append(t.examples, "never met: "+name)
 		}

@@ -41,6 +41,10 @@ const (
 	PhaseEnd    = "end"    // nobody works any more
 )
 
+// NoteCompacted is the Name of a note that a watch of etcd's had to be set up anew,
+// since what it had still to show was compacted.
+const NoteCompacted = "watch compacted"
+
 // ClassSoldOut is the Class of an operation that failed because there was not
 // enough: nothing stood in its way.
 const ClassSoldOut = "sold out"
