@@ -17,9 +17,10 @@ type spec struct {
 	Prefix   string        `json:"prefix"` // of the lock keys
 	TTL      time.Duration `json:"ttl"`
 	Seed     uint64        `json:"seed"`
-	Loops    int           `json:"loops"`  // goroutines under load
-	Within   time.Duration `json:"within"` // for each operation under load
-	Pace     time.Duration `json:"pace"`   // of each
+	Lockers  int           `json:"lockers"` // and Guards, at least 1
+	Loops    int           `json:"loops"`   // goroutines under load
+	Within   time.Duration `json:"within"`  // for each operation under load
+	Pace     time.Duration `json:"pace"`    // of each
 }
 
 // command is what a worker is told while it runs, a line of JSON each. The first

@@ -37,6 +37,9 @@ const (
 	PointCommit   = "commit sent" // COMMIT was sent, its answer has not been read
 )
 
+// stages are the points that every operation comes to, in order.
+var stages = []string{PointAcquired, PointClaimed, PointBegun, PointRead, PointWritten, PointCommit}
+
 // Point says that the operation has come to a point. It returns when the process
 // goes on.
 func (e *Env) Point(name string) { e.points.reach(name) }

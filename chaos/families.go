@@ -46,7 +46,6 @@ func pastTTL(random *rand.Rand) time.Duration {
 func pick[T any](random *rand.Rand, of ...T) T { return of[random.IntN(len(of))] }
 
 func pauses() Scenario {
-	points := []string{PointAcquired, PointClaimed, PointBegun, PointRead, PointWritten, PointCommit}
 	return Scenario{
 		// Those that break without faults, too, show it here: a script has nobody race.
 		Name: "pauses", Family: "pauses", Controls: append([]string{"no-lock", "check-without-lock"}, randomControls...),
@@ -55,7 +54,7 @@ func pauses() Scenario {
 		Schedule: func(r *rand.Rand) []Step {
 			return spread(r, Step{Fault: fault.PauseAt{Worker: r.IntN(3), Point: PointRead}, For: pastTTL(r)}, time.Second, func() Step {
 				w := r.IntN(3)
-				f := pick[fault.Fault](r, fault.Pause{Worker: w}, fault.PauseAt{Worker: w, Point: pick(r, points...)})
+				f := pick[fault.Fault](r, fault.Pause{Worker: w}, fault.PauseAt{Worker: w, Point: pick(r, stages...)})
 				return Step{Fault: f, For: between(r, TTL/4, 2*TTL)}
 			})
 		},
@@ -96,7 +95,6 @@ func partitions() Scenario {
 }
 
 func crashes() Scenario {
-	points := []string{PointAcquired, PointClaimed, PointBegun, PointRead, PointWritten, PointCommit}
 	return Scenario{
 		Name: "crashes", Family: "crashes", Controls: randomControls,
 		Story: "workers are killed, anywhere and at every stage of an operation; backends are terminated in mid-transaction; Postgres crashes and recovers",
@@ -105,7 +103,7 @@ func crashes() Scenario {
 			crash := Step{At: between(r, time.Second, window), For: between(r, 50*time.Millisecond, time.Second), Fault: fault.PostgresCrash{}}
 			return append(spread(r, Step{Fault: fault.Kill{Worker: r.IntN(3)}, For: 500 * time.Millisecond}, 700*time.Millisecond, func() Step {
 				w := r.IntN(3)
-				f := pick[fault.Fault](r, fault.Kill{Worker: w}, fault.DieAt{Worker: w, Point: pick(r, points...)}, fault.Terminate{Worker: w}, fault.Terminate{Worker: w})
+				f := pick[fault.Fault](r, fault.Kill{Worker: w}, fault.DieAt{Worker: w, Point: pick(r, stages...)}, fault.Terminate{Worker: w}, fault.Terminate{Worker: w})
 				return Step{Fault: f, For: between(r, 50*time.Millisecond, time.Second)}
 			}), crash)
 		},

@@ -5,7 +5,10 @@ import (
 	"net"
 	"path"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
+
+	"github.com/fencekit/fencekit/chaos/history"
 )
 
 // gate lets the points of a process see what it sends and gets.
@@ -41,6 +44,29 @@ func (c gatedConn) Read(b []byte) (int, error) {
 		c.gate.points.await("answered by Postgres")
 	}
 	return n, err
+}
+
+// stream is a grpc.StreamClientInterceptor for etcd.
+func (g gate) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	s, err := open(ctx, desc, cc, method, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return gatedStream{s, g}, nil
+}
+
+// gatedStream tells of watches that come too late for what they are to show.
+type gatedStream struct {
+	grpc.ClientStream
+	gate gate
+}
+
+func (s gatedStream) RecvMsg(m any) error {
+	err := s.ClientStream.RecvMsg(m)
+	if answer, ok := m.(*pb.WatchResponse); ok && err == nil && answer.CompactRevision > 0 {
+		s.gate.points.tell(history.Event{Kind: history.Note, Name: history.NoteCompacted})
+	}
+	return err
 }
 
 // unary is a grpc.UnaryClientInterceptor for etcd. A request counts before it is

@@ -31,7 +31,7 @@ const classNoOutcome = "no outcome"
 
 // call calls Operate. If it panics the process goes on, as that of a server does
 // whose handler panics; the stack goes to standard error, which is the worker's log.
-func (w *worker) call(ctx context.Context, op Op) error {
+func (w *worker) call(ctx context.Context, env *Env, op Op) error {
 	ended := make(chan error, 1)
 	go func() {
 		var err error = &noOutcome{"ended its goroutine (runtime.Goexit)"}
@@ -42,8 +42,8 @@ func (w *worker) call(ctx context.Context, op Op) error {
 			}
 			ended <- err
 		}()
-		err = w.workload.Operate(ctx, w.env, op)
-		if w.env.Guard == nil && errors.Is(err, guard.ErrInvalid) {
+		err = w.workload.Operate(ctx, env, op)
+		if env.Guard == nil && errors.Is(err, guard.ErrInvalid) {
 			err = &noOutcome{fmt.Sprintf("used Env.Guard, which a control doesn't have: %v", err)}
 		}
 	}()

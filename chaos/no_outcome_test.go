@@ -30,7 +30,7 @@ func operated(t *testing.T, act func(env *Env) error) history.Event {
 	out, in, err := os.Pipe()
 	require.NoError(t, err)
 	defer out.Close()
-	w := &worker{spec: spec{Worker: "w0"}, workload: acting{named{"good", []string{"r"}}, act}, env: &Env{}, history: history.NewRecorder(in)}
+	w := &worker{spec: spec{Worker: "w0"}, workload: acting{named{"good", []string{"r"}}, act}, envs: []*Env{{}}, history: history.NewRecorder(in)}
 	w.operate(t.Context(), Op{ID: "op", Resource: "r"}, time.Minute)
 	require.NoError(t, in.Close())
 	var ends history.Event

@@ -11,8 +11,9 @@ import (
 // Pending is an operation that a script has asked a worker for.
 type Pending struct {
 	op     Op
-	told   *listener
 	within time.Duration
+	ended  chan struct{} // closed when it, or its process, has ended
+	end    history.Event // how; set before that
 }
 
 // Operate asks a worker for an operation, in a script. op's id and seed are made
@@ -29,30 +30,45 @@ func (s *Stage) operate(p *process, op Op, within time.Duration) (*Pending, erro
 	if op.Seed == 0 {
 		op.Seed = s.Seed
 	}
-	pending := &Pending{op: op, within: within + s.bounds.grace, told: s.story.listen(func(e history.Event) bool {
+	told := s.story.listen(func(e history.Event) bool {
 		ends := e.Kind == history.OK || e.Kind == history.Fail || e.Kind == history.Unknown
 		return ends && e.Op == op.ID || e.Kind == history.Ends && e.Process == p.Name()
-	})}
+	})
 	if err := p.command(command{Operate: &op, Within: within}); err != nil {
-		pending.told.stop()
+		told.stop()
 		return nil, err
 	}
+	pending := &Pending{op: op, within: within + s.bounds.grace, ended: make(chan struct{})}
+	go func() {
+		defer told.stop()
+		pending.end, _ = told.next(context.Background()) // every process ends before its run does
+		close(pending.ended)
+	}()
 	return pending, nil
 }
 
+// over reports whether it has ended.
+func (p *Pending) over() bool {
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
+	}
+}
+
 // Wait waits for the end of the operation and returns how it ended, or an error if
-// its process ended first, or if it still goes on when its time has long been over. It
-// can be called once.
+// its process ended first, or if it still goes on when its time has long been over.
 func (p *Pending) Wait(ctx context.Context) (history.Event, error) {
-	defer p.told.stop()
 	ctx, cancel := context.WithTimeoutCause(ctx, p.within, fmt.Errorf("%w: after %v it still goes on", errStuck, p.within))
 	defer cancel()
-	e, err := p.told.next(ctx)
-	if err != nil {
-		return e, fmt.Errorf("chaos: waiting for operation %s: %w", p.op.ID, err)
+	select {
+	case <-p.ended:
+	case <-ctx.Done():
+		return history.Event{}, fmt.Errorf("chaos: waiting for operation %s: %w", p.op.ID, context.Cause(ctx))
 	}
-	if e.Kind == history.Ends {
-		return e, fmt.Errorf("%w before operation %s: %s", errProcessEnded, p.op.ID, e.Error)
+	if p.end.Kind == history.Ends {
+		return p.end, fmt.Errorf("%w before operation %s: %s", errProcessEnded, p.op.ID, p.end.Error)
 	}
-	return e, nil
+	return p.end, nil
 }

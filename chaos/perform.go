@@ -31,7 +31,7 @@ func (s *Stage) act(ctx context.Context, sc Scenario, schedule []Step) error {
 	bounded, cancel := context.WithTimeoutCause(ctx, s.bounds.run, fmt.Errorf("%w: the run was not over after %v", errStuck, s.bounds.run))
 	defer cancel()
 	err := s.perform(bounded, sc, schedule)
-	if ctx.Err() == nil && (errors.Is(err, errStuck) || errors.Is(err, errProcessEnded)) {
+	if ctx.Err() == nil && (errors.Is(err, errStuck) || errors.Is(err, errProcessEnded) || errors.Is(err, errWrong)) {
 		s.fails(err)
 		return nil
 	}

@@ -1,7 +1,6 @@
 package chaos
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -88,7 +87,7 @@ func (s *Stage) whole(ctx context.Context, l *lane, sc Scenario, schedule []Step
 	if err != nil {
 		return observe.Observation{}, err
 	}
-	err = s.hire(ctx, cmp.Or(sc.Workers, 3), loadLoops, loadPace)
+	err = s.hire(ctx, sc, loadLoops, loadPace)
 	if err == nil {
 		err = s.act(ctx, sc, schedule)
 	}

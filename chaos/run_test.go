@@ -23,3 +23,8 @@ func TestRun_ALeaseThatEndsAnywhereIsHarmless(t *testing.T) {
 func TestRun_RandomFaultsAreHarmless(t *testing.T) {
 	chaos.Test(t, chaos.Config{Scenarios: []string{"unknown-commits"}})
 }
+
+// Three scripts whose servers do nothing wrong.
+func TestRun_ForgersWaitersAndUsersAreHarmless(t *testing.T) {
+	chaos.Test(t, chaos.Config{Scenarios: []string{"forged-tokens", "zombie-waiter", "user-code"}})
+}

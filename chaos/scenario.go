@@ -20,6 +20,11 @@ type Scenario struct {
 	Members int
 	// Workers is how many worker processes there are; default 3.
 	Workers int
+	// TTL is the time to live of its locks; default TTL.
+	TTL time.Duration
+	// Lockers is how many lockers, each with a Guard of its own, the operations of a
+	// worker process use in turn; default 1.
+	Lockers int
 	// Stock is what there is of each resource in the built-in workload; default
 	// plenty.
 	Stock int
@@ -41,8 +46,8 @@ type Step struct {
 	Fault fault.Fault
 }
 
-// TTL is the time to live of locks in a run: what is paused for longer has lost
-// them.
+// TTL is the time to live of locks in a run, unless its scenario has one of its own:
+// what is paused for longer has lost them.
 const TTL = 2 * time.Second
 
 // progressBound is within which every resource has to make progress once the

@@ -3,10 +3,14 @@ package chaos
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/fencekit/fencekit/chaos/fault"
 	"github.com/fencekit/fencekit/chaos/history"
+	"github.com/fencekit/fencekit/chaos/observe"
+	"github.com/fencekit/fencekit/fence/etcd"
 )
 
 // takeover bounds how long a script waits until a lock whose holder stands still is
@@ -38,14 +42,79 @@ func (s *Stage) operateTo(ctx context.Context, number int, point string, within 
 	if err != nil {
 		return op, false, err
 	}
-	s.story.tell(history.Event{Kind: history.Strikes, Name: "pause " + s.worker(number).Name() + " at " + point, Process: s.worker(number).Name()})
+	s.paused(number, point)
 	return op, true, nil
+}
+
+// stopAt asks a worker for an operation in which it stops at a point, and again
+// until it stands still there: an operation may have to learn first that the
+// worker's lease is gone.
+func (s *Stage) stopAt(ctx context.Context, number int, op Op, within time.Duration, point string) (*Pending, error) {
+	for {
+		t, err := s.worker(number).set(command{Arm: point, Then: fault.ThenStop})
+		if err != nil {
+			return nil, err
+		}
+		pending, err := s.operate(s.worker(number), op, within)
+		if err != nil {
+			return nil, err
+		}
+		err = t.sprungBy(ctx, pending)
+		if err == nil {
+			s.paused(number, point)
+			return pending, nil
+		}
+		if !errors.Is(err, fault.ErrMissed) || ctx.Err() != nil {
+			return nil, err
+		}
+	}
+}
+
+// paused tells that a worker stands still at a point.
+func (s *Stage) paused(number int, point string) {
+	w := s.worker(number).Name()
+	s.story.tell(history.Event{Kind: history.Strikes, Name: "pause " + w + " at " + point, Process: w})
 }
 
 // resume lets a worker that stands still at a point go on.
 func (s *Stage) resume(number int, point string) error {
 	s.story.tell(history.Event{Kind: history.Heals, Name: "pause " + s.worker(number).Name() + " at " + point, Process: s.worker(number).Name()})
 	return s.worker(number).Resume()
+}
+
+// errWrong is what a script finds wrong with what is tested.
+var errWrong = errors.New("chaos: the script was not followed")
+
+// lock has the run itself hold the lock of a resource, as another process would,
+// until unlock, which may be called again.
+func (s *Stage) lock(ctx context.Context, resource string) (unlock func(context.Context) error, err error) {
+	locker, err := etcd.NewLocker(s.client, &etcd.Config{Prefix: s.prefix, TTL: TTL, Label: history.Runner})
+	if err != nil {
+		return nil, err
+	}
+	s.undo = append(s.undo, locker.Close)
+	lease, err := locker.Acquire(ctx, resource)
+	if err != nil {
+		return nil, err
+	}
+	return lease.Release, nil
+}
+
+// queue waits until there are so many lock keys, or one of the operations that are
+// to make them has ended, or that takes too long.
+func (s *Stage) queue(ctx context.Context, number int, ops ...*Pending) error {
+	for began := time.Now(); ; {
+		keys, err := observe.LeftKeys(ctx, s.client, s.prefix)
+		if err != nil || len(keys) >= number || slices.ContainsFunc(ops, (*Pending).over) {
+			return err
+		}
+		if time.Since(began) > progressBound {
+			return fmt.Errorf("%w: %d lock keys instead of %d after %v", errWrong, len(keys), number, progressBound)
+		}
+		if err := wait(ctx, 10*time.Millisecond); err != nil {
+			return err
+		}
+	}
 }
 
 // finish waits for operations that were asked for, one after another.

@@ -50,26 +50,17 @@ func (s *Stage) await(ctx context.Context, skip int, then fault.Then) (sprung bo
 	if err != nil {
 		return false, err
 	}
-	ended := make(chan error, 1)
-	over, cancel := context.WithCancel(ctx)
-	defer cancel()
-	go func() {
-		_, err := op.Wait(ctx)
-		cancel()
-		ended <- err
-	}()
-	if err := t.sprung(over); err != nil {
-		return false, errors.Join(nilIfMissed(err), <-ended)
+	if err := t.sprungBy(ctx, op); err != nil {
+		return false, errors.Join(nilIfMissed(err), finish(ctx, op))
 	}
 	name := fmt.Sprintf("%s %s at await %d", then, w.Name(), skip)
 	s.story.tell(history.Event{Kind: history.Strikes, Name: name, Process: w.Name()})
 	err = errors.Join(s.endLeases(ctx), s.succeed(ctx, 1))
 	s.story.tell(history.Event{Kind: history.Heals, Name: name, Process: w.Name()})
 	if then == fault.ThenDie {
-		<-ended
 		return true, errors.Join(err, w.Start(ctx))
 	}
-	return true, errors.Join(err, w.Resume(), <-ended)
+	return true, errors.Join(err, w.Resume(), finish(ctx, op))
 }
 
 // endLeases ends all leases, as if their times had run out.
@@ -86,8 +77,8 @@ func (s *Stage) endLeases(ctx context.Context) error {
 	return nil
 }
 
-// succeed has a worker operate until it succeeds: it, too, may have to learn first
-// that its lease is gone.
+// succeed has a worker operate until it succeeds, or that takes too long: it, too,
+// may have to learn first that its lease is gone.
 func (s *Stage) succeed(ctx context.Context, number int) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, progressBound, fmt.Errorf("%w: nothing got through within %v of the end of the leases", errStuck, progressBound))
 	defer cancel()

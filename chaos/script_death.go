@@ -23,14 +23,12 @@ func (s *Stage) deathWhileLocking(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	op, err := s.Operate(0, Op{Resource: s.sku()})
-	if err != nil {
+	if _, err := s.Operate(0, Op{Resource: s.sku()}); err != nil {
 		return err
 	}
 	if err := t.sprung(ctx); err != nil {
 		return err
 	}
-	op.told.stop()
 	s.story.tell(history.Event{Kind: history.Strikes, Name: "kill " + w.Name() + " at " + point, Process: w.Name()})
 	if err := w.Start(ctx); err != nil {
 		return err

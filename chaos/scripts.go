@@ -5,6 +5,7 @@ import (
 
 	"github.com/fencekit/fencekit/chaos/check"
 	"github.com/fencekit/fencekit/chaos/fault"
+	"github.com/fencekit/fencekit/guard"
 )
 
 // scripts are the scenarios that go step by step.
@@ -46,6 +47,75 @@ func scripts() []Scenario {
 			Story:  "a worker is killed at every place where an operation waits for the network, one after another, and another takes over",
 			Meet:   []string{check.HitFault + "die"},
 			Script: func(ctx context.Context, s *Stage) error { return s.awaits(ctx, fault.ThenDie) },
+		},
+		{
+			Name: "pause-at-every-point", Family: "points", Workers: 2,
+			Story: "a worker stands still at every stage of every kind of operation, one after another, until its lease is over and another has taken over",
+			Meet: []string{
+				check.HitFault + "pause", check.HitStopped + PointAcquired, check.HitStopped + PointClaimed, check.HitStopped + PointBegun,
+				check.HitStopped + PointRead, check.HitStopped + PointWritten, check.HitStopped + PointCommit,
+				check.HitRefused + string(guard.StageClaim), check.HitRefused + string(guard.StageHead), check.HitRefused + string(guard.StageRun), check.HitRefused + string(guard.StageSeal),
+			},
+			Script: func(ctx context.Context, s *Stage) error { return s.pointByPoint(ctx) },
+		},
+		{
+			Name: "isolated-holder", Family: "isolation", Workers: 2,
+			Story:  "a worker is cut off from etcd, from Postgres and from both in the midst of an operation, and writes on while another takes over, or when it has",
+			Meet:   []string{check.HitFault + "partition", check.HitStopped + PointRead, check.HitLost},
+			Script: func(ctx context.Context, s *Stage) error { return s.isolations(ctx) },
+		},
+		{
+			Name: "etcd-leader", Family: "leaders", Members: 3,
+			Story: "of three etcd members the leader is killed, stopped and cut off, one after another, while a holder stands still in the midst of an operation and others wait",
+			Meet: []string{
+				check.HitFault + "etcd-kill", check.HitFault + "etcd-pause", check.HitFault + "etcd-isolate",
+				check.HitStopped + PointRead, check.AtLeast(3, check.HitQueued),
+			},
+			Script: func(ctx context.Context, s *Stage) error { return s.leaders(ctx) },
+		},
+		{
+			Name: "zombie-waiter", Family: "waiters", Workers: 2,
+			Story:  "a waiter gives up while it can't reach etcd, and its process lives on; nobody may wait behind it",
+			Meet:   []string{check.HitFault + "partition", check.HitFault + "reset", check.AtLeast(2, check.HitQueued), check.HitFailed + "context ended"},
+			Script: func(ctx context.Context, s *Stage) error { return s.ghosts(ctx) },
+		},
+		{
+			Name: "compaction", Family: "waiters", Workers: 2,
+			Story:  "etcd forgets what a waiter that is cut off has still to learn: that it is its turn",
+			Meet:   []string{check.HitFault + "etcd-compact", check.HitCompacted, check.AtLeast(2, check.HitQueued)},
+			Script: func(ctx context.Context, s *Stage) error { return s.compaction(ctx) },
+		},
+		{
+			Name: "first-use", Family: "crowds",
+			Story:  "50 operations come at the same time to a resource that nobody has ever used",
+			Meet:   []string{check.AtLeast(firstUsers, check.HitTogether)},
+			Script: func(ctx context.Context, s *Stage) error { return s.firstUse(ctx) },
+		},
+		{
+			Name: "herd", Family: "crowds", Lockers: herdOfOne, TTL: herdTTL,
+			Story:  "300 wait for one lock, each with a lease of its own, and all these leases end at once",
+			Meet:   []string{check.HitFault + "etcd-pause", check.AtLeast(herdSize+1, check.HitQueued)},
+			Script: func(ctx context.Context, s *Stage) error { return s.herd(ctx) },
+		},
+		{
+			Name: "nospace", Family: "nospace", Workers: 2,
+			Story:  "etcd has used up its space: a holder works on for longer than a lease lives, nobody else can become one, and all can when there is space again",
+			Meet:   []string{check.HitFault + "etcd-nospace", check.HitFailed + classFull},
+			Script: func(ctx context.Context, s *Stage) error { return s.noSpace(ctx) },
+		},
+		{
+			Name: "forged-tokens", Family: "tokens", Workers: 2,
+			Story: "an old grant is replayed, and tokens come that nobody has: of another resource, of another holder, absurdly high, beyond all bounds",
+			Meet: []string{
+				check.HitRefused + string(guard.StageClaim), string(guard.ReasonCollision), string(guard.ReasonTokenJump), check.HitStopped + PointRead,
+			},
+			Script: func(ctx context.Context, s *Stage) error { return s.tokens(ctx) },
+		},
+		{
+			Name: "user-code", Family: "user-code",
+			Story:  "user code sends a COMMIT of its own, rolls back to a savepoint, panics, and ends its goroutine",
+			Meet:   []string{check.HitFailed + classEnded, check.HitFailed + "panicked", check.HitFailed + "goroutine ended"},
+			Script: func(ctx context.Context, s *Stage) error { return s.misuse(ctx) },
 		},
 	}
 }

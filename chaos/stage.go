@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -141,11 +142,11 @@ func (s *Stage) tearDown(ctx context.Context) error {
 }
 
 // hire makes and starts the worker processes, each with links of its own.
-func (s *Stage) hire(ctx context.Context, number, loops int, pace time.Duration) error {
-	for n := range number {
+func (s *Stage) hire(ctx context.Context, sc Scenario, loops int, pace time.Duration) error {
+	for n := range cmp.Or(sc.Workers, 3) {
 		p := &process{story: s.story, closeBound: s.bounds.close, log: filepath.Join(s.dir, fmt.Sprintf("w%d.log", n)), spec: spec{
-			Worker: fmt.Sprintf("w%d", n), Workload: s.workload.Name(), Group: s.Group, Redis: s.redis.addresses(),
-			Prefix: s.prefix, TTL: TTL, Seed: s.Seed, Loops: loops, Pace: pace, Within: s.bounds.op,
+			Worker: fmt.Sprintf("w%d", n), Workload: s.workload.Name(), Group: s.Group, Redis: s.redis.addresses(), Prefix: s.prefix,
+			TTL: cmp.Or(sc.TTL, TTL), Seed: s.Seed, Lockers: max(sc.Lockers, 1), Loops: loops, Pace: pace, Within: s.bounds.op,
 		}}
 		if err := s.link(p); err != nil {
 			return err

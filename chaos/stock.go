@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,11 +32,12 @@ const stockSize = 1_000_000
 var stockResources = []string{"sku/1", "sku/2", "sku/3"}
 
 // stockSchema has nothing unique about orders, so that whatever takes effect twice
-// shows.
+// shows. Remarks are what code writes that doesn't care for fences.
 const stockSchema = `
 create table stock  (resource text primary key, initial int not null, available int not null);
 create table orders (id bigint generated always as identity primary key, op text not null, resource text not null,
-                     quantity int not null, seen int not null, token bigint not null, process text not null);`
+                     quantity int not null, seen int not null, token bigint not null, process text not null);
+create table remarks (op text not null);`
 
 // Name implements Workload.
 func (s Stock) Name() string { return "stock" }
@@ -77,9 +79,7 @@ func (s Stock) order(op Op) order {
 	case n < 5:
 		o.action = "all"
 	}
-	if s.Only != "" {
-		o.action = s.Only
-	}
+	o.action = cmp.Or(op.Action, s.Only, o.action)
 	if o.action == "all" {
 		for _, r := range stockResources {
 			if r != op.Resource && random.IntN(2) == 0 {
@@ -104,12 +104,16 @@ func (s Stock) Operate(ctx context.Context, env *Env, op Op) error {
 		opts = append(opts, guard.Retryable())
 	}
 	switch o.action {
+	case "do", "all":
+		return env.DoAll(ctx, o.resources, s.sell(env, op, o), opts...)
 	case "hold":
 		return s.hold(ctx, env, op, o)
 	case "once":
 		return s.once(ctx, env, op, o, opts)
+	case actionCommit, actionHoldCommit, actionSavepoint, actionPanic, actionGoexit:
+		return s.misuse(ctx, env, op, o)
 	}
-	return env.DoAll(ctx, o.resources, s.sell(env, op, o), opts...)
+	return fmt.Errorf("%w: %s has no action %q", ErrConfig, s.Name(), o.action)
 }
 
 // once asks again, by the same key, for as long as it isn't told what came of it.

@@ -86,6 +86,13 @@ func (l *listener) next(ctx context.Context) (history.Event, error) {
 	return e, nil
 }
 
+// any reports whether something was heard that next would return.
+func (l *listener) any() bool {
+	l.story.mu.Lock()
+	defer l.story.mu.Unlock()
+	return len(l.queue) > 0
+}
+
 func (l *listener) wake() {
 	select {
 	case l.heard <- struct{}{}:

@@ -58,6 +58,18 @@ func (t *trap) sprung(ctx context.Context) error {
 	return t.life.awaitStopped(late) // it has told that it is about to
 }
 
+// sprungBy is sprung for a trap that an operation is to spring: it fails with
+// ErrMissed also if that ends before.
+func (t *trap) sprungBy(ctx context.Context, op *Pending) error {
+	over, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		defer cancel()
+		_, _ = op.Wait(over)
+	}()
+	return t.sprung(over)
+}
+
 // remove takes the trap away. It may still be sprung until the process says that it
 // won't be.
 func (t *trap) remove(ctx context.Context) (history.Event, error) {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fencekit/fencekit/chaos/history"
@@ -29,8 +30,10 @@ const closeBound = 10 * time.Second
 type worker struct {
 	spec     spec
 	workload Workload
-	env      *Env
+	envs     []*Env // that operations use in turn
+	points   *points
 	history  *history.Recorder
+	operated atomic.Int64
 
 	ctx   context.Context
 	tasks sync.WaitGroup
@@ -69,12 +72,12 @@ func (w *worker) work(commands io.Reader) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	w.ctx = ctx
-	env, shut, err := w.open(ctx)
+	envs, shut, err := w.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer shut()
-	w.env = env
+	w.envs = envs
 	w.note(noteReady)
 	err = w.obey(commands)
 	cancel() // running operations end: the run has waited for those that it wants
@@ -82,10 +85,21 @@ func (w *worker) work(commands io.Reader) error {
 	w.load.Wait()
 	closing, done := context.WithTimeout(context.Background(), closeBound)
 	defer done()
-	if closeErr := w.env.protection.close(closing); closeErr != nil {
+	if closeErr := w.close(closing); closeErr != nil {
 		w.tell(history.Event{Kind: history.Note, Name: "closing failed", Error: closeErr.Error()})
 	}
 	return errors.Join(err, w.history.Err())
+}
+
+// close hands back what is held.
+func (w *worker) close(ctx context.Context) error {
+	errs := make([]error, len(w.envs))
+	var closing sync.WaitGroup
+	for i, env := range w.envs {
+		closing.Go(func() { errs[i] = env.protection.close(ctx) })
+	}
+	closing.Wait()
+	return errors.Join(errs...)
 }
 
 // obey follows commands until one says to close, or there are no more.
@@ -106,11 +120,11 @@ func (w *worker) obey(commands io.Reader) error {
 		case c.Quiet:
 			w.tasks.Go(w.endLoad)
 		case c.Disarm:
-			if w.env.points.disarm() {
+			if w.points.disarm() {
 				w.note(noteDisarmed)
 			}
 		case c.Arm != "":
-			w.env.points.arm(c.Arm, c.Skip, c.Then)
+			w.points.arm(c.Arm, c.Skip, c.Then)
 		case c.Stall:
 			w.tasks.Go(w.stall)
 		}

@@ -32,16 +32,19 @@ func (w *worker) observer(points *points) *guard.Observer {
 			}
 			w.tell(e)
 		},
-		Refused: func(r *guard.RefusedError) {
-			e := of(history.Refused, r.Grant)
-			e.Reason, e.Stage, e.Current = string(r.Reason), string(r.Stage), int64(r.Current.Token)
-			if r.RecordErr != nil {
-				e.Error = r.RecordErr.Error()
-			}
-			w.tell(e)
-		},
+		Refused:  func(r *guard.RefusedError) { w.tell(refused(r)) },
 		Resolved: w.resolved,
 	}
+}
+
+// refused is what is told of a refusal.
+func refused(r *guard.RefusedError) history.Event {
+	e := of(history.Refused, r.Grant)
+	e.Reason, e.Stage, e.Current = string(r.Reason), string(r.Stage), int64(r.Current.Token)
+	if r.RecordErr != nil {
+		e.Error = r.RecordErr.Error()
+	}
+	return e
 }
 
 // resolved tells of the answer about a COMMIT in doubt, for each of its grants.

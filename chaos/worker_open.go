@@ -26,13 +26,14 @@ var (
 // etcdTimeout bounds one request, so that a worker that is cut off learns it.
 const etcdTimeout = 2 * time.Second
 
-// pollInterval is how soon a waiter learns of its turn whose watch is silent.
+// pollInterval is how soon a waiter learns of its turn whose watch is silent, in a
+// process that has one locker. Many take their time: they read the same queue.
 const pollInterval = 500 * time.Millisecond
 
-// open connects this process. shut ends the connections, after protection.close.
-func (w *worker) open(ctx context.Context) (env *Env, shut func(), err error) {
-	p := &points{tell: w.tell}
-	g := gate{points: p}
+// open connects this process. shut ends the connections, after worker.close.
+func (w *worker) open(ctx context.Context) (envs []*Env, shut func(), err error) {
+	w.points = &points{tell: w.tell}
+	g := gate{points: w.points}
 	cfg, err := pgxpool.ParseConfig(w.spec.Postgres)
 	if err != nil {
 		return nil, nil, err
@@ -44,30 +45,37 @@ func (w *worker) open(ctx context.Context) (env *Env, shut func(), err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	env = &Env{Process: w.spec.Worker, Pool: pool, points: p}
 	if w.spec.Group != result.Fenced {
-		return w.openControl(ctx, env)
+		return w.openControl(ctx, pool)
 	}
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints: w.spec.Etcd, Logger: zap.NewNop(),
-		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(g.unary)},
+		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(g.unary), grpc.WithChainStreamInterceptor(g.stream)},
 	})
 	if err != nil {
 		pool.Close()
 		return nil, nil, err
 	}
 	shut = func() { _ = client.Close(); pool.Close() } // the process ends anyway
-	err = w.fence(env, client)
-	if err != nil {
-		shut()
-		return nil, nil, err
+	for range w.spec.Lockers {
+		env := w.env(pool)
+		if err := w.fence(env, client); err != nil {
+			shut()
+			return nil, nil, err
+		}
+		envs = append(envs, env)
 	}
-	return env, shut, nil
+	return envs, shut, nil
+}
+
+// env is an environment without protection.
+func (w *worker) env(pool *pgxpool.Pool) *Env {
+	return &Env{Process: w.spec.Worker, Pool: pool, points: w.points}
 }
 
 // fence puts the framework into the environment.
 func (w *worker) fence(env *Env, client *clientv3.Client) error {
-	locker, err := etcd.NewLocker(client, &etcd.Config{Prefix: w.spec.Prefix, TTL: w.spec.TTL, Label: w.spec.Worker, RequestTimeout: etcdTimeout, PollInterval: pollInterval})
+	locker, err := etcd.NewLocker(client, &etcd.Config{Prefix: w.spec.Prefix, TTL: w.spec.TTL, Label: w.spec.Worker, RequestTimeout: etcdTimeout, PollInterval: pollInterval * time.Duration(w.spec.Lockers)})
 	if err != nil {
 		return err
 	}
@@ -86,17 +94,18 @@ func (w *worker) fence(env *Env, client *clientv3.Client) error {
 	return nil
 }
 
-// openControl puts a control into the environment.
-func (w *worker) openControl(ctx context.Context, env *Env) (*Env, func(), error) {
+// openControl makes an environment with a control.
+func (w *worker) openControl(ctx context.Context, pool *pgxpool.Pool) ([]*Env, func(), error) {
 	c, err := control.ByName(w.spec.Group)
 	if err != nil {
 		return nil, nil, err
 	}
+	env := w.env(pool)
 	lock, err := c.Open(ctx, control.Servers{Etcd: w.spec.Etcd, Postgres: w.spec.Postgres, Redis: w.spec.Redis, TTL: w.spec.TTL, At: env.Point}, w.spec.Worker)
 	if err != nil {
-		env.Pool.Close()
+		pool.Close()
 		return nil, nil, err
 	}
-	env.protection = &locked{lock: lock, pool: env.Pool, env: env, tell: w.tell}
-	return env, env.Pool.Close, nil
+	env.protection = &locked{lock: lock, pool: pool, env: env, tell: w.tell}
+	return []*Env{env}, pool.Close, nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/fencekit/fencekit/chaos/control"
 	"github.com/fencekit/fencekit/chaos/history"
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard"
 )
 
@@ -29,7 +30,7 @@ func (w *worker) operate(ctx context.Context, op Op, within time.Duration) {
 		begins.Action, begins.Resources = d.Describe(op)
 	}
 	w.tell(begins)
-	err := w.call(ctx, op)
+	err := w.call(ctx, w.envs[int(w.operated.Add(1))%len(w.envs)], op)
 	ends := history.Event{Kind: history.OK, Op: op.ID}
 	if err != nil {
 		ends.Kind, ends.Error, ends.Class = history.Fail, fmt.Sprintf("%.1000s", err), classOf(err)
@@ -65,6 +66,13 @@ func (w *worker) ask(ctx context.Context, op string, err error) {
 // Classer is an error of a Workload that has a name in the figures of a run.
 type Classer interface{ Class() string }
 
+// Classes that scripts look for.
+const (
+	classAway  = "lock service away"
+	classFull  = "lock service full"
+	classEnded = "transaction ended"
+)
+
 // classOf is the kind of an error, for counting.
 func classOf(err error) string {
 	var named Classer
@@ -80,12 +88,16 @@ func classOf(err error) string {
 		return "unknown outcome"
 	case errors.Is(err, guard.ErrStoreTimeout):
 		return "database away"
+	case errors.Is(err, guard.ErrTxEnded):
+		return classEnded
 	case errors.As(err, &state):
 		return state.Code
 	case errors.Is(err, fence.ErrLeaseLost):
 		return "lease lost"
+	case errors.Is(err, etcd.ErrNoSpace):
+		return classFull
 	case errors.Is(err, fence.ErrUnavailable):
-		return "lock service away"
+		return classAway
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return "context ended"
 	}

@@ -33,6 +33,7 @@ type Op struct {
 	ID       string // unique in the run
 	Resource string // that it is about
 	Seed     uint64 // of its own decisions
+	Action   string // what it does, for a Workload that offers several; empty: the Workload decides
 }
 
 // Rand returns a source of the operation's own decisions: always the same for the

@@ -1,0 +1,112 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fencekit/fencekit/chaos/fault"
+	"github.com/fencekit/fencekit/chaos/history"
+)
+
+// compaction has etcd forget what a waiter's watch has still to show: that it is the
+// waiter's turn.
+func (s *Stage) compaction(ctx context.Context) error {
+	if !s.Faults {
+		return s.inTurn(ctx)
+	}
+	for {
+		e, err := s.compacted(ctx)
+		if err != nil || e.Kind == history.OK {
+			return err
+		}
+		// On a slow machine its lease may be over before it is healed.
+		if e.Class != classAway {
+			return fmt.Errorf("%w: the waiter failed: %s", errWrong, e.Error)
+		}
+	}
+}
+
+// compacted does it once, and returns what became of the waiter.
+func (s *Stage) compacted(ctx context.Context) (history.Event, error) {
+	unlock, err := s.lock(ctx, s.sku())
+	if err != nil {
+		return history.Event{}, err
+	}
+	op, err := s.Operate(0, Op{Resource: s.sku()})
+	if err != nil {
+		return history.Event{}, err
+	}
+	if err := s.queue(ctx, 2, op); err != nil {
+		return history.Event{}, err
+	}
+	cut := fault.Partition{Worker: 0, From: fault.ToEtcd, Way: fault.BothWays}
+	heal, err := s.inflict(ctx, cut)
+	if err != nil {
+		return history.Event{}, err
+	}
+	// What is on its way to a connection that goes on would arrive after all.
+	_, err = s.inflict(ctx, fault.Reset{Worker: 0, To: fault.ToEtcd})
+	if err == nil {
+		err = unlock(ctx)
+	}
+	if err == nil {
+		_, err = s.client.Put(ctx, s.prefix+"/later", "") // the latest revision is never compacted
+	}
+	if err == nil {
+		_, err = s.inflict(ctx, fault.EtcdCompact{})
+	}
+	if err := errors.Join(err, s.heal(ctx, cut, heal)); err != nil {
+		return history.Event{}, err
+	}
+	return op.Wait(ctx)
+}
+
+// noSpace fills etcd while somebody holds a lock: the holder works on, for longer
+// than a lease lives, and others are told.
+func (s *Stage) noSpace(ctx context.Context) error {
+	if !s.Faults {
+		return s.inTurn(ctx)
+	}
+	if _, err := s.do(ctx, 0, Op{Resource: s.sku(), Action: "do"}); err != nil {
+		return err
+	}
+	full := fault.EtcdNoSpace{}
+	heal, err := s.inflict(ctx, full)
+	if err != nil {
+		return err
+	}
+	return errors.Join(s.whileFull(ctx), s.heal(ctx, full, heal), s.succeed(ctx, 0), s.succeed(ctx, 1))
+}
+
+func (s *Stage) whileFull(ctx context.Context) error {
+	lost := s.story.listen(func(e history.Event) bool { return e.Kind == history.Lost })
+	defer lost.stop()
+	for began := time.Now(); time.Since(began) < TTL+TTL/2; {
+		e, err := s.do(ctx, 0, Op{Resource: s.sku(), Action: "do"})
+		if err != nil {
+			return err
+		}
+		if e.Kind != history.OK && !lost.any() { // a slow machine may lose a lease
+			return fmt.Errorf("%w: a holder failed: %s", errWrong, e.Error)
+		}
+		if err := wait(ctx, TTL/10); err != nil {
+			return err
+		}
+	}
+	e, err := s.do(ctx, 1, Op{Resource: s.workload.Resources()[1]})
+	if err == nil && e.Class != classFull {
+		err = fmt.Errorf("%w: a new acquisition ended as %s, %q", errWrong, e.Kind, e.Error)
+	}
+	return err
+}
+
+// do has a worker do an operation, and returns how that ended.
+func (s *Stage) do(ctx context.Context, number int, op Op) (history.Event, error) {
+	pending, err := s.Operate(number, op)
+	if err != nil {
+		return history.Event{}, err
+	}
+	return pending.Wait(ctx)
+}
