@@ -116,18 +116,20 @@ func unknowns() Scenario {
 		Story: "COMMITs are lost on the way, or their answers are, or they arrive much later; backends are terminated meanwhile",
 		Meet:  []string{check.HitFault + "commit-swallowed", check.HitFault + "commit-unheard", check.HitFault + "commit-held"},
 		Schedule: func(r *rand.Rand) []Step {
-			lose := func(loss fault.Loss) Step {
-				return Step{Fault: fault.LoseCommit{Worker: r.IntN(3), Loss: loss}, For: between(r, 10*time.Millisecond, TTL)}
+			lose := func(worker int, loss fault.Loss) Step {
+				return Step{Fault: fault.LoseCommit{Worker: worker, Loss: loss}, For: between(r, 10*time.Millisecond, TTL)}
 			}
-			steps := spread(r, lose(fault.Swallowed), 400*time.Millisecond, func() Step {
+			// Each worker loses one in its own way first.
+			first := r.Perm(3)
+			steps := spread(r, lose(first[0], fault.Swallowed), 400*time.Millisecond, func() Step {
 				if r.IntN(4) == 0 {
 					return Step{Fault: fault.Terminate{Worker: r.IntN(3)}}
 				}
-				return lose(pick(r, fault.Swallowed, fault.Unheard, fault.Held))
+				return lose(r.IntN(3), pick(r, fault.Swallowed, fault.Unheard, fault.Held))
 			})
-			for _, loss := range []fault.Loss{fault.Unheard, fault.Held} {
-				step := lose(loss)
-				step.At = between(r, time.Second, window)
+			for i, loss := range []fault.Loss{fault.Unheard, fault.Held} {
+				step := lose(first[i+1], loss)
+				step.At = steps[0].At
 				steps = append(steps, step)
 			}
 			return steps

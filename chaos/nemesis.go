@@ -14,7 +14,7 @@ import (
 // strikeBound bounds how long a fault of a schedule waits for its victim, and
 // healBound how long its undoing may take.
 const (
-	strikeBound = 4 * time.Second
+	strikeBound = 10 * time.Second
 	healBound   = 30 * time.Second
 )
 

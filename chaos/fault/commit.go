@@ -29,12 +29,17 @@ func (f LoseCommit) String() string { return fmt.Sprintf("commit-%s w%d", f.Loss
 // Strike implements Fault. It waits for a COMMIT.
 func (f LoseCommit) Strike(ctx context.Context, site Site) (func(context.Context) error, error) {
 	commits := site.Worker(f.Worker).Commits()
+	free, err := commits.Reserve(ctx)
+	if err != nil {
+		return nil, missed(fmt.Errorf("other COMMITs are to be lost before: %w", err))
+	}
+	defer free()
 	var taken atomic.Bool // a COMMIT has come: it will be lost, even if that takes longer
 	action := map[Loss]func() *pgproxy.Action{
 		Swallowed: pgproxy.SwallowCommit, Unheard: pgproxy.SwallowReply, Held: pgproxy.HoldCommit,
 	}[f.Loss]()
 	commits.OnCommit(func(string) *pgproxy.Action { taken.Store(true); return action })
-	err := action.Wait(ctx)
+	err = action.Wait(ctx)
 	commits.OnCommit(nil)
 	if err != nil && !taken.Load() {
 		return nil, missed(fmt.Errorf("no COMMIT came: %w", err))

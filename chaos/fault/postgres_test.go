@@ -132,6 +132,24 @@ func TestLoseCommit_LosesOne(t *testing.T) {
 	}
 }
 
+// Of two at a time each loses one: neither takes the other's rule away.
+func TestLoseCommit_TwoAtATimeLoseTwo(t *testing.T) {
+	t.Parallel()
+	l := newLinked(t)
+	first, second := newAwaited(patient(t)), newAwaited(patient(t))
+	struckFirst := begin(first, fault.LoseCommit{Loss: fault.Swallowed}, l)
+	<-first.awaited
+	struckSecond := begin(second, fault.LoseCommit{Loss: fault.Swallowed}, l)
+	<-second.awaited // it waits for the first one
+	require.Error(t, l.commit(t, "lost"))
+	require.NoError(t, (<-struckFirst).err)
+	for l.commit(t, "kept") == nil { // until its rule is in place
+		require.NoError(t, second.Err())
+	}
+	require.NoError(t, (<-struckSecond).err)
+	require.Equal(t, 0, l.rows(t, "lost"))
+}
+
 // Where no COMMIT comes in time none is lost later.
 func TestLoseCommit_MissesWhereNoneComes(t *testing.T) {
 	t.Parallel()

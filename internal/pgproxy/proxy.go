@@ -29,6 +29,7 @@ type Proxy struct {
 	dsn      string
 	gates    [2]gate
 
+	turn   chan struct{} // has whoever has reserved the rule
 	ruleMu sync.Mutex
 	rule   func(sql string) *Action
 
@@ -41,7 +42,7 @@ type Proxy struct {
 // New starts a proxy to the server of a DSN or of a host:port. It doesn't
 // contact the server. It fails if the DSN can't be read. The caller closes it.
 func New(upstream string) (*Proxy, error) {
-	p := &Proxy{conns: map[*conn]struct{}{}}
+	p := &Proxy{conns: map[*conn]struct{}{}, turn: make(chan struct{}, 1)}
 	isDSN := strings.ContainsAny(upstream, "=/")
 	if isDSN {
 		cfg, err := pgconn.ParseConfig(upstream)

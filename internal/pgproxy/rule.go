@@ -1,6 +1,7 @@
 package pgproxy
 
 import (
+	"context"
 	"regexp"
 
 	"github.com/jackc/pgx/v5/pgproto3"
@@ -33,6 +34,23 @@ func (p *Proxy) OnQuery(rule func(sql string) *Action) {
 	p.ruleMu.Lock()
 	defer p.ruleMu.Unlock()
 	p.rule = rule
+}
+
+// Reserve waits until nobody else has reserved the rule, for those who don't know of
+// each other. The caller gives it free again. It fails when ctx ends first.
+func (p *Proxy) Reserve(ctx context.Context) (free func(), err error) {
+	free = func() { <-p.turn }
+	select {
+	case p.turn <- struct{}{}:
+		return free, nil
+	default:
+	}
+	select {
+	case p.turn <- struct{}{}:
+		return free, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 }
 
 // decide asks the rule and returns the Action that is to act, or nil.
