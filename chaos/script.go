@@ -29,7 +29,7 @@ func (s *Stage) operateTo(ctx context.Context, number int, point string, within 
 	if err != nil {
 		return nil, false, err
 	}
-	op, err = s.Operate(number, Op{Resource: s.sku()})
+	op, err = s.Operate(number, Op{Resource: s.sku(), Action: "do"})
 	if err != nil {
 		return nil, false, err
 	}
