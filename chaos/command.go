@@ -17,7 +17,7 @@ type spec struct {
 	Prefix   string        `json:"prefix"` // of the lock keys
 	TTL      time.Duration `json:"ttl"`
 	Seed     uint64        `json:"seed"`
-	Lockers  int           `json:"lockers"` // and Guards, at least 1
+	Lockers  int           `json:"lockers"` // and Guards; 0: one
 	Loops    int           `json:"loops"`   // goroutines under load
 	Within   time.Duration `json:"within"`  // for each operation under load
 	Pace     time.Duration `json:"pace"`    // of each

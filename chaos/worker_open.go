@@ -57,7 +57,7 @@ func (w *worker) open(ctx context.Context) (envs []*Env, shut func(), err error)
 		return nil, nil, err
 	}
 	shut = func() { _ = client.Close(); pool.Close() } // the process ends anyway
-	for range w.spec.Lockers {
+	for range w.lockers() {
 		env := w.env(pool)
 		if err := w.fence(env, client); err != nil {
 			shut()
@@ -68,6 +68,8 @@ func (w *worker) open(ctx context.Context) (envs []*Env, shut func(), err error)
 	return envs, shut, nil
 }
 
+func (w *worker) lockers() int { return max(w.spec.Lockers, 1) }
+
 // env is an environment without protection.
 func (w *worker) env(pool *pgxpool.Pool) *Env {
 	return &Env{Process: w.spec.Worker, Pool: pool, points: w.points}
@@ -75,7 +77,7 @@ func (w *worker) env(pool *pgxpool.Pool) *Env {
 
 // fence puts the framework into the environment.
 func (w *worker) fence(env *Env, client *clientv3.Client) error {
-	locker, err := etcd.NewLocker(client, &etcd.Config{Prefix: w.spec.Prefix, TTL: w.spec.TTL, Label: w.spec.Worker, RequestTimeout: etcdTimeout, PollInterval: pollInterval * time.Duration(w.spec.Lockers)})
+	locker, err := etcd.NewLocker(client, &etcd.Config{Prefix: w.spec.Prefix, TTL: w.spec.TTL, Label: w.spec.Worker, RequestTimeout: etcdTimeout, PollInterval: pollInterval * time.Duration(w.lockers())})
 	if err != nil {
 		return err
 	}
