@@ -10,26 +10,29 @@ import (
 	"github.com/fencekit/fencekit/chaos/history"
 )
 
-// compaction has etcd forget what a waiter's watch has still to show: that it is the
-// waiter's turn.
+// compaction has etcd forget what a waiter's watch has still to show. The waiter has to
+// learn of its turn nevertheless. That happens to a watch only if there was one
+// before the waiter was cut off, and so it is done until it has.
 func (s *Stage) compaction(ctx context.Context) error {
 	if !s.Faults {
 		return s.inTurn(ctx)
 	}
-	for {
-		e, err := s.compacted(ctx)
-		if err != nil || e.Kind == history.OK {
+	noticed := s.story.listen(func(e history.Event) bool { return e.Kind == history.Note && e.Name == history.NoteCompacted })
+	defer noticed.stop()
+	for !noticed.any() {
+		e, err := s.compacted(ctx, noticed)
+		if err != nil {
 			return err
 		}
-		// On a slow machine its lease may be over before it is healed.
-		if e.Class != classAway {
+		if e.Kind != history.OK && e.Class != classAway { // a slow machine may lose a lease
 			return fmt.Errorf("%w: the waiter failed: %s", errWrong, e.Error)
 		}
 	}
+	return nil
 }
 
 // compacted does it once, and returns what became of the waiter.
-func (s *Stage) compacted(ctx context.Context) (history.Event, error) {
+func (s *Stage) compacted(ctx context.Context, noticed *listener) (history.Event, error) {
 	unlock, err := s.lock(ctx, s.sku())
 	if err != nil {
 		return history.Event{}, err
@@ -38,29 +41,37 @@ func (s *Stage) compacted(ctx context.Context) (history.Event, error) {
 	if err != nil {
 		return history.Event{}, err
 	}
-	if err := s.queue(ctx, 2, op); err != nil {
+	err = s.queue(ctx, 2, op)
+	if err == nil {
+		err = s.compactUnseen(ctx)
+	}
+	for began := time.Now(); err == nil && !noticed.any() && !op.over() && time.Since(began) < TTL; {
+		err = wait(ctx, 10*time.Millisecond)
+	}
+	if err := errors.Join(err, unlock(ctx)); err != nil {
 		return history.Event{}, err
 	}
+	return op.Wait(ctx)
+}
+
+// compactUnseen compacts what happens while the first worker is cut off.
+func (s *Stage) compactUnseen(ctx context.Context) error {
 	cut := fault.Partition{Worker: 0, From: fault.ToEtcd, Way: fault.BothWays}
 	heal, err := s.inflict(ctx, cut)
 	if err != nil {
-		return history.Event{}, err
+		return err
 	}
 	// What is on its way to a connection that goes on would arrive after all.
 	_, err = s.inflict(ctx, fault.Reset{Worker: 0, To: fault.ToEtcd})
-	if err == nil {
-		err = unlock(ctx)
-	}
-	if err == nil {
-		_, err = s.client.Put(ctx, s.prefix+"/later", "") // the latest revision is never compacted
+	for range 2 { // the latest revision is never forgotten
+		if err == nil {
+			_, err = s.client.Put(ctx, s.prefix+"/unseen", "")
+		}
 	}
 	if err == nil {
 		_, err = s.inflict(ctx, fault.EtcdCompact{})
 	}
-	if err := errors.Join(err, s.heal(ctx, cut, heal)); err != nil {
-		return history.Event{}, err
-	}
-	return op.Wait(ctx)
+	return errors.Join(err, s.heal(ctx, cut, heal))
 }
 
 // noSpace fills etcd while somebody holds a lock: the holder works on, for longer

@@ -81,7 +81,7 @@ func scripts() []Scenario {
 		},
 		{
 			Name: "compaction", Family: "waiters", Workers: 2,
-			Story:  "etcd forgets what a waiter that is cut off has still to learn: that it is its turn",
+			Story:  "etcd forgets what the watch of a waiter that is cut off has still to show; the waiter has to learn of its turn nevertheless",
 			Meet:   []string{check.HitFault + "etcd-compact", check.HitCompacted, check.AtLeast(2, check.HitQueued)},
 			Script: func(ctx context.Context, s *Stage) error { return s.compaction(ctx) },
 		},
