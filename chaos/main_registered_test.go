@@ -32,6 +32,8 @@ func register(t *testing.T, workloads ...Workload) {
 
 func TestConfig_SaysWhatIsWrongWithAWorkload(t *testing.T) {
 	good := named{"good", []string{"r"}}
+	over, cancel := context.WithCancel(t.Context()) // what isn't refused does not begin
+	cancel()
 	for name, c := range map[string]struct {
 		registered []Workload
 		workload   Workload
@@ -48,7 +50,7 @@ func TestConfig_SaysWhatIsWrongWithAWorkload(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			register(t, c.registered...)
-			_, err := Run(t.Context(), Config{Workload: c.workload, Dir: t.TempDir()})
+			_, err := Run(over, Config{Workload: c.workload, Dir: t.TempDir()})
 			require.ErrorIs(t, err, ErrConfig)
 			require.ErrorContains(t, err, c.says)
 		})
