@@ -12,14 +12,14 @@ import (
 
 // compaction has etcd forget what a waiter's watch has still to show. The waiter has to
 // learn of its turn nevertheless. That happens to a watch only if there was one
-// before the waiter was cut off, and so it is done until it has.
+// before the waiter was cut off, and so it is done until it has, or often enough.
 func (s *Stage) compaction(ctx context.Context) error {
 	if !s.Faults {
 		return s.inTurn(ctx)
 	}
 	noticed := s.story.listen(func(e history.Event) bool { return e.Kind == history.Note && e.Name == history.NoteCompacted })
 	defer noticed.stop()
-	for !noticed.any() {
+	for n := 0; n < maxCompactions && !noticed.any(); n++ {
 		e, err := s.compacted(ctx, noticed)
 		if err != nil {
 			return err
@@ -30,6 +30,8 @@ func (s *Stage) compaction(ctx context.Context) error {
 	}
 	return nil
 }
+
+const maxCompactions = 10
 
 // compacted does it once, and returns what became of the waiter.
 func (s *Stage) compacted(ctx context.Context, noticed *listener) (history.Event, error) {
