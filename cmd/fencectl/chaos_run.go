@@ -93,20 +93,29 @@ func chaosRun(cmd *cobra.Command, g *globals, f *chaosFlags) error {
 		return chaosError(err)
 	}
 	if keepErr := keepSuite(f.config.Dir, f.junit, suite); keepErr != nil {
-		return errors.Join(chaosError(err), keepErr)
+		return errors.Join(outcome(suite, err), keepErr)
 	}
 	if writeErr := writeList(cmd.OutOrStdout(), g.output, totalRows(suite)); writeErr != nil {
 		return writeErr
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "The report is %s\n", filepath.Join(f.config.Dir, result.ReportFile))
-	if err != nil {
-		return chaosError(err)
-	}
-	if err := byVerdict(suite); err != nil {
+	if err := outcome(suite, err); err != nil {
 		return err
 	}
 	fmt.Fprintln(cmd.ErrOrStderr(), suite.Reason)
 	return nil
+}
+
+// outcome is nil for a suite that passed. A violation stays one, whatever ended the
+// suite after it.
+func outcome(suite *result.Suite, err error) error {
+	switch {
+	case err == nil:
+		return byVerdict(suite)
+	case suite.Verdict == result.Violated:
+		return &codedError{exitViolated, fmt.Errorf("%s Not all ran: %w", suite.Reason, err)}
+	}
+	return chaosError(err)
 }
 
 // chaosError gives what Run failed with its exit code.

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"encoding/xml"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -93,10 +96,44 @@ func saved(t *testing.T, verdict result.Verdict) (dir string) {
 			Counts: result.Counts{Operations: 12}, Latency: result.Quantiles{Count: 1, P50: time.Millisecond, P99: 2 * time.Millisecond}},
 		{Scenario: "stop", Group: "redlock", Seed: 1, Faults: true, Dir: "stop/redlock/1", Verdict: result.Violated},
 	}
+	for i := range runs {
+		runs[i].Workload = chaos.Stock{}.Name()
+	}
 	suite := &result.Suite{Runs: runs}
 	suite.Judge()
 	require.NoError(t, result.SaveSuite(dir, suite))
 	return dir
+}
+
+// What ends a suite later does not hide that a property was violated.
+func TestChaosRun_AViolationStaysOneWhateverEndsTheSuite(t *testing.T) {
+	t.Parallel()
+	noServers := []string{"FENCEKIT_POSTGRES=docker", "FENCEKIT_POSTGRES_DSN=", "DOCKER_HOST=unix:///no/daemon"}
+	for verdict, code := range map[result.Verdict]int{result.Pass: exitNotReady, result.Violated: exitViolated} {
+		var stderr bytes.Buffer
+		cmd := child(t, noServers, "chaos", "run", "--scenario", "stalled-holder", "--groups", "fenced", "--resume", "--out", saved(t, verdict))
+		cmd.Stderr = &stderr
+		require.Equal(t, code, finish(t, cmd.Run), stderr.String())
+		require.Contains(t, stderr.String(), "chaos: environment is not ready")
+	}
+}
+
+func TestChaosRun_AViolationStaysOneIfInterrupted(t *testing.T) {
+	t.Parallel()
+	for verdict, code := range map[result.Verdict]int{result.Pass: exitInconclusive, result.Violated: exitViolated} {
+		cmd := child(t, nil, "chaos", "run", "--scenario", "stalled-holder", "--groups", "fenced", "--script-seeds", "1000", "--resume", "--out", saved(t, verdict))
+		told, err := cmd.StderrPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		first := bufio.NewReader(told)
+		_, err = first.ReadString('\n')
+		require.NoError(t, err)
+		require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
+		rest, err := io.ReadAll(first)
+		require.NoError(t, err)
+		require.Equal(t, code, finish(t, cmd.Wait), string(rest))
+		require.Contains(t, string(rest), "fencectl: interrupted: ")
+	}
 }
 
 func TestChaosVerify_ExitsByTheVerdict(t *testing.T) {

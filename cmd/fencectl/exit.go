@@ -59,7 +59,7 @@ func usageErrorf(format string, args ...any) error {
 func notReady(err error) error { return &codedError{exitNotReady, err} }
 
 // run is fencectl with the given arguments. It returns the exit code and ends
-// early, with exitInconclusive, when ctx is cancelled.
+// early when ctx is cancelled, with exitInconclusive unless a violation was found.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newRoot()
 	root.SetArgs(args)
@@ -70,10 +70,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitOK
 	}
 	code := exitInconclusive
-	if coded := (*codedError)(nil); ctx.Err() != nil {
-		err = fmt.Errorf("interrupted: %w", err)
-	} else if errors.As(err, &coded) {
+	coded := (*codedError)(nil)
+	if errors.As(err, &coded) && (ctx.Err() == nil || coded.code == exitViolated) {
 		code = coded.code
+	}
+	if ctx.Err() != nil {
+		err = fmt.Errorf("interrupted: %w", err)
 	}
 	complain(stderr, cmd, code, err)
 	return code
