@@ -93,6 +93,7 @@ func TestRun_ResumesWhatWasEnded(t *testing.T) {
 			kept, err := result.LoadSuite(dir)
 			require.NoError(t, err, said)
 			require.Len(t, kept.Runs, 1, said)
+			require.Equal(t, Groups(), kept.Groups)
 			first := kept.Runs[0]
 			half := filepath.Join(dir, "death-while-locking", result.Fenced, "seed-2")
 			require.NoError(t, os.MkdirAll(half, 0o755))

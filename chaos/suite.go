@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"sync"
 	"time"
 
@@ -53,7 +52,8 @@ func Run(ctx context.Context, cfg Config) (*result.Suite, error) {
 	return s.kept, errors.Join(s.failed, s.close(), context.Cause(ctx))
 }
 
-// open takes in what earlier runs have left.
+// open takes in what earlier runs have left, and saves the suite, so that whoever
+// judges it when it was ended by force knows its groups.
 func (s *suite) open() error {
 	s.kept = &result.Suite{Started: s.began}
 	kept, err := result.LoadSuite(s.cfg.Dir)
@@ -74,7 +74,7 @@ func (s *suite) open() error {
 	}
 	s.kept.Command = s.cfg.Command
 	s.kept.Scenarios, s.kept.Groups = describeScenarios(), Groups()
-	return os.MkdirAll(s.cfg.Dir, 0o755)
+	return s.close()
 }
 
 // work does one run after another on servers of its own.
@@ -104,7 +104,7 @@ func (s *suite) work(ctx context.Context) {
 	}
 }
 
-// keep adds a run, and saves all of them.
+// keep adds a run, which is saved by itself: LoadSuite finds it there.
 func (s *suite) keep(l *lane, r *result.Run) {
 	s.mu.Lock()
 	s.kept.Runs = append(s.kept.Runs, *r)
@@ -112,7 +112,6 @@ func (s *suite) keep(l *lane, r *result.Run) {
 	s.done[r.Dir] = true
 	s.mu.Unlock()
 	s.progress(r, true)
-	s.fail(s.close())
 }
 
 // close judges the runs so far, and saves the suite.
