@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -31,6 +32,12 @@ func inhabitants(root string) (pids []int, err error) {
 		pids = append(pids, pid)
 	}
 	return pids, nil
+}
+
+// lives reports whether the process is one of inhabitants.
+func lives(pid int, root string) bool {
+	pids, err := inhabitants(root)
+	return err == nil && slices.Contains(pids, pid)
 }
 
 // killInhabitant kills a process.
