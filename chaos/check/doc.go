@@ -23,6 +23,8 @@
 //   - I10: no change of guarded data is without an entry of the same transaction
 //     in the framework's history.
 //   - I11: the run met what it was meant to meet.
+//   - I12: whoever was granted a lock was the first of its queue: every lock key that
+//     was there before had gone by the time its own went.
 //
 // # How
 //

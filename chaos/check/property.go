@@ -21,6 +21,7 @@ var properties = []property{
 	{"I8", "history, data, log and workers agree", ofFenced, agreement},
 	{"I9", "with the faults over everything makes progress, and nothing is left behind", ofAny, progress},
 	{"I10", "no guarded change is without its entry", ofFencedStock, recorded},
+	{"I12", "nobody owns a lock whose turn has not come", ofFenced, ownership},
 	{"I11", "the run met what it was meant to meet", ofMeetings, meetings},
 	{"workload", "the workload's own check passes", ofAny, workload},
 }

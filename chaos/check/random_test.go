@@ -19,10 +19,29 @@ type crew struct {
 	*made
 	t     *rapid.T
 	steps map[string][]func() // what each process is still to do
+	held  map[string]*lock    // by resource: whose key is there
 }
 
 // chance is true in one of n cases.
 func (c *crew) chance(n int, what string) bool { return rapid.IntRange(1, n).Draw(c.t, what) == 1 }
+
+// takeOver ends the lease of whoever has a lock, and grants that.
+func (c *crew) takeOver(process, resource string) *lock {
+	if before := c.held[resource]; before != nil {
+		c.gone(before)
+	}
+	c.held[resource] = c.grant(process, resource)
+	return c.held[resource]
+}
+
+// giveBack releases a lock that may have been lost.
+func (c *crew) giveBack(l *lock) {
+	if c.held[l.resource] == l {
+		c.gone(l)
+		c.held[l.resource] = nil
+	}
+	c.tell(l.event(history.Released))
+}
 
 func (c *crew) add(process string, steps ...func()) {
 	c.steps[process] = append(c.steps[process], steps...)
@@ -34,7 +53,7 @@ func (c *crew) begin(process string, resources []string) {
 	locks := make([]*lock, len(resources))
 	for i, r := range resources {
 		c.add(process,
-			func() { locks[i] = c.grant(process, r) },
+			func() { locks[i] = c.takeOver(process, r) },
 			func() { c.tell(locks[i].event(history.Acquired)) },
 			func() { c.tryClaim(op, locks[i]) },
 			func() { c.tell(locks[i].event(history.Claimed)) })
@@ -82,7 +101,7 @@ func (c *crew) seal(op string, seen []int, locks []*lock) {
 	}
 	c.add(process, func() { c.ok(op) })
 	for _, l := range locks {
-		c.add(process, func() { c.release(l) })
+		c.add(process, func() { c.giveBack(l) })
 	}
 }
 
@@ -116,6 +135,9 @@ func (c *crew) finish(processes, resources []string) {
 	}
 	c.phase(history.PhaseFinal)
 	for _, r := range resources {
+		if l := c.held[r]; l != nil {
+			c.giveBack(l)
+		}
 		c.do("w1", r)
 	}
 	c.phase(history.PhaseEnd)
@@ -125,7 +147,7 @@ func (c *crew) finish(processes, resources []string) {
 func TestAll_HoldsForAnyGoodRun(t *testing.T) {
 	processes, resources := []string{"w1", "w2", "w3"}, []string{"sku/1", "sku/2", "sku/3"}
 	rapid.Check(t, func(rt *rapid.T) {
-		c := &crew{made: newMade(1000, resources...), t: rt, steps: map[string][]func(){}}
+		c := &crew{made: newMade(1000, resources...), t: rt, steps: map[string][]func(){}, held: map[string]*lock{}}
 		for range rapid.IntRange(0, 120).Draw(rt, "steps") {
 			c.step(processes, resources)
 		}
@@ -218,6 +240,7 @@ func long(operations int) *made {
 		op := m.invoke("w1", "do", r)
 		l := m.acquire("w1", r)
 		m.claim(l)
+		m.gone(l)
 		m.do("w2", r)
 		m.refuse(l, "seal")
 		m.end(op, history.Fail, "stale token")
