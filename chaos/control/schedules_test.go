@@ -35,8 +35,8 @@ var schedules = map[string]schedule{
 }
 
 // partition cuts A off from the lock service: its lease, or its key, expires there.
-func partition(w *world) { w.link.Cut(netfault.ToServer) }
-func heal(w *world)      { w.link.Heal(netfault.ToServer) }
+func partition(w *world) { w.heal = w.link.Cut(netfault.ToServer) }
+func heal(w *world)      { w.heal() }
 
 func stopReplicating(w *world) { require.NoError(w, w.redis[1].StopReplicating(w.ctx)) }
 

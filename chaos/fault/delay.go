@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/fencekit/fencekit/internal/netfault"
 )
 
 // Delay has everything between a worker and a server arrive later, in both
@@ -20,15 +22,10 @@ func (f Delay) String() string {
 
 // Strike implements Fault.
 func (f Delay) Strike(_ context.Context, site Site) (func(context.Context) error, error) {
-	w := site.Worker(f.Worker)
-	f.set(w, f.Latency, f.Jitter)
-	return func(context.Context) error { f.set(w, 0, 0); return nil }, nil
-}
-
-func (f Delay) set(w Worker, latency, jitter time.Duration) {
-	for _, l := range f.To.links(w) {
+	return f.To.strike(site.Worker(f.Worker), func(l *netfault.Link) (heals []func()) {
 		for _, d := range BothWays.directions() {
-			l.Delay(d, latency, jitter)
+			heals = append(heals, l.Delay(d, f.Latency, f.Jitter))
 		}
-	}
+		return heals
+	}), nil
 }

@@ -3,6 +3,8 @@ package fault
 import (
 	"context"
 	"fmt"
+
+	"github.com/fencekit/fencekit/internal/netfault"
 )
 
 // HalfOpen has the far end of a worker's present connections to a server vanish
@@ -16,16 +18,5 @@ func (f HalfOpen) String() string { return fmt.Sprintf("half-open w%d to %s", f.
 
 // Strike implements Fault. Healing resets those connections.
 func (f HalfOpen) Strike(_ context.Context, site Site) (func(context.Context) error, error) {
-	links := f.To.links(site.Worker(f.Worker))
-	for _, l := range links {
-		l.HalfOpen()
-	}
-	return func(context.Context) error {
-		for _, l := range links {
-			for _, d := range BothWays.directions() {
-				l.Heal(d)
-			}
-		}
-		return nil
-	}, nil
+	return f.To.strike(site.Worker(f.Worker), func(l *netfault.Link) []func() { return []func(){l.HalfOpen()} }), nil
 }

@@ -133,3 +133,39 @@ func TestReset_EndsPresentConnections(t *testing.T) {
 	require.NotErrorIs(t, err, context.DeadlineExceeded)
 	require.NoError(t, l.askPostgres(patient(t)))
 }
+
+// Faults of one worker overlap, and none undoes another.
+func TestLinks_FaultsHoldUntilTheyAreHealedThemselves(t *testing.T) {
+	t.Parallel()
+	partition := fault.Partition{From: fault.ToBoth, Way: fault.BothWays}
+	delay := fault.Delay{To: fault.ToBoth, Latency: time.Hour}
+	halfOpen := fault.HalfOpen{To: fault.ToBoth}
+	for _, c := range []struct{ holds, over fault.Fault }{
+		{partition, partition}, {partition, delay}, {partition, halfOpen},
+		{delay, delay}, {delay, partition}, {delay, halfOpen},
+	} {
+		t.Run(c.holds.String()+" and "+c.over.String(), func(t *testing.T) {
+			t.Parallel()
+			l := newLinked(t)
+			require.NoError(t, l.askEtcd(patient(t)))
+			heal := strike(t, c.holds, l)
+			strike(t, c.over, l)()
+			require.Error(t, l.askEtcd(brief(t)))
+			require.Error(t, l.askPostgres(brief(t)))
+			heal()
+			require.NoError(t, l.askEtcd(patient(t)))
+			require.NoError(t, l.askPostgres(patient(t)))
+		})
+	}
+}
+
+func TestHalfOpen_LastsWhileAPartitionEnds(t *testing.T) {
+	t.Parallel()
+	l := newLinked(t)
+	session := l.connect(t)
+	heal := strike(t, fault.HalfOpen{To: fault.ToPostgres}, l)
+	strike(t, fault.Partition{From: fault.ToPostgres, Way: fault.BothWays}, l)()
+	_, err := session.Exec(brief(t), "select 1")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	heal()
+}

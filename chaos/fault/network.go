@@ -1,6 +1,10 @@
 package fault
 
-import "github.com/fencekit/fencekit/internal/netfault"
+import (
+	"context"
+
+	"github.com/fencekit/fencekit/internal/netfault"
+)
 
 // Server names what a worker is linked to.
 type Server string
@@ -21,6 +25,20 @@ func (s Server) links(w Worker) (links []*netfault.Link) {
 		links = append(links, w.ToPostgres())
 	}
 	return links
+}
+
+// strike does something to each of these links, and returns what heals it.
+func (s Server) strike(w Worker, do func(l *netfault.Link) (heals []func())) func(context.Context) error {
+	var heals []func()
+	for _, l := range s.links(w) {
+		heals = append(heals, do(l)...)
+	}
+	return func(context.Context) error {
+		for _, heal := range heals {
+			heal()
+		}
+		return nil
+	}
 }
 
 // Way is a direction, or both.

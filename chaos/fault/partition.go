@@ -3,6 +3,8 @@ package fault
 import (
 	"context"
 	"fmt"
+
+	"github.com/fencekit/fencekit/internal/netfault"
 )
 
 // Partition silences the links between a worker and a server. What was sent
@@ -19,18 +21,10 @@ func (f Partition) String() string {
 
 // Strike implements Fault.
 func (f Partition) Strike(_ context.Context, site Site) (func(context.Context) error, error) {
-	links := f.From.links(site.Worker(f.Worker))
-	for _, l := range links {
+	return f.From.strike(site.Worker(f.Worker), func(l *netfault.Link) (heals []func()) {
 		for _, d := range f.Way.directions() {
-			l.Cut(d)
+			heals = append(heals, l.Cut(d))
 		}
-	}
-	return func(context.Context) error {
-		for _, l := range links {
-			for _, d := range f.Way.directions() {
-				l.Heal(d)
-			}
-		}
-		return nil
-	}, nil
+		return heals
+	}), nil
 }

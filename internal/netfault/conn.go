@@ -95,19 +95,13 @@ func (c *conn) vanish() {
 	c.halfOpen = true
 }
 
-func (c *conn) vanished() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.halfOpen
-}
-
 // reset sends an RST to both ends. A second call does nothing.
 func (c *conn) reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	reset(c.client)
+	abort(c.client)
 	if c.server != nil {
-		reset(c.server)
+		abort(c.server)
 	}
 	c.end() // last: what HalfOpen has kept from the sockets mustn't reach them now
 }

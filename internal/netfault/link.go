@@ -46,40 +46,38 @@ func New(upstream string) (*Link, error) {
 // Addr is where the link listens, as host:port.
 func (l *Link) Addr() string { return l.listener.Addr().String() }
 
-// Cut keeps back what is sent in a direction, until Heal. Connections stay open
-// and silent, and new ones are silent in both directions. A second call does
-// nothing.
-func (l *Link) Cut(d Direction) {
-	l.rules.change(func() { l.rules.cut[d] = true })
-}
-
-// Heal lets pass what Cut has kept back in a direction, and all that follows. It
-// resets the connections that HalfOpen has silenced: a far end that is back
-// doesn't know them.
-func (l *Link) Heal(d Direction) {
-	l.resetIf((*conn).vanished)
-	l.rules.change(func() { l.rules.cut[d] = false })
+// Cut keeps back what is sent in a direction, until heal lets it pass and all that
+// follows. Connections stay open and silent, and new ones are silent in both
+// directions. Of several cuts the last one to be healed opens the direction; a second
+// call of heal does nothing.
+func (l *Link) Cut(d Direction) (heal func()) {
+	r := l.rules
+	return r.impose(func() { r.cuts[d]++ }, func() { r.cuts[d]-- })
 }
 
 // Delay has what is sent in a direction arrive later, by latency and up to jitter
 // more or less, drawn afresh for each packet; what is under way already included.
-// Order is kept. With 0 and 0 the delay ends. Making a connection isn't delayed.
-func (l *Link) Delay(d Direction, latency, jitter time.Duration) {
-	l.rules.change(func() { l.rules.delays[d] = delay{latency, jitter} })
+// Order is kept. Several delays add up, until the heal of each. Making a connection
+// isn't delayed.
+func (l *Link) Delay(d Direction, latency, jitter time.Duration) (heal func()) {
+	r, late := l.rules, &delay{latency, jitter}
+	return r.impose(func() { r.delays[d][late] = struct{}{} }, func() { delete(r.delays[d], late) })
 }
 
 // HalfOpen has the far end of every present connection vanish: they carry nothing
-// more in either direction, and nobody is told, until Heal of any direction,
-// Reset or Close resets them. New connections work.
-func (l *Link) HalfOpen() {
-	for _, c := range l.present() {
+// more in either direction, and nobody is told, until heal, Reset or Close resets
+// them: a far end that is back doesn't know them. New connections work.
+func (l *Link) HalfOpen() (heal func()) {
+	vanished := l.present()
+	for _, c := range vanished {
 		c.vanish()
 	}
+	return func() { reset(vanished) }
 }
 
 // Reset sends an RST to both ends of every present connection, at once even where
 // a Cut lets nothing pass. What hadn't arrived is lost. New connections work.
-func (l *Link) Reset() { l.resetIf(func(*conn) bool { return true }) }
+func (l *Link) Reset() { reset(l.present()) }
 
 // Close stops listening, resets all connections and returns when they have ended.
 // A second call does nothing.
@@ -137,10 +135,8 @@ func (l *Link) present() []*conn {
 	return slices.Collect(maps.Keys(l.conns))
 }
 
-func (l *Link) resetIf(matches func(*conn) bool) {
-	for _, c := range l.present() {
-		if matches(c) {
-			c.reset()
-		}
+func reset(conns []*conn) {
+	for _, c := range conns {
+		c.reset()
 	}
 }

@@ -141,31 +141,78 @@ func TestCut_IsSilentInOneDirectionAndLosesNothing(t *testing.T) {
 		client, server := f.connect()
 		sender, receiver := oriented(d, client, server)
 		for range 3 {
-			f.link.Cut(d)
-			f.link.Cut(d)
+			heal := f.link.Cut(d)
 			send(t, sender, "kept ")
 			send(t, sender, "back")
 			requireSilent(t, receiver)
 			send(t, receiver, "the other way")
 			require.Equal(t, "the other way", read(t, sender, 13))
-			f.link.Heal(1 - d)
-			requireSilent(t, receiver)
-			f.link.Heal(d)
+			heal()
 			require.Equal(t, "kept back", read(t, receiver, 9))
 		}
 	})
 }
 
-// The end of a process behind a cut isn't noticed before Heal either.
+// Faults don't know of each other: the end of one is none of another's.
+func TestCut_HoldsUntilTheLastOfThemIsHealed(t *testing.T) {
+	eachDirection(t, func(t *testing.T, d netfault.Direction) {
+		f := newFixture(t)
+		client, server := f.connect()
+		sender, receiver := oriented(d, client, server)
+		first, second, other := f.link.Cut(d), f.link.Cut(d), f.link.Cut(1-d)
+		send(t, sender, "kept back")
+		first()
+		first()
+		other()
+		requireSilent(t, receiver)
+		second()
+		require.Equal(t, "kept back", read(t, receiver, 9))
+	})
+}
+
+func TestDelay_LastsUntilItIsHealedItself(t *testing.T) {
+	eachDirection(t, func(t *testing.T, d netfault.Direction) {
+		f := newFixture(t)
+		client, server := f.connect()
+		sender, receiver := oriented(d, client, server)
+		long, short := f.link.Delay(d, time.Hour, 0), f.link.Delay(d, time.Millisecond, 0)
+		send(t, sender, "late")
+		short()
+		f.link.Cut(d)()
+		requireSilent(t, receiver)
+		long()
+		require.Equal(t, "late", read(t, receiver, 4))
+	})
+}
+
+func TestHalfOpen_IsNotEndedByAnotherFaultNorEndsOne(t *testing.T) {
+	f := newFixture(t)
+	client, _ := f.connect()
+	heal := f.link.HalfOpen()
+	cut, delay := f.link.Cut(netfault.ToServer), f.link.Delay(netfault.ToServer, time.Hour, 0)
+	cut()
+	delay()
+	requireSilent(t, client)
+	cut = f.link.Cut(netfault.ToServer)
+	late := f.dial()
+	send(t, late, "late")
+	heal()
+	requireReset(t, client)
+	requireSilent(t, late)
+	cut()
+	require.Equal(t, "late", read(t, f.accept(), 4))
+}
+
+// The end of a process behind a cut isn't noticed before it is healed either.
 func TestCut_KeepsEndsBack(t *testing.T) {
 	eachDirection(t, func(t *testing.T, d netfault.Direction) {
 		f := newFixture(t)
 		client, server := f.connect()
 		sender, receiver := oriented(d, client, server)
-		f.link.Cut(d)
+		heal := f.link.Cut(d)
 		require.NoError(t, sender.Close())
 		requireSilent(t, receiver)
-		f.link.Heal(d)
+		heal()
 		requireEOF(t, receiver)
 	})
 }
@@ -175,12 +222,12 @@ func TestCut_KeepsResetsBack(t *testing.T) {
 		f := newFixture(t)
 		client, server := f.connect()
 		sender, receiver := oriented(d, client, server)
-		f.link.Cut(d)
+		heal := f.link.Cut(d)
 		rst(sender)
 		requireSilent(t, receiver)
 		send(t, receiver, "into the void") // which can't be told either
 		requireSilent(t, receiver)
-		f.link.Heal(d)
+		heal()
 		requireReset(t, receiver)
 	})
 }
@@ -196,10 +243,10 @@ func rst(socket *net.TCPConn) {
 	_ = socket.Close()
 }
 
-func TestCut_NewConnectionsWaitForHeal(t *testing.T) {
+func TestCut_NewConnectionsWaitForItsEnd(t *testing.T) {
 	eachDirection(t, func(t *testing.T, d netfault.Direction) {
 		f := newFixture(t)
-		f.link.Cut(d)
+		heal := f.link.Cut(d)
 		client := f.dial()
 		send(t, client, "early")
 		requireSilent(t, client)
@@ -208,7 +255,7 @@ func TestCut_NewConnectionsWaitForHeal(t *testing.T) {
 		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 		require.NoError(t, f.server.SetDeadline(time.Now().Add(generous)))
 
-		f.link.Heal(d)
+		heal()
 		server := f.accept()
 		send(t, client, " and late")
 		require.Equal(t, "early and late", read(t, server, 14))
@@ -220,13 +267,13 @@ func TestCut_NewConnectionsWaitForHeal(t *testing.T) {
 // What a client has sent that gave up connecting must not take effect later.
 func TestCut_ClientThatGaveUpNeverReachesTheServer(t *testing.T) {
 	f := newFixture(t)
-	f.link.Cut(netfault.ToServer)
+	heal := f.link.Cut(netfault.ToServer)
 	impatient := f.dial()
 	send(t, impatient, "stale")
 	require.Eventually(t, func() bool { return f.link.Connections() == 1 }, generous, time.Millisecond)
 	require.NoError(t, impatient.Close())
 	require.Eventually(t, func() bool { return f.link.Connections() == 0 }, generous, time.Millisecond)
-	f.link.Heal(netfault.ToServer)
+	heal()
 	client := f.dial()
 	send(t, client, "fresh")
 	require.Equal(t, "fresh", read(t, f.accept(), 5))
@@ -250,13 +297,13 @@ func TestDelay_IsTheLeastThatItTakes(t *testing.T) {
 	})
 }
 
-func TestDelay_ZeroEndsItForWhatIsUnderWay(t *testing.T) {
+func TestDelay_EndsForWhatIsUnderWay(t *testing.T) {
 	f := newFixture(t)
 	client, server := f.connect()
-	f.link.Delay(netfault.ToServer, time.Hour, 0)
+	heal := f.link.Delay(netfault.ToServer, time.Hour, 0)
 	send(t, client, "late")
 	requireSilent(t, server)
-	f.link.Delay(netfault.ToServer, 0, 0)
+	heal()
 	require.Equal(t, "late", read(t, server, 4))
 }
 
@@ -266,9 +313,9 @@ func TestDelay_DoesNotPassACut(t *testing.T) {
 	client, server := f.connect()
 	f.link.Delay(netfault.ToServer, silence/3, 0)
 	send(t, client, "late")
-	f.link.Cut(netfault.ToServer)
+	heal := f.link.Cut(netfault.ToServer)
 	requireSilent(t, server)
-	f.link.Heal(netfault.ToServer)
+	heal()
 	require.Equal(t, "late", read(t, server, 4))
 }
 
@@ -283,31 +330,29 @@ func TestDelay_DoesNotAddUp(t *testing.T) {
 }
 
 func TestHalfOpen_SilencesPresentConnectionsUntilTheirReset(t *testing.T) {
-	eachDirection(t, func(t *testing.T, d netfault.Direction) {
-		f := newFixture(t)
-		client, server := f.connect()
-		f.link.HalfOpen()
-		send(t, client, "question")
-		send(t, server, "answer")
-		requireSilent(t, server)
-		requireSilent(t, client)
-		newClient, newServer := f.connect()
+	f := newFixture(t)
+	client, server := f.connect()
+	heal := f.link.HalfOpen()
+	send(t, client, "question")
+	send(t, server, "answer")
+	requireSilent(t, server)
+	requireSilent(t, client)
+	newClient, newServer := f.connect()
 
-		f.link.Heal(d)
-		requireReset(t, client)
-		requireReset(t, server)
-		send(t, newClient, "unharmed")
-		require.Equal(t, "unharmed", read(t, newServer, 8))
-	})
+	heal()
+	requireReset(t, client)
+	requireReset(t, server)
+	send(t, newClient, "unharmed")
+	require.Equal(t, "unharmed", read(t, newServer, 8))
 }
 
 func TestHalfOpen_KeepsEndsBack(t *testing.T) {
 	f := newFixture(t)
 	client, server := f.connect()
-	f.link.HalfOpen()
+	heal := f.link.HalfOpen()
 	require.NoError(t, client.Close())
 	requireSilent(t, server)
-	f.link.Heal(netfault.ToServer)
+	heal()
 	requireReset(t, server)
 }
 
@@ -317,31 +362,35 @@ func TestHalfOpen_AfterACut(t *testing.T) {
 	f.link.Cut(netfault.ToServer)
 	client := f.dial()
 	require.Eventually(t, func() bool { return f.link.Connections() == 1 }, generous, time.Millisecond)
-	f.link.HalfOpen()
+	heal := f.link.HalfOpen()
 	requireSilent(t, client)
-	f.link.Heal(netfault.ToServer)
+	heal()
 	requireReset(t, client)
 }
 
 func TestReset_ReachesBothEnds(t *testing.T) {
-	for name, before := range map[string]func(*netfault.Link){
-		"whole":     nil,
-		"cut":       func(l *netfault.Link) { l.Cut(netfault.ToServer); l.Cut(netfault.ToClient) },
-		"half-open": (*netfault.Link).HalfOpen,
+	for name, before := range map[string]func(*netfault.Link) (heals []func()){
+		"whole": nil,
+		"cut": func(l *netfault.Link) []func() {
+			return []func(){l.Cut(netfault.ToServer), l.Cut(netfault.ToClient)}
+		},
+		"half-open": func(l *netfault.Link) []func() { return []func(){l.HalfOpen()} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
 			client, server := f.connect()
+			var heals []func()
 			if before != nil {
-				before(f.link)
+				heals = before(f.link)
 				send(t, client, "lost")
 				send(t, server, "lost")
 			}
 			f.link.Reset()
 			requireReset(t, client)
 			requireReset(t, server)
-			f.link.Heal(netfault.ToServer)
-			f.link.Heal(netfault.ToClient)
+			for _, heal := range heals {
+				heal()
+			}
 			f.connect()
 		})
 	}
@@ -411,9 +460,9 @@ func TestLink_KeepsNothingOfAConnectionThatHasEnded(t *testing.T) {
 func TestLink_ServerThatIsNotThere(t *testing.T) {
 	f := newFixture(t)
 	require.NoError(t, f.server.Close())
-	f.link.Cut(netfault.ToServer) // or connecting itself might fail
+	heal := f.link.Cut(netfault.ToServer) // or connecting itself might fail
 	client := f.dial()
-	f.link.Heal(netfault.ToServer)
+	heal()
 	requireReset(t, client)
 	_, err := netfault.New("nowhere")
 	require.ErrorContains(t, err, "netfault:")
@@ -468,22 +517,32 @@ func TestLink_IsExactUnderFaults(t *testing.T) {
 			}
 		})
 	}
+	var heals []func()
+	healAll := func() {
+		for _, heal := range heals {
+			heal()
+		}
+		heals = nil
+	}
 	for left.Load() > 0 {
 		d := netfault.Direction(rand.IntN(2))
 		switch rand.IntN(3) {
 		case 0:
-			f.link.Cut(d)
+			heals = append(heals, f.link.Cut(d))
 		case 1:
-			f.link.Heal(d)
+			rand.Shuffle(len(heals), func(i, j int) { heals[i], heals[j] = heals[j], heals[i] })
+			if len(heals) > 0 {
+				heals[0]()
+			}
 		case 2:
-			f.link.Delay(d, rand.N(2*time.Millisecond), rand.N(2*time.Millisecond))
+			heals = append(heals, f.link.Delay(d, rand.N(2*time.Millisecond), rand.N(2*time.Millisecond)))
 		}
 		time.Sleep(rand.N(time.Millisecond)) // the pace of the faults, nothing waits for it
 		if rand.IntN(4) == 0 {
-			f.link.Heal(netfault.ToServer)
-			f.link.Heal(netfault.ToClient)
+			healAll()
 		}
 	}
+	healAll()
 	streams.Wait()
 }
 

@@ -33,7 +33,7 @@ func (p *pipe) Write(b []byte) (int, error) {
 	p.conn.obeyHalfOpen()
 	if _, err := p.to.Write(b); err != nil {
 		p.conn.link.rules.pass(1-p.direction, time.Now())
-		reset(p.from)
+		abort(p.from)
 	}
 	return len(b), nil
 }
@@ -42,7 +42,7 @@ func (p *pipe) Write(b []byte) (int, error) {
 func (p *pipe) Close() error {
 	p.conn.obeyHalfOpen()
 	if p.broken.Load() {
-		reset(p.to)
+		abort(p.to)
 	} else {
 		_ = p.to.CloseWrite()
 	}
@@ -50,9 +50,9 @@ func (p *pipe) Close() error {
 	return nil
 }
 
-// reset closes a socket with an RST instead of a FIN. Its peer, if it has one
+// abort closes a socket with an RST instead of a FIN. Its peer, if it has one
 // still, gets nothing more of what was written.
-func reset(socket *net.TCPConn) {
+func abort(socket *net.TCPConn) {
 	_ = socket.SetLinger(0)
 	_ = socket.Close()
 }

@@ -18,13 +18,15 @@ const (
 // rules say what may pass. All connections of a Link obey the same.
 type rules struct {
 	mu      sync.Mutex
-	cut     [2]bool
-	delays  [2]delay
-	closed  bool          // nobody is left to get anything
-	changed chan struct{} // closed by the next change
+	cuts    [2]int                 // how many hold
+	delays  [2]map[*delay]struct{} // that hold
+	closed  bool                   // nobody is left to get anything
+	changed chan struct{}          // closed by the next change
 }
 
-func newRules() *rules { return &rules{changed: make(chan struct{})} }
+func newRules() *rules {
+	return &rules{delays: [2]map[*delay]struct{}{{}, {}}, changed: make(chan struct{})}
+}
 
 type delay struct{ latency, jitter time.Duration }
 
@@ -43,11 +45,26 @@ func (r *rules) change(f func()) {
 	r.changed = make(chan struct{})
 }
 
+// impose changes the rules by begin until lift changes them back by end. A second
+// call of lift does nothing.
+func (r *rules) impose(begin, end func()) (lift func()) {
+	r.change(begin)
+	return sync.OnceFunc(func() { r.change(end) })
+}
+
+// late is by how much a packet is late, with r.mu locked.
+func (r *rules) late(d Direction) (sum time.Duration) {
+	for delay := range r.delays[d] {
+		sum += delay.draw()
+	}
+	return sum
+}
+
 // pass returns when what came at a time may go on in a direction.
 func (r *rules) pass(d Direction, came time.Time) {
 	for {
 		r.mu.Lock()
-		cut, late, closed, changed := r.cut[d], r.delays[d].draw(), r.closed, r.changed
+		cut, late, closed, changed := r.cuts[d] > 0, r.late(d), r.closed, r.changed
 		r.mu.Unlock()
 		if closed {
 			return
@@ -73,7 +90,7 @@ func (r *rules) pass(d Direction, came time.Time) {
 func (r *rules) open() (bool, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.cut == [2]bool{}, r.changed
+	return r.cuts == [2]int{}, r.changed
 }
 
 // await waits until both directions are open; it reports false if done came first.

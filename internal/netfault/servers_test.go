@@ -55,9 +55,9 @@ func TestCut_ToServer_LetsALeaseExpire(t *testing.T) {
 	require.NoError(t, err)
 	require.NotNil(t, <-answers)
 
-	link.Cut(netfault.ToServer)
+	heal := link.Cut(netfault.ToServer)
 	require.Eventually(t, func() bool { return remaining(t, direct, lease.ID) == -1 }, generous, 50*time.Millisecond)
-	link.Heal(netfault.ToServer)
+	heal()
 	_, err = through.KeepAliveOnce(ctx, lease.ID)
 	require.ErrorIs(t, err, rpctypes.ErrLeaseNotFound)
 }
@@ -71,7 +71,7 @@ func TestCut_ToClient_GoesOnRenewingALease(t *testing.T) {
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return remaining(t, direct, lease.ID) <= 27 }, generous, 50*time.Millisecond)
 
-	link.Cut(netfault.ToClient)
+	heal := link.Cut(netfault.ToClient)
 	var healed atomic.Bool
 	answered := make(chan bool, 1)
 	go func() {
@@ -81,7 +81,7 @@ func TestCut_ToClient_GoesOnRenewingALease(t *testing.T) {
 	require.Eventually(t, func() bool { return remaining(t, direct, lease.ID) >= 28 }, generous, 5*time.Millisecond)
 	time.Sleep(silence) // an answer has this long to come too early
 	healed.Store(true)
-	link.Heal(netfault.ToClient)
+	heal()
 	require.True(t, <-answered)
 }
 
@@ -121,7 +121,7 @@ func entries(t *testing.T, conn *pgx.Conn) (n int) {
 func TestCut_ToClient_StatementTakesEffectWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	link, through, direct := postgresBehindLink(t)
-	link.Cut(netfault.ToClient)
+	heal := link.Cut(netfault.ToClient)
 	var healed atomic.Bool
 	answered := make(chan bool, 1)
 	ctx := bounded(t)
@@ -132,7 +132,7 @@ func TestCut_ToClient_StatementTakesEffectWithoutAnAnswer(t *testing.T) {
 	require.Eventually(t, func() bool { return entries(t, direct) == 1 }, generous, time.Millisecond)
 	time.Sleep(silence) // an answer has this long to come too early
 	healed.Store(true)
-	link.Heal(netfault.ToClient)
+	heal()
 	require.True(t, <-answered)
 }
 
@@ -140,13 +140,13 @@ func TestCut_ToClient_StatementTakesEffectWithoutAnAnswer(t *testing.T) {
 func TestCut_ToServer_StatementArrivesAfterItsClientHasGone(t *testing.T) {
 	t.Parallel()
 	link, through, direct := postgresBehindLink(t)
-	link.Cut(netfault.ToServer)
+	heal := link.Cut(netfault.ToServer)
 	frontend := through.PgConn().Frontend()
 	frontend.SendQuery(&pgproto3.Query{String: "insert into ledger values (1)"})
 	require.NoError(t, frontend.Flush())
 	require.NoError(t, through.PgConn().Conn().Close())
 	time.Sleep(silence) // it has this long to arrive too early
 	require.Equal(t, 0, entries(t, direct))
-	link.Heal(netfault.ToServer)
+	heal()
 	require.Eventually(t, func() bool { return entries(t, direct) == 1 }, generous, time.Millisecond)
 }
