@@ -8,19 +8,20 @@ import (
 
 // spec is what a worker process is told when it starts.
 type spec struct {
-	Worker   string        `json:"worker"`
-	Workload string        `json:"workload"`
-	Group    string        `json:"group"` // result.Fenced, or the name of a control
-	Etcd     []string      `json:"etcd"`  // endpoints, through this worker's links
-	Postgres string        `json:"postgres"`
-	Redis    []string      `json:"redis"`
-	Prefix   string        `json:"prefix"` // of the lock keys
-	TTL      time.Duration `json:"ttl"`
-	Seed     uint64        `json:"seed"`
-	Lockers  int           `json:"lockers"` // and Guards; 0: one
-	Loops    int           `json:"loops"`   // goroutines under load
-	Within   time.Duration `json:"within"`  // for each operation under load
-	Pace     time.Duration `json:"pace"`    // of each
+	Worker     string        `json:"worker"`
+	Workload   string        `json:"workload"`
+	Group      string        `json:"group"` // result.Fenced, or the name of a control
+	Etcd       []string      `json:"etcd"`  // endpoints, through this worker's links
+	Postgres   string        `json:"postgres"`
+	Redis      []string      `json:"redis"`
+	Prefix     string        `json:"prefix"` // of the lock keys
+	TTL        time.Duration `json:"ttl"`
+	Seed       uint64        `json:"seed"`
+	Lockers    int           `json:"lockers"`    // and Guards; 0: one
+	Unhindered bool          `json:"unhindered"` // see Scenario
+	Loops      int           `json:"loops"`      // goroutines under load
+	Within     time.Duration `json:"within"`     // for each operation under load
+	Pace       time.Duration `json:"pace"`       // of each
 }
 
 // command is what a worker is told while it runs, a line of JSON each. The first

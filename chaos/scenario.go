@@ -25,6 +25,10 @@ type Scenario struct {
 	// Lockers is how many lockers, each with a Guard of its own, the operations of a
 	// worker process use in turn; default 1.
 	Lockers int
+	// Unhindered has nothing but the fence in the way of a late transaction: it may
+	// stand still for longer than a lock lives, and no worker has the right to end
+	// another's.
+	Unhindered bool
 	// Stock is what there is of each resource in the built-in workload; default
 	// plenty.
 	Stock int

@@ -24,12 +24,12 @@ func (s *Stage) sku() string { return s.workload.Resources()[0] }
 // operateTo asks a worker for an operation in which it stops at a point, and
 // returns when it stands still. If it didn't come to the point within a time, as
 // when it waits for a lock, stopped is false.
-func (s *Stage) operateTo(ctx context.Context, number int, point string, within time.Duration) (op *Pending, stopped bool, err error) {
+func (s *Stage) operateTo(ctx context.Context, number int, action, point string, within time.Duration) (op *Pending, stopped bool, err error) {
 	t, err := s.worker(number).set(command{Arm: point, Then: fault.ThenStop})
 	if err != nil {
 		return nil, false, err
 	}
-	op, err = s.Operate(number, Op{Resource: s.sku(), Action: "do"})
+	op, err = s.Operate(number, Op{Resource: s.sku(), Action: action})
 	if err != nil {
 		return nil, false, err
 	}

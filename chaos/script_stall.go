@@ -6,23 +6,23 @@ import (
 )
 
 // stall is the schedule that locks alone don't stand: one worker stands still at a
-// point, in the midst of an operation, until another one has the lock and has read;
+// point, in the midst of an operation of that action, until another one has the lock and has read;
 // then the first goes on and writes, and then the second.
-func (s *Stage) stall(ctx context.Context, point string, loss loss) error {
+func (s *Stage) stall(ctx context.Context, action, point string, loss loss) error {
 	if !s.Faults {
 		return s.inTurn(ctx)
 	}
 	if err := loss.before(ctx); err != nil {
 		return err
 	}
-	first, stopped, err := s.operateTo(ctx, 0, point, takeover)
+	first, stopped, err := s.operateTo(ctx, 0, action, point, takeover)
 	if err != nil || !stopped {
 		return errors.Join(err, finish(ctx, first))
 	}
 	if err := loss.after(ctx); err != nil {
 		return errors.Join(err, s.resume(0, point))
 	}
-	second, stopped, err := s.operateTo(ctx, 1, PointRead, takeover)
+	second, stopped, err := s.operateTo(ctx, 1, "do", PointRead, takeover)
 	if err := errors.Join(err, s.resume(0, point)); err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func (s *Stage) inTurn(ctx context.Context) error {
 // left: what was sold twice is missing in the end.
 func (s *Stage) sale(ctx context.Context, stalls int, point string, loss loss) error {
 	for range stalls {
-		if err := s.stall(ctx, point, loss); err != nil {
+		if err := s.stall(ctx, "do", point, loss); err != nil {
 			return err
 		}
 	}

@@ -25,6 +25,12 @@ func scripts() []Scenario {
 			Script: func(ctx context.Context, s *Stage) error { return s.sale(ctx, 2, PointWritten, expiry) },
 		},
 		{
+			Name: "unhindered-writer", Family: "stalls", Stock: saleStock, Unhindered: true,
+			Story:  "a worker stands still in a transaction that nobody may end, for longer than its lock lives, and commits when another has the lock and has read: the seal alone is in its way",
+			Meet:   []string{check.HitFault + "pause", check.HitStopped + PointBegun, check.HitStopped + PointRead, check.HitStopped + PointWritten, check.AtLeast(3, check.HitRefused+string(guard.StageSeal))},
+			Script: func(ctx context.Context, s *Stage) error { return s.unhindered(ctx) },
+		},
+		{
 			Name: "lost-lock", Family: "stalls", Stock: saleStock, Controls: []string{"redis-replica", "redlock", "postgres-advisory"},
 			Story:  "while a worker stands still the lock service loses its lock: a restart, a failover, a connection that is cut",
 			Meet:   []string{check.HitFault + "pause", check.HitFault + "lose"},

@@ -143,10 +143,15 @@ func (s *Stage) tearDown(ctx context.Context) error {
 
 // hire makes and starts the worker processes, each with links of its own.
 func (s *Stage) hire(ctx context.Context, sc Scenario, loops int, pace time.Duration) error {
+	if sc.Unhindered {
+		if err := s.enrol(ctx); err != nil {
+			return err
+		}
+	}
 	for n := range cmp.Or(sc.Workers, 3) {
 		p := &process{story: s.story, closeBound: s.bounds.close, log: filepath.Join(s.dir, fmt.Sprintf("w%d.log", n)), spec: spec{
 			Worker: fmt.Sprintf("w%d", n), Workload: s.workload.Name(), Group: s.Group, Redis: s.redis.addresses(), Prefix: s.prefix,
-			TTL: cmp.Or(sc.TTL, TTL), Seed: s.Seed, Lockers: sc.Lockers, Loops: loops, Pace: pace, Within: s.bounds.op,
+			TTL: cmp.Or(sc.TTL, TTL), Seed: s.Seed, Lockers: sc.Lockers, Unhindered: sc.Unhindered, Loops: loops, Pace: pace, Within: s.bounds.op,
 		}}
 		if err := s.link(p); err != nil {
 			return err

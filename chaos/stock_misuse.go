@@ -10,11 +10,12 @@ import (
 )
 
 // misuses are the actions by which the built-in workload doesn't do what a function
-// of a transaction should. None of them sells anything but actionSavepoint. They
-// leave remarks, which nobody guards.
+// of a transaction should. None of them sells anything but actionHeedless and
+// actionSavepoint. They leave remarks, which nobody guards.
 const (
 	actionCommit     = "raw commit"         // it sends a COMMIT of its own: the remark stays
 	actionHoldCommit = "raw commit in hold" // so does a transaction of a Hold
+	actionHeedless   = "heedless"           // it sells, and doesn't heed the end of its context
 	actionSavepoint  = "savepoint"          // it sells twice, and takes one back by a savepoint
 	actionPanic      = "panic"
 	actionGoexit     = "goexit" // it ends its goroutine
@@ -37,6 +38,10 @@ func (s Stock) misuse(ctx context.Context, env *Env, op Op, o order) error {
 		return env.Do(ctx, op.Resource, raw, guard.OpID(op.ID))
 	case actionHoldCommit:
 		return env.Hold(ctx, op.Resource, func(ctx context.Context, do Transact) error { return do(ctx, raw, guard.OpID(op.ID)) })
+	case actionHeedless:
+		return env.Do(ctx, op.Resource, func(ctx context.Context, tx pgx.Tx, tokens map[string]int64) error {
+			return sell(context.WithoutCancel(ctx), tx, tokens)
+		}, guard.OpID(op.ID))
 	case actionSavepoint:
 		return env.Do(ctx, op.Resource, twice(sell, op), guard.OpID(op.ID))
 	}

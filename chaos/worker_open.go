@@ -41,6 +41,9 @@ func (w *worker) open(ctx context.Context) (envs []*Env, shut func(), err error)
 	cfg.MaxConns = int32(w.spec.Loops + 4)
 	cfg.ConnConfig.DialFunc = g.dial
 	cfg.ConnConfig.RuntimeParams["application_name"] = w.spec.Worker
+	if w.spec.Unhindered {
+		cfg.ConnConfig.RuntimeParams["role"] = appRole
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, nil, err
@@ -82,6 +85,9 @@ func (w *worker) fence(env *Env, client *clientv3.Client) error {
 		return err
 	}
 	bounds := storeBounds
+	if w.spec.Unhindered {
+		bounds.IdleTimeout = time.Hour
+	}
 	store, err := postgres.NewStore(env.Pool, &bounds)
 	if err != nil {
 		return err
