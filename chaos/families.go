@@ -114,21 +114,21 @@ func unknowns() Scenario {
 	return Scenario{
 		Name: "unknown-commits", Family: "unknown-commits", Controls: randomControls,
 		Story: "COMMITs are lost on the way, or their answers are, or they arrive much later; backends are terminated meanwhile",
-		Meet:  []string{check.HitFault + "commit-swallowed", check.HitFault + "commit-unheard", check.HitFault + "commit-held"},
+		Meet:  []string{check.HitFault + "commit-swallowed", check.HitFault + "commit-unheard", check.HitFault + "commit-held", check.HitResolvedApplied, check.HitResolvedNotApplied},
 		Schedule: func(r *rand.Rand) []Step {
-			lose := func(worker int, loss fault.Loss) Step {
-				return Step{Fault: fault.LoseCommit{Worker: worker, Loss: loss}, For: between(r, 10*time.Millisecond, TTL)}
+			lose := func(worker int, loss fault.Loss, operation bool) Step {
+				return Step{Fault: fault.LoseCommit{Worker: worker, Loss: loss, Operation: operation}, For: between(r, 10*time.Millisecond, TTL)}
 			}
 			// Each worker loses one in its own way first.
 			first := r.Perm(3)
-			steps := spread(r, lose(first[0], fault.Swallowed), 400*time.Millisecond, func() Step {
+			steps := spread(r, lose(first[0], fault.Swallowed, true), 400*time.Millisecond, func() Step {
 				if r.IntN(4) == 0 {
 					return Step{Fault: fault.Terminate{Worker: r.IntN(3)}}
 				}
-				return lose(r.IntN(3), pick(r, fault.Swallowed, fault.Unheard, fault.Held))
+				return lose(r.IntN(3), pick(r, fault.Swallowed, fault.Unheard, fault.Held), pick(r, true, false))
 			})
 			for i, loss := range []fault.Loss{fault.Unheard, fault.Held} {
-				step := lose(first[i+1], loss)
+				step := lose(first[i+1], loss, true)
 				step.At = steps[0].At
 				steps = append(steps, step)
 			}

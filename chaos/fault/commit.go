@@ -3,6 +3,7 @@ package fault
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"sync/atomic"
 
 	"github.com/fencekit/fencekit/internal/pgproxy"
@@ -22,9 +23,20 @@ const (
 type LoseCommit struct {
 	Worker int
 	Loss   Loss
+	// Operation leaves out transactions that are one message from BEGIN to COMMIT, as
+	// a claim is.
+	Operation bool
 }
 
-func (f LoseCommit) String() string { return fmt.Sprintf("commit-%s w%d", f.Loss, f.Worker) }
+func (f LoseCommit) String() string {
+	if f.Operation {
+		return fmt.Sprintf("commit-%s w%d, of an operation", f.Loss, f.Worker)
+	}
+	return fmt.Sprintf("commit-%s w%d", f.Loss, f.Worker)
+}
+
+// begins is what a message begins with that is a whole transaction.
+var begins = regexp.MustCompile(`(?i)^\s*(begin|start\s+transaction)\b`)
 
 // Strike implements Fault. It waits for a COMMIT.
 func (f LoseCommit) Strike(ctx context.Context, site Site) (func(context.Context) error, error) {
@@ -38,7 +50,13 @@ func (f LoseCommit) Strike(ctx context.Context, site Site) (func(context.Context
 	action := map[Loss]func() *pgproxy.Action{
 		Swallowed: pgproxy.SwallowCommit, Unheard: pgproxy.SwallowReply, Held: pgproxy.HoldCommit,
 	}[f.Loss]()
-	commits.OnCommit(func(string) *pgproxy.Action { taken.Store(true); return action })
+	commits.OnCommit(func(sql string) *pgproxy.Action {
+		if f.Operation && begins.MatchString(sql) {
+			return nil
+		}
+		taken.Store(true)
+		return action
+	})
 	err = action.Wait(ctx)
 	commits.OnCommit(nil)
 	if err != nil && !taken.Load() {

@@ -132,6 +132,26 @@ func TestLoseCommit_LosesOne(t *testing.T) {
 	}
 }
 
+// A transaction that is one message is none of an operation's.
+func TestLoseCommit_OfAnOperationLeavesOthersAlone(t *testing.T) {
+	t.Parallel()
+	for _, opening := range []string{"begin", "\n START transaction read write"} {
+		t.Run(opening, func(t *testing.T) {
+			t.Parallel()
+			l := newLinked(t)
+			ctx := newAwaited(patient(t))
+			struck := begin(ctx, fault.LoseCommit{Loss: fault.Swallowed, Operation: true}, l)
+			<-ctx.awaited
+			_, err := l.connect(t).Exec(patient(t), opening+"; insert into t values ('whole'); commit")
+			require.NoError(t, err)
+			require.Equal(t, 1, l.rows(t, "whole"))
+			require.Error(t, l.commit(t, "lost"))
+			require.NoError(t, (<-struck).err)
+			require.Equal(t, 0, l.rows(t, "lost"))
+		})
+	}
+}
+
 // Of two at a time each loses one: neither takes the other's rule away.
 func TestLoseCommit_TwoAtATimeLoseTwo(t *testing.T) {
 	t.Parallel()
