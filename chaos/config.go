@@ -29,7 +29,7 @@ type Config struct {
 	// the same with every seed, but not at the same moments. Default 1.
 	ScriptSeeds int
 	// Dir gets the files of the runs; it is made, and must be empty unless Resume is
-	// set. See package result.
+	// set. One suite at a time writes to it. See package result.
 	Dir string
 	// Resume adds to the runs that are in Dir, and doesn't repeat those.
 	Resume bool

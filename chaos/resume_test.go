@@ -139,3 +139,27 @@ func TestRun_ResumesNoOtherWorkloadsRuns(t *testing.T) {
 	require.ErrorIs(t, err, ErrConfig)
 	require.ErrorContains(t, err, `"another"`)
 }
+
+// Two that write to one directory would each take the other's runs for half done.
+func TestRun_OneSuiteAtATimeInADirectory(t *testing.T) {
+	dir := t.TempDir()
+	free, err := occupy(dir)
+	require.NoError(t, err)
+	over, cancel := context.WithCancel(t.Context()) // what isn't refused does not begin
+	cancel()
+	cfg := twoRuns(dir)
+	for range 2 {
+		_, err = Run(over, cfg)
+		require.ErrorIs(t, err, ErrConfig)
+		require.ErrorContains(t, err, "another suite is writing to "+dir)
+	}
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, entries)
+	require.NoError(t, free())
+	_, err = Run(over, cfg)
+	require.NotErrorIs(t, err, ErrConfig)
+	free, err = occupy(dir)
+	require.NoError(t, err, "Run leaves it free")
+	require.NoError(t, free())
+}

@@ -113,8 +113,6 @@ func (s *Stage) conclude(ctx context.Context) error {
 		return unfit // nobody knows what that control would have come to
 	}
 	s.fails(unfit)
-	ctx, cancel := context.WithTimeout(ctx, checkBound)
-	defer cancel()
-	s.fails(s.workload.Check(ctx, s.pool))
+	s.fails(s.onData(ctx, "Check", s.workload.Check))
 	return nil
 }

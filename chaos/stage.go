@@ -101,11 +101,11 @@ func (s *Stage) setUp(ctx context.Context, l *lane, members int) (err error) {
 	if s.pool, err = pgxpool.New(context.WithoutCancel(ctx), s.dsn); err != nil {
 		return err
 	}
-	s.undo = append(s.undo, func(context.Context) error { s.pool.Close(); return nil })
+	s.undo = append(s.undo, s.closePool)
 	if err := s.prepare(ctx); err != nil {
 		return err
 	}
-	if err := s.workload.Prepare(ctx, s.pool); err != nil {
+	if err := s.onData(ctx, "Prepare", s.workload.Prepare); err != nil {
 		return fmt.Errorf("%w: Prepare of %q: %w", ErrWorkload, s.workload.Name(), err)
 	}
 	return nil

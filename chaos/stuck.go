@@ -15,9 +15,10 @@ type bounds struct {
 	grace time.Duration // an operation whose context has ended
 	close time.Duration // a worker process that was told to end
 	run   time.Duration // all that a run does
+	data  time.Duration // Prepare, and Check; its context ends then
 }
 
-var usualBounds = bounds{op: time.Minute, grace: 15 * time.Second, close: 2 * closeBound, run: 8 * time.Minute}
+var usualBounds = bounds{op: time.Minute, grace: 15 * time.Second, close: 2 * closeBound, run: 8 * time.Minute, data: 2 * time.Minute}
 
 // setUpBound bounds what comes before a run's workers work, and checkBound what comes
 // after.

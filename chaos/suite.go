@@ -32,8 +32,8 @@ type suite struct {
 // together. Everything is in cfg.Dir when it returns, also if it fails: with
 // ErrConfig if cfg is not as it has to be, with ErrWorkload or ErrEnvironment if a
 // run could not take place, and with the cause of ctx's end when that comes first.
-func Run(ctx context.Context, cfg Config) (*result.Suite, error) {
-	cfg, err := cfg.withDefaults()
+func Run(ctx context.Context, cfg Config) (_ *result.Suite, err error) {
+	cfg, err = cfg.withDefaults()
 	if err != nil {
 		return nil, err
 	}
@@ -41,6 +41,11 @@ func Run(ctx context.Context, cfg Config) (*result.Suite, error) {
 	if s.rounds, err = newRounds(cfg); err != nil {
 		return nil, err
 	}
+	free, err := occupy(cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, free()) }()
 	if err := s.open(); err != nil {
 		return nil, err
 	}
