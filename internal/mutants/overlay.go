@@ -7,6 +7,16 @@ import (
 	"strconv"
 )
 
+// Overlay writes what m changes in the module of directory root into directory dir,
+// and returns the path of what "go build -overlay" takes.
+func (m Mutant) Overlay(root, dir string) (string, error) {
+	changed, err := m.Apply(root)
+	if err != nil {
+		return "", err
+	}
+	return overlay(root, dir, changed)
+}
+
 // overlay writes the texts of changed files, and the list of them that the go
 // command takes, into directory dir. It returns the list's path.
 func overlay(root, dir string, changed map[string]string) (string, error) {

@@ -71,16 +71,12 @@ func (r Runner) Run(ctx context.Context, m Mutant) Result {
 }
 
 func (r Runner) isKilled(ctx context.Context, m Mutant) (killed bool, err error) {
-	changed, err := m.Apply(r.Root)
-	if err != nil {
-		return false, err
-	}
 	dir, err := os.MkdirTemp("", "mutant-")
 	if err != nil {
 		return false, err
 	}
 	defer os.RemoveAll(dir)
-	list, err := overlay(r.Root, dir, changed)
+	list, err := m.Overlay(r.Root, dir)
 	if err != nil {
 		return false, err
 	}

@@ -19,16 +19,17 @@ import (
 func main() {
 	only := flag.String("run", "", "only mutants whose name matches this regular expression")
 	list := flag.Bool("list", false, "list them, and run nothing")
+	overlay := flag.String("overlay", "", "write what the one mutant that is chosen changes into this directory, for go build -overlay, and run nothing")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *only, *list); err != nil {
+	if err := run(ctx, *only, *list, *overlay); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, only string, list bool) error {
+func run(ctx context.Context, only string, list bool, overlay string) error {
 	pattern, err := regexp.Compile(only)
 	if err != nil {
 		return err
@@ -52,12 +53,28 @@ func run(ctx context.Context, only string, list bool) error {
 	if err != nil {
 		return err
 	}
+	if overlay != "" {
+		return write(root, overlay, chosen)
+	}
 	fmt.Printf("Running the killers of %d mutants without any: all have to pass.\n", len(chosen))
 	runner := mutants.Runner{Root: root, Timeout: 2 * time.Minute}
 	if err := runner.Baseline(ctx, chosen); err != nil {
 		return err
 	}
 	return runAll(ctx, runner, chosen)
+}
+
+// write writes a mutant for a build of any command of the module, and says how.
+func write(root, dir string, chosen []mutants.Mutant) error {
+	if len(chosen) != 1 {
+		return fmt.Errorf("mutants: %d are chosen, and a build takes one: give its whole name, as -run '^seal-dropped$'", len(chosen))
+	}
+	list, err := chosen[0].Overlay(root, dir)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("go build -overlay %s -o %s ./cmd/fencectl\n", list, filepath.Join(dir, "fencectl"))
+	return nil
 }
 
 // moduleRoot is the directory of the module that the command is run in.
