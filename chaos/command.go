@@ -9,6 +9,7 @@ import (
 // spec is what a worker process is told when it starts.
 type spec struct {
 	Worker     string        `json:"worker"`
+	Number     int           `json:"number"` // of the worker, from 0
 	Workload   string        `json:"workload"`
 	Group      string        `json:"group"` // result.Fenced, or the name of a control
 	Etcd       []string      `json:"etcd"`  // endpoints, through this worker's links
@@ -19,7 +20,7 @@ type spec struct {
 	Seed       uint64        `json:"seed"`
 	Lockers    int           `json:"lockers"`    // and Guards; 0: one
 	Unhindered bool          `json:"unhindered"` // see Scenario
-	Loops      int           `json:"loops"`      // goroutines under load
+	Loops      int           `json:"loops"`      // goroutines under load, beside those of slow operations
 	Within     time.Duration `json:"within"`     // for each operation under load
 	Pace       time.Duration `json:"pace"`       // of each
 }

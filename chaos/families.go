@@ -9,7 +9,9 @@ import (
 )
 
 // families are the scenarios with random faults under load. Each schedule begins
-// with a fault that every seed has, so that every run meets what it has to meet.
+// with a fault that every seed has, so that every run meets what it has to meet. It
+// finds slow operations under way (see slow). Controls are those that hardly any seed
+// leaves whole: README.md has the rates.
 func families() []Scenario {
 	return []Scenario{pauses(), stalls(), partitions(), crashes(), unknowns(), lockService()}
 }
@@ -48,7 +50,7 @@ func pick[T any](random *rand.Rand, of ...T) T { return of[random.IntN(len(of))]
 func pauses() Scenario {
 	return Scenario{
 		// Those that break without faults, too, show it here: a script has nobody race.
-		Name: "pauses", Family: "pauses", Controls: append([]string{"no-lock", "check-without-lock"}, randomControls...),
+		Name: "pauses", Family: "pauses", Controls: []string{"no-lock", "check-without-lock", "etcd-mutex", "token-compare", "redis-watchdog"},
 		Story: "workers are stopped by SIGSTOP for longer than their locks live, anywhere, and between read and write, before COMMIT and after it was sent",
 		Meet:  []string{check.HitFault + "pause"},
 		Schedule: func(r *rand.Rand) []Step {
@@ -63,7 +65,7 @@ func pauses() Scenario {
 
 func stalls() Scenario {
 	return Scenario{
-		Name: "stop-the-world", Family: "stop-the-world", Controls: randomControls,
+		Name: "stop-the-world", Family: "stop-the-world", Controls: []string{"etcd-mutex", "redis-watchdog"},
 		Story: "the Go runtime of workers stops the world, as a garbage collector does, for longer than their locks live",
 		Meet:  []string{check.HitFault + "stop-the-world"},
 		Schedule: func(r *rand.Rand) []Step {
@@ -76,7 +78,7 @@ func stalls() Scenario {
 
 func partitions() Scenario {
 	return Scenario{
-		Name: "partitions", Family: "partitions", Controls: randomControls,
+		Name: "partitions", Family: "partitions", Controls: []string{"etcd-mutex", "lease-equality"},
 		Story: "workers are cut off from etcd, from Postgres or from both, in either direction, slowed down, or left with connections whose far end has vanished",
 		Meet:  []string{check.HitFault + "partition"},
 		Schedule: func(r *rand.Rand) []Step {
@@ -96,23 +98,28 @@ func partitions() Scenario {
 
 func crashes() Scenario {
 	return Scenario{
-		Name: "crashes", Family: "crashes", Controls: randomControls,
-		Story: "workers are killed, anywhere and at every stage of an operation; backends are terminated in mid-transaction; Postgres crashes and recovers",
+		Name: "crashes", Family: "crashes", Controls: []string{"postgres-advisory"},
+		Story: "workers are killed, anywhere and at every stage of an operation; backends are terminated in mid-transaction, connections to Postgres reset; Postgres crashes and recovers",
 		Meet:  []string{check.HitFault + "kill", check.HitFault + "postgres-crash"},
 		Schedule: func(r *rand.Rand) []Step {
-			crash := Step{At: between(r, time.Second, window), For: between(r, 50*time.Millisecond, time.Second), Fault: fault.PostgresCrash{}}
-			return append(spread(r, Step{Fault: fault.Kill{Worker: r.IntN(3)}, For: 500 * time.Millisecond}, 700*time.Millisecond, func() Step {
+			crash := Step{At: between(r, 2*time.Second, window), For: between(r, 50*time.Millisecond, time.Second), Fault: fault.PostgresCrash{}}
+			steps := spread(r, Step{Fault: fault.Kill{Worker: r.IntN(3)}, For: 500 * time.Millisecond}, 700*time.Millisecond, func() Step {
 				w := r.IntN(3)
-				f := pick[fault.Fault](r, fault.Kill{Worker: w}, fault.DieAt{Worker: w, Point: pick(r, stages...)}, fault.Terminate{Worker: w}, fault.Terminate{Worker: w})
+				f := pick[fault.Fault](r, fault.Kill{Worker: w}, fault.DieAt{Worker: w, Point: pick(r, stages...)}, fault.Terminate{Worker: w}, fault.Reset{Worker: w, To: fault.ToPostgres})
 				return Step{Fault: f, For: between(r, 50*time.Millisecond, time.Second)}
-			}), crash)
+			})
+			// As when a proxy between them and Postgres is started anew.
+			for w, at := 0, between(r, 500*time.Millisecond, 1500*time.Millisecond); w < 3; w++ {
+				steps = append(steps, Step{At: at, Fault: fault.Reset{Worker: w, To: fault.ToPostgres}})
+			}
+			return append(steps, crash)
 		},
 	}
 }
 
 func unknowns() Scenario {
 	return Scenario{
-		Name: "unknown-commits", Family: "unknown-commits", Controls: randomControls,
+		Name: "unknown-commits", Family: "unknown-commits", Controls: []string{"etcd-mutex", "token-compare", "postgres-advisory"},
 		Story: "COMMITs are lost on the way, or their answers are, or they arrive much later; backends are terminated meanwhile",
 		Meet:  []string{check.HitFault + "commit-swallowed", check.HitFault + "commit-unheard", check.HitFault + "commit-held", check.HitResolvedApplied, check.HitResolvedNotApplied},
 		Schedule: func(r *rand.Rand) []Step {
@@ -139,7 +146,7 @@ func unknowns() Scenario {
 
 func lockService() Scenario {
 	return Scenario{
-		Name: "lock-service", Family: "lock-service", Members: 3, Controls: randomControls,
+		Name: "lock-service", Family: "lock-service", Members: 3, Controls: []string{"etcd-mutex", "lease-equality"},
 		Story: "of three etcd members the leader, or another one, is killed, stopped or cut off; leases are revoked and lock keys deleted",
 		Meet:  []string{check.HitFault + "etcd-kill", check.HitFault + "revoke"},
 		Schedule: func(r *rand.Rand) []Step {
@@ -155,6 +162,3 @@ func lockService() Scenario {
 		},
 	}
 }
-
-// randomControls show what the random faults can break.
-var randomControls = []string{"etcd-mutex", "token-compare"}

@@ -34,20 +34,20 @@ func none() {}
 // A suite that is ended early has done as much of each scenario; scripts and controls
 // run with the first seeds alone, and each control once without faults.
 func TestRounds_AllScenariosWithOneSeedThenWithTheNext(t *testing.T) {
-	cfg := Config{Scenarios: []string{"pauses", "crashes", "death-while-locking"}, Groups: []string{result.Fenced, "etcd-mutex", "redis-setnx-expire"}, Seed: 5, Seeds: 3}
+	cfg := Config{Scenarios: []string{"pauses", "partitions", "death-while-locking"}, Groups: []string{result.Fenced, "etcd-mutex", "redis-setnx-expire"}, Seed: 5, Seeds: 3}
 	dirs, r := taken(t, cfg, 100, none)
 	require.Equal(t, []string{
 		"pauses/fenced/seed-5", "pauses/etcd-mutex/seed-5", "pauses/etcd-mutex/seed-5-calm",
-		"crashes/fenced/seed-5", "crashes/etcd-mutex/seed-5",
+		"partitions/fenced/seed-5", "partitions/etcd-mutex/seed-5",
 		"death-while-locking/fenced/seed-5", "death-while-locking/redis-setnx-expire/seed-5", "death-while-locking/redis-setnx-expire/seed-5-calm",
-		"pauses/fenced/seed-6", "crashes/fenced/seed-6", "pauses/fenced/seed-7", "crashes/fenced/seed-7",
+		"pauses/fenced/seed-6", "partitions/fenced/seed-6", "pauses/fenced/seed-7", "partitions/fenced/seed-7",
 	}, dirs)
 	require.Equal(t, len(dirs), r.total())
 	cfg.ScriptSeeds = 2
 	dirs, r = taken(t, cfg, 100, none)
 	require.Len(t, dirs, 18)
 	require.Contains(t, dirs, "death-while-locking/fenced/seed-6")
-	require.Contains(t, dirs, "crashes/etcd-mutex/seed-6")
+	require.Contains(t, dirs, "partitions/etcd-mutex/seed-6")
 	require.NotContains(t, dirs, "death-while-locking/fenced/seed-7")
 	require.Equal(t, len(dirs), r.total())
 }

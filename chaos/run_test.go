@@ -1,9 +1,15 @@
 package chaos_test
 
 import (
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/fencekit/fencekit/chaos"
+	"github.com/fencekit/fencekit/chaos/history"
 	"github.com/fencekit/fencekit/chaos/result"
 )
 
@@ -21,7 +27,27 @@ func TestRun_ALeaseThatEndsAnywhereIsHarmless(t *testing.T) {
 }
 
 func TestRun_RandomFaultsAreHarmless(t *testing.T) {
-	chaos.Test(t, chaos.Config{Scenarios: []string{"unknown-commits"}})
+	dir := t.TempDir()
+	chaos.Test(t, chaos.Config{Scenarios: []string{"unknown-commits"}, Dir: dir})
+	require.Equal(t, map[string]string{"w0": "bulk/1", "w1": "bulk/2", "w2": "bulk/3"}, firstSlow(t, dir))
+}
+
+// firstSlow returns what each worker of a suite's only run was slow on first.
+func firstSlow(t *testing.T, dir string) map[string]string {
+	files, err := filepath.Glob(filepath.Join(dir, "*", "*", "*", result.HistoryFile))
+	require.NoError(t, err)
+	require.Len(t, files, 1)
+	file, err := os.Open(files[0])
+	require.NoError(t, err)
+	defer file.Close()
+	first := map[string]string{}
+	require.NoError(t, history.Read(file, func(e history.Event) error {
+		if e.Kind == history.Invoke && strings.HasPrefix(e.Resources[0], "bulk/") && first[e.Process] == "" {
+			first[e.Process] = e.Resources[0]
+		}
+		return nil
+	}))
+	return first
 }
 
 // Three scripts whose servers do nothing wrong.

@@ -150,7 +150,7 @@ func (s *Stage) hire(ctx context.Context, sc Scenario, loops int, pace time.Dura
 	}
 	for n := range cmp.Or(sc.Workers, 3) {
 		p := &process{story: s.story, closeBound: s.bounds.close, log: filepath.Join(s.dir, fmt.Sprintf("w%d.log", n)), spec: spec{
-			Worker: fmt.Sprintf("w%d", n), Workload: s.workload.Name(), Group: s.Group, Redis: s.redis.addresses(), Prefix: s.prefix,
+			Worker: fmt.Sprintf("w%d", n), Number: n, Workload: s.workload.Name(), Group: s.Group, Redis: s.redis.addresses(), Prefix: s.prefix,
 			TTL: cmp.Or(sc.TTL, TTL), Seed: s.Seed, Lockers: sc.Lockers, Unhindered: sc.Unhindered, Loops: loops, Pace: pace, Within: s.bounds.op,
 		}}
 		if err := s.link(p); err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -28,8 +29,13 @@ type Stock struct {
 // stockSize is plenty.
 const stockSize = 1_000_000
 
-// stockResources are what there is to sell.
-var stockResources = []string{"sku/1", "sku/2", "sku/3"}
+// stockResources are what there is to sell, and bulkResources what is sold slowly.
+// Who sells some of each locks the latter first, in the order of names, and so keeps
+// nobody waiting while it waits itself.
+var (
+	stockResources = []string{"sku/1", "sku/2", "sku/3"}
+	bulkResources  = []string{"bulk/1", "bulk/2", "bulk/3"}
+)
 
 // stockSchema has nothing unique about orders, so that whatever takes effect twice
 // shows. Remarks are what code writes that doesn't care for fences.
@@ -43,7 +49,10 @@ create table remarks (op text not null);`
 func (s Stock) Name() string { return "stock" }
 
 // Resources implements Workload.
-func (s Stock) Resources() []string { return stockResources }
+func (s Stock) Resources() []string { return slices.Concat(stockResources, bulkResources) }
+
+// slowResources implements slow.
+func (s Stock) slowResources() []string { return bulkResources }
 
 // Prepare implements Workload.
 func (s Stock) Prepare(ctx context.Context, db *pgxpool.Pool) error {
@@ -78,6 +87,12 @@ func (s Stock) order(op Op) order {
 		o.action = "once"
 	case n < 5:
 		o.action = "all"
+	}
+	switch {
+	case op.think.lasts > longestInTx:
+		o.action = "hold"
+	case op.think.lasts > 0 && o.action == "all":
+		o.action = "do" // nothing else has to wait
 	}
 	o.action = cmp.Or(op.Action, s.Only, o.action)
 	if o.action == "all" {
@@ -138,6 +153,8 @@ func (s Stock) sell(env *Env, op Op, o order) Work {
 			}
 		}
 		env.Point(PointRead)
+		ctx, end := op.think.pass(ctx)
+		defer end()
 		for i, r := range o.resources {
 			if err := write(ctx, tx, env, op, r, o.quantity, seen[i], tokens[r]); err != nil {
 				return err
@@ -159,6 +176,8 @@ func (s Stock) hold(ctx context.Context, env *Env, op Op, o order) error {
 			return notReadError{err}
 		}
 		env.Point(PointRead)
+		ctx, end := op.think.pass(ctx)
+		defer end()
 		return do(ctx, func(ctx context.Context, tx pgx.Tx, tokens map[string]int64) error {
 			return write(ctx, tx, env, op, op.Resource, o.quantity, seen, tokens[op.Resource])
 		}, guard.OpID(op.ID))

@@ -132,40 +132,6 @@ func (w *worker) obey(commands io.Reader) error {
 	return lines.Err()
 }
 
-// startLoad begins to work by itself.
-func (w *worker) startLoad() {
-	ctx, cancel := context.WithCancel(w.ctx)
-	w.quiet = cancel
-	resources := w.workload.Resources()
-	for loop := range w.spec.Loops {
-		w.load.Go(func() {
-			tick := time.NewTicker(w.spec.Pace)
-			defer tick.Stop()
-			for n := 0; ; n++ {
-				select {
-				case <-ctx.Done():
-					return
-				case <-tick.C:
-				}
-				op := Op{ID: fmt.Sprintf("%s.%d.%d.%d", w.spec.Worker, os.Getpid(), loop, n), Seed: w.spec.Seed}
-				// By number, not by process id: the same operations for the same seed.
-				random := Op{ID: fmt.Sprintf("%s.%d.%d", w.spec.Worker, loop, n), Seed: op.Seed}.Rand()
-				op.Resource, op.Seed = resources[random.IntN(len(resources))], random.Uint64()
-				w.operate(w.ctx, op, w.spec.Within)
-			}
-		})
-	}
-}
-
-// endLoad ends that, once every operation has come to its end.
-func (w *worker) endLoad() {
-	if w.quiet != nil {
-		w.quiet()
-	}
-	w.load.Wait()
-	w.note(noteQuiet)
-}
-
 func (w *worker) tell(e history.Event) {
 	e.Process = w.spec.Worker
 	w.history.Tell(e)

@@ -34,6 +34,8 @@ type Op struct {
 	Resource string // that it is about
 	Seed     uint64 // of its own decisions
 	Action   string // what it does, for a Workload that offers several; empty: the Workload decides
+
+	think thinking // of one that is to be slow
 }
 
 // Rand returns a source of the operation's own decisions: always the same for the
