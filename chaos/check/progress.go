@@ -10,7 +10,9 @@ import (
 )
 
 // progress checks I9: once the faults are over, and again at the end, an operation
-// on each resource gets through in time; and no lock key is left.
+// on each resource gets through in time, and at the end none waits in vain: one who
+// keeps a resource for good makes progress there, and nobody else does. And no lock key
+// is left.
 func progress(v *view, t *tally) {
 	resources := v.used()
 	t.look("%d resources, within %v of the end of the faults", len(resources), v.Progress)
@@ -30,6 +32,11 @@ func progress(v *view, t *tally) {
 			v.checkProgress(r, "the end of the faults", healed, t)
 		}
 		v.checkProgress(r, "the beginning of the last phase", final, t)
+	}
+	for _, op := range v.operations {
+		if op.invoked >= final && op.waitedInVain(int64(v.Progress)) {
+			t.violate("%s got nothing in %v: %s", op, v.Progress, cmp.Or(op.failure, "it didn't end"))
+		}
 	}
 	for _, key := range v.Observed.Left {
 		t.violate("lock key %s was left", key)
@@ -60,6 +67,11 @@ func (v *view) checkProgress(resource, since string, from int64, t *tally) {
 	case first-from > int64(v.Progress):
 		t.violate("%s: nothing got through for %v after %s", resource, time.Duration(first-from).Round(time.Millisecond), since)
 	}
+}
+
+// waitedInVain reports whether it did not get through, however long that took.
+func (op *operation) waitedInVain(bound int64) bool {
+	return !op.gotThrough() && (op.ended == 0 || op.ended-op.invoked >= bound)
 }
 
 // gotThrough reports whether it was done, or would have been had there been enough.

@@ -18,6 +18,14 @@ func TestProgress_I9(t *testing.T) {
 		{"nothing in the last phase", func(m *made) { m.unsaid(func(e history.Event) bool { return e.Op == "op12" && e.Kind == history.OK }) }, check.Violated},
 		{"nobody asked in the last phase", func(m *made) { m.unsaid(func(e history.Event) bool { return e.Op == "op12" }) }, check.Violated},
 		{"too late in the last phase", later("op12", 2*time.Second), check.Violated},
+		{"one that waits in vain, and another that gets through", func(m *made) {
+			m.Events = append(m.Events, m.later(time.Millisecond, history.Event{Kind: history.Invoke, Process: "w7", Op: "op13", Action: "do", Resources: []string{"sku/1"}}),
+				m.later(time.Millisecond+m.Progress, history.Event{Kind: history.Fail, Process: "w7", Op: "op13", Class: "context ended"}))
+		}, check.Violated},
+		{"one that fails at once, and another that gets through", func(m *made) {
+			m.Events = append(m.Events, m.later(time.Millisecond, history.Event{Kind: history.Invoke, Process: "w7", Op: "op13", Action: "do", Resources: []string{"sku/1"}}),
+				m.later(2*time.Millisecond, history.Event{Kind: history.Fail, Process: "w7", Op: "op13", Class: "stale token"}))
+		}, check.Held},
 		{"a failure alone", func(m *made) { m.event(history.OK, "op12").Kind = history.Fail }, check.Violated},
 		{"sold out", func(m *made) {
 			e := m.event(history.OK, "op12")
@@ -49,6 +57,16 @@ func TestProgress_SaysWhatTheLastOneFailedWith_I9(t *testing.T) {
 	require.Contains(t, open[0], ": it didn't end")
 	nobody := examples(func(m *made) { m.unsaid(func(e history.Event) bool { return e.Op == "op12" }) })
 	require.Contains(t, nobody[0], "; lastly nobody tried")
+}
+
+// later is an event that happens so long after the beginning of the last phase.
+func (m *made) later(by time.Duration, e history.Event) history.Event {
+	for _, phase := range m.Events {
+		if phase.Name == history.PhaseFinal {
+			e.At = phase.At + int64(by)
+		}
+	}
+	return e
 }
 
 // idle has nobody ask for sku/1 between the end of the faults and the last phase,
