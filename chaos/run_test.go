@@ -50,7 +50,7 @@ func firstSlow(t *testing.T, dir string) map[string]string {
 	return first
 }
 
-// Three scripts whose servers do nothing wrong.
+// Scripts whose servers do nothing wrong.
 func TestRun_ForgersWaitersAndUsersAreHarmless(t *testing.T) {
-	chaos.Test(t, chaos.Config{Scenarios: []string{"forged-tokens", "zombie-waiter", "user-code"}})
+	chaos.Test(t, chaos.Config{Scenarios: []string{"forged-tokens", "late-commit", "zombie-waiter", "user-code"}})
 }

@@ -16,6 +16,7 @@ func (s *Stage) misuse(ctx context.Context) error {
 		stays         int // remarks: what a raw COMMIT has written
 	}{
 		{actionCommit, classEnded, 1},
+		{actionReopen, classEnded, 1},
 		{actionHoldCommit, classEnded, 1},
 		{actionSavepoint, "", 0},
 		{actionPanic, "panicked", 0},

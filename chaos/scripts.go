@@ -118,8 +118,14 @@ func scripts() []Scenario {
 			Script: func(ctx context.Context, s *Stage) error { return s.tokens(ctx) },
 		},
 		{
+			Name: "late-commit", Family: "tokens", Workers: 2,
+			Story:  "a COMMIT is held up on its way until it has been settled that it took no effect, and comes then, while nobody else does anything",
+			Meet:   []string{check.HitStopped + PointWritten, check.HitResolvedNotApplied},
+			Script: func(ctx context.Context, s *Stage) error { return s.lateCommit(ctx) },
+		},
+		{
 			Name: "user-code", Family: "user-code",
-			Story:  "user code sends a COMMIT of its own, rolls back to a savepoint, panics, and ends its goroutine",
+			Story:  "user code sends a COMMIT of its own, and begins another transaction behind it, rolls back to a savepoint, panics, and ends its goroutine",
 			Meet:   []string{check.HitFailed + classEnded, check.HitFailed + "panicked", check.HitFailed + "goroutine ended"},
 			Script: func(ctx context.Context, s *Stage) error { return s.misuse(ctx) },
 		},

@@ -125,7 +125,7 @@ func (s Stock) Operate(ctx context.Context, env *Env, op Op) error {
 		return s.hold(ctx, env, op, o)
 	case "once":
 		return s.once(ctx, env, op, o, opts)
-	case actionCommit, actionHoldCommit, actionHeedless, actionSavepoint, actionPanic, actionGoexit:
+	case actionCommit, actionReopen, actionHoldCommit, actionHeedless, actionSavepoint, actionPanic, actionGoexit:
 		return s.misuse(ctx, env, op, o)
 	}
 	return fmt.Errorf("%w: %s has no action %q", ErrConfig, s.Name(), o.action)

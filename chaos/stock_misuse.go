@@ -14,6 +14,7 @@ import (
 // actionSavepoint. They leave remarks, which nobody guards.
 const (
 	actionCommit     = "raw commit"         // it sends a COMMIT of its own: the remark stays
+	actionReopen     = "raw commit, begin"  // it begins another transaction behind that, and goes on in it
 	actionHoldCommit = "raw commit in hold" // so does a transaction of a Hold
 	actionHeedless   = "heedless"           // it sells, and doesn't heed the end of its context
 	actionSavepoint  = "savepoint"          // it sells twice, and takes one back by a savepoint
@@ -24,20 +25,15 @@ const (
 // misuse does an action of these.
 func (s Stock) misuse(ctx context.Context, env *Env, op Op, o order) error {
 	sell := s.sell(env, op, o)
-	raw := func(ctx context.Context, tx pgx.Tx, tokens map[string]int64) error {
-		if err := remark(ctx, tx, op); err != nil {
-			return err
-		}
-		if _, err := tx.Exec(ctx, "commit"); err != nil {
-			return err
-		}
-		return sell(ctx, tx, tokens)
-	}
 	switch o.action {
 	case actionCommit:
-		return env.Do(ctx, op.Resource, raw, guard.OpID(op.ID))
+		return env.Do(ctx, op.Resource, raw("commit", sell, op), guard.OpID(op.ID))
+	case actionReopen:
+		return env.Do(ctx, op.Resource, raw("commit; begin", sell, op), guard.OpID(op.ID))
 	case actionHoldCommit:
-		return env.Hold(ctx, op.Resource, func(ctx context.Context, do Transact) error { return do(ctx, raw, guard.OpID(op.ID)) })
+		return env.Hold(ctx, op.Resource, func(ctx context.Context, do Transact) error {
+			return do(ctx, raw("commit", sell, op), guard.OpID(op.ID))
+		})
 	case actionHeedless:
 		return env.Do(ctx, op.Resource, func(ctx context.Context, tx pgx.Tx, tokens map[string]int64) error {
 			return sell(context.WithoutCancel(ctx), tx, tokens)
@@ -61,6 +57,19 @@ func (s Stock) misuse(ctx context.Context, env *Env, op Op, o order) error {
 			return nil
 		}, guard.OpID(op.ID))
 	})
+}
+
+// raw sends SQL that ends the transaction, and sells behind it.
+func raw(sql string, sell Work, op Op) Work {
+	return func(ctx context.Context, tx pgx.Tx, tokens map[string]int64) error {
+		if err := remark(ctx, tx, op); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol); err != nil {
+			return err
+		}
+		return sell(ctx, tx, tokens)
+	}
 }
 
 // twice sells, takes that back, and sells.
