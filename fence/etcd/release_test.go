@@ -154,9 +154,9 @@ func TestAfterContended_CountsTheLocalQueue(t *testing.T) {
 	called := make(chan struct{}, 2)
 	held.AfterContended(func() { called <- struct{}{} })
 	waiting := acquiring(patient(t), l, "r")
-	<-called
+	receive(t, called)
 	held.AfterContended(func() { called <- struct{}{} })
-	<-called
+	receive(t, called)
 	release(t, held)
 	require.NoError(t, (<-waiting).err)
 }
@@ -175,7 +175,7 @@ func TestAfterContended_SeesAWaiterWhoCameBeforeTheGrant(t *testing.T) {
 	require.NoError(t, got.err)
 	called := make(chan struct{})
 	got.lease.AfterContended(func() { close(called) })
-	<-called
+	receive(t, called)
 	release(t, got.lease)
 	require.NoError(t, (<-third).err)
 }

@@ -266,6 +266,7 @@ func TestCommit_EndedBeforeTheSealIsNoDoubt_G4(t *testing.T) {
 		})))
 		locked, err := pool.Begin(t.Context())
 		require.NoError(t, err)
+		defer func() { _ = locked.Rollback(context.Background()) }()
 		_, err = locked.Exec(t.Context(), "select from fence.resource for no key update")
 		require.NoError(t, err)
 		commit := background(func() ([]guard.Claim, error) { return txn.Commit(context.Background(), nil) })

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -76,4 +77,16 @@ func TestClaim_ComesBeforeTheSuccessorsFirstRead_N1_G1_G3(t *testing.T) {
 		require.NoError(t, err)
 		holds(t, pool, "stock", 0)
 	})
+}
+
+// Whoever is refused may have gone meanwhile: that is recorded nevertheless.
+func TestRefusal_OfACallerWhoHasGoneIsRecorded_G5(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	txn := begin(t, store, claim(t, store, grant(5, "a")))
+	claimOnly(t, pool, grant(6, "b"))
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, txn.Run(ended, set("x", 1)), guard.ErrStaleToken)
+	require.Equal(t, 1, query[int](t, pool, "select count(*) from fence.refusal"))
 }
