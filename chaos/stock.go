@@ -21,9 +21,6 @@ import (
 type Stock struct {
 	// Initial is what there is of each resource; default plenty.
 	Initial int
-	// Only is the action of all operations: "do", "hold", "all" or "once"; default
-	// a mixture.
-	Only string
 }
 
 // stockSize is plenty.
@@ -94,7 +91,7 @@ func (s Stock) order(op Op) order {
 	case op.think.lasts > 0 && o.action == "all":
 		o.action = "do" // nothing else has to wait
 	}
-	o.action = cmp.Or(op.Action, s.Only, o.action)
+	o.action = cmp.Or(op.Action, o.action)
 	if o.action == "all" {
 		for _, r := range stockResources {
 			if r != op.Resource && random.IntN(2) == 0 {
