@@ -128,13 +128,23 @@ func (s Stock) Operate(ctx context.Context, env *Env, op Op) error {
 	return fmt.Errorf("%w: %s has no action %q", ErrConfig, s.Name(), o.action)
 }
 
-// once asks again, by the same key, for as long as it isn't told what came of it.
+// once asks again, by the same key, when it isn't told what came of it. An attempt that
+// fails afterwards says nothing of the one before.
 func (s Stock) once(ctx context.Context, env *Env, op Op, o order, opts []guard.Option) error {
 	opts = append(opts, guard.Once(op.ID, []byte(op.ID)))
+	var doubt error
 	for {
 		err := env.Do(ctx, op.Resource, s.sell(env, op, o), opts...)
-		if env.Guard == nil || !errors.Is(err, guard.ErrUnknownOutcome) || ctx.Err() != nil {
+		switch {
+		case err != nil && env.Guard != nil && errors.Is(err, guard.ErrUnknownOutcome):
+			doubt = err
+		case err != nil && doubt != nil:
+			return doubt
+		default:
 			return err
+		}
+		if ctx.Err() != nil {
+			return doubt
 		}
 	}
 }

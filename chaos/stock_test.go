@@ -2,8 +2,10 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/guard"
@@ -26,4 +28,30 @@ func TestStock_AHoldThatDidNotComeToWriteHasFailed(t *testing.T) {
 	require.Error(t, err)
 	require.NotErrorIs(t, err, guard.ErrUnknownOutcome)
 	require.Equal(t, "unknown outcome", classOf(err))
+}
+
+// forgetful is a protection whose first COMMIT is not answered, and which isn't there
+// any more when it is asked again.
+type forgetful struct {
+	protection
+	asked int
+}
+
+var errAway = errors.New("nobody is there")
+
+func (f *forgetful) do(context.Context, []string, Work, []guard.Option) error {
+	if f.asked++; f.asked == 1 {
+		return &guard.UnknownOutcomeError{Err: context.DeadlineExceeded, AskErr: context.DeadlineExceeded}
+	}
+	return errAway
+}
+
+// That a later attempt took no effect says nothing of the first one.
+func TestStock_OnceThatCannotBeAskedAgainIsUnknown(t *testing.T) {
+	env := &Env{protection: &forgetful{}, Guard: &guard.Guard[pgx.Tx]{}, points: &points{}}
+	op := Op{ID: "w0.1", Resource: stockResources[0], Action: "once"}
+	require.ErrorIs(t, Stock{}.Operate(t.Context(), env, op), guard.ErrUnknownOutcome)
+
+	env.protection = &forgetful{asked: 1}
+	require.ErrorIs(t, Stock{}.Operate(t.Context(), env, op), errAway)
 }
