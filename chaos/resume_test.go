@@ -94,6 +94,8 @@ func TestRun_ResumesWhatWasEnded(t *testing.T) {
 			require.NoError(t, err, said)
 			require.Len(t, kept.Runs, 1, said)
 			require.Equal(t, Groups(), kept.Groups)
+			kept.Judge()
+			require.Contains(t, kept.Reason, "1 of 2 runs that were asked for are not there, the first death-while-locking/fenced/seed-2")
 			first := kept.Runs[0]
 			half := filepath.Join(dir, "death-while-locking", result.Fenced, "seed-2")
 			require.NoError(t, os.MkdirAll(half, 0o755))
@@ -125,6 +127,7 @@ func TestRun_ResumesWhatWasEnded(t *testing.T) {
 			require.NoError(t, err)
 			require.Empty(t, again.Changes)
 			require.Equal(t, 2, again.Judged)
+			require.NotContains(t, again.Suite.Reason, "asked for")
 		})
 	}
 }

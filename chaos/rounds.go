@@ -79,6 +79,20 @@ func (r *rounds) total() (n int) {
 	return n
 }
 
+// wanted are the directories of the runs that there have to be, whatever time it is.
+func (r *rounds) wanted() (dirs []string) {
+	seeds := r.cfg.Seeds
+	if !r.until.IsZero() {
+		seeds = 1
+	}
+	for seed := range uint64(seeds) {
+		for _, t := range r.round(r.cfg.Seed + seed) {
+			dirs = append(dirs, t.dir())
+		}
+	}
+	return dirs
+}
+
 // round is all runs with one seed.
 func (r *rounds) round(seed uint64) (tasks []task) {
 	again := seed >= r.cfg.Seed+uint64(r.cfg.ScriptSeeds)

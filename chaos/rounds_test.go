@@ -43,6 +43,7 @@ func TestRounds_AllScenariosWithOneSeedThenWithTheNext(t *testing.T) {
 		"pauses/fenced/seed-6", "partitions/fenced/seed-6", "pauses/fenced/seed-7", "partitions/fenced/seed-7",
 	}, dirs)
 	require.Equal(t, len(dirs), r.total())
+	require.Equal(t, dirs, r.wanted())
 	cfg.ScriptSeeds = 2
 	dirs, r = taken(t, cfg, 100, none)
 	require.Len(t, dirs, 18)
@@ -58,6 +59,7 @@ func TestRounds_GoOnForAsLongAsADurationSays(t *testing.T) {
 		dirs, r := taken(t, cfg, 100, func() { time.Sleep(4 * time.Second) })
 		require.Equal(t, []string{"pauses/fenced/seed-1", "crashes/fenced/seed-1", "pauses/fenced/seed-2"}, dirs)
 		require.Zero(t, r.total())
+		require.Equal(t, dirs[:2], r.wanted())
 	})
 }
 

@@ -77,7 +77,7 @@ func (s *suite) open() error {
 		}
 		s.done[r.Dir] = true
 	}
-	s.kept.Command = s.cfg.Command
+	s.kept.Command, s.kept.Wanted = s.cfg.Command, s.rounds.wanted()
 	s.kept.Scenarios, s.kept.Groups = describeScenarios(), Groups()
 	return s.close()
 }

@@ -11,8 +11,9 @@
 // # Verdicts
 //
 // A run is violated if a property was, inconclusive if it shows nothing, and else
-// it passes. A suite is judged by its runs under the framework, and by whether its
-// controls show that the same faults break what they should break.
+// it passes. A suite is judged by its runs under the framework, by whether its
+// controls show that the same faults break what they should break, and by whether
+// all runs that were asked for are there.
 //
 // # What is not promised
 //

@@ -78,6 +78,9 @@ func junitFenced(suite *Suite) junitSuite {
 	if !faults {
 		s.add(junitMissing(Fenced, noFenced))
 	}
+	if missing := suite.missing(); missing != "" {
+		s.add(junitMissing("suite", missing))
+	}
 	s.Time = seconds(took)
 	return s
 }

@@ -18,6 +18,7 @@ type Suite struct {
 	Verdict   Verdict           `json:"verdict"`
 	Reason    string            `json:"reason"` // of the verdict, one sentence with figures
 	Runs      []Run             `json:"runs"`
+	Wanted    []string          `json:"wanted"` // directories of the runs that were asked for last, whether they are there or not
 }
 
 // Scenario says what the runs of that name are about.
@@ -44,7 +45,7 @@ const (
 
 // Judge sets Verdict and Reason by the verdicts of the runs. The suite is violated
 // if a run under the framework is. It is inconclusive if one of those is, if none
-// ran under faults, or if the controls don't show that these faults break anything:
+// ran under faults, if one that was asked for isn't there, or if the controls don't show that these faults break anything:
 // none ran, one stayed green in all its runs under faults, or one that is not red
 // by design was red without them.
 func (s *Suite) Judge() {
@@ -83,6 +84,9 @@ func (s *Suite) doubts(fenced Totals, controls []Control) []string {
 	if !slices.ContainsFunc(s.Runs, func(r Run) bool { return r.Group == Fenced && r.Faults }) {
 		doubts = append(doubts, noFenced)
 	}
+	if missing := s.missing(); missing != "" {
+		doubts = append(doubts, missing)
+	}
 	if fenced.Inconclusive > 0 {
 		doubts = append(doubts, fmt.Sprintf("%d of them inconclusive", fenced.Inconclusive))
 	}
@@ -95,6 +99,20 @@ func (s *Suite) doubts(fenced Totals, controls []Control) []string {
 		}
 	}
 	return doubts
+}
+
+// missing says that runs that were asked for are not there, as when it was ended before
+// its end; it is empty if all are.
+func (s *Suite) missing() string {
+	there := map[string]bool{}
+	for _, r := range s.Runs {
+		there[r.Dir] = true
+	}
+	absent := slices.DeleteFunc(slices.Clone(s.Wanted), func(dir string) bool { return there[dir] })
+	if len(absent) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d of %s that were asked for are not there, the first %s", len(absent), count(len(s.Wanted), "run", "runs"), absent[0])
 }
 
 // of returns the runs of a group.

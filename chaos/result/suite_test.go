@@ -89,6 +89,25 @@ func TestJUnit_FailsWhereTheSuiteDoes(t *testing.T) {
 	}
 }
 
+// A suite that was ended early, or that somebody took a run out of.
+func TestSuite_WithoutARunThatWasAskedForShowsNothing(t *testing.T) {
+	t.Parallel()
+	suite := &Suite{Runs: []Run{fencedOK, redlockRed}, Wanted: []string{fencedOK.Dir, redlockRed.Dir}}
+	suite.Judge()
+	require.Equal(t, Pass, suite.Verdict, suite.Reason)
+	suite.Wanted = append(suite.Wanted, "stop/redis/seed-1", "stop/redis/seed-2")
+	suite.Judge()
+	require.Equal(t, Inconclusive, suite.Verdict)
+	require.Equal(t, "No violation in 1 run, but that shows nothing: 2 of 4 runs that were asked for are not there, the first stop/redis/seed-1.", suite.Reason)
+	var out bytes.Buffer
+	require.NoError(t, JUnit(&out, suite))
+	require.Contains(t, out.String(), `errors="1"`)
+	require.Contains(t, out.String(), "2 of 4 runs that were asked for are not there")
+	suite.Runs = append(suite.Runs, fencedBad)
+	suite.Judge()
+	require.Equal(t, Violated, suite.Verdict)
+}
+
 func TestJUnit_SaysWhatIsWrongWithWhichRun(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
