@@ -3,6 +3,7 @@ package chaos
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"testing"
 	"time"
@@ -27,6 +28,7 @@ func bad() []code {
 			select {}
 		}},
 		{name: "exits", operate: func(context.Context, *Env, Op) error { os.Exit(0); return nil }},
+		readsInput,
 		{name: "never succeeds", operate: func(context.Context, *Env, Op) error { return errors.New("no") }},
 		{
 			name: "loses updates", operate: lose,
@@ -48,6 +50,29 @@ func bad() []code {
 	}
 }
 
+// readsInput reads all that there is to be read, and then never succeeds.
+var readsInput = code{name: "reads input", operate: func(context.Context, *Env, Op) error {
+	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
+		return err
+	}
+	return errors.New("it has ended")
+}}
+
+// A worker that dies by the code under test has broken nothing of what a control claims.
+func TestRun_AControlThatCrashesIsTheWorkloads(t *testing.T) {
+	l := newLane()
+	defer func() { require.NoError(t, l.close(context.Background())) }()
+	for _, w := range bad() {
+		if w.name != "panics" && w.name != "exits" {
+			continue
+		}
+		_, err := task{scenario: Scenario{Name: "calm"}, workload: prepared{w}, group: "no-lock", seed: 1, bounds: usualBounds}.run(patient(t), l, t.TempDir())
+		require.ErrorIs(t, err, ErrWorkload, w.name)
+		require.ErrorContains(t, err, "under the control no-lock")
+		require.ErrorContains(t, err, "nobody made it")
+	}
+}
+
 // lose counts, and writes as if nobody had counted before.
 func lose(ctx context.Context, env *Env, op Op) error {
 	_, err := env.Pool.Exec(ctx, "with d as (insert into done values ($1)) update counter set n = 1", op.ID)
@@ -59,13 +84,13 @@ func lose(ctx context.Context, env *Env, op Op) error {
 func TestRun_CodeThatHangsOrCrashesIsViolated(t *testing.T) {
 	says := map[string]string{
 		"hangs": "it hangs", "hangs in the end": "did not end within", "panics": "of the workload's own", "exits": "and nobody made it",
-		"never succeeds": "nothing got through", "loses updates": "an update was lost", "is found wrong": "as its check says",
+		"reads input": "it has ended", "never succeeds": "nothing got through", "loses updates": "an update was lost", "is found wrong": "as its check says",
 	}
 	l := newLane()
 	defer func() { require.NoError(t, l.close(context.Background())) }()
 	for _, w := range bad() {
 		t.Run(w.name, func(t *testing.T) {
-			r, err := task{scenario: Scenario{Name: "calm"}, workload: prepared{w}, group: result.Fenced, seed: 1, bounds: bounds{op: 2 * time.Second, grace: 2 * time.Second, close: 4 * time.Second, run: time.Minute}}.run(patient(t), l, t.TempDir())
+			r, err := task{scenario: Scenario{Name: "calm"}, workload: prepared{w}, group: result.Fenced, seed: 1, bounds: bounds{op: 2 * time.Second, grace: 2 * time.Second, close: 4 * time.Second, run: time.Minute, data: time.Minute}}.run(patient(t), l, t.TempDir())
 			require.NoError(t, err)
 			require.Equal(t, result.Violated, r.Verdict, r.Reason)
 			require.Contains(t, r.Reason+examples(r), says[w.name])

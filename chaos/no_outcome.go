@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/fencekit/fencekit/chaos/history"
-	"github.com/fencekit/fencekit/chaos/result"
 	"github.com/fencekit/fencekit/guard"
 )
 
@@ -85,10 +84,6 @@ func (s *Stage) unfit() error {
 	if first == nil {
 		return nil
 	}
-	err := fmt.Errorf("chaos: %d operations of workload %q had no outcome; the first was %s: %s; for its stack see %s.log",
+	return fmt.Errorf("chaos: %d operations of workload %q had no outcome; the first was %s: %s; for its stack see %s.log",
 		number, s.workload.Name(), first.Op, first.Error, first.Process)
-	if s.Group == result.Fenced {
-		return err
-	}
-	return fmt.Errorf("%w under the control %s: there Env.Guard and Env.Locker are nil, and only Env.Do, DoAll and Hold work: %w", ErrWorkload, s.Group, err)
 }

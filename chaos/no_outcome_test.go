@@ -68,8 +68,6 @@ func TestOperate_PanicIsNamedAndHasNoOutcome(t *testing.T) {
 
 func (e *noOutcome) fail() error { e.how = "nil"; return e }
 
-// A panic is what is wrong with the code under test. Of a control in which it panics
-// nothing is known.
 func TestUnfit_IsTheWorkload(t *testing.T) {
 	s := &Stage{Group: result.Fenced, workload: named{name: "good"}, story: &story{recorder: history.NewRecorder(io.Discard)}}
 	s.story.tell(history.Event{Kind: history.Unknown, Process: "w1", Op: "op1", Class: "unknown outcome"})
@@ -78,10 +76,6 @@ func TestUnfit_IsTheWorkload(t *testing.T) {
 	s.story.tell(history.Event{Kind: history.Unknown, Process: "w3", Op: "op3", Class: classNoOutcome, Error: "Operate panicked: that"})
 	err := s.unfit()
 	require.EqualError(t, err, `chaos: 2 operations of workload "good" had no outcome; the first was op2: Operate panicked: this; for its stack see w2.log`)
-	require.NotErrorIs(t, err, ErrWorkload)
-	s.Group = "etcd-mutex"
-	require.ErrorIs(t, s.unfit(), ErrWorkload)
-	require.ErrorContains(t, s.unfit(), "under the control etcd-mutex: there Env.Guard and Env.Locker are nil")
 }
 
 // What is wrong with the code under test is a violation, and what keeps it from being
@@ -100,6 +94,7 @@ func TestRun_TellsAWorkloadsFaultsFromTheEnvironments(t *testing.T) {
 	_, err = run(panicking{}, "etcd-mutex")
 	require.ErrorIs(t, err, ErrWorkload)
 	require.NotErrorIs(t, err, ErrEnvironment)
+	require.ErrorContains(t, err, "under the control etcd-mutex: there Env.Guard and Env.Locker are nil")
 
 	_, err = run(unprepared{}, result.Fenced)
 	require.ErrorIs(t, err, ErrWorkload)

@@ -107,12 +107,11 @@ func (s *Stage) whole(ctx context.Context, l *lane, sc Scenario, schedule []Step
 func (s *Stage) conclude(ctx context.Context) error {
 	s.fails(s.dismiss())
 	s.story.phase(history.PhaseEnd)
-	s.fails(s.crashes())
-	unfit := s.unfit()
-	if unfit != nil && s.Group != result.Fenced {
-		return unfit // nobody knows what that control would have come to
+	wrong := errors.Join(s.crashes(), s.unfit())
+	if wrong != nil && s.Group != result.Fenced { // nobody knows what that control would have come to
+		return fmt.Errorf("%w under the control %s: there Env.Guard and Env.Locker are nil, and only Env.Do, DoAll and Hold work: %w", ErrWorkload, s.Group, wrong)
 	}
-	s.fails(unfit)
+	s.fails(wrong)
 	s.fails(s.onData(ctx, "Check", s.workload.Check))
 	return nil
 }

@@ -45,12 +45,14 @@ type worker struct {
 func beWorker(text string, workloads []Workload) int {
 	w := &worker{history: history.NewRecorder(os.Stdout)}
 	os.Stdout = os.Stderr // what a workload prints is none of the history
+	commands := os.Stdin
+	os.Stdin, _ = os.Open(os.DevNull) // nor are commands for it to read
 	err := json.Unmarshal([]byte(text), &w.spec)
 	if err == nil {
 		w.workload, err = find(workloads, w.spec.Workload)
 	}
 	if err == nil {
-		err = w.work(os.Stdin)
+		err = w.work(commands)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "chaos: worker:", err)
