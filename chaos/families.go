@@ -109,8 +109,9 @@ func crashes() Scenario {
 				f := pick[fault.Fault](r, fault.Kill{Worker: w}, fault.DieAt{Worker: w, Point: pick(r, stages...)}, fault.Terminate{Worker: w}, fault.Reset{Worker: w, To: fault.ToPostgres})
 				return Step{Fault: f, For: between(r, 50*time.Millisecond, time.Second)}
 			})
-			// As when a proxy between them and Postgres is started anew.
-			for w, at := 0, between(r, 500*time.Millisecond, 1500*time.Millisecond); w < 3; w++ {
+			// As when a proxy between them and Postgres is started anew. Not long before what
+			// is slow from the beginning comes to write: a kill in between would end it.
+			for w, at := 0, between(r, 2*time.Second, 2500*time.Millisecond); w < 3; w++ {
 				steps = append(steps, Step{At: at, Fault: fault.Reset{Worker: w, To: fault.ToPostgres}})
 			}
 			return append(steps, crash)
