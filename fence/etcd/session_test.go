@@ -213,6 +213,25 @@ func TestSession_LivesThroughFailedRenewals(t *testing.T) {
 	})
 }
 
+// A renewal that is never answered leaves time for another.
+func TestSession_LivesThroughASilentRenewal_L1(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeLeases{granted: 9 * time.Second}
+		f.keepAlive = func(ctx context.Context) (time.Duration, error) {
+			if len(f.renewals) == 1 {
+				<-ctx.Done()
+				return 0, ctx.Err()
+			}
+			return 9 * time.Second, nil
+		}
+		s, tenant := startFake(t, f, &Config{TTL: 9 * time.Second, RequestTimeout: time.Hour})
+		time.Sleep(time.Hour)
+		require.NoError(t, s.ctx.Err())
+		require.Zero(t, tenant.at)
+		s.end(fence.LossClosed)
+	})
+}
+
 func TestSession_KnowsWhyTheLastRenewalFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one, two, none := errors.New("one"), errors.New("two"), context.DeadlineExceeded
