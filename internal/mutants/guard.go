@@ -66,10 +66,12 @@ var guardMutants = []Mutant{
 		inGuard("TestUnknown_CommitIsBoundedByItsOwnTimeout")),
 	change("doubt-is-taken-for-failure", "G4", g+"engine.go",
 		`if errors.As(err, &doubt) {`, `if errors.As(err, &doubt) && false {`,
-		inGuard("TestDoubt_AppliedIsSuccess_G4")),
+		inGuard("TestDoubt_AppliedIsSuccess_G4")).
+		violates("unknown-commits"),
 	change("doubt-is-taken-for-success", "G4", g+"engine.go",
 		`return e.resolve(detached, ss, op, doubt)`, `return nil`,
-		inGuard("TestDoubt_NotAppliedIsAnErrorAndStaysSo_G4")),
+		inGuard("TestDoubt_NotAppliedIsAnErrorAndStaysSo_G4")).
+		violates("unknown-commits"),
 	change("doubt-is-asked-about-once", "G4", g+"engine.go",
 		`case ss.refused(err) || !pause(ctx, tries):`, `case ss.refused(err) || tries > 0:`,
 		inGuard("TestDoubt_IsAskedAboutUntilThereIsAnAnswer_G4")),

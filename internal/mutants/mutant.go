@@ -16,6 +16,9 @@ type Mutant struct {
 	Killer Test
 	// Survives is why Killer can't notice; "" if it has to.
 	Survives string
+	// Scenario is one of the chaos suite's that has to be violated, too; "" if none
+	// need be.
+	Scenario string
 }
 
 // Edit replaces a text that occurs exactly once in a file.
@@ -41,8 +44,8 @@ func (t Test) String() string { return t.Package + " " + t.Name }
 
 // All returns the mutants of the framework.
 func All() []Mutant {
-	return slices.Concat(sealMutants, evictMutants, claimMutants, schemaMutants, storeMutants, guardMutants, keeperMutants,
-		etcdMutants, memoryMutants)
+	return slices.Concat(sealMutants, evictMutants, claimMutants, schemaMutants, storeMutants, txMutants, guardMutants, keeperMutants,
+		etcdMutants, sessionMutants, watchMutants, memoryMutants, engineMutants, checkMutants)
 }
 
 // change is a mutant of one edit.
@@ -53,6 +56,12 @@ func change(name, breaks, file, old, new string, killer Test) Mutant {
 // survives says why a mutant does.
 func (m Mutant) survives(why string) Mutant {
 	m.Survives = why
+	return m
+}
+
+// violates says which scenario notices as well.
+func (m Mutant) violates(scenario string) Mutant {
+	m.Scenario = scenario
 	return m
 }
 

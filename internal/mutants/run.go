@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/fencekit/fencekit/chaos/result"
 )
 
 // Runner runs tests of the module in directory Root.
@@ -24,18 +26,22 @@ const migrates = "TestMigrate_AppliesEachOnce"
 
 // Result is what became of a mutant.
 type Result struct {
-	Mutant Mutant
-	Killed bool
-	Took   time.Duration
-	Err    error // nothing was shown
+	Mutant   Mutant
+	Killed   bool
+	Violated bool   // its Scenario was
+	Reason   string // what the run of its Scenario was found to be, "" if it has none
+	Took     time.Duration
+	Err      error // nothing was shown
 }
 
-// AsExpected reports whether a mutant that is to be killed was, or one that is said
-// to survive did.
-func (r Result) AsExpected() bool { return r.Err == nil && r.Killed == (r.Mutant.Survives == "") }
+// AsExpected reports whether a mutant that is to be killed was, and its scenario
+// violated, or one that is said to survive did.
+func (r Result) AsExpected() bool {
+	return r.Err == nil && r.Killed == (r.Mutant.Survives == "") && r.Violated == (r.Mutant.Scenario != "")
+}
 
-// Baseline runs the killers of mutants on the module as it is. It returns an error
-// unless all of them pass.
+// Baseline runs the killers and scenarios of mutants on the module as it is. It
+// returns an error unless all of them pass.
 func (r Runner) Baseline(ctx context.Context, mutants []Mutant) error {
 	tests := map[string][]Test{}
 	for _, m := range mutants {
@@ -60,26 +66,41 @@ func (r Runner) Baseline(ctx context.Context, mutants []Mutant) error {
 			}
 		}
 	}
-	return errors.Join(failed...)
+	return errors.Join(append(failed, r.passes(ctx, mutants)...)...)
 }
 
-// Run runs the killer of m on the module as m changes it.
+// Run runs the killer of m, and its scenario, on the module as m changes it.
 func (r Runner) Run(ctx context.Context, m Mutant) Result {
 	start := time.Now()
-	killed, err := r.isKilled(ctx, m)
-	return Result{Mutant: m, Killed: killed, Took: time.Since(start), Err: err}
+	of := Result{Mutant: m}
+	of.Err = r.run(ctx, &of)
+	of.Took = time.Since(start)
+	return of
 }
 
-func (r Runner) isKilled(ctx context.Context, m Mutant) (killed bool, err error) {
+func (r Runner) run(ctx context.Context, of *Result) error {
+	m := of.Mutant
 	dir, err := os.MkdirTemp("", "mutant-")
 	if err != nil {
-		return false, err
+		return err
 	}
 	defer os.RemoveAll(dir)
 	list, err := m.Overlay(r.Root, dir)
 	if err != nil {
-		return false, err
+		return err
 	}
+	if of.Killed, err = r.isKilled(ctx, m, list); err != nil || m.Scenario == "" {
+		return err
+	}
+	run, err := r.judge(ctx, m.Scenario, "-overlay", list)
+	if err != nil {
+		return err
+	}
+	of.Violated, of.Reason = run.Verdict == result.Violated, string(run.Verdict)+": "+run.Reason
+	return nil
+}
+
+func (r Runner) isKilled(ctx context.Context, m Mutant, list string) (killed bool, err error) {
 	tests := pattern(m.Killer.Name)
 	if m.changesSQL() {
 		tests += "|" + pattern(migrates)
@@ -112,7 +133,7 @@ func pattern(name string) string {
 // goTest runs the tests of a package that a pattern selects. Its error says that
 // what they did shows nothing.
 func (r Runner) goTest(ctx context.Context, timeout time.Duration, pkg, pattern string, flags ...string) (*testRun, error) {
-	args := slices.Concat([]string{"test", "-json", "-count=1", "-vet=off", "-timeout", timeout.String(), "-run", pattern}, flags, []string{"./" + pkg})
+	args := slices.Concat([]string{"test", "-json", "-count=1", "-vet=off", "-ldflags=-s -w", "-timeout", timeout.String(), "-run", pattern}, flags, []string{"./" + pkg})
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = r.Root
 	out, err := cmd.CombinedOutput()

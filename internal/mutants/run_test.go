@@ -3,6 +3,7 @@ package mutants
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -51,12 +52,27 @@ func TestMigrate_AppliesEachOnce(t *testing.T) {
 
 func TestWrong(t *testing.T) { t.Error("always") }
 `,
+	"cmd/fencectl/main.go": `package main
+
+import (
+	"os"
+	"path/filepath"
+)
+
+const verdict = "pass"
+
+func main() {
+	out := os.Args[len(os.Args)-1]
+	os.MkdirAll(out, 0o700)
+	os.WriteFile(filepath.Join(out, "result.json"), []byte("{\"runs\": [{\"dir\": \"any/fenced/seed-1\", \"verdict\": \"" + verdict + "\"}]}"), 0o600)
+}
+`,
 }
 
 func newRunner(t *testing.T) Runner {
 	root := t.TempDir()
-	require.NoError(t, os.Mkdir(filepath.Join(root, "sum"), 0o700))
 	for file, text := range module {
+		require.NoError(t, os.MkdirAll(filepath.Join(root, filepath.Dir(file)), 0o700))
 		require.NoError(t, os.WriteFile(filepath.Join(root, file), []byte(text), 0o600))
 	}
 	return Runner{Root: root, Timeout: time.Minute}
@@ -124,4 +140,27 @@ func TestBaseline_WantsEveryKillerToPass(t *testing.T) {
 	for _, name := range []string{"TestWrong", "TestGone", "TestSum/gone"} {
 		require.ErrorContains(t, r.Baseline(t.Context(), killedBy("TestUnit", name)), "sum "+name+" does not pass without a mutant")
 	}
+}
+
+// A mutant that names a scenario is as expected if that is violated, and passes without
+// a mutant.
+func TestRun_WantsTheScenarioViolated(t *testing.T) {
+	r := newRunner(t)
+	of := func(verdict string) Mutant {
+		return change("m", "", "sum/sum.go", "return a + b", "return a - b", Test{"sum", "TestSum"}).
+			and(Edit{"cmd/fencectl/main.go", `verdict = "pass"`, `verdict = "` + verdict + `" // as judged`}).violates("any")
+	}
+	require.NoError(t, r.Baseline(t.Context(), []Mutant{of("violated")}))
+	for verdict, expected := range map[string]bool{"violated": true, "inconclusive": false, "pass": false} {
+		result := r.Run(t.Context(), of(verdict))
+		require.NoError(t, result.Err)
+		require.True(t, result.Killed)
+		require.Equal(t, expected, result.Violated)
+		require.Equal(t, expected, result.AsExpected())
+		require.Contains(t, result.Reason, verdict)
+	}
+	require.Error(t, r.Run(t.Context(), of("no verdict")).Err)
+	spoiled := module["cmd/fencectl/main.go"]
+	require.NoError(t, os.WriteFile(filepath.Join(r.Root, "cmd/fencectl/main.go"), []byte(strings.Replace(spoiled, `"pass"`, `"inconclusive"`, 1)), 0o600))
+	require.ErrorContains(t, r.Baseline(t.Context(), []Mutant{of("violated")}), "scenario any does not pass without a mutant: inconclusive")
 }

@@ -10,6 +10,11 @@ var sealMutants = []Mutant{
 	change("seal-without-the-expected-position", "G6 N10", functionsSQL,
 		sealPosition, "",
 		inPostgres("TestFence_RefusesTheOvertakenSibling_N10_G6/read_committed/before_the_seal")),
+	change("seal-at-any-position", "G4 G6 N9", functionsSQL,
+		sealPosition, "",
+		inPostgres("TestFence_RefusesTheOvertakenSibling_N10_G6/read_committed/before_the_seal")).and(
+		Edit{tablesSQL, "\n    primary key (resource, seq),", ""}).
+		violates("late-commit"),
 	change("seal-without-the-expected-number", "G6", functionsSQL,
 		"and seq = p_seq and tx = p_prev", "and tx = p_prev",
 		inPostgres("TestFence_BehindItsHolderIsNoticed_N21_N27/read_committed/its_number_alone")),
@@ -25,7 +30,12 @@ var sealMutants = []Mutant{
 	change("seal-at-any-position-and-grant", "G2 G3 G6", functionsSQL,
 		sealGrant+sealPosition, "",
 		inPostgres("TestFence_RefusesTheSuperseded_G2_G3_G5/read_committed/before_the_seal")).and(
-		Edit{tablesSQL, "\n    primary key (resource, seq),", ""}),
+		Edit{tablesSQL, "\n    primary key (resource, seq),", ""}).
+		violates("unhindered-writer"),
+	change("seal-refuses-everything", "G2 L1", functionsSQL,
+		"and seq = p_seq and tx = p_prev", "and seq = p_seq + 1 and tx = p_prev",
+		inContract("Seal_MovesByOnePosition_G2")).
+		violates("stalled-holder"),
 	change("seal-that-only-reads", "G2 G6", functionsSQL,
 		`set seq = p_seq + 1,
            tx = p_tx,`, `set seq = seq,
@@ -44,7 +54,8 @@ var sealMutants = []Mutant{
 		inPostgres("TestFence_RefusesTheSuperseded_G2_G3_G5/read_committed/before_the_seal")),
 	change("seal-without-the-transactions-name", "N15 HB8", functionsSQL,
 		`if coalesce(current_setting('fencekit.tx', true), '') <> {{schema}}.mark(p_tx) then`, `if false then`,
-		inPostgres("TestRawCommit_IsNeverSuccess_N15")),
+		inPostgres("TestRawCommit_IsNeverSuccess_N15")).
+		violates("user-code"),
 	change("seal-takes-no-name-for-any", "N15", functionsSQL,
 		`if coalesce(current_setting('fencekit.tx', true), '') <> {{schema}}.mark(p_tx) then`,
 		`if nullif(current_setting('fencekit.tx', true), '') <> {{schema}}.mark(p_tx) then`,
@@ -64,7 +75,8 @@ var sealMutants = []Mutant{
 
 	change("void-is-not-written", "G4 N9", functionsSQL,
 		`if {{schema}}.append(p_resource, p_epoch, p_token, p_holder, p_seq, p_prev, 'void', p_void, null) then`, `if v_seq = p_seq then`,
-		inPostgres("TestResolve_LateCommitIsRefused_N9_G4")),
+		inPostgres("TestResolve_LateCommitIsRefused_N9_G4")).
+		violates("late-commit"),
 	change("resolve-takes-any-transaction-for-the-one", "G4", functionsSQL,
 		`when v_tx = p_tx then 'applied'`, `when v_tx is not null then 'applied'`,
 		inContract("Resolve_OfSupersededCommit_G4")),
@@ -124,6 +136,10 @@ var evictMutants = []Mutant{
 	change("evict-gives-up-without-the-right", "N19", functionsSQL,
 		`exception when insufficient_privilege then`, `exception when division_by_zero then`,
 		inPostgres("TestClaim_SucceedsWithoutTheRightToEvict_N19")),
+	change("evict-does-not-wait", "L1", functionsSQL,
+		`perform pg_terminate_backend(s, p_wait_ms) from`, `perform pg_terminate_backend(s) from`,
+		inPostgres("TestClaim_EvictsWhoIsStuck_L1_N3/idle_with_a_row_locked")).
+		survives("the claim has decided already, and whoever meets a lock of one who is about to go waits for it there"),
 	change("evict-nobody", "L1 N3", functionsSQL,
 		`perform pg_terminate_backend(s, p_wait_ms) from`, `perform from`,
 		inPostgres("TestEvict_SparesEveryoneElse_N18")),

@@ -57,7 +57,7 @@ func run(ctx context.Context, only string, list bool, overlay string) error {
 		return write(root, overlay, chosen)
 	}
 	fmt.Printf("Running the killers of %d mutants without any: all have to pass.\n", len(chosen))
-	runner := mutants.Runner{Root: root, Timeout: 2 * time.Minute}
+	runner := mutants.Runner{Root: root, Timeout: 5 * time.Minute}
 	if err := runner.Baseline(ctx, chosen); err != nil {
 		return err
 	}
@@ -100,6 +100,9 @@ func runAll(ctx context.Context, runner mutants.Runner, chosen []mutants.Mutant)
 			return ctx.Err()
 		}
 		show(verdict(r), m, fmt.Sprintf("%.1f s", r.Took.Seconds()))
+		if r.Reason != "" {
+			fmt.Printf("%10s %s is %s\n", "", m.Scenario, r.Reason)
+		}
 		switch {
 		case r.Err != nil:
 			fmt.Println(r.Err)

@@ -1,0 +1,26 @@
+package mutants
+
+import "strings"
+
+// checkMutants take what one property says out of the judgement.
+var checkMutants = []Mutant{
+	silent("I1", "ofFenced, tokens", "TestTokens_I1"),
+	silent("I2", "ofAnyStock, conservation", "TestConservation_I2"),
+	silent("I3", "ofAnyStock, outcomes", "TestOutcomes_I3"),
+	silent("I4", "ofAnyStock, acknowledged", "TestAcknowledged_I4"),
+	silent("I5", "ofFenced, register", "TestRegister_I5"),
+	silent("I6", "ofFenced, refusals", "TestRefusals_I6"),
+	silent("I7", "ofFenced, provenance", "TestProvenance_I7"),
+	silent("I8", "ofFenced, agreement", "TestAgreement_I8"),
+}
+
+const check = "chaos/check/"
+
+func inCheck(name string) Test { return Test{"chaos/check", name} }
+
+// silent is a property that finds nothing wrong, whatever it is shown.
+func silent(property, entry, test string) Mutant {
+	applies, _, _ := strings.Cut(entry, ",")
+	return change("check-"+property+"-finds-nothing", property, check+"property.go",
+		entry+"},", applies+", func(*view, *tally) {}},", inCheck(test))
+}
