@@ -134,7 +134,7 @@ func TestRun_ResumesWhatWasEnded(t *testing.T) {
 
 func TestRun_ResumesNoOtherWorkloadsRuns(t *testing.T) {
 	dir := t.TempDir()
-	s := &result.Suite{Runs: []result.Run{{Dir: "a/fenced/seed-1", Workload: "another", Verdict: result.Pass}}}
+	s := &result.Suite{Runs: []result.Run{{Scenario: "a", Dir: "a/fenced/seed-1", Workload: "another", Verdict: result.Pass}}}
 	require.NoError(t, result.SaveSuite(dir, s))
 	cfg := twoRuns(dir)
 	cfg.Resume = true

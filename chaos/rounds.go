@@ -1,7 +1,9 @@
 package chaos
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -32,6 +34,9 @@ func newRounds(cfg Config) (*rounds, error) {
 		return nil, err
 	}
 	r := &rounds{cfg: cfg, scenarios: scenarios, groups: groups, seed: cfg.Seed}
+	if len(r.round(cfg.Seed)) == 0 {
+		return nil, fmt.Errorf("%w: none of these scenarios has any of these controls: %s", ErrConfig, strings.Join(groups, ", "))
+	}
 	if cfg.Duration > 0 {
 		r.until = time.Now().Add(cfg.Duration)
 	}

@@ -113,6 +113,7 @@ func TestConfig_SaysWhatIsWrong(t *testing.T) {
 		`"[" is no name or pattern`:  {Dir: "d", Scenarios: []string{"["}},
 		`"mutex" is no name or patt`: {Dir: "d", Groups: []string{"fenced", "mutex"}},
 		"there are fenced, no-lock":  {Dir: "d", Groups: []string{"mutex"}},
+		"has any of these controls":  {Dir: "d", Scenarios: []string{"stop-the-world"}, Groups: []string{"no-lock"}},
 		"give it to chaos.Main":      {Dir: "d", Workload: code{name: "forgotten"}},
 		"Seeds is -1":                {Dir: "d", Seeds: -1},
 		"ScriptSeeds is -1":          {Dir: "d", ScriptSeeds: -1},

@@ -62,6 +62,9 @@ func (s *Suite) validate(dir string) error {
 		if _, err := runDir(dir, run); err != nil {
 			return err
 		}
+		if run.Scenario == "" {
+			return fmt.Errorf("result: %s is no run of a suite", run.Dir)
+		}
 		if !run.Verdict.valid() {
 			return fmt.Errorf("result: run %s has %q for a verdict: want %s, %s or %s", run.Dir, run.Verdict, Pass, Violated, Inconclusive)
 		}

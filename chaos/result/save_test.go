@@ -139,12 +139,17 @@ func TestLoadSuite_FindsRunsThatItsFileDoesNotKnow(t *testing.T) {
 func TestLoadSuite_RefusesWhatIsNone(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	require.NoError(t, SaveSuite(dir, &Suite{Runs: []Run{{Dir: "a", Verdict: "fine"}}}))
+	require.NoError(t, SaveSuite(dir, &Suite{Runs: []Run{{Scenario: "s", Dir: "a", Verdict: "fine"}}}))
 	_, err := LoadSuite(dir)
 	require.ErrorContains(t, err, `run a has "fine" for a verdict: want pass, violated or inconclusive`)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, ResultFile), []byte("{"), 0o644))
 	_, err = LoadSuite(dir)
 	require.ErrorContains(t, err, "unexpected end of JSON")
+
+	above := t.TempDir() // another suite's own file is where a run's would be
+	require.NoError(t, SaveSuite(filepath.Join(above, "a", "b", "c"), &Suite{Verdict: Pass}))
+	_, err = LoadSuite(above)
+	require.ErrorContains(t, err, "a/b/c is no run of a suite")
 }
 
 func dirs(suite *Suite) []string {

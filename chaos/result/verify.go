@@ -28,7 +28,7 @@ type Change struct {
 }
 
 // Verify judges the runs of a suite again by their saved files, as after a checker
-// was mended. It changes nothing on disk.
+// was mended. It changes nothing on disk. A history that was cut off is an error.
 func Verify(dir string) (*Verification, error) {
 	suite, err := LoadSuite(dir)
 	if err != nil {
@@ -47,6 +47,9 @@ func Verify(dir string) (*Verification, error) {
 		}
 		was := *run
 		run.Judge(events, *observed)
+		if is := run.Counts.Operations; is < was.Counts.Operations {
+			return nil, fmt.Errorf("result: run %s: its history has %d operations, and had %d: it is not whole", run.Dir, is, was.Counts.Operations)
+		}
 		v.Judged++
 		if findings := changed(was.Findings, run.Findings); len(findings) > 0 || was.Verdict != run.Verdict {
 			v.Changes = append(v.Changes, Change{run.String(), run.Dir, was.Verdict, run.Verdict, findings})

@@ -152,3 +152,16 @@ func TestVerify_TellsOfFindingsAndOfVerdictsThatChange(t *testing.T) {
 	require.Empty(t, got.Changes[1].Findings)
 	require.Equal(t, Pass, got.Changes[1].Is)
 }
+
+// Judged by a part of its history, a run would be violated: effects of nobody's.
+func TestVerify_RefusesAHistoryThatWasCutOff(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	run := controlRun("seed-1")
+	run.Judge(sold())
+	save(t, dir, run)
+	path := filepath.Join(dir, "stop", "redlock", "seed-1", HistoryFile)
+	require.NoError(t, os.WriteFile(path, []byte("{}\n{\"at\":"), 0o644))
+	_, err := Verify(dir)
+	require.ErrorContains(t, err, "its history has 0 operations, and had 2: it is not whole")
+}

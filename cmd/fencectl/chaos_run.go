@@ -34,11 +34,12 @@ servers that are started for it, and judge what happened. --timeout and
 
 The directory of --out gets result.json, report.html, junit.xml, and for each run
 its history and what was observed. A suite that was interrupted has what it has
-done so far, and --resume goes on with it.
+done so far, and --resume goes on with it; it begins a suite if there is none.
 
 Exit codes: 0 no property was violated, and each control broke;
 1 a property was violated under the framework; 2 the suite shows nothing, as when
-a run met nothing or a control stayed green; 3 a server can't be started.`,
+it was interrupted, a run met nothing, a control stayed green, or none ran
+(--groups fenced); 3 a server can't be started.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return chaosRun(cmd, g, f) },
 	}
@@ -47,8 +48,8 @@ a run met nothing or a control stayed green; 3 a server can't be started.`,
 	flags.StringSliceVar(&c.Groups, "groups", nil, "names or patterns of groups, such as fenced,redis-* (default all)")
 	flags.Uint64Var(&c.Seed, "seed", 1, "the first seed")
 	flags.IntVar(&c.Seeds, "seeds", 1, "with how many seeds each scenario runs")
-	flags.IntVar(&c.ScriptSeeds, "script-seeds", 1, "with how many of them scripts and controls run")
-	flags.DurationVar(&c.Duration, "duration", 0, "begin new runs for so long, instead of --seeds")
+	flags.IntVar(&c.ScriptSeeds, "script-seeds", 1, "with how many of these seeds controls and scripts run")
+	flags.DurationVar(&c.Duration, "duration", 0, "begin new runs for so long, instead of --seeds; all with the first seed are done")
 	flags.IntVar(&c.Lanes, "lanes", 1, "how many runs go on at a time, each on servers of its own")
 	flags.StringVar(&c.Dir, "out", "", "directory for what is kept (default chaos- and the time)")
 	flags.BoolVar(&c.Resume, "resume", false, "go on with the suite in --out")
@@ -71,10 +72,26 @@ func (f *chaosFlags) validate(cmd *cobra.Command) error {
 		return usageErrorf("--duration and --seeds exclude each other")
 	case changed("out") && c.Dir == "": // a script's unset variable
 		return usageErrorf("--out is empty")
+	case changed("groups") && len(c.Groups) == 0:
+		return usageErrorf("--groups is empty")
+	case changed("junit") && f.junit == "":
+		return usageErrorf("--junit is empty")
 	case c.Resume && c.Dir == "":
 		return usageErrorf("--resume needs --out: the directory of the suite to go on with")
 	case c.Dir == "":
 		c.Dir = "chaos-" + time.Now().UTC().Format("20060102-150405")
+	}
+	return f.emptyJUnit()
+}
+
+// emptyJUnit makes the file of --junit, or empties it: better now than hours later it
+// turns out that it can't be written, and nobody takes an earlier suite's for this one's.
+func (f *chaosFlags) emptyJUnit() error {
+	if f.junit == "" {
+		return nil
+	}
+	if err := writeFile(f.junit, func(io.Writer) error { return nil }); err != nil {
+		return usageErrorf("--junit: %w", err)
 	}
 	return nil
 }
@@ -96,7 +113,7 @@ func chaosRun(cmd *cobra.Command, g *globals, f *chaosFlags) error {
 		return errors.Join(outcome(suite, err), keepErr)
 	}
 	if writeErr := writeList(cmd.OutOrStdout(), g.output, totalRows(suite)); writeErr != nil {
-		return writeErr
+		return errors.Join(outcome(suite, err), writeErr)
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "The report is %s\n", filepath.Join(f.config.Dir, result.ReportFile))
 	if err := outcome(suite, err); err != nil {

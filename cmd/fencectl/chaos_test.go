@@ -118,6 +118,30 @@ func TestChaosRun_AViolationStaysOneWhateverEndsTheSuite(t *testing.T) {
 	}
 }
 
+// Nor does a table that can't be written.
+func TestChaos_AViolationStaysOneIfTheTableIsNotWritten(t *testing.T) {
+	t.Parallel()
+	noServers := []string{"FENCEKIT_POSTGRES=docker", "FENCEKIT_POSTGRES_DSN=", "DOCKER_HOST=unix:///no/daemon"}
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, full.Close()) })
+	for verdict, code := range map[result.Verdict]int{result.Pass: exitInconclusive, result.Violated: exitViolated} {
+		for _, args := range [][]string{
+			{"chaos", "verify", saved(t, verdict)},
+			{"chaos", "run", "--scenario", "stalled-holder", "--groups", "fenced", "--resume", "--out", saved(t, verdict)},
+		} {
+			var stderr bytes.Buffer
+			cmd := child(t, noServers, args...)
+			cmd.Stdout, cmd.Stderr = full, &stderr
+			got := finish(t, cmd.Run)
+			require.Contains(t, stderr.String(), "can't write the output: ")
+			if verdict == result.Violated || args[1] == "verify" {
+				require.Equal(t, code, got, stderr.String())
+			}
+		}
+	}
+}
+
 func TestChaosRun_AViolationStaysOneIfInterrupted(t *testing.T) {
 	t.Parallel()
 	for verdict, code := range map[result.Verdict]int{result.Pass: exitInconclusive, result.Violated: exitViolated} {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -46,7 +47,7 @@ func chaosVerify(cmd *cobra.Command, g *globals, dir string) error {
 		rows = append(rows, changeRow{c})
 	}
 	if err := writeList(cmd.OutOrStdout(), g.output, rows); err != nil {
-		return err
+		return errors.Join(byVerdict(v.Suite), err)
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%d runs judged again, %d in another way; %d were not kept. The suite was %s, and is %s.\n",
 		v.Judged, len(v.Changes), len(v.Missing), v.Was, v.Suite.Verdict)
