@@ -64,7 +64,7 @@ const verdict = "pass"
 func main() {
 	out := os.Args[len(os.Args)-1]
 	os.MkdirAll(out, 0o700)
-	os.WriteFile(filepath.Join(out, "result.json"), []byte("{\"runs\": [{\"dir\": \"any/fenced/seed-1\", \"verdict\": \"" + verdict + "\"}]}"), 0o600)
+	os.WriteFile(filepath.Join(out, "result.json"), []byte("{\"runs\": [{\"scenario\": \"any\", \"dir\": \"any/fenced/seed-1\", \"verdict\": \"" + verdict + "\"}]}"), 0o600)
 }
 `,
 }
