@@ -44,7 +44,7 @@ it was interrupted, a run met nothing, a control stayed green, or none ran
 		RunE: func(cmd *cobra.Command, _ []string) error { return chaosRun(cmd, g, f) },
 	}
 	flags, c := cmd.Flags(), &f.config
-	flags.StringArrayVar(&c.Scenarios, "scenario", nil, "name, family or pattern of scenarios; may be repeated (default all)")
+	flags.StringSliceVar(&c.Scenarios, "scenario", nil, "names, families or patterns of scenarios, such as stalls,pauses (default all)")
 	flags.StringSliceVar(&c.Groups, "groups", nil, "names or patterns of groups, such as fenced,redis-* (default all)")
 	flags.Uint64Var(&c.Seed, "seed", 1, "the first seed")
 	flags.IntVar(&c.Seeds, "seeds", 1, "with how many seeds each scenario runs")
@@ -72,6 +72,8 @@ func (f *chaosFlags) validate(cmd *cobra.Command) error {
 		return usageErrorf("--duration and --seeds exclude each other")
 	case changed("out") && c.Dir == "": // a script's unset variable
 		return usageErrorf("--out is empty")
+	case changed("scenario") && len(c.Scenarios) == 0:
+		return usageErrorf("--scenario is empty")
 	case changed("groups") && len(c.Groups) == 0:
 		return usageErrorf("--groups is empty")
 	case changed("junit") && f.junit == "":

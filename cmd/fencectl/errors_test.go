@@ -42,6 +42,8 @@ func TestUsage_Is64WithAHint(t *testing.T) {
 		{"chaos run --seeds 2 --duration 1m", "--duration and --seeds exclude each other", "fencectl chaos run"},
 		{"chaos run --resume", "--resume needs --out", "fencectl chaos run"},
 		{"chaos run --out=", "--out is empty", "fencectl chaos run"},
+		{"chaos run --scenario pauses,nonsense", "\"nonsense\" is no name or pattern of scen", "fencectl chaos run"},
+		{"chaos run --scenario= --groups nonsense", "--scenario is empty", "fencectl chaos run"},
 		{"chaos run --groups= --scenario nonsense", "--groups is empty", "fencectl chaos run"},
 		{"chaos run --junit /nonexistent/j.xml --scenario nonsense", "--junit: open /nonexistent/j.xml", "fencectl chaos run"},
 		{"chaos run --junit= --scenario nonsense", "--junit is empty", "fencectl chaos run"},
