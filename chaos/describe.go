@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"runtime/debug"
 
+	"github.com/fencekit/fencekit/chaos/check"
 	"github.com/fencekit/fencekit/chaos/control"
 	"github.com/fencekit/fencekit/chaos/result"
 )
@@ -16,6 +17,14 @@ func Groups() []result.Group {
 		groups = append(groups, result.Group{Name: c.Name, Title: c.Title, Recipe: c.Recipe, Flaw: c.Flaw, RedByDesign: c.RedByDesign})
 	}
 	return groups
+}
+
+// breaks are the properties of which a control has to violate one.
+func breaks(group string) []string {
+	if c, err := control.ByName(group); err == nil && c.Liveness {
+		return []string{check.Progress}
+	}
+	return check.OfData()
 }
 
 func describeScenarios() (all []result.Scenario) {

@@ -73,6 +73,32 @@ func TestRun_AControlThatCrashesIsTheWorkloads(t *testing.T) {
 	}
 }
 
+// What hangs shows nothing about what a fence is for.
+func TestRun_AControlIsRedByItsDataNotByAHang(t *testing.T) {
+	l := newLane()
+	defer func() { require.NoError(t, l.close(context.Background())) }()
+	hang := code{name: "hangs", operate: func(context.Context, *Env, Op) error { select {} }}
+	bounds := bounds{op: time.Second, grace: time.Second, close: 2 * time.Second, run: time.Minute, data: time.Minute}
+	run := func(w code) *result.Run {
+		r, err := task{scenario: Scenario{Name: "calm"}, workload: prepared{w}, group: "etcd-mutex", seed: 1, faults: true, bounds: bounds}.run(patient(t), l, t.TempDir())
+		require.NoError(t, err)
+		require.Equal(t, result.Violated, r.Verdict)
+		return r
+	}
+	r := run(hang)
+	require.Contains(t, r.Wrong, "it hangs")
+	require.False(t, r.Red(), r.Reason)
+	lost := code{name: "is found wrong", operate: func(context.Context, *Env, Op) error { return nil }, check: func(context.Context, *pgxpool.Pool) error { return errors.New("as its check says") }}
+	r = run(lost)
+	require.Equal(t, "as its check says", r.Failed)
+	require.True(t, r.Red(), r.Reason)
+}
+
+func TestBreaks_ProgressIfThatIsTheFlaw(t *testing.T) {
+	require.Equal(t, []string{check.Progress}, breaks("redis-setnx-expire"))
+	require.Equal(t, check.OfData(), breaks("etcd-mutex"))
+}
+
 // lose counts, and writes as if nobody had counted before.
 func lose(ctx context.Context, env *Env, op Op) error {
 	_, err := env.Pool.Exec(ctx, "with d as (insert into done values ($1)) update counter set n = 1", op.ID)

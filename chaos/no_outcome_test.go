@@ -88,8 +88,8 @@ func TestRun_TellsAWorkloadsFaultsFromTheEnvironments(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, suite.Runs, 1)
 	require.Equal(t, result.Violated, suite.Runs[0].Verdict)
-	require.Contains(t, suite.Runs[0].Failed, `of workload "panicking" had no outcome; the first was w`)
-	require.Contains(t, suite.Runs[0].Failed, "Operate panicked: nobody expects this, in github.com/fencekit/fencekit/chaos.panicking.Operate (workloads_test.go:")
+	require.Contains(t, suite.Runs[0].Wrong, `of workload "panicking" had no outcome; the first was w`)
+	require.Contains(t, suite.Runs[0].Wrong, "Operate panicked: nobody expects this, in github.com/fencekit/fencekit/chaos.panicking.Operate (workloads_test.go:")
 
 	_, err = run(panicking{}, "etcd-mutex")
 	require.ErrorIs(t, err, ErrWorkload)

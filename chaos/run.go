@@ -56,7 +56,7 @@ func (t task) run(ctx context.Context, l *lane, dir string) (_ *result.Run, err 
 	if err := errors.Join(err, s.story.recorder.Err(), context.Cause(ctx)); err != nil {
 		return nil, err
 	}
-	r.Took, r.Failed = time.Since(r.Started), s.failures()
+	r.Took, r.Failed, r.Wrong = time.Since(r.Started), text(s.checked), text(errors.Join(s.failed...))
 	r.Judge(s.story.all(), observed)
 	return r, result.Save(dir, r, file.Name(), &observed)
 }
@@ -67,7 +67,10 @@ func (t task) result(schedule []Step) *result.Run {
 		Scenario: t.scenario.Name, Family: t.scenario.Family, Group: t.group, Seed: t.seed, Faults: t.faults, Started: time.Now(), Dir: t.dir(),
 		Progress: progressBound, Stock: t.workload.Name() == Stock{}.Name(), Workload: t.workload.Name(),
 	}
-	if t.faults && t.group == result.Fenced {
+	switch {
+	case t.group != result.Fenced:
+		r.Breaks = breaks(t.group)
+	case t.faults:
 		r.Meet = t.scenario.Meet
 	}
 	for _, step := range schedule {
@@ -112,6 +115,9 @@ func (s *Stage) conclude(ctx context.Context) error {
 		return fmt.Errorf("%w under the control %s: there Env.Guard and Env.Locker are nil, and only Env.Do, DoAll and Hold work: %w", ErrWorkload, s.Group, wrong)
 	}
 	s.fails(wrong)
-	s.fails(s.onData(ctx, "Check", s.workload.Check))
+	if s.checked = s.onData(ctx, "Check", s.workload.Check); errors.Is(s.checked, errStuck) {
+		s.fails(s.checked) // it has said nothing of the data
+		s.checked = nil
+	}
 	return nil
 }

@@ -50,6 +50,7 @@ type Stage struct {
 	operated atomic.Int64
 	healing  sync.Once                     // of telling that all faults are over
 	failed   []error                       // what is wrong with the workload or its processes
+	checked  error                         // what the workload's Check said
 	undo     []func(context.Context) error // in reverse
 }
 
@@ -212,12 +213,12 @@ func (s *Stage) fails(err error) {
 	}
 }
 
-// failures is all of that; empty if there is nothing.
-func (s *Stage) failures() string {
-	if err := errors.Join(s.failed...); err != nil {
-		return err.Error()
+// text is what an error says; empty if there is none.
+func text(err error) string {
+	if err == nil {
+		return ""
 	}
-	return ""
+	return err.Error()
 }
 
 // crashes says which processes ended without having been told or killed.

@@ -34,7 +34,7 @@
 // or it isn't. Times of the history are used as bounds only, of what was told
 // before or after something.
 //
-// Of a control there are I2, I3, I4, I9 and the workload's own check. Of a
+// Of a control there are I2, I3, I4, I9, how its run ended and the workload's own check. Of a
 // workload whose data only it knows there are none of I2, I3, I4 and I10.
 //
 // # What is not promised

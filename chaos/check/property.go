@@ -19,12 +19,20 @@ var properties = []property{
 	{"I6", "a refusal as stale has a higher claim before it", ofFenced, refusals},
 	{"I7", "every accepted token is that of a lock key of its resource", ofFenced, provenance},
 	{"I8", "history, data, log and workers agree", ofFenced, agreement},
-	{"I9", "with the faults over everything makes progress, and nothing is left behind", ofAny, progress},
+	{Progress, "with the faults over everything makes progress, and nothing is left behind", ofAny, progress},
 	{"I10", "no guarded change is without its entry", ofFencedStock, recorded},
 	{"I12", "nobody owns a lock whose turn has not come", ofFenced, ownership},
 	{"I11", "the run met what it was meant to meet", ofMeetings, meetings},
+	{"run", "operations and processes come to an end, and to that of their script", ofAny, run},
 	{"workload", "the workload's own check passes", ofAny, workload},
 }
+
+// Progress is the property that says that nothing is locked for ever.
+const Progress = "I9"
+
+// OfData are the properties that say what became of the data, those that can be asked
+// of a control.
+func OfData() []string { return []string{"I2", "I3", "I4", "workload"} }
 
 // All judges a run by every property, in the order of their numbers; what the
 // workload itself says comes last.

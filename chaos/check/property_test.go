@@ -66,10 +66,10 @@ func TestAll_SaysWhatDoesNotApply(t *testing.T) {
 		}
 		return names
 	}
-	require.Equal(t, []string{"I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8", "I9", "I10", "I12", "I11", "workload"}, relevant(true, true))
-	require.Equal(t, []string{"I1", "I5", "I6", "I7", "I8", "I9", "I12", "I11", "workload"}, relevant(true, false))
-	require.Equal(t, []string{"I2", "I3", "I4", "I9", "workload"}, relevant(false, true))
-	require.Equal(t, []string{"I9", "workload"}, relevant(false, false))
+	require.Equal(t, []string{"I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8", "I9", "I10", "I12", "I11", "run", "workload"}, relevant(true, true))
+	require.Equal(t, []string{"I1", "I5", "I6", "I7", "I8", "I9", "I12", "I11", "run", "workload"}, relevant(true, false))
+	require.Equal(t, []string{"I2", "I3", "I4", "I9", "run", "workload"}, relevant(false, true))
+	require.Equal(t, []string{"I9", "run", "workload"}, relevant(false, false))
 }
 
 func TestAll_GivesFewExamplesAndCountsAll(t *testing.T) {
@@ -78,6 +78,12 @@ func TestAll_GivesFewExamplesAndCountsAll(t *testing.T) {
 	f := found(t, &m.Record, "I4")
 	require.Len(t, f.Examples, 5)
 	require.Contains(t, f.Detail, "9 counterexamples")
+}
+
+func TestRun_PassesOnWhatWentWrongBesideTheData(t *testing.T) {
+	flags(t, "run", []spoiled{
+		{"it hung", func(m *made) { m.Wrong = "chaos: it hangs" }, check.Violated},
+	})
 }
 
 func TestWorkload_PassesOnWhatItSaid(t *testing.T) {

@@ -16,6 +16,7 @@ type Record struct {
 	Events   []history.Event     // in the order of their times
 	Observed observe.Observation // from outside
 	Workload string              // why the workload's own check failed; empty if it didn't
+	Wrong    string              // what else was wrong with what is tested, as that it hung; empty if nothing
 }
 
 // Status says what became of a property in a run.

@@ -23,7 +23,7 @@ type Control struct {
 	// RedByDesign: it breaks without faults too.
 	RedByDesign bool
 	// Liveness: what it loses is not an update but its life: nobody gets the lock
-	// any more.
+	// any more. So what it has to break is progress; the others have to break data.
 	Liveness bool
 	Needs    []Need
 	// Open returns the lock as one process has it, with clients of its own. The

@@ -27,7 +27,7 @@ func controlsOf(suite *result.Suite) []control {
 			if r := &suite.Runs[i]; r.Group == c.Group.Name && r.Faults {
 				row.Oversold += r.Counts.Oversold
 				row.Lost += r.Counts.Lost
-				broke = append(broke, brokenBy(r)...)
+				broke = append(broke, r.Broke()...)
 			}
 		}
 		slices.Sort(broke)

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/fencekit/fencekit/chaos/check"
 	"github.com/fencekit/fencekit/chaos/result"
 )
 
@@ -108,7 +107,7 @@ func shows(runs []*result.Run) int {
 			points += 1000
 		case r.Group == result.Fenced:
 			points += 100
-		case r.Verdict == result.Violated:
+		case r.Red():
 			points++
 		}
 	}
@@ -168,21 +167,13 @@ func words(r *result.Run) string {
 	if r.Counts.Lost > 0 {
 		parts = append(parts, count(r.Counts.Lost, "update lost", "updates lost"))
 	}
-	if len(parts) == 0 {
-		parts = append(parts, "broke "+strings.Join(brokenBy(r), ", "))
+	switch {
+	case r.Group != result.Fenced && !r.Red():
+		return "not broken: violated in " + strings.Join(r.Broke(), ", ") + " alone"
+	case len(parts) == 0:
+		parts = append(parts, "broke "+strings.Join(r.Broke(), ", "))
 	}
 	return strings.Join(parts, ", ")
-}
-
-// brokenBy are the properties that a run violated.
-func brokenBy(r *result.Run) []string {
-	var names []string
-	for _, f := range r.Findings {
-		if f.Status == check.Violated {
-			names = append(names, f.Property)
-		}
-	}
-	return names
 }
 
 // class tells good from bad: a control that breaks does as expected.
@@ -190,8 +181,10 @@ func class(r *result.Run) string {
 	switch {
 	case r.Verdict == result.Inconclusive:
 		return "nothing"
-	case r.Group != result.Fenced && r.Verdict == result.Violated:
+	case r.Group != result.Fenced && r.Red():
 		return "broke"
+	case r.Group != result.Fenced && r.Verdict == result.Violated:
+		return "nothing"
 	case r.Group != result.Fenced:
 		return "green"
 	case r.Verdict == result.Violated:

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fencekit/fencekit/chaos/check"
 	"github.com/fencekit/fencekit/chaos/history"
 	"github.com/fencekit/fencekit/chaos/observe"
 	"github.com/fencekit/fencekit/chaos/result"
@@ -69,7 +70,7 @@ func newSample(command string) *sample {
 func (s *sample) add(p plan) *result.Run {
 	run := result.Run{
 		Scenario: p.scenario, Family: "pauses", Group: p.group, Seed: p.seed, Faults: p.faults, Started: s.suite.Started, Took: p.length,
-		Dir: fmt.Sprintf("%s/%s/seed-%d-%t", p.scenario, p.group, p.seed, p.faults), Progress: time.Minute, Stock: true, Workload: "stock",
+		Dir: fmt.Sprintf("%s/%s/seed-%d-%t", p.scenario, p.group, p.seed, p.faults), Progress: time.Minute, Stock: true, Workload: "stock", Breaks: check.OfData(),
 	}
 	for _, stop := range p.pauses {
 		run.Schedule = append(run.Schedule, result.Step{At: stop.at, For: stop.long, Fault: fmt.Sprintf("pause w%d", stop.worker)})
@@ -144,7 +145,7 @@ func (s *simulation) run() {
 	}
 	s.phase(history.PhaseLoad)
 	healed := false
-	for ; s.now < s.length; s.now += s.step {
+	for ; s.now < s.length || s.atWork(); s.now += s.step {
 		if s.faults {
 			s.strike()
 		}
@@ -164,6 +165,11 @@ func (s *simulation) run() {
 	for _, r := range s.resources {
 		s.observed.Stocks = append(s.observed.Stocks, observe.Stock{Resource: r, Initial: s.initial, Available: s.stock[r]})
 	}
+}
+
+// atWork reports whether an operation has begun that has not ended.
+func (s *simulation) atWork() bool {
+	return slices.ContainsFunc(s.workers, func(w *simWorker) bool { return w.op != "" })
 }
 
 func (s *simulation) phase(name string) {
@@ -195,8 +201,9 @@ func (s *simulation) work(w *simWorker) {
 		return
 	}
 	switch {
-	case w.op == "":
+	case w.op == "" && s.now < s.length:
 		s.invoke(w)
+	case w.op == "":
 	case !w.held:
 		s.acquire(w)
 	default:

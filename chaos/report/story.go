@@ -70,7 +70,7 @@ func tellable(suite *result.Suite) []*result.Run {
 	points := map[*result.Run]int{}
 	broken := map[string]int{}
 	for i := range suite.Runs {
-		if r := &suite.Runs[i]; r.Group != result.Fenced && r.Faults && r.Verdict == result.Violated {
+		if r := &suite.Runs[i]; r.Group != result.Fenced && r.Faults && r.Red() {
 			broken[sameSchedule(r)] = max(broken[sameSchedule(r)], 1+min(r.Counts.Oversold, 1))
 		}
 	}
@@ -158,7 +158,7 @@ func brokenControls(suite *result.Suite, fenced *result.Run) []*result.Run {
 	var runs []*result.Run
 	for i := range suite.Runs {
 		r := &suite.Runs[i]
-		if r.Group != result.Fenced && r.Verdict == result.Violated && sameSchedule(r) == sameSchedule(fenced) {
+		if r.Group != result.Fenced && r.Red() && sameSchedule(r) == sameSchedule(fenced) {
 			runs = append(runs, r)
 		}
 	}

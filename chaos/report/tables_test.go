@@ -41,8 +41,9 @@ func TestPropertiesOf_AddsUpTheRunsUnderTheFramework(t *testing.T) {
 
 func TestRowsOf_OneSeedThatShowsMost(t *testing.T) {
 	t.Parallel()
+	findings := map[result.Verdict][]check.Finding{result.Violated: updatesLost}
 	r := func(group string, seed uint64, verdict result.Verdict) result.Run {
-		return result.Run{Scenario: "s", Group: group, Seed: seed, Faults: true, Verdict: verdict}
+		return result.Run{Scenario: "s", Group: group, Seed: seed, Faults: true, Verdict: verdict, Findings: findings[verdict], Breaks: check.OfData()}
 	}
 	suite := &result.Suite{
 		Groups: []result.Group{{Name: "z"}, {Name: "b"}, {Name: result.Fenced}},
@@ -61,7 +62,7 @@ func TestRowsOf_OneSeedThatShowsMost(t *testing.T) {
 	for _, c := range rows[0].Cells {
 		cells = append(cells, c.Title+" "+c.Class+": "+c.Words)
 	}
-	require.Equal(t, []string{"fenced ok: held: 0 oversold, 0 lost", "a nothing: inconclusive", "z green: not broken by this seed", "b broke: broke "}, cells)
+	require.Equal(t, []string{"fenced ok: held: 0 oversold, 0 lost", "a nothing: inconclusive", "z green: not broken by this seed", "b broke: broke I2"}, cells)
 
 	suite.Runs = append(suite.Runs, r(result.Fenced, 1, result.Violated))
 	rows, err = rowsOf(suite, (&sample{}).load, "")
@@ -82,18 +83,26 @@ func TestScenarios_TheStorysFirst(t *testing.T) {
 
 func TestWords_OfARun(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, "1,200 oversold, 1 update lost", words(&result.Run{Verdict: result.Violated, Counts: result.Counts{Oversold: 1200, Lost: 1}}))
-	require.Equal(t, "broke I9", words(&result.Run{Verdict: result.Violated, Findings: []check.Finding{{Property: "I9", Status: check.Violated}, {Property: "I3", Status: check.Held}}}))
+	require.Equal(t, "1,200 oversold, 1 update lost", words(&result.Run{Group: result.Fenced, Verdict: result.Violated, Counts: result.Counts{Oversold: 1200, Lost: 1}}))
+	hung := &result.Run{Group: "a", Verdict: result.Violated, Breaks: []string{"I9"}, Findings: []check.Finding{{Property: "I9", Status: check.Violated}, {Property: "I3", Status: check.Held}}}
+	require.Equal(t, "broke I9", words(hung))
+	require.Equal(t, "broke", class(hung))
+	hung.Breaks = check.OfData()
+	require.Equal(t, "not broken: violated in I9 alone", words(hung))
+	require.Equal(t, "nothing", class(hung))
 }
+
+// updatesLost are the findings of a run that lost updates.
+var updatesLost = []check.Finding{{Property: "I2", Status: check.Violated}}
 
 func TestControlsOf_SaysWhatBroke(t *testing.T) {
 	t.Parallel()
-	broke := result.Run{Group: "a", Faults: true, Verdict: result.Violated, Counts: result.Counts{Oversold: 2, Lost: 3},
+	broke := result.Run{Group: "a", Faults: true, Verdict: result.Violated, Counts: result.Counts{Oversold: 2, Lost: 3}, Breaks: check.OfData(),
 		Findings: []check.Finding{{Property: "I9", Status: check.Violated}, {Property: "I2", Status: check.Violated}, {Property: "I3", Status: check.Held}}}
 	controls := controlsOf(&result.Suite{
 		Groups: []result.Group{{Name: "a", Title: "A"}, {Name: "d", RedByDesign: true}},
 		Runs: []result.Run{broke, broke, {Group: "a", Faults: true, Verdict: result.Pass}, {Group: "a", Verdict: result.Pass, Counts: result.Counts{Lost: 99}},
-			{Group: "b", Faults: true, Verdict: result.Pass}, {Group: "d", Faults: true, Verdict: result.Violated}, {Group: "d", Faults: true, Verdict: result.Pass}},
+			{Group: "b", Faults: true, Verdict: result.Pass}, {Group: "d", Faults: true, Verdict: result.Violated, Findings: updatesLost, Breaks: check.OfData()}, {Group: "d", Faults: true, Verdict: result.Pass}, {Group: "d", Verdict: result.Pass}},
 	})
 	require.Len(t, controls, 3)
 	require.Equal(t, "A", controls[0].Title)
@@ -122,7 +131,7 @@ func TestSchedulesOf_WhatFailedFirst(t *testing.T) {
 	t.Parallel()
 	suite := &result.Suite{Runs: []result.Run{
 		{Scenario: "a", Group: result.Fenced, Seed: 1, Faults: true, Verdict: result.Pass, Schedule: []result.Step{{At: time.Second, For: 2 * time.Second, Fault: "pause w1"}, {At: 3 * time.Second, Fault: "kill w2"}}},
-		{Scenario: "a", Group: "redlock", Seed: 1, Faults: true, Verdict: result.Violated, Reason: "I2", Counts: result.Counts{Operations: 1, Lost: 2}},
+		{Scenario: "a", Group: "redlock", Seed: 1, Faults: true, Verdict: result.Violated, Reason: "I2", Findings: updatesLost, Breaks: check.OfData(), Counts: result.Counts{Operations: 1, Lost: 2}},
 		{Scenario: "a", Group: result.Fenced, Seed: 1, Verdict: result.Pass},
 		{Scenario: "b", Group: result.Fenced, Seed: 2, Faults: true, Verdict: result.Inconclusive, Reason: "gap"},
 	}}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fencekit/fencekit/chaos/check"
 	"github.com/fencekit/fencekit/chaos/history"
 	"github.com/fencekit/fencekit/chaos/observe"
 	"github.com/fencekit/fencekit/chaos/result"
@@ -84,7 +85,7 @@ func TestTellable_TheMostPromisingFirst(t *testing.T) {
 	suite := &result.Suite{Runs: []result.Run{
 		fenced("a", 1, result.Pass, 0, 9), fenced("b", 1, result.Pass, 3, 9), fenced("b", 2, result.Pass, 3, 9), fenced("b", 3, result.Pass, 3, 4),
 		fenced("c", 1, result.Violated, 0, 9), {Scenario: "b", Group: result.Fenced, Seed: 2},
-		{Scenario: "b", Group: "redlock", Seed: 2, Faults: true, Verdict: result.Violated},
+		{Scenario: "b", Group: "redlock", Seed: 2, Faults: true, Verdict: result.Violated, Findings: updatesLost, Breaks: check.OfData()},
 		{Scenario: "a", Group: "redlock", Seed: 1, Verdict: result.Violated}, // without faults
 	}}
 	var order []string
@@ -97,7 +98,7 @@ func TestTellable_TheMostPromisingFirst(t *testing.T) {
 func TestBrokenControls_NotThoseThatBreakByDesignFirst(t *testing.T) {
 	t.Parallel()
 	control := func(group string, seed uint64, verdict result.Verdict, lost, oversold int) result.Run {
-		return result.Run{Scenario: "a", Group: group, Seed: seed, Faults: true, Verdict: verdict, Counts: result.Counts{Lost: lost, Oversold: oversold}}
+		return result.Run{Scenario: "a", Group: group, Seed: seed, Faults: true, Verdict: verdict, Counts: result.Counts{Lost: lost, Oversold: oversold}, Findings: updatesLost, Breaks: check.OfData()}
 	}
 	suite := &result.Suite{
 		Groups: []result.Group{{Name: "no-lock", RedByDesign: true}},

@@ -10,7 +10,7 @@ import (
 
 // JUnit writes the suite for a build server: a test case for each run. A violated
 // run under the framework is a failure, and an inconclusive one is an error. The
-// runs of a control pass, red or green, as long as the control shows what it has
+// runs of a control pass, red or not, as long as the control shows what it has
 // to: its Doubt is an error. So there is a failure or an error if, and only if,
 // the suite as judged is no pass.
 func JUnit(w io.Writer, suite *Suite) error {
@@ -95,10 +95,12 @@ func junitControls(suite *Suite) junitSuite {
 		}
 		for _, r := range suite.of(control.Group.Name) {
 			c := junitRun(&r)
-			switch r.Verdict {
-			case Violated:
+			switch {
+			case r.Red():
 				c.Out = "red: " + r.Reason
-			case Pass:
+			case r.Verdict == Violated:
+				c.Out = "violated in something else than it has to be: " + r.Reason
+			case r.Verdict == Pass:
 				c.Out = "green"
 			default:
 				c.Skipped = &junitTrouble{Message: r.Reason}

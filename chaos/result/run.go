@@ -2,6 +2,7 @@ package result
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/fencekit/fencekit/chaos/check"
@@ -36,6 +37,8 @@ type Run struct {
 	Stock    bool            `json:"stock"`     // the built-in workload's data was seen
 	Workload string          `json:"workload"`  // its name
 	Failed   string          `json:"failed"`    // what the workload's own check said; empty if nothing
+	Wrong    string          `json:"wrong"`     // what else was wrong with what is tested, as that it hung; empty if nothing
+	Breaks   []string        `json:"breaks"`    // of a control: properties of which it has to violate one
 }
 
 // String names a run for people, as "pause-claimed, redlock, seed 7".
@@ -61,8 +64,25 @@ func (r *Run) Judge(events []history.Event, observed observe.Observation) {
 func (r *Run) record(events []history.Event, observed observe.Observation) *check.Record {
 	return &check.Record{
 		Fenced: r.Group == Fenced, Stock: r.Stock, Progress: r.Progress, Meet: r.Meet,
-		Events: events, Observed: observed, Workload: r.Failed,
+		Events: events, Observed: observed, Workload: r.Failed, Wrong: r.Wrong,
 	}
+}
+
+// Red reports whether the run of a control has violated what it has to violate. One
+// that is violated in something else only shows nothing of that.
+func (r *Run) Red() bool {
+	return r.Verdict == Violated && slices.ContainsFunc(r.Broke(), func(property string) bool { return slices.Contains(r.Breaks, property) })
+}
+
+// Broke are the properties that the run violated.
+func (r *Run) Broke() []string {
+	var names []string
+	for _, f := range r.Findings {
+		if f.Status == check.Violated {
+			names = append(names, f.Property)
+		}
+	}
+	return names
 }
 
 // Counts are figures of a run.

@@ -45,9 +45,9 @@ const (
 
 // Judge sets Verdict and Reason by the verdicts of the runs. The suite is violated
 // if a run under the framework is. It is inconclusive if one of those is, if none
-// ran under faults, if one that was asked for isn't there, or if the controls don't show that these faults break anything:
-// none ran, one stayed green in all its runs under faults, or one that is not red
-// by design was red without them.
+// ran under faults, if one that was asked for isn't there, or if the controls don't
+// show that these faults break anything: none ran, one was red in none of its runs
+// under faults, or one is not known to hold without them, unless it is red by design.
 func (s *Suite) Judge() {
 	fenced := Sum(s.of(Fenced))
 	controls := s.Controls()

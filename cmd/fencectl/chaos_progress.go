@@ -69,6 +69,7 @@ func (p *progress) close() {
 }
 
 // runLine is a run that has ended, as "[3/12] pass: pauses, fenced, seed 1 (9.8s)".
+// What is not as it must be has its reason.
 func runLine(now chaos.Progress) string {
 	done := fmt.Sprint(now.Done)
 	if now.Total > 0 {
@@ -76,7 +77,7 @@ func runLine(now chaos.Progress) string {
 	}
 	r := now.Run
 	line := fmt.Sprintf("[%s] %s: %s (%v)", done, verdictWord(r), r, r.Took.Round(100*time.Millisecond))
-	if r.Verdict != result.Pass && r.Group == result.Fenced {
+	if r.Verdict == result.Inconclusive || r.Verdict == result.Violated && !r.Red() {
 		line += ": " + r.Reason
 	}
 	return line
@@ -85,10 +86,10 @@ func runLine(now chaos.Progress) string {
 // verdictWord calls controls red and green: a red one is as it must be.
 func verdictWord(r *result.Run) string {
 	switch {
-	case r.Group == result.Fenced || r.Verdict == result.Inconclusive:
-		return string(r.Verdict)
-	case r.Verdict == result.Violated:
+	case r.Group != result.Fenced && r.Red():
 		return "red"
+	case r.Group != result.Fenced && r.Verdict == result.Pass:
+		return "green"
 	}
-	return "green"
+	return string(r.Verdict)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/chaos"
+	"github.com/fencekit/fencekit/chaos/check"
 	"github.com/fencekit/fencekit/chaos/history"
 	"github.com/fencekit/fencekit/chaos/observe"
 	"github.com/fencekit/fencekit/chaos/result"
@@ -87,6 +88,9 @@ func TestChaosRun_LeavesASuiteThatCanBeReadAgain(t *testing.T) {
 	require.Contains(t, got.stderr, "resume them, or take another directory")
 }
 
+// lost are the findings of a run that lost updates.
+var lost = []check.Finding{{Property: "I2", Status: check.Violated}}
+
 // saved is a suite of one run under the framework of that verdict, and a control.
 func saved(t *testing.T, verdict result.Verdict) (dir string) {
 	t.Helper()
@@ -94,7 +98,8 @@ func saved(t *testing.T, verdict result.Verdict) (dir string) {
 	runs := []result.Run{
 		{Scenario: "stop", Group: result.Fenced, Seed: 1, Faults: true, Dir: "stop/fenced/1", Verdict: verdict, Reason: "I2: 1 counterexample",
 			Counts: result.Counts{Operations: 12}, Latency: result.Quantiles{Count: 1, P50: time.Millisecond, P99: 2 * time.Millisecond}},
-		{Scenario: "stop", Group: "redlock", Seed: 1, Faults: true, Dir: "stop/redlock/1", Verdict: result.Violated},
+		{Scenario: "stop", Group: "redlock", Seed: 1, Faults: true, Dir: "stop/redlock/1", Verdict: result.Violated, Findings: lost, Breaks: check.OfData()},
+		{Scenario: "stop", Group: "redlock", Seed: 1, Dir: "stop/redlock/1-calm", Verdict: result.Pass},
 	}
 	for i := range runs {
 		runs[i].Workload = chaos.Stock{}.Name()
@@ -165,7 +170,7 @@ func TestChaosVerify_ExitsByTheVerdict(t *testing.T) {
 	for verdict, code := range map[result.Verdict]int{result.Pass: exitOK, result.Violated: exitViolated, result.Inconclusive: exitInconclusive} {
 		got := fencectl(t, "chaos", "verify", saved(t, verdict))
 		require.Equal(t, code, got.code, got.stderr)
-		require.Contains(t, got.stderr, "0 runs judged again, 0 in another way; 2 were not kept. The suite was "+string(verdict)+", and is "+string(verdict)+".")
+		require.Contains(t, got.stderr, "0 runs judged again, 0 in another way; 3 were not kept. The suite was "+string(verdict)+", and is "+string(verdict)+".")
 	}
 	require.Contains(t, fencectl(t, "chaos", "verify", saved(t, result.Violated)).stderr, "fencectl: 1 of 1 run violated a property. The first: stop, fenced, seed 1: I2: 1 counterexample.")
 }
@@ -203,10 +208,12 @@ func TestRunLine_TellsARedControlFromAViolation(t *testing.T) {
 	require.Equal(t, "[3] pass: stop, fenced, seed 7 (1.2s)", runLine(chaos.Progress{Run: &run, Done: 3}))
 	run.Group = "redlock"
 	require.Equal(t, "[3] green: stop, redlock, seed 7 (1.2s)", runLine(chaos.Progress{Run: &run, Done: 3}))
-	run.Verdict = result.Violated
+	run.Verdict, run.Findings, run.Breaks = result.Violated, lost, check.OfData()
 	require.Equal(t, "[3] red: stop, redlock, seed 7 (1.2s)", runLine(chaos.Progress{Run: &run, Done: 3}))
+	run.Breaks = []string{check.Progress}
+	require.Equal(t, "[3] violated: stop, redlock, seed 7 (1.2s): I2: lost", runLine(chaos.Progress{Run: &run, Done: 3}))
 	run.Verdict = result.Inconclusive
-	require.Equal(t, "[3] inconclusive: stop, redlock, seed 7 (1.2s)", runLine(chaos.Progress{Run: &run, Done: 3}))
+	require.Equal(t, "[3] inconclusive: stop, redlock, seed 7 (1.2s): I2: lost", runLine(chaos.Progress{Run: &run, Done: 3}))
 }
 
 func TestCommandLine_RepeatsWhatWasAsked(t *testing.T) {
