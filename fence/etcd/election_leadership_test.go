@@ -143,7 +143,7 @@ func TestProclaim_ThatArrivesLateTakesNoEffect_HD12(t *testing.T) {
 
 	held.armed <- struct{}{}
 	err := led.Proclaim(patient(t), "lost")
-	deliver := <-held.held
+	deliver := receive(t, held.held)
 	require.ErrorIs(t, err, ErrUnknownProclaim)
 	require.ErrorIs(t, err, fence.ErrUnavailable)
 	require.NoError(t, led.Proclaim(patient(t), "1"))
@@ -154,7 +154,7 @@ func TestProclaim_ThatArrivesLateTakesNoEffect_HD12(t *testing.T) {
 
 	held.armed <- struct{}{}
 	require.ErrorIs(t, led.Proclaim(patient(t), "arrived"), ErrUnknownProclaim)
-	deliver = <-held.held
+	deliver = receive(t, held.held)
 	require.True(t, deliver().Succeeded)
 	requireLeader(t, e, led, "arrived")
 	require.NoError(t, led.Proclaim(patient(t), "2"), "it builds upon what it finds")

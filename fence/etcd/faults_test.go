@@ -50,6 +50,7 @@ func TestPause_ACancelledWaiterReturnsAndLeavesNothing_N8(t *testing.T) {
 	ctx, cancel := context.WithCancel(patient(t))
 	waiting := acquiring(ctx, b, "r")
 	awaitKeys(t, admin, a.keys.queue("r"), 2)
+	awaitWatching(t, b, "r") // before that its acquisition is in doubt, and cleared away otherwise
 	require.NoError(t, e.Pause())
 	cancel()
 	require.ErrorIs(t, (<-waiting).err, context.Canceled, "while etcd stands still")

@@ -39,17 +39,19 @@ func TestRenewals_AKeptStreamThatDiedIsReplacedAtOnce(t *testing.T) {
 func TestRenewals_ALateAnswerIsNotTakenForAnother_F3(t *testing.T) {
 	t.Parallel()
 	l, p, streams := countedRenewals(t)
+	unmute := func() { p.set(func() { p.muted = false }) }
+	defer unmute()
 	p.set(func() { p.muted = true })
 	ctx, cancel := context.WithCancel(patient(t))
-	failed := make(chan error)
+	failed := make(chan error, 1)
 	go func() {
 		_, err := l.leases.KeepAlive(ctx, l.session.id)
 		failed <- err
 	}()
 	cancel()
-	require.Error(t, <-failed)
+	require.Error(t, receive(t, failed))
 	require.Equal(t, 1, streams(), "nobody needs another one")
-	p.set(func() { p.muted = false })
+	unmute()
 	_, err := l.leases.KeepAlive(patient(t), l.session.id)
 	require.NoError(t, err)
 	require.Equal(t, 2, streams())

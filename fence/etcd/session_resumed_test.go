@@ -15,11 +15,12 @@ import (
 func TestSession_ResumedPastItsDeadlineBlamesNobodyForItsKeys_F3_HA1(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, tenant := startFake(t, &fakeLeases{granted: 9 * time.Second, keepAlive: unreachable}, &Config{TTL: 9 * time.Second})
+		defer s.end(fence.LossClosed)
 		s.timer.Stop() // it is late
 		time.Sleep(20 * time.Second)
 		s.ask(func() { t.Error("the key counts as deleted") })
-		<-s.ctx.Done()
 		synctest.Wait()
+		require.Error(t, s.ctx.Err())
 		require.Equal(t, fence.LossDeadline, tenant.reason)
 	})
 }

@@ -90,6 +90,9 @@ var etcdMutants = []Mutant{
 		`contended := l.view.contended()`, `contended := false`,
 		inEtcd("TestAfterContended_SeesAWaiterWhoCameBeforeTheGrant")),
 
+	change("proclaim-that-arrives-late-takes-effect", "HD12", etcd+"election_leadership.go",
+		`clientv3.Compare(clientv3.ModRevision(p.key), "=", left),`, `clientv3.Compare(clientv3.ModRevision(p.key), ">", left-left),`,
+		inEtcd("TestProclaim_ThatArrivesLateTakesNoEffect_HD12")),
 	change("proclaim-of-a-deposed-leader", "F2", etcd+"election_leadership.go",
 		`if kv == nil || kv.CreateRevision != int64(p.granted().Token) {`, `if kv == nil {`,
 		inEtcd("TestProclaim_OfADeposedLeaderIsRefused_F2")),

@@ -18,6 +18,9 @@ var sessionMutants = []Mutant{
 	change("answer-after-the-deadline-revives", "F3", etcd+"session.go",
 		`if !s.deadline.IsZero() && !now.Before(s.deadline) {`, `if false {`,
 		inEtcd("TestSession_AnAnswerAfterTheDeadlineRevivesNothing_F3")),
+	change("resumed-process-asks-before-it-gives-up", "F3 HA1", etcd+"session.go",
+		"if left == 0 {\n\t\ts.end(fence.LossDeadline)\n\t\treturn false\n\t}\n", "",
+		inEtcd("TestSession_ResumedPastItsDeadlineBlamesNobodyForItsKeys_F3_HA1")),
 	change("one-lost-renewal-is-the-end", "L1", etcd+"session.go",
 		`limit := min(s.config.RequestTimeout, s.granted()/3, left)`, `limit := left`,
 		inEtcd("TestSession_LivesThroughASilentRenewal_L1")),
@@ -29,6 +32,13 @@ var sessionMutants = []Mutant{
 		return 0, errLeaseGone
 	}`, `}`,
 		inEtcd("TestLoss_ARevokedLeaseEndsAll")),
+	change("late-answer-is-taken-for-the-next", "F3", etcd+"renewals.go",
+		"// An answer that comes late must not be taken for that of a later renewal (F3).\n\t\tr.drop()\n", "",
+		inEtcd("TestRenewals_ALateAnswerIsNotTakenForAnother_F3")).and(
+		Edit{etcd + "renewals.go", "\tdefer context.AfterFunc(ctx, s.cancel)()\n", ""}),
+	change("ended-sessions-are-not-revoked", "L1", etcd+"sessions.go",
+		"if err := l.revoke(ctx, s.id); err != nil {\n\t\t\tif tasks", "if err := ctx.Err(); err != nil {\n\t\t\tif tasks",
+		inEtcd("TestUnknown_GivesTheSessionUpWhenNothingElseIsHeld_HD12")),
 	change("doubt-gives-up-what-others-hold", "L1 HD12", etcd+"session.go",
 		`return !slices.Contains(slices.Collect(maps.Values(s.tenants)), true)`, `return len(slices.Collect(maps.Values(s.tenants))) >= 0`,
 		inEtcd("TestSession_IsGivenUpOnlyWhenNobodyNeedsIt")),
