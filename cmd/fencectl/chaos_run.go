@@ -36,6 +36,9 @@ The directory of --out gets result.json, report.html, junit.xml, and for each ru
 its history and what was observed. A suite that was interrupted has what it has
 done so far, and --resume goes on with it; it begins a suite if there is none.
 
+A run of a control is red if it broke what its recipe has to break, as it must under
+faults, and green if it broke nothing.
+
 Exit codes: 0 no property was violated, and each control broke;
 1 a property was violated under the framework; 2 the suite shows nothing, as when
 it was interrupted, a run met nothing, a control stayed green, or none ran
@@ -118,6 +121,9 @@ func chaosRun(cmd *cobra.Command, g *globals, f *chaosFlags) error {
 		return errors.Join(outcome(suite, err), writeErr)
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "The report is %s\n", filepath.Join(f.config.Dir, result.ReportFile))
+	if cmd.Context().Err() != nil {
+		fmt.Fprintf(cmd.ErrOrStderr(), "The same command with --resume --out %s goes on with it.\n", quoted(f.config.Dir))
+	}
 	if err := outcome(suite, err); err != nil {
 		return err
 	}

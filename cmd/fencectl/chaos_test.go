@@ -162,6 +162,7 @@ func TestChaosRun_AViolationStaysOneIfInterrupted(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, code, finish(t, cmd.Wait), string(rest))
 		require.Contains(t, string(rest), "fencectl: interrupted: ")
+		require.Contains(t, string(rest), "with --resume --out "+cmd.Args[len(cmd.Args)-1]+" goes on with it.")
 	}
 }
 
