@@ -70,6 +70,7 @@ type order struct {
 	resources []string
 	quantity  int
 	retryable bool
+	again     bool // what is to take effect once is done a second time
 }
 
 // order returns what an operation decides before it has read anything: always the
@@ -99,6 +100,7 @@ func (s Stock) order(op Op) order {
 			}
 		}
 	}
+	o.again = random.IntN(2) == 0
 	return o
 }
 
@@ -128,13 +130,27 @@ func (s Stock) Operate(ctx context.Context, env *Env, op Op) error {
 	return fmt.Errorf("%w: %s has no action %q", ErrConfig, s.Name(), o.action)
 }
 
-// once asks again, by the same key, when it isn't told what came of it. An attempt that
-// fails afterwards says nothing of the one before.
+// once sells by a key and, some of the time, does so again after it has succeeded, as a
+// client does that has lost the answer: that changes nothing. A control knows no keys.
 func (s Stock) once(ctx context.Context, env *Env, op Op, o order, opts []guard.Option) error {
 	opts = append(opts, guard.Once(op.ID, []byte(op.ID)))
+	do := func() error { return env.Do(ctx, op.Resource, s.sell(env, op, o), opts...) }
+	err := untilTold(ctx, env, do)
+	if err != nil || env.Guard == nil || !o.again {
+		return err
+	}
+	if err := do(); errors.Is(err, guard.ErrOpReuse) {
+		return err // the same request is taken for another
+	}
+	return nil // what kept it from being answered again says nothing of the first time
+}
+
+// untilTold asks again, by the same key, when it isn't told what came of it. An attempt
+// that fails afterwards says nothing of the one before.
+func untilTold(ctx context.Context, env *Env, do func() error) error {
 	var doubt error
 	for {
-		err := env.Do(ctx, op.Resource, s.sell(env, op, o), opts...)
+		err := do()
 		switch {
 		case err != nil && env.Guard != nil && errors.Is(err, guard.ErrUnknownOutcome):
 			doubt = err

@@ -55,3 +55,37 @@ func TestStock_OnceThatCannotBeAskedAgainIsUnknown(t *testing.T) {
 	env.protection = &forgetful{asked: 1}
 	require.ErrorIs(t, Stock{}.Operate(t.Context(), env, op), errAway)
 }
+
+// answers is a protection that answers so, one call after another.
+type answers struct {
+	protection
+	of    []error
+	asked int
+}
+
+func (a *answers) do(context.Context, []string, Work, []guard.Option) error {
+	a.asked++
+	return a.of[a.asked-1]
+}
+
+// What has succeeded is done again by its key, or else a key that is good for nothing
+// shows only after an unknown outcome.
+func TestStock_OnceIsDoneAgainAfterItHasSucceeded(t *testing.T) {
+	again := 0
+	for seed := range uint64(100) {
+		op := Op{ID: "w0.1", Resource: stockResources[0], Action: "once", Seed: seed}
+		for _, c := range []struct{ second, want error }{{nil, nil}, {errAway, nil}, {guard.ErrUnknownOutcome, nil}, {guard.ErrOpReuse, guard.ErrOpReuse}} {
+			a := &answers{of: []error{nil, c.second}}
+			err := Stock{}.Operate(t.Context(), &Env{protection: a, Guard: &guard.Guard[pgx.Tx]{}, points: &points{}}, op)
+			if a.asked == 2 {
+				again++
+				require.ErrorIs(t, err, c.want)
+			} else {
+				require.NoError(t, err)
+			}
+		}
+		control := &answers{of: []error{nil}}
+		require.NoError(t, Stock{}.Operate(t.Context(), &Env{protection: control, points: &points{}}, op))
+	}
+	require.InDelta(t, 200, again, 80)
+}
