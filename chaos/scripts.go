@@ -60,7 +60,7 @@ func scripts() []Scenario {
 			Meet: []string{
 				check.HitFault + "pause", check.HitStopped + PointAcquired, check.HitStopped + PointClaimed, check.HitStopped + PointBegun,
 				check.HitStopped + PointRead, check.HitStopped + PointWritten, check.HitStopped + PointCommit,
-				check.HitRefused + string(guard.StageClaim), check.HitRefused + string(guard.StageHead), check.HitRefused + string(guard.StageRun), check.HitRefused + string(guard.StageSeal),
+				check.HitRefused + string(guard.StageClaim), check.HitRefused + string(guard.StageHead), check.HitRefused + string(guard.StageRun), check.HitEndedStale + string(guard.StageSeal),
 			},
 			Script: func(ctx context.Context, s *Stage) error { return s.pointByPoint(ctx) },
 		},

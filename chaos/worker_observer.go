@@ -37,10 +37,16 @@ func (w *worker) observer(points *points) *guard.Observer {
 	}
 }
 
+// serializationFailure is its class.
+const serializationFailure = "40001"
+
 // refused is what is told of a refusal.
 func refused(r *guard.RefusedError) history.Event {
 	e := of(history.Refused, r.Grant)
 	e.Reason, e.Stage, e.Current = string(r.Reason), string(r.Stage), int64(r.Current.Token)
+	if r.Err != nil && classOf(r.Err) != serializationFailure { // that is all that stricter isolation levels say
+		e.Met = r.Err.Error()
+	}
 	if r.RecordErr != nil {
 		e.Error = r.RecordErr.Error()
 	}

@@ -16,6 +16,7 @@ const (
 	HitDied               = "died at "                    // and the point: a process ended itself there
 	HitEnded              = "process ended"               // without having been asked to
 	HitRefused            = "refused at "                 // and the stage: a grant was refused as stale
+	HitEndedStale         = "stale at the end at "        // and the stage: the transaction had ended otherwise, and its grant was found stale then
 	HitLost               = "lease lost"                  // by any way
 	HitLostMidway         = "lease lost in mid-operation" // while an operation of that process on that resource was open
 	HitUnknownApplied     = "unknown applied"             // an outcome stayed unknown to the caller of an operation, and it took effect
@@ -124,6 +125,8 @@ func hitOf(e history.Event) string {
 		return HitStopped + e.Point
 	case e.Kind == history.Ends && e.Error != "":
 		return HitEnded
+	case e.Kind == history.Refused && e.Reason == string(guard.ReasonStale) && e.Stage == string(guard.StageSeal) && e.Met != "":
+		return HitEndedStale + e.Stage
 	case e.Kind == history.Refused && e.Reason == string(guard.ReasonStale):
 		return HitRefused + e.Stage
 	case e.Kind == history.Refused:

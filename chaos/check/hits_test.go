@@ -23,6 +23,9 @@ func TestHits_OfOneEvent(t *testing.T) {
 		"died at claimed":              {Kind: history.Reached, Point: "claimed", Name: history.ThereDie},
 		"stopped at await: SQL answer": {Kind: history.Reached, Point: "await: SQL answer", Name: history.ThereStop},
 		"refused at head":              {Kind: history.Refused, Reason: "stale", Stage: "head"},
+		"refused at seal":              {Kind: history.Refused, Reason: "stale", Stage: "seal"},
+		"stale at the end at seal":     {Kind: history.Refused, Reason: "stale", Stage: "seal", Met: "unexpected EOF"},
+		"refused at run":               {Kind: history.Refused, Reason: "stale", Stage: "run", Met: "terminating connection"}, // so ends who is evicted
 		"overtaken":                    {Kind: history.Refused, Reason: "overtaken", Stage: "seal"},
 		"collision":                    {Kind: history.Refused, Reason: "collision", Stage: "claim"},
 		"failed over":                  {Kind: history.Refused, Reason: "failed over", Stage: "head"},

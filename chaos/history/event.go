@@ -79,5 +79,6 @@ type Event struct {
 	Current  int64  `json:"current,omitempty"` // token that the refused one was refused for
 	Reason   string `json:"reason,omitempty"`  // of a refusal or a loss
 	Stage    string `json:"stage,omitempty"`   // of a refusal
+	Met      string `json:"met,omitempty"`     // what had ended the transaction before it was found refused; empty if the database refused it
 	Point    string `json:"point,omitempty"`   // that was reached
 }
