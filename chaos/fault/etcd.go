@@ -62,6 +62,12 @@ func (f EtcdKill) Strike(ctx context.Context, site Site) (func(context.Context) 
 	if err != nil {
 		return nil, err
 	}
+	switch err := m.Pause(); { // Kill doesn't say that it found nothing
+	case errors.Is(err, testenv.ErrNotRunning):
+		return nil, missed(err) // another fault has struck it
+	case err != nil:
+		return nil, err
+	}
 	return m.Restart, m.Kill()
 }
 

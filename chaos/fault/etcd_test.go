@@ -107,8 +107,10 @@ func TestEtcd_MissesAMemberThatIsDown(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 1)
 	require.NoError(t, c.EtcdCluster.Members()[0].Kill())
-	_, err := fault.EtcdPause{Member: 0}.Strike(patient(t), &site{etcd: c})
-	require.ErrorIs(t, err, fault.ErrMissed)
+	for _, f := range []fault.Fault{fault.EtcdPause{Member: 0}, fault.EtcdKill{Member: 0}} {
+		_, err := f.Strike(patient(t), &site{etcd: c})
+		require.ErrorIs(t, err, fault.ErrMissed)
+	}
 }
 
 // newOwn is a site with an etcd of its own.
