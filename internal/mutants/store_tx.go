@@ -8,8 +8,10 @@ var txMutants = []Mutant{
 		inPostgres("TestTx_IsForOneGoroutineAtATime")),
 	change("tx-goes-on-after-its-end-by-SQL", "N15", pg+"session.go",
 		`case s.ended:`, `case false:`,
-		inPostgres("TestRawCommit_IsNeverSuccess_N15")).
-		survives("the seal finds that the transaction isn't the one that entered (seal-without-the-transactions-name); to stop at once says so earlier, and lets less be written by the way"),
+		inPostgres("TestRawCommit_NothingIsSentBehindIt_N15/commit")),
+	change("tx-ended-by-SQL-is-not-named", "N15", pg+"session.go",
+		"case 'I':\n\t\t\ts.ended = true\n", "",
+		inPostgres("TestRawCommit_NothingIsSentBehindIt_N15/rollback")),
 	change("tx-of-a-failed-statement-commits", "G4", pg+"session.go",
 		`case pg.TxStatus() == 'E':`, `case false:`,
 		inPostgres("TestRun_SwallowedFailureDoesNotCommit_G4")),
@@ -22,6 +24,10 @@ var txMutants = []Mutant{
 	change("tx-keeps-a-conflict-that-was-undone", "G4", pg+"session.go",
 		"s.conflict = nil // rolled back to a savepoint", "",
 		inPostgres("TestIsolation_ConflictUndoneIsForgotten")),
+	change("tx-of-a-goroutine-left-behind-stays", "G3 G4", pg+"txn.go",
+		`_ = t.conn.Hijack().PgConn().Conn().Close()`, `t.conn.Release()`,
+		inPostgres("TestRun_StatementLeftBehindTakesNoEffect_G3_G4/nil")).
+		survives("the pool destroys a connection that is busy, or whose transaction is open, as it is as long as anybody may use it; but to see that it looks at what the goroutine is using, a data race"),
 	change("tx-that-waits-for-the-stale-evicts-nobody", "L1 N17", pg+"txn.go",
 		`if sqlState(err) == stateLockTimeout {`, `if false {`,
 		inPostgres("TestRun_EvictsWhoIsInTheWay_N17_L1")),

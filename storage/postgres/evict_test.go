@@ -46,6 +46,7 @@ func TestClaim_EvictsWhoIsStuck_L1_N3(t *testing.T) {
 		"idle with a row locked":      {"", "a.state = 'idle in transaction'"},
 		"blocked sending to a client": {"select repeat('x', 1000000) from generate_series(1, 1000)", "a.wait_event = 'ClientWrite'"},
 		"in a long statement":         {"select pg_sleep(3600)", "a.wait_event = 'PgSleep'"},
+		"with its fence locked":       {"do $$ begin perform from fence.resource for no key update; perform pg_sleep(3600); end $$", "a.wait_event = 'PgSleep'"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -110,6 +110,22 @@ func TestRawCommit_IsNeverSuccess_N15(t *testing.T) {
 	}
 }
 
+// Behind its end nothing is sent any more: it would commit by itself, without a
+// fence.
+func TestRawCommit_NothingIsSentBehindIt_N15(t *testing.T) {
+	for _, sql := range []string{"commit", "rollback"} {
+		t.Run(sql, func(t *testing.T) {
+			pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
+				_, _ = tx.Exec(ctx, sql)
+				require.ErrorIs(t, set("x", 1)(ctx, tx), guard.ErrTxEnded)
+				return nil
+			})
+			require.ErrorIs(t, err, guard.ErrTxEnded)
+			holds(t, pool, "x", 0)
+		})
+	}
+}
+
 // The plain ways to do it are told by name.
 func TestRawCommit_IsNamed_N15(t *testing.T) {
 	for _, sql := range []string{"commit", "rollback", "commit and chain", "commit; begin", "reset all"} {
