@@ -124,6 +124,22 @@ func TestRun_CodeThatHangsOrCrashesIsViolated(t *testing.T) {
 	}
 }
 
+// A run that doesn't come to its end hangs, even if no operation does.
+func TestRun_ThatIsNotOverInTimeIsViolated(t *testing.T) {
+	l := newLane()
+	defer func() { require.NoError(t, l.close(context.Background())) }()
+	endless := Scenario{Name: "endless", Script: func(ctx context.Context, _ *Stage) error {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}}
+	short := usualBounds
+	short.run = time.Second
+	r, err := task{scenario: endless, workload: passer, group: result.Fenced, seed: 1, bounds: short}.run(patient(t), l, t.TempDir())
+	require.NoError(t, err)
+	require.Equal(t, result.Violated, r.Verdict, r.Reason)
+	require.Contains(t, examples(r), "it hangs: the run was not over after 1s")
+}
+
 func examples(r *result.Run) (all string) {
 	for _, f := range r.Findings {
 		if f.Status == check.Violated {
