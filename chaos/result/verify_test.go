@@ -56,6 +56,38 @@ func TestRun_JudgeGoesByHistoryAndObservation(t *testing.T) {
 	require.Equal(t, 1, run.Counts.Lost)
 }
 
+// What a run was told, and what it found out by itself, is part of what it is judged by.
+func TestRun_JudgeGoesByWhatIsKeptOfIt(t *testing.T) {
+	t.Parallel()
+	events, observed := sold()
+	for property, c := range map[string]struct {
+		keep func(*Run)
+		want check.Status
+	}{
+		"workload": {func(r *Run) { r.Failed = "an update was lost" }, check.Violated},
+		"run":      {func(r *Run) { r.Wrong = "it hangs" }, check.Violated},
+		"I11":      {func(r *Run) { r.Group, r.Meet = Fenced, []string{"never met"} }, check.Unchecked},
+		"I2":       {func(r *Run) { r.Stock = false }, check.Irrelevant},
+		"I9":       {func(r *Run) { r.Progress = 0 }, check.Unchecked},
+	} {
+		run := controlRun("seed-1")
+		run.Judge(events, observed)
+		require.NotEqual(t, c.want, statusOf(run, property), property)
+		c.keep(run)
+		run.Judge(events, observed)
+		require.Equal(t, c.want, statusOf(run, property), property)
+	}
+}
+
+func statusOf(r *Run, property string) check.Status {
+	for _, f := range r.Findings {
+		if f.Property == property {
+			return f.Status
+		}
+	}
+	return ""
+}
+
 func TestVerify_JudgesAgainByTheSavedFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -147,6 +147,21 @@ func TestChaos_AViolationStaysOneIfTheTableIsNotWritten(t *testing.T) {
 	}
 }
 
+// Nor does a report that can't be written.
+func TestChaosRun_AViolationStaysOneIfTheReportIsNotWritten(t *testing.T) {
+	t.Parallel()
+	noServers := []string{"FENCEKIT_POSTGRES=docker", "FENCEKIT_POSTGRES_DSN=", "DOCKER_HOST=unix:///no/daemon"}
+	for verdict, code := range map[result.Verdict]int{result.Pass: exitNotReady, result.Violated: exitViolated} {
+		dir := saved(t, verdict)
+		require.NoError(t, os.Mkdir(filepath.Join(dir, result.ReportFile), 0o755))
+		var stderr bytes.Buffer
+		cmd := child(t, noServers, "chaos", "run", "--scenario", "stalled-holder", "--groups", "fenced", "--resume", "--out", dir)
+		cmd.Stderr = &stderr
+		require.Equal(t, code, finish(t, cmd.Run), stderr.String())
+		require.Contains(t, stderr.String(), "is a directory")
+	}
+}
+
 func TestChaosRun_AViolationStaysOneIfInterrupted(t *testing.T) {
 	t.Parallel()
 	for verdict, code := range map[result.Verdict]int{result.Pass: exitInconclusive, result.Violated: exitViolated} {

@@ -12,6 +12,15 @@ var checkMutants = []Mutant{
 	silent("I6", "ofFenced, refusals", "TestRefusals_I6"),
 	silent("I7", "ofFenced, provenance", "TestProvenance_I7"),
 	silent("I8", "ofFenced, agreement", "TestAgreement_I8"),
+	silent("I9", "ofAny, progress", "TestProgress_I9"),
+	silent("I10", "ofFencedStock, recorded", "TestRecorded_I10"),
+	silent("I11", "ofMeetings, meetings", "TestMeetings_I11"),
+	silent("I12", "ofFenced, ownership", "TestOwnership_I12"),
+	silent("run", "ofAny, run", "TestRun_PassesOnWhatWentWrongBesideTheData"),
+	silent("workload", "ofAny, workload", "TestWorkload_PassesOnWhatItSaid"),
+	change("check-I9-is-content-with-one", "L1 I9", check+"progress.go",
+		`return !op.gotThrough() && (op.ended`, `return false && (op.ended`,
+		inCheck("TestProgress_I9")),
 }
 
 const check = "chaos/check/"
