@@ -31,7 +31,7 @@ test: setup-test ## run all tests against a real etcd and Postgres, both started
 	@echo "All tests passed against a real etcd and a real Postgres$(if $(race),$(comma) with the race detector)."
 
 test-docker: images setup-test ## run the tests of the store against Postgres in Docker, and those of locks against three etcds there
-	FENCEKIT_POSTGRES=docker FENCEKIT_POSTGRES_DSN= FENCEKIT_ETCD_CLUSTER=docker $(plain) ./storage/postgres/... ./internal/testenv/...
+	FENCEKIT_POSTGRES=docker FENCEKIT_POSTGRES_DSN= FENCEKIT_ETCD_CLUSTER=docker $(plain) -timeout 40m ./storage/postgres/... ./internal/testenv/...
 	FENCEKIT_ETCD_CLUSTER=docker $(plain) -run 'LeaderLoss|Isolat|Majority' . ./fence/etcd
 	@echo "The tests of the store and of the test environment passed against Postgres in Docker, and those of what an etcd of three members does to locks against one in Docker."
 
