@@ -24,7 +24,7 @@ func TestFlags_VariableStandsInAndFlagWins(t *testing.T) {
 	t.Setenv("FENCEKIT_TIMEOUT", "5m")
 	csv := "version,name\n" + each(t, func(m postgres.Migration) string { return fmt.Sprintf("%d,%s\n", m.Version, m.Name) })
 	require.Equal(t, ending{exitOK, csv, fmt.Sprintf("applied %d migrations to schema shop\n", len(known(t)))}, fencectl(t, "migrate", "up"))
-	require.Contains(t, fencectl(t, "migrate", "up", "--schema", "store", "-o", "jsonl").stdout, `{"version":1,"name":"tables"}`+"\n")
+	require.Contains(t, fencectl(t, "migrate", "up", "--schema", "store", "-o", "jsonl").stdout, `{"version":1,"name":"schema"}`+"\n")
 	require.Equal(t, exitNotReady, fencectl(t, "migrate", "status", "--database-url", with(t, dsn, "dbname", "no_such_database")).code)
 
 	t.Setenv("FENCEKIT_TIMEOUT", "1ns")

@@ -57,7 +57,7 @@ func TestMigrateUp_WithoutCreateRoleSaysWhatToDo(t *testing.T) {
 	require.Equal(t, exitNotReady, got.code)
 	require.Contains(t, got.stderr, "give it CREATEROLE, or make the role first: create role no_such_shop")
 	require.NotContains(t, got.stderr, "create schemas")
-	require.Contains(t, got.stdout, "operations", "what was applied is told")
+	require.Contains(t, got.stdout, "functions", "what was applied is told")
 }
 
 // The app role of a service has no right but to run guarded transactions.

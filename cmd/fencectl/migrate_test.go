@@ -62,7 +62,7 @@ func TestMigrateUp_ReportsWhatWasAppliedBeforeAFailure(t *testing.T) {
 		create function fence.lp(p bytea) returns bytea language sql return p -- is in the way of the second`))
 	got := fencectl(t, "migrate", "up", "--database-url", dsn)
 	require.Equal(t, exitNotReady, got.code)
-	require.Equal(t, "VERSION  NAME\n1        tables\n", got.stdout)
+	require.Equal(t, "VERSION  NAME\n1        schema\n", got.stdout)
 	require.Contains(t, got.stderr, "migration 2 (functions)")
 	require.Contains(t, got.stderr, "already exists")
 	require.NotContains(t, got.stderr, "applied 1")
@@ -112,8 +112,8 @@ func TestMigrateStatus_MissingIsNotReadyAndChangesNothing(t *testing.T) {
 func TestMigrateStatus_TimesAreUTC(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("", 2*60*60))
-	state := stateOf(postgres.Migration{Version: 1, Name: "tables", AppliedAt: at})
-	require.Equal(t, []string{"1", "tables", "2026-01-02T01:04:05Z"}, state.cells())
+	state := stateOf(postgres.Migration{Version: 1, Name: "schema", AppliedAt: at})
+	require.Equal(t, []string{"1", "schema", "2026-01-02T01:04:05Z"}, state.cells())
 }
 
 func TestMigrateStatus_OneMissing(t *testing.T) {
@@ -125,7 +125,7 @@ func TestMigrateStatus_OneMissing(t *testing.T) {
 	}
 	got := fencectl(t, "migrate", "status", "-o", "csv", "--database-url", dsn)
 	require.Equal(t, exitNotReady, got.code)
-	require.Regexp(t, fmt.Sprintf(`(?s)^version,name,applied_at\n1,tables,20\d\d-.*Z\n%d,%s,\n$`, last.Version, last.Name), got.stdout)
+	require.Regexp(t, fmt.Sprintf(`(?s)^version,name,applied_at\n1,schema,20\d\d-.*Z\n%d,%s,\n$`, last.Version, last.Name), got.stdout)
 	require.Contains(t, got.stderr, "lacks 1 migration; run \"fencectl migrate up\"\n")
 }
 

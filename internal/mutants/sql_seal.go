@@ -13,7 +13,7 @@ var sealMutants = []Mutant{
 	change("seal-at-any-position", "G4 G6 N9", functionsSQL,
 		sealPosition, "",
 		inPostgres("TestFence_RefusesTheOvertakenSibling_N10_G6/read_committed/before_the_seal")).and(
-		Edit{tablesSQL, "\n    primary key (resource, seq),", ""}).
+		Edit{schemaSQL, "\n    primary key (resource, seq),", ""}).
 		violates("late-commit"),
 	change("seal-without-the-expected-number", "G6", functionsSQL,
 		"and seq = p_seq and tx = p_prev", "and tx = p_prev",
@@ -30,7 +30,7 @@ var sealMutants = []Mutant{
 	change("seal-at-any-position-and-grant", "G2 G3 G6", functionsSQL,
 		sealGrant+sealPosition, "",
 		inPostgres("TestFence_RefusesTheSuperseded_G2_G3_G5/read_committed/before_the_seal")).and(
-		Edit{tablesSQL, "\n    primary key (resource, seq),", ""}).
+		Edit{schemaSQL, "\n    primary key (resource, seq),", ""}).
 		violates("unhindered-writer"),
 	change("seal-refuses-everything", "G2 L1", functionsSQL,
 		"and seq = p_seq and tx = p_prev", "and seq = p_seq + 1 and tx = p_prev",
@@ -95,14 +95,14 @@ var sealMutants = []Mutant{
 		inPostgres("TestResolve_WaitsForASealUnderWay_G4")).
 		survives("append waits for the same row; the lock adds that the number read stands still, which matters only where the entry is pruned in that very moment"),
 
-	change("keep-without-a-seal", "G2", operationsSQL,
+	change("keep-without-a-seal", "G2", functionsSQL,
 		`perform from {{schema}}.resource where id = p_resource and tx = p_tx and xmin = pg_current_xact_id()::xid;
     if not found then`, `if false then`,
 		inPostgres("TestKeep_WithoutItsSealIsRefused_G2")),
-	change("keep-behind-another-transactions-seal", "G2", operationsSQL,
+	change("keep-behind-another-transactions-seal", "G2", functionsSQL,
 		` and xmin = pg_current_xact_id()::xid;`, `;`,
 		inPostgres("TestKeep_WithoutItsSealIsRefused_G2")),
-	change("forget-what-is-new", "G4", operationsSQL,
+	change("forget-what-is-new", "G4", functionsSQL,
 		`where o.at < clock_timestamp() - (select once_retention from {{schema}}.setting where one)`, `where true`,
 		inPostgres("TestForgetOnce_KeepsForAsLongAsTheSettingSays")),
 }

@@ -26,7 +26,7 @@ const schemaMark = "{{schema}}"
 // Migration is one step of the schema, forward only.
 type Migration struct {
 	Version int
-	Name    string // such as "tables"
+	Name    string // such as "schema"
 	SQL     string // with the schema filled in
 	// AppliedAt is when the database took it; zero if it has not.
 	AppliedAt time.Time

@@ -6,7 +6,8 @@
 --   ZF002 overtaken within the same grant      ZF006 token issued twice
 --   ZF003 not the transaction that entered     ZF007 argument out of bounds
 --   ZF004 database went back                   ZF008 wrong isolation level
---   ZF009 tables that must not be changed
+--   ZF009 tables that must not be changed      ZF010 implausibly high token or epoch
+--   ZF011 claimed before a failover
 
 insert into {{schema}}.migration (version, name) values (2, 'functions');
 
@@ -42,24 +43,30 @@ begin
     end if;
 end $$;
 
+-- reject raises a refusal by the fence r, as UTF-8 whatever the session's encoding
+-- is: a name that could not be converted would hide the refusal behind that.
+create function {{schema}}.reject(p_state text, r {{schema}}.resource, p_token bigint) returns void
+language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
+begin
+    perform set_config('client_encoding', 'UTF8', true);
+    raise exception 'fencekit: token % refused for resource %: the fence is at token %', p_token, r.name, r.token
+        using errcode = p_state,
+              detail = json_build_object('resource', r.name, 'epoch', r.epoch, 'token', r.token, 'holder', r.holder, 'since', r.claimed_at,
+                                         'age', extract(epoch from clock_timestamp() - r.claimed_at))::text;
+end $$;
+
 -- refuse raises the reason why a grant is not at the fence r at position p_seq.
 create function {{schema}}.refuse(
     r {{schema}}.resource, p_epoch bigint, p_token bigint, p_holder text, p_seq bigint
 ) returns void
 language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
-declare
-    v_state text;
 begin
-    v_state := case
+    perform {{schema}}.reject(case
         when (r.epoch, r.token) > (p_epoch, p_token) then 'ZF001'
         when (r.epoch, r.token) = (p_epoch, p_token) and r.holder <> p_holder then 'ZF006'
         when (r.epoch, r.token) = (p_epoch, p_token) and r.seq > p_seq then 'ZF002'
         else 'ZF004'
-    end;
-    raise exception 'fencekit: token % refused for resource %: the fence is at token %', p_token, r.name, r.token
-        using errcode = v_state,
-              detail = json_build_object('resource', r.name, 'epoch', r.epoch, 'token', r.token, 'holder', r.holder, 'since', r.claimed_at,
-                                         'age', extract(epoch from clock_timestamp() - r.claimed_at))::text;
+    end, r, p_token);
 end $$;
 
 -- append moves the fence on by one position and writes the entry of that
@@ -118,7 +125,11 @@ begin
     return r;
 end $$;
 
--- claim raises the fence of a resource to a grant and returns where it stands.
+-- claim raises the fence of a resource to a grant and returns where it stands. The
+-- marks lie in one row for the whole database, which a claim reads without a lock
+-- and writes only for a higher epoch or a token far above the mark, before it
+-- locks any fence: so claims can't wait for each other in a circle. One that is
+-- rolled back takes its mark back too.
 create function {{schema}}.claim(
     p_name text, p_epoch bigint, p_token bigint, p_holder text, p_tx bigint,
     out o_resource integer, out o_seq bigint, out o_tx bigint
@@ -126,7 +137,7 @@ create function {{schema}}.claim(
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
     r          {{schema}}.resource;
-    v_epoch    bigint;
+    s          {{schema}}.setting;
     v_at       timestamptz := clock_timestamp();
     v_timeline integer := {{schema}}.timeline();
     v_hash     bytea;
@@ -141,19 +152,36 @@ begin
     end if;
     perform {{schema}}.durable();
 
-    select epoch into strict v_epoch from {{schema}}.setting where one;
-    if v_epoch < p_epoch then
-        update {{schema}}.setting set epoch = p_epoch where one and epoch < p_epoch;
-        select epoch into strict v_epoch from {{schema}}.setting where one;
+    select * into strict s from {{schema}}.setting where one;
+    if p_epoch > s.epoch + s.max_epoch_jump or p_epoch >= s.epoch and s.token > 0 and p_token > s.token + s.max_token_jump then
+        raise exception 'fencekit: token % of epoch % is implausibly far above what the database has seen (token % of epoch %)',
+                p_token, p_epoch, s.token, s.epoch
+            using errcode = 'ZF010', detail = json_build_object('epoch', s.epoch, 'token', s.token)::text,
+                  hint = format('if the lock service did issue it, the owner of the schema runs: update %s set epoch = %s, token = %s',
+                                '{{schema}}.setting', p_epoch, p_token);
     end if;
-    if v_epoch > p_epoch then
-        raise exception 'fencekit: epoch % is behind the database''s epoch %', p_epoch, v_epoch
-            using errcode = 'ZF005', detail = json_build_object('epoch', v_epoch)::text;
+    if s.epoch < p_epoch then
+        update {{schema}}.setting set epoch = p_epoch, token = p_token where one and epoch < p_epoch;
+        select * into strict s from {{schema}}.setting where one;
+    end if;
+    if s.epoch > p_epoch then
+        raise exception 'fencekit: epoch % is behind the database''s epoch %', p_epoch, s.epoch
+            using errcode = 'ZF005', detail = json_build_object('epoch', s.epoch)::text;
+    end if;
+    if s.token = 0 or p_token > s.token + s.max_token_jump / 1024 then
+        -- Seldom, and never waiting: whoever has the row raises the mark as well.
+        perform from {{schema}}.setting where one for no key update skip locked;
+        if found then
+            update {{schema}}.setting set token = p_token where one and epoch = p_epoch and token < p_token;
+        end if;
     end if;
 
     r := {{schema}}.locked(p_name);
     if (r.epoch, r.token) > (p_epoch, p_token) or (r.epoch, r.token) = (p_epoch, p_token) and r.holder <> p_holder then
         perform {{schema}}.refuse(r, p_epoch, p_token, p_holder, 0);
+    end if;
+    if (r.epoch, r.token) = (p_epoch, p_token) and r.timeline <> v_timeline then
+        perform {{schema}}.reject('ZF011', r, p_token);
     end if;
     if (r.epoch, r.token) < (p_epoch, p_token) then
         v_hash := {{schema}}.entry_hash(r.head, r.id, r.seq + 1, 'claim', p_epoch, p_token, p_holder, p_tx,
@@ -179,8 +207,9 @@ return p_tx::text || '.' || pg_current_xact_id()::text;
 
 -- head begins a guarded transaction. It bounds how long the transaction can
 -- stand in the way of others, marks it as belonging to a grant by an advisory
--- lock, turns it away if the grant was superseded, and names it. The seal
--- decides; all this is so that a stale transaction locks nothing for long.
+-- lock, turns it away if the grant was superseded, or claimed on another timeline
+-- of the server, and names it. The seal decides about the former; the latter can't
+-- change while the transaction lives, so what is seen here is good until the end.
 create function {{schema}}.head(
     p_resource integer, p_epoch bigint, p_token bigint, p_tx bigint,
     p_lock_ms integer, p_statement_ms integer, p_idle_ms integer, p_network_ms integer, p_check_ms integer
@@ -201,6 +230,9 @@ begin
     select * into r from {{schema}}.resource where id = p_resource;
     if not found or (r.epoch, r.token) is distinct from (p_epoch, p_token) then
         perform {{schema}}.refuse(r, p_epoch, p_token, '', 0);
+    end if;
+    if r.timeline <> {{schema}}.timeline() then
+        perform {{schema}}.reject('ZF011', r, p_token);
     end if;
     perform set_config('fencekit.tx', {{schema}}.mark(p_tx), true);
 end $$;
@@ -312,6 +344,36 @@ begin atomic
     values (p_resource, p_reason, p_stage, p_epoch, p_token, p_holder, p_current_epoch, p_current_token, p_current_holder, p_current_since)
     on conflict on constraint refusal_kind do update set count = f.count + 1, last_at = clock_timestamp();
 end;
+
+-- keep keeps an operation, in the transaction that has moved the resource's fence
+-- as p_tx: so nothing is kept but what is behind a move (guard.Store.Recall).
+create procedure {{schema}}.keep(p_resource integer, p_tx bigint, p_key_hex text, p_request_hex text, p_result_hex text)
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+begin
+    perform from {{schema}}.resource where id = p_resource and tx = p_tx and xmin = pg_current_xact_id()::xid;
+    if not found then
+        raise exception 'fencekit: the transaction that entered has ended' using errcode = 'ZF003';
+    end if;
+    insert into {{schema}}.operation (resource, key, request, result, tx, at)
+    values (p_resource, convert_from(decode(p_key_hex, 'hex'), 'UTF8'), decode(p_request_hex, 'hex'),
+            nullif(decode(p_result_hex, 'hex'), ''), p_tx, clock_timestamp());
+end $$;
+
+-- forget removes up to p_limit operations that have been kept for long enough, and
+-- returns how many.
+create function {{schema}}.forget(p_limit integer) returns bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+declare
+    v_count bigint;
+begin
+    delete from {{schema}}.operation
+     where ctid = any (array(
+        select o.ctid from {{schema}}.operation o
+         where o.at < clock_timestamp() - (select once_retention from {{schema}}.setting where one)
+         limit p_limit for update skip locked));
+    get diagnostics v_count = row_count;
+    return v_count;
+end $$;
 
 revoke all on all functions in schema {{schema}} from public;
 revoke all on all procedures in schema {{schema}} from public;

@@ -1,4 +1,5 @@
--- The tables of Fencekit. {{schema}} stands for the schema they live in.
+-- The tables of Fencekit, and what guards them against mistakes. {{schema}} stands for
+-- the schema they live in.
 
 -- Each migration records itself, whatever tool applies it.
 create table {{schema}}.migration (
@@ -6,7 +7,7 @@ create table {{schema}}.migration (
     name       text        not null,
     applied_at timestamptz not null default clock_timestamp()
 );
-insert into {{schema}}.migration (version, name) values (1, 'tables');
+insert into {{schema}}.migration (version, name) values (1, 'schema');
 
 -- One row per resource: the fence. It says who may write, and at which position.
 create table {{schema}}.resource (
@@ -77,12 +78,43 @@ create table {{schema}}.refusal (
     constraint refusal_kind unique (resource, epoch, token, holder, reason, stage, current_epoch, current_token, current_holder)
 );
 
--- What holds for the whole database: the highest epoch that was ever claimed.
+-- Operations that take effect once (guard.Once): one row per resource and key, written
+-- by the transaction of the operation.
+create table {{schema}}.operation (
+    resource integer     not null,
+    key      text        collate "C" not null,
+    request  bytea       not null, -- hash of what was asked for
+    result   bytea,                -- what was answered, as JSON
+    tx       bigint      not null, -- the transaction, as in the history
+    at       timestamptz not null,
+    primary key (resource, key),
+    constraint operation_key     check (octet_length(key) between 1 and 200),
+    constraint operation_request check (octet_length(request) = 32),
+    constraint operation_result  check (octet_length(result) between 1 and 65536)
+);
+
+-- Rows are written in about the order of their times, and only looked for by time
+-- to be forgotten.
+create index operation_at on {{schema}}.operation using brin (at);
+
+-- What holds for the whole database. The owner of the schema may change the limits.
 create table {{schema}}.setting (
-    one   boolean primary key default true,
-    epoch bigint  not null default 1,
-    constraint setting_one   check (one),
-    constraint setting_epoch check (epoch between 1 and 2147483647)
+    one            boolean  primary key default true,
+    epoch          bigint   not null default 1, -- the highest that was ever claimed
+    -- The highest token of that epoch that was claimed, coarsely, and how far above
+    -- these marks a claim may be: one absurd token would shut a resource for good, one
+    -- absurd epoch the whole database. The first token, while the mark is 0, may be
+    -- any: lock services count from where they like.
+    token          bigint   not null default 0,
+    max_token_jump bigint   not null default 1099511627776, -- 2^40
+    max_epoch_jump bigint   not null default 10,
+    once_retention interval not null default '7 days', -- for how long operations are kept at least
+    constraint setting_one            check (one),
+    constraint setting_epoch          check (epoch between 1 and 2147483647),
+    constraint setting_token          check (token between 0 and 4611686018427387903),
+    constraint setting_max_token_jump check (max_token_jump between 1048576 and 4611686018427387903),
+    constraint setting_max_epoch_jump check (max_epoch_jump between 1 and 2147483647),
+    constraint setting_once_retention check (once_retention >= '1 minute')
 );
 insert into {{schema}}.setting default values;
 
@@ -112,3 +144,35 @@ alter table {{schema}}.resource enable always trigger keep_fence;
 create trigger keep_fence before delete or truncate on {{schema}}.setting
     for each statement execute function {{schema}}.keep_fence();
 alter table {{schema}}.setting enable always trigger keep_fence;
+
+-- Grants of an epoch that is over must not come back.
+create function {{schema}}.keep_epoch() returns trigger
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+    if new.epoch < old.epoch then
+        raise exception 'fencekit: update of %.% from epoch % to % is not allowed: an epoch is never taken back',
+            tg_table_schema, tg_table_name, old.epoch, new.epoch using errcode = 'ZF009';
+    end if;
+    return new;
+end $$;
+
+create trigger keep_epoch before update on {{schema}}.setting
+    for each row execute function {{schema}}.keep_epoch();
+alter table {{schema}}.setting enable always trigger keep_epoch;
+
+-- Two names for one fence, or two fences for one name, are no fence.
+create function {{schema}}.keep_name() returns trigger
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+    raise exception 'fencekit: update of %.% is not allowed to change id or name: history and locks go by them; claim the new name beside the old one',
+        tg_table_schema, tg_table_name using errcode = 'ZF009';
+end $$;
+
+create trigger keep_name before update of id, name on {{schema}}.resource
+    for each statement execute function {{schema}}.keep_name();
+alter table {{schema}}.resource enable always trigger keep_name;
+
+-- Numbers of resources are keys of advisory locks too, and those belong to the
+-- whole database: from a random start, two schemas don't meet, nor do
+-- applications that use small numbers.
+select setval(pg_get_serial_sequence('{{schema}}.resource', 'id'), 1000000 + floor(random() * 1000000000)::bigint);
