@@ -72,8 +72,7 @@ var storeMutants = []Mutant{
 		inPostgres("TestResolve_RecordsTheRefusalWhoseAnswerWasLost_G5")),
 
 	change("claim-does-not-evict", "L1 N3", pg+"claim.go",
-		`text(grant.Resource), grant.Epoch, grant.Token, text(grant.Holder), newTxID()), s.evictSQL(grant))`,
-		`text(grant.Resource), grant.Epoch, grant.Token, text(grant.Holder), newTxID()), "")`,
+		`s.transact(ctx, s.claimSQL(grant), s.evictSQL(grant))`, `s.transact(ctx, s.claimSQL(grant), "")`,
 		inPostgres("TestClaim_EvictsWhoIsStuck_L1_N3/idle_with_a_row_locked")),
 	change("claim-that-finds-the-fence-locked-gives-up", "L1", pg+"claim.go",
 		"\t\t\ts.evict(ctx, grant)\n\t\t\tcontinue\n", "",

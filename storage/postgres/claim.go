@@ -46,13 +46,12 @@ func (s *Store) Claim(ctx context.Context, grant fence.Grant) (guard.Claim, erro
 // claimOnce claims and evicts, in one round trip: the eviction is a transaction
 // of its own, after the claim's has committed.
 func (s *Store) claimOnce(ctx context.Context, grant fence.Grant) (guard.Claim, error) {
-	answer, err := s.transact(ctx, fmt.Sprintf(s.sql.claim,
-		text(grant.Resource), grant.Epoch, grant.Token, text(grant.Holder), newTxID()), s.evictSQL(grant))
+	answer, err := s.transact(ctx, s.claimSQL(grant), s.evictSQL(grant))
 	if err != nil {
 		return guard.Claim{}, err
 	}
-	claim := guard.Claim{Grant: grant}
-	if _, err := fmt.Sscan(strings.Join(answer.rows[0], " "), &claim.Resource, &claim.Seq, &claim.Tx); err != nil {
+	claim, err := readClaim(grant, answer)
+	if err != nil {
 		return guard.Claim{}, err
 	}
 	var evicted, denied int
@@ -62,6 +61,17 @@ func (s *Store) claimOnce(ctx context.Context, grant fence.Grant) (guard.Claim, 
 	}
 	s.reportEvicted(ctx, grant, evicted, denied, err)
 	return claim, nil
+}
+
+// readClaim reads what claimSQL selected.
+func readClaim(grant fence.Grant, a *answer) (guard.Claim, error) {
+	claim := guard.Claim{Grant: grant}
+	_, err := fmt.Sscan(strings.Join(a.rows[0], " "), &claim.Resource, &claim.Seq, &claim.Tx)
+	return claim, err
+}
+
+func (s *Store) claimSQL(grant fence.Grant) string {
+	return fmt.Sprintf(s.sql.claim, text(grant.Resource), grant.Epoch, grant.Token, text(grant.Holder), newTxID())
 }
 
 func (s *Store) evictSQL(grant fence.Grant) string {

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -23,22 +24,35 @@ type kept struct {
 // that transaction is refused. If it is found already, the refusal comes here: the
 // database could go back to just where the claim is before that transaction begins.
 func (s *Store) Recall(ctx context.Context, key guard.OnceKey, claims ...guard.Claim) (result []byte, found bool, err error) {
+	answer, err := s.transact(ctx, s.recallSQL(key, claims), "")
+	if err != nil {
+		return nil, false, fmt.Errorf("postgres: reading what was kept under key %q: %w", key.Key, err)
+	}
+	result, found, err = readKept(key, claims, answer)
+	if errors.As(err, new(*TransientError)) {
+		err = s.explain(ctx, err, true, guard.StageHead, claims...)
+	}
+	return result, found, err
+}
+
+func (s *Store) recallSQL(key guard.OnceKey, claims []guard.Claim) string {
 	ids := make([]string, len(claims))
 	for i, c := range claims {
 		ids[i] = strconv.FormatInt(c.Resource, 10)
 	}
-	answer, err := s.transact(ctx, fmt.Sprintf(s.sql.recall, text(key.Key), strings.Join(ids, ", ")), "")
-	if err != nil {
-		return nil, false, fmt.Errorf("postgres: reading what was kept under key %q: %w", key.Key, err)
-	}
-	for _, row := range answer.rows {
+	return fmt.Sprintf(s.sql.recall, text(key.Key), strings.Join(ids, ", "))
+}
+
+// readKept reads what recallSQL selected. It fails with a *TransientError if that
+// was kept after the claims.
+func readKept(key guard.OnceKey, claims []guard.Claim, a *answer) (result []byte, found bool, err error) {
+	for _, row := range a.rows {
 		claim := claimOf(claims, row[0])
 		if row[1] != hex.EncodeToString(key.Request[:]) {
 			return nil, false, &guard.OpReuseError{Resource: claim.Grant.Resource, Key: key.Key}
 		}
 		if row[3] != fmt.Sprint(claim.Seq) || row[4] != fmt.Sprint(int64(claim.Tx)) {
-			err := &TransientError{fmt.Errorf("postgres: key %q was kept while it was looked up", key.Key)}
-			return nil, false, s.explain(ctx, err, true, guard.StageHead, claims...)
+			return nil, false, &TransientError{fmt.Errorf("postgres: key %q was kept while it was looked up", key.Key)}
 		}
 		if result, err = hex.DecodeString(row[2]); err != nil {
 			return nil, false, err

@@ -146,7 +146,10 @@ func (s *Store) transact(ctx context.Context, sql, behind string) (*answer, erro
 		return nil, err
 	}
 	defer s.release(ctx, conn)
-	message := fmt.Sprintf("%s; set local lock_timeout = %d; %s; commit; %s", beginRC, ms(s.cfg.LockTimeout), sql, behind)
-	a, _, err := send(ctx, conn.Conn().PgConn(), message)
+	a, _, err := send(ctx, conn.Conn().PgConn(), s.transactSQL(sql, behind))
 	return a, reached(err)
+}
+
+func (s *Store) transactSQL(sql, behind string) string {
+	return fmt.Sprintf("%s; set local lock_timeout = %d; %s; commit; %s", beginRC, ms(s.cfg.LockTimeout), sql, behind)
 }

@@ -42,11 +42,14 @@ func (s *Store) recordLost(ctx context.Context, claim guard.Claim) {
 }
 
 func (s *Store) resolveOne(ctx context.Context, claim guard.Claim, id guard.TxID) (string, error) {
-	g := claim.Grant
-	answer, err := s.transact(ctx, fmt.Sprintf(s.sql.resolve,
-		claim.Resource, g.Epoch, g.Token, text(g.Holder), claim.Seq, claim.Tx, id, newTxID()), "")
+	answer, err := s.transact(ctx, s.resolveSQL(claim, id), "")
 	if err != nil {
 		return "", err
 	}
 	return answer.rows[0][0], nil
+}
+
+func (s *Store) resolveSQL(claim guard.Claim, id guard.TxID) string {
+	g := claim.Grant
+	return fmt.Sprintf(s.sql.resolve, claim.Resource, g.Epoch, g.Token, text(g.Holder), claim.Seq, claim.Tx, id, newTxID())
 }
