@@ -12,6 +12,13 @@ import (
 	"github.com/fencekit/fencekit/chaos/result"
 )
 
+// These and what stands between and behind them, such as "[10m30s]", fit into 80
+// columns: the bar is drawn anew in its place only while it has one line.
+const (
+	messageLength = 50
+	trackerLength = 12
+)
+
 // progress shows what "chaos run" does: a line for each run that has ended or, on
 // a terminal, a bar and a line for each run that is worth reading. Its methods must
 // not be called concurrently.
@@ -29,9 +36,13 @@ func newProgress(w io.Writer) *progress {
 	}
 	p.bars = bar.NewWriter()
 	p.bars.SetOutputWriter(w)
+	p.bars.SetTerminalWidth(terminalWidth(w))
 	p.bars.SetUpdateFrequency(200 * time.Millisecond)
 	p.bars.SetStyle(bar.StyleBlocks)
-	p.bars.Style().Visibility.Value = true
+	p.bars.Style().Visibility.Value, p.bars.Style().Visibility.Percentage = false, false // they are part of the message
+	p.bars.Style().Options.TimeInProgressPrecision = time.Second
+	p.bars.SetMessageLength(messageLength)
+	p.bars.SetTrackerLength(trackerLength)
 	p.tracker = &bar.Tracker{Message: "starting servers"}
 	p.bars.AppendTracker(p.tracker)
 	p.over = make(chan struct{})
@@ -51,7 +62,7 @@ func (p *progress) tell(now chaos.Progress) {
 		return
 	}
 	p.tracker.UpdateTotal(int64(now.Total))
-	p.tracker.UpdateMessage(now.Run.String())
+	p.tracker.UpdateMessage(doneOf(now) + " " + now.Run.String())
 	p.tracker.SetValue(int64(now.Done))
 	if now.Ended && now.Run.Group == result.Fenced && now.Run.Verdict != result.Pass {
 		p.bars.Log("%s", runLine(now))
@@ -71,16 +82,20 @@ func (p *progress) close() {
 // runLine is a run that has ended, as "[3/12] pass: pauses, fenced, seed 1 (9.8s)".
 // What is not as it must be has its reason.
 func runLine(now chaos.Progress) string {
-	done := fmt.Sprint(now.Done)
-	if now.Total > 0 {
-		done += fmt.Sprintf("/%d", now.Total)
-	}
 	r := now.Run
-	line := fmt.Sprintf("[%s] %s: %s (%v)", done, verdictWord(r), r, r.Took.Round(100*time.Millisecond))
+	line := fmt.Sprintf("[%s] %s: %s (%v)", doneOf(now), verdictWord(r), r, r.Took.Round(100*time.Millisecond))
 	if r.Verdict == result.Inconclusive || r.Verdict == result.Violated && !r.Red() {
 		line += ": " + r.Reason
 	}
 	return line
+}
+
+// doneOf is how many runs have ended, as "3/12", or "3" if their number is open.
+func doneOf(now chaos.Progress) string {
+	if now.Total == 0 {
+		return fmt.Sprint(now.Done)
+	}
+	return fmt.Sprintf("%d/%d", now.Done, now.Total)
 }
 
 // verdictWord calls controls red and green: a red one is as it must be.

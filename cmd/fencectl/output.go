@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
+	"golang.org/x/term"
 )
 
 // format is how data is written; it is a flag's value.
@@ -51,7 +53,7 @@ func writeList[R record](w io.Writer, f format, rows []R) error {
 	var err error
 	switch f {
 	case formatTable:
-		renderTable(&b, rows, isColorTerminal(w))
+		renderTable(&b, rows, isColorTerminal(w), terminalWidth(w))
 	case formatCSV:
 		err = renderCSV(&b, rows)
 	case formatJSONL:
@@ -115,12 +117,17 @@ func renderCSV[R record](b *bytes.Buffer, rows []R) error {
 	return w.Error()
 }
 
-func renderTable[R record](b *bytes.Buffer, rows []R, color bool) {
+// renderTable writes a table. One that is wider than width has cells of several
+// lines, unless width is 0.
+func renderTable[R record](b *bytes.Buffer, rows []R, color bool, width int) {
 	if len(rows) == 0 {
 		return
 	}
 	t := table.NewWriter()
 	t.SetStyle(plainStyle(color))
+	if width > 0 {
+		t.SetColumnConfigs(fitting(rows, width))
+	}
 	t.SuppressTrailingSpaces()
 	var heading table.Row
 	for _, column := range rows[0].columns() {
@@ -140,11 +147,44 @@ func renderTable[R record](b *bytes.Buffer, rows []R, color bool) {
 	b.WriteString(t.Render() + "\n")
 }
 
+// fitting bounds columns so that rows fit into width. Columns of single words keep
+// their width; those of sentences share what is left, and none gets more than it needs.
+func fitting[R record](rows []R, width int) []table.ColumnConfig {
+	var sentences []int
+	widths := make([]int, len(rows[0].columns()))
+	for i, column := range rows[0].columns() {
+		wraps := false
+		widths[i] = len(column)
+		for _, row := range rows {
+			cell := row.cells()[i]
+			widths[i] = max(widths[i], text.StringWidth(cell))
+			wraps = wraps || strings.Contains(cell, " ")
+		}
+		width -= len(columnGap)
+		if wraps {
+			sentences = append(sentences, i)
+		} else {
+			width -= widths[i]
+		}
+	}
+	slices.SortFunc(sentences, func(a, b int) int { return widths[a] - widths[b] })
+	var configs []table.ColumnConfig
+	for n, i := range sentences {
+		share := max(min(widths[i], width/(len(sentences)-n)), 1)
+		width -= share
+		configs = append(configs, table.ColumnConfig{Number: i + 1, WidthMax: share, WidthMaxEnforcer: text.WrapSoft})
+	}
+	return configs
+}
+
+// columnGap stands between columns.
+const columnGap = "  "
+
 // plainStyle has columns and nothing else, so that a table can be read by awk.
 func plainStyle(color bool) table.Style {
 	style := table.Style{
 		Name:   "plain",
-		Box:    table.BoxStyle{PaddingRight: "  "},
+		Box:    table.BoxStyle{PaddingRight: columnGap},
 		Format: table.FormatOptions{Header: text.FormatUpper},
 	}
 	if color {
@@ -159,9 +199,18 @@ func isColorTerminal(w io.Writer) bool { return isTerminal(w) && os.Getenv("NO_C
 
 func isTerminal(w io.Writer) bool {
 	file, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}
+
+// terminalWidth is how many columns the terminal w has; 0 if w is none.
+func terminalWidth(w io.Writer) int {
+	file, ok := w.(*os.File)
 	if !ok {
-		return false
+		return 0
 	}
-	info, err := file.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
+	width, _, err := term.GetSize(int(file.Fd()))
+	if err != nil {
+		return 0
+	}
+	return width
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"regexp"
+	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -29,6 +30,10 @@ Exit codes:
 	global := root.PersistentFlags()
 	g.register(global)
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return g.fill(global) }
+	build, _ := debug.ReadBuildInfo()
+	root.Version = moduleVersion(build)
+	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
+	root.Flags().Bool("version", false, "print the version of fencectl")
 	root.AddCommand(newMigrate(g), newChaos(g), newVersion(g))
 	return root
 }

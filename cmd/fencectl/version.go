@@ -37,11 +37,19 @@ func (v versions) cells() []string {
 	return []string{v.Fencectl, v.Go, strconv.Itoa(v.Schema)}
 }
 
-// versionsOf takes a nil build, of a binary without module support, for unknown.
+// versionsOf is what build was made of.
 func versionsOf(build *debug.BuildInfo, migrations []postgres.Migration) versions {
-	v := versions{Fencectl: "unknown", Go: "unknown", Schema: migrations[len(migrations)-1].Version}
+	v := versions{Fencectl: moduleVersion(build), Go: "unknown", Schema: migrations[len(migrations)-1].Version}
 	if build != nil {
-		v.Fencectl, v.Go = build.Main.Version, build.GoVersion
+		v.Go = build.GoVersion
 	}
 	return v
+}
+
+// moduleVersion takes a nil build, of a binary without module support, for unknown.
+func moduleVersion(build *debug.BuildInfo) string {
+	if build == nil {
+		return "unknown"
+	}
+	return build.Main.Version
 }

@@ -24,6 +24,7 @@ func TestVersion_Formats(t *testing.T) {
 		require.Equal(t, ending{exitOK, stdout, ""}, fencectl(t, "version", "-o", format))
 	}
 	require.Contains(t, fencectl(t, "version").stdout, "SCHEMA\n")
+	require.Equal(t, ending{exitOK, "fencectl " + module + "\n", ""}, fencectl(t, "--version"))
 }
 
 func TestVersion_OfTheModule(t *testing.T) {
