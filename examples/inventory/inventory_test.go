@@ -144,8 +144,14 @@ func TestWorker_StopsGracefully(t *testing.T) {
 }
 
 func TestRun_RefusesWrongCommands(t *testing.T) {
-	for _, args := range [][]string{nil, {"sell"}, {"worker", "-fast"}} {
+	for _, args := range [][]string{nil, {"sell"}, {"worker", "-fast"}, {"demo", "-fast"}, {"demo", "more"}} {
 		require.Equal(t, exitUsage, run(args), args)
+	}
+}
+
+func TestRun_HelpIsNoMistake(t *testing.T) {
+	for _, args := range [][]string{{"--help"}, {"-h"}, {"help"}, {"demo", "--help"}, {"try", "-h"}, {"init", "--help"}, {"serve", "--help"}, {"worker", "--help"}} {
+		require.Equal(t, exitOK, run(args), args)
 	}
 }
 

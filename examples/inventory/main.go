@@ -18,6 +18,8 @@ const usage = `usage: inventory demo      run the demo: etcd, Postgres, three wo
        inventory init …    make the tables in a database, and stock a product
        inventory serve …   serve the HTTP API on an etcd and a database
        inventory worker …  sell until nothing is left (the demo starts these)
+
+inventory COMMAND --help lists the flags of try, init, serve and worker.
 `
 
 // Exit codes.
@@ -44,23 +46,24 @@ func run(args []string) int {
 	}
 	switch args[0] {
 	case "demo":
-		return exitCode(demo(ctx, os.Stdout))
+		return command(args, parseDemo, func(struct{}) error { return demo(ctx, os.Stdout) })
 	case "try":
 		return command(args, parseTry, func(cfg serveConfig) error { return try(ctx, cfg, os.Stdout, newLog()) })
 	case "init":
 		return command(args, parseInit, func(dsn string) error { return initialize(ctx, dsn, os.Stdout) })
 	case "serve":
 		return command(args, parseServe, func(cfg serveConfig) error { return serve(ctx, cfg, os.Stdout, newLog()) })
+	case "help", "-h", "-help", "--help":
+		fmt.Print(usage)
+		return exitOK
 	case "worker":
-		cfg, err := parseWorker(args[1:])
-		if err != nil {
-			return exitUsage
-		}
-		err = runWorker(ctx, cfg, os.Stdout)
-		if err != nil {
-			tell(os.Stdout, event{Event: eventFailed, Error: err.Error()})
-		}
-		return exitCode(err)
+		return command(args, parseWorker, func(cfg workerConfig) error {
+			err := runWorker(ctx, cfg, os.Stdout)
+			if err != nil {
+				tell(os.Stdout, event{Event: eventFailed, Error: err.Error()})
+			}
+			return err
+		})
 	}
 	fmt.Fprint(os.Stderr, usage)
 	return exitUsage
@@ -80,6 +83,15 @@ func command[C any](args []string, parse func([]string) (C, error), run func(C) 
 }
 
 func newLog() *slog.Logger { return slog.New(slog.NewTextHandler(os.Stderr, nil)) }
+
+// parseDemo takes no flags besides --help.
+func parseDemo(args []string) (struct{}, error) {
+	flags := flag.NewFlagSet("inventory demo", flag.ContinueOnError)
+	if err := flags.Parse(args); err != nil {
+		return struct{}{}, err
+	}
+	return struct{}{}, noMore(flags)
+}
 
 func parseWorker(args []string) (workerConfig, error) {
 	var cfg workerConfig
