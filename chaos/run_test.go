@@ -29,6 +29,7 @@ func TestRun_ALeaseThatEndsAnywhereIsHarmless(t *testing.T) {
 func TestRun_RandomFaultsAreHarmless(t *testing.T) {
 	dir := t.TempDir()
 	chaos.Test(t, chaos.Config{Scenarios: []string{"unknown-commits"}, Dir: dir})
+	require.FileExists(t, filepath.Join(dir, result.ReportFile))
 	require.Equal(t, map[string]string{"w0": "bulk/1", "w1": "bulk/2", "w2": "bulk/3"}, firstSlow(t, dir))
 }
 

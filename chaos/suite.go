@@ -29,7 +29,8 @@ type suite struct {
 }
 
 // Run does the runs that cfg asks for, and returns them with what they show
-// together. Everything is in cfg.Dir when it returns, also if it fails: with
+// together. Everything is in cfg.Dir when it returns, with a report to open in a
+// browser (result.ReportFile), also if it fails: with
 // ErrConfig if cfg is not as it has to be, with ErrWorkload or ErrEnvironment if a
 // run could not take place, and with the cause of ctx's end when that comes first.
 func Run(ctx context.Context, cfg Config) (_ *result.Suite, err error) {
@@ -54,7 +55,7 @@ func Run(ctx context.Context, cfg Config) (_ *result.Suite, err error) {
 		lanes.Go(func() { s.work(ctx) })
 	}
 	lanes.Wait()
-	return s.kept, errors.Join(s.failed, s.close(), context.Cause(ctx))
+	return s.kept, errors.Join(s.failed, s.close(), writeReports(cfg.Dir, s.kept), context.Cause(ctx))
 }
 
 // open takes in what earlier runs have left, and saves the suite, so that whoever

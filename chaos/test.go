@@ -3,6 +3,7 @@ package chaos
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -14,14 +15,16 @@ import (
 // framework, which fails unless the run passes, and one for each control that cfg
 // names, which fails unless the same faults break it. Groups is the framework alone
 // by default: controls can only run a Workload that works through Env.Do, DoAll and
-// Hold. The runs' files go to a directory of their own by default, which is kept if
-// a test fails, and named.
+// Hold. The runs' files, and a report of them to open in a browser, go to cfg.Dir,
+// and the report is named in the test's log. By default that is a directory of its own,
+// which is kept if a test fails.
 func Test(t *testing.T, cfg Config) {
 	t.Helper()
 	if cfg.Groups == nil {
 		cfg.Groups = []string{result.Fenced}
 	}
-	if cfg.Dir == "" {
+	own := cfg.Dir == ""
+	if own {
 		cfg.Dir = ownDir(t)
 	}
 	if cfg.Progress == nil {
@@ -32,6 +35,13 @@ func Test(t *testing.T, cfg Config) {
 		}
 	}
 	suite, err := Run(t.Context(), cfg)
+	if suite != nil {
+		t.Cleanup(func() {
+			if !own || t.Failed() {
+				t.Logf("the report is %s; judge its runs again with: fencectl chaos verify %s", filepath.Join(cfg.Dir, result.ReportFile), cfg.Dir)
+			}
+		})
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +94,6 @@ func ownDir(t *testing.T) string {
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("the files of the runs are kept in %s; judge them again with: fencectl chaos verify %s", dir, dir)
 			return
 		}
 		if err := os.RemoveAll(dir); err != nil {

@@ -11,9 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fencekit/fencekit/chaos"
-	"github.com/fencekit/fencekit/chaos/history"
-	"github.com/fencekit/fencekit/chaos/observe"
-	"github.com/fencekit/fencekit/chaos/report"
 	"github.com/fencekit/fencekit/chaos/result"
 )
 
@@ -114,8 +111,8 @@ func chaosRun(cmd *cobra.Command, g *globals, f *chaosFlags) error {
 	if suite == nil {
 		return chaosError(err)
 	}
-	if keepErr := keepSuite(f.config.Dir, f.junit, suite); keepErr != nil {
-		return errors.Join(outcome(suite, err), keepErr)
+	if f.junit != "" {
+		err = errors.Join(err, writeFile(f.junit, func(w io.Writer) error { return result.JUnit(w, suite) }))
 	}
 	if writeErr := writeList(cmd.OutOrStdout(), g.output, totalRows(suite)); writeErr != nil {
 		return errors.Join(outcome(suite, err), writeErr)
@@ -138,7 +135,7 @@ func outcome(suite *result.Suite, err error) error {
 	case err == nil:
 		return byVerdict(suite)
 	case suite.Verdict == result.Violated:
-		return &codedError{exitViolated, fmt.Errorf("%s Not all ran: %w", suite.Reason, err)}
+		return &codedError{exitViolated, fmt.Errorf("%s The suite ended early: %w", suite.Reason, err)}
 	}
 	return chaosError(err)
 }
@@ -150,19 +147,6 @@ func chaosError(err error) error {
 		return usageErrorf("%w", err)
 	case errors.Is(err, chaos.ErrEnvironment):
 		return notReady(err)
-	}
-	return err
-}
-
-// keepSuite writes what is made of a suite's runs: the report and JUnit's XML.
-func keepSuite(dir, junit string, suite *result.Suite) error {
-	err := writeFile(filepath.Join(dir, result.ReportFile), func(w io.Writer) error {
-		return report.HTML(w, suite, func(run *result.Run) ([]history.Event, *observe.Observation, error) { return result.Load(dir, run) })
-	})
-	for _, path := range []string{filepath.Join(dir, result.JUnitFile), junit} {
-		if err == nil && path != "" {
-			err = writeFile(path, func(w io.Writer) error { return result.JUnit(w, suite) })
-		}
 	}
 	return err
 }
