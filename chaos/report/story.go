@@ -62,9 +62,14 @@ func storyOf(suite *result.Suite, load loader) (*story, error) {
 	return best, best.show(suite, load)
 }
 
+// leadScenario is the failure that users are told of first: a holder that stands
+// still between read and write. A script, it stands still for as long in a control.
+const leadScenario = "stalled-holder"
+
 // tellable returns runs under the framework and faults that are worth a look, the
-// most promising first: a violated one before all; else one with a refusal, and
-// with a control that broke under the same schedule; and the shorter the better.
+// most promising first: a violated one before all; else leadScenario; else one with a
+// refusal, and with a control that broke under the same schedule; and the shorter the
+// better.
 func tellable(suite *result.Suite) []*result.Run {
 	var runs []*result.Run
 	points := map[*result.Run]int{}
@@ -86,8 +91,8 @@ func tellable(suite *result.Suite) []*result.Run {
 		if r.Counts.Refusals > 0 {
 			points[r] += 5
 		}
-		if strings.Contains(r.Scenario+r.Family, "paus") {
-			points[r]++
+		if r.Scenario == leadScenario {
+			points[r] += 50
 		}
 		runs = append(runs, r)
 	}

@@ -84,7 +84,7 @@ func TestTellable_TheMostPromisingFirst(t *testing.T) {
 	}
 	suite := &result.Suite{Runs: []result.Run{
 		fenced("a", 1, result.Pass, 0, 9), fenced("b", 1, result.Pass, 3, 9), fenced("b", 2, result.Pass, 3, 9), fenced("b", 3, result.Pass, 3, 4),
-		fenced("c", 1, result.Violated, 0, 9), {Scenario: "b", Group: result.Fenced, Seed: 2},
+		fenced("c", 1, result.Violated, 0, 9), fenced(leadScenario, 1, result.Pass, 1, 9), {Scenario: "b", Group: result.Fenced, Seed: 2},
 		{Scenario: "b", Group: "redlock", Seed: 2, Faults: true, Verdict: result.Violated, Findings: updatesLost, Breaks: check.OfData()},
 		{Scenario: "a", Group: "redlock", Seed: 1, Verdict: result.Violated}, // without faults
 	}}
@@ -92,7 +92,7 @@ func TestTellable_TheMostPromisingFirst(t *testing.T) {
 	for _, r := range tellable(suite) {
 		order = append(order, r.String())
 	}
-	require.Equal(t, []string{"c, fenced, seed 1", "b, fenced, seed 2", "b, fenced, seed 3", "b, fenced, seed 1", "a, fenced, seed 1"}, order)
+	require.Equal(t, []string{"c, fenced, seed 1", "stalled-holder, fenced, seed 1", "b, fenced, seed 2", "b, fenced, seed 3", "b, fenced, seed 1", "a, fenced, seed 1"}, order)
 }
 
 func TestBrokenControls_NotThoseThatBreakByDesignFirst(t *testing.T) {
