@@ -37,7 +37,9 @@ type Config struct {
 	ResolveTimeout time.Duration
 	// Observer is told what happens; default nobody.
 	Observer *Observer
-	// Logger gets what an operator should know; default nothing is logged.
+	// Logger gets what an operator should know; default nothing is logged. As with
+	// the Observer, a Handler that panics or ends its goroutine changes nothing for
+	// the operation; it is reported on standard error.
 	Logger *slog.Logger
 }
 

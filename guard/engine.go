@@ -42,6 +42,7 @@ func (e *engine[Tx]) attempt(ctx context.Context, enter entry, ss standings, op 
 	if err != nil {
 		return err
 	}
+	defer txn.Rollback(ctx) // also when user code panics or ends its goroutine; nothing after a COMMIT
 	if repeated {
 		// It commits nevertheless: an answer that rests on reading alone could be
 		// lost in a failover, or come from a grant that is stale by now.
@@ -54,11 +55,10 @@ func (e *engine[Tx]) attempt(ctx context.Context, enter entry, ss standings, op 
 	if err := e.run(enter, ss, txn, op); err != nil {
 		return err
 	}
-	if err := e.keep(ctx, txn, o); err != nil {
+	if err := keep(txn, o); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
-		txn.Rollback(ctx)
 		return ended(ctx)
 	}
 	return e.commit(ctx, ss, txn, o.record, []OpRecord{o.record})
@@ -117,15 +117,13 @@ func (e *engine[Tx]) recall(ctx context.Context, ss standings, o options) (repea
 	return false, nil
 }
 
-// keep keeps the result of an operation that is to take effect once. If it fails
-// txn has been rolled back.
-func (e *engine[Tx]) keep(ctx context.Context, txn Txn[Tx], o options) error {
+// keep keeps the result of an operation that is to take effect once.
+func keep[Tx any](txn Txn[Tx], o options) error {
 	if o.once == nil {
 		return nil
 	}
 	data, err := o.result.encode()
 	if err != nil {
-		txn.Rollback(ctx)
 		return err
 	}
 	txn.Keep(*o.once, data)
@@ -136,24 +134,10 @@ func (e *engine[Tx]) keep(ctx context.Context, txn Txn[Tx], o options) error {
 func (e *engine[Tx]) run(enter entry, ss standings, txn Txn[Tx], op Op[Tx]) error {
 	ctx, end := enter()
 	defer end(nil)
-	if err := run(context.WithValue(ctx, grantsKey{}, ss), txn, op); err != nil {
+	if err := txn.Run(context.WithValue(ctx, grantsKey{}, ss), op); err != nil {
 		return e.judge(ss, withCause(ctx, err))
 	}
 	return nil
-}
-
-// run runs op in txn, and rolls back unless it returned nil: also if it panics or
-// ends its goroutine, which then goes on unhindered.
-func run[Tx any](ctx context.Context, txn Txn[Tx], op Op[Tx]) (err error) {
-	done := false
-	defer func() {
-		if !done {
-			txn.Rollback(ctx)
-		}
-	}()
-	err = txn.Run(ctx, op)
-	done = err == nil
-	return err
 }
 
 // commit commits txn. COMMIT has three outcomes: it took effect, it did not, or

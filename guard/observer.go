@@ -4,17 +4,20 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"runtime/debug"
 	"time"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/callback"
 )
 
 // Observer is told what a Guard does, for metrics and traces. Any of its
-// functions may be nil. They are called synchronously, by the goroutine that does
-// it and from several goroutines at a time, so they must be fast and must not call
-// the Guard. They must not be changed after New. One that panics is logged; the
-// operation goes on.
+// functions may be nil. What the Guard does waits for them, and they are called
+// from several goroutines at a time, so they must be fast and must not call the
+// Guard. They must not be changed after New.
+//
+// Each call has a goroutine of its own, so that an Observer can't change what
+// becomes of an operation: one that panics is logged, and so is one that ends its
+// goroutine, as t.FailNow does in a test. The operation goes on.
 type Observer struct {
 	// Queued: the number of calls that wait for their turn at resource in this
 	// process changed by delta, 1 or -1.
@@ -85,12 +88,9 @@ type reporter struct {
 }
 
 func newReporter(o *Observer, l *slog.Logger) *reporter {
-	r := &reporter{logger: slog.New(slog.DiscardHandler)}
+	r := &reporter{logger: callback.Logger(l)}
 	if o != nil {
 		r.observer = *o
-	}
-	if l != nil {
-		r.logger = l
 	}
 	return r
 }
@@ -100,15 +100,12 @@ func (r *reporter) log(level slog.Level, msg string, g fence.Grant, args ...any)
 	r.logger.Log(context.Background(), level, msg, args...)
 }
 
-// tell calls a function of the Observer. A panic of it must not take a turn or a
-// lease along with it.
+// tell calls a function of the Observer, which must not take a turn or a lease along
+// when it doesn't return.
 func (r *reporter) tell(call func()) {
-	defer func() {
-		if panicked := recover(); panicked != nil {
-			r.logger.Error("guard: the Observer panicked", "panic", panicked, "stack", string(debug.Stack()))
-		}
-	}()
-	call()
+	if failure := callback.Run(call); failure != nil {
+		r.logger.Error("guard: the Observer panicked", "panic", failure.Panic, "stack", failure.Stack)
+	}
 }
 
 func (r *reporter) queued(resource string, delta int) {

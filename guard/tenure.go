@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/callback"
 )
 
 // releaseTimeout bounds the wait for a release, which goes on in the background.
@@ -120,7 +121,7 @@ func (k *keeper) learn(t *tenure) {
 func (k *keeper) release(ctx context.Context, t *tenure) {
 	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
 	defer cancel()
-	err := t.lease.Release(ctx)
+	err := releaseLease(ctx, t.lease)
 	k.report.released(t.grant, err)
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -129,6 +130,16 @@ func (k *keeper) release(ctx context.Context, t *tenure) {
 	}
 	k.pending--
 	k.finish()
+}
+
+// releaseLease releases a lease. The goroutine is the keeper's, so one that panics
+// there would end the process, and one that ends it would be waited for by Close.
+func releaseLease(ctx context.Context, lease fence.Lease) error {
+	var err error
+	if failure := callback.Run(func() { err = lease.Release(ctx) }); failure != nil {
+		return failure
+	}
+	return err
 }
 
 // overran releases tenures although a function runs under them, which may never
@@ -140,7 +151,7 @@ func (k *keeper) overran(tenures []*tenure) {
 		go func() {
 			ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 			defer cancel()
-			_ = t.lease.Release(ctx) // it goes on in the background
+			_ = releaseLease(ctx, t.lease) // it goes on in the background
 		}()
 	}
 }

@@ -351,29 +351,3 @@ func TestClaim_SupersededWhileItWaitedIsJustStale(t *testing.T) {
 		require.NotErrorIs(t, err, guard.ErrTokensWentBack)
 	})
 }
-
-// An Observer's panic takes no turn and no lease along.
-func TestObserver_PanicLeavesNothingLocked(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	var log bytes.Buffer
-	a := w.process("a", &guard.Config{Logger: slog.New(slog.NewTextHandler(&log, nil)), Observer: &guard.Observer{
-		Queued:    func(string, int) { panic("queued") },
-		Acquired:  func(fence.Grant, time.Duration) { panic("acquired") },
-		LeaseLost: func(*fence.LeaseLostError) { panic("lost") },
-		Released:  func(fence.Grant, error) { panic("released") },
-		Claimed:   func(fence.Grant, time.Duration) { panic("claimed") },
-		Refused:   func(*guard.RefusedError) { panic("refused") },
-		Resolved:  func([]fence.Grant, bool, error, time.Duration) { panic("resolved") },
-		Finished:  func(guard.Finish) { panic("finished") },
-	}})
-	w.store.SetFaults(memory.Faults{Commit: fates(memory.ReplyLost)})
-	for range 3 {
-		require.NoError(t, guard.Do(t.Context(), a, sku, increment("n")))
-	}
-	require.NoError(t, guard.Do(t.Context(), w.process("b", nil), sku, increment("n")))
-	require.NoError(t, guard.Do(t.Context(), a, sku, increment("n")))
-	require.Equal(t, "5", w.store.Read("n"))
-	require.Contains(t, log.String(), "the Observer panicked")
-	require.Contains(t, log.String(), "panic=acquired")
-}

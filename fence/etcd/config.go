@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/callback"
 )
 
 // Defaults of Config.
@@ -65,7 +66,8 @@ type Config struct {
 	// DefaultRequestTimeout.
 	RequestTimeout time.Duration
 
-	// Logger is told of lost sessions and of trouble in the background. Default:
+	// Logger is told of lost sessions and of trouble in the background. A Handler
+	// that panics is reported on standard error and changes nothing else. Default:
 	// nothing is logged.
 	Logger *slog.Logger
 }
@@ -90,9 +92,7 @@ func (c *Config) withDefaults() Config {
 	if cfg.RequestTimeout == 0 {
 		cfg.RequestTimeout = DefaultRequestTimeout
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = callback.Logger(cfg.Logger)
 	return cfg
 }
 

@@ -59,5 +59,8 @@ func (l lease) Release(ctx context.Context) error {
 	if !l.end(fence.ErrReleased) {
 		return nil
 	}
+	if ctx == nil { // a panic here would keep the resource taken until Close
+		ctx = context.Background()
+	}
 	return l.locker.giveBack(ctx, l.place)
 }

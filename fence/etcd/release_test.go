@@ -53,6 +53,17 @@ func TestRelease_EndsTheContextEvenIfItsOwnIsOver(t *testing.T) {
 	release(t, acquire(t, l, "r"))
 }
 
+func TestRelease_WithoutAContextGivesTheResourceUp(t *testing.T) {
+	t.Parallel()
+	client, cfg := testenv.EtcdClient(t), fresh(t)
+	l := newTestLocker(t, client, cfg)
+	le := acquire(t, l, "r")
+	var none context.Context
+	require.NoError(t, le.Release(none))
+	require.ErrorIs(t, context.Cause(le.Context()), fence.ErrReleased)
+	release(t, acquire(t, l, "r"))
+}
+
 func TestLoss_ADeletedKeyEndsTheLease_HD11(t *testing.T) {
 	t.Parallel()
 	client, cfg := testenv.EtcdClient(t), fresh(t)

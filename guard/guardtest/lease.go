@@ -76,6 +76,9 @@ func (e *lease) Release(ctx context.Context) error {
 	if k := s.resources[e.grant.Resource]; k.owner == e {
 		s.pass(k)
 	}
+	if ctx == nil {
+		return nil
+	}
 	return ctx.Err()
 }
 

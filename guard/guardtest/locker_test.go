@@ -86,6 +86,16 @@ func TestLocker_ReleaseSaysThatItsContextHasEnded(t *testing.T) {
 	require.NoError(t, lost.Release(ctx), "there is nothing to release")
 }
 
+func TestLocker_ReleaseWithoutAContextGivesTheResourceUp(t *testing.T) {
+	t.Parallel()
+	l := guardtest.NewLocker()
+	lease := acquire(t, l)
+	var none context.Context
+	require.NoError(t, lease.Release(none))
+	require.ErrorIs(t, context.Cause(lease.Context()), fence.ErrReleased)
+	require.Zero(t, l.Service().Holder(sku))
+}
+
 func TestLocker_EpochsOrderGrants_F1(t *testing.T) {
 	t.Parallel()
 	l := guardtest.NewLocker()

@@ -30,9 +30,9 @@ func TestImports_CoreNeedsTheStandardLibraryOnly(t *testing.T) {
 	t.Parallel()
 	for pkg, allowed := range map[string][]string{
 		"fence":           {"fence"},
-		"guard":           {"fence", "guard"},
-		"guard/guardtest": {"fence", "guard", "guard/guardtest"},
-		"storage/memory":  {"fence", "guard", "storage/memory"},
+		"guard":           {"fence", "guard", "internal/callback"},
+		"guard/guardtest": {"fence", "guard", "guard/guardtest", "internal/callback"},
+		"storage/memory":  {"fence", "guard", "storage/memory", "internal/callback"},
 	} {
 		for _, dep := range dependencies(t, pkg) {
 			require.Contains(t, allowed, strings.TrimPrefix(dep, module), "%s depends on %s", pkg, dep)

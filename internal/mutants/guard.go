@@ -51,12 +51,10 @@ var guardMutants = []Mutant{
 		"\tif err := e.run(enter, ss, txn, op); err != nil {\n\t\treturn err\n\t}\n", "\t_ = e.run(enter, ss, txn, op)\n",
 		inGuard("TestDo_ErrorRollsBackAndComesThrough_G4")),
 	change("transactions-of-a-panic-stay-open", "G4", g+"engine.go",
-		"\t\tif !done {\n\t\t\ttxn.Rollback(ctx)\n\t\t}\n", "\t\t_ = done\n",
+		"\tdefer txn.Rollback(ctx)", "",
 		inGuard("TestDo_PanicRollsBackAndPassesThrough_G4")),
 	change("commit-although-the-caller-has-gone", "G4", g+"engine.go",
-		`if ctx.Err() != nil {
-		txn.Rollback(ctx)`, `if false {
-		txn.Rollback(ctx)`,
+		"if ctx.Err() != nil {\n\t\treturn ended(ctx)\n\t}\n\treturn e.commit(", "return e.commit(",
 		inGuard("TestDo_CancelledBeforeCommitRollsBack_G4")),
 	change("commit-ends-with-the-callers-context", "G4", g+"engine.go",
 		`detached := context.WithoutCancel(ctx)`, `detached := ctx`,

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/internal/callback"
 )
 
 // DefaultSchema is where the tables live unless Config.Schema says otherwise.
@@ -56,7 +57,8 @@ type Config struct {
 	// (PREPARE TRANSACTION) escapes claim and eviction.
 	AllowPreparedTransactions bool
 	// Logger is told what is not an error of any call, such as a stale backend
-	// that this role may not evict. Default: nothing is logged.
+	// that this role may not evict. A Handler that panics is reported on standard
+	// error and changes nothing else. Default: nothing is logged.
 	Logger *slog.Logger
 }
 
@@ -87,9 +89,7 @@ func (c *Config) withDefaults() Config {
 	if cfg.Isolation == "" {
 		cfg.Isolation = pgx.ReadCommitted
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = callback.Logger(cfg.Logger)
 	return cfg
 }
 
