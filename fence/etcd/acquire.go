@@ -117,8 +117,9 @@ func (l *Locker) queueUp(ctx context.Context, p *place, try bool) error {
 	ctx, cancel := context.WithTimeout(ctx, l.cfg.RequestTimeout)
 	defer cancel()
 	defer context.AfterFunc(p.ctx, cancel)()
-	for range attempts {
+	for epochs := 0; epochs < attempts; {
 		sent := l.marks.sending()
+		p.number = p.session.number()
 		o, err := l.write(ctx, p, sent.epoch, try)
 		if err != nil {
 			return l.notWritten(p, err, refused(err))
@@ -133,6 +134,9 @@ func (l *Locker) queueUp(ctx context.Context, p *place, try bool) error {
 		if o.owner != nil && try {
 			l.abandon(p, nil)
 			return &fence.LockedError{Resource: p.resource, Holder: holderIn(o.owner.Value)}
+		}
+		if !o.void {
+			epochs++
 		}
 	}
 	return l.notWritten(p, fmt.Errorf("etcd: the epoch key %s changes all the time", l.keys.epoch()), true)

@@ -41,7 +41,10 @@
 //     granted. An Acquire whose outcome is unknown is settled before this process
 //     makes another key for the resource: a void key is written and the lock key
 //     deleted in one transaction, and the transaction that writes the lock key
-//     requires that there is no void key, so that it can't take effect late.
+//     requires that no void key rules it out, so that it can't take effect late.
+//     These transactions are numbered within their session, and a void key rules
+//     out those up to its own number: so a session has one void key at most, and
+//     an acquisition that a later one's void overtook is sent again with a new number.
 //   - F3: every lease ends at the session's deadline: the time at which the last
 //     successful renewal was sent, plus the time to live that etcd granted, minus
 //     [Config.Margin]. An answer that comes after the deadline revives nothing.
@@ -60,7 +63,7 @@
 // # Failure handling
 //
 // A release or an abandoned Acquire that etcd doesn't confirm is repeated in the
-// background until etcd does, or until the session is over. Meanwhile this
+// background until etcd does, or until the session is over, a few at a time. Meanwhile this
 // process's other callers wait in its own queue, and TryAcquire finds the
 // resource locked. If nothing else needs the session it is given up, so that no
 // renewal keeps the remains alive. Neither Release nor Close needs a context that

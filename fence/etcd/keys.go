@@ -52,8 +52,16 @@ func (k keyspace) lock(resource string, id clientv3.LeaseID, nonce string) strin
 	return fmt.Sprintf("%s%x-%s", k.queue(resource), int64(id), nonce)
 }
 
-// void is the key that keeps an acquisition from taking effect later.
-func (k keyspace) void(nonce string) string { return k.prefix + "/void/" + nonce }
+// voids is the prefix of a session's void key.
+func (k keyspace) voids(id clientv3.LeaseID) string {
+	return fmt.Sprintf("%s/void/%x/", k.prefix, int64(id))
+}
+
+// void is the key that keeps the acquiring Txns of a session from taking effect
+// later, up to the one with that number. Keys sort as their numbers do.
+func (k keyspace) void(id clientv3.LeaseID, number int64) string {
+	return fmt.Sprintf("%s%016x", k.voids(id), number)
+}
 
 // epoch is the key of the epoch.
 func (k keyspace) epoch() string { return k.prefix + "/epoch" }

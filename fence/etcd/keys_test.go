@@ -23,7 +23,7 @@ func TestKeyspace_NoQueueReachesIntoAnother_HD15(t *testing.T) {
 func TestKeyspace_IsReadable(t *testing.T) {
 	k := keyspace{prefix: "p"}
 	require.Equal(t, "p/locks/sku%2F42/ff-n", k.lock("sku/42", 255, "n"))
-	require.Equal(t, "p/void/n", k.void("n"))
+	require.Equal(t, "p/void/1f/0000000000000020", k.void(0x1f, 0x20))
 	require.Equal(t, "p/epoch", k.epoch())
 }
 

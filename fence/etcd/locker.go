@@ -24,6 +24,7 @@ type Locker struct {
 	tasks  *tasks
 
 	rechecking atomic.Bool
+	clearing   chan struct{} // has room while clearAway may send another request
 
 	mu       sync.Mutex
 	closed   bool
@@ -51,7 +52,7 @@ func NewLocker(client *clientv3.Client, cfg *Config) (*Locker, error) {
 	l := &Locker{
 		client: client, cfg: c, keys: keyspace{c.Prefix, c.MutexKeys},
 		local: newLocalQueue(), tasks: newTasks(), finished: make(chan struct{}),
-		leased: map[*session]bool{},
+		leased: map[*session]bool{}, clearing: make(chan struct{}, clearers),
 	}
 	l.marks = newWatermark(l.keys.epoch())
 	l.leases = newLeases(client, l.marks)

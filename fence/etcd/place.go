@@ -21,7 +21,8 @@ type place struct {
 	holder   string
 	since    time.Time
 	value    string // proclaimed by the key when it is written
-	sent     string // what write put into the key last, or tried to
+	number   int64  // of the Txn that writes the key, within the session
+	sent     string // what that Txn puts into the key
 
 	ctx       context.Context
 	cancel    context.CancelCauseFunc

@@ -49,14 +49,26 @@ func (l *Locker) abandon(p *place, clear func(context.Context, *place) error) {
 	l.tasks.start(func(ctx context.Context) { l.clearAway(ctx, p, clear) })
 }
 
+// clearers is how many requests at a time clear away what was abandoned: after an
+// etcd that was slow there may be thousands, and renewals come first.
+const clearers = 16
+
 // clearAway runs clear until it succeeds, or the client is closed: then this
 // process makes no other key, and etcd lets the session expire. After a failure it gives the session
 // up if nobody else needs it: then no renewal keeps the traces alive.
 func (l *Locker) clearAway(ctx context.Context, p *place, clear func(context.Context, *place) error) {
 	for n := 0; ; n++ {
+		select {
+		case l.clearing <- struct{}{}:
+		case <-p.settled:
+			return
+		case <-ctx.Done():
+			return
+		}
 		try, cancel := context.WithTimeout(ctx, l.cfg.RequestTimeout)
 		err := clear(try, p)
 		cancel()
+		<-l.clearing
 		if err == nil {
 			p.settle(true)
 			return
@@ -71,12 +83,5 @@ func (l *Locker) clearAway(ctx context.Context, p *place, clear func(context.Con
 		p.session.giveUp()
 		l.cfg.Logger.Warn("a lock key could not be removed yet", "resource", p.resource, "error", err)
 		pause(ctx, n, p.settled)
-		select {
-		case <-p.settled:
-			return
-		case <-ctx.Done():
-			return
-		default:
-		}
 	}
 }

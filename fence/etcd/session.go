@@ -49,6 +49,7 @@ type session struct {
 	ended    bool
 	tenants  map[tenant]bool // true while it still needs the lease
 	asking   []func()        // see ask
+	numbers  int64           // how many were given out
 
 	wake chan struct{} // holds one signal for run that somebody asks
 }
@@ -216,6 +217,15 @@ func (s *session) notRenewed() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.failure
+}
+
+// number gives an acquiring Txn its number: a void rules out those that are not
+// higher than its own.
+func (s *session) number() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.numbers++
+	return s.numbers
 }
 
 // add makes t live under the session; false if it is over.

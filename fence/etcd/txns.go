@@ -12,13 +12,14 @@ import (
 // outcome is what an acquire Txn found.
 type outcome struct {
 	written bool
+	void    bool               // not written, nor will be: a later acquisition's void overtook it
 	first   bool               // written, and nobody is ahead
 	token   fence.Token        // if written
 	owner   *mvccpb.KeyValue   // the first of the queue, nil if there is none
 	epochs  []*mvccpb.KeyValue // not written: the epoch key
 }
 
-// write puts the key of p if the epoch is still e and the place was not made
+// write puts the key of p if the epoch is still e and the Txn's number was not made
 // void, and reads who is first. With try it puts only if the queue is empty. The
 // token is the revision of this very Txn, never that of a later read (F1). The
 // client sends a Txn again after some errors, and the second one's revision
@@ -32,7 +33,7 @@ func (l *Locker) write(ctx context.Context, p *place, e epoch, try bool) (outcom
 	epochKey := l.keys.epoch()
 	conditions := []clientv3.Cmp{
 		e.unchanged(epochKey),
-		clientv3.Compare(clientv3.CreateRevision(l.keys.void(p.nonce)), "=", 0),
+		l.notVoid(p),
 		clientv3.Compare(clientv3.CreateRevision(p.key), "=", 0),
 	}
 	if try {
@@ -43,6 +44,7 @@ func (l *Locker) write(ctx context.Context, p *place, e epoch, try bool) (outcom
 		clientv3.OpPut(p.key, value, clientv3.WithLease(p.session.id)), firstOf(p.queue),
 	).Else(
 		clientv3.OpGet(epochKey), firstOf(p.queue), clientv3.OpGet(p.key, clientv3.WithCountOnly()),
+		clientv3.OpGet(l.keys.void(p.session.id, p.number), clientv3.WithRange(l.endOfVoids(p)), clientv3.WithCountOnly()),
 	))
 	if err != nil {
 		return outcome{}, err
@@ -52,7 +54,10 @@ func (l *Locker) write(ctx context.Context, p *place, e epoch, try bool) (outcom
 		if resp.Responses[2].GetResponseRange().Count > 0 {
 			return outcome{}, errSentTwice
 		}
-		o := outcome{epochs: resp.Responses[0].GetResponseRange().Kvs}
+		o := outcome{
+			epochs: resp.Responses[0].GetResponseRange().Kvs,
+			void:   resp.Responses[3].GetResponseRange().Count > 0,
+		}
 		if len(firsts) > 0 {
 			o.owner = firsts[0]
 		}
@@ -75,17 +80,35 @@ func (l *Locker) erase(ctx context.Context, p *place) error {
 	return err
 }
 
+// notVoid is the condition that no void key rules out p's Txn of its number. No key
+// has create revision 0: so it is true of an empty range alone.
+func (l *Locker) notVoid(p *place) clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(l.keys.void(p.session.id, p.number)), "=", 0).WithRange(l.endOfVoids(p))
+}
+
+func (l *Locker) endOfVoids(p *place) string {
+	return clientv3.GetPrefixRangeEnd(l.keys.voids(p.session.id))
+}
+
 // void makes sure that p's key isn't there and never will be, when it isn't known
 // whether the Txn that writes it arrived: whichever of the two is second finds
-// what the first did. The void key lives under the same lease as the key, so
-// that when it goes, the key can't be written any more either. Where it is there
-// already the work is done: the key may by now be a later acquisition's of the
-// same name (Config.MutexKeys).
+// what the first did. A session needs one void key: it rules out all its Txns of a
+// number up to its own, and gives way to a higher one alone. It lives under the
+// same lease as the locks, so that when it goes, none of them can be written any
+// more either.
+//
+// Where a void key as high is there already, this Txn comes late. Either a later
+// acquisition's void overtook it, and p's key may be there; or it was sent twice,
+// and the key may by now be a later acquisition's of the same name
+// (Config.MutexKeys), which has another value.
 func (l *Locker) void(ctx context.Context, p *place) error {
-	key := l.keys.void(p.nonce)
-	_, err := l.commit(ctx, l.client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).Then(
+	key := l.keys.void(p.session.id, p.number)
+	_, err := l.commit(ctx, l.client.Txn(ctx).If(l.notVoid(p)).Then(
 		clientv3.OpPut(key, p.key, clientv3.WithLease(p.session.id)),
+		clientv3.OpDelete(l.keys.voids(p.session.id), clientv3.WithRange(key)),
 		clientv3.OpDelete(p.key),
+	).Else(
+		clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.Value(p.key), "=", p.sent)}, []clientv3.Op{clientv3.OpDelete(p.key)}, nil),
 	))
 	return err
 }

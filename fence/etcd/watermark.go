@@ -132,7 +132,7 @@ func (l *Locker) askWhereItStands(ctx context.Context) bool {
 	defer cancel()
 	// It goes through raft because it could write. What it never does is to delete,
 	// which etcd allows when it is out of space, and where every locker may.
-	key := l.keys.void("never")
+	key := l.keys.void(clientv3.NoLease, 0)
 	never := clientv3.Compare(clientv3.CreateRevision(key), "<", 0)
 	_, err := l.commit(ctx, l.client.Txn(ctx).If(never).Then(clientv3.OpDelete(key)))
 	back := new(WentBackError)
