@@ -35,11 +35,12 @@ test-docker: images setup-test ## run the tests of the store against Postgres in
 	FENCEKIT_ETCD_CLUSTER=docker $(plain) -run 'LeaderLoss|Isolat|Majority' . ./fence/etcd
 	@echo "The tests of the store and of the test environment passed against Postgres in Docker, and those of what an etcd of three members does to locks against one in Docker."
 
-soak: setup ## run 20,000 operations of DoAll from 4 processes, 10,000 HTTP deductions, and 10 minutes of restarts, under faults
+soak: setup ## run 20,000 operations of DoAll from 4 processes, 10,000 HTTP deductions, and 10 minutes of restarts, under faults; use 100,000 resources once each
 	go test -count=1 -v -timeout 3h -run TestDoAll ./internal/soak -args -ops 20000
 	go test -count=1 -v -timeout 1h -run TestRestarts ./internal/soak -args -duration 10m -goroutines 24
+	go test -count=1 -v -timeout 1h -run TestResources ./internal/soak -args -resources 100000
 	go test -count=1 -v -timeout 1h -run TestHTTP ./examples/inventory -args -deductions 10000
-	@echo "20,000 operations, 10,000 deductions and 10 minutes of restarts: no update was lost, and nothing was left behind."
+	@echo "20,000 operations, 10,000 deductions and 10 minutes of restarts: no update was lost, and nothing was left behind. Nor was it by 100,000 resources that were used once each."
 
 chaos: setup-test ## run scenarios and controls with one seed, go on with others for 5 minutes in all, and write a report
 	@scripts/build -o bin/fencectl ./cmd/fencectl

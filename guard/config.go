@@ -11,7 +11,8 @@ import (
 type Config struct {
 	// KeepFor is how long the ownership of a resource is kept after the last
 	// call, so that the next one needs no lock service; default 10 s. It is given
-	// up at once when another process waits. Negative: after every call.
+	// up at once when another process waits. What expires together is released a few at
+	// a time, and can be used until then. Negative: after every call.
 	KeepFor time.Duration
 	// MaxHold is for how long calls that are queued here may go on once another
 	// process waits for the resource; default 100 ms. A call that has begun is

@@ -13,5 +13,5 @@ func ExpireLate[Tx any](g *Guard[Tx], resource string) {
 	g.keeper.mu.Lock()
 	l := g.keeper.lines[resource]
 	g.keeper.mu.Unlock()
-	g.keeper.expire(l, l.tenure)
+	g.keeper.expire(idler{l, l.tenure})
 }

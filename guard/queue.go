@@ -26,6 +26,8 @@ type keeper struct {
 	lines      map[string]*line                     // those with a call, or with a tenure
 	superior   map[string]fence.Grant               // by resource: see learn
 	doubts     map[fence.Grant]*UnknownOutcomeError // left by Holds without a line: see enter
+	expired    []idler                              // to be released, if they are still idle then
+	expiring   int                                  // how many goroutines release those
 	pending    int                                  // releases, and Holds of callers' leases, that are under way
 	unreleased []error                              // of releases that failed since Close began
 }

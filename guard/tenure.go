@@ -162,28 +162,6 @@ func (k *keeper) retire(ctx context.Context, l *line) {
 	k.give(ctx, l)
 }
 
-// idle starts the time after which an idle tenure expires. keeper.mu is held.
-func (k *keeper) idle(l *line) {
-	t := l.tenure
-	t.idleSince = time.Now()
-	if t.expiry == nil {
-		t.expiry = time.AfterFunc(k.cfg.KeepFor, func() { k.expire(l, t) })
-	} else {
-		t.expiry.Reset(k.cfg.KeepFor)
-	}
-}
-
-// expire releases a tenure that has been idle for long enough. It may have been
-// used since the timer was set, and be in use.
-func (k *keeper) expire(l *line, t *tenure) {
-	k.mu.Lock()
-	seized := time.Since(t.idleSince) >= k.cfg.KeepFor && k.seize(l, t)
-	k.mu.Unlock()
-	if seized {
-		k.retire(context.Background(), l)
-	}
-}
-
 // contend is called when another process waits. An idle tenure ends at once, a
 // busy one when its calls are done, or between two of them after MaxHold.
 func (k *keeper) contend(l *line, t *tenure) {

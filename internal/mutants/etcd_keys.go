@@ -26,7 +26,4 @@ var keysMutants = []Mutant{
 	change("thousands-that-expire-are-released-at-once", "L1", "guard/expire.go",
 		`more := k.expiring < expirers`, `more := k.expiring >= 0`,
 		Test{"guard", "TestKeepFor_ThousandsThatExpireTogetherAreReleasedAFewAtATime_L1"}),
-	change("what-was-just-used-expires", "L1", "guard/expire.go",
-		`time.Since(next.tenure.idleSince) >= k.cfg.KeepFor && k.seize`, `k.seize`,
-		Test{"guard", "TestKeepFor_LateTimerReleasesNothingThatWasJustUsed"}),
 }

@@ -10,8 +10,11 @@
 // many goroutines, while etcd and Postgres are killed, stopped, paused and
 // restarted.
 //
-// Both run for seconds in "go test ./..." and for as long as they are told to by
-// flags after -args, see "make soak": -ops, -duration, -goroutines, -seed. The seed
+// TestResources_UsedOnceLeaveNothingAndDisturbNobody uses many resources once each, and
+// asks for many in vain.
+//
+// All run for seconds in "go test ./..." and for as long as they are told to by
+// flags after -args, see "make soak": -ops, -duration, -goroutines, -resources, -seed. The seed
 // fixes operations and faults, not how the machine interleaves them. A run in which
 // a kind of fault was not hit shows nothing, and fails.
 package soak
