@@ -29,7 +29,8 @@ type spec struct {
 // member that is set says what to do.
 type command struct {
 	Operate *Op           `json:"operate,omitempty"` // do this
-	Within  time.Duration `json:"within,omitempty"`  // for Operate
+	Again   *Op           `json:"again,omitempty"`   // call this again; told as noteAgain
+	Within  time.Duration `json:"within,omitempty"`  // for Operate and Again
 	Load    bool          `json:"load,omitempty"`    // begin to work by itself
 	Quiet   bool          `json:"quiet,omitempty"`   // stop that; told as noteQuiet
 	Arm     string        `json:"arm,omitempty"`     // a point
@@ -46,4 +47,5 @@ const (
 	noteQuiet    = "quiet"
 	noteDisarmed = "disarmed"
 	noteStalled  = "the world stood still"
+	noteAgain    = "called again" // with the operation, and its error
 )

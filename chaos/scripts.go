@@ -124,6 +124,12 @@ func scripts() []Scenario {
 			Script: func(ctx context.Context, s *Stage) error { return s.lateCommit(ctx) },
 		},
 		{
+			Name: "lost-answer", Family: "answers", Workers: 2, Controls: []string{"etcd-mutex"},
+			Story:  "the answer to a COMMIT is lost, its worker can't ask the database what became of it, and the operation is called again",
+			Meet:   []string{check.HitFault + "partition"},
+			Script: func(ctx context.Context, s *Stage) error { return s.lostAnswer(ctx) },
+		},
+		{
 			Name: "user-code", Family: "user-code",
 			Story:  "user code sends a COMMIT of its own, and begins another transaction behind it, rolls back to a savepoint, panics, and ends its goroutine",
 			Meet:   []string{check.HitFailed + classEnded, check.HitFailed + "panicked", check.HitFailed + "goroutine ended"},

@@ -117,6 +117,8 @@ func (w *worker) obey(commands io.Reader) error {
 			return nil
 		case c.Operate != nil:
 			w.tasks.Go(func() { w.operate(w.ctx, *c.Operate, c.Within) })
+		case c.Again != nil:
+			w.tasks.Go(func() { w.callAgain(w.ctx, *c.Again, c.Within) })
 		case c.Load:
 			w.startLoad()
 		case c.Quiet:

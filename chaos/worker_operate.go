@@ -42,6 +42,15 @@ func (w *worker) operate(ctx context.Context, op Op, within time.Duration) {
 	w.ask(ctx, op.ID, err)
 }
 
+// callAgain calls an operation that was called before. For the history that is no
+// operation of its own: it has to add nothing.
+func (w *worker) callAgain(ctx context.Context, op Op, within time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	err := w.call(ctx, w.envs[0], op)
+	w.tell(history.Event{Kind: history.Note, Name: noteAgain, Op: op.ID, Error: text(err)})
+}
+
 // ask asks what became of an operation of unknown outcome, until there is an
 // answer.
 func (w *worker) ask(ctx context.Context, op string, err error) {

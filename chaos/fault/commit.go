@@ -35,7 +35,10 @@ func (f LoseCommit) String() string {
 	return fmt.Sprintf("commit-%s w%d", f.Loss, f.Worker)
 }
 
-// begins is what a message begins with that is a whole transaction.
+// WholeTransaction reports whether a message that ends with a COMMIT is a transaction
+// from its BEGIN on, as a claim is, and no operation.
+func WholeTransaction(sql string) bool { return begins.MatchString(sql) }
+
 var begins = regexp.MustCompile(`(?i)^\s*(begin|start\s+transaction)\b`)
 
 // Strike implements Fault. It waits for a COMMIT.
@@ -51,7 +54,7 @@ func (f LoseCommit) Strike(ctx context.Context, site Site) (func(context.Context
 		Swallowed: pgproxy.SwallowCommit, Unheard: pgproxy.SwallowReply, Held: pgproxy.HoldCommit,
 	}[f.Loss]()
 	commits.OnCommit(func(sql string) *pgproxy.Action {
-		if f.Operation && begins.MatchString(sql) {
+		if f.Operation && WholeTransaction(sql) {
 			return nil
 		}
 		taken.Store(true)

@@ -1,0 +1,146 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencekit/fencekit/chaos/fault"
+	"github.com/fencekit/fencekit/chaos/history"
+	"github.com/fencekit/fencekit/internal/pgproxy"
+)
+
+// lostAnswer loses the answer to an operation's COMMIT, and keeps its worker away
+// from the database until the operation has ended without knowing its outcome. Then
+// the same operation is called again, as a caller does who got no answer: it has taken
+// effect, and must not do so a second time.
+func (s *Stage) lostAnswer(ctx context.Context) error {
+	if !s.Faults {
+		return s.inTurn(ctx)
+	}
+	op := Op{ID: "called-twice", Resource: s.sku(), Seed: s.Seed, Action: "once"}
+	before, err := s.data(ctx)
+	if err != nil {
+		return err
+	}
+	first, err := s.unanswered(ctx, op)
+	if err != nil {
+		return err
+	}
+	if err := first.committed.Wait(ctx); err != nil {
+		return err
+	}
+	once, err := s.data(ctx)
+	if err != nil {
+		return errors.Join(err, first.heal(ctx))
+	}
+	if err := errors.Join(finish(ctx, first.op), first.heal(ctx)); err != nil {
+		return err
+	}
+	if len(changed(before, once)) == 0 {
+		return fmt.Errorf("%w: the operation's COMMIT changed nothing, so calling it again shows nothing", errWrong)
+	}
+	if err := s.callAgain(ctx, 1, op); err != nil {
+		return err
+	}
+	twice, err := s.data(ctx)
+	if tables := changed(once, twice); err == nil && len(tables) > 0 {
+		err = fmt.Errorf("%w: an operation that was called again after its answer had been lost took effect again: it changed %s once more. "+
+			"Give it a key by guard.Once, or find out by UnknownOutcomeError.Resolve before you call again", errWrong, strings.Join(tables, ", "))
+	}
+	return err
+}
+
+// unanswered is an operation whose COMMIT arrives and whose worker is cut off from
+// the database from then on.
+type unanswered struct {
+	op        *Pending
+	committed *pgproxy.Action
+	heal      func(context.Context) error
+}
+
+func (s *Stage) unanswered(ctx context.Context, op Op) (*unanswered, error) {
+	u := &unanswered{committed: pgproxy.SwallowReply()}
+	cut := fault.Partition{Worker: 0, From: fault.ToPostgres, Way: fault.BothWays}
+	var once sync.Once
+	var undo func(context.Context) error
+	var cutErr error
+	commits := s.worker(0).commits
+	commits.OnCommit(func(sql string) *pgproxy.Action {
+		if fault.WholeTransaction(sql) { // as a claim is
+			return nil
+		}
+		once.Do(func() { undo, cutErr = s.inflict(ctx, cut) })
+		return u.committed
+	})
+	u.heal = func(ctx context.Context) error {
+		commits.OnCommit(nil)
+		if undo == nil {
+			return cutErr
+		}
+		return s.heal(ctx, cut, undo)
+	}
+	var err error
+	if u.op, err = s.operate(s.worker(0), op, 3*TTL); err != nil {
+		commits.OnCommit(nil)
+	}
+	return u, err
+}
+
+// callAgain has a worker call an operation that has ended, and waits for its end.
+func (s *Stage) callAgain(ctx context.Context, number int, op Op) error {
+	w := s.worker(number)
+	told := s.story.listen(func(e history.Event) bool {
+		return e.Process == w.Name() && (e.Kind == history.Ends || e.Kind == history.Note && e.Name == noteAgain)
+	})
+	defer told.stop()
+	if err := w.command(command{Again: &op, Within: s.bounds.op}); err != nil {
+		return err
+	}
+	bounded, cancel := context.WithTimeoutCause(ctx, s.bounds.op+s.bounds.grace, errStuck)
+	defer cancel()
+	e, err := told.next(bounded)
+	if err == nil && e.Kind == history.Ends {
+		err = fmt.Errorf("%w: %s: %s", errProcessEnded, e.Process, e.Error)
+	}
+	return err
+}
+
+// data is a digest of each table of the workload's own, by its name.
+func (s *Stage) data(ctx context.Context) (map[string]string, error) {
+	rows, err := s.pool.Query(ctx, `
+		select quote_ident(nspname) || '.' || quote_ident(relname) from pg_class c join pg_namespace n on n.oid = relnamespace
+		where relkind = 'r' and nspname !~ '^pg_' and nspname not in ('information_schema', 'fence')`)
+	if err != nil {
+		return nil, err
+	}
+	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, err
+	}
+	digests := map[string]string{}
+	for _, table := range tables {
+		var digest string
+		if err := s.pool.QueryRow(ctx, "select coalesce(md5(string_agg(t::text, E'\\n' order by t::text)), '') from "+table+" t").Scan(&digest); err != nil {
+			return nil, err
+		}
+		digests[table] = digest
+	}
+	return digests, nil
+}
+
+// changed are the tables that differ.
+func changed(before, after map[string]string) (tables []string) {
+	for _, table := range slices.Sorted(maps.Keys(after)) {
+		if before[table] != after[table] {
+			tables = append(tables, table)
+		}
+	}
+	return tables
+}
