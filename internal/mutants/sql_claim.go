@@ -95,6 +95,6 @@ var claimMutants = []Mutant{
 		`set_config('idle_in_transaction_session_timeout', p_idle_ms::text, true),`, ``,
 		inPostgres("TestHead_BoundsTheTransaction_L1")),
 	change("head-sets-the-name-beyond-the-transaction", "N15 HB18", functionsSQL,
-		`perform set_config('fencekit.tx', {{schema}}.mark(p_tx), true);`, `perform set_config('fencekit.tx', {{schema}}.mark(p_tx), false);`,
+		`{{schema}}.mark(p_resource, p_epoch, p_token, p_tx)), true);`, `{{schema}}.mark(p_resource, p_epoch, p_token, p_tx)), false);`,
 		inPostgres("TestPooler_NothingOfOursStaysOnTheServersConnection_HB18")),
 }

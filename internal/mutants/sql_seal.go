@@ -2,6 +2,7 @@ package mutants
 
 const (
 	sealPosition = "\n       and seq = p_seq and tx = p_prev"
+	sealEntered  = "perform {{schema}}.entered(p_resource, p_epoch, p_token, p_tx);"
 	sealGrant    = ` and epoch = p_epoch and token = p_token and holder = p_holder`
 )
 
@@ -53,15 +54,15 @@ var sealMutants = []Mutant{
                              convert_from(decode(p_ops_hex, 'hex'), 'UTF8')) and false then`,
 		inPostgres("TestFence_RefusesTheSuperseded_G2_G3_G5/read_committed/before_the_seal")),
 	change("seal-without-the-transactions-name", "N15 HB8", functionsSQL,
-		`if coalesce(current_setting('fencekit.tx', true), '') <> {{schema}}.mark(p_tx) then`, `if false then`,
+		sealEntered, ``,
 		inPostgres("TestRawCommit_IsNeverSuccess_N15")).
 		violates("user-code"),
 	change("seal-takes-no-name-for-any", "N15", functionsSQL,
-		`if coalesce(current_setting('fencekit.tx', true), '') <> {{schema}}.mark(p_tx) then`,
-		`if nullif(current_setting('fencekit.tx', true), '') <> {{schema}}.mark(p_tx) then`,
-		inPostgres("TestRawCommit_IsNeverSuccess_N15")),
+		`' '))) is not true then`, `' '))) is false then`,
+		inPostgres("TestForge_TheMarkTakesTheSecret_G2")),
 	change("seal-takes-a-copied-name", "N15", functionsSQL,
-		`return p_tx::text || '.' || pg_current_xact_id()::text`, `return p_tx::text`,
+		`
+                         || xid8send(pg_current_xact_id())), 'hex');`, `), 'hex');`,
 		inPostgres("TestRawCommit_CopiedNameIsRefused_N15")),
 	change("seal-is-not-durable", "N28 HE2", functionsSQL,
 		"perform {{schema}}.durable();\n    if not {{schema}}.append", "if not {{schema}}.append",
@@ -78,7 +79,7 @@ var sealMutants = []Mutant{
 		inPostgres("TestResolve_LateCommitIsRefused_N9_G4")).
 		violates("late-commit"),
 	change("resolve-takes-any-transaction-for-the-one", "G4", functionsSQL,
-		`when v_tx = p_tx then 'applied'`, `when v_tx is not null then 'applied'`,
+		`when v_tx = p_tx and v_kind = 'write' then 'applied'`, `when v_kind = 'write' then 'applied'`,
 		inContract("Resolve_OfSupersededCommit_G4")),
 	change("resolve-answers-without-history", "G4 N26", functionsSQL,
 		`when v_tx is not null or v_seq <= p_seq then 'not applied'
@@ -96,8 +97,7 @@ var sealMutants = []Mutant{
 		survives("append waits for the same row; the lock adds that the number read stands still, which matters only where the entry is pruned in that very moment"),
 
 	change("keep-without-a-seal", "G2", functionsSQL,
-		`perform from {{schema}}.resource where id = p_resource and tx = p_tx and xmin = pg_current_xact_id()::xid;
-    if not found then`, `if false then`,
+		`where id = p_resource and tx = p_tx and xmin = pg_current_xact_id()::xid;`, `where id = p_resource;`,
 		inPostgres("TestKeep_WithoutItsSealIsRefused_G2")),
 	change("keep-behind-another-transactions-seal", "G2", functionsSQL,
 		` and xmin = pg_current_xact_id()::xid;`, `;`,

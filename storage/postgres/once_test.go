@@ -104,17 +104,17 @@ func TestKeep_WithoutItsSealIsRefused_G2(t *testing.T) {
 	other := grant(5, "a")
 	other.Resource = "sku/2"
 	c, o := claim(t, store, grant(5, "a")), claim(t, store, other)
-	keep := fmt.Sprintf("call fence.keep(%d, split_part(current_setting('fencekit.tx'), '.', 1)::bigint, '6b', repeat('00', 32), '31')", o.Resource)
-	_, err := attempt(t.Context(), store, statement(keep), c)
-	require.ErrorContains(t, err, "(SQLSTATE ZF003)")
-	for _, tx := range []guard.TxID{1, o.Tx} {
-		_, err = pool.Exec(t.Context(), fmt.Sprintf("begin; select set_config('fencekit.tx', '%[1]d.' || pg_current_xact_id(), true); "+
-			"call fence.keep(%[2]d, %[1]d, '6b', repeat('00', 32), '31'); commit", tx, o.Resource))
-		require.ErrorContains(t, err, "(SQLSTATE ZF003)")
-	}
-	for _, moved := range []string{"fence.claim('sku/1', 1, 6, 'b', 8)", "fence.claim('sku/2', 1, 6, 'b', 7)"} {
-		_, err = pool.Exec(t.Context(), fmt.Sprintf("begin; select %s; call fence.keep(%d, 8, '6b', repeat('00', 32), '31'); commit", moved, o.Resource))
-		require.ErrorContains(t, err, "(SQLSTATE ZF003)", "another fence, or under another name than the history has")
+	for name, before := range map[string]string{
+		"without a move":               headCall(o, 77),
+		"behind another fence's move":  headCall(c, 77) + "; " + headCall(o, 77) + "; " + sealCall(c, 77),
+		"behind a move of another one": headCall(o, o.Tx),
+		"under another name":           headCall(o, 77) + "; " + headCall(o, 78) + "; " + sealCall(o, 78),
+	} {
+		tx := guard.TxID(77)
+		if name == "behind a move of another one" {
+			tx = o.Tx
+		}
+		require.ErrorContains(t, inOne(t, pool, before+fmt.Sprintf("; call fence.keep(%d, %d, '6b', repeat('00', 32), '31')", o.Resource, tx)), "(SQLSTATE ZF003)", name)
 	}
 	require.Zero(t, query[int](t, pool, "select count(*) from fence.operation"))
 }

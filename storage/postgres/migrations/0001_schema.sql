@@ -118,6 +118,15 @@ create table {{schema}}.setting (
 );
 insert into {{schema}}.setting default values;
 
+-- What only the owner's functions can read, and so what the marks of transactions
+-- can't be made without.
+create table {{schema}}.secret (
+    one   boolean primary key default true,
+    value bytea   not null default sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())),
+    constraint secret_one check (one)
+);
+insert into {{schema}}.secret default values;
+
 -- History is appended to, never changed.
 create function {{schema}}.keep_history() returns trigger
 language plpgsql set search_path = pg_catalog, pg_temp as $$

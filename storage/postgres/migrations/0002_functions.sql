@@ -199,17 +199,34 @@ begin
     o_tx := r.tx;
 end $$;
 
--- mark is what shows that a transaction is the one that entered as p_tx: its name,
--- and the server's own id of it, so that a copy is good for no other transaction.
-create function {{schema}}.mark(p_tx bigint) returns text
-language sql volatile
-return p_tx::text || '.' || pg_current_xact_id()::text;
+-- mark shows that the present transaction has entered under a grant as p_tx. A copy
+-- is good for no other transaction, and making one takes the secret.
+create function {{schema}}.mark(p_resource integer, p_epoch bigint, p_token bigint, p_tx bigint) returns text
+language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
+declare
+    v_secret bytea;
+begin
+    -- Never a parameter of a query: a plan that is printed would show it.
+    select value into v_secret from {{schema}}.secret;
+    return encode(sha256(v_secret || int4send(p_resource) || int8send(p_epoch) || int8send(p_token) || int8send(p_tx)
+                         || xid8send(pg_current_xact_id())), 'hex');
+end $$;
+
+-- entered requires that mark of the present transaction: the setting fencekit.tx holds
+-- those of its heads.
+create function {{schema}}.entered(p_resource integer, p_epoch bigint, p_token bigint, p_tx bigint) returns void
+language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
+begin
+    if ({{schema}}.mark(p_resource, p_epoch, p_token, p_tx) = any (string_to_array(current_setting('fencekit.tx', true), ' '))) is not true then
+        raise exception 'fencekit: the transaction that entered has ended' using errcode = 'ZF003';
+    end if;
+end $$;
 
 -- head begins a guarded transaction. It bounds how long the transaction can
 -- stand in the way of others, marks it as belonging to a grant by an advisory
 -- lock, turns it away if the grant was superseded, or claimed on another timeline
--- of the server, and names it. The seal decides about the former; the latter can't
--- change while the transaction lives, so what is seen here is good until the end.
+-- of the server, and leaves its mark. The seal decides about the former; the latter
+-- can't change while the transaction lives, so what is seen here is good until the end.
 create function {{schema}}.head(
     p_resource integer, p_epoch bigint, p_token bigint, p_tx bigint,
     p_lock_ms integer, p_statement_ms integer, p_idle_ms integer, p_network_ms integer, p_check_ms integer
@@ -234,7 +251,7 @@ begin
     if r.timeline <> {{schema}}.timeline() then
         perform {{schema}}.reject('ZF011', r, p_token);
     end if;
-    perform set_config('fencekit.tx', {{schema}}.mark(p_tx), true);
+    perform set_config('fencekit.tx', concat_ws(' ', current_setting('fencekit.tx', true), {{schema}}.mark(p_resource, p_epoch, p_token, p_tx)), true);
 end $$;
 
 -- seal lets the transaction that entered commit, if the fence is where its
@@ -248,9 +265,7 @@ declare
     v_holder text := convert_from(decode(p_holder_hex, 'hex'), 'UTF8');
     r        {{schema}}.resource;
 begin
-    if coalesce(current_setting('fencekit.tx', true), '') <> {{schema}}.mark(p_tx) then
-        raise exception 'fencekit: the transaction that entered has ended' using errcode = 'ZF003';
-    end if;
+    perform {{schema}}.entered(p_resource, p_epoch, p_token, p_tx);
     perform {{schema}}.durable();
     if not {{schema}}.append(p_resource, p_epoch, p_token, v_holder, p_seq, p_prev, 'write', p_tx,
                              convert_from(decode(p_ops_hex, 'hex'), 'UTF8')) then
@@ -268,8 +283,9 @@ create function {{schema}}.resolve(
 ) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
-    v_seq bigint;
-    v_tx  bigint;
+    v_seq  bigint;
+    v_tx   bigint;
+    v_kind text;
 begin
     if current_setting('transaction_isolation') <> 'read committed' then
         raise exception 'fencekit: resolve needs READ COMMITTED' using errcode = 'ZF008';
@@ -282,9 +298,9 @@ begin
     if {{schema}}.append(p_resource, p_epoch, p_token, p_holder, p_seq, p_prev, 'void', p_void, null) then
         return 'not applied';
     end if;
-    select tx into v_tx from {{schema}}.event where resource = p_resource and seq = p_seq + 1;
+    select tx, kind into v_tx, v_kind from {{schema}}.event where resource = p_resource and seq = p_seq + 1;
     return case
-        when v_tx = p_tx then 'applied'
+        when v_tx = p_tx and v_kind = 'write' then 'applied'
         when v_tx is not null or v_seq <= p_seq then 'not applied'
         else 'unknown' -- the entry was pruned
     end;
@@ -346,14 +362,15 @@ begin atomic
 end;
 
 -- keep keeps an operation, in the transaction that has moved the resource's fence
--- as p_tx: so nothing is kept but what is behind a move (guard.Store.Recall).
+-- as p_tx, under the grant that it entered by: so nothing is kept but what is behind a
+-- move (guard.Store.Recall).
 create procedure {{schema}}.keep(p_resource integer, p_tx bigint, p_key_hex text, p_request_hex text, p_result_hex text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+declare
+    r {{schema}}.resource;
 begin
-    perform from {{schema}}.resource where id = p_resource and tx = p_tx and xmin = pg_current_xact_id()::xid;
-    if not found then
-        raise exception 'fencekit: the transaction that entered has ended' using errcode = 'ZF003';
-    end if;
+    select * into r from {{schema}}.resource where id = p_resource and tx = p_tx and xmin = pg_current_xact_id()::xid;
+    perform {{schema}}.entered(p_resource, r.epoch, r.token, p_tx);
     insert into {{schema}}.operation (resource, key, request, result, tx, at)
     values (p_resource, convert_from(decode(p_key_hex, 'hex'), 'UTF8'), decode(p_request_hex, 'hex'),
             nullif(decode(p_result_hex, 'hex'), ''), p_tx, clock_timestamp());

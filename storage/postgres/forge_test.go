@@ -1,0 +1,184 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/guard"
+)
+
+// sealCall is the seal of a transaction under c that has the name tx.
+func sealCall(c guard.Claim, tx guard.TxID) string {
+	return fmt.Sprintf("call fence.seal(%d, %d, %d, '%x', %d, %d, %d, '5b5d')",
+		c.Resource, c.Grant.Epoch, c.Grant.Token, c.Grant.Holder, c.Seq, c.Tx, tx)
+}
+
+// headCall is the head of such a transaction.
+func headCall(c guard.Claim, tx guard.TxID) string {
+	return fmt.Sprintf("select fence.head(%d, %d, %d, %d, 2000, 5000, 5000, 5000, 0)", c.Resource, c.Grant.Epoch, c.Grant.Token, tx)
+}
+
+// voidCall takes the next position of c as a void that has the name tx.
+func voidCall(c guard.Claim, tx guard.TxID) string {
+	return fmt.Sprintf("select fence.resolve(%d, %d, %d, '%s', %d, %d, 1, %d)",
+		c.Resource, c.Grant.Epoch, c.Grant.Token, c.Grant.Holder, c.Seq, c.Tx, tx)
+}
+
+// inOne executes statements as one transaction.
+func inOne(t testing.TB, pool *pgxpool.Pool, sql string) error {
+	t.Helper()
+	_, err := pool.Exec(t.Context(), "begin; "+sql+"; commit")
+	return err
+}
+
+// Whatever an app role writes into the setting that holds the marks of heads, it can't
+// seal for a grant that its transaction has not entered.
+func TestForge_NoSealWithoutItsHead_G2(t *testing.T) {
+	r := newRoles(t)
+	store := newStore(t, r.app, nil)
+	other := grant(5, "a")
+	other.Resource = "sku/2"
+	c, o := claim(t, store, grant(5, "a")), claim(t, store, other)
+	later := c
+	later.Grant.Token++
+	for name, before := range map[string]string{
+		"a name of its own":             "select set_config('fencekit.tx', '77.' || pg_current_xact_id(), true)",
+		"the head of another resource":  headCall(o, 77),
+		"the head of another name":      headCall(c, 78),
+		"the mark of an earlier one":    headCall(c, 77) + "; select set_config('fencekit.tx', current_setting('fencekit.tx'), false); commit; begin",
+		"an empty mark":                 "select set_config('fencekit.tx', '', true)",
+		"the head of an absent grant":   headCall(later, 77),
+		"no name":                       "reset fencekit.tx",
+		"a claim, and what that writes": "select fence.claim('sku/1', 1, 5, 'a', 77)",
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.ErrorContains(t, inOne(t, r.app, before+"; insert into item values ('forged', 1); "+sealCall(c, 77)), "SQLSTATE ZF00")
+			holds(t, r.admin, "forged", 0)
+			require.Equal(t, c, claim(t, store, c.Grant))
+		})
+	}
+	_, err := r.app.Exec(t.Context(), "select fence.mark($1, 1, 5, 77)", c.Resource)
+	require.ErrorContains(t, err, "42501")
+	require.NoError(t, inOne(t, r.app, headCall(c, 77)+"; "+headCall(o, 77)+"; "+sealCall(c, 77)+"; "+sealCall(o, 77)), "both heads count")
+}
+
+// An operation that ends its transaction can't begin another one as the same: the name
+// isn't to be found in the setting.
+func TestForge_TheMarkHidesTheName_N15(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	c := claim(t, store, grant(5, "a"))
+	txn := begin(t, store, c)
+	var marks string
+	require.NoError(t, txn.Run(t.Context(), do(func(ctx context.Context, tx pgx.Tx) error {
+		return tx.QueryRow(ctx, "select current_setting('fencekit.tx')").Scan(&marks)
+	})))
+	claims, err := txn.Commit(t.Context(), nil)
+	require.NoError(t, err)
+	require.NotContains(t, marks, fmt.Sprint(int64(claims[0].Tx)))
+}
+
+// A key is kept only by a transaction that has entered: a claim under a name of one's
+// own moves the fence, but that is not enough.
+func TestForge_NoKeyWithoutAHead_G2(t *testing.T) {
+	r := newRoles(t)
+	c := claim(t, newStore(t, r.app, nil), grant(5, "a"))
+	keep := fmt.Sprintf("call fence.keep(%d, 77, '6b', repeat('00', 32), '31')", c.Resource)
+	for _, before := range []string{
+		"select fence.claim('sku/1', 1, 6, 'b', 77)",
+		"select set_config('fencekit.tx', '77.' || pg_current_xact_id(), true); select fence.claim('sku/1', 1, 6, 'b', 77)",
+		voidCall(c, 77),
+		headCall(c, 77),
+	} {
+		require.ErrorContains(t, inOne(t, r.app, before+"; "+keep), "(SQLSTATE ZF003)", before)
+	}
+	require.Zero(t, query[int](t, r.admin, "select count(*) from fence.operation"))
+}
+
+// What guarantees.md says an app role is trusted for: it can take a holder's place, and
+// keep a holder from committing. It can't make a holder's transaction commit on data
+// that changed, nor leave the history without an entry.
+func TestForge_WhatAnAppRoleIsTrustedFor(t *testing.T) {
+	r := newRoles(t)
+	store := newStore(t, r.app, nil)
+	c := claim(t, store, grant(5, "a"))
+	for name, forge := range map[string]func(c guard.Claim) string{
+		"another transaction under the grant": func(c guard.Claim) string { return headCall(c, 77) + "; " + sealCall(c, 77) },
+		"a position voided":                   func(c guard.Claim) string { return voidCall(c, 78) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := claim(t, store, c.Grant)
+			txn := begin(t, store, c)
+			require.NoError(t, txn.Run(t.Context(), set("x", 1)))
+			require.NoError(t, inOne(t, r.app, forge(c)))
+			_, err := txn.Commit(t.Context(), nil)
+			require.ErrorIs(t, err, guard.ErrOvertaken)
+		})
+	}
+	txn := begin(t, store, claim(t, store, c.Grant))
+	require.NoError(t, inOne(t, r.app, "select fence.claim('sku/1', 1, 6, 'forged', 77)"))
+	_, err := txn.Commit(t.Context(), nil)
+	require.ErrorIs(t, err, guard.ErrStaleToken)
+	holds(t, r.admin, "x", 0)
+	verifyChain(t, r.admin)
+}
+
+// All but the secret that a mark is made of is known to whoever forges it.
+func TestForge_TheMarkTakesTheSecret_G2(t *testing.T) {
+	r := newRoles(t)
+	c := claim(t, newStore(t, r.app, nil), grant(5, "a"))
+	forged := fmt.Sprintf(`select set_config('fencekit.tx', encode(sha256(%%s int4send(%d) || int8send(1) || int8send(5)
+		|| int8send(77) || xid8send(pg_current_xact_id())), 'hex'), true)`, c.Resource)
+	secret := query[[]byte](t, r.admin, "select value from fence.secret")
+	require.Len(t, secret, 32)
+	require.NoError(t, inOne(t, r.app, fmt.Sprintf(forged, fmt.Sprintf(`'\x%x' ||`, secret))+"; "+sealCall(c, 77)), "made as the head makes it")
+	c = claim(t, newStore(t, r.app, nil), c.Grant)
+	require.ErrorContains(t, inOne(t, r.app, fmt.Sprintf(forged, "")+"; "+sealCall(c, 77)), "(SQLSTATE ZF003)")
+	mustExec(t, r.admin, "delete from fence.secret")
+	require.ErrorContains(t, inOne(t, r.app, headCall(c, 77)+"; "+sealCall(c, 77)), "(SQLSTATE ZF003)", "without a secret there is no mark")
+}
+
+// A session can make the server print how it runs its functions. The secret isn't in that.
+func TestForge_TheSecretIsNotPrinted(t *testing.T) {
+	r := newRoles(t)
+	c := claim(t, newStore(t, r.app, nil), grant(5, "a"))
+	var printed strings.Builder
+	pool := openPool(t, r.dsn, as(r.service(t)), with(map[string]string{
+		"client_min_messages": "log", "debug_print_parse": "on", "debug_print_rewritten": "on", "debug_print_plan": "on",
+	}), func(cfg *pgxpool.Config) {
+		cfg.MaxConns = 1
+		cfg.ConnConfig.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) { printed.WriteString(n.Message + n.Detail + "\n") }
+	})
+	require.NoError(t, inOne(t, pool, headCall(c, 77)+"; "+sealCall(c, 77)))
+	require.Contains(t, printed.String(), "PLANNEDSTMT")
+	secret := query[[]byte](t, r.admin, "select value from fence.secret")
+	var list strings.Builder // as the server prints the bytes of a constant
+	for _, b := range secret[:8] {
+		fmt.Fprintf(&list, "%d ", int8(b))
+	}
+	for _, form := range []string{list.String(), fmt.Sprintf("%x", secret[:8])} {
+		require.NotContains(t, printed.String(), form)
+	}
+}
+
+// A void or a claim that was given the name of a transaction in doubt doesn't make its
+// COMMIT pass for applied.
+func TestForge_OnlyAWriteIsACommit_G4(t *testing.T) {
+	r := newRoles(t)
+	store := newStore(t, r.app, nil)
+	c := claim(t, store, grant(5, "a"))
+	for _, forge := range []string{voidCall(c, 77), "select fence.claim('sku/1', 1, 6, 'b', 77)"} {
+		c = claim(t, store, grant(c.Grant.Token, c.Grant.Holder))
+		require.NoError(t, inOne(t, r.app, forge))
+		applied, err := store.Resolve(t.Context(), guard.InDoubt{Claims: []guard.Claim{c}, Tx: 77})
+		require.NoError(t, err)
+		require.False(t, applied)
+	}
+}
