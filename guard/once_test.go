@@ -74,6 +74,20 @@ func TestOnce_OverSeveralResources_G4(t *testing.T) {
 	require.ErrorIs(t, guard.DoAll(t.Context(), g, []string{"a", "y"}, increment("n"), once), guard.ErrOpReuse)
 	require.ErrorIs(t, guard.Do(t.Context(), g, "y", increment("n"), once), guard.ErrOpReuse)
 	require.NoError(t, guard.Do(t.Context(), g, "z", increment("n"), once))
+	require.NoError(t, guard.DoAll(t.Context(), g, []string{"a", "b", "c d"}, increment("n"), once))
+	require.ErrorIs(t, guard.DoAll(t.Context(), g, []string{"a", "b c", "d"}, increment("n"), once), guard.ErrOpReuse)
+}
+
+func TestOnce_LeavesAnOpIDAsItIs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.process("a", nil)
+	require.NoError(t, guard.Do(t.Context(), g, sku, increment("n"), guard.OpID("order-7"), guard.Once("a", nil)))
+	require.NoError(t, guard.Do(t.Context(), g, sku, increment("n"), guard.Once("b", nil), guard.OpID("order-8")))
+	entries, err := w.store.Entries(t.Context(), sku, 1, 10)
+	require.NoError(t, err)
+	require.Equal(t, "order-7", entries[0].Ops[0].ID)
+	require.Equal(t, "order-8", entries[1].Ops[0].ID)
 }
 
 func TestOnce_WhatFailedIsNotKept(t *testing.T) {

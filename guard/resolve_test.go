@@ -106,6 +106,59 @@ func unknown(t *testing.T, w *world, g *guard.Guard[*memory.Tx], fate memory.Fat
 	return e
 }
 
+// The end of the caller's context says nothing about the outcome, and must not hide
+// that it is unknown: the caller would take it for an operation that took no effect.
+func TestUnknown_StaysSoWhenTheCallersContextHasEnded_G4(t *testing.T) {
+	for name, call := range map[string]func(ctx context.Context, w *world, g *guard.Guard[*memory.Tx]) error{
+		"Do": func(ctx context.Context, _ *world, g *guard.Guard[*memory.Tx]) error {
+			return guard.Do(ctx, g, sku, increment("n"))
+		},
+		"Retryable": func(ctx context.Context, _ *world, g *guard.Guard[*memory.Tx]) error {
+			return guard.Do(ctx, g, sku, increment("n"), guard.Retryable())
+		},
+		"Once": func(ctx context.Context, _ *world, g *guard.Guard[*memory.Tx]) error {
+			return guard.Do(ctx, g, sku, increment("n"), guard.Once("k", nil))
+		},
+		"DoAll": func(ctx context.Context, _ *world, g *guard.Guard[*memory.Tx]) error {
+			return guard.DoAll(ctx, g, []string{sku, "b"}, increment("n"))
+		},
+		"Hold": func(ctx context.Context, _ *world, g *guard.Guard[*memory.Tx]) error {
+			return guard.Hold(ctx, g, sku, func(ctx context.Context, h *held) error { return h.Do(ctx, increment("n")) })
+		},
+		"DoGrant": func(ctx context.Context, w *world, _ *guard.Guard[*memory.Tx]) error {
+			return guard.DoGrant(ctx, w.store, grant(7), increment("n"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				ctx, cancel := context.WithCancel(t.Context())
+				w.store.SetFaults(memory.Faults{
+					Commit:  func(guard.InDoubt) memory.Fate { cancel(); return memory.ReplyLost },
+					Resolve: func(guard.InDoubt) error { return errShop },
+				})
+				require.ErrorIs(t, call(ctx, w, w.process("a", nil)), guard.ErrUnknownOutcome)
+				require.Equal(t, "1", w.store.Read("n"))
+			})
+		})
+	}
+}
+
+// A database that says nothing keeps no call waiting for longer than ResolveTimeout,
+// in the call that is in doubt and in the one that comes after it.
+func TestUnknown_AskingIsBoundedByResolveTimeout_L1(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g, err := guard.New(w.locks.NewLocker("a"), &cutStore{Store: w.store, at: "resolve"}, &guard.Config{ResolveTimeout: time.Minute})
+		require.NoError(t, err)
+		w.store.SetFaults(memory.Faults{Commit: fates(memory.ReplyLost)})
+		start := time.Now()
+		require.ErrorIs(t, guard.Do(t.Context(), g, sku, increment("n")), guard.ErrUnknownOutcome)
+		require.Equal(t, time.Minute, time.Since(start))
+		require.ErrorContains(t, guard.Do(t.Context(), g, sku, increment("n")), "an earlier operation is unresolved")
+		require.Equal(t, 2*time.Minute, time.Since(start))
+		require.NoError(t, g.Close(t.Context()))
+	})
+}
+
 func TestUnknown_CanBeAskedAboutLater_G4(t *testing.T) {
 	for name, test := range map[string]struct {
 		fate    memory.Fate

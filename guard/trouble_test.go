@@ -106,6 +106,14 @@ func (s *cutStore) Recall(ctx context.Context, key guard.OnceKey, claims ...guar
 	return s.Store.Recall(ctx, key, claims...)
 }
 
+func (s *cutStore) Resolve(ctx context.Context, d guard.InDoubt) (bool, error) {
+	if s.at == "resolve" {
+		<-ctx.Done()
+		return false, ctx.Err()
+	}
+	return s.Store.Resolve(ctx, d)
+}
+
 // The database can't be reached from here: this holder gives up, though its callers
 // wait for as long as they may, and the one who can reach it gets on.
 func TestStoreTimeout_AHolderWithoutItsDatabaseKeepsNobodyOut_HD17_L1(t *testing.T) {
@@ -227,6 +235,44 @@ func TestHoldLease_SettlesWhatTheLastOneLeftInDoubt_G6(t *testing.T) {
 				}
 				w.store.Deliver()
 				require.Equal(t, test.value, w.store.Read("n"))
+			})
+		})
+	}
+}
+
+// What is in doubt is kept for as long as it can matter: until it is settled, or the
+// lease has ended.
+func TestHoldLease_KeepsNoDoubtForEver(t *testing.T) {
+	for name, end := range map[string]func(t *testing.T, w *world, g *guard.Guard[*memory.Tx], lease fence.Lease){
+		"settled": func(t *testing.T, _ *world, g *guard.Guard[*memory.Tx], lease fence.Lease) {
+			require.NoError(t, guard.HoldLease(t.Context(), g, lease, func(context.Context, *held) error { return nil }))
+		},
+		"released": func(t *testing.T, _ *world, _ *guard.Guard[*memory.Tx], lease fence.Lease) {
+			require.NoError(t, lease.Release(t.Context()))
+		},
+		"lost": func(_ *testing.T, w *world, _ *guard.Guard[*memory.Tx], _ fence.Lease) { w.locks.Lose(sku) },
+		"lost meanwhile": func(t *testing.T, w *world, g *guard.Guard[*memory.Tx], lease fence.Lease) {
+			require.ErrorIs(t, guard.HoldLease(t.Context(), g, lease, func(ctx context.Context, h *held) error {
+				w.store.SetFaults(memory.Faults{Commit: fates(memory.ReplyLost), Resolve: func(guard.InDoubt) error { return errShop }})
+				w.locks.Lose(sku)
+				return h.Do(context.WithoutCancel(ctx), increment("n"))
+			}), guard.ErrUnknownOutcome)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				g := w.process("a", nil)
+				lease, err := w.locks.NewLocker("leader").Acquire(t.Context(), sku)
+				require.NoError(t, err)
+				w.store.SetFaults(memory.Faults{Commit: fates(memory.ReplyLost), Resolve: func(guard.InDoubt) error { return errShop }})
+				require.ErrorIs(t, guard.HoldLease(t.Context(), g, lease, func(ctx context.Context, h *held) error {
+					return h.Do(ctx, increment("n"))
+				}), guard.ErrUnknownOutcome)
+				require.Equal(t, 1, guard.Doubts(g))
+				w.store.SetFaults(memory.Faults{})
+				end(t, w, g, lease)
+				synctest.Wait()
+				require.Zero(t, guard.Doubts(g))
 			})
 		})
 	}

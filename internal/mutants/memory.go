@@ -33,7 +33,7 @@ var memoryMutants = []Mutant{
 		`if err := s.check(t.claims, guard.StageSeal); err != nil {`, `if err := s.check(t.claims[:1], guard.StageSeal); err != nil {`,
 		inMemory("TestStore_PassesTheContract")),
 	change("memory-does-not-check-at-the-head", "N17", mem+"store.go",
-		`if err := s.check(claims, guard.StageHead); err != nil {
+		`if err := s.checkHead(claims); err != nil {
 		return nil, err
 	}
 	s.open++`, `s.open++`,

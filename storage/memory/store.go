@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -120,7 +121,7 @@ func (s *Store) Begin(ctx context.Context, claims ...guard.Claim) (guard.Txn[*Tx
 	if err := s.validate(claims); err != nil {
 		return nil, err
 	}
-	if err := s.check(claims, guard.StageHead); err != nil {
+	if err := s.checkHead(claims); err != nil {
 		return nil, err
 	}
 	s.open++
@@ -174,6 +175,17 @@ func (s *Store) seal(t *Txn, ops []guard.OpRecord) ([]guard.Claim, error) {
 		}
 	}
 	return moved, nil
+}
+
+// checkHead refuses claims whose grants the fences are not at. It leaves positions to
+// the seal, as a database does whose head takes no lock: what a caller does about an
+// overtaken claim must not rest on the head.
+func (s *Store) checkHead(claims []guard.Claim) error {
+	here := slices.Clone(claims)
+	for i, c := range here {
+		here[i].Position = s.resources[c.Resource-1].fence.Position
+	}
+	return s.check(here, guard.StageHead)
 }
 
 // check refuses claims whose fence is not exactly where the claim says.
