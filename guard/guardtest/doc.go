@@ -1,6 +1,6 @@
 // Package guardtest holds the contract that every guard.Store passes, and for tests
-// of code that uses package guard a lock service in memory and a check that the code
-// is fenced. It imports the standard library, fence and guard only.
+// of code that uses package guard a lock service in memory, and checks that the code
+// is fenced and may be called again. It imports the standard library, fence and guard only.
 //
 // # Testing your own code
 //
@@ -25,7 +25,9 @@
 //
 // [RequireFenced] shows of a function of yours that it writes through the fence: it
 // runs it with grants that were superseded, at each moment that matters, and once
-// with one that was not.
+// with one that was not. [RequireIdempotent] shows that whoever didn't learn what
+// became of it may call it again: it loses the answer to its COMMIT, calls it again,
+// and compares the state.
 //
 // # The contract
 //

@@ -87,7 +87,7 @@ func (t *trial[Tx]) judge(err error, before, after any) error {
 	t.mu.Lock() // run may have left something behind
 	defer t.mu.Unlock()
 	changed := !reflect.DeepEqual(before, after)
-	diff := fmt.Sprintf("\n\tbefore: %+v\n\tafter:  %+v\n\trun returned: %v", before, after, err)
+	diff := diff(before, after, err)
 	switch {
 	case t.failure != nil:
 		return t.failure
@@ -95,6 +95,8 @@ func (t *trial[Tx]) judge(err error, before, after any) error {
 		return judgeControl(err, changed, diff)
 	case changed && !slices.Contains(t.claimed, t.resource):
 		return fmt.Errorf("the state changed, and run claimed %s: it writes around the fence; let it write under %s, with the Guard, or the Store and the Grant, of its Holder%s", t.claims(), t.resource, diff)
+	case changed && t.moment == beforeSeal:
+		return fmt.Errorf("the state changed: some of what run writes goes around the fence, on another connection or by a COMMIT that run sends as SQL, which commits without a seal; write all of it through the transaction that guard hands it, and leave COMMIT to guard%s", diff)
 	case changed:
 		return fmt.Errorf("the state changed: some of what run writes goes around the fence; write all of it through the transaction that guard hands it%s", diff)
 	case !t.superseded && err == nil:
@@ -115,6 +117,11 @@ func (t *trial[Tx]) claims() string {
 		return "nothing"
 	}
 	return strings.Join(t.claimed, ", ")
+}
+
+// diff shows what changed.
+func diff(before, after any, err error) string {
+	return fmt.Sprintf("\n\tbefore: %+v\n\tafter:  %+v\n\trun returned: %v", before, after, err)
 }
 
 // judgeControl is judge for the run that nobody superseded.

@@ -45,20 +45,31 @@ type trial[Tx any] struct {
 
 // run calls f as a process of its own.
 func (t *trial[Tx]) run(ctx context.Context, f func(ctx context.Context, h Holder[Tx]) error) error {
-	g, err := guard.New(t.service.NewLocker("holder"), t, nil)
+	err, leftBehind := asProcess(ctx, t.service, t.resource, t, nil, f)
+	if leftBehind != nil {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.failure = leftBehind
+	}
+	return err
+}
+
+// asProcess calls f as a process of its own. leftBehind is what f began and did not
+// wait for.
+func asProcess[Tx any](ctx context.Context, service *LockService, resource string, store guard.Store[Tx], cfg *guard.Config,
+	f func(ctx context.Context, h Holder[Tx]) error) (err, leftBehind error) {
+	g, err := guard.New(service.NewLocker("holder"), store, cfg)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 		defer cancel()
 		if err := g.Close(ctx); err != nil {
-			t.mu.Lock()
-			defer t.mu.Unlock()
-			t.failure = fmt.Errorf("run returned and left a call of its Guard behind; let it wait for what it begins: %w", err)
+			leftBehind = fmt.Errorf("run returned and left a call of its Guard behind; let it wait for what it begins: %w", err)
 		}
 	}()
-	return f(ctx, Holder[Tx]{Guard: g, Grant: t.service.grantAway(t.resource, "holder"), Store: t})
+	return f(ctx, Holder[Tx]{Guard: g, Grant: service.grantAway(resource, "holder"), Store: store}), nil
 }
 
 // Claim implements guard.Store.

@@ -54,7 +54,7 @@ func TestRequireFenced_TellsWhatIsFenced_G2_G3(t *testing.T) {
 			return guard.Do(ctx, h.Guard, resource, func(ctx context.Context, tx pgx.Tx) error {
 				return statement("insert into item values ('stock', -1); commit; begin")(ctx, tx)
 			})
-		}, "the state changed: some of what run writes goes around the fence"},
+		}, "superseded before its COMMIT: the state changed: some of what run writes goes around the fence, on another connection or by a COMMIT that run sends as SQL, which commits without a seal"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {

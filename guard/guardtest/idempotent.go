@@ -1,0 +1,193 @@
+package guardtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fencekit/fencekit/guard"
+)
+
+// maxSteps is how many transactions that change the state one run may take. More
+// are taken for repetitions.
+const maxSteps = 4
+
+// errCommitLost is the reason for the doubts that RequireIdempotent makes.
+var errCommitLost = errors.New("guardtest: the connection was lost at COMMIT")
+
+// RequireIdempotent fails t unless a caller that didn't learn what became of run may
+// call it again, and have it take effect once.
+//
+// It calls run as such a caller does. The first time the COMMIT is lost on its way to
+// the database and takes no effect. After that the COMMIT takes effect and its answer
+// is lost: run gets guard.ErrUnknownOutcome from guard, as the database can't be asked
+// either until then. It is called again until it changes nothing any more. That has
+// to come: a run that pays again each time fails t. In the end run has to return nil,
+// since its work is done, and state something else than in the beginning. So prepare
+// the data such that run succeeds.
+//
+// What makes run pass is guard.Once with a key of the caller's, the same each time, or
+// a natural key that it looks for in its transaction. A key that is noted elsewhere,
+// before COMMIT or after it, does not.
+//
+// run works with what its Holder has, each time as another process. It may write in
+// several transactions, up to 4, each of which is lost once. state returns all that
+// run may change, read without a grant; it is compared with reflect.DeepEqual. ctx is
+// t's. store is the caller's own; a pool behind it needs room for two connections.
+// What stays in the database is what RequireFenced leaves, too. With guard.DoGrant
+// each loss takes 10 s, the default of guard.Config.ResolveTimeout.
+//
+// It doesn't show that run is fenced: see RequireFenced.
+func RequireIdempotent[Tx, S any](t testing.TB, store guard.Store[Tx], resource string,
+	run func(ctx context.Context, h Holder[Tx]) error, state func(ctx context.Context) (S, error)) {
+	t.Helper()
+	if err := requireIdempotent(t.Context(), store, resource, run, state); err != nil {
+		t.Fatalf("guardtest: %s: %v", resource, err)
+	}
+}
+
+func requireIdempotent[Tx, S any](ctx context.Context, store guard.Store[Tx], resource string,
+	run func(ctx context.Context, h Holder[Tx]) error, state func(ctx context.Context) (S, error)) error {
+	service := NewLockService()
+	defer service.outlast()
+	if err := overtake(ctx, service, store, resource); err != nil {
+		return fmt.Errorf("its fence can't be claimed: %w", err)
+	}
+	first, err := state(ctx)
+	if err != nil {
+		return fmt.Errorf("state: %w", err)
+	}
+	at := first
+	for n := range 2 + maxSteps {
+		c := &lossyCall[Tx, S]{Store: store, state: state, at: at, loseCommit: n == 0}
+		before := at
+		runErr, leftBehind := asProcess(ctx, service, resource, c, &guard.Config{ResolveTimeout: time.Millisecond}, run)
+		if err := errors.Join(leftBehind, c.failure); err != nil {
+			return err
+		}
+		if at, err = state(ctx); err != nil {
+			return fmt.Errorf("state: %w", err)
+		}
+		again := diff(before, at, runErr)
+		if n == 0 {
+			if err := c.judgeFirst(runErr, !reflect.DeepEqual(before, at), again); err != nil {
+				return err
+			}
+		} else if !c.lost {
+			return judgeLast(runErr, !reflect.DeepEqual(before, at), !reflect.DeepEqual(first, at), again)
+		}
+	}
+	return fmt.Errorf("the state changed each of the %d times that run was called after its answer was lost, so whoever calls it again after guard.ErrUnknownOutcome pays again; give it guard.Once with a key of its caller's, or let it look for a natural key in its transaction%s", 1+maxSteps, diff(first, at, nil))
+}
+
+// judgeFirst says what is wrong with a call whose COMMIT was lost.
+func (c *lossyCall[Tx, S]) judgeFirst(err error, changed bool, diff string) error {
+	switch {
+	case !c.lost && err != nil:
+		return fmt.Errorf("run failed before it came to its COMMIT; prepare the data such that it succeeds: %w", err)
+	case !c.lost:
+		return fmt.Errorf("run returned nil and sent no COMMIT; let it write with the Guard, or the Store and the Grant, of its Holder%s", diff)
+	case changed && !c.committed:
+		return fmt.Errorf("the state changed, and COMMIT was lost: some of what run writes isn't part of its transaction; write all of it through the transaction that guard hands it%s", diff)
+	case !changed && err == nil:
+		return errors.New("run returned nil though its COMMIT was lost and took no effect, so its caller takes for done what was not; return the error")
+	}
+	return nil
+}
+
+// judgeLast says what is wrong with a call none of whose COMMITs changed anything.
+func judgeLast(err error, changed, done bool, diff string) error {
+	switch {
+	case changed:
+		return fmt.Errorf("the state changed, and not by a COMMIT: some of what run writes isn't part of its transaction; write all of it through the transaction that guard hands it%s", diff)
+	case !done && err == nil:
+		return fmt.Errorf("run returned nil, and the state is what it was in the beginning: a call whose COMMIT was lost left a note that the work is done, or state doesn't return what run writes; note it in the transaction, or by guard.Once%s", diff)
+	case !done:
+		return fmt.Errorf("run can't be called again after a call whose COMMIT was lost and took no effect: %w", err)
+	case err != nil:
+		return fmt.Errorf("run failed when it was called again, so its caller takes for not done what was done; return nil where run finds its own work: %w", err)
+	}
+	return nil
+}
+
+// lossyCall is the store for one call of run.
+type lossyCall[Tx, S any] struct {
+	guard.Store[Tx]
+	state      func(ctx context.Context) (S, error)
+	loseCommit bool // the first COMMIT is lost; else the first answer to one that changes the state
+
+	mu        sync.Mutex
+	at        S     // the state after the latest COMMIT
+	lost      bool  // a COMMIT, or its answer
+	asked     bool  // what became of that
+	committed bool  // a COMMIT took effect
+	failure   error // of state
+}
+
+// Begin implements guard.Store.
+func (c *lossyCall[Tx, S]) Begin(ctx context.Context, claims ...guard.Claim) (guard.Txn[Tx], error) {
+	txn, err := c.Store.Begin(ctx, claims...)
+	if err != nil {
+		return nil, err
+	}
+	return &lossyTxn[Tx, S]{Txn: txn, call: c, claims: claims}, nil
+}
+
+// Resolve implements guard.Store. The database can't be asked at first, for as long as
+// guard tries.
+func (c *lossyCall[Tx, S]) Resolve(ctx context.Context, d guard.InDoubt) (applied bool, err error) {
+	c.mu.Lock()
+	silent := c.lost && !c.asked
+	c.asked = c.lost
+	c.mu.Unlock()
+	if silent {
+		<-ctx.Done()
+		return false, ctx.Err()
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	return c.Store.Resolve(ctx, d)
+}
+
+// lossyTxn is a transaction of a lossyCall.
+type lossyTxn[Tx, S any] struct {
+	guard.Txn[Tx]
+	call   *lossyCall[Tx, S]
+	claims []guard.Claim
+}
+
+// Commit implements guard.Txn.
+func (t *lossyTxn[Tx, S]) Commit(ctx context.Context, ops []guard.OpRecord) ([]guard.Claim, error) {
+	c := t.call
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.loseCommit && !c.lost { // what is noted before COMMIT is there without it
+		t.Rollback(ctx)
+		return nil, c.lose(t.claims, guard.TxID(1+rand.Int64N(1<<62)))
+	}
+	claims, err := t.Txn.Commit(ctx, ops)
+	if err != nil {
+		return nil, err
+	}
+	c.committed = true
+	before := c.at
+	if c.at, err = c.state(ctx); err != nil {
+		c.failure = fmt.Errorf("state: %w", err)
+		return claims, nil
+	}
+	if c.lost || reflect.DeepEqual(before, c.at) {
+		return claims, nil
+	}
+	return nil, c.lose(t.claims, claims[0].Tx)
+}
+
+// lose returns the error for a COMMIT that nobody knows about.
+func (c *lossyCall[Tx, S]) lose(claims []guard.Claim, tx guard.TxID) error {
+	c.lost = true
+	return &guard.InDoubtError{InDoubt: guard.InDoubt{Claims: claims, Tx: tx}, Err: errCommitLost}
+}

@@ -1,0 +1,235 @@
+package guardtest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/guard/guardtest"
+	"github.com/fencekit/fencekit/storage/memory"
+)
+
+// repeatFailureOf returns how RequireIdempotent fails on run; "" if it doesn't.
+func repeatFailureOf(t *testing.T, s *shop, run func(ctx context.Context, h holder) error) string {
+	r := &reporter{TB: t}
+	guardtest.RequireIdempotent(r, s, sku, run, s.state)
+	return r.failure
+}
+
+// sellOrder sells and notes the order in the same transaction: a natural key.
+func sellOrder(ctx context.Context, tx tx) error {
+	if done, err := tx.Get("order"); err != nil || done != "" {
+		return err
+	}
+	return errors.Join(tx.Set("order", "sold"), sell(ctx, tx))
+}
+
+func TestRequireIdempotent_PassesWhatMayBeCalledAgain_G4(t *testing.T) {
+	t.Parallel()
+	once := guard.Once("order-7", nil)
+	for name, run := range map[string]func(ctx context.Context, h holder) error{
+		"Once": func(ctx context.Context, h holder) error { return guard.Do(ctx, h.Guard, sku, sell, once) },
+		"Once, Retryable": func(ctx context.Context, h holder) error {
+			return guard.Do(ctx, h.Guard, sku, sell, once, guard.Retryable())
+		},
+		"natural key": func(ctx context.Context, h holder) error { return guard.Do(ctx, h.Guard, sku, sellOrder) },
+		"DoAll": func(ctx context.Context, h holder) error {
+			return guard.DoAll(ctx, h.Guard, []string{"sku/1", sku}, sell, once)
+		},
+		"DoGrant": func(ctx context.Context, h holder) error { return guard.DoGrant(ctx, h.Store, h.Grant, sell, once) },
+		"calls again by itself": func(ctx context.Context, h holder) error {
+			err := guard.Do(ctx, h.Guard, sku, sell, once)
+			if errors.Is(err, guard.ErrUnknownOutcome) {
+				return guard.Do(ctx, h.Guard, sku, sell, once)
+			}
+			return err
+		},
+		"asks by itself": func(ctx context.Context, h holder) error {
+			err := guard.Do(ctx, h.Guard, sku, sellOrder)
+			if unknown := new(guard.UnknownOutcomeError); errors.As(err, &unknown) {
+				if applied, askErr := unknown.Resolve(ctx); askErr == nil && applied {
+					return nil
+				}
+			}
+			return err
+		},
+		"several transactions": func(ctx context.Context, h holder) error {
+			return guard.Hold(ctx, h.Guard, sku, func(ctx context.Context, held *guard.Held[tx]) error {
+				for _, step := range []string{"reserve", "pay", "ship", "bill"} {
+					if err := held.Do(ctx, sell, guard.Once(step, nil)); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := &shop{Store: memory.NewStore()}
+				guardtest.RequireIdempotent(t, s, sku, run, s.state)
+				require.Zero(t, s.Open())
+			})
+		})
+	}
+}
+
+func TestRequireIdempotent_SaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	errShop := errors.New("out of stock")
+	const pays = "the state changed each of the 5 times that run was called after its answer was lost, so whoever calls it again after guard.ErrUnknownOutcome pays again; give it guard.Once"
+	var done, spent, lost atomic.Bool
+	keys := 0
+	for name, c := range map[string]struct {
+		run     func(s *shop, ctx context.Context, h holder) error
+		failure string
+	}{
+		"pays each time": {
+			func(_ *shop, ctx context.Context, h holder) error { return guard.Do(ctx, h.Guard, sku, sell) }, pays,
+		},
+		"pays each time under a grant": {
+			func(_ *shop, ctx context.Context, h holder) error {
+				return guard.DoGrant(ctx, h.Store, h.Grant, sell, guard.Retryable())
+			}, pays,
+		},
+		"calls again by itself": {
+			func(_ *shop, ctx context.Context, h holder) error {
+				err := guard.Do(ctx, h.Guard, sku, sell)
+				if errors.Is(err, guard.ErrUnknownOutcome) {
+					return guard.Do(ctx, h.Guard, sku, sell)
+				}
+				return err
+			}, pays,
+		},
+		"has a new key each time": {
+			func(_ *shop, ctx context.Context, h holder) error {
+				keys++
+				return guard.Do(ctx, h.Guard, sku, sell, guard.Once(fmt.Sprint(keys), nil))
+			}, pays,
+		},
+		"remembers in memory what it was told": {
+			func(_ *shop, ctx context.Context, h holder) error {
+				if done.Load() {
+					return nil
+				}
+				err := guard.Do(ctx, h.Guard, sku, sell)
+				done.Store(err == nil)
+				return err
+			}, pays,
+		},
+		"notes it in a later transaction": {
+			func(s *shop, ctx context.Context, h holder) error {
+				if s.Read("order") != "" {
+					return nil
+				}
+				if err := guard.Do(ctx, h.Guard, sku, sell); err != nil {
+					return err
+				}
+				return guard.Do(ctx, h.Guard, sku, func(_ context.Context, tx tx) error { return tx.Set("order", "sold") })
+			}, pays,
+		},
+		"notes it before": {
+			func(_ *shop, ctx context.Context, h holder) error {
+				if spent.Swap(true) {
+					return nil
+				}
+				return guard.Do(ctx, h.Guard, sku, sell)
+			},
+			"run returned nil, and the state is what it was in the beginning: a call whose COMMIT was lost left a note that the work is done",
+		},
+		"swallows that it is unknown": {
+			func(_ *shop, ctx context.Context, h holder) error {
+				_ = guard.Do(ctx, h.Guard, sku, sellOrder)
+				return nil
+			},
+			"run returned nil though its COMMIT was lost and took no effect, so its caller takes for done what was not; return the error",
+		},
+		"takes its own work for somebody else's": {
+			func(_ *shop, ctx context.Context, h holder) error {
+				return guard.Do(ctx, h.Guard, sku, func(ctx context.Context, tx tx) error {
+					if done, err := tx.Get("order"); err != nil || done != "" {
+						return errors.Join(err, errShop)
+					}
+					return sellOrder(ctx, tx)
+				})
+			},
+			"run failed when it was called again, so its caller takes for not done what was done; return nil where run finds its own work: out of stock",
+		},
+		"writes around the transaction at once": {
+			func(s *shop, ctx context.Context, h holder) error {
+				s.around()
+				return guard.Do(ctx, h.Guard, sku, sellOrder)
+			},
+			"the state changed, and COMMIT was lost: some of what run writes isn't part of its transaction",
+		},
+		"writes around the transaction in the end": {
+			func(s *shop, ctx context.Context, h holder) error {
+				err := guard.Do(ctx, h.Guard, sku, sellOrder)
+				if err == nil {
+					s.around()
+				}
+				return err
+			},
+			"the state changed, and not by a COMMIT: some of what run writes isn't part of its transaction",
+		},
+		"does nothing": {
+			func(*shop, context.Context, holder) error { return nil },
+			"run returned nil and sent no COMMIT; let it write with the Guard, or the Store and the Grant, of its Holder",
+		},
+		"changes nothing that state sees": {
+			func(_ *shop, ctx context.Context, h holder) error {
+				return guard.Do(ctx, h.Guard, sku, func(_ context.Context, tx tx) error { return tx.Set("elsewhere", "1") })
+			},
+			"or state doesn't return what run writes",
+		},
+		"fails by itself": {
+			func(*shop, context.Context, holder) error { return errShop },
+			"run failed before it came to its COMMIT; prepare the data such that it succeeds: out of stock",
+		},
+		"fails the second time": {
+			func(_ *shop, ctx context.Context, h holder) error {
+				if lost.Swap(true) {
+					return errShop
+				}
+				return guard.Do(ctx, h.Guard, sku, sell)
+			},
+			"run can't be called again after a call whose COMMIT was lost and took no effect: out of stock",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &shop{Store: memory.NewStore()}
+				failure := repeatFailureOf(t, s, func(ctx context.Context, h holder) error { return c.run(s, ctx, h) })
+				require.Contains(t, failure, "guardtest: sku/42: ")
+				require.Contains(t, failure, c.failure)
+				require.Zero(t, s.Open())
+			})
+		})
+	}
+}
+
+func TestRequireIdempotent_SaysWhatKeptItFromTrying(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("no connection")
+	for failing := range 4 {
+		synctest.Test(t, func(t *testing.T) {
+			s, calls, r := &shop{Store: memory.NewStore()}, 0, &reporter{TB: t}
+			guardtest.RequireIdempotent(r, s, sku, func(ctx context.Context, h holder) error {
+				return guard.Do(ctx, h.Guard, sku, sellOrder)
+			}, func(ctx context.Context) (shopState, error) {
+				if calls++; calls == failing+1 {
+					return shopState{}, broken
+				}
+				return s.state(ctx)
+			})
+			require.Equal(t, "guardtest: sku/42: state: no connection", r.failure)
+		})
+	}
+}

@@ -1,0 +1,16 @@
+package mutants
+
+const gt = "guard/guardtest/"
+
+// guardtestMutants are in the checks that service authors run on their own code.
+var guardtestMutants = []Mutant{
+	change("no-answer-is-lost", "G4", gt+"idempotent.go",
+		`if c.lost || reflect.DeepEqual(before, c.at) {`, `if true || reflect.DeepEqual(before, c.at) {`,
+		Test{"guard/guardtest", "TestRequireIdempotent_SaysWhatIsWrong/remembers_in_memory_what_it_was_told"}),
+	change("no-commit-is-lost", "G4", gt+"idempotent.go",
+		`loseCommit: n == 0}`, `loseCommit: n < 0}`,
+		Test{"guard/guardtest", "TestRequireIdempotent_SaysWhatIsWrong/notes_it_before"}),
+	change("unknown-is-known-at-once", "G4", gt+"idempotent.go",
+		`silent := c.lost && !c.asked`, `silent := false && !c.asked`,
+		Test{"guard/guardtest", "TestRequireIdempotent_SaysWhatIsWrong/remembers_in_memory_what_it_was_told"}),
+}

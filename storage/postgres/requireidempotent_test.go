@@ -1,0 +1,57 @@
+package postgres_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/guard/guardtest"
+)
+
+// The answer to COMMIT is lost and the call made again, on this store, with a pool of
+// two.
+func TestRequireIdempotent_TellsWhatMayBeCalledAgain_G4(t *testing.T) {
+	for name, c := range map[string]struct {
+		run     func(ctx context.Context, h guardtest.Holder[pgx.Tx]) error
+		failure string
+		stock   int64
+	}{
+		"pays each time": {func(ctx context.Context, h guardtest.Holder[pgx.Tx]) error {
+			return guard.Do(ctx, h.Guard, resource, add("stock", -1), guard.Retryable())
+		}, "so whoever calls it again after guard.ErrUnknownOutcome pays again", -5},
+		"Once": {func(ctx context.Context, h guardtest.Holder[pgx.Tx]) error {
+			return guard.Do(ctx, h.Guard, resource, add("stock", -1), guard.Once("order-7", nil))
+		}, "", -1},
+		"natural key": {func(ctx context.Context, h guardtest.Holder[pgx.Tx]) error {
+			return guard.Do(ctx, h.Guard, resource, func(ctx context.Context, tx pgx.Tx) error {
+				noted, err := tx.Exec(ctx, "insert into item values ('order-7', 1) on conflict do nothing")
+				if err != nil || noted.RowsAffected() == 0 {
+					return err
+				}
+				return add("stock", -1)(ctx, tx)
+			})
+		}, "", -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
+				pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 2 })
+				v := &verdict{TB: t}
+				guardtest.RequireIdempotent(v, newStore(t, pool, at(level)), resource, c.run, func(ctx context.Context) (items string, err error) {
+					err = pool.QueryRow(ctx, "select coalesce(string_agg(key || ' ' || value, ', ' order by key), '') from item").Scan(&items)
+					return items, err
+				})
+				if c.failure == "" {
+					require.Empty(t, v.failure)
+				} else {
+					require.Contains(t, v.failure, c.failure)
+				}
+				holds(t, pool, "stock", c.stock)
+				require.Zero(t, pool.Stat().AcquiredConns())
+			})
+		})
+	}
+}
