@@ -1,10 +1,12 @@
 package mutants
 
+import "slices"
+
 // txMutants are in the transaction that an operation is given, in what is kept,
 // and in what the store asks of a server.
-var txMutants = []Mutant{
+var txMutants = slices.Concat(reachMutants, []Mutant{
 	change("tx-for-two-goroutines-at-a-time", "G4", pg+"session.go",
-		`case s.inUse:`, `case false:`,
+		`case s.inUse, s.spoilt:`, `case s.spoilt:`,
 		inPostgres("TestTx_IsForOneGoroutineAtATime")),
 	change("tx-goes-on-after-its-end-by-SQL", "N15", pg+"session.go",
 		`case s.ended:`, `case false:`,
@@ -16,7 +18,7 @@ var txMutants = []Mutant{
 		`case pg.TxStatus() == 'E':`, `case false:`,
 		inPostgres("TestRun_SwallowedFailureDoesNotCommit_G4")),
 	change("tx-of-a-savepoint-that-stays-commits", "G4", pg+"session.go",
-		`return s.stuck`, `return nil`,
+		`return errors.Join(err, s.stuck)`, `return err`,
 		inPostgres("TestSavepoint_FailedRollbackCommitsNothing_G4")),
 	change("tx-forgets-its-conflict", "N23 G5", pg+"session.go",
 		`s.conflict = err`, `_ = err`,
@@ -81,4 +83,4 @@ var txMutants = []Mutant{
 	change("server-with-unlogged-fences", "HB15", pg+"ready.go",
 		`errors.Join(s.checkRights(ctx), s.checkLogged(ctx))`, `s.checkRights(ctx)`,
 		inPostgres("TestCheck_RefusesUnloggedTables_HB15")),
-}
+})

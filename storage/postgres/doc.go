@@ -27,6 +27,29 @@
 // So the seal is the safety, and head and eviction are there for liveness only. A
 // refused grant is recorded in a transaction of its own (G5).
 //
+// # The transaction of an operation
+//
+// An operation is given a pgx.Tx that differs from pgx's own where that would let
+// it, or a goroutine that it left behind, use the connection past the guard:
+//
+//   - Commit, Rollback and a pgx.Batch with BeginTx fail with ErrManagedTx. Begin
+//     makes a savepoint.
+//   - Conn returns nil, that of Rows too, and a pgx.QueryRewriter is given nil.
+//     pgx.NamedArgs and its kin don't need it.
+//   - LargeObjects fails the operation with errors.ErrUnsupported. Call the server's
+//     functions: lo_from_bytea, lo_get and lo_put, or lo_open, loread and lowrite.
+//   - One goroutine at a time uses the transaction or one of its results. What a call
+//     calls back can't use it: a driver.Valuer, a sql.Scanner, a pgx.CopyFromSource,
+//     a callback of a batch.
+//   - What is used after the operation has returned, or after a result is closed,
+//     fails. The Rows of a batch close when its next result is asked for.
+//   - Rows.TypeMap, Rows.FieldDescriptions and what Prepare returns are copies.
+//   - Rows.RawValues and what is scanned into a *pgtype.DriverBytes are valid until
+//     the next row only, as in pgx.
+//
+// Tracers, hooks and codecs of the pool see the connection itself, as they do
+// without a guard: they must not keep it.
+//
 // # What is not promised
 //
 //   - Writes that don't go through a guarded transaction are not refused.

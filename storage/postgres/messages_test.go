@@ -108,7 +108,7 @@ func TestTx_SaysThatAResultIsOpen(t *testing.T) {
 		_, err = tx.Exec(ctx, "select 1")
 		return err
 	}), claim(t, store, grant(5, "a")))
-	require.ErrorContains(t, err, "left a result open: close its Rows")
+	require.ErrorContains(t, err, "an open result: close Rows")
 }
 
 func TestHistory_RefusesAnAbsurdLimit(t *testing.T) {

@@ -1,88 +1,230 @@
 package postgres
 
 import (
+	"errors"
+	"slices"
+	"sync"
+
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// rows is a result that hides its connection and is looked at when it closes.
-type rows struct {
-	pgx.Rows
+// result is what the results of an operation have in common: one goroutine at a
+// time uses them, and once they are closed they touch the connection no more, which
+// by then may run another transaction.
+type result struct {
 	session *session
-	leave   func() // gives the connection back; nil once it has
-	err     error
+	leave   func() // gives the connection back; nil for a part of a batch
+
+	mu     sync.Mutex // held during each call
+	closed bool
+	err    error // that it ended with; not written once it is closed
 }
 
+var errResultClosed = errors.New("postgres: the result is closed")
+
+// enter begins a call. After nil the caller unlocks mu; after errResultClosed it
+// may read what doesn't change any more.
+func (r *result) enter() error {
+	if !r.mu.TryLock() {
+		r.session.spoil()
+		return errInUse
+	}
+	switch {
+	case r.closed:
+		r.mu.Unlock()
+		return errResultClosed
+	case r.session.isSpoilt():
+		r.mu.Unlock()
+		return errInUse
+	}
+	return nil
+}
+
+func (r *result) isClosed() bool {
+	err := r.enter()
+	if err == nil {
+		r.mu.Unlock()
+	}
+	return err == errResultClosed
+}
+
+// end closes the result, which ended with err. mu is held.
+func (r *result) end(err error) {
+	r.closed, r.err = true, err
+	if r.leave != nil {
+		r.leave()
+	}
+}
+
+// rows is a result that hides its connection and is looked at when it closes. It
+// doesn't embed pgx's, so that no method which pgx adds gets past it.
+type rows struct {
+	result
+	base   pgx.Rows
+	fields []pgconn.FieldDescription
+	types  *pgtype.Map
+}
+
+var _ pgx.Rows = (*rows)(nil)
+
+// Conn returns nil: the connection's own methods would bypass the guard.
 func (r *rows) Conn() *pgx.Conn { return nil }
 
 func (r *rows) Close() {
-	if r.leave == nil {
-		return
+	if r.enter() == nil {
+		defer r.mu.Unlock()
+		r.close(nil)
 	}
-	r.Rows.Close()
-	r.err = r.session.note(r.Rows.Err(), r.Rows.CommandTag())
-	r.leave()
-	r.leave = nil
+}
+
+// close closes the rows after err, if that is not nil. mu is held.
+func (r *rows) close(err error) {
+	r.base.Close()
+	if err == nil {
+		err = r.base.Err()
+	}
+	r.end(r.session.note(err, r.base.CommandTag()))
 }
 
 func (r *rows) Next() bool {
-	if r.Rows.Next() {
+	if r.enter() != nil {
+		return false
+	}
+	defer r.mu.Unlock()
+	if r.base.Next() {
 		return true
 	}
-	r.Close()
+	r.close(nil)
 	return false
 }
 
 func (r *rows) Err() error {
-	if r.err != nil {
+	switch err := r.enter(); err {
+	case nil:
+		defer r.mu.Unlock()
+		return r.base.Err()
+	case errResultClosed:
 		return r.err
+	default:
+		return err
 	}
-	return r.Rows.Err()
 }
 
-// row is a result of one row that is looked at when it has been read.
-type row struct {
-	pgx.Row
-	session *session
-	leave   func()
-}
-
-func (r *row) Scan(dest ...any) error {
-	defer r.leave()
-	return r.session.note(r.Row.Scan(dest...), pgconn.CommandTag{})
-}
-
-// batchResults are results that hide their connection and are looked at one by
-// one. The batch has the connection until it is closed, not its single results.
-type batchResults struct {
-	pgx.BatchResults
-	session *session
-	leave   func()
-	closed  bool
-}
-
-func (b *batchResults) Exec() (pgconn.CommandTag, error) {
-	tag, err := b.BatchResults.Exec()
-	return tag, b.session.note(err, tag)
-}
-
-func (b *batchResults) Query() (pgx.Rows, error) {
-	r, err := b.BatchResults.Query()
-	return &rows{Rows: r, session: b.session, leave: func() {}}, err
-}
-
-func (b *batchResults) QueryRow() pgx.Row {
-	return &row{Row: b.BatchResults.QueryRow(), session: b.session, leave: func() {}}
-}
-
-// Tx returns nil: a batch can't begin a transaction inside this one.
-func (b *batchResults) Tx() pgx.Tx { return nil }
-
-func (b *batchResults) Close() error {
-	err := b.session.note(b.BatchResults.Close(), pgconn.CommandTag{})
-	if !b.closed {
-		b.closed = true
-		b.leave()
+// Scan scans as pgx does.
+func (r *rows) Scan(dest ...any) error {
+	if err := r.enter(); err != nil {
+		return err
+	}
+	if len(dest) == 1 {
+		if target, ok := dest[0].(pgx.RowScanner); ok {
+			r.mu.Unlock()
+			return r.scanRow(target)
+		}
+	}
+	defer r.mu.Unlock()
+	err := r.base.Scan(dest...)
+	if err != nil {
+		r.close(err)
 	}
 	return err
+}
+
+// scanRow gives target these rows: pgx would give it its own, with their
+// connection.
+func (r *rows) scanRow(target pgx.RowScanner) error {
+	err := target.ScanRow(r)
+	if err != nil && r.enter() == nil {
+		defer r.mu.Unlock()
+		r.close(err)
+	}
+	return err
+}
+
+func (r *rows) Values() ([]any, error) {
+	if err := r.enter(); err != nil {
+		return nil, err
+	}
+	defer r.mu.Unlock()
+	values, err := r.base.Values()
+	if err != nil {
+		r.close(err)
+	}
+	return values, err
+}
+
+func (r *rows) RawValues() [][]byte {
+	if r.enter() != nil {
+		return nil
+	}
+	defer r.mu.Unlock()
+	return r.base.RawValues()
+}
+
+func (r *rows) CommandTag() pgconn.CommandTag {
+	if !r.isClosed() {
+		return pgconn.CommandTag{}
+	}
+	return r.base.CommandTag()
+}
+
+// FieldDescriptions returns a copy: the connection's next result overwrites pgx's.
+func (r *rows) FieldDescriptions() []pgconn.FieldDescription {
+	switch r.enter() {
+	case nil:
+		defer r.mu.Unlock()
+		if r.fields == nil {
+			r.fields = slices.Clone(r.base.FieldDescriptions())
+		}
+	case errInUse:
+		return nil
+	}
+	return r.fields
+}
+
+// TypeMap returns a copy: a type that is registered in pgx's stays for whoever uses
+// the connection next.
+func (r *rows) TypeMap() *pgtype.Map {
+	switch r.enter() {
+	case nil:
+		defer r.mu.Unlock()
+		if r.types == nil {
+			r.types = copyTypes(r.base.TypeMap())
+		}
+	case errInUse:
+		return nil
+	}
+	return r.types
+}
+
+func copyTypes(m *pgtype.Map) *pgtype.Map {
+	types := m.Copy()
+	types.TryWrapEncodePlanFuncs = slices.Clone(m.TryWrapEncodePlanFuncs)
+	types.TryWrapScanPlanFuncs = slices.Clone(m.TryWrapScanPlanFuncs)
+	return types
+}
+
+// row is the first of its rows.
+type row struct{ rows *rows }
+
+// Scan scans as pgx does, and closes the result.
+func (r row) Scan(dest ...any) error {
+	defer r.rows.Close()
+	for _, d := range dest {
+		if _, ok := d.(*pgtype.DriverBytes); ok {
+			return errors.New("postgres: QueryRow can't scan into a *pgtype.DriverBytes, which is valid only until its result is closed")
+		}
+	}
+	if !r.rows.Next() {
+		if err := r.rows.Err(); err != nil {
+			return err
+		}
+		return pgx.ErrNoRows
+	}
+	if err := r.rows.Scan(dest...); err != nil {
+		return err
+	}
+	r.rows.Close()
+	return r.rows.Err()
 }

@@ -20,15 +20,17 @@ func beginSavepoint(ctx context.Context, t *tx) (pgx.Tx, error) {
 	if _, err := t.Exec(ctx, "savepoint "+name); err != nil {
 		return nil, err
 	}
-	return &savepoint{tx{session: t.session}, name}, nil
+	return &savepoint{tx: tx{session: t.session}, name: name}, nil
 }
 
 // Commit releases the savepoint: its work belongs to the transaction around it.
 func (s *savepoint) Commit(ctx context.Context) error {
-	if s.over != nil {
-		return s.over
+	if err := s.enter(); err != nil {
+		return err
 	}
-	if s.conn.PgConn().TxStatus() == 'E' {
+	failed := s.conn.PgConn().TxStatus() == 'E'
+	s.leave()
+	if failed {
 		return errors.Join(pgx.ErrTxCommitRollback, s.Rollback(ctx))
 	}
 	return s.end(ctx, "release savepoint "+s.name)
@@ -37,18 +39,18 @@ func (s *savepoint) Commit(ctx context.Context) error {
 // Rollback undoes what was done since Begin. If that fails, nothing of the whole
 // transaction can commit.
 func (s *savepoint) Rollback(ctx context.Context) error {
-	if s.over != nil {
-		return s.over
+	if s.over.Load() {
+		return pgx.ErrTxClosed
 	}
 	err := s.end(ctx, "rollback to savepoint "+s.name+"; release savepoint "+s.name)
 	if err != nil {
-		s.stuck = fmt.Errorf("postgres: a savepoint could not be rolled back: %w", err)
+		s.fail(fmt.Errorf("postgres: a savepoint could not be rolled back: %w", err))
 	}
 	return err
 }
 
 func (s *savepoint) end(ctx context.Context, sql string) error {
 	_, err := s.Exec(ctx, sql)
-	s.over = pgx.ErrTxClosed
+	s.over.Store(true)
 	return err
 }

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -17,23 +16,23 @@ import (
 // none after the operation has returned: a goroutine that it left behind must not
 // reach a connection that runs somebody else's transaction by then.
 type session struct {
-	conn  *pgx.Conn
-	large pgx.Tx // of LargeObjects, if they are used
-	stuck error  // a savepoint was to be rolled back, and could not be
+	conn *pgx.Conn
 
 	mu     sync.Mutex
 	inUse  bool // by a call or an open result
+	spoilt bool // two goroutines used a result at once: no telling who uses it still
 	closed bool // the operation has returned
 	ended  bool // SQL text ended the transaction
 	// conflict is the serialization failure that has aborted the transaction, so
 	// that it counts also if the operation makes another error of it, or none.
 	conflict error
+	stuck    error // why the transaction can't commit, whatever the operation returns
 }
 
 var (
 	errEndedBySQL = fmt.Errorf("%w by SQL in the operation; what its COMMIT wrote stays, without a fence", guard.ErrTxEnded)
 	errUsedLate   = fmt.Errorf("%w: it was used after the operation had returned", guard.ErrTxEnded)
-	errInUse      = errors.New("postgres: the operation left a result open: close its Rows, scan its Row or close its BatchResults, and wait for goroutines that use them")
+	errInUse      = errors.New("postgres: the transaction is in use by another call or an open result: close Rows and BatchResults, scan each Row, wait for goroutines, and don't use it in what its own calls call back")
 )
 
 // enter takes the connection for one call or result. Whoever gets nil calls leave.
@@ -58,7 +57,7 @@ func (s *session) unusable() error {
 	switch {
 	case s.closed:
 		return errUsedLate
-	case s.inUse:
+	case s.inUse, s.spoilt:
 		return errInUse
 	case s.ended:
 		return errEndedBySQL
@@ -66,10 +65,33 @@ func (s *session) unusable() error {
 	return nil
 }
 
+// spoil gives the connection up: it is in use from now on.
+func (s *session) spoil() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.spoilt = true
+}
+
+func (s *session) isSpoilt() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.spoilt
+}
+
+// fail lets nothing commit, for the reason err.
+func (s *session) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.stuck = err
+	}
+}
+
 // note looks at what a statement has left behind, adding to its error. Tags are
 // not enough, since a message can hold several statements and only the last has
 // one; the seal finds what is not noticed here.
 func (s *session) note(err error, tag pgconn.CommandTag) error {
+	conflict, noted := sqlState(err) == stateSerialization, errors.Is(err, errEndedBySQL)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch tag.String() {
@@ -84,11 +106,11 @@ func (s *session) note(err error, tag pgconn.CommandTag) error {
 			s.conflict = nil // rolled back to a savepoint
 		}
 	}
-	if sqlState(err) == stateSerialization {
+	if conflict {
 		s.conflict = err
 	}
 	switch {
-	case !s.ended, errors.Is(err, errEndedBySQL):
+	case !s.ended, noted:
 		return err
 	case err == nil:
 		return errEndedBySQL
@@ -97,13 +119,13 @@ func (s *session) note(err error, tag pgconn.CommandTag) error {
 }
 
 // finish lets no call begin any more. It reports whether the connection is in use
-// still; if so it must not be touched, and not be used for anything else. A second
-// call reports the same.
+// still; if so it must not be touched, and not be used for anything else. If not, it
+// never will be again.
 func (s *session) finish() (inUse bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	return s.inUse
+	return s.inUse || s.spoilt
 }
 
 // verdict returns why the transaction can't commit after the operation has
@@ -112,7 +134,10 @@ func (s *session) finish() (inUse bool) {
 func (s *session) verdict(err error) error {
 	err = s.note(err, pgconn.CommandTag{})
 	if s.conflict != nil && sqlState(err) != stateSerialization {
-		return errors.Join(s.conflict, err)
+		err = errors.Join(s.conflict, err)
+	}
+	if s.stuck != nil {
+		return errors.Join(err, s.stuck)
 	}
 	if err != nil {
 		return err
@@ -124,12 +149,5 @@ func (s *session) verdict(err error) error {
 	case pg.TxStatus() == 'E':
 		return fmt.Errorf("postgres: a statement failed and the operation did not return its error: %w", pgx.ErrTxCommitRollback)
 	}
-	return s.stuck
-}
-
-// endLarge ends what LargeObjects made.
-func (s *session) endLarge(ctx context.Context) {
-	if s.large != nil {
-		_ = s.large.Commit(ctx)
-	}
+	return nil
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -14,19 +16,22 @@ import (
 // and rolls back when it returns an error.
 var ErrManagedTx = errors.New("postgres: the guard commits or rolls back this transaction, not the operation")
 
+// errLargeObjects is why LargeObjects can't be used.
+var errLargeObjects = fmt.Errorf(`postgres: LargeObjects is not available in a guarded transaction; call the server's functions, as in tx.QueryRow(ctx, "select lo_from_bytea(0, $1)", data): %w`, errors.ErrUnsupported)
+
 // tx is the pgx.Tx that an operation works with. It can't end the transaction,
 // and notices when SQL text did.
 type tx struct {
 	*session
-	over error // why it can't be used although the session can
+	over atomic.Bool // it can't be used although the session can
 }
 
 var _ pgx.Tx = (*tx)(nil)
 
 // enter is session.enter for what may be over by itself.
 func (t *tx) enter() error {
-	if t.over != nil {
-		return t.over
+	if t.over.Load() {
+		return pgx.ErrTxClosed
 	}
 	return t.session.enter()
 }
@@ -48,27 +53,37 @@ func (t *tx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandT
 		return pgconn.CommandTag{}, err
 	}
 	defer t.leave()
-	tag, err := t.conn.Exec(ctx, sql, args...)
+	tag, err := t.conn.Exec(ctx, sql, hideFromRewriters(args)...)
 	return tag, t.note(err, tag)
 }
 
 func (t *tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	if err := t.enter(); err != nil {
-		return pgx.FailedBatchResults(&pgx.Batch{}, err).Query()
+	r, err := t.query(ctx, sql, args)
+	if r == nil {
+		return failedRows(err)
 	}
-	r, err := t.conn.Query(ctx, sql, args...)
-	result := &rows{Rows: r, session: t.session, leave: t.leave}
-	if err != nil {
-		result.Close()
-	}
-	return result, err
+	return r, err
 }
 
 func (t *tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	if err := t.enter(); err != nil {
-		return pgx.FailedBatchResults(&pgx.Batch{}, err).QueryRow()
+	r, err := t.query(ctx, sql, args)
+	if r == nil {
+		return failedRow(err)
 	}
-	return &row{Row: t.conn.QueryRow(ctx, sql, args...), session: t.session, leave: t.leave}
+	return row{r}
+}
+
+// query returns no rows if there can't be any.
+func (t *tx) query(ctx context.Context, sql string, args []any) (*rows, error) {
+	if err := t.enter(); err != nil {
+		return nil, err
+	}
+	base, err := t.conn.Query(ctx, sql, hideFromRewriters(args)...)
+	r := &rows{result: result{session: t.session, leave: t.leave}, base: base}
+	if err != nil {
+		r.Close()
+	}
+	return r, err
 }
 
 func (t *tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, src pgx.CopyFromSource) (int64, error) {
@@ -86,50 +101,30 @@ func (t *tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	if err := t.enter(); err != nil {
 		return pgx.FailedBatchResults(b, err)
 	}
-	return &batchResults{BatchResults: t.conn.SendBatch(ctx, t.wrapped(b)), session: t.session, leave: t.leave}
+	return &batchResults{result: result{session: t.session, leave: t.leave}, base: t.conn.SendBatch(ctx, t.hide(b))}
 }
 
-// wrapped is a copy of b whose callbacks are given results that hide the
-// connection.
-func (t *tx) wrapped(b *pgx.Batch) *pgx.Batch {
-	wrapped := *b
-	wrapped.QueuedQueries = make([]*pgx.QueuedQuery, len(b.QueuedQueries))
-	for i, q := range b.QueuedQueries {
-		query := *q
-		if f := q.Fn; f != nil {
-			query.Fn = func(results pgx.BatchResults) error {
-				return f(&batchResults{BatchResults: results, session: t.session, leave: func() {}})
-			}
-		}
-		wrapped.QueuedQueries[i] = &query
-	}
-	return &wrapped
-}
-
+// Prepare returns a copy: pgx goes by its own whenever the connection runs the
+// statement.
 func (t *tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
 	if err := t.enter(); err != nil {
 		return nil, err
 	}
 	defer t.leave()
-	return t.conn.Prepare(ctx, name, sql)
+	prepared, err := t.conn.Prepare(ctx, name, sql)
+	if err != nil {
+		return nil, err
+	}
+	description := *prepared
+	description.ParamOIDs, description.Fields = slices.Clone(prepared.ParamOIDs), slices.Clone(prepared.Fields)
+	return &description, nil
 }
 
-// LargeObjects returns pgx's access to large objects in this transaction. pgx
-// gives it to transactions of its own only, so one is made around what is open:
-// its BEGIN and its COMMIT are empty statements.
+// LargeObjects fails the operation. pgx makes LargeObjects for transactions of its
+// own only, and those would use the connection whenever they like.
 func (t *tx) LargeObjects() pgx.LargeObjects {
-	if t.enter() != nil {
-		return closedTx.LargeObjects()
-	}
-	defer t.leave()
-	if t.large == nil {
-		inner, err := t.conn.BeginTx(context.Background(), pgx.TxOptions{BeginQuery: "select", CommitQuery: "select"})
-		if err != nil {
-			return closedTx.LargeObjects()
-		}
-		t.large = inner
-	}
-	return t.large.LargeObjects()
+	t.fail(errLargeObjects)
+	return closedTx.LargeObjects()
 }
 
 // closedTx is a transaction of which every method fails with pgx.ErrTxClosed.
@@ -138,3 +133,11 @@ var closedTx = func() pgx.Tx {
 	b.BeginTx(pgx.TxOptions{})
 	return pgx.FailedBatchResults(b, pgx.ErrTxClosed).Tx()
 }()
+
+func failedRows(err error) (pgx.Rows, error) {
+	return pgx.FailedBatchResults(&pgx.Batch{}, err).Query()
+}
+
+func failedRow(err error) pgx.Row {
+	return pgx.FailedBatchResults(&pgx.Batch{}, err).QueryRow()
+}

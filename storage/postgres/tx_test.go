@@ -155,7 +155,7 @@ func TestRun_OpenResultsDoNotCommit_N12(t *testing.T) {
 				leave(ctx, tx)
 				return nil
 			})
-			require.ErrorContains(t, err, "left a result open")
+			require.ErrorContains(t, err, "an open result: close Rows")
 			holds(t, pool, "x", 0)
 		})
 	}
@@ -167,17 +167,14 @@ func TestTx_IsUselessAfterTheOperation_N15(t *testing.T) {
 	pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
 	store := newStore(t, pool, nil)
 	var kept, savepoint pgx.Tx
-	var large pgx.LargeObjects
 	write(t, store, claim(t, store, grant(5, "a")), do(func(ctx context.Context, tx pgx.Tx) (err error) {
-		kept, large = tx, tx.LargeObjects()
+		kept = tx
 		savepoint, err = tx.Begin(ctx)
 		return err
 	}))
 	ctx := t.Context()
-	_, err := large.Create(ctx, 4711)
-	require.ErrorIs(t, err, pgx.ErrTxClosed)
 	for _, tx := range []pgx.Tx{kept, savepoint} {
-		_, err = tx.Exec(ctx, "insert into item values ('late', 1)")
+		_, err := tx.Exec(ctx, "insert into item values ('late', 1)")
 		require.ErrorIs(t, err, guard.ErrTxEnded)
 		rows, err := tx.Query(ctx, "insert into item values ('late', 1)")
 		require.ErrorIs(t, err, guard.ErrTxEnded)
@@ -198,28 +195,4 @@ func TestTx_IsUselessAfterTheOperation_N15(t *testing.T) {
 	}
 	holds(t, pool, "late", 0)
 	require.Zero(t, query[int](t, pool, "select count(*) from pg_largeobject_metadata"))
-}
-
-func TestTx_LargeObjectsBelongToIt_G2(t *testing.T) {
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
-	c := claim(t, store, grant(5, "a"))
-	create := func(oid uint32) guard.Func[pgx.Tx] {
-		return func(ctx context.Context, tx pgx.Tx) error {
-			large := tx.LargeObjects()
-			oid, err := large.Create(ctx, oid)
-			require.NoError(t, err)
-			object, err := large.Open(ctx, oid, pgx.LargeObjectModeWrite)
-			require.NoError(t, err)
-			_, err = object.Write([]byte("content"))
-			return err
-		}
-	}
-	txn := begin(t, store, c)
-	require.NoError(t, txn.Run(t.Context(), create(1001)))
-	txn.Rollback(t.Context())
-	write(t, store, c, create(1002))
-	require.Equal(t, "content", query[string](t, pool, "select convert_from(lo_get(1002), 'UTF8')"))
-	require.Equal(t, 1, query[int](t, pool, "select count(*) from pg_largeobject_metadata"))
-	require.EqualValues(t, 1, pool.Stat().TotalConns(), "no connection was lost")
 }

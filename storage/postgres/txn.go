@@ -86,7 +86,7 @@ func (t *txn) Run(ctx context.Context, op guard.Op[pgx.Tx]) error {
 
 func (t *txn) run(ctx context.Context, op guard.Op[pgx.Tx]) error {
 	s := &session{conn: t.conn.Conn()}
-	defer t.finish(ctx, s) // also if op panics
+	defer t.finish(s) // also if op panics
 	err := op.Run(ctx, &tx{session: s})
 	if s.finish() {
 		return errors.Join(err, errInUse)
@@ -96,15 +96,11 @@ func (t *txn) run(ctx context.Context, op guard.Op[pgx.Tx]) error {
 
 // finish ends an operation's use of the connection. One that is still in use is
 // cut: it can't be given back to the pool, nor be closed in good order.
-func (t *txn) finish(ctx context.Context, s *session) {
-	if !s.finish() {
-		ctx, cancel := t.store.cleanup(ctx)
-		defer cancel()
-		s.endLarge(ctx)
-		return
+func (t *txn) finish(s *session) {
+	if s.finish() {
+		_ = t.conn.Hijack().PgConn().Conn().Close()
+		t.conn = nil
 	}
-	_ = t.conn.Hijack().PgConn().Conn().Close()
-	t.conn = nil
 }
 
 // fail ends the transaction after err and says what err means. Where a lock was

@@ -1,0 +1,508 @@
+package postgres_test
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/guard"
+)
+
+// pause holds up the first call that comes to it, until it is resumed.
+type pause struct {
+	reached, goOn chan struct{}
+	come, resume  func()
+}
+
+func newPause() *pause {
+	p := &pause{reached: make(chan struct{}), goOn: make(chan struct{})}
+	p.come = sync.OnceFunc(func() {
+		close(p.reached)
+		<-p.goOn
+	})
+	p.resume = sync.OnceFunc(func() { close(p.goOn) })
+	return p
+}
+
+type pauseKey struct{}
+
+// pausing is a tracer that holds up calls on a connection, behind all checks, for
+// the pause in their context.
+type pausing struct{}
+
+func (pausing) start(ctx context.Context) context.Context {
+	if p, ok := ctx.Value(pauseKey{}).(*pause); ok {
+		p.come()
+	}
+	return ctx
+}
+
+func (p pausing) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return p.start(ctx)
+}
+func (pausing) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+func (p pausing) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	return p.start(ctx)
+}
+func (pausing) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+func (pausing) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
+func (p pausing) TraceCopyFromStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceCopyFromStartData) context.Context {
+	return p.start(ctx)
+}
+func (pausing) TraceCopyFromEnd(context.Context, *pgx.Conn, pgx.TraceCopyFromEndData) {}
+func (p pausing) TracePrepareStart(ctx context.Context, _ *pgx.Conn, _ pgx.TracePrepareStartData) context.Context {
+	return p.start(ctx)
+}
+func (pausing) TracePrepareEnd(context.Context, *pgx.Conn, pgx.TracePrepareEndData) {}
+
+// one limits a pool to one connection: what an operation leaves behind meets the
+// next one's.
+func one(cfg *pgxpool.Config) { cfg.MaxConns = 1 }
+
+// A call of a goroutine that the operation left behind, held up just before it
+// sends, takes no effect in the transaction that the connection would run next.
+func TestRun_NoCallLeftBehindTakesEffect_G3_G4(t *testing.T) {
+	const insert = "insert into item values ('late', 1)"
+	for name, call := range map[string]func(ctx context.Context, tx pgx.Tx) error{
+		"Exec": func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, insert); return err },
+		"Query": func(ctx context.Context, tx pgx.Tx) error {
+			rows, err := tx.Query(ctx, insert)
+			rows.Close()
+			return errors.Join(err, rows.Err())
+		},
+		"QueryRow": func(ctx context.Context, tx pgx.Tx) error {
+			return tx.QueryRow(ctx, insert+" returning value").Scan(new(int))
+		},
+		"CopyFrom": func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.CopyFrom(ctx, pgx.Identifier{"item"}, []string{"key", "value"}, pgx.CopyFromRows([][]any{{"late", int64(1)}}))
+			return err
+		},
+		"SendBatch": func(ctx context.Context, tx pgx.Tx) error {
+			batch := &pgx.Batch{}
+			batch.Queue(insert)
+			return tx.SendBatch(ctx, batch).Close()
+		},
+		"Prepare": func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Prepare(ctx, "late", insert); return err },
+		"Begin":   func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Begin(ctx); return err },
+		"LargeObjects": func(ctx context.Context, tx pgx.Tx) error {
+			large := tx.LargeObjects()
+			_, err := large.Create(ctx, 4711)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pool := openPool(t, migrated(t), one, func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = pausing{} })
+			store := newStore(t, pool, nil)
+			held := newPause()
+			late := make(chan error, 1)
+			_, _ = attempt(t.Context(), store, do(func(_ context.Context, tx pgx.Tx) error {
+				go func() { late <- call(context.WithValue(context.Background(), pauseKey{}, held), tx) }()
+				select {
+				case <-held.reached:
+				case err := <-late:
+					late <- err
+				}
+				return nil
+			}), claim(t, store, grant(5, "a")))
+			write(t, store, claim(t, store, grant(6, "b")), do(func(context.Context, pgx.Tx) error {
+				held.resume()
+				require.Error(t, <-late)
+				return nil
+			}))
+			holds(t, pool, "late", 0)
+			require.Zero(t, query[int](t, pool, "select count(*) from pg_largeobject_metadata"))
+		})
+	}
+}
+
+// pgx builds LargeObjects on its own transactions only, which know nothing of the
+// session.
+func TestTx_RefusesLargeObjects_G3_G4(t *testing.T) {
+	for name, returned := range map[string]func(error) error{
+		"returned":  func(err error) error { return err },
+		"swallowed": func(error) error { return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
+				require.NoError(t, set("x", 1)(ctx, tx))
+				large := tx.LargeObjects()
+				_, err := large.Create(ctx, 0)
+				require.ErrorIs(t, err, pgx.ErrTxClosed)
+				return returned(err)
+			})
+			require.ErrorIs(t, err, errors.ErrUnsupported)
+			require.ErrorContains(t, err, "lo_from_bytea")
+			holds(t, pool, "x", 0)
+			require.Zero(t, query[int](t, pool, "select count(*) from pg_largeobject_metadata"))
+		})
+	}
+}
+
+// The server's functions do what LargeObjects would.
+func TestTx_LargeObjectsBySQLBelongToIt_G2(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	c := claim(t, store, grant(5, "a"))
+	create := func(oid uint32) guard.Func[pgx.Tx] {
+		return func(ctx context.Context, tx pgx.Tx) error {
+			require.Equal(t, oid, query[uint32](t, tx, "select lo_create($1)", oid))
+			fd := query[int32](t, tx, "select lo_open($1, $2)", oid, int32(pgx.LargeObjectModeWrite))
+			_, err := tx.Exec(ctx, "select lowrite($1, $2)", fd, []byte("content"))
+			return err
+		}
+	}
+	txn := begin(t, store, c)
+	require.NoError(t, txn.Run(t.Context(), create(1001)))
+	txn.Rollback(t.Context())
+	write(t, store, c, create(1002))
+	require.Equal(t, "content", query[string](t, pool, "select convert_from(lo_get(1002), 'UTF8')"))
+	require.Equal(t, 1, query[int](t, pool, "select count(*) from pg_largeobject_metadata"))
+}
+
+// rewriter records which connection it is given.
+type rewriter struct{ conn *pgx.Conn }
+
+func (r *rewriter) RewriteQuery(_ context.Context, conn *pgx.Conn, _ string, _ []any) (string, []any, error) {
+	r.conn = conn
+	return "select $1::int", []any{1}, nil
+}
+
+// rowScanner does something with the row that it is scanned into.
+type rowScanner func(pgx.Rows) error
+
+func (f rowScanner) ScanRow(rows pgx.Rows) error { return f(rows) }
+
+// What pgx calls back during a call is not given the connection either.
+func TestTx_HidesItsConnectionFromCallbacks_G3_G4(t *testing.T) {
+	_, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
+		nested, err := tx.Begin(ctx)
+		require.NoError(t, err)
+		r := &rewriter{}
+		for _, tx := range []pgx.Tx{tx, nested} {
+			_, err := tx.Exec(ctx, "", r)
+			require.NoError(t, err)
+			require.Nil(t, r.conn, "Exec")
+			rows, err := tx.Query(ctx, "", pgx.QueryExecModeDescribeExec, pgx.QueryResultFormats{1}, pgx.QueryResultFormatsByOID{}, pgx.NamedArgs{}, r)
+			require.NoError(t, err)
+			rows.Close()
+			require.Nil(t, r.conn, "Query")
+			require.NoError(t, tx.QueryRow(ctx, "", r).Scan(new(int)))
+			require.Nil(t, r.conn, "QueryRow")
+			batch := &pgx.Batch{}
+			batch.Queue("", r)
+			require.NoError(t, tx.SendBatch(ctx, batch).Close())
+			require.Nil(t, r.conn, "SendBatch")
+			require.Equal(t, []any{r}, batch.QueuedQueries[0].Arguments, "the batch is the operation's own")
+		}
+
+		called := 0
+		scanner := rowScanner(func(rows pgx.Rows) error {
+			called++
+			require.Nil(t, rows.Conn())
+			return rows.Scan(new(int))
+		})
+		require.NoError(t, tx.QueryRow(ctx, "select 1").Scan(scanner))
+		rows, err := tx.Query(ctx, "select 1")
+		require.NoError(t, err)
+		_, err = pgx.ForEachRow(rows, []any{scanner}, func() error { return nil })
+		require.NoError(t, err)
+		batch := &pgx.Batch{}
+		batch.Queue("select 1").QueryRow(func(row pgx.Row) error { return row.Scan(scanner) })
+		require.NoError(t, tx.SendBatch(ctx, batch).Close())
+		require.Equal(t, 3, called)
+		return nil
+	})
+	require.NoError(t, err)
+}
+
+func TestTx_TakesNamedArguments(t *testing.T) {
+	pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
+		const insert = "insert into item values (@key, @value)"
+		_, err := tx.Exec(ctx, insert, pgx.NamedArgs{"key": "x", "value": 1})
+		require.NoError(t, err)
+		_, err = tx.Exec(ctx, insert, pgx.QueryExecModeSimpleProtocol, pgx.StrictNamedArgs{"key": "y", "value": 2})
+		require.NoError(t, err)
+		batch := &pgx.Batch{}
+		batch.Queue(insert, pgx.NamedArgs{"key": "z", "value": 3})
+		require.NoError(t, tx.SendBatch(ctx, batch).Close())
+		require.Equal(t, 2, query[int](t, tx, "select count(*) from item where value >= @least", pgx.NamedArgs{"least": 2}))
+		// Not in front it is a value, as pgx has it.
+		require.JSONEq(t, `{"a": 1}`, query[string](t, tx, "select $2::jsonb::text where $1", true, pgx.NamedArgs{"a": 1}))
+		return nil
+	})
+	require.NoError(t, err)
+	for key, value := range map[string]int64{"x": 1, "y": 2, "z": 3} {
+		holds(t, pool, key, value)
+	}
+}
+
+// A result of a batch that was not closed by itself reads nothing of what the
+// connection runs next.
+func TestTx_ResultLeftOpenInABatchReadsNothing_G3(t *testing.T) {
+	batch := &pgx.Batch{}
+	batch.Queue("select generate_series(1, 10)")
+	for name, leave := range map[string]func(tx pgx.Tx) pgx.Rows{
+		"of the results": func(tx pgx.Tx) pgx.Rows {
+			results := tx.SendBatch(t.Context(), batch)
+			rows, err := results.Query()
+			require.NoError(t, err)
+			require.True(t, rows.Next())
+			require.NoError(t, results.Close())
+			return rows
+		},
+		"of a callback": func(tx pgx.Tx) (rows pgx.Rows) {
+			b := &pgx.Batch{}
+			b.Queue("select generate_series(1, 10)").Fn = func(results pgx.BatchResults) (err error) {
+				rows, err = results.Query()
+				return err
+			}
+			require.NoError(t, tx.SendBatch(t.Context(), b).Close())
+			return rows
+		},
+	} {
+		for what, use := range map[string]func(pgx.Rows){
+			"Close": func(rows pgx.Rows) { rows.Close() },
+			"Next":  func(rows pgx.Rows) { require.False(t, rows.Next()) },
+		} {
+			t.Run(name+", "+what, func(t *testing.T) {
+				pool := openPool(t, migrated(t), one)
+				store := newStore(t, pool, nil)
+				var left pgx.Rows
+				write(t, store, claim(t, store, grant(5, "a")), do(func(_ context.Context, tx pgx.Tx) error {
+					left = leave(tx)
+					return nil
+				}))
+				write(t, store, claim(t, store, grant(6, "b")), do(func(ctx context.Context, tx pgx.Tx) error {
+					rows, err := tx.Query(ctx, "select generate_series(1, 3)")
+					require.NoError(t, err)
+					require.True(t, rows.Next())
+					use(left)
+					read := 1
+					for rows.Next() {
+						read++
+					}
+					require.NoError(t, rows.Err())
+					require.Equal(t, 3, read)
+					return nil
+				}))
+			})
+		}
+	}
+}
+
+// A row that is scanned once more doesn't free the connection that somebody else
+// is using by then.
+func TestTx_ScanningTwiceFreesNothing_G3_G4(t *testing.T) {
+	pool := openPool(t, migrated(t), one)
+	store := newStore(t, pool, nil)
+	held := slow{make(chan struct{}), make(chan struct{})}
+	late := make(chan error, 1)
+	_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
+		row := tx.QueryRow(ctx, "select 1")
+		require.NoError(t, row.Scan(new(int)))
+		go func() {
+			_, err := tx.Exec(context.Background(), "insert into item values ('late', 1)", held)
+			late <- err
+		}()
+		<-held.reached
+		require.Error(t, row.Scan(new(int)))
+		return nil
+	}), claim(t, store, grant(5, "a")))
+	require.ErrorContains(t, err, "wait for goroutines")
+	write(t, store, claim(t, store, grant(6, "b")), do(func(context.Context, pgx.Tx) error {
+		close(held.goOn)
+		require.Error(t, <-late)
+		return nil
+	}))
+	holds(t, pool, "late", 0)
+}
+
+// scanner is a sql.Scanner.
+type scanner func(src any) error
+
+func (f scanner) Scan(src any) error { return f(src) }
+
+var _ sql.Scanner = scanner(nil)
+
+// A result is for one goroutine at a time: closing it doesn't free the connection
+// while another one reads it.
+func TestTx_ResultIsForOneGoroutineAtATime_G3_G4(t *testing.T) {
+	for name, op := range map[string]func(ctx context.Context, tx pgx.Tx, held *pause){
+		"Rows": func(ctx context.Context, tx pgx.Tx, held *pause) {
+			rows, err := tx.Query(ctx, "select generate_series(1, 3)")
+			require.NoError(t, err)
+			require.True(t, rows.Next())
+			scanned := make(chan error)
+			go func() { scanned <- rows.Scan(scanner(func(any) error { held.come(); return nil })) }()
+			<-held.reached
+			require.False(t, rows.Next())
+			require.ErrorContains(t, rows.Err(), "in use")
+			held.resume()
+			require.NoError(t, <-scanned)
+			require.ErrorContains(t, rows.Err(), "in use", "no end of the rows was reached")
+			rows.Close()
+		},
+		"Rows of a batch": func(ctx context.Context, tx pgx.Tx, held *pause) {
+			batch := &pgx.Batch{}
+			batch.Queue("select generate_series(1, 3)")
+			results := tx.SendBatch(ctx, batch)
+			rows, err := results.Query()
+			require.NoError(t, err)
+			require.True(t, rows.Next())
+			go func() { _ = rows.Scan(scanner(func(any) error { held.come(); return nil })) }()
+			<-held.reached
+			require.ErrorContains(t, results.Close(), "in use")
+		},
+		"BatchResults while they are closed": func(ctx context.Context, tx pgx.Tx, held *pause) {
+			batch := &pgx.Batch{}
+			batch.Queue("select 1").QueryRow(func(pgx.Row) error { held.come(); return nil })
+			results := tx.SendBatch(ctx, batch)
+			go func() { _ = results.Close() }()
+			<-held.reached
+			require.ErrorContains(t, results.Close(), "in use")
+		},
+		"BatchResults of a callback": func(ctx context.Context, tx pgx.Tx, held *pause) {
+			batch := &pgx.Batch{}
+			batch.Queue("select 1").Fn = func(results pgx.BatchResults) error {
+				go func() {
+					_ = results.QueryRow().Scan(scanner(func(any) error { held.come(); return nil }))
+				}()
+				<-held.reached
+				return nil
+			}
+			require.ErrorContains(t, tx.SendBatch(ctx, batch).Close(), "in use")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pool := openPool(t, migrated(t), one)
+			store := newStore(t, pool, nil)
+			held := newPause()
+			defer held.resume()
+			_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
+				require.NoError(t, set("x", 1)(ctx, tx))
+				op(ctx, tx, held)
+				return nil
+			}), claim(t, store, grant(5, "a")))
+			require.ErrorContains(t, err, "wait for goroutines")
+			holds(t, pool, "x", 0)
+		})
+	}
+}
+
+// wrongInt is a codec that decodes any number as 666.
+type wrongInt struct{ pgtype.Int8Codec }
+
+func (wrongInt) DecodeValue(*pgtype.Map, uint32, int16, []byte) (any, error) { return int64(666), nil }
+
+// What an operation does to what it was told by the connection changes nothing for
+// the next one.
+func TestTx_SharesNoStateOfItsConnection_G3(t *testing.T) {
+	for name, op := range map[string]struct {
+		spoil func(ctx context.Context, tx pgx.Tx) (later func())
+	}{
+		"type map": {func(ctx context.Context, tx pgx.Tx) func() {
+			rows, err := tx.Query(ctx, "select 1::bigint")
+			require.NoError(t, err)
+			defer rows.Close()
+			types := rows.TypeMap()
+			_, ok := types.TypeForName("mine")
+			require.True(t, ok, "with what the application has registered")
+			types.RegisterType(&pgtype.Type{Name: "int8", OID: pgtype.Int8OID, Codec: wrongInt{}})
+			return func() {}
+		}},
+		"field descriptions": {func(ctx context.Context, tx pgx.Tx) func() {
+			rows, err := tx.Query(ctx, "select 1::bigint")
+			require.NoError(t, err)
+			defer rows.Close()
+			fields := rows.FieldDescriptions()
+			return func() { fields[0].DataTypeOID = pgtype.TextOID }
+		}},
+		"statement description": {func(ctx context.Context, tx pgx.Tx) func() {
+			_, err := tx.Prepare(ctx, "other", "select 666::bigint")
+			require.NoError(t, err)
+			description, err := tx.Prepare(ctx, "answer", "select 42::bigint")
+			require.NoError(t, err)
+			return func() { description.Name, description.SQL = "other", "select 666::bigint" }
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pool := openPool(t, migrated(t), one, func(cfg *pgxpool.Config) {
+				cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+					conn.TypeMap().RegisterType(&pgtype.Type{Name: "mine", OID: 4711, Codec: pgtype.Int8Codec{}})
+					_, err := conn.Prepare(ctx, "answer", "select 42::bigint")
+					return err
+				}
+			})
+			store := newStore(t, pool, nil)
+			var later func()
+			write(t, store, claim(t, store, grant(5, "a")), do(func(ctx context.Context, tx pgx.Tx) error {
+				later = op.spoil(ctx, tx)
+				return nil
+			}))
+			write(t, store, claim(t, store, grant(6, "b")), do(func(ctx context.Context, tx pgx.Tx) error {
+				rows, err := tx.Query(ctx, "answer")
+				require.NoError(t, err)
+				defer rows.Close()
+				require.True(t, rows.Next())
+				later()
+				values, err := rows.Values()
+				require.NoError(t, err)
+				require.Equal(t, []any{int64(42)}, values)
+				rows.Close()
+				require.EqualValues(t, 42, query[int64](t, tx, "answer"))
+				return nil
+			}))
+		})
+	}
+}
+
+// valuer is a driver.Valuer.
+type valuer func() (driver.Value, error)
+
+func (f valuer) Value() (driver.Value, error) { return f() }
+
+// What a call calls back can't use the transaction, which the call itself is
+// using, and does no harm by trying.
+func TestTx_IsInUseDuringCallbacks_G4(t *testing.T) {
+	pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
+		tried := 0
+		try := func() {
+			tried++
+			_, err := tx.Exec(ctx, "insert into item values ('inside', 1)")
+			require.ErrorContains(t, err, "in use")
+		}
+		tryValue := valuer(func() (driver.Value, error) { try(); return int64(1), nil })
+		tryScan := scanner(func(any) error { try(); return nil })
+		tryRow := rowScanner(func(rows pgx.Rows) error { try(); return rows.Scan(new(int)) })
+
+		_, err := tx.Exec(ctx, "insert into item values ('Exec', $1)", tryValue)
+		require.NoError(t, err)
+		require.NoError(t, tx.QueryRow(ctx, "select $1::int", tryValue).Scan(tryScan))
+		require.NoError(t, tx.QueryRow(ctx, "select 1").Scan(tryRow))
+		_, err = tx.CopyFrom(ctx, pgx.Identifier{"item"}, []string{"key", "value"}, pgx.CopyFromSlice(1, func(int) ([]any, error) {
+			try()
+			return []any{"CopyFrom", tryValue}, nil
+		}))
+		require.NoError(t, err)
+		batch := &pgx.Batch{}
+		batch.Queue("insert into item values ('SendBatch', $1) returning value", tryValue).QueryRow(func(row pgx.Row) error {
+			try()
+			return row.Scan(tryScan)
+		})
+		require.NoError(t, tx.SendBatch(ctx, batch).Close())
+		require.GreaterOrEqual(t, tried, 8)
+		return nil
+	})
+	require.NoError(t, err)
+	for key, value := range map[string]int64{"Exec": 1, "CopyFrom": 1, "SendBatch": 1, "inside": 0} {
+		holds(t, pool, key, value)
+	}
+}
