@@ -1,7 +1,7 @@
 package mutants
 
 // reachMutants are in what keeps an operation, and what it leaves behind, from
-// reaching the connection past its session.
+// reaching the connection past its session, and in what the session notes.
 var reachMutants = []Mutant{
 	change("tx-gives-pgxs-large-objects", "G3 G4", pg+"tx.go",
 		`return closedTx.LargeObjects()`, "pgxs, _ := t.conn.BeginTx(context.Background(), pgx.TxOptions{BeginQuery: \"select\"})\n\treturn pgxs.LargeObjects()",
@@ -48,4 +48,23 @@ var reachMutants = []Mutant{
 	change("tx-shares-the-statement-description", "G3", pg+"tx.go",
 		`return &description, nil`, `return prepared, nil`,
 		inPostgres("TestTx_SharesNoStateOfItsConnection_G3/statement_description")),
+
+	change("rows-notice-no-conflict", "N23 G5", pg+"rows.go",
+		`r.end(r.session.note(err, r.base.CommandTag()))`, `r.end(err)`,
+		inPostgres("TestIsolation_ConflictOfEveryMethodIsNamed_N23_G5")),
+	change("copy-notices-no-conflict", "N23 G5", pg+"tx.go",
+		`return n, t.note(err, pgconn.CommandTag{})`, `return n, err`,
+		inPostgres("TestIsolation_ConflictOfEveryMethodIsNamed_N23_G5/CopyFrom")),
+	change("batch-notices-no-conflict", "N23 G5", pg+"batch.go",
+		`b.end(b.session.note(b.base.Close(), pgconn.CommandTag{}))`, `b.end(b.base.Close())`,
+		inPostgres("TestIsolation_ConflictOfEveryMethodIsNamed_N23_G5")),
+	change("prepare-notices-no-failure", "G4", pg+"tx.go",
+		`if err = t.note(err, pgconn.CommandTag{}); err != nil {`, `if err != nil {`,
+		inPostgres("TestRun_SwallowedFailureDoesNotCommit_G4/Prepare")),
+	change("tx-forgets-what-failed", "G4", pg+"session.go",
+		`s.failure = err`, `_ = err`,
+		inPostgres("TestRun_SwallowedFailureDoesNotCommit_G4/Exec")),
+	change("tx-names-a-failure-that-was-undone", "G4", pg+"session.go",
+		`s.conflict, s.failure = nil, nil`, `s.conflict = nil`,
+		inPostgres("TestRun_NamesTheFailureThatStands")),
 }

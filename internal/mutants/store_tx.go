@@ -24,7 +24,7 @@ var txMutants = slices.Concat(reachMutants, []Mutant{
 		`s.conflict = err`, `_ = err`,
 		inPostgres("TestIsolation_ConflictIsNamedAndRecorded_N23_G5")),
 	change("tx-keeps-a-conflict-that-was-undone", "G4", pg+"session.go",
-		"s.conflict = nil // rolled back to a savepoint", "",
+		`s.conflict, s.failure = nil, nil`, `s.failure = nil`,
 		inPostgres("TestIsolation_ConflictUndoneIsForgotten")),
 	change("tx-of-a-goroutine-left-behind-stays", "G3 G4", pg+"txn.go",
 		`_ = t.conn.Hijack().PgConn().Conn().Close()`, `t.conn.Release()`,

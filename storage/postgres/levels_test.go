@@ -101,23 +101,52 @@ func TestIsolation_ConflictIsNamedAndRecorded_N23_G5(t *testing.T) {
 	}
 }
 
-// A conflict with somebody who has no grant is none of the fence's: the operation
+// A conflict is noticed in whichever way the statement was sent, and read.
+func TestIsolation_ConflictOfEveryMethodIsNamed_N23_G5(t *testing.T) {
+	pool := newPool(t)
+	mustExec(t, pool, createRun)
+	store := newStore(t, pool, at(pgx.RepeatableRead))
+	mine := errors.New("the operation's own error")
+	c := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
+	for name, send := range methods {
+		t.Run(name, func(t *testing.T) {
+			stale := c
+			_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
+				c = write(t, store, c, add("x", 1))
+				send(ctx, tx, "update item set value = 0 where key = 'x' returning value")
+				return mine
+			}), stale)
+			require.ErrorIs(t, err, guard.ErrOvertaken)
+			require.ErrorIs(t, err, mine)
+		})
+	}
+	refusals, err := store.Refusals(t.Context(), resource, 100)
+	require.NoError(t, err)
+	require.Len(t, refusals, 1, "counted under one entry")
+	require.EqualValues(t, len(methods), refusals[0].Count)
+}
+
+// A conflict with a writer that has no grant is none of the fence's. READ COMMITTED
+// goes on with what the other has written; at the stricter levels the operation
 // may run again, and then succeeds.
 func TestIsolation_ConflictWithOthersIsTransient_N23(t *testing.T) {
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
-		if level == pgx.ReadCommitted {
-			return // waits and goes on
-		}
 		pool := newPool(t)
 		store := newStore(t, pool, at(level))
 		c := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
-		_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
+		claims, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
 			mustExec(t, pool, "update item set value = 10")
 			return add("x", 1)(ctx, tx)
 		}), c)
-		require.ErrorAs(t, err, new(*postgres.TransientError))
-		require.NotErrorAs(t, err, new(*guard.RefusedError))
-		write(t, store, c, add("x", 1))
+		if level == pgx.ReadCommitted {
+			require.NoError(t, err)
+			require.Equal(t, c.Seq+1, claims[0].Seq)
+		} else {
+			require.ErrorAs(t, err, new(*postgres.TransientError))
+			require.NotErrorAs(t, err, new(*guard.RefusedError))
+			holds(t, pool, "x", 10)
+			write(t, store, c, add("x", 1))
+		}
 		holds(t, pool, "x", 11)
 		refusals, err := store.Refusals(t.Context(), resource, 10)
 		require.NoError(t, err)

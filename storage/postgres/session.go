@@ -1,8 +1,10 @@
 package postgres
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 
 	"github.com/jackc/pgx/v5"
@@ -26,6 +28,7 @@ type session struct {
 	// conflict is the serialization failure that has aborted the transaction, so
 	// that it counts also if the operation makes another error of it, or none.
 	conflict error
+	failure  error // the first error since a statement last went well
 	stuck    error // why the transaction can't commit, whatever the operation returns
 }
 
@@ -98,12 +101,15 @@ func (s *session) note(err error, tag pgconn.CommandTag) error {
 	case "COMMIT", "PREPARE TRANSACTION":
 		s.ended = true
 	}
+	if s.failure == nil {
+		s.failure = err
+	}
 	if pg := s.conn.PgConn(); !pg.IsClosed() && !pg.IsBusy() {
 		switch pg.TxStatus() {
 		case 'I':
 			s.ended = true
 		case 'T':
-			s.conflict = nil // rolled back to a savepoint
+			s.conflict, s.failure = nil, nil // rolled back to a savepoint, if there were any
 		}
 	}
 	if conflict {
@@ -145,9 +151,9 @@ func (s *session) verdict(err error) error {
 	pg := s.conn.PgConn()
 	switch {
 	case pg.IsClosed():
-		return errors.New("postgres: the connection was lost during the operation")
+		return fmt.Errorf("postgres: the connection was lost during the operation: %w", cmp.Or(s.failure, net.ErrClosed))
 	case pg.TxStatus() == 'E':
-		return fmt.Errorf("postgres: a statement failed and the operation did not return its error: %w", pgx.ErrTxCommitRollback)
+		return fmt.Errorf("postgres: a statement failed and the operation did not return its error: %w (%w)", s.failure, pgx.ErrTxCommitRollback)
 	}
 	return nil
 }

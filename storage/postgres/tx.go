@@ -91,7 +91,8 @@ func (t *tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []strin
 		return 0, err
 	}
 	defer t.leave()
-	return t.conn.CopyFrom(ctx, table, columns, src)
+	n, err := t.conn.CopyFrom(ctx, table, columns, src)
+	return n, t.note(err, pgconn.CommandTag{})
 }
 
 func (t *tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
@@ -112,7 +113,7 @@ func (t *tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDe
 	}
 	defer t.leave()
 	prepared, err := t.conn.Prepare(ctx, name, sql)
-	if err != nil {
+	if err = t.note(err, pgconn.CommandTag{}); err != nil {
 		return nil, err
 	}
 	description := *prepared

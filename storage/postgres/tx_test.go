@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -126,15 +127,116 @@ func TestRun_ReturnsTheOperationsOwnError(t *testing.T) {
 	require.NotErrorIs(t, err, pgx.ErrTxCommitRollback)
 }
 
+// methods send SQL in each way that a pgx.Tx has, and swallow all errors.
+var methods = map[string]func(ctx context.Context, tx pgx.Tx, sql string){
+	"Exec": func(ctx context.Context, tx pgx.Tx, sql string) { _, _ = tx.Exec(ctx, sql) },
+	"Query, closed": func(ctx context.Context, tx pgx.Tx, sql string) {
+		rows, _ := tx.Query(ctx, sql)
+		rows.Close()
+	},
+	"Query, read": func(ctx context.Context, tx pgx.Tx, sql string) {
+		rows, _ := tx.Query(ctx, sql)
+		for rows.Next() {
+		}
+	},
+	"Query, simple": func(ctx context.Context, tx pgx.Tx, sql string) {
+		rows, _ := tx.Query(ctx, sql, pgx.QueryExecModeSimpleProtocol)
+		rows.Close()
+	},
+	"QueryRow": func(ctx context.Context, tx pgx.Tx, sql string) { _ = tx.QueryRow(ctx, sql).Scan(new(any)) },
+	"CopyFrom": func(ctx context.Context, tx pgx.Tx, sql string) {
+		_, _ = tx.CopyFrom(ctx, pgx.Identifier{"run"}, []string{"sql"}, pgx.CopyFromRows([][]any{{sql}}))
+	},
+	"SendBatch, closed": func(ctx context.Context, tx pgx.Tx, sql string) { _ = tx.SendBatch(ctx, queued(sql)).Close() },
+	"SendBatch, Exec": func(ctx context.Context, tx pgx.Tx, sql string) {
+		results := tx.SendBatch(ctx, queued(sql))
+		_, _ = results.Exec()
+		_ = results.Close()
+	},
+	"SendBatch, Query": func(ctx context.Context, tx pgx.Tx, sql string) {
+		results := tx.SendBatch(ctx, queued(sql))
+		rows, _ := results.Query()
+		rows.Close()
+		_ = results.Close()
+	},
+	"SendBatch, QueryRow": func(ctx context.Context, tx pgx.Tx, sql string) {
+		results := tx.SendBatch(ctx, queued(sql))
+		_ = results.QueryRow().Scan(new(any))
+		_ = results.Close()
+	},
+	"SendBatch, callback": func(ctx context.Context, tx pgx.Tx, sql string) {
+		batch := queued(sql)
+		batch.QueuedQueries[0].QueryRow(func(row pgx.Row) error { _ = row.Scan(new(any)); return nil })
+		_ = tx.SendBatch(ctx, batch).Close()
+	},
+	"Begin": func(ctx context.Context, tx pgx.Tx, sql string) {
+		savepoint, _ := tx.Begin(ctx)
+		_, _ = savepoint.Exec(ctx, sql)
+	},
+}
+
+func queued(sql string) *pgx.Batch {
+	batch := &pgx.Batch{}
+	batch.Queue(sql)
+	return batch
+}
+
+// createRun makes a table that runs the SQL that is inserted into it.
+const createRun = `create table run (sql text);
+	create function run() returns trigger language plpgsql as $$ begin execute new.sql; return null; end $$;
+	create trigger run before insert on run for each row execute function run()`
+
 func TestRun_SwallowedFailureDoesNotCommit_G4(t *testing.T) {
-	pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
-		require.NoError(t, set("x", 1)(ctx, tx))
-		_, err := tx.Exec(ctx, "select 1/0")
-		require.Error(t, err)
+	pool := newPool(t)
+	mustExec(t, pool, createRun)
+	store := newStore(t, pool, nil)
+	c := claim(t, store, grant(5, "a"))
+	fail := maps.Clone(methods)
+	fail["Prepare"] = func(ctx context.Context, tx pgx.Tx, _ string) { _, _ = tx.Prepare(ctx, "p", "select 1/'x'") }
+	for name, send := range fail {
+		t.Run(name, func(t *testing.T) {
+			_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
+				require.NoError(t, set("x", 1)(ctx, tx))
+				send(ctx, tx, "select 1/0")
+				_, err := tx.Exec(ctx, "select 1")
+				require.ErrorContains(t, err, "25P02")
+				return nil
+			}), c)
+			require.ErrorIs(t, err, pgx.ErrTxCommitRollback)
+			require.ErrorContains(t, err, "did not return its error: ERROR: ", "and which one")
+			require.NotContains(t, err.Error(), "25P02")
+			holds(t, pool, "x", 0)
+		})
+	}
+}
+
+// A failure that a savepoint has undone is not named for a later one.
+func TestRun_NamesTheFailureThatStands(t *testing.T) {
+	_, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
+		_ = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { _, err := tx.Exec(ctx, "select 1/0"); return err })
+		_, _ = tx.Exec(ctx, "select from nowhere")
 		return nil
 	})
-	require.ErrorIs(t, err, pgx.ErrTxCommitRollback)
-	holds(t, pool, "x", 0)
+	require.ErrorContains(t, err, "42P01")
+	require.NotContains(t, err.Error(), "22012")
+}
+
+// A database that calls a failure temporary does so also when it was swallowed.
+func TestRun_SwallowedDeadlockIsTransient(t *testing.T) {
+	_, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
+		_, _ = tx.Exec(ctx, "do $$ begin raise exception 'as if' using errcode = '40P01'; end $$")
+		return nil
+	})
+	require.ErrorAs(t, err, new(*postgres.TransientError))
+}
+
+func TestRun_NamesHowTheConnectionWasLost(t *testing.T) {
+	_, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
+		_, _ = tx.Exec(ctx, "select pg_terminate_backend(pg_backend_pid())")
+		return nil
+	})
+	require.ErrorContains(t, err, "the connection was lost during the operation")
+	require.ErrorContains(t, err, "57P01")
 }
 
 // A result that is still open when COMMIT goes out could hold up the seal behind
