@@ -86,18 +86,16 @@ func (g *Guard[Tx]) exec(ctx context.Context, resources []string, op Op[Tx], opt
 
 // runOnce runs op once, under tenures that h takes.
 func (g *Guard[Tx]) runOnce(ctx context.Context, h *hand, op Op[Tx], o options, f *Finish) error {
-	tenures, err := h.own(ctx)
+	tenures, err := g.own(ctx, h)
+	if tenures != nil {
+		f.Grants = standingsOf(tenures).grants()
+		f.Runs++
+	}
 	if err != nil {
 		return err
 	}
-	ss := make(standings, len(tenures))
-	for i, t := range tenures {
-		ss[i] = &t.standing
-	}
-	f.Grants = ss.grants()
-	f.Runs++
 	enter := func() (context.Context, context.CancelCauseFunc) { return g.opContext(ctx, insideDo, tenures...) }
-	return g.attempt(ctx, enter, ss, op, o.over(h.resources), f)
+	return g.attempt(ctx, enter, standingsOf(tenures), op, o.over(h.resources), f)
 }
 
 // admit refuses calls that can't be run.

@@ -25,7 +25,8 @@ var (
 	// happen when the lock service was restored from a backup. Raise the epoch.
 	ErrCollision = errors.New("guard: token was issued twice")
 	// ErrEpochBehind: the database has seen a higher epoch than the grant's. The
-	// lock service was restored or mixed up with another one. Raise its epoch.
+	// lock service was restored or mixed up with another one: raise its epoch. Or it
+	// was raised after the grant was asked for: acquire anew, as Do and Hold do.
 	ErrEpochBehind = errors.New("guard: epoch is behind the database's")
 	// ErrWentBack: the fence is behind a position that this grant has seen
 	// committed: the database was restored or failed over and lost its newest
@@ -150,7 +151,7 @@ func (e *RefusedError) story() string {
 	case ReasonCollision:
 		return fmt.Sprintf("of %s was issued to %s too (%s): raise the lock service's epoch", e.Grant.Holder, e.Current.Holder, ago)
 	case ReasonEpochBehind:
-		return fmt.Sprintf("has epoch %d, but the database has seen epoch %d: raise the lock service's epoch above that", e.Grant.Epoch, e.Current.Epoch)
+		return fmt.Sprintf("has epoch %d, but the database has seen epoch %d: acquire anew if the lock service's epoch was raised since, else raise it above that", e.Grant.Epoch, e.Current.Epoch)
 	case ReasonWentBack:
 		return fmt.Sprintf("has seen more than the fence shows (token %d of %s): the database went back to an older state", e.Current.Token, e.Current.Holder)
 	case ReasonFailedOver:

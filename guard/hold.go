@@ -44,16 +44,13 @@ func Hold[Tx any](ctx context.Context, g *Guard[Tx], resource string, fn func(ct
 	if err := g.admit(ctx, resource); err != nil {
 		return err
 	}
-	l, err := g.keeper.take(ctx, resource)
+	taken := &hand{keeper: g.keeper, resources: []string{resource}}
+	defer func() { taken.giveBack(ctx, 0) }()
+	tenures, err := g.own(ctx, taken)
 	if err != nil {
 		return err
 	}
-	defer g.keeper.give(ctx, l)
-	t, err := g.keeper.own(ctx, l)
-	if err != nil {
-		return err
-	}
-	return g.hold(ctx, t, fn)
+	return g.hold(ctx, tenures[0], fn)
 }
 
 // HoldLease is Hold under a lease that the caller has acquired, such as a leader's,

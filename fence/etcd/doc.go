@@ -119,7 +119,12 @@
 // changed, or raft term, revision or epoch below what it saw, loses all leases and
 // grants nothing, with a [*WentBackError], until the epoch was raised. A Locker
 // that was started after the restore can't notice it. An epoch that is raised
-// while somebody waits doesn't change the grant that the waiter is about to get.
+// while somebody waits doesn't change the grant that the waiter is about to get:
+// package guard acquires another one if the database has seen the new epoch by then.
+//
+// A number that was mistyped is put right by another put, also of a lower number:
+// the key's revision shows that etcd has not gone back. Don't delete the key for
+// that: a key that is gone looks like a restore.
 //
 // # What is not promised
 //

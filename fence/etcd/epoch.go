@@ -11,8 +11,9 @@ import (
 
 // epoch is the state of the epoch key. No key means epoch 1.
 type epoch struct {
-	number int64
-	text   string // the key's value, "" without a key
+	number   int64
+	text     string // the key's value, "" without a key
+	revision int64  // at which the key was put, 0 without a key
 }
 
 var firstEpoch = epoch{number: 1}
@@ -28,7 +29,7 @@ func parseEpoch(key string, kvs []*mvccpb.KeyValue) (epoch, error) {
 	if err != nil || n < 1 || n > fence.MaxEpoch || strconv.FormatInt(n, 10) != text {
 		return epoch{}, &EpochError{Key: key, Value: text}
 	}
-	return epoch{number: n, text: text}, nil
+	return epoch{number: n, text: text, revision: kvs[0].ModRevision}, nil
 }
 
 // unchanged is the condition that the epoch key is still as e says.

@@ -65,16 +65,18 @@ func (w *watermark) check(sent mark, h *pb.ResponseHeader) error {
 	return w.err()
 }
 
-// sawEpoch takes the epoch that an answer to a request sent at the mark showed.
+// sawEpoch takes the epoch that an answer to a request sent at the mark showed. One
+// that is lower, but was put later, is a slip that was put right: etcd goes on
+// counting, so no token is issued twice for it.
 func (w *watermark) sawEpoch(sent mark, e epoch) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
 	case w.fault != nil:
 	case sent.restarts != w.high.restarts:
-	case e.number < sent.epoch.number:
+	case e.number < sent.epoch.number && e.revision <= sent.epoch.revision:
 		w.fail("epoch", uint64(sent.epoch.number), uint64(e.number))
-	case e.number >= w.high.epoch.number:
+	case e.number >= w.high.epoch.number || e.revision > w.high.epoch.revision:
 		w.high.epoch = e
 	}
 	return w.err()

@@ -45,6 +45,19 @@ func TestWatermark_NoticesALoweredEpoch(t *testing.T) {
 	require.Equal(t, WentBackError{What: "epoch", Seen: 3, Got: 1, EpochKey: "p/epoch", Epoch: 3}, *fault)
 }
 
+func TestWatermark_TellsASlipThatIsPutRightFromAnOlderState_HD5(t *testing.T) {
+	slip := epoch{number: 1000, text: "1000", revision: 50}
+	for revision, back := range map[int64]bool{40: true, 60: false} {
+		w := newWatermark("p/epoch")
+		require.NoError(t, w.sawEpoch(w.sending(), slip))
+		right := epoch{number: 2, text: "2", revision: revision}
+		require.Equal(t, back, w.sawEpoch(w.sending(), right) != nil, "put at revision %d", revision)
+		if !back {
+			require.Equal(t, right, w.sending().epoch)
+		}
+	}
+}
+
 func TestWatermark_RestartsOnlyAboveEveryEpochSeen(t *testing.T) {
 	w := newWatermark("p/epoch")
 	require.NoError(t, w.sawEpoch(w.sending(), epoch{number: 2, text: "2"}))

@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -64,7 +65,32 @@ func TestEpoch_AMalformedKeyIsRefused(t *testing.T) {
 	release(t, acquire(t, l, "r"))
 }
 
-func TestEpoch_ALoweredEpochStopsTheLockerUntilItIsRaised(t *testing.T) {
+// An epoch that was mistyped is put right: etcd has not gone back, so the locker goes
+// on, and so do those who wait since before.
+func TestEpoch_ASlipThatIsPutRightStopsNobody(t *testing.T) {
+	t.Parallel()
+	client, cfg := testenv.EtcdClient(t), fresh(t)
+	l, waiter := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
+	setEpoch(t, client, l, "2")
+	held := acquire(t, l, "held")
+	waiting := acquiring(patient(t), waiter, "held")
+	awaitKeys(t, client, l.keys.queue("held"), 2)
+	setEpoch(t, client, l, "1000")
+	slip := acquire(t, l, "r")
+	require.EqualValues(t, 1000, slip.Grant().Epoch)
+	release(t, slip)
+	for _, right := range []string{"3", "1000", "2"} {
+		setEpoch(t, client, l, right)
+		le := acquire(t, l, "r")
+		require.Equal(t, right, fmt.Sprint(le.Grant().Epoch))
+		release(t, le)
+	}
+	require.NoError(t, held.Context().Err())
+	release(t, held)
+	require.NoError(t, (<-waiting).err)
+}
+
+func TestEpoch_ADeletedEpochStopsTheLockerUntilItIsRaised(t *testing.T) {
 	t.Parallel()
 	client := testenv.EtcdClient(t)
 	l := newTestLocker(t, client, fresh(t))
@@ -73,6 +99,8 @@ func TestEpoch_ALoweredEpochStopsTheLockerUntilItIsRaised(t *testing.T) {
 	_, err := client.Delete(patient(t), l.keys.epoch())
 	require.NoError(t, err)
 	requireWentBack(t, l, "epoch")
+	_, err = l.Acquire(patient(t), "r")
+	require.ErrorContains(t, err, "if the key was deleted by hand, put what it held and restart the process: etcdctl put "+l.keys.epoch()+" NUMBER")
 	require.Equal(t, fence.LossWentBack, lossOf(t, held))
 	setEpoch(t, client, l, "3")
 	requireWentBack(t, l, "epoch")

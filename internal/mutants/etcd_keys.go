@@ -26,4 +26,14 @@ var keysMutants = []Mutant{
 	change("thousands-that-expire-are-released-at-once", "L1", "guard/expire.go",
 		`more := k.expiring < expirers`, `more := k.expiring >= 0`,
 		Test{"guard", "TestKeepFor_ThousandsThatExpireTogetherAreReleasedAFewAtATime_L1"}),
+
+	change("raised-epoch-fails-the-calls-that-wait", "L1 HD5", "guard/epoch.go",
+		`if refusal == nil || refusal.Reason != ReasonEpochBehind || `, `if true || `,
+		Test{".", "TestEpoch_RaisedWhileCallsWaitIsTakenByThem_L1"}),
+	change("epoch-that-is-put-right-went-back", "L1", etcd+"watermark.go",
+		`case e.number < sent.epoch.number && e.revision <= sent.epoch.revision:`, `case e.number < sent.epoch.number:`,
+		inEtcd("TestWatermark_TellsASlipThatIsPutRightFromAnOlderState_HD5")),
+	change("epoch-of-an-older-state-is-put-right", "F1 HD5", etcd+"watermark.go",
+		`case e.number < sent.epoch.number && e.revision <= sent.epoch.revision:`, `case e.number < sent.epoch.number && e.revision < 0:`,
+		inEtcd("TestWatermark_TellsASlipThatIsPutRightFromAnOlderState_HD5")),
 }
