@@ -69,6 +69,7 @@ const (
 	swallowReply
 	holdCommit
 	truncate
+	instead
 )
 
 // Action is what happens to one statement. A rule may return the same Action
@@ -78,7 +79,9 @@ const (
 // concurrently.
 type Action struct {
 	kind    actionKind
-	forward int // bytes, of truncate
+	forward int                                                 // bytes, of truncate
+	act     func(ask Ask, sql string) []pgproto3.BackendMessage // of instead
+	words   []pgproto3.BackendMessage                           // the server's answer, for instead
 	used    atomic.Bool
 
 	done      chan struct{} // closed when it has happened
@@ -186,6 +189,16 @@ func (a *Action) Drop(ctx context.Context) error {
 
 // claim reports whether the Action is still to act, and uses it up.
 func (a *Action) claim() bool { return a != nil && !a.used.Swap(true) }
+
+// add takes in a message of the answer that a waits for.
+func (a *Action) add(m message) error {
+	if a.kind == instead {
+		word, err := m.decode()
+		a.words = append(a.words, word)
+		return err
+	}
+	return a.answer.add(m)
+}
 
 // finish makes the answer final; only the first call counts.
 func (a *Action) finish(err error) {

@@ -59,7 +59,7 @@ func (c *conn) observe(m message) (a *Action, last bool, err error) {
 	defer c.mu.Unlock()
 	if c.catch != nil && c.ready+1 == c.catchAt {
 		a = c.catch
-		err = a.answer.add(m)
+		err = a.add(m)
 	}
 	if m.kind() != typeReadyForQuery {
 		return a, false, err

@@ -1,5 +1,6 @@
 // Package pgproxy is a TCP proxy in the test's own process that understands
-// enough of the Postgres protocol to lose, hold and cut exactly one COMMIT.
+// enough of the Postgres protocol to lose, hold, cut or answer exactly one
+// COMMIT.
 //
 // # Model
 //

@@ -67,6 +67,8 @@ func (c *conn) apply(a *Action, server net.Conn, r *bufio.Reader, m message) err
 		return c.forward(server, m)
 	case holdCommit:
 		return c.hold(a, server, r, m)
+	case instead:
+		return c.replace(a, server, m)
 	default:
 		return c.truncate(a, server, m)
 	}

@@ -1,0 +1,67 @@
+package pgproxy_test
+
+import (
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/internal/pgproxy"
+)
+
+func TestInstead_AsksAndAnswers(t *testing.T) {
+	f := newFixture(t)
+	conn := f.begin()
+	var commit, insert []pgproto3.BackendMessage
+	a := pgproxy.Instead(func(ask pgproxy.Ask, sql string) []pgproto3.BackendMessage {
+		require.Equal(t, "select 1; commit", sql)
+		commit = ask("commit")
+		insert = ask("insert into ledger values (2), (3)")
+		return []pgproto3.BackendMessage{
+			&pgproto3.ErrorResponse{Severity: "ERROR", Code: "57P01", Message: "words of its own"},
+			&pgproto3.ReadyForQuery{TxStatus: 'I'},
+		}
+	})
+	f.proxy.OnCommit(always(a))
+	_, err := conn.Exec(f.ctx, "select 1; commit")
+	var pgErr *pgconn.PgError
+	require.ErrorAs(t, err, &pgErr)
+	require.Equal(t, "words of its own", pgErr.Message)
+	require.NoError(t, a.Wait(f.ctx))
+	require.Equal(t, []pgproto3.BackendMessage{&pgproto3.CommandComplete{CommandTag: []byte("COMMIT")}, &pgproto3.ReadyForQuery{TxStatus: 'I'}}, commit)
+	require.Equal(t, []pgproto3.BackendMessage{&pgproto3.CommandComplete{CommandTag: []byte("INSERT 0 2")}, &pgproto3.ReadyForQuery{TxStatus: 'I'}}, insert)
+	f.exec(conn, "select 1") // the connection goes on
+	require.Equal(t, 3, f.ledger())
+}
+
+func TestInstead_CutsWhoIsNotAnswered(t *testing.T) {
+	f := newFixture(t)
+	conn := f.begin()
+	a := pgproxy.Instead(func(ask pgproxy.Ask, sql string) []pgproto3.BackendMessage {
+		ask(sql)
+		return nil
+	})
+	f.proxy.OnCommit(always(a))
+	_, err := conn.Exec(f.ctx, "commit")
+	require.Error(t, err)
+	require.NoError(t, a.Wait(f.ctx))
+	require.Equal(t, 1, f.ledger())
+	f.sessions(0)
+}
+
+// What the server said before it ended the session is its answer.
+func TestInstead_AsksAServerThatEnds(t *testing.T) {
+	f := newFixture(t)
+	conn := f.begin()
+	var words []pgproto3.BackendMessage
+	a := pgproxy.Instead(func(ask pgproxy.Ask, sql string) []pgproto3.BackendMessage {
+		words = ask("select pg_terminate_backend(pg_backend_pid())")
+		return nil
+	})
+	f.proxy.OnCommit(always(a))
+	_, err := conn.Exec(f.ctx, "commit")
+	require.Error(t, err)
+	require.NoError(t, a.Wait(f.ctx))
+	require.Equal(t, "57P01", words[len(words)-1].(*pgproto3.ErrorResponse).Code)
+}
