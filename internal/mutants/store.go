@@ -34,28 +34,6 @@ var storeMutants = []Mutant{
 		inPostgres("TestOnce_WhoTakesAKeySecondIsRefusedByTheFence_G5/superseded/read_committed")).and(
 		Edit{pg + "commit.go", "\tfor _, c := range inOrder {\n\t\tt.keepSQL(&sql, c)\n\t}\n", ""}),
 
-	change("answer-of-commit-that-warns-is-success", "G4 N4 N22", pg+"outcome.go",
-		`case a.committed && a.warning != nil:`, `case false:`,
-		inPostgres("TestCommit_NotConfirmedByTheStandbyIsInDoubt_N4_N22")),
-	change("answer-of-commit-that-is-lost-is-failure", "G4", pg+"outcome.go",
-		"case err != nil:\n\t\treturn inDoubt, err", "case err != nil:\n\t\treturn aborted, err",
-		inPostgres("TestResolve_CommitWhoseReplyWasLost_G4")),
-	change("answer-of-commit-that-is-lost-is-success", "G4", pg+"outcome.go",
-		"case err != nil:\n\t\treturn inDoubt, err", "case err != nil:\n\t\treturn committed, nil",
-		inPostgres("TestResolve_CommitThatNeverArrived_G4")),
-	change("answer-that-ends-the-session-is-failure", "G4", pg+"outcome.go",
-		`case errors.As(err, &fatal) && !a.sealed && fromServer(fatal):`, `case errors.As(err, &fatal) && fromServer(fatal):`,
-		inPostgres("TestCommit_EndedBehindTheSealIsADoubt_G4")),
-	change("answer-that-ends-the-session-is-doubt", "G4", pg+"outcome.go",
-		`case errors.As(err, &fatal) && !a.sealed && fromServer(fatal):`, `case errors.As(err, &fatal) && false:`,
-		inPostgres("TestCommit_EndedBeforeTheSealIsNoDoubt_G4")),
-	change("answer-of-a-pooler-is-the-servers", "G4 HB18", pg+"outcome.go",
-		`!a.sealed && fromServer(fatal):`, `!a.sealed:`,
-		inPostgres("TestCommit_AnsweredByAPoolerIsInDoubt_G4")),
-	change("doubt-is-safe-to-retry", "G4", pg+"outcome.go",
-		`func (e *unansweredError) SafeToRetry() bool { return false }`, `func (e *unansweredError) SafeToRetry() bool { return true }`,
-		inPostgres("TestCommit_NotConfirmedByTheStandbyIsInDoubt_N4_N22")),
-
 	change("resolve-takes-not-applied-for-applied", "G4", pg+"resolve.go",
 		"s.recordLost(ctx, claim)\n\t\t\treturn false, nil", "s.recordLost(ctx, claim)\n\t\t\treturn true, nil",
 		inPostgres("TestResolve_CommitThatNeverArrived_G4")).

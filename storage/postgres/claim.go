@@ -55,7 +55,7 @@ func (s *Store) claimOnce(ctx context.Context, grant fence.Grant) (guard.Claim, 
 		return guard.Claim{}, err
 	}
 	var evicted, denied int
-	err = answer.failure
+	err = answer.behind
 	if len(answer.rows) == 2 {
 		_, err = fmt.Sscan(strings.Join(answer.rows[1], " "), &evicted, &denied)
 	}
@@ -66,7 +66,7 @@ func (s *Store) claimOnce(ctx context.Context, grant fence.Grant) (guard.Claim, 
 // readClaim reads what claimSQL selected.
 func readClaim(grant fence.Grant, a *answer) (guard.Claim, error) {
 	claim := guard.Claim{Grant: grant}
-	_, err := fmt.Sscan(strings.Join(a.rows[0], " "), &claim.Resource, &claim.Seq, &claim.Tx)
+	_, err := fmt.Sscan(a.first(), &claim.Resource, &claim.Seq, &claim.Tx)
 	return claim, err
 }
 
@@ -84,7 +84,7 @@ func (s *Store) evict(ctx context.Context, grant fence.Grant) {
 	answer, err := s.transact(ctx, s.evictSQL(grant), "")
 	var evicted, denied int
 	if err == nil {
-		_, err = fmt.Sscan(strings.Join(answer.rows[0], " "), &evicted, &denied)
+		_, err = fmt.Sscan(answer.first(), &evicted, &denied)
 	}
 	s.reportEvicted(ctx, grant, evicted, denied, err)
 }

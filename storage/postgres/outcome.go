@@ -1,9 +1,11 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -22,30 +24,30 @@ const (
 
 // send sends one simple-protocol message that ends a transaction, and perhaps
 // goes on behind that, and reads the answer message by message: a warning at
-// COMMIT counts as much as an error. A connection whose state is unknown
-// afterwards is closed.
+// COMMIT counts as much as an error. A connection on which more of an answer may
+// come is closed: it would be taken for the answer to what is asked next.
 func send(ctx context.Context, pg *pgconn.PgConn, sql string) (*answer, outcome, error) {
 	var a answer
 	if pg.IsClosed() {
 		return &a, aborted, errors.New("connection is closed")
 	}
-	if deadline, ok := ctx.Deadline(); ok {
-		_ = pg.Conn().SetWriteDeadline(deadline)
-		defer func() { _ = pg.Conn().SetWriteDeadline(time.Time{}) }()
-	}
+	stop := context.AfterFunc(ctx, func() { _ = pg.Conn().SetWriteDeadline(time.Unix(1, 0)) })
 	pg.Frontend().SendQuery(&pgproto3.Query{String: sql})
 	err := pg.Frontend().Flush()
+	if !stop() && err == nil {
+		err = context.Cause(ctx)
+	}
 	if err == nil {
 		err = a.read(ctx, pg)
 	}
-	if err != nil {
+	result, reason := a.outcome(err)
+	if err != nil || result == inDoubt || result == committed && a.status != 'I' {
 		closeNow(pg)
 	}
-	result, err := a.outcome(err)
 	if result == inDoubt {
-		err = &unansweredError{err}
+		reason = &unansweredError{reason}
 	}
-	return &a, result, err
+	return &a, result, reason
 }
 
 // unansweredError is why the outcome of a COMMIT is in doubt.
@@ -61,28 +63,36 @@ func (e *unansweredError) SafeToRetry() bool { return false }
 // answer gathers the server's answer to such a message.
 type answer struct {
 	rows      [][]string // of all statements
-	sealed    bool       // what stands before COMMIT has come to its end
-	committed bool       // COMMIT has
-	warning   error      // met at COMMIT
-	failure   error
-	tag       string // of the last statement that completed
+	tag       string     // of the last statement that completed
+	committed bool       // COMMIT completed
+	warning   error      // met by COMMIT
+	failure   error      // of COMMIT or what stands before it
+	behind    error      // of what stands behind COMMIT
+	status    byte       // of the session at the end of the answer; 0 if it broke off
+}
+
+// first returns the first row, its values separated by spaces.
+func (a *answer) first() string {
+	if len(a.rows) == 0 {
+		return ""
+	}
+	return strings.Join(a.rows[0], " ")
 }
 
 // read reads messages up to the end of the answer.
 func (a *answer) read(ctx context.Context, pg *pgconn.PgConn) error {
-	for {
+	for a.status == 0 {
 		msg, err := pg.ReceiveMessage(ctx)
 		if err != nil {
 			return err
 		}
-		if a.take(msg) {
-			return nil
-		}
+		a.take(msg)
 	}
+	return nil
 }
 
-// take takes one message in and reports whether it was the last.
-func (a *answer) take(msg pgproto3.BackendMessage) bool {
+// take takes one message in.
+func (a *answer) take(msg pgproto3.BackendMessage) {
 	switch msg := msg.(type) {
 	case *pgproto3.DataRow:
 		row := make([]string, len(msg.Values))
@@ -91,42 +101,74 @@ func (a *answer) take(msg pgproto3.BackendMessage) bool {
 		}
 		a.rows = append(a.rows, row)
 	case *pgproto3.CommandComplete:
-		a.tag = string(msg.CommandTag)
-		a.sealed = a.sealed || a.tag == "CALL" || a.tag == "SELECT 1"
-		a.committed = a.committed || a.tag == "COMMIT"
+		a.complete(string(msg.CommandTag))
 	case *pgproto3.NoticeResponse:
-		if a.sealed && !a.committed && msg.SeverityUnlocalized == "WARNING" {
+		if !a.committed && msg.SeverityUnlocalized == "WARNING" {
 			a.warning = fmt.Errorf("the server warned at COMMIT: %s (SQLSTATE %s)", msg.Message, msg.Code)
 		}
 	case *pgproto3.ErrorResponse:
-		a.failure = pgconn.ErrorResponseToPgError(msg)
+		if err := pgconn.ErrorResponseToPgError(msg); a.committed {
+			a.behind = err
+		} else {
+			a.failure = err
+		}
 	case *pgproto3.ReadyForQuery:
-		return true
+		a.status = msg.TxStatus
 	}
-	return false
 }
 
-// outcome judges the answer, which broke off with err if that is not nil. A
-// warning at COMMIT is how the server says that it committed here but not where
+func (a *answer) complete(tag string) {
+	a.tag = tag
+	switch {
+	case tag == "COMMIT":
+		a.committed = true
+	case !a.committed:
+		a.warning = nil // it was about the statement that this tag is of
+	}
+}
+
+// outcome judges the answer, which broke off with err if that is not nil. Only the
+// server knows, and only about the transaction: a pooler in between may say
+// anything, or hand on what the server said to something else. What isn't proved is
+// in doubt.
+//
+// A warning at COMMIT is how the server says that it committed here but not where
 // its standbys are (the wait for them was cancelled): neither success nor failure.
 func (a *answer) outcome(err error) (outcome, error) {
-	var fatal *pgconn.PgError
+	if err == nil {
+		err = a.failure
+	}
 	switch {
+	case a.committed && a.failure != nil:
+		return inDoubt, a.failure // a failed transaction's COMMIT says ROLLBACK
 	case a.committed && a.warning != nil:
 		return inDoubt, a.warning
 	case a.committed:
 		return committed, nil
-	case a.failure != nil && err == nil:
-		return aborted, a.failure
-	case errors.As(err, &fatal) && !a.sealed && fromServer(fatal):
-		// The server ended the session, and what stands before COMMIT had not come
-		// to its end: COMMIT was never begun. A pooler between that has lost it
-		// knows nothing.
+	case a.tag == "ROLLBACK":
+		return aborted, cmp.Or(err, pgx.ErrTxCommitRollback)
+	case a.failedInside(err):
 		return aborted, err
-	case err != nil:
-		return inDoubt, err
 	}
-	return aborted, fmt.Errorf("%w: the server answered COMMIT with %q", pgx.ErrTxCommitRollback, a.tag)
+	return inDoubt, cmp.Or(err, fmt.Errorf("COMMIT was answered with %q", a.tag))
+}
+
+// failedInside reports whether err is the server's own and shows by where it came
+// that the transaction failed. The last statement before a COMMIT that is guarded is
+// a CALL: behind it COMMIT is under way.
+func (a *answer) failedInside(err error) bool {
+	var pgErr *pgconn.PgError
+	if !errors.As(err, &pgErr) || !fromServer(pgErr) {
+		return false
+	}
+	switch a.status {
+	case 0: // the server ended the session
+		return a.tag != "CALL"
+	case 'E': // the transaction has failed, and waits for its end
+		return true
+	default: // COMMIT failed
+		return a.tag == "CALL"
+	}
 }
 
 // closeNow closes a connection whose state is unknown, without waiting.

@@ -1,91 +1,322 @@
 package postgres_test
 
 import (
-	"bytes"
 	"context"
-	"net"
-	"sync/atomic"
+	"slices"
+	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/guard/guardtest"
+	"github.com/fencekit/fencekit/internal/pgproxy"
+	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// poolerConn is a pooler between client and server that passes a seal on, loses
-// its server once that has answered, and tells the client so in words of its own:
-// a FATAL error as the server would write it, but for the fields that name a place
-// in the server's source.
-type poolerConn struct {
-	net.Conn
-	lose  *atomic.Bool
-	code  string
-	lost  bool
-	words *bytes.Reader
+type words = []pgproto3.BackendMessage
+
+// poolerError is an error as a pooler writes it: as the server would, but for the
+// fields that name a place in the server's source.
+func poolerError(severity, code string) *pgproto3.ErrorResponse {
+	return &pgproto3.ErrorResponse{Severity: severity, SeverityUnlocalized: severity, Code: code, Message: "words of a pooler"}
 }
 
-func (c *poolerConn) Write(b []byte) (int, error) {
-	if bytes.Contains(b, []byte(".seal(")) && c.lose.CompareAndSwap(true, false) {
-		c.lost = true
-	}
-	return c.Conn.Write(b)
+func ready(status byte) *pgproto3.ReadyForQuery { return &pgproto3.ReadyForQuery{TxStatus: status} }
+
+func done(tag string) *pgproto3.CommandComplete {
+	return &pgproto3.CommandComplete{CommandTag: []byte(tag)}
 }
 
-func (c *poolerConn) Read(b []byte) (int, error) {
-	if !c.lost {
-		return c.Conn.Read(b)
-	}
-	if c.words == nil {
-		if err := c.awaitAnswer(); err != nil {
-			return 0, err
-		}
-		words, err := (&pgproto3.ErrorResponse{Severity: "FATAL", SeverityUnlocalized: "FATAL", Code: c.code, Message: "server conn crashed?"}).Encode(nil)
-		if err != nil {
-			return 0, err
-		}
-		c.words = bytes.NewReader(words)
-	}
-	return c.words.Read(b)
-}
-
-func (c *poolerConn) awaitAnswer() error {
-	server := pgproto3.NewFrontend(c.Conn, nil)
-	for {
-		msg, err := server.Receive()
-		if _, ready := msg.(*pgproto3.ReadyForQuery); ready || err != nil {
-			return err
+// each has the server run the parts of a message one by one, as a pooler does that
+// splits messages, up to the first that fails if stop is set, and returns what the
+// server said to each.
+func each(ask pgproxy.Ask, sql string, stop bool) (answers []words) {
+	for _, part := range strings.Split(sql, "; ") {
+		answer := ask(part)
+		answers = append(answers, answer)
+		if stop && answer[len(answer)-1].(*pgproto3.ReadyForQuery).TxStatus == 'E' {
+			break
 		}
 	}
+	return answers
 }
 
-// What a pooler says is no proof that COMMIT was not begun, whatever SQLSTATE it
-// borrows from the server.
-func TestCommit_AnsweredByAPoolerIsInDoubt_G4(t *testing.T) {
-	for _, code := range []string{"08P01", "57P01"} {
-		t.Run(code, func(t *testing.T) {
-			dsn := migrated(t)
-			var lose atomic.Bool
-			pool := openPool(t, dsn, func(cfg *pgxpool.Config) {
-				dial := cfg.ConnConfig.DialFunc
-				cfg.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-					conn, err := dial(ctx, network, addr)
-					return &poolerConn{Conn: conn, lose: &lose, code: code}, err
-				}
-			})
-			store := newStore(t, pool, nil)
+// joined is what a pooler makes of the answers to the parts of a message: one answer.
+func joined(answers []words) (joined words) {
+	for _, answer := range answers {
+		joined = append(joined, answer[:len(answer)-1]...)
+	}
+	last := answers[len(answers)-1]
+	return append(joined, last[len(last)-1])
+}
+
+// poolers answer the message of a seal after the server has committed it.
+var poolers = map[string]func(ask pgproxy.Ask, sql string) words{
+	"an error instead of the answer": func(ask pgproxy.Ask, sql string) words {
+		ask(sql)
+		return words{poolerError("ERROR", "08P01"), ready('I')}
+	},
+	"the server's 57P01 instead of the answer": func(ask pgproxy.Ask, sql string) words {
+		ask(sql)
+		return words{poolerError("ERROR", "57P01"), ready('I')}
+	},
+	"the server's 40001 instead of the answer": func(ask pgproxy.Ask, sql string) words {
+		ask(sql)
+		return words{poolerError("ERROR", "40001"), ready('I')}
+	},
+	"an error as in a failed transaction": func(ask pgproxy.Ask, sql string) words {
+		ask(sql)
+		return words{poolerError("ERROR", "40001"), ready('E')}
+	},
+	"an error that ends the session": func(ask pgproxy.Ask, sql string) words {
+		ask(sql)
+		return words{poolerError("FATAL", "57P01")}
+	},
+	"nothing but that it is ready": func(ask pgproxy.Ask, sql string) words {
+		ask(sql)
+		return words{ready('I')}
+	},
+	"nothing but that it is ready in a transaction": func(ask pgproxy.Ask, sql string) words {
+		ask(sql)
+		return words{ready('T')}
+	},
+	"an empty message": func(ask pgproxy.Ask, sql string) words {
+		ask(sql)
+		return words{&pgproto3.EmptyQueryResponse{}, ready('I')}
+	},
+	"the seal's answer alone": func(ask pgproxy.Ask, sql string) words {
+		ask(sql)
+		return words{done("SET CONSTRAINTS"), done("CALL"), ready('I')}
+	},
+	"another statement's answer": func(ask pgproxy.Ask, sql string) words {
+		ask(sql)
+		return words{done("SELECT 1"), ready('I')}
+	},
+	"an error between seal and COMMIT": func(ask pgproxy.Ask, sql string) words {
+		answers := each(ask, sql, true)
+		return append(joined(answers[:len(answers)-1]), poolerError("ERROR", "40001"), ready('I'))
+	},
+	"an error behind COMMIT's answer": func(ask pgproxy.Ask, sql string) words {
+		answer := joined(each(ask, sql, true))
+		return append(answer[:len(answer)-1], poolerError("FATAL", "57P01"))
+	},
+	"an error, and then COMMIT's answer": func(ask pgproxy.Ask, sql string) words {
+		ask(sql)
+		return words{done("SET CONSTRAINTS"), poolerError("ERROR", "57P01"), done("COMMIT"), ready('I')}
+	},
+	"an answer to each part": func(ask pgproxy.Ask, sql string) words {
+		return slices.Concat(each(ask, sql, true)...)
+	},
+	"an answer to the first part, and one to the others": func(ask pgproxy.Ask, sql string) words {
+		answers := each(ask, sql, true)
+		return append(slices.Clone(answers[0]), joined(answers[1:])...)
+	},
+	"the first part's answer alone": func(ask pgproxy.Ask, sql string) words {
+		return each(ask, sql, true)[0]
+	},
+	"one answer to all parts": func(ask pgproxy.Ask, sql string) words {
+		return joined(each(ask, sql, true))
+	},
+	"one answer in another order": func(ask pgproxy.Ask, sql string) words {
+		answers := each(ask, sql, true)
+		slices.Reverse(answers)
+		return append(joined(answers), ready('I'))
+	},
+	// The message is sent again on another connection when the answer to the first one
+	// was lost: what fails there is the server's own, and not in the transaction.
+	"the server's error to the message sent again": func(ask pgproxy.Ask, sql string) words {
+		ask(sql)
+		return ask(sql)
+	},
+	"the server's error to one part sent again": func(ask pgproxy.Ask, sql string) words {
+		answers := each(ask, sql, true)
+		return append(joined(answers[:1]), ask(strings.Split(sql, "; ")[2])...)
+	},
+	"the server's error to a part of its own": func(ask pgproxy.Ask, sql string) words {
+		ask(sql)
+		return ask("select 1/0")
+	},
+	"the server's error to a part of its own, that ends the session": func(ask pgproxy.Ask, sql string) words {
+		answers := each(ask, sql, true)
+		answers[len(answers)-1] = ask("select pg_terminate_backend(pg_backend_pid())")
+		return append(joined(answers[:len(answers)-1]), answers[len(answers)-1]...)
+	},
+}
+
+// behindPooler is a store of one connection behind a pooler that a test plays.
+func behindPooler(t *testing.T) (pool *pgxpool.Pool, proxy *pgproxy.Proxy, store, direct *postgres.Store) {
+	t.Helper()
+	dsn := migrated(t)
+	proxy, err := pgproxy.New(dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
+	pool = openPool(t, proxy.DSN(), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
+	return pool, proxy, newStore(t, pool, nil), newStore(t, openPool(t, dsn), nil)
+}
+
+// onSeal has pooler answer the next message that holds a seal.
+func onSeal(proxy *pgproxy.Proxy, pooler func(ask pgproxy.Ask, sql string) words) {
+	action := pgproxy.Instead(pooler)
+	proxy.OnQuery(func(sql string) *pgproxy.Action {
+		if strings.Contains(sql, ".seal(") {
+			return action
+		}
+		return nil
+	})
+}
+
+// getsItsOwnAnswers requires that the connections of a pool bring no answers to what
+// was asked before.
+func getsItsOwnAnswers(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	for i := range 3 {
+		require.Equal(t, i, query[int](t, pool, "select $1::int", i))
+	}
+}
+
+// Whatever a pooler makes of the answer, a transaction that the server committed is
+// a success or in doubt, and who uses the connection next gets no answer of it.
+func TestCommit_AnsweredByAPoolerIsNoFailure_G4(t *testing.T) {
+	for name, pooler := range poolers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool, proxy, store, direct := behindPooler(t)
 			c := claim(t, store, grant(5, "a"))
-			txn := begin(t, store, c)
-			require.NoError(t, txn.Run(t.Context(), set("x", 1)))
-			lose.Store(true)
-			_, err := txn.Commit(t.Context(), nil)
-			var doubt *guard.InDoubtError
-			require.ErrorAs(t, err, &doubt)
-			holds(t, openPool(t, dsn), "x", 1)
-			applied, err := store.Resolve(t.Context(), doubt.InDoubt)
-			require.NoError(t, err)
-			require.True(t, applied)
+			onSeal(proxy, pooler)
+			_, err := attempt(t.Context(), store, set("x", 1), c)
+			if err != nil {
+				var doubt *guard.InDoubtError
+				require.ErrorAs(t, err, &doubt)
+				require.False(t, pgconn.SafeToRetry(doubt))
+				applied, err := direct.Resolve(t.Context(), doubt.InDoubt)
+				require.NoError(t, err)
+				require.True(t, applied)
+			}
+			getsItsOwnAnswers(t, pool)
+			holds(t, pool, "x", 1)
 		})
 	}
+}
+
+// Nothing is applied twice, whatever SQLSTATE a pooler borrows.
+func TestCommit_AnsweredByAPoolerAppliesOnce_G4(t *testing.T) {
+	for name, pooler := range poolers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool, proxy, store, _ := behindPooler(t)
+			g, err := guard.New(guardtest.NewLocker(), guard.Store[pgx.Tx](store), nil)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
+			onSeal(proxy, pooler)
+			require.NoError(t, guard.Do(t.Context(), g, resource, add("x", 1), guard.Retryable()))
+			holds(t, pool, "x", 1)
+		})
+	}
+}
+
+// An error and COMMIT exclude each other: what was refused may not have been all.
+func TestCommit_AnswerWithAnErrorAndACommitIsInDoubt_G4(t *testing.T) {
+	_, proxy, store, _ := behindPooler(t)
+	c := claim(t, store, grant(5, "a"))
+	onSeal(proxy, poolers["an error, and then COMMIT's answer"])
+	_, err := attempt(t.Context(), store, set("x", 1), c)
+	require.ErrorAs(t, err, new(*guard.InDoubtError))
+}
+
+// A pooler that splits messages reports a refusal as the server does, whether it
+// sends COMMIT behind it or not: that is no doubt.
+func TestCommit_RefusedThroughAPoolerIsNoDoubt_G4_G5(t *testing.T) {
+	for name, stop := range map[string]bool{"it stops there": true, "it sends COMMIT all the same": false} {
+		t.Run(name, func(t *testing.T) {
+			_, proxy, store, direct := behindPooler(t)
+			txn := begin(t, store, claim(t, store, grant(5, "a")))
+			require.NoError(t, txn.Run(t.Context(), set("x", 1)))
+			write(t, direct, claim(t, direct, grant(5, "a")), set("y", 1))
+			onSeal(proxy, func(ask pgproxy.Ask, sql string) words { return joined(each(ask, sql, stop)) })
+			_, err := txn.Commit(t.Context(), nil)
+			require.ErrorIs(t, err, guard.ErrOvertaken)
+		})
+	}
+}
+
+// A pooler that loses its server between seal and COMMIT can't know: the seal's own
+// answer is no answer to COMMIT.
+func TestCommit_LostByAPoolerBehindTheSealIsInDoubt_G4(t *testing.T) {
+	for _, code := range []string{"08P01", "57P01", "40001"} {
+		t.Run(code, func(t *testing.T) {
+			pool, proxy, store, direct := behindPooler(t)
+			c := claim(t, store, grant(5, "a"))
+			onSeal(proxy, func(ask pgproxy.Ask, sql string) words {
+				parts := strings.Split(sql, "; ")
+				answer := joined(each(ask, strings.Join(parts[:len(parts)-1], "; "), true))
+				ask("select pg_terminate_backend(pg_backend_pid())")
+				return append(answer[:len(answer)-1], poolerError("ERROR", code), ready('I'))
+			})
+			_, err := attempt(t.Context(), store, set("x", 1), c)
+			var doubt *guard.InDoubtError
+			require.ErrorAs(t, err, &doubt)
+			applied, err := direct.Resolve(t.Context(), doubt.InDoubt)
+			require.NoError(t, err)
+			require.False(t, applied)
+			holds(t, pool, "x", 0)
+		})
+	}
+}
+
+// A claim that committed and was answered by a pooler is no refusal, and none is
+// recorded: it is claimed again.
+func TestClaim_AnsweredByAPoolerIsNoRefusal_G1_G5(t *testing.T) {
+	for _, code := range []string{"40001", "55P03", "57P01", "ZF001"} {
+		t.Run(code, func(t *testing.T) {
+			_, proxy, store, direct := behindPooler(t)
+			require.NoError(t, store.Check(t.Context()))
+			action := pgproxy.Instead(func(ask pgproxy.Ask, sql string) words {
+				ask(sql)
+				return words{poolerError("ERROR", code), ready('I')}
+			})
+			proxy.OnQuery(func(sql string) *pgproxy.Action {
+				if strings.Contains(sql, ".claim(") {
+					return action
+				}
+				return nil
+			})
+			_, err := store.Claim(t.Context(), grant(5, "a"))
+			if err != nil {
+				require.NotErrorAs(t, err, new(*guard.RefusedError))
+				require.ErrorIs(t, err, postgres.ErrUnavailable)
+			}
+			write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
+			refusals, err := direct.Refusals(t.Context(), resource, 10)
+			require.NoError(t, err)
+			require.Empty(t, refusals)
+		})
+	}
+}
+
+// An answer without its rows is an error, and nothing is taken from it.
+func TestStore_AnswerWithoutRowsIsAnError(t *testing.T) {
+	_, proxy, store, direct := behindPooler(t)
+	c := claim(t, store, grant(5, "a"))
+	for name, ask := range map[string]func() error{
+		".claim(": func() error { _, err := store.Claim(t.Context(), grant(5, "a")); return err },
+		".resolve(": func() error {
+			_, err := store.Resolve(t.Context(), guard.InDoubt{Claims: []guard.Claim{c}, Tx: 9})
+			return err
+		},
+	} {
+		action := pgproxy.Instead(func(pgproxy.Ask, string) words { return words{done("COMMIT"), ready('I')} })
+		proxy.OnQuery(func(sql string) *pgproxy.Action {
+			if strings.Contains(sql, name) {
+				return action
+			}
+			return nil
+		})
+		require.Error(t, ask(), name)
+	}
+	write(t, direct, c, set("x", 1))
 }

@@ -82,7 +82,7 @@ func (e *TransientError) Retryable() bool { return true }
 func (s *Store) explain(ctx context.Context, err error, ended bool, stage guard.Stage, claims ...guard.Claim) error {
 	var pgErr *pgconn.PgError
 	state := ""
-	if errors.As(err, &pgErr) {
+	if errors.As(err, &pgErr) && fromServer(pgErr) {
 		state = pgErr.Code
 	}
 	ours := stage != guard.StageRun // what an operation meets there is its own

@@ -46,7 +46,7 @@ func (s *Store) resolveOne(ctx context.Context, claim guard.Claim, id guard.TxID
 	if err != nil {
 		return "", err
 	}
-	return answer.rows[0][0], nil
+	return answer.first(), nil
 }
 
 func (s *Store) resolveSQL(claim guard.Claim, id guard.TxID) string {

@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/fencekit/fencekit/fence"
@@ -29,7 +28,7 @@ func (s *Store) refusalNow(ctx context.Context, claim guard.Claim) *guard.Refuse
 	var at guard.Position
 	var sameTimeline bool
 	var sinceMicros, ageMicros int64
-	_, err = fmt.Sscanf(strings.Join(answer.rows[0], " "), "%d %d %x %d %d %t %d %d",
+	_, err = fmt.Sscanf(answer.first(), "%d %d %x %d %d %t %d %d",
 		&refused.Current.Epoch, &refused.Current.Token, &holder, &at.Seq, &at.Tx, &sameTimeline, &sinceMicros, &ageMicros)
 	if err != nil {
 		return nil

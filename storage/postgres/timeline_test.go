@@ -2,7 +2,6 @@ package postgres_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -74,39 +73,55 @@ func refusedByFailover(t *testing.T, err error, stage guard.Stage) {
 	require.False(t, refusal.Since.IsZero())
 }
 
-// A transaction that the failover cuts off is told so, at any stage; one in doubt is
-// settled on the new timeline.
-func TestFailover_IsNamedToWhoItCutsOff_HE1_G5(t *testing.T) {
-	for name, stage := range map[string]guard.Stage{"in the operation": guard.StageRun, "before the seal": guard.StageSeal} {
-		t.Run(name, func(t *testing.T) {
-			server, dsn := startServer(t, nil)
-			pool := openPool(t, dsn)
-			store := newStore(t, pool, nil)
-			c := claim(t, store, grant(5, "a"))
-			txn := begin(t, store, c)
-			err := txn.Run(t.Context(), do(func(ctx context.Context, tx pgx.Tx) error {
-				if err := set("x", 1)(ctx, tx); err != nil || stage != guard.StageRun {
-					return err
-				}
-				failOver(t, server, openPool(t, dsn))
-				return set("x", 2)(ctx, tx)
-			}))
-			if stage == guard.StageSeal {
-				require.NoError(t, err)
-				failOver(t, server, openPool(t, dsn))
-				_, err = txn.Commit(t.Context(), nil)
-			}
-			var doubt *guard.InDoubtError
-			if errors.As(err, &doubt) { // the connection broke before the server's reason came through
-				applied, err := store.Resolve(t.Context(), doubt.InDoubt)
-				require.NoError(t, err)
-				require.False(t, applied)
-			} else {
-				refusedByFailover(t, err, stage)
-			}
-			holds(t, openPool(t, dsn), "x", 0)
-		})
-	}
+// A transaction that the failover cuts off in its operation is told so.
+func TestFailover_IsNamedToTheOperationItCutsOff_HE1_G5(t *testing.T) {
+	server, dsn := startServer(t, nil)
+	store := newStore(t, openPool(t, dsn), nil)
+	_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
+		if err := set("x", 1)(ctx, tx); err != nil {
+			return err
+		}
+		failOver(t, server, openPool(t, dsn))
+		return set("x", 2)(ctx, tx)
+	}), claim(t, store, grant(5, "a")))
+	refusedByFailover(t, err, guard.StageRun)
+	holds(t, openPool(t, dsn), "x", 0)
+}
+
+// A transaction whose connection the failover breaks before its seal is sent can't
+// know that COMMIT never arrived: it is settled on the new timeline.
+func TestFailover_BeforeTheSealIsInDoubt_HE1_G4(t *testing.T) {
+	server, dsn := startServer(t, nil)
+	store := newStore(t, openPool(t, dsn), nil)
+	txn := begin(t, store, claim(t, store, grant(5, "a")))
+	require.NoError(t, txn.Run(t.Context(), set("x", 1)))
+	failOver(t, server, openPool(t, dsn))
+	_, err := txn.Commit(t.Context(), nil)
+	var doubt *guard.InDoubtError
+	require.ErrorAs(t, err, &doubt)
+	applied, err := store.Resolve(t.Context(), doubt.InDoubt)
+	require.NoError(t, err)
+	require.False(t, applied)
+	holds(t, openPool(t, dsn), "x", 0)
+}
+
+// Where the server has said that it ends the session, before it failed over, the
+// seal is refused by name.
+func TestFailover_IsNamedToTheSealItCutsOff_HE1_G5(t *testing.T) {
+	server, dsn := startServer(t, nil)
+	store := newStore(t, openPool(t, dsn), nil)
+	txn := begin(t, store, claim(t, store, grant(5, "a")))
+	var pid int
+	require.NoError(t, txn.Run(t.Context(), do(func(ctx context.Context, tx pgx.Tx) error {
+		pid = query[int](t, tx, "select pg_backend_pid()")
+		return set("x", 1)(ctx, tx)
+	})))
+	other := openPool(t, dsn)
+	require.True(t, query[bool](t, other, "select pg_terminate_backend($1, 60000)", pid))
+	failOver(t, server, other)
+	_, err := txn.Commit(t.Context(), nil)
+	refusedByFailover(t, err, guard.StageSeal)
+	holds(t, openPool(t, dsn), "x", 0)
 }
 
 // A Hold that has read before a failover doesn't write after it; the next one gets

@@ -1,0 +1,162 @@
+package postgres_test
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgproto3"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/internal/pgproxy"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// wrapConn has a pool's connections wrapped.
+func wrapConn(cfg *pgxpool.Config, wrap func(net.Conn) net.Conn) {
+	dial := cfg.ConnConfig.DialFunc
+	cfg.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return wrap(conn), nil
+	}
+}
+
+// readingConn tells when a seal has been sent and its answer is waited for.
+type readingConn struct {
+	net.Conn
+	sent  bool
+	reads chan struct{}
+}
+
+func (c *readingConn) Write(b []byte) (int, error) {
+	c.sent = c.sent || bytes.Contains(b, []byte(".seal("))
+	return c.Conn.Write(b)
+}
+
+func (c *readingConn) Read(b []byte) (int, error) {
+	if c.sent {
+		c.sent = false
+		close(c.reads)
+	}
+	return c.Conn.Read(b)
+}
+
+// The context ends while the answer to COMMIT is under way. It comes later, and the
+// next user of the pool doesn't get it.
+func TestCommit_LateAnswerReachesNoOtherUser_G4(t *testing.T) {
+	dsn := migrated(t)
+	proxy, err := pgproxy.New(dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
+	reads, rolledBack := make(chan struct{}), make(chan struct{})
+	pool := openPool(t, proxy.DSN(), func(cfg *pgxpool.Config) {
+		cfg.MaxConns = 1
+		wrapConn(cfg, func(conn net.Conn) net.Conn { return &readingConn{Conn: conn, reads: reads} })
+	})
+	store := newStore(t, pool, &postgres.Config{CleanupTimeout: time.Hour})
+	txn := begin(t, store, claim(t, store, grant(5, "a")))
+	require.NoError(t, txn.Run(t.Context(), set("x", 1)))
+
+	proxy.OnQuery(func(sql string) *pgproxy.Action {
+		if sql == "rollback" { // behind the message of the seal: it would get the answer to that
+			close(rolledBack)
+		}
+		return nil
+	})
+	proxy.Pause(pgproxy.ToClient)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	commit := background(func() ([]guard.Claim, error) { return txn.Commit(ctx, nil) })
+	<-reads
+	cancel()
+	var late result[[]guard.Claim]
+	select {
+	case late = <-commit:
+		proxy.Resume(pgproxy.ToClient)
+	case <-rolledBack:
+		proxy.Resume(pgproxy.ToClient)
+		late = <-commit
+	}
+	require.ErrorAs(t, late.err, new(*guard.InDoubtError))
+	getsItsOwnAnswers(t, pool)
+}
+
+// stuckConn stops sending in the midst of a seal: nobody takes in what is written.
+type stuckConn struct {
+	net.Conn
+	peer  net.Conn
+	stuck chan struct{}
+}
+
+func (c *stuckConn) Write(b []byte) (int, error) {
+	if !bytes.Contains(b, []byte(".seal(")) {
+		return c.Conn.Write(b)
+	}
+	close(c.stuck)
+	return c.peer.Write(b)
+}
+
+func (c *stuckConn) SetWriteDeadline(at time.Time) error {
+	_ = c.peer.SetWriteDeadline(at)
+	return c.Conn.SetWriteDeadline(at)
+}
+
+// A server that takes nothing in doesn't hold Commit up for longer than its context.
+func TestCommit_SendingEndsWithItsContext(t *testing.T) {
+	dsn := migrated(t)
+	stuck := make(chan struct{})
+	near, far := net.Pipe()
+	defer near.Close()
+	defer far.Close()
+	pool := openPool(t, dsn, func(cfg *pgxpool.Config) {
+		cfg.MaxConns = 1
+		wrapConn(cfg, func(conn net.Conn) net.Conn { return &stuckConn{conn, near, stuck} })
+	})
+	store := newStore(t, pool, nil)
+	txn := begin(t, store, claim(t, store, grant(5, "a")))
+	require.NoError(t, txn.Run(t.Context(), set("x", 1)))
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	commit := background(func() ([]guard.Claim, error) { return txn.Commit(ctx, nil) })
+	<-stuck
+	cancel()
+	select {
+	case late := <-commit:
+		require.ErrorAs(t, late.err, new(*guard.InDoubtError))
+	case <-time.After(time.Minute):
+		t.Fatal("Commit still sends, though its context has ended")
+	}
+}
+
+// Severities are in the server's language. That of a warning at COMMIT is told by
+// the field that is not.
+func TestCommit_WarningInAnotherLanguageIsInDoubt_N22(t *testing.T) {
+	_, proxy, store, _ := behindPooler(t)
+	c := claim(t, store, grant(5, "a"))
+	onSeal(proxy, func(ask pgproxy.Ask, sql string) words {
+		answer := ask(sql)
+		commit := len(answer) - 2
+		require.Equal(t, done("COMMIT"), answer[commit])
+		warning := &pgproto3.NoticeResponse{Severity: "WARNUNG", SeverityUnlocalized: "WARNING", Code: "01000", Message: "Warten auf synchrone Replikation wird storniert"}
+		return append(answer[:commit:commit], warning, answer[commit], answer[commit+1])
+	})
+	_, err := attempt(t.Context(), store, set("x", 1), c)
+	require.ErrorAs(t, err, new(*guard.InDoubtError))
+	require.ErrorContains(t, err, "01000")
+}
+
+// A warning of a statement before COMMIT is none at COMMIT.
+func TestCommit_WarningBeforeItIsNoDoubt(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	mustExec(t, pool, `create function warn() returns trigger language plpgsql as $$ begin raise warning 'careful'; return null; end $$;
+		create constraint trigger warn after insert on item deferrable initially deferred for each row execute function warn()`)
+	write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
+}
