@@ -192,6 +192,8 @@ func (l *Locker) await(ctx context.Context, p *place) error {
 	case <-p.ctx.Done():
 	case <-ctx.Done():
 		return p.waited(ctx)
+	case err := <-p.denied:
+		return err
 	case <-l.watch.orphaned:
 		return errClientClosed
 	}

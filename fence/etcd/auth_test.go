@@ -67,8 +67,14 @@ func startAuthEtcd(t testing.TB, prefix string) *authEtcd {
 // as returns a client of a user, that is closed with the test.
 func (a *authEtcd) as(t testing.TB, user, password string, opts ...grpc.DialOption) *clientv3.Client {
 	t.Helper()
+	return dialAs(t, a.Endpoint(), user, password, opts...)
+}
+
+// dialAs returns a client of a user, that is closed with the test.
+func dialAs(t testing.TB, endpoint, user, password string, opts ...grpc.DialOption) *clientv3.Client {
+	t.Helper()
 	client, err := clientv3.New(clientv3.Config{
-		Endpoints: []string{a.Endpoint()}, Logger: zap.NewNop(), DialOptions: opts, Username: user, Password: password,
+		Endpoints: []string{endpoint}, Logger: zap.NewNop(), DialOptions: opts, Username: user, Password: password,
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = client.Close() })

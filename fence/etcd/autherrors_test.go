@@ -84,7 +84,7 @@ func TestAuth_CloseDoesNotInsistOnWhatItMayNot_HD8(t *testing.T) {
 	key := cfg.Prefix + "/locks/"
 	_, err := e.root.RoleRevokePermission(patient(t), "app", key, clientv3.GetPrefixRangeEnd(key))
 	require.NoError(t, err)
-	err = l.Close(context.Background())
+	err = l.Close(patient(t))
 	require.ErrorIs(t, err, fence.ErrUnavailable)
 	requireNamesRights(t, err, l)
 	require.Equal(t, fence.LossClosed, lossOf(t, le))

@@ -75,11 +75,26 @@ func (s *countedStream) SendMsg(m any) error {
 	return s.ClientStream.SendMsg(m)
 }
 
+// opened is how many streams of a kind were opened.
+func (c *calls) opened(method string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.streams[method]
+}
+
 // awaitSent waits until n more messages were sent over streams of a kind.
-func (c *calls) awaitSent(method string, n int) {
+func (c *calls) awaitSent(t testing.TB, method string, n int) {
+	t.Helper()
+	ctx := patient(t)
+	defer context.AfterFunc(ctx, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.changed.Broadcast()
+	})()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for until := c.sent[method] + n; c.sent[method] < until; {
+		require.NoError(t, ctx.Err(), "waiting for %d more messages: %d are missing", n, until-c.sent[method])
 		c.changed.Wait()
 	}
 }
@@ -96,7 +111,7 @@ func TestCost_OneRoundTripEachForAcquireAndRelease(t *testing.T) {
 	le := acquire(t, l, "r")
 	require.Equal(t, map[string]int{pb.KV_Txn_FullMethodName: 1}, c.since())
 	le.AfterContended(func() {})
-	c.awaitSent(pb.Lease_LeaseKeepAlive_FullMethodName, 3)
+	c.awaitSent(t, pb.Lease_LeaseKeepAlive_FullMethodName, 3)
 	require.Empty(t, c.since(), "a lease that is kept costs renewals alone")
 	require.Equal(t, 1, c.streams[pb.Lease_LeaseKeepAlive_FullMethodName], "over one stream")
 	release(t, le)

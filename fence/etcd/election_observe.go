@@ -13,8 +13,9 @@ import (
 // its watch breaks, it waits.
 //
 // It ends when ctx does; or when the Locker is closed, after an
-// fence.ErrLockerClosed; or when the etcd client is, after a
-// *fence.UnavailableError. Each use of the sequence begins with the present
+// fence.ErrLockerClosed; or after a *fence.UnavailableError, when the etcd client
+// was closed, or etcd refuses to show the election to its user (ErrPermission).
+// Each use of the sequence begins with the present
 // leader.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
@@ -28,6 +29,8 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 			default:
 			}
 		}}
+		refused := make(chan error, 1)
+		f.refused = func(err error) { refused <- err }
 		l.watch.add(f)
 		defer l.watch.remove(f)
 		l.tasks.start(func(tasks context.Context) { l.poll(tasks, f) })
@@ -37,6 +40,9 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 			case <-news:
 			case <-l.local.closed:
 				yield(Leader{}, fence.ErrLockerClosed)
+				return
+			case err := <-refused:
+				yield(Leader{}, l.unavailable("observe "+e.name, err))
 				return
 			case <-l.watch.orphaned:
 				yield(Leader{}, l.unavailable("observe "+e.name, errClientClosed))

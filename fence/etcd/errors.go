@@ -100,6 +100,9 @@ var errAtItsTurn = errors.New("etcd: gave up at its turn")
 // errLeaseGone: etcd says that the session's lease doesn't exist.
 var errLeaseGone error = rpctypes.ErrLeaseNotFound
 
+// errStaleStream: etcd refuses on a watch stream what it allows on a new one.
+var errStaleStream = errors.New("etcd: the token of the watch stream has expired")
+
 // refusals are answers that etcd gives before it changes anything. Any other
 // error leaves the outcome of a write open; so does that there is no space, which
 // etcd may find out when the write has used it up.

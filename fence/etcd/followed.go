@@ -2,10 +2,12 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -15,6 +17,7 @@ type followed struct {
 	queue   string          // prefix of the queue's keys
 	over    <-chan struct{} // closed when nobody follows it any more
 	changed func()          // called when the view may show something new
+	refused func(error)     // called once if etcd refuses to show the queue, which isn't watched any more then
 
 	mu   sync.Mutex
 	view view
@@ -77,6 +80,27 @@ func (l *Locker) relist(f *followed) {
 				return
 			}
 			pause(ctx, n, f.over)
+		}
+	})
+}
+
+// watchRefused asks for f's queue in another way, after etcd has refused to watch
+// it on s: the user may lack the right to read it, or the token that s was opened
+// with may have expired, and some versions of etcd say the same of both.
+func (l *Locker) watchRefused(s *watchStream, f *followed) {
+	l.tasks.start(func(context.Context) {
+		for n := 0; s.ctx.Err() == nil && !f.ended(); n++ {
+			_, err := l.list(s.ctx, f)
+			switch {
+			case err == nil:
+				s.end(errStaleStream)
+			case errors.Is(err, rpctypes.ErrPermissionDenied):
+				if l.watch.remove(f) {
+					f.refused(err)
+				}
+				return
+			}
+			pause(s.ctx, n, f.over)
 		}
 	})
 }

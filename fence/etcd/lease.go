@@ -38,7 +38,7 @@ func (l lease) AfterContended(f func()) (stop func() bool) {
 		l.watchers = map[*contendedFunc]struct{}{}
 	}
 	l.watchers[w] = struct{}{}
-	contended := l.view.contended()
+	contended := l.place.contended()
 	l.mu.Unlock()
 	if contended || l.locker.local.waited(l.resource) {
 		l.contend()

@@ -56,7 +56,7 @@ func NewLocker(client *clientv3.Client, cfg *Config) (*Locker, error) {
 	}
 	l.marks = newWatermark(l.keys.epoch())
 	l.leases = newLeases(client, l.marks)
-	l.watch = newWatcher(client, c.Logger, l.relist, l.recheck)
+	l.watch = newWatcher(l)
 	l.tasks.start(l.watch.run)
 	return l, nil
 }

@@ -31,10 +31,13 @@ type place struct {
 	settling  sync.Once
 	confirmed bool // the key is known to be gone; read after settled
 
+	denied chan error // holds one error: etcd refuses to show the queue to a waiter
+
 	followed             // its mu also guards these:
 	grant    fence.Grant // complete once the key is written
 	first    bool
 	doubted  bool                        // the key is gone; the session is being asked why
+	blind    bool                        // etcd refuses to show who waits
 	watchers map[*contendedFunc]struct{} // those who ask whether others wait
 }
 
@@ -48,11 +51,11 @@ func (l *Locker) newPlace(s *session, resource string) *place {
 		locker: l, session: s, resource: resource,
 		key:   l.keys.lock(resource, s.id, nonce),
 		nonce: nonce, holder: holderName(l.cfg.Label, nonce), since: time.Now(),
-		turn: make(chan struct{}), settled: make(chan struct{}),
+		turn: make(chan struct{}), settled: make(chan struct{}), denied: make(chan error, 1),
 	}
 	p.ctx, p.cancel = context.WithCancelCause(context.Background())
 	p.grant = fence.Grant{Resource: resource, Holder: p.holder}
-	p.queue, p.over, p.changed = l.keys.queue(resource), p.ctx.Done(), p.progress
+	p.queue, p.over, p.changed, p.refused = l.keys.queue(resource), p.ctx.Done(), p.progress, p.deny
 	p.view.own = p.key
 	l.local.occupy(resource, p)
 	if !s.add(p) {
@@ -133,13 +136,29 @@ func (p *place) progress() {
 		p.first = true
 		close(p.turn)
 	}
-	if p.view.contended() {
+	if p.contended() {
 		p.tellContended()
 	}
 	if p.view.gone() {
 		p.doubt()
 	}
 }
+
+// deny ends the wait of a waiter that etcd refuses to show its queue. A holder
+// goes on; since it won't see who waits, it takes it that somebody does.
+func (p *place) deny(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.first {
+		p.blind = true
+		p.tellContended()
+		return
+	}
+	p.denied <- err
+}
+
+// contended reports whether others wait, as far as p can know. Callers hold mu.
+func (p *place) contended() bool { return p.blind || p.view.contended() }
 
 // doubt asks why the key is gone. Callers hold mu.
 func (p *place) doubt() {

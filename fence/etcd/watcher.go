@@ -2,28 +2,26 @@ package etcd
 
 import (
 	"context"
-	"fmt"
-	"log/slog"
-	"math"
 	"sync"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc"
 )
 
 // watcher watches all queues that are followed, over one gRPC stream. It speaks
 // the raw protocol because the client's Watch keeps goroutines for each watch;
 // here there are three for the stream, whatever is held.
 type watcher struct {
-	remote pb.WatchClient
-	logger *slog.Logger
-	relist func(*followed) // called when a watch from now on is in place
-	broken func()          // called when the stream has ended by itself
-	wake   chan struct{}   // holds one signal that there is something to send
+	remote  pb.WatchClient
+	client  *clientv3.Client
+	cfg     *Config
+	probed  string                        // key that probes watch: every locker may read it
+	relist  func(*followed)               // called when a watch from now on is in place
+	refused func(*watchStream, *followed) // called when etcd refuses to watch a queue
+	broken  func()                        // called when the stream has ended by itself
 
-	client   *clientv3.Client
+	wake     chan struct{} // holds one signal that there is something to send
 	orphaned chan struct{} // closed when run found the client closed
 
 	mu      sync.Mutex
@@ -40,17 +38,26 @@ type watch struct {
 	fromNow  bool // without a revision to start from
 }
 
-// order is something to send: the request for a watch, or for its end.
+// order is something to send about the watch of an id.
 type order struct {
-	id     int64
-	cancel bool
+	kind orderKind
+	id   int64
 }
 
-func newWatcher(client *clientv3.Client, logger *slog.Logger, relist func(*followed), broken func()) *watcher {
+type orderKind int
+
+const (
+	createWatch orderKind = iota
+	cancelWatch
+	probe // see watchStream.check
+)
+
+func newWatcher(l *Locker) *watcher {
 	return &watcher{
-		remote: pb.NewWatchClient(client.ActiveConnection()), logger: logger, relist: relist, broken: broken,
-		wake: make(chan struct{}, 1), ids: map[*followed]int64{}, watches: map[int64]*watch{},
-		client: client, orphaned: make(chan struct{}),
+		remote: pb.NewWatchClient(l.client.ActiveConnection()), client: l.client, cfg: &l.cfg, probed: l.keys.epoch(),
+		relist: l.relist, refused: l.watchRefused, broken: l.recheck,
+		wake: make(chan struct{}, 1), orphaned: make(chan struct{}),
+		ids: map[*followed]int64{}, watches: map[int64]*watch{},
 	}
 }
 
@@ -65,24 +72,23 @@ func (w *watcher) addLocked(f *followed) {
 	w.lastID++
 	w.ids[f] = w.lastID
 	w.watches[w.lastID] = &watch{followed: f}
-	w.send(order{id: w.lastID})
+	w.send(order{createWatch, w.lastID})
 }
 
-// remove stops watching f; nothing happens if it isn't watched.
-func (w *watcher) remove(f *followed) {
+// remove stops watching f, and reports whether it was watched.
+func (w *watcher) remove(f *followed) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.removeLocked(f)
+	return w.removeLocked(f)
 }
 
-// removeLocked reports whether f was watched.
 func (w *watcher) removeLocked(f *followed) bool {
 	id, ok := w.ids[f]
 	if !ok {
 		return false
 	}
 	if w.watches[id].asked {
-		w.send(order{id: id, cancel: true})
+		w.send(order{cancelWatch, id})
 	}
 	delete(w.ids, f)
 	delete(w.watches, id)
@@ -124,17 +130,17 @@ func (w *watcher) run(ctx context.Context) {
 	for failures := 0; ctx.Err() == nil; {
 		if !w.idle() {
 			began := time.Now()
-			err := w.stream(ctx)
+			err := w.openStream(ctx)
 			if ctx.Err() != nil {
 				return
 			}
 			if clientClosed(w.client) {
-				w.logger.Error(errClientClosed.Error())
+				w.cfg.Logger.Error(errClientClosed.Error())
 				close(w.orphaned)
 				return
 			}
 			w.broken()
-			w.logger.Info("the watch on the lock queues was broken; it is set up again", "error", err)
+			w.cfg.Logger.Info("the watch on the lock queues was broken; it is set up again", "error", err)
 			if time.Since(began) > time.Minute {
 				failures = 0
 			}
@@ -153,130 +159,4 @@ func (w *watcher) idle() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.watches) == 0
-}
-
-// stream opens one stream, watches everything over it, and returns why it ended.
-func (w *watcher) stream(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
-	stream, err := w.remote.Watch(ctx, grpc.MaxCallRecvMsgSize(math.MaxInt32))
-	if err != nil {
-		cancel()
-		return err
-	}
-	w.restart()
-	received := make(chan error, 1)
-	go func() {
-		received <- w.receive(stream)
-		cancel() // so that a Send that blocks ends too
-	}()
-	sendErr := w.sendAll(ctx, stream)
-	cancel()
-	if err := <-received; err != nil {
-		return err
-	}
-	return sendErr
-}
-
-// restart queues the request for every watch: a new stream knows none.
-func (w *watcher) restart() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.outbox = nil
-	for id, watch := range w.watches {
-		watch.asked = false
-		w.send(order{id: id})
-	}
-}
-
-func (w *watcher) sendAll(ctx context.Context, stream pb.Watch_WatchClient) error {
-	for {
-		w.mu.Lock()
-		orders := w.outbox
-		w.outbox = nil
-		w.mu.Unlock()
-		for _, o := range orders {
-			req := w.request(o)
-			if req == nil {
-				continue
-			}
-			if err := stream.Send(req); err != nil {
-				return err
-			}
-		}
-		select {
-		case <-w.wake:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-// request is what to send for o; nil if the watch was removed before it was
-// asked for.
-func (w *watcher) request(o order) *pb.WatchRequest {
-	if o.cancel {
-		return &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{
-			CancelRequest: &pb.WatchCancelRequest{WatchId: o.id},
-		}}
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	watch := w.watches[o.id]
-	if watch == nil {
-		return nil
-	}
-	watch.asked = true
-	f := watch.followed
-	start := f.resume()
-	watch.fromNow = start == 0
-	return &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{
-		CreateRequest: &pb.WatchCreateRequest{
-			WatchId:       o.id,
-			Key:           []byte(f.queue),
-			RangeEnd:      []byte(clientv3.GetPrefixRangeEnd(f.queue)),
-			StartRevision: start,
-		},
-	}}
-}
-
-func (w *watcher) receive(stream pb.Watch_WatchClient) error {
-	for {
-		resp, err := stream.Recv()
-		if err != nil {
-			return err
-		}
-		if err := w.dispatch(resp); err != nil {
-			return err
-		}
-	}
-}
-
-// dispatch passes a response on to who follows the queue. Its error is for the
-// stream as a whole.
-func (w *watcher) dispatch(resp *pb.WatchResponse) error {
-	if resp.Created && resp.Canceled {
-		return fmt.Errorf("etcd: watch refused: %s", resp.CancelReason)
-	}
-	w.mu.Lock()
-	watch := w.watches[resp.WatchId]
-	if watch == nil {
-		w.mu.Unlock()
-		return nil // removed meanwhile
-	}
-	f, fromNow := watch.followed, watch.fromNow
-	w.mu.Unlock()
-	switch {
-	case resp.CompactRevision != 0:
-		f.missed()
-		w.again(resp.WatchId)
-	case resp.Canceled:
-		return fmt.Errorf("etcd: watch cancelled: %s", resp.CancelReason)
-	case resp.Created:
-		if fromNow { // what was listed before may be older than the watch
-			w.relist(f)
-		}
-	default:
-		f.events(resp.Events)
-	}
-	return nil
 }

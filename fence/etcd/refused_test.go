@@ -1,0 +1,88 @@
+package etcd
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// mutexAuth is an etcd that asks who comes, and whose user "app" may use some
+// names, with etcd's own keys.
+type mutexAuth struct {
+	*authEtcd
+	cfg *Config
+}
+
+func startMutexAuth(t testing.TB, names ...string) *mutexAuth {
+	t.Helper()
+	cfg := fresh(t)
+	cfg.MutexKeys = true
+	m := &mutexAuth{startAuthEtcd(t, cfg.Prefix), cfg}
+	for _, name := range names {
+		key := name + "/"
+		_, err := m.root.RoleGrantPermission(patient(t), "app", key, clientv3.GetPrefixRangeEnd(key), clientv3.PermissionType(clientv3.PermReadWrite))
+		require.NoError(t, err)
+	}
+	return m
+}
+
+// revoke takes the right to a name away.
+func (m *mutexAuth) revoke(t testing.TB, name string) {
+	t.Helper()
+	key := name + "/"
+	_, err := m.root.RoleRevokePermission(patient(t), "app", key, clientv3.GetPrefixRangeEnd(key))
+	require.NoError(t, err)
+}
+
+// An observer without the right to read is told so, and costs the others of its
+// locker nothing: their watches stay where they are.
+func TestRefused_AnObserverIsToldAndCostsOthersNothing_HD8(t *testing.T) {
+	t.Parallel()
+	m, calls := startMutexAuth(t, "mine"), newCalls()
+	l := newTestLocker(t, m.as(t, "app", "app", calls.options()...), m.cfg)
+	held := acquire(t, l, "mine")
+	for range 3 {
+		seen := observe(t, election(t, l, "foreign"))
+		err := seen.next().err
+		require.ErrorIs(t, err, ErrPermission)
+		require.ErrorContains(t, err, "observe foreign")
+		seen.ended()
+	}
+	require.Equal(t, 1, calls.opened(pb.Watch_Watch_FullMethodName))
+	contended := make(chan struct{})
+	held.AfterContended(func() { close(contended) })
+	waiting := acquiring(patient(t), newTestLocker(t, m.as(t, "app", "app"), m.cfg), "mine")
+	receive(t, contended)
+	release(t, held)
+	require.NoError(t, (<-waiting).err)
+}
+
+// The right is taken away while one waits and another holds, and then their streams
+// break: the waiter is told, and the holder takes it that others wait. What they
+// hold besides is watched as before.
+func TestRefused_AWaiterIsToldAndAHolderGivesWay_HD8(t *testing.T) {
+	t.Parallel()
+	m := startMutexAuth(t, "lost", "kept")
+	toA, toB := newProxy(t, m.Endpoint()), newProxy(t, m.Endpoint())
+	a := newTestLocker(t, dialAs(t, toA.endpoint(), "app", "app"), m.cfg)
+	b := newTestLocker(t, dialAs(t, toB.endpoint(), "app", "app"), m.cfg)
+	held, kept := acquire(t, a, "lost"), acquire(t, a, "kept")
+	waiting := acquiring(patient(t), b, "lost")
+	awaitKeys(t, m.root, "lost/", 2)
+	awaitWatching(t, b, "lost")
+	m.revoke(t, "lost")
+	toB.cut()
+	require.ErrorIs(t, (<-waiting).err, ErrPermission)
+	toA.cut()
+	contended := make(chan struct{})
+	held.AfterContended(func() { close(contended) })
+	receive(t, contended)
+	again := make(chan struct{})
+	held.AfterContended(func() { close(again) })
+	receive(t, again)
+	_, err := m.root.Delete(patient(t), keyOf(kept))
+	require.NoError(t, err)
+	lossOf(t, kept)
+}

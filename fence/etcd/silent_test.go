@@ -1,0 +1,70 @@
+package etcd
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/testenv"
+)
+
+// silence is a cluster with a follower that has stopped: its kernel acknowledges
+// what is sent, and nothing ever answers. Locker a, whose client knows all members,
+// holds "r", and what it had open when the follower stopped leads there.
+type silence struct {
+	a, b *Locker // b's client has only the leader
+	held fence.Lease
+}
+
+func fallSilent(t *testing.T) *silence {
+	t.Helper()
+	c, cfg := startCluster(t), clusterConfig(t)
+	leader := leaderAfter(t, c, nil)
+	follower := anotherThan(c, leader)
+	client := dial(t, follower.Endpoint())
+	s := &silence{a: newTestLocker(t, client, cfg), b: newTestLocker(t, dial(t, leader.Endpoint()), cfg)}
+	s.held = acquire(t, s.a, "r")
+	require.True(t, s.a.session.renew())
+	awaitWatch(t, s.a)
+	client.SetEndpoints(c.Endpoints()...) // what is open stays where it is
+	require.NoError(t, follower.Pause())
+	return s
+}
+
+// awaitWatch waits until etcd shows l what happens in the queue of a lock of its own.
+func awaitWatch(t testing.TB, l *Locker) {
+	t.Helper()
+	le := acquire(t, l, "watched")
+	_, err := l.client.Delete(patient(t), keyOf(le))
+	require.NoError(t, err)
+	require.Equal(t, fence.LossDeleted, lossOf(t, le))
+}
+
+// The holder doesn't poll, and its client doesn't look whether connections live.
+func TestSilentMember_AHolderLearnsThatOthersWait_L1(t *testing.T) {
+	t.Parallel()
+	s := fallSilent(t)
+	contended := make(chan struct{})
+	s.held.AfterContended(func() { close(contended) })
+	waiting := acquiring(patient(t), s.b, "r")
+	receive(t, contended)
+	persistently(t, s.held.Release)
+	require.NoError(t, (<-waiting).err)
+}
+
+// Nothing is broken: a stream that is only quiet stays.
+func TestWatch_AQuietStreamStays(t *testing.T) {
+	t.Parallel()
+	cfg, calls := fresh(t), newCalls()
+	cfg.PollInterval = 10 * time.Millisecond
+	l := newTestLocker(t, dial(t, testenv.SharedEtcd(t).Endpoint(), calls.options()...), cfg)
+	acquire(t, l, "r")
+	calls.awaitSent(t, pb.Watch_Watch_FullMethodName, 20) // requests, and ends, of ten probes
+	require.Equal(t, 1, calls.opened(pb.Watch_Watch_FullMethodName))
+	l.watch.mu.Lock()
+	defer l.watch.mu.Unlock()
+	require.Len(t, l.watch.watches, 1)
+}

@@ -1,0 +1,193 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+)
+
+// watchStream is one gRPC stream of a watcher.
+type watchStream struct {
+	*watcher
+	stream pb.Watch_WatchClient
+	ctx    context.Context // ends with the stream; its cause says why
+	end    context.CancelCauseFunc
+
+	// Requests for watches in the order in which etcd will answer them: the answer
+	// to one that it refuses doesn't name it. Guarded by watcher.mu.
+	unanswered []question
+}
+
+// question is a request for a watch that etcd has not answered yet.
+type question struct {
+	order
+	sent time.Time
+}
+
+// openStream opens a stream, watches everything over it, and returns why it ended.
+func (w *watcher) openStream(ctx context.Context) error {
+	s := &watchStream{watcher: w}
+	s.ctx, s.end = context.WithCancelCause(clientv3.WithRequireLeader(ctx))
+	defer s.end(nil)
+	stream, err := w.remote.Watch(s.ctx, grpc.MaxCallRecvMsgSize(math.MaxInt32))
+	if err != nil {
+		return err
+	}
+	s.stream = stream
+	w.restart()
+	received := make(chan struct{})
+	go func() {
+		defer close(received)
+		s.end(s.receive()) // so that a Send that blocks ends too
+	}()
+	s.sendAll()
+	<-received
+	return context.Cause(s.ctx)
+}
+
+// restart queues the request for every watch: a new stream knows none.
+func (w *watcher) restart() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.outbox = nil
+	for id, watch := range w.watches {
+		watch.asked = false
+		w.send(order{createWatch, id})
+	}
+}
+
+// sendAll sends what is queued, until the stream ends.
+func (s *watchStream) sendAll() {
+	interval := min(s.cfg.PollInterval, s.cfg.RequestTimeout)
+	timer := time.NewTimer(interval)
+	defer timer.Stop()
+	for {
+		s.mu.Lock()
+		orders := s.outbox
+		s.outbox = nil
+		s.mu.Unlock()
+		for _, o := range orders {
+			req := s.request(o)
+			if req == nil {
+				continue
+			}
+			if err := s.stream.Send(req); err != nil {
+				return // receive finds out why
+			}
+		}
+		select {
+		case <-s.wake:
+		case <-timer.C:
+			s.check()
+			timer.Reset(interval)
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
+// check ends a stream on which etcd, or the network to it, has fallen silent: a
+// holder would never learn from it that others wait. To find out it asks for a
+// watch, because etcd leaves requests for progress unanswered while nothing is
+// written.
+func (s *watchStream) check() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case len(s.unanswered) == 0:
+		s.lastID++
+		s.send(order{probe, s.lastID})
+	case time.Since(s.unanswered[0].sent) >= s.cfg.RequestTimeout:
+		s.end(fmt.Errorf("etcd: no answer to a watch within %v", s.cfg.RequestTimeout))
+	}
+}
+
+// request is what to send for o; nil if the watch was removed before it was
+// asked for.
+func (s *watchStream) request(o order) *pb.WatchRequest {
+	if o.kind == cancelWatch {
+		return &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{
+			CancelRequest: &pb.WatchCancelRequest{WatchId: o.id},
+		}}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	create := &pb.WatchCreateRequest{WatchId: o.id, Key: []byte(s.probed)}
+	if o.kind == createWatch {
+		watch := s.watches[o.id]
+		if watch == nil {
+			return nil
+		}
+		f := watch.followed
+		create.Key, create.RangeEnd = []byte(f.queue), []byte(clientv3.GetPrefixRangeEnd(f.queue))
+		create.StartRevision = f.resume()
+		watch.asked, watch.fromNow = true, create.StartRevision == 0
+	}
+	s.unanswered = append(s.unanswered, question{o, time.Now()})
+	return &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: create}}
+}
+
+func (s *watchStream) receive() error {
+	for {
+		resp, err := s.stream.Recv()
+		if err != nil {
+			return err
+		}
+		if resp.Created {
+			err = s.created(resp)
+		} else {
+			err = s.dispatch(resp)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// created takes the answer to the request for a watch.
+func (s *watchStream) created(resp *pb.WatchResponse) error {
+	s.mu.Lock()
+	if len(s.unanswered) == 0 {
+		s.mu.Unlock()
+		return fmt.Errorf("etcd: a watch was created that was not asked for: %s", resp.CancelReason)
+	}
+	asked := s.unanswered[0]
+	s.unanswered = s.unanswered[1:]
+	if asked.kind == probe && !resp.Canceled {
+		s.send(order{cancelWatch, asked.id})
+	}
+	watch := s.watches[asked.id]
+	s.mu.Unlock()
+	switch {
+	case watch == nil: // a probe, or removed meanwhile
+	case resp.Canceled:
+		s.refused(s, watch.followed)
+	case watch.fromNow: // what was listed before may be older than the watch
+		s.relist(watch.followed)
+	}
+	return nil
+}
+
+// dispatch passes a response on to who follows the queue. Its error is for the
+// stream as a whole.
+func (s *watchStream) dispatch(resp *pb.WatchResponse) error {
+	s.mu.Lock()
+	watch := s.watches[resp.WatchId]
+	s.mu.Unlock()
+	switch {
+	case watch == nil: // removed meanwhile
+	case resp.CompactRevision != 0:
+		watch.followed.missed()
+		s.again(resp.WatchId)
+	case resp.Canceled:
+		return fmt.Errorf("etcd: watch cancelled: %s", resp.CancelReason)
+	default:
+		watch.followed.events(resp.Events)
+	}
+	return nil
+}
