@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"sync"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -20,29 +21,57 @@ type renewals struct {
 }
 
 // renew renews a lease once, and returns the time to live in seconds, 0 if there
-// is no such lease. A stream that was kept may have died, or its token expired:
-// then a new one is opened at once.
+// is no such lease. If the kept stream has died, or its token has expired, a new
+// one is opened at once. If the member behind it has fallen silent nothing says so:
+// another stream is opened beside it, for which the client takes its next member.
 func (r *renewals) renew(ctx context.Context, id clientv3.LeaseID) (int64, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	kept := r.kept
+	r.kept = nil
+	t := &renewal{remote: r.remote, id: id, answers: make(chan renewalAnswer)}
+	beside := time.NewTicker(patienceOf(ctx))
+	defer beside.Stop()
+	// Streams that didn't answer first end here: an answer that comes late must not
+	// be taken for that of a later renewal (F3).
+	defer t.running.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if kept == nil {
+		t.try(ctx, newRenewalStream())
+	} else {
+		t.try(ctx, kept)
+	}
 	for {
-		fresh := r.kept == nil
-		if fresh {
-			r.kept = newRenewalStream()
-		}
-		ttl, err := r.kept.renew(ctx, r.remote, id)
-		if err == nil {
-			return ttl, nil
-		}
-		// An answer that comes late must not be taken for that of a later renewal (F3).
-		r.drop()
-		switch {
-		case ctx.Err() != nil:
+		select {
+		case a := <-t.answers:
+			t.pending--
+			switch {
+			case a.err == nil:
+				r.kept = a.stream
+				return a.ttl, nil
+			case t.pending > 0:
+			case a.stream == kept:
+				t.try(ctx, newRenewalStream())
+			default:
+				return 0, rpctypes.Error(a.err)
+			}
+		case <-beside.C:
+			t.try(ctx, newRenewalStream())
+		case <-ctx.Done():
 			return 0, ctx.Err()
-		case fresh:
-			return 0, rpctypes.Error(err)
 		}
 	}
+}
+
+// patienceOf is how long one stream may take to answer: a third of the time until
+// ctx ends, so that three are tried.
+func patienceOf(ctx context.Context) time.Duration {
+	end, ok := ctx.Deadline()
+	if !ok {
+		return time.Hour
+	}
+	return max(time.Until(end)/3, time.Millisecond)
 }
 
 // close ends the stream; callers see to it that nothing is renewed any more.
@@ -50,13 +79,40 @@ func (r *renewals) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.kept != nil {
-		r.drop()
+		r.kept.cancel()
+		r.kept = nil
 	}
 }
 
-func (r *renewals) drop() {
-	r.kept.cancel()
-	r.kept = nil
+// renewal is one renewal, on one stream or several.
+type renewal struct {
+	remote  pb.LeaseClient
+	id      clientv3.LeaseID
+	answers chan renewalAnswer
+	pending int // tries that have not answered
+	running sync.WaitGroup
+}
+
+type renewalAnswer struct {
+	stream *renewalStream
+	ttl    int64
+	err    error
+}
+
+// try sends the renewal over s, which ends unless its answer is taken and good.
+func (t *renewal) try(ctx context.Context, s *renewalStream) {
+	t.pending++
+	t.running.Go(func() {
+		ttl, err := s.renew(ctx, t.remote, t.id)
+		if err != nil {
+			s.cancel()
+		}
+		select {
+		case t.answers <- renewalAnswer{s, ttl, err}:
+		case <-ctx.Done():
+			s.cancel()
+		}
+	})
 }
 
 // renewalStream is a stream, opened by the first renewal. It ends with any

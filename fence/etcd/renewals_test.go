@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -19,11 +20,7 @@ func countedRenewals(t *testing.T) (*Locker, *proxy, func() int) {
 	acquire(t, l, "r")
 	_, err := l.leases.KeepAlive(patient(t), l.session.id)
 	require.NoError(t, err)
-	return l, p, func() int {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return c.streams[pb.Lease_LeaseKeepAlive_FullMethodName]
-	}
+	return l, p, func() int { return c.opened(pb.Lease_LeaseKeepAlive_FullMethodName) }
 }
 
 func TestRenewals_AKeptStreamThatDiedIsReplacedAtOnce(t *testing.T) {
@@ -64,4 +61,17 @@ func TestClose_EndsTheStreamOfRenewals(t *testing.T) {
 	require.NoError(t, kept.ctx.Err())
 	require.NoError(t, l.Close(patient(t)))
 	require.Error(t, kept.ctx.Err(), "while the client lives on")
+}
+
+// A renewal whose stream leads to the silent member is answered by another one.
+func TestSilentMember_ARenewalIsAnsweredByAnother_L1(t *testing.T) {
+	t.Parallel()
+	s := fallSilent(t)
+	kept := s.a.leases.renewals.kept
+	ctx, cancel := context.WithTimeout(patient(t), 20*time.Second)
+	defer cancel()
+	_, err := s.a.leases.KeepAlive(ctx, s.a.session.id)
+	require.NoError(t, err)
+	require.NotSame(t, kept, s.a.leases.renewals.kept)
+	require.Error(t, kept.ctx.Err())
 }
