@@ -85,14 +85,18 @@
 //     repeated; give the client all members' endpoints.
 //   - A member is cut off from the others: watches there are broken off by etcd and
 //     set up at another one. A Locker that reaches no other member finds etcd away.
-//   - A member, or the network to it, is silent without breaking a connection:
-//     watches there show nothing, and waiters learn of their turn by polling, every
-//     Config.PollInterval. DialKeepAliveTime and DialKeepAliveTimeout of
-//     clientv3.Config find such connections out.
+//   - A member, or the network to it, is silent without breaking a connection: the
+//     watch stream is probed every Config.PollInterval, and moves to another member
+//     when a probe has no answer after Config.RequestTimeout. Renewals ask a second
+//     and a third member while the first has not answered. Other requests that meet
+//     the silent member fail after Config.RequestTimeout, until the client closes
+//     the connection: see [ClientConfig].
 //   - It is out of space ([ErrNoSpace]): nothing is acquired. What is held is
 //     renewed and released, and those who wait already get their turn.
 //   - It wants to know who comes ([ErrUnauthenticated]) and what for
-//     ([ErrPermission]): as if it were away. Expired tokens are replaced.
+//     ([ErrPermission]): as if it were away. Expired tokens are replaced. If it
+//     refuses to show a queue, those who wait in it or observe it are told; a
+//     holder can't see whether others wait then, and takes it that they do.
 //   - It compacts what a watch has still to show: the queue is read instead.
 //
 // Close returns in each case, after the time to live that etcd granted at the

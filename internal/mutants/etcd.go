@@ -87,7 +87,7 @@ var etcdMutants = []Mutant{
 		`contended || l.locker.local.waited(l.resource)`, `contended`,
 		inEtcd("TestAfterContended_CountsTheLocalQueue")),
 	change("waiters-from-before-the-grant-are-not-contention", "L1", etcd+"lease.go",
-		`contended := l.view.contended()`, `contended := false`,
+		`contended := l.place.contended()`, `contended := false`,
 		inEtcd("TestAfterContended_SeesAWaiterWhoCameBeforeTheGrant")),
 
 	change("proclaim-that-arrives-late-takes-effect", "HD12", etcd+"election_leadership.go",
