@@ -108,6 +108,7 @@ func TestAcquire_ServesLockersInOrderOfArrival(t *testing.T) {
 	held := acquire(t, newTestLocker(t, client, cfg), "r")
 	order := make(chan int, 5)
 	var running sync.WaitGroup
+	defer running.Wait()
 	for i := range 5 {
 		l := newTestLocker(t, client, cfg)
 		running.Go(func() {
@@ -123,9 +124,8 @@ func TestAcquire_ServesLockersInOrderOfArrival(t *testing.T) {
 	require.Empty(t, order)
 	release(t, held)
 	for i := range 5 {
-		require.Equal(t, i, <-order)
+		require.Equal(t, i, receive(t, order), "the number of the Locker whose turn is number %d", i)
 	}
-	running.Wait()
 }
 
 func TestAcquire_AWaiterInTheMiddleMayGo_F2(t *testing.T) {
