@@ -14,8 +14,9 @@ import (
 // found to be over, and after an epoch that was found to have moved.
 const attempts = 4
 
-// acquire returns a place whose turn has come; value is what its key proclaims.
-func (l *Locker) acquire(ctx context.Context, resource, value string, try bool) (*place, error) {
+// acquire returns a place whose turn has come. campaign is what a candidate proclaims,
+// nil for a lock.
+func (l *Locker) acquire(ctx context.Context, resource string, campaign *string, try bool) (*place, error) {
 	if err := l.keys.validate(resource); err != nil {
 		return nil, err
 	}
@@ -24,7 +25,7 @@ func (l *Locker) acquire(ctx context.Context, resource, value string, try bool) 
 		if err = l.enter(ctx, resource, try); err != nil {
 			return nil, err
 		}
-		p, failed := l.attempt(ctx, resource, value, try)
+		p, failed := l.attempt(ctx, resource, campaign, try)
 		switch err = failed; {
 		case err == nil:
 			return p, nil
@@ -70,7 +71,7 @@ func (l *Locker) enter(ctx context.Context, resource string, try bool) error {
 
 // attempt makes one key and waits for its turn. It has given the process's turn
 // back, or sees to it, when it fails.
-func (l *Locker) attempt(ctx context.Context, resource, value string, try bool) (*place, error) {
+func (l *Locker) attempt(ctx context.Context, resource string, campaign *string, try bool) (*place, error) {
 	s, err := l.liveSession(ctx)
 	if err != nil {
 		l.local.leave(resource)
@@ -87,7 +88,7 @@ func (l *Locker) attempt(ctx context.Context, resource, value string, try bool) 
 		l.local.leave(resource)
 		return nil, errSessionOver
 	}
-	p.value = value
+	p.campaign = campaign
 	if err := l.queueUp(ctx, p, try); err != nil {
 		return nil, err
 	}

@@ -39,7 +39,8 @@ type Config struct {
 	// The names are raw then, with etcd's own consequence: "a" waits for whoever
 	// holds or waits for "a/b", so whoever holds "a/b" must not acquire "a", and a
 	// holder of "a" is told that others wait when somebody comes for "a/b". The
-	// holders that errors name are empty for keys of etcd's tools. Those know no
+	// key of an election's candidate holds what it proclaims and nothing else, as
+	// etcd's tools expect; it names no holder, nor do keys of etcd's tools. Those know no
 	// fence: what they write while they hold the lock nobody refuses. Default off.
 	MutexKeys bool
 

@@ -2,7 +2,6 @@ package etcd
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"unicode/utf8"
@@ -64,7 +63,7 @@ func (e *Election) Campaign(ctx context.Context, value string) (*Leadership, err
 	if err := validateValue(value); err != nil {
 		return nil, err
 	}
-	p, err := e.locker.acquire(ctx, e.name, value, false)
+	p, err := e.locker.acquire(ctx, e.name, &value, false)
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +73,8 @@ func (e *Election) Campaign(ctx context.Context, value string) (*Leadership, err
 // Leader is who leads an election, and what it proclaims. The zero Leader is
 // nobody.
 type Leader struct {
-	// Grant is the leader's, as its key names it.
+	// Grant is the leader's, as its key names it: with Config.MutexKeys without
+	// Epoch and Holder, since the key holds the value alone.
 	Grant fence.Grant
 	// Value is "" for a leader that came by Acquire.
 	Value string
@@ -111,9 +111,9 @@ func (e *Election) leader(first queued) Leader {
 	if first.created == 0 {
 		return Leader{}
 	}
-	var v lockValue
-	if json.Unmarshal(first.value, &v) != nil || v.Holder == "" {
-		v = lockValue{Value: string(first.value)} // somebody else's key
+	v, _ := parseLockValue(first.value)
+	if e.locker.keys.proclaimed(first.value) {
+		v = lockValue{Value: string(first.value)}
 	}
 	return Leader{
 		Grant: fence.Grant{Resource: e.name, Epoch: v.Epoch, Token: fence.Token(first.created), Holder: v.Holder},

@@ -89,12 +89,28 @@ func (v lockValue) encode() (string, error) {
 	return string(data), err
 }
 
+func parseLockValue(text []byte) (lockValue, bool) {
+	var v lockValue
+	if json.Unmarshal(text, &v) != nil || v.Holder == "" {
+		return lockValue{}, false
+	}
+	return v, true
+}
+
+// proclaimed reports whether all of text is what a candidate proclaims, as with
+// mutex: that may be JSON, too, but not just what encode writes.
+func (k keyspace) proclaimed(text []byte) bool {
+	v, ok := parseLockValue(text)
+	if !ok || !k.mutex {
+		return !ok
+	}
+	lock, err := v.encode()
+	return err != nil || lock != string(text)
+}
+
 // holderIn returns the holder that the value of a lock key names, "" if it names
 // none.
 func holderIn(value []byte) string {
-	var v lockValue
-	if json.Unmarshal(value, &v) != nil {
-		return ""
-	}
+	v, _ := parseLockValue(value)
 	return v.Holder
 }

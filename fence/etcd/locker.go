@@ -101,7 +101,7 @@ func (l *Locker) TryAcquire(ctx context.Context, resource string) (fence.Lease, 
 }
 
 func (l *Locker) lease(ctx context.Context, resource string, try bool) (fence.Lease, error) {
-	p, err := l.acquire(ctx, resource, "", try)
+	p, err := l.acquire(ctx, resource, nil, try)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package etcd
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -255,12 +256,50 @@ func TestMutexKeys_OneElectionWithEtcdctl(t *testing.T) {
 	require.Error(t, want.Grant.Validate(), "it is no grant to act under")
 	theirs.end(t)
 	led := (<-waiting).led
-	require.Equal(t, sight{Leader{led.Grant(), "ours"}, nil}, seen.next())
+	ours := fence.Grant{Resource: name, Token: led.Grant().Token}
+	require.Equal(t, sight{Leader{ours, "ours"}, nil}, seen.next())
 	theirs = runEtcdctl(t, "elect", name, "again")
 	awaitKeys(t, client, name, 2)
 	require.NoError(t, led.Proclaim(patient(t), "still ours"))
-	seen.until(Leader{led.Grant(), "still ours"})
+	seen.until(Leader{ours, "still ours"})
 	require.Empty(t, theirs.lines)
 	require.NoError(t, led.Resign(patient(t)))
 	theirs.awaitHeld(t, name)
+}
+
+// What is proclaimed here is what etcd's own Leader and Observe show, and
+// "etcdctl elect --listen".
+func TestMutexKeys_EtcdsOwnObserversSeeWhatIsProclaimed(t *testing.T) {
+	t.Parallel()
+	client := testenv.EtcdClient(t)
+	cfg, name := mutexKeys(t)
+	ours := election(t, newTestLocker(t, client, cfg), name)
+	led := campaign(t, ours, "first")
+	session, err := concurrency.NewSession(client, concurrency.WithTTL(60))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = session.Close() })
+	theirs := concurrency.NewElection(session, name)
+	observed := theirs.Observe(patient(t))
+	listening := runEtcdctl(t, "elect", "--listen", name)
+	for _, value := range []string{"first", `{"holder": "app"}`, ""} {
+		if value != "first" {
+			require.NoError(t, led.Proclaim(patient(t), value))
+		}
+		resp, err := theirs.Leader(patient(t))
+		require.NoError(t, err)
+		require.Equal(t, value, string(resp.Kvs[0].Value))
+		require.EqualValues(t, led.Grant().Token, resp.Kvs[0].CreateRevision)
+		shown := receive(t, observed)
+		require.Equal(t, value, string(shown.Kvs[0].Value))
+		require.Equal(t, fmt.Sprintf("%s/%x", name, led.place.session.id), receive(t, listening.lines))
+		require.Equal(t, value, receive(t, listening.lines))
+		got, err := ours.Leader(patient(t))
+		require.NoError(t, err)
+		require.Equal(t, Leader{fence.Grant{Resource: name, Token: led.Grant().Token}, value}, got)
+	}
+	require.NoError(t, led.Resign(patient(t)))
+	require.NoError(t, theirs.Campaign(patient(t), "theirs"))
+	got, err := ours.Leader(patient(t))
+	require.NoError(t, err)
+	require.Equal(t, "theirs", got.Value)
 }

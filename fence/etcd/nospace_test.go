@@ -115,20 +115,28 @@ func TestNoSpace_AKeyThatWasWrittenNeverthelessIsDeleted_HD7(t *testing.T) {
 	require.NoError(t, kept.Context().Err())
 }
 
-// The answer to the deletion is lost and it is made again; the first one arrives
-// when a later acquisition has written a key of the same name.
+// The deletion is under way when it is made again; it arrives when a later
+// acquisition has written a key of the same name.
 func TestNoSpace_AWithdrawalThatArrivesLateSparesTheNextKey_HD7(t *testing.T) {
 	t.Parallel()
-	cfg := fresh(t)
-	cfg.MutexKeys = true
-	l := newTestLocker(t, testenv.EtcdClient(t), cfg)
-	resource := cfg.Prefix + "-r"
-	first := acquire(t, l, resource)
+	cfg, name := mutexKeys(t)
+	late := newLateRequests(func(txn *pb.TxnRequest) bool {
+		return txn.Compare[0].Result == pb.Compare_EQUAL && txn.Success[0].GetRequestDeleteRange() != nil
+	})
+	l := newTestLocker(t, dial(t, testenv.SharedEtcd(t).Endpoint(), grpc.WithChainUnaryInterceptor(late.intercept)), cfg)
+	first := acquire(t, l, name)
+	p := first.(lease).place
+	late.armed <- struct{}{}
+	withdrawn := make(chan error, 1)
+	go func() { withdrawn <- l.withdraw(patient(t), p) }()
+	deliver := receive(t, late.held)
+	require.Error(t, receive(t, withdrawn))
+	require.NoError(t, l.withdraw(patient(t), p))
+	awaitKeys(t, l.client, keyOf(first), 0)
 	release(t, first)
-	second := acquire(t, l, resource)
-	require.Equal(t, keyOf(first), keyOf(second))
-	require.NoError(t, l.withdraw(patient(t), first.(lease).place))
+	second := acquire(t, l, name)
+	require.Equal(t, keyOf(first), keyOf(second), "or this shows nothing")
+	require.False(t, deliver().Succeeded)
 	awaitKeys(t, l.client, keyOf(second), 1)
-	require.NoError(t, l.withdraw(patient(t), second.(lease).place))
-	awaitKeys(t, l.client, keyOf(second), 0)
+	require.NoError(t, context.Cause(second.Context()))
 }

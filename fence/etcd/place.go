@@ -20,9 +20,8 @@ type place struct {
 	nonce    string
 	holder   string
 	since    time.Time
-	value    string // proclaimed by the key when it is written
-	number   int64  // of the Txn that writes the key, within the session
-	sent     string // what that Txn puts into the key
+	campaign *string // what a candidate proclaims at first, nil for a lock
+	number   int64   // of the Txn that writes the key, within the session
 
 	ctx       context.Context
 	cancel    context.CancelCauseFunc
@@ -172,8 +171,12 @@ func (p *place) doubt() {
 	})
 }
 
-// encode is the value of p's key.
+// encode is the value of p's key, value what it proclaims. With MutexKeys a
+// candidate's key holds that alone: etcd's own tools show it as it is.
 func (p *place) encode(epoch int64, value string) (string, error) {
+	if p.campaign != nil && p.locker.keys.mutex {
+		return value, nil
+	}
 	return lockValue{Holder: p.holder, Epoch: epoch, Since: p.since, Value: value}.encode()
 }
 

@@ -25,11 +25,14 @@ type outcome struct {
 // client sends a Txn again after some errors, and the second one's revision
 // would not be the key's create revision: so it requires that there is no key.
 func (l *Locker) write(ctx context.Context, p *place, e epoch, try bool) (outcome, error) {
-	value, err := p.encode(e.number, p.value)
+	proclaimed := ""
+	if p.campaign != nil {
+		proclaimed = *p.campaign
+	}
+	value, err := p.encode(e.number, proclaimed)
 	if err != nil {
 		return outcome{}, err
 	}
-	p.sent = value
 	epochKey := l.keys.epoch()
 	conditions := []clientv3.Cmp{
 		e.unchanged(epochKey),
@@ -97,31 +100,45 @@ func (l *Locker) endOfVoids(p *place) string {
 // same lease as the locks, so that when it goes, none of them can be written any
 // more either.
 //
-// Where a void key as high is there already, this Txn comes late. Either a later
-// acquisition's void overtook it, and p's key may be there; or it was sent twice,
-// and the key may by now be a later acquisition's of the same name
-// (Config.MutexKeys), which has another value.
+// Where a void key as high is there already, this Txn comes late: a later
+// acquisition's void overtook it, and p's key may be there.
 func (l *Locker) void(ctx context.Context, p *place) error {
 	key := l.keys.void(p.session.id, p.number)
-	_, err := l.commit(ctx, l.client.Txn(ctx).If(l.notVoid(p)).Then(
+	resp, err := l.commit(ctx, l.client.Txn(ctx).If(l.notVoid(p)).Then(
 		clientv3.OpPut(key, p.key, clientv3.WithLease(p.session.id)),
 		clientv3.OpDelete(l.keys.voids(p.session.id), clientv3.WithRange(key)),
 		clientv3.OpDelete(p.key),
-	).Else(
-		clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.Value(p.key), "=", p.sent)}, []clientv3.Op{clientv3.OpDelete(p.key)}, nil),
-	))
-	return err
+	).Else(clientv3.OpGet(p.key)))
+	if err != nil || resp.Succeeded {
+		return err
+	}
+	return l.eraseFound(ctx, p, resp.Responses[0].GetResponseRange().Kvs)
 }
 
 // withdraw deletes p's key, when etcd has answered that there is no space: the Txn
 // that writes it can't come late any more, but etcd looks at its quota before a
 // Txn and complains after it, so the key may be there. A void key would need space.
-// A key of the same name that a later acquisition wrote has another value.
 func (l *Locker) withdraw(ctx context.Context, p *place) error {
-	_, err := l.commit(ctx, l.client.Txn(ctx).
-		If(clientv3.Compare(clientv3.Value(p.key), "=", p.sent)).
-		Then(clientv3.OpDelete(p.key)))
-	return err
+	// As in askWhereItStands: it goes through raft because it could delete.
+	never := clientv3.Compare(clientv3.CreateRevision(p.key), "<", 0)
+	resp, err := l.commit(ctx, l.client.Txn(ctx).If(never).Then(clientv3.OpDelete(p.key)).Else(clientv3.OpGet(p.key)))
+	if err != nil {
+		return err
+	}
+	return l.eraseFound(ctx, p, resp.Responses[0].GetResponseRange().Kvs)
+}
+
+// eraseFound deletes the key of p that an answer shows. It is p's: this process
+// makes no other of that name before p is settled. But this request may arrive
+// when it has (Config.MutexKeys), so it deletes by create revision.
+func (l *Locker) eraseFound(ctx context.Context, p *place, kvs []*mvccpb.KeyValue) error {
+	if len(kvs) == 0 {
+		return nil
+	}
+	p.mu.Lock()
+	p.grant.Token = fence.Token(kvs[0].CreateRevision)
+	p.mu.Unlock()
+	return l.erase(ctx, p)
 }
 
 // commit runs a Txn that writes, and holds its answer against all earlier ones.

@@ -78,7 +78,7 @@ var etcdMutants = []Mutant{
 		`l.client.Txn(ctx).If(l.notVoid(p)).Then(`, `l.client.Txn(ctx).Then(`,
 		inEtcd("TestMutexKeys_LateRequestsLeaveTheNextAcquisitionAlone_F2_HD12")),
 	change("withdrawal-deletes-the-next-key-of-the-name", "F2 HD7", etcd+"txns.go",
-		"\n\t\tIf(clientv3.Compare(clientv3.Value(p.key), \"=\", p.sent)).", "",
+		"Then(clientv3.OpDelete(p.key)))\n\treturn err\n}\n\n// notVoid", "Then(clientv3.OpDelete(p.key)).Else(clientv3.OpDelete(p.key)))\n\treturn err\n}\n\n// notVoid",
 		inEtcd("TestNoSpace_AWithdrawalThatArrivesLateSparesTheNextKey_HD7")),
 	change("turn-that-comes-too-late-is-lost", "L1", etcd+"localqueue.go",
 		"\tq.mu.Unlock()\n\tq.leave(resource)\n", "\tq.mu.Unlock()\n",
