@@ -49,9 +49,9 @@ func (l *Locker) diagnose(err error) error {
 		return fmt.Errorf("%w: give clientv3.Config the Username and Password of an etcd user, "+
 			"or a TLS certificate whose common name is one: %w", ErrUnauthenticated, err)
 	case errors.Is(err, context.DeadlineExceeded): // of one request, not of the caller's ctx
-		return fmt.Errorf("%w from %s", ErrUnreachable, l.endpoints())
+		return fmt.Errorf("%w from %s; %s", ErrUnreachable, l.endpoints(), checkMembers)
 	case codeOf(err) == codes.Unavailable:
-		return fmt.Errorf("%w from a majority of the members behind %s: %w", ErrUnreachable, l.endpoints(), err)
+		return fmt.Errorf("%w from a majority of the members behind %s: %w; %s", ErrUnreachable, l.endpoints(), plainError{err}, checkMembers)
 	}
 	return err
 }

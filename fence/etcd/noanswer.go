@@ -30,7 +30,7 @@ func (l *Locker) unavailable(op string, err error) error {
 // noAnswer says from whom there was no answer, and why as far as is known: the
 // client's own errors for it say no more than that the time is up.
 func (l *Locker) noAnswer(limit string) error {
-	return fmt.Errorf("%w %s from %s: %s", ErrUnreachable, limit, l.endpoints(), l.connection())
+	return fmt.Errorf("%w %s from %s: %s; %s", ErrUnreachable, limit, l.endpoints(), l.connection(), checkMembers)
 }
 
 // unanswered is the error of an acquire whose ctx ended while etcd owed an answer.
@@ -42,10 +42,9 @@ func (l *Locker) unanswered(ctx context.Context, resource string) error {
 	if !errors.Is(end, context.DeadlineExceeded) {
 		return ended(ctx, resource)
 	}
-	state := strings.ToLower(l.client.ActiveConnection().GetState().String())
 	return &fence.UnavailableError{
 		Op:  "acquire " + resource,
-		Err: fmt.Errorf("%w yet from %s: the connection is %s: %w", ErrUnreachable, l.endpoints(), state, end),
+		Err: fmt.Errorf("%w yet from %s: %s; %s: %w", ErrUnreachable, l.endpoints(), said(l.client.ActiveConnection().GetState()), checkMembers, end),
 	}
 }
 
@@ -59,8 +58,43 @@ func (l *Locker) connection() string {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		if _, err := pb.NewMaintenanceClient(conn).Status(ctx, &pb.StatusRequest{}); err != nil {
-			return status.Convert(err).Message()
+			return plain(status.Convert(err).Message())
 		}
 	}
-	return "the connection is " + strings.ToLower(state.String())
+	return said(state)
 }
+
+// checkMembers is what to do when there is no answer.
+const checkMembers = "check that a majority of etcd's members runs, and that the client's Endpoints are theirs"
+
+// said is a state of the connection in words.
+func said(state connectivity.State) string {
+	switch state {
+	case connectivity.Ready:
+		return "the connection stands, but is silent"
+	case connectivity.TransientFailure:
+		return "the connection fails"
+	default:
+		return "the connection is not made yet"
+	}
+}
+
+// plain takes gRPC's wrapping off the reason why there is no connection:
+//
+//	connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:2379: connect: connection refused"
+func plain(message string) string {
+	_, inner, wrapped := strings.Cut(message, `connection error: desc = "`)
+	if !wrapped {
+		return message
+	}
+	inner = strings.TrimPrefix(strings.TrimSuffix(inner, `"`), "transport: ")
+	inner = strings.TrimPrefix(inner, "Error while dialing: ")
+	return strings.ReplaceAll(inner, `\"`, `"`)
+}
+
+// plainError is an error of the client's in plain words.
+type plainError struct{ error }
+
+func (e plainError) Error() string { return plain(status.Convert(e.error).Message()) }
+
+func (e plainError) Unwrap() error { return e.error }

@@ -28,7 +28,8 @@ func awaitState(t testing.TB, client *clientv3.Client, want connectivity.State) 
 // trying again just then, or have met the listener as it closed.
 func requireSaysWhy(t testing.TB, err error) {
 	t.Helper()
-	require.Regexp(t, "Error while dialing: dial tcp|error reading server preface|the connection is connecting", err.Error())
+	require.NotContains(t, err.Error(), "desc =")
+	require.Regexp(t, ": (dial tcp .*|error reading server preface.*|the connection is not made yet); check that a majority of etcd's members runs, and that the client's Endpoints are theirs", err.Error())
 }
 
 func TestDead_TheErrorSaysWhereAndWhy(t *testing.T) {
@@ -47,7 +48,7 @@ func TestDead_TheErrorSaysWhereAndWhy(t *testing.T) {
 	awaitState(t, client, connectivity.Connecting)
 	_, err = newTestLocker(t, client, cfg).Acquire(patient(t), "r")
 	require.ErrorIs(t, err, fence.ErrUnavailable)
-	require.ErrorContains(t, err, "no answer within 100ms from "+endpoint+": the connection is connecting")
+	require.ErrorContains(t, err, "no answer within 100ms from "+endpoint+": the connection is not made yet; check that")
 }
 
 func TestDead_CloseSaysWhereAndWhy(t *testing.T) {
@@ -82,4 +83,17 @@ func TestClose_WithoutEtcdEndsAnAcquireThatWaitsForASession(t *testing.T) {
 	defer cancel()
 	require.NoError(t, l.Close(ctx), "there is nothing to free")
 	require.ErrorIs(t, (<-waiting).err, fence.ErrLockerClosed)
+}
+
+// What gRPC says of a connection, in every wrapping that the client gives it.
+func TestPlain_LeavesTheReasonAlone(t *testing.T) {
+	t.Parallel()
+	for message, want := range map[string]string{
+		`connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:1: connect: connection refused"`: "dial tcp 127.0.0.1:1: connect: connection refused",
+		`last connection error: connection error: desc = "transport: authentication handshake failed: EOF"`:            "authentication handshake failed: EOF",
+		`connection error: desc = "error reading server preface: \"x\""`:                                               `error reading server preface: "x"`,
+		"etcdserver: no leader": "etcdserver: no leader",
+	} {
+		require.Equal(t, want, plain(message))
+	}
 }
