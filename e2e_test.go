@@ -15,7 +15,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
 	"github.com/fencekit/fencekit/fence"
@@ -42,10 +41,9 @@ func newProcess(t *testing.T, etcdEndpoints, dsn string, lockCfg etcd.Config, cf
 		p.requests.Add(1)
 		return invoke(ctx, method, req, reply, cc, opts...)
 	}
-	client, err := clientv3.New(clientv3.Config{
-		Endpoints: strings.Split(etcdEndpoints, ","), Logger: zap.NewNop(),
-		DialOptions: append(opts, grpc.WithChainUnaryInterceptor(count)),
-	})
+	clientCfg := etcd.ClientConfig(strings.Split(etcdEndpoints, ",")...)
+	clientCfg.DialOptions = append(append(clientCfg.DialOptions, opts...), grpc.WithChainUnaryInterceptor(count))
+	client, err := clientv3.New(clientCfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	p.pool, err = pgxpool.New(t.Context(), dsn)

@@ -6,7 +6,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
 	"github.com/fencekit/fencekit/chaos/control"
@@ -51,10 +50,9 @@ func (w *worker) open(ctx context.Context) (envs []*Env, shut func(), err error)
 	if w.spec.Group != result.Fenced {
 		return w.openControl(ctx, pool)
 	}
-	client, err := clientv3.New(clientv3.Config{
-		Endpoints: w.spec.Etcd, Logger: zap.NewNop(),
-		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(g.unary), grpc.WithChainStreamInterceptor(g.stream)},
-	})
+	clientCfg := etcd.ClientConfig(w.spec.Etcd...)
+	clientCfg.DialOptions = append(clientCfg.DialOptions, grpc.WithChainUnaryInterceptor(g.unary), grpc.WithChainStreamInterceptor(g.stream))
+	client, err := clientv3.New(clientCfg)
 	if err != nil {
 		pool.Close()
 		return nil, nil, err

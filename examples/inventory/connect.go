@@ -12,9 +12,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
 
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard"
@@ -93,18 +90,9 @@ func connect(ctx context.Context, cfg connectionConfig, log *slog.Logger) (_ *co
 	return c, err
 }
 
-// connectEtcd doesn't wait for etcd. When etcd is back it is found within seconds:
-// gRPC's own delay between two attempts grows up to two minutes.
+// connectEtcd doesn't wait for etcd.
 func connectEtcd(endpoints string) (*clientv3.Client, error) {
-	retry := backoff.DefaultConfig
-	retry.MaxDelay = 2 * time.Second
-	client, err := clientv3.New(clientv3.Config{
-		Endpoints:            strings.Split(endpoints, ","),
-		DialKeepAliveTime:    10 * time.Second, // etcd closes connections that ask more often than every 5 s
-		DialKeepAliveTimeout: etcdTimeout,
-		DialOptions:          []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{Backoff: retry, MinConnectTimeout: etcdTimeout})},
-		Logger:               zap.NewNop(), // it would log each attempt; the locker's errors say what is wrong
-	})
+	client, err := clientv3.New(etcd.ClientConfig(strings.Split(endpoints, ",")...))
 	if err != nil {
 		return nil, fmt.Errorf("connecting to etcd: %w", err)
 	}

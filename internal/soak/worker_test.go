@@ -15,7 +15,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
@@ -108,7 +107,7 @@ func beWorker(text string) int {
 }
 
 func (w *worker) work(ctx context.Context) error {
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{w.spec.Endpoint}, Logger: zap.NewNop()})
+	client, err := clientv3.New(etcd.ClientConfig(w.spec.Endpoint))
 	if err != nil {
 		return err
 	}
