@@ -1,11 +1,14 @@
 package etcd
 
 import (
+	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/internal/testenv"
@@ -67,4 +70,33 @@ func TestWatch_AQuietStreamStays(t *testing.T) {
 	l.watch.mu.Lock()
 	defer l.watch.mu.Unlock()
 	require.Len(t, l.watch.watches, 1)
+}
+
+// stuckStream takes nothing: what is sent to a member that reads no more fills the
+// window of the stream.
+type stuckStream struct{ grpc.ClientStream }
+
+func (s stuckStream) SendMsg(any) error {
+	<-s.Context().Done()
+	return s.Context().Err()
+}
+
+func TestWatch_AStreamThatTakesNothingIsReplaced_L1(t *testing.T) {
+	t.Parallel()
+	cfg := fresh(t)
+	cfg.RequestTimeout = 5 * time.Second
+	var opened atomic.Int32
+	firstIsStuck := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		stream, err := open(ctx, desc, cc, method, opts...)
+		if err == nil && method == pb.Watch_Watch_FullMethodName && opened.Add(1) == 1 {
+			return stuckStream{stream}, nil
+		}
+		return stream, err
+	}
+	endpoint := testenv.SharedEtcd(t).Endpoint()
+	l := newTestLocker(t, dial(t, endpoint, grpc.WithChainStreamInterceptor(firstIsStuck)), cfg)
+	contended := make(chan struct{})
+	acquireAtLast(t, l, "r").AfterContended(func() { close(contended) })
+	acquiring(patient(t), newTestLocker(t, dial(t, endpoint), cfg), "r")
+	receive(t, contended)
 }

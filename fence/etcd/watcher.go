@@ -11,7 +11,7 @@ import (
 
 // watcher watches all queues that are followed, over one gRPC stream. It speaks
 // the raw protocol because the client's Watch keeps goroutines for each watch;
-// here there are three for the stream, whatever is held.
+// here there are a few for the stream, whatever is held.
 type watcher struct {
 	remote  pb.WatchClient
 	client  *clientv3.Client

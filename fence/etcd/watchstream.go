@@ -45,6 +45,7 @@ func (w *watcher) openStream(ctx context.Context) error {
 		defer close(received)
 		s.end(s.receive()) // so that a Send that blocks ends too
 	}()
+	go s.checkAll()
 	s.sendAll()
 	<-received
 	return context.Cause(s.ctx)
@@ -63,9 +64,6 @@ func (w *watcher) restart() {
 
 // sendAll sends what is queued, until the stream ends.
 func (s *watchStream) sendAll() {
-	interval := min(s.cfg.PollInterval, s.cfg.RequestTimeout)
-	timer := time.NewTimer(interval)
-	defer timer.Stop()
 	for {
 		s.mu.Lock()
 		orders := s.outbox
@@ -82,9 +80,21 @@ func (s *watchStream) sendAll() {
 		}
 		select {
 		case <-s.wake:
-		case <-timer.C:
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
+// checkAll checks the stream until it ends. A Send that blocks, because nothing is
+// taken at the other end any more, must not keep it from that.
+func (s *watchStream) checkAll() {
+	ticker := time.NewTicker(min(s.cfg.PollInterval, s.cfg.RequestTimeout))
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
 			s.check()
-			timer.Reset(interval)
 		case <-s.ctx.Done():
 			return
 		}
@@ -99,6 +109,7 @@ func (s *watchStream) check() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
+	case len(s.watches) == 0:
 	case len(s.unanswered) == 0:
 		s.lastID++
 		s.send(order{probe, s.lastID})

@@ -13,6 +13,9 @@ var contentionMutants = []Mutant{
 		`case time.Since(s.unanswered[0].sent) >= s.cfg.RequestTimeout:`, `default:`,
 		inEtcd("TestWatch_AQuietStreamStays")).
 		and(Edit{etcd + "watchstream.go", "\ts.unanswered = s.unanswered[1:]\n", ""}),
+	change("watch-is-checked-between-sends", "L1", etcd+"watchstream.go",
+		`go s.checkAll()`, `_ = s.checkAll`,
+		inEtcd("TestWatch_AStreamThatTakesNothingIsReplaced_L1")),
 	change("renewal-waits-for-the-silent-member", "L1", etcd+"renewals.go",
 		"case <-beside.C:\n\t\t\tt.try(ctx, newRenewalStream())", "case <-beside.C:",
 		inEtcd("TestSilentMember_ARenewalIsAnsweredByAnother_L1")),
@@ -32,7 +35,7 @@ var contentionMutants = []Mutant{
 		`if p.campaign != nil && p.locker.keys.mutex {`, `if false {`,
 		inEtcd("TestMutexKeys_EtcdsOwnObserversSeeWhatIsProclaimed")),
 	change("proclaimed-json-is-taken-for-a-lock", "L1", etcd+"keys.go",
-		`err != nil || again != string(text)`, `err != nil`,
+		`return err != nil || lock != string(text)`, `return err != nil`,
 		inEtcd("TestMutexKeys_EtcdsOwnObserversSeeWhatIsProclaimed")),
 	change("waiter-that-may-not-look-is-not-told", "L1 HD8", etcd+"place.go",
 		`p.denied <- err`, ``,
