@@ -10,7 +10,7 @@ var reachMutants = []Mutant{
 		`t.fail(errLargeObjects)`, ``,
 		inPostgres("TestTx_RefusesLargeObjects_G3_G4")),
 	change("tx-shows-rewriters-its-connection", "G3 G4", pg+"rewriter.go",
-		`args[i] = rewriter{arg}`, `_ = arg`,
+		`args[i] = rewriter{arg}`, `args[i] = arg`,
 		inPostgres("TestTx_HidesItsConnectionFromCallbacks_G3_G4")),
 	change("tx-shows-a-batchs-rewriters-its-connection", "G3 G4", pg+"batch.go",
 		`query.Arguments = hideFromRewriters(q.Arguments)`, ``,
@@ -67,4 +67,8 @@ var reachMutants = []Mutant{
 	change("tx-names-a-failure-that-was-undone", "G4", pg+"session.go",
 		`s.conflict, s.failure = nil, nil`, `s.conflict = nil`,
 		inPostgres("TestRun_NamesTheFailureThatStands")),
+	change("savepoint-ends-beside-an-open-result", "G4", pg+"savepoint.go",
+		"if err := s.enter(); err != nil {\n\t\treturn err\n\t}\n\tfailed := s.conn.PgConn().TxStatus() == 'E'\n\ts.leave()",
+		`failed := s.conn.PgConn().TxStatus() == 'E'`,
+		inPostgres("TestSavepoint_IsNotEndedBesideAnOpenResult")),
 }

@@ -97,3 +97,20 @@ func TestSavepoint_OwnNamesDoNotCollide(t *testing.T) {
 	holds(t, pool, "undone", 0)
 	holds(t, pool, "kept", 2)
 }
+
+// Commit and a deferred Rollback are of use once the result that was in the way is
+// closed.
+func TestSavepoint_IsNotEndedBesideAnOpenResult(t *testing.T) {
+	pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
+		savepoint, err := tx.Begin(ctx)
+		require.NoError(t, err)
+		require.NoError(t, set("x", 1)(ctx, savepoint))
+		rows, err := savepoint.Query(ctx, "select generate_series(1, 3)")
+		require.NoError(t, err)
+		require.ErrorContains(t, savepoint.Commit(ctx), "in use")
+		rows.Close()
+		return savepoint.Commit(ctx)
+	})
+	require.NoError(t, err)
+	holds(t, pool, "x", 1)
+}

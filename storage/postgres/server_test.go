@@ -56,6 +56,18 @@ func background[T any](f func() (T, error)) <-chan result[T] {
 	return done
 }
 
+// receive returns what comes through c.
+func receive[T any](t testing.TB, c <-chan T) T {
+	t.Helper()
+	select {
+	case value := <-c:
+		return value
+	case <-time.After(time.Minute):
+		t.Fatal("nothing came within a minute")
+		panic("unreachable")
+	}
+}
+
 type result[T any] struct {
 	value T
 	err   error

@@ -39,7 +39,7 @@ func TestRun_StatementLeftBehindTakesNoEffect_G3_G4(t *testing.T) {
 					_, err := tx.Exec(context.Background(), "insert into item values ('late', 1)", held)
 					late <- err
 				}()
-				<-held.reached
+				receive(t, held.reached)
 				return returned
 			}), c)
 			require.ErrorContains(t, err, "wait for goroutines")
@@ -48,7 +48,7 @@ func TestRun_StatementLeftBehindTakesNoEffect_G3_G4(t *testing.T) {
 			}
 			write(t, store, claim(t, store, grant(6, "b")), do(func(context.Context, pgx.Tx) error {
 				close(held.goOn)
-				require.Error(t, <-late)
+				require.Error(t, receive(t, late))
 				return nil
 			}))
 			holds(t, pool, "late", 0)
@@ -66,11 +66,11 @@ func TestTx_IsForOneGoroutineAtATime(t *testing.T) {
 			_, err := tx.Exec(ctx, "insert into item values ('x', 1)", held)
 			other <- err
 		}()
-		<-held.reached
+		receive(t, held.reached)
 		_, err := tx.Exec(ctx, "insert into item values ('y', 1)")
 		require.ErrorContains(t, err, "wait for goroutines")
 		close(held.goOn)
-		return <-other
+		return receive(t, other)
 	}))
 	holds(t, pool, "x", 1)
 	holds(t, pool, "y", 0)
