@@ -38,7 +38,9 @@ type Config struct {
 	//
 	// The names are raw then, with etcd's own consequence: "a" waits for whoever
 	// holds or waits for "a/b", so whoever holds "a/b" must not acquire "a", and a
-	// holder of "a" is told that others wait when somebody comes for "a/b". The
+	// holder of "a" is told that others wait when somebody comes for "a/b". A holder
+	// of "a/b" can't see who waits for "a", and is told so in any case: package guard
+	// doesn't keep a name with a slash between calls. The
 	// key of an election's candidate holds what it proclaims and nothing else, as
 	// etcd's tools expect; it names no holder, nor do keys of etcd's tools. Those know no
 	// fence: what they write while they hold the lock nobody refuses. Default off.

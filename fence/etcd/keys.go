@@ -43,6 +43,12 @@ func (k keyspace) queue(resource string) string {
 	return k.prefix + "/locks/" + url.PathEscape(resource) + "/"
 }
 
+// hidesWaiters reports whether somebody may wait for the holder of resource in the
+// queue of another name: with mutex, "a" waits for "a/b".
+func (k keyspace) hidesWaiters(resource string) bool {
+	return k.mutex && strings.Contains(resource, "/")
+}
+
 // lock is the key of one acquisition. With mutex the next one of the same session
 // has the same key: only its create revision tells them apart.
 func (k keyspace) lock(resource string, id clientv3.LeaseID, nonce string) string {

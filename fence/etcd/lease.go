@@ -26,7 +26,8 @@ func (l lease) Remaining() time.Duration {
 }
 
 // AfterContended counts a goroutine that waits in the same Locker as well: it
-// needs the lock passed on just as another process does.
+// needs the lock passed on just as another process does. With Config.MutexKeys it
+// calls f at once for a name with a slash: waiters for a shorter name can't be seen.
 func (l lease) AfterContended(f func()) (stop func() bool) {
 	w := &contendedFunc{f: f}
 	l.mu.Lock()
@@ -40,7 +41,7 @@ func (l lease) AfterContended(f func()) (stop func() bool) {
 	l.watchers[w] = struct{}{}
 	contended := l.place.contended()
 	l.mu.Unlock()
-	if contended || l.locker.local.waited(l.resource) {
+	if contended || l.locker.local.waited(l.resource) || l.locker.keys.hidesWaiters(l.resource) {
 		l.contend()
 	}
 	return func() bool {

@@ -303,3 +303,16 @@ func TestMutexKeys_EtcdsOwnObserversSeeWhatIsProclaimed(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "theirs", got.Value)
 }
+
+// A holder of "a/b" can't see who waits for "a", so it is told that others wait.
+func TestMutexKeys_ALongerNameCountsAsContended_L1(t *testing.T) {
+	t.Parallel()
+	cfg, name := mutexKeys(t)
+	l := newTestLocker(t, testenv.EtcdClient(t), cfg)
+	for resource, want := range map[string]bool{name: false, name + "/b": true} {
+		held := acquire(t, l, resource)
+		stop := held.AfterContended(func() {})
+		require.NotEqual(t, want, stop(), resource)
+		release(t, held)
+	}
+}

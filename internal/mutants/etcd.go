@@ -84,7 +84,7 @@ var etcdMutants = []Mutant{
 		"\tq.mu.Unlock()\n\tq.leave(resource)\n", "\tq.mu.Unlock()\n",
 		inEtcd("TestLocalQueue_ATurnThatComesTooLateIsPassedOn")),
 	change("local-waiters-are-not-contention", "L1", etcd+"lease.go",
-		`contended || l.locker.local.waited(l.resource)`, `contended`,
+		`contended || l.locker.local.waited(l.resource) || `, `contended || `,
 		inEtcd("TestAfterContended_CountsTheLocalQueue")),
 	change("waiters-from-before-the-grant-are-not-contention", "L1", etcd+"lease.go",
 		`contended := l.place.contended()`, `contended := false`,

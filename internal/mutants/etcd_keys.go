@@ -38,4 +38,7 @@ var keysMutants = []Mutant{
 	change("epoch-of-an-older-state-is-put-right", "F1 HD5", etcd+"watermark.go",
 		`case e.number < sent.epoch.number && e.revision <= sent.epoch.revision:`, `case e.number < sent.epoch.number && e.revision < 0:`,
 		inEtcd("TestWatermark_TellsASlipThatIsPutRightFromAnOlderState_HD5")),
+	change("use-of-a-longer-name-starves-the-shorter", "L1", etcd+"lease.go",
+		` || l.locker.keys.hidesWaiters(l.resource)`, ``,
+		inEtcd("TestMutexKeys_ALongerNameCountsAsContended_L1")),
 }
