@@ -37,21 +37,20 @@ func TestRequireIdempotent_TellsWhatMayBeCalledAgain_G4(t *testing.T) {
 		}, "", -1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
-				pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 2 })
-				v := &verdict{TB: t}
-				guardtest.RequireIdempotent(v, newStore(t, pool, at(level)), resource, c.run, func(ctx context.Context) (items string, err error) {
-					err = pool.QueryRow(ctx, "select coalesce(string_agg(key || ' ' || value, ', ' order by key), '') from item").Scan(&items)
-					return items, err
-				})
-				if c.failure == "" {
-					require.Empty(t, v.failure)
-				} else {
-					require.Contains(t, v.failure, c.failure)
-				}
-				holds(t, pool, "stock", c.stock)
-				require.Zero(t, pool.Stat().AcquiredConns())
+			t.Parallel()
+			pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 2 })
+			v := &verdict{TB: t}
+			guardtest.RequireIdempotent(v, newStore(t, pool, nil), resource, c.run, func(ctx context.Context) (items string, err error) {
+				err = pool.QueryRow(ctx, "select coalesce(string_agg(key || ' ' || value, ', ' order by key), '') from item").Scan(&items)
+				return items, err
 			})
+			if c.failure == "" {
+				require.Empty(t, v.failure)
+			} else {
+				require.Contains(t, v.failure, c.failure)
+			}
+			holds(t, pool, "stock", c.stock)
+			require.Zero(t, pool.Stat().AcquiredConns())
 		})
 	}
 }
