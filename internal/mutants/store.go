@@ -53,11 +53,8 @@ var storeMutants = []Mutant{
 		`s.transact(ctx, s.claimSQL(grant), s.evictSQL(grant))`, `s.transact(ctx, s.claimSQL(grant), "")`,
 		inPostgres("TestClaim_EvictsWhoIsStuck_L1_N3/idle_with_a_row_locked")),
 	change("claim-that-finds-the-fence-locked-gives-up", "L1", pg+"claim.go",
-		"\t\t\ts.evict(ctx, grant)\n\t\t\tcontinue\n", "",
+		"\t\ts.evict(ctx, grant)\n\t}", "\t\tbreak\n\t}",
 		inPostgres("TestClaim_EvictsWhoIsStuck_L1_N3/with_its_fence_locked")),
-	change("claim-ends-with-a-connection-that-was-terminated", "N18", pg+"claim.go",
-		"case stateTerminated:\n\t\t\tcontinue", "case stateTerminated:\n\t\t\tbreak",
-		inPostgres("TestStore_OutlivesATerminatedIdleConnection_N18")),
 	change("refusals-are-not-recorded", "G5", pg+"refusal.go",
 		`_, r.RecordErr = s.transact(ctx, fmt.Sprintf(s.sql.record,`, `_ = fmt.Sprint(fmt.Sprintf(s.sql.record,`,
 		inContract("Refusal_IsRecordedAndJustified_G5")).

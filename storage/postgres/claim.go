@@ -5,15 +5,13 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
 )
 
 // tries bounds how often a claim that found the fence locked is repeated, each
-// time after having evicted what is stale; and how often a claim or a begin is
-// whose connection was terminated.
+// time after having evicted what is stale; and how often a begin or a transaction
+// of the store's own is whose connection was terminated.
 const tries = 3
 
 // Claim implements guard.Store: one round trip.
@@ -28,17 +26,13 @@ func (s *Store) Claim(ctx context.Context, grant fence.Grant) (guard.Claim, erro
 	for range tries {
 		var claim guard.Claim
 		claim, err = s.claimOnce(ctx, grant)
-		switch sqlState(err) {
-		case stateLockTimeout:
-			s.evict(ctx, grant)
-			continue
-		case stateTerminated:
-			continue // an eviction that came too late may have hit this connection
+		if err == nil {
+			return claim, nil
 		}
-		if err != nil {
+		if sqlState(err) != stateLockTimeout {
 			break
 		}
-		return claim, nil
+		s.evict(ctx, grant)
 	}
 	return guard.Claim{}, s.explain(ctx, fmt.Errorf("postgres: claim of %s: %w", grant.Resource, err), false, guard.StageClaim, guard.Claim{Grant: grant})
 }
@@ -100,14 +94,4 @@ func (s *Store) reportEvicted(ctx context.Context, grant fence.Grant, evicted, d
 	if denied > 0 {
 		log.WarnContext(ctx, "postgres: stale transactions could not be evicted; grant this role pg_signal_backend, or run all holders under one role", "count", denied)
 	}
-}
-
-// release gives a connection back, outside any transaction.
-func (s *Store) release(ctx context.Context, conn *pgxpool.Conn) {
-	if pg := conn.Conn().PgConn(); !pg.IsClosed() && !pg.IsBusy() && pg.TxStatus() != 'I' {
-		ctx, cancel := s.cleanup(ctx)
-		defer cancel()
-		_, _ = conn.Exec(ctx, "rollback") // if it fails, the pool closes the connection
-	}
-	conn.Release()
 }

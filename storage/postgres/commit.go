@@ -29,8 +29,11 @@ func (t *txn) Commit(ctx context.Context, ops []guard.OpRecord) ([]guard.Claim, 
 		return nil, err
 	}
 	pg := t.conn.Conn().PgConn()
-	_, result, err := send(ctx, pg, sql)
+	answer, result, err := send(ctx, pg, sql)
 	ended := pg.IsClosed()
+	if t.left = answer.committed; answer.behind != nil {
+		closeNow(pg) // whether it may be used again isn't known
+	}
 	t.Rollback(ctx)
 	switch result {
 	case committed:
@@ -74,6 +77,6 @@ func (t *txn) sealSQL(ops []guard.OpRecord) (string, error) {
 	for _, c := range inOrder {
 		t.keepSQL(&sql, c)
 	}
-	sql.WriteString("commit")
+	sql.WriteString("commit; " + t.leaveSQL())
 	return sql.String(), nil
 }

@@ -173,7 +173,7 @@ func TestResolve_CommitThatArrivedLateButFirst_N9_G4(t *testing.T) {
 		d := f.doubt(t, claim(t, f.store, grant(5, "a")), set("x", 1), hold)
 		answer, err := hold.Deliver(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, "COMMIT", answer.Tags[len(answer.Tags)-1])
+		require.Contains(t, answer.Tags, "COMMIT")
 		f.resolves(t, d, true)
 		holds(t, f.pool, "x", 1)
 	})

@@ -63,7 +63,7 @@ func (e *unansweredError) SafeToRetry() bool { return false }
 // answer gathers the server's answer to such a message.
 type answer struct {
 	rows      [][]string // of all statements
-	tag       string     // of the last statement that completed
+	tag       string     // of the last statement that completed, up to COMMIT's
 	committed bool       // COMMIT completed
 	warning   error      // met by COMMIT
 	failure   error      // of COMMIT or what stands before it
@@ -118,6 +118,9 @@ func (a *answer) take(msg pgproto3.BackendMessage) {
 }
 
 func (a *answer) complete(tag string) {
+	if a.committed || a.tag == "ROLLBACK" {
+		return // what stands behind is no part of the transaction
+	}
 	a.tag = tag
 	switch {
 	case tag == "COMMIT":
@@ -181,8 +184,19 @@ func closeNow(pg *pgconn.PgConn) {
 // transact runs sql, one statement with a result of one row, in a transaction of
 // its own at READ COMMITTED. When it returns nil that has committed, and the first
 // row of the answer is the result. What stands behind, if anything, runs after
-// that, and may have failed.
-func (s *Store) transact(ctx context.Context, sql, behind string) (*answer, error) {
+// that, and may have failed. A connection that was terminated, perhaps before it
+// left the pool, is no reason not to know: sql is run again on another. It may have
+// committed the first time, which costs nothing but a refusal that counts twice.
+func (s *Store) transact(ctx context.Context, sql, behind string) (a *answer, err error) {
+	for range tries {
+		if a, err = s.transactOnce(ctx, sql, behind); sqlState(err) != stateTerminated {
+			break
+		}
+	}
+	return a, err
+}
+
+func (s *Store) transactOnce(ctx context.Context, sql, behind string) (*answer, error) {
 	conn, err := s.acquire(ctx)
 	if err != nil {
 		return nil, err

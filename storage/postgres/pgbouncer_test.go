@@ -48,63 +48,73 @@ func TestPooler_PassesTheContract_HB18(t *testing.T) {
 }
 
 // Whoever gets the server connection next finds it as it was: every setting of
-// ours was local, and the lock that marks a holder ended with the transaction.
+// ours was local, and the lock that marks a holder ended with the transaction. One
+// that an eviction may be about to hit, or that an operation has left something on,
+// is closed.
 func TestPooler_NothingOfOursStaysOnTheServersConnection_HB18(t *testing.T) {
 	dsn := migrated(t)
 	lax(t, openPool(t, dsn))
 	pooler := startPooler(t, testenv.SharedPostgres(t), testenv.PgBouncerConfig{PoolSize: 1})
 	store := newStore(t, openPooled(t, pooler, dsn), nil)
 	other := openPooled(t, pooler, dsn)
-	const left = `select pg_backend_pid() || ' ' || coalesce(string_agg(name || '=' || setting, ' ' order by name), '')
+	const left = `select coalesce(string_agg(name || '=' || setting, ' ' order by name), '')
 		|| coalesce(nullif(current_setting('fencekit.tx', true), ''), '')
 		|| (select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid())
 		from pg_settings where source = 'session' and setting <> ''`
-	before := query[string](t, other, left)
+	before, server := query[string](t, other, left), query[int](t, other, backend)
 	var c guard.Claim
 	for _, step := range []struct {
-		name string
-		run  func() error
-		want error
+		name   string
+		run    func() error
+		want   error
+		closes bool
 	}{
 		{"claim", func() (err error) {
 			c, err = store.Claim(t.Context(), grant(5, "a"))
 			return err
-		}, nil},
+		}, nil, false},
 		{"commit", func() error {
 			moved, err := attempt(t.Context(), store, set("x", 1), c)
 			c = moved[0]
 			return err
-		}, nil},
+		}, nil, false},
 		{"failed operation", func() error {
 			_, err := attempt(t.Context(), store, do(func(context.Context, pgx.Tx) error { return context.Canceled }), c)
 			return err
-		}, context.Canceled},
+		}, context.Canceled, false},
 		{"rollback", func() error {
 			begin(t, store, c).Rollback(t.Context())
 			return nil
-		}, nil},
+		}, nil, false},
 		{"refusal at the seal", func() error {
 			moved := c
 			moved.Seq--
 			_, err := attempt(t.Context(), store, set("x", 2), moved)
 			return err
-		}, guard.ErrOvertaken},
+		}, guard.ErrOvertaken, false},
 		{"resolve", func() error {
 			_, err := store.Resolve(t.Context(), guard.InDoubt{Claims: []guard.Claim{c}, Tx: 9})
 			return err
-		}, nil},
+		}, nil, false},
 		{"refusal at the head", func() error {
 			claim(t, store, grant(6, "b"))
 			_, err := attempt(t.Context(), store, set("x", 2), c)
 			return err
-		}, guard.ErrStaleToken},
+		}, guard.ErrStaleToken, true},
 		{"a COMMIT of the operation's own", func() error {
 			_, err := attempt(t.Context(), store, statement("commit"), claim(t, store, grant(6, "b")))
 			return err
-		}, guard.ErrTxEnded},
+		}, guard.ErrTxEnded, false},
+		{"remains of an operation", func() error {
+			_, err := attempt(t.Context(), store, statement("set search_path = pg_temp; create temporary table item (key text)"), claim(t, store, grant(6, "b")))
+			return err
+		}, nil, true},
 	} {
 		require.ErrorIs(t, step.run(), step.want, step.name)
 		require.Equal(t, before, query[string](t, other, left), step.name)
+		now := query[int](t, other, backend)
+		require.Equal(t, step.closes, now != server, step.name)
+		server = now
 	}
 	holds(t, other, "x", 1)
 }

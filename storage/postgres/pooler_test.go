@@ -32,11 +32,17 @@ func done(tag string) *pgproto3.CommandComplete {
 	return &pgproto3.CommandComplete{CommandTag: []byte(tag)}
 }
 
+// parts are those of a seal's message, COMMIT's with what stands behind it.
+func parts(sql string) []string {
+	before, commit, _ := strings.Cut(sql, "; commit; ")
+	return append(strings.Split(before, "; "), "commit; "+commit)
+}
+
 // each has the server run the parts of a message one by one, as a pooler does that
 // splits messages, up to the first that fails if stop is set, and returns what the
 // server said to each.
 func each(ask pgproxy.Ask, sql string, stop bool) (answers []words) {
-	for _, part := range strings.Split(sql, "; ") {
+	for _, part := range parts(sql) {
 		answer := ask(part)
 		answers = append(answers, answer)
 		if stop && answer[len(answer)-1].(*pgproto3.ReadyForQuery).TxStatus == 'E' {
@@ -135,7 +141,7 @@ var poolers = map[string]func(ask pgproxy.Ask, sql string) words{
 	},
 	"the server's error to one part sent again": func(ask pgproxy.Ask, sql string) words {
 		answers := each(ask, sql, true)
-		return append(joined(answers[:1]), ask(strings.Split(sql, "; ")[2])...)
+		return append(joined(answers[:1]), ask(parts(sql)[2])...)
 	},
 	"the server's error to a part of its own": func(ask pgproxy.Ask, sql string) words {
 		ask(sql)
@@ -252,8 +258,8 @@ func TestCommit_LostByAPoolerBehindTheSealIsInDoubt_G4(t *testing.T) {
 			pool, proxy, store, direct := behindPooler(t)
 			c := claim(t, store, grant(5, "a"))
 			onSeal(proxy, func(ask pgproxy.Ask, sql string) words {
-				parts := strings.Split(sql, "; ")
-				answer := joined(each(ask, strings.Join(parts[:len(parts)-1], "; "), true))
+				parts := parts(sql)
+				answer := ask(strings.Join(parts[:len(parts)-1], "; "))
 				ask("select pg_terminate_backend(pg_backend_pid())")
 				return append(answer[:len(answer)-1], poolerError("ERROR", code), ready('I'))
 			})

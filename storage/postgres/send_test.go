@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"net"
+	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -142,10 +144,9 @@ func TestCommit_WarningInAnotherLanguageIsInDoubt_N22(t *testing.T) {
 	c := claim(t, store, grant(5, "a"))
 	onSeal(proxy, func(ask pgproxy.Ask, sql string) words {
 		answer := ask(sql)
-		commit := len(answer) - 2
-		require.Equal(t, done("COMMIT"), answer[commit])
+		commit := slices.IndexFunc(answer, func(m pgproto3.BackendMessage) bool { return reflect.DeepEqual(m, done("COMMIT")) })
 		warning := &pgproto3.NoticeResponse{Severity: "WARNUNG", SeverityUnlocalized: "WARNING", Code: "01000", Message: "Warten auf synchrone Replikation wird storniert"}
-		return append(answer[:commit:commit], warning, answer[commit], answer[commit+1])
+		return slices.Insert(answer, commit, pgproto3.BackendMessage(warning))
 	})
 	_, err := attempt(t.Context(), store, set("x", 1), c)
 	require.ErrorAs(t, err, new(*guard.InDoubtError))

@@ -20,6 +20,8 @@ type txn struct {
 	claims []guard.Claim
 	id     guard.TxID
 	kept   []kept // by Keep, for Commit
+	state  string // of the session, when the transaction began; as SQL
+	left   bool   // the server has decided whether the session may be used again
 	failed bool   // an operation failed: nothing may commit
 }
 
@@ -54,16 +56,20 @@ func (t *txn) begin(ctx context.Context) (ended bool, err error) {
 	if t.conn, err = t.store.acquire(ctx); err != nil {
 		return false, err
 	}
-	if _, err = t.conn.Conn().PgConn().Exec(ctx, t.beginSQL()).ReadAll(); err != nil {
+	results, err := t.conn.Conn().PgConn().Exec(ctx, t.beginSQL()).ReadAll()
+	if err != nil {
 		ended = t.conn.Conn().IsClosed()
+		t.state = t.store.sql.state // no operation has run
 		t.Rollback(ctx)
+		return ended, reached(err)
 	}
-	return ended, reached(err)
+	t.state = string(results[1].Rows[0][0])
+	return false, nil
 }
 
 func (t *txn) beginSQL() string {
 	var sql strings.Builder
-	sql.WriteString(t.store.sql.begin)
+	sql.WriteString(t.store.sql.begin + "; select " + t.store.sql.state)
 	for _, c := range t.claims {
 		sql.WriteString("; ")
 		fmt.Fprintf(&sql, t.store.sql.head, c.Resource, c.Grant.Epoch, int64(c.Grant.Token), int64(t.id))
@@ -118,13 +124,4 @@ func (t *txn) fail(ctx context.Context, err error) error {
 		}
 	}
 	return t.store.explain(ctx, err, ended, guard.StageRun, t.claims...)
-}
-
-// Rollback implements guard.Txn.
-func (t *txn) Rollback(ctx context.Context) {
-	if t.conn == nil {
-		return
-	}
-	t.store.release(ctx, t.conn)
-	t.conn = nil
 }

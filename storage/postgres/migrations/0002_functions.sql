@@ -349,6 +349,59 @@ begin
     end loop;
 end $$;
 
+-- session_state is a digest of what a session keeps beyond its transactions and what
+-- would change the meaning of the next user's statements: settings, temporary
+-- objects, channels that it listens on, cursors WITH HOLD. Its search_path isn't
+-- pinned, since it is one of them. Settings that only change plans are left out, and
+-- so are those that extensions and users define, which can't be listed cheaply.
+create function {{schema}}.session_state() returns bigint
+language plpgsql as $$
+begin
+    return pg_catalog.hashtextextended(pg_catalog.concat_ws(pg_catalog.chr(10),
+        pg_catalog.current_setting('search_path'), pg_catalog.current_setting('role'), pg_catalog.current_setting('session_authorization'),
+        pg_catalog.current_setting('row_security'), pg_catalog.current_setting('session_replication_role'),
+        pg_catalog.current_setting('default_transaction_isolation'), pg_catalog.current_setting('default_transaction_read_only'),
+        pg_catalog.current_setting('default_transaction_deferrable'), pg_catalog.current_setting('synchronous_commit'),
+        pg_catalog.current_setting('statement_timeout'), pg_catalog.current_setting('lock_timeout'),
+        pg_catalog.current_setting('idle_in_transaction_session_timeout'), pg_catalog.current_setting('idle_session_timeout'),
+        pg_catalog.current_setting('transaction_timeout', true), pg_catalog.current_setting('client_connection_check_interval'),
+        pg_catalog.current_setting('tcp_user_timeout'),
+        pg_catalog.current_setting('client_encoding'), pg_catalog.current_setting('client_min_messages'),
+        pg_catalog.current_setting('DateStyle'), pg_catalog.current_setting('IntervalStyle'), pg_catalog.current_setting('TimeZone'),
+        pg_catalog.current_setting('timezone_abbreviations'), pg_catalog.current_setting('bytea_output'),
+        pg_catalog.current_setting('extra_float_digits'), pg_catalog.current_setting('standard_conforming_strings'),
+        pg_catalog.current_setting('backslash_quote'), pg_catalog.current_setting('transform_null_equals'),
+        pg_catalog.current_setting('array_nulls'), pg_catalog.current_setting('quote_all_identifiers'),
+        pg_catalog.current_setting('xmlbinary'), pg_catalog.current_setting('xmloption'),
+        pg_catalog.current_setting('lc_messages'), pg_catalog.current_setting('lc_monetary'), pg_catalog.current_setting('lc_numeric'),
+        pg_catalog.current_setting('lc_time'), pg_catalog.current_setting('default_text_search_config'),
+        pg_catalog.current_setting('check_function_bodies'), pg_catalog.current_setting('default_table_access_method'),
+        pg_catalog.current_setting('default_tablespace'), pg_catalog.current_setting('temp_tablespaces'),
+        case when pg_catalog.pg_my_temp_schema() operator(pg_catalog.<>) 0 then (
+            select pg_catalog.string_agg(d.objid::pg_catalog.text, ' ' order by d.classid, d.objid) from pg_catalog.pg_depend d
+             where d.refclassid operator(pg_catalog.=) 'pg_catalog.pg_namespace'::pg_catalog.regclass
+               and d.refobjid operator(pg_catalog.=) pg_catalog.pg_my_temp_schema()) end,
+        (select pg_catalog.string_agg(c, ' ' order by c) from pg_catalog.pg_listening_channels() c),
+        (select pg_catalog.string_agg(c.name, ' ' order by c.name) from pg_catalog.pg_cursor() c where c.is_holdable)), 0);
+end $$;
+
+-- leave is called on the connection of a guarded transaction once that has ended,
+-- before anything else uses the session. It ends the session if an eviction may have
+-- listed its backend, since the signal may still be on its way; or if the session is
+-- not as it was (p_unchanged, see session_state). Eviction lists the transactions of
+-- grants that were superseded while they ran: where the fence is still at the grant
+-- now, no eviction has listed this one. It runs with the caller's rights, which are
+-- the ones that count for ending the session.
+create function {{schema}}.leave(p_resource integer, p_epoch bigint, p_token bigint, p_unchanged boolean) returns void
+language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+begin
+    perform pg_advisory_unlock_all();
+    if not p_unchanged
+       or not exists (select from {{schema}}.resource where id = p_resource and epoch = p_epoch and token = p_token) then
+        perform pg_terminate_backend(pg_backend_pid());
+    end if;
+end $$;
+
 -- record_refusal counts a refusal. It never touches the fence.
 create function {{schema}}.record_refusal(
     p_resource text, p_reason text, p_stage text, p_epoch bigint, p_token bigint, p_holder text,

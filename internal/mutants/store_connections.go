@@ -1,0 +1,32 @@
+package mutants
+
+// connectionMutants are in what becomes of a connection when its transaction has ended.
+var connectionMutants = []Mutant{
+	change("leave-whatever-the-fence-says", "N18", functionsSQL,
+		"\n       or not exists (select from {{schema}}.resource where id = p_resource and epoch = p_epoch and token = p_token) then", " then",
+		inPostgres("TestEvict_HitsNobodyElse_N18")),
+	change("leave-compares-tokens-only", "N18", functionsSQL,
+		`where id = p_resource and epoch = p_epoch and token = p_token) then`, `where id = p_resource and token = p_token) then`,
+		inPostgres("TestPool_GetsNoConnectionThatAnEvictionMayHaveListed_N18/rolled_back")),
+	change("leave-whatever-remains", "N24", functionsSQL,
+		"if not p_unchanged\n       or not exists", "if not exists",
+		inPostgres("TestPool_GetsNoConnectionWithRemains_N24")),
+	change("leave-with-session-locks", "N24", functionsSQL,
+		"    perform pg_advisory_unlock_all();\n", "",
+		inPostgres("TestPool_GetsNoConnectionWithRemains_N24")),
+	change("leave-with-temporary-objects", "N24", functionsSQL,
+		`case when pg_catalog.pg_my_temp_schema() operator(pg_catalog.<>) 0 then (`, `case when false then (`,
+		inPostgres("TestPool_GetsNoConnectionWithRemains_N24")),
+	change("leave-not-sent-behind-commit", "N24", pg+"commit.go",
+		`sql.WriteString("commit; " + t.leaveSQL())`, `sql.WriteString("commit")`,
+		inPostgres("TestPool_GetsNoConnectionWithRemains_N24")),
+	change("leave-not-sent-behind-rollback", "N18", pg+"connections.go",
+		"\tt.leave(ctx, pg)\n", "",
+		inPostgres("TestPool_GetsNoConnectionThatAnEvictionMayHaveListed_N18/rolled_back")),
+	change("leave-of-the-first-resource", "N18", pg+"connections.go",
+		`for _, c := range t.claims {`, `for _, c := range t.claims[:1] {`,
+		inPostgres("TestPool_GetsNoConnectionThatAnEvictionMayHaveListed_N18/of_the_second_resource")),
+	change("own-transactions-end-with-a-connection-that-was-terminated", "N18 G5", pg+"outcome.go",
+		`if a, err = s.transactOnce(ctx, sql, behind); sqlState(err) != stateTerminated {`, `if a, err = s.transactOnce(ctx, sql, behind); true {`,
+		inPostgres("TestStore_AsksAgainOnAnotherConnection_N18_G5")),
+}

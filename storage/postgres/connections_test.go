@@ -1,0 +1,267 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// single gives a pool one connection: what a call leaves on it, the next one meets.
+func single(cfg *pgxpool.Config) { cfg.MaxConns = 1 }
+
+const backend = "select pg_backend_pid()"
+
+// An eviction that has listed a backend terminates it whatever it does by then. So
+// the connection of a superseded transaction is closed, however the transaction
+// ended; that of any other is used again.
+func TestPool_GetsNoConnectionThatAnEvictionMayHaveListed_N18(t *testing.T) {
+	begun := func(end func(ctx context.Context, txn guard.Txn[pgx.Tx])) func(*testing.T, *postgres.Store, guard.Claim, func()) {
+		return func(t *testing.T, store *postgres.Store, c guard.Claim, meanwhile func()) {
+			txn := begin(t, store, c)
+			require.NoError(t, txn.Run(t.Context(), set("x", 1)))
+			meanwhile()
+			end(t.Context(), txn)
+		}
+	}
+	for name, use := range map[string]func(t *testing.T, store *postgres.Store, c guard.Claim, meanwhile func()){
+		"begun late": func(t *testing.T, store *postgres.Store, c guard.Claim, meanwhile func()) {
+			meanwhile()
+			if txn, err := store.Begin(t.Context(), c); err == nil {
+				txn.Rollback(t.Context())
+			}
+		},
+		"rolled back": begun(func(ctx context.Context, txn guard.Txn[pgx.Tx]) { txn.Rollback(ctx) }),
+		"failed": begun(func(ctx context.Context, txn guard.Txn[pgx.Tx]) {
+			_ = txn.Run(ctx, do(func(context.Context, pgx.Tx) error { return errors.New("sold out") }))
+		}),
+		"aborted":         begun(func(ctx context.Context, txn guard.Txn[pgx.Tx]) { _ = txn.Run(ctx, statement("select 1/0")) }),
+		"ended by itself": begun(func(ctx context.Context, txn guard.Txn[pgx.Tx]) { _ = txn.Run(ctx, statement("commit")) }),
+		"of the second resource": func(t *testing.T, store *postgres.Store, c guard.Claim, meanwhile func()) {
+			first := c.Grant
+			first.Resource = "sku/2"
+			txn := begin(t, store, claim(t, store, first), c)
+			meanwhile()
+			txn.Rollback(t.Context())
+		},
+		"sealed": begun(func(ctx context.Context, txn guard.Txn[pgx.Tx]) { _, _ = txn.Commit(ctx, nil) }),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dsn := migrated(t)
+			others, pool := openPool(t, dsn), openPool(t, dsn, single)
+			successor, store := newStore(t, others, nil), newStore(t, pool, nil)
+			higher := []fence.Grant{grant(6, "b"), {Resource: resource, Epoch: 2, Token: 3, Holder: "c"}, {Resource: resource, Epoch: 3, Token: 3, Holder: "d"}}
+			c := claim(t, store, grant(5, "a"))
+			for _, next := range higher {
+				before := query[int](t, pool, backend)
+				use(t, store, c, func() {})
+				require.Equal(t, before, query[int](t, pool, backend), "nobody has claimed since")
+				c = claim(t, store, c.Grant)
+				use(t, store, c, func() { claimOnly(t, others, next) })
+				require.NotEqual(t, before, query[int](t, pool, backend), "superseded by %v", next)
+				c = claim(t, successor, next)
+			}
+		})
+	}
+}
+
+// Whatever the store asks on a connection that was terminated while it lay in the
+// pool, it asks again on another: the answer, and the record of a refusal, are there.
+func TestStore_AsksAgainOnAnotherConnection_N18_G5(t *testing.T) {
+	dsn := migrated(t)
+	admin := openPool(t, dsn)
+	judge := newStore(t, admin, nil)
+	checked := false
+	used := map[uint32]bool{}
+	store := newStore(t, openPool(t, dsn, single, func(cfg *pgxpool.Config) {
+		cfg.PrepareConn = func(ctx context.Context, conn *pgx.Conn) (bool, error) {
+			pid := conn.PgConn().PID()
+			if !checked || !used[pid] {
+				used[pid] = true
+				return true, nil
+			}
+			_, err := admin.Exec(ctx, "select pg_terminate_backend($1, 60000)", pid)
+			return true, err
+		}
+	}), at(pgx.RepeatableRead))
+	require.NoError(t, store.Check(t.Context()))
+	checked = true
+	c := claim(t, judge, grant(5, "a"))
+
+	_, err := store.Claim(t.Context(), c.Grant)
+	require.NoError(t, err)
+	_, found, err := store.Recall(t.Context(), guard.OnceKey{Key: "k"}, c)
+	require.NoError(t, err)
+	require.False(t, found)
+	applied, err := store.Resolve(t.Context(), guard.InDoubt{Claims: []guard.Claim{c}, Tx: 9})
+	require.NoError(t, err)
+	require.False(t, applied)
+
+	// A serialization failure, which only a look at the fence can name.
+	c = claim(t, judge, c.Grant)
+	txn := begin(t, store, c)
+	write(t, judge, c, set("x", 1))
+	_, err = txn.Commit(t.Context(), nil)
+	require.ErrorContains(t, err, "40001")
+	require.ErrorIs(t, err, guard.ErrOvertaken)
+	var refused *guard.RefusedError
+	require.ErrorAs(t, err, &refused)
+	require.NoError(t, refused.RecordErr)
+
+	// And a refusal that the server has named.
+	claimOnly(t, admin, grant(6, "b"))
+	_, err = store.Claim(t.Context(), c.Grant)
+	require.ErrorIs(t, err, guard.ErrStaleToken)
+	require.NoError(t, err.(*guard.StaleTokenError).RecordErr)
+	refusals, err := judge.Refusals(t.Context(), resource, 10)
+	require.NoError(t, err)
+	require.Len(t, refusals, 2)
+	for _, r := range refusals {
+		require.EqualValues(t, 1, r.Count)
+	}
+}
+
+// What an operation leaves in the session would change what the next user's statements
+// mean, or take their writes: the connection is closed.
+func TestPool_GetsNoConnectionWithRemains_N24(t *testing.T) {
+	dsn := migrated(t)
+	pool := openPool(t, dsn, single)
+	store := newStore(t, pool, nil)
+	c := claim(t, store, grant(5, "a"))
+	for sql, closed := range map[string]bool{
+		"create temporary table item (key text, value bigint)":                       true,
+		"create function pg_temp.now() returns int language sql return 1":            true,
+		"set search_path = pg_catalog":                                               true,
+		"set row_security = off":                                                     true,
+		"set statement_timeout = 60000":                                              true,
+		"select set_config('timezone', 'Asia/Kathmandu', false)":                     true,
+		"do $$ begin perform set_config('synchronous_commit', 'off', false); end $$": true,
+		"listen news": true,
+		"declare c cursor with hold for select 1": true,
+		"insert into item values ('x', 1) on conflict do nothing; set role none; set default_transaction_read_only = on; select 1": true,
+
+		"select 1": false,
+		"set local search_path = pg_catalog; set local statement_timeout = 60000":               false,
+		"create temporary table scratch (x int) on commit drop; insert into scratch values (1)": false,
+		"declare c cursor for select 1":                             false,
+		"listen news; unlisten *":                                   false,
+		"select pg_advisory_lock(7), pg_advisory_lock_shared(7, 7)": false,
+		"savepoint s; set search_path = pg_catalog; rollback to s; create temp table item (key text); drop table item": false,
+	} {
+		before := query[int](t, pool, backend)
+		c = write(t, store, c, statement(sql))
+		require.Equal(t, closed, before != query[int](t, pool, backend), sql)
+		require.Zero(t, query[int](t, pool, "select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()"), sql)
+		before = query[int](t, pool, backend)
+		_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, sql)
+			return errors.Join(err, errors.New("sold out"))
+		}), c)
+		require.ErrorContains(t, err, "sold out")
+		require.Equal(t, before, query[int](t, pool, backend), "rolled back: %s", sql)
+	}
+}
+
+// What the application has set up on its connections is no operation's.
+func TestPool_KeepsConnectionsThatTheApplicationHasSetUp_N24(t *testing.T) {
+	pool := openPool(t, migrated(t), single, func(cfg *pgxpool.Config) {
+		cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+			_, err := conn.Exec(ctx, "set search_path = public, pg_temp; set statement_timeout = 60000; create temporary table scratch (x int); listen news")
+			return err
+		}
+	})
+	store := newStore(t, pool, nil)
+	before := query[int](t, pool, backend)
+	c := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
+	begin(t, store, c).Rollback(t.Context())
+	require.Equal(t, before, query[int](t, pool, backend))
+}
+
+// slowEviction makes an eviction announce what it has listed and take its time then,
+// as a busy machine does now and then.
+const slowEviction = `
+	alter function fence.stale_backends rename to listed;
+	create function fence.stale_backends(p_name text, p_epoch bigint, p_token bigint) returns setof integer language plpgsql as $$
+	declare
+		v_listed integer[] := array(select fence.listed(p_name, p_epoch, p_token));
+	begin
+		if cardinality(v_listed) > 0 then
+			raise notice 'listed';
+			perform pg_sleep(0.005);
+		end if;
+		return query select unnest(v_listed);
+	end $$`
+
+// Transactions end while evictions are about to terminate their backends, whose
+// connections others use at once: none of those is hit.
+func TestEvict_HitsNobodyElse_N18(t *testing.T) {
+	const rounds = 100
+	dsn := migrated(t)
+	notices := make(chan struct{}, 100)
+	others := openPool(t, dsn, func(cfg *pgxpool.Config) {
+		cfg.ConnConfig.OnNotice = func(*pgconn.PgConn, *pgconn.Notice) { notices <- struct{}{} }
+	})
+	mustExec(t, others, slowEviction)
+	pool := openPool(t, dsn, func(cfg *pgxpool.Config) { cfg.MaxConns = 3 })
+	store, successor := newStore(t, pool, patient()), newStore(t, others, patient())
+	innocent := grant(1, "z")
+	innocent.Resource = "sku/2"
+	own := claim(t, store, innocent)
+
+	stop := make(chan struct{})
+	var busy sync.WaitGroup
+	repeat := func(f func() error) {
+		busy.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if err := f(); err != nil {
+					t.Error("hit:", err)
+				}
+			}
+		})
+	}
+	for range 3 { // as many as there are connections, so that each is used at once
+		repeat(func() error {
+			_, err := pool.Exec(context.Background(), "update item set value = value where key = 'x'")
+			return err
+		})
+	}
+	repeat(func() error {
+		moved, err := attempt(context.Background(), store, set("y", 1), own)
+		if err == nil {
+			own = moved[0]
+		}
+		return err
+	})
+	for round := range rounds {
+		txn := begin(t, store, claim(t, successor, grant(fence.Token(2*round+1), "a")))
+		superseded := background(func() (guard.Claim, error) {
+			return successor.Claim(context.Background(), grant(fence.Token(2*round+2), "b"))
+		})
+		<-notices // the eviction looks for backends,
+		<-notices // and has listed the one that it is going to terminate
+		if round%2 == 0 {
+			txn.Rollback(t.Context())
+		} else {
+			_, err := txn.Commit(t.Context(), nil)
+			require.Error(t, err)
+		}
+		require.NoError(t, (<-superseded).err)
+	}
+	close(stop)
+	busy.Wait()
+}
