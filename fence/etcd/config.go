@@ -61,7 +61,7 @@ type Config struct {
 	Label string
 
 	// PollInterval is how often waiters, and observers of an election, read the
-	// queue, beside watching it.
+	// queue, beside watching it, and how often the watch is probed.
 	// Default DefaultPollInterval.
 	PollInterval time.Duration
 

@@ -88,7 +88,8 @@
 //   - A member, or the network to it, is silent without breaking a connection: the
 //     watch stream is probed every Config.PollInterval, and moves to another member
 //     when a probe has no answer after Config.RequestTimeout. Renewals ask a second
-//     and a third member while the first has not answered. Other requests that meet
+//     and a third member while the first has not answered: with the default Config no
+//     lease was lost for a silent member (BenchmarkSilentMember). Other requests that meet
 //     the silent member fail after Config.RequestTimeout, until the client closes
 //     the connection: see [ClientConfig].
 //   - It is out of space ([ErrNoSpace]): nothing is acquired. What is held is

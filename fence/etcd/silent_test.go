@@ -81,22 +81,37 @@ func (s stuckStream) SendMsg(any) error {
 	return s.Context().Err()
 }
 
-func TestWatch_AStreamThatTakesNothingIsReplaced_L1(t *testing.T) {
+// The first stream gets stuck as with a silent member: at its opening, for which the
+// client authenticates, or in a Send.
+func TestWatch_AStreamThatIsStuckIsReplaced_L1(t *testing.T) {
 	t.Parallel()
-	cfg := fresh(t)
-	cfg.RequestTimeout = 5 * time.Second
-	var opened atomic.Int32
-	firstIsStuck := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-		stream, err := open(ctx, desc, cc, method, opts...)
-		if err == nil && method == pb.Watch_Watch_FullMethodName && opened.Add(1) == 1 {
+	for name, stuck := range map[string]func(context.Context, grpc.ClientStream) (grpc.ClientStream, error){
+		"opening": func(ctx context.Context, _ grpc.ClientStream) (grpc.ClientStream, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		},
+		"sending": func(_ context.Context, stream grpc.ClientStream) (grpc.ClientStream, error) {
 			return stuckStream{stream}, nil
-		}
-		return stream, err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := fresh(t)
+			cfg.RequestTimeout = 5 * time.Second
+			var opened atomic.Int32
+			intercept := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+				stream, err := open(ctx, desc, cc, method, opts...)
+				if err == nil && method == pb.Watch_Watch_FullMethodName && opened.Add(1) == 1 {
+					return stuck(ctx, stream)
+				}
+				return stream, err
+			}
+			endpoint := testenv.SharedEtcd(t).Endpoint()
+			l := newTestLocker(t, dial(t, endpoint, grpc.WithChainStreamInterceptor(intercept)), cfg)
+			contended := make(chan struct{})
+			acquireAtLast(t, l, "r").AfterContended(func() { close(contended) })
+			acquiring(patient(t), newTestLocker(t, dial(t, endpoint), cfg), "r")
+			receive(t, contended)
+		})
 	}
-	endpoint := testenv.SharedEtcd(t).Endpoint()
-	l := newTestLocker(t, dial(t, endpoint, grpc.WithChainStreamInterceptor(firstIsStuck)), cfg)
-	contended := make(chan struct{})
-	acquireAtLast(t, l, "r").AfterContended(func() { close(contended) })
-	acquiring(patient(t), newTestLocker(t, dial(t, endpoint), cfg), "r")
-	receive(t, contended)
 }

@@ -34,7 +34,10 @@ func (w *watcher) openStream(ctx context.Context) error {
 	s := &watchStream{watcher: w}
 	s.ctx, s.end = context.WithCancelCause(clientv3.WithRequireLeader(ctx))
 	defer s.end(nil)
+	// The client authenticates for each stream, and would wait for a silent member.
+	opening := time.AfterFunc(w.cfg.RequestTimeout, s.silent)
 	stream, err := w.remote.Watch(s.ctx, grpc.MaxCallRecvMsgSize(math.MaxInt32))
+	opening.Stop()
 	if err != nil {
 		return err
 	}
@@ -114,8 +117,12 @@ func (s *watchStream) check() {
 		s.lastID++
 		s.send(order{probe, s.lastID})
 	case time.Since(s.unanswered[0].sent) >= s.cfg.RequestTimeout:
-		s.end(fmt.Errorf("etcd: no answer to a watch within %v", s.cfg.RequestTimeout))
+		s.silent()
 	}
+}
+
+func (s *watchStream) silent() {
+	s.end(fmt.Errorf("etcd: no answer to a watch within %v", s.cfg.RequestTimeout))
 }
 
 // request is what to send for o; nil if the watch was removed before it was
