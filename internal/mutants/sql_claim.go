@@ -61,7 +61,7 @@ var claimMutants = []Mutant{
 		`if s.epoch < p_epoch then`, `if false then`,
 		inPostgres("TestClaim_EpochOnlyRises_N20")),
 	change("claim-waits-for-the-mark", "N25 L1", functionsSQL,
-		` for no key update skip locked;`, ` for no key update;`,
+		`from {{schema}}.setting where one for no key update skip locked;`, `from {{schema}}.setting where one for no key update;`,
 		inPostgres("TestClaim_WaitsForNobodysMark_N25_L1")),
 	change("claim-leaves-the-mark-where-it-was", "N25", functionsSQL,
 		`if s.token = 0 or p_token > s.token + s.max_token_jump / 1024 then`, `if s.token = 0 then`,

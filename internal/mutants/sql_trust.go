@@ -1,7 +1,12 @@
 package mutants
 
-// trustMutants are in what an app role could forge.
-var trustMutants = []Mutant{
+import "slices"
+
+// trustMutants are in what the database itself is trusted for.
+var trustMutants = slices.Concat(forgeMutants, forgetMutants, repairMutants, historyMutants)
+
+// forgeMutants are in what an app role could forge.
+var forgeMutants = []Mutant{
 	change("mark-without-the-secret", "G2", functionsSQL,
 		`sha256(v_secret || int4send(p_resource)`, `sha256(int4send(p_resource)`,
 		inPostgres("TestForge_TheMarkTakesTheSecret_G2")),
@@ -25,4 +30,51 @@ var trustMutants = []Mutant{
         perform {{schema}}.entered(p_resource, r.epoch, r.token, p_tx);
     end if;`,
 		inPostgres("TestForge_NoKeyWithoutAHead_G2")),
+}
+
+// forgetMutants are in how operations are forgotten.
+var forgetMutants = []Mutant{
+	change("forget-trusts-a-clock-that-jumped", "G4", functionsSQL,
+		`if (v_now between c.seen and c.seen + v_retention / 4) is not true then`, `if c.seen is null then`,
+		inPostgres("TestForgetOnce_IsNotMisledByAClockThatJumped_G4")),
+	change("forget-trusts-a-clock-at-once", "G4", functionsSQL,
+		`if c.steady > v_now - v_retention then`, `if false then`,
+		inPostgres("TestForgetOnce_IsNotMisledByAClockThatJumped_G4")),
+	change("keep-believes-a-clock-that-was-set-back", "G4", functionsSQL,
+		`greatest(clock_timestamp(), (select seen from {{schema}}.forget_clock where one))`, `clock_timestamp()`,
+		inPostgres("TestForgetOnce_IsNotMisledByAClockThatWasSetBack_G4")),
+	change("forget-waits-for-an-operation", "L1", functionsSQL,
+		`limit p_limit for update skip locked));`, `limit p_limit for update));`,
+		inPostgres("TestForgetOnce_WaitsForNobody_L1")),
+	change("forget-waits-for-another-call", "L1", functionsSQL,
+		`from {{schema}}.forget_clock where one for no key update skip locked;`, `from {{schema}}.forget_clock where one for no key update;`,
+		inPostgres("TestForgetOnce_WaitsForNobody_L1")),
+}
+
+// repairMutants are in what mends a fence that is behind its history.
+var repairMutants = []Mutant{
+	change("repair-leaves-the-grant", "N26 G3", functionsSQL,
+		`set epoch = e.epoch, token = e.token, holder = e.holder, seq = e.seq, tx = e.tx,
+           claim_seq = 0`, `set seq = e.seq, tx = e.tx,
+           claim_seq = 0`,
+		inPostgres("TestFence_BehindItsHistoryIsNamedAndRepaired_N26")),
+	change("fence-behind-its-history-is-not-named", "N26", "storage/postgres/refusal.go",
+		`pgErr.ConstraintName != "event_pkey"`, `true`,
+		inPostgres("TestFence_BehindItsHistoryIsNamedAndRepaired_N26")),
+}
+
+// historyMutants are in what the history tells.
+var historyMutants = []Mutant{
+	change("history-without-an-order", "G2", "storage/postgres/queries.go",
+		` and e.seq > $2 order by e.seq limit $3`, ` and e.seq > $2 limit $3`,
+		inPostgres("TestHistory_ComesInOrder")),
+	change("claim-at-the-time-of-its-transaction", "G5", functionsSQL,
+		`v_at       timestamptz := clock_timestamp();`, `v_at       timestamptz := now();`,
+		inPostgres("TestHistory_TimesAreThoseOfTheMoves")),
+	change("write-at-the-time-of-its-transaction", "G5", functionsSQL,
+		`v_at  timestamptz := clock_timestamp();`, `v_at  timestamptz := now();`,
+		inPostgres("TestHistory_TimesAreThoseOfTheMoves")),
+	change("epoch-trigger-not-always", "N20", schemaSQL,
+		`{{schema}}.setting enable always trigger keep_epoch;`, `{{schema}}.setting enable trigger keep_epoch;`,
+		inPostgres("TestClaim_EpochBehindComesBeforeAnAbsurdToken_N20_N25")),
 }

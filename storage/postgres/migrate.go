@@ -91,7 +91,7 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, schema string) ([]Migratio
 	for _, m := range migrations {
 		done, err := migrateOne(ctx, pool, orDefault(schema), m)
 		if err != nil {
-			return applied, fmt.Errorf("postgres: migration %d (%s): %w", m.Version, m.Name, err)
+			return applied, fmt.Errorf("postgres: migration %d (%s): %w", m.Version, m.Name, nameCached(err))
 		}
 		if done {
 			applied = append(applied, m)
@@ -181,7 +181,7 @@ func MigrationStatus(ctx context.Context, pool *pgxpool.Pool, schema string) ([]
 		})
 	}
 	if err != nil && !isMissing(err) {
-		return nil, fmt.Errorf("postgres: reading migrations: %w", err)
+		return nil, fmt.Errorf("postgres: reading migrations: %w", nameCached(err))
 	}
 	return migrations, nil
 }

@@ -83,6 +83,11 @@ func (t *txn) keepSQL(sql *strings.Builder, c guard.Claim) {
 	}
 }
 
+// ErrClockJumped: the server's clock has gone too far since the last call of
+// Store.ForgetOnce, or back, to tell by it how old an operation is. Nothing is lost:
+// operations are kept for longer. If it comes at each call, calls are too far apart.
+var ErrClockJumped = errors.New("postgres: the server's clock jumped")
+
 // forgetAtATime is how many operations one transaction of ForgetOnce removes.
 const forgetAtATime = 1000
 
@@ -92,12 +97,20 @@ const forgetAtATime = 1000
 //	update fence.setting set once_retention = '30 days'
 //
 // 7 days if nobody did. It returns how many operations it removed, also if it
-// fails on the way. Call it now and then, from any process: nothing else removes
-// them. It stands in nobody's way, and doesn't need to be waited for.
+// fails on the way. Nothing else removes them. It stands in nobody's way, and doesn't
+// need to be waited for.
+//
+// Call it at least once a day, from any process. An operation that is removed can run
+// again, so one reading of a clock that may be wrong is not enough: nothing is removed
+// before calls have followed on each other for the whole retention, each within a
+// quarter of the retention after the one before, by the server's clock. A call that
+// finds that the clock has gone further, or back, begins that time anew and fails with
+// ErrClockJumped. A smaller step of the clock isn't noticed, and shortens or
+// lengthens the retention by as much.
 func (s *Store) ForgetOnce(ctx context.Context) (int64, error) {
 	for total := int64(0); ; {
-		var n int64
-		if err := s.pool.QueryRow(ctx, s.sql.forget, forgetAtATime).Scan(&n); err != nil {
+		n, err := s.forgetSome(ctx)
+		if err != nil {
 			return total, fmt.Errorf("postgres: forgetting operations that were kept for long enough: %w", err)
 		}
 		total += n
@@ -105,4 +118,17 @@ func (s *Store) ForgetOnce(ctx context.Context) (int64, error) {
 			return total, nil
 		}
 	}
+}
+
+func (s *Store) forgetSome(ctx context.Context) (n int64, err error) {
+	answer, err := s.transact(ctx, fmt.Sprintf(s.sql.forget, forgetAtATime), "")
+	if err != nil {
+		return 0, err
+	}
+	row := answer.rows[0]
+	if row[1] != "" {
+		return 0, fmt.Errorf("%w: at the last call of ForgetOnce it showed %s, which is more than a quarter of once_retention ago, or yet to come; "+
+			"nothing is removed before it has gone steadily for the whole of once_retention; call ForgetOnce at least once a day", ErrClockJumped, row[1])
+	}
+	return strconv.ParseInt(row[0], 10, 64)
 }

@@ -196,6 +196,7 @@ func TestForgetOnce_KeepsForAsLongAsTheSettingSays(t *testing.T) {
 	n, err := store.ForgetOnce(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, n)
+	steadyFor(t, pool, "8 days")
 	mustExec(t, pool, `insert into fence.operation (resource, key, request, tx, at)
 		select 1, 'k' || i, decode(repeat('00', 32), 'hex'), 1, now() - case when i <= 2500 then interval '7 days 1 hour' else interval '6 days 23 hours' end
 		from generate_series(1, 2600) i`)

@@ -226,6 +226,11 @@ func TestPooler_CachedStatementsAreNamed_HB17_HB18(t *testing.T) {
 	store := newStore(t, openPooled(t, pooler, dsn, cached), nil)
 	named(store.Check(t.Context()))
 
+	_, err := postgres.MigrationStatus(t.Context(), openPooled(t, pooler, dsn, cached), "")
+	require.NoError(t, err)
+	_, err = postgres.MigrationStatus(t.Context(), openPooled(t, pooler, dsn, cached), "")
+	named(err)
+
 	good := newStore(t, openPooled(t, pooler, dsn), nil)
 	first := newStore(t, openPooled(t, pooler, dsn, cached), nil)
 	for _, read := range []func(s *postgres.Store) error{
@@ -237,7 +242,7 @@ func TestPooler_CachedStatementsAreNamed_HB17_HB18(t *testing.T) {
 	}
 	c := claim(t, good, grant(5, "a"))
 	value := int64(0)
-	_, err := attempt(t.Context(), first, get("x", &value), c)
+	_, err = attempt(t.Context(), first, get("x", &value), c)
 	require.NoError(t, err)
 	_, err = attempt(t.Context(), store, get("x", &value), claim(t, good, c.Grant))
 	named(err)

@@ -16,10 +16,13 @@ func fromServer(err *pgconn.PgError) bool { return err.Routine != "" }
 // the server's errors as they are.
 func reached(err error) error {
 	var pgErr *pgconn.PgError
-	if errors.As(err, &pgErr) && !fromServer(pgErr) {
-		return &unavailableError{err}
+	switch {
+	case !errors.As(err, &pgErr) || fromServer(pgErr):
+		return err
+	case strings.Contains(pgErr.Message, "statement pooling"):
+		return fmt.Errorf("%w: a pooler in statement mode has no transactions; set pool_mode to transaction or session: %w", ErrUnsupported, err)
 	}
-	return err
+	return &unavailableError{err}
 }
 
 // nameCached says what to do where pgx can't use a statement that it prepared, or

@@ -37,7 +37,7 @@ func newQueries(c Config) queries {
 		recall: "select o.resource, pg_catalog.encode(o.request, 'hex'), pg_catalog.encode(o.result, 'hex'), f.seq, f.tx from " + schema +
 			".operation o left join " + schema + ".resource f on f.id operator(pg_catalog.=) o.resource" +
 			" where o.key operator(pg_catalog.=) %s and o.resource operator(pg_catalog.=) any (array[%s])",
-		forget: "select " + schema + ".forget($1)",
+		forget: "select o_count, o_jumped_from from " + schema + ".forget(%d)",
 		fence: "select epoch, token, pg_catalog.encode(pg_catalog.convert_to(holder, 'UTF8'), 'hex'), seq, tx, " + onTimeline("timeline") + ", " +
 			micros("claimed_at") + ", " + micros("pg_catalog.clock_timestamp()") + " operator(pg_catalog.-) " + micros("claimed_at") +
 			" from " + schema + ".resource where name operator(pg_catalog.=) %s",

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -24,16 +23,6 @@ var (
 	// to the server. No guarded transaction was begun.
 	ErrUnavailable = errors.New("postgres: database can't be reached")
 )
-
-// unavailableError is ErrUnavailable with its reason, on one line.
-type unavailableError struct{ err error }
-
-func (e *unavailableError) Error() string {
-	return ErrUnavailable.Error() + ": " + strings.Join(strings.Fields(e.err.Error()), " ")
-}
-
-func (e *unavailableError) Is(target error) bool { return target == ErrUnavailable }
-func (e *unavailableError) Unwrap() error        { return e.err }
 
 // acquire takes a connection from the pool.
 func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
@@ -62,9 +51,12 @@ type serverFacts struct {
 
 func readServer(ctx context.Context, pool *pgxpool.Pool) (serverFacts, error) {
 	var f serverFacts
-	err := pool.QueryRow(ctx, `select current_setting('server_version_num')::int, current_setting('server_version'),
-		pg_is_in_recovery(), current_setting('max_prepared_transactions')::int`).
-		Scan(&f.version, &f.versionText, &f.recovery, &f.prepared)
+	// In a transaction, which a pooler in statement mode refuses.
+	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, `select current_setting('server_version_num')::int, current_setting('server_version'),
+			pg_is_in_recovery(), current_setting('max_prepared_transactions')::int`).
+			Scan(&f.version, &f.versionText, &f.recovery, &f.prepared)
+	})
 	var connect *pgconn.ConnectError
 	switch {
 	case errors.As(err, &connect):
@@ -180,7 +172,7 @@ func (s *Store) checkLogged(ctx context.Context) error {
 		schemaIdentifier(s.cfg.Schema)).Scan(&unlogged)
 	switch {
 	case err != nil:
-		return fmt.Errorf("postgres: can't read the tables of schema %s: %w", s.cfg.Schema, err)
+		return fmt.Errorf("postgres: can't read the tables of schema %s: %w", s.cfg.Schema, nameCached(err))
 	case unlogged != nil:
 		return fmt.Errorf("%w: a crash would empty %s; as the owner run \"alter table ... set logged\" for each", ErrUnsupported, *unlogged)
 	}

@@ -37,6 +37,7 @@ const (
 	stateBadRole       = "0LP01"
 	stateReadOnly      = "25006"
 	stateUnsupported   = "0A000"
+	stateUnique        = "23505"
 
 	stateNoStatement     = "26000"
 	stateStatementExists = "42P05"
@@ -107,7 +108,7 @@ func (s *Store) explain(ctx context.Context, err error, ended bool, stage guard.
 	if stage == guard.StageSeal {
 		err = nameTrick(err, state)
 	}
-	err = nameCached(s.nameLimit(err, pgErr))
+	err = s.nameBehind(nameCached(s.nameLimit(err, pgErr)))
 	if transient(pgErr) {
 		return &TransientError{err}
 	}
@@ -136,6 +137,21 @@ func nameTrick(err error, state string) error {
 		return fmt.Errorf("%w at the seal: %w (an operation must keep the role that it began with: no SET ROLE, RESET ROLE or SET SESSION AUTHORIZATION)", ErrMissingRights, err)
 	}
 	return err
+}
+
+// ErrFenceBehind: a fence is behind its history, so that the position which it would
+// move to is taken already: a part of the schema's tables was restored. The message says
+// what the owner of the schema runs.
+var ErrFenceBehind = errors.New("postgres: fence is behind its history")
+
+// nameBehind names the error of a move that found its position taken.
+func (s *Store) nameBehind(err error) error {
+	var pgErr *pgconn.PgError
+	if !errors.As(err, &pgErr) || pgErr.Code != stateUnique || pgErr.SchemaName != s.cfg.Schema || pgErr.ConstraintName != "event_pkey" {
+		return err
+	}
+	return fmt.Errorf("%w: its table was restored without the history, or changed by hand; the owner of the schema runs: select %s.repair(): %w",
+		ErrFenceBehind, schemaIdentifier(s.cfg.Schema), err)
 }
 
 // nameLimit says which setting of ours an error of the server's comes from: who

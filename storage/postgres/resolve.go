@@ -19,7 +19,7 @@ func (s *Store) Resolve(ctx context.Context, d guard.InDoubt) (bool, error) {
 	for _, claim := range d.Claims {
 		answer, err := s.resolveOne(ctx, claim, d.Tx)
 		if err != nil {
-			return false, fmt.Errorf("postgres: resolving a COMMIT on %s: %w", claim.Grant.Resource, err)
+			return false, fmt.Errorf("postgres: resolving a COMMIT on %s: %w", claim.Grant.Resource, s.nameBehind(err))
 		}
 		switch answer {
 		case "applied":

@@ -85,7 +85,7 @@ func TestRoles_AppCannotTouchFencesAndHistory_HC1_HC2_HB12(t *testing.T) {
 	r := newRoles(t)
 	store := newStore(t, r.app, nil)
 	c := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
-	for _, table := range []string{"resource", "event", "refusal", "setting", "secret", "migration", "operation"} {
+	for _, table := range []string{"resource", "event", "refusal", "setting", "secret", "forget_clock", "migration", "operation"} {
 		for _, sql := range []string{
 			"insert into fence.%s default values", "delete from fence.%s", "truncate fence.%s", "drop table fence.%s",
 			"alter table fence.%s disable trigger all", "alter table fence.%s set unlogged", "do $$ begin lock fence.%s in exclusive mode; end $$",
@@ -102,7 +102,7 @@ func TestRoles_AppCannotTouchFencesAndHistory_HC1_HC2_HB12(t *testing.T) {
 		"update fence.setting set max_token_jump = 4611686018427387903", "select from fence.setting", "select value from fence.secret",
 		"set session_replication_role = replica", "create table fence.mine ()", "drop schema fence cascade",
 		"create or replace function fence.timeline() returns integer language sql return 1",
-		"select fence.append(1, 1, 5, 'a', 1, 1, 'write', 1, null)", "select fence.locked('x')", "select fence.mark(1, 1, 5, 1)", "select fence.entered(1, 1, 5, 1)",
+		"select fence.append(1, 1, 5, 'a', 1, 1, 'write', 1, null)", "select fence.locked('x')", "select fence.mark(1, 1, 5, 1)", "select fence.entered(1, 1, 5, 1)", "select fence.repair()",
 		"select nextval('fence.resource_id_seq')", "set role postgres",
 	} {
 		_, err := r.app.Exec(t.Context(), sql)

@@ -97,6 +97,16 @@ create table {{schema}}.operation (
 -- to be forgotten.
 create index operation_at on {{schema}}.operation using brin (at);
 
+-- How the server's clock went, as far as calls of forget saw it: its last reading, and
+-- since when each of them followed on the one before within a quarter of the retention.
+create table {{schema}}.forget_clock (
+    one    boolean     primary key default true,
+    seen   timestamptz,
+    steady timestamptz,
+    constraint forget_clock_one check (one)
+);
+insert into {{schema}}.forget_clock default values;
+
 -- What holds for the whole database. The owner of the schema may change the limits.
 create table {{schema}}.setting (
     one            boolean  primary key default true,

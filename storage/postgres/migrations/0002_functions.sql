@@ -125,6 +125,20 @@ begin
     return r;
 end $$;
 
+-- jump_hint says what a claim means that is far above what the database has seen. What
+-- is to be executed comes last, behind what it does.
+create function {{schema}}.jump_hint(p_epoch bigint, p_token bigint, s {{schema}}.setting) returns text
+language sql volatile set search_path = pg_catalog, pg_temp
+return case when p_epoch > s.epoch + s.max_epoch_jump then
+    format('if the lock service''s epoch key (etcd: PREFIX/epoch, PREFIX is etcd.Config.Prefix) was set to %s by mistake: etcdctl put PREFIX/epoch %s; '
+           'running processes go on. If it was meant, lower epochs will be refused for good, and '
+           'the owner of the schema runs: update %s set epoch = %s, token = 0', p_epoch, s.epoch + 1, '{{schema}}.setting', p_epoch)
+else
+    format('once this token has claimed, every lower one is refused for its resource, for good. A token of a test''s locker, or of another lock '
+           'service, does not belong in this database. Only if this lock service issued it and goes on from there, as after a restore '
+           'with --bump-revision, the owner of the schema runs: update %s set epoch = %s, token = %s', '{{schema}}.setting', p_epoch, p_token)
+end;
+
 -- claim raises the fence of a resource to a grant and returns where it stands. The
 -- marks lie in one row for the whole database, which a claim reads without a lock
 -- and writes only for a higher epoch or a token far above the mark, before it
@@ -157,8 +171,7 @@ begin
         raise exception 'fencekit: token % of epoch % is implausibly far above what the database has seen (token % of epoch %)',
                 p_token, p_epoch, s.token, s.epoch
             using errcode = 'ZF010', detail = json_build_object('epoch', s.epoch, 'token', s.token)::text,
-                  hint = format('if the lock service did issue it, the owner of the schema runs: update %s set epoch = %s, token = %s',
-                                '{{schema}}.setting', p_epoch, p_token);
+                  hint = {{schema}}.jump_hint(p_epoch, p_token, s);
     end if;
     if s.epoch < p_epoch then
         update {{schema}}.setting set epoch = p_epoch, token = p_token where one and epoch < p_epoch;
@@ -426,24 +439,54 @@ begin
     perform {{schema}}.entered(p_resource, r.epoch, r.token, p_tx);
     insert into {{schema}}.operation (resource, key, request, result, tx, at)
     values (p_resource, convert_from(decode(p_key_hex, 'hex'), 'UTF8'), decode(p_request_hex, 'hex'),
-            nullif(decode(p_result_hex, 'hex'), ''), p_tx, clock_timestamp());
+            nullif(decode(p_result_hex, 'hex'), ''), p_tx,
+            greatest(clock_timestamp(), (select seen from {{schema}}.forget_clock where one)));
 end $$;
 
--- forget removes up to p_limit operations that have been kept for long enough, and
--- returns how many.
-create function {{schema}}.forget(p_limit integer) returns bigint
+-- forget removes up to p_limit operations that have been kept for long enough, by a
+-- clock that went steadily for as long: one that was set forward would make all of them
+-- run again. It returns how many, and what the clock showed before if it has jumped.
+create function {{schema}}.forget(p_limit integer, out o_count bigint, out o_jumped_from timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
-    v_count bigint;
+    c           {{schema}}.forget_clock;
+    v_now       timestamptz := clock_timestamp();
+    v_retention interval;
 begin
+    o_count := 0;
+    select * into c from {{schema}}.forget_clock where one for no key update skip locked;
+    if not found then
+        return; -- another call is at it
+    end if;
+    select once_retention into strict v_retention from {{schema}}.setting where one;
+    if (v_now between c.seen and c.seen + v_retention / 4) is not true then
+        update {{schema}}.forget_clock set seen = v_now, steady = v_now where one;
+        o_jumped_from := c.seen;
+        return;
+    end if;
+    update {{schema}}.forget_clock set seen = v_now where one;
+    if c.steady > v_now - v_retention then
+        return;
+    end if;
     delete from {{schema}}.operation
      where ctid = any (array(
-        select o.ctid from {{schema}}.operation o
-         where o.at < clock_timestamp() - (select once_retention from {{schema}}.setting where one)
-         limit p_limit for update skip locked));
-    get diagnostics v_count = row_count;
-    return v_count;
+        select o.ctid from {{schema}}.operation o where o.at < v_now - v_retention limit p_limit for update skip locked));
+    get diagnostics o_count = row_count;
 end $$;
+
+-- repair puts each fence that is behind its history, as after a part of the tables was
+-- restored, to where the history ends, and returns their names. It is the owner's alone.
+create function {{schema}}.repair() returns setof text
+language sql volatile set search_path = pg_catalog, pg_temp
+begin atomic
+    update {{schema}}.resource r
+       set epoch = e.epoch, token = e.token, holder = e.holder, seq = e.seq, tx = e.tx,
+           claim_seq = 0, claimed_at = e.at, timeline = e.timeline, head = e.hash
+      from {{schema}}.resource f
+     cross join lateral (select * from {{schema}}.event h where h.resource = f.id order by h.seq desc limit 1) e
+     where r.id = f.id and e.seq > r.seq and (e.epoch, e.token) >= (r.epoch, r.token)
+    returning r.name;
+end;
 
 revoke all on all functions in schema {{schema}} from public;
 revoke all on all procedures in schema {{schema}} from public;

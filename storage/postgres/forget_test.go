@@ -1,0 +1,105 @@
+package postgres_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/guard/guardtest"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// steadyFor makes it that calls of ForgetOnce have seen the clock go steadily for so long.
+func steadyFor(t testing.TB, pool *pgxpool.Pool, interval string) {
+	t.Helper()
+	mustExec(t, pool, "update fence.forget_clock set seen = clock_timestamp(), steady = clock_timestamp() - $1::text::interval", interval)
+}
+
+// setForward does to the clock what setting it forward would: all that was written before
+// is older by as much.
+func setForward(t testing.TB, pool *pgxpool.Pool, interval string) {
+	t.Helper()
+	mustExec(t, pool, "update fence.operation set at = at - $1::text::interval", interval)
+	mustExec(t, pool, "update fence.forget_clock set seen = seen - $1::text::interval, steady = steady - $1::text::interval", interval)
+}
+
+// The clock is set forward by 10 days: what was kept a moment ago is not forgotten, and
+// doesn't run again, however often ForgetOnce is called.
+func TestForgetOnce_IsNotMisledByAClockThatJumped_G4(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	g, err := guard.New(guardtest.NewLocker(), store, nil)
+	require.NoError(t, err)
+	defer g.Close(context.Background())
+	_, err = store.ForgetOnce(t.Context())
+	require.NoError(t, err)
+	steadyFor(t, pool, "30 days")
+	order := func() {
+		require.NoError(t, guard.Do(t.Context(), g, resource, add("x", 1), guard.Once("order 7", nil)))
+	}
+	order()
+	setForward(t, pool, "10 days")
+	n, err := store.ForgetOnce(t.Context())
+	require.ErrorIs(t, err, postgres.ErrClockJumped)
+	require.ErrorContains(t, err, "call ForgetOnce at least once a day")
+	require.Zero(t, n)
+	for range 3 {
+		n, err = store.ForgetOnce(t.Context())
+		require.NoError(t, err)
+		require.Zero(t, n)
+	}
+	order()
+	holds(t, pool, "x", 1)
+
+	// Once calls have seen it go steadily for as long as operations are kept.
+	steadyFor(t, pool, "6 days 23 hours")
+	n, err = store.ForgetOnce(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, n)
+	steadyFor(t, pool, "7 days 1 hour")
+	n, err = store.ForgetOnce(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 1, n)
+}
+
+// A clock that is set back between two calls, and forward again, doesn't make young
+// operations old; one that a call finds set back begins anew.
+func TestForgetOnce_IsNotMisledByAClockThatWasSetBack_G4(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	_, err := store.ForgetOnce(t.Context())
+	require.NoError(t, err)
+	mustExec(t, pool, "update fence.forget_clock set seen = seen + interval '10 days'")
+	c := claim(t, store, grant(5, "a"))
+	txn := begin(t, store, c)
+	txn.Keep(guard.OnceKey{Key: "k"}, nil)
+	_, err = txn.Commit(t.Context(), nil)
+	require.NoError(t, err)
+	require.True(t, query[bool](t, pool, "select o.at >= c.seen from fence.operation o, fence.forget_clock c"), "as old as the clock was known to be")
+	_, err = store.ForgetOnce(t.Context())
+	require.ErrorIs(t, err, postgres.ErrClockJumped)
+	require.True(t, query[bool](t, pool, "select seen = steady and seen <= clock_timestamp() from fence.forget_clock"))
+}
+
+// ForgetOnce waits for no lock: not for an operation that is in use, nor for another call.
+func TestForgetOnce_WaitsForNobody_L1(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	steadyFor(t, pool, "8 days")
+	mustExec(t, pool, `insert into fence.operation (resource, key, request, tx, at)
+		select 1, 'k' || i, decode(repeat('00', 32), 'hex'), 1, now() - interval '7 days 1 hour' from generate_series(1, 3) i`)
+	for _, lock := range []string{"select from fence.forget_clock for update", "select from fence.operation where key = 'k1' for update"} {
+		other, err := pool.Begin(t.Context())
+		require.NoError(t, err)
+		defer func() { _ = other.Rollback(context.Background()) }()
+		_, err = other.Exec(t.Context(), lock)
+		require.NoError(t, err)
+		_, err = store.ForgetOnce(t.Context())
+		require.NoError(t, err, lock)
+		require.NoError(t, other.Rollback(context.Background()))
+	}
+	require.Equal(t, "k1", query[string](t, pool, "select string_agg(key, ' ') from fence.operation"))
+}

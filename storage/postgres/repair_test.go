@@ -1,0 +1,55 @@
+package postgres_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// A fence whose row was put back to an older state, and its history was not: everything
+// that would move it says so by name, and what the message says mends it.
+func TestFence_BehindItsHistoryIsNamedAndRepaired_N26(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	other := grant(5, "a")
+	other.Resource = "sku/2"
+	whole := write(t, store, claim(t, store, other), set("y", 1))
+	old := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
+	row := query[string](t, pool, "select f::text from fence.resource f where name = $1", resource)
+	doubt := guard.InDoubt{Claims: []guard.Claim{old}, Tx: 9}
+	last := write(t, store, claim(t, store, grant(6, "b")), set("x", 2))
+	mustExec(t, pool, `update fence.resource f set epoch = o.epoch, token = o.token, holder = o.holder, seq = o.seq, tx = o.tx,
+		claim_seq = o.claim_seq, claimed_at = o.claimed_at, head = o.head from (select ($1::text::fence.resource).*) o where f.id = o.id`, row)
+
+	_, err := store.Claim(t.Context(), grant(7, "c"))
+	require.ErrorIs(t, err, postgres.ErrFenceBehind)
+	require.ErrorContains(t, err, `the owner of the schema runs: select "fence".repair()`)
+	_, err = attempt(t.Context(), store, set("x", 3), old)
+	require.ErrorIs(t, err, postgres.ErrFenceBehind)
+	_, err = store.Resolve(t.Context(), doubt)
+	require.ErrorIs(t, err, postgres.ErrFenceBehind)
+	holds(t, pool, "x", 2)
+
+	require.Equal(t, []string{resource}, column(t, pool, `select "fence".repair()`))
+	require.Empty(t, column(t, pool, `select "fence".repair()`))
+	_, err = attempt(t.Context(), store, set("x", 3), old)
+	require.ErrorIs(t, err, guard.ErrStaleToken)
+	require.Equal(t, last, claim(t, store, last.Grant))
+	write(t, store, last, set("x", 4))
+	write(t, store, claim(t, store, grant(7, "c")), set("x", 5))
+	write(t, store, whole, set("y", 2))
+	verifyChain(t, pool)
+}
+
+// An error of the user's own unique index is no matter of the fence.
+func TestRun_UsersOwnUniqueIndexIsNotNamed(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	c := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
+	_, err := attempt(t.Context(), store, statement("insert into item values ('x', 1)"), c)
+	require.ErrorContains(t, err, "23505")
+	require.NotErrorIs(t, err, postgres.ErrFenceBehind)
+}

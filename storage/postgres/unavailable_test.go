@@ -1,0 +1,62 @@
+package postgres_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// A login that fails is told once, on one line, with where to look.
+func TestCheck_SaysWhyNoConnectionWasMade(t *testing.T) {
+	_, dsn := startServer(t, map[string]string{"max_connections": "20"})
+	admin := openPool(t, dsn)
+	mustExec(t, admin, "create role locked login password 'right'")
+	mustExec(t, admin, `do $$ begin execute format('copy (values (''host all locked all scram-sha-256''), (''host all all all trust''), (''local all all trust'')) to %L',
+		current_setting('hba_file')); end $$`)
+	mustExec(t, admin, "select pg_reload_conf()")
+	locked := openPool(t, dsn, as("locked"), func(cfg *pgxpool.Config) { cfg.ConnConfig.Password = "wrong" })
+	check := func(pool *pgxpool.Pool) error { return newStore(t, pool, nil).Check(t.Context()) }
+	require.Eventually(t, func() bool { return strings.Contains(check(locked).Error(), "28P01") }, time.Minute, 10*time.Millisecond)
+	for name, c := range map[string]struct {
+		pool         *pgxpool.Pool
+		says, remedy string
+	}{
+		"password": {locked, "password authentication failed", "check user and password in the DSN"},
+		"role":     {openPool(t, dsn, as("nosuchrole")), `role "nosuchrole" does not exist`, "check user and password in the DSN"},
+		"database": {openPool(t, strings.Replace(dsn, "/app", "/nosuchdb", 1)), `database "nosuchdb" does not exist`, "check the database in the DSN, or create it"},
+		"host":     {openPool(t, "postgres://nosuchhost.invalid/x"), "lookup nosuchhost.invalid", "check the host in the DSN"},
+		"port":     {openPool(t, "postgres://127.0.0.1:1/x"), "connection refused", "check host and port in the DSN"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := newStore(t, c.pool, nil)
+			_, claimErr := store.Claim(t.Context(), grant(5, "a"))
+			for _, err := range []error{check(c.pool), claimErr} {
+				require.ErrorIs(t, err, postgres.ErrUnavailable)
+				require.NotContains(t, err.Error(), "\n")
+				require.Equal(t, 1, strings.Count(err.Error(), c.says), err.Error())
+				require.ErrorContains(t, err, "("+c.remedy)
+			}
+		})
+	}
+}
+
+// A pooler in statement mode has no transactions. That is told by the first check, and
+// not as an absent database.
+func TestPooler_InStatementModeIsNamed(t *testing.T) {
+	dsn := migrated(t)
+	pooler := startPooler(t, testenv.SharedPostgres(t), testenv.PgBouncerConfig{Settings: map[string]string{"pool_mode": "statement"}})
+	store := newStore(t, openPooled(t, pooler, dsn), nil)
+	_, claimErr := store.Claim(t.Context(), grant(5, "a"))
+	_, beginErr := store.Begin(t.Context(), claim(t, newStore(t, openPool(t, dsn), nil), grant(5, "a")))
+	for what, err := range map[string]error{"check": store.Check(t.Context()), "claim": claimErr, "begin": beginErr} {
+		require.ErrorIs(t, err, postgres.ErrUnsupported, what)
+		require.NotErrorIs(t, err, postgres.ErrUnavailable, what)
+		require.ErrorContains(t, err, "set pool_mode to transaction or session", what)
+	}
+}
