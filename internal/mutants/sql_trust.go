@@ -3,7 +3,7 @@ package mutants
 import "slices"
 
 // trustMutants are in what the database itself is trusted for.
-var trustMutants = slices.Concat(forgeMutants, forgetMutants, repairMutants, historyMutants)
+var trustMutants = slices.Concat(forgeMutants, forgetMutants, repairMutants, schemasMutants, historyMutants)
 
 // forgeMutants are in what an app role could forge.
 var forgeMutants = []Mutant{
@@ -61,6 +61,14 @@ var repairMutants = []Mutant{
 	change("fence-behind-its-history-is-not-named", "N26", "storage/postgres/refusal.go",
 		`pgErr.ConstraintName != "event_pkey"`, `true`,
 		inPostgres("TestFence_BehindItsHistoryIsNamedAndRepaired_N26")),
+}
+
+// schemasMutants are in what tells of a second schema.
+var schemasMutants = []Mutant{
+	change("another-schema-goes-unnoticed", "G3", "storage/postgres/ready.go",
+		`	s.warnOfOthers(ctx)
+`, ``,
+		inPostgres("TestCheck_WarnsOfAnotherSchemaWithFences")),
 }
 
 // historyMutants are in what the history tells.

@@ -23,7 +23,9 @@ const DefaultSchema = "fence"
 // below the lock service's time to live.
 type Config struct {
 	// Schema holds the tables: lower-case letters, digits and underscores, at
-	// most 40. Default DefaultSchema.
+	// most 40. Default DefaultSchema. All processes that guard the same data use the
+	// same one: a resource has a fence in each, and two fences exclude nobody. Check
+	// warns (Logger) if another schema of the database holds fences.
 	Schema string
 	// Isolation is the level that guarded transactions run at: pgx.ReadCommitted,
 	// pgx.RepeatableRead or pgx.Serializable. Default pgx.ReadCommitted, at which

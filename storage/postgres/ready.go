@@ -113,6 +113,7 @@ func (s *Store) Check(ctx context.Context) error {
 	if err := errors.Join(s.checkRights(ctx), s.checkLogged(ctx)); err != nil {
 		return err
 	}
+	s.warnOfOthers(ctx)
 	s.ready.Store(true)
 	return nil
 }
@@ -177,4 +178,22 @@ func (s *Store) checkLogged(ctx context.Context) error {
 		return fmt.Errorf("%w: a crash would empty %s; as the owner run \"alter table ... set logged\" for each", ErrUnsupported, *unlogged)
 	}
 	return nil
+}
+
+// warnOfOthers logs which other schemas of the database hold fences. Two applications
+// may share a database, but two processes that guard the same data in different schemas
+// don't exclude each other, and no refusal tells.
+func (s *Store) warnOfOthers(ctx context.Context) {
+	var others *string
+	err := s.pool.QueryRow(ctx, `
+		select string_agg(n.nspname, ', ' order by n.nspname) from pg_catalog.pg_namespace n
+		 where n.nspname <> $1
+		   and exists (select from pg_catalog.pg_proc p where p.pronamespace = n.oid and p.proname = 'record_refusal')
+		   and exists (select from pg_catalog.pg_class c
+		                where c.relnamespace = n.oid and c.relname = 'resource' and c.relkind = 'r' and pg_relation_size(c.oid) > 0)`,
+		s.cfg.Schema).Scan(&others)
+	if err == nil && others != nil {
+		s.cfg.Logger.WarnContext(ctx, "postgres: other schemas of this database hold fences too; processes that guard the same data must use one schema (postgres.Config.Schema)",
+			"schema", s.cfg.Schema, "others", *others)
+	}
 }
