@@ -32,7 +32,7 @@ func election(t *testing.T, p *process, name string) *etcd.Election {
 	return e
 }
 
-func campaign(t *testing.T, e *etcd.Election) *etcd.Leadership {
+func campaign(t *testing.T, e *etcd.Election) fence.Leadership {
 	t.Helper()
 	led, err := e.Campaign(t.Context(), t.Name())
 	require.NoError(t, err)
@@ -53,7 +53,7 @@ func TestElection_ADeposedLeadersWritesAreRefused_G3(t *testing.T) {
 	a := newProcess(t, endpoint, dsn, etcd.Config{TTL: 10 * time.Minute}, nil, grpc.WithChainStreamInterceptor(deaf))
 	b := newProcess(t, endpoint, dsn, etcd.Config{}, nil)
 	old := campaign(t, election(t, a, "jobs"))
-	var elected *etcd.Leadership
+	var elected fence.Leadership
 	err := guard.HoldLease(ctx, a.Guard, old, func(ctx context.Context, h *guard.Held[pgx.Tx]) error {
 		require.NoError(t, h.Do(ctx, increment("jobs")))
 
@@ -73,7 +73,7 @@ func TestElection_ADeposedLeadersWritesAreRefused_G3(t *testing.T) {
 
 	leader, err := election(t, a, "jobs").Leader(ctx)
 	require.NoError(t, err)
-	require.Equal(t, etcd.Leader{Grant: elected.Grant(), Value: t.Name()}, leader)
+	require.Equal(t, fence.Leader{Grant: elected.Grant(), Value: t.Name()}, leader)
 	require.NoError(t, guard.DoGrant(ctx, a.store, leader.Grant, increment("jobs")), "an order of the leader's, carried out elsewhere")
 	require.NoError(t, elected.Resign(ctx))
 	require.NoError(t, guard.HoldLease(ctx, a.Guard, campaign(t, election(t, a, "jobs")), writing("jobs")), "the old leader is elected again")
@@ -90,7 +90,7 @@ func revokeOnce(t *testing.T, ctx context.Context, prefix string) {
 	require.NoError(t, err)
 }
 
-func requireStale(t *testing.T, err error, old, elected *etcd.Leadership) {
+func requireStale(t *testing.T, err error, old, elected fence.Leadership) {
 	t.Helper()
 	require.ErrorIs(t, err, guard.ErrStaleToken)
 	stale := new(guard.StaleTokenError)

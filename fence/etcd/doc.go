@@ -23,7 +23,7 @@
 //
 // An [Election] is the same queue: whoever owns the resource of its name leads,
 // and the leader's grant is a fencing token as any other. The value that a leader
-// proclaims lies in its lock key. A [Leadership.Proclaim] requires that the key
+// proclaims lies in its lock key. Proclaim requires that the key
 // was changed last at the revision at which this leader left it. So it fails once
 // the key is gone, whoever has one of that name now; and one whose answer was
 // lost takes no effect after a later one that was answered.
@@ -135,6 +135,9 @@
 //
 // F3 is advisory, as package fence says. Go's clock stands still while a machine
 // is suspended, and so does the deadline. A watch may show a deleted key late or,
-// behind a connection that is silently dead, not before the deadline. Clients
+// behind a connection that is silently dead, not before the deadline. A restore within
+// the time to live, from a backup that has a holder's session but not its key, isn't
+// noticed if revision and raft term have passed what the holder saw before it asks
+// again: its lease goes on beside the next holder's (F2). Clients
 // made with etcd's namespace package are refused: set Config.Prefix instead.
 package etcd

@@ -12,12 +12,8 @@ import (
 // MaxValueLen is the longest value that a leader can proclaim, in bytes.
 const MaxValueLen = 4096
 
-var (
-	// ErrNoLeader: nobody leads the election.
-	ErrNoLeader = errors.New("etcd: election has no leader")
-	// ErrInvalidValue: a value can't be proclaimed. See InvalidValueError.
-	ErrInvalidValue = errors.New("etcd: invalid value")
-)
+// ErrInvalidValue: a value can't be proclaimed. See InvalidValueError.
+var ErrInvalidValue = errors.New("etcd: invalid value")
 
 // InvalidValueError says why a value can't be proclaimed. It is ErrInvalidValue.
 type InvalidValueError struct{ Reason string }
@@ -37,14 +33,13 @@ func validateValue(value string) error {
 	return nil
 }
 
-// Election elects one leader at a time among those who campaign, in order of
-// arrival. It is the queue of the resource of the same name: who leads the
-// election holds the lock, and the other way round. All methods may be called
-// from several goroutines; an Election needs no closing.
+// Election implements fence.Election.
 type Election struct {
 	locker *Locker
 	name   string
 }
+
+var _ fence.Election = (*Election)(nil)
 
 // Election returns the election of a name, to which the same rules apply as to
 // the name of a resource: a bad one is a *fence.InvalidGrantError. It doesn't
@@ -59,7 +54,14 @@ func (l *Locker) Election(name string) (*Election, error) {
 // Campaign waits until it is elected, and then proclaims value, which may be
 // empty and has at most MaxValueLen bytes of valid UTF-8. It is Acquire
 // otherwise: with the same errors, and in one queue with it.
-func (e *Election) Campaign(ctx context.Context, value string) (*Leadership, error) {
+//
+// Proclaim of the Leadership has the same bounds on its value. Calls take effect one
+// after another. Its errors: the cause of Context, a *fence.LeaseLostError or
+// fence.ErrReleased, if the leadership is over, whether this leader knew or finds out
+// by it: an observer may have seen the value, but it is not the leader's any more. The
+// error of ctx, or a *fence.UnavailableError: if it is ErrUnknownProclaim as well the
+// value may or may not be proclaimed, else it is not.
+func (e *Election) Campaign(ctx context.Context, value string) (fence.Leadership, error) {
 	if err := validateValue(value); err != nil {
 		return nil, err
 	}
@@ -70,52 +72,44 @@ func (e *Election) Campaign(ctx context.Context, value string) (*Leadership, err
 	return newLeadership(p), nil
 }
 
-// Leader is who leads an election, and what it proclaims. The zero Leader is
-// nobody.
-type Leader struct {
-	// Grant is the leader's, as its key names it: with Config.MutexKeys without
-	// Epoch and Holder, since the key holds the value alone.
-	Grant fence.Grant
-	// Value is "" for a leader that came by Acquire.
-	Value string
-}
-
-// Leader returns who leads now, or ErrNoLeader. When it returns somebody else
+// Leader returns who leads now, or fence.ErrNoLeader. Its grant is the one that the
+// leader's key names: with Config.MutexKeys without Epoch and Holder, since the key
+// holds the value alone. When it returns somebody else
 // may lead already: only a fence can tell. Its other errors: the one of ctx, and
 // its cause; fence.ErrLockerClosed; else a *fence.UnavailableError.
-func (e *Election) Leader(ctx context.Context) (Leader, error) {
+func (e *Election) Leader(ctx context.Context) (fence.Leader, error) {
 	l, op := e.locker, "leader of "+e.name
 	switch {
 	case l.isClosed():
-		return Leader{}, fence.ErrLockerClosed
+		return fence.Leader{}, fence.ErrLockerClosed
 	case clientClosed(l.client):
-		return Leader{}, l.unavailable(op, errClientClosed)
+		return fence.Leader{}, l.unavailable(op, errClientClosed)
 	}
 	request, cancel := context.WithTimeout(ctx, l.cfg.RequestTimeout)
 	defer cancel()
 	resp, err := l.client.Do(request, firstOf(l.keys.queue(e.name)))
 	switch {
 	case ctx.Err() != nil:
-		return Leader{}, ended(ctx, op)
+		return fence.Leader{}, ended(ctx, op)
 	case err != nil:
-		return Leader{}, l.unavailable(op, err)
+		return fence.Leader{}, l.unavailable(op, err)
 	}
 	for _, kv := range resp.Get().Kvs {
 		return e.leader(queued{kv.CreateRevision, kv.Value}), nil
 	}
-	return Leader{}, ErrNoLeader
+	return fence.Leader{}, fence.ErrNoLeader
 }
 
 // leader reads the first key of the queue.
-func (e *Election) leader(first queued) Leader {
+func (e *Election) leader(first queued) fence.Leader {
 	if first.created == 0 {
-		return Leader{}
+		return fence.Leader{}
 	}
 	v, _ := parseLockValue(first.value)
 	if e.locker.keys.proclaimed(first.value) {
 		v = lockValue{Value: string(first.value)}
 	}
-	return Leader{
+	return fence.Leader{
 		Grant: fence.Grant{Resource: e.name, Epoch: v.Epoch, Token: fence.Token(first.created), Holder: v.Holder},
 		Value: v.Value,
 	}

@@ -15,33 +15,23 @@ import (
 // also later on, until the next Proclaim that returns nil.
 var ErrUnknownProclaim = errors.New("etcd: not known whether the value was proclaimed")
 
-// Leadership is the lease of an elected leader. Its grant is a fencing token as
-// any other: what a leader writes under it, by guard.DoGrant or guard.HoldLease,
-// is refused once a later leader has claimed. All methods may be called from
-// several goroutines.
-type Leadership struct {
+// leadership is a fence.Leadership.
+type leadership struct {
 	fence.Lease
 	place *place
 	turn  chan struct{} // has room while no Proclaim runs
 	left  int64         // mod revision of the key as this process left it
 }
 
-func newLeadership(p *place) *Leadership {
-	return &Leadership{Lease: lease{p}, place: p, turn: make(chan struct{}, 1), left: int64(p.granted().Token)}
+func newLeadership(p *place) *leadership {
+	return &leadership{Lease: lease{p}, place: p, turn: make(chan struct{}, 1), left: int64(p.granted().Token)}
 }
 
 // Resign gives the leadership up. It is Release.
-func (l *Leadership) Resign(ctx context.Context) error { return l.Release(ctx) }
+func (l *leadership) Resign(ctx context.Context) error { return l.Release(ctx) }
 
-// Proclaim replaces the value, with the same bounds as that of Campaign. Calls
-// take effect one after another.
-//
-// Its errors: the cause of Context, a *fence.LeaseLostError or fence.ErrReleased,
-// if the leadership is over, whether this leader knew or finds out by it: an
-// observer may have seen the value, but it is not the leader's any more. The
-// error of ctx, or a *fence.UnavailableError: if it is ErrUnknownProclaim as
-// well the value may or may not be proclaimed, else it is not.
-func (l *Leadership) Proclaim(ctx context.Context, value string) error {
+// Proclaim implements fence.Leadership: see Campaign.
+func (l *leadership) Proclaim(ctx context.Context, value string) error {
 	if err := validateValue(value); err != nil {
 		return err
 	}
@@ -64,7 +54,7 @@ func (l *Leadership) Proclaim(ctx context.Context, value string) error {
 // proclaim puts the value where the last one was left. If something else is
 // there, an earlier Proclaim of unknown outcome has arrived: then it puts the
 // value there, and what else may still be under way finds another revision.
-func (l *Leadership) proclaim(ctx context.Context, op, value string) error {
+func (l *leadership) proclaim(ctx context.Context, op, value string) error {
 	p := l.place
 	text, err := p.encode(p.granted().Epoch, value)
 	if err != nil {
@@ -90,7 +80,7 @@ func (l *Leadership) proclaim(ctx context.Context, op, value string) error {
 }
 
 // notProclaimed is the error of a Proclaim whose request failed.
-func (l *Leadership) notProclaimed(ctx context.Context, op string, err error) error {
+func (l *leadership) notProclaimed(ctx context.Context, op string, err error) error {
 	p := l.place
 	if errors.Is(err, errLeaseGone) {
 		p.session.end(fence.LossExpired)
@@ -110,7 +100,7 @@ func (l *Leadership) notProclaimed(ctx context.Context, op string, err error) er
 
 // deposed is the error of a Proclaim that found the key gone. It waits until it
 // is known why.
-func (l *Leadership) deposed(ctx context.Context, op string) error {
+func (l *leadership) deposed(ctx context.Context, op string) error {
 	p := l.place
 	p.mu.Lock()
 	p.doubt()

@@ -128,7 +128,7 @@ func proclaims(req any) bool {
 	return ok && isProclaim(txn)
 }
 
-func proclaiming(ctx context.Context, led *Leadership, value string) <-chan error {
+func proclaiming(ctx context.Context, led *leadership, value string) <-chan error {
 	done := make(chan error, 1)
 	go func() { done <- led.Proclaim(ctx, value) }()
 	return done
@@ -256,7 +256,7 @@ func TestProclaim_CallsTakeEffectOneAfterAnother(t *testing.T) {
 }
 
 // awaitValue waits until etcd has a value at the leader's key.
-func awaitValue(t testing.TB, led *Leadership, value string) {
+func awaitValue(t testing.TB, led *leadership, value string) {
 	t.Helper()
 	e := election(t, newTestLocker(t, testenv.EtcdClient(t), &led.place.locker.cfg), led.Grant().Resource)
 	for now, err := range e.Observe(patient(t)) {

@@ -8,7 +8,7 @@ import (
 )
 
 // Observe yields what Leader would return, now and whenever it changes: who
-// leads and what it proclaims, or ErrNoLeader. It may skip what changes again
+// leads and what it proclaims, or fence.ErrNoLeader. It may skip what changes again
 // meanwhile, but it always comes to the latest. While etcd can't be reached, or
 // its watch breaks, it waits.
 //
@@ -17,8 +17,8 @@ import (
 // was closed, or etcd refuses to show the election to its user (ErrPermission).
 // Each use of the sequence begins with the present
 // leader.
-func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
-	return func(yield func(Leader, error) bool) {
+func (e *Election) Observe(ctx context.Context) iter.Seq2[fence.Leader, error] {
+	return func(yield func(fence.Leader, error) bool) {
 		l := e.locker
 		ctx, stop := context.WithCancel(ctx)
 		defer stop()
@@ -34,18 +34,18 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 		l.watch.add(f)
 		defer l.watch.remove(f)
 		l.tasks.start(func(tasks context.Context) { l.poll(tasks, f) })
-		var last *Leader
+		var last *fence.Leader
 		for {
 			select {
 			case <-news:
 			case <-l.local.closed:
-				yield(Leader{}, fence.ErrLockerClosed)
+				yield(fence.Leader{}, fence.ErrLockerClosed)
 				return
 			case err := <-refused:
-				yield(Leader{}, l.unavailable("observe "+e.name, err))
+				yield(fence.Leader{}, l.unavailable("observe "+e.name, err))
 				return
 			case <-l.watch.orphaned:
-				yield(Leader{}, l.unavailable("observe "+e.name, errClientClosed))
+				yield(fence.Leader{}, l.unavailable("observe "+e.name, errClientClosed))
 				return
 			case <-ctx.Done():
 			}
@@ -66,9 +66,9 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 }
 
 // noLeader is the error that goes with a leader.
-func noLeader(now Leader) error {
-	if now == (Leader{}) {
-		return ErrNoLeader
+func noLeader(now fence.Leader) error {
+	if now == (fence.Leader{}) {
+		return fence.ErrNoLeader
 	}
 	return nil
 }

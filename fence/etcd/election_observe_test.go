@@ -15,7 +15,7 @@ import (
 
 // sight is what an observer was told.
 type sight struct {
-	leader Leader
+	leader fence.Leader
 	err    error
 }
 
@@ -50,7 +50,7 @@ func (o *observation) next() sight {
 }
 
 // until reads on to what must come at last.
-func (o *observation) until(want Leader) {
+func (o *observation) until(want fence.Leader) {
 	o.t.Helper()
 	for o.next().leader != want {
 	}
@@ -66,25 +66,25 @@ func TestObserve_ShowsEachLeaderAndTheLastValue(t *testing.T) {
 	t.Parallel()
 	all := newElections(t, fresh(t), 3)
 	seen := observe(t, all[2])
-	require.Equal(t, sight{Leader{}, ErrNoLeader}, seen.next())
+	require.Equal(t, sight{fence.Leader{}, fence.ErrNoLeader}, seen.next())
 	for round := range 3 {
 		led := campaign(t, all[round%2], "candidate")
-		require.Equal(t, sight{Leader{led.Grant(), "candidate"}, nil}, seen.next())
+		require.Equal(t, sight{fence.Leader{Grant: led.Grant(), Value: "candidate"}, nil}, seen.next())
 		require.NoError(t, led.Proclaim(patient(t), "elected"))
-		require.Equal(t, sight{Leader{led.Grant(), "elected"}, nil}, seen.next())
+		require.Equal(t, sight{fence.Leader{Grant: led.Grant(), Value: "elected"}, nil}, seen.next())
 		waiting := campaigning(patient(t), all[1-round%2], "waiting")
 		awaitKeys(t, all[2].locker.client, all[2].locker.keys.queue("leader"), 2)
 		require.NoError(t, led.Resign(patient(t)))
 		next := (<-waiting).led
-		require.Equal(t, sight{Leader{next.Grant(), "waiting"}, nil}, seen.next(), "and nothing for those who wait")
+		require.Equal(t, sight{fence.Leader{Grant: next.Grant(), Value: "waiting"}, nil}, seen.next(), "and nothing for those who wait")
 		require.NoError(t, next.Resign(patient(t)))
-		require.Equal(t, sight{Leader{}, ErrNoLeader}, seen.next())
+		require.Equal(t, sight{fence.Leader{}, fence.ErrNoLeader}, seen.next())
 	}
 	led := campaign(t, all[0], "0")
 	for _, value := range []string{"1", "2", "3", "4", "5"} {
 		require.NoError(t, led.Proclaim(patient(t), value))
 	}
-	seen.until(Leader{led.Grant(), "5"})
+	seen.until(fence.Leader{Grant: led.Grant(), Value: "5"})
 	seen.cancel()
 	seen.ended()
 }
@@ -96,7 +96,7 @@ func TestObserve_LeavesNothingBehind(t *testing.T) {
 	observed := e.Observe(patient(t))
 	for range 2 {
 		for now, err := range observed {
-			require.Equal(t, sight{Leader{}, ErrNoLeader}, sight{now, err})
+			require.Equal(t, sight{fence.Leader{}, fence.ErrNoLeader}, sight{now, err})
 			break
 		}
 		e.locker.watch.mu.Lock()
@@ -116,14 +116,14 @@ func TestObserve_SurvivesBrokenWatchesAndCompactions_HD9(t *testing.T) {
 	cfg, admin := fresh(t), dial(t, server.Endpoint())
 	a := election(t, newTestLocker(t, admin, cfg), "leader")
 	seen := observe(t, election(t, newTestLocker(t, dial(t, p.endpoint()), cfg), "leader"))
-	require.Equal(t, sight{Leader{}, ErrNoLeader}, seen.next())
+	require.Equal(t, sight{fence.Leader{}, fence.ErrNoLeader}, seen.next())
 	led := campaign(t, a, "0")
-	seen.until(Leader{led.Grant(), "0"})
+	seen.until(fence.Leader{Grant: led.Grant(), Value: "0"})
 	for range 3 {
 		p.cut()
 	}
 	require.NoError(t, led.Proclaim(patient(t), "1"))
-	seen.until(Leader{led.Grant(), "1"})
+	seen.until(fence.Leader{Grant: led.Grant(), Value: "1"})
 
 	p.set(func() { p.down = true })
 	require.NoError(t, led.Resign(patient(t)))
@@ -133,12 +133,12 @@ func TestObserve_SurvivesBrokenWatchesAndCompactions_HD9(t *testing.T) {
 	_, err = admin.Compact(patient(t), resp.Header.Revision)
 	require.NoError(t, err)
 	p.set(func() { p.down = false })
-	seen.until(Leader{led.Grant(), "2"})
+	seen.until(fence.Leader{Grant: led.Grant(), Value: "2"})
 
 	require.NoError(t, server.Kill())
 	require.NoError(t, server.Restart(patient(t)))
 	require.NoError(t, led.Proclaim(patient(t), "3"))
-	seen.until(Leader{led.Grant(), "3"})
+	seen.until(fence.Leader{Grant: led.Grant(), Value: "3"})
 }
 
 // A watch is never the only truth.
@@ -149,11 +149,11 @@ func TestObserve_ComesToTheLatestWithoutAWatch_HD10(t *testing.T) {
 	cfg.PollInterval = 10 * time.Millisecond
 	client := dial(t, testenv.SharedEtcd(t).Endpoint(), grpc.WithChainStreamInterceptor(blind))
 	seen := observe(t, election(t, newTestLocker(t, client, cfg), "leader"))
-	require.Equal(t, sight{Leader{}, ErrNoLeader}, seen.next())
+	require.Equal(t, sight{fence.Leader{}, fence.ErrNoLeader}, seen.next())
 	led := campaign(t, a, "0")
-	seen.until(Leader{led.Grant(), "0"})
+	seen.until(fence.Leader{Grant: led.Grant(), Value: "0"})
 	require.NoError(t, led.Proclaim(patient(t), "1"))
-	seen.until(Leader{led.Grant(), "1"})
+	seen.until(fence.Leader{Grant: led.Grant(), Value: "1"})
 }
 
 // Behind the same name there is a younger etcd, as after a restore: its revisions
@@ -172,12 +172,12 @@ func TestObserve_FollowsAnEtcdThatWentBack_HD5_HD6(t *testing.T) {
 	require.Less(t, young.Grant().Token, old.Grant().Token)
 	cfg.PollInterval = 10 * time.Millisecond
 	seen := observe(t, election(t, newTestLocker(t, dial(t, p.endpoint()), cfg), "leader"))
-	seen.until(Leader{old.Grant(), "old"})
+	seen.until(fence.Leader{Grant: old.Grant(), Value: "old"})
 	p.set(func() { p.upstream = address(younger.Endpoint()) })
 	p.cut()
-	seen.until(Leader{young.Grant(), "young"})
+	seen.until(fence.Leader{Grant: young.Grant(), Value: "young"})
 	require.NoError(t, young.Proclaim(patient(t), "still young"))
-	seen.until(Leader{young.Grant(), "still young"})
+	seen.until(fence.Leader{Grant: young.Grant(), Value: "still young"})
 }
 
 // slowWatch holds back what is sent on a watch stream until the test lets it go.
@@ -215,10 +215,10 @@ func TestWatch_FromNowOnIsFollowedByAList_HD9(t *testing.T) {
 	<-slow.sending
 	_, err := l.list(patient(t), onlyFollowed(l))
 	require.NoError(t, err)
-	require.Equal(t, sight{Leader{}, ErrNoLeader}, seen.next())
+	require.Equal(t, sight{fence.Leader{}, fence.ErrNoLeader}, seen.next())
 	led := campaign(t, a, "in between")
 	close(slow.proceed)
-	require.Equal(t, sight{Leader{led.Grant(), "in between"}, nil}, seen.next())
+	require.Equal(t, sight{fence.Leader{Grant: led.Grant(), Value: "in between"}, nil}, seen.next())
 }
 
 // onlyFollowed is the one queue that is followed.
@@ -238,21 +238,21 @@ func TestObserve_TakesAGapForNoAnswer_HD9(t *testing.T) {
 	led := campaign(t, all[0], "0")
 	l := all[1].locker
 	seen := observe(t, all[1])
-	require.Equal(t, sight{Leader{led.Grant(), "0"}, nil}, seen.next())
+	require.Equal(t, sight{fence.Leader{Grant: led.Grant(), Value: "0"}, nil}, seen.next())
 	f := onlyFollowed(l)
 	f.missed()
 	f.changed()
 	require.NoError(t, led.Proclaim(patient(t), "1")) // shown by the watch, before any list
 	_, err := l.list(patient(t), f)
 	require.NoError(t, err)
-	require.Equal(t, sight{Leader{led.Grant(), "1"}, nil}, seen.next())
+	require.Equal(t, sight{fence.Leader{Grant: led.Grant(), Value: "1"}, nil}, seen.next())
 }
 
 func TestObserve_EndsWithTheClient(t *testing.T) {
 	t.Parallel()
 	client := dial(t, testenv.SharedEtcd(t).Endpoint())
 	seen := observe(t, election(t, newTestLocker(t, client, fresh(t)), "leader"))
-	require.Equal(t, sight{Leader{}, ErrNoLeader}, seen.next())
+	require.Equal(t, sight{fence.Leader{}, fence.ErrNoLeader}, seen.next())
 	require.NoError(t, client.Close())
 	require.ErrorIs(t, seen.next().err, fence.ErrUnavailable)
 	seen.ended()

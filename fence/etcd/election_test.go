@@ -29,16 +29,16 @@ func newElections(t testing.TB, cfg *Config, n int) []*Election {
 	return all
 }
 
-func campaign(t testing.TB, e *Election, value string) *Leadership {
+func campaign(t testing.TB, e *Election, value string) *leadership {
 	t.Helper()
 	led, err := e.Campaign(patient(t), value)
 	require.NoError(t, err)
-	return led
+	return led.(*leadership)
 }
 
 // campaigned is what a Campaign in another goroutine came to.
 type campaigned struct {
-	led *Leadership
+	led *leadership
 	err error
 }
 
@@ -46,16 +46,17 @@ func campaigning(ctx context.Context, e *Election, value string) <-chan campaign
 	done := make(chan campaigned, 1)
 	go func() {
 		led, err := e.Campaign(ctx, value)
-		done <- campaigned{led, err}
+		concrete, _ := led.(*leadership)
+		done <- campaigned{concrete, err}
 	}()
 	return done
 }
 
-func requireLeader(t testing.TB, e *Election, led *Leadership, value string) {
+func requireLeader(t testing.TB, e *Election, led *leadership, value string) {
 	t.Helper()
 	now, err := e.Leader(patient(t))
 	require.NoError(t, err)
-	require.Equal(t, Leader{Grant: led.Grant(), Value: value}, now)
+	require.Equal(t, fence.Leader{Grant: led.Grant(), Value: value}, now)
 }
 
 // Among processes, and among the goroutines of one.
@@ -65,7 +66,7 @@ func TestCampaign_ElectsInOrderOfArrival_F1(t *testing.T) {
 	all := newElections(t, cfg, 4)
 	all = append(all, all[3]) // the last two are one process
 	_, err := all[0].Leader(patient(t))
-	require.ErrorIs(t, err, ErrNoLeader)
+	require.ErrorIs(t, err, fence.ErrNoLeader)
 	led := campaign(t, all[0], "0")
 	var waiting []<-chan campaigned
 	for i, e := range all[1:] {
@@ -87,7 +88,7 @@ func TestCampaign_ElectsInOrderOfArrival_F1(t *testing.T) {
 	}
 	require.NoError(t, led.Release(patient(t)), "Resign under another name")
 	_, err = all[0].Leader(patient(t))
-	require.ErrorIs(t, err, ErrNoLeader)
+	require.ErrorIs(t, err, fence.ErrNoLeader)
 }
 
 // The grant of a leader is of the epoch that its key was written in.
@@ -108,7 +109,7 @@ func TestElection_IsTheLockOfTheSameName_F2(t *testing.T) {
 	held := acquire(t, all[0].locker, "leader")
 	now, err := all[1].Leader(patient(t))
 	require.NoError(t, err)
-	require.Equal(t, Leader{Grant: held.Grant()}, now)
+	require.Equal(t, fence.Leader{Grant: held.Grant()}, now)
 	waiting := campaigning(patient(t), all[1], "x")
 	awaitKeys(t, all[0].locker.client, all[0].locker.keys.queue("leader"), 2)
 	require.Empty(t, waiting)
@@ -204,10 +205,10 @@ func TestClose_EndsElections(t *testing.T) {
 	waiting := campaigning(patient(t), all[1], "")
 	awaitKeys(t, all[0].locker.client, all[0].locker.keys.queue("leader"), 2)
 	seen := observe(t, all[1])
-	require.Equal(t, sight{Leader{Grant: led.Grant()}, nil}, seen.next())
+	require.Equal(t, sight{fence.Leader{Grant: led.Grant()}, nil}, seen.next())
 	require.NoError(t, all[1].locker.Close(patient(t)))
 	require.ErrorIs(t, (<-waiting).err, fence.ErrLockerClosed)
-	require.Equal(t, sight{Leader{}, fence.ErrLockerClosed}, seen.next())
+	require.Equal(t, sight{fence.Leader{}, fence.ErrLockerClosed}, seen.next())
 	seen.ended()
 	_, err := all[1].Leader(patient(t))
 	require.ErrorIs(t, err, fence.ErrLockerClosed)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log"
 
+	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/internal/testenv"
 )
@@ -39,7 +40,7 @@ func ExampleLocker_Election() {
 	}
 	for leader, err := range election.Observe(ctx) {
 		switch {
-		case errors.Is(err, etcd.ErrNoLeader):
+		case errors.Is(err, fence.ErrNoLeader):
 			fmt.Println("nobody leads")
 			return
 		case err != nil:

@@ -246,22 +246,22 @@ func TestMutexKeys_OneElectionWithEtcdctl(t *testing.T) {
 	cfg, name := mutexKeys(t)
 	e := election(t, newTestLocker(t, client, cfg), name)
 	seen := observe(t, e)
-	require.Equal(t, sight{Leader{}, ErrNoLeader}, seen.next())
+	require.Equal(t, sight{fence.Leader{}, fence.ErrNoLeader}, seen.next())
 	theirs := runEtcdctl(t, "elect", name, `{"port": 80}`)
 	theirs.awaitHeld(t, name)
 	waiting := campaigning(patient(t), e, "ours")
 	kvs := awaitKeys(t, client, name, 2)
-	want := Leader{fence.Grant{Resource: name, Token: fence.Token(kvs[0].CreateRevision)}, `{"port": 80}`}
+	want := fence.Leader{Grant: fence.Grant{Resource: name, Token: fence.Token(kvs[0].CreateRevision)}, Value: `{"port": 80}`}
 	require.Equal(t, sight{want, nil}, seen.next())
 	require.Error(t, want.Grant.Validate(), "it is no grant to act under")
 	theirs.end(t)
 	led := (<-waiting).led
 	ours := fence.Grant{Resource: name, Token: led.Grant().Token}
-	require.Equal(t, sight{Leader{ours, "ours"}, nil}, seen.next())
+	require.Equal(t, sight{fence.Leader{Grant: ours, Value: "ours"}, nil}, seen.next())
 	theirs = runEtcdctl(t, "elect", name, "again")
 	awaitKeys(t, client, name, 2)
 	require.NoError(t, led.Proclaim(patient(t), "still ours"))
-	seen.until(Leader{ours, "still ours"})
+	seen.until(fence.Leader{Grant: ours, Value: "still ours"})
 	require.Empty(t, theirs.lines)
 	require.NoError(t, led.Resign(patient(t)))
 	theirs.awaitHeld(t, name)
@@ -295,7 +295,7 @@ func TestMutexKeys_EtcdsOwnObserversSeeWhatIsProclaimed(t *testing.T) {
 		require.Equal(t, value, receive(t, listening.lines))
 		got, err := ours.Leader(patient(t))
 		require.NoError(t, err)
-		require.Equal(t, Leader{fence.Grant{Resource: name, Token: led.Grant().Token}, value}, got)
+		require.Equal(t, fence.Leader{Grant: fence.Grant{Resource: name, Token: led.Grant().Token}, Value: value}, got)
 	}
 	require.NoError(t, led.Resign(patient(t)))
 	require.NoError(t, theirs.Campaign(patient(t), "theirs"))

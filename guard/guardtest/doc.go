@@ -23,6 +23,8 @@
 // holder in the midst of his work. Two LockServices on one database at the same
 // time are no lock: their grants refuse each other.
 //
+// Code that takes a fence.Election can be given that of [Locker.Election].
+//
 // [RequireFenced] shows of a function of yours that it writes through the fence: it
 // runs it with grants that were superseded, at each moment that matters, and once
 // with one that was not. [RequireIdempotent] shows that whoever didn't learn what

@@ -11,6 +11,7 @@ import (
 type lease struct {
 	locker    *Locker
 	grant     fence.Grant
+	value     string // proclaimed
 	ctx       context.Context
 	cancel    context.CancelCauseFunc
 	contended bool

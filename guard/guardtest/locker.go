@@ -21,6 +21,7 @@ type LockService struct {
 	grants    int
 	err       error
 	resources map[string]*lock
+	changed   chan struct{} // closed when a leader or its value changes; nil while nobody observes
 }
 
 // lock is one resource: who owns it, and who waits, in order of arrival.
@@ -32,6 +33,7 @@ type lock struct {
 // request is an Acquire that waits.
 type request struct {
 	locker  *Locker
+	value   string      // to be proclaimed
 	granted chan *lease // has room for one
 }
 
@@ -138,7 +140,16 @@ func (l *Locker) Service() *LockService { return l.service }
 
 // Acquire implements fence.Locker.
 func (l *Locker) Acquire(ctx context.Context, resource string) (fence.Lease, error) {
-	r, err := l.enqueue(ctx, resource)
+	granted, err := l.acquire(ctx, resource, "")
+	if err != nil {
+		return nil, err
+	}
+	return granted, nil
+}
+
+// acquire waits for the turn of a request, which proclaims value.
+func (l *Locker) acquire(ctx context.Context, resource, value string) (*lease, error) {
+	r, err := l.enqueue(ctx, resource, value)
 	if err != nil {
 		return nil, err
 	}
@@ -156,7 +167,7 @@ func (l *Locker) TryAcquire(ctx context.Context, resource string) (fence.Lease, 
 	if holder := l.service.Holder(resource); holder.Holder != "" {
 		return nil, &fence.LockedError{Resource: resource, Holder: holder.Holder}
 	}
-	r, err := l.enqueue(ctx, resource)
+	r, err := l.enqueue(ctx, resource, "")
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +181,7 @@ func (l *Locker) TryAcquire(ctx context.Context, resource string) (fence.Lease, 
 }
 
 // enqueue joins the queue, and is granted the resource at once if it is free.
-func (l *Locker) enqueue(ctx context.Context, resource string) (*request, error) {
+func (l *Locker) enqueue(ctx context.Context, resource, value string) (*request, error) {
 	if err := fence.ValidateResource(resource); err != nil {
 		return nil, err
 	}
@@ -188,7 +199,7 @@ func (l *Locker) enqueue(ctx context.Context, resource string) (*request, error)
 		k = &lock{}
 		s.resources[resource] = k
 	}
-	r := &request{locker: l, granted: make(chan *lease, 1)}
+	r := &request{locker: l, value: value, granted: make(chan *lease, 1)}
 	k.waiting = append(k.waiting, r)
 	if k.owner == nil {
 		s.grant(resource, k)
@@ -220,6 +231,7 @@ func (s *LockService) cancel(resource string, r *request) {
 func (s *LockService) pass(k *lock) {
 	resource := k.owner.grant.Resource
 	k.owner = nil
+	s.tell()
 	if len(k.waiting) > 0 {
 		s.grant(resource, k)
 	}
@@ -230,6 +242,8 @@ func (s *LockService) grant(resource string, k *lock) {
 	r := k.waiting[0]
 	k.waiting = k.waiting[1:]
 	k.owner = newLease(r.locker, s.issue(resource, r.locker.label))
+	k.owner.value = r.value
+	s.tell()
 	s.grants++
 	r.granted <- k.owner
 	for _, other := range k.waiting {
@@ -237,6 +251,14 @@ func (s *LockService) grant(resource string, k *lock) {
 			k.owner.contend()
 			return
 		}
+	}
+}
+
+// tell says to those who observe elections that something changed.
+func (s *LockService) tell() {
+	if s.changed != nil {
+		close(s.changed)
+		s.changed = nil
 	}
 }
 

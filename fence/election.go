@@ -1,0 +1,54 @@
+package fence
+
+import (
+	"context"
+	"errors"
+	"iter"
+)
+
+// ErrNoLeader: nobody leads the election.
+var ErrNoLeader = errors.New("fence: election has no leader")
+
+// Leader is who leads an election, and what it proclaims. The zero Leader is
+// nobody.
+type Leader struct {
+	// Grant is the leader's, as the lock service names it.
+	Grant Grant
+	// Value is "" for a leader that came by Acquire.
+	Value string
+}
+
+// Election elects one leader at a time among those who campaign, in order of
+// arrival. It is the queue of the resource of the same name: who leads the
+// election holds the lock, and the other way round. All methods may be called
+// from several goroutines; an Election needs no closing.
+type Election interface {
+	// Campaign waits until it is elected, and then proclaims value. It is Acquire
+	// otherwise: with the same errors, and in one queue with it.
+	Campaign(ctx context.Context, value string) (Leadership, error)
+
+	// Leader returns who leads now, or ErrNoLeader. When it returns somebody else
+	// may lead already: only a fence can tell.
+	Leader(ctx context.Context) (Leader, error)
+
+	// Observe yields what Leader would return, now and whenever it changes: who
+	// leads and what it proclaims, or ErrNoLeader. It may skip what changes again
+	// meanwhile, but it always comes to the latest. It ends when ctx does. Each use of
+	// the sequence begins with the present leader.
+	Observe(ctx context.Context) iter.Seq2[Leader, error]
+}
+
+// Leadership is the lease of an elected leader. Its grant is a fencing token as
+// any other: what a leader writes under it, by guard.DoGrant or guard.HoldLease,
+// is refused once a later leader has claimed. All methods may be called from
+// several goroutines.
+type Leadership interface {
+	Lease
+
+	// Proclaim replaces the value. If the leadership is over its error is the cause
+	// of Context.
+	Proclaim(ctx context.Context, value string) error
+
+	// Resign gives the leadership up. It is Release.
+	Resign(ctx context.Context) error
+}
