@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fencekit/fencekit/fence"
@@ -94,7 +95,9 @@ func (g *Guard[Tx]) runOnce(ctx context.Context, h *hand, op Op[Tx], o options, 
 	if err != nil {
 		return err
 	}
-	enter := func() (context.Context, context.CancelCauseFunc) { return g.opContext(ctx, insideDo, tenures...) }
+	enter := func() (context.Context, context.CancelCauseFunc) {
+		return g.opContext(ctx, insideDo, g.keeper.cfg.MaxRun, tenures...)
+	}
 	return g.attempt(ctx, enter, standingsOf(tenures), op, o.over(h.resources), f)
 }
 
@@ -108,12 +111,18 @@ func (g *Guard[Tx]) admit(ctx context.Context, resources ...string) error {
 			return err
 		}
 	}
-	return nested(ctx, g)
+	return nested(ctx, g, resources...)
 }
 
 // inside is the key under which a context says that it is that of a function
-// which runner, a *Guard or a *Held, runs. Its value is what such a function uses.
+// which runner, a *Guard or a *Held, runs. Its value is a scope.
 type inside struct{ runner any }
+
+// scope is what a function runs under, and what it is to use.
+type scope struct {
+	use       string
+	resources []string
+}
 
 const (
 	insideDo   = "the transaction at hand"
@@ -121,22 +130,33 @@ const (
 )
 
 // nested refuses a call by a function that runner runs.
-func nested(ctx context.Context, runner any) error {
-	if use := ctx.Value(inside{runner}); use != nil {
-		return fmt.Errorf("%w: use %s", ErrNested, use)
+func nested(ctx context.Context, runner any, resources ...string) error {
+	in, ok := ctx.Value(inside{runner}).(scope)
+	if !ok {
+		return nil
 	}
-	return nil
+	for _, resource := range resources {
+		if !slices.Contains(in.resources, resource) {
+			return fmt.Errorf("%w: the function runs under %s: name %s beside it in one DoAll", ErrNested, strings.Join(in.resources, ", "), resource)
+		}
+	}
+	return fmt.Errorf("%w: use %s", ErrNested, in.use)
 }
 
-// opContext returns the context for a function under tenures, which is to use use.
-func (g *Guard[Tx]) opContext(ctx context.Context, use string, tenures ...*tenure) (context.Context, context.CancelCauseFunc) {
-	opCtx, cancel := context.WithCancelCause(context.WithValue(ctx, inside{g}, use))
+// opContext returns the context for a function under tenures, which is to use use,
+// and to run for at most limit, if that is not zero.
+func (g *Guard[Tx]) opContext(ctx context.Context, use string, limit time.Duration, tenures ...*tenure) (context.Context, context.CancelCauseFunc) {
+	in := scope{use: use}
+	for _, t := range tenures {
+		in.resources = append(in.resources, t.grant.Resource)
+	}
+	opCtx, cancel := context.WithCancelCause(context.WithValue(ctx, inside{g}, in))
 	stops := []func() bool{context.AfterFunc(g.keeper.killed, func() { cancel(ErrClosed) })}
 	for _, t := range tenures {
 		lease := t.lease.Context()
 		stops = append(stops, context.AfterFunc(lease, func() { cancel(context.Cause(lease)) }))
 	}
-	if limit := g.keeper.cfg.MaxRun; limit > 0 {
+	if limit > 0 {
 		stops = append(stops, time.AfterFunc(limit, func() {
 			cancel(fmt.Errorf("%w (Config.MaxRun is %v)", ErrOverran, limit))
 			g.keeper.overran(tenures)

@@ -22,7 +22,7 @@ type Config struct {
 	// cause ErrOverran, and the resource is released, so that one that hangs, while
 	// the rest of its process is well and renews the lease, doesn't keep others out.
 	// Whether it may still commit is for the fence to decide. In a Hold it bounds
-	// all of it. Default: no bound.
+	// all of it; in a HoldLease each h.Do, and releases nothing. Default: no bound.
 	MaxRun time.Duration
 	// StoreTimeout bounds the wait for the database before a function runs: for a
 	// connection, the claim and BEGIN. A holder that can't reach the database gives

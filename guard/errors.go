@@ -46,7 +46,8 @@ var (
 	// UnknownOutcomeError, which can ask again.
 	ErrUnknownOutcome = errors.New("guard: outcome of COMMIT is unknown")
 	// ErrNested: Do was called inside a function that this Guard runs. Use the
-	// transaction at hand, or h.Do directly inside a Hold.
+	// transaction at hand, or h.Do directly inside a Hold; for another resource
+	// name both in one DoAll.
 	ErrNested = errors.New("guard: nested call")
 	// ErrTxEnded: the transaction was ended by SQL of the user's, or was used
 	// after its end. What a raw COMMIT of the user's wrote stays, without a seal:
@@ -151,7 +152,8 @@ func (e *RefusedError) story() string {
 	case ReasonCollision:
 		return fmt.Sprintf("of %s was issued to %s too (%s): raise the lock service's epoch", e.Grant.Holder, e.Current.Holder, ago)
 	case ReasonEpochBehind:
-		return fmt.Sprintf("has epoch %d, but the database has seen epoch %d: acquire anew if the lock service's epoch was raised since, else raise it above that", e.Grant.Epoch, e.Current.Epoch)
+		return fmt.Sprintf("has epoch %d, but the database has seen epoch %d: if etcdctl get PREFIX/epoch (PREFIX is etcd.Config.Prefix, fencekit by default) says %d or more by now, acquire anew; else raise it with etcdctl put PREFIX/epoch %d",
+			e.Grant.Epoch, e.Current.Epoch, e.Current.Epoch, e.Current.Epoch+1)
 	case ReasonWentBack:
 		return fmt.Sprintf("has seen more than the fence shows (token %d of %s): the database went back to an older state", e.Current.Token, e.Current.Holder)
 	case ReasonFailedOver:

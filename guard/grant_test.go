@@ -129,3 +129,17 @@ func TestGrants_AreThoseThatAFunctionRunsUnder(t *testing.T) {
 	require.Equal(t, fence.Token(7), seen[4][0].Token)
 	require.Nil(t, guard.Grants(t.Context()))
 }
+
+// What to type is in the error: who reads it has no manual at hand.
+func TestRefused_ForAnEpochBehindSaysWhatToType(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ahead := grant(1)
+	ahead.Epoch = 3
+	_, err := w.store.Claim(t.Context(), ahead)
+	require.NoError(t, err)
+	err = guard.Do(t.Context(), w.process("a", nil), sku, set("k", "v"))
+	require.ErrorIs(t, err, guard.ErrEpochBehind)
+	require.ErrorContains(t, err, "has epoch 1, but the database has seen epoch 3: ")
+	require.ErrorContains(t, err, "if etcdctl get PREFIX/epoch (PREFIX is etcd.Config.Prefix, fencekit by default) says 3 or more by now, acquire anew; else raise it with etcdctl put PREFIX/epoch 4")
+}

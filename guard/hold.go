@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/fencekit/fencekit/fence"
 )
@@ -50,16 +51,21 @@ func Hold[Tx any](ctx context.Context, g *Guard[Tx], resource string, fn func(ct
 	if err != nil {
 		return err
 	}
-	return g.hold(ctx, tenures[0], fn)
+	g.keeper.holding(taken.lines[0], true)
+	defer g.keeper.holding(taken.lines[0], false)
+	return g.hold(ctx, tenures[0], g.keeper.cfg.MaxRun, fn)
 }
 
 // HoldLease is Hold under a lease that the caller has acquired, such as a leader's,
-// and goes on to own: when fn has returned the lease is as it was, unless fn ran for
-// longer than Config.MaxRun, which releases it. Two at a time
-// under one lease don't wait for each other: of their transactions, the later one
-// to commit is refused with ErrOvertaken. Its grant's resource is the fence that
-// the transactions move, so what a deposed leader writes is refused once its
-// successor's HoldLease has begun.
+// and goes on to own: when fn has returned the lease is as it was. So fn may run for as
+// long as the caller leads; Config.MaxRun bounds each h.Do, and releases nothing. To
+// bound all of it give ctx a deadline.
+//
+// Two at a time under one lease don't wait for each other: of their transactions, the
+// later one to commit is refused with ErrOvertaken. Its grant's resource is the fence
+// that the transactions move, so what a deposed leader writes is refused once its
+// successor's HoldLease has begun. A Do of that resource in the leader's own process
+// waits until the lease is released: write with h.Do.
 func HoldLease[Tx any](ctx context.Context, g *Guard[Tx], lease fence.Lease, fn func(ctx context.Context, h *Held[Tx]) error) error {
 	if fn == nil {
 		return errNoFunction
@@ -74,22 +80,22 @@ func HoldLease[Tx any](ctx context.Context, g *Guard[Tx], lease fence.Lease, fn 
 	if err := lease.Context().Err(); err != nil {
 		return withCause(lease.Context(), fmt.Errorf("guard: %s: %w", grant.Resource, err))
 	}
-	t := &tenure{lease: lease, standing: standing{grant: grant}}
+	t := &tenure{lease: lease, callers: true, standing: standing{grant: grant}}
 	if err := g.keeper.enter(ctx, t); err != nil {
 		return err
 	}
 	defer g.keeper.leave(t, t.doubt)
-	return g.hold(ctx, t, fn)
+	return g.hold(ctx, t, 0, fn)
 }
 
-// hold runs fn under t.
-func (g *Guard[Tx]) hold(ctx context.Context, t *tenure, fn func(ctx context.Context, h *Held[Tx]) error) error {
+// hold runs fn under t, for at most limit, if that is not zero.
+func (g *Guard[Tx]) hold(ctx context.Context, t *tenure, limit time.Duration, fn func(ctx context.Context, h *Held[Tx]) error) error {
 	if err := g.ready(ctx, &t.standing); err != nil {
 		return err
 	}
 	t.held = true
 	defer func() { t.held = false }()
-	opCtx, end := g.opContext(ctx, insideHold, t)
+	opCtx, end := g.opContext(ctx, insideHold, limit, t)
 	h := &Held[Tx]{guard: g, tenure: t, ctx: opCtx, turn: make(chan struct{}, 1)}
 	defer h.end()
 	defer end(fence.ErrReleased)
@@ -120,7 +126,7 @@ func (h *Held[Tx]) Do(ctx context.Context, fn func(ctx context.Context, tx Tx) e
 		select {
 		case h.turn <- struct{}{}:
 		case <-ctx.Done():
-			return leftLine(ctx, resource)
+			return leftLine(ctx, resource, "another call of this process")
 		}
 		defer func() { <-h.turn }()
 		if h.over {
@@ -147,7 +153,7 @@ func (h *Held[Tx]) runOnce(ctx context.Context, op Op[Tx], o options, f *Finish)
 
 // opContext is Guard.opContext for a transaction of h: it ends with the Hold too.
 func (h *Held[Tx]) opContext(ctx context.Context) (context.Context, context.CancelCauseFunc) {
-	opCtx, end := h.guard.opContext(context.WithValue(ctx, inside{h}, insideDo), insideDo, h.tenure)
+	opCtx, end := h.guard.opContext(context.WithValue(ctx, inside{h}, scope{use: insideDo}), insideDo, h.guard.keeper.cfg.MaxRun, h.tenure)
 	stop := context.AfterFunc(h.ctx, func() { end(context.Cause(h.ctx)) })
 	return opCtx, func(cause error) {
 		stop()

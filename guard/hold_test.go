@@ -197,13 +197,15 @@ func TestHold_NestedAndLateCallsAreErrors(t *testing.T) {
 			err := guard.Do(ctx, g, sku, set("k", "v"))
 			require.ErrorIs(t, err, guard.ErrNested)
 			require.ErrorContains(t, err, "use h.Do")
+			require.ErrorContains(t, guard.Do(ctx, g, "another", set("k", "v")), "name another beside it in one DoAll")
 			require.ErrorIs(t, h.Do(ctx, nil), guard.ErrInvalid)
 			require.ErrorIs(t, h.Do(ctx, set("k", "v"), guard.OpID("")), guard.ErrInvalid)
 			return h.Do(ctx, func(ctx context.Context, tx *memory.Tx) error {
 				require.ErrorIs(t, h.Do(ctx, set("k", "v")), guard.ErrNested)
 				err := guard.Do(ctx, g, "another", set("k", "v"))
 				require.ErrorIs(t, err, guard.ErrNested)
-				require.ErrorContains(t, err, "use the transaction at hand")
+				require.ErrorContains(t, err, "guard: nested call: the function runs under sku/42: name another beside it in one DoAll")
+				require.ErrorContains(t, guard.Do(ctx, g, sku, set("k", "v")), "use the transaction at hand")
 				return nil
 			})
 		}))
@@ -318,4 +320,38 @@ func TestHold_GoexitAndPanicGiveTheTurnOn(t *testing.T) {
 			require.NoError(t, guard.Do(t.Context(), g, sku, set("k", "w")))
 		})
 	}
+}
+
+// Two Holds whose functions call each other's resource with the context from outside
+// wait for each other. Nothing tells them from calls that merely wait, so the error of
+// the one that gives up has to name both.
+func TestHold_CrossedHoldsNameEachOther(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g := w.process("a", nil)
+		cross := func(mine, others string, patience time.Duration) chan error {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			failed := make(chan error, 1)
+			go func() {
+				defer cancel()
+				failed <- guard.Hold(ctx, g, mine, func(context.Context, *held) error {
+					time.Sleep(time.Second)
+					return guard.Do(ctx, g, others, increment("n"))
+				})
+			}()
+			return failed
+		}
+		a, b := cross("sku/a", "sku/b", 3*time.Second), cross("sku/b", "sku/a", time.Minute)
+		err := <-a
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "guard: sku/b: gave up waiting behind a Hold of this process, while calls wait behind its Hold of sku/a: ")
+		require.NoError(t, <-b, "the other one gets on then")
+
+		go func() {
+			_ = guard.Hold(t.Context(), g, sku, func(context.Context, *held) error { time.Sleep(10 * time.Second); return nil })
+		}()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorContains(t, guard.Do(ctx, g, sku, increment("n")), "guard: sku/42: gave up waiting behind a Hold of this process: ")
+	})
 }

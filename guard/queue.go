@@ -3,6 +3,9 @@ package guard
 import (
 	"container/list"
 	"context"
+	"fmt"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/fencekit/fencekit/fence"
@@ -38,6 +41,7 @@ type keeper struct {
 type line struct {
 	resource string
 	busy     bool
+	held     bool      // by a Hold
 	waiting  list.List // of *waiter, in order of arrival
 	tenure   *tenure   // written with the turn and keeper.mu, read with either
 }
@@ -100,17 +104,47 @@ func (k *keeper) wait(ctx context.Context, l *line, w *waiter, place *list.Eleme
 	case <-ctx.Done():
 	}
 	k.mu.Lock()
+	err := leftLine(ctx, l.resource, k.ahead(l))
 	if !w.decided {
 		l.waiting.Remove(place)
 		k.mu.Unlock()
-		return nil, leftLine(ctx, l.resource)
+		return nil, err
 	}
 	k.mu.Unlock()
 	if w.err != nil {
 		return nil, w.err
 	}
 	k.give(ctx, l) // the turn came in the same moment
-	return nil, leftLine(ctx, l.resource)
+	return nil, err
+}
+
+// ahead says behind what the calls of a line wait. Functions of Holds that call each
+// other's resources with contexts that don't tell wait in a circle: nothing shows who
+// calls, but a circle needs another Hold with calls that wait for it. keeper.mu is
+// held.
+func (k *keeper) ahead(l *line) string {
+	if !l.held {
+		return "another call of this process"
+	}
+	var others []string
+	for _, other := range k.lines {
+		if other != l && other.held && other.waiting.Len() > 0 {
+			others = append(others, other.resource)
+		}
+	}
+	if len(others) == 0 {
+		return "a Hold of this process"
+	}
+	slices.Sort(others)
+	return fmt.Sprintf("a Hold of this process, while calls wait behind its Hold of %s: where one is made inside the other, give it the context that fn was given, or they wait for each other",
+		strings.Join(others, ", "))
+}
+
+// holding says that a Hold has the turn at l.
+func (k *keeper) holding(l *line, held bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	l.held = held
 }
 
 // give passes the turn on. If nobody waits it stays with the line: the tenure is

@@ -178,9 +178,9 @@ func ended(ctx context.Context) error {
 }
 
 // leftLine returns the error for a call that ctx's end kept from its turn at
-// resource.
-func leftLine(ctx context.Context, resource string) error {
-	return withCause(ctx, fmt.Errorf("guard: %s: gave up waiting behind another call of this process: %w", resource, ctx.Err()))
+// resource, which it awaited behind another.
+func leftLine(ctx context.Context, resource, behind string) error {
+	return withCause(ctx, fmt.Errorf("guard: %s: gave up waiting behind %s: %w", resource, behind, ctx.Err()))
 }
 
 // withCause adds the cause of ctx's end to an error that is about its end.

@@ -18,6 +18,7 @@ const releaseTimeout = 5 * time.Second
 type tenure struct {
 	standing
 	lease    fence.Lease
+	callers  bool // the lease is the caller's: see HoldLease
 	stopLost func() bool
 
 	// Guarded by keeper.mu.
@@ -147,6 +148,9 @@ func releaseLease(ctx context.Context, lease fence.Lease) error {
 // nothing.
 func (k *keeper) overran(tenures []*tenure) {
 	for _, t := range tenures {
+		if t.callers {
+			continue
+		}
 		k.report.overran(t.grant, k.cfg.MaxRun)
 		go func() {
 			ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)

@@ -205,6 +205,33 @@ func TestHoldLease_WritesUnderALeaseOfTheCallers_G2_G3(t *testing.T) {
 	})
 }
 
+// MaxRun is meant for requests. A leader leads for longer, and who is to lead is not
+// for the Guard to say: it bounds the transactions, and leaves the lease alone.
+func TestHoldLease_IsNotBoundByMaxRun(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g := w.process("a", &guard.Config{MaxRun: 30 * time.Second})
+		lease, err := w.locks.NewLocker("leader").Acquire(t.Context(), sku)
+		require.NoError(t, err)
+		require.NoError(t, guard.HoldLease(t.Context(), g, lease, func(ctx context.Context, h *held) error {
+			for range 3 {
+				time.Sleep(time.Hour)
+				require.NoError(t, h.Do(ctx, increment("n")))
+			}
+			start := time.Now()
+			require.ErrorIs(t, h.Do(ctx, func(ctx context.Context, _ *memory.Tx) error {
+				<-ctx.Done()
+				return ctx.Err()
+			}), guard.ErrOverran)
+			require.Equal(t, 30*time.Second, time.Since(start))
+			synctest.Wait()
+			require.NoError(t, ctx.Err())
+			return h.Do(ctx, increment("n"))
+		}))
+		require.NoError(t, lease.Context().Err())
+		require.Equal(t, "4", w.store.Read("n"))
+	})
+}
+
 // What one Hold under a lease has left in doubt, the next one asks about first.
 func TestHoldLease_SettlesWhatTheLastOneLeftInDoubt_G6(t *testing.T) {
 	for name, test := range map[string]struct {

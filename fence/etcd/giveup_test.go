@@ -60,6 +60,22 @@ func TestAcquire_ThatGivesUpInItsOwnProcessSaysSo(t *testing.T) {
 	require.Contains(t, err.Error(), "waiting for another call of this process")
 }
 
+// A leader that writes by guard.Do waits for itself.
+func TestAcquire_BehindALeadershipOfItsOwnProcessNamesHoldLease(t *testing.T) {
+	t.Parallel()
+	l := newTestLocker(t, testenv.EtcdClient(t), fresh(t))
+	led := campaign(t, election(t, l, "r"), "v")
+	queued := make(chan struct{})
+	led.AfterContended(func() { close(queued) })
+	ctx, cancel := context.WithCancelCause(patient(t))
+	waiting := acquiring(ctx, l, "r")
+	<-queued
+	cancel(errTired)
+	err := (<-waiting).err
+	requireGaveUp(t, err, led.Grant().Holder)
+	require.Contains(t, err.Error(), "or for a lease that it holds (what a leader writes goes by guard.HoldLease)")
+}
+
 func TestAcquire_ThatDidNotWaitDoesNotSayThatAnybodyIsAhead(t *testing.T) {
 	t.Parallel()
 	l := newTestLocker(t, testenv.EtcdClient(t), fresh(t))

@@ -36,4 +36,10 @@ var standingMutants = []Mutant{
 	}
 	k.pending--`,
 		inGuard("TestHoldLease_KeepsNoDoubtForEver/settled")),
+	change("max-run-deposes-leaders", "L1", g+"hold.go",
+		`return g.hold(ctx, t, 0, fn)`, `return g.hold(ctx, t, g.keeper.cfg.MaxRun, fn)`,
+		inGuard("TestHoldLease_IsNotBoundByMaxRun")),
+	change("transactions-that-overrun-depose-leaders", "L1", g+"tenure.go",
+		`if t.callers {`, `if false {`,
+		inGuard("TestHoldLease_IsNotBoundByMaxRun")),
 }

@@ -49,7 +49,7 @@ var keeperMutants = []Mutant{
 		`cancel(fmt.Errorf("%w (Config.MaxRun is %v)", ErrOverran, limit))`, ``,
 		inGuard("TestMaxRun_AHangingFunctionKeepsNobodyOut_HA6_L1")),
 	change("nested-calls-wait-for-themselves", "HB9", g+"call.go",
-		`if use := ctx.Value(inside{runner}); use != nil {`, `if use := ctx.Value(inside{runner}); false {`,
+		"in, ok := ctx.Value(inside{runner}).(scope)\n\tif !ok {", "in, ok := ctx.Value(inside{runner}).(scope)\n\tif true || !ok {",
 		inGuard("TestDo_NestedIsAnErrorAtOnce")),
 	change("database-that-is-silent-keeps-the-lock", "HD17 L1", g+"engine.go",
 		`ctx, cancel := context.WithTimeoutCause(ctx, e.storeTimeout, fmt`, `ctx, cancel := context.WithTimeoutCause(ctx, 100*e.storeTimeout, fmt`,
