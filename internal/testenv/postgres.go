@@ -14,7 +14,7 @@ import (
 )
 
 // testSettings are the parameters of every server of ours: fsync stays on, as
-// in production, and no shared memory is left in /dev/shm by a killed server.
+// in production, but for the one that tests share, and no shared memory is left in /dev/shm by a killed server.
 var testSettings = map[string]string{
 	"max_connections":            "200",
 	"wal_level":                  "logical",
@@ -79,7 +79,16 @@ func (p *Postgres) Resume() error { return p.resume() }
 // CreateDatabase makes an empty database and returns its DSN. It fails if the
 // name is taken.
 func (p *Postgres) CreateDatabase(ctx context.Context, name string) (dsn string, err error) {
-	if err := p.exec(ctx, "create database "+pgx.Identifier{name}.Sanitize()); err != nil {
+	return p.createDatabase(ctx, name, "")
+}
+
+// createDatabase makes a copy of the database template, or an empty one.
+func (p *Postgres) createDatabase(ctx context.Context, name, template string) (dsn string, err error) {
+	sql := "create database " + pgx.Identifier{name}.Sanitize()
+	if template != "" {
+		sql += " template " + pgx.Identifier{template}.Sanitize()
+	}
+	if err := p.exec(ctx, sql); err != nil {
 		return "", fmt.Errorf("testenv: create database %s: %w%s", name, err, p.createAdvice(err))
 	}
 	return withDatabase(p.dsn, name)

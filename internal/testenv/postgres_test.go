@@ -81,7 +81,6 @@ func TestPostgresConfig_SettingsAreStrongerThanOurs(t *testing.T) {
 	require.Equal(t, "17", query[string](t, p.DSN(), "show max_connections"))
 	require.Equal(t, "off", query[string](t, p.DSN(), "show fsync"))
 	require.Equal(t, "logical", query[string](t, p.DSN(), "show wal_level"))
-	require.Equal(t, "on", query[string](t, SharedPostgres(t).DSN(), "show fsync"))
 	require.Equal(t, "200", query[string](t, SharedPostgres(t).DSN(), "show max_connections"))
 }
 

@@ -86,5 +86,5 @@ func awaitNoLeak() error {
 func stopShared() error {
 	ctx, cancel := context.WithTimeout(context.Background(), startBound)
 	defer cancel()
-	return errors.Join(sharedEtcd.stop(ctx), sharedPostgres.stop(ctx), sharedEtcdctl.stop(ctx))
+	return errors.Join(dropTemplates(ctx), sharedEtcd.stop(ctx), sharedPostgres.stop(ctx), sharedEtcdctl.stop(ctx))
 }

@@ -28,9 +28,13 @@ var (
 		return StartEtcd(ctx, nil)
 	}}
 	sharedPostgres = shared[*Postgres]{start: func(ctx context.Context) (*Postgres, error) {
-		return StartPostgres(ctx, nil)
+		return StartPostgres(ctx, &PostgresConfig{Settings: unsynced})
 	}}
 )
+
+// unsynced are the settings of a server that nobody crashes: making and dropping a
+// database mostly waits for the disk otherwise.
+var unsynced = map[string]string{"fsync": "off", "full_page_writes": "off"}
 
 // get starts the server if no test has; a failed start isn't tried again.
 func (s *shared[S]) get() (S, error) {
@@ -93,11 +97,17 @@ func SharedPostgres(t testing.TB) *Postgres {
 // the server lives, and named in the log.
 func Database(t testing.TB) (dsn string) {
 	t.Helper()
+	return database(t, "")
+}
+
+// database makes a copy of a template, or an empty database.
+func database(t testing.TB, template string) (dsn string) {
+	t.Helper()
 	p := SharedPostgres(t)
 	ctx, cancel := context.WithTimeout(context.Background(), startBound)
 	defer cancel()
 	name := databaseName(t.Name())
-	dsn, err := p.CreateDatabase(ctx, name)
+	dsn, err := p.createDatabase(ctx, name, template)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {

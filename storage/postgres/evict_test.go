@@ -269,7 +269,7 @@ func (l *logged) String() string {
 func TestClaim_SucceedsWithoutTheRightToEvict_N19(t *testing.T) {
 	dsn := migrated(t)
 	pool := openPool(t, dsn)
-	role := "clerk_" + time.Now().Format("150405000000000")
+	role := unique("clerk")
 	mustExec(t, pool, "create role "+role+" login")
 	t.Cleanup(func() {
 		_, _ = pool.Exec(context.Background(), "drop owned by "+role+"; drop role "+role)

@@ -2,6 +2,8 @@ package postgres_test
 
 import (
 	"context"
+	"fmt"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -18,6 +20,9 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 
 const resource = "sku/1"
 
+// unique returns a name that nothing else on the server has, such as another run's role.
+func unique(word string) string { return fmt.Sprintf("%s_%016x", word, rand.Uint64()) }
+
 func grant(token fence.Token, holder string) fence.Grant {
 	return fence.Grant{Resource: resource, Epoch: 1, Token: token, Holder: holder}
 }
@@ -31,18 +36,22 @@ func newPool(t testing.TB) *pgxpool.Pool {
 
 func migrated(t testing.TB) (dsn string) {
 	t.Helper()
-	dsn = testenv.Database(t)
-	migrate(t, dsn)
-	return dsn
+	return template.Database(t)
 }
 
-func migrate(t testing.TB, dsn string) {
-	t.Helper()
-	pool := openPool(t, dsn)
-	_, err := postgres.Migrate(t.Context(), pool, "")
-	require.NoError(t, err)
-	mustExec(t, pool, "create table item (key text primary key, value bigint not null)")
-	pool.Close()
+var template = testenv.Template{Prepare: migrate}
+
+func migrate(ctx context.Context, dsn string) error {
+	pool, err := pgxpool.New(ctx, dsn)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	if _, err := postgres.Migrate(ctx, pool, ""); err != nil {
+		return err
+	}
+	_, err = pool.Exec(ctx, "create table item (key text primary key, value bigint not null)")
+	return err
 }
 
 // openPool returns a pool on a database, changed by options.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
@@ -112,7 +111,7 @@ func TestMigrations_ByHand(t *testing.T) {
 func TestMigrate_WithoutRightsChangesNothing(t *testing.T) {
 	dsn := testenv.Database(t)
 	admin := openPool(t, dsn)
-	role := "guest_" + time.Now().Format("150405000000000")
+	role := unique("guest")
 	mustExec(t, admin, "create role "+role+" login")
 	t.Cleanup(func() { _, _ = admin.Exec(context.Background(), "drop owned by "+role+"; drop role "+role) })
 	pool := openPool(t, dsn, func(c *pgxpool.Config) { c.ConnConfig.User = role })

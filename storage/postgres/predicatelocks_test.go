@@ -96,7 +96,7 @@ func TestIsolation_DifferentResourcesDoNotConflict_N23(t *testing.T) {
 			t.Run(size+", "+string(level), func(t *testing.T) {
 				dsn, err := server.CreateDatabase(t.Context(), fmt.Sprintf("%s %s", size, level))
 				require.NoError(t, err)
-				migrate(t, dsn)
+				require.NoError(t, migrate(t.Context(), dsn))
 				p := newPair(t, dsn, level, others)
 				for i := range times {
 					require.NoError(t, p.overlap(), "time %d", i)

@@ -24,7 +24,7 @@ func startLocal(t testing.TB, settings map[string]string) (server *testenv.Postg
 	stopLater(t, server)
 	dsn, err = server.CreateDatabase(t.Context(), "app")
 	require.NoError(t, err)
-	migrate(t, dsn)
+	require.NoError(t, migrate(t.Context(), dsn))
 	return server, dsn
 }
 

@@ -30,7 +30,7 @@ func (s standby) lose() {
 	mustExec(s.t, s.pool, "select pg_reload_conf()")
 	for {
 		probe := background(func() (pgconn.CommandTag, error) {
-			return s.pool.Exec(context.Background(), "create table probe_"+time.Now().Format("150405000000000")+"()")
+			return s.pool.Exec(context.Background(), "create table "+unique("probe")+"()")
 		})
 		var waits bool
 		require.Eventually(s.t, func() bool {

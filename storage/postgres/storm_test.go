@@ -16,10 +16,10 @@ import (
 	"github.com/fencekit/fencekit/internal/pgproxy"
 )
 
-// Of 10,000 guarded increments every fifth loses its COMMIT or the reply to it,
+// Of 2,000 guarded increments every fifth loses its COMMIT or the reply to it,
 // half each. Each is repeated until it has taken effect, and does so once.
 func TestStore_CountsExactlyWhileCommitsAreLost_G4(t *testing.T) {
-	const workers, each = 8, 1250
+	const workers, each = 8, 250
 	f := newFaulty(t)
 	var swallowed, unanswered atomic.Int64
 	f.proxy.OnQuery(func(sql string) *pgproxy.Action {
