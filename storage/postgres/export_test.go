@@ -1,0 +1,69 @@
+package postgres
+
+import (
+	"strings"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
+)
+
+// The messages of a Store, and what it makes of the answers, for tests that send
+// them on connections of their own.
+
+type Answer = answer
+
+// Outcomes of Send.
+const (
+	Aborted   = aborted
+	Committed = committed
+	InDoubt   = inDoubt
+)
+
+var (
+	Send      = send
+	ReadClaim = readClaim
+	ReadKept  = readKept
+)
+
+// Rows are the rows of all statements.
+func (a *answer) Rows() [][]string { return a.rows }
+
+// ClaimMessage claims, and perhaps evicts.
+func (s *Store) ClaimMessage(grant fence.Grant, evict bool) string {
+	behind := ""
+	if evict {
+		behind = s.evictSQL(grant)
+	}
+	return s.transactSQL(s.claimSQL(grant), behind)
+}
+
+// OpenClaimMessage is the part of ClaimMessage that comes before its COMMIT.
+func (s *Store) OpenClaimMessage(grant fence.Grant) string {
+	return strings.TrimSuffix(s.ClaimMessage(grant, false), "; commit; ")
+}
+
+func (s *Store) RecallMessage(key guard.OnceKey, claims []guard.Claim) string {
+	return s.transactSQL(s.recallSQL(key, claims), "")
+}
+
+func (s *Store) ResolveMessage(claim guard.Claim, id guard.TxID) string {
+	return s.transactSQL(s.resolveSQL(claim, id), "")
+}
+
+func (s *Store) BeginMessage(id guard.TxID, claims []guard.Claim) string {
+	return (&txn{store: s, claims: claims, id: id}).beginSQL()
+}
+
+// CommitMessage seals, keeps result under key if there is one, and commits.
+func (s *Store) CommitMessage(id guard.TxID, claims []guard.Claim, key *guard.OnceKey, result []byte) (string, error) {
+	t := &txn{store: s, claims: claims, id: id}
+	if key != nil {
+		t.Keep(*key, result)
+	}
+	return t.sealSQL(nil)
+}
+
+// MovedBy returns claims as the transaction of that name leaves them.
+func MovedBy(id guard.TxID, claims []guard.Claim) []guard.Claim {
+	return (&txn{claims: claims, id: id}).moved()
+}

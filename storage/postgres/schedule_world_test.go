@@ -1,0 +1,107 @@
+package postgres_test
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
+)
+
+// link is the data of a resource: each write counts on and appends to the digest
+// what it rests on. A write that rests on anything but the last one shows.
+type link struct {
+	Count  int64
+	Digest string
+}
+
+// world is what the database has to hold: what committed, in that order.
+type world struct {
+	chains  map[string]link
+	claimed map[string]fence.Grant // the last that was
+	applied map[guard.TxID]bool
+	kept    map[string]string // by resource and key
+	numbers map[int64]string  // the resources that have them
+}
+
+func newWorld() world {
+	return world{map[string]link{}, map[string]fence.Grant{}, map[guard.TxID]bool{}, map[string]string{}, map[int64]string{}}
+}
+
+func (w world) clone() world {
+	return world{maps.Clone(w.chains), maps.Clone(w.claimed), maps.Clone(w.applied), maps.Clone(w.kept), maps.Clone(w.numbers)}
+}
+
+// next is what a transaction that rests on these links makes of the one of resource.
+func next(rests map[string]link, id guard.TxID, resource string) link {
+	var text strings.Builder
+	for _, r := range slices.Sorted(maps.Keys(rests)) {
+		text.WriteString(rests[r].Digest)
+	}
+	fmt.Fprintf(&text, "%d %s", id, resource)
+	return link{rests[resource].Count + 1, fmt.Sprintf("%x", sha256.Sum256([]byte(text.String())))[:16]}
+}
+
+// claimHasCommitted requires that a claim raised the fence, or was where it stood.
+func (s *schedule) claimHasCommitted(c guard.Claim) {
+	before := s.world.claimed[c.Grant.Resource]
+	order := c.Grant.Compare(before)
+	require.GreaterOrEqual(s, order, 0, "G3: %v was claimed after %v", c.Grant, before)
+	if order == 0 {
+		require.Equal(s, before.Holder, c.Grant.Holder, "G2: one token of two holders was claimed: %v", c.Grant)
+	}
+	s.world.claimed[c.Grant.Resource] = c.Grant
+	s.world.numbers[c.Resource] = c.Grant.Resource
+	s.seen["claimed"]++
+}
+
+// hasCommitted requires that a transaction was allowed to, and makes the world what
+// it wrote.
+func (s *schedule) hasCommitted(r *run) {
+	s.Logf("%v has committed: it rests on %v and writes %v", r, r.rests, r.writes)
+	require.False(s, s.denied[r.id], "G4: %v was said not to have taken effect", r)
+	for _, c := range r.claims {
+		name := c.Grant.Resource
+		require.Equal(s, s.world.claimed[name], c.Grant, "G3: %v committed under a grant that isn't the last", r)
+		if rest, ok := r.rests[name]; ok {
+			require.Equal(s, s.world.chains[name], rest, "G2, G6: %v rests on other data of %s than there was at its commit", r, name)
+		}
+		if r.key != nil && r.found == nil {
+			_, again := s.world.kept[name+r.key.Key]
+			require.False(s, again, "G4: %v took effect under a key that another one has kept", r)
+			s.world.kept[name+r.key.Key] = string(r.kept)
+			s.seen["key kept"]++
+		} else if r.key != nil {
+			require.Equal(s, s.world.kept[name+r.key.Key], string(r.found), "G4: %v rests on an answer that isn't there", r)
+			s.seen["key found"]++
+		}
+	}
+	maps.Copy(s.world.chains, r.writes)
+	s.world.applied[r.id] = true
+	s.seen["committed"]++
+	if len(r.claims) > 1 {
+		s.seen["several resources"]++
+	}
+	if len(s.calls) == 0 { // else one that has committed may not be in the world yet
+		s.check()
+	}
+}
+
+// check requires that the data is what committed.
+func (s *schedule) check() {
+	require.Equal(s, s.world.chains, s.db.chains(s), "the data isn't what committed")
+	require.Equal(s, s.world.kept, s.db.kept(s), "the keys aren't those of what committed")
+}
+
+// superseded reports whether a grant later than one of claims was claimed. A number
+// that was lost with a database that went back may be another resource's by now.
+func (s *schedule) superseded(claims []guard.Claim) bool {
+	return slices.ContainsFunc(claims, func(c guard.Claim) bool {
+		return s.world.claimed[s.world.numbers[c.Resource]].Compare(c.Grant) > 0
+	})
+}
