@@ -1,9 +1,10 @@
 package mutants
 
 const (
-	sealPosition = "\n       and seq = p_seq and tx = p_prev"
-	sealEntered  = "perform {{schema}}.entered(p_resource, p_epoch, p_token, p_tx);"
-	sealGrant    = ` and epoch = p_epoch and token = p_token and holder = p_holder`
+	sealPosition   = "\n       and seq = p_seq and tx = p_prev"
+	sealEntered    = "perform {{schema}}.entered(p_resource, p_epoch, p_token, p_tx);"
+	sealGrant      = ` and epoch = p_epoch and token = p_token and holder = p_holder`
+	resolveAppends = `if {{schema}}.append(p_resource, p_epoch, p_token, p_holder, p_seq, p_prev, 'void', p_void, null) then`
 )
 
 // sealMutants are in the functions append, seal, resolve and keep.
@@ -75,7 +76,7 @@ var sealMutants = []Mutant{
 		inPostgres("TestCommit_NotConfirmedByTheStandbyIsInDoubt_N4_N22")),
 
 	change("void-is-not-written", "G4 N9", functionsSQL,
-		`if {{schema}}.append(p_resource, p_epoch, p_token, p_holder, p_seq, p_prev, 'void', p_void, null) then`, `if v_seq = p_seq then`,
+		resolveAppends, `if v_seq = p_seq then`,
 		inPostgres("TestResolve_LateCommitIsRefused_N9_G4")).
 		violates("late-commit"),
 	change("resolve-takes-any-transaction-for-the-one", "G4", functionsSQL,
