@@ -29,8 +29,8 @@ type keeper struct {
 	lines      map[string]*line                     // those with a call, or with a tenure
 	superior   map[string]fence.Grant               // by resource: see learn
 	doubts     map[fence.Grant]*UnknownOutcomeError // left by Holds without a line: see enter
-	expired    []idler                              // to be released, if they are still idle then
-	expiring   int                                  // how many goroutines release those
+	expired    []idler                              // to be released, if still idle by then
+	expiring   int                                  // number of goroutines that release them
 	pending    int                                  // releases, and Holds of callers' leases, that are under way
 	unreleased []error                              // of releases that failed since Close began
 }
@@ -118,10 +118,10 @@ func (k *keeper) wait(ctx context.Context, l *line, w *waiter, place *list.Eleme
 	return nil, err
 }
 
-// ahead says behind what the calls of a line wait. Functions of Holds that call each
-// other's resources with contexts that don't tell wait in a circle: nothing shows who
-// calls, but a circle needs another Hold with calls that wait for it. keeper.mu is
-// held.
+// ahead says what the calls of a line wait for. Two Holds wait for each other if the
+// function of each calls the other's resource with a context that isn't its own. Such
+// a call can't be told from others, so every other Hold that calls wait for is named.
+// keeper.mu is held.
 func (k *keeper) ahead(l *line) string {
 	if !l.held {
 		return "another call of this process"
@@ -136,11 +136,11 @@ func (k *keeper) ahead(l *line) string {
 		return "a Hold of this process"
 	}
 	slices.Sort(others)
-	return fmt.Sprintf("a Hold of this process, while calls wait behind its Hold of %s: where one is made inside the other, give it the context that fn was given, or they wait for each other",
+	return fmt.Sprintf("a Hold of this process, while calls wait behind its Hold of %s: a call made inside the function of a Hold has to use that function's context, or the two Holds may wait for each other",
 		strings.Join(others, ", "))
 }
 
-// holding says that a Hold has the turn at l.
+// holding notes whether a Hold has the turn at l.
 func (k *keeper) holding(l *line, held bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
