@@ -38,7 +38,7 @@ var contentionMutants = []Mutant{
 		`if p.campaign != nil && p.locker.keys.mutex {`, `if false {`,
 		inEtcd("TestMutexKeys_EtcdsOwnObserversSeeWhatIsProclaimed")),
 	change("proclaimed-json-is-taken-for-a-lock", "L1", etcd+"keys.go",
-		`return err != nil || lock != string(text)`, `return err != nil`,
+		`return err != nil || lock != string(text)`, `return err != nil || lock == ""`,
 		inEtcd("TestMutexKeys_EtcdsOwnObserversSeeWhatIsProclaimed")),
 	change("waiter-that-may-not-look-is-not-told", "L1 HD8", etcd+"place.go",
 		`p.denied <- err`, ``,
