@@ -29,4 +29,21 @@ var connectionMutants = []Mutant{
 	change("own-transactions-end-with-a-connection-that-was-terminated", "N18 G5", pg+"outcome.go",
 		`if a, err = s.transactOnce(ctx, sql, behind); sqlState(err) != stateTerminated {`, `if a, err = s.transactOnce(ctx, sql, behind); true {`,
 		inPostgres("TestStore_AsksAgainOnAnotherConnection_N18_G5")),
+	change("head-waits-for-its-key", "N25", functionsSQL,
+		`perform pg_try_advisory_xact_lock_shared(p_resource,`, `perform pg_advisory_xact_lock_shared(p_resource,`,
+		inPostgres("TestHead_GoesOnWhereItsKeyIsTaken_N25")),
+	change("head-compares-tokens-only", "N17", functionsSQL,
+		`if not found or (r.epoch, r.token) is distinct from (p_epoch, p_token) then
+        perform {{schema}}.refuse(r, p_epoch, p_token, '', 0);`, `if not found or r.token is distinct from p_token then
+        perform {{schema}}.refuse(r, p_epoch, p_token, '', 0);`,
+		inPostgres("TestHead_ComparesEpochs_N17")),
+	change("evict-compares-tokens-only", "N18 L1", functionsSQL,
+		`where (c.epoch, c.token) < (p_epoch, p_token) and (c.token`, `where c.token < p_token and (c.token`,
+		inPostgres("TestEvict_ComparesEpochs_N18_L1")),
+	change("run-evicts-for-the-first-resource", "L1 N17", pg+"txn.go",
+		"for _, c := range t.claims {\n\t\t\tt.store.evict(", "for _, c := range t.claims[:1] {\n\t\t\tt.store.evict(",
+		inPostgres("TestRun_LooksAtEveryResource_N17_L1_G5")),
+	change("refusals-name-the-first-resource", "G5", pg+"refusal.go",
+		`if c.Grant.Resource == d.Resource {`, `if false {`,
+		inPostgres("TestRun_LooksAtEveryResource_N17_L1_G5")),
 }

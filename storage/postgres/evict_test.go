@@ -149,21 +149,71 @@ func TestRun_EvictsWhoIsInTheWay_N17_L1(t *testing.T) {
 	})
 }
 
-// Whoever holds an advisory key that is the head's holds it up no longer than
-// the lock timeout.
-func TestHead_WaitForItsKeyIsBounded_N25(t *testing.T) {
-	pool := newPool(t)
+// Any role that may connect can take the head's advisory keys. That costs the holder
+// nothing but that it can't be evicted.
+func TestHead_GoesOnWhereItsKeyIsTaken_N25(t *testing.T) {
+	dsn := migrated(t)
+	pool := openPool(t, dsn)
 	store := newStore(t, pool, patient())
 	c := claim(t, store, grant(5, "a"))
-	thief, err := pool.Begin(t.Context())
+	thief, err := openPool(t, dsn, as(newRole(t, pool, "thief"))).Acquire(t.Context())
 	require.NoError(t, err)
-	defer func() { _ = thief.Rollback(context.Background()) }()
-	_, err = thief.Exec(t.Context(), "select pg_advisory_xact_lock($1::int, 5)", c.Resource)
+	defer thief.Release()
+	_, err = thief.Exec(t.Context(), "select pg_advisory_lock($1::int, token) from generate_series(0, 50) token", c.Resource)
 	require.NoError(t, err)
-	_, err = store.Begin(t.Context(), c)
-	require.ErrorContains(t, err, "55P03")
-	var transient *postgres.TransientError
-	require.ErrorAs(t, err, &transient)
+	write(t, store, c, set("x", 1))
+	write(t, store, claim(t, store, grant(6, "b")), set("x", 2))
+	holds(t, pool, "x", 2)
+}
+
+// A restored etcd issues low tokens again, under a higher epoch. Grants are earlier or
+// later by both.
+func TestEvict_ComparesEpochs_N18_L1(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, patient())
+	old := begin(t, store, claim(t, store, grant(50, "a")))
+	require.NoError(t, old.Run(t.Context(), set("x", 1)))
+	restored := fence.Grant{Resource: resource, Epoch: 2, Token: 5, Holder: "b"}
+	c := claim(t, store, restored)
+	require.Zero(t, query[int](t, pool, "select count(*) from pg_locks where locktype = 'advisory' and classid = $1", c.Resource), "not evicted")
+	newer := begin(t, store, c)
+	require.Equal(t, 0, query[int](t, pool, "select count(*) from fence.stale_backends($1, 1, 60)", resource), "a delayed claimer's list")
+	_, err := newer.Commit(t.Context(), nil)
+	require.NoError(t, err)
+}
+
+// The same token under a higher epoch is another grant.
+func TestHead_ComparesEpochs_N17(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, patient())
+	old := claim(t, store, grant(5, "a"))
+	claim(t, store, fence.Grant{Resource: resource, Epoch: 2, Token: 5, Holder: "b"})
+	_, err := store.Begin(t.Context(), old)
+	require.ErrorIs(t, err, guard.ErrStaleToken)
+	require.Equal(t, guard.StageHead, err.(*guard.StaleTokenError).Stage)
+}
+
+// With several resources the stale transaction in the way may be of any, and so may
+// the claim that is refused.
+func TestRun_LooksAtEveryResource_N17_L1_G5(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, patient())
+	other := grant(5, "a")
+	other.Resource = "sku/2"
+	first := claim(t, store, other)
+	slipped := begin(t, store, claim(t, store, grant(5, "a")))
+	require.NoError(t, slipped.Run(t.Context(), set("x", 1)))
+	successor := claimOnly(t, pool, grant(6, "b"))
+	_, err := attempt(t.Context(), store, set("x", 2), first, successor)
+	require.ErrorAs(t, err, new(*postgres.TransientError))
+	_, err = attempt(t.Context(), store, set("x", 2), first, successor)
+	require.NoError(t, err)
+
+	claim(t, store, grant(7, "c"))
+	_, err = attempt(t.Context(), store, set("x", 3), claim(t, store, other), successor)
+	var refused *guard.StaleTokenError
+	require.ErrorAs(t, err, &refused)
+	require.Equal(t, successor.Grant, refused.Grant)
 }
 
 // Eviction ends transactions of earlier claims of this resource in this database,

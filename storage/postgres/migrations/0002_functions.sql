@@ -256,7 +256,8 @@ begin
         perform set_config('client_connection_check_interval', p_check_ms::text, true);
     end if;
     perform {{schema}}.durable();
-    perform pg_advisory_xact_lock_shared(p_resource, (p_token & 2147483647)::integer);
+    -- Without waiting: any role can take the key, which costs evictability alone.
+    perform pg_try_advisory_xact_lock_shared(p_resource, (p_token & 2147483647)::integer);
     select * into r from {{schema}}.resource where id = p_resource;
     if not found or (r.epoch, r.token) is distinct from (p_epoch, p_token) then
         perform {{schema}}.refuse(r, p_epoch, p_token, '', 0);
