@@ -98,10 +98,10 @@ var sealMutants = []Mutant{
 		survives("append waits for the same row; the lock adds that the number read stands still, which matters only where the entry is pruned in that very moment"),
 
 	change("keep-without-a-seal", "G2", functionsSQL,
-		`where id = p_resource and tx = p_tx and xmin = pg_current_xact_id()::xid;`, `where id = p_resource;`,
+		` and f.tx = p_tx and e.kind = 'write' and e.xid = pg_current_xact_id();`, `;`,
 		inPostgres("TestKeep_WithoutItsSealIsRefused_G2")),
 	change("keep-behind-another-transactions-seal", "G2", functionsSQL,
-		` and xmin = pg_current_xact_id()::xid;`, `;`,
+		` and e.xid = pg_current_xact_id();`, `;`,
 		inPostgres("TestKeep_WithoutItsSealIsRefused_G2")),
 	change("forget-what-is-new", "G4", functionsSQL,
 		`where o.at < v_now - v_retention limit`, `where true limit`,

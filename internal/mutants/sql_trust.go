@@ -24,11 +24,8 @@ var forgeMutants = []Mutant{
 	change("resolve-takes-a-void-for-a-commit", "G4", functionsSQL,
 		`when v_tx = p_tx and v_kind = 'write' then`, `when v_tx = p_tx then`,
 		inPostgres("TestForge_OnlyAWriteIsACommit_G4")),
-	change("keep-without-a-head", "G2", functionsSQL,
-		`perform {{schema}}.entered(p_resource, r.epoch, r.token, p_tx);`,
-		`if not found then
-        perform {{schema}}.entered(p_resource, r.epoch, r.token, p_tx);
-    end if;`,
+	change("keep-behind-a-claim", "G2", functionsSQL,
+		` and e.kind = 'write'`, ``,
 		inPostgres("TestForge_NoKeyWithoutAHead_G2")),
 }
 

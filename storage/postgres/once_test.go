@@ -116,6 +116,9 @@ func TestKeep_WithoutItsSealIsRefused_G2(t *testing.T) {
 		}
 		require.ErrorContains(t, inOne(t, pool, before+fmt.Sprintf("; call fence.keep(%d, %d, '6b', repeat('00', 32), '31')", o.Resource, tx)), "(SQLSTATE ZF003)", name)
 	}
+	last := write(t, store, o, set("x", 1))
+	require.ErrorContains(t, inOne(t, pool, headCall(last, last.Tx)+fmt.Sprintf("; call fence.keep(%d, %d, '6b', repeat('00', 32), '31')", last.Resource, last.Tx)),
+		"(SQLSTATE ZF003)", "behind the write of another one")
 	require.Zero(t, query[int](t, pool, "select count(*) from fence.operation"))
 }
 

@@ -182,3 +182,21 @@ func TestPrepareTransaction_IsRefusedAndNeverSuccess_N16(t *testing.T) {
 	claim(t, store, grant(6, "b"))
 	mustExec(t, pool, "rollback prepared 'p'")
 }
+
+// The error says what stays of what the operation wrote, and says the truth where it
+// rolled back, too.
+func TestRawCommit_SaysWhatStays_N15(t *testing.T) {
+	for sql, stays := range map[string]int64{"commit": 1, "commit; begin": 1, "rollback": 0, "abort; begin": 0, "rollback and chain": 0, "reset all": 0} {
+		t.Run(sql, func(t *testing.T) {
+			pool, err := guarded(t, do(func(ctx context.Context, tx pgx.Tx) error {
+				if err := set("x", 1)(ctx, tx); err != nil {
+					return err
+				}
+				return statement(sql)(ctx, tx)
+			}))
+			require.ErrorIs(t, err, guard.ErrTxEnded)
+			require.ErrorContains(t, err, "what a COMMIT of its own wrote stays, without a fence; what a ROLLBACK undid is gone")
+			holds(t, pool, "x", stays)
+		})
+	}
+}

@@ -89,7 +89,7 @@ func (s *Store) explain(ctx context.Context, err error, ended bool, stage guard.
 	ours := stage != guard.StageRun // what an operation meets there is its own
 	switch {
 	case ours && state == stateTxEnded:
-		return fmt.Errorf("%w before its seal; what a COMMIT in user code wrote stays, without a fence: %w", guard.ErrTxEnded, err)
+		return fmt.Errorf("%w before its seal, or lost its mark (RESET ALL), by SQL in the operation: %s: %w", guard.ErrTxEnded, whatStays, err)
 	case ours && refusalReasons[state] != "":
 		refused := refusedFromDetail(pgErr, claims)
 		refused.Stage = stage

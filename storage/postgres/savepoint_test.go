@@ -6,6 +6,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/guard"
 )
 
 func TestSavepoint_UndoesItsOwnWorkOnly(t *testing.T) {
@@ -113,4 +115,37 @@ func TestSavepoint_IsNotEndedBesideAnOpenResult(t *testing.T) {
 	})
 	require.NoError(t, err)
 	holds(t, pool, "x", 1)
+}
+
+// A savepoint that was neither released nor rolled back, as some mappers leave it, is
+// committed with the transaction around it: sealed, and kept by Once.
+func TestSavepoint_LeftOpenIsSealedAndKept_G2_G4(t *testing.T) {
+	for name, open := range map[string]func(ctx context.Context, tx pgx.Tx) error{
+		"by SQL":   func(ctx context.Context, tx pgx.Tx) error { return statement("savepoint s")(ctx, tx) },
+		"by Begin": func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Begin(ctx); return err },
+		"two": func(ctx context.Context, tx pgx.Tx) error {
+			return statement("savepoint s; insert into item values ('s', 1); savepoint t")(ctx, tx)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pool := newPool(t)
+			store := newStore(t, pool, nil)
+			txn := begin(t, store, claim(t, store, grant(5, "a")))
+			require.NoError(t, txn.Run(t.Context(), do(func(ctx context.Context, tx pgx.Tx) error {
+				if err := open(ctx, tx); err != nil {
+					return err
+				}
+				return set("x", 1)(ctx, tx)
+			})))
+			key := guard.OnceKey{Key: "k"}
+			txn.Keep(key, []byte("1"))
+			moved, err := txn.Commit(t.Context(), nil)
+			require.NoError(t, err)
+			result, found, err := store.Recall(t.Context(), key, moved...)
+			require.NoError(t, err)
+			require.True(t, found)
+			require.Equal(t, "1", string(result))
+			holds(t, pool, "x", 1)
+		})
+	}
 }

@@ -32,8 +32,11 @@ type session struct {
 	stuck    error // why the transaction can't commit, whatever the operation returns
 }
 
+// whatStays holds for each way in which SQL can end a transaction.
+const whatStays = "what a COMMIT of its own wrote stays, without a fence; what a ROLLBACK undid is gone"
+
 var (
-	errEndedBySQL = fmt.Errorf("%w by SQL in the operation; what its COMMIT wrote stays, without a fence", guard.ErrTxEnded)
+	errEndedBySQL = fmt.Errorf("%w by SQL in the operation: "+whatStays, guard.ErrTxEnded)
 	errUsedLate   = fmt.Errorf("%w: it was used after the operation had returned", guard.ErrTxEnded)
 	errInUse      = errors.New("postgres: the transaction is in use by another call or an open result: close Rows and BatchResults, scan each Row, wait for goroutines, and don't use it in what its own calls call back")
 )

@@ -429,15 +429,17 @@ begin atomic
 end;
 
 -- keep keeps an operation, in the transaction that has moved the resource's fence
--- as p_tx, under the grant that it entered by: so nothing is kept but what is behind a
--- move (guard.Store.Recall).
+-- as p_tx by a seal, and so under the grant that it entered by: nothing is kept but what
+-- is behind a move (guard.Store.Recall). The history has the id of the whole transaction; the
+-- fence's xmin would be that of a savepoint, if the operation left one open.
 create procedure {{schema}}.keep(p_resource integer, p_tx bigint, p_key_hex text, p_request_hex text, p_result_hex text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
-declare
-    r {{schema}}.resource;
 begin
-    select * into r from {{schema}}.resource where id = p_resource and tx = p_tx and xmin = pg_current_xact_id()::xid;
-    perform {{schema}}.entered(p_resource, r.epoch, r.token, p_tx);
+    perform from {{schema}}.resource f join {{schema}}.event e on e.resource = f.id and e.seq = f.seq
+     where f.id = p_resource and f.tx = p_tx and e.kind = 'write' and e.xid = pg_current_xact_id();
+    if not found then
+        raise exception 'fencekit: the transaction that entered has ended' using errcode = 'ZF003';
+    end if;
     insert into {{schema}}.operation (resource, key, request, result, tx, at)
     values (p_resource, convert_from(decode(p_key_hex, 'hex'), 'UTF8'), decode(p_request_hex, 'hex'),
             nullif(decode(p_result_hex, 'hex'), ''), p_tx,
