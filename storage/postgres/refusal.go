@@ -32,6 +32,7 @@ const (
 	stateLockTimeout   = "55P03"
 	stateTerminated    = "57P01"
 	stateIdle          = "25P03"
+	stateTransaction   = "25P04" // transaction_timeout, from PostgreSQL 17 on
 	stateCanceled      = "57014"
 	stateNoRights      = "42501"
 	stateBadRole       = "0LP01"
@@ -118,7 +119,7 @@ func (s *Store) explain(ctx context.Context, err error, ended bool, stage guard.
 // transient reports whether another run may well succeed.
 func transient(pgErr *pgconn.PgError) bool {
 	switch pgErr.Code {
-	case stateSerialization, stateDeadlock, stateLockTimeout, stateTerminated:
+	case stateSerialization, stateDeadlock, stateLockTimeout, stateTerminated, stateTransaction:
 		return true
 	case stateNoStatement, stateStatementExists:
 		return true // something else has used the connection; pgx prepares anew after an error
@@ -162,6 +163,8 @@ func (s *Store) nameLimit(err error, pgErr *pgconn.PgError) error {
 		return fmt.Errorf("%w (postgres.Config.LockTimeout is %v)", err, s.cfg.LockTimeout)
 	case pgErr.Code == stateIdle:
 		return fmt.Errorf("%w (postgres.Config.IdleTimeout is %v; a long decision belongs between two transactions of a guard.Hold)", err, s.cfg.IdleTimeout)
+	case pgErr.Code == stateTransaction:
+		return fmt.Errorf("%w (transaction_timeout of the server, the database or the role: guarded transactions keep to it)", err)
 	case pgErr.Code == stateCanceled && strings.Contains(pgErr.Message, "statement timeout"):
 		return fmt.Errorf("%w (postgres.Config.StatementTimeout is %v)", err, s.cfg.StatementTimeout)
 	}
