@@ -67,8 +67,7 @@ var reachMutants = []Mutant{
 	change("tx-names-a-failure-that-was-undone", "G4", pg+"session.go",
 		`s.conflict, s.failure = nil, nil`, `s.conflict = nil`,
 		inPostgres("TestRun_NamesTheFailureThatStands")),
-	change("savepoint-ends-beside-an-open-result", "G4", pg+"savepoint.go",
-		"if err := s.enter(); err != nil {\n\t\treturn err\n\t}\n\tfailed := s.conn.PgConn().TxStatus() == 'E'\n\ts.leave()",
-		`failed := s.conn.PgConn().TxStatus() == 'E'`,
-		inPostgres("TestSavepoint_IsNotEndedBesideAnOpenResult")),
+	change("savepoint-ends-though-its-commit-failed", "G4", pg+"savepoint.go",
+		`s.over.Store(err == nil)`, `s.over.Store(true)`,
+		inPostgres("TestSavepoint_RollbackUndoesWhatAFailedCommitLeft_G4")),
 }

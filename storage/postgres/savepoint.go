@@ -23,7 +23,8 @@ func beginSavepoint(ctx context.Context, t *tx) (pgx.Tx, error) {
 	return &savepoint{tx: tx{session: t.session}, name: name}, nil
 }
 
-// Commit releases the savepoint: its work belongs to the transaction around it.
+// Commit releases the savepoint: its work belongs to the transaction around it. If
+// that fails, Rollback still undoes it.
 func (s *savepoint) Commit(ctx context.Context) error {
 	if err := s.enter(); err != nil {
 		return err
@@ -51,6 +52,6 @@ func (s *savepoint) Rollback(ctx context.Context) error {
 
 func (s *savepoint) end(ctx context.Context, sql string) error {
 	_, err := s.Exec(ctx, sql)
-	s.over.Store(true)
+	s.over.Store(err == nil)
 	return err
 }

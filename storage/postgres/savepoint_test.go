@@ -149,3 +149,21 @@ func TestSavepoint_LeftOpenIsSealedAndKept_G2_G4(t *testing.T) {
 		})
 	}
 }
+
+// A Commit that never reached the server hasn't ended the savepoint: a Rollback that
+// follows has its work to undo.
+func TestSavepoint_RollbackUndoesWhatAFailedCommitLeft_G4(t *testing.T) {
+	pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
+		savepoint, err := tx.Begin(ctx)
+		require.NoError(t, err)
+		require.NoError(t, set("x", 1)(ctx, savepoint))
+		ended, cancel := context.WithCancel(ctx)
+		cancel()
+		require.ErrorIs(t, savepoint.Commit(ended), context.Canceled)
+		require.NoError(t, savepoint.Rollback(ctx))
+		return set("y", 1)(ctx, tx)
+	})
+	require.NoError(t, err)
+	holds(t, pool, "x", 0)
+	holds(t, pool, "y", 1)
+}
