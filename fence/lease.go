@@ -36,7 +36,7 @@ type Lease interface {
 	// returns. A second call, or a call after the lease was lost, returns nil.
 	// When ctx ends first, Release returns its error and goes on in the
 	// background; the resource is free at the latest when the lease's time to
-	// live has passed. A nil ctx is context.Background().
+	// live has passed. A nil ctx is treated as context.Background().
 	Release(ctx context.Context) error
 }
 

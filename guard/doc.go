@@ -59,6 +59,7 @@
 // row that may stay locked for the whole decision, or SERIALIZABLE with retries.
 //
 // A function that calls its own Guard with another context than the one it was
-// given waits for itself until that context ends, or in a circle with another one
-// that does so. So does a leader that calls Do for what it leads: see HoldLease.
+// given waits for itself until that context ends, and two such functions may wait for
+// each other. A leader that calls Do for the resource that it leads waits for itself
+// as well: see HoldLease.
 package guard

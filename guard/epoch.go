@@ -2,10 +2,10 @@ package guard
 
 import "context"
 
-// own takes what h needs, and claims it (G1). A grant may have waited while the lock
-// service's epoch was raised, and is behind then: nothing has run under it, so another
-// one is acquired. If that has the same epoch, the lock service is behind. The
-// tenures are returned with the error of a claim, too.
+// own takes what h needs, and claims it (G1). If the lock service's epoch was raised
+// while the call waited for the lock, its grant is behind: nothing has run under it, so
+// another one is acquired. If that one has the same epoch, the lock service itself is
+// behind. The tenures are also returned together with the error of a claim.
 func (g *Guard[Tx]) own(ctx context.Context, h *hand) ([]*tenure, error) {
 	behind := map[string]int64{} // by resource: the highest epoch that was refused
 	for {

@@ -25,8 +25,8 @@ var (
 	// happen when the lock service was restored from a backup. Raise the epoch.
 	ErrCollision = errors.New("guard: token was issued twice")
 	// ErrEpochBehind: the database has seen a higher epoch than the grant's. The
-	// lock service was restored or mixed up with another one: raise its epoch. Or it
-	// was raised after the grant was asked for: acquire anew, as Do and Hold do.
+	// lock service was restored or mixed up with another one: raise its epoch. Or the
+	// epoch was raised after the grant was acquired: acquire another, as Do and Hold do.
 	ErrEpochBehind = errors.New("guard: epoch is behind the database's")
 	// ErrWentBack: the fence is behind a position that this grant has seen
 	// committed: the database was restored or failed over and lost its newest

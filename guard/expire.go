@@ -26,7 +26,7 @@ func (k *keeper) idle(l *line) {
 	}
 }
 
-// expire has a tenure released in its turn. Until then it can be used.
+// expire queues a tenure for release. Until then it can be used.
 func (k *keeper) expire(i idler) {
 	k.mu.Lock()
 	k.expired = append(k.expired, i)

@@ -80,7 +80,7 @@ func HoldLease[Tx any](ctx context.Context, g *Guard[Tx], lease fence.Lease, fn 
 	if err := lease.Context().Err(); err != nil {
 		return withCause(lease.Context(), fmt.Errorf("guard: %s: %w", grant.Resource, err))
 	}
-	t := &tenure{lease: lease, callers: true, standing: standing{grant: grant}}
+	t := &tenure{lease: lease, borrowed: true, standing: standing{grant: grant}}
 	if err := g.keeper.enter(ctx, t); err != nil {
 		return err
 	}

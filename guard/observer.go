@@ -100,8 +100,8 @@ func (r *reporter) log(level slog.Level, msg string, g fence.Grant, args ...any)
 	r.logger.Log(context.Background(), level, msg, args...)
 }
 
-// tell calls a function of the Observer, which must not take a turn or a lease along
-// when it doesn't return.
+// tell calls a function of the Observer. If that doesn't return, the caller still has
+// to give back its turn and its lease.
 func (r *reporter) tell(call func()) {
 	if failure := callback.Run(call); failure != nil {
 		r.logger.Error("guard: the Observer panicked", "panic", failure.Panic, "stack", failure.Stack)

@@ -18,7 +18,7 @@ const releaseTimeout = 5 * time.Second
 type tenure struct {
 	standing
 	lease    fence.Lease
-	callers  bool // the lease is the caller's: see HoldLease
+	borrowed bool // the lease is the caller's: see HoldLease
 	stopLost func() bool
 
 	// Guarded by keeper.mu.
@@ -133,8 +133,8 @@ func (k *keeper) release(ctx context.Context, t *tenure) {
 	k.finish()
 }
 
-// releaseLease releases a lease. The goroutine is the keeper's, so one that panics
-// there would end the process, and one that ends it would be waited for by Close.
+// releaseLease releases a lease. It is called on the keeper's goroutines, where a panic
+// would end the process, and Close would wait in vain after a runtime.Goexit.
 func releaseLease(ctx context.Context, lease fence.Lease) error {
 	var err error
 	if failure := callback.Run(func() { err = lease.Release(ctx) }); failure != nil {
@@ -148,7 +148,7 @@ func releaseLease(ctx context.Context, lease fence.Lease) error {
 // nothing.
 func (k *keeper) overran(tenures []*tenure) {
 	for _, t := range tenures {
-		if t.callers {
+		if t.borrowed {
 			continue
 		}
 		k.report.overran(t.grant, k.cfg.MaxRun)

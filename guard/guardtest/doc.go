@@ -27,9 +27,9 @@
 //
 // [RequireFenced] shows of a function of yours that it writes through the fence: it
 // runs it with grants that were superseded, at each moment that matters, and once
-// with one that was not. [RequireIdempotent] shows that whoever didn't learn what
-// became of it may call it again: it loses the answer to its COMMIT, calls it again,
-// and compares the state.
+// with one that was not. [RequireIdempotent] shows that a caller that didn't learn the
+// outcome may call it again: it loses the answer to its COMMIT, calls it again, and
+// compares the state.
 //
 // # The contract
 //

@@ -20,20 +20,20 @@ const maxSteps = 4
 // errCommitLost is the reason for the doubts that RequireIdempotent makes.
 var errCommitLost = errors.New("guardtest: the connection was lost at COMMIT")
 
-// RequireIdempotent fails t unless a caller that didn't learn what became of run may
-// call it again, and have it take effect once.
+// RequireIdempotent fails t unless run takes effect once even if its caller didn't
+// learn the outcome of a call and calls it again.
 //
-// It calls run as such a caller does. The first time the COMMIT is lost on its way to
-// the database and takes no effect. After that the COMMIT takes effect and its answer
-// is lost: run gets guard.ErrUnknownOutcome from guard, as the database can't be asked
-// either until then. It is called again until it changes nothing any more. That has
-// to come: a run that pays again each time fails t. In the end run has to return nil,
-// since its work is done, and state something else than in the beginning. So prepare
-// the data such that run succeeds.
+// It calls run several times. In the first call COMMIT is lost on its way to the
+// database and takes no effect. In later calls COMMIT takes effect and its answer is
+// lost; the database can't be asked then, so run gets guard.ErrUnknownOutcome from
+// guard. It calls run until a call changes nothing; a run that takes effect each time
+// fails t. That last call has to return nil, since the work is done, and state has to
+// return something else than in the beginning. So prepare the data such that run
+// succeeds.
 //
-// What makes run pass is guard.Once with a key of the caller's, the same each time, or
-// a natural key that it looks for in its transaction. A key that is noted elsewhere,
-// before COMMIT or after it, does not.
+// run passes if it uses guard.Once with a key that is the same in each call, or if it
+// looks for a natural key in its transaction. A key that it notes outside of the
+// transaction, before COMMIT or after it, is not enough.
 //
 // run works with what its Holder has, each time as another process. It may write in
 // several transactions, up to 4, each of which is lost once. state returns all that
@@ -82,7 +82,7 @@ func requireIdempotent[Tx, S any](ctx context.Context, store guard.Store[Tx], re
 			return judgeLast(runErr, !reflect.DeepEqual(before, at), !reflect.DeepEqual(first, at), again)
 		}
 	}
-	return fmt.Errorf("the state changed each of the %d times that run was called after its answer was lost, so whoever calls it again after guard.ErrUnknownOutcome pays again; give it guard.Once with a key of its caller's, or let it look for a natural key in its transaction%s", 1+maxSteps, diff(first, at, nil))
+	return fmt.Errorf("the state changed each of the %d times that run was called after its answer was lost, so a second call after guard.ErrUnknownOutcome takes effect a second time; give it guard.Once with a key that its caller chooses, or let it look for a natural key in its transaction%s", 1+maxSteps, diff(first, at, nil))
 }
 
 // judgeFirst says what is wrong with a call whose COMMIT was lost.
@@ -95,7 +95,7 @@ func (c *lossyCall[Tx, S]) judgeFirst(err error, changed bool, diff string) erro
 	case changed && !c.committed:
 		return fmt.Errorf("the state changed, and COMMIT was lost: some of what run writes isn't part of its transaction; write all of it through the transaction that guard hands it%s", diff)
 	case !changed && err == nil:
-		return errors.New("run returned nil though its COMMIT was lost and took no effect, so its caller takes for done what was not; return the error")
+		return errors.New("run returned nil though its COMMIT was lost and took no effect; return the error, so that its caller doesn't take the work for done")
 	}
 	return nil
 }
@@ -110,7 +110,7 @@ func judgeLast(err error, changed, done bool, diff string) error {
 	case !done:
 		return fmt.Errorf("run can't be called again after a call whose COMMIT was lost and took no effect: %w", err)
 	case err != nil:
-		return fmt.Errorf("run failed when it was called again, so its caller takes for not done what was done; return nil where run finds its own work: %w", err)
+		return fmt.Errorf("run failed when it was called again, although the work was done; return nil where run finds its own work: %w", err)
 	}
 	return nil
 }
@@ -186,7 +186,7 @@ func (t *lossyTxn[Tx, S]) Commit(ctx context.Context, ops []guard.OpRecord) ([]g
 	return nil, c.lose(t.claims, claims[0].Tx)
 }
 
-// lose returns the error for a COMMIT that nobody knows about.
+// lose returns the error for a COMMIT whose outcome is in doubt.
 func (c *lossyCall[Tx, S]) lose(claims []guard.Claim, tx guard.TxID) error {
 	c.lost = true
 	return &guard.InDoubtError{InDoubt: guard.InDoubt{Claims: claims, Tx: tx}, Err: errCommitLost}

@@ -84,7 +84,7 @@ func TestRequireIdempotent_PassesWhatMayBeCalledAgain_G4(t *testing.T) {
 func TestRequireIdempotent_SaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	errShop := errors.New("out of stock")
-	const pays = "the state changed each of the 5 times that run was called after its answer was lost, so whoever calls it again after guard.ErrUnknownOutcome pays again; give it guard.Once"
+	const pays = "the state changed each of the 5 times that run was called after its answer was lost, so a second call after guard.ErrUnknownOutcome takes effect a second time; give it guard.Once"
 	var done, spent, lost atomic.Bool
 	keys := 0
 	for name, c := range map[string]struct {
@@ -149,7 +149,7 @@ func TestRequireIdempotent_SaysWhatIsWrong(t *testing.T) {
 				_ = guard.Do(ctx, h.Guard, sku, sellOrder)
 				return nil
 			},
-			"run returned nil though its COMMIT was lost and took no effect, so its caller takes for done what was not; return the error",
+			"run returned nil though its COMMIT was lost and took no effect; return the error, so that its caller doesn't take the work for done",
 		},
 		"takes its own work for somebody else's": {
 			func(_ *shop, ctx context.Context, h holder) error {
@@ -160,7 +160,7 @@ func TestRequireIdempotent_SaysWhatIsWrong(t *testing.T) {
 					return sellOrder(ctx, tx)
 				})
 			},
-			"run failed when it was called again, so its caller takes for not done what was done; return nil where run finds its own work: out of stock",
+			"run failed when it was called again, although the work was done; return nil where run finds its own work: out of stock",
 		},
 		"writes around the transaction at once": {
 			func(s *shop, ctx context.Context, h holder) error {

@@ -1,6 +1,6 @@
 package mutants
 
-// callbackMutants are in how what users configure is called.
+// callbackMutants are in how functions that users configure are called.
 var callbackMutants = []Mutant{
 	change("observers-run-on-the-callers-goroutine", "G1 L1", g+"observer.go",
 		`if failure := callback.Run(call); failure != nil {`, `var failure *callback.Failure; if call(); failure != nil {`,

@@ -1,7 +1,7 @@
 package mutants
 
-// standingMutants are in what a Guard keeps of a grant's transactions from one call
-// to the next, and in what it says of them.
+// standingMutants are in what a Guard remembers of a grant's transactions from one call
+// to the next, and in what it says about them.
 var standingMutants = []Mutant{
 	change("overtaken-grant-keeps-its-position", "G6 L1", g+"engine.go",
 		"\tss.claimed(true) // nothing was committed, so the positions are what they were\n\treturn e.judge(ss, err)\n",
@@ -40,6 +40,6 @@ var standingMutants = []Mutant{
 		`return g.hold(ctx, t, 0, fn)`, `return g.hold(ctx, t, g.keeper.cfg.MaxRun, fn)`,
 		inGuard("TestHoldLease_IsNotBoundByMaxRun")),
 	change("transactions-that-overrun-depose-leaders", "L1", g+"tenure.go",
-		`if t.callers {`, `if false {`,
+		`if t.borrowed {`, `if false {`,
 		inGuard("TestHoldLease_IsNotBoundByMaxRun")),
 }

@@ -22,7 +22,7 @@ func TestRequireIdempotent_TellsWhatMayBeCalledAgain_G4(t *testing.T) {
 	}{
 		"pays each time": {func(ctx context.Context, h guardtest.Holder[pgx.Tx]) error {
 			return guard.Do(ctx, h.Guard, resource, add("stock", -1), guard.Retryable())
-		}, "so whoever calls it again after guard.ErrUnknownOutcome pays again", -5},
+		}, "so a second call after guard.ErrUnknownOutcome takes effect a second time", -5},
 		"Once": {func(ctx context.Context, h guardtest.Holder[pgx.Tx]) error {
 			return guard.Do(ctx, h.Guard, resource, add("stock", -1), guard.Once("order-7", nil))
 		}, "", -1},
