@@ -39,11 +39,13 @@ type Config struct {
 	// The names are raw then, with etcd's own consequence: "a" waits for whoever
 	// holds or waits for "a/b", so whoever holds "a/b" must not acquire "a", and a
 	// holder of "a" is told that others wait when somebody comes for "a/b". A holder
-	// of "a/b" can't see who waits for "a", and is told so in any case: package guard
-	// doesn't keep a name with a slash between calls. The
-	// key of an election's candidate holds what it proclaims and nothing else, as
-	// etcd's tools expect; it names no holder, nor do keys of etcd's tools. Those know no
-	// fence: what they write while they hold the lock nobody refuses. Default off.
+	// of "a/b" can't see whether others wait for "a", so it is always told that they do:
+	// package guard doesn't keep a name with a slash between calls.
+	//
+	// The key of an election's candidate holds the value that it proclaims and nothing
+	// else, as etcd's tools expect. So errors can't name its holder, nor that of a key
+	// of etcd's tools. Those tools know no fence: what is written under their locks is
+	// not refused. Default off.
 	MutexKeys bool
 
 	// TTL is how long a lock outlives its holder's last renewal: whole seconds,

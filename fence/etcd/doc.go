@@ -94,10 +94,10 @@
 //     the connection: see [ClientConfig].
 //   - It is out of space ([ErrNoSpace]): nothing is acquired. What is held is
 //     renewed and released, and those who wait already get their turn.
-//   - It wants to know who comes ([ErrUnauthenticated]) and what for
-//     ([ErrPermission]): as if it were away. Expired tokens are replaced. If it
+//   - It refuses the client's authentication ([ErrUnauthenticated]) or denies
+//     permission ([ErrPermission]): as if it were away. Expired tokens are replaced. If it
 //     refuses to show a queue, those who wait in it or observe it are told; a
-//     holder can't see whether others wait then, and takes it that they do.
+//     holder can't see whether others wait then, and assumes that they do.
 //   - It compacts what a watch has still to show: the queue is read instead.
 //
 // Close returns in each case, after the time to live that etcd granted at the
@@ -127,9 +127,9 @@
 // while somebody waits doesn't change the grant that the waiter is about to get:
 // package guard acquires another one if the database has seen the new epoch by then.
 //
-// A number that was mistyped is put right by another put, also of a lower number:
-// the key's revision shows that etcd has not gone back. Don't delete the key for
-// that: a key that is gone looks like a restore.
+// Correct a mistyped number by another put, even of a lower number: the key's
+// revision shows that etcd has not gone back. Don't delete the key: a missing key
+// looks like a restore.
 //
 // # What is not promised
 //

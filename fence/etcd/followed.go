@@ -17,7 +17,7 @@ type followed struct {
 	queue   string          // prefix of the queue's keys
 	over    <-chan struct{} // closed when nobody follows it any more
 	changed func()          // called when the view may show something new
-	refused func(error)     // called once if etcd refuses to show the queue, which isn't watched any more then
+	refused func(error)     // called once if etcd refuses to show the queue, which is no longer watched by then
 
 	mu   sync.Mutex
 	view view
@@ -84,8 +84,8 @@ func (l *Locker) relist(f *followed) {
 	})
 }
 
-// watchRefused asks for f's queue in another way, after etcd has refused to watch
-// it on s: the user may lack the right to read it, or the token that s was opened
+// watchRefused reads f's queue by a request of its own, after etcd has refused to
+// watch it on s: the user may lack the right to read it, or the token that s was opened
 // with may have expired, and some versions of etcd say the same of both.
 func (l *Locker) watchRefused(s *watchStream, f *followed) {
 	l.tasks.start(func(context.Context) {

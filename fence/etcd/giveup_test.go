@@ -73,7 +73,7 @@ func TestAcquire_BehindALeadershipOfItsOwnProcessNamesHoldLease(t *testing.T) {
 	cancel(errTired)
 	err := (<-waiting).err
 	requireGaveUp(t, err, led.Grant().Holder)
-	require.Contains(t, err.Error(), "or for a lease that it holds (what a leader writes goes by guard.HoldLease)")
+	require.Contains(t, err.Error(), "or for a lease that it holds (a leader writes through guard.HoldLease)")
 }
 
 func TestAcquire_ThatDidNotWaitDoesNotSayThatAnybodyIsAhead(t *testing.T) {

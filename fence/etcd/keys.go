@@ -43,8 +43,8 @@ func (k keyspace) queue(resource string) string {
 	return k.prefix + "/locks/" + url.PathEscape(resource) + "/"
 }
 
-// hidesWaiters reports whether somebody may wait for the holder of resource in the
-// queue of another name: with mutex, "a" waits for "a/b".
+// hidesWaiters reports whether the queue of resource may not show all who wait for
+// its holder: with mutex, those in the queue of "a" wait for the holder of "a/b".
 func (k keyspace) hidesWaiters(resource string) bool {
 	return k.mutex && strings.Contains(resource, "/")
 }
@@ -103,8 +103,9 @@ func parseLockValue(text []byte) (lockValue, bool) {
 	return v, true
 }
 
-// proclaimed reports whether all of text is what a candidate proclaims, as with
-// mutex: that may be JSON, too, but not just what encode writes.
+// proclaimed reports whether text is a proclaimed value and nothing else, as in the
+// key of a candidate with mutex. A proclaimed value may itself be JSON with a holder;
+// only what encode writes is taken for a lockValue.
 func (k keyspace) proclaimed(text []byte) bool {
 	v, ok := parseLockValue(text)
 	if !ok || !k.mutex {

@@ -61,7 +61,7 @@ func (q *localQueue) enter(ctx context.Context, resource string) error {
 	case <-ctx.Done():
 		locked := &fence.LockedError{Resource: resource, Holder: q.holder(resource)}
 		q.giveUp(resource, mine)
-		return fmt.Errorf("%w: waiting for another call of this process, or for a lease that it holds (what a leader writes goes by guard.HoldLease): %w", locked, endOf(ctx))
+		return fmt.Errorf("%w: waiting for another call of this process, or for a lease that it holds (a leader writes through guard.HoldLease): %w", locked, endOf(ctx))
 	case <-q.closed:
 		q.giveUp(resource, mine)
 		return fence.ErrLockerClosed

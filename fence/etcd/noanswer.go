@@ -44,7 +44,7 @@ func (l *Locker) unanswered(ctx context.Context, resource string) error {
 	}
 	return &fence.UnavailableError{
 		Op:  "acquire " + resource,
-		Err: fmt.Errorf("%w yet from %s: %s; %s: %w", ErrUnreachable, l.endpoints(), said(l.client.ActiveConnection().GetState()), checkMembers, end),
+		Err: fmt.Errorf("%w yet from %s: %s; %s: %w", ErrUnreachable, l.endpoints(), stateText(l.client.ActiveConnection().GetState()), checkMembers, end),
 	}
 }
 
@@ -61,17 +61,17 @@ func (l *Locker) connection() string {
 			return plain(status.Convert(err).Message())
 		}
 	}
-	return said(state)
+	return stateText(state)
 }
 
 // checkMembers is what to do when there is no answer.
 const checkMembers = "check that a majority of etcd's members runs, and that the client's Endpoints are theirs"
 
-// said is a state of the connection in words.
-func said(state connectivity.State) string {
+// stateText is a state of the connection in words.
+func stateText(state connectivity.State) string {
 	switch state {
 	case connectivity.Ready:
-		return "the connection stands, but is silent"
+		return "the connection is up, but silent"
 	case connectivity.TransientFailure:
 		return "the connection fails"
 	default:

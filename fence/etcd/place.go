@@ -144,7 +144,7 @@ func (p *place) progress() {
 }
 
 // deny ends the wait of a waiter that etcd refuses to show its queue. A holder
-// goes on; since it won't see who waits, it takes it that somebody does.
+// goes on; since it can't see whether others wait, it assumes that they do.
 func (p *place) deny(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -171,8 +171,8 @@ func (p *place) doubt() {
 	})
 }
 
-// encode is the value of p's key, value what it proclaims. With MutexKeys a
-// candidate's key holds that alone: etcd's own tools show it as it is.
+// encode returns the content of p's key, which proclaims value. With MutexKeys a
+// candidate's key holds value alone: etcd's own tools show it as it is.
 func (p *place) encode(epoch int64, value string) (string, error) {
 	if p.campaign != nil && p.locker.keys.mutex {
 		return value, nil

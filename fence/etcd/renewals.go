@@ -22,8 +22,9 @@ type renewals struct {
 
 // renew renews a lease once, and returns the time to live in seconds, 0 if there
 // is no such lease. If the kept stream has died, or its token has expired, a new
-// one is opened at once. If the member behind it has fallen silent nothing says so:
-// another stream is opened beside it, for which the client takes its next member.
+// one is opened at once. A member that has fallen silent gives no error:
+// so another stream is opened beside the first, for which the client takes its next
+// member.
 func (r *renewals) renew(ctx context.Context, id clientv3.LeaseID) (int64, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -66,8 +66,8 @@ func (w *watermark) check(sent mark, h *pb.ResponseHeader) error {
 }
 
 // sawEpoch takes the epoch that an answer to a request sent at the mark showed. One
-// that is lower, but was put later, is a slip that was put right: etcd goes on
-// counting, so no token is issued twice for it.
+// that is lower, but was put later, corrects a mistake: etcd's revision has risen, so
+// no token is issued twice for it.
 func (w *watermark) sawEpoch(sent mark, e epoch) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
