@@ -1,13 +1,13 @@
 package mutants
 
-// reachMutants are in what keeps an operation, and what it leaves behind, from
-// reaching the connection past its session, and in what the session notes.
+// reachMutants are in what keeps an operation, and goroutines that it leaves behind,
+// from using the connection past its session, and in what the session notes.
 var reachMutants = []Mutant{
 	change("tx-gives-pgxs-large-objects", "G3 G4", pg+"tx.go",
 		`return closedTx.LargeObjects()`, "pgxs, _ := t.conn.BeginTx(context.Background(), pgx.TxOptions{BeginQuery: \"select\"})\n\treturn pgxs.LargeObjects()",
 		inPostgres("TestRun_NoCallLeftBehindTakesEffect_G3_G4/LargeObjects")),
 	change("tx-doesn't-say-why-there-are-no-large-objects", "G4", pg+"tx.go",
-		`t.fail(errLargeObjects)`, ``,
+		`t.barCommit(errLargeObjects)`, ``,
 		inPostgres("TestTx_RefusesLargeObjects_G3_G4")),
 	change("tx-shows-rewriters-its-connection", "G3 G4", pg+"rewriter.go",
 		`args[i] = rewriter{arg}`, `args[i] = arg`,

@@ -24,7 +24,7 @@ const DefaultSchema = "fence"
 type Config struct {
 	// Schema holds the tables: lower-case letters, digits and underscores, at
 	// most 40. Default DefaultSchema. All processes that guard the same data use the
-	// same one: a resource has a fence in each, and two fences exclude nobody. Check
+	// same one: a resource has a fence in each, and their holders don't exclude each other. Check
 	// warns (Logger) if another schema of the database holds fences.
 	Schema string
 	// Isolation is the level that guarded transactions run at: pgx.ReadCommitted,

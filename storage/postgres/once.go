@@ -83,9 +83,10 @@ func (t *txn) keepSQL(sql *strings.Builder, c guard.Claim) {
 	}
 }
 
-// ErrClockJumped: the server's clock has gone too far since the last call of
-// Store.ForgetOnce, or back, to tell by it how old an operation is. Nothing is lost:
-// operations are kept for longer. If it comes at each call, calls are too far apart.
+// ErrClockJumped: since the last call of Store.ForgetOnce the server's clock went back,
+// or went on by more than a quarter of the retention, so it can't tell how old an
+// operation is. Nothing is lost: operations are kept for longer. If each call fails with
+// it, calls are too far apart.
 var ErrClockJumped = errors.New("postgres: the server's clock jumped")
 
 // forgetAtATime is how many operations one transaction of ForgetOnce removes.
@@ -97,15 +98,15 @@ const forgetAtATime = 1000
 //	update fence.setting set once_retention = '30 days'
 //
 // 7 days if nobody did. It returns how many operations it removed, also if it
-// fails on the way. Nothing else removes them. It stands in nobody's way, and doesn't
-// need to be waited for.
+// fails on the way. Nothing else removes them. It blocks no other call, and can be
+// interrupted at any time.
 //
 // Call it at least once a day, from any process. An operation that is removed can run
 // again, so one reading of a clock that may be wrong is not enough: nothing is removed
 // before calls have followed on each other for the whole retention, each within a
 // quarter of the retention after the one before, by the server's clock. A call that
-// finds that the clock has gone further, or back, begins that time anew and fails with
-// ErrClockJumped. A smaller step of the clock isn't noticed, and shortens or
+// finds that the clock has gone further, or back, starts the retention anew and fails
+// with ErrClockJumped. A smaller step of the clock isn't noticed, and shortens or
 // lengthens the retention by as much.
 func (s *Store) ForgetOnce(ctx context.Context) (int64, error) {
 	for total := int64(0); ; {

@@ -66,8 +66,8 @@ type answer struct {
 	tag       string     // of the last statement that completed, up to COMMIT's
 	committed bool       // COMMIT completed
 	warning   error      // met by COMMIT
-	failure   error      // of COMMIT or what stands before it
-	behind    error      // of what stands behind COMMIT
+	failure   error      // met by COMMIT, or before it
+	behind    error      // met after COMMIT
 	status    byte       // of the session at the end of the answer; 0 if it broke off
 }
 
@@ -156,9 +156,9 @@ func (a *answer) outcome(err error) (outcome, error) {
 	return inDoubt, cmp.Or(err, fmt.Errorf("COMMIT was answered with %q", a.tag))
 }
 
-// failedInside reports whether err is the server's own and shows by where it came
-// that the transaction failed. The last statement before a COMMIT that is guarded is
-// a CALL: behind it COMMIT is under way.
+// failedInside reports whether err is the server's own and its place in the answer
+// shows that the transaction failed. The last statement before the COMMIT of a guarded
+// transaction is a CALL: after that has completed, COMMIT is under way.
 func (a *answer) failedInside(err error) bool {
 	var pgErr *pgconn.PgError
 	if !errors.As(err, &pgErr) || !fromServer(pgErr) {
@@ -184,9 +184,9 @@ func closeNow(pg *pgconn.PgConn) {
 // transact runs sql, one statement with a result of one row, in a transaction of
 // its own at READ COMMITTED. When it returns nil that has committed, and the first
 // row of the answer is the result. What stands behind, if anything, runs after
-// that, and may have failed. A connection that was terminated, perhaps before it
-// left the pool, is no reason not to know: sql is run again on another. It may have
-// committed the first time, which costs nothing but a refusal that counts twice.
+// that, and may have failed. If the connection was terminated, perhaps before it
+// left the pool, sql is run again on another. It may have committed the first time:
+// that only makes a refusal count twice.
 func (s *Store) transact(ctx context.Context, sql, behind string) (a *answer, err error) {
 	for range tries {
 		if a, err = s.transactOnce(ctx, sql, behind); sqlState(err) != stateTerminated {

@@ -182,7 +182,7 @@ func (s *Store) checkLogged(ctx context.Context) error {
 
 // warnOfOthers logs which other schemas of the database hold fences. Two applications
 // may share a database, but two processes that guard the same data in different schemas
-// don't exclude each other, and no refusal tells.
+// don't exclude each other, and nothing else shows it.
 func (s *Store) warnOfOthers(ctx context.Context) {
 	var others *string
 	err := s.pool.QueryRow(ctx, `

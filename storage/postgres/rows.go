@@ -183,8 +183,8 @@ func (r *rows) FieldDescriptions() []pgconn.FieldDescription {
 	return r.fields
 }
 
-// TypeMap returns a copy: a type that is registered in pgx's stays for whoever uses
-// the connection next.
+// TypeMap returns a copy: a type that is registered in pgx's would stay for the
+// connection's next user.
 func (r *rows) TypeMap() *pgtype.Map {
 	switch r.enter() {
 	case nil:

@@ -45,7 +45,7 @@ func (s *savepoint) Rollback(ctx context.Context) error {
 	}
 	err := s.end(ctx, "rollback to savepoint "+s.name+"; release savepoint "+s.name)
 	if err != nil {
-		s.fail(fmt.Errorf("postgres: a savepoint could not be rolled back: %w", err))
+		s.barCommit(fmt.Errorf("postgres: a savepoint could not be rolled back: %w", err))
 	}
 	return err
 }

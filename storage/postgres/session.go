@@ -22,14 +22,14 @@ type session struct {
 
 	mu     sync.Mutex
 	inUse  bool // by a call or an open result
-	spoilt bool // two goroutines used a result at once: no telling who uses it still
+	spoilt bool // two goroutines used a result at a time, and one of them may still do so
 	closed bool // the operation has returned
 	ended  bool // SQL text ended the transaction
 	// conflict is the serialization failure that has aborted the transaction, so
 	// that it counts also if the operation makes another error of it, or none.
 	conflict error
 	failure  error // the first error since a statement last went well
-	stuck    error // why the transaction can't commit, whatever the operation returns
+	barred   error // why the transaction must not commit, whatever the operation returns
 }
 
 // whatStays holds for each way in which SQL can end a transaction.
@@ -41,7 +41,7 @@ var (
 	errInUse      = errors.New("postgres: the transaction is in use by another call or an open result: close Rows and BatchResults, scan each Row, wait for goroutines, and don't use it in what its own calls call back")
 )
 
-// enter takes the connection for one call or result. Whoever gets nil calls leave.
+// enter takes the connection for one call or result. After nil the caller calls leave.
 func (s *session) enter() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,7 +71,7 @@ func (s *session) unusable() error {
 	return nil
 }
 
-// spoil gives the connection up: it is in use from now on.
+// spoil gives the connection up: it counts as in use from now on.
 func (s *session) spoil() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,12 +84,12 @@ func (s *session) isSpoilt() bool {
 	return s.spoilt
 }
 
-// fail lets nothing commit, for the reason err.
-func (s *session) fail(err error) {
+// barCommit keeps the transaction from committing, for the reason err.
+func (s *session) barCommit(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.closed {
-		s.stuck = err
+		s.barred = err
 	}
 }
 
@@ -145,8 +145,8 @@ func (s *session) verdict(err error) error {
 	if s.conflict != nil && sqlState(err) != stateSerialization {
 		err = errors.Join(s.conflict, err)
 	}
-	if s.stuck != nil {
-		return errors.Join(err, s.stuck)
+	if s.barred != nil {
+		return errors.Join(err, s.barred)
 	}
 	if err != nil {
 		return err

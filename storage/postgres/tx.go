@@ -105,8 +105,8 @@ func (t *tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	return &batchResults{result: result{session: t.session, leave: t.leave}, base: t.conn.SendBatch(ctx, t.hide(b))}
 }
 
-// Prepare returns a copy: pgx goes by its own whenever the connection runs the
-// statement.
+// Prepare returns a copy: pgx uses its own description whenever the connection runs
+// the statement.
 func (t *tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
 	if err := t.enter(); err != nil {
 		return nil, err
@@ -124,7 +124,7 @@ func (t *tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDe
 // LargeObjects fails the operation. pgx makes LargeObjects for transactions of its
 // own only, and those would use the connection whenever they like.
 func (t *tx) LargeObjects() pgx.LargeObjects {
-	t.fail(errLargeObjects)
+	t.barCommit(errLargeObjects)
 	return closedTx.LargeObjects()
 }
 

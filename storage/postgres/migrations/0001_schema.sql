@@ -97,8 +97,8 @@ create table {{schema}}.operation (
 -- to be forgotten.
 create index operation_at on {{schema}}.operation using brin (at);
 
--- How the server's clock went, as far as calls of forget saw it: its last reading, and
--- since when each of them followed on the one before within a quarter of the retention.
+-- The server's clock, as calls of forget saw it: its last reading, and since when each
+-- reading has followed the one before within a quarter of the retention.
 create table {{schema}}.forget_clock (
     one    boolean     primary key default true,
     seen   timestamptz,
@@ -128,8 +128,7 @@ create table {{schema}}.setting (
 );
 insert into {{schema}}.setting default values;
 
--- What only the owner's functions can read, and so what the marks of transactions
--- can't be made without.
+-- The secret in the marks of transactions (mark). Only the owner's functions can read it.
 create table {{schema}}.secret (
     one   boolean primary key default true,
     value bytea   not null default sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())),

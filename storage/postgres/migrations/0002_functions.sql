@@ -125,8 +125,8 @@ begin
     return r;
 end $$;
 
--- jump_hint says what a claim means that is far above what the database has seen. What
--- is to be executed comes last, behind what it does.
+-- jump_hint says what to do about a claim that is far above what the database has seen.
+-- The statement to run comes last, after what it does.
 create function {{schema}}.jump_hint(p_epoch bigint, p_token bigint, s {{schema}}.setting) returns text
 language sql volatile set search_path = pg_catalog, pg_temp
 return case when p_epoch > s.epoch + s.max_epoch_jump then
@@ -429,8 +429,8 @@ begin atomic
 end;
 
 -- keep keeps an operation, in the transaction that has moved the resource's fence
--- as p_tx by a seal, and so under the grant that it entered by: nothing is kept but what
--- is behind a move (guard.Store.Recall). The history has the id of the whole transaction; the
+-- as p_tx by a seal, and so under the grant that it entered by: each kept operation
+-- belongs to a move (guard.Store.Recall). The history has the id of the whole transaction; the
 -- fence's xmin would be that of a savepoint, if the operation left one open.
 create procedure {{schema}}.keep(p_resource integer, p_tx bigint, p_key_hex text, p_request_hex text, p_result_hex text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
@@ -478,7 +478,7 @@ begin
 end $$;
 
 -- repair puts each fence that is behind its history, as after a part of the tables was
--- restored, to where the history ends, and returns their names. It is the owner's alone.
+-- restored, to where the history ends, and returns their names. Only the owner can call it.
 create function {{schema}}.repair() returns setof text
 language sql volatile set search_path = pg_catalog, pg_temp
 begin atomic
