@@ -35,8 +35,8 @@ func (f LoseCommit) String() string {
 	return fmt.Sprintf("commit-%s w%d", f.Loss, f.Worker)
 }
 
-// WholeTransaction reports whether a message that ends with a COMMIT is a transaction
-// from its BEGIN on, as a claim is, and no operation.
+// WholeTransaction reports whether a message that ends with a COMMIT begins its
+// transaction as well, as a claim does. Then it is no operation's.
 func WholeTransaction(sql string) bool { return begins.MatchString(sql) }
 
 var begins = regexp.MustCompile(`(?i)^\s*(begin|start\s+transaction)\b`)

@@ -124,7 +124,7 @@ func tilesOf(fenced result.Totals, controls []control) []tile {
 		{thousands(fenced.Counts.Operations), "operations", ""},
 		{thousands(fenced.Counts.Faults), "faults struck", ""},
 		{thousands(fenced.Counts.Refusals), "late writers refused", ""},
-		{thousands(fenced.Counts.Unknown), "answers never reached their callers; the data shows that each took effect once or not at all", ""},
+		{thousands(fenced.Counts.Unknown), "answers never reached their callers; the checks look whether each took effect once or not at all", ""},
 	}
 }
 
