@@ -13,8 +13,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// testSettings are the parameters of every server of ours: fsync stays on, as
-// in production, but for the one that tests share, and no shared memory is left in /dev/shm by a killed server.
+// testSettings are the parameters of every server of ours. fsync stays on, as in
+// production, except on the shared server (unsynced), and a killed server leaves no
+// shared memory in /dev/shm.
 var testSettings = map[string]string{
 	"max_connections":            "200",
 	"wal_level":                  "logical",

@@ -32,8 +32,8 @@ var (
 	}}
 )
 
-// unsynced are the settings of a server that nobody crashes: making and dropping a
-// database mostly waits for the disk otherwise.
+// unsynced are the settings of a server that no test crashes: otherwise making and
+// dropping databases mostly waits for the disk.
 var unsynced = map[string]string{"fsync": "off", "full_page_writes": "off"}
 
 // get starts the server if no test has; a failed start isn't tried again.

@@ -53,7 +53,7 @@ func (tpl *Template) make(p *Postgres) error {
 	return p.exec(ctx, "select pg_terminate_backend(pid, 60000) from pg_stat_activity where datname = '"+tpl.name+"'")
 }
 
-// dropTemplates leaves none on a server that isn't ours.
+// dropTemplates drops all templates: the shared server may outlive this process.
 func dropTemplates(ctx context.Context) error {
 	var failed []error
 	for _, name := range templates.names {
