@@ -46,7 +46,7 @@ func endingObserver(end func()) *guard.Observer {
 	}
 }
 
-// What an Observer or a Logger does ends no call, takes no turn and no lease along,
+// An Observer or a Logger that doesn't return ends no call, keeps no turn and no lease,
 // and doesn't keep Close waiting.
 func TestCallbacks_ThatDoNotReturnChangeNothing_L1(t *testing.T) {
 	for name, end := range endings {

@@ -130,7 +130,7 @@ func TestGrants_AreThoseThatAFunctionRunsUnder(t *testing.T) {
 	require.Nil(t, guard.Grants(t.Context()))
 }
 
-// What to type is in the error: who reads it has no manual at hand.
+// The error contains the command to type.
 func TestRefused_ForAnEpochBehindSaysWhatToType(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -205,8 +205,8 @@ func TestHoldLease_WritesUnderALeaseOfTheCallers_G2_G3(t *testing.T) {
 	})
 }
 
-// MaxRun is meant for requests. A leader leads for longer, and who is to lead is not
-// for the Guard to say: it bounds the transactions, and leaves the lease alone.
+// MaxRun is meant for requests. A leader leads for longer, and the Guard doesn't decide
+// about its lease: MaxRun bounds the transactions alone.
 func TestHoldLease_IsNotBoundByMaxRun(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g := w.process("a", &guard.Config{MaxRun: 30 * time.Second})

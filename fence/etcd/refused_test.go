@@ -8,8 +8,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// mutexAuth is an etcd that asks who comes, and whose user "app" may use some
-// names, with etcd's own keys.
+// mutexAuth is an etcd with authentication, whose user "app" may use some names, with
+// etcd's own keys.
 type mutexAuth struct {
 	*authEtcd
 	cfg *Config
@@ -60,7 +60,7 @@ func TestRefused_AnObserverIsToldAndCostsOthersNothing_HD8(t *testing.T) {
 }
 
 // The right is taken away while one waits and another holds, and then their streams
-// break: the waiter is told, and the holder takes it that others wait. What they
+// break: the waiter is told, and the holder assumes that others wait. What they
 // hold besides is watched as before.
 func TestRefused_AWaiterIsToldAndAHolderGivesWay_HD8(t *testing.T) {
 	t.Parallel()

@@ -17,7 +17,7 @@ import (
 )
 
 // BenchmarkSilentMember has three lockers with default Configs pass five locks
-// around, each held until somebody waits, while one follower of three is silent for
+// around, each held until another locker waits, while one follower of three is silent for
 // 45 s: stopped, or cut off from the clients. It reports how many leases were lost,
 // how many calls of Acquire failed, and how long the longest other took, at all and of
 // those that began 20 s or more after the silence. Run it with -benchtime 1x.

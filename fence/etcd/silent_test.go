@@ -46,7 +46,7 @@ func awaitWatch(t testing.TB, l *Locker) {
 	require.Equal(t, fence.LossDeleted, lossOf(t, le))
 }
 
-// The holder doesn't poll, and its client doesn't look whether connections live.
+// The holder doesn't poll, and its client sends no keep-alive probes.
 func TestSilentMember_AHolderLearnsThatOthersWait_L1(t *testing.T) {
 	t.Parallel()
 	s := fallSilent(t)
@@ -58,7 +58,7 @@ func TestSilentMember_AHolderLearnsThatOthersWait_L1(t *testing.T) {
 	require.NoError(t, (<-waiting).err)
 }
 
-// Nothing is broken: a stream that is only quiet stays.
+// A stream on which nothing happens is not broken, and stays.
 func TestWatch_AQuietStreamStays(t *testing.T) {
 	t.Parallel()
 	cfg, calls := fresh(t), newCalls()

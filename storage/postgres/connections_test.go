@@ -16,7 +16,7 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// single gives a pool one connection: what a call leaves on it, the next one meets.
+// single gives a pool one connection: the next call meets what a call leaves on it.
 func single(cfg *pgxpool.Config) { cfg.MaxConns = 1 }
 
 const backend = "select pg_backend_pid()"

@@ -70,7 +70,7 @@ func TestForge_NoSealWithoutItsHead_G2(t *testing.T) {
 }
 
 // An operation that ends its transaction can't begin another one as the same: the name
-// isn't to be found in the setting.
+// is not in the setting.
 func TestForge_TheMarkHidesTheName_N15(t *testing.T) {
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -130,7 +130,7 @@ func TestForge_WhatAnAppRoleIsTrustedFor(t *testing.T) {
 	verifyChain(t, r.admin)
 }
 
-// All but the secret that a mark is made of is known to whoever forges it.
+// A forger knows everything that a mark is made of, except the secret.
 func TestForge_TheMarkTakesTheSecret_G2(t *testing.T) {
 	r := newRoles(t)
 	c := claim(t, newStore(t, r.app, nil), grant(5, "a"))

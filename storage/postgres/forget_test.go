@@ -12,14 +12,14 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// steadyFor makes it that calls of ForgetOnce have seen the clock go steadily for so long.
+// steadyFor records that calls of ForgetOnce have seen the clock go steadily for so long.
 func steadyFor(t testing.TB, pool *pgxpool.Pool, interval string) {
 	t.Helper()
 	mustExec(t, pool, "update fence.forget_clock set seen = clock_timestamp(), steady = clock_timestamp() - $1::text::interval", interval)
 }
 
-// setForward does to the clock what setting it forward would: all that was written before
-// is older by as much.
+// setForward has the effect of setting the clock forward: everything that was written
+// before is older by that much.
 func setForward(t testing.TB, pool *pgxpool.Pool, interval string) {
 	t.Helper()
 	mustExec(t, pool, "update fence.operation set at = at - $1::text::interval", interval)

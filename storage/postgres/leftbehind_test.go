@@ -300,8 +300,8 @@ func TestTx_ResultLeftOpenInABatchReadsNothing_G3(t *testing.T) {
 	}
 }
 
-// A row that is scanned once more doesn't free the connection that somebody else
-// is using by then.
+// A row that is scanned once more doesn't free the connection, which another call may
+// use by then.
 func TestTx_ScanningTwiceFreesNothing_G3_G4(t *testing.T) {
 	pool := openPool(t, migrated(t), one)
 	store := newStore(t, pool, nil)

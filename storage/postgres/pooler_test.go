@@ -186,7 +186,7 @@ func getsItsOwnAnswers(t *testing.T, pool *pgxpool.Pool) {
 }
 
 // Whatever a pooler makes of the answer, a transaction that the server committed is
-// a success or in doubt, and who uses the connection next gets no answer of it.
+// a success or in doubt, and the next user of the connection gets no answer of it.
 func TestCommit_AnsweredByAPoolerIsNoFailure_G4(t *testing.T) {
 	for name, pooler := range poolers {
 		t.Run(name, func(t *testing.T) {

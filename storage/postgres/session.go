@@ -16,7 +16,7 @@ import (
 // session is what the transaction of one operation and the savepoints in it
 // share. It lets one call, or one open result, use the connection at a time, and
 // none after the operation has returned: a goroutine that it left behind must not
-// reach a connection that runs somebody else's transaction by then.
+// reach a connection that runs another transaction by then.
 type session struct {
 	conn *pgx.Conn
 
