@@ -10,7 +10,7 @@ var commitMutants = []Mutant{
 		inPostgres("TestCommit_AnsweredByAPoolerIsNoFailure_G4/an_answer_to_the_first_part,_and_one_to_the_others")),
 	change("send-leaves-the-connection-in-a-transaction", "G4", pg+"outcome.go",
 		` || result == committed && a.status != 'I' {`, ` {`,
-		inPostgres("TestCommit_AnsweredByAPoolerIsNoFailure_G4/one_answer_in_another_order")),
+		inPostgres("TestClaim_AnsweredAsInATransactionReachesNoOtherUser_G4")),
 	change("send-without-an-end", "L1", pg+"outcome.go",
 		`_ = pg.Conn().SetWriteDeadline(time.Unix(1, 0))`, `_ = time.Second`,
 		inPostgres("TestCommit_SendingEndsWithItsContext")),

@@ -304,6 +304,24 @@ func TestClaim_AnsweredByAPoolerIsNoRefusal_G1_G5(t *testing.T) {
 	}
 }
 
+// After COMMIT no transaction is open: where the answer says so, more of it comes.
+func TestClaim_AnsweredAsInATransactionReachesNoOtherUser_G4(t *testing.T) {
+	pool, proxy, store, _ := behindPooler(t)
+	require.NoError(t, store.Check(t.Context()))
+	action := pgproxy.Instead(func(ask pgproxy.Ask, sql string) words {
+		answer := ask(sql)
+		return append(answer[:len(answer)-1], ready('T'), ready('I'))
+	})
+	proxy.OnQuery(func(sql string) *pgproxy.Action {
+		if strings.Contains(sql, ".claim(") {
+			return action
+		}
+		return nil
+	})
+	claim(t, store, grant(5, "a"))
+	getsItsOwnAnswers(t, pool)
+}
+
 // An answer without its rows is an error, and nothing is taken from it.
 func TestStore_AnswerWithoutRowsIsAnError(t *testing.T) {
 	_, proxy, store, direct := behindPooler(t)
