@@ -24,9 +24,6 @@ var forgeMutants = []Mutant{
 	change("resolve-takes-a-void-for-a-commit", "G4", functionsSQL,
 		`when v_tx = p_tx and v_kind = 'write' then`, `when v_tx = p_tx then`,
 		inPostgres("TestForge_OnlyAWriteIsACommit_G4")),
-	change("keep-behind-a-claim", "G2", functionsSQL,
-		` and e.kind = 'write'`, ``,
-		inPostgres("TestForge_NoKeyWithoutAHead_G2")),
 }
 
 // forgetMutants are in how operations are forgotten.

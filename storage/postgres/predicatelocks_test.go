@@ -107,6 +107,33 @@ func TestIsolation_DifferentResourcesDoNotConflict_N23(t *testing.T) {
 	}
 }
 
+// Nor do they where operations are kept: three at least would have to meet, since each
+// keeps behind its own seal.
+func TestIsolation_KeepingForDifferentResourcesDoesNotConflict_N23(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	var claims []guard.Claim
+	for i := range 3 {
+		claims = append(claims, claim(t, store, fence.Grant{Resource: fmt.Sprint("r", i), Epoch: 1, Token: 5, Holder: "a"}))
+	}
+	var txs []pgx.Tx
+	for i, c := range claims {
+		tx, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.Serializable})
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+		_, err = tx.Exec(t.Context(), headCall(c, guard.TxID(70+i)))
+		require.NoError(t, err)
+		txs = append(txs, tx)
+	}
+	for i, c := range claims {
+		_, err := txs[i].Exec(t.Context(), fmt.Sprintf("%s; call fence.keep(%d, %d, '6b', repeat('00', 32), '31')", sealCall(c, guard.TxID(70+i)), c.Resource, 70+i))
+		require.NoError(t, err)
+	}
+	for _, i := range []int{2, 1, 0} {
+		require.NoError(t, txs[i].Commit(t.Context()), "transaction %d", i)
+	}
+}
+
 // While a transaction elsewhere keeps the dead versions of fences from being
 // removed, new ones run out of room beside them, and then meet in the index.
 func TestIsolation_AnOldSnapshotElsewhereMakesConflictsTransient_N23(t *testing.T) {

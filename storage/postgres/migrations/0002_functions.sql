@@ -270,7 +270,8 @@ end $$;
 
 -- seal lets the transaction that entered commit, if the fence is where its
 -- grant left it (G2). Text arrives in hexadecimal, so that no setting of the
--- session can change its meaning.
+-- session can change its meaning. It leaves a mark for keep, of epoch 0, under which no
+-- head can enter.
 create procedure {{schema}}.seal(
     p_resource integer, p_epoch bigint, p_token bigint, p_holder_hex text, p_seq bigint, p_prev bigint, p_tx bigint, p_ops_hex text
 )
@@ -286,6 +287,7 @@ begin
         select * into r from {{schema}}.resource where id = p_resource;
         perform {{schema}}.refuse(r, p_epoch, p_token, v_holder, p_seq);
     end if;
+    perform set_config('fencekit.tx', concat_ws(' ', current_setting('fencekit.tx', true), {{schema}}.mark(p_resource, 0, 0, p_tx)), true);
 end $$;
 
 -- resolve settles a transaction that was to move the fence on from p_seq. It
@@ -429,17 +431,13 @@ begin atomic
 end;
 
 -- keep keeps an operation, in the transaction that has moved the resource's fence
--- as p_tx by a seal, and so under the grant that it entered by: each kept operation
--- belongs to a move (guard.Store.Recall). The history has the id of the whole transaction; the
--- fence's xmin would be that of a savepoint, if the operation left one open.
+-- as p_tx by a seal: nothing is kept but what is behind a move (guard.Store.Recall). It
+-- asks for the seal's mark, since reading the history would make operations on different
+-- resources conflict under SERIALIZABLE.
 create procedure {{schema}}.keep(p_resource integer, p_tx bigint, p_key_hex text, p_request_hex text, p_result_hex text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 begin
-    perform from {{schema}}.resource f join {{schema}}.event e on e.resource = f.id and e.seq = f.seq
-     where f.id = p_resource and f.tx = p_tx and e.kind = 'write' and e.xid = pg_current_xact_id();
-    if not found then
-        raise exception 'fencekit: the transaction that entered has ended' using errcode = 'ZF003';
-    end if;
+    perform {{schema}}.entered(p_resource, 0, 0, p_tx);
     insert into {{schema}}.operation (resource, key, request, result, tx, at)
     values (p_resource, convert_from(decode(p_key_hex, 'hex'), 'UTF8'), decode(p_request_hex, 'hex'),
             nullif(decode(p_result_hex, 'hex'), ''), p_tx,
