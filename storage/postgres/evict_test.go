@@ -188,7 +188,7 @@ func TestHead_ComparesEpochs_N17(t *testing.T) {
 	store := newStore(t, pool, patient())
 	old := claim(t, store, grant(5, "a"))
 	claim(t, store, fence.Grant{Resource: resource, Epoch: 2, Token: 5, Holder: "b"})
-	_, err := store.Begin(t.Context(), old)
+	_, err := attempt(t.Context(), store, set("x", 1), old)
 	require.ErrorIs(t, err, guard.ErrStaleToken)
 	require.Equal(t, guard.StageHead, err.(*guard.StaleTokenError).Stage)
 }
