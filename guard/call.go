@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/fencekit/fencekit/fence"
@@ -157,10 +158,19 @@ func (g *Guard[Tx]) opContext(ctx context.Context, use string, limit time.Durati
 		stops = append(stops, context.AfterFunc(lease, func() { cancel(context.Cause(lease)) }))
 	}
 	if limit > 0 {
-		stops = append(stops, time.AfterFunc(limit, func() {
+		overran := make(chan struct{})
+		timer := time.AfterFunc(limit, func() {
+			defer close(overran)
 			cancel(fmt.Errorf("%w (Config.MaxRun is %v)", ErrOverran, limit))
 			g.keeper.overran(tenures)
-		}).Stop)
+		})
+		stops = append(stops, sync.OnceValue(func() bool {
+			stopped := timer.Stop()
+			if !stopped {
+				<-overran // before another call may use the tenures
+			}
+			return stopped
+		}))
 	}
 	return opCtx, func(cause error) {
 		for _, stop := range stops {

@@ -179,7 +179,7 @@ func (k *keeper) releaseNow(t *tenure, othersWait bool) bool {
 	if k.cfg.KeepFor < 0 {
 		return true
 	}
-	return !othersWait && (k.closed || t.dead || !t.contended.IsZero() || t.lease.Context().Err() != nil)
+	return !othersWait && (k.closed || t.dead || t.overrun || !t.contended.IsZero() || t.lease.Context().Err() != nil)
 }
 
 // seize takes the turn for tenure t, if it is idle and still l's.

@@ -24,6 +24,7 @@ type tenure struct {
 	// Guarded by keeper.mu.
 	contended time.Time // since when another process waits; zero if none does
 	idleSince time.Time
+	overrun   bool // it is being released, although a function runs under it: see MaxRun
 	expiry    *time.Timer
 }
 
@@ -72,6 +73,9 @@ func (k *keeper) usable(t *tenure) bool {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if t.overrun {
+		return false
+	}
 	return t.contended.IsZero() || time.Since(t.contended) < k.cfg.MaxHold
 }
 
@@ -151,6 +155,9 @@ func (k *keeper) overran(tenures []*tenure) {
 		if t.borrowed {
 			continue
 		}
+		k.mu.Lock()
+		t.overrun = true
+		k.mu.Unlock()
 		k.report.overran(t.grant, k.cfg.MaxRun)
 		go func() {
 			ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)

@@ -76,6 +76,22 @@ func TestMaxRun_TheFenceDecidesAboutTheCommit(t *testing.T) {
 	})
 }
 
+// What is released because a function overran is not the next call's any more, also
+// while the release is under way.
+func TestMaxRun_TheNextCallRunsUnderAnotherGrant_L1(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g := w.processOn(slowLocker{w.locks.NewLocker("a"), time.Second}, &guard.Config{MaxRun: 3 * time.Second})
+		require.ErrorIs(t, guard.Do(t.Context(), g, sku, func(ctx context.Context, _ *memory.Tx) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}), guard.ErrOverran)
+		require.NoError(t, guard.Do(t.Context(), g, sku, func(ctx context.Context, _ *memory.Tx) error {
+			time.Sleep(2 * time.Second)
+			return context.Cause(ctx)
+		}))
+	})
+}
+
 // cutStore is a store whose network was cut: it can't be reached at one step.
 type cutStore struct {
 	*memory.Store
