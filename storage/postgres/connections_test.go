@@ -207,9 +207,13 @@ const slowEviction = `
 func TestEvict_HitsNobodyElse_N18(t *testing.T) {
 	const rounds = 100
 	dsn := migrated(t)
-	notices := make(chan struct{}, 100)
+	listed := make(chan struct{}, 100)
 	others := openPool(t, dsn, func(cfg *pgxpool.Config) {
-		cfg.ConnConfig.OnNotice = func(*pgconn.PgConn, *pgconn.Notice) { notices <- struct{}{} }
+		cfg.ConnConfig.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
+			if n.Message == "listed" { // the server also warns of a backend that has gone
+				listed <- struct{}{}
+			}
+		}
 	})
 	mustExec(t, others, slowEviction)
 	pool := openPool(t, dsn, func(cfg *pgxpool.Config) { cfg.MaxConns = 3 })
@@ -220,6 +224,8 @@ func TestEvict_HitsNobodyElse_N18(t *testing.T) {
 
 	stop := make(chan struct{})
 	var busy sync.WaitGroup
+	defer busy.Wait()
+	defer close(stop)
 	repeat := func(f func() error) {
 		busy.Go(func() {
 			for {
@@ -252,16 +258,15 @@ func TestEvict_HitsNobodyElse_N18(t *testing.T) {
 		superseded := background(func() (guard.Claim, error) {
 			return successor.Claim(context.Background(), grant(fence.Token(2*round+2), "b"))
 		})
-		<-notices // the eviction looks for backends,
-		<-notices // and has listed the one that it is going to terminate
+		receive(t, listed) // the eviction looks for backends,
+		receive(t, listed) // and has listed the one that it is going to terminate
 		if round%2 == 0 {
 			txn.Rollback(t.Context())
 		} else {
 			_, err := txn.Commit(t.Context(), nil)
 			require.Error(t, err)
 		}
-		require.NoError(t, (<-superseded).err)
+		require.NoError(t, receive(t, superseded).err)
+		require.Empty(t, listed)
 	}
-	close(stop)
-	busy.Wait()
 }
