@@ -3,6 +3,13 @@ package mutants
 const (
 	schemaSQL    = "storage/postgres/migrations/0001_schema.sql"
 	functionsSQL = "storage/postgres/migrations/0002_functions.sql"
+
+	headTakesKey = "    perform pg_try_advisory_xact_lock_shared(p_resource, (p_token & 2147483647)::integer);\n"
+	headLooks    = `    select * into r from {{schema}}.resource where id = p_resource;
+    if not found or (r.epoch, r.token) is distinct from (p_epoch, p_token) then
+        perform {{schema}}.refuse(r, p_epoch, p_token, '', 0);
+    end if;
+`
 )
 
 // inPostgres is a test of the store.
@@ -82,6 +89,9 @@ var claimMutants = []Mutant{
 	change("head-lets-the-superseded-begin", "N17", functionsSQL,
 		`if not found or (r.epoch, r.token) is distinct from (p_epoch, p_token) then`, `if not found then`,
 		inPostgres("TestHead_TurnsTheLateAway_N17")),
+	change("head-looks-before-it-takes-its-key", "N17", functionsSQL,
+		headTakesKey+headLooks, headLooks+headTakesKey,
+		inPostgres("TestHead_HoldsItsKeyWhenItLooks_N17")),
 	change("head-takes-any-timeline", "HE1 N6", functionsSQL,
 		`if r.timeline <> {{schema}}.timeline() then`, `if false then`,
 		inPostgres("TestFailover_EndsTheGrantsOfBefore_HE1")),

@@ -138,6 +138,10 @@ var evictMutants = []Mutant{
 	change("evict-gives-up-without-the-right", "N19", functionsSQL,
 		`exception when insufficient_privilege then`, `exception when division_by_zero then`,
 		inPostgres("TestClaim_SucceedsWithoutTheRightToEvict_N19")),
+	change("evict-without-looking-again", "N18", functionsSQL,
+		`perform pg_terminate_backend(s, p_wait_ms) from {{schema}}.stale_backends(p_name, p_epoch, p_token) s where s = v_pid;`,
+		`perform pg_terminate_backend(v_pid, p_wait_ms);`,
+		inPostgres("TestEvict_LooksAgainBeforeItTerminates_N18")),
 	change("evict-does-not-wait", "L1", functionsSQL,
 		`perform pg_terminate_backend(s, p_wait_ms) from`, `perform pg_terminate_backend(s) from`,
 		inPostgres("TestClaim_EvictsWhoIsStuck_L1_N3/idle_with_a_row_locked")).

@@ -166,6 +166,70 @@ func TestHead_GoesOnWhereItsKeyIsTaken_N25(t *testing.T) {
 	holds(t, pool, "x", 2)
 }
 
+// A backend that is listed may have ended its transaction by the time it would be
+// terminated, and serve somebody else.
+func TestEvict_LooksAgainBeforeItTerminates_N18(t *testing.T) {
+	dsn := migrated(t)
+	pool := openPool(t, dsn)
+	mustExec(t, pool, `alter function fence.stale_backends rename to listed;
+		create function fence.stale_backends(p_name text, p_epoch bigint, p_token bigint) returns setof integer language plpgsql as $$
+		declare
+			v_listed integer[] := array(select fence.listed(p_name, p_epoch, p_token));
+		begin
+			perform pg_advisory_xact_lock_shared(42);
+			return query select unnest(v_listed);
+		end $$`)
+	old := claimOnly(t, pool, grant(5, "a"))
+	stale, err := openPool(t, dsn, single).Acquire(t.Context())
+	require.NoError(t, err)
+	defer stale.Release()
+	_, err = stale.Exec(t.Context(), "begin; "+headCall(old, 9))
+	require.NoError(t, err)
+	claimOnly(t, pool, grant(6, "b"))
+
+	gate, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = gate.Rollback(context.Background()) }()
+	_, err = gate.Exec(t.Context(), "select pg_advisory_xact_lock(42)")
+	require.NoError(t, err)
+	evicted := background(func() (int, error) {
+		var n int
+		err := pool.QueryRow(context.Background(), "select evicted from fence.evict($1, 1, 6, 10000)", resource).Scan(&n)
+		return n, err
+	})
+	waiting(t, pool, "advisory") // the eviction has listed
+	_, err = stale.Exec(t.Context(), "rollback")
+	require.NoError(t, err)
+	require.NoError(t, gate.Rollback(t.Context()))
+	result := receive(t, evicted)
+	require.NoError(t, result.err)
+	require.Zero(t, result.value)
+	require.NoError(t, stale.Ping(t.Context()), "it was terminated")
+}
+
+// A claim evicts the transactions that hold their keys when it has committed. So the
+// head looks at the fence while it holds its key: otherwise a claim that commits
+// between the two would neither evict it nor be seen by it.
+func TestHead_HoldsItsKeyWhenItLooks_N17(t *testing.T) {
+	dsn := migrated(t)
+	others, pool := openPool(t, dsn), openPool(t, dsn, single)
+	old := claimOnly(t, others, grant(5, "a"))
+	require.NoError(t, inOne(t, pool, headCall(old, 8)), "which also loads what the session needs to know of the table")
+
+	successor, err := others.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = successor.Rollback(context.Background()) }()
+	_, err = successor.Exec(t.Context(), "lock fence.resource in access exclusive mode")
+	require.NoError(t, err)
+	head := background(func() (struct{}, error) { return struct{}{}, inOne(t, pool, headCall(old, 9)) })
+	pid := waiting(t, others, "relation")
+	require.Equal(t, 1, query[int](t, others, "select count(*) from pg_locks where locktype = 'advisory' and pid = $1", pid), "keys that the head holds")
+	_, err = successor.Exec(t.Context(), "select fence.claim($1, 1, 6, 'b', 77)", resource)
+	require.NoError(t, err)
+	require.NoError(t, successor.Commit(t.Context()))
+	require.ErrorContains(t, receive(t, head).err, "ZF001")
+}
+
 // A restored etcd issues low tokens again, under a higher epoch. Grants are earlier or
 // later by both.
 func TestEvict_ComparesEpochs_N18_L1(t *testing.T) {

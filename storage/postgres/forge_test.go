@@ -22,7 +22,7 @@ func sealCall(c guard.Claim, tx guard.TxID) string {
 
 // headCall is the head of such a transaction.
 func headCall(c guard.Claim, tx guard.TxID) string {
-	return fmt.Sprintf("select fence.head(%d, %d, %d, %d, 2000, 5000, 5000, 5000, 0)", c.Resource, c.Grant.Epoch, c.Grant.Token, tx)
+	return fmt.Sprintf("select fence.head(%d, %d, %d, %d, 3600000, 3600000, 3600000, 3600000, 0)", c.Resource, c.Grant.Epoch, c.Grant.Token, tx)
 }
 
 // voidCall takes the next position of c as a void that has the name tx.
