@@ -18,7 +18,7 @@ var txMutants = slices.Concat(reachMutants, []Mutant{
 		`case pg.TxStatus() == 'E':`, `case false:`,
 		inPostgres("TestRun_SwallowedFailureDoesNotCommit_G4")),
 	change("tx-of-a-savepoint-that-stays-commits", "G4", pg+"session.go",
-		`return errors.Join(err, s.barred)`, `return err`,
+		`return errors.Join(s.barred, err)`, `return err`,
 		inPostgres("TestSavepoint_FailedRollbackCommitsNothing_G4")),
 	change("tx-forgets-its-conflict", "N23 G5", pg+"session.go",
 		`s.conflict = err`, `_ = err`,

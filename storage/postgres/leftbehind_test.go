@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 
@@ -142,6 +143,7 @@ func TestTx_RefusesLargeObjects_G3_G4(t *testing.T) {
 			})
 			require.ErrorIs(t, err, errors.ErrUnsupported)
 			require.ErrorContains(t, err, "lo_from_bytea")
+			require.True(t, strings.HasPrefix(err.Error(), "postgres: LargeObjects is not available"), err)
 			holds(t, pool, "x", 0)
 			require.Zero(t, query[int](t, pool, "select count(*) from pg_largeobject_metadata"))
 		})

@@ -111,6 +111,16 @@ func TestTx_SaysThatAResultIsOpen(t *testing.T) {
 	require.ErrorContains(t, err, "an open result: close Rows")
 }
 
+// The result that is still open after the operation is the one that its error names.
+func TestRun_SaysOnceThatAResultIsOpen(t *testing.T) {
+	_, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Query(ctx, "select generate_series(1, 3)")
+		require.NoError(t, err)
+		return set("x", 1)(ctx, tx)
+	})
+	require.Equal(t, 1, strings.Count(err.Error(), "an open result"), err)
+}
+
 func TestHistory_RefusesAnAbsurdLimit(t *testing.T) {
 	store := newStore(t, newPool(t), nil)
 	for _, limit := range []int{0, -1} {

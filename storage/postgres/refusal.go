@@ -30,6 +30,7 @@ const (
 	stateSerialization = "40001"
 	stateDeadlock      = "40P01"
 	stateLockTimeout   = "55P03"
+	stateAborted       = "25P02" // a statement in a transaction that has failed
 	stateTerminated    = "57P01"
 	stateIdle          = "25P03"
 	stateTransaction   = "25P04" // transaction_timeout, from PostgreSQL 17 on

@@ -146,7 +146,10 @@ func (s *session) verdict(err error) error {
 		err = errors.Join(s.conflict, err)
 	}
 	if s.barred != nil {
-		return errors.Join(err, s.barred)
+		return errors.Join(s.barred, err)
+	}
+	if sqlState(err) == stateAborted && s.failure != nil && !errors.Is(err, s.failure) {
+		return s.notReturned(err)
 	}
 	if err != nil {
 		return err
@@ -156,7 +159,13 @@ func (s *session) verdict(err error) error {
 	case pg.IsClosed():
 		return fmt.Errorf("postgres: the connection was lost during the operation: %w", cmp.Or(s.failure, net.ErrClosed))
 	case pg.TxStatus() == 'E':
-		return fmt.Errorf("postgres: a statement failed and the operation did not return its error: %w (%w)", s.failure, pgx.ErrTxCommitRollback)
+		return s.notReturned(pgx.ErrTxCommitRollback)
 	}
 	return nil
+}
+
+// notReturned names the failure behind what came of it. The failure is the first,
+// so that it decides whether another run may succeed.
+func (s *session) notReturned(came error) error {
+	return fmt.Errorf("postgres: a statement failed and the operation did not return its error: %w (%w)", s.failure, came)
 }

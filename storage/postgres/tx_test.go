@@ -3,7 +3,9 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -208,6 +210,32 @@ func TestRun_SwallowedFailureDoesNotCommit_G4(t *testing.T) {
 			holds(t, pool, "x", 0)
 		})
 	}
+}
+
+// The server says of a statement after a failed one no more than that it ignores it.
+func TestRun_NamesTheFailureBeforeIgnoredStatements(t *testing.T) {
+	for state, transient := range map[string]bool{"23505": false, "40P01": true} {
+		_, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
+			_, _ = tx.Exec(ctx, "do $$ begin raise exception 'as if' using errcode = '"+state+"'; end $$")
+			if err := set("x", 1)(ctx, tx); err != nil {
+				return fmt.Errorf("set: %w", err)
+			}
+			return nil
+		})
+		require.Regexp(t, `^postgres: a statement failed and the operation did not return its error: ERROR: as if \(SQLSTATE `+state+`\) \(set: ERROR: .* \(SQLSTATE 25P02\)\)$`, err.Error())
+		require.Equal(t, transient, errors.As(err, new(*postgres.TransientError)), state)
+	}
+}
+
+// An operation that returns the first failure itself has named it.
+func TestRun_NamesAReturnedFailureOnce(t *testing.T) {
+	_, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
+		_, first := tx.Exec(ctx, "select 1/0")
+		_, second := tx.Exec(ctx, "select 1")
+		return errors.Join(second, first)
+	})
+	require.Equal(t, 1, strings.Count(err.Error(), "22012"), err)
+	require.NotContains(t, err.Error(), "did not return")
 }
 
 // A failure that a savepoint has undone is not named for a later one.

@@ -94,7 +94,10 @@ func (t *txn) run(ctx context.Context, op guard.Op[pgx.Tx]) error {
 	s := &session{conn: t.conn.Conn()}
 	defer t.finish(s) // also if op panics
 	err := op.Run(ctx, &tx{session: s})
-	if s.finish() {
+	switch inUse := s.finish(); {
+	case inUse && errors.Is(err, errInUse):
+		return err
+	case inUse:
 		return errors.Join(err, errInUse)
 	}
 	return s.verdict(err)
