@@ -54,7 +54,6 @@ func TestDoAll_RefusesBadArguments(t *testing.T) {
 		for name, resources := range map[string][]string{"none": nil, "too many": many, "one twice": {"a", "b", "a"}} {
 			require.ErrorIs(t, guard.DoAll(t.Context(), g, resources, increment("n")), guard.ErrInvalid, name)
 		}
-		require.ErrorIs(t, guard.DoAll(t.Context(), g, []string{"a", ""}, increment("n")), fence.ErrInvalidGrant)
 		require.ErrorIs(t, guard.DoAll(t.Context(), g, []string{"a"}, nil), guard.ErrInvalid)
 		require.ErrorIs(t, guard.DoAll[*memory.Tx](t.Context(), nil, []string{"a"}, increment("n")), guard.ErrInvalid)
 		require.Zero(t, w.locks.Grants())

@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -108,8 +109,8 @@ func (g *Guard[Tx]) admit(ctx context.Context, resources ...string) error {
 		return fmt.Errorf("%w: nil Guard", ErrInvalid)
 	}
 	for _, resource := range resources {
-		if err := fence.ValidateResource(resource); err != nil {
-			return err
+		if invalid := new(fence.InvalidGrantError); errors.As(fence.ValidateResource(resource), &invalid) {
+			return fmt.Errorf("%w: resource name %s", ErrInvalid, invalid.Reason)
 		}
 	}
 	return nested(ctx, g, resources...)

@@ -293,14 +293,30 @@ func TestCalls_RefuseBadArguments(t *testing.T) {
 	require.ErrorIs(t, guard.DoGrant(ctx, w.store, grant, nil), guard.ErrInvalid)
 	require.ErrorIs(t, guard.DoGrant(ctx, nil, grant, set("k", "v")), guard.ErrInvalid)
 	require.ErrorIs(t, guard.DoGrant(ctx, w.store, fence.Grant{}, set("k", "v")), fence.ErrInvalidGrant)
-	require.ErrorIs(t, guard.Do(ctx, g, "", set("k", "v")), fence.ErrInvalidGrant)
-	require.ErrorIs(t, guard.Do(ctx, g, "a\n", set("k", "v")), fence.ErrInvalidGrant)
-	require.ErrorIs(t, guard.Do(ctx, g, long, set("k", "v")), fence.ErrInvalidGrant)
+	for name, reason := range map[string]string{"": "is empty", "a\n": "contains a control character", long: "has 513 bytes, at most 512 are allowed"} {
+		for _, err := range []error{
+			guard.Do(ctx, g, name, set("k", "v")),
+			guard.DoAll(ctx, g, []string{"b", name}, set("k", "v")),
+			guard.Hold(ctx, g, name, func(context.Context, *held) error { return nil }),
+		} {
+			require.ErrorIs(t, err, guard.ErrInvalid)
+			require.EqualError(t, err, "guard: invalid argument: resource name "+reason)
+		}
+	}
+	for option, twice := range map[string][]guard.Option{
+		"Once":     {guard.Once("a", nil), guard.Once("b", nil)},
+		"OpID":     {guard.OpID("a"), guard.OpID("b")},
+		"Name":     {guard.Name("a"), guard.Name("b")},
+		`Attr "k"`: {guard.Attr("k", "v"), guard.Attr("k", "w")},
+	} {
+		err := guard.Do(ctx, g, sku, set("k", "v"), twice...)
+		require.ErrorIs(t, err, guard.ErrInvalid)
+		require.EqualError(t, err, "guard: invalid argument: "+option+" was given twice")
+	}
 	for _, opts := range [][]guard.Option{
 		{guard.OpID("")}, {guard.OpID(long)}, {guard.OpID("\xff")}, {guard.OpID("a\x00")},
 		{guard.Name("")}, {guard.Name(long)}, {nil}, many,
 		{guard.Attr("", "v")}, {guard.Attr(long, "v")}, {guard.Attr("k", long)}, {guard.Attr("k", "\xff")},
-		{guard.Attr("k", "v"), guard.Attr("k", "w")},
 	} {
 		require.ErrorIs(t, guard.Do(ctx, g, sku, set("k", "v"), opts...), guard.ErrInvalid)
 	}

@@ -112,7 +112,10 @@ func (e *engine[Tx]) recall(ctx context.Context, ss standings, o options) (repea
 	case err != nil:
 		return false, e.failed(ctx, ss, "once", err)
 	case found:
-		return true, o.result.decode(kept)
+		if err := o.result.decode(kept); err != nil {
+			return true, fmt.Errorf("guard: %s: the result that was kept under key %q doesn't fit; call with the type that it was kept with, or take a new key for a new operation: %w", names(ss.grants()), o.once.Key, err)
+		}
+		return true, nil
 	}
 	return false, nil
 }

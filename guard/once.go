@@ -3,6 +3,7 @@ package guard
 import (
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 )
 
@@ -32,10 +33,15 @@ type OnceKey struct {
 // repeated call says nothing about the one that it repeats: call again.
 //
 // Value keeps what fn returns as JSON: up to MaxResultLen bytes, and a value that
-// can't be encoded, or is larger, fails the operation. Without OpID the key is the
-// operation's id in the history.
+// can't be encoded, or is larger, fails the operation. A repeated Value fails if the
+// call that took effect kept no result, as Do does, or one that doesn't decode into
+// its type. A call has at most one Once; without OpID its key is the operation's id
+// in the history.
 func Once(key string, request []byte) Option {
 	return func(o *options) error {
+		if o.once != nil {
+			return givenTwice("Once")
+		}
 		o.once = &OnceKey{Key: key, Request: sha256.Sum256(request)}
 		return checkText("key of Once", key, MaxOpIDLen)
 	}
@@ -87,6 +93,8 @@ var noResult = result{
 	decode: func([]byte) error { return nil },
 }
 
+var errNoResult = errors.New("the call that took effect was one without a result, such as a Do")
+
 // resultIn keeps value as JSON.
 func resultIn[V any](value *V) Option {
 	return func(o *options) error {
@@ -102,11 +110,12 @@ func resultIn[V any](value *V) Option {
 				return data, nil
 			},
 			decode: func(data []byte) error {
+				if data == nil { // encode returns no such
+					return errNoResult
+				}
 				var kept V // *value may be that of a run that came to nothing
-				if data != nil {
-					if err := json.Unmarshal(data, &kept); err != nil {
-						return fmt.Errorf("guard: the result that was kept for Once doesn't fit: %w", err)
-					}
+				if err := json.Unmarshal(data, &kept); err != nil {
+					return err
 				}
 				*value = kept
 				return nil

@@ -184,15 +184,46 @@ func TestOnce_RefusesBadArguments(t *testing.T) {
 	require.NoError(t, err, "without Once any value will do")
 }
 
-// The result of another type can't be given back.
+// A result that was kept for another type can't be given back, nor one that wasn't
+// kept: the zero value would be taken for the answer.
 func TestOnce_ResultThatDoesNotFitIsAnError(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)
-	_, err := guard.Value(t.Context(), g, sku, counted, guard.Once("k", nil))
+	once := guard.Once("k", nil)
+	_, err := guard.Value(t.Context(), g, sku, counted, once)
 	require.NoError(t, err)
-	_, err = guard.Value(t.Context(), g, sku, func(context.Context, *memory.Tx) (string, error) { return "", nil }, guard.Once("k", nil))
-	require.ErrorContains(t, err, "doesn't fit")
+	_, err = guard.Value(t.Context(), g, sku, func(context.Context, *memory.Tx) (string, error) { return "", nil }, once)
+	require.EqualError(t, err, `guard: sku/42: the result that was kept under key "k" doesn't fit; call with the type that it was kept with, or take a new key for a new operation: json: cannot unmarshal number into Go value of type string`)
+
+	require.NoError(t, guard.Do(t.Context(), g, "sku/43", increment("n"), once))
+	_, err = guard.Value(t.Context(), g, "sku/43", counted, once)
+	require.EqualError(t, err, `guard: sku/43: the result that was kept under key "k" doesn't fit; call with the type that it was kept with, or take a new key for a new operation: the call that took effect was one without a result, such as a Do`)
+	require.Equal(t, "2", w.store.Read("n"))
+}
+
+// What encodes to nothing much is a result all the same.
+func TestOnce_EmptyResultsAreGivenBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.process("a", nil)
+	for range 2 {
+		_, err := guard.Value(t.Context(), g, sku, func(ctx context.Context, tx *memory.Tx) (struct{}, error) {
+			return struct{}{}, increment("n")(ctx, tx)
+		}, guard.Once("struct", nil))
+		require.NoError(t, err)
+		pointer, err := guard.Value(t.Context(), g, sku, func(ctx context.Context, tx *memory.Tx) (*int, error) {
+			return nil, increment("n")(ctx, tx)
+		}, guard.Once("pointer", nil))
+		require.NoError(t, err)
+		require.Nil(t, pointer)
+		text, err := guard.Value(t.Context(), g, sku, func(ctx context.Context, tx *memory.Tx) (string, error) {
+			return "", increment("n")(ctx, tx)
+		}, guard.Once("text", nil))
+		require.NoError(t, err)
+		require.Empty(t, text)
+	}
+	require.Equal(t, "3", w.store.Read("n"))
 }
 
 // A first run of ours came to nothing, and left a value behind; somebody else's

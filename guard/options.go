@@ -16,7 +16,8 @@ const (
 )
 
 // Option says something about one operation. What it says is checked when the
-// operation is called, which fails with ErrInvalid if it is out of bounds.
+// operation is called, which fails with ErrInvalid if it is out of bounds, or if
+// Once, OpID, Name or an Attr's key is given twice.
 type Option func(*options) error
 
 type options struct {
@@ -30,6 +31,9 @@ type options struct {
 // MaxOpIDLen bytes. It doesn't keep the operation from being run twice.
 func OpID(id string) Option {
 	return func(o *options) error {
+		if o.record.ID != "" {
+			return givenTwice("OpID")
+		}
 		o.record.ID = id
 		return checkText("OpID", id, MaxOpIDLen)
 	}
@@ -38,6 +42,9 @@ func OpID(id string) Option {
 // Name says what kind of operation it is, for the history: 1 to MaxNameLen bytes.
 func Name(name string) Option {
 	return func(o *options) error {
+		if o.record.Name != "" {
+			return givenTwice("Name")
+		}
 		o.record.Name = name
 		return checkText("Name", name, MaxNameLen)
 	}
@@ -56,7 +63,7 @@ func Attr(key, value string) Option {
 			}
 		}
 		if _, ok := o.record.Attrs[key]; ok {
-			return fmt.Errorf("%w: Attr %q is given twice", ErrInvalid, key)
+			return givenTwice(fmt.Sprintf("Attr %q", key))
 		}
 		if len(o.record.Attrs) == MaxAttrs {
 			return fmt.Errorf("%w: more than %d Attrs", ErrInvalid, MaxAttrs)
@@ -103,6 +110,10 @@ func newOptions(opts []Option) (options, error) {
 		o.record.ID = o.once.Key
 	}
 	return o, nil
+}
+
+func givenTwice(option string) error {
+	return fmt.Errorf("%w: %s was given twice", ErrInvalid, option)
 }
 
 func checkText(what, text string, limit int) error {

@@ -124,6 +124,12 @@ var guardMutants = []Mutant{
 	change("once-answers-with-an-earlier-run-of-it", "G4", g+"once.go",
 		`var kept V // *value may be that of a run that came to nothing`, `kept := *value`,
 		inGuard("TestOnce_AnswerHasNothingOfAnEarlierRun_G4")),
+	change("once-takes-no-result-for-the-zero-value", "G4", g+"once.go",
+		`return errNoResult`, `return nil`,
+		inGuard("TestOnce_ResultThatDoesNotFitIsAnError")),
+	change("once-takes-the-last-of-two-keys", "G4", g+"once.go",
+		"if o.once != nil {\n\t\t\treturn givenTwice", "if false {\n\t\t\treturn givenTwice",
+		inGuard("TestCalls_RefuseBadArguments")),
 	change("values-come-with-errors", "G4", g+"call.go",
 		`return zero, err
 	}
