@@ -7,8 +7,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// commandLine repeats a command with those of its own flags that were given. Global
-// flags, which may hold a password, are left out.
+// commandLine repeats a command with those of its own flags that were given.
 func commandLine(cmd *cobra.Command) string {
 	words := []string{cmd.CommandPath()}
 	cmd.LocalNonPersistentFlags().VisitAll(func(flag *pflag.Flag) {

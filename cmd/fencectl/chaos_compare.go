@@ -14,8 +14,8 @@ func newChaosCompare(g *globals) *cobra.Command {
 		Use:   "compare DIR DIR [flags]",
 		Short: "Put two suites side by side",
 		Long: `Put two suites side by side, scenario by scenario and group by group: runs, how
-many were violated, and the worst quantiles. It judges nothing by itself: the exit
-code is 0 whatever the figures are.`,
+many were violated, and the worst quantiles. It judges nothing by itself: the
+exit code is 0 whatever the figures are.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
 				return usageErrorf("chaos compare takes the directories of two suites")

@@ -26,20 +26,22 @@ func newChaosRun(g *globals) *cobra.Command {
 		Use:   "run [flags]",
 		Short: "Run scenarios, and judge them",
 		Long: `Run scenarios with Fencekit and with controls, on etcd, Postgres and Redis
-servers that are started for it, and judge what happened. --timeout and
---database-url don't matter to it.
+servers that are started for it, and judge what happened.
 
-The directory of --out gets result.json, report.html, junit.xml, and for each run
-its history and what was observed. A suite that was interrupted has what it has
-done so far, and --resume goes on with it; it begins a suite if there is none.
+The directory of --out gets result.json, report.html, junit.xml, and for each
+run its history and what was observed. A suite that was interrupted has what it
+has done so far, and --resume goes on with it; it begins a suite if there is
+none.
 
-A run of a control is red if it broke what its recipe has to break, as it must under
-faults, and green if it broke nothing.
+A run of a control is red if it broke what its recipe has to break, as it must
+under faults, and green if it broke nothing.
 
-Exit codes: 0 no property was violated, and each control broke;
-1 a property was violated under the framework; 2 the suite shows nothing, as when
-it was interrupted, a run met nothing, a control stayed green, or none ran
-(--groups fenced); 3 a server can't be started.`,
+Exit codes:
+  0  no property was violated, and each control broke
+  1  a property was violated under the framework
+  2  the suite shows nothing, as when it was interrupted, a run met nothing, a
+     control stayed green, or none ran (--groups fenced)
+  3  a server can't be started`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return chaosRun(cmd, g, f) },
 	}

@@ -82,10 +82,13 @@ func TestChaosRun_LeavesASuiteThatCanBeReadAgain(t *testing.T) {
 	require.Equal(t, exitOK, got.code, got.stderr)
 	require.Empty(t, got.stdout)
 	require.Equal(t, "3 runs judged again, 0 in another way; 0 were not kept. The suite was pass, and is pass.\n", got.stderr)
+}
 
-	got = fencectl(t, "chaos", "run", "--scenario", "stalled-holder", "--out", dir)
+func TestChaosRun_SaysHowToGoOnWithRunsThatAreThere(t *testing.T) {
+	t.Parallel()
+	got := fencectl(t, "chaos", "run", "--scenario", "stalled-holder", "--out", saved(t, result.Pass))
 	require.Equal(t, exitUsage, got.code)
-	require.Contains(t, got.stderr, "resume them, or take another directory")
+	require.Contains(t, got.stderr, "to go on with them give --resume (Config.Resume), or take another directory")
 }
 
 // lost are the findings of a run that lost updates.
@@ -235,7 +238,7 @@ func TestRunLine_TellsARedControlFromAViolation(t *testing.T) {
 func TestCommandLine_RepeatsWhatWasAsked(t *testing.T) {
 	t.Parallel()
 	root := newRoot()
-	cmd, rest, err := root.Find(strings.Fields("chaos run --scenario pauses --scenario x'y --seeds 3 --out dir --resume --junit f --database-url postgres://me:s3cret@host/db"))
+	cmd, rest, err := root.Find(strings.Fields("chaos run --scenario pauses --scenario x'y --seeds 3 --out dir --resume --junit f -o json"))
 	require.NoError(t, err)
 	require.NoError(t, cmd.ParseFlags(rest))
 	require.Equal(t, `fencectl chaos run --scenario pauses --scenario 'x'\''y' --seeds 3`, commandLine(cmd))

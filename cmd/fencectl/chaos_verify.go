@@ -17,8 +17,8 @@ func newChaosVerify(g *globals) *cobra.Command {
 		Long: `Judge the runs of a suite again by their saved files, as after a checker was
 mended, and print those that are judged in another way now. It changes no file.
 
-Runs whose files were not kept stand as they were judged. The exit code is that of
-the suite as it is judged now: see "chaos run".`,
+Runs whose files were not kept stand as they were judged. The exit code is that
+of the suite as it is judged now: see "chaos run".`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return usageErrorf("chaos verify takes the directory of a suite")

@@ -90,7 +90,7 @@ func TestHelp_OfEachCommand(t *testing.T) {
 		"migrate get":    "psql -1 -v ON_ERROR_STOP=1",
 		"chaos":          "Commands:",
 		"chaos list":     "fencectl chaos list [scenarios|groups|faults] [flags]",
-		"chaos run":      "1 a property was violated under the framework",
+		"chaos run":      "1  a property was violated under the framework",
 		"chaos verify":   "It changes no file.",
 		"chaos compare":  "fencectl chaos compare DIR DIR [flags]",
 		"version":        "fencectl version [flags]",
@@ -100,6 +100,9 @@ func TestHelp_OfEachCommand(t *testing.T) {
 		require.Equal(t, exitOK, long.code)
 		require.Empty(t, long.stderr)
 		require.Contains(t, long.stdout, says)
+		for line := range strings.Lines(long.stdout) {
+			require.LessOrEqual(t, len(strings.TrimSuffix(line, "\n")), usualWidth, line)
+		}
 		require.Equal(t, long, fencectl(t, append([]string{"help"}, words...)...))
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,6 +66,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
+	root.SetUsageTemplate(usageTemplate(cmp.Or(terminalWidth(stdout), usualWidth)))
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exitOK

@@ -10,7 +10,8 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// globals are the flags that every command has.
+// globals are the flags that commands inherit: all of them the output, and those of
+// "migrate" the others.
 type globals struct {
 	databaseURL string
 	schema      string
@@ -18,13 +19,23 @@ type globals struct {
 	timeout     time.Duration
 }
 
-// register adds the flags, each with its variable in its help.
-func (g *globals) register(flags *pflag.FlagSet) {
+// registerOutput adds the flag of every command.
+func (g *globals) registerOutput(flags *pflag.FlagSet) {
 	g.output = formatTable
+	flags.VarP(&g.output, "output", "o", "format of data on stdout: "+formatNames)
+	nameVariables(flags)
+}
+
+// registerDatabase adds the flags of commands that work on a database.
+func (g *globals) registerDatabase(flags *pflag.FlagSet) {
 	flags.StringVar(&g.databaseURL, "database-url", "", "Postgres as a URL or keywords; if empty, libpq's variables (PGHOST, PGDATABASE, ...) say where it is")
 	flags.StringVar(&g.schema, "schema", postgres.DefaultSchema, "the schema that Fencekit lives in")
-	flags.VarP(&g.output, "output", "o", "format of data on stdout: "+formatNames)
 	flags.DurationVar(&g.timeout, "timeout", 30*time.Second, "give up after this long")
+	nameVariables(flags)
+}
+
+// nameVariables adds to each flag's help the variable that stands for it.
+func nameVariables(flags *pflag.FlagSet) {
 	flags.VisitAll(func(f *pflag.Flag) { f.Usage += " (" + variable(f) + ")" })
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -43,25 +44,40 @@ func TestFlags_BadVariableIsUsageAndNamed(t *testing.T) {
 	for name, value := range map[string]string{"FENCEKIT_SCHEMA": "Fence", "FENCEKIT_OUTPUT": "xml", "FENCEKIT_TIMEOUT": "soon"} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv(name, value)
-			got := fencectl(t, "version")
+			got := fencectl(t, "migrate", "get")
 			require.Equal(t, exitUsage, got.code)
 			require.Empty(t, got.stdout)
 			require.Contains(t, got.stderr, name)
 			require.NoError(t, os.Unsetenv(name))
-			require.Equal(t, exitOK, fencectl(t, "version").code)
+			require.Equal(t, exitOK, fencectl(t, "migrate", "get").code)
 		})
 	}
 }
 
 func TestFlags_HelpNamesEachVariable(t *testing.T) {
 	t.Parallel()
-	root := newRoot()
+	up, _, err := newRoot().Find([]string{"migrate", "up"})
+	require.NoError(t, err)
 	help := fencectl(t, "migrate", "up", "--help")
 	require.Equal(t, exitOK, help.code)
 	require.Empty(t, help.stderr)
-	root.PersistentFlags().VisitAll(func(f *pflag.Flag) {
+	up.InheritedFlags().VisitAll(func(f *pflag.Flag) {
 		require.Contains(t, help.stdout, "--"+f.Name)
 		require.Contains(t, help.stdout, "("+variable(f)+")")
 	})
 	require.Contains(t, help.stdout, "FENCEKIT_DATABASE_URL")
+}
+
+func TestFlags_OfADatabaseAreThoseOfMigrate(t *testing.T) {
+	t.Parallel()
+	for _, command := range []string{"", "version", "chaos", "chaos list", "chaos run", "chaos verify", "chaos compare"} {
+		help := fencectl(t, append(strings.Fields(command), "--help")...).stdout
+		require.Contains(t, help, "--output", command)
+		for _, flag := range []string{"--database-url", "--schema", "--timeout"} {
+			require.NotContains(t, help, flag, command)
+		}
+	}
+	for _, line := range []string{"migrate get --schema shop", "migrate --schema shop get", "--schema shop migrate get"} {
+		require.Contains(t, fencectl(t, strings.Fields(line)...).stdout, `"shop".resource`, line)
+	}
 }

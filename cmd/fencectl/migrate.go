@@ -10,6 +10,7 @@ import (
 
 func newMigrate(g *globals) *cobra.Command {
 	cmd := newGroup("migrate", "Bring Fencekit's schema up to date, or see whether it is")
+	g.registerDatabase(cmd.PersistentFlags())
 	cmd.AddCommand(newMigrateUp(g), newMigrateStatus(g), newMigrateGet(g))
 	return cmd
 }

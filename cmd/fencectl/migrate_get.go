@@ -27,8 +27,9 @@ migration tools do:
 
   fencectl migrate get | psql -1 -v ON_ERROR_STOP=1
 
-A script that was applied before fails and, in a transaction, changes nothing. With the output format table the SQL is printed as it is; the
-others have the columns version, name and sql.`,
+A script that was applied before fails and, in a transaction, changes nothing.
+With the output format table the SQL is printed as it is; the others have the
+columns version, name and sql.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			one := cmd.Flags().Changed("version")

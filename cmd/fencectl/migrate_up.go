@@ -20,13 +20,14 @@ func newMigrateUp(g *globals) *cobra.Command {
 		Short: "Apply the migrations that are missing",
 		Long: `Apply the migrations that are missing, each in a transaction of its own, and
 print those that were applied. Concurrent runs wait for each other. The schema
-is created if it isn't there; the role needs the right to, and becomes its owner.
+is created if it isn't there; the role needs the right to, and becomes its
+owner.
 
-With --app-role or --reader-role it then gives those roles exactly the rights that
-they need in the schema, and makes them, without the right to log in, if they
-don't exist: a service logs in as a member of the app role, and can't write fences
-or history but by what the protocol does; a member of the reader role can read
-them. Give the flags again with each migration.
+With --app-role or --reader-role it then gives those roles exactly the rights
+that they need in the schema, and makes them, without the right to log in, if
+they don't exist: a service logs in as a member of the app role, and can't write
+fences or history but by what the protocol does; a member of the reader role can
+read them. Give the flags again with each migration.
 
 If it fails or is interrupted on the way, what was applied stays, and running it
 again goes on from there.`,

@@ -117,39 +117,89 @@ func renderCSV[R record](b *bytes.Buffer, rows []R) error {
 	return w.Error()
 }
 
-// renderTable writes a table. One that is wider than width has cells of several
-// lines, unless width is 0.
+// renderTable writes a table that fits into width, or a block of lines for each row
+// if no readable table does. A width of 0 is no limit.
 func renderTable[R record](b *bytes.Buffer, rows []R, color bool, width int) {
 	if len(rows) == 0 {
 		return
 	}
-	t := table.NewWriter()
-	t.SetStyle(plainStyle(color))
-	if width > 0 {
-		t.SetColumnConfigs(fitting(rows, width))
+	configs, fits := fitting(rows, width)
+	if !fits {
+		renderBlocks(b, rows, color, width)
+		return
 	}
-	t.SuppressTrailingSpaces()
+	t := newTable(color)
+	t.SetColumnConfigs(configs)
 	var heading table.Row
-	for _, column := range rows[0].columns() {
-		heading = append(heading, strings.ReplaceAll(column, "_", " "))
+	for _, name := range headings(rows) {
+		heading = append(heading, name)
 	}
 	t.AppendHeader(heading)
 	for _, row := range rows {
 		var cells table.Row
 		for _, cell := range row.cells() {
-			if cell == "" {
-				cell = "-"
-			}
-			cells = append(cells, cell)
+			cells = append(cells, orDash(cell))
 		}
 		t.AppendRow(cells)
 	}
 	b.WriteString(t.Render() + "\n")
 }
 
+// renderBlocks writes each row as lines of "heading: cell", with an empty line
+// between rows.
+func renderBlocks[R record](b *bytes.Buffer, rows []R, color bool, width int) {
+	names, longest := headings(rows), 0
+	for i := range names {
+		names[i] += ":"
+		longest = max(longest, len(names[i]))
+	}
+	t := newTable(color)
+	cells := table.ColumnConfig{Number: 2, WidthMax: max(width-longest-len(columnGap), readable), WidthMaxEnforcer: text.WrapSoft}
+	t.SetColumnConfigs([]table.ColumnConfig{{Number: 1, Colors: t.Style().Color.Header}, cells})
+	for i, row := range rows {
+		if i > 0 {
+			t.AppendRow(table.Row{"", ""})
+		}
+		for j, cell := range row.cells() {
+			t.AppendRow(table.Row{names[j], orDash(cell)})
+		}
+	}
+	b.WriteString(t.Render() + "\n")
+}
+
+func newTable(color bool) table.Writer {
+	t := table.NewWriter()
+	t.SetStyle(plainStyle(color))
+	t.SuppressTrailingSpaces()
+	return t
+}
+
+func headings[R record](rows []R) []string {
+	var names []string
+	for _, column := range rows[0].columns() {
+		names = append(names, strings.ReplaceAll(column, "_", " "))
+	}
+	return names
+}
+
+func orDash(cell string) string {
+	if cell == "" {
+		return "-"
+	}
+	return cell
+}
+
+// readable is how many characters a column of sentences must have for its lines to
+// be read.
+const readable = 20
+
 // fitting bounds columns so that rows fit into width. Columns of single words keep
-// their width; those of sentences share what is left, and none gets more than it needs.
-func fitting[R record](rows []R, width int) []table.ColumnConfig {
+// their width; those of sentences share what is left, and none gets more than it
+// needs. They don't fit if one would get less than it needs and than is readable.
+func fitting[R record](rows []R, width int) (configs []table.ColumnConfig, fits bool) {
+	if width == 0 {
+		return nil, true
+	}
 	var sentences []int
 	widths := make([]int, len(rows[0].columns()))
 	for i, column := range rows[0].columns() {
@@ -168,13 +218,15 @@ func fitting[R record](rows []R, width int) []table.ColumnConfig {
 		}
 	}
 	slices.SortFunc(sentences, func(a, b int) int { return widths[a] - widths[b] })
-	var configs []table.ColumnConfig
 	for n, i := range sentences {
-		share := max(min(widths[i], width/(len(sentences)-n)), 1)
+		share := min(widths[i], width/(len(sentences)-n))
+		if share < min(widths[i], readable) {
+			return nil, false
+		}
 		width -= share
 		configs = append(configs, table.ColumnConfig{Number: i + 1, WidthMax: share, WidthMaxEnforcer: text.WrapSoft})
 	}
-	return configs
+	return configs, width >= 0
 }
 
 // columnGap stands between columns.
@@ -201,6 +253,9 @@ func isTerminal(w io.Writer) bool {
 	file, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd()))
 }
+
+// usualWidth is how many columns help has room for if stdout is no terminal.
+const usualWidth = 80
 
 // terminalWidth is how many columns the terminal w has; 0 if w is none.
 func terminalWidth(w io.Writer) int {

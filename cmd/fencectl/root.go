@@ -4,6 +4,7 @@ import (
 	"errors"
 	"regexp"
 	"runtime/debug"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -24,12 +25,10 @@ Exit codes:
 	root.SilenceErrors = true
 	root.SilenceUsage = true
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.SetUsageTemplate(usageTemplate)
 	root.SetFlagErrorFunc(flagError)
 	root.SetHelpCommand(newHelp(root))
-	global := root.PersistentFlags()
-	g.register(global)
-	root.PersistentPreRunE = func(*cobra.Command, []string) error { return g.fill(global) }
+	g.registerOutput(root.PersistentFlags())
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return g.fill(cmd.InheritedFlags()) }
 	build, _ := debug.ReadBuildInfo()
 	root.Version = moduleVersion(build)
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
@@ -38,17 +37,22 @@ Exit codes:
 	return root
 }
 
-const usageTemplate = `Usage:
+// usageTemplate is the help of a command, with flags wrapped to a width.
+func usageTemplate(width int) string {
+	return strings.ReplaceAll(usage, "WIDTH", strconv.Itoa(width))
+}
+
+const usage = `Usage:
   {{if .HasAvailableSubCommands}}{{.CommandPath}} COMMAND [flags]
 
 Commands:{{range .Commands}}{{if or .IsAvailableCommand (eq .Name "help")}}
   {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{else}}{{.UseLine}}{{end}}{{if .HasAvailableLocalFlags}}
 
 Flags:
-{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}{{end}}{{if .HasAvailableInheritedFlags}}
+{{.LocalFlags.FlagUsagesWrapped WIDTH | trimTrailingWhitespaces}}{{end}}{{if .HasAvailableInheritedFlags}}
 
 Global flags:
-{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}{{end}}
+{{.InheritedFlags.FlagUsagesWrapped WIDTH | trimTrailingWhitespaces}}{{end}}
 `
 
 // newGroup returns a command that only has commands below it. It is runnable,

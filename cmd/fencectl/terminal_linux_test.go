@@ -82,6 +82,76 @@ func TestChaosList_FitsTheTerminal(t *testing.T) {
 	}
 }
 
+// narrowRow is a row of columns that no terminal has room for side by side.
+type narrowRow struct{ name, changes, story string }
+
+func (narrowRow) columns() []string {
+	return []string{"name", "changes", "hand_over_p99", "story"}
+}
+func (r narrowRow) cells() []string { return []string{r.name, r.changes, "", r.story} }
+
+func TestTable_IsBlocksOnATerminalThatIsTooNarrow(t *testing.T) {
+	t.Parallel()
+	rows := []narrowRow{
+		{strings.Repeat("n", 30), "1 -> 2", strings.Repeat("story ", 20)},
+		{"b", "10 -> 20, 30 -> 40", "short"},
+	}
+	term := newTerminal(t)
+	require.NoError(t, writeList(term.tty, formatTable, rows))
+	term.close()
+	require.Equal(t, []string{
+		"name:           " + strings.Repeat("n", 30),
+		"changes:        1 -> 2",
+		"hand over p99:  -",
+		"story:          story story story story story story story story story story",
+		"                story story story story story story story story story story",
+		"",
+		"name:           b",
+		"changes:        10 -> 20, 30 -> 40",
+		"hand over p99:  -",
+		"story:          short",
+		"",
+	}, linesOf(term))
+
+	var b strings.Builder
+	require.NoError(t, writeList(&b, formatTable, rows))
+	require.Len(t, strings.Split(b.String(), "\n"), 4, "stdout is no terminal: a line for each row")
+
+	term = newTerminal(t)
+	require.NoError(t, writeList(term.tty, formatTable, rows[1:]))
+	term.close()
+	require.Equal(t, []string{
+		"NAME  CHANGES             HAND OVER P99  STORY",
+		"b     10 -> 20, 30 -> 40  -              short",
+		"",
+	}, linesOf(term))
+}
+
+// linesOf are the lines that a terminal shows, without color.
+func linesOf(term *terminal) []string {
+	lines := strings.Split(text.StripEscape(term.shown()), "\n")
+	for i := range lines {
+		lines[i] = strings.TrimRight(lines[i], " \r")
+	}
+	return lines
+}
+
+func TestChaosTables_FitTheTerminal(t *testing.T) {
+	t.Parallel()
+	suite := saved(t, result.Pass)
+	loaded, err := loadSuite(suite)
+	require.NoError(t, err)
+	term := newTerminal(t)
+	require.Equal(t, exitOK, run(t.Context(), []string{"chaos", "compare", suite, suite}, term.tty, io.Discard))
+	require.NoError(t, writeList(term.tty, formatTable, totalRows(loaded)))
+	term.close()
+	require.Contains(t, linesOf(term), "violated:       1 -> 1")
+	require.Contains(t, linesOf(term), "faults struck:  0")
+	for _, line := range linesOf(term) {
+		require.LessOrEqual(t, text.StringWidth(line), columns)
+	}
+}
+
 // A line that wraps would be left behind each time the bar is drawn anew.
 func TestChaosRun_ProgressFitsTheTerminal(t *testing.T) {
 	t.Setenv("TERM", "xterm")

@@ -15,7 +15,7 @@ func newVersion(g *globals) *cobra.Command {
 		Short: "Print the versions of fencectl, of Go and of the schema it needs",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			migrations, err := postgres.Migrations(g.schema)
+			migrations, err := postgres.Migrations(postgres.DefaultSchema)
 			if err != nil {
 				return err
 			}
