@@ -68,7 +68,7 @@ func (s *suite) open() error {
 	case err != nil:
 		return err
 	case !s.cfg.Resume:
-		return fmt.Errorf("%w: there are runs in %s: resume them, or take another directory", ErrConfig, s.cfg.Dir)
+		return fmt.Errorf("%w: there are runs in %s: to go on with them give --resume (Config.Resume), or take another directory", ErrConfig, s.cfg.Dir)
 	default:
 		s.kept, s.before = kept, kept.Took
 	}
