@@ -72,7 +72,7 @@ const (
 func grant(token fence.Token) fence.Grant { return grantOf(resource, token) }
 
 func grantOf(resource string, token fence.Token) fence.Grant {
-	return fence.Grant{Resource: resource, Epoch: 1, Token: token, Holder: fmt.Sprintf("holder-%d", token)}
+	return fence.Grant{Resource: resource, Epoch: 1, Token: token, Holder: fmt.Sprintf("guardtest-%d", token)}
 }
 
 // claim claims g, which has to succeed.

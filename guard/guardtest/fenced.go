@@ -31,7 +31,12 @@ type Holder[Tx any] struct {
 // return the refusal (guard.ErrStaleToken), and state the same as before. A fifth
 // time nobody supersedes it: run has to succeed, and state to return something else,
 // since it would otherwise not see what run writes. So prepare the data such that run
-// succeeds; it takes effect once.
+// succeeds; it takes effect once. If run uses guard.Once, and the database is kept from
+// one run of the test to the next, take a fresh key each time the test runs: with a key
+// that was used before, run has nothing to do.
+//
+// Call it once for each resource whose data run writes. It doesn't find what run reads
+// before it has the lock: that is for chaos.Test.
 //
 // run works with what its Holder has. As for a holder that was paused, neither its
 // lease nor its context ends when it is superseded: the fence alone refuses it.
@@ -45,8 +50,11 @@ type Holder[Tx any] struct {
 // on a LockService that was made before; one that is made afterwards grants higher
 // tokens.
 //
-// It doesn't show that run reads what it decides on under the grant, and sees
-// nothing of what run leaves to other goroutines or does where state doesn't look. With
+// Don't run it on a database that a real lock service serves. Its tokens are higher than
+// those of etcd, which shuts the real service out of resource. On storage/postgres it
+// fails, and raises no fence, if etcd's tokens have been claimed there.
+//
+// It sees nothing of what run leaves to other goroutines or does where state doesn't look. With
 // guard.Retryable run tries again each time, which takes some seconds in all.
 func RequireFenced[Tx, S any](t testing.TB, store guard.Store[Tx], resource string,
 	run func(ctx context.Context, h Holder[Tx]) error, state func(ctx context.Context) (S, error)) {
@@ -81,6 +89,11 @@ func requireFenced[Tx, S any](ctx context.Context, store guard.Store[Tx], resour
 	return nil
 }
 
+const (
+	usedKey    = "if run uses guard.Once, an earlier run of the test may have used its key: take a fresh key each time the test runs"
+	endedBySQL = "run ended its transaction by SQL of its own, or used it after its end; leave COMMIT and ROLLBACK to guard, and return nil or an error: %w"
+)
+
 // judge says what is wrong with a run that returned err, and between whose
 // beginning and end the state was before and after.
 func (t *trial[Tx]) judge(err error, before, after any) error {
@@ -99,6 +112,10 @@ func (t *trial[Tx]) judge(err error, before, after any) error {
 		return fmt.Errorf("the state changed: some of what run writes goes around the fence, on another connection or by a COMMIT that run sends as SQL, which commits without a seal; write all of it through the transaction that guard hands it, and leave COMMIT to guard%s", diff)
 	case changed:
 		return fmt.Errorf("the state changed: some of what run writes goes around the fence; write all of it through the transaction that guard hands it%s", diff)
+	case errors.Is(err, guard.ErrTxEnded) && !errors.Is(err, guard.ErrStaleToken):
+		return fmt.Errorf(endedBySQL, err)
+	case !t.superseded && err == nil && slices.Contains(t.claimed, t.resource):
+		return fmt.Errorf("run returned nil and never came to that: it claimed %s; let it write under %s, with the Guard, or the Store and the Grant, of its Holder; "+usedKey, t.claims(), t.resource)
 	case !t.superseded && err == nil:
 		return fmt.Errorf("run returned nil and never came to that: it claimed %s; let it write under %s, with the Guard, or the Store and the Grant, of its Holder", t.claims(), t.resource)
 	case !t.superseded:

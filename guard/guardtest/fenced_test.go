@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -216,6 +217,12 @@ func TestRequireFenced_SaysWhatIsWrong(t *testing.T) {
 			// its own failure hides the refusal: it can't show that its write is fenced
 			"superseded before the function in its transaction ran: run was refused and returned an error that is not guard.ErrStaleToken, so its caller can't tell; wrap the error with %w: out of stock",
 		},
+		"ends its transaction by SQL": {
+			func(_ *shop, ctx context.Context, h holder) error {
+				return guard.Do(ctx, h.Guard, sku, func(context.Context, tx) error { return fmt.Errorf("%w by SQL", guard.ErrTxEnded) })
+			},
+			"superseded before the function in its transaction ran: run ended its transaction by SQL of its own, or used it after its end; leave COMMIT and ROLLBACK to guard, and return nil or an error: guard: transaction has ended by SQL",
+		},
 		"swallows the refusal": {
 			func(_ *shop, ctx context.Context, h holder) error {
 				_ = guard.Do(ctx, h.Guard, sku, sell)
@@ -297,7 +304,7 @@ func TestRequireFenced_SaysWhatKeptItFromTrying(t *testing.T) {
 			for failing := range 4 {
 				s, successors := &shop{Store: memory.NewStore()}, 0
 				without := &breakable{store: s.Store, claim: func(ctx context.Context, s store, g fence.Grant) (guard.Claim, error) {
-					if g.Holder[0] != 's' {
+					if !strings.HasPrefix(g.Holder, "guardtest-successor-") {
 						return s.Claim(ctx, g)
 					}
 					if successors++; successors == failing+1 {
@@ -342,7 +349,7 @@ func TestRequireFenced_TakesALostAnswerForTheRefusalThatItWas_G4(t *testing.T) {
 	var superseded atomic.Bool
 	s.SetFaults(memory.Faults{
 		Claim: func(g fence.Grant) error {
-			superseded.Store(g.Holder[0] == 's')
+			superseded.Store(strings.HasPrefix(g.Holder, "guardtest-successor-"))
 			return nil
 		},
 		Commit: func(guard.InDoubt) memory.Fate {
@@ -395,4 +402,34 @@ func TestRequireFenced_LaterGuardsGoOnWhereEarlierOnesAreStale(t *testing.T) {
 		require.Equal(t, "4", s.Read("sold"))
 		require.Zero(t, s.Open())
 	})
+}
+
+// The database is kept from one run of the test to the next, and so is the key.
+func TestRequireFenced_NamesAKeyOfAnEarlierRun(t *testing.T) {
+	t.Parallel()
+	s := &shop{Store: memory.NewStore()}
+	run := func(ctx context.Context, h holder) error {
+		return guard.Do(ctx, h.Guard, sku, sell, guard.Once("key", nil))
+	}
+	require.Empty(t, failureOf(t, s, run, s.state))
+	failure := failureOf(t, s, run, s.state)
+	require.Contains(t, failure, "superseded before the function in its transaction ran: run returned nil and never came to that: it claimed sku/42; ")
+	require.Contains(t, failure, "; if run uses guard.Once, an earlier run of the test may have used its key: take a fresh key each time the test runs")
+}
+
+// What RequireFenced leaves in the history and in refusals tells where it came from.
+func TestRequireFenced_ItsHoldersSayWhereTheyComeFrom(t *testing.T) {
+	t.Parallel()
+	s := &shop{Store: memory.NewStore()}
+	guardtest.RequireFenced(t, s, sku, sellGuarded, s.state)
+	g, err := guard.New(guardtest.NewLocker(), s, nil)
+	require.NoError(t, err)
+	require.NoError(t, guard.Do(t.Context(), g, sku, sell))
+	require.NoError(t, g.Close(t.Context()))
+	entries, err := s.Entries(t.Context(), sku, 0, 1000)
+	require.NoError(t, err)
+	require.NotEmpty(t, entries)
+	for _, e := range entries {
+		require.True(t, strings.HasPrefix(e.Grant.Holder, "guardtest-"), e.Grant.Holder)
+	}
 }

@@ -32,7 +32,8 @@ var errCommitLost = errors.New("guardtest: the connection was lost at COMMIT")
 // succeeds.
 //
 // run passes if it uses guard.Once with a key that is the same in each call, or if it
-// looks for a natural key in its transaction. A key that it notes outside of the
+// looks for a natural key in its transaction. If the database is kept from one run of
+// the test to the next, take a fresh key each time the test runs. A key that it notes outside of the
 // transaction, before COMMIT or after it, is not enough.
 //
 // run works with what its Holder has, each time as another process. It may write in
@@ -88,12 +89,14 @@ func requireIdempotent[Tx, S any](ctx context.Context, store guard.Store[Tx], re
 // judgeFirst says what is wrong with a call whose COMMIT was lost.
 func (c *lossyCall[Tx, S]) judgeFirst(err error, changed bool, diff string) error {
 	switch {
+	case !c.lost && errors.Is(err, guard.ErrTxEnded):
+		return fmt.Errorf(endedBySQL, err)
 	case !c.lost && err != nil:
 		return fmt.Errorf("run failed before it came to its COMMIT; prepare the data such that it succeeds: %w", err)
 	case !c.lost:
 		return fmt.Errorf("run returned nil and sent no COMMIT; let it write with the Guard, or the Store and the Grant, of its Holder%s", diff)
 	case changed && !c.committed:
-		return fmt.Errorf("the state changed, and COMMIT was lost: some of what run writes isn't part of its transaction; write all of it through the transaction that guard hands it%s", diff)
+		return fmt.Errorf("the state changed, and COMMIT was lost: some of what run writes isn't part of its transaction; write all of it through the transaction that guard hands it, and leave COMMIT to guard%s", diff)
 	case !changed && err == nil:
 		return errors.New("run returned nil though its COMMIT was lost and took no effect; return the error, so that its caller doesn't take the work for done")
 	}
@@ -106,7 +109,7 @@ func judgeLast(err error, changed, done bool, diff string) error {
 	case changed:
 		return fmt.Errorf("the state changed, and not by a COMMIT: some of what run writes isn't part of its transaction; write all of it through the transaction that guard hands it%s", diff)
 	case !done && err == nil:
-		return fmt.Errorf("run returned nil, and the state is what it was in the beginning: a call whose COMMIT was lost left a note that the work is done, or state doesn't return what run writes; note it in the transaction, or by guard.Once%s", diff)
+		return fmt.Errorf("run returned nil, and the state is what it was in the beginning: a call whose COMMIT was lost left a note that the work is done, or state doesn't return what run writes; note it in the transaction, or by guard.Once; "+usedKey+"%s", diff)
 	case !done:
 		return fmt.Errorf("run can't be called again after a call whose COMMIT was lost and took no effect: %w", err)
 	case err != nil:

@@ -193,6 +193,12 @@ func TestRequireIdempotent_SaysWhatIsWrong(t *testing.T) {
 			func(*shop, context.Context, holder) error { return errShop },
 			"run failed before it came to its COMMIT; prepare the data such that it succeeds: out of stock",
 		},
+		"ends its transaction by SQL": {
+			func(_ *shop, ctx context.Context, h holder) error {
+				return guard.Do(ctx, h.Guard, sku, func(context.Context, tx) error { return fmt.Errorf("%w by SQL", guard.ErrTxEnded) })
+			},
+			"run ended its transaction by SQL of its own, or used it after its end; leave COMMIT and ROLLBACK to guard, and return nil or an error: guard: transaction has ended by SQL",
+		},
 		"fails the second time": {
 			func(_ *shop, ctx context.Context, h holder) error {
 				if lost.Swap(true) {
@@ -232,4 +238,19 @@ func TestRequireIdempotent_SaysWhatKeptItFromTrying(t *testing.T) {
 			require.Equal(t, "guardtest: sku/42: state: no connection", r.failure)
 		})
 	}
+}
+
+// The database is kept from one run of the test to the next, and so is the key.
+func TestRequireIdempotent_NamesAKeyOfAnEarlierRun(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &shop{Store: memory.NewStore()}
+		run := func(ctx context.Context, h holder) error {
+			return guard.Do(ctx, h.Guard, sku, sell, guard.Once("key", nil))
+		}
+		require.Empty(t, repeatFailureOf(t, s, run))
+		failure := repeatFailureOf(t, s, run)
+		require.Contains(t, failure, "run returned nil, and the state is what it was in the beginning")
+		require.Contains(t, failure, "; if run uses guard.Once, an earlier run of the test may have used its key: take a fresh key each time the test runs")
+	})
 }

@@ -129,7 +129,7 @@ var _ fence.Locker = (*Locker)(nil)
 
 // NewLocker returns a Locker on a LockService of its own. Lockers that share a
 // database share a LockService: see LockService.NewLocker.
-func NewLocker() *Locker { return NewLockService().NewLocker("test") }
+func NewLocker() *Locker { return NewLockService().NewLocker("guardtest") }
 
 // NewLocker returns another Locker on s. Its holders are label and a random
 // number.

@@ -58,7 +58,7 @@ func (t *trial[Tx]) run(ctx context.Context, f func(ctx context.Context, h Holde
 // wait for.
 func asProcess[Tx any](ctx context.Context, service *LockService, resource string, store guard.Store[Tx], cfg *guard.Config,
 	f func(ctx context.Context, h Holder[Tx]) error) (err, leftBehind error) {
-	g, err := guard.New(service.NewLocker("holder"), store, cfg)
+	g, err := guard.New(service.NewLocker("guardtest-holder"), store, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +69,7 @@ func asProcess[Tx any](ctx context.Context, service *LockService, resource strin
 			leftBehind = fmt.Errorf("run returned and left a call of its Guard behind; let it wait for what it begins: %w", err)
 		}
 	}()
-	return f(ctx, Holder[Tx]{Guard: g, Grant: service.grantAway(resource, "holder"), Store: store}), nil
+	return f(ctx, Holder[Tx]{Guard: g, Grant: service.grantAway(resource, "guardtest-holder"), Store: store}), nil
 }
 
 // Claim implements guard.Store.
@@ -155,7 +155,7 @@ func (t *trial[Tx]) at(ctx context.Context, m moment, grants ...fence.Grant) err
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if _, err := t.Store.Claim(ctx, t.service.grantAway(t.resource, "successor")); err != nil {
+	if _, err := t.Store.Claim(ctx, t.service.grantAway(t.resource, "guardtest-successor")); err != nil {
 		t.failure = fmt.Errorf("the successor could not claim; if run holds the last connection of a pool, give it one more: %w", err)
 		return t.failure
 	}
@@ -164,12 +164,17 @@ func (t *trial[Tx]) at(ctx context.Context, m moment, grants ...fence.Grant) err
 }
 
 // overtake moves s's tokens above the fence of resource: a claim in its way says
-// where it is. Epochs and bounds of the store's may each need another try.
+// where it is. Its epoch and its token may each need another try. A bound of the store's
+// is in the way where the tokens were those of another lock service, which tokens above
+// the fence would shut out.
 func overtake[Tx any](ctx context.Context, s *LockService, store guard.Store[Tx], resource string) error {
 	var err error
 	for range 4 {
-		g := s.grantAway(resource, "first")
+		g := s.grantAway(resource, "guardtest-first")
 		_, err = store.Claim(ctx, g)
+		if errors.Is(err, guard.ErrTokenJump) {
+			return fmt.Errorf("a lock service with other tokens, such as etcd, has used this database; give the test one of its own: %w", err)
+		}
 		var refusal *guard.RefusedError
 		if !errors.As(err, &refusal) {
 			break

@@ -13,4 +13,7 @@ var guardtestMutants = []Mutant{
 	change("unknown-is-known-at-once", "G4", gt+"idempotent.go",
 		`silent := c.lost && !c.asked`, `silent := false && !c.asked`,
 		Test{"guard/guardtest", "TestRequireIdempotent_SaysWhatIsWrong/remembers_in_memory_what_it_was_told"}),
+	change("requirefenced-shuts-a-real-service-out", "N25 L1", gt+"trial.go",
+		`if errors.Is(err, guard.ErrTokenJump) {`, `if false {`,
+		Test{"storage/postgres", "TestRequireFenced_LeavesTheDatabaseOfALockServiceAlone"}),
 }

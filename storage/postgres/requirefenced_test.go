@@ -91,3 +91,19 @@ func TestRequireFenced_WorksThroughAPooler_HB18(t *testing.T) {
 			return stock, err
 		})
 }
+
+// Its tokens are far above those of etcd: to begin above the fence would shut the real
+// service out.
+func TestRequireFenced_LeavesTheDatabaseOfALockServiceAlone(t *testing.T) {
+	pool := openPool(t, migrated(t), func(*pgxpool.Config) {})
+	store := newStore(t, pool, nil)
+	claim(t, store, grant(86, "etcd"))
+	v := &verdict{TB: t}
+	guardtest.RequireFenced(v, store, resource,
+		func(ctx context.Context, h guardtest.Holder[pgx.Tx]) error {
+			return guard.Do(ctx, h.Guard, resource, set("stock", 1))
+		},
+		func(context.Context) (int, error) { return 0, nil })
+	require.Contains(t, v.failure, "its fence can't be claimed: a lock service with other tokens, such as etcd, has used this database; give the test one of its own: ")
+	claim(t, store, grant(87, "etcd"))
+}
