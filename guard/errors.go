@@ -37,8 +37,8 @@ var (
 	// but what was read under the grant may be gone. Whoever gets it acquires
 	// anew, reads anew and decides anew.
 	ErrFailedOver = errors.New("guard: database failed over since the claim")
-	// ErrTokenJump: the grant's token or epoch is so far above all that the
-	// database has seen that it is taken for a mistake: accepted, it would shut
+	// ErrTokenJump: the grant's token or epoch is so far above the database's mark,
+	// which follows what has claimed in steps, that it is taken for a mistake: accepted, it would shut
 	// everybody else out for good.
 	ErrTokenJump = errors.New("guard: token is implausibly high")
 	// ErrUnknownOutcome: COMMIT was sent, its reply was lost, and the database
@@ -159,7 +159,7 @@ func (e *RefusedError) story() string {
 	case ReasonFailedOver:
 		return fmt.Sprintf("was claimed before the database failed over (%s): what was read under it may be gone", ago)
 	case ReasonTokenJump:
-		return fmt.Sprintf("of epoch %d is implausibly far above what the database has seen (token %d of epoch %d)", e.Grant.Epoch, e.Current.Token, e.Current.Epoch)
+		return fmt.Sprintf("of epoch %d is implausibly far above the database's mark (token %d of epoch %d)", e.Grant.Epoch, e.Current.Token, e.Current.Epoch)
 	}
 	return "was refused: " + string(e.Reason)
 }

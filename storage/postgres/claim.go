@@ -34,7 +34,7 @@ func (s *Store) Claim(ctx context.Context, grant fence.Grant) (guard.Claim, erro
 		}
 		s.evict(ctx, grant)
 	}
-	return guard.Claim{}, s.explain(ctx, fmt.Errorf("postgres: claim of %s: %w", grant.Resource, err), false, guard.StageClaim, guard.Claim{Grant: grant})
+	return guard.Claim{}, s.explain(ctx, failedAt("claim of "+grant.Resource, err), false, guard.StageClaim, guard.Claim{Grant: grant})
 }
 
 // claimOnce claims and evicts, in one round trip: the eviction is a transaction

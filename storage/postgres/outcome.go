@@ -197,7 +197,7 @@ func (s *Store) transact(ctx context.Context, sql, behind string) (a *answer, er
 }
 
 func (s *Store) transactOnce(ctx context.Context, sql, behind string) (*answer, error) {
-	conn, err := s.acquire(ctx)
+	conn, err := acquire(ctx, s.pool)
 	if err != nil {
 		return nil, err
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -24,19 +23,6 @@ var (
 	ErrUnavailable = errors.New("postgres: database can't be reached")
 )
 
-// acquire takes a connection from the pool.
-func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
-	conn, err := s.pool.Acquire(ctx)
-	var connect *pgconn.ConnectError
-	switch {
-	case errors.As(err, &connect):
-		return nil, &unavailableError{err}
-	case err != nil:
-		return nil, fmt.Errorf("postgres: no connection from the pool: %w", err)
-	}
-	return conn, nil
-}
-
 // minVersion is the oldest server that the functions work on
 // (server_version_num).
 const minVersion = 140000
@@ -51,17 +37,18 @@ type serverFacts struct {
 
 func readServer(ctx context.Context, pool *pgxpool.Pool) (serverFacts, error) {
 	var f serverFacts
+	conn, err := acquire(ctx, pool)
+	if err != nil {
+		return f, err
+	}
+	defer conn.Release()
 	// In a transaction, which a pooler in statement mode refuses.
-	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		return tx.QueryRow(ctx, `select current_setting('server_version_num')::int, current_setting('server_version'),
 			pg_is_in_recovery(), current_setting('max_prepared_transactions')::int`).
 			Scan(&f.version, &f.versionText, &f.recovery, &f.prepared)
 	})
-	var connect *pgconn.ConnectError
-	switch {
-	case errors.As(err, &connect):
-		return f, &unavailableError{err}
-	case err != nil:
+	if err != nil {
 		return f, fmt.Errorf("postgres: can't ask the server for its version: %w", reached(nameCached(err)))
 	}
 	return f, nil

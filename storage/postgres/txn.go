@@ -45,7 +45,7 @@ func (s *Store) Begin(ctx context.Context, claims ...guard.Claim) (guard.Txn[pgx
 		}
 	}
 	if err != nil {
-		return nil, s.explain(ctx, fmt.Errorf("postgres: begin: %w", err), ended, guard.StageHead, t.claims...)
+		return nil, s.explain(ctx, failedAt("begin", err), ended, guard.StageHead, t.claims...)
 	}
 	return t, nil
 }
@@ -53,7 +53,7 @@ func (s *Store) Begin(ctx context.Context, claims ...guard.Claim) (guard.Txn[pgx
 // begin begins on a connection of the pool. If it fails it holds none, and ended
 // says whether the connection was lost.
 func (t *txn) begin(ctx context.Context) (ended bool, err error) {
-	if t.conn, err = t.store.acquire(ctx); err != nil {
+	if t.conn, err = acquire(ctx, t.store.pool); err != nil {
 		return false, err
 	}
 	results, err := t.conn.Conn().PgConn().Exec(ctx, t.beginSQL()).ReadAll()

@@ -39,6 +39,8 @@ func remedy(err error) string {
 	switch {
 	case errors.As(err, &dns):
 		return "check the host in the DSN"
+	case strings.Contains(err.Error(), "server refused TLS connection"): // pgconn has no name for it
+		return "the server has no TLS: turn it on there, or set sslmode in the DSN"
 	case !errors.As(err, &pgErr):
 		return "check host and port in the DSN, and that the server runs there and can be reached from here"
 	}

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fencekit/fencekit/internal/pgproxy"
 	"github.com/fencekit/fencekit/internal/testenv"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -31,6 +33,7 @@ func TestCheck_SaysWhyNoConnectionWasMade(t *testing.T) {
 		"role":     {openPool(t, dsn, as("nosuchrole")), `role "nosuchrole" does not exist`, "check user and password in the DSN"},
 		"database": {openPool(t, strings.Replace(dsn, "/app", "/nosuchdb", 1)), `database "nosuchdb" does not exist`, "check the database in the DSN, or create it"},
 		"host":     {openPool(t, "postgres://nosuchhost.invalid/x"), "lookup nosuchhost.invalid", "check the host in the DSN"},
+		"TLS":      {openPool(t, strings.Replace(dsn, "sslmode=disable", "sslmode=require", 1)), "server refused TLS connection", "the server has no TLS: turn it on there, or set sslmode in the DSN"},
 		"port":     {openPool(t, "postgres://127.0.0.1:1/x"), "connection refused", "check host and port in the DSN"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -43,6 +46,38 @@ func TestCheck_SaysWhyNoConnectionWasMade(t *testing.T) {
 				require.ErrorContains(t, err, "("+c.remedy)
 			}
 		})
+	}
+}
+
+// A pool that is used up and a server that is silent end in the same deadline: what to
+// mend is not the same.
+func TestStore_TellsAUsedUpPoolFromASilentServer(t *testing.T) {
+	dsn := migrated(t)
+	proxy, err := pgproxy.New(dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
+	c := claim(t, newStore(t, openPool(t, dsn), nil), grant(5, "a"))
+	usedUp, silent := openPool(t, dsn, func(cfg *pgxpool.Config) { cfg.MaxConns = 1 }), openPool(t, proxy.DSN())
+	taken, err := usedUp.Acquire(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(taken.Release)
+	proxy.Pause(pgproxy.ToServer)
+	t.Cleanup(func() { proxy.Resume(pgproxy.ToServer) })
+	for want, pool := range map[string]*pgxpool.Pool{
+		"postgres: no connection from the pool: all of its connections (MaxConns is 1) are in use: context deadline exceeded":                 usedUp,
+		"postgres: no connection from the pool: the server did not answer (0 of at most 8 connections are in use): context deadline exceeded": silent,
+	} {
+		store := newStore(t, pool, nil)
+		for step, f := range map[string]func(ctx context.Context) error{
+			"claim": func(ctx context.Context) error { _, err := store.Claim(ctx, c.Grant); return err },
+			"begin": func(ctx context.Context) error { _, err := store.Begin(ctx, c); return err },
+		} {
+			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			err := f(ctx)
+			cancel()
+			require.EqualError(t, err, want, step)
+			require.ErrorIs(t, err, context.DeadlineExceeded, step)
+		}
 	}
 }
 

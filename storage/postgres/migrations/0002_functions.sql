@@ -125,7 +125,7 @@ begin
     return r;
 end $$;
 
--- jump_hint says what to do about a claim that is far above what the database has seen.
+-- jump_hint says what to do about a claim that is far above the database's mark.
 -- The statement to run comes last, after what it does.
 create function {{schema}}.jump_hint(p_epoch bigint, p_token bigint, s {{schema}}.setting) returns text
 language sql volatile set search_path = pg_catalog, pg_temp
@@ -168,7 +168,7 @@ begin
 
     select * into strict s from {{schema}}.setting where one;
     if p_epoch > s.epoch + s.max_epoch_jump or p_epoch >= s.epoch and s.token > 0 and p_token > s.token + s.max_token_jump then
-        raise exception 'fencekit: token % of epoch % is implausibly far above what the database has seen (token % of epoch %)',
+        raise exception 'fencekit: token % of epoch % is implausibly far above the database''s mark (token % of epoch %)',
                 p_token, p_epoch, s.token, s.epoch
             using errcode = 'ZF010', detail = json_build_object('epoch', s.epoch, 'token', s.token)::text,
                   hint = {{schema}}.jump_hint(p_epoch, p_token, s);
