@@ -21,8 +21,8 @@ var properties = []property{
 	{"I8", "history, data, log and workers agree", ofFenced, agreement},
 	{Progress, "with the faults over everything makes progress, and nothing is left behind", ofAny, progress},
 	{"I10", "no guarded change is without its entry", ofFencedStock, recorded},
-	{"I12", "nobody owns a lock whose turn has not come", ofFenced, ownership},
 	{"I11", "the run met what it was meant to meet", ofMeetings, meetings},
+	{"I12", "nobody owns a lock whose turn has not come", ofFenced, ownership},
 	{"run", "operations and processes come to an end, and to that of their script", ofAny, run},
 	{"workload", "the workload's own check passes", ofAny, workload},
 }
