@@ -7,11 +7,13 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// commandLine repeats a command with those of its own flags that were given.
+// commandLine repeats a command with those of its own flags that were given, and
+// always with its seed.
 func commandLine(cmd *cobra.Command) string {
 	words := []string{cmd.CommandPath()}
 	cmd.LocalNonPersistentFlags().VisitAll(func(flag *pflag.Flag) {
-		if !flag.Changed || flag.Name == "out" || flag.Name == "resume" || flag.Name == "junit" {
+		given := flag.Changed || flag.Name == "seed"
+		if !given || flag.Name == "out" || flag.Name == "resume" || flag.Name == "junit" {
 			return
 		}
 		values := []string{flag.Value.String()}

@@ -241,5 +241,5 @@ func TestCommandLine_RepeatsWhatWasAsked(t *testing.T) {
 	cmd, rest, err := root.Find(strings.Fields("chaos run --scenario pauses --scenario x'y --seeds 3 --out dir --resume --junit f -o json"))
 	require.NoError(t, err)
 	require.NoError(t, cmd.ParseFlags(rest))
-	require.Equal(t, `fencectl chaos run --scenario pauses --scenario 'x'\''y' --seeds 3`, commandLine(cmd))
+	require.Equal(t, `fencectl chaos run --scenario pauses --scenario 'x'\''y' --seed 1 --seeds 3`, commandLine(cmd))
 }
