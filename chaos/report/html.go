@@ -116,7 +116,7 @@ func tilesOf(fenced result.Totals, controls []control) []tile {
 		}
 		return "ok"
 	}
-	return []tile{
+	tiles := []tile{
 		{thousands(fenced.Violated), "runs violated of " + thousands(fenced.Runs), class(fenced.Violated > 0)},
 		{thousands(fenced.Counts.Oversold) + " / " + thousands(fenced.Counts.Lost), "units oversold / updates lost, with the fence", class(fenced.Counts.Oversold+fenced.Counts.Lost > 0)},
 		{thousands(oversold) + " / " + thousands(lost), "units oversold / updates lost, by the controls", "broke"},
@@ -124,8 +124,11 @@ func tilesOf(fenced result.Totals, controls []control) []tile {
 		{thousands(fenced.Counts.Operations), "operations", ""},
 		{thousands(fenced.Counts.Faults), "faults struck", ""},
 		{thousands(fenced.Counts.Refusals), "late writers refused", ""},
-		{thousands(fenced.Counts.Unknown), "answers never reached their callers; the checks look whether each took effect once or not at all", ""},
 	}
+	if unknown := fenced.Counts.Unknown; unknown > 0 {
+		tiles = append(tiles, tile{thousands(unknown), "answers never reached their callers; the checks look whether each took effect once or not at all", ""})
+	}
+	return tiles
 }
 
 // tokens draws the fence of the story's resource.

@@ -159,6 +159,26 @@ func TestHTML_TellsTheStory(t *testing.T) {
 	}
 }
 
+func TestHTML_ScrollsWhatIsWide(t *testing.T) {
+	t.Parallel()
+	_, root := render(t, realisticOnce())
+	figures := find(root, func(n *html.Node) bool {
+		return n.Data == "svg" && regexp.MustCompile(`^0 0 (620|1200) `).MatchString(attr(n, "viewBox"))
+	})
+	require.Len(t, figures, 3, "two panels, and the tokens")
+	for _, n := range append(figures, find(root, element("table"))...) {
+		require.True(t, withClass("scroll")(n.Parent), "%s %s", n.Data, attr(n, "aria-label"))
+		require.Equal(t, "0", attr(n.Parent, "tabindex"), "the keyboard scrolls it")
+	}
+}
+
+func TestTilesOf_NoUnknownAnswers(t *testing.T) {
+	t.Parallel()
+	with := tilesOf(result.Totals{Counts: result.Counts{Unknown: 1}}, nil)
+	require.Contains(t, with[len(with)-1].Name, "answers never reached")
+	require.Len(t, tilesOf(result.Totals{}, nil), len(with)-1)
+}
+
 // hostile is text that would do harm in HTML, in an attribute, in SVG, in CSS, or
 // on a terminal.
 const hostile = `"'></title></svg></style><script>alert(1)</script><img src=x onerror=alert(1)>{{.}}` + "\x00\x1b[2J\u202egnp\xff"

@@ -6,16 +6,19 @@ import (
 	"github.com/fencekit/fencekit/chaos/result"
 )
 
+// telling is the least number of runs that bounds a share below 100%.
+const telling = 4
+
 // limitsOf says what the suite's runs don't show, with figures where there are any.
 func limitsOf(fenced result.Totals, controls []control) []string {
 	limits := []string{
 		"No number of runs is a proof. The claim is: no violation was found in so many runs, with faults that found what they found in the controls.",
 	}
-	if fenced.Runs > 0 && fenced.Violated == 0 {
-		limits = append(limits, fmt.Sprintf("%s without a violation bound the share of runs that violate something: with 95%% confidence it is at most %s, and only for schedules like these.",
-			count(fenced.Runs, "run", "runs"), percentAtMost(3/float64(fenced.Runs))))
+	if fenced.Runs >= telling && fenced.Violated == 0 {
+		limits = append(limits, fmt.Sprintf("%s without a violation bound the share of runs that violate something: with 95%% confidence it is at most %.2g%%, and only for schedules like these.",
+			count(fenced.Runs, "run", "runs"), 300/float64(fenced.Runs)))
 	}
-	if w := weakest(controls); w != nil && fenced.Runs > 0 {
+	if w := weakest(controls); w != nil && fenced.Runs >= telling {
 		limits = append(limits, fmt.Sprintf("The control that these faults break least is %s: %s of its runs. A fault of the framework that shows as seldom would have been found in %s with a probability of %s; one that shows more seldom may still be there.",
 			w.Title, percent(w.Faults.Rate()), count(fenced.Runs, "run", "runs"), percent(power(w.Faults.Rate(), fenced.Runs))))
 	}
@@ -26,12 +29,4 @@ func limitsOf(fenced result.Totals, controls []control) []string {
 		"A fence does not bring back what the database itself lost, as after an asynchronous failover, and does not stop a superuser.",
 		"Before the next holder has claimed, the old one may still write: nobody has read anything that it would spoil.",
 	)
-}
-
-// percentAtMost rounds up.
-func percentAtMost(share float64) string {
-	if share >= 1 {
-		return "100%"
-	}
-	return fmt.Sprintf("%.2g%%", share*100)
 }

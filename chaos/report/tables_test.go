@@ -124,7 +124,9 @@ func TestLimitsOf_StatesWhatTheFiguresBear(t *testing.T) {
 	violated := strings.Join(limitsOf(result.Totals{Runs: 300, Violated: 1}, nil), "\n")
 	require.NotContains(t, violated, "without a violation")
 	require.NotContains(t, violated, "least")
-	require.Contains(t, strings.Join(limitsOf(result.Totals{Runs: 2}, nil), "\n"), "at most 100%")
+	few := []control{{Title: "Redlock", Control: result.Control{Faults: result.Colors{Red: 1}}}}
+	require.NotContains(t, strings.Join(limitsOf(result.Totals{Runs: 3}, few), "\n"), "%", "three runs bound nothing")
+	require.Contains(t, strings.Join(limitsOf(result.Totals{Runs: 4}, few), "\n"), "at most 75%")
 }
 
 func TestSchedulesOf_WhatFailedFirst(t *testing.T) {
