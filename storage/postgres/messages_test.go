@@ -94,7 +94,7 @@ func TestRun_SaysOnceWhatARawCommitLeaves_N15(t *testing.T) {
 	store := newStore(t, pool, nil)
 	_, err := attempt(t.Context(), store, statement("commit"), claim(t, store, grant(5, "a")))
 	require.ErrorIs(t, err, guard.ErrTxEnded)
-	require.ErrorContains(t, err, "what its COMMIT wrote stays")
+	require.ErrorContains(t, err, "what a COMMIT of its own wrote stays, without a fence; what a ROLLBACK undid is gone; don't send COMMIT or ROLLBACK: return nil or an error")
 	require.Equal(t, 1, strings.Count(err.Error(), "transaction has ended"), err)
 }
 

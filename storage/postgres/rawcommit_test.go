@@ -195,7 +195,7 @@ func TestRawCommit_SaysWhatStays_N15(t *testing.T) {
 				return statement(sql)(ctx, tx)
 			}))
 			require.ErrorIs(t, err, guard.ErrTxEnded)
-			require.ErrorContains(t, err, "what a COMMIT of its own wrote stays, without a fence; what a ROLLBACK undid is gone")
+			require.ErrorContains(t, err, "what a COMMIT of its own wrote stays, without a fence; what a ROLLBACK undid is gone; don't send COMMIT or ROLLBACK: return nil or an error")
 			holds(t, pool, "x", stays)
 		})
 	}

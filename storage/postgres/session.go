@@ -32,8 +32,8 @@ type session struct {
 	barred   error // why the transaction must not commit, whatever the operation returns
 }
 
-// whatStays holds for each way in which SQL can end a transaction.
-const whatStays = "what a COMMIT of its own wrote stays, without a fence; what a ROLLBACK undid is gone"
+// whatStays, and the remedy in it, hold for each way in which SQL can end a transaction.
+const whatStays = "what a COMMIT of its own wrote stays, without a fence; what a ROLLBACK undid is gone; don't send COMMIT or ROLLBACK: return nil or an error"
 
 var (
 	errEndedBySQL = fmt.Errorf("%w by SQL in the operation: "+whatStays, guard.ErrTxEnded)
