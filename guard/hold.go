@@ -126,7 +126,7 @@ func (h *Held[Tx]) Do(ctx context.Context, fn func(ctx context.Context, tx Tx) e
 		select {
 		case h.turn <- struct{}{}:
 		case <-ctx.Done():
-			return leftLine(ctx, resource, "another call of this process")
+			return leftLine(ctx, resource, anotherCall)
 		}
 		defer func() { <-h.turn }()
 		if h.over {

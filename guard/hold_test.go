@@ -244,7 +244,7 @@ func TestHold_WaitingTransactionLeavesAtOnceWhenItsContextEnds(t *testing.T) {
 			defer cancel()
 			err := h.Do(short, set("k", "v"))
 			require.ErrorIs(t, err, context.DeadlineExceeded)
-			require.ErrorContains(t, err, "guard: sku/42: gave up waiting behind another call of this process: ")
+			require.ErrorContains(t, err, "guard: sku/42: gave up waiting behind another call of this process (a call made inside its function has to use that function's context): ")
 			require.Equal(t, time.Second, time.Since(start))
 			return nil
 		}))
@@ -352,6 +352,6 @@ func TestHold_CrossedHoldsNameEachOther(t *testing.T) {
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		require.ErrorContains(t, guard.Do(ctx, g, sku, increment("n")), "guard: sku/42: gave up waiting behind a Hold of this process: ")
+		require.ErrorContains(t, guard.Do(ctx, g, sku, increment("n")), "guard: sku/42: gave up waiting behind a Hold of this process (a call made inside its function has to use that function's context): ")
 	})
 }

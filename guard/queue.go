@@ -118,13 +118,20 @@ func (k *keeper) wait(ctx context.Context, l *line, w *waiter, place *list.Eleme
 	return nil, err
 }
 
+// A call made by the very function that it waits for, with a context from outside,
+// can't be told from others.
+const (
+	ofThisProcess = " of this process (a call made inside its function has to use that function's context)"
+	anotherCall   = "another call" + ofThisProcess
+)
+
 // ahead says what the calls of a line wait for. Two Holds wait for each other if the
 // function of each calls the other's resource with a context that isn't its own. Such
 // a call can't be told from others, so every other Hold that calls wait for is named.
 // keeper.mu is held.
 func (k *keeper) ahead(l *line) string {
 	if !l.held {
-		return "another call of this process"
+		return anotherCall
 	}
 	var others []string
 	for _, other := range k.lines {
@@ -133,7 +140,7 @@ func (k *keeper) ahead(l *line) string {
 		}
 	}
 	if len(others) == 0 {
-		return "a Hold of this process"
+		return "a Hold" + ofThisProcess
 	}
 	slices.Sort(others)
 	return fmt.Sprintf("a Hold of this process, while calls wait behind its Hold of %s: a call made inside the function of a Hold has to use that function's context, or the two Holds may wait for each other",

@@ -175,7 +175,7 @@ func TestQueue_WaitingCallLeavesAtOnceWhenItsContextEnds(t *testing.T) {
 		start := time.Now()
 		err := guard.Do(ctx, g, sku, set("k", "v"))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorContains(t, err, "guard: sku/42: gave up waiting behind another call of this process: ")
+		require.ErrorContains(t, err, "guard: sku/42: gave up waiting behind another call of this process (a call made inside its function has to use that function's context): ")
 		require.Equal(t, time.Second, time.Since(start))
 		require.NoError(t, <-last, "those behind move up")
 		require.Equal(t, "2", w.store.Read("n"))
