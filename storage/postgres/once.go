@@ -126,10 +126,10 @@ func (s *Store) forgetSome(ctx context.Context) (n int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	row := answer.rows[0]
-	if row[1] != "" {
+	count, jumpedFrom, _ := strings.Cut(answer.first(), " ")
+	if jumpedFrom != "" {
 		return 0, fmt.Errorf("%w: at the last call of ForgetOnce it showed %s, which is more than a quarter of once_retention ago, or yet to come; "+
-			"nothing is removed before it has gone steadily for the whole of once_retention; call ForgetOnce at least once a day", ErrClockJumped, row[1])
+			"nothing is removed before it has gone steadily for the whole of once_retention; call ForgetOnce at least once a day", ErrClockJumped, jumpedFrom)
 	}
-	return strconv.ParseInt(row[0], 10, 64)
+	return strconv.ParseInt(count, 10, 64)
 }

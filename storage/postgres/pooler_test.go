@@ -332,6 +332,14 @@ func TestStore_AnswerWithoutRowsIsAnError(t *testing.T) {
 			_, err := store.Resolve(t.Context(), guard.InDoubt{Claims: []guard.Claim{c}, Tx: 9})
 			return err
 		},
+		".forget(": func() error { _, err := store.ForgetOnce(t.Context()); return err },
+		".head(": func() error {
+			txn, err := store.Begin(t.Context(), c)
+			if err == nil {
+				txn.Rollback(t.Context())
+			}
+			return err
+		},
 	} {
 		action := pgproxy.Instead(func(pgproxy.Ask, string) words { return words{done("COMMIT"), ready('I')} })
 		proxy.OnQuery(func(sql string) *pgproxy.Action {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencekit/fencekit/guard"
@@ -56,15 +57,28 @@ func (t *txn) begin(ctx context.Context) (ended bool, err error) {
 	if t.conn, err = acquire(ctx, t.store.pool); err != nil {
 		return false, err
 	}
-	results, err := t.conn.Conn().PgConn().Exec(ctx, t.beginSQL()).ReadAll()
+	pg := t.conn.Conn().PgConn()
+	results, err := pg.Exec(ctx, t.beginSQL()).ReadAll()
+	if err == nil {
+		if t.state, err = readState(results); err != nil {
+			closeNow(pg) // the server's own answer may be yet to come
+		}
+	}
 	if err != nil {
-		ended = t.conn.Conn().IsClosed()
+		ended = pg.IsClosed()
 		t.state = t.store.sql.state // no operation has run
 		t.Rollback(ctx)
 		return ended, reached(err)
 	}
-	t.state = string(results[1].Rows[0][0])
 	return false, nil
+}
+
+// readState reads the state of the session from the answer to beginSQL.
+func readState(results []*pgconn.Result) (string, error) {
+	if len(results) < 2 || len(results[1].Rows) != 1 || len(results[1].Rows[0]) != 1 {
+		return "", errors.New("the answer lacks the state of the session: a pooler in between may have made it up")
+	}
+	return string(results[1].Rows[0][0]), nil
 }
 
 func (t *txn) beginSQL() string {
