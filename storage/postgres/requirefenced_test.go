@@ -95,7 +95,7 @@ func TestRequireFenced_WorksThroughAPooler_HB18(t *testing.T) {
 // Its tokens are far above those of etcd: to begin above the fence would shut the real
 // service out.
 func TestRequireFenced_LeavesTheDatabaseOfALockServiceAlone(t *testing.T) {
-	pool := openPool(t, migrated(t), func(*pgxpool.Config) {})
+	pool := openPool(t, migrated(t))
 	store := newStore(t, pool, nil)
 	claim(t, store, grant(86, "etcd"))
 	v := &verdict{TB: t}
