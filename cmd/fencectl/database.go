@@ -12,6 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/fencekit/fencekit/internal/oneline"
 )
 
 // withDatabase calls do with a database that has answered, and closes it. The
@@ -99,6 +101,9 @@ func passwordInPath(url string) bool {
 
 // explain adds to an error of the database what to do about it.
 func explain(err error) error {
+	if errors.As(err, new(*pgconn.ConnectError)) {
+		err = oneline.Error(err)
+	}
 	if advice := advice(err); advice != "" {
 		err = fmt.Errorf("%w\n%s", err, advice)
 	}

@@ -55,6 +55,16 @@ func TestNewLocker_RefusesUnusableClients(t *testing.T) {
 	require.ErrorAs(t, err, &bad)
 	require.Contains(t, bad.Reason, "closed")
 
+	for endpoint, says := range map[string]string{
+		"":                            "has an empty endpoint",
+		"http://a:2379,http://b:2379": `has the endpoint "http://a:2379,http://b:2379": give each member's as a string of its own`,
+		" http://a:2379":              `has the endpoint " http://a:2379" with a space in it`,
+	} {
+		_, err = NewLocker(dial(t, endpoint), nil)
+		require.ErrorIs(t, err, ErrConfig)
+		require.ErrorContains(t, err, says)
+	}
+
 	_, err = NewLocker(clientv3.NewCtxClient(t.Context()), nil)
 	require.ErrorAs(t, err, &bad)
 

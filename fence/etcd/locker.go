@@ -2,9 +2,12 @@ package etcd
 
 import (
 	"context"
+	"fmt"
 	"reflect"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"unicode"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -38,7 +41,8 @@ var _ fence.Locker = (*Locker)(nil)
 
 // NewLocker returns a Locker that uses the client, which it never closes. It
 // doesn't talk to etcd: the first Acquire does. A cfg of nil means the defaults;
-// cfg is copied. A client that was closed, or whose keys are moved by the
+// cfg is copied. A client that was closed, or has
+// an endpoint that can't be one, or whose keys are moved by the
 // client's namespace package, is refused with a *ConfigError (ErrConfig), and so
 // is a bad cfg.
 func NewLocker(client *clientv3.Client, cfg *Config) (*Locker, error) {
@@ -69,6 +73,16 @@ func validateClient(client *clientv3.Client) error {
 		return &ConfigError{Field: "client", Reason: "has no connection of its own; make it with clientv3.New"}
 	case clientClosed(client):
 		return &ConfigError{Field: "client", Reason: "is closed"}
+	}
+	for _, endpoint := range client.Endpoints() {
+		switch {
+		case endpoint == "":
+			return &ConfigError{Field: "client", Reason: "has an empty endpoint; give the address of a member, as http://127.0.0.1:2379"}
+		case strings.Contains(endpoint, ","):
+			return &ConfigError{Field: "client", Reason: fmt.Sprintf("has the endpoint %q: give each member's as a string of its own", endpoint)}
+		case strings.ContainsFunc(endpoint, unicode.IsSpace):
+			return &ConfigError{Field: "client", Reason: fmt.Sprintf("has the endpoint %q with a space in it", endpoint)}
+		}
 	}
 	// The watch goes past client.Watcher, so it would look at other keys than
 	// those that a namespace writes.

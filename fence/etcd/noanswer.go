@@ -28,9 +28,14 @@ func (l *Locker) unavailable(op string, err error) error {
 }
 
 // noAnswer says from whom there was no answer, and why as far as is known: the
-// client's own errors for it say no more than that the time is up.
+// client's own errors for it say no more than that the time is up. A limit matters
+// only where the connection has not failed.
 func (l *Locker) noAnswer(limit string) error {
-	return fmt.Errorf("%w %s from %s: %s; %s", ErrUnreachable, limit, l.endpoints(), l.connection(), checkMembers)
+	why, failed := l.connection()
+	if failed {
+		return fmt.Errorf("%w from %s: %s; %s", ErrUnreachable, l.endpoints(), why, checkMembers)
+	}
+	return fmt.Errorf("%w %s from %s: %s; %s", ErrUnreachable, limit, l.endpoints(), why, checkMembers)
 }
 
 // unanswered is the error of an acquire whose ctx ended while etcd owed an answer.
@@ -48,20 +53,20 @@ func (l *Locker) unanswered(ctx context.Context, resource string) error {
 	}
 }
 
-// connection says what the connection to etcd is doing, or why there is none.
-func (l *Locker) connection() string {
+// connection says what the connection to etcd is doing, or why it failed.
+func (l *Locker) connection() (state string, failed bool) {
 	conn := l.client.ActiveConnection()
-	state := conn.GetState()
-	if state == connectivity.TransientFailure {
+	now := conn.GetState()
+	if now == connectivity.TransientFailure {
 		// gRPC refuses this at once with the last failure to connect, which it
 		// shows in no other way. Any request does.
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		if _, err := pb.NewMaintenanceClient(conn).Status(ctx, &pb.StatusRequest{}); err != nil {
-			return plain(status.Convert(err).Message())
+			return plain(status.Convert(err).Message()), true
 		}
 	}
-	return stateText(state)
+	return stateText(now), false
 }
 
 // checkMembers is what to do when there is no answer.
@@ -89,6 +94,12 @@ func plain(message string) string {
 	}
 	inner = strings.TrimPrefix(strings.TrimSuffix(inner, `"`), "transport: ")
 	inner = strings.TrimPrefix(inner, "Error while dialing: ")
+	switch {
+	case strings.HasPrefix(inner, "error reading server preface: ") && strings.HasSuffix(inner, ": use of closed network connection"):
+		return "the server accepted the connection and did not answer on it"
+	case inner == "authentication handshake failed: EOF", strings.HasSuffix(inner, ": tls: first record does not look like a TLS handshake"):
+		return inner + " (http or https?)"
+	}
 	return strings.ReplaceAll(inner, `\"`, `"`)
 }
 

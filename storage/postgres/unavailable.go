@@ -3,34 +3,22 @@ package postgres
 import (
 	"errors"
 	"net"
-	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/fencekit/fencekit/internal/oneline"
 )
 
 // unavailableError is ErrUnavailable with its reason and what to do, on one line.
 type unavailableError struct{ err error }
 
 func (e *unavailableError) Error() string {
-	return ErrUnavailable.Error() + ": " + reason(e.err) + " (" + remedy(e.err) + ")"
+	return ErrUnavailable.Error() + ": " + oneline.Error(e.err).Error() + " (" + remedy(e.err) + ")"
 }
 
 func (e *unavailableError) Is(target error) bool { return target == ErrUnavailable }
 func (e *unavailableError) Unwrap() error        { return e.err }
-
-// reason is the text of err, which has a line for each address and each way to connect
-// that pgx tried, with what is the same said once.
-func reason(err error) string {
-	var lines []string
-	for line := range strings.Lines(err.Error()) {
-		line = strings.TrimSpace(line)
-		if said := func(earlier string) bool { return strings.Contains(earlier, line) }; !slices.ContainsFunc(lines, said) {
-			lines = append(lines, line)
-		}
-	}
-	return strings.ReplaceAll(strings.Join(lines, "; "), ":; ", ": ")
-}
 
 // remedy says where to look.
 func remedy(err error) string {
