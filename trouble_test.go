@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/pgproxy"
@@ -160,4 +161,13 @@ func TestStoreTimeout_GivesTheLockToWhoReachesTheDatabase_L1_HD17(t *testing.T) 
 func awaitBusy(t *testing.T, p *process) {
 	t.Helper()
 	require.Eventually(t, func() bool { return p.pool.Stat().AcquiredConns() > 0 }, time.Minute, time.Millisecond)
+}
+
+// The guard and the lock service name the same step, and its error says it once.
+func TestGuard_SaysOnceThatItAcquired(t *testing.T) {
+	dsn, _ := counters(t, "a")
+	p := newProcess(t, "http://127.0.0.1:1", dsn, etcd.Config{RequestTimeout: 100 * time.Millisecond}, nil)
+	err := guard.Do(patiently(t), p.Guard, "a", increment("a"))
+	require.ErrorIs(t, err, fence.ErrUnavailable)
+	require.Equal(t, 1, strings.Count(err.Error(), "acquire a"), err)
 }

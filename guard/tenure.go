@@ -60,10 +60,18 @@ func (k *keeper) acquire(ctx context.Context, resource string) (fence.Lease, err
 	start := time.Now()
 	lease, err := k.locker.Acquire(ctx, resource)
 	if err != nil {
-		return nil, withCause(ctx, fmt.Errorf("guard: acquire %s: %w", resource, err))
+		return nil, withCause(ctx, acquireError(resource, err))
 	}
 	k.report.acquired(lease.Grant(), time.Since(start))
 	return lease, nil
+}
+
+// acquireError names the resource in front of err, which may do so already.
+func acquireError(resource string, err error) error {
+	if away := (*fence.UnavailableError)(nil); errors.As(err, &away) && away.Op == "acquire "+resource {
+		return fmt.Errorf("guard: %w", err)
+	}
+	return fmt.Errorf("guard: acquire %s: %w", resource, err)
 }
 
 // usable reports whether another call may begin under t, which may be nil.
