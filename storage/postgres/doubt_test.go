@@ -191,15 +191,17 @@ func TestResolve_WaitsForASealUnderWay_G4(t *testing.T) {
 	require.NoError(t, err)
 	d := guard.InDoubt{Claims: []guard.Claim{c}, Tx: 9}
 	impatient := newStore(t, f.pool, &postgres.Config{LockTimeout: time.Millisecond})
-	_, err = impatient.Resolve(t.Context(), d)
-	require.ErrorContains(t, err, "55P03")
+	bounded, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	_, err = impatient.Resolve(bounded, d)
+	require.ErrorContains(t, err, "55P03", "it waits for longer than its LockTimeout")
 
 	waiter := newStore(t, f.pool, &postgres.Config{LockTimeout: time.Hour, StatementTimeout: time.Hour})
-	resolve := background(func() (bool, error) { return waiter.Resolve(context.Background(), d) })
+	resolve := background(func() (bool, error) { return waiter.Resolve(t.Context(), d) })
 	waiting(t, f.pool, "transactionid")
 	require.Empty(t, resolve)
 	require.NoError(t, other.Rollback(t.Context()))
-	answer := <-resolve
+	answer := receive(t, resolve)
 	require.NoError(t, answer.err)
 	require.False(t, answer.value)
 	f.resolves(t, d, false)
@@ -221,7 +223,7 @@ func TestSeal_TruncatedMessageLocksNothing_N11(t *testing.T) {
 		require.NoError(t, err)
 		cancel()
 		var doubt *guard.InDoubtError
-		require.ErrorAs(t, (<-commit).err, &doubt)
+		require.ErrorAs(t, receive(t, commit).err, &doubt)
 		f.resolves(t, doubt.InDoubt, false)
 		require.NoError(t, cut.Drop(t.Context()))
 		holds(t, f.pool, "x", 0)
@@ -272,7 +274,7 @@ func TestCommit_EndedBeforeTheSealIsNoDoubt_G4(t *testing.T) {
 		commit := background(func() ([]guard.Claim, error) { return txn.Commit(context.Background(), nil) })
 		require.Equal(t, pid, waiting(t, pool, "transactionid"))
 		mustExec(t, pool, "select pg_terminate_backend($1, 10000)", pid)
-		err = (<-commit).err
+		err = receive(t, commit).err
 		require.False(t, errors.As(err, new(*guard.InDoubtError)), "%v", err)
 		var transient *postgres.TransientError
 		require.ErrorAs(t, err, &transient)
@@ -293,7 +295,7 @@ func TestCommit_EndedBehindTheSealIsADoubt_G4(t *testing.T) {
 	pid := waiting(t, f.pool, "PgSleep")
 	mustExec(t, f.pool, "select pg_terminate_backend($1, 10000)", pid)
 	var doubt *guard.InDoubtError
-	require.ErrorAs(t, (<-commit).err, &doubt)
+	require.ErrorAs(t, receive(t, commit).err, &doubt)
 	f.resolves(t, doubt.InDoubt, false)
 	holds(t, f.pool, "x", 0)
 }

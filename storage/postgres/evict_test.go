@@ -71,7 +71,7 @@ func TestClaim_EvictsWhoIsStuck_L1_N3(t *testing.T) {
 			write(t, store, claim(t, store, grant(6, "b")), set("x", 2))
 			require.Less(t, time.Since(began), time.Second+5*time.Second+2*time.Second)
 			goOn()
-			require.Error(t, (<-old).err)
+			require.Error(t, receive(t, old).err)
 			holds(t, pool, "x", 2)
 		})
 	}
@@ -85,6 +85,8 @@ func TestHead_BoundsABlockedSend_N3(t *testing.T) {
 	cfg.NetworkTimeout = time.Second
 	store := newStore(t, pool, cfg)
 	resume := make(chan struct{})
+	goOn := sync.OnceFunc(func() { close(resume) })
+	defer goOn() // also if the server never drops it
 	done := stuck(t, pool, store, claim(t, store, grant(5, "a")), func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, "select repeat('x', 1000000) from generate_series(1, 1000)")
 		<-resume
@@ -92,8 +94,8 @@ func TestHead_BoundsABlockedSend_N3(t *testing.T) {
 		return err
 	}, "a.wait_event = 'ClientWrite'")
 	eventually(t, pool, "select count(*) = 0 from pg_locks where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database())")
-	close(resume)
-	require.Error(t, (<-done).err)
+	goOn()
+	require.Error(t, receive(t, done).err)
 }
 
 // The head's bounds are in force inside the transaction, and gone behind it.
