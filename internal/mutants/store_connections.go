@@ -18,7 +18,7 @@ var connectionMutants = []Mutant{
 		`case when pg_catalog.pg_my_temp_schema() operator(pg_catalog.<>) 0 then (`, `case when false then (`,
 		inPostgres("TestPool_GetsNoConnectionWithRemains_N24")),
 	change("leave-not-sent-behind-commit", "N24", pg+"commit.go",
-		`sql.WriteString("commit; " + t.leaveSQL())`, `sql.WriteString("commit")`,
+		`"; commit; " + t.leaveSQL())`, `"; commit")`,
 		inPostgres("TestPool_GetsNoConnectionWithRemains_N24")),
 	change("leave-not-sent-behind-rollback", "N18", pg+"connections.go",
 		"\tt.leave(ctx, pg)\n", "",

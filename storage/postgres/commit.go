@@ -12,9 +12,7 @@ import (
 )
 
 // Commit implements guard.Txn: seal and COMMIT in one message, of which the
-// server runs nothing before all of it has arrived. Deferred constraints are
-// checked first, under statement_timeout: behind the seal they would hold the
-// fence for as long as they take.
+// server runs nothing before all of it has arrived.
 func (t *txn) Commit(ctx context.Context, ops []guard.OpRecord) ([]guard.Claim, error) {
 	if t.conn == nil || t.failed {
 		t.Rollback(ctx)
@@ -54,7 +52,14 @@ func (t *txn) moved() []guard.Claim {
 	return claims
 }
 
-// sealSQL seals in the order of the resources' numbers, so that transactions over
+// sealSQL runs what is deferred before the seals, under statement_timeout: behind them
+// it would hold the fence for as long as it takes. Twice, since a deferred trigger may
+// defer others again. What is deferred even then, and cursors WITH HOLD, would be run by
+// COMMIT itself, where they could lift its durability unnoticed and without a timeout: so
+// they are run behind the seals in a transaction that is read only by then, in which
+// nothing more can be deferred, and cursors are closed.
+//
+// It seals in the order of the resources' numbers, so that transactions over
 // the same resources can't wait for each other in a circle. What is kept comes
 // behind the seals: a transaction whose key another one has kept meanwhile is to
 // hear from the fence that it comes second, not from the index.
@@ -68,7 +73,7 @@ func (t *txn) sealSQL(ops []guard.OpRecord) (string, error) {
 	}
 	inOrder := slices.SortedFunc(slices.Values(t.claims), func(a, b guard.Claim) int { return cmp.Compare(a.Resource, b.Resource) })
 	var sql strings.Builder
-	sql.WriteString("set constraints all immediate; ")
+	sql.WriteString("set constraints all immediate; set constraints all immediate; ")
 	for _, c := range inOrder {
 		g := c.Grant
 		fmt.Fprintf(&sql, t.store.sql.seal, c.Resource, g.Epoch, int64(g.Token), g.Holder, c.Seq, int64(c.Tx), int64(t.id), record)
@@ -77,6 +82,6 @@ func (t *txn) sealSQL(ops []guard.OpRecord) (string, error) {
 	for _, c := range inOrder {
 		t.keepSQL(&sql, c)
 	}
-	sql.WriteString("commit; " + t.leaveSQL())
+	sql.WriteString(t.store.sql.settle + "; commit; " + t.leaveSQL())
 	return sql.String(), nil
 }

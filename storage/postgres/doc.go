@@ -19,7 +19,8 @@
 //     superseded grant away and gives the transaction a name, local to it.
 //   - seal goes out with COMMIT, in one message of which the server runs nothing
 //     before all of it has arrived. It compares the name and moves the fence if it
-//     is exactly where the grant left it (G2).
+//     is exactly where the grant left it (G2). What user code has deferred runs
+//     before COMMIT: it can't lift the durability that COMMIT waits for.
 //   - resolve settles a COMMIT without an answer: it takes the position itself,
 //     as a void, or reads whose it has become (G4). A COMMIT that arrives later
 //     finds the position taken.

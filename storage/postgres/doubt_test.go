@@ -283,15 +283,34 @@ func TestCommit_EndedBeforeTheSealIsNoDoubt_G4(t *testing.T) {
 	})
 }
 
-// Behind the seal the end of the session tells nothing.
+// sleepInCommit makes COMMIT itself run a trigger: of a temporary table, which may be
+// written to when the transaction is read only, and deferred once more each time that
+// deferred triggers are run.
+const sleepInCommit = `create temporary table late (left_over int);
+	create function pg_temp.late() returns trigger language plpgsql as $$
+	begin
+		if new.left_over = 0 then
+			perform pg_sleep(3600);
+		end if;
+		set constraints all deferred;
+		insert into pg_temp.late values (new.left_over - 1);
+		return null;
+	end $$;
+	create constraint trigger late after insert on late deferrable initially deferred for each row execute function pg_temp.late();
+	insert into late values (3)`
+
+// Once COMMIT has begun, the end of the session tells nothing.
 func TestCommit_EndedBehindTheSealIsADoubt_G4(t *testing.T) {
 	f := newFaulty(t)
-	mustExec(t, f.pool, `create function defer() returns trigger language plpgsql as $$ begin set constraints all deferred; return new; end $$;
-		create function slow() returns trigger language plpgsql as $$ begin perform pg_sleep(3600); return null; end $$;
-		create trigger defer before insert on fence.event for each row execute function defer();
-		create constraint trigger slow after insert on fence.event deferrable initially deferred for each row when (new.kind = 'write') execute function slow()`)
 	c := claim(t, f.direct, grant(5, "a"))
-	commit := background(func() ([]guard.Claim, error) { return attempt(context.Background(), f.direct, set("x", 1), c) })
+	commit := background(func() ([]guard.Claim, error) {
+		return attempt(context.Background(), f.direct, do(func(ctx context.Context, tx pgx.Tx) error {
+			if err := set("x", 1)(ctx, tx); err != nil {
+				return err
+			}
+			return statement(sleepInCommit)(ctx, tx)
+		}), c)
+	})
 	pid := waiting(t, f.pool, "PgSleep")
 	mustExec(t, f.pool, "select pg_terminate_backend($1, 10000)", pid)
 	var doubt *guard.InDoubtError

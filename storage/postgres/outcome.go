@@ -110,7 +110,7 @@ func (a *answer) take(msg pgproto3.BackendMessage) {
 		if err := pgconn.ErrorResponseToPgError(msg); a.committed {
 			a.behind = err
 		} else {
-			a.failure = err
+			a.failure = cmp.Or(a.failure, error(err)) // a pooler that splits the message gets an error for each part behind it
 		}
 	case *pgproto3.ReadyForQuery:
 		a.status = msg.TxStatus

@@ -134,7 +134,7 @@ func transient(pgErr *pgconn.PgError) bool {
 func nameTrick(err error, state string) error {
 	switch state {
 	case stateReadOnly:
-		return fmt.Errorf("%w (the operation has made its transaction read only: what is read under a guard needs the seal's write too)", err)
+		return fmt.Errorf("%w (either the operation has made its transaction read only, where the seal can't write, or a deferred trigger has deferred others again, which write behind the seal)", err)
 	case stateNoRights:
 		return fmt.Errorf("%w at the seal: %w (an operation must keep the role that it began with: no SET ROLE, RESET ROLE or SET SESSION AUTHORIZATION)", ErrMissingRights, err)
 	}

@@ -15,7 +15,7 @@ import (
 // What a Store needs. All else in the schema is called by these, with the owner's
 // rights, or is the owner's alone: the tables are written by the functions only.
 var (
-	appRoutines = []string{"claim", "head", "seal", "resolve", "evict", "stale_backends", "session_state", "leave", "record_refusal", "keep", "forget"}
+	appRoutines = []string{"claim", "head", "seal", "settle", "resolve", "evict", "stale_backends", "session_state", "leave", "record_refusal", "keep", "forget"}
 	appTables   = []string{"migration", "resource", "event", "refusal", "operation"}
 )
 

@@ -281,13 +281,20 @@ declare
     r        {{schema}}.resource;
 begin
     perform {{schema}}.entered(p_resource, p_epoch, p_token, p_tx);
-    perform {{schema}}.durable();
     if not {{schema}}.append(p_resource, p_epoch, p_token, v_holder, p_seq, p_prev, 'write', p_tx,
                              convert_from(decode(p_ops_hex, 'hex'), 'UTF8')) then
         select * into r from {{schema}}.resource where id = p_resource;
         perform {{schema}}.refuse(r, p_epoch, p_token, v_holder, p_seq);
     end if;
     perform set_config('fencekit.tx', concat_ws(' ', current_setting('fencekit.tx', true), {{schema}}.mark(p_resource, 0, 0, p_tx)), true);
+end $$;
+
+-- settle is the last statement before a guarded COMMIT. What ran until here may have
+-- changed the settings that decide what COMMIT waits for.
+create procedure {{schema}}.settle()
+language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+begin
+    perform {{schema}}.durable();
 end $$;
 
 -- resolve settles a transaction that was to move the fence on from p_seq. It

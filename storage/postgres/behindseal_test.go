@@ -1,0 +1,93 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/guard"
+)
+
+// chain makes tables step_1 to step_n with deferred triggers, of which each has all
+// constraints deferred again and makes the next one fire. The last one runs sql.
+func chain(n int, sql string) string {
+	var ddl strings.Builder
+	for i := 1; i <= n; i++ {
+		body := sql
+		if i < n {
+			body = fmt.Sprintf("set constraints all deferred; insert into public.step_%d values (1)", i+1)
+		}
+		fmt.Fprintf(&ddl, `create table step_%[1]d (n int);
+			create function step_%[1]d() returns trigger language plpgsql as $$ begin %[2]s; return null; end $$;
+			create constraint trigger step_%[1]d after insert on step_%[1]d deferrable initially deferred for each row execute function step_%[1]d();`, i, body)
+	}
+	return ddl.String()
+}
+
+// heldCursor is run by COMMIT, unless it is closed before that.
+const heldCursor = "declare c cursor with hold for select set_config('synchronous_commit', 'off', true)"
+
+const laxly = "perform set_config('synchronous_commit', 'off', true)"
+
+// However an operation has its own code run late, COMMIT isn't acknowledged before
+// it is durable.
+func TestCommit_NothingLiftsDurabilityBehindTheSeal_N28(t *testing.T) {
+	_, dsn := startServer(t, nil)
+	for name, c := range map[string]struct {
+		ddl, sql string
+		refused  string // instead of a COMMIT that waits for its standby
+	}{
+		"a setting":                     {"", "set local synchronous_commit = off", ""},
+		"a setting of the session":      {"", "set synchronous_commit = local", ""},
+		"a deferred trigger":            {chain(1, laxly), "insert into step_1 values (1)", ""},
+		"one that was deferred again":   {chain(2, laxly), "insert into step_1 values (1)", ""},
+		"one that was deferred twice":   {chain(3, laxly), "insert into step_1 values (1)", ""},
+		"one that was deferred thrice":  {chain(4, laxly), "insert into step_1 values (1)", "25006"},
+		"a cursor that outlives COMMIT": {"", heldCursor, ""},
+		"such a cursor of a trigger's":  {chain(1, "execute $c$"+heldCursor+"$c$"), "insert into step_1 values (1)", ""},
+		"such a cursor of a late one's": {chain(3, "execute $c$"+heldCursor+"$c$"), "insert into step_1 values (1)", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pool := openPool(t, dsn)
+			t.Cleanup(func() {
+				_, _ = pool.Exec(context.Background(), "drop table if exists step_1, step_2, step_3, step_4; drop function if exists step_1, step_2, step_3, step_4")
+			})
+			mustExec(t, pool, c.ddl)
+			store := newStore(t, pool, nil)
+			g := grant(5, "a")
+			g.Resource = name
+			txn := begin(t, store, claim(t, store, g))
+			require.NoError(t, txn.Run(t.Context(), statement(c.sql)))
+			standby := standby{t, openPool(t, dsn)}
+			standby.lose()
+			defer standby.regain()
+			done := commit(txn)
+			if c.refused != "" {
+				err := (<-done).err
+				require.ErrorContains(t, err, c.refused)
+				require.NotErrorAs(t, err, new(*guard.InDoubtError))
+				return
+			}
+			standby.signal("cancel")
+			require.ErrorAs(t, (<-done).err, new(*guard.InDoubtError))
+		})
+	}
+}
+
+// What is deferred once more than usual is checked before the seal, as what is
+// deferred once: foreign keys among them.
+func TestSeal_ChecksWhatWasDeferredAgain_N13(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	mustExec(t, pool, chain(2, "insert into public.part values ('x')")+"create table part (item text references item deferrable initially deferred)")
+	write(t, store, claim(t, store, grant(5, "a")), do(func(ctx context.Context, tx pgx.Tx) error {
+		if err := set("x", 1)(ctx, tx); err != nil {
+			return err
+		}
+		return statement("insert into step_1 values (1)")(ctx, tx)
+	}))
+}
