@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -133,7 +134,7 @@ func Refuse(r *RefusedError) error {
 
 func (e *RefusedError) Error() string {
 	s := fmt.Sprintf("guard: %s: token %d %s", e.Grant.Resource, e.Grant.Token, e.story())
-	if e.Err != nil {
+	if e.Err != nil && !errors.Is(e.Err, context.Canceled) { // the refusal says why it was
 		s += ": " + e.Err.Error()
 	}
 	if e.RecordErr != nil {

@@ -119,6 +119,22 @@ func TestRun_UsersOwnErrorIsNoRefusal_G5(t *testing.T) {
 	require.Empty(t, refusals)
 }
 
+// That the context had ended is no news in the refusal that its end is due to.
+func TestRun_RefusalIsNotTiedToTheEndOfTheContext_G5(t *testing.T) {
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	_, err := attempt(ctx, store, do(func(ctx context.Context, tx pgx.Tx) error {
+		claimOnly(t, pool, grant(6, "b"))
+		cancel()
+		return set("x", 1)(ctx, tx)
+	}), claim(t, store, grant(5, "a")))
+	require.ErrorIs(t, err, guard.ErrStaleToken)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Regexp(t, `token 5 was superseded by 6 \(b, claimed .* s ago\)$`, err.Error())
+}
+
 // Who was evicted is told by whom, whatever the session's settings.
 func TestRun_NamesTheSuccessorUnderAnySettings_N24_G5(t *testing.T) {
 	for name, option := range map[string]func(*pgxpool.Config){
