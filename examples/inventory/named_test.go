@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"io"
+	"net"
 	"net/url"
 	"os"
 	"strings"
@@ -87,13 +89,26 @@ func TestTry_LeavesANamedServerRunningAndClean(t *testing.T) {
 	require.Contains(t, out.String(), out.text)
 	requireNoDatabases(t, conn)
 	require.Contains(t, out.String(), ": "+os.Args[0]+" serve -listen", "what is printed can be run")
+	require.Regexp(t, `\nserving on (http://127.0.0.1:\d+)\ntry: curl -s http://127.0.0.1:\d+/v1/skus \(Ctrl-C ends this\)\n$`, out.String())
+}
+
+// The address is free before anything else is begun, or nothing is.
+func TestTry_AsksForItsAddressFirst(t *testing.T) {
+	named(t, "nocreatedb") // it would fail at that next
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	cfg, err := parseTry([]string{"-listen", taken.Addr().String()})
+	require.NoError(t, err)
+	err = try(patient(t), cfg, io.Discard, newLog())
+	require.ErrorContains(t, err, "address already in use (choose another with -listen")
 }
 
 func TestTryAndDemo_SayWhichRightIsMissing(t *testing.T) {
 	named(t, "nocreatedb")
 	for name, run := range map[string]func() error{
 		"demo": func() error { return demo(patient(t), &bytes.Buffer{}) },
-		"try":  func() error { return try(patient(t), serveConfig{}, &bytes.Buffer{}, newLog()) },
+		"try":  func() error { return try(patient(t), serveConfig{listen: "127.0.0.1:0"}, &bytes.Buffer{}, newLog()) },
 	} {
 		err := run()
 		require.ErrorContains(t, err, "needs the right to create databases: alter role \"guest\" createdb", name)

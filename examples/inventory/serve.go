@@ -50,23 +50,37 @@ func positive(name string, d time.Duration) error {
 	return nil
 }
 
-// serve answers HTTP requests until ctx ends. Then it accepts no more, lets those
-// finish that have begun, gives back what it has locked, and returns.
-func serve(ctx context.Context, cfg serveConfig, out io.Writer, log *slog.Logger) (err error) {
-	c, err := connect(ctx, cfg.connections, log)
+// serve listens and serves.
+func serve(ctx context.Context, cfg serveConfig, out io.Writer, log *slog.Logger) error {
+	listener, err := listen(cfg.listen)
 	if err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", cfg.listen)
+	return serveOn(ctx, listener, cfg, out, log)
+}
+
+func listen(address string) (net.Listener, error) {
+	listener, err := net.Listen("tcp", address)
 	if err != nil {
-		return errors.Join(err, c.close(ctx))
+		return nil, fmt.Errorf("%w (choose another with -listen, such as -listen 127.0.0.1:0 for a free port)", err)
+	}
+	return listener, nil
+}
+
+// serveOn answers HTTP requests until ctx ends. Then it accepts no more, lets those
+// finish that have begun, gives back what it has locked, and returns. It closes the
+// listener.
+func serveOn(ctx context.Context, listener net.Listener, cfg serveConfig, out io.Writer, log *slog.Logger) (err error) {
+	c, err := connect(ctx, cfg.connections, log)
+	if err != nil {
+		return errors.Join(err, listener.Close())
 	}
 	a := &api{guard: c.guard, locker: c.locker, store: c.store, pool: c.pool, log: log, decide: OldestFirst, requestTimeout: cfg.requestTimeout, readTimeout: cfg.readTimeout}
 	server := newServer(a.handler(), cfg.requestTimeout, log)
 	stopForgetting := inBackground(ctx, func(ctx context.Context) { forgetOld(ctx, c.store, forgetInterval, log) })
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
-	fmt.Fprintf(out, "serving on http://%s\n", listener.Addr())
+	fmt.Fprintf(out, "serving on http://%s\ntry: curl -s http://%s/v1/skus (Ctrl-C ends this)\n", listener.Addr(), listener.Addr())
 
 	select {
 	case err = <-failed: // such as: out of file descriptors

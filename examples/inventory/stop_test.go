@@ -228,8 +228,8 @@ func TestServe_SaysWhatIsWrong(t *testing.T) {
 	defer taken.Close()
 	for text, args := range map[string][]string{
 		"address already in use": {"-listen", taken.Addr().String(), "-postgres", "postgres://127.0.0.1:1/x"},
-		"sslmode":                {"-postgres", "postgres://127.0.0.1:1/x?sslmode=maybe"},
-		"TTL":                    {"-postgres", "postgres://127.0.0.1:1/x", "-ttl", "1ms"},
+		"sslmode":                {"-listen", "127.0.0.1:0", "-postgres", "postgres://127.0.0.1:1/x?sslmode=maybe"},
+		"TTL":                    {"-listen", "127.0.0.1:0", "-postgres", "postgres://127.0.0.1:1/x", "-ttl", "1ms"},
 	} {
 		cfg, err := parseServe(args)
 		require.NoError(t, err)

@@ -24,6 +24,11 @@ func parseTry(args []string) (serveConfig, error) {
 // try serves on an etcd and a Postgres of its own, which end with it. On a Postgres
 // that was there before it has a database of its own.
 func try(ctx context.Context, cfg serveConfig, out io.Writer, log *slog.Logger) (err error) {
+	listener, err := listen(cfg.listen)
+	if err != nil {
+		return err
+	}
+	defer listener.Close() // closed already, unless a server could not be started
 	etcd, err := testenv.StartEtcd(ctx, nil)
 	if err != nil {
 		return err
@@ -40,7 +45,7 @@ func try(ctx context.Context, cfg serveConfig, out io.Writer, log *slog.Logger) 
 		}
 		cfg.connections.endpoints, cfg.connections.dsn = etcd.Endpoint(), dsn
 		fmt.Fprintf(out, "for another server on the same stock: %s serve -listen 127.0.0.1:8081 -etcd %s -postgres '%s'\n", os.Args[0], etcd.Endpoint(), dsn)
-		return serve(ctx, cfg, out, log)
+		return serveOn(ctx, listener, cfg, out, log)
 	})
 }
 
