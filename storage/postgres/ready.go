@@ -42,12 +42,15 @@ func readServer(ctx context.Context, pool *pgxpool.Pool) (serverFacts, error) {
 		return f, err
 	}
 	defer conn.Release()
-	// In a transaction, which a pooler in statement mode refuses.
-	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		return tx.QueryRow(ctx, `select current_setting('server_version_num')::int, current_setting('server_version'),
+	// In a transaction, which a pooler in statement mode refuses. It only reads, and so
+	// needs no COMMIT.
+	tx, err := conn.Begin(ctx)
+	if err == nil {
+		defer func() { _ = tx.Rollback(ctx) }()
+		err = tx.QueryRow(ctx, `select current_setting('server_version_num')::int, current_setting('server_version'),
 			pg_is_in_recovery(), current_setting('max_prepared_transactions')::int`).
 			Scan(&f.version, &f.versionText, &f.recovery, &f.prepared)
-	})
+	}
 	if err != nil {
 		return f, fmt.Errorf("postgres: can't ask the server for its version: %w", reached(nameCached(err)))
 	}
