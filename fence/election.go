@@ -6,11 +6,11 @@ import (
 	"iter"
 )
 
-// ErrNoLeader: nobody leads the election.
+// ErrNoLeader: the election has no leader.
 var ErrNoLeader = errors.New("fence: election has no leader")
 
-// Leader is who leads an election, and what it proclaims. The zero Leader is
-// nobody.
+// Leader is the leader of an election, and what it proclaims. The zero Leader stands
+// for none.
 type Leader struct {
 	// Grant is the leader's, as the lock service names it.
 	Grant Grant
@@ -18,21 +18,21 @@ type Leader struct {
 	Value string
 }
 
-// Election elects one leader at a time among those who campaign, in order of
-// arrival. It is the queue of the resource of the same name: who leads the
-// election holds the lock, and the other way round. All methods may be called
+// Election elects one leader at a time among the candidates, in order of arrival.
+// It is the queue of the resource of the same name: the leader holds the lock, and
+// the lock's holder leads. All methods may be called
 // from several goroutines; an Election needs no closing.
 type Election interface {
 	// Campaign waits until it is elected, and then proclaims value. It is Acquire
 	// otherwise: with the same errors, and in one queue with it.
 	Campaign(ctx context.Context, value string) (Leadership, error)
 
-	// Leader returns who leads now, or ErrNoLeader. When it returns somebody else
-	// may lead already: only a fence can tell.
+	// Leader returns the present leader, or ErrNoLeader. By the time it returns another
+	// one may lead: only a fence can tell.
 	Leader(ctx context.Context) (Leader, error)
 
-	// Observe yields what Leader would return, now and whenever it changes: who
-	// leads and what it proclaims, or ErrNoLeader. It may skip what changes again
+	// Observe yields what Leader would return, now and whenever it changes: the
+	// leader and what it proclaims, or ErrNoLeader. It may skip what changes again
 	// meanwhile, but it always comes to the latest. It ends when ctx does. Each use of
 	// the sequence begins with the present leader.
 	Observe(ctx context.Context) iter.Seq2[Leader, error]

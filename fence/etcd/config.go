@@ -36,9 +36,9 @@ type Config struct {
 	// it or around it. All lockers of a resource must agree: one with this switch
 	// and one without don't exclude each other.
 	//
-	// The names are raw then, with etcd's own consequence: "a" waits for whoever
-	// holds or waits for "a/b", so whoever holds "a/b" must not acquire "a", and a
-	// holder of "a" is told that others wait when somebody comes for "a/b". A holder
+	// The names are raw then, with etcd's own consequence: "a" waits for the
+	// holder of "a/b" and all that wait for it, so a holder of "a/b" must not acquire "a",
+	// and a holder of "a" is told that others wait when one comes for "a/b". A holder
 	// of "a/b" can't see whether others wait for "a", so it is always told that they do:
 	// package guard doesn't keep a name with a slash between calls.
 	//

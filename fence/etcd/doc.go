@@ -124,7 +124,7 @@
 // changed, or raft term, revision or epoch below what it saw, loses all leases and
 // grants nothing, with a [*WentBackError], until the epoch was raised. A Locker
 // that was started after the restore can't notice it. An epoch that is raised
-// while somebody waits doesn't change the grant that the waiter is about to get:
+// while an acquisition waits doesn't change the grant that the waiter is about to get:
 // package guard acquires another one if the database has seen the new epoch by then.
 //
 // Correct a mistyped number by another put, even of a lower number: the key's

@@ -72,10 +72,10 @@ func (e *Election) Campaign(ctx context.Context, value string) (fence.Leadership
 	return newLeadership(p), nil
 }
 
-// Leader returns who leads now, or fence.ErrNoLeader. Its grant is the one that the
+// Leader returns the present leader, or fence.ErrNoLeader. Its grant is the one that the
 // leader's key names: with Config.MutexKeys without Epoch and Holder, since the key
-// holds the value alone. When it returns somebody else
-// may lead already: only a fence can tell. Its other errors: the one of ctx, and
+// holds the value alone. By the time it returns another one may lead: only a fence
+// can tell. Its other errors: the one of ctx, and
 // its cause; fence.ErrLockerClosed; else a *fence.UnavailableError.
 func (e *Election) Leader(ctx context.Context) (fence.Leader, error) {
 	l, op := e.locker, "leader of "+e.name

@@ -21,7 +21,7 @@ type LockService struct {
 	grants    int
 	err       error
 	resources map[string]*lock
-	changed   chan struct{} // closed when a leader or its value changes; nil while nobody observes
+	changed   chan struct{} // closed when a leader or its value changes; nil while there is no observer
 }
 
 // lock is one resource: who owns it, and who waits, in order of arrival.

@@ -182,7 +182,7 @@ begin
             using errcode = 'ZF005', detail = json_build_object('epoch', s.epoch)::text;
     end if;
     if s.token = 0 or p_token > s.token + s.max_token_jump / 1024 then
-        -- Seldom, and never waiting: whoever has the row raises the mark as well.
+        -- Rare. SKIP LOCKED: the transaction that holds the row raises the mark too.
         perform from {{schema}}.setting where one for no key update skip locked;
         if found then
             update {{schema}}.setting set token = p_token where one and epoch = p_epoch and token < p_token;
