@@ -40,7 +40,7 @@ func (c code) Check(ctx context.Context, db *pgxpool.Pool) error {
 // tested are the workloads of these tests.
 func tested() []Workload {
 	all := []Workload{panicking{}, unprepared{}}
-	for _, c := range append(bad(), passer) {
+	for _, c := range append(bad(), passer, idle) {
 		all = append(all, c)
 	}
 	return all

@@ -33,7 +33,7 @@ func (s *Stage) lostAnswer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := first.committed.Wait(ctx); err != nil {
+	if err := first.commits(ctx); err != nil {
 		return err
 	}
 	once, err := s.data(ctx)
@@ -61,12 +61,13 @@ func (s *Stage) lostAnswer(ctx context.Context) error {
 // the database from then on.
 type unanswered struct {
 	op        *Pending
+	sent      chan struct{} // closed when its COMMIT comes to the proxy
 	committed *pgproxy.Action
 	heal      func(context.Context) error
 }
 
 func (s *Stage) unanswered(ctx context.Context, op Op) (*unanswered, error) {
-	u := &unanswered{committed: pgproxy.SwallowReply()}
+	u := &unanswered{sent: make(chan struct{}), committed: pgproxy.SwallowReply()}
 	cut := fault.Partition{Worker: 0, From: fault.ToPostgres, Way: fault.BothWays}
 	var once sync.Once
 	var undo func(context.Context) error
@@ -76,7 +77,10 @@ func (s *Stage) unanswered(ctx context.Context, op Op) (*unanswered, error) {
 		if fault.WholeTransaction(sql) { // as a claim is
 			return nil
 		}
-		once.Do(func() { undo, cutErr = s.inflict(ctx, cut) })
+		once.Do(func() {
+			undo, cutErr = s.inflict(ctx, cut)
+			close(u.sent)
+		})
 		return u.committed
 	})
 	u.heal = func(ctx context.Context) error {
@@ -91,6 +95,24 @@ func (s *Stage) unanswered(ctx context.Context, op Op) (*unanswered, error) {
 		commits.OnCommit(nil)
 	}
 	return u, err
+}
+
+// commits waits until the server has answered the operation's COMMIT. It fails if the
+// operation ends without one.
+func (u *unanswered) commits(ctx context.Context) error {
+	select {
+	case <-u.sent:
+		return u.committed.Wait(ctx)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-u.op.ended:
+	}
+	select {
+	case <-u.sent:
+		return u.committed.Wait(ctx)
+	default:
+		return fmt.Errorf("%w: the operation ended without a COMMIT, so calling it again shows nothing", errWrong)
+	}
 }
 
 // callAgain has a worker call an operation that has ended, and waits for its end.

@@ -169,7 +169,7 @@ func TestHead_GoesOnWhereItsKeyIsTaken_N25(t *testing.T) {
 }
 
 // A backend that is listed may have ended its transaction by the time it would be
-// terminated, and serve somebody else.
+// terminated, and serve another user.
 func TestEvict_LooksAgainBeforeItTerminates_N18(t *testing.T) {
 	dsn := migrated(t)
 	pool := openPool(t, dsn)
