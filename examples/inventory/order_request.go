@@ -91,7 +91,7 @@ func readKey(h http.Header) (string, error) {
 
 // readGrant reads a grant that came from elsewhere. It proves nothing about who
 // sent it: a service that others than its own can reach has to authenticate them
-// (H-C5), and a grant that was made up would shut the true holder out.
+// (HC5), and a grant that was made up would shut the true holder out.
 func readGrant(h http.Header, resource string) (*fence.Grant, error) {
 	values := h.Values(grantHeader)
 	if len(values) == 0 {

@@ -41,7 +41,7 @@ const (
 )
 
 // Mutation changes the protocol in one place. The zero value is the protocol of
-// DESIGN.md sections 2 and 4.
+// docs/protocol.md.
 type Mutation struct {
 	Claim ClaimRule
 	Seal  SealRule

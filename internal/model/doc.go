@@ -1,5 +1,5 @@
 // Package model is the argument for Fencekit's safety that a machine checks: the
-// protocol of DESIGN.md sections 2 and 4 as a small transition system, run
+// protocol of docs/protocol.md as a small transition system, run
 // through every interleaving of a few clients by breadth-first search. It is
 // exhaustive within its bounds and says nothing beyond them. It runs under
 // go test and nothing else imports it:
@@ -13,7 +13,7 @@
 // # Three models
 //
 // [Textbook] is the fence that articles describe: one number, the highest token
-// seen (rows M0 to M11, HAZARDS.md section 3). M2 beside M2b is the reason for
+// seen (rows M0 to M11). M2 beside M2b is the reason for
 // everything else: an update is lost while the log of tokens is in perfect
 // order. So the models judge data, by an oracle that counts effects and never
 // looks at the fence.

@@ -38,7 +38,7 @@ func orderVariants() []Variant {
 		loses = Order{Procs: []int8{0, 1}, Resources: 2, Losses: 1, Kept: true}
 	)
 	return []Variant{
-		holds("A1", "several resources (H-B10)", Order{Procs: []int8{0, 1}, Resources: 3, Least: 2, Losses: 1, Kept: true}),
+		holds("A1", "several resources (HB10)", Order{Procs: []int8{0, 1}, Resources: 3, Least: 2, Losses: 1, Kept: true}),
 		holds("A2", "the same, two calls of one process", Order{Procs: []int8{0, 1, 0}, Resources: 2, Losses: 1, Kept: true}),
 		holds("A3", "the same, three resources", Order{Procs: []int8{0, 1, 0}, Resources: 3, Least: 2, Kept: true}),
 		holds("A4", "three processes", Order{Procs: []int8{0, 1, 2}, Resources: 3, Least: 2}),

@@ -1,7 +1,7 @@
 package model
 
 // Violation names the property that a state breaks; the zero value is Holds.
-// The ids are those of DESIGN.md.
+// The ids are those of docs/protocol.md.
 type Violation uint8
 
 const (
@@ -39,7 +39,7 @@ const (
 	UnjustifiedStale
 
 	// Stuck: nothing can happen any more, and somebody has not been answered; of
-	// acquisition: everybody waits, though nothing is lost (H-B10).
+	// acquisition: everybody waits, though nothing is lost (HB10).
 	Stuck
 )
 

@@ -23,7 +23,7 @@ const (
 
 // Transfers between accounts, in opposite orders, from several processes: whatever
 // happens to them, the sums are exact, what was said of each is true, and no
-// deadlock reaches a caller (G4, H-B10).
+// deadlock reaches a caller (G4, HB10).
 func TestDoAll_SumsAreExactUnderFaults_G4_HB10(t *testing.T) {
 	ctx := t.Context()
 	s := seed(t)
