@@ -11,6 +11,9 @@ plain = go test -count=1 -timeout 90m
 test = $(plain) $(race)
 staticcheck = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
+# Servers that tests start keep their files in memory, where the machine has room.
+inmemory = env $(shell scripts/memory-tmp)
+
 # Where what chaos runs leave goes.
 CHAOS = chaos-runs/$(shell date +%Y%m%d-%H%M%S)
 CHAOS_LONG = chaos-runs/long
@@ -28,7 +31,7 @@ demo: check-go ## run the inventory example with a real etcd and Postgres, and w
 
 test: setup-test ## run all tests against a real etcd and Postgres, both started here
 	@scripts/build $(race) ./...
-	$(test) ./...
+	$(inmemory) $(test) ./...
 	@echo "All tests passed against a real etcd and a real Postgres$(if $(race),$(comma) with the race detector)."
 
 test-docker: images setup-test ## run the tests of the store against Postgres in Docker, and those of locks against three etcds there
@@ -53,7 +56,7 @@ chaos-long: setup-test ## run 100 seeds of each family, and 20 of scripts and co
 	bin/fencectl chaos run --seeds 100 --script-seeds 20 --lanes 3 --resume --out $(CHAOS_LONG)
 
 mutants: setup-test ## break the framework in one place at a time, and show which test notices each; RUN=regexp for some
-	go run ./internal/mutants/cmd $(if $(RUN),-run '$(RUN)')
+	$(inmemory) go run ./internal/mutants/cmd $(if $(RUN),-run '$(RUN)')
 
 lint: check-go ## check the format, go vet and staticcheck
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; }
