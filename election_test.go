@@ -93,7 +93,7 @@ func revokeOnce(t *testing.T, ctx context.Context, prefix string) {
 func requireStale(t *testing.T, err error, old, elected fence.Leadership) {
 	t.Helper()
 	require.ErrorIs(t, err, guard.ErrStaleToken)
-	stale := new(guard.StaleTokenError)
+	stale := new(guard.RejectedError)
 	require.ErrorAs(t, err, &stale)
 	require.Equal(t, old.Grant(), stale.Grant)
 	require.Equal(t, elected.Grant(), stale.Current)

@@ -19,6 +19,7 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // restored is an etcd that goes back, with a database that doesn't.
@@ -141,7 +142,7 @@ func (r *restored) highest() fence.Grant {
 
 // entries returns the history, in which tokens never fall, and no two holders
 // share one.
-func (r *restored) entries() []guard.Entry {
+func (r *restored) entries() []storage.Entry {
 	r.t.Helper()
 	entries, err := r.process().store.Entries(r.t.Context(), "a", 0, 1000)
 	require.NoError(r.t, err)

@@ -111,7 +111,7 @@ func TestPool_OfOneConnectionIsEnough_HB19(t *testing.T) {
 	close(resume)
 	err = <-paused
 	require.ErrorIs(t, err, guard.ErrStaleToken)
-	var refusal *guard.RefusedError
+	var refusal *guard.RejectedError
 	require.ErrorAs(t, err, &refusal)
 	require.NoError(t, refusal.RecordErr)
 	require.NoError(t, guard.Do(ctx, one.Guard, "a", increment("a")))

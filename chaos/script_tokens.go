@@ -108,7 +108,7 @@ func (s *Stage) forge(ctx context.Context, store *postgres.Store, grant fence.Gr
 		_, err := tx.Exec(ctx, "update stock set available = 0")
 		return err
 	})
-	if refusal := new(guard.RefusedError); errors.As(err, &refusal) {
+	if refusal := new(guard.RejectedError); errors.As(err, &refusal) {
 		s.story.tell(refused(refusal))
 	}
 	after, stateErr := s.state(ctx)

@@ -5,7 +5,7 @@ import (
 
 	"github.com/fencekit/fencekit/chaos/check"
 	"github.com/fencekit/fencekit/chaos/fault"
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // scripts are the scenarios that go step by step.
@@ -27,7 +27,7 @@ func scripts() []Scenario {
 		{
 			Name: "unhindered-writer", Family: "stalls", Stock: saleStock, Unhindered: true,
 			Story:  "a worker stands still in a transaction that nobody may end, for longer than its lock lives, and commits when another has the lock and has read: the seal alone is in its way",
-			Meet:   []string{check.HitFault + "pause", check.HitStopped + PointBegun, check.HitStopped + PointRead, check.HitStopped + PointWritten, check.AtLeast(3, check.HitRefused+string(guard.StageSeal))},
+			Meet:   []string{check.HitFault + "pause", check.HitStopped + PointBegun, check.HitStopped + PointRead, check.HitStopped + PointWritten, check.AtLeast(3, check.HitRefused+string(storage.StageSeal))},
 			Script: func(ctx context.Context, s *Stage) error { return s.unhindered(ctx) },
 		},
 		{
@@ -60,7 +60,7 @@ func scripts() []Scenario {
 			Meet: []string{
 				check.HitFault + "pause", check.HitStopped + PointAcquired, check.HitStopped + PointClaimed, check.HitStopped + PointBegun,
 				check.HitStopped + PointRead, check.HitStopped + PointWritten, check.HitStopped + PointCommit,
-				check.HitRefused + string(guard.StageClaim), check.HitRefused + string(guard.StageHead), check.HitRefused + string(guard.StageRun), check.HitEndedStale + string(guard.StageSeal),
+				check.HitRefused + string(storage.StageClaim), check.HitRefused + string(storage.StageHead), check.HitRefused + string(storage.StageRun), check.HitEndedStale + string(storage.StageSeal),
 			},
 			Script: func(ctx context.Context, s *Stage) error { return s.pointByPoint(ctx) },
 		},
@@ -113,7 +113,7 @@ func scripts() []Scenario {
 			Name: "forged-tokens", Family: "tokens", Workers: 2,
 			Story: "an old grant is replayed, and tokens come that nobody has: of another resource, of another holder, absurdly high, beyond all bounds",
 			Meet: []string{
-				check.HitRefused + string(guard.StageClaim), string(guard.ReasonCollision), string(guard.ReasonTokenJump), check.HitStopped + PointRead,
+				check.HitRefused + string(storage.StageClaim), string(storage.ReasonCollision), string(storage.ReasonTokenJump), check.HitStopped + PointRead,
 			},
 			Script: func(ctx context.Context, s *Stage) error { return s.tokens(ctx) },
 		},

@@ -32,7 +32,7 @@ func (w *worker) observer(points *points) *guard.Observer {
 			}
 			w.tell(e)
 		},
-		Refused:  func(r *guard.RefusedError) { w.tell(refused(r)) },
+		Rejected: func(r *guard.RejectedError) { w.tell(refused(r)) },
 		Resolved: w.resolved,
 	}
 }
@@ -41,7 +41,7 @@ func (w *worker) observer(points *points) *guard.Observer {
 const serializationFailure = "40001"
 
 // refused is what is told of a refusal.
-func refused(r *guard.RefusedError) history.Event {
+func refused(r *guard.RejectedError) history.Event {
 	e := of(history.Refused, r.Grant)
 	e.Reason, e.Stage, e.Current = string(r.Reason), string(r.Stage), int64(r.Current.Token)
 	if r.Err != nil && classOf(r.Err) != serializationFailure { // that is all that stricter isolation levels say

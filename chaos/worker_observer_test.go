@@ -8,13 +8,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // A connection that died at the seal is no refusal by the database, also if the grant
 // is found stale then.
 func TestRefused_TellsWhatElseHadEndedTheTransaction(t *testing.T) {
 	at := func(err error) string {
-		return refused(&guard.RefusedError{Reason: guard.ReasonStale, Stage: guard.StageSeal, Err: err}).Met
+		return refused(&guard.RejectedError{Reason: storage.ReasonStale, Stage: storage.StageSeal, Err: err}).Met
 	}
 	require.Empty(t, at(nil))
 	require.Empty(t, at(&pgconn.PgError{Code: "40001"}))

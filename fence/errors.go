@@ -19,8 +19,13 @@ var (
 	// ErrUnavailable: the lock service can't be reached, or doesn't answer as
 	// it must. Nothing was acquired. See UnavailableError.
 	ErrUnavailable = errors.New("fence: lock service unavailable")
-	// ErrLockerClosed: the Locker was closed.
-	ErrLockerClosed = errors.New("fence: locker is closed")
+	// ErrClosed: what was called has been closed, because this process is stopping.
+	ErrClosed = errors.New("fence: closed")
+	// ErrInvalid: the call itself is wrong: an argument, a configuration or a grant is
+	// out of bounds, or the call isn't allowed where it was made. The text says how.
+	ErrInvalid = errors.New("fence: invalid argument")
+	// ErrLockerClosed: the Locker was closed. It is ErrClosed.
+	ErrLockerClosed = fmt.Errorf("%w: locker is closed", ErrClosed)
 )
 
 // LockedError says who holds a resource. It is ErrLocked.
@@ -81,7 +86,7 @@ func (e *LeaseLostError) Unwrap() error { return e.Err }
 func (e *LeaseLostError) Is(target error) bool { return target == ErrLeaseLost }
 
 // InvalidGrantError says which part of a grant is out of its bounds. It is
-// ErrInvalidGrant.
+// ErrInvalidGrant and ErrInvalid.
 type InvalidGrantError struct {
 	Part   string // resource, epoch, token, holder, text form or JSON form
 	Reason string
@@ -91,8 +96,10 @@ func (e *InvalidGrantError) Error() string {
 	return fmt.Sprintf("fence: invalid grant: %s %s", e.Part, e.Reason)
 }
 
-// Is reports whether target is ErrInvalidGrant.
-func (e *InvalidGrantError) Is(target error) bool { return target == ErrInvalidGrant }
+// Is reports whether target is ErrInvalidGrant or ErrInvalid.
+func (e *InvalidGrantError) Is(target error) bool {
+	return target == ErrInvalidGrant || target == ErrInvalid
+}
 
 // UnavailableError says what was tried when the lock service failed. It is
 // ErrUnavailable and wraps the cause.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+
+	"github.com/fencekit/fencekit/storage"
 )
 
 // MaxResources is how many resources one DoAll may have.
@@ -31,5 +33,5 @@ func DoAll[Tx any](ctx context.Context, g *Guard[Tx], resources []string, fn fun
 			return fmt.Errorf("%w: DoAll names %q twice", ErrInvalid, resource)
 		}
 	}
-	return g.exec(ctx, sorted, Func[Tx](fn), opts)
+	return g.exec(ctx, sorted, storage.Func[Tx](fn), opts)
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
@@ -30,12 +31,12 @@ func TestDoAll_MovesEveryFenceOrNone_G2(t *testing.T) {
 		return errShop
 	}), errShop)
 	require.Equal(t, "1", w.store.Read("n"))
-	var tx guard.TxID
+	var tx storage.TxID
 	for _, resource := range resources {
 		entries, err := w.store.Entries(t.Context(), resource, 0, 10)
 		require.NoError(t, err)
 		require.Len(t, entries, 2)
-		require.Equal(t, guard.KindWrite, entries[1].Kind)
+		require.Equal(t, storage.KindWrite, entries[1].Kind)
 		require.Equal(t, "1", entries[1].Ops[0].ID)
 		require.True(t, tx == 0 || tx == entries[1].Tx, "one transaction")
 		tx = entries[1].Tx
@@ -88,7 +89,7 @@ func TestDoAll_OneStaleGrantRefusesAll_G3_G5(t *testing.T) {
 		require.ErrorContains(t, err, "guard: y: token 2 was superseded by 4")
 		require.Equal(t, "b", w.store.Read("n"))
 		for _, resource := range []string{"x", "z"} {
-			refusals, err := w.store.Refusals(t.Context(), resource, 10)
+			refusals, err := w.store.Rejections(t.Context(), resource, 10)
 			require.NoError(t, err)
 			require.Empty(t, refusals)
 		}
@@ -139,7 +140,7 @@ func TestDoAll_OppositeOrdersNeverWaitForEachOther_HB10(t *testing.T) {
 					require.NoError(t, err)
 					writes := 0
 					for _, e := range entries {
-						if e.Kind == guard.KindWrite {
+						if e.Kind == storage.KindWrite {
 							writes++
 						}
 					}
@@ -199,7 +200,7 @@ func TestDoAll_DoubtIsSettledForEveryResource_G4_G6(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
 				g := w.process("a", nil)
-				w.store.SetFaults(memory.Faults{Commit: fates(test.fate), Resolve: func(guard.InDoubt) error { return temporaryError{} }})
+				w.store.SetFaults(memory.Faults{Commit: fates(test.fate), Resolve: func(storage.InDoubt) error { return temporaryError{} }})
 				err := guard.DoAll(t.Context(), g, []string{"x", "y", "z"}, increment("n"))
 				require.ErrorIs(t, err, guard.ErrUnknownOutcome)
 				require.ErrorContains(t, err, "guard: x, y, z: outcome of COMMIT is unknown")

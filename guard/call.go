@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // Do runs fn in a transaction under a grant of resource, once that grant has been
@@ -33,7 +34,7 @@ func Do[Tx any](ctx context.Context, g *Guard[Tx], resource string, fn func(ctx 
 	if fn == nil {
 		return errNoFunction
 	}
-	return Exec(ctx, g, resource, Func[Tx](fn), opts...)
+	return Exec(ctx, g, resource, storage.Func[Tx](fn), opts...)
 }
 
 // Value is Do for a function that returns a value. It returns the zero value with
@@ -62,8 +63,8 @@ func valueOf[Tx, V any](fn func(ctx context.Context, tx Tx) (V, error), opts []O
 }
 
 // Exec is Do for an operation of the store's own kind.
-func Exec[Tx any](ctx context.Context, g *Guard[Tx], resource string, op Op[Tx], opts ...Option) error {
-	if f, ok := op.(Func[Tx]); op == nil || ok && f == nil {
+func Exec[Tx any](ctx context.Context, g *Guard[Tx], resource string, op storage.Op[Tx], opts ...Option) error {
+	if f, ok := op.(storage.Func[Tx]); op == nil || ok && f == nil {
 		return errNoFunction
 	}
 	return g.exec(ctx, []string{resource}, op, opts)
@@ -72,7 +73,7 @@ func Exec[Tx any](ctx context.Context, g *Guard[Tx], resource string, op Op[Tx],
 var errNoFunction = fmt.Errorf("%w: nil function or Op", ErrInvalid)
 
 // exec runs op under grants of resources, which are in order, each once.
-func (g *Guard[Tx]) exec(ctx context.Context, resources []string, op Op[Tx], opts []Option) error {
+func (g *Guard[Tx]) exec(ctx context.Context, resources []string, op storage.Op[Tx], opts []Option) error {
 	o, err := newOptions(opts)
 	if err != nil {
 		return err
@@ -88,7 +89,7 @@ func (g *Guard[Tx]) exec(ctx context.Context, resources []string, op Op[Tx], opt
 }
 
 // runOnce runs op once, under tenures that h takes.
-func (g *Guard[Tx]) runOnce(ctx context.Context, h *hand, op Op[Tx], o options, f *Finish) error {
+func (g *Guard[Tx]) runOnce(ctx context.Context, h *hand, op storage.Op[Tx], o options, f *Finish) error {
 	tenures, err := g.own(ctx, h)
 	if tenures != nil {
 		f.Grants = standingsOf(tenures).grants()

@@ -14,6 +14,7 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
@@ -26,7 +27,7 @@ func TestDo_CommitsAndRecordsTheOperation_G2(t *testing.T) {
 	entries, err := w.store.Entries(t.Context(), sku, 0, 10)
 	require.NoError(t, err)
 	require.Len(t, entries, 2)
-	require.Equal(t, []guard.OpRecord{{ID: "1", Name: "put", Attrs: map[string]string{"a": "b"}}}, entries[1].Ops)
+	require.Equal(t, []storage.OpRecord{{ID: "1", Name: "put", Attrs: map[string]string{"a": "b"}}}, entries[1].Ops)
 }
 
 func TestDo_RunsNothingBeforeTheClaimHasCommitted_G1(t *testing.T) {
@@ -42,7 +43,7 @@ func TestDo_RunsNothingBeforeTheClaimHasCommitted_G1(t *testing.T) {
 
 	w.store.SetFaults(memory.Faults{})
 	require.NoError(t, guard.Do(t.Context(), g, sku, func(context.Context, *memory.Tx) error {
-		require.Equal(t, []guard.EntryKind{guard.KindClaim}, w.kinds())
+		require.Equal(t, []storage.EntryKind{storage.KindClaim}, w.kinds())
 		return nil
 	}))
 	require.Equal(t, 1, w.locks.Grants(), "a failed claim is repeated under the same grant")
@@ -56,7 +57,7 @@ func TestDo_RepeatsAClaimWhoseReplyWasLost_G1(t *testing.T) {
 	require.ErrorIs(t, guard.Do(t.Context(), g, sku, set("k", "v")), errShop)
 	w.store.SetFaults(memory.Faults{})
 	require.NoError(t, guard.Do(t.Context(), g, sku, set("k", "v")))
-	require.Equal(t, []guard.EntryKind{guard.KindClaim, guard.KindWrite}, w.kinds())
+	require.Equal(t, []storage.EntryKind{storage.KindClaim, storage.KindWrite}, w.kinds())
 }
 
 func TestDo_ErrorRollsBackAndComesThrough_G4(t *testing.T) {
@@ -70,7 +71,7 @@ func TestDo_ErrorRollsBackAndComesThrough_G4(t *testing.T) {
 	require.Same(t, errShop, err)
 	require.Empty(t, w.store.Read("k"))
 	require.NoError(t, guard.Do(t.Context(), g, sku, set("k", "w")))
-	require.Equal(t, []guard.EntryKind{guard.KindClaim, guard.KindWrite}, w.kinds(), "the claim stays good")
+	require.Equal(t, []storage.EntryKind{storage.KindClaim, storage.KindWrite}, w.kinds(), "the claim stays good")
 }
 
 func TestDo_LosesNoUpdateAmongProcesses_G3(t *testing.T) {
@@ -103,7 +104,7 @@ func TestDo_StaleHolderIsRefusedAndAcquiresAnew_G3(t *testing.T) {
 		return increment("n")(ctx, tx)
 	})
 	require.ErrorIs(t, err, guard.ErrStaleToken)
-	var stale *guard.StaleTokenError
+	var stale *guard.RejectedError
 	require.ErrorAs(t, err, &stale)
 	require.Equal(t, fence.Token(2), stale.Current.Token)
 	require.Regexp(t, `^guard: sku/42: token 1 was superseded by 2 \(next-[0-9a-f]{16}, claimed `, err.Error())
@@ -154,7 +155,7 @@ func TestDo_CancelledBeforeCommitRollsBack_G4(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorIs(t, err, errShop)
 	require.Empty(t, w.store.Read("k"))
-	require.Equal(t, []guard.EntryKind{guard.KindClaim}, w.kinds())
+	require.Equal(t, []storage.EntryKind{storage.KindClaim}, w.kinds())
 }
 
 func TestDo_CancellationDuringCommitHasNoEffect_G4(t *testing.T) {
@@ -162,7 +163,7 @@ func TestDo_CancellationDuringCommitHasNoEffect_G4(t *testing.T) {
 	w := newWorld(t)
 	g := w.process("a", nil)
 	ctx, cancel := context.WithCancel(t.Context())
-	w.store.SetFaults(memory.Faults{Commit: func(guard.InDoubt) memory.Fate {
+	w.store.SetFaults(memory.Faults{Commit: func(storage.InDoubt) memory.Fate {
 		cancel()
 		return memory.ReplyLost
 	}})
@@ -176,7 +177,7 @@ func TestDo_NestedIsAnErrorAtOnce(t *testing.T) {
 		require.NoError(t, guard.Do(t.Context(), g, sku, func(ctx context.Context, tx *memory.Tx) error {
 			for _, resource := range []string{sku, "another"} {
 				require.ErrorIs(t, guard.Do(ctx, g, resource, set("k", "v")), guard.ErrNested)
-				require.ErrorIs(t, guard.Exec(ctx, g, resource, guard.Func[*memory.Tx](set("k", "v"))), guard.ErrNested)
+				require.ErrorIs(t, guard.Exec(ctx, g, resource, storage.Func[*memory.Tx](set("k", "v"))), guard.ErrNested)
 				require.ErrorIs(t, guard.Hold(ctx, g, resource, func(context.Context, *guard.Held[*memory.Tx]) error { return nil }), guard.ErrNested)
 				_, err := guard.Value(ctx, g, resource, func(context.Context, *memory.Tx) (int, error) { return 1, nil })
 				require.ErrorIs(t, err, guard.ErrNested)
@@ -247,7 +248,7 @@ func TestValue_ReturnsZeroWithAnError(t *testing.T) {
 	got, err = guard.Value(t.Context(), g, sku, func(context.Context, *memory.Tx) (int, error) { return 7, errShop })
 	require.ErrorIs(t, err, errShop)
 	require.Zero(t, got)
-	w.store.SetFaults(memory.Faults{Commit: func(guard.InDoubt) memory.Fate { return memory.RequestLost }})
+	w.store.SetFaults(memory.Faults{Commit: func(storage.InDoubt) memory.Fate { return memory.RequestLost }})
 	got, err = guard.Value(t.Context(), g, sku, seven)
 	require.ErrorIs(t, err, memory.ErrReplyLost)
 	require.Zero(t, got)
@@ -287,7 +288,7 @@ func TestCalls_RefuseBadArguments(t *testing.T) {
 	require.ErrorIs(t, guard.Do(ctx, g, sku, nil), guard.ErrInvalid)
 	require.ErrorIs(t, guard.Do(ctx, nil, sku, set("k", "v")), guard.ErrInvalid)
 	require.ErrorIs(t, guard.Exec(ctx, g, sku, nil), guard.ErrInvalid)
-	require.ErrorIs(t, guard.Exec(ctx, g, sku, guard.Func[*memory.Tx](nil)), guard.ErrInvalid)
+	require.ErrorIs(t, guard.Exec(ctx, g, sku, storage.Func[*memory.Tx](nil)), guard.ErrInvalid)
 	require.ErrorIs(t, guard.Hold(ctx, g, sku, nil), guard.ErrInvalid)
 	_, err := guard.Value[*memory.Tx, int](ctx, g, sku, nil)
 	require.ErrorIs(t, err, guard.ErrInvalid)
@@ -301,7 +302,7 @@ func TestCalls_RefuseBadArguments(t *testing.T) {
 			guard.Hold(ctx, g, name, func(context.Context, *held) error { return nil }),
 		} {
 			require.ErrorIs(t, err, guard.ErrInvalid)
-			require.EqualError(t, err, "guard: invalid argument: resource name "+reason)
+			require.EqualError(t, err, "fence: invalid argument: resource name "+reason)
 		}
 	}
 	for option, twice := range map[string][]guard.Option{
@@ -312,7 +313,7 @@ func TestCalls_RefuseBadArguments(t *testing.T) {
 	} {
 		err := guard.Do(ctx, g, sku, set("k", "v"), twice...)
 		require.ErrorIs(t, err, guard.ErrInvalid)
-		require.EqualError(t, err, "guard: invalid argument: "+option+" was given twice")
+		require.EqualError(t, err, "fence: invalid argument: "+option+" was given twice")
 	}
 	for _, opts := range [][]guard.Option{
 		{guard.OpID("")}, {guard.OpID(long)}, {guard.OpID("\xff")}, {guard.OpID("a\x00")},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
@@ -40,7 +41,7 @@ func endingObserver(end func()) *guard.Observer {
 		LeaseLost: func(*fence.LeaseLostError) { end() },
 		Released:  func(fence.Grant, error) { end() },
 		Claimed:   func(fence.Grant, time.Duration) { end() },
-		Refused:   func(*guard.RefusedError) { end() },
+		Rejected:  func(*guard.RejectedError) { end() },
 		Resolved:  func([]fence.Grant, bool, error, time.Duration) { end() },
 		Finished:  func(guard.Finish) { end() },
 	}
@@ -191,32 +192,32 @@ type endingStore struct {
 }
 
 type endingTxn struct {
-	guard.Txn[*memory.Tx]
+	storage.Txn[*memory.Tx]
 	*endingOnce
 }
 
-func (s endingStore) Claim(ctx context.Context, g fence.Grant) (guard.Claim, error) {
+func (s endingStore) Claim(ctx context.Context, g fence.Grant) (storage.Claim, error) {
 	s.reach("Claim")
 	return s.Store.Claim(ctx, g)
 }
 
-func (s endingStore) Recall(ctx context.Context, key guard.OnceKey, claims ...guard.Claim) ([]byte, bool, error) {
+func (s endingStore) Recall(ctx context.Context, key storage.OnceKey, claims ...storage.Claim) ([]byte, bool, error) {
 	s.reach("Recall")
 	return s.Store.Recall(ctx, key, claims...)
 }
 
-func (s endingStore) Begin(ctx context.Context, claims ...guard.Claim) (guard.Txn[*memory.Tx], error) {
+func (s endingStore) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn[*memory.Tx], error) {
 	s.reach("Begin")
 	txn, err := s.Store.Begin(ctx, claims...)
 	return endingTxn{txn, s.endingOnce}, err
 }
 
-func (s endingStore) Resolve(ctx context.Context, d guard.InDoubt) (bool, error) {
+func (s endingStore) Resolve(ctx context.Context, d storage.InDoubt) (bool, error) {
 	s.reach("Resolve")
 	return s.Store.Resolve(ctx, d)
 }
 
-func (t endingTxn) Commit(ctx context.Context, ops []guard.OpRecord) ([]guard.Claim, error) {
+func (t endingTxn) Commit(ctx context.Context, ops []storage.OpRecord) ([]storage.Claim, error) {
 	t.reach("Commit")
 	return t.Txn.Commit(ctx, ops)
 }

@@ -36,7 +36,7 @@
 // The lock service can't be reached: calls that own the resource already go on,
 // others fail. The lease is lost: a running function's context ends; whether its
 // work may commit is for the fence to decide, and it may if nobody newer has
-// claimed. The database refuses a grant: the call fails with a [*RefusedError], and
+// claimed. The database refuses a grant: the call fails with a [*RejectedError], and
 // the next one gets a new grant. The reply to COMMIT is lost: the call asks what
 // became of it, and voids it if it has not arrived. If the database can't be asked
 // the call returns an [*UnknownOutcomeError], and the next call for the resource

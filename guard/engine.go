@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/fencekit/fencekit/storage"
 )
 
 // engine runs operations in a store under standings.
 type engine[Tx any] struct {
-	store          Store[Tx]
+	store          storage.Store[Tx]
 	storeTimeout   time.Duration
 	commitTimeout  time.Duration
 	resolveTimeout time.Duration
@@ -17,7 +19,7 @@ type engine[Tx any] struct {
 	killed         context.Context // ends when nobody will wait any longer
 }
 
-func newEngine[Tx any](store Store[Tx], cfg Config, report *reporter, killed context.Context) engine[Tx] {
+func newEngine[Tx any](store storage.Store[Tx], cfg Config, report *reporter, killed context.Context) engine[Tx] {
 	return engine[Tx]{
 		store: store, storeTimeout: cfg.StoreTimeout, commitTimeout: cfg.CommitTimeout, resolveTimeout: cfg.ResolveTimeout,
 		report: report, killed: killed,
@@ -30,7 +32,7 @@ func newEngine[Tx any](store Store[Tx], cfg Config, report *reporter, killed con
 type entry func() (context.Context, context.CancelCauseFunc)
 
 // attempt runs op once, in a transaction of its own (G4).
-func (e *engine[Tx]) attempt(ctx context.Context, enter entry, ss standings, op Op[Tx], o options, f *Finish) error {
+func (e *engine[Tx]) attempt(ctx context.Context, enter entry, ss standings, op storage.Op[Tx], o options, f *Finish) error {
 	if err := e.readyAll(ctx, ss); err != nil {
 		return err
 	}
@@ -61,7 +63,7 @@ func (e *engine[Tx]) attempt(ctx context.Context, enter entry, ss standings, op 
 	if ctx.Err() != nil {
 		return ended(ctx)
 	}
-	return e.commit(ctx, ss, txn, o.record, []OpRecord{o.record})
+	return e.commit(ctx, ss, txn, o.record, []storage.OpRecord{o.record})
 }
 
 // readyAll makes every grant ready.
@@ -75,7 +77,7 @@ func (e *engine[Tx]) readyAll(ctx context.Context, ss standings) error {
 }
 
 // begin begins a transaction under claims that are good.
-func (e *engine[Tx]) begin(ctx context.Context, ss standings) (Txn[Tx], error) {
+func (e *engine[Tx]) begin(ctx context.Context, ss standings) (storage.Txn[Tx], error) {
 	ctx, cancel := e.patience(ctx)
 	defer cancel()
 	txn, err := e.store.Begin(ctx, ss.claims()...)
@@ -121,7 +123,7 @@ func (e *engine[Tx]) recall(ctx context.Context, ss standings, o options) (repea
 }
 
 // keep keeps the result of an operation that is to take effect once.
-func keep[Tx any](txn Txn[Tx], o options) error {
+func keep[Tx any](txn storage.Txn[Tx], o options) error {
 	if o.once == nil {
 		return nil
 	}
@@ -134,7 +136,7 @@ func keep[Tx any](txn Txn[Tx], o options) error {
 }
 
 // run runs op in txn, with a context that ends with it.
-func (e *engine[Tx]) run(enter entry, ss standings, txn Txn[Tx], op Op[Tx]) error {
+func (e *engine[Tx]) run(enter entry, ss standings, txn storage.Txn[Tx], op storage.Op[Tx]) error {
 	ctx, end := enter()
 	defer end(nil)
 	if err := txn.Run(context.WithValue(ctx, grantsKey{}, ss), op); err != nil {
@@ -146,7 +148,7 @@ func (e *engine[Tx]) run(enter entry, ss standings, txn Txn[Tx], op Op[Tx]) erro
 // commit commits txn. COMMIT has three outcomes: it took effect, it did not, or
 // the reply was lost. Then the store is asked. The end of the caller's ctx must
 // not cause a doubt, nor cut short its settlement.
-func (e *engine[Tx]) commit(ctx context.Context, ss standings, txn Txn[Tx], op OpRecord, records []OpRecord) error {
+func (e *engine[Tx]) commit(ctx context.Context, ss standings, txn storage.Txn[Tx], op storage.OpRecord, records []storage.OpRecord) error {
 	detached := context.WithoutCancel(ctx)
 	commitCtx, cancel := context.WithTimeout(detached, e.commitTimeout)
 	defer cancel()
@@ -158,7 +160,7 @@ func (e *engine[Tx]) commit(ctx context.Context, ss standings, txn Txn[Tx], op O
 		}
 		return nil
 	}
-	var doubt *InDoubtError
+	var doubt *storage.InDoubtError
 	if errors.As(err, &doubt) {
 		return e.resolve(detached, ss, op, doubt)
 	}
@@ -167,7 +169,7 @@ func (e *engine[Tx]) commit(ctx context.Context, ss standings, txn Txn[Tx], op O
 }
 
 // resolve asks what became of a COMMIT until there is an answer or the time is up.
-func (e *engine[Tx]) resolve(ctx context.Context, ss standings, op OpRecord, doubt *InDoubtError) error {
+func (e *engine[Tx]) resolve(ctx context.Context, ss standings, op storage.OpRecord, doubt *storage.InDoubtError) error {
 	ctx, cancel := context.WithTimeout(ctx, e.resolveTimeout)
 	defer cancel()
 	start := time.Now()

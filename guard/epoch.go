@@ -1,5 +1,7 @@
 package guard
 
+import "github.com/fencekit/fencekit/storage"
+
 import "context"
 
 // own takes what h needs, and claims it (G1). If the lock service's epoch was raised
@@ -16,7 +18,7 @@ func (g *Guard[Tx]) own(ctx context.Context, h *hand) ([]*tenure, error) {
 		ss := standingsOf(tenures)
 		err = g.readyAll(ctx, ss)
 		refusal := refusalOf(err, ss.grants()...)
-		if refusal == nil || refusal.Reason != ReasonEpochBehind || refusal.Grant.Epoch <= behind[refusal.Grant.Resource] {
+		if refusal == nil || refusal.Reason != storage.ReasonEpochBehind || refusal.Grant.Epoch <= behind[refusal.Grant.Resource] {
 			return tenures, err
 		}
 		behind[refusal.Grant.Resource] = refusal.Grant.Epoch

@@ -9,6 +9,7 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
@@ -103,7 +104,7 @@ func ExampleDoGrant() {
 	write := func(ctx context.Context, tx *memory.Tx) error { return tx.Set("stock", "9") }
 	fmt.Println(guard.DoGrant(ctx, store, next, write))
 	err := guard.DoGrant(ctx, store, paused, write)
-	var stale *guard.StaleTokenError
+	var stale *guard.RejectedError
 	if errors.As(err, &stale) {
 		fmt.Println("token", stale.Grant.Token, "was superseded by", stale.Current.Token, "of", stale.Current.Holder)
 	}
@@ -122,7 +123,7 @@ func ExampleUnknownOutcomeError() {
 		panic(err)
 	}
 	defer g.Close(ctx)
-	store.SetFaults(memory.Faults{Commit: func(guard.InDoubt) memory.Fate { return memory.ReplyLost }})
+	store.SetFaults(memory.Faults{Commit: func(storage.InDoubt) memory.Fate { return memory.ReplyLost }})
 
 	err = guard.Do(ctx, g, "sku/42", func(ctx context.Context, tx *memory.Tx) error { return tx.Set("stock", "10") })
 	var unknown *guard.UnknownOutcomeError

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // DoGrant is Do under a grant that came from elsewhere, such as a request's
@@ -20,7 +21,7 @@ import (
 // With Once, a refusal says nothing of earlier calls with the key: one whose answer
 // was lost may have taken effect before the grant became stale. The same key under
 // a newer grant finds that one, or does it.
-func DoGrant[Tx any](ctx context.Context, store Store[Tx], grant fence.Grant, fn func(ctx context.Context, tx Tx) error, opts ...Option) error {
+func DoGrant[Tx any](ctx context.Context, store storage.Store[Tx], grant fence.Grant, fn func(ctx context.Context, tx Tx) error, opts ...Option) error {
 	if isNil(store) {
 		return fmt.Errorf("%w: DoGrant needs a store", ErrInvalid)
 	}
@@ -37,11 +38,11 @@ func DoGrant[Tx any](ctx context.Context, store Store[Tx], grant fence.Grant, fn
 	e := newEngine(store, (*Config)(nil).withDefaults(), newReporter(nil, nil), context.Background())
 	s := &standing{grant: grant}
 	enter := func() (context.Context, context.CancelCauseFunc) { return context.WithCancelCause(ctx) }
-	return retry(ctx, o, againUnderGrant, func() error { return e.attempt(ctx, enter, standings{s}, Func[Tx](fn), o, &Finish{}) })
+	return retry(ctx, o, againUnderGrant, func() error { return e.attempt(ctx, enter, standings{s}, storage.Func[Tx](fn), o, &Finish{}) })
 }
 
 // ValueGrant is DoGrant for a function that returns a value, as Value is Do.
-func ValueGrant[Tx, V any](ctx context.Context, store Store[Tx], grant fence.Grant, fn func(ctx context.Context, tx Tx) (V, error), opts ...Option) (V, error) {
+func ValueGrant[Tx, V any](ctx context.Context, store storage.Store[Tx], grant fence.Grant, fn func(ctx context.Context, tx Tx) (V, error), opts ...Option) (V, error) {
 	return valueOf(fn, opts, func(fn func(ctx context.Context, tx Tx) error, opts ...Option) error {
 		return DoGrant(ctx, store, grant, fn, opts...)
 	})

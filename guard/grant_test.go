@@ -8,6 +8,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
@@ -20,12 +21,12 @@ func TestDoGrant_ClaimsAndCommits_G1(t *testing.T) {
 	w := newWorld(t)
 	for range 2 {
 		require.NoError(t, guard.DoGrant(t.Context(), w.store, grant(1), func(ctx context.Context, tx *memory.Tx) error {
-			require.Contains(t, w.kinds(), guard.KindClaim)
+			require.Contains(t, w.kinds(), storage.KindClaim)
 			return increment("n")(ctx, tx)
 		}, guard.OpID("1")))
 	}
 	require.Equal(t, "2", w.store.Read("n"))
-	require.Equal(t, []guard.EntryKind{"claim", "write", "write"}, w.kinds())
+	require.Equal(t, []storage.EntryKind{"claim", "write", "write"}, w.kinds())
 }
 
 func TestDoGrant_RefusesAStaleGrantAlsoWhenRetryable_G3(t *testing.T) {
@@ -39,7 +40,7 @@ func TestDoGrant_RefusesAStaleGrantAlsoWhenRetryable_G3(t *testing.T) {
 	}, guard.Retryable())
 	require.ErrorIs(t, err, guard.ErrStaleToken)
 	require.Zero(t, runs)
-	refusals, err := w.store.Refusals(t.Context(), sku, 10)
+	refusals, err := w.store.Rejections(t.Context(), sku, 10)
 	require.NoError(t, err)
 	require.Len(t, refusals, 1)
 	require.EqualValues(t, 1, refusals[0].Count)

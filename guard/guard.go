@@ -5,6 +5,7 @@ import (
 	"reflect"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // Guard runs operations that nobody with an older grant can interfere with. Use
@@ -22,7 +23,7 @@ type Guard[Tx any] struct {
 // New returns a Guard that locks with locker and writes through store. It closes
 // neither. Close the Guard before them. It fails with ErrInvalid if an argument
 // is nil, also in the form of a nil pointer, or cfg is out of bounds.
-func New[Tx any](locker fence.Locker, store Store[Tx], cfg *Config) (*Guard[Tx], error) {
+func New[Tx any](locker fence.Locker, store storage.Store[Tx], cfg *Config) (*Guard[Tx], error) {
 	if isNil(locker) || isNil(store) {
 		return nil, fmt.Errorf("%w: New needs a locker and a store", ErrInvalid)
 	}

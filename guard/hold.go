@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // Held is a grant that is held over several transactions. See Hold. All methods
@@ -132,7 +133,7 @@ func (h *Held[Tx]) Do(ctx context.Context, fn func(ctx context.Context, tx Tx) e
 		if h.over {
 			return fmt.Errorf("guard: %s: %w", resource, fence.ErrReleased)
 		}
-		return retry(ctx, o, h.again, func() error { return h.runOnce(ctx, Func[Tx](fn), o, f) })
+		return retry(ctx, o, h.again, func() error { return h.runOnce(ctx, storage.Func[Tx](fn), o, f) })
 	})
 }
 
@@ -141,7 +142,7 @@ func (h *Held[Tx]) Do(ctx context.Context, fn func(ctx context.Context, tx Tx) e
 func (h *Held[Tx]) again(err error) bool { return temporary(err) && h.tenure.claimed }
 
 // runOnce runs op once with the turn.
-func (h *Held[Tx]) runOnce(ctx context.Context, op Op[Tx], o options, f *Finish) error {
+func (h *Held[Tx]) runOnce(ctx context.Context, op storage.Op[Tx], o options, f *Finish) error {
 	f.Runs++
 	s := &h.tenure.standing
 	err := h.guard.attempt(ctx, func() (context.Context, context.CancelCauseFunc) { return h.opContext(ctx) }, standings{s}, op, o, f)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
@@ -23,7 +24,7 @@ func TestHold_ClaimsOnEntryAndKeepsOneGrant_G1(t *testing.T) {
 	w := newWorld(t)
 	g := w.process("a", nil)
 	require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h *held) error {
-		require.Equal(t, []guard.EntryKind{"claim"}, w.kinds())
+		require.Equal(t, []storage.EntryKind{"claim"}, w.kinds())
 		require.Equal(t, w.locks.Holder(sku), h.Grant())
 		for range 3 {
 			require.NoError(t, h.Do(ctx, increment("n"), guard.OpID("1")))
@@ -31,7 +32,7 @@ func TestHold_ClaimsOnEntryAndKeepsOneGrant_G1(t *testing.T) {
 		return nil
 	}))
 	require.Equal(t, "3", w.store.Read("n"))
-	require.Equal(t, []guard.EntryKind{"claim", "write", "write", "write"}, w.kinds())
+	require.Equal(t, []storage.EntryKind{"claim", "write", "write", "write"}, w.kinds())
 }
 
 func TestHold_ErrorComesThroughAndUndoesNothing(t *testing.T) {
@@ -110,14 +111,14 @@ func TestHold_GoesOnAfterACommitThatWasApplied_G4(t *testing.T) {
 		return h.Do(ctx, increment("n"))
 	}))
 	require.Equal(t, "2", w.store.Read("n"))
-	require.Equal(t, []guard.EntryKind{"claim", "write", "write"}, w.kinds())
+	require.Equal(t, []storage.EntryKind{"claim", "write", "write"}, w.kinds())
 }
 
 func TestHold_GoesOnAfterADoubtThatIsSettledAsApplied_G6(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g := w.process("a", nil)
 		require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h *held) error {
-			w.store.SetFaults(memory.Faults{Commit: fates(memory.ReplyLost), Resolve: func(guard.InDoubt) error { return errShop }})
+			w.store.SetFaults(memory.Faults{Commit: fates(memory.ReplyLost), Resolve: func(storage.InDoubt) error { return errShop }})
 			err := h.Do(ctx, increment("n"))
 			require.ErrorIs(t, err, guard.ErrUnknownOutcome)
 			require.NotContains(t, err.Error(), "this Hold is over")
@@ -126,7 +127,7 @@ func TestHold_GoesOnAfterADoubtThatIsSettledAsApplied_G6(t *testing.T) {
 			return h.Do(ctx, increment("n"))
 		}))
 		require.Equal(t, "2", w.store.Read("n"))
-		require.Equal(t, []guard.EntryKind{"claim", "write", "write"}, w.kinds())
+		require.Equal(t, []storage.EntryKind{"claim", "write", "write"}, w.kinds())
 	})
 }
 
@@ -138,16 +139,16 @@ type refusingStore struct {
 }
 
 type refusingTxn struct {
-	guard.Txn[*memory.Tx]
+	storage.Txn[*memory.Tx]
 	store *refusingStore
 }
 
-func (s *refusingStore) Begin(ctx context.Context, claims ...guard.Claim) (guard.Txn[*memory.Tx], error) {
+func (s *refusingStore) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn[*memory.Tx], error) {
 	txn, err := s.Store.Begin(ctx, claims...)
 	return &refusingTxn{txn, s}, err
 }
 
-func (t *refusingTxn) Commit(ctx context.Context, records []guard.OpRecord) ([]guard.Claim, error) {
+func (t *refusingTxn) Commit(ctx context.Context, records []storage.OpRecord) ([]storage.Claim, error) {
 	if !t.store.failed {
 		t.store.failed = true
 		t.Txn.Rollback(ctx)
@@ -165,7 +166,7 @@ func TestHold_GoesOnAfterACommitThatFailed_G2(t *testing.T) {
 		return h.Do(ctx, increment("n"), guard.Retryable())
 	}))
 	require.Equal(t, "1", w.store.Read("n"))
-	require.Equal(t, []guard.EntryKind{"claim", "write"}, w.kinds())
+	require.Equal(t, []storage.EntryKind{"claim", "write"}, w.kinds())
 	require.NoError(t, g.Close(t.Context()))
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
@@ -55,11 +56,11 @@ func (w *world) processOn(locker fence.Locker, cfg *guard.Config) *guard.Guard[*
 }
 
 // entries returns the kinds of the entries of sku's history.
-func (w *world) kinds() []guard.EntryKind {
+func (w *world) kinds() []storage.EntryKind {
 	w.Helper()
 	entries, err := w.store.Entries(context.Background(), sku, 0, 1000)
 	require.NoError(w, err)
-	var kinds []guard.EntryKind
+	var kinds []storage.EntryKind
 	for _, e := range entries {
 		kinds = append(kinds, e.Kind)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/internal/callback"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // Observer is told what a Guard does, for metrics and traces. Any of its
@@ -34,8 +35,8 @@ type Observer struct {
 	Released func(grant fence.Grant, err error)
 	// Claimed: the database heard of the grant.
 	Claimed func(grant fence.Grant, took time.Duration)
-	// Refused: the fence refused a grant.
-	Refused func(refusal *RefusedError)
+	// Rejected: the fence rejected a grant.
+	Rejected func(rejection *RejectedError)
 	// Resolved: a COMMIT in doubt was asked about, up to its answer or, if err is
 	// not nil, in vain.
 	Resolved func(grants []fence.Grant, applied bool, err error, took time.Duration)
@@ -46,7 +47,7 @@ type Observer struct {
 // Finish says how an operation ended.
 type Finish struct {
 	Resources []string // one, or those of a DoAll in order of their names
-	Op        OpRecord
+	Op        storage.OpRecord
 	Grants    []fence.Grant // of the last run, one for each resource; nil if it never came to one
 	Outcome   Outcome
 	Err       error         // what the caller gets
@@ -62,7 +63,7 @@ const (
 	OutcomeCommitted Outcome = "committed" // it took effect
 	OutcomeRepeated  Outcome = "repeated"  // it had taken effect before: see Once
 	OutcomeFailed    Outcome = "failed"    // it took no effect
-	OutcomeRefused   Outcome = "refused"   // the fence kept it from taking effect
+	OutcomeRejected  Outcome = "refused"   // the fence kept it from taking effect
 	OutcomeUnknown   Outcome = "unknown"   // ErrUnknownOutcome
 	OutcomePanicked  Outcome = "panicked"  // the function didn't return; no effect
 )
@@ -75,7 +76,7 @@ func outcomeOf(err error, grants []fence.Grant) Outcome {
 	case errors.Is(err, ErrUnknownOutcome):
 		return OutcomeUnknown
 	case refusalOf(err, grants...) != nil:
-		return OutcomeRefused
+		return OutcomeRejected
 	}
 	return OutcomeFailed
 }
@@ -153,10 +154,10 @@ func (r *reporter) claimed(g fence.Grant, took time.Duration) {
 	}
 }
 
-func (r *reporter) refused(e *RefusedError) {
+func (r *reporter) refused(e *RejectedError) {
 	r.log(slog.LevelWarn, "guard: refused", e.Grant, "reason", string(e.Reason), "stage", string(e.Stage),
 		"current_epoch", e.Current.Epoch, "current_token", int64(e.Current.Token), "current_holder", e.Current.Holder)
-	if f := r.observer.Refused; f != nil {
+	if f := r.observer.Rejected; f != nil {
 		r.tell(func() { f(e) })
 	}
 }
@@ -170,7 +171,7 @@ func (r *reporter) unknown(e *UnknownOutcomeError, took time.Duration) {
 	r.resolved(e.Grants(), e.Op, false, e.AskErr, took)
 }
 
-func (r *reporter) resolved(grants []fence.Grant, op OpRecord, applied bool, err error, took time.Duration) {
+func (r *reporter) resolved(grants []fence.Grant, op storage.OpRecord, applied bool, err error, took time.Duration) {
 	for _, g := range grants {
 		if err == nil {
 			r.log(slog.LevelInfo, "guard: resolved a COMMIT in doubt", g, "op_id", op.ID, "op_name", op.Name, "applied", applied, "took", took)

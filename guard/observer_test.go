@@ -14,6 +14,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
@@ -38,7 +39,7 @@ func (r *recorder) observer() *guard.Observer {
 		LeaseLost: func(*fence.LeaseLostError) { add("lost") },
 		Released:  func(fence.Grant, error) { add("released") },
 		Claimed:   func(fence.Grant, time.Duration) { add("claimed") },
-		Refused:   func(e *guard.RefusedError) { add("refused " + string(e.Reason)) },
+		Rejected:  func(e *guard.RejectedError) { add("refused " + string(e.Reason)) },
 		Resolved: func(_ []fence.Grant, applied bool, _ error, _ time.Duration) {
 			add(map[bool]string{true: "applied", false: "not applied"}[applied])
 		},
@@ -83,7 +84,7 @@ func TestObserver_IsToldWhatHappensInOrder(t *testing.T) {
 		}, r.events)
 		f := r.finishes[0]
 		require.Equal(t, guard.Finish{
-			Resources: []string{sku}, Op: guard.OpRecord{ID: "1"}, Grants: f.Grants,
+			Resources: []string{sku}, Op: storage.OpRecord{ID: "1"}, Grants: f.Grants,
 			Outcome: guard.OutcomeCommitted, Runs: 1, Took: time.Second,
 		}, f)
 		require.Equal(t, fence.Token(1), f.Grants[0].Token)

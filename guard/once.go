@@ -5,16 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+
+	"github.com/fencekit/fencekit/storage"
 )
 
 // MaxResultLen bounds the result that Once keeps, in bytes of its JSON form.
 const MaxResultLen = 64 << 10
-
-// OnceKey names an operation that is to take effect once.
-type OnceKey struct {
-	Key     string   // its caller's, unique within each resource
-	Request [32]byte // hash of what was asked for
-}
 
 // Once makes an operation take effect at most once per key, which is the caller's
 // own name for it (1 to MaxOpIDLen bytes), such as an Idempotency-Key header. If a
@@ -42,28 +38,14 @@ func Once(key string, request []byte) Option {
 		if o.once != nil {
 			return givenTwice("Once")
 		}
-		o.once = &OnceKey{Key: key, Request: sha256.Sum256(request)}
+		o.once = &storage.OnceKey{Key: key, Request: sha256.Sum256(request)}
 		return checkText("key of Once", key, MaxOpIDLen)
 	}
 }
 
-// OpReuseError says that a key of Once was used before, for another request. It is
-// ErrOpReuse.
-type OpReuseError struct {
-	Resource string
-	Key      string
-}
-
-func (e *OpReuseError) Error() string {
-	return fmt.Sprintf("guard: %s: key %q was used for another request: use a new key for a new operation", e.Resource, e.Key)
-}
-
-// Is reports whether target is ErrOpReuse.
-func (e *OpReuseError) Is(target error) bool { return target == ErrOpReuse }
-
 // over returns the key for an operation over several resources, which are part of
 // its request.
-func (k OnceKey) over(resources []string) OnceKey {
+func over(k storage.OnceKey, resources []string) storage.OnceKey {
 	if len(resources) == 1 {
 		return k
 	}
@@ -75,7 +57,7 @@ func (k OnceKey) over(resources []string) OnceKey {
 // over returns the options for an operation over several resources.
 func (o options) over(resources []string) options {
 	if o.once != nil {
-		key := o.once.over(resources)
+		key := over(*o.once, resources)
 		o.once = &key
 	}
 	return o

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
@@ -110,7 +111,7 @@ func TestOnce_SettlesWhatWasUnknown_G4(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
 				a, b := w.process("a", nil), w.process("b", nil)
 				once := guard.Once("k", nil)
-				w.store.SetFaults(memory.Faults{Commit: fates(fate), Resolve: func(guard.InDoubt) error { return temporaryError{} }})
+				w.store.SetFaults(memory.Faults{Commit: fates(fate), Resolve: func(storage.InDoubt) error { return temporaryError{} }})
 				_, err := guard.Value(t.Context(), a, sku, counted, once)
 				require.ErrorIs(t, err, guard.ErrUnknownOutcome)
 				w.store.SetFaults(memory.Faults{})
@@ -160,7 +161,7 @@ func TestOnce_RepeatedAnswerIsSealed_G2_N22(t *testing.T) {
 	require.NoError(t, guard.Do(t.Context(), g, sku, increment("n"), once))
 	entries, err := w.store.Entries(t.Context(), sku, 0, 10)
 	require.NoError(t, err)
-	require.Equal(t, []guard.EntryKind{"claim", "write", "void", "write"}, w.kinds())
+	require.Equal(t, []storage.EntryKind{"claim", "write", "void", "write"}, w.kinds())
 	require.Empty(t, entries[3].Ops, "nothing took effect there")
 }
 
@@ -237,7 +238,7 @@ func TestOnce_AnswerHasNothingOfAnEarlierRun_G4(t *testing.T) {
 			}
 		}
 		once := guard.Once("k", nil)
-		w.store.SetFaults(memory.Faults{Commit: fates(memory.RequestLost), Resolve: func(guard.InDoubt) error {
+		w.store.SetFaults(memory.Faults{Commit: fates(memory.RequestLost), Resolve: func(storage.InDoubt) error {
 			w.store.SetFaults(memory.Faults{})
 			w.locks.Lose(sku)
 			_, err := guard.Value(t.Context(), b, sku, by("b"), once)
@@ -270,7 +271,7 @@ func TestOnce_InHoldAndUnderAForeignGrant_G4(t *testing.T) {
 func TestOnce_ManyCallersGetOneAnswerPerKey_G4(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		guards := []*guard.Guard[*memory.Tx]{w.process("a", nil), w.process("b", &guard.Config{KeepFor: -1})}
-		w.store.SetFaults(memory.Faults{Commit: func(d guard.InDoubt) memory.Fate { return memory.Fate(d.Tx % 4) }})
+		w.store.SetFaults(memory.Faults{Commit: func(d storage.InDoubt) memory.Fate { return memory.Fate(d.Tx % 4) }})
 		const keys = 8
 		answers := make([]chan int, keys)
 		for k := range answers {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/fencekit/fencekit/storage"
 )
 
 // Limits of what options may hold; lengths are in bytes.
@@ -21,9 +23,9 @@ const (
 type Option func(*options) error
 
 type options struct {
-	record    OpRecord
+	record    storage.OpRecord
 	retryable bool
-	once      *OnceKey
+	once      *storage.OnceKey
 	result    result
 }
 

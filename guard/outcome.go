@@ -5,21 +5,22 @@ import (
 	"fmt"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // UnknownOutcomeError says that COMMIT may or may not have taken effect, since
 // its reply was lost and the database could not be asked. It is ErrUnknownOutcome.
 // Resolve asks again.
 type UnknownOutcomeError struct {
-	Op      OpRecord // what its caller said about the operation
-	InDoubt InDoubt  // for Store.Resolve; its claims say under which grants
-	Err     error    // why the outcome of COMMIT is in doubt
-	AskErr  error    // why the database could not be asked
+	Op      storage.OpRecord // what its caller said about the operation
+	InDoubt storage.InDoubt  // for Store.Resolve; its claims say under which grants
+	Err     error            // why the outcome of COMMIT is in doubt
+	AskErr  error            // why the database could not be asked
 
-	resolve func(ctx context.Context, d InDoubt) (bool, error)
+	resolve func(ctx context.Context, d storage.InDoubt) (bool, error)
 }
 
-func newUnknownOutcomeError[Tx any](store Store[Tx], op OpRecord, doubt *InDoubtError, askErr error) *UnknownOutcomeError {
+func newUnknownOutcomeError[Tx any](store storage.Store[Tx], op storage.OpRecord, doubt *storage.InDoubtError, askErr error) *UnknownOutcomeError {
 	return &UnknownOutcomeError{Op: op, InDoubt: doubt.InDoubt, Err: doubt.Err, AskErr: askErr, resolve: store.Resolve}
 }
 
@@ -35,10 +36,18 @@ func (e *UnknownOutcomeError) Grants() []fence.Grant {
 
 func (e *UnknownOutcomeError) Error() string {
 	of := ""
-	if label := e.Op.label(); label != "" {
+	if label := label(e.Op); label != "" {
 		of = " of " + label
 	}
 	return fmt.Sprintf("guard: %s: outcome of COMMIT%s is unknown: %v; asking the database failed: %v", names(e.Grants()), of, e.Err, e.AskErr)
+}
+
+// label names the operation in a message; "" if its caller gave no name or id.
+func label(r storage.OpRecord) string {
+	if r.Name == "" || r.ID == "" {
+		return r.Name + r.ID
+	}
+	return r.Name + ", " + r.ID
 }
 
 // Is reports whether target is ErrUnknownOutcome.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
@@ -76,8 +77,8 @@ type outcome struct {
 	took     int // increments that are known to have taken effect
 	writes   int // in the history
 	unknown  int // calls that ended without an answer
-	entries  []guard.Entry
-	refusals []guard.RefusalRecord
+	entries  []storage.Entry
+	refusals []storage.Rejection
 	stray    []error // what no call may return
 }
 
@@ -93,8 +94,8 @@ func play(t *testing.T, p plan) (o outcome) {
 		}
 		var mu sync.Mutex
 		w.store.SetFaults(memory.Faults{
-			Commit: func(guard.InDoubt) memory.Fate { return pop(&mu, &p.Fates) },
-			Resolve: func(guard.InDoubt) error {
+			Commit: func(storage.InDoubt) memory.Fate { return pop(&mu, &p.Fates) },
+			Resolve: func(storage.InDoubt) error {
 				if pop(&mu, &p.Unasked) {
 					time.Sleep(25 * time.Millisecond)
 					return errShop
@@ -207,10 +208,10 @@ func judge(t *testing.T, w *world, errs []error) (o outcome) {
 	require.NoError(t, err)
 	o.entries, err = w.store.Entries(t.Context(), sku, 0, 1000)
 	require.NoError(t, err)
-	o.refusals, err = w.store.Refusals(t.Context(), sku, 1000)
+	o.refusals, err = w.store.Rejections(t.Context(), sku, 1000)
 	require.NoError(t, err)
 	for _, e := range o.entries {
-		if e.Kind == guard.KindWrite && e.Ops[0].Name != "read" {
+		if e.Kind == storage.KindWrite && e.Ops[0].Name != "read" {
 			o.writes++
 		}
 	}
@@ -229,17 +230,17 @@ func TestProperty_TheDataAgreesWithTheAnswers_G3_G4(t *testing.T) {
 		unknown += o.unknown
 		for i, e := range o.entries {
 			require.EqualValues(rt, i+1, e.Seq)
-			if e.Kind == guard.KindVoid {
+			if e.Kind == storage.KindVoid {
 				voids++
 			}
 			require.False(rt, i > 0 && e.Grant.Compare(o.entries[i-1].Grant) < 0, "tokens fall")
 		}
 		for _, r := range o.refusals {
 			switch r.Reason {
-			case guard.ReasonStale:
+			case storage.ReasonStale:
 				stale++
 				require.Positive(rt, r.Current.Compare(r.Grant), "refused without a higher grant (G5)")
-			case guard.ReasonOvertaken:
+			case storage.ReasonOvertaken:
 				overtaken++
 			}
 		}

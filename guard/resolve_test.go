@@ -13,6 +13,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
@@ -23,8 +24,8 @@ func (temporaryError) Error() string   { return "deadlock detected" }
 func (temporaryError) Retryable() bool { return true }
 
 // fates is a Commit fault: one fate after the other, then normal ones.
-func fates(list ...memory.Fate) func(guard.InDoubt) memory.Fate {
-	return func(guard.InDoubt) memory.Fate {
+func fates(list ...memory.Fate) func(storage.InDoubt) memory.Fate {
+	return func(storage.InDoubt) memory.Fate {
 		if len(list) == 0 {
 			return memory.Normal
 		}
@@ -43,7 +44,7 @@ func TestDoubt_AppliedIsSuccess_G4(t *testing.T) {
 		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
 	}
 	require.Equal(t, "2", w.store.Read("n"))
-	require.Equal(t, []guard.EntryKind{"claim", "write", "write"}, w.kinds())
+	require.Equal(t, []storage.EntryKind{"claim", "write", "write"}, w.kinds())
 }
 
 func TestDoubt_NotAppliedIsAnErrorAndStaysSo_G4(t *testing.T) {
@@ -61,7 +62,7 @@ func TestDoubt_NotAppliedIsAnErrorAndStaysSo_G4(t *testing.T) {
 		require.Empty(t, w.store.Read("n"))
 		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
 		require.Equal(t, "1", w.store.Read("n"))
-		require.Equal(t, []guard.EntryKind{"claim", "void", "write"}, w.kinds())
+		require.Equal(t, []storage.EntryKind{"claim", "void", "write"}, w.kinds())
 		require.Equal(t, 1, w.locks.Grants())
 	}
 }
@@ -72,7 +73,7 @@ func TestDoubt_IsAskedAboutUntilThereIsAnAnswer_G4(t *testing.T) {
 		asked := 0
 		w.store.SetFaults(memory.Faults{
 			Commit: fates(memory.ReplyLost),
-			Resolve: func(guard.InDoubt) error {
+			Resolve: func(storage.InDoubt) error {
 				if asked++; asked <= 5 {
 					return errShop
 				}
@@ -93,7 +94,7 @@ func TestDoubt_IsAskedAboutUntilThereIsAnAnswer_G4(t *testing.T) {
 // unknown has a call end with an unknown outcome.
 func unknown(t *testing.T, w *world, g *guard.Guard[*memory.Tx], fate memory.Fate) *guard.UnknownOutcomeError {
 	t.Helper()
-	w.store.SetFaults(memory.Faults{Commit: fates(fate), Resolve: func(guard.InDoubt) error { return temporaryError{} }})
+	w.store.SetFaults(memory.Faults{Commit: fates(fate), Resolve: func(storage.InDoubt) error { return temporaryError{} }})
 	start := time.Now()
 	err := guard.Do(t.Context(), g, sku, increment("n"), guard.Retryable())
 	require.Equal(t, 10*time.Second, time.Since(start), "ResolveTimeout")
@@ -133,8 +134,8 @@ func TestUnknown_StaysSoWhenTheCallersContextHasEnded_G4(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
 				ctx, cancel := context.WithCancel(t.Context())
 				w.store.SetFaults(memory.Faults{
-					Commit:  func(guard.InDoubt) memory.Fate { cancel(); return memory.ReplyLost },
-					Resolve: func(guard.InDoubt) error { return errShop },
+					Commit:  func(storage.InDoubt) memory.Fate { cancel(); return memory.ReplyLost },
+					Resolve: func(storage.InDoubt) error { return errShop },
 				})
 				require.ErrorIs(t, call(ctx, w, w.process("a", nil)), guard.ErrUnknownOutcome)
 				require.Equal(t, "1", w.store.Read("n"))
@@ -196,7 +197,7 @@ func TestUnknown_NamesTheOperationAndIsLoggedOnce(t *testing.T) {
 			"guard: four: outcome of COMMIT is unknown: ":                 nil,
 		} {
 			log.Reset()
-			w.store.SetFaults(memory.Faults{Commit: fates(memory.ReplyLost), Resolve: func(guard.InDoubt) error { return errShop }})
+			w.store.SetFaults(memory.Faults{Commit: fates(memory.ReplyLost), Resolve: func(storage.InDoubt) error { return errShop }})
 			resource := strings.Split(name, ": ")[1]
 			err := guard.Do(t.Context(), g, resource, increment("n"), opts...)
 			require.ErrorIs(t, err, guard.ErrUnknownOutcome)
@@ -209,7 +210,7 @@ func TestUnknown_NamesTheOperationAndIsLoggedOnce(t *testing.T) {
 			var unknown *guard.UnknownOutcomeError
 			require.ErrorAs(t, err, &unknown)
 			if unknown.Op.ID == "order-7" {
-				require.Equal(t, guard.OpRecord{ID: "order-7", Name: "sell", Attrs: map[string]string{"qty": "3"}}, unknown.Op)
+				require.Equal(t, storage.OpRecord{ID: "order-7", Name: "sell", Attrs: map[string]string{"qty": "3"}}, unknown.Op)
 				require.Contains(t, log.String(), "op_id=order-7 op_name=sell")
 			}
 		}
@@ -220,7 +221,7 @@ func TestUnknown_IsLoggedAgainWhenItIsSettled(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var log bytes.Buffer
 		g := w.process("a", &guard.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
-		w.store.SetFaults(memory.Faults{Commit: fates(memory.ReplyLost), Resolve: func(guard.InDoubt) error { return errShop }})
+		w.store.SetFaults(memory.Faults{Commit: fates(memory.ReplyLost), Resolve: func(storage.InDoubt) error { return errShop }})
 		require.ErrorIs(t, guard.Do(t.Context(), g, sku, increment("n"), guard.OpID("order-7")), guard.ErrUnknownOutcome)
 		w.store.SetFaults(memory.Faults{})
 		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n"), guard.OpID("order-8")))
@@ -234,7 +235,7 @@ func TestUnknown_IsSettledBeforeTheNextCallRuns_G6(t *testing.T) {
 		unknown(t, w, g, memory.Late)
 		w.store.SetFaults(memory.Faults{})
 		require.NoError(t, guard.Do(t.Context(), g, sku, func(ctx context.Context, tx *memory.Tx) error {
-			require.Equal(t, []guard.EntryKind{"claim", "void"}, w.kinds())
+			require.Equal(t, []storage.EntryKind{"claim", "void"}, w.kinds())
 			return increment("n")(ctx, tx)
 		}))
 		require.ErrorIs(t, w.store.Deliver()[0], guard.ErrOvertaken)
@@ -282,19 +283,19 @@ func TestUnknown_CommitIsBoundedByItsOwnTimeout(t *testing.T) {
 type hangingStore struct{ *memory.Store }
 
 type hangingTxn struct {
-	guard.Txn[*memory.Tx]
-	claims []guard.Claim
+	storage.Txn[*memory.Tx]
+	claims []storage.Claim
 }
 
-func (s *hangingStore) Begin(ctx context.Context, claims ...guard.Claim) (guard.Txn[*memory.Tx], error) {
+func (s *hangingStore) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn[*memory.Tx], error) {
 	txn, err := s.Store.Begin(ctx, claims...)
 	return &hangingTxn{txn, claims}, err
 }
 
-func (t *hangingTxn) Commit(ctx context.Context, _ []guard.OpRecord) ([]guard.Claim, error) {
+func (t *hangingTxn) Commit(ctx context.Context, _ []storage.OpRecord) ([]storage.Claim, error) {
 	<-ctx.Done()
 	t.Txn.Rollback(ctx)
-	return nil, &guard.InDoubtError{InDoubt: guard.InDoubt{Claims: t.claims, Tx: 1}, Err: ctx.Err()}
+	return nil, &storage.InDoubtError{InDoubt: storage.InDoubt{Claims: t.claims, Tx: 1}, Err: ctx.Err()}
 }
 
 func TestRefused_OfAnotherGrantIsNoVerdictOnThisOne(t *testing.T) {
@@ -302,10 +303,10 @@ func TestRefused_OfAnotherGrantIsNoVerdictOnThisOne(t *testing.T) {
 	w := newWorld(t)
 	g := w.process("a", nil)
 	other := fence.Grant{Resource: "other", Epoch: 1, Token: 9, Holder: "x"}
-	foreign := guard.Refuse(&guard.RefusedError{Reason: guard.ReasonStale, Grant: other})
+	foreign := &guard.RejectedError{Reason: storage.ReasonStale, Grant: other}
 	err := guard.Do(t.Context(), g, sku, func(context.Context, *memory.Tx) error { return foreign })
 	require.True(t, errors.Is(err, guard.ErrStaleToken))
 	require.NoError(t, guard.Do(t.Context(), g, sku, set("k", "v")))
 	require.Equal(t, 1, w.locks.Grants())
-	require.Equal(t, []guard.EntryKind{"claim", "write"}, w.kinds())
+	require.Equal(t, []storage.EntryKind{"claim", "write"}, w.kinds())
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
@@ -30,7 +31,7 @@ func TestRetryable_RunsAgainAfterWhatTookNoEffect_G4(t *testing.T) {
 			return fence.ErrLeaseLost
 		}, fence.ErrLeaseLost, 3},
 		"failed over": {func(_ context.Context, w *world, _ *guard.Guard[*memory.Tx]) error {
-			return guard.Refuse(&guard.RefusedError{Reason: guard.ReasonFailedOver, Stage: guard.StageRun, Grant: w.locks.Holder(sku)})
+			return &guard.RejectedError{Reason: storage.ReasonFailedOver, Stage: storage.StageRun, Grant: w.locks.Holder(sku)}
 		}, guard.ErrFailedOver, 3},
 		"not applied": {func(_ context.Context, w *world, _ *guard.Guard[*memory.Tx]) error {
 			w.store.SetFaults(memory.Faults{Commit: fates(memory.RequestLost)})
@@ -70,28 +71,28 @@ func TestRetryable_RunsAgainAfterWhatTookNoEffect_G4(t *testing.T) {
 
 // Nor does what asking for the outcome met make a reason to run again.
 func TestRetryable_NeverRunsAgainWhatIsUnknown_G4(t *testing.T) {
-	refused := func(reason guard.Reason) func(fence.Grant) error {
+	refused := func(reason storage.Reason) func(fence.Grant) error {
 		return func(grant fence.Grant) error {
-			return guard.Refuse(&guard.RefusedError{Reason: reason, Stage: guard.StageSeal, Grant: grant})
+			return &guard.RejectedError{Reason: reason, Stage: storage.StageSeal, Grant: grant}
 		}
 	}
 	for name, met := range map[string]func(fence.Grant) error{
 		"temporary":   func(fence.Grant) error { return temporaryError{} },
 		"lease lost":  func(fence.Grant) error { return fence.ErrLeaseLost },
-		"stale":       refused(guard.ReasonStale),
-		"failed over": refused(guard.ReasonFailedOver),
-		"overtaken":   refused(guard.ReasonOvertaken),
+		"stale":       refused(storage.ReasonStale),
+		"failed over": refused(storage.ReasonFailedOver),
+		"overtaken":   refused(storage.ReasonOvertaken),
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
 				g := w.process("a", nil)
 				w.store.SetFaults(memory.Faults{
 					Commit:  fates(memory.ReplyLost),
-					Resolve: func(d guard.InDoubt) error { return met(d.Claims[0].Grant) },
+					Resolve: func(d storage.InDoubt) error { return met(d.Claims[0].Grant) },
 				})
 				require.ErrorIs(t, guard.Do(t.Context(), g, sku, increment("n"), guard.Retryable()), guard.ErrUnknownOutcome)
 				require.Equal(t, "1", w.store.Read("n"))
-				require.Equal(t, []guard.EntryKind{guard.KindClaim, guard.KindWrite}, w.kinds())
+				require.Equal(t, []storage.EntryKind{storage.KindClaim, storage.KindWrite}, w.kinds())
 			})
 		})
 	}

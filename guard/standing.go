@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // standing is what this process knows about where a grant stands in a store. One
@@ -17,7 +18,7 @@ import (
 type standing struct {
 	grant    fence.Grant
 	superior fence.Grant // known to have claimed before the lock service was asked for grant; zero if none is
-	claim    Claim
+	claim    storage.Claim
 	claimed  bool                 // claim is good, as far as is known
 	doubt    *UnknownOutcomeError // a transaction whose outcome could not be learned
 	held     bool                 // what was read under claim is still in use: see Hold
@@ -26,18 +27,18 @@ type standing struct {
 }
 
 // applied takes the outcome of a transaction that was in doubt.
-func (s *standing) applied(d InDoubt) {
-	i := slices.IndexFunc(d.Claims, func(c Claim) bool { return c.Grant == s.grant })
+func (s *standing) applied(d storage.InDoubt) {
+	i := slices.IndexFunc(d.Claims, func(c storage.Claim) bool { return c.Grant == s.grant })
 	s.claim = d.Claims[i]
-	s.claim.Position = Position{Seq: s.claim.Seq + 1, Tx: d.Tx}
+	s.claim.Position = storage.Position{Seq: s.claim.Seq + 1, Tx: d.Tx}
 	s.claimed = true
 }
 
 // refuse draws the consequences of a refusal of s's grant.
-func (s *standing) refuse(reason Reason, err error) {
+func (s *standing) refuse(reason storage.Reason, err error) {
 	s.claimed = false
 	s.refused = err
-	s.dead = s.dead || reason != ReasonOvertaken
+	s.dead = s.dead || reason != storage.ReasonOvertaken
 }
 
 // standings are those of the grants that a transaction runs under.
@@ -51,8 +52,8 @@ func (ss standings) grants() []fence.Grant {
 	return grants
 }
 
-func (ss standings) claims() []Claim {
-	claims := make([]Claim, len(ss))
+func (ss standings) claims() []storage.Claim {
+	claims := make([]storage.Claim, len(ss))
 	for i, s := range ss {
 		claims[i] = s.claim
 	}
@@ -109,7 +110,7 @@ func (e *engine[Tx]) ready(ctx context.Context, s *standing) error {
 // this machine's may have stood still between asking and claiming.
 func (s *standing) wentBack(err error) error {
 	refusal := refusalOf(err, s.grant)
-	if refusal == nil || refusal.Reason != ReasonStale || s.superior.Compare(s.grant) <= 0 {
+	if refusal == nil || refusal.Reason != storage.ReasonStale || s.superior.Compare(s.grant) <= 0 {
 		return err
 	}
 	return &tokensWentBackError{refusal: refusal, err: err}
@@ -160,8 +161,8 @@ func (e *engine[Tx]) judge(ss standings, err error) error {
 
 // refusalOf returns the refusal of one of grants in err, or nil. A refusal of
 // another grant is what an operation met elsewhere and says nothing about these.
-func refusalOf(err error, grants ...fence.Grant) *RefusedError {
-	var refusal *RefusedError
+func refusalOf(err error, grants ...fence.Grant) *RejectedError {
+	var refusal *RejectedError
 	if errors.As(err, &refusal) && slices.Contains(grants, refusal.Grant) {
 		return refusal
 	}

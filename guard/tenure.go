@@ -8,6 +8,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/internal/callback"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // releaseTimeout bounds the wait for a release, which goes on in the background.
@@ -122,7 +123,7 @@ func (k *keeper) superiorOf(resource string) fence.Grant {
 // learn remembers for the next grant which one has superseded t's. keeper.mu is
 // held.
 func (k *keeper) learn(t *tenure) {
-	if refusal := refusalOf(t.refused, t.grant); refusal != nil && refusal.Reason == ReasonStale {
+	if refusal := refusalOf(t.refused, t.grant); refusal != nil && refusal.Reason == storage.ReasonStale {
 		k.superior[t.grant.Resource] = refusal.Current
 	} else {
 		delete(k.superior, t.grant.Resource)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
@@ -39,7 +40,7 @@ func TestKeepFor_OwnershipOutlastsTheCall(t *testing.T) {
 			require.NotZero(t, w.locks.Holder(sku))
 		}
 		require.Equal(t, 1, w.locks.Grants())
-		require.Equal(t, []guard.EntryKind{"claim", "write", "write", "write", "write", "write"}, w.kinds())
+		require.Equal(t, []storage.EntryKind{"claim", "write", "write", "write", "write", "write"}, w.kinds())
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		require.Zero(t, w.locks.Holder(sku))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
@@ -50,8 +51,8 @@ func TestMaxRun_DoesNotCountTheDatabase(t *testing.T) {
 		slow := func() { time.Sleep(3 * time.Second) }
 		w.store.SetFaults(memory.Faults{
 			Claim:  func(fence.Grant) error { slow(); return nil },
-			Begin:  func([]guard.Claim) error { slow(); return nil },
-			Commit: func(guard.InDoubt) memory.Fate { slow(); return memory.Normal },
+			Begin:  func([]storage.Claim) error { slow(); return nil },
+			Commit: func(storage.InDoubt) memory.Fate { slow(); return memory.Normal },
 		})
 		g := w.process("a", &guard.Config{MaxRun: time.Second})
 		done := func(ctx context.Context, _ *memory.Tx) error { return ctx.Err() }
@@ -98,15 +99,15 @@ type cutStore struct {
 	at string
 }
 
-func (s *cutStore) Claim(ctx context.Context, g fence.Grant) (guard.Claim, error) {
+func (s *cutStore) Claim(ctx context.Context, g fence.Grant) (storage.Claim, error) {
 	if s.at == "claim" {
 		<-ctx.Done()
-		return guard.Claim{}, ctx.Err()
+		return storage.Claim{}, ctx.Err()
 	}
 	return s.Store.Claim(ctx, g)
 }
 
-func (s *cutStore) Begin(ctx context.Context, claims ...guard.Claim) (guard.Txn[*memory.Tx], error) {
+func (s *cutStore) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn[*memory.Tx], error) {
 	if s.at == "begin" {
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -114,7 +115,7 @@ func (s *cutStore) Begin(ctx context.Context, claims ...guard.Claim) (guard.Txn[
 	return s.Store.Begin(ctx, claims...)
 }
 
-func (s *cutStore) Recall(ctx context.Context, key guard.OnceKey, claims ...guard.Claim) ([]byte, bool, error) {
+func (s *cutStore) Recall(ctx context.Context, key storage.OnceKey, claims ...storage.Claim) ([]byte, bool, error) {
 	if s.at == "recall" {
 		<-ctx.Done()
 		return nil, false, ctx.Err()
@@ -122,7 +123,7 @@ func (s *cutStore) Recall(ctx context.Context, key guard.OnceKey, claims ...guar
 	return s.Store.Recall(ctx, key, claims...)
 }
 
-func (s *cutStore) Resolve(ctx context.Context, d guard.InDoubt) (bool, error) {
+func (s *cutStore) Resolve(ctx context.Context, d storage.InDoubt) (bool, error) {
 	if s.at == "resolve" {
 		<-ctx.Done()
 		return false, ctx.Err()
@@ -264,7 +265,7 @@ func TestHoldLease_SettlesWhatTheLastOneLeftInDoubt_G6(t *testing.T) {
 					began = true
 					return h.Do(ctx, increment("n"))
 				}
-				w.store.SetFaults(memory.Faults{Commit: fates(test.fate), Resolve: func(guard.InDoubt) error { return temporaryError{} }})
+				w.store.SetFaults(memory.Faults{Commit: fates(test.fate), Resolve: func(storage.InDoubt) error { return temporaryError{} }})
 				require.ErrorIs(t, guard.HoldLease(t.Context(), g, lease, write), guard.ErrUnknownOutcome)
 				for range 2 {
 					began = false
@@ -296,7 +297,7 @@ func TestHoldLease_KeepsNoDoubtForEver(t *testing.T) {
 		"lost": func(_ *testing.T, w *world, _ *guard.Guard[*memory.Tx], _ fence.Lease) { w.locks.Lose(sku) },
 		"lost meanwhile": func(t *testing.T, w *world, g *guard.Guard[*memory.Tx], lease fence.Lease) {
 			require.ErrorIs(t, guard.HoldLease(t.Context(), g, lease, func(ctx context.Context, h *held) error {
-				w.store.SetFaults(memory.Faults{Commit: fates(memory.ReplyLost), Resolve: func(guard.InDoubt) error { return errShop }})
+				w.store.SetFaults(memory.Faults{Commit: fates(memory.ReplyLost), Resolve: func(storage.InDoubt) error { return errShop }})
 				w.locks.Lose(sku)
 				return h.Do(context.WithoutCancel(ctx), increment("n"))
 			}), guard.ErrUnknownOutcome)
@@ -307,7 +308,7 @@ func TestHoldLease_KeepsNoDoubtForEver(t *testing.T) {
 				g := w.process("a", nil)
 				lease, err := w.locks.NewLocker("leader").Acquire(t.Context(), sku)
 				require.NoError(t, err)
-				w.store.SetFaults(memory.Faults{Commit: fates(memory.ReplyLost), Resolve: func(guard.InDoubt) error { return errShop }})
+				w.store.SetFaults(memory.Faults{Commit: fates(memory.ReplyLost), Resolve: func(storage.InDoubt) error { return errShop }})
 				require.ErrorIs(t, guard.HoldLease(t.Context(), g, lease, func(ctx context.Context, h *held) error {
 					return h.Do(ctx, increment("n"))
 				}), guard.ErrUnknownOutcome)
@@ -396,9 +397,9 @@ func TestClaim_NamesALockServiceThatWentBack_HD5(t *testing.T) {
 // finds that more time has passed for the database than for itself.
 type sleepy struct{ *memory.Store }
 
-func (s sleepy) Claim(ctx context.Context, g fence.Grant) (guard.Claim, error) {
+func (s sleepy) Claim(ctx context.Context, g fence.Grant) (storage.Claim, error) {
 	c, err := s.Store.Claim(ctx, g)
-	if stale := new(guard.StaleTokenError); errors.As(err, &stale) {
+	if stale := new(guard.RejectedError); errors.As(err, &stale) {
 		stale.Age += time.Hour
 	}
 	return c, err

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/fencekit/fencekit/chaos/history"
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // Names of hits, and what the names of others begin with.
@@ -38,7 +38,7 @@ const atLeast = ", at least "
 
 // Hits counts what a run met. Names are those above; a refusal for another reason
 // than a stale token is named by that reason alone, as "overtaken", "collision" or
-// "failed over" (guard.Reason).
+// "failed over" (storage.Reason).
 //
 // What became of an operation the data tell or, if only the workload knows those,
 // its answer.
@@ -125,9 +125,9 @@ func hitOf(e history.Event) string {
 		return HitStopped + e.Point
 	case e.Kind == history.Ends && e.Error != "":
 		return HitEnded
-	case e.Kind == history.Refused && e.Reason == string(guard.ReasonStale) && e.Stage == string(guard.StageSeal) && e.Met != "":
+	case e.Kind == history.Refused && e.Reason == string(storage.ReasonStale) && e.Stage == string(storage.StageSeal) && e.Met != "":
 		return HitEndedStale + e.Stage
-	case e.Kind == history.Refused && e.Reason == string(guard.ReasonStale):
+	case e.Kind == history.Refused && e.Reason == string(storage.ReasonStale):
 		return HitRefused + e.Stage
 	case e.Kind == history.Refused:
 		return e.Reason

@@ -10,7 +10,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/fencekit/fencekit/chaos/history"
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // linearizeBound bounds the search for an order of the operations of one resource.
@@ -96,7 +96,7 @@ func (v *view) accesses() map[string][]porcupine.Operation {
 }
 
 func stale(e history.Event) bool {
-	return e.Kind == history.Refused && e.Reason == string(guard.ReasonStale)
+	return e.Kind == history.Refused && e.Reason == string(storage.ReasonStale)
 }
 
 // claimTimes returns times before and after a claim; the ends of time if nobody

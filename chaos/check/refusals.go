@@ -4,7 +4,7 @@ import (
 	"math"
 
 	"github.com/fencekit/fencekit/chaos/history"
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // refusals checks I6: what a refusal as stale says is in the data, and was not
@@ -30,7 +30,7 @@ func refusals(v *view, t *tally) {
 		t.lack("no entry was seen in the write-ahead log")
 	}
 	for _, r := range v.Observed.Refusals {
-		if r.Reason != string(guard.ReasonStale) {
+		if r.Reason != string(storage.ReasonStale) {
 			continue
 		}
 		justified := false

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/fencekit/fencekit/chaos/history"
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // timeline is what worker processes did with one resource, and what was done to
@@ -187,7 +187,7 @@ func (l *laneReader) grant(e history.Event) {
 			l.held = span{from: e.At, token: e.Token}
 		}
 	case history.Refused:
-		if e.Reason == string(guard.ReasonStale) {
+		if e.Reason == string(storage.ReasonStale) {
 			l.lane.crosses = append(l.lane.crosses, cross{e.At, e.Token, e.Current})
 		}
 		if l.held.token == e.Token {

@@ -8,8 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -26,7 +26,7 @@ type act struct {
 // result is what the database says after an act.
 type result struct {
 	stock    stock
-	refusals []guard.RefusalRecord
+	refusals []storage.Rejection
 }
 
 // pauseAt is how many units are available, at most, when the first worker stops.
@@ -152,6 +152,6 @@ func (a *act) result(ctx context.Context, pool *pgxpool.Pool) (result, error) {
 	if err != nil {
 		return r, err
 	}
-	r.refusals, err = store.Refusals(ctx, resource(sku), 100)
+	r.refusals, err = store.Rejections(ctx, resource(sku), 100)
 	return r, err
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -97,7 +97,7 @@ func checkHistory(t *testing.T, pool *pgxpool.Pool, s *shop) {
 	require.NoError(t, err)
 	tokens, holders := map[string]string{}, map[string]bool{}
 	for n := range products {
-		var last guard.Entry
+		var last storage.Entry
 		for {
 			entries, err := store.Entries(t.Context(), resource(product(n)), last.Seq, 1000)
 			require.NoError(t, err)

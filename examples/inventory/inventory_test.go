@@ -13,8 +13,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/chaos"
-	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // The demo starts its own binary as workers, tests as servers, and chaos as both: in
@@ -41,7 +41,7 @@ func TestDemo_FenceHoldsAndControlOversells(t *testing.T) {
 }
 
 func TestVerdict_IsAsStrictAsItSays(t *testing.T) {
-	good := result{stock: stock{100, 100}, refusals: []guard.RefusalRecord{{Count: 1}}}
+	good := result{stock: stock{100, 100}, refusals: []storage.Rejection{{Count: 1}}}
 	control := result{stock: stock{100, 112}}
 	require.NoError(t, verdict(&bytes.Buffer{}, good, control))
 	for name, c := range map[string]struct {

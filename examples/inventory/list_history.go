@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // historyPage tells who changed a product's stock, in the order in which it took
@@ -21,13 +21,13 @@ type historyPage struct {
 }
 
 type historyEntry struct {
-	Seq    int64            `json:"seq"` // positions have no gaps
-	Kind   string           `json:"kind"`
-	Epoch  int64            `json:"epoch"`
-	Token  string           `json:"token"`
-	Holder string           `json:"holder"`
-	At     time.Time        `json:"at"`
-	Ops    []guard.OpRecord `json:"ops"` // their ids are the clients' keys
+	Seq    int64              `json:"seq"` // positions have no gaps
+	Kind   string             `json:"kind"`
+	Epoch  int64              `json:"epoch"`
+	Token  string             `json:"token"`
+	Holder string             `json:"holder"`
+	At     time.Time          `json:"at"`
+	Ops    []storage.OpRecord `json:"ops"` // their ids are the clients' keys
 }
 
 type refusal struct {
@@ -67,7 +67,7 @@ func (a *api) history(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return err
 		}
-		refusals, err := a.store.Refusals(ctx, resource(sku), limit)
+		refusals, err := a.store.Rejections(ctx, resource(sku), limit)
 		body.fill(entries, refusals, limit)
 		return err
 	})
@@ -90,7 +90,7 @@ func readAfter(r *http.Request) (int64, error) {
 	return after, nil
 }
 
-func (p *historyPage) fill(entries []guard.Entry, refusals []guard.RefusalRecord, limit int) {
+func (p *historyPage) fill(entries []storage.Entry, refusals []storage.Rejection, limit int) {
 	entries, more := page(entries, limit)
 	if more {
 		p.Next = entries[limit-1].Seq
@@ -99,7 +99,7 @@ func (p *historyPage) fill(entries []guard.Entry, refusals []guard.RefusalRecord
 	for i, e := range entries {
 		p.Entries[i] = historyEntry{
 			Seq: e.Seq, Kind: string(e.Kind), Epoch: e.Grant.Epoch, Token: e.Grant.Token.String(), Holder: e.Grant.Holder, At: e.At,
-			Ops: append([]guard.OpRecord{}, e.Ops...), // never null
+			Ops: append([]storage.OpRecord{}, e.Ops...), // never null
 		}
 	}
 	p.Refusals = make([]refusal, len(refusals))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 )
 
 var (
@@ -51,7 +52,7 @@ func problemOf(err error) *problem {
 // refusalProblem is what a refusal of a grant that this server got is to a client;
 // nil if err is none.
 func refusalProblem(err error) *problem {
-	var refused *guard.RefusedError
+	var refused *guard.RejectedError
 	switch {
 	case !errors.As(err, &refused):
 		return nil
@@ -59,11 +60,11 @@ func refusalProblem(err error) *problem {
 		return wentBack()
 	}
 	switch refused.Reason {
-	case guard.ReasonStale:
+	case storage.ReasonStale:
 		return refusedGrant(refused)
-	case guard.ReasonOvertaken:
+	case storage.ReasonOvertaken:
 		return undone("busy", "Others use the same grant", "")
-	case guard.ReasonCollision, guard.ReasonEpochBehind, guard.ReasonTokenJump:
+	case storage.ReasonCollision, storage.ReasonEpochBehind, storage.ReasonTokenJump:
 		return undone("lock-service-back", "The lock service is not the one that the database knows", "An operator has to raise its epoch.", lockService)
 	}
 	return undone("dependency-away", "The database went back to an older state, or failed over", "", database)
@@ -72,14 +73,14 @@ func refusalProblem(err error) *problem {
 // ofClientsGrant makes a problem of the client's of a refusal of the grant that it
 // sent.
 func ofClientsGrant(err error) error {
-	var refused *guard.RefusedError
-	if errors.Is(err, guard.ErrUnknownOutcome) || !errors.As(err, &refused) || refused.Reason == guard.ReasonOvertaken {
+	var refused *guard.RejectedError
+	if errors.Is(err, guard.ErrUnknownOutcome) || !errors.As(err, &refused) || refused.Reason == storage.ReasonOvertaken {
 		return err
 	}
 	return refusedGrant(refused)
 }
 
-func refusedGrant(refused *guard.RefusedError) *problem {
+func refusedGrant(refused *guard.RejectedError) *problem {
 	facts := &refusalFacts{
 		Resource: refused.Grant.Resource, Reason: string(refused.Reason), Token: refused.Grant.Token.String(),
 		CurrentToken: refused.Current.Token.String(), Holder: refused.Current.Holder,
@@ -89,7 +90,7 @@ func refusedGrant(refused *guard.RefusedError) *problem {
 	}
 	p := newProblem(http.StatusConflict, "refused-grant", "The grant was refused",
 		fmt.Sprintf("The fence refused token %s: %s. Nothing was deducted by this attempt.", facts.Token, refused.Reason))
-	if refused.Reason == guard.ReasonStale {
+	if refused.Reason == storage.ReasonStale {
 		p = newProblem(http.StatusConflict, "stale-grant", "The grant is stale",
 			fmt.Sprintf("Token %s was superseded by %s. This attempt deducted nothing; an earlier one, whose answer was lost, may have. "+
 				"Acquire anew, read anew, and if the deduction is still wanted send the same key with the new grant.", facts.Token, facts.CurrentToken))

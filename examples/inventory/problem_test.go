@@ -13,6 +13,7 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -20,8 +21,8 @@ import (
 func TestProblemOf_TellsErrorsApart(t *testing.T) {
 	older := fence.Grant{Resource: "sku/a", Epoch: 1, Token: 7, Holder: "a-1"}
 	newer := fence.Grant{Resource: "sku/a", Epoch: 1, Token: 9, Holder: "b-1"}
-	refused := func(reason guard.Reason) error {
-		return fmt.Errorf("around it: %w", guard.Refuse(&guard.RefusedError{Reason: reason, Stage: guard.StageSeal, Grant: older, Current: newer, Since: time.Unix(0, 0)}))
+	refused := func(reason storage.Reason) error {
+		return fmt.Errorf("around it: %w", &guard.RejectedError{Reason: reason, Stage: storage.StageSeal, Grant: older, Current: newer, Since: time.Unix(0, 0)})
 	}
 	unavailable := func(err error) error { return &fence.UnavailableError{Err: err} }
 	for name, c := range map[string]struct {
@@ -29,21 +30,21 @@ func TestProblemOf_TellsErrorsApart(t *testing.T) {
 		status int
 		kind   string
 	}{
-		"stale":                     {refused(guard.ReasonStale), 409, "stale-grant"},
-		"stale, out of time":        {fmt.Errorf("%w: %w", errOutOfTime, refused(guard.ReasonStale)), 409, "stale-grant"},
-		"collision":                 {refused(guard.ReasonCollision), 503, "lock-service-back"},
-		"epoch":                     {refused(guard.ReasonEpochBehind), 503, "lock-service-back"},
-		"token jump":                {refused(guard.ReasonTokenJump), 503, "lock-service-back"},
-		"went back":                 {refused(guard.ReasonWentBack), 503, "dependency-away"},
-		"failed over":               {refused(guard.ReasonFailedOver), 503, "dependency-away"},
-		"client's, stale":           {ofClientsGrant(refused(guard.ReasonStale)), 409, "stale-grant"},
-		"client's, token jump":      {ofClientsGrant(refused(guard.ReasonTokenJump)), 409, "refused-grant"},
-		"client's, overtaken":       {ofClientsGrant(refused(guard.ReasonOvertaken)), 503, "busy"},
-		"client's, unknown":         {ofClientsGrant(&guard.UnknownOutcomeError{AskErr: refused(guard.ReasonStale)}), 503, "unknown-outcome"},
-		"overtaken":                 {refused(guard.ReasonOvertaken), 503, "busy"},
-		"etcd went back":            {fmt.Errorf("%w: %w", guard.ErrTokensWentBack, refused(guard.ReasonStale)), 503, "lock-service-back"},
+		"stale":                     {refused(storage.ReasonStale), 409, "stale-grant"},
+		"stale, out of time":        {fmt.Errorf("%w: %w", errOutOfTime, refused(storage.ReasonStale)), 409, "stale-grant"},
+		"collision":                 {refused(storage.ReasonCollision), 503, "lock-service-back"},
+		"epoch":                     {refused(storage.ReasonEpochBehind), 503, "lock-service-back"},
+		"token jump":                {refused(storage.ReasonTokenJump), 503, "lock-service-back"},
+		"went back":                 {refused(storage.ReasonWentBack), 503, "dependency-away"},
+		"failed over":               {refused(storage.ReasonFailedOver), 503, "dependency-away"},
+		"client's, stale":           {ofClientsGrant(refused(storage.ReasonStale)), 409, "stale-grant"},
+		"client's, token jump":      {ofClientsGrant(refused(storage.ReasonTokenJump)), 409, "refused-grant"},
+		"client's, overtaken":       {ofClientsGrant(refused(storage.ReasonOvertaken)), 503, "busy"},
+		"client's, unknown":         {ofClientsGrant(&guard.UnknownOutcomeError{AskErr: refused(storage.ReasonStale)}), 503, "unknown-outcome"},
+		"overtaken":                 {refused(storage.ReasonOvertaken), 503, "busy"},
+		"etcd went back":            {fmt.Errorf("%w: %w", guard.ErrTokensWentBack, refused(storage.ReasonStale)), 503, "lock-service-back"},
 		"reuse":                     {&guard.OpReuseError{}, 422, "key-reused"},
-		"unknown":                   {&guard.UnknownOutcomeError{Err: errors.New("cut"), AskErr: refused(guard.ReasonStale)}, 503, "unknown-outcome"},
+		"unknown":                   {&guard.UnknownOutcomeError{Err: errors.New("cut"), AskErr: refused(storage.ReasonStale)}, 503, "unknown-outcome"},
 		"etcd away":                 {unavailable(context.DeadlineExceeded), 503, "dependency-away"},
 		"etcd restored":             {unavailable(&etcd.WentBackError{What: "revision"}), 503, "lock-service-back"},
 		"epoch unreadable":          {unavailable(&etcd.EpochError{Value: "x"}), 503, "lock-service-back"},
@@ -75,7 +76,7 @@ func TestProblemOf_TellsErrorsApart(t *testing.T) {
 		require.Equal(t, want, p.Type, name)
 		require.Equal(t, c.status == 503, p.again, "%s: Retry-After", name)
 	}
-	p := problemOf(refused(guard.ReasonStale))
+	p := problemOf(refused(storage.ReasonStale))
 	require.Equal(t, &refusalFacts{Resource: "sku/a", Reason: "stale", Token: "7", CurrentToken: "9", Holder: "b-1", Since: p.Since}, p.refusalFacts)
 	require.True(t, p.Since.Equal(time.Unix(0, 0)))
 }

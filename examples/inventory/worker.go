@@ -129,7 +129,7 @@ func (w *worker) sell(ctx context.Context, order Order) error {
 		return lines, w.pause(order, available(lots))
 	}
 	err := w.seller.sell(ctx, order, decide)
-	var stale *guard.StaleTokenError
+	var stale *guard.RejectedError
 	switch {
 	case errors.As(err, &stale):
 		tell(w.out, event{Event: eventRefused, Order: order.ID, Quantity: order.Quantity,

@@ -8,56 +8,57 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
 type (
 	tx    = *memory.Tx
-	txn   = guard.Txn[tx]
-	op    = guard.Op[tx]
+	txn   = storage.Txn[tx]
+	op    = storage.Op[tx]
 	store = *memory.Store
 )
 
 // breakable is the memory store, with holes to break it at. A nil one is sound.
 type breakable struct {
 	store
-	claim    func(ctx context.Context, s store, g fence.Grant) (guard.Claim, error)
-	begin    func(ctx context.Context, s store, claims []guard.Claim) (txn, error)
-	recall   func(ctx context.Context, s store, key guard.OnceKey, claims []guard.Claim) ([]byte, bool, error)
-	resolve  func(ctx context.Context, s store, d guard.InDoubt) (bool, error)
-	entries  func([]guard.Entry) []guard.Entry
-	refusals func([]guard.RefusalRecord) []guard.RefusalRecord
+	claim    func(ctx context.Context, s store, g fence.Grant) (storage.Claim, error)
+	begin    func(ctx context.Context, s store, claims []storage.Claim) (txn, error)
+	recall   func(ctx context.Context, s store, key storage.OnceKey, claims []storage.Claim) ([]byte, bool, error)
+	resolve  func(ctx context.Context, s store, d storage.InDoubt) (bool, error)
+	entries  func([]storage.Entry) []storage.Entry
+	refusals func([]storage.Rejection) []storage.Rejection
 }
 
-func (b *breakable) Claim(ctx context.Context, g fence.Grant) (guard.Claim, error) {
+func (b *breakable) Claim(ctx context.Context, g fence.Grant) (storage.Claim, error) {
 	if b.claim != nil {
 		return b.claim(ctx, b.store, g)
 	}
 	return b.store.Claim(ctx, g)
 }
 
-func (b *breakable) Begin(ctx context.Context, claims ...guard.Claim) (txn, error) {
+func (b *breakable) Begin(ctx context.Context, claims ...storage.Claim) (txn, error) {
 	if b.begin != nil {
 		return b.begin(ctx, b.store, claims)
 	}
 	return b.store.Begin(ctx, claims...)
 }
 
-func (b *breakable) Recall(ctx context.Context, key guard.OnceKey, claims ...guard.Claim) ([]byte, bool, error) {
+func (b *breakable) Recall(ctx context.Context, key storage.OnceKey, claims ...storage.Claim) ([]byte, bool, error) {
 	if b.recall != nil {
 		return b.recall(ctx, b.store, key, claims)
 	}
 	return b.store.Recall(ctx, key, claims...)
 }
 
-func (b *breakable) Resolve(ctx context.Context, d guard.InDoubt) (bool, error) {
+func (b *breakable) Resolve(ctx context.Context, d storage.InDoubt) (bool, error) {
 	if b.resolve != nil {
 		return b.resolve(ctx, b.store, d)
 	}
 	return b.store.Resolve(ctx, d)
 }
 
-func (b *breakable) Entries(ctx context.Context, name string, after int64, limit int) ([]guard.Entry, error) {
+func (b *breakable) Entries(ctx context.Context, name string, after int64, limit int) ([]storage.Entry, error) {
 	entries, err := b.store.Entries(ctx, name, after, limit)
 	if b.entries != nil {
 		entries = b.entries(entries)
@@ -65,8 +66,8 @@ func (b *breakable) Entries(ctx context.Context, name string, after int64, limit
 	return entries, err
 }
 
-func (b *breakable) Refusals(ctx context.Context, name string, limit int) ([]guard.RefusalRecord, error) {
-	refusals, err := b.store.Refusals(ctx, name, limit)
+func (b *breakable) Rejections(ctx context.Context, name string, limit int) ([]storage.Rejection, error) {
+	refusals, err := b.store.Rejections(ctx, name, limit)
 	if b.refusals != nil {
 		refusals = b.refusals(refusals)
 	}
@@ -81,11 +82,11 @@ var broken = map[string]struct {
 }{
 	"claims nothing before a transaction": {
 		breakable{
-			claim: func(_ context.Context, _ store, g fence.Grant) (guard.Claim, error) {
-				return guard.Claim{Grant: g}, nil
+			claim: func(_ context.Context, _ store, g fence.Grant) (storage.Claim, error) {
+				return storage.Claim{Grant: g}, nil
 			},
-			begin: func(ctx context.Context, s store, claims []guard.Claim) (txn, error) {
-				var fresh []guard.Claim
+			begin: func(ctx context.Context, s store, claims []storage.Claim) (txn, error) {
+				var fresh []storage.Claim
 				for _, c := range claims {
 					c, err := s.Claim(ctx, c.Grant)
 					if err != nil {
@@ -99,12 +100,12 @@ var broken = map[string]struct {
 		[]string{"Claim_FirstMovesTheFence_G1", "Claim_RefusesLowerToken_G3", "Claim_ConcurrentHighestWins_G3"},
 	},
 	"moves the fence at a repeated claim": {
-		breakable{claim: func(ctx context.Context, s store, g fence.Grant) (guard.Claim, error) {
+		breakable{claim: func(ctx context.Context, s store, g fence.Grant) (storage.Claim, error) {
 			c, err := s.Claim(ctx, g)
 			if err != nil || c.Seq == 1 {
 				return c, err
 			}
-			_, err = s.Resolve(ctx, guard.InDoubt{Claims: []guard.Claim{c}})
+			_, err = s.Resolve(ctx, storage.InDoubt{Claims: []storage.Claim{c}})
 			return c, err
 		}},
 		[]string{"Claim_OfTheHolderIsIdempotent_G1"},
@@ -117,33 +118,33 @@ var broken = map[string]struct {
 	"accepts lower epochs":   {breakable{claim: acceptAt(guard.ErrEpochBehind)}, []string{"Claim_RefusesLowerEpoch_G3", "Claim_HigherEpochBeatsHigherToken_G3"}},
 	"accepts invalid grants": {breakable{claim: acceptAt(fence.ErrInvalidGrant)}, []string{"Claim_RefusesInvalidGrants"}},
 	"refuses everything": {
-		breakable{claim: func(_ context.Context, _ store, g fence.Grant) (guard.Claim, error) {
-			return guard.Claim{}, guard.Refuse(&guard.RefusedError{Reason: guard.ReasonStale, Stage: guard.StageClaim, Grant: g})
+		breakable{claim: func(_ context.Context, _ store, g fence.Grant) (storage.Claim, error) {
+			return storage.Claim{}, &guard.RejectedError{Reason: storage.ReasonStale, Stage: storage.StageClaim, Grant: g}
 		}},
 		[]string{"Claim_FirstMovesTheFence_G1", "Claim_ConcurrentHighestWins_G3", "Seal_MovesByOnePosition_G2"},
 	},
 	"refuses a token when a lower one holds": {
-		breakable{claim: func(ctx context.Context, s store, g fence.Grant) (guard.Claim, error) {
+		breakable{claim: func(ctx context.Context, s store, g fence.Grant) (storage.Claim, error) {
 			if g.Token != 7 {
 				return s.Claim(ctx, g)
 			}
 			current := g
 			current.Token = 1
-			return guard.Claim{}, guard.Refuse(&guard.RefusedError{Reason: guard.ReasonStale, Stage: guard.StageClaim, Grant: g, Current: current})
+			return storage.Claim{}, &guard.RejectedError{Reason: storage.ReasonStale, Stage: storage.StageClaim, Grant: g, Current: current}
 		}},
 		[]string{"Claim_ConcurrentHighestWins_G3"},
 	},
 	"folds names": {
-		breakable{claim: func(ctx context.Context, s store, g fence.Grant) (guard.Claim, error) {
+		breakable{claim: func(ctx context.Context, s store, g fence.Grant) (storage.Claim, error) {
 			g.Resource = strings.ToLower(strings.TrimSpace(g.Resource))
 			return s.Claim(ctx, g)
 		}},
 		[]string{"Claim_KeepsOddNamesApart"},
 	},
-	"has no fence at COMMIT":       {breakable{begin: lax(guard.ReasonStale)}, []string{"Begin_RefusesSupersededClaim_G3", "Seal_RefusesSupersededToken_G2", "Seal_PreventsLostUpdate_G3"}},
-	"compares tokens only":         {breakable{begin: lax(guard.ReasonOvertaken)}, []string{"Seal_RefusesOvertakenSibling_G2", "Resolve_OfUnsentCommitVoidsIt_G4", "Resolve_OfSeveralClaims_G4"}},
-	"compares no last transaction": {breakable{begin: lax(guard.ReasonWentBack)}, []string{"Seal_RefusesWrongLastTransaction_G2", "Seal_RefusesPositionAhead_G2"}},
-	"compares no holder":           {breakable{begin: lax(guard.ReasonCollision)}, []string{"Claim_RefusesEqualTokenOfAnotherHolder_G3"}},
+	"has no fence at COMMIT":       {breakable{begin: lax(storage.ReasonStale)}, []string{"Begin_RefusesSupersededClaim_G3", "Seal_RefusesSupersededToken_G2", "Seal_PreventsLostUpdate_G3"}},
+	"compares tokens only":         {breakable{begin: lax(storage.ReasonOvertaken)}, []string{"Seal_RefusesOvertakenSibling_G2", "Resolve_OfUnsentCommitVoidsIt_G4", "Resolve_OfSeveralClaims_G4"}},
+	"compares no last transaction": {breakable{begin: lax(storage.ReasonWentBack)}, []string{"Seal_RefusesWrongLastTransaction_G2", "Seal_RefusesPositionAhead_G2"}},
+	"compares no holder":           {breakable{begin: lax(storage.ReasonCollision)}, []string{"Claim_RefusesEqualTokenOfAnotherHolder_G3"}},
 	"seals each claim by itself":   {breakable{begin: sealSingly}, []string{"Seal_SeveralClaimsAllOrNothing_G2"}},
 	"checks claims not at all":     {breakable{begin: firstClaimOnly}, []string{"Begin_RefusesBadClaims", "Seal_SeveralClaimsAllOrNothing_G2"}},
 	"acknowledges without committing": {
@@ -161,13 +162,13 @@ var broken = map[string]struct {
 	"ignores the context at COMMIT":    {breakable{begin: with(change{ignoreCtx: true})}, []string{"Commit_CancelledDoesNothing_G4"}},
 	"is in doubt about what it unsent": {breakable{begin: with(change{doubtful: true})}, []string{"Commit_CancelledDoesNothing_G4"}},
 	"ignores the context at Begin": {
-		breakable{begin: func(_ context.Context, s store, claims []guard.Claim) (txn, error) {
+		breakable{begin: func(_ context.Context, s store, claims []storage.Claim) (txn, error) {
 			return with(change{ignoreCtx: true})(context.Background(), s, claims)
 		}},
 		[]string{"Begin_CancelledDoesNothing_G4"},
 	},
 	"ignores the context at Claim": {
-		breakable{claim: func(_ context.Context, s store, g fence.Grant) (guard.Claim, error) {
+		breakable{claim: func(_ context.Context, s store, g fence.Grant) (storage.Claim, error) {
 			return s.Claim(context.Background(), g)
 		}},
 		[]string{"Claim_CancelledDoesNothing_G4"},
@@ -176,7 +177,7 @@ var broken = map[string]struct {
 	"keeps before the commit":       {breakable{begin: with(change{keepAtOnce: true})}, []string{"Keep_GoesWithTheTransaction_G4", "Keep_OfARefusedCommitIsNotKept_G4"}},
 	"recalls under the first claim": {breakable{recall: firstOnly}, []string{"Keep_IsOfEveryClaimsResource_G4"}},
 	"ignores the request": {
-		breakable{recall: func(ctx context.Context, s store, key guard.OnceKey, claims []guard.Claim) ([]byte, bool, error) {
+		breakable{recall: func(ctx context.Context, s store, key storage.OnceKey, claims []storage.Claim) ([]byte, bool, error) {
 			result, found, err := s.Recall(ctx, key, claims...)
 			if errors.Is(err, guard.ErrOpReuse) {
 				return nil, true, nil
@@ -186,14 +187,14 @@ var broken = map[string]struct {
 		[]string{"Keep_RefusesAnotherRequest"},
 	},
 	"recalls keys of other resources": {
-		breakable{recall: func(ctx context.Context, s store, key guard.OnceKey, claims []guard.Claim) ([]byte, bool, error) {
-			everybodys := guard.Claim{Grant: fence.Grant{Resource: resource}, Resource: 1}
+		breakable{recall: func(ctx context.Context, s store, key storage.OnceKey, claims []storage.Claim) ([]byte, bool, error) {
+			everybodys := storage.Claim{Grant: fence.Grant{Resource: resource}, Resource: 1}
 			return s.Recall(ctx, key, everybodys)
 		}},
 		[]string{"Keep_IsOfTheResource"},
 	},
 	"recalls under any claim": {
-		breakable{recall: func(ctx context.Context, s store, key guard.OnceKey, claims []guard.Claim) ([]byte, bool, error) {
+		breakable{recall: func(ctx context.Context, s store, key storage.OnceKey, claims []storage.Claim) ([]byte, bool, error) {
 			current, err := s.Claim(ctx, claims[0].Grant)
 			if err != nil || len(claims) > 1 {
 				return s.Recall(ctx, key, claims...)
@@ -203,13 +204,13 @@ var broken = map[string]struct {
 		[]string{"Recall_UnderAMovedFenceIsRefused_G4"},
 	},
 	"ignores the context at Recall": {
-		breakable{recall: func(_ context.Context, s store, key guard.OnceKey, claims []guard.Claim) ([]byte, bool, error) {
+		breakable{recall: func(_ context.Context, s store, key storage.OnceKey, claims []storage.Claim) ([]byte, bool, error) {
 			return s.Recall(context.Background(), key, claims...)
 		}},
 		[]string{"Recall_CancelledIsAnError"},
 	},
 	"resolves without a void": {
-		breakable{resolve: func(ctx context.Context, s store, d guard.InDoubt) (bool, error) {
+		breakable{resolve: func(ctx context.Context, s store, d storage.InDoubt) (bool, error) {
 			c := d.Claims[0]
 			entries, err := s.Entries(ctx, c.Grant.Resource, c.Seq, 1)
 			return len(entries) == 1 && entries[0].Tx == d.Tx, err
@@ -219,7 +220,7 @@ var broken = map[string]struct {
 	"resolves to true":  {breakable{resolve: always(true)}, []string{"Resolve_OfUnsentCommitVoidsIt_G4", "Resolve_OfSupersededCommit_G4"}},
 	"resolves to false": {breakable{resolve: always(false)}, []string{"Resolve_OfAppliedCommit_G4", "Resolve_KnowsAfterNewerClaims_G4"}},
 	"forgets under a newer claim": {
-		breakable{resolve: func(ctx context.Context, s store, d guard.InDoubt) (bool, error) {
+		breakable{resolve: func(ctx context.Context, s store, d storage.InDoubt) (bool, error) {
 			c, err := s.Claim(ctx, d.Claims[0].Grant)
 			if err != nil || c.Seq < 0 {
 				return false, nil
@@ -229,25 +230,25 @@ var broken = map[string]struct {
 		[]string{"Resolve_KnowsAfterNewerClaims_G4"},
 	},
 	"has gaps in its history": {
-		breakable{entries: func(all []guard.Entry) []guard.Entry {
-			return slices.DeleteFunc(all, func(e guard.Entry) bool { return e.Kind == guard.KindVoid })
+		breakable{entries: func(all []storage.Entry) []storage.Entry {
+			return slices.DeleteFunc(all, func(e storage.Entry) bool { return e.Kind == storage.KindVoid })
 		}},
 		[]string{"History_IsGaplessAndMonotone_G2", "Resolve_OfUnsentCommitVoidsIt_G4"},
 	},
 	"ignores the limit of a page": {
-		breakable{entries: func(all []guard.Entry) []guard.Entry { return slices.Concat(all, all) }},
+		breakable{entries: func(all []storage.Entry) []storage.Entry { return slices.Concat(all, all) }},
 		[]string{"History_PagesByPosition"},
 	},
 	"invents history": {
-		breakable{entries: func(all []guard.Entry) []guard.Entry { return append(all, guard.Entry{Kind: guard.KindClaim}) }},
+		breakable{entries: func(all []storage.Entry) []storage.Entry { return append(all, storage.Entry{Kind: storage.KindClaim}) }},
 		[]string{"History_OfUnknownResourceIsEmpty"},
 	},
 	"records no refusals": {
-		breakable{refusals: func([]guard.RefusalRecord) []guard.RefusalRecord { return nil }},
+		breakable{refusals: func([]storage.Rejection) []storage.Rejection { return nil }},
 		[]string{"Refusal_IsRecordedAndJustified_G5", "Refusal_StormIsCounted_G5"},
 	},
 	"counts no refusals": {
-		breakable{refusals: func(all []guard.RefusalRecord) []guard.RefusalRecord {
+		breakable{refusals: func(all []storage.Rejection) []storage.Rejection {
 			for i := range all {
 				all[i].Count = 1
 			}
@@ -256,9 +257,9 @@ var broken = map[string]struct {
 		[]string{"Refusal_StormIsCounted_G5"},
 	},
 	"fails to record refusals": {
-		breakable{claim: func(ctx context.Context, s store, g fence.Grant) (guard.Claim, error) {
+		breakable{claim: func(ctx context.Context, s store, g fence.Grant) (storage.Claim, error) {
 			c, err := s.Claim(ctx, g)
-			var refusal *guard.RefusedError
+			var refusal *guard.RejectedError
 			if errors.As(err, &refusal) {
 				refusal.RecordErr = errors.New("disk full")
 			}
@@ -269,11 +270,11 @@ var broken = map[string]struct {
 }
 
 // acceptAt is a Claim that accepts what is refused as sentinel.
-func acceptAt(sentinel error) func(context.Context, store, fence.Grant) (guard.Claim, error) {
-	return func(ctx context.Context, s store, g fence.Grant) (guard.Claim, error) {
+func acceptAt(sentinel error) func(context.Context, store, fence.Grant) (storage.Claim, error) {
+	return func(ctx context.Context, s store, g fence.Grant) (storage.Claim, error) {
 		c, err := s.Claim(ctx, g)
 		if errors.Is(err, sentinel) {
-			return guard.Claim{Grant: g, Resource: 1}, nil
+			return storage.Claim{Grant: g, Resource: 1}, nil
 		}
 		return c, err
 	}
@@ -282,10 +283,10 @@ func acceptAt(sentinel error) func(context.Context, store, fence.Grant) (guard.C
 // resource is the first that parts of the contract claim.
 const resource = "sku/42"
 
-func firstOnly(ctx context.Context, s store, key guard.OnceKey, claims []guard.Claim) ([]byte, bool, error) {
+func firstOnly(ctx context.Context, s store, key storage.OnceKey, claims []storage.Claim) ([]byte, bool, error) {
 	return s.Recall(ctx, key, claims[0])
 }
 
-func always(applied bool) func(context.Context, store, guard.InDoubt) (bool, error) {
-	return func(context.Context, store, guard.InDoubt) (bool, error) { return applied, nil }
+func always(applied bool) func(context.Context, store, storage.InDoubt) (bool, error) {
+	return func(context.Context, store, storage.InDoubt) (bool, error) { return applied, nil }
 }

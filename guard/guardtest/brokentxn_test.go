@@ -7,6 +7,7 @@ import (
 	"runtime"
 
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // laxTxn runs its operations again, under the claim of whom the fence is at, when
@@ -14,12 +15,12 @@ import (
 type laxTxn struct {
 	txn
 	store  store
-	ignore guard.Reason
+	ignore storage.Reason
 	ops    []op
 }
 
-func lax(ignore guard.Reason) func(context.Context, store, []guard.Claim) (txn, error) {
-	return func(ctx context.Context, s store, claims []guard.Claim) (txn, error) {
+func lax(ignore storage.Reason) func(context.Context, store, []storage.Claim) (txn, error) {
+	return func(ctx context.Context, s store, claims []storage.Claim) (txn, error) {
 		inner, err := s.Begin(ctx, claims...)
 		if current, ok := ignored(ctx, s, err, ignore); ok {
 			return s.Begin(ctx, current)
@@ -29,10 +30,10 @@ func lax(ignore guard.Reason) func(context.Context, store, []guard.Claim) (txn, 
 }
 
 // ignored returns the claim to go on with after err, if err is to be ignored.
-func ignored(ctx context.Context, s store, err error, ignore guard.Reason) (guard.Claim, bool) {
-	var refusal *guard.RefusedError
+func ignored(ctx context.Context, s store, err error, ignore storage.Reason) (storage.Claim, bool) {
+	var refusal *guard.RejectedError
 	if !errors.As(err, &refusal) || refusal.Reason != ignore {
-		return guard.Claim{}, false
+		return storage.Claim{}, false
 	}
 	current, err := s.Claim(ctx, refusal.Current)
 	return current, err == nil
@@ -43,7 +44,7 @@ func (t *laxTxn) Run(ctx context.Context, o op) error {
 	return t.txn.Run(ctx, o)
 }
 
-func (t *laxTxn) Commit(ctx context.Context, records []guard.OpRecord) ([]guard.Claim, error) {
+func (t *laxTxn) Commit(ctx context.Context, records []storage.OpRecord) ([]storage.Claim, error) {
 	moved, err := t.txn.Commit(ctx, records)
 	current, ok := ignored(ctx, t.store, err, t.ignore)
 	if !ok {
@@ -62,7 +63,7 @@ func (t *laxTxn) Commit(ctx context.Context, records []guard.OpRecord) ([]guard.
 }
 
 // sealSingly seals claim after claim, each in a transaction of its own.
-func sealSingly(ctx context.Context, s store, claims []guard.Claim) (txn, error) {
+func sealSingly(ctx context.Context, s store, claims []storage.Claim) (txn, error) {
 	if len(claims) < 2 {
 		return s.Begin(ctx, claims...)
 	}
@@ -73,10 +74,10 @@ func sealSingly(ctx context.Context, s store, claims []guard.Claim) (txn, error)
 type singly struct {
 	txn
 	store store
-	rest  []guard.Claim
+	rest  []storage.Claim
 }
 
-func (t *singly) Commit(ctx context.Context, records []guard.OpRecord) ([]guard.Claim, error) {
+func (t *singly) Commit(ctx context.Context, records []storage.OpRecord) ([]storage.Claim, error) {
 	moved, err := t.txn.Commit(ctx, records)
 	for _, c := range t.rest {
 		if err != nil {
@@ -84,7 +85,7 @@ func (t *singly) Commit(ctx context.Context, records []guard.OpRecord) ([]guard.
 		}
 		var other txn
 		if other, err = t.store.Begin(ctx, c); err == nil {
-			var one []guard.Claim
+			var one []storage.Claim
 			one, err = other.Commit(ctx, records)
 			moved = append(moved, one...)
 		}
@@ -93,7 +94,7 @@ func (t *singly) Commit(ctx context.Context, records []guard.OpRecord) ([]guard.
 }
 
 // firstClaimOnly ignores all claims but the first.
-func firstClaimOnly(ctx context.Context, s store, claims []guard.Claim) (txn, error) {
+func firstClaimOnly(ctx context.Context, s store, claims []storage.Claim) (txn, error) {
 	return s.Begin(ctx, claims[:min(len(claims), 1)]...)
 }
 
@@ -106,14 +107,14 @@ type changedTxn struct {
 	txn
 	change
 	store  store
-	claims []guard.Claim
+	claims []storage.Claim
 	runs   int
 	last   error // of the latest Run
 	done   bool
 }
 
-func with(c change) func(context.Context, store, []guard.Claim) (txn, error) {
-	return func(ctx context.Context, s store, claims []guard.Claim) (txn, error) {
+func with(c change) func(context.Context, store, []storage.Claim) (txn, error) {
+	return func(ctx context.Context, s store, claims []storage.Claim) (txn, error) {
 		inner, err := s.Begin(ctx, claims...)
 		if err != nil {
 			return nil, err
@@ -130,7 +131,7 @@ func (t *changedTxn) Run(ctx context.Context, o op) (err error) {
 	case t.once && t.runs > 1:
 		return guard.ErrTxEnded
 	case t.hideErrors, t.forgetErrors:
-		runErr := t.txn.Run(ctx, guard.Func[tx](func(ctx context.Context, tx tx) error {
+		runErr := t.txn.Run(ctx, storage.Func[tx](func(ctx context.Context, tx tx) error {
 			err = o.Run(ctx, tx)
 			return nil
 		}))
@@ -150,7 +151,7 @@ func (t *changedTxn) Run(ctx context.Context, o op) (err error) {
 func (t *changedTxn) runHidden(ctx context.Context, o op) error {
 	var caught any
 	returned := true
-	err := t.txn.Run(ctx, guard.Func[tx](func(ctx context.Context, tx tx) error {
+	err := t.txn.Run(ctx, storage.Func[tx](func(ctx context.Context, tx tx) error {
 		var err error
 		returned = false
 		ended := make(chan struct{})
@@ -172,7 +173,7 @@ func (t *changedTxn) runHidden(ctx context.Context, o op) error {
 	return err
 }
 
-func (t *changedTxn) Commit(ctx context.Context, records []guard.OpRecord) ([]guard.Claim, error) {
+func (t *changedTxn) Commit(ctx context.Context, records []storage.OpRecord) ([]storage.Claim, error) {
 	if t.neverEnds && t.done {
 		return t.claims, nil
 	}
@@ -189,12 +190,12 @@ func (t *changedTxn) Commit(ctx context.Context, records []guard.OpRecord) ([]gu
 	}
 	moved, err := t.txn.Commit(ctx, records)
 	if t.doubtful && err != nil {
-		err = &guard.InDoubtError{InDoubt: guard.InDoubt{Claims: t.claims}, Err: fmt.Errorf("unsent: %w", err)}
+		err = &storage.InDoubtError{InDoubt: storage.InDoubt{Claims: t.claims}, Err: fmt.Errorf("unsent: %w", err)}
 	}
 	return moved, err
 }
 
-func (t *changedTxn) Keep(key guard.OnceKey, result []byte) {
+func (t *changedTxn) Keep(key storage.OnceKey, result []byte) {
 	switch {
 	case t.keepAtOnce:
 		other, err := t.store.Begin(context.Background(), t.claims...)

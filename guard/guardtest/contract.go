@@ -10,12 +10,13 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 )
 
-// Store is what the contract is about: a guard.Store that keeps a history.
+// Store is what the contract is about: a storage.Store that keeps a history.
 type Store[Tx any] interface {
-	guard.Store[Tx]
-	guard.History
+	storage.Store[Tx]
+	storage.History
 }
 
 // Harness is a store with a way to work in its transactions. Keys are short
@@ -76,7 +77,7 @@ func grantOf(resource string, token fence.Token) fence.Grant {
 }
 
 // claim claims g, which has to succeed.
-func (r *run[Tx]) claim(g fence.Grant) guard.Claim {
+func (r *run[Tx]) claim(g fence.Grant) storage.Claim {
 	r.Helper()
 	c, err := r.Store.Claim(r.ctx, g)
 	r.noError(err)
@@ -87,7 +88,7 @@ func (r *run[Tx]) claim(g fence.Grant) guard.Claim {
 }
 
 // begin begins a transaction, which has to succeed.
-func (r *run[Tx]) begin(claims ...guard.Claim) guard.Txn[Tx] {
+func (r *run[Tx]) begin(claims ...storage.Claim) storage.Txn[Tx] {
 	r.Helper()
 	txn, err := r.Store.Begin(r.ctx, claims...)
 	r.noError(err)
@@ -96,12 +97,12 @@ func (r *run[Tx]) begin(claims ...guard.Claim) guard.Txn[Tx] {
 }
 
 // set is an operation.
-func (r *run[Tx]) set(key string, value int64) guard.Func[Tx] {
+func (r *run[Tx]) set(key string, value int64) storage.Func[Tx] {
 	return func(ctx context.Context, tx Tx) error { return r.Set(ctx, tx, key, value) }
 }
 
 // add is an operation that reads and then writes.
-func (r *run[Tx]) add(key string, delta int64) guard.Func[Tx] {
+func (r *run[Tx]) add(key string, delta int64) storage.Func[Tx] {
 	return func(ctx context.Context, tx Tx) error {
 		value, err := r.Get(ctx, tx, key)
 		if err != nil {
@@ -112,7 +113,7 @@ func (r *run[Tx]) add(key string, delta int64) guard.Func[Tx] {
 }
 
 // get is an operation that reads key into value.
-func (r *run[Tx]) get(key string, value *int64) guard.Func[Tx] {
+func (r *run[Tx]) get(key string, value *int64) storage.Func[Tx] {
 	return func(ctx context.Context, tx Tx) (err error) {
 		*value, err = r.Get(ctx, tx, key)
 		return err
@@ -121,7 +122,7 @@ func (r *run[Tx]) get(key string, value *int64) guard.Func[Tx] {
 
 // transact runs op in a transaction of its own. Where the store finds a fault,
 // at Begin, in op or at Commit, is its own affair.
-func (r *run[Tx]) transact(ctx context.Context, op guard.Op[Tx], claims ...guard.Claim) ([]guard.Claim, error) {
+func (r *run[Tx]) transact(ctx context.Context, op storage.Op[Tx], claims ...storage.Claim) ([]storage.Claim, error) {
 	txn, err := r.Store.Begin(ctx, claims...)
 	if err != nil {
 		return nil, err
@@ -130,16 +131,16 @@ func (r *run[Tx]) transact(ctx context.Context, op guard.Op[Tx], claims ...guard
 }
 
 // finish runs op in txn and commits.
-func (r *run[Tx]) finish(ctx context.Context, txn guard.Txn[Tx], op guard.Op[Tx]) ([]guard.Claim, error) {
+func (r *run[Tx]) finish(ctx context.Context, txn storage.Txn[Tx], op storage.Op[Tx]) ([]storage.Claim, error) {
 	if err := txn.Run(ctx, op); err != nil {
 		txn.Rollback(ctx)
 		return nil, err
 	}
-	return txn.Commit(ctx, []guard.OpRecord{{}})
+	return txn.Commit(ctx, []storage.OpRecord{{}})
 }
 
 // write is transact for what has to succeed. It returns the first claim.
-func (r *run[Tx]) write(op guard.Op[Tx], claims ...guard.Claim) guard.Claim {
+func (r *run[Tx]) write(op storage.Op[Tx], claims ...storage.Claim) storage.Claim {
 	r.Helper()
 	moved, err := r.transact(r.ctx, op, claims...)
 	r.noError(err)
@@ -148,7 +149,7 @@ func (r *run[Tx]) write(op guard.Op[Tx], claims ...guard.Claim) guard.Claim {
 }
 
 // sameLength checks what Commit returned.
-func (r *run[Tx]) sameLength(moved, claims []guard.Claim) {
+func (r *run[Tx]) sameLength(moved, claims []storage.Claim) {
 	r.Helper()
 	if len(moved) != len(claims) {
 		r.Fatalf("Commit under %d claims returned %d", len(claims), len(moved))
@@ -163,9 +164,9 @@ func (r *run[Tx]) noError(err error) {
 }
 
 // refused checks that err is a refusal of grant, as one of the sentinels.
-func (r *run[Tx]) refused(err error, grant fence.Grant, sentinels ...error) *guard.RefusedError {
+func (r *run[Tx]) refused(err error, grant fence.Grant, sentinels ...error) *guard.RejectedError {
 	r.Helper()
-	var refusal *guard.RefusedError
+	var refusal *guard.RejectedError
 	if !errors.As(err, &refusal) {
 		r.Fatalf("want a refusal, got: %v", err)
 	}
@@ -195,7 +196,7 @@ func (r *run[Tx]) holds(key string, want int64) {
 }
 
 // entries returns the whole history of a resource.
-func (r *run[Tx]) entries(resource string) []guard.Entry {
+func (r *run[Tx]) entries(resource string) []storage.Entry {
 	r.Helper()
 	entries, err := r.Store.Entries(r.ctx, resource, 0, 1000)
 	r.noError(err)
@@ -203,15 +204,15 @@ func (r *run[Tx]) entries(resource string) []guard.Entry {
 }
 
 // refusals returns all refusals of a resource.
-func (r *run[Tx]) refusals(resource string) []guard.RefusalRecord {
+func (r *run[Tx]) refusals(resource string) []storage.Rejection {
 	r.Helper()
-	refusals, err := r.Store.Refusals(r.ctx, resource, 1000)
+	refusals, err := r.Store.Rejections(r.ctx, resource, 1000)
 	r.noError(err)
 	return refusals
 }
 
 // last returns the last entry of a resource's history.
-func (r *run[Tx]) last(resource string) guard.Entry {
+func (r *run[Tx]) last(resource string) storage.Entry {
 	r.Helper()
 	entries := r.entries(resource)
 	if len(entries) == 0 {
@@ -221,7 +222,7 @@ func (r *run[Tx]) last(resource string) guard.Entry {
 }
 
 // at checks where the fence of a resource is: at the last entry.
-func (r *run[Tx]) at(want guard.Claim, kind guard.EntryKind) {
+func (r *run[Tx]) at(want storage.Claim, kind storage.EntryKind) {
 	r.Helper()
 	last := r.last(want.Grant.Resource)
 	if last.Grant != want.Grant || last.Position != want.Position || last.Kind != kind {

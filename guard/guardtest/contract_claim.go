@@ -8,6 +8,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 )
 
 func claimParts[Tx any]() []part[Tx] {
@@ -30,7 +31,7 @@ func claimFirst[Tx any](r *run[Tx]) {
 	if c.Seq != 1 || c.Tx == 0 {
 		r.Fatalf("the first claim is at %+v, want sequence number 1 and a transaction", c.Position)
 	}
-	r.at(c, guard.KindClaim)
+	r.at(c, storage.KindClaim)
 }
 
 func claimIdempotent[Tx any](r *run[Tx]) {
@@ -51,14 +52,14 @@ func claimLower[Tx any](r *run[Tx]) {
 	holder := r.claim(grant(7))
 	_, err := r.Store.Claim(r.ctx, grant(6))
 	refusal := r.refused(err, grant(6), guard.ErrStaleToken)
-	var stale *guard.StaleTokenError
+	var stale *guard.RejectedError
 	if !errors.As(err, &stale) {
-		r.Fatalf("want a *guard.StaleTokenError, got %T", err)
+		r.Fatalf("want a *guard.RejectedError, got %T", err)
 	}
-	if refusal.Current != grant(7) || refusal.Stage != guard.StageClaim {
+	if refusal.Current != grant(7) || refusal.Stage != storage.StageClaim {
 		r.Fatalf("refused by %v at stage %s, want %v at stage claim", refusal.Current, refusal.Stage, grant(7))
 	}
-	r.at(holder, guard.KindClaim)
+	r.at(holder, storage.KindClaim)
 	r.write(r.set(key, 1), holder)
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 )
 
 func historyParts[Tx any]() []part[Tx] {
@@ -23,7 +24,7 @@ func historyParts[Tx any]() []part[Tx] {
 }
 
 // monotone checks that positions have no gaps and tokens never fall.
-func (r *run[Tx]) monotone(entries []guard.Entry) {
+func (r *run[Tx]) monotone(entries []storage.Entry) {
 	r.Helper()
 	hashes := map[string]bool{}
 	for i, e := range entries {
@@ -48,11 +49,11 @@ func historyUnknown[Tx any](r *run[Tx]) {
 }
 
 // history makes five entries: claim, write, claim, void, write.
-func (r *run[Tx]) history() []guard.Entry {
+func (r *run[Tx]) history() []storage.Entry {
 	r.Helper()
 	r.write(r.set(key, 1), r.claim(grant(7)))
 	c := r.claim(grant(8))
-	r.resolves(guard.InDoubt{Claims: []guard.Claim{c}, Tx: c.Tx + 1}, false)
+	r.resolves(storage.InDoubt{Claims: []storage.Claim{c}, Tx: c.Tx + 1}, false)
 	r.write(r.set(key, 2), r.claim(grant(8)))
 	return r.entries(resource)
 }
@@ -60,12 +61,12 @@ func (r *run[Tx]) history() []guard.Entry {
 func historyGapless[Tx any](r *run[Tx]) {
 	entries := r.history()
 	r.monotone(entries)
-	var kinds []guard.EntryKind
+	var kinds []storage.EntryKind
 	var tokens []fence.Token
 	for _, e := range entries {
 		kinds, tokens = append(kinds, e.Kind), append(tokens, e.Grant.Token)
 	}
-	wantKinds := []guard.EntryKind{guard.KindClaim, guard.KindWrite, guard.KindClaim, guard.KindVoid, guard.KindWrite}
+	wantKinds := []storage.EntryKind{storage.KindClaim, storage.KindWrite, storage.KindClaim, storage.KindVoid, storage.KindWrite}
 	if !reflect.DeepEqual(kinds, wantKinds) || !reflect.DeepEqual(tokens, []fence.Token{7, 7, 8, 8, 8}) {
 		r.Fatalf("kinds %v with tokens %v", kinds, tokens)
 	}
@@ -73,7 +74,7 @@ func historyGapless[Tx any](r *run[Tx]) {
 
 func historyPages[Tx any](r *run[Tx]) {
 	all := r.history()
-	var paged []guard.Entry
+	var paged []storage.Entry
 	for after := int64(0); ; after = paged[len(paged)-1].Seq {
 		page, err := r.Store.Entries(r.ctx, resource, after, 2)
 		r.noError(err)
@@ -96,14 +97,14 @@ func historyPages[Tx any](r *run[Tx]) {
 }
 
 func historyOps[Tx any](r *run[Tx]) {
-	want := guard.OpRecord{ID: "order 1", Name: `deduct "2"`, Attrs: map[string]string{"qty": "2", "ünï": `\`, "empty": ""}}
+	want := storage.OpRecord{ID: "order 1", Name: `deduct "2"`, Attrs: map[string]string{"qty": "2", "ünï": `\`, "empty": ""}}
 	c := r.claim(grant(7))
 	if ops := r.last(resource).Ops; len(ops) != 0 {
 		r.Fatalf("a claim has the operations %+v", ops)
 	}
 	txn := r.begin(c)
 	r.noError(txn.Run(r.ctx, r.set(key, 1)))
-	_, err := txn.Commit(r.ctx, []guard.OpRecord{want, {}})
+	_, err := txn.Commit(r.ctx, []storage.OpRecord{want, {}})
 	r.noError(err)
 	ops := r.last(resource).Ops
 	if len(ops) != 2 || !reflect.DeepEqual(ops[0], want) || ops[1].ID != "" || ops[1].Name != "" || len(ops[1].Attrs) != 0 {
@@ -124,16 +125,16 @@ func refusalRecorded[Tx any](r *run[Tx]) {
 		r.Fatalf("%d refusals, want 2: %+v", len(records), records)
 	}
 	latest, first := records[0], records[1]
-	if latest.Grant != grant(5) || latest.Stage != guard.StageClaim {
+	if latest.Grant != grant(5) || latest.Stage != storage.StageClaim {
 		r.Fatalf("the latest refusal is %+v", latest)
 	}
-	if first.Reason != guard.ReasonStale || first.Stage != refusal.Stage || first.Grant != grant(7) || first.Current != grant(8) || first.Count != 1 {
+	if first.Reason != storage.ReasonStale || first.Stage != refusal.Stage || first.Grant != grant(7) || first.Current != grant(8) || first.Count != 1 {
 		r.Fatalf("recorded as %+v, returned as %+v", first, refusal)
 	}
 	if !first.Since.Equal(claimed.At) || !refusal.Since.Equal(claimed.At) {
 		r.Fatalf("recorded since %v, returned since %v, claimed at %v", first.Since, refusal.Since, claimed.At)
 	}
-	if limited, err := r.Store.Refusals(r.ctx, resource, 1); err != nil || len(limited) != 1 || limited[0].Grant != grant(5) {
+	if limited, err := r.Store.Rejections(r.ctx, resource, 1); err != nil || len(limited) != 1 || limited[0].Grant != grant(5) {
 		r.Fatalf("the one latest refusal: %+v (%v)", limited, err)
 	}
 }
@@ -149,7 +150,7 @@ func refusalStorm[Tx any](r *run[Tx]) {
 	if records[0].Last.Before(records[0].First) {
 		r.Fatalf("the last refusal is before the first: %+v", records[0])
 	}
-	r.at(holder, guard.KindClaim)
+	r.at(holder, storage.KindClaim)
 	r.write(r.set(key, 1), holder)
 }
 
@@ -175,7 +176,7 @@ func (r *run[Tx]) refuseAll(n int) {
 // holds it up.
 func refusalNoWait[Tx any](r *run[Tx]) {
 	holder := r.claim(grant(8))
-	r.write(guard.Func[Tx](func(ctx context.Context, tx Tx) error {
+	r.write(storage.Func[Tx](func(ctx context.Context, tx Tx) error {
 		if err := r.Set(ctx, tx, key, 1); err != nil {
 			return err
 		}

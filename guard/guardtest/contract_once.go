@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 )
 
 func onceParts[Tx any]() []part[Tx] {
@@ -22,24 +23,24 @@ func onceParts[Tx any]() []part[Tx] {
 }
 
 // once is a key with a request.
-func once(key string, request byte) guard.OnceKey {
-	return guard.OnceKey{Key: key, Request: [32]byte{request}}
+func once(key string, request byte) storage.OnceKey {
+	return storage.OnceKey{Key: key, Request: [32]byte{request}}
 }
 
 // keep keeps result under key in a transaction of its own.
-func (r *run[Tx]) keep(k guard.OnceKey, result []byte, claims ...guard.Claim) []guard.Claim {
+func (r *run[Tx]) keep(k storage.OnceKey, result []byte, claims ...storage.Claim) []storage.Claim {
 	r.Helper()
 	txn := r.begin(claims...)
 	r.noError(txn.Run(r.ctx, r.add(key, 1)))
 	txn.Keep(k, result)
-	moved, err := txn.Commit(r.ctx, []guard.OpRecord{{ID: k.Key}})
+	moved, err := txn.Commit(r.ctx, []storage.OpRecord{{ID: k.Key}})
 	r.noError(err)
 	r.sameLength(moved, claims)
 	return moved
 }
 
 // recalls checks what is recalled.
-func (r *run[Tx]) recalls(k guard.OnceKey, want []byte, found bool, claims ...guard.Claim) {
+func (r *run[Tx]) recalls(k storage.OnceKey, want []byte, found bool, claims ...storage.Claim) {
 	r.Helper()
 	result, ok, err := r.Store.Recall(r.ctx, k, claims...)
 	r.noError(err)
@@ -111,7 +112,7 @@ func keepRefused[Tx any](r *run[Tx]) {
 	r.noError(old.Run(r.ctx, r.get(key, new(int64))))
 	old.Keep(once("a", 1), nil)
 	c := r.claim(grant(8))
-	_, err := old.Commit(r.ctx, []guard.OpRecord{{}})
+	_, err := old.Commit(r.ctx, []storage.OpRecord{{}})
 	r.refused(err, grant(7), guard.ErrStaleToken)
 	r.recalls(once("a", 1), nil, false, c)
 }

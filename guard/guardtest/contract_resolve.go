@@ -1,6 +1,9 @@
 package guardtest
 
-import "github.com/fencekit/fencekit/guard"
+import (
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
+)
 
 func resolveParts[Tx any]() []part[Tx] {
 	return []part[Tx]{
@@ -13,7 +16,7 @@ func resolveParts[Tx any]() []part[Tx] {
 }
 
 // resolves checks what d resolves to, and that it goes on to.
-func (r *run[Tx]) resolves(d guard.InDoubt, want bool) {
+func (r *run[Tx]) resolves(d storage.InDoubt, want bool) {
 	r.Helper()
 	for range 2 {
 		applied, err := r.Store.Resolve(r.ctx, d)
@@ -31,12 +34,12 @@ func resolveUnsent[Tx any](r *run[Tx]) {
 	c := r.claim(grant(7))
 	txn := r.begin(c)
 	r.noError(txn.Run(r.ctx, r.get(key, new(int64))))
-	r.resolves(guard.InDoubt{Claims: []guard.Claim{c}, Tx: c.Tx + 1}, false)
+	r.resolves(storage.InDoubt{Claims: []storage.Claim{c}, Tx: c.Tx + 1}, false)
 	_, err := r.finish(r.ctx, txn, r.set(key, 5))
 	r.refused(err, grant(7), guard.ErrOvertaken)
 	r.holds(key, 0)
 	again := r.claim(grant(7))
-	r.at(again, guard.KindVoid)
+	r.at(again, storage.KindVoid)
 	r.write(r.set(key, 6), again)
 	r.holds(key, 6)
 }
@@ -44,12 +47,12 @@ func resolveUnsent[Tx any](r *run[Tx]) {
 func resolveApplied[Tx any](r *run[Tx]) {
 	c := r.claim(grant(7))
 	moved := r.write(r.set(key, 5), c)
-	applied := guard.InDoubt{Claims: []guard.Claim{c}, Tx: moved.Tx}
+	applied := storage.InDoubt{Claims: []storage.Claim{c}, Tx: moved.Tx}
 	r.resolves(applied, true)
-	r.at(moved, guard.KindWrite)
+	r.at(moved, storage.KindWrite)
 	r.write(r.set(key, 6), moved)
 	r.resolves(applied, true)
-	r.resolves(guard.InDoubt{Claims: []guard.Claim{c}, Tx: moved.Tx + 1}, false)
+	r.resolves(storage.InDoubt{Claims: []storage.Claim{c}, Tx: moved.Tx + 1}, false)
 	r.holds(key, 6)
 }
 
@@ -58,8 +61,8 @@ func resolveAfterClaims[Tx any](r *run[Tx]) {
 	moved := r.write(r.set(key, 5), c)
 	r.claim(grant(8))
 	holder := r.claim(grant(9))
-	r.resolves(guard.InDoubt{Claims: []guard.Claim{c}, Tx: moved.Tx}, true)
-	r.at(holder, guard.KindClaim)
+	r.resolves(storage.InDoubt{Claims: []storage.Claim{c}, Tx: moved.Tx}, true)
+	r.at(holder, storage.KindClaim)
 	if n := len(r.refusals(resource)); n != 0 {
 		r.Fatalf("asking for an outcome made %d refusals", n)
 	}
@@ -69,21 +72,21 @@ func resolveAfterClaims[Tx any](r *run[Tx]) {
 func resolveSuperseded[Tx any](r *run[Tx]) {
 	c := r.claim(grant(7))
 	holder := r.claim(grant(8))
-	r.resolves(guard.InDoubt{Claims: []guard.Claim{c}, Tx: c.Tx + 1}, false)
-	r.at(holder, guard.KindClaim)
+	r.resolves(storage.InDoubt{Claims: []storage.Claim{c}, Tx: c.Tx + 1}, false)
+	r.at(holder, storage.KindClaim)
 	r.write(r.set(key, 1), holder)
 }
 
 // resolveSeveral: any one of the resources decides for all.
 func resolveSeveral[Tx any](r *run[Tx]) {
-	claims := []guard.Claim{r.claim(grantOf("a", 1)), r.claim(grantOf("b", 2))}
+	claims := []storage.Claim{r.claim(grantOf("a", 1)), r.claim(grantOf("b", 2))}
 	moved, err := r.transact(r.ctx, r.set(key, 1), claims...)
 	r.noError(err)
 	r.sameLength(moved, claims)
-	r.resolves(guard.InDoubt{Claims: claims, Tx: moved[0].Tx}, true)
+	r.resolves(storage.InDoubt{Claims: claims, Tx: moved[0].Tx}, true)
 	txn := r.begin(moved...)
 	r.noError(txn.Run(r.ctx, r.get(key, new(int64))))
-	r.resolves(guard.InDoubt{Claims: moved, Tx: moved[0].Tx + 1}, false)
+	r.resolves(storage.InDoubt{Claims: moved, Tx: moved[0].Tx + 1}, false)
 	if _, err = r.finish(r.ctx, txn, r.set(key, 2)); err == nil {
 		r.Fatal("a transaction committed that was ruled out")
 	}

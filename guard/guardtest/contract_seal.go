@@ -7,6 +7,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 )
 
 func sealParts[Tx any]() []part[Tx] {
@@ -34,8 +35,8 @@ func headSuperseded[Tx any](r *run[Tx]) {
 
 func headBadClaims[Tx any](r *run[Tx]) {
 	c := r.claim(grant(7))
-	unknown := guard.Claim{Grant: grantOf("unknown", 7), Resource: 1 << 40, Position: c.Position}
-	for what, claims := range map[string][]guard.Claim{
+	unknown := storage.Claim{Grant: grantOf("unknown", 7), Resource: 1 << 40, Position: c.Position}
+	for what, claims := range map[string][]storage.Claim{
 		"no claims":      {},
 		"the same twice": {c, c},
 		"an unknown one": {unknown},
@@ -45,7 +46,7 @@ func headBadClaims[Tx any](r *run[Tx]) {
 		}
 	}
 	r.holds(key, 0)
-	r.at(c, guard.KindClaim)
+	r.at(c, storage.KindClaim)
 }
 
 func sealMoves[Tx any](r *run[Tx]) {
@@ -56,7 +57,7 @@ func sealMoves[Tx any](r *run[Tx]) {
 			r.Fatalf("a commit moved %+v to %+v", c, moved)
 		}
 		r.holds(key, i)
-		r.at(moved, guard.KindWrite)
+		r.at(moved, storage.KindWrite)
 		c = moved
 	}
 }
@@ -70,7 +71,7 @@ func sealSuperseded[Tx any](r *run[Tx]) {
 		r.Fatalf("refused by %v, want %v", refusal.Current, grant(8))
 	}
 	r.holds(key, 0)
-	r.at(holder, guard.KindClaim)
+	r.at(holder, storage.KindClaim)
 }
 
 // sealOvertaken: two transactions of one grant read, then both write.
@@ -98,7 +99,7 @@ func sealWrongTx[Tx any](r *run[Tx]) {
 	_, err := r.transact(r.ctx, r.set(key, 1), wrong)
 	r.refused(err, grant(7), guard.ErrWentBack, guard.ErrOvertaken)
 	r.holds(key, 0)
-	r.at(c, guard.KindClaim)
+	r.at(c, storage.KindClaim)
 }
 
 func sealAhead[Tx any](r *run[Tx]) {
@@ -112,7 +113,7 @@ func sealAhead[Tx any](r *run[Tx]) {
 	_, err = r.transact(r.ctx, r.set(key, 1), ahead)
 	r.refused(err, grant(8), guard.ErrWentBack)
 	r.holds(key, 0)
-	r.at(c, guard.KindClaim)
+	r.at(c, storage.KindClaim)
 }
 
 // sealLostUpdate is the schedule that the textbook check lets through: the old
@@ -139,7 +140,7 @@ func sealSeveral[Tx any](r *run[Tx]) {
 		r.Fatalf("the claims came back as %+v", moved)
 	}
 	for _, m := range moved {
-		r.at(m, guard.KindWrite)
+		r.at(m, storage.KindWrite)
 	}
 	txn := r.begin(moved...)
 	r.noError(txn.Run(r.ctx, r.get(key, new(int64))))
@@ -147,9 +148,9 @@ func sealSeveral[Tx any](r *run[Tx]) {
 	_, err = r.finish(r.ctx, txn, r.set(key, 2))
 	r.refused(err, b.Grant, guard.ErrStaleToken)
 	r.holds(key, 1)
-	r.at(moved[0], guard.KindWrite)
-	r.at(moved[1], guard.KindWrite)
-	r.at(newer, guard.KindClaim)
+	r.at(moved[0], storage.KindWrite)
+	r.at(moved[1], storage.KindWrite)
+	r.at(newer, storage.KindClaim)
 }
 
 // sealConcurrent: everybody reads and writes under ever newer grants.
@@ -179,7 +180,7 @@ func sealConcurrent[Tx any](r *run[Tx]) {
 	r.monotone(entries)
 	writes := int64(0)
 	for _, e := range entries {
-		if e.Kind == guard.KindWrite {
+		if e.Kind == storage.KindWrite {
 			writes++
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"runtime"
 
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 )
 
 func txnParts[Tx any]() []part[Tx] {
@@ -27,7 +28,7 @@ func txnParts[Tx any]() []part[Tx] {
 
 func txnOwnWrites[Tx any](r *run[Tx]) {
 	c := r.claim(grant(7))
-	r.write(guard.Func[Tx](func(ctx context.Context, tx Tx) error {
+	r.write(storage.Func[Tx](func(ctx context.Context, tx Tx) error {
 		if err := r.Set(ctx, tx, key, 3); err != nil {
 			return err
 		}
@@ -48,9 +49,9 @@ func txnGroup[Tx any](r *run[Tx]) {
 	for range 3 {
 		r.noError(txn.Run(r.ctx, r.add(key, 1)))
 	}
-	moved, err := txn.Commit(r.ctx, []guard.OpRecord{{ID: "1"}, {ID: "2"}, {ID: "3"}})
+	moved, err := txn.Commit(r.ctx, []storage.OpRecord{{ID: "1"}, {ID: "2"}, {ID: "3"}})
 	r.noError(err)
-	r.sameLength(moved, []guard.Claim{c})
+	r.sameLength(moved, []storage.Claim{c})
 	r.holds(key, 3)
 	if moved[0].Seq != c.Seq+1 {
 		r.Fatalf("a group moved the fence from %d to %d", c.Seq, moved[0].Seq)
@@ -61,10 +62,10 @@ func txnGroup[Tx any](r *run[Tx]) {
 }
 
 // untouched checks that nothing was written and that c is still good.
-func (r *run[Tx]) untouched(c guard.Claim) {
+func (r *run[Tx]) untouched(c storage.Claim) {
 	r.Helper()
 	r.holds(key, 0)
-	r.at(c, guard.KindClaim)
+	r.at(c, storage.KindClaim)
 	r.write(r.add(key, 1), c)
 	r.holds(key, 1)
 }
@@ -92,13 +93,13 @@ func runError[Tx any](r *run[Tx]) {
 	c := r.claim(grant(7))
 	txn := r.begin(c)
 	failure := errors.New("out of stock")
-	err := txn.Run(r.ctx, guard.Func[Tx](func(ctx context.Context, tx Tx) error {
+	err := txn.Run(r.ctx, storage.Func[Tx](func(ctx context.Context, tx Tx) error {
 		return errors.Join(r.Set(ctx, tx, key, 5), failure)
 	}))
 	if !errors.Is(err, failure) {
 		r.Fatalf("Run returned %v, want the operation's error", err)
 	}
-	if _, err := txn.Commit(r.ctx, []guard.OpRecord{{}}); err == nil {
+	if _, err := txn.Commit(r.ctx, []storage.OpRecord{{}}); err == nil {
 		r.Fatal("Commit after a failed operation returned nil")
 	}
 	txn.Rollback(r.ctx)
@@ -110,7 +111,7 @@ func runSuccessAfterError[Tx any](r *run[Tx]) {
 	c := r.claim(grant(7))
 	txn := r.begin(c)
 	failure := errors.New("out of stock")
-	if err := txn.Run(r.ctx, guard.Func[Tx](func(context.Context, Tx) error { return failure })); !errors.Is(err, failure) {
+	if err := txn.Run(r.ctx, storage.Func[Tx](func(context.Context, Tx) error { return failure })); !errors.Is(err, failure) {
 		r.Fatalf("Run returned %v, want the operation's error", err)
 	}
 	_ = txn.Run(r.ctx, r.set(key, 5))
@@ -127,7 +128,7 @@ func runPanic[Tx any](r *run[Tx]) {
 				r.Fatalf("recovered %v, want the operation's own panic", got)
 			}
 		}()
-		_ = txn.Run(r.ctx, guard.Func[Tx](func(ctx context.Context, tx Tx) error {
+		_ = txn.Run(r.ctx, storage.Func[Tx](func(ctx context.Context, tx Tx) error {
 			if err := r.Set(ctx, tx, key, 5); err != nil {
 				return err
 			}
@@ -144,7 +145,7 @@ func runGoexit[Tx any](r *run[Tx]) {
 	returned, ended := false, make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = txn.Run(r.ctx, guard.Func[Tx](func(ctx context.Context, tx Tx) error {
+		_ = txn.Run(r.ctx, storage.Func[Tx](func(ctx context.Context, tx Tx) error {
 			if err := r.Set(ctx, tx, key, 5); err != nil {
 				return err
 			}
@@ -163,9 +164,9 @@ func runGoexit[Tx any](r *run[Tx]) {
 
 // commitFails checks that nothing of a group can commit after an operation
 // didn't return.
-func (r *run[Tx]) commitFails(txn guard.Txn[Tx]) {
+func (r *run[Tx]) commitFails(txn storage.Txn[Tx]) {
 	r.Helper()
-	if _, err := txn.Commit(r.ctx, []guard.OpRecord{{}}); err == nil {
+	if _, err := txn.Commit(r.ctx, []storage.OpRecord{{}}); err == nil {
 		r.Fatal("Commit after an operation that didn't succeed returned nil")
 	}
 	txn.Rollback(r.ctx)
@@ -177,7 +178,7 @@ func txnEnded[Tx any](r *run[Tx]) {
 	_, err := r.finish(r.ctx, committed, r.set(key, 1))
 	r.noError(err)
 	rolledBack.Rollback(r.ctx)
-	for what, txn := range map[string]guard.Txn[Tx]{"Commit": committed, "Rollback": rolledBack} {
+	for what, txn := range map[string]storage.Txn[Tx]{"Commit": committed, "Rollback": rolledBack} {
 		if err := txn.Run(r.ctx, r.set(key, 9)); !errors.Is(err, guard.ErrTxEnded) {
 			r.Fatalf("Run after %s: %v, want guard.ErrTxEnded", what, err)
 		}
@@ -205,11 +206,11 @@ func commitCancelled[Tx any](r *run[Tx]) {
 	r.noError(txn.Run(r.ctx, r.set(key, 5)))
 	ctx, cancel := context.WithCancel(r.ctx)
 	cancel()
-	_, err := txn.Commit(ctx, []guard.OpRecord{{}})
+	_, err := txn.Commit(ctx, []storage.OpRecord{{}})
 	if err == nil {
 		r.Fatal("Commit under a cancelled context returned nil")
 	}
-	var doubt *guard.InDoubtError
+	var doubt *storage.InDoubtError
 	if errors.As(err, &doubt) {
 		r.Fatalf("nothing was sent, but the outcome is in doubt: %v", err)
 	}

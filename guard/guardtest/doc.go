@@ -1,4 +1,4 @@
-// Package guardtest holds the contract that every guard.Store passes, and for tests
+// Package guardtest holds the contract that every storage.Store passes, and for tests
 // of code that uses package guard a lock service in memory, and checks that the code
 // is fenced and may be called again. It imports the standard library, fence and guard only.
 //

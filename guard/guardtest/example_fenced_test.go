@@ -9,6 +9,7 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
@@ -36,7 +37,7 @@ func (s *shipping) shipEarly(ctx context.Context, order string) error {
 }
 
 // cancel is for callers who hold the order, and send their grants along.
-func cancel(ctx context.Context, store guard.Store[*memory.Tx], grant fence.Grant) error {
+func cancel(ctx context.Context, store storage.Store[*memory.Tx], grant fence.Grant) error {
 	return guard.DoGrant(ctx, store, grant, func(_ context.Context, tx *memory.Tx) error { return tx.Set(grant.Resource, "cancelled") })
 }
 

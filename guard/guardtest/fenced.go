@@ -11,6 +11,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // Holder is what RequireFenced gives a function to work with.
@@ -20,7 +21,7 @@ type Holder[Tx any] struct {
 	// Grant and Store are for code that is handed a grant: guard.DoGrant(ctx,
 	// h.Store, h.Grant, …). Nobody else is granted the same.
 	Grant fence.Grant
-	Store guard.Store[Tx]
+	Store storage.Store[Tx]
 }
 
 // RequireFenced fails t unless run writes through the fence of resource.
@@ -56,7 +57,7 @@ type Holder[Tx any] struct {
 //
 // It sees nothing of what run leaves to other goroutines or does where state doesn't look. With
 // guard.Retryable run tries again each time, which takes some seconds in all.
-func RequireFenced[Tx, S any](t testing.TB, store guard.Store[Tx], resource string,
+func RequireFenced[Tx, S any](t testing.TB, store storage.Store[Tx], resource string,
 	run func(ctx context.Context, h Holder[Tx]) error, state func(ctx context.Context) (S, error)) {
 	t.Helper()
 	if err := requireFenced(t.Context(), store, resource, run, state); err != nil {
@@ -64,7 +65,7 @@ func RequireFenced[Tx, S any](t testing.TB, store guard.Store[Tx], resource stri
 	}
 }
 
-func requireFenced[Tx, S any](ctx context.Context, store guard.Store[Tx], resource string,
+func requireFenced[Tx, S any](ctx context.Context, store storage.Store[Tx], resource string,
 	run func(ctx context.Context, h Holder[Tx]) error, state func(ctx context.Context) (S, error)) error {
 	service := NewLockService()
 	defer service.outlast()

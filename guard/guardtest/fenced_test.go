@@ -17,6 +17,7 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
@@ -60,7 +61,7 @@ func (*reporter) Helper() {}
 func (r *reporter) Fatalf(format string, args ...any) { r.failure = fmt.Sprintf(format, args...) }
 
 // failureOf returns how RequireFenced fails on run; "" if it doesn't.
-func failureOf[S any](t *testing.T, s guard.Store[tx], run func(context.Context, holder) error, state func(context.Context) (S, error)) string {
+func failureOf[S any](t *testing.T, s storage.Store[tx], run func(context.Context, holder) error, state func(context.Context) (S, error)) string {
 	r := &reporter{TB: t}
 	guardtest.RequireFenced(r, s, sku, run, state)
 	return r.failure
@@ -110,18 +111,18 @@ func TestRequireFenced_PassesWhatWritesThroughTheFence_G2_G3(t *testing.T) {
 // wrong at that one alone, and is found out.
 func TestRequireFenced_FlagsAWriteAroundTheFenceAtEachMoment(t *testing.T) {
 	t.Parallel()
-	refusedAt := func(stage guard.Stage) func(*shop, context.Context, holder) error {
+	refusedAt := func(stage storage.Stage) func(*shop, context.Context, holder) error {
 		return func(s *shop, ctx context.Context, h holder) error {
 			err := guard.Do(ctx, h.Guard, sku, sell)
-			if stale := new(guard.StaleTokenError); errors.As(err, &stale) && stale.Stage == stage {
+			if stale := new(guard.RejectedError); errors.As(err, &stale) && stale.Stage == stage {
 				s.around()
 			}
 			return err
 		}
 	}
 	for moment, run := range map[string]func(s *shop, ctx context.Context, h holder) error{
-		"before its claim":          refusedAt(guard.StageClaim),
-		"before its transaction be": refusedAt(guard.StageHead),
+		"before its claim":          refusedAt(storage.StageClaim),
+		"before its transaction be": refusedAt(storage.StageHead),
 		"before the function in its": func(s *shop, ctx context.Context, h holder) error {
 			return guard.Do(ctx, h.Guard, sku, func(ctx context.Context, tx tx) error {
 				if entries, err := s.Entries(ctx, sku, 0, 1000); err != nil || entries[len(entries)-1].Grant != guard.Grants(ctx)[0] {
@@ -271,7 +272,7 @@ func sellGuarded(ctx context.Context, h holder) error { return guard.Do(ctx, h.G
 func TestRequireFenced_FlagsAStoreWithoutAFenceAtCOMMIT_G2(t *testing.T) {
 	t.Parallel()
 	s := &shop{Store: memory.NewStore()}
-	failure := failureOf(t, &breakable{store: s.Store, begin: lax(guard.ReasonStale)}, sellGuarded, s.state)
+	failure := failureOf(t, &breakable{store: s.Store, begin: lax(storage.ReasonStale)}, sellGuarded, s.state)
 	require.Contains(t, failure, "before its transaction began: the state changed")
 }
 
@@ -303,7 +304,7 @@ func TestRequireFenced_SaysWhatKeptItFromTrying(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			for failing := range 4 {
 				s, successors := &shop{Store: memory.NewStore()}, 0
-				without := &breakable{store: s.Store, claim: func(ctx context.Context, s store, g fence.Grant) (guard.Claim, error) {
+				without := &breakable{store: s.Store, claim: func(ctx context.Context, s store, g fence.Grant) (storage.Claim, error) {
 					if !strings.HasPrefix(g.Holder, "guardtest-successor-") {
 						return s.Claim(ctx, g)
 					}
@@ -352,7 +353,7 @@ func TestRequireFenced_TakesALostAnswerForTheRefusalThatItWas_G4(t *testing.T) {
 			superseded.Store(strings.HasPrefix(g.Holder, "guardtest-successor-"))
 			return nil
 		},
-		Commit: func(guard.InDoubt) memory.Fate {
+		Commit: func(storage.InDoubt) memory.Fate {
 			if superseded.Load() {
 				return memory.RequestLost
 			}

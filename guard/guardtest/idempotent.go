@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // maxSteps is how many transactions that change the state one run may take. More
@@ -44,7 +45,7 @@ var errCommitLost = errors.New("guardtest: the connection was lost at COMMIT")
 // each loss takes 10 s, the default of guard.Config.ResolveTimeout.
 //
 // It doesn't show that run is fenced: see RequireFenced.
-func RequireIdempotent[Tx, S any](t testing.TB, store guard.Store[Tx], resource string,
+func RequireIdempotent[Tx, S any](t testing.TB, store storage.Store[Tx], resource string,
 	run func(ctx context.Context, h Holder[Tx]) error, state func(ctx context.Context) (S, error)) {
 	t.Helper()
 	if err := requireIdempotent(t.Context(), store, resource, run, state); err != nil {
@@ -52,7 +53,7 @@ func RequireIdempotent[Tx, S any](t testing.TB, store guard.Store[Tx], resource 
 	}
 }
 
-func requireIdempotent[Tx, S any](ctx context.Context, store guard.Store[Tx], resource string,
+func requireIdempotent[Tx, S any](ctx context.Context, store storage.Store[Tx], resource string,
 	run func(ctx context.Context, h Holder[Tx]) error, state func(ctx context.Context) (S, error)) error {
 	service := NewLockService()
 	defer service.outlast()
@@ -120,7 +121,7 @@ func judgeLast(err error, changed, done bool, diff string) error {
 
 // lossyCall is the store for one call of run.
 type lossyCall[Tx, S any] struct {
-	guard.Store[Tx]
+	storage.Store[Tx]
 	state      func(ctx context.Context) (S, error)
 	loseCommit bool // the first COMMIT is lost; else the first answer to one that changes the state
 
@@ -132,8 +133,8 @@ type lossyCall[Tx, S any] struct {
 	failure   error // of state
 }
 
-// Begin implements guard.Store.
-func (c *lossyCall[Tx, S]) Begin(ctx context.Context, claims ...guard.Claim) (guard.Txn[Tx], error) {
+// Begin implements storage.Store.
+func (c *lossyCall[Tx, S]) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn[Tx], error) {
 	txn, err := c.Store.Begin(ctx, claims...)
 	if err != nil {
 		return nil, err
@@ -141,9 +142,9 @@ func (c *lossyCall[Tx, S]) Begin(ctx context.Context, claims ...guard.Claim) (gu
 	return &lossyTxn[Tx, S]{Txn: txn, call: c, claims: claims}, nil
 }
 
-// Resolve implements guard.Store. The database can't be asked at first, for as long as
+// Resolve implements storage.Store. The database can't be asked at first, for as long as
 // guard tries.
-func (c *lossyCall[Tx, S]) Resolve(ctx context.Context, d guard.InDoubt) (applied bool, err error) {
+func (c *lossyCall[Tx, S]) Resolve(ctx context.Context, d storage.InDoubt) (applied bool, err error) {
 	c.mu.Lock()
 	silent := c.lost && !c.asked
 	c.asked = c.lost
@@ -159,19 +160,19 @@ func (c *lossyCall[Tx, S]) Resolve(ctx context.Context, d guard.InDoubt) (applie
 
 // lossyTxn is a transaction of a lossyCall.
 type lossyTxn[Tx, S any] struct {
-	guard.Txn[Tx]
+	storage.Txn[Tx]
 	call   *lossyCall[Tx, S]
-	claims []guard.Claim
+	claims []storage.Claim
 }
 
-// Commit implements guard.Txn.
-func (t *lossyTxn[Tx, S]) Commit(ctx context.Context, ops []guard.OpRecord) ([]guard.Claim, error) {
+// Commit implements storage.Txn.
+func (t *lossyTxn[Tx, S]) Commit(ctx context.Context, ops []storage.OpRecord) ([]storage.Claim, error) {
 	c := t.call
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.loseCommit && !c.lost { // what is noted before COMMIT is there without it
 		t.Rollback(ctx)
-		return nil, c.lose(t.claims, guard.TxID(1+rand.Int64N(1<<62)))
+		return nil, c.lose(t.claims, storage.TxID(1+rand.Int64N(1<<62)))
 	}
 	claims, err := t.Txn.Commit(ctx, ops)
 	if err != nil {
@@ -190,7 +191,7 @@ func (t *lossyTxn[Tx, S]) Commit(ctx context.Context, ops []guard.OpRecord) ([]g
 }
 
 // lose returns the error for a COMMIT whose outcome is in doubt.
-func (c *lossyCall[Tx, S]) lose(claims []guard.Claim, tx guard.TxID) error {
+func (c *lossyCall[Tx, S]) lose(claims []storage.Claim, tx storage.TxID) error {
 	c.lost = true
-	return &guard.InDoubtError{InDoubt: guard.InDoubt{Claims: claims, Tx: tx}, Err: errCommitLost}
+	return &storage.InDoubtError{InDoubt: storage.InDoubt{Claims: claims, Tx: tx}, Err: errCommitLost}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // moment is when a grant is superseded.
@@ -32,7 +33,7 @@ const patience = 10 * time.Second
 // trial is the store that a function of RequireFenced works on, once: a successor
 // supersedes every grant of one resource at one moment.
 type trial[Tx any] struct {
-	guard.Store[Tx]
+	storage.Store[Tx]
 	service  *LockService
 	resource string
 	moment   moment
@@ -56,7 +57,7 @@ func (t *trial[Tx]) run(ctx context.Context, f func(ctx context.Context, h Holde
 
 // asProcess calls f as a process of its own. leftBehind is what f began and did not
 // wait for.
-func asProcess[Tx any](ctx context.Context, service *LockService, resource string, store guard.Store[Tx], cfg *guard.Config,
+func asProcess[Tx any](ctx context.Context, service *LockService, resource string, store storage.Store[Tx], cfg *guard.Config,
 	f func(ctx context.Context, h Holder[Tx]) error) (err, leftBehind error) {
 	g, err := guard.New(service.NewLocker("guardtest-holder"), store, cfg)
 	if err != nil {
@@ -72,19 +73,19 @@ func asProcess[Tx any](ctx context.Context, service *LockService, resource strin
 	return f(ctx, Holder[Tx]{Guard: g, Grant: service.grantAway(resource, "guardtest-holder"), Store: store}), nil
 }
 
-// Claim implements guard.Store.
-func (t *trial[Tx]) Claim(ctx context.Context, g fence.Grant) (guard.Claim, error) {
+// Claim implements storage.Store.
+func (t *trial[Tx]) Claim(ctx context.Context, g fence.Grant) (storage.Claim, error) {
 	t.mu.Lock()
 	t.claimed = append(t.claimed, g.Resource)
 	t.mu.Unlock()
 	if err := t.at(ctx, beforeClaim, g); err != nil {
-		return guard.Claim{}, err
+		return storage.Claim{}, err
 	}
 	return t.Store.Claim(ctx, g)
 }
 
-// Begin implements guard.Store.
-func (t *trial[Tx]) Begin(ctx context.Context, claims ...guard.Claim) (guard.Txn[Tx], error) {
+// Begin implements storage.Store.
+func (t *trial[Tx]) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn[Tx], error) {
 	if err := t.at(ctx, beforeBegin, grantsOf(claims)...); err != nil {
 		return nil, err
 	}
@@ -95,7 +96,7 @@ func (t *trial[Tx]) Begin(ctx context.Context, claims ...guard.Claim) (guard.Txn
 	return &trialTxn[Tx]{Txn: txn, trial: t, grants: grantsOf(claims)}, nil
 }
 
-func grantsOf(claims []guard.Claim) []fence.Grant {
+func grantsOf(claims []storage.Claim) []fence.Grant {
 	grants := make([]fence.Grant, len(claims))
 	for i, c := range claims {
 		grants[i] = c.Grant
@@ -105,29 +106,29 @@ func grantsOf(claims []guard.Claim) []fence.Grant {
 
 // trialTxn is a transaction of a trial.
 type trialTxn[Tx any] struct {
-	guard.Txn[Tx]
+	storage.Txn[Tx]
 	trial  *trial[Tx]
 	grants []fence.Grant
 }
 
-// Run implements guard.Txn.
-func (t *trialTxn[Tx]) Run(ctx context.Context, op guard.Op[Tx]) error {
+// Run implements storage.Txn.
+func (t *trialTxn[Tx]) Run(ctx context.Context, op storage.Op[Tx]) error {
 	if err := t.trial.at(ctx, beforeRun, t.grants...); err != nil {
 		return err
 	}
 	return t.Txn.Run(ctx, op)
 }
 
-// Commit implements guard.Txn. A successor's claim cuts the connection, and the
+// Commit implements storage.Txn. A successor's claim cuts the connection, and the
 // answer may be lost with it. Whoever asks for it hears that nothing was applied;
 // whoever claims again hears why, and so does run.
-func (t *trialTxn[Tx]) Commit(ctx context.Context, ops []guard.OpRecord) ([]guard.Claim, error) {
+func (t *trialTxn[Tx]) Commit(ctx context.Context, ops []storage.OpRecord) ([]storage.Claim, error) {
 	if err := t.trial.at(ctx, beforeSeal, t.grants...); err != nil {
 		t.Rollback(ctx)
 		return nil, err
 	}
 	claims, err := t.Txn.Commit(ctx, ops)
-	var doubt *guard.InDoubtError
+	var doubt *storage.InDoubtError
 	if !errors.As(err, &doubt) {
 		return claims, err
 	}
@@ -167,7 +168,7 @@ func (t *trial[Tx]) at(ctx context.Context, m moment, grants ...fence.Grant) err
 // where it is. Its epoch and its token may each need another try. A bound of the store's
 // is in the way where the tokens were those of another lock service, which tokens above
 // the fence would shut out.
-func overtake[Tx any](ctx context.Context, s *LockService, store guard.Store[Tx], resource string) error {
+func overtake[Tx any](ctx context.Context, s *LockService, store storage.Store[Tx], resource string) error {
 	var err error
 	for range 4 {
 		g := s.grantAway(resource, "guardtest-first")
@@ -175,7 +176,7 @@ func overtake[Tx any](ctx context.Context, s *LockService, store guard.Store[Tx]
 		if errors.Is(err, guard.ErrTokenJump) {
 			return fmt.Errorf("a lock service with other tokens, such as etcd, has used this database; give the test one of its own: %w", err)
 		}
-		var refusal *guard.RefusedError
+		var refusal *guard.RejectedError
 		if !errors.As(err, &refusal) {
 			break
 		}

@@ -30,9 +30,10 @@ func TestImports_CoreNeedsTheStandardLibraryOnly(t *testing.T) {
 	t.Parallel()
 	for pkg, allowed := range map[string][]string{
 		"fence":           {"fence"},
-		"guard":           {"fence", "guard", "internal/callback"},
-		"guard/guardtest": {"fence", "guard", "guard/guardtest", "internal/callback"},
-		"storage/memory":  {"fence", "guard", "storage/memory", "internal/callback"},
+		"storage":         {"fence", "storage"},
+		"guard":           {"fence", "guard", "storage", "internal/callback"},
+		"guard/guardtest": {"fence", "guard", "guard/guardtest", "storage", "internal/callback"},
+		"storage/memory":  {"fence", "storage", "storage/memory"},
 	} {
 		for _, dep := range dependencies(t, pkg) {
 			require.Contains(t, allowed, strings.TrimPrefix(dep, module), "%s depends on %s", pkg, dep)
@@ -46,7 +47,7 @@ func TestImports_AdaptersKeepApart(t *testing.T) {
 	t.Parallel()
 	tests := []string{"github.com/stretchr/testify", "github.com/ory/dockertest", "pgregory.net/rapid", "go.uber.org/goleak", module + "internal/testenv", module + "guard/guardtest"}
 	for pkg, forbidden := range map[string][]string{
-		"storage/postgres": append([]string{"go.etcd.io/", "google.golang.org/grpc", module + "fence/etcd"}, tests...),
+		"storage/postgres": append([]string{"go.etcd.io/", "google.golang.org/grpc", module + "fence/etcd", module + "guard"}, tests...),
 		"fence/etcd":       append([]string{"github.com/jackc/", module + "guard", module + "storage", "go.etcd.io/etcd/server", "go.etcd.io/etcd/etcdutl"}, tests...),
 	} {
 		for _, dep := range dependencies(t, pkg) {

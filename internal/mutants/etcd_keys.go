@@ -30,7 +30,7 @@ var keysMutants = []Mutant{
 		Test{"guard", "TestKeepFor_ThousandsThatExpireTogetherAreReleasedAFewAtATime_L1"}),
 
 	change("raised-epoch-fails-the-calls-that-wait", "L1 HD5", "guard/epoch.go",
-		`if refusal == nil || refusal.Reason != ReasonEpochBehind || `, `if true || `,
+		`if refusal == nil || refusal.Reason != storage.ReasonEpochBehind || `, `if true || `,
 		Test{".", "TestEpoch_RaisedWhileCallsWaitIsTakenByThem_L1"}),
 	change("epoch-that-is-put-right-went-back", "L1", etcd+"watermark.go",
 		`case e.number < sent.epoch.number && e.revision <= sent.epoch.revision:`, `case e.number < sent.epoch.number:`,

@@ -6,31 +6,31 @@ const mem = "storage/memory/"
 var memoryMutants = []Mutant{
 	change("memory-claims-a-lower-token", "G3", mem+"store.go",
 		`case order < 0:
-		return guard.Claim{}, r.refuse`, `case false:
-		return guard.Claim{}, r.refuse`,
+		return storage.Claim{}, r.refuse`, `case false:
+		return storage.Claim{}, r.refuse`,
 		inMemory("TestStore_PassesTheContract")),
 	change("memory-claims-for-any-holder", "N10", mem+"store.go",
 		`case order == 0 && grant != r.fence.Grant:
-		return guard.Claim{}`, `case false:
-		return guard.Claim{}`,
+		return storage.Claim{}`, `case false:
+		return storage.Claim{}`,
 		inMemory("TestStore_PassesTheContract")),
 	change("memory-claims-in-an-epoch-that-is-over", "N20", mem+"store.go",
 		`case grant.Epoch < s.highest.Epoch:`, `case false:`,
 		inMemory("TestStore_PassesTheContract")),
 	change("memory-claim-does-not-raise", "G1", mem+"store.go",
-		`r.move(grant, newTxID(), guard.KindClaim, nil)`, ``,
+		`r.move(grant, newTxID(), storage.KindClaim, nil)`, ``,
 		inMemory("TestStore_PassesTheContract")),
-	change("memory-seals-without-the-grant", "G2", mem+"store.go",
-		`case c.Grant == r.fence.Grant && c.Position == r.fence.Position:`, `case c.Position == r.fence.Position:`,
+	change("memory-seals-without-the-grant", "G2", "storage/rejection.go",
+		`case order > 0:`, "case at == c.Position:\n\t\treturn \"\"\n\tcase order > 0:",
 		inMemory("TestStore_PassesTheContract")),
-	change("memory-seals-without-the-position", "G6 N10", mem+"store.go",
-		`case c.Grant == r.fence.Grant && c.Position == r.fence.Position:`, `case c.Grant == r.fence.Grant:`,
+	change("memory-seals-without-the-position", "G6 N10", "storage/rejection.go",
+		`case order > 0:`, "case current == c.Grant:\n\t\treturn \"\"\n\tcase order > 0:",
 		inMemory("TestStore_PassesTheContract")),
 	change("memory-does-not-check-at-the-seal", "G2", mem+"store.go",
-		`if err := s.check(t.claims, guard.StageSeal); err != nil {`, `if err := s.check(t.claims[:0], guard.StageSeal); err != nil {`,
+		`if err := s.check(t.claims, storage.StageSeal); err != nil {`, `if err := s.check(t.claims[:0], storage.StageSeal); err != nil {`,
 		inMemory("TestStore_PassesTheContract")),
 	change("memory-seals-the-first-fence-only", "G2", mem+"store.go",
-		`if err := s.check(t.claims, guard.StageSeal); err != nil {`, `if err := s.check(t.claims[:1], guard.StageSeal); err != nil {`,
+		`if err := s.check(t.claims, storage.StageSeal); err != nil {`, `if err := s.check(t.claims[:1], storage.StageSeal); err != nil {`,
 		inMemory("TestStore_PassesTheContract")),
 	change("memory-does-not-check-at-the-head", "N17", mem+"store.go",
 		`if err := s.checkHead(claims); err != nil {
@@ -39,14 +39,14 @@ var memoryMutants = []Mutant{
 	s.open++`, `s.open++`,
 		inMemory("TestBegin_RefusesAtTheHeadWhatCantCommit")),
 	change("memory-writes-no-void", "G4 N9", mem+"store.go",
-		`r.move(c.Grant, newTxID(), guard.KindVoid, nil)`, ``,
+		`r.move(c.Grant, newTxID(), storage.KindVoid, nil)`, ``,
 		inMemory("TestStore_PassesTheContract")),
 	change("memory-takes-any-transaction-for-the-one", "G4", mem+"store.go",
 		`return r.entries[c.Seq].Tx == d.Tx, nil`, `return true, nil`,
 		inMemory("TestStore_PassesTheContract")),
 	change("memory-answers-for-positions-ahead", "G4 N21", mem+"store.go",
 		`if c.Seq >= int64(len(r.entries)) {
-		return false, r.refuse(guard.ReasonWentBack, guard.StageSeal, c.Grant, r.fence)`, `if c.Seq >= int64(len(r.entries)) {
+		return false, r.refuse(storage.ReasonWentBack, storage.StageSeal, c.Grant, r.fence)`, `if c.Seq >= int64(len(r.entries)) {
 		return false, nil`,
 		inMemory("TestResolve_KnowsNothingOfPositionsAhead_G4")),
 	change("memory-records-no-refusal", "G5", mem+"history.go",
@@ -57,7 +57,7 @@ var memoryMutants = []Mutant{
 		inMemory("TestRun_NothingOfAGroupCommitsAfterAFailure_G4")),
 	change("memory-lets-late-statements-write", "HG3", mem+"txn.go",
 		`if tx.ended || tx.txn.ended {
-		return guard.ErrTxEnded
+		return storage.ErrTxEnded
 	}
 	tx.txn.writes[key] = value`, `tx.txn.writes[key] = value`,
 		inMemory("TestTx_IsUnusableOnceItsOperationHasReturned")),
@@ -65,7 +65,7 @@ var memoryMutants = []Mutant{
 		`if k.request != key.Request {`, `if false {`,
 		inMemory("TestStore_PassesTheContract")),
 	change("memory-answers-once-from-behind-the-claim", "G2", mem+"once.go",
-		`if err := s.check([]guard.Claim{c}, guard.StageHead); err != nil {
+		`if err := s.check([]storage.Claim{c}, storage.StageHead); err != nil {
 			return nil, false, err
 		}
 		`, ``,

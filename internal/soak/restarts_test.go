@@ -127,7 +127,7 @@ func startProcess(t *testing.T, o *outage, refusals *counts) *process {
 	p.guard, err = guard.New(p.locker, store, &guard.Config{
 		StoreTimeout: 3 * time.Second, CommitTimeout: 1500 * time.Millisecond, ResolveTimeout: resolveTimeout,
 		Observer: &guard.Observer{
-			Refused:   func(r *guard.RefusedError) { refusals.add(string(r.Reason) + " at " + string(r.Stage)) },
+			Rejected:  func(r *guard.RejectedError) { refusals.add(string(r.Reason) + " at " + string(r.Stage)) },
 			LeaseLost: func(l *fence.LeaseLostError) { refusals.add("lease lost: " + string(l.Reason)) },
 			Finished: func(f guard.Finish) {
 				if f.Outcome == guard.OutcomeUnknown {

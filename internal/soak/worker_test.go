@@ -245,7 +245,7 @@ func (w *worker) ask(ctx context.Context, id string, doubt *guard.UnknownOutcome
 
 func (w *worker) observer() *guard.Observer {
 	return &guard.Observer{
-		Refused: func(r *guard.RefusedError) {
+		Rejected: func(r *guard.RejectedError) {
 			w.tell(event{Kind: refused, Reason: string(r.Reason) + " at " + string(r.Stage)})
 		},
 		LeaseLost: func(l *fence.LeaseLostError) { w.tell(event{Kind: leaseLost, Reason: string(l.Reason)}) },

@@ -1,11 +1,11 @@
-// Package memory is the reference [guard.Store]: fences, history and a small
+// Package memory is the reference [storage.Store]: fences, history and a small
 // key-value map in the memory of this process. It is there for tests, which it
 // makes instant, and to be read: each step of the protocol is a few lines.
 //
 // # Model
 //
 // A resource has one fence: the grant that it was raised to and a
-// [guard.Position]. Claims, seals and voids are the only moves. Each takes the
+// [storage.Position]. Claims, seals and voids are the only moves. Each takes the
 // next position, under one lock, and writes the history entry of that position.
 //
 //   - G1: [Store.Claim] has moved the fence when it returns.

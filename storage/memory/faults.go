@@ -5,17 +5,17 @@ import (
 	"errors"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 )
 
-// ErrReplyLost is the reason for the doubt in a guard.InDoubtError that a Fate
+// ErrReplyLost is the reason for the doubt in a storage.InDoubtError that a Fate
 // made.
 var ErrReplyLost = errors.New("memory: reply to COMMIT was lost")
 
 // Fate is what becomes of one COMMIT.
 type Fate int
 
-// The fates. Each but Normal returns a *guard.InDoubtError, unless the seal was
+// The fates. Each but Normal returns a *storage.InDoubtError, unless the seal was
 // refused and the refusal came through.
 const (
 	Normal      Fate = iota
@@ -33,11 +33,11 @@ type Faults struct {
 	// ClaimReply is called after a claim has moved the fence.
 	ClaimReply func(grant fence.Grant) error
 	// Begin is called before a transaction begins.
-	Begin func(claims []guard.Claim) error
+	Begin func(claims []storage.Claim) error
 	// Commit is called before a COMMIT and decides its fate.
-	Commit func(d guard.InDoubt) Fate
+	Commit func(d storage.InDoubt) Fate
 	// Resolve is called before a transaction is resolved.
-	Resolve func(d guard.InDoubt) error
+	Resolve func(d storage.InDoubt) error
 }
 
 // before is what every step begins with.

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
@@ -21,14 +21,14 @@ func grant(token fence.Token) fence.Grant {
 }
 
 // write begins a transaction that sets k to value, and commits it.
-func write(t *testing.T, s *memory.Store, c guard.Claim, value string) ([]guard.Claim, error) {
+func write(t *testing.T, s *memory.Store, c storage.Claim, value string) ([]storage.Claim, error) {
 	t.Helper()
 	txn, err := s.Begin(t.Context(), c)
 	require.NoError(t, err)
-	require.NoError(t, txn.Run(t.Context(), guard.Func[*memory.Tx](func(_ context.Context, tx *memory.Tx) error {
+	require.NoError(t, txn.Run(t.Context(), storage.Func[*memory.Tx](func(_ context.Context, tx *memory.Tx) error {
 		return tx.Set("k", value)
 	})))
-	return txn.Commit(t.Context(), []guard.OpRecord{{ID: value}})
+	return txn.Commit(t.Context(), []storage.OpRecord{{ID: value}})
 }
 
 func TestFaults_FatesOfCommit_G4(t *testing.T) {
@@ -46,11 +46,11 @@ func TestFaults_FatesOfCommit_G4(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				s := memory.NewStore()
-				s.SetFaults(memory.Faults{Commit: func(guard.InDoubt) memory.Fate { return test.fate }})
+				s.SetFaults(memory.Faults{Commit: func(storage.InDoubt) memory.Fate { return test.fate }})
 				c, err := s.Claim(t.Context(), grant(1))
 				require.NoError(t, err)
 				_, err = write(t, s, c, "new")
-				var doubt *guard.InDoubtError
+				var doubt *storage.InDoubtError
 				require.ErrorAs(t, err, &doubt)
 				require.ErrorIs(t, err, memory.ErrReplyLost)
 				require.Equal(t, test.before, s.Read("k"))
@@ -65,7 +65,7 @@ func TestFaults_FatesOfCommit_G4(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, want != "", applied)
 				for _, err := range s.Deliver() {
-					require.ErrorIs(t, err, guard.ErrOvertaken)
+					require.ErrorIs(t, err, storage.ErrOvertaken)
 				}
 				require.Equal(t, want, s.Read("k"))
 			})
@@ -78,13 +78,13 @@ func TestFaults_RefusalComesThroughWhenTheReplyWouldBeLost(t *testing.T) {
 	s := memory.NewStore()
 	c, err := s.Claim(t.Context(), grant(1))
 	require.NoError(t, err)
-	s.SetFaults(memory.Faults{Commit: func(guard.InDoubt) memory.Fate {
+	s.SetFaults(memory.Faults{Commit: func(storage.InDoubt) memory.Fate {
 		_, err := s.Claim(context.Background(), grant(2))
 		require.NoError(t, err)
 		return memory.ReplyLost
 	}})
 	_, err = write(t, s, c, "new")
-	require.ErrorIs(t, err, guard.ErrStaleToken)
+	require.ErrorIs(t, err, storage.ErrStaleToken)
 }
 
 func TestFaults_ErrorsOfSteps(t *testing.T) {
@@ -106,14 +106,14 @@ func TestFaults_ErrorsOfSteps(t *testing.T) {
 	require.Len(t, entries, 1)
 
 	s.SetFaults(memory.Faults{
-		Begin:   func([]guard.Claim) error { return failure },
-		Resolve: func(guard.InDoubt) error { return failure },
+		Begin:   func([]storage.Claim) error { return failure },
+		Resolve: func(storage.InDoubt) error { return failure },
 	})
 	c, err := s.Claim(t.Context(), grant(1))
 	require.NoError(t, err)
 	_, err = s.Begin(t.Context(), c)
 	require.ErrorIs(t, err, failure)
-	_, err = s.Resolve(t.Context(), guard.InDoubt{Claims: []guard.Claim{c}, Tx: 1})
+	_, err = s.Resolve(t.Context(), storage.InDoubt{Claims: []storage.Claim{c}, Tx: 1})
 	require.ErrorIs(t, err, failure)
 }
 
@@ -125,7 +125,7 @@ func TestTx_IsUnusableOnceItsOperationHasReturned(t *testing.T) {
 	txn, err := s.Begin(t.Context(), c)
 	require.NoError(t, err)
 	var kept *memory.Tx
-	require.NoError(t, txn.Run(t.Context(), guard.Func[*memory.Tx](func(_ context.Context, tx *memory.Tx) error {
+	require.NoError(t, txn.Run(t.Context(), storage.Func[*memory.Tx](func(_ context.Context, tx *memory.Tx) error {
 		kept = tx
 		require.NoError(t, tx.Set("k", "v"))
 		require.NoError(t, tx.Delete("k"))
@@ -134,9 +134,9 @@ func TestTx_IsUnusableOnceItsOperationHasReturned(t *testing.T) {
 		return err
 	})))
 	_, err = kept.Get("k")
-	require.ErrorIs(t, err, guard.ErrTxEnded)
-	require.ErrorIs(t, kept.Set("k", "late"), guard.ErrTxEnded)
-	require.ErrorIs(t, kept.Delete("k"), guard.ErrTxEnded)
+	require.ErrorIs(t, err, storage.ErrTxEnded)
+	require.ErrorIs(t, kept.Set("k", "late"), storage.ErrTxEnded)
+	require.ErrorIs(t, kept.Delete("k"), storage.ErrTxEnded)
 	_, err = txn.Commit(t.Context(), nil)
 	require.NoError(t, err)
 	require.Empty(t, s.Read("k"))

@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 )
 
-// Entries implements guard.History.
-func (s *Store) Entries(ctx context.Context, name string, after int64, limit int) ([]guard.Entry, error) {
+// Entries implements storage.History.
+func (s *Store) Entries(ctx context.Context, name string, after int64, limit int) ([]storage.Entry, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("memory: entries: %w", err)
 	}
@@ -35,8 +35,8 @@ func (s *Store) Entries(ctx context.Context, name string, after int64, limit int
 	return entries, nil
 }
 
-// Refusals implements guard.History.
-func (s *Store) Refusals(ctx context.Context, name string, limit int) ([]guard.RefusalRecord, error) {
+// Rejections implements storage.History.
+func (s *Store) Rejections(ctx context.Context, name string, limit int) ([]storage.Rejection, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("memory: refusals: %w", err)
 	}
@@ -46,7 +46,7 @@ func (s *Store) Refusals(ctx context.Context, name string, limit int) ([]guard.R
 	if !ok {
 		return nil, nil
 	}
-	var records []guard.RefusalRecord
+	var records []storage.Rejection
 	for _, record := range slices.Backward(s.resources[id-1].refusals) {
 		records = append(records, *record)
 	}
@@ -54,7 +54,7 @@ func (s *Store) Refusals(ctx context.Context, name string, limit int) ([]guard.R
 }
 
 // refuse records a refusal and returns its error (G5).
-func (r *resource) refuse(reason guard.Reason, stage guard.Stage, grant fence.Grant, by standing) error {
+func (r *resource) refuse(reason storage.Reason, stage storage.Stage, grant fence.Grant, by standing) error {
 	now := time.Now()
 	record := r.takeRefusal(reason, stage, grant, by.Grant)
 	record.Count++
@@ -63,27 +63,27 @@ func (r *resource) refuse(reason guard.Reason, stage guard.Stage, grant fence.Gr
 		record.First, record.Since = now, by.since
 	}
 	r.refusals = append(r.refusals, record)
-	return guard.Refuse(&guard.RefusedError{
+	return &storage.RejectedError{
 		Reason: reason, Stage: stage, Grant: grant, Current: by.Grant,
 		Since: by.since, Age: now.Sub(by.since),
-	})
+	}
 }
 
 // takeRefusal takes the record of this kind of refusal out of the list, whose
 // order is that of the latest occurrence, or makes one.
-func (r *resource) takeRefusal(reason guard.Reason, stage guard.Stage, grant, current fence.Grant) *guard.RefusalRecord {
+func (r *resource) takeRefusal(reason storage.Reason, stage storage.Stage, grant, current fence.Grant) *storage.Rejection {
 	for i, record := range r.refusals {
 		if record.Reason == reason && record.Stage == stage && record.Grant == grant && record.Current == current {
 			r.refusals = slices.Delete(r.refusals, i, i+1)
 			return record
 		}
 	}
-	return &guard.RefusalRecord{Reason: reason, Stage: stage, Grant: grant, Current: current}
+	return &storage.Rejection{Reason: reason, Stage: stage, Grant: grant, Current: current}
 }
 
 // chain returns the hash of e, over the one before it and all else in e. JSON
 // keeps the parts of e apart, and a hash has one length.
-func chain(before []byte, e guard.Entry) []byte {
+func chain(before []byte, e storage.Entry) []byte {
 	e.Hash = nil
 	text, err := json.Marshal(e)
 	if err != nil {
@@ -93,7 +93,7 @@ func chain(before []byte, e guard.Entry) []byte {
 	return sum[:]
 }
 
-func cloneOps(ops []guard.OpRecord) []guard.OpRecord {
+func cloneOps(ops []storage.OpRecord) []storage.OpRecord {
 	clone := slices.Clone(ops)
 	for i := range clone {
 		clone[i].Attrs = maps.Clone(clone[i].Attrs)

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // kept is what was kept under a key, for as long as the Store lasts.
@@ -14,8 +14,8 @@ type kept struct {
 	result  []byte
 }
 
-// Recall implements guard.Store.
-func (s *Store) Recall(ctx context.Context, key guard.OnceKey, claims ...guard.Claim) (result []byte, found bool, err error) {
+// Recall implements storage.Store.
+func (s *Store) Recall(ctx context.Context, key storage.OnceKey, claims ...storage.Claim) (result []byte, found bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, false, fmt.Errorf("memory: recall: %w", err)
 	}
@@ -30,9 +30,9 @@ func (s *Store) Recall(ctx context.Context, key guard.OnceKey, claims ...guard.C
 			continue
 		}
 		if k.request != key.Request {
-			return nil, false, &guard.OpReuseError{Resource: c.Grant.Resource, Key: key.Key}
+			return nil, false, &storage.OpReuseError{Resource: c.Grant.Resource, Key: key.Key}
 		}
-		if err := s.check([]guard.Claim{c}, guard.StageHead); err != nil {
+		if err := s.check([]storage.Claim{c}, storage.StageHead); err != nil {
 			return nil, false, err
 		}
 		result, found = slices.Clone(k.result), true
@@ -40,8 +40,8 @@ func (s *Store) Recall(ctx context.Context, key guard.OnceKey, claims ...guard.C
 	return result, found, nil
 }
 
-// Keep implements guard.Txn.
-func (t *Txn) Keep(key guard.OnceKey, result []byte) {
+// Keep implements storage.Txn.
+func (t *Txn) Keep(key storage.OnceKey, result []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ended {

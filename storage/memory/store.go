@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 )
 
-// Store is a guard.Store and a guard.History. Use NewStore. All methods may be
+// Store is a storage.Store and a storage.History. Use NewStore. All methods may be
 // called from several goroutines.
 type Store struct {
 	mu        sync.Mutex
@@ -27,23 +27,23 @@ type Store struct {
 }
 
 var (
-	_ guard.Store[*Tx] = (*Store)(nil)
-	_ guard.History    = (*Store)(nil)
+	_ storage.Store[*Tx] = (*Store)(nil)
+	_ storage.History    = (*Store)(nil)
 )
 
 // resource is a fence with its history.
 type resource struct {
 	name     string
 	fence    standing
-	entries  []guard.Entry // entries[i] has Seq i+1
-	refusals []*guard.RefusalRecord
+	entries  []storage.Entry // entries[i] has Seq i+1
+	refusals []*storage.Rejection
 	kept     map[string]kept // by key of Once
 }
 
 // standing is where a fence stands, and since when its grant has held it.
 type standing struct {
 	fence.Grant
-	guard.Position
+	storage.Position
 	since time.Time
 }
 
@@ -67,41 +67,41 @@ func (s *Store) Open() int {
 	return s.open
 }
 
-// Claim implements guard.Store.
-func (s *Store) Claim(ctx context.Context, grant fence.Grant) (guard.Claim, error) {
+// Claim implements storage.Store.
+func (s *Store) Claim(ctx context.Context, grant fence.Grant) (storage.Claim, error) {
 	if err := grant.Validate(); err != nil {
-		return guard.Claim{}, err
+		return storage.Claim{}, err
 	}
 	faults := s.currentFaults()
 	if err := before(ctx, faults.Claim, grant); err != nil {
-		return guard.Claim{}, fmt.Errorf("memory: claim: %w", err)
+		return storage.Claim{}, fmt.Errorf("memory: claim: %w", err)
 	}
 	claim, err := s.claim(grant)
 	if err != nil {
-		return guard.Claim{}, err
+		return storage.Claim{}, err
 	}
 	if faults.ClaimReply != nil {
 		if err := faults.ClaimReply(grant); err != nil {
-			return guard.Claim{}, fmt.Errorf("memory: claim: %w", err)
+			return storage.Claim{}, fmt.Errorf("memory: claim: %w", err)
 		}
 	}
 	return claim, nil
 }
 
-func (s *Store) claim(grant fence.Grant) (guard.Claim, error) {
+func (s *Store) claim(grant fence.Grant) (storage.Claim, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.resource(grant.Resource)
 	order := grant.Compare(r.fence.Grant)
 	switch {
 	case grant.Epoch < s.highest.Epoch:
-		return guard.Claim{}, r.refuse(guard.ReasonEpochBehind, guard.StageClaim, grant, s.highest)
+		return storage.Claim{}, r.refuse(storage.ReasonEpochBehind, storage.StageClaim, grant, s.highest)
 	case order < 0:
-		return guard.Claim{}, r.refuse(guard.ReasonStale, guard.StageClaim, grant, r.fence)
+		return storage.Claim{}, r.refuse(storage.ReasonStale, storage.StageClaim, grant, r.fence)
 	case order == 0 && grant != r.fence.Grant:
-		return guard.Claim{}, r.refuse(guard.ReasonCollision, guard.StageClaim, grant, r.fence)
+		return storage.Claim{}, r.refuse(storage.ReasonCollision, storage.StageClaim, grant, r.fence)
 	case order > 0:
-		r.move(grant, newTxID(), guard.KindClaim, nil)
+		r.move(grant, newTxID(), storage.KindClaim, nil)
 	}
 	if grant.Epoch > s.highest.Epoch {
 		s.highest = r.fence
@@ -109,9 +109,9 @@ func (s *Store) claim(grant fence.Grant) (guard.Claim, error) {
 	return s.claimOf(r), nil
 }
 
-// Begin implements guard.Store. The check of the head only spares a transaction
+// Begin implements storage.Store. The check of the head only spares a transaction
 // that can't commit any more its work; the seal is the safety.
-func (s *Store) Begin(ctx context.Context, claims ...guard.Claim) (guard.Txn[*Tx], error) {
+func (s *Store) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn[*Tx], error) {
 	faults := s.currentFaults()
 	if err := before(ctx, faults.Begin, claims); err != nil {
 		return nil, fmt.Errorf("memory: begin: %w", err)
@@ -128,9 +128,9 @@ func (s *Store) Begin(ctx context.Context, claims ...guard.Claim) (guard.Txn[*Tx
 	return &Txn{store: s, claims: claims, id: newTxID(), writes: map[string]*string{}, keep: map[string]kept{}}, nil
 }
 
-// Resolve implements guard.Store. Any one of the claims decides, since a seal
+// Resolve implements storage.Store. Any one of the claims decides, since a seal
 // moves the fences of all of them or of none.
-func (s *Store) Resolve(ctx context.Context, d guard.InDoubt) (applied bool, err error) {
+func (s *Store) Resolve(ctx context.Context, d storage.InDoubt) (applied bool, err error) {
 	faults := s.currentFaults()
 	if err := before(ctx, faults.Resolve, d); err != nil {
 		return false, fmt.Errorf("memory: resolve: %w", err)
@@ -142,28 +142,28 @@ func (s *Store) Resolve(ctx context.Context, d guard.InDoubt) (applied bool, err
 	}
 	c := d.Claims[0]
 	r := s.resources[c.Resource-1]
-	if _, refused := r.judge(c); !refused {
-		r.move(c.Grant, newTxID(), guard.KindVoid, nil)
+	if c.Check(r.fence.Grant, r.fence.Position) == "" {
+		r.move(c.Grant, newTxID(), storage.KindVoid, nil)
 		return false, nil
 	}
 	if c.Seq >= int64(len(r.entries)) {
-		return false, r.refuse(guard.ReasonWentBack, guard.StageSeal, c.Grant, r.fence)
+		return false, r.refuse(storage.ReasonWentBack, storage.StageSeal, c.Grant, r.fence)
 	}
 	return r.entries[c.Seq].Tx == d.Tx, nil
 }
 
 // seal moves the fences of all of t's claims on and applies its writes, or does
 // nothing (G2). It returns the claims at their new positions.
-func (s *Store) seal(t *Txn, ops []guard.OpRecord) ([]guard.Claim, error) {
+func (s *Store) seal(t *Txn, ops []storage.OpRecord) ([]storage.Claim, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.check(t.claims, guard.StageSeal); err != nil {
+	if err := s.check(t.claims, storage.StageSeal); err != nil {
 		return nil, err
 	}
-	moved := make([]guard.Claim, len(t.claims))
+	moved := make([]storage.Claim, len(t.claims))
 	for i, c := range t.claims {
 		r := s.resources[c.Resource-1]
-		r.move(c.Grant, t.id, guard.KindWrite, ops)
+		r.move(c.Grant, t.id, storage.KindWrite, ops)
 		maps.Copy(r.kept, t.keep)
 		moved[i] = s.claimOf(r)
 	}
@@ -180,19 +180,19 @@ func (s *Store) seal(t *Txn, ops []guard.OpRecord) ([]guard.Claim, error) {
 // checkHead refuses claims whose grants the fences are not at. It leaves positions to
 // the seal, as a database does whose head takes no lock: what a caller does about an
 // overtaken claim must not rest on the head.
-func (s *Store) checkHead(claims []guard.Claim) error {
+func (s *Store) checkHead(claims []storage.Claim) error {
 	here := slices.Clone(claims)
 	for i, c := range here {
 		here[i].Position = s.resources[c.Resource-1].fence.Position
 	}
-	return s.check(here, guard.StageHead)
+	return s.check(here, storage.StageHead)
 }
 
 // check refuses claims whose fence is not exactly where the claim says.
-func (s *Store) check(claims []guard.Claim, stage guard.Stage) error {
+func (s *Store) check(claims []storage.Claim, stage storage.Stage) error {
 	for _, c := range claims {
 		r := s.resources[c.Resource-1]
-		if reason, refused := r.judge(c); refused {
+		if reason := c.Check(r.fence.Grant, r.fence.Position); reason != "" {
 			return r.refuse(reason, stage, c.Grant, r.fence)
 		}
 	}
@@ -200,17 +200,17 @@ func (s *Store) check(claims []guard.Claim, stage guard.Stage) error {
 }
 
 // validate reports claims that this store can't have made.
-func (s *Store) validate(claims []guard.Claim) error {
+func (s *Store) validate(claims []storage.Claim) error {
 	if len(claims) == 0 {
-		return fmt.Errorf("memory: no claims: %w", guard.ErrInvalid)
+		return fmt.Errorf("memory: no claims: %w", fence.ErrInvalid)
 	}
 	seen := map[int64]bool{}
 	for _, c := range claims {
 		if c.Resource < 1 || c.Resource > int64(len(s.resources)) || s.resources[c.Resource-1].name != c.Grant.Resource {
-			return fmt.Errorf("memory: claim of %q is not from this store: %w", c.Grant.Resource, guard.ErrInvalid)
+			return fmt.Errorf("memory: claim of %q is not from this store: %w", c.Grant.Resource, fence.ErrInvalid)
 		}
 		if seen[c.Resource] {
-			return fmt.Errorf("memory: two claims of %q: %w", c.Grant.Resource, guard.ErrInvalid)
+			return fmt.Errorf("memory: two claims of %q: %w", c.Grant.Resource, fence.ErrInvalid)
 		}
 		seen[c.Resource] = true
 	}
@@ -229,35 +229,19 @@ func (s *Store) resource(name string) *resource {
 }
 
 // claimOf returns the claim of whom r's fence is at.
-func (s *Store) claimOf(r *resource) guard.Claim {
-	return guard.Claim{Grant: r.fence.Grant, Resource: s.ids[r.name], Position: r.fence.Position}
-}
-
-// judge says why c may not move the fence, if it may not.
-func (r *resource) judge(c guard.Claim) (reason guard.Reason, refused bool) {
-	order := c.Grant.Compare(r.fence.Grant)
-	switch {
-	case c.Grant == r.fence.Grant && c.Position == r.fence.Position:
-		return "", false
-	case order < 0:
-		return guard.ReasonStale, true
-	case order == 0 && c.Grant != r.fence.Grant:
-		return guard.ReasonCollision, true
-	case order == 0 && c.Seq < r.fence.Seq:
-		return guard.ReasonOvertaken, true
-	}
-	return guard.ReasonWentBack, true
+func (s *Store) claimOf(r *resource) storage.Claim {
+	return storage.Claim{Grant: r.fence.Grant, Resource: s.ids[r.name], Position: r.fence.Position}
 }
 
 // move takes the next position and writes its entry.
-func (r *resource) move(grant fence.Grant, tx guard.TxID, kind guard.EntryKind, ops []guard.OpRecord) {
+func (r *resource) move(grant fence.Grant, tx storage.TxID, kind storage.EntryKind, ops []storage.OpRecord) {
 	now := time.Now()
-	if kind == guard.KindClaim {
+	if kind == storage.KindClaim {
 		r.fence.since = now
 	}
 	r.fence.Grant = grant
-	r.fence.Position = guard.Position{Seq: r.fence.Seq + 1, Tx: tx}
-	e := guard.Entry{Grant: grant, Position: r.fence.Position, Kind: kind, Ops: cloneOps(ops), At: now}
+	r.fence.Position = storage.Position{Seq: r.fence.Seq + 1, Tx: tx}
+	e := storage.Entry{Grant: grant, Position: r.fence.Position, Kind: kind, Ops: cloneOps(ops), At: now}
 	var before []byte
 	if n := len(r.entries); n > 0 {
 		before = r.entries[n-1].Hash
@@ -267,6 +251,6 @@ func (r *resource) move(grant fence.Grant, tx guard.TxID, kind guard.EntryKind, 
 }
 
 // newTxID returns a random number that is not zero.
-func newTxID() guard.TxID {
-	return guard.TxID(1 + rand.Int64N(1<<63-1))
+func newTxID() storage.TxID {
+	return storage.TxID(1 + rand.Int64N(1<<63-1))
 }

@@ -7,10 +7,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
-func claim(t *testing.T, s *memory.Store, c int64) guard.Claim {
+func claim(t *testing.T, s *memory.Store, c int64) storage.Claim {
 	t.Helper()
 	claim, err := s.Claim(t.Context(), grant(1))
 	require.NoError(t, err)
@@ -25,9 +26,9 @@ func TestBegin_RefusesAtTheHeadWhatCantCommit(t *testing.T) {
 	_, err := s.Claim(t.Context(), grant(2))
 	require.NoError(t, err)
 	_, err = s.Begin(t.Context(), c)
-	var refusal *guard.RefusedError
+	var refusal *storage.RejectedError
 	require.ErrorAs(t, err, &refusal)
-	require.Equal(t, guard.StageHead, refusal.Stage)
+	require.Equal(t, storage.StageHead, refusal.Stage)
 	require.Zero(t, s.Open())
 }
 
@@ -36,9 +37,9 @@ func TestResolve_KnowsNothingOfPositionsAhead_G4(t *testing.T) {
 	s := memory.NewStore()
 	c := claim(t, s, 1)
 	c.Seq++
-	_, err := s.Resolve(t.Context(), guard.InDoubt{Claims: []guard.Claim{c}, Tx: 1})
-	require.ErrorIs(t, err, guard.ErrWentBack)
-	_, err = s.Resolve(t.Context(), guard.InDoubt{Tx: 1})
+	_, err := s.Resolve(t.Context(), storage.InDoubt{Claims: []storage.Claim{c}, Tx: 1})
+	require.ErrorIs(t, err, storage.ErrWentBack)
+	_, err = s.Resolve(t.Context(), storage.InDoubt{Tx: 1})
 	require.ErrorIs(t, err, guard.ErrInvalid)
 	claim(t, s, 1)
 }
@@ -49,10 +50,10 @@ func TestRun_NothingOfAGroupCommitsAfterAFailure_G4(t *testing.T) {
 	txn, err := s.Begin(t.Context(), claim(t, s, 1))
 	require.NoError(t, err)
 	require.Equal(t, 1, s.Open())
-	fine := guard.Func[*memory.Tx](func(_ context.Context, tx *memory.Tx) error { return tx.Set("k", "v") })
-	fails := guard.Func[*memory.Tx](func(context.Context, *memory.Tx) error { return context.Canceled })
+	fine := storage.Func[*memory.Tx](func(_ context.Context, tx *memory.Tx) error { return tx.Set("k", "v") })
+	fails := storage.Func[*memory.Tx](func(context.Context, *memory.Tx) error { return context.Canceled })
 	require.ErrorIs(t, txn.Run(t.Context(), fails), context.Canceled)
-	require.ErrorIs(t, txn.Run(t.Context(), fine), guard.ErrTxEnded)
+	require.ErrorIs(t, txn.Run(t.Context(), fine), storage.ErrTxEnded)
 	_, err = txn.Commit(t.Context(), nil)
 	require.Error(t, err)
 	require.Zero(t, s.Open())

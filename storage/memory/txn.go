@@ -5,15 +5,15 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 )
 
-// Txn is a guard.Txn. Its writes are kept in it until Commit.
+// Txn is a storage.Txn. Its writes are kept in it until Commit.
 type Txn struct {
 	store  *Store
-	claims []guard.Claim
-	id     guard.TxID
-	ops    []guard.OpRecord // of a COMMIT that is late
+	claims []storage.Claim
+	id     storage.TxID
+	ops    []storage.OpRecord // of a COMMIT that is late
 
 	mu     sync.Mutex
 	writes map[string]*string // nil deletes
@@ -22,14 +22,14 @@ type Txn struct {
 	ended  bool
 }
 
-// Run implements guard.Txn.
-func (t *Txn) Run(ctx context.Context, op guard.Op[*Tx]) error {
+// Run implements storage.Txn.
+func (t *Txn) Run(ctx context.Context, op storage.Op[*Tx]) error {
 	t.mu.Lock()
 	over := t.ended || t.failed
 	t.failed = true // until op has returned nil: it may panic
 	t.mu.Unlock()
 	if over {
-		return guard.ErrTxEnded
+		return storage.ErrTxEnded
 	}
 	tx := &Tx{txn: t}
 	defer tx.end()
@@ -42,18 +42,18 @@ func (t *Txn) Run(ctx context.Context, op guard.Op[*Tx]) error {
 	return nil
 }
 
-// Commit implements guard.Txn.
-func (t *Txn) Commit(ctx context.Context, ops []guard.OpRecord) ([]guard.Claim, error) {
+// Commit implements storage.Txn.
+func (t *Txn) Commit(ctx context.Context, ops []storage.OpRecord) ([]storage.Claim, error) {
 	if !t.end() {
-		return nil, guard.ErrTxEnded
+		return nil, storage.ErrTxEnded
 	}
 	if t.failed {
-		return nil, fmt.Errorf("memory: commit: an operation has failed: %w", guard.ErrTxEnded)
+		return nil, fmt.Errorf("memory: commit: an operation has failed: %w", storage.ErrTxEnded)
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("memory: commit: %w", err)
 	}
-	fate, doubt := Normal, guard.InDoubt{Claims: t.claims, Tx: t.id}
+	fate, doubt := Normal, storage.InDoubt{Claims: t.claims, Tx: t.id}
 	if decide := t.store.currentFaults().Commit; decide != nil {
 		fate = decide(doubt)
 	}
@@ -61,7 +61,7 @@ func (t *Txn) Commit(ctx context.Context, ops []guard.OpRecord) ([]guard.Claim, 
 }
 
 // commit lets a COMMIT meet its fate.
-func (t *Txn) commit(fate Fate, doubt guard.InDoubt, ops []guard.OpRecord) ([]guard.Claim, error) {
+func (t *Txn) commit(fate Fate, doubt storage.InDoubt, ops []storage.OpRecord) ([]storage.Claim, error) {
 	switch fate {
 	case ReplyLost:
 		if _, err := t.store.seal(t, ops); err != nil {
@@ -76,10 +76,10 @@ func (t *Txn) commit(fate Fate, doubt guard.InDoubt, ops []guard.OpRecord) ([]gu
 	default:
 		return t.store.seal(t, ops)
 	}
-	return nil, &guard.InDoubtError{InDoubt: doubt, Err: ErrReplyLost}
+	return nil, &storage.InDoubtError{InDoubt: doubt, Err: ErrReplyLost}
 }
 
-// Rollback implements guard.Txn.
+// Rollback implements storage.Txn.
 func (t *Txn) Rollback(context.Context) { t.end() }
 
 // end ends t, and reports whether it had not ended yet.
@@ -98,7 +98,7 @@ func (t *Txn) end() bool {
 
 // Tx is what guarded operations work with. It may be used from several
 // goroutines, until the operation has returned; then it fails with
-// guard.ErrTxEnded.
+// storage.ErrTxEnded.
 type Tx struct {
 	txn   *Txn
 	ended bool // guarded by txn.mu
@@ -110,7 +110,7 @@ func (tx *Tx) Get(key string) (string, error) {
 	tx.txn.mu.Lock()
 	defer tx.txn.mu.Unlock()
 	if tx.ended || tx.txn.ended {
-		return "", guard.ErrTxEnded
+		return "", storage.ErrTxEnded
 	}
 	if value, ok := tx.txn.writes[key]; ok {
 		if value == nil {
@@ -131,7 +131,7 @@ func (tx *Tx) write(key string, value *string) error {
 	tx.txn.mu.Lock()
 	defer tx.txn.mu.Unlock()
 	if tx.ended || tx.txn.ended {
-		return guard.ErrTxEnded
+		return storage.ErrTxEnded
 	}
 	tx.txn.writes[key] = value
 	return nil

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // chain makes tables step_1 to step_n with deferred triggers, of which each has all
@@ -69,11 +69,11 @@ func TestCommit_NothingLiftsDurabilityBehindTheSeal_N28(t *testing.T) {
 			if c.refused != "" {
 				err := (<-done).err
 				require.ErrorContains(t, err, c.refused)
-				require.NotErrorAs(t, err, new(*guard.InDoubtError))
+				require.NotErrorAs(t, err, new(*storage.InDoubtError))
 				return
 			}
 			standby.signal("cancel")
-			require.ErrorAs(t, (<-done).err, new(*guard.InDoubtError))
+			require.ErrorAs(t, (<-done).err, new(*storage.InDoubtError))
 		})
 	}
 }

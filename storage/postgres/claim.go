@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // tries bounds how often a claim that found the fence locked is repeated, each
@@ -14,17 +14,17 @@ import (
 // of the store's own is whose connection was terminated.
 const tries = 3
 
-// Claim implements guard.Store: one round trip.
-func (s *Store) Claim(ctx context.Context, grant fence.Grant) (guard.Claim, error) {
+// Claim implements storage.Store: one round trip.
+func (s *Store) Claim(ctx context.Context, grant fence.Grant) (storage.Claim, error) {
 	if err := grant.Validate(); err != nil {
-		return guard.Claim{}, err
+		return storage.Claim{}, err
 	}
 	if err := s.Check(ctx); err != nil {
-		return guard.Claim{}, err
+		return storage.Claim{}, err
 	}
 	var err error
 	for range tries {
-		var claim guard.Claim
+		var claim storage.Claim
 		claim, err = s.claimOnce(ctx, grant)
 		if err == nil {
 			return claim, nil
@@ -34,19 +34,19 @@ func (s *Store) Claim(ctx context.Context, grant fence.Grant) (guard.Claim, erro
 		}
 		s.evict(ctx, grant)
 	}
-	return guard.Claim{}, s.explain(ctx, failedAt("claim of "+grant.Resource, err), false, guard.StageClaim, guard.Claim{Grant: grant})
+	return storage.Claim{}, s.explain(ctx, failedAt("claim of "+grant.Resource, err), false, storage.StageClaim, storage.Claim{Grant: grant})
 }
 
 // claimOnce claims and evicts, in one round trip: the eviction is a transaction
 // of its own, after the claim's has committed.
-func (s *Store) claimOnce(ctx context.Context, grant fence.Grant) (guard.Claim, error) {
+func (s *Store) claimOnce(ctx context.Context, grant fence.Grant) (storage.Claim, error) {
 	answer, err := s.transact(ctx, s.claimSQL(grant), s.evictSQL(grant))
 	if err != nil {
-		return guard.Claim{}, err
+		return storage.Claim{}, err
 	}
 	claim, err := readClaim(grant, answer)
 	if err != nil {
-		return guard.Claim{}, err
+		return storage.Claim{}, err
 	}
 	var evicted, denied int
 	err = answer.behind
@@ -58,8 +58,8 @@ func (s *Store) claimOnce(ctx context.Context, grant fence.Grant) (guard.Claim, 
 }
 
 // readClaim reads what claimSQL selected.
-func readClaim(grant fence.Grant, a *answer) (guard.Claim, error) {
-	claim := guard.Claim{Grant: grant}
+func readClaim(grant fence.Grant, a *answer) (storage.Claim, error) {
+	claim := storage.Claim{Grant: grant}
 	_, err := fmt.Sscan(a.first(), &claim.Resource, &claim.Seq, &claim.Tx)
 	return claim, err
 }

@@ -8,15 +8,15 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 )
 
-// Commit implements guard.Txn: seal and COMMIT in one message, of which the
+// Commit implements storage.Txn: seal and COMMIT in one message, of which the
 // server runs nothing before all of it has arrived.
-func (t *txn) Commit(ctx context.Context, ops []guard.OpRecord) ([]guard.Claim, error) {
+func (t *txn) Commit(ctx context.Context, ops []storage.OpRecord) ([]storage.Claim, error) {
 	if t.conn == nil || t.failed {
 		t.Rollback(ctx)
-		return nil, guard.ErrTxEnded
+		return nil, storage.ErrTxEnded
 	}
 	defer t.Rollback(ctx)
 	if err := ctx.Err(); err != nil {
@@ -37,17 +37,17 @@ func (t *txn) Commit(ctx context.Context, ops []guard.OpRecord) ([]guard.Claim, 
 	case committed:
 		return t.moved(), nil
 	case inDoubt:
-		return nil, &guard.InDoubtError{InDoubt: guard.InDoubt{Claims: t.claims, Tx: t.id}, Err: err}
+		return nil, &storage.InDoubtError{InDoubt: storage.InDoubt{Claims: t.claims, Tx: t.id}, Err: err}
 	default:
-		return nil, t.store.explain(ctx, fmt.Errorf("postgres: commit: %w", err), ended, guard.StageSeal, t.claims...)
+		return nil, t.store.explain(ctx, fmt.Errorf("postgres: commit: %w", err), ended, storage.StageSeal, t.claims...)
 	}
 }
 
 // moved returns the claims where the seals have left them.
-func (t *txn) moved() []guard.Claim {
+func (t *txn) moved() []storage.Claim {
 	claims := slices.Clone(t.claims)
 	for i := range claims {
-		claims[i].Position = guard.Position{Seq: claims[i].Seq + 1, Tx: t.id}
+		claims[i].Position = storage.Position{Seq: claims[i].Seq + 1, Tx: t.id}
 	}
 	return claims
 }
@@ -63,15 +63,15 @@ func (t *txn) moved() []guard.Claim {
 // the same resources can't wait for each other in a circle. What is kept comes
 // behind the seals: a transaction whose key another one has kept meanwhile is to
 // hear from the fence that it comes second, not from the index.
-func (t *txn) sealSQL(ops []guard.OpRecord) (string, error) {
+func (t *txn) sealSQL(ops []storage.OpRecord) (string, error) {
 	if ops == nil {
-		ops = []guard.OpRecord{}
+		ops = []storage.OpRecord{}
 	}
 	record, err := json.Marshal(ops)
 	if err != nil {
 		return "", fmt.Errorf("postgres: operations can't be recorded: %w", err)
 	}
-	inOrder := slices.SortedFunc(slices.Values(t.claims), func(a, b guard.Claim) int { return cmp.Compare(a.Resource, b.Resource) })
+	inOrder := slices.SortedFunc(slices.Values(t.claims), func(a, b storage.Claim) int { return cmp.Compare(a.Resource, b.Resource) })
 	var sql strings.Builder
 	sql.WriteString("set constraints all immediate; set constraints all immediate; ")
 	for _, c := range inOrder {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/internal/callback"
 )
 
@@ -100,7 +100,7 @@ func (c Config) validate() error {
 		return err
 	}
 	if !slices.Contains([]pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable}, c.Isolation) {
-		return fmt.Errorf("%w: postgres.Config.Isolation is %q, want pgx.ReadCommitted, pgx.RepeatableRead or pgx.Serializable", guard.ErrInvalid, c.Isolation)
+		return fmt.Errorf("%w: postgres.Config.Isolation is %q, want pgx.ReadCommitted, pgx.RepeatableRead or pgx.Serializable", fence.ErrInvalid, c.Isolation)
 	}
 	for _, d := range []struct {
 		name  string
@@ -114,15 +114,15 @@ func (c Config) validate() error {
 		{"CleanupTimeout", c.CleanupTimeout},
 	} {
 		if d.value < time.Millisecond || d.value > time.Hour {
-			return fmt.Errorf("%w: postgres.Config.%s is %v, want between 1ms and 1h", guard.ErrInvalid, d.name, d.value)
+			return fmt.Errorf("%w: postgres.Config.%s is %v, want between 1ms and 1h", fence.ErrInvalid, d.name, d.value)
 		}
 	}
 	if c.CheckInterval > 0 && c.CheckInterval < time.Millisecond || c.CheckInterval > time.Hour {
-		return fmt.Errorf("%w: postgres.Config.CheckInterval is %v, want between 1ms and 1h, or negative", guard.ErrInvalid, c.CheckInterval)
+		return fmt.Errorf("%w: postgres.Config.CheckInterval is %v, want between 1ms and 1h, or negative", fence.ErrInvalid, c.CheckInterval)
 	}
 	if c.LockTimeout > c.StatementTimeout {
 		return fmt.Errorf("%w: postgres.Config.LockTimeout (%v) is longer than StatementTimeout (%v) and would never be reached",
-			guard.ErrInvalid, c.LockTimeout, c.StatementTimeout)
+			fence.ErrInvalid, c.LockTimeout, c.StatementTimeout)
 	}
 	return nil
 }
@@ -132,7 +132,7 @@ var schemaPattern = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,39}$`)
 func validateSchema(schema string) error {
 	if !schemaPattern.MatchString(schema) {
 		return fmt.Errorf("%w: schema name %q: want lower-case letters, digits and underscores, at most 40, not beginning with a digit",
-			guard.ErrInvalid, schema)
+			fence.ErrInvalid, schema)
 	}
 	return nil
 }

@@ -66,7 +66,7 @@ func (s *Store) release(ctx context.Context, conn *pgxpool.Conn) {
 	conn.Release()
 }
 
-// Rollback implements guard.Txn. It gives the connection back to the pool if it is
+// Rollback implements storage.Txn. It gives the connection back to the pool if it is
 // fit for that, which the server decides (leaveSQL), and closes it otherwise.
 func (t *txn) Rollback(ctx context.Context) {
 	if t.conn == nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -25,35 +25,35 @@ const backend = "select pg_backend_pid()"
 // the connection of a superseded transaction is closed, however the transaction
 // ended; that of any other is used again.
 func TestPool_GetsNoConnectionThatAnEvictionMayHaveListed_N18(t *testing.T) {
-	begun := func(end func(ctx context.Context, txn guard.Txn[pgx.Tx])) func(*testing.T, *postgres.Store, guard.Claim, func()) {
-		return func(t *testing.T, store *postgres.Store, c guard.Claim, meanwhile func()) {
+	begun := func(end func(ctx context.Context, txn storage.Txn[pgx.Tx])) func(*testing.T, *postgres.Store, storage.Claim, func()) {
+		return func(t *testing.T, store *postgres.Store, c storage.Claim, meanwhile func()) {
 			txn := begin(t, store, c)
 			require.NoError(t, txn.Run(t.Context(), set("x", 1)))
 			meanwhile()
 			end(t.Context(), txn)
 		}
 	}
-	for name, use := range map[string]func(t *testing.T, store *postgres.Store, c guard.Claim, meanwhile func()){
-		"begun late": func(t *testing.T, store *postgres.Store, c guard.Claim, meanwhile func()) {
+	for name, use := range map[string]func(t *testing.T, store *postgres.Store, c storage.Claim, meanwhile func()){
+		"begun late": func(t *testing.T, store *postgres.Store, c storage.Claim, meanwhile func()) {
 			meanwhile()
 			if txn, err := store.Begin(t.Context(), c); err == nil {
 				txn.Rollback(t.Context())
 			}
 		},
-		"rolled back": begun(func(ctx context.Context, txn guard.Txn[pgx.Tx]) { txn.Rollback(ctx) }),
-		"failed": begun(func(ctx context.Context, txn guard.Txn[pgx.Tx]) {
+		"rolled back": begun(func(ctx context.Context, txn storage.Txn[pgx.Tx]) { txn.Rollback(ctx) }),
+		"failed": begun(func(ctx context.Context, txn storage.Txn[pgx.Tx]) {
 			_ = txn.Run(ctx, do(func(context.Context, pgx.Tx) error { return errors.New("sold out") }))
 		}),
-		"aborted":         begun(func(ctx context.Context, txn guard.Txn[pgx.Tx]) { _ = txn.Run(ctx, statement("select 1/0")) }),
-		"ended by itself": begun(func(ctx context.Context, txn guard.Txn[pgx.Tx]) { _ = txn.Run(ctx, statement("commit")) }),
-		"of the second resource": func(t *testing.T, store *postgres.Store, c guard.Claim, meanwhile func()) {
+		"aborted":         begun(func(ctx context.Context, txn storage.Txn[pgx.Tx]) { _ = txn.Run(ctx, statement("select 1/0")) }),
+		"ended by itself": begun(func(ctx context.Context, txn storage.Txn[pgx.Tx]) { _ = txn.Run(ctx, statement("commit")) }),
+		"of the second resource": func(t *testing.T, store *postgres.Store, c storage.Claim, meanwhile func()) {
 			first := c.Grant
 			first.Resource = "sku/2"
 			txn := begin(t, store, claim(t, store, first), c)
 			meanwhile()
 			txn.Rollback(t.Context())
 		},
-		"sealed": begun(func(ctx context.Context, txn guard.Txn[pgx.Tx]) { _, _ = txn.Commit(ctx, nil) }),
+		"sealed": begun(func(ctx context.Context, txn storage.Txn[pgx.Tx]) { _, _ = txn.Commit(ctx, nil) }),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -100,10 +100,10 @@ func TestStore_AsksAgainOnAnotherConnection_N18_G5(t *testing.T) {
 
 	_, err := store.Claim(t.Context(), c.Grant)
 	require.NoError(t, err)
-	_, found, err := store.Recall(t.Context(), guard.OnceKey{Key: "k"}, c)
+	_, found, err := store.Recall(t.Context(), storage.OnceKey{Key: "k"}, c)
 	require.NoError(t, err)
 	require.False(t, found)
-	applied, err := store.Resolve(t.Context(), guard.InDoubt{Claims: []guard.Claim{c}, Tx: 9})
+	applied, err := store.Resolve(t.Context(), storage.InDoubt{Claims: []storage.Claim{c}, Tx: 9})
 	require.NoError(t, err)
 	require.False(t, applied)
 
@@ -113,17 +113,17 @@ func TestStore_AsksAgainOnAnotherConnection_N18_G5(t *testing.T) {
 	write(t, judge, c, set("x", 1))
 	_, err = txn.Commit(t.Context(), nil)
 	require.ErrorContains(t, err, "40001")
-	require.ErrorIs(t, err, guard.ErrOvertaken)
-	var refused *guard.RefusedError
+	require.ErrorIs(t, err, storage.ErrOvertaken)
+	var refused *storage.RejectedError
 	require.ErrorAs(t, err, &refused)
 	require.NoError(t, refused.RecordErr)
 
 	// And a refusal that the server has named.
 	claimOnly(t, admin, grant(6, "b"))
 	_, err = store.Claim(t.Context(), c.Grant)
-	require.ErrorIs(t, err, guard.ErrStaleToken)
-	require.NoError(t, err.(*guard.StaleTokenError).RecordErr)
-	refusals, err := judge.Refusals(t.Context(), resource, 10)
+	require.ErrorIs(t, err, storage.ErrStaleToken)
+	require.NoError(t, err.(*storage.RejectedError).RecordErr)
+	refusals, err := judge.Rejections(t.Context(), resource, 10)
 	require.NoError(t, err)
 	require.Len(t, refusals, 2)
 	for _, r := range refusals {
@@ -255,7 +255,7 @@ func TestEvict_HitsNobodyElse_N18(t *testing.T) {
 	})
 	for round := range rounds {
 		txn := begin(t, store, claim(t, successor, grant(fence.Token(2*round+1), "a")))
-		superseded := background(func() (guard.Claim, error) {
+		superseded := background(func() (storage.Claim, error) {
 			return successor.Claim(context.Background(), grant(fence.Token(2*round+2), "b"))
 		})
 		receive(t, listed) // the eviction looks for backends,

@@ -6,8 +6,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // lazy are settings with which a server that may acknowledge before it has written
@@ -46,7 +46,7 @@ func TestCrash_LosesNothingThatWasAcknowledged_HE2(t *testing.T) {
 	pool.Reset()
 	asleep(t, pool)
 	store := newStore(t, pool, nil)
-	var c guard.Claim
+	var c storage.Claim
 	for _, step := range []struct {
 		name  string
 		do    func(t *testing.T)
@@ -54,7 +54,7 @@ func TestCrash_LosesNothingThatWasAcknowledged_HE2(t *testing.T) {
 	}{
 		{"a claim", func(t *testing.T) { c = claim(t, store, grant(5, "a")) }, func(t *testing.T) {
 			_, err := store.Claim(t.Context(), grant(4, "z"))
-			require.ErrorIs(t, err, guard.ErrStaleToken)
+			require.ErrorIs(t, err, storage.ErrStaleToken)
 			require.Equal(t, c, claim(t, store, c.Grant))
 		}},
 		{"a write", func(t *testing.T) {
@@ -69,13 +69,13 @@ func TestCrash_LosesNothingThatWasAcknowledged_HE2(t *testing.T) {
 			require.Equal(t, c, claim(t, store, c.Grant))
 		}},
 		{"the answer that a transaction took no effect", func(t *testing.T) {
-			applied, err := store.Resolve(t.Context(), guard.InDoubt{Claims: []guard.Claim{c}, Tx: 9})
+			applied, err := store.Resolve(t.Context(), storage.InDoubt{Claims: []storage.Claim{c}, Tx: 9})
 			require.NoError(t, err)
 			require.False(t, applied)
 		}, func(t *testing.T) {
 			_, err := attempt(t.Context(), store, set("x", 2), c)
-			require.ErrorIs(t, err, guard.ErrOvertaken)
-			require.Equal(t, []guard.EntryKind{guard.KindClaim, guard.KindWrite, guard.KindVoid}, kinds(t, store))
+			require.ErrorIs(t, err, storage.ErrOvertaken)
+			require.Equal(t, []storage.EntryKind{storage.KindClaim, storage.KindWrite, storage.KindVoid}, kinds(t, store))
 		}},
 	} {
 		t.Run(step.name, func(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -23,7 +23,7 @@ func TestSeal_DeferredTriggersRunBeforeIt_N13(t *testing.T) {
 	c := claim(t, store, grant(5, "a"))
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
-	commit := background(func() ([]guard.Claim, error) { return attempt(ctx, store, set("x", 1), c) })
+	commit := background(func() ([]storage.Claim, error) { return attempt(ctx, store, set("x", 1), c) })
 	pid := waiting(t, pool, "PgSleep")
 	mustExec(t, pool, "set lock_timeout = 1; select fence.claim('"+resource+"', 1, 5, 'a', 77)")
 	require.Empty(t, commit)
@@ -38,7 +38,7 @@ func TestSeal_DeferredTriggersAreBounded_N13(t *testing.T) {
 	mustExec(t, pool, slowTrigger)
 	_, err := attempt(t.Context(), store, set("x", 1), claim(t, store, grant(5, "a")))
 	require.ErrorContains(t, err, "statement timeout")
-	require.NotErrorAs(t, err, new(*guard.InDoubtError))
+	require.NotErrorAs(t, err, new(*storage.InDoubtError))
 	holds(t, pool, "x", 0)
 }
 
@@ -51,7 +51,7 @@ func TestSeal_DeferredConstraintFails_G4(t *testing.T) {
 	c := claim(t, store, grant(5, "a"))
 	_, err := attempt(t.Context(), store, statement("insert into part values ('missing')"), c)
 	require.ErrorContains(t, err, "23503")
-	require.NotErrorAs(t, err, new(*guard.InDoubtError))
+	require.NotErrorAs(t, err, new(*storage.InDoubtError))
 	require.NotErrorAs(t, err, new(*postgres.TransientError))
 	write(t, store, c, set("x", 1))
 }

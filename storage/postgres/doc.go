@@ -1,4 +1,4 @@
-// Package postgres is the guard.Store on PostgreSQL: fences and history live in
+// Package postgres is the storage.Store on PostgreSQL: fences and history live in
 // the database that holds the data they guard, and a guarded transaction is a
 // pgx.Tx.
 //
@@ -55,7 +55,7 @@
 //
 //   - Writes that don't go through a guarded transaction are not refused.
 //   - User code that sends COMMIT as SQL text commits without a fence what it
-//     wrote so far. It is noticed and reported as guard.ErrTxEnded, not undone.
+//     wrote so far. It is noticed and reported as storage.ErrTxEnded, not undone.
 //     What it locks after that is bound by none of the limits, nor evicted.
 //   - COPY FROM STDIN is not bound by StatementTimeout, and the operation's own SQL
 //     can lift each limit of its transaction (set local statement_timeout = 0).
@@ -75,7 +75,7 @@
 // Roles.App, which GrantRoles gives: to call the functions of the protocol, which
 // write with the owner's rights, and to read. Such a role can't change a fence or
 // history otherwise, nor switch off the triggers that keep both, and what it claims
-// has to be within reach of what the database has seen (guard.ErrTokenJump): an
+// has to be within reach of what the database has seen (storage.ErrTokenJump): an
 // absurd token would shut the resource for good. Roles.Reader reads.
 //
 // # Isolation levels

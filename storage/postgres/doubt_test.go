@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/pgproxy"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -69,12 +69,12 @@ func newFaultyAt(t testing.TB, level pgx.TxIsoLevel) faulty {
 }
 
 // doubt runs op with its COMMIT suffering action, and returns what is in doubt.
-func (f faulty) doubt(t testing.TB, c guard.Claim, op guard.Op[pgx.Tx], action *pgproxy.Action) guard.InDoubt {
+func (f faulty) doubt(t testing.TB, c storage.Claim, op storage.Op[pgx.Tx], action *pgproxy.Action) storage.InDoubt {
 	t.Helper()
 	f.proxy.OnCommit(func(string) *pgproxy.Action { return action })
 	defer f.proxy.OnCommit(nil)
 	_, err := attempt(t.Context(), f.store, op, c)
-	var doubt *guard.InDoubtError
+	var doubt *storage.InDoubtError
 	require.ErrorAs(t, err, &doubt)
 	require.NoError(t, action.Wait(t.Context()))
 	f.conns.settle()
@@ -82,7 +82,7 @@ func (f faulty) doubt(t testing.TB, c guard.Claim, op guard.Op[pgx.Tx], action *
 }
 
 // resolves resolves twice: the answer stays.
-func (f faulty) resolves(t testing.TB, d guard.InDoubt, want bool) {
+func (f faulty) resolves(t testing.TB, d storage.InDoubt, want bool) {
 	t.Helper()
 	for range 2 {
 		applied, err := f.direct.Resolve(t.Context(), d)
@@ -98,7 +98,7 @@ func TestResolve_CommitThatNeverArrived_G4(t *testing.T) {
 		d := f.doubt(t, c, set("x", 1), pgproxy.SwallowCommit())
 		f.resolves(t, d, false)
 		holds(t, f.pool, "x", 0)
-		require.Equal(t, []guard.EntryKind{guard.KindClaim, guard.KindVoid}, kinds(t, f.direct))
+		require.Equal(t, []storage.EntryKind{storage.KindClaim, storage.KindVoid}, kinds(t, f.direct))
 		write(t, f.store, claim(t, f.store, c.Grant), set("x", 2))
 	})
 }
@@ -112,7 +112,7 @@ func TestResolve_CommitWhoseReplyWasLost_G4(t *testing.T) {
 		claim(t, f.direct, grant(6, "b"))
 		f.resolves(t, d, true)
 		holds(t, f.pool, "x", 1)
-		require.Equal(t, []guard.EntryKind{guard.KindClaim, guard.KindWrite, guard.KindClaim}, kinds(t, f.direct))
+		require.Equal(t, []storage.EntryKind{storage.KindClaim, storage.KindWrite, storage.KindClaim}, kinds(t, f.direct))
 	})
 }
 
@@ -121,26 +121,26 @@ func TestResolve_CommitWhoseReplyWasLost_G4(t *testing.T) {
 func TestResolve_LateCommitIsRefused_N9_G4(t *testing.T) {
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		for name, c := range map[string]struct {
-			settle func(t *testing.T, f faulty, c guard.Claim, d guard.InDoubt)
+			settle func(t *testing.T, f faulty, c storage.Claim, d storage.InDoubt)
 			state  string
 			want   int64
 		}{
-			"after a void": {func(t *testing.T, f faulty, _ guard.Claim, d guard.InDoubt) {
+			"after a void": {func(t *testing.T, f faulty, _ storage.Claim, d storage.InDoubt) {
 				f.resolves(t, d, false)
 			}, "ZF002", 10},
-			"after a newer claim": {func(t *testing.T, f faulty, _ guard.Claim, d guard.InDoubt) {
+			"after a newer claim": {func(t *testing.T, f faulty, _ storage.Claim, d storage.InDoubt) {
 				claimOnly(t, f.pool, grant(6, "b"))
 				f.resolves(t, d, false)
 			}, "ZF001", 10},
-			"after a newer claim and its write": {func(t *testing.T, f faulty, _ guard.Claim, d guard.InDoubt) {
+			"after a newer claim and its write": {func(t *testing.T, f faulty, _ storage.Claim, d storage.InDoubt) {
 				write(t, f.direct, claimOnly(t, f.pool, grant(6, "b")), set("other", 1))
 				f.resolves(t, d, false)
 			}, "ZF001", 10},
-			"after a sibling's write": {func(t *testing.T, f faulty, c guard.Claim, d guard.InDoubt) {
+			"after a sibling's write": {func(t *testing.T, f faulty, c storage.Claim, d storage.InDoubt) {
 				write(t, f.direct, c, set("other", 1))
 				f.resolves(t, d, false)
 			}, "ZF002", 10},
-			"after a void and a new attempt": {func(t *testing.T, f faulty, c guard.Claim, d guard.InDoubt) {
+			"after a void and a new attempt": {func(t *testing.T, f faulty, c storage.Claim, d storage.InDoubt) {
 				f.resolves(t, d, false)
 				write(t, f.direct, claim(t, f.direct, c.Grant), set("new attempt", 1))
 			}, "ZF002", 10},
@@ -189,7 +189,7 @@ func TestResolve_WaitsForASealUnderWay_G4(t *testing.T) {
 	defer func() { _ = other.Rollback(context.Background()) }()
 	_, err = other.Exec(t.Context(), "select from fence.resource for no key update")
 	require.NoError(t, err)
-	d := guard.InDoubt{Claims: []guard.Claim{c}, Tx: 9}
+	d := storage.InDoubt{Claims: []storage.Claim{c}, Tx: 9}
 	impatient := newStore(t, f.pool, &postgres.Config{LockTimeout: time.Millisecond})
 	bounded, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -217,12 +217,12 @@ func TestSeal_TruncatedMessageLocksNothing_N11(t *testing.T) {
 		cut := pgproxy.Truncate(bytes)
 		f.proxy.OnCommit(func(string) *pgproxy.Action { return cut })
 		ctx, cancel := context.WithCancel(context.Background())
-		commit := background(func() ([]guard.Claim, error) { return attempt(ctx, f.store, set("x", 1), c) })
+		commit := background(func() ([]storage.Claim, error) { return attempt(ctx, f.store, set("x", 1), c) })
 		require.NoError(t, cut.Wait(t.Context()))
 		_, err := f.pool.Exec(t.Context(), "set lock_timeout = 1; select fence.claim('"+resource+"', 1, 6, 'b', 77)")
 		require.NoError(t, err)
 		cancel()
-		var doubt *guard.InDoubtError
+		var doubt *storage.InDoubtError
 		require.ErrorAs(t, receive(t, commit).err, &doubt)
 		f.resolves(t, doubt.InDoubt, false)
 		require.NoError(t, cut.Drop(t.Context()))
@@ -240,7 +240,7 @@ func TestResolve_SeveralResources_G4(t *testing.T) {
 		reply := pgproxy.SwallowReply()
 		f.proxy.OnCommit(func(string) *pgproxy.Action { return reply })
 		_, err := attempt(t.Context(), f.store, set("x", 1), one, two)
-		var doubt *guard.InDoubtError
+		var doubt *storage.InDoubtError
 		require.ErrorAs(t, err, &doubt)
 		require.NoError(t, reply.Wait(t.Context()))
 		f.resolves(t, doubt.InDoubt, true)
@@ -271,11 +271,11 @@ func TestCommit_EndedBeforeTheSealIsNoDoubt_G4(t *testing.T) {
 		defer func() { _ = locked.Rollback(context.Background()) }()
 		_, err = locked.Exec(t.Context(), "select from fence.resource for no key update")
 		require.NoError(t, err)
-		commit := background(func() ([]guard.Claim, error) { return txn.Commit(context.Background(), nil) })
+		commit := background(func() ([]storage.Claim, error) { return txn.Commit(context.Background(), nil) })
 		require.Equal(t, pid, waiting(t, pool, "transactionid"))
 		mustExec(t, pool, "select pg_terminate_backend($1, 10000)", pid)
 		err = receive(t, commit).err
-		require.False(t, errors.As(err, new(*guard.InDoubtError)), "%v", err)
+		require.False(t, errors.As(err, new(*storage.InDoubtError)), "%v", err)
 		var transient *postgres.TransientError
 		require.ErrorAs(t, err, &transient)
 		require.NoError(t, locked.Rollback(t.Context()))
@@ -303,7 +303,7 @@ const sleepInCommit = `create temporary table late (left_over int);
 func TestCommit_EndedBehindTheSealIsADoubt_G4(t *testing.T) {
 	f := newFaulty(t)
 	c := claim(t, f.direct, grant(5, "a"))
-	commit := background(func() ([]guard.Claim, error) {
+	commit := background(func() ([]storage.Claim, error) {
 		return attempt(context.Background(), f.direct, do(func(ctx context.Context, tx pgx.Tx) error {
 			if err := set("x", 1)(ctx, tx); err != nil {
 				return err
@@ -313,7 +313,7 @@ func TestCommit_EndedBehindTheSealIsADoubt_G4(t *testing.T) {
 	})
 	pid := waiting(t, f.pool, "PgSleep")
 	mustExec(t, f.pool, "select pg_terminate_backend($1, 10000)", pid)
-	var doubt *guard.InDoubtError
+	var doubt *storage.InDoubtError
 	require.ErrorAs(t, receive(t, commit).err, &doubt)
 	f.resolves(t, doubt.InDoubt, false)
 	holds(t, f.pool, "x", 0)

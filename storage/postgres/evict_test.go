@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -28,9 +28,9 @@ func patient() *postgres.Config {
 
 // stuck runs a transaction under c in the background that works until it is
 // ended, and returns once ready selects true.
-func stuck(t *testing.T, pool *pgxpool.Pool, store *postgres.Store, c guard.Claim, op guard.Func[pgx.Tx], ready string) <-chan result[[]guard.Claim] {
+func stuck(t *testing.T, pool *pgxpool.Pool, store *postgres.Store, c storage.Claim, op storage.Func[pgx.Tx], ready string) <-chan result[[]storage.Claim] {
 	t.Helper()
-	done := background(func() ([]guard.Claim, error) { return attempt(t.Context(), store, op, c) })
+	done := background(func() ([]storage.Claim, error) { return attempt(t.Context(), store, op, c) })
 	eventually(t, pool, "select count(*) = 1 from pg_stat_activity a join pg_locks l on l.pid = a.pid and l.locktype = 'advisory' "+
 		"where a.datname = current_database() and "+ready)
 	return done
@@ -127,8 +127,8 @@ func TestHead_TurnsTheLateAway_N17(t *testing.T) {
 		old := claim(t, store, grant(5, "a"))
 		claim(t, store, grant(6, "b"))
 		_, err := attempt(t.Context(), store, set("x", 1), old)
-		require.ErrorIs(t, err, guard.ErrStaleToken)
-		require.Equal(t, guard.StageHead, err.(*guard.StaleTokenError).Stage)
+		require.ErrorIs(t, err, storage.ErrStaleToken)
+		require.Equal(t, storage.StageHead, err.(*storage.RejectedError).Stage)
 		require.Zero(t, query[int](t, pool, "select count(*) from pg_locks where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database())"))
 	})
 }
@@ -255,8 +255,8 @@ func TestHead_ComparesEpochs_N17(t *testing.T) {
 	old := claim(t, store, grant(5, "a"))
 	claim(t, store, fence.Grant{Resource: resource, Epoch: 2, Token: 5, Holder: "b"})
 	_, err := attempt(t.Context(), store, set("x", 1), old)
-	require.ErrorIs(t, err, guard.ErrStaleToken)
-	require.Equal(t, guard.StageHead, err.(*guard.StaleTokenError).Stage)
+	require.ErrorIs(t, err, storage.ErrStaleToken)
+	require.Equal(t, storage.StageHead, err.(*storage.RejectedError).Stage)
 }
 
 // With several resources the stale transaction in the way may be of any, and so may
@@ -277,7 +277,7 @@ func TestRun_LooksAtEveryResource_N17_L1_G5(t *testing.T) {
 
 	claim(t, store, grant(7, "c"))
 	_, err = attempt(t.Context(), store, set("x", 3), claim(t, store, other), successor)
-	var refused *guard.StaleTokenError
+	var refused *storage.RejectedError
 	require.ErrorAs(t, err, &refused)
 	require.Equal(t, successor.Grant, refused.Grant)
 }
@@ -288,7 +288,7 @@ func TestEvict_SparesEveryoneElse_N18(t *testing.T) {
 	pool := newPool(t)
 	store := newStore(t, pool, patient())
 	pids := map[string]int{}
-	open := func(name string, c guard.Claim) {
+	open := func(name string, c storage.Claim) {
 		txn := begin(t, store, c)
 		require.NoError(t, txn.Run(t.Context(), do(func(ctx context.Context, tx pgx.Tx) error {
 			pids[name] = query[int](t, tx, "select pg_backend_pid()")
@@ -405,7 +405,7 @@ func TestClaim_SucceedsWithoutTheRightToEvict_N19(t *testing.T) {
 	require.Contains(t, text.String(), "could not be evicted")
 	require.Contains(t, text.String(), "count=1")
 	_, err := old.Commit(t.Context(), nil)
-	require.ErrorIs(t, err, guard.ErrStaleToken)
+	require.ErrorIs(t, err, storage.ErrStaleToken)
 	write(t, clerk, c, set("x", 2))
 
 	// Without any right to look, the claim stands as well.

@@ -4,7 +4,7 @@ import (
 	"strings"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // The messages of a Store, and what it makes of the answers, for tests that send
@@ -42,20 +42,20 @@ func (s *Store) OpenClaimMessage(grant fence.Grant) string {
 	return strings.TrimSuffix(s.ClaimMessage(grant, false), "; commit; ")
 }
 
-func (s *Store) RecallMessage(key guard.OnceKey, claims []guard.Claim) string {
+func (s *Store) RecallMessage(key storage.OnceKey, claims []storage.Claim) string {
 	return s.transactSQL(s.recallSQL(key, claims), "")
 }
 
-func (s *Store) ResolveMessage(claim guard.Claim, id guard.TxID) string {
+func (s *Store) ResolveMessage(claim storage.Claim, id storage.TxID) string {
 	return s.transactSQL(s.resolveSQL(claim, id), "")
 }
 
-func (s *Store) BeginMessage(id guard.TxID, claims []guard.Claim) string {
+func (s *Store) BeginMessage(id storage.TxID, claims []storage.Claim) string {
 	return (&txn{store: s, claims: claims, id: id}).beginSQL()
 }
 
 // CommitMessage seals, keeps result under key if there is one, and commits.
-func (s *Store) CommitMessage(id guard.TxID, claims []guard.Claim, key *guard.OnceKey, result []byte) (string, error) {
+func (s *Store) CommitMessage(id storage.TxID, claims []storage.Claim, key *storage.OnceKey, result []byte) (string, error) {
 	t := &txn{store: s, claims: claims, id: id}
 	if key != nil {
 		t.Keep(*key, result)
@@ -64,6 +64,6 @@ func (s *Store) CommitMessage(id guard.TxID, claims []guard.Claim, key *guard.On
 }
 
 // MovedBy returns claims as the transaction of that name leaves them.
-func MovedBy(id guard.TxID, claims []guard.Claim) []guard.Claim {
+func MovedBy(id storage.TxID, claims []storage.Claim) []storage.Claim {
 	return (&txn{claims: claims, id: id}).moved()
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
 	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -72,11 +73,11 @@ func (r *replicated) failOver(t *testing.T) {
 	r.pool.Reset()
 }
 
-func (r *replicated) refuses(t *testing.T, c guard.Claim, want error) {
+func (r *replicated) refuses(t *testing.T, c storage.Claim, want error) {
 	t.Helper()
 	_, err := attempt(t.Context(), r.store, set("x", 99), c)
 	require.ErrorIs(t, err, want)
-	var refusal *guard.RefusedError
+	var refusal *storage.RejectedError
 	require.ErrorAs(t, err, &refusal)
 	require.NoError(t, refusal.RecordErr)
 }
@@ -102,19 +103,19 @@ func TestFailover_AsynchronousIsNoticedByEveryHolder_N5_N6_HE1(t *testing.T) {
 	xid := query[string](t, r.direct, "select xid::text from fence.event where tx = $1", int64(ahead.Tx))
 	r.failOver(t)
 
-	r.refuses(t, ahead, guard.ErrFailedOver)
-	r.refuses(t, kept, guard.ErrFailedOver)
-	r.refuses(t, overtaken, guard.ErrFailedOver)
-	r.refuses(t, lost, guard.ErrWentBack)
+	r.refuses(t, ahead, storage.ErrFailedOver)
+	r.refuses(t, kept, storage.ErrFailedOver)
+	r.refuses(t, overtaken, storage.ErrFailedOver)
+	r.refuses(t, lost, storage.ErrWentBack)
 	_, err := r.store.Claim(t.Context(), grant(4, "z"))
-	require.ErrorIs(t, err, guard.ErrStaleToken)
+	require.ErrorIs(t, err, storage.ErrStaleToken)
 	_, err = r.store.Claim(t.Context(), grant(5, "z"))
-	require.ErrorIs(t, err, guard.ErrCollision)
+	require.ErrorIs(t, err, storage.ErrCollision)
 	for range 20 { // issues transaction ids of before again
 		mustExec(t, r.pool, "update item set value = value")
 	}
 	require.Equal(t, "committed", query[string](t, r.pool, "select pg_xact_status($1::text::xid8)", xid), "the server's own ids tell the truth: nothing is shown")
-	applied, err := r.store.Resolve(t.Context(), guard.InDoubt{Claims: []guard.Claim{seen}, Tx: ahead.Tx})
+	applied, err := r.store.Resolve(t.Context(), storage.InDoubt{Claims: []storage.Claim{seen}, Tx: ahead.Tx})
 	require.NoError(t, err)
 	require.False(t, applied)
 
@@ -129,7 +130,7 @@ func TestFailover_AsynchronousIsNoticedByEveryHolder_N5_N6_HE1(t *testing.T) {
 // under a new grant.
 func TestFailover_EndsAHoldThatMerelyRead_N6_HE1(t *testing.T) {
 	r := newReplicated(t)
-	g, err := guard.New(guardtest.NewLocker(), guard.Store[pgx.Tx](r.store), nil)
+	g, err := guard.New(guardtest.NewLocker(), storage.Store[pgx.Tx](r.store), nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
 	require.NoError(t, guard.Do(t.Context(), g, resource, set("x", 1)))
@@ -140,7 +141,7 @@ func TestFailover_EndsAHoldThatMerelyRead_N6_HE1(t *testing.T) {
 		r.failOver(t)
 		return h.Do(ctx, set("x", read+1))
 	})
-	require.ErrorIs(t, err, guard.ErrFailedOver)
+	require.ErrorIs(t, err, storage.ErrFailedOver)
 	holds(t, r.pool, "x", 1)
 	require.NoError(t, guard.Do(t.Context(), g, resource, add("x", 1)))
 	holds(t, r.pool, "x", 2)
@@ -152,7 +153,7 @@ func TestFailover_SynchronousLosesNothingAcknowledged_HE1(t *testing.T) {
 	r := newReplicated(t)
 	lax(t, r.direct)
 	r.synchronous(t)
-	local := func(c guard.Claim, value int64) <-chan result[[]guard.Claim] {
+	local := func(c storage.Claim, value int64) <-chan result[[]storage.Claim] {
 		txn := begin(t, r.store, c)
 		require.NoError(t, txn.Run(t.Context(), set("x", value)))
 		require.NoError(t, txn.Run(t.Context(), statement("set local synchronous_commit = local")))
@@ -165,9 +166,9 @@ func TestFailover_SynchronousLosesNothingAcknowledged_HE1(t *testing.T) {
 	r.awaitSent(t)
 	require.Empty(t, waits)
 	r.failOver(t)
-	var doubt *guard.InDoubtError
+	var doubt *storage.InDoubtError
 	require.ErrorAs(t, (<-waits).err, &doubt)
-	require.Equal(t, []guard.EntryKind{guard.KindClaim, guard.KindWrite}, kinds(t, r.store))
+	require.Equal(t, []storage.EntryKind{storage.KindClaim, storage.KindWrite}, kinds(t, r.store))
 	holds(t, r.pool, "x", 1)
 	verifyChain(t, r.pool)
 }
@@ -200,7 +201,7 @@ func TestFailover_SettlesTheCommitThatWaited_N4_N22_HE1(t *testing.T) {
 			} else {
 				require.NoError(t, r.primary.Kill())
 			}
-			var doubt *guard.InDoubtError
+			var doubt *storage.InDoubtError
 			require.ErrorAs(t, (<-done).err, &doubt)
 			require.False(t, pgconn.SafeToRetry(doubt))
 			r.failOver(t)

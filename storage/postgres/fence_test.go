@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -18,7 +18,7 @@ import (
 var interruptions = []string{"before the head", "before the operation", "inside the operation", "before the seal"}
 
 // interrupted runs op in a guarded transaction, with others working at point.
-func interrupted(t *testing.T, store *postgres.Store, c guard.Claim, op guard.Op[pgx.Tx], point string, others func()) error {
+func interrupted(t *testing.T, store *postgres.Store, c storage.Claim, op storage.Op[pgx.Tx], point string, others func()) error {
 	at := func(p string) {
 		if p == point {
 			others()
@@ -64,17 +64,17 @@ func TestFence_RefusesTheSuperseded_G2_G3_G5(t *testing.T) {
 					write(t, store, successor, get("stock", &stock))
 					require.EqualValues(t, 1, stock)
 				})
-				var stale *guard.StaleTokenError
+				var stale *storage.RejectedError
 				require.ErrorAs(t, err, &stale)
 				require.Equal(t, old.Grant, stale.Grant)
 				require.Equal(t, grant(6, "b"), stale.Current)
 				require.NoError(t, stale.RecordErr)
 				require.False(t, stale.Since.IsZero())
 				holds(t, pool, "sold to", 0)
-				refusals, err := store.Refusals(t.Context(), resource, 10)
+				refusals, err := store.Rejections(t.Context(), resource, 10)
 				require.NoError(t, err)
 				require.Len(t, refusals, 1)
-				require.Equal(t, guard.ReasonStale, refusals[0].Reason)
+				require.Equal(t, storage.ReasonStale, refusals[0].Reason)
 				require.Equal(t, old.Grant, refusals[0].Grant)
 				require.Equal(t, grant(6, "b"), refusals[0].Current)
 				require.True(t, stale.Since.Equal(refusals[0].Since))
@@ -97,13 +97,13 @@ func TestFence_RefusesTheEvicted_G3_L1(t *testing.T) {
 					write(t, store, claim(t, store, grant(6, "b")), set("sold to", 6))
 				})
 				require.Error(t, err)
-				var doubt *guard.InDoubtError
+				var doubt *storage.InDoubtError
 				if errors.As(err, &doubt) { // the connection broke before the server's reason came through
 					applied, err := store.Resolve(t.Context(), doubt.InDoubt)
 					require.NoError(t, err)
 					require.False(t, applied)
 				} else {
-					require.ErrorIs(t, err, guard.ErrStaleToken)
+					require.ErrorIs(t, err, storage.ErrStaleToken)
 				}
 				holds(t, pool, "sold to", 6)
 			})
@@ -121,7 +121,7 @@ func TestFence_RefusesTheOvertakenSibling_N10_G6(t *testing.T) {
 				store := newStore(t, pool, at(level))
 				c := claim(t, store, grant(5, "a"))
 				err := interrupted(t, store, c, set("loser", 1), point, func() { write(t, store, c, add("stock", 1)) })
-				require.ErrorIs(t, err, guard.ErrOvertaken)
+				require.ErrorIs(t, err, storage.ErrOvertaken)
 				holds(t, pool, "loser", 0)
 				c = claim(t, store, c.Grant)
 				write(t, store, c, add("stock", 1))
@@ -138,11 +138,11 @@ func TestFence_RefusesTheTokenIssuedTwice_N10(t *testing.T) {
 		store := newStore(t, pool, at(level))
 		c := claim(t, store, grant(5, "a"))
 		_, err := store.Claim(t.Context(), grant(5, "b"))
-		require.ErrorIs(t, err, guard.ErrCollision)
+		require.ErrorIs(t, err, storage.ErrCollision)
 		forged := c
 		forged.Grant.Holder = "b"
 		_, err = attempt(t.Context(), store, set("x", 1), forged)
-		require.ErrorIs(t, err, guard.ErrCollision)
+		require.ErrorIs(t, err, storage.ErrCollision)
 		holds(t, pool, "x", 0)
 		write(t, store, c, set("x", 2))
 	})
@@ -158,23 +158,23 @@ func TestClaim_EpochOnlyRises_N20(t *testing.T) {
 	claim(t, store, other)
 
 	_, err := store.Claim(t.Context(), grant(6, "c"))
-	require.ErrorIs(t, err, guard.ErrEpochBehind, "the database remembers, for all resources")
+	require.ErrorIs(t, err, storage.ErrEpochBehind, "the database remembers, for all resources")
 	require.ErrorContains(t, err, "epoch 3")
 	refused := grant(9, "d")
 	refused.Resource, refused.Epoch = other.Resource, 2
 	_, err = store.Claim(t.Context(), refused)
-	require.ErrorIs(t, err, guard.ErrEpochBehind)
+	require.ErrorIs(t, err, storage.ErrEpochBehind)
 
 	higher := grant(1, "e")
 	higher.Epoch = 3
 	claim(t, store, higher)
 	_, err = attempt(t.Context(), store, set("x", 1), c)
-	require.ErrorIs(t, err, guard.ErrStaleToken, "a lower token of a higher epoch has superseded it")
+	require.ErrorIs(t, err, storage.ErrStaleToken, "a lower token of a higher epoch has superseded it")
 	require.EqualValues(t, 3, query[int](t, pool, "select epoch from fence.setting"))
 
-	refusals, err := store.Refusals(t.Context(), resource, 10)
+	refusals, err := store.Rejections(t.Context(), resource, 10)
 	require.NoError(t, err)
-	require.Equal(t, guard.ReasonEpochBehind, refusals[1].Reason)
+	require.Equal(t, storage.ReasonEpochBehind, refusals[1].Reason)
 	require.EqualValues(t, 3, refusals[1].Current.Epoch)
 }
 
@@ -255,8 +255,8 @@ func TestFence_SeveralMoveTogether_G2(t *testing.T) {
 		_, err = txn.Commit(t.Context(), nil)
 		require.NoError(t, err)
 		_, err = attempt(t.Context(), store, set("x", 3), claims...)
-		require.ErrorIs(t, err, guard.ErrStaleToken)
-		require.Equal(t, other.Resource, err.(*guard.StaleTokenError).Grant.Resource)
+		require.ErrorIs(t, err, storage.ErrStaleToken)
+		require.Equal(t, other.Resource, err.(*storage.RejectedError).Grant.Resource)
 		holds(t, pool, "x", 2)
 	})
 }
@@ -269,17 +269,17 @@ func TestFence_RefusesWithOneConnection(t *testing.T) {
 		c := claim(t, store, grant(5, "a"))
 		overtaken := write(t, store, c, set("x", 1))
 		_, err := attempt(t.Context(), store, set("x", 2), c)
-		require.ErrorIs(t, err, guard.ErrOvertaken)
+		require.ErrorIs(t, err, storage.ErrOvertaken)
 		claim(t, store, grant(6, "b"))
 		_, err = attempt(t.Context(), store, set("x", 2), overtaken)
-		require.ErrorIs(t, err, guard.ErrStaleToken)
+		require.ErrorIs(t, err, storage.ErrStaleToken)
 		_, err = store.Claim(t.Context(), grant(5, "a"))
-		require.ErrorIs(t, err, guard.ErrStaleToken)
+		require.ErrorIs(t, err, storage.ErrStaleToken)
 		_, err = store.Claim(t.Context(), grant(6, "c"))
-		require.ErrorIs(t, err, guard.ErrCollision)
-		_, err = store.Resolve(t.Context(), guard.InDoubt{Claims: []guard.Claim{c}, Tx: 1})
+		require.ErrorIs(t, err, storage.ErrCollision)
+		_, err = store.Resolve(t.Context(), storage.InDoubt{Claims: []storage.Claim{c}, Tx: 1})
 		require.NoError(t, err)
-		refusals, err := store.Refusals(t.Context(), resource, 10)
+		refusals, err := store.Rejections(t.Context(), resource, 10)
 		require.NoError(t, err)
 		require.Len(t, refusals, 5, "overtaken; stale at the head, at the claim and, of the answer that was lost, at the seal; collision")
 		require.EqualValues(t, 0, pool.Stat().AcquiredConns())

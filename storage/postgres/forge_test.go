@@ -11,22 +11,22 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // sealCall is the seal of a transaction under c that has the name tx.
-func sealCall(c guard.Claim, tx guard.TxID) string {
+func sealCall(c storage.Claim, tx storage.TxID) string {
 	return fmt.Sprintf("call fence.seal(%d, %d, %d, '%x', %d, %d, %d, '5b5d')",
 		c.Resource, c.Grant.Epoch, c.Grant.Token, c.Grant.Holder, c.Seq, c.Tx, tx)
 }
 
 // headCall is the head of such a transaction.
-func headCall(c guard.Claim, tx guard.TxID) string {
+func headCall(c storage.Claim, tx storage.TxID) string {
 	return fmt.Sprintf("select fence.head(%d, %d, %d, %d, 3600000, 3600000, 3600000, 3600000, 0)", c.Resource, c.Grant.Epoch, c.Grant.Token, tx)
 }
 
 // voidCall takes the next position of c as a void that has the name tx.
-func voidCall(c guard.Claim, tx guard.TxID) string {
+func voidCall(c storage.Claim, tx storage.TxID) string {
 	return fmt.Sprintf("select fence.resolve(%d, %d, %d, '%s', %d, %d, 1, %d)",
 		c.Resource, c.Grant.Epoch, c.Grant.Token, c.Grant.Holder, c.Seq, c.Tx, tx)
 }
@@ -109,9 +109,9 @@ func TestForge_WhatAnAppRoleIsTrustedFor(t *testing.T) {
 	r := newRoles(t)
 	store := newStore(t, r.app, nil)
 	c := claim(t, store, grant(5, "a"))
-	for name, forge := range map[string]func(c guard.Claim) string{
-		"another transaction under the grant": func(c guard.Claim) string { return headCall(c, 77) + "; " + sealCall(c, 77) },
-		"a position voided":                   func(c guard.Claim) string { return voidCall(c, 78) },
+	for name, forge := range map[string]func(c storage.Claim) string{
+		"another transaction under the grant": func(c storage.Claim) string { return headCall(c, 77) + "; " + sealCall(c, 77) },
+		"a position voided":                   func(c storage.Claim) string { return voidCall(c, 78) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := claim(t, store, c.Grant)
@@ -119,13 +119,13 @@ func TestForge_WhatAnAppRoleIsTrustedFor(t *testing.T) {
 			require.NoError(t, txn.Run(t.Context(), set("x", 1)))
 			require.NoError(t, inOne(t, r.app, forge(c)))
 			_, err := txn.Commit(t.Context(), nil)
-			require.ErrorIs(t, err, guard.ErrOvertaken)
+			require.ErrorIs(t, err, storage.ErrOvertaken)
 		})
 	}
 	txn := begin(t, store, claim(t, store, c.Grant))
 	require.NoError(t, inOne(t, r.app, "select fence.claim('sku/1', 1, 6, 'forged', 77)"))
 	_, err := txn.Commit(t.Context(), nil)
-	require.ErrorIs(t, err, guard.ErrStaleToken)
+	require.ErrorIs(t, err, storage.ErrStaleToken)
 	holds(t, r.admin, "x", 0)
 	verifyChain(t, r.admin)
 }
@@ -177,7 +177,7 @@ func TestForge_OnlyAWriteIsACommit_G4(t *testing.T) {
 	for _, forge := range []string{voidCall(c, 77), "select fence.claim('sku/1', 1, 6, 'b', 77)"} {
 		c = claim(t, store, grant(c.Grant.Token, c.Grant.Holder))
 		require.NoError(t, inOne(t, r.app, forge))
-		applied, err := store.Resolve(t.Context(), guard.InDoubt{Claims: []guard.Claim{c}, Tx: 77})
+		applied, err := store.Resolve(t.Context(), storage.InDoubt{Claims: []storage.Claim{c}, Tx: 77})
 		require.NoError(t, err)
 		require.False(t, applied)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -75,7 +76,7 @@ func TestForgetOnce_IsNotMisledByAClockThatWasSetBack_G4(t *testing.T) {
 	mustExec(t, pool, "update fence.forget_clock set seen = seen + interval '10 days'")
 	c := claim(t, store, grant(5, "a"))
 	txn := begin(t, store, c)
-	txn.Keep(guard.OnceKey{Key: "k"}, nil)
+	txn.Keep(storage.OnceKey{Key: "k"}, nil)
 	_, err = txn.Commit(t.Context(), nil)
 	require.NoError(t, err)
 	require.True(t, query[bool](t, pool, "select o.at >= c.seen from fence.operation o, fence.forget_clock c"), "as old as the clock was known to be")

@@ -9,20 +9,20 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 )
 
-// Entries implements guard.History.
-func (s *Store) Entries(ctx context.Context, resource string, after int64, limit int) ([]guard.Entry, error) {
+// Entries implements storage.History.
+func (s *Store) Entries(ctx context.Context, resource string, after int64, limit int) ([]storage.Entry, error) {
 	if limit < 1 {
-		return nil, fmt.Errorf("%w: Entries with a limit of %d", guard.ErrInvalid, limit)
+		return nil, fmt.Errorf("%w: Entries with a limit of %d", fence.ErrInvalid, limit)
 	}
 	rows, err := s.pool.Query(ctx, s.sql.entries, resource, after, limit)
 	if err != nil {
 		return nil, fmt.Errorf("postgres: history of %s: %w", resource, nameCached(err))
 	}
-	entries, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (guard.Entry, error) {
-		e := guard.Entry{Grant: fence.Grant{Resource: resource}}
+	entries, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (storage.Entry, error) {
+		e := storage.Entry{Grant: fence.Grant{Resource: resource}}
 		var ops string
 		err := row.Scan(&e.Kind, &e.Grant.Epoch, &e.Grant.Token, &e.Grant.Holder, &e.Seq, &e.Tx, &ops, &e.At, &e.Hash)
 		if err != nil {
@@ -36,17 +36,17 @@ func (s *Store) Entries(ctx context.Context, resource string, after int64, limit
 	return entries, nil
 }
 
-// Refusals implements guard.History.
-func (s *Store) Refusals(ctx context.Context, resource string, limit int) ([]guard.RefusalRecord, error) {
+// Rejections implements storage.History.
+func (s *Store) Rejections(ctx context.Context, resource string, limit int) ([]storage.Rejection, error) {
 	if limit < 1 {
-		return nil, fmt.Errorf("%w: Refusals with a limit of %d", guard.ErrInvalid, limit)
+		return nil, fmt.Errorf("%w: Rejections with a limit of %d", fence.ErrInvalid, limit)
 	}
 	rows, err := s.pool.Query(ctx, s.sql.refusals, resource, limit)
 	if err != nil {
 		return nil, fmt.Errorf("postgres: refusals of %s: %w", resource, nameCached(err))
 	}
-	records, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (guard.RefusalRecord, error) {
-		r := guard.RefusalRecord{Grant: fence.Grant{Resource: resource}, Current: fence.Grant{Resource: resource}}
+	records, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (storage.Rejection, error) {
+		r := storage.Rejection{Grant: fence.Grant{Resource: resource}, Current: fence.Grant{Resource: resource}}
 		var since *time.Time // null if no claim was known
 		err := row.Scan(&r.Reason, &r.Stage, &r.Grant.Epoch, &r.Grant.Token, &r.Grant.Holder,
 			&r.Current.Epoch, &r.Current.Token, &r.Current.Holder, &since, &r.Count, &r.First, &r.Last)

@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -100,7 +100,7 @@ func TestHistory_HashCoversEveryColumn_N28(t *testing.T) {
 	store := newStore(t, pool, nil)
 	c := claim(t, store, grant(5, "a"))
 	txn := begin(t, store, c)
-	_, err := txn.Commit(t.Context(), []guard.OpRecord{{ID: "op"}})
+	_, err := txn.Commit(t.Context(), []storage.OpRecord{{ID: "op"}})
 	require.NoError(t, err)
 	claim(t, store, grant(6, "b"))
 	verifyChain(t, pool)
@@ -152,12 +152,12 @@ func TestFence_StandsWithoutHistory_N26(t *testing.T) {
 	c := write(t, store, doubtful, set("x", 1))
 	unprotected(t, pool, "delete from fence.event")
 	_, err := attempt(t.Context(), store, set("x", 2), old)
-	require.ErrorIs(t, err, guard.ErrStaleToken)
+	require.ErrorIs(t, err, storage.ErrStaleToken)
 	_, err = attempt(t.Context(), store, set("x", 2), doubtful)
-	require.ErrorIs(t, err, guard.ErrOvertaken)
+	require.ErrorIs(t, err, storage.ErrOvertaken)
 	_, err = store.Claim(t.Context(), grant(4, "a"))
-	require.ErrorIs(t, err, guard.ErrStaleToken)
-	_, err = store.Resolve(t.Context(), guard.InDoubt{Claims: []guard.Claim{doubtful}, Tx: c.Tx})
+	require.ErrorIs(t, err, storage.ErrStaleToken)
+	_, err = store.Resolve(t.Context(), storage.InDoubt{Claims: []storage.Claim{doubtful}, Tx: c.Tx})
 	require.ErrorIs(t, err, postgres.ErrPruned)
 	write(t, store, c, set("x", 3))
 }
@@ -170,14 +170,14 @@ func TestFence_IsRebuiltFromItsHistory_N26(t *testing.T) {
 	c := write(t, store, claim(t, store, grant(5, "b")), set("x", 1))
 	unprotected(t, pool, "delete from fence.resource")
 	_, err := attempt(t.Context(), store, set("x", 2), c)
-	require.ErrorIs(t, err, guard.ErrWentBack)
-	_, err = store.Resolve(t.Context(), guard.InDoubt{Claims: []guard.Claim{c}, Tx: 1})
+	require.ErrorIs(t, err, storage.ErrWentBack)
+	_, err = store.Resolve(t.Context(), storage.InDoubt{Claims: []storage.Claim{c}, Tx: 1})
 	require.ErrorIs(t, err, postgres.ErrPruned)
 	_, err = store.Claim(t.Context(), old.Grant)
-	require.ErrorIs(t, err, guard.ErrStaleToken)
+	require.ErrorIs(t, err, storage.ErrStaleToken)
 	require.Equal(t, c, claim(t, store, c.Grant))
 	_, err = attempt(t.Context(), store, set("x", 2), old)
-	require.ErrorIs(t, err, guard.ErrStaleToken)
+	require.ErrorIs(t, err, storage.ErrStaleToken)
 	write(t, store, c, set("x", 3))
 	claim(t, store, grant(6, "c"))
 	verifyChain(t, pool)

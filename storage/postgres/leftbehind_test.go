@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // pause holds up the first call that comes to it, until it is resumed.
@@ -155,7 +155,7 @@ func TestTx_LargeObjectsBySQLBelongToIt_G2(t *testing.T) {
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
 	c := claim(t, store, grant(5, "a"))
-	create := func(oid uint32) guard.Func[pgx.Tx] {
+	create := func(oid uint32) storage.Func[pgx.Tx] {
 		return func(ctx context.Context, tx pgx.Tx) error {
 			require.Equal(t, oid, query[uint32](t, tx, "select lo_create($1)", oid))
 			fd := query[int32](t, tx, "select lo_open($1, $2)", oid, int32(pgx.LargeObjectModeWrite))

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -51,11 +52,11 @@ func TestIsolation_ConflictIsNamedAndRecorded_N23_G5(t *testing.T) {
 		"not at all":   func(error) error { return nil },
 		"after others": nil,
 	} {
-		for reason, other := range map[guard.Reason]func(store *postgres.Store, c guard.Claim, t *testing.T, pool *pgxpool.Pool){
-			guard.ReasonStale: func(store *postgres.Store, _ guard.Claim, t *testing.T, pool *pgxpool.Pool) {
+		for reason, other := range map[storage.Reason]func(store *postgres.Store, c storage.Claim, t *testing.T, pool *pgxpool.Pool){
+			storage.ReasonStale: func(store *postgres.Store, _ storage.Claim, t *testing.T, pool *pgxpool.Pool) {
 				write(t, store, claimOnly(t, pool, grant(6, "b")), set("x", 2))
 			},
-			guard.ReasonOvertaken: func(store *postgres.Store, c guard.Claim, t *testing.T, _ *pgxpool.Pool) {
+			storage.ReasonOvertaken: func(store *postgres.Store, c storage.Claim, t *testing.T, _ *pgxpool.Pool) {
 				write(t, store, c, set("x", 2))
 			},
 		} {
@@ -76,20 +77,20 @@ func TestIsolation_ConflictIsNamedAndRecorded_N23_G5(t *testing.T) {
 						}
 						return returned(err)
 					}), c)
-					var refusal *guard.RefusedError
+					var refusal *storage.RejectedError
 					require.ErrorAs(t, err, &refusal)
 					require.Equal(t, reason, refusal.Reason)
 					require.Equal(t, c.Grant, refusal.Grant)
 					require.NoError(t, refusal.RecordErr)
 					require.False(t, refusal.Since.IsZero())
-					stage := guard.StageRun
+					stage := storage.StageRun
 					if level == pgx.ReadCommitted {
-						stage = guard.StageSeal
+						stage = storage.StageSeal
 					} else if name == "replaced" {
 						require.ErrorIs(t, err, mine)
 					}
 					require.Equal(t, stage, refusal.Stage)
-					refusals, err := store.Refusals(t.Context(), resource, 10)
+					refusals, err := store.Rejections(t.Context(), resource, 10)
 					require.NoError(t, err)
 					require.Len(t, refusals, 1)
 					require.Equal(t, reason, refusals[0].Reason)
@@ -116,11 +117,11 @@ func TestIsolation_ConflictOfEveryMethodIsNamed_N23_G5(t *testing.T) {
 				send(ctx, tx, "update item set value = 0 where key = 'x' returning value")
 				return mine
 			}), stale)
-			require.ErrorIs(t, err, guard.ErrOvertaken)
+			require.ErrorIs(t, err, storage.ErrOvertaken)
 			require.ErrorIs(t, err, mine)
 		})
 	}
-	refusals, err := store.Refusals(t.Context(), resource, 100)
+	refusals, err := store.Rejections(t.Context(), resource, 100)
 	require.NoError(t, err)
 	require.Len(t, refusals, 1, "counted under one entry")
 	require.EqualValues(t, len(methods), refusals[0].Count)
@@ -143,12 +144,12 @@ func TestIsolation_ConflictWithOthersIsTransient_N23(t *testing.T) {
 			require.Equal(t, c.Seq+1, claims[0].Seq)
 		} else {
 			require.ErrorAs(t, err, new(*postgres.TransientError))
-			require.NotErrorAs(t, err, new(*guard.RefusedError))
+			require.NotErrorAs(t, err, new(*storage.RejectedError))
 			holds(t, pool, "x", 10)
 			write(t, store, c, add("x", 1))
 		}
 		holds(t, pool, "x", 11)
-		refusals, err := store.Refusals(t.Context(), resource, 10)
+		refusals, err := store.Rejections(t.Context(), resource, 10)
 		require.NoError(t, err)
 		require.Empty(t, refusals)
 	})
@@ -187,7 +188,7 @@ func TestIsolation_WriteSkewWithTheUnfencedFails_N23_G4(t *testing.T) {
 	}))
 	_, err := txn.Commit(t.Context(), nil)
 	require.ErrorAs(t, err, new(*postgres.TransientError))
-	require.NotErrorAs(t, err, new(*guard.InDoubtError))
+	require.NotErrorAs(t, err, new(*storage.InDoubtError))
 	holds(t, pool, "x", 1)
 	write(t, store, c, set("x", 5))
 }
@@ -221,7 +222,7 @@ func TestIsolation_ALockTakenOnTheDataComesTooLate_HB2_HB3(t *testing.T) {
 				pool := newPool(t)
 				store := newStore(t, pool, at(level))
 				old := write(t, store, claim(t, store, grant(5, "a")), set("stock", 10))
-				sell := func(sold string) guard.Func[pgx.Tx] {
+				sell := func(sold string) storage.Func[pgx.Tx] {
 					return func(ctx context.Context, tx pgx.Tx) error {
 						var left int64
 						if err := tx.QueryRow(ctx, sql).Scan(&left); err != nil {
@@ -237,7 +238,7 @@ func TestIsolation_ALockTakenOnTheDataComesTooLate_HB2_HB3(t *testing.T) {
 				if err == nil {
 					_, err = txn.Commit(t.Context(), nil)
 				}
-				require.ErrorIs(t, err, guard.ErrStaleToken)
+				require.ErrorIs(t, err, storage.ErrStaleToken)
 				require.Equal(t, 10, query[int](t, pool, "select sum(value) from item where key like 'sold%'"))
 			})
 		})
@@ -264,14 +265,14 @@ func TestIsolation_FirstUseByManyAtOnce_HB11(t *testing.T) {
 						_, err = attempt(t.Context(), store, add(name, 1), c)
 					}
 					took := err == nil
-					var doubt *guard.InDoubtError
+					var doubt *storage.InDoubtError
 					if errors.As(err, &doubt) { // evicted in the midst of its COMMIT
 						took, err = store.Resolve(t.Context(), doubt.InDoubt)
 					}
 					if took {
 						applied.Add(1)
 					}
-					if err != nil && !errors.Is(err, guard.ErrStaleToken) {
+					if err != nil && !errors.Is(err, storage.ErrStaleToken) {
 						failures <- err
 					}
 				})

@@ -7,14 +7,14 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // PostgreSQL 17 ends a session with this FATAL error when transaction_timeout has
 // passed. That is from its documentation: these tests run on servers without it.
 func TestExplain_TransactionTimeoutIsTransientAndNamed_L1(t *testing.T) {
 	fatal := &pgconn.PgError{Severity: "FATAL", Code: "25P04", Message: "terminating connection due to transaction timeout", Routine: "ProcessInterrupts"}
-	for _, stage := range []guard.Stage{guard.StageClaim, guard.StageHead, guard.StageRun, guard.StageSeal} {
+	for _, stage := range []storage.Stage{storage.StageClaim, storage.StageHead, storage.StageRun, storage.StageSeal} {
 		err := new(Store).explain(t.Context(), fatal, false, stage)
 		require.ErrorAs(t, err, new(*TransientError), stage)
 		require.ErrorContains(t, err, "transaction_timeout", stage)

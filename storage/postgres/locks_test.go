@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -21,7 +21,7 @@ func TestClaim_IsAloneWithTheFence_G3(t *testing.T) {
 	for _, underWay := range []struct {
 		token int
 		meets error
-	}{{5, nil}, {7, guard.ErrStaleToken}} {
+	}{{5, nil}, {7, storage.ErrStaleToken}} {
 		other, err := pool.Begin(t.Context())
 		require.NoError(t, err)
 		defer func() { _ = other.Rollback(context.Background()) }()
@@ -30,7 +30,7 @@ func TestClaim_IsAloneWithTheFence_G3(t *testing.T) {
 
 		_, err = impatient.Claim(t.Context(), grant(5, "a"))
 		require.ErrorContains(t, err, "55P03")
-		later := background(func() (guard.Claim, error) { return store.Claim(context.Background(), grant(5, "a")) })
+		later := background(func() (storage.Claim, error) { return store.Claim(context.Background(), grant(5, "a")) })
 		waiting(t, pool, "transactionid")
 		require.NoError(t, other.Commit(t.Context()))
 		require.ErrorIs(t, (<-later).err, underWay.meets)
@@ -54,13 +54,13 @@ func TestSeal_OppositeOrdersNeverDeadlock_HB10(t *testing.T) {
 	_, err = last.Exec(t.Context(), "select from fence.resource where id = $1 for no key update", two.Resource)
 	require.NoError(t, err)
 
-	first := background(func() ([]guard.Claim, error) { return downwards.Commit(context.Background(), nil) })
+	first := background(func() ([]storage.Claim, error) { return downwards.Commit(context.Background(), nil) })
 	waiting(t, pool, "transactionid")
-	second := background(func() ([]guard.Claim, error) { return upwards.Commit(context.Background(), nil) })
+	second := background(func() ([]storage.Claim, error) { return upwards.Commit(context.Background(), nil) })
 	eventually(t, pool, "select count(*) = 2 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'")
 	require.NoError(t, last.Rollback(t.Context()))
 	require.NoError(t, (<-first).err)
-	require.ErrorIs(t, (<-second).err, guard.ErrOvertaken)
+	require.ErrorIs(t, (<-second).err, storage.ErrOvertaken)
 	holds(t, pool, "winner", 1)
 	holds(t, pool, "loser", 0)
 }

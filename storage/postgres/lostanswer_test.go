@@ -6,8 +6,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/pgproxy"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // The server refuses a seal, and its answer is lost: the refusal is recorded when
@@ -23,16 +23,16 @@ func TestResolve_RecordsTheRefusalWhoseAnswerWasLost_G5(t *testing.T) {
 		f.proxy.OnCommit(func(string) *pgproxy.Action { return lost })
 		_, err := txn.Commit(t.Context(), nil)
 		f.proxy.OnCommit(nil)
-		var doubt *guard.InDoubtError
+		var doubt *storage.InDoubtError
 		require.ErrorAs(t, err, &doubt)
 
 		applied, err := f.store.Resolve(t.Context(), doubt.InDoubt)
 		require.NoError(t, err)
 		require.False(t, applied)
-		refusals, err := f.store.Refusals(t.Context(), resource, 10)
+		refusals, err := f.store.Rejections(t.Context(), resource, 10)
 		require.NoError(t, err)
 		require.Len(t, refusals, 1)
-		require.Equal(t, guard.ReasonStale, refusals[0].Reason)
+		require.Equal(t, storage.ReasonStale, refusals[0].Reason)
 		require.Equal(t, grant(5, "a"), refusals[0].Grant)
 		require.Equal(t, grant(6, "b"), refusals[0].Current)
 	})

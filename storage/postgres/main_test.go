@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -100,7 +100,7 @@ func atEachLevel(t *testing.T, test func(t *testing.T, level pgx.TxIsoLevel)) {
 
 func at(level pgx.TxIsoLevel) *postgres.Config { return &postgres.Config{Isolation: level} }
 
-func claim(t testing.TB, store *postgres.Store, g fence.Grant) guard.Claim {
+func claim(t testing.TB, store *postgres.Store, g fence.Grant) storage.Claim {
 	t.Helper()
 	c, err := store.Claim(t.Context(), g)
 	require.NoError(t, err)
@@ -108,9 +108,9 @@ func claim(t testing.TB, store *postgres.Store, g fence.Grant) guard.Claim {
 }
 
 // claimOnly claims without evicting anybody.
-func claimOnly(t testing.TB, pool *pgxpool.Pool, g fence.Grant) guard.Claim {
+func claimOnly(t testing.TB, pool *pgxpool.Pool, g fence.Grant) storage.Claim {
 	t.Helper()
-	c := guard.Claim{Grant: g}
+	c := storage.Claim{Grant: g}
 	require.NoError(t, pool.QueryRow(t.Context(), "select * from fence.claim($1, $2, $3, $4, 77)", g.Resource, g.Epoch, int64(g.Token), g.Holder).
 		Scan(&c.Resource, &c.Seq, &c.Tx))
 	return c
@@ -118,7 +118,7 @@ func claimOnly(t testing.TB, pool *pgxpool.Pool, g fence.Grant) guard.Claim {
 
 // begin begins a transaction, which is rolled back at the end of the test if it
 // is still open.
-func begin(t testing.TB, store *postgres.Store, claims ...guard.Claim) guard.Txn[pgx.Tx] {
+func begin(t testing.TB, store *postgres.Store, claims ...storage.Claim) storage.Txn[pgx.Tx] {
 	t.Helper()
 	txn, err := store.Begin(t.Context(), claims...)
 	require.NoError(t, err)
@@ -128,7 +128,7 @@ func begin(t testing.TB, store *postgres.Store, claims ...guard.Claim) guard.Txn
 
 // write runs op in a transaction of its own, which has to succeed, and returns
 // the claim at its new position.
-func write(t testing.TB, store *postgres.Store, c guard.Claim, op guard.Op[pgx.Tx]) guard.Claim {
+func write(t testing.TB, store *postgres.Store, c storage.Claim, op storage.Op[pgx.Tx]) storage.Claim {
 	t.Helper()
 	txn := begin(t, store, c)
 	require.NoError(t, txn.Run(t.Context(), op))
@@ -138,7 +138,7 @@ func write(t testing.TB, store *postgres.Store, c guard.Claim, op guard.Op[pgx.T
 }
 
 // attempt is write for what may fail.
-func attempt(ctx context.Context, store *postgres.Store, op guard.Op[pgx.Tx], claims ...guard.Claim) ([]guard.Claim, error) {
+func attempt(ctx context.Context, store *postgres.Store, op storage.Op[pgx.Tx], claims ...storage.Claim) ([]storage.Claim, error) {
 	txn, err := store.Begin(ctx, claims...)
 	if err != nil {
 		return nil, err
@@ -151,10 +151,10 @@ func attempt(ctx context.Context, store *postgres.Store, op guard.Op[pgx.Tx], cl
 }
 
 // do is an operation of one function.
-func do(f func(ctx context.Context, tx pgx.Tx) error) guard.Func[pgx.Tx] { return f }
+func do(f func(ctx context.Context, tx pgx.Tx) error) storage.Func[pgx.Tx] { return f }
 
 // statement is an operation of one statement.
-func statement(sql string, args ...any) guard.Func[pgx.Tx] {
+func statement(sql string, args ...any) storage.Func[pgx.Tx] {
 	return func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, sql, args...)
 		return err
@@ -162,19 +162,19 @@ func statement(sql string, args ...any) guard.Func[pgx.Tx] {
 }
 
 // get reads a number into value, without a lock.
-func get(key string, value *int64) guard.Func[pgx.Tx] {
+func get(key string, value *int64) storage.Func[pgx.Tx] {
 	return func(ctx context.Context, tx pgx.Tx) error {
 		return tx.QueryRow(ctx, "select coalesce((select value from item where key = $1), 0)", key).Scan(value)
 	}
 }
 
-func set(key string, value int64) guard.Func[pgx.Tx] {
+func set(key string, value int64) storage.Func[pgx.Tx] {
 	return statement("insert into item values ($1, $2) on conflict (key) do update set value = excluded.value", key, value)
 }
 
 // add reads, and then writes what it makes of that: without a fence, two of
 // them lose an update.
-func add(key string, delta int64) guard.Func[pgx.Tx] {
+func add(key string, delta int64) storage.Func[pgx.Tx] {
 	return func(ctx context.Context, tx pgx.Tx) error {
 		var value int64
 		if err := get(key, &value)(ctx, tx); err != nil {
@@ -209,11 +209,11 @@ func holds(t testing.TB, pool *pgxpool.Pool, key string, want int64) {
 }
 
 // kinds returns the kinds of a resource's entries, in order.
-func kinds(t testing.TB, store *postgres.Store) []guard.EntryKind {
+func kinds(t testing.TB, store *postgres.Store) []storage.EntryKind {
 	t.Helper()
 	entries, err := store.Entries(t.Context(), resource, 0, 1000)
 	require.NoError(t, err)
-	var kinds []guard.EntryKind
+	var kinds []storage.EntryKind
 	for i, e := range entries {
 		require.EqualValues(t, i+1, e.Seq)
 		kinds = append(kinds, e.Kind)

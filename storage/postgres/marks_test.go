@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -47,7 +47,7 @@ func TestClaim_AbsurdTokenIsRefused_N25_HC2(t *testing.T) {
 			c := claim(t, store, epochGrant(1, 7))
 			setting := query[string](t, pool, "select s::text from fence.setting s")
 			_, err := store.Claim(t.Context(), absurd)
-			require.ErrorIs(t, err, guard.ErrTokenJump)
+			require.ErrorIs(t, err, storage.ErrTokenJump)
 			require.ErrorContains(t, err, "is implausibly far above the database's mark (")
 			hint, sql, _ := strings.Cut(err.Error(), "the owner of the schema runs: ")
 			if absurd.Epoch > 11 {
@@ -56,14 +56,14 @@ func TestClaim_AbsurdTokenIsRefused_N25_HC2(t *testing.T) {
 			} else {
 				require.Contains(t, hint, "every lower one is refused for its resource, for good. A token of a test's locker")
 			}
-			var refusal *guard.RefusedError
+			var refusal *storage.RejectedError
 			require.ErrorAs(t, err, &refusal)
 			require.NoError(t, refusal.RecordErr)
 			require.EqualValues(t, 1, refusal.Current.Epoch)
-			refusals, err := store.Refusals(t.Context(), resource, 10)
+			refusals, err := store.Rejections(t.Context(), resource, 10)
 			require.NoError(t, err)
 			require.Len(t, refusals, 1)
-			require.Equal(t, guard.ReasonTokenJump, refusals[0].Reason)
+			require.Equal(t, storage.ReasonTokenJump, refusals[0].Reason)
 			require.Equal(t, absurd, refusals[0].Grant)
 			require.Equal(t, setting, query[string](t, pool, "select s::text from fence.setting s"))
 			write(t, store, c, set("x", 1))
@@ -82,7 +82,7 @@ func TestClaim_EpochBehindComesBeforeAnAbsurdToken_N20_N25(t *testing.T) {
 	store := newStore(t, pool, nil)
 	claim(t, store, epochGrant(2, 7))
 	_, err := store.Claim(t.Context(), epochGrant(1, jump+8))
-	require.ErrorIs(t, err, guard.ErrEpochBehind)
+	require.ErrorIs(t, err, storage.ErrEpochBehind)
 	require.ErrorContains(t, err, "says 2 or more by now, acquire anew; else raise it with etcdctl put PREFIX/epoch 3")
 	for _, role := range []string{"origin", "replica"} {
 		_, err = pool.Exec(t.Context(), "set session_replication_role = "+role+"; update fence.setting set epoch = 1")
@@ -105,7 +105,7 @@ func TestClaim_TheMarkFollowsTheTokens_N25(t *testing.T) {
 		require.EqualValues(t, token, query[int64](t, pool, "select token from fence.setting"))
 	}
 	_, err := store.Claim(t.Context(), epochGrant(1, token+jump+1))
-	require.ErrorIs(t, err, guard.ErrTokenJump)
+	require.ErrorIs(t, err, storage.ErrTokenJump)
 	mustExec(t, pool, "update fence.setting set max_token_jump = 2 * max_token_jump")
 	claim(t, store, epochGrant(1, token+jump+1))
 
@@ -113,7 +113,7 @@ func TestClaim_TheMarkFollowsTheTokens_N25(t *testing.T) {
 	claim(t, store, epochGrant(11, 5))
 	require.Equal(t, "11 5", query[string](t, pool, "select epoch || ' ' || token from fence.setting"))
 	_, err = store.Claim(t.Context(), epochGrant(11, 5+2*jump+1))
-	require.ErrorIs(t, err, guard.ErrTokenJump)
+	require.ErrorIs(t, err, storage.ErrTokenJump)
 }
 
 // A database that tests were run on two years ago takes their lock service's tokens.
@@ -155,7 +155,7 @@ func TestClaim_LeavesTheMarksAlone_N25(t *testing.T) {
 	// One that is refused by its fence takes its mark back.
 	mustExec(t, pool, "update fence.resource set token = $1", int64(9*stride))
 	_, err := store.Claim(t.Context(), epochGrant(1, 8*stride))
-	require.ErrorIs(t, err, guard.ErrStaleToken)
+	require.ErrorIs(t, err, storage.ErrStaleToken)
 	require.Equal(t, raised, version())
 }
 
@@ -185,7 +185,7 @@ func TestClaim_MarksNeverDeadlock_N25(t *testing.T) {
 			for i := range 40 {
 				g := epochGrant(int64(1+i/10), fence.Token((i*8+w+1)*2*stride))
 				g.Resource = fmt.Sprintf("sku/%d", rand.IntN(3))
-				if _, err := store.Claim(t.Context(), g); err != nil && !errors.Is(err, guard.ErrStaleToken) && !errors.Is(err, guard.ErrEpochBehind) {
+				if _, err := store.Claim(t.Context(), g); err != nil && !errors.Is(err, storage.ErrStaleToken) && !errors.Is(err, storage.ErrEpochBehind) {
 					failures <- err
 				}
 			}

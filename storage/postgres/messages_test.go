@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -63,7 +64,7 @@ func TestRun_NamesTheLimitThatWasReached(t *testing.T) {
 	_, err = blocker.Exec(t.Context(), "lock table item in share mode")
 	require.NoError(t, err)
 
-	for name, op := range map[string]guard.Op[pgx.Tx]{
+	for name, op := range map[string]storage.Op[pgx.Tx]{
 		"LockTimeout is 100ms":      statement("insert into item values ('a', 1)"),
 		"StatementTimeout is 200ms": statement("select pg_sleep(60)"),
 		"IdleTimeout is 100ms": do(func(ctx context.Context, tx pgx.Tx) error {
@@ -93,7 +94,7 @@ func TestRun_SaysOnceWhatARawCommitLeaves_N15(t *testing.T) {
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
 	_, err := attempt(t.Context(), store, statement("commit"), claim(t, store, grant(5, "a")))
-	require.ErrorIs(t, err, guard.ErrTxEnded)
+	require.ErrorIs(t, err, storage.ErrTxEnded)
 	require.ErrorContains(t, err, "what a COMMIT of its own wrote stays, without a fence; what a ROLLBACK undid is gone; don't send COMMIT or ROLLBACK: return nil or an error")
 	require.Equal(t, 1, strings.Count(err.Error(), "transaction has ended"), err)
 }
@@ -126,7 +127,7 @@ func TestHistory_RefusesAnAbsurdLimit(t *testing.T) {
 	for _, limit := range []int{0, -1} {
 		_, err := store.Entries(t.Context(), resource, 0, limit)
 		require.ErrorIs(t, err, guard.ErrInvalid)
-		_, err = store.Refusals(t.Context(), resource, limit)
+		_, err = store.Rejections(t.Context(), resource, limit)
 		require.ErrorIs(t, err, guard.ErrInvalid)
 	}
 }

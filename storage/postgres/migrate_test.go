@@ -11,6 +11,7 @@ import (
 
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -66,7 +67,7 @@ func TestMigrate_AnySchema(t *testing.T) {
 		write(t, store, c, set(schema, 1))
 		claim(t, store, grant(6, "b"))
 		_, err = store.Begin(t.Context(), c)
-		require.ErrorIs(t, err, guard.ErrStaleToken)
+		require.ErrorIs(t, err, storage.ErrStaleToken)
 		require.Len(t, kinds(t, store), 3)
 	}
 	require.Empty(t, kinds(t, newStore(t, pool, nil)))

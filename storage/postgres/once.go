@@ -9,33 +9,33 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // kept is what Txn.Keep was given.
 type kept struct {
-	key    guard.OnceKey
+	key    storage.OnceKey
 	result []byte
 }
 
-// Recall implements guard.Store. It reads outside the transaction that is to
+// Recall implements storage.Store. It reads outside the transaction that is to
 // follow, where it would make operations on different resources conflict under
 // SERIALIZABLE: whatever is kept after the claims' positions moves their fences, and
 // that transaction is refused. If it is found already, the refusal comes here: the
 // database could go back to just where the claim is before that transaction begins.
-func (s *Store) Recall(ctx context.Context, key guard.OnceKey, claims ...guard.Claim) (result []byte, found bool, err error) {
+func (s *Store) Recall(ctx context.Context, key storage.OnceKey, claims ...storage.Claim) (result []byte, found bool, err error) {
 	answer, err := s.transact(ctx, s.recallSQL(key, claims), "")
 	if err != nil {
 		return nil, false, fmt.Errorf("postgres: reading what was kept under key %q: %w", key.Key, err)
 	}
 	result, found, err = readKept(key, claims, answer)
 	if errors.As(err, new(*TransientError)) {
-		err = s.explain(ctx, err, true, guard.StageHead, claims...)
+		err = s.explain(ctx, err, true, storage.StageHead, claims...)
 	}
 	return result, found, err
 }
 
-func (s *Store) recallSQL(key guard.OnceKey, claims []guard.Claim) string {
+func (s *Store) recallSQL(key storage.OnceKey, claims []storage.Claim) string {
 	ids := make([]string, len(claims))
 	for i, c := range claims {
 		ids[i] = strconv.FormatInt(c.Resource, 10)
@@ -45,11 +45,11 @@ func (s *Store) recallSQL(key guard.OnceKey, claims []guard.Claim) string {
 
 // readKept reads what recallSQL selected. It fails with a *TransientError if that
 // was kept after the claims.
-func readKept(key guard.OnceKey, claims []guard.Claim, a *answer) (result []byte, found bool, err error) {
+func readKept(key storage.OnceKey, claims []storage.Claim, a *answer) (result []byte, found bool, err error) {
 	for _, row := range a.rows {
 		claim := claimOf(claims, row[0])
 		if row[1] != hex.EncodeToString(key.Request[:]) {
-			return nil, false, &guard.OpReuseError{Resource: claim.Grant.Resource, Key: key.Key}
+			return nil, false, &storage.OpReuseError{Resource: claim.Grant.Resource, Key: key.Key}
 		}
 		if row[3] != fmt.Sprint(claim.Seq) || row[4] != fmt.Sprint(int64(claim.Tx)) {
 			return nil, false, &TransientError{fmt.Errorf("postgres: key %q was kept while it was looked up", key.Key)}
@@ -66,17 +66,17 @@ func readKept(key guard.OnceKey, claims []guard.Claim, a *answer) (result []byte
 }
 
 // claimOf returns the claim of the resource of this number.
-func claimOf(claims []guard.Claim, id string) guard.Claim {
-	return claims[slices.IndexFunc(claims, func(c guard.Claim) bool { return strconv.FormatInt(c.Resource, 10) == id })]
+func claimOf(claims []storage.Claim, id string) storage.Claim {
+	return claims[slices.IndexFunc(claims, func(c storage.Claim) bool { return strconv.FormatInt(c.Resource, 10) == id })]
 }
 
-// Keep implements guard.Txn. It travels behind the seal.
-func (t *txn) Keep(key guard.OnceKey, result []byte) {
+// Keep implements storage.Txn. It travels behind the seal.
+func (t *txn) Keep(key storage.OnceKey, result []byte) {
 	t.kept = append(t.kept, kept{key, result})
 }
 
 // keepSQL returns the statements that keep what is to be kept.
-func (t *txn) keepSQL(sql *strings.Builder, c guard.Claim) {
+func (t *txn) keepSQL(sql *strings.Builder, c storage.Claim) {
 	for _, k := range t.kept {
 		fmt.Fprintf(sql, t.store.sql.keep, c.Resource, int64(t.id), k.key.Key, k.key.Request, k.result)
 		sql.WriteString("; ")

@@ -14,6 +14,7 @@ import (
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
 	"github.com/fencekit/fencekit/internal/pgproxy"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -37,7 +38,7 @@ func TestOnce_TakesEffectOnce_G4(t *testing.T) {
 		require.EqualValues(t, 1, n)
 	}
 	_, err = guard.Value(t.Context(), g, "r", counting, guard.Once("order 7", []byte("3")))
-	require.ErrorIs(t, err, guard.ErrOpReuse)
+	require.ErrorIs(t, err, storage.ErrOpReuse)
 	holds(t, pool, "x", 1)
 	require.Equal(t, 1, query[int](t, pool, "select count(*) from fence.operation"))
 }
@@ -68,11 +69,11 @@ func TestOnce_IsKeptExactlyIfTheTransactionCommitted_G4(t *testing.T) {
 			c := claim(t, f.store, grant(5, "a"))
 			txn := begin(t, f.store, c)
 			require.NoError(t, txn.Run(t.Context(), add("x", 1)))
-			key := guard.OnceKey{Key: "k"}
+			key := storage.OnceKey{Key: "k"}
 			txn.Keep(key, []byte("1"))
 			f.proxy.OnCommit(func(string) *pgproxy.Action { return test.action() })
 			_, err := txn.Commit(t.Context(), nil)
-			var doubt *guard.InDoubtError
+			var doubt *storage.InDoubtError
 			require.ErrorAs(t, err, &doubt)
 			f.proxy.OnCommit(nil)
 			f.resolves(t, doubt.InDoubt, test.found)
@@ -110,7 +111,7 @@ func TestKeep_WithoutItsSealIsRefused_G2(t *testing.T) {
 		"behind a move of another one": headCall(o, o.Tx),
 		"under another name":           headCall(o, 77) + "; " + headCall(o, 78) + "; " + sealCall(o, 78),
 	} {
-		tx := guard.TxID(77)
+		tx := storage.TxID(77)
 		if name == "behind a move of another one" {
 			tx = o.Tx
 		}
@@ -129,14 +130,14 @@ func TestOnce_WhoTakesAKeySecondIsRefusedByTheFence_G5(t *testing.T) {
 		second fence.Grant
 		reason error
 	}{
-		"superseded": {grant(6, "b"), guard.ErrStaleToken},
-		"overtaken":  {grant(5, "a"), guard.ErrOvertaken},
+		"superseded": {grant(6, "b"), storage.ErrStaleToken},
+		"overtaken":  {grant(5, "a"), storage.ErrOvertaken},
 	} {
 		t.Run(name, func(t *testing.T) {
 			atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 				pool := newPool(t)
 				store := newStore(t, pool, at(level))
-				key := guard.OnceKey{Key: "k"}
+				key := storage.OnceKey{Key: "k"}
 				first := begin(t, store, claim(t, store, grant(5, "a")))
 				first.Keep(key, nil)
 				second := begin(t, store, claimOnly(t, pool, test.second))
@@ -182,7 +183,7 @@ func TestOnce_WorksUnderAnySettings_N24(t *testing.T) {
 	}))
 	store := newStore(t, pool, nil)
 	c := claim(t, store, grant(5, "a"))
-	key := guard.OnceKey{Key: `it's \ "odd"`, Request: [32]byte{1}}
+	key := storage.OnceKey{Key: `it's \ "odd"`, Request: [32]byte{1}}
 	txn := begin(t, store, c)
 	txn.Keep(key, []byte(`"\\"`))
 	moved, err := txn.Commit(t.Context(), nil)

@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -43,8 +43,8 @@ func (p pooled) lockFence(t *testing.T) (unlock func()) {
 }
 
 // commit commits in the background.
-func commit(txn guard.Txn[pgx.Tx]) <-chan result[[]guard.Claim] {
-	return background(func() ([]guard.Claim, error) { return txn.Commit(context.Background(), nil) })
+func commit(txn storage.Txn[pgx.Tx]) <-chan result[[]storage.Claim] {
+	return background(func() ([]storage.Claim, error) { return txn.Commit(context.Background(), nil) })
 }
 
 // The pooler dies while a COMMIT is under way: the outcome is in doubt, whichever
@@ -52,9 +52,9 @@ func commit(txn guard.Txn[pgx.Tx]) <-chan result[[]guard.Claim] {
 func TestPooler_KilledAtCommitIsInDoubtAndSettled_HB18_G4(t *testing.T) {
 	for name, c := range map[string]struct {
 		applied bool
-		lose    func(t *testing.T, p pooled, txn guard.Txn[pgx.Tx]) <-chan result[[]guard.Claim]
+		lose    func(t *testing.T, p pooled, txn storage.Txn[pgx.Tx]) <-chan result[[]storage.Claim]
 	}{
-		"the server has got it": {true, func(t *testing.T, p pooled, txn guard.Txn[pgx.Tx]) <-chan result[[]guard.Claim] {
+		"the server has got it": {true, func(t *testing.T, p pooled, txn storage.Txn[pgx.Tx]) <-chan result[[]storage.Claim] {
 			unlock := p.lockFence(t)
 			done := commit(txn)
 			waiting(t, p.direct, "transactionid")
@@ -62,7 +62,7 @@ func TestPooler_KilledAtCommitIsInDoubtAndSettled_HB18_G4(t *testing.T) {
 			unlock()
 			return done
 		}},
-		"the pooler has got it": {false, func(t *testing.T, p pooled, txn guard.Txn[pgx.Tx]) <-chan result[[]guard.Claim] {
+		"the pooler has got it": {false, func(t *testing.T, p pooled, txn storage.Txn[pgx.Tx]) <-chan result[[]storage.Claim] {
 			require.NoError(t, p.pooler.Pause())
 			done := commit(txn)
 			require.NoError(t, p.pooler.Kill())
@@ -75,7 +75,7 @@ func TestPooler_KilledAtCommitIsInDoubtAndSettled_HB18_G4(t *testing.T) {
 			txn := begin(t, p.store, claim(t, p.store, grant(5, "a")))
 			require.NoError(t, txn.Run(t.Context(), set("x", 1)))
 			done := c.lose(t, p, txn)
-			var doubt *guard.InDoubtError
+			var doubt *storage.InDoubtError
 			require.ErrorAs(t, (<-done).err, &doubt)
 			require.NoError(t, p.pooler.Restart(t.Context()))
 			for range 2 {
@@ -106,7 +106,7 @@ func TestPooler_OwnWordsForALostServerLeaveDoubt_HB18_G4(t *testing.T) {
 	require.NoError(t, p.server.Kill())
 	err := (<-done).err
 	require.ErrorContains(t, err, "server conn crashed?")
-	var doubt *guard.InDoubtError
+	var doubt *storage.InDoubtError
 	require.ErrorAs(t, err, &doubt)
 
 	_, err = p.store.Claim(t.Context(), grant(6, "b"))

@@ -9,9 +9,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
 	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -62,7 +62,7 @@ func TestPooler_NothingOfOursStaysOnTheServersConnection_HB18(t *testing.T) {
 		|| (select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid())
 		from pg_settings where source = 'session' and setting <> '' and name !~ '^transaction_'` // each transaction has its own of these
 	before, server := query[string](t, other, left), query[int](t, other, backend)
-	var c guard.Claim
+	var c storage.Claim
 	for _, step := range []struct {
 		name   string
 		run    func() error
@@ -91,20 +91,20 @@ func TestPooler_NothingOfOursStaysOnTheServersConnection_HB18(t *testing.T) {
 			moved.Seq--
 			_, err := attempt(t.Context(), store, set("x", 2), moved)
 			return err
-		}, guard.ErrOvertaken, false},
+		}, storage.ErrOvertaken, false},
 		{"resolve", func() error {
-			_, err := store.Resolve(t.Context(), guard.InDoubt{Claims: []guard.Claim{c}, Tx: 9})
+			_, err := store.Resolve(t.Context(), storage.InDoubt{Claims: []storage.Claim{c}, Tx: 9})
 			return err
 		}, nil, false},
 		{"refusal at the head", func() error {
 			claim(t, store, grant(6, "b"))
 			_, err := attempt(t.Context(), store, set("x", 2), c)
 			return err
-		}, guard.ErrStaleToken, true},
+		}, storage.ErrStaleToken, true},
 		{"a COMMIT of the operation's own", func() error {
 			_, err := attempt(t.Context(), store, statement("commit"), claim(t, store, grant(6, "b")))
 			return err
-		}, guard.ErrTxEnded, false},
+		}, storage.ErrTxEnded, false},
 		{"remains of an operation", func() error {
 			_, err := attempt(t.Context(), store, statement("set search_path = pg_temp; create temporary table item (key text)"), claim(t, store, grant(6, "b")))
 			return err
@@ -134,7 +134,7 @@ func TestPooler_ClaimEvictsTheStaleTransactionAlone_HB18_L1(t *testing.T) {
 
 	write(t, store, claim(t, store, grant(6, "b")), set("x", 2))
 	err := stale.Run(t.Context(), set("x", 3))
-	var refused *guard.StaleTokenError
+	var refused *storage.RejectedError
 	require.ErrorAs(t, err, &refused)
 	require.Equal(t, grant(6, "b"), refused.Current)
 	_, err = other.Commit(t.Context(), nil)
@@ -159,7 +159,7 @@ func TestPooler_PausedHolderWithTheLastConnectionIsBounded_HB18_L1(t *testing.T)
 
 	write(t, store, claim(t, store, grant(6, "b")), set("x", 2))
 	_, err := paused.Commit(t.Context(), nil)
-	require.ErrorIs(t, err, guard.ErrStaleToken)
+	require.ErrorIs(t, err, storage.ErrStaleToken)
 	holds(t, pool, "x", 2)
 }
 
@@ -191,7 +191,7 @@ func TestPooler_WithoutAConnectionFailsInTime_HB18(t *testing.T) {
 		"begin": func() error { _, err := store.Begin(t.Context(), c); return err }(),
 		"claim": func() error { _, err := store.Claim(t.Context(), grant(6, "b")); return err }(),
 		"resolve": func() error {
-			_, err := store.Resolve(t.Context(), guard.InDoubt{Claims: []guard.Claim{c}, Tx: 9})
+			_, err := store.Resolve(t.Context(), storage.InDoubt{Claims: []storage.Claim{c}, Tx: 9})
 			return err
 		}(),
 	} {
@@ -235,7 +235,7 @@ func TestPooler_CachedStatementsAreNamed_HB17_HB18(t *testing.T) {
 	first := newStore(t, openPooled(t, pooler, dsn, cached), nil)
 	for _, read := range []func(s *postgres.Store) error{
 		func(s *postgres.Store) error { _, err := s.Entries(t.Context(), resource, 0, 1); return err },
-		func(s *postgres.Store) error { _, err := s.Refusals(t.Context(), resource, 1); return err },
+		func(s *postgres.Store) error { _, err := s.Rejections(t.Context(), resource, 1); return err },
 	} {
 		require.NoError(t, read(first))
 		named(read(store))

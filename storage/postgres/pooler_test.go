@@ -15,6 +15,7 @@ import (
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
 	"github.com/fencekit/fencekit/internal/pgproxy"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -196,7 +197,7 @@ func TestCommit_AnsweredByAPoolerIsNoFailure_G4(t *testing.T) {
 			onSeal(proxy, pooler)
 			_, err := attempt(t.Context(), store, set("x", 1), c)
 			if err != nil {
-				var doubt *guard.InDoubtError
+				var doubt *storage.InDoubtError
 				require.ErrorAs(t, err, &doubt)
 				require.False(t, pgconn.SafeToRetry(doubt))
 				applied, err := direct.Resolve(t.Context(), doubt.InDoubt)
@@ -215,7 +216,7 @@ func TestCommit_AnsweredByAPoolerAppliesOnce_G4(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pool, proxy, store, _ := behindPooler(t)
-			g, err := guard.New(guardtest.NewLocker(), guard.Store[pgx.Tx](store), nil)
+			g, err := guard.New(guardtest.NewLocker(), storage.Store[pgx.Tx](store), nil)
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
 			onSeal(proxy, pooler)
@@ -231,7 +232,7 @@ func TestCommit_AnswerWithAnErrorAndACommitIsInDoubt_G4(t *testing.T) {
 	c := claim(t, store, grant(5, "a"))
 	onSeal(proxy, poolers["an error, and then COMMIT's answer"])
 	_, err := attempt(t.Context(), store, set("x", 1), c)
-	require.ErrorAs(t, err, new(*guard.InDoubtError))
+	require.ErrorAs(t, err, new(*storage.InDoubtError))
 }
 
 // A pooler that splits messages reports a refusal as the server does, whether it
@@ -245,7 +246,7 @@ func TestCommit_RefusedThroughAPoolerIsNoDoubt_G4_G5(t *testing.T) {
 			write(t, direct, claim(t, direct, grant(5, "a")), set("y", 1))
 			onSeal(proxy, func(ask pgproxy.Ask, sql string) words { return joined(each(ask, sql, stop)) })
 			_, err := txn.Commit(t.Context(), nil)
-			require.ErrorIs(t, err, guard.ErrOvertaken)
+			require.ErrorIs(t, err, storage.ErrOvertaken)
 		})
 	}
 }
@@ -264,7 +265,7 @@ func TestCommit_LostByAPoolerBehindTheSealIsInDoubt_G4(t *testing.T) {
 				return append(answer[:len(answer)-1], poolerError("ERROR", code), ready('I'))
 			})
 			_, err := attempt(t.Context(), store, set("x", 1), c)
-			var doubt *guard.InDoubtError
+			var doubt *storage.InDoubtError
 			require.ErrorAs(t, err, &doubt)
 			applied, err := direct.Resolve(t.Context(), doubt.InDoubt)
 			require.NoError(t, err)
@@ -293,11 +294,11 @@ func TestClaim_AnsweredByAPoolerIsNoRefusal_G1_G5(t *testing.T) {
 			})
 			_, err := store.Claim(t.Context(), grant(5, "a"))
 			if err != nil {
-				require.NotErrorAs(t, err, new(*guard.RefusedError))
+				require.NotErrorAs(t, err, new(*storage.RejectedError))
 				require.ErrorIs(t, err, postgres.ErrUnavailable)
 			}
 			write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
-			refusals, err := direct.Refusals(t.Context(), resource, 10)
+			refusals, err := direct.Rejections(t.Context(), resource, 10)
 			require.NoError(t, err)
 			require.Empty(t, refusals)
 		})
@@ -329,7 +330,7 @@ func TestStore_AnswerWithoutRowsIsAnError(t *testing.T) {
 	for name, ask := range map[string]func() error{
 		".claim(": func() error { _, err := store.Claim(t.Context(), grant(5, "a")); return err },
 		".resolve(": func() error {
-			_, err := store.Resolve(t.Context(), guard.InDoubt{Claims: []guard.Claim{c}, Tx: 9})
+			_, err := store.Resolve(t.Context(), storage.InDoubt{Claims: []storage.Claim{c}, Tx: 9})
 			return err
 		},
 		".forget(": func() error { _, err := store.ForgetOnce(t.Context()); return err },

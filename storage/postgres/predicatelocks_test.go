@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -22,7 +22,7 @@ func TestIsolation_ManyResourcesWantManyPredicateLocks_N23(t *testing.T) {
 		t.Run(setting, func(t *testing.T) {
 			_, dsn := startServer(t, map[string]string{"max_pred_locks_per_page": setting})
 			store := newStore(t, openPool(t, dsn), at(pgx.Serializable))
-			var claims []guard.Claim
+			var claims []storage.Claim
 			for i := range 20 {
 				claims = append(claims, claim(t, store, fence.Grant{Resource: fmt.Sprint("r", i), Epoch: 1, Token: 5, Holder: "a"}))
 			}
@@ -46,7 +46,7 @@ type pair struct {
 	*testing.T
 	store    *postgres.Store
 	pool     *pgxpool.Pool
-	one, two guard.Claim
+	one, two storage.Claim
 }
 
 // newPair makes a pair among others in the tables of the fence.
@@ -67,7 +67,7 @@ func newPair(t *testing.T, dsn string, level pgx.TxIsoLevel, others int) *pair {
 // overlap runs a transaction of each, and returns why the second failed, if it did.
 func (p *pair) overlap() error {
 	p.Helper()
-	work := func(table string) guard.Func[pgx.Tx] {
+	work := func(table string) storage.Func[pgx.Tx] {
 		return func(ctx context.Context, tx pgx.Tx) error {
 			value := query[int64](p.T, tx, "select value from "+table)
 			_, err := tx.Exec(ctx, "update "+table+" set value = $1", value+1)
@@ -112,7 +112,7 @@ func TestIsolation_DifferentResourcesDoNotConflict_N23(t *testing.T) {
 func TestIsolation_KeepingForDifferentResourcesDoesNotConflict_N23(t *testing.T) {
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
-	var claims []guard.Claim
+	var claims []storage.Claim
 	for i := range 3 {
 		claims = append(claims, claim(t, store, fence.Grant{Resource: fmt.Sprint("r", i), Epoch: 1, Token: 5, Holder: "a"}))
 	}
@@ -121,12 +121,12 @@ func TestIsolation_KeepingForDifferentResourcesDoesNotConflict_N23(t *testing.T)
 		tx, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.Serializable})
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
-		_, err = tx.Exec(t.Context(), headCall(c, guard.TxID(70+i)))
+		_, err = tx.Exec(t.Context(), headCall(c, storage.TxID(70+i)))
 		require.NoError(t, err)
 		txs = append(txs, tx)
 	}
 	for i, c := range claims {
-		_, err := txs[i].Exec(t.Context(), fmt.Sprintf("%s; call fence.keep(%d, %d, '6b', repeat('00', 32), '31')", sealCall(c, guard.TxID(70+i)), c.Resource, 70+i))
+		_, err := txs[i].Exec(t.Context(), fmt.Sprintf("%s; call fence.keep(%d, %d, '6b', repeat('00', 32), '31')", sealCall(c, storage.TxID(70+i)), c.Resource, 70+i))
 		require.NoError(t, err)
 	}
 	for _, i := range []int{2, 1, 0} {
@@ -148,7 +148,7 @@ func TestIsolation_AnOldSnapshotElsewhereMakesConflictsTransient_N23(t *testing.
 		}
 	}
 	require.ErrorAs(t, err, new(*postgres.TransientError))
-	require.NotErrorAs(t, err, new(*guard.RefusedError))
+	require.NotErrorAs(t, err, new(*storage.RejectedError))
 	moved, err := attempt(t.Context(), p.store, statement("update b set value = 0"), p.two)
 	require.NoError(t, err)
 	require.Equal(t, p.two.Seq+1, moved[0].Seq)

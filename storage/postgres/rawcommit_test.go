@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -101,11 +101,11 @@ func TestRawCommit_IsNeverSuccess_N15(t *testing.T) {
 						return nil
 					}), c)
 					require.Error(t, err, name)
-					require.NotErrorAs(t, err, new(*guard.InDoubtError), name)
+					require.NotErrorAs(t, err, new(*storage.InDoubtError), name)
 					require.Equal(t, c, claim(t, store, c.Grant), name)
 				}
 			}
-			require.Equal(t, []guard.EntryKind{guard.KindClaim}, kinds(t, store))
+			require.Equal(t, []storage.EntryKind{storage.KindClaim}, kinds(t, store))
 		})
 	}
 }
@@ -117,10 +117,10 @@ func TestRawCommit_NothingIsSentBehindIt_N15(t *testing.T) {
 		t.Run(sql, func(t *testing.T) {
 			pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
 				_, _ = tx.Exec(ctx, sql)
-				require.ErrorIs(t, set("x", 1)(ctx, tx), guard.ErrTxEnded)
+				require.ErrorIs(t, set("x", 1)(ctx, tx), storage.ErrTxEnded)
 				return nil
 			})
-			require.ErrorIs(t, err, guard.ErrTxEnded)
+			require.ErrorIs(t, err, storage.ErrTxEnded)
 			holds(t, pool, "x", 0)
 		})
 	}
@@ -131,7 +131,7 @@ func TestRawCommit_IsNamed_N15(t *testing.T) {
 	for _, sql := range []string{"commit", "rollback", "commit and chain", "commit; begin", "reset all"} {
 		t.Run(sql, func(t *testing.T) {
 			_, err := guarded(t, statement(sql))
-			require.ErrorIs(t, err, guard.ErrTxEnded)
+			require.ErrorIs(t, err, storage.ErrTxEnded)
 		})
 	}
 }
@@ -178,7 +178,7 @@ func TestPrepareTransaction_IsRefusedAndNeverSuccess_N16(t *testing.T) {
 		}
 	}
 	_, err = attempt(t.Context(), store, statement("prepare transaction 'p'"), c)
-	require.ErrorIs(t, err, guard.ErrTxEnded)
+	require.ErrorIs(t, err, storage.ErrTxEnded)
 	claim(t, store, grant(6, "b"))
 	mustExec(t, pool, "rollback prepared 'p'")
 }
@@ -194,7 +194,7 @@ func TestRawCommit_SaysWhatStays_N15(t *testing.T) {
 				}
 				return statement(sql)(ctx, tx)
 			}))
-			require.ErrorIs(t, err, guard.ErrTxEnded)
+			require.ErrorIs(t, err, storage.ErrTxEnded)
 			require.ErrorContains(t, err, "what a COMMIT of its own wrote stays, without a fence; what a ROLLBACK undid is gone; don't send COMMIT or ROLLBACK: return nil or an error")
 			holds(t, pool, "x", stays)
 		})

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // SQLSTATEs. The ZF ones are raised by this package's own SQL.
@@ -45,14 +45,14 @@ const (
 	stateStatementExists = "42P05"
 )
 
-var refusalReasons = map[string]guard.Reason{
-	stateStale:       guard.ReasonStale,
-	stateOvertaken:   guard.ReasonOvertaken,
-	stateWentBack:    guard.ReasonWentBack,
-	stateEpochBehind: guard.ReasonEpochBehind,
-	stateCollision:   guard.ReasonCollision,
-	stateTokenJump:   guard.ReasonTokenJump,
-	stateFailedOver:  guard.ReasonFailedOver,
+var refusalReasons = map[string]storage.Reason{
+	stateStale:       storage.ReasonStale,
+	stateOvertaken:   storage.ReasonOvertaken,
+	stateWentBack:    storage.ReasonWentBack,
+	stateEpochBehind: storage.ReasonEpochBehind,
+	stateCollision:   storage.ReasonCollision,
+	stateTokenJump:   storage.ReasonTokenJump,
+	stateFailedOver:  storage.ReasonFailedOver,
 }
 
 func sqlState(err error) string {
@@ -82,16 +82,16 @@ func (e *TransientError) Retryable() bool { return true }
 // them no longer has its fence; else err, marked as transient where it is. No
 // connection may be held by the caller: with a pool of one that would be a
 // deadlock.
-func (s *Store) explain(ctx context.Context, err error, ended bool, stage guard.Stage, claims ...guard.Claim) error {
+func (s *Store) explain(ctx context.Context, err error, ended bool, stage storage.Stage, claims ...storage.Claim) error {
 	var pgErr *pgconn.PgError
 	state := ""
 	if errors.As(err, &pgErr) && fromServer(pgErr) {
 		state = pgErr.Code
 	}
-	ours := stage != guard.StageRun // what an operation meets there is its own
+	ours := stage != storage.StageRun // what an operation meets there is its own
 	switch {
 	case ours && state == stateTxEnded:
-		return fmt.Errorf("%w before its seal, or lost its mark (RESET ALL), by SQL in the operation: %s: %w", guard.ErrTxEnded, whatStays, err)
+		return fmt.Errorf("%w before its seal, or lost its mark (RESET ALL), by SQL in the operation: %s: %w", storage.ErrTxEnded, whatStays, err)
 	case ours && refusalReasons[state] != "":
 		refused := refusedFromDetail(pgErr, claims)
 		refused.Stage = stage
@@ -107,7 +107,7 @@ func (s *Store) explain(ctx context.Context, err error, ended bool, stage guard.
 	if pgErr == nil {
 		return err
 	}
-	if stage == guard.StageSeal {
+	if stage == storage.StageSeal {
 		err = nameTrick(err, state)
 	}
 	err = s.nameBehind(nameCached(s.nameLimit(err, pgErr)))
@@ -173,7 +173,7 @@ func (s *Store) nameLimit(err error, pgErr *pgconn.PgError) error {
 }
 
 // refusedFromDetail reads what the server found under its lock.
-func refusedFromDetail(pgErr *pgconn.PgError, claims []guard.Claim) *guard.RefusedError {
+func refusedFromDetail(pgErr *pgconn.PgError, claims []storage.Claim) *storage.RejectedError {
 	var d struct {
 		Resource string
 		Epoch    int64
@@ -193,7 +193,7 @@ func refusedFromDetail(pgErr *pgconn.PgError, claims []guard.Claim) *guard.Refus
 	if pgErr.Hint != "" {
 		advice = errors.New(pgErr.Hint)
 	}
-	return &guard.RefusedError{
+	return &storage.RejectedError{
 		Reason:  refusalReasons[pgErr.Code],
 		Grant:   grant,
 		Current: fence.Grant{Resource: grant.Resource, Epoch: d.Epoch, Token: d.Token, Holder: d.Holder},
@@ -204,7 +204,7 @@ func refusedFromDetail(pgErr *pgconn.PgError, claims []guard.Claim) *guard.Refus
 }
 
 // refuse records a refusal, in a transaction of its own, and returns its error.
-func (s *Store) refuse(ctx context.Context, r *guard.RefusedError) error {
+func (s *Store) refuse(ctx context.Context, r *storage.RejectedError) error {
 	ctx, cancel := s.cleanup(ctx)
 	defer cancel()
 	_, r.RecordErr = s.transact(ctx, fmt.Sprintf(s.sql.record,
@@ -213,5 +213,5 @@ func (s *Store) refuse(ctx context.Context, r *guard.RefusedError) error {
 	if r.RecordErr != nil {
 		s.cfg.Logger.Error("postgres: a refusal could not be recorded", "resource", r.Grant.Resource, "token", r.Grant.Token, "error", r.RecordErr)
 	}
-	return guard.Refuse(r)
+	return r
 }

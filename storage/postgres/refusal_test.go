@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // A refused client may stop the moment after: what it had locked is free as soon
@@ -71,7 +71,7 @@ func TestClaim_ComesBeforeTheSuccessorsFirstRead_N1_G1_G3(t *testing.T) {
 		var stock int64
 		require.NoError(t, reading.Run(t.Context(), get("stock", &stock)))
 		_, err := attempt(t.Context(), store, add("stock", -1), old)
-		require.ErrorIs(t, err, guard.ErrStaleToken)
+		require.ErrorIs(t, err, storage.ErrStaleToken)
 		require.NoError(t, reading.Run(t.Context(), set("stock", stock-1)))
 		_, err = reading.Commit(t.Context(), nil)
 		require.NoError(t, err)
@@ -87,6 +87,6 @@ func TestRefusal_OfACallerWhoHasGoneIsRecorded_G5(t *testing.T) {
 	claimOnly(t, pool, grant(6, "b"))
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.ErrorIs(t, txn.Run(ended, set("x", 1)), guard.ErrStaleToken)
+	require.ErrorIs(t, txn.Run(ended, set("x", 1)), storage.ErrStaleToken)
 	require.Equal(t, 1, query[int](t, pool, "select count(*) from fence.refusal"))
 }

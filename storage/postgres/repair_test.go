@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -19,7 +19,7 @@ func TestFence_BehindItsHistoryIsNamedAndRepaired_N26(t *testing.T) {
 	whole := write(t, store, claim(t, store, other), set("y", 1))
 	old := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
 	row := query[string](t, pool, "select f::text from fence.resource f where name = $1", resource)
-	doubt := guard.InDoubt{Claims: []guard.Claim{old}, Tx: 9}
+	doubt := storage.InDoubt{Claims: []storage.Claim{old}, Tx: 9}
 	last := write(t, store, claim(t, store, grant(6, "b")), set("x", 2))
 	mustExec(t, pool, `update fence.resource f set epoch = o.epoch, token = o.token, holder = o.holder, seq = o.seq, tx = o.tx,
 		claim_seq = o.claim_seq, claimed_at = o.claimed_at, head = o.head from (select ($1::text::fence.resource).*) o where f.id = o.id`, row)
@@ -36,7 +36,7 @@ func TestFence_BehindItsHistoryIsNamedAndRepaired_N26(t *testing.T) {
 	require.Equal(t, []string{resource}, column(t, pool, `select "fence".repair()`))
 	require.Empty(t, column(t, pool, `select "fence".repair()`))
 	_, err = attempt(t.Context(), store, set("x", 3), old)
-	require.ErrorIs(t, err, guard.ErrStaleToken)
+	require.ErrorIs(t, err, storage.ErrStaleToken)
 	require.Equal(t, last, claim(t, store, last.Grant))
 	write(t, store, last, set("x", 4))
 	write(t, store, claim(t, store, grant(7, "c")), set("x", 5))

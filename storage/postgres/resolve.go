@@ -5,17 +5,17 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // ErrPruned says that a transaction's outcome can't be told any more: the fence
 // has moved on, and the entry that would tell is no longer in the history.
 var ErrPruned = errors.New("postgres: the history no longer tells the outcome")
 
-// Resolve implements guard.Store. It takes the transaction's position itself, so
+// Resolve implements storage.Store. It takes the transaction's position itself, so
 // that a COMMIT that comes later is refused; or reads what has that position. Any
 // of the transaction's resources decides, since it moved all of them or none.
-func (s *Store) Resolve(ctx context.Context, d guard.InDoubt) (bool, error) {
+func (s *Store) Resolve(ctx context.Context, d storage.InDoubt) (bool, error) {
 	for _, claim := range d.Claims {
 		answer, err := s.resolveOne(ctx, claim, d.Tx)
 		if err != nil {
@@ -34,14 +34,14 @@ func (s *Store) Resolve(ctx context.Context, d guard.InDoubt) (bool, error) {
 
 // recordLost records the refusal of a COMMIT whose answer was lost (G5): if a
 // higher grant had claimed by then, that is what the answer said, or would have.
-func (s *Store) recordLost(ctx context.Context, claim guard.Claim) {
-	if refused := s.refusalNow(ctx, claim); refused != nil && refused.Reason == guard.ReasonStale {
-		refused.Stage = guard.StageSeal
+func (s *Store) recordLost(ctx context.Context, claim storage.Claim) {
+	if refused := s.refusalNow(ctx, claim); refused != nil && refused.Reason == storage.ReasonStale {
+		refused.Stage = storage.StageSeal
 		_ = s.refuse(ctx, refused)
 	}
 }
 
-func (s *Store) resolveOne(ctx context.Context, claim guard.Claim, id guard.TxID) (string, error) {
+func (s *Store) resolveOne(ctx context.Context, claim storage.Claim, id storage.TxID) (string, error) {
 	answer, err := s.transact(ctx, s.resolveSQL(claim, id), "")
 	if err != nil {
 		return "", err
@@ -49,7 +49,7 @@ func (s *Store) resolveOne(ctx context.Context, claim guard.Claim, id guard.TxID
 	return answer.first(), nil
 }
 
-func (s *Store) resolveSQL(claim guard.Claim, id guard.TxID) string {
+func (s *Store) resolveSQL(claim storage.Claim, id storage.TxID) string {
 	g := claim.Grant
 	return fmt.Sprintf(s.sql.resolve, claim.Resource, g.Epoch, g.Token, text(g.Holder), claim.Seq, claim.Tx, id, newTxID())
 }

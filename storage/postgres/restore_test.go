@@ -13,6 +13,7 @@ import (
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
 	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -68,12 +69,12 @@ func (r *restore) restore(t *testing.T) {
 
 // refuses requires that a transaction under c is refused as want, with the refusal
 // recorded and the data left alone.
-func (r *restore) refuses(t *testing.T, c guard.Claim, want error) {
+func (r *restore) refuses(t *testing.T, c storage.Claim, want error) {
 	t.Helper()
 	before := query[int64](t, r.pool, "select coalesce(sum(value), 0)::bigint from item")
 	_, err := attempt(t.Context(), r.store, set("x", 99), c)
 	require.ErrorIs(t, err, want)
-	var refusal *guard.RefusedError
+	var refusal *storage.RejectedError
 	require.ErrorAs(t, err, &refusal)
 	require.NoError(t, refusal.RecordErr)
 	require.Equal(t, before, query[int64](t, r.pool, "select coalesce(sum(value), 0)::bigint from item"))
@@ -96,15 +97,15 @@ func TestRestore_OfAnOlderVolumeIsNoticed_N21_HE4(t *testing.T) {
 	r.restore(t)
 	require.Equal(t, before, query[string](t, r.pool, identity), "neither tells that anything happened")
 
-	r.refuses(t, written, guard.ErrWentBack)
-	r.refuses(t, other, guard.ErrWentBack)
+	r.refuses(t, written, storage.ErrWentBack)
+	r.refuses(t, other, storage.ErrWentBack)
 	_, err := r.store.Claim(t.Context(), grant(4, "z"))
-	require.ErrorIs(t, err, guard.ErrStaleToken)
+	require.ErrorIs(t, err, storage.ErrStaleToken)
 	_, err = r.store.Claim(t.Context(), grant(5, "z"))
-	require.ErrorIs(t, err, guard.ErrCollision)
+	require.ErrorIs(t, err, storage.ErrCollision)
 
 	next := write(t, r.store, claim(t, r.store, grant(8, "a")), add("x", 1))
-	r.refuses(t, written, guard.ErrStaleToken)
+	r.refuses(t, written, storage.ErrStaleToken)
 	write(t, r.store, next, add("x", 1))
 	holds(t, r.pool, "x", 3)
 	verifyChain(t, r.pool)
@@ -126,27 +127,27 @@ func TestRestore_ThatLostASuccessorsClaim_N21_N27_HE4(t *testing.T) {
 				old = write(t, r.store, old, set("x", 2))
 			}
 			successor := write(t, r.store, claim(t, r.store, grant(6, "b")), set("x", 3))
-			r.refuses(t, old, guard.ErrStaleToken)
+			r.refuses(t, old, storage.ErrStaleToken)
 			r.restore(t)
 
-			r.refuses(t, successor, guard.ErrWentBack)
+			r.refuses(t, successor, storage.ErrWentBack)
 			if seenMore {
-				r.refuses(t, old, guard.ErrWentBack)
+				r.refuses(t, old, storage.ErrWentBack)
 				old = claim(t, r.store, old.Grant)
 			}
 			want := int64(1)
 			for old.Seq <= successor.Seq { // fills the successor's positions
 				old = write(t, r.store, old, add("x", 1))
 				want++
-				r.refuses(t, successor, guard.ErrWentBack)
+				r.refuses(t, successor, storage.ErrWentBack)
 			}
 			holds(t, r.pool, "x", want)
 
 			// The successor's grant is higher than what the database knows, so it may
 			// claim again, and then works on what is there.
 			again := claim(t, r.store, successor.Grant)
-			r.refuses(t, successor, guard.ErrOvertaken)
-			r.refuses(t, old, guard.ErrStaleToken)
+			r.refuses(t, successor, storage.ErrOvertaken)
+			r.refuses(t, old, storage.ErrStaleToken)
 			write(t, r.store, again, add("x", 1))
 			holds(t, r.pool, "x", want+1)
 			verifyChain(t, r.pool)
@@ -159,7 +160,7 @@ func TestRestore_ThatLostASuccessorsClaim_N21_N27_HE4(t *testing.T) {
 // over.
 func TestRestore_GuardGoesOnUnderANewGrant_N21_HE4(t *testing.T) {
 	r := newRestore(t)
-	g, err := guard.New(guardtest.NewLocker(), guard.Store[pgx.Tx](r.store), nil)
+	g, err := guard.New(guardtest.NewLocker(), storage.Store[pgx.Tx](r.store), nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
 	ctx := t.Context()
@@ -168,7 +169,7 @@ func TestRestore_GuardGoesOnUnderANewGrant_N21_HE4(t *testing.T) {
 	require.NoError(t, guard.Do(ctx, g, resource, add("x", 1)))
 	first := lastGrant(t, r.store)
 	r.restore(t)
-	require.ErrorIs(t, guard.Do(ctx, g, resource, add("x", 1)), guard.ErrWentBack)
+	require.ErrorIs(t, guard.Do(ctx, g, resource, add("x", 1)), storage.ErrWentBack)
 	require.NoError(t, guard.Do(ctx, g, resource, add("x", 1)))
 	require.Greater(t, lastGrant(t, r.store).Token, first.Token)
 	holds(t, r.pool, "x", 2)
@@ -182,7 +183,7 @@ func TestRestore_GuardGoesOnUnderANewGrant_N21_HE4(t *testing.T) {
 		})))
 		r.restore(t)
 		for range 2 {
-			require.ErrorIs(t, h.Do(ctx, set("x", read+1)), guard.ErrWentBack)
+			require.ErrorIs(t, h.Do(ctx, set("x", read+1)), storage.ErrWentBack)
 		}
 		return nil
 	})

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/fence"
 )
 
 // What a Store needs. All else in the schema is called by these, with the owner's
@@ -19,7 +19,7 @@ var (
 	appTables   = []string{"migration", "resource", "event", "refusal", "operation"}
 )
 
-// readerTables are what Entries and Refusals read.
+// readerTables are what Entries and Rejections read.
 var readerTables = []string{"resource", "event", "refusal"}
 
 // Roles names the two kinds of roles beside the owner of a schema. An empty name
@@ -30,7 +30,7 @@ type Roles struct {
 	// tables is not Fencekit's affair. Services log in as members of it; whoever is
 	// to evict backends that logged in as another member needs pg_signal_backend.
 	App string
-	// Reader may read fences, history and refusals (Store.Entries, Store.Refusals).
+	// Reader may read fences, history and refusals (Store.Entries, Store.Rejections).
 	Reader string
 }
 
@@ -38,16 +38,16 @@ var rolePattern = regexp.MustCompile(`^[\pL_][\pL\pN_.@-]*$`)
 
 func (r Roles) validate() error {
 	if r.App == "" && r.Reader == "" {
-		return fmt.Errorf("%w: postgres.Roles names no role", guard.ErrInvalid)
+		return fmt.Errorf("%w: postgres.Roles names no role", fence.ErrInvalid)
 	}
 	if r.App == r.Reader {
-		return fmt.Errorf("%w: postgres.Roles has %q as App and as Reader", guard.ErrInvalid, r.App)
+		return fmt.Errorf("%w: postgres.Roles has %q as App and as Reader", fence.ErrInvalid, r.App)
 	}
 	for _, name := range []string{r.App, r.Reader} {
 		reserved := name == "public" || name == "none" || strings.HasPrefix(name, "pg_")
 		if name != "" && (len(name) > 63 || reserved || !rolePattern.MatchString(name)) {
 			return fmt.Errorf("%w: role name %q: want letters, digits and _ . @ - in at most 63 bytes, not beginning with a digit; public, none and pg_... are the server's own",
-				guard.ErrInvalid, name)
+				fence.ErrInvalid, name)
 		}
 	}
 	return nil
@@ -71,7 +71,7 @@ func GrantRoles(ctx context.Context, pool *pgxpool.Pool, schema string, roles Ro
 	case err == nil:
 		return nil
 	case sqlState(err) == stateBadRole:
-		return fmt.Errorf("%w: postgres: granting roles: %w", guard.ErrInvalid, err)
+		return fmt.Errorf("%w: postgres: granting roles: %w", fence.ErrInvalid, err)
 	case sqlState(err) == stateNoCreateRole:
 		return fmt.Errorf("%w: postgres: granting roles: %w", ErrMissingRights, err)
 	}

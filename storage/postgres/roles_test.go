@@ -15,6 +15,7 @@ import (
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
 	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -110,7 +111,7 @@ func TestRoles_AppCannotTouchFencesAndHistory_HC1_HC2_HB12(t *testing.T) {
 	}
 	// What it may call keeps its bounds.
 	_, err := store.Claim(t.Context(), epochGrant(1, 1<<62-1))
-	require.ErrorIs(t, err, guard.ErrTokenJump)
+	require.ErrorIs(t, err, storage.ErrTokenJump)
 	write(t, store, c, set("x", 2))
 	_, err = store.ForgetOnce(t.Context())
 	require.NoError(t, err)
@@ -124,11 +125,11 @@ func TestRoles_ReaderReadsHistoryOnly_HC2(t *testing.T) {
 	old := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
 	claim(t, store, grant(6, "b"))
 	_, err := attempt(t.Context(), store, set("x", 2), old)
-	require.ErrorIs(t, err, guard.ErrStaleToken)
+	require.ErrorIs(t, err, storage.ErrStaleToken)
 
 	reader := newStore(t, r.reader, nil)
 	require.Len(t, kinds(t, reader), 3)
-	refusals, err := reader.Refusals(t.Context(), resource, 10)
+	refusals, err := reader.Rejections(t.Context(), resource, 10)
 	require.NoError(t, err)
 	require.Len(t, refusals, 1)
 	_, err = reader.Claim(t.Context(), grant(7, "c"))
@@ -176,13 +177,13 @@ func TestRoles_EvictionAcrossRoles_N19(t *testing.T) {
 			require.Equal(t, !c.evicted, strings.Contains(text.String(), "pg_signal_backend"), text.String())
 			err := txn.Run(t.Context(), set("y", 1))
 			if c.evicted {
-				require.ErrorIs(t, err, guard.ErrStaleToken)
+				require.ErrorIs(t, err, storage.ErrStaleToken)
 				write(t, newer, claimed, set("x", 2))
 				return
 			}
 			require.NoError(t, err)
 			_, err = txn.Commit(t.Context(), nil)
-			require.ErrorIs(t, err, guard.ErrStaleToken)
+			require.ErrorIs(t, err, storage.ErrStaleToken)
 			write(t, newer, claimed, set("x", 2))
 		})
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 )
 
 func TestSavepoint_UndoesItsOwnWorkOnly(t *testing.T) {
@@ -137,7 +137,7 @@ func TestSavepoint_LeftOpenIsSealedAndKept_G2_G4(t *testing.T) {
 				}
 				return set("x", 1)(ctx, tx)
 			})))
-			key := guard.OnceKey{Key: "k"}
+			key := storage.OnceKey{Key: "k"}
 			txn.Keep(key, []byte("1"))
 			moved, err := txn.Commit(t.Context(), nil)
 			require.NoError(t, err)

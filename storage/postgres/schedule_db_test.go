@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -28,7 +28,7 @@ type scheduleDB struct {
 
 	idle []*pgx.Conn
 	used map[*pgx.Conn]bool
-	ids  guard.TxID
+	ids  storage.TxID
 }
 
 func newScheduleDB(t *testing.T) *scheduleDB {
@@ -130,7 +130,7 @@ func (db *scheduleDB) wrote(s *schedule, r *run) (there bool) {
 }
 
 // newID returns the name of another transaction.
-func (db *scheduleDB) newID() guard.TxID {
+func (db *scheduleDB) newID() storage.TxID {
 	db.ids++
 	return db.ids
 }

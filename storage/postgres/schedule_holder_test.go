@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -22,7 +22,7 @@ type holder struct {
 	s      *schedule
 	name   string
 	grants map[string]fence.Grant
-	claims map[string]guard.Claim
+	claims map[string]storage.Claim
 	memory map[string]link
 	looked map[string]bool // what it remembers was read outside a transaction
 
@@ -36,12 +36,12 @@ type holder struct {
 type run struct {
 	conn   *pgx.Conn
 	store  *postgres.Store
-	id     guard.TxID
-	claims []guard.Claim
+	id     storage.TxID
+	claims []storage.Claim
 	worked bool
 	rests  map[string]link
 	writes map[string]link
-	key    *guard.OnceKey
+	key    *storage.OnceKey
 	found  []byte // under key, if anything is
 	kept   []byte
 	commit string
@@ -148,11 +148,11 @@ func (h *holder) claim(resource string) {
 	var committed bool
 	var err error
 	h.start(r.conn, func() { answer, committed, err = sent(s, r.conn, message) }, func() {
-		var c guard.Claim
+		var c storage.Claim
 		if err == nil || open && len(answer.Rows()) > 0 {
 			c, err = postgres.ReadClaim(g, answer)
 			require.NoError(s, err)
-			r.claims = []guard.Claim{c}
+			r.claims = []storage.Claim{c}
 		}
 		switch {
 		case committed:
@@ -187,7 +187,7 @@ func (h *holder) endClaim() {
 	})
 }
 
-func (h *holder) hasClaimed(c guard.Claim) {
+func (h *holder) hasClaimed(c storage.Claim) {
 	h.s.Logf("%s has claimed %v", h.name, c)
 	h.s.claimHasCommitted(c)
 	if h.claims[c.Grant.Resource] != c {
@@ -250,7 +250,7 @@ func (h *holder) begin() {
 // recall asks for what is kept under a key, which names the resources.
 func (h *holder) recall(r *run) (ok bool) {
 	s := h.s
-	r.key = &guard.OnceKey{Key: fmt.Sprintf("key %d of", s.upTo(1, "key"))}
+	r.key = &storage.OnceKey{Key: fmt.Sprintf("key %d of", s.upTo(1, "key"))}
 	for _, c := range r.claims {
 		r.key.Key += " " + c.Grant.Resource
 	}
@@ -400,7 +400,7 @@ func (h *holder) refused(r *run, err error) {
 }
 
 // forget forgets claims, and what was read under them.
-func (h *holder) forget(claims ...guard.Claim) {
+func (h *holder) forget(claims ...storage.Claim) {
 	for _, c := range claims {
 		delete(h.claims, c.Grant.Resource)
 		delete(h.memory, c.Grant.Resource)
@@ -408,7 +408,7 @@ func (h *holder) forget(claims ...guard.Claim) {
 }
 
 func (h *holder) forgetAll() {
-	h.claims, h.memory, h.looked = map[string]guard.Claim{}, map[string]link{}, map[string]bool{}
+	h.claims, h.memory, h.looked = map[string]storage.Claim{}, map[string]link{}, map[string]bool{}
 }
 
 // resolve asks what became of a COMMIT, resource by resource until one knows.

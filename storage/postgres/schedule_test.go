@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // schedule is one random sequence of what holders of a few resources, the network
@@ -30,10 +30,10 @@ type schedule struct {
 	token     fence.Token // the last that was issued
 
 	world  world
-	backup *world              // nil if there is none
-	pruned bool                // history was deleted
-	back   bool                // the database went back
-	denied map[guard.TxID]bool // they were said not to have taken effect
+	backup *world                // nil if there is none
+	pruned bool                  // history was deleted
+	back   bool                  // the database went back
+	denied map[storage.TxID]bool // they were said not to have taken effect
 
 	holders []*holder
 	turn    *holder // whose turn it is, for how many steps
@@ -83,7 +83,7 @@ func rapidDefaults(t *testing.T, values map[string]string) {
 func newSchedule(r *rapid.T, ctx context.Context, db *scheduleDB, seen map[string]int, number int) *schedule {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	r.Cleanup(cancel)
-	s := &schedule{T: r, ctx: ctx, db: db, seen: seen, prefix: fmt.Sprintf("%d/", number), world: newWorld(), denied: map[guard.TxID]bool{}}
+	s := &schedule{T: r, ctx: ctx, db: db, seen: seen, prefix: fmt.Sprintf("%d/", number), world: newWorld(), denied: map[storage.TxID]bool{}}
 	s.epoch = s.db.epoch(s)
 	for _, name := range []string{"a", "a", "a", "ab", "ab", "abc"}[s.upTo(5, "resources")] {
 		s.resources = append(s.resources, s.prefix+string(name))

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // link is the data of a resource: each write counts on and appends to the digest
@@ -24,13 +24,13 @@ type link struct {
 type world struct {
 	chains  map[string]link
 	claimed map[string]fence.Grant // the last that was
-	applied map[guard.TxID]bool
+	applied map[storage.TxID]bool
 	kept    map[string]string // by resource and key
 	numbers map[int64]string  // the resources that have them
 }
 
 func newWorld() world {
-	return world{map[string]link{}, map[string]fence.Grant{}, map[guard.TxID]bool{}, map[string]string{}, map[int64]string{}}
+	return world{map[string]link{}, map[string]fence.Grant{}, map[storage.TxID]bool{}, map[string]string{}, map[int64]string{}}
 }
 
 func (w world) clone() world {
@@ -38,7 +38,7 @@ func (w world) clone() world {
 }
 
 // next is what a transaction that rests on these links makes of the one of resource.
-func next(rests map[string]link, id guard.TxID, resource string) link {
+func next(rests map[string]link, id storage.TxID, resource string) link {
 	var text strings.Builder
 	for _, r := range slices.Sorted(maps.Keys(rests)) {
 		text.WriteString(rests[r].Digest)
@@ -48,7 +48,7 @@ func next(rests map[string]link, id guard.TxID, resource string) link {
 }
 
 // claimHasCommitted requires that a claim raised the fence, or was where it stood.
-func (s *schedule) claimHasCommitted(c guard.Claim) {
+func (s *schedule) claimHasCommitted(c storage.Claim) {
 	before := s.world.claimed[c.Grant.Resource]
 	order := c.Grant.Compare(before)
 	require.GreaterOrEqual(s, order, 0, "G3: %v was claimed after %v", c.Grant, before)
@@ -100,8 +100,8 @@ func (s *schedule) check() {
 
 // superseded reports whether a grant later than one of claims was claimed. A number
 // that was lost with a database that went back may be another resource's by now.
-func (s *schedule) superseded(claims []guard.Claim) bool {
-	return slices.ContainsFunc(claims, func(c guard.Claim) bool {
+func (s *schedule) superseded(claims []storage.Claim) bool {
+	return slices.ContainsFunc(claims, func(c storage.Claim) bool {
 		return s.world.claimed[s.world.numbers[c.Resource]].Compare(c.Grant) > 0
 	})
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/pgproxy"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -76,10 +76,10 @@ func TestCommit_LateAnswerReachesNoOtherUser_G4(t *testing.T) {
 	proxy.Pause(pgproxy.ToClient)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	commit := background(func() ([]guard.Claim, error) { return txn.Commit(ctx, nil) })
+	commit := background(func() ([]storage.Claim, error) { return txn.Commit(ctx, nil) })
 	<-reads
 	cancel()
-	var late result[[]guard.Claim]
+	var late result[[]storage.Claim]
 	select {
 	case late = <-commit:
 		proxy.Resume(pgproxy.ToClient)
@@ -87,7 +87,7 @@ func TestCommit_LateAnswerReachesNoOtherUser_G4(t *testing.T) {
 		proxy.Resume(pgproxy.ToClient)
 		late = <-commit
 	}
-	require.ErrorAs(t, late.err, new(*guard.InDoubtError))
+	require.ErrorAs(t, late.err, new(*storage.InDoubtError))
 	getsItsOwnAnswers(t, pool)
 }
 
@@ -127,12 +127,12 @@ func TestCommit_SendingEndsWithItsContext(t *testing.T) {
 	require.NoError(t, txn.Run(t.Context(), set("x", 1)))
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	commit := background(func() ([]guard.Claim, error) { return txn.Commit(ctx, nil) })
+	commit := background(func() ([]storage.Claim, error) { return txn.Commit(ctx, nil) })
 	<-stuck
 	cancel()
 	select {
 	case late := <-commit:
-		require.ErrorAs(t, late.err, new(*guard.InDoubtError))
+		require.ErrorAs(t, late.err, new(*storage.InDoubtError))
 	case <-time.After(time.Minute):
 		t.Fatal("Commit still sends, though its context has ended")
 	}
@@ -150,7 +150,7 @@ func TestCommit_WarningInAnotherLanguageIsInDoubt_N22(t *testing.T) {
 		return slices.Insert(answer, commit, pgproto3.BackendMessage(warning))
 	})
 	_, err := attempt(t.Context(), store, set("x", 1), c)
-	require.ErrorAs(t, err, new(*guard.InDoubtError))
+	require.ErrorAs(t, err, new(*storage.InDoubtError))
 	require.ErrorContains(t, err, "01000")
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // session is what the transaction of one operation and the savepoints in it
@@ -36,8 +36,8 @@ type session struct {
 const whatStays = "what a COMMIT of its own wrote stays, without a fence; what a ROLLBACK undid is gone; don't send COMMIT or ROLLBACK: return nil or an error"
 
 var (
-	errEndedBySQL = fmt.Errorf("%w by SQL in the operation: "+whatStays, guard.ErrTxEnded)
-	errUsedLate   = fmt.Errorf("%w: it was used after the operation had returned", guard.ErrTxEnded)
+	errEndedBySQL = fmt.Errorf("%w by SQL in the operation: "+whatStays, storage.ErrTxEnded)
+	errUsedLate   = fmt.Errorf("%w: it was used after the operation had returned", storage.ErrTxEnded)
 	errInUse      = errors.New("postgres: the transaction is in use by another call or an open result: close Rows and BatchResults, scan each Row, wait for goroutines, and don't use it in what its own calls call back")
 )
 

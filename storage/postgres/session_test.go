@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // slow holds a statement up between the look at the transaction and the sending.
@@ -100,7 +100,7 @@ func TestRawCommit_CopiedNameIsRefused_N15(t *testing.T) {
 	store := newStore(t, pool, nil)
 	_, err := attempt(t.Context(), store,
 		statement("select set_config('fencekit.tx', current_setting('fencekit.tx'), false); commit; begin"), claim(t, store, grant(5, "a")))
-	require.ErrorIs(t, err, guard.ErrTxEnded)
+	require.ErrorIs(t, err, storage.ErrTxEnded)
 }
 
 // An error of the operation's own that looks like one of ours is not taken for it.
@@ -111,10 +111,10 @@ func TestRun_UsersOwnErrorIsNoRefusal_G5(t *testing.T) {
 	for _, state := range []string{"ZF001", "ZF003"} {
 		_, err := attempt(t.Context(), store, statement("do $$ begin raise exception 'mine' using errcode = '"+state+"'; end $$"), c)
 		require.ErrorContains(t, err, "mine")
-		require.NotErrorIs(t, err, guard.ErrStaleToken)
-		require.NotErrorIs(t, err, guard.ErrTxEnded)
+		require.NotErrorIs(t, err, storage.ErrStaleToken)
+		require.NotErrorIs(t, err, storage.ErrTxEnded)
 	}
-	refusals, err := store.Refusals(t.Context(), resource, 10)
+	refusals, err := store.Rejections(t.Context(), resource, 10)
 	require.NoError(t, err)
 	require.Empty(t, refusals)
 }
@@ -130,7 +130,7 @@ func TestRun_RefusalIsNotTiedToTheEndOfTheContext_G5(t *testing.T) {
 		cancel()
 		return set("x", 1)(ctx, tx)
 	}), claim(t, store, grant(5, "a")))
-	require.ErrorIs(t, err, guard.ErrStaleToken)
+	require.ErrorIs(t, err, storage.ErrStaleToken)
 	require.ErrorIs(t, err, context.Canceled)
 	require.Regexp(t, `token 5 was superseded by 6 \(b, claimed .* s ago\)$`, err.Error())
 }
@@ -152,7 +152,7 @@ func TestRun_NamesTheSuccessorUnderAnySettings_N24_G5(t *testing.T) {
 			txn := begin(t, store, claim(t, store, old))
 			claim(t, store, successor) // evicts
 			err := txn.Run(t.Context(), statement("select 1"))
-			var stale *guard.StaleTokenError
+			var stale *storage.RejectedError
 			require.ErrorAs(t, err, &stale)
 			require.Equal(t, successor, stale.Current)
 			require.NoError(t, stale.RecordErr)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // hostile is a schema that shadows what the protocol is made of, for sessions
@@ -65,22 +65,22 @@ func TestStore_WorksUnderAnySettings_N24_N23(t *testing.T) {
 				return err
 			}))
 			_, err := attempt(t.Context(), store, statement("commit; begin"), c)
-			require.ErrorIs(t, err, guard.ErrTxEnded)
+			require.ErrorIs(t, err, storage.ErrTxEnded)
 			stale := c
 			c = claim(t, store, grant(6, "b"))
 			_, err = attempt(t.Context(), store, statement("insert into public.item values ('y', 1)"), stale)
-			require.ErrorIs(t, err, guard.ErrStaleToken)
-			require.NoError(t, err.(*guard.StaleTokenError).RecordErr)
-			require.Equal(t, grant(6, "b"), err.(*guard.StaleTokenError).Current)
+			require.ErrorIs(t, err, storage.ErrStaleToken)
+			require.NoError(t, err.(*storage.RejectedError).RecordErr)
+			require.Equal(t, grant(6, "b"), err.(*storage.RejectedError).Current)
 			_, err = store.Claim(t.Context(), grant(6, "c"))
-			require.ErrorIs(t, err, guard.ErrCollision)
-			applied, err := store.Resolve(t.Context(), guard.InDoubt{Claims: []guard.Claim{c}, Tx: 1})
+			require.ErrorIs(t, err, storage.ErrCollision)
+			applied, err := store.Resolve(t.Context(), storage.InDoubt{Claims: []storage.Claim{c}, Tx: 1})
 			require.NoError(t, err)
 			require.False(t, applied)
 
 			judge := newStore(t, plain, nil)
-			require.Equal(t, []guard.EntryKind{guard.KindClaim, guard.KindWrite, guard.KindClaim, guard.KindVoid}, kinds(t, judge))
-			refusals, err := judge.Refusals(t.Context(), resource, 10)
+			require.Equal(t, []storage.EntryKind{storage.KindClaim, storage.KindWrite, storage.KindClaim, storage.KindVoid}, kinds(t, judge))
+			refusals, err := judge.Rejections(t.Context(), resource, 10)
 			require.NoError(t, err)
 			require.Len(t, refusals, 2)
 			require.Equal(t, []string{"1"}, column(t, plain, "select value::text from item"))
@@ -104,7 +104,7 @@ func TestRun_NamesTheSuccessorUnderAnySearchPath_N24_G5(t *testing.T) {
 		return err
 	}))
 	require.Error(t, err)
-	require.NotErrorIs(t, err, guard.ErrStaleToken, "nobody has claimed sku/1 since")
+	require.NotErrorIs(t, err, storage.ErrStaleToken, "nobody has claimed sku/1 since")
 }
 
 // Names and operations are data, whatever they look like.
@@ -114,7 +114,7 @@ func TestStore_KeepsAnyText_N24(t *testing.T) {
 		store := newStore(t, pool, nil)
 		for _, text := range []string{`'`, `''`, `\`, `\'`, `"`, `$$`, `%d %s`, `; drop schema fence cascade; --`, `{{schema}}`, `ü→🔒`, `E'\x00'`, "a b", `null`} {
 			g := fence.Grant{Resource: text, Epoch: 1, Token: 5, Holder: text}
-			ops := []guard.OpRecord{{ID: text, Name: text + "\x00\n", Attrs: map[string]string{text: text}}}
+			ops := []storage.OpRecord{{ID: text, Name: text + "\x00\n", Attrs: map[string]string{text: text}}}
 			txn := begin(t, store, claim(t, store, g))
 			require.NoError(t, txn.Run(t.Context(), set(text, 1)))
 			_, err := txn.Commit(t.Context(), ops)
@@ -126,8 +126,8 @@ func TestStore_KeepsAnyText_N24(t *testing.T) {
 			require.Equal(t, ops, entries[1].Ops)
 			g.Holder += "!"
 			_, err = store.Claim(t.Context(), g)
-			require.ErrorIs(t, err, guard.ErrCollision, text)
-			refusals, err := store.Refusals(t.Context(), text, 10)
+			require.ErrorIs(t, err, storage.ErrCollision, text)
+			refusals, err := store.Rejections(t.Context(), text, 10)
 			require.NoError(t, err)
 			require.Equal(t, g, refusals[0].Grant)
 		}
@@ -143,7 +143,7 @@ func TestStore_KeepsHugeOperations(t *testing.T) {
 	for i := range big {
 		big[i] = 'x'
 	}
-	ops := []guard.OpRecord{{ID: string(big)}}
+	ops := []storage.OpRecord{{ID: string(big)}}
 	_, err := txn.Commit(t.Context(), ops)
 	require.NoError(t, err)
 	entries, err := store.Entries(t.Context(), resource, 1, 10)

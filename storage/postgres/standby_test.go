@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // standby makes commits of a server wait for a standby, which there is none of.
@@ -84,9 +84,9 @@ func TestCommit_NotConfirmedByTheStandbyIsInDoubt_N4_N22(t *testing.T) {
 			}
 			require.NoError(t, txn.Run(t.Context(), set(name, 1)))
 			standby.lose()
-			commit := background(func() ([]guard.Claim, error) { return txn.Commit(context.Background(), nil) })
+			commit := background(func() ([]storage.Claim, error) { return txn.Commit(context.Background(), nil) })
 			standby.signal(c.how)
-			var doubt *guard.InDoubtError
+			var doubt *storage.InDoubtError
 			require.ErrorAs(t, (<-commit).err, &doubt)
 			require.False(t, pgconn.SafeToRetry(doubt))
 			holds(t, pool, name, 1)
@@ -115,16 +115,16 @@ func TestClaim_NotConfirmedByTheStandbyFails_G1_N22(t *testing.T) {
 	require.NoError(t, store.Check(t.Context()))
 	standby.lose()
 	for range 2 {
-		claimed := background(func() (guard.Claim, error) { return store.Claim(context.Background(), grant(5, "a")) })
+		claimed := background(func() (storage.Claim, error) { return store.Claim(context.Background(), grant(5, "a")) })
 		standby.signal("cancel")
 		require.Error(t, (<-claimed).err)
 	}
-	claimed := background(func() (guard.Claim, error) { return store.Claim(context.Background(), grant(5, "a")) })
+	claimed := background(func() (storage.Claim, error) { return store.Claim(context.Background(), grant(5, "a")) })
 	waiting(t, standby.pool, "SyncRep")
 	require.Empty(t, claimed)
 	standby.regain()
 	require.NoError(t, (<-claimed).err)
-	require.Equal(t, []guard.EntryKind{guard.KindClaim}, kinds(t, store))
+	require.Equal(t, []storage.EntryKind{storage.KindClaim}, kinds(t, store))
 }
 
 // What a user's settings say about durability doesn't hold for the guard, when
@@ -152,7 +152,7 @@ func TestCommit_IsDurableWhateverTheSettings_N28(t *testing.T) {
 			require.NoError(t, txn.Run(t.Context(), statement("set local synchronous_commit = "+setting)))
 			_, err := txn.Commit(t.Context(), nil)
 			require.NoError(t, err)
-			_, err = store.Resolve(t.Context(), guard.InDoubt{Claims: []guard.Claim{claim(t, store, grant(5, "a"))}, Tx: 7})
+			_, err = store.Resolve(t.Context(), storage.InDoubt{Claims: []storage.Claim{claim(t, store, grant(5, "a"))}, Tx: 7})
 			require.NoError(t, err)
 			rows, err := pool.Query(t.Context(), "select what || ' ' || setting from seen order by what")
 			require.NoError(t, err)

@@ -10,11 +10,13 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
+
+	"github.com/fencekit/fencekit/fence"
 )
 
 // Store keeps fences in a PostgreSQL database and runs guarded transactions in
-// it. It is a guard.Store and a guard.History. Its methods may be called from
+// it. It is a storage.Store and a storage.History. Its methods may be called from
 // several goroutines.
 type Store struct {
 	pool  *pgxpool.Pool
@@ -24,8 +26,8 @@ type Store struct {
 }
 
 var (
-	_ guard.Store[pgx.Tx] = (*Store)(nil)
-	_ guard.History       = (*Store)(nil)
+	_ storage.Store[pgx.Tx] = (*Store)(nil)
+	_ storage.History       = (*Store)(nil)
 )
 
 // NewStore returns a Store on pool, which stays the caller's: close it after the
@@ -33,7 +35,7 @@ var (
 // see Store.Check.
 func NewStore(pool *pgxpool.Pool, cfg *Config) (*Store, error) {
 	if pool == nil {
-		return nil, fmt.Errorf("%w: postgres.NewStore needs a pool", guard.ErrInvalid)
+		return nil, fmt.Errorf("%w: postgres.NewStore needs a pool", fence.ErrInvalid)
 	}
 	c := cfg.withDefaults()
 	if err := c.validate(); err != nil {
@@ -43,11 +45,11 @@ func NewStore(pool *pgxpool.Pool, cfg *Config) (*Store, error) {
 }
 
 // newTxID returns a random number that no other transaction has.
-func newTxID() guard.TxID {
+func newTxID() storage.TxID {
 	for {
 		var b [8]byte
 		_, _ = rand.Read(b[:]) // never fails
-		if id := guard.TxID(binary.BigEndian.Uint64(b[:]) >> 1); id != 0 {
+		if id := storage.TxID(binary.BigEndian.Uint64(b[:]) >> 1); id != 0 {
 			return id
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/pgproxy"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // Of 2,000 guarded increments every fifth loses its COMMIT or the reply to it,
@@ -64,7 +64,7 @@ func (f faulty) increment(ctx context.Context, counter string, n int, applied, v
 	}
 	for done := 0; done < n; {
 		claims, err := attempt(ctx, f.store, add(counter, 1), c)
-		var doubt *guard.InDoubtError
+		var doubt *storage.InDoubtError
 		switch {
 		case err == nil:
 			c = claims[0]

@@ -12,6 +12,7 @@ import (
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
 	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -45,17 +46,17 @@ func TestFailover_EndsTheGrantsOfBefore_HE1(t *testing.T) {
 	failOver(t, server, pool)
 
 	_, err := attempt(t.Context(), store, set("x", 2), kept)
-	refusedByFailover(t, err, guard.StageHead)
+	refusedByFailover(t, err, storage.StageHead)
 	_, err = store.Claim(t.Context(), late.Grant)
-	refusedByFailover(t, err, guard.StageClaim)
-	refusals, err := store.Refusals(t.Context(), resource, 10)
+	refusedByFailover(t, err, storage.StageClaim)
+	refusals, err := store.Rejections(t.Context(), resource, 10)
 	require.NoError(t, err)
 	require.Len(t, refusals, 1)
-	require.Equal(t, guard.ReasonFailedOver, refusals[0].Reason)
+	require.Equal(t, storage.ReasonFailedOver, refusals[0].Reason)
 	holds(t, pool, "x", 1)
 
 	_, err = store.Claim(t.Context(), grant(4, "a"))
-	require.ErrorIs(t, err, guard.ErrStaleToken, "a failover makes no older grant good")
+	require.ErrorIs(t, err, storage.ErrStaleToken, "a failover makes no older grant good")
 	c := write(t, store, claim(t, store, grant(6, "c")), add("x", 1))
 	write(t, store, c, add("x", 1))
 	holds(t, pool, "x", 3)
@@ -63,10 +64,10 @@ func TestFailover_EndsTheGrantsOfBefore_HE1(t *testing.T) {
 	require.Equal(t, []int64{1, 1, 2, 2, 2}, collect[int64](t, pool, "select timeline from fence.event where resource = $1 order by seq", c.Resource))
 }
 
-func refusedByFailover(t *testing.T, err error, stage guard.Stage) {
+func refusedByFailover(t *testing.T, err error, stage storage.Stage) {
 	t.Helper()
-	require.ErrorIs(t, err, guard.ErrFailedOver)
-	var refusal *guard.RefusedError
+	require.ErrorIs(t, err, storage.ErrFailedOver)
+	var refusal *storage.RejectedError
 	require.ErrorAs(t, err, &refusal)
 	require.Equal(t, stage, refusal.Stage)
 	require.NoError(t, refusal.RecordErr)
@@ -84,7 +85,7 @@ func TestFailover_IsNamedToTheOperationItCutsOff_HE1_G5(t *testing.T) {
 		failOver(t, server, openPool(t, dsn))
 		return set("x", 2)(ctx, tx)
 	}), claim(t, store, grant(5, "a")))
-	refusedByFailover(t, err, guard.StageRun)
+	refusedByFailover(t, err, storage.StageRun)
 	holds(t, openPool(t, dsn), "x", 0)
 }
 
@@ -97,7 +98,7 @@ func TestFailover_BeforeTheSealIsInDoubt_HE1_G4(t *testing.T) {
 	require.NoError(t, txn.Run(t.Context(), set("x", 1)))
 	failOver(t, server, openPool(t, dsn))
 	_, err := txn.Commit(t.Context(), nil)
-	var doubt *guard.InDoubtError
+	var doubt *storage.InDoubtError
 	require.ErrorAs(t, err, &doubt)
 	applied, err := store.Resolve(t.Context(), doubt.InDoubt)
 	require.NoError(t, err)
@@ -120,7 +121,7 @@ func TestFailover_IsNamedToTheSealItCutsOff_HE1_G5(t *testing.T) {
 	require.True(t, query[bool](t, other, "select pg_terminate_backend($1, 60000)", pid))
 	failOver(t, server, other)
 	_, err := txn.Commit(t.Context(), nil)
-	refusedByFailover(t, err, guard.StageSeal)
+	refusedByFailover(t, err, storage.StageSeal)
 	holds(t, openPool(t, dsn), "x", 0)
 }
 
@@ -129,7 +130,7 @@ func TestFailover_IsNamedToTheSealItCutsOff_HE1_G5(t *testing.T) {
 func TestFailover_EndsAHold_HE1(t *testing.T) {
 	server, dsn := startServer(t, nil)
 	pool := openPool(t, dsn)
-	g, err := guard.New(guardtest.NewLocker(), guard.Store[pgx.Tx](newStore(t, pool, &postgres.Config{})), nil)
+	g, err := guard.New(guardtest.NewLocker(), storage.Store[pgx.Tx](newStore(t, pool, &postgres.Config{})), nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
 	hold := func(between func()) error {
@@ -143,7 +144,7 @@ func TestFailover_EndsAHold_HE1(t *testing.T) {
 		})
 	}
 	err = hold(func() { failOver(t, server, openPool(t, dsn)) })
-	require.ErrorIs(t, err, guard.ErrFailedOver)
+	require.ErrorIs(t, err, storage.ErrFailedOver)
 	holds(t, pool, "x", 0)
 	require.NoError(t, hold(func() {}))
 	holds(t, pool, "x", 1)

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -92,9 +92,9 @@ func TestTricks_CommitSealedOrFailClearly_N24_HB8(t *testing.T) {
 				case want == "":
 					require.NoError(t, err, name)
 				case want == "ended":
-					require.ErrorIs(t, err, guard.ErrTxEnded, name)
+					require.ErrorIs(t, err, storage.ErrTxEnded, name)
 				case want == "ZF001" || want == "ZF002":
-					require.ErrorAs(t, err, new(*guard.RefusedError), name)
+					require.ErrorAs(t, err, new(*storage.RejectedError), name)
 				case want == "25001" && swallow:
 					require.ErrorIs(t, err, pgx.ErrTxCommitRollback, name)
 				default:
@@ -107,7 +107,7 @@ func TestTricks_CommitSealedOrFailClearly_N24_HB8(t *testing.T) {
 				if want == "25006" {
 					require.ErrorContains(t, err, "read only", name)
 				}
-				require.NotErrorAs(t, err, new(*guard.InDoubtError), name)
+				require.NotErrorAs(t, err, new(*storage.InDoubtError), name)
 				after := claim(t, judge, c.Grant)
 				require.Equal(t, err == nil, after.Seq > c.Seq, name)
 				next := claim(t, store, c.Grant)
@@ -131,7 +131,7 @@ func TestTricks_EncodingHidesNoRefusal_N24_G5(t *testing.T) {
 		_, err := tx.Exec(ctx, "set local client_encoding = 'LATIN1'")
 		return err
 	}), c)
-	var stale *guard.StaleTokenError
+	var stale *storage.RejectedError
 	require.ErrorAs(t, err, &stale)
 	require.Equal(t, successor, stale.Current)
 }
@@ -151,7 +151,7 @@ func TestTricks_LiftedLimitsDoNotKeepTheSuccessor_L1(t *testing.T) {
 		return err
 	}, "a.wait_event = 'PgSleep'")
 	write(t, store, claim(t, store, grant(6, "b")), set("x", 2))
-	require.ErrorIs(t, (<-old).err, guard.ErrStaleToken)
+	require.ErrorIs(t, (<-old).err, storage.ErrStaleToken)
 	holds(t, pool, "x", 2)
 }
 
@@ -169,7 +169,7 @@ func TestTricks_OwnSealInASavepoint_HB7(t *testing.T) {
 			require.NoError(t, set("x", 1)(ctx, tx))
 			return seal(ctx, tx)
 		}), c)
-		require.ErrorIs(t, err, guard.ErrOvertaken, "by itself")
+		require.ErrorIs(t, err, storage.ErrOvertaken, "by itself")
 		holds(t, pool, "x", 0)
 
 		c = write(t, store, claim(t, store, c.Grant), do(func(ctx context.Context, tx pgx.Tx) error {
@@ -245,7 +245,7 @@ func TestStore_ContextBoundsAllWaits_HB16(t *testing.T) {
 		"operation": func(ctx context.Context) error { _, err := attempt(ctx, store, set("x", 2), c); return err },
 		"claim":     func(ctx context.Context) error { _, err := store.Claim(ctx, grant(6, "b")); return err },
 		"resolve": func(ctx context.Context) error {
-			_, err := store.Resolve(ctx, guard.InDoubt{Claims: []guard.Claim{c}, Tx: 9})
+			_, err := store.Resolve(ctx, storage.InDoubt{Claims: []storage.Claim{c}, Tx: 9})
 			return err
 		},
 	} {
@@ -255,7 +255,7 @@ func TestStore_ContextBoundsAllWaits_HB16(t *testing.T) {
 		cancel()
 		err := (<-done).err
 		require.ErrorIs(t, err, context.Canceled, what)
-		require.NotErrorAs(t, err, new(*guard.RefusedError), what)
+		require.NotErrorAs(t, err, new(*storage.RejectedError), what)
 		// What the server still waits for ends by lock_timeout, later than this test.
 		mustExec(t, pool, "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and wait_event = 'transactionid'")
 		eventually(t, pool, "select count(*) = 0 from pg_stat_activity where datname = current_database() and wait_event = 'transactionid'")

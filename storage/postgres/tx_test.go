@@ -12,12 +12,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
 // guarded runs op in a guarded transaction of its own, on a fresh database.
-func guarded(t *testing.T, op guard.Func[pgx.Tx]) (*pgxpool.Pool, error) {
+func guarded(t *testing.T, op storage.Func[pgx.Tx]) (*pgxpool.Pool, error) {
 	t.Helper()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -305,20 +305,20 @@ func TestTx_IsUselessAfterTheOperation_N15(t *testing.T) {
 	ctx := t.Context()
 	for _, tx := range []pgx.Tx{kept, savepoint} {
 		_, err := tx.Exec(ctx, "insert into item values ('late', 1)")
-		require.ErrorIs(t, err, guard.ErrTxEnded)
+		require.ErrorIs(t, err, storage.ErrTxEnded)
 		rows, err := tx.Query(ctx, "insert into item values ('late', 1)")
-		require.ErrorIs(t, err, guard.ErrTxEnded)
-		require.ErrorIs(t, rows.Err(), guard.ErrTxEnded)
-		require.ErrorIs(t, tx.QueryRow(ctx, "select 1").Scan(new(int)), guard.ErrTxEnded)
+		require.ErrorIs(t, err, storage.ErrTxEnded)
+		require.ErrorIs(t, rows.Err(), storage.ErrTxEnded)
+		require.ErrorIs(t, tx.QueryRow(ctx, "select 1").Scan(new(int)), storage.ErrTxEnded)
 		batch := &pgx.Batch{}
 		batch.Queue("insert into item values ('late', 1)")
-		require.ErrorIs(t, tx.SendBatch(ctx, batch).Close(), guard.ErrTxEnded)
+		require.ErrorIs(t, tx.SendBatch(ctx, batch).Close(), storage.ErrTxEnded)
 		_, err = tx.CopyFrom(ctx, pgx.Identifier{"item"}, []string{"key", "value"}, pgx.CopyFromRows([][]any{{"late", 1}}))
-		require.ErrorIs(t, err, guard.ErrTxEnded)
+		require.ErrorIs(t, err, storage.ErrTxEnded)
 		_, err = tx.Prepare(ctx, "p", "select 1")
-		require.ErrorIs(t, err, guard.ErrTxEnded)
+		require.ErrorIs(t, err, storage.ErrTxEnded)
 		_, err = tx.Begin(ctx)
-		require.ErrorIs(t, err, guard.ErrTxEnded)
+		require.ErrorIs(t, err, storage.ErrTxEnded)
 		late := tx.LargeObjects()
 		_, err = late.Create(ctx, 4711)
 		require.ErrorIs(t, err, pgx.ErrTxClosed)

@@ -11,30 +11,32 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
+
+	"github.com/fencekit/fencekit/fence"
 )
 
 // txn is a guarded transaction on a connection of its own.
 type txn struct {
 	store  *Store
 	conn   *pgxpool.Conn // nil once the transaction has ended
-	claims []guard.Claim
-	id     guard.TxID
+	claims []storage.Claim
+	id     storage.TxID
 	kept   []kept // by Keep, for Commit
 	state  string // of the session, when the transaction began; as SQL
 	left   bool   // the server has decided whether the session may be used again
 	failed bool   // an operation failed: nothing may commit
 }
 
-// Begin implements guard.Store: one round trip. Besides beginning it only bounds,
+// Begin implements storage.Store: one round trip. Besides beginning it only bounds,
 // marks and names the transaction; see the head function in the migrations.
-func (s *Store) Begin(ctx context.Context, claims ...guard.Claim) (guard.Txn[pgx.Tx], error) {
+func (s *Store) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn[pgx.Tx], error) {
 	if len(claims) == 0 {
-		return nil, fmt.Errorf("%w: Begin needs a claim", guard.ErrInvalid)
+		return nil, fmt.Errorf("%w: Begin needs a claim", fence.ErrInvalid)
 	}
 	for i, c := range claims {
-		if slices.ContainsFunc(claims[:i], func(other guard.Claim) bool { return other.Resource == c.Resource }) {
-			return nil, fmt.Errorf("%w: Begin has two claims of %s", guard.ErrInvalid, c.Grant.Resource)
+		if slices.ContainsFunc(claims[:i], func(other storage.Claim) bool { return other.Resource == c.Resource }) {
+			return nil, fmt.Errorf("%w: Begin has two claims of %s", fence.ErrInvalid, c.Grant.Resource)
 		}
 	}
 	t := &txn{store: s, claims: slices.Clone(claims), id: newTxID()}
@@ -46,7 +48,7 @@ func (s *Store) Begin(ctx context.Context, claims ...guard.Claim) (guard.Txn[pgx
 		}
 	}
 	if err != nil {
-		return nil, s.explain(ctx, failedAt("begin", err), ended, guard.StageHead, t.claims...)
+		return nil, s.explain(ctx, failedAt("begin", err), ended, storage.StageHead, t.claims...)
 	}
 	return t, nil
 }
@@ -91,10 +93,10 @@ func (t *txn) beginSQL() string {
 	return sql.String()
 }
 
-// Run implements guard.Txn. An operation that fails ends the transaction.
-func (t *txn) Run(ctx context.Context, op guard.Op[pgx.Tx]) error {
+// Run implements storage.Txn. An operation that fails ends the transaction.
+func (t *txn) Run(ctx context.Context, op storage.Op[pgx.Tx]) error {
 	if t.conn == nil || t.failed {
-		return guard.ErrTxEnded
+		return storage.ErrTxEnded
 	}
 	t.failed = true // unless op returns, and well: it may panic
 	if err := t.run(ctx, op); err != nil {
@@ -104,7 +106,7 @@ func (t *txn) Run(ctx context.Context, op guard.Op[pgx.Tx]) error {
 	return nil
 }
 
-func (t *txn) run(ctx context.Context, op guard.Op[pgx.Tx]) error {
+func (t *txn) run(ctx context.Context, op storage.Op[pgx.Tx]) error {
 	s := &session{conn: t.conn.Conn()}
 	defer t.finish(s) // also if op panics
 	err := op.Run(ctx, &tx{session: s})
@@ -140,5 +142,5 @@ func (t *txn) fail(ctx context.Context, err error) error {
 			t.store.evict(evictCtx, c.Grant)
 		}
 	}
-	return t.store.explain(ctx, err, ended, guard.StageRun, t.claims...)
+	return t.store.explain(ctx, err, ended, storage.StageRun, t.claims...)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -59,7 +60,7 @@ func TestStore_OnAClosedPool(t *testing.T) {
 	require.ErrorContains(t, err, "closed pool")
 	_, err = store.Begin(ctx, c)
 	require.ErrorContains(t, err, "closed pool")
-	_, err = store.Resolve(ctx, guard.InDoubt{Claims: []guard.Claim{c}, Tx: 1})
+	_, err = store.Resolve(ctx, storage.InDoubt{Claims: []storage.Claim{c}, Tx: 1})
 	require.ErrorContains(t, err, "closed pool")
 	require.ErrorContains(t, newStore(t, pool, nil).Check(ctx), "closed pool")
 }
@@ -75,11 +76,11 @@ func TestStore_WithAnEndedContext(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	_, err = store.Begin(ended, c)
 	require.ErrorIs(t, err, context.Canceled)
-	_, err = store.Resolve(ended, guard.InDoubt{Claims: []guard.Claim{c}, Tx: 1})
+	_, err = store.Resolve(ended, storage.InDoubt{Claims: []storage.Claim{c}, Tx: 1})
 	require.ErrorIs(t, err, context.Canceled)
 	_, err = store.Entries(ended, resource, 0, 1)
 	require.ErrorIs(t, err, context.Canceled)
-	_, err = store.Refusals(ended, resource, 1)
+	_, err = store.Rejections(ended, resource, 1)
 	require.ErrorIs(t, err, context.Canceled)
 
 	txn := begin(t, store, c)
@@ -91,7 +92,7 @@ func TestStore_WithAnEndedContext(t *testing.T) {
 	require.NoError(t, txn.Run(t.Context(), set("x", 1)))
 	_, err = txn.Commit(ended, nil)
 	require.ErrorIs(t, err, context.Canceled)
-	require.NotErrorAs(t, err, new(*guard.InDoubtError))
+	require.NotErrorAs(t, err, new(*storage.InDoubtError))
 
 	inside, stop := context.WithCancel(t.Context())
 	_, err = attempt(inside, store, do(func(ctx context.Context, tx pgx.Tx) error {

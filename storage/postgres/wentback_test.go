@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -63,12 +63,12 @@ func TestFence_BehindItsHolderIsNoticed_N21_N27(t *testing.T) {
 				lose(t, pool, store)
 				before := query[int64](t, pool, "select value from item")
 				_, err := attempt(t.Context(), store, set("x", 3), c)
-				require.ErrorIs(t, err, guard.ErrWentBack)
+				require.ErrorIs(t, err, storage.ErrWentBack)
 				holds(t, pool, "x", before)
-				refusals, err := store.Refusals(t.Context(), resource, 10)
+				refusals, err := store.Rejections(t.Context(), resource, 10)
 				require.NoError(t, err)
 				require.Len(t, refusals, 1)
-				require.Equal(t, guard.ReasonWentBack, refusals[0].Reason)
+				require.Equal(t, storage.ReasonWentBack, refusals[0].Reason)
 			})
 		}
 	})
@@ -84,7 +84,7 @@ func TestSeal_NoticesALossAfterTheHead_N21(t *testing.T) {
 		require.NoError(t, txn.Run(t.Context(), set("x", 2)))
 		unprotected(t, pool, "delete from fence.resource")
 		_, err := txn.Commit(t.Context(), nil)
-		require.ErrorIs(t, err, guard.ErrWentBack)
+		require.ErrorIs(t, err, storage.ErrWentBack)
 		holds(t, pool, "x", 1)
 	})
 }

@@ -1,4 +1,4 @@
-package guard
+package storage
 
 import (
 	"context"
@@ -13,14 +13,6 @@ type OpRecord struct {
 	ID    string            `json:"id,omitempty"`
 	Name  string            `json:"name,omitempty"`
 	Attrs map[string]string `json:"attrs,omitempty"`
-}
-
-// label names the operation in a message; "" if its caller gave no name or id.
-func (r OpRecord) label() string {
-	if r.Name == "" || r.ID == "" {
-		return r.Name + r.ID
-	}
-	return r.Name + ", " + r.ID
 }
 
 // EntryKind says what moved the fence to a position.
@@ -44,12 +36,12 @@ type Entry struct {
 	Hash []byte     // over the entry and the hash of the one before
 }
 
-// RefusalRecord is a kind of refusal as it was recorded, with how often it
+// Rejection is a kind of rejection as it was recorded, with how often it
 // occurred: a holder that goes on trying makes one record, not thousands.
-type RefusalRecord struct {
+type Rejection struct {
 	Reason  Reason
 	Stage   Stage
-	Grant   fence.Grant // who was refused
+	Grant   fence.Grant // who was rejected
 	Current fence.Grant // who held the fence
 	Since   time.Time   // when Current claimed it
 	Count   int64
@@ -62,6 +54,6 @@ type RefusalRecord struct {
 type History interface {
 	// Entries returns up to limit entries beyond position after, in order.
 	Entries(ctx context.Context, resource string, after int64, limit int) ([]Entry, error)
-	// Refusals returns up to limit refusals, the latest first.
-	Refusals(ctx context.Context, resource string, limit int) ([]RefusalRecord, error)
+	// Rejections returns up to limit rejections, the latest first.
+	Rejections(ctx context.Context, resource string, limit int) ([]Rejection, error)
 }

@@ -1,4 +1,4 @@
-package guard
+package storage
 
 import (
 	"context"
@@ -32,13 +32,13 @@ type Claim struct {
 // guard, and runs transactions against them. Tx is what user code works with.
 //
 // Every method may be called from several goroutines. Every method returns a
-// *RefusedError when the fence refuses the grant, after having recorded the
-// refusal in a transaction of its own (G5), with no connection or lock held.
+// *RejectedError when the fence rejects the grant, after having recorded the
+// rejection in a transaction of its own (G5), with no connection or lock held.
 // Package guardtest holds the contract that every store has to pass.
 type Store[Tx any] interface {
 	// Claim raises the fence of grant.Resource to grant and returns once that has
 	// committed (G1). A claim of a lower (epoch, token), or of an equal one by
-	// another holder, is refused. A repeated claim of the grant that the fence is
+	// another holder, is rejected. A repeated claim of the grant that the fence is
 	// at changes nothing and returns the present position, so a claim whose reply
 	// was lost is simply repeated. After the claim nothing of an earlier grant can
 	// commit any more (G3), and the store has made those let go of what they lock.
@@ -50,7 +50,7 @@ type Store[Tx any] interface {
 	// Recall returns what a transaction that committed has kept (Txn.Keep) under
 	// key, for any of the claims' resources; found says whether there is anything.
 	// It fails with ErrOpReuse, as an *OpReuseError, if that was for another
-	// request, and is refused if what it finds was kept after the claim: the fence
+	// request, and is rejected if what it finds was kept after the claim: the fence
 	// isn't where the claim is. So what it returns holds for a transaction that
 	// begins under the same claims and commits (G2), also if the database went back
 	// in between.
@@ -58,7 +58,7 @@ type Store[Tx any] interface {
 
 	// Resolve settles a transaction whose Commit was in doubt, and returns
 	// whether it took effect. Once it has returned, that never changes: a COMMIT
-	// that arrives later is refused (G4). An error says that the database could
+	// that arrives later is rejected (G4). An error says that the database could
 	// not be asked or no longer knows; Resolve may be called again.
 	Resolve(ctx context.Context, d InDoubt) (applied bool, err error)
 }
@@ -73,7 +73,7 @@ type Txn[Tx any] interface {
 	// commit; the caller then calls Rollback.
 	//
 	// If op failed because the database ended the transaction and the fence has
-	// moved on to a higher grant, Run returns the refusal, which wraps op's error.
+	// moved on to a higher grant, Run returns the rejection, which wraps op's error.
 	Run(ctx context.Context, op Op[Tx]) error
 
 	// Keep makes Commit keep result, nil included, under key for each of the
@@ -130,3 +130,9 @@ type Func[Tx any] func(ctx context.Context, tx Tx) error
 
 // Run calls f.
 func (f Func[Tx]) Run(ctx context.Context, tx Tx) error { return f(ctx, tx) }
+
+// OnceKey names an operation that is to take effect once.
+type OnceKey struct {
+	Key     string   // its caller's, unique within each resource
+	Request [32]byte // hash of what was asked for
+}

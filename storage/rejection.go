@@ -1,0 +1,115 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fencekit/fencekit/fence"
+)
+
+// Reason says why the fence rejected a grant.
+type Reason string
+
+// The reasons.
+const (
+	ReasonStale       Reason = "stale"        // ErrStaleToken
+	ReasonOvertaken   Reason = "overtaken"    // ErrOvertaken
+	ReasonCollision   Reason = "collision"    // ErrCollision
+	ReasonEpochBehind Reason = "epoch behind" // ErrEpochBehind
+	ReasonWentBack    Reason = "went back"    // ErrWentBack
+	ReasonFailedOver  Reason = "failed over"  // ErrFailedOver
+	ReasonTokenJump   Reason = "token jump"   // ErrTokenJump
+)
+
+var reasonErrors = map[Reason]error{
+	ReasonStale:       ErrStaleToken,
+	ReasonOvertaken:   ErrOvertaken,
+	ReasonCollision:   ErrCollision,
+	ReasonEpochBehind: ErrEpochBehind,
+	ReasonWentBack:    ErrWentBack,
+	ReasonFailedOver:  ErrFailedOver,
+	ReasonTokenJump:   ErrTokenJump,
+}
+
+// Check says why a transaction under c can't commit while the fence is at position at
+// of current; "" if it can. Only the store's own check, which it makes while nothing
+// else can move the fence, is the safety (G2).
+func (c Claim) Check(current fence.Grant, at Position) Reason {
+	switch order := current.Compare(c.Grant); {
+	case order > 0:
+		return ReasonStale
+	case order == 0 && current != c.Grant:
+		return ReasonCollision
+	case order == 0 && at.Seq > c.Seq:
+		return ReasonOvertaken
+	case order < 0 || at != c.Position:
+		return ReasonWentBack
+	}
+	return ""
+}
+
+// Stage says where a grant was rejected.
+type Stage string
+
+// The stages.
+const (
+	StageClaim Stage = "claim" // before anything ran
+	StageHead  Stage = "head"  // at the beginning of the transaction
+	StageRun   Stage = "run"   // the database had ended the transaction meanwhile
+	StageSeal  Stage = "seal"  // at COMMIT
+)
+
+// RejectedError says that the fence rejected a grant. Which of the sentinels it
+// is, its Reason says.
+type RejectedError struct {
+	Reason  Reason
+	Stage   Stage
+	Grant   fence.Grant   // the grant that was rejected
+	Current fence.Grant   // the grant that the fence was at
+	Since   time.Time     // when Current was claimed, by the database's clock
+	Age     time.Duration // how long before the rejection that was
+	Err     error         // what the rejected operation itself had met, if anything
+	// RecordErr is why the rejection could not be recorded; nil if it was (G5).
+	RecordErr error
+}
+
+func (e *RejectedError) Error() string {
+	s := fmt.Sprintf("guard: %s: token %d %s", e.Grant.Resource, e.Grant.Token, e.story())
+	if e.Err != nil && !errors.Is(e.Err, context.Canceled) { // the rejection says why it was
+		s += ": " + e.Err.Error()
+	}
+	if e.RecordErr != nil {
+		s += fmt.Sprintf(" (the rejection could not be recorded: %v)", e.RecordErr)
+	}
+	return s
+}
+
+func (e *RejectedError) story() string {
+	ago := fmt.Sprintf("claimed %.1f s ago", e.Age.Seconds())
+	switch e.Reason {
+	case ReasonStale:
+		return fmt.Sprintf("was superseded by %d (%s, %s)", e.Current.Token, e.Current.Holder, ago)
+	case ReasonOvertaken:
+		return "was overtaken: another transaction of the same grant committed first"
+	case ReasonCollision:
+		return fmt.Sprintf("of %s was issued to %s too (%s): raise the lock service's epoch", e.Grant.Holder, e.Current.Holder, ago)
+	case ReasonEpochBehind:
+		return fmt.Sprintf("has epoch %d, but the database has seen epoch %d: if etcdctl get PREFIX/epoch (PREFIX is etcd.Config.Prefix, fencekit by default) says %d or more by now, acquire anew; else raise it with etcdctl put PREFIX/epoch %d",
+			e.Grant.Epoch, e.Current.Epoch, e.Current.Epoch, e.Current.Epoch+1)
+	case ReasonWentBack:
+		return fmt.Sprintf("has seen more than the fence shows (token %d of %s): the database went back to an older state", e.Current.Token, e.Current.Holder)
+	case ReasonFailedOver:
+		return fmt.Sprintf("was claimed before the database failed over (%s): what was read under it may be gone", ago)
+	case ReasonTokenJump:
+		return fmt.Sprintf("of epoch %d is implausibly far above the database's mark (token %d of epoch %d)", e.Grant.Epoch, e.Current.Token, e.Current.Epoch)
+	}
+	return "was rejected: " + string(e.Reason)
+}
+
+// Is reports whether target is the sentinel of e.Reason.
+func (e *RejectedError) Is(target error) bool { return target == reasonErrors[e.Reason] }
+
+// Unwrap returns what the rejected operation itself had met.
+func (e *RejectedError) Unwrap() error { return e.Err }

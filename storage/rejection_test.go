@@ -1,0 +1,32 @@
+package storage_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/storage"
+)
+
+// The one rule of rejections in Go: what the seal of storage/memory rejects, and what
+// storage/postgres finds behind a serialization failure.
+func TestCheck_JudgesAsTheSealDoes_N23(t *testing.T) {
+	claim := storage.Claim{Grant: fence.Grant{Epoch: 2, Token: 5, Holder: "a"}, Position: storage.Position{Seq: 7, Tx: 70}}
+	for want, fences := range map[storage.Reason][]storage.Claim{
+		"":                      {claim},
+		storage.ReasonStale:     {{Grant: fence.Grant{Epoch: 2, Token: 6, Holder: "b"}}, {Grant: fence.Grant{Epoch: 3, Token: 1, Holder: "b"}}},
+		storage.ReasonCollision: {{Grant: fence.Grant{Epoch: 2, Token: 5, Holder: "b"}, Position: claim.Position}},
+		storage.ReasonOvertaken: {{Grant: claim.Grant, Position: storage.Position{Seq: 8, Tx: 80}}},
+		storage.ReasonWentBack: {
+			{Grant: claim.Grant, Position: storage.Position{Seq: 6, Tx: 60}},
+			{Grant: claim.Grant, Position: storage.Position{Seq: 7, Tx: 71}},
+			{Grant: fence.Grant{Epoch: 2, Token: 4, Holder: "z"}, Position: storage.Position{Seq: 9, Tx: 90}},
+			{Grant: fence.Grant{Epoch: 1, Token: 9, Holder: "z"}, Position: storage.Position{Seq: 9, Tx: 90}},
+		},
+	} {
+		for _, f := range fences {
+			require.Equal(t, want, claim.Check(f.Grant, f.Position), "%+v", f)
+		}
+	}
+}
