@@ -101,12 +101,32 @@ func (e *InvalidGrantError) Is(target error) bool {
 	return target == ErrInvalidGrant || target == ErrInvalid
 }
 
-// UnavailableError says what was tried when the lock service failed. It is
-// ErrUnavailable and wraps the cause.
+// UnavailableError says what was tried when the lock service failed, and why it failed.
+// It is ErrUnavailable and wraps the cause.
 type UnavailableError struct {
-	Op  string // what was tried, such as "acquire sku/42"
-	Err error
+	Op      string            // what was tried, such as "acquire sku/42"
+	Reason  UnavailableReason // "" if the lock service doesn't say
+	InDoubt bool              // what was tried may still take effect, as a Proclaim may
+	Err     error
 }
+
+// UnavailableReason says what has to be mended.
+type UnavailableReason string
+
+// The reasons.
+const (
+	// Unreachable: no answer came; the lock service is away, or the network is cut.
+	Unreachable UnavailableReason = "no answer"
+	// NoSpace: the lock service is out of space and takes no writes.
+	NoSpace UnavailableReason = "out of space"
+	// Denied: the client isn't authenticated, or lacks a right.
+	Denied UnavailableReason = "access denied"
+	// WentBack: the lock service shows an older state than it did before, as after a
+	// restore from a backup, and would issue tokens a second time.
+	WentBack UnavailableReason = "went back to an older state"
+	// QueueLost: the call lost its position in the queue. Acquiring again is right.
+	QueueLost UnavailableReason = "queue position lost"
+)
 
 func (e *UnavailableError) Error() string {
 	return fmt.Sprintf("fence: %s: lock service unavailable: %v", e.Op, e.Err)
