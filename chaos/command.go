@@ -3,7 +3,7 @@ package chaos
 import (
 	"time"
 
-	"github.com/fencekit/fencekit/chaos/fault"
+	"github.com/fencekit/fencekit/chaos/internal/fault"
 )
 
 // spec is what a worker process is told when it starts.

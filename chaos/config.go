@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fencekit/fencekit/chaos/control"
-	"github.com/fencekit/fencekit/chaos/result"
+	"github.com/fencekit/fencekit/chaos/internal/control"
+	"github.com/fencekit/fencekit/chaos/internal/result"
 )
 
 // Config says what to run. The zero value of each field means its default.

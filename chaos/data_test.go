@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/chaos/result"
+	"github.com/fencekit/fencekit/chaos/internal/result"
 )
 
 // onDataOf is a workload whose Prepare and Check do just this.

@@ -15,9 +15,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/chaos/fault"
-	"github.com/fencekit/fencekit/chaos/history"
-	"github.com/fencekit/fencekit/chaos/result"
+	"github.com/fencekit/fencekit/chaos/internal/fault"
+	"github.com/fencekit/fencekit/chaos/internal/history"
+	"github.com/fencekit/fencekit/chaos/internal/result"
 	"github.com/fencekit/fencekit/internal/testenv"
 )
 

@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/fencekit/fencekit/chaos/fault"
-	"github.com/fencekit/fencekit/chaos/history"
+	"github.com/fencekit/fencekit/chaos/internal/fault"
+	"github.com/fencekit/fencekit/chaos/internal/history"
 	"github.com/fencekit/fencekit/internal/pause"
 	"github.com/fencekit/fencekit/internal/testenv"
 )

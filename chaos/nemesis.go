@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fencekit/fencekit/chaos/fault"
-	"github.com/fencekit/fencekit/chaos/history"
+	"github.com/fencekit/fencekit/chaos/internal/fault"
+	"github.com/fencekit/fencekit/chaos/internal/history"
 )
 
 // strikeBound bounds how long a fault of a schedule waits for its victim, and

@@ -10,7 +10,7 @@ import (
 	"runtime/debug"
 	"strings"
 
-	"github.com/fencekit/fencekit/chaos/history"
+	"github.com/fencekit/fencekit/chaos/internal/history"
 	"github.com/fencekit/fencekit/guard"
 )
 

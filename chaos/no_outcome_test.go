@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/chaos/history"
-	"github.com/fencekit/fencekit/chaos/result"
+	"github.com/fencekit/fencekit/chaos/internal/history"
+	"github.com/fencekit/fencekit/chaos/internal/result"
 	"github.com/fencekit/fencekit/guard"
 )
 

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/fencekit/fencekit/chaos/fault"
-	"github.com/fencekit/fencekit/chaos/history"
+	"github.com/fencekit/fencekit/chaos/internal/fault"
+	"github.com/fencekit/fencekit/chaos/internal/history"
 	"github.com/fencekit/fencekit/internal/pause"
 )
 

@@ -6,10 +6,10 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/fencekit/fencekit/chaos/history"
-	"github.com/fencekit/fencekit/chaos/observe"
-	"github.com/fencekit/fencekit/chaos/report"
-	"github.com/fencekit/fencekit/chaos/result"
+	"github.com/fencekit/fencekit/chaos/internal/history"
+	"github.com/fencekit/fencekit/chaos/internal/observe"
+	"github.com/fencekit/fencekit/chaos/internal/report"
+	"github.com/fencekit/fencekit/chaos/internal/result"
 )
 
 // writeReports writes what people and CI systems read of a suite: the report, and

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fencekit/fencekit/chaos/result"
+	"github.com/fencekit/fencekit/chaos/internal/result"
 )
 
 // rounds are the runs of a suite, in order: all scenarios with the first seed, then

@@ -9,9 +9,9 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/fencekit/fencekit/chaos/history"
-	"github.com/fencekit/fencekit/chaos/observe"
-	"github.com/fencekit/fencekit/chaos/result"
+	"github.com/fencekit/fencekit/chaos/internal/history"
+	"github.com/fencekit/fencekit/chaos/internal/observe"
+	"github.com/fencekit/fencekit/chaos/internal/result"
 )
 
 // task is one run that is to be done.

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/fencekit/fencekit/chaos/fault"
+	"github.com/fencekit/fencekit/chaos/internal/fault"
 )
 
 // Scenario is what goes wrong while a workload works.

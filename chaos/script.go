@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fencekit/fencekit/chaos/fault"
-	"github.com/fencekit/fencekit/chaos/history"
-	"github.com/fencekit/fencekit/chaos/observe"
+	"github.com/fencekit/fencekit/chaos/internal/fault"
+	"github.com/fencekit/fencekit/chaos/internal/history"
+	"github.com/fencekit/fencekit/chaos/internal/observe"
 	"github.com/fencekit/fencekit/fence/etcd"
 )
 

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/fencekit/fencekit/chaos/fault"
-	"github.com/fencekit/fencekit/chaos/history"
+	"github.com/fencekit/fencekit/chaos/internal/fault"
+	"github.com/fencekit/fencekit/chaos/internal/history"
 )
 
 // compaction has etcd forget what a waiter's watch has still to show. The waiter has to

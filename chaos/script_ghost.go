@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/fencekit/fencekit/chaos/fault"
+	"github.com/fencekit/fencekit/chaos/internal/fault"
 )
 
 // waiterPatience is for how long a waiter waits that gives up. Its lease outlives

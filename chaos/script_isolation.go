@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 
-	"github.com/fencekit/fencekit/chaos/fault"
-	"github.com/fencekit/fencekit/chaos/history"
+	"github.com/fencekit/fencekit/chaos/internal/fault"
+	"github.com/fencekit/fencekit/chaos/internal/history"
 )
 
 // isolations cut a worker off in the midst of an operation, from one server, from

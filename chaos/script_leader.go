@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/fencekit/fencekit/chaos/fault"
+	"github.com/fencekit/fencekit/chaos/internal/fault"
 )
 
 // leaders takes the leader of etcd away while the holder of a lock stands still and

@@ -3,8 +3,8 @@ package chaos
 import (
 	"context"
 
-	"github.com/fencekit/fencekit/chaos/fault"
-	"github.com/fencekit/fencekit/chaos/history"
+	"github.com/fencekit/fencekit/chaos/internal/fault"
+	"github.com/fencekit/fencekit/chaos/internal/history"
 )
 
 // loss is how a worker that stands still loses its lock: what has to be so before

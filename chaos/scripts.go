@@ -3,8 +3,8 @@ package chaos
 import (
 	"context"
 
-	"github.com/fencekit/fencekit/chaos/check"
-	"github.com/fencekit/fencekit/chaos/fault"
+	"github.com/fencekit/fencekit/chaos/internal/check"
+	"github.com/fencekit/fencekit/chaos/internal/fault"
 	"github.com/fencekit/fencekit/storage"
 )
 

@@ -15,9 +15,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/fencekit/fencekit/chaos/control"
-	"github.com/fencekit/fencekit/chaos/fault"
-	"github.com/fencekit/fencekit/chaos/result"
+	"github.com/fencekit/fencekit/chaos/internal/control"
+	"github.com/fencekit/fencekit/chaos/internal/fault"
+	"github.com/fencekit/fencekit/chaos/internal/result"
 	"github.com/fencekit/fencekit/internal/netfault"
 	"github.com/fencekit/fencekit/internal/pgproxy"
 	"github.com/fencekit/fencekit/internal/testenv"

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/fencekit/fencekit/chaos/history"
+	"github.com/fencekit/fencekit/chaos/internal/history"
 	"github.com/fencekit/fencekit/internal/clock"
 )
 

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fencekit/fencekit/chaos/result"
+	"github.com/fencekit/fencekit/chaos/internal/result"
 )
 
 // ErrEnvironment: a run could not take place, because a server could not be started

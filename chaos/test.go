@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fencekit/fencekit/chaos/check"
-	"github.com/fencekit/fencekit/chaos/result"
+	"github.com/fencekit/fencekit/chaos/internal/check"
+	"github.com/fencekit/fencekit/chaos/internal/result"
 )
 
 // Test does the runs that cfg asks for as tests: one for each run under the

@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/fencekit/fencekit/chaos/fault"
-	"github.com/fencekit/fencekit/chaos/history"
+	"github.com/fencekit/fencekit/chaos/internal/fault"
+	"github.com/fencekit/fencekit/chaos/internal/history"
 )
 
 // trap is a point at which a process was told to stop, or to die. A process has one

@@ -3,7 +3,7 @@ package chaos
 import (
 	"time"
 
-	"github.com/fencekit/fencekit/chaos/history"
+	"github.com/fencekit/fencekit/chaos/internal/history"
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
 )

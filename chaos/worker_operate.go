@@ -8,8 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/fencekit/fencekit/chaos/control"
-	"github.com/fencekit/fencekit/chaos/history"
+	"github.com/fencekit/fencekit/chaos/internal/control"
+	"github.com/fencekit/fencekit/chaos/internal/history"
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard"

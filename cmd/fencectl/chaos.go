@@ -1,45 +1,62 @@
 package main
 
 import (
-	"errors"
-	"io/fs"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
-	"github.com/fencekit/fencekit/chaos/result"
+	"github.com/fencekit/fencekit/internal/cli"
 )
 
-func newChaos(g *globals) *cobra.Command {
-	chaos := newGroup("chaos", "Run Fencekit under real faults, with controls that must fail")
-	chaos.AddCommand(newChaosList(g), newChaosRun(g), newChaosVerify(g), newChaosCompare(g))
-	return chaos
+// chaosProgram is the command that "fencectl chaos" stands for. It is one of its own,
+// since it contains an etcd server and test code.
+const chaosProgram = "fencectl-chaos"
+
+func newChaos() *cobra.Command {
+	return &cobra.Command{
+		Use:                "chaos COMMAND [flags]",
+		Short:              "Run Fencekit under real faults, by " + chaosProgram,
+		DisableFlagParsing: true, // they are those of the other command
+		RunE: func(_ *cobra.Command, args []string) error {
+			path, err := findChaos()
+			if err != nil {
+				return err
+			}
+			err = syscall.Exec(path, append([]string{path}, args...), os.Environ()) // it takes the place of this process
+			return cli.NotReady(fmt.Errorf("%s can't be run: %w", path, err))
+		},
+	}
 }
 
-// loadSuite reads the suite in a directory.
-func loadSuite(dir string) (*result.Suite, error) {
-	suite, err := result.LoadSuite(dir)
+// findChaos returns the path of fencectl-chaos: beside this binary, or on the PATH.
+func findChaos() (string, error) {
+	self, err := os.Executable()
 	if err != nil {
-		return nil, suiteError(err)
+		return "", err
 	}
-	suite.Judge() // it may have runs that its own file doesn't know of
-	return suite, nil
+	beside := filepath.Join(filepath.Dir(self), chaosProgram)
+	if path, err := exec.LookPath(beside); err == nil {
+		return path, nil
+	}
+	if path, err := exec.LookPath(chaosProgram); err == nil {
+		return path, nil
+	}
+	build, _ := debug.ReadBuildInfo()
+	return "", cli.NotReady(fmt.Errorf("%s is not installed: it is neither in %s nor on the PATH. Install it with: go install %s",
+		chaosProgram, filepath.Dir(self), chaosModule(build)))
 }
 
-// suiteError says that a directory without a suite is the wrong one.
-func suiteError(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return usageErrorf("%w", err)
+// chaosModule is what to install: the version of this binary, if it is of a release.
+func chaosModule(build *debug.BuildInfo) string {
+	version := cli.ModuleVersion(build)
+	if !strings.HasPrefix(version, "v") || strings.Contains(version, "+") {
+		version = "latest"
 	}
-	return err
-}
-
-// byVerdict is nil for a pass, and else the suite's reason with its exit code.
-func byVerdict(suite *result.Suite) error {
-	switch suite.Verdict {
-	case result.Pass:
-		return nil
-	case result.Violated:
-		return &codedError{exitViolated, errors.New(suite.Reason)}
-	}
-	return &codedError{exitInconclusive, errors.New(suite.Reason)}
+	return "github.com/fencekit/fencekit/cmd/" + chaosProgram + "@" + version
 }

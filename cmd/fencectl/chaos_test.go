@@ -1,245 +1,62 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
-	"encoding/json"
-	"encoding/xml"
-	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/chaos"
-	"github.com/fencekit/fencekit/chaos/check"
-	"github.com/fencekit/fencekit/chaos/history"
-	"github.com/fencekit/fencekit/chaos/observe"
-	"github.com/fencekit/fencekit/chaos/result"
+	"github.com/fencekit/fencekit/internal/cli"
 )
 
-func TestChaosList_ScenariosGroupsAndFaults(t *testing.T) {
+func TestChaos_IsTheCommandBesideOrOnThePath(t *testing.T) {
 	t.Parallel()
-	for args, names := range map[string][]string{
-		"chaos list":           {"NAME", "pauses", "stalled-holder"},
-		"chaos list scenarios": {"NAME", "pauses", "stalled-holder"},
-		"chaos list groups":    {"NAME", "fenced", "redlock"},
-		"chaos list faults":    {"KIND", "pause", "commit-held"},
+	self, err := os.ReadFile(os.Args[0])
+	require.NoError(t, err)
+	dir, onPath := t.TempDir(), t.TempDir()
+	fencectl := filepath.Join(dir, "fencectl")
+	require.NoError(t, os.WriteFile(fencectl, self, 0o755))
+	run := func(args ...string) (code int, stdout, stderr string) {
+		var out, errs bytes.Buffer
+		cmd := exec.CommandContext(t.Context(), fencectl, args...)
+		cmd.Env = append(os.Environ(), asFencectl+"=1", "PATH="+onPath)
+		cmd.Stdout, cmd.Stderr = &out, &errs
+		return finish(t, cmd.Run), out.String(), errs.String()
+	}
+
+	code, _, stderr := run("chaos", "run")
+	require.Equal(t, cli.ExitNotReady, code)
+	require.Contains(t, stderr, "fencectl: fencectl-chaos is not installed: it is neither in "+dir+" nor on the PATH. Install it with: go install github.com/fencekit/fencekit/cmd/fencectl-chaos@")
+
+	says := func(dir, word string) {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, chaosProgram), []byte("#!/bin/sh\necho "+word+" \"$@\"\nexit 7\n"), 0o755))
+	}
+	says(onPath, "path")
+	for args, want := range map[string]string{
+		"chaos run --seed 3 --help": "path run --seed 3 --help\n",
+		"chaos":                     "path\n",
+		"-o json chaos list":        "path -o json list\n",
+		"help chaos run":            "path run --help\n",
 	} {
-		got := fencectl(t, strings.Fields(args)...)
-		require.Equal(t, exitOK, got.code)
-		require.Empty(t, got.stderr)
-		var first []string
-		for line := range strings.Lines(got.stdout) {
-			first = append(first, strings.Fields(line)[0])
-		}
-		require.Subset(t, first, names, args)
+		code, stdout, stderr := run(strings.Fields(args)...)
+		require.Equal(t, 7, code, stderr)
+		require.Equal(t, want, stdout)
 	}
-	var rows []scenarioRow
-	require.NoError(t, json.Unmarshal([]byte(fencectl(t, "chaos", "list", "-o", "json").stdout), &rows))
-	require.Len(t, rows, len(chaos.Scenarios()))
+	says(dir, "beside")
+	_, stdout, _ := run("chaos", "verify", "dir")
+	require.Equal(t, "beside verify dir\n", stdout)
 }
 
-// A run with real servers and processes, in which the framework holds and a control
-// breaks; and what is left of it, which is then read by the other commands.
-func TestChaosRun_LeavesASuiteThatCanBeReadAgain(t *testing.T) {
+func TestChaos_IsInstalledInTheSameVersion(t *testing.T) {
 	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "suite")
-	junit := filepath.Join(t.TempDir(), "more.xml")
-	var stdout, stderr bytes.Buffer
-	cmd := child(t, nil, "chaos", "run", "--scenario", "stalled-holder", "--groups", "fenced,token-compare", "--out", dir, "--junit", junit, "-o", "json")
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	require.Equal(t, exitOK, finish(t, cmd.Run), stderr.String())
-	require.Contains(t, stderr.String(), "[1/3] pass: stalled-holder, fenced, seed 1 (")
-	require.Contains(t, stderr.String(), "red: stalled-holder, token-compare, seed 1 (")
-	require.Contains(t, stderr.String(), "green: stalled-holder, token-compare, seed 1, without faults (")
-	require.Contains(t, stderr.String(), "The report is "+filepath.Join(dir, "report.html"))
-	require.Contains(t, stderr.String(), "No violation in 1 run of 1 scenario")
-	var rows []totalRow
-	require.NoError(t, json.Unmarshal(stdout.Bytes(), &rows))
-	require.Len(t, rows, 3)
-	require.Equal(t, result.Fenced, rows[0].Group)
-	require.Zero(t, rows[0].Violated)
-	require.Equal(t, "token-compare", rows[1].Group)
-	require.Equal(t, 1, rows[1].Violated)
-
-	page, err := os.ReadFile(filepath.Join(dir, "report.html"))
-	require.NoError(t, err)
-	require.Contains(t, string(page), "goes on and wants to write. Refused (✕)")
-	require.Contains(t, string(page), "fencectl chaos run --groups fenced --groups token-compare --scenario stalled-holder")
-	for _, path := range []string{filepath.Join(dir, "junit.xml"), junit} {
-		text, err := os.ReadFile(path)
-		require.NoError(t, err)
-		require.NoError(t, xml.Unmarshal(text, &struct{}{}))
-		require.Contains(t, string(text), `name="stalled-holder, fenced, seed 1"`)
+	const module = "github.com/fencekit/fencekit/cmd/fencectl-chaos@"
+	for version, want := range map[string]string{"v0.4.1": "v0.4.1", "v0.4.1+dirty": "latest", "(devel)": "latest", "": "latest"} {
+		require.Equal(t, module+want, chaosModule(&debug.BuildInfo{Main: debug.Module{Version: version}}))
 	}
-
-	got := fencectl(t, "chaos", "verify", dir)
-	require.Equal(t, exitOK, got.code, got.stderr)
-	require.Empty(t, got.stdout)
-	require.Equal(t, "3 runs judged again, 0 in another way; 0 were not kept. The suite was pass, and is pass.\n", got.stderr)
-}
-
-func TestChaosRun_SaysHowToGoOnWithRunsThatAreThere(t *testing.T) {
-	t.Parallel()
-	got := fencectl(t, "chaos", "run", "--scenario", "stalled-holder", "--out", saved(t, result.Pass))
-	require.Equal(t, exitUsage, got.code)
-	require.Contains(t, got.stderr, "to go on with them give --resume (Config.Resume), or take another directory")
-}
-
-// lost are the findings of a run that lost updates.
-var lost = []check.Finding{{Property: "I2", Status: check.Violated}}
-
-// saved is a suite of one run under the framework of that verdict, and a control.
-func saved(t *testing.T, verdict result.Verdict) (dir string) {
-	t.Helper()
-	dir = t.TempDir()
-	runs := []result.Run{
-		{Scenario: "stop", Group: result.Fenced, Seed: 1, Faults: true, Dir: "stop/fenced/1", Verdict: verdict, Reason: "I2: 1 counterexample",
-			Counts: result.Counts{Operations: 12}, Latency: result.Quantiles{Count: 1, P50: time.Millisecond, P99: 2 * time.Millisecond}},
-		{Scenario: "stop", Group: "redlock", Seed: 1, Faults: true, Dir: "stop/redlock/1", Verdict: result.Violated, Findings: lost, Breaks: check.OfData()},
-		{Scenario: "stop", Group: "redlock", Seed: 1, Dir: "stop/redlock/1-calm", Verdict: result.Pass},
-	}
-	for i := range runs {
-		runs[i].Workload = chaos.Stock{}.Name()
-	}
-	suite := &result.Suite{Runs: runs}
-	suite.Judge()
-	require.NoError(t, result.SaveSuite(dir, suite))
-	return dir
-}
-
-// What ends a suite later does not hide that a property was violated.
-func TestChaosRun_AViolationStaysOneWhateverEndsTheSuite(t *testing.T) {
-	t.Parallel()
-	noServers := []string{"FENCEKIT_POSTGRES=docker", "FENCEKIT_POSTGRES_DSN=", "DOCKER_HOST=unix:///no/daemon"}
-	for verdict, code := range map[result.Verdict]int{result.Pass: exitNotReady, result.Violated: exitViolated} {
-		var stderr bytes.Buffer
-		cmd := child(t, noServers, "chaos", "run", "--scenario", "stalled-holder", "--groups", "fenced", "--resume", "--out", saved(t, verdict))
-		cmd.Stderr = &stderr
-		require.Equal(t, code, finish(t, cmd.Run), stderr.String())
-		require.Contains(t, stderr.String(), "chaos: environment is not ready")
-	}
-}
-
-// Nor does a table that can't be written.
-func TestChaos_AViolationStaysOneIfTheTableIsNotWritten(t *testing.T) {
-	t.Parallel()
-	noServers := []string{"FENCEKIT_POSTGRES=docker", "FENCEKIT_POSTGRES_DSN=", "DOCKER_HOST=unix:///no/daemon"}
-	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, full.Close()) })
-	for verdict, code := range map[result.Verdict]int{result.Pass: exitInconclusive, result.Violated: exitViolated} {
-		for _, args := range [][]string{
-			{"chaos", "verify", saved(t, verdict)},
-			{"chaos", "run", "--scenario", "stalled-holder", "--groups", "fenced", "--resume", "--out", saved(t, verdict)},
-		} {
-			var stderr bytes.Buffer
-			cmd := child(t, noServers, args...)
-			cmd.Stdout, cmd.Stderr = full, &stderr
-			got := finish(t, cmd.Run)
-			require.Contains(t, stderr.String(), "can't write the output: ")
-			if verdict == result.Violated || args[1] == "verify" {
-				require.Equal(t, code, got, stderr.String())
-			}
-		}
-	}
-}
-
-// Nor does a report that can't be written.
-func TestChaosRun_AViolationStaysOneIfTheReportIsNotWritten(t *testing.T) {
-	t.Parallel()
-	noServers := []string{"FENCEKIT_POSTGRES=docker", "FENCEKIT_POSTGRES_DSN=", "DOCKER_HOST=unix:///no/daemon"}
-	for verdict, code := range map[result.Verdict]int{result.Pass: exitNotReady, result.Violated: exitViolated} {
-		dir := saved(t, verdict)
-		require.NoError(t, os.Mkdir(filepath.Join(dir, result.ReportFile), 0o755))
-		var stderr bytes.Buffer
-		cmd := child(t, noServers, "chaos", "run", "--scenario", "stalled-holder", "--groups", "fenced", "--resume", "--out", dir)
-		cmd.Stderr = &stderr
-		require.Equal(t, code, finish(t, cmd.Run), stderr.String())
-		require.Contains(t, stderr.String(), "is a directory")
-	}
-}
-
-func TestChaosRun_AViolationStaysOneIfInterrupted(t *testing.T) {
-	t.Parallel()
-	for verdict, code := range map[result.Verdict]int{result.Pass: exitInconclusive, result.Violated: exitViolated} {
-		cmd := child(t, nil, "chaos", "run", "--scenario", "stalled-holder", "--groups", "fenced", "--script-seeds", "1000", "--resume", "--out", saved(t, verdict))
-		told, err := cmd.StderrPipe()
-		require.NoError(t, err)
-		require.NoError(t, cmd.Start())
-		first := bufio.NewReader(told)
-		_, err = first.ReadString('\n')
-		require.NoError(t, err)
-		require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
-		rest, err := io.ReadAll(first)
-		require.NoError(t, err)
-		require.Equal(t, code, finish(t, cmd.Wait), string(rest))
-		require.Contains(t, string(rest), "fencectl: interrupted: ")
-		require.Contains(t, string(rest), "with --resume --out "+cmd.Args[len(cmd.Args)-1]+" goes on with it.")
-	}
-}
-
-func TestChaosVerify_ExitsByTheVerdict(t *testing.T) {
-	t.Parallel()
-	for verdict, code := range map[result.Verdict]int{result.Pass: exitOK, result.Violated: exitViolated, result.Inconclusive: exitInconclusive} {
-		got := fencectl(t, "chaos", "verify", saved(t, verdict))
-		require.Equal(t, code, got.code, got.stderr)
-		require.Contains(t, got.stderr, "0 runs judged again, 0 in another way; 3 were not kept. The suite was "+string(verdict)+", and is "+string(verdict)+".")
-	}
-	require.Contains(t, fencectl(t, "chaos", "verify", saved(t, result.Violated)).stderr, "fencectl: 1 of 1 run violated a property. The first: stop, fenced, seed 1: I2: 1 counterexample.")
-}
-
-func TestChaosVerify_PrintsWhatIsJudgedInAnotherWay(t *testing.T) {
-	t.Parallel()
-	dir := saved(t, result.Pass)
-	run := &result.Run{Scenario: "stop", Group: "control", Dir: "stop/control/1", Faults: true, Verdict: result.Pass}
-	told := filepath.Join(t.TempDir(), "told")
-	file, err := os.Create(told)
-	require.NoError(t, err)
-	history.NewRecorder(file).Tell(history.Event{Kind: history.Note})
-	require.NoError(t, file.Close())
-	require.NoError(t, result.Save(dir, run, told, &observe.Observation{}))
-	got := fencectl(t, "chaos", "verify", dir, "-o", "csv")
-	require.Equal(t, exitInconclusive, got.code)
-	require.True(t, strings.HasPrefix(got.stdout, "dir,was,is,findings\nstop/control/1,pass,"), got.stdout)
-}
-
-func TestChaosCompare_PutsSuitesSideBySide(t *testing.T) {
-	t.Parallel()
-	got := fencectl(t, "chaos", "compare", saved(t, result.Pass), saved(t, result.Violated), "-o", "csv")
-	require.Equal(t, exitOK, got.code, got.stderr)
-	require.Contains(t, got.stdout, "stop,fenced,on,1 -> 1,0 -> 1,0 -> 0,12 -> 12,0 -> 0,0 -> 0,0 -> 0,1ms -> 1ms,2ms -> 2ms,- -> -\n")
-	require.Contains(t, got.stdout, "stop,redlock,on,1 -> 1,1 -> 1,")
-	require.Contains(t, got.stderr, ": pass: No violation in 1 run")
-	require.Contains(t, got.stderr, ": violated: 1 of 1 run violated a property.")
-}
-
-func TestRunLine_TellsARedControlFromAViolation(t *testing.T) {
-	t.Parallel()
-	run := result.Run{Scenario: "stop", Group: result.Fenced, Seed: 7, Faults: true, Took: 1234 * time.Millisecond, Verdict: result.Violated, Reason: "I2: lost"}
-	require.Equal(t, "[3/9] violated: stop, fenced, seed 7 (1.2s): I2: lost", runLine(chaos.Progress{Run: &run, Done: 3, Total: 9}))
-	run.Verdict = result.Pass
-	require.Equal(t, "[3] pass: stop, fenced, seed 7 (1.2s)", runLine(chaos.Progress{Run: &run, Done: 3}))
-	run.Group = "redlock"
-	require.Equal(t, "[3] green: stop, redlock, seed 7 (1.2s)", runLine(chaos.Progress{Run: &run, Done: 3}))
-	run.Verdict, run.Findings, run.Breaks = result.Violated, lost, check.OfData()
-	require.Equal(t, "[3] red: stop, redlock, seed 7 (1.2s)", runLine(chaos.Progress{Run: &run, Done: 3}))
-	run.Breaks = []string{check.Progress}
-	require.Equal(t, "[3] violated: stop, redlock, seed 7 (1.2s): I2: lost", runLine(chaos.Progress{Run: &run, Done: 3}))
-	run.Verdict = result.Inconclusive
-	require.Equal(t, "[3] inconclusive: stop, redlock, seed 7 (1.2s): I2: lost", runLine(chaos.Progress{Run: &run, Done: 3}))
-}
-
-func TestCommandLine_RepeatsWhatWasAsked(t *testing.T) {
-	t.Parallel()
-	root := newRoot()
-	cmd, rest, err := root.Find(strings.Fields("chaos run --scenario pauses --scenario x'y --seeds 3 --out dir --resume --junit f -o json"))
-	require.NoError(t, err)
-	require.NoError(t, cmd.ParseFlags(rest))
-	require.Equal(t, `fencectl chaos run --scenario pauses --scenario 'x'\''y' --seed 1 --seeds 3`, commandLine(cmd))
+	require.Equal(t, module+"latest", chaosModule(nil))
 }

@@ -13,18 +13,19 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/oneline"
 )
 
 // withDatabase calls do with a database that has answered, and closes it. The
 // error of do is taken to be the database's: do returns what it read, and
 // writes nothing.
-func (g *globals) withDatabase(ctx context.Context, do func(context.Context, *pgxpool.Pool) error) error {
-	config, err := databaseConfig(g.databaseURL)
+func (d *databaseFlags) withDatabase(ctx context.Context, do func(context.Context, *pgxpool.Pool) error) error {
+	config, err := databaseConfig(d.url)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, g.timeout)
+	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
@@ -38,7 +39,7 @@ func (g *globals) withDatabase(ctx context.Context, do func(context.Context, *pg
 		return nil
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return notReady(fmt.Errorf("gave up after %v (--timeout): %w", g.timeout, err))
+		return cli.NotReady(fmt.Errorf("gave up after %v (--timeout): %w", d.timeout, err))
 	}
 	return explain(err)
 }
@@ -69,17 +70,17 @@ const urlAdvice = `give a URL (postgres://user@host:5432/database) or keywords (
 // the password, and nobody can tell which part.
 func databaseConfig(url string) (*pgxpool.Config, error) {
 	if passwordInPath(url) {
-		return nil, usageErrorf("--database-url (FENCEKIT_DATABASE_URL) has an @ after its host: %s", urlAdvice)
+		return nil, cli.UsageErrorf("--database-url (FENCEKIT_DATABASE_URL) has an @ after its host: %s", urlAdvice)
 	}
 	config, err := pgxpool.ParseConfig(url)
 	if file := (*fs.PathError)(nil); errors.As(err, &file) {
-		return nil, usageErrorf("a file that the database's settings name can't be read: %w", file)
+		return nil, cli.UsageErrorf("a file that the database's settings name can't be read: %w", file)
 	}
 	if err != nil && url == "" {
-		return nil, usageErrorf("libpq's variables (PGHOST, PGPORT, PGSSLMODE, ...) can't be understood; correct them, or use --database-url")
+		return nil, cli.UsageErrorf("libpq's variables (PGHOST, PGPORT, PGSSLMODE, ...) can't be understood; correct them, or use --database-url")
 	}
 	if err != nil {
-		return nil, usageErrorf("--database-url (FENCEKIT_DATABASE_URL) can't be understood: %s", urlAdvice)
+		return nil, cli.UsageErrorf("--database-url (FENCEKIT_DATABASE_URL) can't be understood: %s", urlAdvice)
 	}
 	if _, named := config.ConnConfig.RuntimeParams["application_name"]; !named {
 		config.ConnConfig.RuntimeParams["application_name"] = "fencectl"
@@ -107,7 +108,7 @@ func explain(err error) error {
 	if advice := advice(err); advice != "" {
 		err = fmt.Errorf("%w\n%s", err, advice)
 	}
-	return notReady(err)
+	return cli.NotReady(err)
 }
 
 func advice(err error) string {

@@ -1,14 +1,10 @@
 // Command fencectl looks after Fencekit's side of a database: its schema, and
-// what this build of it is. It also runs the chaos suite, on servers that it
-// starts itself.
+// what this build of it is.
 //
 //	fencectl migrate up        bring the schema up to date
 //	fencectl migrate status    say which migrations are applied
 //	fencectl migrate get       print the migrations' SQL
-//	fencectl chaos list        list scenarios, groups and kinds of faults
-//	fencectl chaos run         run scenarios, and judge them
-//	fencectl chaos verify      judge saved runs again
-//	fencectl chaos compare     put two suites side by side
+//	fencectl chaos             run Fencekit under real faults, by fencectl-chaos
 //	fencectl version           print versions
 //
 // Data goes to stdout, everything else to stderr. The exit code is a contract:
@@ -16,6 +12,7 @@
 // usage. Passwords are never printed; for that, arguments that may hold one are
 // not repeated in errors.
 //
-// Each command has a file of its own; flags.go, database.go, output.go and
-// exit.go hold what all of them share.
+// Each command has a file of its own; flags.go and database.go hold what those on a
+// database share, and package internal/cli what they share with fencectl-chaos, which
+// "fencectl chaos" finds beside this binary or on the PATH.
 package main

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/pgproxy"
 	"github.com/fencekit/fencekit/internal/testenv"
 )
@@ -30,28 +31,6 @@ func TestUsage_Is64WithAHint(t *testing.T) {
 		{"migrate staus", `no command "staus"; did you mean status?`, "fencectl migrate"},
 		{"migrate staus --nonsense", `no command "staus"`, "fencectl migrate"},
 		{"migrate drop", `no command "drop"` + "\n", "fencectl migrate"},
-		{"chaos", "which command? fencectl chaos has compare, list, run, verify", "fencectl chaos"},
-		{"chaos list nonsense", "want scenarios, groups or faults", "fencectl chaos list"},
-		{"chaos list groups faults", "one of scenarios, groups or faults", "fencectl chaos list"},
-		{"chaos run extra", "no arguments", "fencectl chaos run"},
-		{"chaos run --seeds 0", "--seeds is 0, want at least 1", "fencectl chaos run"},
-		{"chaos run --script-seeds 0", "--script-seeds is 0, want at least 1", "fencectl chaos run"},
-		{"chaos run --lanes 0", "--lanes is 0, want at least 1", "fencectl chaos run"},
-		{"chaos run --seed 0", "--seed is 0, want at least 1", "fencectl chaos run"},
-		{"chaos run --duration -1s", "--duration is -1s, want more than 0", "fencectl chaos run"},
-		{"chaos run --seeds 2 --duration 1m", "--duration and --seeds exclude each other", "fencectl chaos run"},
-		{"chaos run --resume", "--resume needs --out", "fencectl chaos run"},
-		{"chaos run --out=", "--out is empty", "fencectl chaos run"},
-		{"chaos run --scenario pauses,nonsense", "\"nonsense\" is no name or pattern of scen", "fencectl chaos run"},
-		{"chaos run --scenario= --groups nonsense", "--scenario is empty", "fencectl chaos run"},
-		{"chaos run --groups= --scenario nonsense", "--groups is empty", "fencectl chaos run"},
-		{"chaos run --junit /nonexistent/j.xml --scenario nonsense", "--junit: open /nonexistent/j.xml", "fencectl chaos run"},
-		{"chaos run --junit= --scenario nonsense", "--junit is empty", "fencectl chaos run"},
-		{"chaos run --out /dev/null/none --scenario nonsense", "\"nonsense\" is no name or pattern", "fencectl chaos run"},
-		{"chaos verify", "the directory of a suite", "fencectl chaos verify"},
-		{"chaos verify /nonexistent", "holds no suite", "fencectl chaos verify"},
-		{"chaos compare one", "the directories of two suites", "fencectl chaos compare"},
-		{"chaos compare /nonexistent /nonexistent", "holds no suite", "fencectl chaos compare"},
 		{"completion", `no command "completion"`, "fencectl"},
 		{"help migrate drop", `no command "drop"`, "fencectl help"},
 		{"help nonsense", `no command "nonsense"`, "fencectl help"},
@@ -73,7 +52,7 @@ func TestUsage_Is64WithAHint(t *testing.T) {
 		{"migrate get --version 1 --all", "exclude each other", "fencectl migrate get"},
 	} {
 		got := fencectl(t, strings.Fields(c.args)...)
-		require.Equal(t, exitUsage, got.code, c.args)
+		require.Equal(t, cli.ExitUsage, got.code, c.args)
 		require.Empty(t, got.stdout, c.args)
 		require.Contains(t, got.stderr, c.says)
 		require.True(t, strings.HasSuffix(got.stderr, fmt.Sprintf("Run \"%s --help\" for usage.\n", c.hints)), got.stderr)
@@ -88,20 +67,15 @@ func TestHelp_OfEachCommand(t *testing.T) {
 		"migrate up":     "fencectl migrate up [flags]",
 		"migrate status": "exit code is 0 if all are applied and 3",
 		"migrate get":    "psql -1 -v ON_ERROR_STOP=1",
-		"chaos":          "Commands:",
-		"chaos list":     "fencectl chaos list [scenarios|groups|faults] [flags]",
-		"chaos run":      "1  a property was violated under the framework",
-		"chaos verify":   "It changes no file.",
-		"chaos compare":  "fencectl chaos compare DIR DIR [flags]",
 		"version":        "fencectl version [flags]",
 	} {
 		words := strings.Fields(command)
 		long := fencectl(t, append(words, "--help")...)
-		require.Equal(t, exitOK, long.code)
+		require.Equal(t, cli.ExitOK, long.code)
 		require.Empty(t, long.stderr)
 		require.Contains(t, long.stdout, says)
 		for line := range strings.Lines(long.stdout) {
-			require.LessOrEqual(t, len(strings.TrimSuffix(line, "\n")), usualWidth, line)
+			require.LessOrEqual(t, len(strings.TrimSuffix(line, "\n")), cli.UsualWidth, line)
 		}
 		require.Equal(t, long, fencectl(t, append([]string{"help"}, words...)...))
 	}
@@ -115,25 +89,25 @@ func TestErrors_NeverPrintThePassword(t *testing.T) {
 		code int
 		args []string
 	}{
-		{exitNotReady, []string{"--database-url", "postgres://me:s3cret@" + closed + "/shop"}},
-		{exitNotReady, []string{"--database-url", "postgres://" + closed + "/shop?user=me&password=s3cret"}},
-		{exitUsage, []string{"--database-url", "postgres://me:s3cret@host:port/shop"}},
-		{exitUsage, []string{"--database-url", "postgres://me:/s3cret@" + closed + "/shop"}},
-		{exitUsage, []string{"--database-url", "postgres://me:12/s3cret@" + closed + "/shop"}},
-		{exitNotReady, []string{"--database-url", "postgres://me:?s3cret@" + closed + "/shop"}},
-		{exitNotReady, []string{"--database-url", "postgres://me:12?s3cret@" + closed + "/shop"}},
-		{exitNotReady, []string{"--database-url", "postgres://me:12?s3cret=x@" + closed + "/shop"}},
-		{exitUsage, []string{"--database-url", "postgres://me:%s3cret@" + closed + "/shop"}},
-		{exitNotReady, []string{"--database-url", "postgres://me:[s3cret@" + closed + "/shop"}},
-		{exitUsage, []string{"--database-url", "postgres://me:s3cret@" + closed + "/shop?sslmode=s3cret"}},
-		{exitUsage, []string{"--database-url", "postgres://me:s3cret@" + closed + "/shop?sslrootcert=/no/such/file"}},
-		{exitUsage, []string{"--database-url", "http://me:s3cret@" + closed + "/shop"}},
-		{exitUsage, []string{"--database-url", "me:s3cret@" + closed}},
-		{exitUsage, []string{"--database-url", "host=x password='s3cret"}},
-		{exitUsage, []string{"--database-url", "host=x password=a s3cret"}},
-		{exitUsage, []string{"postgres://me:s3cret@" + closed + "/shop"}},
-		{exitUsage, []string{"-dpostgres://me:s3cret@" + closed + "/shop"}},
-		{exitUsage, []string{"--postgres://me:s3cret@" + closed + "/shop"}},
+		{cli.ExitNotReady, []string{"--database-url", "postgres://me:s3cret@" + closed + "/shop"}},
+		{cli.ExitNotReady, []string{"--database-url", "postgres://" + closed + "/shop?user=me&password=s3cret"}},
+		{cli.ExitUsage, []string{"--database-url", "postgres://me:s3cret@host:port/shop"}},
+		{cli.ExitUsage, []string{"--database-url", "postgres://me:/s3cret@" + closed + "/shop"}},
+		{cli.ExitUsage, []string{"--database-url", "postgres://me:12/s3cret@" + closed + "/shop"}},
+		{cli.ExitNotReady, []string{"--database-url", "postgres://me:?s3cret@" + closed + "/shop"}},
+		{cli.ExitNotReady, []string{"--database-url", "postgres://me:12?s3cret@" + closed + "/shop"}},
+		{cli.ExitNotReady, []string{"--database-url", "postgres://me:12?s3cret=x@" + closed + "/shop"}},
+		{cli.ExitUsage, []string{"--database-url", "postgres://me:%s3cret@" + closed + "/shop"}},
+		{cli.ExitNotReady, []string{"--database-url", "postgres://me:[s3cret@" + closed + "/shop"}},
+		{cli.ExitUsage, []string{"--database-url", "postgres://me:s3cret@" + closed + "/shop?sslmode=s3cret"}},
+		{cli.ExitUsage, []string{"--database-url", "postgres://me:s3cret@" + closed + "/shop?sslrootcert=/no/such/file"}},
+		{cli.ExitUsage, []string{"--database-url", "http://me:s3cret@" + closed + "/shop"}},
+		{cli.ExitUsage, []string{"--database-url", "me:s3cret@" + closed}},
+		{cli.ExitUsage, []string{"--database-url", "host=x password='s3cret"}},
+		{cli.ExitUsage, []string{"--database-url", "host=x password=a s3cret"}},
+		{cli.ExitUsage, []string{"postgres://me:s3cret@" + closed + "/shop"}},
+		{cli.ExitUsage, []string{"-dpostgres://me:s3cret@" + closed + "/shop"}},
+		{cli.ExitUsage, []string{"--postgres://me:s3cret@" + closed + "/shop"}},
 	} {
 		for _, command := range [][]string{{"migrate", "status"}, {"migrate"}, {}} {
 			got := fencectl(t, append(command, c.args...)...)
@@ -178,7 +152,7 @@ func TestErrors_SayWhatToDo(t *testing.T) {
 		"old server": {[]string{"up", "--schema", "shop", "--database-url", with(t, dsn, "search_path", "old,pg_catalog")}, []string{"PostgreSQL 13.16, and 14 is the oldest that works"}},
 	} {
 		got := fencectl(t, append([]string{"migrate"}, c.args...)...)
-		require.Equal(t, exitNotReady, got.code, name+": "+got.stderr)
+		require.Equal(t, cli.ExitNotReady, got.code, name+": "+got.stderr)
 		require.Empty(t, got.stdout, name)
 		require.LessOrEqual(t, strings.Count(got.stderr, "dial error"), 1, got.stderr)
 		for _, text := range c.says {
@@ -206,14 +180,14 @@ func newRole(t *testing.T, dsn, attribute string) (name string) {
 func TestErrors_BadLibpqVariableIsUsage(t *testing.T) {
 	t.Setenv("PGPORT", "nonsense")
 	got := fencectl(t, "migrate", "status")
-	require.Equal(t, exitUsage, got.code)
+	require.Equal(t, cli.ExitUsage, got.code)
 	require.Contains(t, got.stderr, "libpq's variables")
 }
 
 func TestErrors_NameTheFileThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	got := fencectl(t, "migrate", "status", "--database-url", "host=127.0.0.1 sslmode=verify-full sslrootcert=/no/such/file")
-	require.Equal(t, exitUsage, got.code)
+	require.Equal(t, cli.ExitUsage, got.code)
 	require.Contains(t, got.stderr, "open /no/such/file: no such file")
 }
 
@@ -224,7 +198,7 @@ func TestTimeout_EndsTheWaitForASilentServer(t *testing.T) {
 	require.NoError(t, err)
 	defer listener.Close()
 	got := fencectl(t, "migrate", "status", "--timeout", "50ms", "--database-url", "postgres://me@"+listener.Addr().String()+"/shop?sslmode=disable")
-	require.Equal(t, exitNotReady, got.code)
+	require.Equal(t, cli.ExitNotReady, got.code)
 	require.Contains(t, got.stderr, "gave up after 50ms (--timeout)")
 }
 
@@ -233,10 +207,10 @@ func TestTimeout_EndsTheWaitForALock(t *testing.T) {
 	dsn := testenv.Database(t)
 	release := block(t, dsn)
 	got := fencectl(t, "migrate", "up", "--timeout", "300ms", "--database-url", dsn)
-	require.Equal(t, exitNotReady, got.code)
+	require.Equal(t, cli.ExitNotReady, got.code)
 	require.Contains(t, got.stderr, "gave up after 300ms (--timeout)")
 	release()
-	require.Equal(t, exitOK, fencectl(t, "migrate", "up", "--database-url", dsn).code)
+	require.Equal(t, cli.ExitOK, fencectl(t, "migrate", "up", "--database-url", dsn).code)
 }
 
 // Giving up must not wait for the server that gave the reason to: left to
@@ -252,14 +226,14 @@ func TestInterrupt_DoesNotWaitForAFrozenServer(t *testing.T) {
 	defer interrupt()
 	code := make(chan int, 1)
 	go func() {
-		code <- run(ctx, []string{"migrate", "up", "--timeout", "10m", "--database-url", proxy.DSN()}, io.Discard, io.Discard)
+		code <- cli.Run(ctx, newRoot(), []string{"migrate", "up", "--timeout", "10m", "--database-url", proxy.DSN()}, io.Discard, io.Discard)
 	}()
 	awaitBlocked(t, dsn)
 	proxy.Pause(pgproxy.ToServer)
 	proxy.Pause(pgproxy.ToClient)
 	began := time.Now()
 	interrupt()
-	require.Equal(t, exitInconclusive, <-code)
+	require.Equal(t, cli.ExitInconclusive, <-code)
 	require.Less(t, time.Since(began), 14*time.Second)
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/chaos"
+	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/testenv"
 )
 
@@ -21,7 +21,6 @@ import (
 const asFencectl = "FENCECTL_TEST_BE_FENCECTL"
 
 func TestMain(m *testing.M) {
-	chaos.Reexec()
 	if os.Getenv(asFencectl) != "" {
 		main()
 	}
@@ -41,7 +40,7 @@ type ending struct {
 func fencectl(t *testing.T, args ...string) ending {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	code := run(t.Context(), args, &stdout, &stderr)
+	code := cli.Run(t.Context(), newRoot(), args, &stdout, &stderr)
 	return ending{code, stdout.String(), stderr.String()}
 }
 
@@ -102,7 +101,7 @@ func execute(t *testing.T, conn *pgx.Conn, sql string) error {
 func migrated(t *testing.T) (dsn string) {
 	t.Helper()
 	dsn = testenv.Database(t)
-	require.Equal(t, exitOK, fencectl(t, "migrate", "up", "--database-url", dsn).code)
+	require.Equal(t, cli.ExitOK, fencectl(t, "migrate", "up", "--database-url", dsn).code)
 	require.NoError(t, execute(t, connect(t, dsn), "update fence.migration set applied_at = timestamptz '2026-01-02 03:04:05.678901+00' + version * interval '1 minute'"))
 	return dsn
 }

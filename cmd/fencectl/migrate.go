@@ -5,13 +5,21 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-func newMigrate(g *globals) *cobra.Command {
-	cmd := newGroup("migrate", "Bring Fencekit's schema up to date, or see whether it is")
-	g.registerDatabase(cmd.PersistentFlags())
-	cmd.AddCommand(newMigrateUp(g), newMigrateStatus(g), newMigrateGet(g))
+func newMigrate(out *cli.Output) *cobra.Command {
+	d := &databaseFlags{}
+	cmd := cli.NewGroup("migrate", "Bring Fencekit's schema up to date, or see whether it is")
+	d.register(cmd.PersistentFlags())
+	cmd.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		if err := cli.FillFromVariables(cmd.InheritedFlags()); err != nil {
+			return err
+		}
+		return d.validate()
+	}
+	cmd.AddCommand(newMigrateUp(d, out), newMigrateStatus(d, out), newMigrateGet(d, out))
 	return cmd
 }
 

@@ -9,10 +9,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
+	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-func newMigrateGet(g *globals) *cobra.Command {
+func newMigrateGet(d *databaseFlags, out *cli.Output) *cobra.Command {
 	var version int
 	var all bool
 	cmd := &cobra.Command{
@@ -30,13 +31,13 @@ migration tools do:
 A script that was applied before fails and, in a transaction, changes nothing.
 With the output format table the SQL is printed as it is; the others have the
 columns version, name and sql.`,
-		Args: noArgs,
+		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			one := cmd.Flags().Changed("version")
 			if one && all {
-				return usageErrorf("--version and --all exclude each other")
+				return cli.UsageErrorf("--version and --all exclude each other")
 			}
-			scripts, err := migrationScripts(g.schema)
+			scripts, err := migrationScripts(d.schema)
 			if err != nil {
 				return err
 			}
@@ -45,7 +46,7 @@ columns version, name and sql.`,
 					return err
 				}
 			}
-			return writeScripts(cmd.OutOrStdout(), g.output, scripts)
+			return writeScripts(cmd.OutOrStdout(), out.Format, scripts)
 		},
 	}
 	cmd.Flags().IntVar(&version, "version", 0, "the one migration to print")
@@ -60,8 +61,8 @@ type script struct {
 	SQL     string `json:"sql"`
 }
 
-func (script) columns() []string { return []string{"version", "name", "sql"} }
-func (s script) cells() []string { return []string{strconv.Itoa(s.Version), s.Name, s.SQL} }
+func (script) Columns() []string { return []string{"version", "name", "sql"} }
+func (s script) Cells() []string { return []string{strconv.Itoa(s.Version), s.Name, s.SQL} }
 
 func migrationScripts(schema string) ([]script, error) {
 	migrations, err := postgres.Migrations(schema)
@@ -95,12 +96,12 @@ func only(scripts []script, version int) ([]script, error) {
 			return []script{s}, nil
 		}
 	}
-	return nil, usageErrorf("there is no migration %d: versions are %d to %d", version, scripts[0].Version, scripts[len(scripts)-1].Version)
+	return nil, cli.UsageErrorf("there is no migration %d: versions are %d to %d", version, scripts[0].Version, scripts[len(scripts)-1].Version)
 }
 
-func writeScripts(w io.Writer, f format, scripts []script) error {
-	if f != formatTable {
-		return writeList(w, f, scripts)
+func writeScripts(w io.Writer, f cli.Format, scripts []script) error {
+	if f != cli.FormatTable {
+		return cli.WriteList(w, f, scripts)
 	}
 	texts := make([]string, 0, len(scripts))
 	for _, s := range scripts {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/testenv"
 )
 
@@ -23,7 +24,7 @@ func TestMigrateUp_GrantsRoles_HC2(t *testing.T) {
 	told := "role " + app + " may run guarded transactions in schema fence\nrole " + reader + " may read schema fence\n"
 	for _, outcome := range []string{"applied ", "nothing to do"} {
 		got := fencectl(t, "migrate", "up", "--app-role", app, "--reader-role", reader, "--database-url", dsn)
-		require.Equal(t, exitOK, got.code, got.stderr)
+		require.Equal(t, cli.ExitOK, got.code, got.stderr)
 		require.Contains(t, got.stderr, told+outcome)
 	}
 	var can bool
@@ -37,10 +38,10 @@ func TestMigrateUp_BadRoleIsUsageOrNotReadyAndNamed(t *testing.T) {
 	t.Parallel()
 	dsn := testenv.Database(t)
 	got := fencectl(t, "migrate", "up", "--app-role", "public", "--database-url", dsn)
-	require.Equal(t, exitUsage, got.code)
+	require.Equal(t, cli.ExitUsage, got.code)
 	require.Contains(t, got.stderr, `role name "public"`)
 	got = fencectl(t, "migrate", "up", "--app-role", "postgres", "--database-url", dsn)
-	require.Equal(t, exitNotReady, got.code)
+	require.Equal(t, cli.ExitNotReady, got.code)
 	require.Contains(t, got.stderr, "role postgres is a superuser, the owner of schema")
 	require.Contains(t, got.stdout, "functions", "what was applied is told")
 }
@@ -54,7 +55,7 @@ func TestMigrateUp_WithoutCreateRoleSaysWhatToDo(t *testing.T) {
 	defer func() { require.NoError(t, execute(t, admin, "drop owned by "+owner)) }()
 	asOwner := with(t, with(t, dsn, "user", owner), "password", "pw")
 	got := fencectl(t, "migrate", "up", "--app-role", "no_such_shop", "--database-url", asOwner)
-	require.Equal(t, exitNotReady, got.code)
+	require.Equal(t, cli.ExitNotReady, got.code)
 	require.Contains(t, got.stderr, "give it CREATEROLE, or make the role first: create role no_such_shop")
 	require.NotContains(t, got.stderr, "create schemas")
 	require.Contains(t, got.stdout, "functions", "what was applied is told")
@@ -67,8 +68,8 @@ func TestMigrateUp_AppRoleHasNothingToDo(t *testing.T) {
 	service := newRole(t, dsn, "login")
 	admin := connect(t, dsn)
 	defer func() { require.NoError(t, execute(t, admin, "drop owned by "+service)) }()
-	require.Equal(t, exitOK, fencectl(t, "migrate", "up", "--app-role", service, "--database-url", dsn).code)
+	require.Equal(t, cli.ExitOK, fencectl(t, "migrate", "up", "--app-role", service, "--database-url", dsn).code)
 	got := fencectl(t, "migrate", "up", "--database-url", with(t, with(t, dsn, "user", service), "password", "pw"))
-	require.Equal(t, exitOK, got.code, got.stderr)
+	require.Equal(t, cli.ExitOK, got.code, got.stderr)
 	require.Contains(t, got.stderr, "nothing to do")
 }

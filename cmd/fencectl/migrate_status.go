@@ -9,10 +9,11 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
+	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-func newMigrateStatus(g *globals) *cobra.Command {
+func newMigrateStatus(d *databaseFlags, out *cli.Output) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status [flags]",
 		Short: "Show every migration and when it was applied",
@@ -22,8 +23,8 @@ changes nothing.
 The exit code is 0 if all are applied and 3 (environment not ready) if one is
 missing, so that a deployment can wait for it. The rows are printed in both
 cases; what to run is said on stderr.`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return migrateStatus(cmd, g) },
+		Args: cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return migrateStatus(cmd, d, out) },
 	}
 }
 
@@ -34,9 +35,9 @@ type migrationState struct {
 	AppliedAt *time.Time `json:"applied_at"` // nil: not yet
 }
 
-func (migrationState) columns() []string { return []string{"version", "name", "applied_at"} }
+func (migrationState) Columns() []string { return []string{"version", "name", "applied_at"} }
 
-func (m migrationState) cells() []string {
+func (m migrationState) Cells() []string {
 	at := ""
 	if m.AppliedAt != nil {
 		at = m.AppliedAt.Format(time.RFC3339Nano)
@@ -53,10 +54,10 @@ func stateOf(m postgres.Migration) migrationState {
 	return state
 }
 
-func migrateStatus(cmd *cobra.Command, g *globals) error {
+func migrateStatus(cmd *cobra.Command, d *databaseFlags, out *cli.Output) error {
 	var migrations []postgres.Migration
-	err := g.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) (err error) {
-		migrations, err = postgres.MigrationStatus(ctx, pool, g.schema)
+	err := d.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) (err error) {
+		migrations, err = postgres.MigrationStatus(ctx, pool, d.schema)
 		return err
 	})
 	if err != nil {
@@ -70,11 +71,11 @@ func migrateStatus(cmd *cobra.Command, g *globals) error {
 		}
 		states = append(states, stateOf(m))
 	}
-	if err := writeList(cmd.OutOrStdout(), g.output, states); err != nil {
+	if err := cli.WriteList(cmd.OutOrStdout(), out.Format, states); err != nil {
 		return err
 	}
 	if missing > 0 {
-		return notReady(fmt.Errorf("%w: schema %s lacks %s; run \"%s\"", postgres.ErrNotMigrated, g.schema, plural(missing), upCommand(g.schema)))
+		return cli.NotReady(fmt.Errorf("%w: schema %s lacks %s; run \"%s\"", postgres.ErrNotMigrated, d.schema, plural(missing), upCommand(d.schema)))
 	}
 	return nil
 }

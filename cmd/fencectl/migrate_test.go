@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/testenv"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -23,9 +24,9 @@ func TestMigrateUp_AppliesEachOnce(t *testing.T) {
 	dsn := testenv.Database(t)
 	n := len(known(t))
 	table := "VERSION  NAME\n" + each(t, func(m postgres.Migration) string { return fmt.Sprintf("%-9d%s\n", m.Version, m.Name) })
-	require.Equal(t, ending{exitOK, table, fmt.Sprintf("applied %d migrations to schema fence\n", n)},
+	require.Equal(t, ending{cli.ExitOK, table, fmt.Sprintf("applied %d migrations to schema fence\n", n)},
 		fencectl(t, "migrate", "up", "--database-url", dsn))
-	require.Equal(t, ending{exitOK, "", "nothing to do: schema fence has every migration that this fencectl knows\n"},
+	require.Equal(t, ending{cli.ExitOK, "", "nothing to do: schema fence has every migration that this fencectl knows\n"},
 		fencectl(t, "migrate", "up", "--database-url", dsn))
 }
 
@@ -46,7 +47,7 @@ func TestMigrateUp_Formats(t *testing.T) {
 			dsn := testenv.Database(t)
 			for _, stdout := range want {
 				got := fencectl(t, "migrate", "up", "-o", format, "--database-url", dsn)
-				require.Equal(t, exitOK, got.code, got.stderr)
+				require.Equal(t, cli.ExitOK, got.code, got.stderr)
 				require.Equal(t, stdout, got.stdout)
 			}
 		})
@@ -61,7 +62,7 @@ func TestMigrateUp_ReportsWhatWasAppliedBeforeAFailure(t *testing.T) {
 	require.NoError(t, execute(t, connect(t, dsn), `create schema fence;
 		create function fence.lp(p bytea) returns bytea language sql return p -- is in the way of the second`))
 	got := fencectl(t, "migrate", "up", "--database-url", dsn)
-	require.Equal(t, exitNotReady, got.code)
+	require.Equal(t, cli.ExitNotReady, got.code)
 	require.Equal(t, "VERSION  NAME\n1        schema\n", got.stdout)
 	require.Contains(t, got.stderr, "migration 2 (functions)")
 	require.Contains(t, got.stderr, "already exists")
@@ -85,7 +86,7 @@ func TestMigrateStatus_Applied(t *testing.T) {
 		}),
 		"csv": "version,name,applied_at\n" + each(t, func(m postgres.Migration) string { return fmt.Sprintf("%d,%s,%s\n", m.Version, m.Name, at(m)) }),
 	} {
-		require.Equal(t, ending{exitOK, stdout, ""}, fencectl(t, "migrate", "status", "-o", format, "--database-url", dsn), format)
+		require.Equal(t, ending{cli.ExitOK, stdout, ""}, fencectl(t, "migrate", "status", "-o", format, "--database-url", dsn), format)
 	}
 }
 
@@ -101,7 +102,7 @@ func TestMigrateStatus_MissingIsNotReadyAndChangesNothing(t *testing.T) {
 		}),
 		"csv": "version,name,applied_at\n" + each(t, func(m postgres.Migration) string { return fmt.Sprintf("%d,%s,\n", m.Version, m.Name) }),
 	} {
-		require.Equal(t, ending{exitNotReady, stdout, fmt.Sprintf("fencectl: postgres: schema is not up to date: schema shop lacks %d migrations; run \"fencectl migrate up --schema shop\"\n", len(known(t)))},
+		require.Equal(t, ending{cli.ExitNotReady, stdout, fmt.Sprintf("fencectl: postgres: schema is not up to date: schema shop lacks %d migrations; run \"fencectl migrate up --schema shop\"\n", len(known(t)))},
 			fencectl(t, "migrate", "status", "-o", format, "--schema", "shop", "--database-url", dsn))
 	}
 	var schemas int
@@ -113,7 +114,7 @@ func TestMigrateStatus_TimesAreUTC(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("", 2*60*60))
 	state := stateOf(postgres.Migration{Version: 1, Name: "schema", AppliedAt: at})
-	require.Equal(t, []string{"1", "schema", "2026-01-02T01:04:05Z"}, state.cells())
+	require.Equal(t, []string{"1", "schema", "2026-01-02T01:04:05Z"}, state.Cells())
 }
 
 func TestMigrateStatus_OneMissing(t *testing.T) {
@@ -124,7 +125,7 @@ func TestMigrateStatus_OneMissing(t *testing.T) {
 		require.NoError(t, execute(t, connect(t, dsn), get(t, "--version", strconv.Itoa(m.Version))))
 	}
 	got := fencectl(t, "migrate", "status", "-o", "csv", "--database-url", dsn)
-	require.Equal(t, exitNotReady, got.code)
+	require.Equal(t, cli.ExitNotReady, got.code)
 	require.Regexp(t, fmt.Sprintf(`(?s)^version,name,applied_at\n1,schema,20\d\d-.*Z\n%d,%s,\n$`, last.Version, last.Name), got.stdout)
 	require.Contains(t, got.stderr, "lacks 1 migration; run \"fencectl migrate up\"\n")
 }
@@ -158,7 +159,7 @@ func nameWidth(t *testing.T) (width int) {
 func get(t *testing.T, args ...string) string {
 	t.Helper()
 	got := fencectl(t, append([]string{"migrate", "get"}, args...)...)
-	require.Equal(t, ending{exitOK, got.stdout, ""}, got)
+	require.Equal(t, ending{cli.ExitOK, got.stdout, ""}, got)
 	return got.stdout
 }
 
@@ -180,7 +181,7 @@ func TestMigrateGet_EqualsMigrateUp(t *testing.T) {
 	want := catalog(t, connect(t, up))
 	require.Greater(t, len(want), 50)
 	require.Equal(t, want, catalog(t, connect(t, other)))
-	require.Equal(t, exitOK, fencectl(t, "migrate", "status", "--database-url", other).code)
+	require.Equal(t, cli.ExitOK, fencectl(t, "migrate", "status", "--database-url", other).code)
 	require.Contains(t, fencectl(t, "migrate", "up", "--database-url", other).stderr, "nothing to do")
 	pool, err := pgxpool.New(t.Context(), other)
 	require.NoError(t, err)
@@ -268,8 +269,8 @@ func TestMigrate_FindsTheDatabaseByLibpqVariables(t *testing.T) {
 	t.Setenv("PGUSER", config.User)
 	t.Setenv("PGPASSWORD", config.Password)
 	t.Setenv("PGDATABASE", config.Database)
-	require.Equal(t, exitOK, fencectl(t, "migrate", "status").code)
+	require.Equal(t, cli.ExitOK, fencectl(t, "migrate", "status").code)
 	require.NoError(t, os.Setenv("PGDATABASE", "no_such_database"))
-	require.Equal(t, exitNotReady, fencectl(t, "migrate", "status").code)
-	require.Equal(t, exitOK, fencectl(t, "migrate", "status", "--database-url", dsn).code)
+	require.Equal(t, cli.ExitNotReady, fencectl(t, "migrate", "status").code)
+	require.Equal(t, cli.ExitOK, fencectl(t, "migrate", "status", "--database-url", dsn).code)
 }

@@ -10,10 +10,11 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
+	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-func newMigrateUp(g *globals) *cobra.Command {
+func newMigrateUp(d *databaseFlags, out *cli.Output) *cobra.Command {
 	var roles postgres.Roles
 	cmd := &cobra.Command{
 		Use:   "up [flags]",
@@ -31,12 +32,12 @@ read them. Give the flags again with each migration.
 
 If it fails or is interrupted on the way, what was applied stays, and running it
 again goes on from there.`,
-		Args: noArgs,
+		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if _, err := postgres.RolesSQL(g.schema, roles); roles != (postgres.Roles{}) && err != nil {
-				return usageErrorf("--app-role, --reader-role: %w", err)
+			if _, err := postgres.RolesSQL(d.schema, roles); roles != (postgres.Roles{}) && err != nil {
+				return cli.UsageErrorf("--app-role, --reader-role: %w", err)
 			}
-			return migrateUp(cmd, g, roles)
+			return migrateUp(cmd, d, out, roles)
 		},
 	}
 	cmd.Flags().StringVar(&roles.App, "app-role", "", "let this role run guarded transactions")
@@ -50,33 +51,33 @@ type appliedMigration struct {
 	Name    string `json:"name"`
 }
 
-func (appliedMigration) columns() []string { return []string{"version", "name"} }
-func (m appliedMigration) cells() []string { return []string{strconv.Itoa(m.Version), m.Name} }
+func (appliedMigration) Columns() []string { return []string{"version", "name"} }
+func (m appliedMigration) Cells() []string { return []string{strconv.Itoa(m.Version), m.Name} }
 
-func migrateUp(cmd *cobra.Command, g *globals, roles postgres.Roles) error {
+func migrateUp(cmd *cobra.Command, d *databaseFlags, out *cli.Output, roles postgres.Roles) error {
 	var applied []appliedMigration
-	failure := g.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-		migrations, err := postgres.Migrate(ctx, pool, g.schema)
+	failure := d.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+		migrations, err := postgres.Migrate(ctx, pool, d.schema)
 		for _, m := range migrations {
 			applied = append(applied, appliedMigration{m.Version, m.Name})
 		}
 		if err != nil || roles == (postgres.Roles{}) {
 			return err
 		}
-		return postgres.GrantRoles(ctx, pool, g.schema, roles)
+		return postgres.GrantRoles(ctx, pool, d.schema, roles)
 	})
 	if failure == nil || len(applied) > 0 {
-		failure = errors.Join(failure, writeList(cmd.OutOrStdout(), g.output, applied))
+		failure = errors.Join(failure, cli.WriteList(cmd.OutOrStdout(), out.Format, applied))
 	}
 	if failure != nil {
 		return failure
 	}
-	tellRoles(cmd.ErrOrStderr(), g.schema, roles)
+	tellRoles(cmd.ErrOrStderr(), d.schema, roles)
 	if len(applied) == 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "nothing to do: schema %s has every migration that this fencectl knows\n", g.schema)
+		fmt.Fprintf(cmd.ErrOrStderr(), "nothing to do: schema %s has every migration that this fencectl knows\n", d.schema)
 		return nil
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "applied %s to schema %s\n", plural(len(applied)), g.schema)
+	fmt.Fprintf(cmd.ErrOrStderr(), "applied %s to schema %s\n", plural(len(applied)), d.schema)
 	return nil
 }
 

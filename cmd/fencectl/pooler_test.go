@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/testenv"
 )
 
@@ -26,7 +27,7 @@ func TestMigrate_WorksBehindAPoolerInTransactionMode_HB18(t *testing.T) {
 	for range 3 {
 		for _, command := range []string{"up", "status"} {
 			got := fencectl(t, "migrate", command, "--database-url", dsn)
-			require.Equal(t, exitOK, got.code, got.stderr)
+			require.Equal(t, cli.ExitOK, got.code, got.stderr)
 		}
 	}
 }

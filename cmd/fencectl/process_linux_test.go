@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/fencekit/fencekit/internal/cli"
 )
 
 // What could not be handed over is no success.
@@ -22,7 +24,7 @@ func TestProcess_FullDiskIsInconclusive(t *testing.T) {
 	dsn := migrated(t)
 	for _, args := range [][]string{{"version"}, {"version", "-o", "json"}, {"migrate", "get"}, {"migrate", "status", "--database-url", dsn}} {
 		var stderr bytes.Buffer
-		require.Equal(t, exitInconclusive, run(t.Context(), args, full, &stderr))
+		require.Equal(t, cli.ExitInconclusive, cli.Run(t.Context(), newRoot(), args, full, &stderr))
 		require.Contains(t, stderr.String(), "can't write the output")
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/testenv"
 )
 
@@ -18,12 +19,12 @@ func TestProcess_ExitCodes(t *testing.T) {
 		code int
 		args []string
 	}{
-		{exitNotReady, []string{"migrate", "status", "--database-url", dsn}},
-		{exitOK, []string{"migrate", "up", "--database-url", dsn}},
-		{exitOK, []string{"migrate", "status", "--database-url", dsn}},
-		{exitOK, []string{"version"}},
-		{exitUsage, []string{}},
-		{exitUsage, []string{"migrate", "sideways"}},
+		{cli.ExitNotReady, []string{"migrate", "status", "--database-url", dsn}},
+		{cli.ExitOK, []string{"migrate", "up", "--database-url", dsn}},
+		{cli.ExitOK, []string{"migrate", "status", "--database-url", dsn}},
+		{cli.ExitOK, []string{"version"}},
+		{cli.ExitUsage, []string{}},
+		{cli.ExitUsage, []string{"migrate", "sideways"}},
 	} {
 		cmd := child(t, nil, c.args...)
 		var stderr bytes.Buffer
@@ -45,10 +46,10 @@ func TestProcess_SignalIsInconclusiveAndUndoesTheTransaction(t *testing.T) {
 			require.NoError(t, cmd.Start())
 			awaitBlocked(t, dsn)
 			require.NoError(t, cmd.Process.Signal(signal))
-			require.Equal(t, exitInconclusive, finish(t, cmd.Wait), stderr.String())
+			require.Equal(t, cli.ExitInconclusive, finish(t, cmd.Wait), stderr.String())
 			require.Contains(t, stderr.String(), "fencectl: interrupted: ")
 			release()
-			require.Equal(t, exitNotReady, fencectl(t, "migrate", "status", "--database-url", dsn).code)
+			require.Equal(t, cli.ExitNotReady, fencectl(t, "migrate", "status", "--database-url", dsn).code)
 		})
 	}
 }

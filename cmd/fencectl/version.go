@@ -6,21 +6,22 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-func newVersion(g *globals) *cobra.Command {
+func newVersion(out *cli.Output) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version [flags]",
 		Short: "Print the versions of fencectl, of Go and of the schema it needs",
-		Args:  noArgs,
+		Args:  cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			migrations, err := postgres.Migrations(postgres.DefaultSchema)
 			if err != nil {
 				return err
 			}
 			build, _ := debug.ReadBuildInfo()
-			return writeOne(cmd.OutOrStdout(), g.output, versionsOf(build, migrations))
+			return cli.WriteOne(cmd.OutOrStdout(), out.Format, versionsOf(build, migrations))
 		},
 	}
 }
@@ -32,24 +33,16 @@ type versions struct {
 	Schema   int    `json:"schema"`   // the newest migration
 }
 
-func (versions) columns() []string { return []string{"fencectl", "go", "schema"} }
-func (v versions) cells() []string {
+func (versions) Columns() []string { return []string{"fencectl", "go", "schema"} }
+func (v versions) Cells() []string {
 	return []string{v.Fencectl, v.Go, strconv.Itoa(v.Schema)}
 }
 
 // versionsOf is what build was made of.
 func versionsOf(build *debug.BuildInfo, migrations []postgres.Migration) versions {
-	v := versions{Fencectl: moduleVersion(build), Go: "unknown", Schema: migrations[len(migrations)-1].Version}
+	v := versions{Fencectl: cli.ModuleVersion(build), Go: "unknown", Schema: migrations[len(migrations)-1].Version}
 	if build != nil {
 		v.Go = build.GoVersion
 	}
 	return v
-}
-
-// moduleVersion takes a nil build, of a binary without module support, for unknown.
-func moduleVersion(build *debug.BuildInfo) string {
-	if build == nil {
-		return "unknown"
-	}
-	return build.Main.Version
 }

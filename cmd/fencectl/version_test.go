@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -21,10 +22,10 @@ func TestVersion_Formats(t *testing.T) {
 		"jsonl": `{"fencectl":"` + module + `","go":"` + compiler + `","schema":` + schema + "}\n",
 		"csv":   "fencectl,go,schema\n" + module + "," + compiler + "," + schema + "\n",
 	} {
-		require.Equal(t, ending{exitOK, stdout, ""}, fencectl(t, "version", "-o", format))
+		require.Equal(t, ending{cli.ExitOK, stdout, ""}, fencectl(t, "version", "-o", format))
 	}
 	require.Contains(t, fencectl(t, "version").stdout, "SCHEMA\n")
-	require.Equal(t, ending{exitOK, "fencectl " + module + "\n", ""}, fencectl(t, "--version"))
+	require.Equal(t, ending{cli.ExitOK, "fencectl " + module + "\n", ""}, fencectl(t, "--version"))
 }
 
 func TestVersion_OfTheModule(t *testing.T) {

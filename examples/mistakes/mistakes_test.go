@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/chaos"
-	"github.com/fencekit/fencekit/chaos/result"
 	"github.com/fencekit/fencekit/guard/guardtest"
 	"github.com/fencekit/fencekit/internal/testenv"
 	"github.com/fencekit/fencekit/storage/postgres"
@@ -49,10 +48,10 @@ func TestMistakes_AreFound(t *testing.T) {
 	} {
 		t.Run(c.mistake.name, func(t *testing.T) {
 			suite, err := chaos.Run(t.Context(), chaos.Config{
-				Workload: c.mistake, Scenarios: []string{c.scenario}, Groups: []string{result.Fenced}, Dir: t.TempDir(),
+				Workload: c.mistake, Scenarios: []string{c.scenario}, Groups: []string{chaos.Fenced}, Dir: t.TempDir(),
 			})
 			require.NoError(t, err)
-			require.Equal(t, result.Violated, suite.Verdict, suite.Reason)
+			require.Equal(t, chaos.Violated, suite.Verdict, suite.Reason)
 			require.Contains(t, suite.Runs[0].Failed+suite.Runs[0].Wrong, c.says)
 		})
 	}

@@ -19,8 +19,8 @@ func TestImports_AreTheArrowsOfTheArchitecture(t *testing.T) {
 	text, err := os.ReadFile("../../docs/architecture.md")
 	require.NoError(t, err)
 	written := map[string][]string{}
-	for _, row := range regexp.MustCompile("(?m)^\\| `([\\w./]+)` \\|[^|]+\\|([^|]*)\\|$").FindAllStringSubmatch(string(text), -1) {
-		written[row[1]] = regexp.MustCompile("[\\w./]+").FindAllString(row[2], -1)
+	for _, row := range regexp.MustCompile("(?m)^\\| `([\\w./-]+)` \\|[^|]+\\|([^|]*)\\|$").FindAllStringSubmatch(string(text), -1) {
+		written[row[1]] = regexp.MustCompile("[\\w./-]+").FindAllString(row[2], -1)
 	}
 	require.Greater(t, len(written), 10)
 

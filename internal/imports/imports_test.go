@@ -48,6 +48,7 @@ func TestImports_AdaptersKeepApart(t *testing.T) {
 	tests := []string{"github.com/stretchr/testify", "github.com/ory/dockertest", "pgregory.net/rapid", "go.uber.org/goleak", module + "internal/testenv", module + "guard/guardtest"}
 	for pkg, forbidden := range map[string][]string{
 		"storage/postgres": append([]string{"go.etcd.io/", "google.golang.org/grpc", module + "fence/etcd", module + "guard"}, tests...),
+		"cmd/fencectl":     append([]string{"go.etcd.io/", "google.golang.org/grpc", module + "chaos"}, tests...),
 		"fence/etcd":       append([]string{"github.com/jackc/", module + "guard", module + "storage", "go.etcd.io/etcd/server", "go.etcd.io/etcd/etcdutl"}, tests...),
 	} {
 		for _, dep := range dependencies(t, pkg) {

@@ -23,9 +23,9 @@ var checkMutants = []Mutant{
 		inCheck("TestProgress_I9")),
 }
 
-const check = "chaos/check/"
+const check = "chaos/internal/check/"
 
-func inCheck(name string) Test { return Test{"chaos/check", name} }
+func inCheck(name string) Test { return Test{"chaos/internal/check", name} }
 
 // silent is a property that finds nothing wrong, whatever it is shown.
 func silent(property, entry, test string) Mutant {

@@ -39,9 +39,9 @@ var engineMutants = []Mutant{
 		inChaos("TestRun_IsWhatItSays/with_faults")).and(
 		Edit{ch + "run.go", "\tif err != nil {\n\t\terr = errors.Join(err, s.abandon())\n\t} else {\n\t\terr = s.conclude(ctx)\n\t}\n",
 			"\tobserver, startErr := observe.Start(ctx, s.client, s.prefix, s.dsn)\n\tif err = errors.Join(err, startErr); err != nil {\n\t\treturn observe.Observation{}, errors.Join(err, s.abandon())\n\t}\n\terr = s.conclude(ctx)\n"}),
-	change("observer-leaves-early", "suite", "chaos/observe/watch.go",
+	change("observer-leaves-early", "suite", "chaos/internal/observe/watch.go",
 		`if err := w.catchUp(ctx); err != nil {`, "w.cancel()\n\t<-w.done\n\tif err := ctx.Err(); err != nil {",
-		Test{"chaos/observe", "TestClose_CatchesUp"}),
+		Test{"chaos/internal/observe", "TestClose_CatchesUp"}),
 	change("what-a-run-must-meet-is-forgotten", "suite", ch+"run.go",
 		`r.Meet = t.scenario.Meet`, `r.Meet = nil`,
 		inChaos("TestRun_IsWhatItSays/met_nothing")),

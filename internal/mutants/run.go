@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/fencekit/fencekit/chaos/result"
 )
 
 // Runner runs tests of the module in directory Root.
@@ -96,7 +94,7 @@ func (r Runner) run(ctx context.Context, of *Result) error {
 	if err != nil {
 		return err
 	}
-	of.Violated, of.Reason = run.Verdict == result.Violated, string(run.Verdict)+": "+run.Reason
+	of.Violated, of.Reason = run.Verdict == violated, run.Verdict+": "+run.Reason
 	return nil
 }
 

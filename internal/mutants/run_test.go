@@ -52,7 +52,7 @@ func TestMigrate_AppliesEachOnce(t *testing.T) {
 
 func TestWrong(t *testing.T) { t.Error("always") }
 `,
-	"cmd/fencectl/main.go": `package main
+	"cmd/fencectl-chaos/main.go": `package main
 
 import (
 	"os"
@@ -62,9 +62,9 @@ import (
 const verdict = "pass"
 
 func main() {
-	out := os.Args[len(os.Args)-1]
-	os.MkdirAll(out, 0o700)
-	os.WriteFile(filepath.Join(out, "result.json"), []byte("{\"runs\": [{\"scenario\": \"any\", \"dir\": \"any/fenced/seed-1\", \"verdict\": \"" + verdict + "\"}]}"), 0o600)
+	run := filepath.Join(os.Args[len(os.Args)-1], "any", "fenced", "seed-1")
+	os.MkdirAll(run, 0o700)
+	os.WriteFile(filepath.Join(run, "result.json"), []byte("{\"verdict\": \"" + verdict + "\"}"), 0o600)
 }
 `,
 }
@@ -148,7 +148,7 @@ func TestRun_WantsTheScenarioViolated(t *testing.T) {
 	r := newRunner(t)
 	of := func(verdict string) Mutant {
 		return change("m", "", "sum/sum.go", "return a + b", "return a - b", Test{"sum", "TestSum"}).
-			and(Edit{"cmd/fencectl/main.go", `verdict = "pass"`, `verdict = "` + verdict + `" // as judged`}).violates("any")
+			and(Edit{"cmd/fencectl-chaos/main.go", `verdict = "pass"`, `verdict = "` + verdict + `" // as judged`}).violates("any")
 	}
 	require.NoError(t, r.Baseline(t.Context(), []Mutant{of("violated")}))
 	for verdict, expected := range map[string]bool{"violated": true, "inconclusive": false, "pass": false} {
@@ -160,7 +160,7 @@ func TestRun_WantsTheScenarioViolated(t *testing.T) {
 		require.Contains(t, result.Reason, verdict)
 	}
 	require.Error(t, r.Run(t.Context(), of("no verdict")).Err)
-	spoiled := module["cmd/fencectl/main.go"]
-	require.NoError(t, os.WriteFile(filepath.Join(r.Root, "cmd/fencectl/main.go"), []byte(strings.Replace(spoiled, `"pass"`, `"inconclusive"`, 1)), 0o600))
+	spoiled := module["cmd/fencectl-chaos/main.go"]
+	require.NoError(t, os.WriteFile(filepath.Join(r.Root, "cmd/fencectl-chaos/main.go"), []byte(strings.Replace(spoiled, `"pass"`, `"inconclusive"`, 1)), 0o600))
 	require.ErrorContains(t, r.Baseline(t.Context(), []Mutant{of("violated")}), "scenario any does not pass without a mutant: inconclusive")
 }

@@ -1,15 +1,15 @@
 package mutants
 
 const (
-	res = "chaos/result/"
-	cli = "cmd/fencectl/"
+	res = "chaos/internal/result/"
+	cmd = "chaos/command/"
 )
 
 // inResult is a test of what runs come to.
-func inResult(name string) Test { return Test{"chaos/result", name} }
+func inResult(name string) Test { return Test{"chaos/internal/result", name} }
 
-// inFencectl is a test of the command.
-func inFencectl(name string) Test { return Test{"cmd/fencectl", name} }
+// inCommand is a test of fencectl-chaos.
+func inCommand(name string) Test { return Test{"chaos/command", name} }
 
 // verdictMutants are in what runs and suites come to, and in what is told of it.
 var verdictMutants = []Mutant{
@@ -80,22 +80,22 @@ var verdictMutants = []Mutant{
 		`is < was.Counts.Operations {`, `is < 0 {`,
 		inResult("TestVerify_RefusesAHistoryThatWasCutOff")),
 
-	change("exit-of-a-violation-is-0", "suite", cli+"chaos.go",
+	change("exit-of-a-violation-is-0", "suite", cmd+"chaos.go",
 		"case result.Pass:\n\t\treturn nil\n\tcase result.Violated:", "case result.Pass, result.Violated:\n\t\treturn nil\n\tcase \"\":",
-		inFencectl("TestChaosVerify_ExitsByTheVerdict")),
-	change("exit-of-what-shows-nothing-is-0", "suite", cli+"chaos.go",
-		`return &codedError{exitInconclusive, errors.New(suite.Reason)}`, `return nil`,
-		inFencectl("TestChaosVerify_ExitsByTheVerdict")),
-	change("exit-without-servers-is-that-of-nothing-shown", "suite", cli+"chaos_run.go",
+		inCommand("TestChaosVerify_ExitsByTheVerdict")),
+	change("exit-of-what-shows-nothing-is-0", "suite", cmd+"chaos.go",
+		`return &cli.ExitError{Code: cli.ExitInconclusive, Err: errors.New(suite.Reason)}`, `return nil`,
+		inCommand("TestChaosVerify_ExitsByTheVerdict")),
+	change("exit-without-servers-is-that-of-nothing-shown", "suite", cmd+"run.go",
 		`case errors.Is(err, chaos.ErrEnvironment):`, `case false:`,
-		inFencectl("TestChaosRun_AViolationStaysOneWhateverEndsTheSuite")),
-	change("exit-of-a-wrong-scenario-is-not-usage", "suite", cli+"chaos_run.go",
+		inCommand("TestChaosRun_AViolationStaysOneWhateverEndsTheSuite")),
+	change("exit-of-a-wrong-scenario-is-not-usage", "suite", cmd+"run.go",
 		`case errors.Is(err, chaos.ErrConfig):`, `case false:`,
-		inFencectl("TestUsage_Is64WithAHint")),
-	change("exit-of-a-violation-gives-way-to-later-errors", "suite", cli+"chaos_run.go",
+		inCommand("TestUsage_Is64WithAHint")),
+	change("exit-of-a-violation-gives-way-to-later-errors", "suite", cmd+"run.go",
 		`case suite.Verdict == result.Violated:`, `case false:`,
-		inFencectl("TestChaosRun_AViolationStaysOneWhateverEndsTheSuite")),
-	change("exit-of-a-violation-gives-way-to-a-table-that-is-not-written", "suite", cli+"chaos_run.go",
+		inCommand("TestChaosRun_AViolationStaysOneWhateverEndsTheSuite")),
+	change("exit-of-a-violation-gives-way-to-a-table-that-is-not-written", "suite", cmd+"run.go",
 		`return errors.Join(outcome(suite, err), writeErr)`, `return writeErr`,
-		inFencectl("TestChaos_AViolationStaysOneIfTheTableIsNotWritten")),
+		inCommand("TestRun_AViolationStaysOneIfTheTableIsNotWritten")),
 }

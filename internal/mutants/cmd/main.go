@@ -73,7 +73,7 @@ func write(root, dir string, chosen []mutants.Mutant) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("go build -overlay %s -o %s ./cmd/fencectl\n", list, filepath.Join(dir, "fencectl"))
+	fmt.Printf("go build -overlay %s -o %s ./cmd/fencectl-chaos\n", list, filepath.Join(dir, "fencectl-chaos"))
 	return nil
 }
 

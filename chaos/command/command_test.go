@@ -1,0 +1,246 @@
+package command
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/chaos"
+	"github.com/fencekit/fencekit/chaos/internal/check"
+	"github.com/fencekit/fencekit/chaos/internal/history"
+	"github.com/fencekit/fencekit/chaos/internal/observe"
+	"github.com/fencekit/fencekit/chaos/internal/result"
+	"github.com/fencekit/fencekit/internal/cli"
+)
+
+func TestChaosList_ScenariosGroupsAndFaults(t *testing.T) {
+	t.Parallel()
+	for args, names := range map[string][]string{
+		"list":           {"NAME", "pauses", "stalled-holder"},
+		"list scenarios": {"NAME", "pauses", "stalled-holder"},
+		"list groups":    {"NAME", "fenced", "redlock"},
+		"list faults":    {"KIND", "pause", "commit-held"},
+	} {
+		got := fencectl(t, strings.Fields(args)...)
+		require.Equal(t, cli.ExitOK, got.code)
+		require.Empty(t, got.stderr)
+		var first []string
+		for line := range strings.Lines(got.stdout) {
+			first = append(first, strings.Fields(line)[0])
+		}
+		require.Subset(t, first, names, args)
+	}
+	var rows []scenarioRow
+	require.NoError(t, json.Unmarshal([]byte(fencectl(t, "list", "-o", "json").stdout), &rows))
+	require.Len(t, rows, len(chaos.Scenarios()))
+}
+
+// A run with real servers and processes, in which the framework holds and a control
+// breaks; and what is left of it, which is then read by the other commands.
+func TestChaosRun_LeavesASuiteThatCanBeReadAgain(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "suite")
+	junit := filepath.Join(t.TempDir(), "more.xml")
+	var stdout, stderr bytes.Buffer
+	cmd := child(t, nil, "run", "--scenario", "stalled-holder", "--groups", "fenced,token-compare", "--out", dir, "--junit", junit, "-o", "json")
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	require.Equal(t, cli.ExitOK, finish(t, cmd.Run), stderr.String())
+	require.Contains(t, stderr.String(), "[1/3] pass: stalled-holder, fenced, seed 1 (")
+	require.Contains(t, stderr.String(), "red: stalled-holder, token-compare, seed 1 (")
+	require.Contains(t, stderr.String(), "green: stalled-holder, token-compare, seed 1, without faults (")
+	require.Contains(t, stderr.String(), "The report is "+filepath.Join(dir, "report.html"))
+	require.Contains(t, stderr.String(), "No violation in 1 run of 1 scenario")
+	var rows []totalRow
+	require.NoError(t, json.Unmarshal(stdout.Bytes(), &rows))
+	require.Len(t, rows, 3)
+	require.Equal(t, result.Fenced, rows[0].Group)
+	require.Zero(t, rows[0].Violated)
+	require.Equal(t, "token-compare", rows[1].Group)
+	require.Equal(t, 1, rows[1].Violated)
+
+	page, err := os.ReadFile(filepath.Join(dir, "report.html"))
+	require.NoError(t, err)
+	require.Contains(t, string(page), "goes on and wants to write. Refused (✕)")
+	require.Contains(t, string(page), "fencectl chaos run --groups fenced --groups token-compare --scenario stalled-holder")
+	for _, path := range []string{filepath.Join(dir, "junit.xml"), junit} {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.NoError(t, xml.Unmarshal(text, &struct{}{}))
+		require.Contains(t, string(text), `name="stalled-holder, fenced, seed 1"`)
+	}
+
+	got := fencectl(t, "verify", dir)
+	require.Equal(t, cli.ExitOK, got.code, got.stderr)
+	require.Empty(t, got.stdout)
+	require.Equal(t, "3 runs judged again, 0 in another way; 0 were not kept. The suite was pass, and is pass.\n", got.stderr)
+}
+
+func TestChaosRun_SaysHowToGoOnWithRunsThatAreThere(t *testing.T) {
+	t.Parallel()
+	got := fencectl(t, "run", "--scenario", "stalled-holder", "--out", saved(t, result.Pass))
+	require.Equal(t, cli.ExitUsage, got.code)
+	require.Contains(t, got.stderr, "to go on with them give --resume (Config.Resume), or take another directory")
+}
+
+// lost are the findings of a run that lost updates.
+var lost = []check.Finding{{Property: "I2", Status: check.Violated}}
+
+// saved is a suite of one run under the framework of that verdict, and a control.
+func saved(t *testing.T, verdict result.Verdict) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	runs := []result.Run{
+		{Scenario: "stop", Group: result.Fenced, Seed: 1, Faults: true, Dir: "stop/fenced/1", Verdict: verdict, Reason: "I2: 1 counterexample",
+			Counts: result.Counts{Operations: 12}, Latency: result.Quantiles{Count: 1, P50: time.Millisecond, P99: 2 * time.Millisecond}},
+		{Scenario: "stop", Group: "redlock", Seed: 1, Faults: true, Dir: "stop/redlock/1", Verdict: result.Violated, Findings: lost, Breaks: check.OfData()},
+		{Scenario: "stop", Group: "redlock", Seed: 1, Dir: "stop/redlock/1-calm", Verdict: result.Pass},
+	}
+	for i := range runs {
+		runs[i].Workload = chaos.Stock{}.Name()
+	}
+	suite := &result.Suite{Runs: runs}
+	suite.Judge()
+	require.NoError(t, result.SaveSuite(dir, suite))
+	return dir
+}
+
+// What ends a suite later does not hide that a property was violated.
+func TestChaosRun_AViolationStaysOneWhateverEndsTheSuite(t *testing.T) {
+	t.Parallel()
+	noServers := []string{"FENCEKIT_POSTGRES=docker", "FENCEKIT_POSTGRES_DSN=", "DOCKER_HOST=unix:///no/daemon"}
+	for verdict, code := range map[result.Verdict]int{result.Pass: cli.ExitNotReady, result.Violated: cli.ExitViolated} {
+		var stderr bytes.Buffer
+		cmd := child(t, noServers, "run", "--scenario", "stalled-holder", "--groups", "fenced", "--resume", "--out", saved(t, verdict))
+		cmd.Stderr = &stderr
+		require.Equal(t, code, finish(t, cmd.Run), stderr.String())
+		require.Contains(t, stderr.String(), "chaos: environment is not ready")
+	}
+}
+
+// Nor does a table that can't be written.
+func TestRun_AViolationStaysOneIfTheTableIsNotWritten(t *testing.T) {
+	t.Parallel()
+	noServers := []string{"FENCEKIT_POSTGRES=docker", "FENCEKIT_POSTGRES_DSN=", "DOCKER_HOST=unix:///no/daemon"}
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, full.Close()) })
+	for verdict, code := range map[result.Verdict]int{result.Pass: cli.ExitInconclusive, result.Violated: cli.ExitViolated} {
+		for _, args := range [][]string{
+			{"verify", saved(t, verdict)},
+			{"run", "--scenario", "stalled-holder", "--groups", "fenced", "--resume", "--out", saved(t, verdict)},
+		} {
+			var stderr bytes.Buffer
+			cmd := child(t, noServers, args...)
+			cmd.Stdout, cmd.Stderr = full, &stderr
+			got := finish(t, cmd.Run)
+			require.Contains(t, stderr.String(), "can't write the output: ")
+			if verdict == result.Violated || args[0] == "verify" {
+				require.Equal(t, code, got, stderr.String())
+			}
+		}
+	}
+}
+
+// Nor does a report that can't be written.
+func TestChaosRun_AViolationStaysOneIfTheReportIsNotWritten(t *testing.T) {
+	t.Parallel()
+	noServers := []string{"FENCEKIT_POSTGRES=docker", "FENCEKIT_POSTGRES_DSN=", "DOCKER_HOST=unix:///no/daemon"}
+	for verdict, code := range map[result.Verdict]int{result.Pass: cli.ExitNotReady, result.Violated: cli.ExitViolated} {
+		dir := saved(t, verdict)
+		require.NoError(t, os.Mkdir(filepath.Join(dir, result.ReportFile), 0o755))
+		var stderr bytes.Buffer
+		cmd := child(t, noServers, "run", "--scenario", "stalled-holder", "--groups", "fenced", "--resume", "--out", dir)
+		cmd.Stderr = &stderr
+		require.Equal(t, code, finish(t, cmd.Run), stderr.String())
+		require.Contains(t, stderr.String(), "is a directory")
+	}
+}
+
+func TestChaosRun_AViolationStaysOneIfInterrupted(t *testing.T) {
+	t.Parallel()
+	for verdict, code := range map[result.Verdict]int{result.Pass: cli.ExitInconclusive, result.Violated: cli.ExitViolated} {
+		cmd := child(t, nil, "run", "--scenario", "stalled-holder", "--groups", "fenced", "--script-seeds", "1000", "--resume", "--out", saved(t, verdict))
+		told, err := cmd.StderrPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		first := bufio.NewReader(told)
+		_, err = first.ReadString('\n')
+		require.NoError(t, err)
+		require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
+		rest, err := io.ReadAll(first)
+		require.NoError(t, err)
+		require.Equal(t, code, finish(t, cmd.Wait), string(rest))
+		require.Contains(t, string(rest), "fencectl: interrupted: ")
+		require.Contains(t, string(rest), "with --resume --out "+cmd.Args[len(cmd.Args)-1]+" goes on with it.")
+	}
+}
+
+func TestChaosVerify_ExitsByTheVerdict(t *testing.T) {
+	t.Parallel()
+	for verdict, code := range map[result.Verdict]int{result.Pass: cli.ExitOK, result.Violated: cli.ExitViolated, result.Inconclusive: cli.ExitInconclusive} {
+		got := fencectl(t, "verify", saved(t, verdict))
+		require.Equal(t, code, got.code, got.stderr)
+		require.Contains(t, got.stderr, "0 runs judged again, 0 in another way; 3 were not kept. The suite was "+string(verdict)+", and is "+string(verdict)+".")
+	}
+	require.Contains(t, fencectl(t, "verify", saved(t, result.Violated)).stderr, "fencectl: 1 of 1 run violated a property. The first: stop, fenced, seed 1: I2: 1 counterexample.")
+}
+
+func TestChaosVerify_PrintsWhatIsJudgedInAnotherWay(t *testing.T) {
+	t.Parallel()
+	dir := saved(t, result.Pass)
+	run := &result.Run{Scenario: "stop", Group: "control", Dir: "stop/control/1", Faults: true, Verdict: result.Pass}
+	told := filepath.Join(t.TempDir(), "told")
+	file, err := os.Create(told)
+	require.NoError(t, err)
+	history.NewRecorder(file).Tell(history.Event{Kind: history.Note})
+	require.NoError(t, file.Close())
+	require.NoError(t, result.Save(dir, run, told, &observe.Observation{}))
+	got := fencectl(t, "verify", dir, "-o", "csv")
+	require.Equal(t, cli.ExitInconclusive, got.code)
+	require.True(t, strings.HasPrefix(got.stdout, "dir,was,is,findings\nstop/control/1,pass,"), got.stdout)
+}
+
+func TestChaosCompare_PutsSuitesSideBySide(t *testing.T) {
+	t.Parallel()
+	got := fencectl(t, "compare", saved(t, result.Pass), saved(t, result.Violated), "-o", "csv")
+	require.Equal(t, cli.ExitOK, got.code, got.stderr)
+	require.Contains(t, got.stdout, "stop,fenced,on,1 -> 1,0 -> 1,0 -> 0,12 -> 12,0 -> 0,0 -> 0,0 -> 0,1ms -> 1ms,2ms -> 2ms,- -> -\n")
+	require.Contains(t, got.stdout, "stop,redlock,on,1 -> 1,1 -> 1,")
+	require.Contains(t, got.stderr, ": pass: No violation in 1 run")
+	require.Contains(t, got.stderr, ": violated: 1 of 1 run violated a property.")
+}
+
+func TestRunLine_TellsARedControlFromAViolation(t *testing.T) {
+	t.Parallel()
+	run := result.Run{Scenario: "stop", Group: result.Fenced, Seed: 7, Faults: true, Took: 1234 * time.Millisecond, Verdict: result.Violated, Reason: "I2: lost"}
+	require.Equal(t, "[3/9] violated: stop, fenced, seed 7 (1.2s): I2: lost", runLine(chaos.Progress{Run: &run, Done: 3, Total: 9}))
+	run.Verdict = result.Pass
+	require.Equal(t, "[3] pass: stop, fenced, seed 7 (1.2s)", runLine(chaos.Progress{Run: &run, Done: 3}))
+	run.Group = "redlock"
+	require.Equal(t, "[3] green: stop, redlock, seed 7 (1.2s)", runLine(chaos.Progress{Run: &run, Done: 3}))
+	run.Verdict, run.Findings, run.Breaks = result.Violated, lost, check.OfData()
+	require.Equal(t, "[3] red: stop, redlock, seed 7 (1.2s)", runLine(chaos.Progress{Run: &run, Done: 3}))
+	run.Breaks = []string{check.Progress}
+	require.Equal(t, "[3] violated: stop, redlock, seed 7 (1.2s): I2: lost", runLine(chaos.Progress{Run: &run, Done: 3}))
+	run.Verdict = result.Inconclusive
+	require.Equal(t, "[3] inconclusive: stop, redlock, seed 7 (1.2s): I2: lost", runLine(chaos.Progress{Run: &run, Done: 3}))
+}
+
+func TestCommandLine_RepeatsWhatWasAsked(t *testing.T) {
+	t.Parallel()
+	root := newRoot()
+	cmd, rest, err := root.Find(strings.Fields("run --scenario pauses --scenario x'y --seeds 3 --out dir --resume --junit f -o json"))
+	require.NoError(t, err)
+	require.NoError(t, cmd.ParseFlags(rest))
+	require.Equal(t, `fencectl chaos run --scenario pauses --scenario 'x'\''y' --seed 1 --seeds 3`, commandLine(cmd))
+}

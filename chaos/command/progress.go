@@ -1,0 +1,111 @@
+package command
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	bar "github.com/jedib0t/go-pretty/v6/progress"
+
+	"github.com/fencekit/fencekit/chaos"
+	"github.com/fencekit/fencekit/chaos/internal/result"
+	"github.com/fencekit/fencekit/internal/cli"
+)
+
+// These and what stands between and behind them, such as "[10m30s]", fit into 80
+// columns: the bar is drawn anew in its place only while it has one line.
+const (
+	messageLength = 50
+	trackerLength = 12
+)
+
+// progress shows what "chaos run" does: a line for each run that has ended or, on
+// a terminal, a bar and a line for each run that is worth reading. Its methods must
+// not be called concurrently.
+type progress struct {
+	w       io.Writer
+	bars    bar.Writer // nil: lines
+	tracker *bar.Tracker
+	over    chan struct{} // closed when the bar is drawn no more
+}
+
+func newProgress(w io.Writer) *progress {
+	p := &progress{w: w}
+	if !cli.IsTerminal(w) || os.Getenv("TERM") == "dumb" {
+		return p
+	}
+	p.bars = bar.NewWriter()
+	p.bars.SetOutputWriter(w)
+	p.bars.SetTerminalWidth(cli.TerminalWidth(w))
+	p.bars.SetUpdateFrequency(200 * time.Millisecond)
+	p.bars.SetStyle(bar.StyleBlocks)
+	p.bars.Style().Visibility.Value, p.bars.Style().Visibility.Percentage = false, false // they are part of the message
+	p.bars.Style().Options.TimeInProgressPrecision = time.Second
+	p.bars.SetMessageLength(messageLength)
+	p.bars.SetTrackerLength(trackerLength)
+	p.tracker = &bar.Tracker{Message: "starting servers"}
+	p.bars.AppendTracker(p.tracker)
+	p.over = make(chan struct{})
+	go func() {
+		defer close(p.over)
+		p.bars.Render()
+	}()
+	return p
+}
+
+// tell takes what Run says.
+func (p *progress) tell(now chaos.Progress) {
+	if p.bars == nil {
+		if now.Ended {
+			fmt.Fprintln(p.w, runLine(now))
+		}
+		return
+	}
+	p.tracker.UpdateTotal(int64(now.Total))
+	p.tracker.UpdateMessage(doneOf(now) + " " + now.Run.String())
+	p.tracker.SetValue(int64(now.Done))
+	if now.Ended && now.Run.Group == result.Fenced && now.Run.Verdict != result.Pass {
+		p.bars.Log("%s", runLine(now))
+	}
+}
+
+// close takes the bar away.
+func (p *progress) close() {
+	if p.bars == nil {
+		return
+	}
+	p.tracker.MarkAsDone()
+	p.bars.Stop()
+	<-p.over
+}
+
+// runLine is a run that has ended, as "[3/12] pass: pauses, fenced, seed 1 (9.8s)".
+// What is not as it must be has its reason.
+func runLine(now chaos.Progress) string {
+	r := now.Run
+	line := fmt.Sprintf("[%s] %s: %s (%v)", doneOf(now), verdictWord(r), r, r.Took.Round(100*time.Millisecond))
+	if r.Verdict == result.Inconclusive || r.Verdict == result.Violated && !r.Red() {
+		line += ": " + r.Reason
+	}
+	return line
+}
+
+// doneOf is how many runs have ended, as "3/12", or "3" if their number is open.
+func doneOf(now chaos.Progress) string {
+	if now.Total == 0 {
+		return fmt.Sprint(now.Done)
+	}
+	return fmt.Sprintf("%d/%d", now.Done, now.Total)
+}
+
+// verdictWord calls controls red and green: a red one is as it must be.
+func verdictWord(r *result.Run) string {
+	switch {
+	case r.Group != result.Fenced && r.Red():
+		return "red"
+	case r.Group != result.Fenced && r.Verdict == result.Pass:
+		return "green"
+	}
+	return string(r.Verdict)
+}

@@ -1,0 +1,72 @@
+package command
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/internal/cli"
+)
+
+func TestUsage_Is64WithAHint(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		args  string // separated by blanks
+		says  string
+		hints string
+	}{
+		{"", "which command? fencectl chaos has compare, list, run, verify", "fencectl chaos"},
+		{"list nonsense", "want scenarios, groups or faults", "fencectl chaos list"},
+		{"list groups faults", "one of scenarios, groups or faults", "fencectl chaos list"},
+		{"run extra", "no arguments", "fencectl chaos run"},
+		{"run --seeds 0", "--seeds is 0, want at least 1", "fencectl chaos run"},
+		{"run --script-seeds 0", "--script-seeds is 0, want at least 1", "fencectl chaos run"},
+		{"run --lanes 0", "--lanes is 0, want at least 1", "fencectl chaos run"},
+		{"run --seed 0", "--seed is 0, want at least 1", "fencectl chaos run"},
+		{"run --duration -1s", "--duration is -1s, want more than 0", "fencectl chaos run"},
+		{"run --seeds 2 --duration 1m", "--duration and --seeds exclude each other", "fencectl chaos run"},
+		{"run --resume", "--resume needs --out", "fencectl chaos run"},
+		{"run --out=", "--out is empty", "fencectl chaos run"},
+		{"run --scenario pauses,nonsense", "\"nonsense\" is no name or pattern of scen", "fencectl chaos run"},
+		{"run --scenario= --groups nonsense", "--scenario is empty", "fencectl chaos run"},
+		{"run --groups= --scenario nonsense", "--groups is empty", "fencectl chaos run"},
+		{"run --junit /nonexistent/j.xml --scenario nonsense", "--junit: open /nonexistent/j.xml", "fencectl chaos run"},
+		{"run --junit= --scenario nonsense", "--junit is empty", "fencectl chaos run"},
+		{"run --out /dev/null/none --scenario nonsense", "\"nonsense\" is no name or pattern", "fencectl chaos run"},
+		{"verify", "the directory of a suite", "fencectl chaos verify"},
+		{"verify /nonexistent", "holds no suite", "fencectl chaos verify"},
+		{"compare one", "the directories of two suites", "fencectl chaos compare"},
+		{"compare /nonexistent /nonexistent", "holds no suite", "fencectl chaos compare"},
+		{"help nonsense", `no command "nonsense"`, "fencectl chaos help"},
+	} {
+		got := fencectl(t, strings.Fields(c.args)...)
+		require.Equal(t, cli.ExitUsage, got.code, c.args)
+		require.Empty(t, got.stdout, c.args)
+		require.Contains(t, got.stderr, c.says)
+		require.True(t, strings.HasSuffix(got.stderr, fmt.Sprintf("Run \"%s --help\" for usage.\n", c.hints)), got.stderr)
+	}
+}
+
+func TestHelp_OfEachCommand(t *testing.T) {
+	t.Parallel()
+	for command, says := range map[string]string{
+		"":        "Commands:",
+		"list":    "fencectl chaos list [scenarios|groups|faults] [flags]",
+		"run":     "1  a property was violated under the framework",
+		"verify":  "It changes no file.",
+		"compare": "fencectl chaos compare DIR DIR [flags]",
+	} {
+		words := strings.Fields(command)
+		long := fencectl(t, append(words, "--help")...)
+		require.Equal(t, cli.ExitOK, long.code)
+		require.Empty(t, long.stderr)
+		require.Contains(t, long.stdout, says)
+		require.Contains(t, long.stdout, "--output")
+		for line := range strings.Lines(long.stdout) {
+			require.LessOrEqual(t, len(strings.TrimSuffix(line, "\n")), cli.UsualWidth, line)
+		}
+		require.Equal(t, long, fencectl(t, append([]string{"help"}, words...)...))
+	}
+}

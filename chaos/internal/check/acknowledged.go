@@ -1,0 +1,24 @@
+package check
+
+import "github.com/fencekit/fencekit/chaos/internal/history"
+
+// acknowledged checks I4. What an answer said later was applied was acknowledged
+// too.
+func acknowledged(v *view, t *tally) {
+	count := 0
+	if len(v.broken) > 0 {
+		t.lack("the history of operations is none: %s", v.broken[0])
+	}
+	for _, op := range v.operations {
+		if op.outcome() != history.OK {
+			continue
+		}
+		count++
+		for _, r := range op.resources {
+			if op.effects[r] == 0 {
+				t.violate("%s was acknowledged and is not there on %s", op, r)
+			}
+		}
+	}
+	t.look("%d acknowledged operations", count)
+}

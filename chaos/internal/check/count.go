@@ -1,0 +1,48 @@
+package check
+
+import "github.com/fencekit/fencekit/chaos/internal/history"
+
+// Counts are figures of a run.
+type Counts struct {
+	Operations int `json:"operations"`
+	OK         int `json:"ok"`      // with those that an answer said were applied
+	Failed     int `json:"failed"`  // with those that an answer said were not
+	Unknown    int `json:"unknown"` // that stayed so, or were cut off with their process
+	Refusals   int `json:"refusals"`
+	Faults     int `json:"faults"`   // that struck
+	Oversold   int `json:"oversold"` // units
+	Lost       int `json:"lost"`     // updates that somebody else's overwrote
+}
+
+// Count counts what happened in a run.
+func Count(r *Record) Counts {
+	v := newView(r)
+	c := Counts{Operations: len(v.operations)}
+	for _, op := range v.operations {
+		switch op.outcome() {
+		case history.OK:
+			c.OK++
+		case history.Fail:
+			c.Failed++
+		default:
+			c.Unknown++
+		}
+	}
+	for _, e := range r.Events {
+		switch e.Kind {
+		case history.Refused:
+			c.Refusals++
+		case history.Strikes:
+			c.Faults++
+		}
+	}
+	for _, stock := range r.Observed.Stocks {
+		sold := 0
+		for _, e := range v.effects[stock.Resource] {
+			sold += e.Quantity
+		}
+		c.Oversold += max(0, sold-stock.Initial)
+		c.Lost += lost(stock.Initial, v.effects[stock.Resource])
+	}
+	return c
+}

@@ -1,0 +1,52 @@
+package check_test
+
+import (
+	"testing"
+
+	"github.com/fencekit/fencekit/chaos/internal/check"
+	"github.com/fencekit/fencekit/chaos/internal/history"
+)
+
+func TestOwnership_I12(t *testing.T) {
+	flags(t, "I12", []spoiled{
+		{"a lock that nobody waits for", func(m *made) {
+			first := m.acquire("w1", "sku/1")
+			m.release(m.acquire("w2", "sku/1"))
+			m.release(first)
+		}, check.Violated},
+		{"one that was never given back", func(m *made) {
+			m.acquire("w1", "sku/1")
+			m.release(m.acquire("w2", "sku/1"))
+		}, check.Violated},
+		{"somebody in the middle was waited for, and not who was before", func(m *made) {
+			first, middle := m.acquire("w1", "sku/1"), m.grant("w2", "sku/1")
+			m.gone(middle)
+			m.release(m.acquire("w3", "sku/1"))
+			m.release(first)
+		}, check.Violated},
+		{"a token of no key", func(m *made) {
+			m.tell((&lock{process: "w1", resource: "sku/1", holder: "w1-0", token: 9999}).event(history.Acquired))
+		}, check.Violated},
+		{"a token of another resource's key", func(m *made) {
+			l := *m.grant("w1", "sku/2")
+			l.resource = "sku/1"
+			m.tell(l.event(history.Acquired))
+		}, check.Violated},
+		{"who gave up was not granted it", func(m *made) {
+			first, waiter := m.acquire("w1", "sku/1"), m.grant("w2", "sku/1")
+			m.gone(waiter)
+			m.release(first)
+		}, check.Held},
+		{"two leases that ended at once", func(m *made) {
+			m.gone(m.acquire("w1", "sku/1"))
+			m.acquire("w2", "sku/1")
+		}, check.Held},
+		{"a queue of another resource", func(m *made) {
+			m.acquire("w1", "sku/1")
+			m.release(m.acquire("w2", "sku/2"))
+		}, check.Held},
+		{"a gap in the watch", func(m *made) {
+			m.Observed.Locks.Events, m.Observed.Locks.Gap = nil, "it broke"
+		}, check.Unchecked},
+	})
+}

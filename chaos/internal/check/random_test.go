@@ -1,0 +1,269 @@
+package check_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/fencekit/fencekit/chaos/internal/check"
+	"github.com/fencekit/fencekit/chaos/internal/history"
+)
+
+// crew are processes that go on in any order, one step at a time, as if every lease
+// were lost at the worst moment: locks exclude nobody, the fence alone does.
+type crew struct {
+	*made
+	t     *rapid.T
+	steps map[string][]func() // what each process is still to do
+	held  map[string]*lock    // by resource: whose key is there
+}
+
+// chance is true in one of n cases.
+func (c *crew) chance(n int, what string) bool { return rapid.IntRange(1, n).Draw(c.t, what) == 1 }
+
+// takeOver ends the lease of whoever has a lock, and grants that.
+func (c *crew) takeOver(process, resource string) *lock {
+	if before := c.held[resource]; before != nil {
+		c.gone(before)
+	}
+	c.held[resource] = c.grant(process, resource)
+	return c.held[resource]
+}
+
+// giveBack releases a lock that may have been lost.
+func (c *crew) giveBack(l *lock) {
+	if c.held[l.resource] == l {
+		c.gone(l)
+		c.held[l.resource] = nil
+	}
+	c.tell(l.event(history.Released))
+}
+
+func (c *crew) add(process string, steps ...func()) {
+	c.steps[process] = append(c.steps[process], steps...)
+}
+
+// begin gives a process an operation to do.
+func (c *crew) begin(process string, resources []string) {
+	op := c.invoke(process, "do", resources...)
+	locks := make([]*lock, len(resources))
+	for i, r := range resources {
+		c.add(process,
+			func() { locks[i] = c.takeOver(process, r) },
+			func() { c.tell(locks[i].event(history.Acquired)) },
+			func() { c.tryClaim(op, locks[i]) },
+			func() { c.tell(locks[i].event(history.Claimed)) })
+	}
+	seen := make([]int, len(resources))
+	for i, r := range resources {
+		c.add(process, func() { seen[i] = c.available[r] })
+	}
+	c.add(process, func() { c.seal(op, seen, locks) })
+}
+
+// tryClaim claims, if the fence lets it.
+func (c *crew) tryClaim(op string, l *lock) {
+	if c.fences[l.resource].token > l.token {
+		c.turnedAway(op, l, "claim")
+		return
+	}
+	c.claimed(l)
+}
+
+// turnedAway has a process tell of a refusal, and then of its end.
+func (c *crew) turnedAway(op string, l *lock, stage string) {
+	e := c.refusal(l, stage)
+	c.steps[l.process] = []func(){
+		func() { c.tell(e) },
+		func() { c.end(op, history.Fail, "stale token") },
+	}
+}
+
+// seal commits if the fences are where the claims left them.
+func (c *crew) seal(op string, seen []int, locks []*lock) {
+	for _, l := range locks {
+		if f := c.fences[l.resource]; f.token != l.token || f.seq != l.seq {
+			c.turnedAway(op, l, "seal")
+			return
+		}
+	}
+	c.writeSeen(op, c.chance(2, "named"), seen, locks...)
+	process := locks[0].process
+	if c.chance(4, "reply lost") {
+		c.add(process,
+			func() { c.end(op, history.Unknown, "unknown outcome") },
+			func() { c.tell(history.Event{Kind: history.Answer, Process: process, Op: op, Applied: true}) })
+		return
+	}
+	c.add(process, func() { c.ok(op) })
+	for _, l := range locks {
+		c.add(process, func() { c.giveBack(l) })
+	}
+}
+
+// step lets one process go on, or ends it.
+func (c *crew) step(processes, resources []string) {
+	process := rapid.SampledFrom(processes).Draw(c.t, "process")
+	todo := c.steps[process]
+	switch {
+	case len(todo) == 0:
+		first := rapid.IntRange(0, len(resources)-1).Draw(c.t, "first")
+		last := rapid.IntRange(first, len(resources)-1).Draw(c.t, "last")
+		c.begin(process, resources[first:last+1])
+	case c.chance(25, "killed"):
+		c.steps[process] = nil
+		c.tell(history.Event{Kind: history.Ends, Process: process, Error: "killed"})
+	default:
+		c.steps[process] = todo[1:]
+		todo[0]()
+	}
+}
+
+// finish ends the run as it should.
+func (c *crew) finish(processes, resources []string) {
+	c.phase(history.PhaseHealed)
+	for _, p := range processes {
+		for len(c.steps[p]) > 0 {
+			next := c.steps[p][0]
+			c.steps[p] = c.steps[p][1:]
+			next()
+		}
+	}
+	c.phase(history.PhaseFinal)
+	for _, r := range resources {
+		if l := c.held[r]; l != nil {
+			c.giveBack(l)
+		}
+		c.do("w1", r)
+	}
+	c.phase(history.PhaseEnd)
+}
+
+// Whatever a fence that works lets happen is never flagged.
+func TestAll_HoldsForAnyGoodRun(t *testing.T) {
+	processes, resources := []string{"w1", "w2", "w3"}, []string{"sku/1", "sku/2", "sku/3"}
+	rapid.Check(t, func(rt *rapid.T) {
+		c := &crew{made: newMade(1000, resources...), t: rt, steps: map[string][]func(){}, held: map[string]*lock{}}
+		for range rapid.IntRange(0, 120).Draw(rt, "steps") {
+			c.step(processes, resources)
+		}
+		c.finish(processes, resources)
+		for _, f := range check.All(&c.Record) {
+			if f.Status != check.Held && f.Status != check.Irrelevant {
+				rt.Fatalf("%+v", f)
+			}
+		}
+		counts := check.Count(&c.Record)
+		require.Equal(rt, counts.Operations, counts.OK+counts.Failed+counts.Unknown)
+		require.Zero(rt, counts.Lost+counts.Oversold)
+	})
+}
+
+// Without a fence a lost update is flagged whenever there is one, and only then.
+func TestConservation_FlagsEachLostUpdate(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		m := newMade(1000, "sku/1")
+		m.Fenced = false
+		read := map[string]int{} // what each process has read
+		stale := map[string]bool{}
+		lost := false
+		for i := range rapid.IntRange(0, 30).Draw(rt, "steps") {
+			p := rapid.SampledFrom([]string{"w1", "w2", "w3"}).Draw(rt, "process")
+			seen, ok := read[p]
+			if !ok {
+				read[p] = m.available["sku/1"]
+				continue
+			}
+			m.sell(fmt.Sprint("op", i), seen, &lock{process: p, resource: "sku/1"})
+			lost = lost || stale[p]
+			delete(read, p)
+			delete(stale, p)
+			for other := range read {
+				stale[other] = true
+			}
+		}
+		want := check.Held
+		if lost {
+			want = check.Violated
+		}
+		for _, f := range check.All(&m.Record) {
+			if f.Property == "I2" {
+				require.Equal(rt, want, f.Status, "%+v", f)
+			}
+		}
+		require.Equal(rt, lost, check.Count(&m.Record).Lost > 0)
+	})
+}
+
+// What is left out of a history of the register makes no difference to whether it
+// is linearizable.
+func TestDecisive_KeepsTheVerdict(t *testing.T) {
+	verdicts := map[porcupine.CheckResult]int{}
+	rapid.Check(t, func(rt *rapid.T) {
+		ops := []porcupine.Operation{check.Access("claim", 1, 0, 2), check.Access("claim", 2, 5, 7)}
+		for range rapid.IntRange(0, 9).Draw(rt, "operations") {
+			call := rapid.Int64Range(0, 12).Draw(rt, "call")
+			ops = append(ops, check.Access(
+				rapid.SampledFrom([]string{"claim", "write", "write", "refusal"}).Draw(rt, "action"),
+				rapid.Int64Range(1, 3).Draw(rt, "token"), call, call+rapid.Int64Range(0, 8).Draw(rt, "for")))
+		}
+		want := porcupine.CheckOperationsTimeout(check.RegisterModel, slices.Clone(ops), 0)
+		require.Equal(rt, want, porcupine.CheckOperationsTimeout(check.RegisterModel, check.Decisive(ops), 0))
+		verdicts[want]++
+	})
+	require.Len(t, verdicts, 2, "%v", verdicts)
+}
+
+// Of the writes of a grant the one that ended first counts, and the one that was
+// begun last.
+func TestDecisive_KeepsFirstAndLastWrite(t *testing.T) {
+	between := check.Access("write", 1, 4, 5)
+	for _, odd := range []porcupine.Operation{check.Access("write", 1, 0, 1), check.Access("write", 1, 8, 9)} {
+		ops := check.Decisive([]porcupine.Operation{
+			check.Access("claim", 1, 2, 3), between, odd, between, check.Access("claim", 2, 6, 7),
+		})
+		require.Len(t, ops, 4)
+		require.Equal(t, porcupine.Illegal, porcupine.CheckOperationsTimeout(check.RegisterModel, ops, 0))
+	}
+}
+
+// long is a run of so many operations, some of which were refused.
+func long(operations int) *made {
+	resources := []string{"sku/1", "sku/2", "sku/3", "sku/4"}
+	m := newMade(1_000_000, resources...)
+	for i := range operations / 2 {
+		r := resources[i%len(resources)]
+		op := m.invoke("w1", "do", r)
+		l := m.acquire("w1", r)
+		m.claim(l)
+		m.gone(l)
+		m.do("w2", r)
+		m.refuse(l, "seal")
+		m.end(op, history.Fail, "stale token")
+	}
+	m.phase(history.PhaseHealed)
+	m.phase(history.PhaseFinal)
+	for _, r := range resources {
+		m.do("w1", r)
+	}
+	return m
+}
+
+func BenchmarkAll(b *testing.B) {
+	for _, n := range []int{10_000, 40_000} {
+		m := long(n)
+		b.Run(fmt.Sprint(n, "operations"), func(b *testing.B) {
+			for b.Loop() {
+				for _, f := range check.All(&m.Record) {
+					if f.Status != check.Held && f.Status != check.Irrelevant {
+						b.Fatalf("%+v", f)
+					}
+				}
+			}
+		})
+	}
+}

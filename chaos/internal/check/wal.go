@@ -1,0 +1,135 @@
+package check
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/fencekit/fencekit/chaos/internal/observe"
+)
+
+// Tables in the write-ahead log.
+const (
+	tableEvent  = "fence.event"
+	tableStock  = "public.stock"
+	tableOrders = "public.orders"
+)
+
+// wal is what the write-ahead log shows of fences and orders.
+type wal struct {
+	moves      []*move
+	byResource map[string][]*move // in the order in which they took effect
+	orders     []order
+	strange    []string // changes that have no business to be there
+}
+
+// move is a move of a fence: an entry of the framework's history as it was
+// committed, without its operations.
+type move struct {
+	observe.Entry
+	commit int // number of its transaction
+}
+
+// order is a row that an operation inserted.
+type order struct {
+	observe.Effect
+	commit int // number of its transaction
+}
+
+func readWAL(commits []observe.Commit) *wal {
+	w := &wal{byResource: map[string][]*move{}}
+	names := map[string]string{} // of resources by their numbers, which claims tell; empty if none has
+	for n, c := range commits {
+		for _, change := range c.Changes {
+			switch {
+			case change.Table == tableEvent && change.Action == "insert":
+				if change.Row["kind"] == "claim" {
+					names[change.Row["resource"]] = change.Row["name"]
+				}
+				m := &move{Entry: entryIn(change.Row, names, c.XID), commit: n}
+				w.moves = append(w.moves, m)
+				w.byResource[m.Resource] = append(w.byResource[m.Resource], m)
+			case change.Table == tableEvent:
+				w.strange = append(w.strange, fmt.Sprintf("transaction %d: %s of the history, which is only appended to", c.XID, change.Action))
+			case change.Table == tableOrders && change.Action == "insert":
+				w.orders = append(w.orders, order{Effect: effectIn(change.Row, c.XID), commit: n})
+			}
+		}
+	}
+	return w
+}
+
+// number reads a number; what is none is 0, which fits nothing.
+func number(text string) int64 {
+	n, _ := strconv.ParseInt(text, 10, 64)
+	return n
+}
+
+func entryIn(row, names map[string]string, xid uint64) observe.Entry {
+	return observe.Entry{
+		Resource: names[row["resource"]], Seq: number(row["seq"]), Kind: row["kind"],
+		Epoch: number(row["epoch"]), Token: number(row["token"]), Holder: row["holder"], XID: xid,
+	}
+}
+
+func effectIn(row map[string]string, xid uint64) observe.Effect {
+	return observe.Effect{
+		Order: number(row["id"]), Op: row["op"], Resource: row["resource"], Token: number(row["token"]),
+		Quantity: int(number(row["quantity"])), Seen: int(number(row["seen"])), XID: xid,
+	}
+}
+
+// wrote is a move by which an operation took effect.
+type wrote struct {
+	op *operation
+	*move
+}
+
+// wrote returns which moves belong to which operations: by the rows that they
+// wrote in the same transaction or, if only the workload knows its rows, by the
+// ids that the framework recorded.
+func (v *view) wrote() (found []wrote) {
+	if v.Stock {
+		in := v.wal.writes()
+		for _, o := range v.wal.orders {
+			if op, m := v.byID[o.Op], in[place{o.commit, o.Resource}]; op != nil && m != nil {
+				found = append(found, wrote{op, m})
+			}
+		}
+		return found
+	}
+	at := map[position]*move{}
+	for _, m := range v.wal.moves {
+		at[position{m.Resource, m.Seq}] = m
+	}
+	for _, e := range v.Observed.Entries {
+		for _, id := range e.Ops {
+			if op, m := v.byID[id], at[position{e.Resource, e.Seq}]; op != nil && m != nil {
+				found = append(found, wrote{op, m})
+			}
+		}
+	}
+	return found
+}
+
+// place is a resource in a transaction.
+type place struct {
+	commit   int
+	resource string
+}
+
+// writes returns the moves that are writes.
+func (w *wal) writes() map[place]*move {
+	in := map[place]*move{}
+	for _, m := range w.moves {
+		if m.Kind == "write" {
+			in[place{m.commit, m.Resource}] = m
+		}
+	}
+	return in
+}
+
+// position is a place in the history of a resource.
+type position struct {
+	resource string
+	seq      int64
+}

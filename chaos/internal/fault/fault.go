@@ -1,0 +1,118 @@
+package fault
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencekit/fencekit/chaos/internal/history"
+	"github.com/fencekit/fencekit/internal/netfault"
+	"github.com/fencekit/fencekit/internal/pgproxy"
+)
+
+// ErrMissed: there was nothing to strike. The fault didn't happen.
+var ErrMissed = errors.New("fault: there was nothing to strike")
+
+// missed is ErrMissed with its reason: the victim has gone meanwhile, or another
+// fault has struck the server, which may yet do what it was asked for.
+func missed(err error) error { return fmt.Errorf("%w: %w", ErrMissed, err) }
+
+// Fault is one thing that can go wrong.
+type Fault interface {
+	// String says what is done, and to whom, as "pause w1". Its first word is the
+	// kind of fault.
+	String() string
+	// Strike does it, and returns once it is done. heal undoes it; it is nil if
+	// there is nothing to undo. It fails with ErrMissed if there was nothing to
+	// strike, or none came before ctx ended; then nothing is struck later either.
+	Strike(ctx context.Context, site Site) (heal func(ctx context.Context) error, err error)
+}
+
+// Site is where faults strike: the processes and servers of a run.
+type Site interface {
+	// Worker returns a worker process by its number, from 0; numbers beyond the
+	// last one begin again with the first.
+	Worker(number int) Worker
+	// Etcd is the lock service.
+	Etcd() Etcd
+	// Postgres is the database server.
+	Postgres() Postgres
+	// Observer is a client of etcd that no fault cuts off.
+	Observer() *clientv3.Client
+	// Locks is the prefix of the lock keys.
+	Locks() string
+	// Database is a pool to the run's database that no fault cuts off.
+	Database() *pgxpool.Pool
+}
+
+// Worker is a worker process of a run.
+type Worker interface {
+	// Name is its name, which its sessions in Postgres have too (application_name).
+	Name() string
+	// Signal sends a signal. It fails with ErrMissed if the process has ended, or has
+	// been stopped and SIGSTOP would do it again.
+	Signal(sig syscall.Signal) error
+	// AwaitStopped returns once the kernel shows the process stopped by a signal. It
+	// fails with ErrMissed if that isn't so before ctx ends.
+	AwaitStopped(ctx context.Context) error
+	// Resume lets a stopped process go on.
+	Resume() error
+	// Kill ends the process by SIGKILL. It fails with ErrMissed if it has ended.
+	Kill() error
+	// Start starts it anew after its end, as a supervisor would.
+	Start(ctx context.Context) error
+	// StopTheWorld has the process's Go runtime stop the world, and returns when it
+	// stands. resume lets it go on.
+	StopTheWorld(ctx context.Context) (resume func(context.Context) error, err error)
+	// Arm has the process stop itself (SIGSTOP), or kill itself, when it reaches a
+	// point of an operation for the next time, and returns once it has. When ctx
+	// ends before that it is disarmed, and Arm fails with ErrMissed.
+	Arm(ctx context.Context, point string, then Then) error
+	// ToEtcd are its links to the members of the lock service.
+	ToEtcd() []*netfault.Link
+	// ToPostgres is its link to the database server.
+	ToPostgres() *netfault.Link
+	// Commits is the part of its link to Postgres that knows what a COMMIT is.
+	Commits() *pgproxy.Proxy
+}
+
+// Then says what a process does at an armed point.
+type Then string
+
+// What a process does at an armed point.
+const (
+	ThenStop Then = history.ThereStop
+	ThenDie  Then = history.ThereDie
+)
+
+// Etcd is the lock service: of one member, or of several.
+type Etcd interface {
+	// Members are the members, in a fixed order.
+	Members() []Member
+	// Leader is the member that leads.
+	Leader(ctx context.Context) (Member, error)
+}
+
+// Member is one member of the lock service.
+type Member interface {
+	Kill() error
+	Pause() error
+	Resume() error
+	Restart(ctx context.Context) error
+	// Isolate cuts it off from the other members, and Rejoin ends that.
+	Isolate() error
+	Rejoin() error
+}
+
+// Postgres is the database server.
+type Postgres interface {
+	// Kill ends it at once, as a crash does; its data stays.
+	Kill() error
+	Pause() error
+	Resume() error
+	Restart(ctx context.Context) error
+}

@@ -1,0 +1,113 @@
+package fault_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/chaos/internal/fault"
+	"github.com/fencekit/fencekit/internal/pause"
+	"github.com/fencekit/fencekit/internal/testenv"
+)
+
+// workerVar makes a process a worker of these tests.
+const workerVar = "FENCEKIT_TEST_FAULT_WORKER"
+
+func TestMain(m *testing.M) {
+	testenv.Reexec()
+	if os.Getenv(workerVar) != "" {
+		work()
+	}
+	testenv.Main(m)
+}
+
+// work does what it is told, line by line, and says what it did.
+func work() {
+	var armed, then string
+	stopper := os.NewFile(3, "stopper")
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		switch words := strings.Fields(lines.Text()); words[0] {
+		case "ping":
+			fmt.Println("pong")
+		case "stall":
+			go func() { _ = pause.StopTheWorld(stopper) }()
+		case "arm":
+			armed, then = words[1], words[2]
+			fmt.Println("armed")
+		case "come": // to a point
+			if words[1] == armed && then == string(fault.ThenDie) {
+				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+				select {}
+			}
+			if words[1] == armed {
+				armed = ""
+				_ = pause.Self()
+			}
+			fmt.Println("passed")
+		}
+	}
+	os.Exit(0)
+}
+
+// patient is a context for what takes as long as it takes.
+func patient(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// brief is a context for what waits in vain.
+func brief(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// strike does a fault, and returns what heals it.
+func strike(t testing.TB, f fault.Fault, s fault.Site) (heal func()) {
+	t.Helper()
+	undo, err := f.Strike(patient(t), s)
+	require.NoError(t, err)
+	return func() {
+		t.Helper()
+		require.NoError(t, undo(patient(t)))
+	}
+}
+
+// strikeOnce does a fault that has nothing to be healed.
+func strikeOnce(t testing.TB, f fault.Fault, s fault.Site) {
+	t.Helper()
+	undo, err := f.Strike(patient(t), s)
+	require.NoError(t, err)
+	require.Nil(t, undo)
+}
+
+// struck is what became of a Strike.
+type struck struct {
+	heal func(context.Context) error
+	err  error
+}
+
+// begin strikes while the test goes on.
+func begin(ctx context.Context, f fault.Fault, s fault.Site) <-chan struck {
+	done := make(chan struck, 1)
+	go func() {
+		heal, err := f.Strike(ctx, s)
+		done <- struck{heal, err}
+	}()
+	return done
+}
+
+func requireMissed(ctx context.Context, t testing.TB, f fault.Fault, s fault.Site) {
+	t.Helper()
+	undo, err := f.Strike(ctx, s)
+	require.ErrorIs(t, err, fault.ErrMissed)
+	require.Nil(t, undo)
+}

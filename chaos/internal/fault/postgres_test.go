@@ -1,0 +1,236 @@
+package fault_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/chaos/internal/fault"
+	"github.com/fencekit/fencekit/internal/testenv"
+)
+
+func startPostgres(t testing.TB) *testenv.Postgres {
+	t.Helper()
+	server, err := testenv.StartPostgres(patient(t), nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
+	return server
+}
+
+func connect(ctx context.Context, t testing.TB, dsn string) (*pgx.Conn, error) {
+	conn, err := pgx.Connect(ctx, dsn)
+	if err == nil {
+		t.Cleanup(func() { _ = conn.Close(context.Background()) }) // its server may be gone
+	}
+	return conn, err
+}
+
+func TestPostgresCrash_EndsTheServerAndKeepsWhatHadCommitted(t *testing.T) {
+	t.Parallel()
+	server := startPostgres(t)
+	session, err := connect(patient(t), t, server.DSN())
+	require.NoError(t, err)
+	_, err = session.Exec(patient(t), "create table t as select 'kept' as k")
+	require.NoError(t, err)
+	heal := strike(t, fault.PostgresCrash{}, &site{postgres: server})
+	_, err = session.Exec(patient(t), "select 1")
+	require.Error(t, err)
+	_, err = connect(patient(t), t, server.DSN())
+	require.Error(t, err)
+	heal()
+	session, err = connect(patient(t), t, server.DSN())
+	require.NoError(t, err)
+	var kept string
+	require.NoError(t, session.QueryRow(patient(t), "select k from t").Scan(&kept))
+	require.Equal(t, "kept", kept)
+}
+
+func TestPostgresPause_LetsNobodyNewIn(t *testing.T) {
+	t.Parallel()
+	server := startPostgres(t)
+	session, err := connect(patient(t), t, server.DSN())
+	require.NoError(t, err)
+	heal := strike(t, fault.PostgresPause{}, &site{postgres: server})
+	_, err = connect(brief(t), t, server.DSN())
+	require.Error(t, err)
+	_, err = session.Exec(patient(t), "select 1")
+	require.NoError(t, err, "a present session")
+	heal()
+	_, err = connect(patient(t), t, server.DSN())
+	require.NoError(t, err)
+}
+
+// It waits for a transaction of that worker, and ends it and no other.
+func TestTerminate_EndsATransactionOfTheWorker(t *testing.T) {
+	t.Parallel()
+	l := newLinked(t)
+	session, idle := l.connect(t), l.connect(t)
+	other, err := l.database.Begin(patient(t)) // of somebody else, and older
+	require.NoError(t, err)
+	defer func() { require.NoError(t, other.Rollback(context.Background())) }()
+	struck := begin(patient(t), fault.Terminate{}, l)
+	select {
+	case <-struck:
+		require.Fail(t, "there is no transaction yet")
+	case <-brief(t).Done():
+	}
+	_, err = session.Exec(patient(t), "begin; insert into t values ('terminated')")
+	require.NoError(t, (<-struck).err)
+	if err == nil { // it was not ended in the midst of that
+		_, err = session.Exec(patient(t), "commit")
+	}
+	var answer *pgconn.PgError
+	require.ErrorAs(t, err, &answer)
+	require.Equal(t, "57P01", answer.Code)
+	_, err = idle.Exec(patient(t), "select 1")
+	require.NoError(t, err)
+	_, err = other.Exec(patient(t), "select 1")
+	require.NoError(t, err)
+	require.Zero(t, l.rows(t, "terminated"))
+	requireMissed(brief(t), t, fault.Terminate{}, l)
+}
+
+// commit commits a row of a key over the worker's link.
+func (l linked) commit(t testing.TB, key string) error {
+	t.Helper()
+	session := l.connect(t)
+	_, err := session.Exec(patient(t), "begin; insert into t values ('"+key+"')")
+	require.NoError(t, err)
+	_, err = session.Exec(patient(t), "commit")
+	return err
+}
+
+// One COMMIT is lost as it is said, and none after it.
+func TestLoseCommit_LosesOne(t *testing.T) {
+	t.Parallel()
+	for loss, counts := range map[fault.Loss][2]int{ // rows when it has struck, and when it is healed
+		fault.Swallowed: {0, 0}, fault.Unheard: {1, 1}, fault.Held: {0, 1},
+	} {
+		t.Run(string(loss), func(t *testing.T) {
+			t.Parallel()
+			l := newLinked(t)
+			ctx := newAwaited(patient(t))
+			struck := begin(ctx, fault.LoseCommit{Loss: loss}, l)
+			<-ctx.awaited
+			require.Error(t, l.commit(t, "lost"))
+			done := <-struck
+			require.NoError(t, done.err)
+			require.Equal(t, counts[0], l.rows(t, "lost"))
+			require.NoError(t, l.commit(t, "after"))
+			require.Equal(t, loss == fault.Held, done.heal != nil)
+			if done.heal != nil {
+				require.NoError(t, done.heal(patient(t)))
+			}
+			require.Equal(t, counts[1], l.rows(t, "lost"))
+			require.Equal(t, 1, l.rows(t, "after"))
+		})
+	}
+}
+
+// A transaction that is one message is none of an operation's.
+func TestLoseCommit_OfAnOperationLeavesOthersAlone(t *testing.T) {
+	t.Parallel()
+	for _, opening := range []string{"begin", "\n START transaction read write"} {
+		t.Run(opening, func(t *testing.T) {
+			t.Parallel()
+			l := newLinked(t)
+			ctx := newAwaited(patient(t))
+			struck := begin(ctx, fault.LoseCommit{Loss: fault.Swallowed, Operation: true}, l)
+			<-ctx.awaited
+			_, err := l.connect(t).Exec(patient(t), opening+"; insert into t values ('whole'); commit")
+			require.NoError(t, err)
+			require.Equal(t, 1, l.rows(t, "whole"))
+			require.Error(t, l.commit(t, "lost"))
+			require.NoError(t, (<-struck).err)
+			require.Equal(t, 0, l.rows(t, "lost"))
+		})
+	}
+}
+
+// Of two at a time each loses one: neither takes the other's rule away.
+func TestLoseCommit_TwoAtATimeLoseTwo(t *testing.T) {
+	t.Parallel()
+	l := newLinked(t)
+	first, second := newAwaited(patient(t)), newAwaited(patient(t))
+	struckFirst := begin(first, fault.LoseCommit{Loss: fault.Swallowed}, l)
+	<-first.awaited
+	struckSecond := begin(second, fault.LoseCommit{Loss: fault.Swallowed}, l)
+	<-second.awaited // it waits for the first one
+	require.Error(t, l.commit(t, "lost"))
+	require.NoError(t, (<-struckFirst).err)
+	for l.commit(t, "kept") == nil { // until its rule is in place
+		require.NoError(t, second.Err())
+	}
+	require.NoError(t, (<-struckSecond).err)
+	require.Equal(t, 0, l.rows(t, "lost"))
+}
+
+// Where no COMMIT comes in time none is lost later.
+func TestLoseCommit_MissesWhereNoneComes(t *testing.T) {
+	t.Parallel()
+	l := newLinked(t)
+	requireMissed(brief(t), t, fault.LoseCommit{Loss: fault.Swallowed}, l)
+	require.NoError(t, l.commit(t, "after"))
+}
+
+// A COMMIT that has come, and that the server takes long over, will be lost: the fault
+// has struck.
+func TestLoseCommit_HasStruckWhereTheServerTakesLong(t *testing.T) {
+	t.Parallel()
+	l := newLinked(t)
+	for _, sql := range []string{
+		"create function wait() returns trigger language plpgsql as 'begin perform pg_advisory_xact_lock(1); return null; end'",
+		"create constraint trigger wait after insert on t initially deferred for each row execute function wait()",
+	} {
+		_, err := l.database.Exec(patient(t), sql)
+		require.NoError(t, err)
+	}
+	holder, err := l.database.Begin(patient(t))
+	require.NoError(t, err)
+	_, err = holder.Exec(patient(t), "select pg_advisory_xact_lock(1)")
+	require.NoError(t, err)
+
+	inner, cancel := context.WithCancel(patient(t))
+	ctx := newAwaited(inner)
+	struck := begin(ctx, fault.LoseCommit{Loss: fault.Unheard}, l)
+	<-ctx.awaited
+	session := l.connect(t)
+	_, err = session.Exec(patient(t), "begin; insert into t values ('lost')")
+	require.NoError(t, err)
+	lost := make(chan error, 1)
+	go func() {
+		_, err := session.Exec(context.Background(), "commit")
+		lost <- err
+	}()
+	require.Eventually(t, func() bool {
+		var waiting bool
+		err := l.database.QueryRow(patient(t), "select exists (select from pg_locks where locktype = 'advisory' and not granted and database = (select oid from pg_database where datname = current_database()))").Scan(&waiting)
+		require.NoError(t, err)
+		return waiting
+	}, time.Minute, time.Millisecond)
+	cancel()
+	require.NoError(t, (<-struck).err)
+	require.NoError(t, holder.Rollback(patient(t)))
+	require.Error(t, <-lost)
+	require.Equal(t, 1, l.rows(t, "lost"))
+}
+
+// awaited is a context that tells when somebody begins to wait for its end, which
+// LoseCommit does when its rule is in place.
+type awaited struct {
+	context.Context
+	once    *sync.Once
+	awaited chan struct{}
+}
+
+func newAwaited(ctx context.Context) awaited { return awaited{ctx, &sync.Once{}, make(chan struct{})} }
+
+func (a awaited) Done() <-chan struct{} {
+	a.once.Do(func() { close(a.awaited) })
+	return a.Context.Done()
+}

@@ -1,0 +1,104 @@
+package fault_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/chaos/internal/fault"
+	"github.com/fencekit/fencekit/internal/pause"
+)
+
+func TestPause_StopsTheProcessUntilItIsHealed(t *testing.T) {
+	t.Parallel()
+	w := startWorker(t)
+	heal := strike(t, fault.Pause{}, &site{worker: w})
+	stopped, err := pause.Stopped(w.child.Pid())
+	require.NoError(t, err)
+	require.True(t, stopped)
+	w.tell("ping")
+	w.requireSilent(t)
+	heal()
+	w.requireSays(t, "pong")
+}
+
+// blindSite is a site whose worker is never seen to stop.
+type blindSite struct{ site }
+
+type blind struct{ *worker }
+
+func (s *blindSite) Worker(int) fault.Worker         { return blind{s.worker} }
+func (blind) AwaitStopped(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+
+// A stop that isn't seen in time doesn't come later.
+func TestPause_ThatIsNotSeenIsTakenBack(t *testing.T) {
+	t.Parallel()
+	w := startWorker(t)
+	ended := brief(t)
+	<-ended.Done()
+	_, err := fault.Pause{}.Strike(ended, &blindSite{site{worker: w}})
+	require.ErrorIs(t, err, ended.Err())
+	w.tell("ping")
+	w.requireSays(t, "pong")
+}
+
+// No goroutine answers, though the process isn't stopped.
+func TestStopTheWorld_StopsAllGoroutinesUntilItIsHealed(t *testing.T) {
+	t.Parallel()
+	w := startWorker(t)
+	heal := strike(t, fault.StopTheWorld{}, &site{worker: w})
+	stopped, err := pause.Stopped(w.child.Pid())
+	require.NoError(t, err)
+	require.False(t, stopped)
+	w.tell("ping")
+	w.requireSilent(t)
+	heal()
+	w.requireSays(t, "pong")
+}
+
+func TestPauseAt_StopsTheProcessAtThePointAlone(t *testing.T) {
+	t.Parallel()
+	w := startWorker(t)
+	striking := begin(patient(t), fault.PauseAt{Point: "read"}, &site{worker: w})
+	w.requireSays(t, "armed")
+	w.tell("come elsewhere")
+	w.requireSays(t, "passed")
+	w.tell("come read")
+	done := <-striking
+	require.NoError(t, done.err)
+	w.requireSilent(t)
+	require.NoError(t, done.heal(patient(t)))
+	w.requireSays(t, "passed")
+}
+
+func TestKill_EndsTheProcessAndStartsItAnew(t *testing.T) {
+	t.Parallel()
+	w := startWorker(t)
+	old := w.child
+	heal := strike(t, fault.Kill{}, &site{worker: w})
+	require.False(t, old.Wait().Success())
+	heal()
+	require.NotEqual(t, old.Pid(), w.child.Pid())
+	w.tell("ping")
+	w.requireSays(t, "pong")
+}
+
+func TestDieAt_EndsTheProcessAtThePointAlone(t *testing.T) {
+	t.Parallel()
+	w := startWorker(t)
+	old := w.child
+	striking := begin(patient(t), fault.DieAt{Point: "read"}, &site{worker: w})
+	w.requireSays(t, "armed")
+	w.tell("come elsewhere")
+	w.requireSays(t, "passed")
+	w.tell("come read")
+	done := <-striking
+	require.NoError(t, done.err)
+	require.False(t, old.Wait().Success())
+	_, more := <-w.said
+	require.False(t, more)
+	require.NoError(t, done.heal(patient(t)))
+	w.tell("ping")
+	w.requireSays(t, "pong")
+}

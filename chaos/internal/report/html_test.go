@@ -1,0 +1,284 @@
+package report
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/html"
+
+	"github.com/fencekit/fencekit/chaos/internal/check"
+	"github.com/fencekit/fencekit/chaos/internal/history"
+	"github.com/fencekit/fencekit/chaos/internal/observe"
+	"github.com/fencekit/fencekit/chaos/internal/result"
+)
+
+// render writes the report, and parses it.
+func render(t *testing.T, s *sample) (text string, root *html.Node) {
+	t.Helper()
+	var b bytes.Buffer
+	require.NoError(t, HTML(&b, s.suite, s.load))
+	root, err := html.Parse(bytes.NewReader(b.Bytes()))
+	require.NoError(t, err)
+	return b.String(), root
+}
+
+// find returns the elements that are wanted, in order.
+func find(root *html.Node, wanted func(*html.Node) bool) []*html.Node {
+	var found []*html.Node
+	for n := range root.Descendants() {
+		if n.Type == html.ElementNode && wanted(n) {
+			found = append(found, n)
+		}
+	}
+	return found
+}
+
+func attr(n *html.Node, name string) string {
+	for _, a := range n.Attr {
+		if a.Key == name {
+			return a.Val
+		}
+	}
+	return ""
+}
+
+func withClass(class string) func(*html.Node) bool {
+	return func(n *html.Node) bool { return strings.Contains(" "+attr(n, "class")+" ", " "+class+" ") }
+}
+
+func element(name string) func(*html.Node) bool {
+	return func(n *html.Node) bool { return n.Data == name }
+}
+
+// textOf is all text in an element.
+func textOf(n *html.Node) string {
+	var b strings.Builder
+	for d := range n.Descendants() {
+		if d.Type == html.TextNode {
+			b.WriteString(d.Data)
+		}
+	}
+	return b.String()
+}
+
+// requireSelfContained fails if a page would load or run anything.
+func requireSelfContained(t *testing.T, root *html.Node) {
+	t.Helper()
+	known := map[string]bool{}
+	for _, name := range strings.Fields(`html head body meta title style main a header section div p h1 h2 h3 h4 b br code span ul ol li dl dt dd
+		details summary figure figcaption table thead tbody tr th td svg defs pattern path rect circle text`) {
+		known[name] = true
+	}
+	inside := regexp.MustCompile(`url\(#[a-z]+\)`)
+	for _, n := range find(root, func(*html.Node) bool { return true }) {
+		require.True(t, known[n.Data], "element %q", n.Data)
+		for _, a := range n.Attr {
+			switch {
+			case strings.HasPrefix(a.Key, "on"), a.Key == "src", a.Key == "srcset", a.Key == "style", a.Key == "action", a.Key == "data", a.Key == "background":
+				require.Fail(t, "an attribute that loads or runs something", "%s of %s", a.Key, n.Data)
+			case strings.HasSuffix(a.Key, "href"):
+				require.True(t, strings.HasPrefix(a.Val, "#"), a.Val)
+			}
+		}
+		if n.Data == "style" {
+			css := inside.ReplaceAllString(textOf(n), "")
+			require.NotContains(t, css, "url(")
+			require.NotContains(t, css, "@import")
+		}
+	}
+	policy := find(root, func(n *html.Node) bool { return attr(n, "http-equiv") == "Content-Security-Policy" })
+	require.Len(t, policy, 1)
+	require.Equal(t, "default-src 'none'; style-src 'unsafe-inline'", attr(policy[0], "content"))
+}
+
+func TestHTML_RefersToNothingOutside(t *testing.T) {
+	t.Parallel()
+	_, root := render(t, realisticOnce())
+	requireSelfContained(t, root)
+	ids := map[string]bool{}
+	for _, n := range find(root, func(n *html.Node) bool { return attr(n, "id") != "" }) {
+		require.False(t, ids[attr(n, "id")], "two elements are %q", attr(n, "id"))
+		ids[attr(n, "id")] = true
+	}
+	for _, n := range find(root, func(n *html.Node) bool { return attr(n, "aria-labelledby") != "" }) {
+		require.True(t, ids[attr(n, "aria-labelledby")])
+	}
+	for _, n := range find(root, element("svg")) {
+		require.True(t, attr(n, "aria-hidden") == "true" || attr(n, "role") == "img" && attr(n, "aria-label") != "", "a figure without words")
+	}
+}
+
+func TestHTML_TellsTheStory(t *testing.T) {
+	t.Parallel()
+	_, root := render(t, realisticOnce())
+	sentence := find(root, withClass("sentence"))
+	require.Equal(t, realisticOnce().suite.Reason, textOf(sentence[0]))
+	require.Contains(t, textOf(sentence[0]), "3 of 3 controls broke")
+	var headings []string
+	for _, h := range find(root, element("h2")) {
+		headings = append(headings, textOf(h))
+	}
+	require.Equal(t, []string{"Side by side, under the same faults", "One run, told", "Properties", "Tokens over time", "How long it took", "Controls",
+		"Seeds and schedules", "What this does not show"}, headings)
+
+	panels := find(root, withClass("panel"))
+	require.Len(t, panels, 2)
+	fenced, control := panels[0], panels[1]
+	require.Regexp(t, `^w1 holds sku/1 with token \d+\.w1 stands still for 3\.00 s\.w\d takes over and claims with token \d+\.w1 goes on and wants to write\. Refused \(✕\): its token \d+ is older than \d+, which has claimed\.$`,
+		textOf(find(fenced, element("ol"))[0]))
+	require.Regexp(t, `^Stock never fell below zero: the least was \d+\.$`, textOf(find(fenced, withClass("outcome"))[0]))
+	require.Len(t, find(fenced, withClass("refused")), 1)
+	require.NotEmpty(t, find(fenced, withClass("fenced")))
+	require.Empty(t, find(fenced, withClass("debt")))
+	require.Empty(t, find(fenced, withClass("both")))
+	require.Len(t, find(fenced, withClass("stopped")), 1)
+	require.Len(t, find(fenced, withClass("mark")), 4)
+
+	require.Contains(t, textOf(control), "w1 goes on and writes all the same: nothing stops it.")
+	require.Regexp(t, `units sold that were not there\.$`, strings.TrimSpace(textOf(find(control, withClass("outcome"))[0])))
+	require.NotEmpty(t, find(control, withClass("debt")))
+	require.NotEmpty(t, find(control, withClass("both")))
+	require.Empty(t, find(control, withClass("refused")))
+
+	rows := find(root, withClass("row"))
+	require.Len(t, rows, 2)
+	require.Contains(t, textOf(rows[0]), "pause-read") // the story's
+	cells := find(rows[0], withClass("cell"))
+	require.Len(t, cells, 4)
+	require.Contains(t, textOf(cells[0]), "held: 0 oversold, 0 lost")
+	require.Empty(t, find(cells[0], withClass("debt")))
+	for _, c := range cells[1:] {
+		require.Equal(t, "cell broke", attr(c, "class"))
+		require.NotEmpty(t, find(c, withClass("debt")))
+	}
+}
+
+func TestHTML_ScrollsWhatIsWide(t *testing.T) {
+	t.Parallel()
+	_, root := render(t, realisticOnce())
+	figures := find(root, func(n *html.Node) bool {
+		return n.Data == "svg" && regexp.MustCompile(`^0 0 (620|1200) `).MatchString(attr(n, "viewBox"))
+	})
+	require.Len(t, figures, 3, "two panels, and the tokens")
+	for _, n := range append(figures, find(root, element("table"))...) {
+		require.True(t, withClass("scroll")(n.Parent), "%s %s", n.Data, attr(n, "aria-label"))
+		require.Equal(t, "0", attr(n.Parent, "tabindex"), "the keyboard scrolls it")
+	}
+}
+
+func TestTilesOf_NoUnknownAnswers(t *testing.T) {
+	t.Parallel()
+	with := tilesOf(result.Totals{Counts: result.Counts{Unknown: 1}}, nil)
+	require.Contains(t, with[len(with)-1].Name, "answers never reached")
+	require.Len(t, tilesOf(result.Totals{}, nil), len(with)-1)
+}
+
+// hostile is text that would do harm in HTML, in an attribute, in SVG, in CSS, or
+// on a terminal.
+const hostile = `"'></title></svg></style><script>alert(1)</script><img src=x onerror=alert(1)>{{.}}` + "\x00\x1b[2J\u202egnp\xff"
+
+func TestHTML_EscapesWhatComesFromRuns(t *testing.T) {
+	t.Parallel()
+	s := newSample(hostile)
+	p := plan{scenario: hostile + "s", group: result.Fenced, seed: 1, faults: true, workers: 2, resources: []string{hostile + "r"}, initial: 200, step: 1e6, length: 6e9, think: 2e7, pauses: []pause{{worker: 1, at: 5e8, long: 3e9}}}
+	s.add(p)
+	p.group = hostile + "g"
+	s.add(p)
+	for dir := range s.told {
+		t := s.told[dir]
+		for i := range t.events {
+			e := &t.events[i]
+			e.Name = strings.ReplaceAll(e.Name, "w1", "w1 "+hostile)
+			e.Error, e.Reason = hostile, strings.ReplaceAll(e.Reason, "void", hostile)
+		}
+	}
+	s.suite.Versions = map[string]string{hostile: hostile}
+	s.suite.Scenarios = []result.Scenario{{Name: hostile + "s", Story: hostile}}
+	s.suite.Groups = []result.Group{{Name: hostile + "g", Title: hostile, Flaw: hostile}}
+	for i := range s.suite.Runs {
+		r := &s.suite.Runs[i]
+		r.Findings = append(r.Findings, check.Finding{Property: hostile, Title: hostile, Status: check.Violated, Detail: hostile, Examples: []string{hostile}})
+		r.Reason, r.Verdict = hostile, result.Violated
+		r.Schedule = append(r.Schedule, result.Step{Fault: hostile})
+	}
+	s.suite.Judge()
+	text, root := render(t, s)
+	requireSelfContained(t, root)
+	for _, bad := range []string{"<script", "<img", "\x00", "\x1b", "\u202e", "\xff"} {
+		require.False(t, strings.Contains(text, bad), "%q", bad)
+	}
+	require.True(t, strings.Contains(textOf(root), "<script>alert(1)</script>"), "it is there as text")
+	require.Len(t, find(root, withClass("panel")), 2)
+}
+
+func TestHTML_CopesWithManyOperations(t *testing.T) {
+	t.Parallel()
+	s := largeOnce()
+	require.GreaterOrEqual(t, s.suite.Runs[0].Counts.Operations, 10_000)
+	text, root := render(t, s)
+	require.Less(t, len(text), 1<<20)
+	for _, svg := range find(root, element("svg")) {
+		require.Less(t, len(find(svg, func(*html.Node) bool { return true })), 5000)
+	}
+}
+
+func TestHTML_IsBoundedWithManyRuns(t *testing.T) {
+	t.Parallel()
+	s := &sample{suite: &result.Suite{}}
+	for i := range 20_000 {
+		run := result.Run{Scenario: fmt.Sprintf("scenario %d", i%200), Group: result.Fenced, Seed: uint64(i), Faults: true, Verdict: result.Violated, Reason: strings.Repeat("x", 5000), Dir: "a"}
+		for j := range 100 {
+			run.Schedule = append(run.Schedule, result.Step{Fault: fmt.Sprint("pause w", j)})
+		}
+		run.Findings = []check.Finding{{Property: "I2", Status: check.Violated, Detail: strings.Repeat("y", 5000), Examples: []string{strings.Repeat("z", 5000)}}}
+		s.suite.Runs = append(s.suite.Runs, run)
+	}
+	s.suite.Judge()
+	text, root := render(t, s)
+	require.Less(t, len(text), 6<<20)
+	require.True(t, strings.Contains(textOf(root), "17,500 more runs are in result.json."))
+	require.True(t, strings.Contains(textOf(root), "and 60 more: see result.json"))
+	require.Len(t, find(root, withClass("row")), maxRows)
+}
+
+func TestHTML_DoesWithoutWhatWasNotKept(t *testing.T) {
+	t.Parallel()
+	s := &sample{suite: realisticOnce().suite}
+	_, root := render(t, s)
+	require.True(t, strings.Contains(textOf(root), "No run under the framework and faults was kept whole"))
+	require.Empty(t, find(root, withClass("panel")))
+	require.Len(t, find(root, withClass("cell")), 8)
+
+	_, root = render(t, &sample{suite: &result.Suite{}}) // nothing at all
+	require.True(t, strings.Contains(textOf(root), "Nothing ran under faults."))
+	require.True(t, strings.Contains(textOf(root), "No control ran."))
+	require.True(t, strings.Contains(textOf(root), "Nothing was judged."))
+}
+
+func TestHTML_FailsWhereARunCanNotBeRead(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken disk")
+	for _, group := range []string{result.Fenced, "redlock", "no-lock"} {
+		var b bytes.Buffer
+		err := HTML(&b, realisticOnce().suite, func(r *result.Run) ([]history.Event, *observe.Observation, error) {
+			if r.Group == group {
+				return nil, nil, broken
+			}
+			return realisticOnce().load(r)
+		})
+		require.ErrorIs(t, err, broken, group)
+		require.ErrorContains(t, err, group)
+		require.Zero(t, b.Len())
+	}
+	require.ErrorIs(t, HTML(failing{}, &result.Suite{}, nil), fs.ErrClosed)
+}
+
+type failing struct{}
+
+func (failing) Write([]byte) (int, error) { return 0, fs.ErrClosed }

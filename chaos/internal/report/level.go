@@ -1,0 +1,126 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/fencekit/fencekit/chaos/internal/history"
+	"github.com/fencekit/fencekit/chaos/internal/observe"
+)
+
+// level is a number of units of a resource over time.
+type level struct {
+	resource string
+	initial  int
+	changes  []change // in the order of their times
+}
+
+// change is what the level is from a time on.
+type change struct {
+	at   int64
+	left int
+}
+
+// lowest is the least that the level ever was.
+func (l level) lowest() int {
+	low := l.initial
+	for _, c := range l.changes {
+		low = min(low, c.left)
+	}
+	return low
+}
+
+// remaining returns what remained of each resource: what there was minus what
+// orders say was sold, in the order in which the operations were answered. One
+// that never was counts from when it began.
+func remaining(events []history.Event, observed *observe.Observation) []level {
+	when := answered(events)
+	var levels []level
+	for _, s := range observed.Stocks {
+		levels = append(levels, levelOf(s.Resource, s.Initial, when, observed, func(e observe.Effect) int { return -e.Quantity }))
+	}
+	return levels
+}
+
+// balance returns what remained of each resource minus what its stock said: 0 as
+// long as every order was taken from stock, and lower by what was sold but put
+// back by somebody who wrote late, or on what was read too early.
+func balance(events []history.Event, observed *observe.Observation) []level {
+	when := answered(events)
+	var levels []level
+	for _, s := range observed.Stocks {
+		stock := s.Initial // as it was written
+		levels = append(levels, levelOf(s.Resource, 0, when, observed, func(e observe.Effect) int {
+			taken := stock - (e.Seen - e.Quantity)
+			stock -= taken
+			return taken - e.Quantity
+		}))
+	}
+	return levels
+}
+
+// levelOf adds up what the effects on a resource change, given in the order in
+// which they were written, in the order of the times of their operations.
+func levelOf(resource string, initial int, when map[string]int64, observed *observe.Observation, by func(observe.Effect) int) level {
+	var effects []observe.Effect
+	for _, e := range observed.Effects {
+		if e.Resource == resource {
+			effects = append(effects, e)
+		}
+	}
+	slices.SortStableFunc(effects, func(a, b observe.Effect) int { return cmp.Compare(a.Order, b.Order) })
+	l := level{resource: resource, initial: initial}
+	for _, e := range effects {
+		l.changes = append(l.changes, change{when[e.Op], by(e)})
+	}
+	slices.SortStableFunc(l.changes, func(a, b change) int { return cmp.Compare(a.at, b.at) })
+	left := initial
+	for i := range l.changes {
+		left += l.changes[i].left
+		l.changes[i].left = left
+	}
+	return l
+}
+
+// answered is when operations were answered, or began if they never were.
+func answered(events []history.Event) map[string]int64 {
+	when := map[string]int64{}
+	for _, e := range events {
+		if e.Kind == history.Invoke || e.Kind == history.OK {
+			when[e.Op] = e.At
+		}
+	}
+	return when
+}
+
+// steps is the path of a level, with at most three points for each pixel, and the
+// area of it that is below zero. What comes after the scale's end is left out.
+func (l level) steps(x, y scale) (line, debt string) {
+	var p, d strings.Builder
+	zero := number(y.at(0))
+	left := l.initial
+	fmt.Fprintf(&p, "M%s %s", number(x.fromPixel), number(y.within(float64(left))))
+	fmt.Fprintf(&d, "M%s %s", number(x.fromPixel), zero)
+	for i := 0; i < len(l.changes) && float64(l.changes[i].at) <= x.toValue; {
+		column := math.Round(x.within(float64(l.changes[i].at)))
+		low := left
+		for ; i < len(l.changes) && math.Round(x.within(float64(l.changes[i].at))) == column; i++ {
+			left = l.changes[i].left
+			low = min(low, left)
+		}
+		fmt.Fprintf(&p, "H%sV%s", number(column), number(y.within(float64(low))))
+		if left != low {
+			fmt.Fprintf(&p, "V%s", number(y.within(float64(left))))
+		}
+		fmt.Fprintf(&d, "H%sV%s", number(column), number(y.within(min(0, float64(low)))))
+	}
+	fmt.Fprintf(&p, "H%s", number(x.toPixel))
+	fmt.Fprintf(&d, "H%sV%sZ", number(x.toPixel), zero)
+	if l.lowest() >= 0 {
+		return p.String(), ""
+	}
+	return p.String(), d.String()
+}

@@ -1,0 +1,96 @@
+package result
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/fencekit/fencekit/chaos/internal/check"
+	"github.com/fencekit/fencekit/chaos/internal/history"
+	"github.com/fencekit/fencekit/chaos/internal/observe"
+)
+
+// Fenced is the Group of runs under the framework. The others are controls.
+const Fenced = "fenced"
+
+// Run is one run of a scenario by one group.
+type Run struct {
+	Scenario string        `json:"scenario"`
+	Family   string        `json:"family"`
+	Group    string        `json:"group"` // Fenced, or the name of a control
+	Seed     uint64        `json:"seed"`
+	Faults   bool          `json:"faults"` // false: the same without faults
+	Started  time.Time     `json:"started"`
+	Took     time.Duration `json:"took"` // ns
+	Dir      string        `json:"dir"`  // of its files: three levels below the suite's, separated by slashes
+
+	Verdict  Verdict         `json:"verdict"`
+	Reason   string          `json:"reason"` // of the verdict, one sentence
+	Findings []check.Finding `json:"findings"`
+	Counts   Counts          `json:"counts"`
+	Latency  Quantiles       `json:"latency"`   // of operations that took effect
+	HandOver Quantiles       `json:"hand_over"` // of a resource from one process to the next that waited
+	Hits     map[string]int  `json:"hits"`      // what the run met, and how often
+	Schedule []Step          `json:"schedule"`  // of faults, made from the seed
+	Progress time.Duration   `json:"progress"`  // bound of I9, ns
+	Meet     []string        `json:"meet"`      // hits that it had to have
+	Stock    bool            `json:"stock"`     // the built-in workload's data was seen
+	Workload string          `json:"workload"`  // its name
+	Failed   string          `json:"failed"`    // what the workload's own check said; empty if nothing
+	Wrong    string          `json:"wrong"`     // what else was wrong with what is tested, as that it hung; empty if nothing
+	Breaks   []string        `json:"breaks"`    // of a control: properties of which it has to violate one
+}
+
+// String names a run for people, as "pause-claimed, redlock, seed 7".
+func (r *Run) String() string {
+	name := fmt.Sprintf("%s, %s, seed %d", r.Scenario, r.Group, r.Seed)
+	if !r.Faults {
+		name += ", without faults"
+	}
+	return name
+}
+
+// Judge sets what the run comes to by its history, in the order of its times, and
+// by what was observed of it: Verdict, Reason, Findings, Counts, Hits, Latency and
+// HandOver. Everything that it goes by is kept, so it can be judged again.
+func (r *Run) Judge(events []history.Event, observed observe.Observation) {
+	record := r.record(events, observed)
+	r.Findings, r.Counts, r.Hits = check.All(record), check.Count(record), check.Hits(record)
+	r.Latency, r.HandOver = latency(record), handOver(record)
+	r.Verdict, r.Reason = verdictOf(r.Findings)
+}
+
+// record is what the run is judged by.
+func (r *Run) record(events []history.Event, observed observe.Observation) *check.Record {
+	return &check.Record{
+		Fenced: r.Group == Fenced, Stock: r.Stock, Progress: r.Progress, Meet: r.Meet,
+		Events: events, Observed: observed, Workload: r.Failed, Wrong: r.Wrong,
+	}
+}
+
+// Red reports whether the run of a control has violated what it has to violate. One
+// that is violated in something else only shows nothing of that.
+func (r *Run) Red() bool {
+	return r.Verdict == Violated && slices.ContainsFunc(r.Broke(), func(property string) bool { return slices.Contains(r.Breaks, property) })
+}
+
+// Broke are the properties that the run violated.
+func (r *Run) Broke() []string {
+	var names []string
+	for _, f := range r.Findings {
+		if f.Status == check.Violated {
+			names = append(names, f.Property)
+		}
+	}
+	return names
+}
+
+// Counts are figures of a run.
+type Counts = check.Counts
+
+// Step is one fault of a schedule.
+type Step struct {
+	At    time.Duration `json:"at"`  // ns from the beginning of the load
+	For   time.Duration `json:"for"` // ns until it is healed; 0 if there is nothing to heal
+	Fault string        `json:"fault"`
+}

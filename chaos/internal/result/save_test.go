@@ -1,0 +1,161 @@
+package result
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/chaos/internal/check"
+	"github.com/fencekit/fencekit/chaos/internal/history"
+	"github.com/fencekit/fencekit/chaos/internal/observe"
+)
+
+// historyFile writes a history as processes do: not in the order of its times,
+// and with a last line that was cut off.
+func historyFile(t *testing.T, events ...history.Event) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "told")
+	file, err := os.Create(path)
+	require.NoError(t, err)
+	recorder := history.NewRecorder(file)
+	for _, e := range events {
+		recorder.Tell(e)
+	}
+	require.NoError(t, recorder.Err())
+	_, err = file.WriteString(`{"at":9,"kind":"inv`)
+	require.NoError(t, err)
+	require.NoError(t, file.Close())
+	return path
+}
+
+func save(t *testing.T, dir string, run *Run) {
+	t.Helper()
+	require.NoError(t, Save(dir, run, historyFile(t, history.Event{At: 1, Kind: history.Phase}), &observe.Observation{}))
+}
+
+func TestSave_IsReadAgainByLoad(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "[out]*") // what a pattern would stumble over
+	run := &Run{
+		Dir: "stop/fenced/seed-7", Scenario: "../<stop>", Family: "pauses", Group: Fenced, Seed: 7, Faults: true, Started: time.Unix(1700000000, 5).UTC(), Took: time.Second,
+		Verdict: Violated, Reason: "I2", Findings: []check.Finding{{Property: "I2", Status: check.Violated, Examples: []string{"x"}}},
+		Counts: Counts{Operations: 3}, Hits: map[string]int{"a": 1}, Schedule: []Step{{At: 1, For: 2, Fault: "pause w1"}},
+		Progress: time.Minute, Meet: []string{"a"}, Stock: true, Workload: "stock", Failed: "no",
+		Latency: Quantiles{Count: 1, Max: 5}, HandOver: Quantiles{Count: 2, Max: 6},
+	}
+	observed := &observe.Observation{Stocks: []observe.Stock{{Resource: "r", Initial: 5, Available: 4}}}
+	require.NoError(t, Save(dir, run, historyFile(t, history.Event{At: 5, Kind: history.OK, Op: "1"}, history.Event{At: 3, Kind: history.Invoke, Op: "1"}), observed))
+
+	suite, err := LoadSuite(dir)
+	require.NoError(t, err)
+	require.Equal(t, []Run{*run}, suite.Runs)
+	events, seen, err := Load(dir, &suite.Runs[0])
+	require.NoError(t, err)
+	require.Equal(t, observed, seen)
+	require.Equal(t, []history.Event{{At: 3, Kind: history.Invoke, Op: "1"}, {At: 5, Kind: history.OK, Op: "1"}}, events)
+
+	record := suite.Runs[0].record(events, *seen)
+	require.Equal(t, &check.Record{Fenced: true, Stock: true, Progress: time.Minute, Meet: []string{"a"}, Events: events, Observed: *seen, Workload: "no"}, record)
+	require.False(t, (&Run{Group: "redlock"}).record(nil, *seen).Fenced)
+}
+
+func TestSave_NeverOverwritesARun(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	run := fencedOK
+	save(t, dir, &run)
+	again := fencedOK
+	require.ErrorIs(t, Save(dir, &again, historyFile(t), &observe.Observation{}), fs.ErrExist)
+	calm := fencedCalm // differs by its faults alone
+	save(t, dir, &calm)
+	require.NoError(t, os.Remove(filepath.Join(dir, filepath.FromSlash(run.Dir), ResultFile))) // as if it had been cut off
+	save(t, dir, &again)
+}
+
+func TestSave_LeavesAHistoryThatIsInItsPlace(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	run := fencedOK
+	run.Dir = "a/b/c"
+	place := filepath.Join(dir, "a", "b", "c", HistoryFile)
+	require.NoError(t, os.MkdirAll(filepath.Dir(place), 0o755))
+	require.NoError(t, os.Rename(historyFile(t, history.Event{At: 4, Kind: history.Note}), place))
+	require.NoError(t, Save(dir, &run, place, &observe.Observation{}))
+	events, _, err := Load(dir, &run)
+	require.NoError(t, err)
+	require.Len(t, events, 1)
+}
+
+func TestSave_StaysBelowTheSuite(t *testing.T) {
+	t.Parallel()
+	for _, where := range []string{"", "../elsewhere", "/elsewhere", ".", "a/../../b"} {
+		run := &Run{Dir: where, Verdict: Pass}
+		require.ErrorContains(t, Save(t.TempDir(), run, historyFile(t), &observe.Observation{}), "no directory below the suite's")
+		_, _, err := Load(t.TempDir(), run)
+		require.ErrorContains(t, err, "no directory below the suite's")
+		dir := t.TempDir()
+		require.NoError(t, SaveSuite(dir, &Suite{Runs: []Run{*run}}))
+		_, err = LoadSuite(dir)
+		require.ErrorContains(t, err, "no directory below the suite's")
+	}
+}
+
+func TestLoadSuite_FindsRunsThatItsFileDoesNotKnow(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	_, err := LoadSuite(dir)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+
+	first, second, third := fencedOK, redlockRed, redlockOff
+	first.Started, second.Started, third.Started = time.Unix(30, 0), time.Unix(20, 0), time.Unix(10, 0)
+	save(t, dir, &first)
+	save(t, dir, &second)
+	suite, err := LoadSuite(dir)
+	require.NoError(t, err)
+	require.Equal(t, []string{second.Dir, first.Dir}, dirs(suite))
+
+	third.Dir = "not/kept/here"
+	known := second
+	known.Verdict = Inconclusive // older than what the directory says
+	require.NoError(t, SaveSuite(dir, &Suite{Command: "again", Verdict: Pass, Runs: []Run{third, known}}))
+	suite, err = LoadSuite(dir)
+	require.NoError(t, err)
+	require.Equal(t, "again", suite.Command)
+	require.Equal(t, []string{third.Dir, second.Dir, first.Dir}, dirs(suite))
+	require.Equal(t, Violated, suite.Runs[1].Verdict)
+
+	moved := t.TempDir() // a run's directory is where it is, whatever it was
+	require.NoError(t, os.MkdirAll(filepath.Join(moved, "x", "y"), 0o755))
+	require.NoError(t, os.Rename(filepath.Join(dir, filepath.FromSlash(first.Dir)), filepath.Join(moved, "x", "y", "z")))
+	suite, err = LoadSuite(moved)
+	require.NoError(t, err)
+	require.Equal(t, []string{"x/y/z"}, dirs(suite))
+}
+
+func TestLoadSuite_RefusesWhatIsNone(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	require.NoError(t, SaveSuite(dir, &Suite{Runs: []Run{{Scenario: "s", Dir: "a", Verdict: "fine"}}}))
+	_, err := LoadSuite(dir)
+	require.ErrorContains(t, err, `run a has "fine" for a verdict: want pass, violated or inconclusive`)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, ResultFile), []byte("{"), 0o644))
+	_, err = LoadSuite(dir)
+	require.ErrorContains(t, err, "unexpected end of JSON")
+
+	above := t.TempDir() // another suite's own file is where a run's would be
+	require.NoError(t, SaveSuite(filepath.Join(above, "a", "b", "c"), &Suite{Verdict: Pass}))
+	_, err = LoadSuite(above)
+	require.ErrorContains(t, err, "a/b/c is no run of a suite")
+}
+
+func dirs(suite *Suite) []string {
+	var all []string
+	for _, r := range suite.Runs {
+		all = append(all, r.Dir)
+	}
+	return all
+}

@@ -1,0 +1,167 @@
+package result
+
+import (
+	"bytes"
+	"encoding/xml"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/chaos/internal/check"
+)
+
+var (
+	fencedOK    = Run{Dir: "stop/fenced/seed-1", Scenario: "stop", Family: "pauses", Group: Fenced, Seed: 1, Faults: true, Verdict: Pass, Took: 1500 * time.Millisecond, Counts: Counts{Operations: 100, Faults: 2, Refusals: 1}}
+	fencedCalm  = Run{Dir: "stop/fenced/seed-1-calm", Scenario: "stop", Family: "pauses", Group: Fenced, Seed: 1, Verdict: Pass}
+	fencedBad   = Run{Scenario: "stop", Family: "pauses", Group: Fenced, Seed: 7, Faults: true, Verdict: Violated, Reason: "I2: 3 oversold", Findings: []check.Finding{{Property: "I2", Status: check.Violated, Examples: []string{"order <5> of w1"}}}}
+	fencedVoid  = Run{Scenario: "stop", Family: "pauses", Group: Fenced, Seed: 8, Faults: true, Verdict: Inconclusive, Reason: "I11: nothing was met"}
+	redlockRed  = violated("redlock", true, "I2", "I9")
+	redlockLoss = violated("redlock", true, "workload") // as the workload says
+	redlockHung = violated("redlock", true, "I9", "run")
+	redlockOff  = Run{Scenario: "stop", Family: "pauses", Group: "redlock", Seed: 1, Verdict: Pass}
+	redlockOffR = violated("redlock", false, "I2")
+	redlockOffH = violated("redlock", false, "I9")
+	redlockOffV = Run{Scenario: "stop", Family: "pauses", Group: "redlock", Seed: 2, Verdict: Inconclusive, Reason: "I9"}
+	redlockOn   = Run{Scenario: "stop", Family: "pauses", Group: "redlock", Seed: 2, Faults: true, Verdict: Pass}
+	redlockVoid = Run{Scenario: "stop", Family: "pauses", Group: "redlock", Seed: 3, Faults: true, Verdict: Inconclusive, Reason: "I11"}
+	noLockRed   = violated("no-lock", true, "I3")
+	noLockOff   = violated("no-lock", false, "I4")
+	noLockOffH  = violated("no-lock", false, "I9")
+)
+
+// violated is a run of a control that has to break data, with what it violates.
+func violated(group string, faults bool, properties ...string) Run {
+	r := Run{Dir: "stop/" + group + "/seed-1", Scenario: "stop", Family: "pauses", Group: group, Seed: 1, Faults: faults, Verdict: Violated,
+		Reason: properties[0] + ": 4 of it", Breaks: check.OfData()}
+	for _, p := range properties {
+		r.Findings = append(r.Findings, check.Finding{Property: p, Status: check.Violated})
+	}
+	return r
+}
+
+var suites = []struct {
+	name     string
+	runs     []Run
+	verdict  Verdict
+	reason   string
+	failures int // in JUnit
+	errors   int
+}{
+	{"all as it must be", []Run{fencedOK, fencedCalm, redlockRed, redlockOff, noLockRed, noLockOff}, Pass,
+		"No violation in 2 runs of 1 scenario (100 operations, 2 faults, 1 refusal as stale); 2 of 2 controls broke under the same faults.", 0, 0},
+	{"a control that is red in one of its runs is red", []Run{fencedOK, redlockOn, redlockHung, redlockRed, redlockVoid, redlockOff}, Pass,
+		"No violation in 1 run of 1 scenario (100 operations, 2 faults, 1 refusal as stale); 1 of 1 control broke under the same faults.", 0, 0},
+	{"a control that is red by the word of the workload", []Run{fencedOK, redlockLoss, redlockOff}, Pass,
+		"No violation in 1 run of 1 scenario (100 operations, 2 faults, 1 refusal as stale); 1 of 1 control broke under the same faults.", 0, 0},
+	{"a violation", []Run{fencedOK, fencedBad, fencedVoid, redlockRed, redlockOff}, Violated,
+		"1 of 3 runs violated a property. The first: stop, fenced, seed 7: I2: 3 oversold.", 1, 1},
+	{"a violation counts without controls too", []Run{fencedBad}, Violated,
+		"1 of 1 run violated a property. The first: stop, fenced, seed 7: I2: 3 oversold.", 1, 1},
+	{"an inconclusive run", []Run{fencedOK, fencedVoid, redlockRed, redlockOff}, Inconclusive,
+		"No violation in 2 runs, but that shows nothing: 1 of them inconclusive.", 0, 1},
+	{"a control that stays green", []Run{fencedOK, redlockOn, noLockRed, noLockOff}, Inconclusive,
+		"No violation in 1 run, but that shows nothing: redlock stayed green under faults (0 of 1 red).", 0, 1},
+	{"a control that merely hangs", []Run{fencedOK, redlockOn, redlockHung, redlockOff}, Inconclusive,
+		"No violation in 1 run, but that shows nothing: redlock did not break under faults in what it has to (0 of 2 red, 1 violated in something else only).", 0, 1},
+	{"a control that merely hangs without faults", []Run{fencedOK, redlockRed, redlockOffH}, Inconclusive,
+		"No violation in 1 run, but that shows nothing: redlock was violated without faults too (0 of 1 red, 1 violated in something else only).", 0, 1},
+	{"a control that is to break without faults, and merely hangs", []Run{fencedOK, noLockRed, noLockOffH}, Inconclusive,
+		"No violation in 1 run, but that shows nothing: no-lock was violated without faults too (0 of 1 red, 1 violated in something else only).", 0, 1},
+	{"a control that didn't run without faults", []Run{fencedOK, redlockRed}, Inconclusive,
+		"No violation in 1 run, but that shows nothing: redlock didn't run without faults.", 0, 1},
+	{"a control that shows nothing without faults", []Run{fencedOK, redlockRed, redlockOff, redlockOffV}, Inconclusive,
+		"No violation in 1 run, but that shows nothing: redlock is not known to hold without faults (0 of 1 red, 1 inconclusive).", 0, 1},
+	{"a control that shows nothing", []Run{fencedOK, redlockVoid}, Inconclusive,
+		"No violation in 1 run, but that shows nothing: redlock stayed green under faults (0 of 0 red, 1 inconclusive).", 0, 1},
+	{"a control that only ran without faults", []Run{fencedOK, redlockOff}, Inconclusive,
+		"No violation in 1 run, but that shows nothing: redlock didn't run under faults.", 0, 1},
+	{"a control that is red without faults", []Run{fencedOK, redlockRed, redlockOffR}, Inconclusive,
+		"No violation in 1 run, but that shows nothing: redlock was red without faults too (1 of 1 red).", 0, 1},
+	{"no control", []Run{fencedOK}, Inconclusive,
+		"No violation in 1 run, but that shows nothing: no control ran.", 0, 1},
+	{"the framework without faults", []Run{fencedCalm, redlockRed, redlockOff}, Inconclusive,
+		"No violation in 1 run, but that shows nothing: nothing ran under the framework and faults.", 0, 1},
+	{"nothing", nil, Inconclusive,
+		"No violation in 0 runs, but that shows nothing: nothing ran under the framework and faults; no control ran.", 0, 2},
+}
+
+func TestSuite_Judge(t *testing.T) {
+	t.Parallel()
+	for _, c := range suites {
+		suite := &Suite{Runs: c.runs, Groups: []Group{{Name: Fenced}, {Name: "no-lock", RedByDesign: true}, {Name: "not run"}}}
+		suite.Judge()
+		require.Equal(t, c.verdict, suite.Verdict, c.name)
+		require.Equal(t, c.reason, suite.Reason, c.name)
+	}
+}
+
+func TestJUnit_FailsWhereTheSuiteDoes(t *testing.T) {
+	t.Parallel()
+	for _, c := range suites {
+		suite := &Suite{Runs: c.runs, Groups: []Group{{Name: "no-lock", RedByDesign: true}}}
+		var out bytes.Buffer
+		require.NoError(t, JUnit(&out, suite))
+		var got junitSuites
+		require.NoError(t, xml.Unmarshal(out.Bytes(), &got))
+		failures, errors, skipped, cases := 0, 0, 0, 0
+		for _, s := range got.Suites {
+			failures, errors, skipped, cases = failures+s.Failures, errors+s.Errors, skipped+s.Skipped, cases+s.Tests
+			require.Len(t, s.Cases, s.Tests)
+		}
+		require.Equal(t, c.failures, failures, c.name)
+		require.Equal(t, c.errors, errors, c.name)
+		require.Equal(t, c.verdict == Pass, failures+errors == 0, c.name)
+		require.GreaterOrEqual(t, cases, len(c.runs), c.name)
+	}
+}
+
+// A suite that was ended early, or that somebody took a run out of.
+func TestSuite_WithoutARunThatWasAskedForShowsNothing(t *testing.T) {
+	t.Parallel()
+	suite := &Suite{Runs: []Run{fencedOK, redlockRed, redlockOff}, Wanted: []string{fencedOK.Dir, redlockRed.Dir}}
+	suite.Judge()
+	require.Equal(t, Pass, suite.Verdict, suite.Reason)
+	suite.Wanted = append(suite.Wanted, "stop/redis/seed-1", "stop/redis/seed-2")
+	suite.Judge()
+	require.Equal(t, Inconclusive, suite.Verdict)
+	require.Equal(t, "No violation in 1 run, but that shows nothing: 2 of 4 runs that were asked for are not there, the first stop/redis/seed-1.", suite.Reason)
+	var out bytes.Buffer
+	require.NoError(t, JUnit(&out, suite))
+	require.Contains(t, out.String(), `errors="1"`)
+	require.Contains(t, out.String(), "2 of 4 runs that were asked for are not there")
+	suite.Runs = append(suite.Runs, fencedBad)
+	suite.Judge()
+	require.Equal(t, Violated, suite.Verdict)
+}
+
+func TestJUnit_SaysWhatIsWrongWithWhichRun(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	require.NoError(t, JUnit(&out, &Suite{Runs: []Run{fencedOK, fencedBad, redlockRed, redlockVoid, redlockHung, redlockOff}}))
+	text := out.String()
+	require.Contains(t, text, `<testsuite name="fenced" tests="2" failures="1" errors="0" skipped="0" time="1.500">`)
+	require.Contains(t, text, `<testcase classname="pauses.stop" name="stop, fenced, seed 7" time="0.000">`)
+	require.Contains(t, text, `<failure message="I2: 3 oversold">I2: order &lt;5&gt; of w1&#xA;</failure>`)
+	require.Contains(t, text, `<testsuite name="controls" tests="4" failures="0" errors="0" skipped="1" time="0.000">`)
+	require.Contains(t, text, `<system-out>red: I2: 4 of it</system-out>`)
+	require.Contains(t, text, `<system-out>violated in something else than it has to be: I9: 4 of it</system-out>`)
+	require.Contains(t, text, `<skipped message="I11"></skipped>`)
+}
+
+func TestControls_InTheOrderOfGroupsAndThenByName(t *testing.T) {
+	t.Parallel()
+	suite := &Suite{
+		Runs:   []Run{{Group: "b", Faults: true, Verdict: Violated}, {Group: "d"}, {Group: "f"}, {Group: "c"}, {Group: "e"}, {Group: "a", Verdict: Pass}, redlockRed, redlockHung, redlockOn, redlockOn, redlockVoid, redlockOff, fencedOK},
+		Groups: []Group{{Name: Fenced}, {Name: "redlock", Title: "Redlock"}, {Name: "absent"}},
+	}
+	controls := suite.Controls()
+	require.Len(t, controls, 7)
+	require.Equal(t, Control{Group{Name: "redlock", Title: "Redlock"}, Colors{Red: 1, Green: 2, Beside: 1, Nothing: 1}, Colors{Green: 1}}, controls[0])
+	require.InDelta(t, 1.0/4, controls[0].Faults.Rate(), 1e-9)
+	require.Equal(t, "1 of 4 red, 1 violated in something else only, 1 inconclusive", controls[0].Faults.String())
+	require.Zero(t, controls[0].Calm.Rate())
+	for i, name := range []string{"a", "b", "c", "d", "e", "f"} {
+		require.Equal(t, name, controls[i+1].Group.Name)
+	}
+}

@@ -1,0 +1,13 @@
+// Command fencectl-chaos runs Fencekit under real faults, with controls that must fail,
+// on servers that it starts itself. "fencectl chaos" finds it beside itself or on the
+// PATH.
+//
+//	fencectl chaos list        list scenarios, groups and kinds of faults
+//	fencectl chaos run         run scenarios, and judge them
+//	fencectl chaos verify      judge saved runs again
+//	fencectl chaos compare     put two suites side by side
+package main
+
+import "github.com/fencekit/fencekit/chaos/command"
+
+func main() { command.Main() }

@@ -1,0 +1,168 @@
+// Package cli is what the commands of fencectl and fencectl-chaos share: a root
+// command that says what is wrong with a command line, exit codes, flags with
+// their environment variables, and data as a table, JSON, JSON lines or CSV.
+package cli
+
+import (
+	"errors"
+	"regexp"
+	"runtime/debug"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// NewRoot returns a root command with the global flag --output, and --version. What
+// its users type is name, which may be more than one word; about completes "NAME ...".
+func NewRoot(name, short, about string) (*cobra.Command, *Output) {
+	words := strings.Fields(name)
+	root := NewGroup(words[len(words)-1], short)
+	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: name}
+	root.Long = about + `
+
+Data goes to stdout, everything else to stderr. A flag wins over its variable.
+Headings are bold on a terminal unless NO_COLOR is set or TERM is dumb.
+
+Exit codes:
+` + exitCodeHelp()
+	root.SilenceErrors = true
+	root.SilenceUsage = true
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetFlagErrorFunc(flagError)
+	root.SetHelpCommand(newHelp(root))
+	o := &Output{Format: FormatTable}
+	root.PersistentFlags().VarP(&o.Format, "output", "o", "format of data on stdout: "+formatNames)
+	NameVariables(root.PersistentFlags())
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return FillFromVariables(cmd.InheritedFlags()) }
+	build, _ := debug.ReadBuildInfo()
+	root.Version = ModuleVersion(build)
+	root.SetVersionTemplate(name + " {{.Version}}\n")
+	root.Flags().Bool("version", false, "print the version of "+name)
+	return root, o
+}
+
+// Output is how a command writes its data.
+type Output struct{ Format Format }
+
+// ModuleVersion is the version of the module that a binary was built of; "unknown"
+// for nil, as of a binary without module support.
+func ModuleVersion(build *debug.BuildInfo) string {
+	if build == nil {
+		return "unknown"
+	}
+	return build.Main.Version
+}
+
+// usageTemplate is the help of a command, with flags wrapped to a width.
+func usageTemplate(width int) string {
+	return strings.ReplaceAll(usage, "WIDTH", strconv.Itoa(width))
+}
+
+const usage = `Usage:
+  {{if .HasAvailableSubCommands}}{{.CommandPath}} COMMAND [flags]
+
+Commands:{{range .Commands}}{{if or .IsAvailableCommand (eq .Name "help")}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{else}}{{.UseLine}}{{end}}{{if .HasAvailableLocalFlags}}
+
+Flags:
+{{.LocalFlags.FlagUsagesWrapped WIDTH | trimTrailingWhitespaces}}{{end}}{{if .HasAvailableInheritedFlags}}
+
+Global flags:
+{{.InheritedFlags.FlagUsagesWrapped WIDTH | trimTrailingWhitespaces}}{{end}}
+`
+
+// NewGroup returns a command that only has commands below it. It is runnable,
+// since cobra prints the help of one that isn't and reports success, even if it
+// was called with a misspelt command.
+func NewGroup(name, short string) *cobra.Command {
+	return &cobra.Command{
+		Use:   name,
+		Short: short,
+		Args:  cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return UnknownCommand(cmd, args[0])
+			}
+			return UsageErrorf("which command? %s has %s", cmd.CommandPath(), strings.Join(commandNames(cmd), ", "))
+		},
+	}
+}
+
+func commandNames(cmd *cobra.Command) []string {
+	var names []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	return names
+}
+
+var word = regexp.MustCompile(`^[a-z][a-z-]{0,19}$`)
+
+// UnknownCommand repeats arg only if it looks like a command: it may be a
+// database URL in the wrong place.
+func UnknownCommand(cmd *cobra.Command, arg string) error {
+	if !word.MatchString(arg) {
+		return UsageErrorf("%s has no such command", cmd.CommandPath())
+	}
+	cmd.SuggestionsMinimumDistance = 2
+	if near := cmd.SuggestionsFor(arg); len(near) > 0 {
+		return UsageErrorf("%s has no command %q; did you mean %s?", cmd.CommandPath(), arg, strings.Join(near, " or "))
+	}
+	return UsageErrorf("%s has no command %q", cmd.CommandPath(), arg)
+}
+
+// NoArgs is the Args of commands that take flags alone.
+func NoArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return UsageErrorf("%s takes no arguments besides flags, and got %d", cmd.CommandPath(), len(args))
+	}
+	return nil
+}
+
+// flagError blames a misspelt command rather than the flags that follow it, and
+// repeats no more of an unknown flag than its name.
+func flagError(cmd *cobra.Command, err error) error {
+	if cmd.HasSubCommands() && cmd.Flags().NArg() > 0 {
+		return UnknownCommand(cmd, cmd.Flags().Arg(0))
+	}
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) {
+		return UsageErrorf("%w", err)
+	}
+	name := unknown.GetSpecifiedName()
+	switch {
+	case unknown.GetSpecifiedShortnames() != "":
+		return UsageErrorf("unknown flag -%s", name)
+	case word.MatchString(name):
+		return UsageErrorf("unknown flag --%s", name)
+	}
+	return UsageErrorf("unknown flag")
+}
+
+// newHelp stands in for cobra's help command, which reports success for a
+// command that doesn't exist.
+func newHelp(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Print the help of a command",
+		Args:  cobra.ArbitraryArgs,
+		RunE: func(_ *cobra.Command, args []string) error {
+			cmd, rest, err := root.Find(args)
+			if err != nil {
+				return UsageErrorf("%w", err)
+			}
+			if cmd.DisableFlagParsing { // it stands for another program, which knows its own help
+				return cmd.RunE(cmd, append(rest, "--help"))
+			}
+			if len(rest) > 0 {
+				return UnknownCommand(cmd, rest[0])
+			}
+			cmd.InitDefaultHelpFlag()
+			return cmd.Help()
+		},
+	}
+}

@@ -1,0 +1,55 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/internal/cli/clitest"
+)
+
+// narrowRow is a row of columns that no terminal has room for side by side.
+type narrowRow struct{ name, changes, story string }
+
+func (narrowRow) Columns() []string {
+	return []string{"name", "changes", "hand_over_p99", "story"}
+}
+func (r narrowRow) Cells() []string { return []string{r.name, r.changes, "", r.story} }
+
+func TestTable_IsBlocksOnATerminalThatIsTooNarrow(t *testing.T) {
+	t.Parallel()
+	rows := []narrowRow{
+		{strings.Repeat("n", 30), "1 -> 2", strings.Repeat("story ", 20)},
+		{"b", "10 -> 20, 30 -> 40", "short"},
+	}
+	term := clitest.NewTerminal(t)
+	require.NoError(t, WriteList(term.TTY, FormatTable, rows))
+	term.Close()
+	require.Equal(t, []string{
+		"name:           " + strings.Repeat("n", 30),
+		"changes:        1 -> 2",
+		"hand over p99:  -",
+		"story:          story story story story story story story story story story",
+		"                story story story story story story story story story story",
+		"",
+		"name:           b",
+		"changes:        10 -> 20, 30 -> 40",
+		"hand over p99:  -",
+		"story:          short",
+		"",
+	}, term.Lines())
+
+	var b strings.Builder
+	require.NoError(t, WriteList(&b, FormatTable, rows))
+	require.Len(t, strings.Split(b.String(), "\n"), 4, "stdout is no terminal: a line for each row")
+
+	term = clitest.NewTerminal(t)
+	require.NoError(t, WriteList(term.TTY, FormatTable, rows[1:]))
+	term.Close()
+	require.Equal(t, []string{
+		"NAME  CHANGES             HAND OVER P99  STORY",
+		"b     10 -> 20, 30 -> 40  -              short",
+		"",
+	}, term.Lines())
+}
