@@ -174,6 +174,7 @@ func settledGoroutines() int {
 // Leases are revoked under the feet of their holders all the time: calls fail,
 // and no update is lost nor made twice (G3, G4).
 func TestProcesses_LoseLeasesButNoUpdates_G3_G4(t *testing.T) {
+	t.Parallel()
 	dsn, pool := counters(t, "hot")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -200,7 +201,14 @@ func TestProcesses_LoseLeasesButNoUpdates_G3_G4(t *testing.T) {
 		}
 	}
 	var revoker sync.WaitGroup
-	revoker.Go(func() { revokeAll(t, ctx, t.Name()) })
+	revoker.Go(func() {
+		revokeAll(t, ctx, t.Name(), func() {
+			select {
+			case <-time.After(30 * time.Millisecond):
+			case <-ctx.Done():
+			}
+		})
+	})
 	workers.Wait()
 	cancel()
 	revoker.Wait()
@@ -209,8 +217,9 @@ func TestProcesses_LoseLeasesButNoUpdates_G3_G4(t *testing.T) {
 	require.Positive(t, refused.Load()+lost.Load(), "no lease was lost in mid-operation: the test showed nothing")
 }
 
-// revokeAll revokes the lease of every lock under a prefix, again and again.
-func revokeAll(t *testing.T, ctx context.Context, prefix string) {
+// revokeAll revokes the lease of every lock under a prefix, again and again, and pauses
+// in between.
+func revokeAll(t *testing.T, ctx context.Context, prefix string, pause func()) {
 	client := testenv.EtcdClient(t)
 	for ctx.Err() == nil {
 		keys, err := client.Get(ctx, prefix+"/locks/", clientv3.WithPrefix())
@@ -220,14 +229,12 @@ func revokeAll(t *testing.T, ctx context.Context, prefix string) {
 		for _, kv := range keys.Kvs {
 			_, _ = client.Revoke(ctx, clientv3.LeaseID(kv.Lease)) // gone already, or revoked now
 		}
-		select {
-		case <-time.After(30 * time.Millisecond):
-		case <-ctx.Done():
-		}
+		pause()
 	}
 }
 
 func TestDeadServers_AreNamedWithinTheCallersTime(t *testing.T) {
+	t.Parallel()
 	dsn, _ := counters(t, "a")
 	for name, c := range map[string]struct {
 		endpoint, dsn string
@@ -255,6 +262,7 @@ func TestDeadServers_AreNamedWithinTheCallersTime(t *testing.T) {
 // Postgres is killed and comes back: what was acknowledged is there, once, and
 // the guard goes on by itself.
 func TestPostgresRestart_KeepsWhatWasAcknowledged_G4(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	pg, err := testenv.StartPostgres(ctx, nil)
 	require.NoError(t, err)

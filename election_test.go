@@ -48,6 +48,7 @@ func writing(key string) func(context.Context, *guard.Held[pgx.Tx]) error {
 // another one is elected. Whatever the old one still writes is refused, though it
 // has heard of nothing (G3).
 func TestElection_ADeposedLeadersWritesAreRefused_G3(t *testing.T) {
+	t.Parallel()
 	dsn, pool := counters(t, "jobs")
 	endpoint, ctx := testenv.SharedEtcd(t).Endpoint(), t.Context()
 	a := newProcess(t, endpoint, dsn, etcd.Config{TTL: 10 * time.Minute}, nil, grpc.WithChainStreamInterceptor(deaf))
@@ -102,6 +103,7 @@ func requireStale(t *testing.T, err error, old, elected fence.Leadership) {
 // Leaders are deposed in the midst of what they do, all the time. What one reads
 // in a step and writes in the next is never based on another one's past (G3, G4).
 func TestElection_LeadersComeAndGoButNoUpdateIsLost_G3_G4(t *testing.T) {
+	t.Parallel()
 	dsn, pool := counters(t, "jobs")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -123,7 +125,14 @@ func TestElection_LeadersComeAndGoButNoUpdateIsLost_G3_G4(t *testing.T) {
 			}
 		})
 	}
-	revoker.Go(func() { revokeAll(t, ctx, t.Name()) })
+	revoker.Go(func() {
+		seen := acknowledged.Load()
+		revokeAll(t, ctx, t.Name(), func() { // until a leader has come to the end of its work: that takes any time
+			for ; ctx.Err() == nil && acknowledged.Load() == seen; time.Sleep(time.Millisecond) {
+			}
+			seen = acknowledged.Load()
+		})
+	})
 	leaders.Wait()
 	cancel()
 	revoker.Wait()

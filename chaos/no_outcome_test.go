@@ -53,7 +53,7 @@ func TestOperate_PanicIsNamedAndHasNoOutcome(t *testing.T) {
 		"passed on": {func(*Env) error { defer rethrow(); panic("this") }, "in github.com/fencekit/fencekit/chaos.TestOperate_Panic"},
 		"a nil Guard": {func(env *Env) error {
 			return guard.Do(context.Background(), env.Guard, "r", func(context.Context, pgx.Tx) error { return nil })
-		}, "Operate used Env.Guard, which a control doesn't have: guard: "},
+		}, "Operate used Env.Guard, which a control doesn't have: fence: invalid argument: nil Guard"},
 		"its own line": {func(*Env) error { return (*noOutcome)(nil).fail() }, "(no_outcome_test.go:"},
 		"Goexit":       {func(*Env) error { runtime.Goexit(); return nil }, "Operate ended its goroutine (runtime.Goexit)"},
 	} {
@@ -81,23 +81,29 @@ func TestUnfit_IsTheWorkload(t *testing.T) {
 // What is wrong with the code under test is a violation, and what keeps it from being
 // tested no environment that isn't ready.
 func TestRun_TellsAWorkloadsFaultsFromTheEnvironments(t *testing.T) {
-	run := func(w Workload, groups ...string) (*result.Suite, error) {
-		return Run(t.Context(), Config{Workload: w, Scenarios: []string{"unknown-commits"}, Groups: groups, Dir: t.TempDir()})
+	t.Parallel()
+	run := func(t *testing.T, w Workload, group string) (*result.Suite, error) {
+		t.Parallel()
+		return Run(t.Context(), Config{Workload: w, Scenarios: []string{"stop-the-world"}, Groups: []string{group}, Dir: t.TempDir()})
 	}
-	suite, err := run(panicking{}, result.Fenced)
-	require.NoError(t, err)
-	require.Len(t, suite.Runs, 1)
-	require.Equal(t, result.Violated, suite.Runs[0].Verdict)
-	require.Contains(t, suite.Runs[0].Wrong, `of workload "panicking" had no outcome; the first was w`)
-	require.Contains(t, suite.Runs[0].Wrong, "Operate panicked: nobody expects this, in github.com/fencekit/fencekit/chaos.panicking.Operate (workloads_test.go:")
-
-	_, err = run(panicking{}, "etcd-mutex")
-	require.ErrorIs(t, err, ErrWorkload)
-	require.NotErrorIs(t, err, ErrEnvironment)
-	require.ErrorContains(t, err, "under the control etcd-mutex: there Env.Guard and Env.Locker are nil")
-
-	_, err = run(unprepared{}, result.Fenced)
-	require.ErrorIs(t, err, ErrWorkload)
-	require.NotErrorIs(t, err, ErrEnvironment)
-	require.EqualError(t, err, `unknown-commits, fenced, seed 1: chaos: the workload can't be run: Prepare of "unprepared": ERROR: relation "nowhere" does not exist (SQLSTATE 42P01)`)
+	t.Run("it panics", func(t *testing.T) {
+		suite, err := run(t, panicking{}, result.Fenced)
+		require.NoError(t, err)
+		require.Len(t, suite.Runs, 1)
+		require.Equal(t, result.Violated, suite.Runs[0].Verdict)
+		require.Contains(t, suite.Runs[0].Wrong, `of workload "panicking" had no outcome; the first was w`)
+		require.Contains(t, suite.Runs[0].Wrong, "Operate panicked: nobody expects this, in github.com/fencekit/fencekit/chaos.panicking.Operate (workloads_test.go:")
+	})
+	t.Run("it panics under a control", func(t *testing.T) {
+		_, err := run(t, panicking{}, "etcd-mutex")
+		require.ErrorIs(t, err, ErrWorkload)
+		require.NotErrorIs(t, err, ErrEnvironment)
+		require.ErrorContains(t, err, "under the control etcd-mutex: there Env.Guard and Env.Locker are nil")
+	})
+	t.Run("its Prepare fails", func(t *testing.T) {
+		_, err := run(t, unprepared{}, result.Fenced)
+		require.ErrorIs(t, err, ErrWorkload)
+		require.NotErrorIs(t, err, ErrEnvironment)
+		require.EqualError(t, err, `stop-the-world, fenced, seed 1: chaos: the workload can't be run: Prepare of "unprepared": ERROR: relation "nowhere" does not exist (SQLSTATE 42P01)`)
+	})
 }
