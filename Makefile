@@ -4,11 +4,17 @@
 # Works in a checkout that another user owns.
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
 
-# The race detector needs a C compiler.
-race = $(shell [ "$$(go env CGO_ENABLED)" = 1 ] && command -v "$$(go env CC | cut -d' ' -f1)" >/dev/null && echo -race)
 # A net for what hangs, far from what the slowest machine needs.
-plain = go test -count=1 -timeout 90m
-test = $(plain) $(race)
+test = go test -count=1 -timeout 90m
+# How many packages are tested at a time. Their tests mostly wait, for servers to start
+# and for leases to expire.
+packages = $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
+# The packages that take longest begin first, so that none of them runs alone at the end.
+longest = ./storage/postgres ./chaos ./examples/... ./fence/etcd ./internal/soak .
+# Every process of the race detector sleeps for a second at its end, and chaos ends
+# hundreds of worker processes. All of their goroutines have been waited for by then.
+export GORACE := atexit_sleep_ms=0 $(GORACE)
+
 staticcheck = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 # Servers that tests start keep their files in memory, where the machine has room.
@@ -19,7 +25,7 @@ CHAOS = chaos-runs/$(shell date +%Y%m%d-%H%M%S)
 CHAOS_LONG = chaos-runs/long
 
 .DEFAULT_GOAL := help
-.PHONY: help demo unit test test-docker chaos chaos-long soak mutants lint images setup setup-test clean
+.PHONY: help demo test test-race test-docker chaos chaos-long soak mutants lint images setup setup-test clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,19 +35,17 @@ demo: check-go ## run the inventory example with a real etcd and Postgres, and w
 	@scripts/build -o bin/inventory ./examples/inventory
 	@bin/inventory demo
 
-unit: check-go ## run the tests that need no server, and those of the documentation
-	go test $$(scripts/unit-packages)
-	go test -run 'Docs|Readme' .
-	@echo "The tests that need no server passed. \"make test\" runs all."
-
 test: setup-test ## run all tests against a real etcd and Postgres, both started here
 	@scripts/build $(race) ./...
-	$(inmemory) $(test) ./...
+	$(inmemory) $(test) $(race) -p $(packages) $(longest) ./...
 	@echo "All tests passed against a real etcd and a real Postgres$(if $(race),$(comma) with the race detector)."
 
+test-race: race = -race
+test-race: test ## the same with the race detector, which needs a C compiler
+
 test-docker: images setup-test ## run the tests of the store against Postgres in Docker, and those of locks against three etcds there
-	FENCEKIT_POSTGRES=docker FENCEKIT_POSTGRES_DSN= FENCEKIT_ETCD_CLUSTER=docker $(plain) ./storage/postgres/... ./internal/testenv/...
-	FENCEKIT_ETCD_CLUSTER=docker $(plain) -run 'LeaderLoss|Isolat|Majority' . ./fence/etcd
+	FENCEKIT_POSTGRES=docker FENCEKIT_POSTGRES_DSN= FENCEKIT_ETCD_CLUSTER=docker $(test) ./storage/postgres/... ./internal/testenv/...
+	FENCEKIT_ETCD_CLUSTER=docker $(test) -run 'LeaderLoss|Isolat|Majority' . ./fence/etcd
 	@echo "The tests of the store and of the test environment passed against Postgres in Docker, and those of what an etcd of three members does to locks against one in Docker."
 
 soak: setup ## run 2,000 random schedules, 20,000 operations of DoAll from 4 processes, 10,000 HTTP deductions, and 10 minutes of restarts, under faults; use 100,000 resources once each
