@@ -164,6 +164,7 @@ func (r *restored) requireSums() {
 // etcd is restored from a snapshot as it is: the same cluster id, the same tokens
 // once more.
 func TestRestore_OfEtcdNeverGetsALowerOrEqualTokenAccepted_HD5_G2(t *testing.T) {
+	t.Parallel()
 	r := newRestored(t)
 	r.age(1)
 	file := r.snapshot()
@@ -185,6 +186,7 @@ func TestRestore_OfEtcdNeverGetsALowerOrEqualTokenAccepted_HD5_G2(t *testing.T) 
 // With a bump every token is new. What is kept at the time is lost, and found to
 // be lost before anything else is done under it or after somebody else's claim.
 func TestRestore_OfEtcdWithABumpNeedsNothingElse_HD5(t *testing.T) {
+	t.Parallel()
 	r := newRestored(t)
 	running := r.process()
 	other, err := running.locker.Acquire(t.Context(), "other") // so that its session is in the snapshot
@@ -205,6 +207,7 @@ func TestRestore_OfEtcdWithABumpNeedsNothingElse_HD5(t *testing.T) {
 
 // The name that the processes know leads to another cluster, an empty one.
 func TestRestore_AnotherClusterBehindTheSameName_HD6_G2(t *testing.T) {
+	t.Parallel()
 	r := newRestored(t)
 	another := anotherEtcd(t)
 	r.age(10)
@@ -257,6 +260,7 @@ func (l *line) lead(target string) {
 // its successor's claim counts, and nothing later: neither in its Hold, nor from
 // whoever it has given its grant to.
 func TestPartition_AHolderWithoutEtcdWritesUntilItIsFenced_HD17_G3(t *testing.T) {
+	t.Parallel()
 	r := newRestored(t)
 	lock := etcd.Config{TTL: 5 * time.Second, RequestTimeout: time.Second}
 	cut := newProcess(t, r.etcd.Endpoint(), r.dsn, lock, nil, grpc.WithContextDialer(r.line.dial))
@@ -291,6 +295,7 @@ func TestPartition_AHolderWithoutEtcdWritesUntilItIsFenced_HD17_G3(t *testing.T)
 
 // etcd is full and grants nothing: who keeps a resource goes on with it.
 func TestNoSpace_AKeptResourceGoesOn_HD7(t *testing.T) {
+	t.Parallel()
 	small, err := testenv.StartEtcd(t.Context(), &testenv.EtcdConfig{ExtraFlags: []string{"--quota-backend-bytes=2097152"}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, small.Stop(context.Background())) })

@@ -38,8 +38,10 @@ var leaderFaults = map[string]struct {
 // goes on, and is told the truth. Who reached the leader alone, and was in the midst
 // of an operation, is refused once another has had the lock, and goes on afterwards.
 func TestLeaderLoss_UnderLoadLosesNoUpdate_G3_G4_HD3(t *testing.T) {
+	t.Parallel()
 	for name, fault := range leaderFaults {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			dsn, pool := counters(t, "a", "b", "c")
 			ctx := patiently(t)
 			_, err := pool.Exec(ctx, "create table ballast (s text)")

@@ -32,6 +32,7 @@ func requireDiskFull(t *testing.T, err error) {
 // whether it is the user's table or the history that can't grow; nothing is lost,
 // and what needs no room goes on.
 func TestDiskFull_FailsTheWriteAlone_G4(t *testing.T) {
+	t.Parallel()
 	server, dsn, pool := ownPostgres(t, "a")
 	p := newProcess(t, testenv.SharedEtcd(t).Endpoint(), dsn, etcd.Config{}, nil)
 	ctx := patiently(t)
@@ -84,6 +85,7 @@ func fillHistory(t *testing.T, pool *pgxpool.Pool) {
 // When Postgres can't write its log it ends, in the midst of a COMMIT. What that
 // became is settled when it is back with room; what was acknowledged is there.
 func TestDiskFull_OfTheLogLeavesNoDoubt_G4(t *testing.T) {
+	t.Parallel()
 	server, dsn, pool := ownPostgres(t, "a")
 	p := newProcess(t, testenv.SharedEtcd(t).Endpoint(), dsn, etcd.Config{}, &guard.Config{
 		StoreTimeout: time.Second, CommitTimeout: 5 * time.Second, ResolveTimeout: time.Second,

@@ -98,6 +98,7 @@ func (l *ledger) check(t *testing.T, ctx context.Context, pool *pgxpool.Pool, re
 // Every caller is told the truth, and who was told nothing can learn it; all goes on
 // by itself each time.
 func TestRestarts_UnderLoadLeaveEveryOutcomeKnown_G4_HB18(t *testing.T) {
+	t.Parallel()
 	for name, again := range map[string]func(ctx context.Context, server *testenv.Postgres, pooler *testenv.PgBouncer) error{
 		"Postgres crashes": func(ctx context.Context, server *testenv.Postgres, _ *testenv.PgBouncer) error {
 			return errors.Join(server.Kill(), server.Restart(ctx))
@@ -110,6 +111,7 @@ func TestRestarts_UnderLoadLeaveEveryOutcomeKnown_G4_HB18(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			resources := []string{"a", "b", "c"}
 			server, dsn, pool := ownPostgres(t, resources...)
 			pooler, err := testenv.StartPgBouncer(t.Context(), server, &testenv.PgBouncerConfig{Settings: map[string]string{"server_login_retry": "0.1"}})

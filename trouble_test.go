@@ -52,6 +52,7 @@ func patiently(t *testing.T) context.Context {
 // A pool whose connections the service's own queries have taken fails a call in the
 // time that is set for it, and is used again as soon as it has one to give.
 func TestPool_TakenByOwnQueriesIsNamedInTime_HB19(t *testing.T) {
+	t.Parallel()
 	dsn, pool := counters(t, "a")
 	p := newProcess(t, testenv.SharedEtcd(t).Endpoint(), dsn+"&pool_max_conns=2", etcd.Config{}, &guard.Config{StoreTimeout: 300 * time.Millisecond})
 	ctx := patiently(t)
@@ -74,6 +75,7 @@ func TestPool_TakenByOwnQueriesIsNamedInTime_HB19(t *testing.T) {
 // Two processes with one connection each: neither a doubt that has to be settled,
 // nor an eviction, nor a refusal that has to be recorded waits for a second one.
 func TestPool_OfOneConnectionIsEnough_HB19(t *testing.T) {
+	t.Parallel()
 	dsn, pool := counters(t, "a")
 	proxy, err := pgproxy.New(dsn + "&pool_max_conns=1")
 	require.NoError(t, err)
@@ -128,6 +130,7 @@ func isSeal(sql string) bool { return strings.Contains(sql, ".seal(") }
 // its bound, long before its lease would end, and keeps it from nobody afterwards: a
 // second process works. When the way is back, so does the first.
 func TestStoreTimeout_GivesTheLockToWhoReachesTheDatabase_L1_HD17(t *testing.T) {
+	t.Parallel()
 	dsn, pool := counters(t, "a")
 	proxy, err := pgproxy.New(dsn)
 	require.NoError(t, err)
@@ -165,6 +168,7 @@ func awaitBusy(t *testing.T, p *process) {
 
 // The guard and the lock service name the same step, and its error says it once.
 func TestGuard_SaysOnceThatItAcquired(t *testing.T) {
+	t.Parallel()
 	dsn, _ := counters(t, "a")
 	p := newProcess(t, "http://127.0.0.1:1", dsn, etcd.Config{RequestTimeout: 100 * time.Millisecond}, nil)
 	err := guard.Do(patiently(t), p.Guard, "a", increment("a"))

@@ -15,6 +15,7 @@ var idle = code{name: "idle", operate: func(context.Context, *Env, Op) error { r
 
 // A workload without a COMMIT to lose is told so at once, not by the bound of the run.
 func TestLostAnswer_SaysThatAnOperationSendsNoCommit(t *testing.T) {
+	t.Parallel()
 	l := newLane()
 	defer func() { require.NoError(t, l.close(context.Background())) }()
 	all := scripts()

@@ -28,6 +28,7 @@ func (w onDataOf) Prepare(ctx context.Context, db *pgxpool.Pool) error {
 // A workload that ignores its context, or keeps what it was lent, ends no run but its
 // own.
 func TestRun_EndsWhateverPrepareAndCheckDo(t *testing.T) {
+	t.Parallel()
 	l := newLane()
 	defer func() { require.NoError(t, l.close(context.Background())) }()
 	let := make(chan struct{})

@@ -78,6 +78,7 @@ func TestPlay_TellsWhatItDoesAndUndoesIt(t *testing.T) {
 // A run has the load and the faults that it tells of, sees all of it from outside, and
 // passes only if it met what it was meant to meet.
 func TestRun_IsWhatItSays(t *testing.T) {
+	t.Parallel()
 	l := newLane()
 	defer func() { require.NoError(t, l.close(context.Background())) }()
 	for name, c := range map[string]struct {
@@ -131,6 +132,7 @@ func TestRun_WithoutItsEnvironmentSaysSo(t *testing.T) {
 // Whoever ends a run in the midst of its Check gets no verdict, and what it had told is
 // kept.
 func TestRun_EndedInItsCheckHasNoVerdict(t *testing.T) {
+	t.Parallel()
 	l := newLane()
 	defer func() { require.NoError(t, l.close(context.Background())) }()
 	interrupted := errors.New("interrupted")

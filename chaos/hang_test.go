@@ -15,14 +15,23 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/result"
 )
 
-// bad are workloads that a run must find out.
-func bad() []code {
+// hanging are workloads that a run must find out by its bounds.
+func hanging() []code {
 	return []code{
 		{name: "hangs", operate: func(context.Context, *Env, Op) error { select {} }},
 		{name: "hangs in the end", operate: func(_ context.Context, env *Env, _ Op) error {
 			_, err := env.Pool.Acquire(context.Background()) // and never gives it back
 			return err
 		}},
+	}
+}
+
+// short are bounds for what never keeps any.
+var short = bounds{op: time.Second, grace: time.Second, close: 2 * time.Second, run: time.Minute, data: time.Minute}
+
+// bad are workloads that a run must find out in any time.
+func bad() []code {
+	return []code{
 		{name: "panics", operate: func(context.Context, *Env, Op) error {
 			go panic("of the workload's own")
 			select {}
@@ -60,6 +69,7 @@ var readsInput = code{name: "reads input", operate: func(context.Context, *Env, 
 
 // A worker that dies by the code under test has broken nothing of what a control claims.
 func TestRun_AControlThatCrashesIsTheWorkloads(t *testing.T) {
+	t.Parallel()
 	l := newLane()
 	defer func() { require.NoError(t, l.close(context.Background())) }()
 	for _, w := range bad() {
@@ -75,21 +85,21 @@ func TestRun_AControlThatCrashesIsTheWorkloads(t *testing.T) {
 
 // What hangs shows nothing about what a fence is for.
 func TestRun_AControlIsRedByItsDataNotByAHang(t *testing.T) {
+	t.Parallel()
 	l := newLane()
 	defer func() { require.NoError(t, l.close(context.Background())) }()
-	hang := code{name: "hangs", operate: func(context.Context, *Env, Op) error { select {} }}
-	bounds := bounds{op: time.Second, grace: time.Second, close: 2 * time.Second, run: time.Minute, data: time.Minute}
-	run := func(w code) *result.Run {
+	hang := hanging()[0]
+	run := func(w code, bounds bounds) *result.Run {
 		r, err := task{scenario: Scenario{Name: "calm"}, workload: prepared{w}, group: "etcd-mutex", seed: 1, faults: true, bounds: bounds}.run(patient(t), l, t.TempDir())
 		require.NoError(t, err)
 		require.Equal(t, result.Violated, r.Verdict)
 		return r
 	}
-	r := run(hang)
+	r := run(hang, short)
 	require.Contains(t, r.Wrong, "it hangs")
 	require.False(t, r.Red(), r.Reason)
 	lost := code{name: "is found wrong", operate: func(context.Context, *Env, Op) error { return nil }, check: func(context.Context, *pgxpool.Pool) error { return errors.New("as its check says") }}
-	r = run(lost)
+	r = run(lost, usualBounds)
 	require.Equal(t, "as its check says", r.Failed)
 	require.True(t, r.Red(), r.Reason)
 }
@@ -107,16 +117,26 @@ func lose(ctx context.Context, env *Env, op Op) error {
 
 // What is wrong with the code under test is a violation, never a failure of the
 // environment.
-func TestRun_CodeThatHangsOrCrashesIsViolated(t *testing.T) {
-	says := map[string]string{
-		"hangs": "it hangs", "hangs in the end": "did not end within", "panics": "of the workload's own", "exits": "and nobody made it",
-		"reads input": "it has ended", "never succeeds": "nothing got through", "loses updates": "an update was lost", "is found wrong": "as its check says",
-	}
+func TestRun_CodeThatCrashesOrIsWrongIsViolated(t *testing.T) {
+	t.Parallel()
+	requireViolated(t, bad(), usualBounds, map[string]string{
+		"panics": "of the workload's own", "exits": "and nobody made it", "reads input": "it has ended",
+		"never succeeds": "nothing got through", "loses updates": "an update was lost", "is found wrong": "as its check says",
+	})
+}
+
+func TestRun_CodeThatHangsIsViolated(t *testing.T) {
+	t.Parallel()
+	requireViolated(t, hanging(), short, map[string]string{"hangs": "it hangs", "hangs in the end": "did not end within"})
+}
+
+// requireViolated runs workloads, each of which has to be found out and named.
+func requireViolated(t *testing.T, workloads []code, bounds bounds, says map[string]string) {
 	l := newLane()
 	defer func() { require.NoError(t, l.close(context.Background())) }()
-	for _, w := range bad() {
+	for _, w := range workloads {
 		t.Run(w.name, func(t *testing.T) {
-			r, err := task{scenario: Scenario{Name: "calm"}, workload: prepared{w}, group: result.Fenced, seed: 1, bounds: bounds{op: 2 * time.Second, grace: 2 * time.Second, close: 4 * time.Second, run: time.Minute, data: time.Minute}}.run(patient(t), l, t.TempDir())
+			r, err := task{scenario: Scenario{Name: "calm"}, workload: prepared{w}, group: result.Fenced, seed: 1, bounds: bounds}.run(patient(t), l, t.TempDir())
 			require.NoError(t, err)
 			require.Equal(t, result.Violated, r.Verdict, r.Reason)
 			require.Contains(t, r.Reason+examples(r), says[w.name])
@@ -126,15 +146,16 @@ func TestRun_CodeThatHangsOrCrashesIsViolated(t *testing.T) {
 
 // A run that doesn't come to its end hangs, even if no operation does.
 func TestRun_ThatIsNotOverInTimeIsViolated(t *testing.T) {
+	t.Parallel()
 	l := newLane()
 	defer func() { require.NoError(t, l.close(context.Background())) }()
 	endless := Scenario{Name: "endless", Script: func(ctx context.Context, _ *Stage) error {
 		<-ctx.Done()
 		return context.Cause(ctx)
 	}}
-	short := usualBounds
-	short.run = time.Second
-	r, err := task{scenario: endless, workload: passer, group: result.Fenced, seed: 1, bounds: short}.run(patient(t), l, t.TempDir())
+	bounds := usualBounds
+	bounds.run = time.Second
+	r, err := task{scenario: endless, workload: passer, group: result.Fenced, seed: 1, bounds: bounds}.run(patient(t), l, t.TempDir())
 	require.NoError(t, err)
 	require.Equal(t, result.Violated, r.Verdict, r.Reason)
 	require.Contains(t, examples(r), "it hangs: the run was not over after 1s")

@@ -3,6 +3,7 @@ package chaos
 import (
 	"context"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -40,7 +41,7 @@ func (c code) Check(ctx context.Context, db *pgxpool.Pool) error {
 // tested are the workloads of these tests.
 func tested() []Workload {
 	all := []Workload{panicking{}, unprepared{}}
-	for _, c := range append(bad(), passer, idle) {
+	for _, c := range slices.Concat(bad(), hanging(), []code{passer, idle}) {
 		all = append(all, c)
 	}
 	return all

@@ -39,7 +39,7 @@ var passer = code{name: "passer", operate: func(_ context.Context, env *Env, op 
 
 // patient is a context for what takes as long as it takes.
 func patient(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

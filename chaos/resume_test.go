@@ -79,8 +79,10 @@ func runSuite(t *testing.T, spec suiteSpec) string {
 
 // Whatever ends a suite, what it has done is kept, and what it was at is done again.
 func TestRun_ResumesWhatWasEnded(t *testing.T) {
+	t.Parallel()
 	for _, then := range []string{"die", "interrupt", "full disk"} {
 		t.Run(then, func(t *testing.T) {
+			t.Parallel()
 			dir := t.TempDir()
 			said := runSuite(t, suiteSpec{dir, then})
 			switch then {

@@ -16,6 +16,7 @@ import (
 // The shortest of what "make chaos" does: a script with controls that break, each
 // place where an operation waits, and random faults.
 func TestRun_FencedHoldsWhereControlsBreak(t *testing.T) {
+	t.Parallel()
 	chaos.Test(t, chaos.Config{
 		Scenarios: []string{"stalled-holder"},
 		Groups:    []string{result.Fenced, "no-lock", "etcd-mutex", "token-compare"},
@@ -23,10 +24,12 @@ func TestRun_FencedHoldsWhereControlsBreak(t *testing.T) {
 }
 
 func TestRun_ALeaseThatEndsAnywhereIsHarmless(t *testing.T) {
+	t.Parallel()
 	chaos.Test(t, chaos.Config{Scenarios: []string{"expiry-at-every-await"}})
 }
 
 func TestRun_RandomFaultsAreHarmless(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	chaos.Test(t, chaos.Config{Scenarios: []string{"unknown-commits"}, Dir: dir})
 	require.FileExists(t, filepath.Join(dir, result.ReportFile))
@@ -53,5 +56,6 @@ func firstSlow(t *testing.T, dir string) map[string]string {
 
 // Scripts whose servers do nothing wrong.
 func TestRun_ForgersWaitersAndUsersAreHarmless(t *testing.T) {
+	t.Parallel()
 	chaos.Test(t, chaos.Config{Scenarios: []string{"forged-tokens", "late-commit", "zombie-waiter", "user-code"}})
 }

@@ -64,6 +64,7 @@ func (r *readAt) TraceQueryEnd(_ context.Context, _ *pgx.Conn, data pgx.TraceQue
 
 // A slow operation takes its time when it has read, and before it writes.
 func TestStock_ThinksBetweenReadingAndWriting(t *testing.T) {
+	t.Parallel()
 	ctx := patient(t)
 	server, err := testenv.StartPostgres(ctx, nil)
 	require.NoError(t, err)

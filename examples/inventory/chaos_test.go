@@ -19,12 +19,14 @@ var (
 //
 //	go test ./examples/inventory -run TestChaos -v -timeout 2h -args -seeds 10 -scenarios pauses,crashes
 func TestChaos_NothingIsSoldTwice_G3_G4(t *testing.T) {
+	t.Parallel()
 	chaos.Test(t, chaos.Config{Workload: deductWorkload{}, Scenarios: strings.Split(*scenarios, ","), Seed: *seed, Seeds: *seeds})
 }
 
 // The control: with the lock alone the same faults sell lots twice, and the check
 // finds it.
 func TestChaos_WithTheLockAloneIsFoundOut(t *testing.T) {
+	t.Parallel()
 	suite, err := chaos.Run(t.Context(), chaos.Config{
 		Workload: lockedWorkload{}, Scenarios: []string{"stalled-holder"}, Groups: []string{"fenced"}, Seed: *seed, Dir: t.TempDir(),
 	})

@@ -16,6 +16,7 @@ import (
 )
 
 func TestDeduct_SameKeyHasTheSameAnswerFromEveryServer_G4(t *testing.T) {
+	t.Parallel()
 	dsn, pool := stocked(t)
 	a, b := startService(t, config(t, dsn)), startService(t, config(t, dsn))
 	first := a.deduct("k-1", `{"qty": 45}`)
@@ -136,6 +137,7 @@ func TestDeduct_RefusesBadRequests(t *testing.T) {
 // A deduction under a grant that came from elsewhere is refused when a newer one
 // has claimed the product, and goes through under the newer one with the same key.
 func TestDeduct_StaleGrantIs409_G3(t *testing.T) {
+	t.Parallel()
 	ctx := patient(t)
 	dsn, pool := stocked(t)
 	cfg := config(t, dsn)
@@ -182,6 +184,7 @@ func TestDeduct_StaleGrantIs409_G3(t *testing.T) {
 
 // A product that somebody holds all along is busy, which is no error of ours.
 func TestDeduct_BusyProductIs503(t *testing.T) {
+	t.Parallel()
 	ctx := patient(t)
 	dsn, pool := stocked(t)
 	cfg := config(t, dsn)

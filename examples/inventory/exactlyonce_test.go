@@ -108,6 +108,7 @@ func (c *client) until(key string, o order) (reply, bool) {
 //
 //	go test ./examples/inventory -run TestHTTP -v -timeout 30m -args -deductions 10000
 func TestHTTP_EveryKeyTakesEffectExactlyOnce_G4(t *testing.T) {
+	t.Parallel()
 	dsn, pool := stocked(t)
 	stockProducts(t, pool, *deductions)
 	cfg := config(t, dsn)

@@ -32,6 +32,7 @@ func storeOn(t testing.TB, pool *pgxpool.Pool) *postgres.Store {
 // The handler as it is, with its key and its retries: whenever its grant is
 // superseded, it deducts nothing.
 func TestDeduct_IsFenced_G2_G3(t *testing.T) {
+	t.Parallel()
 	_, pool := stocked(t)
 	deduct := func(ctx context.Context, h guardtest.Holder[pgx.Tx]) error {
 		a := &api{guard: h.Guard, pool: pool, decide: OldestFirst, requestTimeout: patience, readTimeout: patience}
@@ -57,6 +58,7 @@ func (r *reporter) Fatalf(format string, args ...any) { r.failure = fmt.Sprintf(
 // The control: with the lock alone the same allocation isn't fenced, and is found
 // out.
 func TestDeduct_WithTheLockAloneIsFoundOut(t *testing.T) {
+	t.Parallel()
 	_, pool := stocked(t)
 	sell := func(ctx context.Context, _ guardtest.Holder[pgx.Tx]) error {
 		s := lockedSeller{guardtest.NewLocker(), pool, func(fence.Grant) {}}

@@ -34,6 +34,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestDemo_FenceHoldsAndControlOversells(t *testing.T) {
+	t.Parallel()
 	var out bytes.Buffer
 	require.NoError(t, demo(t.Context(), &out), out.String())
 	require.Contains(t, out.String(), "REFUSED by Postgres")
@@ -113,6 +114,7 @@ func TestAllocate_ReadsReservationsAndLeavesNothingWhenSoldOut(t *testing.T) {
 // A worker that is told to stop finishes what it does and hands its lock back at
 // once: nobody has to wait for its lease to run out.
 func TestWorker_StopsGracefully(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	dsn := testenv.Database(t)
 	pool, err := pgxpool.New(ctx, dsn)

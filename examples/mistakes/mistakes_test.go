@@ -33,11 +33,13 @@ func TestMain(m *testing.M) {
 }
 
 func TestTransfer_PassesWhatFindsTheMistakes(t *testing.T) {
+	t.Parallel()
 	chaos.Test(t, chaos.Config{Workload: right, Scenarios: []string{"expiry-at-every-await", "lost-answer"}})
 }
 
 // The mistakes that a scenario finds.
 func TestMistakes_AreFound(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		mistake  transfers
 		scenario string
@@ -47,6 +49,7 @@ func TestMistakes_AreFound(t *testing.T) {
 		{retriesByHand, "lost-answer", "took effect again"},
 	} {
 		t.Run(c.mistake.name, func(t *testing.T) {
+			t.Parallel()
 			suite, err := chaos.Run(t.Context(), chaos.Config{
 				Workload: c.mistake, Scenarios: []string{c.scenario}, Groups: []string{chaos.Fenced}, Dir: t.TempDir(),
 			})
@@ -59,6 +62,7 @@ func TestMistakes_AreFound(t *testing.T) {
 
 // What goes around the fence is found in one unit test, in seconds.
 func TestMistakes_AreFoundByRequireFenced(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		do   func(*Bank, context.Context, Transfer) error
 		says string

@@ -23,6 +23,7 @@ import (
 // for under deadlines that etcd can't keep. Meanwhile other resources are used all the
 // time under the same session: it is never lost, and few keys are left (L1).
 func TestResources_UsedOnceLeaveNothingAndDisturbNobody_L1(t *testing.T) {
+	t.Parallel()
 	server, err := testenv.StartEtcd(t.Context(), nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
