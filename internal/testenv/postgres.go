@@ -83,6 +83,20 @@ func (p *Postgres) CreateDatabase(ctx context.Context, name string) (dsn string,
 	return p.createDatabase(ctx, name, "")
 }
 
+// CopyDatabase makes a copy of the database from, whose connections it ends, and
+// returns its DSN. It fails if the name is taken.
+func (p *Postgres) CopyDatabase(ctx context.Context, name, from string) (dsn string, err error) {
+	if err := p.endConnections(ctx, from); err != nil {
+		return "", fmt.Errorf("testenv: end the connections to %s: %w", from, err)
+	}
+	return p.createDatabase(ctx, name, from)
+}
+
+// endConnections waits until they have ended.
+func (p *Postgres) endConnections(ctx context.Context, database string) error {
+	return p.exec(ctx, "select pg_terminate_backend(pid, 60000) from pg_stat_activity where datname = '"+database+"'")
+}
+
 // createDatabase makes a copy of the database template, or an empty one.
 func (p *Postgres) createDatabase(ctx context.Context, name, template string) (dsn string, err error) {
 	if err := p.create(ctx, name, template); err != nil {

@@ -73,12 +73,6 @@ func (l *local) makeData(ctx context.Context, fill func(context.Context, *local)
 	return fill(ctx, l)
 }
 
-// initData makes an empty cluster. It isn't synced: nothing in it is worth a crash
-// of the machine yet.
-func initData(ctx context.Context, l *local) error {
-	return l.tool(ctx, "initdb", "-D", l.data, "-U", "postgres", "-A", "trust", "--no-sync", "--encoding=UTF8", "--locale=C")
-}
-
 // tool runs one of the server's own programs to its end.
 func (l *local) tool(ctx context.Context, name string, args ...string) error {
 	cmd := l.account.command(l.data, filepath.Join(l.bin.dir, name), args...)

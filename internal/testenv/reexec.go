@@ -82,9 +82,10 @@ func awaitNoLeak() error {
 	}
 }
 
-// stopShared stops the servers that tests of this binary shared, and removes etcdctl.
+// stopShared stops the servers that tests of this binary shared, and removes etcdctl and
+// the empty clusters.
 func stopShared() error {
 	ctx, cancel := context.WithTimeout(context.Background(), startBound)
 	defer cancel()
-	return errors.Join(dropTemplates(ctx), sharedEtcd.stop(ctx), sharedPostgres.stop(ctx), sharedEtcdctl.stop(ctx))
+	return errors.Join(dropTemplates(ctx), sharedEtcd.stop(ctx), sharedPostgres.stop(ctx), sharedEtcdctl.stop(ctx), removeEmptyClusters())
 }

@@ -50,7 +50,7 @@ func (tpl *Template) make(p *Postgres) error {
 		return err
 	}
 	// What is still on its way out would be in the way of the copies.
-	return p.exec(ctx, "select pg_terminate_backend(pid, 60000) from pg_stat_activity where datname = '"+tpl.name+"'")
+	return p.endConnections(ctx, tpl.name)
 }
 
 // dropTemplates drops all templates: the shared server may outlive this process.

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/testenv"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -18,6 +19,7 @@ import (
 // SERIALIZABLE where the server remembers a page instead of its rows: beyond
 // max_pred_locks_per_page, which is the remedy. The conflict is transient.
 func TestIsolation_ManyResourcesWantManyPredicateLocks_N23(t *testing.T) {
+	t.Parallel()
 	for setting, conflicts := range map[string]bool{"2": true, "100": false} {
 		t.Run(setting, func(t *testing.T) {
 			_, dsn := startServer(t, map[string]string{"max_pred_locks_per_page": setting})
@@ -49,15 +51,13 @@ type pair struct {
 	one, two storage.Claim
 }
 
-// newPair makes a pair among others in the tables of the fence.
-func newPair(t *testing.T, dsn string, level pgx.TxIsoLevel, others int) *pair {
+func newPair(t *testing.T, dsn string, level pgx.TxIsoLevel) *pair {
 	t.Helper()
 	p := &pair{T: t, pool: openPool(t, dsn)}
 	cfg := patient()
 	cfg.Isolation = level
 	p.store = newStore(t, p.pool, cfg)
 	mustExec(t, p.pool, "create table a (value bigint); create table b (value bigint); insert into a values (0); insert into b values (0)")
-	mustExec(t, p.pool, "select fence.claim('other/' || i, 1, 1, 'h', 1) from generate_series(1, $1::int) i", others)
 	mustExec(t, p.pool, "analyze")
 	p.one = claim(t, p.store, fence.Grant{Resource: "a", Epoch: 1, Token: 5, Holder: "a"})
 	p.two = claim(t, p.store, fence.Grant{Resource: "b", Epoch: 1, Token: 5, Holder: "b"})
@@ -89,15 +89,17 @@ func (p *pair) overlap() error {
 // Transactions of different resources don't meet in the tables of the fence,
 // whether those are small or large, if the user's data don't either.
 func TestIsolation_DifferentResourcesDoNotConflict_N23(t *testing.T) {
+	t.Parallel()
 	const times = 60
-	server, _ := startServer(t, map[string]string{"autovacuum": "off"}) // it looks at tables by snapshots of its own
-	for size, others := range map[string]int{"small": 0, "large": 20000} {
+	server, dsn := startServer(t, map[string]string{"autovacuum": "off"}) // it looks at tables by snapshots of its own
+	for _, size := range []struct {
+		name   string
+		others int
+	}{{"small", 0}, {"large", 20000}} {
+		fillFences(t, dsn, size.others)
 		for _, level := range levels {
-			t.Run(size+", "+string(level), func(t *testing.T) {
-				dsn, err := server.CreateDatabase(t.Context(), fmt.Sprintf("%s %s", size, level))
-				require.NoError(t, err)
-				require.NoError(t, migrate(t.Context(), dsn))
-				p := newPair(t, dsn, level, others)
+			t.Run(size.name+", "+string(level), func(t *testing.T) {
+				p := newPair(t, copyOf(t, server, dsn), level)
 				for i := range times {
 					require.NoError(t, p.overlap(), "time %d", i)
 				}
@@ -107,9 +109,26 @@ func TestIsolation_DifferentResourcesDoNotConflict_N23(t *testing.T) {
 	}
 }
 
+// fillFences adds resources to the tables of the fence.
+func fillFences(t *testing.T, dsn string, resources int) {
+	t.Helper()
+	mustExec(t, openPool(t, dsn), "select fence.claim('other/' || i, 1, 1, 'h', 1) from generate_series(1, $1::int) i", resources)
+}
+
+// copyOf makes a copy of a database.
+func copyOf(t *testing.T, server *testenv.Postgres, dsn string) (copied string) {
+	t.Helper()
+	cfg, err := pgx.ParseConfig(dsn)
+	require.NoError(t, err)
+	copied, err = server.CopyDatabase(t.Context(), unique("copy"), cfg.Database)
+	require.NoError(t, err)
+	return copied
+}
+
 // Nor do they where operations are kept: three at least would have to meet, since each
 // keeps behind its own seal.
 func TestIsolation_KeepingForDifferentResourcesDoesNotConflict_N23(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
 	var claims []storage.Claim
@@ -137,7 +156,8 @@ func TestIsolation_KeepingForDifferentResourcesDoesNotConflict_N23(t *testing.T)
 // While a transaction elsewhere keeps the dead versions of fences from being
 // removed, new ones run out of room beside them, and then meet in the index.
 func TestIsolation_AnOldSnapshotElsewhereMakesConflictsTransient_N23(t *testing.T) {
-	p := newPair(t, migrated(t), pgx.Serializable, 0)
+	t.Parallel()
+	p := newPair(t, migrated(t), pgx.Serializable)
 	old, err := p.pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, old.Rollback(context.Background())) }()
