@@ -36,6 +36,7 @@ const laxly = "perform set_config('synchronous_commit', 'off', true)"
 // However an operation has its own code run late, COMMIT isn't acknowledged before
 // it is durable.
 func TestCommit_NothingLiftsDurabilityBehindTheSeal_N28(t *testing.T) {
+	t.Parallel()
 	_, dsn := startServer(t, nil)
 	for name, c := range map[string]struct {
 		ddl, sql string
@@ -81,6 +82,7 @@ func TestCommit_NothingLiftsDurabilityBehindTheSeal_N28(t *testing.T) {
 // What is deferred once more than usual is checked before the seal, as what is
 // deferred once: foreign keys among them.
 func TestSeal_ChecksWhatWasDeferredAgain_N13(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
 	mustExec(t, pool, chain(2, "insert into public.part values ('x')")+"create table part (item text references item deferrable initially deferred)")

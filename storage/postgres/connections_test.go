@@ -25,6 +25,7 @@ const backend = "select pg_backend_pid()"
 // the connection of a superseded transaction is closed, however the transaction
 // ended; that of any other is used again.
 func TestPool_GetsNoConnectionThatAnEvictionMayHaveListed_N18(t *testing.T) {
+	t.Parallel()
 	begun := func(end func(ctx context.Context, txn storage.Txn[pgx.Tx])) func(*testing.T, *postgres.Store, storage.Claim, func()) {
 		return func(t *testing.T, store *postgres.Store, c storage.Claim, meanwhile func()) {
 			txn := begin(t, store, c)
@@ -78,6 +79,7 @@ func TestPool_GetsNoConnectionThatAnEvictionMayHaveListed_N18(t *testing.T) {
 // Whatever the store asks on a connection that was terminated while it lay in the
 // pool, it asks again on another: the answer, and the record of a refusal, are there.
 func TestStore_AsksAgainOnAnotherConnection_N18_G5(t *testing.T) {
+	t.Parallel()
 	dsn := migrated(t)
 	admin := openPool(t, dsn)
 	judge := newStore(t, admin, nil)
@@ -134,6 +136,7 @@ func TestStore_AsksAgainOnAnotherConnection_N18_G5(t *testing.T) {
 // What an operation leaves in the session would change what the next user's statements
 // mean, or take their writes: the connection is closed.
 func TestPool_GetsNoConnectionWithRemains_N24(t *testing.T) {
+	t.Parallel()
 	dsn := migrated(t)
 	pool := openPool(t, dsn, single)
 	store := newStore(t, pool, nil)
@@ -174,6 +177,7 @@ func TestPool_GetsNoConnectionWithRemains_N24(t *testing.T) {
 
 // What the application has set up on its connections is no operation's.
 func TestPool_KeepsConnectionsThatTheApplicationHasSetUp_N24(t *testing.T) {
+	t.Parallel()
 	pool := openPool(t, migrated(t), single, func(cfg *pgxpool.Config) {
 		cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 			_, err := conn.Exec(ctx, "set search_path = public, pg_temp; set statement_timeout = 60000; create temporary table scratch (x int); listen news")
@@ -205,6 +209,7 @@ const slowEviction = `
 // Transactions end while evictions are about to terminate their backends, whose
 // connections others use at once: none of those is hit.
 func TestEvict_HitsNobodyElse_N18(t *testing.T) {
+	t.Parallel()
 	const rounds = 100
 	dsn := migrated(t)
 	listed := make(chan struct{}, 100)

@@ -12,6 +12,7 @@ import (
 )
 
 func TestStore_PassesTheContract(t *testing.T) {
+	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		guardtest.TestStore(t, func(t *testing.T) guardtest.Harness[pgx.Tx] { return harness(t, newPool(t), at(level)) })
 	})

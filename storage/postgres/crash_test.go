@@ -40,6 +40,7 @@ func asleep(t testing.TB, pool *pgxpool.Pool) {
 // What the guard was told has committed survives a crash of the server, also where
 // role, database or operation ask for asynchronous commits.
 func TestCrash_LosesNothingThatWasAcknowledged_HE2(t *testing.T) {
+	t.Parallel()
 	server, dsn := startServer(t, lazy)
 	pool := openPool(t, dsn)
 	lax(t, pool)
@@ -89,6 +90,7 @@ func TestCrash_LosesNothingThatWasAcknowledged_HE2(t *testing.T) {
 
 // A table that isn't logged is empty after a crash, and so would a fence be.
 func TestTables_AreLogged_HB15(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	require.Equal(t, []string{"p"}, column(t, pool, "select distinct relpersistence::text from pg_class where relnamespace = 'fence'::regnamespace"))
 }

@@ -17,6 +17,7 @@ const slowTrigger = `create function slow() returns trigger language plpgsql as 
 // A deferred trigger runs before the seal: while it works the fence is free, and
 // a successor's claim goes through.
 func TestSeal_DeferredTriggersRunBeforeIt_N13(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, patient())
 	mustExec(t, pool, slowTrigger)
@@ -33,6 +34,7 @@ func TestSeal_DeferredTriggersRunBeforeIt_N13(t *testing.T) {
 }
 
 func TestSeal_DeferredTriggersAreBounded_N13(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, &postgres.Config{LockTimeout: time.Millisecond, StatementTimeout: time.Second})
 	mustExec(t, pool, slowTrigger)
@@ -45,6 +47,7 @@ func TestSeal_DeferredTriggersAreBounded_N13(t *testing.T) {
 // What a deferred constraint has to say is an error of that transaction, and not a
 // doubt.
 func TestSeal_DeferredConstraintFails_G4(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
 	mustExec(t, pool, "create table part (item text references item deferrable initially deferred)")

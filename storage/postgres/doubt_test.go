@@ -92,6 +92,7 @@ func (f faulty) resolves(t testing.TB, d storage.InDoubt, want bool) {
 }
 
 func TestResolve_CommitThatNeverArrived_G4(t *testing.T) {
+	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		f := newFaultyAt(t, level)
 		c := claim(t, f.store, grant(5, "a"))
@@ -104,6 +105,7 @@ func TestResolve_CommitThatNeverArrived_G4(t *testing.T) {
 }
 
 func TestResolve_CommitWhoseReplyWasLost_G4(t *testing.T) {
+	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		f := newFaultyAt(t, level)
 		c := claim(t, f.store, grant(5, "a"))
@@ -119,6 +121,7 @@ func TestResolve_CommitWhoseReplyWasLost_G4(t *testing.T) {
 // A COMMIT that is still under way when its outcome was settled, one way or
 // another, finds its position taken.
 func TestResolve_LateCommitIsRefused_N9_G4(t *testing.T) {
+	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		for name, c := range map[string]struct {
 			settle func(t *testing.T, f faulty, c storage.Claim, d storage.InDoubt)
@@ -167,6 +170,7 @@ func TestResolve_LateCommitIsRefused_N9_G4(t *testing.T) {
 
 // The other order: the COMMIT arrives, and then the question.
 func TestResolve_CommitThatArrivedLateButFirst_N9_G4(t *testing.T) {
+	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		f := newFaultyAt(t, level)
 		hold := pgproxy.HoldCommit()
@@ -182,6 +186,7 @@ func TestResolve_CommitThatArrivedLateButFirst_N9_G4(t *testing.T) {
 // The answer can't be given while the seal is under way: Resolve waits for it, and
 // says so when it has waited for long enough.
 func TestResolve_WaitsForASealUnderWay_G4(t *testing.T) {
+	t.Parallel()
 	f := newFaulty(t)
 	c := claim(t, f.store, grant(5, "a"))
 	other, err := f.pool.Begin(t.Context())
@@ -211,6 +216,7 @@ func TestResolve_WaitsForASealUnderWay_G4(t *testing.T) {
 // holder that stopped while it was sending locks nothing: a claim goes through at
 // once.
 func TestSeal_TruncatedMessageLocksNothing_N11(t *testing.T) {
+	t.Parallel()
 	for _, bytes := range []int{1, 5, 40, 100, 150, 1 << 20} {
 		f := newFaulty(t)
 		c := claim(t, f.store, grant(5, "a"))
@@ -232,6 +238,7 @@ func TestSeal_TruncatedMessageLocksNothing_N11(t *testing.T) {
 
 // One resource of several decides, whichever still knows.
 func TestResolve_SeveralResources_G4(t *testing.T) {
+	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		f := newFaultyAt(t, level)
 		other := grant(1, "a")
@@ -255,6 +262,7 @@ func TestResolve_SeveralResources_G4(t *testing.T) {
 // A server that ended the session before the seal had come to its end never got
 // to COMMIT: that is no doubt.
 func TestCommit_EndedBeforeTheSealIsNoDoubt_G4(t *testing.T) {
+	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		pool := newPool(t)
 		store := newStore(t, pool, &postgres.Config{Isolation: level, LockTimeout: time.Hour, StatementTimeout: time.Hour})
@@ -301,6 +309,7 @@ const sleepInCommit = `create temporary table late (left_over int);
 
 // Once COMMIT has begun, the end of the session tells nothing.
 func TestCommit_EndedBehindTheSealIsADoubt_G4(t *testing.T) {
+	t.Parallel()
 	f := newFaulty(t)
 	c := claim(t, f.direct, grant(5, "a"))
 	commit := background(func() ([]storage.Claim, error) {

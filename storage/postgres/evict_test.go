@@ -39,6 +39,7 @@ func stuck(t *testing.T, pool *pgxpool.Pool, store *postgres.Store, c storage.Cl
 // A predecessor that has stopped while it holds what its successor needs, however
 // it got stuck, is gone when the successor has claimed.
 func TestClaim_EvictsWhoIsStuck_L1_N3(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		get   string
 		ready string
@@ -80,6 +81,7 @@ func TestClaim_EvictsWhoIsStuck_L1_N3(t *testing.T) {
 // A client that takes nothing in is dropped by the server itself, when nobody is
 // there to evict it.
 func TestHead_BoundsABlockedSend_N3(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	cfg := patient()
 	cfg.NetworkTimeout = time.Second
@@ -100,6 +102,7 @@ func TestHead_BoundsABlockedSend_N3(t *testing.T) {
 
 // The head's bounds are in force inside the transaction, and gone behind it.
 func TestHead_BoundsTheTransaction_L1(t *testing.T) {
+	t.Parallel()
 	pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
 	cfg := &postgres.Config{
 		LockTimeout: 11 * time.Millisecond, StatementTimeout: 12 * time.Second, IdleTimeout: 13 * time.Second,
@@ -119,6 +122,7 @@ func TestHead_BoundsTheTransaction_L1(t *testing.T) {
 // A transaction that begins after its grant was superseded is turned away before
 // it can lock anything.
 func TestHead_TurnsTheLateAway_N17(t *testing.T) {
+	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		pool := newPool(t)
 		cfg := patient()
@@ -135,6 +139,7 @@ func TestHead_TurnsTheLateAway_N17(t *testing.T) {
 
 // One that slipped past a claim's eviction is evicted when it is in the way.
 func TestRun_EvictsWhoIsInTheWay_N17_L1(t *testing.T) {
+	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		pool := newPool(t)
 		cfg := patient()
@@ -154,6 +159,7 @@ func TestRun_EvictsWhoIsInTheWay_N17_L1(t *testing.T) {
 // Any role that may connect can take the head's advisory keys. That costs the holder
 // nothing but that it can't be evicted.
 func TestHead_GoesOnWhereItsKeyIsTaken_N25(t *testing.T) {
+	t.Parallel()
 	dsn := migrated(t)
 	pool := openPool(t, dsn)
 	store := newStore(t, pool, patient())
@@ -171,6 +177,7 @@ func TestHead_GoesOnWhereItsKeyIsTaken_N25(t *testing.T) {
 // A backend that is listed may have ended its transaction by the time it would be
 // terminated, and serve another user.
 func TestEvict_LooksAgainBeforeItTerminates_N18(t *testing.T) {
+	t.Parallel()
 	dsn := migrated(t)
 	pool := openPool(t, dsn)
 	mustExec(t, pool, `alter function fence.stale_backends rename to listed;
@@ -213,6 +220,7 @@ func TestEvict_LooksAgainBeforeItTerminates_N18(t *testing.T) {
 // head looks at the fence while it holds its key: otherwise a claim that commits
 // between the two would neither evict it nor be seen by it.
 func TestHead_HoldsItsKeyWhenItLooks_N17(t *testing.T) {
+	t.Parallel()
 	dsn := migrated(t)
 	others, pool := openPool(t, dsn), openPool(t, dsn, single)
 	old := claimOnly(t, others, grant(5, "a"))
@@ -235,13 +243,14 @@ func TestHead_HoldsItsKeyWhenItLooks_N17(t *testing.T) {
 // A restored etcd issues low tokens again, under a higher epoch. Grants are earlier or
 // later by both.
 func TestEvict_ComparesEpochs_N18_L1(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, patient())
 	old := begin(t, store, claim(t, store, grant(50, "a")))
 	require.NoError(t, old.Run(t.Context(), set("x", 1)))
 	restored := fence.Grant{Resource: resource, Epoch: 2, Token: 5, Holder: "b"}
 	c := claim(t, store, restored)
-	require.Zero(t, query[int](t, pool, "select count(*) from pg_locks where locktype = 'advisory' and classid = $1", c.Resource), "not evicted")
+	require.Zero(t, query[int](t, pool, "select count(*) from pg_locks where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database())"), "not evicted")
 	newer := begin(t, store, c)
 	require.Equal(t, 0, query[int](t, pool, "select count(*) from fence.stale_backends($1, 1, 60)", resource), "a delayed claimer's list")
 	_, err := newer.Commit(t.Context(), nil)
@@ -250,6 +259,7 @@ func TestEvict_ComparesEpochs_N18_L1(t *testing.T) {
 
 // The same token under a higher epoch is another grant.
 func TestHead_ComparesEpochs_N17(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, patient())
 	old := claim(t, store, grant(5, "a"))
@@ -262,6 +272,7 @@ func TestHead_ComparesEpochs_N17(t *testing.T) {
 // With several resources the stale transaction in the way may be of any, and so may
 // the claim that is refused.
 func TestRun_LooksAtEveryResource_N17_L1_G5(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, patient())
 	other := grant(5, "a")
@@ -285,6 +296,7 @@ func TestRun_LooksAtEveryResource_N17_L1_G5(t *testing.T) {
 // Eviction ends transactions of earlier claims of this resource in this database,
 // and nothing else.
 func TestEvict_SparesEveryoneElse_N18(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, patient())
 	pids := map[string]int{}
@@ -347,6 +359,7 @@ func TestEvict_SparesEveryoneElse_N18(t *testing.T) {
 
 // A connection of the pool that an eviction hit too late is replaced.
 func TestStore_OutlivesATerminatedIdleConnection_N18(t *testing.T) {
+	t.Parallel()
 	dsn := migrated(t)
 	pool := openPool(t, dsn, func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
 	store := newStore(t, pool, nil)
@@ -383,6 +396,7 @@ func (l *logged) String() string {
 // A role that may not terminate the predecessor's backend claims nevertheless: the
 // claim decides. It says what is missing.
 func TestClaim_SucceedsWithoutTheRightToEvict_N19(t *testing.T) {
+	t.Parallel()
 	dsn := migrated(t)
 	pool := openPool(t, dsn)
 	role := unique("clerk")
@@ -419,6 +433,7 @@ func TestClaim_SucceedsWithoutTheRightToEvict_N19(t *testing.T) {
 // Locks of an application's own that look like the head's, but for their mode or
 // their kind of key, are no sign of a stale holder.
 func TestEvict_SparesOtherLocks_N18(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	old := claimOnly(t, pool, grant(5, "a"))
 	claimOnly(t, pool, grant(6, "b"))

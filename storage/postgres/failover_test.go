@@ -88,6 +88,7 @@ func (r *replicated) refuses(t *testing.T, c storage.Claim, want error) {
 // one in doubt is told that it took no effect, which the server's own transaction
 // ids would get wrong once they are used again.
 func TestFailover_AsynchronousIsNoticedByEveryHolder_N5_N6_HE1(t *testing.T) {
+	t.Parallel()
 	r := newReplicated(t)
 	seen := write(t, r.store, claim(t, r.store, grant(5, "a")), set("x", 1))
 	g := grant(6, "b")
@@ -129,6 +130,7 @@ func TestFailover_AsynchronousIsNoticedByEveryHolder_N5_N6_HE1(t *testing.T) {
 // took over: the primary may have let others commit what is lost. The Guard goes on
 // under a new grant.
 func TestFailover_EndsAHoldThatMerelyRead_N6_HE1(t *testing.T) {
+	t.Parallel()
 	r := newReplicated(t)
 	g, err := guard.New(guardtest.NewLocker(), storage.Store[pgx.Tx](r.store), nil)
 	require.NoError(t, err)
@@ -150,6 +152,7 @@ func TestFailover_EndsAHoldThatMerelyRead_N6_HE1(t *testing.T) {
 // With a synchronous standby nothing is lost that was acknowledged, though database
 // and operation ask for less: what the standby doesn't have is not acknowledged.
 func TestFailover_SynchronousLosesNothingAcknowledged_HE1(t *testing.T) {
+	t.Parallel()
 	r := newReplicated(t)
 	lax(t, r.direct)
 	r.synchronous(t)
@@ -176,6 +179,7 @@ func TestFailover_SynchronousLosesNothingAcknowledged_HE1(t *testing.T) {
 // A COMMIT that waits for its standby when the primary is lost, or whose wait is cut
 // short, is in doubt; the standby decides what became of it.
 func TestFailover_SettlesTheCommitThatWaited_N4_N22_HE1(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		hold    func(r *replicated, t *testing.T) // keeps the standby from confirming
 		cancel  bool

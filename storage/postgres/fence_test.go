@@ -51,6 +51,7 @@ func interrupted(t *testing.T, store *postgres.Store, c storage.Claim, op storag
 // the successor reads what was there before. Eviction is kept out of it: the
 // successor claims only, so that it is the fence that refuses.
 func TestFence_RefusesTheSuperseded_G2_G3_G5(t *testing.T) {
+	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		for _, point := range interruptions {
 			t.Run(point, func(t *testing.T) {
@@ -86,6 +87,7 @@ func TestFence_RefusesTheSuperseded_G2_G3_G5(t *testing.T) {
 // The same with everything in place: the successor evicts, and the one that was
 // ended by that hears why.
 func TestFence_RefusesTheEvicted_G3_L1(t *testing.T) {
+	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		for _, point := range interruptions {
 			t.Run(point, func(t *testing.T) {
@@ -113,6 +115,7 @@ func TestFence_RefusesTheEvicted_G3_L1(t *testing.T) {
 
 // Two transactions of one grant: the second to commit read what is out of date.
 func TestFence_RefusesTheOvertakenSibling_N10_G6(t *testing.T) {
+	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		for _, point := range interruptions[1:] {
 			t.Run(point, func(t *testing.T) {
@@ -133,6 +136,7 @@ func TestFence_RefusesTheOvertakenSibling_N10_G6(t *testing.T) {
 
 // Two holders with one token, as a restored lock service issues them.
 func TestFence_RefusesTheTokenIssuedTwice_N10(t *testing.T) {
+	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		pool := newPool(t)
 		store := newStore(t, pool, at(level))
@@ -149,6 +153,7 @@ func TestFence_RefusesTheTokenIssuedTwice_N10(t *testing.T) {
 }
 
 func TestClaim_EpochOnlyRises_N20(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
 	first := grant(5, "a")
@@ -180,6 +185,7 @@ func TestClaim_EpochOnlyRises_N20(t *testing.T) {
 
 // A claim that is refused for another reason doesn't raise the epoch.
 func TestClaim_RefusedLeavesNoTrace_N20(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
 	claim(t, store, grant(5, "a"))
@@ -197,6 +203,7 @@ func TestClaim_RefusedLeavesNoTrace_N20(t *testing.T) {
 
 // Whoever may call the functions can't shut a resource for good.
 func TestClaim_OutOfBoundsIsRefusedByTheDatabase_N25(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	for _, token := range []int64{math.MinInt64, -1, 0, 1 << 62, math.MaxInt64} {
 		_, err := pool.Exec(t.Context(), "select fence.claim($1, 1, $2, 'a', 9)", resource, token)
@@ -219,6 +226,7 @@ func TestClaim_OutOfBoundsIsRefusedByTheDatabase_N25(t *testing.T) {
 
 // The functions rely on each statement seeing what has committed by then.
 func TestFunctions_NeedReadCommitted_N23(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
 	c := claim(t, store, grant(5, "a"))
@@ -237,6 +245,7 @@ func TestFunctions_NeedReadCommitted_N23(t *testing.T) {
 // A transaction over several resources moves all fences or none, and siblings in
 // any order don't wait for each other in a circle.
 func TestFence_SeveralMoveTogether_G2(t *testing.T) {
+	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		pool := newPool(t)
 		store := newStore(t, pool, at(level))
@@ -263,6 +272,7 @@ func TestFence_SeveralMoveTogether_G2(t *testing.T) {
 
 // With one connection no refusal waits for a second one.
 func TestFence_RefusesWithOneConnection(t *testing.T) {
+	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
 		store := newStore(t, pool, at(level))

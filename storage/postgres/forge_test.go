@@ -41,6 +41,7 @@ func inOne(t testing.TB, pool *pgxpool.Pool, sql string) error {
 // Whatever an app role writes into the setting that holds the marks of heads, it can't
 // seal for a grant that its transaction has not entered.
 func TestForge_NoSealWithoutItsHead_G2(t *testing.T) {
+	t.Parallel()
 	r := newRoles(t)
 	store := newStore(t, r.app, nil)
 	other := grant(5, "a")
@@ -72,6 +73,7 @@ func TestForge_NoSealWithoutItsHead_G2(t *testing.T) {
 // An operation that ends its transaction can't begin another one as the same: the name
 // is not in the setting.
 func TestForge_TheMarkHidesTheName_N15(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
 	c := claim(t, store, grant(5, "a"))
@@ -88,6 +90,7 @@ func TestForge_TheMarkHidesTheName_N15(t *testing.T) {
 // A key is kept only by a transaction that has entered: a claim under a name of one's
 // own moves the fence, but that is not enough.
 func TestForge_NoKeyWithoutAHead_G2(t *testing.T) {
+	t.Parallel()
 	r := newRoles(t)
 	c := claim(t, newStore(t, r.app, nil), grant(5, "a"))
 	keep := fmt.Sprintf("call fence.keep(%d, 77, '6b', repeat('00', 32), '31')", c.Resource)
@@ -106,6 +109,7 @@ func TestForge_NoKeyWithoutAHead_G2(t *testing.T) {
 // keep a holder from committing. It can't make a holder's transaction commit on data
 // that changed, nor leave the history without an entry.
 func TestForge_WhatAnAppRoleIsTrustedFor(t *testing.T) {
+	t.Parallel()
 	r := newRoles(t)
 	store := newStore(t, r.app, nil)
 	c := claim(t, store, grant(5, "a"))
@@ -132,6 +136,7 @@ func TestForge_WhatAnAppRoleIsTrustedFor(t *testing.T) {
 
 // A forger knows everything that a mark is made of, except the secret.
 func TestForge_TheMarkTakesTheSecret_G2(t *testing.T) {
+	t.Parallel()
 	r := newRoles(t)
 	c := claim(t, newStore(t, r.app, nil), grant(5, "a"))
 	forged := fmt.Sprintf(`select set_config('fencekit.tx', encode(sha256(%%s int4send(%d) || int8send(1) || int8send(5)
@@ -147,6 +152,7 @@ func TestForge_TheMarkTakesTheSecret_G2(t *testing.T) {
 
 // A session can make the server print how it runs its functions. The secret isn't in that.
 func TestForge_TheSecretIsNotPrinted(t *testing.T) {
+	t.Parallel()
 	r := newRoles(t)
 	c := claim(t, newStore(t, r.app, nil), grant(5, "a"))
 	var printed strings.Builder
@@ -171,6 +177,7 @@ func TestForge_TheSecretIsNotPrinted(t *testing.T) {
 // A void or a claim that was given the name of a transaction in doubt doesn't make its
 // COMMIT pass for applied.
 func TestForge_OnlyAWriteIsACommit_G4(t *testing.T) {
+	t.Parallel()
 	r := newRoles(t)
 	store := newStore(t, r.app, nil)
 	c := claim(t, store, grant(5, "a"))

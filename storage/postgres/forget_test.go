@@ -30,6 +30,7 @@ func setForward(t testing.TB, pool *pgxpool.Pool, interval string) {
 // The clock is set forward by 10 days: what was kept a moment ago is not forgotten, and
 // doesn't run again, however often ForgetOnce is called.
 func TestForgetOnce_IsNotMisledByAClockThatJumped_G4(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
 	g, err := guard.New(guardtest.NewLocker(), store, nil)
@@ -69,6 +70,7 @@ func TestForgetOnce_IsNotMisledByAClockThatJumped_G4(t *testing.T) {
 // A clock that is set back between two calls, and forward again, doesn't make young
 // operations old; one that a call finds set back begins anew.
 func TestForgetOnce_IsNotMisledByAClockThatWasSetBack_G4(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
 	_, err := store.ForgetOnce(t.Context())
@@ -87,6 +89,7 @@ func TestForgetOnce_IsNotMisledByAClockThatWasSetBack_G4(t *testing.T) {
 
 // ForgetOnce waits for no lock: not for an operation that is in use, nor for another call.
 func TestForgetOnce_WaitsForNobody_L1(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
 	steadyFor(t, pool, "8 days")

@@ -15,6 +15,7 @@ import (
 // A process is killed while the server runs a long statement for it. The server
 // would go on until the statement ends, and keep its locks; it notices instead.
 func TestRun_StatementOfADeadClientIsEnded_HA7_L1(t *testing.T) {
+	t.Parallel()
 	const sleeping = "select count(*) = 1 from pg_stat_activity where query = 'select pg_sleep(3600)' and state = 'active' and datname = current_database()"
 	dsn := migrated(t)
 	pool := openPool(t, dsn)
@@ -44,6 +45,7 @@ func TestRun_StatementOfADeadClientIsEnded_HA7_L1(t *testing.T) {
 // What runs several statements must see in each what has committed by then: as
 // STABLE it would go by the caller's snapshot.
 func TestFunctions_AreVolatile_HB4(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	require.Equal(t, []string{"entry_hash", "lp"}, column(t, pool, `select distinct proname::text from pg_proc
 		where pronamespace = 'fence'::regnamespace and provolatile <> 'v' order by 1`), "they look at their arguments alone")

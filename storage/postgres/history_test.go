@@ -96,6 +96,7 @@ func verifyChain(t testing.TB, pool *pgxpool.Pool) {
 
 // Every column of an entry is in its hash, and NULL differs from everything else.
 func TestHistory_HashCoversEveryColumn_N28(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
 	c := claim(t, store, grant(5, "a"))
@@ -128,6 +129,7 @@ func TestHistory_HashCoversEveryColumn_N28(t *testing.T) {
 
 // History is appended to and fences stay, for a replica's role too.
 func TestHistory_IsAppendOnly(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
 	write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
@@ -145,6 +147,7 @@ func TestHistory_IsAppendOnly(t *testing.T) {
 
 // The fence stands without its history; only what is no longer known can't be told.
 func TestFence_StandsWithoutHistory_N26(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
 	old := claim(t, store, grant(4, "a"))
@@ -164,6 +167,7 @@ func TestFence_StandsWithoutHistory_N26(t *testing.T) {
 
 // A fence that was deleted is rebuilt where its history ends.
 func TestFence_IsRebuiltFromItsHistory_N26(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
 	old := claim(t, store, grant(4, "a"))
@@ -186,6 +190,7 @@ func TestFence_IsRebuiltFromItsHistory_N26(t *testing.T) {
 
 // Entries come in the order of their positions, however they lie in the table.
 func TestHistory_ComesInOrder(t *testing.T) {
+	t.Parallel()
 	dsn := migrated(t)
 	admin := openPool(t, dsn)
 	store := newStore(t, openPool(t, dsn, with(map[string]string{"enable_indexscan": "off", "enable_bitmapscan": "off", "enable_sort": "on"})), nil)
@@ -204,6 +209,7 @@ func TestHistory_ComesInOrder(t *testing.T) {
 
 // An entry's time is that of its move, not of the beginning of its transaction.
 func TestHistory_TimesAreThoseOfTheMoves(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
 	after := func(tx querier) time.Time {

@@ -72,6 +72,7 @@ func one(cfg *pgxpool.Config) { cfg.MaxConns = 1 }
 // A call of a goroutine that the operation left behind, held up just before it
 // sends, takes no effect in the transaction that the connection would run next.
 func TestRun_NoCallLeftBehindTakesEffect_G3_G4(t *testing.T) {
+	t.Parallel()
 	const insert = "insert into item values ('late', 1)"
 	for name, call := range map[string]func(ctx context.Context, tx pgx.Tx) error{
 		"Exec": func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, insert); return err },
@@ -129,6 +130,7 @@ func TestRun_NoCallLeftBehindTakesEffect_G3_G4(t *testing.T) {
 // pgx builds LargeObjects on its own transactions only, which know nothing of the
 // session.
 func TestTx_RefusesLargeObjects_G3_G4(t *testing.T) {
+	t.Parallel()
 	for name, returned := range map[string]func(error) error{
 		"returned":  func(err error) error { return err },
 		"swallowed": func(error) error { return nil },
@@ -152,6 +154,7 @@ func TestTx_RefusesLargeObjects_G3_G4(t *testing.T) {
 
 // The server's functions do what LargeObjects would.
 func TestTx_LargeObjectsBySQLBelongToIt_G2(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
 	c := claim(t, store, grant(5, "a"))
@@ -186,6 +189,7 @@ func (f rowScanner) ScanRow(rows pgx.Rows) error { return f(rows) }
 
 // What pgx calls back during a call is not given the connection either.
 func TestTx_HidesItsConnectionFromCallbacks_G3_G4(t *testing.T) {
+	t.Parallel()
 	_, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
 		nested, err := tx.Begin(ctx)
 		require.NoError(t, err)
@@ -228,6 +232,7 @@ func TestTx_HidesItsConnectionFromCallbacks_G3_G4(t *testing.T) {
 }
 
 func TestTx_TakesNamedArguments(t *testing.T) {
+	t.Parallel()
 	pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
 		const insert = "insert into item values (@key, @value)"
 		_, err := tx.Exec(ctx, insert, pgx.NamedArgs{"key": "x", "value": 1})
@@ -251,6 +256,7 @@ func TestTx_TakesNamedArguments(t *testing.T) {
 // A result of a batch that was not closed by itself reads nothing of what the
 // connection runs next.
 func TestTx_ResultLeftOpenInABatchReadsNothing_G3(t *testing.T) {
+	t.Parallel()
 	batch := &pgx.Batch{}
 	batch.Queue("select generate_series(1, 10)")
 	for name, leave := range map[string]func(tx pgx.Tx) pgx.Rows{
@@ -305,6 +311,7 @@ func TestTx_ResultLeftOpenInABatchReadsNothing_G3(t *testing.T) {
 // A row that is scanned once more doesn't free the connection, which another call may
 // use by then.
 func TestTx_ScanningTwiceFreesNothing_G3_G4(t *testing.T) {
+	t.Parallel()
 	pool := openPool(t, migrated(t), one)
 	store := newStore(t, pool, nil)
 	held := slow{make(chan struct{}), make(chan struct{})}
@@ -339,6 +346,7 @@ var _ sql.Scanner = scanner(nil)
 // A result is for one goroutine at a time: closing it doesn't free the connection
 // while another one reads it.
 func TestTx_ResultIsForOneGoroutineAtATime_G3_G4(t *testing.T) {
+	t.Parallel()
 	for name, op := range map[string]func(ctx context.Context, tx pgx.Tx, held *pause){
 		"Rows": func(ctx context.Context, tx pgx.Tx, held *pause) {
 			rows, err := tx.Query(ctx, "select generate_series(1, 3)")
@@ -409,6 +417,7 @@ func (wrongInt) DecodeValue(*pgtype.Map, uint32, int16, []byte) (any, error) { r
 // What an operation does to what it was told by the connection changes nothing for
 // the next one.
 func TestTx_SharesNoStateOfItsConnection_G3(t *testing.T) {
+	t.Parallel()
 	for name, op := range map[string]struct {
 		spoil func(ctx context.Context, tx pgx.Tx) (later func())
 	}{
@@ -476,6 +485,7 @@ func (f valuer) Value() (driver.Value, error) { return f() }
 // What a call calls back can't use the transaction, which the call itself is
 // using, and does no harm by trying.
 func TestTx_IsInUseDuringCallbacks_G4(t *testing.T) {
+	t.Parallel()
 	pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
 		tried := 0
 		try := func() {

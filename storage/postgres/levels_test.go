@@ -22,6 +22,7 @@ import (
 // The level is the Config's, and the claim's is its own, whatever the session's
 // default is.
 func TestIsolation_IsWhatTheConfigSays_N23(t *testing.T) {
+	t.Parallel()
 	for _, preset := range levels {
 		pool := openPool(t, migrated(t), with(map[string]string{"default_transaction_isolation": string(preset)}))
 		for _, level := range levels {
@@ -45,6 +46,7 @@ func TestIsolation_IsWhatTheConfigSays_N23(t *testing.T) {
 // failure, in the operation already. It is named and recorded as what it comes
 // from, whatever the operation makes of it.
 func TestIsolation_ConflictIsNamedAndRecorded_N23_G5(t *testing.T) {
+	t.Parallel()
 	mine := errors.New("the operation's own error")
 	for name, returned := range map[string]func(error) error{
 		"returned":     func(err error) error { return err },
@@ -104,6 +106,7 @@ func TestIsolation_ConflictIsNamedAndRecorded_N23_G5(t *testing.T) {
 
 // A conflict is noticed in whichever way the statement was sent, and read.
 func TestIsolation_ConflictOfEveryMethodIsNamed_N23_G5(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	mustExec(t, pool, createRun)
 	store := newStore(t, pool, at(pgx.RepeatableRead))
@@ -131,6 +134,7 @@ func TestIsolation_ConflictOfEveryMethodIsNamed_N23_G5(t *testing.T) {
 // goes on with what the other has written; at the stricter levels the operation
 // may run again, and then succeeds.
 func TestIsolation_ConflictWithOthersIsTransient_N23(t *testing.T) {
+	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		pool := newPool(t)
 		store := newStore(t, pool, at(level))
@@ -158,6 +162,7 @@ func TestIsolation_ConflictWithOthersIsTransient_N23(t *testing.T) {
 // A savepoint that was rolled back after a conflict leaves none behind: what the
 // operation fails with later is its own.
 func TestIsolation_ConflictUndoneIsForgotten(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, at(pgx.RepeatableRead))
 	c := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
@@ -173,6 +178,7 @@ func TestIsolation_ConflictUndoneIsForgotten(t *testing.T) {
 // SERIALIZABLE keeps what it promises about unfenced writers too: of two that each
 // read what the other writes, the one that commits last fails, at COMMIT even.
 func TestIsolation_WriteSkewWithTheUnfencedFails_N23_G4(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, at(pgx.Serializable))
 	mustExec(t, pool, "insert into item values ('x', 1), ('y', 1)")
@@ -197,6 +203,7 @@ func TestIsolation_WriteSkewWithTheUnfencedFails_N23_G4(t *testing.T) {
 // it, so that holder after holder, and one transaction of a holder after another,
 // adds to what is there.
 func TestIsolation_EachSeesWhatCameBefore_G3_G6(t *testing.T) {
+	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		pool := newPool(t)
 		store := newStore(t, pool, at(level))
@@ -213,6 +220,7 @@ func TestIsolation_EachSeesWhatCameBefore_G3_G6(t *testing.T) {
 // The snapshot is older than the row lock that the operation waits for: a lock on
 // the data does not make up for that at REPEATABLE READ, the seal does.
 func TestIsolation_ALockTakenOnTheDataComesTooLate_HB2_HB3(t *testing.T) {
+	t.Parallel()
 	for name, sql := range map[string]string{
 		"statements of their own": "select value from item where key = 'stock' for update",
 		"one statement":           "with locked as materialized (select key from item where key = 'stock' for update) select i.value from item i join locked using (key)",
@@ -248,6 +256,7 @@ func TestIsolation_ALockTakenOnTheDataComesTooLate_HB2_HB3(t *testing.T) {
 // Many that use a resource for the first time at once: the fence is made once, and
 // each that is not superseded counts.
 func TestIsolation_FirstUseByManyAtOnce_HB11(t *testing.T) {
+	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		pool := newPool(t)
 		cfg := patient()

@@ -14,6 +14,7 @@ import (
 // A claim decides under a lock that nobody shares: what it has found still holds
 // when it writes.
 func TestClaim_IsAloneWithTheFence_G3(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, &postgres.Config{LockTimeout: time.Hour, StatementTimeout: time.Hour})
 	impatient := newStore(t, pool, &postgres.Config{LockTimeout: time.Millisecond})
@@ -40,6 +41,7 @@ func TestClaim_IsAloneWithTheFence_G3(t *testing.T) {
 // Whoever seals several fences comes to them in one order, so that two transactions
 // never wait for each other in a circle.
 func TestSeal_OppositeOrdersNeverDeadlock_HB10(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, &postgres.Config{LockTimeout: time.Hour, StatementTimeout: time.Hour, IdleTimeout: time.Hour})
 	other := grant(1, "a")

@@ -13,6 +13,7 @@ import (
 // The server refuses a seal, and its answer is lost: the refusal is recorded when
 // the outcome is resolved.
 func TestResolve_RecordsTheRefusalWhoseAnswerWasLost_G5(t *testing.T) {
+	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		f := newFaultyAt(t, level)
 		old := claim(t, f.store, grant(5, "a"))

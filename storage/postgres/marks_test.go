@@ -32,6 +32,7 @@ func epochGrant(epoch int64, token fence.Token) fence.Grant {
 // A token or an epoch that would shut everybody else out is refused, recorded, and
 // leaves nothing behind; the owner of the schema can let it in.
 func TestClaim_AbsurdTokenIsRefused_N25_HC2(t *testing.T) {
+	t.Parallel()
 	for name, absurd := range map[string]fence.Grant{
 		"token":        epochGrant(1, jump+8),
 		"token, most":  epochGrant(1, 1<<62-1),
@@ -78,6 +79,7 @@ func TestClaim_AbsurdTokenIsRefused_N25_HC2(t *testing.T) {
 // A grant of an epoch that is over is behind, whatever its token; and nobody takes
 // an epoch back by following a hint, or by hand.
 func TestClaim_EpochBehindComesBeforeAnAbsurdToken_N20_N25(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
 	claim(t, store, epochGrant(2, 7))
@@ -95,6 +97,7 @@ func TestClaim_EpochBehindComesBeforeAnAbsurdToken_N20_N25(t *testing.T) {
 // What a lock service really issues is within bounds: step by step any token can
 // be reached.
 func TestClaim_TheMarkFollowsTheTokens_N25(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
 	token := fence.Token(1790000000000000) // the first may be any
@@ -118,6 +121,7 @@ func TestClaim_TheMarkFollowsTheTokens_N25(t *testing.T) {
 
 // A database that tests were run on two years ago takes their lock service's tokens.
 func TestClaim_AnEarlierRunOfTestsIsNoObstacle_N25(t *testing.T) {
+	t.Parallel()
 	var grants []fence.Grant
 	synctest.Test(t, func(t *testing.T) {
 		for range 2 {
@@ -136,6 +140,7 @@ func TestClaim_AnEarlierRunOfTestsIsNoObstacle_N25(t *testing.T) {
 // The one row with the marks is written seldom: it must not be what all claims
 // meet in.
 func TestClaim_LeavesTheMarksAlone_N25(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
 	version := func() string { return query[string](t, pool, "select ctid::text from fence.setting") }
@@ -161,6 +166,7 @@ func TestClaim_LeavesTheMarksAlone_N25(t *testing.T) {
 
 // A claim that raises the mark and then waits for a fence holds nobody else up.
 func TestClaim_WaitsForNobodysMark_N25_L1(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, &postgres.Config{LockTimeout: 1e6})
 	raising, err := pool.Begin(t.Context())
@@ -176,6 +182,7 @@ func TestClaim_WaitsForNobodysMark_N25_L1(t *testing.T) {
 // Claims that raise marks and epochs at once, over the same few resources, never
 // wait for each other in a circle.
 func TestClaim_MarksNeverDeadlock_N25(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, &postgres.Config{LockTimeout: time.Minute, StatementTimeout: time.Minute})
 	var wg sync.WaitGroup
@@ -201,6 +208,7 @@ func TestClaim_MarksNeverDeadlock_N25(t *testing.T) {
 
 // Names and numbers of fences stay what they are.
 func TestFence_IsNeverRenamed_HB13(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
 	c := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
@@ -216,6 +224,7 @@ func TestFence_IsNeverRenamed_HB13(t *testing.T) {
 // Two schemas of one database don't end each other's transactions, though both
 // have a first resource, and its first token.
 func TestEvict_SparesOtherSchemas_N18(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	_, err := postgres.Migrate(t.Context(), pool, "other")
 	require.NoError(t, err)

@@ -18,6 +18,7 @@ import (
 // A role that lacks a right learns it from the first check, with what to run, and
 // not by an eviction that fails quietly.
 func TestCheck_NamesMissingRights_L1(t *testing.T) {
+	t.Parallel()
 	dsn := migrated(t)
 	owner := openPool(t, dsn)
 	mustExec(t, owner, "create role service login")
@@ -53,6 +54,7 @@ func TestCheck_NamesMissingRights_L1(t *testing.T) {
 
 // Limits that are ours are named as ours.
 func TestRun_NamesTheLimitThatWasReached(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, &postgres.Config{
 		LockTimeout: 100 * time.Millisecond, StatementTimeout: 200 * time.Millisecond, IdleTimeout: 100 * time.Millisecond,
@@ -83,6 +85,7 @@ func TestRun_NamesTheLimitThatWasReached(t *testing.T) {
 }
 
 func TestStore_SaysOnOneLineThatTheDatabaseIsAway(t *testing.T) {
+	t.Parallel()
 	store := newStore(t, openPool(t, "postgres://127.0.0.1:1/x"), nil)
 	_, err := store.Claim(t.Context(), grant(5, "a"))
 	require.ErrorIs(t, err, postgres.ErrUnavailable)
@@ -91,6 +94,7 @@ func TestStore_SaysOnOneLineThatTheDatabaseIsAway(t *testing.T) {
 }
 
 func TestRun_SaysOnceWhatARawCommitLeaves_N15(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
 	_, err := attempt(t.Context(), store, statement("commit"), claim(t, store, grant(5, "a")))
@@ -100,6 +104,7 @@ func TestRun_SaysOnceWhatARawCommitLeaves_N15(t *testing.T) {
 }
 
 func TestTx_SaysThatAResultIsOpen(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
 	_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
@@ -114,6 +119,7 @@ func TestTx_SaysThatAResultIsOpen(t *testing.T) {
 
 // The result that is still open after the operation is the one that its error names.
 func TestRun_SaysOnceThatAResultIsOpen(t *testing.T) {
+	t.Parallel()
 	_, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Query(ctx, "select generate_series(1, 3)")
 		require.NoError(t, err)
@@ -123,6 +129,7 @@ func TestRun_SaysOnceThatAResultIsOpen(t *testing.T) {
 }
 
 func TestHistory_RefusesAnAbsurdLimit(t *testing.T) {
+	t.Parallel()
 	store := newStore(t, newPool(t), nil)
 	for _, limit := range []int{0, -1} {
 		_, err := store.Entries(t.Context(), resource, 0, limit)
@@ -133,6 +140,7 @@ func TestHistory_RefusesAnAbsurdLimit(t *testing.T) {
 }
 
 func TestMigrationStatus_ShowsWhatALaterVersionApplied(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	mustExec(t, pool, "insert into fence.migration (version, name) values (99, 'later')")
 	status, err := postgres.MigrationStatus(t.Context(), pool, "")

@@ -16,6 +16,7 @@ import (
 )
 
 func TestMigrate_AppliesEachOnce(t *testing.T) {
+	t.Parallel()
 	ctx, pool := t.Context(), openPool(t, testenv.Database(t))
 	status, err := postgres.MigrationStatus(ctx, pool, "")
 	require.NoError(t, err)
@@ -39,6 +40,7 @@ func TestMigrate_AppliesEachOnce(t *testing.T) {
 }
 
 func TestMigrate_ConcurrentCallsWaitForEachOther(t *testing.T) {
+	t.Parallel()
 	pool := openPool(t, testenv.Database(t))
 	var calls []<-chan result[[]postgres.Migration]
 	for range 8 {
@@ -58,6 +60,7 @@ func TestMigrate_ConcurrentCallsWaitForEachOther(t *testing.T) {
 
 // Two schemas of one database are two worlds.
 func TestMigrate_AnySchema(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	for _, schema := range []string{"other", "_x9", "user", "select", strings.Repeat("s", 40)} {
 		_, err := postgres.Migrate(t.Context(), pool, schema)
@@ -74,6 +77,7 @@ func TestMigrate_AnySchema(t *testing.T) {
 }
 
 func TestMigrate_RefusesOddSchemaNames(t *testing.T) {
+	t.Parallel()
 	pool := openPool(t, testenv.Database(t))
 	for _, schema := range []string{"A", "a b", `a"b`, "a;b", "a.b", "ä", "1a", "a-b", strings.Repeat("s", 41), "a\x00"} {
 		_, err := postgres.Migrate(t.Context(), pool, schema)
@@ -89,6 +93,7 @@ func TestMigrate_RefusesOddSchemaNames(t *testing.T) {
 
 // The files applied by hand are as good as Migrate.
 func TestMigrations_ByHand(t *testing.T) {
+	t.Parallel()
 	pool := openPool(t, testenv.Database(t))
 	mustExec(t, pool, "create schema fence; create table item (key text primary key, value bigint not null)")
 	migrations, err := postgres.Migrations("")
@@ -110,6 +115,7 @@ func TestMigrations_ByHand(t *testing.T) {
 
 // A migration that fails leaves nothing of itself, and can be repeated.
 func TestMigrate_WithoutRightsChangesNothing(t *testing.T) {
+	t.Parallel()
 	dsn := testenv.Database(t)
 	admin := openPool(t, dsn)
 	role := unique("guest")
@@ -129,6 +135,7 @@ func TestMigrate_WithoutRightsChangesNothing(t *testing.T) {
 
 // A service that calls Migrate at its start may do so as the app role.
 func TestMigrate_NeedsNoRightsWhereThereIsNothingToDo(t *testing.T) {
+	t.Parallel()
 	applied, err := postgres.Migrate(t.Context(), newRoles(t).app, "")
 	require.NoError(t, err)
 	require.Empty(t, applied)
@@ -137,6 +144,7 @@ func TestMigrate_NeedsNoRightsWhereThereIsNothingToDo(t *testing.T) {
 // A schema that somebody else has made for the role is as good as the right to
 // make one.
 func TestMigrate_OwnerOfTheSchemaNeedsNoRightOnTheDatabase(t *testing.T) {
+	t.Parallel()
 	dsn := testenv.Database(t)
 	admin := openPool(t, dsn)
 	role := newRole(t, admin, "owner")

@@ -27,6 +27,7 @@ func counting(ctx context.Context, tx pgx.Tx) (n int64, err error) {
 }
 
 func TestOnce_TakesEffectOnce_G4(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
 	g, err := guard.New(guardtest.NewLocker(), store, nil)
@@ -45,6 +46,7 @@ func TestOnce_TakesEffectOnce_G4(t *testing.T) {
 
 // Whoever uses Once with a pool of one connection doesn't wait for himself.
 func TestOnce_NeedsOneConnection_HB19(t *testing.T) {
+	t.Parallel()
 	pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
 	g, err := guard.New(guardtest.NewLocker(), newStore(t, pool, nil), nil)
 	require.NoError(t, err)
@@ -57,6 +59,7 @@ func TestOnce_NeedsOneConnection_HB19(t *testing.T) {
 
 // The answer to COMMIT is lost: what is kept tells, whoever asks.
 func TestOnce_IsKeptExactlyIfTheTransactionCommitted_G4(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		action func() *pgproxy.Action
 		found  bool
@@ -87,6 +90,7 @@ func TestOnce_IsKeptExactlyIfTheTransactionCommitted_G4(t *testing.T) {
 // Nobody keeps anything but the transaction that entered: a role that may call the
 // functions can't make an operation pass for done.
 func TestKeep_OutsideAGuardedTransactionIsRefused(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	_, err := pool.Exec(t.Context(), "call fence.keep(1, 1, '6b', repeat('00', 32), '')")
 	require.ErrorContains(t, err, "(SQLSTATE ZF003)")
@@ -100,6 +104,7 @@ func TestKeep_OutsideAGuardedTransactionIsRefused(t *testing.T) {
 // done, nor can one that only looks like a guarded transaction: their seals don't
 // move that fence, by which everybody else would notice.
 func TestKeep_WithoutItsSealIsRefused_G2(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
 	other := grant(5, "a")
@@ -126,6 +131,7 @@ func TestKeep_WithoutItsSealIsRefused_G2(t *testing.T) {
 // Two transactions take one key, and nobody evicts the first: the one that comes
 // second is refused by the fence, by name, and not by the index of the keys.
 func TestOnce_WhoTakesAKeySecondIsRefusedByTheFence_G5(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		second fence.Grant
 		reason error
@@ -155,6 +161,7 @@ func TestOnce_WhoTakesAKeySecondIsRefusedByTheFence_G5(t *testing.T) {
 // A request that was sent twice at a time, under one grant: both get the first
 // answer.
 func TestOnce_TwoAtATimeUnderOneGrantGetOneAnswer_G4_G6(t *testing.T) {
+	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		pool := newPool(t)
 		store := newStore(t, pool, at(level))
@@ -175,6 +182,7 @@ func TestOnce_TwoAtATimeUnderOneGrantGetOneAnswer_G4_G6(t *testing.T) {
 }
 
 func TestOnce_WorksUnderAnySettings_N24(t *testing.T) {
+	t.Parallel()
 	admin := newPool(t)
 	mustExec(t, admin, `create schema tricks; create function tricks.never(text, text) returns boolean language sql as 'select false';
 		create operator tricks.= (leftarg = text, rightarg = text, function = tricks.never)`)
@@ -195,6 +203,7 @@ func TestOnce_WorksUnderAnySettings_N24(t *testing.T) {
 }
 
 func TestForgetOnce_KeepsForAsLongAsTheSettingSays(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
 	n, err := store.ForgetOnce(t.Context())
@@ -216,6 +225,7 @@ func TestForgetOnce_KeepsForAsLongAsTheSettingSays(t *testing.T) {
 }
 
 func TestForgetOnce_SaysWhatFailed(t *testing.T) {
+	t.Parallel()
 	pool := openPool(t, migrated(t))
 	store := newStore(t, pool, nil)
 	pool.Close()

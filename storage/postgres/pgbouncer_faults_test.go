@@ -50,6 +50,7 @@ func commit(txn storage.Txn[pgx.Tx]) <-chan result[[]storage.Claim] {
 // The pooler dies while a COMMIT is under way: the outcome is in doubt, whichever
 // it is, and is settled once the pooler is back.
 func TestPooler_KilledAtCommitIsInDoubtAndSettled_HB18_G4(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		applied bool
 		lose    func(t *testing.T, p pooled, txn storage.Txn[pgx.Tx]) <-chan result[[]storage.Claim]
@@ -96,6 +97,7 @@ func TestPooler_KilledAtCommitIsInDoubtAndSettled_HB18_G4(t *testing.T) {
 // When the server crashes, the pooler says so in a FATAL error of its own, which
 // proves nothing about a COMMIT.
 func TestPooler_OwnWordsForALostServerLeaveDoubt_HB18_G4(t *testing.T) {
+	t.Parallel()
 	p := newPooled(t)
 	txn := begin(t, p.store, claim(t, p.store, grant(5, "a")))
 	require.NoError(t, txn.Run(t.Context(), set("x", 1)))

@@ -41,6 +41,7 @@ func openPooled(t testing.TB, pooler *testenv.PgBouncer, dsn string, options ...
 }
 
 func TestPooler_PassesTheContract_HB18(t *testing.T) {
+	t.Parallel()
 	pooler := startPooler(t, testenv.SharedPostgres(t), testenv.PgBouncerConfig{})
 	guardtest.TestStore(t, func(t *testing.T) guardtest.Harness[pgx.Tx] {
 		return harness(t, openPooled(t, pooler, migrated(t)), nil)
@@ -52,6 +53,7 @@ func TestPooler_PassesTheContract_HB18(t *testing.T) {
 // that an eviction may be about to hit, or that an operation has left something on,
 // is closed.
 func TestPooler_NothingOfOursStaysOnTheServersConnection_HB18(t *testing.T) {
+	t.Parallel()
 	dsn := migrated(t)
 	lax(t, openPool(t, dsn))
 	pooler := startPooler(t, testenv.SharedPostgres(t), testenv.PgBouncerConfig{PoolSize: 1})
@@ -122,6 +124,7 @@ func TestPooler_NothingOfOursStaysOnTheServersConnection_HB18(t *testing.T) {
 // The process id that the eviction sees is the server connection's, which runs
 // nobody else's transaction at the time.
 func TestPooler_ClaimEvictsTheStaleTransactionAlone_HB18_L1(t *testing.T) {
+	t.Parallel()
 	dsn := migrated(t)
 	pooler := startPooler(t, testenv.SharedPostgres(t), testenv.PgBouncerConfig{PoolSize: 3})
 	store := newStore(t, openPooled(t, pooler, dsn), patient())
@@ -148,6 +151,7 @@ func TestPooler_ClaimEvictsTheStaleTransactionAlone_HB18_L1(t *testing.T) {
 // successor can't even ask for its eviction. The limit that the head has set on
 // the server ends it.
 func TestPooler_PausedHolderWithTheLastConnectionIsBounded_HB18_L1(t *testing.T) {
+	t.Parallel()
 	dsn := migrated(t)
 	pooler := startPooler(t, testenv.SharedPostgres(t), testenv.PgBouncerConfig{PoolSize: 1})
 	pool := openPooled(t, pooler, dsn)
@@ -166,6 +170,7 @@ func TestPooler_PausedHolderWithTheLastConnectionIsBounded_HB18_L1(t *testing.T)
 // Who gets no server connection is told so, within its own time or the pooler's,
 // and nothing was begun.
 func TestPooler_WithoutAConnectionFailsInTime_HB18(t *testing.T) {
+	t.Parallel()
 	dsn := migrated(t)
 	pooler := startPooler(t, testenv.SharedPostgres(t), testenv.PgBouncerConfig{
 		PoolSize: 1, Settings: map[string]string{"query_wait_timeout": "0.3"},
@@ -214,6 +219,7 @@ func lax(t testing.TB, pool *pgxpool.Pool) {
 // pgx's default, to prepare statements under a name, meets server connections that
 // don't know them or have them already. The error says what to do.
 func TestPooler_CachedStatementsAreNamed_HB17_HB18(t *testing.T) {
+	t.Parallel()
 	dsn := migrated(t)
 	pooler := startPooler(t, testenv.SharedPostgres(t), testenv.PgBouncerConfig{PoolSize: 1})
 	cached := func(cfg *pgxpool.Config) { cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement }

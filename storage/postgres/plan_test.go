@@ -10,6 +10,7 @@ import (
 // Sessions whose plans were made while the tables were small go on by index when
 // they have grown: no table is read from end to end.
 func TestFunctions_NeverScanATable_N23(t *testing.T) {
+	t.Parallel()
 	dsn := migrated(t)
 	admin := openPool(t, dsn)
 	const alone = "select count(*) = 1 from pg_stat_activity where datname = current_database() and backend_type = 'client backend'"

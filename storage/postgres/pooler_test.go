@@ -189,6 +189,7 @@ func getsItsOwnAnswers(t *testing.T, pool *pgxpool.Pool) {
 // Whatever a pooler makes of the answer, a transaction that the server committed is
 // a success or in doubt, and the next user of the connection gets no answer of it.
 func TestCommit_AnsweredByAPoolerIsNoFailure_G4(t *testing.T) {
+	t.Parallel()
 	for name, pooler := range poolers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -212,6 +213,7 @@ func TestCommit_AnsweredByAPoolerIsNoFailure_G4(t *testing.T) {
 
 // Nothing is applied twice, whatever SQLSTATE a pooler borrows.
 func TestCommit_AnsweredByAPoolerAppliesOnce_G4(t *testing.T) {
+	t.Parallel()
 	for name, pooler := range poolers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -228,6 +230,7 @@ func TestCommit_AnsweredByAPoolerAppliesOnce_G4(t *testing.T) {
 
 // An error and COMMIT exclude each other: what was refused may not have been all.
 func TestCommit_AnswerWithAnErrorAndACommitIsInDoubt_G4(t *testing.T) {
+	t.Parallel()
 	_, proxy, store, _ := behindPooler(t)
 	c := claim(t, store, grant(5, "a"))
 	onSeal(proxy, poolers["an error, and then COMMIT's answer"])
@@ -238,6 +241,7 @@ func TestCommit_AnswerWithAnErrorAndACommitIsInDoubt_G4(t *testing.T) {
 // A pooler that splits messages reports a refusal as the server does, whether it
 // sends COMMIT behind it or not: that is no doubt.
 func TestCommit_RefusedThroughAPoolerIsNoDoubt_G4_G5(t *testing.T) {
+	t.Parallel()
 	for name, stop := range map[string]bool{"it stops there": true, "it sends COMMIT all the same": false} {
 		t.Run(name, func(t *testing.T) {
 			_, proxy, store, direct := behindPooler(t)
@@ -254,6 +258,7 @@ func TestCommit_RefusedThroughAPoolerIsNoDoubt_G4_G5(t *testing.T) {
 // A pooler that loses its server between seal and COMMIT can't know: the seal's own
 // answer is no answer to COMMIT.
 func TestCommit_LostByAPoolerBehindTheSealIsInDoubt_G4(t *testing.T) {
+	t.Parallel()
 	for _, code := range []string{"08P01", "57P01", "40001"} {
 		t.Run(code, func(t *testing.T) {
 			pool, proxy, store, direct := behindPooler(t)
@@ -278,6 +283,7 @@ func TestCommit_LostByAPoolerBehindTheSealIsInDoubt_G4(t *testing.T) {
 // A claim that committed and was answered by a pooler is no refusal, and none is
 // recorded: it is claimed again.
 func TestClaim_AnsweredByAPoolerIsNoRefusal_G1_G5(t *testing.T) {
+	t.Parallel()
 	for _, code := range []string{"40001", "55P03", "57P01", "ZF001"} {
 		t.Run(code, func(t *testing.T) {
 			_, proxy, store, direct := behindPooler(t)
@@ -307,6 +313,7 @@ func TestClaim_AnsweredByAPoolerIsNoRefusal_G1_G5(t *testing.T) {
 
 // After COMMIT no transaction is open: where the answer says so, more of it comes.
 func TestClaim_AnsweredAsInATransactionReachesNoOtherUser_G4(t *testing.T) {
+	t.Parallel()
 	pool, proxy, store, _ := behindPooler(t)
 	require.NoError(t, store.Check(t.Context()))
 	action := pgproxy.Instead(func(ask pgproxy.Ask, sql string) words {
@@ -325,6 +332,7 @@ func TestClaim_AnsweredAsInATransactionReachesNoOtherUser_G4(t *testing.T) {
 
 // An answer without its rows is an error, and nothing is taken from it.
 func TestStore_AnswerWithoutRowsIsAnError(t *testing.T) {
+	t.Parallel()
 	_, proxy, store, direct := behindPooler(t)
 	c := claim(t, store, grant(5, "a"))
 	for name, ask := range map[string]func() error{

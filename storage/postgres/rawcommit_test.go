@@ -77,6 +77,7 @@ var senders = map[string]func(ctx context.Context, tx pgx.Tx, sql string) error{
 // it gets, Commit doesn't return nil for what no seal was with, and the fence
 // stays where it was.
 func TestRawCommit_IsNeverSuccess_N15(t *testing.T) {
+	t.Parallel()
 	simple := func(cfg *pgxpool.Config) { cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol }
 	for mode, c := range map[string]struct {
 		option func(*pgxpool.Config)
@@ -113,6 +114,7 @@ func TestRawCommit_IsNeverSuccess_N15(t *testing.T) {
 // Behind its end nothing is sent any more: it would commit by itself, without a
 // fence.
 func TestRawCommit_NothingIsSentBehindIt_N15(t *testing.T) {
+	t.Parallel()
 	for _, sql := range []string{"commit", "rollback"} {
 		t.Run(sql, func(t *testing.T) {
 			pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
@@ -128,6 +130,7 @@ func TestRawCommit_NothingIsSentBehindIt_N15(t *testing.T) {
 
 // The plain ways to do it are told by name.
 func TestRawCommit_IsNamed_N15(t *testing.T) {
+	t.Parallel()
 	for _, sql := range []string{"commit", "rollback", "commit and chain", "commit; begin", "reset all"} {
 		t.Run(sql, func(t *testing.T) {
 			_, err := guarded(t, statement(sql))
@@ -138,6 +141,7 @@ func TestRawCommit_IsNamed_N15(t *testing.T) {
 
 // Settings of the operation's own and its savepoints don't disturb the seal.
 func TestRawSQL_OfItsOwnIsFine(t *testing.T) {
+	t.Parallel()
 	pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
 		for _, sql := range []string{
 			"set local statement_timeout = 0", "set local search_path = pg_temp", "set time zone 'Asia/Tokyo'",
@@ -157,6 +161,7 @@ func TestRawSQL_OfItsOwnIsFine(t *testing.T) {
 
 // A prepared transaction outlives its session, and with that claim and eviction.
 func TestPrepareTransaction_IsRefusedAndNeverSuccess_N16(t *testing.T) {
+	t.Parallel()
 	_, dsn := startServer(t, map[string]string{"max_prepared_transactions": "4"})
 	pool := openPool(t, dsn)
 	_, err := newStore(t, pool, nil).Claim(t.Context(), grant(5, "a"))
@@ -186,6 +191,7 @@ func TestPrepareTransaction_IsRefusedAndNeverSuccess_N16(t *testing.T) {
 // The error says what stays of what the operation wrote, and says the truth where it
 // rolled back, too.
 func TestRawCommit_SaysWhatStays_N15(t *testing.T) {
+	t.Parallel()
 	for sql, stays := range map[string]int64{"commit": 1, "commit; begin": 1, "rollback": 0, "abort; begin": 0, "rollback and chain": 0, "reset all": 0} {
 		t.Run(sql, func(t *testing.T) {
 			pool, err := guarded(t, do(func(ctx context.Context, tx pgx.Tx) error {

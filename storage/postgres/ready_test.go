@@ -7,6 +7,7 @@ import (
 )
 
 func TestServerFacts_SayWhatIsNotSupported(t *testing.T) {
+	t.Parallel()
 	require.NoError(t, serverFacts{version: 140000}.check())
 	err := serverFacts{version: 130999, versionText: "13.9"}.check()
 	require.ErrorIs(t, err, ErrUnsupported)

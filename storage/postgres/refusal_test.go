@@ -14,6 +14,7 @@ import (
 // A refused client may stop the moment after: what it had locked is free as soon
 // as the server has refused, without a ROLLBACK of the client's.
 func TestRefusal_LetsGoOfItsLocksAtOnce_N2(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
 	old := claim(t, store, grant(5, "a"))
@@ -61,6 +62,7 @@ func TestRefusal_LetsGoOfItsLocksAtOnce_N2(t *testing.T) {
 // after the new one has read, and before it has written. The claim closes it: the
 // database has heard of the new token by the time that anything is read under it.
 func TestClaim_ComesBeforeTheSuccessorsFirstRead_N1_G1_G3(t *testing.T) {
+	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		pool := newPool(t)
 		store := newStore(t, pool, at(level))
@@ -81,6 +83,7 @@ func TestClaim_ComesBeforeTheSuccessorsFirstRead_N1_G1_G3(t *testing.T) {
 
 // Whoever is refused may have gone meanwhile: that is recorded nevertheless.
 func TestRefusal_OfACallerWhoHasGoneIsRecorded_G5(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
 	txn := begin(t, store, claim(t, store, grant(5, "a")))

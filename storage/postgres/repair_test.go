@@ -12,6 +12,7 @@ import (
 // A fence whose row was put back to an older state, and its history was not: everything
 // that would move it says so by name, and what the message says mends it.
 func TestFence_BehindItsHistoryIsNamedAndRepaired_N26(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
 	other := grant(5, "a")
@@ -46,6 +47,7 @@ func TestFence_BehindItsHistoryIsNamedAndRepaired_N26(t *testing.T) {
 
 // An error of the user's own unique index is no matter of the fence.
 func TestRun_UsersOwnUniqueIndexIsNotNamed(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
 	c := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))

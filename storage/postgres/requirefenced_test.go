@@ -27,6 +27,7 @@ func (v *verdict) Fatalf(format string, args ...any) { v.failure = fmt.Sprintf(f
 // A service author's check works on this store, with a pool of
 // two, and tells what is fenced from what isn't.
 func TestRequireFenced_TellsWhatIsFenced_G2_G3(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		run     func(ctx context.Context, pool *pgxpool.Pool, h guardtest.Holder[pgx.Tx]) error
 		failure string
@@ -81,6 +82,7 @@ func TestRequireFenced_TellsWhatIsFenced_G2_G3(t *testing.T) {
 // Behind a pooler the successor's claim cuts the server's connection, not the
 // holder's own.
 func TestRequireFenced_WorksThroughAPooler_HB18(t *testing.T) {
+	t.Parallel()
 	pool := openPooled(t, startPooler(t, testenv.SharedPostgres(t), testenv.PgBouncerConfig{}), migrated(t))
 	guardtest.RequireFenced(t, newStore(t, pool, nil), resource,
 		func(ctx context.Context, h guardtest.Holder[pgx.Tx]) error {
@@ -95,6 +97,7 @@ func TestRequireFenced_WorksThroughAPooler_HB18(t *testing.T) {
 // Its tokens are far above those of etcd: to begin above the fence would shut the real
 // service out.
 func TestRequireFenced_LeavesTheDatabaseOfALockServiceAlone(t *testing.T) {
+	t.Parallel()
 	pool := openPool(t, migrated(t))
 	store := newStore(t, pool, nil)
 	claim(t, store, grant(86, "etcd"))

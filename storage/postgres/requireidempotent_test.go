@@ -15,6 +15,7 @@ import (
 // The answer to COMMIT is lost and the call made again, on this store, with a pool of
 // two.
 func TestRequireIdempotent_TellsWhatMayBeCalledAgain_G4(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		run     func(ctx context.Context, h guardtest.Holder[pgx.Tx]) error
 		failure string

@@ -85,6 +85,7 @@ func (r *restore) refuses(t *testing.T, c storage.Claim, want error) {
 // what it knows, nor another holder's equal one. What it accepts goes on from there,
 // in a history that verifies.
 func TestRestore_OfAnOlderVolumeIsNoticed_N21_HE4(t *testing.T) {
+	t.Parallel()
 	r := newRestore(t)
 	kept := write(t, r.store, claim(t, r.store, grant(5, "a")), set("x", 1))
 	identity := "select system_identifier || ' ' || fence.timeline() from pg_control_system()"
@@ -117,6 +118,7 @@ func TestRestore_OfAnOlderVolumeIsNoticed_N21_HE4(t *testing.T) {
 // may not. The successor may not go on in either case, also where its positions are
 // filled again, by others' moves.
 func TestRestore_ThatLostASuccessorsClaim_N21_N27_HE4(t *testing.T) {
+	t.Parallel()
 	for name, seenMore := range map[string]bool{"as it last saw it": false, "behind what it saw": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -159,6 +161,7 @@ func TestRestore_ThatLostASuccessorsClaim_N21_N27_HE4(t *testing.T) {
 // and works under a new grant from the next one on. A Hold that has read before is
 // over.
 func TestRestore_GuardGoesOnUnderANewGrant_N21_HE4(t *testing.T) {
+	t.Parallel()
 	r := newRestore(t)
 	g, err := guard.New(guardtest.NewLocker(), storage.Store[pgx.Tx](r.store), nil)
 	require.NoError(t, err)

@@ -77,12 +77,14 @@ func (r roles) service(t testing.TB) string {
 
 // All that a store does works as the app role.
 func TestRoles_AppPassesTheContract_HC2(t *testing.T) {
+	t.Parallel()
 	guardtest.TestStore(t, func(t *testing.T) guardtest.Harness[pgx.Tx] { return harness(t, newRoles(t).app, nil) })
 }
 
 // The app role can't write what the protocol writes for it, nor switch off what
 // keeps it.
 func TestRoles_AppCannotTouchFencesAndHistory_HC1_HC2_HB12(t *testing.T) {
+	t.Parallel()
 	r := newRoles(t)
 	store := newStore(t, r.app, nil)
 	c := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
@@ -120,6 +122,7 @@ func TestRoles_AppCannotTouchFencesAndHistory_HC1_HC2_HB12(t *testing.T) {
 
 // The reader reads, and that is all.
 func TestRoles_ReaderReadsHistoryOnly_HC2(t *testing.T) {
+	t.Parallel()
 	r := newRoles(t)
 	store := newStore(t, r.app, nil)
 	old := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
@@ -148,6 +151,7 @@ func TestRoles_ReaderReadsHistoryOnly_HC2(t *testing.T) {
 // Eviction needs nothing where all log in as one role; across two it needs
 // pg_signal_backend, and without that the claim succeeds and says so.
 func TestRoles_EvictionAcrossRoles_N19(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		same, signal bool
 		evicted      bool
@@ -191,6 +195,7 @@ func TestRoles_EvictionAcrossRoles_N19(t *testing.T) {
 
 // An operation that leaves the role that its connection took on can't seal.
 func TestRoles_ResetRoleFailsClosed_N24(t *testing.T) {
+	t.Parallel()
 	r := newRoles(t)
 	login := newRole(t, r.admin, "login")
 	mustExec(t, r.admin, "grant "+r.names.App+" to "+login+"; alter role "+login+" noinherit; grant all on item to "+login)
@@ -211,6 +216,7 @@ func TestRoles_ResetRoleFailsClosed_N24(t *testing.T) {
 
 // Granting again takes away what was too much, and changes nothing else.
 func TestGrantRoles_IsIdempotentAndExact(t *testing.T) {
+	t.Parallel()
 	r := newRoles(t)
 	rights := func() []string {
 		return column(t, r.admin, `
@@ -232,6 +238,7 @@ func TestGrantRoles_IsIdempotentAndExact(t *testing.T) {
 }
 
 func TestGrantRoles_ConcurrentCallsForTwoDatabases(t *testing.T) {
+	t.Parallel()
 	one, two := openPool(t, migrated(t)), openPool(t, migrated(t))
 	for range 5 {
 		names := postgres.Roles{App: uniqueRole("app"), Reader: uniqueRole("reader")}
@@ -251,6 +258,7 @@ func TestGrantRoles_ConcurrentCallsForTwoDatabases(t *testing.T) {
 
 // Roles that no grant could bound, or that are none, are refused.
 func TestGrantRoles_RefusesBadRoles_HC2(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	owner, member := newRole(t, pool, "owner"), newRole(t, pool, "member")
 	mustExec(t, pool, "grant "+owner+" to "+member+"; alter schema fence owner to "+owner)
@@ -270,6 +278,7 @@ func TestGrantRoles_RefusesBadRoles_HC2(t *testing.T) {
 
 // A table that a crash would empty is no fence.
 func TestCheck_RefusesUnloggedTables_HB15(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	require.NoError(t, newStore(t, pool, nil).Check(t.Context()))
 	mustExec(t, pool, "alter table fence.resource set unlogged")
@@ -283,6 +292,7 @@ func TestCheck_RefusesUnloggedTables_HB15(t *testing.T) {
 
 // An owner who may not make roles is told what to do, and it helps.
 func TestGrantRoles_SaysWhatToDoWithoutCreateRole_HC2(t *testing.T) {
+	t.Parallel()
 	dsn := testenv.Database(t)
 	admin := openPool(t, dsn)
 	owner, app := newRole(t, admin, "owner"), uniqueRole("app")

@@ -11,6 +11,7 @@ import (
 )
 
 func TestSavepoint_UndoesItsOwnWorkOnly(t *testing.T) {
+	t.Parallel()
 	pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
 		require.NoError(t, set("before", 1)(ctx, tx))
 		outer, err := tx.Begin(ctx)
@@ -32,6 +33,7 @@ func TestSavepoint_UndoesItsOwnWorkOnly(t *testing.T) {
 }
 
 func TestSavepoint_IsUselessAfterItsEnd(t *testing.T) {
+	t.Parallel()
 	pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
 		for _, end := range []func(pgx.Tx) error{
 			func(tx pgx.Tx) error { return tx.Commit(ctx) },
@@ -52,6 +54,7 @@ func TestSavepoint_IsUselessAfterItsEnd(t *testing.T) {
 }
 
 func TestSavepoint_CommitOfAFailedOneUndoesIt(t *testing.T) {
+	t.Parallel()
 	pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
 		savepoint, err := tx.Begin(ctx)
 		require.NoError(t, err)
@@ -69,6 +72,7 @@ func TestSavepoint_CommitOfAFailedOneUndoesIt(t *testing.T) {
 // A rollback that never reached the server, as when it is deferred with a context
 // that has ended, leaves work behind that was to be undone.
 func TestSavepoint_FailedRollbackCommitsNothing_G4(t *testing.T) {
+	t.Parallel()
 	pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
 		savepoint, err := tx.Begin(ctx)
 		require.NoError(t, err)
@@ -84,6 +88,7 @@ func TestSavepoint_FailedRollbackCommitsNothing_G4(t *testing.T) {
 
 // The operation's own savepoints may have any name.
 func TestSavepoint_OwnNamesDoNotCollide(t *testing.T) {
+	t.Parallel()
 	pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "savepoint s; insert into item values ('undone', 1)")
 		require.NoError(t, err)
@@ -103,6 +108,7 @@ func TestSavepoint_OwnNamesDoNotCollide(t *testing.T) {
 // Commit and a deferred Rollback are of use once the result that was in the way is
 // closed.
 func TestSavepoint_IsNotEndedBesideAnOpenResult(t *testing.T) {
+	t.Parallel()
 	pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
 		savepoint, err := tx.Begin(ctx)
 		require.NoError(t, err)
@@ -120,6 +126,7 @@ func TestSavepoint_IsNotEndedBesideAnOpenResult(t *testing.T) {
 // A savepoint that was neither released nor rolled back, as some mappers leave it, is
 // committed with the transaction around it: sealed, and kept by Once.
 func TestSavepoint_LeftOpenIsSealedAndKept_G2_G4(t *testing.T) {
+	t.Parallel()
 	for name, open := range map[string]func(ctx context.Context, tx pgx.Tx) error{
 		"by SQL":   func(ctx context.Context, tx pgx.Tx) error { return statement("savepoint s")(ctx, tx) },
 		"by Begin": func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Begin(ctx); return err },
@@ -153,6 +160,7 @@ func TestSavepoint_LeftOpenIsSealedAndKept_G2_G4(t *testing.T) {
 // A Commit that never reached the server hasn't ended the savepoint: a Rollback that
 // follows has its work to undo.
 func TestSavepoint_RollbackUndoesWhatAFailedCommitLeft_G4(t *testing.T) {
+	t.Parallel()
 	pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
 		savepoint, err := tx.Begin(ctx)
 		require.NoError(t, err)

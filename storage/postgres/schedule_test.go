@@ -46,6 +46,7 @@ type schedule struct {
 // the data has to be. The same seed makes the same schedules: 200 of seed 1, unless
 // -rapid.checks and -rapid.seed say otherwise (a seed of 0 chooses one).
 func TestSchedules_LoseNoUpdate_G1_G2_G3_G4_G6(t *testing.T) {
+	t.Parallel()
 	rapidDefaults(t, map[string]string{"checks": "200", "seed": "1", "shrinktime": "10s", "nofailfile": "true"})
 	db := newScheduleDB(t)
 	seen, count := map[string]int{}, 0

@@ -12,6 +12,7 @@ import (
 // A second schema with fences in one database may be a mistake that no refusal tells of:
 // the first check of a store warns, whichever of the two it uses.
 func TestCheck_WarnsOfAnotherSchemaWithFences(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	warned := func(schema string) string {
 		var text logged

@@ -54,6 +54,7 @@ func (c *readingConn) Read(b []byte) (int, error) {
 // The context ends while the answer to COMMIT is under way. It comes later, and the
 // next user of the pool doesn't get it.
 func TestCommit_LateAnswerReachesNoOtherUser_G4(t *testing.T) {
+	t.Parallel()
 	dsn := migrated(t)
 	proxy, err := pgproxy.New(dsn)
 	require.NoError(t, err)
@@ -113,6 +114,7 @@ func (c *stuckConn) SetWriteDeadline(at time.Time) error {
 
 // A server that takes nothing in doesn't hold Commit up for longer than its context.
 func TestCommit_SendingEndsWithItsContext(t *testing.T) {
+	t.Parallel()
 	dsn := migrated(t)
 	stuck := make(chan struct{})
 	near, far := net.Pipe()
@@ -141,6 +143,7 @@ func TestCommit_SendingEndsWithItsContext(t *testing.T) {
 // Severities are in the server's language. That of a warning at COMMIT is told by
 // the field that is not.
 func TestCommit_WarningInAnotherLanguageIsInDoubt_N22(t *testing.T) {
+	t.Parallel()
 	_, proxy, store, _ := behindPooler(t)
 	c := claim(t, store, grant(5, "a"))
 	onSeal(proxy, func(ask pgproxy.Ask, sql string) words {
@@ -156,6 +159,7 @@ func TestCommit_WarningInAnotherLanguageIsInDoubt_N22(t *testing.T) {
 
 // A warning of a statement before COMMIT is none at COMMIT.
 func TestCommit_WarningBeforeItIsNoDoubt(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
 	mustExec(t, pool, `create function warn() returns trigger language plpgsql as $$ begin raise warning 'careful'; return null; end $$;

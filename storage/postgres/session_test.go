@@ -27,6 +27,7 @@ func (s slow) RewriteQuery(_ context.Context, _ *pgx.Conn, sql string, _ []any) 
 // the operation returns never takes effect: neither by itself nor in the
 // transaction that the connection would run next.
 func TestRun_StatementLeftBehindTakesNoEffect_G3_G4(t *testing.T) {
+	t.Parallel()
 	for name, returned := range map[string]error{"nil": nil, "an error": errors.New("never mind")} {
 		t.Run(name, func(t *testing.T) {
 			pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
@@ -57,6 +58,7 @@ func TestRun_StatementLeftBehindTakesNoEffect_G3_G4(t *testing.T) {
 }
 
 func TestTx_IsForOneGoroutineAtATime(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
 	held := slow{make(chan struct{}), make(chan struct{})}
@@ -78,6 +80,7 @@ func TestTx_IsForOneGoroutineAtATime(t *testing.T) {
 
 // A batch belongs to the user, who may send it again.
 func TestTx_LeavesTheBatchAsItWas(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
 	b := &pgx.Batch{}
@@ -96,6 +99,7 @@ func TestTx_LeavesTheBatchAsItWas(t *testing.T) {
 
 // The name of the transaction is of no use in another one, also when it is copied.
 func TestRawCommit_CopiedNameIsRefused_N15(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
 	_, err := attempt(t.Context(), store,
@@ -105,6 +109,7 @@ func TestRawCommit_CopiedNameIsRefused_N15(t *testing.T) {
 
 // An error of the operation's own that looks like one of ours is not taken for it.
 func TestRun_UsersOwnErrorIsNoRefusal_G5(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
 	c := claim(t, store, grant(5, "a"))
@@ -121,6 +126,7 @@ func TestRun_UsersOwnErrorIsNoRefusal_G5(t *testing.T) {
 
 // That the context had ended is no news in the refusal that its end is due to.
 func TestRun_RefusalIsNotTiedToTheEndOfTheContext_G5(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -137,6 +143,7 @@ func TestRun_RefusalIsNotTiedToTheEndOfTheContext_G5(t *testing.T) {
 
 // Who was evicted is told by whom, whatever the session's settings.
 func TestRun_NamesTheSuccessorUnderAnySettings_N24_G5(t *testing.T) {
+	t.Parallel()
 	for name, option := range map[string]func(*pgxpool.Config){
 		"DateStyle": with(map[string]string{"DateStyle": "German"}),
 		"simple protocol": func(cfg *pgxpool.Config) {

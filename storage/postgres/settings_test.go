@@ -32,6 +32,7 @@ const hostile = `
 // Whatever the defaults of session, role or database are, the protocol works, and
 // refusals are found and recorded. A second resource is there to be mixed up with.
 func TestStore_WorksUnderAnySettings_N24_N23(t *testing.T) {
+	t.Parallel()
 	for name, params := range map[string]map[string]string{
 		"shadowing search_path": {"search_path": "hostile, pg_catalog, public"},
 		"temporary schema":      {"search_path": "pg_temp, public"},
@@ -91,6 +92,7 @@ func TestStore_WorksUnderAnySettings_N24_N23(t *testing.T) {
 
 // One that the server ended is told the truth about its own resource.
 func TestRun_NamesTheSuccessorUnderAnySearchPath_N24_G5(t *testing.T) {
+	t.Parallel()
 	dsn := migrated(t)
 	plain := openPool(t, dsn)
 	mustExec(t, plain, hostile)
@@ -109,6 +111,7 @@ func TestRun_NamesTheSuccessorUnderAnySearchPath_N24_G5(t *testing.T) {
 
 // Names and operations are data, whatever they look like.
 func TestStore_KeepsAnyText_N24(t *testing.T) {
+	t.Parallel()
 	for _, strings := range []string{"on", "off"} {
 		pool := openPool(t, migrated(t), with(map[string]string{"standard_conforming_strings": strings}))
 		store := newStore(t, pool, nil)
@@ -136,6 +139,7 @@ func TestStore_KeepsAnyText_N24(t *testing.T) {
 }
 
 func TestStore_KeepsHugeOperations(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, patient()) // sending it may take a while
 	txn := begin(t, store, claim(t, store, grant(5, "a")))
@@ -154,6 +158,7 @@ func TestStore_KeepsHugeOperations(t *testing.T) {
 // Where the planner may choose just-in-time compilation, it does so for the
 // functions' own queries, whose cost enable_seqscan = off makes look enormous.
 func TestFunctions_PinTheirSettings_N24(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	unpinned := column(t, pool, `select proname::text from pg_proc where pronamespace = 'fence'::regnamespace
 		and prolang = (select oid from pg_language where lanname = 'plpgsql')

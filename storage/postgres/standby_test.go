@@ -65,6 +65,7 @@ func (s standby) signal(how string) {
 // A commit that a standby has not confirmed is neither success nor failure, and
 // nobody is told that it took effect before it is as durable as any commit.
 func TestCommit_NotConfirmedByTheStandbyIsInDoubt_N4_N22(t *testing.T) {
+	t.Parallel()
 	_, dsn := startServer(t, nil)
 	for name, c := range map[string]struct{ how, setting string }{
 		"cancelled":                          {"cancel", ""},
@@ -109,6 +110,7 @@ func TestCommit_NotConfirmedByTheStandbyIsInDoubt_N4_N22(t *testing.T) {
 // A claim that a failover could still take back has not been made, and a
 // repeated one waits as the first did.
 func TestClaim_NotConfirmedByTheStandbyFails_G1_N22(t *testing.T) {
+	t.Parallel()
 	_, dsn := startServer(t, nil)
 	store := newStore(t, openPool(t, dsn), nil)
 	standby := standby{t, openPool(t, dsn)}
@@ -130,6 +132,7 @@ func TestClaim_NotConfirmedByTheStandbyFails_G1_N22(t *testing.T) {
 // What a user's settings say about durability doesn't hold for the guard, when
 // it would be less: synchronous_commit is on while COMMIT runs.
 func TestCommit_IsDurableWhateverTheSettings_N28(t *testing.T) {
+	t.Parallel()
 	for setting, want := range map[string]string{
 		"off": "on", "local": "on", "remote_write": "on", "on": "on", "remote_apply": "remote_apply",
 	} {

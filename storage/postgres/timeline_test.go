@@ -36,6 +36,7 @@ func failOver(t *testing.T, server *testenv.Postgres, pool *pgxpool.Pool) {
 // and at a repeated claim, even if its fence is where it left it: what was read
 // under it may be gone. The next grant starts afresh.
 func TestFailover_EndsTheGrantsOfBefore_HE1(t *testing.T) {
+	t.Parallel()
 	server, dsn := startServer(t, nil)
 	pool := openPool(t, dsn)
 	store := newStore(t, pool, nil)
@@ -76,6 +77,7 @@ func refusedByFailover(t *testing.T, err error, stage storage.Stage) {
 
 // A transaction that the failover cuts off in its operation is told so.
 func TestFailover_IsNamedToTheOperationItCutsOff_HE1_G5(t *testing.T) {
+	t.Parallel()
 	server, dsn := startServer(t, nil)
 	store := newStore(t, openPool(t, dsn), nil)
 	_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
@@ -92,6 +94,7 @@ func TestFailover_IsNamedToTheOperationItCutsOff_HE1_G5(t *testing.T) {
 // A transaction whose connection the failover breaks before its seal is sent can't
 // know that COMMIT never arrived: it is settled on the new timeline.
 func TestFailover_BeforeTheSealIsInDoubt_HE1_G4(t *testing.T) {
+	t.Parallel()
 	server, dsn := startServer(t, nil)
 	store := newStore(t, openPool(t, dsn), nil)
 	txn := begin(t, store, claim(t, store, grant(5, "a")))
@@ -109,6 +112,7 @@ func TestFailover_BeforeTheSealIsInDoubt_HE1_G4(t *testing.T) {
 // Where the server has said that it ends the session, before it failed over, the
 // seal is refused by name.
 func TestFailover_IsNamedToTheSealItCutsOff_HE1_G5(t *testing.T) {
+	t.Parallel()
 	server, dsn := startServer(t, nil)
 	store := newStore(t, openPool(t, dsn), nil)
 	txn := begin(t, store, claim(t, store, grant(5, "a")))
@@ -128,6 +132,7 @@ func TestFailover_IsNamedToTheSealItCutsOff_HE1_G5(t *testing.T) {
 // A Hold that has read before a failover doesn't write after it; the next one gets
 // a grant of the new timeline.
 func TestFailover_EndsAHold_HE1(t *testing.T) {
+	t.Parallel()
 	server, dsn := startServer(t, nil)
 	pool := openPool(t, dsn)
 	g, err := guard.New(guardtest.NewLocker(), storage.Store[pgx.Tx](newStore(t, pool, &postgres.Config{})), nil)

@@ -64,6 +64,7 @@ var tricks = map[string]string{
 // Whatever an operation does to its session, it commits behind its seal or fails
 // with an error that says why, and the connection is good for the next one.
 func TestTricks_CommitSealedOrFailClearly_N24_HB8(t *testing.T) {
+	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		dsn := migrated(t)
 		plain := openPool(t, dsn)
@@ -121,6 +122,7 @@ func TestTricks_CommitSealedOrFailClearly_N24_HB8(t *testing.T) {
 
 // A name that the client's encoding has no letters for hides no refusal.
 func TestTricks_EncodingHidesNoRefusal_N24_G5(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
 	old, successor := grant(5, "鍵"), grant(6, "錠")
@@ -138,6 +140,7 @@ func TestTricks_EncodingHidesNoRefusal_N24_G5(t *testing.T) {
 
 // Limits that an operation lifted keep nobody waiting: eviction ends it.
 func TestTricks_LiftedLimitsDoNotKeepTheSuccessor_L1(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, patient())
 	old := stuck(t, pool, store, claim(t, store, grant(5, "a")), func(ctx context.Context, tx pgx.Tx) error {
@@ -157,6 +160,7 @@ func TestTricks_LiftedLimitsDoNotKeepTheSuccessor_L1(t *testing.T) {
 
 // A seal or a head of the operation's own is no way around, undone or not.
 func TestTricks_OwnSealInASavepoint_HB7(t *testing.T) {
+	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		pool := newPool(t)
 		store := newStore(t, pool, at(level))
@@ -188,6 +192,7 @@ func TestTricks_OwnSealInASavepoint_HB7(t *testing.T) {
 
 // Prepared plans that don't fit any more abort the transaction, and not the next.
 func TestRun_PlanThatNoLongerFitsIsTransient_HB17(t *testing.T) {
+	t.Parallel()
 	for name, change := range map[string]string{
 		"0A000": "alter table item add column note text",
 		"26000": "deallocate all",
@@ -232,6 +237,7 @@ func TestRun_PlanThatNoLongerFitsIsTransient_HB17(t *testing.T) {
 
 // lock_timeout bounds each wait by itself. What bounds all of them is the context.
 func TestStore_ContextBoundsAllWaits_HB16(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, &postgres.Config{LockTimeout: time.Hour, StatementTimeout: time.Hour})
 	c := claim(t, store, grant(5, "a"))

@@ -26,6 +26,7 @@ func guarded(t *testing.T, op storage.Func[pgx.Tx]) (*pgxpool.Pool, error) {
 }
 
 func TestTx_CannotBeEndedByItsMethods(t *testing.T) {
+	t.Parallel()
 	pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
 		require.ErrorIs(t, tx.Commit(ctx), postgres.ErrManagedTx)
 		require.ErrorIs(t, tx.Rollback(ctx), postgres.ErrManagedTx)
@@ -37,6 +38,7 @@ func TestTx_CannotBeEndedByItsMethods(t *testing.T) {
 
 // With the connection an operation could do what the guard would not see.
 func TestTx_HidesItsConnection(t *testing.T) {
+	t.Parallel()
 	_, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
 		require.Nil(t, tx.Conn())
 		nested, err := tx.Begin(ctx)
@@ -66,6 +68,7 @@ func TestTx_HidesItsConnection(t *testing.T) {
 }
 
 func TestTx_TakesWhatPgxHas(t *testing.T) {
+	t.Parallel()
 	pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
 		n, err := tx.CopyFrom(ctx, pgx.Identifier{"item"}, []string{"key", "value"},
 			pgx.CopyFromRows([][]any{{"copied", int64(1)}, {"copied too", int64(2)}}))
@@ -103,6 +106,7 @@ func TestTx_TakesWhatPgxHas(t *testing.T) {
 }
 
 func TestTx_RefusesToBeginInABatch(t *testing.T) {
+	t.Parallel()
 	_, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
 		batch := &pgx.Batch{}
 		batch.BeginTx(pgx.TxOptions{IsoLevel: pgx.Serializable})
@@ -116,6 +120,7 @@ func TestTx_RefusesToBeginInABatch(t *testing.T) {
 
 // An error that an operation returns arrives as it is.
 func TestRun_ReturnsTheOperationsOwnError(t *testing.T) {
+	t.Parallel()
 	outOfStock := errors.New("out of stock")
 	_, err := guarded(t, func(context.Context, pgx.Tx) error { return outOfStock })
 	require.True(t, err == outOfStock, "%v", err)
@@ -189,6 +194,7 @@ const createRun = `create table run (sql text);
 	create trigger run before insert on run for each row execute function run()`
 
 func TestRun_SwallowedFailureDoesNotCommit_G4(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	mustExec(t, pool, createRun)
 	store := newStore(t, pool, nil)
@@ -214,6 +220,7 @@ func TestRun_SwallowedFailureDoesNotCommit_G4(t *testing.T) {
 
 // The server says of a statement after a failed one no more than that it ignores it.
 func TestRun_NamesTheFailureBeforeIgnoredStatements(t *testing.T) {
+	t.Parallel()
 	for state, transient := range map[string]bool{"23505": false, "40P01": true} {
 		_, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
 			_, _ = tx.Exec(ctx, "do $$ begin raise exception 'as if' using errcode = '"+state+"'; end $$")
@@ -229,6 +236,7 @@ func TestRun_NamesTheFailureBeforeIgnoredStatements(t *testing.T) {
 
 // An operation that returns the first failure itself has named it.
 func TestRun_NamesAReturnedFailureOnce(t *testing.T) {
+	t.Parallel()
 	_, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
 		_, first := tx.Exec(ctx, "select 1/0")
 		_, second := tx.Exec(ctx, "select 1")
@@ -240,6 +248,7 @@ func TestRun_NamesAReturnedFailureOnce(t *testing.T) {
 
 // A failure that a savepoint has undone is not named for a later one.
 func TestRun_NamesTheFailureThatStands(t *testing.T) {
+	t.Parallel()
 	_, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
 		_ = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { _, err := tx.Exec(ctx, "select 1/0"); return err })
 		_, _ = tx.Exec(ctx, "select from nowhere")
@@ -251,6 +260,7 @@ func TestRun_NamesTheFailureThatStands(t *testing.T) {
 
 // A database that calls a failure temporary does so also when it was swallowed.
 func TestRun_SwallowedDeadlockIsTransient(t *testing.T) {
+	t.Parallel()
 	_, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
 		_, _ = tx.Exec(ctx, "do $$ begin raise exception 'as if' using errcode = '40P01'; end $$")
 		return nil
@@ -259,6 +269,7 @@ func TestRun_SwallowedDeadlockIsTransient(t *testing.T) {
 }
 
 func TestRun_NamesHowTheConnectionWasLost(t *testing.T) {
+	t.Parallel()
 	_, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
 		_, _ = tx.Exec(ctx, "select pg_terminate_backend(pg_backend_pid())")
 		return nil
@@ -270,6 +281,7 @@ func TestRun_NamesHowTheConnectionWasLost(t *testing.T) {
 // A result that is still open when COMMIT goes out could hold up the seal behind
 // a client that doesn't read.
 func TestRun_OpenResultsDoNotCommit_N12(t *testing.T) {
+	t.Parallel()
 	for name, leave := range map[string]func(ctx context.Context, tx pgx.Tx){
 		"rows": func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Query(ctx, "select generate_series(1, 10)") },
 		"row":  func(ctx context.Context, tx pgx.Tx) { _ = tx.QueryRow(ctx, "select 1") },
@@ -294,6 +306,7 @@ func TestRun_OpenResultsDoNotCommit_N12(t *testing.T) {
 // What is kept of a transaction can't reach the connection, which by then may
 // serve another.
 func TestTx_IsUselessAfterTheOperation_N15(t *testing.T) {
+	t.Parallel()
 	pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
 	store := newStore(t, pool, nil)
 	var kept, savepoint pgx.Tx

@@ -16,6 +16,7 @@ import (
 
 // A login that fails is told once, on one line, with where to look.
 func TestCheck_SaysWhyNoConnectionWasMade(t *testing.T) {
+	t.Parallel()
 	_, dsn := startServer(t, map[string]string{"max_connections": "20"})
 	admin := openPool(t, dsn)
 	mustExec(t, admin, "create role locked login password 'right'")
@@ -52,6 +53,7 @@ func TestCheck_SaysWhyNoConnectionWasMade(t *testing.T) {
 // A pool that is used up and a server that is silent end in the same deadline: what to
 // mend is not the same.
 func TestStore_TellsAUsedUpPoolFromASilentServer(t *testing.T) {
+	t.Parallel()
 	dsn := migrated(t)
 	proxy, err := pgproxy.New(dsn)
 	require.NoError(t, err)
@@ -84,6 +86,7 @@ func TestStore_TellsAUsedUpPoolFromASilentServer(t *testing.T) {
 // A pooler in statement mode has no transactions. That is told by the first check, and
 // not as an absent database.
 func TestPooler_InStatementModeIsNamed(t *testing.T) {
+	t.Parallel()
 	dsn := migrated(t)
 	pooler := startPooler(t, testenv.SharedPostgres(t), testenv.PgBouncerConfig{Settings: map[string]string{"pool_mode": "statement"}})
 	store := newStore(t, openPooled(t, pooler, dsn), nil)

@@ -17,6 +17,7 @@ import (
 )
 
 func TestNewStore_RefusesBadConfig(t *testing.T) {
+	t.Parallel()
 	_, err := postgres.NewStore(nil, nil)
 	require.ErrorIs(t, err, guard.ErrInvalid)
 
@@ -40,6 +41,7 @@ func TestNewStore_RefusesBadConfig(t *testing.T) {
 }
 
 func TestStore_RefusesBadArguments(t *testing.T) {
+	t.Parallel()
 	store := newStore(t, newPool(t), nil)
 	_, err := store.Claim(t.Context(), fence.Grant{})
 	require.ErrorIs(t, err, fence.ErrInvalidGrant)
@@ -51,6 +53,7 @@ func TestStore_RefusesBadArguments(t *testing.T) {
 }
 
 func TestStore_OnAClosedPool(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
 	c := claim(t, store, grant(5, "a"))
@@ -67,6 +70,7 @@ func TestStore_OnAClosedPool(t *testing.T) {
 
 // A context that has ended ends every step, and nothing is left behind.
 func TestStore_WithAnEndedContext(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
 	c := claim(t, store, grant(5, "a"))
@@ -109,6 +113,7 @@ func TestStore_WithAnEndedContext(t *testing.T) {
 }
 
 func TestCheck_OnAnEmptyDatabase(t *testing.T) {
+	t.Parallel()
 	pool := openPool(t, testenv.Database(t))
 	store := newStore(t, pool, nil)
 	err := store.Check(t.Context())
@@ -121,6 +126,7 @@ func TestCheck_OnAnEmptyDatabase(t *testing.T) {
 
 // A server that is away fails what is asked of it, and is used again when it is back.
 func TestStore_OutlivesTheServersCrash_G4(t *testing.T) {
+	t.Parallel()
 	server, dsn := startServer(t, nil)
 	pool := openPool(t, dsn)
 	store := newStore(t, pool, nil)

@@ -27,6 +27,7 @@ func unprotected(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
 // A database that lost its newest transactions shows a fence behind what a holder
 // has seen committed. That holder is told so, and not that it is stale.
 func TestFence_BehindItsHolderIsNoticed_N21_N27(t *testing.T) {
+	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		const back = "update fence.resource r set (epoch, token, holder, seq, tx, claim_seq, head) = " +
 			"(select epoch, token, holder, seq, tx, 1, hash from fence.event e where e.resource = r.id and e.seq = $1)"
@@ -76,6 +77,7 @@ func TestFence_BehindItsHolderIsNoticed_N21_N27(t *testing.T) {
 
 // The seal alone notices too: the loss may come after the head.
 func TestSeal_NoticesALossAfterTheHead_N21(t *testing.T) {
+	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		pool := newPool(t)
 		store := newStore(t, pool, at(level))
