@@ -25,7 +25,7 @@ CHAOS = chaos-runs/$(shell date +%Y%m%d-%H%M%S)
 CHAOS_LONG = chaos-runs/long
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-race test-docker chaos chaos-long soak mutants lint images setup setup-test clean
+.PHONY: help demo unit test test-race test-docker chaos chaos-long soak mutants lint images setup setup-test clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,11 @@ demo: check-go ## run the inventory example with a real etcd and Postgres, and w
 	@scripts/setup-postgres --quiet
 	@scripts/build -o bin/inventory ./examples/inventory
 	@bin/inventory demo
+
+unit: check-go ## run the tests that need no server, and those of the documentation
+	go test $$(scripts/unit-packages)
+	go test -run 'Docs|Readme' .
+	@echo "The tests that need no server passed. \"make test\" runs all."
 
 test: setup-test ## run all tests against a real etcd and Postgres, both started here
 	@scripts/build $(race) ./...

@@ -1,0 +1,12 @@
+package guard
+
+import (
+	"testing"
+
+	"github.com/fencekit/fencekit/internal/configdoc"
+)
+
+func TestConfig_IsDocumented(t *testing.T) {
+	var none *Config
+	configdoc.Check(t, "../docs/configuration.md", "guard.Config", none.withDefaults())
+}
