@@ -6,10 +6,16 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
 	"github.com/fencekit/fencekit/internal/testenv"
 )
 
@@ -45,15 +51,15 @@ func TestAcquire_TheTokenIsTheCreateRevision_F1_N8(t *testing.T) {
 	a, b := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
 	held := acquire(t, a, "r")
 	waiting := acquiring(patient(t), b, "r")
-	awaitKeys(t, client, a.keys.queue("r"), 2)
+	awaitKeys(t, client, a.cluster.Keys.Queue("r"), 2)
 	other := acquire(t, a, "another") // so that the revision moves on
 	release(t, held)
 	got := <-waiting
 	require.NoError(t, got.err)
-	kvs := awaitKeys(t, client, a.keys.queue("r"), 1)
+	kvs := awaitKeys(t, client, a.cluster.Keys.Queue("r"), 1)
 	require.EqualValues(t, kvs[0].CreateRevision, got.lease.Grant().Token)
-	require.Equal(t, got.lease.Grant().Holder, holderIn(kvs[0].Value))
-	kvs = awaitKeys(t, client, a.keys.queue("another"), 1)
+	require.Equal(t, got.lease.Grant().Holder, keys.HolderIn(kvs[0].Value))
+	kvs = awaitKeys(t, client, a.cluster.Keys.Queue("another"), 1)
 	require.EqualValues(t, kvs[0].CreateRevision, other.Grant().Token)
 }
 
@@ -119,7 +125,7 @@ func TestAcquire_ServesLockersInOrderOfArrival(t *testing.T) {
 				holds(t, err == nil, "release: %v", err)
 			}
 		})
-		awaitKeys(t, client, l.keys.queue("r"), i+2)
+		awaitKeys(t, client, l.cluster.Keys.Queue("r"), i+2)
 	}
 	require.Empty(t, order)
 	release(t, held)
@@ -135,12 +141,12 @@ func TestAcquire_AWaiterInTheMiddleMayGo_F2(t *testing.T) {
 	held := acquire(t, a, "r")
 	ctx, cancel := context.WithCancel(patient(t))
 	middle := acquiring(ctx, b, "r")
-	awaitKeys(t, client, a.keys.queue("r"), 2)
+	awaitKeys(t, client, a.cluster.Keys.Queue("r"), 2)
 	last := acquiring(patient(t), c, "r")
-	awaitKeys(t, client, a.keys.queue("r"), 3)
+	awaitKeys(t, client, a.cluster.Keys.Queue("r"), 3)
 	cancel()
 	require.ErrorIs(t, (<-middle).err, context.Canceled)
-	awaitKeys(t, client, a.keys.queue("r"), 2)
+	awaitKeys(t, client, a.cluster.Keys.Queue("r"), 2)
 	require.Empty(t, last, "the holder is still there")
 	release(t, held)
 	require.NoError(t, (<-last).err)
@@ -191,12 +197,12 @@ func TestAcquire_RespectsItsContext(t *testing.T) {
 		ctx, cancel := context.WithCancel(patient(t))
 		waiting := acquiring(ctx, l, "r")
 		if l == b {
-			awaitKeys(t, client, a.keys.queue("r"), 2)
+			awaitKeys(t, client, a.cluster.Keys.Queue("r"), 2)
 		}
 		cancel()
 		require.ErrorIs(t, (<-waiting).err, context.Canceled)
 	}
-	awaitKeys(t, client, a.keys.queue("r"), 1)
+	awaitKeys(t, client, a.cluster.Keys.Queue("r"), 1)
 	require.NoError(t, held.Context().Err())
 }
 
@@ -239,22 +245,39 @@ func TestTryAcquire_NamesTheHolderAndWritesNothing(t *testing.T) {
 	release(t, le)
 }
 
-// Between the look and the write somebody may come: the write itself decides.
-func TestTryAcquire_DoesNotQueueWhenSomebodyComesBetween(t *testing.T) {
+func TestAcquire_FailsAtOnceWhenTheSessionEndsWhileItsTxnIsUnderWay(t *testing.T) {
 	t.Parallel()
-	client, cfg := testenv.EtcdClient(t), fresh(t)
-	a, b := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
-	held := acquire(t, a, "r")
-	release(t, acquire(t, b, "warm"))
-	free, _ := b.local.tryEnter("r")
-	require.True(t, free)
-	p := b.newPlace(b.session, "r")
-	err := b.queueUp(patient(t), p, true)
-	locked := new(fence.LockedError)
-	require.ErrorAs(t, err, &locked)
-	require.Equal(t, held.Grant().Holder, locked.Holder)
-	awaitKeys(t, client, a.keys.queue("r"), 1)
-	free, _ = b.local.tryEnter("r")
-	require.True(t, free, "the turn is given back")
-	b.local.leave("r")
+	etcd := testenv.SharedEtcd(t)
+	p := newProxy(t, etcd.Endpoint())
+	cfg := fresh(t)
+	cfg.RequestTimeout = time.Hour
+	l, admin := newTestLocker(t, dial(t, p.endpoint()), cfg), dial(t, etcd.Endpoint())
+	release(t, acquire(t, l, "warm"))
+	p.set(func() { p.muted = true })
+	waiting := acquiring(patient(t), l, "r")
+	awaitKeys(t, admin, l.cluster.Keys.Queue("r"), 1)
+	l.sessions.Current().End(fence.LossDeadline)
+	lost := new(QueueLostError)
+	require.ErrorAs(t, (<-waiting).err, &lost, "while etcd's answers are held back")
+	require.Equal(t, QueueLostError{Resource: "r", Reason: fence.LossDeadline}, *lost)
+	var again interface{ Retryable() bool }
+	require.ErrorAs(t, lost, &again)
+	require.True(t, again.Retryable(), "guard.Retryable queues anew")
+	p.set(func() { p.muted = false })
+}
+
+// An isolated member would otherwise keep a silent watch open for ever.
+func TestWatch_RequiresALeader_HD10(t *testing.T) {
+	t.Parallel()
+	seen := make(chan metadata.MD, 1)
+	look := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		if method == pb.Watch_Watch_FullMethodName {
+			md, _ := metadata.FromOutgoingContext(ctx)
+			seen <- md
+		}
+		return open(ctx, desc, cc, method, opts...)
+	}
+	l := newTestLocker(t, dial(t, testenv.SharedEtcd(t).Endpoint(), grpc.WithChainStreamInterceptor(look)), fresh(t))
+	acquire(t, l, "r")
+	require.Equal(t, []string{rpctypes.MetadataHasLeader}, (<-seen).Get(rpctypes.MetadataRequireLeaderKey))
 }

@@ -134,9 +134,9 @@ func TestAuth_TheDocumentedRightsSuffice_HD8(t *testing.T) {
 	_, err := b.TryAcquire(patient(t), "r")
 	require.ErrorIs(t, err, fence.ErrLocked)
 	waiting := acquiring(patient(t), b, "r")
-	awaitKeys(t, e.root, a.keys.queue("r"), 2)
+	awaitKeys(t, e.root, a.cluster.Keys.Queue("r"), 2)
 	awaitWatching(t, b, "r")
-	require.True(t, a.session.renew())
+	require.True(t, renews(t, a))
 	release(t, held)
 	got := <-waiting
 	require.NoError(t, got.err)
@@ -144,9 +144,9 @@ func TestAuth_TheDocumentedRightsSuffice_HD8(t *testing.T) {
 	unknown := acquiring(patient(t), b, "unknown")
 	deliver := <-late.held
 	require.ErrorIs(t, (<-unknown).err, fence.ErrUnavailable)
-	awaitKeys(t, e.root, b.keys.prefix+"/void/", 1)
+	awaitKeys(t, e.root, b.cluster.Keys.Prefix+"/void/", 1)
 	require.False(t, deliver().Succeeded)
-	require.True(t, b.askWhereItStands(patient(t)))
+	require.True(t, b.cluster.CheckNow(patient(t)))
 
 	require.NoError(t, b.Close(patient(t)))
 	require.NoError(t, a.Close(patient(t)))
@@ -163,7 +163,7 @@ func TestAuth_SurvivesTokensThatExpire_HD8(t *testing.T) {
 	locker := func() *Locker { return newTestLocker(t, e.as(t, "app", "app"), cfg) }
 	renewing, watching, releasing, trying, waiting, closing := locker(), locker(), locker(), locker(), locker(), locker()
 	acquire(t, renewing, "renewing")
-	require.True(t, renewing.session.renew())
+	require.True(t, renews(t, renewing))
 	first := acquire(t, watching, "watching")
 	first.AfterContended(func() {})
 	held := acquire(t, releasing, "r")
@@ -174,7 +174,7 @@ func TestAuth_SurvivesTokensThatExpire_HD8(t *testing.T) {
 	acquire(t, closing, "closing")
 
 	e.awaitNoToken(t)
-	require.True(t, renewing.session.renew())
+	require.True(t, renews(t, renewing))
 	_, err := trying.TryAcquire(patient(t), "r")
 	require.ErrorIs(t, err, fence.ErrLocked)
 	release(t, held)
@@ -186,7 +186,7 @@ func TestAuth_SurvivesTokensThatExpire_HD8(t *testing.T) {
 		require.Equal(t, fence.LossDeleted, lossOf(t, le))
 	}
 	require.NoError(t, closing.Close(patient(t)))
-	requireGone(t, e.root, closing.session.id)
+	requireGone(t, e.root, closing.sessions.Current().ID)
 }
 
 // etcd checks a password with bcrypt, on purpose slowly: a renewal that asked
@@ -198,10 +198,10 @@ func TestAuth_RenewalsDontAuthenticateEachTime_HD8(t *testing.T) {
 	c := newCalls()
 	l := newTestLocker(t, e.as(t, "app", "app", c.options()...), cfg)
 	acquire(t, l, "r")
-	require.True(t, l.session.renew())
+	require.True(t, renews(t, l))
 	c.since()
 	for range 5 {
-		require.True(t, l.session.renew())
+		require.True(t, renews(t, l))
 	}
 	require.Zero(t, c.since()[pb.Auth_Authenticate_FullMethodName])
 }
@@ -214,7 +214,7 @@ func TestAuth_TheLeaseOfADeadHolderExpires_HD8(t *testing.T) {
 	e := startAuthEtcd(t, cfg.Prefix)
 	a, b := newTestLocker(t, e.as(t, "app", "app"), cfg), newTestLocker(t, e.as(t, "app", "app"), cfg)
 	held := acquire(t, a, "r")
-	require.NoError(t, a.client.Close())
+	require.NoError(t, a.cluster.Client.Close())
 	e.awaitNoToken(t)
 	require.Greater(t, acquire(t, b, "r").Grant().Token, held.Grant().Token)
 }

@@ -13,8 +13,8 @@ import (
 
 func requireDenied(t testing.TB, l *Locker, resource string) {
 	t.Helper()
-	for _, try := range []bool{false, true, true} {
-		_, err := l.lease(patient(t), resource, try)
+	for _, acquire := range []func(context.Context, string) (fence.Lease, error){l.Acquire, l.TryAcquire, l.TryAcquire} {
+		_, err := acquire(patient(t), resource)
 		require.ErrorIs(t, err, fence.ErrUnavailable)
 		requireNamesRights(t, err, l)
 	}
@@ -24,7 +24,7 @@ func requireNamesRights(t testing.TB, err error, l *Locker) {
 	t.Helper()
 	require.ErrorIs(t, err, ErrPermission)
 	for _, r := range rights {
-		require.ErrorContains(t, err, l.cfg.Prefix+r.key)
+		require.ErrorContains(t, err, l.cluster.Keys.Prefix+r.key)
 	}
 }
 
@@ -48,8 +48,8 @@ func TestAuth_NeitherPasswordNorCertificateIsNamed_HD8(t *testing.T) {
 	_, err := e.root.UserChangePassword(patient(t), "app", "another")
 	require.NoError(t, err)
 	for _, l := range []*Locker{stranger, changed} {
-		for _, try := range []bool{false, true, true} {
-			_, err := l.lease(patient(t), "r", try)
+		for _, acquire := range []func(context.Context, string) (fence.Lease, error){l.Acquire, l.TryAcquire, l.TryAcquire} {
+			_, err := acquire(patient(t), "r")
 			require.ErrorIs(t, err, fence.ErrUnavailable)
 			require.ErrorIs(t, err, ErrUnauthenticated)
 			require.ErrorContains(t, err, "Username and Password")

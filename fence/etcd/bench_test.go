@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 
+	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
 	"github.com/fencekit/fencekit/internal/testenv"
 )
 
@@ -44,14 +45,14 @@ func newMutexCycle(b *testing.B, client *clientv3.Client, name string) cycle {
 func BenchmarkUncontended(b *testing.B) {
 	client := testenv.EtcdClient(b)
 	ours := lockerCycle(newTestLocker(b, client, fresh(b)), "r")
-	theirs := newMutexCycle(b, client, newNonce())
+	theirs := newMutexCycle(b, client, keys.NewNonce())
 	interleave(b, ours, theirs)
 }
 
 // BenchmarkContended is the same with four waiters on one lock: each turn is a
 // hand-over between two clients' locks.
 func BenchmarkContended(b *testing.B) {
-	client, cfg, name := testenv.EtcdClient(b), fresh(b), newNonce()
+	client, cfg, name := testenv.EtcdClient(b), fresh(b), keys.NewNonce()
 	var ours, theirs []cycle
 	for range 4 {
 		ours = append(ours, lockerCycle(newTestLocker(b, client, cfg), "r"))

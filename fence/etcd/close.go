@@ -2,12 +2,8 @@ package etcd
 
 import (
 	"context"
-	"fmt"
-	"maps"
-	"slices"
-	"time"
 
-	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 )
 
 // Close ends all leases with fence.LossClosed, frees what is held by revoking
@@ -25,36 +21,19 @@ import (
 func (l *Locker) Close(ctx context.Context) error {
 	ctx, cancel := l.lastChance(ctx)
 	defer cancel()
-	l.mu.Lock()
-	again := l.closed
-	l.closed = true
-	starting := l.starting
-	l.mu.Unlock()
-	if again {
+	if !l.closed.CompareAndSwap(false, true) {
 		select {
 		case <-l.finished:
 			return nil
 		case <-ctx.Done():
-			return ended(ctx, "close")
+			return cluster.Ended(ctx, "close")
 		}
 	}
 	defer close(l.finished)
-	defer l.leases.renewals.close()
-	defer l.tasks.stop()
-	close(l.local.closed)
-	if starting != nil {
-		select {
-		case <-starting.done:
-		case <-ctx.Done():
-		}
-	}
-	return l.endSessions(ctx)
-}
-
-func (l *Locker) isClosed() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.closed
+	defer l.sessions.CloseStream()
+	defer l.cluster.Tasks.Stop()
+	l.queues.Close()
+	return l.sessions.Close(ctx)
 }
 
 // lastChance is ctx, or if that has ended the time for one request without it.
@@ -62,35 +41,5 @@ func (l *Locker) lastChance(ctx context.Context) (context.Context, context.Cance
 	if ctx.Err() == nil {
 		return context.WithCancel(ctx)
 	}
-	return context.WithTimeout(context.WithoutCancel(ctx), l.cfg.RequestTimeout)
-}
-
-// endSessions ends the session for good and waits until etcd knows, also of
-// those that ended before and are being revoked in the background.
-func (l *Locker) endSessions(ctx context.Context) error {
-	l.mu.Lock()
-	sessions := slices.Collect(maps.Keys(l.leased))
-	l.mu.Unlock()
-	longest := time.Duration(0)
-	for _, s := range sessions {
-		s.end(fence.LossClosed)
-		longest = max(longest, s.granted())
-	}
-	ctx, cancel := context.WithTimeout(ctx, longest)
-	defer cancel()
-	var failed error
-	for _, s := range sessions {
-		if err := l.revoke(ctx, s.id); err != nil {
-			failed = err
-		}
-	}
-	switch {
-	case failed == nil:
-		return nil
-	case ctx.Err() != nil:
-		failed = fmt.Errorf("%w: %w", l.noAnswer("in time"), failed)
-	default:
-		failed = l.diagnose(failed)
-	}
-	return &fence.UnavailableError{Op: "close", Err: failed}
+	return context.WithTimeout(context.WithoutCancel(ctx), l.cluster.RequestTimeout)
 }

@@ -2,7 +2,6 @@ package etcd
 
 import (
 	"context"
-	"runtime"
 	"testing"
 	"time"
 
@@ -39,12 +38,12 @@ func TestClose_WithAnEndedContextFreesEverything(t *testing.T) {
 	client := testenv.EtcdClient(t)
 	l := newTestLocker(t, client, fresh(t))
 	released, held := acquire(t, l, "released"), acquire(t, l, "held")
-	id := l.session.id
+	id := l.sessions.Current().ID
 	require.ErrorIs(t, released.Release(over(t)), context.Canceled)
 	require.NoError(t, l.Close(over(t)))
 	require.Equal(t, fence.LossClosed, lossOf(t, held))
 	requireGone(t, client, id)
-	resp, err := client.Get(patient(t), l.keys.prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
+	resp, err := client.Get(patient(t), l.cluster.Keys.Prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
 	require.NoError(t, err)
 	require.Zero(t, resp.Count)
 	require.NoError(t, l.Close(over(t)))
@@ -107,15 +106,15 @@ func TestClose_RevokesTheSessionsThatEndedBefore(t *testing.T) {
 		}))
 	l, admin := newTestLocker(t, client, fresh(t)), dial(t, endpoint)
 	acquire(t, l, "r")
-	before := l.session
-	before.end(fence.LossDeadline)
+	before := l.sessions.Current()
+	before.End(fence.LossDeadline)
 	<-seen
 	acquire(t, l, "other")
-	after := l.session
+	after := l.sessions.Current()
 	require.NotSame(t, before, after)
 	require.NoError(t, l.Close(over(t)))
-	requireGone(t, admin, before.id)
-	requireGone(t, admin, after.id)
+	requireGone(t, admin, before.ID)
+	requireGone(t, admin, after.ID)
 }
 
 // Close meets a session in the making.
@@ -144,25 +143,9 @@ func TestClose_WithAnEndedContextWaitsForASessionInTheMaking(t *testing.T) {
 	<-asked
 	closed := make(chan error, 1)
 	go func() { closed <- l.Close(over(t)) }()
-	<-l.local.closed
+	<-l.queues.Closed()
 	close(proceed)
 	require.NoError(t, <-closed)
 	require.ErrorIs(t, (<-waiting).err, fence.ErrLockerClosed)
 	requireGone(t, admin, <-granted)
-}
-
-func TestSessionEnded_ForgetsALeaseThatIsRevoked(t *testing.T) {
-	t.Parallel()
-	client := testenv.EtcdClient(t)
-	l := newTestLocker(t, client, fresh(t))
-	release(t, acquire(t, l, "r"))
-	s, waiting := l.session, patient(t)
-	s.end(fence.LossDeadline)
-	for known := true; known; runtime.Gosched() {
-		require.NoError(t, waiting.Err(), "it is never forgotten")
-		l.mu.Lock()
-		known = l.leased[s]
-		l.mu.Unlock()
-	}
-	requireGone(t, client, s.id)
 }

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 	"github.com/fencekit/fencekit/internal/testenv"
 )
 
@@ -29,7 +30,7 @@ func TestClosedClient_EveryCallSaysSoAtOnce(t *testing.T) {
 	l := newTestLocker(t, client, cfg)
 	held, released := acquire(t, l, "held"), acquire(t, l, "released")
 	waiting := acquiring(patient(t), l, "theirs")
-	awaitKeys(t, admin, l.keys.queue("theirs"), 2)
+	awaitKeys(t, admin, l.cluster.Keys.Queue("theirs"), 2)
 	awaitWatching(t, l, "theirs")
 	c.since()
 	require.NoError(t, client.Close())
@@ -52,21 +53,7 @@ func TestClosedClient_EveryCallSaysSoAtOnce(t *testing.T) {
 func requireClosedClient(t testing.TB, err error) {
 	t.Helper()
 	require.ErrorIs(t, err, fence.ErrUnavailable)
-	require.ErrorIs(t, err, errClientClosed)
-}
-
-// The client is closed while a release goes on in the background.
-func TestClosedClient_EndsWhatGoesOnInTheBackground(t *testing.T) {
-	t.Parallel()
-	p := newProxy(t, testenv.SharedEtcd(t).Endpoint())
-	client := dial(t, p.endpoint())
-	l := newTestLocker(t, client, fresh(t))
-	le, kept := acquire(t, l, "r"), acquire(t, l, "kept")
-	p.set(func() { p.muted = true })
-	require.Error(t, le.Release(over(t)))
-	require.NoError(t, client.Close())
-	<-le.(lease).settled
-	require.NoError(t, kept.Context().Err(), "not because the session is over")
+	require.ErrorIs(t, err, cluster.ErrClientClosed)
 }
 
 // A client that was given a context goes on working when it ends, which it does
@@ -80,7 +67,7 @@ func TestClosedClient_IsNotOneWhoseContextHasEnded(t *testing.T) {
 	t.Cleanup(func() { _ = client.Close() })
 	l := newTestLocker(t, client, fresh(t))
 	acquire(t, l, "r")
-	id := l.session.id
+	id := l.sessions.Current().ID
 	cancel()
 	release(t, acquire(t, l, "other"))
 	require.NoError(t, l.Close(over(t)))

@@ -29,7 +29,7 @@ func busy(t testing.TB, client *clientv3.Client, cfg *Config, strike func()) *cl
 	c.held = acquire(t, c.Locker, "held")
 	released := acquire(t, c.Locker, "released")
 	c.waiting = acquiring(patient(t), c.Locker, "theirs")
-	awaitKeys(t, client, c.keys.queue("theirs"), 2)
+	awaitKeys(t, client, c.cluster.Keys.Queue("theirs"), 2)
 	strike()
 	require.ErrorIs(t, released.Release(over(t)), context.Canceled)
 	c.failing = acquiring(patient(t), c.Locker, "new")
@@ -54,7 +54,7 @@ func (c *closing) requireCloses(t testing.TB) error {
 	require.Error(t, (<-c.failing).err)
 	stopped := make(chan struct{})
 	go func() {
-		c.tasks.running.Wait()
+		c.cluster.Tasks.Stop()
 		close(stopped)
 	}()
 	select {
@@ -92,7 +92,7 @@ func TestClose_ReturnsAndFreesWhileEtcdIsFull_HD7(t *testing.T) {
 	client := dial(t, e.Endpoint())
 	c := busy(t, client, bounded(t), func() { fill(t, dial(t, e.Endpoint())) })
 	require.NoError(t, c.requireCloses(t))
-	awaitKeys(t, client, c.keys.queue("held"), 0)
+	awaitKeys(t, client, c.cluster.Keys.Queue("held"), 0)
 }
 
 func TestClose_ReturnsWhileEtcdHasNoMajority(t *testing.T) {

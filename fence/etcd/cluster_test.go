@@ -88,11 +88,11 @@ func TestLeaderLoss_WhatIsHeldStaysAndLocksGoOn_HD3(t *testing.T) {
 			a, b := newTestLocker(t, dialAll(t, c.Endpoints()), cfg), newTestLocker(t, dialAll(t, c.Endpoints()), cfg)
 			held := acquire(t, a, "r")
 			waiting := acquiring(patient(t), b, "r")
-			awaitKeys(t, dialAll(t, c.Endpoints()), a.keys.queue("r"), 2)
+			awaitKeys(t, dialAll(t, c.Endpoints()), a.cluster.Keys.Queue("r"), 2)
 			old := leaderAfter(t, c, nil)
 			require.NoError(t, fault.strike(patient(t), old))
 			leader := leaderAfter(t, c, old)
-			ttl, err := dial(t, leader.Endpoint()).TimeToLive(patient(t), a.session.id)
+			ttl, err := dial(t, leader.Endpoint()).TimeToLive(patient(t), a.sessions.Current().ID)
 			require.NoError(t, err)
 			require.InDelta(t, 60, ttl.TTL, 30, "the new leader gives every lease its whole time again")
 			requireGoesOn(t, a, held)
@@ -116,7 +116,7 @@ func TestLeaderLoss_WhatIsHeldStaysAndLocksGoOn_HD3(t *testing.T) {
 // and released, and that the lease is not lost by all this.
 func requireGoesOn(t testing.TB, l *Locker, le fence.Lease) {
 	t.Helper()
-	for patient := patient(t); !le.(lease).session.renew(); {
+	for patient := patient(t); !renews(t, l); {
 		require.NoError(t, patient.Err(), "no renewal succeeds")
 	}
 	persistently(t, func(ctx context.Context) error {
@@ -198,7 +198,7 @@ func TestIsolation_AWaiterOfTheIsolatedMemberIsToldSo_HD10(t *testing.T) {
 	cfg.TTL = 2 * time.Second
 	b := newTestLocker(t, dial(t, follower.Endpoint()), cfg)
 	waiting := acquiring(patient(t), b, "r")
-	awaitKeys(t, a.client, a.keys.queue("r"), 2)
+	awaitKeys(t, a.cluster.Client, a.cluster.Keys.Queue("r"), 2)
 	require.NoError(t, follower.Isolate())
 	err := (<-waiting).err
 	require.ErrorIs(t, err, fence.ErrUnavailable)
@@ -206,7 +206,7 @@ func TestIsolation_AWaiterOfTheIsolatedMemberIsToldSo_HD10(t *testing.T) {
 	lost := new(QueueLostError)
 	require.ErrorAs(t, err, &lost)
 	require.Equal(t, fence.LossDeadline, lost.Reason)
-	awaitKeys(t, a.client, a.keys.queue("r"), 1) // its lease has expired
+	awaitKeys(t, a.cluster.Client, a.cluster.Keys.Queue("r"), 1) // its lease has expired
 	_, err = b.Acquire(patient(t), "r")
 	require.ErrorIs(t, err, ErrUnreachable)
 	require.NoError(t, context.Cause(held.Context()))
@@ -224,7 +224,7 @@ func TestIsolation_AWaiterWithOtherMembersFailsOver_HD10(t *testing.T) {
 	client := dial(t, follower.Endpoint())
 	b := newTestLocker(t, client, cfg)
 	waiting := acquiring(patient(t), b, "r")
-	awaitKeys(t, a.client, a.keys.queue("r"), 2)
+	awaitKeys(t, a.cluster.Client, a.cluster.Keys.Queue("r"), 2)
 	awaitWatching(t, b, "r")
 	client.SetEndpoints(c.Endpoints()...) // what is open stays where it is
 	require.NoError(t, follower.Isolate())
@@ -245,7 +245,7 @@ func TestIsolation_AHolderOfTheIsolatedMemberLosesItsLock_F2_F3(t *testing.T) {
 	a := newTestLocker(t, dial(t, leader.Endpoint()), cfg)
 	held := acquire(t, a, "r")
 	waiting := acquiring(patient(t), b, "r")
-	awaitKeys(t, b.client, b.keys.queue("r"), 2)
+	awaitKeys(t, b.cluster.Client, b.cluster.Keys.Queue("r"), 2)
 	require.NoError(t, leader.Isolate())
 	<-held.Context().Done()
 	lost := new(fence.LeaseLostError)

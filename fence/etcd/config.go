@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
 	"github.com/fencekit/fencekit/internal/callback"
 )
 
@@ -124,7 +125,7 @@ func (c *Config) validate() error {
 	case c.RequestTimeout < 0:
 		return &ConfigError{Field: "RequestTimeout", Reason: fmt.Sprintf("is %v; it has to be positive, and 0 means the default", c.RequestTimeout)}
 	}
-	probe := fence.Grant{Resource: "r", Epoch: 1, Token: 1, Holder: holderName(c.Label, newNonce())}
+	probe := fence.Grant{Resource: "r", Epoch: 1, Token: 1, Holder: keys.HolderName(c.Label, keys.NewNonce())}
 	if err := probe.Validate(); err != nil {
 		return &ConfigError{Field: "Label", Reason: "makes no valid holder: " + err.Error()}
 	}

@@ -85,5 +85,5 @@ func TestNewLocker_CopiesTheConfig(t *testing.T) {
 	prefix := cfg.Prefix
 	l := newTestLocker(t, testenv.EtcdClient(t), cfg)
 	cfg.Prefix = "changed"
-	require.Equal(t, prefix, l.cfg.Prefix)
+	require.Equal(t, prefix, l.cluster.Keys.Prefix)
 }

@@ -135,9 +135,9 @@ func TestCost_AThousandResourcesNeedOneLeaseOneStreamAndNoGoroutines(t *testing.
 	many := goroutines(10, 1000)
 	require.Less(t, many, few+100)
 	require.Equal(t, map[string]int{pb.Lease_LeaseGrant_FullMethodName: 1, pb.KV_Txn_FullMethodName: 1000}, c.since())
-	keys := awaitKeys(t, admin, l.keys.prefix+"/locks/", 1000)
+	keys := awaitKeys(t, admin, l.cluster.Keys.Prefix+"/locks/", 1000)
 	for _, kv := range keys {
-		require.Equal(t, int64(l.session.id), kv.Lease)
+		require.Equal(t, int64(l.sessions.Current().ID), kv.Lease)
 	}
 
 	for _, i := range []int{0, 500, 999} { // each of them is watched
@@ -150,7 +150,7 @@ func TestCost_AThousandResourcesNeedOneLeaseOneStreamAndNoGoroutines(t *testing.
 	for _, le := range held {
 		require.Error(t, le.Context().Err())
 	}
-	resp, err := admin.Get(patient(t), l.keys.prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
+	resp, err := admin.Get(patient(t), l.cluster.Keys.Prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
 	require.NoError(t, err)
 	require.Zero(t, resp.Count)
 }

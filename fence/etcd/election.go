@@ -2,36 +2,13 @@ package etcd
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"unicode/utf8"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
+	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
+	"github.com/fencekit/fencekit/fence/etcd/internal/queue"
+	"github.com/fencekit/fencekit/fence/etcd/internal/watch"
 )
-
-// MaxValueLen is the longest value that a leader can proclaim, in bytes.
-const MaxValueLen = 4096
-
-// ErrInvalidValue: a value can't be proclaimed. See InvalidValueError.
-var ErrInvalidValue = errors.New("etcd: invalid value")
-
-// InvalidValueError says why a value can't be proclaimed. It is ErrInvalidValue.
-type InvalidValueError struct{ Reason string }
-
-func (e *InvalidValueError) Error() string { return "etcd: invalid value: it " + e.Reason }
-
-// Is reports whether target is ErrInvalidValue.
-func (e *InvalidValueError) Is(target error) bool { return target == ErrInvalidValue }
-
-func validateValue(value string) error {
-	switch {
-	case len(value) > MaxValueLen:
-		return &InvalidValueError{Reason: fmt.Sprintf("has %d bytes, at most %d are allowed", len(value), MaxValueLen)}
-	case !utf8.ValidString(value):
-		return &InvalidValueError{Reason: "is not valid UTF-8"}
-	}
-	return nil
-}
 
 // Election implements fence.Election.
 type Election struct {
@@ -45,7 +22,7 @@ var _ fence.Election = (*Election)(nil)
 // the name of a resource: a bad one is a *fence.InvalidGrantError. It doesn't
 // talk to etcd.
 func (l *Locker) Election(name string) (*Election, error) {
-	if err := l.keys.validate(name); err != nil {
+	if err := l.cluster.Keys.Validate(name); err != nil {
 		return nil, err
 	}
 	return &Election{locker: l, name: name}, nil
@@ -62,14 +39,11 @@ func (l *Locker) Election(name string) (*Election, error) {
 // error of ctx, or a *fence.UnavailableError: if it is ErrUnknownProclaim as well the
 // value may or may not be proclaimed, else it is not.
 func (e *Election) Campaign(ctx context.Context, value string) (fence.Leadership, error) {
-	if err := validateValue(value); err != nil {
-		return nil, err
-	}
-	p, err := e.locker.acquire(ctx, e.name, &value, false)
+	led, err := e.locker.queues.Campaign(ctx, e.name, value)
 	if err != nil {
 		return nil, err
 	}
-	return newLeadership(p), nil
+	return led, nil
 }
 
 // Leader returns the present leader, or fence.ErrNoLeader. Its grant is the one that the
@@ -80,37 +54,37 @@ func (e *Election) Campaign(ctx context.Context, value string) (fence.Leadership
 func (e *Election) Leader(ctx context.Context) (fence.Leader, error) {
 	l, op := e.locker, "leader of "+e.name
 	switch {
-	case l.isClosed():
+	case l.closed.Load():
 		return fence.Leader{}, fence.ErrLockerClosed
-	case clientClosed(l.client):
-		return fence.Leader{}, l.unavailable(op, errClientClosed)
+	case l.cluster.Closed():
+		return fence.Leader{}, l.cluster.Unavailable(op, cluster.ErrClientClosed)
 	}
-	request, cancel := context.WithTimeout(ctx, l.cfg.RequestTimeout)
+	request, cancel := context.WithTimeout(ctx, l.cluster.RequestTimeout)
 	defer cancel()
-	resp, err := l.client.Do(request, firstOf(l.keys.queue(e.name)))
+	resp, err := l.cluster.Client.Do(request, queue.FirstOf(l.cluster.Keys.Queue(e.name)))
 	switch {
 	case ctx.Err() != nil:
-		return fence.Leader{}, ended(ctx, op)
+		return fence.Leader{}, cluster.Ended(ctx, op)
 	case err != nil:
-		return fence.Leader{}, l.unavailable(op, err)
+		return fence.Leader{}, l.cluster.Unavailable(op, err)
 	}
 	for _, kv := range resp.Get().Kvs {
-		return e.leader(queued{kv.CreateRevision, kv.Value}), nil
+		return e.leader(watch.Key{Created: kv.CreateRevision, Value: kv.Value}), nil
 	}
 	return fence.Leader{}, fence.ErrNoLeader
 }
 
 // leader reads the first key of the queue.
-func (e *Election) leader(first queued) fence.Leader {
-	if first.created == 0 {
+func (e *Election) leader(first watch.Key) fence.Leader {
+	if first.Created == 0 {
 		return fence.Leader{}
 	}
-	v, _ := parseLockValue(first.value)
-	if e.locker.keys.proclaimed(first.value) {
-		v = lockValue{Value: string(first.value)}
+	v, _ := keys.ParseLockValue(first.Value)
+	if e.locker.cluster.Keys.Proclaimed(first.Value) {
+		v = keys.LockValue{Value: string(first.Value)}
 	}
 	return fence.Leader{
-		Grant: fence.Grant{Resource: e.name, Epoch: v.Epoch, Token: fence.Token(first.created), Holder: v.Holder},
+		Grant: fence.Grant{Resource: e.name, Epoch: v.Epoch, Token: fence.Token(first.Created), Holder: v.Holder},
 		Value: v.Value,
 	}
 }

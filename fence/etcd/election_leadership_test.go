@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 	"github.com/fencekit/fencekit/internal/testenv"
 )
 
@@ -24,7 +25,7 @@ func TestProclaim_ReplacesTheValueAndNothingElse(t *testing.T) {
 	all := newElections(t, fresh(t), 2)
 	led := campaign(t, all[0], "one")
 	waiting := campaigning(patient(t), all[1], "")
-	client, queue := all[0].locker.client, all[0].locker.keys.queue("leader")
+	client, queue := all[0].locker.cluster.Client, all[0].locker.cluster.Keys.Queue("leader")
 	before := awaitKeys(t, client, queue, 2)
 	for _, value := range []string{"two", "two", "", "three"} {
 		require.NoError(t, led.Proclaim(patient(t), value))
@@ -60,13 +61,13 @@ func TestProclaim_OfADeposedLeaderIsRefused_F2(t *testing.T) {
 	for name, usurp := range map[string]func(key string){
 		"the key is gone": func(string) {},
 		"another of the same name": func(key string) {
-			_, err := e.locker.client.Put(patient(t), key, "")
+			_, err := e.locker.cluster.Client.Put(patient(t), key, "")
 			require.NoError(t, err)
 		},
 	} {
 		deposed := campaign(t, old, "old")
-		key := deposed.place.key
-		_, err := e.locker.client.Delete(patient(t), key)
+		key := keyOf(deposed)
+		_, err := e.locker.cluster.Client.Delete(patient(t), key)
 		require.NoError(t, err)
 		led := campaign(t, e, "new")
 		usurp(key)
@@ -76,13 +77,13 @@ func TestProclaim_OfADeposedLeaderIsRefused_F2(t *testing.T) {
 		require.Equal(t, fence.LeaseLostError{Grant: deposed.Grant(), Reason: fence.LossDeleted}, *loss)
 		require.ErrorIs(t, deposed.Context().Err(), context.Canceled, "now it knows")
 		requireLeader(t, old, led, "new")
-		resp, err := e.locker.client.Get(patient(t), key)
+		resp, err := e.locker.cluster.Client.Get(patient(t), key)
 		require.NoError(t, err)
 		for _, kv := range resp.Kvs {
 			require.Empty(t, kv.Value)
 		}
 		require.NoError(t, led.Resign(patient(t)))
-		_, err = e.locker.client.Delete(patient(t), key)
+		_, err = e.locker.cluster.Client.Delete(patient(t), key)
 		require.NoError(t, err)
 	}
 }
@@ -128,7 +129,7 @@ func proclaims(req any) bool {
 	return ok && isProclaim(txn)
 }
 
-func proclaiming(ctx context.Context, led *leadership, value string) <-chan error {
+func proclaiming(ctx context.Context, led fence.Leadership, value string) <-chan error {
 	done := make(chan error, 1)
 	go func() { done <- led.Proclaim(ctx, value) }()
 	return done
@@ -205,7 +206,7 @@ func TestProclaim_EndsWithItsContextOrTheLeadership(t *testing.T) {
 	p.set(func() { p.muted = true })
 	ctx, cancel := context.WithCancelCause(t.Context())
 	first := proclaiming(ctx, led, "1")
-	awaitValue(t, led, "1")
+	awaitValue(t, cfg, led, "1")
 	cancel(errTired)
 	err := <-first
 	require.ErrorIs(t, err, ErrUnknownProclaim)
@@ -217,9 +218,9 @@ func TestProclaim_EndsWithItsContextOrTheLeadership(t *testing.T) {
 	require.NoError(t, led.Proclaim(patient(t), "2"))
 	p.set(func() { p.muted = true })
 	underWay := proclaiming(t.Context(), led, "3")
-	awaitValue(t, led, "3")
+	awaitValue(t, cfg, led, "3")
 	waiting := proclaiming(t.Context(), led, "4")
-	led.place.end(fence.ErrReleased)
+	require.ErrorIs(t, led.Release(over(t)), context.Canceled)
 	for _, done := range []<-chan error{underWay, waiting} {
 		select {
 		case err := <-done:
@@ -256,9 +257,9 @@ func TestProclaim_CallsTakeEffectOneAfterAnother(t *testing.T) {
 }
 
 // awaitValue waits until etcd has a value at the leader's key.
-func awaitValue(t testing.TB, led *leadership, value string) {
+func awaitValue(t testing.TB, cfg *Config, led fence.Leadership, value string) {
 	t.Helper()
-	e := election(t, newTestLocker(t, testenv.EtcdClient(t), &led.place.locker.cfg), led.Grant().Resource)
+	e := election(t, newTestLocker(t, testenv.EtcdClient(t), cfg), led.Grant().Resource)
 	for now, err := range e.Observe(patient(t)) {
 		if err == nil && now.Value == value {
 			return
@@ -302,7 +303,7 @@ func TestProclaim_ThatEtcdRefusesHasNoEffect_HD7(t *testing.T) {
 	led = campaign(t, e, "2")
 	require.NoError(t, client.Close())
 	err = led.Proclaim(patient(t), "3")
-	require.ErrorIs(t, err, errClientClosed)
+	require.ErrorIs(t, err, cluster.ErrClientClosed)
 	require.NotErrorIs(t, err, ErrUnknownProclaim)
 }
 
@@ -324,5 +325,5 @@ func TestProclaim_GivesUpOnAKeyThatChangesAllTheTime(t *testing.T) {
 	err := led.Proclaim(patient(t), "1")
 	require.ErrorIs(t, err, fence.ErrUnavailable)
 	require.NotErrorIs(t, err, ErrUnknownProclaim)
-	require.ErrorContains(t, err, led.place.key)
+	require.ErrorContains(t, err, keyOf(led))
 }

@@ -5,6 +5,8 @@ import (
 	"iter"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
+	"github.com/fencekit/fencekit/fence/etcd/internal/watch"
 )
 
 // Observe yields what Leader would return, now and whenever it changes: who
@@ -23,36 +25,36 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[fence.Leader, error] {
 		ctx, stop := context.WithCancel(ctx)
 		defer stop()
 		news := make(chan struct{}, 1)
-		f := &followed{queue: l.keys.queue(e.name), over: ctx.Done(), changed: func() {
+		changed := func() {
 			select {
 			case news <- struct{}{}:
 			default:
 			}
-		}}
+		}
 		refused := make(chan error, 1)
-		f.refused = func(err error) { refused <- err }
-		l.watch.add(f)
-		defer l.watch.remove(f)
-		l.tasks.start(func(tasks context.Context) { l.poll(tasks, f) })
+		f := watch.NewFollower(l.cluster.Keys.Queue(e.name), ctx.Done(), changed, func(err error) { refused <- err })
+		l.watcher.Add(f)
+		defer l.watcher.Remove(f)
+		l.cluster.Tasks.Start(func(tasks context.Context) { l.watcher.Poll(tasks, f) })
 		var last *fence.Leader
 		for {
 			select {
 			case <-news:
-			case <-l.local.closed:
+			case <-l.queues.Closed():
 				yield(fence.Leader{}, fence.ErrLockerClosed)
 				return
 			case err := <-refused:
-				yield(fence.Leader{}, l.unavailable("observe "+e.name, err))
+				yield(fence.Leader{}, l.cluster.Unavailable("observe "+e.name, err))
 				return
-			case <-l.watch.orphaned:
-				yield(fence.Leader{}, l.unavailable("observe "+e.name, errClientClosed))
+			case <-l.watcher.Orphaned():
+				yield(fence.Leader{}, l.cluster.Unavailable("observe "+e.name, cluster.ErrClientClosed))
 				return
 			case <-ctx.Done():
 			}
 			if ctx.Err() != nil {
 				return
 			}
-			first, known := f.head()
+			first, known := f.Head()
 			now := e.leader(first)
 			if !known || last != nil && *last == now {
 				continue
@@ -71,11 +73,4 @@ func noLeader(now fence.Leader) error {
 		return fence.ErrNoLeader
 	}
 	return nil
-}
-
-// head is the first of the queue; false if the queue isn't known.
-func (f *followed) head() (queued, bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.view.head(), f.view.rev != 0
 }

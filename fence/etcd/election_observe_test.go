@@ -73,7 +73,7 @@ func TestObserve_ShowsEachLeaderAndTheLastValue(t *testing.T) {
 		require.NoError(t, led.Proclaim(patient(t), "elected"))
 		require.Equal(t, sight{fence.Leader{Grant: led.Grant(), Value: "elected"}, nil}, seen.next())
 		waiting := campaigning(patient(t), all[1-round%2], "waiting")
-		awaitKeys(t, all[2].locker.client, all[2].locker.keys.queue("leader"), 2)
+		awaitKeys(t, all[2].locker.cluster.Client, all[2].locker.cluster.Keys.Queue("leader"), 2)
 		require.NoError(t, led.Resign(patient(t)))
 		next := (<-waiting).led
 		require.Equal(t, sight{fence.Leader{Grant: next.Grant(), Value: "waiting"}, nil}, seen.next(), "and nothing for those who wait")
@@ -99,10 +99,7 @@ func TestObserve_LeavesNothingBehind(t *testing.T) {
 			require.Equal(t, sight{fence.Leader{}, fence.ErrNoLeader}, sight{now, err})
 			break
 		}
-		e.locker.watch.mu.Lock()
-		require.Empty(t, e.locker.watch.ids)
-		require.Empty(t, e.locker.watch.watches)
-		e.locker.watch.mu.Unlock()
+		require.True(t, e.locker.watcher.Idle())
 	}
 	for range e.Observe(over(t)) {
 		require.FailNow(t, "its context has ended")
@@ -196,58 +193,6 @@ func (s *slowWatch) SendMsg(m any) error {
 	return s.ClientStream.SendMsg(m)
 }
 
-// A list may come between the request for a watch from now on and its arrival;
-// what happens in between is in neither.
-func TestWatch_FromNowOnIsFollowedByAList_HD9(t *testing.T) {
-	t.Parallel()
-	cfg := fresh(t)
-	a := newElections(t, cfg, 1)[0]
-	slow := &slowWatch{sending: make(chan struct{}), proceed: make(chan struct{})}
-	hold := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-		stream, err := open(ctx, desc, cc, method, opts...)
-		if err != nil || method != pb.Watch_Watch_FullMethodName {
-			return stream, err
-		}
-		return &slowWatch{stream, slow.sending, slow.proceed}, nil
-	}
-	l := newTestLocker(t, dial(t, testenv.SharedEtcd(t).Endpoint(), grpc.WithChainStreamInterceptor(hold)), cfg)
-	seen := observe(t, election(t, l, "leader"))
-	<-slow.sending
-	_, err := l.list(patient(t), onlyFollowed(l))
-	require.NoError(t, err)
-	require.Equal(t, sight{fence.Leader{}, fence.ErrNoLeader}, seen.next())
-	led := campaign(t, a, "in between")
-	close(slow.proceed)
-	require.Equal(t, sight{fence.Leader{Grant: led.Grant(), Value: "in between"}, nil}, seen.next())
-}
-
-// onlyFollowed is the one queue that is followed.
-func onlyFollowed(l *Locker) (f *followed) {
-	l.watch.mu.Lock()
-	defer l.watch.mu.Unlock()
-	for f = range l.watch.ids {
-	}
-	return f
-}
-
-// Between a gap in the events and the next list nothing is known, which is not
-// to know that there is no leader.
-func TestObserve_TakesAGapForNoAnswer_HD9(t *testing.T) {
-	t.Parallel()
-	all := newElections(t, fresh(t), 2)
-	led := campaign(t, all[0], "0")
-	l := all[1].locker
-	seen := observe(t, all[1])
-	require.Equal(t, sight{fence.Leader{Grant: led.Grant(), Value: "0"}, nil}, seen.next())
-	f := onlyFollowed(l)
-	f.missed()
-	f.changed()
-	require.NoError(t, led.Proclaim(patient(t), "1")) // shown by the watch, before any list
-	_, err := l.list(patient(t), f)
-	require.NoError(t, err)
-	require.Equal(t, sight{fence.Leader{Grant: led.Grant(), Value: "1"}, nil}, seen.next())
-}
-
 func TestObserve_EndsWithTheClient(t *testing.T) {
 	t.Parallel()
 	client := dial(t, testenv.SharedEtcd(t).Endpoint())
@@ -256,4 +201,51 @@ func TestObserve_EndsWithTheClient(t *testing.T) {
 	require.NoError(t, client.Close())
 	require.ErrorIs(t, seen.next().err, fence.ErrUnavailable)
 	seen.ended()
+}
+
+// shownEvents tells when a response with events has been handled.
+type shownEvents struct {
+	grpc.ClientStream
+	events  bool
+	handled chan struct{}
+}
+
+func (s *shownEvents) RecvMsg(m any) error {
+	if s.events {
+		s.events = false
+		close(s.handled)
+	}
+	err := s.ClientStream.RecvMsg(m)
+	resp, ok := m.(*pb.WatchResponse)
+	s.events = err == nil && ok && len(resp.Events) > 0
+	return err
+}
+
+// Before the first list nothing is known, which is not to know that there is no
+// leader.
+func TestObserve_TakesEventsBeforeAListForNoAnswer_HD9(t *testing.T) {
+	t.Parallel()
+	cfg := fresh(t)
+	a := newElections(t, cfg, 1)[0]
+	handled, listing := make(chan struct{}), make(chan struct{}, 1)
+	endpoint := testenv.SharedEtcd(t).Endpoint()
+	l := newTestLocker(t, dial(t, endpoint,
+		grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			stream, err := open(ctx, desc, cc, method, opts...)
+			if err != nil || method != pb.Watch_Watch_FullMethodName {
+				return stream, err
+			}
+			return &shownEvents{ClientStream: stream, handled: handled}, nil
+		}),
+		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			if method == pb.KV_Range_FullMethodName {
+				listing <- struct{}{}
+				<-handled
+			}
+			return invoke(ctx, method, req, reply, cc, opts...)
+		})), cfg)
+	seen := observe(t, election(t, l, "leader"))
+	receive(t, listing)
+	led := campaign(t, a, "0")
+	require.Equal(t, sight{fence.Leader{Grant: led.Grant(), Value: "0"}, nil}, seen.next())
 }

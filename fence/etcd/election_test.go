@@ -9,6 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 	"github.com/fencekit/fencekit/internal/testenv"
 )
 
@@ -29,16 +30,16 @@ func newElections(t testing.TB, cfg *Config, n int) []*Election {
 	return all
 }
 
-func campaign(t testing.TB, e *Election, value string) *leadership {
+func campaign(t testing.TB, e *Election, value string) fence.Leadership {
 	t.Helper()
 	led, err := e.Campaign(patient(t), value)
 	require.NoError(t, err)
-	return led.(*leadership)
+	return led
 }
 
 // campaigned is what a Campaign in another goroutine came to.
 type campaigned struct {
-	led *leadership
+	led fence.Leadership
 	err error
 }
 
@@ -46,13 +47,12 @@ func campaigning(ctx context.Context, e *Election, value string) <-chan campaign
 	done := make(chan campaigned, 1)
 	go func() {
 		led, err := e.Campaign(ctx, value)
-		concrete, _ := led.(*leadership)
-		done <- campaigned{concrete, err}
+		done <- campaigned{led, err}
 	}()
 	return done
 }
 
-func requireLeader(t testing.TB, e *Election, led *leadership, value string) {
+func requireLeader(t testing.TB, e *Election, led fence.Leadership, value string) {
 	t.Helper()
 	now, err := e.Leader(patient(t))
 	require.NoError(t, err)
@@ -72,7 +72,7 @@ func TestCampaign_ElectsInOrderOfArrival_F1(t *testing.T) {
 	for i, e := range all[1:] {
 		waiting = append(waiting, campaigning(patient(t), e, string(rune('1'+i))))
 		if i < 3 {
-			awaitKeys(t, e.locker.client, e.locker.keys.queue("leader"), i+2)
+			awaitKeys(t, e.locker.cluster.Client, e.locker.cluster.Keys.Queue("leader"), i+2)
 		}
 	}
 	for i, next := range waiting {
@@ -95,7 +95,7 @@ func TestCampaign_ElectsInOrderOfArrival_F1(t *testing.T) {
 func TestLeader_NamesTheEpoch_F1(t *testing.T) {
 	t.Parallel()
 	e := newElections(t, fresh(t), 1)[0]
-	setEpoch(t, e.locker.client, e.locker, "7")
+	setEpoch(t, e.locker.cluster.Client, e.locker, "7")
 	led := campaign(t, e, "a")
 	require.EqualValues(t, 7, led.Grant().Epoch)
 	requireLeader(t, e, led, "a")
@@ -111,7 +111,7 @@ func TestElection_IsTheLockOfTheSameName_F2(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, fence.Leader{Grant: held.Grant()}, now)
 	waiting := campaigning(patient(t), all[1], "x")
-	awaitKeys(t, all[0].locker.client, all[0].locker.keys.queue("leader"), 2)
+	awaitKeys(t, all[0].locker.cluster.Client, all[0].locker.cluster.Keys.Queue("leader"), 2)
 	require.Empty(t, waiting)
 	release(t, held)
 	led := (<-waiting).led
@@ -126,8 +126,8 @@ func TestLeadership_EndsWhenItsLeaseIsGone_F3(t *testing.T) {
 	all := newElections(t, fresh(t), 2)
 	first := campaign(t, all[0], "first")
 	waiting := campaigning(patient(t), all[1], "second")
-	admin := all[0].locker.client
-	kvs := awaitKeys(t, admin, all[0].locker.keys.queue("leader"), 2)
+	admin := all[0].locker.cluster.Client
+	kvs := awaitKeys(t, admin, all[0].locker.cluster.Keys.Queue("leader"), 2)
 	_, err := admin.Revoke(patient(t), clientv3.LeaseID(kvs[0].Lease))
 	require.NoError(t, err)
 	require.Equal(t, fence.LossExpired, lossOf(t, first))
@@ -147,13 +147,13 @@ func TestCampaign_CancelledLeavesNoKey(t *testing.T) {
 	led := campaign(t, all[0], "")
 	ctx, cancel := context.WithCancel(patient(t))
 	waiting := campaigning(ctx, all[1], "x")
-	awaitKeys(t, all[0].locker.client, all[0].locker.keys.queue("leader"), 2)
+	awaitKeys(t, all[0].locker.cluster.Client, all[0].locker.cluster.Keys.Queue("leader"), 2)
 	awaitWatching(t, all[1].locker, "leader") // so that it knows who is ahead
 	cancel()
 	err := (<-waiting).err
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorIs(t, err, fence.ErrLocked)
-	kvs := awaitKeys(t, all[0].locker.client, all[0].locker.keys.queue("leader"), 1)
+	kvs := awaitKeys(t, all[0].locker.cluster.Client, all[0].locker.cluster.Keys.Queue("leader"), 1)
 	require.EqualValues(t, led.Grant().Token, kvs[0].CreateRevision)
 }
 
@@ -195,7 +195,7 @@ func TestLeader_WithoutEtcdEndsWithItsContextOrTheRequestTimeout(t *testing.T) {
 	require.NotErrorIs(t, err, context.DeadlineExceeded)
 	require.NoError(t, client.Close())
 	_, err = e.Leader(patient(t))
-	require.ErrorIs(t, err, errClientClosed)
+	require.ErrorIs(t, err, cluster.ErrClientClosed)
 }
 
 func TestClose_EndsElections(t *testing.T) {
@@ -203,7 +203,7 @@ func TestClose_EndsElections(t *testing.T) {
 	all := newElections(t, fresh(t), 2)
 	led := campaign(t, all[0], "")
 	waiting := campaigning(patient(t), all[1], "")
-	awaitKeys(t, all[0].locker.client, all[0].locker.keys.queue("leader"), 2)
+	awaitKeys(t, all[0].locker.cluster.Client, all[0].locker.cluster.Keys.Queue("leader"), 2)
 	seen := observe(t, all[1])
 	require.Equal(t, sight{fence.Leader{Grant: led.Grant()}, nil}, seen.next())
 	require.NoError(t, all[1].locker.Close(patient(t)))

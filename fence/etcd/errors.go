@@ -1,13 +1,12 @@
 package etcd
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-
-	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
+	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
+	"github.com/fencekit/fencekit/fence/etcd/internal/queue"
 )
 
 // ErrConfig: NewLocker refused an argument or a field of Config. See ConfigError.
@@ -27,103 +26,36 @@ func (e *ConfigError) Error() string {
 // Is reports whether target is ErrConfig.
 func (e *ConfigError) Is(target error) bool { return target == ErrConfig }
 
-// EpochError says that the epoch key holds something else than a decimal number
-// from 1 to fence.MaxEpoch, without sign, spaces or leading zeros. Acquire
-// returns it inside a *fence.UnavailableError.
-type EpochError struct {
-	Key   string
-	Value string
-}
+// Sentinels for what is wrong with etcd, wherever an error comes from it: in a
+// *fence.UnavailableError, or behind the loss of a lease. The error's text says
+// what to do about it, and wraps etcd's own.
+var (
+	// ErrNoSpace: etcd has used up its quota and takes only what needs no space.
+	// Nothing is acquired; what is held is renewed and can be released.
+	ErrNoSpace = cluster.ErrNoSpace
+	// ErrPermission: the client's user lacks a right that the package comment
+	// names.
+	ErrPermission = cluster.ErrPermission
+	// ErrUnauthenticated: etcd wants to know who the client is, and takes neither
+	// its password, nor its token, nor its certificate for it.
+	ErrUnauthenticated = cluster.ErrUnauthenticated
+	// ErrUnreachable: no member answers, or those that do can't reach a majority.
+	// The outcome of what was asked is open, and is settled in the background.
+	ErrUnreachable = cluster.ErrUnreachable
+	// ErrUnknownProclaim: it isn't known whether a value was proclaimed. It may be,
+	// also later on, until the next Proclaim that returns nil.
+	ErrUnknownProclaim = queue.ErrUnknownProclaim
+	// ErrInvalidValue: a value can't be proclaimed. See InvalidValueError.
+	ErrInvalidValue = queue.ErrInvalidValue
+)
 
-func (e *EpochError) Error() string {
-	return fmt.Sprintf("etcd: epoch key %s holds %q; want a decimal number from 1 to %d", e.Key, e.Value, fence.MaxEpoch)
-}
+// MaxValueLen is the longest value that a leader can proclaim, in bytes.
+const MaxValueLen = queue.MaxValueLen
 
-// WentBackError says that etcd shows an older state than it did before, as after
-// a restore from a backup: it would issue tokens a second time. The locker
-// grants nothing until the epoch key is above Epoch. Acquire returns it inside a
-// *fence.UnavailableError.
-type WentBackError struct {
-	What     string // what went back: "cluster id", "raft term", "revision" or "epoch"
-	Seen     uint64 // what was seen before
-	Got      uint64 // what the latest answer says
-	EpochKey string
-	Epoch    int64 // the highest epoch seen
-}
-
-func (e *WentBackError) Error() string {
-	how, or := "went back from %d to %d", ""
-	switch e.What {
-	case "cluster id":
-		how = "changed from %x to %x"
-	case "epoch":
-		or = fmt.Sprintf("; if the key was deleted by hand, put what it held and restart the process: etcdctl put %s NUMBER", e.EpochKey)
-	}
-	return fmt.Sprintf("etcd: %s "+how+", as after a restore from a backup: tokens could be issued twice; "+
-		"raise the epoch key %s to a number above %d that no database has seen%s", e.What, e.Seen, e.Got, e.EpochKey, e.Epoch, or)
-}
-
-// QueueLostError says that an Acquire lost its place in the queue before its
-// turn came: its session ended, or somebody deleted its key. Nothing was
-// acquired; acquiring again queues at the end. Acquire returns it inside a
-// *fence.UnavailableError.
-type QueueLostError struct {
-	Resource string
-	Reason   fence.LossReason
-	Err      error // why the session was not renewed, nil if that isn't the reason
-}
-
-func (e *QueueLostError) Error() string {
-	text := fmt.Sprintf("etcd: place in the queue of %s lost: %s", e.Resource, e.Reason)
-	if e.Err != nil {
-		text += ": " + e.Err.Error()
-	}
-	return text
-}
-
-// Unwrap returns why the session was not renewed.
-func (e *QueueLostError) Unwrap() error { return e.Err }
-
-// Retryable says that acquiring again is right: nothing was acquired.
-func (e *QueueLostError) Retryable() bool { return true }
-
-// errSessionOver: the session ended before the request could be made.
-var errSessionOver = errors.New("etcd: session is over")
-
-// errSentTwice: the client sent an acquire Txn again, and an earlier one had
-// written the key.
-var errSentTwice = errors.New("etcd: the answer to the request was lost")
-
-// errAtItsTurn: ctx ended at the very moment at which the turn came.
-var errAtItsTurn = errors.New("etcd: gave up at its turn")
-
-// errLeaseGone: etcd says that the session's lease doesn't exist.
-var errLeaseGone error = rpctypes.ErrLeaseNotFound
-
-// errStaleStream: etcd refuses on a watch stream what it allows on a new one.
-var errStaleStream = errors.New("etcd: the token of the watch stream has expired")
-
-// refusals are answers that etcd gives before it changes anything. Any other
-// error leaves the outcome of a write open; so does that there is no space, which
-// etcd may find out when the write has used it up.
-var refusals = []error{
-	rpctypes.ErrLeaseNotFound, rpctypes.ErrTooManyRequests, rpctypes.ErrRequestTooLarge, rpctypes.ErrPermissionDenied,
-	rpctypes.ErrUserEmpty, rpctypes.ErrInvalidAuthToken, rpctypes.ErrAuthOldRevision, rpctypes.ErrAuthFailed,
-}
-
-// refused reports whether err proves that a write had no effect.
-func refused(err error) bool { return isAny(err, refusals) }
-
-// ended is the error of what was done once ctx is done.
-func ended(ctx context.Context, what string) error {
-	return fmt.Errorf("etcd: %s: %w", what, endOf(ctx))
-}
-
-// endOf is why ctx is done.
-func endOf(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if errors.Is(cause, err) {
-		return cause
-	}
-	return fmt.Errorf("%w: %w", err, cause)
-}
+// What is inside a *fence.UnavailableError, and an InvalidValueError.
+type (
+	EpochError        = keys.EpochError
+	WentBackError     = cluster.WentBackError
+	QueueLostError    = queue.LostError
+	InvalidValueError = queue.InvalidValueError
+)

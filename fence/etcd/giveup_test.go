@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/internal/testenv"
@@ -34,10 +33,10 @@ func TestAcquire_ThatGivesUpSaysWhoIsAhead(t *testing.T) {
 	a, b, c := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
 	held := acquire(t, a, "r")
 	second := acquiring(patient(t), b, "r")
-	awaitKeys(t, client, a.keys.queue("r"), 2)
+	awaitKeys(t, client, a.cluster.Keys.Queue("r"), 2)
 	ctx, cancel := context.WithCancelCause(patient(t))
 	third := acquiring(ctx, c, "r")
-	awaitKeys(t, client, a.keys.queue("r"), 3)
+	awaitKeys(t, client, a.cluster.Keys.Queue("r"), 3)
 	awaitWatching(t, c, "r")
 	cancel(errTired)
 	requireGaveUp(t, (<-third).err, held.Grant().Holder)
@@ -83,39 +82,4 @@ func TestAcquire_ThatDidNotWaitDoesNotSayThatAnybodyIsAhead(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	require.NotErrorIs(t, err, fence.ErrLocked)
 	require.Equal(t, 1, strings.Count(err.Error(), "r:"), err)
-
-	p := acquire(t, l, "r").(lease).place
-	require.NotErrorIs(t, p.waited(over(t)), fence.ErrLocked, "its turn came when its context ended")
-}
-
-func TestView_NamesTheHolderOfTheFirstKey(t *testing.T) {
-	v := waitingView()
-	require.Empty(t, v.holder())
-	v.owner = []byte(`{"holder":"A"}`)
-	require.Equal(t, "A", v.holder(), "before the first list")
-	value := func(kv *mvccpb.KeyValue, holder string) *mvccpb.KeyValue {
-		kv.Value = []byte(`{"holder":"` + holder + `"}`)
-		return kv
-	}
-	v.list(11, []*mvccpb.KeyValue{value(keyAt("b", 7), "B"), value(keyAt("a", 5), "A"), value(keyAt("own", 10), "O"), value(keyAt("z", 11), "Z")})
-	require.Equal(t, "A", v.holder())
-	v.apply([]*mvccpb.Event{del("a", 12)})
-	require.Equal(t, "B", v.holder())
-	v.apply([]*mvccpb.Event{del("b", 13)})
-	require.Empty(t, v.holder(), "nobody is ahead")
-}
-
-// Before the first list the answer that wrote the key is all there is.
-func TestAcquire_ThatGivesUpSoonSaysWhoWasAhead(t *testing.T) {
-	t.Parallel()
-	l := newTestLocker(t, testenv.EtcdClient(t), fresh(t))
-	release(t, acquire(t, l, "r"))
-	free, _ := l.local.tryEnter("r")
-	require.True(t, free)
-	p := l.newPlace(l.session, "r")
-	l.session.end(fence.LossExpired) // so that nothing is watched
-	p.written(outcome{token: 2, owner: &mvccpb.KeyValue{Value: []byte(`{"holder":"A"}`)}}, 1)
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(errTired)
-	requireGaveUp(t, p.waited(ctx), "A")
 }

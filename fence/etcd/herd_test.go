@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/session"
 	"github.com/fencekit/fencekit/internal/testenv"
 )
 
@@ -47,7 +48,7 @@ func TestHerd_ThreeHundredWaitersGetTheLockInOrder_HD14(t *testing.T) {
 				holds(t, err == nil, "release: %v", err)
 			})
 		}
-		awaitKeys(t, client, holder.keys.queue("r"), i+2) // whoever comes later queues later
+		awaitKeys(t, client, holder.cluster.Keys.Queue("r"), i+2) // whoever comes later queues later
 	}
 	require.Empty(t, grants)
 	release(t, held)
@@ -67,7 +68,7 @@ func TestHerd_ThreeHundredWaitersGetTheLockInOrder_HD14(t *testing.T) {
 	for i := range lockers {
 		require.Equal(t, each, turns[i], fmt.Sprint("locker ", i))
 	}
-	awaitKeys(t, client, holder.keys.prefix, 0)
+	awaitKeys(t, client, holder.cluster.Keys.Prefix, 0)
 }
 
 // The holder dies, and so do all who wait before one: their leases end, each
@@ -78,7 +79,7 @@ func TestHerd_TheLastOneGetsTheLockWhenAllBeforeItHaveDied_HD14(t *testing.T) {
 	client, cfg := testenv.EtcdClient(t), fresh(t)
 	ctx, cancel := context.WithCancel(patient(t))
 	var waiting sync.WaitGroup
-	var sessions []*session
+	var sessions []*session.Session
 	for i := range dead {
 		l := newTestLocker(t, client, cfg)
 		waiting.Go(func() {
@@ -87,13 +88,13 @@ func TestHerd_TheLastOneGetsTheLockWhenAllBeforeItHaveDied_HD14(t *testing.T) {
 				holds(t, err != nil, "a dead one got the lock")
 			}
 		})
-		awaitKeys(t, client, l.keys.queue("r"), i+1)
-		sessions = append(sessions, l.session)
+		awaitKeys(t, client, l.cluster.Keys.Queue("r"), i+1)
+		sessions = append(sessions, l.sessions.Current())
 	}
 	last := acquiring(patient(t), newTestLocker(t, client, cfg), "r")
 	awaitKeys(t, client, cfg.Prefix+"/locks/r/", dead+1)
 	for _, s := range slices.Backward(sessions) {
-		_, err := client.Revoke(patient(t), s.id)
+		_, err := client.Revoke(patient(t), s.ID)
 		require.NoError(t, err)
 	}
 	got := <-last

@@ -5,36 +5,30 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
-	"sync"
 	"sync/atomic"
+	"time"
 	"unicode"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
+	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
+	"github.com/fencekit/fencekit/fence/etcd/internal/queue"
+	"github.com/fencekit/fencekit/fence/etcd/internal/session"
+	"github.com/fencekit/fencekit/fence/etcd/internal/watch"
 )
 
 // Locker is a fence.Locker on etcd. Its methods may be called from several
 // goroutines. See the package comment for what it does.
 type Locker struct {
-	client *clientv3.Client
-	cfg    Config
-	keys   keyspace
-	marks  *watermark
-	leases *leases
-	local  *localQueue
-	watch  *watcher
-	tasks  *tasks
+	cluster  *cluster.Cluster
+	sessions *session.Manager
+	watcher  *watch.Watcher
+	queues   *queue.Queues
 
-	rechecking atomic.Bool
-	clearing   chan struct{} // has room while clearAway may send another request
-
-	mu       sync.Mutex
-	closed   bool
+	closed   atomic.Bool
 	finished chan struct{} // closed when Close has done all
-	session  *session
-	starting *sessionStart
-	leased   map[*session]bool // those whose lease isn't known to be gone from etcd
 }
 
 var _ fence.Locker = (*Locker)(nil)
@@ -53,15 +47,11 @@ func NewLocker(client *clientv3.Client, cfg *Config) (*Locker, error) {
 	if err := validateClient(client); err != nil {
 		return nil, err
 	}
-	l := &Locker{
-		client: client, cfg: c, keys: keyspace{c.Prefix, c.MutexKeys},
-		local: newLocalQueue(), tasks: newTasks(), finished: make(chan struct{}),
-		leased: map[*session]bool{}, clearing: make(chan struct{}, clearers),
-	}
-	l.marks = newWatermark(l.keys.epoch())
-	l.leases = newLeases(client, l.marks)
-	l.watch = newWatcher(l)
-	l.tasks.start(l.watch.run)
+	l := &Locker{finished: make(chan struct{})}
+	l.cluster = cluster.New(client, keys.Space{Prefix: c.Prefix, Mutex: c.MutexKeys}, c.RequestTimeout, c.Logger)
+	l.sessions = session.NewManager(l.cluster, session.Config{TTL: c.TTL, Margin: c.Margin, RequestTimeout: c.RequestTimeout})
+	l.watcher = watch.New(l.cluster, c.PollInterval)
+	l.queues = queue.New(l.cluster, l.sessions, l.watcher, c.Label)
 	return l, nil
 }
 
@@ -71,7 +61,7 @@ func validateClient(client *clientv3.Client) error {
 		return &ConfigError{Field: "client", Reason: "is nil"}
 	case client.ActiveConnection() == nil:
 		return &ConfigError{Field: "client", Reason: "has no connection of its own; make it with clientv3.New"}
-	case clientClosed(client):
+	case cluster.ClientClosed(client):
 		return &ConfigError{Field: "client", Reason: "is closed"}
 	}
 	for _, endpoint := range client.Endpoints() {
@@ -105,19 +95,28 @@ func validateClient(client *clientv3.Client) error {
 // known here. So whoever wants to tell giving up from finding the resource taken,
 // as TryAcquire does, asks for the error of ctx first.
 func (l *Locker) Acquire(ctx context.Context, resource string) (fence.Lease, error) {
-	return l.lease(ctx, resource, false)
+	return asLease(l.queues.Acquire(ctx, resource))
 }
 
 // TryAcquire implements fence.Locker. It writes nothing when the resource is
 // taken. Its other errors are those of Acquire.
 func (l *Locker) TryAcquire(ctx context.Context, resource string) (fence.Lease, error) {
-	return l.lease(ctx, resource, true)
+	return asLease(l.queues.TryAcquire(ctx, resource))
 }
 
-func (l *Locker) lease(ctx context.Context, resource string, try bool) (fence.Lease, error) {
-	p, err := l.acquire(ctx, resource, nil, try)
+func asLease(held *queue.Lease, err error) (fence.Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	return lease{p}, nil
+	return held, nil
+}
+
+// GrantedTTL is the time to live that etcd granted for what is held now; 0 if
+// there is no session. It can be longer than the one asked for.
+func (l *Locker) GrantedTTL() time.Duration {
+	s := l.sessions.Current()
+	if s == nil || s.Remaining() == 0 {
+		return 0
+	}
+	return s.GrantedTTL()
 }

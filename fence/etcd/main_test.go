@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
 	"github.com/fencekit/fencekit/internal/testenv"
 )
 
@@ -42,7 +43,7 @@ func receive[T any](t testing.TB, c <-chan T) T {
 // fresh returns a config whose prefix is the test's own. Its waiters don't poll,
 // so what they learn they learn from the watch.
 func fresh(t testing.TB) *Config {
-	return &Config{Prefix: t.Name() + "-" + newNonce(), TTL: 30 * time.Second, RequestTimeout: 20 * time.Second, PollInterval: time.Hour}
+	return &Config{Prefix: t.Name() + "-" + keys.NewNonce(), TTL: 30 * time.Second, RequestTimeout: 20 * time.Second, PollInterval: time.Hour}
 }
 
 // newTestLocker returns a locker that is closed with the test.
@@ -169,11 +170,9 @@ func awaitKeys(t testing.TB, client *clientv3.Client, prefix string, n int) []*m
 // Txn was answered and its watch and list are there.
 func awaitWatching(t testing.TB, l *Locker, resource string) {
 	t.Helper()
-	l.local.mu.Lock()
-	p := l.local.turns[resource].place
-	l.local.mu.Unlock()
+	p := l.queues.Current(resource)
 	known := make(chan struct{})
-	lease{p}.AfterContended(func() { close(known) }) // the holder is the other one
+	p.AfterContended(func() { close(known) }) // the holder is the other one
 	select {
 	case <-known:
 	case <-patient(t).Done():
@@ -182,4 +181,13 @@ func awaitWatching(t testing.TB, l *Locker, resource string) {
 }
 
 // keyOf is the key of a lease.
-func keyOf(le fence.Lease) string { return le.(lease).key }
+func keyOf(le fence.Lease) string { return le.(interface{ Key() string }).Key() }
+
+// renews renews the session of l now, and reports whether that succeeded.
+func renews(t testing.TB, l *Locker) bool {
+	t.Helper()
+	s, done := l.sessions.Current(), make(chan struct{})
+	s.RenewNow(func() { close(done) })
+	receive(t, done)
+	return s.LastFailure() == nil
+}

@@ -158,12 +158,12 @@ func TestMutexKeys_AKilledEtcdctlHoldsUntilItsLeaseExpires(t *testing.T) {
 	holder := runEtcdctl(t, "lock", "--ttl=2", name)
 	holder.awaitHeld(t, name)
 	waiting := acquiring(patient(t), l, name)
-	kvs := awaitKeys(t, l.client, name, 2)
+	kvs := awaitKeys(t, l.cluster.Client, name, 2)
 	require.NoError(t, holder.cmd.Process.Kill())
 	_ = holder.awaitEnd() // says that it was killed
 	got := <-waiting
 	require.NoError(t, got.err)
-	ttl, err := l.client.TimeToLive(patient(t), clientv3.LeaseID(kvs[0].Lease))
+	ttl, err := l.cluster.Client.TimeToLive(patient(t), clientv3.LeaseID(kvs[0].Lease))
 	require.NoError(t, err)
 	require.EqualValues(t, -1, ttl.TTL, "its lease is over")
 }
@@ -291,7 +291,7 @@ func TestMutexKeys_EtcdsOwnObserversSeeWhatIsProclaimed(t *testing.T) {
 		require.EqualValues(t, led.Grant().Token, resp.Kvs[0].CreateRevision)
 		shown := receive(t, observed)
 		require.Equal(t, value, string(shown.Kvs[0].Value))
-		require.Equal(t, fmt.Sprintf("%s/%x", name, led.place.session.id), receive(t, listening.lines))
+		require.Equal(t, fmt.Sprintf("%s/%x", name, ours.locker.sessions.Current().ID), receive(t, listening.lines))
 		require.Equal(t, value, receive(t, listening.lines))
 		got, err := ours.Leader(patient(t))
 		require.NoError(t, err)

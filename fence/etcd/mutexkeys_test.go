@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
 	"github.com/fencekit/fencekit/internal/testenv"
 )
 
@@ -29,7 +30,7 @@ func TestMutexKeys_AreThoseOfEtcd(t *testing.T) {
 	l := newTestLocker(t, client, cfg)
 	held := acquire(t, l, name)
 	kvs := awaitKeys(t, client, name, 1)
-	require.Equal(t, fmt.Sprintf("%s/%x", name, int64(l.session.id)), string(kvs[0].Key))
+	require.Equal(t, fmt.Sprintf("%s/%x", name, int64(l.sessions.Current().ID)), string(kvs[0].Key))
 	require.EqualValues(t, held.Grant().Token, kvs[0].CreateRevision)
 	setEpoch(t, client, l, "2")
 	release(t, held)
@@ -46,7 +47,7 @@ func TestMutexKeys_ANameWaitsForTheLongerOnes_HD15(t *testing.T) {
 	_, err := b.TryAcquire(patient(t), name)
 	require.ErrorIs(t, err, fence.ErrLocked)
 	waiting := acquiring(patient(t), b, name)
-	awaitKeys(t, a.client, name, 2)
+	awaitKeys(t, a.cluster.Client, name, 2)
 	require.Empty(t, waiting)
 	release(t, longer)
 	require.NoError(t, (<-waiting).err)
@@ -63,7 +64,7 @@ func TestMutexKeys_RefuseNamesThatMeetOurOwnKeys(t *testing.T) {
 		require.ErrorIs(t, err, fence.ErrInvalidGrant, name)
 	}
 	for _, name := range []string{"ours", "our/owner", "ou"} {
-		release(t, acquire(t, l, name+newNonce()))
+		release(t, acquire(t, l, name+keys.NewNonce()))
 	}
 }
 
@@ -106,7 +107,7 @@ func TestMutexKeys_GoroutinesShareNoToken_F1_F2_N8(t *testing.T) {
 		holders[g.Holder], last = true, g
 	}
 	require.Len(t, holders, 40)
-	awaitKeys(t, l.client, name, 0)
+	awaitKeys(t, l.cluster.Client, name, 0)
 }
 
 // The next acquisition of a session writes the same key: what an earlier one
@@ -130,7 +131,7 @@ func TestMutexKeys_LateRequestsLeaveTheNextAcquisitionAlone_F2_HD12(t *testing.T
 				grpc.WithChainUnaryInterceptor(late.intercept, lost.intercept)), cfg)
 			kept := acquire(t, l, "kept-"+name)
 			led := campaign(t, election(t, l, name), "first")
-			key := keyOf(lease{led.place})
+			key := keyOf(led)
 			late.armed <- struct{}{}
 			var failed <-chan result
 			var unproclaimed <-chan error
@@ -160,9 +161,9 @@ func TestMutexKeys_LateRequestsLeaveTheNextAcquisitionAlone_F2_HD12(t *testing.T
 			resp := deliver()
 			require.NotNil(t, resp)
 			require.False(t, resp.Succeeded)
-			kvs := awaitKeys(t, l.client, name, 1)
+			kvs := awaitKeys(t, l.cluster.Client, name, 1)
 			require.EqualValues(t, second.Grant().Token, kvs[0].CreateRevision)
-			require.Equal(t, second.Grant().Holder, holderIn(kvs[0].Value))
+			require.Equal(t, second.Grant().Holder, keys.HolderIn(kvs[0].Value))
 			require.NoError(t, kept.Context().Err())
 			require.NoError(t, second.Context().Err())
 			release(t, second)

@@ -50,8 +50,8 @@ func mend(t testing.TB, admin *clientv3.Client) {
 
 func requireNoSpace(t testing.TB, l *Locker, resource string) {
 	t.Helper()
-	for _, try := range []bool{true, false, false} { // each waits until nothing is left of the one before
-		_, err := l.lease(patient(t), resource, try)
+	for _, acquire := range []func(context.Context, string) (fence.Lease, error){l.TryAcquire, l.Acquire, l.Acquire} { // each waits until nothing is left of the one before
+		_, err := acquire(patient(t), resource)
 		require.ErrorIs(t, err, fence.ErrUnavailable)
 		require.ErrorIs(t, err, ErrNoSpace)
 		require.ErrorContains(t, err, "etcdctl alarm disarm")
@@ -65,12 +65,12 @@ func TestNoSpace_WhatIsHeldGoesOnAndNothingIsAcquired_HD7(t *testing.T) {
 	a, b := newTestLocker(t, dial(t, e.Endpoint()), cfg), newTestLocker(t, dial(t, e.Endpoint()), cfg)
 	held, deleted, kept := acquire(t, a, "r"), acquire(t, a, "deleted"), acquire(t, a, "kept")
 	waiting := acquiring(patient(t), b, "r")
-	awaitKeys(t, admin, a.keys.queue("r"), 2)
+	awaitKeys(t, admin, a.cluster.Keys.Queue("r"), 2)
 	fill(t, admin)
 
 	requireNoSpace(t, a, "new")
 	requireNoSpace(t, newTestLocker(t, dial(t, e.Endpoint()), cfg), "new") // has no session yet
-	require.True(t, a.session.renew())
+	require.True(t, renews(t, a))
 	_, err := admin.Delete(patient(t), keyOf(deleted))
 	require.NoError(t, err)
 	require.Equal(t, fence.LossDeleted, lossOf(t, deleted))
@@ -78,10 +78,10 @@ func TestNoSpace_WhatIsHeldGoesOnAndNothingIsAcquired_HD7(t *testing.T) {
 	next := <-waiting
 	require.NoError(t, next.err, "whoever is in the queue gets the resource")
 	require.NoError(t, kept.Context().Err())
-	require.True(t, a.askWhereItStands(patient(t)), "a restore would be noticed")
+	require.True(t, a.cluster.CheckNow(patient(t)), "a restore would be noticed")
 	require.NoError(t, b.Close(patient(t)))
 	require.Equal(t, fence.LossClosed, lossOf(t, next.lease))
-	awaitKeys(t, admin, a.keys.prefix, 1)
+	awaitKeys(t, admin, a.cluster.Keys.Prefix, 1)
 
 	mend(t, admin)
 	release(t, acquire(t, a, "new"))
@@ -110,33 +110,7 @@ func TestNoSpace_AKeyThatWasWrittenNeverthelessIsDeleted_HD7(t *testing.T) {
 	armed <- struct{}{}
 	_, err := l.Acquire(patient(t), "r")
 	require.ErrorIs(t, err, ErrNoSpace)
-	awaitKeys(t, dial(t, endpoint), l.keys.queue("r"), 0)
+	awaitKeys(t, dial(t, endpoint), l.cluster.Keys.Queue("r"), 0)
 	release(t, acquire(t, l, "r"))
 	require.NoError(t, kept.Context().Err())
-}
-
-// The deletion is under way when it is made again; it arrives when a later
-// acquisition has written a key of the same name.
-func TestNoSpace_AWithdrawalThatArrivesLateSparesTheNextKey_HD7(t *testing.T) {
-	t.Parallel()
-	cfg, name := mutexKeys(t)
-	late := newLateRequests(func(txn *pb.TxnRequest) bool {
-		return txn.Compare[0].Result == pb.Compare_EQUAL && txn.Success[0].GetRequestDeleteRange() != nil
-	})
-	l := newTestLocker(t, dial(t, testenv.SharedEtcd(t).Endpoint(), grpc.WithChainUnaryInterceptor(late.intercept)), cfg)
-	first := acquire(t, l, name)
-	p := first.(lease).place
-	late.armed <- struct{}{}
-	withdrawn := make(chan error, 1)
-	go func() { withdrawn <- l.withdraw(patient(t), p) }()
-	deliver := receive(t, late.held)
-	require.Error(t, receive(t, withdrawn))
-	require.NoError(t, l.withdraw(patient(t), p))
-	awaitKeys(t, l.client, keyOf(first), 0)
-	release(t, first)
-	second := acquire(t, l, name)
-	require.Equal(t, keyOf(first), keyOf(second), "or this shows nothing")
-	require.False(t, deliver().Succeeded)
-	awaitKeys(t, l.client, keyOf(second), 1)
-	require.NoError(t, context.Cause(second.Context()))
 }

@@ -72,9 +72,9 @@ func TestWentBack_ALeaseWhoseAnswerIsOvertakenIsNone_HD5(t *testing.T) {
 	slow.armed <- struct{}{}
 	waiting := acquiring(patient(t), l, "r")
 	receive(t, slow.came)
-	_, err := client.Put(patient(t), l.keys.prefix+"/later", "")
+	_, err := client.Put(patient(t), l.cluster.Keys.Prefix+"/later", "")
 	require.NoError(t, err)
-	require.True(t, l.askWhereItStands(patient(t)))
+	require.True(t, l.cluster.CheckNow(patient(t)))
 	close(slow.pass)
 	require.NoError(t, receive(t, waiting).err)
 }

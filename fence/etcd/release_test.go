@@ -22,21 +22,7 @@ func TestRelease_ASecondCallDoesNothing(t *testing.T) {
 	second := acquire(t, l, "r")
 	release(t, first)
 	require.NoError(t, second.Context().Err())
-	require.Equal(t, keyOf(second), string(awaitKeys(t, client, l.keys.queue("r"), 1)[0].Key))
-}
-
-// N8 (iii), etcd #22082: a key of the same name may be somebody else's.
-func TestRelease_NeverDeletesByNameAlone_F2_N8(t *testing.T) {
-	t.Parallel()
-	client, cfg := testenv.EtcdClient(t), fresh(t)
-	l := newTestLocker(t, client, cfg)
-	le := acquire(t, l, "r")
-	_, err := client.Delete(patient(t), keyOf(le))
-	require.NoError(t, err)
-	_, err = client.Put(patient(t), keyOf(le), "another one's")
-	require.NoError(t, err)
-	require.NoError(t, l.erase(patient(t), le.(lease).place))
-	require.Equal(t, "another one's", string(awaitKeys(t, client, l.keys.queue("r"), 1)[0].Value))
+	require.Equal(t, keyOf(second), string(awaitKeys(t, client, l.cluster.Keys.Queue("r"), 1)[0].Key))
 }
 
 func TestRelease_EndsTheContextEvenIfItsOwnIsOver(t *testing.T) {
@@ -48,7 +34,7 @@ func TestRelease_EndsTheContextEvenIfItsOwnIsOver(t *testing.T) {
 	cancel()
 	require.ErrorIs(t, le.Release(over), context.Canceled)
 	require.ErrorIs(t, context.Cause(le.Context()), fence.ErrReleased)
-	awaitKeys(t, client, l.keys.queue("r"), 0)
+	awaitKeys(t, client, l.cluster.Keys.Queue("r"), 0)
 	require.NoError(t, le.Release(over))
 	release(t, acquire(t, l, "r"))
 }
@@ -82,13 +68,13 @@ func TestLoss_ARevokedLeaseEndsAll(t *testing.T) {
 	client, cfg := testenv.EtcdClient(t), fresh(t)
 	l := newTestLocker(t, client, cfg)
 	a, b := acquire(t, l, "a"), acquire(t, l, "b")
-	old := l.session.id
+	old := l.sessions.Current().ID
 	_, err := client.Revoke(patient(t), old)
 	require.NoError(t, err)
 	require.Equal(t, fence.LossExpired, lossOf(t, a))
 	require.Equal(t, fence.LossExpired, lossOf(t, b))
 	again := acquire(t, l, "a")
-	require.NotEqual(t, old, l.session.id, "a new session")
+	require.NotEqual(t, old, l.sessions.Current().ID, "a new session")
 	require.NoError(t, again.Context().Err())
 }
 
@@ -98,11 +84,11 @@ func TestAcquire_MakesANewSessionWhenItFindsTheOldOneGone(t *testing.T) {
 	client, cfg := testenv.EtcdClient(t), fresh(t)
 	l := newTestLocker(t, client, cfg)
 	release(t, acquire(t, l, "r")) // now nothing is watched
-	old := l.session.id
+	old := l.sessions.Current().ID
 	_, err := client.Revoke(patient(t), old)
 	require.NoError(t, err)
 	le := acquire(t, l, "r")
-	require.NotEqual(t, old, l.session.id)
+	require.NotEqual(t, old, l.sessions.Current().ID)
 	require.NoError(t, le.Context().Err())
 }
 
@@ -122,7 +108,7 @@ func TestAcquire_FailsWhenItsPlaceInTheQueueIsLost(t *testing.T) {
 	} {
 		held := acquire(t, a, "r")
 		waiting := acquiring(patient(t), b, "r")
-		kvs := awaitKeys(t, client, a.keys.queue("r"), 2)
+		kvs := awaitKeys(t, client, a.cluster.Keys.Queue("r"), 2)
 		require.NoError(t, strike(kvs[1]))
 		err := (<-waiting).err
 		require.ErrorIs(t, err, fence.ErrUnavailable)
@@ -178,9 +164,9 @@ func TestAfterContended_SeesAWaiterWhoCameBeforeTheGrant(t *testing.T) {
 	a, b, c := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
 	held := acquire(t, a, "r")
 	second := acquiring(patient(t), b, "r")
-	awaitKeys(t, client, a.keys.queue("r"), 2)
+	awaitKeys(t, client, a.cluster.Keys.Queue("r"), 2)
 	third := acquiring(patient(t), c, "r")
-	awaitKeys(t, client, a.keys.queue("r"), 3)
+	awaitKeys(t, client, a.cluster.Keys.Queue("r"), 3)
 	release(t, held)
 	got := <-second
 	require.NoError(t, got.err)
@@ -198,8 +184,8 @@ func TestClose_EndsAndFreesEverything(t *testing.T) {
 	held, theirs := acquire(t, l, "r"), acquire(t, other, "theirs")
 	local := acquiring(patient(t), l, "r")
 	remote := acquiring(patient(t), l, "theirs")
-	awaitKeys(t, client, l.keys.queue("theirs"), 2)
-	id := l.session.id
+	awaitKeys(t, client, l.cluster.Keys.Queue("theirs"), 2)
+	id := l.sessions.Current().ID
 	require.NoError(t, l.Close(patient(t)))
 	require.Equal(t, fence.LossClosed, lossOf(t, held))
 	require.ErrorIs(t, (<-local).err, fence.ErrLockerClosed)
@@ -234,7 +220,7 @@ func TestGrantedTTL_IsWhatEtcdGranted(t *testing.T) {
 	l := newTestLocker(t, client, cfg)
 	require.Zero(t, l.GrantedTTL())
 	release(t, acquire(t, l, "r"))
-	ttl, err := client.TimeToLive(patient(t), clientv3.LeaseID(l.session.id))
+	ttl, err := client.TimeToLive(patient(t), clientv3.LeaseID(l.sessions.Current().ID))
 	require.NoError(t, err)
 	require.EqualValues(t, 3, ttl.GrantedTTL, "etcd raises it to one and a half election timeouts")
 	require.Equal(t, 3*time.Second, l.GrantedTTL())

@@ -22,15 +22,15 @@ type silence struct {
 	held fence.Lease
 }
 
-func fallSilent(t *testing.T) *silence {
+func fallSilent(t *testing.T, cfg *Config) *silence {
 	t.Helper()
-	c, cfg := startCluster(t), clusterConfig(t)
+	c := startCluster(t)
 	leader := leaderAfter(t, c, nil)
 	follower := anotherThan(c, leader)
 	client := dial(t, follower.Endpoint())
 	s := &silence{a: newTestLocker(t, client, cfg), b: newTestLocker(t, dial(t, leader.Endpoint()), cfg)}
 	s.held = acquire(t, s.a, "r")
-	require.True(t, s.a.session.renew())
+	require.True(t, renews(t, s.a))
 	awaitWatch(t, s.a)
 	client.SetEndpoints(c.Endpoints()...) // what is open stays where it is
 	require.NoError(t, follower.Pause())
@@ -41,7 +41,7 @@ func fallSilent(t *testing.T) *silence {
 func awaitWatch(t testing.TB, l *Locker) {
 	t.Helper()
 	le := acquire(t, l, "watched")
-	_, err := l.client.Delete(patient(t), keyOf(le))
+	_, err := l.cluster.Client.Delete(patient(t), keyOf(le))
 	require.NoError(t, err)
 	require.Equal(t, fence.LossDeleted, lossOf(t, le))
 }
@@ -49,7 +49,7 @@ func awaitWatch(t testing.TB, l *Locker) {
 // The holder doesn't poll, and its client sends no keep-alive probes.
 func TestSilentMember_AHolderLearnsThatOthersWait_L1(t *testing.T) {
 	t.Parallel()
-	s := fallSilent(t)
+	s := fallSilent(t, clusterConfig(t))
 	contended := make(chan struct{})
 	s.held.AfterContended(func() { close(contended) })
 	waiting := acquiring(patient(t), s.b, "r")
@@ -67,9 +67,6 @@ func TestWatch_AQuietStreamStays(t *testing.T) {
 	acquire(t, l, "r")
 	calls.awaitSent(t, pb.Watch_Watch_FullMethodName, 20) // requests, and ends, of ten probes
 	require.Equal(t, 1, calls.opened(pb.Watch_Watch_FullMethodName))
-	l.watch.mu.Lock()
-	defer l.watch.mu.Unlock()
-	require.Len(t, l.watch.watches, 1)
 }
 
 // stuckStream takes nothing: what is sent to a member that reads no more fills the
@@ -114,4 +111,13 @@ func TestWatch_AStreamThatIsStuckIsReplaced_L1(t *testing.T) {
 			receive(t, contended)
 		})
 	}
+}
+
+// A renewal whose stream leads to the silent member is answered by another one.
+func TestSilentMember_ARenewalIsAnsweredByAnother_L1(t *testing.T) {
+	t.Parallel()
+	cfg := clusterConfig(t)
+	cfg.RequestTimeout = 20 * time.Second
+	s := fallSilent(t, cfg)
+	require.True(t, renews(t, s.a))
 }

@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,7 +17,7 @@ import (
 
 func setEpoch(t testing.TB, client *clientv3.Client, l *Locker, value string) {
 	t.Helper()
-	_, err := client.Put(patient(t), l.keys.epoch(), value)
+	_, err := client.Put(patient(t), l.cluster.Keys.Epoch(), value)
 	require.NoError(t, err)
 }
 
@@ -59,8 +60,8 @@ func TestEpoch_AMalformedKeyIsRefused(t *testing.T) {
 	require.ErrorIs(t, err, fence.ErrUnavailable)
 	bad := new(EpochError)
 	require.ErrorAs(t, err, &bad)
-	require.Equal(t, EpochError{Key: l.keys.epoch(), Value: "two"}, *bad)
-	awaitKeys(t, client, l.keys.prefix+"/locks/", 0)
+	require.Equal(t, EpochError{Key: l.cluster.Keys.Epoch(), Value: "two"}, *bad)
+	awaitKeys(t, client, l.cluster.Keys.Prefix+"/locks/", 0)
 	setEpoch(t, client, l, "2")
 	release(t, acquire(t, l, "r"))
 }
@@ -74,7 +75,7 @@ func TestEpoch_ASlipThatIsPutRightStopsNobody(t *testing.T) {
 	setEpoch(t, client, l, "2")
 	held := acquire(t, l, "held")
 	waiting := acquiring(patient(t), waiter, "held")
-	awaitKeys(t, client, l.keys.queue("held"), 2)
+	awaitKeys(t, client, l.cluster.Keys.Queue("held"), 2)
 	setEpoch(t, client, l, "1000")
 	slip := acquire(t, l, "r")
 	require.EqualValues(t, 1000, slip.Grant().Epoch)
@@ -96,11 +97,11 @@ func TestEpoch_ADeletedEpochStopsTheLockerUntilItIsRaised(t *testing.T) {
 	l := newTestLocker(t, client, fresh(t))
 	setEpoch(t, client, l, "3")
 	held := acquire(t, l, "held")
-	_, err := client.Delete(patient(t), l.keys.epoch())
+	_, err := client.Delete(patient(t), l.cluster.Keys.Epoch())
 	require.NoError(t, err)
 	requireWentBack(t, l, "epoch")
 	_, err = l.Acquire(patient(t), "r")
-	require.ErrorContains(t, err, "if the key was deleted by hand, put what it held and restart the process: etcdctl put "+l.keys.epoch()+" NUMBER")
+	require.ErrorContains(t, err, "if the key was deleted by hand, put what it held and restart the process: etcdctl put "+l.cluster.Keys.Epoch()+" NUMBER")
 	require.Equal(t, fence.LossWentBack, lossOf(t, held))
 	setEpoch(t, client, l, "3")
 	requireWentBack(t, l, "epoch")
@@ -110,13 +111,13 @@ func TestEpoch_ADeletedEpochStopsTheLockerUntilItIsRaised(t *testing.T) {
 
 func requireWentBack(t testing.TB, l *Locker, what string) {
 	t.Helper()
-	for _, try := range []bool{false, true} {
-		_, err := l.lease(patient(t), "r", try)
+	for _, acquire := range []func(context.Context, string) (fence.Lease, error){l.Acquire, l.TryAcquire} {
+		_, err := acquire(patient(t), "r")
 		require.ErrorIs(t, err, fence.ErrUnavailable)
 		fault := new(WentBackError)
 		require.ErrorAs(t, err, &fault)
 		require.Equal(t, what, fault.What)
-		require.Contains(t, err.Error(), l.keys.epoch())
+		require.Contains(t, err.Error(), l.cluster.Keys.Epoch())
 	}
 }
 

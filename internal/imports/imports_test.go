@@ -58,3 +58,26 @@ func TestImports_AdaptersKeepApart(t *testing.T) {
 		}
 	}
 }
+
+// The rooms of the lock service depend on each other in one way: what keeps sessions
+// and what watches queues know nothing of positions in queues, nor of the Locker.
+func TestImports_TheLockServiceDependsInOneWay(t *testing.T) {
+	t.Parallel()
+	rooms := "fence/etcd/internal/"
+	for room, allowed := range map[string][]string{
+		"background": {},
+		"keys":       {},
+		"cluster":    {"background", "keys"},
+		"session":    {"background", "keys", "cluster"},
+		"watch":      {"background", "keys", "cluster"},
+		"queue":      {"background", "keys", "cluster", "session", "watch"},
+	} {
+		for _, dep := range dependencies(t, rooms+room) {
+			own, ok := strings.CutPrefix(dep, module)
+			if !ok || own == rooms+room || own == "fence" {
+				continue
+			}
+			require.Contains(t, allowed, strings.TrimPrefix(own, rooms), "%s depends on %s", room, own)
+		}
+	}
+}

@@ -15,7 +15,7 @@ var callbackMutants = []Mutant{
 		`if failure := callback.Run(func() { err = lease.Release(ctx) }); failure != nil {`,
 		`var failure *callback.Failure; if err = lease.Release(ctx); failure != nil {`,
 		inGuard("TestUserCode_ThatDoesNotReturnLeavesNothingBehind_L1/Release_Goexit")),
-	change("release-without-a-context-ends-half-way", "L1", "fence/etcd/lease.go",
+	change("release-without-a-context-ends-half-way", "L1", "fence/etcd/internal/queue/lease.go",
 		"\tif ctx == nil {", "\tif false {",
 		Test{"fence/etcd", "TestRelease_WithoutAContextGivesTheResourceUp"}),
 }

@@ -1,0 +1,145 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/fencekit/fencekit/fence/etcd/internal/background"
+	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
+)
+
+// Cluster is etcd as one Locker sees it. Its methods may be called from several
+// goroutines.
+type Cluster struct {
+	Client         *clientv3.Client
+	Keys           keys.Space
+	RequestTimeout time.Duration // of each request
+	Logger         *slog.Logger
+	Tasks          *background.Tasks
+
+	marks      *watermark
+	wentBack   func()
+	rechecking atomic.Bool
+}
+
+// New returns the cluster that client talks to. It makes no request.
+func New(client *clientv3.Client, names keys.Space, requestTimeout time.Duration, logger *slog.Logger) *Cluster {
+	return &Cluster{
+		Client: client, Keys: names, RequestTimeout: requestTimeout, Logger: logger,
+		Tasks: background.New(), marks: newWatermark(names.Epoch()), wentBack: func() {},
+	}
+}
+
+// OnWentBack has f called whenever an answer shows an older state. It has to be
+// called before any request is made.
+func (c *Cluster) OnWentBack(f func()) { c.wentBack = f }
+
+// ErrClientClosed: the caller closed the client that it gave to NewLocker. No
+// request is made then: the client would try each for seconds.
+var ErrClientClosed = errors.New("etcd: the etcd client was closed before the locker: close the guard first, then the locker, then the client")
+
+// Closed reports whether Close was called on the client.
+func (c *Cluster) Closed() bool { return ClientClosed(c.Client) }
+
+// ClientClosed reports whether Close was called on the client. Its Ctx doesn't
+// tell: it ends with clientv3.Config.Context too, and the client then works on.
+func ClientClosed(client *clientv3.Client) bool {
+	return client.ActiveConnection().GetState() == connectivity.Shutdown
+}
+
+// Commit runs a Txn that writes, and holds its answer against all earlier ones.
+func (c *Cluster) Commit(ctx context.Context, txn clientv3.Txn) (*clientv3.TxnResponse, error) {
+	if c.Closed() {
+		return nil, ErrClientClosed
+	}
+	sent := c.Sending()
+	resp, err := txn.Commit()
+	if err != nil {
+		return nil, err
+	}
+	if err := c.Check(sent, resp.Header); err != nil {
+		return nil, err
+	}
+	return resp, nil
+}
+
+// Sending returns what has been seen so far, to be kept with a request.
+func (c *Cluster) Sending() Mark { return c.marks.sending() }
+
+// Check takes the header of an answer to a request that was sent at the mark. It
+// returns a *WentBackError if the answer is from an older state, and from then on
+// for every answer until Recover has found that the epoch was raised.
+func (c *Cluster) Check(sent Mark, h *pb.ResponseHeader) error {
+	return c.report(c.marks.check(sent, h))
+}
+
+// SawEpoch takes the epoch that an answer to a request sent at the mark showed. Its
+// error is that of Check.
+func (c *Cluster) SawEpoch(sent Mark, e keys.Epoch) error {
+	return c.report(c.marks.sawEpoch(sent, e))
+}
+
+// report says that etcd went back: it may grant what is held to another holder with
+// the same token.
+func (c *Cluster) report(err error) error {
+	if err != nil {
+		c.Logger.Error("etcd went back to an older state; no locks are granted", "error", err)
+		c.wentBack()
+	}
+	return err
+}
+
+// WentBack returns what Check found; nil if etcd has not gone back, or the epoch was
+// raised since.
+func (c *Cluster) WentBack() error { return c.marks.wentBack() }
+
+// Recover looks, after etcd went back, whether the epoch was raised since.
+func (c *Cluster) Recover(ctx context.Context) error {
+	if c.WentBack() == nil {
+		return nil
+	}
+	resp, err := c.Client.Get(ctx, c.Keys.Epoch())
+	if err != nil {
+		return err
+	}
+	e, err := keys.ParseEpoch(c.Keys.Epoch(), resp.Kvs)
+	if err != nil {
+		return err
+	}
+	return c.marks.restart(e)
+}
+
+// Recheck asks etcd where it stands, in the background, until it answers. A
+// restore breaks every connection, and a holder who only renews would not notice
+// it: answers to renewals don't go through raft.
+func (c *Cluster) Recheck() {
+	if !c.rechecking.CompareAndSwap(false, true) {
+		return
+	}
+	c.Tasks.Start(func(ctx context.Context) {
+		defer c.rechecking.Store(false)
+		for n := 0; ctx.Err() == nil && !c.CheckNow(ctx); n++ {
+			background.Pause(ctx, n, nil)
+		}
+	})
+}
+
+// CheckNow asks etcd where it stands, and reports whether there was an answer.
+func (c *Cluster) CheckNow(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, c.RequestTimeout)
+	defer cancel()
+	// It goes through raft because it could write. What it never does is to delete,
+	// which etcd allows when it is out of space, and where every locker may.
+	key := c.Keys.Void(clientv3.NoLease, 0)
+	never := clientv3.Compare(clientv3.CreateRevision(key), "<", 0)
+	_, err := c.Commit(ctx, c.Client.Txn(ctx).If(never).Then(clientv3.OpDelete(key)))
+	back := new(WentBackError)
+	return err == nil || errors.As(err, &back) || errors.Is(err, ErrClientClosed)
+}

@@ -1,0 +1,111 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
+
+	"github.com/fencekit/fencekit/fence"
+)
+
+// Unavailable is the error of op, for which err is the reason.
+func (c *Cluster) Unavailable(op string, err error) error {
+	switch {
+	case c.Closed():
+		err = ErrClientClosed
+	case errors.Is(err, context.DeadlineExceeded):
+		err = c.NoAnswer("within " + c.RequestTimeout.String())
+	default:
+		err = c.Diagnose(err)
+	}
+	return &fence.UnavailableError{Op: op, Err: err}
+}
+
+// NoAnswer says from whom there was no answer, and why as far as is known: the
+// client's own errors for it say no more than that the time is up. A limit matters
+// only where the connection has not failed.
+func (c *Cluster) NoAnswer(limit string) error {
+	why, failed := c.connection()
+	if failed {
+		return fmt.Errorf("%w from %s: %s; %s", ErrUnreachable, c.endpoints(), why, checkMembers)
+	}
+	return fmt.Errorf("%w %s from %s: %s; %s", ErrUnreachable, limit, c.endpoints(), why, checkMembers)
+}
+
+// Unanswered is the error of an acquire whose ctx ended while etcd owed an answer.
+// If that was for ctx's deadline it says from whom there was none: a caller whose
+// deadlines are shorter than Config.RequestTimeout would never hear of it. It asks
+// nobody, since ctx is over.
+func (c *Cluster) Unanswered(ctx context.Context, resource string) error {
+	end := EndOf(ctx)
+	if !errors.Is(end, context.DeadlineExceeded) {
+		return Ended(ctx, resource)
+	}
+	return &fence.UnavailableError{
+		Op:  "acquire " + resource,
+		Err: fmt.Errorf("%w yet from %s: %s; %s: %w", ErrUnreachable, c.endpoints(), stateText(c.Client.ActiveConnection().GetState()), checkMembers, end),
+	}
+}
+
+// connection says what the connection to etcd is doing, or why it failed.
+func (c *Cluster) connection() (state string, failed bool) {
+	conn := c.Client.ActiveConnection()
+	now := conn.GetState()
+	if now == connectivity.TransientFailure {
+		// gRPC refuses this at once with the last failure to connect, which it
+		// shows in no other way. Any request does.
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if _, err := pb.NewMaintenanceClient(conn).Status(ctx, &pb.StatusRequest{}); err != nil {
+			return plain(status.Convert(err).Message()), true
+		}
+	}
+	return stateText(now), false
+}
+
+// checkMembers is what to do when there is no answer.
+const checkMembers = "check that a majority of etcd's members runs, and that the client's Endpoints are theirs"
+
+// stateText is a state of the connection in words.
+func stateText(state connectivity.State) string {
+	switch state {
+	case connectivity.Ready:
+		return "the connection is up, but silent"
+	case connectivity.TransientFailure:
+		return "the connection fails"
+	default:
+		return "the connection is not made yet"
+	}
+}
+
+// plain takes gRPC's wrapping off the reason why there is no connection:
+//
+//	connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:2379: connect: connection refused"
+func plain(message string) string {
+	_, inner, wrapped := strings.Cut(message, `connection error: desc = "`)
+	if !wrapped {
+		return message
+	}
+	inner = strings.TrimPrefix(strings.TrimSuffix(inner, `"`), "transport: ")
+	inner = strings.TrimPrefix(inner, "Error while dialing: ")
+	switch {
+	case strings.HasPrefix(inner, "error reading server preface: ") && strings.HasSuffix(inner, ": use of closed network connection"):
+		return "the server accepted the connection and did not answer on it"
+	case inner == "authentication handshake failed: EOF", strings.HasSuffix(inner, ": tls: first record does not look like a TLS handshake"):
+		return inner + " (http or https?)"
+	}
+	return strings.ReplaceAll(inner, `\"`, `"`)
+}
+
+// plainError is an error of the client's in plain words.
+type plainError struct{ error }
+
+func (e plainError) Error() string { return plain(status.Convert(e.error).Message()) }
+
+func (e plainError) Unwrap() error { return e.error }

@@ -1,0 +1,37 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+)
+
+// ErrLeaseGone: etcd says that the session's lease doesn't exist.
+var ErrLeaseGone error = rpctypes.ErrLeaseNotFound
+
+// refusals are answers that etcd gives before it changes anything. Any other
+// error leaves the outcome of a write open; so does that there is no space, which
+// etcd may find out when the write has used it up.
+var refusals = []error{
+	rpctypes.ErrLeaseNotFound, rpctypes.ErrTooManyRequests, rpctypes.ErrRequestTooLarge, rpctypes.ErrPermissionDenied,
+	rpctypes.ErrUserEmpty, rpctypes.ErrInvalidAuthToken, rpctypes.ErrAuthOldRevision, rpctypes.ErrAuthFailed,
+}
+
+// Refused reports whether err proves that a write had no effect.
+func Refused(err error) bool { return isAny(err, refusals) }
+
+// Ended is the error of what was done once ctx is done.
+func Ended(ctx context.Context, what string) error {
+	return fmt.Errorf("etcd: %s: %w", what, EndOf(ctx))
+}
+
+// EndOf is why ctx is done.
+func EndOf(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}

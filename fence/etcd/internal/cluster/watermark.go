@@ -1,0 +1,138 @@
+package cluster
+
+import (
+	"fmt"
+	"sync"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
+)
+
+// Mark is the newest state of etcd that was seen at one time.
+type Mark struct {
+	cluster  uint64
+	term     uint64
+	revision int64
+	Epoch    keys.Epoch
+	restarts int // how often the watermark was restarted
+}
+
+// watermark notices that etcd went back to an older state.
+//
+// Answers overtake each other, so an answer is compared with what had been seen
+// when its request was *sent*. And only answers to requests that went through
+// raft count: they can't be older than that. Reads can (etcd #20418).
+type watermark struct {
+	epochKey string
+
+	mu    sync.Mutex
+	high  Mark
+	fault *WentBackError
+}
+
+func newWatermark(epochKey string) *watermark {
+	return &watermark{epochKey: epochKey, high: Mark{Epoch: keys.FirstEpoch}}
+}
+
+// sending returns what has been seen so far, to be kept with a request.
+func (w *watermark) sending() Mark {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.high
+}
+
+// check takes the header of an answer to a request that was sent at the mark. It
+// returns a *WentBackError if the answer is from an older state, and from then
+// on for every answer until restart.
+func (w *watermark) check(sent Mark, h *pb.ResponseHeader) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.fault != nil:
+	case sent.restarts != w.high.restarts: // asked of the state that was given up
+	case sent.cluster != 0 && h.ClusterId != sent.cluster:
+		w.fail("cluster id", sent.cluster, h.ClusterId)
+	case h.RaftTerm < sent.term:
+		w.fail("raft term", sent.term, h.RaftTerm)
+	case h.Revision < sent.revision:
+		w.fail("revision", uint64(sent.revision), uint64(h.Revision))
+	default:
+		w.high.cluster = h.ClusterId
+		w.high.term = max(w.high.term, h.RaftTerm)
+		w.high.revision = max(w.high.revision, h.Revision)
+	}
+	return w.err()
+}
+
+// sawEpoch takes the epoch that an answer to a request sent at the mark showed. One
+// that is lower, but was put later, corrects a mistake: etcd's revision has risen, so
+// no token is issued twice for it.
+func (w *watermark) sawEpoch(sent Mark, e keys.Epoch) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.fault != nil:
+	case sent.restarts != w.high.restarts:
+	case e.Number < sent.Epoch.Number && e.Revision <= sent.Epoch.Revision:
+		w.fail("epoch", uint64(sent.Epoch.Number), uint64(e.Number))
+	case e.Number >= w.high.Epoch.Number || e.Revision > w.high.Epoch.Revision:
+		w.high.Epoch = e
+	}
+	return w.err()
+}
+
+func (w *watermark) fail(what string, seen, got uint64) {
+	w.fault = &WentBackError{What: what, Seen: seen, Got: got, EpochKey: w.epochKey, Epoch: w.high.Epoch.Number}
+}
+
+// err is the fault as an error. Callers hold mu.
+func (w *watermark) err() error {
+	if w.fault == nil {
+		return nil
+	}
+	return w.fault
+}
+
+// wentBack returns the fault, nil if there is none.
+func (w *watermark) wentBack() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err()
+}
+
+// restart forgets the old state once the epoch was raised above every one seen:
+// grants of the new epoch come after all that were issued before, whatever their
+// tokens. Until then it returns the fault.
+func (w *watermark) restart(e keys.Epoch) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fault != nil && e.Number > w.fault.Epoch {
+		w.high, w.fault = Mark{Epoch: e, restarts: w.high.restarts + 1}, nil
+	}
+	return w.err()
+}
+
+// WentBackError says that etcd shows an older state than it did before, as after
+// a restore from a backup: it would issue tokens a second time. The locker
+// grants nothing until the epoch key is above Epoch. Acquire returns it inside a
+// *fence.UnavailableError.
+type WentBackError struct {
+	What     string // what went back: "cluster id", "raft term", "revision" or "epoch"
+	Seen     uint64 // what was seen before
+	Got      uint64 // what the latest answer says
+	EpochKey string
+	Epoch    int64 // the highest epoch seen
+}
+
+func (e *WentBackError) Error() string {
+	how, or := "went back from %d to %d", ""
+	switch e.What {
+	case "cluster id":
+		how = "changed from %x to %x"
+	case "epoch":
+		or = fmt.Sprintf("; if the key was deleted by hand, put what it held and restart the process: etcdctl put %s NUMBER", e.EpochKey)
+	}
+	return fmt.Sprintf("etcd: %s "+how+", as after a restore from a backup: tokens could be issued twice; "+
+		"raise the epoch key %s to a number above %d that no database has seen%s", e.What, e.Seen, e.Got, e.EpochKey, e.Epoch, or)
+}

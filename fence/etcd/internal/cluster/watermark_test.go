@@ -1,0 +1,75 @@
+package cluster
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
+)
+
+func header(cluster, term uint64, revision int64) *pb.ResponseHeader {
+	return &pb.ResponseHeader{ClusterId: cluster, RaftTerm: term, Revision: revision}
+}
+
+func TestWatermark_NoticesAnOlderState_HD5(t *testing.T) {
+	for what, h := range map[string]*pb.ResponseHeader{
+		"cluster id": header(8, 3, 100),
+		"raft term":  header(7, 2, 100),
+		"revision":   header(7, 3, 99),
+	} {
+		w := newWatermark("p/epoch")
+		require.NoError(t, w.check(w.sending(), header(7, 3, 100)))
+		fault := new(WentBackError)
+		require.ErrorAs(t, w.check(w.sending(), h), &fault, what)
+		require.Equal(t, what, fault.What)
+		require.Contains(t, fault.Error(), "p/epoch")
+		require.Error(t, w.check(w.sending(), header(7, 3, 200)), "stays until the epoch is raised")
+	}
+}
+
+func TestWatermark_AcceptsAnswersThatOvertakeEachOther(t *testing.T) {
+	w := newWatermark("p/epoch")
+	require.NoError(t, w.check(w.sending(), header(7, 3, 100)))
+	slow := w.sending()
+	require.NoError(t, w.check(w.sending(), header(7, 4, 200)))
+	require.NoError(t, w.check(slow, header(7, 3, 150)), "it was sent before 200 was seen")
+	require.Error(t, w.check(w.sending(), header(7, 4, 199)), "the late answer has not lowered the mark")
+}
+
+func TestWatermark_NoticesALoweredEpoch(t *testing.T) {
+	w := newWatermark("p/epoch")
+	require.NoError(t, w.sawEpoch(w.sending(), keys.Epoch{Number: 3, Text: "3"}))
+	require.Equal(t, keys.Epoch{Number: 3, Text: "3"}, w.sending().Epoch)
+	fault := new(WentBackError)
+	require.ErrorAs(t, w.sawEpoch(w.sending(), keys.FirstEpoch), &fault)
+	require.Equal(t, WentBackError{What: "epoch", Seen: 3, Got: 1, EpochKey: "p/epoch", Epoch: 3}, *fault)
+}
+
+func TestWatermark_TellsASlipThatIsPutRightFromAnOlderState_HD5(t *testing.T) {
+	slip := keys.Epoch{Number: 1000, Text: "1000", Revision: 50}
+	for revision, back := range map[int64]bool{40: true, 60: false} {
+		w := newWatermark("p/epoch")
+		require.NoError(t, w.sawEpoch(w.sending(), slip))
+		right := keys.Epoch{Number: 2, Text: "2", Revision: revision}
+		require.Equal(t, back, w.sawEpoch(w.sending(), right) != nil, "put at revision %d", revision)
+		if !back {
+			require.Equal(t, right, w.sending().Epoch)
+		}
+	}
+}
+
+func TestWatermark_RestartsOnlyAboveEveryEpochSeen(t *testing.T) {
+	w := newWatermark("p/epoch")
+	require.NoError(t, w.sawEpoch(w.sending(), keys.Epoch{Number: 2, Text: "2"}))
+	require.NoError(t, w.check(w.sending(), header(7, 3, 100)))
+	before := w.sending()
+	require.Error(t, w.check(before, header(7, 3, 50)))
+	require.Error(t, w.restart(keys.Epoch{Number: 2, Text: "2"}))
+	require.NoError(t, w.restart(keys.Epoch{Number: 3, Text: "3"}))
+	require.NoError(t, w.wentBack())
+	require.NoError(t, w.check(before, header(7, 3, 100)), "an answer from before counts for nothing")
+	require.NoError(t, w.check(w.sending(), header(7, 1, 60)))
+	require.Error(t, w.check(w.sending(), header(7, 1, 59)))
+}

@@ -1,0 +1,36 @@
+package keys
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestKeyspace_NoQueueReachesIntoAnother_HD15(t *testing.T) {
+	names := []string{"a", "a/", "a/b", "/a", "a%2Fb", "a%", "a%2F", "A", "ä", "a\u0308", " ", ".", "..", "a b", "a+b", "a?b", "a#b", "世界", strings.Repeat("x", 512)}
+	k := Space{Prefix: "p"}
+	for i, a := range names {
+		require.Equal(t, 3, strings.Count(k.Queue(a), "/"), a)
+		for j, b := range names {
+			if i != j {
+				require.False(t, strings.HasPrefix(k.Lock(b, 7, "n"), k.Queue(a)), "%q reaches into %q", a, b)
+			}
+		}
+	}
+}
+
+func TestKeyspace_IsReadable(t *testing.T) {
+	k := Space{Prefix: "p"}
+	require.Equal(t, "p/locks/sku%2F42/ff-n", k.Lock("sku/42", 255, "n"))
+	require.Equal(t, "p/void/1f/0000000000000020", k.Void(0x1f, 0x20))
+	require.Equal(t, "p/epoch", k.Epoch())
+}
+
+func TestHolderIn_ReadsWhatWasWrittenAndNothingElse(t *testing.T) {
+	text, err := LockValue{Holder: "me-1"}.Encode()
+	require.NoError(t, err)
+	require.Equal(t, "me-1", HolderIn([]byte(text)))
+	require.Empty(t, HolderIn([]byte("not JSON")))
+	require.Empty(t, HolderIn(nil))
+}

@@ -1,0 +1,247 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
+	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
+)
+
+// attempts bounds how often one Acquire starts again: after a session that was
+// found to be over, and after an epoch that was found to have moved.
+const attempts = 4
+
+// Acquire waits until it owns the resource, and returns its lease. See
+// etcd.Locker.Acquire for its errors.
+func (q *Queues) Acquire(ctx context.Context, resource string) (*Lease, error) {
+	return q.lease(q.acquire(ctx, resource, nil, false))
+}
+
+// TryAcquire is Acquire, but returns a *fence.LockedError where it would have to wait.
+// It writes nothing when the resource is taken.
+func (q *Queues) TryAcquire(ctx context.Context, resource string) (*Lease, error) {
+	return q.lease(q.acquire(ctx, resource, nil, true))
+}
+
+func (q *Queues) lease(p *Position, err error) (*Lease, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &Lease{p}, nil
+}
+
+// acquire returns a position whose turn has come. campaign is what a candidate proclaims,
+// nil for a lock.
+func (q *Queues) acquire(ctx context.Context, resource string, campaign *string, try bool) (*Position, error) {
+	if err := q.cluster.Keys.Validate(resource); err != nil {
+		return nil, err
+	}
+	err := error(nil)
+	for range attempts {
+		if err = q.enter(ctx, resource, try); err != nil {
+			return nil, err
+		}
+		p, failed := q.attempt(ctx, resource, campaign, try)
+		switch err = failed; {
+		case err == nil:
+			return p, nil
+		case errors.Is(err, errSessionOver):
+			continue
+		case errors.Is(err, fence.ErrLocked), errors.Is(err, fence.ErrLockerClosed):
+			return nil, err
+		case ctx.Err() != nil && !errors.Is(err, errAtItsTurn):
+			return nil, q.cluster.Unanswered(ctx, resource)
+		case ctx.Err() != nil:
+			return nil, cluster.Ended(ctx, resource)
+		}
+		break
+	}
+	if q.isClosed() {
+		return nil, fence.ErrLockerClosed
+	}
+	return nil, q.cluster.Unavailable("acquire "+resource, err)
+}
+
+// enter takes this process's turn for the resource.
+func (q *Queues) enter(ctx context.Context, resource string, try bool) error {
+	switch {
+	case q.isClosed():
+		return fence.ErrLockerClosed
+	case ctx.Err() != nil:
+		return cluster.Ended(ctx, resource)
+	case q.cluster.Closed():
+		return &fence.UnavailableError{Op: "acquire " + resource, Err: cluster.ErrClientClosed}
+	case !try:
+		return q.local.enter(ctx, resource)
+	}
+	free, ahead := q.local.tryEnter(resource)
+	if free {
+		return nil
+	}
+	locked := &fence.LockedError{Resource: resource}
+	if ahead != nil {
+		locked.Holder = ahead.holder
+	}
+	return locked
+}
+
+// attempt makes one key and waits for its turn. It has given the process's turn
+// back, or sees to it, when it fails.
+func (q *Queues) attempt(ctx context.Context, resource string, campaign *string, try bool) (*Position, error) {
+	s, err := q.sessions.Live(ctx)
+	if err != nil {
+		q.local.leave(resource)
+		return nil, err
+	}
+	if try {
+		if err := q.look(ctx, resource); err != nil {
+			q.local.leave(resource)
+			return nil, err
+		}
+	}
+	p := q.newPosition(s, resource)
+	if p == nil {
+		q.local.leave(resource)
+		return nil, errSessionOver
+	}
+	p.campaign = campaign
+	if err := q.queueUp(ctx, p, try); err != nil {
+		return nil, err
+	}
+	if err := q.await(ctx, p); err != nil {
+		q.abandon(p, q.erase)
+		return nil, err
+	}
+	return p, nil
+}
+
+// look refuses a resource that is taken, without writing anything.
+func (q *Queues) look(ctx context.Context, resource string) error {
+	ctx, cancel := context.WithTimeout(ctx, q.cluster.RequestTimeout)
+	defer cancel()
+	resp, err := q.cluster.Client.Do(ctx, FirstOf(q.cluster.Keys.Queue(resource)))
+	if err != nil {
+		return err
+	}
+	if kvs := resp.Get().Kvs; len(kvs) > 0 {
+		return &fence.LockedError{Resource: resource, Holder: keys.HolderIn(kvs[0].Value)}
+	}
+	return nil
+}
+
+// queueUp writes the key of p. When it fails, p is settled, or will be.
+func (q *Queues) queueUp(ctx context.Context, p *Position, try bool) error {
+	ctx, cancel := context.WithTimeout(ctx, q.cluster.RequestTimeout)
+	defer cancel()
+	defer context.AfterFunc(p.ctx, cancel)()
+	for epochs := 0; epochs < attempts; {
+		sent := q.cluster.Sending()
+		p.number = p.session.NextNumber()
+		o, err := q.write(ctx, p, sent.Epoch, try)
+		if err != nil {
+			return q.notWritten(p, err, cluster.Refused(err))
+		}
+		if o.written {
+			p.written(o, sent.Epoch.Number)
+			return nil
+		}
+		if err := q.refresh(sent, o); err != nil {
+			return q.notWritten(p, err, true)
+		}
+		if o.owner != nil && try {
+			q.abandon(p, nil)
+			return &fence.LockedError{Resource: p.resource, Holder: keys.HolderIn(o.owner.Value)}
+		}
+		if !o.void {
+			epochs++
+		}
+	}
+	return q.notWritten(p, fmt.Errorf("etcd: the epoch key %s changes all the time", q.cluster.Keys.Epoch()), true)
+}
+
+// refresh takes the epoch that a Txn found which didn't write.
+func (q *Queues) refresh(sent cluster.Mark, o outcome) error {
+	e, err := keys.ParseEpoch(q.cluster.Keys.Epoch(), o.epochs)
+	if err != nil {
+		return err
+	}
+	return q.cluster.SawEpoch(sent, e)
+}
+
+// notWritten ends p after its key was not written, or may have been. It returns
+// the error for the caller.
+func (q *Queues) notWritten(p *Position, err error, certain bool) error {
+	switch {
+	case p.ctx.Err() != nil:
+		return q.lost(p)
+	case errors.Is(err, cluster.ErrLeaseGone):
+		p.session.End(fence.LossExpired)
+		return errSessionOver
+	case certain:
+		q.abandon(p, nil)
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		q.abandon(p, q.withdraw)
+	default:
+		q.abandon(p, q.void)
+	}
+	return err
+}
+
+// await waits until p is the first of its queue. Besides watching it reads the
+// queue now and then: a watch is never the only truth.
+func (q *Queues) await(ctx context.Context, p *Position) error {
+	select {
+	case <-p.turn:
+	default:
+		polling, stop := context.WithCancel(ctx)
+		defer stop()
+		q.cluster.Tasks.Start(func(context.Context) { q.watcher.Poll(polling, p.follower) })
+	}
+	select {
+	case <-p.turn:
+		if p.session.Remaining() == 0 {
+			p.session.End(fence.LossDeadline)
+		}
+	case <-p.ctx.Done():
+	case <-ctx.Done():
+		return p.waited(ctx)
+	case err := <-p.denied:
+		return err
+	case <-q.watcher.Orphaned():
+		return cluster.ErrClientClosed
+	}
+	if p.ctx.Err() != nil {
+		return q.lost(p)
+	}
+	return nil
+}
+
+// waited says for whom p waited when ctx ended.
+func (p *Position) waited(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.first {
+		return errAtItsTurn
+	}
+	return fmt.Errorf("%w: %w", &fence.LockedError{Resource: p.resource, Holder: p.follower.Holder()}, cluster.EndOf(ctx))
+}
+
+// lost says how p ended before its turn came.
+func (q *Queues) lost(p *Position) error {
+	loss := new(fence.LeaseLostError)
+	errors.As(context.Cause(p.ctx), &loss)
+	switch loss.Reason {
+	case fence.LossClosed:
+		return fence.ErrLockerClosed
+	case fence.LossWentBack:
+		if err := q.cluster.WentBack(); err != nil {
+			return err
+		}
+	}
+	return &LostError{Resource: p.resource, Reason: loss.Reason, Err: loss.Err}
+}

@@ -1,0 +1,42 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/fencekit/fencekit/fence"
+)
+
+// LostError says that an Acquire lost its place in the queue before its
+// turn came: its session ended, or somebody deleted its key. Nothing was
+// acquired; acquiring again queues at the end. Acquire returns it inside a
+// *fence.UnavailableError.
+type LostError struct {
+	Resource string
+	Reason   fence.LossReason
+	Err      error // why the session was not renewed, nil if that isn't the reason
+}
+
+func (e *LostError) Error() string {
+	text := fmt.Sprintf("etcd: place in the queue of %s lost: %s", e.Resource, e.Reason)
+	if e.Err != nil {
+		text += ": " + e.Err.Error()
+	}
+	return text
+}
+
+// Unwrap returns why the session was not renewed.
+func (e *LostError) Unwrap() error { return e.Err }
+
+// Retryable says that acquiring again is right: nothing was acquired.
+func (e *LostError) Retryable() bool { return true }
+
+// errSessionOver: the session ended before the request could be made.
+var errSessionOver = errors.New("etcd: session is over")
+
+// errSentTwice: the client sent an acquire Txn again, and an earlier one had
+// written the key.
+var errSentTwice = errors.New("etcd: the answer to the request was lost")
+
+// errAtItsTurn: ctx ended at the very moment at which the turn came.
+var errAtItsTurn = errors.New("etcd: gave up at its turn")

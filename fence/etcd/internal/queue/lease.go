@@ -1,0 +1,49 @@
+package queue
+
+import (
+	"context"
+	"time"
+
+	"github.com/fencekit/fencekit/fence"
+)
+
+// Lease is a position whose turn has come.
+type Lease struct{ position *Position }
+
+var _ fence.Lease = (*Lease)(nil)
+
+// Key is the lock key in etcd.
+func (l *Lease) Key() string { return l.position.key }
+
+// Grant implements fence.Lease.
+func (l *Lease) Grant() fence.Grant { return l.position.granted() }
+
+// Context implements fence.Lease.
+func (l *Lease) Context() context.Context { return l.position.ctx }
+
+// Done implements fence.Lease.
+func (l *Lease) Done() <-chan struct{} { return l.position.ctx.Done() }
+
+// Remaining implements fence.Lease.
+func (l *Lease) Remaining() time.Duration {
+	if l.position.ctx.Err() != nil {
+		return 0
+	}
+	return l.position.session.Remaining()
+}
+
+// AfterContended implements fence.Lease.
+func (l *Lease) AfterContended(f func()) (stop func() bool) { return l.position.AfterContended(f) }
+
+// Release deletes the key. With a ctx that has ended it returns the error of ctx
+// at once, and the first attempt begins in the background without delay; each
+// one is bounded by Config.RequestTimeout alone.
+func (l *Lease) Release(ctx context.Context) error {
+	if !l.position.end(fence.ErrReleased) {
+		return nil
+	}
+	if ctx == nil { // a panic here would keep the resource taken until Close
+		ctx = context.Background()
+	}
+	return l.position.queues.giveBack(ctx, l.position)
+}

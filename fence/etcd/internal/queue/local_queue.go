@@ -1,0 +1,132 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
+)
+
+// localQueue lets one acquisition per resource of this process through to etcd,
+// in order of arrival (F2).
+type localQueue struct {
+	mu     sync.Mutex
+	turns  map[string]*turns
+	closed chan struct{} // closed by close
+}
+
+// turns is who has a resource's turn, and who waits for it.
+type turns struct {
+	position *Position // whose turn it is, nil before it has a position
+	waiting  []chan struct{}
+}
+
+func newLocalQueue() *localQueue {
+	return &localQueue{turns: map[string]*turns{}, closed: make(chan struct{})}
+}
+
+// tryEnter takes the turn if it is free. If not it returns the position that has
+// it, which may be nil.
+func (q *localQueue) tryEnter(resource string) (bool, *Position) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if t := q.turns[resource]; t != nil {
+		return false, t.position
+	}
+	q.turns[resource] = &turns{}
+	return true, nil
+}
+
+// enter waits for the turn.
+func (q *localQueue) enter(ctx context.Context, resource string) error {
+	q.mu.Lock()
+	t := q.turns[resource]
+	if t == nil {
+		q.turns[resource] = &turns{}
+		q.mu.Unlock()
+		return nil
+	}
+	mine := make(chan struct{})
+	t.waiting = append(t.waiting, mine)
+	ahead := t.position
+	q.mu.Unlock()
+	if ahead != nil {
+		ahead.contend()
+	}
+	select {
+	case <-mine:
+		return nil
+	case <-ctx.Done():
+		locked := &fence.LockedError{Resource: resource, Holder: q.holder(resource)}
+		q.giveUp(resource, mine)
+		return fmt.Errorf("%w: waiting for another call of this process, or for a lease that it holds (a leader writes through guard.HoldLease): %w", locked, cluster.EndOf(ctx))
+	case <-q.closed:
+		q.giveUp(resource, mine)
+		return fence.ErrLockerClosed
+	}
+}
+
+// giveUp leaves the queue, or passes the turn on if it has just come.
+func (q *localQueue) giveUp(resource string, mine chan struct{}) {
+	q.mu.Lock()
+	t := q.turns[resource]
+	if t != nil {
+		if i := slices.Index(t.waiting, mine); i >= 0 {
+			t.waiting = slices.Delete(t.waiting, i, i+1)
+			q.mu.Unlock()
+			return
+		}
+	}
+	q.mu.Unlock()
+	q.leave(resource)
+}
+
+// occupy says which position has the turn.
+func (q *localQueue) occupy(resource string, p *Position) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.turns[resource].position = p
+}
+
+// leave passes the turn to the next in line.
+func (q *localQueue) leave(resource string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	t := q.turns[resource]
+	if len(t.waiting) == 0 {
+		delete(q.turns, resource)
+		return
+	}
+	next := t.waiting[0]
+	t.waiting, t.position = t.waiting[1:], nil
+	close(next)
+}
+
+// current is the position whose turn it is, nil if there is none yet.
+func (q *localQueue) current(resource string) *Position {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if t := q.turns[resource]; t != nil {
+		return t.position
+	}
+	return nil
+}
+
+// holder is the holder of the current position, "" if there is none yet.
+func (q *localQueue) holder(resource string) string {
+	if p := q.current(resource); p != nil {
+		return p.holder
+	}
+	return ""
+}
+
+// waited reports whether anybody waits here for the resource.
+func (q *localQueue) waited(resource string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	t := q.turns[resource]
+	return t != nil && len(t.waiting) > 0
+}

@@ -1,0 +1,177 @@
+package queue
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
+	"github.com/fencekit/fencekit/fence/etcd/internal/session"
+	"github.com/fencekit/fencekit/fence/etcd/internal/watch"
+)
+
+// Position is one acquisition: one key in the queue of a resource, from before it
+// is written until it is known to be gone. Its context ends when it is released,
+// given up or lost; settled is closed when no trace of it can matter any more,
+// and only then the next acquisition of this process may begin (F2).
+type Position struct {
+	queues   *Queues
+	session  *session.Session
+	resource string
+	queue    string // prefix of the keys of the resource
+	key      string
+	nonce    string
+	holder   string
+	since    time.Time
+	campaign *string // what a candidate proclaims at first, nil for a lock
+	number   int64   // of the Txn that writes the key, within the session
+
+	ctx       context.Context
+	cancel    context.CancelCauseFunc
+	turn      chan struct{} // closed when the key is the first of its queue
+	settled   chan struct{}
+	settling  sync.Once
+	confirmed bool // the key is known to be gone; read after settled
+
+	denied chan error // holds one error: etcd refuses to show the queue to a waiter
+
+	follower *watch.Follower
+
+	mu       sync.Mutex
+	grant    fence.Grant // complete once the key is written
+	first    bool
+	doubted  bool                        // the key is gone; the session is being asked why
+	blind    bool                        // etcd refuses to show who waits
+	watchers map[*contendedFunc]struct{} // those who ask whether others wait
+}
+
+// newPosition returns a position under the session; nil if the session is over.
+func (q *Queues) newPosition(s *session.Session, resource string) *Position {
+	nonce := keys.NewNonce()
+	p := &Position{
+		queues: q, session: s, resource: resource, queue: q.cluster.Keys.Queue(resource),
+		key:   q.cluster.Keys.Lock(resource, s.ID, nonce),
+		nonce: nonce, holder: keys.HolderName(q.label, nonce), since: time.Now(),
+		turn: make(chan struct{}), settled: make(chan struct{}), denied: make(chan error, 1),
+	}
+	p.ctx, p.cancel = context.WithCancelCause(context.Background())
+	p.grant = fence.Grant{Resource: resource, Holder: p.holder}
+	p.follower = watch.NewFollower(p.queue, p.ctx.Done(), p.progress, p.deny)
+	q.local.occupy(resource, p)
+	if !s.Attach(p) {
+		return nil
+	}
+	return p
+}
+
+// written takes the result of the Txn that wrote the key.
+func (p *Position) written(o outcome, epoch int64) {
+	p.mu.Lock()
+	p.grant.Token, p.grant.Epoch = o.token, epoch
+	p.mu.Unlock()
+	p.follower.Wrote(p.key, int64(o.token), o.first, o.owner.Value)
+	p.progress()
+	watcher := p.queues.watcher
+	watcher.Add(p.follower)
+	if p.ctx.Err() != nil { // it ended before Add: nobody else takes it off
+		watcher.Remove(p.follower)
+	}
+}
+
+// end ends the position's context. It reports whether it had not ended before.
+func (p *Position) end(cause error) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ctx.Err() != nil {
+		return false
+	}
+	p.watchers = nil
+	p.cancel(cause)
+	return true
+}
+
+// lose ends the position for a reason that its holder didn't choose.
+func (p *Position) lose(reason fence.LossReason) {
+	loss := &fence.LeaseLostError{Grant: p.granted(), Reason: reason}
+	if reason == fence.LossDeadline {
+		loss.Err = p.queues.cluster.Diagnose(p.session.LastFailure())
+	}
+	p.end(loss)
+}
+
+// SessionEnded makes Position a session.Dependent. Nothing under the session's lease can take
+// effect later than etcd's own end of it, and etcd orders that before whoever
+// comes next.
+func (p *Position) SessionEnded(reason fence.LossReason) {
+	p.lose(reason)
+	p.settle(false)
+}
+
+// settle lets the next acquisition begin. Only the first call counts.
+func (p *Position) settle(confirmed bool) {
+	p.settling.Do(func() {
+		p.confirmed = confirmed
+		p.queues.watcher.Remove(p.follower)
+		p.session.Detach(p)
+		p.queues.local.leave(p.resource)
+		close(p.settled)
+	})
+}
+
+func (p *Position) granted() fence.Grant {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.grant
+}
+
+// progress acts on what the watch shows now.
+func (p *Position) progress() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.follower.State()
+	if !p.first && now.First {
+		p.first = true
+		close(p.turn)
+	}
+	if p.blind || now.Contended {
+		p.tellContended()
+	}
+	if now.Gone {
+		p.doubt()
+	}
+}
+
+// deny ends the wait of a waiter that etcd refuses to show its queue. A holder
+// goes on; since it can't see whether others wait, it assumes that they do.
+func (p *Position) deny(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.first {
+		p.blind = true
+		p.tellContended()
+		return
+	}
+	p.denied <- err
+}
+
+// doubt asks why the key is gone. Callers hold mu.
+func (p *Position) doubt() {
+	if p.doubted {
+		return
+	}
+	p.doubted = true
+	p.session.RenewNow(func() {
+		p.lose(fence.LossDeleted)
+		p.settle(true)
+	})
+}
+
+// encode returns the content of p's key, which proclaims value. With MutexKeys a
+// candidate's key holds value alone: etcd's own tools show it as it is.
+func (p *Position) encode(epoch int64, value string) (string, error) {
+	if p.campaign != nil && p.queues.cluster.Keys.Mutex {
+		return value, nil
+	}
+	return keys.LockValue{Holder: p.holder, Epoch: epoch, Since: p.since, Value: value}.Encode()
+}

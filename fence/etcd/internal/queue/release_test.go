@@ -1,0 +1,80 @@
+package queue
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/fencekit/fencekit/internal/testenv"
+)
+
+// N8 (iii), etcd #22082: a key of the same name may be another's.
+func TestRelease_NeverDeletesByNameAlone_F2_N8(t *testing.T) {
+	t.Parallel()
+	client, names := testenv.EtcdClient(t), fresh(t)
+	q := newQueues(t, client, names, patience)
+	le := acquire(t, q, "r")
+	_, err := client.Delete(patient(t), le.Key())
+	require.NoError(t, err)
+	_, err = client.Put(patient(t), le.Key(), "another one's")
+	require.NoError(t, err)
+	require.NoError(t, q.erase(patient(t), le.position))
+	require.Equal(t, "another one's", string(awaitKeys(t, client, names.Queue("r"), 1)[0].Value))
+}
+
+// The deletion is under way when it is made again; it arrives when a later
+// acquisition has written a key of the same name.
+func TestNoSpace_AWithdrawalThatArrivesLateSparesTheNextKey_HD7(t *testing.T) {
+	t.Parallel()
+	names := fresh(t)
+	names.Mutex = true
+	name := "lock-" + names.Prefix
+	late := newLateRequests(func(txn *pb.TxnRequest) bool {
+		return txn.Compare[0].Result == pb.Compare_EQUAL && txn.Success[0].GetRequestDeleteRange() != nil
+	})
+	client := dial(t, testenv.SharedEtcd(t).Endpoint(), grpc.WithChainUnaryInterceptor(late.intercept))
+	q := newQueues(t, client, names, patience)
+	first := acquire(t, q, name)
+	late.armed <- struct{}{}
+	withdrawn := make(chan error, 1)
+	go func() { withdrawn <- q.withdraw(patient(t), first.position) }()
+	deliver := receive(t, late.held)
+	require.Error(t, receive(t, withdrawn))
+	require.NoError(t, q.withdraw(patient(t), first.position))
+	awaitKeys(t, client, first.Key(), 0)
+	release(t, first)
+	second := acquire(t, q, name)
+	require.Equal(t, first.Key(), second.Key(), "or this shows nothing")
+	require.False(t, deliver().Succeeded)
+	awaitKeys(t, client, second.Key(), 1)
+	require.NoError(t, context.Cause(second.Context()))
+}
+
+// The client is closed while a release goes on in the background.
+func TestClosedClient_EndsAReleaseInTheBackground(t *testing.T) {
+	t.Parallel()
+	muted := make(chan struct{})
+	client := dial(t, testenv.SharedEtcd(t).Endpoint(), grpc.WithChainUnaryInterceptor(
+		func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			if txn, ok := req.(*pb.TxnRequest); ok && txn.Success[0].GetRequestDeleteRange() != nil {
+				select {
+				case <-muted:
+				case <-ctx.Done():
+				}
+				return status.Error(codes.Unavailable, "connection lost")
+			}
+			return invoke(ctx, method, req, reply, cc, opts...)
+		}))
+	q := newQueues(t, client, fresh(t), patience)
+	le, kept := acquire(t, q, "r"), acquire(t, q, "kept")
+	require.Error(t, le.Release(tired(t)))
+	require.NoError(t, client.Close())
+	close(muted)
+	receive(t, le.position.settled)
+	require.NoError(t, kept.Context().Err(), "not because the session is over")
+}

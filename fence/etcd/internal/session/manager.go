@@ -1,0 +1,217 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/background"
+	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
+)
+
+// Manager makes the sessions of one Locker, one at a time. Its methods may be called
+// from several goroutines.
+type Manager struct {
+	cluster *cluster.Cluster
+	cfg     Config
+	leases  *leases
+
+	mu       sync.Mutex
+	closed   bool
+	current  *Session
+	starting *starting
+	leased   map[*Session]bool // those whose lease isn't known to be gone from etcd
+}
+
+// starting is a session in the making, shared by all who need one.
+type starting struct {
+	done    chan struct{}
+	session *Session // after done
+	err     error
+}
+
+// NewManager returns a Manager without a session. It makes no request.
+func NewManager(c *cluster.Cluster, cfg Config) *Manager {
+	m := &Manager{cluster: c, cfg: cfg, leases: newLeases(c), leased: map[*Session]bool{}}
+	c.OnWentBack(m.wentBack)
+	return m
+}
+
+// Current returns the latest session, which may be over; nil before the first.
+func (m *Manager) Current() *Session {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.current
+}
+
+// Live returns the session, making one if there is none. It returns early
+// when ctx ends; the making goes on for the others.
+func (m *Manager) Live(ctx context.Context) (*Session, error) {
+	m.mu.Lock()
+	if m.closed {
+		m.mu.Unlock()
+		return nil, fence.ErrLockerClosed
+	}
+	if s := m.current; s != nil && s.Remaining() > 0 {
+		m.mu.Unlock()
+		return s, nil
+	}
+	if m.starting == nil {
+		st := &starting{done: make(chan struct{})}
+		m.starting = st
+		m.cluster.Tasks.Start(func(ctx context.Context) { m.start(ctx, st) })
+	}
+	st := m.starting
+	m.mu.Unlock()
+	select {
+	case <-st.done:
+		return st.session, st.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (m *Manager) start(ctx context.Context, st *starting) {
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.RequestTimeout)
+	defer cancel()
+	s, err := m.fresh(ctx)
+	m.mu.Lock()
+	late := m.closed && err == nil // Close may not have waited for it
+	if late {
+		err = fence.ErrLockerClosed
+	}
+	st.err = err
+	if err == nil {
+		st.session, m.current = s, s
+		m.leased[s] = true
+	}
+	m.starting = nil
+	m.mu.Unlock()
+	if late {
+		s.End(fence.LossClosed)
+		_ = m.revoke(ctx, s.ID) // or the lease expires by itself
+	}
+	close(st.done)
+	if err == nil {
+		m.cluster.Tasks.Start(func(context.Context) { s.Run() })
+	}
+}
+
+func (m *Manager) fresh(ctx context.Context) (*Session, error) {
+	if err := m.cluster.Recover(ctx); err != nil {
+		return nil, err
+	}
+	return Start(ctx, m.leases, m.cfg, m.ended)
+}
+
+// wentBack ends everything that is held: etcd may grant it to another holder with
+// the same token.
+func (m *Manager) wentBack() {
+	if s := m.Current(); s != nil {
+		s.End(fence.LossWentBack)
+	}
+}
+
+// ended revokes the lease in the background: etcd frees at once what
+// nobody relies upon any more. If it can't be reached it does so by itself.
+func (m *Manager) ended(s *Session) {
+	if m.isClosed() {
+		return // Close revokes it
+	}
+	m.cluster.Tasks.Start(func(tasks context.Context) {
+		ctx, cancel := context.WithTimeout(tasks, s.GrantedTTL())
+		defer cancel()
+		if err := m.revoke(ctx, s.ID); err != nil {
+			if tasks.Err() != nil {
+				return // Close revokes it
+			}
+			m.cluster.Logger.Warn("a lease that is given up could not be revoked; etcd lets it expire", "error", err)
+		}
+		m.mu.Lock()
+		delete(m.leased, s)
+		m.mu.Unlock()
+	})
+}
+
+// revoke ends a lease in etcd, trying until ctx ends, or etcd says that this
+// client may not.
+func (m *Manager) revoke(ctx context.Context, id clientv3.LeaseID) error {
+	for n := 0; ; n++ {
+		if m.cluster.Closed() {
+			return cluster.ErrClientClosed
+		}
+		try, cancel := context.WithTimeout(ctx, m.cfg.RequestTimeout)
+		_, err := m.cluster.Client.Revoke(try, id)
+		cancel()
+		if err == nil || errors.Is(err, cluster.ErrLeaseGone) {
+			return nil
+		}
+		if ctx.Err() != nil || errors.Is(err, rpctypes.ErrPermissionDenied) {
+			return err
+		}
+		background.Pause(ctx, n, nil)
+	}
+}
+
+// Close ends the session for good and waits until etcd knows, also of those that
+// ended before and are being revoked in the background. It is called once. Live then
+// returns fence.ErrLockerClosed. The error is a *fence.UnavailableError, when ctx
+// ends, at the latest when the leases must have expired by themselves.
+func (m *Manager) Close(ctx context.Context) error {
+	m.mu.Lock()
+	m.closed = true
+	starting := m.starting
+	m.mu.Unlock()
+	if starting != nil {
+		select {
+		case <-starting.done:
+		case <-ctx.Done():
+		}
+	}
+	return m.endAll(ctx)
+}
+
+// CloseStream ends the stream of renewals, when nothing is renewed any more.
+func (m *Manager) CloseStream() { m.leases.renewals.close() }
+
+func (m *Manager) isClosed() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.closed
+}
+
+func (m *Manager) endAll(ctx context.Context) error {
+	m.mu.Lock()
+	sessions := slices.Collect(maps.Keys(m.leased))
+	m.mu.Unlock()
+	longest := time.Duration(0)
+	for _, s := range sessions {
+		s.End(fence.LossClosed)
+		longest = max(longest, s.GrantedTTL())
+	}
+	ctx, cancel := context.WithTimeout(ctx, longest)
+	defer cancel()
+	var failed error
+	for _, s := range sessions {
+		if err := m.revoke(ctx, s.ID); err != nil {
+			failed = err
+		}
+	}
+	switch {
+	case failed == nil:
+		return nil
+	case ctx.Err() != nil:
+		failed = fmt.Errorf("%w: %w", m.cluster.NoAnswer("in time"), failed)
+	default:
+		failed = m.cluster.Diagnose(failed)
+	}
+	return &fence.UnavailableError{Op: "close", Err: failed}
+}

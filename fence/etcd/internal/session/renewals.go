@@ -1,0 +1,148 @@
+package session
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// renewals renews leases over one stream, opened when it is needed and kept: the
+// client authenticates for each stream that it opens, and etcd checks a password
+// slowly, on purpose.
+type renewals struct {
+	remote pb.LeaseClient
+
+	mu   sync.Mutex // one renewal at a time
+	kept *renewalStream
+}
+
+// renew renews a lease once, and returns the time to live in seconds, 0 if there
+// is no such lease. If the kept stream has died, or its token has expired, a new
+// one is opened at once. A member that has fallen silent gives no error:
+// so another stream is opened beside the first, for which the client takes its next
+// member.
+func (r *renewals) renew(ctx context.Context, id clientv3.LeaseID) (int64, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	kept := r.kept
+	r.kept = nil
+	t := &renewal{remote: r.remote, id: id, answers: make(chan renewalAnswer)}
+	beside := time.NewTicker(patienceOf(ctx))
+	defer beside.Stop()
+	// Streams that didn't answer first end here: an answer that comes late must not
+	// be taken for that of a later renewal (F3).
+	defer t.running.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if kept == nil {
+		t.try(ctx, newRenewalStream())
+	} else {
+		t.try(ctx, kept)
+	}
+	for {
+		select {
+		case a := <-t.answers:
+			t.pending--
+			switch {
+			case a.err == nil:
+				r.kept = a.stream
+				return a.ttl, nil
+			case t.pending > 0:
+			case a.stream == kept:
+				t.try(ctx, newRenewalStream())
+			default:
+				return 0, rpctypes.Error(a.err)
+			}
+		case <-beside.C:
+			t.try(ctx, newRenewalStream())
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+}
+
+// patienceOf is how long one stream may take to answer: a third of the time until
+// ctx ends, so that three are tried.
+func patienceOf(ctx context.Context) time.Duration {
+	end, ok := ctx.Deadline()
+	if !ok {
+		return time.Hour
+	}
+	return max(time.Until(end)/3, time.Millisecond)
+}
+
+// close ends the stream; callers see to it that nothing is renewed any more.
+func (r *renewals) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.kept != nil {
+		r.kept.cancel()
+		r.kept = nil
+	}
+}
+
+// renewal is one renewal, on one stream or several.
+type renewal struct {
+	remote  pb.LeaseClient
+	id      clientv3.LeaseID
+	answers chan renewalAnswer
+	pending int // tries that have not answered
+	running sync.WaitGroup
+}
+
+type renewalAnswer struct {
+	stream *renewalStream
+	ttl    int64
+	err    error
+}
+
+// try sends the renewal over s, which ends unless its answer is taken and good.
+func (t *renewal) try(ctx context.Context, s *renewalStream) {
+	t.pending++
+	t.running.Go(func() {
+		ttl, err := s.renew(ctx, t.remote, t.id)
+		if err != nil {
+			s.cancel()
+		}
+		select {
+		case t.answers <- renewalAnswer{s, ttl, err}:
+		case <-ctx.Done():
+			s.cancel()
+		}
+	})
+}
+
+// renewalStream is a stream, opened by the first renewal. It ends with any
+// renewal that ctx ends.
+type renewalStream struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	stream pb.Lease_LeaseKeepAliveClient
+}
+
+func newRenewalStream() *renewalStream {
+	s := &renewalStream{}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return s
+}
+
+func (s *renewalStream) renew(ctx context.Context, remote pb.LeaseClient, id clientv3.LeaseID) (ttl int64, err error) {
+	defer context.AfterFunc(ctx, s.cancel)()
+	if s.stream == nil {
+		if s.stream, err = remote.LeaseKeepAlive(s.ctx); err != nil {
+			return 0, err
+		}
+	}
+	if err := s.stream.Send(&pb.LeaseKeepAliveRequest{ID: int64(id)}); err != nil {
+		return 0, err
+	}
+	resp, err := s.stream.Recv()
+	if err != nil {
+		return 0, err
+	}
+	return resp.TTL, nil
+}

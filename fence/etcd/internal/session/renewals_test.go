@@ -1,0 +1,173 @@
+package session
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
+	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
+	"github.com/fencekit/fencekit/internal/netfault"
+	"github.com/fencekit/fencekit/internal/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+// patient returns a context that only ends when the test has failed anyhow.
+func patient(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// newTestManager returns a manager that is closed with the test.
+func newTestManager(t testing.TB, endpoint string, opts ...grpc.DialOption) *Manager {
+	t.Helper()
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, Logger: zap.NewNop(), DialOptions: opts})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = client.Close() })
+	c := cluster.New(client, keys.Space{Prefix: t.Name()}, 20*time.Second, slog.New(slog.DiscardHandler))
+	m := NewManager(c, Config{TTL: 30 * time.Second, RequestTimeout: 20 * time.Second})
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = m.Close(ctx)
+		c.Tasks.Stop()
+		m.CloseStream()
+	})
+	return m
+}
+
+// renewing is a manager with a session, behind a link, that has renewed once.
+type renewing struct {
+	*Manager
+	id      clientv3.LeaseID
+	link    *netfault.Link
+	streams atomic.Int32 // that were opened
+}
+
+func startRenewing(t *testing.T) *renewing {
+	t.Helper()
+	link, err := netfault.New(strings.TrimPrefix(testenv.SharedEtcd(t).Endpoint(), "http://"))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = link.Close() })
+	r := &renewing{link: link}
+	r.Manager = newTestManager(t, "http://"+link.Addr(), grpc.WithChainStreamInterceptor(
+		func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			if method == pb.Lease_LeaseKeepAlive_FullMethodName {
+				r.streams.Add(1)
+			}
+			return open(ctx, desc, cc, method, opts...)
+		}))
+	s, err := r.Live(patient(t))
+	require.NoError(t, err)
+	r.id = s.ID
+	_, err = r.leases.KeepAlive(patient(t), r.id)
+	require.NoError(t, err)
+	return r
+}
+
+func TestRenewals_AKeptStreamThatDiedIsReplacedAtOnce(t *testing.T) {
+	t.Parallel()
+	r := startRenewing(t)
+	r.link.Reset()
+	_, err := r.leases.KeepAlive(patient(t), r.id)
+	require.NoError(t, err)
+	require.EqualValues(t, 2, r.streams.Load())
+}
+
+// The answer to one renewal comes when the next one waits for its own.
+func TestRenewals_ALateAnswerIsNotTakenForAnother_F3(t *testing.T) {
+	t.Parallel()
+	r := startRenewing(t)
+	heal := r.link.Cut(netfault.ToClient)
+	defer heal()
+	ctx, cancel := context.WithCancel(patient(t))
+	failed := make(chan error, 1)
+	go func() {
+		_, err := r.leases.KeepAlive(ctx, r.id)
+		failed <- err
+	}()
+	cancel()
+	require.Error(t, <-failed)
+	require.EqualValues(t, 1, r.streams.Load(), "no other is needed")
+	heal()
+	_, err := r.leases.KeepAlive(patient(t), r.id)
+	require.NoError(t, err)
+	require.EqualValues(t, 2, r.streams.Load())
+}
+
+// silentStream gives no answer while it is silent.
+type silentStream struct {
+	grpc.ClientStream
+	silent *atomic.Bool
+}
+
+func (s silentStream) RecvMsg(m any) error {
+	if s.silent.Load() {
+		<-s.Context().Done()
+	}
+	return s.ClientStream.RecvMsg(m)
+}
+
+// A stream that leads to a silent member gives no error. Another is opened beside it.
+func TestRenewals_ASilentStreamIsOvertakenByAnother_L1(t *testing.T) {
+	t.Parallel()
+	var opened atomic.Int32
+	var silent, never atomic.Bool
+	m := newTestManager(t, testenv.SharedEtcd(t).Endpoint(), grpc.WithChainStreamInterceptor(
+		func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			stream, err := open(ctx, desc, cc, method, opts...)
+			if err == nil && opened.Add(1) == 1 {
+				return silentStream{stream, &silent}, nil
+			}
+			return silentStream{stream, &never}, err
+		}))
+	s, err := m.Live(patient(t))
+	require.NoError(t, err)
+	_, err = m.leases.KeepAlive(patient(t), s.ID)
+	require.NoError(t, err)
+	kept := m.leases.renewals.kept
+	silent.Store(true)
+	ctx, cancel := context.WithTimeout(patient(t), 20*time.Second)
+	defer cancel()
+	_, err = m.leases.KeepAlive(ctx, s.ID)
+	require.NoError(t, err)
+	require.NotSame(t, kept, m.leases.renewals.kept)
+	require.Error(t, kept.ctx.Err())
+}
+
+func TestCloseStream_EndsTheStreamOfRenewals(t *testing.T) {
+	t.Parallel()
+	r := startRenewing(t)
+	kept := r.leases.renewals.kept
+	require.NoError(t, kept.ctx.Err())
+	r.CloseStream()
+	require.Error(t, kept.ctx.Err(), "while the client lives on")
+}
+
+func TestManager_ForgetsALeaseThatIsRevoked(t *testing.T) {
+	t.Parallel()
+	m := newTestManager(t, testenv.SharedEtcd(t).Endpoint())
+	s, err := m.Live(patient(t))
+	require.NoError(t, err)
+	s.End(fence.LossDeadline)
+	require.Eventually(t, func() bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return !m.leased[s]
+	}, time.Minute, time.Millisecond)
+	ttl, err := m.cluster.Client.TimeToLive(patient(t), s.ID)
+	require.NoError(t, err)
+	require.EqualValues(t, -1, ttl.TTL, "the lease is revoked")
+}

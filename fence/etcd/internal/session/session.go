@@ -1,0 +1,302 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
+)
+
+// Config says how long a session lives, and how long one renewal may take.
+type Config struct {
+	TTL            time.Duration
+	Margin         time.Duration // of the deadline before the lease's end; 0 means a tenth of the granted time
+	RequestTimeout time.Duration
+}
+
+// LeaseService is what a session needs of etcd.
+type LeaseService interface {
+	// Grant asks for a lease and returns the time to live that was granted.
+	Grant(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, time.Duration, error)
+	// KeepAlive renews the lease once. Its error is cluster.ErrLeaseGone if etcd says
+	// that there is no such lease.
+	KeepAlive(ctx context.Context, id clientv3.LeaseID) (time.Duration, error)
+}
+
+// Dependent is what lives under a session's lease.
+type Dependent interface {
+	// SessionEnded says that the lease can't be relied upon any more. It is
+	// called once at most.
+	SessionEnded(fence.LossReason)
+}
+
+// Session is one lease in etcd and the time until which it can be relied upon.
+// All that a Locker holds lives under it: one renewal keeps everything.
+type Session struct {
+	ID clientv3.LeaseID
+
+	service LeaseService
+	config  Config
+	ctx     context.Context // ends with the session
+	cancel  context.CancelFunc
+	onEnd   func(*Session)
+
+	mu         sync.Mutex
+	ttl        time.Duration // as granted last
+	sent       time.Time     // when the last successful renewal was sent
+	deadline   time.Time
+	timer      *time.Timer
+	failure    error // of the last renewal
+	ended      bool
+	dependents map[Dependent]bool // true while it still needs the lease
+	asking     []func()           // see RenewNow
+	numbers    int64              // how many were given out
+
+	wake chan struct{} // holds one signal for Run that somebody asks
+}
+
+// Start asks for a lease. The session ends by itself at its deadline; Run renews it.
+// onEnd is called once, when all dependents were told.
+func Start(ctx context.Context, service LeaseService, cfg Config, onEnd func(*Session)) (*Session, error) {
+	sent := time.Now()
+	id, ttl, err := service.Grant(ctx, cfg.TTL)
+	if err != nil {
+		return nil, err
+	}
+	s := &Session{
+		ID: id, service: service, config: cfg,
+		onEnd: onEnd, dependents: map[Dependent]bool{}, wake: make(chan struct{}, 1),
+	}
+	if s.margin(ttl) >= ttl {
+		return nil, fmt.Errorf("etcd: granted a time to live of %v, which the margin of %v uses up", ttl, s.margin(ttl))
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.mu.Lock()
+	s.timer = time.AfterFunc(ttl, s.expire)
+	s.mu.Unlock()
+	s.renewed(sent, ttl)
+	return s, nil
+}
+
+func (s *Session) margin(ttl time.Duration) time.Duration {
+	if s.config.Margin != 0 {
+		return s.config.Margin
+	}
+	return ttl / 10
+}
+
+// renewed moves the deadline on after a renewal that was sent at that time. One
+// whose answer comes after the deadline is too late: the lease was lost then,
+// even if the process stood still and the timer had no chance to say so (F3).
+func (s *Session) renewed(sent time.Time, ttl time.Duration) {
+	now := time.Now()
+	s.mu.Lock()
+	if s.ended {
+		s.mu.Unlock()
+		return
+	}
+	if !s.deadline.IsZero() && !now.Before(s.deadline) {
+		s.mu.Unlock()
+		s.End(fence.LossDeadline)
+		return
+	}
+	s.ttl, s.sent, s.failure = ttl, sent, nil
+	s.deadline = sent.Add(ttl - s.margin(ttl))
+	s.timer.Reset(s.deadline.Sub(now))
+	s.mu.Unlock()
+}
+
+// expire is the timer's function. A renewal may have moved the deadline on since
+// the timer fired.
+func (s *Session) expire() {
+	if s.Remaining() == 0 {
+		s.End(fence.LossDeadline)
+	}
+}
+
+// Remaining is the time until the deadline; 0 at the end.
+func (s *Session) Remaining() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return 0
+	}
+	return max(0, time.Until(s.deadline))
+}
+
+// Run renews the lease until the session is over.
+func (s *Session) Run() {
+	timer := time.NewTimer(s.pause(true))
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-s.wake:
+		case <-s.ctx.Done():
+			return
+		}
+		asking := s.asked()
+		timer.Reset(s.pause(s.renew()))
+		if s.ctx.Err() != nil {
+			return
+		}
+		for _, f := range asking {
+			f()
+		}
+	}
+}
+
+// RenewNow renews the lease at once and calls f afterwards, unless that ended the
+// session: it tells a key that was deleted from one that went with its lease.
+func (s *Session) RenewNow(f func()) {
+	s.mu.Lock()
+	s.asking = append(s.asking, f)
+	s.mu.Unlock()
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (s *Session) asked() []func() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	asking := s.asking
+	s.asking = nil
+	return asking
+}
+
+// pause is the time until the next renewal: a third of the time to live after
+// the last one was sent, or soon after a failure.
+func (s *Session) pause(renewed bool) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !renewed {
+		return s.ttl / 20
+	}
+	return time.Until(s.sent.Add(s.ttl / 3))
+}
+
+// renew sends one renewal, and reports whether it succeeded. It leaves time for
+// another try before the deadline, so that one lost answer is not the end. In a
+// process that was stopped past the deadline it may run before the timer does.
+func (s *Session) renew() bool {
+	left := s.Remaining()
+	if left == 0 {
+		s.End(fence.LossDeadline)
+		return false
+	}
+	limit := min(s.config.RequestTimeout, s.GrantedTTL()/3, left)
+	ctx, cancel := context.WithTimeout(s.ctx, limit)
+	defer cancel()
+	sent := time.Now()
+	ttl, err := s.service.KeepAlive(ctx, s.ID)
+	switch {
+	case err == nil:
+		s.renewed(sent, ttl)
+	case errors.Is(err, cluster.ErrLeaseGone):
+		s.End(fence.LossExpired)
+	default:
+		s.failed(err)
+	}
+	return err == nil
+}
+
+// failed keeps why a renewal failed. That there was no answer doesn't replace what
+// an earlier answer said: the last try before the deadline has little time.
+func (s *Session) failed(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failure == nil || !errors.Is(err, context.DeadlineExceeded) {
+		s.failure = err
+	}
+}
+
+// LastFailure is why renewals have failed since the last that succeeded, nil if none
+// has.
+func (s *Session) LastFailure() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failure
+}
+
+// NextNumber gives an acquiring Txn its number: a void rules out those that are not
+// higher than its own.
+func (s *Session) NextNumber() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.numbers++
+	return s.numbers
+}
+
+// Attach makes d live under the session; false if it is over.
+func (s *Session) Attach(d Dependent) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended || !time.Now().Before(s.deadline) {
+		return false
+	}
+	s.dependents[d] = true
+	return true
+}
+
+// Abandon says that d no longer needs the lease, though traces of it remain.
+func (s *Session) Abandon(d Dependent) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.dependents[d]; ok {
+		s.dependents[d] = false
+	}
+}
+
+// Detach takes d away: nothing of it remains.
+func (s *Session) Detach(d Dependent) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.dependents, d)
+}
+
+// EndIfUnneeded ends the session if nobody needs its lease.
+func (s *Session) EndIfUnneeded() {
+	s.endIf(fence.LossExpired, func() bool {
+		return !slices.Contains(slices.Collect(maps.Values(s.dependents)), true)
+	})
+}
+
+// End ends the session for all who live under it. Only the first call counts.
+func (s *Session) End(reason fence.LossReason) {
+	s.endIf(reason, func() bool { return true })
+}
+
+func (s *Session) endIf(reason fence.LossReason, condition func() bool) {
+	s.mu.Lock()
+	if s.ended || !condition() {
+		s.mu.Unlock()
+		return
+	}
+	s.ended = true
+	s.timer.Stop()
+	dependents := slices.Collect(maps.Keys(s.dependents))
+	clear(s.dependents)
+	s.cancel()
+	s.mu.Unlock()
+	for _, d := range dependents {
+		d.SessionEnded(reason)
+	}
+	s.onEnd(s)
+}
+
+// GrantedTTL is the time to live that etcd granted last.
+func (s *Session) GrantedTTL() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ttl
+}

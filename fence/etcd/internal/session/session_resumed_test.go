@@ -1,0 +1,26 @@
+package session
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+)
+
+// A process that was stopped past its deadline may learn that its keys are gone
+// before its timer runs. Nobody deleted them.
+func TestSession_ResumedPastItsDeadlineBlamesNobodyForItsKeys_F3_HA1(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, dependent := startFake(t, &fakeLeases{granted: 9 * time.Second, keepAlive: unreachable}, Config{TTL: 9 * time.Second})
+		defer s.End(fence.LossClosed)
+		s.timer.Stop() // it is late
+		time.Sleep(20 * time.Second)
+		s.RenewNow(func() { t.Error("the key counts as deleted") })
+		synctest.Wait()
+		require.Error(t, s.ctx.Err())
+		require.Equal(t, fence.LossDeadline, dependent.reason)
+	})
+}

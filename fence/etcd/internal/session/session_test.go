@@ -1,0 +1,283 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
+)
+
+// fakeLeases answers as the test says. Renewals are served one at a time.
+type fakeLeases struct {
+	granted   time.Duration
+	latency   time.Duration // of Grant
+	keepAlive func(ctx context.Context) (time.Duration, error)
+	renewals  []time.Time // when each was sent
+}
+
+func (f *fakeLeases) Grant(context.Context, time.Duration) (clientv3.LeaseID, time.Duration, error) {
+	time.Sleep(f.latency)
+	return 1, f.granted, nil
+}
+
+func (f *fakeLeases) KeepAlive(ctx context.Context, _ clientv3.LeaseID) (time.Duration, error) {
+	f.renewals = append(f.renewals, time.Now())
+	return f.keepAlive(ctx)
+}
+
+// fakeDependent notes when and why it was lost.
+type fakeDependent struct {
+	at     time.Time
+	reason fence.LossReason
+}
+
+func (f *fakeDependent) SessionEnded(r fence.LossReason) { f.at, f.reason = time.Now(), r }
+
+func unreachable(ctx context.Context) (time.Duration, error) {
+	<-ctx.Done()
+	return 0, ctx.Err()
+}
+
+func startFake(t *testing.T, f *fakeLeases, cfg Config) (*Session, *fakeDependent) {
+	t.Helper()
+	if cfg.RequestTimeout == 0 {
+		cfg.RequestTimeout = 5 * time.Second
+	}
+	s, err := Start(t.Context(), f, cfg, func(*Session) {})
+	require.NoError(t, err)
+	dependent := &fakeDependent{}
+	require.True(t, s.Attach(dependent))
+	go s.Run()
+	return s, dependent
+}
+
+func TestSession_EndsAtTheDeadlineOfTheLastRenewalSent_F3(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		good := 2
+		f := &fakeLeases{granted: 9 * time.Second, latency: 2 * time.Second}
+		f.keepAlive = func(ctx context.Context) (time.Duration, error) {
+			if good == 0 {
+				return unreachable(ctx)
+			}
+			good--
+			time.Sleep(time.Second) // the answer travels
+			return 9 * time.Second, nil
+		}
+		s, dependent := startFake(t, f, Config{TTL: 9 * time.Second, Margin: time.Second})
+		require.Equal(t, 6*time.Second, s.Remaining(), "counted from when the lease was asked for, not from the answer")
+		<-s.ctx.Done()
+		synctest.Wait()
+		require.Equal(t, began.Add(3*time.Second), f.renewals[0])
+		require.Equal(t, began.Add(6*time.Second), f.renewals[1])
+		require.Equal(t, began.Add(6*time.Second+8*time.Second), dependent.at)
+		require.Equal(t, fence.LossDeadline, dependent.reason)
+		require.Zero(t, s.Remaining())
+	})
+}
+
+// The server goes on renewing while only its answers are lost: the deadline
+// must not move, and there must be more than one try before it.
+func TestSession_LostAnswersDontMoveTheDeadline_F3(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		f := &fakeLeases{granted: 10 * time.Second, keepAlive: unreachable}
+		s, dependent := startFake(t, f, Config{TTL: 10 * time.Second})
+		<-s.ctx.Done()
+		synctest.Wait()
+		require.Equal(t, began.Add(9*time.Second), dependent.at)
+		require.Equal(t, fence.LossDeadline, dependent.reason)
+		require.GreaterOrEqual(t, len(f.renewals), 2)
+	})
+}
+
+func TestSession_UsesTheGrantedTimeToLive_F3(t *testing.T) {
+	for _, granted := range []time.Duration{4 * time.Second, 40 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			f := &fakeLeases{granted: granted, keepAlive: unreachable}
+			s, dependent := startFake(t, f, Config{TTL: 10 * time.Second})
+			require.Equal(t, granted, s.GrantedTTL())
+			<-s.ctx.Done()
+			synctest.Wait()
+			require.Equal(t, began.Add(granted-granted/10), dependent.at)
+			require.Equal(t, began.Add(granted/3), f.renewals[0])
+		})
+	}
+}
+
+func TestSession_AShorterRenewalShortensTheDeadline_F3(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		f := &fakeLeases{granted: 30 * time.Second}
+		f.keepAlive = func(ctx context.Context) (time.Duration, error) {
+			if len(f.renewals) > 1 {
+				return unreachable(ctx)
+			}
+			return 10 * time.Second, nil
+		}
+		s, dependent := startFake(t, f, Config{TTL: 30 * time.Second, Margin: time.Second})
+		<-s.ctx.Done()
+		synctest.Wait()
+		require.Equal(t, began.Add(10*time.Second+9*time.Second), dependent.at)
+	})
+}
+
+func TestSession_RefusesALeaseThatTheMarginUsesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := Config{TTL: 10 * time.Second, Margin: 4 * time.Second}
+		_, err := Start(t.Context(), &fakeLeases{granted: 4 * time.Second}, cfg, func(*Session) {})
+		require.ErrorContains(t, err, "margin")
+	})
+}
+
+// A process that stood still past its deadline finds the timer and the answer
+// of a renewal at once, in any order. Here the timer is the slower one.
+func TestSession_AnAnswerAfterTheDeadlineRevivesNothing_F3(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, dependent := startFake(t, &fakeLeases{granted: 10 * time.Second, keepAlive: unreachable}, Config{TTL: 10 * time.Second})
+		s.timer.Stop()
+		sent := time.Now().Add(8 * time.Second)
+		time.Sleep(9 * time.Second)
+		require.False(t, s.Attach(&fakeDependent{}), "nothing begins after the deadline")
+		s.renewed(sent, 10*time.Second)
+		require.Error(t, s.ctx.Err())
+		require.Equal(t, fence.LossDeadline, dependent.reason)
+	})
+}
+
+// A suspended machine: the clock stands still while etcd's goes on. No deadline
+// passes; the next answer says that the lease is gone.
+func TestSession_AFrozenClockIsFoundOutByTheNextRenewal_HA5(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		f := &fakeLeases{granted: 9 * time.Second, keepAlive: func(context.Context) (time.Duration, error) {
+			return 0, cluster.ErrLeaseGone
+		}}
+		s, dependent := startFake(t, f, Config{TTL: 9 * time.Second})
+		<-s.ctx.Done()
+		synctest.Wait()
+		require.Equal(t, fence.LossExpired, dependent.reason)
+		require.Equal(t, began.Add(3*time.Second), dependent.at)
+		require.Len(t, f.renewals, 1)
+	})
+}
+
+// What is not promised: until that renewal the holder believes in a lease that
+// etcd has ended long ago, and begins new things under it. Only the fence in the
+// database refuses what it writes.
+func TestSession_AFrozenClockIsBelievedUntilTheNextRenewal_HA5_HD2(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := func() time.Time { return time.Now().Add(time.Hour) } // the clock here stood still for an hour
+		expires := time.Now().Add(9 * time.Second)
+		f := &fakeLeases{granted: 9 * time.Second, keepAlive: func(context.Context) (time.Duration, error) {
+			if server().After(expires) {
+				return 0, cluster.ErrLeaseGone
+			}
+			return 9 * time.Second, nil
+		}}
+		s, dependent := startFake(t, f, Config{TTL: 9 * time.Second})
+		time.Sleep(3*time.Second - 1)
+		require.True(t, server().After(expires))
+		require.NoError(t, s.ctx.Err())
+		require.Positive(t, s.Remaining())
+		late := &fakeDependent{}
+		require.True(t, s.Attach(late))
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		require.Error(t, s.ctx.Err())
+		require.Equal(t, fence.LossExpired, dependent.reason)
+		require.Equal(t, fence.LossExpired, late.reason)
+	})
+}
+
+func TestSession_LivesThroughFailedRenewals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeLeases{granted: 9 * time.Second}
+		f.keepAlive = func(context.Context) (time.Duration, error) {
+			if len(f.renewals)%2 == 1 {
+				return 0, errors.New("no connection")
+			}
+			return 9 * time.Second, nil
+		}
+		s, dependent := startFake(t, f, Config{TTL: 9 * time.Second})
+		time.Sleep(time.Hour)
+		require.NoError(t, s.ctx.Err())
+		require.Zero(t, dependent.at)
+		s.End(fence.LossClosed)
+	})
+}
+
+// A renewal that is never answered leaves time for another.
+func TestSession_LivesThroughASilentRenewal_L1(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeLeases{granted: 9 * time.Second}
+		f.keepAlive = func(ctx context.Context) (time.Duration, error) {
+			if len(f.renewals) == 1 {
+				<-ctx.Done()
+				return 0, ctx.Err()
+			}
+			return 9 * time.Second, nil
+		}
+		s, dependent := startFake(t, f, Config{TTL: 9 * time.Second, RequestTimeout: time.Hour})
+		time.Sleep(time.Hour)
+		require.NoError(t, s.ctx.Err())
+		require.Zero(t, dependent.at)
+		s.End(fence.LossClosed)
+	})
+}
+
+func TestSession_KnowsWhyTheLastRenewalFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one, two, none := errors.New("one"), errors.New("two"), context.DeadlineExceeded
+		answers := []error{one, none, nil, none, two, none}
+		known := []error{one, one, nil, none, two, two} // an answer tells more than that there was none
+		f := &fakeLeases{granted: time.Hour}
+		f.keepAlive = func(context.Context) (time.Duration, error) {
+			return time.Hour, answers[len(f.renewals)-1]
+		}
+		s, _ := startFake(t, f, Config{TTL: time.Hour})
+		for i, want := range known {
+			require.Equal(t, answers[i] == nil, s.renew())
+			require.Equal(t, want, s.LastFailure())
+		}
+		s.End(fence.LossClosed)
+	})
+}
+
+func TestSession_ManyDependentsNeedOneRenewalPerThird(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeLeases{granted: 9 * time.Second, keepAlive: func(context.Context) (time.Duration, error) { return 9 * time.Second, nil }}
+		s, _ := startFake(t, f, Config{TTL: 9 * time.Second})
+		for range 1000 {
+			require.True(t, s.Attach(&fakeDependent{}))
+		}
+		time.Sleep(31 * time.Second)
+		synctest.Wait()
+		require.Len(t, f.renewals, 10)
+		s.End(fence.LossClosed)
+	})
+}
+
+func TestSession_IsGivenUpOnlyWhenNobodyNeedsIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, holder := startFake(t, &fakeLeases{granted: 9 * time.Second, keepAlive: unreachable}, Config{TTL: 9 * time.Second})
+		remains := &fakeDependent{}
+		require.True(t, s.Attach(remains))
+		s.Abandon(remains)
+		s.EndIfUnneeded()
+		require.NoError(t, s.ctx.Err())
+		s.Detach(holder)
+		s.EndIfUnneeded()
+		require.Error(t, s.ctx.Err())
+		require.NotEmpty(t, remains.reason)
+		require.Empty(t, holder.reason)
+	})
+}

@@ -1,0 +1,114 @@
+package watch
+
+import (
+	"sync"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+)
+
+// Follower follows a queue over the watch: for an acquisition in it, or for an
+// observer of an election. Its methods may be called from several goroutines.
+type Follower struct {
+	queue   string          // prefix of the queue's keys
+	over    <-chan struct{} // closed when nobody follows it any more
+	changed func()          // called when the view may show something new
+	refused func(error)     // called once if etcd refuses to show the queue, which is no longer watched by then
+
+	mu   sync.Mutex
+	view view
+}
+
+// NewFollower returns a Follower of the keys that begin with queue, until over is
+// closed. changed is called when there may be something new to see. refused is called
+// once if etcd refuses to show the queue, which is no longer watched by then.
+func NewFollower(queue string, over <-chan struct{}, changed func(), refused func(error)) *Follower {
+	return &Follower{queue: queue, over: over, changed: changed, refused: refused}
+}
+
+// Wrote says that the follower's own key was written at revision token. ahead is the
+// value of the first key of the queue, if that is another one; nil says that it is
+// the own key.
+func (f *Follower) Wrote(key string, token int64, first bool, ahead []byte) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.view.own, f.view.token = key, token
+	if first {
+		f.view.alone()
+	} else {
+		f.view.owner = ahead
+	}
+}
+
+// State is what a follower knows of its own key.
+type State struct {
+	First     bool // it is there, and every key with a lower create revision is gone
+	Gone      bool // it is gone, or there is another one of the same name
+	Contended bool // there are others
+}
+
+// State returns what is known now.
+func (f *Follower) State() State {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return State{First: f.view.first(), Gone: f.view.gone(), Contended: f.view.contended()}
+}
+
+// Holder is the holder that the first key of the queue names, as far as is known:
+// "" if it isn't, or if that is the own key.
+func (f *Follower) Holder() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.view.holder()
+}
+
+// Head is the first key of the queue; false if the queue isn't known.
+func (f *Follower) Head() (Key, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.view.head(), f.view.rev != 0
+}
+
+// events takes what the watch shows.
+func (f *Follower) events(evs []*mvccpb.Event) {
+	f.mu.Lock()
+	f.view.apply(evs)
+	f.mu.Unlock()
+	f.changed()
+}
+
+// listed takes the whole queue as of rev. It reports false if that is older than
+// what is known.
+func (f *Follower) listed(rev int64, kvs []*mvccpb.KeyValue) bool {
+	f.mu.Lock()
+	used := f.view.list(rev, kvs)
+	f.mu.Unlock()
+	f.changed()
+	return used
+}
+
+// resume is the first revision that the watch has to show; 0 means from now on,
+// with a list to follow.
+func (f *Follower) resume() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.view.rev == 0 {
+		return 0
+	}
+	return f.view.rev + 1
+}
+
+// missed says that events were lost for good.
+func (f *Follower) missed() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.view.forget()
+}
+
+func (f *Follower) ended() bool {
+	select {
+	case <-f.over:
+		return true
+	default:
+		return false
+	}
+}

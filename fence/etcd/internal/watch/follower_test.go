@@ -1,0 +1,96 @@
+package watch
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+
+	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
+	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
+	"github.com/fencekit/fencekit/internal/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+// Between a gap in the events and the next list nothing is known, which is not
+// to know that the queue is empty.
+func TestFollower_TakesAGapForNoAnswer_HD9(t *testing.T) {
+	f := NewFollower("q/", nil, func() {}, nil)
+	require.True(t, f.listed(5, []*mvccpb.KeyValue{keyAt("q/a", 5)}))
+	first, known := f.Head()
+	require.True(t, known)
+	require.EqualValues(t, 5, first.Created)
+	f.missed()
+	f.events([]*mvccpb.Event{put("q/a", 7)}) // shown by the watch, before any list
+	_, known = f.Head()
+	require.False(t, known)
+	require.True(t, f.listed(6, []*mvccpb.KeyValue{keyAt("q/b", 6)}))
+	first, known = f.Head()
+	require.True(t, known)
+	require.EqualValues(t, 6, first.Created)
+}
+
+// slowWatch holds back what is sent on a watch stream until the test lets it go.
+type slowWatch struct {
+	grpc.ClientStream
+	sending chan struct{}
+	proceed chan struct{}
+}
+
+func (s *slowWatch) SendMsg(m any) error {
+	select {
+	case s.sending <- struct{}{}:
+		<-s.proceed
+	default:
+	}
+	return s.ClientStream.SendMsg(m)
+}
+
+// A list may come between the request for a watch from now on and its arrival;
+// what happens in between is in neither.
+func TestWatch_FromNowOnIsFollowedByAList_HD9(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	slow := &slowWatch{sending: make(chan struct{}), proceed: make(chan struct{})}
+	hold := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		stream, err := open(ctx, desc, cc, method, opts...)
+		if err != nil || method != pb.Watch_Watch_FullMethodName {
+			return stream, err
+		}
+		return &slowWatch{stream, slow.sending, slow.proceed}, nil
+	}
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{testenv.SharedEtcd(t).Endpoint()}, Logger: zap.NewNop(), DialOptions: []grpc.DialOption{grpc.WithChainStreamInterceptor(hold)}})
+	require.NoError(t, err)
+	defer client.Close()
+	c := cluster.New(client, keys.Space{Prefix: t.Name()}, 20*time.Second, slog.New(slog.DiscardHandler))
+	defer c.Tasks.Stop()
+	w := New(c, time.Hour)
+	changed := make(chan struct{}, 10)
+	f := NewFollower(t.Name()+"/"+keys.NewNonce()+"/", ctx.Done(), func() { changed <- struct{}{} }, nil)
+	w.Add(f)
+	<-slow.sending
+	_, err = w.list(ctx, f)
+	require.NoError(t, err)
+	_, err = client.Put(ctx, f.queue+"key", "in between")
+	require.NoError(t, err)
+	close(slow.proceed)
+	for {
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			require.FailNow(t, "the key was never seen")
+		}
+		if first, known := f.Head(); known && first.Created != 0 {
+			return
+		}
+	}
+}

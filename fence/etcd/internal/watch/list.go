@@ -1,0 +1,83 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencekit/fencekit/fence/etcd/internal/background"
+)
+
+// errStaleStream: etcd refuses on a watch stream what it allows on a new one.
+var errStaleStream = errors.New("etcd: the token of the watch stream has expired")
+
+// list reads the queue into f. It reports false if what it read is older than
+// what is known.
+func (w *Watcher) list(ctx context.Context, f *Follower) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, w.cluster.RequestTimeout)
+	defer cancel()
+	resp, err := w.cluster.Client.Get(ctx, f.queue, clientv3.WithPrefix())
+	if err != nil {
+		return false, err
+	}
+	return f.listed(resp.Header.Revision, resp.Kvs), nil
+}
+
+// relist reads the queue once its watch is in place, in the background, trying
+// until it succeeds or nobody needs it.
+func (w *Watcher) relist(f *Follower) {
+	w.cluster.Tasks.Start(func(ctx context.Context) {
+		for n := 0; ctx.Err() == nil && !f.ended(); n++ {
+			if used, err := w.list(ctx, f); used && err == nil {
+				return
+			}
+			background.Pause(ctx, n, f.over)
+		}
+	})
+}
+
+// refused reads f's queue by a request of its own, after etcd has refused to
+// watch it on s: the user may lack the right to read it, or the token that s was opened
+// with may have expired, and some versions of etcd say the same of both.
+func (s *stream) refused(f *Follower) {
+	s.cluster.Tasks.Start(func(context.Context) {
+		for n := 0; s.ctx.Err() == nil && !f.ended(); n++ {
+			_, err := s.list(s.ctx, f)
+			switch {
+			case err == nil:
+				s.end(errStaleStream)
+			case errors.Is(err, rpctypes.ErrPermissionDenied):
+				if s.Remove(f) {
+					f.refused(err)
+				}
+				return
+			}
+			background.Pause(s.ctx, n, f.over)
+		}
+	})
+}
+
+// Poll reads the queue every poll interval, until ctx ends. What it read
+// may be older than what is known because events overtook it, or because etcd was
+// restored: then it starts from scratch, or it would wait for a revision that is
+// far away.
+func (w *Watcher) Poll(ctx context.Context, f *Follower) {
+	ticker := time.NewTicker(w.pollInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			// An error changes nothing: the next reading is due soon.
+			if used, err := w.list(ctx, f); err == nil && !used {
+				w.anew(f)
+			}
+		case <-f.over:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,211 @@
+package watch
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+)
+
+// stream is one gRPC stream of a Watcher.
+type stream struct {
+	*Watcher
+	rpc pb.Watch_WatchClient
+	ctx context.Context // ends with the stream; its cause says why
+	end context.CancelCauseFunc
+
+	// Requests for watches in the order in which etcd will answer them: the answer
+	// to one that it refuses doesn't name it. Guarded by Watcher.mu.
+	unanswered []question
+}
+
+// question is a request for a watch that etcd has not answered yet.
+type question struct {
+	order
+	sent time.Time
+}
+
+// openStream opens a stream, watches everything over it, and returns why it ended.
+func (w *Watcher) openStream(ctx context.Context) error {
+	s := &stream{Watcher: w}
+	s.ctx, s.end = context.WithCancelCause(clientv3.WithRequireLeader(ctx))
+	defer s.end(nil)
+	// The client authenticates for each stream, and would wait for a silent member.
+	opening := time.AfterFunc(w.cluster.RequestTimeout, s.silent)
+	opened, err := w.remote.Watch(s.ctx, grpc.MaxCallRecvMsgSize(math.MaxInt32))
+	opening.Stop()
+	if err != nil {
+		return err
+	}
+	s.rpc = opened
+	w.restart()
+	received := make(chan struct{})
+	go func() {
+		defer close(received)
+		s.end(s.receive()) // so that a Send that blocks ends too
+	}()
+	go s.checkAll()
+	s.sendAll()
+	<-received
+	return context.Cause(s.ctx)
+}
+
+// restart queues the request for every watch: a new stream knows none.
+func (w *Watcher) restart() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.outbox = nil
+	for id, watch := range w.watches {
+		watch.asked = false
+		w.send(order{createWatch, id})
+	}
+}
+
+// sendAll sends what is queued, until the stream ends.
+func (s *stream) sendAll() {
+	for {
+		s.mu.Lock()
+		orders := s.outbox
+		s.outbox = nil
+		s.mu.Unlock()
+		for _, o := range orders {
+			req := s.request(o)
+			if req == nil {
+				continue
+			}
+			if err := s.rpc.Send(req); err != nil {
+				return // receive finds out why
+			}
+		}
+		select {
+		case <-s.wake:
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
+// checkAll checks the stream until it ends. A Send that blocks, because nothing is
+// taken at the other end any more, must not keep it from that.
+func (s *stream) checkAll() {
+	ticker := time.NewTicker(min(s.pollInterval, s.cluster.RequestTimeout))
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			s.check()
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
+// check ends a stream on which etcd, or the network to it, has fallen silent: a
+// holder would never learn from it that others wait. To find out it asks for a
+// watch, because etcd leaves requests for progress unanswered while nothing is
+// written.
+func (s *stream) check() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case len(s.watches) == 0:
+	case len(s.unanswered) == 0:
+		s.lastID++
+		s.send(order{probe, s.lastID})
+	case time.Since(s.unanswered[0].sent) >= s.cluster.RequestTimeout:
+		s.silent()
+	}
+}
+
+func (s *stream) silent() {
+	s.end(fmt.Errorf("etcd: no answer to a watch within %v", s.cluster.RequestTimeout))
+}
+
+// request is what to send for o; nil if the watch was removed before it was
+// asked for.
+func (s *stream) request(o order) *pb.WatchRequest {
+	if o.kind == cancelWatch {
+		return &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{
+			CancelRequest: &pb.WatchCancelRequest{WatchId: o.id},
+		}}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	create := &pb.WatchCreateRequest{WatchId: o.id, Key: []byte(s.cluster.Keys.Epoch())} // a probe's: every locker may read it
+	if o.kind == createWatch {
+		watch := s.watches[o.id]
+		if watch == nil {
+			return nil
+		}
+		f := watch.follower
+		create.Key, create.RangeEnd = []byte(f.queue), []byte(clientv3.GetPrefixRangeEnd(f.queue))
+		create.StartRevision = f.resume()
+		watch.asked, watch.fromNow = true, create.StartRevision == 0
+	}
+	s.unanswered = append(s.unanswered, question{o, time.Now()})
+	return &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: create}}
+}
+
+func (s *stream) receive() error {
+	for {
+		resp, err := s.rpc.Recv()
+		if err != nil {
+			return err
+		}
+		if resp.Created {
+			err = s.created(resp)
+		} else {
+			err = s.dispatch(resp)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// created takes the answer to the request for a watch.
+func (s *stream) created(resp *pb.WatchResponse) error {
+	s.mu.Lock()
+	if len(s.unanswered) == 0 {
+		s.mu.Unlock()
+		return fmt.Errorf("etcd: a watch was created that was not asked for: %s", resp.CancelReason)
+	}
+	asked := s.unanswered[0]
+	s.unanswered = s.unanswered[1:]
+	if asked.kind == probe && !resp.Canceled {
+		s.send(order{cancelWatch, asked.id})
+	}
+	watch := s.watches[asked.id]
+	s.mu.Unlock()
+	switch {
+	case watch == nil: // a probe, or removed meanwhile
+	case resp.Canceled:
+		s.refused(watch.follower)
+	case watch.fromNow: // what was listed before may be older than the watch
+		s.relist(watch.follower)
+	}
+	return nil
+}
+
+// dispatch passes a response on to who follows the queue. Its error is for the
+// stream as a whole.
+func (s *stream) dispatch(resp *pb.WatchResponse) error {
+	s.mu.Lock()
+	watch := s.watches[resp.WatchId]
+	s.mu.Unlock()
+	switch {
+	case watch == nil: // removed meanwhile
+	case resp.CompactRevision != 0:
+		watch.follower.missed()
+		s.again(resp.WatchId)
+	case resp.Canceled:
+		return fmt.Errorf("etcd: watch cancelled: %s", resp.CancelReason)
+	default:
+		watch.follower.events(resp.Events)
+	}
+	return nil
+}
