@@ -52,7 +52,7 @@ var repairMutants = []Mutant{
            claim_seq = 0`, `set seq = e.seq, tx = e.tx,
            claim_seq = 0`,
 		inPostgres("TestFence_BehindItsHistoryIsNamedAndRepaired_N26")),
-	change("fence-behind-its-history-is-not-named", "N26", "storage/postgres/refusal.go",
+	change("fence-behind-its-history-is-not-named", "N26", "storage/postgres/rejection.go",
 		`pgErr.ConstraintName != "event_pkey"`, `true`,
 		inPostgres("TestFence_BehindItsHistoryIsNamedAndRepaired_N26")),
 }

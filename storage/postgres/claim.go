@@ -7,6 +7,8 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
+	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
 // tries bounds how often a claim that found the fence locked is repeated, each
@@ -29,12 +31,12 @@ func (s *Store) Claim(ctx context.Context, grant fence.Grant) (storage.Claim, er
 		if err == nil {
 			return claim, nil
 		}
-		if sqlState(err) != stateLockTimeout {
+		if sqlstate.Of(err) != sqlstate.LockTimeout {
 			break
 		}
 		s.evict(ctx, grant)
 	}
-	return storage.Claim{}, s.explain(ctx, failedAt("claim of "+grant.Resource, err), false, storage.StageClaim, storage.Claim{Grant: grant})
+	return storage.Claim{}, s.explain(ctx, wire.FailedAt("claim of "+grant.Resource, err), false, storage.StageClaim, storage.Claim{Grant: grant})
 }
 
 // claimOnce claims and evicts, in one round trip: the eviction is a transaction
@@ -49,18 +51,18 @@ func (s *Store) claimOnce(ctx context.Context, grant fence.Grant) (storage.Claim
 		return storage.Claim{}, err
 	}
 	var evicted, denied int
-	err = answer.behind
-	if len(answer.rows) == 2 {
-		_, err = fmt.Sscan(strings.Join(answer.rows[1], " "), &evicted, &denied)
+	err = answer.Behind
+	if len(answer.Rows) == 2 {
+		_, err = fmt.Sscan(strings.Join(answer.Rows[1], " "), &evicted, &denied)
 	}
 	s.reportEvicted(ctx, grant, evicted, denied, err)
 	return claim, nil
 }
 
 // readClaim reads what claimSQL selected.
-func readClaim(grant fence.Grant, a *answer) (storage.Claim, error) {
+func readClaim(grant fence.Grant, a *wire.Answer) (storage.Claim, error) {
 	claim := storage.Claim{Grant: grant}
-	_, err := fmt.Sscan(a.first(), &claim.Resource, &claim.Seq, &claim.Tx)
+	_, err := fmt.Sscan(a.First(), &claim.Resource, &claim.Seq, &claim.Tx)
 	return claim, err
 }
 
@@ -78,7 +80,7 @@ func (s *Store) evict(ctx context.Context, grant fence.Grant) {
 	answer, err := s.transact(ctx, s.evictSQL(grant), "")
 	var evicted, denied int
 	if err == nil {
-		_, err = fmt.Sscan(answer.first(), &evicted, &denied)
+		_, err = fmt.Sscan(answer.First(), &evicted, &denied)
 	}
 	s.reportEvicted(ctx, grant, evicted, denied, err)
 }

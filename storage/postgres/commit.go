@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
 // Commit implements storage.Txn: seal and COMMIT in one message, of which the
@@ -27,16 +28,16 @@ func (t *txn) Commit(ctx context.Context, ops []storage.OpRecord) ([]storage.Cla
 		return nil, err
 	}
 	pg := t.conn.Conn().PgConn()
-	answer, result, err := send(ctx, pg, sql)
+	answer, result, err := wire.Send(ctx, pg, sql)
 	ended := pg.IsClosed()
-	if t.left = answer.committed; answer.behind != nil {
-		closeNow(pg) // whether it may be used again isn't known
+	if t.left = answer.Committed; answer.Behind != nil {
+		wire.CloseNow(pg) // whether it may be used again isn't known
 	}
 	t.Rollback(ctx)
 	switch result {
-	case committed:
+	case wire.Committed:
 		return t.moved(), nil
-	case inDoubt:
+	case wire.InDoubt:
 		return nil, &storage.InDoubtError{InDoubt: storage.InDoubt{Claims: t.claims, Tx: t.id}, Err: err}
 	default:
 		return nil, t.store.explain(ctx, fmt.Errorf("postgres: commit: %w", err), ended, storage.StageSeal, t.claims...)

@@ -10,23 +10,10 @@ import (
 // The messages of a Store, and what it makes of the answers, for tests that send
 // them on connections of their own.
 
-type Answer = answer
-
-// Outcomes of Send.
-const (
-	Aborted   = aborted
-	Committed = committed
-	InDoubt   = inDoubt
-)
-
 var (
-	Send      = send
 	ReadClaim = readClaim
 	ReadKept  = readKept
 )
-
-// Rows are the rows of all statements.
-func (a *answer) Rows() [][]string { return a.rows }
 
 // ClaimMessage claims, and perhaps evicts.
 func (s *Store) ClaimMessage(grant fence.Grant, evict bool) string {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
 // Entries implements storage.History.
@@ -19,7 +20,7 @@ func (s *Store) Entries(ctx context.Context, resource string, after int64, limit
 	}
 	rows, err := s.pool.Query(ctx, s.sql.entries, resource, after, limit)
 	if err != nil {
-		return nil, fmt.Errorf("postgres: history of %s: %w", resource, nameCached(err))
+		return nil, fmt.Errorf("postgres: history of %s: %w", resource, wire.NameCached(err))
 	}
 	entries, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (storage.Entry, error) {
 		e := storage.Entry{Grant: fence.Grant{Resource: resource}}
@@ -31,7 +32,7 @@ func (s *Store) Entries(ctx context.Context, resource string, after int64, limit
 		return e, json.Unmarshal([]byte(ops), &e.Ops)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("postgres: history of %s: %w", resource, nameCached(err))
+		return nil, fmt.Errorf("postgres: history of %s: %w", resource, wire.NameCached(err))
 	}
 	return entries, nil
 }
@@ -43,7 +44,7 @@ func (s *Store) Rejections(ctx context.Context, resource string, limit int) ([]s
 	}
 	rows, err := s.pool.Query(ctx, s.sql.refusals, resource, limit)
 	if err != nil {
-		return nil, fmt.Errorf("postgres: refusals of %s: %w", resource, nameCached(err))
+		return nil, fmt.Errorf("postgres: refusals of %s: %w", resource, wire.NameCached(err))
 	}
 	records, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (storage.Rejection, error) {
 		r := storage.Rejection{Grant: fence.Grant{Resource: resource}, Current: fence.Grant{Resource: resource}}
@@ -56,7 +57,7 @@ func (s *Store) Rejections(ctx context.Context, resource string, limit int) ([]s
 		return r, err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("postgres: refusals of %s: %w", resource, nameCached(err))
+		return nil, fmt.Errorf("postgres: refusals of %s: %w", resource, wire.NameCached(err))
 	}
 	return records, nil
 }

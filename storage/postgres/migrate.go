@@ -15,6 +15,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
 //go:embed migrations/*.sql
@@ -91,7 +93,7 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, schema string) ([]Migratio
 	for _, m := range migrations {
 		done, err := migrateOne(ctx, pool, orDefault(schema), m)
 		if err != nil {
-			return applied, fmt.Errorf("postgres: migration %d (%s): %w", m.Version, m.Name, nameCached(err))
+			return applied, fmt.Errorf("postgres: migration %d (%s): %w", m.Version, m.Name, wire.NameCached(err))
 		}
 		if done {
 			applied = append(applied, m)
@@ -181,7 +183,7 @@ func MigrationStatus(ctx context.Context, pool *pgxpool.Pool, schema string) ([]
 		})
 	}
 	if err != nil && !isMissing(err) {
-		return nil, fmt.Errorf("postgres: reading migrations: %w", nameCached(err))
+		return nil, fmt.Errorf("postgres: reading migrations: %w", wire.NameCached(err))
 	}
 	return migrations, nil
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
 // kept is what Txn.Keep was given.
@@ -45,8 +46,8 @@ func (s *Store) recallSQL(key storage.OnceKey, claims []storage.Claim) string {
 
 // readKept reads what recallSQL selected. It fails with a *TransientError if that
 // was kept after the claims.
-func readKept(key storage.OnceKey, claims []storage.Claim, a *answer) (result []byte, found bool, err error) {
-	for _, row := range a.rows {
+func readKept(key storage.OnceKey, claims []storage.Claim, a *wire.Answer) (result []byte, found bool, err error) {
+	for _, row := range a.Rows {
 		claim := claimOf(claims, row[0])
 		if row[1] != hex.EncodeToString(key.Request[:]) {
 			return nil, false, &storage.OpReuseError{Resource: claim.Grant.Resource, Key: key.Key}
@@ -126,7 +127,7 @@ func (s *Store) forgetSome(ctx context.Context) (n int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	count, jumpedFrom, _ := strings.Cut(answer.first(), " ")
+	count, jumpedFrom, _ := strings.Cut(answer.First(), " ")
 	if jumpedFrom != "" {
 		return 0, fmt.Errorf("%w: at the last call of ForgetOnce it showed %s, which is more than a quarter of once_retention ago, or yet to come; "+
 			"nothing is removed before it has gone steadily for the whole of once_retention; call ForgetOnce at least once a day", ErrClockJumped, jumpedFrom)

@@ -7,6 +7,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
+	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
 // Sentinels for a database that can't be used as it is. The errors that wrap
@@ -15,12 +18,12 @@ var (
 	// ErrNotMigrated: the schema is missing or older than this code needs.
 	ErrNotMigrated = errors.New("postgres: schema is not up to date")
 	// ErrUnsupported: the server's version or settings are not supported.
-	ErrUnsupported = errors.New("postgres: server is not supported")
+	ErrUnsupported = wire.ErrUnsupported
 	// ErrMissingRights: the role may not do what a Store has to.
 	ErrMissingRights = errors.New("postgres: rights are missing")
 	// ErrUnavailable: no connection was to be had, or a pooler in between has none
 	// to the server. No guarded transaction was begun.
-	ErrUnavailable = errors.New("postgres: database can't be reached")
+	ErrUnavailable = wire.ErrUnavailable
 )
 
 // minVersion is the oldest server that the functions work on
@@ -37,7 +40,7 @@ type serverFacts struct {
 
 func readServer(ctx context.Context, pool *pgxpool.Pool) (serverFacts, error) {
 	var f serverFacts
-	conn, err := acquire(ctx, pool)
+	conn, err := wire.Acquire(ctx, pool)
 	if err != nil {
 		return f, err
 	}
@@ -52,7 +55,7 @@ func readServer(ctx context.Context, pool *pgxpool.Pool) (serverFacts, error) {
 			Scan(&f.version, &f.versionText, &f.recovery, &f.prepared)
 	}
 	if err != nil {
-		return f, fmt.Errorf("postgres: can't ask the server for its version: %w", reached(nameCached(err)))
+		return f, fmt.Errorf("postgres: can't ask the server for its version: %w", wire.Reached(wire.NameCached(err)))
 	}
 	return f, nil
 }
@@ -113,10 +116,10 @@ func (s *Store) checkSchema(ctx context.Context) error {
 	table := pgx.Identifier{s.cfg.Schema, "migration"}.Sanitize()
 	err := s.pool.QueryRow(ctx, "select coalesce(max(version), 0) from "+table).Scan(&version)
 	switch {
-	case sqlState(err) == stateNoRights:
+	case sqlstate.Of(err) == sqlstate.NoRights:
 		return s.missingRights(err.Error())
 	case err != nil && !isMissing(err):
-		return fmt.Errorf("postgres: can't read the version of schema %s: %w", s.cfg.Schema, nameCached(err))
+		return fmt.Errorf("postgres: can't read the version of schema %s: %w", s.cfg.Schema, wire.NameCached(err))
 	}
 	if version < latestVersion() {
 		return fmt.Errorf("%w: schema %s is at version %d, %d is needed: run \"fencectl migrate up --schema %s\" or call postgres.Migrate",
@@ -142,7 +145,7 @@ func (s *Store) checkRights(ctx context.Context) error {
 			   and not has_table_privilege(c.oid, 'select')) lacking`, schemaIdentifier(s.cfg.Schema), appRoutines, appTables).Scan(&lacking)
 	switch {
 	case err != nil:
-		return fmt.Errorf("postgres: can't read the rights on schema %s: %w", s.cfg.Schema, nameCached(err))
+		return fmt.Errorf("postgres: can't read the rights on schema %s: %w", s.cfg.Schema, wire.NameCached(err))
 	case lacking != nil:
 		return s.missingRights(*lacking)
 	}
@@ -163,7 +166,7 @@ func (s *Store) checkLogged(ctx context.Context) error {
 		schemaIdentifier(s.cfg.Schema)).Scan(&unlogged)
 	switch {
 	case err != nil:
-		return fmt.Errorf("postgres: can't read the tables of schema %s: %w", s.cfg.Schema, nameCached(err))
+		return fmt.Errorf("postgres: can't read the tables of schema %s: %w", s.cfg.Schema, wire.NameCached(err))
 	case unlogged != nil:
 		return fmt.Errorf("%w: a crash would empty %s; as the owner run \"alter table ... set logged\" for each", ErrUnsupported, *unlogged)
 	}

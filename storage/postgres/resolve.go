@@ -46,7 +46,7 @@ func (s *Store) resolveOne(ctx context.Context, claim storage.Claim, id storage.
 	if err != nil {
 		return "", err
 	}
-	return answer.first(), nil
+	return answer.First(), nil
 }
 
 func (s *Store) resolveSQL(claim storage.Claim, id storage.TxID) string {

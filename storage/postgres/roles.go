@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 )
 
 // What a Store needs. All else in the schema is called by these, with the owner's
@@ -70,9 +71,9 @@ func GrantRoles(ctx context.Context, pool *pgxpool.Pool, schema string, roles Ro
 	switch {
 	case err == nil:
 		return nil
-	case sqlState(err) == stateBadRole:
+	case sqlstate.Of(err) == sqlstate.BadRole:
 		return fmt.Errorf("%w: postgres: granting roles: %w", fence.ErrInvalid, err)
-	case sqlState(err) == stateNoCreateRole:
+	case sqlstate.Of(err) == sqlstate.NoCreateRole:
 		return fmt.Errorf("%w: postgres: granting roles: %w", ErrMissingRights, err)
 	}
 	return fmt.Errorf("postgres: granting roles: %w", err)
@@ -129,7 +130,7 @@ revoke all on all sequences in schema %[3]s from %[2]s;
 revoke all on all routines in schema %[3]s from %[2]s;
 grant usage on schema %[3]s to %[2]s;
 grant select on %[5]s to %[2]s;
-`, role, r, s, stateBadRole, in(tables), stateNoCreateRole)
+`, role, r, s, sqlstate.BadRole, in(tables), sqlstate.NoCreateRole)
 	if len(routines) > 0 {
 		sql += fmt.Sprintf("grant execute on routine %s to %s;\n", in(routines), r)
 	}

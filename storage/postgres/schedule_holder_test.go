@@ -13,6 +13,7 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
+	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
 // holder does what a Guard does: it claims, runs transactions under its claims, and
@@ -144,12 +145,12 @@ func (h *holder) claim(resource string) {
 	if open {
 		message = r.store.OpenClaimMessage(g)
 	}
-	var answer *postgres.Answer
+	var answer *wire.Answer
 	var committed bool
 	var err error
 	h.start(r.conn, func() { answer, committed, err = sent(s, r.conn, message) }, func() {
 		var c storage.Claim
-		if err == nil || open && len(answer.Rows()) > 0 {
+		if err == nil || open && len(answer.Rows) > 0 {
 			c, err = postgres.ReadClaim(g, answer)
 			require.NoError(s, err)
 			r.claims = []storage.Claim{c}
@@ -419,11 +420,11 @@ func (h *holder) resolve() {
 	var err error
 	h.start(conn, func() {
 		for _, c := range r.claims {
-			var answer *postgres.Answer
+			var answer *wire.Answer
 			if answer, _, err = sent(s, conn, r.store.ResolveMessage(c, r.id)); err != nil {
 				return
 			}
-			if said = answer.Rows()[0][0]; said != "unknown" {
+			if said = answer.Rows[0][0]; said != "unknown" {
 				return
 			}
 		}

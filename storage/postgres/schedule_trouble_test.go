@@ -8,19 +8,19 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/storage/postgres"
+	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
 // errDoubt is why a COMMIT is neither done nor not done.
 var errDoubt = errors.New("the outcome is in doubt")
 
 // sent sends a message that ends a transaction.
-func sent(s *schedule, conn *pgx.Conn, message string) (answer *postgres.Answer, committed bool, err error) {
-	answer, outcome, err := postgres.Send(s.ctx, conn.PgConn(), message)
-	if outcome == postgres.InDoubt {
+func sent(s *schedule, conn *pgx.Conn, message string) (answer *wire.Answer, committed bool, err error) {
+	answer, outcome, err := wire.Send(s.ctx, conn.PgConn(), message)
+	if outcome == wire.InDoubt {
 		err = errDoubt
 	}
-	return answer, outcome == postgres.Committed, err
+	return answer, outcome == wire.Committed, err
 }
 
 // send delivers the COMMIT of a run and makes the world what came of it. h is the

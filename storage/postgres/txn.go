@@ -11,10 +11,17 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/fencekit/fencekit/storage"
-
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/postgres/internal/operation"
+	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
+	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
+
+// ErrManagedTx is returned by Commit and Rollback of the transaction that an
+// operation is given: it commits when the operation returns nil, after its seal,
+// and rolls back when it returns an error.
+var ErrManagedTx = operation.ErrManaged
 
 // txn is a guarded transaction on a connection of its own.
 type txn struct {
@@ -43,12 +50,12 @@ func (s *Store) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn
 	var err error
 	var ended bool
 	for range tries {
-		if ended, err = t.begin(ctx); sqlState(err) != stateTerminated {
+		if ended, err = t.begin(ctx); sqlstate.Of(err) != sqlstate.Terminated {
 			break
 		}
 	}
 	if err != nil {
-		return nil, s.explain(ctx, failedAt("begin", err), ended, storage.StageHead, t.claims...)
+		return nil, s.explain(ctx, wire.FailedAt("begin", err), ended, storage.StageHead, t.claims...)
 	}
 	return t, nil
 }
@@ -56,21 +63,21 @@ func (s *Store) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn
 // begin begins on a connection of the pool. If it fails it holds none, and ended
 // says whether the connection was lost.
 func (t *txn) begin(ctx context.Context) (ended bool, err error) {
-	if t.conn, err = acquire(ctx, t.store.pool); err != nil {
+	if t.conn, err = wire.Acquire(ctx, t.store.pool); err != nil {
 		return false, err
 	}
 	pg := t.conn.Conn().PgConn()
 	results, err := pg.Exec(ctx, t.beginSQL()).ReadAll()
 	if err == nil {
 		if t.state, err = readState(results); err != nil {
-			closeNow(pg) // the server's own answer may be yet to come
+			wire.CloseNow(pg) // the server's own answer may be yet to come
 		}
 	}
 	if err != nil {
 		ended = pg.IsClosed()
 		t.state = t.store.sql.state // no operation has run
 		t.Rollback(ctx)
-		return ended, reached(err)
+		return ended, wire.Reached(err)
 	}
 	return false, nil
 }
@@ -107,22 +114,22 @@ func (t *txn) Run(ctx context.Context, op storage.Op[pgx.Tx]) error {
 }
 
 func (t *txn) run(ctx context.Context, op storage.Op[pgx.Tx]) error {
-	s := &session{conn: t.conn.Conn()}
-	defer t.finish(s) // also if op panics
-	err := op.Run(ctx, &tx{session: s})
-	switch inUse := s.finish(); {
-	case inUse && errors.Is(err, errInUse):
+	o := operation.New(t.conn.Conn())
+	defer t.finish(o) // also if op panics
+	err := op.Run(ctx, o.Tx())
+	switch inUse := o.Finish(); {
+	case inUse && errors.Is(err, operation.ErrInUse):
 		return err
 	case inUse:
-		return errors.Join(err, errInUse)
+		return errors.Join(err, operation.ErrInUse)
 	}
-	return s.verdict(err)
+	return o.Verdict(err)
 }
 
 // finish ends an operation's use of the connection. One that is still in use is
 // cut: it can't be given back to the pool, nor be closed in good order.
-func (t *txn) finish(s *session) {
-	if s.finish() {
+func (t *txn) finish(o *operation.Operation) {
+	if o.Finish() {
 		_ = t.conn.Hijack().PgConn().Conn().Close()
 		t.conn = nil
 	}
@@ -135,7 +142,7 @@ func (t *txn) finish(s *session) {
 func (t *txn) fail(ctx context.Context, err error) error {
 	ended := t.conn == nil || t.conn.Conn().IsClosed() || ctx.Err() != nil
 	t.Rollback(ctx)
-	if sqlState(err) == stateLockTimeout {
+	if sqlstate.Of(err) == sqlstate.LockTimeout {
 		evictCtx, cancel := t.store.cleanup(ctx)
 		defer cancel()
 		for _, c := range t.claims {

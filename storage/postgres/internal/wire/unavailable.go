@@ -1,4 +1,4 @@
-package postgres
+package wire
 
 import (
 	"errors"
@@ -8,6 +8,12 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/fencekit/fencekit/internal/oneline"
+)
+
+// Sentinels of package postgres.
+var (
+	ErrUnavailable = errors.New("postgres: database can't be reached")
+	ErrUnsupported = errors.New("postgres: server is not supported")
 )
 
 // unavailableError is ErrUnavailable with its reason and what to do, on one line.
@@ -30,7 +36,7 @@ func remedy(err error) string {
 	case strings.Contains(err.Error(), "server refused TLS connection"): // pgconn has no name for it
 		return "the server has no TLS: turn it on there, or set sslmode in the DSN"
 	case !errors.As(err, &pgErr):
-		return "check host and port in the DSN, and that the server runs there and can be reached from here"
+		return "check host and port in the DSN, and that the server runs there and can be Reached from here"
 	}
 	switch pgErr.Code {
 	case "28P01", "28000":

@@ -1,4 +1,4 @@
-package postgres
+package operation
 
 import (
 	"context"
@@ -11,10 +11,10 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// ErrManagedTx is returned by Commit and Rollback of the transaction that an
+// ErrManaged is returned by Commit and Rollback of the transaction that an
 // operation is given: it commits when the operation returns nil, after its seal,
 // and rolls back when it returns an error.
-var ErrManagedTx = errors.New("postgres: the guard commits or rolls back this transaction, not the operation")
+var ErrManaged = errors.New("postgres: the guard commits or rolls back this transaction, not the operation")
 
 // errLargeObjects is why LargeObjects can't be used.
 var errLargeObjects = fmt.Errorf(`postgres: LargeObjects is not available in a guarded transaction; call the server's functions, as in tx.QueryRow(ctx, "select lo_from_bytea(0, $1)", data): %w`, errors.ErrUnsupported)
@@ -36,11 +36,11 @@ func (t *tx) enter() error {
 	return t.session.enter()
 }
 
-// Commit is refused with ErrManagedTx.
-func (t *tx) Commit(context.Context) error { return ErrManagedTx }
+// Commit is refused with ErrManaged.
+func (t *tx) Commit(context.Context) error { return ErrManaged }
 
-// Rollback is refused with ErrManagedTx.
-func (t *tx) Rollback(context.Context) error { return ErrManagedTx }
+// Rollback is refused with ErrManaged.
+func (t *tx) Rollback(context.Context) error { return ErrManaged }
 
 // Conn returns nil: the connection's own methods would bypass the guard.
 func (t *tx) Conn() *pgx.Conn { return nil }
@@ -97,7 +97,7 @@ func (t *tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []strin
 
 func (t *tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	if pgx.FailedBatchResults(b, nil).Tx() != nil {
-		return pgx.FailedBatchResults(b, fmt.Errorf("%w: Batch.BeginTx is not for use inside it", ErrManagedTx))
+		return pgx.FailedBatchResults(b, fmt.Errorf("%w: Batch.BeginTx is not for use inside it", ErrManaged))
 	}
 	if err := t.enter(); err != nil {
 		return pgx.FailedBatchResults(b, err)

@@ -1,9 +1,10 @@
-package postgres
+package operation
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -16,7 +17,7 @@ type savepoint struct {
 }
 
 func beginSavepoint(ctx context.Context, t *tx) (pgx.Tx, error) {
-	name := fmt.Sprintf("fencekit_%x", int64(newTxID()))
+	name := fmt.Sprintf("fencekit_%x", rand.Uint64())
 	if _, err := t.Exec(ctx, "savepoint "+name); err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package postgres
+package operation
 
 import (
 	"cmp"
@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 )
 
 // session is what the transaction of one operation and the savepoints in it
@@ -32,13 +33,15 @@ type session struct {
 	barred   error // why the transaction must not commit, whatever the operation returns
 }
 
-// whatStays, and the remedy in it, hold for each way in which SQL can end a transaction.
-const whatStays = "what a COMMIT of its own wrote stays, without a fence; what a ROLLBACK undid is gone; don't send COMMIT or ROLLBACK: return nil or an error"
+// WhatStays says what stays, and the remedy: both hold for each way in which SQL can end a transaction.
+const WhatStays = "what a COMMIT of its own wrote stays, without a fence; what a ROLLBACK undid is gone; don't send COMMIT or ROLLBACK: return nil or an error"
 
 var (
-	errEndedBySQL = fmt.Errorf("%w by SQL in the operation: "+whatStays, storage.ErrTxEnded)
+	errEndedBySQL = fmt.Errorf("%w by SQL in the operation: "+WhatStays, storage.ErrTxEnded)
 	errUsedLate   = fmt.Errorf("%w: it was used after the operation had returned", storage.ErrTxEnded)
-	errInUse      = errors.New("postgres: the transaction is in use by another call or an open result: close Rows and BatchResults, scan each Row, wait for goroutines, and don't use it in what its own calls call back")
+	// ErrInUse is why a call fails while another one, or an open result, has the
+	// connection.
+	ErrInUse = errors.New("postgres: the transaction is in use by another call or an open result: close Rows and BatchResults, scan each Row, wait for goroutines, and don't use it in what its own calls call back")
 )
 
 // enter takes the connection for one call or result. After nil the caller calls leave.
@@ -64,7 +67,7 @@ func (s *session) unusable() error {
 	case s.closed:
 		return errUsedLate
 	case s.inUse, s.spoilt:
-		return errInUse
+		return ErrInUse
 	case s.ended:
 		return errEndedBySQL
 	}
@@ -97,7 +100,7 @@ func (s *session) barCommit(err error) {
 // not enough, since a message can hold several statements and only the last has
 // one; the seal finds what is not noticed here.
 func (s *session) note(err error, tag pgconn.CommandTag) error {
-	conflict, noted := sqlState(err) == stateSerialization, errors.Is(err, errEndedBySQL)
+	conflict, noted := sqlstate.Of(err) == sqlstate.Serialization, errors.Is(err, errEndedBySQL)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch tag.String() {
@@ -142,13 +145,13 @@ func (s *session) finish() (inUse bool) {
 // not in use.
 func (s *session) verdict(err error) error {
 	err = s.note(err, pgconn.CommandTag{})
-	if s.conflict != nil && sqlState(err) != stateSerialization {
+	if s.conflict != nil && sqlstate.Of(err) != sqlstate.Serialization {
 		err = errors.Join(s.conflict, err)
 	}
 	if s.barred != nil {
 		return errors.Join(s.barred, err)
 	}
-	if sqlState(err) == stateAborted && s.failure != nil && !errors.Is(err, s.failure) {
+	if sqlstate.Of(err) == sqlstate.Aborted && s.failure != nil && !errors.Is(err, s.failure) {
 		return s.notReturned(err)
 	}
 	if err != nil {

@@ -1,4 +1,4 @@
-package postgres
+package operation
 
 import (
 	"cmp"
@@ -26,7 +26,7 @@ func (b *batchResults) next() error {
 	}
 	b.open.Close()
 	if !b.open.isClosed() {
-		return errInUse
+		return ErrInUse
 	}
 	b.open = nil
 	return nil

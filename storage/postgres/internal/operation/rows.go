@@ -1,4 +1,4 @@
-package postgres
+package operation
 
 import (
 	"errors"
@@ -29,7 +29,7 @@ var errResultClosed = errors.New("postgres: the result is closed")
 func (r *result) enter() error {
 	if !r.mu.TryLock() {
 		r.session.spoil()
-		return errInUse
+		return ErrInUse
 	}
 	switch {
 	case r.closed:
@@ -37,7 +37,7 @@ func (r *result) enter() error {
 		return errResultClosed
 	case r.session.isSpoilt():
 		r.mu.Unlock()
-		return errInUse
+		return ErrInUse
 	}
 	return nil
 }
@@ -177,7 +177,7 @@ func (r *rows) FieldDescriptions() []pgconn.FieldDescription {
 		if r.fields == nil {
 			r.fields = slices.Clone(r.base.FieldDescriptions())
 		}
-	case errInUse:
+	case ErrInUse:
 		return nil
 	}
 	return r.fields
@@ -192,7 +192,7 @@ func (r *rows) TypeMap() *pgtype.Map {
 		if r.types == nil {
 			r.types = copyTypes(r.base.TypeMap())
 		}
-	case errInUse:
+	case ErrInUse:
 		return nil
 	}
 	return r.types

@@ -12,55 +12,19 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/storage"
-)
-
-// SQLSTATEs. The ZF ones are raised by this package's own SQL.
-const (
-	stateStale       = "ZF001"
-	stateOvertaken   = "ZF002"
-	stateTxEnded     = "ZF003"
-	stateWentBack    = "ZF004"
-	stateEpochBehind = "ZF005"
-	stateCollision   = "ZF006"
-	stateTokenJump   = "ZF010"
-	stateFailedOver  = "ZF011"
-
-	stateNoCreateRole = "ZF020"
-
-	stateSerialization = "40001"
-	stateDeadlock      = "40P01"
-	stateLockTimeout   = "55P03"
-	stateAborted       = "25P02" // a statement in a transaction that has failed
-	stateTerminated    = "57P01"
-	stateIdle          = "25P03"
-	stateTransaction   = "25P04" // transaction_timeout, from PostgreSQL 17 on
-	stateCanceled      = "57014"
-	stateNoRights      = "42501"
-	stateBadRole       = "0LP01"
-	stateReadOnly      = "25006"
-	stateUnsupported   = "0A000"
-	stateUnique        = "23505"
-
-	stateNoStatement     = "26000"
-	stateStatementExists = "42P05"
+	"github.com/fencekit/fencekit/storage/postgres/internal/operation"
+	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
+	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
 var refusalReasons = map[string]storage.Reason{
-	stateStale:       storage.ReasonStale,
-	stateOvertaken:   storage.ReasonOvertaken,
-	stateWentBack:    storage.ReasonWentBack,
-	stateEpochBehind: storage.ReasonEpochBehind,
-	stateCollision:   storage.ReasonCollision,
-	stateTokenJump:   storage.ReasonTokenJump,
-	stateFailedOver:  storage.ReasonFailedOver,
-}
-
-func sqlState(err error) string {
-	var pgErr *pgconn.PgError
-	if errors.As(err, &pgErr) {
-		return pgErr.Code
-	}
-	return ""
+	sqlstate.Stale:       storage.ReasonStale,
+	sqlstate.Overtaken:   storage.ReasonOvertaken,
+	sqlstate.WentBack:    storage.ReasonWentBack,
+	sqlstate.EpochBehind: storage.ReasonEpochBehind,
+	sqlstate.Collision:   storage.ReasonCollision,
+	sqlstate.TokenJump:   storage.ReasonTokenJump,
+	sqlstate.FailedOver:  storage.ReasonFailedOver,
 }
 
 // TransientError wraps an error after which the same operation, run again, may
@@ -85,18 +49,18 @@ func (e *TransientError) Retryable() bool { return true }
 func (s *Store) explain(ctx context.Context, err error, ended bool, stage storage.Stage, claims ...storage.Claim) error {
 	var pgErr *pgconn.PgError
 	state := ""
-	if errors.As(err, &pgErr) && fromServer(pgErr) {
+	if errors.As(err, &pgErr) && wire.FromServer(pgErr) {
 		state = pgErr.Code
 	}
 	ours := stage != storage.StageRun // what an operation meets there is its own
 	switch {
-	case ours && state == stateTxEnded:
-		return fmt.Errorf("%w before its seal, or lost its mark (RESET ALL), by SQL in the operation: %s: %w", storage.ErrTxEnded, whatStays, err)
+	case ours && state == sqlstate.TxEnded:
+		return fmt.Errorf("%w before its seal, or lost its mark (RESET ALL), by SQL in the operation: %s: %w", storage.ErrTxEnded, operation.WhatStays, err)
 	case ours && refusalReasons[state] != "":
 		refused := refusedFromDetail(pgErr, claims)
 		refused.Stage = stage
 		return s.refuse(ctx, refused)
-	case ended || state == stateSerialization:
+	case ended || state == sqlstate.Serialization:
 		for _, claim := range claims {
 			if refused := s.refusalNow(ctx, claim); refused != nil {
 				refused.Stage, refused.Err = stage, err
@@ -110,7 +74,7 @@ func (s *Store) explain(ctx context.Context, err error, ended bool, stage storag
 	if stage == storage.StageSeal {
 		err = nameTrick(err, state)
 	}
-	err = s.nameBehind(nameCached(s.nameLimit(err, pgErr)))
+	err = s.nameBehind(wire.NameCached(s.nameLimit(err, pgErr)))
 	if transient(pgErr) {
 		return &TransientError{err}
 	}
@@ -120,11 +84,11 @@ func (s *Store) explain(ctx context.Context, err error, ended bool, stage storag
 // transient reports whether another run may well succeed.
 func transient(pgErr *pgconn.PgError) bool {
 	switch pgErr.Code {
-	case stateSerialization, stateDeadlock, stateLockTimeout, stateTerminated, stateTransaction:
+	case sqlstate.Serialization, sqlstate.Deadlock, sqlstate.LockTimeout, sqlstate.Terminated, sqlstate.Transaction:
 		return true
-	case stateNoStatement, stateStatementExists:
+	case sqlstate.NoStatement, sqlstate.StatementExists:
 		return true // something else has used the connection; pgx prepares anew after an error
-	case stateUnsupported:
+	case sqlstate.Unsupported:
 		return pgErr.Routine == "RevalidateCachedQuery" // a prepared plan's table has changed
 	}
 	return false
@@ -133,9 +97,9 @@ func transient(pgErr *pgconn.PgError) bool {
 // nameTrick says what an operation has done if its seal can't be executed.
 func nameTrick(err error, state string) error {
 	switch state {
-	case stateReadOnly:
+	case sqlstate.ReadOnly:
 		return fmt.Errorf("%w (either the operation has made its transaction read only, where the seal can't write, or a deferred trigger has deferred others again, which write behind the seal)", err)
-	case stateNoRights:
+	case sqlstate.NoRights:
 		return fmt.Errorf("%w at the seal: %w (an operation must keep the role that it began with: no SET ROLE, RESET ROLE or SET SESSION AUTHORIZATION)", ErrMissingRights, err)
 	}
 	return err
@@ -149,7 +113,7 @@ var ErrFenceBehind = errors.New("postgres: fence is behind its history")
 // nameBehind names the error of a move that found its position taken.
 func (s *Store) nameBehind(err error) error {
 	var pgErr *pgconn.PgError
-	if !errors.As(err, &pgErr) || pgErr.Code != stateUnique || pgErr.SchemaName != s.cfg.Schema || pgErr.ConstraintName != "event_pkey" {
+	if !errors.As(err, &pgErr) || pgErr.Code != sqlstate.Unique || pgErr.SchemaName != s.cfg.Schema || pgErr.ConstraintName != "event_pkey" {
 		return err
 	}
 	return fmt.Errorf("%w: its table was restored without the history, or changed by hand; the owner of the schema runs: select %s.repair(): %w",
@@ -160,13 +124,13 @@ func (s *Store) nameBehind(err error) error {
 // reads it at night looks into the server's configuration otherwise.
 func (s *Store) nameLimit(err error, pgErr *pgconn.PgError) error {
 	switch {
-	case pgErr.Code == stateLockTimeout:
+	case pgErr.Code == sqlstate.LockTimeout:
 		return fmt.Errorf("%w (postgres.Config.LockTimeout is %v)", err, s.cfg.LockTimeout)
-	case pgErr.Code == stateIdle:
+	case pgErr.Code == sqlstate.Idle:
 		return fmt.Errorf("%w (postgres.Config.IdleTimeout is %v; a long decision belongs between two transactions of a guard.Hold)", err, s.cfg.IdleTimeout)
-	case pgErr.Code == stateTransaction:
+	case pgErr.Code == sqlstate.Transaction:
 		return fmt.Errorf("%w (transaction_timeout of the server, the database or the role: guarded transactions keep to it)", err)
-	case pgErr.Code == stateCanceled && strings.Contains(pgErr.Message, "statement timeout"):
+	case pgErr.Code == sqlstate.Canceled && strings.Contains(pgErr.Message, "statement timeout"):
 		return fmt.Errorf("%w (postgres.Config.StatementTimeout is %v)", err, s.cfg.StatementTimeout)
 	}
 	return err
@@ -214,4 +178,40 @@ func (s *Store) refuse(ctx context.Context, r *storage.RejectedError) error {
 		s.cfg.Logger.Error("postgres: a refusal could not be recorded", "resource", r.Grant.Resource, "token", r.Grant.Token, "error", r.RecordErr)
 	}
 	return r
+}
+
+// refusalNow asks, in a new transaction, where the fence of a claim stands, and
+// returns the refusal that a transaction under that claim would meet; nil if it
+// would meet none, or if that can't be learnt.
+func (s *Store) refusalNow(ctx context.Context, claim storage.Claim) *storage.RejectedError {
+	ctx, cancel := s.cleanup(ctx)
+	defer cancel()
+	answer, err := s.transact(ctx, fmt.Sprintf(s.sql.fence, text(claim.Grant.Resource)), "")
+	if err != nil {
+		return nil
+	}
+	refused := &storage.RejectedError{Grant: claim.Grant, Current: fence.Grant{Resource: claim.Grant.Resource}}
+	if len(answer.Rows) == 0 {
+		refused.Reason = storage.ReasonWentBack
+		return refused
+	}
+	var holder []byte
+	var at storage.Position
+	var sameTimeline bool
+	var sinceMicros, ageMicros int64
+	_, err = fmt.Sscanf(answer.First(), "%d %d %x %d %d %t %d %d",
+		&refused.Current.Epoch, &refused.Current.Token, &holder, &at.Seq, &at.Tx, &sameTimeline, &sinceMicros, &ageMicros)
+	if err != nil {
+		return nil
+	}
+	refused.Current.Holder = string(holder)
+	refused.Since, refused.Age = time.UnixMicro(sinceMicros), time.Duration(ageMicros)*time.Microsecond
+	refused.Reason = claim.Check(refused.Current, at)
+	if refused.Reason == "" && !sameTimeline {
+		refused.Reason = storage.ReasonFailedOver
+	}
+	if refused.Reason == "" {
+		return nil
+	}
+	return refused
 }

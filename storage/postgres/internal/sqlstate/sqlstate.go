@@ -1,0 +1,49 @@
+// Package sqlstate names the error codes of the server that the store tells apart.
+package sqlstate
+
+import (
+	"errors"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Codes that the functions in the migrations raise.
+const (
+	Stale        = "ZF001"
+	Overtaken    = "ZF002"
+	TxEnded      = "ZF003"
+	WentBack     = "ZF004"
+	EpochBehind  = "ZF005"
+	Collision    = "ZF006"
+	TokenJump    = "ZF010"
+	FailedOver   = "ZF011"
+	NoCreateRole = "ZF020"
+)
+
+// Codes of the server.
+const (
+	Serialization   = "40001"
+	Deadlock        = "40P01"
+	LockTimeout     = "55P03"
+	Aborted         = "25P02" // a statement in a transaction that has failed
+	Terminated      = "57P01"
+	Idle            = "25P03"
+	Transaction     = "25P04" // transaction_timeout, from PostgreSQL 17 on
+	Canceled        = "57014"
+	NoRights        = "42501"
+	BadRole         = "0LP01"
+	ReadOnly        = "25006"
+	Unsupported     = "0A000"
+	Unique          = "23505"
+	NoStatement     = "26000"
+	StatementExists = "42P05"
+)
+
+// Of returns the code of the server's error in err, or "" if there is none.
+func Of(err error) string {
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) {
+		return pgErr.Code
+	}
+	return ""
+}

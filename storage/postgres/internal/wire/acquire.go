@@ -1,0 +1,56 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Acquire takes a connection from the pool.
+func Acquire(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, &noConnectionError{err: err}
+	}
+	conn, err := pool.Acquire(ctx)
+	switch {
+	case errors.As(err, new(*pgconn.ConnectError)):
+		return nil, &unavailableError{err}
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, &noConnectionError{why: awaited(pool.Stat()), err: err}
+	case err != nil:
+		return nil, &noConnectionError{err: err}
+	}
+	return conn, nil
+}
+
+// awaited says for what a call has waited that got no connection in time.
+func awaited(stat *pgxpool.Stat) string {
+	if stat.AcquiredConns() >= stat.MaxConns() {
+		return fmt.Sprintf("all of its connections (MaxConns is %d) are in use: ", stat.MaxConns())
+	}
+	return fmt.Sprintf("the server did not answer (%d of at most %d connections are in use): ", stat.AcquiredConns(), stat.MaxConns())
+}
+
+// noConnectionError is why the pool gave no connection.
+type noConnectionError struct {
+	why string
+	err error
+}
+
+func (e *noConnectionError) Error() string {
+	return "postgres: no connection from the pool: " + e.why + e.err.Error()
+}
+
+func (e *noConnectionError) Unwrap() error { return e.err }
+
+// FailedAt names the step that failed with err, unless there was no connection for
+// it: guard names the step as well.
+func FailedAt(step string, err error) error {
+	if errors.Is(err, ErrUnavailable) || errors.As(err, new(*noConnectionError)) {
+		return err
+	}
+	return fmt.Errorf("postgres: %s: %w", step, err)
+}

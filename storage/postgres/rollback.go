@@ -1,0 +1,56 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
+)
+
+// Rollback implements storage.Txn. It gives the connection back to the pool if it is
+// fit for that, which the server decides (leaveSQL), and closes it otherwise.
+func (t *txn) Rollback(ctx context.Context) {
+	if t.conn == nil {
+		return
+	}
+	conn := t.conn
+	t.conn = nil
+	defer conn.Release() // closes what is busy or in a transaction
+	pg := conn.Conn().PgConn()
+	if t.left || pg.IsClosed() || pg.IsBusy() {
+		return
+	}
+	ctx, cancel := t.store.cleanup(ctx)
+	defer cancel()
+	t.leave(ctx, pg)
+}
+
+// leave ends the transaction, if it is open, and the session, if it must not be
+// used again.
+func (t *txn) leave(ctx context.Context, pg *pgconn.PgConn) {
+	sql := t.leaveSQL()
+	if pg.TxStatus() != 'I' {
+		sql = "rollback; " + sql
+	}
+	if _, err := pg.Exec(ctx, sql).ReadAll(); err != nil {
+		wire.CloseNow(pg)
+	}
+}
+
+// leaveSQL asks of the server, behind the end of the transaction and in the same
+// message, to end the session if an eviction may be about to hit it, or if the
+// operation has left anything there. A pooler in between would give the server's
+// connection to another client as soon as the message is answered. It runs in a
+// transaction that neither meets nor makes conflicts, whose end has no tag that could
+// be taken for that of the guarded one.
+func (t *txn) leaveSQL() string {
+	var sql strings.Builder
+	sql.WriteString("set local transaction isolation level read committed, read only")
+	for _, c := range t.claims {
+		fmt.Fprintf(&sql, "; "+t.store.sql.leave, c.Resource, c.Grant.Epoch, int64(c.Grant.Token), t.state)
+	}
+	return sql.String()
+}
