@@ -10,7 +10,7 @@ test = go test -count=1 -timeout 90m
 # and for leases to expire.
 packages = $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 # The packages that take longest begin first, so that none of them runs alone at the end.
-longest = ./storage/postgres ./chaos ./examples/... ./fence/etcd ./internal/soak .
+longest = ./storage/postgres ./chaos ./examples/... ./fence/etcd ./test/...
 # Every process of the race detector sleeps for a second at its end, and chaos ends
 # hundreds of worker processes. All of their goroutines have been waited for by then.
 export GORACE := atexit_sleep_ms=0 $(GORACE)
@@ -50,14 +50,14 @@ test-race: test ## the same with the race detector, which needs a C compiler
 
 test-docker: images setup-test ## run the tests of the store against Postgres in Docker, and those of locks against three etcds there
 	FENCEKIT_POSTGRES=docker FENCEKIT_POSTGRES_DSN= FENCEKIT_ETCD_CLUSTER=docker $(test) ./storage/postgres/... ./internal/testenv/...
-	FENCEKIT_ETCD_CLUSTER=docker $(test) -run 'LeaderLoss|Isolat|Majority' . ./fence/etcd
+	FENCEKIT_ETCD_CLUSTER=docker $(test) -run 'LeaderLoss|Isolat|Majority' ./test/e2e ./fence/etcd
 	@echo "The tests of the store and of the test environment passed against Postgres in Docker, and those of what an etcd of three members does to locks against one in Docker."
 
 soak: setup ## run 2,000 random schedules, 20,000 operations of DoAll from 4 processes, 10,000 HTTP deductions, and 10 minutes of restarts, under faults; use 100,000 resources once each
 	go test -count=1 -v -timeout 3h -run TestSchedules ./storage/postgres -rapid.checks=2000 -rapid.seed=0
-	go test -count=1 -v -timeout 3h -run TestDoAll ./internal/soak -args -ops 20000
-	go test -count=1 -v -timeout 1h -run TestRestarts ./internal/soak -args -duration 10m -goroutines 24
-	go test -count=1 -v -timeout 1h -run TestResources ./internal/soak -args -resources 100000
+	go test -count=1 -v -timeout 3h -run TestDoAll ./test/soak -args -ops 20000
+	go test -count=1 -v -timeout 1h -run TestRestarts ./test/soak -args -duration 10m -goroutines 24
+	go test -count=1 -v -timeout 1h -run TestResources ./test/soak -args -resources 100000
 	go test -count=1 -v -timeout 1h -run TestHTTP ./examples/inventory -args -deductions 10000
 	@echo "2,000 schedules, 20,000 operations, 10,000 deductions and 10 minutes of restarts: no update was lost, and nothing was left behind. Nor was it by 100,000 resources that were used once each."
 

@@ -31,7 +31,7 @@ var keysMutants = []Mutant{
 
 	change("raised-epoch-fails-the-calls-that-wait", "L1 HD5", "guard/epoch.go",
 		`if refusal == nil || refusal.Reason != storage.ReasonEpochBehind || `, `if true || `,
-		Test{".", "TestEpoch_RaisedWhileCallsWaitIsTakenByThem_L1"}),
+		Test{"test/e2e", "TestEpoch_RaisedWhileCallsWaitIsTakenByThem_L1"}),
 	change("epoch-that-is-put-right-went-back", "L1", etcd+"internal/cluster/watermark.go",
 		`case e.Number < sent.Epoch.Number && e.Revision <= sent.Epoch.Revision:`, `case e.Number < sent.Epoch.Number:`,
 		inEtcds("cluster", "TestWatermark_TellsASlipThatIsPutRightFromAnOlderState_HD5")),

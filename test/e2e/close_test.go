@@ -1,4 +1,4 @@
-package fencekit_test
+package e2e_test
 
 import (
 	"context"
@@ -16,9 +16,9 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv"
 )
 
-// trouble is a process in the midst of a call when something goes wrong with its
+// caller is a process in the midst of a call when something goes wrong with its
 // database, behind a proxy, and stays so.
-type trouble struct {
+type caller struct {
 	*process
 	server   *testenv.Postgres
 	proxy    *pgproxy.Proxy
@@ -27,16 +27,16 @@ type trouble struct {
 }
 
 // call does f in the background, and returns where its error will be.
-func (tr *trouble) call(f func(ctx context.Context, tx pgx.Tx) error) <-chan error {
+func (c *caller) call(f func(ctx context.Context, tx pgx.Tx) error) <-chan error {
 	done := make(chan error, 1)
-	go func() { done <- guard.Do(context.Background(), tr.Guard, "a", f) }()
+	go func() { done <- guard.Do(context.Background(), c.Guard, "a", f) }()
 	return done
 }
 
 // inside does begun in the midst of a transaction, which then goes on.
-func (tr *trouble) inside(t *testing.T, begun func()) <-chan error {
+func (c *caller) inside(t *testing.T, begun func()) <-chan error {
 	t.Helper()
-	return tr.call(func(ctx context.Context, tx pgx.Tx) error {
+	return c.call(func(ctx context.Context, tx pgx.Tx) error {
 		if err := increment("a")(ctx, tx); err != nil {
 			return err
 		}
@@ -45,62 +45,62 @@ func (tr *trouble) inside(t *testing.T, begun func()) <-chan error {
 	})
 }
 
-// troubles begin a call, bring its process into trouble in the midst of it, and
+// outages begin a call, take the database away in the midst of it, and
 // return where the call's error will be.
-var troubles = map[string]func(t *testing.T, tr *trouble) <-chan error{
-	"Postgres is silent": func(t *testing.T, tr *trouble) <-chan error {
+var outages = map[string]func(t *testing.T, c *caller) <-chan error{
+	"Postgres is silent": func(t *testing.T, c *caller) <-chan error {
 		begun := make(chan struct{})
-		done := tr.inside(t, func() {
-			tr.proxy.Pause(pgproxy.ToServer)
-			tr.proxy.Pause(pgproxy.ToClient)
+		done := c.inside(t, func() {
+			c.proxy.Pause(pgproxy.ToServer)
+			c.proxy.Pause(pgproxy.ToClient)
 			close(begun)
 		})
 		<-begun
 		return done
 	},
-	"Postgres is silent before the transaction": func(t *testing.T, tr *trouble) <-chan error {
-		tr.proxy.Pause(pgproxy.ToServer)
-		done := tr.call(increment("a"))
-		awaitBusy(t, tr.process)
+	"Postgres is silent before the transaction": func(t *testing.T, c *caller) <-chan error {
+		c.proxy.Pause(pgproxy.ToServer)
+		done := c.call(increment("a"))
+		awaitBusy(t, c.process)
 		return done
 	},
-	"a COMMIT is not answered": func(t *testing.T, tr *trouble) <-chan error {
+	"a COMMIT is not answered": func(t *testing.T, c *caller) <-chan error {
 		sealed := make(chan struct{})
-		tr.proxy.OnCommit(func(sql string) *pgproxy.Action {
+		c.proxy.OnCommit(func(sql string) *pgproxy.Action {
 			if isSeal(sql) {
-				tr.proxy.Pause(pgproxy.ToServer)
+				c.proxy.Pause(pgproxy.ToServer)
 				close(sealed)
 				return pgproxy.SwallowCommit()
 			}
 			return nil
 		})
-		done := tr.call(increment("a"))
+		done := c.call(increment("a"))
 		<-sealed
 		return done
 	},
-	"the pool is taken": func(t *testing.T, tr *trouble) <-chan error {
-		for range tr.pool.Stat().MaxConns() {
-			taken, err := tr.pool.Acquire(t.Context())
+	"the pool is taken": func(t *testing.T, c *caller) <-chan error {
+		for range c.pool.Stat().MaxConns() {
+			taken, err := c.pool.Acquire(t.Context())
 			require.NoError(t, err)
-			tr.taken = append(tr.taken, taken)
+			c.taken = append(c.taken, taken)
 		}
-		done := tr.call(increment("a"))
-		<-tr.acquired
+		done := c.call(increment("a"))
+		<-c.acquired
 		return done
 	},
-	"Postgres crashed": func(t *testing.T, tr *trouble) <-chan error {
+	"Postgres crashed": func(t *testing.T, c *caller) <-chan error {
 		begun := make(chan struct{})
-		done := tr.inside(t, func() {
-			require.NoError(t, tr.server.Kill())
+		done := c.inside(t, func() {
+			require.NoError(t, c.server.Kill())
 			close(begun)
 		})
 		<-begun
 		return done
 	},
-	"the disk is full": func(t *testing.T, tr *trouble) <-chan error {
+	"the disk is full": func(t *testing.T, c *caller) <-chan error {
 		begun := make(chan struct{})
-		done := tr.inside(t, func() {
-			require.NoError(t, tr.server.LimitFiles(context.Background(), 4096))
+		done := c.inside(t, func() {
+			require.NoError(t, c.server.LimitFiles(context.Background(), 4096))
 			close(begun)
 		})
 		<-begun
@@ -108,11 +108,11 @@ var troubles = map[string]func(t *testing.T, tr *trouble) <-chan error{
 	},
 }
 
-// A Guard whose database is in trouble, and stays so, closes within its bounds: the
+// A Guard whose database is away, and stays so, closes within its bounds: the
 // calls end with an error, and nothing is left of them. A second process has the
 // resource at once, and finds the data as it was.
-func TestClose_InTheMidstOfTroubleIsBounded_L1(t *testing.T) {
-	for name, begin := range troubles {
+func TestClose_DuringAnOutageIsBounded_L1(t *testing.T) {
+	for name, begin := range outages {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server, dsn, pool := ownPostgres(t, "a")
@@ -121,24 +121,24 @@ func TestClose_InTheMidstOfTroubleIsBounded_L1(t *testing.T) {
 			t.Cleanup(func() { require.NoError(t, proxy.Close()) })
 			endpoint := testenv.SharedEtcd(t).Endpoint()
 			lockCfg := etcd.Config{TTL: 10 * time.Minute}
-			tr := &trouble{server: server, proxy: proxy, acquired: make(chan struct{}, 10)}
-			tr.process = newProcess(t, endpoint, proxy.DSN(), lockCfg, &guard.Config{
+			c := &caller{server: server, proxy: proxy, acquired: make(chan struct{}, 10)}
+			c.process = newProcess(t, endpoint, proxy.DSN(), lockCfg, &guard.Config{
 				KeepFor: -1, StoreTimeout: time.Hour, CommitTimeout: time.Second, ResolveTimeout: time.Second,
-				Observer: &guard.Observer{Acquired: func(fence.Grant, time.Duration) { tr.acquired <- struct{}{} }},
+				Observer: &guard.Observer{Acquired: func(fence.Grant, time.Duration) { c.acquired <- struct{}{} }},
 			})
-			require.NoError(t, guard.Do(t.Context(), tr.Guard, "a", increment("a")))
-			<-tr.acquired
-			done := begin(t, tr)
+			require.NoError(t, guard.Do(t.Context(), c.Guard, "a", increment("a")))
+			<-c.acquired
+			done := begin(t, c)
 
 			ended, cancel := context.WithCancel(t.Context())
 			cancel()
 			start := time.Now()
-			err = tr.Guard.Close(ended)
+			err = c.Guard.Close(ended)
 			t.Logf("closed in %v: %v", time.Since(start).Round(time.Millisecond), err)
-			require.NoError(t, tr.Guard.Close(patiently(t)), "on a slow machine the first may not have waited for long enough")
+			require.NoError(t, c.Guard.Close(patiently(t)), "on a slow machine the first may not have waited for long enough")
 			require.Error(t, <-done)
 
-			for _, conn := range tr.taken {
+			for _, conn := range c.taken {
 				conn.Release()
 			}
 			proxy.OnQuery(nil)
@@ -150,7 +150,7 @@ func TestClose_InTheMidstOfTroubleIsBounded_L1(t *testing.T) {
 			pool.Reset()
 			require.EqualValues(t, 2, value(t, pool, "a"))
 			requireNothingLeft(t, pool)
-			require.Zero(t, tr.pool.Stat().AcquiredConns())
+			require.Zero(t, c.pool.Stat().AcquiredConns())
 		})
 	}
 }

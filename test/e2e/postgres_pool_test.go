@@ -1,4 +1,4 @@
-package fencekit_test
+package e2e_test
 
 import (
 	"context"
@@ -25,7 +25,7 @@ func ownPostgres(t *testing.T, keys ...string) (server *testenv.Postgres, dsn st
 	server, err := testenv.StartPostgres(t.Context(), &testenv.PostgresConfig{Local: true})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
-	dsn, err = server.CreateDatabase(t.Context(), "trouble")
+	dsn, err = server.CreateDatabase(t.Context(), "e2e")
 	require.NoError(t, err)
 	pool, err = pgxpool.New(t.Context(), dsn)
 	require.NoError(t, err)
