@@ -11,7 +11,6 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/control"
 	"github.com/fencekit/fencekit/chaos/internal/history"
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard"
 )
 
@@ -85,7 +84,7 @@ const (
 // classOf is the kind of an error, for counting.
 func classOf(err error) string {
 	var named Classer
-	state := new(pgconn.PgError)
+	state, away := new(pgconn.PgError), new(fence.UnavailableError)
 	switch {
 	case errors.As(err, &named):
 		return named.Class()
@@ -103,7 +102,7 @@ func classOf(err error) string {
 		return state.Code
 	case errors.Is(err, fence.ErrLeaseLost):
 		return "lease lost"
-	case errors.Is(err, etcd.ErrNoSpace):
+	case errors.As(err, &away) && away.Reason == fence.NoSpace:
 		return classFull
 	case errors.Is(err, fence.ErrUnavailable):
 		return classAway

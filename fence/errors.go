@@ -17,7 +17,8 @@ var (
 	// ErrInvalidGrant: a part of a grant is out of bounds. See InvalidGrantError.
 	ErrInvalidGrant = errors.New("fence: invalid grant")
 	// ErrUnavailable: the lock service can't be reached, or doesn't answer as
-	// it must. Nothing was acquired. See UnavailableError.
+	// it must. Nothing was acquired; behind ErrLeaseLost, it is why the lease wasn't
+	// renewed. See UnavailableError.
 	ErrUnavailable = errors.New("fence: lock service unavailable")
 	// ErrClosed: what was called has been closed, because this process is stopping.
 	ErrClosed = errors.New("fence: closed")
@@ -124,6 +125,8 @@ const (
 	// WentBack: the lock service shows an older state than it did before, as after a
 	// restore from a backup, and would issue tokens a second time.
 	WentBack UnavailableReason = "went back to an older state"
+	// InvalidEpoch: the epoch that operators keep in the lock service can't be read.
+	InvalidEpoch UnavailableReason = "invalid epoch"
 	// QueueLost: the call lost its position in the queue. Acquiring again is right.
 	QueueLost UnavailableReason = "queue position lost"
 )

@@ -33,7 +33,7 @@ func (c *connectionConfig) flags(flags *flag.FlagSet) {
 	flags.StringVar(&c.dsn, "postgres", "", "connection string of the database")
 	flags.StringVar(&c.prefix, "prefix", "inventory", "prefix of the keys in etcd, the same for all servers of one database")
 	flags.StringVar(&c.name, "name", "", "label of this server in the history (default its host and process id)")
-	flags.DurationVar(&c.ttl, "ttl", etcd.DefaultTTL, "for how long the locks of a server that died are kept")
+	flags.DurationVar(&c.ttl, "ttl", 10*time.Second, "for how long the locks of a server that died are kept")
 	c.bounds = guard.Config{
 		StoreTimeout: 5 * time.Second,  // shorter than a client's patience: it gets 503 then
 		MaxRun:       10 * time.Second, // nothing here takes as long

@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -16,19 +16,17 @@ import (
 // lockServiceProblem is what an error of the lock service is to a client: it can't
 // be reached, or it answers and grants nothing, until an operator does something.
 func lockServiceProblem(err error) *problem {
-	var back *etcd.WentBackError
-	var epoch *etcd.EpochError
-	switch {
-	case errors.As(err, &back):
+	away := new(fence.UnavailableError)
+	errors.As(err, &away)
+	switch away.Reason {
+	case fence.WentBack:
 		return wentBack()
-	case errors.As(err, &epoch):
+	case fence.InvalidEpoch:
 		return undone("lock-service-back", "The lock service's epoch can't be read", "An operator has to correct it.", lockService)
-	case errors.Is(err, etcd.ErrNoSpace):
+	case fence.NoSpace:
 		return undone("lock-service-full", "The lock service is out of space", "An operator has to make room in it.", lockService)
-	case errors.Is(err, etcd.ErrPermission):
-		return undone("lock-service-refuses", "The lock service denies this server a right", "An operator has to give it its rights.", lockService)
-	case errors.Is(err, etcd.ErrUnauthenticated):
-		return undone("lock-service-refuses", "The lock service doesn't know who this server is", "An operator has to give it its credentials.", lockService)
+	case fence.Denied:
+		return undone("lock-service-refuses", "The lock service denies this server access", "An operator has to give it credentials and rights.", lockService)
 	}
 	return undone("dependency-away", "The lock service can't be reached", "", lockService)
 }

@@ -102,7 +102,7 @@ func refusedGrant(refused *guard.RejectedError) *problem {
 // unavailableProblem is what an error of our servers is to a client.
 func unavailableProblem(err error) *problem {
 	switch {
-	case errors.Is(err, fence.ErrUnavailable):
+	case errors.Is(err, fence.ErrUnavailable) && !errors.Is(err, fence.ErrLeaseLost):
 		return lockServiceProblem(err)
 	case databaseAway(err):
 		return undone("dependency-away", "The database can't be reached", "", database)

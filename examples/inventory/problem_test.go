@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
@@ -25,6 +24,7 @@ func TestProblemOf_TellsErrorsApart(t *testing.T) {
 		return fmt.Errorf("around it: %w", &guard.RejectedError{Reason: reason, Stage: storage.StageSeal, Grant: older, Current: newer, Since: time.Unix(0, 0)})
 	}
 	unavailable := func(err error) error { return &fence.UnavailableError{Err: err} }
+	away := func(reason fence.UnavailableReason) error { return &fence.UnavailableError{Reason: reason} }
 	for name, c := range map[string]struct {
 		err    error
 		status int
@@ -46,11 +46,10 @@ func TestProblemOf_TellsErrorsApart(t *testing.T) {
 		"reuse":                     {&guard.OpReuseError{}, 422, "key-reused"},
 		"unknown":                   {&guard.UnknownOutcomeError{Err: errors.New("cut"), AskErr: refused(storage.ReasonStale)}, 503, "unknown-outcome"},
 		"etcd away":                 {unavailable(context.DeadlineExceeded), 503, "dependency-away"},
-		"etcd restored":             {unavailable(&etcd.WentBackError{What: "revision"}), 503, "lock-service-back"},
-		"epoch unreadable":          {unavailable(&etcd.EpochError{Value: "x"}), 503, "lock-service-back"},
-		"etcd full":                 {unavailable(etcd.ErrNoSpace), 503, "lock-service-full"},
-		"no right in etcd":          {unavailable(etcd.ErrPermission), 503, "lock-service-refuses"},
-		"unknown to etcd":           {unavailable(etcd.ErrUnauthenticated), 503, "lock-service-refuses"},
+		"etcd restored":             {away(fence.WentBack), 503, "lock-service-back"},
+		"epoch unreadable":          {away(fence.InvalidEpoch), 503, "lock-service-back"},
+		"etcd full":                 {away(fence.NoSpace), 503, "lock-service-full"},
+		"no access to etcd":         {away(fence.Denied), 503, "lock-service-refuses"},
 		"database away":             {fmt.Errorf("%w", postgres.ErrUnavailable), 503, "dependency-away"},
 		"database slow":             {fmt.Errorf("%w: %w", context.DeadlineExceeded, guard.ErrStoreTimeout), 503, "dependency-away"},
 		"a read was slow":           {errSlowDatabase, 503, "dependency-away"},

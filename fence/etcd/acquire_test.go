@@ -16,6 +16,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
+	"github.com/fencekit/fencekit/fence/etcd/internal/queue"
 	"github.com/fencekit/fencekit/internal/testenv"
 )
 
@@ -257,9 +258,9 @@ func TestAcquire_FailsAtOnceWhenTheSessionEndsWhileItsTxnIsUnderWay(t *testing.T
 	waiting := acquiring(patient(t), l, "r")
 	awaitKeys(t, admin, l.cluster.Keys.Queue("r"), 1)
 	l.sessions.Current().End(fence.LossDeadline)
-	lost := new(QueueLostError)
+	lost := new(queue.LostError)
 	require.ErrorAs(t, (<-waiting).err, &lost, "while etcd's answers are held back")
-	require.Equal(t, QueueLostError{Resource: "r", Reason: fence.LossDeadline}, *lost)
+	require.Equal(t, queue.LostError{Resource: "r", Reason: fence.LossDeadline}, *lost)
 	var again interface{ Retryable() bool }
 	require.ErrorAs(t, lost, &again)
 	require.True(t, again.Retryable(), "guard.Retryable queues anew")

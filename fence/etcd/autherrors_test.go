@@ -22,7 +22,7 @@ func requireDenied(t testing.TB, l *Locker, resource string) {
 
 func requireNamesRights(t testing.TB, err error, l *Locker) {
 	t.Helper()
-	require.ErrorIs(t, err, ErrPermission)
+	requireReason(t, err, fence.Denied)
 	for _, r := range rights {
 		require.ErrorContains(t, err, l.cluster.Keys.Prefix+r.key)
 	}
@@ -51,7 +51,7 @@ func TestAuth_NeitherPasswordNorCertificateIsNamed_HD8(t *testing.T) {
 		for _, acquire := range []func(context.Context, string) (fence.Lease, error){l.Acquire, l.TryAcquire, l.TryAcquire} {
 			_, err := acquire(patient(t), "r")
 			require.ErrorIs(t, err, fence.ErrUnavailable)
-			require.ErrorIs(t, err, ErrUnauthenticated)
+			requireReason(t, err, fence.Denied)
 			require.ErrorContains(t, err, "Username and Password")
 		}
 	}

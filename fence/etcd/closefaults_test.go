@@ -76,14 +76,14 @@ func TestClose_ReturnsWhileEtcdIsDead(t *testing.T) {
 	t.Parallel()
 	e := ownEtcd(t)
 	c := busy(t, dial(t, e.Endpoint()), bounded(t), func() { require.NoError(t, e.Kill()) })
-	require.ErrorIs(t, c.requireCloses(t), ErrUnreachable)
+	requireReason(t, c.requireCloses(t), fence.Unreachable)
 }
 
 func TestClose_ReturnsWhileEtcdIsSilent(t *testing.T) {
 	t.Parallel()
 	e := ownEtcd(t)
 	c := busy(t, dial(t, e.Endpoint()), bounded(t), func() { require.NoError(t, e.Pause()) })
-	require.ErrorIs(t, c.requireCloses(t), ErrUnreachable)
+	requireReason(t, c.requireCloses(t), fence.Unreachable)
 }
 
 func TestClose_ReturnsAndFreesWhileEtcdIsFull_HD7(t *testing.T) {
@@ -106,7 +106,7 @@ func TestClose_ReturnsWhileEtcdHasNoMajority(t *testing.T) {
 			}
 		}
 	})
-	require.ErrorIs(t, c.requireCloses(t), ErrUnreachable)
+	requireReason(t, c.requireCloses(t), fence.Unreachable)
 }
 
 func TestClose_ReturnsWhileItsMemberIsIsolated(t *testing.T) {
@@ -114,5 +114,5 @@ func TestClose_ReturnsWhileItsMemberIsIsolated(t *testing.T) {
 	cluster := startCluster(t)
 	leader := leaderAfter(t, cluster, nil)
 	c := busy(t, dial(t, leader.Endpoint()), bounded(t), func() { require.NoError(t, leader.Isolate()) })
-	require.ErrorIs(t, c.requireCloses(t), ErrUnreachable)
+	requireReason(t, c.requireCloses(t), fence.Unreachable)
 }

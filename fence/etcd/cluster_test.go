@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/queue"
 	"github.com/fencekit/fencekit/internal/testenv"
 )
 
@@ -47,7 +48,7 @@ func persistently(t testing.TB, f func(context.Context) error) {
 	t.Helper()
 	ctx := patient(t)
 	for err := f(ctx); err != nil; err = f(ctx) {
-		require.ErrorIs(t, err, ErrUnreachable)
+		requireReason(t, err, fence.Unreachable)
 		require.NoError(t, ctx.Err())
 	}
 }
@@ -202,13 +203,13 @@ func TestIsolation_AWaiterOfTheIsolatedMemberIsToldSo_HD10(t *testing.T) {
 	require.NoError(t, follower.Isolate())
 	err := (<-waiting).err
 	require.ErrorIs(t, err, fence.ErrUnavailable)
-	require.ErrorIs(t, err, ErrUnreachable)
-	lost := new(QueueLostError)
+	requireReason(t, err, fence.Unreachable)
+	lost := new(queue.LostError)
 	require.ErrorAs(t, err, &lost)
 	require.Equal(t, fence.LossDeadline, lost.Reason)
 	awaitKeys(t, a.cluster.Client, a.cluster.Keys.Queue("r"), 1) // its lease has expired
 	_, err = b.Acquire(patient(t), "r")
-	require.ErrorIs(t, err, ErrUnreachable)
+	requireReason(t, err, fence.Unreachable)
 	require.NoError(t, context.Cause(held.Context()))
 }
 

@@ -16,17 +16,17 @@ import (
 
 // Defaults of Config.
 const (
-	DefaultPrefix         = "fencekit"
-	DefaultTTL            = 10 * time.Second
-	DefaultPollInterval   = 5 * time.Second
-	DefaultRequestTimeout = 5 * time.Second
+	defaultPrefix         = "fencekit"
+	defaultTTL            = 10 * time.Second
+	defaultPollInterval   = 5 * time.Second
+	defaultRequestTimeout = 5 * time.Second
 )
 
 // Config configures a Locker. The zero value, and nil, mean the defaults.
 type Config struct {
 	// Prefix is where the keys lie in etcd: <prefix>/locks, <prefix>/void and
 	// <prefix>/epoch. All lockers that are to exclude each other have the same.
-	// One prefix must not lie within another. Default DefaultPrefix.
+	// One prefix must not lie within another. Default: fencekit.
 	Prefix string
 
 	// MutexKeys makes the locker share its queues with etcd's own tools: it gives
@@ -50,8 +50,8 @@ type Config struct {
 	MutexKeys bool
 
 	// TTL is how long a lock outlives its holder's last renewal: whole seconds,
-	// at least one. etcd may grant more, see [Locker.GrantedTTL]. Default
-	// DefaultTTL.
+	// at least one. etcd may grant more, see [Locker.GrantedTTL]. Default:
+	// 10 s.
 	TTL time.Duration
 
 	// Margin is by how much the holder's own deadline precedes the end of the
@@ -65,11 +65,10 @@ type Config struct {
 
 	// PollInterval is how often waiters, and observers of an election, read the
 	// queue, beside watching it, and how often the watch is probed.
-	// Default DefaultPollInterval.
+	// Default: 5 s.
 	PollInterval time.Duration
 
-	// RequestTimeout bounds each single request to etcd. Default
-	// DefaultRequestTimeout.
+	// RequestTimeout bounds each single request to etcd. Default: 5 s.
 	RequestTimeout time.Duration
 
 	// Logger is told of lost sessions and of trouble in the background. A Handler
@@ -84,19 +83,19 @@ func (c *Config) withDefaults() Config {
 		cfg = *c
 	}
 	if cfg.Prefix == "" {
-		cfg.Prefix = DefaultPrefix
+		cfg.Prefix = defaultPrefix
 	}
 	if cfg.TTL == 0 {
-		cfg.TTL = DefaultTTL
+		cfg.TTL = defaultTTL
 	}
 	if cfg.Label == "" {
 		cfg.Label = defaultLabel()
 	}
 	if cfg.PollInterval == 0 {
-		cfg.PollInterval = DefaultPollInterval
+		cfg.PollInterval = defaultPollInterval
 	}
 	if cfg.RequestTimeout == 0 {
-		cfg.RequestTimeout = DefaultRequestTimeout
+		cfg.RequestTimeout = defaultRequestTimeout
 	}
 	cfg.Logger = callback.Logger(cfg.Logger)
 	return cfg
@@ -113,21 +112,26 @@ func defaultLabel() string {
 func (c *Config) validate() error {
 	switch {
 	case !utf8.ValidString(c.Prefix) || strings.ContainsFunc(c.Prefix, unicode.IsControl):
-		return &ConfigError{Field: "Prefix", Reason: "contains bytes that are not UTF-8, or control characters"}
+		return badConfig("Prefix", "contains bytes that are not UTF-8, or control characters")
 	case strings.HasSuffix(c.Prefix, "/"):
-		return &ConfigError{Field: "Prefix", Reason: fmt.Sprintf("%q ends in a slash; leave it out", c.Prefix)}
+		return badConfig("Prefix", "%q ends in a slash; leave it out", c.Prefix)
 	case c.TTL < time.Second || c.TTL%time.Second != 0:
-		return &ConfigError{Field: "TTL", Reason: fmt.Sprintf("is %v; etcd counts in whole seconds, from 1s", c.TTL)}
+		return badConfig("TTL", "is %v; etcd counts in whole seconds, from 1s", c.TTL)
 	case c.Margin < 0 || c.Margin >= c.TTL/2:
-		return &ConfigError{Field: "Margin", Reason: fmt.Sprintf("is %v; it has to be less than half of TTL (%v), and 0 means the default", c.Margin, c.TTL)}
+		return badConfig("Margin", "is %v; it has to be less than half of TTL (%v), and 0 means the default", c.Margin, c.TTL)
 	case c.PollInterval < 0:
-		return &ConfigError{Field: "PollInterval", Reason: fmt.Sprintf("is %v; it has to be positive, and 0 means the default", c.PollInterval)}
+		return badConfig("PollInterval", "is %v; it has to be positive, and 0 means the default", c.PollInterval)
 	case c.RequestTimeout < 0:
-		return &ConfigError{Field: "RequestTimeout", Reason: fmt.Sprintf("is %v; it has to be positive, and 0 means the default", c.RequestTimeout)}
+		return badConfig("RequestTimeout", "is %v; it has to be positive, and 0 means the default", c.RequestTimeout)
 	}
 	probe := fence.Grant{Resource: "r", Epoch: 1, Token: 1, Holder: keys.HolderName(c.Label, keys.NewNonce())}
 	if err := probe.Validate(); err != nil {
-		return &ConfigError{Field: "Label", Reason: "makes no valid holder: " + err.Error()}
+		return badConfig("Label", "makes no valid holder: %v", err)
 	}
 	return nil
+}
+
+// badConfig is the error of NewLocker for a field of Config.
+func badConfig(field, reason string, args ...any) error {
+	return fmt.Errorf("%w: etcd.Config.%s %s", fence.ErrInvalid, field, fmt.Sprintf(reason, args...))
 }

@@ -9,17 +9,18 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/namespace"
 
+	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/internal/testenv"
 )
 
-func TestConfig_NilMeansDefaults(t *testing.T) {
+func TestConfig_NilMeansdefaults(t *testing.T) {
 	var none *Config
 	cfg := none.withDefaults()
 	require.NoError(t, cfg.validate())
-	require.Equal(t, DefaultPrefix, cfg.Prefix)
-	require.Equal(t, DefaultTTL, cfg.TTL)
-	require.Equal(t, DefaultPollInterval, cfg.PollInterval)
-	require.Equal(t, DefaultRequestTimeout, cfg.RequestTimeout)
+	require.Equal(t, defaultPrefix, cfg.Prefix)
+	require.Equal(t, defaultTTL, cfg.TTL)
+	require.Equal(t, defaultPollInterval, cfg.PollInterval)
+	require.Equal(t, defaultRequestTimeout, cfg.RequestTimeout)
 	require.NotEmpty(t, cfg.Label)
 	require.NotNil(t, cfg.Logger)
 }
@@ -36,24 +37,21 @@ func TestNewLocker_RefusesBadConfig(t *testing.T) {
 	} {
 		for _, cfg := range cfgs {
 			_, err := NewLocker(client, &cfg)
-			bad := new(ConfigError)
-			require.ErrorAs(t, err, &bad, "%+v", cfg)
-			require.Equal(t, field, bad.Field)
-			require.ErrorIs(t, err, ErrConfig)
+			require.ErrorIs(t, err, fence.ErrInvalid, "%+v", cfg)
+			require.ErrorContains(t, err, ": etcd.Config."+field+" ")
 		}
 	}
 }
 
 func TestNewLocker_RefusesUnusableClients(t *testing.T) {
-	bad := new(ConfigError)
 	_, err := NewLocker(nil, nil)
-	require.ErrorAs(t, err, &bad)
+	require.ErrorIs(t, err, fence.ErrInvalid)
 
 	closed := dial(t, testenv.SharedEtcd(t).Endpoint())
 	require.NoError(t, closed.Close())
 	_, err = NewLocker(closed, nil)
-	require.ErrorAs(t, err, &bad)
-	require.Contains(t, bad.Reason, "closed")
+	require.ErrorIs(t, err, fence.ErrInvalid)
+	require.ErrorContains(t, err, "closed")
 
 	for endpoint, says := range map[string]string{
 		"":                            "has an empty endpoint",
@@ -61,23 +59,23 @@ func TestNewLocker_RefusesUnusableClients(t *testing.T) {
 		" http://a:2379":              `has the endpoint " http://a:2379" with a space in it`,
 	} {
 		_, err = NewLocker(dial(t, endpoint), nil)
-		require.ErrorIs(t, err, ErrConfig)
+		require.ErrorIs(t, err, fence.ErrInvalid)
 		require.ErrorContains(t, err, says)
 	}
 
 	_, err = NewLocker(clientv3.NewCtxClient(t.Context()), nil)
-	require.ErrorAs(t, err, &bad)
+	require.ErrorIs(t, err, fence.ErrInvalid)
 
 	moved := testenv.EtcdClient(t)
 	moved.KV = namespace.NewKV(moved.KV, "elsewhere/")
 	_, err = NewLocker(moved, nil)
-	require.ErrorAs(t, err, &bad)
-	require.Contains(t, bad.Reason, "Config.Prefix")
+	require.ErrorIs(t, err, fence.ErrInvalid)
+	require.ErrorContains(t, err, "Config.Prefix")
 
 	watching := testenv.EtcdClient(t)
 	watching.Watcher = namespace.NewWatcher(watching.Watcher, "elsewhere/")
 	_, err = NewLocker(watching, nil)
-	require.ErrorAs(t, err, &bad)
+	require.ErrorIs(t, err, fence.ErrInvalid)
 }
 
 func TestNewLocker_CopiesTheConfig(t *testing.T) {

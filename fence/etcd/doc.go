@@ -58,7 +58,8 @@
 // and nothing else does; one renewal then tells it from a lease that is gone.
 // [fence.LossWentBack]: see below. [fence.LossClosed]: the Locker was closed.
 //
-// An Acquire that loses its place while it waits fails with a [*QueueLostError].
+// An Acquire that loses its place while it waits fails with a [*fence.UnavailableError]
+// whose Reason is [fence.QueueLost].
 //
 // # Failure handling
 //
@@ -75,9 +76,10 @@
 //
 // # When etcd is in trouble
 //
-// Each of these is behind the error of what fails, for errors.Is.
+// The [*fence.UnavailableError] of what fails says which it is, also behind the loss of a
+// lease.
 //
-//   - It is away, silent, or without a majority ([ErrUnreachable]): nothing is
+//   - It is away, silent, or without a majority ([fence.Unreachable]): nothing is
 //     acquired, what is held ends by its own deadline, and waiters lose their
 //     places by then. If it comes back earlier all stay as they are.
 //   - It has another leader: leases get their whole time to live again. Requests to
@@ -92,10 +94,10 @@
 //     lease was lost for a silent member (BenchmarkSilentMember). Other requests that meet
 //     the silent member fail after Config.RequestTimeout, until the client closes
 //     the connection: see [ClientConfig].
-//   - It is out of space ([ErrNoSpace]): nothing is acquired. What is held is
+//   - It is out of space ([fence.NoSpace]): nothing is acquired. What is held is
 //     renewed and released, and those who wait already get their turn.
-//   - It refuses the client's authentication ([ErrUnauthenticated]) or denies
-//     permission ([ErrPermission]): as if it were away. Expired tokens are replaced. If it
+//   - It rejects the client's authentication or denies permission ([fence.Denied]): as
+//     if it were away. Expired tokens are replaced. If it
 //     refuses to show a queue, those who wait in it or observe it are told; a
 //     holder can't see whether others wait then, and assumes that they do.
 //   - It compacts what a watch has still to show: the queue is read instead.
@@ -122,7 +124,7 @@
 // <prefix>/epoch, absent for epoch 1, is compared by each acquiring transaction
 // and becomes part of the grant. A running Locker that finds the cluster id
 // changed, or raft term, revision or epoch below what it saw, loses all leases and
-// grants nothing, with a [*WentBackError], until the epoch was raised. A Locker
+// grants nothing, with the Reason [fence.WentBack], until the epoch was raised. A Locker
 // that was started after the restore can't notice it. An epoch that is raised
 // while an acquisition waits doesn't change the grant that the waiter is about to get:
 // package guard acquires another one if the database has seen the new epoch by then.

@@ -29,15 +29,16 @@ func (l *Locker) Election(name string) (*Election, error) {
 }
 
 // Campaign waits until it is elected, and then proclaims value, which may be
-// empty and has at most MaxValueLen bytes of valid UTF-8. It is Acquire
+// empty and has at most 4096 bytes of valid UTF-8. It is Acquire
 // otherwise: with the same errors, and in one queue with it.
 //
 // Proclaim of the Leadership has the same bounds on its value. Calls take effect one
 // after another. Its errors: the cause of Context, a *fence.LeaseLostError or
 // fence.ErrReleased, if the leadership is over, whether this leader knew or finds out
 // by it: an observer may have seen the value, but it is not the leader's any more. The
-// error of ctx, or a *fence.UnavailableError: if it is ErrUnknownProclaim as well the
-// value may or may not be proclaimed, else it is not.
+// error of ctx, or a *fence.UnavailableError: if it is InDoubt the value may or may not be
+// proclaimed, until the next Proclaim that returns nil; else it is not. A bad value is
+// fence.ErrInvalid.
 func (e *Election) Campaign(ctx context.Context, value string) (fence.Leadership, error) {
 	led, err := e.locker.queues.Campaign(ctx, e.name, value)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 //
 // It ends when ctx does; or when the Locker is closed, after an
 // fence.ErrLockerClosed; or after a *fence.UnavailableError, when the etcd client
-// was closed, or etcd refuses to show the election to its user (ErrPermission).
+// was closed, or etcd refuses to show the election to its user (fence.Denied).
 // Each use of the sequence begins with the present
 // leader.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[fence.Leader, error] {

@@ -37,8 +37,7 @@ var _ fence.Locker = (*Locker)(nil)
 // doesn't talk to etcd: the first Acquire does. A cfg of nil means the defaults;
 // cfg is copied. A client that was closed, or has
 // an endpoint that can't be one, or whose keys are moved by the
-// client's namespace package, is refused with a *ConfigError (ErrConfig), and so
-// is a bad cfg.
+// client's namespace package, is rejected with fence.ErrInvalid, and so is a bad cfg.
 func NewLocker(client *clientv3.Client, cfg *Config) (*Locker, error) {
 	c := cfg.withDefaults()
 	if err := c.validate(); err != nil {
@@ -55,40 +54,44 @@ func NewLocker(client *clientv3.Client, cfg *Config) (*Locker, error) {
 	return l, nil
 }
 
+// badClient is the error of NewLocker for a client.
+func badClient(reason string, args ...any) error {
+	return fmt.Errorf("%w: the etcd client %s", fence.ErrInvalid, fmt.Sprintf(reason, args...))
+}
+
 func validateClient(client *clientv3.Client) error {
 	switch {
 	case client == nil:
-		return &ConfigError{Field: "client", Reason: "is nil"}
+		return badClient("is nil")
 	case client.ActiveConnection() == nil:
-		return &ConfigError{Field: "client", Reason: "has no connection of its own; make it with clientv3.New"}
+		return badClient("has no connection of its own; make it with clientv3.New")
 	case cluster.ClientClosed(client):
-		return &ConfigError{Field: "client", Reason: "is closed"}
+		return badClient("is closed")
 	}
 	for _, endpoint := range client.Endpoints() {
 		switch {
 		case endpoint == "":
-			return &ConfigError{Field: "client", Reason: "has an empty endpoint; give the address of a member, as http://127.0.0.1:2379"}
+			return badClient("has an empty endpoint; give the address of a member, as http://127.0.0.1:2379")
 		case strings.Contains(endpoint, ","):
-			return &ConfigError{Field: "client", Reason: fmt.Sprintf("has the endpoint %q: give each member's as a string of its own", endpoint)}
+			return badClient("has the endpoint %q: give each member's as a string of its own", endpoint)
 		case strings.ContainsFunc(endpoint, unicode.IsSpace):
-			return &ConfigError{Field: "client", Reason: fmt.Sprintf("has the endpoint %q with a space in it", endpoint)}
+			return badClient("has the endpoint %q with a space in it", endpoint)
 		}
 	}
 	// The watch goes past client.Watcher, so it would look at other keys than
 	// those that a namespace writes.
 	plainKV, plainWatcher := clientv3.NewKVFromKVClient(nil, nil), clientv3.NewWatchFromWatchClient(nil, nil)
 	if reflect.TypeOf(client.KV) != reflect.TypeOf(plainKV) || reflect.TypeOf(client.Watcher) != reflect.TypeOf(plainWatcher) {
-		return &ConfigError{Field: "client", Reason: "has its KV or Watcher replaced, as by the namespace package; give a plain client and set Config.Prefix instead"}
+		return badClient("has its KV or Watcher replaced, as by the namespace package; give a plain client and set Config.Prefix instead")
 	}
 	return nil
 }
 
-// Acquire implements fence.Locker. Its errors: the one of ctx, and its cause, and
-// ErrUnreachable too if ctx's deadline passed while etcd owed an answer; a
+// Acquire implements fence.Locker. Its errors: the one of ctx, and its cause, which is
+// a *fence.UnavailableError too if ctx's deadline passed while etcd owed an answer; a
 // *fence.InvalidGrantError for a bad name; fence.ErrLockerClosed; else a
-// *fence.UnavailableError, around etcd's own error, a *QueueLostError, an
-// *EpochError or a *WentBackError. Without a deadline of ctx, each request
-// to etcd is still bounded by Config.RequestTimeout.
+// *fence.UnavailableError, whose Reason says what has to be mended. Without a deadline
+// of ctx, each request to etcd is still bounded by Config.RequestTimeout.
 //
 // When ctx ends while others are ahead, the error is a *fence.LockedError
 // (fence.ErrLocked) as well as that of ctx: it names the holder as far as that is

@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -190,4 +191,25 @@ func renews(t testing.TB, l *Locker) bool {
 	s.RenewNow(func() { close(done) })
 	receive(t, done)
 	return s.LastFailure() == nil
+}
+
+// because reports whether an error, or one behind it, has a reason.
+func because(err error, reason fence.UnavailableReason) bool {
+	for away := (*fence.UnavailableError)(nil); errors.As(err, &away); err = away.Err {
+		if away.Reason == reason {
+			return true
+		}
+	}
+	return false
+}
+
+func requireReason(t testing.TB, err error, reason fence.UnavailableReason) {
+	t.Helper()
+	require.True(t, because(err, reason), "%v, want %q", err, reason)
+}
+
+// inDoubt reports whether an error says that what failed may still take effect.
+func inDoubt(err error) bool {
+	away := new(fence.UnavailableError)
+	return errors.As(err, &away) && away.InDoubt
 }

@@ -150,7 +150,7 @@ func TestMutexKeys_LateRequestsLeaveTheNextAcquisitionAlone_F2_HD12(t *testing.T
 			}
 			deliver := <-late.held
 			if unproclaimed != nil {
-				require.ErrorIs(t, <-unproclaimed, ErrUnknownProclaim)
+				require.True(t, inDoubt(<-unproclaimed))
 				release(t, led)
 			}
 			if failed != nil {

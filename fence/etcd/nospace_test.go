@@ -53,7 +53,7 @@ func requireNoSpace(t testing.TB, l *Locker, resource string) {
 	for _, acquire := range []func(context.Context, string) (fence.Lease, error){l.TryAcquire, l.Acquire, l.Acquire} { // each waits until nothing is left of the one before
 		_, err := acquire(patient(t), resource)
 		require.ErrorIs(t, err, fence.ErrUnavailable)
-		require.ErrorIs(t, err, ErrNoSpace)
+		requireReason(t, err, fence.NoSpace)
 		require.ErrorContains(t, err, "etcdctl alarm disarm")
 	}
 }
@@ -109,7 +109,7 @@ func TestNoSpace_AKeyThatWasWrittenNeverthelessIsDeleted_HD7(t *testing.T) {
 	kept := acquire(t, l, "kept")
 	armed <- struct{}{}
 	_, err := l.Acquire(patient(t), "r")
-	require.ErrorIs(t, err, ErrNoSpace)
+	requireReason(t, err, fence.NoSpace)
 	awaitKeys(t, dial(t, endpoint), l.cluster.Keys.Queue("r"), 0)
 	release(t, acquire(t, l, "r"))
 	require.NoError(t, kept.Context().Err())

@@ -63,13 +63,13 @@ func TestPartition_WhatIsKeptEndsByItsDeadline_F3_HD17(t *testing.T) {
 	awaitKeys(t, b.cluster.Client, a.cluster.Keys.Queue("r"), 2)
 	p.set(func() { p.down = true })
 	require.Equal(t, fence.LossDeadline, lossOf(t, held))
-	require.ErrorIs(t, context.Cause(held.Context()), ErrUnreachable)
+	requireReason(t, context.Cause(held.Context()), fence.Unreachable)
 	require.ErrorContains(t, context.Cause(held.Context()), p.endpoint())
 	got := <-waiting
 	require.NoError(t, got.err)
 	require.Greater(t, got.lease.Grant().Token, held.Grant().Token)
 	_, err := a.TryAcquire(patient(t), "r")
-	require.ErrorIs(t, err, ErrUnreachable)
+	requireReason(t, err, fence.Unreachable)
 	p.set(func() { p.down = false })
 	persistently(t, func(ctx context.Context) error {
 		_, err := a.TryAcquire(ctx, "r")
@@ -109,7 +109,7 @@ func TestTLS_LocksWorkWithClientCertificates(t *testing.T) {
 	l := newTestLocker(t, stranger, cfg)
 	says := func() bool {
 		_, err := l.Acquire(patient(t), "r")
-		require.ErrorIs(t, err, ErrUnreachable)
+		requireReason(t, err, fence.Unreachable)
 		return strings.Contains(err.Error(), "certificate")
 	}
 	for limit := patient(t); !says(); { // gRPC may be trying again just then

@@ -6,6 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencekit/fencekit/fence"
 )
 
 // mutexAuth is an etcd with authentication, whose user "app" may use some names, with
@@ -46,7 +48,7 @@ func TestRefused_AnObserverIsToldAndCostsOthersNothing_HD8(t *testing.T) {
 	for range 3 {
 		seen := observe(t, election(t, l, "foreign"))
 		err := seen.next().err
-		require.ErrorIs(t, err, ErrPermission)
+		requireReason(t, err, fence.Denied)
 		require.ErrorContains(t, err, "observe foreign")
 		seen.ended()
 	}
@@ -74,7 +76,7 @@ func TestRefused_AWaiterIsToldAndAHolderGivesWay_HD8(t *testing.T) {
 	awaitWatching(t, b, "lost")
 	m.revoke(t, "lost")
 	toB.cut()
-	require.ErrorIs(t, (<-waiting).err, ErrPermission)
+	requireReason(t, (<-waiting).err, fence.Denied)
 	toA.cut()
 	contended := make(chan struct{})
 	held.AfterContended(func() { close(contended) })

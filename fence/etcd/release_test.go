@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/queue"
 	"github.com/fencekit/fencekit/internal/testenv"
 )
 
@@ -112,9 +113,9 @@ func TestAcquire_FailsWhenItsPlaceInTheQueueIsLost(t *testing.T) {
 		require.NoError(t, strike(kvs[1]))
 		err := (<-waiting).err
 		require.ErrorIs(t, err, fence.ErrUnavailable)
-		lost := new(QueueLostError)
+		lost := new(queue.LostError)
 		require.ErrorAs(t, err, &lost)
-		require.Equal(t, QueueLostError{Resource: "r", Reason: reason}, *lost)
+		require.Equal(t, queue.LostError{Resource: "r", Reason: reason}, *lost)
 		release(t, held)
 		release(t, acquire(t, b, "r"))
 	}

@@ -12,6 +12,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
+	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
 	"github.com/fencekit/fencekit/internal/testenv"
 )
 
@@ -58,9 +60,9 @@ func TestEpoch_AMalformedKeyIsRefused(t *testing.T) {
 	setEpoch(t, client, l, "two")
 	_, err := l.Acquire(patient(t), "r")
 	require.ErrorIs(t, err, fence.ErrUnavailable)
-	bad := new(EpochError)
+	bad := new(keys.EpochError)
 	require.ErrorAs(t, err, &bad)
-	require.Equal(t, EpochError{Key: l.cluster.Keys.Epoch(), Value: "two"}, *bad)
+	require.Equal(t, keys.EpochError{Key: l.cluster.Keys.Epoch(), Value: "two"}, *bad)
 	awaitKeys(t, client, l.cluster.Keys.Prefix+"/locks/", 0)
 	setEpoch(t, client, l, "2")
 	release(t, acquire(t, l, "r"))
@@ -114,7 +116,7 @@ func requireWentBack(t testing.TB, l *Locker, what string) {
 	for _, acquire := range []func(context.Context, string) (fence.Lease, error){l.Acquire, l.TryAcquire} {
 		_, err := acquire(patient(t), "r")
 		require.ErrorIs(t, err, fence.ErrUnavailable)
-		fault := new(WentBackError)
+		fault := new(cluster.WentBackError)
 		require.ErrorAs(t, err, &fault)
 		require.Equal(t, what, fault.What)
 		require.Contains(t, err.Error(), l.cluster.Keys.Epoch())
@@ -146,7 +148,7 @@ func TestWentBack_ARestoredBackupStopsTheLocker_HD5(t *testing.T) {
 	require.NoError(t, e.Restart(patient(t)))
 
 	_, err = l.Acquire(patient(t), "new")
-	fault := new(WentBackError)
+	fault := new(cluster.WentBackError)
 	require.ErrorAs(t, err, &fault)
 	require.Equal(t, "revision", fault.What)
 	require.Equal(t, fence.LossWentBack, lossOf(t, held))

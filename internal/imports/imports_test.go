@@ -2,7 +2,13 @@ package imports
 
 import (
 	"bytes"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -80,4 +86,50 @@ func TestImports_TheLockServiceDependsInOneWay(t *testing.T) {
 			require.Contains(t, allowed, strings.TrimPrefix(own, rooms), "%s depends on %s", room, own)
 		}
 	}
+}
+
+// The lock service is a Locker, its Config, its elections, and the configuration of the
+// client: what else it has is internal.
+func TestImports_TheLockServiceExportsFewNames(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../../fence/etcd/*.go")
+	require.NoError(t, err)
+	exported := map[string]bool{}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		require.NoError(t, err)
+		for _, name := range declared(parsed) {
+			if ast.IsExported(name) {
+				exported[name] = true
+			}
+		}
+	}
+	require.Equal(t, []string{"ClientConfig", "Config", "Election", "Locker", "NewLocker"}, slices.Sorted(maps.Keys(exported)))
+}
+
+// declared returns the names that a file declares for its package.
+func declared(file *ast.File) (names []string) {
+	for _, decl := range file.Decls {
+		switch decl := decl.(type) {
+		case *ast.FuncDecl:
+			if decl.Recv == nil {
+				names = append(names, decl.Name.Name)
+			}
+		case *ast.GenDecl:
+			for _, spec := range decl.Specs {
+				switch spec := spec.(type) {
+				case *ast.TypeSpec:
+					names = append(names, spec.Name.Name)
+				case *ast.ValueSpec:
+					for _, name := range spec.Names {
+						names = append(names, name.Name)
+					}
+				}
+			}
+		}
+	}
+	return names
 }

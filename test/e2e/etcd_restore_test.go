@@ -127,10 +127,10 @@ func (r *restored) passRevisions(until int64) int64 {
 func (r *restored) requireStopped(p *process, what ...string) {
 	r.t.Helper()
 	err := guard.Do(r.t.Context(), p.Guard, "other", increment("a"))
-	back := new(etcd.WentBackError)
-	require.ErrorAs(r.t, err, &back)
-	require.Contains(r.t, what, back.What)
-	require.ErrorIs(r.t, err, fence.ErrUnavailable)
+	away := new(fence.UnavailableError)
+	require.ErrorAs(r.t, err, &away)
+	require.Equal(r.t, fence.WentBack, away.Reason)
+	require.Regexp(r.t, "etcd: ("+strings.Join(what, "|")+") (went back|changed)", err.Error())
 }
 
 // highest is the last grant that the database knows.
@@ -277,14 +277,14 @@ func TestPartition_AHolderWithoutEtcdWritesUntilItIsFenced_HD17_G3(t *testing.T)
 		r.do(successor)
 		<-ctx.Done()
 		require.ErrorIs(t, context.Cause(ctx), fence.ErrLeaseLost)
-		require.ErrorIs(t, context.Cause(ctx), etcd.ErrUnreachable)
+		requireReason(t, context.Cause(ctx), fence.Unreachable)
 		return h.Do(context.WithoutCancel(ctx), increment("a"))
 	})
 	require.ErrorIs(t, err, guard.ErrStaleToken)
 	err = guard.DoGrant(t.Context(), cut.store, grant, increment("a"))
 	require.ErrorIs(t, err, guard.ErrStaleToken)
 	err = guard.Do(t.Context(), cut.Guard, "a", increment("a"))
-	require.ErrorIs(t, err, etcd.ErrUnreachable)
+	requireReason(t, err, fence.Unreachable)
 	r.line.lead(address(r.etcd))
 	require.Eventually(t, func() bool {
 		return guard.Do(t.Context(), cut.Guard, "a", increment("a")) == nil
@@ -314,8 +314,15 @@ func TestNoSpace_AKeptResourceGoesOn_HD7(t *testing.T) {
 		r.do(p)
 	}
 	err = guard.Do(t.Context(), p.Guard, "other", increment("a"))
-	require.ErrorIs(t, err, etcd.ErrNoSpace)
-	require.ErrorIs(t, err, fence.ErrUnavailable)
+	requireReason(t, err, fence.NoSpace)
 	require.NoError(t, p.Close(t.Context()), "and can be given back")
 	r.requireSums()
+}
+
+// requireReason requires that the lock service was unavailable for a reason.
+func requireReason(t *testing.T, err error, reason fence.UnavailableReason) {
+	t.Helper()
+	away := new(fence.UnavailableError)
+	require.ErrorAs(t, err, &away)
+	require.Equal(t, reason, away.Reason)
 }

@@ -14,28 +14,28 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// Unavailable is the error of op, for which err is the reason.
+// Unavailable is Diagnose, and asks the connection why there was no answer.
 func (c *Cluster) Unavailable(op string, err error) error {
 	switch {
 	case c.Closed():
-		err = ErrClientClosed
+		return &fence.UnavailableError{Op: op, Err: ErrClientClosed}
 	case errors.Is(err, context.DeadlineExceeded):
-		err = c.NoAnswer("within " + c.RequestTimeout.String())
-	default:
-		err = c.Diagnose(err)
+		return c.NoAnswer(op, "within "+c.RequestTimeout.String())
 	}
-	return &fence.UnavailableError{Op: op, Err: err}
+	return c.Diagnose(op, err)
 }
 
-// NoAnswer says from whom there was no answer, and why as far as is known: the
-// client's own errors for it say no more than that the time is up. A limit matters
-// only where the connection has not failed.
-func (c *Cluster) NoAnswer(limit string) error {
+// NoAnswer is the error of op when there was no answer within limit. It says from
+// whom, and why as far as is known: the client's own errors for it say no more than
+// that the time is up. The limit matters only where the connection has not failed.
+func (c *Cluster) NoAnswer(op, limit string) *fence.UnavailableError {
 	why, failed := c.connection()
 	if failed {
-		return fmt.Errorf("%w from %s: %s; %s", ErrUnreachable, c.endpoints(), why, checkMembers)
+		limit = ""
+	} else {
+		limit = " " + limit
 	}
-	return fmt.Errorf("%w %s from %s: %s; %s", ErrUnreachable, limit, c.endpoints(), why, checkMembers)
+	return &fence.UnavailableError{Op: op, Reason: fence.Unreachable, Err: fmt.Errorf("%w%s from %s: %s; %s", errNoAnswer, limit, c.endpoints(), why, checkMembers)}
 }
 
 // Unanswered is the error of an acquire whose ctx ended while etcd owed an answer.
@@ -48,8 +48,9 @@ func (c *Cluster) Unanswered(ctx context.Context, resource string) error {
 		return Ended(ctx, resource)
 	}
 	return &fence.UnavailableError{
-		Op:  "acquire " + resource,
-		Err: fmt.Errorf("%w yet from %s: %s; %s: %w", ErrUnreachable, c.endpoints(), stateText(c.Client.ActiveConnection().GetState()), checkMembers, end),
+		Op:     "acquire " + resource,
+		Reason: fence.Unreachable,
+		Err:    fmt.Errorf("%w yet from %s: %s; %s: %w", errNoAnswer, c.endpoints(), stateText(c.Client.ActiveConnection().GetState()), checkMembers, end),
 	}
 }
 

@@ -31,7 +31,7 @@ func TestDead_AFailureIsNotCalledLate(t *testing.T) {
 		text := ""
 		require.Eventually(t, func() bool { // gRPC forgets the failure while it tries again
 			client.ActiveConnection().Connect()
-			text = c.NoAnswer("within 5s").Error()
+			text = c.NoAnswer("acquire r", "within 5s").Error()
 			return strings.Contains(text, why)
 		}, time.Minute, 10*time.Millisecond, why)
 		require.Contains(t, text, "no answer from "+endpoint+": ")

@@ -6,6 +6,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
 )
 
@@ -115,8 +116,7 @@ func (w *watermark) restart(e keys.Epoch) error {
 
 // WentBackError says that etcd shows an older state than it did before, as after
 // a restore from a backup: it would issue tokens a second time. The locker
-// grants nothing until the epoch key is above Epoch. Acquire returns it inside a
-// *fence.UnavailableError.
+// grants nothing until the epoch key is above Epoch.
 type WentBackError struct {
 	What     string // what went back: "cluster id", "raft term", "revision" or "epoch"
 	Seen     uint64 // what was seen before
@@ -136,3 +136,6 @@ func (e *WentBackError) Error() string {
 	return fmt.Sprintf("etcd: %s "+how+", as after a restore from a backup: tokens could be issued twice; "+
 		"raise the epoch key %s to a number above %d that no database has seen%s", e.What, e.Seen, e.Got, e.EpochKey, e.Epoch, or)
 }
+
+// UnavailableReason says what has to be mended.
+func (e *WentBackError) UnavailableReason() fence.UnavailableReason { return fence.WentBack }

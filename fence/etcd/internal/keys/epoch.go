@@ -43,8 +43,7 @@ func (e Epoch) Unchanged(key string) clientv3.Cmp {
 }
 
 // EpochError says that the epoch key holds something else than a decimal number
-// from 1 to fence.MaxEpoch, without sign, spaces or leading zeros. Acquire
-// returns it inside a *fence.UnavailableError.
+// from 1 to fence.MaxEpoch, without sign, spaces or leading zeros.
 type EpochError struct {
 	Key   string
 	Value string
@@ -53,3 +52,6 @@ type EpochError struct {
 func (e *EpochError) Error() string {
 	return fmt.Sprintf("etcd: epoch key %s holds %q; want a decimal number from 1 to %d", e.Key, e.Value, fence.MaxEpoch)
 }
+
+// UnavailableReason says what has to be mended.
+func (e *EpochError) UnavailableReason() fence.UnavailableReason { return fence.InvalidEpoch }

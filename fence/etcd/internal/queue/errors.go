@@ -7,10 +7,9 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// LostError says that an Acquire lost its place in the queue before its
+// LostError says that an Acquire lost its queue position before its
 // turn came: its session ended, or somebody deleted its key. Nothing was
-// acquired; acquiring again queues at the end. Acquire returns it inside a
-// *fence.UnavailableError.
+// acquired; acquiring again queues at the end.
 type LostError struct {
 	Resource string
 	Reason   fence.LossReason
@@ -18,7 +17,7 @@ type LostError struct {
 }
 
 func (e *LostError) Error() string {
-	text := fmt.Sprintf("etcd: place in the queue of %s lost: %s", e.Resource, e.Reason)
+	text := fmt.Sprintf("etcd: queue position of %s lost: %s", e.Resource, e.Reason)
 	if e.Err != nil {
 		text += ": " + e.Err.Error()
 	}
@@ -30,6 +29,9 @@ func (e *LostError) Unwrap() error { return e.Err }
 
 // Retryable says that acquiring again is right: nothing was acquired.
 func (e *LostError) Retryable() bool { return true }
+
+// UnavailableReason says what has to be mended.
+func (e *LostError) UnavailableReason() fence.UnavailableReason { return fence.QueueLost }
 
 // errSessionOver: the session ended before the request could be made.
 var errSessionOver = errors.New("etcd: session is over")

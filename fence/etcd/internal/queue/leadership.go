@@ -12,9 +12,9 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 )
 
-// ErrUnknownProclaim: it isn't known whether a value was proclaimed. It may be,
+// errUnknownProclaim: it isn't known whether a value was proclaimed. It may be,
 // also later on, until the next Proclaim that returns nil.
-var ErrUnknownProclaim = errors.New("etcd: not known whether the value was proclaimed")
+var errUnknownProclaim = errors.New("etcd: not known whether the value was proclaimed")
 
 // Leadership is a position whose turn has come in an election.
 type Leadership struct {
@@ -106,7 +106,17 @@ func (l *Leadership) notProclaimed(ctx context.Context, op string, err error) er
 	if cluster.Refused(err) || errors.Is(err, cluster.ErrClientClosed) {
 		return failed
 	}
-	return fmt.Errorf("%w: %w", ErrUnknownProclaim, failed)
+	return inDoubt(op, failed)
+}
+
+// inDoubt says of a Proclaim that failed that it may still take effect.
+func inDoubt(op string, failed error) error {
+	doubt := &fence.UnavailableError{Op: op, InDoubt: true, Err: failed}
+	if away := (*fence.UnavailableError)(nil); errors.As(failed, &away) {
+		doubt.Reason, doubt.Err = away.Reason, away.Err
+	}
+	doubt.Err = fmt.Errorf("%w: %w", errUnknownProclaim, doubt.Err)
+	return doubt
 }
 
 // deposed is the error of a Proclaim that found the key gone. It waits until it

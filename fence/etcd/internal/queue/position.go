@@ -95,7 +95,7 @@ func (p *Position) end(cause error) bool {
 func (p *Position) lose(reason fence.LossReason) {
 	loss := &fence.LeaseLostError{Grant: p.granted(), Reason: reason}
 	if reason == fence.LossDeadline {
-		loss.Err = p.queues.cluster.Diagnose(p.session.LastFailure())
+		loss.Err = p.queues.cluster.Diagnose("renew the session's lease", p.session.LastFailure())
 	}
 	p.end(loss)
 }

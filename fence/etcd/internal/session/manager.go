@@ -209,9 +209,9 @@ func (m *Manager) endAll(ctx context.Context) error {
 	case failed == nil:
 		return nil
 	case ctx.Err() != nil:
-		failed = fmt.Errorf("%w: %w", m.cluster.NoAnswer("in time"), failed)
-	default:
-		failed = m.cluster.Diagnose(failed)
+		late := m.cluster.NoAnswer("close", "in time")
+		late.Err = fmt.Errorf("%w: %w", late.Err, failed)
+		return late
 	}
-	return &fence.UnavailableError{Op: "close", Err: failed}
+	return m.cluster.Diagnose("close", failed)
 }
