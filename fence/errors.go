@@ -56,7 +56,7 @@ const (
 	LossDeadline LossReason = "deadline passed without a renewal"
 	// LossExpired: the lock service says that the lease no longer exists.
 	LossExpired LossReason = "lease expired or revoked"
-	// LossDeleted: the lock key was deleted by somebody else.
+	// LossDeleted: the lock key was deleted, and not by its holder.
 	LossDeleted LossReason = "lock key deleted"
 	// LossClosed: the Locker was closed while the lease was held.
 	LossClosed LossReason = "locker closed"

@@ -47,7 +47,7 @@ type Locker interface {
 	// Several calls for one resource in one process exclude each other too.
 	Acquire(ctx context.Context, resource string) (Lease, error)
 
-	// TryAcquire is Acquire for those who would not wait: it returns a
-	// *LockedError (ErrLocked) if somebody else owns the resource or is queued.
+	// TryAcquire is Acquire without waiting: it returns a *LockedError (ErrLocked) if
+	// another holder owns the resource, or waits for it.
 	TryAcquire(ctx context.Context, resource string) (Lease, error)
 }

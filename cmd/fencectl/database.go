@@ -67,7 +67,7 @@ const urlAdvice = `give a URL (postgres://user@host:5432/database) or keywords (
 
 // databaseConfig reads --database-url, or libpq's variables. What can't be read
 // is not repeated, and neither is the parser's reason: either may hold a part of
-// the password, and nobody can tell which part.
+// the password, and which part can't be told.
 func databaseConfig(url string) (*pgxpool.Config, error) {
 	if passwordInPath(url) {
 		return nil, cli.UsageErrorf("--database-url (FENCEKIT_DATABASE_URL) has an @ after its host: %s", urlAdvice)

@@ -29,7 +29,7 @@ func TestProcess_FullDiskIsInconclusive(t *testing.T) {
 	}
 }
 
-// The first signal can't end a write that nobody reads; another one has to.
+// The first signal can't end a write to a pipe that is not read; another one has to.
 func TestProcess_SecondSignalEndsItAtOnce(t *testing.T) {
 	t.Parallel()
 	read, write, err := os.Pipe()

@@ -87,7 +87,7 @@ func (a *act) schedule(ctx context.Context, dsn string) error {
 	}
 	first, others := workers[0], workers[1:]
 
-	// Events of the others are read all along, so that nobody waits for us.
+	// The others' events are read all along, so that no worker blocks on its output.
 	sold := make(chan error, len(others))
 	for _, w := range others {
 		go func() { sold <- a.follow(w, eventSoldOut) }()
@@ -136,7 +136,7 @@ func (a *act) follow(w *process, until string) error {
 
 func awaitAll(workers []*process) {
 	for _, w := range workers {
-		for range w.events { // an output that nobody reads would keep it alive
+		for range w.events { // a worker blocked on its output would not end
 		}
 		<-w.done
 	}

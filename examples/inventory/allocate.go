@@ -32,7 +32,7 @@ type Line struct {
 
 // Allocate reserves order.Quantity units, oldest lots first. It reads what is
 // available, decides, and writes reservation lines. Run it under guard.Do, for the
-// resource that stands for the product: then nobody else has allocated in between.
+// resource that stands for the product: then no other process has allocated in between.
 func Allocate(ctx context.Context, tx pgx.Tx, order Order, decide Decision) ([]Line, error) {
 	lots, err := readLots(ctx, tx, order.SKU)
 	if err != nil {

@@ -32,7 +32,7 @@ type lotLine struct {
 // That there was too little is kept like a success. It is final for its key: who
 // has been told so may go and sell something else, and no copy of the request that
 // is still under way, or sent again by something in between, deducts after all
-// when stock has come in. Whoever wants to try again does so with a new key.
+// when stock has come in. A client that wants to try again uses a new key.
 type answer struct {
 	Deducted *deduction `json:"deducted,omitempty"`
 	SoldOut  *shortage  `json:"sold_out,omitempty"`
@@ -61,8 +61,8 @@ func (a *api) deduct(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(r.Context()), a.requestTimeout, errOutOfTime)
 	defer cancel()
-	// Without this whoever asks for a product that there isn't would make a lock
-	// and a fence for it.
+	// Without this a request for a product that doesn't exist would create a lock and
+	// a fence for it.
 	if err := a.known(ctx, order.sku); err != nil {
 		return err
 	}

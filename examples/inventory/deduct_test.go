@@ -182,7 +182,7 @@ func TestDeduct_StaleGrantIs409_G3(t *testing.T) {
 	require.Len(t, reservedByOrder(t, pool), 4)
 }
 
-// A product that somebody holds all along is busy, which is no error of ours.
+// A product that is held all along is busy, which is not an error of the service.
 func TestDeduct_BusyProductIs503(t *testing.T) {
 	t.Parallel()
 	ctx := patient(t)

@@ -72,7 +72,7 @@ func verdict(out io.Writer, fenced, control result) error {
 	case fenced.stock.Reserved != fenced.stock.OnHand:
 		return fmt.Errorf("%w: with the fence %d of %d units were sold", errInconclusive, fenced.stock.Reserved, fenced.stock.OnHand)
 	case len(fenced.refusals) == 0:
-		return fmt.Errorf("%w: nobody was refused", errInconclusive)
+		return fmt.Errorf("%w: no worker was refused", errInconclusive)
 	case control.stock.oversold() == 0:
 		return fmt.Errorf("%w: the control did not oversell", errInconclusive)
 	}

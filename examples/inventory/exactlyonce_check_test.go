@@ -14,8 +14,8 @@ import (
 )
 
 // check compares what clients were told with the data, and then with the history.
-// All of them have been told something in the end, so nothing may be in the data
-// that nobody was told of.
+// All of them have an answer in the end, so the data may hold nothing that no client
+// was told of.
 func check(t *testing.T, pool *pgxpool.Pool, s *shop) {
 	t.Helper()
 	require.Len(t, s.answers, *deductions)
@@ -72,8 +72,8 @@ func leftInData(t *testing.T, pool *pgxpool.Pool, sold map[string]int) map[strin
 	return left
 }
 
-// checkSoldOut: whoever was refused asked for more than there was, and as nothing
-// came in there is no more in the end.
+// checkSoldOut: a client that was turned away asked for more than there was, and as
+// nothing came in there is no more in the end.
 func checkSoldOut(t *testing.T, pool *pgxpool.Pool, s *shop, sold map[string]int) {
 	t.Helper()
 	var onHand int

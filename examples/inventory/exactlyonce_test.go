@@ -185,7 +185,7 @@ func reportCuts(t *testing.T, cutters []*cutter) {
 func product(n int) string { return fmt.Sprint("chair-", n) }
 
 // stockProducts stocks plenty of all products but the first, which won't do for
-// everybody.
+// all orders.
 func stockProducts(t *testing.T, pool *pgxpool.Pool, orders int) {
 	t.Helper()
 	perProduct := 2 * orders / products // 2 is the mean of what is asked for

@@ -42,7 +42,7 @@ func TestDeduct_IsFenced_G2_G3(t *testing.T) {
 		return a.deduct(httptest.NewRecorder(), r)
 	}
 	guardtest.RequireFenced(t, storeOn(t, pool), resource(sku), deduct, reserved(t, pool))
-	require.Len(t, reservedByOrder(t, pool), 1, "once, when nobody superseded it")
+	require.Len(t, reservedByOrder(t, pool), 1, "once, when it was not superseded")
 }
 
 // reporter is a test that notes how it failed, and nothing else.

@@ -16,8 +16,8 @@ type health struct {
 	Status string `json:"status"`
 }
 
-// healthz answers GET /healthz: the process is alive. It asks nobody else, or one
-// outage would have every server restarted.
+// healthz answers GET /healthz: the process is alive. It asks no other
+// server, or one outage would have all of them restarted.
 func healthz(w http.ResponseWriter, _ *http.Request) error {
 	writeJSON(w, http.StatusOK, "application/json", health{"alive"})
 	return nil

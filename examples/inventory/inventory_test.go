@@ -112,7 +112,7 @@ func TestAllocate_ReadsReservationsAndLeavesNothingWhenSoldOut(t *testing.T) {
 }
 
 // A worker that is told to stop finishes what it does and hands its lock back at
-// once: nobody has to wait for its lease to run out.
+// once: no other worker has to wait for its lease to run out.
 func TestWorker_StopsGracefully(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

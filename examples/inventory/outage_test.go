@@ -191,7 +191,7 @@ func TestOutage_UnknownOutcomeIs503AndTheKeyFindsOut_G4(t *testing.T) {
 			lose, lost := action(), false
 			proxy.OnCommit(func(sql string) *pgproxy.Action {
 				switch {
-				case lost: // nobody can ask
+				case lost: // the outcome can't be asked for
 					return pgproxy.SwallowCommit()
 				case strings.Contains(sql, ".seal("):
 					lost = true

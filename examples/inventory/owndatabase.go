@@ -16,7 +16,7 @@ const serverTimeout = 30 * time.Second
 // have been there before, and goes on.
 func withDatabase(ctx context.Context, pg *testenv.Postgres, name string, f func(dsn string) error) (err error) {
 	name = fmt.Sprintf("inventory_%s_%d", name, time.Now().UnixNano())
-	// A signal in the midst of making it would leave one that nobody drops.
+	// A signal in the midst of making it would leave a database behind.
 	making, cancel := context.WithTimeout(context.WithoutCancel(ctx), serverTimeout)
 	defer cancel()
 	dsn, err := pg.CreateDatabase(making, name)

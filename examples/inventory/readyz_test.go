@@ -23,7 +23,7 @@ func requireRefusing(t *testing.T, s *service, etcd *clientv3.Client, kind, says
 	t.Helper()
 	_, err := etcd.Get(patient(t), "x")
 	require.NoError(t, err, "etcd is away, so this shows nothing")
-	for range 2 { // a first failure must not be taken for a lock that somebody has
+	for range 2 { // a first failure must not be taken for a lock that is held
 		answer := s.get("/readyz")
 		requireAway(t, answer, "not-ready", "etcd")
 		require.Contains(t, answer.problem(t)["detail"], says)

@@ -83,7 +83,7 @@ func blocked(t testing.TB, pool *pgxpool.Pool) {
 	}, time.Minute, 10*time.Millisecond)
 }
 
-// lockReservations keeps everybody from reserving until it is told to let go.
+// lockReservations blocks all reservations until letGo is called.
 func lockReservations(t testing.TB, pool *pgxpool.Pool) (letGo func()) {
 	t.Helper()
 	tx, err := pool.Begin(t.Context())
@@ -109,7 +109,7 @@ func (s *service) inFlight(pool *pgxpool.Pool, r *http.Request) <-chan reply {
 }
 
 // A server that is told to stop takes no new requests, finishes what it has begun,
-// and gives back its locks: nobody has to wait for them to run out.
+// and gives back its locks: no other server has to wait for them to run out.
 func TestServe_StopFinishesWhatRuns_HD13(t *testing.T) {
 	for name, sig := range map[string]syscall.Signal{"SIGTERM": syscall.SIGTERM, "SIGINT": syscall.SIGINT} {
 		t.Run(name, func(t *testing.T) {

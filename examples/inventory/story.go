@@ -19,7 +19,7 @@ type story struct {
 	start  time.Time
 	tokens map[string]int64 // of each worker's latest lock
 	sold   map[string]int   // by each worker since it was last told
-	paused string           // who is stopped, until somebody has taken over
+	paused string           // which worker is stopped, until another has taken over
 }
 
 func (s *story) begin() {

@@ -38,7 +38,7 @@ func TestLogger_PassesOnAllThatItIsGiven(t *testing.T) {
 	l.Debug("not enabled")
 	l.With("resource", "sku/42").WithGroup("g").Info("claimed", "token", 7)
 	require.Equal(t, "level=INFO msg=claimed resource=sku/42 g.token=7\n", log.String())
-	callback.Logger(nil).Error("nobody hears it")
+	callback.Logger(nil).Error("it is not logged")
 }
 
 type endingHandler struct{ end func() }

@@ -39,7 +39,7 @@ func TestNow_IsTheSameInAllProcesses(t *testing.T) {
 	}
 }
 
-// The clock of the day, which somebody may set back, is another one.
+// The clock of the day, which may be set back, is another one.
 func TestNow_IsTheMonotonicClock(t *testing.T) {
 	var low, high unix.Timespec
 	require.NoError(t, unix.ClockGettime(unix.CLOCK_MONOTONIC, &low))

@@ -117,7 +117,7 @@ type Faults struct {
 	// Restore: the database may be restored from a copy of its volume, once. The
 	// timeline stays what it was.
 	Restore bool
-	// Synchronous standby: nobody hears of a commit before the standby has it,
+	// Synchronous standby: no client is told of a commit before the standby has it,
 	// though others may see it, as they do when the wait for the standby was cut
 	// short. So nothing that was acknowledged can be lost, and nothing is excused.
 	Synchronous bool

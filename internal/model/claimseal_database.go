@@ -31,7 +31,7 @@ func (m ClaimSeal) claim(db *database, n int8, g grant, again int8) (at fence, r
 	}
 	switch m.Mutation.Claim {
 	case ClaimHigher, ClaimOnce:
-		refused = g.Token <= f.Token // an equal one is somebody else's
+		refused = g.Token <= f.Token // an equal one is another holder's
 	case ClaimEqual:
 		refused = g.Token < f.Token
 	}

@@ -27,7 +27,7 @@ func (m ClaimSeal) resolveBy(s state, w worker, n int8, do change) {
 	found := r.History[p.Expect.Seq+1]
 	switch {
 	case m.fence(r) == p.Expect && m.Mutation.ResolveReads:
-		do("resolves by resource #: nobody took the position", n+1, func(s *state, w *worker) { m.answer(s, w, toldNotApplied) })
+		do("resolves by resource #: the position is free", n+1, func(s *state, w *worker) { m.answer(s, w, toldNotApplied) })
 	case m.fence(r) == p.Expect:
 		m.void(s, w, n, do)
 	case found.Tx == w.Tx:

@@ -40,8 +40,8 @@
 // each of its resources in its own transaction.
 //
 // [Order] is about waiting, not about safety: how calls over several resources take
-// turns in their processes and locks among them (guard.DoAll), with tenures that are
-// kept until somebody waits for them, and leases that are lost at any time and
+// turns in their processes and locks among them (guard.DoAll), with ownership that is
+// kept until another call waits for it, and leases that are lost at any time and
 // acquired anew. Rows A are its rules, rows AB those with one thing broken.
 //
 // # What is checked
@@ -50,14 +50,14 @@
 // that took effect make one after another; no operation took effect twice; what
 // was acknowledged took effect, what was denied did not and never will; after a
 // claim of t', and after user code has run under t', nothing of an older grant
-// takes effect; a refusal as stale has a higher claim before it; and nobody is
+// takes effect; a refusal as stale has a higher claim before it; and no client is
 // left without an answer when nothing more can happen. Calls of one key are one
 // operation, over sets of resources that share one; a repeated call's answer is an
 // acknowledgement of the call that took effect. What was acknowledged before the
 // database itself lost it is excused, but not where a synchronous standby took
 // over (P25); nothing else is.
 //
-// Of acquisition: in every reachable state that is not the end, somebody can go on
+// Of acquisition: in every reachable state that is not the end, some call can go on
 // without anything being lost first. That is freedom from deadlock, not fairness.
 //
 // # What is modelled
@@ -67,7 +67,7 @@
 // crashes need no steps, because a step that is possible need not happen. COMMIT
 // is a message: it arrives at any later time or never, and its reply may be
 // lost. A void's reply and a claim's may be lost. A client may leave a COMMIT in
-// doubt for good, because it crashed or couldn't ask for too long, and anybody may
+// doubt for good, because it crashed or couldn't ask for too long, and any client may
 // call again. A commit may be seen before the standby has it. Grants travel, tokens are
 // issued twice, entries of the history vanish, and the database goes back to an
 // earlier state, after which positions are used again: by a failover, which raises
@@ -81,9 +81,9 @@
 //     moment between its grant's last word from the database and COMMIT, and its
 //     write is blind. No level of Postgres promises less, so none is relied on.
 //   - Of acquisition: a lock is a fair queue of processes, its release takes no time,
-//     and nobody is helped by a time limit: nobody gives up, nothing that is kept
-//     expires, and a function that overruns keeps what it has. Whether a contended
-//     tenure is used once more (Config.MaxHold) is left open.
+//     and no time limit helps: no call gives up, nothing that is kept
+//     expires, and a function that overruns keeps what it has. Whether contended
+//     ownership is used once more (Config.MaxHold) is left open.
 //   - The lock of the fence row: claim, seal with commit, and void are one step
 //     each. Seals of several resources are one step too, because each stays locked
 //     until the end of the transaction; deadlock is not modelled.

@@ -11,16 +11,16 @@ type OrderMutation struct {
 	// KeepWaiting keeps an idle tenure, though another process waits for it, while a
 	// call of its own process waits for something.
 	KeepWaiting bool
-	// KeepContended keeps a tenure for which another process waits when a turn is
-	// given back and nobody takes it.
+	// KeepContended keeps ownership for which another process waits when a turn is
+	// given back and no call takes it.
 	KeepContended bool
 }
 
 // Order is how calls over several resources acquire them (guard.DoAll), bounded.
 // A call takes its turn at a resource among the calls of its process, and then the
 // lock of it among processes, unless its process has kept that from an earlier
-// call. What it shows is that nobody waits for ever. Who may write is none of its
-// business.
+// call. It shows that no call waits for ever. It doesn't decide which one
+// may write.
 type Order struct {
 	// Procs are the processes of the calls, from 0.
 	Procs     []int8
@@ -126,7 +126,7 @@ func (m Order) Start() orderState { return orderState{} }
 // Canonical implements [Model].
 func (m Order) Canonical(s orderState) orderState { return s }
 
-// Judge implements [Model]. What may be lost need not be, so nobody may rely on it.
+// Judge implements [Model]. What may be lost need not be, so no call may rely on it.
 func (m Order) Judge(s orderState, _ bool) Violation {
 	goesOn, ended := false, true
 	for i := range m.Procs {
@@ -148,7 +148,7 @@ func (m Order) Next(s orderState, yield func(Step, orderState)) {
 	}
 }
 
-// steps yields all but faults: whenever somebody waits, there has to be one.
+// steps yields all but faults: whenever a call waits, there has to be one.
 func (m Order) steps(s orderState, yield func(Step, orderState)) {
 	for i := range m.Procs {
 		m.call(s, i, yield)

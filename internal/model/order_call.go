@@ -154,7 +154,7 @@ func (m Order) give(c orderCall, p int, keep int8, next callStage, do orderChang
 	})
 }
 
-// pass passes a turn on. If nobody waits for it the tenure is kept, unless it is no
+// pass passes a turn on. If no call waits for it the ownership is kept, unless it is no
 // good or another process waits for it.
 func (m Order) pass(s *orderState, p, r int) {
 	l := &s.Lines[p][r]

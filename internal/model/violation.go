@@ -34,12 +34,12 @@ const (
 	// after user code had run under it.
 	OlderCommitted
 
-	// UnjustifiedStale (G5): somebody was refused as stale and no higher claim
+	// UnjustifiedStale (G5): a client was rejected as stale and no higher claim
 	// had committed.
 	UnjustifiedStale
 
-	// Stuck: nothing can happen any more, and somebody has not been answered; of
-	// acquisition: everybody waits, though nothing is lost (HB10).
+	// Stuck: nothing can happen any more, and a client has not been answered; of
+	// acquisition: all calls wait, though nothing is lost (HB10).
 	Stuck
 )
 

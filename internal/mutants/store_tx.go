@@ -29,7 +29,7 @@ var txMutants = slices.Concat(reachMutants, []Mutant{
 	change("tx-of-a-goroutine-left-behind-stays", "G3 G4", pg+"txn.go",
 		`_ = t.conn.Hijack().PgConn().Conn().Close()`, `t.conn.Release()`,
 		inPostgres("TestRun_StatementLeftBehindTakesNoEffect_G3_G4/nil")).
-		survives("the pool destroys a connection that is busy, or whose transaction is open, as it is as long as anybody may use it; but to see that it looks at what the goroutine is using, a data race"),
+		survives("the pool destroys a connection that is busy, or whose transaction is open, as it is as long as it may be in use; but to see that it looks at what the goroutine is using, a data race"),
 	change("tx-that-waits-for-the-stale-evicts-nobody", "L1 N17", pg+"txn.go",
 		`if sqlstate.Of(err) == sqlstate.LockTimeout {`, `if false {`,
 		inPostgres("TestRun_EvictsWhoIsInTheWay_N17_L1")),

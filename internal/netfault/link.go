@@ -65,7 +65,7 @@ func (l *Link) Delay(d Direction, latency, jitter time.Duration) (heal func()) {
 }
 
 // HalfOpen has the far end of every present connection vanish: they carry nothing
-// more in either direction, and nobody is told, until heal, Reset or Close resets
+// more in either direction, and neither end is told, until heal, Reset or Close resets
 // them: a far end that is back doesn't know them. New connections work.
 func (l *Link) HalfOpen() (heal func()) {
 	vanished := l.present()

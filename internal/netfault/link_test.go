@@ -422,7 +422,7 @@ func TestLink_PassesEndsOn(t *testing.T) {
 			requireReset(t, receiver)
 			require.Eventually(t, func() bool { return f.link.Connections() == 0 }, generous, time.Millisecond)
 		})
-		t.Run("a sender learns that nobody reads any more", func(t *testing.T) {
+		t.Run("a sender learns that the other end no longer reads", func(t *testing.T) {
 			f := newFixture(t)
 			client, server := f.connect()
 			sender, receiver := oriented(d, client, server)

@@ -20,7 +20,7 @@ type rules struct {
 	mu      sync.Mutex
 	cuts    [2]int                 // how many hold
 	delays  [2]map[*delay]struct{} // that hold
-	closed  bool                   // nobody is left to get anything
+	closed  bool                   // no end is left to receive anything
 	changed chan struct{}          // closed by the next change
 }
 

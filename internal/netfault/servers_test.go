@@ -136,7 +136,7 @@ func TestCut_ToClient_StatementTakesEffectWithoutAnAnswer(t *testing.T) {
 	require.True(t, <-answered)
 }
 
-// Nobody is there any more to hear of it, but what was sent arrives.
+// No client is there any more to get the answer, but what was sent arrives.
 func TestCut_ToServer_StatementArrivesAfterItsClientHasGone(t *testing.T) {
 	t.Parallel()
 	link, through, direct := postgresBehindLink(t)

@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// Self stops the whole process with SIGSTOP and returns once somebody has sent
-// it SIGCONT. The signal goes to the calling thread itself: it is delivered
+// Self stops the whole process with SIGSTOP and returns once it has been sent
+// SIGCONT. The signal goes to the calling thread itself: it is delivered
 // before the system call returns, so nothing after the call runs any more. A
 // signal to the process could be taken by another thread, and this one would run
 // on.

@@ -9,12 +9,12 @@ import (
 )
 
 // StopTheWorld stops every goroutine of the process, as the garbage collector
-// does for a moment, and returns when whoever has the WorldStopper that the file
-// is from has let them go on. It fails, without a stop, if that is nobody. It may
+// does for a moment, and returns when the process that has the WorldStopper of the file
+// has let them go on. It fails, without a stop, if there is none. It may
 // be called concurrently and again.
 //
-// The runtime stops the world while it writes a heap dump, and a pipe that nobody
-// reads is full at once.
+// The runtime stops the world while it writes a heap dump, and a pipe that is not
+// read is full at once.
 func StopTheWorld(stopper *os.File) error {
 	reader, writer, err := os.Pipe()
 	if err != nil {
@@ -27,7 +27,7 @@ func StopTheWorld(stopper *os.File) error {
 		return fmt.Errorf("pause: a pipe that is full at once: %w", err)
 	}
 	if err := unix.Sendmsg(int(stopper.Fd()), []byte{0}, unix.UnixRights(int(reader.Fd())), nil, 0); err != nil {
-		return fmt.Errorf("pause: nobody can end the stop: %w", err)
+		return fmt.Errorf("pause: no process can end the stop: %w", err)
 	}
 	// Left open here it would never tell that the other side has gone.
 	_ = reader.Close()

@@ -240,5 +240,5 @@ func TestStopTheWorld_NobodyCanEndIt(t *testing.T) {
 	w := startWorker(t)
 	require.NoError(t, w.stopper.Close())
 	w.tell("stop")
-	require.Contains(t, w.answer(), "pause: nobody can end the stop")
+	require.Contains(t, w.answer(), "pause: no process can end the stop")
 }

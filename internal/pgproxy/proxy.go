@@ -29,7 +29,7 @@ type Proxy struct {
 	dsn      string
 	gates    [2]gate
 
-	turn   chan struct{} // has whoever has reserved the rule
+	turn   chan struct{} // holds the reservation of the rule
 	ruleMu sync.Mutex
 	rule   func(sql string) *Action
 

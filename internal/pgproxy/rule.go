@@ -36,8 +36,8 @@ func (p *Proxy) OnQuery(rule func(sql string) *Action) {
 	p.rule = rule
 }
 
-// Reserve waits until nobody else has reserved the rule, for those who don't know of
-// each other. The caller gives it free again. It fails when ctx ends first.
+// Reserve waits until the rule is not reserved, for callers that don't know of each
+// other. The caller frees it again. It fails when ctx ends first.
 func (p *Proxy) Reserve(ctx context.Context) (free func(), err error) {
 	free = func() { <-p.turn }
 	select {

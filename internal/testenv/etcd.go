@@ -38,7 +38,7 @@ type EtcdConfig struct {
 	// ExtraFlags are passed to etcd after its other flags, as
 	// --quota-backend-bytes=16777216 or --auth-token-ttl=2. Default: none.
 	ExtraFlags []string
-	// Log gets the output of a child process beside the log file. Default: nobody.
+	// Log gets the output of a child process beside the log file. Default: none.
 	Log io.Writer
 }
 

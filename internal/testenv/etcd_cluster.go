@@ -44,7 +44,7 @@ type ground interface {
 	close() error
 }
 
-// hostOf is where a member is found by the others, and by nobody else.
+// hostOf is where the other members, and no client, find a member.
 func hostOf(member string) string { return member + ".invalid" }
 
 // StartEtcdCluster starts a cluster, where FENCEKIT_ETCD_CLUSTER says, and returns
@@ -135,7 +135,7 @@ func (c *EtcdCluster) Stop(ctx context.Context) error {
 }
 
 // Isolate cuts the member off from all others, in both directions and silently;
-// only in Docker the kernel finds out after seconds that nobody is there. Its
+// only in Docker the kernel finds out after seconds that the member is gone. Its
 // clients still reach it. A second call does nothing.
 func (m *EtcdMember) Isolate() error { return m.ground.isolate(hostOf(m.seat.name)) }
 

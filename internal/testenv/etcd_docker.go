@@ -93,7 +93,7 @@ func (n *dockerNetwork) run(ctx context.Context, c *container, host string, cfg 
 		Config: &docker.Config{Image: etcdImage, Cmd: flags, ExposedPorts: map[docker.Port]struct{}{insideClient: {}}},
 		HostConfig: &docker.HostConfig{
 			NetworkMode: c.name(), PortBindings: c.binding(insideClient), Binds: mounts,
-			// The names of members that aren't there are nobody else's business.
+			// The names of members that aren't there must not go to another resolver.
 			DNS: []string{"127.0.0.1"},
 		},
 		Context: ctx,
@@ -108,7 +108,8 @@ func (n *dockerNetwork) run(ctx context.Context, c *container, host string, cfg 
 }
 
 // isolate takes a member out of the others' network, whether it runs or not. What
-// is under way to it is lost, and whoever tries later finds nobody.
+// is under way to it is lost, and later attempts
+// find no host.
 func (n *dockerNetwork) isolate(host string) error {
 	return n.connect(host, false, n.pool.Client.DisconnectNetwork)
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// etcdctl has a go.mod of its own, so that nobody who uses this module has to
-// require what etcdctl does.
+// etcdctl has a go.mod of its own, so that users of this module don't have
+// to require what etcdctl does.
 var (
 	//go:embed etcdctl.mod
 	etcdctlMod []byte

@@ -26,7 +26,7 @@ type orphanReport struct {
 	InDocker []string
 }
 
-// busyConns are the connections of an owner: one that nobody refers to is closed
+// busyConns are the connections of an owner: one without a reference is closed
 // by the garbage collector, and its backend ends.
 var busyConns []*pgx.Conn
 
@@ -138,7 +138,7 @@ func killOwner(t *testing.T, cmd *exec.Cmd) {
 	require.Error(t, cmd.Wait())
 }
 
-// ended reports whether a process is gone, or a zombie that nobody waits for.
+// ended reports whether a process is gone, or a zombie whose parent doesn't wait for it.
 func ended(t *testing.T, pid int) bool {
 	t.Helper()
 	out, err := exec.Command("ps", "-o", "state=", "-p", strconv.Itoa(pid)).Output()

@@ -25,7 +25,7 @@ type PgBouncerConfig struct {
 	// of this package (transaction mode, no named prepared statements). Default:
 	// none.
 	Settings map[string]string
-	// Log gets its output beside the log file. Default: nobody.
+	// Log gets its output beside the log file. Default: none.
 	Log io.Writer
 }
 
@@ -39,7 +39,7 @@ type PgBouncer struct {
 
 // StartPgBouncer starts a pooler in front of pg, in transaction mode, and returns
 // once it answers, which needs no Postgres that does; it must be stopped by Stop.
-// Whoever connects is let in, and is pg's own user there. It fails with
+// Any client may connect, and is pg's own user there. It fails with
 // *NoPgBouncerError if none is installed. ctx bounds the start alone.
 func StartPgBouncer(ctx context.Context, pg *Postgres, cfg *PgBouncerConfig) (*PgBouncer, error) {
 	var c PgBouncerConfig

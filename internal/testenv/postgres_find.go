@@ -61,7 +61,7 @@ type PostgresConfig struct {
 	// have a standby (StartStandby) and whose disk can be full (LimitFiles).
 	Local bool
 	// Log gets the output of a local server beside the log file. Default:
-	// nobody.
+	// none.
 	Log io.Writer
 }
 

@@ -106,7 +106,7 @@ func TestStartPostgres_ListsAttemptsReasonsAndTheInstallCommand(t *testing.T) {
 	require.ErrorContains(t, err, "must be local, docker or empty")
 }
 
-// A socket that nobody answers on must not hang the search.
+// A socket without an answer must not hang the search.
 func TestStartPostgres_DockerThatIsSilentIsGivenUp(t *testing.T) {
 	silent := silentSocket(t)
 	t.Setenv(PostgresDSNVar, "")

@@ -18,7 +18,7 @@ type RedisConfig struct {
 	// AppendOnly keeps each write on the disk before it is answered. Default: a
 	// Redis that keeps nothing, and comes back empty.
 	AppendOnly bool
-	// Log gets its output beside the log file. Default: nobody.
+	// Log gets its output beside the log file. Default: none.
 	Log io.Writer
 }
 
@@ -28,7 +28,7 @@ type Redis struct {
 	cfg     RedisConfig
 	source  string
 	listens *port
-	nowhere *port // nobody listens there
+	nowhere *port // no server listens there
 }
 
 // StartRedis starts a Redis and returns once it answers; it must be stopped by

@@ -24,8 +24,8 @@ type runDir struct {
 // dirPrefix names this user's directories, so that a sweep touches no others.
 func dirPrefix() string { return "fencekit-" + strconv.Itoa(os.Getuid()) + "-" }
 
-// newRunDir makes a directory, after sweeping those of dead owners, and sees
-// to it that somebody sweeps this one.
+// newRunDir makes a directory, after sweeping those of dead owners, and makes
+// sure that this one is swept.
 func newRunDir() (*runDir, error) {
 	if err := theJanitor.hire(); err != nil {
 		return nil, fmt.Errorf("testenv: start the janitor: %w", err)
@@ -72,7 +72,7 @@ func (d *runDir) remove() error {
 	return err
 }
 
-// runDirs lists the directories of this user, whoever's they are.
+// runDirs lists the directories of this user, of all owners.
 func runDirs() (roots []string, err error) {
 	matches, err := filepath.Glob(filepath.Join(os.TempDir(), dirPrefix()+"*"))
 	if err != nil {
