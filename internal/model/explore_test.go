@@ -36,7 +36,7 @@ func (m toy) Next(s toyState, yield func(Step, toyState)) {
 			continue
 		}
 		if m.alike {
-			name = Step{Who: "somebody", What: "moves"}
+			name = Step{Who: "a client", What: "moves"}
 		}
 		yield(name, next)
 	}
@@ -95,7 +95,7 @@ func TestReplay_RefusesStepsThatAreImpossibleOrAmbiguous(t *testing.T) {
 	require.ErrorContains(t, err, "step 2 (client 1: reads 0) is possible in 0 ways")
 	require.Len(t, verdicts, 1)
 
-	_, err = Replay(toy{alike: true}, []Step{{Who: "somebody", What: "moves"}})
+	_, err = Replay(toy{alike: true}, []Step{{Who: "a client", What: "moves"}})
 	require.ErrorContains(t, err, "in 2 ways")
 }
 

@@ -8,7 +8,7 @@ type OrderMutation struct {
 	ArgumentOrder bool
 	// KeepLater acquires a resource anew while those behind it stay in the hand.
 	KeepLater bool
-	// KeepWaiting keeps an idle tenure, though another process waits for it, while a
+	// KeepWaiting keeps idle ownership, though another process waits for it, while a
 	// call of its own process waits for something.
 	KeepWaiting bool
 	// KeepContended keeps ownership for which another process waits when a turn is
@@ -44,7 +44,7 @@ const (
 	maxCalls   = 3
 	maxProcs   = 3
 	maxInOrder = 3
-	nobody     = 0 // where calls and processes count from 1
+	none       = 0 // where calls and processes count from 1
 )
 
 // callStage is where a call is.
@@ -54,7 +54,7 @@ const (
 	notBegun   callStage = iota
 	looks                // at the next of its resources
 	waitsTurn            // for its turn at it, in its process
-	owns                 // has the turn at it, looks at the tenure
+	owns                 // has the turn at it, looks at the ownership
 	waitsLock            // for the lock of it, among processes
 	runs                 // has all
 	givesLater           // gives back what comes behind the next one
@@ -84,7 +84,7 @@ func (q queueOf) has(who int8) bool { return q[0] == who || q[1] == who || q[2] 
 func (q queueOf) without(who int8) (rest queueOf) {
 	n := 0
 	for _, other := range q {
-		if other != who && other != nobody {
+		if other != who && other != none {
 			rest[n] = other
 			n++
 		}
@@ -95,7 +95,7 @@ func (q queueOf) without(who int8) (rest queueOf) {
 // with returns the queue with who at its end.
 func (q queueOf) with(who int8) queueOf {
 	for i, other := range q {
-		if other == nobody {
+		if other == none {
 			q[i] = who
 			break
 		}
@@ -107,7 +107,7 @@ func (q queueOf) with(who int8) queueOf {
 type lineOf struct {
 	Turn      int8 // the call that has the turn
 	Waiting   queueOf
-	Tenure    bool // kept from call to call
+	Owned     bool // kept from call to call
 	Bad       bool // its lease has ended, or its grant was refused
 	Contended bool // its process has heard that another waits
 }
@@ -163,16 +163,16 @@ func (m Order) steps(s orderState, yield func(Step, orderState)) {
 var processNames = [maxProcs]string{"process 1", "process 2", "process 3"}
 
 // hear lets process p hear that another waits for resource r, or that its lease of
-// it has ended. An idle tenure is released then.
+// it has ended. Idle ownership is released then.
 func (m Order) hear(s orderState, p, r int, yield func(Step, orderState)) {
 	l := &s.Lines[p][r]
 	switch {
-	case l.Tenure && l.Bad && l.Turn == nobody:
+	case l.Owned && l.Bad && l.Turn == none:
 		m.drop(&s, p, r)
 		yield(Step{processNames[p], "hears that its lease of resource # has ended", int8(r + 1)}, s)
-	case l.Tenure && !l.Bad && !l.Contended && s.Locks[r][1] != nobody && !m.deaf(s, p, l):
+	case l.Owned && !l.Bad && !l.Contended && s.Locks[r][1] != none && !m.deaf(s, p, l):
 		l.Contended = true
-		if l.Turn == nobody {
+		if l.Turn == none {
 			m.drop(&s, p, r)
 		}
 		yield(Step{processNames[p], "hears that another waits for resource #", int8(r + 1)}, s)
@@ -181,7 +181,7 @@ func (m Order) hear(s orderState, p, r int, yield func(Step, orderState)) {
 
 // deaf is OrderMutation.KeepWaiting.
 func (m Order) deaf(s orderState, p int, l *lineOf) bool {
-	if !m.Mutation.KeepWaiting || l.Turn != nobody {
+	if !m.Mutation.KeepWaiting || l.Turn != none {
 		return false
 	}
 	for i, c := range s.Calls {
@@ -195,11 +195,11 @@ func (m Order) deaf(s orderState, p int, l *lineOf) bool {
 // drop releases what process p has of resource r.
 func (m Order) drop(s *orderState, p, r int) {
 	l := &s.Lines[p][r]
-	if !l.Tenure {
+	if !l.Owned {
 		return
 	}
 	if !l.Bad || s.Locks[r][0] == int8(p+1) {
 		s.Locks[r] = s.Locks[r].without(int8(p + 1))
 	}
-	l.Tenure, l.Bad, l.Contended = false, false, false
+	l.Owned, l.Bad, l.Contended = false, false, false
 }

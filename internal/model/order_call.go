@@ -24,7 +24,7 @@ func (m Order) call(s orderState, i int, yield func(Step, orderState)) {
 	case waitsLock:
 		if r := c.next(); s.Locks[r][0] == int8(p+1) {
 			do("acquires the lock of resource #", int8(r+1), func(s *orderState, c *orderCall) {
-				s.Lines[p][r].Tenure = true
+				s.Lines[p][r].Owned = true
 				c.advance()
 			})
 		}
@@ -85,7 +85,7 @@ func (m Order) look(s orderState, c orderCall, p, i int, do orderChange) {
 	switch l := s.Lines[p][r]; {
 	case c.At < c.Taken:
 		m.use(l, name, do)
-		if !l.Tenure || l.Bad || l.Contended {
+		if !l.Owned || l.Bad || l.Contended {
 			do("can't use resource # any more", name, func(_ *orderState, c *orderCall) {
 				c.Stage = givesLater
 				if m.Mutation.KeepLater || c.Taken == c.At+1 {
@@ -93,7 +93,7 @@ func (m Order) look(s orderState, c orderCall, p, i int, do orderChange) {
 				}
 			})
 		}
-	case l.Turn == nobody:
+	case l.Turn == none:
 		do("takes its turn at resource #", name, func(s *orderState, c *orderCall) {
 			s.Lines[p][r].Turn = int8(i + 1)
 			c.Taken, c.Stage = c.Taken+1, owns
@@ -106,21 +106,21 @@ func (m Order) look(s orderState, c orderCall, p, i int, do orderChange) {
 	}
 }
 
-// use uses the tenure of a line, if it is good. A contended one is so for a while
+// use uses the ownership of a line, if it is good. A contended one is so for a while
 // (Config.MaxHold): it may be used or not.
 func (m Order) use(l lineOf, name int8, do orderChange) {
-	if l.Tenure && !l.Bad {
+	if l.Owned && !l.Bad {
 		do("uses what is kept of resource #", name, func(_ *orderState, c *orderCall) { c.advance() })
 	}
 }
 
-// own makes sure that the tenure of the line at hand can be used, or queues for a
+// own makes sure that the ownership of the line at hand can be used, or queues for a
 // new one.
 func (m Order) own(s orderState, c orderCall, p int, do orderChange) {
 	r := c.next()
 	l := s.Lines[p][r]
 	m.use(l, c.Names[c.At], do)
-	if !l.Tenure || l.Bad || l.Contended {
+	if !l.Owned || l.Bad || l.Contended {
 		do("queues for the lock of resource #", c.Names[c.At], func(s *orderState, c *orderCall) {
 			m.drop(s, p, r)
 			s.Locks[r] = s.Locks[r].with(int8(p + 1))
@@ -160,11 +160,11 @@ func (m Order) pass(s *orderState, p, r int) {
 	l := &s.Lines[p][r]
 	front := l.Waiting[0]
 	contended := l.Contended && !m.Mutation.KeepContended
-	if m.KeepNothing || front == nobody && (l.Bad || contended) {
+	if m.KeepNothing || front == none && (l.Bad || contended) {
 		m.drop(s, p, r)
 	}
 	l.Turn, l.Waiting = front, l.Waiting.without(front)
-	if front != nobody {
+	if front != none {
 		c := &s.Calls[front-1]
 		c.Taken, c.Stage = c.Taken+1, owns
 	}

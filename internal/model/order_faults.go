@@ -7,12 +7,12 @@ func (m Order) setUp(s orderState, yield func(Step, orderState)) {
 	}
 	for p := range maxProcs {
 		for r := range int(m.Resources) {
-			if !m.exists(p) || s.Locks[r][0] != nobody {
+			if !m.exists(p) || s.Locks[r][0] != none {
 				continue
 			}
 			next := s
 			next.Locks[r] = next.Locks[r].with(int8(p + 1))
-			next.Lines[p][r].Tenure = true
+			next.Lines[p][r].Owned = true
 			yield(Step{processNames[p], "has kept resource # from before", int8(r + 1)}, next)
 		}
 	}
@@ -55,12 +55,12 @@ func (m Order) losses(s orderState, yield func(Step, orderState)) {
 	}
 }
 
-// lose takes a process's key of a resource out of the queue. Its tenure is bad then;
+// lose takes a process's key of a resource out of the queue. Its ownership is bad then;
 // a call that waits for the lock fails and tries again.
 func (m Order) lose(s *orderState, p, r int) {
 	s.Locks[r] = s.Locks[r].without(int8(p + 1))
 	l := &s.Lines[p][r]
-	l.Bad = l.Tenure
+	l.Bad = l.Owned
 	for i := range m.Procs {
 		c := &s.Calls[i]
 		if int(m.Procs[i]) == p && c.Stage == waitsLock && c.next() == r {
@@ -69,7 +69,7 @@ func (m Order) lose(s *orderState, p, r int) {
 	}
 }
 
-// refusals lets the database refuse a grant of a call that runs: its tenure is bad
+// refusals lets the database refuse a grant of a call that runs: its ownership is bad
 // then, though its lease goes on.
 func (m Order) refusals(s orderState, i, p int, c orderCall, yield func(Step, orderState)) {
 	for _, name := range c.Names[:c.Count] {
