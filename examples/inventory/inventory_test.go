@@ -52,7 +52,7 @@ func TestVerdict_IsAsStrictAsItSays(t *testing.T) {
 	}{
 		"the fence oversold":     {result{stock{100, 101}, good.refusals}, control, errViolated, exitViolated},
 		"not everything sold":    {result{stock{100, 99}, good.refusals}, control, errInconclusive, exitInconclusive},
-		"nobody refused":         {result{stock{100, 100}, nil}, control, errInconclusive, exitInconclusive},
+		"none refused":           {result{stock{100, 100}, nil}, control, errInconclusive, exitInconclusive},
 		"the control didn't":     {good, result{stock: stock{100, 100}}, errInconclusive, exitInconclusive},
 		"both sold out, no harm": {result{stock{100, 100}, nil}, result{stock: stock{100, 100}}, errInconclusive, exitInconclusive},
 	} {

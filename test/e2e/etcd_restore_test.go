@@ -184,7 +184,7 @@ func TestRestore_OfEtcdNeverGetsALowerOrEqualTokenAccepted_HD5_G2(t *testing.T) 
 }
 
 // With a bump every token is new. What is kept at the time is lost, and found to
-// be lost before anything else is done under it or after somebody else's claim.
+// be lost before anything else is done under it or after another holder's claim.
 func TestRestore_OfEtcdWithABumpNeedsNothingElse_HD5(t *testing.T) {
 	t.Parallel()
 	r := newRestored(t)
@@ -258,7 +258,7 @@ func (l *line) lead(target string) {
 
 // The holder is cut off from etcd and from nothing else. What it writes before
 // its successor's claim counts, and nothing later: neither in its Hold, nor from
-// whoever it has given its grant to.
+// a process that it has given its grant to.
 func TestPartition_AHolderWithoutEtcdWritesUntilItIsFenced_HD17_G3(t *testing.T) {
 	t.Parallel()
 	r := newRestored(t)

@@ -34,7 +34,7 @@ func TestMutexKeys_UseOfALongerNameDoesNotStarveTheShorter_L1(t *testing.T) {
 	require.NoError(t, use())
 	shorter := newLocker()
 	lease, err := shorter.Acquire(ctx, name)
-	require.NoError(t, err, "nobody uses the longer name")
+	require.NoError(t, err, "no call uses the longer name")
 	require.NoError(t, lease.Release(ctx))
 
 	stop, users := make(chan struct{}), make(chan error, 3)

@@ -127,7 +127,7 @@ func TestPool_OfOneConnectionIsEnough_HB19(t *testing.T) {
 func isSeal(sql string) bool { return strings.Contains(sql, ".seal(") }
 
 // A holder whose way to Postgres is cut, and to it alone, gives the lock up after
-// its bound, long before its lease would end, and keeps it from nobody afterwards: a
+// its bound, long before its lease would end, and keeps no other from it afterwards: a
 // second process works. When the way is back, so does the first.
 func TestStoreTimeout_GivesTheLockToWhoReachesTheDatabase_L1_HD17(t *testing.T) {
 	t.Parallel()

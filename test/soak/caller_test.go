@@ -88,7 +88,7 @@ func (c *caller) value(ctx context.Context, op, name string) error {
 	return err
 }
 
-// hold makes two steps: nobody else may make one in between if both commit.
+// hold makes two steps: no other caller may make one in between if both commit.
 func (c *caller) hold(ctx context.Context, op, name string) error {
 	return guard.Hold(ctx, c.own.guard, name, func(ctx context.Context, h *guard.Held[pgx.Tx]) error {
 		var values [2]int64

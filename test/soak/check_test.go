@@ -28,19 +28,19 @@ func TestLedger_FlagsEachKindOfWrong(t *testing.T) {
 	l, ops := good()
 	require.Empty(t, l.check(1, ops))
 	for name, spoil := range map[string]func(l *ledger, ops map[string]*opTold){
-		"a lost update":             func(l *ledger, _ map[string]*opTold) { l.movements[0].Before++ },
-		"a version twice":           func(l *ledger, _ map[string]*opTold) { l.movements[0].Version++ },
-		"a falling token":           func(l *ledger, _ map[string]*opTold) { l.movements[0].Token = -1 },
-		"a balance from nowhere":    func(l *ledger, _ map[string]*opTold) { l.accounts[0].Balance++ },
-		"an account lost":           func(l *ledger, _ map[string]*opTold) { l.accounts = l.accounts[1:] },
-		"an operation by half":      func(l *ledger, _ map[string]*opTold) { l.movements = l.movements[1:] },
-		"an operation twice":        func(l *ledger, _ map[string]*opTold) { l.movements = append(l.movements, l.movements...) },
-		"an operation of nobody's":  func(_ *ledger, ops map[string]*opTold) { delete(ops, "0.0") },
-		"an acknowledgement lost":   func(l *ledger, _ map[string]*opTold) { l.movements = nil },
-		"an error with effect":      func(_ *ledger, ops map[string]*opTold) { ops["0.0"].end.Outcome = failed },
-		"a wrong answer of Resolve": func(_ *ledger, ops map[string]*opTold) { ops["0.0"].answer = &event{Applied: false} },
-		"a deadlock at the caller":  func(_ *ledger, ops map[string]*opTold) { ops["0.0"].end.Class = "40P01" },
-		"an operation that hangs":   func(_ *ledger, ops map[string]*opTold) { ops["0.0"].end.Late = true },
+		"a lost update":                       func(l *ledger, _ map[string]*opTold) { l.movements[0].Before++ },
+		"a version twice":                     func(l *ledger, _ map[string]*opTold) { l.movements[0].Version++ },
+		"a falling token":                     func(l *ledger, _ map[string]*opTold) { l.movements[0].Token = -1 },
+		"a balance from nowhere":              func(l *ledger, _ map[string]*opTold) { l.accounts[0].Balance++ },
+		"an account lost":                     func(l *ledger, _ map[string]*opTold) { l.accounts = l.accounts[1:] },
+		"an operation by half":                func(l *ledger, _ map[string]*opTold) { l.movements = l.movements[1:] },
+		"an operation twice":                  func(l *ledger, _ map[string]*opTold) { l.movements = append(l.movements, l.movements...) },
+		"an operation that no worker started": func(_ *ledger, ops map[string]*opTold) { delete(ops, "0.0") },
+		"an acknowledgement lost":             func(l *ledger, _ map[string]*opTold) { l.movements = nil },
+		"an error with effect":                func(_ *ledger, ops map[string]*opTold) { ops["0.0"].end.Outcome = failed },
+		"a wrong answer of Resolve":           func(_ *ledger, ops map[string]*opTold) { ops["0.0"].answer = &event{Applied: false} },
+		"a deadlock at the caller":            func(_ *ledger, ops map[string]*opTold) { ops["0.0"].end.Class = "40P01" },
+		"an operation that hangs":             func(_ *ledger, ops map[string]*opTold) { ops["0.0"].end.Late = true },
 	} {
 		l, ops := good()
 		spoil(&l, ops)
@@ -60,16 +60,16 @@ func TestCounters_FlagEachKindOfWrong(t *testing.T) {
 	states, traces, effects := right()
 	require.Empty(t, checkCounters(states, traces, effects))
 	for name, spoil := range map[string]func(states []counterState, traces []trace, effects []effect){
-		"a step without a trace":   func(s []counterState, _ []trace, _ []effect) { s[0].Steps = 1 },
-		"a value twice":            func(s []counterState, _ []trace, _ []effect) { s[0].Values = 1 },
-		"a value above the last":   func(s []counterState, _ []trace, _ []effect) { s[0].Highest = 3 },
-		"an effect twice":          func(_ []counterState, tr []trace, _ []effect) { tr[0].Rows = 2 },
-		"an effect by half":        func(_ []counterState, _ []trace, e []effect) { e[1].outcome, e[1].rows = unknown, 2 },
-		"an acknowledgement lost":  func(_ []counterState, tr []trace, e []effect) { e[2].outcome = committed },
-		"an error with effect":     func(_ []counterState, _ []trace, e []effect) { e[0].outcome = failed },
-		"a wrong answer":           func(_ []counterState, _ []trace, e []effect) { e[1].outcome = notApplied },
-		"another value returned":   func(_ []counterState, _ []trace, e []effect) { e[0].value = 2 },
-		"an operation of nobody's": func(_ []counterState, _ []trace, e []effect) { e[0].op = "z" },
+		"a step without a trace":              func(s []counterState, _ []trace, _ []effect) { s[0].Steps = 1 },
+		"a value twice":                       func(s []counterState, _ []trace, _ []effect) { s[0].Values = 1 },
+		"a value above the last":              func(s []counterState, _ []trace, _ []effect) { s[0].Highest = 3 },
+		"an effect twice":                     func(_ []counterState, tr []trace, _ []effect) { tr[0].Rows = 2 },
+		"an effect by half":                   func(_ []counterState, _ []trace, e []effect) { e[1].outcome, e[1].rows = unknown, 2 },
+		"an acknowledgement lost":             func(_ []counterState, tr []trace, e []effect) { e[2].outcome = committed },
+		"an error with effect":                func(_ []counterState, _ []trace, e []effect) { e[0].outcome = failed },
+		"a wrong answer":                      func(_ []counterState, _ []trace, e []effect) { e[1].outcome = notApplied },
+		"another value returned":              func(_ []counterState, _ []trace, e []effect) { e[0].value = 2 },
+		"an operation that no worker started": func(_ []counterState, _ []trace, e []effect) { e[0].op = "z" },
 	} {
 		states, traces, effects := right()
 		spoil(states, traces, effects)

@@ -205,7 +205,7 @@ func (m *member) replace() error {
 	return m.start()
 }
 
-// await waits for the present process, which nobody kills any more.
+// await waits for the present process, which is not killed any more.
 func (m *member) await(t *testing.T) {
 	<-m.silent
 	if state := m.child.Wait(); !state.Success() {

@@ -15,8 +15,8 @@ type cuts struct {
 	random *rand.Rand
 	every  int       // on average, so many COMMITs there are for each that is cut; 0: none is
 	wait   int       // until the next one
-	armed  bool      // the next COMMIT of an operation is cut, and nobody can ask about it
-	deaf   time.Time // until then nobody can ask
+	armed  bool      // the next COMMIT of an operation is cut, and can't be asked about
+	deaf   time.Time // until then no outcome can be asked for
 
 	commits, replies, questions int // that were cut
 }

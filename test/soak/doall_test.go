@@ -88,7 +88,7 @@ func (n *nemesis) haunt(t *testing.T) {
 // checkHit fails for a run in which a kind of fault was not hit: it shows nothing.
 func checkHit(t *testing.T, n *nemesis, told *told) {
 	for what, count := range map[string]int{
-		"somebody went on where a worker was stopped": n.succeeded, "a worker was killed": n.killed, "a lease was revoked": n.revoked,
+		"another worker went on where one was stopped": n.succeeded, "a worker was killed": n.killed, "a lease was revoked": n.revoked,
 		"a backend was terminated": n.terminated, "a COMMIT was cut": n.cuts.commits, "an answer was cut": n.cuts.replies,
 		"a lease was lost": told.count(string(leaseLost)), "a grant was refused": told.count(string(refused)),
 		"an outcome was unknown": told.count(string(unknown)), "an operation ran again": told.retries,

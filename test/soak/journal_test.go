@@ -56,7 +56,7 @@ func (j *journal) count(of outcome) int {
 	return j.counts[of]
 }
 
-// all reads what was written, once nobody writes any more.
+// all reads what was written, once no worker writes any more.
 func (j *journal) all(t *testing.T) (effects []effect) {
 	require.NoError(t, j.out.Flush())
 	_, err := j.file.Seek(0, io.SeekStart)

@@ -44,11 +44,11 @@ func (n *nemesis) victim() *member {
 }
 
 // stop has a worker stop in the midst of a transaction, until its lease is over and
-// somebody else has claimed what it wrote under.
+// another worker has claimed what it wrote under.
 func (n *nemesis) stop(ctx context.Context) error {
 	m := n.victim()
 	if m == nil || m.begun.Load() == 0 {
-		return nil // nobody listens to the signal yet
+		return nil // no worker listens to the signal yet
 	}
 	if err := m.child.Signal(stopSignal); err != nil {
 		return err
@@ -65,8 +65,8 @@ func (n *nemesis) stop(ctx context.Context) error {
 	}
 }
 
-// awaitSuccessor waits until somebody else has claimed one of m's accounts. Towards
-// the end of a run nobody may want any.
+// awaitSuccessor waits until another worker has claimed one of m's accounts. Towards
+// the end of a run no other may want any.
 func (n *nemesis) awaitSuccessor(ctx context.Context, m *member, accounts []string) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -94,7 +94,7 @@ func (n *nemesis) kill() error {
 	return m.replace()
 }
 
-// revoke ends the lease of somebody who holds or awaits a lock.
+// revoke ends the lease of a worker that holds or awaits a lock.
 func (n *nemesis) revoke(ctx context.Context) error {
 	keys, err := n.etcd.Get(ctx, n.locks, clientv3.WithPrefix())
 	if err != nil || len(keys.Kvs) == 0 {

@@ -73,7 +73,7 @@ func (o *outage) freeze() error {
 }
 
 // last makes faults until the time is over, each kind once at least, and waits
-// after each until everybody gets on. It returns the longest such wait.
+// after each until every caller makes progress. It returns the longest such wait.
 func (o *outage) last(ctx context.Context, d time.Duration, everybodyGetsOn func(ctx context.Context, since time.Time) error) (longest time.Duration, err error) {
 	b := bag{random: o.random, kinds: o.faults(ctx)}
 	end := time.Now().Add(d)
@@ -95,6 +95,6 @@ func (o *outage) last(ctx context.Context, d time.Duration, everybodyGetsOn func
 	return longest, nil
 }
 
-// recoveryTimeout bounds how long after an outage anybody may be kept: a lease, the
+// recoveryTimeout bounds how long after an outage a caller may be kept: a lease, the
 // timeouts, and the slowness of a machine.
 const recoveryTimeout = time.Minute

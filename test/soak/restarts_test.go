@@ -30,7 +30,7 @@ const (
 )
 
 // Servers are killed, stopped and paused under callers of every kind. No update is
-// lost, what callers are told is true, everybody gets on after each outage, and in
+// lost, what callers are told is true, every caller makes progress after each outage, and in
 // the end nothing is left in etcd, in Postgres or here (G3, G4, L1).
 func TestRestarts_LoseNothingAndLeaveNothing_G3_G4_L1(t *testing.T) {
 	ctx := t.Context()

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// stalls knows how long anybody had to wait.
+// stalls knows how long callers had to wait.
 type stalls struct {
 	mu        sync.Mutex
 	succeeded int
 	failed    int
 	longest   time.Duration // from the beginning of an operation to its end
 	lastOK    time.Time
-	silence   time.Duration          // the longest time in which no operation of anybody succeeded
+	silence   time.Duration          // the longest time in which no operation of any caller succeeded
 	fresh     map[*process]time.Time // when the latest operation of a process that succeeded began
 	changed   chan struct{}          // closed and replaced at each success
 	errors    map[string]int         // by kind

@@ -276,6 +276,6 @@ func (w *worker) write(e event) {
 		panic(err) // it has only text and numbers
 	}
 	if _, err := os.Stdout.Write(append(line, '\n')); err != nil {
-		os.Exit(2) // nobody listens any more
+		os.Exit(2) // no reader is left
 	}
 }
