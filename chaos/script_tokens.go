@@ -129,6 +129,6 @@ func (s *Stage) state(ctx context.Context) (text string, err error) {
 		(select jsonb_agg(s order by s.resource) from stock s),
 		(select jsonb_agg(o order by o.id) from orders o),
 		(select jsonb_agg(r order by r.id) from fence.resource r),
-		(select jsonb_agg(e order by e.resource, e.seq) from fence.event e))::text`).Scan(&text)
+		(select jsonb_agg(e order by e.resource, e.seq) from fence.history e))::text`).Scan(&text)
 	return text, err
 }

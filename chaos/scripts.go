@@ -60,7 +60,7 @@ func scripts() []Scenario {
 			Meet: []string{
 				check.HitFault + "pause", check.HitStopped + PointAcquired, check.HitStopped + PointClaimed, check.HitStopped + PointBegun,
 				check.HitStopped + PointRead, check.HitStopped + PointWritten, check.HitStopped + PointCommit,
-				check.HitRefused + string(storage.StageClaim), check.HitRefused + string(storage.StageHead), check.HitRefused + string(storage.StageRun), check.HitEndedStale + string(storage.StageSeal),
+				check.HitRefused + string(storage.StageClaim), check.HitRefused + string(storage.StageBegin), check.HitRefused + string(storage.StageRun), check.HitEndedStale + string(storage.StageSeal),
 			},
 			Script: func(ctx context.Context, s *Stage) error { return s.pointByPoint(ctx) },
 		},

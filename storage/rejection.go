@@ -56,7 +56,7 @@ type Stage string
 // The stages.
 const (
 	StageClaim Stage = "claim" // before anything ran
-	StageHead  Stage = "head"  // at the beginning of the transaction
+	StageBegin Stage = "begin" // at the beginning of the transaction
 	StageRun   Stage = "run"   // the database had ended the transaction meanwhile
 	StageSeal  Stage = "seal"  // at COMMIT
 )

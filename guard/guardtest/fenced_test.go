@@ -122,7 +122,7 @@ func TestRequireFenced_FlagsAWriteAroundTheFenceAtEachMoment(t *testing.T) {
 	}
 	for moment, run := range map[string]func(s *shop, ctx context.Context, h holder) error{
 		"before its claim":          refusedAt(storage.StageClaim),
-		"before its transaction be": refusedAt(storage.StageHead),
+		"before its transaction be": refusedAt(storage.StageBegin),
 		"before the function in its": func(s *shop, ctx context.Context, h holder) error {
 			return guard.Do(ctx, h.Guard, sku, func(ctx context.Context, tx tx) error {
 				if entries, err := s.Entries(ctx, sku, 0, 1000); err != nil || entries[len(entries)-1].Grant != guard.Grants(ctx)[0] {

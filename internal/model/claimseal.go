@@ -46,9 +46,9 @@ type Mutation struct {
 	Claim ClaimRule
 	Seal  SealRule
 
-	// Head adds the early refusal at the first statement. It is advice: the
+	// BeginCheck adds the early refusal at the first statement. It is advice: the
 	// protocol holds with it and without it.
-	Head bool
+	BeginCheck bool
 
 	// SealApart commits the seal in a transaction of its own, before the data.
 	SealApart bool
@@ -75,10 +75,10 @@ type Mutation struct {
 	// transaction begins, so that what it has read outlives every connection. This
 	// is a mistake of the caller, not of the protocol.
 	ReadOutside bool
-	// AnyTimeline lets the head begin under a claim of any timeline.
+	// AnyTimeline lets the begin check begin under a claim of any timeline.
 	AnyTimeline bool
 	// Survives lets the connections of open transactions outlive a failover, which
-	// is what the head's comparison of timelines rests on: it is not made again.
+	// is what the begin check's comparison of timelines rests on: it is not made again.
 	Survives bool
 	// KeepReads lets a held grant go on with what it had read when it has to
 	// claim again.

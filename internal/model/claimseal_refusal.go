@@ -1,7 +1,7 @@
 package model
 
 // refuse names a refusal by resource n from what the fence shows now (G5), and
-// goes on accordingly. What refused is the claim, the head or the seal.
+// goes on accordingly. What refused is the claim, the begin check or the seal.
 func (m ClaimSeal) refuse(s state, w worker, n int8, by string, do change) {
 	g := w.Parts[n].Grant
 	named := m.name(&s.DB, n, g, by)

@@ -19,7 +19,7 @@ func (m ClaimSeal) begin(s state, w worker, do change) {
 			m.read(s, w)
 		})
 	}
-	if m.head(s, w, do) {
+	if m.beginCheck(s, w, do) {
 		return
 	}
 	if w.Repeats != 0 {
@@ -42,18 +42,18 @@ func (m ClaimSeal) begin(s state, w worker, do change) {
 
 // enter begins the transaction of user code that has read outside it.
 func (m ClaimSeal) enter(s state, w worker, do change) {
-	if !m.head(s, w, do) {
+	if !m.beginCheck(s, w, do) {
 		do("begins its transaction", 0, func(_ *state, w *worker) { w.Stage = running })
 	}
 }
 
-// head is the database's side of the beginning of a transaction. It reports
+// beginCheck is the database's side of the beginning of a transaction. It reports
 // whether it refuses.
-func (m ClaimSeal) head(s state, w worker, do change) bool {
+func (m ClaimSeal) beginCheck(s state, w worker, do change) bool {
 	for n := w.First; n < m.Resources; n++ {
-		superseded := m.Mutation.Head && m.fence(&s.DB.Resources[n]).Token > w.Parts[n].Grant.Token
+		superseded := m.Mutation.BeginCheck && m.fence(&s.DB.Resources[n]).Token > w.Parts[n].Grant.Token
 		if superseded || m.elsewhere(&s.DB, n) {
-			m.refuse(s, w, n, "head", do)
+			m.refuse(s, w, n, "begin check", do)
 			return true
 		}
 	}

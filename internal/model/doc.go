@@ -71,7 +71,7 @@
 // call again. A commit may be seen before the standby has it. Grants travel, tokens are
 // issued twice, entries of the history vanish, and the database goes back to an
 // earlier state, after which positions are used again: by a failover, which raises
-// the server's timeline, or restored from a volume, which doesn't. The head's early
+// the server's timeline, or restored from a volume, which doesn't. The begin check's early
 // refusal of a superseded grant is optional: the protocol holds with it (P7) and
 // without it (P5). Its refusal of a claim of another timeline is not (B24).
 //
@@ -93,10 +93,10 @@
 //   - A claim that arrives when its client is long gone is a client that claims and
 //     never writes.
 //   - When the database goes back, connections die: an open transaction and a
-//     COMMIT in flight are gone. So the head's comparison of timelines is good for
+//     COMMIT in flight are gone. So the begin check's comparison of timelines is good for
 //     its whole transaction and the seal need not make it again; B25 shows what
 //     happens if a transaction survives. None does in PostgreSQL: what began on the
-//     standby before its promotion is read-only and has passed no head.
+//     standby before its promotion is read-only and has passed no begin check.
 //   - Transaction ids are never used twice; B9 shows what happens if they are, as
 //     they can be when they are PostgreSQL's own.
 //   - A member of a group that fails alone and is rolled back to its savepoint.
@@ -110,7 +110,7 @@
 // read is void and user code starts over (B23). And what user code has read on
 // another connection may be newer than its grant's position: the seal refuses it
 // then, but if the database goes back in between, to exactly that position, the
-// seal passes. After a failover the head refuses it (P18); after a restore of the
+// seal passes. After a failover the begin check refuses it (P18); after a restore of the
 // volume nothing does (B22). What is read inside a guarded transaction is safe, and
 // so is what the grant's last transaction left (P10, P10r, P11). And the look-up of
 // a key is such a read outside: if it took what a sibling has just committed, and

@@ -148,7 +148,7 @@ func TestVariants_EveryStepIsExamined(t *testing.T) {
 		"is handed the grant of holder #", "drops its grant",
 		"claims resource #", "claims resource # again", "claims resource #, the reply is lost",
 		"claim refused by resource #: stale", "claim refused by resource #: collision",
-		"head refused by resource #: stale",
+		"begin check refused by resource #: stale",
 		"runs user code: reads", "runs user code: relies on what its grant left", "user code fails, nothing is sent",
 		"sends seal and COMMIT of tx #", "COMMIT of tx # arrives: applied", "COMMIT of tx # arrives: refused",
 		"hears that tx # committed", "gives up waiting for tx #",
@@ -161,8 +161,8 @@ func TestVariants_EveryStepIsExamined(t *testing.T) {
 		"repeats op #: begins an empty transaction", "leaves op # unknown",
 		"deletes entry # of resource 1",
 		"runs user code: reads on another connection", "begins its transaction",
-		"claim refused by resource #: database failed over", "head refused by resource #: database failed over",
-		"head refused by resource #: database went back",
+		"claim refused by resource #: database failed over", "begin check refused by resource #: database failed over",
+		"begin check refused by resource #: database went back",
 		"catches up", "takes over", "copies the volume", "restores the volume",
 	}, taken("P"))
 }

@@ -32,7 +32,7 @@ var memoryMutants = []Mutant{
 	change("memory-seals-the-first-fence-only", "G2", mem+"store.go",
 		`if err := s.check(t.claims, storage.StageSeal); err != nil {`, `if err := s.check(t.claims[:1], storage.StageSeal); err != nil {`,
 		inMemory("TestStore_PassesTheContract")),
-	change("memory-does-not-check-at-the-head", "N17", mem+"store.go",
+	change("memory-does-not-check-at-begin", "N17", mem+"store.go",
 		`if err := s.checkHead(claims); err != nil {
 		return nil, err
 	}
@@ -65,7 +65,7 @@ var memoryMutants = []Mutant{
 		`if k.request != key.Request {`, `if false {`,
 		inMemory("TestStore_PassesTheContract")),
 	change("memory-answers-once-from-behind-the-claim", "G2", mem+"once.go",
-		`if err := s.check([]storage.Claim{c}, storage.StageHead); err != nil {
+		`if err := s.check([]storage.Claim{c}, storage.StageBegin); err != nil {
 			return nil, false, err
 		}
 		`, ``,

@@ -7,7 +7,7 @@ const (
 	headTakesKey = "    perform pg_try_advisory_xact_lock_shared(p_resource, (p_token & 2147483647)::integer);\n"
 	headLooks    = `    select * into r from {{schema}}.resource where id = p_resource;
     if not found or (r.epoch, r.token) is distinct from (p_epoch, p_token) then
-        perform {{schema}}.refuse(r, p_epoch, p_token, '', 0);
+        perform {{schema}}.reject(r, p_epoch, p_token, '', 0);
     end if;
 `
 )
@@ -20,7 +20,7 @@ func inContract(part string) Test {
 	return inPostgres("TestStore_PassesTheContract/read_committed/" + part)
 }
 
-// claimMutants are in the functions claim, locked and head.
+// claimMutants are in the functions claim, locked and begin_check.
 var claimMutants = []Mutant{
 	change("claim-does-not-raise", "G1 G3", functionsSQL,
 		`if (r.epoch, r.token) < (p_epoch, p_token) then`, `if false then`,
@@ -86,25 +86,25 @@ var claimMutants = []Mutant{
 		"where name = p_name and kind = 'claim' order by seq desc limit 1;\n    if found then", "where name = p_name and kind = 'claim' order by seq desc limit 1;\n    if false then",
 		inPostgres("TestFence_IsRebuiltFromItsHistory_N26")),
 
-	change("head-lets-the-superseded-begin", "N17", functionsSQL,
+	change("begin-check-lets-the-superseded-begin", "N17", functionsSQL,
 		`if not found or (r.epoch, r.token) is distinct from (p_epoch, p_token) then`, `if not found then`,
-		inPostgres("TestHead_TurnsTheLateAway_N17")),
-	change("head-looks-before-it-takes-its-key", "N17", functionsSQL,
+		inPostgres("TestBeginCheck_TurnsTheLateAway_N17")),
+	change("begin-check-looks-before-it-takes-its-key", "N17", functionsSQL,
 		headTakesKey+headLooks, headLooks+headTakesKey,
-		inPostgres("TestHead_HoldsItsKeyWhenItLooks_N17")),
-	change("head-takes-any-timeline", "HE1 N6", functionsSQL,
+		inPostgres("TestBeginCheck_HoldsItsKeyWhenItLooks_N17")),
+	change("begin-check-takes-any-timeline", "HE1 N6", functionsSQL,
 		`if r.timeline <> {{schema}}.timeline() then`, `if false then`,
 		inPostgres("TestFailover_EndsTheGrantsOfBefore_HE1")),
-	change("head-bounds-no-wait-for-locks", "L1", functionsSQL,
+	change("begin-check-bounds-no-wait-for-locks", "L1", functionsSQL,
 		`perform set_config('lock_timeout', p_lock_ms::text, true),`, `perform`,
-		inPostgres("TestHead_BoundsTheTransaction_L1")),
-	change("head-bounds-no-statement", "L1", functionsSQL,
+		inPostgres("TestBeginCheck_BoundsTheTransaction_L1")),
+	change("begin-check-bounds-no-statement", "L1", functionsSQL,
 		`set_config('statement_timeout', p_statement_ms::text, true),`, ``,
-		inPostgres("TestHead_BoundsTheTransaction_L1")),
-	change("head-bounds-no-pause", "L1 HA2", functionsSQL,
+		inPostgres("TestBeginCheck_BoundsTheTransaction_L1")),
+	change("begin-check-bounds-no-pause", "L1 HA2", functionsSQL,
 		`set_config('idle_in_transaction_session_timeout', p_idle_ms::text, true),`, ``,
-		inPostgres("TestHead_BoundsTheTransaction_L1")),
-	change("head-sets-the-name-beyond-the-transaction", "N15 HB18", functionsSQL,
+		inPostgres("TestBeginCheck_BoundsTheTransaction_L1")),
+	change("begin-check-sets-the-name-beyond-the-transaction", "N15 HB18", functionsSQL,
 		`{{schema}}.mark(p_resource, p_epoch, p_token, p_tx)), true);`, `{{schema}}.mark(p_resource, p_epoch, p_token, p_tx)), false);`,
 		inPostgres("TestPooler_NothingOfOursStaysOnTheServersConnection_HB18")),
 }

@@ -3,7 +3,7 @@ package mutants
 // schemaMutants are in tables, triggers, hashes, rights and properties of functions.
 var schemaMutants = []Mutant{
 	change("history-trigger-not-always", "HC1 N26", schemaSQL,
-		`{{schema}}.event enable always trigger keep_history;`, `{{schema}}.event enable trigger keep_history;`,
+		`{{schema}}.history enable always trigger keep_history;`, `{{schema}}.history enable trigger keep_history;`,
 		inPostgres("TestHistory_IsAppendOnly")),
 	change("fence-trigger-not-always", "HB12", schemaSQL,
 		`{{schema}}.resource enable always trigger keep_fence;`, `{{schema}}.resource enable trigger keep_fence;`,

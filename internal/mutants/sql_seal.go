@@ -2,7 +2,7 @@ package mutants
 
 const (
 	sealPosition   = "\n       and seq = p_seq and tx = p_prev"
-	sealEntered    = "perform {{schema}}.entered(p_resource, p_epoch, p_token, p_tx);"
+	sealEntered    = "perform {{schema}}.require_mark(p_resource, p_epoch, p_token, p_tx);"
 	sealGrant      = ` and epoch = p_epoch and token = p_token and holder = p_holder`
 	resolveAppends = `if {{schema}}.append(p_resource, p_epoch, p_token, p_holder, p_seq, p_prev, 'void', p_void, null) then`
 )
@@ -44,10 +44,10 @@ var sealMutants = []Mutant{
            tx = tx,`,
 		inPostgres("TestFence_RefusesTheOvertakenSibling_N10_G6/read_committed/before_the_seal")),
 	change("seal-writes-no-history", "G2 G5", functionsSQL,
-		`insert into {{schema}}.event (resource, seq, kind, epoch, token, holder, tx, xid, ops, timeline, at, hash)
+		`insert into {{schema}}.history (resource, seq, kind, epoch, token, holder, tx, xid, ops, timeline, at, hash)
     values`, `perform from (values`,
 		inContract("History_IsGaplessAndMonotone_G2")).and(
-		Edit{functionsSQL, `p_ops::json, v.timeline, v_at, v.head);`, `p_ops::json, v.timeline, v_at, v.head)) x;`}),
+		Edit{functionsSQL, `p_ops::json, v.timeline, v_at, v.hash);`, `p_ops::json, v.timeline, v_at, v.hash)) x;`}),
 	change("seal-does-not-look-whether-the-fence-moved", "G2 G3", functionsSQL,
 		`if not {{schema}}.append(p_resource, p_epoch, p_token, v_holder, p_seq, p_prev, 'write', p_tx,
                              convert_from(decode(p_ops_hex, 'hex'), 'UTF8')) then`,
@@ -98,11 +98,11 @@ var sealMutants = []Mutant{
 		survives("append waits for the same row; the lock adds that the number read stands still, which matters only where the entry is pruned in that very moment"),
 
 	change("keep-without-a-seal", "G2", functionsSQL,
-		`perform {{schema}}.entered(p_resource, 0, 0, p_tx);`, ``,
+		`perform {{schema}}.require_mark(p_resource, 0, 0, p_tx);`, ``,
 		inPostgres("TestKeep_WithoutItsSealIsRefused_G2")),
 	change("keep-reads-the-history", "N23", functionsSQL,
-		`perform {{schema}}.entered(p_resource, 0, 0, p_tx);`,
-		`perform {{schema}}.entered(p_resource, 0, 0, p_tx); perform from {{schema}}.event where resource = p_resource and seq = (select seq from {{schema}}.resource where id = p_resource);`,
+		`perform {{schema}}.require_mark(p_resource, 0, 0, p_tx);`,
+		`perform {{schema}}.require_mark(p_resource, 0, 0, p_tx); perform from {{schema}}.history where resource = p_resource and seq = (select seq from {{schema}}.resource where id = p_resource);`,
 		inPostgres("TestIsolation_KeepingForDifferentResourcesDoesNotConflict_N23")),
 	change("forget-what-is-new", "G4", functionsSQL,
 		`where o.at < v_now - v_retention limit`, `where true limit`,

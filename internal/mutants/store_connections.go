@@ -32,14 +32,14 @@ var connectionMutants = []Mutant{
 	change("begin-takes-an-answer-without-rows", "G4", pg+"txn.go",
 		`return "", errors.New("the answer lacks the state of the session: a pooler in between may have made it up")`, `return "0", nil`,
 		inPostgres("TestStore_AnswerWithoutRowsIsAnError")),
-	change("head-waits-for-its-key", "N25", functionsSQL,
+	change("begin-check-waits-for-its-key", "N25", functionsSQL,
 		`perform pg_try_advisory_xact_lock_shared(p_resource,`, `perform pg_advisory_xact_lock_shared(p_resource,`,
-		inPostgres("TestHead_GoesOnWhereItsKeyIsTaken_N25")),
-	change("head-compares-tokens-only", "N17", functionsSQL,
+		inPostgres("TestBeginCheck_GoesOnWhereItsKeyIsTaken_N25")),
+	change("begin-check-compares-tokens-only", "N17", functionsSQL,
 		`if not found or (r.epoch, r.token) is distinct from (p_epoch, p_token) then
-        perform {{schema}}.refuse(r, p_epoch, p_token, '', 0);`, `if not found or r.token is distinct from p_token then
-        perform {{schema}}.refuse(r, p_epoch, p_token, '', 0);`,
-		inPostgres("TestHead_ComparesEpochs_N17")),
+        perform {{schema}}.reject(r, p_epoch, p_token, '', 0);`, `if not found or r.token is distinct from p_token then
+        perform {{schema}}.reject(r, p_epoch, p_token, '', 0);`,
+		inPostgres("TestBeginCheck_ComparesEpochs_N17")),
 	change("evict-compares-tokens-only", "N18 L1", functionsSQL,
 		`where (c.epoch, c.token) < (p_epoch, p_token) and (c.token`, `where c.token < p_token and (c.token`,
 		inPostgres("TestEvict_ComparesEpochs_N18_L1")),

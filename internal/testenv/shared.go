@@ -33,8 +33,9 @@ var (
 )
 
 // unsynced are the settings of a server that no test crashes: otherwise making and
-// dropping databases mostly waits for the disk.
-var unsynced = map[string]string{"fsync": "off", "full_page_writes": "off"}
+// dropping databases mostly waits for the disk. No database lives long enough to need
+// a vacuum, whose locks would be in the way of tests that look at locks.
+var unsynced = map[string]string{"fsync": "off", "full_page_writes": "off", "autovacuum": "off"}
 
 // get starts the server if no test has; a failed start isn't tried again.
 func (s *shared[S]) get() (S, error) {

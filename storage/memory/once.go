@@ -32,7 +32,7 @@ func (s *Store) Recall(ctx context.Context, key storage.OnceKey, claims ...stora
 		if k.request != key.Request {
 			return nil, false, &storage.OpReuseError{Resource: c.Grant.Resource, Key: key.Key}
 		}
-		if err := s.check([]storage.Claim{c}, storage.StageHead); err != nil {
+		if err := s.check([]storage.Claim{c}, storage.StageBegin); err != nil {
 			return nil, false, err
 		}
 		result, found = slices.Clone(k.result), true

@@ -109,7 +109,7 @@ func (s *Store) claim(grant fence.Grant) (storage.Claim, error) {
 	return s.claimOf(r), nil
 }
 
-// Begin implements storage.Store. The check of the head only spares a transaction
+// Begin implements storage.Store. The check of the begin check only spares a transaction
 // that can't commit any more its work; the seal is the safety.
 func (s *Store) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn[*Tx], error) {
 	faults := s.currentFaults()
@@ -179,13 +179,13 @@ func (s *Store) seal(t *Txn, ops []storage.OpRecord) ([]storage.Claim, error) {
 
 // checkHead refuses claims whose grants the fences are not at. It leaves positions to
 // the seal, as a database does whose head takes no lock: what a caller does about an
-// overtaken claim must not rest on the head.
+// overtaken claim must not rest on the begin check.
 func (s *Store) checkHead(claims []storage.Claim) error {
 	here := slices.Clone(claims)
 	for i, c := range here {
 		here[i].Position = s.resources[c.Resource-1].fence.Position
 	}
-	return s.check(here, storage.StageHead)
+	return s.check(here, storage.StageBegin)
 }
 
 // check refuses claims whose fence is not exactly where the claim says.

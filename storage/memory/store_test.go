@@ -28,7 +28,7 @@ func TestBegin_RefusesAtTheHeadWhatCantCommit(t *testing.T) {
 	_, err = s.Begin(t.Context(), c)
 	var refusal *storage.RejectedError
 	require.ErrorAs(t, err, &refusal)
-	require.Equal(t, storage.StageHead, refusal.Stage)
+	require.Equal(t, storage.StageBegin, refusal.Stage)
 	require.Zero(t, s.Open())
 }
 

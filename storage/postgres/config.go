@@ -51,7 +51,7 @@ type Config struct {
 	// EvictTimeout bounds the wait for one evicted backend to be gone. Default 1 s.
 	EvictTimeout time.Duration
 	// CleanupTimeout bounds what has to be done after the caller's context has
-	// ended: rolling back, reading the fence to name a refusal, recording it.
+	// ended: rolling back, reading the fence to name a rejection, recording it.
 	// Default 2 s.
 	CleanupTimeout time.Duration
 	// AllowPreparedTransactions accepts a server with

@@ -9,12 +9,12 @@
 // made the last one. Three things move it, each by one position, and each writes
 // the history entry of that position: a claim, the seal of a guarded transaction,
 // and the void of one whose COMMIT was in doubt. They compete for the row; whoever
-// comes second finds it elsewhere and is refused.
+// comes second finds it elsewhere and is rejected.
 //
 //   - claim raises the fence to a higher grant, in a transaction of its own (G1).
 //     It then terminates the backends that still run transactions of earlier
 //     grants, so that none of them stands in the way (L1).
-//   - head goes out with BEGIN. It bounds locks, statements and pauses, takes a
+//   - begin_check goes out with BEGIN. It bounds locks, statements and pauses, takes a
 //     shared advisory lock that shows which grant the backend works for, turns a
 //     superseded grant away and gives the transaction a name, local to it.
 //   - seal goes out with COMMIT, in one message of which the server runs nothing
@@ -25,8 +25,8 @@
 //     as a void, or reads whose it has become (G4). A COMMIT that arrives later
 //     finds the position taken.
 //
-// So the seal is the safety, and head and eviction are there for liveness only. A
-// refused grant is recorded in a transaction of its own (G5).
+// So the seal is the safety, and begin check and eviction are there for liveness only. A
+// rejected grant is recorded in a transaction of its own (G5).
 //
 // # The transaction of an operation
 //
@@ -53,7 +53,7 @@
 //
 // # What is not promised
 //
-//   - Writes that don't go through a guarded transaction are not refused.
+//   - Writes that don't go through a guarded transaction are not rejected.
 //   - User code that sends COMMIT as SQL text commits without a fence what it
 //     wrote so far. It is noticed and reported as storage.ErrTxEnded, not undone.
 //     What it locks after that is bound by none of the limits, nor evicted.
@@ -80,9 +80,9 @@
 //
 // # Isolation levels
 //
-// Claims, resolutions and records of refusals run at READ COMMITTED, and so do
+// Claims, resolutions and records of rejections run at READ COMMITTED, and so do
 // guarded transactions unless Config.Isolation says REPEATABLE READ or
-// SERIALIZABLE. Their snapshot is then taken by the head: after the claim has
+// SERIALIZABLE. Their snapshot is then taken by the begin check: after the claim has
 // committed, and after the grant's previous transaction has. The seal would notice
 // an older one, since its update of the fence fails if the fence has moved since
 // the snapshot. So what commits has seen all that moved the fence before it (G3,
@@ -90,7 +90,7 @@
 //
 // The server calls that a serialization failure, as it does every other conflict.
 // The store then reads the fence in a new transaction: if the grant no longer has
-// it, that is the refusal, named and recorded as at READ COMMITTED (G5); if it has,
+// it, that is the rejection, named and recorded as at READ COMMITTED (G5); if it has,
 // the error is a *TransientError.
 //
 // At SERIALIZABLE transactions of different resources don't meet in the tables of

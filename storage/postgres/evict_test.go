@@ -80,7 +80,7 @@ func TestClaim_EvictsWhoIsStuck_L1_N3(t *testing.T) {
 
 // A client that takes nothing in is dropped by the server itself, when nobody is
 // there to evict it.
-func TestHead_BoundsABlockedSend_N3(t *testing.T) {
+func TestBeginCheck_BoundsABlockedSend_N3(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	cfg := patient()
@@ -100,8 +100,8 @@ func TestHead_BoundsABlockedSend_N3(t *testing.T) {
 	require.Error(t, receive(t, done).err)
 }
 
-// The head's bounds are in force inside the transaction, and gone behind it.
-func TestHead_BoundsTheTransaction_L1(t *testing.T) {
+// The begin check's bounds are in force inside the transaction, and gone behind it.
+func TestBeginCheck_BoundsTheTransaction_L1(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
 	cfg := &postgres.Config{
@@ -121,7 +121,7 @@ func TestHead_BoundsTheTransaction_L1(t *testing.T) {
 
 // A transaction that begins after its grant was superseded is turned away before
 // it can lock anything.
-func TestHead_TurnsTheLateAway_N17(t *testing.T) {
+func TestBeginCheck_TurnsTheLateAway_N17(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		pool := newPool(t)
@@ -132,7 +132,7 @@ func TestHead_TurnsTheLateAway_N17(t *testing.T) {
 		claim(t, store, grant(6, "b"))
 		_, err := attempt(t.Context(), store, set("x", 1), old)
 		require.ErrorIs(t, err, storage.ErrStaleToken)
-		require.Equal(t, storage.StageHead, err.(*storage.RejectedError).Stage)
+		require.Equal(t, storage.StageBegin, err.(*storage.RejectedError).Stage)
 		require.Zero(t, query[int](t, pool, "select count(*) from pg_locks where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database())"))
 	})
 }
@@ -156,9 +156,9 @@ func TestRun_EvictsWhoIsInTheWay_N17_L1(t *testing.T) {
 	})
 }
 
-// Any role that may connect can take the head's advisory keys. That costs the holder
+// Any role that may connect can take the begin check's advisory keys. That costs the holder
 // nothing but that it can't be evicted.
-func TestHead_GoesOnWhereItsKeyIsTaken_N25(t *testing.T) {
+func TestBeginCheck_GoesOnWhereItsKeyIsTaken_N25(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
 	pool := openPool(t, dsn)
@@ -192,7 +192,7 @@ func TestEvict_LooksAgainBeforeItTerminates_N18(t *testing.T) {
 	stale, err := openPool(t, dsn, single).Acquire(t.Context())
 	require.NoError(t, err)
 	defer stale.Release()
-	_, err = stale.Exec(t.Context(), "begin; "+headCall(old, 9))
+	_, err = stale.Exec(t.Context(), "begin; "+beginCheckCall(old, 9))
 	require.NoError(t, err)
 	claimOnly(t, pool, grant(6, "b"))
 
@@ -217,27 +217,27 @@ func TestEvict_LooksAgainBeforeItTerminates_N18(t *testing.T) {
 }
 
 // A claim evicts the transactions that hold their keys when it has committed. So the
-// head looks at the fence while it holds its key: otherwise a claim that commits
+// begin check looks at the fence while it holds its key: otherwise a claim that commits
 // between the two would neither evict it nor be seen by it.
-func TestHead_HoldsItsKeyWhenItLooks_N17(t *testing.T) {
+func TestBeginCheck_HoldsItsKeyWhenItLooks_N17(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
 	others, pool := openPool(t, dsn), openPool(t, dsn, single)
 	old := claimOnly(t, others, grant(5, "a"))
-	require.NoError(t, inOne(t, pool, headCall(old, 8)), "which also loads what the session needs to know of the table")
+	require.NoError(t, inOne(t, pool, beginCheckCall(old, 8)), "which also loads what the session needs to know of the table")
 
 	successor, err := others.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = successor.Rollback(context.Background()) }()
 	_, err = successor.Exec(t.Context(), "lock fence.resource in access exclusive mode")
 	require.NoError(t, err)
-	head := background(func() (struct{}, error) { return struct{}{}, inOne(t, pool, headCall(old, 9)) })
+	begun := background(func() (struct{}, error) { return struct{}{}, inOne(t, pool, beginCheckCall(old, 9)) })
 	pid := waiting(t, others, "relation")
-	require.Equal(t, 1, query[int](t, others, "select count(*) from pg_locks where locktype = 'advisory' and pid = $1", pid), "keys that the head holds")
+	require.Equal(t, 1, query[int](t, others, "select count(*) from pg_locks where locktype = 'advisory' and pid = $1", pid), "keys that the begin check holds")
 	_, err = successor.Exec(t.Context(), "select fence.claim($1, 1, 6, 'b', 77)", resource)
 	require.NoError(t, err)
 	require.NoError(t, successor.Commit(t.Context()))
-	require.ErrorContains(t, receive(t, head).err, "ZF001")
+	require.ErrorContains(t, receive(t, begun).err, "ZF001")
 }
 
 // A restored etcd issues low tokens again, under a higher epoch. Grants are earlier or
@@ -258,7 +258,7 @@ func TestEvict_ComparesEpochs_N18_L1(t *testing.T) {
 }
 
 // The same token under a higher epoch is another grant.
-func TestHead_ComparesEpochs_N17(t *testing.T) {
+func TestBeginCheck_ComparesEpochs_N17(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, patient())
@@ -266,7 +266,7 @@ func TestHead_ComparesEpochs_N17(t *testing.T) {
 	claim(t, store, fence.Grant{Resource: resource, Epoch: 2, Token: 5, Holder: "b"})
 	_, err := attempt(t.Context(), store, set("x", 1), old)
 	require.ErrorIs(t, err, storage.ErrStaleToken)
-	require.Equal(t, storage.StageHead, err.(*storage.RejectedError).Stage)
+	require.Equal(t, storage.StageBegin, err.(*storage.RejectedError).Stage)
 }
 
 // With several resources the stale transaction in the way may be of any, and so may
@@ -430,7 +430,7 @@ func TestClaim_SucceedsWithoutTheRightToEvict_N19(t *testing.T) {
 	holds(t, pool, "x", 2)
 }
 
-// Locks of an application's own that look like the head's, but for their mode or
+// Locks of an application's own that look like the begin check's, but for their mode or
 // their kind of key, are no sign of a stale holder.
 func TestEvict_SparesOtherLocks_N18(t *testing.T) {
 	t.Parallel()

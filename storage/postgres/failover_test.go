@@ -101,7 +101,7 @@ func TestFailover_AsynchronousIsNoticedByEveryHolder_N5_N6_HE1(t *testing.T) {
 	g = grant(7, "c")
 	g.Resource = overtaken.Grant.Resource
 	lost := write(t, r.store, claim(t, r.store, g), set("z", 1))
-	xid := query[string](t, r.direct, "select xid::text from fence.event where tx = $1", int64(ahead.Tx))
+	xid := query[string](t, r.direct, "select xid::text from fence.history where tx = $1", int64(ahead.Tx))
 	r.failOver(t)
 
 	r.refuses(t, ahead, storage.ErrFailedOver)

@@ -15,7 +15,7 @@ import (
 )
 
 // interruptions are the points at which a holder can be paused while others work.
-var interruptions = []string{"before the head", "before the operation", "inside the operation", "before the seal"}
+var interruptions = []string{"before the begin check", "before the operation", "inside the operation", "before the seal"}
 
 // interrupted runs op in a guarded transaction, with others working at point.
 func interrupted(t *testing.T, store *postgres.Store, c storage.Claim, op storage.Op[pgx.Tx], point string, others func()) error {
@@ -198,7 +198,7 @@ func TestClaim_RefusedLeavesNoTrace_N20(t *testing.T) {
 		require.Error(t, err)
 	}
 	require.Equal(t, before, query[string](t, pool, "select resource::text from fence.resource"))
-	require.Equal(t, 1, query[int](t, pool, "select count(*) from fence.event"))
+	require.Equal(t, 1, query[int](t, pool, "select count(*) from fence.history"))
 }
 
 // Whoever may call the functions can't shut a resource for good.
@@ -291,7 +291,7 @@ func TestFence_RefusesWithOneConnection(t *testing.T) {
 		require.NoError(t, err)
 		refusals, err := store.Rejections(t.Context(), resource, 10)
 		require.NoError(t, err)
-		require.Len(t, refusals, 5, "overtaken; stale at the head, at the claim and, of the answer that was lost, at the seal; collision")
+		require.Len(t, refusals, 5, "overtaken; stale at the begin check, at the claim and, of the answer that was lost, at the seal; collision")
 		require.EqualValues(t, 0, pool.Stat().AcquiredConns())
 	})
 }

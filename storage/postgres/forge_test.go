@@ -20,9 +20,9 @@ func sealCall(c storage.Claim, tx storage.TxID) string {
 		c.Resource, c.Grant.Epoch, c.Grant.Token, c.Grant.Holder, c.Seq, c.Tx, tx)
 }
 
-// headCall is the head of such a transaction.
-func headCall(c storage.Claim, tx storage.TxID) string {
-	return fmt.Sprintf("select fence.head(%d, %d, %d, %d, 3600000, 3600000, 3600000, 3600000, 0)", c.Resource, c.Grant.Epoch, c.Grant.Token, tx)
+// beginCheckCall is the begin check of such a transaction.
+func beginCheckCall(c storage.Claim, tx storage.TxID) string {
+	return fmt.Sprintf("select fence.begin_check(%d, %d, %d, %d, 3600000, 3600000, 3600000, 3600000, 0)", c.Resource, c.Grant.Epoch, c.Grant.Token, tx)
 }
 
 // voidCall takes the next position of c as a void that has the name tx.
@@ -40,7 +40,7 @@ func inOne(t testing.TB, pool *pgxpool.Pool, sql string) error {
 
 // Whatever an app role writes into the setting that holds the marks of heads, it can't
 // seal for a grant that its transaction has not entered.
-func TestForge_NoSealWithoutItsHead_G2(t *testing.T) {
+func TestForge_NoSealWithoutItsBeginCheck_G2(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)
 	store := newStore(t, r.app, nil)
@@ -50,14 +50,14 @@ func TestForge_NoSealWithoutItsHead_G2(t *testing.T) {
 	later := c
 	later.Grant.Token++
 	for name, before := range map[string]string{
-		"a name of its own":             "select set_config('fencekit.tx', '77.' || pg_current_xact_id(), true)",
-		"the head of another resource":  headCall(o, 77),
-		"the head of another name":      headCall(c, 78),
-		"the mark of an earlier one":    headCall(c, 77) + "; select set_config('fencekit.tx', current_setting('fencekit.tx'), false); commit; begin",
-		"an empty mark":                 "select set_config('fencekit.tx', '', true)",
-		"the head of an absent grant":   headCall(later, 77),
-		"no name":                       "reset fencekit.tx",
-		"a claim, and what that writes": "select fence.claim('sku/1', 1, 5, 'a', 77)",
+		"a name of its own":                   "select set_config('fencekit.tx', '77.' || pg_current_xact_id(), true)",
+		"the begin check of another resource": beginCheckCall(o, 77),
+		"the begin check of another name":     beginCheckCall(c, 78),
+		"the mark of an earlier one":          beginCheckCall(c, 77) + "; select set_config('fencekit.tx', current_setting('fencekit.tx'), false); commit; begin",
+		"an empty mark":                       "select set_config('fencekit.tx', '', true)",
+		"the begin check of an absent grant":  beginCheckCall(later, 77),
+		"no name":                             "reset fencekit.tx",
+		"a claim, and what that writes":       "select fence.claim('sku/1', 1, 5, 'a', 77)",
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.ErrorContains(t, inOne(t, r.app, before+"; insert into item values ('forged', 1); "+sealCall(c, 77)), "SQLSTATE ZF00")
@@ -67,7 +67,7 @@ func TestForge_NoSealWithoutItsHead_G2(t *testing.T) {
 	}
 	_, err := r.app.Exec(t.Context(), "select fence.mark($1, 1, 5, 77)", c.Resource)
 	require.ErrorContains(t, err, "42501")
-	require.NoError(t, inOne(t, r.app, headCall(c, 77)+"; "+headCall(o, 77)+"; "+sealCall(c, 77)+"; "+sealCall(o, 77)), "both heads count")
+	require.NoError(t, inOne(t, r.app, beginCheckCall(c, 77)+"; "+beginCheckCall(o, 77)+"; "+sealCall(c, 77)+"; "+sealCall(o, 77)), "both heads count")
 }
 
 // An operation that ends its transaction can't begin another one as the same: the name
@@ -89,7 +89,7 @@ func TestForge_TheMarkHidesTheName_N15(t *testing.T) {
 
 // A key is kept only by a transaction that has entered: a claim under a name of one's
 // own moves the fence, but that is not enough.
-func TestForge_NoKeyWithoutAHead_G2(t *testing.T) {
+func TestForge_NoKeyWithoutABeginCheck_G2(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)
 	c := claim(t, newStore(t, r.app, nil), grant(5, "a"))
@@ -98,7 +98,7 @@ func TestForge_NoKeyWithoutAHead_G2(t *testing.T) {
 		"select fence.claim('sku/1', 1, 6, 'b', 77)",
 		"select set_config('fencekit.tx', '77.' || pg_current_xact_id(), true); select fence.claim('sku/1', 1, 6, 'b', 77)",
 		voidCall(c, 77),
-		headCall(c, 77),
+		beginCheckCall(c, 77),
 	} {
 		require.ErrorContains(t, inOne(t, r.app, before+"; "+keep), "(SQLSTATE ZF003)", before)
 	}
@@ -114,7 +114,7 @@ func TestForge_WhatAnAppRoleIsTrustedFor(t *testing.T) {
 	store := newStore(t, r.app, nil)
 	c := claim(t, store, grant(5, "a"))
 	for name, forge := range map[string]func(c storage.Claim) string{
-		"another transaction under the grant": func(c storage.Claim) string { return headCall(c, 77) + "; " + sealCall(c, 77) },
+		"another transaction under the grant": func(c storage.Claim) string { return beginCheckCall(c, 77) + "; " + sealCall(c, 77) },
 		"a position voided":                   func(c storage.Claim) string { return voidCall(c, 78) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -143,11 +143,11 @@ func TestForge_TheMarkTakesTheSecret_G2(t *testing.T) {
 		|| int8send(77) || xid8send(pg_current_xact_id())), 'hex'), true)`, c.Resource)
 	secret := query[[]byte](t, r.admin, "select value from fence.secret")
 	require.Len(t, secret, 32)
-	require.NoError(t, inOne(t, r.app, fmt.Sprintf(forged, fmt.Sprintf(`'\x%x' ||`, secret))+"; "+sealCall(c, 77)), "made as the head makes it")
+	require.NoError(t, inOne(t, r.app, fmt.Sprintf(forged, fmt.Sprintf(`'\x%x' ||`, secret))+"; "+sealCall(c, 77)), "made as the begin check makes it")
 	c = claim(t, newStore(t, r.app, nil), c.Grant)
 	require.ErrorContains(t, inOne(t, r.app, fmt.Sprintf(forged, "")+"; "+sealCall(c, 77)), "(SQLSTATE ZF003)")
 	mustExec(t, r.admin, "delete from fence.secret")
-	require.ErrorContains(t, inOne(t, r.app, "set local fencekit.tx = 'x'; "+headCall(c, 77)+"; "+sealCall(c, 77)), "(SQLSTATE ZF003)", "without a secret there is no mark")
+	require.ErrorContains(t, inOne(t, r.app, "set local fencekit.tx = 'x'; "+beginCheckCall(c, 77)+"; "+sealCall(c, 77)), "(SQLSTATE ZF003)", "without a secret there is no mark")
 }
 
 // A session can make the server print how it runs its functions. The secret isn't in that.
@@ -162,7 +162,7 @@ func TestForge_TheSecretIsNotPrinted(t *testing.T) {
 		cfg.MaxConns = 1
 		cfg.ConnConfig.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) { printed.WriteString(n.Message + n.Detail + "\n") }
 	})
-	require.NoError(t, inOne(t, pool, headCall(c, 77)+"; "+sealCall(c, 77)))
+	require.NoError(t, inOne(t, pool, beginCheckCall(c, 77)+"; "+sealCall(c, 77)))
 	require.Contains(t, printed.String(), "PLANNEDSTMT")
 	secret := query[[]byte](t, r.admin, "select value from fence.secret")
 	var list strings.Builder // as the server prints the bytes of a constant

@@ -42,9 +42,9 @@ func (s *Store) Rejections(ctx context.Context, resource string, limit int) ([]s
 	if limit < 1 {
 		return nil, fmt.Errorf("%w: Rejections with a limit of %d", fence.ErrInvalid, limit)
 	}
-	rows, err := s.pool.Query(ctx, s.sql.refusals, resource, limit)
+	rows, err := s.pool.Query(ctx, s.sql.rejections, resource, limit)
 	if err != nil {
-		return nil, fmt.Errorf("postgres: refusals of %s: %w", resource, wire.NameCached(err))
+		return nil, fmt.Errorf("postgres: rejections of %s: %w", resource, wire.NameCached(err))
 	}
 	records, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (storage.Rejection, error) {
 		r := storage.Rejection{Grant: fence.Grant{Resource: resource}, Current: fence.Grant{Resource: resource}}
@@ -57,7 +57,7 @@ func (s *Store) Rejections(ctx context.Context, resource string, limit int) ([]s
 		return r, err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("postgres: refusals of %s: %w", resource, wire.NameCached(err))
+		return nil, fmt.Errorf("postgres: rejections of %s: %w", resource, wire.NameCached(err))
 	}
 	return records, nil
 }

@@ -68,7 +68,7 @@ func (e entryRow) hash(prev []byte) []byte {
 func checkChain(t testing.TB, pool *pgxpool.Pool) (broken []string) {
 	t.Helper()
 	rows, err := pool.Query(t.Context(), `select e.resource, e.seq, e.kind, e.epoch, e.token, e.holder, e.tx, e.xid::text::numeric::bigint as xid, e.name, e.ops::text as ops,
-		e.timeline, e.at, e.hash, r.name as resource_of_hash from fence.event e join fence.resource r on r.id = e.resource order by e.resource, e.seq`)
+		e.timeline, e.at, e.hash, r.name as resource_of_hash from fence.history e join fence.resource r on r.id = e.resource order by e.resource, e.seq`)
 	require.NoError(t, err)
 	entries, err := pgx.CollectRows(rows, pgx.RowToStructByName[entryRow])
 	require.NoError(t, err)
@@ -90,8 +90,8 @@ func checkChain(t testing.TB, pool *pgxpool.Pool) (broken []string) {
 func verifyChain(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
 	require.Empty(t, checkChain(t, pool))
-	require.Zero(t, query[int](t, pool, "select count(*) from fence.resource r where head <> "+
-		"(select hash from fence.event e where e.resource = r.id order by seq desc limit 1)"))
+	require.Zero(t, query[int](t, pool, "select count(*) from fence.resource r where hash <> "+
+		"(select hash from fence.history e where e.resource = r.id order by seq desc limit 1)"))
 }
 
 // Every column of an entry is in its hash, and NULL differs from everything else.
@@ -111,19 +111,19 @@ func TestHistory_HashCoversEveryColumn_N28(t *testing.T) {
 		"kind": "'void', ops = null",
 	} {
 		t.Run(column, func(t *testing.T) {
-			unprotected(t, pool, "create table saved as select * from fence.event where seq = 2")
-			unprotected(t, pool, "update fence.event set "+column+" = "+value+" where seq = 2")
+			unprotected(t, pool, "create table saved as select * from fence.history where seq = 2")
+			unprotected(t, pool, "update fence.history set "+column+" = "+value+" where seq = 2")
 			require.NotEmpty(t, checkChain(t, pool))
 			// An application with rows of its own restores them.
-			unprotected(t, pool, "delete from fence.event where tx in (select tx from saved) or seq in (2, 7) or seq not in (1, 3)")
-			unprotected(t, pool, "insert into fence.event select * from saved")
+			unprotected(t, pool, "delete from fence.history where tx in (select tx from saved) or seq in (2, 7) or seq not in (1, 3)")
+			unprotected(t, pool, "insert into fence.history select * from saved")
 			unprotected(t, pool, "drop table saved")
 			verifyChain(t, pool)
 		})
 	}
-	unprotected(t, pool, "update fence.event set name = name || '!' where seq = 1")
+	unprotected(t, pool, "update fence.history set name = name || '!' where seq = 1")
 	require.Equal(t, []string{fmt.Sprintf("%d:1", c.Resource)}, checkChain(t, pool))
-	columns := column(t, pool, "select attname::text from pg_attribute where attrelid = 'fence.event'::regclass and attnum > 0 and not attisdropped")
+	columns := column(t, pool, "select attname::text from pg_attribute where attrelid = 'fence.history'::regclass and attnum > 0 and not attisdropped")
 	require.Len(t, columns, 13, "a new column belongs into the hash, and here")
 }
 
@@ -135,9 +135,9 @@ func TestHistory_IsAppendOnly(t *testing.T) {
 	write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
 	for _, role := range []string{"origin", "replica"} {
 		for _, sql := range []string{
-			"update fence.event set token = 9", "delete from fence.event", "truncate fence.event",
+			"update fence.history set token = 9", "delete from fence.history", "truncate fence.history",
 			"delete from fence.resource", "truncate fence.resource", "delete from fence.setting", "truncate fence.setting",
-			"insert into fence.event select * from fence.event where false; delete from fence.event where false",
+			"insert into fence.history select * from fence.history where false; delete from fence.history where false",
 		} {
 			_, err := pool.Exec(t.Context(), "set session_replication_role = "+role+"; "+sql)
 			require.ErrorContains(t, err, "ZF009", sql)
@@ -153,7 +153,7 @@ func TestFence_StandsWithoutHistory_N26(t *testing.T) {
 	old := claim(t, store, grant(4, "a"))
 	doubtful := claim(t, store, grant(5, "b"))
 	c := write(t, store, doubtful, set("x", 1))
-	unprotected(t, pool, "delete from fence.event")
+	unprotected(t, pool, "delete from fence.history")
 	_, err := attempt(t.Context(), store, set("x", 2), old)
 	require.ErrorIs(t, err, storage.ErrStaleToken)
 	_, err = attempt(t.Context(), store, set("x", 2), doubtful)
@@ -198,9 +198,9 @@ func TestHistory_ComesInOrder(t *testing.T) {
 	for i := range 5 {
 		c = write(t, store, c, set("x", int64(i)))
 	}
-	unprotected(t, admin, "create table saved as select * from fence.event order by seq desc")
-	unprotected(t, admin, "delete from fence.event")
-	unprotected(t, admin, "insert into fence.event select * from saved")
+	unprotected(t, admin, "create table saved as select * from fence.history order by seq desc")
+	unprotected(t, admin, "delete from fence.history")
+	unprotected(t, admin, "insert into fence.history select * from saved")
 	require.Len(t, kinds(t, store), 6)
 	entries, err := store.Entries(t.Context(), resource, 2, 2)
 	require.NoError(t, err)

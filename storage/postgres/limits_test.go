@@ -15,7 +15,7 @@ import (
 func TestExplain_TransactionTimeoutIsTransientAndNamed_L1(t *testing.T) {
 	t.Parallel()
 	fatal := &pgconn.PgError{Severity: "FATAL", Code: "25P04", Message: "terminating connection due to transaction timeout", Routine: "ProcessInterrupts"}
-	for _, stage := range []storage.Stage{storage.StageClaim, storage.StageHead, storage.StageRun, storage.StageSeal} {
+	for _, stage := range []storage.Stage{storage.StageClaim, storage.StageBegin, storage.StageRun, storage.StageSeal} {
 		err := new(Store).explain(t.Context(), fatal, false, stage)
 		require.ErrorAs(t, err, new(*TransientError), stage)
 		require.ErrorContains(t, err, "transaction_timeout", stage)

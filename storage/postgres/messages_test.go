@@ -32,7 +32,7 @@ func TestCheck_NamesMissingRights_L1(t *testing.T) {
 		{"permission denied for table migration", "grant select on fence.migration to service"},
 		{"execute on fence.claim(", "grant execute on all functions in schema fence to service"},
 		{"execute on fence.seal(", "grant execute on all routines in schema fence to service"},
-		{"select on fence.event, ", ""},
+		{"select on fence.history, ", ""},
 	}
 	for _, g := range grants {
 		err := newStore(t, pool, nil).Check(t.Context())

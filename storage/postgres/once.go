@@ -22,7 +22,7 @@ type kept struct {
 // Recall implements storage.Store. It reads outside the transaction that is to
 // follow, where it would make operations on different resources conflict under
 // SERIALIZABLE: whatever is kept after the claims' positions moves their fences, and
-// that transaction is refused. If it is found already, the refusal comes here: the
+// that transaction is rejected. If it is found already, the rejection comes here: the
 // database could go back to just where the claim is before that transaction begins.
 func (s *Store) Recall(ctx context.Context, key storage.OnceKey, claims ...storage.Claim) (result []byte, found bool, err error) {
 	answer, err := s.transact(ctx, s.recallSQL(key, claims), "")
@@ -31,7 +31,7 @@ func (s *Store) Recall(ctx context.Context, key storage.OnceKey, claims ...stora
 	}
 	result, found, err = readKept(key, claims, answer)
 	if errors.As(err, new(*TransientError)) {
-		err = s.explain(ctx, err, true, storage.StageHead, claims...)
+		err = s.explain(ctx, err, true, storage.StageBegin, claims...)
 	}
 	return result, found, err
 }

@@ -111,10 +111,10 @@ func TestKeep_WithoutItsSealIsRefused_G2(t *testing.T) {
 	other.Resource = "sku/2"
 	c, o := claim(t, store, grant(5, "a")), claim(t, store, other)
 	for name, before := range map[string]string{
-		"without a move":               headCall(o, 77),
-		"behind another fence's move":  headCall(c, 77) + "; " + headCall(o, 77) + "; " + sealCall(c, 77),
-		"behind a move of another one": headCall(o, o.Tx),
-		"under another name":           headCall(o, 77) + "; " + headCall(o, 78) + "; " + sealCall(o, 78),
+		"without a move":               beginCheckCall(o, 77),
+		"behind another fence's move":  beginCheckCall(c, 77) + "; " + beginCheckCall(o, 77) + "; " + sealCall(c, 77),
+		"behind a move of another one": beginCheckCall(o, o.Tx),
+		"under another name":           beginCheckCall(o, 77) + "; " + beginCheckCall(o, 78) + "; " + sealCall(o, 78),
 	} {
 		tx := storage.TxID(77)
 		if name == "behind a move of another one" {
@@ -123,7 +123,7 @@ func TestKeep_WithoutItsSealIsRefused_G2(t *testing.T) {
 		require.ErrorContains(t, inOne(t, pool, before+fmt.Sprintf("; call fence.keep(%d, %d, '6b', repeat('00', 32), '31')", o.Resource, tx)), "(SQLSTATE ZF003)", name)
 	}
 	last := write(t, store, o, set("x", 1))
-	require.ErrorContains(t, inOne(t, pool, headCall(last, last.Tx)+fmt.Sprintf("; call fence.keep(%d, %d, '6b', repeat('00', 32), '31')", last.Resource, last.Tx)),
+	require.ErrorContains(t, inOne(t, pool, beginCheckCall(last, last.Tx)+fmt.Sprintf("; call fence.keep(%d, %d, '6b', repeat('00', 32), '31')", last.Resource, last.Tx)),
 		"(SQLSTATE ZF003)", "behind the write of another one")
 	require.Zero(t, query[int](t, pool, "select count(*) from fence.operation"))
 }
@@ -152,7 +152,7 @@ func TestOnce_WhoTakesAKeySecondIsRefusedByTheFence_G5(t *testing.T) {
 				require.NoError(t, err)
 				_, err = first.Commit(t.Context(), nil)
 				require.ErrorIs(t, err, test.reason)
-				require.Equal(t, 1, query[int](t, pool, "select count(*) from fence.refusal"))
+				require.Equal(t, 1, query[int](t, pool, "select count(*) from fence.rejection"))
 			})
 		})
 	}

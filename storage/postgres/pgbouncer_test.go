@@ -98,7 +98,7 @@ func TestPooler_NothingOfOursStaysOnTheServersConnection_HB18(t *testing.T) {
 			_, err := store.Resolve(t.Context(), storage.InDoubt{Claims: []storage.Claim{c}, Tx: 9})
 			return err
 		}, nil, false},
-		{"refusal at the head", func() error {
+		{"refusal at the begin check", func() error {
 			claim(t, store, grant(6, "b"))
 			_, err := attempt(t.Context(), store, set("x", 2), c)
 			return err
@@ -148,7 +148,7 @@ func TestPooler_ClaimEvictsTheStaleTransactionAlone_HB18_L1(t *testing.T) {
 }
 
 // A holder that stopped in its transaction has the only server connection, so its
-// successor can't even ask for its eviction. The limit that the head has set on
+// successor can't even ask for its eviction. The limit that the begin check has set on
 // the server ends it.
 func TestPooler_PausedHolderWithTheLastConnectionIsBounded_HB18_L1(t *testing.T) {
 	t.Parallel()

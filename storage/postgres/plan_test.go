@@ -14,7 +14,7 @@ func TestFunctions_NeverScanATable_N23(t *testing.T) {
 	dsn := migrated(t)
 	admin := openPool(t, dsn)
 	const alone = "select count(*) = 1 from pg_stat_activity where datname = current_database() and backend_type = 'client backend'"
-	const scans = "select relname || ' ' || seq_scan from pg_stat_user_tables where schemaname = 'fence' and relname in ('resource', 'event') order by relname"
+	const scans = "select relname || ' ' || seq_scan from pg_stat_user_tables where schemaname = 'fence' and relname in ('resource', 'history') order by relname"
 	eventually(t, admin, alone) // a backend that ends reports what it has read
 	before := column(t, admin, scans)
 	pool := openPool(t, dsn, func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })

@@ -342,7 +342,7 @@ func TestStore_AnswerWithoutRowsIsAnError(t *testing.T) {
 			return err
 		},
 		".forget(": func() error { _, err := store.ForgetOnce(t.Context()); return err },
-		".head(": func() error {
+		".begin_check(": func() error {
 			txn, err := store.Begin(t.Context(), c)
 			if err == nil {
 				txn.Rollback(t.Context())

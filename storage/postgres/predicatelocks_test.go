@@ -140,7 +140,7 @@ func TestIsolation_KeepingForDifferentResourcesDoesNotConflict_N23(t *testing.T)
 		tx, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.Serializable})
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
-		_, err = tx.Exec(t.Context(), headCall(c, storage.TxID(70+i)))
+		_, err = tx.Exec(t.Context(), beginCheckCall(c, storage.TxID(70+i)))
 		require.NoError(t, err)
 		txs = append(txs, tx)
 	}

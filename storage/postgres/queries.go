@@ -9,10 +9,10 @@ import (
 // group are formats: they travel in simple-protocol messages, where text goes in
 // as an expression of text().
 type queries struct {
-	begin                                                          string
-	claim, evict, resolve, record, head, seal, fence, keep, recall string
-	state, leave, settle                                           string
-	entries, refusals, forget                                      string
+	begin                                                                string
+	claim, evict, resolve, record, beginCheck, seal, fence, keep, recall string
+	state, leave, settle                                                 string
+	entries, rejections, forget                                          string
 }
 
 // beginRC begins a transaction at the level and mode that the protocol needs,
@@ -27,8 +27,8 @@ func newQueries(c Config) queries {
 		claim:   "select o_resource, o_seq, o_tx from " + schema + ".claim(%s, %d, %d, %s, %d)",
 		evict:   "select evicted, denied from " + schema + ".evict(%s, %d, %d, " + fmt.Sprintf("%d)", ms(c.EvictTimeout)),
 		resolve: "select " + schema + ".resolve(%d, %d, %d, %s, %d, %d, %d, %d)",
-		record:  "select " + schema + ".record_refusal(%s, %s, %s, %d, %d, %s, %d, %d, %s, %s)",
-		head: "select " + schema + ".head(%d, %d, %d, %d, " + fmt.Sprintf("%d, %d, %d, %d, %d)",
+		record:  "select " + schema + ".record_rejection(%s, %s, %s, %d, %d, %s, %d, %d, %s, %s)",
+		beginCheck: "select " + schema + ".begin_check(%d, %d, %d, %d, " + fmt.Sprintf("%d, %d, %d, %d, %d)",
 			ms(c.LockTimeout), ms(c.StatementTimeout), ms(c.IdleTimeout), ms(c.NetworkTimeout), ms(check)),
 		state:  schema + ".session_state()",
 		leave:  "select " + schema + ".leave(%d, %d, %d, %s operator(pg_catalog.=) " + schema + ".session_state())",
@@ -43,9 +43,9 @@ func newQueries(c Config) queries {
 			micros("claimed_at") + ", " + micros("pg_catalog.clock_timestamp()") + " operator(pg_catalog.-) " + micros("claimed_at") +
 			" from " + schema + ".resource where name operator(pg_catalog.=) %s",
 		entries: "select e.kind, e.epoch, e.token, e.holder, e.seq, e.tx, coalesce(e.ops, '[]')::text, e.at, e.hash from " +
-			schema + ".event e join " + schema + ".resource r on r.id = e.resource where r.name = $1 and e.seq > $2 order by e.seq limit $3",
-		refusals: "select reason, stage, epoch, token, holder, current_epoch, current_token, current_holder, current_since, count, first_at, last_at from " +
-			schema + ".refusal where resource = $1 order by last_at desc, id desc limit $2",
+			schema + ".history e join " + schema + ".resource r on r.id = e.resource where r.name = $1 and e.seq > $2 order by e.seq limit $3",
+		rejections: "select reason, stage, epoch, token, holder, current_epoch, current_token, current_holder, current_since, count, first_at, last_at from " +
+			schema + ".rejection where resource = $1 order by last_at desc, id desc limit $2",
 	}
 }
 

@@ -45,7 +45,7 @@ func readServer(ctx context.Context, pool *pgxpool.Pool) (serverFacts, error) {
 		return f, err
 	}
 	defer conn.Release()
-	// In a transaction, which a pooler in statement mode refuses. It only reads, and so
+	// In a transaction, which a pooler in statement mode rejects. It only reads, and so
 	// needs no COMMIT.
 	tx, err := conn.Begin(ctx)
 	if err == nil {
@@ -157,7 +157,7 @@ func (s *Store) missingRights(what string) error {
 		ErrMissingRights, what, s.cfg.Schema)
 }
 
-// checkLogged refuses tables that a crash would empty, and the fence with them.
+// checkLogged rejects tables that a crash would empty, and the fence with them.
 func (s *Store) checkLogged(ctx context.Context) error {
 	var unlogged *string
 	err := s.pool.QueryRow(ctx, `
@@ -181,7 +181,7 @@ func (s *Store) warnOfOthers(ctx context.Context) {
 	err := s.pool.QueryRow(ctx, `
 		select string_agg(n.nspname, ', ' order by n.nspname) from pg_catalog.pg_namespace n
 		 where n.nspname <> $1
-		   and exists (select from pg_catalog.pg_proc p where p.pronamespace = n.oid and p.proname = 'record_refusal')
+		   and exists (select from pg_catalog.pg_proc p where p.pronamespace = n.oid and p.proname = 'record_rejection')
 		   and exists (select from pg_catalog.pg_class c
 		                where c.relnamespace = n.oid and c.relname = 'resource' and c.relkind = 'r' and pg_relation_size(c.oid) > 0)`,
 		s.cfg.Schema).Scan(&others)

@@ -18,7 +18,7 @@ func TestRefusal_LetsGoOfItsLocksAtOnce_N2(t *testing.T) {
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
 	old := claim(t, store, grant(5, "a"))
-	const head = "select fence.head($1, 1, $2, 99, 2000, 5000, 5000, 5000, 0)"
+	const beginCheck = "select fence.begin_check($1, 1, $2, 99, 2000, 5000, 5000, 5000, 0)"
 	seal := func(conn pgx.Tx, token fence.Token, holder string) error {
 		_, err := conn.Exec(t.Context(), "call fence.seal($1, 1, $2, encode($3::bytea, 'hex'), $4, $5, 99, '5b5d')",
 			old.Resource, int64(token), []byte(holder), old.Seq, int64(old.Tx))
@@ -29,12 +29,12 @@ func TestRefusal_LetsGoOfItsLocksAtOnce_N2(t *testing.T) {
 			_, err := conn.Exec(t.Context(), "select fence.claim('"+resource+"', 1, 4, 'late', 98)")
 			return err
 		},
-		"head": func(conn pgx.Tx) error {
-			_, err := conn.Exec(t.Context(), head, old.Resource, 4)
+		"begin check": func(conn pgx.Tx) error {
+			_, err := conn.Exec(t.Context(), beginCheck, old.Resource, 4)
 			return err
 		},
 		"seal": func(conn pgx.Tx) error {
-			_, err := conn.Exec(t.Context(), head, old.Resource, 5)
+			_, err := conn.Exec(t.Context(), beginCheck, old.Resource, 5)
 			require.NoError(t, err)
 			_, err = conn.Exec(t.Context(), "insert into item values ('late', 1)")
 			require.NoError(t, err)
@@ -45,7 +45,7 @@ func TestRefusal_LetsGoOfItsLocksAtOnce_N2(t *testing.T) {
 			stopped, err := pool.Begin(t.Context()) // and never heard of again
 			require.NoError(t, err)
 			defer func() { require.NoError(t, stopped.Rollback(t.Context())) }()
-			require.ErrorContains(t, refused(stopped), "refused")
+			require.ErrorContains(t, refused(stopped), "rejected")
 
 			other, err := pool.Begin(t.Context())
 			require.NoError(t, err)
@@ -91,5 +91,5 @@ func TestRefusal_OfACallerWhoHasGoneIsRecorded_G5(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorIs(t, txn.Run(ended, set("x", 1)), storage.ErrStaleToken)
-	require.Equal(t, 1, query[int](t, pool, "select count(*) from fence.refusal"))
+	require.Equal(t, 1, query[int](t, pool, "select count(*) from fence.rejection"))
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
-var refusalReasons = map[string]storage.Reason{
+var rejectionReasons = map[string]storage.Reason{
 	sqlstate.Stale:       storage.ReasonStale,
 	sqlstate.Overtaken:   storage.ReasonOvertaken,
 	sqlstate.WentBack:    storage.ReasonWentBack,
@@ -40,8 +40,8 @@ func (e *TransientError) Unwrap() error { return e.Err }
 // Retryable returns true.
 func (e *TransientError) Retryable() bool { return true }
 
-// explain returns err as what it means for claims: a recorded refusal if the
-// server refused one of them, or if it ended the transaction (ended, or by a
+// explain returns err as what it means for claims: a recorded rejection if the
+// server rejected one of them, or if it ended the transaction (ended, or by a
 // serialization failure, which is all that the stricter levels say) and one of
 // them no longer has its fence; else err, marked as transient where it is. No
 // connection may be held by the caller: with a pool of one that would be a
@@ -56,15 +56,15 @@ func (s *Store) explain(ctx context.Context, err error, ended bool, stage storag
 	switch {
 	case ours && state == sqlstate.TxEnded:
 		return fmt.Errorf("%w before its seal, or lost its mark (RESET ALL), by SQL in the operation: %s: %w", storage.ErrTxEnded, operation.WhatStays, err)
-	case ours && refusalReasons[state] != "":
-		refused := refusedFromDetail(pgErr, claims)
-		refused.Stage = stage
-		return s.refuse(ctx, refused)
+	case ours && rejectionReasons[state] != "":
+		rejected := rejectionFromDetail(pgErr, claims)
+		rejected.Stage = stage
+		return s.reject(ctx, rejected)
 	case ended || state == sqlstate.Serialization:
 		for _, claim := range claims {
-			if refused := s.refusalNow(ctx, claim); refused != nil {
-				refused.Stage, refused.Err = stage, err
-				return s.refuse(ctx, refused)
+			if rejected := s.currentRejection(ctx, claim); rejected != nil {
+				rejected.Stage, rejected.Err = stage, err
+				return s.reject(ctx, rejected)
 			}
 		}
 	}
@@ -113,7 +113,7 @@ var ErrFenceBehind = errors.New("postgres: fence is behind its history")
 // nameBehind names the error of a move that found its position taken.
 func (s *Store) nameBehind(err error) error {
 	var pgErr *pgconn.PgError
-	if !errors.As(err, &pgErr) || pgErr.Code != sqlstate.Unique || pgErr.SchemaName != s.cfg.Schema || pgErr.ConstraintName != "event_pkey" {
+	if !errors.As(err, &pgErr) || pgErr.Code != sqlstate.Unique || pgErr.SchemaName != s.cfg.Schema || pgErr.ConstraintName != "history_pkey" {
 		return err
 	}
 	return fmt.Errorf("%w: its table was restored without the history, or changed by hand; the owner of the schema runs: select %s.repair(): %w",
@@ -136,8 +136,8 @@ func (s *Store) nameLimit(err error, pgErr *pgconn.PgError) error {
 	return err
 }
 
-// refusedFromDetail reads what the server found under its lock.
-func refusedFromDetail(pgErr *pgconn.PgError, claims []storage.Claim) *storage.RejectedError {
+// rejectionFromDetail reads what the server found under its lock.
+func rejectionFromDetail(pgErr *pgconn.PgError, claims []storage.Claim) *storage.RejectedError {
 	var d struct {
 		Resource string
 		Epoch    int64
@@ -158,7 +158,7 @@ func refusedFromDetail(pgErr *pgconn.PgError, claims []storage.Claim) *storage.R
 		advice = errors.New(pgErr.Hint)
 	}
 	return &storage.RejectedError{
-		Reason:  refusalReasons[pgErr.Code],
+		Reason:  rejectionReasons[pgErr.Code],
 		Grant:   grant,
 		Current: fence.Grant{Resource: grant.Resource, Epoch: d.Epoch, Token: d.Token, Holder: d.Holder},
 		Since:   d.Since,
@@ -167,51 +167,51 @@ func refusedFromDetail(pgErr *pgconn.PgError, claims []storage.Claim) *storage.R
 	}
 }
 
-// refuse records a refusal, in a transaction of its own, and returns its error.
-func (s *Store) refuse(ctx context.Context, r *storage.RejectedError) error {
+// reject records a rejection, in a transaction of its own, and returns its error.
+func (s *Store) reject(ctx context.Context, r *storage.RejectedError) error {
 	ctx, cancel := s.cleanup(ctx)
 	defer cancel()
 	_, r.RecordErr = s.transact(ctx, fmt.Sprintf(s.sql.record,
 		text(r.Grant.Resource), text(string(r.Reason)), text(string(r.Stage)), r.Grant.Epoch, r.Grant.Token, text(r.Grant.Holder),
 		r.Current.Epoch, r.Current.Token, text(r.Current.Holder), timestamp(r.Since)), "")
 	if r.RecordErr != nil {
-		s.cfg.Logger.Error("postgres: a refusal could not be recorded", "resource", r.Grant.Resource, "token", r.Grant.Token, "error", r.RecordErr)
+		s.cfg.Logger.Error("postgres: a rejection could not be recorded", "resource", r.Grant.Resource, "token", r.Grant.Token, "error", r.RecordErr)
 	}
 	return r
 }
 
-// refusalNow asks, in a new transaction, where the fence of a claim stands, and
-// returns the refusal that a transaction under that claim would meet; nil if it
+// currentRejection asks, in a new transaction, where the fence of a claim stands, and
+// returns the rejection that a transaction under that claim would meet; nil if it
 // would meet none, or if that can't be learnt.
-func (s *Store) refusalNow(ctx context.Context, claim storage.Claim) *storage.RejectedError {
+func (s *Store) currentRejection(ctx context.Context, claim storage.Claim) *storage.RejectedError {
 	ctx, cancel := s.cleanup(ctx)
 	defer cancel()
 	answer, err := s.transact(ctx, fmt.Sprintf(s.sql.fence, text(claim.Grant.Resource)), "")
 	if err != nil {
 		return nil
 	}
-	refused := &storage.RejectedError{Grant: claim.Grant, Current: fence.Grant{Resource: claim.Grant.Resource}}
+	rejected := &storage.RejectedError{Grant: claim.Grant, Current: fence.Grant{Resource: claim.Grant.Resource}}
 	if len(answer.Rows) == 0 {
-		refused.Reason = storage.ReasonWentBack
-		return refused
+		rejected.Reason = storage.ReasonWentBack
+		return rejected
 	}
 	var holder []byte
 	var at storage.Position
 	var sameTimeline bool
 	var sinceMicros, ageMicros int64
 	_, err = fmt.Sscanf(answer.First(), "%d %d %x %d %d %t %d %d",
-		&refused.Current.Epoch, &refused.Current.Token, &holder, &at.Seq, &at.Tx, &sameTimeline, &sinceMicros, &ageMicros)
+		&rejected.Current.Epoch, &rejected.Current.Token, &holder, &at.Seq, &at.Tx, &sameTimeline, &sinceMicros, &ageMicros)
 	if err != nil {
 		return nil
 	}
-	refused.Current.Holder = string(holder)
-	refused.Since, refused.Age = time.UnixMicro(sinceMicros), time.Duration(ageMicros)*time.Microsecond
-	refused.Reason = claim.Check(refused.Current, at)
-	if refused.Reason == "" && !sameTimeline {
-		refused.Reason = storage.ReasonFailedOver
+	rejected.Current.Holder = string(holder)
+	rejected.Since, rejected.Age = time.UnixMicro(sinceMicros), time.Duration(ageMicros)*time.Microsecond
+	rejected.Reason = claim.Check(rejected.Current, at)
+	if rejected.Reason == "" && !sameTimeline {
+		rejected.Reason = storage.ReasonFailedOver
 	}
-	if refused.Reason == "" {
+	if rejected.Reason == "" {
 		return nil
 	}
-	return refused
+	return rejected
 }

@@ -23,7 +23,7 @@ func TestFence_BehindItsHistoryIsNamedAndRepaired_N26(t *testing.T) {
 	doubt := storage.InDoubt{Claims: []storage.Claim{old}, Tx: 9}
 	last := write(t, store, claim(t, store, grant(6, "b")), set("x", 2))
 	mustExec(t, pool, `update fence.resource f set epoch = o.epoch, token = o.token, holder = o.holder, seq = o.seq, tx = o.tx,
-		claim_seq = o.claim_seq, claimed_at = o.claimed_at, head = o.head from (select ($1::text::fence.resource).*) o where f.id = o.id`, row)
+		claim_seq = o.claim_seq, claimed_at = o.claimed_at, hash = o.hash from (select ($1::text::fence.resource).*) o where f.id = o.id`, row)
 
 	_, err := store.Claim(t.Context(), grant(7, "c"))
 	require.ErrorIs(t, err, postgres.ErrFenceBehind)

@@ -13,7 +13,7 @@ import (
 var ErrPruned = errors.New("postgres: the history no longer tells the outcome")
 
 // Resolve implements storage.Store. It takes the transaction's position itself, so
-// that a COMMIT that comes later is refused; or reads what has that position. Any
+// that a COMMIT that comes later is rejected; or reads what has that position. Any
 // of the transaction's resources decides, since it moved all of them or none.
 func (s *Store) Resolve(ctx context.Context, d storage.InDoubt) (bool, error) {
 	for _, claim := range d.Claims {
@@ -32,12 +32,12 @@ func (s *Store) Resolve(ctx context.Context, d storage.InDoubt) (bool, error) {
 	return false, ErrPruned
 }
 
-// recordLost records the refusal of a COMMIT whose answer was lost (G5): if a
+// recordLost records the rejection of a COMMIT whose answer was lost (G5): if a
 // higher grant had claimed by then, that is what the answer said, or would have.
 func (s *Store) recordLost(ctx context.Context, claim storage.Claim) {
-	if refused := s.refusalNow(ctx, claim); refused != nil && refused.Reason == storage.ReasonStale {
-		refused.Stage = storage.StageSeal
-		_ = s.refuse(ctx, refused)
+	if rejected := s.currentRejection(ctx, claim); rejected != nil && rejected.Reason == storage.ReasonStale {
+		rejected.Stage = storage.StageSeal
+		_ = s.reject(ctx, rejected)
 	}
 }
 

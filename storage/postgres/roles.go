@@ -16,22 +16,22 @@ import (
 // What a Store needs. All else in the schema is called by these, with the owner's
 // rights, or is the owner's alone: the tables are written by the functions only.
 var (
-	appRoutines = []string{"claim", "head", "seal", "settle", "resolve", "evict", "stale_backends", "session_state", "leave", "record_refusal", "keep", "forget"}
-	appTables   = []string{"migration", "resource", "event", "refusal", "operation"}
+	appRoutines = []string{"claim", "begin_check", "seal", "settle", "resolve", "evict", "stale_backends", "session_state", "leave", "record_rejection", "keep", "forget"}
+	appTables   = []string{"migration", "resource", "history", "rejection", "operation"}
 )
 
 // readerTables are what Entries and Rejections read.
-var readerTables = []string{"resource", "event", "refusal"}
+var readerTables = []string{"resource", "history", "rejection"}
 
 // Roles names the two kinds of roles beside the owner of a schema. An empty name
 // stands for none.
 type Roles struct {
 	// App may run guarded transactions, and no more: it can write fences, history
-	// and refusals only by what the protocol does. What it may do to the user's own
+	// and rejections only by what the protocol does. What it may do to the user's own
 	// tables is not Fencekit's affair. Services log in as members of it; whoever is
 	// to evict backends that logged in as another member needs pg_signal_backend.
 	App string
-	// Reader may read fences, history and refusals (Store.Entries, Store.Rejections).
+	// Reader may read fences, history and rejections (Store.Entries, Store.Rejections).
 	Reader string
 }
 

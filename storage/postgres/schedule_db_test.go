@@ -41,7 +41,7 @@ func newScheduleDB(t *testing.T) *scheduleDB {
 			LockTimeout: longest, StatementTimeout: longest, IdleTimeout: longest, NetworkTimeout: longest, EvictTimeout: longest}))
 	}
 	// Without its triggers the owner may delete history, and put a fence back.
-	mustExec(t, pool, "alter table fence.event disable trigger user; alter table fence.resource disable trigger user;"+
+	mustExec(t, pool, "alter table fence.history disable trigger user; alter table fence.resource disable trigger user;"+
 		"do $$ begin execute 'alter database ' || quote_ident(current_database()) || ' set deadlock_timeout = ''10ms''';"+
 		"exception when insufficient_privilege then null; end $$;"+ // it takes longer then
 		"create table chain (resource text primary key, count bigint not null default 0, digest text not null default '')")
@@ -55,7 +55,7 @@ func newScheduleDB(t *testing.T) *scheduleDB {
 
 // saved are the tables that go back together.
 var saved = []struct{ name, from, where string }{
-	{"event", "fence.event", "resource in (select id from fence.resource where name like $1)"},
+	{"history", "fence.history", "resource in (select id from fence.resource where name like $1)"},
 	{"operation", "fence.operation", "resource in (select id from fence.resource where name like $1)"},
 	{"resource", "fence.resource", "name like $1"},
 	{"chain", "chain", "resource like $1"},
@@ -117,7 +117,7 @@ func (db *scheduleDB) restore(s *schedule) {
 }
 
 func (db *scheduleDB) deleteHistory(s *schedule, condition string) {
-	db.exec(s, s.filled("delete from fence.event where resource in (select id from fence.resource where name like $1) and "+condition))
+	db.exec(s, s.filled("delete from fence.history where resource in (select id from fence.resource where name like $1) and "+condition))
 }
 
 // filled is SQL of several statements, which takes no arguments.
@@ -125,7 +125,7 @@ func (s *schedule) filled(sql string) string { return strings.ReplaceAll(sql, "$
 
 // wrote reports whether the history says that a transaction has committed.
 func (db *scheduleDB) wrote(s *schedule, r *run) (there bool) {
-	require.NoError(s, db.pool.QueryRow(s.ctx, "select exists (select from fence.event where tx = $1 and kind = 'write')", r.id).Scan(&there))
+	require.NoError(s, db.pool.QueryRow(s.ctx, "select exists (select from fence.history where tx = $1 and kind = 'write')", r.id).Scan(&there))
 	return there
 }
 

@@ -170,6 +170,9 @@ func (s *schedule) run() {
 	for _, h := range s.holders {
 		h.settleDoubt()
 	}
+	for s.awaitsLock() { // of something else on the server
+		s.makeWay()
+	}
 	s.check()
 }
 

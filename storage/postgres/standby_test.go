@@ -146,8 +146,8 @@ func TestCommit_IsDurableWhateverTheSettings_N28(t *testing.T) {
 				begin set constraints all deferred; return new; end $$;
 				create function note() returns trigger language plpgsql as $$
 				begin insert into public.seen values (new.kind, current_setting('synchronous_commit')); return null; end $$;
-				create trigger defer before insert on fence.event for each row execute function defer();
-				create constraint trigger at_commit after insert on fence.event deferrable initially deferred for each row
+				create trigger defer before insert on fence.history for each row execute function defer();
+				create constraint trigger at_commit after insert on fence.history deferrable initially deferred for each row
 				when (new.kind <> 'write') execute function note()`)
 			c := claim(t, store, grant(5, "a"))
 			txn := begin(t, store, c)

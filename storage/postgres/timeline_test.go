@@ -32,7 +32,7 @@ func failOver(t *testing.T, server *testenv.Postgres, pool *pgxpool.Pool) {
 	require.Equal(t, before+1, query[int](t, pool, "select fence.timeline()"))
 }
 
-// A grant that was claimed before the database failed over is refused, at the head
+// A grant that was claimed before the database failed over is refused, at the begin check
 // and at a repeated claim, even if its fence is where it left it: what was read
 // under it may be gone. The next grant starts afresh.
 func TestFailover_EndsTheGrantsOfBefore_HE1(t *testing.T) {
@@ -47,7 +47,7 @@ func TestFailover_EndsTheGrantsOfBefore_HE1(t *testing.T) {
 	failOver(t, server, pool)
 
 	_, err := attempt(t.Context(), store, set("x", 2), kept)
-	refusedByFailover(t, err, storage.StageHead)
+	refusedByFailover(t, err, storage.StageBegin)
 	_, err = store.Claim(t.Context(), late.Grant)
 	refusedByFailover(t, err, storage.StageClaim)
 	refusals, err := store.Rejections(t.Context(), resource, 10)
@@ -62,7 +62,7 @@ func TestFailover_EndsTheGrantsOfBefore_HE1(t *testing.T) {
 	write(t, store, c, add("x", 1))
 	holds(t, pool, "x", 3)
 	verifyChain(t, pool)
-	require.Equal(t, []int64{1, 1, 2, 2, 2}, collect[int64](t, pool, "select timeline from fence.event where resource = $1 order by seq", c.Resource))
+	require.Equal(t, []int64{1, 1, 2, 2, 2}, collect[int64](t, pool, "select timeline from fence.history where resource = $1 order by seq", c.Resource))
 }
 
 func refusedByFailover(t *testing.T, err error, stage storage.Stage) {

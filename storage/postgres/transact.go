@@ -15,7 +15,7 @@ import (
 // row of the answer is the result. What stands behind, if anything, runs after
 // that, and may have failed. If the connection was terminated, perhaps before it
 // left the pool, sql is run again on another. It may have committed the first time:
-// that only makes a refusal count twice.
+// that only makes a rejection count twice.
 func (s *Store) transact(ctx context.Context, sql, behind string) (a *wire.Answer, err error) {
 	for range tries {
 		if a, err = s.transactOnce(ctx, sql, behind); sqlstate.Of(err) != sqlstate.Terminated {

@@ -56,9 +56,9 @@ var tricks = map[string]string{
 	"set fencekit.tx = '1'":                                 "ended",
 	"set local fencekit.tx = ''":                            "ended",
 	"reset fencekit.tx":                                     "ended",
-	"select fence.head(id, epoch, token, 99, 2000, 5000, 5000, 5000, 0) from fence.resource": "",
-	"update fence.resource set seq = seq + 1":                                                "ZF002",
-	"update fence.resource set token = token + 1":                                            "ZF001",
+	"select fence.begin_check(id, epoch, token, 99, 2000, 5000, 5000, 5000, 0) from fence.resource": "",
+	"update fence.resource set seq = seq + 1":                                                       "ZF002",
+	"update fence.resource set token = token + 1":                                                   "ZF001",
 }
 
 // Whatever an operation does to its session, it commits behind its seal or fails
@@ -158,7 +158,7 @@ func TestTricks_LiftedLimitsDoNotKeepTheSuccessor_L1(t *testing.T) {
 	holds(t, pool, "x", 2)
 }
 
-// A seal or a head of the operation's own is no way around, undone or not.
+// A seal or a begin check of the operation's own is no way around, undone or not.
 func TestTricks_OwnSealInASavepoint_HB7(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
@@ -166,7 +166,7 @@ func TestTricks_OwnSealInASavepoint_HB7(t *testing.T) {
 		store := newStore(t, pool, at(level))
 		c := claim(t, store, grant(5, "a"))
 		seal := func(ctx context.Context, tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, headCall(c, 77)+"; "+sealCall(c, 77), pgx.QueryExecModeSimpleProtocol)
+			_, err := tx.Exec(ctx, beginCheckCall(c, 77)+"; "+sealCall(c, 77), pgx.QueryExecModeSimpleProtocol)
 			return err
 		}
 		_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {

@@ -36,7 +36,7 @@ type txn struct {
 }
 
 // Begin implements storage.Store: one round trip. Besides beginning it only bounds,
-// marks and names the transaction; see the head function in the migrations.
+// marks and names the transaction; see the begin check function in the migrations.
 func (s *Store) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn[pgx.Tx], error) {
 	if len(claims) == 0 {
 		return nil, fmt.Errorf("%w: Begin needs a claim", fence.ErrInvalid)
@@ -55,7 +55,7 @@ func (s *Store) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn
 		}
 	}
 	if err != nil {
-		return nil, s.explain(ctx, wire.FailedAt("begin", err), ended, storage.StageHead, t.claims...)
+		return nil, s.explain(ctx, wire.FailedAt("begin", err), ended, storage.StageBegin, t.claims...)
 	}
 	return t, nil
 }
@@ -95,7 +95,7 @@ func (t *txn) beginSQL() string {
 	sql.WriteString(t.store.sql.begin + "; select " + t.store.sql.state)
 	for _, c := range t.claims {
 		sql.WriteString("; ")
-		fmt.Fprintf(&sql, t.store.sql.head, c.Resource, c.Grant.Epoch, int64(c.Grant.Token), int64(t.id))
+		fmt.Fprintf(&sql, t.store.sql.beginCheck, c.Resource, c.Grant.Epoch, int64(c.Grant.Token), int64(t.id))
 	}
 	return sql.String()
 }

@@ -14,7 +14,7 @@ import (
 // unprotected runs sql with the triggers that keep history and fences off.
 func unprotected(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
 	t.Helper()
-	tables := map[string]string{"event": "keep_history", "resource": "keep_fence"}
+	tables := map[string]string{"history": "keep_history", "resource": "keep_fence"}
 	for table, trigger := range tables {
 		mustExec(t, pool, "alter table fence."+table+" disable trigger "+trigger)
 	}
@@ -29,20 +29,20 @@ func unprotected(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
 func TestFence_BehindItsHolderIsNoticed_N21_N27(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
-		const back = "update fence.resource r set (epoch, token, holder, seq, tx, claim_seq, head) = " +
-			"(select epoch, token, holder, seq, tx, 1, hash from fence.event e where e.resource = r.id and e.seq = $1)"
+		const back = "update fence.resource r set (epoch, token, holder, seq, tx, claim_seq, hash) = " +
+			"(select epoch, token, holder, seq, tx, 1, hash from fence.history e where e.resource = r.id and e.seq = $1)"
 		for name, lose := range map[string]func(t *testing.T, pool *pgxpool.Pool, store *postgres.Store){
 			"its last write": func(t *testing.T, pool *pgxpool.Pool, _ *postgres.Store) {
 				unprotected(t, pool, back, 3)
-				unprotected(t, pool, "delete from fence.event where seq > 3")
+				unprotected(t, pool, "delete from fence.history where seq > 3")
 			},
 			"its claim": func(t *testing.T, pool *pgxpool.Pool, _ *postgres.Store) {
 				unprotected(t, pool, back, 1)
-				unprotected(t, pool, "delete from fence.event where seq > 1")
+				unprotected(t, pool, "delete from fence.history where seq > 1")
 			},
 			"its last write, and a sibling took the position": func(t *testing.T, pool *pgxpool.Pool, store *postgres.Store) {
 				unprotected(t, pool, back, 3)
-				unprotected(t, pool, "delete from fence.event where seq > 3")
+				unprotected(t, pool, "delete from fence.history where seq > 3")
 				write(t, store, claim(t, store, grant(5, "b")), set("x", 30))
 			},
 			"its number alone": func(t *testing.T, pool *pgxpool.Pool, _ *postgres.Store) {
@@ -50,7 +50,7 @@ func TestFence_BehindItsHolderIsNoticed_N21_N27(t *testing.T) {
 			},
 			"everything": func(t *testing.T, pool *pgxpool.Pool, _ *postgres.Store) {
 				unprotected(t, pool, "delete from fence.resource")
-				unprotected(t, pool, "delete from fence.event")
+				unprotected(t, pool, "delete from fence.history")
 			},
 		} {
 			t.Run(name, func(t *testing.T) {
@@ -75,7 +75,7 @@ func TestFence_BehindItsHolderIsNoticed_N21_N27(t *testing.T) {
 	})
 }
 
-// The seal alone notices too: the loss may come after the head.
+// The seal alone notices too: the loss may come after the begin check.
 func TestSeal_NoticesALossAfterTheHead_N21(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {

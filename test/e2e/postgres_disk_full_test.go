@@ -72,10 +72,10 @@ func TestDiskFull_FailsTheWriteAlone_G4(t *testing.T) {
 // fill a page so far that no other fits.
 func fillHistory(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
-	_, err := pool.Exec(t.Context(), "alter table fence.event set (autovacuum_enabled = off)") // it would make room
+	_, err := pool.Exec(t.Context(), "alter table fence.history set (autovacuum_enabled = off)") // it would make room
 	require.NoError(t, err)
 	for n := 0; err == nil; n += 1000 {
-		_, err = pool.Exec(t.Context(), `insert into fence.event (resource, seq, kind, epoch, token, holder, tx, xid, timeline, at, hash)
+		_, err = pool.Exec(t.Context(), `insert into fence.history (resource, seq, kind, epoch, token, holder, tx, xid, timeline, at, hash)
 			select 1, n, 'write', 1, 1, repeat('x', 1880), 1, '1', 1, now(), '' from generate_series($1::int + 1, $1 + 1000) n`, n)
 		require.Less(t, n, 50_000, "the history doesn't get full")
 	}

@@ -25,7 +25,7 @@ func (m *made) entryRow(resource string, seq int64) map[string]string {
 	number := strconv.FormatInt(m.fences[resource].number, 10)
 	for _, c := range m.Observed.Commits {
 		for _, change := range c.Changes {
-			if change.Table == "fence.event" && change.Row["resource"] == number && change.Row["seq"] == strconv.FormatInt(seq, 10) {
+			if change.Table == "fence.history" && change.Row["resource"] == number && change.Row["seq"] == strconv.FormatInt(seq, 10) {
 				return change.Row
 			}
 		}
@@ -154,7 +154,7 @@ func TestRegister_WithoutData_I5(t *testing.T) {
 	m := good()
 	m.Stock = false
 	m.Observed.Effects = nil
-	m.drop(func(c observe.Change) bool { return c.Table != "fence.event" })
+	m.drop(func(c observe.Change) bool { return c.Table != "fence.history" })
 	require.Equal(t, check.Held, found(t, &m.Record, "I5").Status)
 	m.event(history.Invoke, "op3").At = 1
 	m.event(history.OK, "op3").At = 2
@@ -245,10 +245,10 @@ func TestAgreement_I8(t *testing.T) {
 		{"an entry of another holder", func(m *made) { m.entry("sku/1", 5).Holder = "somebody" }, check.Violated},
 		{"an entry of another kind", func(m *made) { m.entry("sku/1", 5).Kind = "void" }, check.Violated},
 		{"an entry of another transaction", func(m *made) { m.entry("sku/1", 5).XID++ }, check.Violated},
-		{"history rewritten", func(m *made) { change(m, observe.Change{Table: "fence.event", Action: "update"}) }, check.Violated},
-		{"history truncated", func(m *made) { change(m, observe.Change{Table: "fence.event", Action: "truncate"}) }, check.Violated},
+		{"history rewritten", func(m *made) { change(m, observe.Change{Table: "fence.history", Action: "update"}) }, check.Violated},
+		{"history truncated", func(m *made) { change(m, observe.Change{Table: "fence.history", Action: "truncate"}) }, check.Violated},
 		{"an entry of what was never claimed", func(m *made) {
-			change(m, observe.Change{Table: "fence.event", Action: "insert", Row: map[string]string{"resource": "1", "seq": "1", "kind": "write"}})
+			change(m, observe.Change{Table: "fence.history", Action: "insert", Row: map[string]string{"resource": "1", "seq": "1", "kind": "write"}})
 		}, check.Violated},
 		{"an entry without change", func(m *made) {
 			m.drop(func(c observe.Change) bool { return c.Row["op"] == "op3" })
@@ -294,7 +294,7 @@ func TestAgreement_I8(t *testing.T) {
 func TestRecorded_I10(t *testing.T) {
 	flags(t, "I10", []spoiled{
 		{"a change without an entry", func(m *made) {
-			m.drop(func(c observe.Change) bool { return c.Table == "fence.event" && c.Row["seq"] == "5" })
+			m.drop(func(c observe.Change) bool { return c.Table == "fence.history" && c.Row["seq"] == "5" })
 		}, check.Violated},
 		{"a change with another resource's entry", func(m *made) { m.orderRow("op3")["resource"] = "sku/2" }, check.Violated},
 		{"stock changed by hand", func(m *made) {

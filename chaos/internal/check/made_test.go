@@ -137,7 +137,7 @@ func (m *made) move(l *lock, kind string, ops ...string) (change observe.Change,
 	m.Observed.Entries = append(m.Observed.Entries, observe.Entry{
 		Resource: l.resource, Seq: f.seq, Kind: kind, Epoch: 1, Token: l.token, Holder: l.holder, Ops: ops,
 	})
-	return observe.Change{Table: "fence.event", Action: "insert", Row: row}, &m.Observed.Entries[len(m.Observed.Entries)-1]
+	return observe.Change{Table: "fence.history", Action: "insert", Row: row}, &m.Observed.Entries[len(m.Observed.Entries)-1]
 }
 
 // claimed commits a claim, of which nobody has told yet.

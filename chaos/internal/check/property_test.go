@@ -94,7 +94,7 @@ func TestWorkload_PassesOnWhatItSaid(t *testing.T) {
 
 func TestMeetings_I11(t *testing.T) {
 	flags(t, "I11", []spoiled{
-		{"one is missing", func(m *made) { m.Meet = append(m.Meet, check.HitRefused+"head") }, check.Unchecked},
+		{"one is missing", func(m *made) { m.Meet = append(m.Meet, check.HitRefused+"begin") }, check.Unchecked},
 	})
 	m := good()
 	m.Meet = nil

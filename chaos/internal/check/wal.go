@@ -9,9 +9,9 @@ import (
 
 // Tables in the write-ahead log.
 const (
-	tableEvent  = "fence.event"
-	tableStock  = "public.stock"
-	tableOrders = "public.orders"
+	tableHistory = "fence.history"
+	tableStock   = "public.stock"
+	tableOrders  = "public.orders"
 )
 
 // wal is what the write-ahead log shows of fences and orders.
@@ -41,14 +41,14 @@ func readWAL(commits []observe.Commit) *wal {
 	for n, c := range commits {
 		for _, change := range c.Changes {
 			switch {
-			case change.Table == tableEvent && change.Action == "insert":
+			case change.Table == tableHistory && change.Action == "insert":
 				if change.Row["kind"] == "claim" {
 					names[change.Row["resource"]] = change.Row["name"]
 				}
 				m := &move{Entry: entryIn(change.Row, names, c.XID), commit: n}
 				w.moves = append(w.moves, m)
 				w.byResource[m.Resource] = append(w.byResource[m.Resource], m)
-			case change.Table == tableEvent:
+			case change.Table == tableHistory:
 				w.strange = append(w.strange, fmt.Sprintf("transaction %d: %s of the history, which is only appended to", c.XID, change.Action))
 			case change.Table == tableOrders && change.Action == "insert":
 				w.orders = append(w.orders, order{Effect: effectIn(change.Row, c.XID), commit: n})

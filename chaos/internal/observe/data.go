@@ -21,11 +21,11 @@ const (
 select coalesce(r.name, '#' || e.resource), e.seq, e.kind, e.epoch, e.token, e.holder,
        (e.xid::text::numeric % 4294967296)::bigint,
        array(select op ->> 'id' from json_array_elements(e.ops) with ordinality o(op, n) where op ->> 'id' is not null order by n)
-  from fence.event e left join fence.resource r on r.id = e.resource
+  from fence.history e left join fence.resource r on r.id = e.resource
  order by 1, e.seq`
 	refusalsSQL = `
 select resource, reason, stage, token, holder, current_token, count
-  from fence.refusal order by resource, id`
+  from fence.rejection order by resource, id`
 	effectsSQL = "select id, op, resource, token, quantity, seen from " + ordersTable + " order by id"
 	stocksSQL  = "select resource, initial, available from public.stock order by resource"
 )
@@ -34,7 +34,7 @@ select resource, reason, stage, token, holder, current_token, count
 // schema fence, by resource and position. Both are empty where there is no such
 // schema.
 func Read(ctx context.Context, db Querier) ([]Entry, []Refusal, error) {
-	there, err := exists(ctx, db, "fence.event")
+	there, err := exists(ctx, db, "fence.history")
 	if err != nil || !there {
 		return nil, nil, err
 	}

@@ -113,7 +113,7 @@ func TestObserver_SeesARunFromAllSides(t *testing.T) {
 	writers := map[string]uint64{} // by resource and operation
 	for _, e := range seen.Entries {
 		entries = append(entries, entry{e.Resource, e.Kind, e.Seq, e.Ops})
-		require.True(t, inserted(byXID[e.XID], "fence.event"), "%+v is in the log", e)
+		require.True(t, inserted(byXID[e.XID], "fence.history"), "%+v is in the log", e)
 		require.EqualValues(t, 1, e.Epoch)
 		if e.Holder != "newer" {
 			require.Equal(t, e.Resource+" "+e.Holder, tokens[e.Token])

@@ -21,7 +21,7 @@ create table {{schema}}.resource (
     claim_seq  bigint      not null, -- the position of the present grant's claim
     claimed_at timestamptz not null,
     timeline   integer     not null, -- of the server, at that claim
-    head       bytea       not null, -- hash of the last entry of the history
+    hash       bytea       not null, -- of the last entry of the history
     constraint resource_name   check (octet_length(name) between 1 and 512),
     constraint resource_epoch  check (epoch between 0 and 2147483647),
     constraint resource_token  check (token between 0 and 4611686018427387903),
@@ -31,7 +31,7 @@ create table {{schema}}.resource (
 
 -- The history: one entry per position. There is no foreign key to the fence,
 -- which must stand when history is pruned, and must not be locked from here.
-create table {{schema}}.event (
+create table {{schema}}.history (
     resource integer     not null,
     seq      bigint      not null,
     kind     text        collate "C" not null,
@@ -46,21 +46,21 @@ create table {{schema}}.event (
     at       timestamptz not null,
     hash     bytea       not null,
     primary key (resource, seq),
-    constraint event_kind  check (kind in ('claim', 'write', 'void')),
-    constraint event_seq   check (seq > 0),
-    constraint event_epoch check (epoch between 1 and 2147483647),
-    constraint event_token check (token between 1 and 4611686018427387903),
-    constraint event_name  check ((kind = 'claim') = (name is not null)),
-    constraint event_ops   check (kind = 'write' or ops is null)
+    constraint history_kind  check (kind in ('claim', 'write', 'void')),
+    constraint history_seq   check (seq > 0),
+    constraint history_epoch check (epoch between 1 and 2147483647),
+    constraint history_token check (token between 1 and 4611686018427387903),
+    constraint history_name  check ((kind = 'claim') = (name is not null)),
+    constraint history_ops   check (kind = 'write' or ops is null)
 );
 
 -- Claims by name: to rebuild a fence that was deleted, and to tell which
 -- holders are earlier ones.
-create index event_claim on {{schema}}.event (name, seq) where kind = 'claim';
+create index history_claim on {{schema}}.history (name, seq) where kind = 'claim';
 
--- Refusals, one row per kind with a count: a stale client that retries makes
+-- Rejections, one row per kind with a count: a stale client that retries makes
 -- one row.
-create table {{schema}}.refusal (
+create table {{schema}}.rejection (
     id             bigint      generated always as identity primary key,
     resource       text        collate "C" not null,
     reason         text        collate "C" not null,
@@ -75,7 +75,7 @@ create table {{schema}}.refusal (
     count          bigint      not null default 1,
     first_at       timestamptz not null default clock_timestamp(),
     last_at        timestamptz not null default clock_timestamp(),
-    constraint refusal_kind unique (resource, epoch, token, holder, reason, stage, current_epoch, current_token, current_holder)
+    constraint rejection_kind unique (resource, epoch, token, holder, reason, stage, current_epoch, current_token, current_holder)
 );
 
 -- Operations that take effect once (guard.Once): one row per resource and key, written
@@ -144,9 +144,9 @@ begin
         using errcode = 'ZF009';
 end $$;
 
-create trigger keep_history before update or delete or truncate on {{schema}}.event
+create trigger keep_history before update or delete or truncate on {{schema}}.history
     for each statement execute function {{schema}}.keep_history();
-alter table {{schema}}.event enable always trigger keep_history;
+alter table {{schema}}.history enable always trigger keep_history;
 
 -- A fence that is gone would let an old token in.
 create function {{schema}}.keep_fence() returns trigger

@@ -1,10 +1,10 @@
 -- The protocol. Each function is VOLATILE, so that every statement in it sees
--- what has committed by then, and has its search_path pinned. Refusals are
+-- what has committed by then, and has its search_path pinned. Rejections are
 -- errors, so that they let go of their locks at once:
 --
 --   ZF001 superseded by a higher grant         ZF005 epoch behind the database's
 --   ZF002 overtaken within the same grant      ZF006 token issued twice
---   ZF003 not the transaction that entered     ZF007 argument out of bounds
+--   ZF003 not the transaction that was checked  ZF007 argument out of bounds
 --   ZF004 database went back                   ZF008 wrong isolation level
 --   ZF009 tables that must not be changed      ZF010 implausibly high token or epoch
 --   ZF011 claimed before a failover
@@ -43,25 +43,25 @@ begin
     end if;
 end $$;
 
--- reject raises a refusal by the fence r, as UTF-8 whatever the session's encoding
--- is: a name that could not be converted would hide the refusal behind that.
-create function {{schema}}.reject(p_state text, r {{schema}}.resource, p_token bigint) returns void
+-- raise_rejection raises a rejection by the fence r, as UTF-8 whatever the session's encoding
+-- is: a name that could not be converted would hide the rejection behind that.
+create function {{schema}}.raise_rejection(p_state text, r {{schema}}.resource, p_token bigint) returns void
 language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
     perform set_config('client_encoding', 'UTF8', true);
-    raise exception 'fencekit: token % refused for resource %: the fence is at token %', p_token, r.name, r.token
+    raise exception 'fencekit: token % rejected for resource %: the fence is at token %', p_token, r.name, r.token
         using errcode = p_state,
               detail = json_build_object('resource', r.name, 'epoch', r.epoch, 'token', r.token, 'holder', r.holder, 'since', r.claimed_at,
                                          'age', extract(epoch from clock_timestamp() - r.claimed_at))::text;
 end $$;
 
--- refuse raises the reason why a grant is not at the fence r at position p_seq.
-create function {{schema}}.refuse(
+-- reject raises the reason why a grant is not at the fence r at position p_seq.
+create function {{schema}}.reject(
     r {{schema}}.resource, p_epoch bigint, p_token bigint, p_holder text, p_seq bigint
 ) returns void
 language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
-    perform {{schema}}.reject(case
+    perform {{schema}}.raise_rejection(case
         when (r.epoch, r.token) > (p_epoch, p_token) then 'ZF001'
         when (r.epoch, r.token) = (p_epoch, p_token) and r.holder <> p_holder then 'ZF006'
         when (r.epoch, r.token) = (p_epoch, p_token) and r.seq > p_seq then 'ZF002'
@@ -72,7 +72,7 @@ end $$;
 -- append moves the fence on by one position and writes the entry of that
 -- position, if the fence is exactly where p_seq and p_prev say. It returns
 -- whether it was. Everything that moves a fence within a grant goes through
--- this compare-and-move, so whoever comes second is refused.
+-- this compare-and-move, so the one that comes second is rejected.
 create function {{schema}}.append(
     p_resource integer, p_epoch bigint, p_token bigint, p_holder text, p_seq bigint, p_prev bigint,
     p_kind text, p_tx bigint, p_ops text
@@ -86,15 +86,15 @@ begin
     update {{schema}}.resource
        set seq = p_seq + 1,
            tx = p_tx,
-           head = {{schema}}.entry_hash(head, id, p_seq + 1, p_kind, p_epoch, p_token, p_holder, p_tx, v_xid, null, p_ops, timeline, v_at)
+           hash = {{schema}}.entry_hash(hash, id, p_seq + 1, p_kind, p_epoch, p_token, p_holder, p_tx, v_xid, null, p_ops, timeline, v_at)
      where id = p_resource and epoch = p_epoch and token = p_token and holder = p_holder
        and seq = p_seq and tx = p_prev
-    returning head, timeline into v;
+    returning hash, timeline into v;
     if not found then
         return false;
     end if;
-    insert into {{schema}}.event (resource, seq, kind, epoch, token, holder, tx, xid, ops, timeline, at, hash)
-    values (p_resource, p_seq + 1, p_kind, p_epoch, p_token, p_holder, p_tx, v_xid, p_ops::json, v.timeline, v_at, v.head);
+    insert into {{schema}}.history (resource, seq, kind, epoch, token, holder, tx, xid, ops, timeline, at, hash)
+    values (p_resource, p_seq + 1, p_kind, p_epoch, p_token, p_holder, p_tx, v_xid, p_ops::json, v.timeline, v_at, v.hash);
     return true;
 end $$;
 
@@ -104,20 +104,20 @@ create function {{schema}}.locked(p_name text) returns {{schema}}.resource
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
     r {{schema}}.resource;
-    e {{schema}}.event;
+    e {{schema}}.history;
 begin
     select * into r from {{schema}}.resource where name = p_name for no key update;
     if found then
         return r;
     end if;
-    select * into e from {{schema}}.event where name = p_name and kind = 'claim' order by seq desc limit 1;
+    select * into e from {{schema}}.history where name = p_name and kind = 'claim' order by seq desc limit 1;
     if found then
-        select * into e from {{schema}}.event where resource = e.resource order by seq desc limit 1;
-        insert into {{schema}}.resource (id, name, epoch, token, holder, seq, tx, claim_seq, claimed_at, timeline, head)
+        select * into e from {{schema}}.history where resource = e.resource order by seq desc limit 1;
+        insert into {{schema}}.resource (id, name, epoch, token, holder, seq, tx, claim_seq, claimed_at, timeline, hash)
         values (e.resource, p_name, e.epoch, e.token, e.holder, e.seq, e.tx, 0, e.at, e.timeline, e.hash)
         on conflict do nothing;
     else
-        insert into {{schema}}.resource (name, epoch, token, holder, seq, tx, claim_seq, claimed_at, timeline, head)
+        insert into {{schema}}.resource (name, epoch, token, holder, seq, tx, claim_seq, claimed_at, timeline, hash)
         values (p_name, 0, 0, '', 0, 0, 0, clock_timestamp(), 0, sha256(convert_to('fencekit:' || p_name, 'UTF8')))
         on conflict do nothing;
     end if;
@@ -131,10 +131,10 @@ create function {{schema}}.jump_hint(p_epoch bigint, p_token bigint, s {{schema}
 language sql volatile set search_path = pg_catalog, pg_temp
 return case when p_epoch > s.epoch + s.max_epoch_jump then
     format('if the lock service''s epoch key (etcd: PREFIX/epoch, PREFIX is etcd.Config.Prefix) was set to %s by mistake: etcdctl put PREFIX/epoch %s; '
-           'running processes go on. If it was meant, lower epochs will be refused for good, and '
+           'running processes go on. If it was meant, lower epochs will be rejected for good, and '
            'the owner of the schema runs: update %s set epoch = %s, token = 0', p_epoch, s.epoch + 1, '{{schema}}.setting', p_epoch)
 else
-    format('once this token has claimed, every lower one is refused for its resource, for good. A token of a test''s locker, or of another lock '
+    format('once this token has claimed, every lower one is rejected for its resource, for good. A token of a test''s locker, or of another lock '
            'service, does not belong in this database. Only if this lock service issued it and goes on from there, as after a restore '
            'with --bump-revision, the owner of the schema runs: update %s set epoch = %s, token = %s', '{{schema}}.setting', p_epoch, p_token)
 end;
@@ -191,20 +191,20 @@ begin
 
     r := {{schema}}.locked(p_name);
     if (r.epoch, r.token) > (p_epoch, p_token) or (r.epoch, r.token) = (p_epoch, p_token) and r.holder <> p_holder then
-        perform {{schema}}.refuse(r, p_epoch, p_token, p_holder, 0);
+        perform {{schema}}.reject(r, p_epoch, p_token, p_holder, 0);
     end if;
     if (r.epoch, r.token) = (p_epoch, p_token) and r.timeline <> v_timeline then
-        perform {{schema}}.reject('ZF011', r, p_token);
+        perform {{schema}}.raise_rejection('ZF011', r, p_token);
     end if;
     if (r.epoch, r.token) < (p_epoch, p_token) then
-        v_hash := {{schema}}.entry_hash(r.head, r.id, r.seq + 1, 'claim', p_epoch, p_token, p_holder, p_tx,
+        v_hash := {{schema}}.entry_hash(r.hash, r.id, r.seq + 1, 'claim', p_epoch, p_token, p_holder, p_tx,
                                         pg_current_xact_id(), p_name, null, v_timeline, v_at);
         update {{schema}}.resource
            set epoch = p_epoch, token = p_token, holder = p_holder, seq = r.seq + 1, tx = p_tx,
-               claim_seq = r.seq + 1, claimed_at = v_at, timeline = v_timeline, head = v_hash
+               claim_seq = r.seq + 1, claimed_at = v_at, timeline = v_timeline, hash = v_hash
          where id = r.id
         returning * into r;
-        insert into {{schema}}.event (resource, seq, kind, epoch, token, holder, tx, xid, name, timeline, at, hash)
+        insert into {{schema}}.history (resource, seq, kind, epoch, token, holder, tx, xid, name, timeline, at, hash)
         values (r.id, r.seq, 'claim', p_epoch, p_token, p_holder, p_tx, pg_current_xact_id(), p_name, v_timeline, v_at, v_hash);
     end if;
     o_resource := r.id;
@@ -212,7 +212,7 @@ begin
     o_tx := r.tx;
 end $$;
 
--- mark shows that the present transaction has entered under a grant as p_tx. A copy
+-- mark shows that the present transaction has passed the begin check under a grant as p_tx. A copy
 -- is good for no other transaction, and making one takes the secret.
 create function {{schema}}.mark(p_resource integer, p_epoch bigint, p_token bigint, p_tx bigint) returns text
 language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
@@ -225,22 +225,22 @@ begin
                          || xid8send(pg_current_xact_id())), 'hex');
 end $$;
 
--- entered requires that mark of the present transaction: the setting fencekit.tx holds
--- those of its heads.
-create function {{schema}}.entered(p_resource integer, p_epoch bigint, p_token bigint, p_tx bigint) returns void
+-- require_mark requires that mark of the present transaction: the setting fencekit.tx holds
+-- those of its begin checks.
+create function {{schema}}.require_mark(p_resource integer, p_epoch bigint, p_token bigint, p_tx bigint) returns void
 language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
     if ({{schema}}.mark(p_resource, p_epoch, p_token, p_tx) = any (string_to_array(current_setting('fencekit.tx', true), ' '))) is not true then
-        raise exception 'fencekit: the transaction that entered has ended' using errcode = 'ZF003';
+        raise exception 'fencekit: the transaction that passed the begin check has ended' using errcode = 'ZF003';
     end if;
 end $$;
 
--- head begins a guarded transaction. It bounds how long the transaction can
+-- begin_check begins a guarded transaction. It bounds how long the transaction can
 -- stand in the way of others, marks it as belonging to a grant by an advisory
 -- lock, turns it away if the grant was superseded, or claimed on another timeline
 -- of the server, and leaves its mark. The seal decides about the former; the latter
 -- can't change while the transaction lives, so what is seen here is good until the end.
-create function {{schema}}.head(
+create function {{schema}}.begin_check(
     p_resource integer, p_epoch bigint, p_token bigint, p_tx bigint,
     p_lock_ms integer, p_statement_ms integer, p_idle_ms integer, p_network_ms integer, p_check_ms integer
 ) returns void
@@ -260,18 +260,18 @@ begin
     perform pg_try_advisory_xact_lock_shared(p_resource, (p_token & 2147483647)::integer);
     select * into r from {{schema}}.resource where id = p_resource;
     if not found or (r.epoch, r.token) is distinct from (p_epoch, p_token) then
-        perform {{schema}}.refuse(r, p_epoch, p_token, '', 0);
+        perform {{schema}}.reject(r, p_epoch, p_token, '', 0);
     end if;
     if r.timeline <> {{schema}}.timeline() then
-        perform {{schema}}.reject('ZF011', r, p_token);
+        perform {{schema}}.raise_rejection('ZF011', r, p_token);
     end if;
     perform set_config('fencekit.tx', concat_ws(' ', current_setting('fencekit.tx', true), {{schema}}.mark(p_resource, p_epoch, p_token, p_tx)), true);
 end $$;
 
--- seal lets the transaction that entered commit, if the fence is where its
+-- seal lets the transaction that passed the begin check commit, if the fence is where its
 -- grant left it (G2). Text arrives in hexadecimal, so that no setting of the
 -- session can change its meaning. It leaves a mark for keep, of epoch 0, under which no
--- head can enter.
+-- begin check leaves one.
 create procedure {{schema}}.seal(
     p_resource integer, p_epoch bigint, p_token bigint, p_holder_hex text, p_seq bigint, p_prev bigint, p_tx bigint, p_ops_hex text
 )
@@ -280,11 +280,11 @@ declare
     v_holder text := convert_from(decode(p_holder_hex, 'hex'), 'UTF8');
     r        {{schema}}.resource;
 begin
-    perform {{schema}}.entered(p_resource, p_epoch, p_token, p_tx);
+    perform {{schema}}.require_mark(p_resource, p_epoch, p_token, p_tx);
     if not {{schema}}.append(p_resource, p_epoch, p_token, v_holder, p_seq, p_prev, 'write', p_tx,
                              convert_from(decode(p_ops_hex, 'hex'), 'UTF8')) then
         select * into r from {{schema}}.resource where id = p_resource;
-        perform {{schema}}.refuse(r, p_epoch, p_token, v_holder, p_seq);
+        perform {{schema}}.reject(r, p_epoch, p_token, v_holder, p_seq);
     end if;
     perform set_config('fencekit.tx', concat_ws(' ', current_setting('fencekit.tx', true), {{schema}}.mark(p_resource, 0, 0, p_tx)), true);
 end $$;
@@ -321,7 +321,7 @@ begin
     if {{schema}}.append(p_resource, p_epoch, p_token, p_holder, p_seq, p_prev, 'void', p_void, null) then
         return 'not applied';
     end if;
-    select tx, kind into v_tx, v_kind from {{schema}}.event where resource = p_resource and seq = p_seq + 1;
+    select tx, kind into v_tx, v_kind from {{schema}}.history where resource = p_resource and seq = p_seq + 1;
     return case
         when v_tx = p_tx and v_kind = 'write' then 'applied'
         when v_tx is not null or v_seq <= p_seq then 'not applied'
@@ -329,7 +329,7 @@ begin
     end;
 end $$;
 
--- stale_backends lists who holds the head's lock of a claim earlier than
+-- stale_backends lists who holds the begin check's lock of a claim earlier than
 -- (p_epoch, p_token): never one of a later claim, which a late caller must not
 -- disturb.
 create function {{schema}}.stale_backends(p_name text, p_epoch bigint, p_token bigint) returns setof integer
@@ -341,7 +341,7 @@ begin atomic
         on l.locktype = 'advisory' and l.objsubid = 2 and l.mode = 'ShareLock' and l.classid::bigint = r.id
        and l.database = (select d.oid from pg_database d where d.datname = current_database())
      where r.name = p_name and l.pid is not null and l.pid <> pg_backend_pid()
-       and exists (select from (select c.epoch, c.token from {{schema}}.event c
+       and exists (select from (select c.epoch, c.token from {{schema}}.history c
                                  where c.name = p_name and c.kind = 'claim' order by c.seq desc limit 1000) c
                     where (c.epoch, c.token) < (p_epoch, p_token) and (c.token & 2147483647) = l.objid::bigint)
        and (p_token & 2147483647) <> l.objid::bigint;
@@ -425,16 +425,16 @@ begin
     end if;
 end $$;
 
--- record_refusal counts a refusal. It never touches the fence.
-create function {{schema}}.record_refusal(
+-- record_rejection counts a rejection. It never touches the fence.
+create function {{schema}}.record_rejection(
     p_resource text, p_reason text, p_stage text, p_epoch bigint, p_token bigint, p_holder text,
     p_current_epoch bigint, p_current_token bigint, p_current_holder text, p_current_since timestamptz
 ) returns void
 language sql volatile security definer set search_path = pg_catalog, pg_temp
 begin atomic
-    insert into {{schema}}.refusal as f (resource, reason, stage, epoch, token, holder, current_epoch, current_token, current_holder, current_since)
+    insert into {{schema}}.rejection as f (resource, reason, stage, epoch, token, holder, current_epoch, current_token, current_holder, current_since)
     values (p_resource, p_reason, p_stage, p_epoch, p_token, p_holder, p_current_epoch, p_current_token, p_current_holder, p_current_since)
-    on conflict on constraint refusal_kind do update set count = f.count + 1, last_at = clock_timestamp();
+    on conflict on constraint rejection_kind do update set count = f.count + 1, last_at = clock_timestamp();
 end;
 
 -- keep keeps an operation, in the transaction that has moved the resource's fence
@@ -444,7 +444,7 @@ end;
 create procedure {{schema}}.keep(p_resource integer, p_tx bigint, p_key_hex text, p_request_hex text, p_result_hex text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 begin
-    perform {{schema}}.entered(p_resource, 0, 0, p_tx);
+    perform {{schema}}.require_mark(p_resource, 0, 0, p_tx);
     insert into {{schema}}.operation (resource, key, request, result, tx, at)
     values (p_resource, convert_from(decode(p_key_hex, 'hex'), 'UTF8'), decode(p_request_hex, 'hex'),
             nullif(decode(p_result_hex, 'hex'), ''), p_tx,
@@ -489,9 +489,9 @@ language sql volatile set search_path = pg_catalog, pg_temp
 begin atomic
     update {{schema}}.resource r
        set epoch = e.epoch, token = e.token, holder = e.holder, seq = e.seq, tx = e.tx,
-           claim_seq = 0, claimed_at = e.at, timeline = e.timeline, head = e.hash
+           claim_seq = 0, claimed_at = e.at, timeline = e.timeline, hash = e.hash
       from {{schema}}.resource f
-     cross join lateral (select * from {{schema}}.event h where h.resource = f.id order by h.seq desc limit 1) e
+     cross join lateral (select * from {{schema}}.history h where h.resource = f.id order by h.seq desc limit 1) e
      where r.id = f.id and e.seq > r.seq and (e.epoch, e.token) >= (r.epoch, r.token)
     returning r.name;
 end;

@@ -36,10 +36,10 @@ func (t *tx) enter() error {
 	return t.session.enter()
 }
 
-// Commit is refused with ErrManaged.
+// Commit is rejected with ErrManaged.
 func (t *tx) Commit(context.Context) error { return ErrManaged }
 
-// Rollback is refused with ErrManaged.
+// Rollback is rejected with ErrManaged.
 func (t *tx) Rollback(context.Context) error { return ErrManaged }
 
 // Conn returns nil: the connection's own methods would bypass the guard.
