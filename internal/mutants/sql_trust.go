@@ -59,7 +59,7 @@ var repairMutants = []Mutant{
 
 // schemasMutants are in what tells of a second schema.
 var schemasMutants = []Mutant{
-	change("another-schema-goes-unnoticed", "G3", "storage/postgres/ready.go",
+	change("another-schema-goes-unnoticed", "G3", "storage/postgres/check.go",
 		`	s.warnOfOthers(ctx)
 `, ``,
 		inPostgres("TestCheck_WarnsOfAnotherSchemaWithFences")),
