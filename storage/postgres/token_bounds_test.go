@@ -53,9 +53,9 @@ func TestClaim_AbsurdTokenIsRefused_N25_HC2(t *testing.T) {
 			hint, sql, _ := strings.Cut(err.Error(), "the owner of the schema runs: ")
 			if absurd.Epoch > 11 {
 				require.Contains(t, hint, "was set to "+fmt.Sprint(absurd.Epoch)+" by mistake: etcdctl put PREFIX/epoch 2; running processes go on")
-				require.Contains(t, hint, "lower epochs will be refused for good")
+				require.Contains(t, hint, "lower epochs will be rejected for good")
 			} else {
-				require.Contains(t, hint, "every lower one is refused for its resource, for good. A token of a test's locker")
+				require.Contains(t, hint, "every lower one is rejected for its resource, for good. A token of a test's locker")
 			}
 			var refusal *storage.RejectedError
 			require.ErrorAs(t, err, &refusal)
