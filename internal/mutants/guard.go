@@ -7,8 +7,8 @@ func inGuard(name string) Test { return Test{"guard", name} }
 
 // guardMutants are in how one operation is run.
 var guardMutants = []Mutant{
-	change("run-before-the-claim", "G1", g+"engine.go",
-		"\tif err := e.readyAll(ctx, ss); err != nil {\n\t\treturn err\n\t}\n", "",
+	change("run-before-the-claim", "G1", g+"standing.go",
+		"\tif s.claimed {\n\t\treturn nil\n\t}", "\tif !s.held {\n\t\treturn nil\n\t}",
 		inGuard("TestDo_RunsNothingBeforeTheClaimHasCommitted_G1")),
 	change("claim-whose-reply-was-lost-is-good", "G1", g+"standing.go",
 		"\tif err != nil {\n\t\treturn e.failed(ctx, standings{s}, \"claim\", s.wentBack(err))\n\t}\n\ts.claim, s.claimed = claim, true",
@@ -108,7 +108,7 @@ var guardMutants = []Mutant{
 	change("once-is-looked-up-before-the-fence-is-observed", "G2 N22", g+"engine.go",
 		"\tif err := e.readyAll(ctx, ss); err != nil {\n\t\treturn err\n\t}\n\trepeated, err := e.recall(ctx, ss, o)\n\tif err != nil {\n\t\treturn err\n\t}\n",
 		"\trepeated, err := e.recall(ctx, ss, o)\n\tif err != nil {\n\t\treturn err\n\t}\n\tif err := e.readyAll(ctx, ss); err != nil {\n\t\treturn err\n\t}\n",
-		inGuard("TestOnce_TakesEffectOncePerKey_G4")),
+		inGuard("TestOnce_InHoldAndUnderAForeignGrant_G4")),
 	change("once-is-answered-without-a-seal", "G2 N22", g+"engine.go",
 		"\t\tif err := e.commit(ctx, ss, txn, o.record, nil); err != nil {\n\t\t\treturn err\n\t\t}\n", "\t\ttxn.Rollback(ctx)\n",
 		inGuard("TestOnce_RepeatedAnswerIsSealed_G2_N22")),
