@@ -15,8 +15,8 @@ import (
 // If etcd can't be reached Close returns a *fence.UnavailableError when ctx ends,
 // at the latest when the lease must have expired by itself; everything is closed
 // nevertheless. If ctx has ended already, as that of signal.NotifyContext when
-// the program stops, Close takes up to Config.RequestTimeout instead: nobody
-// would revoke the lease later. A second call waits in the same way for the
+// the program stops, Close takes up to Config.RequestTimeout instead, because
+// nothing would revoke the lease later. A second call waits in the same way for the
 // first, and returns nil.
 func (l *Locker) Close(ctx context.Context) error {
 	ctx, cancel := l.lastChance(ctx)

@@ -25,7 +25,7 @@ const (
 // Config configures a Locker. The zero value, and nil, mean the defaults.
 type Config struct {
 	// Prefix is where the keys lie in etcd: <prefix>/locks, <prefix>/void and
-	// <prefix>/epoch. All lockers that are to exclude each other have the same.
+	// <prefix>/epoch. Lockers exclude each other only if they have the same.
 	// One prefix must not lie within another. Default: fencekit.
 	Prefix string
 
@@ -39,14 +39,14 @@ type Config struct {
 	//
 	// The names are raw then, with etcd's own consequence: "a" waits for the
 	// holder of "a/b" and all that wait for it, so a holder of "a/b" must not acquire "a",
-	// and a holder of "a" is told that others wait when one comes for "a/b". A holder
-	// of "a/b" can't see whether others wait for "a", so it is always told that they do:
+	// and a waiter for "a/b" counts as contention for the holder of "a". A holder
+	// of "a/b" can't see whether others wait for "a", so it always counts as contended:
 	// package guard doesn't keep a name with a slash between calls.
 	//
 	// The key of an election's candidate holds the value that it proclaims and nothing
 	// else, as etcd's tools expect. So errors can't name its holder, nor that of a key
 	// of etcd's tools. Those tools know no fence: what is written under their locks is
-	// not refused. Default off.
+	// not rejected. Default: off.
 	MutexKeys bool
 
 	// TTL is how long a lock outlives its holder's last renewal: whole seconds,
@@ -64,14 +64,14 @@ type Config struct {
 	Label string
 
 	// PollInterval is how often waiters, and observers of an election, read the
-	// queue, beside watching it, and how often the watch is probed.
+	// queue besides watching it, and how often the watch is probed.
 	// Default: 5 s.
 	PollInterval time.Duration
 
 	// RequestTimeout bounds each single request to etcd. Default: 5 s.
 	RequestTimeout time.Duration
 
-	// Logger is told of lost sessions and of trouble in the background. A Handler
+	// Logger gets lost sessions and trouble in the background. A Handler
 	// that panics is reported on standard error and changes nothing else. Default:
 	// nothing is logged.
 	Logger *slog.Logger

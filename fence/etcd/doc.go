@@ -6,8 +6,8 @@
 // The queue of a resource is a range of keys, one key per acquisition:
 // <prefix>/locks/<escaped resource>/<lease id>-<nonce>. One transaction writes
 // the key and reads which key of the range is the first; the fencing token is
-// the revision of that transaction. Whoever has a key below which no create
-// revision is left owns the resource. With [Config.MutexKeys] the keys are
+// the revision of that transaction. The acquisition whose key has the lowest create
+// revision of the range owns the resource. With [Config.MutexKeys] the keys are
 // <resource>/<lease id> and the queues are those of etcd's own tools.
 //
 // All keys of a Locker live under one etcd lease, the session. It is made by the
@@ -21,11 +21,11 @@
 //
 // # Elections
 //
-// An [Election] is the same queue: whoever owns the resource of its name leads,
-// and the leader's grant is a fencing token as any other. The value that a leader
+// An [Election] is the same queue: the owner of the resource of its name leads,
+// and the leader's grant is a fencing token like any other. The value that a leader
 // proclaims lies in its lock key. Proclaim requires that the key
 // was changed last at the revision at which this leader left it. So it fails once
-// the key is gone, whoever has one of that name now; and one whose answer was
+// the key is gone, even if there is another of that name; and a Proclaim whose answer was
 // lost takes no effect after a later one that was answered.
 //
 // What observers see is as old as the answer that shows it: it is good for
@@ -37,11 +37,11 @@
 //     it is the key's create revision, and later grants have higher ones.
 //   - F2: an acquisition's key has a name of its own (with MutexKeys one that its
 //     session uses again, but only once it is settled), the queue decides by
-//     create revision, and nothing is deleted but at the create revision that was
+//     create revision, and a key is deleted only at the create revision that was
 //     granted. An Acquire whose outcome is unknown is settled before this process
 //     makes another key for the resource: a void key is written and the lock key
 //     deleted in one transaction, and the transaction that writes the lock key
-//     requires that no void key rules it out, so that it can't take effect late.
+//     requires that no void key rules it out, so that it can't take effect later.
 //     These transactions are numbered within their session, and a void key rules
 //     out those up to its own number: so a session has one void key at most, and
 //     an acquisition that a later one's void overtook is sent again with a new number.
@@ -54,11 +54,11 @@
 // [fence.LossDeadline]: no renewal succeeded in time; the error says what became
 // of the last one. [fence.LossExpired]: etcd
 // says that the session's lease is gone; this is noticed by the next renewal or
-// Acquire. [fence.LossDeleted]: somebody deleted the lock key; the watch shows it,
-// and nothing else does; one renewal then tells it from a lease that is gone.
+// Acquire. [fence.LossDeleted]: the lock key was deleted; only the watch shows it,
+// and one renewal then tells it from a lease that is gone.
 // [fence.LossWentBack]: see below. [fence.LossClosed]: the Locker was closed.
 //
-// An Acquire that loses its place while it waits fails with a [*fence.UnavailableError]
+// An Acquire that loses its queue position while it waits fails with a [*fence.UnavailableError]
 // whose Reason is [fence.QueueLost].
 //
 // # Failure handling
@@ -67,8 +67,8 @@
 // background until etcd does, or until the session is over, a few at a time. Meanwhile this
 // process's other callers wait in its own queue, and TryAcquire finds the
 // resource locked. If nothing else needs the session it is given up, so that no
-// renewal keeps the remains alive. Neither Release nor Close needs a context that
-// still lasts: see [Locker.Close], which does what is left to do.
+// renewal keeps alive what is left. Release and Close work with a context that has
+// ended too: see [Locker.Close], which does what is left to do.
 //
 // Close what uses the locker first, then the locker, then the client. After the
 // client was closed every call fails at once, nothing is tried again, and what is
@@ -81,7 +81,7 @@
 //
 //   - It is away, silent, or without a majority ([fence.Unreachable]): nothing is
 //     acquired, what is held ends by its own deadline, and waiters lose their
-//     places by then. If it comes back earlier all stay as they are.
+//     queue positions by then. If it comes back earlier all stay as they are.
 //   - It has another leader: leases get their whole time to live again. Requests to
 //     a member that is gone or silent fail after Config.RequestTimeout, and may be
 //     repeated; give the client all members' endpoints.
@@ -95,10 +95,10 @@
 //     the silent member fail after Config.RequestTimeout, until the client closes
 //     the connection: see [ClientConfig].
 //   - It is out of space ([fence.NoSpace]): nothing is acquired. What is held is
-//     renewed and released, and those who wait already get their turn.
+//     renewed and released, and calls that wait already get their turn.
 //   - It rejects the client's authentication or denies permission ([fence.Denied]): as
 //     if it were away. Expired tokens are replaced. If it
-//     refuses to show a queue, those who wait in it or observe it are told; a
+//     denies the right to read a queue, waits for it and observers of it fail; a
 //     holder can't see whether others wait then, and assumes that they do.
 //   - It compacts what a watch has still to show: the queue is read instead.
 //
@@ -115,7 +115,7 @@
 //	etcdctl role grant-permission ROLE read fencekit/epoch
 //
 // With Config.MutexKeys it needs readwrite on <resource>/ of each resource instead
-// of the first. Who may write the epoch key can stop all lockers: operators alone
+// of the first. A user that may write the epoch key can stop all lockers: only operators
 // need to.
 //
 // # Epochs
@@ -141,5 +141,5 @@
 // the time to live, from a backup that has a holder's session but not its key, isn't
 // noticed if revision and raft term have passed what the holder saw before it asks
 // again: its lease goes on beside the next holder's (F2). Clients
-// made with etcd's namespace package are refused: set Config.Prefix instead.
+// made with etcd's namespace package are rejected: set Config.Prefix instead.
 package etcd

@@ -46,7 +46,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[fence.Leader, error] {
 			case err := <-refused:
 				yield(fence.Leader{}, l.cluster.Unavailable("observe "+e.name, err))
 				return
-			case <-l.watcher.Orphaned():
+			case <-l.watcher.ClientClosed():
 				yield(fence.Leader{}, l.cluster.Unavailable("observe "+e.name, cluster.ErrClientClosed))
 				return
 			case <-ctx.Done():

@@ -95,8 +95,8 @@ func validateClient(client *clientv3.Client) error {
 //
 // When ctx ends while others are ahead, the error is a *fence.LockedError
 // (fence.ErrLocked) as well as that of ctx: it names the holder as far as that is
-// known here. So whoever wants to tell giving up from finding the resource taken,
-// as TryAcquire does, asks for the error of ctx first.
+// known here. To tell a call that gave up from a resource that TryAcquire found
+// taken, test for the error of ctx first.
 func (l *Locker) Acquire(ctx context.Context, resource string) (fence.Lease, error) {
 	return asLease(l.queues.Acquire(ctx, resource))
 }

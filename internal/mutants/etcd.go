@@ -39,7 +39,7 @@ var etcdMutants = []Mutant{
 		"if try {\n\t\t// No key", "if false {\n\t\t// No key",
 		inEtcds("queue", "TestTryAcquire_DoesNotQueueWhenAnotherComesBetween")),
 	change("try-writes-without-looking", "F2", etcd+"internal/queue/acquire.go",
-		"if try {\n\t\tif err := q.look", "if false {\n\t\tif err := q.look",
+		"if try {\n\t\tif err := q.checkFree", "if false {\n\t\tif err := q.checkFree",
 		inEtcd("TestTryAcquire_NamesTheHolderAndWritesNothing")).
 		survives("the Txn that would write looks again (try-queues-behind-who-came-between); the look spares raft a request"),
 	change("turn-after-the-deadline-is-a-grant", "F3", etcd+"internal/queue/acquire.go",
@@ -84,7 +84,7 @@ var etcdMutants = []Mutant{
 		"Then(clientv3.OpDelete(p.key)))\n\treturn err\n}\n\n// notVoid", "Then(clientv3.OpDelete(p.key)).Else(clientv3.OpDelete(p.key)))\n\treturn err\n}\n\n// notVoid",
 		inEtcds("queue", "TestNoSpace_AWithdrawalThatArrivesLateSparesTheNextKey_HD7")),
 	change("turn-that-comes-too-late-is-lost", "L1", etcd+"internal/queue/local_queue.go",
-		"\tq.mu.Unlock()\n\tq.leave(resource)\n", "\tq.mu.Unlock()\n",
+		"\tq.mu.Unlock()\n\tq.passOn(resource)\n", "\tq.mu.Unlock()\n",
 		inEtcds("queue", "TestLocalQueue_ATurnThatComesTooLateIsPassedOn")),
 	change("local-waiters-are-not-contention", "L1", etcd+"internal/queue/contention.go",
 		`contended || p.queues.local.waited(p.resource) || `, `contended || `,

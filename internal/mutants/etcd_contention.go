@@ -20,7 +20,7 @@ var contentionMutants = []Mutant{
 		`opening := time.AfterFunc(w.cluster.RequestTimeout,`, `opening := time.AfterFunc(time.Hour,`,
 		inEtcd("TestWatch_AStreamThatIsStuckIsReplaced_L1/opening")),
 	change("renewal-waits-for-the-silent-member", "L1", etcd+"internal/session/renewals.go",
-		"case <-beside.C:\n\t\t\tt.try(ctx, newRenewalStream())", "case <-beside.C:",
+		"case <-another.C:\n\t\t\tt.try(ctx, newRenewalStream())", "case <-another.C:",
 		inEtcd("TestSilentMember_ARenewalIsAnsweredByAnother_L1")),
 	change("refused-watch-breaks-the-stream", "L1 HD8", etcd+"internal/watch/stream.go",
 		`s.refused(watch.follower)`, `return fmt.Errorf("etcd: watch refused: %s", resp.CancelReason)`,
@@ -44,6 +44,6 @@ var contentionMutants = []Mutant{
 		`p.denied <- err`, ``,
 		inEtcd("TestRefused_AWaiterIsToldAndAHolderGivesWay_HD8")),
 	change("holder-that-may-not-look-keeps-others-out", "L1 HD8", etcd+"internal/queue/position.go",
-		"p.blind = true\n\t\tp.tellContended()\n", "",
+		"p.cannotSee = true\n\t\tp.callContended()\n", "",
 		inEtcd("TestRefused_AWaiterIsToldAndAHolderGivesWay_HD8")),
 }

@@ -23,7 +23,7 @@ var keysMutants = []Mutant{
 	if err != nil || true {`,
 		inEtcd("TestMutexKeys_LateRequestsLeaveTheNextAcquisitionAlone_F2_HD12")),
 	change("thousands-are-cleared-away-at-once", "L1", etcd+"internal/queue/queues.go",
-		`make(chan struct{}, clearers)`, `make(chan struct{}, 1<<20)`,
+		`make(chan struct{}, maxClearing)`, `make(chan struct{}, 1<<20)`,
 		inEtcds("queue", "TestUnknown_ThousandsOfAcquiresInDoubtLeaveOneKey_HD12")),
 	change("thousands-that-expire-are-released-at-once", "L1", "guard/expire.go",
 		`more := k.expiring < expirers`, `more := k.expiring >= 0`,

@@ -67,7 +67,7 @@ var sessionMutants = []Mutant{
 		`e.Number > w.fault.Epoch`, `e.Number >= w.fault.Epoch`,
 		inEtcds("cluster", "TestWatermark_RestartsOnlyAboveEveryEpochSeen")),
 	change("answers-of-the-old-state-count-after-a-restart", "L1 HD5", etcd+"internal/cluster/watermark.go",
-		"case sent.restarts != w.high.restarts: // asked of the state that was given up\n", "",
+		"case sent.restarts != w.high.restarts: // sent before the restart\n", "",
 		inEtcds("cluster", "TestWatermark_RestartsOnlyAboveEveryEpochSeen")),
 }
 

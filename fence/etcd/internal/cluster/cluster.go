@@ -37,8 +37,8 @@ func New(client *clientv3.Client, names keys.Space, requestTimeout time.Duration
 	}
 }
 
-// OnWentBack has f called whenever an answer shows an older state. It has to be
-// called before any request is made.
+// OnWentBack sets what is called whenever an answer shows an older state. Call it before
+// any request is made.
 func (c *Cluster) OnWentBack(f func()) { c.wentBack = f }
 
 // ErrClientClosed: the caller closed the client that it gave to NewLocker. No
@@ -48,13 +48,13 @@ var ErrClientClosed = errors.New("etcd: the etcd client was closed before the lo
 // Closed reports whether Close was called on the client.
 func (c *Cluster) Closed() bool { return ClientClosed(c.Client) }
 
-// ClientClosed reports whether Close was called on the client. Its Ctx doesn't
-// tell: it ends with clientv3.Config.Context too, and the client then works on.
+// ClientClosed reports whether Close was called on the client. Its Ctx
+// doesn't say: it also ends with clientv3.Config.Context, after which the client works on.
 func ClientClosed(client *clientv3.Client) bool {
 	return client.ActiveConnection().GetState() == connectivity.Shutdown
 }
 
-// Commit runs a Txn that writes, and holds its answer against all earlier ones.
+// Commit runs a Txn that writes, and checks its answer against what was seen before.
 func (c *Cluster) Commit(ctx context.Context, txn clientv3.Txn) (*clientv3.TxnResponse, error) {
 	if c.Closed() {
 		return nil, ErrClientClosed
@@ -70,10 +70,10 @@ func (c *Cluster) Commit(ctx context.Context, txn clientv3.Txn) (*clientv3.TxnRe
 	return resp, nil
 }
 
-// Sending returns what has been seen so far, to be kept with a request.
+// Sending returns what has been seen so far. Take it before a request is sent, for Check.
 func (c *Cluster) Sending() Mark { return c.marks.sending() }
 
-// Check takes the header of an answer to a request that was sent at the mark. It
+// Check compares the header of an answer with the mark taken before its request. It
 // returns a *WentBackError if the answer is from an older state, and from then on
 // for every answer until Recover has found that the epoch was raised.
 func (c *Cluster) Check(sent Mark, h *pb.ResponseHeader) error {
@@ -86,8 +86,8 @@ func (c *Cluster) SawEpoch(sent Mark, e keys.Epoch) error {
 	return c.report(c.marks.sawEpoch(sent, e))
 }
 
-// report says that etcd went back: it may grant what is held to another holder with
-// the same token.
+// report acts on an error of the watermark: etcd may grant what is held to another
+// holder, with the same token.
 func (c *Cluster) report(err error) error {
 	if err != nil {
 		c.Logger.Error("etcd went back to an older state; no locks are granted", "error", err)
@@ -100,7 +100,7 @@ func (c *Cluster) report(err error) error {
 // raised since.
 func (c *Cluster) WentBack() error { return c.marks.wentBack() }
 
-// Recover looks, after etcd went back, whether the epoch was raised since.
+// Recover reads the epoch after etcd went back, and goes on if it was raised.
 func (c *Cluster) Recover(ctx context.Context) error {
 	if c.WentBack() == nil {
 		return nil
@@ -116,9 +116,9 @@ func (c *Cluster) Recover(ctx context.Context) error {
 	return c.marks.restart(e)
 }
 
-// Recheck asks etcd where it stands, in the background, until it answers. A
-// restore breaks every connection, and a holder who only renews would not notice
-// it: answers to renewals don't go through raft.
+// Recheck calls CheckNow in the background until etcd answers. It is for a watch that
+// broke: a restore breaks every connection, and a holder that only renews would not
+// notice it, since renewals don't go through raft.
 func (c *Cluster) Recheck() {
 	if !c.rechecking.CompareAndSwap(false, true) {
 		return
@@ -131,12 +131,12 @@ func (c *Cluster) Recheck() {
 	})
 }
 
-// CheckNow asks etcd where it stands, and reports whether there was an answer.
+// CheckNow checks etcd's present state, and reports whether there was an answer.
 func (c *Cluster) CheckNow(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, c.RequestTimeout)
 	defer cancel()
-	// It goes through raft because it could write. What it never does is to delete,
-	// which etcd allows when it is out of space, and where every locker may.
+	// The Txn goes through raft because it could write. Its delete, which never runs, is
+	// allowed when etcd is out of space, and to every locker.
 	key := c.Keys.Void(clientv3.NoLease, 0)
 	never := clientv3.Compare(clientv3.CreateRevision(key), "<", 0)
 	_, err := c.Commit(ctx, c.Client.Txn(ctx).If(never).Then(clientv3.OpDelete(key)))

@@ -25,9 +25,9 @@ func (c *Cluster) Unavailable(op string, err error) error {
 	return c.Diagnose(op, err)
 }
 
-// NoAnswer is the error of op when there was no answer within limit. It says from
-// whom, and why as far as is known: the client's own errors for it say no more than
-// that the time is up. The limit matters only where the connection has not failed.
+// NoAnswer is the error of op when there was no answer within limit. It names the
+// endpoints, and the reason as far as it is known: the client's own errors say only that
+// the time is up. The limit is left out if the connection has failed.
 func (c *Cluster) NoAnswer(op, limit string) *fence.UnavailableError {
 	why, failed := c.connection()
 	if failed {
@@ -38,10 +38,10 @@ func (c *Cluster) NoAnswer(op, limit string) *fence.UnavailableError {
 	return &fence.UnavailableError{Op: op, Reason: fence.Unreachable, Err: fmt.Errorf("%w%s from %s: %s; %s", errNoAnswer, limit, c.endpoints(), why, checkMembers)}
 }
 
-// Unanswered is the error of an acquire whose ctx ended while etcd owed an answer.
-// If that was for ctx's deadline it says from whom there was none: a caller whose
-// deadlines are shorter than Config.RequestTimeout would never hear of it. It asks
-// nobody, since ctx is over.
+// Unanswered is the error of an Acquire whose ctx ended while etcd had not answered. If
+// that was ctx's deadline it names the endpoints: a caller whose deadlines are shorter
+// than Config.RequestTimeout would not learn otherwise that etcd is away. It makes no
+// request, since ctx has ended.
 func (c *Cluster) Unanswered(ctx context.Context, resource string) error {
 	end := EndOf(ctx)
 	if !errors.Is(end, context.DeadlineExceeded) {
@@ -104,7 +104,7 @@ func plain(message string) string {
 	return strings.ReplaceAll(inner, `\"`, `"`)
 }
 
-// plainError is an error of the client's in plain words.
+// plainError is an error of the client without gRPC's wrapping.
 type plainError struct{ error }
 
 func (e plainError) Error() string { return plain(status.Convert(e.error).Message()) }

@@ -13,7 +13,7 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// What is wrong with etcd, before what to do about it.
+// What is wrong with etcd: the beginnings of the messages, before what to do about it.
 var (
 	errNoSpace         = errors.New("etcd: out of space")
 	errPermission      = errors.New("etcd: permission denied")
@@ -21,7 +21,7 @@ var (
 	errNoAnswer        = errors.New("etcd: no answer")
 )
 
-// unauthenticated are etcd's ways to say so.
+// unauthenticated are the errors of etcd that mean it.
 var unauthenticated = []error{
 	rpctypes.ErrUserEmpty, rpctypes.ErrInvalidAuthToken, rpctypes.ErrAuthFailed, rpctypes.ErrAuthOldRevision,
 }

@@ -11,9 +11,9 @@ import (
 // ErrLeaseGone: etcd says that the session's lease doesn't exist.
 var ErrLeaseGone error = rpctypes.ErrLeaseNotFound
 
-// refusals are answers that etcd gives before it changes anything. Any other
-// error leaves the outcome of a write open; so does that there is no space, which
-// etcd may find out when the write has used it up.
+// refusals are errors that etcd returns before it changes anything. Every other error
+// leaves the outcome of a write open. So does "no space", which etcd may return after the
+// write that used the space up.
 var refusals = []error{
 	rpctypes.ErrLeaseNotFound, rpctypes.ErrTooManyRequests, rpctypes.ErrRequestTooLarge, rpctypes.ErrPermissionDenied,
 	rpctypes.ErrUserEmpty, rpctypes.ErrInvalidAuthToken, rpctypes.ErrAuthOldRevision, rpctypes.ErrAuthFailed,

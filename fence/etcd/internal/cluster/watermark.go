@@ -21,9 +21,9 @@ type Mark struct {
 
 // watermark notices that etcd went back to an older state.
 //
-// Answers overtake each other, so an answer is compared with what had been seen
-// when its request was *sent*. And only answers to requests that went through
-// raft count: they can't be older than that. Reads can (etcd #20418).
+// Answers overtake each other, so an answer is compared with what had been seen when its
+// request was *sent*. Only requests that go through raft count: their answers can't be
+// older than that. Reads can (etcd #20418).
 type watermark struct {
 	epochKey string
 
@@ -43,7 +43,7 @@ func (w *watermark) sending() Mark {
 	return w.high
 }
 
-// check takes the header of an answer to a request that was sent at the mark. It
+// check compares the header of an answer with the mark taken before its request. It
 // returns a *WentBackError if the answer is from an older state, and from then
 // on for every answer until restart.
 func (w *watermark) check(sent Mark, h *pb.ResponseHeader) error {
@@ -51,7 +51,7 @@ func (w *watermark) check(sent Mark, h *pb.ResponseHeader) error {
 	defer w.mu.Unlock()
 	switch {
 	case w.fault != nil:
-	case sent.restarts != w.high.restarts: // asked of the state that was given up
+	case sent.restarts != w.high.restarts: // sent before the restart
 	case sent.cluster != 0 && h.ClusterId != sent.cluster:
 		w.fail("cluster id", sent.cluster, h.ClusterId)
 	case h.RaftTerm < sent.term:

@@ -20,8 +20,8 @@ type Epoch struct {
 // FirstEpoch is the epoch of a cluster without an epoch key.
 var FirstEpoch = Epoch{Number: 1}
 
-// ParseEpoch reads what a Get of the epoch key found. There is one form per
-// number, so that comparing texts is comparing numbers.
+// ParseEpoch reads what a Get of the epoch key found. Each number has one text, so that
+// equal texts are equal numbers.
 func ParseEpoch(key string, kvs []*mvccpb.KeyValue) (Epoch, error) {
 	if len(kvs) == 0 {
 		return FirstEpoch, nil
@@ -34,7 +34,7 @@ func ParseEpoch(key string, kvs []*mvccpb.KeyValue) (Epoch, error) {
 	return Epoch{Number: n, Text: text, Revision: kvs[0].ModRevision}, nil
 }
 
-// Unchanged is the condition that the epoch key is still as e says.
+// Unchanged is the condition that the epoch key is still e.
 func (e Epoch) Unchanged(key string) clientv3.Cmp {
 	if e.Text == "" {
 		return clientv3.Compare(clientv3.CreateRevision(key), "=", 0)

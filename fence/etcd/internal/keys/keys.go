@@ -20,8 +20,8 @@ type Space struct {
 	Mutex  bool // lock keys as those of etcd's concurrency.Mutex
 }
 
-// Validate refuses a resource that can't be one here. With raw names a queue
-// must keep clear of the keys under the prefix.
+// Validate returns an error for a name that can't be a resource here. With raw names a
+// queue must not overlap the keys under the prefix.
 func (k Space) Validate(resource string) error {
 	if err := fence.ValidateResource(resource); err != nil || !k.Mutex {
 		return err
@@ -34,8 +34,8 @@ func (k Space) Validate(resource string) error {
 }
 
 // Queue is the prefix of the keys of one resource. The name is escaped as in a
-// URL path: injective, and without a slash, so that the range of "a" never
-// reaches into that of "a/b". With mutex it is raw, and does.
+// URL path: without a slash, and different for different names, so that the queue of "a"
+// never contains keys of "a/b". With Mutex it is raw, and does.
 func (k Space) Queue(resource string) string {
 	if k.Mutex {
 		return resource + "/"
@@ -44,12 +44,12 @@ func (k Space) Queue(resource string) string {
 }
 
 // HidesWaiters reports whether the queue of resource may not show all who wait for
-// its holder: with mutex, those in the queue of "a" wait for the holder of "a/b".
+// its holder: with Mutex, those in the queue of "a" wait for the holder of "a/b".
 func (k Space) HidesWaiters(resource string) bool {
 	return k.Mutex && strings.Contains(resource, "/")
 }
 
-// Lock is the key of one acquisition. With mutex the next one of the same session
+// Lock is the key of one acquisition. With Mutex the next one of the same session
 // has the same key: only its create revision tells them apart.
 func (k Space) Lock(resource string, id clientv3.LeaseID, nonce string) string {
 	if k.Mutex {
@@ -63,8 +63,8 @@ func (k Space) Voids(id clientv3.LeaseID) string {
 	return fmt.Sprintf("%s/void/%x/", k.Prefix, int64(id))
 }
 
-// Void is the key that keeps the acquiring Txns of a session from taking effect
-// later, up to the one with that number. Keys sort as their numbers do.
+// Void is the key that rules out the acquiring Txns of a session up to that number, also
+// those that arrive later. Keys sort as their numbers do.
 func (k Space) Void(id clientv3.LeaseID, number int64) string {
 	return fmt.Sprintf("%s%016x", k.Voids(id), number)
 }
@@ -82,7 +82,7 @@ func NewNonce() string {
 func HolderName(label, nonce string) string { return label + "-" + nonce }
 
 // LockValue is the value of a lock key: for people, for the error of TryAcquire,
-// and for those who observe an election. Nothing is decided by it.
+// and for observers of an election. No decision depends on it.
 type LockValue struct {
 	Holder string    `json:"holder"`
 	Epoch  int64     `json:"epoch"`
@@ -104,7 +104,7 @@ func ParseLockValue(text []byte) (LockValue, bool) {
 }
 
 // Proclaimed reports whether text is a proclaimed value and nothing else, as in the
-// key of a candidate with mutex. A proclaimed value may itself be JSON with a holder;
+// key of a candidate with Mutex. A proclaimed value may itself be JSON with a holder;
 // only what Encode writes is taken for a LockValue.
 func (k Space) Proclaimed(text []byte) bool {
 	v, ok := ParseLockValue(text)

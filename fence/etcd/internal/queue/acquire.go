@@ -12,8 +12,8 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
 )
 
-// attempts bounds how often one Acquire starts again: after a session that was
-// found to be over, and after an epoch that was found to have moved.
+// attempts is how often one Acquire tries: it tries again when its session turns out
+// to be over, or the epoch to have changed.
 const attempts = 4
 
 // Acquire waits until it owns the resource, and returns its lease. See
@@ -43,7 +43,7 @@ func (q *Queues) acquire(ctx context.Context, resource string, campaign *string,
 	}
 	err := error(nil)
 	for range attempts {
-		if err = q.enter(ctx, resource, try); err != nil {
+		if err = q.takeTurn(ctx, resource, try); err != nil {
 			return nil, err
 		}
 		p, failed := q.attempt(ctx, resource, campaign, try)
@@ -67,8 +67,8 @@ func (q *Queues) acquire(ctx context.Context, resource string, campaign *string,
 	return nil, q.cluster.Unavailable("acquire "+resource, err)
 }
 
-// enter takes this process's turn for the resource.
-func (q *Queues) enter(ctx context.Context, resource string, try bool) error {
+// takeTurn waits for the process's turn at the resource.
+func (q *Queues) takeTurn(ctx context.Context, resource string, try bool) error {
 	switch {
 	case q.isClosed():
 		return fence.ErrLockerClosed
@@ -77,9 +77,9 @@ func (q *Queues) enter(ctx context.Context, resource string, try bool) error {
 	case q.cluster.Closed():
 		return &fence.UnavailableError{Op: "acquire " + resource, Err: cluster.ErrClientClosed}
 	case !try:
-		return q.local.enter(ctx, resource)
+		return q.local.wait(ctx, resource)
 	}
-	free, ahead := q.local.tryEnter(resource)
+	free, ahead := q.local.tryTake(resource)
 	if free {
 		return nil
 	}
@@ -90,23 +90,23 @@ func (q *Queues) enter(ctx context.Context, resource string, try bool) error {
 	return locked
 }
 
-// attempt makes one key and waits for its turn. It has given the process's turn
-// back, or sees to it, when it fails.
+// attempt writes one key and waits until it is the first. If it fails the process's
+// turn is passed on, at once or when the key is known to be gone.
 func (q *Queues) attempt(ctx context.Context, resource string, campaign *string, try bool) (*Position, error) {
 	s, err := q.sessions.Live(ctx)
 	if err != nil {
-		q.local.leave(resource)
+		q.local.passOn(resource)
 		return nil, err
 	}
 	if try {
-		if err := q.look(ctx, resource); err != nil {
-			q.local.leave(resource)
+		if err := q.checkFree(ctx, resource); err != nil {
+			q.local.passOn(resource)
 			return nil, err
 		}
 	}
 	p := q.newPosition(s, resource)
 	if p == nil {
-		q.local.leave(resource)
+		q.local.passOn(resource)
 		return nil, errSessionOver
 	}
 	p.campaign = campaign
@@ -120,8 +120,8 @@ func (q *Queues) attempt(ctx context.Context, resource string, campaign *string,
 	return p, nil
 }
 
-// look refuses a resource that is taken, without writing anything.
-func (q *Queues) look(ctx context.Context, resource string) error {
+// checkFree returns a *fence.LockedError if the resource is taken. It writes nothing.
+func (q *Queues) checkFree(ctx context.Context, resource string) error {
 	ctx, cancel := context.WithTimeout(ctx, q.cluster.RequestTimeout)
 	defer cancel()
 	resp, err := q.cluster.Client.Do(ctx, FirstOf(q.cluster.Keys.Queue(resource)))
@@ -134,7 +134,7 @@ func (q *Queues) look(ctx context.Context, resource string) error {
 	return nil
 }
 
-// queueUp writes the key of p. When it fails, p is settled, or will be.
+// queueUp writes the key of p. If it fails p is settled, now or in the background.
 func (q *Queues) queueUp(ctx context.Context, p *Position, try bool) error {
 	ctx, cancel := context.WithTimeout(ctx, q.cluster.RequestTimeout)
 	defer cancel()
@@ -164,7 +164,7 @@ func (q *Queues) queueUp(ctx context.Context, p *Position, try bool) error {
 	return q.notWritten(p, fmt.Errorf("etcd: the epoch key %s changes all the time", q.cluster.Keys.Epoch()), true)
 }
 
-// refresh takes the epoch that a Txn found which didn't write.
+// refresh takes the epoch that a Txn found when it did not write.
 func (q *Queues) refresh(sent cluster.Mark, o outcome) error {
 	e, err := keys.ParseEpoch(q.cluster.Keys.Epoch(), o.epochs)
 	if err != nil {
@@ -173,7 +173,7 @@ func (q *Queues) refresh(sent cluster.Mark, o outcome) error {
 	return q.cluster.SawEpoch(sent, e)
 }
 
-// notWritten ends p after its key was not written, or may have been. It returns
+// notWritten ends p after a Txn failed. certain says that it wrote no key. It returns
 // the error for the caller.
 func (q *Queues) notWritten(p *Position, err error, certain bool) error {
 	switch {
@@ -192,8 +192,8 @@ func (q *Queues) notWritten(p *Position, err error, certain bool) error {
 	return err
 }
 
-// await waits until p is the first of its queue. Besides watching it reads the
-// queue now and then: a watch is never the only truth.
+// await waits until p is the first of its queue. It polls besides watching, in case
+// the watch misses something.
 func (q *Queues) await(ctx context.Context, p *Position) error {
 	select {
 	case <-p.turn:
@@ -212,7 +212,7 @@ func (q *Queues) await(ctx context.Context, p *Position) error {
 		return p.waited(ctx)
 	case err := <-p.denied:
 		return err
-	case <-q.watcher.Orphaned():
+	case <-q.watcher.ClientClosed():
 		return cluster.ErrClientClosed
 	}
 	if p.ctx.Err() != nil {
@@ -221,7 +221,7 @@ func (q *Queues) await(ctx context.Context, p *Position) error {
 	return nil
 }
 
-// waited says for whom p waited when ctx ended.
+// waited is the error of a wait that ctx ended: it names the holder.
 func (p *Position) waited(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -231,7 +231,7 @@ func (p *Position) waited(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", &fence.LockedError{Resource: p.resource, Holder: p.follower.Holder()}, cluster.EndOf(ctx))
 }
 
-// lost says how p ended before its turn came.
+// lost is the error of a wait that ended because p was lost.
 func (q *Queues) lost(p *Position) error {
 	loss := new(fence.LeaseLostError)
 	errors.As(context.Cause(p.ctx), &loss)

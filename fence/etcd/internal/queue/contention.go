@@ -3,8 +3,8 @@ package queue
 // contendedFunc is one registration of AfterContended.
 type contendedFunc struct{ f func() }
 
-// AfterContended counts a goroutine that waits in the same Locker as well: it
-// needs the lock passed on just as another process does. With Config.MutexKeys it
+// AfterContended counts goroutines that wait in the same Locker too: they need the
+// lock passed on as other processes do. With Config.MutexKeys it
 // calls f at once for a name with a slash: waiters for a shorter name can't be seen.
 func (p *Position) AfterContended(f func()) (stop func() bool) {
 	w := &contendedFunc{f: f}
@@ -31,18 +31,18 @@ func (p *Position) AfterContended(f func()) (stop func() bool) {
 	}
 }
 
-// contended reports whether others wait, as far as p can know. Callers hold mu.
-func (p *Position) contended() bool { return p.blind || p.follower.State().Contended }
+// contended reports whether others wait, as far as is known. Callers hold mu.
+func (p *Position) contended() bool { return p.cannotSee || p.follower.State().Contended }
 
-// contend calls all who asked to be told that others wait.
+// contend calls the functions that wait for contention.
 func (p *Position) contend() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.tellContended()
+	p.callContended()
 }
 
-// tellContended is contend for callers who hold mu.
-func (p *Position) tellContended() {
+// callContended is contend for callers who hold mu.
+func (p *Position) callContended() {
 	for w := range p.watchers {
 		go w.f()
 	}

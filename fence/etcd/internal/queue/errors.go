@@ -8,8 +8,8 @@ import (
 )
 
 // LostError says that an Acquire lost its queue position before its
-// turn came: its session ended, or somebody deleted its key. Nothing was
-// acquired; acquiring again queues at the end.
+// turn came: its session ended, or its key was deleted. Nothing was acquired;
+// acquiring again queues at the end.
 type LostError struct {
 	Resource string
 	Reason   fence.LossReason

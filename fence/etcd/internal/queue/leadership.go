@@ -124,7 +124,7 @@ func inDoubt(op string, failed error) error {
 func (l *Leadership) deposed(ctx context.Context, op string) error {
 	p := l.position
 	p.mu.Lock()
-	p.doubt()
+	p.askWhyGone()
 	p.mu.Unlock()
 	select {
 	case <-p.ctx.Done():

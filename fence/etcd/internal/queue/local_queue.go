@@ -10,17 +10,17 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 )
 
-// localQueue lets one acquisition per resource of this process through to etcd,
-// in order of arrival (F2).
+// localQueue lets one acquisition at a time through to etcd for each resource, in order
+// of arrival within this process (F2).
 type localQueue struct {
 	mu     sync.Mutex
 	turns  map[string]*turns
 	closed chan struct{} // closed by close
 }
 
-// turns is who has a resource's turn, and who waits for it.
+// turns is the queue of one resource within this process.
 type turns struct {
-	position *Position // whose turn it is, nil before it has a position
+	position *Position // of the call whose turn it is; nil before it has one
 	waiting  []chan struct{}
 }
 
@@ -28,9 +28,9 @@ func newLocalQueue() *localQueue {
 	return &localQueue{turns: map[string]*turns{}, closed: make(chan struct{})}
 }
 
-// tryEnter takes the turn if it is free. If not it returns the position that has
-// it, which may be nil.
-func (q *localQueue) tryEnter(resource string) (bool, *Position) {
+// tryTake takes the turn if it is free. If not it returns the position that has it,
+// which may be nil.
+func (q *localQueue) tryTake(resource string) (bool, *Position) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if t := q.turns[resource]; t != nil {
@@ -40,8 +40,8 @@ func (q *localQueue) tryEnter(resource string) (bool, *Position) {
 	return true, nil
 }
 
-// enter waits for the turn.
-func (q *localQueue) enter(ctx context.Context, resource string) error {
+// wait waits for the turn.
+func (q *localQueue) wait(ctx context.Context, resource string) error {
 	q.mu.Lock()
 	t := q.turns[resource]
 	if t == nil {
@@ -69,7 +69,7 @@ func (q *localQueue) enter(ctx context.Context, resource string) error {
 	}
 }
 
-// giveUp leaves the queue, or passes the turn on if it has just come.
+// giveUp leaves the queue. If the turn has just come it passes it on.
 func (q *localQueue) giveUp(resource string, mine chan struct{}) {
 	q.mu.Lock()
 	t := q.turns[resource]
@@ -81,18 +81,18 @@ func (q *localQueue) giveUp(resource string, mine chan struct{}) {
 		}
 	}
 	q.mu.Unlock()
-	q.leave(resource)
+	q.passOn(resource)
 }
 
-// occupy says which position has the turn.
-func (q *localQueue) occupy(resource string, p *Position) {
+// setPosition says which position has the turn.
+func (q *localQueue) setPosition(resource string, p *Position) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.turns[resource].position = p
 }
 
-// leave passes the turn to the next in line.
-func (q *localQueue) leave(resource string) {
+// passOn gives the turn to the call that has waited longest.
+func (q *localQueue) passOn(resource string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	t := q.turns[resource]
@@ -123,7 +123,7 @@ func (q *localQueue) holder(resource string) string {
 	return ""
 }
 
-// waited reports whether anybody waits here for the resource.
+// waited reports whether calls of this process wait for the resource.
 func (q *localQueue) waited(resource string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

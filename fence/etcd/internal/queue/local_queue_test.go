@@ -13,11 +13,11 @@ import (
 func TestLocalQueue_ServesInOrderOfArrival(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newLocalQueue()
-		require.NoError(t, q.enter(t.Context(), "r"))
+		require.NoError(t, q.wait(t.Context(), "r"))
 		var order []int
 		for i := range 5 {
 			go func() {
-				if q.enter(t.Context(), "r") == nil {
+				if q.wait(t.Context(), "r") == nil {
 					order = append(order, i)
 				}
 			}()
@@ -25,36 +25,36 @@ func TestLocalQueue_ServesInOrderOfArrival(t *testing.T) {
 		}
 		require.True(t, q.waited("r"))
 		for range 5 {
-			q.leave("r")
+			q.passOn("r")
 			synctest.Wait()
 		}
 		require.Equal(t, []int{0, 1, 2, 3, 4}, order)
-		q.leave("r")
+		q.passOn("r")
 		require.Empty(t, q.turns)
 	})
 }
 
 func TestLocalQueue_ResourcesDontWaitForEachOther(t *testing.T) {
 	q := newLocalQueue()
-	require.NoError(t, q.enter(t.Context(), "a"))
-	require.NoError(t, q.enter(t.Context(), "b"))
-	free, _ := q.tryEnter("a")
+	require.NoError(t, q.wait(t.Context(), "a"))
+	require.NoError(t, q.wait(t.Context(), "b"))
+	free, _ := q.tryTake("a")
 	require.False(t, free)
 }
 
 func TestLocalQueue_ACancelledWaiterIsPassedOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newLocalQueue()
-		require.NoError(t, q.enter(t.Context(), "r"))
+		require.NoError(t, q.wait(t.Context(), "r"))
 		ctx, cancel := context.WithCancel(t.Context())
 		cancelled, served := make(chan error, 1), make(chan error, 1)
-		go func() { cancelled <- q.enter(ctx, "r") }()
+		go func() { cancelled <- q.wait(ctx, "r") }()
 		synctest.Wait()
-		go func() { served <- q.enter(t.Context(), "r") }()
+		go func() { served <- q.wait(t.Context(), "r") }()
 		synctest.Wait()
 		cancel()
 		require.ErrorIs(t, <-cancelled, context.Canceled)
-		q.leave("r")
+		q.passOn("r")
 		require.NoError(t, <-served)
 	})
 }
@@ -62,19 +62,19 @@ func TestLocalQueue_ACancelledWaiterIsPassedOver(t *testing.T) {
 // The turn may come at the very moment when its waiter gives up.
 func TestLocalQueue_ATurnThatComesTooLateIsPassedOn(t *testing.T) {
 	q := newLocalQueue()
-	require.NoError(t, q.enter(t.Context(), "r"))
+	require.NoError(t, q.wait(t.Context(), "r"))
 	mine := make(chan struct{})
 	q.turns["r"].waiting = append(q.turns["r"].waiting, mine)
-	q.leave("r")
+	q.passOn("r")
 	<-mine
 	q.giveUp("r", mine)
-	free, _ := q.tryEnter("r")
+	free, _ := q.tryTake("r")
 	require.True(t, free)
 }
 
 func TestLocalQueue_CloseEndsTheWaiting(t *testing.T) {
 	q := newLocalQueue()
-	require.NoError(t, q.enter(t.Context(), "r"))
+	require.NoError(t, q.wait(t.Context(), "r"))
 	close(q.closed)
-	require.ErrorIs(t, q.enter(t.Context(), "r"), fence.ErrLockerClosed)
+	require.ErrorIs(t, q.wait(t.Context(), "r"), fence.ErrLockerClosed)
 }

@@ -90,7 +90,7 @@ func release(t testing.TB, le fence.Lease) {
 // inTurn returns a position whose key isn't written yet.
 func inTurn(t testing.TB, q *Queues, s *session.Session, resource string) *Position {
 	t.Helper()
-	free, _ := q.local.tryEnter(resource)
+	free, _ := q.local.tryTake(resource)
 	require.True(t, free)
 	p := q.newPosition(s, resource)
 	require.NotNil(t, p)

@@ -13,8 +13,8 @@ import (
 
 // Position is one acquisition: one key in the queue of a resource, from before it
 // is written until it is known to be gone. Its context ends when it is released,
-// given up or lost; settled is closed when no trace of it can matter any more,
-// and only then the next acquisition of this process may begin (F2).
+// given up or lost. settled is closed when its key is gone and no request that is still
+// under way can write it; only then the next acquisition of this process begins (F2).
 type Position struct {
 	queues   *Queues
 	session  *session.Session
@@ -34,16 +34,16 @@ type Position struct {
 	settling  sync.Once
 	confirmed bool // the key is known to be gone; read after settled
 
-	denied chan error // holds one error: etcd refuses to show the queue to a waiter
+	denied chan error // has room for one error: etcd denies a waiter the right to read the queue
 
 	follower *watch.Follower
 
-	mu       sync.Mutex
-	grant    fence.Grant // complete once the key is written
-	first    bool
-	doubted  bool                        // the key is gone; the session is being asked why
-	blind    bool                        // etcd refuses to show who waits
-	watchers map[*contendedFunc]struct{} // those who ask whether others wait
+	mu        sync.Mutex
+	grant     fence.Grant // complete once the key is written
+	first     bool
+	asked     bool                        // the key is gone; a renewal will tell why
+	cannotSee bool                        // etcd denies the right to read the queue
+	watchers  map[*contendedFunc]struct{} // to call when others wait
 }
 
 // newPosition returns a position under the session; nil if the session is over.
@@ -58,7 +58,7 @@ func (q *Queues) newPosition(s *session.Session, resource string) *Position {
 	p.ctx, p.cancel = context.WithCancelCause(context.Background())
 	p.grant = fence.Grant{Resource: resource, Holder: p.holder}
 	p.follower = watch.NewFollower(p.queue, p.ctx.Done(), p.progress, p.deny)
-	q.local.occupy(resource, p)
+	q.local.setPosition(resource, p)
 	if !s.Attach(p) {
 		return nil
 	}
@@ -74,7 +74,7 @@ func (p *Position) written(o outcome, epoch int64) {
 	p.progress()
 	watcher := p.queues.watcher
 	watcher.Add(p.follower)
-	if p.ctx.Err() != nil { // it ended before Add: nobody else takes it off
+	if p.ctx.Err() != nil { // it ended before Add, so its end did not remove it
 		watcher.Remove(p.follower)
 	}
 }
@@ -91,7 +91,7 @@ func (p *Position) end(cause error) bool {
 	return true
 }
 
-// lose ends the position for a reason that its holder didn't choose.
+// lose ends the position as lost.
 func (p *Position) lose(reason fence.LossReason) {
 	loss := &fence.LeaseLostError{Grant: p.granted(), Reason: reason}
 	if reason == fence.LossDeadline {
@@ -100,21 +100,21 @@ func (p *Position) lose(reason fence.LossReason) {
 	p.end(loss)
 }
 
-// SessionEnded makes Position a session.Dependent. Nothing under the session's lease can take
-// effect later than etcd's own end of it, and etcd orders that before whoever
-// comes next.
+// SessionEnded implements session.Dependent. The key may outlast the session here, until
+// etcd ends its lease; but nothing under that lease takes effect afterwards, and the next
+// holder comes afterwards.
 func (p *Position) SessionEnded(reason fence.LossReason) {
 	p.lose(reason)
 	p.settle(false)
 }
 
-// settle lets the next acquisition begin. Only the first call counts.
+// settle lets the next acquisition of this process begin. Only the first call counts.
 func (p *Position) settle(confirmed bool) {
 	p.settling.Do(func() {
 		p.confirmed = confirmed
 		p.queues.watcher.Remove(p.follower)
 		p.session.Detach(p)
-		p.queues.local.leave(p.resource)
+		p.queues.local.passOn(p.resource)
 		close(p.settled)
 	})
 }
@@ -125,7 +125,7 @@ func (p *Position) granted() fence.Grant {
 	return p.grant
 }
 
-// progress acts on what the watch shows now.
+// progress acts on the state of the queue as it is known now.
 func (p *Position) progress() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -134,33 +134,34 @@ func (p *Position) progress() {
 		p.first = true
 		close(p.turn)
 	}
-	if p.blind || now.Contended {
-		p.tellContended()
+	if p.cannotSee || now.Contended {
+		p.callContended()
 	}
 	if now.Gone {
-		p.doubt()
+		p.askWhyGone()
 	}
 }
 
-// deny ends the wait of a waiter that etcd refuses to show its queue. A holder
-// goes on; since it can't see whether others wait, it assumes that they do.
+// deny ends the wait of a waiter that may not read its queue. A holder goes on, and
+// assumes that others wait, since it can't see them.
 func (p *Position) deny(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.first {
-		p.blind = true
-		p.tellContended()
+		p.cannotSee = true
+		p.callContended()
 		return
 	}
 	p.denied <- err
 }
 
-// doubt asks why the key is gone. Callers hold mu.
-func (p *Position) doubt() {
-	if p.doubted {
+// askWhyGone finds out by a renewal whether the key was deleted, or the session is over.
+// Callers hold mu.
+func (p *Position) askWhyGone() {
+	if p.asked {
 		return
 	}
-	p.doubted = true
+	p.asked = true
 	p.session.RenewNow(func() {
 		p.lose(fence.LossDeleted)
 		p.settle(true)

@@ -117,7 +117,7 @@ func TestTryAcquire_DoesNotQueueWhenAnotherComesBetween(t *testing.T) {
 	require.ErrorAs(t, err, &locked)
 	require.Equal(t, held.Grant().Holder, locked.Holder)
 	awaitKeys(t, client, names.Queue("r"), 1)
-	free, _ := b.local.tryEnter("r")
+	free, _ := b.local.tryTake("r")
 	require.True(t, free, "the turn is given back")
-	b.local.leave("r")
+	b.local.passOn("r")
 }

@@ -22,7 +22,7 @@ type Queues struct {
 func New(c *cluster.Cluster, sessions *session.Manager, watcher *watch.Watcher, label string) *Queues {
 	return &Queues{
 		cluster: c, sessions: sessions, watcher: watcher, label: label,
-		local: newLocalQueue(), clearing: make(chan struct{}, clearers),
+		local: newLocalQueue(), clearing: make(chan struct{}, maxClearing),
 	}
 }
 

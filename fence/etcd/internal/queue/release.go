@@ -9,12 +9,11 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 )
 
-// errAbandoned is the cause of a place's end that nobody sees: Acquire failed.
+// errAbandoned ends a position whose Acquire failed. No caller has its context.
 var errAbandoned = errors.New("etcd: acquire failed")
 
-// giveBack deletes the key of a lease that was released. If that can't be
-// confirmed in one go it goes on in the background, and giveBack waits for it or
-// for ctx.
+// giveBack deletes the key of a lease that was released. If the first attempt isn't
+// confirmed, more are made in the background, and giveBack waits for them or for ctx.
 func (q *Queues) giveBack(ctx context.Context, p *Position) error {
 	p.session.Abandon(p)
 	q.watcher.Remove(p.follower)
@@ -36,10 +35,9 @@ func (q *Queues) giveBack(ctx context.Context, p *Position) error {
 	return nil
 }
 
-// abandon ends p, which nobody wants any more. clear is what removes its traces
-// from etcd, nil if there are none; it runs in the background until it succeeds
-// or the session is over. Until then this process makes no other key for the
-// resource.
+// abandon ends p, which is no longer wanted. clear removes what it left in etcd, nil if
+// nothing; it runs in the background until it succeeds or the session is over. Until
+// then this process makes no other key for the resource.
 func (q *Queues) abandon(p *Position, clear func(context.Context, *Position) error) {
 	p.end(errAbandoned)
 	if clear == nil {
@@ -51,13 +49,13 @@ func (q *Queues) abandon(p *Position, clear func(context.Context, *Position) err
 	q.cluster.Tasks.Start(func(ctx context.Context) { q.clearAway(ctx, p, clear) })
 }
 
-// clearers is how many requests at a time clear away what was abandoned: after an
-// etcd that was slow there may be thousands, and renewals come first.
-const clearers = 16
+// maxClearing is how many requests at a time clear away what was abandoned. After etcd
+// was slow there may be thousands, which must not hold up renewals.
+const maxClearing = 16
 
-// clearAway runs clear until it succeeds, or the client is closed: then this
-// process makes no other key, and etcd lets the session expire. After a failure it gives the session
-// up if nobody else needs it: then no renewal keeps the traces alive.
+// clearAway runs clear until it succeeds, or the client is closed: then this process
+// makes no more keys, and the session expires in etcd. After a failure it ends the
+// session if nothing else needs it, so that no renewal keeps alive what is left.
 func (q *Queues) clearAway(ctx context.Context, p *Position, clear func(context.Context, *Position) error) {
 	for n := 0; ; n++ {
 		select {

@@ -13,18 +13,18 @@ import (
 // outcome is what an acquire Txn found.
 type outcome struct {
 	written bool
-	void    bool               // not written, nor will be: a later acquisition's void overtook it
-	first   bool               // written, and nobody is ahead
+	void    bool               // not written, and never will be: the void of a later acquisition came first
+	first   bool               // written, as the first of the queue
 	token   fence.Token        // if written
 	owner   *mvccpb.KeyValue   // the first of the queue, nil if there is none
 	epochs  []*mvccpb.KeyValue // not written: the epoch key
 }
 
-// write puts the key of p if the epoch is still e and the Txn's number was not made
-// void, and reads who is first. With try it puts only if the queue is empty. The
-// token is the revision of this very Txn, never that of a later read (F1). The
-// client sends a Txn again after some errors, and the second one's revision
-// would not be the key's create revision: so it requires that there is no key.
+// write puts the key of p if the epoch is still e and the Txn's number is not void, and
+// reads the first key of the queue. With try it puts only if the queue is empty. The
+// token is the revision of this Txn, never that of a later read (F1). The client sends a
+// Txn again after some errors, and the second one's revision is not the key's create
+// revision: so the Txn requires that the key isn't there.
 func (q *Queues) write(ctx context.Context, p *Position, e keys.Epoch, try bool) (outcome, error) {
 	proclaimed := ""
 	if p.campaign != nil {
@@ -76,8 +76,8 @@ func FirstOf(queue string) clientv3.Op {
 	return clientv3.OpGet(queue, clientv3.WithFirstCreate()...)
 }
 
-// erase deletes the key of p, if it is the one that p wrote: a key of the same
-// name that somebody made later has another create revision.
+// erase deletes the key that p wrote. A later key of the same name has another create
+// revision, and stays.
 func (q *Queues) erase(ctx context.Context, p *Position) error {
 	_, err := q.cluster.Commit(ctx, q.cluster.Client.Txn(ctx).
 		If(clientv3.Compare(clientv3.CreateRevision(p.key), "=", int64(p.granted().Token))).
@@ -96,14 +96,13 @@ func (q *Queues) endOfVoids(p *Position) string {
 }
 
 // void makes sure that p's key isn't there and never will be, when it isn't known
-// whether the Txn that writes it arrived: whichever of the two is second finds
-// what the first did. A session needs one void key: it rules out all its Txns of a
-// number up to its own, and gives way to a higher one alone. It lives under the
-// same lease as the locks, so that when it goes, none of them can be written any
-// more either.
+// whether the Txn that writes it arrived: whichever of the two etcd applies second finds
+// what the first did. A session needs one void key: it rules out all Txns up to its own
+// number, and is replaced only by a higher one. It lives under the lease of the lock
+// keys: when it goes with the lease, no lock key can be written either.
 //
-// Where a void key as high is there already, this Txn comes late: a later
-// acquisition's void overtook it, and p's key may be there.
+// If a void key as high is there already, the void of a later acquisition came first.
+// Then p's key may still be there, and is deleted by its create revision.
 func (q *Queues) void(ctx context.Context, p *Position) error {
 	key := q.cluster.Keys.Void(p.session.ID, p.number)
 	resp, err := q.cluster.Commit(ctx, q.cluster.Client.Txn(ctx).If(q.notVoid(p)).Then(
@@ -117,9 +116,9 @@ func (q *Queues) void(ctx context.Context, p *Position) error {
 	return q.eraseFound(ctx, p, resp.Responses[0].GetResponseRange().Kvs)
 }
 
-// withdraw deletes p's key, when etcd has answered that there is no space: the Txn
-// that writes it can't come late any more, but etcd looks at its quota before a
-// Txn and complains after it, so the key may be there. A void key would need space.
+// withdraw deletes p's key after etcd has answered that it is out of space. That Txn
+// can't arrive any more; but etcd may answer so after it has written, so the key may be
+// there. A void key would need space.
 func (q *Queues) withdraw(ctx context.Context, p *Position) error {
 	// As in cluster.CheckNow: it goes through raft because it could delete.
 	never := clientv3.Compare(clientv3.CreateRevision(p.key), "<", 0)
@@ -130,9 +129,9 @@ func (q *Queues) withdraw(ctx context.Context, p *Position) error {
 	return q.eraseFound(ctx, p, resp.Responses[0].GetResponseRange().Kvs)
 }
 
-// eraseFound deletes the key of p that an answer shows. It is p's: this process
-// makes no other of that name before p is settled. But this request may arrive
-// when it has (Config.MutexKeys), so it deletes by create revision.
+// eraseFound deletes the key of p that an answer shows. It is p's: this process makes no
+// other key of that name before p is settled. It deletes by create revision, because the
+// request may arrive later, when the next key of the name is there (Config.MutexKeys).
 func (q *Queues) eraseFound(ctx context.Context, p *Position, kvs []*mvccpb.KeyValue) error {
 	if len(kvs) == 0 {
 		return nil

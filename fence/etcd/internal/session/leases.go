@@ -11,8 +11,8 @@ import (
 )
 
 // leases is the LeaseService of an etcd client. It renews through the raw
-// protocol: the client's own KeepAliveOnce tries again without a pause while
-// etcd can't be reached.
+// protocol: the client's own KeepAliveOnce retries without a pause while etcd can't
+// be reached.
 type leases struct {
 	cluster  *cluster.Cluster
 	renewals *renewals

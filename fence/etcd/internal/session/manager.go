@@ -28,10 +28,10 @@ type Manager struct {
 	closed   bool
 	current  *Session
 	starting *starting
-	leased   map[*Session]bool // those whose lease isn't known to be gone from etcd
+	leased   map[*Session]bool // sessions whose lease may still be there in etcd
 }
 
-// starting is a session in the making, shared by all who need one.
+// starting is a session that is being made; all calls that need one share it.
 type starting struct {
 	done    chan struct{}
 	session *Session // after done
@@ -52,8 +52,8 @@ func (m *Manager) Current() *Session {
 	return m.current
 }
 
-// Live returns the session, making one if there is none. It returns early
-// when ctx ends; the making goes on for the others.
+// Live returns the session, and starts one if there is none. When ctx ends it returns,
+// and the start goes on for other calls.
 func (m *Manager) Live(ctx context.Context) (*Session, error) {
 	m.mu.Lock()
 	if m.closed {
@@ -112,7 +112,7 @@ func (m *Manager) fresh(ctx context.Context) (*Session, error) {
 	return Start(ctx, m.leases, m.cfg, m.ended)
 }
 
-// wentBack ends everything that is held: etcd may grant it to another holder with
+// wentBack ends the session: etcd may grant what is held under it to another holder, with
 // the same token.
 func (m *Manager) wentBack() {
 	if s := m.Current(); s != nil {
@@ -120,8 +120,8 @@ func (m *Manager) wentBack() {
 	}
 }
 
-// ended revokes the lease in the background: etcd frees at once what
-// nobody relies upon any more. If it can't be reached it does so by itself.
+// ended revokes the lease in the background, so that its keys are freed at once. If
+// etcd can't be reached they are freed when the lease expires.
 func (m *Manager) ended(s *Session) {
 	if m.isClosed() {
 		return // Close revokes it

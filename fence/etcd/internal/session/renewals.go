@@ -23,16 +23,15 @@ type renewals struct {
 // renew renews a lease once, and returns the time to live in seconds, 0 if there
 // is no such lease. If the kept stream has died, or its token has expired, a new
 // one is opened at once. A member that has fallen silent gives no error:
-// so another stream is opened beside the first, for which the client takes its next
-// member.
+// so another stream is opened besides, for which the client takes its next member.
 func (r *renewals) renew(ctx context.Context, id clientv3.LeaseID) (int64, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	kept := r.kept
 	r.kept = nil
 	t := &renewal{remote: r.remote, id: id, answers: make(chan renewalAnswer)}
-	beside := time.NewTicker(patienceOf(ctx))
-	defer beside.Stop()
+	another := time.NewTicker(perStream(ctx))
+	defer another.Stop()
 	// Streams that didn't answer first end here: an answer that comes late must not
 	// be taken for that of a later renewal (F3).
 	defer t.running.Wait()
@@ -57,7 +56,7 @@ func (r *renewals) renew(ctx context.Context, id clientv3.LeaseID) (int64, error
 			default:
 				return 0, rpctypes.Error(a.err)
 			}
-		case <-beside.C:
+		case <-another.C:
 			t.try(ctx, newRenewalStream())
 		case <-ctx.Done():
 			return 0, ctx.Err()
@@ -65,9 +64,9 @@ func (r *renewals) renew(ctx context.Context, id clientv3.LeaseID) (int64, error
 	}
 }
 
-// patienceOf is how long one stream may take to answer: a third of the time until
+// perStream is how long one stream may take to answer: a third of the time until
 // ctx ends, so that three are tried.
-func patienceOf(ctx context.Context) time.Duration {
+func perStream(ctx context.Context) time.Duration {
 	end, ok := ctx.Deadline()
 	if !ok {
 		return time.Hour
@@ -75,7 +74,7 @@ func patienceOf(ctx context.Context) time.Duration {
 	return max(time.Until(end)/3, time.Millisecond)
 }
 
-// close ends the stream; callers see to it that nothing is renewed any more.
+// close ends the stream. Nothing may be renewed any more.
 func (r *renewals) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

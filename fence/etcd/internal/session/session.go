@@ -18,7 +18,7 @@ import (
 // Config says how long a session lives, and how long one renewal may take.
 type Config struct {
 	TTL            time.Duration
-	Margin         time.Duration // of the deadline before the lease's end; 0 means a tenth of the granted time
+	Margin         time.Duration // by which the deadline precedes the lease's end; 0 means a tenth of the granted time
 	RequestTimeout time.Duration
 }
 
@@ -33,8 +33,8 @@ type LeaseService interface {
 
 // Dependent is what lives under a session's lease.
 type Dependent interface {
-	// SessionEnded says that the lease can't be relied upon any more. It is
-	// called once at most.
+	// SessionEnded is called once, at most, when the lease can't be relied upon any
+	// more.
 	SessionEnded(fence.LossReason)
 }
 
@@ -49,18 +49,18 @@ type Session struct {
 	cancel  context.CancelFunc
 	onEnd   func(*Session)
 
-	mu         sync.Mutex
-	ttl        time.Duration // as granted last
-	sent       time.Time     // when the last successful renewal was sent
-	deadline   time.Time
-	timer      *time.Timer
-	failure    error // of the last renewal
-	ended      bool
-	dependents map[Dependent]bool // true while it still needs the lease
-	asking     []func()           // see RenewNow
-	numbers    int64              // how many were given out
+	mu           sync.Mutex
+	ttl          time.Duration // as granted last
+	sent         time.Time     // when the last successful renewal was sent
+	deadline     time.Time
+	timer        *time.Timer
+	failure      error // of the last renewal
+	ended        bool
+	dependents   map[Dependent]bool // true while it still needs the lease
+	afterRenewal []func()           // see RenewNow
+	numbers      int64              // the last that NextNumber returned
 
-	wake chan struct{} // holds one signal for Run that somebody asks
+	wake chan struct{} // holds one signal for Run to renew now
 }
 
 // Start asks for a lease. The session ends by itself at its deadline; Run renews it.
@@ -93,9 +93,9 @@ func (s *Session) margin(ttl time.Duration) time.Duration {
 	return ttl / 10
 }
 
-// renewed moves the deadline on after a renewal that was sent at that time. One
-// whose answer comes after the deadline is too late: the lease was lost then,
-// even if the process stood still and the timer had no chance to say so (F3).
+// renewed moves the deadline after a renewal that was sent at that time. An answer that
+// comes after the deadline is too late: the lease was lost by then, even if the process
+// was stopped and the timer could not run (F3).
 func (s *Session) renewed(sent time.Time, ttl time.Duration) {
 	now := time.Now()
 	s.mu.Lock()
@@ -114,8 +114,8 @@ func (s *Session) renewed(sent time.Time, ttl time.Duration) {
 	s.mu.Unlock()
 }
 
-// expire is the timer's function. A renewal may have moved the deadline on since
-// the timer fired.
+// expire is the timer's function. A renewal may have moved the deadline since the timer
+// fired.
 func (s *Session) expire() {
 	if s.Remaining() == 0 {
 		s.End(fence.LossDeadline)
@@ -143,22 +143,22 @@ func (s *Session) Run() {
 		case <-s.ctx.Done():
 			return
 		}
-		asking := s.asked()
+		after := s.takeAfterRenewal()
 		timer.Reset(s.pause(s.renew()))
 		if s.ctx.Err() != nil {
 			return
 		}
-		for _, f := range asking {
+		for _, f := range after {
 			f()
 		}
 	}
 }
 
-// RenewNow renews the lease at once and calls f afterwards, unless that ended the
-// session: it tells a key that was deleted from one that went with its lease.
+// RenewNow renews the lease at once and then calls f, unless that ended the session. So
+// a key that was deleted is told from one whose lease is gone.
 func (s *Session) RenewNow(f func()) {
 	s.mu.Lock()
-	s.asking = append(s.asking, f)
+	s.afterRenewal = append(s.afterRenewal, f)
 	s.mu.Unlock()
 	select {
 	case s.wake <- struct{}{}:
@@ -166,12 +166,12 @@ func (s *Session) RenewNow(f func()) {
 	}
 }
 
-func (s *Session) asked() []func() {
+func (s *Session) takeAfterRenewal() []func() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	asking := s.asking
-	s.asking = nil
-	return asking
+	after := s.afterRenewal
+	s.afterRenewal = nil
+	return after
 }
 
 // pause is the time until the next renewal: a third of the time to live after
@@ -210,8 +210,8 @@ func (s *Session) renew() bool {
 	return err == nil
 }
 
-// failed keeps why a renewal failed. That there was no answer doesn't replace what
-// an earlier answer said: the last try before the deadline has little time.
+// failed keeps why a renewal failed. "No answer" doesn't replace an earlier error from
+// etcd: the last try before the deadline has little time.
 func (s *Session) failed(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -228,8 +228,7 @@ func (s *Session) LastFailure() error {
 	return s.failure
 }
 
-// NextNumber gives an acquiring Txn its number: a void rules out those that are not
-// higher than its own.
+// NextNumber numbers an acquiring Txn. A void rules out the Txns up to its own number.
 func (s *Session) NextNumber() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -248,7 +247,7 @@ func (s *Session) Attach(d Dependent) bool {
 	return true
 }
 
-// Abandon says that d no longer needs the lease, though traces of it remain.
+// Abandon says that d no longer needs the lease, though its key may still be there.
 func (s *Session) Abandon(d Dependent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -257,21 +256,21 @@ func (s *Session) Abandon(d Dependent) {
 	}
 }
 
-// Detach takes d away: nothing of it remains.
+// Detach takes d away: its key is gone.
 func (s *Session) Detach(d Dependent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.dependents, d)
 }
 
-// EndIfUnneeded ends the session if nobody needs its lease.
+// EndIfUnneeded ends the session if no dependent needs its lease.
 func (s *Session) EndIfUnneeded() {
 	s.endIf(fence.LossExpired, func() bool {
 		return !slices.Contains(slices.Collect(maps.Values(s.dependents)), true)
 	})
 }
 
-// End ends the session for all who live under it. Only the first call counts.
+// End ends the session and tells all dependents. Only the first call counts.
 func (s *Session) End(reason fence.LossReason) {
 	s.endIf(reason, func() bool { return true })
 }

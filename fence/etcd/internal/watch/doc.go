@@ -1,3 +1,2 @@
-// Package watch shows what happens in queues of lock keys: all that one Locker
-// follows, over one gRPC stream.
+// Package watch follows queues of lock keys, all of one Locker's over one gRPC stream.
 package watch

@@ -10,8 +10,8 @@ import (
 // observer of an election. Its methods may be called from several goroutines.
 type Follower struct {
 	queue   string          // prefix of the queue's keys
-	over    <-chan struct{} // closed when nobody follows it any more
-	changed func()          // called when the view may show something new
+	over    <-chan struct{} // closed when the follower has ended
+	changed func()          // called when there may be something new to see
 	refused func(error)     // called once if etcd refuses to show the queue, which is no longer watched by then
 
 	mu   sync.Mutex
@@ -97,7 +97,7 @@ func (f *Follower) resume() int64 {
 	return f.view.rev + 1
 }
 
-// missed says that events were lost for good.
+// missed says that events were lost: nothing is known until the next list.
 func (f *Follower) missed() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

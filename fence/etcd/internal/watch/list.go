@@ -27,7 +27,7 @@ func (w *Watcher) list(ctx context.Context, f *Follower) (bool, error) {
 }
 
 // relist reads the queue once its watch is in place, in the background, trying
-// until it succeeds or nobody needs it.
+// until it succeeds or f is over.
 func (w *Watcher) relist(f *Follower) {
 	w.cluster.Tasks.Start(func(ctx context.Context) {
 		for n := 0; ctx.Err() == nil && !f.ended(); n++ {
@@ -62,8 +62,7 @@ func (s *stream) refused(f *Follower) {
 
 // Poll reads the queue every poll interval, until ctx ends. What it read
 // may be older than what is known because events overtook it, or because etcd was
-// restored: then it starts from scratch, or it would wait for a revision that is
-// far away.
+// restored: then f starts from scratch, since that revision may be far away.
 func (w *Watcher) Poll(ctx context.Context, f *Follower) {
 	ticker := time.NewTicker(w.pollInterval)
 	defer ticker.Stop()
@@ -72,7 +71,7 @@ func (w *Watcher) Poll(ctx context.Context, f *Follower) {
 		case <-ticker.C:
 			// An error changes nothing: the next reading is due soon.
 			if used, err := w.list(ctx, f); err == nil && !used {
-				w.anew(f)
+				w.restartFollower(f)
 			}
 		case <-f.over:
 			return

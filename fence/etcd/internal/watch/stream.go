@@ -20,11 +20,11 @@ type stream struct {
 
 	// Requests for watches in the order in which etcd will answer them: the answer
 	// to one that it refuses doesn't name it. Guarded by Watcher.mu.
-	unanswered []question
+	unanswered []pendingRequest
 }
 
-// question is a request for a watch that etcd has not answered yet.
-type question struct {
+// pendingRequest is a request for a watch that etcd has not answered yet.
+type pendingRequest struct {
 	order
 	sent time.Time
 }
@@ -78,7 +78,7 @@ func (s *stream) sendAll() {
 				continue
 			}
 			if err := s.rpc.Send(req); err != nil {
-				return // receive finds out why
+				return // receive returns the reason
 			}
 		}
 		select {
@@ -146,7 +146,7 @@ func (s *stream) request(o order) *pb.WatchRequest {
 		create.StartRevision = f.resume()
 		watch.asked, watch.fromNow = true, create.StartRevision == 0
 	}
-	s.unanswered = append(s.unanswered, question{o, time.Now()})
+	s.unanswered = append(s.unanswered, pendingRequest{o, time.Now()})
 	return &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: create}}
 }
 
@@ -191,8 +191,7 @@ func (s *stream) created(resp *pb.WatchResponse) error {
 	return nil
 }
 
-// dispatch passes a response on to who follows the queue. Its error is for the
-// stream as a whole.
+// dispatch passes a response to the follower of its queue. An error ends the stream.
 func (s *stream) dispatch(resp *pb.WatchResponse) error {
 	s.mu.Lock()
 	watch := s.watches[resp.WatchId]
@@ -201,7 +200,7 @@ func (s *stream) dispatch(resp *pb.WatchResponse) error {
 	case watch == nil: // removed meanwhile
 	case resp.CompactRevision != 0:
 		watch.follower.missed()
-		s.again(resp.WatchId)
+		s.rewatch(resp.WatchId)
 	case resp.Canceled:
 		return fmt.Errorf("etcd: watch cancelled: %s", resp.CancelReason)
 	default:

@@ -6,9 +6,9 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
 )
 
-// view is what one acquisition knows of its resource's queue: the set of keys,
-// complete as of a revision. Lists and events come from different requests and
-// in any order; the revision says what is news. It has no lock of its own.
+// view is what a follower knows of a queue: its keys, complete as of a revision. Lists
+// and events come from different requests, in any order; the revision says what is new.
+// Callers synchronise.
 type view struct {
 	own   string
 	token int64 // create revision of own
@@ -77,7 +77,7 @@ func (v *view) apply(events []*mvccpb.Event) {
 func (v *view) gone() bool { return v.rev != 0 && v.keys[v.own].Created != v.token }
 
 // first reports whether the own key is there and every smaller create revision
-// is gone, not only that of the next in line: somebody in the middle may vanish.
+// is gone. It isn't enough that the next smaller one is: a waiter may have left.
 func (v *view) first() bool {
 	if v.rev == 0 || v.gone() {
 		return false
@@ -113,5 +113,5 @@ func (v *view) head() Key {
 	return first
 }
 
-// contended reports whether anybody else is in the queue.
+// contended reports whether there are other keys in the queue.
 func (v *view) contended() bool { return len(v.keys) > 1 }

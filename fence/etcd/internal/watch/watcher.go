@@ -20,8 +20,8 @@ type Watcher struct {
 	remote       pb.WatchClient
 	pollInterval time.Duration
 
-	wake     chan struct{} // holds one signal that there is something to send
-	orphaned chan struct{} // closed when run found the client closed
+	wake         chan struct{} // holds one signal that there is something to send
+	clientClosed chan struct{} // closed when run found the client closed
 
 	mu      sync.Mutex
 	lastID  int64
@@ -56,15 +56,16 @@ const (
 func New(c *cluster.Cluster, pollInterval time.Duration) *Watcher {
 	w := &Watcher{
 		cluster: c, remote: pb.NewWatchClient(c.Client.ActiveConnection()), pollInterval: pollInterval,
-		wake: make(chan struct{}, 1), orphaned: make(chan struct{}),
+		wake: make(chan struct{}, 1), clientClosed: make(chan struct{}),
 		ids: map[*Follower]int64{}, watches: map[int64]*watch{},
 	}
 	c.Tasks.Start(w.run)
 	return w
 }
 
-// Orphaned is closed when the client was found closed: nothing is watched any more.
-func (w *Watcher) Orphaned() <-chan struct{} { return w.orphaned }
+// ClientClosed is closed when the etcd client turns out to be closed: nothing is watched
+// any more.
+func (w *Watcher) ClientClosed() <-chan struct{} { return w.clientClosed }
 
 // Add watches the queue of f, from f.resume() on. It doesn't wait for etcd.
 func (w *Watcher) Add(f *Follower) {
@@ -100,8 +101,8 @@ func (w *Watcher) removeLocked(f *Follower) bool {
 	return true
 }
 
-// anew forgets what f's watch has shown and watches from now on.
-func (w *Watcher) anew(f *Follower) {
+// restartFollower forgets what f's watch has shown and watches from now on.
+func (w *Watcher) restartFollower(f *Follower) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.removeLocked(f) {
@@ -110,8 +111,8 @@ func (w *Watcher) anew(f *Follower) {
 	}
 }
 
-// again replaces the watch of an id by a new one of the same queue.
-func (w *Watcher) again(id int64) {
+// rewatch replaces the watch of an id by a new one of the same queue.
+func (w *Watcher) rewatch(id int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if old := w.watches[id]; old != nil {
@@ -141,7 +142,7 @@ func (w *Watcher) run(ctx context.Context) {
 			}
 			if w.cluster.Closed() {
 				w.cluster.Logger.Error(cluster.ErrClientClosed.Error())
-				close(w.orphaned)
+				close(w.clientClosed)
 				return
 			}
 			w.cluster.Recheck()
