@@ -119,6 +119,15 @@ func (p *Position) settle(confirmed bool) {
 	})
 }
 
+func (p *Position) isSettled() bool {
+	select {
+	case <-p.settled:
+		return true
+	default:
+		return false
+	}
+}
+
 func (p *Position) granted() fence.Grant {
 	p.mu.Lock()
 	defer p.mu.Unlock()

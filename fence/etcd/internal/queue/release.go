@@ -57,7 +57,7 @@ const maxClearing = 16
 // makes no more keys, and the session expires in etcd. After a failure it ends the
 // session if nothing else needs it, so that no renewal keeps alive what is left.
 func (q *Queues) clearAway(ctx context.Context, p *Position, clear func(context.Context, *Position) error) {
-	for n := 0; ; n++ {
+	for n := 0; !p.isSettled(); n++ {
 		select {
 		case q.clearing <- struct{}{}:
 		case <-p.settled:
