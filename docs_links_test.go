@@ -66,3 +66,18 @@ func anchors(text string) map[string]bool {
 	}
 	return names
 }
+
+// The index leads to every page that is written for readers.
+func TestDocs_IndexHasEveryPage(t *testing.T) {
+	listed := map[string]bool{"docs/README.md": true}
+	for _, found := range link.FindAllStringSubmatch(read(t, "docs/README.md"), -1) {
+		target, _, _ := strings.Cut(found[1], "#")
+		listed[filepath.Join("docs", target)] = true
+	}
+	texts(t, func(path, _ string) {
+		inDocs := strings.HasPrefix(path, "docs/") && !strings.HasPrefix(path, "docs/adr/")
+		if filepath.Ext(path) == ".md" && (inDocs || !strings.Contains(path, "/") || strings.HasPrefix(path, "chaos/")) && !listed[path] {
+			t.Errorf("docs/README.md doesn't lead to %s", path)
+		}
+	})
+}
