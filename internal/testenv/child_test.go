@@ -6,6 +6,10 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/internal/pause"
+
+	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
 func TestChild_IsPausedResumedAndKilled(t *testing.T) {
@@ -13,9 +17,9 @@ func TestChild_IsPausedResumedAndKilled(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, c.Signal(syscall.SIGSTOP))
 	require.Eventually(t, func() bool {
-		stopped, err := isStopped(c.Pid())
+		stopped, err := pause.Stopped(c.Pid())
 		return err == nil && stopped
-	}, startBound, pollInterval)
+	}, process.StartBound, process.PollInterval)
 	require.NoError(t, c.Resume())
 	require.NoError(t, c.Kill())
 	require.False(t, c.Wait().Success())

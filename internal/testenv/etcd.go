@@ -15,11 +15,16 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+
+	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
 // EtcdVar names an existing etcd to be used instead of starting one: client
 // endpoints separated by commas.
 const EtcdVar = "FENCEKIT_ETCD_ENDPOINTS"
+
+// roleEtcd is the role of a child that runs etcd with its arguments as flags.
+const roleEtcd = "etcd"
 
 // EtcdConfig says how to run etcd. nil means all defaults.
 type EtcdConfig struct {
@@ -62,7 +67,7 @@ func (c *EtcdConfig) withDefaults() (EtcdConfig, error) {
 // Etcd is an etcd of one node, or one member of an EtcdCluster: a child process,
 // a container, or what FENCEKIT_ETCD_ENDPOINTS names. Its methods may be called concurrently.
 type Etcd struct {
-	controller
+	controller   process.Controller
 	endpoints    []string
 	certificates *Certificates
 	data         string // "" if it isn't on this machine's disk
@@ -98,34 +103,34 @@ func StartEtcd(ctx context.Context, cfg *EtcdConfig) (*Etcd, error) {
 }
 
 func startLocalEtcd(ctx context.Context, cfg EtcdConfig) (*Etcd, error) {
-	s, err := newServer("etcd", cfg.Log, 2)
+	s, err := process.NewServer("etcd", cfg.Log, 2)
 	if err != nil {
 		return nil, err
 	}
-	peer := "http://" + s.ports[1].address()
+	peer := "http://" + s.Ports[1].Address()
 	e := newEtcd(s, cfg, seat{name: "node", peerURL: peer, cluster: "node=" + peer})
-	if err := s.start(ctx); err != nil {
-		return nil, errors.Join(err, s.discard())
+	if err := s.Start(ctx); err != nil {
+		return nil, errors.Join(err, s.Discard())
 	}
 	return e, nil
 }
 
 // newEtcd makes a server an etcd; it isn't started yet.
-func newEtcd(s *server, cfg EtcdConfig, at seat) *Etcd {
+func newEtcd(s *process.Server, cfg EtcdConfig, at seat) *Etcd {
 	if cfg.Dir == "" {
-		cfg.Dir = s.dir.path("etcd")
+		cfg.Dir = s.Dir.Path("etcd")
 	}
-	e := &Etcd{endpoints: []string{cfg.scheme() + s.ports[0].address()}, certificates: cfg.Certificates, controller: s, data: cfg.Dir, seat: at}
-	s.ready = func(ctx context.Context) error {
+	e := &Etcd{endpoints: []string{cfg.scheme() + s.Ports[0].Address()}, certificates: cfg.Certificates, controller: s, data: cfg.Dir, seat: at}
+	s.Ready = func(ctx context.Context) error {
 		// A client that dials too early backs off for a second.
-		if err := poll(ctx, listening(s.ports[0].address())); err != nil {
+		if err := process.Poll(ctx, process.Listening(s.Ports[0].Address())); err != nil {
 			return err
 		}
 		return e.ping(ctx)
 	}
-	s.stopSignals = []syscall.Signal{syscall.SIGTERM}
-	s.command = func() (*exec.Cmd, error) {
-		return etcdCommand(s, e.seat.proxy, etcdFlags(cfg, e.seat, e.Endpoint(), s.ports[0].address(), s.ports[1].address()))
+	s.StopSignals = []syscall.Signal{syscall.SIGTERM}
+	s.Command = func() (*exec.Cmd, error) {
+		return etcdCommand(s, e.seat.proxy, etcdFlags(cfg, e.seat, e.Endpoint(), s.Ports[0].Address(), s.Ports[1].Address()))
 	}
 	return e
 }
@@ -154,14 +159,14 @@ func etcdFlags(cfg EtcdConfig, at seat, endpoint, client, peer string) []string 
 }
 
 // etcdCommand is this binary, told to be etcd.
-func etcdCommand(s *server, proxy string, flags []string) (*exec.Cmd, error) {
+func etcdCommand(s *process.Server, proxy string, flags []string) (*exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
 	cmd := exec.Command(self, flags...)
-	cmd.Dir = s.dir.root
-	cmd.Env = append(withoutPrefix(os.Environ(), "ETCD_"), roleVar+"="+roleEtcd)
+	cmd.Dir = s.Dir.Root
+	cmd.Env = append(process.WithoutPrefix(os.Environ(), "ETCD_"), process.RoleVar+"="+roleEtcd)
 	if proxy != "" {
 		cmd.Env = append(cmd.Env, "HTTP_PROXY="+proxy, "http_proxy="+proxy, "NO_PROXY=", "no_proxy=")
 	}
@@ -169,17 +174,6 @@ func etcdCommand(s *server, proxy string, flags []string) (*exec.Cmd, error) {
 }
 
 func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
-
-// withoutPrefix drops variables that would configure a server behind our back.
-func withoutPrefix(env []string, prefix string) []string {
-	var kept []string
-	for _, v := range env {
-		if !strings.HasPrefix(v, prefix) {
-			kept = append(kept, v)
-		}
-	}
-	return kept
-}
 
 // ping returns once a linearizable read has been answered, if only by asking who
 // reads: an etcd may have been told to.
@@ -220,19 +214,19 @@ func newEtcdClient(ctx context.Context, certificates *Certificates, endpoints []
 
 // Stop ends etcd orderly, or by force if it takes too long, and removes its
 // directory. A second call does nothing.
-func (e *Etcd) Stop(ctx context.Context) error { return e.stop(ctx) }
+func (e *Etcd) Stop(ctx context.Context) error { return e.controller.Stop(ctx) }
 
 // Kill ends etcd by SIGKILL and waits for its end; the data stays for Restart.
 // An etcd that isn't running stays so.
-func (e *Etcd) Kill() error { return e.kill() }
+func (e *Etcd) Kill() error { return e.controller.Kill() }
 
 // Restart starts etcd again on the same ports and data, stopping it first if
 // it runs, and returns once it answers. It fails with ErrStopped after Stop.
-func (e *Etcd) Restart(ctx context.Context) error { return e.restart(ctx) }
+func (e *Etcd) Restart(ctx context.Context) error { return e.controller.Restart(ctx) }
 
 // Pause stops etcd by SIGSTOP and returns once the kernel shows it stopped:
 // connections stay open and silent. A container is frozen as a whole.
-func (e *Etcd) Pause() error { return e.pause() }
+func (e *Etcd) Pause() error { return e.controller.Pause() }
 
 // Resume lets a paused etcd go on.
-func (e *Etcd) Resume() error { return e.resume() }
+func (e *Etcd) Resume() error { return e.controller.Resume() }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
 // EtcdClusterVar chooses where the members of clusters run: "docker" for
@@ -151,7 +153,7 @@ func (c *EtcdCluster) Leader(ctx context.Context) (*EtcdMember, error) {
 // LeaderAfter is Leader for those who took the old leader away: for a while the
 // others still believe in it.
 func (c *EtcdCluster) LeaderAfter(ctx context.Context, old *EtcdMember) (leader *EtcdMember, err error) {
-	err = poll(ctx, func(ctx context.Context) error {
+	err = process.Poll(ctx, func(ctx context.Context) error {
 		leader = c.askForLeader(ctx)
 		if leader == nil || leader == old {
 			return errors.New("testenv: etcd: no leader")

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
 func startCluster(t *testing.T) *EtcdCluster {
@@ -76,7 +78,7 @@ func TestEtcdMember_IsIsolatedWhileItsClientsReachIt(t *testing.T) {
 
 	require.NoError(t, old.Rejoin())
 	require.NoError(t, old.Rejoin())
-	require.NoError(t, poll(ctx, func(ctx context.Context) error {
+	require.NoError(t, process.Poll(ctx, func(ctx context.Context) error {
 		got, err = client.Get(ctx, "k")
 		return err
 	}))
@@ -90,10 +92,10 @@ func TestEtcdCluster_StopIsForGood(t *testing.T) {
 	require.NoError(t, m.Pause()) // Stop also ends what is paused
 	require.NoError(t, c.Stop(ctx))
 	require.NoError(t, c.Stop(ctx))
-	require.Error(t, listening(strings.TrimPrefix(m.Endpoint(), "http://"))(ctx))
+	require.Error(t, process.Listening(strings.TrimPrefix(m.Endpoint(), "http://"))(ctx))
 	require.NoDirExists(t, rootOf(m.controller))
 	require.NoError(t, m.Kill())
-	require.ErrorIs(t, m.Restart(ctx), ErrStopped)
+	require.ErrorIs(t, m.Restart(ctx), process.ErrStopped)
 }
 
 func TestEtcdMember_StaysIsolatedOverARestart(t *testing.T) {

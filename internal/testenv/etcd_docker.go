@@ -10,6 +10,8 @@ import (
 
 	"github.com/ory/dockertest/v3"
 	"github.com/ory/dockertest/v3/docker"
+
+	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
 // etcdImage is built by "make images" from the version of etcd in go.mod, which
@@ -28,7 +30,7 @@ const (
 // members in one of those, they would go on talking there.
 type dockerNetwork struct {
 	pool *dockertest.Pool
-	dir  *runDir // for its name
+	dir  *process.Dir // for its name
 
 	mu      sync.Mutex
 	members map[string]*dockerPeer // by host
@@ -36,23 +38,23 @@ type dockerNetwork struct {
 
 // dockerPeer is one member as seen by the network.
 type dockerPeer struct {
-	container *container
+	container *process.Container
 	connected bool
 }
 
 func newDockerNetwork(ctx context.Context) (*dockerNetwork, error) {
-	pool, err := newDocker(ctx)
+	pool, err := process.NewDocker(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("testenv: etcd in Docker: %w", err)
 	}
 	if _, err := pool.Client.InspectImage(etcdImage); err != nil {
 		return nil, fmt.Errorf("testenv: etcd in Docker: image %s (make images builds it): %w", etcdImage, err)
 	}
-	s, err := newDockerDir(0)
+	s, err := process.NewDockerDir(0)
 	if err != nil {
 		return nil, err
 	}
-	n := &dockerNetwork{pool: pool, dir: s.dir, members: map[string]*dockerPeer{}}
+	n := &dockerNetwork{pool: pool, dir: s.Dir, members: map[string]*dockerPeer{}}
 	if _, err := pool.Client.CreateNetwork(docker.CreateNetworkOptions{Name: n.name(), Internal: true, Context: ctx}); err != nil {
 		return nil, errors.Join(fmt.Errorf("testenv: etcd in Docker: network: %w", err), n.close())
 	}
@@ -60,28 +62,28 @@ func newDockerNetwork(ctx context.Context) (*dockerNetwork, error) {
 	return n, nil
 }
 
-func (n *dockerNetwork) name() string { return filepath.Base(n.dir.root) }
+func (n *dockerNetwork) name() string { return filepath.Base(n.dir.Root) }
 
 func (n *dockerNetwork) add(name string, cfg EtcdConfig) (*EtcdMember, error) {
-	c, err := newContainer(n.pool, "etcd "+name, syscall.SIGTERM)
+	c, err := process.NewContainer(n.pool, "etcd "+name, syscall.SIGTERM)
 	if err != nil {
 		return nil, err
 	}
 	cfg.Dir = insideData
 	at := seat{name: name, peerURL: "http://" + hostOf(name) + ":2380"}
-	e := &Etcd{controller: c, endpoints: []string{cfg.scheme() + c.port.address()}, certificates: cfg.Certificates, seat: at}
-	c.ready = func(ctx context.Context) error { return poll(ctx, e.ping) }
-	c.create = func(ctx context.Context) error {
+	e := &Etcd{controller: c, endpoints: []string{cfg.scheme() + c.Port.Address()}, certificates: cfg.Certificates, seat: at}
+	c.Ready = func(ctx context.Context) error { return process.Poll(ctx, e.ping) }
+	c.Create = func(ctx context.Context) error {
 		return n.run(ctx, c, hostOf(name), cfg, etcdFlags(cfg, e.seat, e.Endpoint(), "0.0.0.0:2379", "0.0.0.0:2380"))
 	}
 	n.members[hostOf(name)] = &dockerPeer{container: c}
-	return &EtcdMember{Etcd: e, ground: n, start: c.start}, nil
+	return &EtcdMember{Etcd: e, ground: n, start: c.Start}, nil
 }
 
 // run creates a member's own network and its container, connects that with the
 // others and starts it.
-func (n *dockerNetwork) run(ctx context.Context, c *container, host string, cfg EtcdConfig, flags []string) error {
-	if _, err := n.pool.Client.CreateNetwork(docker.CreateNetworkOptions{Name: c.name(), Context: ctx}); err != nil {
+func (n *dockerNetwork) run(ctx context.Context, c *process.Container, host string, cfg EtcdConfig, flags []string) error {
+	if _, err := n.pool.Client.CreateNetwork(docker.CreateNetworkOptions{Name: c.Name(), Context: ctx}); err != nil {
 		return err
 	}
 	var mounts []string
@@ -89,10 +91,10 @@ func (n *dockerNetwork) run(ctx context.Context, c *container, host string, cfg 
 		mounts = []string{cfg.Certificates.dir + ":" + cfg.Certificates.dir + ":ro"}
 	}
 	_, err := n.pool.Client.CreateContainer(docker.CreateContainerOptions{
-		Name:   c.name(),
+		Name:   c.Name(),
 		Config: &docker.Config{Image: etcdImage, Cmd: flags, ExposedPorts: map[docker.Port]struct{}{insideClient: {}}},
 		HostConfig: &docker.HostConfig{
-			NetworkMode: c.name(), PortBindings: c.binding(insideClient), Binds: mounts,
+			NetworkMode: c.Name(), PortBindings: c.Binding(insideClient), Binds: mounts,
 			// The names of members that aren't there must not go to another resolver.
 			DNS: []string{"127.0.0.1"},
 		},
@@ -104,12 +106,11 @@ func (n *dockerNetwork) run(ctx context.Context, c *container, host string, cfg 
 	if err := n.rejoin(host); err != nil {
 		return err
 	}
-	return n.pool.Client.StartContainerWithContext(c.name(), nil, ctx)
+	return n.pool.Client.StartContainerWithContext(c.Name(), nil, ctx)
 }
 
 // isolate takes a member out of the others' network, whether it runs or not. What
-// is under way to it is lost, and later attempts
-// find no host.
+// is under way to it is lost, and later attempts find no host.
 func (n *dockerNetwork) isolate(host string) error {
 	return n.connect(host, false, n.pool.Client.DisconnectNetwork)
 }
@@ -127,7 +128,7 @@ func (n *dockerNetwork) connect(host string, connected bool, do func(string, doc
 		return nil
 	}
 	err := do(n.name(), docker.NetworkConnectionOptions{
-		Container:      peer.container.name(),
+		Container:      peer.container.Name(),
 		EndpointConfig: &docker.EndpointConfig{Aliases: []string{host}},
 	})
 	if err != nil {
@@ -138,8 +139,8 @@ func (n *dockerNetwork) connect(host string, connected bool, do func(string, doc
 }
 
 func (n *dockerNetwork) close() error {
-	if err := removeFromDocker(n.pool, n.name()); err != nil {
+	if err := process.RemoveFromDocker(n.pool, n.name()); err != nil {
 		return err
 	}
-	return n.dir.remove()
+	return n.dir.Remove()
 }

@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"sync"
+
+	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
 // peerNetwork is where members run as child processes. It carries what they say to
@@ -38,15 +40,15 @@ func newPeerNetwork() *peerNetwork {
 }
 
 func (n *peerNetwork) add(name string, cfg EtcdConfig) (*EtcdMember, error) {
-	s, err := newServer("etcd-"+name, cfg.Log, 2)
+	s, err := process.NewServer("etcd-"+name, cfg.Log, 2)
 	if err != nil {
 		return nil, err
 	}
-	at := seat{name: name, peerURL: fmt.Sprintf("http://%s:%d", hostOf(name), s.ports[1].number)}
-	if at.proxy, err = n.open(hostOf(name), s.ports[1].address()); err != nil {
-		return nil, errors.Join(err, s.discard())
+	at := seat{name: name, peerURL: fmt.Sprintf("http://%s:%d", hostOf(name), s.Ports[1].Number)}
+	if at.proxy, err = n.open(hostOf(name), s.Ports[1].Address()); err != nil {
+		return nil, errors.Join(err, s.Discard())
 	}
-	return &EtcdMember{Etcd: newEtcd(s, cfg, at), ground: n, start: s.start}, nil
+	return &EtcdMember{Etcd: newEtcd(s, cfg, at), ground: n, start: s.Start}, nil
 }
 
 // open makes the proxy of a member and returns its URL.

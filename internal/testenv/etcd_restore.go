@@ -8,6 +8,8 @@ import (
 
 	"go.etcd.io/etcd/etcdutl/v3/snapshot"
 	"go.uber.org/zap"
+
+	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
 // Snapshot writes etcd's own snapshot of its data to a file, as
@@ -36,16 +38,16 @@ func (e *Etcd) Snapshot(ctx context.Context, file string) (err error) {
 // above 0 revisions begin that much higher than in the snapshot, and all before
 // are marked as compacted. It is for an etcd of one node.
 func (e *Etcd) Restore(ctx context.Context, file string, bump uint64) error {
-	s, ok := e.controller.(*server)
+	s, ok := e.controller.(*process.Server)
 	if !ok {
-		return &NotOursError{"restore", EtcdVar}
+		return &NotOursError{Action: "restore", Variable: EtcdVar}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stopped {
-		return ErrStopped
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	if s.Stopped {
+		return process.ErrStopped
 	}
-	if err := errors.Join(s.end(s.killSignals), os.RemoveAll(e.data)); err != nil {
+	if err := errors.Join(s.End(s.KillSignals), os.RemoveAll(e.data)); err != nil {
 		return err
 	}
 	err := snapshot.NewV3(zap.NewNop()).Restore(snapshot.RestoreConfig{
@@ -57,5 +59,5 @@ func (e *Etcd) Restore(ctx context.Context, file string, bump uint64) error {
 	if err != nil {
 		return err
 	}
-	return s.start(ctx)
+	return s.Start(ctx)
 }

@@ -11,12 +11,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
 // testContext ends a test that hangs; no machine needs that long.
 func testContext(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), startBound)
+	ctx, cancel := context.WithTimeout(context.Background(), process.StartBound)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -46,7 +48,7 @@ func TestEtcd_KeepsDataAndEndpointOverKillAndRestart(t *testing.T) {
 
 	require.NoError(t, e.Kill())
 	require.NoError(t, e.Kill())
-	require.Error(t, listening(e.controller.(*server).ports[0].address())(ctx))
+	require.Error(t, process.Listening(e.controller.(*process.Server).Ports[0].Address())(ctx))
 	require.NoError(t, e.Restart(ctx))
 	require.NoError(t, e.Restart(ctx)) // of one that runs
 
@@ -59,16 +61,16 @@ func TestEtcd_KeepsDataAndEndpointOverKillAndRestart(t *testing.T) {
 func TestEtcd_StopIsForGood(t *testing.T) {
 	ctx := testContext(t)
 	e := startEtcd(t, nil)
-	root := e.controller.(*server).dir.root
+	root := e.controller.(*process.Server).Dir.Root
 	require.DirExists(t, root)
 	require.NoError(t, e.Pause()) // Stop also ends what is paused
 	require.NoError(t, e.Stop(ctx))
 	require.NoError(t, e.Stop(ctx))
 	require.NoDirExists(t, root)
-	require.Equal(t, "signal: terminated", e.controller.(*server).proc.cmd.ProcessState.String(), "not by force")
-	require.ErrorIs(t, e.Restart(ctx), ErrStopped)
-	require.ErrorIs(t, e.Pause(), ErrNotRunning)
-	require.ErrorIs(t, e.Resume(), ErrNotRunning)
+	require.Equal(t, "signal: terminated", e.controller.(*process.Server).Proc.Cmd.ProcessState.String(), "not by force")
+	require.ErrorIs(t, e.Restart(ctx), process.ErrStopped)
+	require.ErrorIs(t, e.Pause(), process.ErrNotRunning)
+	require.ErrorIs(t, e.Resume(), process.ErrNotRunning)
 }
 
 func TestEtcd_GrantsTTLOfOneSecond(t *testing.T) {
@@ -82,10 +84,10 @@ func TestEtcd_PauseIsSilent(t *testing.T) {
 	ctx := testContext(t)
 	e := startEtcd(t, nil)
 	require.NoError(t, e.Pause())
-	stopped, err := isStopped(e.controller.(*server).proc.cmd.Process.Pid)
+	stopped, err := process.IsStopped(e.controller.(*process.Server).Proc.Cmd.Process.Pid)
 	require.NoError(t, err)
 	require.True(t, stopped)
-	require.NoError(t, listening(e.controller.(*server).ports[0].address())(ctx))
+	require.NoError(t, process.Listening(e.controller.(*process.Server).Ports[0].Address())(ctx))
 	short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 	defer cancel()
 	_, err = etcdClient(t, e).Get(short, "k")
@@ -166,25 +168,25 @@ func TestStartEtcd_UsesTheOneOfTheEnvironment(t *testing.T) {
 }
 
 func TestStart_RefusesWithoutReexec(t *testing.T) {
-	reexecCalled.Store(false)
-	defer reexecCalled.Store(true)
+	process.ReexecCalled.Store(false)
+	defer process.ReexecCalled.Store(true)
 	_, err := StartEtcd(testContext(t), nil)
-	require.ErrorIs(t, err, ErrNoReexec)
+	require.ErrorIs(t, err, process.ErrNoReexec)
 }
 
 func TestReservePort_IsExclusiveUntilReleased(t *testing.T) {
-	p, err := reservePort()
+	p, err := process.ReservePort()
 	require.NoError(t, err)
-	seen := map[int]bool{p.number: true}
+	seen := map[int]bool{p.Number: true}
 	for range 200 {
-		other, err := reservePort()
+		other, err := process.ReservePort()
 		require.NoError(t, err)
-		defer other.release()
-		require.False(t, seen[other.number])
-		seen[other.number] = true
+		defer other.Release()
+		require.False(t, seen[other.Number])
+		seen[other.Number] = true
 	}
-	require.NoError(t, p.release())
-	require.NoError(t, p.release())
+	require.NoError(t, p.Release())
+	require.NoError(t, p.Release())
 }
 
 func TestEtcd_ClosesItsLogFiles(t *testing.T) {

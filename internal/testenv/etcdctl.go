@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
 // etcdctl has a go.mod of its own, so that users of this module don't have
@@ -24,7 +26,7 @@ var (
 const etcdctlPackage = "go.etcd.io/etcd/etcdctl/v3"
 
 // etcdctl is the program, built in a directory of its own.
-type etcdctl struct{ dir *runDir }
+type etcdctl struct{ dir *process.Dir }
 
 var sharedEtcdctl = shared[*etcdctl]{start: buildEtcdctl}
 
@@ -37,40 +39,40 @@ func Etcdctl(t testing.TB, e *Etcd, args ...string) *exec.Cmd {
 	built, err := sharedEtcdctl.get()
 	require.NoError(t, err)
 	cmd := exec.Command(built.program(), args...)
-	cmd.Dir = built.dir.root
-	cmd.Env = append(withoutPrefix(os.Environ(), "ETCDCTL_"), "ETCDCTL_ENDPOINTS="+e.Endpoint())
+	cmd.Dir = built.dir.Root
+	cmd.Env = append(process.WithoutPrefix(os.Environ(), "ETCDCTL_"), "ETCDCTL_ENDPOINTS="+e.Endpoint())
 	return cmd
 }
 
-func (c *etcdctl) program() string { return c.dir.path("etcdctl") }
+func (c *etcdctl) program() string { return c.dir.Path("etcdctl") }
 
 // Stop removes the program.
-func (c *etcdctl) Stop(context.Context) error { return c.dir.remove() }
+func (c *etcdctl) Stop(context.Context) error { return c.dir.Remove() }
 
 func buildEtcdctl(ctx context.Context) (*etcdctl, error) {
-	if !reexecCalled.Load() {
-		return nil, ErrNoReexec
+	if !process.ReexecCalled.Load() {
+		return nil, process.ErrNoReexec
 	}
-	dir, err := newRunDir()
+	dir, err := process.NewDir()
 	if err != nil {
 		return nil, err
 	}
 	c := &etcdctl{dir}
 	if err := c.build(ctx); err != nil {
-		return nil, errors.Join(err, dir.remove())
+		return nil, errors.Join(err, dir.Remove())
 	}
 	return c, nil
 }
 
 func (c *etcdctl) build(ctx context.Context) error {
 	for name, content := range map[string][]byte{"go.mod": etcdctlMod, "go.sum": etcdctlSum} {
-		if err := os.WriteFile(c.dir.path(name), content, 0o644); err != nil {
+		if err := os.WriteFile(c.dir.Path(name), content, 0o644); err != nil {
 			return err
 		}
 	}
 	announce("etcdctl", "building "+etcdctlPackage)
 	cmd := exec.CommandContext(ctx, "go", "build", "-o", c.program(), etcdctlPackage)
-	cmd.Dir = c.dir.root
+	cmd.Dir = c.dir.Root
 	cmd.Env = append(os.Environ(), "GOFLAGS=-mod=readonly", "GOWORK=off", "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("testenv: build etcdctl, which needs the go command and, the first time, a module proxy: "+

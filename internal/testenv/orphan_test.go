@@ -14,6 +14,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
 // orphanReport is what an owner tells of itself before it is killed.
@@ -49,12 +51,12 @@ func beOrphaned() {
 	must(err)
 	c, err := StartEtcdCluster(ctx, 2, nil)
 	must(err)
-	report := orphanReport{Janitor: theJanitor.cmd.Process.Pid}
-	for _, each := range []controller{e.controller, p.controller, b.controller, r.controller, c.Members()[0].controller, c.Members()[1].controller} {
+	report := orphanReport{Janitor: process.JanitorPid()}
+	for _, each := range []process.Controller{e.controller, p.controller, b.controller, r.controller, c.Members()[0].controller, c.Members()[1].controller} {
 		report.add(each)
 	}
 	if network, ok := c.ground.(*dockerNetwork); ok {
-		report.Roots = append(report.Roots, network.dir.root)
+		report.Roots = append(report.Roots, network.dir.Root)
 		report.InDocker = append(report.InDocker, network.name())
 	}
 	busy := func(sql string) int {
@@ -68,11 +70,11 @@ func beOrphaned() {
 	busy("select count(*) from generate_series(1, 1e15)")
 	stopped := busy("select 1")
 	for _, root := range report.Roots {
-		pids, err := inhabitants(root)
+		pids, err := process.Inhabitants(root)
 		must(err)
 		report.Pids = append(report.Pids, pids...)
 	}
-	if _, local := p.controller.(*server); local {
+	if _, local := p.controller.(*process.Server); local {
 		must(syscall.Kill(stopped, syscall.SIGSTOP))
 	}
 	must(e.Pause())
@@ -81,23 +83,23 @@ func beOrphaned() {
 	select {}
 }
 
-func (r *orphanReport) add(c controller) {
+func (r *orphanReport) add(c process.Controller) {
 	r.Roots = append(r.Roots, rootOf(c))
-	if docker, ok := c.(*container); ok {
-		r.InDocker = append(r.InDocker, docker.name())
+	if docker, ok := c.(*process.Container); ok {
+		r.InDocker = append(r.InDocker, docker.Name())
 		return
 	}
 	r.Servers = append(r.Servers, pidOf(c))
 }
 
-func rootOf(c controller) string {
-	if docker, ok := c.(*container); ok {
-		return docker.dir.root
+func rootOf(c process.Controller) string {
+	if docker, ok := c.(*process.Container); ok {
+		return docker.Dir.Root
 	}
-	return c.(*server).dir.root
+	return c.(*process.Server).Dir.Root
 }
 
-func pidOf(c controller) int { return c.(*server).proc.cmd.Process.Pid }
+func pidOf(c process.Controller) int { return c.(*process.Server).Proc.Cmd.Process.Pid }
 
 // isolate gives directories a place of their own: another run's sweep must not
 // do what is tested here, nor a wrong sweep touch another run's.
@@ -192,9 +194,9 @@ func TestOwner_KilledWithItsJanitorIsSweptLater(t *testing.T) {
 	for _, root := range report.Roots {
 		require.DirExists(t, root)
 	}
-	dir, err := newRunDir()
+	dir, err := process.NewDir()
 	require.NoError(t, err)
-	require.NoError(t, dir.remove())
+	require.NoError(t, dir.Remove())
 	for _, root := range report.Roots {
 		require.NoDirExists(t, root)
 	}
@@ -207,9 +209,9 @@ func TestOwner_KilledWithItsJanitorIsSweptLater(t *testing.T) {
 func TestSweep_SparesTheLiving(t *testing.T) {
 	isolate(t)
 	e := startEtcd(t, nil)
-	unlock, err := lockSweep()
+	unlock, err := process.LockSweep()
 	require.NoError(t, err)
-	require.NoError(t, sweep())
+	require.NoError(t, process.Sweep())
 	unlock()
 	require.NoError(t, e.ping(testContext(t)))
 	require.DirExists(t, rootOf(e.controller))
@@ -226,7 +228,7 @@ func requireNothingInDocker(t *testing.T, report orphanReport) {
 	if len(report.InDocker) == 0 {
 		return
 	}
-	pool, err := newDocker(testContext(t))
+	pool, err := process.NewDocker(testContext(t))
 	require.NoError(t, err)
 	for _, name := range report.InDocker {
 		_, err = pool.Client.InspectContainer(name)

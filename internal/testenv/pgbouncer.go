@@ -14,6 +14,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
 // PgBouncerConfig says how to run PgBouncer. nil means all defaults.
@@ -32,9 +34,9 @@ type PgBouncerConfig struct {
 // PgBouncer is a pooler in front of a Postgres. Its methods may be called
 // concurrently.
 type PgBouncer struct {
-	controller
-	address string
-	source  string
+	controller process.Controller
+	address    string
+	source     string
 }
 
 // StartPgBouncer starts a pooler in front of pg, in transaction mode, and returns
@@ -61,29 +63,29 @@ func StartPgBouncer(ctx context.Context, pg *Postgres, cfg *PgBouncerConfig) (*P
 	if err != nil {
 		return nil, err
 	}
-	s, err := newServer("pgbouncer", c.Log, 1)
+	s, err := process.NewServer("pgbouncer", c.Log, 1)
 	if err != nil {
 		return nil, err
 	}
-	b := &PgBouncer{controller: s, address: s.ports[0].address(), source: fmt.Sprintf("local %s (%s)", path, version)}
-	s.ready = func(ctx context.Context) error { return poll(ctx, b.ping) }
-	dir := s.dir.path("pgbouncer")
-	s.command = func() (*exec.Cmd, error) { return account.command(dir, path, "pgbouncer.ini"), nil }
-	if err := writePgBouncerIni(account, dir, pgbouncerIni(upstream, s.ports[0], version, c)); err != nil {
-		return nil, errors.Join(err, s.discard())
+	b := &PgBouncer{controller: s, address: s.Ports[0].Address(), source: fmt.Sprintf("local %s (%s)", path, version)}
+	s.Ready = func(ctx context.Context) error { return process.Poll(ctx, b.ping) }
+	dir := s.Dir.Path("pgbouncer")
+	s.Command = func() (*exec.Cmd, error) { return account.command(dir, path, "pgbouncer.ini"), nil }
+	if err := writePgBouncerIni(account, dir, pgbouncerIni(upstream, s.Ports[0], version, c)); err != nil {
+		return nil, errors.Join(err, s.Discard())
 	}
-	if err := s.start(ctx); err != nil {
-		return nil, errors.Join(err, s.discard())
+	if err := s.Start(ctx); err != nil {
+		return nil, errors.Join(err, s.Discard())
 	}
 	announce("PgBouncer", b.source)
 	return b, nil
 }
 
 // pgbouncerIni is the text of a configuration.
-func pgbouncerIni(upstream *pgx.ConnConfig, p *port, version string, cfg PgBouncerConfig) string {
+func pgbouncerIni(upstream *pgx.ConnConfig, p *process.Port, version string, cfg PgBouncerConfig) string {
 	settings := map[string]string{
 		"listen_addr":        "127.0.0.1",
-		"listen_port":        strconv.Itoa(p.number),
+		"listen_port":        strconv.Itoa(p.Number),
 		"unix_socket_dir":    "",
 		"auth_type":          "any",
 		"pool_mode":          "transaction",
@@ -151,17 +153,17 @@ func (b *PgBouncer) Source() string { return b.source }
 
 // Stop ends the pooler, which cuts its clients and its connections to Postgres,
 // and removes its directory. A second call does nothing.
-func (b *PgBouncer) Stop(ctx context.Context) error { return b.stop(ctx) }
+func (b *PgBouncer) Stop(ctx context.Context) error { return b.controller.Stop(ctx) }
 
 // Kill ends the pooler at once. One that isn't running stays so.
-func (b *PgBouncer) Kill() error { return b.kill() }
+func (b *PgBouncer) Kill() error { return b.controller.Kill() }
 
 // Restart starts the pooler again on the same port, stopping it first if it
 // runs, and returns once it answers. It fails with ErrStopped after Stop.
-func (b *PgBouncer) Restart(ctx context.Context) error { return b.restart(ctx) }
+func (b *PgBouncer) Restart(ctx context.Context) error { return b.controller.Restart(ctx) }
 
 // Pause stops the pooler by SIGSTOP: connections stay open and silent.
-func (b *PgBouncer) Pause() error { return b.pause() }
+func (b *PgBouncer) Pause() error { return b.controller.Pause() }
 
 // Resume lets a paused pooler go on.
-func (b *PgBouncer) Resume() error { return b.resume() }
+func (b *PgBouncer) Resume() error { return b.controller.Resume() }

@@ -3,6 +3,8 @@ package testenv
 import (
 	"context"
 	"regexp"
+
+	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
 // pgbouncerPlaces are where packages put PgBouncer: Debian's place is not on an
@@ -16,10 +18,10 @@ var pgbouncerPlaces = []string{
 
 // NoPgBouncerError says where a PgBouncer was looked for and what was wrong
 // there, in order, and what to do.
-type NoPgBouncerError struct{ Attempts []Attempt }
+type NoPgBouncerError struct{ Attempts []process.Attempt }
 
 func (e *NoPgBouncerError) Error() string {
-	return noProgram("PgBouncer", e.Attempts, "sudo apt-get install pgbouncer | sudo dnf install pgbouncer | brew install pgbouncer")
+	return process.NoProgram("PgBouncer", e.Attempts, "sudo apt-get install pgbouncer | sudo dnf install pgbouncer | brew install pgbouncer")
 }
 
 var pgbouncerVersion = regexp.MustCompile(`(?i)^PgBouncer (?:version )?(\d\S*)`)
@@ -31,7 +33,7 @@ func FindPgBouncer(ctx context.Context) (path, version string, err error) {
 }
 
 func findPgBouncer(ctx context.Context, places []string) (path, version string, err error) {
-	path, version, attempts := findProgram(ctx, places, pgbouncerVersion)
+	path, version, attempts := process.FindProgram(ctx, places, pgbouncerVersion)
 	if attempts != nil {
 		return "", "", &NoPgBouncerError{attempts}
 	}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
 func startPgBouncer(t *testing.T, p *Postgres, cfg *PgBouncerConfig) *PgBouncer {
@@ -53,7 +55,7 @@ func TestPgBouncer_KeepsItsAddressOverKillAndRestart(t *testing.T) {
 	require.NoError(t, b.Pause()) // Stop also ends what is paused
 	require.NoError(t, b.Stop(ctx))
 	require.NoError(t, b.Stop(ctx))
-	require.ErrorIs(t, b.Restart(ctx), ErrStopped)
+	require.ErrorIs(t, b.Restart(ctx), process.ErrStopped)
 }
 
 func TestPgBouncerConfig_SettingsAreStrongerThanOurs(t *testing.T) {

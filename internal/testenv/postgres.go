@@ -11,6 +11,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
 // testSettings are the parameters of every server of ours. fsync stays on, as in
@@ -41,10 +43,10 @@ func settingArgs(others ...map[string]string) []string {
 // Postgres is a Postgres server for tests. Its methods may be called
 // concurrently.
 type Postgres struct {
-	controller
-	local  *local // nil if it isn't one
-	dsn    string
-	source string
+	controller process.Controller
+	local      *local // nil if it isn't one
+	dsn        string
+	source     string
 }
 
 // DSN is the URL of the database "postgres", as a superuser where the server
@@ -57,25 +59,25 @@ func (p *Postgres) Source() string { return p.source }
 
 // Stop ends Postgres orderly ("fast": transactions are rolled back), or by
 // force if it takes too long, and removes its data. A second call does nothing.
-func (p *Postgres) Stop(ctx context.Context) error { return p.stop(ctx) }
+func (p *Postgres) Stop(ctx context.Context) error { return p.controller.Stop(ctx) }
 
 // Kill ends Postgres at once and without a checkpoint ("immediate"): the next
 // start recovers from the log, as after a crash. It returns once the server and
 // its backends have ended. A server that isn't running stays so.
-func (p *Postgres) Kill() error { return p.kill() }
+func (p *Postgres) Kill() error { return p.controller.Kill() }
 
 // Restart starts Postgres again on the same port and data, stopping it first
 // if it runs, and returns once it answers. It fails with ErrStopped after Stop.
-func (p *Postgres) Restart(ctx context.Context) error { return p.restart(ctx) }
+func (p *Postgres) Restart(ctx context.Context) error { return p.controller.Restart(ctx) }
 
 // Pause stops the postmaster by SIGSTOP and returns once the kernel shows it
 // stopped: new connections get no answer, *while existing ones go on*. To stop
 // one of those, stop its backend (pg_backend_pid) or put a pgproxy in between.
 // In Docker the whole container is paused, backends included.
-func (p *Postgres) Pause() error { return p.pause() }
+func (p *Postgres) Pause() error { return p.controller.Pause() }
 
 // Resume lets a paused Postgres go on.
-func (p *Postgres) Resume() error { return p.resume() }
+func (p *Postgres) Resume() error { return p.controller.Resume() }
 
 // CreateDatabase makes an empty database and returns its DSN. It fails if the
 // name is taken.

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
 // oldestPostgres is the first major version that Fencekit supports.
@@ -34,23 +36,23 @@ var installPlaces = []string{
 }
 
 // findBinaries returns the first usable server, and what was tried before it.
-func findBinaries(ctx context.Context, places []string) (found *binaries, tried []Attempt) {
+func findBinaries(ctx context.Context, places []string) (found *binaries, tried []process.Attempt) {
 	if path, err := exec.LookPath("postgres"); err != nil {
-		tried = append(tried, Attempt{"PATH", errors.New("no postgres")})
+		tried = append(tried, process.Attempt{Where: "PATH", Err: errors.New("no postgres")})
 	} else if path, err = filepath.EvalSymlinks(path); err != nil {
-		tried = append(tried, Attempt{"PATH", err})
+		tried = append(tried, process.Attempt{Where: "PATH", Err: err})
 	} else if found, tried = tryBinaries(ctx, "PATH", filepath.Dir(path), tried); found != nil {
 		return found, tried
 	}
 	if out, err := exec.CommandContext(ctx, "pg_config", "--bindir").Output(); err != nil {
-		tried = append(tried, Attempt{"pg_config --bindir", err})
+		tried = append(tried, process.Attempt{Where: "pg_config --bindir", Err: err})
 	} else if found, tried = tryBinaries(ctx, "pg_config --bindir", strings.TrimSpace(string(out)), tried); found != nil {
 		return found, tried
 	}
 	for _, place := range places {
 		dirs, _ := filepath.Glob(place) // the patterns are well-formed
 		if len(dirs) == 0 {
-			tried = append(tried, Attempt{place, errors.New("nothing there")})
+			tried = append(tried, process.Attempt{Where: place, Err: errors.New("nothing there")})
 		}
 		for _, dir := range newestFirst(dirs) {
 			if found, tried = tryBinaries(ctx, place, dir, tried); found != nil {
@@ -62,10 +64,10 @@ func findBinaries(ctx context.Context, places []string) (found *binaries, tried 
 }
 
 // tryBinaries looks at one directory; a failure is added to tried.
-func tryBinaries(ctx context.Context, where, dir string, tried []Attempt) (*binaries, []Attempt) {
+func tryBinaries(ctx context.Context, where, dir string, tried []process.Attempt) (*binaries, []process.Attempt) {
 	found, err := inspectBinaries(ctx, dir)
 	if err != nil {
-		return nil, append(tried, Attempt{where, err})
+		return nil, append(tried, process.Attempt{Where: where, Err: err})
 	}
 	return found, tried
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os/exec"
 	"strconv"
+
+	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
 // LimitFiles lets no file of the server grow beyond a size, as if its disk were
@@ -33,21 +35,21 @@ func (p *Postgres) limitFiles(ctx context.Context, limit string) error {
 // limitFiles limits the first process first: those that it starts inherit that, and
 // the others are there to be found.
 func (l *local) limitFiles(ctx context.Context, limit string) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.proc == nil || !l.proc.alive() {
-		return fmt.Errorf("%w: limit the files of %s", ErrNotRunning, l.name)
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	if l.Proc == nil || !l.Proc.Alive() {
+		return fmt.Errorf("%w: limit the files of %s", process.ErrNotRunning, l.Name)
 	}
-	first := l.proc.cmd.Process.Pid
+	first := l.Proc.Cmd.Process.Pid
 	if err := l.limitProcess(ctx, first, limit); err != nil {
 		return err
 	}
-	pids, err := inhabitants(l.dir.root)
+	pids, err := process.Inhabitants(l.Dir.Root)
 	if err != nil {
 		return err
 	}
 	for _, pid := range pids {
-		if err := l.limitProcess(ctx, pid, limit); err != nil && lives(pid, l.dir.root) {
+		if err := l.limitProcess(ctx, pid, limit); err != nil && process.Lives(pid, l.Dir.Root) {
 			return err
 		}
 	}

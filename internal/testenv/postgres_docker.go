@@ -9,6 +9,8 @@ import (
 
 	"github.com/ory/dockertest/v3"
 	"github.com/ory/dockertest/v3/docker"
+
+	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
 // Images of Postgres: the stand-in that "make images" builds where nothing can
@@ -20,7 +22,7 @@ const (
 
 // startDockerPostgres runs a Postgres image with its port on the loopback.
 func startDockerPostgres(ctx context.Context, cfg PostgresConfig) (*Postgres, error) {
-	pool, err := newDocker(ctx)
+	pool, err := process.NewDocker(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -28,30 +30,30 @@ func startDockerPostgres(ctx context.Context, cfg PostgresConfig) (*Postgres, er
 	if err != nil {
 		return nil, err
 	}
-	c, err := newContainer(pool, "Postgres", syscall.SIGINT)
+	c, err := process.NewContainer(pool, "Postgres", syscall.SIGINT)
 	if err != nil {
 		return nil, err
 	}
 	p := &Postgres{
 		controller: c,
-		dsn:        "postgres://postgres@" + c.port.address() + "/postgres?sslmode=disable",
+		dsn:        "postgres://postgres@" + c.Port.Address() + "/postgres?sslmode=disable",
 		source:     "docker " + repository + ":" + tag,
 	}
-	c.ready = func(ctx context.Context) error { return poll(ctx, p.ping) }
-	c.create = func(context.Context) error {
+	c.Ready = func(ctx context.Context) error { return process.Poll(ctx, p.ping) }
+	c.Create = func(context.Context) error {
 		_, err := pool.RunWithOptions(&dockertest.RunOptions{
-			Name:         c.name(),
+			Name:         c.Name(),
 			Repository:   repository,
 			Tag:          tag,
 			Env:          []string{"POSTGRES_HOST_AUTH_METHOD=trust"},
 			Cmd:          append([]string{"postgres"}, settingArgs(cfg.Settings)...),
 			ExposedPorts: []string{"5432/tcp"},
-			PortBindings: c.binding("5432/tcp"),
+			PortBindings: c.Binding("5432/tcp"),
 		})
 		return err
 	}
-	if err := c.start(ctx); err != nil {
-		return nil, errors.Join(err, c.stop(ctx))
+	if err := c.Start(ctx); err != nil {
+		return nil, errors.Join(err, c.Stop(ctx))
 	}
 	return p, nil
 }

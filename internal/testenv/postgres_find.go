@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
 // Environment variables that choose the Postgres.
@@ -19,15 +21,9 @@ const (
 	PostgresVar = "FENCEKIT_POSTGRES"
 )
 
-// Attempt is one place where a Postgres was looked for in vain.
-type Attempt struct {
-	Where string
-	Err   error
-}
-
 // NoPostgresError says where a Postgres was looked for and what was wrong
 // there, in order, and what to do.
-type NoPostgresError struct{ Attempts []Attempt }
+type NoPostgresError struct{ Attempts []process.Attempt }
 
 func (e *NoPostgresError) Error() string {
 	var text strings.Builder
@@ -93,7 +89,7 @@ func StartPostgres(ctx context.Context, cfg *PostgresConfig) (*Postgres, error) 
 	default:
 		return nil, fmt.Errorf("testenv: %s=%s: must be local, docker or empty", PostgresVar, way)
 	}
-	var tried []Attempt
+	var tried []process.Attempt
 	if local {
 		var p *Postgres
 		if p, tried = tryLocal(ctx, c); p != nil {
@@ -107,14 +103,14 @@ func StartPostgres(ctx context.Context, cfg *PostgresConfig) (*Postgres, error) 
 			announce("Postgres", p.source)
 			return p, nil
 		}
-		tried = append(tried, Attempt{"Docker", err})
+		tried = append(tried, process.Attempt{Where: "Docker", Err: err})
 	}
 	return nil, &NoPostgresError{tried}
 }
 
 // tryLocal starts the first server found on this machine. One that is found
 // and doesn't start is announced, because another is then used in its place.
-func tryLocal(ctx context.Context, cfg PostgresConfig) (*Postgres, []Attempt) {
+func tryLocal(ctx context.Context, cfg PostgresConfig) (*Postgres, []process.Attempt) {
 	found, tried := findBinaries(ctx, installPlaces)
 	if found == nil {
 		return nil, tried
@@ -122,7 +118,7 @@ func tryLocal(ctx context.Context, cfg PostgresConfig) (*Postgres, []Attempt) {
 	p, err := startLocalPostgres(ctx, *found, cfg, initData)
 	if err != nil {
 		announce("Postgres", fmt.Sprintf("local %s does not start: %v", found.dir, err))
-		return nil, append(tried, Attempt{found.dir, err})
+		return nil, append(tried, process.Attempt{Where: found.dir, Err: err})
 	}
 	return p, tried
 }
@@ -133,7 +129,7 @@ func usePostgres(ctx context.Context, dsn string) (*Postgres, error) {
 	if _, err := pgx.ParseConfig(dsn); err != nil {
 		return nil, fmt.Errorf("testenv: %s: %w", PostgresDSNVar, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, startBound)
+	ctx, cancel := context.WithTimeout(ctx, process.StartBound)
 	defer cancel()
 	if err := p.ping(ctx); err != nil {
 		return nil, fmt.Errorf("testenv: %s is set and its server does not answer: %w", PostgresDSNVar, err)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"os"
 	"sync"
+
+	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
 // emptyClusters are the empty data directories that this process has made, by the
@@ -12,8 +14,8 @@ import (
 // So the servers of one process have the same system identifier.
 var emptyClusters = struct {
 	mu   sync.Mutex
-	dirs map[string]*runDir
-}{dirs: map[string]*runDir{}}
+	dirs map[string]*process.Dir
+}{dirs: map[string]*process.Dir{}}
 
 // initData makes an empty cluster, which is a copy of the first.
 func initData(ctx context.Context, l *local) error {
@@ -30,21 +32,21 @@ func initData(ctx context.Context, l *local) error {
 	if err := os.Remove(l.data); err != nil {
 		return err
 	}
-	return copyTree(ctx, dir.path("data"), l.data)
+	return copyTree(ctx, dir.Path("data"), l.data)
 }
 
 // makeEmptyCluster doesn't sync: nothing in the cluster is worth a crash of the machine.
-func makeEmptyCluster(ctx context.Context, l *local) (*runDir, error) {
-	dir, err := newRunDir()
+func makeEmptyCluster(ctx context.Context, l *local) (*process.Dir, error) {
+	dir, err := process.NewDir()
 	if err != nil {
 		return nil, err
 	}
-	empty := &local{bin: l.bin, account: l.account, data: dir.path("data")}
+	empty := &local{bin: l.bin, account: l.account, data: dir.Path("data")}
 	err = empty.makeData(ctx, func(ctx context.Context, l *local) error {
 		return l.tool(ctx, "initdb", "-D", l.data, "-U", "postgres", "-A", "trust", "--no-sync", "--encoding=UTF8", "--locale=C")
 	})
 	if err != nil {
-		return nil, errors.Join(err, dir.remove())
+		return nil, errors.Join(err, dir.Remove())
 	}
 	return dir, nil
 }
@@ -55,7 +57,7 @@ func removeEmptyClusters() error {
 	defer emptyClusters.mu.Unlock()
 	var failed []error
 	for _, dir := range emptyClusters.dirs {
-		failed = append(failed, dir.remove())
+		failed = append(failed, dir.Remove())
 	}
 	clear(emptyClusters.dirs)
 	return errors.Join(failed...)

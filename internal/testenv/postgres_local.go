@@ -10,12 +10,18 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+
+	"github.com/fencekit/fencekit/internal/testenv/process"
 )
+
+// ErrNotLocal: what was asked for needs a server whose files are here. See
+// PostgresConfig.Local.
+var ErrNotLocal = errors.New("testenv: not a Postgres of this machine's own binaries: set PostgresConfig.Local")
 
 // local is what is known of a Postgres that runs from this machine's binaries, and
 // of no other: where its files are.
 type local struct {
-	*server
+	*process.Server
 	bin     binaries
 	account *account
 	data    string
@@ -28,36 +34,36 @@ func startLocalPostgres(ctx context.Context, bin binaries, cfg PostgresConfig, f
 	if err != nil {
 		return nil, err
 	}
-	s, err := newServer("postgres", cfg.Log, 1)
+	s, err := process.NewServer("postgres", cfg.Log, 1)
 	if err != nil {
 		return nil, err
 	}
-	l := &local{s, bin, account, s.dir.path("data")}
+	l := &local{s, bin, account, s.Dir.Path("data")}
 	p := &Postgres{
 		controller: s,
 		local:      l,
-		dsn:        "postgres://postgres@" + s.ports[0].address() + "/postgres?sslmode=disable",
+		dsn:        "postgres://postgres@" + s.Ports[0].Address() + "/postgres?sslmode=disable",
 		source:     fmt.Sprintf("local %s (%s)", bin.dir, bin.version),
 	}
-	s.ready = func(ctx context.Context) error { return poll(ctx, p.ping) }
-	s.stopSignals = []syscall.Signal{syscall.SIGINT, syscall.SIGQUIT}
-	s.killSignals = []syscall.Signal{syscall.SIGQUIT}
-	s.command = func() (*exec.Cmd, error) {
-		return account.command(l.data, filepath.Join(bin.dir, "postgres"), postgresArgs(l.data, s.ports[0], cfg)...), nil
+	s.Ready = func(ctx context.Context) error { return process.Poll(ctx, p.ping) }
+	s.StopSignals = []syscall.Signal{syscall.SIGINT, syscall.SIGQUIT}
+	s.KillSignals = []syscall.Signal{syscall.SIGQUIT}
+	s.Command = func() (*exec.Cmd, error) {
+		return account.command(l.data, filepath.Join(bin.dir, "postgres"), postgresArgs(l.data, s.Ports[0], cfg)...), nil
 	}
 	if err := l.makeData(ctx, fill); err != nil {
-		return nil, errors.Join(err, s.discard())
+		return nil, errors.Join(err, s.Discard())
 	}
-	if err := s.start(ctx); err != nil {
-		return nil, errors.Join(err, s.discard())
+	if err := s.Start(ctx); err != nil {
+		return nil, errors.Join(err, s.Discard())
 	}
 	return p, nil
 }
 
-func postgresArgs(data string, p *port, cfg PostgresConfig) []string {
+func postgresArgs(data string, p *process.Port, cfg PostgresConfig) []string {
 	return append([]string{"-D", data}, settingArgs(cfg.Settings, map[string]string{
 		"listen_addresses":        "127.0.0.1",
-		"port":                    strconv.Itoa(p.number),
+		"port":                    strconv.Itoa(p.Number),
 		"unix_socket_directories": "",
 	})...)
 }
@@ -76,24 +82,24 @@ func (l *local) makeData(ctx context.Context, fill func(context.Context, *local)
 // tool runs one of the server's own programs to its end.
 func (l *local) tool(ctx context.Context, name string, args ...string) error {
 	cmd := l.account.command(l.data, filepath.Join(l.bin.dir, name), args...)
-	out, err := os.CreateTemp("", dirPrefix()+name+".log")
+	out, err := os.CreateTemp("", process.DirPrefix()+name+".log")
 	if err != nil {
 		return err
 	}
 	defer os.Remove(out.Name())
 	defer out.Close()
 	cmd.Stdout, cmd.Stderr = out, out
-	proc, err := startProcess(cmd)
+	proc, err := process.Start(cmd)
 	if err != nil {
 		return err
 	}
 	select {
-	case <-proc.done:
+	case <-proc.Done:
 	case <-ctx.Done():
-		return errors.Join(ctx.Err(), proc.end(signalBound))
+		return errors.Join(ctx.Err(), proc.End(process.SignalBound))
 	}
 	if !cmd.ProcessState.Success() {
-		return fmt.Errorf("testenv: %s as %s: %v\n%s", name, l.account, cmd.ProcessState, tailOf(out.Name()))
+		return fmt.Errorf("testenv: %s as %s: %v\n%s", name, l.account, cmd.ProcessState, process.TailOf(out.Name()))
 	}
 	return nil
 }
@@ -140,7 +146,7 @@ func (a *account) own(dir string) error {
 func (a *account) command(dir, path string, args ...string) *exec.Cmd {
 	cmd := exec.Command(path, args...)
 	cmd.Dir = dir
-	cmd.Env = append(withoutPrefix(withoutPrefix(os.Environ(), "PG"), "LC_"), "LC_ALL=C")
+	cmd.Env = append(process.WithoutPrefix(process.WithoutPrefix(os.Environ(), "PG"), "LC_"), "LC_ALL=C")
 	if a.credential != nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: a.credential}
 	}

@@ -3,6 +3,8 @@ package testenv
 import (
 	"context"
 	"fmt"
+
+	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
 // StandbyName is the application_name of a standby, as for
@@ -23,7 +25,7 @@ func StartStandby(ctx context.Context, primary *Postgres, cfg *PostgresConfig) (
 		return nil, ErrNotLocal
 	}
 	return startLocalPostgres(ctx, primary.local.bin, c, func(ctx context.Context, l *local) error {
-		from := fmt.Sprintf("host=127.0.0.1 port=%d user=postgres application_name=%s", primary.local.ports[0].number, StandbyName)
+		from := fmt.Sprintf("host=127.0.0.1 port=%d user=postgres application_name=%s", primary.local.Ports[0].Number, StandbyName)
 		return l.tool(ctx, "pg_basebackup", "-D", l.data, "-d", from, "--write-recovery-conf", "--checkpoint=fast", "--no-sync")
 	})
 }
@@ -36,7 +38,7 @@ func (p *Postgres) StopStreaming(ctx context.Context) error {
 			return err
 		}
 	}
-	return poll(ctx, func(ctx context.Context) error {
+	return process.Poll(ctx, func(ctx context.Context) error {
 		return p.exec(ctx, "do $$ begin if exists (select from pg_stat_wal_receiver) then raise 'it still receives'; end if; end $$")
 	})
 }

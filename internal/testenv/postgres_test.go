@@ -7,6 +7,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
 func startPostgres(t *testing.T, cfg *PostgresConfig) *Postgres {
@@ -62,7 +64,7 @@ func TestPostgres_StopIsForGood(t *testing.T) {
 	require.NoError(t, p.Stop(ctx))
 	require.NoError(t, p.Stop(ctx))
 	require.Error(t, conn.Ping(ctx))
-	require.ErrorIs(t, p.Restart(ctx), ErrStopped)
+	require.ErrorIs(t, p.Restart(ctx), process.ErrStopped)
 }
 
 func TestPostgres_PauseIsSilent(t *testing.T) {

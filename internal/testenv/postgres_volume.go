@@ -21,8 +21,8 @@ func (p *Postgres) CopyData(ctx context.Context) (*Volume, error) {
 	if p.local == nil {
 		return nil, ErrNotLocal
 	}
-	v := &Volume{p.local, p.local.dir.path(fmt.Sprintf("copy-%016x", rand.Uint64()))}
-	return v, p.local.whileDown(ctx, func() error { return copyTree(ctx, p.local.data, v.dir) })
+	v := &Volume{p.local, p.local.Dir.Path(fmt.Sprintf("copy-%016x", rand.Uint64()))}
+	return v, p.local.WhileDown(ctx, func() error { return copyTree(ctx, p.local.data, v.dir) })
 }
 
 // PutBack stops the server orderly, puts a copy of its data in the place of the
@@ -34,7 +34,7 @@ func (p *Postgres) PutBack(ctx context.Context, v *Volume) error {
 	if p.local != v.server {
 		return errors.New("testenv: this is a copy of another server's data")
 	}
-	return p.local.whileDown(ctx, func() error {
+	return p.local.WhileDown(ctx, func() error {
 		if err := os.RemoveAll(p.local.data); err != nil {
 			return err
 		}

@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
 // RedisConfig says how to run Redis. nil means all defaults.
@@ -24,11 +26,11 @@ type RedisConfig struct {
 
 // Redis is a Redis server for tests. Its methods may be called concurrently.
 type Redis struct {
-	controller
-	cfg     RedisConfig
-	source  string
-	listens *port
-	nowhere *port // no server listens there
+	controller process.Controller
+	cfg        RedisConfig
+	source     string
+	listens    *process.Port
+	nowhere    *process.Port // no server listens there
 }
 
 // StartRedis starts a Redis and returns once it answers; it must be stopped by
@@ -43,24 +45,24 @@ func StartRedis(ctx context.Context, cfg *RedisConfig) (*Redis, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := newServer("redis", c.Log, 2)
+	s, err := process.NewServer("redis", c.Log, 2)
 	if err != nil {
 		return nil, err
 	}
-	r := &Redis{controller: s, cfg: c, source: fmt.Sprintf("local %s (%s)", path, version), listens: s.ports[0], nowhere: s.ports[1]}
-	s.ready = func(ctx context.Context) error { return poll(ctx, r.ping) }
-	s.stopSignals = []syscall.Signal{syscall.SIGTERM}
-	dir := s.dir.path("redis")
-	s.command = func() (*exec.Cmd, error) {
+	r := &Redis{controller: s, cfg: c, source: fmt.Sprintf("local %s (%s)", path, version), listens: s.Ports[0], nowhere: s.Ports[1]}
+	s.Ready = func(ctx context.Context) error { return process.Poll(ctx, r.ping) }
+	s.StopSignals = []syscall.Signal{syscall.SIGTERM}
+	dir := s.Dir.Path("redis")
+	s.Command = func() (*exec.Cmd, error) {
 		cmd := exec.Command(path, "redis.conf")
 		cmd.Dir = dir
 		return cmd, nil
 	}
 	if err := writeRedisConf(dir, r.listens, c); err != nil {
-		return nil, errors.Join(err, s.discard())
+		return nil, errors.Join(err, s.Discard())
 	}
-	if err := s.start(ctx); err != nil {
-		return nil, errors.Join(err, s.discard())
+	if err := s.Start(ctx); err != nil {
+		return nil, errors.Join(err, s.Discard())
 	}
 	announce("Redis", r.source)
 	return r, nil
@@ -68,7 +70,7 @@ func StartRedis(ctx context.Context, cfg *RedisConfig) (*Redis, error) {
 
 // writeRedisConf makes a server's directory with its configuration, which the
 // server itself rewrites when its role changes.
-func writeRedisConf(dir string, p *port, cfg RedisConfig) error {
+func writeRedisConf(dir string, p *process.Port, cfg RedisConfig) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
@@ -78,7 +80,7 @@ func writeRedisConf(dir string, p *port, cfg RedisConfig) error {
 	}
 	lines := []string{
 		"bind 127.0.0.1",
-		fmt.Sprintf("port %d", p.number),
+		fmt.Sprintf("port %d", p.Number),
 		`save ""`,
 		"appendonly " + keep,
 		"appendfsync always",         // else a write may wait for a sync, and is answered meanwhile
@@ -98,7 +100,7 @@ func StartReplica(ctx context.Context, primary *Redis) (*Redis, error) {
 	if err := r.follow(ctx, primary.listens); err != nil {
 		return nil, errors.Join(err, r.Stop(ctx))
 	}
-	if err := poll(ctx, r.following); err != nil {
+	if err := process.Poll(ctx, r.following); err != nil {
 		return nil, errors.Join(err, r.Stop(ctx))
 	}
 	return r, nil
@@ -113,8 +115,8 @@ func (r *Redis) StopReplicating(ctx context.Context) error { return r.follow(ctx
 // Restart.
 func (r *Redis) Promote(ctx context.Context) error { return r.replicaOf(ctx, "no", "one") }
 
-func (r *Redis) follow(ctx context.Context, primary *port) error {
-	return r.replicaOf(ctx, "127.0.0.1", primary.number)
+func (r *Redis) follow(ctx context.Context, primary *process.Port) error {
+	return r.replicaOf(ctx, "127.0.0.1", primary.Number)
 }
 
 // replicaOf sets whom to follow, for later starts as well.
@@ -148,7 +150,7 @@ func (r *Redis) ping(ctx context.Context) error {
 
 // ask asks over a connection of its own, and once.
 func (r *Redis) ask(ctx context.Context, question func(*redis.Client) error) error {
-	if err := listening(r.Addr())(ctx); err != nil {
+	if err := process.Listening(r.Addr())(ctx); err != nil {
 		return err
 	}
 	client := redis.NewClient(&redis.Options{Addr: r.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true})
@@ -156,24 +158,24 @@ func (r *Redis) ask(ctx context.Context, question func(*redis.Client) error) err
 }
 
 // Addr is where clients connect, as 127.0.0.1:6379; it is the same after Restart.
-func (r *Redis) Addr() string { return r.listens.address() }
+func (r *Redis) Addr() string { return r.listens.Address() }
 
 // Source says which Redis this is, as "local /usr/bin/redis-server (7.0.15)".
 func (r *Redis) Source() string { return r.source }
 
 // Stop ends the server and removes its directory. A second call does nothing.
-func (r *Redis) Stop(ctx context.Context) error { return r.stop(ctx) }
+func (r *Redis) Stop(ctx context.Context) error { return r.controller.Stop(ctx) }
 
 // Kill ends the server by SIGKILL. One that isn't running stays so.
-func (r *Redis) Kill() error { return r.kill() }
+func (r *Redis) Kill() error { return r.controller.Kill() }
 
 // Restart starts the server again on the same port, stopping it first if it runs,
 // and returns once it answers: empty, unless RedisConfig.AppendOnly is set. A
 // replica goes on following. It fails with ErrStopped after Stop.
-func (r *Redis) Restart(ctx context.Context) error { return r.restart(ctx) }
+func (r *Redis) Restart(ctx context.Context) error { return r.controller.Restart(ctx) }
 
 // Pause stops the server by SIGSTOP: connections stay open and silent.
-func (r *Redis) Pause() error { return r.pause() }
+func (r *Redis) Pause() error { return r.controller.Pause() }
 
 // Resume lets a paused server go on, with what it was sent meanwhile.
-func (r *Redis) Resume() error { return r.resume() }
+func (r *Redis) Resume() error { return r.controller.Resume() }

@@ -3,6 +3,8 @@ package testenv
 import (
 	"context"
 	"regexp"
+
+	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
 // redisPlaces are where packages put Redis.
@@ -15,10 +17,10 @@ var redisPlaces = []string{
 
 // NoRedisError says where a Redis was looked for and what was wrong there, in
 // order, and what to do.
-type NoRedisError struct{ Attempts []Attempt }
+type NoRedisError struct{ Attempts []process.Attempt }
 
 func (e *NoRedisError) Error() string {
-	return noProgram("Redis", e.Attempts, "sudo apt-get install redis-server | sudo dnf install redis | brew install redis")
+	return process.NoProgram("Redis", e.Attempts, "sudo apt-get install redis-server | sudo dnf install redis | brew install redis")
 }
 
 var redisVersion = regexp.MustCompile(`^Redis server v=(\d\S*)`)
@@ -30,7 +32,7 @@ func FindRedis(ctx context.Context) (path, version string, err error) {
 }
 
 func findRedis(ctx context.Context, places []string) (path, version string, err error) {
-	path, version, attempts := findProgram(ctx, places, redisVersion)
+	path, version, attempts := process.FindProgram(ctx, places, redisVersion)
 	if attempts != nil {
 		return "", "", &NoRedisError{attempts}
 	}

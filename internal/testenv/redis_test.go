@@ -8,6 +8,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
 func startRedis(t *testing.T, cfg *RedisConfig) *Redis {
@@ -75,7 +77,7 @@ func TestRedis_PausedIsSilentAndEndsByStop(t *testing.T) {
 	client := redisClient(t, r)
 	require.NoError(t, client.Ping(ctx).Err())
 	require.NoError(t, r.Pause())
-	short, cancel := context.WithTimeout(ctx, 10*pollInterval)
+	short, cancel := context.WithTimeout(ctx, 10*process.PollInterval)
 	defer cancel()
 	require.ErrorIs(t, client.Set(short, "lock", "1", 0).Err(), os.ErrDeadlineExceeded)
 	require.NoError(t, r.Resume())
@@ -83,7 +85,7 @@ func TestRedis_PausedIsSilentAndEndsByStop(t *testing.T) {
 	require.NoError(t, r.Pause())
 	require.NoError(t, r.Stop(ctx))
 	require.NoError(t, r.Stop(ctx))
-	require.ErrorIs(t, r.Restart(ctx), ErrStopped)
+	require.ErrorIs(t, r.Restart(ctx), process.ErrStopped)
 }
 
 // What a primary acknowledged after its replica was cut off is lost by a failover
@@ -95,7 +97,7 @@ func TestReplica_FollowsUntilCutOffAndIsPromoted(t *testing.T) {
 	replica := startReplica(t, primary)
 	require.Equal(t, []string{"before"}, keys(t, replica))
 	require.NoError(t, replica.Restart(ctx))
-	require.NoError(t, poll(ctx, replica.following))
+	require.NoError(t, process.Poll(ctx, replica.following))
 	require.Equal(t, []string{"before"}, keys(t, replica), "it goes on following")
 	require.NoError(t, replica.StopReplicating(ctx))
 	set(t, primary, "after")

@@ -5,26 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"go.etcd.io/etcd/server/v3/etcdmain"
 	"go.uber.org/goleak"
+
+	"github.com/fencekit/fencekit/internal/testenv/process"
 )
-
-// roleVar tells a child of this binary what it was started to be.
-const roleVar = "FENCEKIT_TESTENV_ROLE"
-
-// roleEtcd is the role of a child that runs etcd with its arguments as flags.
-const roleEtcd = "etcd"
 
 // leakGrace bounds how long Main waits for goroutines that are about to end.
 const leakGrace = 30 * time.Second
-
-// reexecCalled guards against a binary whose child would do what its parent
-// does, and start children itself.
-var reexecCalled atomic.Bool
 
 // Reexec must be the first call of every main() and TestMain whose binary
 // starts servers through this package; without it they refuse to start. In a
@@ -32,22 +23,10 @@ var reexecCalled atomic.Bool
 // just that and never returns; otherwise it returns at once, and calling it
 // again does nothing.
 func Reexec() {
-	reexecCalled.Store(true)
-	role := os.Getenv(roleVar)
-	if role == "" {
-		return
-	}
-	_ = os.Unsetenv(roleVar)
-	switch role {
-	case roleEtcd:
+	process.PlayRole(map[string]func(){roleEtcd: func() {
 		etcdmain.Main(os.Args)
 		os.Exit(0)
-	case roleJanitor:
-		playJanitor()
-	default:
-		fmt.Fprintf(os.Stderr, "testenv: unknown role %q in %s\n", role, roleVar)
-		os.Exit(64)
-	}
+	}})
 }
 
 // Main is a package's whole TestMain: it calls Reexec, runs the tests, stops
@@ -85,7 +64,7 @@ func awaitNoLeak() error {
 // stopShared stops the servers that tests of this binary shared, and removes etcdctl and
 // the empty clusters.
 func stopShared() error {
-	ctx, cancel := context.WithTimeout(context.Background(), startBound)
+	ctx, cancel := context.WithTimeout(context.Background(), process.StartBound)
 	defer cancel()
 	return errors.Join(dropTemplates(ctx), sharedEtcd.stop(ctx), sharedPostgres.stop(ctx), sharedEtcdctl.stop(ctx), removeEmptyClusters())
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
 // shared is a server that the tests of this binary use together: started on
@@ -43,7 +45,7 @@ func (s *shared[S]) get() (S, error) {
 	defer s.mu.Unlock()
 	if !s.started {
 		s.started = true
-		ctx, cancel := context.WithTimeout(context.Background(), startBound)
+		ctx, cancel := context.WithTimeout(context.Background(), process.StartBound)
 		defer cancel()
 		s.server, s.err = s.start(ctx)
 	}
@@ -105,7 +107,7 @@ func Database(t testing.TB) (dsn string) {
 func database(t testing.TB, template string) (dsn string) {
 	t.Helper()
 	p := SharedPostgres(t)
-	ctx, cancel := context.WithTimeout(context.Background(), startBound)
+	ctx, cancel := context.WithTimeout(context.Background(), process.StartBound)
 	defer cancel()
 	name := databaseName(t.Name())
 	dsn, err := p.createDatabase(ctx, name, template)
@@ -115,7 +117,7 @@ func database(t testing.TB, template string) (dsn string) {
 			t.Logf("testenv: database kept: %s", dsn)
 			return
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), startBound)
+		ctx, cancel := context.WithTimeout(context.Background(), process.StartBound)
 		defer cancel()
 		require.NoError(t, p.DropDatabase(ctx, name))
 	})

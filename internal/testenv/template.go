@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
 // Template is a database on the shared Postgres that is prepared once, and copied for
@@ -36,7 +38,7 @@ func (tpl *Template) Database(t testing.TB) (dsn string) {
 }
 
 func (tpl *Template) make(p *Postgres) error {
-	ctx, cancel := context.WithTimeout(context.Background(), startBound)
+	ctx, cancel := context.WithTimeout(context.Background(), process.StartBound)
 	defer cancel()
 	tpl.name = databaseName("template")
 	dsn, err := p.CreateDatabase(ctx, tpl.name)

@@ -1,4 +1,4 @@
-package testenv
+package process
 
 import (
 	"errors"
@@ -21,8 +21,8 @@ func dieWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr.Setpgid = true
 }
 
-// isStopped reports whether every thread of the process is in state T.
-func isStopped(pid int) (bool, error) {
+// IsStopped reports whether every thread of the process is in state T.
+func IsStopped(pid int) (bool, error) {
 	stats, err := filepath.Glob(filepath.Join("/proc", strconv.Itoa(pid), "task", "*", "stat"))
 	if err != nil || len(stats) == 0 {
 		return false, err

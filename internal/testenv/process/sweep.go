@@ -1,4 +1,4 @@
-package testenv
+package process
 
 import (
 	"context"
@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sweep removes what dead owners left: their servers' processes, containers and
+// Sweep removes what dead owners left: their servers' processes, containers and
 // networks, shared memory and directories. The caller holds lockSweep.
-func sweep() error {
+func Sweep() error {
 	roots, err := runDirs()
 	if err != nil {
 		return err
@@ -53,9 +53,9 @@ func sweepDir(root string) error {
 // killInhabitants ends the processes that live in a directory. Some may start
 // others while they die, so it goes on until there are none.
 func killInhabitants(root string) error {
-	deadline := time.Now().Add(signalBound)
+	deadline := time.Now().Add(SignalBound)
 	for {
-		pids, err := inhabitants(root)
+		pids, err := Inhabitants(root)
 		if err != nil || len(pids) == 0 {
 			return err
 		}
@@ -67,16 +67,16 @@ func killInhabitants(root string) error {
 				return err
 			}
 		}
-		time.Sleep(pollInterval)
+		time.Sleep(PollInterval)
 	}
 }
 
 func sweepDocker(name string) error {
-	pool, err := newDocker(context.Background())
+	pool, err := NewDocker(context.Background())
 	if err != nil {
 		return err
 	}
-	return removeFromDocker(pool, name)
+	return RemoveFromDocker(pool, name)
 }
 
 // sweepSharedMemory removes the System V segment of a Postgres that was killed

@@ -1,6 +1,6 @@
 //go:build unix && !linux
 
-package testenv
+package process
 
 import (
 	"errors"
@@ -12,10 +12,10 @@ import (
 	"syscall"
 )
 
-// inhabitants are the processes whose command line names root: our servers
+// Inhabitants are the processes whose command line names root: our servers
 // themselves. Postgres's children have other titles, and end after their
 // parent did.
-func inhabitants(root string) (pids []int, err error) {
+func Inhabitants(root string) (pids []int, err error) {
 	out, err := exec.Command("ps", "-axo", "pid=,command=").Output()
 	if err != nil {
 		return nil, err
@@ -34,9 +34,9 @@ func inhabitants(root string) (pids []int, err error) {
 	return pids, nil
 }
 
-// lives reports whether the process is one of inhabitants.
-func lives(pid int, root string) bool {
-	pids, err := inhabitants(root)
+// Lives reports whether the process is one of inhabitants.
+func Lives(pid int, root string) bool {
+	pids, err := Inhabitants(root)
 	return err == nil && slices.Contains(pids, pid)
 }
 

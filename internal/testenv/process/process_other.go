@@ -1,6 +1,6 @@
 //go:build unix && !linux
 
-package testenv
+package process
 
 import (
 	"os/exec"
@@ -18,8 +18,8 @@ func dieWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr.Setpgid = true
 }
 
-// isStopped reports whether the process is in state T.
-func isStopped(pid int) (bool, error) {
+// IsStopped reports whether the process is in state T.
+func IsStopped(pid int) (bool, error) {
 	out, err := exec.Command("ps", "-o", "state=", "-p", strconv.Itoa(pid)).Output()
 	return strings.HasPrefix(strings.TrimSpace(string(out)), "T"), err
 }

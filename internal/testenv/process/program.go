@@ -1,4 +1,4 @@
-package testenv
+package process
 
 import (
 	"context"
@@ -9,9 +9,15 @@ import (
 	"strings"
 )
 
-// findProgram returns the first program of places whose --version matches, and
+// Attempt is one place where a program was looked for in vain.
+type Attempt struct {
+	Where string
+	Err   error
+}
+
+// FindProgram returns the first program of places whose --version matches, and
 // what the first group of the match is; without one, what was wrong where.
-func findProgram(ctx context.Context, places []string, version *regexp.Regexp) (path, number string, attempts []Attempt) {
+func FindProgram(ctx context.Context, places []string, version *regexp.Regexp) (path, number string, attempts []Attempt) {
 	for _, place := range places {
 		path, number, err := inspectProgram(ctx, place, version)
 		if err == nil {
@@ -37,8 +43,8 @@ func inspectProgram(ctx context.Context, place string, version *regexp.Regexp) (
 	return path, match[1], nil
 }
 
-// noProgram is the text of an error that says what was tried, and what to install.
-func noProgram(name string, attempts []Attempt, install string) string {
+// NoProgram is the text of an error that says what was tried, and what to install.
+func NoProgram(name string, attempts []Attempt, install string) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "testenv: found no %s to run:", name)
 	for _, a := range attempts {

@@ -1,4 +1,4 @@
-package testenv
+package process
 
 import (
 	"errors"
@@ -15,31 +15,31 @@ import (
 // is stale. What it says is the owner's pid.
 const ownerFile = "owner.pid"
 
-// runDir is the directory of one server under os.TempDir().
-type runDir struct {
-	root  string
+// Dir is the directory of one server under os.TempDir().
+type Dir struct {
+	Root  string
 	owner *os.File
 }
 
-// dirPrefix names this user's directories, so that a sweep touches no others.
-func dirPrefix() string { return "fencekit-" + strconv.Itoa(os.Getuid()) + "-" }
+// DirPrefix names this user's directories, so that a sweep touches no others.
+func DirPrefix() string { return "fencekit-" + strconv.Itoa(os.Getuid()) + "-" }
 
-// newRunDir makes a directory, after sweeping those of dead owners, and makes
+// NewDir makes a directory, after sweeping those of dead owners, and makes
 // sure that this one is swept.
-func newRunDir() (*runDir, error) {
+func NewDir() (*Dir, error) {
 	if err := theJanitor.hire(); err != nil {
 		return nil, fmt.Errorf("testenv: start the janitor: %w", err)
 	}
-	unlock, err := lockSweep()
+	unlock, err := LockSweep()
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	if err := sweep(); err != nil {
+	if err := Sweep(); err != nil {
 		// What another run left is no reason for this one to fail.
 		fmt.Fprintln(os.Stderr, err)
 	}
-	root, err := os.MkdirTemp("", dirPrefix())
+	root, err := os.MkdirTemp("", DirPrefix())
 	if err != nil {
 		return nil, err
 	}
@@ -57,15 +57,15 @@ func newRunDir() (*runDir, error) {
 	if _, err := owner.WriteString(strconv.Itoa(os.Getpid())); err != nil {
 		return nil, errors.Join(err, owner.Close())
 	}
-	return &runDir{root, owner}, nil
+	return &Dir{root, owner}, nil
 }
 
-// path is the path of a file or directory in it.
-func (d *runDir) path(name string) string { return filepath.Join(d.root, name) }
+// Path is the path of a file or directory in it.
+func (d *Dir) Path(name string) string { return filepath.Join(d.Root, name) }
 
-// remove deletes it with all that is in it. A second call does nothing.
-func (d *runDir) remove() error {
-	err := os.RemoveAll(d.root)
+// Remove deletes it with all that is in it. A second call does nothing.
+func (d *Dir) Remove() error {
+	err := os.RemoveAll(d.Root)
 	if closed := d.owner.Close(); !errors.Is(closed, os.ErrClosed) {
 		err = errors.Join(err, closed)
 	}
@@ -74,7 +74,7 @@ func (d *runDir) remove() error {
 
 // runDirs lists the directories of this user, of all owners.
 func runDirs() (roots []string, err error) {
-	matches, err := filepath.Glob(filepath.Join(os.TempDir(), dirPrefix()+"*"))
+	matches, err := filepath.Glob(filepath.Join(os.TempDir(), DirPrefix()+"*"))
 	if err != nil {
 		return nil, err
 	}
@@ -111,15 +111,15 @@ func flockOwner(root string, how int) error {
 	return syscall.Flock(int(file.Fd()), how)
 }
 
-// lockSweep keeps others from sweeping until the returned function is called:
+// LockSweep keeps others from sweeping until the returned function is called:
 // a directory must not be swept between its making and its owner's lock. The wait
 // is bounded, since a run that stands still may have the lock.
-func lockSweep() (unlock func(), err error) {
-	file, err := os.OpenFile(filepath.Join(os.TempDir(), dirPrefix()+"sweep.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+func LockSweep() (unlock func(), err error) {
+	file, err := os.OpenFile(filepath.Join(os.TempDir(), DirPrefix()+"sweep.lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	for deadline := time.Now().Add(startBound); ; time.Sleep(pollInterval) {
+	for deadline := time.Now().Add(StartBound); ; time.Sleep(PollInterval) {
 		err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		switch {
 		case err == nil:

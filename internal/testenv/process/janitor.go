@@ -1,4 +1,4 @@
-package testenv
+package process
 
 import (
 	"errors"
@@ -26,6 +26,9 @@ type janitor struct {
 
 var theJanitor janitor
 
+// JanitorPid is the pid of the janitor of this process, which has started a server.
+func JanitorPid() int { return theJanitor.cmd.Process.Pid }
+
 // hire starts the janitor unless it runs.
 func (j *janitor) hire() error {
 	j.mu.Lock()
@@ -43,7 +46,7 @@ func (j *janitor) hire() error {
 	}
 	defer read.Close()
 	cmd := exec.Command(self, strconv.Itoa(os.Getpid()))
-	cmd.Env = append(os.Environ(), roleVar+"="+roleJanitor)
+	cmd.Env = append(os.Environ(), RoleVar+"="+roleJanitor)
 	cmd.Stdin = read
 	// A session of its own: what ends the owner's group doesn't end it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -60,7 +63,7 @@ func runJanitor(owner string) error {
 	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
 		return err
 	}
-	unlock, err := lockSweep()
+	unlock, err := LockSweep()
 	if err != nil {
 		return err
 	}
@@ -76,7 +79,7 @@ func runJanitor(owner string) error {
 			}
 		}
 	}
-	return sweep()
+	return Sweep()
 }
 
 // playJanitor is runJanitor as a process.

@@ -1,4 +1,4 @@
-package testenv
+package process
 
 import (
 	"io"
@@ -32,8 +32,8 @@ func openLog(file string, extra io.Writer) (*os.File, error) {
 	return os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 }
 
-// tailOf returns the last bytes of a file, for an error message.
-func tailOf(file string) string {
+// TailOf returns the last bytes of a file, for an error message.
+func TailOf(file string) string {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return err.Error()

@@ -1,4 +1,4 @@
-package testenv
+package process
 
 import (
 	"errors"
@@ -8,23 +8,23 @@ import (
 	"strings"
 )
 
-// inhabitants are the processes whose working directory is in root: all of
+// Inhabitants are the processes whose working directory is in root: all of
 // our servers' and of their children, whatever session they made themselves.
-func inhabitants(root string) (pids []int, err error) {
+func Inhabitants(root string) (pids []int, err error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, err
 	}
 	for _, entry := range entries {
-		if pid, err := strconv.Atoi(entry.Name()); err == nil && lives(pid, root) {
+		if pid, err := strconv.Atoi(entry.Name()); err == nil && Lives(pid, root) {
 			pids = append(pids, pid)
 		}
 	}
 	return pids, nil
 }
 
-// lives reports whether the process's working directory is in root.
-func lives(pid int, root string) bool {
+// Lives reports whether the process's working directory is in root.
+func Lives(pid int, root string) bool {
 	cwd, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "cwd"))
 	return err == nil && (cwd == root || strings.HasPrefix(cwd, root+"/"))
 }
@@ -37,7 +37,7 @@ func killInhabitant(root string, pid int) error {
 		return err
 	}
 	defer process.Release()
-	if !lives(pid, root) {
+	if !Lives(pid, root) {
 		return nil
 	}
 	if err := process.Kill(); !errors.Is(err, os.ErrProcessDone) {

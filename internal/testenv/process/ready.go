@@ -1,4 +1,4 @@
-package testenv
+package process
 
 import (
 	"context"
@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// pollInterval is how often a starting server is asked whether it is there.
-const pollInterval = 10 * time.Millisecond
+// PollInterval is how often a starting server is asked whether it is there.
+const PollInterval = 10 * time.Millisecond
 
-// poll calls ask until it succeeds. When ctx ends first, the error holds the
+// Poll calls ask until it succeeds. When ctx ends first, the error holds the
 // cause and what ask said last.
-func poll(ctx context.Context, ask func(context.Context) error) error {
+func Poll(ctx context.Context, ask func(context.Context) error) error {
 	for {
 		err := ask(ctx)
 		if err == nil {
@@ -22,13 +22,13 @@ func poll(ctx context.Context, ask func(context.Context) error) error {
 		select {
 		case <-ctx.Done():
 			return errors.Join(context.Cause(ctx), err)
-		case <-time.After(pollInterval):
+		case <-time.After(PollInterval):
 		}
 	}
 }
 
-// listening asks whether a server accepts connections at an address.
-func listening(address string) func(context.Context) error {
+// Listening asks whether a server accepts connections at an address.
+func Listening(address string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp4", address)
 		if err != nil {
@@ -40,12 +40,12 @@ func listening(address string) func(context.Context) error {
 
 // whileAlive returns a context that also ends, with a cause that says so, when
 // the process does.
-func whileAlive(ctx context.Context, p *process) (context.Context, context.CancelFunc) {
+func whileAlive(ctx context.Context, p *Process) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
 		select {
-		case <-p.done:
-			cancel(fmt.Errorf("it ended: %v", p.cmd.ProcessState))
+		case <-p.Done:
+			cancel(fmt.Errorf("it ended: %v", p.Cmd.ProcessState))
 		case <-ctx.Done():
 		}
 	}()
