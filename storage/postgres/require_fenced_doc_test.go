@@ -63,7 +63,7 @@ func TestRequireFenced_ExampleInItsDocumentationWorks(t *testing.T) {
 
 	doc, err := os.ReadFile("../../guard/guardtest/doc.go")
 	require.NoError(t, err)
-	source, err := os.ReadFile("requirefenced_doc_test.go")
+	source, err := os.ReadFile("require_fenced_doc_test.go")
 	require.NoError(t, err)
 	_, shown, found := strings.Cut(string(source), "\nfunc depositIsFenced")
 	require.True(t, found)
