@@ -1,22 +1,31 @@
 package chaos
 
 import (
-	"fmt"
-	"path"
-	"slices"
-	"strings"
 	"time"
 
-	"github.com/fencekit/fencekit/chaos/internal/control"
-	"github.com/fencekit/fencekit/chaos/internal/result"
+	"github.com/fencekit/fencekit/chaos/internal/run"
+	"github.com/fencekit/fencekit/chaos/internal/workload"
 )
+
+// ErrConfig: a Config, or how the binary calls this package, is not as it has to
+// be.
+var ErrConfig = workload.ErrConfig
+
+// ErrWorkload: a run could not take place because of the Workload: its Prepare
+// failed, or its Operate can't run under a control.
+var ErrWorkload = workload.ErrWorkload
+
+// ErrEnvironment: a run could not take place, because a server could not be started
+// or a fault could not be reverted. It says nothing about what is tested.
+var ErrEnvironment = run.ErrEnvironment
 
 // Config says what to run. The zero value of each field means its default.
 type Config struct {
-	// Scenarios are names, families or patterns (path.Match) of scenarios. Default:
-	// all.
+	// Scenarios are names, families or patterns (path.Match) of scenarios, as
+	// "fencectl chaos list" shows them. Default: all.
 	Scenarios []string
-	// Groups are result.Fenced and names of controls, or patterns. Default: all.
+	// Groups are Fenced and names of controls, or patterns. Default: all; for Test
+	// Fenced alone.
 	Groups []string
 	// Seed is the first seed, Seeds how many of them each scenario runs with. Default
 	// 1 and 1.
@@ -29,109 +38,45 @@ type Config struct {
 	// the same with every seed, but not at the same moments. Default 1.
 	ScriptSeeds int
 	// Dir gets the files of the runs; it is made, and must be empty unless Resume is
-	// set. One suite at a time writes to it. See package result.
+	// set. One suite at a time writes to it.
 	Dir string
 	// Resume adds to the runs that are in Dir, and doesn't repeat those.
 	Resume bool
 	// Lanes is how many runs go on at a time, each on servers of its own. Default 1.
 	Lanes int
-	// Workload is the code under test. Default: Stock.
+	// Workload is the code under test. Default: one that sells what is in stock.
 	Workload Workload
 	// Command is how the suite would be run again, for its report.
 	Command string
-	// Progress is told of each run that begins, and of each that ends. Calls don't
-	// overlap. Default: nobody.
+	// Progress is called when a run begins, and when it has ended. Calls don't
+	// overlap. Default: no calls.
 	Progress func(Progress)
 }
 
 // Progress is what became of the runs so far.
 type Progress struct {
-	Run   *result.Run // that has begun or ended
-	Ended bool        // it has ended; its Verdict is known
-	Done  int         // runs that have ended
-	Total int         // runs that there will be; 0 if a Duration decides
+	Run   Result // that has begun or ended
+	Ended bool   // it has ended; its Verdict is known
+	Done  int    // runs that have ended
+	Total int    // runs that there will be; 0 if a Duration decides
 }
 
-func (c Config) withDefaults() (Config, error) {
-	for name, n := range map[string]int{"Seeds": c.Seeds, "ScriptSeeds": c.ScriptSeeds, "Lanes": c.Lanes} {
-		if n < 0 {
-			return c, fmt.Errorf("%w: %s is %d: give a positive number, or 0 for the default", ErrConfig, name, n)
+// internal is the Config as package run takes it.
+func (c Config) internal() (run.Config, error) {
+	if err := isRegistered(c.Workload); err != nil {
+		return run.Config{}, err
+	}
+	cfg := run.Config{
+		Scenarios: c.Scenarios, Groups: c.Groups, Seed: c.Seed, Seeds: c.Seeds, Duration: c.Duration, ScriptSeeds: c.ScriptSeeds,
+		Dir: c.Dir, Resume: c.Resume, Lanes: c.Lanes, Command: c.Command,
+	}
+	if c.Workload != nil {
+		cfg.Workload = adapter{c.Workload}
+	}
+	if c.Progress != nil {
+		cfg.Progress = func(p run.Progress) {
+			c.Progress(Progress{Run: resultOf(p.Run), Ended: p.Ended, Done: p.Done, Total: p.Total})
 		}
 	}
-	if c.Duration < 0 {
-		return c, fmt.Errorf("%w: Duration is %v: give a positive one, or 0 to have Seeds decide", ErrConfig, c.Duration)
-	}
-	c.Seeds, c.ScriptSeeds, c.Lanes = max(c.Seeds, 1), max(c.ScriptSeeds, 1), max(c.Lanes, 1)
-	if c.Seed == 0 {
-		c.Seed = 1
-	}
-	if c.Workload == nil {
-		c.Workload = Stock{}
-	}
-	if c.Progress == nil {
-		c.Progress = func(Progress) {}
-	}
-	if c.Dir == "" {
-		return c, fmt.Errorf("%w: Dir is missing: a run's files have to go somewhere", ErrConfig)
-	}
-	return c, isRegistered(c.Workload)
-}
-
-// Scenarios returns all scenarios.
-func Scenarios() []Scenario { return append(families(), scripts()...) }
-
-// scenarios returns those that are asked for.
-func (c Config) scenarios() ([]Scenario, error) {
-	all := Scenarios()
-	names := func(s Scenario) []string { return []string{s.Name, s.Family} }
-	chosen, err := choose(c.Scenarios, all, names)
-	if err != nil {
-		return nil, fmt.Errorf("%w of scenarios; there are %s", err, strings.Join(namesOf(all, names), ", "))
-	}
-	return chosen, nil
-}
-
-// groups returns the groups that are asked for, fenced first.
-func (c Config) groups() ([]string, error) {
-	all := []string{result.Fenced}
-	for _, control := range control.All() {
-		all = append(all, control.Name)
-	}
-	names := func(g string) []string { return []string{g} }
-	chosen, err := choose(c.Groups, all, names)
-	if err != nil {
-		return nil, fmt.Errorf("%w of groups; there are %s", err, strings.Join(all, ", "))
-	}
-	return chosen, nil
-}
-
-// choose returns those of all that a pattern matches by one of their names. Each
-// pattern has to match something.
-func choose[T any](patterns []string, all []T, names func(T) []string) (chosen []T, err error) {
-	if len(patterns) == 0 {
-		return all, nil
-	}
-	unused := slices.Clone(patterns)
-	for _, one := range all {
-		for _, pattern := range patterns {
-			if !slices.ContainsFunc(names(one), func(name string) bool { ok, _ := path.Match(pattern, name); return ok || pattern == name }) {
-				continue
-			}
-			unused = slices.DeleteFunc(unused, func(p string) bool { return p == pattern })
-			if !slices.ContainsFunc(chosen, func(c T) bool { return names(c)[0] == names(one)[0] }) {
-				chosen = append(chosen, one)
-			}
-		}
-	}
-	if len(unused) > 0 {
-		return nil, fmt.Errorf("%w: %q is no name or pattern", ErrConfig, unused[0])
-	}
-	return chosen, nil
-}
-
-func namesOf[T any](all []T, names func(T) []string) (flat []string) {
-	for _, one := range all {
-		flat = append(flat, names(one)[0])
-	}
-	return flat
+	return cfg, nil
 }

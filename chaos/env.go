@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/fencekit/fencekit/chaos/internal/workload"
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
 )
@@ -22,67 +23,41 @@ type Env struct {
 	// Pool is for what is done outside of guarded transactions.
 	Pool *pgxpool.Pool
 
-	protection protection
-	points     *points
+	env *workload.Env
 }
 
-// The points of an operation at which its process can be made to stop. A Workload
-// may add its own.
-const (
-	PointAcquired = "acquired"    // the lock was granted, nobody else knows
-	PointClaimed  = "claimed"     // the database knows of the grant; nothing has begun
-	PointBegun    = "begun"       // the transaction has begun
-	PointRead     = "read"        // the operation has read, and not yet written
-	PointWritten  = "written"     // it has written, and a control has checked what it checks; COMMIT was not sent
-	PointCommit   = "commit sent" // COMMIT was sent, its answer has not been read
-)
-
-// stages are the points that every operation comes to, in order.
-var stages = []string{PointAcquired, PointClaimed, PointBegun, PointRead, PointWritten, PointCommit}
+// PointRead is the point at which an operation has read, and not yet written: a
+// Workload says so by Env.Point. A worker process may be made to stop there.
+const PointRead = workload.PointRead
 
 // Point says that the operation has come to a point. It returns when the process
 // goes on.
-func (e *Env) Point(name string) { e.points.reach(name) }
-
-// Do runs fn in a transaction under the lock of a resource: by guard.Do, or in the
-// way of the control that the run is about, which takes no options.
-func (e *Env) Do(ctx context.Context, resource string, fn Work, opts ...guard.Option) error {
-	return e.DoAll(ctx, []string{resource}, fn, opts...)
-}
-
-// DoAll is Do for several resources, by guard.DoAll.
-func (e *Env) DoAll(ctx context.Context, resources []string, fn Work, opts ...guard.Option) error {
-	return e.protection.do(ctx, resources, e.marked(fn), opts)
-}
-
-// Hold runs fn while the lock of a resource is held, by guard.Hold: fn runs
-// transactions with do.
-func (e *Env) Hold(ctx context.Context, resource string, fn func(ctx context.Context, do Transact) error) error {
-	return e.protection.hold(ctx, resource, func(ctx context.Context, do Transact) error {
-		return fn(ctx, func(ctx context.Context, work Work, opts ...guard.Option) error {
-			return do(ctx, e.marked(work), opts...)
-		})
-	})
-}
-
-// Transact runs work in a transaction.
-type Transact func(ctx context.Context, work Work, opts ...guard.Option) error
+func (e *Env) Point(name string) { e.env.Point(name) }
 
 // Work is what is done in one transaction. tokens are those that it is done under,
 // by resource; without an entry there is none.
 type Work func(ctx context.Context, tx pgx.Tx, tokens map[string]int64) error
 
-// marked adds the point at which every transaction begins.
-func (e *Env) marked(work Work) Work {
-	return func(ctx context.Context, tx pgx.Tx, tokens map[string]int64) error {
-		e.Point(PointBegun)
-		return work(ctx, tx, tokens)
-	}
+// Transact runs work in a transaction.
+type Transact func(ctx context.Context, work Work, opts ...guard.Option) error
+
+// Do runs work in a transaction under the lock of a resource: by guard.Do, or in the
+// way of the control that the run is about, which takes no options.
+func (e *Env) Do(ctx context.Context, resource string, work Work, opts ...guard.Option) error {
+	return e.env.Do(ctx, resource, workload.Work(work), opts...)
 }
 
-// protection is how operations are kept apart.
-type protection interface {
-	do(ctx context.Context, resources []string, work Work, opts []guard.Option) error
-	hold(ctx context.Context, resource string, fn func(ctx context.Context, do Transact) error) error
-	close(ctx context.Context) error
+// DoAll is Do for several resources, by guard.DoAll.
+func (e *Env) DoAll(ctx context.Context, resources []string, work Work, opts ...guard.Option) error {
+	return e.env.DoAll(ctx, resources, workload.Work(work), opts...)
+}
+
+// Hold runs fn while the lock of a resource is held, by guard.Hold: fn runs
+// transactions with do.
+func (e *Env) Hold(ctx context.Context, resource string, fn func(ctx context.Context, do Transact) error) error {
+	return e.env.Hold(ctx, resource, func(ctx context.Context, do workload.Transact) error {
+		return fn(ctx, func(ctx context.Context, work Work, opts ...guard.Option) error {
+			return do(ctx, workload.Work(work), opts...)
+		})
+	})
 }

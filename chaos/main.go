@@ -1,24 +1,23 @@
 package chaos
 
 import (
-	"errors"
 	"fmt"
-	"os"
 	"reflect"
 	"sync"
 	"testing"
 
+	"github.com/fencekit/fencekit/chaos/internal/stock"
+	"github.com/fencekit/fencekit/chaos/internal/worker"
+	"github.com/fencekit/fencekit/chaos/internal/workload"
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/internal/testenv"
 )
 
-// ErrConfig: a Config, or how the binary calls this package, is not as it has to
-// be.
-var ErrConfig = errors.New("chaos: invalid configuration")
-
-// registered are the workloads that worker processes of this binary can do.
+// registered are the workloads that worker processes of this binary can do beside the
+// built-in one.
 var registered struct {
 	mu        sync.Mutex
+	called    bool
 	workloads []Workload
 }
 
@@ -26,14 +25,14 @@ var registered struct {
 // the workloads that it runs beside the built-in one. In a child that was started
 // to be a worker, or a server, it is just that and never returns.
 func Reexec(workloads ...Workload) {
-	testenv.Reexec()
-	all := append([]Workload{Stock{}}, workloads...)
-	if text := os.Getenv(workerVar); text != "" {
-		os.Exit(beWorker(text, all))
+	var adapted []workload.Workload
+	for _, w := range workloads {
+		adapted = append(adapted, adapter{w})
 	}
+	worker.Reexec(adapted...)
 	registered.mu.Lock()
 	defer registered.mu.Unlock()
-	registered.workloads = all
+	registered.called, registered.workloads = true, workloads
 }
 
 // Main is a package's whole TestMain: it calls Reexec, and runs the tests. It fails
@@ -44,29 +43,35 @@ func Main(m *testing.M, workloads ...Workload) {
 	testenv.Main(m)
 }
 
-// isRegistered reports whether worker processes can do a workload.
+// isRegistered returns an error unless worker processes can do a workload; nil is the
+// built-in one.
 func isRegistered(w Workload) error {
 	registered.mu.Lock()
 	defer registered.mu.Unlock()
-	if registered.workloads == nil {
+	if !registered.called {
 		return fmt.Errorf("%w: call chaos.Main in TestMain, or chaos.Reexec first in main: worker processes are this binary itself", ErrConfig)
 	}
 	if err := distinct(registered.workloads); err != nil {
 		return err
 	}
-	known, err := find(registered.workloads, w.Name())
-	if err != nil {
-		return err
+	if w == nil {
+		return nil
 	}
-	if reflect.TypeOf(known) != reflect.TypeOf(w) {
-		return fmt.Errorf("%w: workload %q is %T here, and was %T for chaos.Main or chaos.Reexec: give both the same", ErrConfig, w.Name(), w, known)
+	for _, known := range registered.workloads {
+		if known.Name() != w.Name() {
+			continue
+		}
+		if reflect.TypeOf(known) != reflect.TypeOf(w) {
+			return fmt.Errorf("%w: workload %q is %T here, and was %T for chaos.Main or chaos.Reexec: give both the same", ErrConfig, w.Name(), w, known)
+		}
+		return usable(w)
 	}
-	return usable(w)
+	return fmt.Errorf("%w: this binary has no workload %q: give it to chaos.Main or chaos.Reexec", ErrConfig, w.Name())
 }
 
-// distinct reports whether workloads can be told from one another in a worker process.
+// distinct returns an error unless workloads can be told apart in a worker process.
 func distinct(workloads []Workload) error {
-	byName := map[string]Workload{}
+	byName := map[string]any{stock.Stock{}.Name(): stock.Stock{}}
 	for _, w := range workloads {
 		if other := byName[w.Name()]; other != nil {
 			return fmt.Errorf("%w: %T and %T are both named %q: worker processes go by the name", ErrConfig, other, w, w.Name())

@@ -25,9 +25,9 @@ type namesake struct{ named }
 
 // register does what Reexec does, for one test.
 func register(t *testing.T, workloads ...Workload) {
-	before := registered.workloads
-	registered.workloads = workloads
-	t.Cleanup(func() { registered.workloads = before })
+	called, before := registered.called, registered.workloads
+	registered.called, registered.workloads = workloads != nil, workloads
+	t.Cleanup(func() { registered.called, registered.workloads = called, before })
 }
 
 func TestConfig_SaysWhatIsWrongWithAWorkload(t *testing.T) {
@@ -40,9 +40,9 @@ func TestConfig_SaysWhatIsWrongWithAWorkload(t *testing.T) {
 		says       string
 	}{
 		"nothing was called":  {nil, good, "call chaos.Main in TestMain, or chaos.Reexec first in main"},
-		"it was not given":    {[]Workload{Stock{}}, good, `this binary has no workload "good": give it to chaos.Main or chaos.Reexec`},
+		"it was not given":    {[]Workload{}, good, `this binary has no workload "good": give it to chaos.Main or chaos.Reexec`},
 		"two of one name":     {[]Workload{good, namesake{good}}, good, `chaos.named and chaos.namesake are both named "good"`},
-		"the built-in's name": {[]Workload{Stock{}, named{"stock", good.resources}}, Stock{}, `chaos.Stock and chaos.named are both named "stock"`},
+		"the built-in's name": {[]Workload{named{"stock", good.resources}}, nil, `stock.Stock and chaos.named are both named "stock"`},
 		"another of its name": {[]Workload{good}, namesake{good}, `"good" is chaos.namesake here, and was chaos.named for chaos.Main`},
 		"no name":             {[]Workload{named{}}, named{}, "the Name of chaos.named is empty"},
 		"no resources":        {[]Workload{named{name: "good"}}, named{name: "good"}, `"good" has no Resources: name at least one`},
@@ -55,7 +55,7 @@ func TestConfig_SaysWhatIsWrongWithAWorkload(t *testing.T) {
 			require.ErrorContains(t, err, c.says)
 		})
 	}
-	register(t, Stock{}, good)
-	_, err := Config{Workload: named{"good", []string{"other"}}, Dir: "d"}.withDefaults()
+	register(t, good)
+	_, err := Config{Workload: named{"good", []string{"other"}}, Dir: "d"}.internal()
 	require.NoError(t, err)
 }

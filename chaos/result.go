@@ -1,19 +1,65 @@
 package chaos
 
-import "github.com/fencekit/fencekit/chaos/internal/result"
+import (
+	"time"
 
-// Suite is what Run has done, and what that shows.
-type Suite = result.Suite
+	"github.com/fencekit/fencekit/chaos/internal/result"
+)
 
 // Verdict is what a run or a suite comes to.
-type Verdict = result.Verdict
+type Verdict string
 
 // The verdicts.
 const (
-	Pass         = result.Pass
-	Violated     = result.Violated
-	Inconclusive = result.Inconclusive
+	Pass         Verdict = Verdict(result.Pass)         // every property held
+	Violated     Verdict = Verdict(result.Violated)     // a property was violated
+	Inconclusive Verdict = Verdict(result.Inconclusive) // nothing was violated, and nothing is shown
 )
 
 // Fenced is the group of runs under the framework. The others are controls.
 const Fenced = result.Fenced
+
+// Suite is several runs, and what they show together. The files in Config.Dir have
+// more.
+type Suite struct {
+	Verdict Verdict
+	Reason  string // of the verdict, one sentence with figures
+	Runs    []Result
+}
+
+// Result is one run of a scenario by one group.
+type Result struct {
+	Scenario string
+	Group    string // Fenced, or the name of a control
+	Seed     uint64
+	Faults   bool          // false: the same without faults
+	Took     time.Duration // 0 before it has ended
+	Dir      string        // of its files, below that of the suite
+	Verdict  Verdict       // empty before it has ended
+	Reason   string        // of the verdict, one sentence
+	Failed   string        // what the Workload's Check said; empty if nothing
+	Wrong    string        // what else was wrong with what is tested, as that it hung; empty if nothing
+
+	name string
+}
+
+// String names the run, as "pauses, redlock, seed 7, without faults".
+func (r Result) String() string { return r.name }
+
+func suiteOf(s *result.Suite) *Suite {
+	if s == nil {
+		return nil
+	}
+	public := &Suite{Verdict: Verdict(s.Verdict), Reason: s.Reason}
+	for i := range s.Runs {
+		public.Runs = append(public.Runs, resultOf(&s.Runs[i]))
+	}
+	return public
+}
+
+func resultOf(r *result.Run) Result {
+	return Result{
+		Scenario: r.Scenario, Group: r.Group, Seed: r.Seed, Faults: r.Faults, Took: r.Took, Dir: r.Dir,
+		Verdict: Verdict(r.Verdict), Reason: r.Reason, Failed: r.Failed, Wrong: r.Wrong, name: r.String(),
+	}
+}

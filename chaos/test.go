@@ -9,6 +9,7 @@ import (
 
 	"github.com/fencekit/fencekit/chaos/internal/check"
 	"github.com/fencekit/fencekit/chaos/internal/result"
+	"github.com/fencekit/fencekit/chaos/internal/run"
 )
 
 // Test does the runs that cfg asks for as tests: one for each run under the
@@ -34,7 +35,11 @@ func Test(t *testing.T, cfg Config) {
 			}
 		}
 	}
-	suite, err := Run(t.Context(), cfg)
+	internal, err := cfg.internal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	suite, err := run.Run(t.Context(), internal)
 	if suite != nil {
 		t.Cleanup(func() {
 			if !own || t.Failed() {

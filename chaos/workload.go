@@ -2,10 +2,11 @@ package chaos
 
 import (
 	"context"
-	"hash/fnv"
 	"math/rand/v2"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/fencekit/fencekit/chaos/internal/workload"
 )
 
 // Workload is guarded code under test, with the data that it works on. It is a
@@ -24,9 +25,18 @@ type Workload interface {
 	// none and never will: guard.Do's errors are just so. If it panics the run is
 	// violated. Give up what takes longer than ctx: it ends after a minute.
 	Operate(ctx context.Context, env *Env, op Op) error
-	// Check looks at the data when nobody works any more, and says what is wrong.
+	// Check looks at the data when all operations have ended, and says what is wrong.
 	Check(ctx context.Context, db *pgxpool.Pool) error
 }
+
+// Described is a Workload that says more about an operation than its Resource.
+type Described interface {
+	// Describe returns the kind of an operation, and all resources that it is about.
+	Describe(op Op) (action string, resources []string)
+}
+
+// Classer is an error of a Workload that has a name in the figures of a run.
+type Classer interface{ Class() string }
 
 // Op is one operation that a run asks for.
 type Op struct {
@@ -34,16 +44,28 @@ type Op struct {
 	Resource string // that it is about
 	Seed     uint64 // of its own decisions
 	Action   string // what it does, for a Workload that offers several; empty: the Workload decides
-
-	think thinking // of one that is to be slow
 }
 
 // Rand returns a source of the operation's own decisions: always the same for the
 // same operation of the same seed.
-func (op Op) Rand() *rand.Rand { return rand.New(rand.NewPCG(op.Seed, hash(op.ID))) }
+func (op Op) Rand() *rand.Rand { return workload.Op{ID: op.ID, Seed: op.Seed}.Rand() }
 
-func hash(text string) uint64 {
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(text)) // never fails
-	return h.Sum64()
+// adapter is a Workload as worker processes run it.
+type adapter struct{ Workload }
+
+// Operate implements workload.Workload.
+func (a adapter) Operate(ctx context.Context, env *workload.Env, op workload.Op) error {
+	return a.Workload.Operate(ctx, &Env{Process: env.Process, Guard: env.Guard, Locker: env.Locker, Pool: env.Pool, env: env}, opOf(op))
+}
+
+// Describe implements workload.Described.
+func (a adapter) Describe(op workload.Op) (action string, resources []string) {
+	if d, ok := a.Workload.(Described); ok {
+		return d.Describe(opOf(op))
+	}
+	return workload.DescribeByResource(op)
+}
+
+func opOf(op workload.Op) Op {
+	return Op{ID: op.ID, Resource: op.Resource, Seed: op.Seed, Action: op.Action}
 }

@@ -15,11 +15,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/chaos"
 	"github.com/fencekit/fencekit/chaos/internal/check"
 	"github.com/fencekit/fencekit/chaos/internal/history"
 	"github.com/fencekit/fencekit/chaos/internal/observe"
 	"github.com/fencekit/fencekit/chaos/internal/result"
+	"github.com/fencekit/fencekit/chaos/internal/run"
+	"github.com/fencekit/fencekit/chaos/internal/scenario"
+	"github.com/fencekit/fencekit/chaos/internal/stock"
 	"github.com/fencekit/fencekit/internal/cli"
 )
 
@@ -42,7 +44,7 @@ func TestChaosList_ScenariosGroupsAndFaults(t *testing.T) {
 	}
 	var rows []scenarioRow
 	require.NoError(t, json.Unmarshal([]byte(fencectl(t, "list", "-o", "json").stdout), &rows))
-	require.Len(t, rows, len(chaos.Scenarios()))
+	require.Len(t, rows, len(scenario.All()))
 }
 
 // A run with real servers and processes, in which the framework holds and a control
@@ -106,7 +108,7 @@ func saved(t *testing.T, verdict result.Verdict) (dir string) {
 		{Scenario: "stop", Group: "redlock", Seed: 1, Dir: "stop/redlock/1-calm", Verdict: result.Pass},
 	}
 	for i := range runs {
-		runs[i].Workload = chaos.Stock{}.Name()
+		runs[i].Workload = stock.Stock{}.Name()
 	}
 	suite := &result.Suite{Runs: runs}
 	suite.Judge()
@@ -222,18 +224,18 @@ func TestChaosCompare_PutsSuitesSideBySide(t *testing.T) {
 
 func TestRunLine_TellsARedControlFromAViolation(t *testing.T) {
 	t.Parallel()
-	run := result.Run{Scenario: "stop", Group: result.Fenced, Seed: 7, Faults: true, Took: 1234 * time.Millisecond, Verdict: result.Violated, Reason: "I2: lost"}
-	require.Equal(t, "[3/9] violated: stop, fenced, seed 7 (1.2s): I2: lost", runLine(chaos.Progress{Run: &run, Done: 3, Total: 9}))
-	run.Verdict = result.Pass
-	require.Equal(t, "[3] pass: stop, fenced, seed 7 (1.2s)", runLine(chaos.Progress{Run: &run, Done: 3}))
-	run.Group = "redlock"
-	require.Equal(t, "[3] green: stop, redlock, seed 7 (1.2s)", runLine(chaos.Progress{Run: &run, Done: 3}))
-	run.Verdict, run.Findings, run.Breaks = result.Violated, lost, check.OfData()
-	require.Equal(t, "[3] red: stop, redlock, seed 7 (1.2s)", runLine(chaos.Progress{Run: &run, Done: 3}))
-	run.Breaks = []string{check.Progress}
-	require.Equal(t, "[3] violated: stop, redlock, seed 7 (1.2s): I2: lost", runLine(chaos.Progress{Run: &run, Done: 3}))
-	run.Verdict = result.Inconclusive
-	require.Equal(t, "[3] inconclusive: stop, redlock, seed 7 (1.2s): I2: lost", runLine(chaos.Progress{Run: &run, Done: 3}))
+	r := result.Run{Scenario: "stop", Group: result.Fenced, Seed: 7, Faults: true, Took: 1234 * time.Millisecond, Verdict: result.Violated, Reason: "I2: lost"}
+	require.Equal(t, "[3/9] violated: stop, fenced, seed 7 (1.2s): I2: lost", runLine(run.Progress{Run: &r, Done: 3, Total: 9}))
+	r.Verdict = result.Pass
+	require.Equal(t, "[3] pass: stop, fenced, seed 7 (1.2s)", runLine(run.Progress{Run: &r, Done: 3}))
+	r.Group = "redlock"
+	require.Equal(t, "[3] green: stop, redlock, seed 7 (1.2s)", runLine(run.Progress{Run: &r, Done: 3}))
+	r.Verdict, r.Findings, r.Breaks = result.Violated, lost, check.OfData()
+	require.Equal(t, "[3] red: stop, redlock, seed 7 (1.2s)", runLine(run.Progress{Run: &r, Done: 3}))
+	r.Breaks = []string{check.Progress}
+	require.Equal(t, "[3] violated: stop, redlock, seed 7 (1.2s): I2: lost", runLine(run.Progress{Run: &r, Done: 3}))
+	r.Verdict = result.Inconclusive
+	require.Equal(t, "[3] inconclusive: stop, redlock, seed 7 (1.2s): I2: lost", runLine(run.Progress{Run: &r, Done: 3}))
 }
 
 func TestCommandLine_RepeatsWhatWasAsked(t *testing.T) {

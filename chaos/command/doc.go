@@ -11,13 +11,13 @@
 package command
 
 import (
-	"github.com/fencekit/fencekit/chaos"
+	"github.com/fencekit/fencekit/chaos/internal/worker"
 	"github.com/fencekit/fencekit/internal/cli"
 )
 
 // Main is the whole main of fencectl-chaos. It never returns. In a process that was
 // started to be a worker or a server of a run it is just that.
 func Main() {
-	chaos.Reexec()
+	worker.Reexec()
 	cli.Main(newRoot())
 }

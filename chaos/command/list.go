@@ -5,9 +5,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fencekit/fencekit/chaos"
 	"github.com/fencekit/fencekit/chaos/internal/fault"
 	"github.com/fencekit/fencekit/chaos/internal/result"
+	"github.com/fencekit/fencekit/chaos/internal/run"
+	"github.com/fencekit/fencekit/chaos/internal/scenario"
 	"github.com/fencekit/fencekit/internal/cli"
 )
 
@@ -23,11 +24,11 @@ them.`,
 			w := cmd.OutOrStdout()
 			switch strings.Join(args, "") {
 			case "groups":
-				return cli.WriteList(w, out.Format, groupRows(chaos.Groups()))
+				return cli.WriteList(w, out.Format, groupRows(run.Groups()))
 			case "faults":
 				return cli.WriteList(w, out.Format, faultRows(fault.Kinds()))
 			}
-			return cli.WriteList(w, out.Format, scenarioRows(chaos.Scenarios()))
+			return cli.WriteList(w, out.Format, scenarioRows(scenario.All()))
 		},
 	}
 }
@@ -55,7 +56,7 @@ func (r scenarioRow) Cells() []string {
 	return []string{r.Name, r.Family, strings.Join(r.Controls, " "), r.Story}
 }
 
-func scenarioRows(scenarios []chaos.Scenario) (rows []scenarioRow) {
+func scenarioRows(scenarios []scenario.Scenario) (rows []scenarioRow) {
 	for _, s := range scenarios {
 		rows = append(rows, scenarioRow{s.Name, s.Family, append([]string{}, s.Controls...), s.Story})
 	}

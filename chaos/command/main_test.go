@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/chaos"
+	"github.com/fencekit/fencekit/chaos/internal/worker"
 	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/testenv"
 )
@@ -18,7 +18,7 @@ import (
 const asCommand = "FENCECTL_TEST_BE_FENCECTL_CHAOS"
 
 func TestMain(m *testing.M) {
-	chaos.Reexec()
+	worker.Reexec()
 	if os.Getenv(asCommand) != "" {
 		Main()
 	}

@@ -8,8 +8,8 @@ import (
 
 	bar "github.com/jedib0t/go-pretty/v6/progress"
 
-	"github.com/fencekit/fencekit/chaos"
 	"github.com/fencekit/fencekit/chaos/internal/result"
+	"github.com/fencekit/fencekit/chaos/internal/run"
 	"github.com/fencekit/fencekit/internal/cli"
 )
 
@@ -55,7 +55,7 @@ func newProgress(w io.Writer) *progress {
 }
 
 // tell takes what Run says.
-func (p *progress) tell(now chaos.Progress) {
+func (p *progress) tell(now run.Progress) {
 	if p.bars == nil {
 		if now.Ended {
 			fmt.Fprintln(p.w, runLine(now))
@@ -82,7 +82,7 @@ func (p *progress) close() {
 
 // runLine is a run that has ended, as "[3/12] pass: pauses, fenced, seed 1 (9.8s)".
 // What is not as it must be has its reason.
-func runLine(now chaos.Progress) string {
+func runLine(now run.Progress) string {
 	r := now.Run
 	line := fmt.Sprintf("[%s] %s: %s (%v)", doneOf(now), verdictWord(r), r, r.Took.Round(100*time.Millisecond))
 	if r.Verdict == result.Inconclusive || r.Verdict == result.Violated && !r.Red() {
@@ -92,7 +92,7 @@ func runLine(now chaos.Progress) string {
 }
 
 // doneOf is how many runs have ended, as "3/12", or "3" if their number is open.
-func doneOf(now chaos.Progress) string {
+func doneOf(now run.Progress) string {
 	if now.Total == 0 {
 		return fmt.Sprint(now.Done)
 	}

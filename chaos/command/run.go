@@ -10,14 +10,15 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fencekit/fencekit/chaos"
 	"github.com/fencekit/fencekit/chaos/internal/result"
+	"github.com/fencekit/fencekit/chaos/internal/run"
+	"github.com/fencekit/fencekit/chaos/internal/workload"
 	"github.com/fencekit/fencekit/internal/cli"
 )
 
 // runFlags are the flags of "chaos run".
 type runFlags struct {
-	config chaos.Config
+	config run.Config
 	junit  string
 }
 
@@ -109,7 +110,7 @@ func runSuite(cmd *cobra.Command, out *cli.Output, f *runFlags) error {
 	}
 	progress := newProgress(cmd.ErrOrStderr())
 	f.config.Progress, f.config.Command = progress.tell, commandLine(cmd)
-	suite, err := chaos.Run(cmd.Context(), f.config)
+	suite, err := run.Run(cmd.Context(), f.config)
 	progress.close()
 	if suite == nil {
 		return runError(err)
@@ -146,9 +147,9 @@ func outcome(suite *result.Suite, err error) error {
 // runError gives what Run failed with its exit code.
 func runError(err error) error {
 	switch {
-	case errors.Is(err, chaos.ErrConfig):
+	case errors.Is(err, workload.ErrConfig):
 		return cli.UsageErrorf("%w", err)
-	case errors.Is(err, chaos.ErrEnvironment):
+	case errors.Is(err, run.ErrEnvironment):
 		return cli.NotReady(err)
 	}
 	return err

@@ -10,8 +10,8 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/chaos"
 	"github.com/fencekit/fencekit/chaos/internal/result"
+	"github.com/fencekit/fencekit/chaos/internal/run"
 	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/cli/clitest"
 )
@@ -51,7 +51,7 @@ func TestChaosRun_ProgressFitsTheTerminal(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	term := clitest.NewTerminal(t)
 	p := newProgress(term.TTY)
-	p.tell(chaos.Progress{Done: 10, Total: 100, Run: &result.Run{Scenario: "a-scenario-of-a-very-long-name", Group: "postgres-advisory", Seed: 1000}})
+	p.tell(run.Progress{Done: 10, Total: 100, Run: &result.Run{Scenario: "a-scenario-of-a-very-long-name", Group: "postgres-advisory", Seed: 1000}})
 	require.Eventually(t, func() bool { return strings.Contains(term.Shown(), "10/100 a-scenario") }, time.Minute, time.Millisecond)
 	p.close()
 	term.Close()

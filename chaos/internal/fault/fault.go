@@ -21,6 +21,14 @@ var ErrMissed = errors.New("fault: there was nothing to strike")
 // fault has struck the server, which may yet do what it was asked for.
 func missed(err error) error { return fmt.Errorf("%w: %w", ErrMissed, err) }
 
+// IgnoreMissed returns err, but nil if it is ErrMissed.
+func IgnoreMissed(err error) error {
+	if errors.Is(err, ErrMissed) {
+		return nil
+	}
+	return err
+}
+
 // Fault is one thing that can go wrong.
 type Fault interface {
 	// String says what is done, and to whom, as "pause w1". Its first word is the

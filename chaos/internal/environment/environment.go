@@ -1,0 +1,143 @@
+// Package environment is where a run takes place: the servers, the data of its workload,
+// the worker processes as the run sees them, and the faults that are injected.
+package environment
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencekit/fencekit/chaos/internal/control"
+	"github.com/fencekit/fencekit/chaos/internal/fault"
+	"github.com/fencekit/fencekit/chaos/internal/history"
+	"github.com/fencekit/fencekit/chaos/internal/observe"
+	"github.com/fencekit/fencekit/chaos/internal/result"
+	"github.com/fencekit/fencekit/chaos/internal/workload"
+	"github.com/fencekit/fencekit/internal/testenv"
+)
+
+// Environment is where a run takes place: its servers, its data, and its worker
+// processes. It is the fault.Site of the run's faults. Its methods may be called
+// concurrently once StartWorkers has returned.
+type Environment struct {
+	cfg      Config
+	etcd     *testenv.EtcdCluster
+	postgres *testenv.Postgres
+	redis    *redises
+	client   *clientv3.Client
+	database string
+	dsn      string
+	pool     *pgxpool.Pool
+	prefix   string
+	workers  []*Worker
+	operated atomic.Int64
+	over     sync.Once                     // the faults; recorded once
+	failed   []error                       // what is wrong with the workload or its processes
+	undo     []func(context.Context) error // in reverse
+}
+
+// Config is what an Environment is for.
+type Config struct {
+	Seed     uint64            // of the run
+	Group    string            // result.Fenced, or the name of a control
+	Faults   bool              // false: the same is to happen without faults
+	Workload workload.Workload // the code under test
+	Bounds   Bounds
+	Dir      string         // gets the workers' logs
+	Trace    *history.Trace // gets the events
+}
+
+// Workers says which worker processes there are. The zero value of each field but TTL
+// means its default.
+type Workers struct {
+	Number     int           // of processes; default 3
+	TTL        time.Duration // of their locks
+	Lockers    int           // of each process, with as many Guards; default 1
+	Unhindered bool          // nothing but the fence is in the way of a late transaction
+}
+
+// New returns an Environment, of which nothing is there before SetUp.
+func New(cfg Config) *Environment { return &Environment{cfg: cfg} }
+
+// Seed is the run's.
+func (s *Environment) Seed() uint64 { return s.cfg.Seed }
+
+// Group is what is tested: result.Fenced, or a control's name.
+func (s *Environment) Group() string { return s.cfg.Group }
+
+// Faults is false if the same is to happen without faults.
+func (s *Environment) Faults() bool { return s.cfg.Faults }
+
+// Workload is the code under test.
+func (s *Environment) Workload() workload.Workload { return s.cfg.Workload }
+
+// Trace has the events of the run.
+func (s *Environment) Trace() *history.Trace { return s.cfg.Trace }
+
+// Prefix is the prefix of the framework's lock keys.
+func (s *Environment) Prefix() string { return s.prefix }
+
+// Redis are the Redis servers of a control.
+func (s *Environment) Redis() []*testenv.Redis { return s.redis.servers }
+
+// OperationBound is within which an operation has to end, usually.
+func (s *Environment) OperationBound() time.Duration { return s.cfg.Bounds.Operation }
+
+// Process returns a worker by its number, as Worker does.
+func (s *Environment) Process(number int) *Worker { return s.workers[number%len(s.workers)] }
+
+// OnTearDown has undo called by TearDown, before what was to be called earlier.
+func (s *Environment) OnTearDown(undo func(context.Context) error) { s.undo = append(s.undo, undo) }
+
+// Observe begins to observe the run from outside. The caller must call Finish.
+func (s *Environment) Observe(ctx context.Context) (*observe.Observer, error) {
+	return observe.Start(ctx, s.client, s.prefix, s.dsn)
+}
+
+// Worker implements fault.Site.
+func (s *Environment) Worker(number int) fault.Worker { return s.Process(number) }
+
+// Etcd implements fault.Site.
+func (s *Environment) Etcd() fault.Etcd { return cluster{s.etcd} }
+
+// Postgres implements fault.Site.
+func (s *Environment) Postgres() fault.Postgres { return s.postgres }
+
+// Observer implements fault.Site.
+func (s *Environment) Observer() *clientv3.Client { return s.client }
+
+// Locks implements fault.Site. Controls have a prefix of their own.
+func (s *Environment) Locks() string {
+	if s.cfg.Group != result.Fenced {
+		return control.Prefix
+	}
+	return s.prefix
+}
+
+// Database implements fault.Site.
+func (s *Environment) Database() *pgxpool.Pool { return s.pool }
+
+// Fail notes what is wrong with the workload or its processes: no fault of the
+// machine's.
+func (s *Environment) Fail(err error) {
+	if err != nil {
+		s.failed = append(s.failed, err)
+	}
+}
+
+// Crashes says which processes ended without having been told or killed.
+func (s *Environment) Crashes() error {
+	var errs []error
+	for _, w := range s.workers {
+		errs = append(errs, w.crashes()...)
+	}
+	return errors.Join(errs...)
+}
+
+// Failed is what is wrong with the workload or its processes; nil if nothing is.
+func (s *Environment) Failed() error { return errors.Join(s.failed...) }

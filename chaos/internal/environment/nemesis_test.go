@@ -1,0 +1,69 @@
+package environment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fencekit/fencekit/chaos/internal/fault"
+	"github.com/fencekit/fencekit/chaos/internal/history"
+	"github.com/stretchr/testify/require"
+)
+
+// noted is a fault that counts what is done with it, and does nothing.
+type noted struct {
+	fails, failsToHeal error
+	struck, healed     *atomic.Int32
+}
+
+func (noted) String() string { return "noted w0" }
+
+func (f noted) Strike(context.Context, fault.Site) (func(context.Context) error, error) {
+	f.struck.Add(1)
+	if f.fails != nil {
+		return nil, f.fails
+	}
+	return func(context.Context) error { f.healed.Add(1); return f.failsToHeal }, nil
+}
+
+// once is a schedule of one fault.
+func once(f fault.Fault) []fault.Step {
+	return []fault.Step{{At: time.Millisecond, For: time.Millisecond, Fault: f}}
+}
+
+func TestPlay_TellsWhatItDoesAndUndoesIt(t *testing.T) {
+	broken := errors.New("broken")
+	for name, c := range map[string]struct {
+		fails, failsToHeal error
+		says               string
+		healed             int32
+		told               []string
+	}{
+		"struck and healed": {nil, nil, "", 1, []string{"strikes noted w0", "heals noted w0"}},
+		"missed":            {fmt.Errorf("%w: nobody there", fault.ErrMissed), nil, "", 0, []string{"note missed"}},
+		"it fails":          {broken, nil, "chaos: noted w0: broken", 0, nil},
+		"it stays":          {nil, broken, "chaos: healing noted w0: broken", 1, []string{"strikes noted w0"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := New(Config{Trace: history.NewTrace(history.NewRecorder(io.Discard))})
+			f := noted{c.fails, c.failsToHeal, new(atomic.Int32), new(atomic.Int32)}
+			err := s.play(patient(t), once(f))
+			if c.says == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, c.says)
+			}
+			require.EqualValues(t, 1, f.struck.Load())
+			require.Equal(t, c.healed, f.healed.Load())
+			var told []string
+			for _, e := range s.cfg.Trace.Events() {
+				told = append(told, string(e.Kind)+" "+e.Name)
+			}
+			require.Equal(t, c.told, told)
+		})
+	}
+}

@@ -1,0 +1,100 @@
+package environment
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/fencekit/fencekit/chaos/internal/history"
+	"github.com/fencekit/fencekit/chaos/internal/worker"
+	"github.com/fencekit/fencekit/chaos/internal/workload"
+)
+
+// Operation is an operation that a worker was asked for.
+type Operation struct {
+	op     workload.Op
+	within time.Duration
+	ended  chan struct{} // closed when it, or its process, has ended
+	end    history.Event // how; set before that
+}
+
+// Operate asks a worker for an operation. op's id and seed are made from the run's
+// unless it has some.
+func (s *Environment) Operate(number int, op workload.Op) (*Operation, error) {
+	return s.OperateWithin(number, op, s.cfg.Bounds.Operation)
+}
+
+// OperateWithin is Operate for an operation whose context ends within a time.
+func (s *Environment) OperateWithin(number int, op workload.Op, within time.Duration) (*Operation, error) {
+	p := s.Process(number)
+	n := s.operated.Add(1)
+	if op.ID == "" {
+		op.ID = fmt.Sprintf("%s.op%d", p.Name(), n)
+	}
+	if op.Seed == 0 {
+		op.Seed = s.cfg.Seed
+	}
+	events := s.cfg.Trace.Listen(func(e history.Event) bool {
+		ends := e.Kind == history.OK || e.Kind == history.Fail || e.Kind == history.Unknown
+		return ends && e.Op == op.ID || e.Kind == history.Ends && e.Process == p.Name()
+	})
+	if err := p.Command(worker.Command{Operate: &op, Within: within}); err != nil {
+		events.Stop()
+		return nil, err
+	}
+	asked := &Operation{op: op, within: within + s.cfg.Bounds.Grace, ended: make(chan struct{})}
+	go func() {
+		defer events.Stop()
+		asked.end, _ = events.Next(context.Background()) // every process ends before its run does
+		close(asked.ended)
+	}()
+	return asked, nil
+}
+
+// Done is closed when it, or its process, has ended.
+func (p *Operation) Done() <-chan struct{} { return p.ended }
+
+// Ended reports whether it has ended.
+func (p *Operation) Ended() bool {
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// Wait waits for the end of the operation and returns how it ended, or an error if
+// its process ended first, or if it still goes on when its time has long been over.
+func (p *Operation) Wait(ctx context.Context) (history.Event, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, p.within, fmt.Errorf("%w: after %v it still goes on", ErrHangs, p.within))
+	defer cancel()
+	select {
+	case <-p.ended:
+	case <-ctx.Done():
+		return history.Event{}, fmt.Errorf("chaos: waiting for operation %s: %w", p.op.ID, context.Cause(ctx))
+	}
+	if p.end.Kind == history.Ends {
+		return p.end, fmt.Errorf("%w before operation %s: %s", ErrProcessEnded, p.op.ID, p.end.Error)
+	}
+	return p.end, nil
+}
+
+// CallAgain has a worker call an operation that has ended, and waits for its end.
+func (s *Environment) CallAgain(ctx context.Context, number int, op workload.Op) error {
+	w := s.Process(number)
+	events := s.cfg.Trace.Listen(func(e history.Event) bool {
+		return e.Process == w.Name() && (e.Kind == history.Ends || e.Kind == history.Note && e.Name == worker.NoteAgain)
+	})
+	defer events.Stop()
+	if err := w.Command(worker.Command{Again: &op, Within: s.cfg.Bounds.Operation}); err != nil {
+		return err
+	}
+	bounded, cancel := context.WithTimeoutCause(ctx, s.cfg.Bounds.Operation+s.cfg.Bounds.Grace, ErrHangs)
+	defer cancel()
+	e, err := events.Next(bounded)
+	if err == nil && e.Kind == history.Ends {
+		err = fmt.Errorf("%w: %s: %s", ErrProcessEnded, e.Process, e.Error)
+	}
+	return err
+}

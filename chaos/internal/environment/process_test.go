@@ -1,0 +1,295 @@
+package environment
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/chaos/internal/fault"
+	"github.com/fencekit/fencekit/chaos/internal/history"
+	"github.com/fencekit/fencekit/chaos/internal/result"
+	"github.com/fencekit/fencekit/chaos/internal/worker"
+	"github.com/fencekit/fencekit/chaos/internal/workload"
+	"github.com/fencekit/fencekit/internal/pause"
+)
+
+// passer comes to the point that its operation names as its resource, prints, and
+// needs no server.
+type passer struct{ workload.Workload }
+
+func (passer) Name() string        { return "passer" }
+func (passer) Resources() []string { return []string{"sku"} }
+
+func (passer) Operate(_ context.Context, env *workload.Env, op workload.Op) error {
+	switch op.Resource {
+	case "exit":
+		os.Exit(0)
+	case "panic":
+		go panic("at the disco") // one of Operate's own would be recovered
+		select {}
+	case "print":
+		fmt.Println("what a workload prints")
+	}
+	env.Point(op.Resource)
+	return nil
+}
+
+// patient is a context for what takes as long as it takes.
+func patient(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// brief is a context for what waits in vain.
+func brief(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// newEnvironment makes one with one worker, of which no server is there.
+func newEnvironment(t *testing.T) (*Environment, *Worker) {
+	t.Helper()
+	s := New(Config{Trace: history.NewTrace(history.NewRecorder(io.Discard)), Bounds: UsualBounds, Faults: true})
+	p := &Worker{trace: s.cfg.Trace, closeBound: time.Minute, log: filepath.Join(t.TempDir(), "w0.log"), spec: worker.Spec{
+		Worker: "w0", Workload: passer{}.Name(), Group: result.Fenced, Prefix: "test", TTL: workload.TTL, Within: time.Minute,
+		Etcd: []string{"http://127.0.0.1:1"}, Postgres: "postgres://nobody@127.0.0.1:1/none",
+	}}
+	s.workers = []*Worker{p}
+	t.Cleanup(func() { require.NoError(t, p.kill()) })
+	require.NoError(t, p.Start(patient(t)))
+	return s, p
+}
+
+// pass has the worker come to a point.
+func pass(t *testing.T, s *Environment, point string) *Operation {
+	t.Helper()
+	op, err := s.Operate(0, workload.Op{Resource: point})
+	require.NoError(t, err)
+	return op
+}
+
+func requirePasses(t *testing.T, s *Environment, point string) {
+	t.Helper()
+	e, err := pass(t, s, point).Wait(patient(t))
+	require.NoError(t, err)
+	require.Equal(t, history.OK, e.Kind, e.Error)
+}
+
+func TestProcess_WhatTheWorkloadPrintsIsNoEvent(t *testing.T) {
+	s, p := newEnvironment(t)
+	requirePasses(t, s, "print")
+	require.NoError(t, p.Stop())
+	require.Contains(t, p.present().lastOutput(), "what a workload prints")
+	require.NoError(t, s.Crashes())
+}
+
+// A process that has ended answers nothing: whoever waited for it would wait for ever.
+func TestProcess_ThatHasEndedIsMissed(t *testing.T) {
+	s, p := newEnvironment(t)
+	require.NoError(t, p.Kill())
+	require.ErrorIs(t, p.Kill(), fault.ErrMissed)
+	require.ErrorIs(t, p.Signal(syscall.SIGSTOP), fault.ErrMissed)
+	require.ErrorIs(t, p.AwaitStopped(patient(t)), fault.ErrMissed)
+	require.ErrorIs(t, p.Arm(patient(t), "here", fault.ThenStop), fault.ErrMissed)
+	_, err := p.StopTheWorld(patient(t))
+	require.ErrorIs(t, err, fault.ErrMissed)
+	_, err = s.Operate(0, workload.Op{Resource: "here"})
+	require.ErrorIs(t, err, ErrProcessEnded)
+	require.ErrorIs(t, s.endLoad(patient(t)), ErrProcessEnded)
+
+	require.NoError(t, p.Start(patient(t)))
+	requirePasses(t, s, "here")
+	heal, err := (fault.Kill{}).Strike(patient(t), s)
+	require.NoError(t, err)
+	_, err = (fault.Kill{}).Strike(patient(t), s)
+	require.ErrorIs(t, err, fault.ErrMissed)
+	require.NoError(t, heal(patient(t)))
+	requirePasses(t, s, "here")
+}
+
+func TestArm_StopsAtThePointUntilResumed(t *testing.T) {
+	s, p := newEnvironment(t)
+	armed := make(chan error)
+	go func() { armed <- p.Arm(patient(t), "here", fault.ThenStop) }()
+	var op *Operation
+	for stopped := false; !stopped; { // until the command that arms it has overtaken an operation
+		requirePasses(t, s, "elsewhere")
+		op = pass(t, s, "here")
+		select {
+		case err := <-armed:
+			require.NoError(t, err)
+			stopped = true
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	stopped, err := pause.Stopped(p.present().child.Pid())
+	require.NoError(t, err)
+	require.True(t, stopped)
+	require.ErrorIs(t, p.Signal(syscall.SIGSTOP), fault.ErrMissed, "whoever ends this stop would end the other")
+	require.NoError(t, p.Resume())
+	_, err = op.Wait(patient(t))
+	require.NoError(t, err)
+	requirePasses(t, s, "here")
+}
+
+func TestArm_IsTakenBackWhenItsTimeIsOver(t *testing.T) {
+	s, p := newEnvironment(t)
+	require.ErrorIs(t, p.Arm(brief(t), "here", fault.ThenDie), fault.ErrMissed)
+	requirePasses(t, s, "here")
+}
+
+// Two traps in one process would each take the other's for their own.
+func TestArm_OneTrapAtATime(t *testing.T) {
+	s, p := newEnvironment(t)
+	first, err := p.SetTrap("here", 0, fault.ThenDie)
+	require.NoError(t, err)
+	require.ErrorIs(t, p.Arm(patient(t), "there", fault.ThenStop), fault.ErrMissed)
+	requirePasses(t, s, "there")
+	op := pass(t, s, "here")
+	require.NoError(t, first.Sprung(patient(t)))
+	_, err = op.Wait(patient(t))
+	require.ErrorIs(t, err, ErrProcessEnded)
+	require.NoError(t, p.Start(patient(t)))
+	require.NoError(t, s.Crashes(), "it was made to die")
+	require.ErrorIs(t, p.Arm(brief(t), "there", fault.ThenStop), fault.ErrMissed)
+}
+
+// The trap was in another process than the one that is there when its time is over.
+func TestArm_IsMissedWhenItsProcessIsKilled(t *testing.T) {
+	s, p := newEnvironment(t)
+	set, err := p.SetTrap("here", 0, fault.ThenDie)
+	require.NoError(t, err)
+	require.NoError(t, p.Kill())
+	require.NoError(t, p.Start(patient(t)))
+	require.ErrorIs(t, set.Sprung(patient(t)), fault.ErrMissed)
+	requirePasses(t, s, "here")
+}
+
+func TestProcess_DeathAtAPointIsThatOfItsOwnLife(t *testing.T) {
+	s, p := newEnvironment(t)
+	set, err := p.SetTrap("here", 0, fault.ThenDie)
+	require.NoError(t, err)
+	pass(t, s, "here")
+	<-p.present().ended
+	require.NoError(t, p.Start(patient(t)), "somebody else starts it before the trap's owner looks")
+	require.NoError(t, set.Sprung(patient(t)))
+}
+
+func TestProcess_CrashesAreToldFromKills(t *testing.T) {
+	for _, how := range []string{"exit", "panic"} {
+		s, p := newEnvironment(t)
+		_, err := pass(t, s, how).Wait(patient(t))
+		require.ErrorIs(t, err, ErrProcessEnded)
+		require.NoError(t, p.Stop())
+		require.ErrorContains(t, s.Crashes(), "w0 has ended, and nobody made it")
+		if how == "panic" {
+			require.ErrorContains(t, s.Crashes(), "at the disco")
+		}
+	}
+	s, p := newEnvironment(t)
+	require.NoError(t, p.Kill())
+	require.NoError(t, p.Start(patient(t)))
+	require.NoError(t, p.Stop())
+	require.NoError(t, s.Crashes())
+	require.NoError(t, p.Start(patient(t)))
+	require.NoError(t, syscall.Kill(p.present().child.Pid(), syscall.SIGKILL)) // nobody of the run's
+	<-p.present().ended
+	require.ErrorContains(t, s.Crashes(), "signal: killed")
+}
+
+// A stopped process takes no commands when its pipe is full, but can be killed.
+func TestProcess_ThatTakesNoCommandsCanBeKilled(t *testing.T) {
+	_, p := newEnvironment(t)
+	require.NoError(t, p.Signal(syscall.SIGSTOP))
+	require.NoError(t, p.AwaitStopped(patient(t)))
+	sent := make(chan error)
+	var full sync.Mutex
+	count := 0
+	go func() {
+		for {
+			err := p.Command(worker.Command{Arm: strings.Repeat("x", 4000)})
+			if err != nil {
+				sent <- err
+				return
+			}
+			full.Lock()
+			count++
+			full.Unlock()
+		}
+	}()
+	for before := -1; ; { // until it hasn't got on for a while
+		full.Lock()
+		now := count
+		full.Unlock()
+		if now == before && now > 0 {
+			break
+		}
+		before = now
+		time.Sleep(50 * time.Millisecond)
+	}
+	require.NoError(t, p.Kill())
+	require.ErrorIs(t, <-sent, ErrProcessEnded)
+}
+
+func TestProcess_LeavesNoFilesOpen(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // which would close them
+	_, p := newEnvironment(t)
+	again := func() {
+		require.NoError(t, p.Kill())
+		require.NoError(t, p.Start(patient(t)))
+	}
+	again()
+	before := openFiles(t)
+	for range 5 {
+		again()
+	}
+	require.LessOrEqual(t, openFiles(t), before)
+	p.log = "/nowhere/to/be/written"
+	require.NoError(t, p.Kill())
+	before = openFiles(t)
+	require.Error(t, p.Start(patient(t)))
+	require.ErrorIs(t, p.Kill(), fault.ErrMissed, "there is none, and that is no panic")
+	require.LessOrEqual(t, openFiles(t), before)
+}
+
+func openFiles(t *testing.T) int {
+	files, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	return len(files)
+}
+
+// Faults of one worker may overlap.
+func TestProcess_StandsFaultsThatOverlap(t *testing.T) {
+	s, p := newEnvironment(t)
+	resume, err := p.StopTheWorld(patient(t))
+	require.NoError(t, err)
+	_, err = p.StopTheWorld(patient(t))
+	require.ErrorIs(t, err, fault.ErrMissed)
+	unpause, err := (fault.Pause{}).Strike(patient(t), s)
+	require.NoError(t, err)
+	_, err = (fault.Pause{}).Strike(patient(t), s)
+	require.ErrorIs(t, err, fault.ErrMissed)
+	heal, err := (fault.Kill{}).Strike(patient(t), s)
+	require.NoError(t, err, "it is stopped twice over, and dies")
+	require.NoError(t, resume(patient(t)))
+	require.NoError(t, unpause(patient(t)))
+	require.NoError(t, heal(patient(t)))
+	requirePasses(t, s, "here")
+	resume, err = p.StopTheWorld(patient(t))
+	require.NoError(t, err)
+	require.NoError(t, resume(patient(t)))
+	requirePasses(t, s, "here")
+	require.NoError(t, s.Crashes())
+}

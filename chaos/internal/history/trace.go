@@ -1,0 +1,116 @@
+package history
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/fencekit/fencekit/internal/clock"
+)
+
+// Trace takes the events of a run from its processes, writes them to the history, and
+// lets the run wait for events. Its methods may be called
+// concurrently.
+type Trace struct {
+	recorder *Recorder
+
+	mu        sync.Mutex
+	events    []Event
+	listeners []*Listener
+}
+
+// NewTrace returns a Trace that writes to a history.
+func NewTrace(recorder *Recorder) *Trace { return &Trace{recorder: recorder} }
+
+// Err is why events are missing in the history; nil if none is.
+func (t *Trace) Err() error { return t.recorder.Err() }
+
+// Listener waits for certain events.
+type Listener struct {
+	trace *Trace
+	wants func(Event) bool
+	heard chan struct{} // has a token when queue is not empty
+	queue []Event
+}
+
+// Record stamps an event of the run itself, and adds it.
+func (t *Trace) Record(e Event) {
+	if e.Process == "" {
+		e.Process = Runner
+	}
+	e.At = clock.Now()
+	t.Add(e)
+}
+
+// Add adds an event that has its time.
+func (t *Trace) Add(e Event) {
+	t.recorder.Tell(e)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.events = append(t.events, e)
+	for _, l := range t.listeners {
+		if l.wants(e) {
+			l.queue = append(l.queue, e)
+			l.wake()
+		}
+	}
+}
+
+// Phase records that the run enters a phase.
+func (t *Trace) Phase(name string) { t.Record(Event{Kind: Phase, Name: name}) }
+
+// Listen waits for the events for which wants is true, from now on, until Stop.
+func (t *Trace) Listen(wants func(Event) bool) *Listener {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := &Listener{trace: t, wants: wants, heard: make(chan struct{}, 1)}
+	t.listeners = append(t.listeners, l)
+	return l
+}
+
+// Stop ends listening.
+func (l *Listener) Stop() {
+	l.trace.mu.Lock()
+	defer l.trace.mu.Unlock()
+	l.trace.listeners = slices.DeleteFunc(l.trace.listeners, func(other *Listener) bool { return other == l })
+}
+
+// Next returns the next event that is wanted; each only once.
+func (l *Listener) Next(ctx context.Context) (Event, error) {
+	select {
+	case <-l.heard:
+	case <-ctx.Done():
+		return Event{}, context.Cause(ctx)
+	}
+	l.trace.mu.Lock()
+	defer l.trace.mu.Unlock()
+	e := l.queue[0]
+	l.queue = l.queue[1:]
+	if len(l.queue) > 0 {
+		l.wake()
+	}
+	return e, nil
+}
+
+// Any reports whether Next would return an event at once.
+func (l *Listener) Any() bool {
+	l.trace.mu.Lock()
+	defer l.trace.mu.Unlock()
+	return len(l.queue) > 0
+}
+
+func (l *Listener) wake() {
+	select {
+	case l.heard <- struct{}{}:
+	default:
+	}
+}
+
+// Events returns the events so far, in order of its times.
+func (t *Trace) Events() []Event {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	events := slices.Clone(t.events)
+	slices.SortStableFunc(events, func(a, b Event) int { return int(min(max(a.At-b.At, -1), 1)) })
+	return events
+}

@@ -1,0 +1,30 @@
+package run
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"github.com/fencekit/fencekit/chaos/internal/workload"
+)
+
+// occupy makes a directory, and keeps other suites out of it until free, or until this
+// process has ended, in whatever way. It fails with ErrConfig if another one is there.
+func occupy(dir string) (free func() error, err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	err = syscall.Flock(int(d.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		err = fmt.Errorf("%w: another suite is writing to %s: wait for its end, or take another directory", workload.ErrConfig, dir)
+	}
+	if err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d.Close, nil
+}

@@ -1,0 +1,127 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/chaos/internal/environment"
+	"github.com/fencekit/fencekit/chaos/internal/fault"
+	"github.com/fencekit/fencekit/chaos/internal/history"
+	"github.com/fencekit/fencekit/chaos/internal/result"
+	"github.com/fencekit/fencekit/chaos/internal/scenario"
+	"github.com/fencekit/fencekit/chaos/internal/stock"
+	"github.com/fencekit/fencekit/chaos/internal/workload"
+	"github.com/fencekit/fencekit/internal/testenv"
+)
+
+// noted is a fault that counts what is done with it, and does nothing.
+type noted struct {
+	fails, failsToHeal error
+	struck, healed     *atomic.Int32
+}
+
+func (noted) String() string { return "noted w0" }
+
+func (f noted) Strike(context.Context, fault.Site) (func(context.Context) error, error) {
+	f.struck.Add(1)
+	if f.fails != nil {
+		return nil, f.fails
+	}
+	return func(context.Context) error { f.healed.Add(1); return f.failsToHeal }, nil
+}
+
+// once is a schedule of one fault.
+func once(f fault.Fault) []fault.Step {
+	return []fault.Step{{At: time.Millisecond, For: time.Millisecond, Fault: f}}
+}
+
+// A run has the load and the faults that it tells of, sees all of it from outside, and
+// passes only if it met what it was meant to meet.
+func TestRun_IsWhatItSays(t *testing.T) {
+	t.Parallel()
+	l := environment.NewServers()
+	defer func() { require.NoError(t, l.Close(context.Background())) }()
+	for name, c := range map[string]struct {
+		faults  bool
+		meet    string
+		struck  int
+		verdict result.Verdict
+	}{
+		"with faults":    {true, "fault noted", 1, result.Pass},
+		"without faults": {false, "fault noted", 0, result.Pass},
+		"met nothing":    {true, "fault of another kind", 1, result.Inconclusive},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := noted{struck: new(atomic.Int32), healed: new(atomic.Int32)}
+			sc := scenario.Scenario{Name: "noted", Requires: []string{c.meet}, Schedule: func(*rand.Rand) []fault.Step { return once(f) }}
+			r, err := task{scenario: sc, workload: stock.Stock{}, group: result.Fenced, seed: 1, faults: c.faults, bounds: environment.UsualBounds}.run(patient(t), l, t.TempDir())
+			require.NoError(t, err)
+			require.Equal(t, c.verdict, r.Verdict, r.Reason)
+			require.EqualValues(t, c.struck, f.struck.Load())
+			require.EqualValues(t, c.struck, f.healed.Load())
+			require.Equal(t, c.struck, r.Hits["fault noted"])
+			require.Greater(t, r.Counts.Operations, 3*len(stock.Stock{}.Resources()), "more than those of the last phase")
+		})
+	}
+}
+
+// That a server doesn't start, or a fault stays, says nothing about what is tested.
+func TestRun_WithoutItsEnvironmentSaysSo(t *testing.T) {
+	t.Run("a server that doesn't start", func(t *testing.T) {
+		t.Setenv(testenv.PostgresDSNVar, "postgres://nobody@127.0.0.1:1/none")
+		suite, err := Run(patient(t), Config{Scenarios: []string{"late-commit"}, Groups: []string{result.Fenced}, Dir: t.TempDir()})
+		require.ErrorIs(t, err, ErrEnvironment)
+		require.NotErrorIs(t, err, workload.ErrWorkload)
+		require.ErrorContains(t, err, "late-commit, fenced, seed 1: ")
+		require.Empty(t, suite.Runs)
+	})
+	t.Run("a fault that stays", func(t *testing.T) {
+		f := noted{nil, errors.New("it stays"), new(atomic.Int32), new(atomic.Int32)}
+		cfg, err := Config{Dir: t.TempDir()}.withDefaults()
+		require.NoError(t, err)
+		sc := scenario.Scenario{Name: "noted", Schedule: func(*rand.Rand) []fault.Step { return once(f) }}
+		s := &suite{cfg: cfg, began: time.Now(), done: map[string]bool{}, rounds: &rounds{cfg: cfg, scenarios: []scenario.Scenario{sc}, groups: []string{result.Fenced}, seed: cfg.Seed}}
+		require.NoError(t, s.open())
+		s.work(patient(t))
+		require.ErrorIs(t, s.failed, ErrEnvironment)
+		require.EqualError(t, s.failed, ErrEnvironment.Error()+": noted, fenced, seed 1: chaos: healing noted w0: it stays")
+		require.Empty(t, s.kept.Runs)
+	})
+}
+
+// Whoever ends a run in the midst of its Check gets no verdict, and what it had told is
+// kept.
+func TestRun_EndedInItsCheckHasNoVerdict(t *testing.T) {
+	t.Parallel()
+	l := environment.NewServers()
+	defer func() { require.NoError(t, l.Close(context.Background())) }()
+	interrupted := errors.New("interrupted")
+	ctx, cancel := context.WithCancelCause(patient(t))
+	w := code{name: passer.name, operate: passer.operate, check: func(ctx context.Context, _ *pgxpool.Pool) error {
+		cancel(interrupted)
+		<-ctx.Done()
+		return ctx.Err()
+	}}
+	dir := t.TempDir()
+	r, err := task{scenario: scenario.Scenario{Name: "calm"}, workload: w, group: result.Fenced, seed: 1, bounds: environment.UsualBounds}.run(ctx, l, dir)
+	require.ErrorIs(t, err, interrupted)
+	require.Nil(t, r)
+	at := filepath.Join(dir, "calm", result.Fenced, "seed-1-calm")
+	require.NoFileExists(t, filepath.Join(at, result.ResultFile))
+	require.FileExists(t, filepath.Join(at, "w0.log"))
+	told, err := os.Open(filepath.Join(at, result.HistoryFile))
+	require.NoError(t, err)
+	defer told.Close()
+	events := 0
+	require.NoError(t, history.Read(told, func(history.Event) error { events++; return nil }))
+	require.NotZero(t, events)
+}

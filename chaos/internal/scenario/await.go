@@ -1,0 +1,98 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/fencekit/fencekit/chaos/internal/environment"
+	"github.com/fencekit/fencekit/chaos/internal/fault"
+	"github.com/fencekit/fencekit/chaos/internal/history"
+	"github.com/fencekit/fencekit/chaos/internal/worker"
+	"github.com/fencekit/fencekit/chaos/internal/workload"
+)
+
+// maxAwaits is more than an operation has.
+const maxAwaits = 200
+
+// awaits has a worker stop, or die, at the first place of an operation where it
+// sends something over the network or gets something, then at the second, and so on
+// to the last; each time its lease ends there, and another worker takes over before
+// it goes on.
+func (s *script) awaits(ctx context.Context, then fault.Then) error {
+	if !s.Faults() {
+		return s.inTurn(ctx)
+	}
+	for skip := range maxAwaits {
+		sprung, err := s.await(ctx, skip, then)
+		if err != nil {
+			return fmt.Errorf("at await %d: %w", skip, err)
+		}
+		if !sprung {
+			s.Trace().Record(history.Event{Kind: history.Note, Name: fmt.Sprintf("an operation has %d places to wait", skip)})
+			return nil
+		}
+	}
+	return fmt.Errorf("chaos: an operation still waited at the %dth place", maxAwaits)
+}
+
+// await does it at one place. sprung is false if the operation ended before.
+func (s *script) await(ctx context.Context, skip int, then fault.Then) (sprung bool, err error) {
+	w := s.Process(0)
+	// Each operation begins from scratch: session, connection, lock and claim.
+	if err := errors.Join(w.Stop(), w.Start(ctx)); err != nil {
+		return false, err
+	}
+	t, err := w.SetTrap(worker.PointAwait, skip, then)
+	if err != nil {
+		return false, err
+	}
+	op, err := s.Operate(0, workload.Op{Resource: s.sku()})
+	if err != nil {
+		return false, err
+	}
+	if err := t.SprungBy(ctx, op); err != nil {
+		return false, errors.Join(fault.IgnoreMissed(err), finish(ctx, op))
+	}
+	name := fmt.Sprintf("%s %s at await %d", then, w.Name(), skip)
+	s.Trace().Record(history.Event{Kind: history.Strikes, Name: name, Process: w.Name()})
+	err = errors.Join(s.endLeases(ctx), s.succeed(ctx, 1))
+	s.Trace().Record(history.Event{Kind: history.Heals, Name: name, Process: w.Name()})
+	if then == fault.ThenDie {
+		return true, errors.Join(err, w.Start(ctx))
+	}
+	return true, errors.Join(err, w.Resume(), finish(ctx, op))
+}
+
+// endLeases ends all leases, as if their times had run out.
+func (s *script) endLeases(ctx context.Context) error {
+	leases, err := s.Observer().Leases(ctx)
+	if err != nil {
+		return err
+	}
+	for _, l := range leases.Leases {
+		if _, err := s.Observer().Revoke(ctx, l.ID); err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+			return err
+		}
+	}
+	return nil
+}
+
+// succeed has a worker operate until it succeeds, or that takes too long: it, too,
+// may have to learn first that its lease is gone.
+func (s *script) succeed(ctx context.Context, number int) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, workload.ProgressBound, fmt.Errorf("%w: nothing got through within %v of the end of the leases", environment.ErrHangs, workload.ProgressBound))
+	defer cancel()
+	for {
+		op, err := s.Operate(number, workload.Op{Resource: s.sku()})
+		if err != nil {
+			return err
+		}
+		e, err := op.Wait(ctx)
+		if err != nil || e.Kind == history.OK {
+			return err
+		}
+	}
+}

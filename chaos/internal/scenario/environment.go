@@ -1,0 +1,52 @@
+package scenario
+
+import (
+	"context"
+	"time"
+
+	"github.com/fencekit/fencekit/chaos/internal/environment"
+	"github.com/fencekit/fencekit/chaos/internal/fault"
+	"github.com/fencekit/fencekit/chaos/internal/history"
+	"github.com/fencekit/fencekit/chaos/internal/workload"
+	"github.com/fencekit/fencekit/internal/testenv"
+)
+
+// Environment is all that a script knows of its run; *environment.Environment is one.
+type Environment interface {
+	fault.Site
+
+	Seed() uint64                  // the run's
+	Group() string                 // what is tested: result.Fenced, or a control's name
+	Faults() bool                  // false: the same is to happen without faults
+	Workload() workload.Workload   // the code under test
+	Prefix() string                // of the framework's lock keys
+	Redis() []*testenv.Redis       // a control's servers
+	Trace() *history.Trace         // the run's events
+	OperationBound() time.Duration // within which an operation has to end, usually
+
+	// Process returns a worker by its number, as Worker does.
+	Process(number int) *environment.Worker
+	// Operate asks a worker for an operation, OperateWithin for one whose context ends
+	// within a time. CallAgain has a worker call one that has ended, and waits for it.
+	Operate(number int, op workload.Op) (*environment.Operation, error)
+	OperateWithin(number int, op workload.Op, within time.Duration) (*environment.Operation, error)
+	CallAgain(ctx context.Context, number int, op workload.Op) error
+
+	// Inject injects a fault and records it; Revert reverts it and records that.
+	Inject(ctx context.Context, f fault.Fault) (revert func(context.Context) error, err error)
+	Revert(ctx context.Context, f fault.Fault, revert func(context.Context) error) error
+	// FaultsOver records that all faults are over; once.
+	FaultsOver()
+	// Fail notes what is wrong with what is tested; the script goes on.
+	Fail(err error)
+	// OnTearDown has undo called when the run is over.
+	OnTearDown(undo func(context.Context) error)
+}
+
+// script is a script in its environment: what several scripts do is its methods.
+type script struct{ Environment }
+
+// steps makes the Script of a Scenario.
+func steps(play func(ctx context.Context, s *script) error) func(context.Context, Environment) error {
+	return func(ctx context.Context, env Environment) error { return play(ctx, &script{env}) }
+}

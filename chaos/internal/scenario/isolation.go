@@ -1,0 +1,62 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+
+	"github.com/fencekit/fencekit/chaos/internal/fault"
+	"github.com/fencekit/fencekit/chaos/internal/history"
+	"github.com/fencekit/fencekit/chaos/internal/workload"
+)
+
+// isolations cut a worker off in the midst of an operation, from one server, from
+// the other and from both, until another worker has taken over.
+func (s *script) isolations(ctx context.Context) error {
+	if !s.Faults() {
+		return s.inTurn(ctx)
+	}
+	for _, from := range []fault.Server{fault.ToEtcd, fault.ToPostgres, fault.ToBoth} {
+		for _, late := range []bool{false, true} {
+			if err := s.isolation(ctx, from, late); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// isolation is one of them. The worker goes on as soon as it is cut off or, if it is
+// to be late, when it has a successor; in both cases before it is healed.
+func (s *script) isolation(ctx context.Context, from fault.Server, late bool) error {
+	// It gives up by itself if it can renew its lease and can't reach the database.
+	op, err := s.stopAt(ctx, 0, workload.Op{Resource: s.sku()}, 2*workload.TTL, workload.PointRead)
+	if err != nil {
+		return err
+	}
+	cut := fault.Partition{Worker: 0, From: from, Way: fault.BothWays}
+	heal, err := s.Inject(ctx, cut)
+	if err != nil {
+		return errors.Join(err, s.resume(0, workload.PointRead))
+	}
+	if late {
+		err = errors.Join(s.succeed(ctx, 1), s.goOn(ctx, from))
+	} else {
+		err = errors.Join(s.goOn(ctx, from), s.succeed(ctx, 1))
+	}
+	return errors.Join(err, s.Revert(ctx, cut, heal), finish(ctx, op))
+}
+
+// goOn lets the isolated worker go on. It returns when the worker has learned what
+// came of its writing, if it can.
+func (s *script) goOn(ctx context.Context, from fault.Server) error {
+	learned := s.Trace().Listen(func(e history.Event) bool {
+		ends := e.Kind == history.OK || e.Kind == history.Fail || e.Kind == history.Unknown
+		return e.Process == s.Process(0).Name() && (ends || e.Kind == history.Refused)
+	})
+	defer learned.Stop()
+	if err := s.resume(0, workload.PointRead); err != nil || from != fault.ToEtcd {
+		return err
+	}
+	_, err := learned.Next(ctx)
+	return err
+}

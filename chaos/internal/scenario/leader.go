@@ -1,0 +1,56 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+
+	"github.com/fencekit/fencekit/chaos/internal/environment"
+	"github.com/fencekit/fencekit/chaos/internal/fault"
+	"github.com/fencekit/fencekit/chaos/internal/workload"
+)
+
+// leaders takes the leader of etcd away while the holder of a lock stands still and
+// others wait for it: the leader is killed, stopped and cut off from the others.
+func (s *script) leaders(ctx context.Context) error {
+	if !s.Faults() {
+		return s.inTurn(ctx)
+	}
+	for _, f := range []fault.Fault{fault.EtcdKill{Member: fault.Leader}, fault.EtcdPause{Member: fault.Leader}, fault.EtcdIsolate{Member: fault.Leader}} {
+		if err := s.leader(ctx, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *script) leader(ctx context.Context, f fault.Fault) error {
+	op, err := s.stopAt(ctx, 0, workload.Op{Resource: s.sku()}, s.OperationBound(), workload.PointRead)
+	if err != nil {
+		return err
+	}
+	err = s.withoutLeader(ctx, f, func() error {
+		return errors.Join(s.succeed(ctx, 1), s.succeed(ctx, 2), s.resume(0, workload.PointRead), finish(ctx, op))
+	})
+	return errors.Join(err, s.Process(0).Resume()) // it may not have come to that
+}
+
+// withoutLeader does something while two workers have come to wait for the lock and
+// the leader is away.
+func (s *script) withoutLeader(ctx context.Context, f fault.Fault, do func() error) error {
+	var waiting []*environment.Operation
+	for number := 1; number <= 2; number++ {
+		op, err := s.Operate(number, workload.Op{Resource: s.sku()})
+		if err != nil {
+			return err
+		}
+		waiting = append(waiting, op)
+	}
+	if err := s.queue(ctx, 3, waiting...); err != nil {
+		return err
+	}
+	heal, err := s.Inject(ctx, f)
+	if err != nil {
+		return err
+	}
+	return errors.Join(finish(ctx, waiting...), do(), s.Revert(ctx, f, heal))
+}

@@ -1,0 +1,136 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencekit/fencekit/chaos/internal/history"
+	"github.com/fencekit/fencekit/chaos/internal/worker"
+	"github.com/fencekit/fencekit/chaos/internal/workload"
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// tokens presents grants to the fence that nobody has, or nobody has any more, while
+// the one who does stands in the midst of an operation. Each is refused by name and
+// changes nothing, and the holder goes on as if nothing had been.
+func (s *script) tokens(ctx context.Context) error {
+	if !s.Faults() {
+		return s.inTurn(ctx)
+	}
+	old, err := s.grantOf(ctx, 0, s.sku())
+	if err != nil {
+		return err
+	}
+	foreign, err := s.grantOf(ctx, 0, s.Workload().Resources()[1])
+	if err != nil {
+		return err
+	}
+	op, err := s.stopAt(ctx, 1, workload.Op{Resource: s.sku()}, s.OperationBound(), workload.PointRead)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(s.present(ctx, old, foreign), s.resume(1, workload.PointRead))
+	e, waitErr := op.Wait(ctx)
+	if err := errors.Join(err, waitErr); err != nil {
+		return err
+	}
+	if e.Kind != history.OK {
+		return fmt.Errorf("%w: the holder failed: %s", ErrWrong, e.Error)
+	}
+	return nil
+}
+
+// grantOf has a worker operate, and returns the grant that this claimed.
+func (s *script) grantOf(ctx context.Context, number int, resource string) (fence.Grant, error) {
+	claims := s.Trace().Listen(func(e history.Event) bool { return e.Kind == history.Claimed && e.Resource == resource })
+	defer claims.Stop()
+	e, err := s.do(ctx, number, workload.Op{Resource: resource, Action: "do"})
+	if err == nil && e.Kind != history.OK {
+		err = fmt.Errorf("%w: %s", ErrWrong, e.Error)
+	}
+	if err != nil {
+		return fence.Grant{}, err
+	}
+	e, err = claims.Next(ctx)
+	return fence.Grant{Resource: resource, Epoch: e.Epoch, Token: fence.Token(e.Token), Holder: e.Holder}, err
+}
+
+// present presents grants that are none. old was a grant of the resource, foreign is
+// one of another.
+func (s *script) present(ctx context.Context, old, foreign fence.Grant) error {
+	bounds := workload.StoreBounds
+	store, err := postgres.NewStore(s.Database(), &bounds)
+	if err != nil {
+		return err
+	}
+	var current fence.Token
+	if err := s.Database().QueryRow(ctx, "select token from fence.resource where name = $1", old.Resource).Scan(&current); err != nil {
+		return err
+	}
+	with := func(change func(g *fence.Grant)) fence.Grant {
+		g := old
+		change(&g)
+		return g
+	}
+	var errs []error
+	for _, forged := range []struct {
+		name  string
+		grant fence.Grant
+		want  error
+	}{
+		{"an old grant, replayed", old, guard.ErrStaleToken},
+		{"a token of another resource", with(func(g *fence.Grant) { g.Token, g.Holder = foreign.Token, foreign.Holder }), guard.ErrStaleToken},
+		{"the holder's token by another", with(func(g *fence.Grant) { g.Token = current }), guard.ErrCollision},
+		{"the highest token", with(func(g *fence.Grant) { g.Token = fence.MaxToken }), guard.ErrTokenJump},
+		{"the highest epoch", with(func(g *fence.Grant) { g.Epoch = fence.MaxEpoch }), guard.ErrTokenJump},
+		{"a token beyond the highest", with(func(g *fence.Grant) { g.Token = fence.MaxToken + 1 }), fence.ErrInvalidGrant},
+		{"no token", with(func(g *fence.Grant) { g.Token = 0 }), fence.ErrInvalidGrant},
+		{"a negative token", with(func(g *fence.Grant) { g.Token = -1 }), fence.ErrInvalidGrant},
+	} {
+		if err := s.forge(ctx, store, forged.grant, forged.want); err != nil {
+			errs = append(errs, fmt.Errorf("%w: %s: %w", ErrWrong, forged.name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// forge writes under a grant that is to be refused, and fails unless it is, and
+// nothing has changed.
+func (s *script) forge(ctx context.Context, store *postgres.Store, grant fence.Grant, want error) error {
+	before, err := s.state(ctx)
+	if err != nil {
+		return err
+	}
+	err = guard.DoGrant(ctx, store, grant, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "update stock set available = 0")
+		return err
+	})
+	if refusal := new(guard.RejectedError); errors.As(err, &refusal) {
+		s.Trace().Record(worker.RejectedEvent(refusal))
+	}
+	after, stateErr := s.state(ctx)
+	switch {
+	case stateErr != nil:
+		return stateErr
+	case before != after:
+		return fmt.Errorf("it changed %s to %s", before, after)
+	case !errors.Is(err, want):
+		return fmt.Errorf("it ended with %v instead of %w", err, want)
+	}
+	return nil
+}
+
+// state is all data that a grant can change.
+func (s *script) state(ctx context.Context) (text string, err error) {
+	err = s.Database().QueryRow(ctx, `select jsonb_build_array(
+		(select jsonb_agg(s order by s.resource) from stock s),
+		(select jsonb_agg(o order by o.id) from orders o),
+		(select jsonb_agg(r order by r.id) from fence.resource r),
+		(select jsonb_agg(e order by e.resource, e.seq) from fence.history e))::text`).Scan(&text)
+	return text, err
+}

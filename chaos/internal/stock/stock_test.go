@@ -1,0 +1,92 @@
+package stock
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/chaos/internal/workload"
+	"github.com/fencekit/fencekit/guard"
+)
+
+// doubtful is a protection under which no COMMIT is answered.
+type doubtful struct{ workload.Protection }
+
+func (doubtful) Hold(ctx context.Context, _ string, fn func(context.Context, workload.Transact) error) error {
+	return fn(ctx, func(context.Context, workload.Work, ...guard.Option) error {
+		return &guard.UnknownOutcomeError{Err: context.DeadlineExceeded, AskErr: context.DeadlineExceeded}
+	})
+}
+
+// Whether the reading of a Hold was recorded is unknown; that nothing was sold isn't.
+func TestStock_AHoldThatDidNotComeToWriteHasFailed(t *testing.T) {
+	env := &workload.Env{Protection: doubtful{}, At: func(string) {}}
+	op := workload.Op{ID: "w0.1", Resource: QuickResources[0]}
+	err := Stock{}.hold(t.Context(), env, op, order{})
+	require.Error(t, err)
+	require.NotErrorIs(t, err, guard.ErrUnknownOutcome)
+	require.Equal(t, "unknown outcome", workload.ClassOf(err))
+}
+
+// forgetful is a protection whose first COMMIT is not answered, and which isn't there
+// any more when it is asked again.
+type forgetful struct {
+	workload.Protection
+	asked int
+}
+
+var errAway = errors.New("nobody is there")
+
+func (f *forgetful) Do(context.Context, []string, workload.Work, []guard.Option) error {
+	if f.asked++; f.asked == 1 {
+		return &guard.UnknownOutcomeError{Err: context.DeadlineExceeded, AskErr: context.DeadlineExceeded}
+	}
+	return errAway
+}
+
+// That a later attempt took no effect says nothing of the first one.
+func TestStock_OnceThatCannotBeAskedAgainIsUnknown(t *testing.T) {
+	env := &workload.Env{Protection: &forgetful{}, Guard: &guard.Guard[pgx.Tx]{}, At: func(string) {}}
+	op := workload.Op{ID: "w0.1", Resource: QuickResources[0], Action: "once"}
+	require.ErrorIs(t, Stock{}.Operate(t.Context(), env, op), guard.ErrUnknownOutcome)
+
+	env.Protection = &forgetful{asked: 1}
+	require.ErrorIs(t, Stock{}.Operate(t.Context(), env, op), errAway)
+}
+
+// answers is a protection that answers so, one call after another.
+type answers struct {
+	workload.Protection
+	of    []error
+	asked int
+}
+
+func (a *answers) Do(context.Context, []string, workload.Work, []guard.Option) error {
+	a.asked++
+	return a.of[a.asked-1]
+}
+
+// What has succeeded is done again by its key, or else a key that is good for nothing
+// shows only after an unknown outcome.
+func TestStock_OnceIsDoneAgainAfterItHasSucceeded(t *testing.T) {
+	again := 0
+	for seed := range uint64(100) {
+		op := workload.Op{ID: "w0.1", Resource: QuickResources[0], Action: "once", Seed: seed}
+		for _, c := range []struct{ second, want error }{{nil, nil}, {errAway, nil}, {guard.ErrUnknownOutcome, nil}, {guard.ErrOpReuse, guard.ErrOpReuse}} {
+			a := &answers{of: []error{nil, c.second}}
+			err := Stock{}.Operate(t.Context(), &workload.Env{Protection: a, Guard: &guard.Guard[pgx.Tx]{}, At: func(string) {}}, op)
+			if a.asked == 2 {
+				again++
+				require.ErrorIs(t, err, c.want)
+			} else {
+				require.NoError(t, err)
+			}
+		}
+		control := &answers{of: []error{nil}}
+		require.NoError(t, Stock{}.Operate(t.Context(), &workload.Env{Protection: control, At: func(string) {}}, op))
+	}
+	require.InDelta(t, 200, again, 80)
+}

@@ -1,0 +1,89 @@
+package worker
+
+import (
+	"context"
+	"io"
+	"net"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+
+	"github.com/fencekit/fencekit/chaos/internal/fault"
+	"github.com/fencekit/fencekit/chaos/internal/history"
+	"github.com/fencekit/fencekit/chaos/internal/workload"
+)
+
+// passes are what a process comes to, told by arming each place in turn: at the nth
+// place it would stop. Here the telling itself ends it.
+func passes(skip int, point string, do func(gate)) (at string) {
+	type told struct{ at string }
+	p := &points{tell: func(e history.Event) { panic(told{e.Point}) }}
+	p.arm(point, skip, fault.ThenStop)
+	defer func() {
+		if there, ok := recover().(told); ok {
+			at = there.at
+		}
+	}()
+	do(gate{p})
+	return ""
+}
+
+func TestGate_CountsWhatIsSentAndAnswered(t *testing.T) {
+	exchange := func(g gate) {
+		far, near := net.Pipe()
+		defer near.Close()
+		go func() {
+			defer far.Close()
+			for range 2 {
+				_, _ = far.Read(make([]byte, 100))
+				_, _ = far.Write([]byte("done"))
+			}
+		}()
+		c := gatedConn{near, g}
+		for _, text := range []string{"select 1", "Q\x00commit\x00"} {
+			_, _ = c.Write([]byte(text))
+			_, _ = c.Read(make([]byte, 100))
+		}
+		_ = g.etcd("/etcdserverpb.KV/Txn")
+		if _, err := c.Read(make([]byte, 100)); err != io.EOF {
+			panic(err)
+		}
+	}
+	for skip, want := range []string{
+		"await: sent to Postgres", "await: answered by Postgres", "await: sent to Postgres", "await: answered by Postgres",
+		"await: before Txn of etcd", "await: after Txn of etcd", "",
+	} {
+		require.Equal(t, want, passes(skip, PointAwait, exchange), skip)
+	}
+	require.Equal(t, workload.PointCommit, passes(0, workload.PointCommit, exchange))
+	require.Empty(t, passes(0, workload.PointRead, exchange))
+}
+
+// etcd makes a call that succeeds.
+func (g gate) etcd(method string) error {
+	return g.unary(context.Background(), method, nil, nil, nil, func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error { return nil })
+}
+
+func TestPoints_OneIsArmedForOnePasser(t *testing.T) {
+	reached := func(name string) func(gate) { return func(g gate) { g.points.reach(name) } }
+	require.Equal(t, "here", passes(0, "here", reached("here")))
+	require.Empty(t, passes(0, "here", reached("there")))
+	require.Empty(t, passes(0, "here", func(g gate) { g.points.disarm(); g.points.reach("here") }))
+	require.Empty(t, passes(0, "here", func(g gate) { g.points.arm("there", 0, fault.ThenStop); g.points.reach("here") }))
+	require.Empty(t, passes(0, "here", func(g gate) { g.points.await("anything") }))
+	p := &points{}
+	require.False(t, p.disarm())
+	p.arm("here", 0, fault.ThenStop)
+	require.True(t, p.disarm())
+	require.False(t, p.disarm())
+}
+
+func TestCommit_IsFoundInWhatIsSent(t *testing.T) {
+	for text, is := range map[string]bool{
+		"commit": true, "select fence.seal('x'); COMMIT": true, "Q\x00\x00commit\x00": true,
+		"set local synchronous_commit = on": false, "committed": false, "select 1": false,
+	} {
+		require.Equal(t, is, commit.MatchString(text), text)
+	}
+}

@@ -1,0 +1,87 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/fencekit/fencekit/chaos/internal/workload"
+	"github.com/fencekit/fencekit/internal/clock"
+)
+
+// loop is a goroutine of the load.
+type loop struct {
+	after time.Duration // the load has begun
+	// next decides about its n-th operation. over ends with the load.
+	next func(n int, random *rand.Rand, over <-chan struct{}) workload.Op
+}
+
+// visitsAfter is when others have acquired what they are slow on, and before the first
+// fault.
+const visitsAfter = 150 * time.Millisecond
+
+// loops are what this worker does under load, all at the same time. Each slow resource
+// has a loop: one for several would wait for the first of them.
+func (w *worker) loops() (loops []loop) {
+	quick := workload.QuickResources(w.workload)
+	for range w.spec.Loops {
+		loops = append(loops, loop{0, func(_ int, random *rand.Rand, _ <-chan struct{}) workload.Op {
+			return workload.Op{Resource: workload.Pick(random, quick...), Seed: random.Uint64()}
+		}})
+	}
+	s, ok := w.workload.(workload.Slow)
+	if !ok {
+		return loops
+	}
+	for i, resource := range s.SlowResources() {
+		own, after := i == w.spec.Number%len(s.SlowResources()), visitsAfter
+		if own {
+			after = 0
+		}
+		loops = append(loops, loop{after, func(n int, random *rand.Rand, over <-chan struct{}) workload.Op {
+			return workload.Op{Resource: resource, Seed: random.Uint64(), Think: workload.ThinkingOf(n, own, random, over)}
+		}})
+	}
+	return loops
+}
+
+// startLoad begins to work by itself.
+func (w *worker) startLoad() {
+	ctx, cancel := context.WithCancel(w.ctx)
+	w.quiet = cancel
+	for number, l := range w.loops() {
+		w.load.Go(func() { w.repeat(ctx, number, l) })
+	}
+}
+
+// repeat does one operation after another until ctx ends.
+func (w *worker) repeat(ctx context.Context, number int, l loop) {
+	if clock.Sleep(ctx, l.after) != nil {
+		return
+	}
+	tick := time.NewTicker(w.spec.Pace)
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		// By number, not by process id: the same operations for the same seed.
+		random := workload.Op{ID: fmt.Sprintf("%s.%d.%d", w.spec.Worker, number, n), Seed: w.spec.Seed}.Rand()
+		op := l.next(n, random, ctx.Done())
+		op.ID = fmt.Sprintf("%s.%d.%d.%d", w.spec.Worker, os.Getpid(), number, n)
+		w.operate(w.ctx, op, w.spec.Within)
+	}
+}
+
+// endLoad ends that, once every operation has come to its end.
+func (w *worker) endLoad() {
+	if w.quiet != nil {
+		w.quiet()
+	}
+	w.load.Wait()
+	w.note(NoteQuiet)
+}

@@ -1,0 +1,27 @@
+package worker
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/fencekit/fencekit/chaos/internal/workload"
+	"github.com/fencekit/fencekit/internal/testenv"
+)
+
+func TestMain(m *testing.M) {
+	Reexec()
+	testenv.Main(m)
+}
+
+// patient is a context for what takes as long as it takes.
+func patient(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// twoResources is a workload of two resources.
+type twoResources struct{ workload.Workload }
+
+func (twoResources) Resources() []string { return []string{"a", "b"} }

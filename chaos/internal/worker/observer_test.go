@@ -1,0 +1,24 @@
+package worker
+
+import (
+	"io"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
+)
+
+// A connection that died at the seal is no refusal by the database, also if the grant
+// is found stale then.
+func TestRefused_TellsWhatElseHadEndedTheTransaction(t *testing.T) {
+	at := func(err error) string {
+		return RejectedEvent(&guard.RejectedError{Reason: storage.ReasonStale, Stage: storage.StageSeal, Err: err}).Met
+	}
+	require.Empty(t, at(nil))
+	require.Empty(t, at(&pgconn.PgError{Code: "40001"}))
+	require.Equal(t, "unexpected EOF", at(io.ErrUnexpectedEOF))
+	require.Contains(t, at(&pgconn.PgError{Code: "57P01"}), "57P01")
+}

@@ -1,0 +1,118 @@
+package worker
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+
+	"github.com/fencekit/fencekit/chaos/internal/control"
+	"github.com/fencekit/fencekit/chaos/internal/result"
+	"github.com/fencekit/fencekit/chaos/internal/workload"
+	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// AppRole is the role that workers log in as where none may end another's backends,
+// which are those of its own role.
+const AppRole = "chaos_app"
+
+// guardBounds keep a worker that is cut off from waiting for long.
+var guardBounds = guard.Config{StoreTimeout: 3 * time.Second, CommitTimeout: 2 * time.Second, ResolveTimeout: 2 * time.Second}
+
+// etcdTimeout bounds one request, so that a worker that is cut off learns it.
+const etcdTimeout = 2 * time.Second
+
+// pollInterval is how soon a waiter learns of its turn whose watch is silent, in a
+// process that has one locker. Many take their time: they read the same queue.
+const pollInterval = 500 * time.Millisecond
+
+// open connects this process. shut ends the connections, after worker.close.
+func (w *worker) open(ctx context.Context) (envs []*workload.Env, shut func(), err error) {
+	w.points = &points{tell: w.tell}
+	g := gate{points: w.points}
+	cfg, err := pgxpool.ParseConfig(w.spec.Postgres)
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg.MaxConns = int32(len(w.loops()) + 4)
+	cfg.ConnConfig.DialFunc = g.dial
+	cfg.ConnConfig.RuntimeParams["application_name"] = w.spec.Worker
+	if w.spec.Unhindered {
+		cfg.ConnConfig.RuntimeParams["role"] = AppRole
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	if w.spec.Group != result.Fenced {
+		return w.openControl(ctx, pool)
+	}
+	clientCfg := etcd.ClientConfig(w.spec.Etcd...)
+	clientCfg.DialOptions = append(clientCfg.DialOptions, grpc.WithChainUnaryInterceptor(g.unary), grpc.WithChainStreamInterceptor(g.stream))
+	client, err := clientv3.New(clientCfg)
+	if err != nil {
+		pool.Close()
+		return nil, nil, err
+	}
+	shut = func() { _ = client.Close(); pool.Close() } // the process ends anyway
+	for range w.lockers() {
+		env := w.env(pool)
+		if err := w.fence(env, client); err != nil {
+			shut()
+			return nil, nil, err
+		}
+		envs = append(envs, env)
+	}
+	return envs, shut, nil
+}
+
+func (w *worker) lockers() int { return max(w.spec.Lockers, 1) }
+
+// env is an environment without protection.
+func (w *worker) env(pool *pgxpool.Pool) *workload.Env {
+	return &workload.Env{Process: w.spec.Worker, Pool: pool, At: w.points.reach}
+}
+
+// fence puts the framework into the environment.
+func (w *worker) fence(env *workload.Env, client *clientv3.Client) error {
+	locker, err := etcd.NewLocker(client, &etcd.Config{Prefix: w.spec.Prefix, TTL: w.spec.TTL, Label: w.spec.Worker, RequestTimeout: etcdTimeout, PollInterval: pollInterval * time.Duration(w.lockers())})
+	if err != nil {
+		return err
+	}
+	bounds := workload.StoreBounds
+	if w.spec.Unhindered {
+		bounds.IdleTimeout = time.Hour
+	}
+	store, err := postgres.NewStore(env.Pool, &bounds)
+	if err != nil {
+		return err
+	}
+	cfg := guardBounds
+	cfg.Observer = w.observer(w.points)
+	g, err := guard.New(locker, store, &cfg)
+	if err != nil {
+		return err
+	}
+	env.Guard, env.Locker, env.Protection = g, locker, &fenced{g, locker, env}
+	return nil
+}
+
+// openControl makes an environment with a control.
+func (w *worker) openControl(ctx context.Context, pool *pgxpool.Pool) ([]*workload.Env, func(), error) {
+	c, err := control.ByName(w.spec.Group)
+	if err != nil {
+		return nil, nil, err
+	}
+	env := w.env(pool)
+	lock, err := c.Open(ctx, control.Servers{Etcd: w.spec.Etcd, Postgres: w.spec.Postgres, Redis: w.spec.Redis, TTL: w.spec.TTL, At: env.Point}, w.spec.Worker)
+	if err != nil {
+		pool.Close()
+		return nil, nil, err
+	}
+	env.Protection = &locked{lock: lock, pool: pool, env: env, tell: w.tell}
+	return []*workload.Env{env}, pool.Close, nil
+}

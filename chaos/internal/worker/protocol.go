@@ -1,0 +1,52 @@
+package worker
+
+import (
+	"time"
+
+	"github.com/fencekit/fencekit/chaos/internal/fault"
+	"github.com/fencekit/fencekit/chaos/internal/workload"
+)
+
+// Spec is what a worker process is told when it starts.
+type Spec struct {
+	Worker     string        `json:"worker"`
+	Number     int           `json:"number"` // of the worker, from 0
+	Workload   string        `json:"workload"`
+	Group      string        `json:"group"` // result.Fenced, or the name of a control
+	Etcd       []string      `json:"etcd"`  // endpoints, through this worker's links
+	Postgres   string        `json:"postgres"`
+	Redis      []string      `json:"redis"`
+	Prefix     string        `json:"prefix"` // of the lock keys
+	TTL        time.Duration `json:"ttl"`
+	Seed       uint64        `json:"seed"`
+	Lockers    int           `json:"lockers"`    // and Guards; 0: one
+	Unhindered bool          `json:"unhindered"` // see Scenario
+	Loops      int           `json:"loops"`      // goroutines under load, beside those of slow operations
+	Within     time.Duration `json:"within"`     // for each operation under load
+	Pace       time.Duration `json:"pace"`       // of each
+}
+
+// Command is what a worker is told while it runs, a line of JSON each. The first
+// member that is set says what to do.
+type Command struct {
+	Operate *workload.Op  `json:"operate,omitempty"` // do this
+	Again   *workload.Op  `json:"again,omitempty"`   // call this again; told as noteAgain
+	Within  time.Duration `json:"within,omitempty"`  // for Operate and Again
+	Load    bool          `json:"load,omitempty"`    // begin to work by itself
+	Quiet   bool          `json:"quiet,omitempty"`   // stop that; told as noteQuiet
+	Arm     string        `json:"arm,omitempty"`     // a point
+	Skip    int           `json:"skip,omitempty"`    // for Arm: so many awaits before
+	Then    fault.Then    `json:"then,omitempty"`    // for Arm
+	Disarm  bool          `json:"disarm,omitempty"`  // told as noteDisarmed, unless it was reached
+	Stall   bool          `json:"stall,omitempty"`   // stop the world, until the pipe is drained
+	Close   bool          `json:"close,omitempty"`   // end
+}
+
+// What a worker notes for its run.
+const (
+	NoteReady    = "ready"
+	NoteQuiet    = "quiet"
+	NoteDisarmed = "disarmed"
+	NoteStalled  = "the world stood still"
+	NoteAgain    = "called again" // with the operation, and its error
+)

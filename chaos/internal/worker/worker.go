@@ -1,0 +1,134 @@
+// Package worker is a worker process of a run: it does operations of a workload, under
+// the framework or under a control, and says what it does. Its run tells it what to do
+// by lines of JSON (Command).
+package worker
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fencekit/fencekit/chaos/internal/history"
+	"github.com/fencekit/fencekit/chaos/internal/workload"
+	"github.com/fencekit/fencekit/internal/pause"
+)
+
+// SpecVariable tells a child of this binary to be a worker; it holds its Spec.
+const SpecVariable = "FENCEKIT_CHAOS_WORKER"
+
+// exitWorker is the exit code of a worker that could not be one.
+const exitWorker = 3
+
+// CloseBound is for how long a worker hands back what it holds.
+const CloseBound = 10 * time.Second
+
+// worker is a worker process. It reads commands and tells events until it is told
+// to close, or nobody listens any more.
+type worker struct {
+	spec     Spec
+	workload workload.Workload
+	envs     []*workload.Env // that operations use in turn
+	points   *points
+	history  *history.Recorder
+	operated atomic.Int64
+
+	ctx   context.Context
+	tasks sync.WaitGroup
+	quiet context.CancelFunc // ends the load; nil if there is none
+	load  sync.WaitGroup
+}
+
+func (w *worker) work(commands io.Reader) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	w.ctx = ctx
+	envs, shut, err := w.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer shut()
+	w.envs = envs
+	w.note(NoteReady)
+	err = w.obey(commands)
+	cancel() // running operations end: the run has waited for those that it wants
+	w.tasks.Wait()
+	w.load.Wait()
+	closing, done := context.WithTimeout(context.Background(), CloseBound)
+	defer done()
+	if closeErr := w.close(closing); closeErr != nil {
+		w.tell(history.Event{Kind: history.Note, Name: "closing failed", Error: closeErr.Error()})
+	}
+	return errors.Join(err, w.history.Err())
+}
+
+// close hands back what is held.
+func (w *worker) close(ctx context.Context) error {
+	errs := make([]error, len(w.envs))
+	var closing sync.WaitGroup
+	for i, env := range w.envs {
+		closing.Go(func() { errs[i] = env.Protection.Close(ctx) })
+	}
+	closing.Wait()
+	return errors.Join(errs...)
+}
+
+// obey follows commands until one says to close, or there are no more.
+func (w *worker) obey(commands io.Reader) error {
+	lines := bufio.NewScanner(commands)
+	for lines.Scan() {
+		var c Command
+		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
+			return fmt.Errorf("command %q: %w", lines.Text(), err)
+		}
+		switch {
+		case c.Close:
+			return nil
+		case c.Operate != nil:
+			w.tasks.Go(func() { w.operate(w.ctx, *c.Operate, c.Within) })
+		case c.Again != nil:
+			w.tasks.Go(func() { w.callAgain(w.ctx, *c.Again, c.Within) })
+		case c.Load:
+			w.startLoad()
+		case c.Quiet:
+			w.tasks.Go(w.endLoad)
+		case c.Disarm:
+			if w.points.disarm() {
+				w.note(NoteDisarmed)
+			}
+		case c.Arm != "":
+			w.points.arm(c.Arm, c.Skip, c.Then)
+		case c.Stall:
+			w.tasks.Go(w.stall)
+		}
+	}
+	return lines.Err()
+}
+
+func (w *worker) tell(e history.Event) {
+	e.Process = w.spec.Worker
+	w.history.Tell(e)
+	if w.history.Err() != nil {
+		os.Exit(exitWorker) // nobody listens any more
+	}
+}
+
+func (w *worker) note(name string) { w.tell(history.Event{Kind: history.Note, Name: name}) }
+
+// stall stops the world of this process for as long as its run wants.
+func (w *worker) stall() {
+	if err := pause.StopTheWorld(stallFile()); err != nil {
+		w.tell(history.Event{Kind: history.Note, Name: "the world could not be stopped", Error: err.Error()})
+		return
+	}
+	w.note(NoteStalled)
+}
+
+// stallFile is what the run's process.stall has left to this process.
+var stallFile = sync.OnceValue(func() *os.File { return os.NewFile(3, "stall") })

@@ -1,0 +1,53 @@
+package workload
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/fencekit/fencekit/chaos/internal/control"
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
+)
+
+// Classer is an error of a Workload that has a name in the figures of a run.
+type Classer interface{ Class() string }
+
+// Classes that scripts look for.
+const (
+	ClassAway  = "lock service away"
+	ClassFull  = "lock service full"
+	ClassEnded = "transaction ended"
+)
+
+// ClassOf is the kind of an error, for counting.
+func ClassOf(err error) string {
+	var named Classer
+	state, away := new(pgconn.PgError), new(fence.UnavailableError)
+	switch {
+	case errors.As(err, &named):
+		return named.Class()
+	case errors.Is(err, guard.ErrStaleToken):
+		return "stale token"
+	case errors.Is(err, guard.ErrOvertaken):
+		return "overtaken"
+	case errors.Is(err, guard.ErrUnknownOutcome), errors.Is(err, control.ErrUnknown):
+		return "unknown outcome"
+	case errors.Is(err, guard.ErrStoreTimeout):
+		return "database away"
+	case errors.Is(err, guard.ErrTxEnded):
+		return ClassEnded
+	case errors.As(err, &state):
+		return state.Code
+	case errors.Is(err, fence.ErrLeaseLost):
+		return "lease lost"
+	case errors.As(err, &away) && away.Reason == fence.NoSpace:
+		return ClassFull
+	case errors.Is(err, fence.ErrUnavailable):
+		return ClassAway
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return "context ended"
+	}
+	return "another"
+}

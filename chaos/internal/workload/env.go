@@ -1,0 +1,90 @@
+package workload
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
+)
+
+// Env is what an operation works with, in its worker process. Its methods may be
+// called concurrently.
+type Env struct {
+	// Process is the worker's name.
+	Process string
+	// Guard is the framework; nil in a control.
+	Guard *guard.Guard[pgx.Tx]
+	// Locker is the Guard's; nil in a control.
+	Locker fence.Locker
+	// Pool is for what is done outside of guarded transactions.
+	Pool *pgxpool.Pool
+
+	// Protection is how operations are kept apart: the framework, or a control.
+	Protection Protection
+	// At is called at each point of an operation.
+	At func(point string)
+}
+
+// The points of an operation at which its process can be made to stop. A Workload
+// may add its own.
+const (
+	PointAcquired = "acquired"    // the lock was granted, nobody else knows
+	PointClaimed  = "claimed"     // the database knows of the grant; nothing has begun
+	PointBegun    = "begun"       // the transaction has begun
+	PointRead     = "read"        // the operation has read, and not yet written
+	PointWritten  = "written"     // it has written, and a control has checked what it checks; COMMIT was not sent
+	PointCommit   = "commit sent" // COMMIT was sent, its answer has not been read
+)
+
+// Points are the points that every operation comes to, in order.
+var Points = []string{PointAcquired, PointClaimed, PointBegun, PointRead, PointWritten, PointCommit}
+
+// Point says that the operation has come to a point. It returns when the process
+// goes on.
+func (e *Env) Point(name string) { e.At(name) }
+
+// Do runs fn in a transaction under the lock of a resource: by guard.Do, or in the
+// way of the control that the run is about, which takes no options.
+func (e *Env) Do(ctx context.Context, resource string, fn Work, opts ...guard.Option) error {
+	return e.DoAll(ctx, []string{resource}, fn, opts...)
+}
+
+// DoAll is Do for several resources, by guard.DoAll.
+func (e *Env) DoAll(ctx context.Context, resources []string, fn Work, opts ...guard.Option) error {
+	return e.Protection.Do(ctx, resources, e.marked(fn), opts)
+}
+
+// Hold runs fn while the lock of a resource is held, by guard.Hold: fn runs
+// transactions with do.
+func (e *Env) Hold(ctx context.Context, resource string, fn func(ctx context.Context, do Transact) error) error {
+	return e.Protection.Hold(ctx, resource, func(ctx context.Context, do Transact) error {
+		return fn(ctx, func(ctx context.Context, work Work, opts ...guard.Option) error {
+			return do(ctx, e.marked(work), opts...)
+		})
+	})
+}
+
+// Transact runs work in a transaction.
+type Transact func(ctx context.Context, work Work, opts ...guard.Option) error
+
+// Work is what is done in one transaction. tokens are those that it is done under,
+// by resource; without an entry there is none.
+type Work func(ctx context.Context, tx pgx.Tx, tokens map[string]int64) error
+
+// marked adds the point at which every transaction begins.
+func (e *Env) marked(work Work) Work {
+	return func(ctx context.Context, tx pgx.Tx, tokens map[string]int64) error {
+		e.Point(PointBegun)
+		return work(ctx, tx, tokens)
+	}
+}
+
+// Protection is how operations are kept apart.
+type Protection interface {
+	Do(ctx context.Context, resources []string, work Work, opts []guard.Option) error
+	Hold(ctx context.Context, resource string, fn func(ctx context.Context, do Transact) error) error
+	Close(ctx context.Context) error
+}
