@@ -38,8 +38,8 @@ func inOne(t testing.TB, pool *pgxpool.Pool, sql string) error {
 	return err
 }
 
-// Whatever an app role writes into the setting that holds the marks of heads, it can't
-// seal for a grant that its transaction has not entered.
+// Whatever an app role writes into the setting that holds the marks of begin checks, it can't
+// seal for a grant under which its transaction has passed no begin check.
 func TestForge_NoSealWithoutItsBeginCheck_G2(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)
@@ -87,7 +87,7 @@ func TestForge_TheMarkHidesTheName_N15(t *testing.T) {
 	require.NotContains(t, marks, fmt.Sprint(int64(claims[0].Tx)))
 }
 
-// A key is kept only by a transaction that has entered: a claim under a name of one's
+// A key is kept only by a transaction that has passed a begin check: a claim under a name of one's
 // own moves the fence, but that is not enough.
 func TestForge_NoKeyWithoutABeginCheck_G2(t *testing.T) {
 	t.Parallel()

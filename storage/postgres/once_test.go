@@ -87,7 +87,7 @@ func TestOnce_IsKeptExactlyIfTheTransactionCommitted_G4(t *testing.T) {
 	}
 }
 
-// Nobody keeps anything but the transaction that entered: a role that may call the
+// Only the transaction that passed the begin check keeps anything: a role that may call the
 // functions can't make an operation pass for done.
 func TestKeep_OutsideAGuardedTransactionIsRefused(t *testing.T) {
 	t.Parallel()
