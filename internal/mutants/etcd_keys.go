@@ -30,7 +30,7 @@ var keysMutants = []Mutant{
 		Test{"guard", "TestKeepFor_ThousandsThatExpireTogetherAreReleasedAFewAtATime_L1"}),
 
 	change("raised-epoch-fails-the-calls-that-wait", "L1 HD5", "guard/epoch.go",
-		`if refusal == nil || refusal.Reason != storage.ReasonEpochBehind || `, `if true || `,
+		`if refusal == nil || refusal.Reason != storage.ReasonEpochBehind || `, `if true || refusal.Reason != storage.ReasonEpochBehind || `,
 		Test{"test/e2e", "TestEpoch_RaisedWhileCallsWaitIsTakenByThem_L1"}),
 	change("epoch-that-is-put-right-went-back", "L1", etcd+"internal/cluster/watermark.go",
 		`case e.Number < sent.Epoch.Number && e.Revision <= sent.Epoch.Revision:`, `case e.Number < sent.Epoch.Number:`,
