@@ -12,7 +12,7 @@ import (
 // families are the scenarios with random faults under load. Each schedule begins
 // with a fault that every seed has, so that every run meets what it has to meet. It
 // finds slow operations under way (see slow). Controls are those that it breaks:
-// README.md says how often.
+// chaos/figures.md says how often.
 func families() []Scenario {
 	return []Scenario{pauses(), stalls(), partitions(), crashes(), unknowns(), lockService()}
 }
