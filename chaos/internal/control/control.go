@@ -2,9 +2,6 @@ package control
 
 import (
 	"context"
-	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -59,43 +56,4 @@ func (s Servers) at(point string) {
 	if s.At != nil {
 		s.At(point)
 	}
-}
-
-// All returns the controls, always in the same order.
-func All() []Control {
-	return []Control{
-		noLock,
-		etcdMutex,
-		redisSetnx,
-		redisSetnxExpire,
-		redisWatchdog,
-		redisReplica,
-		redlock,
-		postgresAdvisory,
-		tokenCompare,
-		leaseEquality,
-		clientClock,
-		checkWithoutLock,
-	}
-}
-
-// ByName returns a control. It fails with *NoControlError if none has that name.
-func ByName(name string) (Control, error) {
-	all := All()
-	i := slices.IndexFunc(all, func(c Control) bool { return c.Name == name })
-	if i < 0 {
-		return Control{}, &NoControlError{name}
-	}
-	return all[i], nil
-}
-
-// NoControlError says that no control has a name, and which there are.
-type NoControlError struct{ Name string }
-
-func (e *NoControlError) Error() string {
-	var names []string
-	for _, c := range All() {
-		names = append(names, c.Name)
-	}
-	return fmt.Sprintf("control: no control is named %q; there are %s", e.Name, strings.Join(names, ", "))
 }
