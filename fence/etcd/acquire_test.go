@@ -222,7 +222,7 @@ func TestAcquire_ALeaseOutlivesTheContextOfItsAcquire(t *testing.T) {
 
 func TestTryAcquire_NamesTheHolderAndWritesNothing(t *testing.T) {
 	t.Parallel()
-	etcd := ownEtcd(t) // of its own, so that nobody else moves the revision
+	etcd := ownEtcd(t) // of its own, so that nothing else moves the revision
 	client, cfg := dial(t, etcd.Endpoint()), fresh(t)
 	a, b := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
 	release(t, acquire(t, b, "warm"))

@@ -206,7 +206,7 @@ func TestAuth_RenewalsDontAuthenticateEachTime_HD8(t *testing.T) {
 	require.Zero(t, c.since()[pb.Auth_Authenticate_FullMethodName])
 }
 
-// A holder that died: etcd itself ends its lease, as nobody in particular.
+// A holder that died: etcd itself ends its lease, as no user.
 func TestAuth_TheLeaseOfADeadHolderExpires_HD8(t *testing.T) {
 	t.Parallel()
 	cfg := fresh(t)

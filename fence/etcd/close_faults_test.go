@@ -19,9 +19,9 @@ type closing struct {
 	failing <-chan result
 }
 
-// busy returns a locker that holds a lock and waits for another one, and strikes.
+// busy returns a locker that holds a lock and waits for another one, and injects a fault.
 // Then it begins to release a lock and to acquire one.
-func busy(t testing.TB, client *clientv3.Client, cfg *Config, strike func()) *closing {
+func busy(t testing.TB, client *clientv3.Client, cfg *Config, inject func()) *closing {
 	t.Helper()
 	other := newTestLocker(t, client, cfg)
 	acquire(t, other, "theirs")
@@ -30,7 +30,7 @@ func busy(t testing.TB, client *clientv3.Client, cfg *Config, strike func()) *cl
 	released := acquire(t, c.Locker, "released")
 	c.waiting = acquiring(patient(t), c.Locker, "theirs")
 	awaitKeys(t, client, c.cluster.Keys.Queue("theirs"), 2)
-	strike()
+	inject()
 	require.ErrorIs(t, released.Release(over(t)), context.Canceled)
 	c.failing = acquiring(patient(t), c.Locker, "new")
 	return c

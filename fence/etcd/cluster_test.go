@@ -63,7 +63,7 @@ func clusterConfig(t testing.TB) *Config {
 
 // leaderFaults takes the leader away, and gives it back.
 var leaderFaults = map[string]struct {
-	strike, heal func(context.Context, *testenv.EtcdMember) error
+	inject, revert func(context.Context, *testenv.EtcdMember) error
 }{
 	"killed": {
 		func(_ context.Context, m *testenv.EtcdMember) error { return m.Kill() },
@@ -91,7 +91,7 @@ func TestLeaderLoss_WhatIsHeldStaysAndLocksGoOn_HD3(t *testing.T) {
 			waiting := acquiring(patient(t), b, "r")
 			awaitKeys(t, dialAll(t, c.Endpoints()), a.cluster.Keys.Queue("r"), 2)
 			old := leaderAfter(t, c, nil)
-			require.NoError(t, fault.strike(patient(t), old))
+			require.NoError(t, fault.inject(patient(t), old))
 			leader := leaderAfter(t, c, old)
 			ttl, err := dial(t, leader.Endpoint()).TimeToLive(patient(t), a.sessions.Current().ID)
 			require.NoError(t, err)
@@ -99,7 +99,7 @@ func TestLeaderLoss_WhatIsHeldStaysAndLocksGoOn_HD3(t *testing.T) {
 			requireGoesOn(t, a, held)
 			require.Empty(t, waiting)
 
-			require.NoError(t, fault.heal(patient(t), old))
+			require.NoError(t, fault.revert(patient(t), old))
 			requireGoesOn(t, a, held)
 			require.Empty(t, waiting)
 			persistently(t, held.Release)
@@ -171,16 +171,16 @@ func TestLeaderLoss_ThereAreNeverTwoOwners_F2(t *testing.T) {
 			select {
 			case <-passed:
 			case <-patient(t).Done():
-				require.FailNow(t, "nobody gets the lock")
+				require.FailNow(t, "the lock is not acquired")
 			}
 		}
 	}
 	for _, name := range []string{"killed", "stopped", "isolated"} {
 		old := leaderAfter(t, c, nil)
-		require.NoError(t, leaderFaults[name].strike(patient(t), old))
+		require.NoError(t, leaderFaults[name].inject(patient(t), old))
 		leaderAfter(t, c, old)
 		turns()
-		require.NoError(t, leaderFaults[name].heal(patient(t), old))
+		require.NoError(t, leaderFaults[name].revert(patient(t), old))
 		turns()
 	}
 	cancel()

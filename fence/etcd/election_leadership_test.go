@@ -306,7 +306,7 @@ func TestProclaim_ThatEtcdRefusesHasNoEffect_HD7(t *testing.T) {
 	require.False(t, inDoubt(err))
 }
 
-// Somebody else who writes the key all the time is given up on.
+// Proclaim gives up if the key is written by others all the time.
 func TestProclaim_GivesUpOnAKeyThatChangesAllTheTime(t *testing.T) {
 	t.Parallel()
 	admin := testenv.EtcdClient(t)

@@ -274,7 +274,7 @@ func TestUnknown_AnAcquireThatIsSentTwiceGetsNoWrongToken_F1(t *testing.T) {
 	require.NoError(t, kept.Context().Err())
 }
 
-// Nobody else needs the session and etcd can't be asked: without a session the
+// Nothing else needs the session and etcd can't be asked: without a session the
 // remains can't outlive the time to live, and callers are not held up.
 func TestUnknown_GivesTheSessionUpWhenNothingElseIsHeld_HD12(t *testing.T) {
 	t.Parallel()

@@ -48,7 +48,7 @@ func TestHerd_ThreeHundredWaitersGetTheLockInOrder_HD14(t *testing.T) {
 				holds(t, err == nil, "release: %v", err)
 			})
 		}
-		awaitKeys(t, client, holder.cluster.Keys.Queue("r"), i+2) // whoever comes later queues later
+		awaitKeys(t, client, holder.cluster.Keys.Queue("r"), i+2) // later waiters queue later
 	}
 	require.Empty(t, grants)
 	release(t, held)

@@ -132,7 +132,7 @@ func requireContended(t testing.TB, le fence.Lease) {
 	select {
 	case <-told:
 	case <-patient(t).Done():
-		require.FailNow(t, "nobody said that others wait")
+		require.FailNow(t, "AfterContended did not call")
 	}
 }
 

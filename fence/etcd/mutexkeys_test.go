@@ -68,7 +68,7 @@ func TestMutexKeys_RefuseNamesThatMeetOurOwnKeys(t *testing.T) {
 	}
 }
 
-// A session has one key per resource, whoever holds it: the turns in this
+// A session has one key per resource, for all its goroutines: the turns in this
 // process keep two from sharing it.
 func TestMutexKeys_GoroutinesShareNoToken_F1_F2_N8(t *testing.T) {
 	t.Parallel()

@@ -76,7 +76,7 @@ func TestNoSpace_WhatIsHeldGoesOnAndNothingIsAcquired_HD7(t *testing.T) {
 	require.Equal(t, fence.LossDeleted, lossOf(t, deleted))
 	release(t, held)
 	next := <-waiting
-	require.NoError(t, next.err, "whoever is in the queue gets the resource")
+	require.NoError(t, next.err, "a waiter gets the resource")
 	require.NoError(t, kept.Context().Err())
 	require.True(t, a.cluster.CheckNow(patient(t)), "a restore would be noticed")
 	require.NoError(t, b.Close(patient(t)))

@@ -16,12 +16,12 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv"
 )
 
-// A waiter that nobody waits for any more leaves no key for longer than the time
+// A waiter whose caller has given up leaves no key for longer than the time
 // to live: whether nothing passes, or requests do, and could renew its lease, while
 // the answers are lost.
 func TestPartition_ACancelledWaiterLeavesNoKey_HD12_N8(t *testing.T) {
 	t.Parallel()
-	for name, strike := range map[string]func(*proxy){
+	for name, inject := range map[string]func(*proxy){
 		"nothing passes":   func(p *proxy) { p.down = true },
 		"answers are lost": func(p *proxy) { p.muted = true },
 	} {
@@ -39,7 +39,7 @@ func TestPartition_ACancelledWaiterLeavesNoKey_HD12_N8(t *testing.T) {
 				ctx, cancel := context.WithCancel(patient(t))
 				waiting := acquiring(ctx, b, "r")
 				awaitKeys(t, a.cluster.Client, a.cluster.Keys.Queue("r"), 2)
-				p.set(func() { strike(p) })
+				p.set(func() { inject(p) })
 				cancel()
 				require.Error(t, (<-waiting).err)
 				kvs := awaitKeys(t, a.cluster.Client, a.cluster.Keys.Queue("r"), 1)
@@ -51,7 +51,7 @@ func TestPartition_ACancelledWaiterLeavesNoKey_HD12_N8(t *testing.T) {
 }
 
 // The holder is cut off from etcd: what it keeps ends by its own deadline, before
-// anybody else gets it, and the error says why.
+// another holder gets it, and the error says why.
 func TestPartition_WhatIsKeptEndsByItsDeadline_F3_HD17(t *testing.T) {
 	t.Parallel()
 	e, cfg := testenv.SharedEtcd(t), fresh(t)

@@ -97,7 +97,7 @@ func TestAcquire_FailsWhenItsPlaceInTheQueueIsLost(t *testing.T) {
 	t.Parallel()
 	client, cfg := testenv.EtcdClient(t), fresh(t)
 	a, b := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
-	for reason, strike := range map[fence.LossReason]func(kv *mvccpb.KeyValue) error{
+	for reason, inject := range map[fence.LossReason]func(kv *mvccpb.KeyValue) error{
 		fence.LossDeleted: func(kv *mvccpb.KeyValue) error {
 			_, err := client.Delete(patient(t), string(kv.Key))
 			return err
@@ -110,7 +110,7 @@ func TestAcquire_FailsWhenItsPlaceInTheQueueIsLost(t *testing.T) {
 		held := acquire(t, a, "r")
 		waiting := acquiring(patient(t), b, "r")
 		kvs := awaitKeys(t, client, a.cluster.Keys.Queue("r"), 2)
-		require.NoError(t, strike(kvs[1]))
+		require.NoError(t, inject(kvs[1]))
 		err := (<-waiting).err
 		require.ErrorIs(t, err, fence.ErrUnavailable)
 		lost := new(queue.LostError)
@@ -139,7 +139,7 @@ func TestAfterContended_TellsWhenAnotherLockerWaits(t *testing.T) {
 	release(t, held)
 	next := (<-waiting).lease
 	held.AfterContended(func() { called <- "after the end" })
-	stop = next.AfterContended(func() { called <- "nobody waits" })
+	stop = next.AfterContended(func() { called <- "without a waiter" })
 	release(t, next)
 	require.False(t, stop(), "the end took it back already")
 	require.Empty(t, called, "each is called once, and none after the end")

@@ -146,7 +146,7 @@ func (t *turnTimes) add(ctx context.Context, w waiter, err error) {
 	}
 }
 
-// waited takes the time that somebody has waited until now. mu is held.
+// waited records the time since a wait began. Callers hold mu.
 func (t *turnTimes) waited(began time.Time) {
 	t.longest = max(t.longest, time.Since(began))
 	if began.Sub(t.since) >= 20*time.Second {

@@ -11,7 +11,7 @@ import (
 )
 
 // A process that was stopped past its deadline may learn that its keys are gone
-// before its timer runs. Nobody deleted them.
+// before its timer runs. They were not deleted.
 func TestSession_ResumedPastItsDeadlineBlamesNobodyForItsKeys_F3_HA1(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, dependent := startFake(t, &fakeLeases{granted: 9 * time.Second, keepAlive: unreachable}, Config{TTL: 9 * time.Second})

@@ -114,5 +114,5 @@ func TestView_NamesTheHolderOfTheFirstKey(t *testing.T) {
 	v.apply([]*mvccpb.Event{del("a", 12)})
 	require.Equal(t, "B", v.holder())
 	v.apply([]*mvccpb.Event{del("b", 13)})
-	require.Empty(t, v.holder(), "nobody is ahead")
+	require.Empty(t, v.holder(), "the own key is the first")
 }
