@@ -27,7 +27,7 @@ var connectionMutants = []Mutant{
 		`for _, c := range t.claims {`, `for _, c := range t.claims[:1] {`,
 		inPostgres("TestPool_GetsNoConnectionThatAnEvictionMayHaveListed_N18/of_the_second_resource")),
 	change("own-transactions-end-with-a-connection-that-was-terminated", "N18 G5", pg+"transact.go",
-		`if a, err = s.transactOnce(ctx, sql, behind); sqlstate.Of(err) != sqlstate.Terminated {`, `if a, err = s.transactOnce(ctx, sql, behind); true {`,
+		`if a, err = s.transactOnce(ctx, sql, behind); sqlstate.Of(err) != sqlstate.Terminated {`, `if a, err = s.transactOnce(ctx, sql, behind); sqlstate.Of(err) != sqlstate.Terminated || err != nil {`,
 		inPostgres("TestStore_AsksAgainOnAnotherConnection_N18_G5")),
 	change("begin-takes-an-answer-without-rows", "G4", pg+"txn.go",
 		`return "", errors.New("the answer lacks the state of the session: a pooler in between may have made it up")`, `return "0", nil`,
