@@ -32,7 +32,7 @@ func Example() {
 	// Output: left: 1
 }
 
-// One process at a time restocks; guard.HoldLease runs its transactions under the
+// One process at a time restocks; Guard.UnderLease runs its transactions under the
 // grant of its election.
 func Example_election() {
 	ctx := context.Background()
@@ -76,11 +76,10 @@ func lead(ctx context.Context, client *clientv3.Client, pool *pgxpool.Pool) erro
 		return err
 	}
 	defer leadership.Resign(ctx)
-	return guard.HoldLease(ctx, g, leadership, func(ctx context.Context, h *guard.Held[pgx.Tx]) error {
-		return h.Do(ctx, func(ctx context.Context, tx pgx.Tx) error { // as often as there is work; refused once the next leader has begun
-			_, err := tx.Exec(ctx, "update stock set qty = qty + 10 where sku = '42'")
-			return err
-		})
+	resource := leadership.Grant().Resource
+	return guard.Do(ctx, g.UnderLease(leadership), resource, func(ctx context.Context, tx pgx.Tx) error { // as often as there is work; rejected once the next leader has begun
+		_, err := tx.Exec(ctx, "update stock set qty = qty + 10 where sku = '42'")
+		return err
 	})
 }
 

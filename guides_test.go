@@ -209,8 +209,8 @@ func testSellIsFenced(t *testing.T, pool *pgxpool.Pool, store *postgres.Store) {
 	require.NoError(t, err)
 
 	guardtest.RequireFenced(t, store, "sku/"+sku,
-		func(ctx context.Context, h guardtest.Holder[pgx.Tx]) error {
-			return guard.Do(ctx, h.Guard, "sku/"+sku, func(ctx context.Context, tx pgx.Tx) error {
+		func(ctx context.Context, p guardtest.Process[pgx.Tx]) error {
+			return guard.Do(ctx, p.Guard, "sku/"+sku, func(ctx context.Context, tx pgx.Tx) error {
 				_, err := take(ctx, tx, sku, 1)
 				return err
 			})
@@ -224,11 +224,10 @@ func testSellMayBeCalledAgain(t *testing.T, pool *pgxpool.Pool, store *postgres.
 	require.NoError(t, err)
 
 	guardtest.RequireIdempotent(t, store, "sku/"+sku,
-		func(ctx context.Context, h guardtest.Holder[pgx.Tx]) error {
-			_, err := guard.Value(ctx, h.Guard, "sku/"+sku, func(ctx context.Context, tx pgx.Tx) (sold, error) {
+		func(ctx context.Context, p guardtest.Process[pgx.Tx]) (sold, error) {
+			return guard.Value(ctx, p.Guard, "sku/"+sku, func(ctx context.Context, tx pgx.Tx) (sold, error) {
 				return take(ctx, tx, sku, 1)
 			}, guard.Once("order-7/"+sku, nil))
-			return err
 		},
 		func(ctx context.Context) (qty int, err error) { return stockOf(ctx, pool, sku) })
 }

@@ -39,16 +39,17 @@ func (e *Env) Point(name string) { e.env.Point(name) }
 type Work func(ctx context.Context, tx pgx.Tx, tokens map[string]int64) error
 
 // Transact runs work in a transaction.
-type Transact func(ctx context.Context, work Work, opts ...guard.Option) error
+type Transact func(ctx context.Context, work Work, opts ...guard.ValueOption) error
 
 // Do runs work in a transaction under the lock of a resource: by guard.Do, or in the
-// way of the control that the run is about, which takes no options.
-func (e *Env) Do(ctx context.Context, resource string, work Work, opts ...guard.Option) error {
+// way of the control that the run is about, which takes no options. With guard.Once a
+// repeated call doesn't run work: what work assigns elsewhere stays unset then.
+func (e *Env) Do(ctx context.Context, resource string, work Work, opts ...guard.ValueOption) error {
 	return e.env.Do(ctx, resource, workload.Work(work), opts...)
 }
 
-// DoAll is Do for several resources, by guard.DoAll.
-func (e *Env) DoAll(ctx context.Context, resources []string, work Work, opts ...guard.Option) error {
+// DoAll is Do for several resources.
+func (e *Env) DoAll(ctx context.Context, resources []string, work Work, opts ...guard.ValueOption) error {
 	return e.env.DoAll(ctx, resources, workload.Work(work), opts...)
 }
 
@@ -56,7 +57,7 @@ func (e *Env) DoAll(ctx context.Context, resources []string, work Work, opts ...
 // transactions with do.
 func (e *Env) Hold(ctx context.Context, resource string, fn func(ctx context.Context, do Transact) error) error {
 	return e.env.Hold(ctx, resource, func(ctx context.Context, do workload.Transact) error {
-		return fn(ctx, func(ctx context.Context, work Work, opts ...guard.Option) error {
+		return fn(ctx, func(ctx context.Context, work Work, opts ...guard.ValueOption) error {
 			return do(ctx, workload.Work(work), opts...)
 		})
 	})

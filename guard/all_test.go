@@ -24,9 +24,9 @@ func TestDoAll_MovesEveryFenceOrNone_G2(t *testing.T) {
 	w := newWorld(t)
 	g := w.process("a", nil)
 	resources := []string{"sku/2", "sku/1", "sku/3"}
-	require.NoError(t, guard.DoAll(t.Context(), g, resources, increment("n"), guard.OpID("1")))
+	require.NoError(t, guard.Do(t.Context(), g, resources, increment("n"), guard.OpID("1")))
 	require.Equal(t, []string{"sku/2", "sku/1", "sku/3"}, resources, "the caller's slice stays as it was")
-	require.ErrorIs(t, guard.DoAll(t.Context(), g, resources, func(ctx context.Context, tx *memory.Tx) error {
+	require.ErrorIs(t, guard.Do(t.Context(), g, resources, func(ctx context.Context, tx *memory.Tx) error {
 		require.NoError(t, increment("n")(ctx, tx))
 		return errShop
 	}), errShop)
@@ -41,7 +41,7 @@ func TestDoAll_MovesEveryFenceOrNone_G2(t *testing.T) {
 		require.True(t, tx == 0 || tx == entries[1].Tx, "one transaction")
 		tx = entries[1].Tx
 	}
-	require.NoError(t, guard.DoAll(t.Context(), g, resources, increment("n")))
+	require.NoError(t, guard.Do(t.Context(), g, resources, increment("n")))
 	require.Equal(t, 3, w.locks.Grants(), "ownership is kept")
 }
 
@@ -53,12 +53,12 @@ func TestDoAll_RefusesBadArguments(t *testing.T) {
 			many[i] = fmt.Sprint(i)
 		}
 		for name, resources := range map[string][]string{"none": nil, "too many": many, "one twice": {"a", "b", "a"}} {
-			require.ErrorIs(t, guard.DoAll(t.Context(), g, resources, increment("n")), guard.ErrInvalid, name)
+			require.ErrorIs(t, guard.Do(t.Context(), g, resources, increment("n")), guard.ErrInvalid, name)
 		}
-		require.ErrorIs(t, guard.DoAll(t.Context(), g, []string{"a"}, nil), guard.ErrInvalid)
-		require.ErrorIs(t, guard.DoAll[*memory.Tx](t.Context(), nil, []string{"a"}, increment("n")), guard.ErrInvalid)
+		require.ErrorIs(t, guard.Do(t.Context(), g, []string{"a"}, nil), guard.ErrInvalid)
+		require.ErrorIs(t, guard.Do[*memory.Tx](t.Context(), nil, []string{"a"}, increment("n")), guard.ErrInvalid)
 		require.Zero(t, w.locks.Grants())
-		require.NoError(t, guard.DoAll(t.Context(), g, many[1:], increment("n")))
+		require.NoError(t, guard.Do(t.Context(), g, many[1:], increment("n")))
 	})
 }
 
@@ -66,8 +66,8 @@ func TestDoAll_IsNoPlaceForAnotherCall(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)
-	require.NoError(t, guard.DoAll(t.Context(), g, []string{"a", "b"}, func(ctx context.Context, _ *memory.Tx) error {
-		require.ErrorIs(t, guard.DoAll(ctx, g, []string{"c", "d"}, increment("n")), guard.ErrNested)
+	require.NoError(t, guard.Do(t.Context(), g, []string{"a", "b"}, func(ctx context.Context, _ *memory.Tx) error {
+		require.ErrorIs(t, guard.Do(ctx, g, []string{"c", "d"}, increment("n")), guard.ErrInvalid)
 		return nil
 	}))
 }
@@ -77,7 +77,7 @@ func TestDoAll_IsNoPlaceForAnotherCall(t *testing.T) {
 func TestDoAll_OneStaleGrantRefusesAll_G3_G5(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.process("a", nil), w.process("b", nil)
-		err := guard.DoAll(t.Context(), a, []string{"x", "y", "z"}, func(ctx context.Context, tx *memory.Tx) error {
+		err := guard.Do(t.Context(), a, []string{"x", "y", "z"}, func(ctx context.Context, tx *memory.Tx) error {
 			require.NoError(t, tx.Set("n", "a"))
 			w.locks.Lose("y")
 			require.NoError(t, guard.Do(t.Context(), b, "y", set("n", "b")))
@@ -94,7 +94,7 @@ func TestDoAll_OneStaleGrantRefusesAll_G3_G5(t *testing.T) {
 			require.Empty(t, refusals)
 		}
 		grants := w.locks.Grants()
-		require.NoError(t, guard.DoAll(t.Context(), a, []string{"x", "y", "z"}, set("n", "c")))
+		require.NoError(t, guard.Do(t.Context(), a, []string{"x", "y", "z"}, set("n", "c")))
 		require.Equal(t, grants+1, w.locks.Grants())
 	})
 }
@@ -126,7 +126,7 @@ func TestDoAll_OppositeOrdersNeverWaitForEachOther_HB10(t *testing.T) {
 									time.Sleep(2 * time.Millisecond)
 									return nil
 								}
-								require.NoError(t, guard.DoAll(t.Context(), g, resources, run, guard.Retryable()))
+								require.NoError(t, guard.Do(t.Context(), g, resources, run, guard.Retryable()))
 							}
 						})
 					}
@@ -158,11 +158,11 @@ func TestDoAll_GivesBackWhatComesAfterAResourceThatWasLost_HB10(t *testing.T) {
 		a, b := w.process("a", nil), w.process("b", nil)
 		second := make(chan error, 1)
 		runs := 0
-		err := guard.DoAll(t.Context(), a, []string{"x", "y"}, func(ctx context.Context, tx *memory.Tx) error {
+		err := guard.Do(t.Context(), a, []string{"x", "y"}, func(ctx context.Context, tx *memory.Tx) error {
 			if runs++; runs > 1 {
 				return increment("n")(ctx, tx)
 			}
-			go func() { second <- guard.DoAll(t.Context(), b, []string{"y", "x"}, increment("n")) }()
+			go func() { second <- guard.Do(t.Context(), b, []string{"y", "x"}, increment("n")) }()
 			synctest.Wait()
 			w.locks.Lose("x")
 			synctest.Wait()
@@ -182,7 +182,7 @@ func TestDoAll_AppliedMovesEveryClaim_G4(t *testing.T) {
 	claims := 0
 	w.store.SetFaults(memory.Faults{Commit: fates(memory.ReplyLost), Claim: func(fence.Grant) error { claims++; return nil }})
 	for range 2 {
-		require.NoError(t, guard.DoAll(t.Context(), g, []string{"x", "y", "z"}, increment("n")))
+		require.NoError(t, guard.Do(t.Context(), g, []string{"x", "y", "z"}, increment("n")))
 	}
 	require.Equal(t, 3, claims)
 	require.Equal(t, "2", w.store.Read("n"))
@@ -201,7 +201,7 @@ func TestDoAll_DoubtIsSettledForEveryResource_G4_G6(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
 				g := w.process("a", nil)
 				w.store.SetFaults(memory.Faults{Commit: fates(test.fate), Resolve: func(storage.InDoubt) error { return temporaryError{} }})
-				err := guard.DoAll(t.Context(), g, []string{"x", "y", "z"}, increment("n"))
+				err := guard.Do(t.Context(), g, []string{"x", "y", "z"}, increment("n"))
 				require.ErrorIs(t, err, guard.ErrUnknownOutcome)
 				require.ErrorContains(t, err, "guard: x, y, z: outcome of COMMIT is unknown")
 				require.ErrorIs(t, guard.Do(t.Context(), g, "z", increment("n")), temporaryError{}, "nothing begins while it is unresolved")
@@ -210,7 +210,7 @@ func TestDoAll_DoubtIsSettledForEveryResource_G4_G6(t *testing.T) {
 				require.NoError(t, guard.Do(t.Context(), g, "y", increment("n")), "any one of them settles it")
 				w.store.Deliver()
 				require.Equal(t, test.n, w.store.Read("n"))
-				require.NoError(t, guard.DoAll(t.Context(), g, []string{"x", "y", "z"}, set("m", "1")))
+				require.NoError(t, guard.Do(t.Context(), g, []string{"x", "y", "z"}, set("m", "1")))
 			})
 		})
 	}
@@ -225,7 +225,7 @@ func TestDoAll_GivesBackWhatItHasWhenItGivesUp(t *testing.T) {
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		require.ErrorIs(t, guard.DoAll(ctx, a, []string{"x", "y"}, increment("n")), context.DeadlineExceeded)
+		require.ErrorIs(t, guard.Do(ctx, a, []string{"x", "y"}, increment("n")), context.DeadlineExceeded)
 		start := time.Now()
 		require.NoError(t, guard.Do(t.Context(), b, "x", increment("n")))
 		require.Zero(t, time.Since(start))

@@ -4,195 +4,170 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
-	"strings"
-	"sync"
-	"time"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/storage"
 )
 
-// Do runs fn in a transaction under a grant of resource, once that grant has been
-// claimed (G1), and commits. fn reads, decides and writes through tx: nobody older
-// can commit any more, and if it commits, nobody newer has claimed (G3). It runs
-// on the calling goroutine, at most once unless the option Retryable is given.
+// maxResources is how many resources one call may name.
+const maxResources = 100
+
+// Resources names one resource, or several in any order, each once: 1 to 100.
 //
-// If Do returns nil, fn's work took effect. If it returns ErrUnknownOutcome, that
+// A [*Guard] acquires several one after another, in the order of their names
+// everywhere, so that calls that share some of them never wait for each other in a
+// circle; while a call waits for one, it keeps those that it has. What a function locks
+// in the database besides is its own affair: let it do so in one order too, or give the
+// option [Retryable].
+type Resources interface{ ~string | ~[]string }
+
+// Runner runs transactions. A [*Guard] acquires the grants that a call needs; every
+// other Runner has its grants: that of a [Hold], [Guard.UnderGrant] and
+// [Guard.UnderLease]. So a function that takes a Runner is the same under its own lock,
+// in a Hold, for a leader and for a grant that came with a request.
+//
+// Only this package implements it. A fake is a Guard on a fake store, see package
+// guardtest. All calls on a Runner may be made from several goroutines.
+type Runner[Tx any] interface {
+	run(ctx context.Context, resources []string, op storage.Op[Tx], o options) error
+	hold(ctx context.Context, resources []string, fn func(ctx context.Context, h Runner[Tx]) error, o options) error
+}
+
+// Do runs fn in a transaction under a grant of each resource, once those grants have
+// been claimed (G1), and commits. fn reads, decides and writes through tx: no earlier
+// holder can commit any more, and if it commits, no later one has claimed (G3). It runs on the
+// calling goroutine, at most once unless the option [Retryable] is given.
+//
+// On a [*Guard] Do acquires and claims the grants first. On any other [Runner] the
+// resources have to be among those that the Runner has, and the transaction commits
+// under all the grants that it has, or not at all.
+//
+// If Do returns nil, fn's work took effect. If it returns [ErrUnknownOutcome], that
 // could not be learned. If it returns any other error, fn's work took no effect
 // and never will (G4), but for what a COMMIT of fn's own wrote, which stays and
-// makes Do return ErrTxEnded. If fn returns an error, panics or ends its
+// makes Do return [ErrTxEnded]. If fn returns an error, panics or ends its
 // goroutine, everything is rolled back; Do returns fn's error.
 //
 // The end of ctx ends the waiting, and fn through its own context. Once COMMIT
 // was sent it has no effect: Do waits for the outcome, within Config.CommitTimeout
-// and Config.ResolveTimeout. fn's context also ends when the lease is lost, with
-// the *fence.LeaseLostError as its cause; if fn goes on nevertheless the fence
+// and Config.ResolveTimeout. fn's context also ends when a lease is lost, with
+// the [*fence.LeaseLostError] as its cause; if fn goes on nevertheless the fence
 // decides about its commit. A context that fn is given is for fn alone: a call of
-// the same Guard with it returns ErrNested.
-func Do[Tx any](ctx context.Context, g *Guard[Tx], resource string, fn func(ctx context.Context, tx Tx) error, opts ...Option) error {
-	if fn == nil {
-		return errNoFunction
-	}
-	return Exec(ctx, g, resource, storage.Func[Tx](fn), opts...)
+// the same Guard with it is [ErrInvalid].
+func Do[Tx any, R Resources](ctx context.Context, on Runner[Tx], resources R, fn func(ctx context.Context, tx Tx) error, opts ...Option) error {
+	return call(ctx, on, resources, storage.Func[Tx](fn), noResult, opts)
 }
 
-// Value is Do for a function that returns a value. It returns the zero value with
+// Value is [Do] for a function that returns a value. It returns the zero value with
 // every error, as what fn read may then rest on nothing.
-func Value[Tx, V any](ctx context.Context, g *Guard[Tx], resource string, fn func(ctx context.Context, tx Tx) (V, error), opts ...Option) (V, error) {
-	return valueOf(fn, opts, func(fn func(ctx context.Context, tx Tx) error, opts ...Option) error {
-		return Do(ctx, g, resource, fn, opts...)
-	})
-}
-
-// valueOf returns the value of a function that do runs.
-func valueOf[Tx, V any](fn func(ctx context.Context, tx Tx) (V, error), opts []Option,
-	do func(fn func(ctx context.Context, tx Tx) error, opts ...Option) error) (V, error) {
+func Value[Tx, V any, R Resources](ctx context.Context, on Runner[Tx], resources R, fn func(ctx context.Context, tx Tx) (V, error), opts ...ValueOption) (V, error) {
 	var value, zero V
-	if fn == nil {
-		return zero, errNoFunction
+	var run storage.Func[Tx]
+	if fn != nil {
+		run = func(ctx context.Context, tx Tx) (err error) {
+			value, err = fn(ctx, tx)
+			return err
+		}
 	}
-	err := do(func(ctx context.Context, tx Tx) (err error) {
-		value, err = fn(ctx, tx)
-		return err
-	}, append(slices.Clone(opts), resultIn(&value))...)
-	if err != nil {
+	if err := call(ctx, on, resources, run, valueResult(&value), opts); err != nil {
 		return zero, err
 	}
 	return value, nil
 }
 
-// Exec is Do for an operation of the store's own kind.
-func Exec[Tx any](ctx context.Context, g *Guard[Tx], resource string, op storage.Op[Tx], opts ...Option) error {
-	if f, ok := op.(storage.Func[Tx]); op == nil || ok && f == nil {
-		return errNoFunction
-	}
-	return g.exec(ctx, []string{resource}, op, opts)
+// Exec is [Do] for an operation of the store's own kind. It takes [Once] if op is a
+// [storage.ResultOp], whose results a repeated call gives back.
+func Exec[Tx any, R Resources](ctx context.Context, on Runner[Tx], resources R, op storage.Op[Tx], opts ...ValueOption) error {
+	return call(ctx, on, resources, op, opResult(op), opts)
 }
 
-var errNoFunction = fmt.Errorf("%w: nil function or Op", ErrInvalid)
-
-// exec runs op under grants of resources, which are in order, each once.
-func (g *Guard[Tx]) exec(ctx context.Context, resources []string, op storage.Op[Tx], opts []Option) error {
-	o, err := newOptions(opts)
+// Hold runs fn while one grant of each resource is held, which has been claimed when
+// fn begins. fn runs any number of transactions on h, and carries [Grants] of its
+// context to other services in between. What it read in an earlier transaction still
+// holds in a later one that commits: if another holder has written under a later grant,
+// that one is rejected with [ErrStaleToken], and if another transaction has under one of these very
+// grants, with [ErrOvertaken]. After that, and after a COMMIT that was not applied, every
+// call on h is rejected: what was read may be out of date. Begin the Hold anew, or
+// give it the option [Retryable].
+//
+// So the grants are for receivers that keep their fences in another database. One that
+// writes to this database under one of them ([Guard.UnderGrant]) moves the fence, and
+// the next call on h is rejected with ErrOvertaken.
+//
+// This is so for what is read through h. What is read on another connection
+// while the grants are held is covered as long as the database doesn't lose what it
+// has committed.
+//
+// A call on h commits under all grants of the Hold; the resources that it names are a
+// check. Calls on h run one after another. fn's context ends as it does for [Do]; with
+// it, a call on the Guard itself is [ErrInvalid], as is a Hold on h: name all
+// resources in one Hold. Each transaction takes effect by itself: an error of fn undoes
+// none that has committed. While fn runs no other call of this Guard for the resources
+// does. When fn has returned, Hold ends the contexts of transactions that other goroutines
+// have begun on h, and waits for those; then every call on h is [fence.ErrReleased].
+func Hold[Tx any, R Resources](ctx context.Context, on Runner[Tx], resources R, fn func(ctx context.Context, h Runner[Tx]) error, opts ...HoldOption) error {
+	names, o, err := prepare(on, resources, fn == nil, noResult, opts)
 	if err != nil {
 		return err
 	}
-	if err := g.admit(ctx, resources...); err != nil {
-		return err
-	}
-	return g.observe(resources, o, func(f *Finish) error {
-		h := &hand{keeper: g.keeper, resources: resources}
-		defer func() { h.giveBack(ctx, 0) }()
-		return retry(ctx, o, againAnew, func() error { return g.runOnce(ctx, h, op, o, f) })
-	})
+	return on.hold(ctx, names, fn, o)
 }
 
-// runOnce runs op once, under tenures that h takes.
-func (g *Guard[Tx]) runOnce(ctx context.Context, h *hand, op storage.Op[Tx], o options, f *Finish) error {
-	tenures, err := g.own(ctx, h)
-	if tenures != nil {
-		f.Grants = standingsOf(tenures).grants()
-		f.Runs++
-	}
+// call checks what Do, Value and Exec are called with, and runs op.
+func call[Tx any, R Resources, O ValueOption](ctx context.Context, on Runner[Tx], resources R, op storage.Op[Tx], result result, opts []O) error {
+	f, isFunc := op.(storage.Func[Tx])
+	names, o, err := prepare(on, resources, isNil(op) || isFunc && f == nil, result, opts)
 	if err != nil {
 		return err
 	}
-	enter := func() (context.Context, context.CancelCauseFunc) {
-		return g.opContext(ctx, insideDo, g.keeper.cfg.MaxRun, tenures...)
+	if o.once != nil && o.result.encode == nil {
+		return fmt.Errorf("%w: Once needs an Op with results, a storage.ResultOp, or a function of Value", ErrInvalid)
 	}
-	return g.attempt(ctx, enter, standingsOf(tenures), op, o.over(h.resources), f)
+	return on.run(ctx, names, op, o)
 }
 
-// admit refuses calls that can't be run.
-func (g *Guard[Tx]) admit(ctx context.Context, resources ...string) error {
-	if g == nil {
-		return fmt.Errorf("%w: nil Guard", ErrInvalid)
+// prepare checks the arguments of a call, and returns the names of its resources in
+// order.
+func prepare[Tx any, R Resources, O ValueOption](on Runner[Tx], resources R, noFunction bool, result result, opts []O) (names []string, o options, err error) {
+	if isNil(on) {
+		return nil, o, fmt.Errorf("%w: nil Guard or Runner", ErrInvalid)
 	}
-	for _, resource := range resources {
-		if invalid := new(fence.InvalidGrantError); errors.As(fence.ValidateResource(resource), &invalid) {
-			return fmt.Errorf("%w: resource name %s", ErrInvalid, invalid.Reason)
+	if noFunction {
+		return nil, o, fmt.Errorf("%w: nil function or Op", ErrInvalid)
+	}
+	if names, err = namesOf(resources); err != nil {
+		return nil, o, err
+	}
+	o, err = newOptions(result, opts)
+	return names, o, err
+}
+
+// namesOf returns the names of resources in order.
+func namesOf[R Resources](resources R) ([]string, error) {
+	var names []string
+	if v := reflect.ValueOf(resources); v.Kind() == reflect.String {
+		names = []string{v.String()}
+	} else {
+		names = slices.Sorted(slices.Values(v.Convert(reflect.TypeFor[[]string]()).Interface().([]string)))
+	}
+	if n := len(names); n < 1 || n > maxResources {
+		return nil, fmt.Errorf("%w: %d resources, want 1 to %d", ErrInvalid, n, maxResources)
+	}
+	for i, name := range names {
+		if invalid := new(fence.InvalidGrantError); errors.As(fence.ValidateResource(name), &invalid) {
+			return nil, fmt.Errorf("%w: resource name %s", ErrInvalid, invalid.Reason)
+		}
+		if i > 0 && names[i-1] == name {
+			return nil, fmt.Errorf("%w: %q is named twice", ErrInvalid, name)
 		}
 	}
-	return nested(ctx, g, resources...)
+	return names, nil
 }
 
-// inside is the key under which a context says that it is that of a function
-// which runner, a *Guard or a *Held, runs. Its value is a scope.
-type inside struct{ runner any }
-
-// scope is what a function runs under, and what it is to use.
-type scope struct {
-	use       string
-	resources []string
-}
-
-const (
-	insideDo   = "the transaction at hand"
-	insideHold = "h.Do"
-)
-
-// nested refuses a call by a function that runner runs.
-func nested(ctx context.Context, runner any, resources ...string) error {
-	in, ok := ctx.Value(inside{runner}).(scope)
-	if !ok {
-		return nil
-	}
-	for _, resource := range resources {
-		if !slices.Contains(in.resources, resource) {
-			return fmt.Errorf("%w: the function runs under %s: name %s beside it in one DoAll", ErrNested, strings.Join(in.resources, ", "), resource)
-		}
-	}
-	return fmt.Errorf("%w: use %s", ErrNested, in.use)
-}
-
-// opContext returns the context for a function under tenures, which is to use use,
-// and to run for at most limit, if that is not zero.
-func (g *Guard[Tx]) opContext(ctx context.Context, use string, limit time.Duration, tenures ...*tenure) (context.Context, context.CancelCauseFunc) {
-	in := scope{use: use}
-	for _, t := range tenures {
-		in.resources = append(in.resources, t.grant.Resource)
-	}
-	opCtx, cancel := context.WithCancelCause(context.WithValue(ctx, inside{g}, in))
-	stops := []func() bool{context.AfterFunc(g.keeper.killed, func() { cancel(ErrClosed) })}
-	for _, t := range tenures {
-		lease := t.lease.Context()
-		stops = append(stops, context.AfterFunc(lease, func() { cancel(context.Cause(lease)) }))
-	}
-	if limit > 0 {
-		overran := make(chan struct{})
-		timer := time.AfterFunc(limit, func() {
-			defer close(overran)
-			cancel(fmt.Errorf("%w (Config.MaxRun is %v)", ErrOverran, limit))
-			g.keeper.overran(tenures)
-		})
-		stops = append(stops, sync.OnceValue(func() bool {
-			stopped := timer.Stop()
-			if !stopped {
-				<-overran // before another call may use the tenures
-			}
-			return stopped
-		}))
-	}
-	return opCtx, func(cause error) {
-		for _, stop := range stops {
-			stop()
-		}
-		cancel(cause)
-	}
-}
-
-// observe tells the Observer how a call ends.
-func (g *Guard[Tx]) observe(resources []string, o options, call func(f *Finish) error) error {
-	start := time.Now()
-	f := Finish{Resources: resources, Op: o.record, Outcome: OutcomePanicked}
-	defer func() {
-		f.Took = time.Since(start)
-		g.report.finished(f)
-	}()
-	f.Err = call(&f)
-	if f.Err != nil || f.Outcome != OutcomeRepeated {
-		f.Outcome = outcomeOf(f.Err, f.Grants)
-	}
-	return f.Err
+// isNil reports whether v, an interface value, is nil or holds a nil pointer.
+func isNil(v any) bool {
+	value := reflect.ValueOf(v)
+	return !value.IsValid() || value.Kind() == reflect.Pointer && value.IsNil()
 }

@@ -176,11 +176,11 @@ func TestDo_NestedIsAnErrorAtOnce(t *testing.T) {
 		g, other := w.process("a", nil), w.process("b", nil)
 		require.NoError(t, guard.Do(t.Context(), g, sku, func(ctx context.Context, tx *memory.Tx) error {
 			for _, resource := range []string{sku, "another"} {
-				require.ErrorIs(t, guard.Do(ctx, g, resource, set("k", "v")), guard.ErrNested)
-				require.ErrorIs(t, guard.Exec(ctx, g, resource, storage.Func[*memory.Tx](set("k", "v"))), guard.ErrNested)
-				require.ErrorIs(t, guard.Hold(ctx, g, resource, func(context.Context, *guard.Held[*memory.Tx]) error { return nil }), guard.ErrNested)
+				require.ErrorIs(t, guard.Do(ctx, g, resource, set("k", "v")), guard.ErrInvalid)
+				require.ErrorIs(t, guard.Exec(ctx, g, resource, storage.Func[*memory.Tx](set("k", "v"))), guard.ErrInvalid)
+				require.ErrorIs(t, guard.Hold(ctx, g, resource, func(context.Context, guard.Runner[*memory.Tx]) error { return nil }), guard.ErrInvalid)
 				_, err := guard.Value(ctx, g, resource, func(context.Context, *memory.Tx) (int, error) { return 1, nil })
-				require.ErrorIs(t, err, guard.ErrNested)
+				require.ErrorIs(t, err, guard.ErrInvalid)
 			}
 			return guard.Do(ctx, other, "another", set("other", "v"))
 		}))
@@ -257,9 +257,7 @@ func TestValue_ReturnsZeroWithAnError(t *testing.T) {
 func TestNew_RefusesNilAndBadConfig(t *testing.T) {
 	t.Parallel()
 	store := memory.NewStore()
-	_, err := guard.New[*memory.Tx](nil, store, nil)
-	require.ErrorIs(t, err, guard.ErrInvalid)
-	_, err = guard.New[*memory.Tx](guardtest.NewLocker(), nil, nil)
+	_, err := guard.New[*memory.Tx](guardtest.NewLocker(), nil, nil)
 	require.ErrorIs(t, err, guard.ErrInvalid)
 	var noStore *memory.Store
 	_, err = guard.New(guardtest.NewLocker(), noStore, nil)
@@ -267,7 +265,7 @@ func TestNew_RefusesNilAndBadConfig(t *testing.T) {
 	var noLocker *guardtest.Locker
 	_, err = guard.New(noLocker, store, nil)
 	require.ErrorIs(t, err, guard.ErrInvalid)
-	require.ErrorIs(t, guard.DoGrant(t.Context(), noStore, grant(1), set("k", "v")), guard.ErrInvalid)
+	require.ErrorIs(t, doGrant(t.Context(), noStore, grant(1), set("k", "v")), guard.ErrInvalid)
 	for _, cfg := range []guard.Config{{MaxHold: -1}, {CommitTimeout: -1}, {ResolveTimeout: -1}} {
 		_, err = guard.New(guardtest.NewLocker(), store, &cfg)
 		require.ErrorIs(t, err, guard.ErrInvalid)
@@ -292,26 +290,26 @@ func TestCalls_RefuseBadArguments(t *testing.T) {
 	require.ErrorIs(t, guard.Hold(ctx, g, sku, nil), guard.ErrInvalid)
 	_, err := guard.Value[*memory.Tx, int](ctx, g, sku, nil)
 	require.ErrorIs(t, err, guard.ErrInvalid)
-	require.ErrorIs(t, guard.DoGrant(ctx, w.store, grant, nil), guard.ErrInvalid)
-	require.ErrorIs(t, guard.DoGrant(ctx, nil, grant, set("k", "v")), guard.ErrInvalid)
-	require.ErrorIs(t, guard.DoGrant(ctx, w.store, fence.Grant{}, set("k", "v")), fence.ErrInvalidGrant)
+	require.ErrorIs(t, doGrant(ctx, w.store, grant, nil), guard.ErrInvalid)
+	require.ErrorIs(t, doGrant(ctx, nil, grant, set("k", "v")), guard.ErrInvalid)
+	require.ErrorIs(t, doGrant(ctx, w.store, fence.Grant{Resource: sku}, set("k", "v")), fence.ErrInvalidGrant)
 	for name, reason := range map[string]string{"": "is empty", "a\n": "contains a control character", long: "has 513 bytes, at most 512 are allowed"} {
 		for _, err := range []error{
 			guard.Do(ctx, g, name, set("k", "v")),
-			guard.DoAll(ctx, g, []string{"b", name}, set("k", "v")),
-			guard.Hold(ctx, g, name, func(context.Context, *held) error { return nil }),
+			guard.Do(ctx, g, []string{"b", name}, set("k", "v")),
+			guard.Hold(ctx, g, name, func(context.Context, held) error { return nil }),
 		} {
 			require.ErrorIs(t, err, guard.ErrInvalid)
 			require.EqualError(t, err, "fence: invalid argument: resource name "+reason)
 		}
 	}
-	for option, twice := range map[string][]guard.Option{
+	for option, twice := range map[string][]guard.ValueOption{
 		"Once":     {guard.Once("a", nil), guard.Once("b", nil)},
 		"OpID":     {guard.OpID("a"), guard.OpID("b")},
 		"Name":     {guard.Name("a"), guard.Name("b")},
 		`Attr "k"`: {guard.Attr("k", "v"), guard.Attr("k", "w")},
 	} {
-		err := guard.Do(ctx, g, sku, set("k", "v"), twice...)
+		err := doOnce(ctx, g, sku, set("k", "v"), twice...)
 		require.ErrorIs(t, err, guard.ErrInvalid)
 		require.EqualError(t, err, "fence: invalid argument: "+option+" was given twice")
 	}

@@ -111,9 +111,10 @@ func (k *keeper) retireAll(ctx context.Context, lines []*line) {
 	done.Wait()
 }
 
-// enter counts a Hold that has no line, so that Close waits for it. What an earlier
-// one under t's grant has left in doubt is t's to settle (G6).
-func (k *keeper) enter(ctx context.Context, t *tenure) error {
+// enter counts a call under grants of the caller's, so that Close waits for it. What an
+// earlier one under the same lease has left in doubt is the call's to settle (G6).
+// leases are those of ss, or none.
+func (k *keeper) enter(ctx context.Context, ss standings, leases []fence.Lease) error {
 	if err := ended(ctx); err != nil {
 		return err
 	}
@@ -123,21 +124,26 @@ func (k *keeper) enter(ctx context.Context, t *tenure) error {
 		return ErrClosed
 	}
 	k.pending++
-	t.doubt = k.doubts[t.grant]
+	for i := range leases {
+		ss[i].doubt = k.doubts[ss[i].grant]
+	}
 	return nil
 }
 
-// leave ends what enter began. inherited is the doubt that t had then. One that
+// leave ends what enter began. inherited are the doubts of ss then. One that
 // remains is kept for as long as there is the lease.
-func (k *keeper) leave(t *tenure, inherited *UnknownOutcomeError) {
+func (k *keeper) leave(ss standings, leases []fence.Lease, inherited []*UnknownOutcomeError) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	switch {
-	case t.doubt != nil && t.doubt != inherited:
-		k.doubts[t.grant] = t.doubt
-		context.AfterFunc(t.lease.Context(), func() { k.forget(t.grant) })
-	case t.doubt == nil && k.doubts[t.grant] == inherited:
-		delete(k.doubts, t.grant)
+	for i, lease := range leases {
+		s := ss[i]
+		switch {
+		case s.doubt != nil && s.doubt != inherited[i]:
+			k.doubts[s.grant] = s.doubt
+			context.AfterFunc(lease.Context(), func() { k.forget(s.grant) })
+		case s.doubt == nil && k.doubts[s.grant] == inherited[i]:
+			delete(k.doubts, s.grant)
+		}
 	}
 	k.pending--
 	k.finish()

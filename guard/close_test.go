@@ -37,7 +37,7 @@ func TestClose_TurnsAwayWhoHasNotBegunAndLetsFinishWhoHas(t *testing.T) {
 		require.ErrorIs(t, <-waiting, guard.ErrClosed)
 		require.ErrorIs(t, <-acquiring, guard.ErrClosed)
 		require.ErrorIs(t, guard.Do(t.Context(), g, "new", increment("n")), guard.ErrClosed)
-		require.ErrorIs(t, guard.Hold(t.Context(), g, "new", func(context.Context, *held) error { return nil }), guard.ErrClosed)
+		require.ErrorIs(t, guard.Hold(t.Context(), g, "new", func(context.Context, held) error { return nil }), guard.ErrClosed)
 		require.Zero(t, w.locks.Holder("idle/7"), "what is idle is released at once")
 		require.NotZero(t, w.locks.Holder(sku))
 		require.NoError(t, <-running)

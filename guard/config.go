@@ -19,10 +19,10 @@ type Config struct {
 	// never interrupted for it.
 	MaxHold time.Duration
 	// MaxRun bounds one run of a function. After that its context ends with the
-	// cause ErrOverran, and the resource is released, so that one that hangs, while
+	// cause [context.DeadlineExceeded] and a text that says so, and the resource is released, so that one that hangs, while
 	// the rest of its process is well and renews the lease, doesn't keep others out.
 	// Whether it may still commit is for the fence to decide. In a Hold it bounds
-	// all of it; in a HoldLease each h.Do, and releases nothing. Default: no bound.
+	// all of it. Under grants and leases of the caller's it bounds each transaction, and releases nothing. Default: no bound.
 	MaxRun time.Duration
 	// StoreTimeout bounds the wait for the database before a function runs: for a
 	// connection, the claim and BEGIN. A holder that can't reach the database gives

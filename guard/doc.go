@@ -61,5 +61,5 @@
 // A function that calls its own Guard with another context than the one it was
 // given waits for itself until that context ends, and two such functions may wait for
 // each other. A leader that calls Do for the resource that it leads waits for itself
-// as well: see HoldLease.
+// as well: see [Guard.UnderLease].
 package guard

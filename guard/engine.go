@@ -48,7 +48,7 @@ func (e *engine[Tx]) attempt(ctx context.Context, enter entry, ss standings, op 
 	if repeated {
 		// It commits nevertheless: an answer that rests on reading alone could be
 		// lost in a failover, or come from a grant that is stale by now.
-		if err := e.commit(ctx, ss, txn, o.record, nil); err != nil {
+		if err := e.commit(ctx, ss, txn, o, nil); err != nil {
 			return err
 		}
 		f.Outcome = OutcomeRepeated
@@ -63,7 +63,7 @@ func (e *engine[Tx]) attempt(ctx context.Context, enter entry, ss standings, op 
 	if ctx.Err() != nil {
 		return ended(ctx)
 	}
-	return e.commit(ctx, ss, txn, o.record, []storage.OpRecord{o.record})
+	return e.commit(ctx, ss, txn, o, []storage.OpRecord{o.record})
 }
 
 // readyAll makes every grant ready.
@@ -139,7 +139,7 @@ func keep[Tx any](txn storage.Txn[Tx], o options) error {
 func (e *engine[Tx]) run(enter entry, ss standings, txn storage.Txn[Tx], op storage.Op[Tx]) error {
 	ctx, end := enter()
 	defer end(nil)
-	if err := txn.Run(context.WithValue(ctx, grantsKey{}, ss), op); err != nil {
+	if err := txn.Run(ctx, op); err != nil {
 		return e.judge(ss, withCause(ctx, err))
 	}
 	return nil
@@ -148,7 +148,7 @@ func (e *engine[Tx]) run(enter entry, ss standings, txn storage.Txn[Tx], op stor
 // commit commits txn. COMMIT has three outcomes: it took effect, it did not, or
 // the reply was lost. Then the store is asked. The end of the caller's ctx must
 // not cause a doubt, nor cut short its settlement.
-func (e *engine[Tx]) commit(ctx context.Context, ss standings, txn storage.Txn[Tx], op storage.OpRecord, records []storage.OpRecord) error {
+func (e *engine[Tx]) commit(ctx context.Context, ss standings, txn storage.Txn[Tx], o options, records []storage.OpRecord) error {
 	detached := context.WithoutCancel(ctx)
 	commitCtx, cancel := context.WithTimeout(detached, e.commitTimeout)
 	defer cancel()
@@ -162,14 +162,14 @@ func (e *engine[Tx]) commit(ctx context.Context, ss standings, txn storage.Txn[T
 	}
 	var doubt *storage.InDoubtError
 	if errors.As(err, &doubt) {
-		return e.resolve(detached, ss, op, doubt)
+		return e.resolve(detached, ss, o, doubt)
 	}
 	ss.claimed(true) // nothing was committed, so the positions are what they were
 	return e.judge(ss, err)
 }
 
 // resolve asks what became of a COMMIT until there is an answer or the time is up.
-func (e *engine[Tx]) resolve(ctx context.Context, ss standings, op storage.OpRecord, doubt *storage.InDoubtError) error {
+func (e *engine[Tx]) resolve(ctx context.Context, ss standings, o options, doubt *storage.InDoubtError) error {
 	ctx, cancel := context.WithTimeout(ctx, e.resolveTimeout)
 	defer cancel()
 	start := time.Now()
@@ -177,16 +177,19 @@ func (e *engine[Tx]) resolve(ctx context.Context, ss standings, op storage.OpRec
 		applied, err := e.store.Resolve(ctx, doubt.InDoubt)
 		switch {
 		case err == nil && applied:
-			e.report.resolved(ss.grants(), op, true, nil, time.Since(start))
+			e.report.resolved(ss.grants(), o.record, true, nil, time.Since(start))
 			for _, s := range ss {
 				s.applied(doubt.InDoubt)
 			}
 			return nil
 		case err == nil:
-			e.report.resolved(ss.grants(), op, false, nil, time.Since(start))
+			e.report.resolved(ss.grants(), o.record, false, nil, time.Since(start))
 			return &notAppliedError{resources: names(ss.grants()), err: doubt.Err}
 		case ss.refused(err) || !pause(ctx, tries):
-			unknown := newUnknownOutcomeError(e.store, op, doubt, e.judge(ss, err))
+			unknown := &UnknownOutcomeError{
+				Record: o.record, Grants: ss.grants(), Once: o.once != nil, Err: doubt.Err, AskErr: e.judge(ss, err),
+				inDoubt: doubt.InDoubt, resolve: e.store.Resolve,
+			}
 			for _, s := range ss {
 				s.doubt = unknown
 			}

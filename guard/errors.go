@@ -45,10 +45,6 @@ var (
 	// could not be asked in time. The operation took effect or it did not. See
 	// UnknownOutcomeError, which can ask again.
 	ErrUnknownOutcome = errors.New("guard: outcome of COMMIT is unknown")
-	// ErrNested: Do was called inside a function that this Guard runs. Use the
-	// transaction at hand, or h.Do directly inside a Hold; for another resource
-	// name both in one DoAll.
-	ErrNested = errors.New("guard: nested call")
 	// ErrTxEnded: the transaction was ended by SQL of the user's, or was used
 	// after its end. What a raw COMMIT of the user's wrote stays, without a seal:
 	// the second exception to G4.
@@ -64,9 +60,6 @@ var (
 	// ErrStoreTimeout: the database didn't answer within Config.StoreTimeout.
 	// Nothing was done, and the resource is passed on if others wait for it.
 	ErrStoreTimeout = errors.New("guard: database did not answer in time")
-	// ErrOverran: the function ran for longer than Config.MaxRun. It is the cause
-	// of the end of its context; the resource has been released meanwhile.
-	ErrOverran = errors.New("guard: function ran for too long")
 	// ErrClosed: the Guard was closed.
 	ErrClosed = fence.ErrClosed
 	// ErrInvalid: an argument or a Config is out of bounds.

@@ -80,12 +80,12 @@ func ExampleHold() {
 	}
 	defer g.Close(ctx)
 
-	err = guard.Hold(ctx, g, "sku/42", func(ctx context.Context, h *guard.Held[*memory.Tx]) error {
-		if err := h.Do(ctx, func(ctx context.Context, tx *memory.Tx) error { return tx.Set("order", "reserved") }); err != nil {
+	err = guard.Hold(ctx, g, "sku/42", func(ctx context.Context, h guard.Runner[*memory.Tx]) error {
+		if err := guard.Do(ctx, h, sku, func(ctx context.Context, tx *memory.Tx) error { return tx.Set("order", "reserved") }); err != nil {
 			return err
 		}
-		fmt.Println("charging under token", h.Grant().Token)
-		return h.Do(ctx, func(ctx context.Context, tx *memory.Tx) error { return tx.Set("order", "paid") })
+		fmt.Println("charging under token", guard.Grants(ctx)[0].Token)
+		return guard.Do(ctx, h, sku, func(ctx context.Context, tx *memory.Tx) error { return tx.Set("order", "paid") })
 	})
 	fmt.Println(store.Read("order"), err)
 	// Output:
@@ -93,17 +93,22 @@ func ExampleHold() {
 	// paid <nil>
 }
 
-// A holder that was paused sends its grant along; the service that gets it
-// refuses it, since a newer one has claimed the resource.
-func ExampleDoGrant() {
+// A holder that was paused sends its grant along. The service that gets the request
+// has a Guard without a lock service, and rejects it: a later holder has claimed the resource.
+func ExampleGuard_UnderGrant() {
 	ctx := context.Background()
 	store := memory.NewStore()
 	paused := fence.Grant{Resource: "sku/42", Epoch: 1, Token: 118, Holder: "worker-a-7d2f"}
 	next := fence.Grant{Resource: "sku/42", Epoch: 1, Token: 131, Holder: "worker-b-91c3"}
 
+	g, err := guard.New(nil, store, nil)
+	if err != nil {
+		panic(err)
+	}
+	defer g.Close(ctx)
 	write := func(ctx context.Context, tx *memory.Tx) error { return tx.Set("stock", "9") }
-	fmt.Println(guard.DoGrant(ctx, store, next, write))
-	err := guard.DoGrant(ctx, store, paused, write)
+	fmt.Println(guard.Do(ctx, g.UnderGrant(next), "sku/42", write))
+	err = guard.Do(ctx, g.UnderGrant(paused), "sku/42", write)
 	var stale *guard.RejectedError
 	if errors.As(err, &stale) {
 		fmt.Println("token", stale.Grant.Token, "was superseded by", stale.Current.Token, "of", stale.Current.Holder)

@@ -22,3 +22,10 @@ func ExpireLate[Tx any](g *Guard[Tx], resource string) {
 	g.keeper.mu.Unlock()
 	g.keeper.expire(idler{l, l.tenure})
 }
+
+// Limits of what calls and options may hold.
+const (
+	MaxResources = maxResources
+	MaxResultLen = maxResultLen
+	MaxOpIDLen   = maxOpIDLen
+)

@@ -20,7 +20,7 @@ func TestDoGrant_ClaimsAndCommits_G1(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for range 2 {
-		require.NoError(t, guard.DoGrant(t.Context(), w.store, grant(1), func(ctx context.Context, tx *memory.Tx) error {
+		require.NoError(t, doGrant(t.Context(), w.store, grant(1), func(ctx context.Context, tx *memory.Tx) error {
 			require.Contains(t, w.kinds(), storage.KindClaim)
 			return increment("n")(ctx, tx)
 		}, guard.OpID("1")))
@@ -32,9 +32,9 @@ func TestDoGrant_ClaimsAndCommits_G1(t *testing.T) {
 func TestDoGrant_RefusesAStaleGrantAlsoWhenRetryable_G3(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	require.NoError(t, guard.DoGrant(t.Context(), w.store, grant(2), increment("n")))
+	require.NoError(t, doGrant(t.Context(), w.store, grant(2), increment("n")))
 	runs := 0
-	err := guard.DoGrant(t.Context(), w.store, grant(1), func(context.Context, *memory.Tx) error {
+	err := doGrant(t.Context(), w.store, grant(1), func(context.Context, *memory.Tx) error {
 		runs++
 		return nil
 	}, guard.Retryable())
@@ -50,12 +50,12 @@ func TestDoGrant_SiblingsLoseNoUpdate_G6(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	runs := 0
-	require.NoError(t, guard.DoGrant(t.Context(), w.store, grant(1), func(ctx context.Context, tx *memory.Tx) error {
+	require.NoError(t, doGrant(t.Context(), w.store, grant(1), func(ctx context.Context, tx *memory.Tx) error {
 		if err := increment("n")(ctx, tx); err != nil {
 			return err
 		}
 		if runs++; runs == 1 {
-			require.NoError(t, guard.DoGrant(ctx, w.store, grant(1), increment("n")))
+			require.NoError(t, doGrant(ctx, w.store, grant(1), increment("n")))
 		}
 		return nil
 	}, guard.Retryable()))
@@ -67,11 +67,11 @@ func TestDoGrant_SettlesADoubt_G4(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.store.SetFaults(memory.Faults{Commit: fates(memory.ReplyLost, memory.Late, memory.RequestLost)})
-	require.NoError(t, guard.DoGrant(t.Context(), w.store, grant(1), increment("n")))
-	err := guard.DoGrant(t.Context(), w.store, grant(1), increment("n"))
+	require.NoError(t, doGrant(t.Context(), w.store, grant(1), increment("n")))
+	err := doGrant(t.Context(), w.store, grant(1), increment("n"))
 	require.ErrorIs(t, err, memory.ErrReplyLost)
 	require.NotErrorIs(t, err, guard.ErrUnknownOutcome)
-	require.NoError(t, guard.DoGrant(t.Context(), w.store, grant(1), increment("n"), guard.Retryable()))
+	require.NoError(t, doGrant(t.Context(), w.store, grant(1), increment("n"), guard.Retryable()))
 	require.ErrorIs(t, w.store.Deliver()[0], guard.ErrOvertaken)
 	require.Equal(t, "2", w.store.Read("n"))
 }
@@ -88,15 +88,15 @@ func TestValueGrant_GivesBackWhatOnceKept_G4(t *testing.T) {
 		return guard.Grants(ctx)[0].Token.String(), nil
 	}
 	for _, token := range []fence.Token{1, 1, 2} {
-		got, err := guard.ValueGrant(t.Context(), w.store, grant(token), add, guard.Once("k", []byte("1")))
+		got, err := valueGrant(t.Context(), w.store, grant(token), add, guard.Once("k", []byte("1")))
 		require.NoError(t, err)
 		require.Equal(t, "1", got)
 	}
 	require.Equal(t, "1", w.store.Read("n"))
-	got, err := guard.ValueGrant(t.Context(), w.store, grant(1), add)
+	got, err := valueGrant(t.Context(), w.store, grant(1), add)
 	require.ErrorIs(t, err, guard.ErrStaleToken)
 	require.Empty(t, got)
-	_, err = guard.ValueGrant[*memory.Tx, int](t.Context(), w.store, grant(2), nil)
+	_, err = valueGrant[int](t.Context(), w.store, grant(2), nil)
 	require.ErrorIs(t, err, guard.ErrInvalid)
 }
 
@@ -110,12 +110,12 @@ func TestGrants_AreThoseThatAFunctionRunsUnder(t *testing.T) {
 		return nil
 	}
 	require.NoError(t, guard.Do(t.Context(), g, sku, note))
-	require.NoError(t, guard.DoAll(t.Context(), g, []string{"b", "a"}, note))
-	require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h *guard.Held[*memory.Tx]) error {
-		seen = append(seen, []fence.Grant{h.Grant()})
-		return h.Do(ctx, note)
+	require.NoError(t, guard.Do(t.Context(), g, []string{"b", "a"}, note))
+	require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h guard.Runner[*memory.Tx]) error {
+		seen = append(seen, []fence.Grant{guard.Grants(ctx)[0]})
+		return guard.Do(ctx, h, sku, note)
 	}))
-	require.NoError(t, guard.DoGrant(t.Context(), w.store, fence.Grant{Resource: "c", Epoch: 1, Token: 7, Holder: "h"}, note))
+	require.NoError(t, doGrant(t.Context(), w.store, fence.Grant{Resource: "c", Epoch: 1, Token: 7, Holder: "h"}, note))
 	var resources [][]string
 	for _, grants := range seen {
 		var names []string

@@ -2,15 +2,15 @@ package guard
 
 import (
 	"fmt"
-	"reflect"
+	"time"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/storage"
 )
 
-// Guard runs operations that nobody with an older grant can interfere with. Use
-// New. All methods, and the functions that take a Guard, may be called from
-// several goroutines.
+// Guard acquires grants from a lock service and runs transactions under them in a
+// store, so that no holder of an earlier grant can interfere. Use New. All methods,
+// and the functions that take a Guard, may be called from several goroutines.
 //
 // Calls for one resource run one after another, in order of arrival, also across
 // processes that share the lock service. Calls for different resources don't wait
@@ -21,11 +21,13 @@ type Guard[Tx any] struct {
 }
 
 // New returns a Guard that locks with locker and writes through store. It closes
-// neither. Close the Guard before them. It fails with ErrInvalid if an argument
-// is nil, also in the form of a nil pointer, or cfg is out of bounds.
+// neither. Close the Guard before them. Without a locker, which is nil then, it runs
+// only what comes with a grant or a lease of the caller's: [Guard.UnderGrant],
+// [Guard.UnderLease]. It fails with ErrInvalid if store is nil, if either is a nil
+// pointer, or if cfg is out of bounds.
 func New[Tx any](locker fence.Locker, store storage.Store[Tx], cfg *Config) (*Guard[Tx], error) {
-	if isNil(locker) || isNil(store) {
-		return nil, fmt.Errorf("%w: New needs a locker and a store", ErrInvalid)
+	if isNil(store) || locker != nil && isNil(locker) {
+		return nil, fmt.Errorf("%w: New needs a store, and a locker that is no nil pointer", ErrInvalid)
 	}
 	filled := cfg.withDefaults()
 	if err := filled.validate(); err != nil {
@@ -35,8 +37,17 @@ func New[Tx any](locker fence.Locker, store storage.Store[Tx], cfg *Config) (*Gu
 	return &Guard[Tx]{engine: newEngine(store, filled, k.report, k.killed), keeper: k}, nil
 }
 
-// isNil reports whether v, an interface value, is nil or holds a nil pointer.
-func isNil(v any) bool {
-	value := reflect.ValueOf(v)
-	return !value.IsValid() || value.Kind() == reflect.Pointer && value.IsNil()
+// observe tells the Observer how a call ends.
+func (g *Guard[Tx]) observe(resources []string, o options, call func(f *Finish) error) error {
+	start := time.Now()
+	f := Finish{Resources: resources, Op: o.record, Outcome: OutcomePanicked}
+	defer func() {
+		f.Took = time.Since(start)
+		g.report.finished(f)
+	}()
+	f.Err = call(&f)
+	if f.Err != nil || f.Outcome != OutcomeRepeated {
+		f.Outcome = outcomeOf(f.Err, f.Grants)
+	}
+	return f.Err
 }

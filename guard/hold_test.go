@@ -16,18 +16,18 @@ import (
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
-// held is a guard.Held of the memory store.
-type held = guard.Held[*memory.Tx]
+// held is the Runner of a Hold of the memory store.
+type held = guard.Runner[*memory.Tx]
 
 func TestHold_ClaimsOnEntryAndKeepsOneGrant_G1(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)
-	require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h *held) error {
+	require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h held) error {
 		require.Equal(t, []storage.EntryKind{"claim"}, w.kinds())
-		require.Equal(t, w.locks.Holder(sku), h.Grant())
+		require.Equal(t, w.locks.Holder(sku), guard.Grants(ctx)[0])
 		for range 3 {
-			require.NoError(t, h.Do(ctx, increment("n"), guard.OpID("1")))
+			require.NoError(t, guard.Do(ctx, h, sku, increment("n"), guard.OpID("1")))
 		}
 		return nil
 	}))
@@ -39,9 +39,9 @@ func TestHold_ErrorComesThroughAndUndoesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)
-	err := guard.Hold(t.Context(), g, sku, func(ctx context.Context, h *held) error {
-		require.NoError(t, h.Do(ctx, increment("n")))
-		return h.Do(ctx, func(context.Context, *memory.Tx) error { return errShop })
+	err := guard.Hold(t.Context(), g, sku, func(ctx context.Context, h held) error {
+		require.NoError(t, guard.Do(ctx, h, sku, increment("n")))
+		return guard.Do(ctx, h, sku, func(context.Context, *memory.Tx) error { return errShop })
 	})
 	require.Same(t, errShop, err)
 	require.Equal(t, "1", w.store.Read("n"))
@@ -53,7 +53,7 @@ func TestHold_RefusesWhatCantBeClaimed_G1(t *testing.T) {
 	g := w.process("a", nil)
 	_, err := w.store.Claim(t.Context(), fence.Grant{Resource: sku, Epoch: 1, Token: 5, Holder: "x"})
 	require.NoError(t, err)
-	err = guard.Hold(t.Context(), g, sku, func(context.Context, *held) error {
+	err = guard.Hold(t.Context(), g, sku, func(context.Context, held) error {
 		t.Error("ran without a claim")
 		return nil
 	})
@@ -65,15 +65,15 @@ func TestHold_ReadsOfEarlierStepsHoldInLaterOnes_G2(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)
-	require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h *held) error {
+	require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h held) error {
 		var n string
-		require.NoError(t, h.Do(ctx, func(_ context.Context, tx *memory.Tx) (err error) {
+		require.NoError(t, guard.Do(ctx, h, sku, func(_ context.Context, tx *memory.Tx) (err error) {
 			n, err = tx.Get("n")
 			return err
 		}))
-		require.NoError(t, guard.DoGrant(ctx, w.store, h.Grant(), increment("n")))
+		require.NoError(t, doGrant(ctx, w.store, guard.Grants(ctx)[0], increment("n")))
 		for range 2 { // what was read is out of date for good
-			err := h.Do(ctx, set("n", n+"5"), guard.Retryable())
+			err := guard.Do(ctx, h, sku, set("n", n+"5"), guard.Retryable())
 			require.ErrorIs(t, err, guard.ErrOvertaken)
 			require.Equal(t, 1, strings.Count(err.Error(), "this Hold is over, begin it anew"), err)
 		}
@@ -90,10 +90,10 @@ func TestHold_EndsWithACommitThatWasNotApplied_G2(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)
-	require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h *held) error {
+	require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h held) error {
 		w.store.SetFaults(memory.Faults{Commit: fates(memory.RequestLost)})
-		require.ErrorContains(t, h.Do(ctx, set("n", "5"), guard.Retryable()), "took no effect")
-		err := h.Do(ctx, set("n", "5"))
+		require.ErrorContains(t, guard.Do(ctx, h, sku, set("n", "5"), guard.Retryable()), "took no effect")
+		err := guard.Do(ctx, h, sku, set("n", "5"))
 		require.ErrorIs(t, err, guard.ErrOvertaken)
 		require.ErrorContains(t, err, "begin it anew")
 		return nil
@@ -105,10 +105,10 @@ func TestHold_GoesOnAfterACommitThatWasApplied_G4(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)
-	require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h *held) error {
+	require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h held) error {
 		w.store.SetFaults(memory.Faults{Commit: fates(memory.ReplyLost)})
-		require.NoError(t, h.Do(ctx, increment("n")))
-		return h.Do(ctx, increment("n"))
+		require.NoError(t, guard.Do(ctx, h, sku, increment("n")))
+		return guard.Do(ctx, h, sku, increment("n"))
 	}))
 	require.Equal(t, "2", w.store.Read("n"))
 	require.Equal(t, []storage.EntryKind{"claim", "write", "write"}, w.kinds())
@@ -117,14 +117,14 @@ func TestHold_GoesOnAfterACommitThatWasApplied_G4(t *testing.T) {
 func TestHold_GoesOnAfterADoubtThatIsSettledAsApplied_G6(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g := w.process("a", nil)
-		require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h *held) error {
+		require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h held) error {
 			w.store.SetFaults(memory.Faults{Commit: fates(memory.ReplyLost), Resolve: func(storage.InDoubt) error { return errShop }})
-			err := h.Do(ctx, increment("n"))
+			err := guard.Do(ctx, h, sku, increment("n"))
 			require.ErrorIs(t, err, guard.ErrUnknownOutcome)
 			require.NotContains(t, err.Error(), "this Hold is over")
-			require.ErrorIs(t, h.Do(ctx, increment("n")), errShop, "not before it is settled")
+			require.ErrorIs(t, guard.Do(ctx, h, sku, increment("n")), errShop, "not before it is settled")
 			w.store.SetFaults(memory.Faults{})
-			return h.Do(ctx, increment("n"))
+			return guard.Do(ctx, h, sku, increment("n"))
 		}))
 		require.Equal(t, "2", w.store.Read("n"))
 		require.Equal(t, []storage.EntryKind{"claim", "write", "write"}, w.kinds())
@@ -162,8 +162,8 @@ func TestHold_GoesOnAfterACommitThatFailed_G2(t *testing.T) {
 	w := newWorld(t)
 	g, err := guard.New(w.locks.NewLocker("a"), &refusingStore{Store: w.store}, nil)
 	require.NoError(t, err)
-	require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h *held) error {
-		return h.Do(ctx, increment("n"), guard.Retryable())
+	require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h held) error {
+		return guard.Do(ctx, h, sku, increment("n"), guard.Retryable())
 	}))
 	require.Equal(t, "1", w.store.Read("n"))
 	require.Equal(t, []storage.EntryKind{"claim", "write"}, w.kinds())
@@ -174,14 +174,14 @@ func TestHold_NeverTakesAnotherGrant_G3(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.process("a", nil), w.process("b", nil)
-	require.NoError(t, guard.Hold(t.Context(), a, sku, func(ctx context.Context, h *held) error {
+	require.NoError(t, guard.Hold(t.Context(), a, sku, func(ctx context.Context, h held) error {
 		require.True(t, w.locks.Lose(sku))
 		<-ctx.Done()
 		require.ErrorIs(t, context.Cause(ctx), fence.ErrLeaseLost)
-		require.ErrorIs(t, h.Do(ctx, increment("n")), fence.ErrLeaseLost)
+		require.ErrorIs(t, guard.Do(ctx, h, sku, increment("n")), fence.ErrLeaseLost)
 		require.NoError(t, guard.Do(t.Context(), b, sku, increment("n")))
 		for range 2 {
-			require.ErrorIs(t, h.Do(t.Context(), increment("n"), guard.Retryable()), guard.ErrStaleToken)
+			require.ErrorIs(t, guard.Do(t.Context(), h, sku, increment("n"), guard.Retryable()), guard.ErrStaleToken)
 		}
 		return nil
 	}))
@@ -192,25 +192,25 @@ func TestHold_NeverTakesAnotherGrant_G3(t *testing.T) {
 func TestHold_NestedAndLateCallsAreErrors(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g := w.process("a", nil)
-		var kept *held
-		require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h *held) error {
+		var kept held
+		require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h held) error {
 			kept = h
 			err := guard.Do(ctx, g, sku, set("k", "v"))
-			require.ErrorIs(t, err, guard.ErrNested)
-			require.ErrorContains(t, err, "use h.Do")
-			require.ErrorContains(t, guard.Do(ctx, g, "another", set("k", "v")), "name another beside it in one DoAll")
-			require.ErrorIs(t, h.Do(ctx, nil), guard.ErrInvalid)
-			require.ErrorIs(t, h.Do(ctx, set("k", "v"), guard.OpID("")), guard.ErrInvalid)
-			return h.Do(ctx, func(ctx context.Context, tx *memory.Tx) error {
-				require.ErrorIs(t, h.Do(ctx, set("k", "v")), guard.ErrNested)
+			require.ErrorIs(t, err, guard.ErrInvalid)
+			require.ErrorContains(t, err, "use the Hold's Runner")
+			require.ErrorContains(t, guard.Do(ctx, g, "another", set("k", "v")), "name another beside it in one Hold")
+			require.ErrorIs(t, guard.Do(ctx, h, sku, nil), guard.ErrInvalid)
+			require.ErrorIs(t, guard.Do(ctx, h, sku, set("k", "v"), guard.OpID("")), guard.ErrInvalid)
+			return guard.Do(ctx, h, sku, func(ctx context.Context, tx *memory.Tx) error {
+				require.ErrorIs(t, guard.Do(ctx, h, sku, set("k", "v")), guard.ErrInvalid)
 				err := guard.Do(ctx, g, "another", set("k", "v"))
-				require.ErrorIs(t, err, guard.ErrNested)
-				require.ErrorContains(t, err, "guard: nested call: the function runs under sku/42: name another beside it in one DoAll")
+				require.ErrorIs(t, err, guard.ErrInvalid)
+				require.ErrorContains(t, err, "fence: invalid argument: nested call: the function runs under sku/42: name another beside it in one call")
 				require.ErrorContains(t, guard.Do(ctx, g, sku, set("k", "v")), "use the transaction at hand")
 				return nil
 			})
 		}))
-		require.ErrorIs(t, kept.Do(t.Context(), set("k", "v")), fence.ErrReleased)
+		require.ErrorIs(t, guard.Do(t.Context(), kept, sku, set("k", "v")), fence.ErrReleased)
 		require.Empty(t, w.store.Read("k"))
 	})
 }
@@ -219,10 +219,10 @@ func TestHold_ConcurrentTransactionsAreSerial_G6(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g := w.process("a", nil)
 		start := time.Now()
-		require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h *held) error {
+		require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h held) error {
 			errs := make(chan error)
 			for range 5 {
-				go func() { errs <- h.Do(ctx, sleeping(time.Second)) }()
+				go func() { errs <- guard.Do(ctx, h, sku, sleeping(time.Second)) }()
 			}
 			for range 5 {
 				require.NoError(t, <-errs)
@@ -237,13 +237,13 @@ func TestHold_ConcurrentTransactionsAreSerial_G6(t *testing.T) {
 func TestHold_WaitingTransactionLeavesAtOnceWhenItsContextEnds(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g := w.process("a", nil)
-		require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h *held) error {
-			go func() { _ = h.Do(ctx, sleeping(time.Hour)) }()
+		require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h held) error {
+			go func() { _ = guard.Do(ctx, h, sku, sleeping(time.Hour)) }()
 			synctest.Wait()
 			start := time.Now()
 			short, cancel := context.WithTimeout(ctx, time.Second)
 			defer cancel()
-			err := h.Do(short, set("k", "v"))
+			err := guard.Do(short, h, sku, set("k", "v"))
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			require.ErrorContains(t, err, "guard: sku/42: gave up waiting behind another call of this process (a call made inside its function has to use that function's context): ")
 			require.Equal(t, time.Second, time.Since(start))
@@ -258,9 +258,9 @@ func TestHold_WaitsForATransactionOfAnotherGoroutine_G6(t *testing.T) {
 		g := w.process("a", nil)
 		errs := make(chan error, 1)
 		running := false
-		require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h *held) error {
+		require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h held) error {
 			go func() {
-				errs <- h.Do(ctx, func(ctx context.Context, tx *memory.Tx) error {
+				errs <- guard.Do(ctx, h, sku, func(ctx context.Context, tx *memory.Tx) error {
 					running = true
 					defer func() { running = false }()
 					<-ctx.Done()
@@ -282,10 +282,10 @@ func TestHold_EndsTransactionsOfAnyContext_G6(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g := w.process("a", nil)
 		ended := make(chan error, 1)
-		require.NoError(t, guard.Hold(t.Context(), g, sku, func(_ context.Context, h *held) error {
+		require.NoError(t, guard.Hold(t.Context(), g, sku, func(_ context.Context, h held) error {
 			began := make(chan struct{})
 			go func() {
-				ended <- h.Do(context.WithoutCancel(t.Context()), func(ctx context.Context, _ *memory.Tx) error {
+				ended <- guard.Do(context.WithoutCancel(t.Context()), h, sku, func(ctx context.Context, _ *memory.Tx) error {
 					close(began)
 					<-ctx.Done()
 					return ctx.Err()
@@ -308,8 +308,8 @@ func TestHold_GoexitAndPanicGiveTheTurnOn(t *testing.T) {
 			go func() {
 				defer close(ended)
 				defer func() { _ = recover() }()
-				_ = guard.Hold(t.Context(), g, sku, func(ctx context.Context, h *held) error {
-					return h.Do(ctx, func(_ context.Context, tx *memory.Tx) error {
+				_ = guard.Hold(t.Context(), g, sku, func(ctx context.Context, h held) error {
+					return guard.Do(ctx, h, sku, func(_ context.Context, tx *memory.Tx) error {
 						require.NoError(t, tx.Set("k", "v"))
 						end()
 						return nil
@@ -334,7 +334,7 @@ func TestHold_CrossedHoldsNameEachOther(t *testing.T) {
 			failed := make(chan error, 1)
 			go func() {
 				defer cancel()
-				failed <- guard.Hold(ctx, g, mine, func(context.Context, *held) error {
+				failed <- guard.Hold(ctx, g, mine, func(context.Context, held) error {
 					time.Sleep(time.Second)
 					return guard.Do(ctx, g, others, increment("n"))
 				})
@@ -348,7 +348,7 @@ func TestHold_CrossedHoldsNameEachOther(t *testing.T) {
 		require.NoError(t, <-b, "the other one gets on then")
 
 		go func() {
-			_ = guard.Hold(t.Context(), g, sku, func(context.Context, *held) error { time.Sleep(10 * time.Second); return nil })
+			_ = guard.Hold(t.Context(), g, sku, func(context.Context, held) error { time.Sleep(10 * time.Second); return nil })
 		}()
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

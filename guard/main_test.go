@@ -91,3 +91,33 @@ func number(text string, err error) (int, error) {
 }
 
 var errShop = errors.New("out of stock")
+
+// doGrant is guard.Do under a grant that came from elsewhere, in a process of its own.
+func doGrant(ctx context.Context, store storage.Store[*memory.Tx], grant fence.Grant, fn func(context.Context, *memory.Tx) error, opts ...guard.ValueOption) error {
+	g, err := guard.New(nil, store, nil)
+	if err != nil {
+		return err
+	}
+	return doOnce(ctx, g.UnderGrant(grant), grant.Resource, fn, opts...)
+}
+
+// valueGrant is guard.Value under a grant that came from elsewhere.
+func valueGrant[V any](ctx context.Context, store storage.Store[*memory.Tx], grant fence.Grant, fn func(context.Context, *memory.Tx) (V, error), opts ...guard.ValueOption) (V, error) {
+	g, err := guard.New(nil, store, nil)
+	if err != nil {
+		var zero V
+		return zero, err
+	}
+	return guard.Value(ctx, g.UnderGrant(grant), grant.Resource, fn, opts...)
+}
+
+// doOnce is guard.Do for options that need a value.
+func doOnce[R guard.Resources](ctx context.Context, on guard.Runner[*memory.Tx], resources R, fn func(context.Context, *memory.Tx) error, opts ...guard.ValueOption) error {
+	if fn == nil {
+		return guard.Do(ctx, on, resources, fn)
+	}
+	_, err := guard.Value(ctx, on, resources, func(ctx context.Context, tx *memory.Tx) (struct{}, error) {
+		return struct{}{}, fn(ctx, tx)
+	}, opts...)
+	return err
+}

@@ -46,7 +46,7 @@ type Observer struct {
 
 // Finish says how an operation ended.
 type Finish struct {
-	Resources []string // one, or those of a DoAll in order of their names
+	Resources []string // that the call named, in order of their names
 	Op        storage.OpRecord
 	Grants    []fence.Grant // of the last run, one for each resource; nil if it never came to one
 	Outcome   Outcome
@@ -164,11 +164,11 @@ func (r *reporter) refused(e *RejectedError) {
 
 // unknown is resolved for a doubt that is new.
 func (r *reporter) unknown(e *UnknownOutcomeError, took time.Duration) {
-	for _, g := range e.Grants() {
+	for _, g := range e.Grants {
 		r.log(slog.LevelError, "guard: outcome of COMMIT is unknown", g,
-			"op_id", e.Op.ID, "op_name", e.Op.Name, "error", e.Err, "ask_error", e.AskErr, "took", took)
+			"op_id", e.Record.ID, "op_name", e.Record.Name, "error", e.Err, "ask_error", e.AskErr, "took", took)
 	}
-	r.resolved(e.Grants(), e.Op, false, e.AskErr, took)
+	r.resolved(e.Grants, e.Record, false, e.AskErr, took)
 }
 
 func (r *reporter) resolved(grants []fence.Grant, op storage.OpRecord, applied bool, err error, took time.Duration) {

@@ -5,104 +5,124 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/fencekit/fencekit/storage"
 )
 
-// MaxResultLen bounds the result that Once keeps, in bytes of its JSON form.
-const MaxResultLen = 64 << 10
+// maxResultLen bounds the result that Once keeps, in bytes of its JSON form.
+const maxResultLen = 64 << 10
 
 // Once makes an operation take effect at most once per key, which is the caller's
-// own name for it (1 to MaxOpIDLen bytes), such as an Idempotency-Key header. If a
-// call with the same key and the same request has taken effect, fn doesn't run:
-// the call returns nil, and Value what fn returned then. A call with the same key
-// and another request fails with ErrOpReuse. So a caller that didn't get its
+// own name for it (1 to 200 bytes), such as an Idempotency-Key header. If a
+// call with the same key and the same request has taken effect, the function doesn't
+// run: [Value] returns what it returned then, and [Exec] gives the operation its results. A call with
+// the same key and another request fails with ErrKeyReused. So a caller that didn't get its
 // answer calls again, from whatever process, also after ErrUnknownOutcome.
+//
+// [Do] doesn't take it: what its function assigns elsewhere would stay unset when
+// the function doesn't run. For the same reason a function of Value has to return all that
+// its caller uses.
 //
 // request is what was asked for, such as a request's body; its hash is kept. The
 // key is a resource's own: with another resource it names another operation. With
-// several (DoAll) it is kept for each, and they are part of the request.
+// several it is kept for each, and they are part of the request, as are all that a Hold
+// has when the call is made on its Runner.
 //
 // Key, hash and result are written in the transaction of the operation. How long
 // they are kept is the store's to say; after that the key names a new operation.
 // An operation that failed is not kept: the same call runs it again. An error of a
 // repeated call says nothing about the one that it repeats: call again.
 //
-// Value keeps what fn returns as JSON: up to MaxResultLen bytes, and a value that
+// Value keeps what its function returns as JSON: up to 64 KiB, and a value that
 // can't be encoded, or is larger, fails the operation. A repeated Value fails if the
-// call that took effect kept no result, as Do does, or one that doesn't decode into
+// call that took effect kept no result, or one that doesn't decode into
 // its type. A call has at most one Once; without OpID its key is the operation's id
 // in the history.
-func Once(key string, request []byte) Option {
-	return func(o *options) error {
+func Once(key string, request []byte) ValueOption {
+	return onceOption(func(o *options) error {
 		if o.once != nil {
 			return givenTwice("Once")
 		}
 		o.once = &storage.OnceKey{Key: key, Request: sha256.Sum256(request)}
-		return checkText("key of Once", key, MaxOpIDLen)
-	}
+		return checkText("key of Once", key, maxOpIDLen)
+	})
 }
 
-// over returns the key for an operation over several resources, which are part of
-// its request.
-func over(k storage.OnceKey, resources []string) storage.OnceKey {
-	if len(resources) == 1 {
+// onceOption is a ValueOption that is no Option.
+type onceOption func(o *options) error
+
+func (f onceOption) set(o *options) error { return f(o) }
+
+// over returns the key for an operation for resources in a transaction under grants of
+// sealed. If those are more than one they are part of the request.
+func over(k storage.OnceKey, resources, sealed []string) storage.OnceKey {
+	if len(sealed) == 1 {
 		return k
 	}
-	names, _ := json.Marshal(resources) // strings always can be
+	names, _ := json.Marshal(sealed) // strings always can be
+	if !slices.Equal(resources, sealed) {
+		part, _ := json.Marshal(resources)
+		names = append(names, part...)
+	}
 	k.Request = sha256.Sum256(append(names, k.Request[:]...))
 	return k
 }
 
-// over returns the options for an operation over several resources.
-func (o options) over(resources []string) options {
+// over returns the options for an operation for resources in a transaction under
+// grants of sealed.
+func (o options) over(resources, sealed []string) options {
 	if o.once != nil {
-		key := over(*o.once, resources)
+		key := over(*o.once, resources, sealed)
 		o.once = &key
 	}
 	return o
 }
 
-// result is how the value that an operation returns is kept, and given back.
+// result is how the results of an operation are kept, and given back.
 type result struct {
 	encode func() ([]byte, error)
 	decode func([]byte) error
 }
 
-// noResult is for operations without one.
-var noResult = result{
-	encode: func() ([]byte, error) { return nil, nil },
-	decode: func([]byte) error { return nil },
+// noResult is for operations without one, which Once can't repeat.
+var noResult result
+
+var errNoResult = errors.New("the call that took effect was one without a result")
+
+// opResult is the result of an operation of the store's own kind.
+func opResult[Tx any](op storage.Op[Tx]) result {
+	if r, ok := op.(storage.ResultOp[Tx]); ok {
+		return result{encode: func() ([]byte, error) { return bounded(r.Results()) }, decode: r.SetResults}
+	}
+	return noResult
 }
 
-var errNoResult = errors.New("the call that took effect was one without a result, such as a Do")
+// bounded bounds what is kept.
+func bounded(data []byte, err error) ([]byte, error) {
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w: the result can't be kept for Once: %w", ErrInvalid, err)
+	case len(data) > maxResultLen:
+		return nil, fmt.Errorf("%w: the result has %d bytes, at most %d can be kept for Once", ErrInvalid, len(data), maxResultLen)
+	}
+	return data, nil
+}
 
-// resultIn keeps value as JSON.
-func resultIn[V any](value *V) Option {
-	return func(o *options) error {
-		o.result = result{
-			encode: func() ([]byte, error) {
-				data, err := json.Marshal(*value)
-				switch {
-				case err != nil:
-					return nil, fmt.Errorf("%w: the result can't be kept for Once: %w", ErrInvalid, err)
-				case len(data) > MaxResultLen:
-					return nil, fmt.Errorf("%w: the result has %d bytes as JSON, at most %d can be kept for Once", ErrInvalid, len(data), MaxResultLen)
-				}
-				return data, nil
-			},
-			decode: func(data []byte) error {
-				if data == nil { // encode returns no such
-					return errNoResult
-				}
-				var kept V // *value may be that of a run that came to nothing
-				if err := json.Unmarshal(data, &kept); err != nil {
-					return err
-				}
-				*value = kept
-				return nil
-			},
-		}
-		return nil
+// valueResult keeps value as JSON.
+func valueResult[V any](value *V) result {
+	return result{
+		encode: func() ([]byte, error) { return bounded(json.Marshal(*value)) },
+		decode: func(data []byte) error {
+			if data == nil { // encode returns no such
+				return errNoResult
+			}
+			var kept V // *value may be that of a run that came to nothing
+			if err := json.Unmarshal(data, &kept); err != nil {
+				return err
+			}
+			*value = kept
+			return nil
+		},
 	}
 }

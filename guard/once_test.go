@@ -41,18 +41,37 @@ func TestOnce_TakesEffectOncePerKey_G4(t *testing.T) {
 	n, err = guard.Value(t.Context(), a, "sku/43", counted, guard.Once("order-7", []byte("2 of 42")))
 	require.NoError(t, err)
 	require.Equal(t, 3, n, "a key is a resource's own")
-	require.NoError(t, guard.Do(t.Context(), a, sku, increment("n"), guard.Once("order-7", []byte("2 of 42"))), "Do wants no value")
+	repeated := &counting{}
+	require.NoError(t, guard.Exec(t.Context(), a, sku, repeated, guard.Once("order-7", []byte("2 of 42"))))
+	require.Equal(t, "1", string(repeated.kept), "an operation gets the results too")
 	entries, err := w.store.Entries(t.Context(), sku, 0, 10)
 	require.NoError(t, err)
 	require.Equal(t, "order-7", entries[1].Ops[0].ID, "the key is the id in the history")
+}
+
+// counting is an operation that counts up, with no results of its own.
+type counting struct{ kept []byte }
+
+func (c *counting) Run(ctx context.Context, tx *memory.Tx) error { return increment("n")(ctx, tx) }
+func (c *counting) Results() ([]byte, error)                     { return nil, nil }
+func (c *counting) SetResults(results []byte) error              { c.kept = results; return nil }
+
+// What is not given back would look as if it had been zero.
+func TestOnce_NeedsResultsToGiveBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	err := guard.Exec(t.Context(), w.process("a", nil), sku, storage.Func[*memory.Tx](increment("n")), guard.Once("k", nil))
+	require.ErrorIs(t, err, guard.ErrInvalid)
+	require.ErrorContains(t, err, "Once needs an Op with results")
+	require.Empty(t, w.kinds())
 }
 
 func TestOnce_OtherRequestIsRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)
-	require.NoError(t, guard.Do(t.Context(), g, sku, increment("n"), guard.Once("k", []byte("2"))))
-	err := guard.Do(t.Context(), g, sku, increment("n"), guard.Once("k", []byte("3")), guard.Retryable())
+	require.NoError(t, doOnce(t.Context(), g, sku, increment("n"), guard.Once("k", []byte("2"))))
+	err := doOnce(t.Context(), g, sku, increment("n"), guard.Once("k", []byte("3")), guard.Retryable())
 	require.ErrorIs(t, err, guard.ErrOpReuse)
 	var reuse *guard.OpReuseError
 	require.ErrorAs(t, err, &reuse)
@@ -68,23 +87,23 @@ func TestOnce_OverSeveralResources_G4(t *testing.T) {
 	w := newWorld(t)
 	g := w.process("a", nil)
 	once := guard.Once("k", []byte("2"))
-	require.NoError(t, guard.DoAll(t.Context(), g, []string{"x", "y"}, increment("n"), once))
-	require.NoError(t, guard.DoAll(t.Context(), g, []string{"y", "x"}, increment("n"), once))
+	require.NoError(t, doOnce(t.Context(), g, []string{"x", "y"}, increment("n"), once))
+	require.NoError(t, doOnce(t.Context(), g, []string{"y", "x"}, increment("n"), once))
 	require.Equal(t, "1", w.store.Read("n"))
-	require.ErrorIs(t, guard.DoAll(t.Context(), g, []string{"x", "z"}, increment("n"), once), guard.ErrOpReuse)
-	require.ErrorIs(t, guard.DoAll(t.Context(), g, []string{"a", "y"}, increment("n"), once), guard.ErrOpReuse)
-	require.ErrorIs(t, guard.Do(t.Context(), g, "y", increment("n"), once), guard.ErrOpReuse)
-	require.NoError(t, guard.Do(t.Context(), g, "z", increment("n"), once))
-	require.NoError(t, guard.DoAll(t.Context(), g, []string{"a", "b", "c d"}, increment("n"), once))
-	require.ErrorIs(t, guard.DoAll(t.Context(), g, []string{"a", "b c", "d"}, increment("n"), once), guard.ErrOpReuse)
+	require.ErrorIs(t, doOnce(t.Context(), g, []string{"x", "z"}, increment("n"), once), guard.ErrOpReuse)
+	require.ErrorIs(t, doOnce(t.Context(), g, []string{"a", "y"}, increment("n"), once), guard.ErrOpReuse)
+	require.ErrorIs(t, doOnce(t.Context(), g, "y", increment("n"), once), guard.ErrOpReuse)
+	require.NoError(t, doOnce(t.Context(), g, "z", increment("n"), once))
+	require.NoError(t, doOnce(t.Context(), g, []string{"a", "b", "c d"}, increment("n"), once))
+	require.ErrorIs(t, doOnce(t.Context(), g, []string{"a", "b c", "d"}, increment("n"), once), guard.ErrOpReuse)
 }
 
 func TestOnce_LeavesAnOpIDAsItIs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)
-	require.NoError(t, guard.Do(t.Context(), g, sku, increment("n"), guard.OpID("order-7"), guard.Once("a", nil)))
-	require.NoError(t, guard.Do(t.Context(), g, sku, increment("n"), guard.Once("b", nil), guard.OpID("order-8")))
+	require.NoError(t, doOnce(t.Context(), g, sku, increment("n"), guard.OpID("order-7"), guard.Once("a", nil)))
+	require.NoError(t, doOnce(t.Context(), g, sku, increment("n"), guard.Once("b", nil), guard.OpID("order-8")))
 	entries, err := w.store.Entries(t.Context(), sku, 1, 10)
 	require.NoError(t, err)
 	require.Equal(t, "order-7", entries[0].Ops[0].ID)
@@ -97,10 +116,10 @@ func TestOnce_WhatFailedIsNotKept(t *testing.T) {
 	g := w.process("a", nil)
 	once := guard.Once("k", nil)
 	for _, failure := range []error{errShop, errors.New("other")} {
-		require.ErrorIs(t, guard.Do(t.Context(), g, sku, func(context.Context, *memory.Tx) error { return failure }, once), failure)
+		require.ErrorIs(t, doOnce(t.Context(), g, sku, func(context.Context, *memory.Tx) error { return failure }, once), failure)
 	}
-	require.NoError(t, guard.Do(t.Context(), g, sku, increment("n"), once))
-	require.NoError(t, guard.Do(t.Context(), g, sku, increment("n"), once))
+	require.NoError(t, doOnce(t.Context(), g, sku, increment("n"), once))
+	require.NoError(t, doOnce(t.Context(), g, sku, increment("n"), once))
 	require.Equal(t, "1", w.store.Read("n"))
 }
 
@@ -155,10 +174,10 @@ func TestOnce_RepeatedAnswerIsSealed_G2_N22(t *testing.T) {
 	w := newWorld(t)
 	g := w.process("a", nil)
 	once := guard.Once("k", nil)
-	require.NoError(t, guard.Do(t.Context(), g, sku, increment("n"), once))
+	require.NoError(t, doOnce(t.Context(), g, sku, increment("n"), once))
 	w.store.SetFaults(memory.Faults{Commit: fates(memory.RequestLost)})
-	require.ErrorIs(t, guard.Do(t.Context(), g, sku, increment("n"), once), memory.ErrReplyLost)
-	require.NoError(t, guard.Do(t.Context(), g, sku, increment("n"), once))
+	require.ErrorIs(t, doOnce(t.Context(), g, sku, increment("n"), once), memory.ErrReplyLost)
+	require.NoError(t, doOnce(t.Context(), g, sku, increment("n"), once))
 	entries, err := w.store.Entries(t.Context(), sku, 0, 10)
 	require.NoError(t, err)
 	require.Equal(t, []storage.EntryKind{"claim", "write", "void", "write"}, w.kinds())
@@ -170,7 +189,7 @@ func TestOnce_RefusesBadArguments(t *testing.T) {
 	w := newWorld(t)
 	g := w.process("a", nil)
 	for _, key := range []string{"", strings.Repeat("k", guard.MaxOpIDLen+1), "a\x00", "\xff"} {
-		require.ErrorIs(t, guard.Do(t.Context(), g, sku, increment("n"), guard.Once(key, nil)), guard.ErrInvalid)
+		require.ErrorIs(t, doOnce(t.Context(), g, sku, increment("n"), guard.Once(key, nil)), guard.ErrInvalid)
 	}
 	_, err := guard.Value(t.Context(), g, sku, func(context.Context, *memory.Tx) (chan int, error) { return nil, nil }, guard.Once("k", nil))
 	require.ErrorIs(t, err, guard.ErrInvalid)
@@ -197,9 +216,9 @@ func TestOnce_ResultThatDoesNotFitIsAnError(t *testing.T) {
 	_, err = guard.Value(t.Context(), g, sku, func(context.Context, *memory.Tx) (string, error) { return "", nil }, once)
 	require.EqualError(t, err, `guard: sku/42: the result that was kept under key "k" doesn't fit; call with the type that it was kept with, or take a new key for a new operation: json: cannot unmarshal number into Go value of type string`)
 
-	require.NoError(t, guard.Do(t.Context(), g, "sku/43", increment("n"), once))
+	require.NoError(t, guard.Exec(t.Context(), g, "sku/43", &counting{}, once))
 	_, err = guard.Value(t.Context(), g, "sku/43", counted, once)
-	require.EqualError(t, err, `guard: sku/43: the result that was kept under key "k" doesn't fit; call with the type that it was kept with, or take a new key for a new operation: the call that took effect was one without a result, such as a Do`)
+	require.EqualError(t, err, `guard: sku/43: the result that was kept under key "k" doesn't fit; call with the type that it was kept with, or take a new key for a new operation: the call that took effect was one without a result`)
 	require.Equal(t, "2", w.store.Read("n"))
 }
 
@@ -257,13 +276,13 @@ func TestOnce_InHoldAndUnderAForeignGrant_G4(t *testing.T) {
 	w := newWorld(t)
 	g := w.process("a", nil)
 	once := guard.Once("k", nil)
-	require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h *held) error {
+	require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h held) error {
 		for range 2 {
-			require.NoError(t, h.Do(ctx, increment("n"), once))
+			require.NoError(t, doOnce(ctx, h, sku, increment("n"), once))
 		}
 		return nil
 	}))
-	require.NoError(t, guard.DoGrant(t.Context(), w.store, w.locks.Holder(sku), increment("n"), once))
+	require.NoError(t, doGrant(t.Context(), w.store, w.locks.Holder(sku), increment("n"), once))
 	require.Equal(t, "1", w.store.Read("n"))
 }
 

@@ -10,17 +10,32 @@ import (
 
 // Limits of what options may hold; lengths are in bytes.
 const (
-	MaxOpIDLen      = 200
-	MaxNameLen      = 200
-	MaxAttrs        = 16
-	MaxAttrKeyLen   = 64
-	MaxAttrValueLen = 512
+	maxOpIDLen      = 200
+	maxNameLen      = 200
+	maxAttrs        = 16
+	maxAttrKeyLen   = 64
+	maxAttrValueLen = 512
 )
 
-// Option says something about one operation. What it says is checked when the
+// ValueOption is an [Option], or [Once], which only [Value] and [Exec] take: a repeated
+// call gives back what the first one returned. What an option says is checked when the
 // operation is called, which fails with ErrInvalid if it is out of bounds, or if
 // Once, OpID, Name or an Attr's key is given twice.
-type Option func(*options) error
+type ValueOption interface {
+	set(o *options) error
+}
+
+// Option says something about one operation.
+type Option interface {
+	ValueOption
+	withoutValue()
+}
+
+// HoldOption is an [Option] that a [Hold] takes as well.
+type HoldOption interface {
+	Option
+	forHold()
+}
 
 type options struct {
 	record    storage.OpRecord
@@ -29,53 +44,64 @@ type options struct {
 	result    result
 }
 
+// anyOption is an Option.
+type anyOption func(o *options) error
+
+func (f anyOption) set(o *options) error { return f(o) }
+func (anyOption) withoutValue()          {}
+
+// holdOption is a HoldOption.
+type holdOption struct{ anyOption }
+
+func (holdOption) forHold() {}
+
 // OpID gives the operation an id of the caller's, for the history: 1 to
-// MaxOpIDLen bytes. It doesn't keep the operation from being run twice.
+// 200 bytes. It doesn't keep the operation from being run twice.
 func OpID(id string) Option {
-	return func(o *options) error {
+	return anyOption(func(o *options) error {
 		if o.record.ID != "" {
 			return givenTwice("OpID")
 		}
 		o.record.ID = id
-		return checkText("OpID", id, MaxOpIDLen)
-	}
+		return checkText("OpID", id, maxOpIDLen)
+	})
 }
 
-// Name says what kind of operation it is, for the history: 1 to MaxNameLen bytes.
+// Name says what kind of operation it is, for the history: 1 to 200 bytes.
 func Name(name string) Option {
-	return func(o *options) error {
+	return anyOption(func(o *options) error {
 		if o.record.Name != "" {
 			return givenTwice("Name")
 		}
 		o.record.Name = name
-		return checkText("Name", name, MaxNameLen)
-	}
+		return checkText("Name", name, maxNameLen)
+	})
 }
 
-// Attr adds a fact about the operation to the history, up to MaxAttrs of them,
-// each with a key of its own. An empty value is allowed.
+// Attr adds a fact about the operation to the history, up to 16 of them,
+// each with a key of its own, of 1 to 64 bytes, and a value of up to 512 bytes, which may be empty.
 func Attr(key, value string) Option {
-	return func(o *options) error {
-		if err := checkText("key of Attr", key, MaxAttrKeyLen); err != nil {
+	return anyOption(func(o *options) error {
+		if err := checkText("key of Attr", key, maxAttrKeyLen); err != nil {
 			return err
 		}
 		if value != "" {
-			if err := checkText("value of Attr", value, MaxAttrValueLen); err != nil {
+			if err := checkText("value of Attr", value, maxAttrValueLen); err != nil {
 				return err
 			}
 		}
 		if _, ok := o.record.Attrs[key]; ok {
 			return givenTwice(fmt.Sprintf("Attr %q", key))
 		}
-		if len(o.record.Attrs) == MaxAttrs {
-			return fmt.Errorf("%w: more than %d Attrs", ErrInvalid, MaxAttrs)
+		if len(o.record.Attrs) == maxAttrs {
+			return fmt.Errorf("%w: more than %d Attrs", ErrInvalid, maxAttrs)
 		}
 		if o.record.Attrs == nil {
 			o.record.Attrs = map[string]string{}
 		}
 		o.record.Attrs[key] = value
 		return nil
-	}
+	})
 }
 
 // Retryable says that the function may run again when a run of it is known to
@@ -83,28 +109,34 @@ func Attr(key, value string) Option {
 //
 //   - after an error in whose chain a method Retryable() bool returns true, as
 //     stores return for deadlocks and serialization failures, lock services for
-//     a place in the queue that was lost, and as a COMMIT fails whose outcome was
+//     a queue position that was lost, and as a COMMIT fails whose outcome was
 //     in doubt and that turned out not to be applied;
-//   - after ErrOvertaken, but not in a Hold, whose earlier reads would not be
-//     read anew;
-//   - after ErrStaleToken, ErrFailedOver and fence.ErrLeaseLost under a new grant,
-//     but not in DoGrant and Hold, which have the one.
+//   - after ErrOvertaken, but not on the Runner of a Hold, whose earlier reads would
+//     not be read anew;
+//   - after ErrStaleToken, ErrFailedOver and fence.ErrLeaseLost under new grants,
+//     but only where a Guard acquires them.
 //
-// It runs up to 8 times, with growing pauses in between.
-func Retryable() Option {
-	return func(o *options) error {
+// It runs up to 8 times, with growing pauses in between. After other errors for which
+// [SafeToRetry] is true, such as those of a database that is away, calling again is the
+// caller's to do.
+//
+// A Hold runs all of its function again, also after ErrUnknownOutcome. So give it to a
+// Hold only if its function begins by reading what earlier runs have committed.
+func Retryable() HoldOption {
+	return holdOption{func(o *options) error {
 		o.retryable = true
 		return nil
-	}
+	}}
 }
 
-func newOptions(opts []Option) (options, error) {
-	o := options{result: noResult}
+// newOptions returns what opts say of an operation with result.
+func newOptions[O ValueOption](result result, opts []O) (options, error) {
+	o := options{result: result}
 	for _, opt := range opts {
-		if opt == nil {
+		if isNil(opt) {
 			return options{}, fmt.Errorf("%w: nil Option", ErrInvalid)
 		}
-		if err := opt(&o); err != nil {
+		if err := opt.set(&o); err != nil {
 			return options{}, err
 		}
 	}

@@ -12,34 +12,22 @@ import (
 // its reply was lost and the database could not be asked. It is ErrUnknownOutcome.
 // Resolve asks again.
 type UnknownOutcomeError struct {
-	Op      storage.OpRecord // what its caller said about the operation
-	InDoubt storage.InDoubt  // for Store.Resolve; its claims say under which grants
-	Err     error            // why the outcome of COMMIT is in doubt
-	AskErr  error            // why the database could not be asked
+	Record storage.OpRecord // what its caller said about the operation
+	Grants []fence.Grant    // those that it ran under
+	Once   bool             // the call had the option Once: calling again takes effect at most once
+	Err    error            // why the outcome of COMMIT is in doubt
+	AskErr error            // why the database could not be asked
 
+	inDoubt storage.InDoubt
 	resolve func(ctx context.Context, d storage.InDoubt) (bool, error)
-}
-
-func newUnknownOutcomeError[Tx any](store storage.Store[Tx], op storage.OpRecord, doubt *storage.InDoubtError, askErr error) *UnknownOutcomeError {
-	return &UnknownOutcomeError{Op: op, InDoubt: doubt.InDoubt, Err: doubt.Err, AskErr: askErr, resolve: store.Resolve}
-}
-
-// Grants returns the grants that the operation ran under: one, or those of a
-// DoAll.
-func (e *UnknownOutcomeError) Grants() []fence.Grant {
-	grants := make([]fence.Grant, len(e.InDoubt.Claims))
-	for i, c := range e.InDoubt.Claims {
-		grants[i] = c.Grant
-	}
-	return grants
 }
 
 func (e *UnknownOutcomeError) Error() string {
 	of := ""
-	if label := label(e.Op); label != "" {
+	if label := label(e.Record); label != "" {
 		of = " of " + label
 	}
-	return fmt.Sprintf("guard: %s: outcome of COMMIT%s is unknown: %v; asking the database failed: %v", names(e.Grants()), of, e.Err, e.AskErr)
+	return fmt.Sprintf("guard: %s: outcome of COMMIT%s is unknown: %v; asking the database failed: %v", names(e.Grants), of, e.Err, e.AskErr)
 }
 
 // label names the operation in a message; "" if its caller gave no name or id.
@@ -60,7 +48,7 @@ func (e *UnknownOutcomeError) Unwrap() []error { return []error{e.Err, e.AskErr}
 // not applied never will be (G4). It may be called again, from any goroutine, and
 // also after the Guard was closed.
 func (e *UnknownOutcomeError) Resolve(ctx context.Context) (applied bool, err error) {
-	return e.resolve(ctx, e.InDoubt)
+	return e.resolve(ctx, e.inDoubt)
 }
 
 // notAppliedError says that a COMMIT in doubt took no effect and never will.

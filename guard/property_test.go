@@ -155,19 +155,19 @@ func (c plannedCall) play(ctx context.Context, w *world, g *guard.Guard[*memory.
 	}
 	switch holder := w.locks.Holder(sku); {
 	case c.Kind == "copied grant" && holder != fence.Grant{}:
-		return guard.DoGrant(ctx, w.store, holder, fn, opts...)
+		return underGrant(ctx, w.store, holder, fn, opts...)
 	case c.Kind == "steps":
-		return guard.Hold(ctx, g, sku, func(_ context.Context, h *held) error { return c.steps(ctx, h, opts) })
+		return guard.Hold(ctx, g, sku, func(_ context.Context, h held) error { return c.steps(ctx, h, opts) })
 	case c.Kind == "hold":
-		return guard.Hold(ctx, g, sku, func(_ context.Context, h *held) error { return h.Do(ctx, fn, opts...) })
+		return guard.Hold(ctx, g, sku, func(_ context.Context, h held) error { return guard.Do(ctx, h, sku, fn, opts...) })
 	}
 	return guard.Do(ctx, g, sku, fn, opts...)
 }
 
 // steps reads n in one transaction and writes it in another.
-func (c plannedCall) steps(ctx context.Context, h *held, opts []guard.Option) error {
+func (c plannedCall) steps(ctx context.Context, h held, opts []guard.Option) error {
 	var n int
-	err := h.Do(ctx, func(_ context.Context, tx *memory.Tx) (err error) {
+	err := guard.Do(ctx, h, sku, func(_ context.Context, tx *memory.Tx) (err error) {
 		n, err = number(tx.Get("n"))
 		return err
 	}, append(opts, guard.Name("read"))...)
@@ -175,9 +175,9 @@ func (c plannedCall) steps(ctx context.Context, h *held, opts []guard.Option) er
 		return fmt.Errorf("%w: the step before it failed: %v", errShop, err)
 	}
 	time.Sleep(c.Read)
-	err = h.Do(ctx, set("n", strconv.Itoa(n+1)), opts...)
+	err = guard.Do(ctx, h, sku, set("n", strconv.Itoa(n+1)), opts...)
 	if err != nil && c.Fails && !errors.Is(err, guard.ErrUnknownOutcome) { // as one who doesn't take no for an answer
-		return h.Do(ctx, set("n", strconv.Itoa(n+1)), opts...)
+		return guard.Do(ctx, h, sku, set("n", strconv.Itoa(n+1)), opts...)
 	}
 	return err
 }
@@ -251,4 +251,13 @@ func TestProperty_TheDataAgreesWithTheAnswers_G3_G4(t *testing.T) {
 	require.NotZero(t, stale)
 	require.NotZero(t, overtaken)
 	t.Logf("unknown outcomes %d, voids %d, stale %d, overtaken %d", unknown, voids, stale, overtaken)
+}
+
+// underGrant is guard.Do under a grant that came from elsewhere.
+func underGrant(ctx context.Context, store storage.Store[*memory.Tx], grant fence.Grant, fn func(context.Context, *memory.Tx) error, opts ...guard.Option) error {
+	g, err := guard.New(nil, store, nil)
+	if err != nil {
+		return err
+	}
+	return guard.Do(ctx, g.UnderGrant(grant), grant.Resource, fn, opts...)
 }

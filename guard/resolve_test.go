@@ -118,16 +118,16 @@ func TestUnknown_StaysSoWhenTheCallersContextHasEnded_G4(t *testing.T) {
 			return guard.Do(ctx, g, sku, increment("n"), guard.Retryable())
 		},
 		"Once": func(ctx context.Context, _ *world, g *guard.Guard[*memory.Tx]) error {
-			return guard.Do(ctx, g, sku, increment("n"), guard.Once("k", nil))
+			return doOnce(ctx, g, sku, increment("n"), guard.Once("k", nil))
 		},
 		"DoAll": func(ctx context.Context, _ *world, g *guard.Guard[*memory.Tx]) error {
-			return guard.DoAll(ctx, g, []string{sku, "b"}, increment("n"))
+			return guard.Do(ctx, g, []string{sku, "b"}, increment("n"))
 		},
 		"Hold": func(ctx context.Context, _ *world, g *guard.Guard[*memory.Tx]) error {
-			return guard.Hold(ctx, g, sku, func(ctx context.Context, h *held) error { return h.Do(ctx, increment("n")) })
+			return guard.Hold(ctx, g, sku, func(ctx context.Context, h held) error { return guard.Do(ctx, h, sku, increment("n")) })
 		},
 		"DoGrant": func(ctx context.Context, w *world, _ *guard.Guard[*memory.Tx]) error {
-			return guard.DoGrant(ctx, w.store, grant(7), increment("n"))
+			return doGrant(ctx, w.store, grant(7), increment("n"))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -209,8 +209,8 @@ func TestUnknown_NamesTheOperationAndIsLoggedOnce(t *testing.T) {
 			}
 			var unknown *guard.UnknownOutcomeError
 			require.ErrorAs(t, err, &unknown)
-			if unknown.Op.ID == "order-7" {
-				require.Equal(t, storage.OpRecord{ID: "order-7", Name: "sell", Attrs: map[string]string{"qty": "3"}}, unknown.Op)
+			if unknown.Record.ID == "order-7" {
+				require.Equal(t, storage.OpRecord{ID: "order-7", Name: "sell", Attrs: map[string]string{"qty": "3"}}, unknown.Record)
 				require.Contains(t, log.String(), "op_id=order-7 op_name=sell")
 			}
 		}

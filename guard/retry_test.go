@@ -20,7 +20,7 @@ func TestRetryable_RunsAgainAfterWhatTookNoEffect_G4(t *testing.T) {
 		grants  int   // of both calls
 	}{
 		"overtaken": {func(ctx context.Context, w *world, _ *guard.Guard[*memory.Tx]) error {
-			return guard.DoGrant(ctx, w.store, w.locks.Holder(sku), increment("n"))
+			return doGrant(ctx, w.store, w.locks.Holder(sku), increment("n"))
 		}, guard.ErrOvertaken, 2},
 		"stale": {func(ctx context.Context, w *world, _ *guard.Guard[*memory.Tx]) error {
 			w.locks.Lose(sku)

@@ -60,6 +60,28 @@ func (ss standings) claims() []storage.Claim {
 	return claims
 }
 
+// resources returns the names of the grants' resources.
+func (ss standings) resources() []string {
+	resources := make([]string, len(ss))
+	for i, s := range ss {
+		resources[i] = s.grant.Resource
+	}
+	return resources
+}
+
+// held says whether what is read under the claims is still in use when a transaction
+// has ended.
+func (ss standings) held(held bool) {
+	for _, s := range ss {
+		s.held = held
+	}
+}
+
+// allClaimed reports whether all claims are good.
+func (ss standings) allClaimed() bool {
+	return !slices.ContainsFunc(ss, func(s *standing) bool { return !s.claimed })
+}
+
 // claimed says whether the claims are good.
 func (ss standings) claimed(good bool) {
 	for _, s := range ss {
@@ -123,14 +145,14 @@ func (e *engine[Tx]) settle(ctx context.Context, s *standing) error {
 	ctx, cancel := context.WithTimeout(ctx, e.resolveTimeout)
 	defer cancel()
 	start := time.Now()
-	applied, err := e.store.Resolve(ctx, s.doubt.InDoubt)
-	e.report.resolved(s.doubt.Grants(), s.doubt.Op, applied, err, time.Since(start))
+	applied, err := e.store.Resolve(ctx, s.doubt.inDoubt)
+	e.report.resolved(s.doubt.Grants, s.doubt.Record, applied, err, time.Since(start))
 	if err != nil {
 		s.dead = true
 		return e.failed(ctx, standings{s}, "an earlier operation is unresolved", err)
 	}
 	if applied {
-		s.applied(s.doubt.InDoubt)
+		s.applied(s.doubt.inDoubt)
 	}
 	s.doubt = nil
 	return nil

@@ -19,7 +19,6 @@ const releaseTimeout = 5 * time.Second
 type tenure struct {
 	standing
 	lease    fence.Lease
-	borrowed bool // the lease is the caller's: see HoldLease
 	stopLost func() bool
 
 	// Guarded by keeper.mu.
@@ -161,9 +160,6 @@ func releaseLease(ctx context.Context, lease fence.Lease) error {
 // nothing.
 func (k *keeper) overran(tenures []*tenure) {
 	for _, t := range tenures {
-		if t.borrowed {
-			continue
-		}
 		k.mu.Lock()
 		t.overrun = true
 		k.mu.Unlock()

@@ -29,7 +29,7 @@ func TestMaxRun_AHangingFunctionKeepsNobodyOut_HA6_L1(t *testing.T) {
 		go func() {
 			hung <- guard.Do(t.Context(), a, sku, func(ctx context.Context, tx *memory.Tx) error {
 				<-ctx.Done()
-				require.ErrorIs(t, context.Cause(ctx), guard.ErrOverran)
+				require.ErrorIs(t, context.Cause(ctx), context.DeadlineExceeded)
 				time.Sleep(time.Minute)
 				return increment("n")(ctx, tx)
 			})
@@ -66,14 +66,14 @@ func TestMaxRun_TheFenceDecidesAboutTheCommit(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g := w.process("a", &guard.Config{MaxRun: time.Second})
 		require.NoError(t, guard.Do(t.Context(), g, sku, sleeping(time.Hour)))
-		require.NoError(t, guard.DoAll(t.Context(), g, []string{sku, "b"}, sleeping(time.Hour)))
+		require.NoError(t, guard.Do(t.Context(), g, []string{sku, "b"}, sleeping(time.Hour)))
 		require.Zero(t, w.locks.Holder("b"))
 		require.NoError(t, guard.Do(t.Context(), g, sku, sleeping(time.Second-1)))
 		require.NotZero(t, w.locks.Holder(sku))
-		require.ErrorIs(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, _ *held) error {
+		require.ErrorIs(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, _ held) error {
 			<-ctx.Done()
 			return ctx.Err()
-		}), guard.ErrOverran)
+		}), context.DeadlineExceeded)
 	})
 }
 
@@ -85,7 +85,7 @@ func TestMaxRun_TheNextCallRunsUnderAnotherGrant_L1(t *testing.T) {
 		require.ErrorIs(t, guard.Do(t.Context(), g, sku, func(ctx context.Context, _ *memory.Tx) error {
 			<-ctx.Done()
 			return ctx.Err()
-		}), guard.ErrOverran)
+		}), context.DeadlineExceeded)
 		require.NoError(t, guard.Do(t.Context(), g, sku, func(ctx context.Context, _ *memory.Tx) error {
 			time.Sleep(2 * time.Second)
 			return context.Cause(ctx)
@@ -142,7 +142,7 @@ func TestStoreTimeout_AHolderWithoutItsDatabaseKeepsNobodyOut_HD17_L1(t *testing
 				b := w.process("b", nil)
 				failed := make(chan error, 5)
 				for range cap(failed) {
-					go func() { failed <- guard.Do(t.Context(), a, sku, increment("n"), guard.Once("k", nil)) }()
+					go func() { failed <- doOnce(t.Context(), a, sku, increment("n"), guard.Once("k", nil)) }()
 				}
 				synctest.Wait()
 				start := time.Now()
@@ -181,7 +181,7 @@ func TestClose_EndsTheWaitForADatabaseThatCannotBeReached(t *testing.T) {
 				g, err := guard.New(w.locks.NewLocker("a"), &cutStore{Store: w.store, at: step}, &guard.Config{StoreTimeout: time.Hour})
 				require.NoError(t, err)
 				failed := make(chan error, 1)
-				go func() { failed <- guard.Do(t.Context(), g, sku, increment("n"), guard.Once("k", nil)) }()
+				go func() { failed <- doOnce(t.Context(), g, sku, increment("n"), guard.Once("k", nil)) }()
 				synctest.Wait()
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
@@ -200,24 +200,24 @@ func TestHoldLease_WritesUnderALeaseOfTheCallers_G2_G3(t *testing.T) {
 		g, other := w.process("a", nil), w.process("b", nil)
 		lease, err := w.locks.NewLocker("leader").Acquire(t.Context(), sku)
 		require.NoError(t, err)
-		write := func(ctx context.Context, h *held) error {
-			require.Equal(t, lease.Grant(), h.Grant())
-			return h.Do(ctx, increment("n"))
+		write := func(ctx context.Context, h held) error {
+			require.Equal(t, lease.Grant(), guard.Grants(ctx)[0])
+			return guard.Do(ctx, h, sku, increment("n"))
 		}
 		for range 2 {
-			require.NoError(t, guard.HoldLease(t.Context(), g, lease, write))
+			require.NoError(t, guard.Hold(t.Context(), g.UnderLease(lease), lease.Grant().Resource, write))
 		}
 		require.Equal(t, lease.Grant(), w.locks.Holder(sku), "the lease is the caller's")
 
-		err = guard.HoldLease(t.Context(), g, lease, func(ctx context.Context, h *held) error {
+		err = guard.Hold(t.Context(), g.UnderLease(lease), lease.Grant().Resource, func(ctx context.Context, h held) error {
 			w.locks.Lose(sku)
 			synctest.Wait()
 			require.ErrorIs(t, context.Cause(ctx), fence.ErrLeaseLost)
 			require.NoError(t, guard.Do(t.Context(), other, sku, increment("n")))
-			return h.Do(context.WithoutCancel(ctx), increment("n"))
+			return guard.Do(context.WithoutCancel(ctx), h, sku, increment("n"))
 		})
 		require.ErrorIs(t, err, guard.ErrStaleToken)
-		require.ErrorIs(t, guard.HoldLease(t.Context(), g, lease, write), fence.ErrLeaseLost)
+		require.ErrorIs(t, guard.Hold(t.Context(), g.UnderLease(lease), lease.Grant().Resource, write), fence.ErrLeaseLost)
 		require.Equal(t, "3", w.store.Read("n"))
 	})
 }
@@ -229,20 +229,20 @@ func TestHoldLease_IsNotBoundByMaxRun(t *testing.T) {
 		g := w.process("a", &guard.Config{MaxRun: 30 * time.Second})
 		lease, err := w.locks.NewLocker("leader").Acquire(t.Context(), sku)
 		require.NoError(t, err)
-		require.NoError(t, guard.HoldLease(t.Context(), g, lease, func(ctx context.Context, h *held) error {
+		require.NoError(t, guard.Hold(t.Context(), g.UnderLease(lease), lease.Grant().Resource, func(ctx context.Context, h held) error {
 			for range 3 {
 				time.Sleep(time.Hour)
-				require.NoError(t, h.Do(ctx, increment("n")))
+				require.NoError(t, guard.Do(ctx, h, sku, increment("n")))
 			}
 			start := time.Now()
-			require.ErrorIs(t, h.Do(ctx, func(ctx context.Context, _ *memory.Tx) error {
+			require.ErrorIs(t, guard.Do(ctx, h, sku, func(ctx context.Context, _ *memory.Tx) error {
 				<-ctx.Done()
 				return ctx.Err()
-			}), guard.ErrOverran)
+			}), context.DeadlineExceeded)
 			require.Equal(t, 30*time.Second, time.Since(start))
 			synctest.Wait()
 			require.NoError(t, ctx.Err())
-			return h.Do(ctx, increment("n"))
+			return guard.Do(ctx, h, sku, increment("n"))
 		}))
 		require.NoError(t, lease.Context().Err())
 		require.Equal(t, "4", w.store.Read("n"))
@@ -261,21 +261,21 @@ func TestHoldLease_SettlesWhatTheLastOneLeftInDoubt_G6(t *testing.T) {
 				lease, err := w.locks.NewLocker("leader").Acquire(t.Context(), sku)
 				require.NoError(t, err)
 				began := false
-				write := func(ctx context.Context, h *held) error {
+				write := func(ctx context.Context, h held) error {
 					began = true
-					return h.Do(ctx, increment("n"))
+					return guard.Do(ctx, h, sku, increment("n"))
 				}
 				w.store.SetFaults(memory.Faults{Commit: fates(test.fate), Resolve: func(storage.InDoubt) error { return temporaryError{} }})
-				require.ErrorIs(t, guard.HoldLease(t.Context(), g, lease, write), guard.ErrUnknownOutcome)
+				require.ErrorIs(t, guard.Hold(t.Context(), g.UnderLease(lease), lease.Grant().Resource, write), guard.ErrUnknownOutcome)
 				for range 2 {
 					began = false
-					err = guard.HoldLease(t.Context(), g, lease, write)
+					err = guard.Hold(t.Context(), g.UnderLease(lease), lease.Grant().Resource, write)
 					require.ErrorContains(t, err, "an earlier operation is unresolved")
 					require.False(t, began)
 				}
 				w.store.SetFaults(memory.Faults{})
 				for range 2 {
-					require.NoError(t, guard.HoldLease(t.Context(), g, lease, write))
+					require.NoError(t, guard.Hold(t.Context(), g.UnderLease(lease), lease.Grant().Resource, write))
 				}
 				w.store.Deliver()
 				require.Equal(t, test.value, w.store.Read("n"))
@@ -289,17 +289,17 @@ func TestHoldLease_SettlesWhatTheLastOneLeftInDoubt_G6(t *testing.T) {
 func TestHoldLease_KeepsNoDoubtForEver(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, w *world, g *guard.Guard[*memory.Tx], lease fence.Lease){
 		"settled": func(t *testing.T, _ *world, g *guard.Guard[*memory.Tx], lease fence.Lease) {
-			require.NoError(t, guard.HoldLease(t.Context(), g, lease, func(context.Context, *held) error { return nil }))
+			require.NoError(t, guard.Hold(t.Context(), g.UnderLease(lease), lease.Grant().Resource, func(context.Context, held) error { return nil }))
 		},
 		"released": func(t *testing.T, _ *world, _ *guard.Guard[*memory.Tx], lease fence.Lease) {
 			require.NoError(t, lease.Release(t.Context()))
 		},
 		"lost": func(_ *testing.T, w *world, _ *guard.Guard[*memory.Tx], _ fence.Lease) { w.locks.Lose(sku) },
 		"lost meanwhile": func(t *testing.T, w *world, g *guard.Guard[*memory.Tx], lease fence.Lease) {
-			require.ErrorIs(t, guard.HoldLease(t.Context(), g, lease, func(ctx context.Context, h *held) error {
+			require.ErrorIs(t, guard.Hold(t.Context(), g.UnderLease(lease), lease.Grant().Resource, func(ctx context.Context, h held) error {
 				w.store.SetFaults(memory.Faults{Commit: fates(memory.ReplyLost), Resolve: func(storage.InDoubt) error { return errShop }})
 				w.locks.Lose(sku)
-				return h.Do(context.WithoutCancel(ctx), increment("n"))
+				return guard.Do(context.WithoutCancel(ctx), h, sku, increment("n"))
 			}), guard.ErrUnknownOutcome)
 		},
 	} {
@@ -309,8 +309,8 @@ func TestHoldLease_KeepsNoDoubtForEver(t *testing.T) {
 				lease, err := w.locks.NewLocker("leader").Acquire(t.Context(), sku)
 				require.NoError(t, err)
 				w.store.SetFaults(memory.Faults{Commit: fates(memory.ReplyLost), Resolve: func(storage.InDoubt) error { return errShop }})
-				require.ErrorIs(t, guard.HoldLease(t.Context(), g, lease, func(ctx context.Context, h *held) error {
-					return h.Do(ctx, increment("n"))
+				require.ErrorIs(t, guard.Hold(t.Context(), g.UnderLease(lease), lease.Grant().Resource, func(ctx context.Context, h held) error {
+					return guard.Do(ctx, h, sku, increment("n"))
 				}), guard.ErrUnknownOutcome)
 				require.Equal(t, 1, guard.Doubts(g))
 				w.store.SetFaults(memory.Faults{})
@@ -328,19 +328,19 @@ func TestHoldLease_RefusesWhatItCantRun(t *testing.T) {
 	g := w.process("a", nil)
 	lease, err := w.locks.NewLocker("leader").Acquire(t.Context(), sku)
 	require.NoError(t, err)
-	nothing := func(context.Context, *held) error { return nil }
-	require.ErrorIs(t, guard.HoldLease[*memory.Tx](t.Context(), g, lease, nil), guard.ErrInvalid)
-	require.ErrorIs(t, guard.HoldLease(t.Context(), g, nil, nothing), guard.ErrInvalid)
-	require.ErrorIs(t, guard.HoldLease[*memory.Tx](t.Context(), nil, lease, nothing), guard.ErrInvalid)
-	require.NoError(t, guard.HoldLease(t.Context(), g, lease, func(ctx context.Context, _ *held) error {
-		require.ErrorIs(t, guard.HoldLease(ctx, g, lease, nothing), guard.ErrNested)
+	nothing := func(context.Context, held) error { return nil }
+	require.ErrorIs(t, guard.Hold(t.Context(), g.UnderLease(lease), sku, nil), guard.ErrInvalid)
+	require.ErrorIs(t, guard.Hold(t.Context(), g.UnderLease(nil), sku, nothing), guard.ErrInvalid)
+	require.ErrorIs(t, guard.Hold(t.Context(), (*guard.Guard[*memory.Tx])(nil).UnderLease(lease), sku, nothing), guard.ErrInvalid)
+	require.NoError(t, guard.Hold(t.Context(), g.UnderLease(lease), lease.Grant().Resource, func(ctx context.Context, _ held) error {
+		require.ErrorIs(t, guard.Hold(ctx, g.UnderLease(lease), lease.Grant().Resource, nothing), guard.ErrInvalid)
 		return nil
 	}))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.ErrorIs(t, guard.HoldLease(ctx, g, lease, nothing), context.Canceled)
+	require.ErrorIs(t, guard.Hold(ctx, g.UnderLease(lease), lease.Grant().Resource, nothing), context.Canceled)
 	require.NoError(t, lease.Release(t.Context()))
-	require.ErrorIs(t, guard.HoldLease(t.Context(), g, lease, nothing), fence.ErrReleased)
+	require.ErrorIs(t, guard.Hold(t.Context(), g.UnderLease(lease), lease.Grant().Resource, nothing), fence.ErrReleased)
 }
 
 func TestHoldLease_IsWaitedForByClose(t *testing.T) {
@@ -350,9 +350,9 @@ func TestHoldLease_IsWaitedForByClose(t *testing.T) {
 		require.NoError(t, err)
 		running := make(chan error, 1)
 		go func() {
-			running <- guard.HoldLease(t.Context(), g, lease, func(ctx context.Context, h *held) error {
+			running <- guard.Hold(t.Context(), g.UnderLease(lease), lease.Grant().Resource, func(ctx context.Context, h held) error {
 				time.Sleep(time.Minute)
-				return h.Do(ctx, increment("n"))
+				return guard.Do(ctx, h, sku, increment("n"))
 			})
 		}()
 		synctest.Wait()
@@ -360,7 +360,7 @@ func TestHoldLease_IsWaitedForByClose(t *testing.T) {
 		require.NoError(t, g.Close(t.Context()))
 		require.Equal(t, time.Minute, time.Since(start))
 		require.NoError(t, <-running)
-		require.ErrorIs(t, guard.HoldLease(t.Context(), g, lease, func(context.Context, *held) error { return nil }), guard.ErrClosed)
+		require.ErrorIs(t, guard.Hold(t.Context(), g.UnderLease(lease), lease.Grant().Resource, func(context.Context, held) error { return nil }), guard.ErrClosed)
 		require.NotZero(t, w.locks.Holder(sku))
 	})
 }

@@ -125,6 +125,16 @@ type Op[Tx any] interface {
 	Run(ctx context.Context, tx Tx) error
 }
 
+// ResultOp is an Op with results, which guard.Once can keep and give back to a repeated
+// call.
+type ResultOp[Tx any] interface {
+	Op[Tx]
+	// Results returns the results of the latest Run, of up to 64 KiB.
+	Results() ([]byte, error)
+	// SetResults takes the results of an earlier call instead of a Run.
+	SetResults(results []byte) error
+}
+
 // Func is an operation written as a function.
 type Func[Tx any] func(ctx context.Context, tx Tx) error
 

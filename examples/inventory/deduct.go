@@ -76,13 +76,13 @@ func (a *api) deduct(w http.ResponseWriter, r *http.Request) error {
 // runOnce runs an order that was not run before, and returns what it came to.
 func (a *api) runOnce(ctx context.Context, order orderRequest) (answer, error) {
 	run := func(ctx context.Context, tx pgx.Tx) (answer, error) { return order.run(ctx, tx, a.decide) }
-	options := []guard.Option{
+	options := []guard.ValueOption{
 		guard.Once(order.key, order.identity()),
 		guard.Retryable(), // run does nothing but in tx
 		guard.Name("deduct"), guard.Attr("qty", strconv.Itoa(order.qty)),
 	}
 	if order.grant != nil {
-		result, err := guard.ValueGrant(ctx, a.store, *order.grant, run, options...)
+		result, err := guard.Value(ctx, a.guard.UnderGrant(*order.grant), resource(order.sku), run, options...)
 		return result, ofClientsGrant(err)
 	}
 	return guard.Value(ctx, a.guard, resource(order.sku), run, options...)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
-	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/testenv"
 )
 
@@ -80,7 +79,7 @@ func TestDeduct_RefusesBadRequests(t *testing.T) {
 		"two keys":           {path, `{"qty":1}`, http.Header{keyHeader: {"a", "b"}}, 400},
 		"empty key":          {path, `{"qty":1}`, http.Header{keyHeader: {""}}, 400},
 		"empty quoted key":   {path, `{"qty":1}`, http.Header{keyHeader: {`""`}}, 400},
-		"long key":           {path, `{"qty":1}`, http.Header{keyHeader: {strings.Repeat("k", guard.MaxOpIDLen+1)}}, 400},
+		"long key":           {path, `{"qty":1}`, http.Header{keyHeader: {strings.Repeat("k", maxKeyLen+1)}}, 400},
 		"space in key":       {path, `{"qty":1}`, http.Header{keyHeader: {"a b"}}, 400},
 		"one quote":          {path, `{"qty":1}`, http.Header{keyHeader: {`"`}}, 400},
 		"not ASCII":          {path, `{"qty":1}`, http.Header{keyHeader: {"\u00e9"}}, 400},
@@ -131,7 +130,7 @@ func TestDeduct_RefusesBadRequests(t *testing.T) {
 	var fences int
 	require.NoError(t, pool.QueryRow(t.Context(), "select count(*) from fence.resource").Scan(&fences))
 	require.Zero(t, fences, "bad requests made fences")
-	require.NotEmpty(t, s.deduct(strings.Repeat("k", guard.MaxOpIDLen), `{"qty":1}`).deduction(t).Order)
+	require.NotEmpty(t, s.deduct(strings.Repeat("k", maxKeyLen), `{"qty":1}`).deduction(t).Order)
 }
 
 // A deduction under a grant that came from elsewhere is refused when a newer one

@@ -34,7 +34,7 @@ func storeOn(t testing.TB, pool *pgxpool.Pool) *postgres.Store {
 func TestDeduct_IsFenced_G2_G3(t *testing.T) {
 	t.Parallel()
 	_, pool := stocked(t)
-	deduct := func(ctx context.Context, h guardtest.Holder[pgx.Tx]) error {
+	deduct := func(ctx context.Context, h guardtest.Process[pgx.Tx]) error {
 		a := &api{guard: h.Guard, pool: pool, decide: OldestFirst, requestTimeout: patience, readTimeout: patience}
 		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/skus/"+sku+"/deduct", strings.NewReader(`{"qty":2}`))
 		r.SetPathValue("sku", sku)
@@ -60,7 +60,7 @@ func (r *reporter) Fatalf(format string, args ...any) { r.failure = fmt.Sprintf(
 func TestDeduct_WithTheLockAloneIsFoundOut(t *testing.T) {
 	t.Parallel()
 	_, pool := stocked(t)
-	sell := func(ctx context.Context, _ guardtest.Holder[pgx.Tx]) error {
+	sell := func(ctx context.Context, _ guardtest.Process[pgx.Tx]) error {
 		s := lockedSeller{guardtest.NewLocker(), pool, func(fence.Grant) {}}
 		return s.sell(ctx, Order{ID: newOrderID(), SKU: sku, Quantity: 2}, OldestFirst)
 	}

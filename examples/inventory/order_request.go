@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/guard"
 )
 
 const (
@@ -71,6 +70,9 @@ func readSKU(r *http.Request) (string, error) {
 	return sku, nil
 }
 
+// maxKeyLen is how long a key of guard.Once may be, in bytes.
+const maxKeyLen = 200
+
 // readKey reads the key as draft-ietf-httpapi-idempotency-key-header has it, a
 // string in quotes, or as most services do, without them.
 func readKey(h http.Header) (string, error) {
@@ -83,8 +85,8 @@ func readKey(h http.Header) (string, error) {
 		key = key[1 : len(key)-1]
 	}
 	outside := func(c rune) bool { return c <= ' ' || c > '~' || c == '"' || c == '\\' }
-	if len(key) < 1 || len(key) > guard.MaxOpIDLen || strings.ContainsFunc(key, outside) {
-		return "", badRequest("%s has to be 1 to %d visible ASCII characters without quotes and backslashes.", keyHeader, guard.MaxOpIDLen)
+	if len(key) < 1 || len(key) > maxKeyLen || strings.ContainsFunc(key, outside) {
+		return "", badRequest("%s has to be 1 to %d visible ASCII characters without quotes and backslashes.", keyHeader, maxKeyLen)
 	}
 	return key, nil
 }

@@ -106,7 +106,7 @@ func unavailableProblem(err error) *problem {
 		return lockServiceProblem(err)
 	case databaseAway(err):
 		return undone("dependency-away", "The database can't be reached", "", database)
-	case errors.Is(err, errOutOfTime), errors.Is(err, guard.ErrOverran), errors.Is(err, fence.ErrLeaseLost), errors.Is(err, context.Canceled):
+	case errors.Is(err, errOutOfTime), errors.Is(err, context.DeadlineExceeded), errors.Is(err, fence.ErrLeaseLost), errors.Is(err, context.Canceled):
 		return undone("busy", "The product was busy for too long", "")
 	}
 	return plainProblem(http.StatusInternalServerError, "The error was logged.")

@@ -58,7 +58,7 @@ func TestProblemOf_TellsErrorsApart(t *testing.T) {
 		"connection lost":           {&pgconn.PgError{Code: "08006"}, 503, "dependency-away"},
 		"deadlocks all along":       {&postgres.TransientError{Err: &pgconn.PgError{Code: "40P01"}}, 503, "dependency-away"},
 		"out of time":               {fmt.Errorf("%w: %w", context.DeadlineExceeded, errOutOfTime), 503, "busy"},
-		"overran":                   {guard.ErrOverran, 503, "busy"},
+		"overran":                   {context.DeadlineExceeded, 503, "busy"},
 		"lease lost":                {&fence.LeaseLostError{}, 503, "busy"},
 		"stopping":                  {guard.ErrClosed, 503, "stopping"},
 		"stopping, locker":          {fence.ErrLockerClosed, 503, "stopping"},

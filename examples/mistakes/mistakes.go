@@ -16,45 +16,49 @@ func (b *Bank) ReadsEarly(ctx context.Context, t Transfer) error {
 	if err != nil {
 		return err
 	}
-	return guard.DoAll(ctx, b.Guard, t.resources(), func(ctx context.Context, tx pgx.Tx) error {
+	_, err = guard.Value(ctx, b.Guard, t.resources(), func(ctx context.Context, tx pgx.Tx) (Receipt, error) {
 		return write(ctx, tx, t, from, to)
 	}, t.once())
+	return err
 }
 
 // WritesThroughPool writes on a connection of its own, whose transaction no seal
 // belongs to: a paused process still writes there after another one took over.
 func (b *Bank) WritesThroughPool(ctx context.Context, t Transfer) error {
-	return guard.DoAll(ctx, b.Guard, t.resources(), func(ctx context.Context, tx pgx.Tx) error {
+	_, err := guard.Value(ctx, b.Guard, t.resources(), func(ctx context.Context, tx pgx.Tx) (r Receipt, err error) {
 		from, to, err := balances(ctx, tx, t)
 		if err != nil {
-			return err
+			return r, err
 		}
-		return pgx.BeginFunc(ctx, b.Pool, func(own pgx.Tx) error { return write(ctx, own, t, from, to) })
+		return r, pgx.BeginFunc(ctx, b.Pool, func(own pgx.Tx) error { r, err = write(ctx, own, t, from, to); return err })
 	}, t.once())
+	return err
 }
 
 // NamesOne names one account and writes two: a transfer under the other account's
 // lock runs beside it.
 func (b *Bank) NamesOne(ctx context.Context, t Transfer) error {
-	return guard.Do(ctx, b.Guard, "account/"+t.From, func(ctx context.Context, tx pgx.Tx) error {
+	_, err := guard.Value(ctx, b.Guard, "account/"+t.From, func(ctx context.Context, tx pgx.Tx) (Receipt, error) {
 		from, to, err := balances(ctx, tx, t)
 		if err != nil {
-			return err
+			return Receipt{}, err
 		}
 		return write(ctx, tx, t, from, to)
 	}, t.once())
+	return err
 }
 
 // RetriesByHand calls again when the outcome is unknown, without a key: the transfer
 // may have taken effect, and then it does so twice.
 func (b *Bank) RetriesByHand(ctx context.Context, t Transfer) error {
 	for {
-		err := guard.DoAll(ctx, b.Guard, t.resources(), func(ctx context.Context, tx pgx.Tx) error {
+		err := guard.Do(ctx, b.Guard, t.resources(), func(ctx context.Context, tx pgx.Tx) error {
 			from, to, err := balances(ctx, tx, t)
 			if err != nil {
 				return err
 			}
-			return write(ctx, tx, t, from, to)
+			_, err = write(ctx, tx, t, from, to)
+			return err
 		})
 		if !errors.Is(err, guard.ErrUnknownOutcome) || ctx.Err() != nil {
 			return err

@@ -81,7 +81,7 @@ func TestMistakes_AreFoundByRequireFenced(t *testing.T) {
 			store, err := postgres.NewStore(pool, nil)
 			require.NoError(t, err)
 			v := &verdict{TB: t}
-			guardtest.RequireFenced(v, store, "account/b", func(ctx context.Context, h guardtest.Holder[pgx.Tx]) error {
+			guardtest.RequireFenced(v, store, "account/b", func(ctx context.Context, h guardtest.Process[pgx.Tx]) error {
 				return c.do(&Bank{h.Guard, pool}, ctx, Transfer{"key", "a", "b", 1})
 			}, func(ctx context.Context) (balance int, err error) {
 				err = pool.QueryRow(ctx, "select balance from account where name = 'b'").Scan(&balance)

@@ -29,19 +29,23 @@ var ErrFunds = errors.New("too little money")
 
 func (t Transfer) resources() []string { return []string{"account/" + t.From, "account/" + t.To} }
 
-// once makes a call that is repeated return the first one's outcome.
-func (t Transfer) once() guard.Option { return guard.Once(t.Key, fmt.Append(nil, t)) }
+// once makes a call that is repeated return the first one's receipt.
+func (t Transfer) once() guard.ValueOption { return guard.Once(t.Key, fmt.Append(nil, t)) }
+
+// Receipt says what a transfer has left on the accounts.
+type Receipt struct{ From, To int }
 
 // Do is the transfer as it should be: it names both accounts, reads and writes in the
 // transaction that it is given, and has a key.
 func (b *Bank) Do(ctx context.Context, t Transfer) error {
-	return guard.DoAll(ctx, b.Guard, t.resources(), func(ctx context.Context, tx pgx.Tx) error {
+	_, err := guard.Value(ctx, b.Guard, t.resources(), func(ctx context.Context, tx pgx.Tx) (Receipt, error) {
 		from, to, err := balances(ctx, tx, t)
 		if err != nil {
-			return err
+			return Receipt{}, err
 		}
 		return write(ctx, tx, t, from, to)
 	}, t.once())
+	return err
 }
 
 // querier is a transaction, or a pool.
@@ -59,10 +63,10 @@ func balances(ctx context.Context, db querier, t Transfer) (from, to int, err er
 }
 
 // write writes what was decided by the balances that were read.
-func write(ctx context.Context, tx pgx.Tx, t Transfer, from, to int) error {
+func write(ctx context.Context, tx pgx.Tx, t Transfer, from, to int) (Receipt, error) {
 	b := &pgx.Batch{}
 	b.Queue("update account set balance = $2 where name = $1", t.From, from-t.Amount)
 	b.Queue("update account set balance = $2 where name = $1", t.To, to+t.Amount)
 	b.Queue("insert into transfer (sender, receiver, amount) values ($1, $2, $3)", t.From, t.To, t.Amount)
-	return tx.SendBatch(ctx, b).Close()
+	return Receipt{from - t.Amount, to + t.Amount}, tx.SendBatch(ctx, b).Close()
 }

@@ -72,7 +72,7 @@ func TestAcquire_BehindALeadershipOfItsOwnProcessNamesHoldLease(t *testing.T) {
 	cancel(errTired)
 	err := (<-waiting).err
 	requireGaveUp(t, err, led.Grant().Holder)
-	require.Contains(t, err.Error(), "or for a lease that it holds (a leader writes through guard.HoldLease)")
+	require.Contains(t, err.Error(), "or for a lease that it holds (a leader writes through Guard.UnderLease)")
 }
 
 func TestAcquire_ThatDidNotWaitDoesNotSayThatAnybodyIsAhead(t *testing.T) {

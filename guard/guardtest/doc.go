@@ -53,8 +53,8 @@
 //			t.Fatal(err)
 //		}
 //		guardtest.RequireFenced(t, store, "account/"+account,
-//			func(ctx context.Context, h guardtest.Holder[pgx.Tx]) error {
-//				return Deposit(ctx, h.Guard, account, 100)
+//			func(ctx context.Context, p guardtest.Process[pgx.Tx]) error {
+//				return Deposit(ctx, p.Guard, account, 100)
 //			},
 //			func(ctx context.Context) (balance int, err error) {
 //				err = pool.QueryRow(ctx, "select balance from account where name = $1", account).Scan(&balance)
@@ -62,7 +62,7 @@
 //			})
 //	}
 //
-// Call RequireFenced once for each resource whose data the function writes.
+// Give RequireFenced every resource whose data the function writes.
 //
 // # The contract
 //

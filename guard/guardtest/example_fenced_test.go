@@ -6,10 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
-	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
@@ -36,9 +34,9 @@ func (s *shipping) shipEarly(ctx context.Context, order string) error {
 	})
 }
 
-// cancel is for callers who hold the order, and send their grants along.
-func cancel(ctx context.Context, store storage.Store[*memory.Tx], grant fence.Grant) error {
-	return guard.DoGrant(ctx, store, grant, func(_ context.Context, tx *memory.Tx) error { return tx.Set(grant.Resource, "cancelled") })
+// cancel is for callers who hold the order, and send their grants along, and for others.
+func cancel(ctx context.Context, on guard.Runner[*memory.Tx], order string) error {
+	return guard.Do(ctx, on, order, func(_ context.Context, tx *memory.Tx) error { return tx.Set(order, "cancelled") })
 }
 
 // printer stands for the *testing.T of a test, and prints the first line of what
@@ -60,16 +58,16 @@ func ExampleRequireFenced() {
 		return map[string]string{"7": store.Read("order/7"), "8": store.Read("order/8"), "cached 8": cache["order/8"]}, nil
 	}
 
-	guardtest.RequireFenced(t, store, "order/7", func(ctx context.Context, h guardtest.Holder[*memory.Tx]) error {
-		return (&shipping{h.Guard, cache}).ship(ctx, "order/7")
+	guardtest.RequireFenced(t, store, "order/7", func(ctx context.Context, p guardtest.Process[*memory.Tx]) error {
+		return (&shipping{p.Guard, cache}).ship(ctx, "order/7")
 	}, state)
-	guardtest.RequireFenced(t, store, "order/7", func(ctx context.Context, h guardtest.Holder[*memory.Tx]) error {
-		return cancel(ctx, h.Store, h.Grant)
+	guardtest.RequireFenced(t, store, "order/7", func(ctx context.Context, p guardtest.Process[*memory.Tx]) error {
+		return cancel(ctx, p.Guard.UnderGrant(p.Grants...), "order/7")
 	}, state)
 	fmt.Println(state(t.Context()))
 
-	guardtest.RequireFenced(t, store, "order/8", func(ctx context.Context, h guardtest.Holder[*memory.Tx]) error {
-		return (&shipping{h.Guard, cache}).shipEarly(ctx, "order/8")
+	guardtest.RequireFenced(t, store, "order/8", func(ctx context.Context, p guardtest.Process[*memory.Tx]) error {
+		return (&shipping{p.Guard, cache}).shipEarly(ctx, "order/8")
 	}, state)
 	// Output:
 	// map[7:cancelled 8: cached 8:] <nil>

@@ -14,70 +14,104 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// Holder is what RequireFenced gives a function to work with.
-type Holder[Tx any] struct {
-	// Guard is for code that acquires: guard.Do and its kin.
+// Process is what RequireFenced and RequireIdempotent give a function to work with, as
+// one process of several.
+type Process[Tx any] struct {
+	// Guard is for code that acquires, and for code that is handed a Runner.
 	Guard *guard.Guard[Tx]
-	// Grant and Store are for code that is handed a grant: guard.DoGrant(ctx,
-	// h.Store, h.Grant, …). Nobody else is granted the same.
-	Grant fence.Grant
-	Store storage.Store[Tx]
+	// Grants has one grant of each resource, in order of their names, for code that is
+	// handed one: p.Guard.UnderGrant(p.Grants...). No other process is granted the same.
+	Grants []fence.Grant
 }
 
-// RequireFenced fails t unless run writes through the fence of resource.
+// New returns a Guard on store and a lock service of its own, in memory, with the
+// defaults of [guard.Config]. It is closed when t ends.
+func New[Tx any](t testing.TB, store storage.Store[Tx]) *guard.Guard[Tx] {
+	t.Helper()
+	g, err := guard.New(NewLocker(), store, nil)
+	if err != nil {
+		t.Fatalf("guardtest: %v", err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
+		defer cancel()
+		if err := g.Close(ctx); err != nil {
+			t.Errorf("guardtest: %v", err)
+		}
+	})
+	return g
+}
+
+// RequireFenced fails t unless run writes through the fence of each of resources: one
+// name, or several.
 //
-// It calls run four times, and each time a successor supersedes every grant that
-// run uses, at another moment: before it is claimed, before its transaction begins,
+// For each resource it calls run four times, and each time a successor supersedes every grant that
+// the resource that run uses, at another moment: before it is claimed, before its transaction begins,
 // before the function in it runs, and before it commits. Each time run has to
 // return the refusal (guard.ErrStaleToken), and state the same as before. A fifth
 // time nobody supersedes it: run has to succeed, and state to return something else,
 // since it would otherwise not see what run writes. So prepare the data such that run
-// succeeds; it takes effect once. If run uses guard.Once, and the database is kept from
-// one run of the test to the next, take a fresh key each time the test runs: with a key
-// that was used before, run has nothing to do.
+// succeeds; it takes effect once for each resource. If run uses guard.Once, and the database is kept from
+// one run of the test to the next, take a fresh key each time the test runs, and one for
+// each resource: with a key that was used before, run has nothing to do.
 //
-// Call it once for each resource whose data run writes. It doesn't find what run reads
+// Name every resource whose data run writes. It doesn't find what run reads
 // before it has the lock: that is for chaos.Test.
 //
-// run works with what its Holder has. As for a holder that was paused, neither its
+// run works with what its Process has. As for a holder that was paused, neither its
 // lease nor its context ends when it is superseded: the fence alone refuses it.
 // state returns all that run may change, read without a grant; it is compared with
 // reflect.DeepEqual. ctx is t's.
 //
 // store is the caller's own. A pool behind it needs room for two connections: the
 // successor claims while run has a transaction open. What stays in the database is
-// the fence of resource, raised by some tokens, with its history and the refusals.
-// Grants of resource that were issued before are stale then, and so is every Guard
+// the fences of resources, raised by some tokens, with their histories and the refusals.
+// Grants of them that were issued before are stale then, and so is every Guard
 // on a LockService that was made before; one that is made afterwards grants higher
 // tokens.
 //
 // Don't run it on a database that a real lock service serves. Its tokens are higher than
-// those of etcd, which shuts the real service out of resource. On storage/postgres it
+// those of etcd, which shuts the real service out of them. On storage/postgres it
 // fails, and raises no fence, if etcd's tokens have been claimed there.
 //
 // It sees nothing of what run leaves to other goroutines or does where state doesn't look. With
 // guard.Retryable run tries again each time, which takes some seconds in all.
-func RequireFenced[Tx, S any](t testing.TB, store storage.Store[Tx], resource string,
-	run func(ctx context.Context, h Holder[Tx]) error, state func(ctx context.Context) (S, error)) {
+func RequireFenced[Tx, S any, R guard.Resources](t testing.TB, store storage.Store[Tx], resources R,
+	run func(ctx context.Context, p Process[Tx]) error, state func(ctx context.Context) (S, error)) {
 	t.Helper()
-	if err := requireFenced(t.Context(), store, resource, run, state); err != nil {
-		t.Fatalf("guardtest: %s: %v", resource, err)
+	names := namesOf(resources)
+	if len(names) == 0 {
+		t.Fatalf("guardtest: RequireFenced needs a resource")
+	}
+	for _, resource := range names {
+		if err := requireFenced(t.Context(), store, resource, names, run, state); err != nil {
+			t.Fatalf("guardtest: %s: %v", resource, err)
+		}
 	}
 }
 
-func requireFenced[Tx, S any](ctx context.Context, store storage.Store[Tx], resource string,
-	run func(ctx context.Context, h Holder[Tx]) error, state func(ctx context.Context) (S, error)) error {
+// namesOf returns the names of resources in order.
+func namesOf[R guard.Resources](resources R) []string {
+	if v := reflect.ValueOf(resources); v.Kind() == reflect.String {
+		return []string{v.String()}
+	}
+	return slices.Sorted(slices.Values([]string(reflect.ValueOf(resources).Convert(reflect.TypeFor[[]string]()).Interface().([]string))))
+}
+
+// requireFenced is RequireFenced for one resource of names.
+func requireFenced[Tx, S any](ctx context.Context, store storage.Store[Tx], resource string, names []string,
+	run func(ctx context.Context, p Process[Tx]) error, state func(ctx context.Context) (S, error)) error {
 	service := NewLockService()
 	defer service.outlast()
-	if err := overtake(ctx, service, store, resource); err != nil {
-		return fmt.Errorf("its fence can't be claimed: %w", err)
+	if err := overtakeAll(ctx, service, store, names); err != nil {
+		return err
 	}
 	for _, m := range append(slices.Clone(moments), never) {
 		before, err := state(ctx)
 		if err != nil {
 			return fmt.Errorf("state: %w", err)
 		}
-		trial := &trial[Tx]{Store: store, service: service, resource: resource, moment: m}
+		trial := &trial[Tx]{Store: store, service: service, resource: resource, names: names, moment: m}
 		runErr := trial.run(ctx, run)
 		after, err := state(ctx)
 		if err != nil {
@@ -108,7 +142,7 @@ func (t *trial[Tx]) judge(err error, before, after any) error {
 	case t.moment == never:
 		return judgeControl(err, changed, diff)
 	case changed && !slices.Contains(t.claimed, t.resource):
-		return fmt.Errorf("the state changed, and run claimed %s: it writes around the fence; let it write under %s, with the Guard, or the Store and the Grant, of its Holder%s", t.claims(), t.resource, diff)
+		return fmt.Errorf("the state changed, and run claimed %s: it writes around the fence; let it write under %s, with the Guard or the Grants of its Process%s", t.claims(), t.resource, diff)
 	case changed && t.moment == beforeSeal:
 		return fmt.Errorf("the state changed: some of what run writes goes around the fence, on another connection or by a COMMIT that run sends as SQL, which commits without a seal; write all of it through the transaction that guard hands it, and leave COMMIT to guard%s", diff)
 	case changed:
@@ -116,9 +150,9 @@ func (t *trial[Tx]) judge(err error, before, after any) error {
 	case errors.Is(err, guard.ErrTxEnded) && !errors.Is(err, guard.ErrStaleToken):
 		return fmt.Errorf(endedBySQL, err)
 	case !t.superseded && err == nil && slices.Contains(t.claimed, t.resource):
-		return fmt.Errorf("run returned nil and never came to that: it claimed %s; let it write under %s, with the Guard, or the Store and the Grant, of its Holder; "+usedKey, t.claims(), t.resource)
+		return fmt.Errorf("run returned nil and never came to that: it claimed %s; let it write under %s, with the Guard or the Grants of its Process; "+usedKey, t.claims(), t.resource)
 	case !t.superseded && err == nil:
-		return fmt.Errorf("run returned nil and never came to that: it claimed %s; let it write under %s, with the Guard, or the Store and the Grant, of its Holder", t.claims(), t.resource)
+		return fmt.Errorf("run returned nil and never came to that: it claimed %s; let it write under %s, with the Guard or the Grants of its Process", t.claims(), t.resource)
 	case !t.superseded:
 		return fmt.Errorf("run failed before it came to that: it claimed %s; prepare the data such that it succeeds: %w", t.claims(), err)
 	case err == nil:

@@ -21,7 +21,7 @@ import (
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
-type holder = guardtest.Holder[tx]
+type holder = guardtest.Process[tx]
 
 // shop is a service with a stock, some of whose functions do wrong: they also write
 // to a ledger that no fence guards.
@@ -72,21 +72,21 @@ func TestRequireFenced_PassesWhatWritesThroughTheFence_G2_G3(t *testing.T) {
 	for name, run := range map[string]func(ctx context.Context, h holder) error{
 		"Do": func(ctx context.Context, h holder) error { return guard.Do(ctx, h.Guard, sku, sell) },
 		"Retryable and Once": func(ctx context.Context, h holder) error {
-			return guard.Do(ctx, h.Guard, sku, sell, guard.Retryable(), guard.Once("key", nil))
+			return doOnce(ctx, h.Guard, sku, sell, guard.Retryable(), guard.Once("key", nil))
 		},
-		"DoAll": func(ctx context.Context, h holder) error {
-			return guard.DoAll(ctx, h.Guard, []string{"sku/1", sku, "sku/99"}, sell)
+		"several resources": func(ctx context.Context, h holder) error {
+			return guard.Do(ctx, h.Guard, []string{"sku/1", sku, "sku/99"}, sell)
 		},
 		"Hold": func(ctx context.Context, h holder) error {
-			return guard.Hold(ctx, h.Guard, sku, func(ctx context.Context, held *guard.Held[tx]) error { return held.Do(ctx, sell) })
+			return guard.Hold(ctx, h.Guard, sku, func(ctx context.Context, held guard.Runner[tx]) error { return guard.Do(ctx, held, sku, sell) })
 		},
-		"Hold, and DoGrant elsewhere": func(ctx context.Context, h holder) error {
-			return guard.Hold(ctx, h.Guard, sku, func(ctx context.Context, held *guard.Held[tx]) error {
-				return guard.DoGrant(ctx, h.Store, held.Grant(), sell)
+		"Hold, and its grant elsewhere": func(outer context.Context, h holder) error {
+			return guard.Hold(outer, h.Guard, sku, func(ctx context.Context, held guard.Runner[tx]) error {
+				return guard.Do(outer, h.Guard.UnderGrant(guard.Grants(ctx)...), sku, sell)
 			})
 		},
-		"DoGrant": func(ctx context.Context, h holder) error {
-			return guard.DoGrant(ctx, h.Store, h.Grant, sell, guard.Retryable())
+		"UnderGrant": func(ctx context.Context, h holder) error {
+			return doOnce(ctx, h.Guard.UnderGrant(h.Grants...), sku, sell, guard.Retryable())
 		},
 		"several attempts": func(ctx context.Context, h holder) error {
 			for range 2 {
@@ -203,7 +203,7 @@ func TestRequireFenced_SaysWhatIsWrong(t *testing.T) {
 		},
 		"only holds the resource": {
 			func(_ *shop, ctx context.Context, h holder) error {
-				return guard.Hold(ctx, h.Guard, sku, func(context.Context, *guard.Held[tx]) error { return nil })
+				return guard.Hold(ctx, h.Guard, sku, func(context.Context, guard.Runner[tx]) error { return nil })
 			},
 			"superseded before its transaction began: run returned nil and never came to that: it claimed sku/42; let it write",
 		},
@@ -297,7 +297,7 @@ func TestRequireFenced_SaysWhatKeptItFromTrying(t *testing.T) {
 		t.Parallel()
 		s := &shop{Store: memory.NewStore()}
 		s.SetFaults(memory.Faults{Claim: func(fence.Grant) error { return broken }})
-		require.Contains(t, failureOf(t, s, sellGuarded, s.state), "its fence can't be claimed: memory: claim: no connection")
+		require.Contains(t, failureOf(t, s, sellGuarded, s.state), "can't be claimed: memory: claim: no connection")
 	})
 	t.Run("successor", func(t *testing.T) {
 		t.Parallel()
@@ -410,7 +410,7 @@ func TestRequireFenced_NamesAKeyOfAnEarlierRun(t *testing.T) {
 	t.Parallel()
 	s := &shop{Store: memory.NewStore()}
 	run := func(ctx context.Context, h holder) error {
-		return guard.Do(ctx, h.Guard, sku, sell, guard.Once("key", nil))
+		return doOnce(ctx, h.Guard, sku, sell, guard.Once("key", nil))
 	}
 	require.Empty(t, failureOf(t, s, run, s.state))
 	failure := failureOf(t, s, run, s.state)
@@ -433,4 +433,10 @@ func TestRequireFenced_ItsHoldersSayWhereTheyComeFrom(t *testing.T) {
 	for _, e := range entries {
 		require.True(t, strings.HasPrefix(e.Grant.Holder, "guardtest-"), e.Grant.Holder)
 	}
+}
+
+// doOnce is guard.Do for options that need a value.
+func doOnce[R guard.Resources](ctx context.Context, on guard.Runner[tx], resources R, fn func(context.Context, tx) error, opts ...guard.ValueOption) error {
+	_, err := guard.Value(ctx, on, resources, func(ctx context.Context, tx tx) (struct{}, error) { return struct{}{}, fn(ctx, tx) }, opts...)
+	return err
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -33,32 +34,35 @@ var errCommitLost = errors.New("guardtest: the connection was lost at COMMIT")
 // succeeds.
 //
 // run passes if it uses guard.Once with a key that is the same in each call, or if it
-// looks for a natural key in its transaction. If the database is kept from one run of
+// looks for a natural key in its transaction. The value of that last call may not be the
+// zero value: where guard.Once gives back a kept value, a function that leaves its result
+// in a captured variable leaves it unset. Prepare the data such that the right value is another one, or
+// return struct{}{} if there is none. If the database is kept from one run of
 // the test to the next, take a fresh key each time the test runs. A key that it notes outside of the
 // transaction, before COMMIT or after it, is not enough.
 //
-// run works with what its Holder has, each time as another process. It may write in
+// run works with what its Process has, each time as another process. It may write in
 // several transactions, up to 4, each of which is lost once. state returns all that
 // run may change, read without a grant; it is compared with reflect.DeepEqual. ctx is
 // t's. store is the caller's own; a pool behind it needs room for two connections.
-// What stays in the database is what RequireFenced leaves, too. With guard.DoGrant
-// each loss takes 10 s, the default of guard.Config.ResolveTimeout.
+// What stays in the database is what RequireFenced leaves, too.
 //
 // It doesn't show that run is fenced: see RequireFenced.
-func RequireIdempotent[Tx, S any](t testing.TB, store storage.Store[Tx], resource string,
-	run func(ctx context.Context, h Holder[Tx]) error, state func(ctx context.Context) (S, error)) {
+func RequireIdempotent[Tx, V, S any, R guard.Resources](t testing.TB, store storage.Store[Tx], resources R,
+	run func(ctx context.Context, p Process[Tx]) (V, error), state func(ctx context.Context) (S, error)) {
 	t.Helper()
-	if err := requireIdempotent(t.Context(), store, resource, run, state); err != nil {
-		t.Fatalf("guardtest: %s: %v", resource, err)
+	names := namesOf(resources)
+	if err := requireIdempotent(t.Context(), store, names, run, state); err != nil {
+		t.Fatalf("guardtest: %s: %v", strings.Join(names, ", "), err)
 	}
 }
 
-func requireIdempotent[Tx, S any](ctx context.Context, store storage.Store[Tx], resource string,
-	run func(ctx context.Context, h Holder[Tx]) error, state func(ctx context.Context) (S, error)) error {
+func requireIdempotent[Tx, V, S any](ctx context.Context, store storage.Store[Tx], names []string,
+	run func(ctx context.Context, p Process[Tx]) (V, error), state func(ctx context.Context) (S, error)) error {
 	service := NewLockService()
 	defer service.outlast()
-	if err := overtake(ctx, service, store, resource); err != nil {
-		return fmt.Errorf("its fence can't be claimed: %w", err)
+	if err := overtakeAll(ctx, service, store, names); err != nil {
+		return err
 	}
 	first, err := state(ctx)
 	if err != nil {
@@ -68,7 +72,11 @@ func requireIdempotent[Tx, S any](ctx context.Context, store storage.Store[Tx], 
 	for n := range 2 + maxSteps {
 		c := &lossyCall[Tx, S]{Store: store, state: state, at: at, loseCommit: n == 0}
 		before := at
-		runErr, leftBehind := asProcess(ctx, service, resource, c, &guard.Config{ResolveTimeout: time.Millisecond}, run)
+		var value V
+		runErr, leftBehind := asProcess(ctx, service, names, c, &guard.Config{ResolveTimeout: time.Millisecond}, func(ctx context.Context, p Process[Tx]) (err error) {
+			value, err = run(ctx, p)
+			return err
+		})
 		if err := errors.Join(leftBehind, c.failure); err != nil {
 			return err
 		}
@@ -81,7 +89,10 @@ func requireIdempotent[Tx, S any](ctx context.Context, store storage.Store[Tx], 
 				return err
 			}
 		} else if !c.lost {
-			return judgeLast(runErr, !reflect.DeepEqual(before, at), !reflect.DeepEqual(first, at), again)
+			if err := judgeLast(runErr, !reflect.DeepEqual(before, at), !reflect.DeepEqual(first, at), again); err != nil {
+				return err
+			}
+			return judgeValue(value)
 		}
 	}
 	return fmt.Errorf("the state changed each of the %d times that run was called after its answer was lost, so a second call after guard.ErrUnknownOutcome takes effect a second time; give it guard.Once with a key that its caller chooses, or let it look for a natural key in its transaction%s", 1+maxSteps, diff(first, at, nil))
@@ -95,7 +106,7 @@ func (c *lossyCall[Tx, S]) judgeFirst(err error, changed bool, diff string) erro
 	case !c.lost && err != nil:
 		return fmt.Errorf("run failed before it came to its COMMIT; prepare the data such that it succeeds: %w", err)
 	case !c.lost:
-		return fmt.Errorf("run returned nil and sent no COMMIT; let it write with the Guard, or the Store and the Grant, of its Holder%s", diff)
+		return fmt.Errorf("run returned nil and sent no COMMIT; let it write with the Guard or the Grants of its Process%s", diff)
 	case changed && !c.committed:
 		return fmt.Errorf("the state changed, and COMMIT was lost: some of what run writes isn't part of its transaction; write all of it through the transaction that guard hands it, and leave COMMIT to guard%s", diff)
 	case !changed && err == nil:
@@ -115,6 +126,14 @@ func judgeLast(err error, changed, done bool, diff string) error {
 		return fmt.Errorf("run can't be called again after a call whose COMMIT was lost and took no effect: %w", err)
 	case err != nil:
 		return fmt.Errorf("run failed when it was called again, although the work was done; return nil where run finds its own work: %w", err)
+	}
+	return nil
+}
+
+// judgeValue says what is wrong with the value of a call that found its work done.
+func judgeValue(value any) error {
+	if v := reflect.ValueOf(value); v.IsValid() && v.Type().Size() > 0 && v.IsZero() {
+		return fmt.Errorf("run returned the zero value %#v when it was called again, after its work was done: what a function of guard.Value leaves in a captured variable stays unset then; let it return all that its caller uses, or prepare the data such that the right value is not zero", value)
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ import (
 // repeatFailureOf returns how RequireIdempotent fails on run; "" if it doesn't.
 func repeatFailureOf(t *testing.T, s *shop, run func(ctx context.Context, h holder) error) string {
 	r := &reporter{TB: t}
-	guardtest.RequireIdempotent(r, s, sku, run, s.state)
+	guardtest.RequireIdempotent(r, s, sku, noValue(run), s.state)
 	return r.failure
 }
 
@@ -30,23 +30,30 @@ func sellOrder(ctx context.Context, tx tx) error {
 	return errors.Join(tx.Set("order", "sold"), sell(ctx, tx))
 }
 
+// noValue is run as a function without a value.
+func noValue(run func(ctx context.Context, h holder) error) func(ctx context.Context, h holder) (struct{}, error) {
+	return func(ctx context.Context, h holder) (struct{}, error) { return struct{}{}, run(ctx, h) }
+}
+
 func TestRequireIdempotent_PassesWhatMayBeCalledAgain_G4(t *testing.T) {
 	t.Parallel()
 	once := guard.Once("order-7", nil)
 	for name, run := range map[string]func(ctx context.Context, h holder) error{
-		"Once": func(ctx context.Context, h holder) error { return guard.Do(ctx, h.Guard, sku, sell, once) },
+		"Once": func(ctx context.Context, h holder) error { return doOnce(ctx, h.Guard, sku, sell, once) },
 		"Once, Retryable": func(ctx context.Context, h holder) error {
-			return guard.Do(ctx, h.Guard, sku, sell, once, guard.Retryable())
+			return doOnce(ctx, h.Guard, sku, sell, once, guard.Retryable())
 		},
 		"natural key": func(ctx context.Context, h holder) error { return guard.Do(ctx, h.Guard, sku, sellOrder) },
-		"DoAll": func(ctx context.Context, h holder) error {
-			return guard.DoAll(ctx, h.Guard, []string{"sku/1", sku}, sell, once)
+		"several resources": func(ctx context.Context, h holder) error {
+			return doOnce(ctx, h.Guard, []string{"sku/1", sku}, sell, once)
 		},
-		"DoGrant": func(ctx context.Context, h holder) error { return guard.DoGrant(ctx, h.Store, h.Grant, sell, once) },
+		"UnderGrant": func(ctx context.Context, h holder) error {
+			return doOnce(ctx, h.Guard.UnderGrant(h.Grants...), sku, sell, once)
+		},
 		"calls again by itself": func(ctx context.Context, h holder) error {
-			err := guard.Do(ctx, h.Guard, sku, sell, once)
+			err := doOnce(ctx, h.Guard, sku, sell, once)
 			if errors.Is(err, guard.ErrUnknownOutcome) {
-				return guard.Do(ctx, h.Guard, sku, sell, once)
+				return doOnce(ctx, h.Guard, sku, sell, once)
 			}
 			return err
 		},
@@ -60,9 +67,9 @@ func TestRequireIdempotent_PassesWhatMayBeCalledAgain_G4(t *testing.T) {
 			return err
 		},
 		"several transactions": func(ctx context.Context, h holder) error {
-			return guard.Hold(ctx, h.Guard, sku, func(ctx context.Context, held *guard.Held[tx]) error {
+			return guard.Hold(ctx, h.Guard, sku, func(ctx context.Context, held guard.Runner[tx]) error {
 				for _, step := range []string{"reserve", "pay", "ship", "bill"} {
-					if err := held.Do(ctx, sell, guard.Once(step, nil)); err != nil {
+					if err := doOnce(ctx, held, sku, sell, guard.Once(step, nil)); err != nil {
 						return err
 					}
 				}
@@ -74,7 +81,7 @@ func TestRequireIdempotent_PassesWhatMayBeCalledAgain_G4(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s := &shop{Store: memory.NewStore()}
-				guardtest.RequireIdempotent(t, s, sku, run, s.state)
+				guardtest.RequireIdempotent(t, s, sku, noValue(run), s.state)
 				require.Zero(t, s.Open())
 			})
 		})
@@ -96,7 +103,7 @@ func TestRequireIdempotent_SaysWhatIsWrong(t *testing.T) {
 		},
 		"pays each time under a grant": {
 			func(_ *shop, ctx context.Context, h holder) error {
-				return guard.DoGrant(ctx, h.Store, h.Grant, sell, guard.Retryable())
+				return doOnce(ctx, h.Guard.UnderGrant(h.Grants...), sku, sell, guard.Retryable())
 			}, pays,
 		},
 		"calls again by itself": {
@@ -111,7 +118,7 @@ func TestRequireIdempotent_SaysWhatIsWrong(t *testing.T) {
 		"has a new key each time": {
 			func(_ *shop, ctx context.Context, h holder) error {
 				keys++
-				return guard.Do(ctx, h.Guard, sku, sell, guard.Once(fmt.Sprint(keys), nil))
+				return doOnce(ctx, h.Guard, sku, sell, guard.Once(fmt.Sprint(keys), nil))
 			}, pays,
 		},
 		"remembers in memory what it was told": {
@@ -181,7 +188,7 @@ func TestRequireIdempotent_SaysWhatIsWrong(t *testing.T) {
 		},
 		"does nothing": {
 			func(*shop, context.Context, holder) error { return nil },
-			"run returned nil and sent no COMMIT; let it write with the Guard, or the Store and the Grant, of its Holder",
+			"run returned nil and sent no COMMIT; let it write with the Guard or the Grants of its Process",
 		},
 		"changes nothing that state sees": {
 			func(_ *shop, ctx context.Context, h holder) error {
@@ -227,9 +234,9 @@ func TestRequireIdempotent_SaysWhatKeptItFromTrying(t *testing.T) {
 	for failing := range 4 {
 		synctest.Test(t, func(t *testing.T) {
 			s, calls, r := &shop{Store: memory.NewStore()}, 0, &reporter{TB: t}
-			guardtest.RequireIdempotent(r, s, sku, func(ctx context.Context, h holder) error {
+			guardtest.RequireIdempotent(r, s, sku, noValue(func(ctx context.Context, h holder) error {
 				return guard.Do(ctx, h.Guard, sku, sellOrder)
-			}, func(ctx context.Context) (shopState, error) {
+			}), func(ctx context.Context) (shopState, error) {
 				if calls++; calls == failing+1 {
 					return shopState{}, broken
 				}
@@ -246,7 +253,7 @@ func TestRequireIdempotent_NamesAKeyOfAnEarlierRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &shop{Store: memory.NewStore()}
 		run := func(ctx context.Context, h holder) error {
-			return guard.Do(ctx, h.Guard, sku, sell, guard.Once("key", nil))
+			return doOnce(ctx, h.Guard, sku, sell, guard.Once("key", nil))
 		}
 		require.Empty(t, repeatFailureOf(t, s, run))
 		failure := repeatFailureOf(t, s, run)

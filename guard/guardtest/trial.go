@@ -36,6 +36,7 @@ type trial[Tx any] struct {
 	storage.Store[Tx]
 	service  *LockService
 	resource string
+	names    []string // of all resources that run is said to write
 	moment   moment
 
 	mu         sync.Mutex
@@ -45,8 +46,8 @@ type trial[Tx any] struct {
 }
 
 // run calls f as a process of its own.
-func (t *trial[Tx]) run(ctx context.Context, f func(ctx context.Context, h Holder[Tx]) error) error {
-	err, leftBehind := asProcess(ctx, t.service, t.resource, t, nil, f)
+func (t *trial[Tx]) run(ctx context.Context, f func(ctx context.Context, p Process[Tx]) error) error {
+	err, leftBehind := asProcess(ctx, t.service, t.names, t, nil, f)
 	if leftBehind != nil {
 		t.mu.Lock()
 		defer t.mu.Unlock()
@@ -57,8 +58,8 @@ func (t *trial[Tx]) run(ctx context.Context, f func(ctx context.Context, h Holde
 
 // asProcess calls f as a process of its own. leftBehind is what f began and did not
 // wait for.
-func asProcess[Tx any](ctx context.Context, service *LockService, resource string, store storage.Store[Tx], cfg *guard.Config,
-	f func(ctx context.Context, h Holder[Tx]) error) (err, leftBehind error) {
+func asProcess[Tx any](ctx context.Context, service *LockService, names []string, store storage.Store[Tx], cfg *guard.Config,
+	f func(ctx context.Context, p Process[Tx]) error) (err, leftBehind error) {
 	g, err := guard.New(service.NewLocker("guardtest-holder"), store, cfg)
 	if err != nil {
 		return nil, err
@@ -70,7 +71,11 @@ func asProcess[Tx any](ctx context.Context, service *LockService, resource strin
 			leftBehind = fmt.Errorf("run returned and left a call of its Guard behind; let it wait for what it begins: %w", err)
 		}
 	}()
-	return f(ctx, Holder[Tx]{Guard: g, Grant: service.grantAway(resource, "guardtest-holder"), Store: store}), nil
+	p := Process[Tx]{Guard: g}
+	for _, name := range names {
+		p.Grants = append(p.Grants, service.grantAway(name, "guardtest-holder"))
+	}
+	return f(ctx, p), nil
 }
 
 // Claim implements storage.Store.
@@ -161,6 +166,16 @@ func (t *trial[Tx]) at(ctx context.Context, m moment, grants ...fence.Grant) err
 		return t.failure
 	}
 	t.superseded = true
+	return nil
+}
+
+// overtakeAll is overtake for each resource.
+func overtakeAll[Tx any](ctx context.Context, s *LockService, store storage.Store[Tx], names []string) error {
+	for _, name := range names {
+		if err := overtake(ctx, s, store, name); err != nil {
+			return fmt.Errorf("the fence of %s can't be claimed: %w", name, err)
+		}
+	}
 	return nil
 }
 

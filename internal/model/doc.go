@@ -40,7 +40,7 @@
 // each of its resources in its own transaction.
 //
 // [Order] is about waiting, not about safety: how calls over several resources take
-// turns in their processes and locks among them (guard.DoAll), with ownership that is
+// turns in their processes and locks among them (guard.Do of several), with ownership that is
 // kept until another call waits for it, and leases that are lost at any time and
 // acquired anew. Rows A are its rules, rows AB those with one thing broken.
 //

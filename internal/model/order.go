@@ -16,7 +16,7 @@ type OrderMutation struct {
 	KeepContended bool
 }
 
-// Order is how calls over several resources acquire them (guard.DoAll), bounded.
+// Order is how calls over several resources acquire them (guard.Do of several), bounded.
 // A call takes its turn at a resource among the calls of its process, and then the
 // lock of it among processes, unless its process has kept that from an earlier
 // call. It shows that no call waits for ever. It doesn't decide which one

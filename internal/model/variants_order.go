@@ -21,7 +21,7 @@ func (m Order) bounds() string {
 	return text
 }
 
-// orderVariants are about acquisition (guard.DoAll): the rules, and those with one
+// orderVariants are about acquisition (guard.Do of several): the rules, and those with one
 // thing changed.
 func orderVariants() []Variant {
 	holds := func(id, text string, m Order) Variant { return of(id, text, Holds, m.bounds(), m) }

@@ -20,7 +20,7 @@ var guardMutants = []Mutant{
 		if err`,
 		inGuard("TestUnknown_IsSettledBeforeTheNextCallRuns_G6")),
 	change("doubt-that-was-applied-leaves-the-position", "G6", g+"standing.go",
-		"\tif applied {\n\t\ts.applied(s.doubt.InDoubt)\n\t}\n", "",
+		"\tif applied {\n\t\ts.applied(s.doubt.inDoubt)\n\t}\n", "",
 		inGuard("TestHold_GoesOnAfterADoubtThatIsSettledAsApplied_G6")),
 	change("grant-with-a-doubt-goes-on", "G6", g+"standing.go",
 		"\t\ts.dead = true\n\t\treturn e.failed(ctx, standings{s}, \"an earlier", "\t\treturn e.failed(ctx, standings{s}, \"an earlier",
@@ -67,7 +67,7 @@ var guardMutants = []Mutant{
 		inGuard("TestDoubt_AppliedIsSuccess_G4")).
 		violates("unknown-commits"),
 	change("doubt-is-taken-for-success", "G4", g+"engine.go",
-		`return e.resolve(detached, ss, op, doubt)`, `return nil`,
+		`return e.resolve(detached, ss, o, doubt)`, `return nil`,
 		inGuard("TestDoubt_NotAppliedIsAnErrorAndStaysSo_G4")).
 		violates("unknown-commits"),
 	change("doubt-is-asked-about-once", "G4", g+"engine.go",
@@ -77,7 +77,7 @@ var guardMutants = []Mutant{
 		"\t\t\tfor _, s := range ss {\n\t\t\t\ts.doubt = unknown\n\t\t\t}\n", "",
 		inGuard("TestUnknown_IsSettledBeforeTheNextCallRuns_G6")),
 	change("hold-reads-on-after-a-commit-that-was-not-applied", "G2", g+"engine.go",
-		"case err == nil:\n\t\t\te.report.resolved(ss.grants(), op, false", "case err == nil:\n\t\t\tss.claimed(true)\n\t\t\te.report.resolved(ss.grants(), op, false",
+		"case err == nil:\n\t\t\te.report.resolved(ss.grants(), o.record, false", "case err == nil:\n\t\t\tss.claimed(true)\n\t\t\te.report.resolved(ss.grants(), o.record, false",
 		inGuard("TestHold_EndsWithACommitThatWasNotApplied_G2")),
 	change("hold-ends-with-a-commit-that-failed", "G2", g+"engine.go",
 		`ss.claimed(true) // nothing was committed, so the positions are what they were`, ``,
@@ -97,12 +97,12 @@ var guardMutants = []Mutant{
 	change("operations-run-again-for-ever", "L1", g+"retry.go",
 		` || runs == maxRuns || `, ` || runs == 100 || `,
 		inGuard("TestRetryable_IsBounded")),
-	change("hold-retries-what-was-overtaken", "G2", g+"hold.go",
-		`return temporary(err) && h.tenure.claimed }`, `return againUnderGrant(err) }`,
+	change("hold-retries-what-was-overtaken", "G2", g+"held.go",
+		`return temporary(err) && h.ss.allClaimed() }`, `return againUnderGrant(err) }`,
 		inGuard("TestHold_ReadsOfEarlierStepsHoldInLaterOnes_G2")).
-		survives("every h.Do is refused while the Hold's claim isn't good (hold-claims-again), so another run ends there, with the same error: guarded twice"),
-	change("hold-retries-with-reads-out-of-date", "G2", g+"hold.go",
-		`return temporary(err) && h.tenure.claimed }`, `return temporary(err) }`,
+		survives("every call on h is rejected while the Hold's claim isn't good (hold-claims-again), so another run ends there, with the same error: guarded twice"),
+	change("hold-retries-with-reads-out-of-date", "G2", g+"held.go",
+		`return temporary(err) && h.ss.allClaimed() }`, `return temporary(err) }`,
 		inGuard("TestHold_EndsWithACommitThatWasNotApplied_G2")),
 
 	change("once-is-looked-up-before-the-fence-is-observed", "G2 N22", g+"engine.go",
@@ -110,7 +110,7 @@ var guardMutants = []Mutant{
 		"\trepeated, err := e.recall(ctx, ss, o)\n\tif err != nil {\n\t\treturn err\n\t}\n\tif err := e.readyAll(ctx, ss); err != nil {\n\t\treturn err\n\t}\n",
 		inGuard("TestOnce_InHoldAndUnderAForeignGrant_G4")),
 	change("once-is-answered-without-a-seal", "G2 N22", g+"engine.go",
-		"\t\tif err := e.commit(ctx, ss, txn, o.record, nil); err != nil {\n\t\t\treturn err\n\t\t}\n", "\t\ttxn.Rollback(ctx)\n",
+		"\t\tif err := e.commit(ctx, ss, txn, o, nil); err != nil {\n\t\t\treturn err\n\t\t}\n", "\t\ttxn.Rollback(ctx)\n",
 		inGuard("TestOnce_RepeatedAnswerIsSealed_G2_N22")),
 	change("once-is-not-kept", "G4", g+"engine.go",
 		`txn.Keep(*o.once, data)`, `_ = data`,
@@ -137,7 +137,7 @@ var guardMutants = []Mutant{
 	}
 	return value, nil`,
 		inGuard("TestValue_ReturnsZeroWithAnError")).and(
-		Edit{g + "call.go", `var value, zero V
-	if fn == nil {`, `var value, zero V
-	if _ = zero; fn == nil {`}),
+		Edit{g + "call.go", `if fn != nil {
+		run = func`, `if _ = zero; fn != nil {
+		run = func`}),
 }

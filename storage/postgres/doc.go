@@ -96,7 +96,7 @@
 // At SERIALIZABLE transactions of different resources don't meet in the tables of
 // the fence, all of which they reach by index, with two exceptions: transactions
 // over more resources than max_pred_locks_per_page (2 by default: raise it for
-// guard.DoAll), and fences whose dead versions a long transaction elsewhere has kept
+// guard.Do over several resources), and fences whose dead versions a long transaction elsewhere has kept
 // from being removed. Both end as a *TransientError.
 //
 // PostgreSQL 14 or later is needed.

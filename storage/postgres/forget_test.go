@@ -40,7 +40,7 @@ func TestForgetOnce_IsNotMisledByAClockThatJumped_G4(t *testing.T) {
 	require.NoError(t, err)
 	steadyFor(t, pool, "30 days")
 	order := func() {
-		require.NoError(t, guard.Do(t.Context(), g, resource, add("x", 1), guard.Once("order 7", nil)))
+		require.NoError(t, doOnce(t.Context(), g, resource, add("x", 1), guard.Once("order 7", nil)))
 	}
 	order()
 	setForward(t, pool, "10 days")

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/testenv"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
@@ -219,4 +220,10 @@ func kinds(t testing.TB, store *postgres.Store) []storage.EntryKind {
 		kinds = append(kinds, e.Kind)
 	}
 	return kinds
+}
+
+// doOnce is guard.Do for options that need a value.
+func doOnce[R guard.Resources](ctx context.Context, on guard.Runner[pgx.Tx], resources R, fn func(context.Context, pgx.Tx) error, opts ...guard.ValueOption) error {
+	_, err := guard.Value(ctx, on, resources, func(ctx context.Context, tx pgx.Tx) (struct{}, error) { return struct{}{}, fn(ctx, tx) }, opts...)
+	return err
 }

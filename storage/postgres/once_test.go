@@ -52,7 +52,7 @@ func TestOnce_NeedsOneConnection_HB19(t *testing.T) {
 	require.NoError(t, err)
 	defer g.Close(context.Background())
 	for range 2 {
-		require.NoError(t, guard.DoAll(t.Context(), g, []string{"r", "s"}, add("x", 1), guard.Once("k", nil)))
+		require.NoError(t, doOnce(t.Context(), g, []string{"r", "s"}, add("x", 1), guard.Once("k", nil)))
 	}
 	holds(t, pool, "x", 1)
 }
@@ -165,11 +165,13 @@ func TestOnce_TwoAtATimeUnderOneGrantGetOneAnswer_G4_G6(t *testing.T) {
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		pool := newPool(t)
 		store := newStore(t, pool, at(level))
+		receiver, err := guard.New(nil, store, nil)
+		require.NoError(t, err)
 		once, meanwhile := guard.Once("k", nil), true
-		n, err := guard.ValueGrant(t.Context(), store, grant(5, "a"), func(ctx context.Context, tx pgx.Tx) (int64, error) {
+		n, err := guard.Value(t.Context(), receiver.UnderGrant(grant(5, "a")), resource, func(ctx context.Context, tx pgx.Tx) (int64, error) {
 			if meanwhile {
 				meanwhile = false
-				n, err := guard.ValueGrant(t.Context(), store, grant(5, "a"), counting, once)
+				n, err := guard.Value(t.Context(), receiver.UnderGrant(grant(5, "a")), resource, counting, once)
 				require.NoError(t, err)
 				require.EqualValues(t, 1, n)
 			}

@@ -43,8 +43,8 @@ func depositIsFenced(t *testing.T) {
 		t.Fatal(err)
 	}
 	guardtest.RequireFenced(t, store, "account/"+account,
-		func(ctx context.Context, h guardtest.Holder[pgx.Tx]) error {
-			return Deposit(ctx, h.Guard, account, 100)
+		func(ctx context.Context, p guardtest.Process[pgx.Tx]) error {
+			return Deposit(ctx, p.Guard, account, 100)
 		},
 		func(ctx context.Context) (balance int, err error) {
 			err = pool.QueryRow(ctx, "select balance from account where name = $1", account).Scan(&balance)

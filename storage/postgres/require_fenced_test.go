@@ -29,21 +29,21 @@ func (v *verdict) Fatalf(format string, args ...any) { v.failure = fmt.Sprintf(f
 func TestRequireFenced_TellsWhatIsFenced_G2_G3(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		run     func(ctx context.Context, pool *pgxpool.Pool, h guardtest.Holder[pgx.Tx]) error
+		run     func(ctx context.Context, pool *pgxpool.Pool, h guardtest.Process[pgx.Tx]) error
 		failure string
 	}{
-		"Do": {func(ctx context.Context, _ *pgxpool.Pool, h guardtest.Holder[pgx.Tx]) error {
-			return guard.Do(ctx, h.Guard, resource, add("stock", -1), guard.Once("key", nil), guard.Retryable())
+		"Do": {func(ctx context.Context, _ *pgxpool.Pool, h guardtest.Process[pgx.Tx]) error {
+			return doOnce(ctx, h.Guard, resource, add("stock", -1), guard.Once("key", nil), guard.Retryable())
 		}, ""},
-		"Hold": {func(ctx context.Context, _ *pgxpool.Pool, h guardtest.Holder[pgx.Tx]) error {
-			return guard.Hold(ctx, h.Guard, resource, func(ctx context.Context, held *guard.Held[pgx.Tx]) error {
-				return held.Do(ctx, add("stock", -1))
+		"Hold": {func(ctx context.Context, _ *pgxpool.Pool, h guardtest.Process[pgx.Tx]) error {
+			return guard.Hold(ctx, h.Guard, resource, func(ctx context.Context, held guard.Runner[pgx.Tx]) error {
+				return guard.Do(ctx, held, resource, add("stock", -1))
 			})
 		}, ""},
-		"DoGrant": {func(ctx context.Context, _ *pgxpool.Pool, h guardtest.Holder[pgx.Tx]) error {
-			return guard.DoGrant(ctx, h.Store, h.Grant, add("stock", -1))
+		"UnderGrant": {func(ctx context.Context, _ *pgxpool.Pool, h guardtest.Process[pgx.Tx]) error {
+			return guard.Do(ctx, h.Guard.UnderGrant(h.Grants...), resource, add("stock", -1))
 		}, ""},
-		"another connection": {func(ctx context.Context, pool *pgxpool.Pool, h guardtest.Holder[pgx.Tx]) error {
+		"another connection": {func(ctx context.Context, pool *pgxpool.Pool, h guardtest.Process[pgx.Tx]) error {
 			return guard.Do(ctx, h.Guard, resource, func(ctx context.Context, tx pgx.Tx) error {
 				if _, err := pool.Exec(ctx, "insert into item values ('stock', -1)"); err != nil {
 					return err
@@ -51,7 +51,7 @@ func TestRequireFenced_TellsWhatIsFenced_G2_G3(t *testing.T) {
 				return add("sold", 1)(ctx, tx)
 			})
 		}, "superseded before the function in its transaction ran: the state changed: some of what run writes goes around the fence"},
-		"a COMMIT of its own": {func(ctx context.Context, _ *pgxpool.Pool, h guardtest.Holder[pgx.Tx]) error {
+		"a COMMIT of its own": {func(ctx context.Context, _ *pgxpool.Pool, h guardtest.Process[pgx.Tx]) error {
 			return guard.Do(ctx, h.Guard, resource, func(ctx context.Context, tx pgx.Tx) error {
 				return statement("insert into item values ('stock', -1); commit; begin")(ctx, tx)
 			})
@@ -62,7 +62,7 @@ func TestRequireFenced_TellsWhatIsFenced_G2_G3(t *testing.T) {
 				pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 2 })
 				v := &verdict{TB: t}
 				guardtest.RequireFenced(v, newStore(t, pool, at(level)), resource,
-					func(ctx context.Context, h guardtest.Holder[pgx.Tx]) error { return c.run(ctx, pool, h) },
+					func(ctx context.Context, h guardtest.Process[pgx.Tx]) error { return c.run(ctx, pool, h) },
 					func(ctx context.Context) (stock int64, err error) {
 						err = pool.QueryRow(ctx, "select coalesce((select value from item where key = 'stock'), 0)").Scan(&stock)
 						return stock, err
@@ -85,7 +85,7 @@ func TestRequireFenced_WorksThroughAPooler_HB18(t *testing.T) {
 	t.Parallel()
 	pool := openPooled(t, startPooler(t, testenv.SharedPostgres(t), testenv.PgBouncerConfig{}), migrated(t))
 	guardtest.RequireFenced(t, newStore(t, pool, nil), resource,
-		func(ctx context.Context, h guardtest.Holder[pgx.Tx]) error {
+		func(ctx context.Context, h guardtest.Process[pgx.Tx]) error {
 			return guard.Do(ctx, h.Guard, resource, set("stock", 1))
 		},
 		func(ctx context.Context) (stock int64, err error) {
@@ -103,10 +103,10 @@ func TestRequireFenced_LeavesTheDatabaseOfALockServiceAlone(t *testing.T) {
 	claim(t, store, grant(86, "etcd"))
 	v := &verdict{TB: t}
 	guardtest.RequireFenced(v, store, resource,
-		func(ctx context.Context, h guardtest.Holder[pgx.Tx]) error {
+		func(ctx context.Context, h guardtest.Process[pgx.Tx]) error {
 			return guard.Do(ctx, h.Guard, resource, set("stock", 1))
 		},
 		func(context.Context) (int, error) { return 0, nil })
-	require.Contains(t, v.failure, "its fence can't be claimed: a lock service with other tokens, such as etcd, has used this database; give the test one of its own: ")
+	require.Contains(t, v.failure, "the fence of sku/1 can't be claimed: a lock service with other tokens, such as etcd, has used this database; give the test one of its own: ")
 	claim(t, store, grant(87, "etcd"))
 }

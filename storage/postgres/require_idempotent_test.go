@@ -17,20 +17,20 @@ import (
 func TestRequireIdempotent_TellsWhatMayBeCalledAgain_G4(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		run     func(ctx context.Context, h guardtest.Holder[pgx.Tx]) error
+		run     func(ctx context.Context, h guardtest.Process[pgx.Tx]) error
 		failure string
 		stock   int64
 	}{
-		"pays each time": {func(ctx context.Context, h guardtest.Holder[pgx.Tx]) error {
+		"pays each time": {func(ctx context.Context, h guardtest.Process[pgx.Tx]) error {
 			return guard.Do(ctx, h.Guard, resource, add("stock", -1), guard.Retryable())
 		}, "so a second call after guard.ErrUnknownOutcome takes effect a second time", -5},
-		"Once": {func(ctx context.Context, h guardtest.Holder[pgx.Tx]) error {
-			return guard.Do(ctx, h.Guard, resource, add("stock", -1), guard.Once("order-7", nil))
+		"Once": {func(ctx context.Context, h guardtest.Process[pgx.Tx]) error {
+			return doOnce(ctx, h.Guard, resource, add("stock", -1), guard.Once("order-7", nil))
 		}, "", -1},
-		"a COMMIT of its own": {func(ctx context.Context, h guardtest.Holder[pgx.Tx]) error {
+		"a COMMIT of its own": {func(ctx context.Context, h guardtest.Process[pgx.Tx]) error {
 			return guard.Do(ctx, h.Guard, resource, statement("insert into item values ('stock', -1); commit"))
 		}, "run ended its transaction by SQL of its own, or used it after its end; leave COMMIT and ROLLBACK to guard", -1},
-		"natural key": {func(ctx context.Context, h guardtest.Holder[pgx.Tx]) error {
+		"natural key": {func(ctx context.Context, h guardtest.Process[pgx.Tx]) error {
 			return guard.Do(ctx, h.Guard, resource, func(ctx context.Context, tx pgx.Tx) error {
 				noted, err := tx.Exec(ctx, "insert into item values ('order-7', 1) on conflict do nothing")
 				if err != nil || noted.RowsAffected() == 0 {
@@ -44,7 +44,9 @@ func TestRequireIdempotent_TellsWhatMayBeCalledAgain_G4(t *testing.T) {
 			t.Parallel()
 			pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 2 })
 			v := &verdict{TB: t}
-			guardtest.RequireIdempotent(v, newStore(t, pool, nil), resource, c.run, func(ctx context.Context) (items string, err error) {
+			guardtest.RequireIdempotent(v, newStore(t, pool, nil), resource, func(ctx context.Context, h guardtest.Process[pgx.Tx]) (struct{}, error) {
+				return struct{}{}, c.run(ctx, h)
+			}, func(ctx context.Context) (items string, err error) {
 				err = pool.QueryRow(ctx, "select coalesce(string_agg(key || ' ' || value, ', ' order by key), '') from item").Scan(&items)
 				return items, err
 			})

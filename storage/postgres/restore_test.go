@@ -178,15 +178,15 @@ func TestRestore_GuardGoesOnUnderANewGrant_N21_HE4(t *testing.T) {
 	holds(t, r.pool, "x", 2)
 
 	runs := 0
-	err = guard.Hold(ctx, g, resource, func(ctx context.Context, h *guard.Held[pgx.Tx]) error {
+	err = guard.Hold(ctx, g, resource, func(ctx context.Context, h guard.Runner[pgx.Tx]) error {
 		var read int64
-		require.NoError(t, h.Do(ctx, do(func(ctx context.Context, tx pgx.Tx) error {
+		require.NoError(t, guard.Do(ctx, h, resource, do(func(ctx context.Context, tx pgx.Tx) error {
 			runs++
 			return get("x", &read)(ctx, tx)
 		})))
 		r.restore(t)
 		for range 2 {
-			require.ErrorIs(t, h.Do(ctx, set("x", read+1)), storage.ErrWentBack)
+			require.ErrorIs(t, guard.Do(ctx, h, resource, set("x", read+1)), storage.ErrWentBack)
 		}
 		return nil
 	})

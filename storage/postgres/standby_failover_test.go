@@ -138,10 +138,10 @@ func TestFailover_EndsAHoldThatMerelyRead_N6_HE1(t *testing.T) {
 	require.NoError(t, guard.Do(t.Context(), g, resource, set("x", 1)))
 	r.cutOff(t)
 	mustExec(t, r.direct, "update item set value = 2")
-	err = guard.Hold(t.Context(), g, resource, func(ctx context.Context, h *guard.Held[pgx.Tx]) error {
+	err = guard.Hold(t.Context(), g, resource, func(ctx context.Context, h guard.Runner[pgx.Tx]) error {
 		read := query[int64](t, r.direct, "select value from item") // under the grant, but on another connection
 		r.failOver(t)
-		return h.Do(ctx, set("x", read+1))
+		return guard.Do(ctx, h, resource, set("x", read+1))
 	})
 	require.ErrorIs(t, err, storage.ErrFailedOver)
 	holds(t, r.pool, "x", 1)

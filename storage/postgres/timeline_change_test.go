@@ -139,13 +139,13 @@ func TestFailover_EndsAHold_HE1(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
 	hold := func(between func()) error {
-		return guard.Hold(t.Context(), g, resource, func(ctx context.Context, h *guard.Held[pgx.Tx]) error {
+		return guard.Hold(t.Context(), g, resource, func(ctx context.Context, h guard.Runner[pgx.Tx]) error {
 			var read int64
-			if err := h.Do(ctx, get("x", &read)); err != nil {
+			if err := guard.Do(ctx, h, resource, get("x", &read)); err != nil {
 				return err
 			}
 			between()
-			return h.Do(ctx, set("x", read+1))
+			return guard.Do(ctx, h, resource, set("x", read+1))
 		})
 	}
 	err = hold(func() { failOver(t, server, openPool(t, dsn)) })

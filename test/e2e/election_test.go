@@ -40,8 +40,10 @@ func campaign(t *testing.T, e *etcd.Election) fence.Leadership {
 }
 
 // writing is a step of a leader's that counts up.
-func writing(key string) func(context.Context, *guard.Held[pgx.Tx]) error {
-	return func(ctx context.Context, h *guard.Held[pgx.Tx]) error { return h.Do(ctx, increment(key)) }
+func writing(key string) func(context.Context, guard.Runner[pgx.Tx]) error {
+	return func(ctx context.Context, h guard.Runner[pgx.Tx]) error {
+		return guard.Do(ctx, h, "jobs", increment(key))
+	}
 }
 
 // A leader is cut off from etcd and goes on with its work; its lease runs out and
@@ -55,29 +57,29 @@ func TestElection_ADeposedLeadersWritesAreRefused_G3(t *testing.T) {
 	b := newProcess(t, endpoint, dsn, etcd.Config{}, nil)
 	old := campaign(t, election(t, a, "jobs"))
 	var elected fence.Leadership
-	err := guard.HoldLease(ctx, a.Guard, old, func(ctx context.Context, h *guard.Held[pgx.Tx]) error {
-		require.NoError(t, h.Do(ctx, increment("jobs")))
+	err := guard.Hold(ctx, a.Guard.UnderLease(old), "jobs", func(ctx context.Context, h guard.Runner[pgx.Tx]) error {
+		require.NoError(t, guard.Do(ctx, h, "jobs", increment("jobs")))
 
 		revokeOnce(t, ctx, t.Name())
 		elected = campaign(t, election(t, b, "jobs"))
 		require.Positive(t, elected.Grant().Compare(old.Grant()))
-		require.NoError(t, guard.HoldLease(t.Context(), b.Guard, elected, writing("jobs")))
+		require.NoError(t, guard.Hold(t.Context(), b.Guard.UnderLease(elected), "jobs", writing("jobs")))
 
 		require.NoError(t, old.Context().Err(), "the old leader has heard of it, so this shows nothing")
-		return h.Do(ctx, increment("jobs"))
+		return guard.Do(ctx, h, "jobs", increment("jobs"))
 	})
 	requireStale(t, err, old, elected)
-	requireStale(t, guard.HoldLease(ctx, a.Guard, old, writing("jobs")), old, elected)
-	requireStale(t, guard.DoGrant(ctx, a.store, old.Grant(), increment("jobs")), old, elected)
+	requireStale(t, guard.Hold(ctx, a.Guard.UnderLease(old), "jobs", writing("jobs")), old, elected)
+	requireStale(t, guard.Do(ctx, a.Guard.UnderGrant(old.Grant()), "jobs", increment("jobs")), old, elected)
 	require.ErrorIs(t, old.Proclaim(ctx, "still me"), fence.ErrLeaseLost)
 	require.EqualValues(t, 2, value(t, pool, "jobs"))
 
 	leader, err := election(t, a, "jobs").Leader(ctx)
 	require.NoError(t, err)
 	require.Equal(t, fence.Leader{Grant: elected.Grant(), Value: t.Name()}, leader)
-	require.NoError(t, guard.DoGrant(ctx, a.store, leader.Grant, increment("jobs")), "an order of the leader's, carried out elsewhere")
+	require.NoError(t, guard.Do(ctx, a.Guard.UnderGrant(leader.Grant), "jobs", increment("jobs")), "an order of the leader's, carried out elsewhere")
 	require.NoError(t, elected.Resign(ctx))
-	require.NoError(t, guard.HoldLease(ctx, a.Guard, campaign(t, election(t, a, "jobs")), writing("jobs")), "the old leader is elected again")
+	require.NoError(t, guard.Hold(ctx, a.Guard.UnderLease(campaign(t, election(t, a, "jobs"))), "jobs", writing("jobs")), "the old leader is elected again")
 	require.EqualValues(t, 4, value(t, pool, "jobs"))
 }
 
@@ -153,14 +155,14 @@ func leadOnce(t *testing.T, ctx context.Context, p *process, e *etcd.Election) e
 			t.Errorf("resign: %v", err) // unavailable: its session was lost meanwhile
 		}
 	}()
-	return guard.HoldLease(ctx, p.Guard, led, func(ctx context.Context, h *guard.Held[pgx.Tx]) error {
+	return guard.Hold(ctx, p.Guard.UnderLease(led), "jobs", func(ctx context.Context, h guard.Runner[pgx.Tx]) error {
 		var value int64
-		if err := h.Do(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		if err := guard.Do(ctx, h, "jobs", func(ctx context.Context, tx pgx.Tx) error {
 			return tx.QueryRow(ctx, "select value from counter where key = 'jobs'").Scan(&value)
 		}); err != nil {
 			return err
 		}
-		return h.Do(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		return guard.Do(ctx, h, "jobs", func(ctx context.Context, tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, "update counter set value = $1 where key = 'jobs'", value+1)
 			return err
 		})

@@ -80,7 +80,7 @@ func TestEpoch_RaisedWhileCallsWaitIsTakenByThem_L1(t *testing.T) {
 		do, hold := e.process(), e.process()
 		calls.Go(func() { errs <- guard.Do(ctx, do, "a", nothing) })
 		calls.Go(func() {
-			errs <- guard.Hold(ctx, hold, "a", func(ctx context.Context, h *guard.Held[*memory.Tx]) error { return h.Do(ctx, nothing) })
+			errs <- guard.Hold(ctx, hold, "a", func(ctx context.Context, h guard.Runner[*memory.Tx]) error { return guard.Do(ctx, h, "a", nothing) })
 		})
 	}
 	e.awaitQueue("a", 1+2*waiting)
@@ -104,7 +104,7 @@ func TestEpoch_BehindTheDatabasesIsAnErrorAtOnce(t *testing.T) {
 	e.prefix += "-another"
 	g := e.process()
 	for range 2 {
-		err := guard.DoAll(ctx, g, []string{"a", "b"}, nothing)
+		err := guard.Do(ctx, g, []string{"a", "b"}, nothing)
 		require.ErrorIs(t, err, guard.ErrEpochBehind)
 		require.ErrorContains(t, err, "has epoch 1, but the database has seen epoch 2")
 	}

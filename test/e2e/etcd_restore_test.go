@@ -266,22 +266,22 @@ func TestPartition_AHolderWithoutEtcdWritesUntilItIsFenced_HD17_G3(t *testing.T)
 	cut := newProcess(t, r.etcd.Endpoint(), r.dsn, lock, nil, grpc.WithContextDialer(r.line.dial))
 	successor := newProcess(t, r.etcd.Endpoint(), r.dsn, lock, nil)
 	var grant fence.Grant
-	err := guard.Hold(t.Context(), cut.Guard, "a", func(ctx context.Context, h *guard.Held[pgx.Tx]) error {
-		grant = h.Grant()
-		require.NoError(t, h.Do(ctx, increment("a")))
+	err := guard.Hold(t.Context(), cut.Guard, "a", func(ctx context.Context, h guard.Runner[pgx.Tx]) error {
+		grant = guard.Grants(ctx)[0]
+		require.NoError(t, guard.Do(ctx, h, "a", increment("a")))
 		r.calls++
 		r.line.lead("")
-		if h.Do(ctx, increment("a")) == nil { // unless this machine is slower than the time to live
+		if guard.Do(ctx, h, "a", increment("a")) == nil { // unless this machine is slower than the time to live
 			r.calls++
 		}
 		r.do(successor)
 		<-ctx.Done()
 		require.ErrorIs(t, context.Cause(ctx), fence.ErrLeaseLost)
 		requireReason(t, context.Cause(ctx), fence.Unreachable)
-		return h.Do(context.WithoutCancel(ctx), increment("a"))
+		return guard.Do(context.WithoutCancel(ctx), h, "a", increment("a"))
 	})
 	require.ErrorIs(t, err, guard.ErrStaleToken)
-	err = guard.DoGrant(t.Context(), cut.store, grant, increment("a"))
+	err = guard.Do(t.Context(), cut.Guard.UnderGrant(grant), "a", increment("a"))
 	require.ErrorIs(t, err, guard.ErrStaleToken)
 	err = guard.Do(t.Context(), cut.Guard, "a", increment("a"))
 	requireReason(t, err, fence.Unreachable)

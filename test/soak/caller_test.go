@@ -90,11 +90,11 @@ func (c *caller) value(ctx context.Context, op, name string) error {
 
 // hold makes two steps: no other caller may make one in between if both commit.
 func (c *caller) hold(ctx context.Context, op, name string) error {
-	return guard.Hold(ctx, c.own.guard, name, func(ctx context.Context, h *guard.Held[pgx.Tx]) error {
+	return guard.Hold(ctx, c.own.guard, name, func(ctx context.Context, h guard.Runner[pgx.Tx]) error {
 		var values [2]int64
 		for i := range values {
 			part := fmt.Sprintf("%s/%d", op, i)
-			err := h.Do(ctx, func(ctx context.Context, tx pgx.Tx) (err error) {
+			err := guard.Do(ctx, h, name, func(ctx context.Context, tx pgx.Tx) (err error) {
 				values[i], err = step(ctx, tx, part, name)
 				return err
 			}, guard.OpID(part))
@@ -115,7 +115,7 @@ func (c *caller) doAll(ctx context.Context, op string) error {
 	for _, n := range c.random.Perm(counters)[:2+c.random.IntN(3)] {
 		names = append(names, counter(n))
 	}
-	err := guard.DoAll(ctx, c.own.guard, names, func(ctx context.Context, tx pgx.Tx) error {
+	err := guard.Do(ctx, c.own.guard, names, func(ctx context.Context, tx pgx.Tx) error {
 		for _, name := range names {
 			if _, err := step(ctx, tx, op, name); err != nil {
 				return err

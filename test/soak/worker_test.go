@@ -184,7 +184,7 @@ func (w *worker) runOne(ctx context.Context, id string) {
 	defer cancel()
 	t := planned(w.spec.Seed, id)
 	start := time.Now()
-	err := guard.DoAll(ctx, w.guard, t.accounts, func(ctx context.Context, tx pgx.Tx) error { return t.run(ctx, tx, func() error { return w.pause(id) }) }, guard.OpID(id), guard.Retryable())
+	err := guard.Do(ctx, w.guard, t.accounts, func(ctx context.Context, tx pgx.Tx) error { return t.run(ctx, tx, func() error { return w.pause(id) }) }, guard.OpID(id), guard.Retryable())
 	e := event{Kind: opEnds, Op: id, Outcome: committed, Took: time.Since(start).Milliseconds()}
 	if err != nil {
 		e.Outcome, e.Err, e.Class, e.Late = failed, fmt.Sprintf("%.1000s", err), classOf(err), ctx.Err() != nil

@@ -69,7 +69,7 @@ func TestObserver_SeesARunFromAllSides(t *testing.T) {
 		require.NoError(t, sell(ctx, nested, "op-1", "a", 3, old.Token))
 		return nested.Commit(ctx)
 	}, guard.OpID("op-1")))
-	require.NoError(t, guard.DoAll(patient(t), g, []string{"a", "b/c"}, func(ctx context.Context, tx pgx.Tx) error {
+	require.NoError(t, guard.Do(patient(t), g, []string{"a", "b/c"}, func(ctx context.Context, tx pgx.Tx) error {
 		for _, grant := range guard.Grants(ctx) {
 			require.NoError(t, sell(ctx, tx, "op-2", grant.Resource, 1, grant.Token))
 		}
@@ -80,9 +80,11 @@ func TestObserver_SeesARunFromAllSides(t *testing.T) {
 	require.NoError(t, locker.Close(patient(t)))
 	newer := old
 	newer.Token, newer.Holder = old.Token+1000, "newer"
-	require.NoError(t, guard.DoGrant(patient(t), store, newer, func(context.Context, pgx.Tx) error { return nil }))
+	receiver, err := guard.New(nil, store, nil)
+	require.NoError(t, err)
+	require.NoError(t, guard.Do(patient(t), receiver.UnderGrant(newer), "a", func(context.Context, pgx.Tx) error { return nil }))
 	for range 2 {
-		err = guard.DoGrant(patient(t), store, old, func(context.Context, pgx.Tx) error { return nil })
+		err = guard.Do(patient(t), receiver.UnderGrant(old), "a", func(context.Context, pgx.Tx) error { return nil })
 		require.ErrorIs(t, err, guard.ErrStaleToken)
 	}
 

@@ -106,7 +106,11 @@ func (s *script) forge(ctx context.Context, store *postgres.Store, grant fence.G
 	if err != nil {
 		return err
 	}
-	err = guard.DoGrant(ctx, store, grant, func(ctx context.Context, tx pgx.Tx) error {
+	receiver, err := guard.New(nil, store, nil)
+	if err != nil {
+		return err
+	}
+	err = guard.Do(ctx, receiver.UnderGrant(grant), grant.Resource, func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "update stock set available = 0")
 		return err
 	})

@@ -116,7 +116,7 @@ func (s Stock) Describe(op workload.Op) (action string, resources []string) {
 // Operate implements Workload.
 func (s Stock) Operate(ctx context.Context, env *workload.Env, op workload.Op) error {
 	o := s.order(op)
-	opts := []guard.Option{guard.OpID(op.ID)}
+	opts := []guard.ValueOption{guard.OpID(op.ID)}
 	if o.retryable {
 		opts = append(opts, guard.Retryable())
 	}
@@ -135,7 +135,7 @@ func (s Stock) Operate(ctx context.Context, env *workload.Env, op workload.Op) e
 
 // once sells by a key and, some of the time, does so again after it has succeeded, as a
 // client does that has lost the answer: that changes nothing. A control knows no keys.
-func (s Stock) once(ctx context.Context, env *workload.Env, op workload.Op, o order, opts []guard.Option) error {
+func (s Stock) once(ctx context.Context, env *workload.Env, op workload.Op, o order, opts []guard.ValueOption) error {
 	opts = append(opts, guard.Once(op.ID, []byte(op.ID)))
 	do := func() error { return env.Do(ctx, op.Resource, s.sell(env, op, o), opts...) }
 	err := untilTold(ctx, env, do)

@@ -16,7 +16,7 @@ import (
 type doubtful struct{ workload.Protection }
 
 func (doubtful) Hold(ctx context.Context, _ string, fn func(context.Context, workload.Transact) error) error {
-	return fn(ctx, func(context.Context, workload.Work, ...guard.Option) error {
+	return fn(ctx, func(context.Context, workload.Work, ...guard.ValueOption) error {
 		return &guard.UnknownOutcomeError{Err: context.DeadlineExceeded, AskErr: context.DeadlineExceeded}
 	})
 }
@@ -40,7 +40,7 @@ type forgetful struct {
 
 var errAway = errors.New("nobody is there")
 
-func (f *forgetful) Do(context.Context, []string, workload.Work, []guard.Option) error {
+func (f *forgetful) Do(context.Context, []string, workload.Work, []guard.ValueOption) error {
 	if f.asked++; f.asked == 1 {
 		return &guard.UnknownOutcomeError{Err: context.DeadlineExceeded, AskErr: context.DeadlineExceeded}
 	}
@@ -64,7 +64,7 @@ type answers struct {
 	asked int
 }
 
-func (a *answers) Do(context.Context, []string, workload.Work, []guard.Option) error {
+func (a *answers) Do(context.Context, []string, workload.Work, []guard.ValueOption) error {
 	a.asked++
 	return a.of[a.asked-1]
 }

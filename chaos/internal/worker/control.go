@@ -22,7 +22,7 @@ type locked struct {
 	tell func(history.Event)
 }
 
-func (l *locked) Do(ctx context.Context, resources []string, work workload.Work, _ []guard.Option) error {
+func (l *locked) Do(ctx context.Context, resources []string, work workload.Work, _ []guard.ValueOption) error {
 	return l.while(ctx, slices.Sorted(slices.Values(resources)), nil, func(held []heldLock) error {
 		return l.transact(ctx, held, work)
 	})
@@ -30,7 +30,7 @@ func (l *locked) Do(ctx context.Context, resources []string, work workload.Work,
 
 func (l *locked) Hold(ctx context.Context, resource string, fn func(context.Context, workload.Transact) error) error {
 	return l.while(ctx, []string{resource}, nil, func(held []heldLock) error {
-		return fn(ctx, func(ctx context.Context, work workload.Work, _ ...guard.Option) error {
+		return fn(ctx, func(ctx context.Context, work workload.Work, _ ...guard.ValueOption) error {
 			return l.transact(ctx, held, work)
 		})
 	})

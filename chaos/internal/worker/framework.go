@@ -19,30 +19,29 @@ type fenced struct {
 	env    *workload.Env
 }
 
-func (f *fenced) Do(ctx context.Context, resources []string, work workload.Work, opts []guard.Option) error {
-	fn := f.transaction(work)
-	if len(resources) == 1 {
-		return guard.Do(ctx, f.guard, resources[0], fn, opts...)
-	}
-	return guard.DoAll(ctx, f.guard, resources, fn, opts...)
+func (f *fenced) Do(ctx context.Context, resources []string, work workload.Work, opts []guard.ValueOption) error {
+	_, err := guard.Value(ctx, f.guard, resources, f.transaction(work), opts...)
+	return err
 }
 
 func (f *fenced) Hold(ctx context.Context, resource string, fn func(context.Context, workload.Transact) error) error {
-	return guard.Hold(ctx, f.guard, resource, func(ctx context.Context, h *guard.Held[pgx.Tx]) error {
-		return fn(ctx, func(ctx context.Context, work workload.Work, opts ...guard.Option) error {
-			return h.Do(ctx, f.transaction(work), opts...)
+	return guard.Hold(ctx, f.guard, resource, func(ctx context.Context, h guard.Runner[pgx.Tx]) error {
+		return fn(ctx, func(ctx context.Context, work workload.Work, opts ...guard.ValueOption) error {
+			_, err := guard.Value(ctx, h, resource, f.transaction(work), opts...)
+			return err
 		})
 	})
 }
 
-// transaction is work as the framework runs it.
-func (f *fenced) transaction(work workload.Work) func(context.Context, pgx.Tx) error {
-	return func(ctx context.Context, tx pgx.Tx) error {
+// transaction is work as the framework runs it. It has no value, and takes guard.Once
+// nevertheless: what is kept is that it was done.
+func (f *fenced) transaction(work workload.Work) func(context.Context, pgx.Tx) (struct{}, error) {
+	return func(ctx context.Context, tx pgx.Tx) (struct{}, error) {
 		if err := work(ctx, tx, tokens(guard.Grants(ctx)...)); err != nil {
-			return err
+			return struct{}{}, err
 		}
 		f.env.Point(workload.PointWritten)
-		return nil
+		return struct{}{}, nil
 	}
 }
 

@@ -48,12 +48,12 @@ func (e *Env) Point(name string) { e.At(name) }
 
 // Do runs fn in a transaction under the lock of a resource: by guard.Do, or in the
 // way of the control that the run is about, which takes no options.
-func (e *Env) Do(ctx context.Context, resource string, fn Work, opts ...guard.Option) error {
+func (e *Env) Do(ctx context.Context, resource string, fn Work, opts ...guard.ValueOption) error {
 	return e.DoAll(ctx, []string{resource}, fn, opts...)
 }
 
-// DoAll is Do for several resources, by guard.DoAll.
-func (e *Env) DoAll(ctx context.Context, resources []string, fn Work, opts ...guard.Option) error {
+// DoAll is Do for several resources.
+func (e *Env) DoAll(ctx context.Context, resources []string, fn Work, opts ...guard.ValueOption) error {
 	return e.Protection.Do(ctx, resources, e.marked(fn), opts)
 }
 
@@ -61,14 +61,14 @@ func (e *Env) DoAll(ctx context.Context, resources []string, fn Work, opts ...gu
 // transactions with do.
 func (e *Env) Hold(ctx context.Context, resource string, fn func(ctx context.Context, do Transact) error) error {
 	return e.Protection.Hold(ctx, resource, func(ctx context.Context, do Transact) error {
-		return fn(ctx, func(ctx context.Context, work Work, opts ...guard.Option) error {
+		return fn(ctx, func(ctx context.Context, work Work, opts ...guard.ValueOption) error {
 			return do(ctx, e.marked(work), opts...)
 		})
 	})
 }
 
 // Transact runs work in a transaction.
-type Transact func(ctx context.Context, work Work, opts ...guard.Option) error
+type Transact func(ctx context.Context, work Work, opts ...guard.ValueOption) error
 
 // Work is what is done in one transaction. tokens are those that it is done under,
 // by resource; without an entry there is none.
@@ -84,7 +84,7 @@ func (e *Env) marked(work Work) Work {
 
 // Protection is how operations are kept apart.
 type Protection interface {
-	Do(ctx context.Context, resources []string, work Work, opts []guard.Option) error
+	Do(ctx context.Context, resources []string, work Work, opts []guard.ValueOption) error
 	Hold(ctx context.Context, resource string, fn func(ctx context.Context, do Transact) error) error
 	Close(ctx context.Context) error
 }

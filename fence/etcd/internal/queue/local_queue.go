@@ -62,7 +62,7 @@ func (q *localQueue) wait(ctx context.Context, resource string) error {
 	case <-ctx.Done():
 		locked := &fence.LockedError{Resource: resource, Holder: q.holder(resource)}
 		q.giveUp(resource, mine)
-		return fmt.Errorf("%w: waiting for another call of this process, or for a lease that it holds (a leader writes through guard.HoldLease): %w", locked, cluster.EndOf(ctx))
+		return fmt.Errorf("%w: waiting for another call of this process, or for a lease that it holds (a leader writes through Guard.UnderLease): %w", locked, cluster.EndOf(ctx))
 	case <-q.closed:
 		q.giveUp(resource, mine)
 		return fence.ErrLockerClosed

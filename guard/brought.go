@@ -1,0 +1,166 @@
+package guard
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/storage"
+)
+
+// UnderGrant returns a Runner under grants that came from elsewhere, such as a
+// request's header. Its calls claim them first, and never acquire; the fence rejects
+// one if a later grant has claimed its resource. A call fails with a
+// [*fence.InvalidGrantError] if there is no grant, two of one resource, or none for a
+// resource that the call names.
+//
+// Several transactions of one grant, in several places, don't wait for each other:
+// of two that overlap, the later one to commit is rejected with [ErrOvertaken], and
+// right to be run again. If a grant is a Hold's and the store is that Hold's
+// own, the transaction overtakes the Hold, which has to be begun anew.
+//
+// With [Once], a rejection says nothing of earlier calls with the key: one whose answer
+// was lost may have taken effect before the grant became stale. The same key under
+// a later grant finds that one, or does it.
+func (g *Guard[Tx]) UnderGrant(grants ...fence.Grant) Runner[Tx] {
+	return &brought[Tx]{guard: g, grants: inOrder(grants, func(g fence.Grant) fence.Grant { return g })}
+}
+
+// UnderLease returns a Runner under leases that the caller has acquired, such as a
+// leader's, and goes on to own: nothing here releases them. So a Hold may go on for as
+// long as the caller leads; Config.MaxRun bounds each transaction. To bound all of
+// a Hold give ctx a deadline. A function's context ends with the leases.
+//
+// The resource of a lease's grant names the fence that its transactions move, so what a
+// deposed leader writes is rejected once its successor's first call on UnderLease has
+// begun. Two calls at a time don't wait for each other: of their transactions, the later one to
+// commit is rejected with [ErrOvertaken]. Each call claims; those on the Runner of a
+// Hold don't. A call on the Guard itself for the resource, in the leader's own process,
+// waits until the lease is released.
+func (g *Guard[Tx]) UnderLease(leases ...fence.Lease) Runner[Tx] {
+	b := &brought[Tx]{guard: g, leased: true}
+	for _, l := range leases {
+		if isNil(l) {
+			return b // as without a lease: its calls fail
+		}
+	}
+	b.leases = inOrder(leases, fence.Lease.Grant)
+	for _, l := range b.leases {
+		b.grants = append(b.grants, l.Grant())
+	}
+	return b
+}
+
+// inOrder returns a copy of what has grants, in order of their resources' names.
+func inOrder[T any](all []T, grant func(T) fence.Grant) []T {
+	return slices.SortedFunc(slices.Values(all), func(a, b T) int { return cmp.Compare(grant(a).Resource, grant(b).Resource) })
+}
+
+// brought is a Runner under grants, or leases, of the caller's.
+type brought[Tx any] struct {
+	guard  *Guard[Tx]
+	leased bool
+	leases []fence.Lease // of grants, if leased
+	grants []fence.Grant // in order of their resources' names
+}
+
+var errNoGuard = fmt.Errorf("%w: nil Guard or Runner", ErrInvalid)
+
+// run runs op under all grants of b.
+func (b *brought[Tx]) run(ctx context.Context, resources []string, op storage.Op[Tx], o options) error {
+	if err := b.admit(ctx, resources); err != nil {
+		return err
+	}
+	return b.guard.observe(resources, o, func(f *Finish) error {
+		f.Grants = b.grants
+		return b.under(ctx, func(ss standings, bounds bounds) error {
+			enter := func() (context.Context, context.CancelCauseFunc) {
+				return b.guard.scoped(ctx, nil, b.grants, bounds)
+			}
+			return retry(ctx, o, againUnderGrant, func() error {
+				f.Runs++
+				return b.guard.attempt(ctx, enter, ss, op, o.over(resources, ss.resources()), f)
+			})
+		})
+	})
+}
+
+// hold runs fn while the grants of b are held.
+func (b *brought[Tx]) hold(ctx context.Context, resources []string, fn func(ctx context.Context, h Runner[Tx]) error, o options) error {
+	if err := b.admit(ctx, resources); err != nil {
+		return err
+	}
+	return b.under(ctx, func(ss standings, bounds bounds) error {
+		return retryHold(ctx, o, againUnderGrant, func() error { return b.guard.runHold(ctx, ss, bounds, true, fn) })
+	})
+}
+
+// admit rejects calls that can't be run.
+func (b *brought[Tx]) admit(ctx context.Context, resources []string) error {
+	if b.guard == nil {
+		return errNoGuard
+	}
+	if b.leased && len(b.leases) == 0 {
+		return fmt.Errorf("%w: UnderLease without a lease", ErrInvalid)
+	}
+	if len(b.grants) == 0 {
+		return &fence.InvalidGrantError{Part: "resource", Reason: "is missing: UnderGrant without a grant"}
+	}
+	for i, grant := range b.grants {
+		if err := grant.Validate(); err != nil {
+			return err
+		}
+		if i > 0 && b.grants[i-1].Resource == grant.Resource {
+			return &fence.InvalidGrantError{Part: "resource", Reason: "has two grants: " + grant.Resource}
+		}
+	}
+	if missing := covered(resources, b.grants); missing != "" {
+		return &fence.InvalidGrantError{Part: "resource", Reason: fmt.Sprintf("is %s, and the call is for %s", names(b.grants), missing)}
+	}
+	return nested(ctx, b.guard, b, resources)
+}
+
+// under calls do under the grants of b, such that Close waits for it. What an earlier
+// call under one of the leases has left in doubt is this one's to settle (G6).
+func (b *brought[Tx]) under(ctx context.Context, do func(ss standings, bounds bounds) error) error {
+	k := b.guard.keeper
+	for _, l := range b.leases {
+		if err := l.Context().Err(); err != nil {
+			return ofCallers(withCause(l.Context(), fmt.Errorf("guard: %s: %w", l.Grant().Resource, err)), b.grants)
+		}
+	}
+	ss := make(standings, len(b.grants))
+	for i, grant := range b.grants {
+		ss[i] = &standing{grant: grant}
+	}
+	if err := k.enter(ctx, ss, b.leases); err != nil {
+		return err
+	}
+	inherited := make([]*UnknownOutcomeError, len(ss))
+	for i, s := range ss {
+		inherited[i] = s.doubt
+	}
+	defer k.leave(ss, b.leases, inherited)
+	return ofCallers(do(ss, bounds{leases: b.leases, limit: k.cfg.MaxRun}), b.grants)
+}
+
+// callersGrantError is an error after which calling again under the same grants is in
+// vain: they are the caller's, who has to get others.
+type callersGrantError struct{ err error }
+
+func (e *callersGrantError) Error() string   { return e.err.Error() }
+func (e *callersGrantError) Unwrap() error   { return e.err }
+func (e *callersGrantError) Retryable() bool { return false }
+
+// ofCallers marks an error that only other grants than the caller's can cure.
+func ofCallers(err error, grants []fence.Grant) error {
+	rejection := refusalOf(err, grants...)
+	over := rejection != nil && rejection.Reason != storage.ReasonOvertaken
+	if over || errors.Is(err, fence.ErrLeaseLost) {
+		return &callersGrantError{err: err}
+	}
+	return err
+}

@@ -1,0 +1,373 @@
+package guard_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/memory"
+)
+
+var both = []string{"y", "x"}
+
+// writes returns how many guarded transactions the history of resource has.
+func (w *world) writes(resource string) (n int) {
+	w.Helper()
+	entries, err := w.store.Entries(context.Background(), resource, 0, 1000)
+	require.NoError(w, err)
+	for _, e := range entries {
+		if e.Kind == storage.KindWrite {
+			n++
+		}
+	}
+	return n
+}
+
+// A call on a Hold moves the fences of all that it has, also of those that the call
+// doesn't name: what was read under one of them is part of what it writes.
+func TestHold_OfSeveralCommitsUnderAllOfThem_G2(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	require.NoError(t, guard.Hold(t.Context(), w.process("a", nil), both, func(ctx context.Context, h held) error {
+		require.Len(t, guard.Grants(ctx), 2)
+		require.Equal(t, "x", guard.Grants(ctx)[0].Resource)
+		require.NoError(t, guard.Do(ctx, h, "x", increment("n")))
+		_, err := guard.Value(ctx, h, both, func(ctx context.Context, tx *memory.Tx) (int, error) {
+			require.Len(t, guard.Grants(ctx), 2)
+			return 1, increment("n")(ctx, tx)
+		})
+		return err
+	}))
+	require.Equal(t, "2", w.store.Read("n"))
+	require.Equal(t, 2, w.writes("x"))
+	require.Equal(t, 2, w.writes("y"))
+}
+
+func TestHold_OfSeveralOneStaleRejectsAll_G3(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.process("a", nil), w.process("b", nil)
+		err := guard.Hold(t.Context(), a, both, func(ctx context.Context, h held) error {
+			require.NoError(t, guard.Do(ctx, h, both, increment("n")))
+			w.locks.Lose("y")
+			require.NoError(t, guard.Do(t.Context(), b, "y", increment("n")))
+			for range 2 { // x alone is as it was
+				err := guard.Do(context.WithoutCancel(t.Context()), h, "x", func(_ context.Context, tx *memory.Tx) error { return tx.Set("n", "9") })
+				require.ErrorIs(t, err, guard.ErrStaleToken)
+				require.ErrorContains(t, err, "guard: x, y: what was read may be out of date: this Hold is over, begin it anew: guard: y: token")
+			}
+			return nil
+		})
+		require.NoError(t, err)
+		require.Equal(t, "2", w.store.Read("n"))
+		require.Equal(t, 1, w.writes("x"))
+		require.NoError(t, guard.Do(t.Context(), a, both, increment("n")))
+	})
+}
+
+func TestHold_OfSeveralIsOvertakenInOne_G6(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	require.NoError(t, guard.Hold(t.Context(), w.process("a", nil), both, func(ctx context.Context, h held) error {
+		require.NoError(t, doGrant(ctx, w.store, guard.Grants(ctx)[1], increment("n")))
+		for range 2 {
+			require.ErrorIs(t, guard.Do(ctx, h, "x", increment("n"), guard.Retryable()), guard.ErrOvertaken)
+		}
+		return nil
+	}))
+	require.Equal(t, "1", w.store.Read("n"))
+	require.Zero(t, w.writes("x"))
+}
+
+func TestHold_OfSeveralSettlesADoubt_G4_G6(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		silent := true
+		w.store.SetFaults(memory.Faults{
+			Commit: fates(memory.ReplyLost),
+			Resolve: func(storage.InDoubt) error {
+				if silent {
+					return errShop
+				}
+				return nil
+			},
+		})
+		require.NoError(t, guard.Hold(t.Context(), w.process("a", nil), both, func(ctx context.Context, h held) error {
+			err := guard.Do(ctx, h, "x", increment("n"))
+			require.ErrorIs(t, err, guard.ErrUnknownOutcome)
+			var unknown *guard.UnknownOutcomeError
+			require.ErrorAs(t, err, &unknown)
+			require.Equal(t, guard.Grants(ctx), unknown.Grants)
+			require.ErrorIs(t, guard.Do(ctx, h, "y", increment("n")), errShop, "not before it is settled")
+			silent = false
+			return guard.Do(ctx, h, "y", increment("n"))
+		}))
+		require.Equal(t, "2", w.store.Read("n"))
+		require.Equal(t, 2, w.writes("x"))
+		require.Equal(t, 2, w.writes("y"))
+	})
+}
+
+// In a bubble, waiting for each other is a failure.
+func TestHold_OfSeveralInOppositeOrdersNeverWaitForEachOther_HB10(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		done := make(chan error, 4)
+		for p := range 2 {
+			g := w.process(fmt.Sprint("p", p), nil)
+			for _, names := range [][]string{{"x", "y", "z"}, {"z", "y", "x"}} {
+				go func() {
+					done <- guard.Hold(t.Context(), g, names, func(ctx context.Context, h held) error {
+						for _, name := range names {
+							if err := guard.Do(ctx, h, name, increment("n")); err != nil {
+								return err
+							}
+							time.Sleep(time.Millisecond)
+						}
+						return nil
+					})
+				}()
+			}
+		}
+		for range 4 {
+			require.NoError(t, <-done)
+		}
+		require.Equal(t, "12", w.store.Read("n"))
+	})
+}
+
+// A Hold that may run again begins with what its earlier runs, and others, have
+// committed.
+func TestHold_RetryableRunsAllOfItAgain_G2(t *testing.T) {
+	t.Parallel()
+	for name, trouble := range map[string]func(t *testing.T, w *world, grants []fence.Grant){
+		"stale": func(t *testing.T, w *world, _ []fence.Grant) {
+			w.locks.Lose("y")
+			require.NoError(t, guard.Do(t.Context(), w.process("b", nil), "y", increment("n")))
+		},
+		"overtaken": func(t *testing.T, w *world, grants []fence.Grant) {
+			require.NoError(t, doGrant(t.Context(), w.store, grants[0], increment("n")))
+		},
+		"unknown": func(t *testing.T, w *world, _ []fence.Grant) {
+			failing := true
+			w.store.SetFaults(memory.Faults{Commit: fates(memory.RequestLost), Resolve: func(storage.InDoubt) error {
+				if failing {
+					failing = false
+					return errShop
+				}
+				return nil
+			}})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				g := w.process("a", &guard.Config{ResolveTimeout: time.Millisecond})
+				runs := 0
+				require.NoError(t, guard.Hold(t.Context(), g, both, func(ctx context.Context, h held) error {
+					runs++
+					read, err := guard.Value(ctx, h, "x", func(_ context.Context, tx *memory.Tx) (int, error) { return number(tx.Get("n")) })
+					if err != nil {
+						return err
+					}
+					if runs == 1 {
+						trouble(t, w, guard.Grants(ctx))
+					}
+					return guard.Do(context.WithoutCancel(ctx), h, "y", set("n", fmt.Sprint(read+1)))
+				}, guard.Retryable()))
+				require.Greater(t, runs, 1)
+				want := map[string]string{"stale": "2", "overtaken": "2", "unknown": "1"}[name]
+				require.Equal(t, want, w.store.Read("n"))
+			})
+		})
+	}
+}
+
+// The second run can't settle what the first has left: the caller hears of it.
+func TestHold_RetryableSaysWhatAnEarlierRunLeftUnknown_G4(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.store.SetFaults(memory.Faults{Commit: fates(memory.RequestLost), Resolve: func(storage.InDoubt) error { return errShop }})
+		runs := 0
+		err := guard.Hold(t.Context(), w.process("a", &guard.Config{ResolveTimeout: time.Millisecond}), sku, func(ctx context.Context, h held) error {
+			runs++
+			return guard.Do(ctx, h, sku, increment("n"))
+		}, guard.Retryable())
+		require.Equal(t, 1, runs)
+		require.ErrorIs(t, err, guard.ErrUnknownOutcome)
+		require.ErrorContains(t, err, "an earlier operation is unresolved: memory: resolve: out of stock (in an earlier run: guard: sku/42: outcome of COMMIT is unknown")
+		w.store.SetFaults(memory.Faults{})
+	})
+}
+
+// A key is that of the resource that is named: with another one of the same Hold it
+// names another operation, which is not taken for done.
+func TestOnce_InAHoldOfSeveralIsForTheResourceNamed_G4(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.process("a", nil)
+	once := guard.Once("k", nil)
+	for range 2 {
+		require.NoError(t, guard.Hold(t.Context(), g, both, func(ctx context.Context, h held) error {
+			require.NoError(t, doOnce(ctx, h, "x", increment("n"), once))
+			require.ErrorIs(t, doOnce(ctx, h, "y", increment("n"), once), guard.ErrOpReuse)
+			return nil
+		}))
+	}
+	require.ErrorIs(t, doOnce(t.Context(), g, "x", increment("n"), once), guard.ErrOpReuse)
+	require.Equal(t, "1", w.store.Read("n"))
+}
+
+func TestUnderGrant_OfSeveralOneStaleRejectsAll_G3(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	x, y := grant(1), grant(1)
+	x.Resource, y.Resource = "x", "y"
+	receiver, err := guard.New(nil, w.store, nil)
+	require.NoError(t, err)
+	on := receiver.UnderGrant(y, x)
+	require.NoError(t, guard.Do(t.Context(), on, "x", increment("n")))
+	require.Equal(t, 1, w.writes("y"))
+	newer := grant(2)
+	newer.Resource = "y"
+	err = guard.Do(t.Context(), on, "x", func(ctx context.Context, tx *memory.Tx) error {
+		require.NoError(t, doGrant(t.Context(), w.store, newer, increment("n")))
+		return tx.Set("n", "9")
+	})
+	require.ErrorIs(t, err, guard.ErrStaleToken)
+	require.Equal(t, "2", w.store.Read("n"))
+	require.Equal(t, 1, w.writes("x"))
+}
+
+// What comes with a grant is the Guard's as all else: its bounds, its Observer, its
+// Close.
+func TestUnderGrant_IsObservedAndEndsWithTheGuard_HD13(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		var finished []guard.Finish
+		g, err := guard.New(nil, w.store, &guard.Config{MaxRun: time.Second, Observer: &guard.Observer{Finished: func(f guard.Finish) { finished = append(finished, f) }}})
+		require.NoError(t, err)
+		hangs := func(ctx context.Context, _ *memory.Tx) error { <-ctx.Done(); return context.Cause(ctx) }
+		err = guard.Do(t.Context(), g.UnderGrant(grant(1)), sku, hangs)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "function ran for too long (Config.MaxRun is 1s)")
+		require.Len(t, finished, 1)
+		require.Equal(t, []fence.Grant{grant(1)}, finished[0].Grants)
+		require.Equal(t, guard.OutcomeFailed, finished[0].Outcome)
+
+		running := make(chan error, 1)
+		go func() { running <- guard.Do(t.Context(), g.UnderGrant(grant(1)), sku, hangs) }()
+		synctest.Wait()
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.NoError(t, g.Close(over))
+		require.ErrorIs(t, <-running, guard.ErrClosed)
+		require.ErrorIs(t, guard.Do(t.Context(), g.UnderGrant(grant(1)), sku, set("k", "v")), guard.ErrClosed)
+	})
+}
+
+// Each misuse fails at once, before anything is acquired, and says what to use.
+func TestCalls_MisuseSaysWhatToUse(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g := w.process("a", nil)
+		receiver, err := guard.New(nil, w.store, nil)
+		require.NoError(t, err)
+		lease, err := w.locks.NewLocker("leader").Acquire(t.Context(), "lead")
+		require.NoError(t, err)
+		ctx, write := t.Context(), set("k", "v")
+		hold := func(fn func(ctx context.Context, h held) error) error { return guard.Hold(ctx, g, sku, fn) }
+		other := grant(1)
+		other.Resource = "other"
+		for name, c := range map[string]struct {
+			err  error
+			says string
+		}{
+			"nil Runner":             {guard.Do(ctx, guard.Runner[*memory.Tx](nil), sku, write), "nil Guard or Runner"},
+			"nil option":             {guard.Do(ctx, g, sku, write, nil), "nil Option"},
+			"call in a function":     {guard.Do(ctx, g, sku, func(ctx context.Context, _ *memory.Tx) error { return guard.Do(ctx, g, sku, write) }), "use the transaction at hand"},
+			"another resource in it": {guard.Do(ctx, g, sku, func(ctx context.Context, _ *memory.Tx) error { return guard.Do(ctx, g, "b", write) }), "name b beside it in one call"},
+			"a grant in it": {guard.Do(ctx, g, sku, func(ctx context.Context, _ *memory.Tx) error {
+				return guard.Do(ctx, g.UnderGrant(other), "other", write)
+			}), "name other beside it in one call"},
+			"the Guard in a Hold":         {hold(func(ctx context.Context, _ held) error { return guard.Do(ctx, g, sku, write) }), "use the Hold's Runner"},
+			"another resource in a Hold":  {hold(func(ctx context.Context, _ held) error { return guard.Do(ctx, g, "b", write) }), "name b beside it in one Hold"},
+			"a resource that is not held": {hold(func(ctx context.Context, h held) error { return guard.Do(ctx, h, "b", write) }), "this is a Hold of sku/42: name b beside it in one Hold"},
+			"a Hold in a Hold": {hold(func(ctx context.Context, h held) error {
+				return guard.Hold(ctx, h, sku, func(context.Context, held) error { return nil })
+			}), "name all resources in one Hold"},
+			"no lock service":             {guard.Do(ctx, receiver, sku, write), "use UnderGrant or UnderLease"},
+			"no lock service, Hold":       {guard.Hold(ctx, receiver, sku, func(context.Context, held) error { return nil }), "use UnderGrant or UnderLease"},
+			"no lease":                    {guard.Do(ctx, g.UnderLease(), sku, write), "UnderLease without a lease"},
+			"nil lease":                   {guard.Do(ctx, g.UnderLease(nil), sku, write), "UnderLease without a lease"},
+			"a lease of another resource": {guard.Do(ctx, g.UnderLease(lease), sku, write), "resource is lead, and the call is for sku/42"},
+			"no grant":                    {guard.Do(ctx, receiver.UnderGrant(), sku, write), "UnderGrant without a grant"},
+			"a grant of another resource": {guard.Do(ctx, receiver.UnderGrant(other), sku, write), "resource is other, and the call is for sku/42"},
+			"two grants of one resource":  {guard.Do(ctx, receiver.UnderGrant(grant(1), grant(2)), sku, write), "resource has two grants: sku/42"},
+			"a grant that is none":        {guard.Do(ctx, receiver.UnderGrant(fence.Grant{Resource: sku}), sku, write), "epoch"},
+			"a Hold under another one's":  {guard.Hold(ctx, receiver.UnderGrant(other), sku, func(context.Context, held) error { return nil }), "the call is for sku/42"},
+		} {
+			require.ErrorIs(t, c.err, guard.ErrInvalid, name)
+			require.ErrorContains(t, c.err, c.says, name)
+			require.False(t, guard.SafeToRetry(c.err), name)
+		}
+		for _, name := range []string{"no grant", "other"} {
+			err := guard.Do(ctx, receiver.UnderGrant(map[string][]fence.Grant{"other": {other}}[name]...), sku, write)
+			require.ErrorAs(t, err, new(*fence.InvalidGrantError), "a receiver's client is to blame")
+		}
+		require.Empty(t, w.store.Read("k"))
+	})
+}
+
+// retryable is an error of a user's that says so.
+type retryable bool
+
+func (retryable) Error() string     { return "of the user's own" }
+func (r retryable) Retryable() bool { return bool(r) }
+
+func TestSafeToRetry_SaysWhenCallingAgainIsRight(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	require.NoError(t, doGrant(t.Context(), w.store, grant(5), set("k", "v")))
+	staleGrant := doGrant(t.Context(), w.store, grant(4), set("k", "v"))
+	require.ErrorIs(t, staleGrant, guard.ErrStaleToken)
+	lease, err := w.locks.NewLocker("leader").Acquire(t.Context(), "lead")
+	require.NoError(t, err)
+	w.locks.Lose("lead")
+	<-lease.Done()
+	lostLease := guard.Do(t.Context(), w.process("a", nil).UnderLease(lease), "lead", set("k", "v"))
+	require.ErrorIs(t, lostLease, fence.ErrLeaseLost)
+	rejected := func(reason storage.Reason) error {
+		return fmt.Errorf("around: %w", &guard.RejectedError{Reason: reason})
+	}
+	for name, c := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"nil":                        {nil, false},
+		"user's own":                 {errShop, false},
+		"user's own, says so":        {retryable(true), true},
+		"user's own, says otherwise": {retryable(false), false},
+		"stale":                      {rejected(storage.ReasonStale), true},
+		"overtaken":                  {rejected(storage.ReasonOvertaken), true},
+		"failed over":                {rejected(storage.ReasonFailedOver), true},
+		"epoch behind":               {rejected(storage.ReasonEpochBehind), false},
+		"collision":                  {rejected(storage.ReasonCollision), false},
+		"stale and ended by SQL":     {errors.Join(guard.ErrTxEnded, rejected(storage.ReasonStale)), false},
+		"lease lost":                 {fmt.Errorf("around: %w", &fence.LeaseLostError{}), true},
+		"caller's stale grant":       {staleGrant, false},
+		"caller's lost lease":        {lostLease, false},
+		"unknown":                    {&guard.UnknownOutcomeError{AskErr: rejected(storage.ReasonStale)}, false},
+		"unknown, with Once":         {&guard.UnknownOutcomeError{Once: true}, true},
+		"lock service unreachable":   {&fence.UnavailableError{Reason: fence.Unreachable}, true},
+		"lock service out of space":  {&fence.UnavailableError{Reason: fence.NoSpace}, false},
+		"closed":                     {guard.ErrClosed, false},
+		"invalid":                    {guard.ErrInvalid, false},
+		"out of time":                {context.DeadlineExceeded, false},
+		"database away":              {guard.ErrStoreTimeout, true},
+	} {
+		require.Equal(t, c.want, guard.SafeToRetry(c.err), name)
+	}
+}
