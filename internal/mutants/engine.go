@@ -14,7 +14,7 @@ func inRun(name string) Test { return Test{"chaos/internal/run", name} }
 // engineMutants are in how the chaos suite runs.
 var engineMutants = []Mutant{
 	change("fault-is-told-and-not-done", "suite", environment+"nemesis.go",
-		`revert, err = f.Strike(ctx, s)`, `revert = func(context.Context) error { return nil }`,
+		`revert, err = f.Inject(ctx, s)`, `revert = func(context.Context) error { return nil }`,
 		inEnvironment("TestPlay_TellsWhatItDoesAndUndoesIt")),
 	change("fault-is-never-healed", "suite", environment+"nemesis.go",
 		`if err := revert(bounded); err != nil {`, `if err := bounded.Err(); err != nil {`,

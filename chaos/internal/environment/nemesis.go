@@ -50,7 +50,7 @@ func (s *Environment) injectStep(ctx context.Context, step fault.Step) error {
 
 // Inject injects a fault and records it.
 func (s *Environment) Inject(ctx context.Context, f fault.Fault) (revert func(context.Context) error, err error) {
-	revert, err = f.Strike(ctx, s)
+	revert, err = f.Inject(ctx, s)
 	switch {
 	case errors.Is(err, fault.ErrMissed):
 		s.cfg.Trace.Record(history.Event{Kind: history.Note, Name: "missed", Error: fmt.Sprintf("%s: %v", f, err)})

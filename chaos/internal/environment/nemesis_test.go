@@ -16,18 +16,18 @@ import (
 
 // noted is a fault that counts what is done with it, and does nothing.
 type noted struct {
-	fails, failsToHeal error
-	struck, healed     *atomic.Int32
+	fails, failsToRevert error
+	struck, healed       *atomic.Int32
 }
 
 func (noted) String() string { return "noted w0" }
 
-func (f noted) Strike(context.Context, fault.Site) (func(context.Context) error, error) {
+func (f noted) Inject(context.Context, fault.Site) (func(context.Context) error, error) {
 	f.struck.Add(1)
 	if f.fails != nil {
 		return nil, f.fails
 	}
-	return func(context.Context) error { f.healed.Add(1); return f.failsToHeal }, nil
+	return func(context.Context) error { f.healed.Add(1); return f.failsToRevert }, nil
 }
 
 // once is a schedule of one fault.
@@ -38,10 +38,10 @@ func once(f fault.Fault) []fault.Step {
 func TestPlay_TellsWhatItDoesAndUndoesIt(t *testing.T) {
 	broken := errors.New("broken")
 	for name, c := range map[string]struct {
-		fails, failsToHeal error
-		says               string
-		healed             int32
-		told               []string
+		fails, failsToRevert error
+		says                 string
+		healed               int32
+		told                 []string
 	}{
 		"struck and healed": {nil, nil, "", 1, []string{"strikes noted w0", "heals noted w0"}},
 		"missed":            {fmt.Errorf("%w: nobody there", fault.ErrMissed), nil, "", 0, []string{"note missed"}},
@@ -50,7 +50,7 @@ func TestPlay_TellsWhatItDoesAndUndoesIt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := New(Config{Trace: history.NewTrace(history.NewRecorder(io.Discard))})
-			f := noted{c.fails, c.failsToHeal, new(atomic.Int32), new(atomic.Int32)}
+			f := noted{c.fails, c.failsToRevert, new(atomic.Int32), new(atomic.Int32)}
 			err := s.play(patient(t), once(f))
 			if c.says == "" {
 				require.NoError(t, err)

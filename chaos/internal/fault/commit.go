@@ -41,8 +41,8 @@ func WholeTransaction(sql string) bool { return begins.MatchString(sql) }
 
 var begins = regexp.MustCompile(`(?i)^\s*(begin|start\s+transaction)\b`)
 
-// Strike implements Fault. It waits for a COMMIT.
-func (f LoseCommit) Strike(ctx context.Context, site Site) (func(context.Context) error, error) {
+// Inject implements Fault. It waits for a COMMIT.
+func (f LoseCommit) Inject(ctx context.Context, site Site) (func(context.Context) error, error) {
 	commits := site.Worker(f.Worker).Commits()
 	free, err := commits.Reserve(ctx)
 	if err != nil {

@@ -12,8 +12,8 @@ type EtcdCompact struct{}
 
 func (EtcdCompact) String() string { return "etcd-compact" }
 
-// Strike implements Fault.
-func (EtcdCompact) Strike(ctx context.Context, site Site) (func(context.Context) error, error) {
+// Inject implements Fault.
+func (EtcdCompact) Inject(ctx context.Context, site Site) (func(context.Context) error, error) {
 	now, err := site.Observer().Get(ctx, site.Locks(), clientv3.WithCountOnly())
 	if err != nil {
 		return nil, missed(err)

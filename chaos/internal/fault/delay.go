@@ -20,12 +20,12 @@ func (f Delay) String() string {
 	return fmt.Sprintf("delay w%d to %s by %v ± %v", f.Worker, f.To, f.Latency, f.Jitter)
 }
 
-// Strike implements Fault.
-func (f Delay) Strike(_ context.Context, site Site) (func(context.Context) error, error) {
-	return f.To.strike(site.Worker(f.Worker), func(l *netfault.Link) (heals []func()) {
+// Inject implements Fault.
+func (f Delay) Inject(_ context.Context, site Site) (func(context.Context) error, error) {
+	return f.To.strike(site.Worker(f.Worker), func(l *netfault.Link) (reverts []func()) {
 		for _, d := range BothWays.directions() {
-			heals = append(heals, l.Delay(d, f.Latency, f.Jitter))
+			reverts = append(reverts, l.Delay(d, f.Latency, f.Jitter))
 		}
-		return heals
+		return reverts
 	}), nil
 }

@@ -5,7 +5,7 @@
 //
 // A Fault strikes a Site, which the run offers, and is healed later. It is made
 // from data alone, so that a schedule of faults can be made from a seed, printed
-// and made again. Strike returns when the fault is there, not when it was asked
+// and made again. Inject returns when the fault is there, not when it was asked
 // for: a process is stopped, a connection is silent, a lease is gone.
 //
 // # What is not promised

@@ -37,8 +37,8 @@ type EtcdPause struct{ Member int }
 
 func (f EtcdPause) String() string { return "etcd-pause " + memberName(f.Member) }
 
-// Strike implements Fault.
-func (f EtcdPause) Strike(ctx context.Context, site Site) (func(context.Context) error, error) {
+// Inject implements Fault.
+func (f EtcdPause) Inject(ctx context.Context, site Site) (func(context.Context) error, error) {
 	m, err := member(ctx, site, f.Member)
 	if err != nil {
 		return nil, err
@@ -56,8 +56,8 @@ type EtcdKill struct{ Member int }
 
 func (f EtcdKill) String() string { return "etcd-kill " + memberName(f.Member) }
 
-// Strike implements Fault.
-func (f EtcdKill) Strike(ctx context.Context, site Site) (func(context.Context) error, error) {
+// Inject implements Fault.
+func (f EtcdKill) Inject(ctx context.Context, site Site) (func(context.Context) error, error) {
 	m, err := member(ctx, site, f.Member)
 	if err != nil {
 		return nil, err
@@ -77,8 +77,8 @@ type EtcdIsolate struct{ Member int }
 
 func (f EtcdIsolate) String() string { return "etcd-isolate " + memberName(f.Member) }
 
-// Strike implements Fault.
-func (f EtcdIsolate) Strike(ctx context.Context, site Site) (func(context.Context) error, error) {
+// Inject implements Fault.
+func (f EtcdIsolate) Inject(ctx context.Context, site Site) (func(context.Context) error, error) {
 	if len(site.Etcd().Members()) == 1 {
 		return nil, missed(errors.New("there is one member alone"))
 	}

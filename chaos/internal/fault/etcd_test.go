@@ -64,7 +64,7 @@ func TestEtcd_StrikesOneMember(t *testing.T) {
 		case fault.EtcdIsolate:
 			victim, isolated = pick(members, f.Member, leader), true
 		}
-		heal := strike(t, f, s)
+		revert := strike(t, f, s)
 		require.Error(t, ask(brief(t), t, victim), f)
 		if isolated {
 			require.NoError(t, ask(patient(t), t, victim, clientv3.WithSerializable()), f)
@@ -76,7 +76,7 @@ func TestEtcd_StrikesOneMember(t *testing.T) {
 				require.NoError(t, ask(patient(t), t, m), f)
 			}
 		}
-		heal()
+		revert()
 		require.NoError(t, ask(patient(t), t, victim), f)
 	}
 }
@@ -94,11 +94,11 @@ func TestEtcd_MissesWhatIsNotThere(t *testing.T) {
 	c := startCluster(t, 1)
 	s := &site{etcd: c}
 	requireMissed(patient(t), t, fault.EtcdIsolate{}, s)
-	heal := strike(t, fault.EtcdKill{}, s)
+	revert := strike(t, fault.EtcdKill{}, s)
 	for _, f := range []fault.Fault{fault.EtcdPause{Member: fault.Leader}, fault.EtcdKill{Member: fault.Leader}} {
 		requireMissed(brief(t), t, f, s)
 	}
-	heal()
+	revert()
 	require.NoError(t, ask(patient(t), t, c.EtcdCluster.Members()[0]))
 }
 
@@ -108,7 +108,7 @@ func TestEtcd_MissesAMemberThatIsDown(t *testing.T) {
 	c := startCluster(t, 1)
 	require.NoError(t, c.EtcdCluster.Members()[0].Kill())
 	for _, f := range []fault.Fault{fault.EtcdPause{Member: 0}, fault.EtcdKill{Member: 0}} {
-		_, err := f.Strike(patient(t), &site{etcd: c})
+		_, err := f.Inject(patient(t), &site{etcd: c})
 		require.ErrorIs(t, err, fault.ErrMissed)
 	}
 }
@@ -144,12 +144,12 @@ func TestEtcdCompact_ForgetsAllButTheLatest(t *testing.T) {
 func TestEtcdNoSpace_TakesNoWrites(t *testing.T) {
 	t.Parallel()
 	s := newOwn(t)
-	heal := strike(t, fault.EtcdNoSpace{}, s)
+	revert := strike(t, fault.EtcdNoSpace{}, s)
 	_, err := s.observer.Put(patient(t), "key", "")
 	require.ErrorIs(t, err, rpctypes.ErrNoSpace)
 	_, err = s.observer.Delete(patient(t), "key")
 	require.NoError(t, err)
-	heal()
+	revert()
 	_, err = s.observer.Put(patient(t), "key", "")
 	require.NoError(t, err)
 }

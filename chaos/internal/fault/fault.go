@@ -34,10 +34,10 @@ type Fault interface {
 	// String says what is done, and to whom, as "pause w1". Its first word is the
 	// kind of fault.
 	String() string
-	// Strike does it, and returns once it is done. heal undoes it; it is nil if
+	// Inject does it, and returns once it is done. revert undoes it; it is nil if
 	// there is nothing to undo. It fails with ErrMissed if there was nothing to
 	// strike, or none came before ctx ended; then nothing is struck later either.
-	Strike(ctx context.Context, site Site) (heal func(ctx context.Context) error, err error)
+	Inject(ctx context.Context, site Site) (revert func(ctx context.Context) error, err error)
 }
 
 // Site is where faults strike: the processes and servers of a run.

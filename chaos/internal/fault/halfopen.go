@@ -16,7 +16,7 @@ type HalfOpen struct {
 
 func (f HalfOpen) String() string { return fmt.Sprintf("half-open w%d to %s", f.Worker, f.To) }
 
-// Strike implements Fault. Healing resets those connections.
-func (f HalfOpen) Strike(_ context.Context, site Site) (func(context.Context) error, error) {
+// Inject implements Fault. Healing resets those connections.
+func (f HalfOpen) Inject(_ context.Context, site Site) (func(context.Context) error, error) {
 	return f.To.strike(site.Worker(f.Worker), func(l *netfault.Link) []func() { return []func(){l.HalfOpen()} }), nil
 }

@@ -10,8 +10,8 @@ type Kill struct{ Worker int }
 
 func (f Kill) String() string { return fmt.Sprintf("kill w%d", f.Worker) }
 
-// Strike implements Fault.
-func (f Kill) Strike(_ context.Context, site Site) (func(context.Context) error, error) {
+// Inject implements Fault.
+func (f Kill) Inject(_ context.Context, site Site) (func(context.Context) error, error) {
 	w := site.Worker(f.Worker)
 	if err := w.Kill(); err != nil {
 		return nil, err
@@ -28,8 +28,8 @@ type DieAt struct {
 
 func (f DieAt) String() string { return fmt.Sprintf("kill w%d at %s", f.Worker, f.Point) }
 
-// Strike implements Fault. It waits until an operation comes to the point.
-func (f DieAt) Strike(ctx context.Context, site Site) (func(context.Context) error, error) {
+// Inject implements Fault. It waits until an operation comes to the point.
+func (f DieAt) Inject(ctx context.Context, site Site) (func(context.Context) error, error) {
 	w := site.Worker(f.Worker)
 	if err := w.Arm(ctx, f.Point, ThenDie); err != nil {
 		return nil, err

@@ -15,8 +15,8 @@ type RevokeLease struct{ Index int }
 
 func (f RevokeLease) String() string { return fmt.Sprintf("revoke lease %d", f.Index) }
 
-// Strike implements Fault.
-func (f RevokeLease) Strike(ctx context.Context, site Site) (func(context.Context) error, error) {
+// Inject implements Fault.
+func (f RevokeLease) Inject(ctx context.Context, site Site) (func(context.Context) error, error) {
 	key, err := lockKey(ctx, site, f.Index)
 	if err != nil {
 		return nil, err
@@ -33,8 +33,8 @@ type DeleteLock struct{ Index int }
 
 func (f DeleteLock) String() string { return fmt.Sprintf("delete-lock %d", f.Index) }
 
-// Strike implements Fault.
-func (f DeleteLock) Strike(ctx context.Context, site Site) (func(context.Context) error, error) {
+// Inject implements Fault.
+func (f DeleteLock) Inject(ctx context.Context, site Site) (func(context.Context) error, error) {
 	key, err := lockKey(ctx, site, f.Index)
 	if err != nil {
 		return nil, err

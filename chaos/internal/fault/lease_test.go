@@ -76,8 +76,8 @@ func TestLease_MissesWhileEtcdIsSilent(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	s := &site{etcd: c, observer: client, locks: "locks/"}
-	heal := strike(t, fault.EtcdPause{}, s)
+	revert := strike(t, fault.EtcdPause{}, s)
 	requireMissed(brief(t), t, fault.RevokeLease{}, s)
 	requireMissed(brief(t), t, fault.DeleteLock{}, s)
-	heal()
+	revert()
 }

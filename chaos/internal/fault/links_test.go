@@ -22,7 +22,7 @@ func TestPartition_SilencesWhatItNames(t *testing.T) {
 				l := newLinked(t)
 				session := l.connect(t)
 				require.NoError(t, l.askEtcd(patient(t)))
-				heal := strike(t, f, l)
+				revert := strike(t, f, l)
 				arrives := way == fault.Answers
 
 				if from == fault.ToPostgres {
@@ -41,7 +41,7 @@ func TestPartition_SilencesWhatItNames(t *testing.T) {
 					require.Equal(t, arrives, l.rowArrives(t, "during", arrives))
 				}
 
-				heal()
+				revert()
 				require.NoError(t, l.askEtcd(patient(t)))
 				require.NoError(t, l.askPostgres(patient(t)))
 			})
@@ -78,7 +78,7 @@ func TestDelay_HasEverythingArriveLater(t *testing.T) {
 			t.Parallel()
 			l := newLinked(t)
 			require.NoError(t, l.askEtcd(patient(t)))
-			heal := strike(t, fault.Delay{To: to, Latency: time.Hour}, l)
+			revert := strike(t, fault.Delay{To: to, Latency: time.Hour}, l)
 			for server, ask := range map[fault.Server]func(context.Context) error{fault.ToEtcd: l.askEtcd, fault.ToPostgres: l.askPostgres} {
 				if to == server || to == fault.ToBoth {
 					require.Error(t, ask(brief(t)))
@@ -86,7 +86,7 @@ func TestDelay_HasEverythingArriveLater(t *testing.T) {
 					require.NoError(t, ask(patient(t)))
 				}
 			}
-			heal()
+			revert()
 			require.NoError(t, l.askEtcd(patient(t)))
 			require.NoError(t, l.askPostgres(patient(t)))
 		})
@@ -99,7 +99,7 @@ func TestHalfOpen_SilencesPresentConnectionsAlone(t *testing.T) {
 	t.Parallel()
 	l := newLinked(t)
 	session := l.connect(t)
-	heal := strike(t, fault.HalfOpen{To: fault.ToPostgres}, l)
+	revert := strike(t, fault.HalfOpen{To: fault.ToPostgres}, l)
 	answered := make(chan error, 1)
 	go func() {
 		_, err := session.Exec(patient(t), "insert into t values ('half-open')")
@@ -111,7 +111,7 @@ func TestHalfOpen_SilencesPresentConnectionsAlone(t *testing.T) {
 		require.Fail(t, "an answer of a server that is gone", "%v", err)
 	case <-brief(t).Done():
 	}
-	heal()
+	revert()
 	err := <-answered
 	require.Error(t, err)
 	require.NotErrorIs(t, err, context.DeadlineExceeded)
@@ -148,11 +148,11 @@ func TestLinks_FaultsHoldUntilTheyAreHealedThemselves(t *testing.T) {
 			t.Parallel()
 			l := newLinked(t)
 			require.NoError(t, l.askEtcd(patient(t)))
-			heal := strike(t, c.holds, l)
+			revert := strike(t, c.holds, l)
 			strike(t, c.over, l)()
 			require.Error(t, l.askEtcd(brief(t)))
 			require.Error(t, l.askPostgres(brief(t)))
-			heal()
+			revert()
 			require.NoError(t, l.askEtcd(patient(t)))
 			require.NoError(t, l.askPostgres(patient(t)))
 		})
@@ -163,9 +163,9 @@ func TestHalfOpen_LastsWhileAPartitionEnds(t *testing.T) {
 	t.Parallel()
 	l := newLinked(t)
 	session := l.connect(t)
-	heal := strike(t, fault.HalfOpen{To: fault.ToPostgres}, l)
+	revert := strike(t, fault.HalfOpen{To: fault.ToPostgres}, l)
 	strike(t, fault.Partition{From: fault.ToPostgres, Way: fault.BothWays}, l)()
 	_, err := session.Exec(brief(t), "select 1")
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	heal()
+	revert()
 }

@@ -70,10 +70,10 @@ func brief(t testing.TB) context.Context {
 	return ctx
 }
 
-// strike does a fault, and returns what heals it.
-func strike(t testing.TB, f fault.Fault, s fault.Site) (heal func()) {
+// strike does a fault, and returns what reverts it.
+func strike(t testing.TB, f fault.Fault, s fault.Site) (revert func()) {
 	t.Helper()
-	undo, err := f.Strike(patient(t), s)
+	undo, err := f.Inject(patient(t), s)
 	require.NoError(t, err)
 	return func() {
 		t.Helper()
@@ -84,30 +84,30 @@ func strike(t testing.TB, f fault.Fault, s fault.Site) (heal func()) {
 // strikeOnce does a fault that has nothing to be healed.
 func strikeOnce(t testing.TB, f fault.Fault, s fault.Site) {
 	t.Helper()
-	undo, err := f.Strike(patient(t), s)
+	undo, err := f.Inject(patient(t), s)
 	require.NoError(t, err)
 	require.Nil(t, undo)
 }
 
-// struck is what became of a Strike.
+// struck is what became of a Inject.
 type struck struct {
-	heal func(context.Context) error
-	err  error
+	revert func(context.Context) error
+	err    error
 }
 
 // begin strikes while the test goes on.
 func begin(ctx context.Context, f fault.Fault, s fault.Site) <-chan struck {
 	done := make(chan struck, 1)
 	go func() {
-		heal, err := f.Strike(ctx, s)
-		done <- struck{heal, err}
+		revert, err := f.Inject(ctx, s)
+		done <- struck{revert, err}
 	}()
 	return done
 }
 
 func requireMissed(ctx context.Context, t testing.TB, f fault.Fault, s fault.Site) {
 	t.Helper()
-	undo, err := f.Strike(ctx, s)
+	undo, err := f.Inject(ctx, s)
 	require.ErrorIs(t, err, fault.ErrMissed)
 	require.Nil(t, undo)
 }

@@ -27,15 +27,15 @@ func (s Server) links(w Worker) (links []*netfault.Link) {
 	return links
 }
 
-// strike does something to each of these links, and returns what heals it.
-func (s Server) strike(w Worker, do func(l *netfault.Link) (heals []func())) func(context.Context) error {
-	var heals []func()
+// strike does something to each of these links, and returns what reverts it.
+func (s Server) strike(w Worker, do func(l *netfault.Link) (reverts []func())) func(context.Context) error {
+	var reverts []func()
 	for _, l := range s.links(w) {
-		heals = append(heals, do(l)...)
+		reverts = append(reverts, do(l)...)
 	}
 	return func(context.Context) error {
-		for _, heal := range heals {
-			heal()
+		for _, revert := range reverts {
+			revert()
 		}
 		return nil
 	}

@@ -13,8 +13,8 @@ type EtcdNoSpace struct{}
 
 func (EtcdNoSpace) String() string { return "etcd-nospace" }
 
-// Strike implements Fault.
-func (EtcdNoSpace) Strike(ctx context.Context, site Site) (func(context.Context) error, error) {
+// Inject implements Fault.
+func (EtcdNoSpace) Inject(ctx context.Context, site Site) (func(context.Context) error, error) {
 	client := site.Observer()
 	now, err := client.Get(ctx, site.Locks(), clientv3.WithCountOnly())
 	if err != nil {

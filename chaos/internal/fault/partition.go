@@ -19,12 +19,12 @@ func (f Partition) String() string {
 	return fmt.Sprintf("partition w%d from %s, %s", f.Worker, f.From, f.Way)
 }
 
-// Strike implements Fault.
-func (f Partition) Strike(_ context.Context, site Site) (func(context.Context) error, error) {
-	return f.From.strike(site.Worker(f.Worker), func(l *netfault.Link) (heals []func()) {
+// Inject implements Fault.
+func (f Partition) Inject(_ context.Context, site Site) (func(context.Context) error, error) {
+	return f.From.strike(site.Worker(f.Worker), func(l *netfault.Link) (reverts []func()) {
 		for _, d := range f.Way.directions() {
-			heals = append(heals, l.Cut(d))
+			reverts = append(reverts, l.Cut(d))
 		}
-		return heals
+		return reverts
 	}), nil
 }

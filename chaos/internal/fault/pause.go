@@ -12,8 +12,8 @@ type Pause struct{ Worker int }
 
 func (f Pause) String() string { return fmt.Sprintf("pause w%d", f.Worker) }
 
-// Strike implements Fault.
-func (f Pause) Strike(ctx context.Context, site Site) (func(context.Context) error, error) {
+// Inject implements Fault.
+func (f Pause) Inject(ctx context.Context, site Site) (func(context.Context) error, error) {
 	w := site.Worker(f.Worker)
 	if err := w.Signal(syscall.SIGSTOP); err != nil {
 		return nil, err
@@ -32,8 +32,8 @@ type PauseAt struct {
 
 func (f PauseAt) String() string { return fmt.Sprintf("pause w%d at %s", f.Worker, f.Point) }
 
-// Strike implements Fault. It waits until an operation comes to the point.
-func (f PauseAt) Strike(ctx context.Context, site Site) (func(context.Context) error, error) {
+// Inject implements Fault. It waits until an operation comes to the point.
+func (f PauseAt) Inject(ctx context.Context, site Site) (func(context.Context) error, error) {
 	w := site.Worker(f.Worker)
 	if err := w.Arm(ctx, f.Point, ThenStop); err != nil {
 		return nil, err

@@ -8,8 +8,8 @@ type PostgresCrash struct{}
 
 func (PostgresCrash) String() string { return "postgres-crash" }
 
-// Strike implements Fault.
-func (PostgresCrash) Strike(_ context.Context, site Site) (func(context.Context) error, error) {
+// Inject implements Fault.
+func (PostgresCrash) Inject(_ context.Context, site Site) (func(context.Context) error, error) {
 	return site.Postgres().Restart, site.Postgres().Kill()
 }
 
@@ -19,7 +19,7 @@ type PostgresPause struct{}
 
 func (PostgresPause) String() string { return "postgres-pause" }
 
-// Strike implements Fault.
-func (PostgresPause) Strike(_ context.Context, site Site) (func(context.Context) error, error) {
+// Inject implements Fault.
+func (PostgresPause) Inject(_ context.Context, site Site) (func(context.Context) error, error) {
 	return func(context.Context) error { return site.Postgres().Resume() }, site.Postgres().Pause()
 }

@@ -37,12 +37,12 @@ func TestPostgresCrash_EndsTheServerAndKeepsWhatHadCommitted(t *testing.T) {
 	require.NoError(t, err)
 	_, err = session.Exec(patient(t), "create table t as select 'kept' as k")
 	require.NoError(t, err)
-	heal := strike(t, fault.PostgresCrash{}, &site{postgres: server})
+	revert := strike(t, fault.PostgresCrash{}, &site{postgres: server})
 	_, err = session.Exec(patient(t), "select 1")
 	require.Error(t, err)
 	_, err = connect(patient(t), t, server.DSN())
 	require.Error(t, err)
-	heal()
+	revert()
 	session, err = connect(patient(t), t, server.DSN())
 	require.NoError(t, err)
 	var kept string
@@ -55,12 +55,12 @@ func TestPostgresPause_LetsNobodyNewIn(t *testing.T) {
 	server := startPostgres(t)
 	session, err := connect(patient(t), t, server.DSN())
 	require.NoError(t, err)
-	heal := strike(t, fault.PostgresPause{}, &site{postgres: server})
+	revert := strike(t, fault.PostgresPause{}, &site{postgres: server})
 	_, err = connect(brief(t), t, server.DSN())
 	require.Error(t, err)
 	_, err = session.Exec(patient(t), "select 1")
 	require.NoError(t, err, "a present session")
-	heal()
+	revert()
 	_, err = connect(patient(t), t, server.DSN())
 	require.NoError(t, err)
 }
@@ -122,9 +122,9 @@ func TestLoseCommit_LosesOne(t *testing.T) {
 			require.NoError(t, done.err)
 			require.Equal(t, counts[0], l.rows(t, "lost"))
 			require.NoError(t, l.commit(t, "after"))
-			require.Equal(t, loss == fault.Held, done.heal != nil)
-			if done.heal != nil {
-				require.NoError(t, done.heal(patient(t)))
+			require.Equal(t, loss == fault.Held, done.revert != nil)
+			if done.revert != nil {
+				require.NoError(t, done.revert(patient(t)))
 			}
 			require.Equal(t, counts[1], l.rows(t, "lost"))
 			require.Equal(t, 1, l.rows(t, "after"))

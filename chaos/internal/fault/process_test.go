@@ -13,13 +13,13 @@ import (
 func TestPause_StopsTheProcessUntilItIsHealed(t *testing.T) {
 	t.Parallel()
 	w := startWorker(t)
-	heal := strike(t, fault.Pause{}, &site{worker: w})
+	revert := strike(t, fault.Pause{}, &site{worker: w})
 	stopped, err := pause.Stopped(w.child.Pid())
 	require.NoError(t, err)
 	require.True(t, stopped)
 	w.tell("ping")
 	w.requireSilent(t)
-	heal()
+	revert()
 	w.requireSays(t, "pong")
 }
 
@@ -37,7 +37,7 @@ func TestPause_ThatIsNotSeenIsTakenBack(t *testing.T) {
 	w := startWorker(t)
 	ended := brief(t)
 	<-ended.Done()
-	_, err := fault.Pause{}.Strike(ended, &blindSite{site{worker: w}})
+	_, err := fault.Pause{}.Inject(ended, &blindSite{site{worker: w}})
 	require.ErrorIs(t, err, ended.Err())
 	w.tell("ping")
 	w.requireSays(t, "pong")
@@ -47,13 +47,13 @@ func TestPause_ThatIsNotSeenIsTakenBack(t *testing.T) {
 func TestStopTheWorld_StopsAllGoroutinesUntilItIsHealed(t *testing.T) {
 	t.Parallel()
 	w := startWorker(t)
-	heal := strike(t, fault.StopTheWorld{}, &site{worker: w})
+	revert := strike(t, fault.StopTheWorld{}, &site{worker: w})
 	stopped, err := pause.Stopped(w.child.Pid())
 	require.NoError(t, err)
 	require.False(t, stopped)
 	w.tell("ping")
 	w.requireSilent(t)
-	heal()
+	revert()
 	w.requireSays(t, "pong")
 }
 
@@ -68,7 +68,7 @@ func TestPauseAt_StopsTheProcessAtThePointAlone(t *testing.T) {
 	done := <-striking
 	require.NoError(t, done.err)
 	w.requireSilent(t)
-	require.NoError(t, done.heal(patient(t)))
+	require.NoError(t, done.revert(patient(t)))
 	w.requireSays(t, "passed")
 }
 
@@ -76,9 +76,9 @@ func TestKill_EndsTheProcessAndStartsItAnew(t *testing.T) {
 	t.Parallel()
 	w := startWorker(t)
 	old := w.child
-	heal := strike(t, fault.Kill{}, &site{worker: w})
+	revert := strike(t, fault.Kill{}, &site{worker: w})
 	require.False(t, old.Wait().Success())
-	heal()
+	revert()
 	require.NotEqual(t, old.Pid(), w.child.Pid())
 	w.tell("ping")
 	w.requireSays(t, "pong")
@@ -98,7 +98,7 @@ func TestDieAt_EndsTheProcessAtThePointAlone(t *testing.T) {
 	require.False(t, old.Wait().Success())
 	_, more := <-w.said
 	require.False(t, more)
-	require.NoError(t, done.heal(patient(t)))
+	require.NoError(t, done.revert(patient(t)))
 	w.tell("ping")
 	w.requireSays(t, "pong")
 }

@@ -13,8 +13,8 @@ type Reset struct {
 
 func (f Reset) String() string { return fmt.Sprintf("reset w%d to %s", f.Worker, f.To) }
 
-// Strike implements Fault.
-func (f Reset) Strike(_ context.Context, site Site) (func(context.Context) error, error) {
+// Inject implements Fault.
+func (f Reset) Inject(_ context.Context, site Site) (func(context.Context) error, error) {
 	for _, l := range f.To.links(site.Worker(f.Worker)) {
 		l.Reset()
 	}

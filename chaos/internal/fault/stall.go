@@ -11,7 +11,7 @@ type StopTheWorld struct{ Worker int }
 
 func (f StopTheWorld) String() string { return fmt.Sprintf("stop-the-world w%d", f.Worker) }
 
-// Strike implements Fault.
-func (f StopTheWorld) Strike(ctx context.Context, site Site) (func(context.Context) error, error) {
+// Inject implements Fault.
+func (f StopTheWorld) Inject(ctx context.Context, site Site) (func(context.Context) error, error) {
 	return site.Worker(f.Worker).StopTheWorld(ctx)
 }

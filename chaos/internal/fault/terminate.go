@@ -20,8 +20,8 @@ type Terminate struct{ Worker int }
 
 func (f Terminate) String() string { return fmt.Sprintf("terminate w%d", f.Worker) }
 
-// Strike implements Fault. It waits until there is such a transaction.
-func (f Terminate) Strike(ctx context.Context, site Site) (func(context.Context) error, error) {
+// Inject implements Fault. It waits until there is such a transaction.
+func (f Terminate) Inject(ctx context.Context, site Site) (func(context.Context) error, error) {
 	name := site.Worker(f.Worker).Name()
 	for {
 		var hit bool

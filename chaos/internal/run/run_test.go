@@ -25,18 +25,18 @@ import (
 
 // noted is a fault that counts what is done with it, and does nothing.
 type noted struct {
-	fails, failsToHeal error
-	struck, healed     *atomic.Int32
+	fails, failsToRevert error
+	struck, healed       *atomic.Int32
 }
 
 func (noted) String() string { return "noted w0" }
 
-func (f noted) Strike(context.Context, fault.Site) (func(context.Context) error, error) {
+func (f noted) Inject(context.Context, fault.Site) (func(context.Context) error, error) {
 	f.struck.Add(1)
 	if f.fails != nil {
 		return nil, f.fails
 	}
-	return func(context.Context) error { f.healed.Add(1); return f.failsToHeal }, nil
+	return func(context.Context) error { f.healed.Add(1); return f.failsToRevert }, nil
 }
 
 // once is a schedule of one fault.

@@ -38,11 +38,11 @@ func (s *script) ghosts(ctx context.Context) error {
 		if err := s.queue(ctx, 2, op); err != nil {
 			return err
 		}
-		heal, err := s.Inject(ctx, cut)
+		revert, err := s.Inject(ctx, cut)
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(finish(ctx, op), then(ctx), s.Revert(ctx, cut, heal), unlock(ctx), s.succeed(ctx, 1)); err != nil {
+		if err := errors.Join(finish(ctx, op), then(ctx), s.Revert(ctx, cut, revert), unlock(ctx), s.succeed(ctx, 1)); err != nil {
 			return err
 		}
 	}

@@ -39,9 +39,9 @@ func (s *script) lostAnswer(ctx context.Context) error {
 	}
 	once, err := s.data(ctx)
 	if err != nil {
-		return errors.Join(err, first.heal(ctx))
+		return errors.Join(err, first.revert(ctx))
 	}
-	if err := errors.Join(finish(ctx, first.op), first.heal(ctx)); err != nil {
+	if err := errors.Join(finish(ctx, first.op), first.revert(ctx)); err != nil {
 		return err
 	}
 	if len(changed(before, once)) == 0 {
@@ -64,7 +64,7 @@ type unanswered struct {
 	op        *environment.Operation
 	sent      chan struct{} // closed when its COMMIT comes to the proxy
 	committed *pgproxy.Action
-	heal      func(context.Context) error
+	revert    func(context.Context) error
 }
 
 func (s *script) unanswered(ctx context.Context, op workload.Op) (*unanswered, error) {
@@ -84,7 +84,7 @@ func (s *script) unanswered(ctx context.Context, op workload.Op) (*unanswered, e
 		})
 		return u.committed
 	})
-	u.heal = func(ctx context.Context) error {
+	u.revert = func(ctx context.Context) error {
 		commits.OnCommit(nil)
 		if undo == nil {
 			return cutErr

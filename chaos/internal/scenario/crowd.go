@@ -100,11 +100,11 @@ func (s *script) herd(ctx context.Context) error {
 		return err
 	}
 	silence := fault.EtcdPause{Member: 0}
-	heal, err := s.Inject(ctx, silence)
+	revert, err := s.Inject(ctx, silence)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(clock.Sleep(ctx, herdTTL+workload.TTL/2), s.Revert(ctx, silence, heal)); err != nil {
+	if err := errors.Join(clock.Sleep(ctx, herdTTL+workload.TTL/2), s.Revert(ctx, silence, revert)); err != nil {
 		return err
 	}
 	if err := errors.Join(s.gone(ctx, leases), unlock(ctx), finish(ctx, ops...)); err != nil {

@@ -61,7 +61,7 @@ func (s *script) compacted(ctx context.Context, noticed *history.Listener) (hist
 // compactUnseen compacts what happens while the first worker is cut off.
 func (s *script) compactUnseen(ctx context.Context) error {
 	cut := fault.Partition{Worker: 0, From: fault.ToEtcd, Way: fault.BothWays}
-	heal, err := s.Inject(ctx, cut)
+	revert, err := s.Inject(ctx, cut)
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (s *script) compactUnseen(ctx context.Context) error {
 	if err == nil {
 		_, err = s.Inject(ctx, fault.EtcdCompact{})
 	}
-	return errors.Join(err, s.Revert(ctx, cut, heal))
+	return errors.Join(err, s.Revert(ctx, cut, revert))
 }
 
 // noSpace fills etcd while somebody holds a lock: the holder works on, for longer
@@ -88,11 +88,11 @@ func (s *script) noSpace(ctx context.Context) error {
 		return err
 	}
 	full := fault.EtcdNoSpace{}
-	heal, err := s.Inject(ctx, full)
+	revert, err := s.Inject(ctx, full)
 	if err != nil {
 		return err
 	}
-	return errors.Join(s.whileFull(ctx), s.Revert(ctx, full, heal), s.succeed(ctx, 0), s.succeed(ctx, 1))
+	return errors.Join(s.whileFull(ctx), s.Revert(ctx, full, revert), s.succeed(ctx, 0), s.succeed(ctx, 1))
 }
 
 func (s *script) whileFull(ctx context.Context) error {

@@ -34,7 +34,7 @@ func (s *script) isolation(ctx context.Context, from fault.Server, late bool) er
 		return err
 	}
 	cut := fault.Partition{Worker: 0, From: from, Way: fault.BothWays}
-	heal, err := s.Inject(ctx, cut)
+	revert, err := s.Inject(ctx, cut)
 	if err != nil {
 		return errors.Join(err, s.resume(0, workload.PointRead))
 	}
@@ -43,7 +43,7 @@ func (s *script) isolation(ctx context.Context, from fault.Server, late bool) er
 	} else {
 		err = errors.Join(s.goOn(ctx, from), s.succeed(ctx, 1))
 	}
-	return errors.Join(err, s.Revert(ctx, cut, heal), finish(ctx, op))
+	return errors.Join(err, s.Revert(ctx, cut, revert), finish(ctx, op))
 }
 
 // goOn lets the isolated worker go on. It returns when the worker has learned what

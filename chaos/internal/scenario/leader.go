@@ -48,9 +48,9 @@ func (s *script) withoutLeader(ctx context.Context, f fault.Fault, do func() err
 	if err := s.queue(ctx, 3, waiting...); err != nil {
 		return err
 	}
-	heal, err := s.Inject(ctx, f)
+	revert, err := s.Inject(ctx, f)
 	if err != nil {
 		return err
 	}
-	return errors.Join(finish(ctx, waiting...), do(), s.Revert(ctx, f, heal))
+	return errors.Join(finish(ctx, waiting...), do(), s.Revert(ctx, f, revert))
 }

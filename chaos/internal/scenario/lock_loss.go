@@ -37,11 +37,11 @@ func (s *script) lossOfLock() loss {
 
 // restartEtcd kills etcd and starts it again, which keeps what it has granted.
 func (s *script) restartEtcd(ctx context.Context) error {
-	heal, err := (fault.EtcdKill{Member: fault.Leader}).Strike(ctx, s)
+	revert, err := (fault.EtcdKill{Member: fault.Leader}).Inject(ctx, s)
 	if err != nil {
 		return err
 	}
-	return heal(ctx)
+	return revert(ctx)
 }
 
 // failOverRedis promotes the replica, which has not heard of the latest locks.
