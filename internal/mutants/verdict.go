@@ -90,7 +90,7 @@ var verdictMutants = []Mutant{
 		`case errors.Is(err, run.ErrEnvironment):`, `case false:`,
 		inCommand("TestChaosRun_AViolationStaysOneWhateverEndsTheSuite")),
 	change("exit-of-a-wrong-scenario-is-not-usage", "suite", cmd+"run.go",
-		`case errors.Is(err, workload.ErrConfig):`, `case false:`,
+		`case errors.Is(err, workload.ErrConfig):`, `case errors.Is(err, workload.ErrConfig) && false:`,
 		inCommand("TestUsage_Is64WithAHint")),
 	change("exit-of-a-violation-gives-way-to-later-errors", "suite", cmd+"run.go",
 		`case suite.Verdict == result.Violated:`, `case false:`,
