@@ -110,7 +110,7 @@ func TestReadyz_NotWithoutRightsInEtcd_HD8(t *testing.T) {
 	root, err := clientv3.New(clientv3.Config{Endpoints: admin.Endpoints(), Username: "root", Password: "root", Logger: zap.NewNop()})
 	require.NoError(t, err)
 	defer root.Close()
-	requireRefusing(t, s, root, "lock-service-refuses", "The lock service doesn't know who this server is")
+	requireRefusing(t, s, root, "lock-service-refuses", "The lock service denies this server access")
 }
 
 // Servers are asked all the time, by several at once: no probe gets in the way of

@@ -279,8 +279,8 @@ func TestMutexKeys_EtcdsOwnObserversSeeWhatIsProclaimed(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = session.Close() })
 	theirs := concurrency.NewElection(session, name)
+	listening := runEtcdctl(t, "elect", "--listen", name) // the first one builds it
 	observed := theirs.Observe(patient(t))
-	listening := runEtcdctl(t, "elect", "--listen", name)
 	for _, value := range []string{"first", `{"holder": "app"}`, ""} {
 		if value != "first" {
 			require.NoError(t, led.Proclaim(patient(t), value))
