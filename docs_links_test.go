@@ -61,7 +61,7 @@ func withoutCode(text string) string {
 func anchors(text string) map[string]bool {
 	names := map[string]bool{}
 	for _, h := range heading.FindAllStringSubmatch(text, -1) {
-		name := strings.ToLower(regexp.MustCompile("[^\\w\\s-]").ReplaceAllString(h[1], ""))
+		name := strings.ToLower(regexp.MustCompile(`[^\w\s-]`).ReplaceAllString(h[1], ""))
 		names[strings.ReplaceAll(strings.TrimSpace(name), " ", "-")] = true
 	}
 	return names

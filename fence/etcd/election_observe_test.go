@@ -177,22 +177,6 @@ func TestObserve_FollowsAnEtcdThatWentBack_HD5_HD6(t *testing.T) {
 	seen.until(fence.Leader{Grant: young.Grant(), Value: "still young"})
 }
 
-// slowWatch holds back what is sent on a watch stream until the test lets it go.
-type slowWatch struct {
-	grpc.ClientStream
-	sending chan struct{}
-	proceed chan struct{}
-}
-
-func (s *slowWatch) SendMsg(m any) error {
-	select {
-	case s.sending <- struct{}{}:
-		<-s.proceed
-	default:
-	}
-	return s.ClientStream.SendMsg(m)
-}
-
 func TestObserve_EndsWithTheClient(t *testing.T) {
 	t.Parallel()
 	client := dial(t, testenv.SharedEtcd(t).Endpoint())
