@@ -7,13 +7,12 @@
 // A Scenario is what goes wrong meanwhile: a schedule of faults that is made from a
 // seed, or a script. A run puts them together: worker processes are this binary
 // itself, executed again (Main, Reexec); each reaches etcd and Postgres through
-// links of its own that can be cut; what the workers tell goes into a history
-// (package history), and what they did is observed from outside (package observe).
-// Package check judges both, property by property.
+// links of its own that can be cut. The workers write a history of what they did,
+// and observers record it from outside; checkers judge both, property by property.
 //
-// The same scenario runs with the framework and with controls (package control):
-// recipes that are known to break under these faults. If none breaks, a run shows
-// nothing, and says so.
+// The same scenario runs with the framework and with controls: recipes that are
+// known to break under these faults. A run in which a control survives is
+// inconclusive.
 //
 //	func TestMain(m *testing.M) { chaos.Main(m, deductions{}) }
 //
