@@ -1,6 +1,6 @@
 // Package guard runs database transactions under fencing tokens, so that a lock
 // holder that was paused, cut off or is simply late never changes data after
-// somebody else has taken over. The lock is the courtesy, the fence in the
+// another holder has taken over. The lock is the courtesy, the fence in the
 // database is the safety.
 //
 // # Model
@@ -35,8 +35,8 @@
 //
 // The lock service can't be reached: calls that own the resource already go on,
 // others fail. The lease is lost: a running function's context ends; whether its
-// work may commit is for the fence to decide, and it may if nobody newer has
-// claimed. The database refuses a grant: the call fails with a [*RejectedError], and
+// work may commit is for the fence to decide, and it may if no newer holder has
+// claimed. The database rejects a grant: the call fails with a [*RejectedError], and
 // the next one gets a new grant. The reply to COMMIT is lost: the call asks what
 // became of it, and voids it if it has not arrived. If the database can't be asked
 // the call returns an [*UnknownOutcomeError], and the next call for the resource

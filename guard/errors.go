@@ -12,8 +12,8 @@ import (
 // never will (G4), with two exceptions: ErrUnknownOutcome, and ErrTxEnded after a
 // raw COMMIT in user code.
 var (
-	// ErrStaleToken: a higher grant has claimed the resource. Whoever gets it
-	// acquires anew, reads anew and decides anew. See RejectedError.
+	// ErrStaleToken: a higher grant has claimed the resource. Acquire anew, read
+	// anew and decide anew. See RejectedError.
 	ErrStaleToken = storage.ErrStaleToken
 	// ErrOvertaken: another transaction of the same grant committed first. What
 	// was read may be out of date; running the operation again is right. Inside a
@@ -34,8 +34,8 @@ var (
 	ErrWentBack = storage.ErrWentBack
 	// ErrFailedOver: the grant was claimed before the database failed over to
 	// another server, or was restored. Nothing that the fence can see is missing,
-	// but what was read under the grant may be gone. Whoever gets it acquires
-	// anew, reads anew and decides anew.
+	// but what was read under the grant may be gone. Acquire anew, read
+	// anew and decide anew.
 	ErrFailedOver = storage.ErrFailedOver
 	// ErrTokenJump: the grant's token or epoch is so far above the database's mark,
 	// which follows what has claimed in steps, that it is taken for a mistake: accepted, it would shut

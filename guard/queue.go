@@ -68,7 +68,7 @@ func newKeeper(locker fence.Locker, cfg Config) *keeper {
 	return k
 }
 
-// take waits for the turn at resource. Whoever gets it gives it back with give.
+// take waits for the turn at resource. Its caller gives it back with give.
 func (k *keeper) take(ctx context.Context, resource string) (*line, error) {
 	if err := ended(ctx); err != nil {
 		return nil, err
@@ -154,7 +154,7 @@ func (k *keeper) holding(l *line, held bool) {
 	l.held = held
 }
 
-// give passes the turn on. If nobody waits it stays with the line: the tenure is
+// give passes the turn on. If no call waits it stays with the line: the tenure is
 // kept for a while or released.
 func (k *keeper) give(ctx context.Context, l *line) {
 	k.mu.Lock()
@@ -162,7 +162,7 @@ func (k *keeper) give(ctx context.Context, l *line) {
 	if l.tenure != nil && k.releaseNow(l.tenure, front != nil) {
 		k.mu.Unlock()
 		k.drop(ctx, l)
-		k.give(ctx, l) // somebody may have queued meanwhile
+		k.give(ctx, l) // another call may have queued meanwhile
 		return
 	}
 	defer k.mu.Unlock()

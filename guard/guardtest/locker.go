@@ -76,7 +76,7 @@ func (s *LockService) Fail(err error) {
 }
 
 // Lose ends the lease that is held on resource as if it had expired, and grants
-// the resource to whoever waits first. It reports whether a lease was held.
+// the resource to the first caller that waits. It reports whether a lease was held.
 func (s *LockService) Lose(resource string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,7 +102,7 @@ func (s *LockService) Contend(resource string) bool {
 	return true
 }
 
-// Holder returns who holds resource; the zero Grant if nobody does.
+// Holder returns who holds resource; the zero Grant if it is free.
 func (s *LockService) Holder(resource string) fence.Grant {
 	s.mu.Lock()
 	defer s.mu.Unlock()

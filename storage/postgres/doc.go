@@ -8,8 +8,8 @@
 // has it, a position (the number of moves it has made) and the transaction that
 // made the last one. Three things move it, each by one position, and each writes
 // the history entry of that position: a claim, the seal of a guarded transaction,
-// and the void of one whose COMMIT was in doubt. They compete for the row; whoever
-// comes second finds it elsewhere and is rejected.
+// and the void of one whose COMMIT was in doubt. They compete for the row; the
+// second one finds it at another position and is rejected.
 //
 //   - claim raises the fence to a higher grant, in a transaction of its own (G1).
 //     It then terminates the backends that still run transactions of earlier

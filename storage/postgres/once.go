@@ -98,7 +98,7 @@ const forgetAtATime = 1000
 //
 //	update fence.setting set once_retention = '30 days'
 //
-// 7 days if nobody did. It returns how many operations it removed, also if it
+// 7 days by default. It returns how many operations it removed, also if it
 // fails on the way. Nothing else removes them. It blocks no other call, and can be
 // interrupted at any time.
 //

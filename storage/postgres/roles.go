@@ -28,8 +28,8 @@ var readerTables = []string{"resource", "history", "rejection"}
 type Roles struct {
 	// App may run guarded transactions, and no more: it can write fences, history
 	// and rejections only by what the protocol does. What it may do to the user's own
-	// tables is not Fencekit's affair. Services log in as members of it; whoever is
-	// to evict backends that logged in as another member needs pg_signal_backend.
+	// tables is not Fencekit's affair. Services log in as members of it; a member
+	// needs pg_signal_backend to evict backends that logged in as another one.
 	App string
 	// Reader may read fences, history and rejections (Store.Entries, Store.Rejections).
 	Reader string

@@ -20,8 +20,8 @@ const (
 )
 
 // play lets the faults of a schedule happen, each at its time, and returns when the
-// last one is reverted. An error says that a fault could not be done or undone, so
-// that nobody knows what the run was about.
+// last one is reverted. An error says that a fault could not be injected or
+// reverted: then the run shows nothing.
 func (s *Environment) play(ctx context.Context, schedule []fault.Step) error {
 	errs := make([]error, len(schedule))
 	var playing sync.WaitGroup

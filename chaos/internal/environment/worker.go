@@ -49,7 +49,7 @@ func (p *Worker) ToPostgres() *netfault.Link { return p.postgres }
 func (p *Worker) Commits() *pgproxy.Proxy { return p.commits }
 
 // Start implements fault.Worker: it returns when the process is ready for commands.
-// Until then nobody else gets at it.
+// Until then no fault can reach it.
 func (p *Worker) Start(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -99,7 +99,7 @@ func (p *Worker) Command(c worker.Command) error {
 }
 
 // Signal implements fault.Worker. It fails with fault.ErrMissed if the process has
-// ended, or is to be stopped and has been: whoever resumed it would end both stops.
+// ended, or is to be stopped and already is: one resume would end both stops.
 func (p *Worker) Signal(sig syscall.Signal) error {
 	l := p.present()
 	if l.gone() {
@@ -149,8 +149,8 @@ func (p *Worker) StopTheWorld(ctx context.Context) (func(context.Context) error,
 	}, nil
 }
 
-// resumeLate lets a world go on at once that nobody waited for any more, or finds
-// that its process has ended.
+// resumeLate waits for a stop whose caller has given up, and resumes the world at
+// once. It also returns when the process has ended.
 func (p *Worker) resumeLate(world *pause.WorldStopper) {
 	defer p.stalling.Unlock()
 	if stop, err := world.Next(context.Background()); err == nil {
@@ -185,8 +185,8 @@ func (p *Worker) kill() error {
 	return l.kill()
 }
 
-// Crashes says which of its processes have ended though nobody made them; those
-// that have not ended are left out.
+// crashes says which of the worker's processes ended by themselves. It leaves out
+// those that run.
 func (p *Worker) crashes() (errs []error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

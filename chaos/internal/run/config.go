@@ -43,7 +43,7 @@ type Config struct {
 	// Command is how the suite would be run again, for its report.
 	Command string
 	// Progress is told of each run that begins, and of each that ends. Calls don't
-	// overlap. Default: nobody.
+	// overlap. Default: none is called.
 	Progress func(Progress)
 }
 
