@@ -45,7 +45,7 @@ func TestGrant_JSONParsesBack(t *testing.T) {
 	require.Equal(t, valid(), g)
 }
 
-func TestParseGrant_RefusesWhatIsNotExactlyAGrant(t *testing.T) {
+func TestParseGrant_RejectsAllButTheExactForm(t *testing.T) {
 	for name, text := range map[string]string{
 		"empty":                "",
 		"no version":           "1:118:h:r",
@@ -86,7 +86,7 @@ func TestParseGrant_RefusesWhatIsNotExactlyAGrant(t *testing.T) {
 	}
 }
 
-func TestGrant_UnmarshalJSONRefusesWhatIsNotExactlyAGrant(t *testing.T) {
+func TestGrant_UnmarshalJSONRejectsAllButTheExactForm(t *testing.T) {
 	for name, text := range map[string]string{
 		"null":           `null`,
 		"string":         `"fence1:1:118:h:r"`,
@@ -192,7 +192,7 @@ func FuzzGrantRoundTrip(f *testing.F) {
 	})
 }
 
-func TestErrors_SayWhatAndAreTheirSentinels(t *testing.T) {
+func TestErrors_HaveAMessageAndMatchTheirSentinels(t *testing.T) {
 	for _, c := range []struct {
 		err      error
 		sentinel error

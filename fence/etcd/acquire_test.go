@@ -153,7 +153,7 @@ func TestAcquire_AWaiterInTheMiddleMayGo_F2(t *testing.T) {
 	require.NoError(t, (<-last).err)
 }
 
-func TestAcquire_RefusesBadNames(t *testing.T) {
+func TestAcquire_RejectsBadNames(t *testing.T) {
 	t.Parallel()
 	l := newTestLocker(t, testenv.EtcdClient(t), fresh(t))
 	for _, name := range []string{"", strings.Repeat("x", fence.MaxResourceLen+1), "a\x00b", "\xff"} {

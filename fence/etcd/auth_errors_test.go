@@ -74,7 +74,7 @@ func TestAuth_AWithdrawnRightIsNamedByTheLoss_HD8(t *testing.T) {
 }
 
 // Nothing is gained by asking again until the time to live is over.
-func TestAuth_CloseDoesNotInsistOnWhatItMayNot_HD8(t *testing.T) {
+func TestAuth_CloseGivesUpOnWhatItHasNoRightTo_HD8(t *testing.T) {
 	t.Parallel()
 	cfg := fresh(t)
 	cfg.TTL = 20 * time.Minute

@@ -58,7 +58,7 @@ func requireClosedClient(t testing.TB, err error) {
 
 // A client that was given a context goes on working when it ends, which it does
 // when the program stops.
-func TestClosedClient_IsNotOneWhoseContextHasEnded(t *testing.T) {
+func TestClosedClient_IsNotConfusedWithAnEndedContext(t *testing.T) {
 	t.Parallel()
 	e := testenv.SharedEtcd(t)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -189,7 +189,7 @@ func TestLeaderLoss_ThereAreNeverTwoOwners_F2(t *testing.T) {
 
 // A waiter who reaches only a member that has lost the others can't be told that
 // its turn has come, and doesn't wait for ever.
-func TestIsolation_AWaiterOfTheIsolatedMemberIsToldSo_HD10(t *testing.T) {
+func TestIsolation_AWaiterOfTheIsolatedMemberGetsAnError_HD10(t *testing.T) {
 	t.Parallel()
 	c, cfg := startCluster(t), clusterConfig(t)
 	leader := leaderAfter(t, c, nil)

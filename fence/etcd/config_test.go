@@ -13,7 +13,7 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv"
 )
 
-func TestConfig_NilMeansdefaults(t *testing.T) {
+func TestConfig_NilMeansDefaults(t *testing.T) {
 	var none *Config
 	cfg := none.withDefaults()
 	require.NoError(t, cfg.validate())
@@ -25,7 +25,7 @@ func TestConfig_NilMeansdefaults(t *testing.T) {
 	require.NotNil(t, cfg.Logger)
 }
 
-func TestNewLocker_RefusesBadConfig(t *testing.T) {
+func TestNewLocker_RejectsBadConfig(t *testing.T) {
 	client := testenv.EtcdClient(t)
 	for field, cfgs := range map[string][]Config{
 		"Prefix":         {{Prefix: "a/"}, {Prefix: "/"}, {Prefix: "a\x00"}, {Prefix: "\xff"}},
@@ -43,7 +43,7 @@ func TestNewLocker_RefusesBadConfig(t *testing.T) {
 	}
 }
 
-func TestNewLocker_RefusesUnusableClients(t *testing.T) {
+func TestNewLocker_RejectsUnusableClients(t *testing.T) {
 	_, err := NewLocker(nil, nil)
 	require.ErrorIs(t, err, fence.ErrInvalid)
 

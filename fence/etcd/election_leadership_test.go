@@ -52,7 +52,7 @@ func blind(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, meth
 }
 
 // A leader whose key was deleted doesn't know it; a later leader proclaims.
-func TestProclaim_OfADeposedLeaderIsRefused_F2(t *testing.T) {
+func TestProclaim_OfADeposedLeaderIsRejected_F2(t *testing.T) {
 	t.Parallel()
 	endpoint := testenv.SharedEtcd(t).Endpoint()
 	cfg := fresh(t)
@@ -164,7 +164,7 @@ func TestProclaim_ThatArrivesLateTakesNoEffect_HD12(t *testing.T) {
 }
 
 // The client sends a Txn again when it is answered "cancelled".
-func TestProclaim_ThatIsSentTwiceIsOne(t *testing.T) {
+func TestProclaim_ThatIsSentTwiceTakesEffectOnce(t *testing.T) {
 	t.Parallel()
 	armed := make(chan struct{}, 1)
 	sent := make(chan struct{}, 10)
@@ -269,7 +269,7 @@ func awaitValue(t testing.TB, cfg *Config, led fence.Leadership, value string) {
 
 // etcd's own answer that nothing was written is no unknown outcome. That it is
 // full is no such answer: it may say so after the write.
-func TestProclaim_ThatEtcdRefusesHasNoEffect_HD7(t *testing.T) {
+func TestProclaim_ThatEtcdRejectsHasNoEffect_HD7(t *testing.T) {
 	t.Parallel()
 	refusal := make(chan error, 1)
 	client := dial(t, testenv.SharedEtcd(t).Endpoint(), grpc.WithChainUnaryInterceptor(

@@ -207,7 +207,7 @@ func (s *shownEvents) RecvMsg(m any) error {
 
 // Before the first list nothing is known, which is not to know that there is no
 // leader.
-func TestObserve_TakesEventsBeforeAListForNoAnswer_HD9(t *testing.T) {
+func TestObserve_DecidesNothingOnEventsBeforeAList_HD9(t *testing.T) {
 	t.Parallel()
 	cfg := fresh(t)
 	a := newElections(t, cfg, 1)[0]

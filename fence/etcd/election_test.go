@@ -157,7 +157,7 @@ func TestCampaign_CancelledLeavesNoKey(t *testing.T) {
 	require.EqualValues(t, led.Grant().Token, kvs[0].CreateRevision)
 }
 
-func TestElection_RefusesBadNamesAndValues(t *testing.T) {
+func TestElection_RejectsBadNamesAndValues(t *testing.T) {
 	t.Parallel()
 	l := newTestLocker(t, testenv.EtcdClient(t), fresh(t))
 	for _, name := range []string{"", "a\x00b", "\xff", strings.Repeat("x", fence.MaxResourceLen+1)} {

@@ -27,7 +27,7 @@ func requireGaveUp(t testing.TB, err error, holder string) {
 
 var errTired = errors.New("tired")
 
-func TestAcquire_ThatGivesUpSaysWhoIsAhead(t *testing.T) {
+func TestAcquire_ThatGivesUpNamesTheHolder(t *testing.T) {
 	t.Parallel()
 	client, cfg := testenv.EtcdClient(t), fresh(t)
 	a, b, c := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
@@ -60,7 +60,7 @@ func TestAcquire_ThatGivesUpInItsOwnProcessSaysSo(t *testing.T) {
 }
 
 // A leader that writes by guard.Do waits for itself.
-func TestAcquire_BehindALeadershipOfItsOwnProcessNamesHoldLease(t *testing.T) {
+func TestAcquire_BehindALeadershipOfItsOwnProcessNamesUnderLease(t *testing.T) {
 	t.Parallel()
 	l := newTestLocker(t, testenv.EtcdClient(t), fresh(t))
 	led := campaign(t, election(t, l, "r"), "v")
@@ -75,7 +75,7 @@ func TestAcquire_BehindALeadershipOfItsOwnProcessNamesHoldLease(t *testing.T) {
 	require.Contains(t, err.Error(), "or for a lease that it holds (a leader writes through Guard.UnderLease)")
 }
 
-func TestAcquire_ThatDidNotWaitDoesNotSayThatAnybodyIsAhead(t *testing.T) {
+func TestAcquire_ThatDidNotWaitNamesNoHolder(t *testing.T) {
 	t.Parallel()
 	l := newTestLocker(t, testenv.EtcdClient(t), fresh(t))
 	_, err := l.Acquire(over(t), "r")

@@ -54,7 +54,7 @@ func TestMutexKeys_ANameWaitsForTheLongerOnes_HD15(t *testing.T) {
 	release(t, acquire(t, a, name+"/b")) // not the other way round
 }
 
-func TestMutexKeys_RefuseNamesThatMeetOurOwnKeys(t *testing.T) {
+func TestMutexKeys_RejectNamesThatCollideWithOurOwnKeys(t *testing.T) {
 	t.Parallel()
 	l := newTestLocker(t, testenv.EtcdClient(t), &Config{Prefix: "our/own", MutexKeys: true})
 	for _, name := range []string{"our", "our/own", "our/own/void", "our/own/locks/r", ""} {

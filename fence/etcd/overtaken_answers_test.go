@@ -46,7 +46,7 @@ func (s *slowAnswer) intercept(ctx context.Context, method string, req, reply an
 
 // The answer to one acquisition is overtaken by that to a later one, whose revision
 // is higher: etcd has not gone back.
-func TestWentBack_ATxnWhoseAnswerIsOvertakenIsNone_HD5(t *testing.T) {
+func TestWentBack_ALateTxnAnswerIsNoOlderState_HD5(t *testing.T) {
 	t.Parallel()
 	client, slow := dialSlow(t, pb.KV_Txn_FullMethodName)
 	l := newTestLocker(t, client, fresh(t))
@@ -65,7 +65,7 @@ func TestWentBack_ATxnWhoseAnswerIsOvertakenIsNone_HD5(t *testing.T) {
 }
 
 // The same for the lease of a new session.
-func TestWentBack_ALeaseWhoseAnswerIsOvertakenIsNone_HD5(t *testing.T) {
+func TestWentBack_ALateLeaseAnswerIsNoOlderState_HD5(t *testing.T) {
 	t.Parallel()
 	client, slow := dialSlow(t, pb.Lease_LeaseGrant_FullMethodName)
 	l := newTestLocker(t, client, fresh(t))

@@ -40,7 +40,7 @@ func (m *mutexAuth) revoke(t testing.TB, name string) {
 
 // An observer without the right to read is told so, and costs the others of its
 // locker nothing: their watches stay where they are.
-func TestRefused_AnObserverIsToldAndCostsOthersNothing_HD8(t *testing.T) {
+func TestDenied_AnObserverGetsTheErrorAndCostsOthersNothing_HD8(t *testing.T) {
 	t.Parallel()
 	m, calls := startMutexAuth(t, "mine"), newCalls()
 	l := newTestLocker(t, m.as(t, "app", "app", calls.options()...), m.cfg)
@@ -64,7 +64,7 @@ func TestRefused_AnObserverIsToldAndCostsOthersNothing_HD8(t *testing.T) {
 // The right is taken away while one waits and another holds, and then their streams
 // break: the waiter is told, and the holder assumes that others wait. What they
 // hold besides is watched as before.
-func TestRefused_AWaiterIsToldAndAHolderGivesWay_HD8(t *testing.T) {
+func TestDenied_AWaiterGetsTheErrorAndAHolderGivesWay_HD8(t *testing.T) {
 	t.Parallel()
 	m := startMutexAuth(t, "lost", "alone", "kept")
 	toA, toB := newProxy(t, m.Endpoint()), newProxy(t, m.Endpoint())

@@ -93,7 +93,7 @@ func TestAcquire_MakesANewSessionWhenItFindsTheOldOneGone(t *testing.T) {
 	require.NoError(t, le.Context().Err())
 }
 
-func TestAcquire_FailsWhenItsPlaceInTheQueueIsLost(t *testing.T) {
+func TestAcquire_FailsWhenItsQueuePositionIsLost(t *testing.T) {
 	t.Parallel()
 	client, cfg := testenv.EtcdClient(t), fresh(t)
 	a, b := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
@@ -121,7 +121,7 @@ func TestAcquire_FailsWhenItsPlaceInTheQueueIsLost(t *testing.T) {
 	}
 }
 
-func TestAfterContended_TellsWhenAnotherLockerWaits(t *testing.T) {
+func TestAfterContended_RunsWhenAnotherLockerWaits(t *testing.T) {
 	t.Parallel()
 	client, cfg := testenv.EtcdClient(t), fresh(t)
 	a, b := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
@@ -159,7 +159,7 @@ func TestAfterContended_CountsTheLocalQueue(t *testing.T) {
 	require.NoError(t, (<-waiting).err)
 }
 
-func TestAfterContended_SeesAWaiterWhoCameBeforeTheGrant(t *testing.T) {
+func TestAfterContended_SeesAWaiterThatCameBeforeTheGrant(t *testing.T) {
 	t.Parallel()
 	client, cfg := testenv.EtcdClient(t), fresh(t)
 	a, b, c := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
@@ -204,7 +204,7 @@ func TestClose_EndsAndFreesEverything(t *testing.T) {
 	require.Zero(t, l.GrantedTTL())
 }
 
-func TestClose_OfAnUnusedLockerTalksToNobody(t *testing.T) {
+func TestClose_OfAnUnusedLockerSendsNothing(t *testing.T) {
 	t.Parallel()
 	l, err := NewLocker(dial(t, "http://127.0.0.1:1"), nil)
 	require.NoError(t, err)

@@ -53,7 +53,7 @@ func TestEpoch_TryAcquireSeesAChangeToo(t *testing.T) {
 	require.EqualValues(t, 2, le.Grant().Epoch)
 }
 
-func TestEpoch_AMalformedKeyIsRefused(t *testing.T) {
+func TestEpoch_AMalformedKeyIsRejected(t *testing.T) {
 	t.Parallel()
 	client := testenv.EtcdClient(t)
 	l := newTestLocker(t, client, fresh(t))
@@ -70,7 +70,7 @@ func TestEpoch_AMalformedKeyIsRefused(t *testing.T) {
 
 // An epoch that was mistyped is put right: etcd has not gone back, so the locker goes
 // on, and so do those who wait since before.
-func TestEpoch_ASlipThatIsPutRightStopsNobody(t *testing.T) {
+func TestEpoch_ACorrectedMistakeStopsNoProcess(t *testing.T) {
 	t.Parallel()
 	client, cfg := testenv.EtcdClient(t), fresh(t)
 	l, waiter := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)

@@ -91,14 +91,14 @@ var etcdMutants = []Mutant{
 		inEtcd("TestAfterContended_CountsTheLocalQueue")),
 	change("waiters-from-before-the-grant-are-not-contention", "L1", etcd+"internal/queue/contention.go",
 		`contended := p.contended()`, `contended := false`,
-		inEtcd("TestAfterContended_SeesAWaiterWhoCameBeforeTheGrant")),
+		inEtcd("TestAfterContended_SeesAWaiterThatCameBeforeTheGrant")),
 
 	change("proclaim-that-arrives-late-takes-effect", "HD12", etcd+"internal/queue/leadership.go",
 		`clientv3.Compare(clientv3.ModRevision(p.key), "=", left),`, `clientv3.Compare(clientv3.ModRevision(p.key), ">", left-left),`,
 		inEtcd("TestProclaim_ThatArrivesLateTakesNoEffect_HD12")),
 	change("proclaim-of-a-deposed-leader", "F2", etcd+"internal/queue/leadership.go",
 		`if kv == nil || kv.CreateRevision != int64(p.granted().Token) {`, `if kv == nil {`,
-		inEtcd("TestProclaim_OfADeposedLeaderIsRefused_F2")),
+		inEtcd("TestProclaim_OfADeposedLeaderIsRejected_F2")),
 }
 
 // goroutinesAtOnce lets the acquisitions of one process go to etcd side by side.

@@ -37,7 +37,7 @@ var memoryMutants = []Mutant{
 		return nil, err
 	}
 	s.open++`, `s.open++`,
-		inMemory("TestBegin_RefusesAtTheHeadWhatCantCommit")),
+		inMemory("TestBegin_RejectsAtTheBeginCheckWhatCantCommit")),
 	change("memory-writes-no-void", "G4 N9", mem+"store.go",
 		`r.move(c.Grant, newTxID(), storage.KindVoid, nil)`, ``,
 		inMemory("TestStore_PassesTheContract")),

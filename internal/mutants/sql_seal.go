@@ -11,10 +11,10 @@ const (
 var sealMutants = []Mutant{
 	change("seal-without-the-expected-position", "G6 N10", functionsSQL,
 		sealPosition, "",
-		inPostgres("TestFence_RefusesTheOvertakenSibling_N10_G6/read_committed/before_the_seal")),
+		inPostgres("TestFence_RejectsTheOvertakenSibling_N10_G6/read_committed/before_the_seal")),
 	change("seal-at-any-position", "G4 G6 N9", functionsSQL,
 		sealPosition, "",
-		inPostgres("TestFence_RefusesTheOvertakenSibling_N10_G6/read_committed/before_the_seal")).and(
+		inPostgres("TestFence_RejectsTheOvertakenSibling_N10_G6/read_committed/before_the_seal")).and(
 		Edit{schemaSQL, "\n    primary key (resource, seq),", ""}).
 		violates("late-commit"),
 	change("seal-without-the-expected-number", "G6", functionsSQL,
@@ -25,13 +25,13 @@ var sealMutants = []Mutant{
 		inPostgres("TestFence_BehindItsHolderIsNoticed_N21_N27/read_committed/its_last_write,_and_a_sibling_took_the_position")),
 	change("seal-without-the-grant", "G2 N10", functionsSQL,
 		sealGrant, "",
-		inPostgres("TestFence_RefusesTheTokenIssuedTwice_N10/read_committed")),
+		inPostgres("TestFence_RejectsTheTokenIssuedTwice_N10/read_committed")),
 	change("seal-without-the-holder", "N10", functionsSQL,
 		` and holder = p_holder`, "",
-		inPostgres("TestFence_RefusesTheTokenIssuedTwice_N10/read_committed")),
+		inPostgres("TestFence_RejectsTheTokenIssuedTwice_N10/read_committed")),
 	change("seal-at-any-position-and-grant", "G2 G3 G6", functionsSQL,
 		sealGrant+sealPosition, "",
-		inPostgres("TestFence_RefusesTheSuperseded_G2_G3_G5/read_committed/before_the_seal")).and(
+		inPostgres("TestFence_RejectsTheSuperseded_G2_G3_G5/read_committed/before_the_seal")).and(
 		Edit{schemaSQL, "\n    primary key (resource, seq),", ""}).
 		violates("unhindered-writer"),
 	change("seal-refuses-everything", "G2 L1", functionsSQL,
@@ -42,7 +42,7 @@ var sealMutants = []Mutant{
 		`set seq = p_seq + 1,
            tx = p_tx,`, `set seq = seq,
            tx = tx,`,
-		inPostgres("TestFence_RefusesTheOvertakenSibling_N10_G6/read_committed/before_the_seal")),
+		inPostgres("TestFence_RejectsTheOvertakenSibling_N10_G6/read_committed/before_the_seal")),
 	change("seal-writes-no-history", "G2 G5", functionsSQL,
 		`insert into {{schema}}.history (resource, seq, kind, epoch, token, holder, tx, xid, ops, timeline, at, hash)
     values`, `perform from (values`,
@@ -53,7 +53,7 @@ var sealMutants = []Mutant{
                              convert_from(decode(p_ops_hex, 'hex'), 'UTF8')) then`,
 		`if not {{schema}}.append(p_resource, p_epoch, p_token, v_holder, p_seq, p_prev, 'write', p_tx,
                              convert_from(decode(p_ops_hex, 'hex'), 'UTF8')) and false then`,
-		inPostgres("TestFence_RefusesTheSuperseded_G2_G3_G5/read_committed/before_the_seal")),
+		inPostgres("TestFence_RejectsTheSuperseded_G2_G3_G5/read_committed/before_the_seal")),
 	change("seal-without-the-transactions-name", "N15 HB8", functionsSQL,
 		sealEntered, ``,
 		inPostgres("TestRawCommit_IsNeverSuccess_N15")).
@@ -64,7 +64,7 @@ var sealMutants = []Mutant{
 	change("seal-takes-a-copied-name", "N15", functionsSQL,
 		`
                          || xid8send(pg_current_xact_id())), 'hex');`, `), 'hex');`,
-		inPostgres("TestRawCommit_CopiedNameIsRefused_N15")),
+		inPostgres("TestRawCommit_CopiedNameIsRejected_N15")),
 	change("seal-is-not-durable", "N28 HE2", functionsSQL,
 		"begin\n    perform {{schema}}.durable();\nend $$;", "begin\nend $$;",
 		inPostgres("TestCommit_IsDurableWhateverTheSettings_N28")),
@@ -77,7 +77,7 @@ var sealMutants = []Mutant{
 
 	change("void-is-not-written", "G4 N9", functionsSQL,
 		resolveAppends, `if v_seq = p_seq then`,
-		inPostgres("TestResolve_LateCommitIsRefused_N9_G4")).
+		inPostgres("TestResolve_LateCommitIsRejected_N9_G4")).
 		violates("late-commit"),
 	change("resolve-takes-any-transaction-for-the-one", "G4", functionsSQL,
 		`when v_tx = p_tx and v_kind = 'write' then 'applied'`, `when v_tx is not null then 'applied'`,
@@ -99,7 +99,7 @@ var sealMutants = []Mutant{
 
 	change("keep-without-a-seal", "G2", functionsSQL,
 		`perform {{schema}}.require_mark(p_resource, 0, 0, p_tx);`, ``,
-		inPostgres("TestKeep_WithoutItsSealIsRefused_G2")),
+		inPostgres("TestKeep_WithoutItsSealIsRejected_G2")),
 	change("keep-reads-the-history", "N23", functionsSQL,
 		`perform {{schema}}.require_mark(p_resource, 0, 0, p_tx);`,
 		`perform {{schema}}.require_mark(p_resource, 0, 0, p_tx); perform from {{schema}}.history where resource = p_resource and seq = (select seq from {{schema}}.resource where id = p_resource);`,
@@ -113,22 +113,22 @@ var sealMutants = []Mutant{
 var evictMutants = []Mutant{
 	change("evict-without-comparing-tokens", "N18", functionsSQL,
 		`where (c.epoch, c.token) < (p_epoch, p_token) and (c.token`, `where (c.token`,
-		inPostgres("TestEvict_SparesEveryoneElse_N18")),
+		inPostgres("TestEvict_SparesAllOtherBackends_N18")),
 	change("evict-a-newer-grant", "N18", functionsSQL,
 		`where (c.epoch, c.token) < (p_epoch, p_token) and (c.token`, `where (c.epoch, c.token) > (p_epoch, p_token) and (c.token`,
-		inPostgres("TestEvict_SparesEveryoneElse_N18")),
+		inPostgres("TestEvict_SparesAllOtherBackends_N18")),
 	change("evict-another-resources-holder", "N18", functionsSQL,
 		` and l.classid::bigint = r.id`, ``,
-		inPostgres("TestEvict_SparesEveryoneElse_N18")),
+		inPostgres("TestEvict_SparesAllOtherBackends_N18")),
 	change("evict-in-another-database", "N18", functionsSQL,
 		"\n       and l.database = (select d.oid from pg_database d where d.datname = current_database())", "",
-		inPostgres("TestEvict_SparesEveryoneElse_N18")),
+		inPostgres("TestEvict_SparesAllOtherBackends_N18")),
 	change("evict-itself", "N18", functionsSQL,
 		` and l.pid <> pg_backend_pid()`, ``,
-		inPostgres("TestEvict_SparesEveryoneElse_N18")),
+		inPostgres("TestEvict_SparesAllOtherBackends_N18")),
 	change("evict-its-own-low-bits", "N18", functionsSQL,
 		"\n       and (p_token & 2147483647) <> l.objid::bigint;", ";",
-		inPostgres("TestEvict_SparesEveryoneElse_N18")),
+		inPostgres("TestEvict_SparesAllOtherBackends_N18")),
 	change("evict-holders-of-other-locks", "N18", functionsSQL,
 		` and l.mode = 'ShareLock'`, ``,
 		inPostgres("TestEvict_SparesOtherLocks_N18")),
@@ -144,9 +144,9 @@ var evictMutants = []Mutant{
 		inPostgres("TestEvict_LooksAgainBeforeItTerminates_N18")),
 	change("evict-does-not-wait", "L1", functionsSQL,
 		`perform pg_terminate_backend(s, p_wait_ms) from`, `perform pg_terminate_backend(s) from`,
-		inPostgres("TestClaim_EvictsWhoIsStuck_L1_N3/idle_with_a_row_locked")).
+		inPostgres("TestClaim_EvictsAStuckPredecessor_L1_N3/idle_with_a_row_locked")).
 		survives("the claim has decided already, and a statement that meets a lock of a backend which is about to end waits for it there"),
 	change("evict-nobody", "L1 N3", functionsSQL,
 		`perform pg_terminate_backend(s, p_wait_ms) from`, `perform from`,
-		inPostgres("TestEvict_SparesEveryoneElse_N18")),
+		inPostgres("TestEvict_SparesAllOtherBackends_N18")),
 }

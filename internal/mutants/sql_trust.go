@@ -39,10 +39,10 @@ var forgetMutants = []Mutant{
 		inPostgres("TestForgetOnce_IsNotMisledByAClockThatWasSetBack_G4")),
 	change("forget-waits-for-an-operation", "L1", functionsSQL,
 		`limit p_limit for update skip locked));`, `limit p_limit for update));`,
-		inPostgres("TestForgetOnce_WaitsForNobody_L1")),
+		inPostgres("TestForgetOnce_NeverWaitsForALock_L1")),
 	change("forget-waits-for-another-call", "L1", functionsSQL,
 		`from {{schema}}.forget_clock where one for no key update skip locked;`, `from {{schema}}.forget_clock where one for no key update;`,
-		inPostgres("TestForgetOnce_WaitsForNobody_L1")),
+		inPostgres("TestForgetOnce_NeverWaitsForALock_L1")),
 }
 
 // repairMutants are in what mends a fence that is behind its history.

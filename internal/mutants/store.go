@@ -8,11 +8,11 @@ var storeMutants = []Mutant{
 	change("seal-dropped", "G2", pg+"commit.go",
 		`fmt.Fprintf(&sql, t.store.sql.seal, c.Resource, g.Epoch, int64(g.Token), g.Holder, c.Seq, int64(c.Tx), int64(t.id), record)`,
 		`_, _ = g, record`,
-		inPostgres("TestFence_RefusesTheSuperseded_G2_G3_G5/read_committed/before_the_seal")).
+		inPostgres("TestFence_RejectsTheSuperseded_G2_G3_G5/read_committed/before_the_seal")).
 		violates("stalled-holder"),
 	change("seal-in-a-transaction-of-its-own", "G2", pg+"commit.go",
 		`sql.WriteString("set constraints all immediate; set`, `sql.WriteString("set constraints all immediate; commit; " + t.beginSQL() + "; set`,
-		inPostgres("TestFence_RefusesTheSuperseded_G2_G3_G5/read_committed/before_the_seal")).
+		inPostgres("TestFence_RejectsTheSuperseded_G2_G3_G5/read_committed/before_the_seal")).
 		violates("stalled-holder"),
 	change("seal-before-deferred-constraints", "L1 N13", pg+"commit.go",
 		`sql.WriteString("set constraints all immediate; set constraints all immediate; ")`, ``,
@@ -31,7 +31,7 @@ var storeMutants = []Mutant{
 		inContract("Commit_CancelledDoesNothing_G4")),
 	change("keep-in-front-of-the-seals", "G5", pg+"commit.go",
 		"\tfor _, c := range inOrder {\n\t\tg := c.Grant", "\tfor _, c := range inOrder {\n\t\tt.keepSQL(&sql, c)\n\t\tg := c.Grant",
-		inPostgres("TestOnce_WhoTakesAKeySecondIsRefusedByTheFence_G5/superseded/read_committed")).and(
+		inPostgres("TestOnce_TheSecondUseOfAKeyIsRejectedByTheFence_G5/superseded/read_committed")).and(
 		Edit{pg + "commit.go", "\tfor _, c := range inOrder {\n\t\tt.keepSQL(&sql, c)\n\t}\n", ""}),
 
 	change("resolve-takes-not-applied-for-applied", "G4", pg+"resolve.go",
@@ -47,33 +47,33 @@ var storeMutants = []Mutant{
 		inPostgres("TestFence_StandsWithoutHistory_N26")),
 	change("resolve-records-no-refusal", "G5", pg+"resolve.go",
 		"\t\t\ts.recordLost(ctx, claim)\n", "",
-		inPostgres("TestResolve_RecordsTheRefusalWhoseAnswerWasLost_G5")),
+		inPostgres("TestResolve_RecordsTheRejectionWhoseAnswerWasLost_G5")),
 
 	change("claim-does-not-evict", "L1 N3", pg+"claim.go",
 		`s.transact(ctx, s.claimSQL(grant), s.evictSQL(grant))`, `s.transact(ctx, s.claimSQL(grant), "")`,
-		inPostgres("TestClaim_EvictsWhoIsStuck_L1_N3/idle_with_a_row_locked")),
+		inPostgres("TestClaim_EvictsAStuckPredecessor_L1_N3/idle_with_a_row_locked")),
 	change("claim-that-finds-the-fence-locked-gives-up", "L1", pg+"claim.go",
 		"\t\ts.evict(ctx, grant)\n\t}", "\t\tbreak\n\t}",
-		inPostgres("TestClaim_EvictsWhoIsStuck_L1_N3/with_its_fence_locked")),
+		inPostgres("TestClaim_EvictsAStuckPredecessor_L1_N3/with_its_fence_locked")),
 	change("refusals-are-not-recorded", "G5", pg+"rejection.go",
 		`_, r.RecordErr = s.transact(ctx, fmt.Sprintf(s.sql.record,`, `_ = fmt.Sprint(fmt.Sprintf(s.sql.record,`,
 		inContract("Refusal_IsRecordedAndJustified_G5")).
 		violates("stalled-holder"),
 	change("refusals-end-with-the-callers-context", "G5", pg+"rejection.go",
 		"ctx, cancel := s.cleanup(ctx)\n\tdefer cancel()\n\t_, r.RecordErr", "ctx, cancel := context.WithCancel(ctx)\n\tdefer cancel()\n\t_, r.RecordErr",
-		inPostgres("TestRefusal_OfACallerWhoHasGoneIsRecorded_G5")),
+		inPostgres("TestRejection_IsRecordedThoughTheCallersContextHasEnded_G5")),
 	change("refusals-are-the-operations-own", "G5", pg+"rejection.go",
 		`ours := stage != storage.StageRun`, `ours := stage != ""`,
-		inPostgres("TestRun_UsersOwnErrorIsNoRefusal_G5")),
+		inPostgres("TestRun_UsersOwnErrorIsNoRejection_G5")),
 	change("refusals-by-isolation-are-not-named", "G5 N23", pg+"rejection.go",
 		`case ended || state == sqlstate.Serialization:`, `case ended:`,
 		inPostgres("TestIsolation_ConflictIsNamedAndRecorded_N23_G5")),
 	change("refusals-by-eviction-are-not-named", "G5 L1", pg+"rejection.go",
 		`case ended || state == sqlstate.Serialization:`, `case state == sqlstate.Serialization:`,
-		inPostgres("TestFence_RefusesTheEvicted_G3_L1")),
+		inPostgres("TestFence_RejectsTheEvicted_G3_L1")),
 	change("refusals-of-siblings-are-stale", "G5 G6", pg+"rejection.go",
 		`sqlstate.Overtaken:   storage.ReasonOvertaken,`, `sqlstate.Overtaken:   storage.ReasonStale,`,
-		inPostgres("TestFence_RefusesTheOvertakenSibling_N10_G6/read_committed/before_the_seal")),
+		inPostgres("TestFence_RejectsTheOvertakenSibling_N10_G6/read_committed/before_the_seal")),
 	change("conflicts-are-not-temporary", "N23", pg+"rejection.go",
 		`case sqlstate.Serialization, sqlstate.Deadlock,`, `case sqlstate.Deadlock,`,
 		inPostgres("TestIsolation_ConflictWithOthersIsTransient_N23")),

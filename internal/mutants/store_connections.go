@@ -4,7 +4,7 @@ package mutants
 var connectionMutants = []Mutant{
 	change("leave-whatever-the-fence-says", "N18", functionsSQL,
 		"\n       or not exists (select from {{schema}}.resource where id = p_resource and epoch = p_epoch and token = p_token) then", " then",
-		inPostgres("TestEvict_HitsNobodyElse_N18")),
+		inPostgres("TestEvict_HitsNoOtherBackend_N18")),
 	change("leave-compares-tokens-only", "N18", functionsSQL,
 		`where id = p_resource and epoch = p_epoch and token = p_token) then`, `where id = p_resource and token = p_token) then`,
 		inPostgres("TestPool_GetsNoConnectionThatAnEvictionMayHaveListed_N18/rolled_back")),

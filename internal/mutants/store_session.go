@@ -8,7 +8,7 @@ var reachMutants = []Mutant{
 		inPostgres("TestRun_NoCallLeftBehindTakesEffect_G3_G4/LargeObjects")),
 	change("tx-doesn't-say-why-there-are-no-large-objects", "G4", pg+"internal/operation/tx.go",
 		`t.barCommit(errLargeObjects)`, ``,
-		inPostgres("TestTx_RefusesLargeObjects_G3_G4")),
+		inPostgres("TestTx_RejectsLargeObjects_G3_G4")),
 	change("tx-shows-rewriters-its-connection", "G3 G4", pg+"internal/operation/rewriter.go",
 		`args[i] = rewriter{arg}`, `args[i] = arg`,
 		inPostgres("TestTx_HidesItsConnectionFromCallbacks_G3_G4")),

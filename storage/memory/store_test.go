@@ -19,7 +19,7 @@ func claim(t *testing.T, s *memory.Store, c int64) storage.Claim {
 	return claim
 }
 
-func TestBegin_RefusesAtTheHeadWhatCantCommit(t *testing.T) {
+func TestBegin_RejectsAtTheBeginCheckWhatCantCommit(t *testing.T) {
 	t.Parallel()
 	s := memory.NewStore()
 	c := claim(t, s, 1)

@@ -16,7 +16,7 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-func TestNewStore_RefusesBadConfig(t *testing.T) {
+func TestNewStore_RejectsBadConfig(t *testing.T) {
 	t.Parallel()
 	_, err := postgres.NewStore(nil, nil)
 	require.ErrorIs(t, err, guard.ErrInvalid)
@@ -40,7 +40,7 @@ func TestNewStore_RefusesBadConfig(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestStore_RefusesBadArguments(t *testing.T) {
+func TestStore_RejectsBadArguments(t *testing.T) {
 	t.Parallel()
 	store := newStore(t, newPool(t), nil)
 	_, err := store.Claim(t.Context(), fence.Grant{})

@@ -76,7 +76,7 @@ func TestFence_BehindItsHolderIsNoticed_N21_N27(t *testing.T) {
 }
 
 // The seal alone notices too: the loss may come after the begin check.
-func TestSeal_NoticesALossAfterTheHead_N21(t *testing.T) {
+func TestSeal_NoticesALossAfterTheBeginCheck_N21(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		pool := newPool(t)

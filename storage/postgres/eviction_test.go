@@ -38,7 +38,7 @@ func stuck(t *testing.T, pool *pgxpool.Pool, store *postgres.Store, c storage.Cl
 
 // A predecessor that has stopped while it holds what its successor needs, however
 // it got stuck, is gone when the successor has claimed.
-func TestClaim_EvictsWhoIsStuck_L1_N3(t *testing.T) {
+func TestClaim_EvictsAStuckPredecessor_L1_N3(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		get   string
@@ -121,7 +121,7 @@ func TestBeginCheck_BoundsTheTransaction_L1(t *testing.T) {
 
 // A transaction that begins after its grant was superseded is turned away before
 // it can lock anything.
-func TestBeginCheck_TurnsTheLateAway_N17(t *testing.T) {
+func TestBeginCheck_RejectsASupersededGrantEarly_N17(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		pool := newPool(t)
@@ -138,7 +138,7 @@ func TestBeginCheck_TurnsTheLateAway_N17(t *testing.T) {
 }
 
 // One that slipped past a claim's eviction is evicted when it is in the way.
-func TestRun_EvictsWhoIsInTheWay_N17_L1(t *testing.T) {
+func TestRun_EvictsAStaleTransactionThatBlocksIt_N17_L1(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		pool := newPool(t)
@@ -295,7 +295,7 @@ func TestRun_LooksAtEveryResource_N17_L1_G5(t *testing.T) {
 
 // Eviction ends transactions of earlier claims of this resource in this database,
 // and nothing else.
-func TestEvict_SparesEveryoneElse_N18(t *testing.T) {
+func TestEvict_SparesAllOtherBackends_N18(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, patient())

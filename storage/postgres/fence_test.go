@@ -50,7 +50,7 @@ func interrupted(t *testing.T, store *postgres.Store, c storage.Claim, op storag
 // A holder that was overtaken by a successor at any point changes nothing, and
 // the successor reads what was there before. Eviction is kept out of it: the
 // successor claims only, so that it is the fence that refuses.
-func TestFence_RefusesTheSuperseded_G2_G3_G5(t *testing.T) {
+func TestFence_RejectsTheSuperseded_G2_G3_G5(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		for _, point := range interruptions {
@@ -86,7 +86,7 @@ func TestFence_RefusesTheSuperseded_G2_G3_G5(t *testing.T) {
 
 // The same with everything in place: the successor evicts, and the one that was
 // ended by that hears why.
-func TestFence_RefusesTheEvicted_G3_L1(t *testing.T) {
+func TestFence_RejectsTheEvicted_G3_L1(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		for _, point := range interruptions {
@@ -114,7 +114,7 @@ func TestFence_RefusesTheEvicted_G3_L1(t *testing.T) {
 }
 
 // Two transactions of one grant: the second to commit read what is out of date.
-func TestFence_RefusesTheOvertakenSibling_N10_G6(t *testing.T) {
+func TestFence_RejectsTheOvertakenSibling_N10_G6(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		for _, point := range interruptions[1:] {
@@ -135,7 +135,7 @@ func TestFence_RefusesTheOvertakenSibling_N10_G6(t *testing.T) {
 }
 
 // Two holders with one token, as a restored lock service issues them.
-func TestFence_RefusesTheTokenIssuedTwice_N10(t *testing.T) {
+func TestFence_RejectsTheTokenIssuedTwice_N10(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		pool := newPool(t)
@@ -184,7 +184,7 @@ func TestClaim_EpochOnlyRises_N20(t *testing.T) {
 }
 
 // A claim that is refused for another reason doesn't raise the epoch.
-func TestClaim_RefusedLeavesNoTrace_N20(t *testing.T) {
+func TestClaim_RejectedChangesNothing_N20(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -202,7 +202,7 @@ func TestClaim_RefusedLeavesNoTrace_N20(t *testing.T) {
 }
 
 // Whoever may call the functions can't shut a resource for good.
-func TestClaim_OutOfBoundsIsRefusedByTheDatabase_N25(t *testing.T) {
+func TestClaim_OutOfBoundsIsRejectedByTheDatabase_N25(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	for _, token := range []int64{math.MinInt64, -1, 0, 1 << 62, math.MaxInt64} {
@@ -271,7 +271,7 @@ func TestFence_SeveralMoveTogether_G2(t *testing.T) {
 }
 
 // With one connection no refusal waits for a second one.
-func TestFence_RefusesWithOneConnection(t *testing.T) {
+func TestFence_RejectsWithOneConnection(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })

@@ -88,7 +88,7 @@ func TestForgetOnce_IsNotMisledByAClockThatWasSetBack_G4(t *testing.T) {
 }
 
 // ForgetOnce waits for no lock: not for an operation that is in use, nor for another call.
-func TestForgetOnce_WaitsForNobody_L1(t *testing.T) {
+func TestForgetOnce_NeverWaitsForALock_L1(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)

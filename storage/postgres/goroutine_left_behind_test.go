@@ -129,7 +129,7 @@ func TestRun_NoCallLeftBehindTakesEffect_G3_G4(t *testing.T) {
 
 // pgx builds LargeObjects on its own transactions only, which know nothing of the
 // session.
-func TestTx_RefusesLargeObjects_G3_G4(t *testing.T) {
+func TestTx_RejectsLargeObjects_G3_G4(t *testing.T) {
 	t.Parallel()
 	for name, returned := range map[string]func(error) error{
 		"returned":  func(err error) error { return err },

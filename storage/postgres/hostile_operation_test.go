@@ -63,7 +63,7 @@ var tricks = map[string]string{
 
 // Whatever an operation does to its session, it commits behind its seal or fails
 // with an error that says why, and the connection is good for the next one.
-func TestTricks_CommitSealedOrFailClearly_N24_HB8(t *testing.T) {
+func TestHostile_CommitsSealedOrFailsClearly_N24_HB8(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		dsn := migrated(t)
@@ -121,7 +121,7 @@ func TestTricks_CommitSealedOrFailClearly_N24_HB8(t *testing.T) {
 }
 
 // A name that the client's encoding has no letters for hides no refusal.
-func TestTricks_EncodingHidesNoRefusal_N24_G5(t *testing.T) {
+func TestHostile_EncodingHidesNoRejection_N24_G5(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -139,7 +139,7 @@ func TestTricks_EncodingHidesNoRefusal_N24_G5(t *testing.T) {
 }
 
 // Limits that an operation lifted keep nobody waiting: eviction ends it.
-func TestTricks_LiftedLimitsDoNotKeepTheSuccessor_L1(t *testing.T) {
+func TestHostile_LiftedLimitsDoNotDelayTheSuccessor_L1(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, patient())
@@ -159,7 +159,7 @@ func TestTricks_LiftedLimitsDoNotKeepTheSuccessor_L1(t *testing.T) {
 }
 
 // A seal or a begin check of the operation's own is no way around, undone or not.
-func TestTricks_OwnSealInASavepoint_HB7(t *testing.T) {
+func TestHostile_OwnSealInASavepoint_HB7(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		pool := newPool(t)

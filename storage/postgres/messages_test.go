@@ -128,7 +128,7 @@ func TestRun_SaysOnceThatAResultIsOpen(t *testing.T) {
 	require.Equal(t, 1, strings.Count(err.Error(), "an open result"), err)
 }
 
-func TestHistory_RefusesAnAbsurdLimit(t *testing.T) {
+func TestHistory_RejectsAnAbsurdLimit(t *testing.T) {
 	t.Parallel()
 	store := newStore(t, newPool(t), nil)
 	for _, limit := range []int{0, -1} {

@@ -76,7 +76,7 @@ func TestMigrate_AnySchema(t *testing.T) {
 	require.Empty(t, kinds(t, newStore(t, pool, nil)))
 }
 
-func TestMigrate_RefusesOddSchemaNames(t *testing.T) {
+func TestMigrate_RejectsOddSchemaNames(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, testenv.Database(t))
 	for _, schema := range []string{"A", "a b", `a"b`, "a;b", "a.b", "ä", "1a", "a-b", strings.Repeat("s", 41), "a\x00"} {
@@ -92,7 +92,7 @@ func TestMigrate_RefusesOddSchemaNames(t *testing.T) {
 }
 
 // The files applied by hand are as good as Migrate.
-func TestMigrations_ByHand(t *testing.T) {
+func TestMigrations_CanBeAppliedByHand(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, testenv.Database(t))
 	mustExec(t, pool, "create schema fence; create table item (key text primary key, value bigint not null)")

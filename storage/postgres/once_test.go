@@ -89,7 +89,7 @@ func TestOnce_IsKeptExactlyIfTheTransactionCommitted_G4(t *testing.T) {
 
 // Only the transaction that passed the begin check keeps anything: a role that may call the
 // functions can't make an operation pass for done.
-func TestKeep_OutsideAGuardedTransactionIsRefused(t *testing.T) {
+func TestKeep_OutsideAGuardedTransactionIsRejected(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	_, err := pool.Exec(t.Context(), "call fence.keep(1, 1, '6b', repeat('00', 32), '')")
@@ -103,7 +103,7 @@ func TestKeep_OutsideAGuardedTransactionIsRefused(t *testing.T) {
 // The transaction of one resource can't make an operation on another one pass for
 // done, nor can one that only looks like a guarded transaction: their seals don't
 // move that fence, by which everybody else would notice.
-func TestKeep_WithoutItsSealIsRefused_G2(t *testing.T) {
+func TestKeep_WithoutItsSealIsRejected_G2(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -130,7 +130,7 @@ func TestKeep_WithoutItsSealIsRefused_G2(t *testing.T) {
 
 // Two transactions take one key, and nobody evicts the first: the one that comes
 // second is refused by the fence, by name, and not by the index of the keys.
-func TestOnce_WhoTakesAKeySecondIsRefusedByTheFence_G5(t *testing.T) {
+func TestOnce_TheSecondUseOfAKeyIsRejectedByTheFence_G5(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		second fence.Grant

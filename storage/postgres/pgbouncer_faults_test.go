@@ -96,7 +96,7 @@ func TestPooler_KilledAtCommitIsInDoubtAndSettled_HB18_G4(t *testing.T) {
 
 // When the server crashes, the pooler says so in a FATAL error of its own, which
 // proves nothing about a COMMIT.
-func TestPooler_OwnWordsForALostServerLeaveDoubt_HB18_G4(t *testing.T) {
+func TestPooler_OwnErrorForALostServerIsInDoubt_HB18_G4(t *testing.T) {
 	t.Parallel()
 	p := newPooled(t)
 	txn := begin(t, p.store, claim(t, p.store, grant(5, "a")))

@@ -208,7 +208,7 @@ const slowEviction = `
 
 // Transactions end while evictions are about to terminate their backends, whose
 // connections others use at once: none of those is hit.
-func TestEvict_HitsNobodyElse_N18(t *testing.T) {
+func TestEvict_HitsNoOtherBackend_N18(t *testing.T) {
 	t.Parallel()
 	const rounds = 100
 	dsn := migrated(t)

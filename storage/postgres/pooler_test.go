@@ -240,7 +240,7 @@ func TestCommit_AnswerWithAnErrorAndACommitIsInDoubt_G4(t *testing.T) {
 
 // A pooler that splits messages reports a refusal as the server does, whether it
 // sends COMMIT behind it or not: that is no doubt.
-func TestCommit_RefusedThroughAPoolerIsNoDoubt_G4_G5(t *testing.T) {
+func TestCommit_RejectedThroughAPoolerIsNotInDoubt_G4_G5(t *testing.T) {
 	t.Parallel()
 	for name, stop := range map[string]bool{"it stops there": true, "it sends COMMIT all the same": false} {
 		t.Run(name, func(t *testing.T) {
@@ -282,7 +282,7 @@ func TestCommit_LostByAPoolerBehindTheSealIsInDoubt_G4(t *testing.T) {
 
 // A claim that committed and was answered by a pooler is no refusal, and none is
 // recorded: it is claimed again.
-func TestClaim_AnsweredByAPoolerIsNoRefusal_G1_G5(t *testing.T) {
+func TestClaim_AnsweredByAPoolerIsNoRejection_G1_G5(t *testing.T) {
 	t.Parallel()
 	for _, code := range []string{"40001", "55P03", "57P01", "ZF001"} {
 		t.Run(code, func(t *testing.T) {

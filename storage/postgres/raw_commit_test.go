@@ -140,7 +140,7 @@ func TestRawCommit_IsNamed_N15(t *testing.T) {
 }
 
 // Settings of the operation's own and its savepoints don't disturb the seal.
-func TestRawSQL_OfItsOwnIsFine(t *testing.T) {
+func TestRawSQL_WithoutTransactionControlCommits(t *testing.T) {
 	t.Parallel()
 	pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
 		for _, sql := range []string{
@@ -160,7 +160,7 @@ func TestRawSQL_OfItsOwnIsFine(t *testing.T) {
 }
 
 // A prepared transaction outlives its session, and with that claim and eviction.
-func TestPrepareTransaction_IsRefusedAndNeverSuccess_N16(t *testing.T) {
+func TestPrepareTransaction_IsRejectedAndNeverSuccess_N16(t *testing.T) {
 	t.Parallel()
 	_, dsn := startServer(t, map[string]string{"max_prepared_transactions": "4"})
 	pool := openPool(t, dsn)

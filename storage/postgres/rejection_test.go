@@ -13,7 +13,7 @@ import (
 
 // A refused client may stop the moment after: what it had locked is free as soon
 // as the server has refused, without a ROLLBACK of the client's.
-func TestRefusal_LetsGoOfItsLocksAtOnce_N2(t *testing.T) {
+func TestRejection_ReleasesItsLocksAtOnce_N2(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -82,7 +82,7 @@ func TestClaim_ComesBeforeTheSuccessorsFirstRead_N1_G1_G3(t *testing.T) {
 }
 
 // Whoever is refused may have gone meanwhile: that is recorded nevertheless.
-func TestRefusal_OfACallerWhoHasGoneIsRecorded_G5(t *testing.T) {
+func TestRejection_IsRecordedThoughTheCallersContextHasEnded_G5(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)

@@ -26,7 +26,7 @@ func (v *verdict) Fatalf(format string, args ...any) { v.failure = fmt.Sprintf(f
 
 // A service author's check works on this store, with a pool of
 // two, and tells what is fenced from what isn't.
-func TestRequireFenced_TellsWhatIsFenced_G2_G3(t *testing.T) {
+func TestRequireFenced_FindsUnfencedFunctions_G2_G3(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		run     func(ctx context.Context, pool *pgxpool.Pool, h guardtest.Process[pgx.Tx]) error

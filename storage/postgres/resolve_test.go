@@ -120,7 +120,7 @@ func TestResolve_CommitWhoseReplyWasLost_G4(t *testing.T) {
 
 // A COMMIT that is still under way when its outcome was settled, one way or
 // another, finds its position taken.
-func TestResolve_LateCommitIsRefused_N9_G4(t *testing.T) {
+func TestResolve_LateCommitIsRejected_N9_G4(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		for name, c := range map[string]struct {
@@ -261,7 +261,7 @@ func TestResolve_SeveralResources_G4(t *testing.T) {
 
 // A server that ended the session before the seal had come to its end never got
 // to COMMIT: that is no doubt.
-func TestCommit_EndedBeforeTheSealIsNoDoubt_G4(t *testing.T) {
+func TestCommit_EndedBeforeTheSealIsNotInDoubt_G4(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		pool := newPool(t)
@@ -308,7 +308,7 @@ const sleepInCommit = `create temporary table late (left_over int);
 	insert into late values (3)`
 
 // Once COMMIT has begun, the end of the session tells nothing.
-func TestCommit_EndedBehindTheSealIsADoubt_G4(t *testing.T) {
+func TestCommit_EndedBehindTheSealIsInDoubt_G4(t *testing.T) {
 	t.Parallel()
 	f := newFaulty(t)
 	c := claim(t, f.direct, grant(5, "a"))

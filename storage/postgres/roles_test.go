@@ -257,7 +257,7 @@ func TestGrantRoles_ConcurrentCallsForTwoDatabases(t *testing.T) {
 }
 
 // Roles that no grant could bound, or that are none, are refused.
-func TestGrantRoles_RefusesBadRoles_HC2(t *testing.T) {
+func TestGrantRoles_RejectsBadRoles_HC2(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	owner, member := newRole(t, pool, "owner"), newRole(t, pool, "member")
@@ -277,7 +277,7 @@ func TestGrantRoles_RefusesBadRoles_HC2(t *testing.T) {
 }
 
 // A table that a crash would empty is no fence.
-func TestCheck_RefusesUnloggedTables_HB15(t *testing.T) {
+func TestCheck_RejectsUnloggedTables_HB15(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	require.NoError(t, newStore(t, pool, nil).Check(t.Context()))

@@ -158,7 +158,7 @@ func TestCommit_WarningInAnotherLanguageIsInDoubt_N22(t *testing.T) {
 }
 
 // A warning of a statement before COMMIT is none at COMMIT.
-func TestCommit_WarningBeforeItIsNoDoubt(t *testing.T) {
+func TestCommit_WarningBeforeItIsNotInDoubt(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)

@@ -98,7 +98,7 @@ func TestTx_LeavesTheBatchAsItWas(t *testing.T) {
 }
 
 // The name of the transaction is of no use in another one, also when it is copied.
-func TestRawCommit_CopiedNameIsRefused_N15(t *testing.T) {
+func TestRawCommit_CopiedNameIsRejected_N15(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -108,7 +108,7 @@ func TestRawCommit_CopiedNameIsRefused_N15(t *testing.T) {
 }
 
 // An error of the operation's own that looks like one of ours is not taken for it.
-func TestRun_UsersOwnErrorIsNoRefusal_G5(t *testing.T) {
+func TestRun_UsersOwnErrorIsNoRejection_G5(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -125,7 +125,7 @@ func TestRun_UsersOwnErrorIsNoRefusal_G5(t *testing.T) {
 }
 
 // That the context had ended is no news in the refusal that its end is due to.
-func TestRun_RefusalIsNotTiedToTheEndOfTheContext_G5(t *testing.T) {
+func TestRun_RejectionIsNotTiedToTheEndOfTheContext_G5(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)

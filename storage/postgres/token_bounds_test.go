@@ -31,7 +31,7 @@ func epochGrant(epoch int64, token fence.Token) fence.Grant {
 
 // A token or an epoch that would shut everybody else out is refused, recorded, and
 // leaves nothing behind; the owner of the schema can let it in.
-func TestClaim_AbsurdTokenIsRefused_N25_HC2(t *testing.T) {
+func TestClaim_AbsurdTokenIsRejected_N25_HC2(t *testing.T) {
 	t.Parallel()
 	for name, absurd := range map[string]fence.Grant{
 		"token":        epochGrant(1, jump+8),
@@ -165,7 +165,7 @@ func TestClaim_LeavesTheMarksAlone_N25(t *testing.T) {
 }
 
 // A claim that raises the mark and then waits for a fence holds nobody else up.
-func TestClaim_WaitsForNobodysMark_N25_L1(t *testing.T) {
+func TestClaim_NeverWaitsForTheMarks_N25_L1(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, &postgres.Config{LockTimeout: 1e6})

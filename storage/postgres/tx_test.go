@@ -105,7 +105,7 @@ func TestTx_TakesWhatPgxHas(t *testing.T) {
 	}
 }
 
-func TestTx_RefusesToBeginInABatch(t *testing.T) {
+func TestTx_RejectsBeginInABatch(t *testing.T) {
 	t.Parallel()
 	_, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
 		batch := &pgx.Batch{}

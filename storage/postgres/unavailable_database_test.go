@@ -52,7 +52,7 @@ func TestCheck_SaysWhyNoConnectionWasMade(t *testing.T) {
 
 // A pool that is used up and a server that is silent end in the same deadline: what to
 // mend is not the same.
-func TestStore_TellsAUsedUpPoolFromASilentServer(t *testing.T) {
+func TestStore_DistinguishesAUsedUpPoolFromASilentServer(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
 	proxy, err := pgproxy.New(dsn)

@@ -16,7 +16,7 @@ import (
 func TestMain(m *testing.M) { testenv.Main(m) }
 
 // A failure that is known is no matter of time.
-func TestDead_AFailureIsNotCalledLate(t *testing.T) {
+func TestDead_AFailureIsNotReportedAsATimeout(t *testing.T) {
 	t.Parallel()
 	http := testenv.SharedEtcd(t).Endpoint()
 	for endpoint, why := range map[string]string{

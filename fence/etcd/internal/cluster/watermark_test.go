@@ -47,7 +47,7 @@ func TestWatermark_NoticesALoweredEpoch(t *testing.T) {
 	require.Equal(t, WentBackError{What: "epoch", Seen: 3, Got: 1, EpochKey: "p/epoch", Epoch: 3}, *fault)
 }
 
-func TestWatermark_TellsASlipThatIsPutRightFromAnOlderState_HD5(t *testing.T) {
+func TestWatermark_DistinguishesACorrectedMistakeFromAnOlderState_HD5(t *testing.T) {
 	slip := keys.Epoch{Number: 1000, Text: "1000", Revision: 50}
 	for revision, back := range map[int64]bool{40: true, 60: false} {
 		w := newWatermark("p/epoch")

@@ -88,7 +88,7 @@ func TestWaited_SaysNothingOfOthersAtItsTurn(t *testing.T) {
 }
 
 // Before the first list the answer that wrote the key is all there is.
-func TestWaited_BeforeTheFirstListSaysWhoWasAhead(t *testing.T) {
+func TestWaited_BeforeTheFirstListNamesTheHolder(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t, testenv.EtcdClient(t), fresh(t), patience)
 	release(t, acquire(t, q, "r"))

@@ -130,7 +130,7 @@ func TestSession_AShorterRenewalShortensTheDeadline_F3(t *testing.T) {
 	})
 }
 
-func TestSession_RefusesALeaseThatTheMarginUsesUp(t *testing.T) {
+func TestSession_RejectsALeaseThatTheMarginUsesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := Config{TTL: 10 * time.Second, Margin: 4 * time.Second}
 		_, err := Start(t.Context(), &fakeLeases{granted: 4 * time.Second}, cfg, func(*Session) {})
@@ -266,7 +266,7 @@ func TestSession_ManyDependentsNeedOneRenewalPerThird(t *testing.T) {
 	})
 }
 
-func TestSession_IsGivenUpOnlyWhenNobodyNeedsIt(t *testing.T) {
+func TestSession_IsGivenUpOnlyWithoutDependents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, holder := startFake(t, &fakeLeases{granted: 9 * time.Second, keepAlive: unreachable}, Config{TTL: 9 * time.Second})
 		remains := &fakeDependent{}

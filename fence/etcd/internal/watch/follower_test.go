@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 
 // Between a gap in the events and the next list nothing is known, which is not
 // to know that the queue is empty.
-func TestFollower_TakesAGapForNoAnswer_HD9(t *testing.T) {
+func TestFollower_DecidesNothingAfterAGap_HD9(t *testing.T) {
 	f := NewFollower("q/", nil, func() {}, nil)
 	require.True(t, f.listed(5, []*mvccpb.KeyValue{keyAt("q/a", 5)}))
 	first, known := f.Head()
