@@ -29,7 +29,7 @@ var keysMutants = []Mutant{
 		`more := k.expiring < expirers`, `more := k.expiring >= 0`,
 		Test{"guard", "TestKeepFor_ThousandsThatExpireTogetherAreReleasedAFewAtATime_L1"}),
 
-	change("raised-epoch-fails-the-calls-that-wait", "L1 HD5", "guard/epoch.go",
+	change("raised-epoch-fails-the-calls-that-wait", "L1 HD5", "guard/guard_runner.go",
 		`if refusal == nil || refusal.Reason != storage.ReasonEpochBehind || `, `if true || refusal.Reason != storage.ReasonEpochBehind || `,
 		Test{"test/e2e", "TestEpoch_RaisedWhileCallsWaitIsTakenByThem_L1"}),
 	change("epoch-that-is-put-right-went-back", "L1", etcd+"internal/cluster/watermark.go",

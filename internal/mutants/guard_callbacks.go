@@ -11,7 +11,7 @@ var callbackMutants = []Mutant{
 	change("goexit-of-a-callback-is-not-noticed", "G1", "internal/callback/callback.go",
 		`failure.Panic = Goexit`, `failure = nil`,
 		Test{"internal/callback", "TestRun_SaysHowACallbackEnded"}),
-	change("lockers-end-the-keepers-goroutine", "L1", g+"tenure.go",
+	change("lockers-end-the-keepers-goroutine", "L1", g+"ownership.go",
 		`if failure := callback.Run(func() { err = lease.Release(ctx) }); failure != nil {`,
 		`var failure *callback.Failure; if err = lease.Release(ctx); failure != nil {`,
 		inGuard("TestUserCode_ThatDoesNotReturnLeavesNothingBehind_L1/Release_Goexit")),
