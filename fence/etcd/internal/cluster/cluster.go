@@ -116,6 +116,31 @@ func (c *Cluster) Recover(ctx context.Context) error {
 	return c.marks.restart(e)
 }
 
+// Probe asks whether etcd would take an acquisition. Its Txn needs the rights and the space
+// of one, and goes through raft, because it could write; it never does. The epoch is
+// read as an acquisition reads it.
+func (c *Cluster) Probe(ctx context.Context) error {
+	if err := c.Recover(ctx); err != nil {
+		return err
+	}
+	void := c.Keys.Void(clientv3.NoLease, 0)
+	never := clientv3.Compare(clientv3.CreateRevision(void), "<", 0)
+	acquisition := []clientv3.Op{clientv3.OpPut(void, "")}
+	if !c.Keys.Mutex { // where the rights are those to each resource
+		acquisition = append(acquisition, clientv3.OpPut(c.Keys.Lock("probe", clientv3.NoLease, ""), ""))
+	}
+	sent := c.Sending()
+	resp, err := c.Commit(ctx, c.Client.Txn(ctx).If(never).Then(acquisition...).Else(clientv3.OpGet(c.Keys.Epoch())))
+	if err != nil {
+		return err
+	}
+	e, err := keys.ParseEpoch(c.Keys.Epoch(), resp.Responses[0].GetResponseRange().Kvs)
+	if err != nil {
+		return err
+	}
+	return c.SawEpoch(sent, e)
+}
+
 // Recheck calls CheckNow in the background until etcd answers. It is for a watch that
 // broke: a restore breaks every connection, and a holder that only renews would not
 // notice it, since renewals don't go through raft.

@@ -38,17 +38,17 @@ func (c *Cluster) NoAnswer(op, limit string) *fence.UnavailableError {
 	return &fence.UnavailableError{Op: op, Reason: fence.Unreachable, Err: fmt.Errorf("%w%s from %s: %s; %s", errNoAnswer, limit, c.endpoints(), why, checkMembers)}
 }
 
-// Unanswered is the error of an Acquire whose ctx ended while etcd had not answered. If
-// that was ctx's deadline it names the endpoints: a caller whose deadlines are shorter
-// than Config.RequestTimeout would not learn otherwise that etcd is away. It makes no
-// request, since ctx has ended.
-func (c *Cluster) Unanswered(ctx context.Context, resource string) error {
+// Unanswered is the error of op, such as "acquire sku/42", when ctx ended while etcd had
+// not answered. If that was ctx's deadline it names the endpoints: a caller whose
+// deadlines are shorter than Config.RequestTimeout would not learn otherwise that etcd is
+// away. It makes no request, since ctx has ended.
+func (c *Cluster) Unanswered(ctx context.Context, op string) error {
 	end := EndOf(ctx)
 	if !errors.Is(end, context.DeadlineExceeded) {
-		return Ended(ctx, resource)
+		return Ended(ctx, op)
 	}
 	return &fence.UnavailableError{
-		Op:     "acquire " + resource,
+		Op:     op,
 		Reason: fence.Unreachable,
 		Err:    fmt.Errorf("%w yet from %s: %s; %s: %w", errNoAnswer, c.endpoints(), stateText(c.Client.ActiveConnection().GetState()), checkMembers, end),
 	}

@@ -55,7 +55,7 @@ func (q *Queues) acquire(ctx context.Context, resource string, campaign *string,
 		case errors.Is(err, fence.ErrLocked), errors.Is(err, fence.ErrLockerClosed):
 			return nil, err
 		case ctx.Err() != nil && !errors.Is(err, errAtItsTurn):
-			return nil, q.cluster.Unanswered(ctx, resource)
+			return nil, q.cluster.Unanswered(ctx, "acquire "+resource)
 		case ctx.Err() != nil:
 			return nil, cluster.Ended(ctx, resource)
 		}

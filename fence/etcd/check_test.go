@@ -1,0 +1,112 @@
+package etcd
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
+	"github.com/fencekit/fencekit/internal/testenv"
+)
+
+// A probe that is called every second must not fill etcd's history, nor make a lease.
+func TestCheck_SucceedsAndWritesNothing(t *testing.T) {
+	t.Parallel()
+	e := ownEtcd(t)
+	admin := dial(t, e.Endpoint())
+	before, err := admin.Get(patient(t), "any")
+	require.NoError(t, err)
+	for _, mutexKeys := range []bool{false, true} {
+		cfg := fresh(t)
+		cfg.MutexKeys = mutexKeys
+		l := newTestLocker(t, dial(t, e.Endpoint()), cfg)
+		require.NoError(t, l.Check(patient(t)))
+		require.NoError(t, l.Check(patient(t)))
+	}
+	after, err := admin.Get(patient(t), "any")
+	require.NoError(t, err)
+	require.Equal(t, before.Header.Revision, after.Header.Revision)
+	leases, err := admin.Leases(patient(t))
+	require.NoError(t, err)
+	require.Empty(t, leases.Leases)
+}
+
+func TestCheck_FailsWhereNothingCanBeAcquired_HD7(t *testing.T) {
+	t.Parallel()
+	e := smallEtcd(t)
+	admin := dial(t, e.Endpoint())
+	l := newTestLocker(t, dial(t, e.Endpoint()), fresh(t))
+	fill(t, admin)
+	requireReason(t, l.Check(patient(t)), fence.NoSpace)
+	mend(t, admin)
+	require.NoError(t, l.Check(patient(t)))
+}
+
+func TestCheck_FailsWithoutARightThatAnAcquisitionNeeds_HD8(t *testing.T) {
+	t.Parallel()
+	for _, r := range rights {
+		t.Run(r.key, func(t *testing.T) {
+			t.Parallel()
+			cfg := fresh(t)
+			a := startAuthEtcd(t, cfg.Prefix)
+			l := newTestLocker(t, a.as(t, "app", "app"), cfg)
+			require.NoError(t, l.Check(patient(t)))
+			key, end := cfg.Prefix+r.key, ""
+			if r.prefix {
+				end = clientv3.GetPrefixRangeEnd(key)
+			}
+			_, err := a.root.RoleRevokePermission(patient(t), "app", key, end)
+			require.NoError(t, err)
+			requireReason(t, l.Check(patient(t)), fence.Denied)
+		})
+	}
+}
+
+func TestCheck_FailsUntilTheEpochIsRaisedAfterEtcdWentBack_HD5(t *testing.T) {
+	t.Parallel()
+	client := testenv.EtcdClient(t)
+	l := newTestLocker(t, client, fresh(t))
+	setEpoch(t, client, l, "3")
+	require.NoError(t, l.Check(patient(t)))
+	_, err := client.Delete(patient(t), l.cluster.Keys.Epoch())
+	require.NoError(t, err)
+	requireReason(t, l.Check(patient(t)), fence.WentBack)
+	setEpoch(t, client, l, "three")
+	requireReason(t, l.Check(patient(t)), fence.InvalidEpoch)
+	setEpoch(t, client, l, "4")
+	require.NoError(t, l.Check(patient(t)))
+}
+
+func TestCheck_SaysWhenNobodyAnswers(t *testing.T) {
+	t.Parallel()
+	e := ownEtcd(t)
+	l := newTestLocker(t, dial(t, e.Endpoint()), fresh(t))
+	require.NoError(t, l.Check(patient(t)))
+	require.NoError(t, e.Pause())
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	err := l.Check(ctx)
+	requireReason(t, err, fence.Unreachable)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, e.Endpoint())
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, l.Check(gone), context.Canceled)
+	require.NoError(t, e.Resume())
+	require.NoError(t, l.Check(patient(t)))
+}
+
+func TestCheck_FailsWhenLockerOrClientIsClosed(t *testing.T) {
+	t.Parallel()
+	client := dial(t, testenv.SharedEtcd(t).Endpoint())
+	closed := newTestLocker(t, client, fresh(t))
+	require.NoError(t, closed.Close(patient(t)))
+	require.ErrorIs(t, closed.Check(patient(t)), fence.ErrLockerClosed)
+	l := newTestLocker(t, client, fresh(t))
+	require.NoError(t, client.Close())
+	require.ErrorIs(t, l.Check(patient(t)), cluster.ErrClientClosed)
+}
