@@ -122,6 +122,9 @@ func TestCheck_OnAnEmptyDatabase(t *testing.T) {
 	_, err = postgres.Migrate(t.Context(), pool, "")
 	require.NoError(t, err)
 	require.NoError(t, store.Check(t.Context()), "a failure is not remembered")
+	_, err = pool.Exec(t.Context(), "drop schema fence cascade")
+	require.NoError(t, err)
+	require.ErrorIs(t, store.Check(t.Context()), postgres.ErrNotMigrated, "nor is a success")
 }
 
 // A server that is away fails what is asked of it, and is used again when it is back.

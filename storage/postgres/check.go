@@ -86,13 +86,10 @@ func checkServer(ctx context.Context, pool *pgxpool.Pool) error {
 	return facts.check()
 }
 
-// Check reports whether the database can be used: the server's version, its
-// role, its settings and the schema. The first claim does the same; call Check
-// at start-up to learn early. A success is remembered, a failure is not.
+// Check reports whether the database can be used as it is now: the server's
+// version, its role, its settings and the schema. Each claim does the same until it
+// has succeeded once; call Check at start-up to learn early, and in a readiness probe.
 func (s *Store) Check(ctx context.Context) error {
-	if s.ready.Load() {
-		return nil
-	}
 	facts, err := readServer(ctx, s.pool)
 	if err != nil {
 		return err
@@ -106,8 +103,10 @@ func (s *Store) Check(ctx context.Context) error {
 	if err := errors.Join(s.checkRights(ctx), s.checkLogged(ctx)); err != nil {
 		return err
 	}
-	s.warnOfOthers(ctx)
-	s.ready.Store(true)
+	if !s.ready.Load() {
+		s.warnOfOthers(ctx)
+		s.ready.Store(true)
+	}
 	return nil
 }
 

@@ -21,10 +21,13 @@ func (s *Store) Claim(ctx context.Context, grant fence.Grant) (storage.Claim, er
 	if err := grant.Validate(); err != nil {
 		return storage.Claim{}, err
 	}
-	if err := s.Check(ctx); err != nil {
+	var err error
+	if !s.ready.Load() {
+		err = s.Check(ctx)
+	}
+	if err != nil {
 		return storage.Claim{}, err
 	}
-	var err error
 	for range tries {
 		var claim storage.Claim
 		claim, err = s.claimOnce(ctx, grant)
