@@ -134,7 +134,7 @@ func (b *brought[Tx]) under(ctx context.Context, do func(ss standings, bounds bo
 	}
 	ss := make(standings, len(b.grants))
 	for i, grant := range b.grants {
-		ss[i] = &standing{grant: grant}
+		ss[i] = &standing{grant: grant, travelled: !b.leased}
 	}
 	if err := k.enter(ctx, ss, b.leases); err != nil {
 		return err

@@ -24,6 +24,8 @@ type standing struct {
 	held     bool                 // what was read under claim is still in use: see Hold
 	refused  error                // the latest refusal
 	dead     bool                 // nothing more is to be begun under the grant
+
+	travelled bool // the grant came from elsewhere: see Guard.UnderGrant
 }
 
 // applied takes the outcome of a transaction that was in doubt.
@@ -174,6 +176,9 @@ func (ss standings) refused(err error) bool { return refusalOf(err, ss.grants().
 func (e *engine[Tx]) judge(ss standings, err error) error {
 	for _, s := range ss {
 		if refusal := refusalOf(err, s.grant); refusal != nil {
+			if s.travelled {
+				refusal.Travelled = true
+			}
 			e.report.refused(refusal)
 			s.refuse(refusal.Reason, err)
 		}

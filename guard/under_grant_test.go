@@ -2,12 +2,14 @@ package guard_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/guard/guardtest"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/memory"
 )
@@ -44,6 +46,42 @@ func TestDoGrant_RefusesAStaleGrantAlsoWhenRetryable_G3(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, refusals, 1)
 	require.EqualValues(t, 1, refusals[0].Count)
+}
+
+// Whose the grant is decides who has to get another: the sender of one that travelled,
+// the process itself of any other.
+func TestRejection_SaysThatTheGrantTravelled(t *testing.T) {
+	t.Parallel()
+	superseded := func(run func(g *guard.Guard[*memory.Tx], lease fence.Lease) error) *guard.RejectedError {
+		w := newWorld(t)
+		var seen *guard.RejectedError
+		g := w.process("a", &guard.Config{Observer: &guard.Observer{Rejected: func(err *guard.RejectedError) { seen = err }}})
+		lease, err := guardtest.NewLocker().Acquire(t.Context(), sku)
+		require.NoError(t, err)
+		later := lease.Grant()
+		later.Token += 1 << 30 // of a lock service that is far ahead of the process's
+		require.NoError(t, doGrant(t.Context(), w.store, later, set("k", "v")))
+		var rejected *guard.RejectedError
+		require.ErrorAs(t, run(g, lease), &rejected)
+		require.Same(t, rejected, seen)
+		return rejected
+	}
+	write := set("k", "late")
+	under := map[string]func(g *guard.Guard[*memory.Tx], lease fence.Lease) error{
+		"its own": func(g *guard.Guard[*memory.Tx], _ fence.Lease) error { return guard.Do(t.Context(), g, sku, write) },
+		"a lease": func(g *guard.Guard[*memory.Tx], l fence.Lease) error {
+			return guard.Do(t.Context(), g.UnderLease(l), sku, write)
+		},
+		"travelled": func(g *guard.Guard[*memory.Tx], l fence.Lease) error {
+			return guard.Do(t.Context(), g.UnderGrant(l.Grant()), sku, write)
+		},
+		"travelled, in a Hold": func(g *guard.Guard[*memory.Tx], l fence.Lease) error {
+			return guard.Hold(t.Context(), g.UnderGrant(l.Grant()), sku, func(ctx context.Context, h held) error { return guard.Do(ctx, h, sku, write) })
+		},
+	}
+	for name, run := range under {
+		require.Equal(t, strings.HasPrefix(name, "travelled"), superseded(run).Travelled, name)
+	}
 }
 
 func TestDoGrant_SiblingsLoseNoUpdate_G6(t *testing.T) {

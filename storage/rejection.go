@@ -71,6 +71,9 @@ type RejectedError struct {
 	Since   time.Time     // when Current was claimed, by the database's clock
 	Age     time.Duration // how long before the rejection that was
 	Err     error         // what the rejected operation itself had met, if anything
+	// Travelled: the grant came from elsewhere, through guard.Guard's UnderGrant. Only its
+	// sender can get another.
+	Travelled bool
 	// RecordErr is why the rejection could not be recorded; nil if it was (G5).
 	RecordErr error
 }
