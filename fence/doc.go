@@ -28,6 +28,6 @@
 // F3 is advisory. A process that is paused (garbage collection, SIGSTOP, a
 // migrating virtual machine) can't notice anything while it stands still, and it
 // runs on for a moment when it resumes. So nothing may be safe only because a
-// lease seemed to be alive: the write itself has to be refused where it lands.
+// lease seemed to be alive: the write itself has to be rejected where it lands.
 // That is the work of package guard and its stores.
 package fence

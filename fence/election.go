@@ -40,7 +40,7 @@ type Election interface {
 
 // Leadership is the lease of an elected leader. Its grant is a fencing token as
 // any other: what a leader writes under it, by Guard.UnderGrant or Guard.UnderLease of package guard,
-// is refused once a later leader has claimed. All methods may be called from
+// is rejected once a later leader has claimed. All methods may be called from
 // several goroutines.
 type Leadership interface {
 	Lease

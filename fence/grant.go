@@ -107,7 +107,7 @@ func escape(s string) string {
 }
 
 // ParseGrant parses the text form of a grant, see [Grant.String]. It is strict:
-// a valid grant has exactly one text form, and everything else is refused with
+// a valid grant has exactly one text form, and everything else is rejected with
 // an [*InvalidGrantError].
 func ParseGrant(text string) (Grant, error) {
 	if len(text) > maxTextLen {
@@ -194,8 +194,8 @@ func (g *Grant) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// exactMembers refuses members that encoding/json would let pass: other names,
-// names in another case, and the same name twice. It also refuses bytes that
+// exactMembers rejects members that encoding/json would let pass: other names,
+// names in another case, and the same name twice. It also rejects bytes that
 // are not UTF-8, which encoding/json would replace.
 func exactMembers(data []byte, names ...string) error {
 	if !utf8.Valid(data) {

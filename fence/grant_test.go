@@ -204,7 +204,7 @@ func TestErrors_HaveAMessageAndMatchTheirSentinels(t *testing.T) {
 		{&fence.LeaseLostError{Grant: valid(), Reason: fence.LossDeadline, Err: io.EOF}, fence.ErrLeaseLost, "fence: sku/42: token 118 of worker-b-9f lost: deadline passed without a renewal: EOF"},
 		{&fence.LeaseLostError{Grant: valid(), Reason: fence.LossDeadline, Err: io.EOF}, io.EOF, "fence: sku/42: token 118 of worker-b-9f lost: deadline passed without a renewal: EOF"},
 		{fence.ValidateResource(""), fence.ErrInvalidGrant, "fence: invalid grant: resource is empty"},
-		{&fence.UnavailableError{Op: "acquire sku/42", Err: errors.New("refused")}, fence.ErrUnavailable, "fence: acquire sku/42: lock service unavailable: refused"},
+		{&fence.UnavailableError{Op: "acquire sku/42", Err: errors.New("timed out")}, fence.ErrUnavailable, "fence: acquire sku/42: lock service unavailable: timed out"},
 	} {
 		require.ErrorIs(t, c.err, c.sentinel)
 		require.EqualError(t, c.err, c.text)

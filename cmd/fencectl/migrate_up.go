@@ -41,7 +41,7 @@ again goes on from there.`,
 		},
 	}
 	cmd.Flags().StringVar(&roles.App, "app-role", "", "let this role run guarded transactions")
-	cmd.Flags().StringVar(&roles.Reader, "reader-role", "", "let this role read fences, history and refusals")
+	cmd.Flags().StringVar(&roles.Reader, "reader-role", "", "let this role read fences, history and rejections")
 	return cmd
 }
 

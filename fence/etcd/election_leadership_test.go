@@ -271,12 +271,12 @@ func awaitValue(t testing.TB, cfg *Config, led fence.Leadership, value string) {
 // full is no such answer: it may say so after the write.
 func TestProclaim_ThatEtcdRejectsHasNoEffect_HD7(t *testing.T) {
 	t.Parallel()
-	refusal := make(chan error, 1)
+	rejection := make(chan error, 1)
 	client := dial(t, testenv.SharedEtcd(t).Endpoint(), grpc.WithChainUnaryInterceptor(
 		func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 			if proclaims(req) {
 				select {
-				case err := <-refusal:
+				case err := <-rejection:
 					return err
 				default:
 				}
@@ -285,17 +285,17 @@ func TestProclaim_ThatEtcdRejectsHasNoEffect_HD7(t *testing.T) {
 		}))
 	e := election(t, newTestLocker(t, client, fresh(t)), "leader")
 	led := campaign(t, e, "0")
-	refusal <- status.Error(codes.ResourceExhausted, "etcdserver: mvcc: database space exceeded")
+	rejection <- status.Error(codes.ResourceExhausted, "etcdserver: mvcc: database space exceeded")
 	err := led.Proclaim(patient(t), "1")
 	requireReason(t, err, fence.NoSpace)
 	require.True(t, inDoubt(err))
-	refusal <- status.Error(codes.ResourceExhausted, "etcdserver: too many requests")
+	rejection <- status.Error(codes.ResourceExhausted, "etcdserver: too many requests")
 	err = led.Proclaim(patient(t), "1")
 	require.ErrorIs(t, err, fence.ErrUnavailable)
 	require.False(t, inDoubt(err))
 	requireLeader(t, e, led, "0")
 
-	refusal <- status.Error(codes.NotFound, "etcdserver: requested lease not found")
+	rejection <- status.Error(codes.NotFound, "etcdserver: requested lease not found")
 	require.ErrorIs(t, led.Proclaim(patient(t), "1"), fence.ErrLeaseLost)
 	require.Equal(t, fence.LossExpired, lossOf(t, led))
 

@@ -16,7 +16,7 @@ import (
 //
 // It ends when ctx does; or when the Locker is closed, after an
 // fence.ErrLockerClosed; or after a *fence.UnavailableError, when the etcd client
-// was closed, or etcd refuses to show the election to its user (fence.Denied).
+// was closed, or etcd denies its user the right to read the election (fence.Denied).
 // Each use of the sequence begins with the present
 // leader.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[fence.Leader, error] {
@@ -31,8 +31,8 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[fence.Leader, error] {
 			default:
 			}
 		}
-		refused := make(chan error, 1)
-		f := watch.NewFollower(l.cluster.Keys.Queue(e.name), ctx.Done(), changed, func(err error) { refused <- err })
+		denied := make(chan error, 1)
+		f := watch.NewFollower(l.cluster.Keys.Queue(e.name), ctx.Done(), changed, func(err error) { denied <- err })
 		l.watcher.Add(f)
 		defer l.watcher.Remove(f)
 		l.cluster.Tasks.Start(func(tasks context.Context) { l.watcher.Poll(tasks, f) })
@@ -43,7 +43,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[fence.Leader, error] {
 			case <-l.queues.Closed():
 				yield(fence.Leader{}, fence.ErrLockerClosed)
 				return
-			case err := <-refused:
+			case err := <-denied:
 				yield(fence.Leader{}, l.cluster.Unavailable("observe "+e.name, err))
 				return
 			case <-l.watcher.ClientClosed():

@@ -1,7 +1,7 @@
 package mutants
 
 // contentionMutants are in how a holder learns that others wait, and in what a
-// silent or refusing etcd does to it.
+// silent etcd, or one that denies access, does to it.
 var contentionMutants = []Mutant{
 	change("watch-that-fell-silent-is-waited-for", "L1", etcd+"internal/watch/stream.go",
 		`case time.Since(s.unanswered[0].sent) >= s.cluster.RequestTimeout:`, `case false:`,
@@ -22,8 +22,8 @@ var contentionMutants = []Mutant{
 	change("renewal-waits-for-the-silent-member", "L1", etcd+"internal/session/renewals.go",
 		"case <-another.C:\n\t\t\tt.try(ctx, newRenewalStream())", "case <-another.C:",
 		inEtcd("TestSilentMember_ARenewalIsAnsweredByAnother_L1")),
-	change("refused-watch-breaks-the-stream", "L1 HD8", etcd+"internal/watch/stream.go",
-		`s.refused(watch.follower)`, `return fmt.Errorf("etcd: watch refused: %s", resp.CancelReason)`,
+	change("rejected-watch-breaks-the-stream", "L1 HD8", etcd+"internal/watch/stream.go",
+		`s.watchRejected(watch.follower)`, `return fmt.Errorf("etcd: watch rejected: %s", resp.CancelReason)`,
 		inEtcd("TestDenied_AnObserverGetsTheErrorAndCostsOthersNothing_HD8")),
 	change("expired-token-leaves-a-queue-unwatched", "L1 HD8", etcd+"internal/watch/list.go",
 		`s.end(errStaleStream)`, `return`,

@@ -6,8 +6,8 @@ const mem = "storage/memory/"
 var memoryMutants = []Mutant{
 	change("memory-claims-a-lower-token", "G3", mem+"store.go",
 		`case order < 0:
-		return storage.Claim{}, r.refuse`, `case false:
-		return storage.Claim{}, r.refuse`,
+		return storage.Claim{}, r.reject`, `case false:
+		return storage.Claim{}, r.reject`,
 		inMemory("TestStore_PassesTheContract")),
 	change("memory-claims-for-any-holder", "N10", mem+"store.go",
 		`case order == 0 && grant != r.fence.Grant:
@@ -33,7 +33,7 @@ var memoryMutants = []Mutant{
 		`if err := s.check(t.claims, storage.StageSeal); err != nil {`, `if err := s.check(t.claims[:1], storage.StageSeal); err != nil {`,
 		inMemory("TestStore_PassesTheContract")),
 	change("memory-does-not-check-at-begin", "N17", mem+"store.go",
-		`if err := s.checkHead(claims); err != nil {
+		`if err := s.beginCheck(claims); err != nil {
 		return nil, err
 	}
 	s.open++`, `s.open++`,
@@ -46,11 +46,11 @@ var memoryMutants = []Mutant{
 		inMemory("TestStore_PassesTheContract")),
 	change("memory-answers-for-positions-ahead", "G4 N21", mem+"store.go",
 		`if c.Seq >= int64(len(r.entries)) {
-		return false, r.refuse(storage.ReasonWentBack, storage.StageSeal, c.Grant, r.fence)`, `if c.Seq >= int64(len(r.entries)) {
+		return false, r.reject(storage.ReasonWentBack, storage.StageSeal, c.Grant, r.fence)`, `if c.Seq >= int64(len(r.entries)) {
 		return false, nil`,
 		inMemory("TestResolve_KnowsNothingOfPositionsAhead_G4")),
-	change("memory-records-no-refusal", "G5", mem+"history.go",
-		`r.refusals = append(r.refusals, record)`, ``,
+	change("memory-records-no-rejection", "G5", mem+"history.go",
+		`r.rejections = append(r.rejections, record)`, ``,
 		inMemory("TestStore_PassesTheContract")),
 	change("memory-commits-after-a-failure", "G4", mem+"txn.go",
 		"\tif t.failed {\n\t\treturn nil, fmt", "\tif false {\n\t\treturn nil, fmt",

@@ -34,7 +34,7 @@ var sealMutants = []Mutant{
 		inPostgres("TestFence_RejectsTheSuperseded_G2_G3_G5/read_committed/before_the_seal")).and(
 		Edit{schemaSQL, "\n    primary key (resource, seq),", ""}).
 		violates("unhindered-writer"),
-	change("seal-refuses-everything", "G2 L1", functionsSQL,
+	change("seal-rejects-everything", "G2 L1", functionsSQL,
 		"and seq = p_seq and tx = p_prev", "and seq = p_seq + 1 and tx = p_prev",
 		inContract("Seal_MovesByOnePosition_G2")).
 		violates("stalled-holder"),

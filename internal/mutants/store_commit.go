@@ -59,7 +59,7 @@ var commitMutants = []Mutant{
 	change("answer-about-something-else-is-about-commit", "G4", pg+"internal/wire/send.go",
 		"default: // COMMIT failed\n\t\treturn a.tag == \"CALL\"", "default:\n\t\treturn true",
 		inPostgres("TestCommit_AnsweredByAPoolerIsNoFailure_G4/the_server's_error_to_the_message_sent_again")),
-	change("answer-of-a-pooler-refuses", "G5", pg+"rejection.go",
+	change("answer-of-a-pooler-rejects", "G5", pg+"rejection.go",
 		`if errors.As(err, &pgErr) && wire.FromServer(pgErr) {`, `if errors.As(err, &pgErr) {`,
 		inPostgres("TestClaim_AnsweredByAPoolerIsNoRejection_G1_G5/40001")),
 	change("transaction-timeout-is-for-good", "L1", pg+"rejection.go",

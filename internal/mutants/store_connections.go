@@ -46,7 +46,7 @@ var connectionMutants = []Mutant{
 	change("run-evicts-for-the-first-resource", "L1 N17", pg+"txn.go",
 		"for _, c := range t.claims {\n\t\t\tt.store.evict(", "for _, c := range t.claims[:1] {\n\t\t\tt.store.evict(",
 		inPostgres("TestRun_LooksAtEveryResource_N17_L1_G5")),
-	change("refusals-name-the-first-resource", "G5", pg+"rejection.go",
+	change("rejections-name-the-first-resource", "G5", pg+"rejection.go",
 		`if c.Grant.Resource == d.Resource {`, `if false {`,
 		inPostgres("TestRun_LooksAtEveryResource_N17_L1_G5")),
 }

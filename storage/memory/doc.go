@@ -13,12 +13,12 @@
 //     claim says: grant, sequence number and transaction. Otherwise none moves.
 //   - G3 follows: a claim takes a position, so no earlier claim fits any more.
 //   - G4: [Store.Resolve] takes the position that a doubtful seal was to take, or
-//     finds it taken and looks by whom. Whoever comes second is refused.
-//   - G5: a refusal is counted in a record of its own and never moves a fence.
+//     finds it taken and looks by whom. Whoever comes second is rejected.
+//   - G5: a rejection is counted in a record of its own and never moves a fence.
 //
 // Transactions read what is committed at the moment of the read, and their own
 // writes. Nothing blocks: of two transactions that overlap, the seal of the second
-// is refused.
+// is rejected.
 //
 // # Faults
 //

@@ -16,7 +16,7 @@ var ErrReplyLost = errors.New("memory: reply to COMMIT was lost")
 type Fate int
 
 // The fates. Each but Normal returns a *storage.InDoubtError, unless the seal was
-// refused and the refusal came through.
+// rejected and the rejection came through.
 const (
 	Normal      Fate = iota
 	ReplyLost        // it takes effect; the reply is lost
@@ -65,7 +65,7 @@ func (s *Store) currentFaults() Faults {
 }
 
 // Deliver lets the COMMITs arrive that are late, in the order in which they were
-// sent. It returns what became of each: nil, or the refusal, which nobody but
+// sent. It returns what became of each: nil, or the rejection, which nobody but
 // Deliver's caller sees.
 func (s *Store) Deliver() []error {
 	s.mu.Lock()

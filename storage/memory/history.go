@@ -38,7 +38,7 @@ func (s *Store) Entries(ctx context.Context, name string, after int64, limit int
 // Rejections implements storage.History.
 func (s *Store) Rejections(ctx context.Context, name string, limit int) ([]storage.Rejection, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("memory: refusals: %w", err)
+		return nil, fmt.Errorf("memory: rejections: %w", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,34 +47,34 @@ func (s *Store) Rejections(ctx context.Context, name string, limit int) ([]stora
 		return nil, nil
 	}
 	var records []storage.Rejection
-	for _, record := range slices.Backward(s.resources[id-1].refusals) {
+	for _, record := range slices.Backward(s.resources[id-1].rejections) {
 		records = append(records, *record)
 	}
 	return records[:min(len(records), max(limit, 0))], nil
 }
 
-// refuse records a refusal and returns its error (G5).
-func (r *resource) refuse(reason storage.Reason, stage storage.Stage, grant fence.Grant, by standing) error {
+// reject records a rejection and returns its error (G5).
+func (r *resource) reject(reason storage.Reason, stage storage.Stage, grant fence.Grant, by fenceState) error {
 	now := time.Now()
-	record := r.takeRefusal(reason, stage, grant, by.Grant)
+	record := r.takeRejection(reason, stage, grant, by.Grant)
 	record.Count++
 	record.Last = now
 	if record.Count == 1 {
 		record.First, record.Since = now, by.since
 	}
-	r.refusals = append(r.refusals, record)
+	r.rejections = append(r.rejections, record)
 	return &storage.RejectedError{
 		Reason: reason, Stage: stage, Grant: grant, Current: by.Grant,
 		Since: by.since, Age: now.Sub(by.since),
 	}
 }
 
-// takeRefusal takes the record of this kind of refusal out of the list, whose
+// takeRejection takes the record of this kind of rejection out of the list, whose
 // order is that of the latest occurrence, or makes one.
-func (r *resource) takeRefusal(reason storage.Reason, stage storage.Stage, grant, current fence.Grant) *storage.Rejection {
-	for i, record := range r.refusals {
+func (r *resource) takeRejection(reason storage.Reason, stage storage.Stage, grant, current fence.Grant) *storage.Rejection {
+	for i, record := range r.rejections {
 		if record.Reason == reason && record.Stage == stage && record.Grant == grant && record.Current == current {
-			r.refusals = slices.Delete(r.refusals, i, i+1)
+			r.rejections = slices.Delete(r.rejections, i, i+1)
 			return record
 		}
 	}

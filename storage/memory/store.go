@@ -20,9 +20,9 @@ type Store struct {
 	data      map[string]string
 	ids       map[string]int64 // by name; resources[id-1] is the resource
 	resources []*resource
-	highest   standing // the first grant of the highest epoch seen
-	late      []*Txn   // COMMITs that are under way, see Deliver
-	open      int      // transactions that have not ended
+	highest   fenceState // the first grant of the highest epoch seen
+	late      []*Txn     // COMMITs that are under way, see Deliver
+	open      int        // transactions that have not ended
 	faults    Faults
 }
 
@@ -33,15 +33,15 @@ var (
 
 // resource is a fence with its history.
 type resource struct {
-	name     string
-	fence    standing
-	entries  []storage.Entry // entries[i] has Seq i+1
-	refusals []*storage.Rejection
-	kept     map[string]kept // by key of Once
+	name       string
+	fence      fenceState
+	entries    []storage.Entry // entries[i] has Seq i+1
+	rejections []*storage.Rejection
+	kept       map[string]kept // by key of Once
 }
 
-// standing is where a fence stands, and since when its grant has held it.
-type standing struct {
+// fenceState is the grant that has a fence, the fence's position, and when the grant claimed it.
+type fenceState struct {
 	fence.Grant
 	storage.Position
 	since time.Time
@@ -95,11 +95,11 @@ func (s *Store) claim(grant fence.Grant) (storage.Claim, error) {
 	order := grant.Compare(r.fence.Grant)
 	switch {
 	case grant.Epoch < s.highest.Epoch:
-		return storage.Claim{}, r.refuse(storage.ReasonEpochBehind, storage.StageClaim, grant, s.highest)
+		return storage.Claim{}, r.reject(storage.ReasonEpochBehind, storage.StageClaim, grant, s.highest)
 	case order < 0:
-		return storage.Claim{}, r.refuse(storage.ReasonStale, storage.StageClaim, grant, r.fence)
+		return storage.Claim{}, r.reject(storage.ReasonStale, storage.StageClaim, grant, r.fence)
 	case order == 0 && grant != r.fence.Grant:
-		return storage.Claim{}, r.refuse(storage.ReasonCollision, storage.StageClaim, grant, r.fence)
+		return storage.Claim{}, r.reject(storage.ReasonCollision, storage.StageClaim, grant, r.fence)
 	case order > 0:
 		r.move(grant, newTxID(), storage.KindClaim, nil)
 	}
@@ -121,7 +121,7 @@ func (s *Store) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn
 	if err := s.validate(claims); err != nil {
 		return nil, err
 	}
-	if err := s.checkHead(claims); err != nil {
+	if err := s.beginCheck(claims); err != nil {
 		return nil, err
 	}
 	s.open++
@@ -147,7 +147,7 @@ func (s *Store) Resolve(ctx context.Context, d storage.InDoubt) (applied bool, e
 		return false, nil
 	}
 	if c.Seq >= int64(len(r.entries)) {
-		return false, r.refuse(storage.ReasonWentBack, storage.StageSeal, c.Grant, r.fence)
+		return false, r.reject(storage.ReasonWentBack, storage.StageSeal, c.Grant, r.fence)
 	}
 	return r.entries[c.Seq].Tx == d.Tx, nil
 }
@@ -177,10 +177,10 @@ func (s *Store) seal(t *Txn, ops []storage.OpRecord) ([]storage.Claim, error) {
 	return moved, nil
 }
 
-// checkHead refuses claims whose grants the fences are not at. It leaves positions to
-// the seal, as a database does whose head takes no lock: what a caller does about an
-// overtaken claim must not rest on the begin check.
-func (s *Store) checkHead(claims []storage.Claim) error {
+// beginCheck rejects claims whose grant no longer has the fence. It ignores positions, as the
+// begin check of a database does, which takes no lock on the fence: a caller that handles
+// overtaken claims must not rely on it.
+func (s *Store) beginCheck(claims []storage.Claim) error {
 	here := slices.Clone(claims)
 	for i, c := range here {
 		here[i].Position = s.resources[c.Resource-1].fence.Position
@@ -188,12 +188,12 @@ func (s *Store) checkHead(claims []storage.Claim) error {
 	return s.check(here, storage.StageBegin)
 }
 
-// check refuses claims whose fence is not exactly where the claim says.
+// check rejects claims whose fence is not exactly where the claim says.
 func (s *Store) check(claims []storage.Claim, stage storage.Stage) error {
 	for _, c := range claims {
 		r := s.resources[c.Resource-1]
 		if reason := c.Check(r.fence.Grant, r.fence.Position); reason != "" {
-			return r.refuse(reason, stage, c.Grant, r.fence)
+			return r.reject(reason, stage, c.Grant, r.fence)
 		}
 	}
 	return nil

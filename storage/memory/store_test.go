@@ -26,9 +26,9 @@ func TestBegin_RejectsAtTheBeginCheckWhatCantCommit(t *testing.T) {
 	_, err := s.Claim(t.Context(), grant(2))
 	require.NoError(t, err)
 	_, err = s.Begin(t.Context(), c)
-	var refusal *storage.RejectedError
-	require.ErrorAs(t, err, &refusal)
-	require.Equal(t, storage.StageBegin, refusal.Stage)
+	var rejection *storage.RejectedError
+	require.ErrorAs(t, err, &rejection)
+	require.Equal(t, storage.StageBegin, rejection.Stage)
 	require.Zero(t, s.Open())
 }
 

@@ -40,7 +40,7 @@ func TestCommit_NothingLiftsDurabilityBehindTheSeal_N28(t *testing.T) {
 	_, dsn := startServer(t, nil)
 	for name, c := range map[string]struct {
 		ddl, sql string
-		refused  string // instead of a COMMIT that waits for its standby
+		rejected string // instead of a COMMIT that waits for its standby
 	}{
 		"a setting":                     {"", "set local synchronous_commit = off", ""},
 		"a setting of the session":      {"", "set synchronous_commit = local", ""},
@@ -67,9 +67,9 @@ func TestCommit_NothingLiftsDurabilityBehindTheSeal_N28(t *testing.T) {
 			standby.lose()
 			defer standby.regain()
 			done := commit(txn)
-			if c.refused != "" {
+			if c.rejected != "" {
 				err := (<-done).err
-				require.ErrorContains(t, err, c.refused)
+				require.ErrorContains(t, err, c.rejected)
 				require.NotErrorAs(t, err, new(*storage.InDoubtError))
 				return
 			}

@@ -66,10 +66,10 @@ func TestFence_BehindItsHolderIsNoticed_N21_N27(t *testing.T) {
 				_, err := attempt(t.Context(), store, set("x", 3), c)
 				require.ErrorIs(t, err, storage.ErrWentBack)
 				holds(t, pool, "x", before)
-				refusals, err := store.Rejections(t.Context(), resource, 10)
+				rejections, err := store.Rejections(t.Context(), resource, 10)
 				require.NoError(t, err)
-				require.Len(t, refusals, 1)
-				require.Equal(t, storage.ReasonWentBack, refusals[0].Reason)
+				require.Len(t, rejections, 1)
+				require.Equal(t, storage.ReasonWentBack, rejections[0].Reason)
 			})
 		}
 	})

@@ -270,7 +270,7 @@ func TestBeginCheck_ComparesEpochs_N17(t *testing.T) {
 }
 
 // With several resources the stale transaction in the way may be of any, and so may
-// the claim that is refused.
+// the claim that is rejected.
 func TestRun_LooksAtEveryResource_N17_L1_G5(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -288,9 +288,9 @@ func TestRun_LooksAtEveryResource_N17_L1_G5(t *testing.T) {
 
 	claim(t, store, grant(7, "c"))
 	_, err = attempt(t.Context(), store, set("x", 3), claim(t, store, other), successor)
-	var refused *storage.RejectedError
-	require.ErrorAs(t, err, &refused)
-	require.Equal(t, successor.Grant, refused.Grant)
+	var rejected *storage.RejectedError
+	require.ErrorAs(t, err, &rejected)
+	require.Equal(t, successor.Grant, rejected.Grant)
 }
 
 // Eviction ends transactions of earlier claims of this resource in this database,

@@ -49,7 +49,7 @@ func interrupted(t *testing.T, store *postgres.Store, c storage.Claim, op storag
 
 // A holder that was overtaken by a successor at any point changes nothing, and
 // the successor reads what was there before. Eviction is kept out of it: the
-// successor claims only, so that it is the fence that refuses.
+// successor claims only, so that it is the fence that rejects.
 func TestFence_RejectsTheSuperseded_G2_G3_G5(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
@@ -72,13 +72,13 @@ func TestFence_RejectsTheSuperseded_G2_G3_G5(t *testing.T) {
 				require.NoError(t, stale.RecordErr)
 				require.False(t, stale.Since.IsZero())
 				holds(t, pool, "sold to", 0)
-				refusals, err := store.Rejections(t.Context(), resource, 10)
+				rejections, err := store.Rejections(t.Context(), resource, 10)
 				require.NoError(t, err)
-				require.Len(t, refusals, 1)
-				require.Equal(t, storage.ReasonStale, refusals[0].Reason)
-				require.Equal(t, old.Grant, refusals[0].Grant)
-				require.Equal(t, grant(6, "b"), refusals[0].Current)
-				require.True(t, stale.Since.Equal(refusals[0].Since))
+				require.Len(t, rejections, 1)
+				require.Equal(t, storage.ReasonStale, rejections[0].Reason)
+				require.Equal(t, old.Grant, rejections[0].Grant)
+				require.Equal(t, grant(6, "b"), rejections[0].Current)
+				require.True(t, stale.Since.Equal(rejections[0].Since))
 			})
 		}
 	})
@@ -165,9 +165,9 @@ func TestClaim_EpochOnlyRises_N20(t *testing.T) {
 	_, err := store.Claim(t.Context(), grant(6, "c"))
 	require.ErrorIs(t, err, storage.ErrEpochBehind, "the database remembers, for all resources")
 	require.ErrorContains(t, err, "epoch 3")
-	refused := grant(9, "d")
-	refused.Resource, refused.Epoch = other.Resource, 2
-	_, err = store.Claim(t.Context(), refused)
+	rejected := grant(9, "d")
+	rejected.Resource, rejected.Epoch = other.Resource, 2
+	_, err = store.Claim(t.Context(), rejected)
 	require.ErrorIs(t, err, storage.ErrEpochBehind)
 
 	higher := grant(1, "e")
@@ -177,13 +177,13 @@ func TestClaim_EpochOnlyRises_N20(t *testing.T) {
 	require.ErrorIs(t, err, storage.ErrStaleToken, "a lower token of a higher epoch has superseded it")
 	require.EqualValues(t, 3, query[int](t, pool, "select epoch from fence.setting"))
 
-	refusals, err := store.Rejections(t.Context(), resource, 10)
+	rejections, err := store.Rejections(t.Context(), resource, 10)
 	require.NoError(t, err)
-	require.Equal(t, storage.ReasonEpochBehind, refusals[1].Reason)
-	require.EqualValues(t, 3, refusals[1].Current.Epoch)
+	require.Equal(t, storage.ReasonEpochBehind, rejections[1].Reason)
+	require.EqualValues(t, 3, rejections[1].Current.Epoch)
 }
 
-// A claim that is refused for another reason doesn't raise the epoch.
+// A claim that is rejected for another reason doesn't raise the epoch.
 func TestClaim_RejectedChangesNothing_N20(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -270,7 +270,7 @@ func TestFence_SeveralMoveTogether_G2(t *testing.T) {
 	})
 }
 
-// With one connection no refusal waits for a second one.
+// With one connection no rejection waits for a second one.
 func TestFence_RejectsWithOneConnection(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
@@ -289,9 +289,9 @@ func TestFence_RejectsWithOneConnection(t *testing.T) {
 		require.ErrorIs(t, err, storage.ErrCollision)
 		_, err = store.Resolve(t.Context(), storage.InDoubt{Claims: []storage.Claim{c}, Tx: 1})
 		require.NoError(t, err)
-		refusals, err := store.Rejections(t.Context(), resource, 10)
+		rejections, err := store.Rejections(t.Context(), resource, 10)
 		require.NoError(t, err)
-		require.Len(t, refusals, 5, "overtaken; stale at the begin check, at the claim and, of the answer that was lost, at the seal; collision")
+		require.Len(t, rejections, 5, "overtaken; stale at the begin check, at the claim and, of the answer that was lost, at the seal; collision")
 		require.EqualValues(t, 0, pool.Stat().AcquiredConns())
 	})
 }

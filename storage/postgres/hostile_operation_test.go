@@ -120,7 +120,7 @@ func TestHostile_CommitsSealedOrFailsClearly_N24_HB8(t *testing.T) {
 	})
 }
 
-// A name that the client's encoding has no letters for hides no refusal.
+// A name that the client's encoding has no letters for hides no rejection.
 func TestHostile_EncodingHidesNoRejection_N24_G5(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

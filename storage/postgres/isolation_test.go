@@ -79,24 +79,24 @@ func TestIsolation_ConflictIsNamedAndRecorded_N23_G5(t *testing.T) {
 						}
 						return returned(err)
 					}), c)
-					var refusal *storage.RejectedError
-					require.ErrorAs(t, err, &refusal)
-					require.Equal(t, reason, refusal.Reason)
-					require.Equal(t, c.Grant, refusal.Grant)
-					require.NoError(t, refusal.RecordErr)
-					require.False(t, refusal.Since.IsZero())
+					var rejection *storage.RejectedError
+					require.ErrorAs(t, err, &rejection)
+					require.Equal(t, reason, rejection.Reason)
+					require.Equal(t, c.Grant, rejection.Grant)
+					require.NoError(t, rejection.RecordErr)
+					require.False(t, rejection.Since.IsZero())
 					stage := storage.StageRun
 					if level == pgx.ReadCommitted {
 						stage = storage.StageSeal
 					} else if name == "replaced" {
 						require.ErrorIs(t, err, mine)
 					}
-					require.Equal(t, stage, refusal.Stage)
-					refusals, err := store.Rejections(t.Context(), resource, 10)
+					require.Equal(t, stage, rejection.Stage)
+					rejections, err := store.Rejections(t.Context(), resource, 10)
 					require.NoError(t, err)
-					require.Len(t, refusals, 1)
-					require.Equal(t, reason, refusals[0].Reason)
-					require.Equal(t, stage, refusals[0].Stage)
+					require.Len(t, rejections, 1)
+					require.Equal(t, reason, rejections[0].Reason)
+					require.Equal(t, stage, rejections[0].Stage)
 					holds(t, pool, "x", 2)
 				})
 			})
@@ -124,10 +124,10 @@ func TestIsolation_ConflictOfEveryMethodIsNamed_N23_G5(t *testing.T) {
 			require.ErrorIs(t, err, mine)
 		})
 	}
-	refusals, err := store.Rejections(t.Context(), resource, 100)
+	rejections, err := store.Rejections(t.Context(), resource, 100)
 	require.NoError(t, err)
-	require.Len(t, refusals, 1, "counted under one entry")
-	require.EqualValues(t, len(methods), refusals[0].Count)
+	require.Len(t, rejections, 1, "counted under one entry")
+	require.EqualValues(t, len(methods), rejections[0].Count)
 }
 
 // A conflict with a writer that has no grant is none of the fence's. READ COMMITTED
@@ -153,9 +153,9 @@ func TestIsolation_ConflictWithOthersIsTransient_N23(t *testing.T) {
 			write(t, store, c, add("x", 1))
 		}
 		holds(t, pool, "x", 11)
-		refusals, err := store.Rejections(t.Context(), resource, 10)
+		rejections, err := store.Rejections(t.Context(), resource, 10)
 		require.NoError(t, err)
-		require.Empty(t, refusals)
+		require.Empty(t, rejections)
 	})
 }
 

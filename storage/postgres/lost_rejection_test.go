@@ -10,7 +10,7 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// The server refuses a seal, and its answer is lost: the refusal is recorded when
+// The server rejects a seal, and its answer is lost: the rejection is recorded when
 // the outcome is resolved.
 func TestResolve_RecordsTheRejectionWhoseAnswerWasLost_G5(t *testing.T) {
 	t.Parallel()
@@ -30,11 +30,11 @@ func TestResolve_RecordsTheRejectionWhoseAnswerWasLost_G5(t *testing.T) {
 		applied, err := f.store.Resolve(t.Context(), doubt.InDoubt)
 		require.NoError(t, err)
 		require.False(t, applied)
-		refusals, err := f.store.Rejections(t.Context(), resource, 10)
+		rejections, err := f.store.Rejections(t.Context(), resource, 10)
 		require.NoError(t, err)
-		require.Len(t, refusals, 1)
-		require.Equal(t, storage.ReasonStale, refusals[0].Reason)
-		require.Equal(t, grant(5, "a"), refusals[0].Grant)
-		require.Equal(t, grant(6, "b"), refusals[0].Current)
+		require.Len(t, rejections, 1)
+		require.Equal(t, storage.ReasonStale, rejections[0].Reason)
+		require.Equal(t, grant(5, "a"), rejections[0].Grant)
+		require.Equal(t, grant(6, "b"), rejections[0].Current)
 	})
 }

@@ -129,7 +129,7 @@ func TestKeep_WithoutItsSealIsRejected_G2(t *testing.T) {
 }
 
 // Two transactions take one key, and nobody evicts the first: the one that comes
-// second is refused by the fence, by name, and not by the index of the keys.
+// second is rejected by the fence, by name, and not by the index of the keys.
 func TestOnce_TheSecondUseOfAKeyIsRejectedByTheFence_G5(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

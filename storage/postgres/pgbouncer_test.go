@@ -88,7 +88,7 @@ func TestPooler_NothingOfOursStaysOnTheServersConnection_HB18(t *testing.T) {
 			begin(t, store, c).Rollback(t.Context())
 			return nil
 		}, nil, false},
-		{"refusal at the seal", func() error {
+		{"rejection at the seal", func() error {
 			moved := c
 			moved.Seq--
 			_, err := attempt(t.Context(), store, set("x", 2), moved)
@@ -98,7 +98,7 @@ func TestPooler_NothingOfOursStaysOnTheServersConnection_HB18(t *testing.T) {
 			_, err := store.Resolve(t.Context(), storage.InDoubt{Claims: []storage.Claim{c}, Tx: 9})
 			return err
 		}, nil, false},
-		{"refusal at the begin check", func() error {
+		{"rejection at the begin check", func() error {
 			claim(t, store, grant(6, "b"))
 			_, err := attempt(t.Context(), store, set("x", 2), c)
 			return err
@@ -137,9 +137,9 @@ func TestPooler_ClaimEvictsTheStaleTransactionAlone_HB18_L1(t *testing.T) {
 
 	write(t, store, claim(t, store, grant(6, "b")), set("x", 2))
 	err := stale.Run(t.Context(), set("x", 3))
-	var refused *storage.RejectedError
-	require.ErrorAs(t, err, &refused)
-	require.Equal(t, grant(6, "b"), refused.Current)
+	var rejected *storage.RejectedError
+	require.ErrorAs(t, err, &rejected)
+	require.Equal(t, grant(6, "b"), rejected.Current)
 	_, err = other.Commit(t.Context(), nil)
 	require.NoError(t, err)
 	pool := openPool(t, dsn)

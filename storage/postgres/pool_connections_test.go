@@ -77,7 +77,7 @@ func TestPool_GetsNoConnectionThatAnEvictionMayHaveListed_N18(t *testing.T) {
 }
 
 // Whatever the store asks on a connection that was terminated while it lay in the
-// pool, it asks again on another: the answer, and the record of a refusal, are there.
+// pool, it asks again on another: the answer, and the record of a rejection, are there.
 func TestStore_AsksAgainOnAnotherConnection_N18_G5(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
@@ -116,19 +116,19 @@ func TestStore_AsksAgainOnAnotherConnection_N18_G5(t *testing.T) {
 	_, err = txn.Commit(t.Context(), nil)
 	require.ErrorContains(t, err, "40001")
 	require.ErrorIs(t, err, storage.ErrOvertaken)
-	var refused *storage.RejectedError
-	require.ErrorAs(t, err, &refused)
-	require.NoError(t, refused.RecordErr)
+	var rejected *storage.RejectedError
+	require.ErrorAs(t, err, &rejected)
+	require.NoError(t, rejected.RecordErr)
 
-	// And a refusal that the server has named.
+	// And a rejection that the server has named.
 	claimOnly(t, admin, grant(6, "b"))
 	_, err = store.Claim(t.Context(), c.Grant)
 	require.ErrorIs(t, err, storage.ErrStaleToken)
 	require.NoError(t, err.(*storage.RejectedError).RecordErr)
-	refusals, err := judge.Rejections(t.Context(), resource, 10)
+	rejections, err := judge.Rejections(t.Context(), resource, 10)
 	require.NoError(t, err)
-	require.Len(t, refusals, 2)
-	for _, r := range refusals {
+	require.Len(t, rejections, 2)
+	for _, r := range rejections {
 		require.EqualValues(t, 1, r.Count)
 	}
 }

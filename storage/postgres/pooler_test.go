@@ -228,7 +228,7 @@ func TestCommit_AnsweredByAPoolerAppliesOnce_G4(t *testing.T) {
 	}
 }
 
-// An error and COMMIT exclude each other: what was refused may not have been all.
+// An error and COMMIT exclude each other: what was rejected may not have been all.
 func TestCommit_AnswerWithAnErrorAndACommitIsInDoubt_G4(t *testing.T) {
 	t.Parallel()
 	_, proxy, store, _ := behindPooler(t)
@@ -238,7 +238,7 @@ func TestCommit_AnswerWithAnErrorAndACommitIsInDoubt_G4(t *testing.T) {
 	require.ErrorAs(t, err, new(*storage.InDoubtError))
 }
 
-// A pooler that splits messages reports a refusal as the server does, whether it
+// A pooler that splits messages reports a rejection as the server does, whether it
 // sends COMMIT behind it or not: that is no doubt.
 func TestCommit_RejectedThroughAPoolerIsNotInDoubt_G4_G5(t *testing.T) {
 	t.Parallel()
@@ -280,7 +280,7 @@ func TestCommit_LostByAPoolerBehindTheSealIsInDoubt_G4(t *testing.T) {
 	}
 }
 
-// A claim that committed and was answered by a pooler is no refusal, and none is
+// A claim that committed and was answered by a pooler is no rejection, and none is
 // recorded: it is claimed again.
 func TestClaim_AnsweredByAPoolerIsNoRejection_G1_G5(t *testing.T) {
 	t.Parallel()
@@ -304,9 +304,9 @@ func TestClaim_AnsweredByAPoolerIsNoRejection_G1_G5(t *testing.T) {
 				require.ErrorIs(t, err, postgres.ErrUnavailable)
 			}
 			write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
-			refusals, err := direct.Rejections(t.Context(), resource, 10)
+			rejections, err := direct.Rejections(t.Context(), resource, 10)
 			require.NoError(t, err)
-			require.Empty(t, refusals)
+			require.Empty(t, rejections)
 		})
 	}
 }

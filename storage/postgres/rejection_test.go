@@ -11,8 +11,8 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// A refused client may stop the moment after: what it had locked is free as soon
-// as the server has refused, without a ROLLBACK of the client's.
+// A rejected client may stop the moment after: what it had locked is free as soon
+// as the server has rejected, without a ROLLBACK of the client's.
 func TestRejection_ReleasesItsLocksAtOnce_N2(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -24,7 +24,7 @@ func TestRejection_ReleasesItsLocksAtOnce_N2(t *testing.T) {
 			old.Resource, int64(token), []byte(holder), old.Seq, int64(old.Tx))
 		return err
 	}
-	for name, refused := range map[string]func(conn pgx.Tx) error{
+	for name, rejected := range map[string]func(conn pgx.Tx) error{
 		"claim": func(conn pgx.Tx) error {
 			_, err := conn.Exec(t.Context(), "select fence.claim('"+resource+"', 1, 4, 'late', 98)")
 			return err
@@ -45,7 +45,7 @@ func TestRejection_ReleasesItsLocksAtOnce_N2(t *testing.T) {
 			stopped, err := pool.Begin(t.Context()) // and never heard of again
 			require.NoError(t, err)
 			defer func() { require.NoError(t, stopped.Rollback(t.Context())) }()
-			require.ErrorContains(t, refused(stopped), "rejected")
+			require.ErrorContains(t, rejected(stopped), "rejected")
 
 			other, err := pool.Begin(t.Context())
 			require.NoError(t, err)
@@ -81,7 +81,7 @@ func TestClaim_ComesBeforeTheSuccessorsFirstRead_N1_G1_G3(t *testing.T) {
 	})
 }
 
-// Whoever is refused may have gone meanwhile: that is recorded nevertheless.
+// Whoever is rejected may have gone meanwhile: that is recorded nevertheless.
 func TestRejection_IsRecordedThoughTheCallersContextHasEnded_G5(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

@@ -67,16 +67,16 @@ func (r *restore) restore(t *testing.T) {
 	r.pool.Reset()
 }
 
-// refuses requires that a transaction under c is refused as want, with the refusal
+// rejects requires that a transaction under c is rejected as want, with the rejection
 // recorded and the data left alone.
-func (r *restore) refuses(t *testing.T, c storage.Claim, want error) {
+func (r *restore) rejects(t *testing.T, c storage.Claim, want error) {
 	t.Helper()
 	before := query[int64](t, r.pool, "select coalesce(sum(value), 0)::bigint from item")
 	_, err := attempt(t.Context(), r.store, set("x", 99), c)
 	require.ErrorIs(t, err, want)
-	var refusal *storage.RejectedError
-	require.ErrorAs(t, err, &refusal)
-	require.NoError(t, refusal.RecordErr)
+	var rejection *storage.RejectedError
+	require.ErrorAs(t, err, &rejection)
+	require.NoError(t, rejection.RecordErr)
 	require.Equal(t, before, query[int64](t, r.pool, "select coalesce(sum(value), 0)::bigint from item"))
 }
 
@@ -98,15 +98,15 @@ func TestRestore_OfAnOlderVolumeIsNoticed_N21_HE4(t *testing.T) {
 	r.restore(t)
 	require.Equal(t, before, query[string](t, r.pool, identity), "neither tells that anything happened")
 
-	r.refuses(t, written, storage.ErrWentBack)
-	r.refuses(t, other, storage.ErrWentBack)
+	r.rejects(t, written, storage.ErrWentBack)
+	r.rejects(t, other, storage.ErrWentBack)
 	_, err := r.store.Claim(t.Context(), grant(4, "z"))
 	require.ErrorIs(t, err, storage.ErrStaleToken)
 	_, err = r.store.Claim(t.Context(), grant(5, "z"))
 	require.ErrorIs(t, err, storage.ErrCollision)
 
 	next := write(t, r.store, claim(t, r.store, grant(8, "a")), add("x", 1))
-	r.refuses(t, written, storage.ErrStaleToken)
+	r.rejects(t, written, storage.ErrStaleToken)
 	write(t, r.store, next, add("x", 1))
 	holds(t, r.pool, "x", 3)
 	verifyChain(t, r.pool)
@@ -129,27 +129,27 @@ func TestRestore_ThatLostASuccessorsClaim_N21_N27_HE4(t *testing.T) {
 				old = write(t, r.store, old, set("x", 2))
 			}
 			successor := write(t, r.store, claim(t, r.store, grant(6, "b")), set("x", 3))
-			r.refuses(t, old, storage.ErrStaleToken)
+			r.rejects(t, old, storage.ErrStaleToken)
 			r.restore(t)
 
-			r.refuses(t, successor, storage.ErrWentBack)
+			r.rejects(t, successor, storage.ErrWentBack)
 			if seenMore {
-				r.refuses(t, old, storage.ErrWentBack)
+				r.rejects(t, old, storage.ErrWentBack)
 				old = claim(t, r.store, old.Grant)
 			}
 			want := int64(1)
 			for old.Seq <= successor.Seq { // fills the successor's positions
 				old = write(t, r.store, old, add("x", 1))
 				want++
-				r.refuses(t, successor, storage.ErrWentBack)
+				r.rejects(t, successor, storage.ErrWentBack)
 			}
 			holds(t, r.pool, "x", want)
 
 			// The successor's grant is higher than what the database knows, so it may
 			// claim again, and then works on what is there.
 			again := claim(t, r.store, successor.Grant)
-			r.refuses(t, successor, storage.ErrOvertaken)
-			r.refuses(t, old, storage.ErrStaleToken)
+			r.rejects(t, successor, storage.ErrOvertaken)
+			r.rejects(t, old, storage.ErrStaleToken)
 			write(t, r.store, again, add("x", 1))
 			holds(t, r.pool, "x", want+1)
 			verifyChain(t, r.pool)

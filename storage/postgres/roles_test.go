@@ -132,9 +132,9 @@ func TestRoles_ReaderReadsHistoryOnly_HC2(t *testing.T) {
 
 	reader := newStore(t, r.reader, nil)
 	require.Len(t, kinds(t, reader), 3)
-	refusals, err := reader.Rejections(t.Context(), resource, 10)
+	rejections, err := reader.Rejections(t.Context(), resource, 10)
 	require.NoError(t, err)
-	require.Len(t, refusals, 1)
+	require.Len(t, rejections, 1)
 	_, err = reader.Claim(t.Context(), grant(7, "c"))
 	require.ErrorIs(t, err, postgres.ErrMissingRights)
 	for _, sql := range []string{
@@ -256,7 +256,7 @@ func TestGrantRoles_ConcurrentCallsForTwoDatabases(t *testing.T) {
 	}
 }
 
-// Roles that no grant could bound, or that are none, are refused.
+// Roles that no grant could bound, or that are none, are rejected.
 func TestGrantRoles_RejectsBadRoles_HC2(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

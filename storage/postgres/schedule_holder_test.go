@@ -165,7 +165,7 @@ func (h *holder) claim(resource string) {
 			h.claiming = r
 			return
 		default:
-			h.claimRefused(g, err)
+			h.claimRejected(g, err)
 		}
 		s.db.release(s, r.conn)
 	})
@@ -197,7 +197,7 @@ func (h *holder) hasClaimed(c storage.Claim) {
 	h.claims[c.Grant.Resource] = c
 }
 
-func (h *holder) claimRefused(g fence.Grant, err error) {
+func (h *holder) claimRejected(g fence.Grant, err error) {
 	s := h.s
 	switch code := stateOf(err); code {
 	case "ZF001":
@@ -242,7 +242,7 @@ func (h *holder) begin() {
 	}
 	if _, err := r.conn.PgConn().Exec(s.ctx, r.store.BeginMessage(r.id, r.claims)).ReadAll(); err != nil {
 		s.db.release(s, r.conn)
-		h.refused(r, err)
+		h.afterFailure(r, err)
 		return
 	}
 	h.run = r
@@ -283,7 +283,7 @@ func (h *holder) work() {
 	h.start(r.conn, func() { err = r.work(s, merelyRead) }, func() {
 		if err != nil {
 			h.rollback()
-			h.refused(r, err)
+			h.afterFailure(r, err)
 			return
 		}
 		r.worked = true
@@ -359,7 +359,7 @@ func (h *holder) hears(r *run, committed bool, err error) {
 	case err == errDoubt:
 		h.doubt = r
 	default:
-		h.refused(r, err)
+		h.afterFailure(r, err)
 	}
 }
 
@@ -374,8 +374,8 @@ func (h *holder) tookEffect(r *run) {
 	maps.Copy(h.memory, r.writes)
 }
 
-// refused draws the consequences of a failure.
-func (h *holder) refused(r *run, err error) {
+// afterFailure updates what the holder expects after an operation has failed.
+func (h *holder) afterFailure(r *run, err error) {
 	s := h.s
 	code := stateOf(err)
 	s.Logf("%s fails with %v", r, err)
@@ -459,7 +459,7 @@ func (h *holder) isTold(r *run, said string) {
 	h.forget(r.claims...)
 }
 
-// transient are the failures that refuse nothing: conflicts, and lost connections.
+// transient are the failures that are not rejections: conflicts and lost connections.
 var transient = []string{"40001", "40P01", "57P01", ""}
 
 func stateOf(err error) string {

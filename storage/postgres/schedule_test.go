@@ -61,7 +61,7 @@ func TestSchedules_LoseNoUpdate_G1_G2_G3_G4_G6(t *testing.T) {
 	for _, what := range []string{
 		"claimed", "claim rolled back", "claim evicted", "claim collided", "claim stale", "epoch raised",
 		"committed", "stale", "overtaken", "went back", "conflict", "waited", "several resources", "from memory", "from a look",
-		"doubt applied", "doubt not applied", "outcome pruned", "late COMMIT applied", "late COMMIT refused", "reply lost",
+		"doubt applied", "doubt not applied", "outcome pruned", "late COMMIT applied", "late COMMIT rejected", "reply lost",
 		"killed", "restored", "history deleted", "key kept", "key found",
 	} {
 		require.Positive(t, seen[what], what)

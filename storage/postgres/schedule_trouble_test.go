@@ -57,7 +57,7 @@ func (s *schedule) deliverAt(i int) {
 			s.seen["late COMMIT applied"]++
 		} else {
 			s.Logf("... and fails with %v", err)
-			s.seen["late COMMIT refused"]++
+			s.seen["late COMMIT rejected"]++
 		}
 	})
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// A second schema with fences in one database may be a mistake that no refusal tells of:
+// A second schema with fences in one database may be a mistake that no rejection tells of:
 // the first check of a store warns, whichever of the two it uses.
 func TestCheck_WarnsOfAnotherSchemaWithFences(t *testing.T) {
 	t.Parallel()

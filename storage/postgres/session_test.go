@@ -119,12 +119,12 @@ func TestRun_UsersOwnErrorIsNoRejection_G5(t *testing.T) {
 		require.NotErrorIs(t, err, storage.ErrStaleToken)
 		require.NotErrorIs(t, err, storage.ErrTxEnded)
 	}
-	refusals, err := store.Rejections(t.Context(), resource, 10)
+	rejections, err := store.Rejections(t.Context(), resource, 10)
 	require.NoError(t, err)
-	require.Empty(t, refusals)
+	require.Empty(t, rejections)
 }
 
-// That the context had ended is no news in the refusal that its end is due to.
+// That the context had ended is no news in the rejection that its end is due to.
 func TestRun_RejectionIsNotTiedToTheEndOfTheContext_G5(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

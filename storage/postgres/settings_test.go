@@ -30,7 +30,7 @@ const hostile = `
 	create function hostile.clock_timestamp() returns timestamptz language sql as 'select ''epoch''::timestamptz'`
 
 // Whatever the defaults of session, role or database are, the protocol works, and
-// refusals are found and recorded. A second resource is there to be mixed up with.
+// rejections are found and recorded. A second resource is there to be mixed up with.
 func TestStore_WorksUnderAnySettings_N24_N23(t *testing.T) {
 	t.Parallel()
 	for name, params := range map[string]map[string]string{
@@ -81,9 +81,9 @@ func TestStore_WorksUnderAnySettings_N24_N23(t *testing.T) {
 
 			judge := newStore(t, plain, nil)
 			require.Equal(t, []storage.EntryKind{storage.KindClaim, storage.KindWrite, storage.KindClaim, storage.KindVoid}, kinds(t, judge))
-			refusals, err := judge.Rejections(t.Context(), resource, 10)
+			rejections, err := judge.Rejections(t.Context(), resource, 10)
 			require.NoError(t, err)
-			require.Len(t, refusals, 2)
+			require.Len(t, rejections, 2)
 			require.Equal(t, []string{"1"}, column(t, plain, "select value::text from item"))
 			verifyChain(t, plain)
 		})
@@ -130,9 +130,9 @@ func TestStore_KeepsAnyText_N24(t *testing.T) {
 			g.Holder += "!"
 			_, err = store.Claim(t.Context(), g)
 			require.ErrorIs(t, err, storage.ErrCollision, text)
-			refusals, err := store.Rejections(t.Context(), text, 10)
+			rejections, err := store.Rejections(t.Context(), text, 10)
 			require.NoError(t, err)
-			require.Equal(t, g, refusals[0].Grant)
+			require.Equal(t, g, rejections[0].Grant)
 		}
 		verifyChain(t, pool)
 	}

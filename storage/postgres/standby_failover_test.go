@@ -73,18 +73,18 @@ func (r *replicated) failOver(t *testing.T) {
 	r.pool.Reset()
 }
 
-func (r *replicated) refuses(t *testing.T, c storage.Claim, want error) {
+func (r *replicated) rejects(t *testing.T, c storage.Claim, want error) {
 	t.Helper()
 	_, err := attempt(t.Context(), r.store, set("x", 99), c)
 	require.ErrorIs(t, err, want)
-	var refusal *storage.RejectedError
-	require.ErrorAs(t, err, &refusal)
-	require.NoError(t, refusal.RecordErr)
+	var rejection *storage.RejectedError
+	require.ErrorAs(t, err, &rejection)
+	require.NoError(t, rejection.RecordErr)
 }
 
 // An asynchronous standby takes over without the primary's last commits. Nobody who
 // has seen the primary goes on with it as if nothing had happened, whether he has
-// seen more than the standby has or not; the tokens that it knows stay refused; and
+// seen more than the standby has or not; the tokens that it knows stay rejected; and
 // one in doubt is told that it took no effect, which the server's own transaction
 // ids would get wrong once they are used again.
 func TestFailover_AsynchronousIsNoticedByEveryHolder_N5_N6_HE1(t *testing.T) {
@@ -104,10 +104,10 @@ func TestFailover_AsynchronousIsNoticedByEveryHolder_N5_N6_HE1(t *testing.T) {
 	xid := query[string](t, r.direct, "select xid::text from fence.history where tx = $1", int64(ahead.Tx))
 	r.failOver(t)
 
-	r.refuses(t, ahead, storage.ErrFailedOver)
-	r.refuses(t, kept, storage.ErrFailedOver)
-	r.refuses(t, overtaken, storage.ErrFailedOver)
-	r.refuses(t, lost, storage.ErrWentBack)
+	r.rejects(t, ahead, storage.ErrFailedOver)
+	r.rejects(t, kept, storage.ErrFailedOver)
+	r.rejects(t, overtaken, storage.ErrFailedOver)
+	r.rejects(t, lost, storage.ErrWentBack)
 	_, err := r.store.Claim(t.Context(), grant(4, "z"))
 	require.ErrorIs(t, err, storage.ErrStaleToken)
 	_, err = r.store.Claim(t.Context(), grant(5, "z"))

@@ -32,7 +32,7 @@ func failOver(t *testing.T, server *testenv.Postgres, pool *pgxpool.Pool) {
 	require.Equal(t, before+1, query[int](t, pool, "select fence.timeline()"))
 }
 
-// A grant that was claimed before the database failed over is refused, at the begin check
+// A grant that was claimed before the database failed over is rejected, at the begin check
 // and at a repeated claim, even if its fence is where it left it: what was read
 // under it may be gone. The next grant starts afresh.
 func TestFailover_EndsTheGrantsOfBefore_HE1(t *testing.T) {
@@ -47,13 +47,13 @@ func TestFailover_EndsTheGrantsOfBefore_HE1(t *testing.T) {
 	failOver(t, server, pool)
 
 	_, err := attempt(t.Context(), store, set("x", 2), kept)
-	refusedByFailover(t, err, storage.StageBegin)
+	requireFailedOver(t, err, storage.StageBegin)
 	_, err = store.Claim(t.Context(), late.Grant)
-	refusedByFailover(t, err, storage.StageClaim)
-	refusals, err := store.Rejections(t.Context(), resource, 10)
+	requireFailedOver(t, err, storage.StageClaim)
+	rejections, err := store.Rejections(t.Context(), resource, 10)
 	require.NoError(t, err)
-	require.Len(t, refusals, 1)
-	require.Equal(t, storage.ReasonFailedOver, refusals[0].Reason)
+	require.Len(t, rejections, 1)
+	require.Equal(t, storage.ReasonFailedOver, rejections[0].Reason)
 	holds(t, pool, "x", 1)
 
 	_, err = store.Claim(t.Context(), grant(4, "a"))
@@ -65,14 +65,14 @@ func TestFailover_EndsTheGrantsOfBefore_HE1(t *testing.T) {
 	require.Equal(t, []int64{1, 1, 2, 2, 2}, collect[int64](t, pool, "select timeline from fence.history where resource = $1 order by seq", c.Resource))
 }
 
-func refusedByFailover(t *testing.T, err error, stage storage.Stage) {
+func requireFailedOver(t *testing.T, err error, stage storage.Stage) {
 	t.Helper()
 	require.ErrorIs(t, err, storage.ErrFailedOver)
-	var refusal *storage.RejectedError
-	require.ErrorAs(t, err, &refusal)
-	require.Equal(t, stage, refusal.Stage)
-	require.NoError(t, refusal.RecordErr)
-	require.False(t, refusal.Since.IsZero())
+	var rejection *storage.RejectedError
+	require.ErrorAs(t, err, &rejection)
+	require.Equal(t, stage, rejection.Stage)
+	require.NoError(t, rejection.RecordErr)
+	require.False(t, rejection.Since.IsZero())
 }
 
 // A transaction that the failover cuts off in its operation is told so.
@@ -87,7 +87,7 @@ func TestFailover_IsNamedToTheOperationItCutsOff_HE1_G5(t *testing.T) {
 		failOver(t, server, openPool(t, dsn))
 		return set("x", 2)(ctx, tx)
 	}), claim(t, store, grant(5, "a")))
-	refusedByFailover(t, err, storage.StageRun)
+	requireFailedOver(t, err, storage.StageRun)
 	holds(t, openPool(t, dsn), "x", 0)
 }
 
@@ -110,7 +110,7 @@ func TestFailover_BeforeTheSealIsInDoubt_HE1_G4(t *testing.T) {
 }
 
 // Where the server has said that it ends the session, before it failed over, the
-// seal is refused by name.
+// seal is rejected by name.
 func TestFailover_IsNamedToTheSealItCutsOff_HE1_G5(t *testing.T) {
 	t.Parallel()
 	server, dsn := startServer(t, nil)
@@ -125,7 +125,7 @@ func TestFailover_IsNamedToTheSealItCutsOff_HE1_G5(t *testing.T) {
 	require.True(t, query[bool](t, other, "select pg_terminate_backend($1, 60000)", pid))
 	failOver(t, server, other)
 	_, err := txn.Commit(t.Context(), nil)
-	refusedByFailover(t, err, storage.StageSeal)
+	requireFailedOver(t, err, storage.StageSeal)
 	holds(t, openPool(t, dsn), "x", 0)
 }
 

@@ -29,7 +29,7 @@ func epochGrant(epoch int64, token fence.Token) fence.Grant {
 	return g
 }
 
-// A token or an epoch that would shut everybody else out is refused, recorded, and
+// A token or an epoch that would shut everybody else out is rejected, recorded, and
 // leaves nothing behind; the owner of the schema can let it in.
 func TestClaim_AbsurdTokenIsRejected_N25_HC2(t *testing.T) {
 	t.Parallel()
@@ -57,15 +57,15 @@ func TestClaim_AbsurdTokenIsRejected_N25_HC2(t *testing.T) {
 			} else {
 				require.Contains(t, hint, "every lower one is rejected for its resource, for good. A token of a test's locker")
 			}
-			var refusal *storage.RejectedError
-			require.ErrorAs(t, err, &refusal)
-			require.NoError(t, refusal.RecordErr)
-			require.EqualValues(t, 1, refusal.Current.Epoch)
-			refusals, err := store.Rejections(t.Context(), resource, 10)
+			var rejection *storage.RejectedError
+			require.ErrorAs(t, err, &rejection)
+			require.NoError(t, rejection.RecordErr)
+			require.EqualValues(t, 1, rejection.Current.Epoch)
+			rejections, err := store.Rejections(t.Context(), resource, 10)
 			require.NoError(t, err)
-			require.Len(t, refusals, 1)
-			require.Equal(t, storage.ReasonTokenJump, refusals[0].Reason)
-			require.Equal(t, absurd, refusals[0].Grant)
+			require.Len(t, rejections, 1)
+			require.Equal(t, storage.ReasonTokenJump, rejections[0].Reason)
+			require.Equal(t, absurd, rejections[0].Grant)
 			require.Equal(t, setting, query[string](t, pool, "select s::text from fence.setting s"))
 			write(t, store, c, set("x", 1))
 			claim(t, store, epochGrant(1, 8))
@@ -157,7 +157,7 @@ func TestClaim_LeavesTheMarksAlone_N25(t *testing.T) {
 	claim(t, store, epochGrant(1, 2*stride+2))
 	require.Equal(t, raised, version())
 
-	// One that is refused by its fence takes its mark back.
+	// One that is rejected by its fence takes its mark back.
 	mustExec(t, pool, "update fence.resource set token = $1", int64(9*stride))
 	_, err := store.Claim(t.Context(), epochGrant(1, 8*stride))
 	require.ErrorIs(t, err, storage.ErrStaleToken)

@@ -59,7 +59,7 @@ func (c *Cluster) connection() (state string, failed bool) {
 	conn := c.Client.ActiveConnection()
 	now := conn.GetState()
 	if now == connectivity.TransientFailure {
-		// gRPC refuses this at once with the last failure to connect, which it
+		// gRPC fails this at once with the last connection error, which it
 		// shows in no other way. Any request does.
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()

@@ -11,16 +11,16 @@ import (
 // ErrLeaseGone: etcd says that the session's lease doesn't exist.
 var ErrLeaseGone error = rpctypes.ErrLeaseNotFound
 
-// refusals are errors that etcd returns before it changes anything. Every other error
+// rejections are errors that etcd returns before it changes anything. Every other error
 // leaves the outcome of a write open. So does "no space", which etcd may return after the
 // write that used the space up.
-var refusals = []error{
+var rejections = []error{
 	rpctypes.ErrLeaseNotFound, rpctypes.ErrTooManyRequests, rpctypes.ErrRequestTooLarge, rpctypes.ErrPermissionDenied,
 	rpctypes.ErrUserEmpty, rpctypes.ErrInvalidAuthToken, rpctypes.ErrAuthOldRevision, rpctypes.ErrAuthFailed,
 }
 
-// Refused reports whether err proves that a write had no effect.
-func Refused(err error) bool { return isAny(err, refusals) }
+// Rejected reports whether err proves that a write had no effect.
+func Rejected(err error) bool { return isAny(err, rejections) }
 
 // Ended is the error of what was done once ctx is done.
 func Ended(ctx context.Context, what string) error {

@@ -144,7 +144,7 @@ func (q *Queues) queueUp(ctx context.Context, p *Position, try bool) error {
 		p.number = p.session.NextNumber()
 		o, err := q.write(ctx, p, sent.Epoch, try)
 		if err != nil {
-			return q.notWritten(p, err, cluster.Refused(err))
+			return q.notWritten(p, err, cluster.Rejected(err))
 		}
 		if o.written {
 			p.written(o, sent.Epoch.Number)

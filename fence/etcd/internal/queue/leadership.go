@@ -103,7 +103,7 @@ func (l *Leadership) notProclaimed(ctx context.Context, op string, err error) er
 	if ctx.Err() == nil {
 		failed = p.queues.cluster.Unavailable(op, err)
 	}
-	if cluster.Refused(err) || errors.Is(err, cluster.ErrClientClosed) {
+	if cluster.Rejected(err) || errors.Is(err, cluster.ErrClientClosed) {
 		return failed
 	}
 	return inDoubt(op, failed)

@@ -172,7 +172,7 @@ func TestSession_AFrozenClockIsFoundOutByTheNextRenewal_HA5(t *testing.T) {
 
 // What is not promised: until that renewal the holder believes in a lease that
 // etcd has ended long ago, and begins new things under it. Only the fence in the
-// database refuses what it writes.
+// database rejects what it writes.
 func TestSession_AFrozenClockIsBelievedUntilTheNextRenewal_HA5_HD2(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := func() time.Time { return time.Now().Add(time.Hour) } // the clock here stood still for an hour

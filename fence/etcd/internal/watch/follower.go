@@ -12,17 +12,17 @@ type Follower struct {
 	queue   string          // prefix of the queue's keys
 	over    <-chan struct{} // closed when the follower has ended
 	changed func()          // called when there may be something new to see
-	refused func(error)     // called once if etcd refuses to show the queue, which is no longer watched by then
+	denied  func(error)     // called once if etcd denies the right to read the queue; it is no longer watched then
 
 	mu   sync.Mutex
 	view view
 }
 
 // NewFollower returns a Follower of the keys that begin with queue, until over is
-// closed. changed is called when there may be something new to see. refused is called
-// once if etcd refuses to show the queue, which is no longer watched by then.
-func NewFollower(queue string, over <-chan struct{}, changed func(), refused func(error)) *Follower {
-	return &Follower{queue: queue, over: over, changed: changed, refused: refused}
+// closed. changed is called when there may be something new to see, denied once if etcd denies
+// the right to read the queue; it is no longer watched then.
+func NewFollower(queue string, over <-chan struct{}, changed func(), denied func(error)) *Follower {
+	return &Follower{queue: queue, over: over, changed: changed, denied: denied}
 }
 
 // Wrote says that the follower's own key was written at revision token. ahead is the

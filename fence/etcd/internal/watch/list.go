@@ -11,7 +11,7 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/background"
 )
 
-// errStaleStream: etcd refuses on a watch stream what it allows on a new one.
+// errStaleStream: etcd rejects a watch on this stream that it accepts on a new one.
 var errStaleStream = errors.New("etcd: the token of the watch stream has expired")
 
 // list reads the queue into f. It reports false if what it read is older than
@@ -39,10 +39,10 @@ func (w *Watcher) relist(f *Follower) {
 	})
 }
 
-// refused reads f's queue by a request of its own, after etcd has refused to
-// watch it on s: the user may lack the right to read it, or the token that s was opened
-// with may have expired, and some versions of etcd say the same of both.
-func (s *stream) refused(f *Follower) {
+// watchRejected handles etcd's rejection of the watch of f's queue on s. Either the user lacks the
+// right to read the queue, or the token that s was opened with has expired; some versions
+// of etcd give the same error for both. A plain read of the queue tells the two apart.
+func (s *stream) watchRejected(f *Follower) {
 	s.cluster.Tasks.Start(func(context.Context) {
 		for n := 0; s.ctx.Err() == nil && !f.ended(); n++ {
 			_, err := s.list(s.ctx, f)
@@ -51,7 +51,7 @@ func (s *stream) refused(f *Follower) {
 				s.end(errStaleStream)
 			case errors.Is(err, rpctypes.ErrPermissionDenied):
 				if s.Remove(f) {
-					f.refused(err)
+					f.denied(err)
 				}
 				return
 			}

@@ -18,8 +18,8 @@ type stream struct {
 	ctx context.Context // ends with the stream; its cause says why
 	end context.CancelCauseFunc
 
-	// Requests for watches in the order in which etcd will answer them: the answer
-	// to one that it refuses doesn't name it. Guarded by Watcher.mu.
+	// Requests for watches in the order in which etcd will answer them: a rejection
+	// does not name its request. Guarded by Watcher.mu.
 	unanswered []pendingRequest
 }
 
@@ -184,7 +184,7 @@ func (s *stream) created(resp *pb.WatchResponse) error {
 	switch {
 	case watch == nil: // a probe, or removed meanwhile
 	case resp.Canceled:
-		s.refused(watch.follower)
+		s.watchRejected(watch.follower)
 	case watch.fromNow: // what was listed before may be older than the watch
 		s.relist(watch.follower)
 	}
