@@ -14,8 +14,6 @@ var (
 	ErrLeaseLost = errors.New("fence: lease lost")
 	// ErrReleased: the lease was released by its own holder.
 	ErrReleased = errors.New("fence: lease released")
-	// ErrInvalidGrant: a part of a grant is out of bounds. See InvalidGrantError.
-	ErrInvalidGrant = errors.New("fence: invalid grant")
 	// ErrUnavailable: the lock service can't be reached, or doesn't answer as
 	// it must. Nothing was acquired; behind ErrLeaseLost, it is why the lease wasn't
 	// renewed. See UnavailableError.
@@ -23,10 +21,9 @@ var (
 	// ErrClosed: what was called has been closed, because this process is stopping.
 	ErrClosed = errors.New("fence: closed")
 	// ErrInvalid: the call itself is wrong: an argument, a configuration or a grant is
-	// out of bounds, or the call isn't allowed where it was made. The text says how.
+	// out of bounds, or the call isn't allowed where it was made. The text says how; of
+	// a grant, InvalidGrantError does.
 	ErrInvalid = errors.New("fence: invalid argument")
-	// ErrLockerClosed: the Locker was closed. It is ErrClosed.
-	ErrLockerClosed = fmt.Errorf("%w: locker is closed", ErrClosed)
 )
 
 // LockedError says who holds a resource. It is ErrLocked.
@@ -86,8 +83,7 @@ func (e *LeaseLostError) Unwrap() error { return e.Err }
 // Is reports whether target is ErrLeaseLost.
 func (e *LeaseLostError) Is(target error) bool { return target == ErrLeaseLost }
 
-// InvalidGrantError says which part of a grant is out of its bounds. It is
-// ErrInvalidGrant and ErrInvalid.
+// InvalidGrantError says which part of a grant is out of its bounds. It is ErrInvalid.
 type InvalidGrantError struct {
 	Part   string // resource, epoch, token, holder, text form or JSON form
 	Reason string
@@ -97,10 +93,8 @@ func (e *InvalidGrantError) Error() string {
 	return fmt.Sprintf("fence: invalid grant: %s %s", e.Part, e.Reason)
 }
 
-// Is reports whether target is ErrInvalidGrant or ErrInvalid.
-func (e *InvalidGrantError) Is(target error) bool {
-	return target == ErrInvalidGrant || target == ErrInvalid
-}
+// Is reports whether target is ErrInvalid.
+func (e *InvalidGrantError) Is(target error) bool { return target == ErrInvalid }
 
 // UnavailableError says what was tried when the lock service failed, and why it failed.
 // It is ErrUnavailable and wraps the cause.

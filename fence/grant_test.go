@@ -78,7 +78,7 @@ func TestParseGrant_RejectsAllButTheExactForm(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := fence.ParseGrant(text)
-			require.ErrorIs(t, err, fence.ErrInvalidGrant)
+			require.ErrorAs(t, err, new(*fence.InvalidGrantError))
 			kept := valid()
 			require.Error(t, kept.UnmarshalText([]byte(text)))
 			require.Equal(t, valid(), kept, "a failed parse must leave the grant alone")
@@ -108,7 +108,7 @@ func TestGrant_UnmarshalJSONRejectsAllButTheExactForm(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			kept := valid()
 			err := kept.UnmarshalJSON([]byte(text))
-			require.ErrorIs(t, err, fence.ErrInvalidGrant)
+			require.ErrorAs(t, err, new(*fence.InvalidGrantError))
 			require.Equal(t, valid(), kept)
 		})
 	}
@@ -130,9 +130,9 @@ func TestGrant_InvalidOnesAreNotMarshalled(t *testing.T) {
 		g := valid()
 		change(&g)
 		_, err := g.MarshalText()
-		require.ErrorIs(t, err, fence.ErrInvalidGrant)
+		require.ErrorAs(t, err, new(*fence.InvalidGrantError))
 		_, err = json.Marshal(g)
-		require.ErrorIs(t, err, fence.ErrInvalidGrant)
+		require.ErrorAs(t, err, new(*fence.InvalidGrantError))
 	}
 }
 
@@ -152,7 +152,7 @@ func FuzzParseGrant(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		g, err := fence.ParseGrant(text)
 		if err != nil {
-			require.ErrorIs(t, err, fence.ErrInvalidGrant)
+			require.ErrorAs(t, err, new(*fence.InvalidGrantError))
 			return
 		}
 		require.NoError(t, g.Validate())
@@ -203,7 +203,7 @@ func TestErrors_HaveAMessageAndMatchTheirSentinels(t *testing.T) {
 		{&fence.LeaseLostError{Grant: valid(), Reason: fence.LossExpired}, fence.ErrLeaseLost, "fence: sku/42: token 118 of worker-b-9f lost: lease expired or revoked"},
 		{&fence.LeaseLostError{Grant: valid(), Reason: fence.LossDeadline, Err: io.EOF}, fence.ErrLeaseLost, "fence: sku/42: token 118 of worker-b-9f lost: deadline passed without a renewal: EOF"},
 		{&fence.LeaseLostError{Grant: valid(), Reason: fence.LossDeadline, Err: io.EOF}, io.EOF, "fence: sku/42: token 118 of worker-b-9f lost: deadline passed without a renewal: EOF"},
-		{fence.ValidateResource(""), fence.ErrInvalidGrant, "fence: invalid grant: resource is empty"},
+		{fence.ValidateResource(""), fence.ErrInvalid, "fence: invalid grant: resource is empty"},
 		{&fence.UnavailableError{Op: "acquire sku/42", Err: errors.New("timed out")}, fence.ErrUnavailable, "fence: acquire sku/42: lock service unavailable: timed out"},
 	} {
 		require.ErrorIs(t, c.err, c.sentinel)

@@ -292,7 +292,7 @@ func TestCalls_RefuseBadArguments(t *testing.T) {
 	require.ErrorIs(t, err, guard.ErrInvalid)
 	require.ErrorIs(t, doGrant(ctx, w.store, grant, nil), guard.ErrInvalid)
 	require.ErrorIs(t, doGrant(ctx, nil, grant, set("k", "v")), guard.ErrInvalid)
-	require.ErrorIs(t, doGrant(ctx, w.store, fence.Grant{Resource: sku}, set("k", "v")), fence.ErrInvalidGrant)
+	require.ErrorAs(t, doGrant(ctx, w.store, fence.Grant{Resource: sku}, set("k", "v")), new(*fence.InvalidGrantError))
 	for name, reason := range map[string]string{"": "is empty", "a\n": "contains a control character", long: "has 513 bytes, at most 512 are allowed"} {
 		for _, err := range []error{
 			guard.Do(ctx, g, name, set("k", "v")),

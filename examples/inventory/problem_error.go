@@ -40,7 +40,7 @@ func problemOf(err error) *problem {
 	case errors.Is(err, guard.ErrOpReuse):
 		return newProblem(http.StatusUnprocessableEntity, "key-reused", "The key was used for another request",
 			"A key belongs to one request on one product. Use a new key for a new deduction.")
-	case errors.Is(err, guard.ErrClosed), errors.Is(err, fence.ErrLockerClosed):
+	case errors.Is(err, guard.ErrClosed):
 		return later("stopping", "This server is stopping", "Send the same request again, to another server.")
 	}
 	if p := refusalProblem(err); p != nil {

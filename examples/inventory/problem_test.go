@@ -61,7 +61,7 @@ func TestProblemOf_TellsErrorsApart(t *testing.T) {
 		"overran":                   {context.DeadlineExceeded, 503, "busy"},
 		"lease lost":                {&fence.LeaseLostError{}, 503, "busy"},
 		"stopping":                  {guard.ErrClosed, 503, "stopping"},
-		"stopping, locker":          {fence.ErrLockerClosed, 503, "stopping"},
+		"stopping, locker":          {fmt.Errorf("guard: acquire sku/42: %w: locker is closed", fence.ErrClosed), 503, "stopping"},
 		"a mistake in our SQL":      {&pgconn.PgError{Code: "42703"}, 500, ""},
 		"anything else":             {errors.New("what?"), 500, ""},
 		"a problem stays a problem": {fmt.Errorf("%w", badRequest("x")), 400, "bad-request"},

@@ -3,7 +3,6 @@ package etcd
 import (
 	"context"
 
-	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 )
 
@@ -16,7 +15,7 @@ func (l *Locker) Check(ctx context.Context) error {
 	const op = "check"
 	switch {
 	case l.closed.Load():
-		return fence.ErrLockerClosed
+		return cluster.ErrLockerClosed
 	case l.cluster.Closed():
 		return l.cluster.Unavailable(op, cluster.ErrClientClosed)
 	}

@@ -105,7 +105,7 @@ func TestCheck_FailsWhenLockerOrClientIsClosed(t *testing.T) {
 	client := dial(t, testenv.SharedEtcd(t).Endpoint())
 	closed := newTestLocker(t, client, fresh(t))
 	require.NoError(t, closed.Close(patient(t)))
-	require.ErrorIs(t, closed.Check(patient(t)), fence.ErrLockerClosed)
+	require.ErrorIs(t, closed.Check(patient(t)), fence.ErrClosed)
 	l := newTestLocker(t, client, fresh(t))
 	require.NoError(t, client.Close())
 	require.ErrorIs(t, l.Check(patient(t)), cluster.ErrClientClosed)

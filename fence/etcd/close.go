@@ -9,7 +9,7 @@ import (
 // Close ends all leases with fence.LossClosed, frees what is held by revoking
 // the session's lease in etcd, and ends everything that goes on in the
 // background; releases that etcd has not confirmed yet are done with the
-// revocation. Acquire and TryAcquire then return fence.ErrLockerClosed, also
+// revocation. Acquire and TryAcquire then return fence.ErrClosed, also
 // those that wait.
 //
 // If etcd can't be reached Close returns a *fence.UnavailableError when ctx ends,

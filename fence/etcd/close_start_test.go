@@ -34,7 +34,7 @@ func TestClose_AgainstASessionInTheMakingGrantsNothing(t *testing.T) {
 	go func() { closed <- l.Close(closing) }()
 	<-l.queues.Closed()
 	cancel()
-	require.ErrorIs(t, (<-got).err, fence.ErrLockerClosed)
+	require.ErrorIs(t, (<-got).err, fence.ErrClosed)
 	<-closed
 	require.Nil(t, l.sessions.Current())
 }

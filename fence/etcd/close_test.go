@@ -146,6 +146,6 @@ func TestClose_WithAnEndedContextWaitsForASessionInTheMaking(t *testing.T) {
 	<-l.queues.Closed()
 	close(proceed)
 	require.NoError(t, <-closed)
-	require.ErrorIs(t, (<-waiting).err, fence.ErrLockerClosed)
+	require.ErrorIs(t, (<-waiting).err, fence.ErrClosed)
 	requireGone(t, admin, <-granted)
 }

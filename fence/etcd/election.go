@@ -51,12 +51,12 @@ func (e *Election) Campaign(ctx context.Context, value string) (fence.Leadership
 // leader's key names: with Config.MutexKeys without Epoch and Holder, since the key
 // holds the value alone. By the time it returns another one may lead: only a fence
 // can tell. Its other errors: the one of ctx, and
-// its cause; fence.ErrLockerClosed; else a *fence.UnavailableError.
+// its cause; fence.ErrClosed; else a *fence.UnavailableError.
 func (e *Election) Leader(ctx context.Context) (fence.Leader, error) {
 	l, op := e.locker, "leader of "+e.name
 	switch {
 	case l.closed.Load():
-		return fence.Leader{}, fence.ErrLockerClosed
+		return fence.Leader{}, cluster.ErrLockerClosed
 	case l.cluster.Closed():
 		return fence.Leader{}, l.cluster.Unavailable(op, cluster.ErrClientClosed)
 	}

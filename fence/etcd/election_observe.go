@@ -15,7 +15,7 @@ import (
 // its watch breaks, it waits.
 //
 // It ends when ctx does; or when the Locker is closed, after an
-// fence.ErrLockerClosed; or after a *fence.UnavailableError, when the etcd client
+// fence.ErrClosed; or after a *fence.UnavailableError, when the etcd client
 // was closed, or etcd denies its user the right to read the election (fence.Denied).
 // Each use of the sequence begins with the present
 // leader.
@@ -41,7 +41,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[fence.Leader, error] {
 			select {
 			case <-news:
 			case <-l.queues.Closed():
-				yield(fence.Leader{}, fence.ErrLockerClosed)
+				yield(fence.Leader{}, cluster.ErrLockerClosed)
 				return
 			case err := <-denied:
 				yield(fence.Leader{}, l.cluster.Unavailable("observe "+e.name, err))

@@ -162,7 +162,7 @@ func TestElection_RejectsBadNamesAndValues(t *testing.T) {
 	l := newTestLocker(t, testenv.EtcdClient(t), fresh(t))
 	for _, name := range []string{"", "a\x00b", "\xff", strings.Repeat("x", fence.MaxResourceLen+1)} {
 		_, err := l.Election(name)
-		require.ErrorIs(t, err, fence.ErrInvalidGrant)
+		require.ErrorAs(t, err, new(*fence.InvalidGrantError))
 	}
 	e := election(t, l, "leader")
 	longest := strings.Repeat("\x00", 4096)
@@ -206,11 +206,11 @@ func TestClose_EndsElections(t *testing.T) {
 	seen := observe(t, all[1])
 	require.Equal(t, sight{fence.Leader{Grant: led.Grant()}, nil}, seen.next())
 	require.NoError(t, all[1].locker.Close(patient(t)))
-	require.ErrorIs(t, (<-waiting).err, fence.ErrLockerClosed)
-	require.Equal(t, sight{fence.Leader{}, fence.ErrLockerClosed}, seen.next())
+	require.ErrorIs(t, (<-waiting).err, fence.ErrClosed)
+	require.Equal(t, sight{fence.Leader{}, cluster.ErrLockerClosed}, seen.next())
 	seen.ended()
 	_, err := all[1].Leader(patient(t))
-	require.ErrorIs(t, err, fence.ErrLockerClosed)
+	require.ErrorIs(t, err, fence.ErrClosed)
 	require.NoError(t, all[0].locker.Close(patient(t)))
 	require.Equal(t, fence.LossClosed, lossOf(t, led))
 	require.ErrorIs(t, led.Proclaim(patient(t), "x"), fence.ErrLeaseLost)

@@ -166,7 +166,7 @@ func TestClose_WithoutEtcdEndsWithItsContext(t *testing.T) {
 	require.ErrorIs(t, l.Close(ctx), fence.ErrUnavailable)
 	require.Equal(t, fence.LossClosed, lossOf(t, le))
 	_, err := l.Acquire(patient(t), "r")
-	require.ErrorIs(t, err, fence.ErrLockerClosed)
+	require.ErrorIs(t, err, fence.ErrClosed)
 }
 
 // The connection breaks after etcd wrote the key and before it could say so.

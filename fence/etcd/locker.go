@@ -89,7 +89,7 @@ func validateClient(client *clientv3.Client) error {
 
 // Acquire implements fence.Locker. Its errors: the one of ctx, and its cause, which is
 // a *fence.UnavailableError too if ctx's deadline passed while etcd owed an answer; a
-// *fence.InvalidGrantError for a bad name; fence.ErrLockerClosed; else a
+// *fence.InvalidGrantError for a bad name; fence.ErrClosed; else a
 // *fence.UnavailableError, whose Reason says what has to be mended. Without a deadline
 // of ctx, each request to etcd is still bounded by Config.RequestTimeout.
 //

@@ -59,9 +59,9 @@ func TestMutexKeys_RejectNamesThatCollideWithOurOwnKeys(t *testing.T) {
 	l := newTestLocker(t, testenv.EtcdClient(t), &Config{Prefix: "our/own", MutexKeys: true})
 	for _, name := range []string{"our", "our/own", "our/own/void", "our/own/locks/r", ""} {
 		_, err := l.Acquire(patient(t), name)
-		require.ErrorIs(t, err, fence.ErrInvalidGrant, name)
+		require.ErrorAs(t, err, new(*fence.InvalidGrantError), name)
 		_, err = l.Election(name)
-		require.ErrorIs(t, err, fence.ErrInvalidGrant, name)
+		require.ErrorAs(t, err, new(*fence.InvalidGrantError), name)
 	}
 	for _, name := range []string{"ours", "our/owner", "ou"} {
 		release(t, acquire(t, l, name+keys.NewNonce()))

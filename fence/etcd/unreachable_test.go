@@ -82,5 +82,5 @@ func TestClose_WithoutEtcdEndsAnAcquireThatWaitsForASession(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	require.NoError(t, l.Close(ctx), "there is nothing to free")
-	require.ErrorIs(t, (<-waiting).err, fence.ErrLockerClosed)
+	require.ErrorIs(t, (<-waiting).err, fence.ErrClosed)
 }

@@ -116,7 +116,7 @@ var broken = map[string]struct {
 	},
 	"accepts equal tokens":   {breakable{claim: acceptAt(guard.ErrCollision)}, []string{"Claim_RefusesEqualTokenOfAnotherHolder_G3"}},
 	"accepts lower epochs":   {breakable{claim: acceptAt(guard.ErrEpochBehind)}, []string{"Claim_RefusesLowerEpoch_G3", "Claim_HigherEpochBeatsHigherToken_G3"}},
-	"accepts invalid grants": {breakable{claim: acceptAt(fence.ErrInvalidGrant)}, []string{"Claim_RefusesInvalidGrants"}},
+	"accepts invalid grants": {breakable{claim: acceptAt(fence.ErrInvalid)}, []string{"Claim_RefusesInvalidGrants"}},
 	"refuses everything": {
 		breakable{claim: func(_ context.Context, _ store, g fence.Grant) (storage.Claim, error) {
 			return storage.Claim{}, &guard.RejectedError{Reason: storage.ReasonStale, Stage: storage.StageClaim, Grant: g}

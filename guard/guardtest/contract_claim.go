@@ -122,8 +122,8 @@ func claimInvalid[Tx any](r *run[Tx]) {
 	} {
 		g := grant(7)
 		spoil(&g)
-		if _, err := r.Store.Claim(r.ctx, g); !errors.Is(err, fence.ErrInvalidGrant) {
-			r.Fatalf("%s: want fence.ErrInvalidGrant, got: %v", part, err)
+		if _, err := r.Store.Claim(r.ctx, g); !errors.As(err, new(*fence.InvalidGrantError)) {
+			r.Fatalf("%s: want a *fence.InvalidGrantError, got: %v", part, err)
 		}
 	}
 	if n := len(r.entries(resource)); n != 0 {

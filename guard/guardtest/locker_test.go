@@ -229,6 +229,6 @@ func TestLocker_FailsOnDemand(t *testing.T) {
 		require.ErrorIs(t, err, fence.ErrUnavailable)
 		require.ErrorIs(t, err, failure)
 		_, err = acquire(t.Context(), "")
-		require.ErrorIs(t, err, fence.ErrInvalidGrant)
+		require.ErrorAs(t, err, new(*fence.InvalidGrantError))
 	}
 }

@@ -44,7 +44,7 @@ func TestStore_RejectsBadArguments(t *testing.T) {
 	t.Parallel()
 	store := newStore(t, newPool(t), nil)
 	_, err := store.Claim(t.Context(), fence.Grant{})
-	require.ErrorIs(t, err, fence.ErrInvalidGrant)
+	require.ErrorAs(t, err, new(*fence.InvalidGrantError))
 	_, err = store.Begin(t.Context())
 	require.ErrorIs(t, err, guard.ErrInvalid)
 	c := claim(t, store, grant(5, "a"))

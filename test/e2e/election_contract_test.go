@@ -38,7 +38,7 @@ func TestElection_ThatOfGuardtestBehavesAsEtcdsDoes(t *testing.T) {
 func testElections(t *testing.T, process func(name string) (fence.Election, error)) {
 	ctx := patiently(t)
 	_, err := process("")
-	require.ErrorIs(t, err, fence.ErrInvalidGrant)
+	require.ErrorAs(t, err, new(*fence.InvalidGrantError))
 	join := func() fence.Election {
 		e, err := process("jobs")
 		require.NoError(t, err)

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/workload"
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -81,16 +83,16 @@ func (s *script) present(ctx context.Context, old, foreign fence.Grant) error {
 	for _, forged := range []struct {
 		name  string
 		grant fence.Grant
-		want  error
+		want  storage.Reason // "" for a grant that is invalid by itself
 	}{
-		{"an old grant, replayed", old, guard.ErrStaleToken},
-		{"a token of another resource", with(func(g *fence.Grant) { g.Token, g.Holder = foreign.Token, foreign.Holder }), guard.ErrStaleToken},
-		{"the holder's token by another", with(func(g *fence.Grant) { g.Token = current }), guard.ErrCollision},
-		{"the highest token", with(func(g *fence.Grant) { g.Token = fence.MaxToken }), guard.ErrTokenJump},
-		{"the highest epoch", with(func(g *fence.Grant) { g.Epoch = fence.MaxEpoch }), guard.ErrTokenJump},
-		{"a token beyond the highest", with(func(g *fence.Grant) { g.Token = fence.MaxToken + 1 }), fence.ErrInvalidGrant},
-		{"no token", with(func(g *fence.Grant) { g.Token = 0 }), fence.ErrInvalidGrant},
-		{"a negative token", with(func(g *fence.Grant) { g.Token = -1 }), fence.ErrInvalidGrant},
+		{"an old grant, replayed", old, storage.ReasonStale},
+		{"a token of another resource", with(func(g *fence.Grant) { g.Token, g.Holder = foreign.Token, foreign.Holder }), storage.ReasonStale},
+		{"the holder's token by another", with(func(g *fence.Grant) { g.Token = current }), storage.ReasonCollision},
+		{"the highest token", with(func(g *fence.Grant) { g.Token = fence.MaxToken }), storage.ReasonTokenJump},
+		{"the highest epoch", with(func(g *fence.Grant) { g.Epoch = fence.MaxEpoch }), storage.ReasonTokenJump},
+		{"a token beyond the highest", with(func(g *fence.Grant) { g.Token = fence.MaxToken + 1 }), ""},
+		{"no token", with(func(g *fence.Grant) { g.Token = 0 }), ""},
+		{"a negative token", with(func(g *fence.Grant) { g.Token = -1 }), ""},
 	} {
 		if err := s.forge(ctx, store, forged.grant, forged.want); err != nil {
 			errs = append(errs, fmt.Errorf("%w: %s: %w", ErrWrong, forged.name, err))
@@ -101,7 +103,7 @@ func (s *script) present(ctx context.Context, old, foreign fence.Grant) error {
 
 // forge writes under a grant that is to be refused, and fails unless it is, and
 // nothing has changed.
-func (s *script) forge(ctx context.Context, store *postgres.Store, grant fence.Grant, want error) error {
+func (s *script) forge(ctx context.Context, store *postgres.Store, grant fence.Grant, want storage.Reason) error {
 	before, err := s.state(ctx)
 	if err != nil {
 		return err
@@ -114,8 +116,9 @@ func (s *script) forge(ctx context.Context, store *postgres.Store, grant fence.G
 		_, err := tx.Exec(ctx, "update stock set available = 0")
 		return err
 	})
-	if refusal := new(guard.RejectedError); errors.As(err, &refusal) {
-		s.Trace().Record(worker.RejectedEvent(refusal))
+	rejection := new(guard.RejectedError)
+	if errors.As(err, &rejection) {
+		s.Trace().Record(worker.RejectedEvent(rejection))
 	}
 	after, stateErr := s.state(ctx)
 	switch {
@@ -123,8 +126,8 @@ func (s *script) forge(ctx context.Context, store *postgres.Store, grant fence.G
 		return stateErr
 	case before != after:
 		return fmt.Errorf("it changed %s to %s", before, after)
-	case !errors.Is(err, want):
-		return fmt.Errorf("it ended with %v instead of %w", err, want)
+	case rejection.Reason != want, want == "" && !errors.As(err, new(*fence.InvalidGrantError)):
+		return fmt.Errorf("it ended with %v instead of %q", err, cmp.Or(want, "invalid grant"))
 	}
 	return nil
 }

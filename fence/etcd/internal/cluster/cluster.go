@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -11,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/background"
 	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
 )
@@ -44,6 +46,9 @@ func (c *Cluster) OnWentBack(f func()) { c.wentBack = f }
 // ErrClientClosed: the caller closed the client that it gave to NewLocker. No
 // request is made then: the client would try each for seconds.
 var ErrClientClosed = errors.New("etcd: the etcd client was closed before the locker: close the guard first, then the locker, then the client")
+
+// ErrLockerClosed: the caller closed the locker. It is fence.ErrClosed.
+var ErrLockerClosed = fmt.Errorf("%w: locker is closed", fence.ErrClosed)
 
 // Closed reports whether Close was called on the client.
 func (c *Cluster) Closed() bool { return ClientClosed(c.Client) }

@@ -52,7 +52,7 @@ func (q *Queues) acquire(ctx context.Context, resource string, campaign *string,
 			return p, nil
 		case errors.Is(err, errSessionOver):
 			continue
-		case errors.Is(err, fence.ErrLocked), errors.Is(err, fence.ErrLockerClosed):
+		case errors.Is(err, fence.ErrLocked), errors.Is(err, fence.ErrClosed):
 			return nil, err
 		case ctx.Err() != nil && !errors.Is(err, errAtItsTurn):
 			return nil, q.cluster.Unanswered(ctx, "acquire "+resource)
@@ -62,7 +62,7 @@ func (q *Queues) acquire(ctx context.Context, resource string, campaign *string,
 		break
 	}
 	if q.isClosed() {
-		return nil, fence.ErrLockerClosed
+		return nil, cluster.ErrLockerClosed
 	}
 	return nil, q.cluster.Unavailable("acquire "+resource, err)
 }
@@ -71,7 +71,7 @@ func (q *Queues) acquire(ctx context.Context, resource string, campaign *string,
 func (q *Queues) takeTurn(ctx context.Context, resource string, try bool) error {
 	switch {
 	case q.isClosed():
-		return fence.ErrLockerClosed
+		return cluster.ErrLockerClosed
 	case ctx.Err() != nil:
 		return cluster.Ended(ctx, resource)
 	case q.cluster.Closed():
@@ -237,7 +237,7 @@ func (q *Queues) lost(p *Position) error {
 	errors.As(context.Cause(p.ctx), &loss)
 	switch loss.Reason {
 	case fence.LossClosed:
-		return fence.ErrLockerClosed
+		return cluster.ErrLockerClosed
 	case fence.LossWentBack:
 		if err := q.cluster.WentBack(); err != nil {
 			return err

@@ -65,7 +65,7 @@ func (q *localQueue) wait(ctx context.Context, resource string) error {
 		return fmt.Errorf("%w: waiting for another call of this process, or for a lease that it holds (a leader writes through Guard.UnderLease): %w", locked, cluster.EndOf(ctx))
 	case <-q.closed:
 		q.giveUp(resource, mine)
-		return fence.ErrLockerClosed
+		return cluster.ErrLockerClosed
 	}
 }
 

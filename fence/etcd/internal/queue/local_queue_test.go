@@ -76,5 +76,5 @@ func TestLocalQueue_CloseEndsTheWaiting(t *testing.T) {
 	q := newLocalQueue()
 	require.NoError(t, q.wait(t.Context(), "r"))
 	close(q.closed)
-	require.ErrorIs(t, q.wait(t.Context(), "r"), fence.ErrLockerClosed)
+	require.ErrorIs(t, q.wait(t.Context(), "r"), fence.ErrClosed)
 }

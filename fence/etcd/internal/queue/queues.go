@@ -26,7 +26,7 @@ func New(c *cluster.Cluster, sessions *session.Manager, watcher *watch.Watcher, 
 	}
 }
 
-// Close has Acquire return fence.ErrLockerClosed, also where it waits in this process.
+// Close has Acquire return fence.ErrClosed, also where it waits in this process.
 // It is called once.
 func (q *Queues) Close() { close(q.local.closed) }
 

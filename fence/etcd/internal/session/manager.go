@@ -58,7 +58,7 @@ func (m *Manager) Live(ctx context.Context) (*Session, error) {
 	m.mu.Lock()
 	if m.closed {
 		m.mu.Unlock()
-		return nil, fence.ErrLockerClosed
+		return nil, cluster.ErrLockerClosed
 	}
 	if s := m.current; s != nil && s.Remaining() > 0 {
 		m.mu.Unlock()
@@ -86,7 +86,7 @@ func (m *Manager) start(ctx context.Context, st *starting) {
 	m.mu.Lock()
 	late := m.closed && err == nil // Close may not have waited for it
 	if late {
-		err = fence.ErrLockerClosed
+		err = cluster.ErrLockerClosed
 	}
 	st.err = err
 	if err == nil {
@@ -163,7 +163,7 @@ func (m *Manager) revoke(ctx context.Context, id clientv3.LeaseID) error {
 
 // Close ends the session for good and waits until etcd knows, also of those that
 // ended before and are being revoked in the background. It is called once. Live then
-// returns fence.ErrLockerClosed. The error is a *fence.UnavailableError, when ctx
+// returns fence.ErrClosed. The error is a *fence.UnavailableError, when ctx
 // ends, at the latest when the leases must have expired by themselves.
 func (m *Manager) Close(ctx context.Context) error {
 	m.mu.Lock()
