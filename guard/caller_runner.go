@@ -26,7 +26,7 @@ import (
 // was lost may have taken effect before the grant became stale. The same key under
 // a later grant finds that one, or does it.
 func (g *Guard[Tx]) UnderGrant(grants ...fence.Grant) Runner[Tx] {
-	return &brought[Tx]{guard: g, grants: inOrder(grants, func(g fence.Grant) fence.Grant { return g })}
+	return &callerRunner[Tx]{guard: g, grants: inOrder(grants, func(g fence.Grant) fence.Grant { return g })}
 }
 
 // UnderLease returns a Runner under leases that the caller has acquired, such as a
@@ -41,7 +41,7 @@ func (g *Guard[Tx]) UnderGrant(grants ...fence.Grant) Runner[Tx] {
 // Hold don't. A call on the Guard itself for the resource, in the leader's own process,
 // waits until the lease is released.
 func (g *Guard[Tx]) UnderLease(leases ...fence.Lease) Runner[Tx] {
-	b := &brought[Tx]{guard: g, leased: true}
+	b := &callerRunner[Tx]{guard: g, leased: true}
 	for _, l := range leases {
 		if isNil(l) {
 			return b // as without a lease: its calls fail
@@ -59,8 +59,8 @@ func inOrder[T any](all []T, grant func(T) fence.Grant) []T {
 	return slices.SortedFunc(slices.Values(all), func(a, b T) int { return cmp.Compare(grant(a).Resource, grant(b).Resource) })
 }
 
-// brought is a Runner under grants, or leases, of the caller's.
-type brought[Tx any] struct {
+// callerRunner is a Runner under grants, or leases, of the caller's.
+type callerRunner[Tx any] struct {
 	guard  *Guard[Tx]
 	leased bool
 	leases []fence.Lease // of grants, if leased
@@ -70,36 +70,36 @@ type brought[Tx any] struct {
 var errNoGuard = fmt.Errorf("%w: nil Guard or Runner", ErrInvalid)
 
 // run runs op under all grants of b.
-func (b *brought[Tx]) run(ctx context.Context, resources []string, op storage.Op[Tx], o options) error {
+func (b *callerRunner[Tx]) run(ctx context.Context, resources []string, op storage.Op[Tx], o options) error {
 	if err := b.admit(ctx, resources); err != nil {
 		return err
 	}
 	return b.guard.observe(resources, o, func(f *Finish) error {
 		f.Grants = b.grants
-		return b.under(ctx, func(ss standings, bounds bounds) error {
-			enter := func() (context.Context, context.CancelCauseFunc) {
+		return b.under(ctx, func(states grantStates, bounds bounds) error {
+			newContext := func() (context.Context, context.CancelCauseFunc) {
 				return b.guard.scoped(ctx, nil, b.grants, bounds)
 			}
-			return retry(ctx, o, againUnderGrant, func() error {
+			return retry(ctx, o, retryableUnderSameGrants, func() error {
 				f.Runs++
-				return b.guard.attempt(ctx, enter, ss, op, o.over(resources, ss.resources()), f)
+				return b.guard.attempt(ctx, newContext, states, op, o.forResources(resources, states.resources()), f)
 			})
 		})
 	})
 }
 
 // hold runs fn while the grants of b are held.
-func (b *brought[Tx]) hold(ctx context.Context, resources []string, fn func(ctx context.Context, h Runner[Tx]) error, o options) error {
+func (b *callerRunner[Tx]) hold(ctx context.Context, resources []string, fn func(ctx context.Context, h Runner[Tx]) error, o options) error {
 	if err := b.admit(ctx, resources); err != nil {
 		return err
 	}
-	return b.under(ctx, func(ss standings, bounds bounds) error {
-		return retryHold(ctx, o, againUnderGrant, func() error { return b.guard.runHold(ctx, ss, bounds, true, fn) })
+	return b.under(ctx, func(states grantStates, bounds bounds) error {
+		return retryHold(ctx, o, retryableUnderSameGrants, func() error { return b.guard.runHold(ctx, states, bounds, true, fn) })
 	})
 }
 
 // admit rejects calls that can't be run.
-func (b *brought[Tx]) admit(ctx context.Context, resources []string) error {
+func (b *callerRunner[Tx]) admit(ctx context.Context, resources []string) error {
 	if b.guard == nil {
 		return errNoGuard
 	}
@@ -117,7 +117,7 @@ func (b *brought[Tx]) admit(ctx context.Context, resources []string) error {
 			return &fence.InvalidGrantError{Part: "resource", Reason: "has two grants: " + grant.Resource}
 		}
 	}
-	if missing := covered(resources, b.grants); missing != "" {
+	if missing := uncovered(resources, b.grants); missing != "" {
 		return &fence.InvalidGrantError{Part: "resource", Reason: fmt.Sprintf("is %s, and the call is for %s", names(b.grants), missing)}
 	}
 	return nested(ctx, b.guard, b, resources)
@@ -125,26 +125,26 @@ func (b *brought[Tx]) admit(ctx context.Context, resources []string) error {
 
 // under calls do under the grants of b, such that Close waits for it. What an earlier
 // call under one of the leases has left in doubt is this one's to settle (G6).
-func (b *brought[Tx]) under(ctx context.Context, do func(ss standings, bounds bounds) error) error {
+func (b *callerRunner[Tx]) under(ctx context.Context, do func(states grantStates, bounds bounds) error) error {
 	k := b.guard.keeper
 	for _, l := range b.leases {
 		if err := l.Context().Err(); err != nil {
-			return ofCallers(withCause(l.Context(), fmt.Errorf("guard: %s: %w", l.Grant().Resource, err)), b.grants)
+			return asCallersGrantError(withCause(l.Context(), fmt.Errorf("guard: %s: %w", l.Grant().Resource, err)), b.grants)
 		}
 	}
-	ss := make(standings, len(b.grants))
+	states := make(grantStates, len(b.grants))
 	for i, grant := range b.grants {
-		ss[i] = &standing{grant: grant, travelled: !b.leased}
+		states[i] = &grantState{grant: grant, travelled: !b.leased}
 	}
-	if err := k.enter(ctx, ss, b.leases); err != nil {
+	if err := k.beginCallersCall(ctx, states, b.leases); err != nil {
 		return err
 	}
-	inherited := make([]*UnknownOutcomeError, len(ss))
-	for i, s := range ss {
-		inherited[i] = s.doubt
+	inherited := make([]*UnknownOutcomeError, len(states))
+	for i, s := range states {
+		inherited[i] = s.unresolved
 	}
-	defer k.leave(ss, b.leases, inherited)
-	return ofCallers(do(ss, bounds{leases: b.leases, limit: k.cfg.MaxRun}), b.grants)
+	defer k.endCallersCall(states, b.leases, inherited)
+	return asCallersGrantError(do(states, bounds{leases: b.leases, limit: k.cfg.MaxRun}), b.grants)
 }
 
 // callersGrantError is an error after which calling again under the same grants is in
@@ -155,9 +155,9 @@ func (e *callersGrantError) Error() string   { return e.err.Error() }
 func (e *callersGrantError) Unwrap() error   { return e.err }
 func (e *callersGrantError) Retryable() bool { return false }
 
-// ofCallers marks an error that only other grants than the caller's can cure.
-func ofCallers(err error, grants []fence.Grant) error {
-	rejection := refusalOf(err, grants...)
+// asCallersGrantError marks an error that only other grants than the caller's can cure.
+func asCallersGrantError(err error, grants []fence.Grant) error {
+	rejection := rejectionOf(err, grants...)
 	over := rejection != nil && rejection.Reason != storage.ReasonOvertaken
 	if over || errors.Is(err, fence.ErrLeaseLost) {
 		return &callersGrantError{err: err}

@@ -24,8 +24,8 @@ import (
 // returns the same errors.
 func (g *Guard[Tx]) Close(ctx context.Context) error {
 	k := g.keeper
-	defer context.AfterFunc(ctx, func() { k.kill(ErrClosed) })()
-	patient, stop := patience(ctx)
+	defer context.AfterFunc(ctx, func() { k.abort(ErrClosed) })()
+	patient, stop := withReleaseTime(ctx)
 	defer stop()
 	k.closeLines(patient)
 	select {
@@ -36,9 +36,9 @@ func (g *Guard[Tx]) Close(ctx context.Context) error {
 	}
 }
 
-// patience returns a context that ends when ctx has ended and releaseTimeout has
+// withReleaseTime returns a context that ends when ctx has ended and releaseTimeout has
 // passed.
-func patience(ctx context.Context) (context.Context, context.CancelFunc) {
+func withReleaseTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	patient, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	timer := time.AfterFunc(releaseTimeout, func() {
 		unhook := context.AfterFunc(ctx, cancel)
@@ -59,20 +59,20 @@ func (k *keeper) closeLines(ctx context.Context) {
 		return
 	}
 	k.closed = true
-	k.close(ErrClosed)
+	k.beginClose(ErrClosed)
 	var idle []*line
 	for _, l := range k.lines {
 		for e := l.waiting.Front(); e != nil; e = l.waiting.Front() {
 			l.waiting.Remove(e)
-			e.Value.(*waiter).decide(ErrClosed)
+			e.Value.(*waiter).wake(ErrClosed)
 		}
-		if k.seize(l, l.tenure) {
+		if k.takeIdle(l, l.ownership) {
 			idle = append(idle, l)
 		}
 	}
 	k.finish()
 	k.mu.Unlock()
-	k.retireAll(ctx, idle)
+	k.releaseAll(ctx, idle)
 }
 
 // finish says that all is done, if it is. keeper.mu is held.
@@ -89,33 +89,33 @@ func (k *keeper) releaseErrors() error {
 	return errors.Join(k.unreleased...)
 }
 
-// closers is how many leases Close releases at a time.
-const closers = 32
+// maxCloseReleases is how many leases Close releases at a time.
+const maxCloseReleases = 32
 
-// retireAll retires lines whose turn the caller has. It returns when that is
+// releaseAll releases the ownership of lines whose turn the caller has. It returns when that is
 // done or ctx has ended.
-func (k *keeper) retireAll(ctx context.Context, lines []*line) {
+func (k *keeper) releaseAll(ctx context.Context, lines []*line) {
 	next := make(chan *line, len(lines))
 	for _, l := range lines {
 		next <- l
 	}
 	close(next)
 	var done sync.WaitGroup
-	for range min(closers, len(lines)) {
+	for range min(maxCloseReleases, len(lines)) {
 		done.Go(func() {
 			for l := range next {
-				k.retire(ctx, l)
+				k.releaseAndPass(ctx, l)
 			}
 		})
 	}
 	done.Wait()
 }
 
-// enter counts a call under grants of the caller's, so that Close waits for it. What an
+// beginCallersCall counts a call under grants of the caller's, so that Close waits for it. What an
 // earlier one under the same lease has left in doubt is the call's to settle (G6).
-// leases are those of ss, or none.
-func (k *keeper) enter(ctx context.Context, ss standings, leases []fence.Lease) error {
-	if err := ended(ctx); err != nil {
+// leases are those of states, or none.
+func (k *keeper) beginCallersCall(ctx context.Context, states grantStates, leases []fence.Lease) error {
+	if err := endError(ctx); err != nil {
 		return err
 	}
 	k.mu.Lock()
@@ -125,23 +125,23 @@ func (k *keeper) enter(ctx context.Context, ss standings, leases []fence.Lease) 
 	}
 	k.pending++
 	for i := range leases {
-		ss[i].doubt = k.doubts[ss[i].grant]
+		states[i].unresolved = k.doubts[states[i].grant]
 	}
 	return nil
 }
 
-// leave ends what enter began. inherited are the doubts of ss then. One that
+// endCallersCall ends what beginCallersCall began. inherited are the doubts of states then. One that
 // remains is kept for as long as there is the lease.
-func (k *keeper) leave(ss standings, leases []fence.Lease, inherited []*UnknownOutcomeError) {
+func (k *keeper) endCallersCall(states grantStates, leases []fence.Lease, inherited []*UnknownOutcomeError) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for i, lease := range leases {
-		s := ss[i]
+		s := states[i]
 		switch {
-		case s.doubt != nil && s.doubt != inherited[i]:
-			k.doubts[s.grant] = s.doubt
+		case s.unresolved != nil && s.unresolved != inherited[i]:
+			k.doubts[s.grant] = s.unresolved
 			context.AfterFunc(lease.Context(), func() { k.forget(s.grant) })
-		case s.doubt == nil && k.doubts[s.grant] == inherited[i]:
+		case s.unresolved == nil && k.doubts[s.grant] == inherited[i]:
 			delete(k.doubts, s.grant)
 		}
 	}

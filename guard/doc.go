@@ -26,7 +26,7 @@
 //     returns an error it did not and never will, with two exceptions:
 //     [ErrUnknownOutcome], which is returned only while the database can't be
 //     asked, and [ErrTxEnded], as what a raw COMMIT in user code wrote stays.
-//   - G5: a refusal is recorded, and one as stale is justified by an earlier claim
+//   - G5: a rejection is recorded, and one as stale is justified by an earlier claim
 //     of a higher grant.
 //   - G6: transactions of one grant are serial, and none starts in a Guard while an
 //     earlier one is unresolved.

@@ -9,38 +9,38 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// engine runs operations in a store under standings.
+// engine runs operations in a store under grant states.
 type engine[Tx any] struct {
 	store          storage.Store[Tx]
 	storeTimeout   time.Duration
 	commitTimeout  time.Duration
 	resolveTimeout time.Duration
 	report         *reporter
-	killed         context.Context // ends when nobody will wait any longer
+	aborted        context.Context // ends when nobody will wait any longer
 }
 
-func newEngine[Tx any](store storage.Store[Tx], cfg Config, report *reporter, killed context.Context) engine[Tx] {
+func newEngine[Tx any](store storage.Store[Tx], cfg Config, report *reporter, aborted context.Context) engine[Tx] {
 	return engine[Tx]{
 		store: store, storeTimeout: cfg.StoreTimeout, commitTimeout: cfg.CommitTimeout, resolveTimeout: cfg.ResolveTimeout,
-		report: report, killed: killed,
+		report: report, aborted: aborted,
 	}
 }
 
 // entry returns the context for one run of an operation, and what ends it. It may
 // end before the caller's does, and whether the operation's work may then be
 // committed is for the fence to decide.
-type entry func() (context.Context, context.CancelCauseFunc)
+type contextFunc func() (context.Context, context.CancelCauseFunc)
 
 // attempt runs op once, in a transaction of its own (G4).
-func (e *engine[Tx]) attempt(ctx context.Context, enter entry, ss standings, op storage.Op[Tx], o options, f *Finish) error {
-	if err := e.readyAll(ctx, ss); err != nil {
+func (e *engine[Tx]) attempt(ctx context.Context, newContext contextFunc, states grantStates, op storage.Op[Tx], o options, f *Finish) error {
+	if err := e.readyAll(ctx, states); err != nil {
 		return err
 	}
-	repeated, err := e.recall(ctx, ss, o)
+	repeated, err := e.recall(ctx, states, o)
 	if err != nil {
 		return err
 	}
-	txn, err := e.begin(ctx, ss)
+	txn, err := e.begin(ctx, states)
 	if err != nil {
 		return err
 	}
@@ -48,27 +48,27 @@ func (e *engine[Tx]) attempt(ctx context.Context, enter entry, ss standings, op 
 	if repeated {
 		// It commits nevertheless: an answer that rests on reading alone could be
 		// lost in a failover, or come from a grant that is stale by now.
-		if err := e.commit(ctx, ss, txn, o, nil); err != nil {
+		if err := e.commit(ctx, states, txn, o, nil); err != nil {
 			return err
 		}
 		f.Outcome = OutcomeRepeated
 		return nil
 	}
-	if err := e.run(enter, ss, txn, op); err != nil {
+	if err := e.run(newContext, states, txn, op); err != nil {
 		return err
 	}
 	if err := keep(txn, o); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
-		return ended(ctx)
+		return endError(ctx)
 	}
-	return e.commit(ctx, ss, txn, o, []storage.OpRecord{o.record})
+	return e.commit(ctx, states, txn, o, []storage.OpRecord{o.record})
 }
 
 // readyAll makes every grant ready.
-func (e *engine[Tx]) readyAll(ctx context.Context, ss standings) error {
-	for _, s := range ss {
+func (e *engine[Tx]) readyAll(ctx context.Context, states grantStates) error {
+	for _, s := range states {
 		if err := e.ready(ctx, s); err != nil {
 			return err
 		}
@@ -77,45 +77,45 @@ func (e *engine[Tx]) readyAll(ctx context.Context, ss standings) error {
 }
 
 // begin begins a transaction under claims that are good.
-func (e *engine[Tx]) begin(ctx context.Context, ss standings) (storage.Txn[Tx], error) {
-	ctx, cancel := e.patience(ctx)
+func (e *engine[Tx]) begin(ctx context.Context, states grantStates) (storage.Txn[Tx], error) {
+	ctx, cancel := e.withStoreTimeout(ctx)
 	defer cancel()
-	txn, err := e.store.Begin(ctx, ss.claims()...)
+	txn, err := e.store.Begin(ctx, states.claims()...)
 	if err != nil {
-		return nil, e.failed(ctx, ss, "begin", err)
+		return nil, e.stepFailed(ctx, states, "begin", err)
 	}
 	return txn, nil
 }
 
-// patience bounds a step before op runs.
-func (e *engine[Tx]) patience(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, kill := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(e.killed, func() { kill(context.Cause(e.killed)) })
+// withStoreTimeout bounds a step before op runs.
+func (e *engine[Tx]) withStoreTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, abort := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(e.aborted, func() { abort(context.Cause(e.aborted)) })
 	ctx, cancel := context.WithTimeoutCause(ctx, e.storeTimeout, fmt.Errorf("%w (Config.StoreTimeout is %v)", ErrStoreTimeout, e.storeTimeout))
 	return ctx, func() {
 		stop()
 		cancel()
-		kill(nil)
+		abort(nil)
 	}
 }
 
 // recall reports whether an operation that is to take effect once already did, and
 // takes its result.
-func (e *engine[Tx]) recall(ctx context.Context, ss standings, o options) (repeated bool, err error) {
+func (e *engine[Tx]) recall(ctx context.Context, states grantStates, o options) (repeated bool, err error) {
 	if o.once == nil {
 		return false, nil
 	}
-	ctx, cancel := e.patience(ctx)
+	ctx, cancel := e.withStoreTimeout(ctx)
 	defer cancel()
-	kept, found, err := e.store.Recall(ctx, *o.once, ss.claims()...)
+	kept, found, err := e.store.Recall(ctx, *o.once, states.claims()...)
 	switch {
 	case errors.Is(err, ErrOpReuse):
 		return false, err
 	case err != nil:
-		return false, e.failed(ctx, ss, "once", err)
+		return false, e.stepFailed(ctx, states, "once", err)
 	case found:
 		if err := o.result.decode(kept); err != nil {
-			return true, fmt.Errorf("guard: %s: the result that was kept under key %q doesn't fit; call with the type that it was kept with, or take a new key for a new operation: %w", names(ss.grants()), o.once.Key, err)
+			return true, fmt.Errorf("guard: %s: the result that was kept under key %q doesn't fit; call with the type that it was kept with, or take a new key for a new operation: %w", names(states.grants()), o.once.Key, err)
 		}
 		return true, nil
 	}
@@ -136,11 +136,11 @@ func keep[Tx any](txn storage.Txn[Tx], o options) error {
 }
 
 // run runs op in txn, with a context that ends with it.
-func (e *engine[Tx]) run(enter entry, ss standings, txn storage.Txn[Tx], op storage.Op[Tx]) error {
-	ctx, end := enter()
+func (e *engine[Tx]) run(newContext contextFunc, states grantStates, txn storage.Txn[Tx], op storage.Op[Tx]) error {
+	ctx, end := newContext()
 	defer end(nil)
 	if err := txn.Run(ctx, op); err != nil {
-		return e.judge(ss, withCause(ctx, err))
+		return e.noteRejection(states, withCause(ctx, err))
 	}
 	return nil
 }
@@ -148,28 +148,28 @@ func (e *engine[Tx]) run(enter entry, ss standings, txn storage.Txn[Tx], op stor
 // commit commits txn. COMMIT has three outcomes: it took effect, it did not, or
 // the reply was lost. Then the store is asked. The end of the caller's ctx must
 // not cause a doubt, nor cut short its settlement.
-func (e *engine[Tx]) commit(ctx context.Context, ss standings, txn storage.Txn[Tx], o options, records []storage.OpRecord) error {
+func (e *engine[Tx]) commit(ctx context.Context, states grantStates, txn storage.Txn[Tx], o options, records []storage.OpRecord) error {
 	detached := context.WithoutCancel(ctx)
 	commitCtx, cancel := context.WithTimeout(detached, e.commitTimeout)
 	defer cancel()
-	ss.claimed(false) // the positions are known again when the outcome is
+	states.setClaimed(false) // the positions are known again when the outcome is
 	claims, err := txn.Commit(commitCtx, records)
 	if err == nil {
-		for i, s := range ss {
+		for i, s := range states {
 			s.claim, s.claimed = claims[i], true
 		}
 		return nil
 	}
 	var doubt *storage.InDoubtError
 	if errors.As(err, &doubt) {
-		return e.resolve(detached, ss, o, doubt)
+		return e.resolve(detached, states, o, doubt)
 	}
-	ss.claimed(true) // nothing was committed, so the positions are what they were
-	return e.judge(ss, err)
+	states.setClaimed(true) // nothing was committed, so the positions are what they were
+	return e.noteRejection(states, err)
 }
 
 // resolve asks what became of a COMMIT until there is an answer or the time is up.
-func (e *engine[Tx]) resolve(ctx context.Context, ss standings, o options, doubt *storage.InDoubtError) error {
+func (e *engine[Tx]) resolve(ctx context.Context, states grantStates, o options, doubt *storage.InDoubtError) error {
 	ctx, cancel := context.WithTimeout(ctx, e.resolveTimeout)
 	defer cancel()
 	start := time.Now()
@@ -177,21 +177,21 @@ func (e *engine[Tx]) resolve(ctx context.Context, ss standings, o options, doubt
 		applied, err := e.store.Resolve(ctx, doubt.InDoubt)
 		switch {
 		case err == nil && applied:
-			e.report.resolved(ss.grants(), o.record, true, nil, time.Since(start))
-			for _, s := range ss {
+			e.report.resolved(states.grants(), o.record, true, nil, time.Since(start))
+			for _, s := range states {
 				s.applied(doubt.InDoubt)
 			}
 			return nil
 		case err == nil:
-			e.report.resolved(ss.grants(), o.record, false, nil, time.Since(start))
-			return &notAppliedError{resources: names(ss.grants()), err: doubt.Err}
-		case ss.refused(err) || !pause(ctx, tries):
+			e.report.resolved(states.grants(), o.record, false, nil, time.Since(start))
+			return &notAppliedError{resources: names(states.grants()), err: doubt.Err}
+		case states.rejectedBy(err) || !pause(ctx, tries):
 			unknown := &UnknownOutcomeError{
-				Record: o.record, Grants: ss.grants(), Once: o.once != nil, Err: doubt.Err, AskErr: e.judge(ss, err),
+				Record: o.record, Grants: states.grants(), Once: o.once != nil, Err: doubt.Err, AskErr: e.noteRejection(states, err),
 				inDoubt: doubt.InDoubt, resolve: e.store.Resolve,
 			}
-			for _, s := range ss {
-				s.doubt = unknown
+			for _, s := range states {
+				s.unresolved = unknown
 			}
 			e.report.unknown(unknown, time.Since(start))
 			return unknown

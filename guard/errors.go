@@ -55,7 +55,7 @@ var (
 	// ErrTokensWentBack: a grant is lower than one that was known here to have
 	// claimed before this one was asked for, so the lock service issues lower tokens
 	// than it did: it was restored from a backup, or is another one. Raise its epoch.
-	// The error is an ErrStaleToken too; a Guard's first refusal is nothing else.
+	// The error is an ErrStaleToken too; a Guard's first rejection is nothing else.
 	ErrTokensWentBack = errors.New("guard: lock service went back")
 	// ErrStoreTimeout: the database didn't answer within Config.StoreTimeout.
 	// Nothing was done, and the resource is passed on if others wait for it.
@@ -74,19 +74,19 @@ type RejectedError = storage.RejectedError
 // ErrOpReuse.
 type OpReuseError = storage.OpReuseError
 
-// tokensWentBackError is a stale refusal that the lock service is to blame for.
+// tokensWentBackError is a stale rejection that the lock service is to blame for.
 type tokensWentBackError struct {
-	refusal *RejectedError
-	err     error
+	rejection *RejectedError
+	err       error
 }
 
 func (e *tokensWentBackError) Error() string {
 	return fmt.Sprintf("%v, as was known before token %d was asked for: the lock service was restored from a backup or is another one: raise its epoch above %d",
-		e.err, e.refusal.Grant.Token, e.refusal.Current.Epoch)
+		e.err, e.rejection.Grant.Token, e.rejection.Current.Epoch)
 }
 
 // Is reports whether target is ErrTokensWentBack.
 func (e *tokensWentBackError) Is(target error) bool { return target == ErrTokensWentBack }
 
-// Unwrap returns the refusal.
+// Unwrap returns the rejection.
 func (e *tokensWentBackError) Unwrap() error { return e.err }

@@ -5,32 +5,32 @@ import (
 	"time"
 )
 
-// expirers is how many idle tenures are released at a time. Thousands may expire
+// maxExpiryReleases is how many idle owned are released at a time. Thousands may expire
 // together, and the lock service has renewals to answer.
-const expirers = 8
+const maxExpiryReleases = 8
 
-// idler is a tenure that has been idle for long enough, and its line.
-type idler struct {
-	line   *line
-	tenure *tenure
+// expiredOwnership is a ownership that has been idle for long enough, and its line.
+type expiredOwnership struct {
+	line      *line
+	ownership *ownership
 }
 
-// idle starts the time after which an idle tenure expires. keeper.mu is held.
-func (k *keeper) idle(l *line) {
-	t := l.tenure
+// startExpiry starts the time after which an idle ownership expires. keeper.mu is held.
+func (k *keeper) startExpiry(l *line) {
+	t := l.ownership
 	t.idleSince = time.Now()
 	if t.expiry == nil {
-		t.expiry = time.AfterFunc(k.cfg.KeepFor, func() { k.expire(idler{l, t}) })
+		t.expiry = time.AfterFunc(k.cfg.KeepFor, func() { k.expire(expiredOwnership{l, t}) })
 	} else {
 		t.expiry.Reset(k.cfg.KeepFor)
 	}
 }
 
-// expire queues a tenure for release. Until then it can be used.
-func (k *keeper) expire(i idler) {
+// expire queues a ownership for release. Until then it can be used.
+func (k *keeper) expire(i expiredOwnership) {
 	k.mu.Lock()
 	k.expired = append(k.expired, i)
-	more := k.expiring < expirers
+	more := k.expiring < maxExpiryReleases
 	if more {
 		k.expiring++
 	}
@@ -40,7 +40,7 @@ func (k *keeper) expire(i idler) {
 	}
 }
 
-// releaseExpired releases the next tenure that has expired, unless it was used
+// releaseExpired releases the next ownership that has expired, unless it was used
 // meanwhile or is in use. It reports false if there is none.
 func (k *keeper) releaseExpired() bool {
 	k.mu.Lock()
@@ -51,10 +51,10 @@ func (k *keeper) releaseExpired() bool {
 	}
 	next := k.expired[0]
 	k.expired = k.expired[1:]
-	seized := time.Since(next.tenure.idleSince) >= k.cfg.KeepFor && k.seize(next.line, next.tenure)
+	taken := time.Since(next.ownership.idleSince) >= k.cfg.KeepFor && k.takeIdle(next.line, next.ownership)
 	k.mu.Unlock()
-	if seized {
-		k.retire(context.Background(), next.line)
+	if taken {
+		k.releaseAndPass(context.Background(), next.line)
 	}
 	return true
 }

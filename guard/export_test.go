@@ -20,7 +20,7 @@ func ExpireLate[Tx any](g *Guard[Tx], resource string) {
 	g.keeper.mu.Lock()
 	l := g.keeper.lines[resource]
 	g.keeper.mu.Unlock()
-	g.keeper.expire(idler{l, l.tenure})
+	g.keeper.expire(expiredOwnership{l, l.ownership})
 }
 
 // Limits of what calls and options may hold.

@@ -13,81 +13,80 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// standing is what this process knows about where a grant stands in a store. One
+// grantState is what this process knows about where a grant stands in a store. One
 // goroutine at a time uses it.
-type standing struct {
-	grant    fence.Grant
-	superior fence.Grant // known to have claimed before the lock service was asked for grant; zero if none is
-	claim    storage.Claim
-	claimed  bool                 // claim is good, as far as is known
-	doubt    *UnknownOutcomeError // a transaction whose outcome could not be learned
-	held     bool                 // what was read under claim is still in use: see Hold
-	refused  error                // the latest refusal
-	dead     bool                 // nothing more is to be begun under the grant
-
-	travelled bool // the grant came from elsewhere: see Guard.UnderGrant
+type grantState struct {
+	grant         fence.Grant
+	claimedBefore fence.Grant // known to have claimed before the lock service was asked for grant; zero if none is
+	claim         storage.Claim
+	claimed       bool                 // claim is good, as far as is known
+	unresolved    *UnknownOutcomeError // a transaction whose outcome could not be learned
+	inHold        bool                 // what was read under claim is still in use: see Hold
+	rejected      error                // the latest rejection
+	dead          bool                 // nothing more is to be begun under the grant
+	travelled     bool                 // the grant came from elsewhere: see Guard.UnderGrant
 }
 
 // applied takes the outcome of a transaction that was in doubt.
-func (s *standing) applied(d storage.InDoubt) {
+func (s *grantState) applied(d storage.InDoubt) {
 	i := slices.IndexFunc(d.Claims, func(c storage.Claim) bool { return c.Grant == s.grant })
 	s.claim = d.Claims[i]
 	s.claim.Position = storage.Position{Seq: s.claim.Seq + 1, Tx: d.Tx}
 	s.claimed = true
 }
 
-// refuse draws the consequences of a refusal of s's grant.
-func (s *standing) refuse(reason storage.Reason, err error) {
+// reject draws the consequences of a rejection of s's grant.
+func (s *grantState) reject(reason storage.Reason, err error) {
 	s.claimed = false
-	s.refused = err
+	s.rejected = err
 	s.dead = s.dead || reason != storage.ReasonOvertaken
 }
 
-// standings are those of the grants that a transaction runs under.
-type standings []*standing
+// grantStates are those of the grants that a transaction runs under.
+type grantStates []*grantState
 
-func (ss standings) grants() []fence.Grant {
-	grants := make([]fence.Grant, len(ss))
-	for i, s := range ss {
+func (states grantStates) grants() []fence.Grant {
+	grants := make([]fence.Grant, len(states))
+	for i, s := range states {
 		grants[i] = s.grant
 	}
 	return grants
 }
 
-func (ss standings) claims() []storage.Claim {
-	claims := make([]storage.Claim, len(ss))
-	for i, s := range ss {
+func (states grantStates) claims() []storage.Claim {
+	claims := make([]storage.Claim, len(states))
+	for i, s := range states {
 		claims[i] = s.claim
 	}
 	return claims
 }
 
 // resources returns the names of the grants' resources.
-func (ss standings) resources() []string {
-	resources := make([]string, len(ss))
-	for i, s := range ss {
+func (states grantStates) resources() []string {
+	resources := make([]string, len(states))
+	for i, s := range states {
 		resources[i] = s.grant.Resource
 	}
 	return resources
 }
 
-// held says whether what is read under the claims is still in use when a transaction
+// setInHold says whether what is read under the claims is still in use when a transaction
 // has ended.
-func (ss standings) held(held bool) {
-	for _, s := range ss {
-		s.held = held
+func (states grantStates) setInHold(inHold bool) {
+	for _, s := range states {
+		s.inHold = inHold
 	}
 }
 
 // allClaimed reports whether all claims are good.
-func (ss standings) allClaimed() bool {
-	return !slices.ContainsFunc(ss, func(s *standing) bool { return !s.claimed })
+func (states grantStates) allClaimed() bool {
+	return !slices.ContainsFunc(states, func(s *grantState) bool { return !s.claimed })
 }
 
-// claimed says whether the claims are good.
-func (ss standings) claimed(good bool) {
-	for _, s := range ss {
-		s.claimed = good
+// setClaimed says whether the claims are good.
+func (states grantStates) setClaimed(claimed bool) {
+	for _, s := range states {
+		s.claimed = claimed
 	}
 }
 
@@ -102,8 +101,8 @@ func names(grants []fence.Grant) string {
 
 // ready makes sure that no transaction of the grant is unresolved (G6) and that
 // the grant is claimed (G1).
-func (e *engine[Tx]) ready(ctx context.Context, s *standing) error {
-	if s.doubt != nil {
+func (e *engine[Tx]) ready(ctx context.Context, s *grantState) error {
+	if s.unresolved != nil {
 		if err := e.settle(ctx, s); err != nil {
 			return err
 		}
@@ -111,103 +110,105 @@ func (e *engine[Tx]) ready(ctx context.Context, s *standing) error {
 	if s.claimed {
 		return nil
 	}
-	if s.held {
+	if s.inHold {
 		// A claim would return the present position, and what was read at an
 		// earlier one would pass for up to date.
-		return cmp.Or(s.refused, ErrOvertaken)
+		return cmp.Or(s.rejected, ErrOvertaken)
 	}
 	start := time.Now()
-	ctx, cancel := e.patience(ctx)
+	ctx, cancel := e.withStoreTimeout(ctx)
 	defer cancel()
 	claim, err := e.store.Claim(ctx, s.grant)
 	if err != nil {
-		return e.failed(ctx, standings{s}, "claim", s.wentBack(err))
+		return e.stepFailed(ctx, grantStates{s}, "claim", s.wentBack(err))
 	}
 	s.claim, s.claimed = claim, true
 	e.report.claimed(s.grant, time.Since(start))
 	return nil
 }
 
-// wentBack adds to the refusal of a claim that the lock service went back, if so:
+// wentBack adds to the rejection of a claim that the lock service went back, if so:
 // tokens rise in the order in which they are issued, so one that was known to have
 // claimed before this one was asked for can't be the higher one. No clock could tell:
 // this machine's may have stood still between asking and claiming.
-func (s *standing) wentBack(err error) error {
-	refusal := refusalOf(err, s.grant)
-	if refusal == nil || refusal.Reason != storage.ReasonStale || s.superior.Compare(s.grant) <= 0 {
+func (s *grantState) wentBack(err error) error {
+	rejection := rejectionOf(err, s.grant)
+	if rejection == nil || rejection.Reason != storage.ReasonStale || s.claimedBefore.Compare(s.grant) <= 0 {
 		return err
 	}
-	return &tokensWentBackError{refusal: refusal, err: err}
+	return &tokensWentBackError{rejection: rejection, err: err}
 }
 
 // settle asks once more about the transaction in doubt. If that fails the grant
 // is not used any further where there can be another: the claim of the next one
 // rules the transaction out, or comes after it.
-func (e *engine[Tx]) settle(ctx context.Context, s *standing) error {
+func (e *engine[Tx]) settle(ctx context.Context, s *grantState) error {
 	ctx, cancel := context.WithTimeout(ctx, e.resolveTimeout)
 	defer cancel()
 	start := time.Now()
-	applied, err := e.store.Resolve(ctx, s.doubt.inDoubt)
-	e.report.resolved(s.doubt.Grants, s.doubt.Record, applied, err, time.Since(start))
+	applied, err := e.store.Resolve(ctx, s.unresolved.inDoubt)
+	e.report.resolved(s.unresolved.Grants, s.unresolved.Record, applied, err, time.Since(start))
 	if err != nil {
 		s.dead = true
-		return e.failed(ctx, standings{s}, "an earlier operation is unresolved", err)
+		return e.stepFailed(ctx, grantStates{s}, "an earlier operation is unresolved", err)
 	}
 	if applied {
-		s.applied(s.doubt.inDoubt)
+		s.applied(s.unresolved.inDoubt)
 	}
-	s.doubt = nil
+	s.unresolved = nil
 	return nil
 }
 
-// failed returns the error for a step of the store that failed before op ran. A
-// refusal speaks for itself.
-func (e *engine[Tx]) failed(ctx context.Context, ss standings, step string, err error) error {
-	if !ss.refused(err) {
-		err = withCause(ctx, fmt.Errorf("guard: %s: %s: %w", names(ss.grants()), step, err))
+// stepFailed returns the error for a step of the store that failed before op ran. A
+// rejection speaks for itself.
+func (e *engine[Tx]) stepFailed(ctx context.Context, states grantStates, step string, err error) error {
+	if !states.rejectedBy(err) {
+		err = withCause(ctx, fmt.Errorf("guard: %s: %s: %w", names(states.grants()), step, err))
 	}
-	return e.judge(ss, err)
+	return e.noteRejection(states, err)
 }
 
-// refused reports whether err refuses one of the grants.
-func (ss standings) refused(err error) bool { return refusalOf(err, ss.grants()...) != nil }
+// rejectedBy reports whether err rejects one of the grants.
+func (states grantStates) rejectedBy(err error) bool {
+	return rejectionOf(err, states.grants()...) != nil
+}
 
-// judge draws the consequences of err, and returns it.
-func (e *engine[Tx]) judge(ss standings, err error) error {
-	for _, s := range ss {
-		if refusal := refusalOf(err, s.grant); refusal != nil {
+// noteRejection draws the consequences of err, and returns it.
+func (e *engine[Tx]) noteRejection(states grantStates, err error) error {
+	for _, s := range states {
+		if rejection := rejectionOf(err, s.grant); rejection != nil {
 			if s.travelled {
-				refusal.Travelled = true
+				rejection.Travelled = true
 			}
-			e.report.refused(refusal)
-			s.refuse(refusal.Reason, err)
+			e.report.rejected(rejection)
+			s.reject(rejection.Reason, err)
 		}
 	}
 	return err
 }
 
-// refusalOf returns the refusal of one of grants in err, or nil. A refusal of
+// rejectionOf returns the rejection of one of grants in err, or nil. A rejection of
 // another grant is what an operation met elsewhere and says nothing about these.
-func refusalOf(err error, grants ...fence.Grant) *RejectedError {
-	var refusal *RejectedError
-	if errors.As(err, &refusal) && slices.Contains(grants, refusal.Grant) {
-		return refusal
+func rejectionOf(err error, grants ...fence.Grant) *RejectedError {
+	var rejection *RejectedError
+	if errors.As(err, &rejection) && slices.Contains(grants, rejection.Grant) {
+		return rejection
 	}
 	return nil
 }
 
-// ended returns the error for an operation that ctx's end kept from beginning or
+// endError returns the error for an operation that ctx's end kept from beginning or
 // from committing; nil if ctx goes on.
-func ended(ctx context.Context) error {
+func endError(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return withCause(ctx, fmt.Errorf("guard: %w", err))
 	}
 	return nil
 }
 
-// leftLine returns the error for a call that ctx's end kept from its turn at
+// leftQueueError returns the error for a call that ctx's end kept from its turn at
 // resource, which it awaited behind another.
-func leftLine(ctx context.Context, resource, behind string) error {
+func leftQueueError(ctx context.Context, resource, behind string) error {
 	return withCause(ctx, fmt.Errorf("guard: %s: gave up waiting behind %s: %w", resource, behind, ctx.Err()))
 }
 

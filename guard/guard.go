@@ -34,7 +34,7 @@ func New[Tx any](locker fence.Locker, store storage.Store[Tx], cfg *Config) (*Gu
 		return nil, err
 	}
 	k := newKeeper(locker, filled)
-	return &Guard[Tx]{engine: newEngine(store, filled, k.report, k.killed), keeper: k}, nil
+	return &Guard[Tx]{engine: newEngine(store, filled, k.report, k.aborted), keeper: k}, nil
 }
 
 // observe tells the Observer how a call ends.

@@ -14,26 +14,26 @@ func (g *Guard[Tx]) run(ctx context.Context, resources []string, op storage.Op[T
 		return err
 	}
 	return g.observe(resources, o, func(f *Finish) error {
-		h := &hand{keeper: g.keeper, resources: resources}
-		defer func() { h.giveBack(ctx, 0) }()
-		return retry(ctx, o, againAnew, func() error { return g.runOnce(ctx, h, op, o.over(resources, resources), f) })
+		h := &heldLocks{keeper: g.keeper, resources: resources}
+		defer func() { h.giveBackFrom(ctx, 0) }()
+		return retry(ctx, o, retryableUnderNewGrants, func() error { return g.runOnce(ctx, h, op, o.forResources(resources, resources), f) })
 	})
 }
 
-// runOnce runs op once, under tenures that h takes.
-func (g *Guard[Tx]) runOnce(ctx context.Context, h *hand, op storage.Op[Tx], o options, f *Finish) error {
-	tenures, err := g.own(ctx, h)
-	if tenures != nil {
-		f.Grants = standingsOf(tenures).grants()
+// runOnce runs op once, under owned that h takes.
+func (g *Guard[Tx]) runOnce(ctx context.Context, h *heldLocks, op storage.Op[Tx], o options, f *Finish) error {
+	owned, err := g.ownAndClaim(ctx, h)
+	if owned != nil {
+		f.Grants = statesOf(owned).grants()
 		f.Runs++
 	}
 	if err != nil {
 		return err
 	}
-	enter := func() (context.Context, context.CancelCauseFunc) {
-		return g.scoped(ctx, nil, standingsOf(tenures).grants(), g.ownBounds(tenures))
+	newContext := func() (context.Context, context.CancelCauseFunc) {
+		return g.scoped(ctx, nil, statesOf(owned).grants(), g.ownBounds(owned))
 	}
-	return g.attempt(ctx, enter, standingsOf(tenures), op, o, f)
+	return g.attempt(ctx, newContext, statesOf(owned), op, o, f)
 }
 
 // hold runs fn while grants of resources are held that it acquires.
@@ -41,18 +41,18 @@ func (g *Guard[Tx]) hold(ctx context.Context, resources []string, fn func(ctx co
 	if err := g.admit(ctx, resources); err != nil {
 		return err
 	}
-	taken := &hand{keeper: g.keeper, resources: resources}
-	defer func() { taken.giveBack(ctx, 0) }()
-	return retryHold(ctx, o, againAnew, func() error {
-		tenures, err := g.own(ctx, taken)
+	taken := &heldLocks{keeper: g.keeper, resources: resources}
+	defer func() { taken.giveBackFrom(ctx, 0) }()
+	return retryHold(ctx, o, retryableUnderNewGrants, func() error {
+		owned, err := g.ownAndClaim(ctx, taken)
 		if err != nil {
 			return err
 		}
 		for _, l := range taken.lines {
-			g.keeper.holding(l, true)
-			defer g.keeper.holding(l, false)
+			g.keeper.setByHold(l, true)
+			defer g.keeper.setByHold(l, false)
 		}
-		return g.runHold(ctx, standingsOf(tenures), g.ownBounds(tenures), false, fn)
+		return g.runHold(ctx, statesOf(owned), g.ownBounds(owned), false, fn)
 	})
 }
 
@@ -68,39 +68,39 @@ func (g *Guard[Tx]) admit(ctx context.Context, resources []string) error {
 }
 
 // ownBounds are those of a function under grants that the Guard has acquired.
-func (g *Guard[Tx]) ownBounds(tenures []*tenure) bounds {
-	leases := make([]fence.Lease, len(tenures))
-	for i, t := range tenures {
+func (g *Guard[Tx]) ownBounds(owned []*ownership) bounds {
+	leases := make([]fence.Lease, len(owned))
+	for i, t := range owned {
 		leases[i] = t.lease
 	}
-	return bounds{leases: leases, limit: g.keeper.cfg.MaxRun, overran: func() { g.keeper.overran(tenures) }}
+	return bounds{leases: leases, limit: g.keeper.cfg.MaxRun, overran: func() { g.keeper.overran(owned) }}
 }
 
-// own takes what h needs, and claims it (G1). If the lock service's epoch was raised
+// ownAndClaim takes what h needs, and claims it (G1). If the lock service's epoch was raised
 // while the call waited for the lock, its grant is behind: nothing has run under it, so
 // another one is acquired. If that one has the same epoch, the lock service itself is
-// behind. The tenures are also returned together with the error of a claim.
-func (g *Guard[Tx]) own(ctx context.Context, h *hand) ([]*tenure, error) {
-	behind := map[string]int64{} // by resource: the highest epoch that was refused
+// behind. The owned are also returned together with the error of a claim.
+func (g *Guard[Tx]) ownAndClaim(ctx context.Context, h *heldLocks) ([]*ownership, error) {
+	behind := map[string]int64{} // by resource: the highest epoch that was rejected
 	for {
-		tenures, err := h.own(ctx)
+		owned, err := h.own(ctx)
 		if err != nil {
 			return nil, err
 		}
-		ss := standingsOf(tenures)
-		err = g.readyAll(ctx, ss)
-		refusal := refusalOf(err, ss.grants()...)
-		if refusal == nil || refusal.Reason != storage.ReasonEpochBehind || refusal.Grant.Epoch <= behind[refusal.Grant.Resource] {
-			return tenures, err
+		states := statesOf(owned)
+		err = g.readyAll(ctx, states)
+		rejection := rejectionOf(err, states.grants()...)
+		if rejection == nil || rejection.Reason != storage.ReasonEpochBehind || rejection.Grant.Epoch <= behind[rejection.Grant.Resource] {
+			return owned, err
 		}
-		behind[refusal.Grant.Resource] = refusal.Grant.Epoch
+		behind[rejection.Grant.Resource] = rejection.Grant.Epoch
 	}
 }
 
-func standingsOf(tenures []*tenure) standings {
-	ss := make(standings, len(tenures))
-	for i, t := range tenures {
-		ss[i] = &t.standing
+func statesOf(owned []*ownership) grantStates {
+	states := make(grantStates, len(owned))
+	for i, t := range owned {
+		states[i] = &t.grantState
 	}
-	return ss
+	return states
 }

@@ -63,7 +63,7 @@ const (
 	OutcomeCommitted Outcome = "committed" // it took effect
 	OutcomeRepeated  Outcome = "repeated"  // it had taken effect before: see Once
 	OutcomeFailed    Outcome = "failed"    // it took no effect
-	OutcomeRejected  Outcome = "refused"   // the fence kept it from taking effect
+	OutcomeRejected  Outcome = "rejected"  // the fence kept it from taking effect
 	OutcomeUnknown   Outcome = "unknown"   // ErrUnknownOutcome
 	OutcomePanicked  Outcome = "panicked"  // the function didn't return; no effect
 )
@@ -75,7 +75,7 @@ func outcomeOf(err error, grants []fence.Grant) Outcome {
 		return OutcomeCommitted
 	case errors.Is(err, ErrUnknownOutcome):
 		return OutcomeUnknown
-	case refusalOf(err, grants...) != nil:
+	case rejectionOf(err, grants...) != nil:
 		return OutcomeRejected
 	}
 	return OutcomeFailed
@@ -154,8 +154,8 @@ func (r *reporter) claimed(g fence.Grant, took time.Duration) {
 	}
 }
 
-func (r *reporter) refused(e *RejectedError) {
-	r.log(slog.LevelWarn, "guard: refused", e.Grant, "reason", string(e.Reason), "stage", string(e.Stage),
+func (r *reporter) rejected(e *RejectedError) {
+	r.log(slog.LevelWarn, "guard: rejected", e.Grant, "reason", string(e.Reason), "stage", string(e.Stage),
 		"current_epoch", e.Current.Epoch, "current_token", int64(e.Current.Token), "current_holder", e.Current.Holder)
 	if f := r.observer.Rejected; f != nil {
 		r.tell(func() { f(e) })

@@ -80,7 +80,7 @@ func TestObserver_IsToldWhatHappensInOrder(t *testing.T) {
 			"finished failed",
 			"applied", "finished committed",
 			"finished panicked",
-			"lost", "refused stale", "released", "finished refused",
+			"lost", "refused stale", "released", "finished rejected",
 		}, r.events)
 		f := r.finishes[0]
 		require.Equal(t, guard.Finish{
@@ -88,7 +88,7 @@ func TestObserver_IsToldWhatHappensInOrder(t *testing.T) {
 			Outcome: guard.OutcomeCommitted, Runs: 1, Took: time.Second,
 		}, f)
 		require.Equal(t, fence.Token(1), f.Grants[0].Token)
-		require.Contains(t, log.String(), `level=WARN msg="guard: refused" resource=sku/42 epoch=1 token=1 holder=`+f.Grants[0].Holder+` reason=stale stage=seal`)
+		require.Contains(t, log.String(), `level=WARN msg="guard: rejected" resource=sku/42 epoch=1 token=1 holder=`+f.Grants[0].Holder+` reason=stale stage=seal`)
 		require.Contains(t, log.String(), "lease lost")
 	})
 }

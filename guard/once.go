@@ -56,7 +56,7 @@ func (f onceOption) set(o *options) error { return f(o) }
 
 // over returns the key for an operation for resources in a transaction under grants of
 // sealed. If those are more than one they are part of the request.
-func over(k storage.OnceKey, resources, sealed []string) storage.OnceKey {
+func keyFor(k storage.OnceKey, resources, sealed []string) storage.OnceKey {
 	if len(sealed) == 1 {
 		return k
 	}
@@ -71,9 +71,9 @@ func over(k storage.OnceKey, resources, sealed []string) storage.OnceKey {
 
 // over returns the options for an operation for resources in a transaction under
 // grants of sealed.
-func (o options) over(resources, sealed []string) options {
+func (o options) forResources(resources, sealed []string) options {
 	if o.once != nil {
-		key := over(*o.once, resources, sealed)
+		key := keyFor(*o.once, resources, sealed)
 		o.once = &key
 	}
 	return o

@@ -14,10 +14,10 @@ import (
 // releaseTimeout bounds the wait for a release, which goes on in the background.
 const releaseTimeout = 5 * time.Second
 
-// tenure is the ownership of a resource: a lease, and how its grant stands. It is
+// ownership is the ownership of a resource: a lease, and how its grant stands. It is
 // kept from call to call.
-type tenure struct {
-	standing
+type ownership struct {
+	grantState
 	lease    fence.Lease
 	stopLost func() bool
 
@@ -28,26 +28,26 @@ type tenure struct {
 	expiry    *time.Timer
 }
 
-// own returns the tenure of a line whose turn the caller has, a new one if need
+// own returns the ownership of a line whose turn the caller has, a new one if need
 // be.
-func (k *keeper) own(ctx context.Context, l *line) (*tenure, error) {
-	if k.usable(l.tenure) {
-		return l.tenure, nil
+func (k *keeper) own(ctx context.Context, l *line) (*ownership, error) {
+	if k.usable(l.ownership) {
+		return l.ownership, nil
 	}
-	if l.tenure != nil {
-		k.drop(ctx, l)
+	if l.ownership != nil {
+		k.releaseOwnership(ctx, l)
 	}
-	superior := k.superiorOf(l.resource)
+	claimedBefore := k.supersededBy(l.resource)
 	lease, err := k.acquire(ctx, l.resource)
 	if err != nil {
 		return nil, err
 	}
-	t := &tenure{lease: lease, standing: standing{grant: lease.Grant(), superior: superior}}
+	t := &ownership{lease: lease, grantState: grantState{grant: lease.Grant(), claimedBefore: claimedBefore}}
 	k.mu.Lock()
-	l.tenure = t
+	l.ownership = t
 	k.mu.Unlock()
-	t.stopLost = context.AfterFunc(lease.Context(), func() { k.lost(l, t) })
-	lease.AfterContended(func() { k.contend(l, t) })
+	t.stopLost = context.AfterFunc(lease.Context(), func() { k.onLost(l, t) })
+	lease.AfterContended(func() { k.onContended(l, t) })
 	return t, nil
 }
 
@@ -75,7 +75,7 @@ func acquireError(resource string, err error) error {
 }
 
 // usable reports whether another call may begin under t, which may be nil.
-func (k *keeper) usable(t *tenure) bool {
+func (k *keeper) usable(t *ownership) bool {
 	if t == nil || t.dead || t.lease.Context().Err() != nil {
 		return false
 	}
@@ -87,13 +87,13 @@ func (k *keeper) usable(t *tenure) bool {
 	return t.contended.IsZero() || time.Since(t.contended) < k.cfg.MaxHold
 }
 
-// drop releases the tenure of a line whose turn the caller has. The end of ctx
+// releaseOwnership releases the ownership of a line whose turn the caller has. The end of ctx
 // ends only the waiting.
-func (k *keeper) drop(ctx context.Context, l *line) {
+func (k *keeper) releaseOwnership(ctx context.Context, l *line) {
 	k.mu.Lock()
-	t := l.tenure
-	l.tenure = nil
-	k.learn(t)
+	t := l.ownership
+	l.ownership = nil
+	k.noteSuperseding(t)
 	k.pending++
 	if t.expiry != nil {
 		t.expiry.Stop()
@@ -111,27 +111,27 @@ func (k *keeper) drop(ctx context.Context, l *line) {
 	}
 }
 
-// superiorOf returns the grant that is known to have claimed resource, above the one
+// supersededBy returns the grant that is known to have claimed resource, above the one
 // that this process had last; zero if none is.
-func (k *keeper) superiorOf(resource string) fence.Grant {
+func (k *keeper) supersededBy(resource string) fence.Grant {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.superior[resource]
+	return k.superseding[resource]
 }
 
-// learn remembers for the next grant which one has superseded t's. keeper.mu is
+// noteSuperseding remembers for the next grant which one has superseded t's. keeper.mu is
 // held.
-func (k *keeper) learn(t *tenure) {
-	if refusal := refusalOf(t.refused, t.grant); refusal != nil && refusal.Reason == storage.ReasonStale {
-		k.superior[t.grant.Resource] = refusal.Current
+func (k *keeper) noteSuperseding(t *ownership) {
+	if rejection := rejectionOf(t.rejected, t.grant); rejection != nil && rejection.Reason == storage.ReasonStale {
+		k.superseding[t.grant.Resource] = rejection.Current
 	} else {
-		delete(k.superior, t.grant.Resource)
+		delete(k.superseding, t.grant.Resource)
 	}
 }
 
 // release releases t's lease, as one of k.pending. The end of a call's context must
 // not keep the resource from the next process, so ctx is not that.
-func (k *keeper) release(ctx context.Context, t *tenure) {
+func (k *keeper) release(ctx context.Context, t *ownership) {
 	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
 	defer cancel()
 	err := releaseLease(ctx, t.lease)
@@ -155,11 +155,11 @@ func releaseLease(ctx context.Context, lease fence.Lease) error {
 	return err
 }
 
-// overran releases tenures although a function runs under them, which may never
+// overran releases owned although a function runs under them, which may never
 // return. When it does, their lines drop them; that a lease is released twice does
 // nothing.
-func (k *keeper) overran(tenures []*tenure) {
-	for _, t := range tenures {
+func (k *keeper) overran(owned []*ownership) {
+	for _, t := range owned {
 		k.mu.Lock()
 		t.overrun = true
 		k.mu.Unlock()
@@ -172,37 +172,37 @@ func (k *keeper) overran(tenures []*tenure) {
 	}
 }
 
-// retire drops l's tenure and passes the turn on, which the caller has.
-func (k *keeper) retire(ctx context.Context, l *line) {
-	k.drop(ctx, l)
-	k.give(ctx, l)
+// releaseAndPass drops l's ownership and passes the turn on, which the caller has.
+func (k *keeper) releaseAndPass(ctx context.Context, l *line) {
+	k.releaseOwnership(ctx, l)
+	k.passTurn(ctx, l)
 }
 
-// contend is called when another process waits. An idle tenure ends at once, a
+// onContended is called when another process waits. An idle ownership ends at once, a
 // busy one when its calls are done, or between two of them after MaxHold.
-func (k *keeper) contend(l *line, t *tenure) {
+func (k *keeper) onContended(l *line, t *ownership) {
 	k.mu.Lock()
 	t.contended = time.Now()
-	seized := k.seize(l, t)
+	taken := k.takeIdle(l, t)
 	k.mu.Unlock()
-	if seized {
-		k.retire(context.Background(), l)
+	if taken {
+		k.releaseAndPass(context.Background(), l)
 	}
 }
 
-// lost is called when the lease has ended. A call that is running sees it by its
+// onLost is called when the lease has ended. A call that is running sees it by its
 // context; the fence decides about its commit.
-func (k *keeper) lost(l *line, t *tenure) {
+func (k *keeper) onLost(l *line, t *ownership) {
 	k.reportLoss(t)
 	k.mu.Lock()
-	seized := k.seize(l, t)
+	taken := k.takeIdle(l, t)
 	k.mu.Unlock()
-	if seized {
-		k.retire(context.Background(), l)
+	if taken {
+		k.releaseAndPass(context.Background(), l)
 	}
 }
 
-func (k *keeper) reportLoss(t *tenure) {
+func (k *keeper) reportLoss(t *ownership) {
 	var loss *fence.LeaseLostError
 	if errors.As(context.Cause(t.lease.Context()), &loss) {
 		k.report.leaseLost(loss)

@@ -182,7 +182,7 @@ func (c plannedCall) steps(ctx context.Context, h held, opts []guard.Option) err
 	return err
 }
 
-// judge counts what took effect, asking about what is unknown; only then the
+// noteRejection counts what took effect, asking about what is unknown; only then the
 // last late COMMITs arrive.
 func judge(t *testing.T, w *world, errs []error) (o outcome) {
 	for _, err := range errs {

@@ -18,59 +18,59 @@ type keeper struct {
 	cfg    Config
 	report *reporter
 
-	closing context.Context // ends when Close begins
-	killed  context.Context // ends when Close will wait no longer
-	close   context.CancelCauseFunc
-	kill    context.CancelCauseFunc
-	done    chan struct{} // closed when all is finished and released
+	closing    context.Context // ends when Close begins
+	aborted    context.Context // ends when Close will wait no longer
+	beginClose context.CancelCauseFunc
+	abort      context.CancelCauseFunc
+	done       chan struct{} // closed when all is finished and released
 
-	mu         sync.Mutex
-	closed     bool
-	lines      map[string]*line                     // those with a call, or with a tenure
-	superior   map[string]fence.Grant               // by resource: see learn
-	doubts     map[fence.Grant]*UnknownOutcomeError // left by Holds without a line: see enter
-	expired    []idler                              // to be released, if still idle by then
-	expiring   int                                  // number of goroutines that release them
-	pending    int                                  // releases, and Holds of callers' leases, that are under way
-	unreleased []error                              // of releases that failed since Close began
+	mu          sync.Mutex
+	closed      bool
+	lines       map[string]*line                     // those with a call, or with a ownership
+	superseding map[string]fence.Grant               // by resource: see noteSuperseding
+	doubts      map[fence.Grant]*UnknownOutcomeError // left by Holds without a line: see enter
+	expired     []expiredOwnership                   // to be released, if still idle by then
+	expiring    int                                  // number of goroutines that release them
+	pending     int                                  // releases, and Holds of callers' leases, that are under way
+	unreleased  []error                              // of releases that failed since Close began
 }
 
 // line is the calls for one resource. One of them at a time has the turn; it is
-// the only one to touch the tenure, and busy says that there is one. Expiry and
+// the only one to touch the ownership, and busy says that there is one. Expiry and
 // the like take the turn too.
 type line struct {
-	resource string
-	busy     bool
-	held     bool      // by a Hold
-	waiting  list.List // of *waiter, in order of arrival
-	tenure   *tenure   // written with the turn and keeper.mu, read with either
+	resource  string
+	busy      bool
+	byHold    bool       // by a Hold
+	waiting   list.List  // of *waiter, in order of arrival
+	ownership *ownership // written with the turn and keeper.mu, read with either
 }
 
 // waiter is a call that waits for its turn.
 type waiter struct {
-	decided bool
-	ready   chan struct{} // closed when decided
-	err     error         // why the turn will never come
+	woken bool
+	ready chan struct{} // closed when woken
+	err   error         // why the turn will never come
 }
 
-func (w *waiter) decide(err error) {
-	w.decided, w.err = true, err
+func (w *waiter) wake(err error) {
+	w.woken, w.err = true, err
 	close(w.ready)
 }
 
 func newKeeper(locker fence.Locker, cfg Config) *keeper {
 	k := &keeper{
 		locker: locker, cfg: cfg, report: newReporter(cfg.Observer, cfg.Logger),
-		done: make(chan struct{}), lines: map[string]*line{}, superior: map[string]fence.Grant{}, doubts: map[fence.Grant]*UnknownOutcomeError{},
+		done: make(chan struct{}), lines: map[string]*line{}, superseding: map[string]fence.Grant{}, doubts: map[fence.Grant]*UnknownOutcomeError{},
 	}
-	k.closing, k.close = context.WithCancelCause(context.Background())
-	k.killed, k.kill = context.WithCancelCause(context.Background())
+	k.closing, k.beginClose = context.WithCancelCause(context.Background())
+	k.aborted, k.abort = context.WithCancelCause(context.Background())
 	return k
 }
 
-// take waits for the turn at resource. Its caller gives it back with give.
-func (k *keeper) take(ctx context.Context, resource string) (*line, error) {
-	if err := ended(ctx); err != nil {
+// takeTurn waits for the turn at resource. Its caller gives it back with passTurn.
+func (k *keeper) takeTurn(ctx context.Context, resource string) (*line, error) {
+	if err := endError(ctx); err != nil {
 		return nil, err
 	}
 	k.mu.Lock()
@@ -104,8 +104,8 @@ func (k *keeper) wait(ctx context.Context, l *line, w *waiter, place *list.Eleme
 	case <-ctx.Done():
 	}
 	k.mu.Lock()
-	err := leftLine(ctx, l.resource, k.ahead(l))
-	if !w.decided {
+	err := leftQueueError(ctx, l.resource, k.waitsBehind(l))
+	if !w.woken {
 		l.waiting.Remove(place)
 		k.mu.Unlock()
 		return nil, err
@@ -114,7 +114,7 @@ func (k *keeper) wait(ctx context.Context, l *line, w *waiter, place *list.Eleme
 	if w.err != nil {
 		return nil, w.err
 	}
-	k.give(ctx, l) // the turn came in the same moment
+	k.passTurn(ctx, l) // the turn came in the same moment
 	return nil, err
 }
 
@@ -125,17 +125,17 @@ const (
 	anotherCall   = "another call" + ofThisProcess
 )
 
-// ahead says what the calls of a line wait for. Two Holds wait for each other if the
+// waitsBehind says what the calls of a line wait for. Two Holds wait for each other if the
 // function of each calls the other's resource with a context that isn't its own. Such
 // a call can't be told from others, so every other Hold that calls wait for is named.
 // keeper.mu is held.
-func (k *keeper) ahead(l *line) string {
-	if !l.held {
+func (k *keeper) waitsBehind(l *line) string {
+	if !l.byHold {
 		return anotherCall
 	}
 	var others []string
 	for _, other := range k.lines {
-		if other != l && other.held && other.waiting.Len() > 0 {
+		if other != l && other.byHold && other.waiting.Len() > 0 {
 			others = append(others, other.resource)
 		}
 	}
@@ -147,51 +147,51 @@ func (k *keeper) ahead(l *line) string {
 		strings.Join(others, ", "))
 }
 
-// holding notes whether a Hold has the turn at l.
-func (k *keeper) holding(l *line, held bool) {
+// setByHold notes whether a Hold has the turn at l.
+func (k *keeper) setByHold(l *line, byHold bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	l.held = held
+	l.byHold = byHold
 }
 
-// give passes the turn on. If no call waits it stays with the line: the tenure is
+// passTurn passes the turn on. If no call waits it stays with the line: the ownership is
 // kept for a while or released.
-func (k *keeper) give(ctx context.Context, l *line) {
+func (k *keeper) passTurn(ctx context.Context, l *line) {
 	k.mu.Lock()
 	front := l.waiting.Front()
-	if l.tenure != nil && k.releaseNow(l.tenure, front != nil) {
+	if l.ownership != nil && k.mustRelease(l.ownership, front != nil) {
 		k.mu.Unlock()
-		k.drop(ctx, l)
-		k.give(ctx, l) // another call may have queued meanwhile
+		k.releaseOwnership(ctx, l)
+		k.passTurn(ctx, l) // another call may have queued meanwhile
 		return
 	}
 	defer k.mu.Unlock()
 	if front != nil {
 		l.waiting.Remove(front)
-		front.Value.(*waiter).decide(nil)
+		front.Value.(*waiter).wake(nil)
 		return
 	}
 	l.busy = false
-	if l.tenure != nil {
-		k.idle(l)
+	if l.ownership != nil {
+		k.startExpiry(l)
 		return
 	}
 	delete(k.lines, l.resource)
 	k.finish()
 }
 
-// releaseNow reports whether t is to be released when a call has ended. While
+// mustRelease reports whether t is to be released when a call has ended. While
 // others wait here, the next one looks whether it can use t. keeper.mu is held.
-func (k *keeper) releaseNow(t *tenure, othersWait bool) bool {
+func (k *keeper) mustRelease(t *ownership, othersWait bool) bool {
 	if k.cfg.KeepFor < 0 {
 		return true
 	}
 	return !othersWait && (k.closed || t.dead || t.overrun || !t.contended.IsZero() || t.lease.Context().Err() != nil)
 }
 
-// seize takes the turn for tenure t, if it is idle and still l's.
-func (k *keeper) seize(l *line, t *tenure) bool {
-	if l.busy || l.tenure != t {
+// takeIdle takes the turn for ownership t, if it is idle and still l's.
+func (k *keeper) takeIdle(l *line, t *ownership) bool {
+	if l.busy || l.ownership != t {
 		return false
 	}
 	l.busy = true

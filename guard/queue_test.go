@@ -16,14 +16,14 @@ func TestQueue_TurnOfACallThatHasJustLeftIsPassedOn(t *testing.T) {
 	cancel()
 	left := 0
 	for left < 10 {
-		l, err := k.take(t.Context(), "sku/42")
+		l, err := k.takeTurn(t.Context(), "sku/42")
 		require.NoError(t, err)
 		w := &waiter{ready: make(chan struct{})}
 		place := l.waiting.PushBack(w)
-		k.give(t.Context(), l)
+		k.passTurn(t.Context(), l)
 		_, err = k.wait(ctx, l, w, place)
 		if err == nil {
-			k.give(t.Context(), l)
+			k.passTurn(t.Context(), l)
 		} else {
 			require.ErrorIs(t, err, context.Canceled)
 			left++

@@ -43,22 +43,22 @@ func retry(ctx context.Context, o options, again func(error) bool, once func() e
 			return err
 		}
 		if !pause(ctx, runs) {
-			return fmt.Errorf("%w: %w", ended(ctx), err)
+			return fmt.Errorf("%w: %w", endError(ctx), err)
 		}
 	}
 }
 
-// againAnew is for calls that can acquire anew: a stale grant is no obstacle, nor
+// retryableUnderNewGrants is for calls that can acquire anew: a stale grant is no obstacle, nor
 // is one of before a failover.
-func againAnew(err error) bool {
+func retryableUnderNewGrants(err error) bool {
 	stale := errors.Is(err, ErrStaleToken) && !errors.Is(err, ErrTokensWentBack)
 	over := stale || errors.Is(err, ErrFailedOver) || errors.Is(err, fence.ErrLeaseLost)
-	return againUnderGrant(err) || over && !errors.Is(err, ErrUnknownOutcome)
+	return retryableUnderSameGrants(err) || over && !errors.Is(err, ErrUnknownOutcome)
 }
 
-// againUnderGrant is for calls that have the one grant, and read all they need in
+// retryableUnderSameGrants is for calls that have the one grant, and read all they need in
 // the transaction that is run again.
-func againUnderGrant(err error) bool {
+func retryableUnderSameGrants(err error) bool {
 	return temporary(err) || errors.Is(err, ErrOvertaken) && !errors.Is(err, ErrUnknownOutcome)
 }
 

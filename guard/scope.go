@@ -25,7 +25,7 @@ func Grants(ctx context.Context) []fence.Grant {
 
 // inside is the key under which a context says that it is that of a function
 // which runs under a Guard. Its value is a scope.
-type inside struct{ guard any }
+type scopeKey struct{ guard any }
 
 // scope is what a function runs under.
 type scope struct {
@@ -35,7 +35,7 @@ type scope struct {
 
 // nested rejects a call on runner, which is guard's, by a function that guard runs.
 func nested(ctx context.Context, guard, runner any, resources []string) error {
-	in, ok := ctx.Value(inside{guard}).(scope)
+	in, ok := ctx.Value(scopeKey{guard}).(scope)
 	if !ok || in.hold != nil && in.hold == runner {
 		return nil
 	}
@@ -55,9 +55,9 @@ func nested(ctx context.Context, guard, runner any, resources []string) error {
 	return fmt.Errorf("%w: nested call: the function runs under %s: use the transaction at hand", ErrInvalid, held)
 }
 
-// covered returns the first of resources for which there is none of grants; "" if there
+// uncovered returns the first of resources for which there is none of grants; "" if there
 // is one for each.
-func covered(resources []string, grants []fence.Grant) (missing string) {
+func uncovered(resources []string, grants []fence.Grant) (missing string) {
 	for _, resource := range resources {
 		if !slices.ContainsFunc(grants, func(g fence.Grant) bool { return g.Resource == resource }) {
 			return resource
@@ -80,9 +80,9 @@ func (g *Guard[Tx]) scoped(ctx context.Context, hold any, grants []fence.Grant, 
 	for _, grant := range grants {
 		in.resources = append(in.resources, grant.Resource)
 	}
-	ctx = context.WithValue(context.WithValue(ctx, inside{g}, in), grantsKey{}, grants)
+	ctx = context.WithValue(context.WithValue(ctx, scopeKey{g}, in), grantsKey{}, grants)
 	fnCtx, cancel := context.WithCancelCause(ctx)
-	stops := []func() bool{context.AfterFunc(g.keeper.killed, func() { cancel(ErrClosed) })}
+	stops := []func() bool{context.AfterFunc(g.keeper.aborted, func() { cancel(ErrClosed) })}
 	for _, l := range b.leases {
 		lease := l.Context()
 		stops = append(stops, context.AfterFunc(lease, func() { cancel(context.Cause(lease)) }))
@@ -99,7 +99,7 @@ func (g *Guard[Tx]) scoped(ctx context.Context, hold any, grants []fence.Grant, 
 		stops = append(stops, sync.OnceValue(func() bool {
 			stopped := timer.Stop()
 			if !stopped {
-				<-overran // before another call may use the tenures
+				<-overran // before another call may use the owned
 			}
 			return stopped
 		}))

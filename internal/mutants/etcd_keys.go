@@ -26,11 +26,11 @@ var keysMutants = []Mutant{
 		`make(chan struct{}, maxClearing)`, `make(chan struct{}, 1<<20)`,
 		inEtcds("queue", "TestUnknown_ThousandsOfAcquiresInDoubtLeaveOneKey_HD12")),
 	change("thousands-that-expire-are-released-at-once", "L1", "guard/expire.go",
-		`more := k.expiring < expirers`, `more := k.expiring >= 0`,
+		`more := k.expiring < maxExpiryReleases`, `more := k.expiring >= 0`,
 		Test{"guard", "TestKeepFor_ThousandsThatExpireTogetherAreReleasedAFewAtATime_L1"}),
 
 	change("raised-epoch-fails-the-calls-that-wait", "L1 HD5", "guard/guard_runner.go",
-		`if refusal == nil || refusal.Reason != storage.ReasonEpochBehind || `, `if true || refusal.Reason != storage.ReasonEpochBehind || `,
+		`if rejection == nil || rejection.Reason != storage.ReasonEpochBehind || `, `if true || rejection.Reason != storage.ReasonEpochBehind || `,
 		Test{"test/e2e", "TestEpoch_RaisedWhileCallsWaitIsTakenByThem_L1"}),
 	change("epoch-that-is-put-right-went-back", "L1", etcd+"internal/cluster/watermark.go",
 		`case e.Number < sent.Epoch.Number && e.Revision <= sent.Epoch.Revision:`, `case e.Number < sent.Epoch.Number:`,
