@@ -14,6 +14,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -23,11 +25,11 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 // Postgres, set up as the README's example expects.
 func connect(ctx context.Context) (*clientv3.Client, *pgxpool.Pool) {
 	t := &exampleTB{}
-	client, err := testenv.SharedEtcd(t).Client(ctx)
+	client, err := etcdserver.Shared(t).Client(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
-	dsn, err := testenv.SharedPostgres(t).CreateDatabase(ctx, fmt.Sprintf("readme_%d_%d", os.Getpid(), time.Now().UnixNano()))
+	dsn, err := pgserver.Shared(t).CreateDatabase(ctx, fmt.Sprintf("readme_%d_%d", os.Getpid(), time.Now().UnixNano()))
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/pgproxy"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 )
 
 func TestUsage_Is64WithAHint(t *testing.T) {
@@ -204,7 +204,7 @@ func TestTimeout_EndsTheWaitForASilentServer(t *testing.T) {
 
 func TestTimeout_EndsTheWaitForALock(t *testing.T) {
 	t.Parallel()
-	dsn := testenv.Database(t)
+	dsn := pgserver.Database(t)
 	release := block(t, dsn)
 	got := fencectl(t, "migrate", "up", "--timeout", "300ms", "--database-url", dsn)
 	require.Equal(t, cli.ExitNotReady, got.code)
@@ -217,7 +217,7 @@ func TestTimeout_EndsTheWaitForALock(t *testing.T) {
 // itself, closing the connection takes 15 s.
 func TestInterrupt_DoesNotWaitForAFrozenServer(t *testing.T) {
 	t.Parallel()
-	dsn := testenv.Database(t)
+	dsn := pgserver.Database(t)
 	defer block(t, dsn)()
 	proxy, err := pgproxy.New(dsn)
 	require.NoError(t, err)

@@ -12,14 +12,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/internal/cli"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
 func portOf(config *pgx.ConnConfig) string { return strconv.Itoa(int(config.Port)) }
 
 func TestFlags_VariableStandsInAndFlagWins(t *testing.T) {
-	dsn := testenv.Database(t)
+	dsn := pgserver.Database(t)
 	t.Setenv("FENCEKIT_DATABASE_URL", dsn)
 	t.Setenv("FENCEKIT_SCHEMA", "shop")
 	t.Setenv("FENCEKIT_OUTPUT", "csv")

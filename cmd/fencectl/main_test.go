@@ -15,6 +15,7 @@ import (
 
 	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 )
 
 // asFencectl makes a child of the test binary be fencectl.
@@ -100,7 +101,7 @@ func execute(t *testing.T, conn *pgx.Conn, sql string) error {
 // outputs can name.
 func migrated(t *testing.T) (dsn string) {
 	t.Helper()
-	dsn = testenv.Database(t)
+	dsn = pgserver.Database(t)
 	require.Equal(t, cli.ExitOK, fencectl(t, "migrate", "up", "--database-url", dsn).code)
 	require.NoError(t, execute(t, connect(t, dsn), "update fence.migration set applied_at = timestamptz '2026-01-02 03:04:05.678901+00' + version * interval '1 minute'"))
 	return dsn

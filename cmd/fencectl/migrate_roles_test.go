@@ -8,12 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/internal/cli"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 )
 
 func TestMigrateUp_GrantsRoles_HC2(t *testing.T) {
 	t.Parallel()
-	dsn := testenv.Database(t)
+	dsn := pgserver.Database(t)
 	conn := connect(t, dsn)
 	app, reader := fmt.Sprintf("app_%016x", rand.Uint64()), fmt.Sprintf("reader_%016x", rand.Uint64())
 	defer func() {
@@ -36,7 +36,7 @@ func TestMigrateUp_GrantsRoles_HC2(t *testing.T) {
 
 func TestMigrateUp_BadRoleIsUsageOrNotReadyAndNamed(t *testing.T) {
 	t.Parallel()
-	dsn := testenv.Database(t)
+	dsn := pgserver.Database(t)
 	got := fencectl(t, "migrate", "up", "--app-role", "public", "--database-url", dsn)
 	require.Equal(t, cli.ExitUsage, got.code)
 	require.Contains(t, got.stderr, `role name "public"`)
@@ -48,7 +48,7 @@ func TestMigrateUp_BadRoleIsUsageOrNotReadyAndNamed(t *testing.T) {
 
 func TestMigrateUp_WithoutCreateRoleSaysWhatToDo(t *testing.T) {
 	t.Parallel()
-	dsn := testenv.Database(t)
+	dsn := pgserver.Database(t)
 	owner := newRole(t, dsn, "login")
 	admin := connect(t, dsn)
 	require.NoError(t, execute(t, admin, "create schema fence authorization "+owner))

@@ -15,13 +15,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/internal/cli"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
 func TestMigrateUp_AppliesEachOnce(t *testing.T) {
 	t.Parallel()
-	dsn := testenv.Database(t)
+	dsn := pgserver.Database(t)
 	n := len(known(t))
 	table := "VERSION  NAME\n" + each(t, func(m postgres.Migration) string { return fmt.Sprintf("%-9d%s\n", m.Version, m.Name) })
 	require.Equal(t, ending{cli.ExitOK, table, fmt.Sprintf("applied %d migrations to schema fence\n", n)},
@@ -44,7 +44,7 @@ func TestMigrateUp_Formats(t *testing.T) {
 	} {
 		t.Run(format, func(t *testing.T) {
 			t.Parallel()
-			dsn := testenv.Database(t)
+			dsn := pgserver.Database(t)
 			for _, stdout := range want {
 				got := fencectl(t, "migrate", "up", "-o", format, "--database-url", dsn)
 				require.Equal(t, cli.ExitOK, got.code, got.stderr)
@@ -58,7 +58,7 @@ func TestMigrateUp_Formats(t *testing.T) {
 // by it.
 func TestMigrateUp_ReportsWhatWasAppliedBeforeAFailure(t *testing.T) {
 	t.Parallel()
-	dsn := testenv.Database(t)
+	dsn := pgserver.Database(t)
 	require.NoError(t, execute(t, connect(t, dsn), `create schema fence;
 		create function fence.lp(p bytea) returns bytea language sql return p -- is in the way of the second`))
 	got := fencectl(t, "migrate", "up", "--database-url", dsn)
@@ -92,7 +92,7 @@ func TestMigrateStatus_Applied(t *testing.T) {
 
 func TestMigrateStatus_MissingIsNotReadyAndChangesNothing(t *testing.T) {
 	t.Parallel()
-	dsn := testenv.Database(t)
+	dsn := pgserver.Database(t)
 	for format, stdout := range map[string]string{
 		"table": fmt.Sprintf("VERSION  %-*s  APPLIED AT\n", nameWidth(t), "NAME") + each(t, func(m postgres.Migration) string {
 			return fmt.Sprintf("%-9d%-*s  -\n", m.Version, nameWidth(t), m.Name)
@@ -119,7 +119,7 @@ func TestMigrateStatus_TimesAreUTC(t *testing.T) {
 
 func TestMigrateStatus_OneMissing(t *testing.T) {
 	t.Parallel()
-	dsn := testenv.Database(t)
+	dsn := pgserver.Database(t)
 	last := known(t)[len(known(t))-1]
 	for _, m := range known(t)[:len(known(t))-1] {
 		require.NoError(t, execute(t, connect(t, dsn), get(t, "--version", strconv.Itoa(m.Version))))
@@ -168,7 +168,7 @@ func get(t *testing.T, args ...string) string {
 // search_path has to be there afterwards, for the tool's own tables.
 func TestMigrateGet_EqualsMigrateUp(t *testing.T) {
 	t.Parallel()
-	up, other := migrated(t), testenv.Database(t)
+	up, other := migrated(t), pgserver.Database(t)
 	conn := connect(t, other)
 	require.NoError(t, execute(t, conn, `create schema mine;
 		create function mine.clock_timestamp() returns timestamptz language sql as 'select null::timestamptz'`))

@@ -8,21 +8,22 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/internal/cli"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/pgbouncer"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 )
 
 // A pooler in transaction mode gives each command another server connection, which
 // knows none of its prepared statements, or has one of that name already.
 func TestMigrate_WorksBehindAPoolerInTransactionMode_HB18(t *testing.T) {
 	t.Parallel()
-	pooler, err := testenv.StartPgBouncer(t.Context(), testenv.SharedPostgres(t), &testenv.PgBouncerConfig{PoolSize: 1})
+	pooler, err := pgbouncer.Start(t.Context(), pgserver.Shared(t), &pgbouncer.Config{PoolSize: 1})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		require.NoError(t, pooler.Stop(ctx))
 	})
-	dsn, err := pooler.DSN(testenv.Database(t))
+	dsn, err := pooler.DSN(pgserver.Database(t))
 	require.NoError(t, err)
 	for range 3 {
 		for _, command := range []string{"up", "status"} {

@@ -9,12 +9,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/internal/cli"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 )
 
 func TestProcess_ExitCodes(t *testing.T) {
 	t.Parallel()
-	dsn := testenv.Database(t)
+	dsn := pgserver.Database(t)
 	for _, c := range []struct {
 		code int
 		args []string
@@ -38,7 +38,7 @@ func TestProcess_SignalIsInconclusiveAndUndoesTheTransaction(t *testing.T) {
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		t.Run(signal.String(), func(t *testing.T) {
 			t.Parallel()
-			dsn := testenv.Database(t)
+			dsn := pgserver.Database(t)
 			release := block(t, dsn)
 			cmd := child(t, nil, "migrate", "up", "--timeout", "10m", "--database-url", dsn)
 			var stderr bytes.Buffer

@@ -8,7 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -18,8 +19,8 @@ import (
 // the first goes on.
 type act struct {
 	fenced   bool
-	etcd     *testenv.Etcd
-	postgres *testenv.Postgres
+	etcd     *etcdserver.Server
+	postgres *pgserver.Server
 	story    *story
 }
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 func TestDeduct_SameKeyHasTheSameAnswerFromEveryServer_G4(t *testing.T) {
@@ -141,7 +141,7 @@ func TestDeduct_StaleGrantIs409_G3(t *testing.T) {
 	dsn, pool := stocked(t)
 	cfg := config(t, dsn)
 	s := startService(t, cfg)
-	locker, err := etcd.NewLocker(testenv.EtcdClient(t), &etcd.Config{Prefix: cfg.connections.prefix, TTL: 2 * time.Second, Label: "client"})
+	locker, err := etcd.NewLocker(etcdserver.Client(t), &etcd.Config{Prefix: cfg.connections.prefix, TTL: 2 * time.Second, Label: "client"})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, locker.Close(context.WithoutCancel(ctx))) }()
 
@@ -189,7 +189,7 @@ func TestDeduct_BusyProductIs503(t *testing.T) {
 	cfg := config(t, dsn)
 	cfg.requestTimeout = time.Second
 	s := startService(t, cfg)
-	locker, err := etcd.NewLocker(testenv.EtcdClient(t), &etcd.Config{Prefix: cfg.connections.prefix, TTL: 2 * time.Second})
+	locker, err := etcd.NewLocker(etcdserver.Client(t), &etcd.Config{Prefix: cfg.connections.prefix, TTL: 2 * time.Second})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, locker.Close(context.WithoutCancel(ctx))) }()
 	lease, err := locker.Acquire(ctx, resource(sku))

@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 )
 
 // demo plays the schedule with and without the fence, on a real etcd and a real
@@ -15,12 +16,12 @@ import (
 // showed nothing.
 func demo(ctx context.Context, out io.Writer) (err error) {
 	fmt.Fprintf(out, "Fencekit: three worker processes sell %d units of %q; one is stopped between its read and its write.\n\n", total(), sku)
-	etcd, err := testenv.StartEtcd(ctx, nil)
+	etcd, err := etcdserver.Start(ctx, nil)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop(etcd)) }()
-	pg, err := testenv.StartPostgres(ctx, nil)
+	pg, err := pgserver.Start(ctx, nil)
 	if err != nil {
 		return err
 	}

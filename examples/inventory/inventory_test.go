@@ -13,7 +13,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/chaos"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage"
 )
 
@@ -87,7 +88,7 @@ func TestOldestFirst_ServesWhollyOrNotAtAll(t *testing.T) {
 
 func TestAllocate_ReadsReservationsAndLeavesNothingWhenSoldOut(t *testing.T) {
 	ctx := t.Context()
-	pool, err := pgxpool.New(ctx, testenv.Database(t))
+	pool, err := pgxpool.New(ctx, pgserver.Database(t))
 	require.NoError(t, err)
 	defer pool.Close()
 	require.NoError(t, setUp(ctx, pool))
@@ -116,12 +117,12 @@ func TestAllocate_ReadsReservationsAndLeavesNothingWhenSoldOut(t *testing.T) {
 func TestWorker_StopsGracefully(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	dsn := testenv.Database(t)
+	dsn := pgserver.Database(t)
 	pool, err := pgxpool.New(ctx, dsn)
 	require.NoError(t, err)
 	defer pool.Close()
 	require.NoError(t, setUp(ctx, pool))
-	cfg := workerConfig{name: "w", endpoint: testenv.SharedEtcd(t).Endpoint(), dsn: dsn, prefix: t.Name(), fenced: true}
+	cfg := workerConfig{name: "w", endpoint: etcdserver.Shared(t).Endpoint(), dsn: dsn, prefix: t.Name(), fenced: true}
 	w, err := startProcess(ctx, cfg)
 	require.NoError(t, err)
 	stopped := false
@@ -139,7 +140,7 @@ func TestWorker_StopsGracefully(t *testing.T) {
 	require.NoError(t, err)
 	require.Less(t, s.Reserved, s.OnHand, "it was to stop before it had sold everything")
 
-	client := testenv.EtcdClient(t)
+	client := etcdserver.Client(t)
 	keys, err := client.Get(ctx, t.Name(), clientv3.WithPrefix())
 	require.NoError(t, err)
 	require.Empty(t, keys.Kvs)
@@ -158,9 +159,9 @@ func TestRun_HelpIsNoMistake(t *testing.T) {
 }
 
 func TestWorker_SaysWhatIsWrong(t *testing.T) {
-	cfg := workerConfig{name: "w", endpoint: testenv.SharedEtcd(t).Endpoint(), prefix: t.Name(), fenced: true}
+	cfg := workerConfig{name: "w", endpoint: etcdserver.Shared(t).Endpoint(), prefix: t.Name(), fenced: true}
 	for dsn, text := range map[string]string{
-		testenv.Database(t):                      "fencectl migrate up",
+		pgserver.Database(t):                     "fencectl migrate up",
 		"postgres://127.0.0.1:1/x":               "connection refused",
 		"postgres://127.0.0.1:1/x?sslmode=maybe": "sslmode",
 	} {

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 )
 
 // named has FENCEKIT_POSTGRES_DSN name a server, whose databases are read with a
@@ -21,7 +21,7 @@ import (
 func named(t *testing.T, rights string) *pgx.Conn {
 	t.Helper()
 	ctx := patient(t)
-	pg, err := testenv.StartPostgres(ctx, &testenv.PostgresConfig{Local: true})
+	pg, err := pgserver.Start(ctx, &pgserver.Config{Local: true})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, stop(pg)) })
 	conn, err := pgx.Connect(ctx, pg.DSN())
@@ -32,7 +32,7 @@ func named(t *testing.T, rights string) *pgx.Conn {
 	dsn, err := url.Parse(pg.DSN())
 	require.NoError(t, err)
 	dsn.User = url.User("guest")
-	t.Setenv(testenv.PostgresDSNVar, dsn.String())
+	t.Setenv(pgserver.DSNVar, dsn.String())
 	return conn
 }
 

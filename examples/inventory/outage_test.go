@@ -10,18 +10,19 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/internal/pgproxy"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 )
 
 // ownServers returns an etcd and a Postgres that a test may break, and the
 // configuration of a server on them.
-func ownServers(t *testing.T, etcdFlags ...string) (*testenv.Etcd, *testenv.Postgres, serveConfig) {
+func ownServers(t *testing.T, etcdFlags ...string) (*etcdserver.Server, *pgserver.Server, serveConfig) {
 	t.Helper()
 	ctx := patient(t)
-	etcd, err := testenv.StartEtcd(ctx, &testenv.EtcdConfig{ExtraFlags: etcdFlags})
+	etcd, err := etcdserver.Start(ctx, &etcdserver.Config{ExtraFlags: etcdFlags})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, stop(etcd)) })
-	pg, err := testenv.StartPostgres(ctx, nil)
+	pg, err := pgserver.Start(ctx, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, stop(pg)) })
 	dsn, err := pg.CreateDatabase(ctx, "inventory")

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 )
 
 // serverTimeout is far above what making, dropping or stopping anything takes.
@@ -14,7 +14,7 @@ const serverTimeout = 30 * time.Second
 
 // withDatabase runs f on a new database, and drops that in the end: the server may
 // have been there before, and goes on.
-func withDatabase(ctx context.Context, pg *testenv.Postgres, name string, f func(dsn string) error) (err error) {
+func withDatabase(ctx context.Context, pg *pgserver.Server, name string, f func(dsn string) error) (err error) {
 	name = fmt.Sprintf("inventory_%s_%d", name, time.Now().UnixNano())
 	// A signal in the midst of making it would leave a database behind.
 	making, cancel := context.WithTimeout(context.WithoutCancel(ctx), serverTimeout)
@@ -31,12 +31,9 @@ func withDatabase(ctx context.Context, pg *testenv.Postgres, name string, f func
 	return f(dsn)
 }
 
-// stop ends a server, unless it was there before.
+// stop ends a server. One that was there before goes on.
 func stop(server interface{ Stop(context.Context) error }) error {
 	ctx, cancel := context.WithTimeout(context.Background(), serverTimeout)
 	defer cancel()
-	if err := server.Stop(ctx); !errors.Is(err, testenv.ErrNotOurs) {
-		return err
-	}
-	return nil
+	return server.Stop(ctx)
 }

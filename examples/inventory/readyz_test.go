@@ -14,7 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 // requireRefusing requires that a server says what it is that an etcd, which answers
@@ -35,7 +35,7 @@ func requireRefusing(t *testing.T, s *service, etcd *clientv3.Client, kind, says
 	require.Equal(t, http.StatusOK, s.get("/v1/skus").status, "reading needs no lock")
 }
 
-func etcdClient(t *testing.T, etcd *testenv.Etcd) *clientv3.Client {
+func etcdClient(t *testing.T, etcd *etcdserver.Server) *clientv3.Client {
 	t.Helper()
 	client, err := etcd.Client(t.Context())
 	require.NoError(t, err)
@@ -129,7 +129,7 @@ func TestReadyz_ProbesDoNotMeetAndLeaveNothing(t *testing.T) {
 		})
 	}
 	probes.Wait()
-	keys, err := testenv.EtcdClient(t).Get(patient(t), cfg.connections.prefix+"/locks/", clientv3.WithPrefix())
+	keys, err := etcdserver.Client(t).Get(patient(t), cfg.connections.prefix+"/locks/", clientv3.WithPrefix())
 	require.NoError(t, err)
 	require.Empty(t, keys.Kvs)
 }

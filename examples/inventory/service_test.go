@@ -16,7 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 )
 
 // service is a client of a server, and checks each answer against openapi.yaml.
@@ -40,7 +41,7 @@ func patient(t testing.TB) context.Context {
 // stocked returns a database with the inventory's tables and the product in stock.
 func stocked(t testing.TB) (dsn string, pool *pgxpool.Pool) {
 	t.Helper()
-	dsn = testenv.Database(t)
+	dsn = pgserver.Database(t)
 	return dsn, stock100(t, dsn)
 }
 
@@ -57,7 +58,7 @@ func stock100(t testing.TB, dsn string) *pgxpool.Pool {
 func config(t testing.TB, dsn string) serveConfig {
 	t.Helper()
 	cfg, err := parseServe([]string{"-listen", "127.0.0.1:0", "-ttl", "2s", "-prefix", t.Name(), "-request-timeout", "1m",
-		"-etcd", testenv.SharedEtcd(t).Endpoint(), "-postgres", dsn})
+		"-etcd", etcdserver.Shared(t).Endpoint(), "-postgres", dsn})
 	require.NoError(t, err)
 	return cfg
 }

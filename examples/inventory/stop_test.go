@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 // child is a server in a process of its own.
@@ -115,7 +115,7 @@ func TestServe_StopFinishesWhatRuns_HD13(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dsn, pool := stocked(t)
 			cfg := config(t, dsn)
-			etcd := testenv.EtcdClient(t)
+			etcd := etcdserver.Client(t)
 			before, err := etcd.Leases(t.Context())
 			require.NoError(t, err)
 			s := startChild(t, cfg)

@@ -11,7 +11,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 )
 
 func parseTry(args []string) (serveConfig, error) {
@@ -29,12 +30,12 @@ func try(ctx context.Context, cfg serveConfig, out io.Writer, log *slog.Logger) 
 		return err
 	}
 	defer listener.Close() // closed already, unless a server could not be started
-	etcd, err := testenv.StartEtcd(ctx, nil)
+	etcd, err := etcdserver.Start(ctx, nil)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop(etcd)) }()
-	pg, err := testenv.StartPostgres(ctx, nil)
+	pg, err := pgserver.Start(ctx, nil)
 	if err != nil {
 		return err
 	}

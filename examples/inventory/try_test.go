@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 )
 
 func TestTry_ServesOnServersOfItsOwn(t *testing.T) {
@@ -23,7 +23,7 @@ func TestTry_ServesOnServersOfItsOwn(t *testing.T) {
 }
 
 func TestInit_PreparesADatabaseOnce(t *testing.T) {
-	dsn := testenv.Database(t)
+	dsn := pgserver.Database(t)
 	require.Equal(t, exitOK, run([]string{"init", "-postgres", dsn}))
 	require.Equal(t, http.StatusOK, startService(t, config(t, dsn)).get("/readyz").status)
 	require.Equal(t, exitEnvironment, run([]string{"init", "-postgres", dsn}))
@@ -33,6 +33,6 @@ func TestInit_PreparesADatabaseOnce(t *testing.T) {
 func TestInit_SaysWhatItDid(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	require.NoError(t, initialize(t.Context(), testenv.Database(t), &out))
+	require.NoError(t, initialize(t.Context(), pgserver.Database(t), &out))
 	require.Regexp(t, `^made the tables in database ".+", and put 100 units of "lamp-7" in stock, in 4 lots\n$`, out.String())
 }

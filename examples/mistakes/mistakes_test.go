@@ -12,7 +12,7 @@ import (
 
 	"github.com/fencekit/fencekit/chaos"
 	"github.com/fencekit/fencekit/guard/guardtest"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -72,7 +72,7 @@ func TestMistakes_AreFoundByRequireFenced(t *testing.T) {
 		"names one":               {(*Bank).NamesOne, "the state changed, and run claimed account/a: it writes around the fence"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pool, err := pgxpool.New(t.Context(), testenv.Database(t))
+			pool, err := pgxpool.New(t.Context(), pgserver.Database(t))
 			require.NoError(t, err)
 			defer pool.Close()
 			_, err = postgres.Migrate(t.Context(), pool, "")

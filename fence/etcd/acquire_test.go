@@ -17,12 +17,12 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
 	"github.com/fencekit/fencekit/fence/etcd/internal/queue"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 func TestAcquire_TokensIncrease_F1(t *testing.T) {
 	t.Parallel()
-	client, cfg := testenv.EtcdClient(t), fresh(t)
+	client, cfg := etcdserver.Client(t), fresh(t)
 	a, b := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
 	last := fence.Token(0)
 	for i := range 10 {
@@ -48,7 +48,7 @@ func TestAcquire_TokensIncrease_F1(t *testing.T) {
 // path, where the last answer is that of a read.
 func TestAcquire_TheTokenIsTheCreateRevision_F1_N8(t *testing.T) {
 	t.Parallel()
-	client, cfg := testenv.EtcdClient(t), fresh(t)
+	client, cfg := etcdserver.Client(t), fresh(t)
 	a, b := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
 	held := acquire(t, a, "r")
 	waiting := acquiring(patient(t), b, "r")
@@ -67,7 +67,7 @@ func TestAcquire_TheTokenIsTheCreateRevision_F1_N8(t *testing.T) {
 // N8 (ii): goroutines of one process don't share a key, a token or the lock.
 func TestAcquire_GoroutinesExcludeEachOther_F2_N8(t *testing.T) {
 	t.Parallel()
-	client, cfg := testenv.EtcdClient(t), fresh(t)
+	client, cfg := etcdserver.Client(t), fresh(t)
 	lockers := []*Locker{newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)}
 	var (
 		running sync.WaitGroup
@@ -111,7 +111,7 @@ func holds(t testing.TB, ok bool, format string, args ...any) bool {
 
 func TestAcquire_ServesLockersInOrderOfArrival(t *testing.T) {
 	t.Parallel()
-	client, cfg := testenv.EtcdClient(t), fresh(t)
+	client, cfg := etcdserver.Client(t), fresh(t)
 	held := acquire(t, newTestLocker(t, client, cfg), "r")
 	order := make(chan int, 5)
 	var running sync.WaitGroup
@@ -137,7 +137,7 @@ func TestAcquire_ServesLockersInOrderOfArrival(t *testing.T) {
 
 func TestAcquire_AWaiterInTheMiddleMayGo_F2(t *testing.T) {
 	t.Parallel()
-	client, cfg := testenv.EtcdClient(t), fresh(t)
+	client, cfg := etcdserver.Client(t), fresh(t)
 	a, b, c := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
 	held := acquire(t, a, "r")
 	ctx, cancel := context.WithCancel(patient(t))
@@ -155,7 +155,7 @@ func TestAcquire_AWaiterInTheMiddleMayGo_F2(t *testing.T) {
 
 func TestAcquire_RejectsBadNames(t *testing.T) {
 	t.Parallel()
-	l := newTestLocker(t, testenv.EtcdClient(t), fresh(t))
+	l := newTestLocker(t, etcdserver.Client(t), fresh(t))
 	for _, name := range []string{"", strings.Repeat("x", fence.MaxResourceLen+1), "a\x00b", "\xff"} {
 		bad := new(fence.InvalidGrantError)
 		_, err := l.Acquire(patient(t), name)
@@ -167,7 +167,7 @@ func TestAcquire_RejectsBadNames(t *testing.T) {
 
 func TestAcquire_NamesDontBlockEachOther_HD15(t *testing.T) {
 	t.Parallel()
-	client, cfg := testenv.EtcdClient(t), fresh(t)
+	client, cfg := etcdserver.Client(t), fresh(t)
 	a, b := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
 	for i, name := range []string{"a/b", "a", "a/", "a%2Fb", "ä/世界", strings.Repeat("/", fence.MaxResourceLen)} {
 		l := a
@@ -182,7 +182,7 @@ func TestAcquire_NamesDontBlockEachOther_HD15(t *testing.T) {
 
 func TestAcquire_RespectsItsContext(t *testing.T) {
 	t.Parallel()
-	client, cfg := testenv.EtcdClient(t), fresh(t)
+	client, cfg := etcdserver.Client(t), fresh(t)
 	a, b := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
 	cause := fmt.Errorf("tired")
 	over, cancel := context.WithCancelCause(t.Context())
@@ -209,7 +209,7 @@ func TestAcquire_RespectsItsContext(t *testing.T) {
 
 func TestAcquire_ALeaseOutlivesTheContextOfItsAcquire(t *testing.T) {
 	t.Parallel()
-	l := newTestLocker(t, testenv.EtcdClient(t), fresh(t))
+	l := newTestLocker(t, etcdserver.Client(t), fresh(t))
 	type key struct{}
 	ctx, cancel := context.WithCancel(context.WithValue(patient(t), key{}, 1))
 	le, err := l.Acquire(ctx, "r")
@@ -248,7 +248,7 @@ func TestTryAcquire_NamesTheHolderAndWritesNothing(t *testing.T) {
 
 func TestAcquire_FailsAtOnceWhenTheSessionEndsWhileItsTxnIsUnderWay(t *testing.T) {
 	t.Parallel()
-	etcd := testenv.SharedEtcd(t)
+	etcd := etcdserver.Shared(t)
 	p := newProxy(t, etcd.Endpoint())
 	cfg := fresh(t)
 	cfg.RequestTimeout = time.Hour
@@ -278,7 +278,7 @@ func TestWatch_RequiresALeader_HD10(t *testing.T) {
 		}
 		return open(ctx, desc, cc, method, opts...)
 	}
-	l := newTestLocker(t, dial(t, testenv.SharedEtcd(t).Endpoint(), grpc.WithChainStreamInterceptor(look)), fresh(t))
+	l := newTestLocker(t, dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainStreamInterceptor(look)), fresh(t))
 	acquire(t, l, "r")
 	require.Equal(t, []string{rpctypes.MetadataHasLeader}, (<-seen).Get(rpctypes.MetadataRequireLeaderKey))
 }

@@ -13,13 +13,13 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 // authEtcd is an etcd that asks who comes. Its tokens expire after a second
 // without use.
 type authEtcd struct {
-	*testenv.Etcd
+	*etcdserver.Server
 	log  *serverLog
 	root *clientv3.Client
 }
@@ -38,7 +38,7 @@ var rights = []struct {
 func startAuthEtcd(t testing.TB, prefix string) *authEtcd {
 	t.Helper()
 	a := &authEtcd{log: newServerLog()}
-	a.Etcd = startEtcd(t, &testenv.EtcdConfig{Log: a.log, ExtraFlags: []string{
+	a.Server = startEtcd(t, &etcdserver.Config{Log: a.log, ExtraFlags: []string{
 		"--auth-token-ttl=1", "--bcrypt-cost=4", "--log-level=debug",
 	}})
 	admin := dial(t, a.Endpoint())

@@ -11,7 +11,7 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 // cycle takes and gives back a lock.
@@ -43,7 +43,7 @@ func newMutexCycle(b *testing.B, client *clientv3.Client, name string) cycle {
 // BenchmarkUncontended alternates between this package and etcd's own mutex, so
 // that both meet the same machine, and reports the time of each.
 func BenchmarkUncontended(b *testing.B) {
-	client := testenv.EtcdClient(b)
+	client := etcdserver.Client(b)
 	ours := lockerCycle(newTestLocker(b, client, fresh(b)), "r")
 	theirs := newMutexCycle(b, client, keys.NewNonce())
 	interleave(b, ours, theirs)
@@ -52,7 +52,7 @@ func BenchmarkUncontended(b *testing.B) {
 // BenchmarkContended is the same with four waiters on one lock: each turn is a
 // hand-over between two clients' locks.
 func BenchmarkContended(b *testing.B) {
-	client, cfg, name := testenv.EtcdClient(b), fresh(b), keys.NewNonce()
+	client, cfg, name := etcdserver.Client(b), fresh(b), keys.NewNonce()
 	var ours, theirs []cycle
 	for range 4 {
 		ours = append(ours, lockerCycle(newTestLocker(b, client, cfg), "r"))

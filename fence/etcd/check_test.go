@@ -10,7 +10,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 // A probe that is called every second must not fill etcd's history, nor make a lease.
@@ -68,7 +68,7 @@ func TestCheck_FailsWithoutARightThatAnAcquisitionNeeds_HD8(t *testing.T) {
 
 func TestCheck_FailsUntilTheEpochIsRaisedAfterEtcdWentBack_HD5(t *testing.T) {
 	t.Parallel()
-	client := testenv.EtcdClient(t)
+	client := etcdserver.Client(t)
 	l := newTestLocker(t, client, fresh(t))
 	setEpoch(t, client, l, "3")
 	require.NoError(t, l.Check(patient(t)))
@@ -102,7 +102,7 @@ func TestCheck_SaysWhenNobodyAnswers(t *testing.T) {
 
 func TestCheck_FailsWhenLockerOrClientIsClosed(t *testing.T) {
 	t.Parallel()
-	client := dial(t, testenv.SharedEtcd(t).Endpoint())
+	client := dial(t, etcdserver.Shared(t).Endpoint())
 	closed := newTestLocker(t, client, fresh(t))
 	require.NoError(t, closed.Close(patient(t)))
 	require.ErrorIs(t, closed.Check(patient(t)), fence.ErrClosed)

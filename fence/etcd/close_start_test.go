@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 // The answer to a session's first request comes when Close no longer waits for
@@ -17,7 +17,7 @@ import (
 func TestClose_AgainstASessionInTheMakingGrantsNothing(t *testing.T) {
 	t.Parallel()
 	granted := make(chan struct{})
-	client := dial(t, testenv.SharedEtcd(t).Endpoint(), grpc.WithChainUnaryInterceptor(
+	client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(
 		func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 			err := invoke(ctx, method, req, reply, cc, opts...)
 			if _, ok := req.(*pb.LeaseGrantRequest); ok {

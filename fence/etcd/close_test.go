@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 // over returns a context that has ended, as that of signal.NotifyContext has
@@ -35,7 +35,7 @@ func requireGone(t testing.TB, client *clientv3.Client, id clientv3.LeaseID) {
 // next one must not have to wait for the time to live.
 func TestClose_WithAnEndedContextFreesEverything(t *testing.T) {
 	t.Parallel()
-	client := testenv.EtcdClient(t)
+	client := etcdserver.Client(t)
 	l := newTestLocker(t, client, fresh(t))
 	released, held := acquire(t, l, "released"), acquire(t, l, "held")
 	id := l.sessions.Current().ID
@@ -51,7 +51,7 @@ func TestClose_WithAnEndedContextFreesEverything(t *testing.T) {
 
 func TestClose_WithAnEndedContextIsBoundedByTheRequestTimeout(t *testing.T) {
 	t.Parallel()
-	p := newProxy(t, testenv.SharedEtcd(t).Endpoint())
+	p := newProxy(t, etcdserver.Shared(t).Endpoint())
 	cfg := fresh(t)
 	cfg.TTL, cfg.RequestTimeout = 20*time.Minute, time.Second
 	l := newTestLocker(t, dial(t, p.endpoint()), cfg)
@@ -65,7 +65,7 @@ func TestClose_WithAnEndedContextIsBoundedByTheRequestTimeout(t *testing.T) {
 func TestClose_AgainWithAnEndedContextWaitsForTheFirst(t *testing.T) {
 	t.Parallel()
 	revoking, proceed := make(chan struct{}), make(chan struct{})
-	client := dial(t, testenv.SharedEtcd(t).Endpoint(), grpc.WithChainUnaryInterceptor(
+	client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(
 		func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 			if method == pb.Lease_LeaseRevoke_FullMethodName {
 				close(revoking)
@@ -89,7 +89,7 @@ func TestClose_RevokesTheSessionsThatEndedBefore(t *testing.T) {
 	t.Parallel()
 	lost, seen := make(chan struct{}, 1), make(chan struct{})
 	lost <- struct{}{}
-	endpoint := testenv.SharedEtcd(t).Endpoint()
+	endpoint := etcdserver.Shared(t).Endpoint()
 	client := dial(t, endpoint, grpc.WithChainUnaryInterceptor(
 		func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 			if method != pb.Lease_LeaseRevoke_FullMethodName {
@@ -121,7 +121,7 @@ func TestClose_RevokesTheSessionsThatEndedBefore(t *testing.T) {
 func TestClose_WithAnEndedContextWaitsForASessionInTheMaking(t *testing.T) {
 	t.Parallel()
 	asked, proceed := make(chan struct{}), make(chan struct{})
-	endpoint := testenv.SharedEtcd(t).Endpoint()
+	endpoint := etcdserver.Shared(t).Endpoint()
 	granted := make(chan clientv3.LeaseID, 1)
 	client := dial(t, endpoint, grpc.WithChainUnaryInterceptor(
 		func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {

@@ -13,14 +13,14 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 // Closing in the wrong order is a mistake that is easily made. Nothing is tried
 // again: no request is made at all.
 func TestClosedClient_EveryCallSaysSoAtOnce(t *testing.T) {
 	t.Parallel()
-	endpoint := testenv.SharedEtcd(t).Endpoint()
+	endpoint := etcdserver.Shared(t).Endpoint()
 	cfg, admin := fresh(t), dial(t, endpoint)
 	acquire(t, newTestLocker(t, admin, cfg), "theirs")
 	var log bytes.Buffer // read after Close, which ends all who write
@@ -60,7 +60,7 @@ func requireClosedClient(t testing.TB, err error) {
 // when the program stops.
 func TestClosedClient_IsNotConfusedWithAnEndedContext(t *testing.T) {
 	t.Parallel()
-	e := testenv.SharedEtcd(t)
+	e := etcdserver.Shared(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{e.Endpoint()}, Logger: zap.NewNop(), Context: ctx})
 	require.NoError(t, err)
@@ -71,5 +71,5 @@ func TestClosedClient_IsNotConfusedWithAnEndedContext(t *testing.T) {
 	cancel()
 	release(t, acquire(t, l, "other"))
 	require.NoError(t, l.Close(over(t)))
-	requireGone(t, testenv.EtcdClient(t), id)
+	requireGone(t, etcdserver.Client(t), id)
 }

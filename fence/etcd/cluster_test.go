@@ -12,12 +12,12 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/queue"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
-func startCluster(t testing.TB) *testenv.EtcdCluster {
+func startCluster(t testing.TB) *etcdserver.Cluster {
 	t.Helper()
-	c, err := testenv.StartEtcdCluster(patient(t), 3, nil)
+	c, err := etcdserver.StartCluster(patient(t), 3, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -27,7 +27,7 @@ func startCluster(t testing.TB) *testenv.EtcdCluster {
 	return c
 }
 
-func leaderAfter(t testing.TB, c *testenv.EtcdCluster, old *testenv.EtcdMember) *testenv.EtcdMember {
+func leaderAfter(t testing.TB, c *etcdserver.Cluster, old *etcdserver.Member) *etcdserver.Member {
 	t.Helper()
 	leader, err := c.LeaderAfter(patient(t), old)
 	require.NoError(t, err)
@@ -63,21 +63,21 @@ func clusterConfig(t testing.TB) *Config {
 
 // leaderFaults takes the leader away, and gives it back.
 var leaderFaults = map[string]struct {
-	inject, revert func(context.Context, *testenv.EtcdMember) error
+	inject, revert func(context.Context, *etcdserver.Member) error
 }{
 	"killed": {
-		func(_ context.Context, m *testenv.EtcdMember) error { return m.Kill() },
-		func(ctx context.Context, m *testenv.EtcdMember) error { return m.Restart(ctx) },
+		func(_ context.Context, m *etcdserver.Member) error { return m.Kill() },
+		func(ctx context.Context, m *etcdserver.Member) error { return m.Restart(ctx) },
 	},
 	// For longer than an election: it comes back believing that it leads, as one
 	// whose disk has hung.
 	"stopped": {
-		func(_ context.Context, m *testenv.EtcdMember) error { return m.Pause() },
-		func(_ context.Context, m *testenv.EtcdMember) error { return m.Resume() },
+		func(_ context.Context, m *etcdserver.Member) error { return m.Pause() },
+		func(_ context.Context, m *etcdserver.Member) error { return m.Resume() },
 	},
 	"isolated": {
-		func(_ context.Context, m *testenv.EtcdMember) error { return m.Isolate() },
-		func(_ context.Context, m *testenv.EtcdMember) error { return m.Rejoin() },
+		func(_ context.Context, m *etcdserver.Member) error { return m.Isolate() },
+		func(_ context.Context, m *etcdserver.Member) error { return m.Rejoin() },
 	},
 }
 
@@ -269,7 +269,7 @@ func TestIsolation_AHolderOfTheIsolatedMemberLosesItsLock_F2_F3(t *testing.T) {
 	})
 }
 
-func anotherThan(c *testenv.EtcdCluster, m *testenv.EtcdMember) *testenv.EtcdMember {
+func anotherThan(c *etcdserver.Cluster, m *etcdserver.Member) *etcdserver.Member {
 	for _, other := range c.Members() {
 		if other != m {
 			return other

@@ -10,7 +10,7 @@ import (
 	"go.etcd.io/etcd/client/v3/namespace"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 func TestConfig_NilMeansDefaults(t *testing.T) {
@@ -26,7 +26,7 @@ func TestConfig_NilMeansDefaults(t *testing.T) {
 }
 
 func TestNewLocker_RejectsBadConfig(t *testing.T) {
-	client := testenv.EtcdClient(t)
+	client := etcdserver.Client(t)
 	for field, cfgs := range map[string][]Config{
 		"Prefix":         {{Prefix: "a/"}, {Prefix: "/"}, {Prefix: "a\x00"}, {Prefix: "\xff"}},
 		"TTL":            {{TTL: -time.Second}, {TTL: time.Millisecond}, {TTL: 1500 * time.Millisecond}},
@@ -47,7 +47,7 @@ func TestNewLocker_RejectsUnusableClients(t *testing.T) {
 	_, err := NewLocker(nil, nil)
 	require.ErrorIs(t, err, fence.ErrInvalid)
 
-	closed := dial(t, testenv.SharedEtcd(t).Endpoint())
+	closed := dial(t, etcdserver.Shared(t).Endpoint())
 	require.NoError(t, closed.Close())
 	_, err = NewLocker(closed, nil)
 	require.ErrorIs(t, err, fence.ErrInvalid)
@@ -66,13 +66,13 @@ func TestNewLocker_RejectsUnusableClients(t *testing.T) {
 	_, err = NewLocker(clientv3.NewCtxClient(t.Context()), nil)
 	require.ErrorIs(t, err, fence.ErrInvalid)
 
-	moved := testenv.EtcdClient(t)
+	moved := etcdserver.Client(t)
 	moved.KV = namespace.NewKV(moved.KV, "elsewhere/")
 	_, err = NewLocker(moved, nil)
 	require.ErrorIs(t, err, fence.ErrInvalid)
 	require.ErrorContains(t, err, "Config.Prefix")
 
-	watching := testenv.EtcdClient(t)
+	watching := etcdserver.Client(t)
 	watching.Watcher = namespace.NewWatcher(watching.Watcher, "elsewhere/")
 	_, err = NewLocker(watching, nil)
 	require.ErrorIs(t, err, fence.ErrInvalid)
@@ -81,7 +81,7 @@ func TestNewLocker_RejectsUnusableClients(t *testing.T) {
 func TestNewLocker_CopiesTheConfig(t *testing.T) {
 	cfg := fresh(t)
 	prefix := cfg.Prefix
-	l := newTestLocker(t, testenv.EtcdClient(t), cfg)
+	l := newTestLocker(t, etcdserver.Client(t), cfg)
 	cfg.Prefix = "changed"
 	require.Equal(t, prefix, l.cluster.Keys.Prefix)
 }

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 // calls counts what a client sends.
@@ -104,7 +104,7 @@ func TestCost_OneRoundTripEachForAcquireAndRelease(t *testing.T) {
 	c := newCalls()
 	cfg := fresh(t)
 	cfg.TTL = 3 * time.Second
-	l := newTestLocker(t, dial(t, testenv.SharedEtcd(t).Endpoint(), c.options()...), cfg)
+	l := newTestLocker(t, dial(t, etcdserver.Shared(t).Endpoint(), c.options()...), cfg)
 	release(t, acquire(t, l, "r"))
 	require.Equal(t, map[string]int{pb.Lease_LeaseGrant_FullMethodName: 1, pb.KV_Txn_FullMethodName: 2}, c.since(), "the first one makes the session")
 
@@ -120,7 +120,7 @@ func TestCost_OneRoundTripEachForAcquireAndRelease(t *testing.T) {
 
 func TestCost_AThousandResourcesNeedOneLeaseOneStreamAndNoGoroutines(t *testing.T) {
 	c := newCalls()
-	endpoint := testenv.SharedEtcd(t).Endpoint()
+	endpoint := etcdserver.Shared(t).Endpoint()
 	client, admin := dial(t, endpoint, c.options()...), dial(t, endpoint)
 	l := newTestLocker(t, client, fresh(t))
 	held := make([]fence.Lease, 1000)

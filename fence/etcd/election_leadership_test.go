@@ -17,7 +17,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 func TestProclaim_ReplacesTheValueAndNothingElse(t *testing.T) {
@@ -54,7 +54,7 @@ func blind(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, meth
 // A leader whose key was deleted doesn't know it; a later leader proclaims.
 func TestProclaim_OfADeposedLeaderIsRejected_F2(t *testing.T) {
 	t.Parallel()
-	endpoint := testenv.SharedEtcd(t).Endpoint()
+	endpoint := etcdserver.Shared(t).Endpoint()
 	cfg := fresh(t)
 	old := election(t, newTestLocker(t, dial(t, endpoint, grpc.WithChainStreamInterceptor(blind)), cfg), "leader")
 	e := election(t, newTestLocker(t, dial(t, endpoint), cfg), "leader")
@@ -139,7 +139,7 @@ func proclaiming(ctx context.Context, led fence.Leadership, value string) <-chan
 func TestProclaim_ThatArrivesLateTakesNoEffect_HD12(t *testing.T) {
 	t.Parallel()
 	held := newLateRequests(isProclaim)
-	e := election(t, newTestLocker(t, dial(t, testenv.SharedEtcd(t).Endpoint(), grpc.WithChainUnaryInterceptor(held.intercept)), fresh(t)), "leader")
+	e := election(t, newTestLocker(t, dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(held.intercept)), fresh(t)), "leader")
 	led := campaign(t, e, "0")
 
 	held.armed <- struct{}{}
@@ -168,7 +168,7 @@ func TestProclaim_ThatIsSentTwiceTakesEffectOnce(t *testing.T) {
 	t.Parallel()
 	armed := make(chan struct{}, 1)
 	sent := make(chan struct{}, 10)
-	client := dial(t, testenv.SharedEtcd(t).Endpoint(), grpc.WithChainUnaryInterceptor(
+	client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(
 		func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 			err := invoke(ctx, method, req, reply, cc, opts...)
 			if !proclaims(req) {
@@ -193,7 +193,7 @@ func TestProclaim_ThatIsSentTwiceTakesEffectOnce(t *testing.T) {
 
 func TestProclaim_EndsWithItsContextOrTheLeadership(t *testing.T) {
 	t.Parallel()
-	p := newProxy(t, testenv.SharedEtcd(t).Endpoint())
+	p := newProxy(t, etcdserver.Shared(t).Endpoint())
 	cfg := fresh(t)
 	cfg.RequestTimeout = time.Hour
 	led := campaign(t, election(t, newTestLocker(t, dial(t, p.endpoint()), cfg), "leader"), "0")
@@ -235,7 +235,7 @@ func TestProclaim_EndsWithItsContextOrTheLeadership(t *testing.T) {
 func TestProclaim_CallsTakeEffectOneAfterAnother(t *testing.T) {
 	t.Parallel()
 	var underWay sync.Mutex // only tried: the calls have to exclude each other
-	client := dial(t, testenv.SharedEtcd(t).Endpoint(), grpc.WithChainUnaryInterceptor(
+	client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(
 		func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 			if proclaims(req) && holds(t, underWay.TryLock(), "two are under way") {
 				defer underWay.Unlock()
@@ -258,7 +258,7 @@ func TestProclaim_CallsTakeEffectOneAfterAnother(t *testing.T) {
 // awaitValue waits until etcd has a value at the leader's key.
 func awaitValue(t testing.TB, cfg *Config, led fence.Leadership, value string) {
 	t.Helper()
-	e := election(t, newTestLocker(t, testenv.EtcdClient(t), cfg), led.Grant().Resource)
+	e := election(t, newTestLocker(t, etcdserver.Client(t), cfg), led.Grant().Resource)
 	for now, err := range e.Observe(patient(t)) {
 		if err == nil && now.Value == value {
 			return
@@ -272,7 +272,7 @@ func awaitValue(t testing.TB, cfg *Config, led fence.Leadership, value string) {
 func TestProclaim_ThatEtcdRejectsHasNoEffect_HD7(t *testing.T) {
 	t.Parallel()
 	rejection := make(chan error, 1)
-	client := dial(t, testenv.SharedEtcd(t).Endpoint(), grpc.WithChainUnaryInterceptor(
+	client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(
 		func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 			if proclaims(req) {
 				select {
@@ -309,8 +309,8 @@ func TestProclaim_ThatEtcdRejectsHasNoEffect_HD7(t *testing.T) {
 // Proclaim gives up if the key is written by others all the time.
 func TestProclaim_GivesUpOnAKeyThatChangesAllTheTime(t *testing.T) {
 	t.Parallel()
-	admin := testenv.EtcdClient(t)
-	client := dial(t, testenv.SharedEtcd(t).Endpoint(), grpc.WithChainUnaryInterceptor(
+	admin := etcdserver.Client(t)
+	client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(
 		func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 			if proclaims(req) {
 				key := req.(*pb.TxnRequest).Compare[0].Key

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 // sight is what an observer was told.
@@ -144,7 +144,7 @@ func TestObserve_ComesToTheLatestWithoutAWatch_HD10(t *testing.T) {
 	cfg := fresh(t)
 	a := newElections(t, cfg, 1)[0]
 	cfg.PollInterval = 10 * time.Millisecond
-	client := dial(t, testenv.SharedEtcd(t).Endpoint(), grpc.WithChainStreamInterceptor(blind))
+	client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainStreamInterceptor(blind))
 	seen := observe(t, election(t, newTestLocker(t, client, cfg), "leader"))
 	require.Equal(t, sight{fence.Leader{}, fence.ErrNoLeader}, seen.next())
 	led := campaign(t, a, "0")
@@ -179,7 +179,7 @@ func TestObserve_FollowsAnEtcdThatWentBack_HD5_HD6(t *testing.T) {
 
 func TestObserve_EndsWithTheClient(t *testing.T) {
 	t.Parallel()
-	client := dial(t, testenv.SharedEtcd(t).Endpoint())
+	client := dial(t, etcdserver.Shared(t).Endpoint())
 	seen := observe(t, election(t, newTestLocker(t, client, fresh(t)), "leader"))
 	require.Equal(t, sight{fence.Leader{}, fence.ErrNoLeader}, seen.next())
 	require.NoError(t, client.Close())
@@ -212,7 +212,7 @@ func TestObserve_DecidesNothingOnEventsBeforeAList_HD9(t *testing.T) {
 	cfg := fresh(t)
 	a := newElections(t, cfg, 1)[0]
 	handled, listing := make(chan struct{}), make(chan struct{}, 1)
-	endpoint := testenv.SharedEtcd(t).Endpoint()
+	endpoint := etcdserver.Shared(t).Endpoint()
 	l := newTestLocker(t, dial(t, endpoint,
 		grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 			stream, err := open(ctx, desc, cc, method, opts...)

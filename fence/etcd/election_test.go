@@ -10,7 +10,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 func election(t testing.TB, l *Locker, name string) *Election {
@@ -25,7 +25,7 @@ func newElections(t testing.TB, cfg *Config, n int) []*Election {
 	t.Helper()
 	all := make([]*Election, n)
 	for i := range all {
-		all[i] = election(t, newTestLocker(t, testenv.EtcdClient(t), cfg), "leader")
+		all[i] = election(t, newTestLocker(t, etcdserver.Client(t), cfg), "leader")
 	}
 	return all
 }
@@ -159,7 +159,7 @@ func TestCampaign_CancelledLeavesNoKey(t *testing.T) {
 
 func TestElection_RejectsBadNamesAndValues(t *testing.T) {
 	t.Parallel()
-	l := newTestLocker(t, testenv.EtcdClient(t), fresh(t))
+	l := newTestLocker(t, etcdserver.Client(t), fresh(t))
 	for _, name := range []string{"", "a\x00b", "\xff", strings.Repeat("x", fence.MaxResourceLen+1)} {
 		_, err := l.Election(name)
 		require.ErrorAs(t, err, new(*fence.InvalidGrantError))

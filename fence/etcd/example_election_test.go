@@ -8,13 +8,13 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 // Workers campaign with their address; clients follow who leads.
 func ExampleLocker_Election() {
 	ctx := context.Background()
-	server, err := testenv.StartEtcd(ctx, nil)
+	server, err := etcdserver.Start(ctx, nil)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -8,12 +8,12 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 func Example() {
 	ctx := context.Background()
-	server, err := testenv.StartEtcd(ctx, nil)
+	server, err := etcdserver.Start(ctx, nil)
 	if err != nil {
 		log.Fatal(err)
 	}

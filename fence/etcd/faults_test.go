@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 func TestPause_EndsTheLeaseAtTheDeadline_F3(t *testing.T) {
@@ -140,14 +140,14 @@ func TestDead_ErrorsAreBoundedByTheContextOrTheRequestTimeout(t *testing.T) {
 
 // silent accepts connections and never answers.
 func silent(t testing.TB) string {
-	p := newProxy(t, testenv.SharedEtcd(t).Endpoint())
+	p := newProxy(t, etcdserver.Shared(t).Endpoint())
 	p.set(func() { p.muted = true })
 	return p.endpoint()
 }
 
 func TestDead_AClosedClientIsAnError(t *testing.T) {
 	t.Parallel()
-	client := dial(t, testenv.SharedEtcd(t).Endpoint())
+	client := dial(t, etcdserver.Shared(t).Endpoint())
 	l := newTestLocker(t, client, fresh(t))
 	release(t, acquire(t, l, "r"))
 	require.NoError(t, client.Close())
@@ -157,7 +157,7 @@ func TestDead_AClosedClientIsAnError(t *testing.T) {
 
 func TestClose_WithoutEtcdEndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	p := newProxy(t, testenv.SharedEtcd(t).Endpoint())
+	p := newProxy(t, etcdserver.Shared(t).Endpoint())
 	l := newTestLocker(t, dial(t, p.endpoint()), fresh(t))
 	le := acquire(t, l, "r")
 	p.set(func() { p.down = true })
@@ -172,7 +172,7 @@ func TestClose_WithoutEtcdEndsWithItsContext(t *testing.T) {
 // The connection breaks after etcd wrote the key and before it could say so.
 func TestUnknown_AnAcquireWhoseAnswerIsLostLeavesNothing_HD12(t *testing.T) {
 	t.Parallel()
-	etcd := testenv.SharedEtcd(t)
+	etcd := etcdserver.Shared(t)
 	p := newProxy(t, etcd.Endpoint())
 	l, admin := newTestLocker(t, dial(t, p.endpoint()), fresh(t)), dial(t, etcd.Endpoint())
 	kept := acquire(t, l, "kept")
@@ -225,7 +225,7 @@ func (l *lateTxns) intercept(ctx context.Context, method string, req, reply any,
 // effect when it arrives, or the key would stay as long as the session lives.
 func TestUnknown_AnAcquireThatArrivesLateTakesNoEffect_HD12(t *testing.T) {
 	t.Parallel()
-	endpoint := testenv.SharedEtcd(t).Endpoint()
+	endpoint := etcdserver.Shared(t).Endpoint()
 	late := &lateTxns{held: make(chan func() *pb.TxnResponse)}
 	l := newTestLocker(t, dial(t, endpoint, grpc.WithChainUnaryInterceptor(late.intercept)), fresh(t))
 	admin := dial(t, endpoint)
@@ -246,7 +246,7 @@ func TestUnknown_AnAcquireThatArrivesLateTakesNoEffect_HD12(t *testing.T) {
 // the second one is no create revision, so it must not become a token.
 func TestUnknown_AnAcquireThatIsSentTwiceGetsNoWrongToken_F1(t *testing.T) {
 	t.Parallel()
-	endpoint := testenv.SharedEtcd(t).Endpoint()
+	endpoint := etcdserver.Shared(t).Endpoint()
 	armed := make(chan struct{}, 1)
 	var sent atomic.Int64
 	twice := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
@@ -278,7 +278,7 @@ func TestUnknown_AnAcquireThatIsSentTwiceGetsNoWrongToken_F1(t *testing.T) {
 // remains can't outlive the time to live, and callers are not held up.
 func TestUnknown_GivesTheSessionUpWhenNothingElseIsHeld_HD12(t *testing.T) {
 	t.Parallel()
-	etcd := testenv.SharedEtcd(t)
+	etcd := etcdserver.Shared(t)
 	p := newProxy(t, etcd.Endpoint())
 	cfg := fresh(t)
 	cfg.RequestTimeout = 3 * time.Second // the settlement waits that long for a connection
@@ -326,7 +326,7 @@ func TestWatch_FindsItsWayAfterACompaction_HD9(t *testing.T) {
 // A watch is never the only truth.
 func TestWatch_AWaiterGetsItsTurnWithoutOne_HD10(t *testing.T) {
 	t.Parallel()
-	endpoint := testenv.SharedEtcd(t).Endpoint()
+	endpoint := etcdserver.Shared(t).Endpoint()
 	noWatch := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		if method == pb.Watch_Watch_FullMethodName {
 			return nil, errors.New("no watch today")
@@ -347,7 +347,7 @@ func TestWatch_AWaiterGetsItsTurnWithoutOne_HD10(t *testing.T) {
 
 func TestWatch_SurvivesBrokenStreams(t *testing.T) {
 	t.Parallel()
-	etcd := testenv.SharedEtcd(t)
+	etcd := etcdserver.Shared(t)
 	p := newProxy(t, etcd.Endpoint())
 	cfg, admin := fresh(t), dial(t, etcd.Endpoint())
 	a, b := newTestLocker(t, admin, cfg), newTestLocker(t, dial(t, p.endpoint()), cfg)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 // requireGaveUp checks the error of an Acquire that waited for a holder.
@@ -29,7 +29,7 @@ var errTired = errors.New("tired")
 
 func TestAcquire_ThatGivesUpNamesTheHolder(t *testing.T) {
 	t.Parallel()
-	client, cfg := testenv.EtcdClient(t), fresh(t)
+	client, cfg := etcdserver.Client(t), fresh(t)
 	a, b, c := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
 	held := acquire(t, a, "r")
 	second := acquiring(patient(t), b, "r")
@@ -46,7 +46,7 @@ func TestAcquire_ThatGivesUpNamesTheHolder(t *testing.T) {
 
 func TestAcquire_ThatGivesUpInItsOwnProcessSaysSo(t *testing.T) {
 	t.Parallel()
-	l := newTestLocker(t, testenv.EtcdClient(t), fresh(t))
+	l := newTestLocker(t, etcdserver.Client(t), fresh(t))
 	held := acquire(t, l, "r")
 	queued := make(chan struct{})
 	held.AfterContended(func() { close(queued) })
@@ -62,7 +62,7 @@ func TestAcquire_ThatGivesUpInItsOwnProcessSaysSo(t *testing.T) {
 // A leader that writes by guard.Do waits for itself.
 func TestAcquire_BehindALeadershipOfItsOwnProcessNamesUnderLease(t *testing.T) {
 	t.Parallel()
-	l := newTestLocker(t, testenv.EtcdClient(t), fresh(t))
+	l := newTestLocker(t, etcdserver.Client(t), fresh(t))
 	led := campaign(t, election(t, l, "r"), "v")
 	queued := make(chan struct{})
 	led.AfterContended(func() { close(queued) })
@@ -77,7 +77,7 @@ func TestAcquire_BehindALeadershipOfItsOwnProcessNamesUnderLease(t *testing.T) {
 
 func TestAcquire_ThatDidNotWaitNamesNoHolder(t *testing.T) {
 	t.Parallel()
-	l := newTestLocker(t, testenv.EtcdClient(t), fresh(t))
+	l := newTestLocker(t, etcdserver.Client(t), fresh(t))
 	_, err := l.Acquire(over(t), "r")
 	require.ErrorIs(t, err, context.Canceled)
 	require.NotErrorIs(t, err, fence.ErrLocked)

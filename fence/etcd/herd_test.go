@@ -11,14 +11,14 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/session"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 // A hundred processes of three waiters each.
 func TestHerd_ThreeHundredWaitersGetTheLockInOrder_HD14(t *testing.T) {
 	t.Parallel()
 	const lockers, each = 100, 3
-	client, cfg := testenv.EtcdClient(t), fresh(t)
+	client, cfg := etcdserver.Client(t), fresh(t)
 	holder := newTestLocker(t, client, cfg)
 	held := acquire(t, holder, "r")
 	type grant struct {
@@ -76,7 +76,7 @@ func TestHerd_ThreeHundredWaitersGetTheLockInOrder_HD14(t *testing.T) {
 func TestHerd_TheLastOneGetsTheLockWhenAllBeforeItHaveDied_HD14(t *testing.T) {
 	t.Parallel()
 	const dead = 50
-	client, cfg := testenv.EtcdClient(t), fresh(t)
+	client, cfg := etcdserver.Client(t), fresh(t)
 	ctx, cancel := context.WithCancel(patient(t))
 	var waiting sync.WaitGroup
 	var sessions []*session.Session

@@ -15,6 +15,7 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
 	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
@@ -70,14 +71,14 @@ func dial(t testing.TB, endpoint string, opts ...grpc.DialOption) *clientv3.Clie
 }
 
 // ownEtcd starts an etcd that the test may pause and kill.
-func ownEtcd(t testing.TB) *testenv.Etcd {
+func ownEtcd(t testing.TB) *etcdserver.Server {
 	t.Helper()
 	return startEtcd(t, nil)
 }
 
-func startEtcd(t testing.TB, cfg *testenv.EtcdConfig) *testenv.Etcd {
+func startEtcd(t testing.TB, cfg *etcdserver.Config) *etcdserver.Server {
 	t.Helper()
-	e, err := testenv.StartEtcd(patient(t), cfg)
+	e, err := etcdserver.Start(patient(t), cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -16,7 +16,7 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 // toolRun is an "etcdctl lock" or "etcdctl elect" that runs until the test ends it.
@@ -27,7 +27,7 @@ type toolRun struct {
 
 func runEtcdctl(t testing.TB, args ...string) *toolRun {
 	t.Helper()
-	r := &toolRun{testenv.Etcdctl(t, testenv.SharedEtcd(t), args...), make(chan string, 100)}
+	r := &toolRun{etcdserver.Etcdctl(t, etcdserver.Shared(t), args...), make(chan string, 100)}
 	out, err := r.cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, r.cmd.Start())
@@ -80,9 +80,9 @@ func mutex(t testing.TB, client *clientv3.Client, name string) *concurrency.Mute
 // queue.
 func TestMutexKeys_OneQueueWithEtcdctlAndMutex_F2(t *testing.T) {
 	t.Parallel()
-	client := testenv.EtcdClient(t)
+	client := etcdserver.Client(t)
 	cfg, name := mutexKeys(t)
-	a, b := newTestLocker(t, client, cfg), newTestLocker(t, testenv.EtcdClient(t), cfg)
+	a, b := newTestLocker(t, client, cfg), newTestLocker(t, etcdserver.Client(t), cfg)
 
 	first := runEtcdctl(t, "lock", "--ttl=60", name)
 	first.awaitHeld(t, name)
@@ -140,7 +140,7 @@ func requireContended(t testing.TB, le fence.Lease) {
 func TestMutexKeys_TheHolderHearsOfAWaitingEtcdctl(t *testing.T) {
 	t.Parallel()
 	cfg, name := mutexKeys(t)
-	held := acquire(t, newTestLocker(t, testenv.EtcdClient(t), cfg), name)
+	held := acquire(t, newTestLocker(t, etcdserver.Client(t), cfg), name)
 	told := make(chan struct{})
 	held.AfterContended(func() { close(told) })
 	waiting := runEtcdctl(t, "lock", "--ttl=60", name)
@@ -154,7 +154,7 @@ func TestMutexKeys_TheHolderHearsOfAWaitingEtcdctl(t *testing.T) {
 func TestMutexKeys_AKilledEtcdctlHoldsUntilItsLeaseExpires(t *testing.T) {
 	t.Parallel()
 	cfg, name := mutexKeys(t)
-	l := newTestLocker(t, testenv.EtcdClient(t), cfg)
+	l := newTestLocker(t, etcdserver.Client(t), cfg)
 	holder := runEtcdctl(t, "lock", "--ttl=2", name)
 	holder.awaitHeld(t, name)
 	waiting := acquiring(patient(t), l, name)
@@ -172,7 +172,7 @@ func TestMutexKeys_AKilledEtcdctlHoldsUntilItsLeaseExpires(t *testing.T) {
 // whenever two hold the lock.
 func TestMutexKeys_AStormOfAllKindsLosesNoUpdate_F2(t *testing.T) {
 	t.Parallel()
-	client := testenv.EtcdClient(t)
+	client := etcdserver.Client(t)
 	cfg, name := mutexKeys(t)
 	counter := "counter-" + name
 	_, err := client.Put(t.Context(), counter, "0")
@@ -189,7 +189,7 @@ func TestMutexKeys_AStormOfAllKindsLosesNoUpdate_F2(t *testing.T) {
 	}
 	ctx := patient(t)
 	for range 2 {
-		l := newTestLocker(t, testenv.EtcdClient(t), cfg)
+		l := newTestLocker(t, etcdserver.Client(t), cfg)
 		for range 2 {
 			times(10, func() error {
 				le, err := l.Acquire(ctx, name)
@@ -213,7 +213,7 @@ func TestMutexKeys_AStormOfAllKindsLosesNoUpdate_F2(t *testing.T) {
 			return m.Unlock(ctx)
 		})
 		times(5, func() error {
-			cmd := testenv.Etcdctl(t, testenv.SharedEtcd(t), "lock", "--ttl=60", "--", name,
+			cmd := etcdserver.Etcdctl(t, etcdserver.Shared(t), "lock", "--ttl=60", "--", name,
 				"sh", "-c", `set -e; n=$("$ETCDCTL" get --print-value-only "$0"); "$ETCDCTL" put "$0" $((n + 1))`, counter)
 			cmd.Env = append(cmd.Env, "ETCDCTL="+cmd.Path)
 			return cmd.Run()
@@ -242,7 +242,7 @@ func countUp(ctx context.Context, client *clientv3.Client, key string) error {
 // etcd's own elections campaign in the same queue, and their leader is seen here.
 func TestMutexKeys_OneElectionWithEtcdctl(t *testing.T) {
 	t.Parallel()
-	client := testenv.EtcdClient(t)
+	client := etcdserver.Client(t)
 	cfg, name := mutexKeys(t)
 	e := election(t, newTestLocker(t, client, cfg), name)
 	seen := observe(t, e)
@@ -271,7 +271,7 @@ func TestMutexKeys_OneElectionWithEtcdctl(t *testing.T) {
 // "etcdctl elect --listen".
 func TestMutexKeys_EtcdsOwnObserversSeeWhatIsProclaimed(t *testing.T) {
 	t.Parallel()
-	client := testenv.EtcdClient(t)
+	client := etcdserver.Client(t)
 	cfg, name := mutexKeys(t)
 	ours := election(t, newTestLocker(t, client, cfg), name)
 	led := campaign(t, ours, "first")
@@ -308,7 +308,7 @@ func TestMutexKeys_EtcdsOwnObserversSeeWhatIsProclaimed(t *testing.T) {
 func TestMutexKeys_ALongerNameCountsAsContended_L1(t *testing.T) {
 	t.Parallel()
 	cfg, name := mutexKeys(t)
-	l := newTestLocker(t, testenv.EtcdClient(t), cfg)
+	l := newTestLocker(t, etcdserver.Client(t), cfg)
 	for resource, want := range map[string]bool{name: false, name + "/b": true} {
 		held := acquire(t, l, resource)
 		stop := held.AfterContended(func() {})

@@ -12,7 +12,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 // mutexKeys returns a config with etcd's own keys, and a name that no other test
@@ -25,7 +25,7 @@ func mutexKeys(t testing.TB) (*Config, string) {
 
 func TestMutexKeys_AreThoseOfEtcd(t *testing.T) {
 	t.Parallel()
-	client := testenv.EtcdClient(t)
+	client := etcdserver.Client(t)
 	cfg, name := mutexKeys(t)
 	l := newTestLocker(t, client, cfg)
 	held := acquire(t, l, name)
@@ -42,7 +42,7 @@ func TestMutexKeys_AreThoseOfEtcd(t *testing.T) {
 func TestMutexKeys_ANameWaitsForTheLongerOnes_HD15(t *testing.T) {
 	t.Parallel()
 	cfg, name := mutexKeys(t)
-	a, b := newTestLocker(t, testenv.EtcdClient(t), cfg), newTestLocker(t, testenv.EtcdClient(t), cfg)
+	a, b := newTestLocker(t, etcdserver.Client(t), cfg), newTestLocker(t, etcdserver.Client(t), cfg)
 	longer := acquire(t, a, name+"/b")
 	_, err := b.TryAcquire(patient(t), name)
 	require.ErrorIs(t, err, fence.ErrLocked)
@@ -56,7 +56,7 @@ func TestMutexKeys_ANameWaitsForTheLongerOnes_HD15(t *testing.T) {
 
 func TestMutexKeys_RejectNamesThatCollideWithOurOwnKeys(t *testing.T) {
 	t.Parallel()
-	l := newTestLocker(t, testenv.EtcdClient(t), &Config{Prefix: "our/own", MutexKeys: true})
+	l := newTestLocker(t, etcdserver.Client(t), &Config{Prefix: "our/own", MutexKeys: true})
 	for _, name := range []string{"our", "our/own", "our/own/void", "our/own/locks/r", ""} {
 		_, err := l.Acquire(patient(t), name)
 		require.ErrorAs(t, err, new(*fence.InvalidGrantError), name)
@@ -73,7 +73,7 @@ func TestMutexKeys_RejectNamesThatCollideWithOurOwnKeys(t *testing.T) {
 func TestMutexKeys_GoroutinesShareNoToken_F1_F2_N8(t *testing.T) {
 	t.Parallel()
 	cfg, name := mutexKeys(t)
-	l := newTestLocker(t, testenv.EtcdClient(t), cfg)
+	l := newTestLocker(t, etcdserver.Client(t), cfg)
 	grants, done := make(chan fence.Grant, 100), make(chan struct{})
 	inside := make(chan struct{}, 1)
 	for range 8 {
@@ -127,7 +127,7 @@ func TestMutexKeys_LateRequestsLeaveTheNextAcquisitionAlone_F2_HD12(t *testing.T
 	} {
 		t.Run(what, func(t *testing.T) {
 			late, lost := newLateRequests(match), newLateRequests(acquires)
-			l := newTestLocker(t, dial(t, testenv.SharedEtcd(t).Endpoint(),
+			l := newTestLocker(t, dial(t, etcdserver.Shared(t).Endpoint(),
 				grpc.WithChainUnaryInterceptor(late.intercept, lost.intercept)), cfg)
 			kept := acquire(t, l, "kept-"+name)
 			led := campaign(t, election(t, l, name), "first")
@@ -174,7 +174,7 @@ func TestMutexKeys_LateRequestsLeaveTheNextAcquisitionAlone_F2_HD12(t *testing.T
 // The watch of a lease that was lost shows the key of its successor.
 func TestMutexKeys_ADeletedKeyIsNotTakenForTheNext_HD11(t *testing.T) {
 	t.Parallel()
-	client := testenv.EtcdClient(t)
+	client := etcdserver.Client(t)
 	cfg, name := mutexKeys(t)
 	l := newTestLocker(t, client, cfg)
 	for range 5 {

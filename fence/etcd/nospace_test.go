@@ -14,12 +14,12 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 // smallEtcd starts an etcd of little space.
-func smallEtcd(t testing.TB) *testenv.Etcd {
-	return startEtcd(t, &testenv.EtcdConfig{ExtraFlags: []string{"--quota-backend-bytes=2097152"}})
+func smallEtcd(t testing.TB) *etcdserver.Server {
+	return startEtcd(t, &etcdserver.Config{ExtraFlags: []string{"--quota-backend-bytes=2097152"}})
 }
 
 // fill uses up the space of an etcd.
@@ -92,7 +92,7 @@ func TestNoSpace_WhatIsHeldGoesOnAndNothingIsAcquired_HD7(t *testing.T) {
 // space afterwards: the key is there.
 func TestNoSpace_AKeyThatWasWrittenNeverthelessIsDeleted_HD7(t *testing.T) {
 	t.Parallel()
-	endpoint := testenv.SharedEtcd(t).Endpoint()
+	endpoint := etcdserver.Shared(t).Endpoint()
 	armed := make(chan struct{}, 1)
 	full := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		err := invoke(ctx, method, req, reply, cc, opts...)

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 // slowAnswer holds the next answer to requests of one method back.
@@ -24,7 +24,7 @@ type slowAnswer struct {
 func dialSlow(t testing.TB, method string) (*clientv3.Client, *slowAnswer) {
 	t.Helper()
 	s := &slowAnswer{method: method, armed: make(chan struct{}, 1), came: make(chan struct{}, 1), pass: make(chan struct{})}
-	return dial(t, testenv.SharedEtcd(t).Endpoint(), grpc.WithChainUnaryInterceptor(s.intercept)), s
+	return dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(s.intercept)), s
 }
 
 func (s *slowAnswer) intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {

@@ -13,7 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 // A waiter whose caller has given up leaves no key for longer than the time
@@ -28,7 +28,7 @@ func TestPartition_ACancelledWaiterLeavesNoKey_HD12_N8(t *testing.T) {
 		for _, holds := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, holds %v", name, holds), func(t *testing.T) {
 				t.Parallel()
-				e, cfg := testenv.SharedEtcd(t), fresh(t)
+				e, cfg := etcdserver.Shared(t), fresh(t)
 				cfg.TTL, cfg.RequestTimeout = 2*time.Second, time.Second
 				p := newProxy(t, e.Endpoint())
 				a, b := newTestLocker(t, dial(t, e.Endpoint()), cfg), newTestLocker(t, dial(t, p.endpoint()), cfg)
@@ -54,7 +54,7 @@ func TestPartition_ACancelledWaiterLeavesNoKey_HD12_N8(t *testing.T) {
 // another holder gets it, and the error says why.
 func TestPartition_WhatIsKeptEndsByItsDeadline_F3_HD17(t *testing.T) {
 	t.Parallel()
-	e, cfg := testenv.SharedEtcd(t), fresh(t)
+	e, cfg := etcdserver.Shared(t), fresh(t)
 	cfg.TTL, cfg.RequestTimeout = 2*time.Second, time.Second
 	p := newProxy(t, e.Endpoint())
 	a, b := newTestLocker(t, dial(t, p.endpoint()), cfg), newTestLocker(t, dial(t, e.Endpoint()), cfg)
@@ -82,9 +82,9 @@ func TestPartition_WhatIsKeptEndsByItsDeadline_F3_HD17(t *testing.T) {
 
 func TestTLS_LocksWorkWithClientCertificates(t *testing.T) {
 	t.Parallel()
-	certificates, err := testenv.NewCertificates(t.TempDir())
+	certificates, err := etcdserver.NewCertificates(t.TempDir())
 	require.NoError(t, err)
-	e := startEtcd(t, &testenv.EtcdConfig{Certificates: certificates})
+	e := startEtcd(t, &etcdserver.Config{Certificates: certificates})
 	mine, err := certificates.Client("a locker")
 	require.NoError(t, err)
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{e.Endpoint()}, Logger: zap.NewNop(), TLS: mine})

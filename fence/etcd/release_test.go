@@ -11,12 +11,12 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/queue"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 func TestRelease_ASecondCallDoesNothing(t *testing.T) {
 	t.Parallel()
-	client, cfg := testenv.EtcdClient(t), fresh(t)
+	client, cfg := etcdserver.Client(t), fresh(t)
 	l := newTestLocker(t, client, cfg)
 	first := acquire(t, l, "r")
 	release(t, first)
@@ -28,7 +28,7 @@ func TestRelease_ASecondCallDoesNothing(t *testing.T) {
 
 func TestRelease_EndsTheContextEvenIfItsOwnIsOver(t *testing.T) {
 	t.Parallel()
-	client, cfg := testenv.EtcdClient(t), fresh(t)
+	client, cfg := etcdserver.Client(t), fresh(t)
 	l := newTestLocker(t, client, cfg)
 	le := acquire(t, l, "r")
 	over, cancel := context.WithCancel(t.Context())
@@ -42,7 +42,7 @@ func TestRelease_EndsTheContextEvenIfItsOwnIsOver(t *testing.T) {
 
 func TestRelease_WithoutAContextGivesTheResourceUp(t *testing.T) {
 	t.Parallel()
-	client, cfg := testenv.EtcdClient(t), fresh(t)
+	client, cfg := etcdserver.Client(t), fresh(t)
 	l := newTestLocker(t, client, cfg)
 	le := acquire(t, l, "r")
 	var none context.Context
@@ -53,7 +53,7 @@ func TestRelease_WithoutAContextGivesTheResourceUp(t *testing.T) {
 
 func TestLoss_ADeletedKeyEndsTheLease_HD11(t *testing.T) {
 	t.Parallel()
-	client, cfg := testenv.EtcdClient(t), fresh(t)
+	client, cfg := etcdserver.Client(t), fresh(t)
 	l := newTestLocker(t, client, cfg)
 	le, other := acquire(t, l, "r"), acquire(t, l, "other")
 	_, err := client.Delete(patient(t), keyOf(le))
@@ -66,7 +66,7 @@ func TestLoss_ADeletedKeyEndsTheLease_HD11(t *testing.T) {
 
 func TestLoss_ARevokedLeaseEndsAll(t *testing.T) {
 	t.Parallel()
-	client, cfg := testenv.EtcdClient(t), fresh(t)
+	client, cfg := etcdserver.Client(t), fresh(t)
 	l := newTestLocker(t, client, cfg)
 	a, b := acquire(t, l, "a"), acquire(t, l, "b")
 	old := l.sessions.Current().ID
@@ -82,7 +82,7 @@ func TestLoss_ARevokedLeaseEndsAll(t *testing.T) {
 // The Acquire itself may be what finds out that the lease is gone.
 func TestAcquire_MakesANewSessionWhenItFindsTheOldOneGone(t *testing.T) {
 	t.Parallel()
-	client, cfg := testenv.EtcdClient(t), fresh(t)
+	client, cfg := etcdserver.Client(t), fresh(t)
 	l := newTestLocker(t, client, cfg)
 	release(t, acquire(t, l, "r")) // now nothing is watched
 	old := l.sessions.Current().ID
@@ -95,7 +95,7 @@ func TestAcquire_MakesANewSessionWhenItFindsTheOldOneGone(t *testing.T) {
 
 func TestAcquire_FailsWhenItsQueuePositionIsLost(t *testing.T) {
 	t.Parallel()
-	client, cfg := testenv.EtcdClient(t), fresh(t)
+	client, cfg := etcdserver.Client(t), fresh(t)
 	a, b := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
 	for reason, inject := range map[fence.LossReason]func(kv *mvccpb.KeyValue) error{
 		fence.LossDeleted: func(kv *mvccpb.KeyValue) error {
@@ -123,7 +123,7 @@ func TestAcquire_FailsWhenItsQueuePositionIsLost(t *testing.T) {
 
 func TestAfterContended_RunsWhenAnotherLockerWaits(t *testing.T) {
 	t.Parallel()
-	client, cfg := testenv.EtcdClient(t), fresh(t)
+	client, cfg := etcdserver.Client(t), fresh(t)
 	a, b := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
 	held := acquire(t, a, "r")
 	called := make(chan string, 10)
@@ -147,7 +147,7 @@ func TestAfterContended_RunsWhenAnotherLockerWaits(t *testing.T) {
 
 func TestAfterContended_CountsTheLocalQueue(t *testing.T) {
 	t.Parallel()
-	l := newTestLocker(t, testenv.EtcdClient(t), fresh(t))
+	l := newTestLocker(t, etcdserver.Client(t), fresh(t))
 	held := acquire(t, l, "r")
 	called := make(chan struct{}, 2)
 	held.AfterContended(func() { called <- struct{}{} })
@@ -161,7 +161,7 @@ func TestAfterContended_CountsTheLocalQueue(t *testing.T) {
 
 func TestAfterContended_SeesAWaiterThatCameBeforeTheGrant(t *testing.T) {
 	t.Parallel()
-	client, cfg := testenv.EtcdClient(t), fresh(t)
+	client, cfg := etcdserver.Client(t), fresh(t)
 	a, b, c := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
 	held := acquire(t, a, "r")
 	second := acquiring(patient(t), b, "r")
@@ -180,7 +180,7 @@ func TestAfterContended_SeesAWaiterThatCameBeforeTheGrant(t *testing.T) {
 
 func TestClose_EndsAndFreesEverything(t *testing.T) {
 	t.Parallel()
-	client, cfg := testenv.EtcdClient(t), fresh(t)
+	client, cfg := etcdserver.Client(t), fresh(t)
 	l, other := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
 	held, theirs := acquire(t, l, "r"), acquire(t, other, "theirs")
 	local := acquiring(patient(t), l, "r")
@@ -213,7 +213,7 @@ func TestClose_OfAnUnusedLockerSendsNothing(t *testing.T) {
 
 func TestGrantedTTL_IsWhatEtcdGranted(t *testing.T) {
 	t.Parallel()
-	e, err := testenv.StartEtcd(patient(t), &testenv.EtcdConfig{Heartbeat: 100 * time.Millisecond, Election: 2 * time.Second})
+	e, err := etcdserver.Start(patient(t), &etcdserver.Config{Heartbeat: 100 * time.Millisecond, Election: 2 * time.Second})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, e.Stop(context.Background())) })
 	client, cfg := dial(t, e.Endpoint()), fresh(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 // etcd is restored to a backup from before the holder's key was written, but
@@ -18,7 +18,7 @@ import (
 func TestRestore_IsNoticedByAHolderThatOnlyRenews_F2(t *testing.T) {
 	t.Parallel()
 	data, backup := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "backup")
-	e, err := testenv.StartEtcd(patient(t), &testenv.EtcdConfig{Dir: data})
+	e, err := etcdserver.Start(patient(t), &etcdserver.Config{Dir: data})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)

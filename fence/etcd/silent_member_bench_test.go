@@ -13,7 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/fencekit/fencekit/internal/netfault"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 // BenchmarkSilentMember has three lockers with default Configs pass five locks
@@ -72,7 +72,7 @@ func measureSilence(b *testing.B, fault string, config func(...string) clientv3.
 	t.running.Wait()
 }
 
-func makeSilent(b *testing.B, fault string, m *testenv.EtcdMember, link *netfault.Link) {
+func makeSilent(b *testing.B, fault string, m *etcdserver.Member, link *netfault.Link) {
 	if fault == "stopped" {
 		require.NoError(b, m.Pause())
 		b.Cleanup(func() { _ = m.Resume() })

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 // silence is a cluster with a follower that has stopped: its kernel acknowledges
@@ -63,7 +63,7 @@ func TestWatch_AQuietStreamStays(t *testing.T) {
 	t.Parallel()
 	cfg, calls := fresh(t), newCalls()
 	cfg.PollInterval = 10 * time.Millisecond
-	l := newTestLocker(t, dial(t, testenv.SharedEtcd(t).Endpoint(), calls.options()...), cfg)
+	l := newTestLocker(t, dial(t, etcdserver.Shared(t).Endpoint(), calls.options()...), cfg)
 	acquire(t, l, "r")
 	calls.awaitSent(t, pb.Watch_Watch_FullMethodName, 20) // requests, and ends, of ten probes
 	require.Equal(t, 1, calls.opened(pb.Watch_Watch_FullMethodName))
@@ -103,7 +103,7 @@ func TestWatch_AStreamThatIsStuckIsReplaced_L1(t *testing.T) {
 				}
 				return stream, err
 			}
-			endpoint := testenv.SharedEtcd(t).Endpoint()
+			endpoint := etcdserver.Shared(t).Endpoint()
 			l := newTestLocker(t, dial(t, endpoint, grpc.WithChainStreamInterceptor(intercept)), cfg)
 			contended := make(chan struct{})
 			acquireAtLast(t, l, "r").AfterContended(func() { close(contended) })

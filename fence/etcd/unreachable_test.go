@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 // awaitState waits until the client's connection is as said.
@@ -53,7 +53,7 @@ func TestDead_TheErrorSaysWhereAndWhy(t *testing.T) {
 
 func TestDead_CloseSaysWhereAndWhy(t *testing.T) {
 	t.Parallel()
-	p := newProxy(t, testenv.SharedEtcd(t).Endpoint())
+	p := newProxy(t, etcdserver.Shared(t).Endpoint())
 	client, cfg := dial(t, p.endpoint()), fresh(t)
 	cfg.TTL, cfg.RequestTimeout = 20*time.Minute, time.Second
 	l := newTestLocker(t, client, cfg)

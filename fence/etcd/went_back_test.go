@@ -14,7 +14,7 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 func setEpoch(t testing.TB, client *clientv3.Client, l *Locker, value string) {
@@ -25,7 +25,7 @@ func setEpoch(t testing.TB, client *clientv3.Client, l *Locker, value string) {
 
 func TestEpoch_IsReadByEveryAcquire(t *testing.T) {
 	t.Parallel()
-	client := testenv.EtcdClient(t)
+	client := etcdserver.Client(t)
 	l := newTestLocker(t, client, fresh(t))
 	for _, step := range []struct {
 		value string
@@ -44,7 +44,7 @@ func TestEpoch_IsReadByEveryAcquire(t *testing.T) {
 
 func TestEpoch_TryAcquireSeesAChangeToo(t *testing.T) {
 	t.Parallel()
-	client := testenv.EtcdClient(t)
+	client := etcdserver.Client(t)
 	l := newTestLocker(t, client, fresh(t))
 	release(t, acquire(t, l, "r"))
 	setEpoch(t, client, l, "2")
@@ -55,7 +55,7 @@ func TestEpoch_TryAcquireSeesAChangeToo(t *testing.T) {
 
 func TestEpoch_AMalformedKeyIsRejected(t *testing.T) {
 	t.Parallel()
-	client := testenv.EtcdClient(t)
+	client := etcdserver.Client(t)
 	l := newTestLocker(t, client, fresh(t))
 	setEpoch(t, client, l, "two")
 	_, err := l.Acquire(patient(t), "r")
@@ -72,7 +72,7 @@ func TestEpoch_AMalformedKeyIsRejected(t *testing.T) {
 // on, and so do those who wait since before.
 func TestEpoch_ACorrectedMistakeStopsNoProcess(t *testing.T) {
 	t.Parallel()
-	client, cfg := testenv.EtcdClient(t), fresh(t)
+	client, cfg := etcdserver.Client(t), fresh(t)
 	l, waiter := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
 	setEpoch(t, client, l, "2")
 	held := acquire(t, l, "held")
@@ -95,7 +95,7 @@ func TestEpoch_ACorrectedMistakeStopsNoProcess(t *testing.T) {
 
 func TestEpoch_ADeletedEpochStopsTheLockerUntilItIsRaised(t *testing.T) {
 	t.Parallel()
-	client := testenv.EtcdClient(t)
+	client := etcdserver.Client(t)
 	l := newTestLocker(t, client, fresh(t))
 	setEpoch(t, client, l, "3")
 	held := acquire(t, l, "held")
@@ -128,7 +128,7 @@ func requireWentBack(t testing.TB, l *Locker, what string) {
 func TestWentBack_ARestoredBackupStopsTheLocker_HD5(t *testing.T) {
 	t.Parallel()
 	data, backup := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "backup")
-	e, err := testenv.StartEtcd(patient(t), &testenv.EtcdConfig{Dir: data})
+	e, err := etcdserver.Start(patient(t), &etcdserver.Config{Dir: data})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, e.Stop(t.Context())) })
 	l := newTestLocker(t, dial(t, e.Endpoint()), fresh(t))

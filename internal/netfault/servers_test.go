@@ -17,7 +17,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/fencekit/fencekit/internal/netfault"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 )
 
 func bounded(t *testing.T) context.Context {
@@ -29,13 +30,13 @@ func bounded(t *testing.T) context.Context {
 // etcdBehindLink returns a client through a link, and one that isn't.
 func etcdBehindLink(t *testing.T) (link *netfault.Link, through, direct *clientv3.Client) {
 	t.Helper()
-	endpoint, err := url.Parse(testenv.SharedEtcd(t).Endpoint())
+	endpoint, err := url.Parse(etcdserver.Shared(t).Endpoint())
 	require.NoError(t, err)
 	link = newLink(t, endpoint.Host)
 	through, err = clientv3.New(clientv3.Config{Endpoints: []string{"http://" + link.Addr()}, Logger: zap.NewNop()})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = through.Close() })
-	return link, through, testenv.EtcdClient(t)
+	return link, through, etcdserver.Client(t)
 }
 
 func remaining(t *testing.T, etcd *clientv3.Client, lease clientv3.LeaseID) int64 {
@@ -88,7 +89,7 @@ func TestCut_ToClient_GoesOnRenewingALease(t *testing.T) {
 // postgresBehindLink returns a connection through a link, and one that isn't.
 func postgresBehindLink(t *testing.T) (link *netfault.Link, through, direct *pgx.Conn) {
 	t.Helper()
-	direct = connect(t, testenv.Database(t), "")
+	direct = connect(t, pgserver.Database(t), "")
 	cfg := direct.Config()
 	link = newLink(t, net.JoinHostPort(cfg.Host, strconv.Itoa(int(cfg.Port))))
 	through = connect(t, cfg.ConnString(), link.Addr())

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fencekit/fencekit/internal/pgproxy"
 	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 )
 
 // generous is longer than any machine needs; only a hang reaches it.
@@ -31,7 +32,7 @@ func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), generous)
 	t.Cleanup(cancel)
-	dsn := testenv.Database(t)
+	dsn := pgserver.Database(t)
 	proxy, err := pgproxy.New(dsn)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
@@ -138,12 +139,12 @@ func TestProxy_SaysThatThereIsNoTLS(t *testing.T) {
 }
 
 func TestNew_TakesEveryFormOfDSN(t *testing.T) {
-	server, err := pgx.ParseConfig(testenv.SharedPostgres(t).DSN())
+	server, err := pgx.ParseConfig(pgserver.Shared(t).DSN())
 	require.NoError(t, err)
 	address := pgconnAddress(server)
 	for name, upstream := range map[string]string{
 		"keywords":                   "host=" + server.Host + " port=" + portOf(server) + " user=postgres dbname=postgres sslmode=disable",
-		"url":                        testenv.SharedPostgres(t).DSN(),
+		"url":                        pgserver.Shared(t).DSN(),
 		"url with host as parameter": "postgres:///postgres?user=postgres&host=" + server.Host + "&port=" + portOf(server),
 		"address":                    address,
 	} {

@@ -1,29 +1,18 @@
-// Package testenv runs a real etcd, a real Postgres, a PgBouncer before it and a
-// real Redis for tests, the demo and chaos runs, on the loopback. It is for this
-// module's own use.
+// Package testenv is the TestMain of tests that use real servers. Packages below it run
+// these, on the loopback, for tests, the demo and chaos runs of this module: etcdserver,
+// pgserver, pgbouncer and redisserver. All of them stand on package process, which gives
+// a server its directory, ports and control; package child starts any other program.
 //
 // # Model
 //
 // A server is a child process with a directory under os.TempDir() and ports
 // that are its own until Stop. So it can be killed, paused and started again
-// on the same address and data. etcd is the running binary itself, executed
-// again (Reexec); Postgres is found on the machine or run in Docker, in the
-// order that StartPostgres documents; PgBouncer and Redis are what is installed.
-// Environment variables name servers that run already; those are used and never
-// controlled.
+// on the same address and data. Environment variables name servers that run already;
+// those are used and never controlled.
 //
-// An EtcdCluster has several members, of which one can be cut off from the others
-// while its clients still reach it. Their talk with each other goes through proxies
-// of this package, or, with FENCEKIT_ETCD_CLUSTER=docker, through a network of
-// their containers that a member can be taken out of.
-//
-// A Postgres from this machine's own binaries can do more (PostgresConfig.Local):
-// its data can be copied and put back, it can have a standby, and its disk can be
-// full. That works as root and as an ordinary user.
-//
-// Tests share one server of each kind per binary (SharedEtcd, SharedPostgres)
-// and get a key space or a Database of their own on it; a test that breaks its
-// server starts one for itself.
+// Tests share one server of each kind per binary (etcdserver.Shared, pgserver.Shared)
+// and get a key space or a database of their own on it (pgserver.Database); a test that
+// breaks its server starts one for itself.
 //
 // # Who cleans up
 //
@@ -44,6 +33,6 @@
 // # What is not promised
 //
 // Servers speak plain text without passwords on 127.0.0.1, unless a test makes
-// etcd do otherwise: any local user can connect. Other systems than Linux and macOS are not supported; on macOS
-// there is no death signal, and the janitor does all of it.
+// etcd do otherwise: any local user can connect. Other systems than Linux and macOS are
+// not supported; on macOS there is no death signal, and the janitor does all of it.
 package testenv

@@ -3,10 +3,12 @@ package testenv
 import (
 	"bufio"
 	"context"
-	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -15,25 +17,19 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+	"github.com/fencekit/fencekit/internal/testenv/pgbouncer"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/internal/testenv/process"
+	"github.com/fencekit/fencekit/internal/testenv/redisserver"
 )
-
-// orphanReport is what an owner tells of itself before it is killed.
-type orphanReport struct {
-	Roots   []string // directories of its servers
-	Servers []int    // etcd, PgBouncer and Redis, and what else is a child
-	Pids    []int    // those and their children
-	Janitor int
-	// InDocker are the names of containers and networks.
-	InDocker []string
-}
 
 // busyConns are the connections of an owner: one without a reference is closed
 // by the garbage collector, and its backend ends.
 var busyConns []*pgx.Conn
 
 // beOrphaned starts servers, has backends that idle, sleep, compute and are
-// stopped, reports all that and waits for its end.
+// stopped, says that it has and waits for its end.
 func beOrphaned() {
 	must := func(err error) {
 		if err != nil {
@@ -41,24 +37,16 @@ func beOrphaned() {
 		}
 	}
 	ctx := context.Background()
-	e, err := StartEtcd(ctx, nil)
+	e, err := etcdserver.Start(ctx, nil)
 	must(err)
-	p, err := StartPostgres(ctx, nil)
+	p, err := pgserver.Start(ctx, nil)
 	must(err)
-	b, err := StartPgBouncer(ctx, p, nil)
+	_, err = pgbouncer.Start(ctx, p, nil)
 	must(err)
-	r, err := StartRedis(ctx, nil)
+	_, err = redisserver.Start(ctx, nil)
 	must(err)
-	c, err := StartEtcdCluster(ctx, 2, nil)
+	c, err := etcdserver.StartCluster(ctx, 2, nil)
 	must(err)
-	report := orphanReport{Janitor: process.JanitorPid()}
-	for _, each := range []process.Controller{e.controller, p.controller, b.controller, r.controller, c.Members()[0].controller, c.Members()[1].controller} {
-		report.add(each)
-	}
-	if network, ok := c.ground.(*dockerNetwork); ok {
-		report.Roots = append(report.Roots, network.dir.Root)
-		report.InDocker = append(report.InDocker, network.name())
-	}
 	busy := func(sql string) int {
 		conn, err := pgx.Connect(ctx, p.DSN())
 		must(err)
@@ -69,41 +57,21 @@ func beOrphaned() {
 	busy("select pg_sleep(1000)")
 	busy("select count(*) from generate_series(1, 1e15)")
 	stopped := busy("select 1")
-	for _, root := range report.Roots {
-		pids, err := process.Inhabitants(root)
-		must(err)
-		report.Pids = append(report.Pids, pids...)
-	}
-	if _, local := p.controller.(*process.Server); local {
+	if strings.HasPrefix(p.Source(), "local ") {
 		must(syscall.Kill(stopped, syscall.SIGSTOP))
 	}
 	must(e.Pause())
 	must(c.Members()[0].Pause())
-	must(json.NewEncoder(os.Stdout).Encode(report))
+	fmt.Println(ready)
 	select {}
 }
 
-func (r *orphanReport) add(c process.Controller) {
-	r.Roots = append(r.Roots, rootOf(c))
-	if docker, ok := c.(*process.Container); ok {
-		r.InDocker = append(r.InDocker, docker.Name())
-		return
-	}
-	r.Servers = append(r.Servers, pidOf(c))
-}
-
-func rootOf(c process.Controller) string {
-	if docker, ok := c.(*process.Container); ok {
-		return docker.Dir.Root
-	}
-	return c.(*process.Server).Dir.Root
-}
-
-func pidOf(c process.Controller) int { return c.(*process.Server).Proc.Cmd.Process.Pid }
+// ready is what an owner says once all runs.
+const ready = "ready"
 
 // isolate gives directories a place of their own: another run's sweep must not
 // do what is tested here, nor a wrong sweep touch another run's.
-func isolate(t *testing.T) {
+func isolate(t *testing.T) (temp string) {
 	t.Helper()
 	// Not t.TempDir(), which the account of a server can't enter.
 	temp, err := os.MkdirTemp("", "orphan")
@@ -111,33 +79,85 @@ func isolate(t *testing.T) {
 	require.NoError(t, os.Chmod(temp, 0o755))
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(temp)) })
 	t.Setenv("TMPDIR", temp)
+	return temp
 }
 
-// startOrphan runs this binary as an owner and returns what it reports.
-func startOrphan(t *testing.T) (*exec.Cmd, orphanReport) {
+// owner is a process that has started servers, and what belongs to it.
+type owner struct {
+	cmd      *exec.Cmd
+	roots    []string // directories of its servers
+	inDocker []string // names of containers and networks
+	pids     []int    // of its servers and their children
+	servers  []int    // those of pids that are its own children
+	janitor  int      // its other child
+}
+
+// startOwner runs this binary as an owner.
+func startOwner(t *testing.T) *owner {
 	t.Helper()
-	isolate(t)
+	temp := isolate(t)
 	t.Setenv(orphanVar, "1")
-	t.Setenv(PostgresDSNVar, "")
-	t.Setenv(EtcdVar, "")
-	cmd := exec.Command(os.Args[0])
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
+	t.Setenv(pgserver.DSNVar, "")
+	t.Setenv(etcdserver.EndpointsVar, "")
+	o := &owner{cmd: exec.Command(os.Args[0])}
+	o.cmd.Stderr = os.Stderr
+	out, err := o.cmd.StdoutPipe()
 	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	line, err := bufio.NewReader(out).ReadBytes('\n')
+	require.NoError(t, o.cmd.Start())
+	line, err := bufio.NewReader(out).ReadString('\n')
 	require.NoError(t, err)
-	var report orphanReport
-	require.NoError(t, json.Unmarshal(line, &report))
-	require.NotEmpty(t, report.Pids)
-	return cmd, report
+	require.Equal(t, ready+"\n", line)
+	o.lookForDirectories(t, temp)
+	o.lookForChildren(t)
+	require.NotEmpty(t, o.servers)
+	return o
 }
 
-// killOwner ends an owner by SIGKILL; it can do nothing about it.
-func killOwner(t *testing.T, cmd *exec.Cmd) {
+func (o *owner) lookForDirectories(t *testing.T, temp string) {
 	t.Helper()
-	require.NoError(t, cmd.Process.Kill())
-	require.Error(t, cmd.Wait())
+	entries, err := os.ReadDir(temp)
+	require.NoError(t, err)
+	for _, entry := range entries {
+		if !entry.IsDir() {
+			continue
+		}
+		root := filepath.Join(temp, entry.Name())
+		o.roots = append(o.roots, root)
+		if exists(filepath.Join(root, "docker")) {
+			o.inDocker = append(o.inDocker, entry.Name())
+		}
+		pids, err := process.Inhabitants(root)
+		require.NoError(t, err)
+		o.pids = append(o.pids, pids...)
+	}
+}
+
+func (o *owner) lookForChildren(t *testing.T) {
+	t.Helper()
+	out, err := exec.Command("ps", "-axo", "pid=,ppid=").Output()
+	require.NoError(t, err)
+	for line := range strings.Lines(string(out)) {
+		var pid, parent int
+		_, err := fmt.Sscan(line, &pid, &parent)
+		require.NoError(t, err)
+		if parent != o.cmd.Process.Pid {
+			continue
+		}
+		if slices.Contains(o.pids, pid) {
+			o.servers = append(o.servers, pid)
+			continue
+		}
+		require.Zero(t, o.janitor, "its only child without a server's directory")
+		o.janitor = pid
+	}
+	require.NotZero(t, o.janitor)
+}
+
+// kill ends an owner by SIGKILL; it can do nothing about it.
+func (o *owner) kill(t *testing.T) {
+	t.Helper()
+	require.NoError(t, o.cmd.Process.Kill())
+	require.Error(t, o.cmd.Wait())
 }
 
 // ended reports whether a process is gone, or a zombie whose parent doesn't wait for it.
@@ -154,21 +174,21 @@ func ended(t *testing.T, pid int) bool {
 // Nothing outlives an owner that was killed: no server, none of Postgres's
 // children whatever they were doing, no directory, no container, no network.
 func TestOwner_KilledLeavesNothing(t *testing.T) {
-	cmd, report := startOrphan(t)
-	segments := sharedMemory(t, report)
-	killOwner(t, cmd)
-	ctx := testContext(t)
-	for _, pid := range report.Pids {
+	o := startOwner(t)
+	segments := sharedMemory(t, o.roots)
+	o.kill(t)
+	ctx := patient(t)
+	for _, pid := range o.pids {
 		for !ended(t, pid) {
 			require.NoError(t, ctx.Err(), "process %d lives", pid)
 		}
 	}
-	for _, root := range report.Roots {
+	for _, root := range o.roots {
 		for exists(root) {
 			require.NoError(t, ctx.Err(), "%s is left", root)
 		}
 	}
-	requireNothingInDocker(t, report)
+	o.requireNothingInDocker(t)
 	for _, id := range segments {
 		require.False(t, sharedMemoryExists(id))
 	}
@@ -177,44 +197,41 @@ func TestOwner_KilledLeavesNothing(t *testing.T) {
 // Even the janitor may be killed: servers die with their owner by the kernel,
 // and the next start sweeps the rest.
 func TestOwner_KilledWithItsJanitorIsSweptLater(t *testing.T) {
-	cmd, report := startOrphan(t)
-	require.NoError(t, syscall.Kill(report.Janitor, syscall.SIGKILL))
-	ctx := testContext(t)
-	for !ended(t, report.Janitor) {
+	o := startOwner(t)
+	require.NoError(t, syscall.Kill(o.janitor, syscall.SIGKILL))
+	ctx := patient(t)
+	for !ended(t, o.janitor) {
 		require.NoError(t, ctx.Err())
 	}
-	killOwner(t, cmd)
+	o.kill(t)
 	if runtime.GOOS == "linux" {
-		for _, pid := range report.Servers {
+		for _, pid := range o.servers {
 			for !ended(t, pid) {
 				require.NoError(t, ctx.Err(), "server %d lives", pid)
 			}
 		}
 	}
-	for _, root := range report.Roots {
+	for _, root := range o.roots {
 		require.DirExists(t, root)
 	}
 	dir, err := process.NewDir()
 	require.NoError(t, err)
 	require.NoError(t, dir.Remove())
-	for _, root := range report.Roots {
+	for _, root := range o.roots {
 		require.NoDirExists(t, root)
 	}
-	requireNothingInDocker(t, report)
-	for _, pid := range report.Pids {
+	o.requireNothingInDocker(t)
+	for _, pid := range o.pids {
 		require.True(t, ended(t, pid))
 	}
 }
 
-func TestSweep_SparesTheLiving(t *testing.T) {
-	isolate(t)
-	e := startEtcd(t, nil)
-	unlock, err := process.LockSweep()
-	require.NoError(t, err)
-	require.NoError(t, process.Sweep())
-	unlock()
-	require.NoError(t, e.ping(testContext(t)))
-	require.DirExists(t, rootOf(e.controller))
+// patient ends a test that hangs; no machine needs that long.
+func patient(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), process.StartBound)
+	t.Cleanup(cancel)
+	return ctx
 }
 
 func exists(path string) bool {
@@ -222,15 +239,15 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// requireNothingInDocker asserts that an owner's containers and networks are gone.
-func requireNothingInDocker(t *testing.T, report orphanReport) {
+// requireNothingInDocker asserts that its containers and networks are gone.
+func (o *owner) requireNothingInDocker(t *testing.T) {
 	t.Helper()
-	if len(report.InDocker) == 0 {
+	if len(o.inDocker) == 0 {
 		return
 	}
-	pool, err := process.NewDocker(testContext(t))
+	pool, err := process.NewDocker(patient(t))
 	require.NoError(t, err)
-	for _, name := range report.InDocker {
+	for _, name := range o.inDocker {
 		_, err = pool.Client.InspectContainer(name)
 		require.ErrorContains(t, err, "No such container")
 		_, err = pool.Client.NetworkInfo(name)

@@ -1,7 +1,6 @@
 package testenv
 
 import (
-	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -13,9 +12,9 @@ import (
 )
 
 // sharedMemory are the System V segments of an owner's servers.
-func sharedMemory(t *testing.T, report orphanReport) (ids []int) {
+func sharedMemory(t *testing.T, roots []string) (ids []int) {
 	t.Helper()
-	for _, root := range report.Roots {
+	for _, root := range roots {
 		text, err := os.ReadFile(filepath.Join(root, "data", "postmaster.pid"))
 		if os.IsNotExist(err) {
 			continue // another server's, or a container's
@@ -34,18 +33,4 @@ func sharedMemoryExists(id int) bool {
 	var segment unix.SysvShmDesc
 	_, err := unix.SysvShmCtl(id, unix.IPC_STAT, &segment)
 	return err == nil
-}
-
-// silentSocket is a socket that accepts and never answers.
-func silentSocket(t *testing.T) string {
-	t.Helper()
-	// Not t.TempDir(): a socket's path is limited to about a hundred bytes.
-	dir, err := os.MkdirTemp("", "silent")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	path := filepath.Join(dir, "s")
-	listener, err := net.Listen("unix", path)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, listener.Close()) })
-	return path
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -21,7 +21,7 @@ func TestNewStore_RejectsBadConfig(t *testing.T) {
 	_, err := postgres.NewStore(nil, nil)
 	require.ErrorIs(t, err, guard.ErrInvalid)
 
-	pool := openPool(t, testenv.Database(t))
+	pool := openPool(t, pgserver.Database(t))
 	for _, field := range []string{"LockTimeout", "StatementTimeout", "IdleTimeout", "NetworkTimeout", "EvictTimeout", "CleanupTimeout", "CheckInterval"} {
 		for _, value := range []time.Duration{time.Microsecond, time.Hour + 1, -time.Second} {
 			if field == "CheckInterval" && value < 0 {
@@ -114,7 +114,7 @@ func TestStore_WithAnEndedContext(t *testing.T) {
 
 func TestCheck_OnAnEmptyDatabase(t *testing.T) {
 	t.Parallel()
-	pool := openPool(t, testenv.Database(t))
+	pool := openPool(t, pgserver.Database(t))
 	store := newStore(t, pool, nil)
 	err := store.Check(t.Context())
 	require.ErrorIs(t, err, postgres.ErrNotMigrated)

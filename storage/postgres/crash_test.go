@@ -6,7 +6,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage"
 )
 
@@ -16,7 +16,7 @@ var lazy = map[string]string{"wal_writer_delay": "10s", "wal_writer_flush_after"
 
 // crash kills a server at once and restarts it, after a commit of the user's own
 // that must turn out to be lost: or nothing would have been at stake.
-func crash(t testing.TB, server *testenv.Postgres, pool *pgxpool.Pool) {
+func crash(t testing.TB, server *pgserver.Server, pool *pgxpool.Pool) {
 	t.Helper()
 	mustExec(t, pool, "insert into item values ('unguarded', 1)")
 	require.NoError(t, server.Kill())

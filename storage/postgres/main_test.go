@@ -13,6 +13,7 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -40,7 +41,7 @@ func migrated(t testing.TB) (dsn string) {
 	return template.Database(t)
 }
 
-var template = testenv.Template{Prepare: migrate}
+var template = pgserver.Template{Prepare: migrate}
 
 func migrate(ctx context.Context, dsn string) error {
 	pool, err := pgxpool.New(ctx, dsn)

@@ -10,14 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/guard"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
 func TestMigrate_AppliesEachOnce(t *testing.T) {
 	t.Parallel()
-	ctx, pool := t.Context(), openPool(t, testenv.Database(t))
+	ctx, pool := t.Context(), openPool(t, pgserver.Database(t))
 	status, err := postgres.MigrationStatus(ctx, pool, "")
 	require.NoError(t, err)
 	require.NotEmpty(t, status)
@@ -41,7 +41,7 @@ func TestMigrate_AppliesEachOnce(t *testing.T) {
 
 func TestMigrate_ConcurrentCallsWaitForEachOther(t *testing.T) {
 	t.Parallel()
-	pool := openPool(t, testenv.Database(t))
+	pool := openPool(t, pgserver.Database(t))
 	var calls []<-chan result[[]postgres.Migration]
 	for range 8 {
 		calls = append(calls, background(func() ([]postgres.Migration, error) { return postgres.Migrate(context.Background(), pool, "") }))
@@ -78,7 +78,7 @@ func TestMigrate_AnySchema(t *testing.T) {
 
 func TestMigrate_RejectsOddSchemaNames(t *testing.T) {
 	t.Parallel()
-	pool := openPool(t, testenv.Database(t))
+	pool := openPool(t, pgserver.Database(t))
 	for _, schema := range []string{"A", "a b", `a"b`, "a;b", "a.b", "ä", "1a", "a-b", strings.Repeat("s", 41), "a\x00"} {
 		_, err := postgres.Migrate(t.Context(), pool, schema)
 		require.ErrorIs(t, err, guard.ErrInvalid, schema)
@@ -94,7 +94,7 @@ func TestMigrate_RejectsOddSchemaNames(t *testing.T) {
 // The files applied by hand are as good as Migrate.
 func TestMigrations_CanBeAppliedByHand(t *testing.T) {
 	t.Parallel()
-	pool := openPool(t, testenv.Database(t))
+	pool := openPool(t, pgserver.Database(t))
 	mustExec(t, pool, "create schema fence; create table item (key text primary key, value bigint not null)")
 	migrations, err := postgres.Migrations("")
 	require.NoError(t, err)
@@ -116,7 +116,7 @@ func TestMigrations_CanBeAppliedByHand(t *testing.T) {
 // A migration that fails leaves nothing of itself, and can be repeated.
 func TestMigrate_WithoutRightsChangesNothing(t *testing.T) {
 	t.Parallel()
-	dsn := testenv.Database(t)
+	dsn := pgserver.Database(t)
 	admin := openPool(t, dsn)
 	role := unique("guest")
 	mustExec(t, admin, "create role "+role+" login")
@@ -145,7 +145,7 @@ func TestMigrate_NeedsNoRightsWhereThereIsNothingToDo(t *testing.T) {
 // make one.
 func TestMigrate_OwnerOfTheSchemaNeedsNoRightOnTheDatabase(t *testing.T) {
 	t.Parallel()
-	dsn := testenv.Database(t)
+	dsn := pgserver.Database(t)
 	admin := openPool(t, dsn)
 	role := newRole(t, admin, "owner")
 	mustExec(t, admin, "create schema fence authorization "+role)

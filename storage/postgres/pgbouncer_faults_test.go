@@ -9,15 +9,16 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/pgbouncer"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
 // pooled is a store behind a pooler, in front of a server of the test's own.
 type pooled struct {
-	server *testenv.Postgres
-	pooler *testenv.PgBouncer
+	server *pgserver.Server
+	pooler *pgbouncer.Pooler
 	direct *pgxpool.Pool
 	store  *postgres.Store
 }
@@ -25,7 +26,7 @@ type pooled struct {
 func newPooled(t *testing.T) pooled {
 	t.Helper()
 	server, dsn := startServer(t, nil)
-	pooler := startPooler(t, server, testenv.PgBouncerConfig{Settings: map[string]string{
+	pooler := startPooler(t, server, pgbouncer.Config{Settings: map[string]string{
 		// How long a client waits for a server that is away, and how often that is tried.
 		"query_wait_timeout": "1", "server_login_retry": "0.1",
 	}})

@@ -10,15 +10,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/guard/guardtest"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/pgbouncer"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
 // startPooler starts a PgBouncer in transaction mode in front of server.
-func startPooler(t testing.TB, server *testenv.Postgres, cfg testenv.PgBouncerConfig) *testenv.PgBouncer {
+func startPooler(t testing.TB, server *pgserver.Server, cfg pgbouncer.Config) *pgbouncer.Pooler {
 	t.Helper()
-	pooler, err := testenv.StartPgBouncer(t.Context(), server, &cfg)
+	pooler, err := pgbouncer.Start(t.Context(), server, &cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -33,7 +34,7 @@ func startPooler(t testing.TB, server *testenv.Postgres, cfg testenv.PgBouncerCo
 func unnamed(cfg *pgxpool.Config) { cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec }
 
 // openPooled returns a pool on a database, through the pooler.
-func openPooled(t testing.TB, pooler *testenv.PgBouncer, dsn string, options ...func(*pgxpool.Config)) *pgxpool.Pool {
+func openPooled(t testing.TB, pooler *pgbouncer.Pooler, dsn string, options ...func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
 	through, err := pooler.DSN(dsn)
 	require.NoError(t, err)
@@ -42,7 +43,7 @@ func openPooled(t testing.TB, pooler *testenv.PgBouncer, dsn string, options ...
 
 func TestPooler_PassesTheContract_HB18(t *testing.T) {
 	t.Parallel()
-	pooler := startPooler(t, testenv.SharedPostgres(t), testenv.PgBouncerConfig{})
+	pooler := startPooler(t, pgserver.Shared(t), pgbouncer.Config{})
 	guardtest.TestStore(t, func(t *testing.T) guardtest.Harness[pgx.Tx] {
 		return harness(t, openPooled(t, pooler, migrated(t)), nil)
 	})
@@ -56,7 +57,7 @@ func TestPooler_NothingOfOursStaysOnTheServersConnection_HB18(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
 	lax(t, openPool(t, dsn))
-	pooler := startPooler(t, testenv.SharedPostgres(t), testenv.PgBouncerConfig{PoolSize: 1})
+	pooler := startPooler(t, pgserver.Shared(t), pgbouncer.Config{PoolSize: 1})
 	store := newStore(t, openPooled(t, pooler, dsn), nil)
 	other := openPooled(t, pooler, dsn)
 	const left = `select coalesce(string_agg(name || '=' || setting, ' ' order by name), '')
@@ -126,7 +127,7 @@ func TestPooler_NothingOfOursStaysOnTheServersConnection_HB18(t *testing.T) {
 func TestPooler_ClaimEvictsTheStaleTransactionAlone_HB18_L1(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
-	pooler := startPooler(t, testenv.SharedPostgres(t), testenv.PgBouncerConfig{PoolSize: 3})
+	pooler := startPooler(t, pgserver.Shared(t), pgbouncer.Config{PoolSize: 3})
 	store := newStore(t, openPooled(t, pooler, dsn), patient())
 	bystander := grant(5, "c")
 	bystander.Resource = "sku/2"
@@ -153,7 +154,7 @@ func TestPooler_ClaimEvictsTheStaleTransactionAlone_HB18_L1(t *testing.T) {
 func TestPooler_PausedHolderWithTheLastConnectionIsBounded_HB18_L1(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
-	pooler := startPooler(t, testenv.SharedPostgres(t), testenv.PgBouncerConfig{PoolSize: 1})
+	pooler := startPooler(t, pgserver.Shared(t), pgbouncer.Config{PoolSize: 1})
 	pool := openPooled(t, pooler, dsn)
 	cfg := patient()
 	cfg.IdleTimeout = 500 * time.Millisecond
@@ -172,7 +173,7 @@ func TestPooler_PausedHolderWithTheLastConnectionIsBounded_HB18_L1(t *testing.T)
 func TestPooler_WithoutAConnectionFailsInTime_HB18(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
-	pooler := startPooler(t, testenv.SharedPostgres(t), testenv.PgBouncerConfig{
+	pooler := startPooler(t, pgserver.Shared(t), pgbouncer.Config{
 		PoolSize: 1, Settings: map[string]string{"query_wait_timeout": "0.3"},
 	})
 	pool := openPooled(t, pooler, dsn)
@@ -221,7 +222,7 @@ func lax(t testing.TB, pool *pgxpool.Pool) {
 func TestPooler_CachedStatementsAreNamed_HB17_HB18(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
-	pooler := startPooler(t, testenv.SharedPostgres(t), testenv.PgBouncerConfig{PoolSize: 1})
+	pooler := startPooler(t, pgserver.Shared(t), pgbouncer.Config{PoolSize: 1})
 	cached := func(cfg *pgxpool.Config) { cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement }
 	named := func(err error) {
 		t.Helper()

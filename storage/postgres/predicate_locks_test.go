@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -116,7 +116,7 @@ func fillFences(t *testing.T, dsn string, resources int) {
 }
 
 // copyOf makes a copy of a database.
-func copyOf(t *testing.T, server *testenv.Postgres, dsn string) (copied string) {
+func copyOf(t *testing.T, server *pgserver.Server, dsn string) (copied string) {
 	t.Helper()
 	cfg, err := pgx.ParseConfig(dsn)
 	require.NoError(t, err)

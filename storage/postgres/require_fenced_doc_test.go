@@ -13,7 +13,7 @@ import (
 
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -55,7 +55,7 @@ func depositIsFenced(t *testing.T) {
 // The documentation of package guardtest shows code that is compiled and run, more than
 // once on one database: depositIsFenced.
 func TestRequireFenced_ExampleInItsDocumentationWorks(t *testing.T) {
-	dsn := testenv.Database(t)
+	dsn := pgserver.Database(t)
 	t.Setenv("TEST_DATABASE", dsn)
 	mustExec(t, openPool(t, dsn), "create table account (name text primary key, balance int not null)")
 	depositIsFenced(t)

@@ -11,7 +11,8 @@ import (
 
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/pgbouncer"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 )
 
 // verdict is a test that notes how it failed, and nothing else.
@@ -83,7 +84,7 @@ func TestRequireFenced_FindsUnfencedFunctions_G2_G3(t *testing.T) {
 // holder's own.
 func TestRequireFenced_WorksThroughAPooler_HB18(t *testing.T) {
 	t.Parallel()
-	pool := openPooled(t, startPooler(t, testenv.SharedPostgres(t), testenv.PgBouncerConfig{}), migrated(t))
+	pool := openPooled(t, startPooler(t, pgserver.Shared(t), pgbouncer.Config{}), migrated(t))
 	guardtest.RequireFenced(t, newStore(t, pool, nil), resource,
 		func(ctx context.Context, h guardtest.Process[pgx.Tx]) error {
 			return guard.Do(ctx, h.Guard, resource, set("stock", 1))

@@ -12,15 +12,15 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
 // startLocal is startServer for a server whose files are at hand.
-func startLocal(t testing.TB, settings map[string]string) (server *testenv.Postgres, dsn string) {
+func startLocal(t testing.TB, settings map[string]string) (server *pgserver.Server, dsn string) {
 	t.Helper()
-	server, err := testenv.StartPostgres(t.Context(), &testenv.PostgresConfig{Local: true, Settings: settings})
+	server, err := pgserver.Start(t.Context(), &pgserver.Config{Local: true, Settings: settings})
 	require.NoError(t, err)
 	stopLater(t, server)
 	dsn, err = server.CreateDatabase(t.Context(), "app")
@@ -29,7 +29,7 @@ func startLocal(t testing.TB, settings map[string]string) (server *testenv.Postg
 	return server, dsn
 }
 
-func stopLater(t testing.TB, server *testenv.Postgres) {
+func stopLater(t testing.TB, server *pgserver.Server) {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
@@ -39,10 +39,10 @@ func stopLater(t testing.TB, server *testenv.Postgres) {
 
 // restore is a database whose volume can be put back.
 type restore struct {
-	server *testenv.Postgres
+	server *pgserver.Server
 	pool   *pgxpool.Pool
 	store  *postgres.Store
-	volume *testenv.Volume
+	volume *pgserver.Volume
 }
 
 func newRestore(t *testing.T) *restore {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -273,7 +273,7 @@ func TestGrantRoles_RejectsBadRoles_HC2(t *testing.T) {
 	odd := uniqueRole("Über-app.1@x")
 	require.NoError(t, postgres.GrantRoles(t.Context(), pool, "", postgres.Roles{App: odd}))
 	dropRole(pool, pgx.Identifier{odd}.Sanitize())
-	require.ErrorContains(t, postgres.GrantRoles(t.Context(), openPool(t, testenv.Database(t)), "", postgres.Roles{App: uniqueRole("a")}), "3F000")
+	require.ErrorContains(t, postgres.GrantRoles(t.Context(), openPool(t, pgserver.Database(t)), "", postgres.Roles{App: uniqueRole("a")}), "3F000")
 }
 
 // A table that a crash would empty is no fence.
@@ -293,7 +293,7 @@ func TestCheck_RejectsUnloggedTables_HB15(t *testing.T) {
 // An owner who may not make roles is told what to do, and it helps.
 func TestGrantRoles_SaysWhatToDoWithoutCreateRole_HC2(t *testing.T) {
 	t.Parallel()
-	dsn := testenv.Database(t)
+	dsn := pgserver.Database(t)
 	admin := openPool(t, dsn)
 	owner, app := newRole(t, admin, "owner"), uniqueRole("app")
 	mustExec(t, admin, "create schema fence authorization "+owner)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -20,7 +20,7 @@ import (
 // replicated is a primary with a standby that streams from it, and clients that
 // look for the one of both that takes writes.
 type replicated struct {
-	primary, standby *testenv.Postgres
+	primary, standby *pgserver.Server
 	direct           *pgxpool.Pool // to the primary alone
 	pool             *pgxpool.Pool
 	store            *postgres.Store
@@ -29,7 +29,7 @@ type replicated struct {
 func newReplicated(t *testing.T) *replicated {
 	t.Helper()
 	primary, dsn := startLocal(t, nil)
-	standby, err := testenv.StartStandby(t.Context(), primary, nil)
+	standby, err := pgserver.StartStandby(t.Context(), primary, nil)
 	require.NoError(t, err)
 	stopLater(t, standby)
 	pool := openPool(t, eitherOf(t, dsn, standby.DSN()))
@@ -51,7 +51,7 @@ func eitherOf(t *testing.T, dsn, other string) string {
 // synchronous makes commits of the primary wait for the standby.
 func (r *replicated) synchronous(t *testing.T) {
 	t.Helper()
-	mustExec(t, r.direct, "alter system set synchronous_standby_names = '"+testenv.StandbyName+"'")
+	mustExec(t, r.direct, "alter system set synchronous_standby_names = '"+pgserver.StandbyName+"'")
 	mustExec(t, r.direct, "select pg_reload_conf()")
 	eventually(t, r.direct, "select sync_state = 'sync' from pg_stat_replication")
 }

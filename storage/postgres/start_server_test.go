@@ -8,14 +8,14 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 )
 
 // startServer starts a server of the test's own, with a migrated database, and
 // returns the DSN of that.
-func startServer(t testing.TB, settings map[string]string) (server *testenv.Postgres, dsn string) {
+func startServer(t testing.TB, settings map[string]string) (server *pgserver.Server, dsn string) {
 	t.Helper()
-	server, err := testenv.StartPostgres(t.Context(), &testenv.PostgresConfig{Settings: settings})
+	server, err := pgserver.Start(t.Context(), &pgserver.Config{Settings: settings})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

@@ -11,14 +11,14 @@ import (
 
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
 // failOver makes a server a standby that has received everything, and promotes it:
 // it goes on with the same data on the next timeline.
-func failOver(t *testing.T, server *testenv.Postgres, pool *pgxpool.Pool) {
+func failOver(t *testing.T, server *pgserver.Server, pool *pgxpool.Pool) {
 	t.Helper()
 	before := query[int](t, pool, "select fence.timeline()")
 	mustExec(t, pool, "copy (select) to '"+query[string](t, pool, "select current_setting('data_directory')")+"/standby.signal'")

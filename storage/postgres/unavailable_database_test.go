@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/internal/pgproxy"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/pgbouncer"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -88,7 +89,7 @@ func TestStore_DistinguishesAUsedUpPoolFromASilentServer(t *testing.T) {
 func TestPooler_InStatementModeIsNamed(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
-	pooler := startPooler(t, testenv.SharedPostgres(t), testenv.PgBouncerConfig{Settings: map[string]string{"pool_mode": "statement"}})
+	pooler := startPooler(t, pgserver.Shared(t), pgbouncer.Config{Settings: map[string]string{"pool_mode": "statement"}})
 	store := newStore(t, openPooled(t, pooler, dsn), nil)
 	_, claimErr := store.Claim(t.Context(), grant(5, "a"))
 	_, beginErr := store.Begin(t.Context(), claim(t, newStore(t, openPool(t, dsn), nil), grant(5, "a")))

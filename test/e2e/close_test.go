@@ -13,14 +13,15 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/pgproxy"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 )
 
 // caller is a process in the midst of a call when something goes wrong with its
 // database, behind a proxy, and stays so.
 type caller struct {
 	*process
-	server   *testenv.Postgres
+	server   *pgserver.Server
 	proxy    *pgproxy.Proxy
 	acquired chan struct{} // has a value for each lock that was had
 	taken    []*pgxpool.Conn
@@ -119,7 +120,7 @@ func TestClose_DuringAnOutageIsBounded_L1(t *testing.T) {
 			proxy, err := pgproxy.New(dsn)
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, proxy.Close()) })
-			endpoint := testenv.SharedEtcd(t).Endpoint()
+			endpoint := etcdserver.Shared(t).Endpoint()
 			lockCfg := etcd.Config{TTL: 10 * time.Minute}
 			c := &caller{server: server, proxy: proxy, acquired: make(chan struct{}, 10)}
 			c.process = newProcess(t, endpoint, proxy.DSN(), lockCfg, &guard.Config{

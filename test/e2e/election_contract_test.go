@@ -11,7 +11,7 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard/guardtest"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 // Code that was tested with guardtest's elections finds the same in etcd's.
@@ -20,7 +20,7 @@ func TestElection_ThatOfGuardtestBehavesAsEtcdsDoes(t *testing.T) {
 		t.Parallel()
 		prefix := fmt.Sprintf("election-%x", rand.Uint64())
 		testElections(t, func(name string) (fence.Election, error) {
-			l, err := etcd.NewLocker(testenv.EtcdClient(t), &etcd.Config{Prefix: prefix})
+			l, err := etcd.NewLocker(etcdserver.Client(t), &etcd.Config{Prefix: prefix})
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, l.Close(context.Background())) })
 			return l.Election(name)

@@ -16,7 +16,7 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 // deaf is a stream interceptor for a client that hears of nothing: neither a
@@ -52,7 +52,7 @@ func writing(key string) func(context.Context, guard.Runner[pgx.Tx]) error {
 func TestElection_ADeposedLeadersWritesAreRefused_G3(t *testing.T) {
 	t.Parallel()
 	dsn, pool := counters(t, "jobs")
-	endpoint, ctx := testenv.SharedEtcd(t).Endpoint(), t.Context()
+	endpoint, ctx := etcdserver.Shared(t).Endpoint(), t.Context()
 	a := newProcess(t, endpoint, dsn, etcd.Config{TTL: 10 * time.Minute}, nil, grpc.WithChainStreamInterceptor(deaf))
 	b := newProcess(t, endpoint, dsn, etcd.Config{}, nil)
 	old := campaign(t, election(t, a, "jobs"))
@@ -85,7 +85,7 @@ func TestElection_ADeposedLeadersWritesAreRefused_G3(t *testing.T) {
 
 func revokeOnce(t *testing.T, ctx context.Context, prefix string) {
 	t.Helper()
-	client := testenv.EtcdClient(t)
+	client := etcdserver.Client(t)
 	keys, err := client.Get(ctx, prefix+"/locks/", clientv3.WithPrefix())
 	require.NoError(t, err)
 	require.Len(t, keys.Kvs, 1)
@@ -112,7 +112,7 @@ func TestElection_LeadersComeAndGoButNoUpdateIsLost_G3_G4(t *testing.T) {
 	var acknowledged, deposed atomic.Int64
 	var leaders, revoker sync.WaitGroup
 	for range 3 {
-		p := newProcess(t, testenv.SharedEtcd(t).Endpoint(), dsn, etcd.Config{}, nil)
+		p := newProcess(t, etcdserver.Shared(t).Endpoint(), dsn, etcd.Config{}, nil)
 		e := election(t, p, "jobs")
 		leaders.Go(func() {
 			for range 60 {

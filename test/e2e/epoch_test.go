@@ -13,7 +13,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
@@ -26,7 +26,7 @@ type epochs struct {
 }
 
 func newEpochs(t *testing.T) *epochs {
-	return &epochs{t: t, client: testenv.EtcdClient(t), prefix: fmt.Sprintf("%s-%x", t.Name(), rand.Uint64()), store: memory.NewStore()}
+	return &epochs{t: t, client: etcdserver.Client(t), prefix: fmt.Sprintf("%s-%x", t.Name(), rand.Uint64()), store: memory.NewStore()}
 }
 
 func (e *epochs) locker() *etcd.Locker {

@@ -13,24 +13,24 @@ import (
 
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 // leaderFaults take the leader of etcd away, and give it back.
 var leaderFaults = map[string]struct {
-	strike, heal func(context.Context, *testenv.EtcdMember) error
+	strike, heal func(context.Context, *etcdserver.Member) error
 }{
 	"killed": {
-		func(_ context.Context, m *testenv.EtcdMember) error { return m.Kill() },
-		func(ctx context.Context, m *testenv.EtcdMember) error { return m.Restart(ctx) },
+		func(_ context.Context, m *etcdserver.Member) error { return m.Kill() },
+		func(ctx context.Context, m *etcdserver.Member) error { return m.Restart(ctx) },
 	},
 	"stopped": {
-		func(_ context.Context, m *testenv.EtcdMember) error { return m.Pause() },
-		func(_ context.Context, m *testenv.EtcdMember) error { return m.Resume() },
+		func(_ context.Context, m *etcdserver.Member) error { return m.Pause() },
+		func(_ context.Context, m *etcdserver.Member) error { return m.Resume() },
 	},
 	"isolated": {
-		func(_ context.Context, m *testenv.EtcdMember) error { return m.Isolate() },
-		func(_ context.Context, m *testenv.EtcdMember) error { return m.Rejoin() },
+		func(_ context.Context, m *etcdserver.Member) error { return m.Isolate() },
+		func(_ context.Context, m *etcdserver.Member) error { return m.Rejoin() },
 	},
 }
 
@@ -46,7 +46,7 @@ func TestLeaderLoss_UnderLoadLosesNoUpdate_G3_G4_HD3(t *testing.T) {
 			ctx := patiently(t)
 			_, err := pool.Exec(ctx, "create table ballast (s text)")
 			require.NoError(t, err)
-			cluster, err := testenv.StartEtcdCluster(ctx, 3, nil)
+			cluster, err := etcdserver.StartCluster(ctx, 3, nil)
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, cluster.Stop(context.Background())) })
 			old, err := cluster.Leader(ctx)

@@ -18,14 +18,14 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 	"github.com/fencekit/fencekit/storage"
 )
 
 // restored is an etcd that goes back, with a database that doesn't.
 type restored struct {
 	t     *testing.T
-	etcd  *testenv.Etcd
+	etcd  *etcdserver.Server
 	line  *line // leads to it
 	dsn   string
 	pool  *pgxpool.Pool
@@ -39,14 +39,14 @@ func newRestored(t *testing.T) *restored {
 	return r
 }
 
-func anotherEtcd(t *testing.T) *testenv.Etcd {
-	e, err := testenv.StartEtcd(t.Context(), nil)
+func anotherEtcd(t *testing.T) *etcdserver.Server {
+	e, err := etcdserver.Start(t.Context(), nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, e.Stop(context.Background())) })
 	return e
 }
 
-func address(e *testenv.Etcd) string { return strings.TrimPrefix(e.Endpoint(), "http://") }
+func address(e *etcdserver.Server) string { return strings.TrimPrefix(e.Endpoint(), "http://") }
 
 // process returns a new process of the service. What it holds it keeps.
 func (r *restored) process() *process {
@@ -296,7 +296,7 @@ func TestPartition_AHolderWithoutEtcdWritesUntilItIsFenced_HD17_G3(t *testing.T)
 // etcd is full and grants nothing: who keeps a resource goes on with it.
 func TestNoSpace_AKeptResourceGoesOn_HD7(t *testing.T) {
 	t.Parallel()
-	small, err := testenv.StartEtcd(t.Context(), &testenv.EtcdConfig{ExtraFlags: []string{"--quota-backend-bytes=2097152"}})
+	small, err := etcdserver.Start(t.Context(), &etcdserver.Config{ExtraFlags: []string{"--quota-backend-bytes=2097152"}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, small.Stop(context.Background())) })
 	r := &restored{t: t, etcd: small, line: &line{target: address(small)}}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
@@ -21,7 +21,7 @@ func TestMutexKeys_UseOfALongerNameDoesNotStarveTheShorter_L1(t *testing.T) {
 	t.Parallel()
 	name := fmt.Sprintf("shop-%x", rand.Uint64())
 	newLocker := func() *etcd.Locker {
-		l, err := etcd.NewLocker(testenv.EtcdClient(t), &etcd.Config{MutexKeys: true, TTL: time.Minute})
+		l, err := etcd.NewLocker(etcdserver.Client(t), &etcd.Config{MutexKeys: true, TTL: time.Minute})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, l.Close(context.Background())) })
 		return l

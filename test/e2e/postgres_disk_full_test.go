@@ -13,7 +13,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 // full is a size of files that leaves room for the segments of the log alone, and
@@ -34,7 +34,7 @@ func requireDiskFull(t *testing.T, err error) {
 func TestDiskFull_FailsTheWriteAlone_G4(t *testing.T) {
 	t.Parallel()
 	server, dsn, pool := ownPostgres(t, "a")
-	p := newProcess(t, testenv.SharedEtcd(t).Endpoint(), dsn, etcd.Config{}, nil)
+	p := newProcess(t, etcdserver.Shared(t).Endpoint(), dsn, etcd.Config{}, nil)
 	ctx := patiently(t)
 	fill := func(ctx context.Context, tx pgx.Tx) error {
 		if err := increment("a")(ctx, tx); err != nil {
@@ -87,7 +87,7 @@ func fillHistory(t *testing.T, pool *pgxpool.Pool) {
 func TestDiskFull_OfTheLogLeavesNoDoubt_G4(t *testing.T) {
 	t.Parallel()
 	server, dsn, pool := ownPostgres(t, "a")
-	p := newProcess(t, testenv.SharedEtcd(t).Endpoint(), dsn, etcd.Config{}, &guard.Config{
+	p := newProcess(t, etcdserver.Shared(t).Endpoint(), dsn, etcd.Config{}, &guard.Config{
 		StoreTimeout: time.Second, CommitTimeout: 5 * time.Second, ResolveTimeout: time.Second,
 	})
 	ctx := patiently(t)

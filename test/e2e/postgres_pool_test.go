@@ -14,15 +14,16 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/pgproxy"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
 // ownPostgres starts a server of the test's own, with the tables of counters, for
 // what shared servers can't be subjected to.
-func ownPostgres(t *testing.T, keys ...string) (server *testenv.Postgres, dsn string, pool *pgxpool.Pool) {
+func ownPostgres(t *testing.T, keys ...string) (server *pgserver.Server, dsn string, pool *pgxpool.Pool) {
 	t.Helper()
-	server, err := testenv.StartPostgres(t.Context(), &testenv.PostgresConfig{Local: true})
+	server, err := pgserver.Start(t.Context(), &pgserver.Config{Local: true})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
 	dsn, err = server.CreateDatabase(t.Context(), "e2e")
@@ -54,7 +55,7 @@ func patiently(t *testing.T) context.Context {
 func TestPool_TakenByOwnQueriesIsNamedInTime_HB19(t *testing.T) {
 	t.Parallel()
 	dsn, pool := counters(t, "a")
-	p := newProcess(t, testenv.SharedEtcd(t).Endpoint(), dsn+"&pool_max_conns=2", etcd.Config{}, &guard.Config{StoreTimeout: 300 * time.Millisecond})
+	p := newProcess(t, etcdserver.Shared(t).Endpoint(), dsn+"&pool_max_conns=2", etcd.Config{}, &guard.Config{StoreTimeout: 300 * time.Millisecond})
 	ctx := patiently(t)
 	var taken [2]*pgxpool.Conn
 	for i := range taken {
@@ -80,7 +81,7 @@ func TestPool_OfOneConnectionIsEnough_HB19(t *testing.T) {
 	proxy, err := pgproxy.New(dsn + "&pool_max_conns=1")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
-	endpoint := testenv.SharedEtcd(t).Endpoint()
+	endpoint := etcdserver.Shared(t).Endpoint()
 	one := newProcess(t, endpoint, proxy.DSN(), etcd.Config{}, nil)
 	other := newProcess(t, endpoint, dsn+"&pool_max_conns=1", etcd.Config{}, nil)
 	ctx := patiently(t)
@@ -135,7 +136,7 @@ func TestStoreTimeout_GivesTheLockToWhoReachesTheDatabase_L1_HD17(t *testing.T) 
 	proxy, err := pgproxy.New(dsn)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
-	endpoint := testenv.SharedEtcd(t).Endpoint()
+	endpoint := etcdserver.Shared(t).Endpoint()
 	lockCfg := etcd.Config{TTL: 10 * time.Minute}
 	cut := newProcess(t, endpoint, proxy.DSN(), lockCfg, &guard.Config{
 		KeepFor: time.Hour, StoreTimeout: time.Second, CommitTimeout: time.Second, ResolveTimeout: time.Second,

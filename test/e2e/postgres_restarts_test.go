@@ -16,7 +16,9 @@ import (
 
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+	"github.com/fencekit/fencekit/internal/testenv/pgbouncer"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 )
 
 // ledger is what callers were told of operations that each write a row of their own.
@@ -99,14 +101,14 @@ func (l *ledger) check(t *testing.T, ctx context.Context, pool *pgxpool.Pool, re
 // by itself each time.
 func TestRestarts_UnderLoadLeaveEveryOutcomeKnown_G4_HB18(t *testing.T) {
 	t.Parallel()
-	for name, again := range map[string]func(ctx context.Context, server *testenv.Postgres, pooler *testenv.PgBouncer) error{
-		"Postgres crashes": func(ctx context.Context, server *testenv.Postgres, _ *testenv.PgBouncer) error {
+	for name, again := range map[string]func(ctx context.Context, server *pgserver.Server, pooler *pgbouncer.Pooler) error{
+		"Postgres crashes": func(ctx context.Context, server *pgserver.Server, _ *pgbouncer.Pooler) error {
 			return errors.Join(server.Kill(), server.Restart(ctx))
 		},
-		"Postgres is restarted": func(ctx context.Context, server *testenv.Postgres, _ *testenv.PgBouncer) error {
+		"Postgres is restarted": func(ctx context.Context, server *pgserver.Server, _ *pgbouncer.Pooler) error {
 			return server.Restart(ctx)
 		},
-		"the pooler crashes": func(ctx context.Context, _ *testenv.Postgres, pooler *testenv.PgBouncer) error {
+		"the pooler crashes": func(ctx context.Context, _ *pgserver.Server, pooler *pgbouncer.Pooler) error {
 			return errors.Join(pooler.Kill(), pooler.Restart(ctx))
 		},
 	} {
@@ -114,7 +116,7 @@ func TestRestarts_UnderLoadLeaveEveryOutcomeKnown_G4_HB18(t *testing.T) {
 			t.Parallel()
 			resources := []string{"a", "b", "c"}
 			server, dsn, pool := ownPostgres(t, resources...)
-			pooler, err := testenv.StartPgBouncer(t.Context(), server, &testenv.PgBouncerConfig{Settings: map[string]string{"server_login_retry": "0.1"}})
+			pooler, err := pgbouncer.Start(t.Context(), server, &pgbouncer.Config{Settings: map[string]string{"server_login_retry": "0.1"}})
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, pooler.Stop(context.Background())) })
 			through, err := pooler.DSN(dsn)
@@ -124,7 +126,7 @@ func TestRestarts_UnderLoadLeaveEveryOutcomeKnown_G4_HB18(t *testing.T) {
 			l := newLedger()
 			var workers sync.WaitGroup
 			for n := range 2 {
-				p := newProcess(t, testenv.SharedEtcd(t).Endpoint(), through+"&default_query_exec_mode=exec", etcd.Config{}, &guard.Config{
+				p := newProcess(t, etcdserver.Shared(t).Endpoint(), through+"&default_query_exec_mode=exec", etcd.Config{}, &guard.Config{
 					MaxHold: 5 * time.Millisecond, StoreTimeout: time.Second, CommitTimeout: time.Second, ResolveTimeout: time.Second,
 				})
 				for _, resource := range resources {

@@ -20,7 +20,8 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -73,7 +74,7 @@ func closeProcess(t *testing.T, p *process) {
 // counters returns a fresh database with a table of counters.
 func counters(t *testing.T, keys ...string) (dsn string, pool *pgxpool.Pool) {
 	t.Helper()
-	dsn = testenv.Database(t)
+	dsn = pgserver.Database(t)
 	pool, err := pgxpool.New(t.Context(), dsn)
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
@@ -110,7 +111,7 @@ func value(t *testing.T, pool *pgxpool.Pool, key string) (v int64) {
 // A resource that its idle holder has kept costs no request to etcd at all.
 func TestKeptResource_CostsNoRequestToEtcd(t *testing.T) {
 	dsn, pool := counters(t, "a")
-	p := newProcess(t, testenv.SharedEtcd(t).Endpoint(), dsn, etcd.Config{}, nil)
+	p := newProcess(t, etcdserver.Shared(t).Endpoint(), dsn, etcd.Config{}, nil)
 	ctx := t.Context()
 	require.NoError(t, guard.Do(ctx, p.Guard, "a", increment("a")))
 	before := p.requests.Load()
@@ -125,7 +126,7 @@ func TestKeptResource_CostsNoRequestToEtcd(t *testing.T) {
 // A thousand resources held by one process are one lease, and no goroutines.
 func TestManyResources_OneLeaseAndNoGoroutinesWhileIdle(t *testing.T) {
 	dsn, _ := counters(t, "a")
-	p := newProcess(t, testenv.SharedEtcd(t).Endpoint(), dsn, etcd.Config{}, &guard.Config{KeepFor: time.Hour})
+	p := newProcess(t, etcdserver.Shared(t).Endpoint(), dsn, etcd.Config{}, &guard.Config{KeepFor: time.Hour})
 	hold := func(from, to int) {
 		var workers sync.WaitGroup
 		next := make(chan int)
@@ -150,7 +151,7 @@ func TestManyResources_OneLeaseAndNoGoroutinesWhileIdle(t *testing.T) {
 	many := settledGoroutines()
 	require.Less(t, many, few+50, "goroutines while 1,000 resources are held, against %d while 10 are", few)
 
-	client := testenv.EtcdClient(t)
+	client := etcdserver.Client(t)
 	keys, err := client.Get(t.Context(), t.Name()+"/locks/", clientv3.WithPrefix())
 	require.NoError(t, err)
 	require.Len(t, keys.Kvs, 1000)
@@ -178,7 +179,7 @@ func TestProcesses_LoseLeasesButNoUpdates_G3_G4(t *testing.T) {
 	dsn, pool := counters(t, "hot")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	endpoint := testenv.SharedEtcd(t).Endpoint()
+	endpoint := etcdserver.Shared(t).Endpoint()
 	var acknowledged, refused, lost atomic.Int64
 	var workers sync.WaitGroup
 	for range 3 {
@@ -220,7 +221,7 @@ func TestProcesses_LoseLeasesButNoUpdates_G3_G4(t *testing.T) {
 // revokeAll revokes the lease of every lock under a prefix, again and again, and pauses
 // in between.
 func revokeAll(t *testing.T, ctx context.Context, prefix string, pause func()) {
-	client := testenv.EtcdClient(t)
+	client := etcdserver.Client(t)
 	for ctx.Err() == nil {
 		keys, err := client.Get(ctx, prefix+"/locks/", clientv3.WithPrefix())
 		if err != nil {
@@ -241,7 +242,7 @@ func TestDeadServers_AreNamedWithinTheCallersTime(t *testing.T) {
 		want          error
 	}{
 		"etcd":     {"http://127.0.0.1:1", dsn, fence.ErrUnavailable},
-		"postgres": {testenv.SharedEtcd(t).Endpoint(), "postgres://127.0.0.1:1/x", nil},
+		"postgres": {etcdserver.Shared(t).Endpoint(), "postgres://127.0.0.1:1/x", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newProcess(t, c.endpoint, c.dsn, etcd.Config{RequestTimeout: time.Second}, nil)
@@ -264,7 +265,7 @@ func TestDeadServers_AreNamedWithinTheCallersTime(t *testing.T) {
 func TestPostgresRestart_KeepsWhatWasAcknowledged_G4(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	pg, err := testenv.StartPostgres(ctx, nil)
+	pg, err := pgserver.Start(ctx, nil)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, pg.Stop(context.Background())) }()
 	dsn, err := pg.CreateDatabase(ctx, "restart")
@@ -276,7 +277,7 @@ func TestPostgresRestart_KeepsWhatWasAcknowledged_G4(t *testing.T) {
 	require.NoError(t, err)
 	_, err = pool.Exec(ctx, "create table counter (key text primary key, value bigint not null); insert into counter values ('a', 0)")
 	require.NoError(t, err)
-	p := newProcess(t, testenv.SharedEtcd(t).Endpoint(), dsn, etcd.Config{}, nil)
+	p := newProcess(t, etcdserver.Shared(t).Endpoint(), dsn, etcd.Config{}, nil)
 
 	var sum, unknown int64
 	stop := make(chan struct{})

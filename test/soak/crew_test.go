@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/fencekit/fencekit/internal/pause"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/child"
 )
 
 // told is what the workers have told.
@@ -108,7 +108,7 @@ type member struct {
 	told *told
 	spec workerSpec // of the present process
 
-	child        *testenv.Child
+	child        *child.Process
 	begun, ended atomic.Int64  // operations of the present process
 	stopping     chan string   // gets the operation in which the present process stops
 	silent       chan struct{} // closed when the present process has closed its output
@@ -134,7 +134,7 @@ func (m *member) start() error {
 	cmd := exec.Command(self)
 	cmd.Env = append(os.Environ(), workerVar+"="+string(text))
 	cmd.Stdout, cmd.Stderr = in, os.Stderr
-	m.child, err = testenv.StartChild(cmd)
+	m.child, err = child.Start(cmd)
 	_ = in.Close() // the child has its own
 	if err != nil {
 		_ = out.Close()

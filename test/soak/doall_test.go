@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/internal/pgproxy"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -30,7 +31,7 @@ func TestDoAll_SumsAreExactUnderFaults_G4_HB10(t *testing.T) {
 	s := seed(t)
 	log := &deadlockCount{}
 	pool := startBank(t, log)
-	etcd := testenv.SharedEtcd(t)
+	etcd := etcdserver.Shared(t)
 	cuts := &cuts{random: rand.New(rand.NewPCG(s, 1)), every: 20}
 	proxy, err := pgproxy.New(pool.Config().ConnString())
 	require.NoError(t, err)
@@ -49,7 +50,7 @@ func TestDoAll_SumsAreExactUnderFaults_G4_HB10(t *testing.T) {
 		crew = append(crew, m)
 	}
 	n := &nemesis{
-		random: rand.New(rand.NewPCG(s, 2)), crew: crew, etcd: testenv.EtcdClient(t),
+		random: rand.New(rand.NewPCG(s, 2)), crew: crew, etcd: etcdserver.Client(t),
 		locks: t.Name() + "/locks/", pool: pool, cuts: cuts,
 	}
 	start := time.Now()
@@ -104,7 +105,7 @@ func checkHit(t *testing.T, n *nemesis, told *told) {
 // balances.
 func startBank(t *testing.T, log *deadlockCount) *pgxpool.Pool {
 	ctx := t.Context()
-	server, err := testenv.StartPostgres(ctx, &testenv.PostgresConfig{
+	server, err := pgserver.Start(ctx, &pgserver.Config{
 		Settings: map[string]string{"deadlock_timeout": "100ms"}, // below lock_timeout, which would hide deadlocks
 		Log:      log,
 	})

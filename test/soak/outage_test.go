@@ -7,14 +7,15 @@ import (
 	"time"
 
 	"github.com/fencekit/fencekit/internal/pgproxy"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 )
 
 // outage takes servers away for a while.
 type outage struct {
 	random   *rand.Rand
-	etcd     *testenv.Etcd
-	postgres *testenv.Postgres
+	etcd     *etcdserver.Server
+	postgres *pgserver.Server
 	proxy    *pgproxy.Proxy // all go through it
 	cuts     *cuts          // its rule
 

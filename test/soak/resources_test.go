@@ -15,7 +15,7 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
@@ -24,7 +24,7 @@ import (
 // time under the same session: it is never lost, and few keys are left (L1).
 func TestResources_UsedOnceLeaveNothingAndDisturbNobody_L1(t *testing.T) {
 	t.Parallel()
-	server, err := testenv.StartEtcd(t.Context(), nil)
+	server, err := etcdserver.Start(t.Context(), nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
 	client, err := server.Client(t.Context())

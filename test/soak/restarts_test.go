@@ -17,7 +17,8 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/pgproxy"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -94,10 +95,10 @@ func TestRestarts_LoseNothingAndLeaveNothing_G3_G4_L1(t *testing.T) {
 func startServers(t *testing.T, seed uint64) *outage {
 	o := &outage{random: rand.New(rand.NewPCG(seed, 3)), cuts: &cuts{random: rand.New(rand.NewPCG(seed, 4))}, hit: map[string]int{}}
 	var err error
-	o.etcd, err = testenv.StartEtcd(t.Context(), nil)
+	o.etcd, err = etcdserver.Start(t.Context(), nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, o.etcd.Stop(context.Background())) })
-	o.postgres, err = testenv.StartPostgres(t.Context(), nil)
+	o.postgres, err = pgserver.Start(t.Context(), nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, o.postgres.Stop(context.Background())) })
 	return o

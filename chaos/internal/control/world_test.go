@@ -13,7 +13,9 @@ import (
 
 	"github.com/fencekit/fencekit/chaos/internal/control"
 	"github.com/fencekit/fencekit/internal/netfault"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
+	"github.com/fencekit/fencekit/internal/testenv/redisserver"
 )
 
 const (
@@ -33,7 +35,7 @@ type world struct {
 	control control.Control
 	pool    *pgxpool.Pool // no worker's
 	servers control.Servers
-	redis   []*testenv.Redis
+	redis   []*redisserver.Server
 	link    *netfault.Link // from A to etcd or Redis, if there is one of them
 	heal    func()         // of the cut of link
 }
@@ -43,7 +45,7 @@ func newWorld(t *testing.T, c control.Control) *world {
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	t.Cleanup(cancel)
 	w := &world{T: t, ctx: ctx, control: c}
-	w.servers.Postgres = testenv.Database(t)
+	w.servers.Postgres = pgserver.Database(t)
 	w.pool = w.openPool()
 	if c.Prepare != nil {
 		require.NoError(t, c.Prepare(ctx, w.pool))
@@ -62,7 +64,7 @@ func (w *world) start(need control.Need) {
 	w.Helper()
 	switch need {
 	case control.Etcd:
-		endpoint := testenv.SharedEtcd(w).Endpoint()
+		endpoint := etcdserver.Shared(w).Endpoint()
 		w.servers.Etcd = []string{endpoint}
 		w.newLink(strings.TrimPrefix(endpoint, "http://"))
 	case control.Redis:
@@ -70,7 +72,7 @@ func (w *world) start(need control.Need) {
 		w.newLink(w.redis[0].Addr())
 	case control.RedisReplica:
 		w.startRedis()
-		w.addRedis(testenv.StartReplica(w.ctx, w.redis[0]))
+		w.addRedis(redisserver.StartReplica(w.ctx, w.redis[0]))
 	case control.Redlock:
 		for range 5 {
 			w.startRedis()
@@ -82,10 +84,10 @@ func (w *world) start(need control.Need) {
 
 func (w *world) startRedis() {
 	w.Helper()
-	w.addRedis(testenv.StartRedis(w.ctx, nil))
+	w.addRedis(redisserver.Start(w.ctx, nil))
 }
 
-func (w *world) addRedis(r *testenv.Redis, err error) {
+func (w *world) addRedis(r *redisserver.Server, err error) {
 	w.Helper()
 	require.NoError(w, err)
 	w.Cleanup(func() { require.NoError(w, r.Stop(context.Background())) })

@@ -18,7 +18,9 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/observe"
 	"github.com/fencekit/fencekit/chaos/internal/result"
 	"github.com/fencekit/fencekit/chaos/internal/workload"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
+	"github.com/fencekit/fencekit/internal/testenv/redisserver"
 )
 
 // Environment is where a run takes place: its servers, its data, and its worker
@@ -26,8 +28,8 @@ import (
 // concurrently once StartWorkers has returned.
 type Environment struct {
 	cfg      Config
-	etcd     *testenv.EtcdCluster
-	postgres *testenv.Postgres
+	etcd     *etcdserver.Cluster
+	postgres *pgserver.Server
 	redis    *redises
 	client   *clientv3.Client
 	database string
@@ -83,7 +85,7 @@ func (s *Environment) Trace() *history.Trace { return s.cfg.Trace }
 func (s *Environment) Prefix() string { return s.prefix }
 
 // Redis are the Redis servers of a control.
-func (s *Environment) Redis() []*testenv.Redis { return s.redis.servers }
+func (s *Environment) Redis() []*redisserver.Server { return s.redis.servers }
 
 // OperationBound is within which an operation has to end, usually.
 func (s *Environment) OperationBound() time.Duration { return s.cfg.Bounds.Operation }

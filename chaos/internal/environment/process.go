@@ -17,7 +17,7 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/history"
 	"github.com/fencekit/fencekit/chaos/internal/worker"
 	"github.com/fencekit/fencekit/internal/pause"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/child"
 )
 
 // errProcessEnded: the process that was to do something has ended.
@@ -28,7 +28,7 @@ var ErrProcessEnded = errors.New("chaos: the worker process has ended")
 type process struct {
 	name  string
 	log   string // file that gets its standard error
-	child *testenv.Child
+	child *child.Process
 	world *pause.WorldStopper
 	ended chan struct{} // closed when it is gone and all it told has been taken
 	crash error         // why it ended, if nobody made it; once ended is closed
@@ -74,7 +74,7 @@ func (p *Worker) begin() (*process, error) {
 	cmd.Env = append(os.Environ(), worker.SpecVariable+"="+string(text))
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = inEnd, outEnd, log
 	cmd.ExtraFiles = []*os.File{world.File()}
-	child, err := testenv.StartChild(cmd)
+	child, err := child.Start(cmd)
 	if err != nil {
 		return nil, errors.Join(err, world.Close(), out.Close(), in.Close())
 	}

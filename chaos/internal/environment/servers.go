@@ -7,29 +7,31 @@ import (
 
 	"github.com/fencekit/fencekit/chaos/internal/control"
 	"github.com/fencekit/fencekit/chaos/internal/fault"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
+	"github.com/fencekit/fencekit/internal/testenv/redisserver"
 )
 
 // Servers are the servers of runs that follow one another. What a run needs is started
 // when the first one needs it. After Close the next run starts others.
 type Servers struct {
-	postgres *testenv.Postgres
-	etcd     map[int]*testenv.EtcdCluster // by number of members
+	postgres *pgserver.Server
+	etcd     map[int]*etcdserver.Cluster // by number of members
 }
 
 // NewServers returns Servers, none of which has started.
-func NewServers() *Servers { return &Servers{etcd: map[int]*testenv.EtcdCluster{}} }
+func NewServers() *Servers { return &Servers{etcd: map[int]*etcdserver.Cluster{}} }
 
-func (l *Servers) startPostgres(ctx context.Context) (_ *testenv.Postgres, err error) {
+func (l *Servers) startPostgres(ctx context.Context) (_ *pgserver.Server, err error) {
 	if l.postgres == nil {
-		l.postgres, err = testenv.StartPostgres(ctx, nil)
+		l.postgres, err = pgserver.Start(ctx, nil)
 	}
 	return l.postgres, err
 }
 
-func (l *Servers) startEtcd(ctx context.Context, members int) (_ *testenv.EtcdCluster, err error) {
+func (l *Servers) startEtcd(ctx context.Context, members int) (_ *etcdserver.Cluster, err error) {
 	if l.etcd[members] == nil {
-		c, err := testenv.StartEtcdCluster(ctx, members, nil)
+		c, err := etcdserver.StartCluster(ctx, members, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -51,22 +53,22 @@ func (l *Servers) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// cluster is a testenv.EtcdCluster as faults see it.
-type cluster struct{ *testenv.EtcdCluster }
+// cluster is a etcdserver.Cluster as faults see it.
+type cluster struct{ *etcdserver.Cluster }
 
 func (c cluster) Members() (members []fault.Member) {
-	for _, m := range c.EtcdCluster.Members() {
+	for _, m := range c.Cluster.Members() {
 		members = append(members, m)
 	}
 	return members
 }
 
-func (c cluster) Leader(ctx context.Context) (fault.Member, error) { return c.EtcdCluster.Leader(ctx) }
+func (c cluster) Leader(ctx context.Context) (fault.Member, error) { return c.Cluster.Leader(ctx) }
 
 // redises are the Redis servers that a control needs, of its own: they lose their
 // data.
 type redises struct {
-	servers []*testenv.Redis
+	servers []*redisserver.Server
 }
 
 func startRedises(ctx context.Context, needs []control.Need) (r *redises, err error) {
@@ -77,8 +79,8 @@ func startRedises(ctx context.Context, needs []control.Need) (r *redises, err er
 			err = r.start(ctx, 1)
 		case control.RedisReplica:
 			if err = r.start(ctx, 1); err == nil {
-				var replica *testenv.Redis
-				if replica, err = testenv.StartReplica(ctx, r.servers[0]); err == nil {
+				var replica *redisserver.Server
+				if replica, err = redisserver.StartReplica(ctx, r.servers[0]); err == nil {
 					r.servers = append(r.servers, replica)
 				}
 			}
@@ -97,7 +99,7 @@ func startRedises(ctx context.Context, needs []control.Need) (r *redises, err er
 
 func (r *redises) start(ctx context.Context, number int) error {
 	for range number {
-		s, err := testenv.StartRedis(ctx, nil)
+		s, err := redisserver.Start(ctx, nil)
 		if err != nil {
 			return err
 		}

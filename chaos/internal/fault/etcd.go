@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/fencekit/fencekit/internal/testenv/process"
+	"github.com/fencekit/fencekit/internal/testenv/child"
 )
 
 // Leader stands for the member of the lock service that leads when the fault
@@ -44,7 +44,7 @@ func (f EtcdPause) Inject(ctx context.Context, site Site) (func(context.Context)
 		return nil, err
 	}
 	err = m.Pause()
-	if errors.Is(err, process.ErrNotRunning) {
+	if errors.Is(err, child.ErrNotRunning) {
 		return nil, missed(err) // another fault has struck it
 	}
 	return func(context.Context) error { return m.Resume() }, err
@@ -63,7 +63,7 @@ func (f EtcdKill) Inject(ctx context.Context, site Site) (func(context.Context) 
 		return nil, err
 	}
 	switch err := m.Pause(); { // Kill doesn't say that it found nothing
-	case errors.Is(err, process.ErrNotRunning):
+	case errors.Is(err, child.ErrNotRunning):
 		return nil, missed(err) // another fault has struck it
 	case err != nil:
 		return nil, err

@@ -9,31 +9,31 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/chaos/internal/fault"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
-// cluster is a testenv.EtcdCluster as faults see it.
-type cluster struct{ *testenv.EtcdCluster }
+// cluster is a etcdserver.Cluster as faults see it.
+type cluster struct{ *etcdserver.Cluster }
 
 func (c cluster) Members() (members []fault.Member) {
-	for _, m := range c.EtcdCluster.Members() {
+	for _, m := range c.Cluster.Members() {
 		members = append(members, m)
 	}
 	return members
 }
 
-func (c cluster) Leader(ctx context.Context) (fault.Member, error) { return c.EtcdCluster.Leader(ctx) }
+func (c cluster) Leader(ctx context.Context) (fault.Member, error) { return c.Cluster.Leader(ctx) }
 
 func startCluster(t testing.TB, size int) cluster {
 	t.Helper()
-	c, err := testenv.StartEtcdCluster(patient(t), size, nil)
+	c, err := etcdserver.StartCluster(patient(t), size, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Stop(context.Background())) })
 	return cluster{c}
 }
 
 // ask asks one member for something, of all members' knowledge or of its own.
-func ask(ctx context.Context, t testing.TB, m *testenv.EtcdMember, opts ...clientv3.OpOption) error {
+func ask(ctx context.Context, t testing.TB, m *etcdserver.Member, opts ...clientv3.OpOption) error {
 	t.Helper()
 	client, err := m.Client(context.Background())
 	require.NoError(t, err)
@@ -48,12 +48,12 @@ func TestEtcd_StrikesOneMember(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 3)
 	s := &site{etcd: c}
-	members := c.EtcdCluster.Members()
+	members := c.Cluster.Members()
 	for _, f := range []fault.Fault{
 		fault.EtcdPause{Member: 1}, fault.EtcdPause{Member: fault.Leader}, fault.EtcdKill{Member: 5}, fault.EtcdKill{Member: fault.Leader},
 		fault.EtcdIsolate{Member: 0}, fault.EtcdIsolate{Member: fault.Leader},
 	} {
-		leader, err := c.EtcdCluster.Leader(patient(t))
+		leader, err := c.Cluster.Leader(patient(t))
 		require.NoError(t, err)
 		victim, isolated := leader, false
 		switch f := f.(type) {
@@ -81,7 +81,7 @@ func TestEtcd_StrikesOneMember(t *testing.T) {
 	}
 }
 
-func pick(members []*testenv.EtcdMember, number int, leader *testenv.EtcdMember) *testenv.EtcdMember {
+func pick(members []*etcdserver.Member, number int, leader *etcdserver.Member) *etcdserver.Member {
 	if number == fault.Leader {
 		return leader
 	}
@@ -99,14 +99,14 @@ func TestEtcd_MissesWhatIsNotThere(t *testing.T) {
 		requireMissed(brief(t), t, f, s)
 	}
 	revert()
-	require.NoError(t, ask(patient(t), t, c.EtcdCluster.Members()[0]))
+	require.NoError(t, ask(patient(t), t, c.Cluster.Members()[0]))
 }
 
 // Another fault has struck the member before.
 func TestEtcd_MissesAMemberThatIsDown(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 1)
-	require.NoError(t, c.EtcdCluster.Members()[0].Kill())
+	require.NoError(t, c.Cluster.Members()[0].Kill())
 	for _, f := range []fault.Fault{fault.EtcdPause{Member: 0}, fault.EtcdKill{Member: 0}} {
 		_, err := f.Inject(patient(t), &site{etcd: c})
 		require.ErrorIs(t, err, fault.ErrMissed)

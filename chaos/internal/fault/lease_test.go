@@ -8,14 +8,14 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/chaos/internal/fault"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 // lockSite is a site with the keys of three who hold or await a lock, two of them of
 // one lease, and with others that are nobody's lock.
 func lockSite(t testing.TB) *site {
 	t.Helper()
-	client := testenv.EtcdClient(t)
+	client := etcdserver.Client(t)
 	s := &site{observer: client, locks: t.Name() + "/"}
 	first, err := client.Grant(patient(t), 600)
 	require.NoError(t, err)

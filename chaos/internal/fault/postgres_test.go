@@ -11,12 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/chaos/internal/fault"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 )
 
-func startPostgres(t testing.TB) *testenv.Postgres {
+func startPostgres(t testing.TB) *pgserver.Server {
 	t.Helper()
-	server, err := testenv.StartPostgres(patient(t), nil)
+	server, err := pgserver.Start(patient(t), nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
 	return server

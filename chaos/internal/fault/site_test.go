@@ -14,7 +14,8 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/fault"
 	"github.com/fencekit/fencekit/internal/netfault"
 	"github.com/fencekit/fencekit/internal/pgproxy"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 )
 
 // site is where the faults of a test strike: what it needs of it.
@@ -45,14 +46,14 @@ type linked struct {
 
 func newLinked(t testing.TB) linked {
 	t.Helper()
-	direct := testenv.Database(t)
+	direct := pgserver.Database(t)
 	pool, err := pgxpool.New(context.Background(), direct)
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 	_, err = pool.Exec(patient(t), "create table t (k text)")
 	require.NoError(t, err)
 
-	toEtcd := newLink(t, strings.TrimPrefix(testenv.SharedEtcd(t).Endpoint(), "http://"))
+	toEtcd := newLink(t, strings.TrimPrefix(etcdserver.Shared(t).Endpoint(), "http://"))
 	commits, err := pgproxy.New(direct)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, commits.Close()) })
@@ -64,7 +65,7 @@ func newLinked(t testing.TB) linked {
 	return linked{
 		&site{
 			worker:   &worker{name: "w0", etcd: []*netfault.Link{toEtcd}, postgres: toPostgres, commits: commits},
-			observer: testenv.EtcdClient(t), locks: t.Name() + "/", database: pool,
+			observer: etcdserver.Client(t), locks: t.Name() + "/", database: pool,
 		},
 		client, strings.Replace(commits.DSN(), commits.Addr(), toPostgres.Addr(), 1),
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/fencekit/fencekit/internal/netfault"
 	"github.com/fencekit/fencekit/internal/pause"
 	"github.com/fencekit/fencekit/internal/pgproxy"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/child"
 )
 
 // worker is a process, or the links of one.
@@ -27,7 +27,7 @@ type worker struct {
 	postgres *netfault.Link
 	commits  *pgproxy.Proxy
 
-	child *testenv.Child
+	child *child.Process
 	in    io.WriteCloser
 	said  chan string // closed at the process's end
 	world *pause.WorldStopper
@@ -58,7 +58,7 @@ func (w *worker) Start(context.Context) (err error) {
 	}
 	cmd.ExtraFiles = []*os.File{world.File()}
 	w.world = world
-	w.child, err = testenv.StartChild(cmd)
+	w.child, err = child.Start(cmd)
 	_ = outEnd.Close()
 	_ = world.File().Close()
 	if err != nil {

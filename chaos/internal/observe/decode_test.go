@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 )
 
 // decode begins to decode a database; the slot is dropped at the end of the test.
@@ -41,9 +41,9 @@ func told(commits []Commit) [][]string {
 	return all
 }
 
-func ownPostgres(t testing.TB, settings map[string]string) *testenv.Postgres {
+func ownPostgres(t testing.TB, settings map[string]string) *pgserver.Server {
 	t.Helper()
-	server, err := testenv.StartPostgres(patient(t), &testenv.PostgresConfig{Local: true, Settings: settings})
+	server, err := pgserver.Start(patient(t), &pgserver.Config{Local: true, Settings: settings})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
 	return server
@@ -54,7 +54,7 @@ func ownPostgres(t testing.TB, settings map[string]string) *testenv.Postgres {
 // transaction as a whole.
 func TestCommits_AreInTheOrderOfTheLog(t *testing.T) {
 	t.Parallel()
-	dsn := testenv.Database(t)
+	dsn := pgserver.Database(t)
 	a, b := connect(t, dsn), connect(t, dsn)
 	mustExec(t, a, "create table t (k text primary key, v int)")
 	mustExec(t, a, "insert into t values ('before', 0)")
@@ -95,7 +95,7 @@ func TestCommits_AreInTheOrderOfTheLog(t *testing.T) {
 
 func TestCommits_ReadsWhateverIsInARow(t *testing.T) {
 	t.Parallel()
-	dsn := testenv.Database(t)
+	dsn := pgserver.Database(t)
 	conn := connect(t, dsn)
 	mustExec(t, conn, `create schema "a.b: c"; create domain "a.b: c"."ty]pe" as text`)
 	mustExec(t, conn, `create table "a.b: c"."Or""ders" (id int primary key, "va[l]: ""'" "a.b: c"."ty]pe", list text[], bits bit varying, big text, at timestamptz, "select" xid8, doc json, nothing text)`)
@@ -163,7 +163,7 @@ func TestDecode_SaysWhatItNeeds(t *testing.T) {
 	_, err := Decode(patient(t), ownPostgres(t, map[string]string{"wal_level": "replica"}).DSN())
 	require.ErrorContains(t, err, "needs wal_level = logical")
 
-	dsn := testenv.Database(t)
+	dsn := pgserver.Database(t)
 	conn := connect(t, dsn)
 	mustExec(t, conn, "create role observe_poor login")
 	t.Cleanup(func() {
@@ -179,7 +179,7 @@ func TestDecode_SaysWhatItNeeds(t *testing.T) {
 
 func TestLogClose_DropsTheSlot(t *testing.T) {
 	t.Parallel()
-	dsn := testenv.Database(t)
+	dsn := pgserver.Database(t)
 	l, err := Decode(patient(t), dsn)
 	require.NoError(t, err)
 	require.NoError(t, l.Close(patient(t)))

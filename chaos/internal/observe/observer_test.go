@@ -12,7 +12,8 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -45,7 +46,7 @@ func openPool(t testing.TB, dsn string) *pgxpool.Pool {
 // framework's history and the data.
 func TestObserver_SeesARunFromAllSides(t *testing.T) {
 	t.Parallel()
-	client, prefix, dsn := testenv.EtcdClient(t), t.Name(), testenv.Database(t)
+	client, prefix, dsn := etcdserver.Client(t), t.Name(), pgserver.Database(t)
 	pool := openPool(t, dsn)
 	_, err := postgres.Migrate(patient(t), pool, "")
 	require.NoError(t, err)
@@ -167,7 +168,7 @@ func slots(t testing.TB, dsn string) []string {
 // there is is seen.
 func TestObserver_SeesWhatThereIs(t *testing.T) {
 	t.Parallel()
-	client, prefix, dsn := testenv.EtcdClient(t), t.Name(), testenv.Database(t)
+	client, prefix, dsn := etcdserver.Client(t), t.Name(), pgserver.Database(t)
 	conn := connect(t, dsn)
 	mustExec(t, conn, "create table own (k text)")
 	o, err := Start(patient(t), client, prefix, dsn)
@@ -188,7 +189,7 @@ func TestObserver_SeesWhatThereIs(t *testing.T) {
 // An observer that can't begin leaves nothing behind, and one that can't end says so.
 func TestObserver_FailsWhole(t *testing.T) {
 	t.Parallel()
-	client, dsn := testenv.EtcdClient(t), testenv.Database(t)
+	client, dsn := etcdserver.Client(t), pgserver.Database(t)
 	_, err := Start(patient(t), client, t.Name(), dsn+"&dbname=none")
 	require.Error(t, err)
 	kept, err := client.Get(patient(t), t.Name()+"/", clientv3.WithPrefix(), clientv3.WithCountOnly())

@@ -20,7 +20,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 // line is how a client reaches etcd. It can be cut, and end at another etcd.
@@ -52,14 +52,14 @@ func (l *line) cut() {
 	l.to, l.conns = "", nil
 }
 
-func (l *line) lead(e *testenv.Etcd) {
+func (l *line) lead(e *etcdserver.Server) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.to = e.Endpoint()[len("http://"):]
 }
 
 // overLine returns a client on a line to an etcd.
-func overLine(t testing.TB, e *testenv.Etcd) (*clientv3.Client, *line) {
+func overLine(t testing.TB, e *etcdserver.Server) (*clientv3.Client, *line) {
 	t.Helper()
 	l := &line{}
 	l.lead(e)
@@ -69,9 +69,9 @@ func overLine(t testing.TB, e *testenv.Etcd) (*clientv3.Client, *line) {
 	return client, l
 }
 
-func ownEtcd(t testing.TB) (*testenv.Etcd, *clientv3.Client) {
+func ownEtcd(t testing.TB) (*etcdserver.Server, *clientv3.Client) {
 	t.Helper()
-	e, err := testenv.StartEtcd(patient(t), nil)
+	e, err := etcdserver.Start(patient(t), nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, e.Stop(context.Background())) })
 	client, err := e.Client(context.Background())
@@ -108,7 +108,7 @@ func gapless(t testing.TB, w *Watcher, revisions ...int64) {
 // What it reads from the keys is what the lock service's own clients say.
 func TestWatch_TellsResourceTokenLeaseAndHolderOfEachLock(t *testing.T) {
 	t.Parallel()
-	client, prefix := testenv.EtcdClient(t), t.Name()
+	client, prefix := etcdserver.Client(t), t.Name()
 	w := watch(t, client, prefix)
 	locker, err := etcd.NewLocker(client, &etcd.Config{Prefix: prefix})
 	require.NoError(t, err)
@@ -149,7 +149,7 @@ func TestWatch_TellsResourceTokenLeaseAndHolderOfEachLock(t *testing.T) {
 // A key that has another shape, as etcd's own Mutex makes it, is a lock all the same.
 func TestWatch_TakesKeysOfOtherShapes(t *testing.T) {
 	t.Parallel()
-	client, prefix := testenv.EtcdClient(t), t.Name()
+	client, prefix := etcdserver.Client(t), t.Name()
 	w := watch(t, client, prefix)
 	session, err := concurrency.NewSession(client)
 	require.NoError(t, err)
@@ -172,7 +172,7 @@ func TestWatch_TakesKeysOfOtherShapes(t *testing.T) {
 // new lease; and one that came before the start is known when it goes.
 func TestWatch_KnowsTheKeysThatAreThereAtTheStart(t *testing.T) {
 	t.Parallel()
-	client, prefix := testenv.EtcdClient(t), t.Name()
+	client, prefix := etcdserver.Client(t), t.Name()
 	second := prefix + "/locks/b/1"
 	put(t, client, second)
 	first := put(t, client, prefix+"/locks/a/1")
@@ -200,7 +200,7 @@ func TestWatch_KnowsTheKeysThatAreThereAtTheStart(t *testing.T) {
 // All that was written when Close is called is seen, however much is on its way.
 func TestClose_CatchesUp(t *testing.T) {
 	t.Parallel()
-	client, prefix := testenv.EtcdClient(t), t.Name()
+	client, prefix := etcdserver.Client(t), t.Name()
 	w := watch(t, client, prefix)
 	var revisions []int64
 	for i := range 300 {
@@ -238,7 +238,7 @@ func TestWatch_OutlivesACrashAndAStop(t *testing.T) {
 
 func TestWatch_OutlivesTheLeader(t *testing.T) {
 	t.Parallel()
-	cluster, err := testenv.StartEtcdCluster(patient(t), 3, nil)
+	cluster, err := etcdserver.StartCluster(patient(t), 3, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, cluster.Stop(context.Background())) })
 	client, err := cluster.Client(context.Background())
@@ -265,11 +265,11 @@ func TestWatch_OutlivesTheLeader(t *testing.T) {
 func TestWatch_TellsAGap(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		during func(t *testing.T, e *testenv.Etcd, admin *clientv3.Client, snapshot string) (back *testenv.Etcd) // while the watch is cut off
+		during func(t *testing.T, e *etcdserver.Server, admin *clientv3.Client, snapshot string) (back *etcdserver.Server) // while the watch is cut off
 		gap    string
 	}{
 		"compacted": {
-			func(t *testing.T, e *testenv.Etcd, admin *clientv3.Client, _ string) *testenv.Etcd {
+			func(t *testing.T, e *etcdserver.Server, admin *clientv3.Client, _ string) *etcdserver.Server {
 				put(t, admin, "p/locks/missed/1")
 				_, err := admin.Compact(patient(t), put(t, admin, "else"))
 				require.NoError(t, err)
@@ -277,13 +277,13 @@ func TestWatch_TellsAGap(t *testing.T) {
 			}, "were compacted before they were read",
 		},
 		"went back": {
-			func(t *testing.T, e *testenv.Etcd, _ *clientv3.Client, snapshot string) *testenv.Etcd {
+			func(t *testing.T, e *etcdserver.Server, _ *clientv3.Client, snapshot string) *etcdserver.Server {
 				require.NoError(t, e.Restore(patient(t), snapshot, 0))
 				return e
 			}, "etcd went back",
 		},
 		"went back and on": {
-			func(t *testing.T, e *testenv.Etcd, admin *clientv3.Client, snapshot string) *testenv.Etcd {
+			func(t *testing.T, e *etcdserver.Server, admin *clientv3.Client, snapshot string) *etcdserver.Server {
 				require.NoError(t, e.Restore(patient(t), snapshot, 0))
 				for i := range 5 {
 					put(t, admin, fmt.Sprintf("p/locks/other/%d", i))
@@ -292,13 +292,13 @@ func TestWatch_TellsAGap(t *testing.T) {
 			}, "is not what it was",
 		},
 		"another": {
-			func(t *testing.T, _ *testenv.Etcd, _ *clientv3.Client, _ string) *testenv.Etcd {
+			func(t *testing.T, _ *etcdserver.Server, _ *clientv3.Client, _ string) *etcdserver.Server {
 				other, _ := ownEtcd(t)
 				return other
 			}, "another etcd cluster",
 		},
 		"away": {
-			func(t *testing.T, e *testenv.Etcd, _ *clientv3.Client, _ string) *testenv.Etcd {
+			func(t *testing.T, e *etcdserver.Server, _ *clientv3.Client, _ string) *etcdserver.Server {
 				require.NoError(t, e.Kill())
 				return e
 			}, "did not get to the end",
@@ -328,7 +328,7 @@ func TestWatch_TellsAGap(t *testing.T) {
 
 func TestWatch_OfAClientThatIsClosedHasAGap(t *testing.T) {
 	t.Parallel()
-	client, err := testenv.SharedEtcd(t).Client(context.Background())
+	client, err := etcdserver.Shared(t).Client(context.Background())
 	require.NoError(t, err)
 	w := watch(t, client, t.Name())
 	require.NoError(t, client.Close())
@@ -358,7 +358,7 @@ func (d deaf) RecvMsg(any) error { <-d.Context().Done(); return d.Context().Err(
 func TestWatch_WaitsUntilItHasShownSomething(t *testing.T) {
 	t.Parallel()
 	client, err := clientv3.New(clientv3.Config{
-		Endpoints: []string{testenv.SharedEtcd(t).Endpoint()}, Logger: zap.NewNop(),
+		Endpoints: []string{etcdserver.Shared(t).Endpoint()}, Logger: zap.NewNop(),
 		DialOptions: []grpc.DialOption{grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 			stream, err := streamer(ctx, desc, conn, method, opts...)
 			return deaf{stream}, err

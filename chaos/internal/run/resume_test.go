@@ -19,7 +19,7 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/result"
 	"github.com/fencekit/fencekit/chaos/internal/stock"
 	"github.com/fencekit/fencekit/chaos/internal/workload"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/child"
 )
 
 // suiteVar makes a process a suite of these tests; it holds a suiteSpec.
@@ -73,7 +73,7 @@ func runSuite(t *testing.T, spec suiteSpec) string {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), suiteVar+"="+string(text))
 	cmd.Stdout, cmd.Stderr = &said, &said
-	child, err := testenv.StartChild(cmd)
+	child, err := child.Start(cmd)
 	require.NoError(t, err)
 	child.Wait()
 	return said.String()

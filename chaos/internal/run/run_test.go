@@ -20,7 +20,7 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/scenario"
 	"github.com/fencekit/fencekit/chaos/internal/stock"
 	"github.com/fencekit/fencekit/chaos/internal/workload"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 )
 
 // noted is a fault that counts what is done with it, and does nothing.
@@ -77,7 +77,7 @@ func TestRun_IsWhatItSays(t *testing.T) {
 // That a server doesn't start, or a fault stays, says nothing about what is tested.
 func TestRun_WithoutItsEnvironmentSaysSo(t *testing.T) {
 	t.Run("a server that doesn't start", func(t *testing.T) {
-		t.Setenv(testenv.PostgresDSNVar, "postgres://nobody@127.0.0.1:1/none")
+		t.Setenv(pgserver.DSNVar, "postgres://nobody@127.0.0.1:1/none")
 		suite, err := Run(patient(t), Config{Scenarios: []string{"late-commit"}, Groups: []string{result.Fenced}, Dir: t.TempDir()})
 		require.ErrorIs(t, err, ErrEnvironment)
 		require.NotErrorIs(t, err, workload.ErrWorkload)

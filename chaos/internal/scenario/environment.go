@@ -8,7 +8,7 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/fault"
 	"github.com/fencekit/fencekit/chaos/internal/history"
 	"github.com/fencekit/fencekit/chaos/internal/workload"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/redisserver"
 )
 
 // Environment is all that a script knows of its run; *environment.Environment is one.
@@ -20,7 +20,7 @@ type Environment interface {
 	Faults() bool                  // false: the same is to happen without faults
 	Workload() workload.Workload   // the code under test
 	Prefix() string                // of the framework's lock keys
-	Redis() []*testenv.Redis       // a control's servers
+	Redis() []*redisserver.Server  // a control's servers
 	Trace() *history.Trace         // the run's events
 	OperationBound() time.Duration // within which an operation has to end, usually
 

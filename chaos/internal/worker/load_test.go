@@ -14,7 +14,7 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/history"
 	"github.com/fencekit/fencekit/chaos/internal/stock"
 	"github.com/fencekit/fencekit/chaos/internal/workload"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 )
 
 // readAt is when what there is was read last.
@@ -34,7 +34,7 @@ func (r *readAt) TraceQueryEnd(_ context.Context, _ *pgx.Conn, data pgx.TraceQue
 func TestStock_ThinksBetweenReadingAndWriting(t *testing.T) {
 	t.Parallel()
 	ctx := patient(t)
-	server, err := testenv.StartPostgres(ctx, nil)
+	server, err := pgserver.Start(ctx, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
 	dsn, err := server.CreateDatabase(ctx, "slow")

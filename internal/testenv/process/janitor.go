@@ -26,9 +26,6 @@ type janitor struct {
 
 var theJanitor janitor
 
-// JanitorPid is the pid of the janitor of this process, which has started a server.
-func JanitorPid() int { return theJanitor.cmd.Process.Pid }
-
 // hire starts the janitor unless it runs.
 func (j *janitor) hire() error {
 	j.mu.Lock()

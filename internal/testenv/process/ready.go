@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"time"
+
+	"github.com/fencekit/fencekit/internal/testenv/child"
 )
 
 // PollInterval is how often a starting server is asked whether it is there.
@@ -40,12 +42,12 @@ func Listening(address string) func(context.Context) error {
 
 // whileAlive returns a context that also ends, with a cause that says so, when
 // the process does.
-func whileAlive(ctx context.Context, p *Process) (context.Context, context.CancelFunc) {
+func whileAlive(ctx context.Context, p *child.Process) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
 		select {
-		case <-p.Done:
-			cancel(fmt.Errorf("it ended: %v", p.Cmd.ProcessState))
+		case <-p.Done():
+			cancel(fmt.Errorf("it ended: %v", p.Wait()))
 		case <-ctx.Done():
 		}
 	}()

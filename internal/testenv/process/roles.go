@@ -9,14 +9,14 @@ import (
 // RoleVar tells a child of this binary what it was started to be.
 const RoleVar = "FENCEKIT_TESTENV_ROLE"
 
-// ReexecCalled guards against a binary whose child would do what its parent
+// reexecCalled guards against a binary whose child would do what its parent
 // does, and start children itself.
-var ReexecCalled atomic.Bool
+var reexecCalled atomic.Bool
 
 // PlayRole makes a child that was started for one of these roles, or to be the janitor,
 // just that: then it doesn't return. Otherwise it returns at once.
 func PlayRole(roles map[string]func()) {
-	ReexecCalled.Store(true)
+	reexecCalled.Store(true)
 	role := os.Getenv(RoleVar)
 	if role == "" {
 		return

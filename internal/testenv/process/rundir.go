@@ -27,6 +27,9 @@ func DirPrefix() string { return "fencekit-" + strconv.Itoa(os.Getuid()) + "-" }
 // NewDir makes a directory, after sweeping those of dead owners, and makes
 // sure that this one is swept.
 func NewDir() (*Dir, error) {
+	if !reexecCalled.Load() {
+		return nil, ErrNoReexec
+	}
 	if err := theJanitor.hire(); err != nil {
 		return nil, fmt.Errorf("testenv: start the janitor: %w", err)
 	}

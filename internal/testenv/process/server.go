@@ -9,13 +9,13 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/fencekit/fencekit/internal/testenv/child"
 )
 
 const (
 	// StartBound bounds a start, for callers without a deadline of their own.
 	StartBound = 2 * time.Minute
-	// SignalBound is how long a stop signal may take before the next one.
-	SignalBound = 20 * time.Second
 	// logTail is how much of a server's log an error carries, in bytes.
 	logTail = 2048
 )
@@ -44,16 +44,13 @@ type Server struct {
 	KillSignals []syscall.Signal // before SIGKILL; may be empty
 
 	Mu      sync.Mutex
-	Proc    *Process
+	Proc    *child.Process
 	Stopped bool
 }
 
 // NewServer makes a directory and reserves ports for a server; the caller
 // fills in the rest and starts it, or discards it.
 func NewServer(name string, log io.Writer, ports int) (*Server, error) {
-	if !ReexecCalled.Load() {
-		return nil, ErrNoReexec
-	}
 	dir, err := NewDir()
 	if err != nil {
 		return nil, err
@@ -82,7 +79,7 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	defer out.Close() // the child has its own
 	cmd.Stdout, cmd.Stderr = out, out
-	if s.Proc, err = Start(cmd); err != nil {
+	if s.Proc, err = child.Start(cmd); err != nil {
 		return fmt.Errorf("testenv: start %s: %w", s.Name, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, StartBound)
@@ -90,7 +87,7 @@ func (s *Server) Start(ctx context.Context) error {
 	starting, done := whileAlive(ctx, s.Proc)
 	defer done()
 	if err := s.Ready(starting); err != nil {
-		_ = s.Proc.End(SignalBound)
+		_ = s.Proc.Kill()
 		return fmt.Errorf("testenv: %s did not get ready: %w\n%s", s.Name, err, TailOf(logFile))
 	}
 	return nil
@@ -130,7 +127,7 @@ func (s *Server) End(signals []syscall.Signal) error {
 	if s.Proc == nil {
 		return nil
 	}
-	return s.Proc.End(SignalBound, signals...)
+	return s.Proc.End(signals...)
 }
 
 // Restart starts the server again, after an orderly stop if it runs, and returns once it
@@ -161,7 +158,7 @@ func (s *Server) Pause() error {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	if s.Proc == nil || !s.Proc.Alive() {
-		return fmt.Errorf("%w: pause %s", ErrNotRunning, s.Name)
+		return fmt.Errorf("%w: pause %s", child.ErrNotRunning, s.Name)
 	}
 	return s.Proc.Pause()
 }
@@ -171,7 +168,7 @@ func (s *Server) Resume() error {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	if s.Proc == nil || !s.Proc.Alive() {
-		return fmt.Errorf("%w: resume %s", ErrNotRunning, s.Name)
+		return fmt.Errorf("%w: resume %s", child.ErrNotRunning, s.Name)
 	}
 	return s.Proc.Resume()
 }

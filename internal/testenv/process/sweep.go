@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fencekit/fencekit/internal/testenv/child"
 )
 
 // Sweep removes what dead owners left: their servers' processes, containers and
@@ -53,7 +55,7 @@ func sweepDir(root string) error {
 // killInhabitants ends the processes that live in a directory. Some may start
 // others while they die, so it goes on until there are none.
 func killInhabitants(root string) error {
-	deadline := time.Now().Add(SignalBound)
+	deadline := time.Now().Add(child.SignalBound)
 	for {
 		pids, err := Inhabitants(root)
 		if err != nil || len(pids) == 0 {

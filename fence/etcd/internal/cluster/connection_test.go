@@ -11,6 +11,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
 	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
@@ -18,7 +19,7 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 // A failure that is known is no matter of time.
 func TestDead_AFailureIsNotReportedAsATimeout(t *testing.T) {
 	t.Parallel()
-	http := testenv.SharedEtcd(t).Endpoint()
+	http := etcdserver.Shared(t).Endpoint()
 	for endpoint, why := range map[string]string{
 		"http://127.0.0.1:1":                            "connection refused",
 		"http://nosuchhost.invalid:2379":                "lookup nosuchhost.invalid",

@@ -13,7 +13,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/session"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 // slowLeases answers a renewal when the time to live that it grants is over.
@@ -51,7 +51,7 @@ func TestAwait_ATurnAfterTheDeadlineIsNoGrant_F3(t *testing.T) {
 
 func TestAwait_PrefersTheLossToTheTurn(t *testing.T) {
 	t.Parallel()
-	q := newQueues(t, testenv.EtcdClient(t), fresh(t), patience)
+	q := newQueues(t, etcdserver.Client(t), fresh(t), patience)
 	p := acquire(t, q, "r").position
 	p.session.End(fence.LossExpired)
 	for range 100 { // select picks at random
@@ -62,7 +62,7 @@ func TestAwait_PrefersTheLossToTheTurn(t *testing.T) {
 // The session may end while the answer to the Txn is on its way.
 func TestPosition_ThatEndedBeforeItsKeyWasWrittenIsNotWatched(t *testing.T) {
 	t.Parallel()
-	q := newQueues(t, testenv.EtcdClient(t), fresh(t), patience)
+	q := newQueues(t, etcdserver.Client(t), fresh(t), patience)
 	release(t, acquire(t, q, "r"))
 	s := q.sessions.Current()
 	p := inTurn(t, q, s, "r")
@@ -82,7 +82,7 @@ func tired(t testing.TB) context.Context {
 
 func TestWaited_SaysNothingOfOthersAtItsTurn(t *testing.T) {
 	t.Parallel()
-	q := newQueues(t, testenv.EtcdClient(t), fresh(t), patience)
+	q := newQueues(t, etcdserver.Client(t), fresh(t), patience)
 	p := acquire(t, q, "r").position
 	require.NotErrorIs(t, p.waited(tired(t)), fence.ErrLocked, "its turn came when its context ended")
 }
@@ -90,7 +90,7 @@ func TestWaited_SaysNothingOfOthersAtItsTurn(t *testing.T) {
 // Before the first list the answer that wrote the key is all there is.
 func TestWaited_BeforeTheFirstListNamesTheHolder(t *testing.T) {
 	t.Parallel()
-	q := newQueues(t, testenv.EtcdClient(t), fresh(t), patience)
+	q := newQueues(t, etcdserver.Client(t), fresh(t), patience)
 	release(t, acquire(t, q, "r"))
 	s := q.sessions.Current()
 	p := inTurn(t, q, s, "r")
@@ -107,7 +107,7 @@ func TestWaited_BeforeTheFirstListNamesTheHolder(t *testing.T) {
 // Between the look and the write another may come: the write itself decides.
 func TestTryAcquire_DoesNotQueueWhenAnotherComesBetween(t *testing.T) {
 	t.Parallel()
-	client, names := testenv.EtcdClient(t), fresh(t)
+	client, names := etcdserver.Client(t), fresh(t)
 	a, b := newQueues(t, client, names, patience), newQueues(t, client, names, patience)
 	held := acquire(t, a, "r")
 	release(t, acquire(t, b, "warm"))

@@ -10,13 +10,13 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 // N8 (iii), etcd #22082: a key of the same name may be another's.
 func TestRelease_NeverDeletesByNameAlone_F2_N8(t *testing.T) {
 	t.Parallel()
-	client, names := testenv.EtcdClient(t), fresh(t)
+	client, names := etcdserver.Client(t), fresh(t)
 	q := newQueues(t, client, names, patience)
 	le := acquire(t, q, "r")
 	_, err := client.Delete(patient(t), le.Key())
@@ -37,7 +37,7 @@ func TestNoSpace_AWithdrawalThatArrivesLateSparesTheNextKey_HD7(t *testing.T) {
 	late := newLateRequests(func(txn *pb.TxnRequest) bool {
 		return txn.Compare[0].Result == pb.Compare_EQUAL && txn.Success[0].GetRequestDeleteRange() != nil
 	})
-	client := dial(t, testenv.SharedEtcd(t).Endpoint(), grpc.WithChainUnaryInterceptor(late.intercept))
+	client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(late.intercept))
 	q := newQueues(t, client, names, patience)
 	first := acquire(t, q, name)
 	late.armed <- struct{}{}
@@ -59,7 +59,7 @@ func TestNoSpace_AWithdrawalThatArrivesLateSparesTheNextKey_HD7(t *testing.T) {
 func TestClosedClient_EndsAReleaseInTheBackground(t *testing.T) {
 	t.Parallel()
 	muted := make(chan struct{})
-	client := dial(t, testenv.SharedEtcd(t).Endpoint(), grpc.WithChainUnaryInterceptor(
+	client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(
 		func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 			if txn, ok := req.(*pb.TxnRequest); ok && txn.Success[0].GetRequestDeleteRange() != nil {
 				select {

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 // A service whose deadlines are shorter than etcd's answers must not fill etcd: the
@@ -41,7 +41,7 @@ func TestUnknown_ThousandsOfAcquiresInDoubtLeaveOneKey_HD12(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	endpoint, names := testenv.SharedEtcd(t).Endpoint(), fresh(t)
+	endpoint, names := etcdserver.Shared(t).Endpoint(), fresh(t)
 	q, admin := newQueues(t, dial(t, endpoint, grpc.WithChainUnaryInterceptor(noAnswer)), names, time.Hour), dial(t, endpoint) // no key goes because the session ends
 	kept := acquire(t, q, "kept")
 
@@ -77,7 +77,7 @@ type unanswered struct{}
 // to etcd, and then rules that out too. It is sent again as a later one.
 func TestUnknown_AnAcquireThatALaterVoidOvertookIsSentAgain_HD12(t *testing.T) {
 	t.Parallel()
-	q := newQueues(t, testenv.EtcdClient(t), fresh(t), patience)
+	q := newQueues(t, etcdserver.Client(t), fresh(t), patience)
 	kept := acquire(t, q, "kept")
 	s := kept.position.session
 	early, late := inTurn(t, q, s, "early"), inTurn(t, q, s, "late")
@@ -98,7 +98,7 @@ func TestUnknown_AnAcquireThatALaterVoidOvertookIsSentAgain_HD12(t *testing.T) {
 func TestUnknown_AVoidThatALaterOneOvertookDeletesItsKey_HD12(t *testing.T) {
 	t.Parallel()
 	for _, mutexKeys := range []bool{false, true} {
-		client, names := testenv.EtcdClient(t), fresh(t)
+		client, names := etcdserver.Client(t), fresh(t)
 		names.Mutex = mutexKeys
 		q := newQueues(t, client, names, patience)
 		name := "early-" + keys.NewNonce()

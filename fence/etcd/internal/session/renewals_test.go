@@ -19,6 +19,7 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
 	"github.com/fencekit/fencekit/internal/netfault"
 	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
@@ -58,7 +59,7 @@ type renewing struct {
 
 func startRenewing(t *testing.T) *renewing {
 	t.Helper()
-	link, err := netfault.New(strings.TrimPrefix(testenv.SharedEtcd(t).Endpoint(), "http://"))
+	link, err := netfault.New(strings.TrimPrefix(etcdserver.Shared(t).Endpoint(), "http://"))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = link.Close() })
 	r := &renewing{link: link}
@@ -125,7 +126,7 @@ func TestRenewals_ASilentStreamIsOvertakenByAnother_L1(t *testing.T) {
 	t.Parallel()
 	var opened atomic.Int32
 	var silent, never atomic.Bool
-	m := newTestManager(t, testenv.SharedEtcd(t).Endpoint(), grpc.WithChainStreamInterceptor(
+	m := newTestManager(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainStreamInterceptor(
 		func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 			stream, err := open(ctx, desc, cc, method, opts...)
 			if err == nil && opened.Add(1) == 1 {
@@ -158,7 +159,7 @@ func TestCloseStream_EndsTheStreamOfRenewals(t *testing.T) {
 
 func TestManager_ForgetsALeaseThatIsRevoked(t *testing.T) {
 	t.Parallel()
-	m := newTestManager(t, testenv.SharedEtcd(t).Endpoint())
+	m := newTestManager(t, etcdserver.Shared(t).Endpoint())
 	s, err := m.Live(patient(t))
 	require.NoError(t, err)
 	s.End(fence.LossDeadline)

@@ -16,6 +16,7 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
 	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
@@ -68,7 +69,7 @@ func TestWatch_FromNowOnIsFollowedByAList_HD9(t *testing.T) {
 		}
 		return &slowWatch{stream, slow.sending, slow.proceed}, nil
 	}
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{testenv.SharedEtcd(t).Endpoint()}, Logger: zap.NewNop(), DialOptions: []grpc.DialOption{grpc.WithChainStreamInterceptor(hold)}})
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{etcdserver.Shared(t).Endpoint()}, Logger: zap.NewNop(), DialOptions: []grpc.DialOption{grpc.WithChainStreamInterceptor(hold)}})
 	require.NoError(t, err)
 	defer client.Close()
 	c := cluster.New(client, keys.Space{Prefix: t.Name()}, 20*time.Second, slog.New(slog.DiscardHandler))

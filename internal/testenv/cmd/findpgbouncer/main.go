@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/pgbouncer"
 )
 
 const exitNotHere = 3
 
 func main() {
-	path, version, err := testenv.FindPgBouncer(context.Background())
+	path, version, err := pgbouncer.Find(context.Background())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(exitNotHere)

@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 )
 
 const (
@@ -21,7 +22,7 @@ func main() {
 	testenv.Reexec()
 	if err := run(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		var none *testenv.NoPostgresError
+		var none *pgserver.NotFoundError
 		if errors.As(err, &none) {
 			os.Exit(exitNotHere)
 		}
@@ -30,12 +31,9 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	p, err := testenv.StartPostgres(ctx, nil)
+	p, err := pgserver.Start(ctx, nil)
 	if err != nil {
 		return err
 	}
-	if err := p.Stop(ctx); !errors.Is(err, testenv.ErrNotOurs) {
-		return err
-	}
-	return nil
+	return p.Stop(ctx)
 }

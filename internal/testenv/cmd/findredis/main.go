@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/redisserver"
 )
 
 const exitNotHere = 3
 
 func main() {
-	path, version, err := testenv.FindRedis(context.Background())
+	path, version, err := redisserver.Find(context.Background())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(exitNotHere)

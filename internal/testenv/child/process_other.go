@@ -1,0 +1,25 @@
+//go:build unix && !linux
+
+package child
+
+import (
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// dieWithParent keeps the terminal's Ctrl-C from the child: its owner stops
+// it. There is no death signal here: see doc.go for who cleans up.
+func dieWithParent(cmd *exec.Cmd) {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setpgid = true
+}
+
+// isStopped reports whether the process is in state T.
+func isStopped(pid int) (bool, error) {
+	out, err := exec.Command("ps", "-o", "state=", "-p", strconv.Itoa(pid)).Output()
+	return strings.HasPrefix(strings.TrimSpace(string(out)), "T"), err
+}

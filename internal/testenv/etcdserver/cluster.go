@@ -1,0 +1,195 @@
+package etcdserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencekit/fencekit/internal/testenv/process"
+)
+
+// ClusterVar chooses where the members of clusters run: "docker" for
+// containers, on networks of their own; empty for child processes.
+const ClusterVar = "FENCEKIT_ETCD_CLUSTER"
+
+// Cluster is an etcd of several members. It is always one of our own, whatever
+// FENCEKIT_ETCD_ENDPOINTS says. Its methods may be called concurrently.
+type Cluster struct {
+	members      []*Member
+	ground       ground
+	certificates *Certificates
+	stopping     sync.Once
+	stopped      error
+}
+
+// Member is one member of a cluster. While too few others can be reached,
+// Restart doesn't return before its context ends.
+type Member struct {
+	*Server
+	ground ground
+	start  func(ctx context.Context) error
+}
+
+// ground is where the members of a cluster run, and what they reach each other
+// through.
+type ground interface {
+	// add makes a member, which doesn't run yet and has to be told of the others.
+	add(name string, cfg Config) (*Member, error)
+	isolate(host string) error
+	rejoin(host string) error
+	close() error
+}
+
+// hostOf is where the other members, and no client, find a member.
+func hostOf(member string) string { return member + ".invalid" }
+
+// StartCluster starts a cluster, where FENCEKIT_ETCD_CLUSTER says, and returns
+// once every member answers; it must be stopped by Stop. Config.Dir has to be
+// empty. ctx bounds the start alone.
+func StartCluster(ctx context.Context, size int, cfg *Config) (*Cluster, error) {
+	conf, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if size < 1 || conf.Dir != "" {
+		return nil, fmt.Errorf("testenv: etcd: a cluster has at least one member (not %d), and data directories of its own", size)
+	}
+	ground, err := newGround(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{ground: ground, certificates: conf.Certificates}
+	if err := c.start(ctx, size, conf); err != nil {
+		return nil, errors.Join(err, c.Stop(context.Background()))
+	}
+	return c, nil
+}
+
+func newGround(ctx context.Context) (ground, error) {
+	switch where := os.Getenv(ClusterVar); where {
+	case "":
+		return newPeerNetwork(), nil
+	case "docker":
+		return newDockerNetwork(ctx)
+	default:
+		return nil, fmt.Errorf("testenv: %s=%s: must be docker or empty", ClusterVar, where)
+	}
+}
+
+// start makes the members, tells them of each other and starts them.
+func (c *Cluster) start(ctx context.Context, size int, cfg Config) error {
+	var all []string
+	for i := range size {
+		m, err := c.ground.add(fmt.Sprintf("member%d", i), cfg)
+		if err != nil {
+			return err
+		}
+		c.members = append(c.members, m)
+		all = append(all, m.seat.name+"="+m.seat.peerURL)
+	}
+	// None is ready without the others.
+	errs := make([]error, size)
+	var starting sync.WaitGroup
+	for i, m := range c.members {
+		m.seat.cluster = strings.Join(all, ",")
+		starting.Go(func() { errs[i] = m.start(ctx) })
+	}
+	starting.Wait()
+	return errors.Join(errs...)
+}
+
+// Members are the members, always in the same order.
+func (c *Cluster) Members() []*Member { return c.members }
+
+// Endpoints are where clients connect, in the order of Members.
+func (c *Cluster) Endpoints() []string {
+	var all []string
+	for _, m := range c.members {
+		all = append(all, m.Endpoint())
+	}
+	return all
+}
+
+// Client returns a new client of all members; see Server.Client, which makes one of
+// a single member.
+func (c *Cluster) Client(ctx context.Context) (*clientv3.Client, error) {
+	return newClient(ctx, c.certificates, c.Endpoints())
+}
+
+// Stop ends all members and removes their directories. Further calls return what
+// the first one did.
+func (c *Cluster) Stop(ctx context.Context) error {
+	c.stopping.Do(func() {
+		var errs []error
+		for _, m := range c.members {
+			// Orderly, a member would wait for the others to take over.
+			errs = append(errs, m.Kill(), m.Stop(ctx))
+		}
+		c.stopped = errors.Join(append(errs, c.ground.close())...)
+	})
+	return c.stopped
+}
+
+// Isolate cuts the member off from all others, in both directions and silently;
+// only in Docker the kernel finds out after seconds that the member is gone. Its
+// clients still reach it. A second call does nothing.
+func (m *Member) Isolate() error { return m.ground.isolate(hostOf(m.seat.name)) }
+
+// Rejoin ends an isolation; without one it does nothing.
+func (m *Member) Rejoin() error { return m.ground.rejoin(hostOf(m.seat.name)) }
+
+// Leader returns the member that leads: it answers that it does, and more than
+// half of all agree. It asks until that is so, or ctx ends.
+func (c *Cluster) Leader(ctx context.Context) (*Member, error) {
+	return c.LeaderAfter(ctx, nil)
+}
+
+// LeaderAfter is Leader for those who took the old leader away: for a while the
+// others still believe in it.
+func (c *Cluster) LeaderAfter(ctx context.Context, old *Member) (leader *Member, err error) {
+	err = process.Poll(ctx, func(ctx context.Context) error {
+		leader = c.askForLeader(ctx)
+		if leader == nil || leader == old {
+			return errors.New("testenv: etcd: no leader")
+		}
+		return nil
+	})
+	return leader, err
+}
+
+// askForLeader asks every member once.
+func (c *Cluster) askForLeader(ctx context.Context) *Member {
+	ctx, cancel := context.WithTimeout(ctx, time.Second) // members may be silent
+	defer cancel()
+	answers := make([]*clientv3.StatusResponse, len(c.members))
+	var asking sync.WaitGroup
+	for i, m := range c.members {
+		asking.Go(func() {
+			client, err := m.Client(ctx)
+			if err != nil {
+				return
+			}
+			defer client.Close()
+			answers[i], _ = client.Status(ctx, m.Endpoint())
+		})
+	}
+	asking.Wait()
+	votes := map[uint64]int{}
+	for _, a := range answers {
+		if a != nil {
+			votes[a.Leader]++
+		}
+	}
+	for i, a := range answers {
+		if a != nil && a.Leader == a.Header.MemberId && votes[a.Leader] > len(c.members)/2 {
+			return c.members[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,146 @@
+package etcdserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"syscall"
+
+	"github.com/ory/dockertest/v3"
+	"github.com/ory/dockertest/v3/docker"
+
+	"github.com/fencekit/fencekit/internal/testenv/process"
+)
+
+// image is built by "make images" from the version of etcd in go.mod, which
+// also is what runs outside of Docker.
+const image = "fencekit/etcd:3.7"
+
+// Where etcd listens and keeps its data inside a container.
+const (
+	insideClient = "2379/tcp"
+	insideData   = "/data"
+)
+
+// dockerNetwork is where members run in containers. They reach each other through
+// one network that leads nowhere else, from which a member can be disconnected.
+// Each has a second network alone, which publishes its client port: with two
+// members in one of those, they would go on talking there.
+type dockerNetwork struct {
+	pool *dockertest.Pool
+	dir  *process.Dir // for its name
+
+	mu      sync.Mutex
+	members map[string]*dockerPeer // by host
+}
+
+// dockerPeer is one member as seen by the network.
+type dockerPeer struct {
+	container *process.Container
+	connected bool
+}
+
+func newDockerNetwork(ctx context.Context) (*dockerNetwork, error) {
+	pool, err := process.NewDocker(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("testenv: etcd in Docker: %w", err)
+	}
+	if _, err := pool.Client.InspectImage(image); err != nil {
+		return nil, fmt.Errorf("testenv: etcd in Docker: image %s (make images builds it): %w", image, err)
+	}
+	s, err := process.NewDockerDir(0)
+	if err != nil {
+		return nil, err
+	}
+	n := &dockerNetwork{pool: pool, dir: s.Dir, members: map[string]*dockerPeer{}}
+	if _, err := pool.Client.CreateNetwork(docker.CreateNetworkOptions{Name: n.name(), Internal: true, Context: ctx}); err != nil {
+		return nil, errors.Join(fmt.Errorf("testenv: etcd in Docker: network: %w", err), n.close())
+	}
+	process.Announce("etcd cluster", "docker "+image)
+	return n, nil
+}
+
+func (n *dockerNetwork) name() string { return filepath.Base(n.dir.Root) }
+
+func (n *dockerNetwork) add(name string, cfg Config) (*Member, error) {
+	c, err := process.NewContainer(n.pool, "etcd "+name, syscall.SIGTERM)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Dir = insideData
+	at := seat{name: name, peerURL: "http://" + hostOf(name) + ":2380"}
+	e := &Server{controller: c, endpoints: []string{cfg.scheme() + c.Port.Address()}, certificates: cfg.Certificates, seat: at}
+	c.Ready = func(ctx context.Context) error { return process.Poll(ctx, e.ping) }
+	c.Create = func(ctx context.Context) error {
+		return n.run(ctx, c, hostOf(name), cfg, flagsOf(cfg, e.seat, e.Endpoint(), "0.0.0.0:2379", "0.0.0.0:2380"))
+	}
+	n.members[hostOf(name)] = &dockerPeer{container: c}
+	return &Member{Server: e, ground: n, start: c.Start}, nil
+}
+
+// run creates a member's own network and its container, connects that with the
+// others and starts it.
+func (n *dockerNetwork) run(ctx context.Context, c *process.Container, host string, cfg Config, flags []string) error {
+	if _, err := n.pool.Client.CreateNetwork(docker.CreateNetworkOptions{Name: c.Name(), Context: ctx}); err != nil {
+		return err
+	}
+	var mounts []string
+	if cfg.Certificates != nil {
+		mounts = []string{cfg.Certificates.dir + ":" + cfg.Certificates.dir + ":ro"}
+	}
+	_, err := n.pool.Client.CreateContainer(docker.CreateContainerOptions{
+		Name:   c.Name(),
+		Config: &docker.Config{Image: image, Cmd: flags, ExposedPorts: map[docker.Port]struct{}{insideClient: {}}},
+		HostConfig: &docker.HostConfig{
+			NetworkMode: c.Name(), PortBindings: c.Binding(insideClient), Binds: mounts,
+			// The names of members that aren't there must not go to another resolver.
+			DNS: []string{"127.0.0.1"},
+		},
+		Context: ctx,
+	})
+	if err != nil {
+		return err
+	}
+	if err := n.rejoin(host); err != nil {
+		return err
+	}
+	return n.pool.Client.StartContainerWithContext(c.Name(), nil, ctx)
+}
+
+// isolate takes a member out of the others' network, whether it runs or not. What
+// is under way to it is lost, and later attempts find no host.
+func (n *dockerNetwork) isolate(host string) error {
+	return n.connect(host, false, n.pool.Client.DisconnectNetwork)
+}
+
+func (n *dockerNetwork) rejoin(host string) error {
+	return n.connect(host, true, n.pool.Client.ConnectNetwork)
+}
+
+// connect does what connects or disconnects a member, unless that is done.
+func (n *dockerNetwork) connect(host string, connected bool, do func(string, docker.NetworkConnectionOptions) error) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	peer := n.members[host]
+	if peer.connected == connected {
+		return nil
+	}
+	err := do(n.name(), docker.NetworkConnectionOptions{
+		Container:      peer.container.Name(),
+		EndpointConfig: &docker.EndpointConfig{Aliases: []string{host}},
+	})
+	if err != nil {
+		return fmt.Errorf("testenv: etcd in Docker: network of %s: %w", host, err)
+	}
+	peer.connected = connected
+	return nil
+}
+
+func (n *dockerNetwork) close() error {
+	if err := process.RemoveFromDocker(n.pool, n.name()); err != nil {
+		return err
+	}
+	return n.dir.Remove()
+}

@@ -1,0 +1,236 @@
+// Package etcdserver runs etcd for tests: one node, or a cluster of which one member can be
+// cut off from the others while its clients still reach it. See package testenv.
+//
+// etcd is the running binary itself, executed again: see testenv.Reexec. The talk of a
+// cluster's members goes through proxies of this package, or, with
+// FENCEKIT_ETCD_CLUSTER=docker, through a network of their containers that a member can
+// be taken out of.
+package etcdserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/fencekit/fencekit/internal/testenv/process"
+)
+
+// EndpointsVar names an existing etcd to be used instead of starting one: client
+// endpoints separated by commas.
+const EndpointsVar = "FENCEKIT_ETCD_ENDPOINTS"
+
+// Config says how to run etcd. nil means all defaults.
+type Config struct {
+	// Dir holds the data and is kept by Stop. Default: a directory of its own
+	// under os.TempDir(), removed by Stop.
+	Dir string
+	// Heartbeat is the leader's interval. Default 50 ms.
+	Heartbeat time.Duration
+	// Election is the election timeout, at least 5 heartbeats. Default 500 ms,
+	// with which a lease may have a TTL of 1 s: etcd raises a TTL to one and a
+	// half election timeouts.
+	Election time.Duration
+	// Certificates make etcd speak TLS, and only with clients whose certificate
+	// is one of these. Default: plain text.
+	Certificates *Certificates
+	// ExtraFlags are passed to etcd after its other flags, as
+	// --quota-backend-bytes=16777216 or --auth-token-ttl=2. Default: none.
+	ExtraFlags []string
+	// Log gets the output of a child process beside the log file. Default: none.
+	Log io.Writer
+}
+
+func (c *Config) withDefaults() (Config, error) {
+	var cfg Config
+	if c != nil {
+		cfg = *c
+	}
+	if cfg.Heartbeat == 0 {
+		cfg.Heartbeat = 50 * time.Millisecond
+	}
+	if cfg.Election == 0 {
+		cfg.Election = 500 * time.Millisecond
+	}
+	if cfg.Heartbeat < time.Millisecond || cfg.Election < 5*cfg.Heartbeat {
+		return cfg, fmt.Errorf("testenv: etcd: election timeout %v must be at least 5 heartbeats of %v, and that 1 ms", cfg.Election, cfg.Heartbeat)
+	}
+	return cfg, nil
+}
+
+// Server is an etcd of one node, or one member of an Cluster: a child process,
+// a container, or what FENCEKIT_ETCD_ENDPOINTS names. Its methods may be called concurrently.
+type Server struct {
+	controller   process.Controller
+	endpoints    []string
+	certificates *Certificates
+	data         string // "" if it isn't on this machine's disk
+	seat         seat
+}
+
+// seat is what a member of a cluster is known by to the others.
+type seat struct {
+	name    string
+	peerURL string // where the others reach it
+	cluster string // all names and peer URLs, as --initial-cluster wants them
+	proxy   string // the HTTP proxy through which it reaches the others, "" for none
+}
+
+// Start starts a node and returns once it answers; it must be stopped by
+// Stop. The child is this binary itself: see Reexec. With
+// FENCEKIT_ETCD_ENDPOINTS set it starts nothing and fails unless that etcd
+// answers. ctx bounds the start alone.
+func Start(ctx context.Context, cfg *Config) (*Server, error) {
+	c, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if list := os.Getenv(EndpointsVar); list != "" {
+		e := &Server{endpoints: strings.Split(list, ","), controller: process.External(EndpointsVar)}
+		if err := e.ping(ctx); err != nil {
+			return nil, fmt.Errorf("testenv: etcd at %s=%s: %w", EndpointsVar, list, err)
+		}
+		process.Announce("etcd", EndpointsVar+"="+list)
+		return e, nil
+	}
+	return startLocal(ctx, c)
+}
+
+func startLocal(ctx context.Context, cfg Config) (*Server, error) {
+	s, err := process.NewServer("etcd", cfg.Log, 2)
+	if err != nil {
+		return nil, err
+	}
+	peer := "http://" + s.Ports[1].Address()
+	e := newServer(s, cfg, seat{name: "node", peerURL: peer, cluster: "node=" + peer})
+	if err := s.Start(ctx); err != nil {
+		return nil, errors.Join(err, s.Discard())
+	}
+	return e, nil
+}
+
+// newServer makes a server an etcd; it isn't started yet.
+func newServer(s *process.Server, cfg Config, at seat) *Server {
+	if cfg.Dir == "" {
+		cfg.Dir = s.Dir.Path("etcd")
+	}
+	e := &Server{endpoints: []string{cfg.scheme() + s.Ports[0].Address()}, certificates: cfg.Certificates, controller: s, data: cfg.Dir, seat: at}
+	s.Ready = func(ctx context.Context) error {
+		// A client that dials too early backs off for a second.
+		if err := process.Poll(ctx, process.Listening(s.Ports[0].Address())); err != nil {
+			return err
+		}
+		return e.ping(ctx)
+	}
+	s.StopSignals = []syscall.Signal{syscall.SIGTERM}
+	s.Command = func() (*exec.Cmd, error) {
+		return command(s, e.seat.proxy, flagsOf(cfg, e.seat, e.Endpoint(), s.Ports[0].Address(), s.Ports[1].Address()))
+	}
+	return e
+}
+
+func (c *Config) scheme() string {
+	if c.Certificates != nil {
+		return "https://"
+	}
+	return "http://"
+}
+
+// flagsOf tell a member who it is and how to run. It listens at two addresses,
+// for clients, who find it at its endpoint, and for its peers.
+func flagsOf(cfg Config, at seat, endpoint, client, peer string) []string {
+	flags := []string{
+		"--name=" + at.name, "--data-dir=" + cfg.Dir, "--log-level=warn",
+		"--listen-client-urls=" + cfg.scheme() + client, "--advertise-client-urls=" + endpoint,
+		"--listen-peer-urls=http://" + peer, "--initial-advertise-peer-urls=" + at.peerURL,
+		"--initial-cluster=" + at.cluster,
+		"--heartbeat-interval=" + millis(cfg.Heartbeat), "--election-timeout=" + millis(cfg.Election),
+	}
+	if cfg.Certificates != nil {
+		flags = append(flags, cfg.Certificates.serverFlags()...)
+	}
+	return append(flags, cfg.ExtraFlags...)
+}
+
+// command is this binary, told to be etcd.
+func command(s *process.Server, proxy string, flags []string) (*exec.Cmd, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(self, flags...)
+	cmd.Dir = s.Dir.Root
+	cmd.Env = append(process.WithoutPrefix(os.Environ(), "ETCD_"), process.RoleVar+"="+role)
+	if proxy != "" {
+		cmd.Env = append(cmd.Env, "HTTP_PROXY="+proxy, "http_proxy="+proxy, "NO_PROXY=", "no_proxy=")
+	}
+	return cmd, nil
+}
+
+func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+
+// ping returns once a linearizable read has been answered, if only by asking who
+// reads: an etcd may have been told to.
+func (e *Server) ping(ctx context.Context) error {
+	client, err := e.Client(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	_, err = client.Get(ctx, "ping")
+	if errors.Is(err, rpctypes.ErrUserEmpty) {
+		return nil
+	}
+	return err
+}
+
+// Endpoint is where clients connect, as http://127.0.0.1:2379; it is the same
+// after Restart. Of several in FENCEKIT_ETCD_ENDPOINTS it is the first.
+func (e *Server) Endpoint() string { return e.endpoints[0] }
+
+// Client returns a new client without a log; the caller closes it. It doesn't
+// contact the server, so it also works while that is down. ctx is its context:
+// ending it ends the client's requests.
+func (e *Server) Client(ctx context.Context) (*clientv3.Client, error) {
+	return newClient(ctx, e.certificates, e.endpoints)
+}
+
+func newClient(ctx context.Context, certificates *Certificates, endpoints []string) (*clientv3.Client, error) {
+	cfg := clientv3.Config{Endpoints: endpoints, Context: ctx, Logger: zap.NewNop()}
+	if certificates != nil {
+		var err error
+		if cfg.TLS, err = certificates.Client("testenv"); err != nil {
+			return nil, err
+		}
+	}
+	return clientv3.New(cfg)
+}
+
+// Stop ends etcd orderly, or by force if it takes too long, and removes its
+// directory. A second call does nothing.
+func (e *Server) Stop(ctx context.Context) error { return e.controller.Stop(ctx) }
+
+// Kill ends etcd by SIGKILL and waits for its end; the data stays for Restart.
+// An etcd that isn't running stays so.
+func (e *Server) Kill() error { return e.controller.Kill() }
+
+// Restart starts etcd again on the same ports and data, stopping it first if
+// it runs, and returns once it answers. It fails with ErrStopped after Stop.
+func (e *Server) Restart(ctx context.Context) error { return e.controller.Restart(ctx) }
+
+// Pause stops etcd by SIGSTOP and returns once the kernel shows it stopped:
+// connections stay open and silent. A container is frozen as a whole.
+func (e *Server) Pause() error { return e.controller.Pause() }
+
+// Resume lets a paused etcd go on.
+func (e *Server) Resume() error { return e.controller.Resume() }

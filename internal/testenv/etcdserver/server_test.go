@@ -1,0 +1,183 @@
+package etcdserver
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fencekit/fencekit/internal/pause"
+	"github.com/fencekit/fencekit/internal/testenv/child"
+	"github.com/fencekit/fencekit/internal/testenv/process"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// testContext ends a test that hangs; no machine needs that long.
+func testContext(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), process.StartBound)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func startEtcd(t *testing.T, cfg *Config) *Server {
+	t.Helper()
+	e, err := Start(testContext(t), cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, e.Stop(context.Background())) })
+	return e
+}
+
+func etcdClient(t *testing.T, e *Server) *clientv3.Client {
+	t.Helper()
+	client, err := e.Client(context.Background())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	return client
+}
+
+func TestServer_KeepsDataAndEndpointOverKillAndRestart(t *testing.T) {
+	ctx := testContext(t)
+	e := startEtcd(t, nil)
+	client, endpoint := etcdClient(t, e), e.Endpoint()
+	_, err := client.Put(ctx, "k", "v")
+	require.NoError(t, err)
+
+	require.NoError(t, e.Kill())
+	require.NoError(t, e.Kill())
+	require.Error(t, process.Listening(e.controller.(*process.Server).Ports[0].Address())(ctx))
+	require.NoError(t, e.Restart(ctx))
+	require.NoError(t, e.Restart(ctx)) // of one that runs
+
+	require.Equal(t, endpoint, e.Endpoint())
+	got, err := client.Get(ctx, "k")
+	require.NoError(t, err)
+	require.Equal(t, "v", string(got.Kvs[0].Value))
+}
+
+func TestServer_StopIsForGood(t *testing.T) {
+	ctx := testContext(t)
+	e := startEtcd(t, nil)
+	root := e.controller.(*process.Server).Dir.Root
+	require.DirExists(t, root)
+	require.NoError(t, e.Pause()) // Stop also ends what is paused
+	require.NoError(t, e.Stop(ctx))
+	require.NoError(t, e.Stop(ctx))
+	require.NoDirExists(t, root)
+	require.Equal(t, "signal: terminated", e.controller.(*process.Server).Proc.Wait().String(), "not by force")
+	require.ErrorIs(t, e.Restart(ctx), process.ErrStopped)
+	require.ErrorIs(t, e.Pause(), child.ErrNotRunning)
+	require.ErrorIs(t, e.Resume(), child.ErrNotRunning)
+}
+
+func TestServer_GrantsTTLOfOneSecond(t *testing.T) {
+	lease, err := etcdClient(t, startEtcd(t, nil)).Grant(testContext(t), 1)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, lease.TTL)
+}
+
+// While it is paused it accepts connections and answers nothing.
+func TestServer_PauseIsSilent(t *testing.T) {
+	ctx := testContext(t)
+	e := startEtcd(t, nil)
+	require.NoError(t, e.Pause())
+	stopped, err := pause.Stopped(e.controller.(*process.Server).Proc.Pid())
+	require.NoError(t, err)
+	require.True(t, stopped)
+	require.NoError(t, process.Listening(e.controller.(*process.Server).Ports[0].Address())(ctx))
+	short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+	defer cancel()
+	_, err = etcdClient(t, e).Get(short, "k")
+	require.Error(t, err)
+	require.NoError(t, e.Resume())
+	require.NoError(t, e.ping(ctx))
+}
+
+func TestStart_KeepsTheDataOfItsDir(t *testing.T) {
+	ctx := testContext(t)
+	cfg := &Config{Dir: filepath.Join(t.TempDir(), "data")}
+	first := startEtcd(t, cfg)
+	_, err := etcdClient(t, first).Put(ctx, "k", "v")
+	require.NoError(t, err)
+	require.NoError(t, first.Stop(ctx))
+	got, err := etcdClient(t, startEtcd(t, cfg)).Get(ctx, "k")
+	require.NoError(t, err)
+	require.EqualValues(t, 1, got.Count)
+}
+
+func TestStart_SaysWhatIsWrong(t *testing.T) {
+	ctx := testContext(t)
+	_, err := Start(ctx, &Config{ExtraFlags: []string{"--no-such-flag"}})
+	require.ErrorContains(t, err, "no-such-flag")
+	_, err = Start(ctx, &Config{Heartbeat: time.Second})
+	require.ErrorContains(t, err, "5 heartbeats")
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	_, err = Start(ended, nil)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// lockedBuffer is written by a server and read by a test.
+type lockedBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *lockedBuffer) has(word string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return bytes.Contains(b.text.Bytes(), []byte(word))
+}
+
+func TestConfig_LogGetsTheOutput(t *testing.T) {
+	var log lockedBuffer
+	startEtcd(t, &Config{Log: &log, ExtraFlags: []string{"--log-level=info"}})
+	ctx := testContext(t)
+	for !log.has("etcd-version") {
+		require.NoError(t, ctx.Err())
+	}
+}
+
+func TestStart_UsesTheOneOfTheEnvironment(t *testing.T) {
+	ctx := testContext(t)
+	mine := startEtcd(t, nil)
+	t.Setenv(EndpointsVar, mine.Endpoint())
+	e, err := Start(ctx, nil)
+	require.NoError(t, err)
+	require.Equal(t, mine.Endpoint(), e.Endpoint())
+	require.NoError(t, e.Stop(ctx))
+	for _, err := range []error{e.Kill(), e.Restart(ctx), e.Pause(), e.Resume()} {
+		require.ErrorIs(t, err, process.ErrNotOurs)
+		require.ErrorContains(t, err, EndpointsVar)
+	}
+	require.NoError(t, mine.ping(ctx))
+
+	require.NoError(t, mine.Kill())
+	short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+	defer cancel()
+	_, err = Start(short, nil)
+	require.ErrorContains(t, err, EndpointsVar)
+}
+
+func TestServer_ClosesItsLogFiles(t *testing.T) {
+	before := openFiles(t)
+	e := startEtcd(t, nil)
+	require.NoError(t, e.Stop(testContext(t)))
+	require.LessOrEqual(t, openFiles(t), before+2) // the janitor's pipe and handle
+}
+
+func openFiles(t *testing.T) int {
+	entries, err := os.ReadDir("/dev/fd")
+	require.NoError(t, err)
+	return len(entries)
+}

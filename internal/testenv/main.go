@@ -1,0 +1,57 @@
+package testenv
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+	"github.com/fencekit/fencekit/internal/testenv/process"
+)
+
+// leakGrace bounds how long Main waits for goroutines that are about to end.
+const leakGrace = 30 * time.Second
+
+// Reexec must be the first call of every main() and TestMain whose binary
+// starts servers; without it they refuse to start. In a child that was started to
+// be etcd, or to clean up behind its owner, it is just that and never returns;
+// otherwise it returns at once, and calling it again does nothing.
+func Reexec() { process.PlayRole(etcdserver.Roles()) }
+
+// Main is a package's whole TestMain: it calls Reexec, runs the tests, stops
+// the shared servers and fails if a goroutine is left over. It never returns:
+// it ends the process with the tests' exit code, or with 1 if a server didn't
+// stop or a goroutine leaked.
+func Main(m *testing.M) {
+	Reexec()
+	code := m.Run()
+	ctx, cancel := context.WithTimeout(context.Background(), process.StartBound)
+	defer cancel()
+	if err := process.CleanUp(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	if code == 0 {
+		if err := awaitNoLeak(); err != nil {
+			fmt.Fprintln(os.Stderr, "testenv: goroutines outlived the tests:", err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// awaitNoLeak gives ending goroutines longer than goleak's own second: a
+// loaded machine is no leak.
+func awaitNoLeak() error {
+	deadline := time.Now().Add(leakGrace)
+	for {
+		err := goleak.Find()
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+	}
+}

@@ -1,0 +1,176 @@
+// Package pgbouncer runs PgBouncer in front of a Postgres for tests. See package testenv.
+package pgbouncer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/url"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
+	"github.com/fencekit/fencekit/internal/testenv/process"
+)
+
+// Config says how to run PgBouncer. nil means all defaults.
+type Config struct {
+	// PoolSize is how many connections it has to each database at most. Default
+	// 4: fewer than clients, so that these share them.
+	PoolSize int
+	// Settings are parameters in its [pgbouncer] section, stronger than those
+	// of this package (transaction mode, no named prepared statements). Default:
+	// none.
+	Settings map[string]string
+	// Log gets its output beside the log file. Default: none.
+	Log io.Writer
+}
+
+// Pooler is a PgBouncer in front of a Postgres. Its methods may be called
+// concurrently.
+type Pooler struct {
+	controller process.Controller
+	address    string
+	source     string
+}
+
+// Start starts a pooler in front of pg, in transaction mode, and returns
+// once it answers, which needs no Postgres that does; it must be stopped by Stop.
+// Any client may connect, and is pg's own user there. It fails with
+// *NotFoundError if none is installed. ctx bounds the start alone.
+func Start(ctx context.Context, pg *pgserver.Server, cfg *Config) (*Pooler, error) {
+	var c Config
+	if cfg != nil {
+		c = *cfg
+	}
+	if c.PoolSize == 0 {
+		c.PoolSize = 4
+	}
+	path, version, err := Find(ctx)
+	if err != nil {
+		return nil, err
+	}
+	upstream, err := pgx.ParseConfig(pg.DSN())
+	if err != nil {
+		return nil, fmt.Errorf("testenv: PgBouncer in front of %s: %w", pg.Source(), err)
+	}
+	account, err := process.ServerAccount() // PgBouncer refuses root, as Postgres does
+	if err != nil {
+		return nil, err
+	}
+	s, err := process.NewServer("pgbouncer", c.Log, 1)
+	if err != nil {
+		return nil, err
+	}
+	b := &Pooler{controller: s, address: s.Ports[0].Address(), source: fmt.Sprintf("local %s (%s)", path, version)}
+	s.Ready = func(ctx context.Context) error { return process.Poll(ctx, b.ping) }
+	dir := s.Dir.Path("pgbouncer")
+	s.Command = func() (*exec.Cmd, error) { return account.Command(dir, path, "pgbouncer.ini"), nil }
+	if err := writeConfiguration(account, dir, configuration(upstream, s.Ports[0], version, c)); err != nil {
+		return nil, errors.Join(err, s.Discard())
+	}
+	if err := s.Start(ctx); err != nil {
+		return nil, errors.Join(err, s.Discard())
+	}
+	process.Announce("PgBouncer", b.source)
+	return b, nil
+}
+
+// configuration is the text of a configuration.
+func configuration(upstream *pgx.ConnConfig, p *process.Port, version string, cfg Config) string {
+	settings := map[string]string{
+		"listen_addr":        "127.0.0.1",
+		"listen_port":        strconv.Itoa(p.Number),
+		"unix_socket_dir":    "",
+		"auth_type":          "any",
+		"pool_mode":          "transaction",
+		"default_pool_size":  strconv.Itoa(cfg.PoolSize),
+		"max_client_conn":    "1000",
+		"server_tls_sslmode": "prefer",
+	}
+	var major, minor int
+	if _, _ = fmt.Sscanf(version, "%d.%d", &major, &minor); major > 1 || minor >= 21 {
+		settings["max_prepared_statements"] = "0" // as it is for those that don't know it
+	}
+	maps.Copy(settings, cfg.Settings)
+	var ini strings.Builder
+	quoted := func(value string) string { return "'" + strings.ReplaceAll(value, "'", "''") + "'" }
+	fmt.Fprintf(&ini, "[databases]\n* = host=%s port=%d user=%s", quoted(upstream.Host), upstream.Port, quoted(upstream.User))
+	if upstream.Password != "" {
+		fmt.Fprintf(&ini, " password=%s", quoted(upstream.Password))
+	}
+	ini.WriteString("\n[pgbouncer]\n")
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		fmt.Fprintf(&ini, "%s = %s\n", name, settings[name])
+	}
+	return ini.String()
+}
+
+// writeConfiguration puts a configuration, which may hold a password, where only
+// the account gets at it.
+func writeConfiguration(account *process.Account, dir, text string) error {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	file := dir + "/pgbouncer.ini"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		return err
+	}
+	return errors.Join(account.Own(file), account.Own(dir))
+}
+
+// ping returns once the pooler itself has answered.
+func (b *Pooler) ping(ctx context.Context) error {
+	conn, err := pgx.Connect(ctx, b.AdminDSN())
+	if err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, "show version")
+	return errors.Join(err, conn.Close(ctx))
+}
+
+// DSN is the pooler's address for a database of the Postgres behind it, given
+// that one's DSN. Without pgx's default_query_exec_mode=exec a client's prepared
+// statements fail.
+func (b *Pooler) DSN(postgres string) (string, error) {
+	cfg, err := pgx.ParseConfig(postgres)
+	if err != nil {
+		return "", fmt.Errorf("testenv: %w", err)
+	}
+	return b.url(cfg.User, cfg.Database), nil
+}
+
+// AdminDSN is the pooler's own console. It knows the simple protocol only.
+func (b *Pooler) AdminDSN() string { return b.url("postgres", "pgbouncer") }
+
+func (b *Pooler) url(user, database string) string {
+	u := url.URL{Scheme: "postgres", User: url.User(user), Host: b.address, Path: "/" + database, RawQuery: "sslmode=disable"}
+	return u.String()
+}
+
+// Source says which PgBouncer this is, as "local /usr/sbin/pgbouncer (1.18.0)".
+func (b *Pooler) Source() string { return b.source }
+
+// Stop ends the pooler, which cuts its clients and its connections to Postgres,
+// and removes its directory. A second call does nothing.
+func (b *Pooler) Stop(ctx context.Context) error { return b.controller.Stop(ctx) }
+
+// Kill ends the pooler at once. One that isn't running stays so.
+func (b *Pooler) Kill() error { return b.controller.Kill() }
+
+// Restart starts the pooler again on the same port, stopping it first if it
+// runs, and returns once it answers. It fails with ErrStopped after Stop.
+func (b *Pooler) Restart(ctx context.Context) error { return b.controller.Restart(ctx) }
+
+// Pause stops the pooler by SIGSTOP: connections stay open and silent.
+func (b *Pooler) Pause() error { return b.controller.Pause() }
+
+// Resume lets a paused pooler go on.
+func (b *Pooler) Resume() error { return b.controller.Resume() }

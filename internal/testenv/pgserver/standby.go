@@ -1,0 +1,50 @@
+package pgserver
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/fencekit/fencekit/internal/testenv/process"
+)
+
+// StandbyName is the application_name of a standby, as for
+// synchronous_standby_names.
+const StandbyName = "standby"
+
+// StartStandby starts a standby that streams from primary, whose files must be
+// here, and returns once it answers queries; it must be stopped by Stop. It follows
+// asynchronously unless primary's settings say otherwise. pg_promote() makes it a
+// primary. cfg is as for Start. It fails with ErrNotLocal unless primary
+// was started with Config.Local.
+func StartStandby(ctx context.Context, primary *Server, cfg *Config) (*Server, error) {
+	var c Config
+	if cfg != nil {
+		c = *cfg
+	}
+	if primary.local == nil {
+		return nil, ErrNotLocal
+	}
+	return startLocal(ctx, primary.local.bin, c, func(ctx context.Context, l *local) error {
+		from := fmt.Sprintf("host=127.0.0.1 port=%d user=postgres application_name=%s", primary.local.Ports[0].Number, StandbyName)
+		return l.tool(ctx, "pg_basebackup", "-D", l.data, "-d", from, "--write-recovery-conf", "--checkpoint=fast", "--no-sync")
+	})
+}
+
+// StopStreaming cuts a standby off from its primary and returns once it receives
+// nothing more: what the primary commits from then on, the standby doesn't have.
+func (p *Server) StopStreaming(ctx context.Context) error {
+	for _, sql := range []string{"alter system set primary_conninfo = ''", "select pg_reload_conf()"} {
+		if err := p.exec(ctx, sql); err != nil {
+			return err
+		}
+	}
+	return process.Poll(ctx, func(ctx context.Context) error {
+		return p.exec(ctx, "do $$ begin if exists (select from pg_stat_wal_receiver) then raise 'it still receives'; end if; end $$")
+	})
+}
+
+// Promote makes a standby a primary, on the next timeline, and returns once it
+// takes writes.
+func (p *Server) Promote(ctx context.Context) error {
+	return p.exec(ctx, "do $$ begin if not pg_promote() then raise 'not promoted'; end if; end $$")
+}

@@ -1,0 +1,139 @@
+package pgserver
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencekit/fencekit/internal/testenv/process"
+)
+
+// Environment variables that choose the Postgres.
+const (
+	// DSNVar names an existing server. It is used or failed, never
+	// skipped, and never stopped.
+	DSNVar = "FENCEKIT_POSTGRES_DSN"
+	// WayVar is "local" or "docker" to allow that way only.
+	WayVar = "FENCEKIT_POSTGRES"
+)
+
+// NotFoundError says where a Postgres was looked for and what was wrong
+// there, in order, and what to do.
+type NotFoundError struct{ Attempts []process.Attempt }
+
+func (e *NotFoundError) Error() string {
+	var text strings.Builder
+	text.WriteString("testenv: found no Postgres to run:")
+	for _, a := range e.Attempts {
+		fmt.Fprintf(&text, "\n  %s: %v", a.Where, a.Err)
+	}
+	text.WriteString("\ninstall one: sudo apt-get install postgresql | sudo dnf install postgresql-server | brew install postgresql@17" +
+		"\nor start Docker, or name a server: " + DSNVar + "=postgres://user:password@host/database")
+	return text.String()
+}
+
+// Unwrap gives the reason of each attempt.
+func (e *NotFoundError) Unwrap() []error {
+	errs := make([]error, len(e.Attempts))
+	for i, a := range e.Attempts {
+		errs[i] = a.Err
+	}
+	return errs
+}
+
+// Config says how to run Postgres. nil means all defaults. Unless Local is
+// set it says nothing to a server that FENCEKIT_POSTGRES_DSN names.
+type Config struct {
+	// Settings are parameters of the server, added to those of every server
+	// of this package (fsync on, 200 connections, wal_level logical, UTC) and
+	// stronger than they. Default: none.
+	Settings map[string]string
+	// Local asks for one of the binaries on this machine, whatever the
+	// environment says: a server whose files can be copied (CopyData), that can
+	// have a standby (StartStandby) and whose disk can be full (LimitFiles).
+	Local bool
+	// Log gets the output of a local server beside the log file. Default:
+	// none.
+	Log io.Writer
+}
+
+// Start returns a Postgres that answers; it must be stopped by Stop.
+// It is, in this order: the server that FENCEKIT_POSTGRES_DSN names; one of
+// the binaries on this machine, on a data directory of its own; a container.
+// The choice is printed to stderr, once. It fails with *NotFoundError if
+// there is none of these. ctx bounds the start alone.
+func Start(ctx context.Context, cfg *Config) (*Server, error) {
+	var c Config
+	if cfg != nil {
+		c = *cfg
+	}
+	dsn, way := os.Getenv(DSNVar), os.Getenv(WayVar)
+	if c.Local {
+		dsn, way = "", "local"
+	}
+	if dsn != "" {
+		return useExternal(ctx, dsn)
+	}
+	var local, docker bool
+	switch way {
+	case "":
+		local, docker = true, true
+	case "local":
+		local = true
+	case "docker":
+		docker = true
+	default:
+		return nil, fmt.Errorf("testenv: %s=%s: must be local, docker or empty", WayVar, way)
+	}
+	var tried []process.Attempt
+	if local {
+		var p *Server
+		if p, tried = tryLocal(ctx, c); p != nil {
+			process.Announce("Postgres", p.source)
+			return p, nil
+		}
+	}
+	if docker {
+		p, err := startDocker(ctx, c)
+		if err == nil {
+			process.Announce("Postgres", p.source)
+			return p, nil
+		}
+		tried = append(tried, process.Attempt{Where: "Docker", Err: err})
+	}
+	return nil, &NotFoundError{tried}
+}
+
+// tryLocal starts the first server found on this machine. One that is found
+// and doesn't start is announced, because another is then used in its place.
+func tryLocal(ctx context.Context, cfg Config) (*Server, []process.Attempt) {
+	found, tried := findBinaries(ctx, installPlaces)
+	if found == nil {
+		return nil, tried
+	}
+	p, err := startLocal(ctx, *found, cfg, initData)
+	if err != nil {
+		process.Announce("Postgres", fmt.Sprintf("local %s does not start: %v", found.dir, err))
+		return nil, append(tried, process.Attempt{Where: found.dir, Err: err})
+	}
+	return p, tried
+}
+
+// useExternal uses a server that is not ours.
+func useExternal(ctx context.Context, dsn string) (*Server, error) {
+	p := &Server{controller: process.External(DSNVar), dsn: dsn, source: DSNVar}
+	if _, err := pgx.ParseConfig(dsn); err != nil {
+		return nil, fmt.Errorf("testenv: %s: %w", DSNVar, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, process.StartBound)
+	defer cancel()
+	if err := p.ping(ctx); err != nil {
+		return nil, fmt.Errorf("testenv: %s is set and its server does not answer: %w", DSNVar, err)
+	}
+	process.Announce("Postgres", p.source)
+	return p, nil
+}

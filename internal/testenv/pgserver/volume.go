@@ -1,0 +1,51 @@
+package pgserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+)
+
+// Volume is a server's data as it was once. It goes with its server.
+type Volume struct {
+	server *local
+	dir    string
+}
+
+// CopyData stops the server orderly, copies its data and starts it again: a backup
+// of its volume. It fails with ErrNotLocal unless the server's files are here.
+func (p *Server) CopyData(ctx context.Context) (*Volume, error) {
+	if p.local == nil {
+		return nil, ErrNotLocal
+	}
+	v := &Volume{p.local, p.local.Dir.Path(fmt.Sprintf("copy-%016x", rand.Uint64()))}
+	return v, p.local.WhileDown(ctx, func() error { return copyTree(ctx, p.local.data, v.dir) })
+}
+
+// PutBack stops the server orderly, puts a copy of its data in the place of the
+// present one and starts it again. A copy may be put back several times.
+func (p *Server) PutBack(ctx context.Context, v *Volume) error {
+	if p.local == nil {
+		return ErrNotLocal
+	}
+	if p.local != v.server {
+		return errors.New("testenv: this is a copy of another server's data")
+	}
+	return p.local.WhileDown(ctx, func() error {
+		if err := os.RemoveAll(p.local.data); err != nil {
+			return err
+		}
+		return copyTree(ctx, v.dir, p.local.data)
+	})
+}
+
+// copyTree copies a directory with its owners and modes.
+func copyTree(ctx context.Context, from, to string) error {
+	if out, err := exec.CommandContext(ctx, "cp", "-a", from, to).CombinedOutput(); err != nil {
+		return fmt.Errorf("testenv: cp -a %s %s: %w: %s", from, to, err, out)
+	}
+	return nil
+}

@@ -1,0 +1,137 @@
+package redisserver
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/fencekit/fencekit/internal/testenv/process"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+// testContext ends a test that hangs; no machine needs that long.
+func testContext(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), process.StartBound)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func startRedis(t *testing.T, cfg *Config) *Server {
+	t.Helper()
+	r, err := Start(testContext(t), cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, r.Stop(context.Background())) })
+	return r
+}
+
+func startReplica(t *testing.T, primary *Server) *Server {
+	t.Helper()
+	r, err := StartReplica(testContext(t), primary)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, r.Stop(context.Background())) })
+	return r
+}
+
+func redisClient(t *testing.T, r *Server) *redis.Client {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: r.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	return client
+}
+
+func set(t *testing.T, r *Server, key string) {
+	t.Helper()
+	require.NoError(t, redisClient(t, r).Set(testContext(t), key, "1", 0).Err())
+}
+
+// keys are the keys that a server has.
+func keys(t *testing.T, r *Server) []string {
+	t.Helper()
+	found, err := redisClient(t, r).Keys(testContext(t), "*").Result()
+	require.NoError(t, err)
+	return found
+}
+
+func TestServer_ComesBackEmptyUnlessToldToKeep(t *testing.T) {
+	ctx := testContext(t)
+	for name, test := range map[string]struct {
+		cfg  *Config
+		left []string
+	}{
+		"by default": {nil, []string{}},
+		"AppendOnly": {&Config{AppendOnly: true}, []string{"lock"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := startRedis(t, test.cfg)
+			addr := r.Addr()
+			for _, end := range []func() error{r.Kill, func() error { return nil }} {
+				set(t, r, "lock")
+				require.NoError(t, end())
+				require.NoError(t, r.Restart(ctx))
+				require.Equal(t, addr, r.Addr())
+				require.Equal(t, test.left, keys(t, r))
+			}
+		})
+	}
+}
+
+func TestServer_PausedIsSilentAndEndsByStop(t *testing.T) {
+	ctx := testContext(t)
+	r := startRedis(t, nil)
+	client := redisClient(t, r)
+	require.NoError(t, client.Ping(ctx).Err())
+	require.NoError(t, r.Pause())
+	short, cancel := context.WithTimeout(ctx, 10*process.PollInterval)
+	defer cancel()
+	require.ErrorIs(t, client.Set(short, "lock", "1", 0).Err(), os.ErrDeadlineExceeded)
+	require.NoError(t, r.Resume())
+	require.NoError(t, client.Ping(ctx).Err())
+	require.NoError(t, r.Pause())
+	require.NoError(t, r.Stop(ctx))
+	require.NoError(t, r.Stop(ctx))
+	require.ErrorIs(t, r.Restart(ctx), process.ErrStopped)
+}
+
+// What a primary acknowledged after its replica was cut off is lost by a failover
+// to that.
+func TestReplica_FollowsUntilCutOffAndIsPromoted(t *testing.T) {
+	ctx := testContext(t)
+	primary := startRedis(t, nil)
+	set(t, primary, "before")
+	replica := startReplica(t, primary)
+	require.Equal(t, []string{"before"}, keys(t, replica))
+	require.NoError(t, replica.Restart(ctx))
+	require.NoError(t, process.Poll(ctx, replica.following))
+	require.Equal(t, []string{"before"}, keys(t, replica), "it goes on following")
+	require.NoError(t, replica.StopReplicating(ctx))
+	set(t, primary, "after")
+	require.Error(t, redisClient(t, replica).Set(ctx, "own", "1", 0).Err(), "it is a replica yet")
+	require.NoError(t, primary.Kill())
+	require.NoError(t, replica.Promote(ctx))
+	require.Equal(t, []string{"before"}, keys(t, replica))
+	set(t, replica, "own")
+	require.NoError(t, replica.Restart(ctx))
+	set(t, replica, "it stays a primary")
+}
+
+func TestFind_SaysWhatWasTriedAndTheInstallCommand(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir)
+	other := filepath.Join(dir, "other")
+	require.NoError(t, os.WriteFile(other, []byte("#!/bin/sh\necho something else\n"), 0o755))
+	_, _, err := find(testContext(t), []string{"redis-server", other})
+	var none *NotFoundError
+	require.ErrorAs(t, err, &none)
+	require.Len(t, none.Attempts, 2)
+	for _, part := range []string{"no Redis", "not found", `says "something else"`, "apt-get install redis-server"} {
+		require.ErrorContains(t, err, part)
+	}
+	newer := filepath.Join(dir, "redis-server")
+	require.NoError(t, os.WriteFile(newer, []byte("#!/bin/sh\necho Redis server v=8.2.1 sha=0\n"), 0o755))
+	path, version, err := find(testContext(t), []string{"redis-server", other})
+	require.NoError(t, err)
+	require.Equal(t, []string{newer, "8.2.1"}, []string{path, version})
+}
