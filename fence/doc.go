@@ -25,9 +25,8 @@
 //
 // # What is not promised
 //
-// F3 is advisory. A process that is paused (garbage collection, SIGSTOP, a
-// migrating virtual machine) can't notice anything while it stands still, and it
-// runs on for a moment when it resumes. So nothing may be safe only because a
-// lease seemed to be alive: the write itself has to be rejected where it lands.
-// That is the work of package guard and its stores.
+// F3 is advisory. A process that is paused (garbage collection, SIGSTOP, a migrating
+// virtual machine) can't notice anything while it stands still, and it runs on for a moment
+// after it resumes. So no write may rely on the lease alone: the database has to reject the
+// late write. Package guard and its stores do that.
 package fence

@@ -6,7 +6,7 @@ import (
 	"iter"
 )
 
-// ErrNoLeader: the election has no leader.
+// ErrNoLeader: the election has no leader at the moment.
 var ErrNoLeader = errors.New("fence: election has no leader")
 
 // Leader is the leader of an election, and what it proclaims. The zero Leader stands
@@ -14,7 +14,7 @@ var ErrNoLeader = errors.New("fence: election has no leader")
 type Leader struct {
 	// Grant is the leader's, as the lock service names it.
 	Grant Grant
-	// Value is "" for a leader that came by Acquire.
+	// Value is "" for a leader that got the lock by Acquire instead of Campaign.
 	Value string
 }
 
@@ -27,20 +27,20 @@ type Election interface {
 	// otherwise: with the same errors, and in one queue with it.
 	Campaign(ctx context.Context, value string) (Leadership, error)
 
-	// Leader returns the present leader, or ErrNoLeader. By the time it returns another
-	// one may lead: only a fence can tell.
+	// Leader returns the present leader, or ErrNoLeader. By the time it returns another one
+	// may lead: only a fence can decide that.
 	Leader(ctx context.Context) (Leader, error)
 
-	// Observe yields what Leader would return, now and whenever it changes: the
-	// leader and what it proclaims, or ErrNoLeader. It may skip what changes again
-	// meanwhile, but it always comes to the latest. It ends when ctx does. Each use of
-	// the sequence begins with the present leader.
+	// Observe yields what Leader would return, now and whenever it changes: the leader and
+	// what it proclaims, or ErrNoLeader. It may skip intermediate changes, but always
+	// yields the latest state. It ends when ctx does. Each iteration begins with the
+	// present leader.
 	Observe(ctx context.Context) iter.Seq2[Leader, error]
 }
 
-// Leadership is the lease of an elected leader. Its grant is a fencing token as
-// any other: what a leader writes under it, by Guard.UnderGrant or Guard.UnderLease of package guard,
-// is rejected once a later leader has claimed. All methods may be called from
+// Leadership is the lease of an elected leader. Its grant is a fencing token like any
+// other: what a leader writes under it (Guard.UnderGrant or Guard.UnderLease of package
+// guard) is rejected once a later leader has claimed. All methods may be called from
 // several goroutines.
 type Leadership interface {
 	Lease

@@ -7,18 +7,18 @@ import (
 
 // Sentinels for errors.Is. The typed errors below carry the facts.
 var (
-	// ErrLocked: TryAcquire found the resource taken, or an Acquire that gave up
-	// waiting, whose error is ctx's as well, knows who has it. See LockedError.
+	// ErrLocked: TryAcquire found the resource taken; or Acquire gave up waiting and knows
+	// the holder, and then its error is ctx's as well. See LockedError.
 	ErrLocked = errors.New("fence: resource is locked")
 	// ErrLeaseLost: the lease ended without being released. See LeaseLostError.
 	ErrLeaseLost = errors.New("fence: lease lost")
 	// ErrReleased: the lease was released by its own holder.
 	ErrReleased = errors.New("fence: lease released")
-	// ErrUnavailable: the lock service can't be reached, or doesn't answer as
-	// it must. Nothing was acquired; behind ErrLeaseLost, it is why the lease wasn't
-	// renewed. See UnavailableError.
+	// ErrUnavailable: the lock service can't be reached, or can't serve the request.
+	// Nothing was acquired. Wrapped by ErrLeaseLost, it is why the lease wasn't renewed.
+	// See UnavailableError.
 	ErrUnavailable = errors.New("fence: lock service unavailable")
-	// ErrClosed: what was called has been closed, because this process is stopping.
+	// ErrClosed: the Guard or Locker was closed, because this process is stopping.
 	ErrClosed = errors.New("fence: closed")
 	// ErrInvalid: the call itself is wrong: an argument, a configuration or a grant is
 	// out of bounds, or the call isn't allowed where it was made. The text says how; of
@@ -29,8 +29,8 @@ var (
 // LockedError says who holds a resource. It is ErrLocked.
 type LockedError struct {
 	Resource string
-	// Holder is the owner's; empty if it was not known, as when another
-	// goroutine of this process is about to acquire it.
+	// Holder is the owner's; empty if it isn't known, as when another goroutine of this
+	// process is about to acquire the resource.
 	Holder string
 }
 
@@ -44,7 +44,7 @@ func (e *LockedError) Error() string {
 // Is reports whether target is ErrLocked.
 func (e *LockedError) Is(target error) bool { return target == ErrLocked }
 
-// LossReason says how a lease came to be lost.
+// LossReason says how a lease was lost.
 type LossReason string
 
 // The ways to lose a lease.
@@ -53,7 +53,7 @@ const (
 	LossDeadline LossReason = "deadline passed without a renewal"
 	// LossExpired: the lock service says that the lease no longer exists.
 	LossExpired LossReason = "lease expired or revoked"
-	// LossDeleted: the lock key was deleted, and not by its holder.
+	// LossDeleted: the lock key was deleted, but not by its holder.
 	LossDeleted LossReason = "lock key deleted"
 	// LossClosed: the Locker was closed while the lease was held.
 	LossClosed LossReason = "locker closed"
@@ -96,8 +96,8 @@ func (e *InvalidGrantError) Error() string {
 // Is reports whether target is ErrInvalid.
 func (e *InvalidGrantError) Is(target error) bool { return target == ErrInvalid }
 
-// UnavailableError says what was tried when the lock service failed, and why it failed.
-// It is ErrUnavailable and wraps the cause.
+// UnavailableError says which call the lock service failed, and why. It is ErrUnavailable
+// and wraps the cause.
 type UnavailableError struct {
 	Op      string            // what was tried, such as "acquire sku/42"
 	Reason  UnavailableReason // "" if the lock service doesn't say
@@ -105,7 +105,7 @@ type UnavailableError struct {
 	Err     error
 }
 
-// UnavailableReason says what has to be mended.
+// UnavailableReason says what has to be fixed.
 type UnavailableReason string
 
 // The reasons.
@@ -119,9 +119,9 @@ const (
 	// WentBack: the lock service shows an older state than it did before, as after a
 	// restore from a backup, and would issue tokens a second time.
 	WentBack UnavailableReason = "went back to an older state"
-	// InvalidEpoch: the epoch that operators keep in the lock service can't be read.
+	// InvalidEpoch: the epoch that operators set in the lock service is not a valid number.
 	InvalidEpoch UnavailableReason = "invalid epoch"
-	// QueueLost: the call lost its position in the queue. Acquiring again is right.
+	// QueueLost: the call lost its position in the queue. Acquire again.
 	QueueLost UnavailableReason = "queue position lost"
 )
 

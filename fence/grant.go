@@ -194,9 +194,9 @@ func (g *Grant) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// exactMembers rejects members that encoding/json would let pass: other names,
-// names in another case, and the same name twice. It also rejects bytes that
-// are not UTF-8, which encoding/json would replace.
+// exactMembers rejects what encoding/json accepts: unknown members, names in another case,
+// and the same name twice. It also rejects bytes that are not UTF-8, which encoding/json
+// would replace.
 func exactMembers(data []byte, names ...string) error {
 	if !utf8.Valid(data) {
 		return errors.New("is not valid UTF-8")

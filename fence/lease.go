@@ -24,19 +24,18 @@ type Lease interface {
 	// move the deadline on.
 	Remaining() time.Duration
 
-	// AfterContended calls f once, in a goroutine of its own, when another
-	// process waits for the resource, or at once if one does already. No
-	// goroutine is kept for the waiting. stop takes the call back, and reports
-	// whether it did; it doesn't wait for an f that has begun. After the end of
-	// the lease f is not called any more.
+	// AfterContended calls f once, in a goroutine of its own, when another process waits
+	// for the resource, or at once if one does already. Waiting takes no goroutine. stop
+	// cancels the call and reports whether it did; it doesn't wait for an f that has begun.
+	// After the end of the lease f is no longer called.
 	AfterContended(f func()) (stop func() bool)
 
-	// Release gives the resource up, if this lease still holds it: it never
-	// touches a later holder's. Context has ended when it returns, whatever it
-	// returns. A second call, or a call after the lease was lost, returns nil.
-	// When ctx ends first, Release returns its error and goes on in the
-	// background; the resource is free at the latest when the lease's time to
-	// live has passed. A nil ctx is treated as context.Background().
+	// Release gives the resource up, if this lease still holds it; it never touches a later
+	// holder's lock. When it returns, with an error or without, Context has ended. A second
+	// call, or a call after the lease was lost, returns nil. When ctx ends first, Release
+	// returns its error and goes on in the background; the resource is free once the
+	// lease's time to live has passed, at the latest. A nil ctx is treated as
+	// context.Background().
 	Release(ctx context.Context) error
 }
 

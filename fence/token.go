@@ -8,12 +8,12 @@ import "strconv"
 // locking", 2016); the idea is Chubby's sequencer (Burrows, OSDI 2006).
 type Token int64
 
-// MaxToken is the highest token that is accepted anywhere. It leaves room above
-// for arithmetic, and keeps one absurd number from shutting a resource for good.
+// MaxToken is the highest token that is accepted anywhere. It leaves room for arithmetic,
+// and keeps one absurd number from locking out a resource for good.
 const MaxToken Token = 1<<62 - 1
 
-// MaxEpoch is the highest epoch that is accepted anywhere. An epoch moves on by
-// one when an operator says that the lock service was restored.
+// MaxEpoch is the highest epoch that is accepted anywhere. Operators raise the epoch by one
+// after the lock service was restored.
 const MaxEpoch int64 = 1<<31 - 1
 
 // String returns the token as a decimal number.

@@ -9,17 +9,17 @@ import (
 	"google.golang.org/grpc/backoff"
 )
 
-// ClientConfig returns the configuration that is recommended for the client of a
-// Locker: one that leaves a member which has fallen silent after 13 s, and finds
-// one that is back within 2 s. Give it the endpoints of all members. Set TLS,
-// Username and Password as needed; append to DialOptions.
+// ClientConfig returns the configuration that is recommended for the client of a Locker: it
+// leaves a member that has fallen silent after 13 s, and reconnects to one that is back
+// within 2 s. Give it the endpoints of all members. Set TLS, Username and Password as
+// needed; append to DialOptions.
 //
 // The fields that it sets, beside Endpoints:
 //
-//   - DialKeepAliveTime, 10 s: a connection on which nothing has arrived for as
-//     long is probed. gRPC raises a shorter time to this, and the default, 0, probes
-//     none: then each request that the client sends to a silent member fails, after
-//     Config.RequestTimeout, for as long as the member is silent.
+//   - DialKeepAliveTime, 10 s: a connection on which nothing has arrived for that long is
+//     probed. gRPC raises a shorter time to 10 s. The default, 0, means no probes: then
+//     each request to a silent member fails after Config.RequestTimeout, for as long as the
+//     member is silent.
 //   - DialKeepAliveTimeout, 3 s: a connection is closed when a probe has no answer by
 //     then, or when what was sent is not acknowledged (TCP_USER_TIMEOUT, on Linux).
 //   - DialOptions, grpc.WithConnectParams: attempts to connect follow each other

@@ -6,18 +6,16 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 )
 
-// Close ends all leases with fence.LossClosed, frees what is held by revoking
-// the session's lease in etcd, and ends everything that goes on in the
-// background; releases that etcd has not confirmed yet are done with the
-// revocation. Acquire and TryAcquire then return fence.ErrClosed, also
-// those that wait.
+// Close ends all leases with fence.LossClosed, revokes the session's lease in etcd, which
+// deletes all lock keys, and ends everything that runs in the background. The revocation
+// also completes releases that etcd has not confirmed yet. Acquire and TryAcquire then
+// return fence.ErrClosed, also calls that are waiting.
 //
-// If etcd can't be reached Close returns a *fence.UnavailableError when ctx ends,
-// at the latest when the lease must have expired by itself; everything is closed
-// nevertheless. If ctx has ended already, as that of signal.NotifyContext when
-// the program stops, Close takes up to Config.RequestTimeout instead, because
-// nothing would revoke the lease later. A second call waits in the same way for the
-// first, and returns nil.
+// If etcd can't be reached Close returns a *fence.UnavailableError when ctx ends, at the
+// latest when the lease must have expired by itself; everything is closed nevertheless. If
+// ctx has ended already, as that of signal.NotifyContext has when the program stops, Close
+// takes up to Config.RequestTimeout instead, because nothing would revoke the lease later.
+// A second call waits for the first within the same bounds, and returns nil.
 func (l *Locker) Close(ctx context.Context) error {
 	ctx, cancel := l.lastChance(ctx)
 	defer cancel()
@@ -36,7 +34,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	return l.sessions.Close(ctx)
 }
 
-// lastChance is ctx, or if that has ended the time for one request without it.
+// lastChance returns ctx; or if that has ended, a context with time for one request.
 func (l *Locker) lastChance(ctx context.Context) (context.Context, context.CancelFunc) {
 	if ctx.Err() == nil {
 		return context.WithCancel(ctx)

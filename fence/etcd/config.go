@@ -37,16 +37,16 @@ type Config struct {
 	// it or around it. All lockers of a resource must agree: one with this switch
 	// and one without don't exclude each other.
 	//
-	// The names are raw then, with etcd's own consequence: "a" waits for the
-	// holder of "a/b" and all that wait for it, so a holder of "a/b" must not acquire "a",
-	// and a waiter for "a/b" counts as contention for the holder of "a". A holder
-	// of "a/b" can't see whether others wait for "a", so it always counts as contended:
-	// package guard doesn't keep a name with a slash between calls.
+	// Names are then used unescaped, with the same consequence as in etcd: a call for "a"
+	// waits for the holder of "a/b" and for all calls that wait for "a/b". So a holder of
+	// "a/b" must not acquire "a", and a waiter for "a/b" counts as contention for the
+	// holder of "a". A holder of "a/b" can't see whether others wait for "a", so it always
+	// counts as contended: package guard doesn't keep a name with a slash between calls.
 	//
 	// The key of an election's candidate holds the value that it proclaims and nothing
-	// else, as etcd's tools expect. So errors can't name its holder, nor that of a key
-	// of etcd's tools. Those tools know no fence: what is written under their locks is
-	// not rejected. Default: off.
+	// else, as etcd's tools expect. So errors can't name its holder, nor that of a key of
+	// etcd's tools. Those tools have no fence: writes under their locks are never rejected.
+	// Default: off.
 	MutexKeys bool
 
 	// TTL is how long a lock outlives its holder's last renewal: whole seconds,
@@ -54,9 +54,9 @@ type Config struct {
 	// 10 s.
 	TTL time.Duration
 
-	// Margin is by how much the holder's own deadline precedes the end of the
-	// lease, for clocks that run at different rates. It has to be less than half
-	// of TTL. Default: a tenth of the granted time to live.
+	// Margin is how long before the end of the lease the holder's own deadline is, to allow
+	// for clocks that run at different rates. It has to be less than half of TTL. Default:
+	// a tenth of the granted time to live.
 	Margin time.Duration
 
 	// Label begins the holder of every grant, for people to read. Default: the
@@ -71,9 +71,8 @@ type Config struct {
 	// RequestTimeout bounds each single request to etcd. Default: 5 s.
 	RequestTimeout time.Duration
 
-	// Logger gets lost sessions and trouble in the background. A Handler
-	// that panics is reported on standard error and changes nothing else. Default:
-	// nothing is logged.
+	// Logger logs lost sessions, and errors in the background. A Handler that panics is
+	// reported on standard error and has no other effect. Default: nothing is logged.
 	Logger *slog.Logger
 }
 

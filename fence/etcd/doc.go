@@ -21,41 +21,38 @@
 //
 // # Elections
 //
-// An [Election] is the same queue: the owner of the resource of its name leads,
-// and the leader's grant is a fencing token like any other. The value that a leader
-// proclaims lies in its lock key. Proclaim requires that the key
-// was changed last at the revision at which this leader left it. So it fails once
-// the key is gone, even if there is another of that name; and a Proclaim whose answer was
-// lost takes no effect after a later one that was answered.
-//
-// What observers see is as old as the answer that shows it: it is good for
-// finding the leader, and no proof that it leads.
+// An [Election] is the same queue: the owner of the resource of its name leads, and the
+// leader's grant is a fencing token like any other. The value that a leader proclaims lies
+// in its lock key. Proclaim requires that the key's mod revision is still the one that this
+// leader last wrote. So it fails once the key is gone, even if another key of that name
+// exists; and a Proclaim whose answer was lost has no effect after a later one that was
+// answered. An observation is as old as the answer that carried it: use it to find the
+// leader, not as proof that it still leads.
 //
 // # Invariants
 //
 //   - F1: the token is the revision of the transaction that wrote the key, so
 //     it is the key's create revision, and later grants have higher ones.
-//   - F2: an acquisition's key has a name of its own (with MutexKeys one that its
-//     session uses again, but only once it is settled), the queue decides by
-//     create revision, and a key is deleted only at the create revision that was
-//     granted. An Acquire whose outcome is unknown is settled before this process
-//     makes another key for the resource: a void key is written and the lock key
-//     deleted in one transaction, and the transaction that writes the lock key
-//     requires that no void key rules it out, so that it can't take effect later.
-//     These transactions are numbered within their session, and a void key rules
-//     out those up to its own number: so a session has one void key at most, and
-//     an acquisition that a later one's void overtook is sent again with a new number.
+//   - F2: each acquisition's key has a unique name (with MutexKeys its session uses the
+//     name again, but only once the earlier key is settled), the queue is ordered by create
+//     revision, and a key is deleted only if its create revision is the one that was
+//     granted. An Acquire whose outcome is unknown is settled before this process makes
+//     another key for the resource: a void key is written and the lock key deleted in one
+//     transaction, and the transaction that writes the lock key requires that no void key
+//     rules it out, so that it can't take effect later. These transactions are numbered
+//     within their session, and a void key rules out those up to its own number: so a
+//     session has at most one void key, and an acquisition that was overtaken by the void
+//     of a later one is sent again with a new number.
 //   - F3: every lease ends at the session's deadline: the time at which the last
 //     successful renewal was sent, plus the time to live that etcd granted, minus
 //     [Config.Margin]. An answer that comes after the deadline revives nothing.
 //
 // # How a lease is lost
 //
-// [fence.LossDeadline]: no renewal succeeded in time; the error says what became
-// of the last one. [fence.LossExpired]: etcd
-// says that the session's lease is gone; this is noticed by the next renewal or
-// Acquire. [fence.LossDeleted]: the lock key was deleted; only the watch shows it,
-// and one renewal then tells it from a lease that is gone.
+// [fence.LossDeadline]: no renewal succeeded in time; the error says how the last one
+// failed. [fence.LossExpired]: etcd says that the session's lease is gone; this is noticed
+// by the next renewal or Acquire. [fence.LossDeleted]: the lock key was deleted; the watch
+// shows this, and one renewal then checks whether the lease still exists.
 // [fence.LossWentBack]: see below. [fence.LossClosed]: the Locker was closed.
 //
 // An Acquire that loses its queue position while it waits fails with a [*fence.UnavailableError]
@@ -63,44 +60,43 @@
 //
 // # Failure handling
 //
-// A release or an abandoned Acquire that etcd doesn't confirm is repeated in the
-// background until etcd does, or until the session is over, a few at a time. Meanwhile this
-// process's other callers wait in its own queue, and TryAcquire finds the
-// resource locked. If nothing else needs the session it is given up, so that no
-// renewal keeps alive what is left. Release and Close work with a context that has
-// ended too: see [Locker.Close], which does what is left to do.
+// A release or an abandoned Acquire that etcd doesn't confirm is repeated in the background
+// until etcd does, or until the session is over, a few at a time. Meanwhile this process's
+// other callers wait in its own queue, and TryAcquire finds the resource locked. If nothing
+// else needs the session it is given up, so that no renewal keeps the leftover keys alive.
+// Release and Close also work with a context that has ended; [Locker.Close] completes what
+// is left.
 //
-// Close what uses the locker first, then the locker, then the client. After the
-// client was closed every call fails at once, nothing is tried again, and what is
-// held ends at the session's deadline.
+// Close what uses the locker first, then the locker, then the client. Once the client is
+// closed every call fails at once, nothing is tried again, and held locks end at the
+// session's deadline.
 //
 // # When etcd is in trouble
 //
-// The [*fence.UnavailableError] of what fails says which it is, also behind the loss of a
-// lease.
+// The [*fence.UnavailableError] of the failing call says which of these it is, also where a
+// [*fence.LeaseLostError] wraps it.
 //
-//   - It is away, silent, or without a majority ([fence.Unreachable]): nothing is
-//     acquired, what is held ends by its own deadline, and waiters lose their
-//     queue positions by then. If it comes back earlier all stay as they are.
-//   - It has another leader: leases get their whole time to live again. Requests to
-//     a member that is gone or silent fail after Config.RequestTimeout, and may be
-//     repeated; give the client all members' endpoints.
-//   - A member is cut off from the others: watches there are broken off by etcd and
-//     set up at another one. A Locker that reaches no other member finds etcd away.
-//   - A member, or the network to it, is silent without breaking a connection: the
-//     watch stream is probed every Config.PollInterval, and moves to another member
-//     when a probe has no answer after Config.RequestTimeout. Renewals ask a second
-//     and a third member while the first has not answered: with the default Config no
-//     lease was lost for a silent member (BenchmarkSilentMember). Other requests that meet
-//     the silent member fail after Config.RequestTimeout, until the client closes
-//     the connection: see [ClientConfig].
-//   - It is out of space ([fence.NoSpace]): nothing is acquired. What is held is
-//     renewed and released, and calls that wait already get their turn.
-//   - It rejects the client's authentication or denies permission ([fence.Denied]): as
-//     if it were away. Expired tokens are replaced. If it
-//     denies the right to read a queue, waits for it and observers of it fail; a
-//     holder can't see whether others wait then, and assumes that they do.
-//   - It compacts what a watch has still to show: the queue is read instead.
+//   - It is away, silent, or without a majority ([fence.Unreachable]): nothing is acquired,
+//     held locks end by their own deadline, and waiters lose their queue positions by then.
+//     If etcd comes back earlier, nothing is lost.
+//   - It elects another leader: leases get their whole time to live again. Requests to a
+//     member that is gone or silent fail after Config.RequestTimeout, and may be repeated;
+//     give the client all members' endpoints.
+//   - A member is cut off from the others: etcd cancels the watches there, and they are set
+//     up at another one. A Locker that reaches no other member finds etcd away.
+//   - A member, or the network to it, is silent without breaking a connection: the watch
+//     stream is probed every Config.PollInterval, and moves to another member when a probe
+//     has no answer after Config.RequestTimeout. Renewals ask a second and a third member
+//     while the first has not answered: with the default Config a silent member cost no
+//     lease (BenchmarkSilentMember). Other requests that reach the silent member fail after
+//     Config.RequestTimeout, until the client closes the connection: see [ClientConfig].
+//   - It is out of space ([fence.NoSpace]): nothing is acquired. Held locks are renewed and
+//     released, and calls that are waiting already get their turn.
+//   - It rejects the client's authentication or denies permission ([fence.Denied]): as if
+//     it were away. Expired tokens are replaced. If it denies the right to read a queue,
+//     calls that wait in that queue and observers of it fail; a holder can't see then
+//     whether others wait, and assumes that they do.
+//   - It compacts revisions that a watch has not shown yet: the queue is read instead.
 //
 // Close returns in each case, after the time to live that etcd granted at the
 // latest.
@@ -121,25 +117,25 @@
 // # Epochs
 //
 // After a restore from a backup etcd issues revisions a second time. The key
-// <prefix>/epoch, absent for epoch 1, is compared by each acquiring transaction
-// and becomes part of the grant. A running Locker that finds the cluster id
-// changed, or raft term, revision or epoch below what it saw, loses all leases and
-// grants nothing, with the Reason [fence.WentBack], until the epoch was raised. A Locker
-// that was started after the restore can't notice it. An epoch that is raised
-// while an acquisition waits doesn't change the grant that the waiter is about to get:
-// package guard acquires another one if the database has seen the new epoch by then.
+// <prefix>/epoch, absent for epoch 1, is compared by each acquiring transaction and becomes
+// part of the grant. A running Locker that finds the cluster id changed, or raft term,
+// revision or epoch lower than before, loses all leases and grants nothing, with the Reason
+// [fence.WentBack], until the epoch is raised. A Locker that was started after the restore
+// can't notice it. An epoch that is raised while an acquisition waits doesn't change the
+// grant that the waiter is about to get: package guard acquires another one if the database
+// has seen the new epoch by then.
 //
-// Correct a mistyped number by another put, even of a lower number: the key's
-// revision shows that etcd has not gone back. Don't delete the key: a missing key
-// looks like a restore.
+// To correct a mistyped number put the right one, even if it is lower: the key's revision
+// shows that etcd has not gone back. Don't delete the key: a missing key looks like a
+// restore.
 //
 // # What is not promised
 //
-// F3 is advisory, as package fence says. Go's clock stands still while a machine
-// is suspended, and so does the deadline. A watch may show a deleted key late or,
-// behind a connection that is silently dead, not before the deadline. A restore within
-// the time to live, from a backup that has a holder's session but not its key, isn't
-// noticed if revision and raft term have passed what the holder saw before it asks
-// again: its lease goes on beside the next holder's (F2). Clients
-// made with etcd's namespace package are rejected: set Config.Prefix instead.
+// F3 is advisory, as package fence says. Go's clock stands still while a machine is
+// suspended, and so does the deadline. A watch may show a deleted key late; on a connection
+// that is silently dead, not before the deadline. A restore within the time to live, from a
+// backup that contains a holder's session but not its key, goes unnoticed if, before the
+// holder's next request, revision and raft term have risen beyond those that it saw: its
+// lease then lives beside the next holder's (F2). Clients made with etcd's namespace
+// package are rejected: set Config.Prefix instead.
 package etcd

@@ -18,9 +18,8 @@ type Election struct {
 
 var _ fence.Election = (*Election)(nil)
 
-// Election returns the election of a name, to which the same rules apply as to
-// the name of a resource: a bad one is a *fence.InvalidGrantError. It doesn't
-// talk to etcd.
+// Election returns the election of this name. The rules for names of resources apply: a bad
+// name is a *fence.InvalidGrantError. It makes no request.
 func (l *Locker) Election(name string) (*Election, error) {
 	if err := l.cluster.Keys.Validate(name); err != nil {
 		return nil, err
@@ -32,12 +31,12 @@ func (l *Locker) Election(name string) (*Election, error) {
 // empty and has at most 4096 bytes of valid UTF-8. It is Acquire
 // otherwise: with the same errors, and in one queue with it.
 //
-// Proclaim of the Leadership has the same bounds on its value. Calls take effect one
-// after another. Its errors: the cause of Context, a *fence.LeaseLostError or
-// fence.ErrReleased, if the leadership is over, whether this leader knew or finds out
-// by it: an observer may have seen the value, but it is not the leader's any more. The
-// error of ctx, or a *fence.UnavailableError: if it is InDoubt the value may or may not be
-// proclaimed, until the next Proclaim that returns nil; else it is not. A bad value is
+// Proclaim of the Leadership has the same bounds on its value. Calls take effect one after
+// another. Its errors: if the leadership is over, the cause of Context, a
+// *fence.LeaseLostError or fence.ErrReleased, even if this call is what found out; an
+// observer may have seen the value, but this process no longer leads. Else the error of
+// ctx, or a *fence.UnavailableError: if that is InDoubt, the value may or may not be
+// proclaimed until the next Proclaim that returns nil; if not, it isn't. A bad value is
 // fence.ErrInvalid.
 func (e *Election) Campaign(ctx context.Context, value string) (fence.Leadership, error) {
 	led, err := e.locker.queues.Campaign(ctx, e.name, value)
@@ -48,10 +47,10 @@ func (e *Election) Campaign(ctx context.Context, value string) (fence.Leadership
 }
 
 // Leader returns the present leader, or fence.ErrNoLeader. Its grant is the one that the
-// leader's key names: with Config.MutexKeys without Epoch and Holder, since the key
-// holds the value alone. By the time it returns another one may lead: only a fence
-// can tell. Its other errors: the one of ctx, and
-// its cause; fence.ErrClosed; else a *fence.UnavailableError.
+// leader's key names: with Config.MutexKeys without Epoch and Holder, since the key holds
+// the value alone. By the time it returns another one may lead: only a fence can decide
+// that. Its other errors: the one of ctx, and its cause; fence.ErrClosed; else a
+// *fence.UnavailableError.
 func (e *Election) Leader(ctx context.Context) (fence.Leader, error) {
 	l, op := e.locker, "leader of "+e.name
 	switch {

@@ -9,15 +9,13 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/watch"
 )
 
-// Observe yields what Leader would return, now and whenever it changes: who
-// leads and what it proclaims, or fence.ErrNoLeader. It may skip what changes again
-// meanwhile, but it always comes to the latest. While etcd can't be reached, or
-// its watch breaks, it waits.
+// Observe yields what Leader would return, now and whenever it changes: the leader and what
+// it proclaims, or fence.ErrNoLeader. It may skip intermediate changes, but always yields
+// the latest state. While etcd can't be reached, or its watch breaks, it waits.
 //
-// It ends when ctx does; or when the Locker is closed, after an
-// fence.ErrClosed; or after a *fence.UnavailableError, when the etcd client
-// was closed, or etcd denies its user the right to read the election (fence.Denied).
-// Each use of the sequence begins with the present
+// It ends when ctx does. It yields fence.ErrClosed and ends when the Locker is closed; and
+// a *fence.UnavailableError when the etcd client is closed, or when etcd denies its user
+// the right to read the election (fence.Denied). Each iteration begins with the present
 // leader.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[fence.Leader, error] {
 	return func(yield func(fence.Leader, error) bool) {

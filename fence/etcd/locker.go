@@ -33,11 +33,10 @@ type Locker struct {
 
 var _ fence.Locker = (*Locker)(nil)
 
-// NewLocker returns a Locker that uses the client, which it never closes. It
-// doesn't talk to etcd: the first Acquire does. A cfg of nil means the defaults;
-// cfg is copied. A client that was closed, or has
-// an endpoint that can't be one, or whose keys are moved by the
-// client's namespace package, is rejected with fence.ErrInvalid, and so is a bad cfg.
+// NewLocker returns a Locker that uses the client, which it never closes. It makes no
+// request: the first Acquire does. A nil cfg means the defaults; cfg is copied. A bad cfg
+// is rejected with fence.ErrInvalid, and so is a client that is closed, has a malformed
+// endpoint, or is wrapped by etcd's namespace package.
 func NewLocker(client *clientv3.Client, cfg *Config) (*Locker, error) {
 	c := cfg.withDefaults()
 	if err := c.validate(); err != nil {
@@ -78,8 +77,8 @@ func validateClient(client *clientv3.Client) error {
 			return badClient("has the endpoint %q with a space in it", endpoint)
 		}
 	}
-	// The watch goes past client.Watcher, so it would look at other keys than
-	// those that a namespace writes.
+	// The watch doesn't use client.Watcher, so it would watch other keys than a namespaced
+	// KV writes.
 	plainKV, plainWatcher := clientv3.NewKVFromKVClient(nil, nil), clientv3.NewWatchFromWatchClient(nil, nil)
 	if reflect.TypeOf(client.KV) != reflect.TypeOf(plainKV) || reflect.TypeOf(client.Watcher) != reflect.TypeOf(plainWatcher) {
 		return badClient("has its KV or Watcher replaced, as by the namespace package; give a plain client and set Config.Prefix instead")
@@ -87,16 +86,16 @@ func validateClient(client *clientv3.Client) error {
 	return nil
 }
 
-// Acquire implements fence.Locker. Its errors: the one of ctx, and its cause, which is
-// a *fence.UnavailableError too if ctx's deadline passed while etcd owed an answer; a
-// *fence.InvalidGrantError for a bad name; fence.ErrClosed; else a
-// *fence.UnavailableError, whose Reason says what has to be mended. Without a deadline
-// of ctx, each request to etcd is still bounded by Config.RequestTimeout.
+// Acquire implements fence.Locker. Its errors: the one of ctx, and its cause; it is a
+// *fence.UnavailableError too if ctx's deadline passed while a request to etcd was
+// unanswered. A *fence.InvalidGrantError for a bad name; fence.ErrClosed; else a
+// *fence.UnavailableError, whose Reason says what has to be fixed. Each request to etcd is
+// bounded by Config.RequestTimeout, also if ctx has no deadline.
 //
-// When ctx ends while others are ahead, the error is a *fence.LockedError
-// (fence.ErrLocked) as well as that of ctx: it names the holder as far as that is
-// known here. To tell a call that gave up from a resource that TryAcquire found
-// taken, test for the error of ctx first.
+// When ctx ends while another acquisition is ahead in the queue, the error is a
+// *fence.LockedError (fence.ErrLocked) as well as that of ctx, and names the holder if it
+// is known. TryAcquire's error for a taken resource is not ctx's: test for that first to
+// distinguish the two.
 func (l *Locker) Acquire(ctx context.Context, resource string) (fence.Lease, error) {
 	return asLease(l.queues.Acquire(ctx, resource))
 }

@@ -30,7 +30,7 @@ var txMutants = slices.Concat(reachMutants, []Mutant{
 		`_ = t.conn.Hijack().PgConn().Conn().Close()`, `t.conn.Release()`,
 		inPostgres("TestRun_StatementLeftBehindTakesNoEffect_G3_G4/nil")).
 		survives("the pool destroys a connection that is busy, or whose transaction is open, as it is as long as it may be in use; but to see that it looks at what the goroutine is using, a data race"),
-	change("tx-that-waits-for-the-stale-evicts-nobody", "L1 N17", pg+"txn.go",
+	change("tx-blocked-by-a-stale-one-evicts-nothing", "L1 N17", pg+"txn.go",
 		`if sqlstate.Of(err) == sqlstate.LockTimeout {`, `if false {`,
 		inPostgres("TestRun_EvictsAStaleTransactionThatBlocksIt_N17_L1")),
 	change("tx-ends-with-a-connection-that-was-terminated", "N18", pg+"txn.go",

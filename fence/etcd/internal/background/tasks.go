@@ -1,4 +1,4 @@
-// Package background runs what goes on after a call has returned.
+// Package background runs the work that continues after a call has returned.
 package background
 
 import (
@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Tasks runs what goes on in the background, until Stop. Its methods may be called
-// from several goroutines.
+// Tasks runs functions in the background, until Stop. Its methods may be called from
+// several goroutines.
 type Tasks struct {
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -44,9 +44,9 @@ func (t *Tasks) Stop() {
 	t.running.Wait()
 }
 
-// Pause waits before the n-th repetition, from 0: longer each time, up to two
-// seconds, and at random so that many don't come at once. It returns early when
-// ctx or over ends.
+// Pause waits before the n-th repetition, from 0: longer each time, up to two seconds, and
+// at random so that many callers don't retry at once. It returns early when ctx or over
+// ends.
 func Pause(ctx context.Context, n int, over <-chan struct{}) {
 	longest := min(50*time.Millisecond<<min(n, 6), 2*time.Second)
 	timer := time.NewTimer(longest/2 + rand.N(longest/2))

@@ -39,12 +39,12 @@ func New(client *clientv3.Client, names keys.Space, requestTimeout time.Duration
 	}
 }
 
-// OnWentBack sets what is called whenever an answer shows an older state. Call it before
-// any request is made.
+// OnWentBack sets the function to call whenever an answer shows an older state. Call it
+// before any request is made.
 func (c *Cluster) OnWentBack(f func()) { c.wentBack = f }
 
-// ErrClientClosed: the caller closed the client that it gave to NewLocker. No
-// request is made then: the client would try each for seconds.
+// ErrClientClosed: the caller closed the client that it gave to NewLocker. No request is
+// made then: the client would retry each for seconds.
 var ErrClientClosed = errors.New("etcd: the etcd client was closed before the locker: close the guard first, then the locker, then the client")
 
 // ErrLockerClosed: the caller closed the locker. It is fence.ErrClosed.
@@ -53,8 +53,8 @@ var ErrLockerClosed = fmt.Errorf("%w: locker is closed", fence.ErrClosed)
 // Closed reports whether Close was called on the client.
 func (c *Cluster) Closed() bool { return ClientClosed(c.Client) }
 
-// ClientClosed reports whether Close was called on the client. Its Ctx
-// doesn't say: it also ends with clientv3.Config.Context, after which the client works on.
+// ClientClosed reports whether Close was called on the client. Its Ctx doesn't say: that
+// also ends with clientv3.Config.Context, after which the client goes on working.
 func ClientClosed(client *clientv3.Client) bool {
 	return client.ActiveConnection().GetState() == connectivity.Shutdown
 }
@@ -91,8 +91,8 @@ func (c *Cluster) SawEpoch(sent Mark, e keys.Epoch) error {
 	return c.report(c.marks.sawEpoch(sent, e))
 }
 
-// report acts on an error of the watermark: etcd may grant what is held to another
-// holder, with the same token.
+// report acts on an error of the watermark: a restored etcd may grant held locks to other
+// holders, with the same tokens.
 func (c *Cluster) report(err error) error {
 	if err != nil {
 		c.Logger.Error("etcd went back to an older state; no locks are granted", "error", err)
@@ -101,7 +101,7 @@ func (c *Cluster) report(err error) error {
 	return err
 }
 
-// WentBack returns what Check found; nil if etcd has not gone back, or the epoch was
+// WentBack returns the error of Check; nil if etcd has not gone back, or if the epoch was
 // raised since.
 func (c *Cluster) WentBack() error { return c.marks.wentBack() }
 
@@ -146,9 +146,9 @@ func (c *Cluster) Probe(ctx context.Context) error {
 	return c.SawEpoch(sent, e)
 }
 
-// Recheck calls CheckNow in the background until etcd answers. It is for a watch that
-// broke: a restore breaks every connection, and a holder that only renews would not
-// notice it, since renewals don't go through raft.
+// Recheck calls CheckNow in the background until etcd answers. Call it when a watch breaks:
+// a restore breaks every connection, and a holder that only renews its lease would not
+// notice the restore, since renewals don't go through raft.
 func (c *Cluster) Recheck() {
 	if !c.rechecking.CompareAndSwap(false, true) {
 		return
@@ -161,7 +161,7 @@ func (c *Cluster) Recheck() {
 	})
 }
 
-// CheckNow checks etcd's present state, and reports whether there was an answer.
+// CheckNow checks etcd's present state, and reports whether etcd answered.
 func (c *Cluster) CheckNow(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, c.RequestTimeout)
 	defer cancel()

@@ -14,7 +14,8 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// Unavailable is Diagnose, and asks the connection why there was no answer.
+// Unavailable is Diagnose; for a timeout it also asks the connection why there was no
+// answer.
 func (c *Cluster) Unavailable(op string, err error) error {
 	switch {
 	case c.Closed():
@@ -27,7 +28,7 @@ func (c *Cluster) Unavailable(op string, err error) error {
 
 // NoAnswer is the error of op when there was no answer within limit. It names the
 // endpoints, and the reason as far as it is known: the client's own errors say only that
-// the time is up. The limit is left out if the connection has failed.
+// time ran out. The limit is left out if the connection has failed.
 func (c *Cluster) NoAnswer(op, limit string) *fence.UnavailableError {
 	why, failed := c.connection()
 	if failed {
@@ -39,9 +40,9 @@ func (c *Cluster) NoAnswer(op, limit string) *fence.UnavailableError {
 }
 
 // Unanswered is the error of op, such as "acquire sku/42", when ctx ended while etcd had
-// not answered. If that was ctx's deadline it names the endpoints: a caller whose
-// deadlines are shorter than Config.RequestTimeout would not learn otherwise that etcd is
-// away. It makes no request, since ctx has ended.
+// not answered. If that was ctx's deadline it names the endpoints: otherwise a caller whose
+// deadlines are shorter than Config.RequestTimeout would never learn that etcd is away. It
+// makes no request, since ctx has ended.
 func (c *Cluster) Unanswered(ctx context.Context, op string) error {
 	end := EndOf(ctx)
 	if !errors.Is(end, context.DeadlineExceeded) {
@@ -54,7 +55,7 @@ func (c *Cluster) Unanswered(ctx context.Context, op string) error {
 	}
 }
 
-// connection says what the connection to etcd is doing, or why it failed.
+// connection returns the state of the connection to etcd, or why it failed.
 func (c *Cluster) connection() (state string, failed bool) {
 	conn := c.Client.ActiveConnection()
 	now := conn.GetState()
@@ -85,7 +86,7 @@ func stateText(state connectivity.State) string {
 	}
 }
 
-// plain takes gRPC's wrapping off the reason why there is no connection:
+// plain strips gRPC's wrapping from the reason why there is no connection:
 //
 //	connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:2379: connect: connection refused"
 func plain(message string) string {

@@ -13,7 +13,7 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// What is wrong with etcd: the beginnings of the messages, before what to do about it.
+// Errors that say what is wrong with etcd; each message goes on with the remedy.
 var (
 	errNoSpace         = errors.New("etcd: out of space")
 	errPermission      = errors.New("etcd: permission denied")
@@ -21,13 +21,13 @@ var (
 	errNoAnswer        = errors.New("etcd: no answer")
 )
 
-// unauthenticated are the errors of etcd that mean it.
+// unauthenticated are the errors of etcd that mean errUnauthenticated.
 var unauthenticated = []error{
 	rpctypes.ErrUserEmpty, rpctypes.ErrInvalidAuthToken, rpctypes.ErrAuthFailed, rpctypes.ErrAuthOldRevision,
 }
 
-// Diagnose is the error of op, for which err is the reason: it says what is wrong with
-// etcd, and what to do about it. It makes no request. It is nil if err is.
+// Diagnose returns the error of op, which failed with err: it says what is wrong with etcd,
+// and what to do about it. It makes no request. It is nil if err is.
 func (c *Cluster) Diagnose(op string, err error) error {
 	if err == nil {
 		return nil

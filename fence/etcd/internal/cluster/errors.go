@@ -22,7 +22,7 @@ var rejections = []error{
 // Rejected reports whether err proves that a write had no effect.
 func Rejected(err error) bool { return isAny(err, rejections) }
 
-// Ended is the error of what was done once ctx is done.
+// Ended is the error of an operation that ctx ended.
 func Ended(ctx context.Context, what string) error {
 	return fmt.Errorf("etcd: %s: %w", what, EndOf(ctx))
 }

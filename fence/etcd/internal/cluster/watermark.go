@@ -23,7 +23,7 @@ type Mark struct {
 //
 // Answers overtake each other, so an answer is compared with what had been seen when its
 // request was *sent*. Only requests that go through raft count: their answers can't be
-// older than that. Reads can (etcd #20418).
+// older than that. Reads can be (etcd-io/etcd issue 20418).
 type watermark struct {
 	epochKey string
 
@@ -66,9 +66,9 @@ func (w *watermark) check(sent Mark, h *pb.ResponseHeader) error {
 	return w.err()
 }
 
-// sawEpoch takes the epoch that an answer to a request sent at the mark showed. One
-// that is lower, but was put later, corrects a mistake: etcd's revision has risen, so
-// no token is issued twice for it.
+// sawEpoch records the epoch in the answer to a request that was sent at the mark. A lower
+// epoch that was put later corrects a mistake: etcd's revision has risen, so no token is
+// issued twice.
 func (w *watermark) sawEpoch(sent Mark, e keys.Epoch) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -102,9 +102,9 @@ func (w *watermark) wentBack() error {
 	return w.err()
 }
 
-// restart forgets the old state once the epoch was raised above every one seen:
-// grants of the new epoch come after all that were issued before, whatever their
-// tokens. Until then it returns the fault.
+// restart forgets the old state once the epoch is above every one seen: grants of the new
+// epoch order after all earlier ones, whatever their tokens. Until then it returns the
+// fault.
 func (w *watermark) restart(e keys.Epoch) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

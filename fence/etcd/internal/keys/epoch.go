@@ -42,8 +42,8 @@ func (e Epoch) Unchanged(key string) clientv3.Cmp {
 	return clientv3.Compare(clientv3.Value(key), "=", e.Text)
 }
 
-// EpochError says that the epoch key holds something else than a decimal number
-// from 1 to fence.MaxEpoch, without sign, spaces or leading zeros.
+// EpochError says that the epoch key doesn't hold a decimal number from 1 to fence.MaxEpoch
+// without sign, spaces or leading zeros.
 type EpochError struct {
 	Key   string
 	Value string
@@ -53,5 +53,5 @@ func (e *EpochError) Error() string {
 	return fmt.Sprintf("etcd: epoch key %s holds %q; want a decimal number from 1 to %d", e.Key, e.Value, fence.MaxEpoch)
 }
 
-// UnavailableReason says what has to be mended.
+// UnavailableReason says what has to be fixed.
 func (e *EpochError) UnavailableReason() fence.UnavailableReason { return fence.InvalidEpoch }

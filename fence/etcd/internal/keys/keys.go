@@ -33,9 +33,10 @@ func (k Space) Validate(resource string) error {
 	return nil
 }
 
-// Queue is the prefix of the keys of one resource. The name is escaped as in a
-// URL path: without a slash, and different for different names, so that the queue of "a"
-// never contains keys of "a/b". With Mutex it is raw, and does.
+// Queue is the prefix of the keys of one resource. The name is escaped as in a URL path: it
+// has no slash, and different names stay different, so that the queue of "a" never contains
+// keys of "a/b". With Mutex the name is not escaped, and the queue of "a" does contain
+// them.
 func (k Space) Queue(resource string) string {
 	if k.Mutex {
 		return resource + "/"
@@ -43,14 +44,14 @@ func (k Space) Queue(resource string) string {
 	return k.Prefix + "/locks/" + url.PathEscape(resource) + "/"
 }
 
-// HidesWaiters reports whether the queue of resource may not show all who wait for
-// its holder: with Mutex, those in the queue of "a" wait for the holder of "a/b".
+// HidesWaiters reports whether the holder of resource may have waiters that its queue
+// doesn't show: with Mutex, those in the queue of "a" wait for the holder of "a/b".
 func (k Space) HidesWaiters(resource string) bool {
 	return k.Mutex && strings.Contains(resource, "/")
 }
 
-// Lock is the key of one acquisition. With Mutex the next one of the same session
-// has the same key: only its create revision tells them apart.
+// Lock is the key of one acquisition. With Mutex the session's next acquisition has the
+// same key: only the create revision distinguishes them.
 func (k Space) Lock(resource string, id clientv3.LeaseID, nonce string) string {
 	if k.Mutex {
 		return fmt.Sprintf("%s%x", k.Queue(resource), int64(id))
@@ -58,7 +59,7 @@ func (k Space) Lock(resource string, id clientv3.LeaseID, nonce string) string {
 	return fmt.Sprintf("%s%x-%s", k.Queue(resource), int64(id), nonce)
 }
 
-// Voids is the prefix of a session's void key.
+// Voids is the prefix of a session's void keys.
 func (k Space) Voids(id clientv3.LeaseID) string {
 	return fmt.Sprintf("%s/void/%x/", k.Prefix, int64(id))
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
 )
 
-// attempts is how often one Acquire tries: it tries again when its session turns out
-// to be over, or the epoch to have changed.
+// attempts bounds the tries of one Acquire: it tries again when it finds that its session
+// is over, or that the epoch has changed.
 const attempts = 4
 
 // Acquire waits until it owns the resource, and returns its lease. See
@@ -35,8 +35,8 @@ func (q *Queues) lease(p *Position, err error) (*Lease, error) {
 	return &Lease{p}, nil
 }
 
-// acquire returns a position whose turn has come. campaign is what a candidate proclaims,
-// nil for a lock.
+// acquire returns a position that is first in its queue. campaign is the value that a
+// candidate proclaims, nil for a lock.
 func (q *Queues) acquire(ctx context.Context, resource string, campaign *string, try bool) (*Position, error) {
 	if err := q.cluster.Keys.Validate(resource); err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func (q *Queues) acquire(ctx context.Context, resource string, campaign *string,
 	return nil, q.cluster.Unavailable("acquire "+resource, err)
 }
 
-// takeTurn waits for the process's turn at the resource.
+// takeTurn waits until no other call of this process has or awaits the resource.
 func (q *Queues) takeTurn(ctx context.Context, resource string, try bool) error {
 	switch {
 	case q.isClosed():
@@ -90,8 +90,8 @@ func (q *Queues) takeTurn(ctx context.Context, resource string, try bool) error 
 	return locked
 }
 
-// attempt writes one key and waits until it is the first. If it fails the process's
-// turn is passed on, at once or when the key is known to be gone.
+// attempt writes one key and waits until it is first in the queue. If it fails, the next
+// call of this process gets its turn, at once or when the key is known to be gone.
 func (q *Queues) attempt(ctx context.Context, resource string, campaign *string, try bool) (*Position, error) {
 	s, err := q.sessions.Live(ctx)
 	if err != nil {
@@ -134,7 +134,7 @@ func (q *Queues) checkFree(ctx context.Context, resource string) error {
 	return nil
 }
 
-// queueUp writes the key of p. If it fails p is settled, now or in the background.
+// queueUp writes the key of p. If it fails it settles p, at once or in the background.
 func (q *Queues) queueUp(ctx context.Context, p *Position, try bool) error {
 	ctx, cancel := context.WithTimeout(ctx, q.cluster.RequestTimeout)
 	defer cancel()
@@ -164,7 +164,7 @@ func (q *Queues) queueUp(ctx context.Context, p *Position, try bool) error {
 	return q.notWritten(p, fmt.Errorf("etcd: the epoch key %s changes all the time", q.cluster.Keys.Epoch()), true)
 }
 
-// refresh takes the epoch that a Txn found when it did not write.
+// refresh records the epoch that a Txn found when its conditions failed.
 func (q *Queues) refresh(sent cluster.Mark, o outcome) error {
 	e, err := keys.ParseEpoch(q.cluster.Keys.Epoch(), o.epochs)
 	if err != nil {
@@ -173,8 +173,8 @@ func (q *Queues) refresh(sent cluster.Mark, o outcome) error {
 	return q.cluster.SawEpoch(sent, e)
 }
 
-// notWritten ends p after a Txn failed. certain says that it wrote no key. It returns
-// the error for the caller.
+// notWritten ends p after a Txn failed, and returns the error for the caller. certain means
+// that the Txn has certainly written no key.
 func (q *Queues) notWritten(p *Position, err error, certain bool) error {
 	switch {
 	case p.ctx.Err() != nil:
@@ -192,8 +192,8 @@ func (q *Queues) notWritten(p *Position, err error, certain bool) error {
 	return err
 }
 
-// await waits until p is the first of its queue. It polls besides watching, in case
-// the watch misses something.
+// await waits until p is first in its queue. It polls as well, in case the watch misses an
+// event.
 func (q *Queues) await(ctx context.Context, p *Position) error {
 	select {
 	case <-p.turn:

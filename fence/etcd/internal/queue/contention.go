@@ -3,9 +3,9 @@ package queue
 // contendedFunc is one registration of AfterContended.
 type contendedFunc struct{ f func() }
 
-// AfterContended counts goroutines that wait in the same Locker too: they need the
-// lock passed on as other processes do. With Config.MutexKeys it
-// calls f at once for a name with a slash: waiters for a shorter name can't be seen.
+// AfterContended counts waiting goroutines of the same Locker too: they need the holder to
+// release the lock, as other processes do. With Config.MutexKeys it calls f at once for a
+// name with a slash: waiters for a shorter name can't be seen.
 func (p *Position) AfterContended(f func()) (stop func() bool) {
 	w := &contendedFunc{f: f}
 	p.mu.Lock()
@@ -41,7 +41,7 @@ func (p *Position) contend() {
 	p.callContended()
 }
 
-// callContended is contend for callers who hold mu.
+// callContended is contend for callers that hold mu.
 func (p *Position) callContended() {
 	for w := range p.watchers {
 		go w.f()

@@ -27,18 +27,18 @@ func (e *LostError) Error() string {
 // Unwrap returns why the session was not renewed.
 func (e *LostError) Unwrap() error { return e.Err }
 
-// Retryable says that acquiring again is right: nothing was acquired.
+// Retryable returns true: nothing was acquired, so acquire again.
 func (e *LostError) Retryable() bool { return true }
 
-// UnavailableReason says what has to be mended.
+// UnavailableReason says what has to be fixed.
 func (e *LostError) UnavailableReason() fence.UnavailableReason { return fence.QueueLost }
 
 // errSessionOver: the session ended before the request could be made.
 var errSessionOver = errors.New("etcd: session is over")
 
-// errSentTwice: the client sent an acquire Txn again, and an earlier one had
-// written the key.
+// errSentTwice: the client sent an acquire Txn again, and the first one had written the
+// key.
 var errSentTwice = errors.New("etcd: the answer to the request was lost")
 
-// errAtItsTurn: ctx ended at the very moment at which the turn came.
+// errAtItsTurn: ctx ended at the moment the key became first in its queue.
 var errAtItsTurn = errors.New("etcd: gave up at its turn")

@@ -12,11 +12,11 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 )
 
-// errUnknownProclaim: it isn't known whether a value was proclaimed. It may be,
-// also later on, until the next Proclaim that returns nil.
+// errUnknownProclaim: it isn't known whether the value was proclaimed. It may still take
+// effect later, until the next Proclaim that returns nil.
 var errUnknownProclaim = errors.New("etcd: not known whether the value was proclaimed")
 
-// Leadership is a position whose turn has come in an election.
+// Leadership is a position that is first in the queue of an election.
 type Leadership struct {
 	Lease
 	turn chan struct{} // has room while no Proclaim runs
@@ -62,9 +62,10 @@ func (l *Leadership) Proclaim(ctx context.Context, value string) error {
 	}
 }
 
-// proclaim puts the value where the last one was left. If something else is
-// there, an earlier Proclaim of unknown outcome has arrived: then it puts the
-// value there, and what else may still be under way finds another revision.
+// proclaim replaces the value if the key still has the mod revision that this process last
+// wrote. If it has another one, an earlier Proclaim of unknown outcome has arrived;
+// proclaim then replaces that, and any request that is still under way finds its revision
+// outdated.
 func (l *Leadership) proclaim(ctx context.Context, op, value string) error {
 	p := l.position
 	text, err := p.encode(p.granted().Epoch, value)
@@ -109,7 +110,7 @@ func (l *Leadership) notProclaimed(ctx context.Context, op string, err error) er
 	return inDoubt(op, failed)
 }
 
-// inDoubt says of a Proclaim that failed that it may still take effect.
+// inDoubt is the error of a failed Proclaim that may still take effect.
 func inDoubt(op string, failed error) error {
 	doubt := &fence.UnavailableError{Op: op, InDoubt: true, Err: failed}
 	if away := (*fence.UnavailableError)(nil); errors.As(failed, &away) {
@@ -119,8 +120,8 @@ func inDoubt(op string, failed error) error {
 	return doubt
 }
 
-// deposed is the error of a Proclaim that found the key gone. It waits until it
-// is known why.
+// deposed is the error of a Proclaim that found the key gone. It waits until the reason is
+// known.
 func (l *Leadership) deposed(ctx context.Context, op string) error {
 	p := l.position
 	p.mu.Lock()
@@ -134,9 +135,8 @@ func (l *Leadership) deposed(ctx context.Context, op string) error {
 	}
 }
 
-// replace changes the value of p's key, if that was changed last at revision left,
-// at which p wrote it: then it is still p's. It returns the key as it is then, nil
-// if there is none.
+// replace sets the value of p's key if the key's mod revision is still left, the one that p
+// last wrote. It returns the key as it is afterwards, nil if there is none.
 func (q *Queues) replace(ctx context.Context, p *Position, left int64, value string) (*mvccpb.KeyValue, error) {
 	resp, err := q.cluster.Commit(ctx, q.cluster.Client.Txn(ctx).If(
 		clientv3.Compare(clientv3.ModRevision(p.key), "=", left),

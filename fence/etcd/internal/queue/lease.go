@@ -7,7 +7,7 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// Lease is a position whose turn has come.
+// Lease is a position that is first in its queue.
 type Lease struct{ position *Position }
 
 var _ fence.Lease = (*Lease)(nil)
@@ -35,9 +35,9 @@ func (l *Lease) Remaining() time.Duration {
 // AfterContended implements fence.Lease.
 func (l *Lease) AfterContended(f func()) (stop func() bool) { return l.position.AfterContended(f) }
 
-// Release deletes the key. With a ctx that has ended it returns the error of ctx
-// at once, and the first attempt begins in the background without delay; each
-// one is bounded by Config.RequestTimeout alone.
+// Release deletes the key. With a ctx that has ended it returns the error of ctx at once
+// and deletes the key in the background, where each attempt is bounded by
+// Config.RequestTimeout alone.
 func (l *Lease) Release(ctx context.Context) error {
 	if !l.position.end(fence.ErrReleased) {
 		return nil

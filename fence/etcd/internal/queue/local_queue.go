@@ -10,8 +10,8 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 )
 
-// localQueue lets one acquisition at a time through to etcd for each resource, in order
-// of arrival within this process (F2).
+// localQueue admits one acquisition per resource to etcd at a time, in order of arrival
+// within this process (F2).
 type localQueue struct {
 	mu     sync.Mutex
 	turns  map[string]*turns
@@ -28,8 +28,8 @@ func newLocalQueue() *localQueue {
 	return &localQueue{turns: map[string]*turns{}, closed: make(chan struct{})}
 }
 
-// tryTake takes the turn if it is free. If not it returns the position that has it,
-// which may be nil.
+// tryTake takes the turn if no other call has it. Otherwise it returns that call's
+// position, which may be nil.
 func (q *localQueue) tryTake(resource string) (bool, *Position) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -84,7 +84,7 @@ func (q *localQueue) giveUp(resource string, mine chan struct{}) {
 	q.passOn(resource)
 }
 
-// setPosition says which position has the turn.
+// setPosition records the position of the call that has the turn.
 func (q *localQueue) setPosition(resource string, p *Position) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

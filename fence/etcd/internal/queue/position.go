@@ -11,10 +11,10 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/watch"
 )
 
-// Position is one acquisition: one key in the queue of a resource, from before it
-// is written until it is known to be gone. Its context ends when it is released,
-// given up or lost. settled is closed when its key is gone and no request that is still
-// under way can write it; only then the next acquisition of this process begins (F2).
+// Position is one acquisition: one key in the queue of a resource, from before it is
+// written until it is known to be gone. Its context ends when it is released, given up or
+// lost. settled is closed when its key is gone and no request that is still under way can
+// write it; only then does the next acquisition of this process begin (F2).
 type Position struct {
 	queues   *Queues
 	session  *session.Session
@@ -100,15 +100,15 @@ func (p *Position) lose(reason fence.LossReason) {
 	p.end(loss)
 }
 
-// SessionEnded implements session.Dependent. The key may outlast the session here, until
-// etcd ends its lease; but nothing under that lease takes effect afterwards, and the next
-// holder comes afterwards.
+// SessionEnded implements session.Dependent. In etcd the key may outlive the session until
+// etcd ends its lease. But no request under that lease takes effect after that end, and the
+// next holder gets the resource only after it.
 func (p *Position) SessionEnded(reason fence.LossReason) {
 	p.lose(reason)
 	p.settle(false)
 }
 
-// settle lets the next acquisition of this process begin. Only the first call counts.
+// settle lets the next acquisition of this process begin. Later calls are no-ops.
 func (p *Position) settle(confirmed bool) {
 	p.settling.Do(func() {
 		p.confirmed = confirmed
@@ -134,7 +134,7 @@ func (p *Position) granted() fence.Grant {
 	return p.grant
 }
 
-// progress acts on the state of the queue as it is known now.
+// progress acts on what is known of the queue now.
 func (p *Position) progress() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -151,8 +151,8 @@ func (p *Position) progress() {
 	}
 }
 
-// deny ends the wait of a waiter that may not read its queue. A holder goes on, and
-// assumes that others wait, since it can't see them.
+// deny is called when etcd denies the right to read the queue. It ends the wait of a
+// waiter. A holder goes on and assumes that others wait, since it can't see them.
 func (p *Position) deny(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/watch"
 )
 
-// Queues acquires in the queues of all resources, for one process. Its methods may be
-// called from several goroutines.
+// Queues acquires resources for one Locker. Its methods may be called from several
+// goroutines.
 type Queues struct {
 	cluster  *cluster.Cluster
 	sessions *session.Manager
@@ -17,8 +17,8 @@ type Queues struct {
 	clearing chan struct{} // has room while clearAway may send another request
 }
 
-// New returns Queues in which nothing is acquired yet. label begins the holder of
-// every grant.
+// New returns Queues in which nothing is acquired yet. The holder of every grant begins
+// with label.
 func New(c *cluster.Cluster, sessions *session.Manager, watcher *watch.Watcher, label string) *Queues {
 	return &Queues{
 		cluster: c, sessions: sessions, watcher: watcher, label: label,
@@ -26,8 +26,8 @@ func New(c *cluster.Cluster, sessions *session.Manager, watcher *watch.Watcher, 
 	}
 }
 
-// Close has Acquire return fence.ErrClosed, also where it waits in this process.
-// It is called once.
+// Close makes Acquire return fence.ErrClosed, also calls that wait for their turn in this
+// process. It is called once.
 func (q *Queues) Close() { close(q.local.closed) }
 
 // Closed is closed by Close.

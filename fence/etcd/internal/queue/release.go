@@ -35,9 +35,9 @@ func (q *Queues) giveBack(ctx context.Context, p *Position) error {
 	return nil
 }
 
-// abandon ends p, which is no longer wanted. clear removes what it left in etcd, nil if
-// nothing; it runs in the background until it succeeds or the session is over. Until
-// then this process makes no other key for the resource.
+// abandon ends p, which is no longer wanted. clear removes its key from etcd, nil if there
+// is none; it runs in the background until it succeeds or the session is over. Until then
+// this process makes no other key for the resource.
 func (q *Queues) abandon(p *Position, clear func(context.Context, *Position) error) {
 	p.end(errAbandoned)
 	if clear == nil {
@@ -49,13 +49,13 @@ func (q *Queues) abandon(p *Position, clear func(context.Context, *Position) err
 	q.cluster.Tasks.Start(func(ctx context.Context) { q.clearAway(ctx, p, clear) })
 }
 
-// maxClearing is how many requests at a time clear away what was abandoned. After etcd
-// was slow there may be thousands, which must not hold up renewals.
+// maxClearing is how many requests at a time remove abandoned keys. After etcd was slow
+// there may be thousands, which must not delay renewals.
 const maxClearing = 16
 
-// clearAway runs clear until it succeeds, or the client is closed: then this process
-// makes no more keys, and the session expires in etcd. After a failure it ends the
-// session if nothing else needs it, so that no renewal keeps alive what is left.
+// clearAway runs clear until it succeeds, or until the client is closed: then this process
+// makes no more keys, and the session expires in etcd. After a failure it ends the session
+// if nothing else needs it, so that no renewal keeps the key alive.
 func (q *Queues) clearAway(ctx context.Context, p *Position, clear func(context.Context, *Position) error) {
 	for n := 0; !p.isSettled(); n++ {
 		select {

@@ -13,7 +13,7 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
-// N8 (iii), etcd #22082: a key of the same name may be another's.
+// N8 (iii), etcd-io/etcd issue 22082: a key of the same name may be another holder's.
 func TestRelease_NeverDeletesByNameAlone_F2_N8(t *testing.T) {
 	t.Parallel()
 	client, names := etcdserver.Client(t), fresh(t)

@@ -21,10 +21,10 @@ type outcome struct {
 }
 
 // write puts the key of p if the epoch is still e and the Txn's number is not void, and
-// reads the first key of the queue. With try it puts only if the queue is empty. The
-// token is the revision of this Txn, never that of a later read (F1). The client sends a
-// Txn again after some errors, and the second one's revision is not the key's create
-// revision: so the Txn requires that the key isn't there.
+// reads the first key of the queue. With try it puts only if the queue is empty. The token
+// is the revision of this Txn, never that of a later read (F1). The client sends a Txn
+// again after some errors, and the revision of the second one is not the key's create
+// revision: so the Txn requires that the key doesn't exist.
 func (q *Queues) write(ctx context.Context, p *Position, e keys.Epoch, try bool) (outcome, error) {
 	proclaimed := ""
 	if p.campaign != nil {
@@ -41,7 +41,7 @@ func (q *Queues) write(ctx context.Context, p *Position, e keys.Epoch, try bool)
 		clientv3.Compare(clientv3.CreateRevision(p.key), "=", 0),
 	}
 	if try {
-		// No key of the queue has create revision 0: true of an empty range alone.
+		// No existing key has create revision 0, so this holds for an empty range only.
 		conditions = append(conditions, clientv3.Compare(clientv3.CreateRevision(p.queue).WithPrefix(), "=", 0))
 	}
 	resp, err := q.cluster.Commit(ctx, q.cluster.Client.Txn(ctx).If(conditions...).Then(
@@ -85,8 +85,8 @@ func (q *Queues) erase(ctx context.Context, p *Position) error {
 	return err
 }
 
-// notVoid is the condition that no void key rules out p's Txn of its number. No key
-// has create revision 0: so it is true of an empty range alone.
+// notVoid is the condition that no void key rules out the Txn with p's number. No existing
+// key has create revision 0, so it holds for an empty range only.
 func (q *Queues) notVoid(p *Position) clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(q.cluster.Keys.Void(p.session.ID, p.number)), "=", 0).WithRange(q.endOfVoids(p))
 }
@@ -95,11 +95,11 @@ func (q *Queues) endOfVoids(p *Position) string {
 	return clientv3.GetPrefixRangeEnd(q.cluster.Keys.Voids(p.session.ID))
 }
 
-// void makes sure that p's key isn't there and never will be, when it isn't known
-// whether the Txn that writes it arrived: whichever of the two etcd applies second finds
-// what the first did. A session needs one void key: it rules out all Txns up to its own
-// number, and is replaced only by a higher one. It lives under the lease of the lock
-// keys: when it goes with the lease, no lock key can be written either.
+// void makes sure that p's key doesn't exist and never will, when it isn't known whether
+// the Txn that writes it has arrived: of the two Txns, the one that etcd applies second
+// sees the effect of the first. A session needs one void key: it rules out all Txns up to
+// its own number, and is replaced only by a higher one. It lives under the lease of the
+// lock keys: when the lease takes it away, no lock key can be written either.
 //
 // If a void key as high is there already, the void of a later acquisition came first.
 // Then p's key may still be there, and is deleted by its create revision.
@@ -116,9 +116,9 @@ func (q *Queues) void(ctx context.Context, p *Position) error {
 	return q.eraseFound(ctx, p, resp.Responses[0].GetResponseRange().Kvs)
 }
 
-// withdraw deletes p's key after etcd has answered that it is out of space. That Txn
-// can't arrive any more; but etcd may answer so after it has written, so the key may be
-// there. A void key would need space.
+// withdraw deletes p's key after etcd has answered that it is out of space. The Txn can't
+// arrive any more, but etcd may give this answer after it has written the key. A void key
+// would need space.
 func (q *Queues) withdraw(ctx context.Context, p *Position) error {
 	// As in cluster.CheckNow: it goes through raft because it could delete.
 	never := clientv3.Compare(clientv3.CreateRevision(p.key), "<", 0)
@@ -129,9 +129,9 @@ func (q *Queues) withdraw(ctx context.Context, p *Position) error {
 	return q.eraseFound(ctx, p, resp.Responses[0].GetResponseRange().Kvs)
 }
 
-// eraseFound deletes the key of p that an answer shows. It is p's: this process makes no
-// other key of that name before p is settled. It deletes by create revision, because the
-// request may arrive later, when the next key of the name is there (Config.MutexKeys).
+// eraseFound deletes the key of p that an answer shows. The key is p's: this process makes
+// no other key of that name before p is settled. It deletes by create revision, because the
+// request may arrive late, when the next key of that name exists (Config.MutexKeys).
 func (q *Queues) eraseFound(ctx context.Context, p *Position, kvs []*mvccpb.KeyValue) error {
 	if len(kvs) == 0 {
 		return nil

@@ -1,3 +1,3 @@
-// Package session keeps the lease in etcd under which all keys of a Locker live: it
-// is made when it is needed, renewed, and replaced when it was lost.
+// Package session manages the lease in etcd under which all keys of a Locker live: it
+// creates the lease when one is needed, renews it, and replaces it when it was lost.
 package session

@@ -112,16 +112,16 @@ func (m *Manager) fresh(ctx context.Context) (*Session, error) {
 	return Start(ctx, m.leases, m.cfg, m.ended)
 }
 
-// wentBack ends the session: etcd may grant what is held under it to another holder, with
-// the same token.
+// wentBack ends the session: a restored etcd may grant its locks to other holders, with the
+// same tokens.
 func (m *Manager) wentBack() {
 	if s := m.Current(); s != nil {
 		s.End(fence.LossWentBack)
 	}
 }
 
-// ended revokes the lease in the background, so that its keys are freed at once. If
-// etcd can't be reached they are freed when the lease expires.
+// ended revokes the lease in the background, so that its keys are deleted at once. If etcd
+// can't be reached they are deleted when the lease expires.
 func (m *Manager) ended(s *Session) {
 	if m.isClosed() {
 		return // Close revokes it
@@ -141,8 +141,8 @@ func (m *Manager) ended(s *Session) {
 	})
 }
 
-// revoke ends a lease in etcd, trying until ctx ends, or etcd says that this
-// client may not.
+// revoke revokes a lease in etcd. It retries until ctx ends, or etcd denies this client the
+// right.
 func (m *Manager) revoke(ctx context.Context, id clientv3.LeaseID) error {
 	for n := 0; ; n++ {
 		if m.cluster.Closed() {
@@ -161,10 +161,10 @@ func (m *Manager) revoke(ctx context.Context, id clientv3.LeaseID) error {
 	}
 }
 
-// Close ends the session for good and waits until etcd knows, also of those that
-// ended before and are being revoked in the background. It is called once. Live then
-// returns fence.ErrClosed. The error is a *fence.UnavailableError, when ctx
-// ends, at the latest when the leases must have expired by themselves.
+// Close ends the session for good and waits until etcd has revoked its lease, and the
+// leases of earlier sessions that are being revoked in the background. It is called once.
+// Live then returns fence.ErrClosed. The error is a *fence.UnavailableError, when ctx ends,
+// at the latest when the leases must have expired by themselves.
 func (m *Manager) Close(ctx context.Context) error {
 	m.mu.Lock()
 	m.closed = true

@@ -20,10 +20,10 @@ type renewals struct {
 	kept *renewalStream
 }
 
-// renew renews a lease once, and returns the time to live in seconds, 0 if there
-// is no such lease. If the kept stream has died, or its token has expired, a new
-// one is opened at once. A member that has fallen silent gives no error:
-// so another stream is opened besides, for which the client takes its next member.
+// renew renews a lease once, and returns the time to live in seconds, 0 if there is no such
+// lease. If the kept stream has died, or its token has expired, a new one is opened at
+// once. A member that has fallen silent returns no error: so another stream is opened
+// beside it, for which the client picks its next member.
 func (r *renewals) renew(ctx context.Context, id clientv3.LeaseID) (int64, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -32,8 +32,8 @@ func (r *renewals) renew(ctx context.Context, id clientv3.LeaseID) (int64, error
 	t := &renewal{remote: r.remote, id: id, answers: make(chan renewalAnswer)}
 	another := time.NewTicker(perStream(ctx))
 	defer another.Stop()
-	// Streams that didn't answer first end here: an answer that comes late must not
-	// be taken for that of a later renewal (F3).
+	// Streams that haven't answered end here: a late answer must not be taken for that of a
+	// later renewal (F3).
 	defer t.running.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -74,7 +74,7 @@ func perStream(ctx context.Context) time.Duration {
 	return max(time.Until(end)/3, time.Millisecond)
 }
 
-// close ends the stream. Nothing may be renewed any more.
+// close ends the stream. Call it after the last renewal.
 func (r *renewals) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -99,7 +99,7 @@ type renewalAnswer struct {
 	err    error
 }
 
-// try sends the renewal over s, which ends unless its answer is taken and good.
+// try sends the renewal over s, and ends s unless a successful answer is used.
 func (t *renewal) try(ctx context.Context, s *renewalStream) {
 	t.pending++
 	t.running.Go(func() {
@@ -115,8 +115,8 @@ func (t *renewal) try(ctx context.Context, s *renewalStream) {
 	})
 }
 
-// renewalStream is a stream, opened by the first renewal. It ends with any
-// renewal that ctx ends.
+// renewalStream is a stream that its first renewal opens. When the ctx of a renewal ends
+// before its answer, the stream ends too.
 type renewalStream struct {
 	ctx    context.Context
 	cancel context.CancelFunc

@@ -26,20 +26,19 @@ type Config struct {
 type LeaseService interface {
 	// Grant asks for a lease and returns the time to live that was granted.
 	Grant(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, time.Duration, error)
-	// KeepAlive renews the lease once. Its error is cluster.ErrLeaseGone if etcd says
-	// that there is no such lease.
+	// KeepAlive renews the lease once. Its error is cluster.ErrLeaseGone if etcd says that
+	// the lease doesn't exist.
 	KeepAlive(ctx context.Context, id clientv3.LeaseID) (time.Duration, error)
 }
 
-// Dependent is what lives under a session's lease.
+// Dependent is a key, with its acquisition, under a session's lease.
 type Dependent interface {
-	// SessionEnded is called once, at most, when the lease can't be relied upon any
-	// more.
+	// SessionEnded is called at most once, when the lease can't be relied upon any more.
 	SessionEnded(fence.LossReason)
 }
 
-// Session is one lease in etcd and the time until which it can be relied upon.
-// All that a Locker holds lives under it: one renewal keeps everything.
+// Session is one lease in etcd and the time until which it can be relied upon. All keys of
+// a Locker live under it: one renewal keeps them all.
 type Session struct {
 	ID clientv3.LeaseID
 
@@ -63,8 +62,8 @@ type Session struct {
 	wake chan struct{} // holds one signal for Run to renew now
 }
 
-// Start asks for a lease. The session ends by itself at its deadline; Run renews it.
-// onEnd is called once, when all dependents were told.
+// Start asks for a lease. The session ends by itself at its deadline; Run renews it. onEnd
+// is called once, after SessionEnded of all dependents.
 func Start(ctx context.Context, service LeaseService, cfg Config, onEnd func(*Session)) (*Session, error) {
 	sent := time.Now()
 	id, ttl, err := service.Grant(ctx, cfg.TTL)
@@ -154,8 +153,8 @@ func (s *Session) Run() {
 	}
 }
 
-// RenewNow renews the lease at once and then calls f, unless that ended the session. So
-// a key that was deleted is told from one whose lease is gone.
+// RenewNow renews the lease at once and then calls f, unless that ended the session. This
+// distinguishes a deleted key from one whose lease is gone.
 func (s *Session) RenewNow(f func()) {
 	s.mu.Lock()
 	s.afterRenewal = append(s.afterRenewal, f)
@@ -185,9 +184,9 @@ func (s *Session) pause(renewed bool) time.Duration {
 	return time.Until(s.sent.Add(s.ttl / 3))
 }
 
-// renew sends one renewal, and reports whether it succeeded. It leaves time for
-// another try before the deadline, so that one lost answer is not the end. In a
-// process that was stopped past the deadline it may run before the timer does.
+// renew sends one renewal, and reports whether it succeeded. It leaves time for another try
+// before the deadline, so that one lost answer doesn't end the session. In a process that
+// was stopped past the deadline it may run before the timer does.
 func (s *Session) renew() bool {
 	left := s.Remaining()
 	if left == 0 {
@@ -220,8 +219,8 @@ func (s *Session) failed(err error) {
 	}
 }
 
-// LastFailure is why renewals have failed since the last that succeeded, nil if none
-// has.
+// LastFailure is why renewals have failed since the last one that succeeded; nil if none
+// has failed.
 func (s *Session) LastFailure() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -236,7 +235,7 @@ func (s *Session) NextNumber() int64 {
 	return s.numbers
 }
 
-// Attach makes d live under the session; false if it is over.
+// Attach registers d under the session; false if the session is over.
 func (s *Session) Attach(d Dependent) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -256,7 +255,7 @@ func (s *Session) Abandon(d Dependent) {
 	}
 }
 
-// Detach takes d away: its key is gone.
+// Detach removes d: its key is gone.
 func (s *Session) Detach(d Dependent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -270,7 +269,7 @@ func (s *Session) EndIfUnneeded() {
 	})
 }
 
-// End ends the session and tells all dependents. Only the first call counts.
+// End ends the session and calls SessionEnded of all dependents. Later calls are no-ops.
 func (s *Session) End(reason fence.LossReason) {
 	s.endIf(reason, func() bool { return true })
 }

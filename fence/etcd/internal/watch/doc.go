@@ -1,2 +1,3 @@
-// Package watch follows queues of lock keys, all of one Locker's over one gRPC stream.
+// Package watch watches the queues that one Locker has keys in or observes, all over one
+// gRPC stream.
 package watch

@@ -25,9 +25,8 @@ func NewFollower(queue string, over <-chan struct{}, changed func(), denied func
 	return &Follower{queue: queue, over: over, changed: changed, denied: denied}
 }
 
-// Wrote says that the follower's own key was written at revision token. ahead is the
-// value of the first key of the queue, if that is another one; nil says that it is
-// the own key.
+// Wrote records that the follower's own key was written at revision token. first says
+// whether it is the first of the queue; if not, ahead is the value of the first key.
 func (f *Follower) Wrote(key string, token int64, first bool, ahead []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -39,11 +38,11 @@ func (f *Follower) Wrote(key string, token int64, first bool, ahead []byte) {
 	}
 }
 
-// State is what a follower knows of its own key.
+// State is what a follower knows about its own key.
 type State struct {
-	First     bool // it is there, and every key with a lower create revision is gone
-	Gone      bool // it is gone, or there is another one of the same name
-	Contended bool // there are others
+	First     bool // it exists, and every key with a lower create revision is gone
+	Gone      bool // it is gone, or another key has its name
+	Contended bool // there are other keys in the queue
 }
 
 // State returns what is known now.
@@ -68,7 +67,7 @@ func (f *Follower) Head() (Key, bool) {
 	return f.view.head(), f.view.rev != 0
 }
 
-// events takes what the watch shows.
+// events applies events of the watch.
 func (f *Follower) events(evs []*mvccpb.Event) {
 	f.mu.Lock()
 	f.view.apply(evs)
@@ -76,8 +75,8 @@ func (f *Follower) events(evs []*mvccpb.Event) {
 	f.changed()
 }
 
-// listed takes the whole queue as of rev. It reports false if that is older than
-// what is known.
+// listed applies a list of the whole queue as of rev. It returns false if the list is older
+// than what is known.
 func (f *Follower) listed(rev int64, kvs []*mvccpb.KeyValue) bool {
 	f.mu.Lock()
 	used := f.view.list(rev, kvs)
@@ -86,8 +85,8 @@ func (f *Follower) listed(rev int64, kvs []*mvccpb.KeyValue) bool {
 	return used
 }
 
-// resume is the first revision that the watch has to show; 0 means from now on,
-// with a list to follow.
+// resume is the revision at which the watch has to start; 0 means from now on, and a list
+// follows.
 func (f *Follower) resume() int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -97,7 +96,7 @@ func (f *Follower) resume() int64 {
 	return f.view.rev + 1
 }
 
-// missed says that events were lost: nothing is known until the next list.
+// missed records that events were lost: nothing is known until the next list.
 func (f *Follower) missed() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

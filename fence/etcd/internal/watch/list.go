@@ -14,8 +14,7 @@ import (
 // errStaleStream: etcd rejects a watch on this stream that it accepts on a new one.
 var errStaleStream = errors.New("etcd: the token of the watch stream has expired")
 
-// list reads the queue into f. It reports false if what it read is older than
-// what is known.
+// list reads the queue into f. It returns false if the list is older than what is known.
 func (w *Watcher) list(ctx context.Context, f *Follower) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.cluster.RequestTimeout)
 	defer cancel()
@@ -60,9 +59,9 @@ func (s *stream) watchRejected(f *Follower) {
 	})
 }
 
-// Poll reads the queue every poll interval, until ctx ends. What it read
-// may be older than what is known because events overtook it, or because etcd was
-// restored: then f starts from scratch, since that revision may be far away.
+// Poll reads the queue every poll interval, until ctx ends. A list may be older than what
+// is known because events overtook it, or because etcd was restored. Either way f starts
+// from scratch: after a restore the known revision may be far ahead of etcd's.
 func (w *Watcher) Poll(ctx context.Context, f *Follower) {
 	ticker := time.NewTicker(w.pollInterval)
 	defer ticker.Stop()

@@ -34,7 +34,7 @@ func (w *Watcher) openStream(ctx context.Context) error {
 	s := &stream{Watcher: w}
 	s.ctx, s.end = context.WithCancelCause(clientv3.WithRequireLeader(ctx))
 	defer s.end(nil)
-	// The client authenticates for each stream, and would wait for a silent member.
+	// The client authenticates for each stream, and would wait forever for a silent member.
 	opening := time.AfterFunc(w.cluster.RequestTimeout, s.silent)
 	opened, err := w.remote.Watch(s.ctx, grpc.MaxCallRecvMsgSize(math.MaxInt32))
 	opening.Stop()
@@ -54,7 +54,7 @@ func (w *Watcher) openStream(ctx context.Context) error {
 	return context.Cause(s.ctx)
 }
 
-// restart queues the request for every watch: a new stream knows none.
+// restart queues a request for every watch: a new stream has none.
 func (w *Watcher) restart() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -89,8 +89,8 @@ func (s *stream) sendAll() {
 	}
 }
 
-// checkAll checks the stream until it ends. A Send that blocks, because nothing is
-// taken at the other end any more, must not keep it from that.
+// checkAll checks the stream until it ends. It has a goroutine of its own, since a Send
+// blocks when the other end reads nothing.
 func (s *stream) checkAll() {
 	ticker := time.NewTicker(min(s.pollInterval, s.cluster.RequestTimeout))
 	defer ticker.Stop()
@@ -104,10 +104,9 @@ func (s *stream) checkAll() {
 	}
 }
 
-// check ends a stream on which etcd, or the network to it, has fallen silent: a
-// holder would never learn from it that others wait. To find out it asks for a
-// watch, because etcd leaves requests for progress unanswered while nothing is
-// written.
+// check ends a stream on which etcd, or the network to it, has fallen silent: a holder
+// would never learn that others wait. The probe is a request for a watch, because etcd
+// doesn't answer progress requests while nothing is written.
 func (s *stream) check() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,8 +124,7 @@ func (s *stream) silent() {
 	s.end(fmt.Errorf("etcd: no answer to a watch within %v", s.cluster.RequestTimeout))
 }
 
-// request is what to send for o; nil if the watch was removed before it was
-// asked for.
+// request returns the request for o; nil if the watch was removed before it was requested.
 func (s *stream) request(o order) *pb.WatchRequest {
 	if o.kind == cancelWatch {
 		return &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{
@@ -167,7 +165,7 @@ func (s *stream) receive() error {
 	}
 }
 
-// created takes the answer to the request for a watch.
+// created handles the answer to a request for a watch.
 func (s *stream) created(resp *pb.WatchResponse) error {
 	s.mu.Lock()
 	if len(s.unanswered) == 0 {

@@ -6,9 +6,9 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
 )
 
-// view is what a follower knows of a queue: its keys, complete as of a revision. Lists
-// and events come from different requests, in any order; the revision says what is new.
-// Callers synchronise.
+// view is what a follower knows about a queue: its keys, complete as of a revision. Lists
+// and events come from different requests, in any order; the revision decides which is
+// newer. Callers synchronise.
 type view struct {
 	own   string
 	token int64 // create revision of own
@@ -25,18 +25,18 @@ type Key struct {
 	Value   []byte // only for people, see keys.LockValue
 }
 
-// alone starts the view of a key that was the first of its queue when it was
-// written: nothing older was there, and nothing newer could be.
+// alone starts the view of a key that was the first of its queue when it was written: then
+// it was the only key.
 func (v *view) alone() {
 	v.rev, v.keys = v.token, map[string]Key{v.own: {Created: v.token}}
 }
 
-// forget drops what is known, when events are missing. The next list starts anew.
+// forget drops what is known, because events are missing. The next list starts anew.
 func (v *view) forget() { v.rev, v.keys, v.early = 0, nil, nil }
 
-// list takes the whole queue as of rev. A list that is older than what is known
-// changes nothing; one from before the own key was written says nothing about it
-// (etcd has had bugs that served such reads). It reports whether it was used.
+// list applies a list of the whole queue as of rev. It ignores a list that is older than
+// what is known, or older than the own key (etcd has had bugs that served such reads), and
+// reports whether it used the list.
 func (v *view) list(rev int64, kvs []*mvccpb.KeyValue) bool {
 	if rev < max(v.rev, v.token) {
 		return false
@@ -51,7 +51,7 @@ func (v *view) list(rev int64, kvs []*mvccpb.KeyValue) bool {
 	return true
 }
 
-// apply takes the events of a watch that misses none after rev.
+// apply applies the events of a watch that has missed none since rev.
 func (v *view) apply(events []*mvccpb.Event) {
 	if v.rev == 0 {
 		v.early = append(v.early, events...)
@@ -72,12 +72,13 @@ func (v *view) apply(events []*mvccpb.Event) {
 	}
 }
 
-// gone reports whether the own key is known to be gone, or to be another one of
-// the same name.
+// gone reports whether the own key is known to be gone, or replaced by another one of the
+// same name.
 func (v *view) gone() bool { return v.rev != 0 && v.keys[v.own].Created != v.token }
 
-// first reports whether the own key is there and every smaller create revision
-// is gone. It isn't enough that the next smaller one is: a waiter may have left.
+// first reports whether the own key exists and every key with a smaller create revision is
+// gone. It isn't enough that the next smaller one is gone: that may be a waiter that gave
+// up.
 func (v *view) first() bool {
 	if v.rev == 0 || v.gone() {
 		return false

@@ -11,10 +11,9 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 )
 
-// Watcher watches all queues that are followed, over one gRPC stream. It speaks
-// the raw protocol because the client's Watch keeps goroutines for each watch;
-// here there are a few for the stream, whatever is held. Its methods may be called
-// from several goroutines.
+// Watcher watches all queues that are followed, over one gRPC stream. It uses the raw
+// protocol because the client's Watch keeps goroutines for each watch; here the stream has
+// a few, however many queues it watches. Its methods may be called from several goroutines.
 type Watcher struct {
 	cluster      *cluster.Cluster
 	remote       pb.WatchClient
@@ -37,7 +36,7 @@ type watch struct {
 	fromNow  bool // without a revision to start from
 }
 
-// order is something to send about the watch of an id.
+// order is a request to send for the watch with this id.
 type order struct {
 	kind orderKind
 	id   int64
@@ -63,8 +62,7 @@ func New(c *cluster.Cluster, pollInterval time.Duration) *Watcher {
 	return w
 }
 
-// ClientClosed is closed when the etcd client turns out to be closed: nothing is watched
-// any more.
+// ClientClosed is closed when the etcd client is found closed: nothing is watched any more.
 func (w *Watcher) ClientClosed() <-chan struct{} { return w.clientClosed }
 
 // Add watches the queue of f, from f.resume() on. It doesn't wait for etcd.
@@ -111,7 +109,7 @@ func (w *Watcher) restartFollower(f *Follower) {
 	}
 }
 
-// rewatch replaces the watch of an id by a new one of the same queue.
+// rewatch replaces the watch with this id by a new one of the same queue.
 func (w *Watcher) rewatch(id int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
