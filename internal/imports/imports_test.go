@@ -21,13 +21,13 @@ const module = "github.com/fencekit/fencekit/"
 // standard library.
 func dependencies(t *testing.T, pkg string) []string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", module+pkg)
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", strings.TrimSuffix(module+pkg, "/"))
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	require.NoError(t, err, stderr.String())
 	deps := strings.Fields(string(out))
-	require.Contains(t, deps, module+pkg)
+	require.Contains(t, deps, strings.TrimSuffix(module+pkg, "/"))
 	return deps
 }
 
@@ -53,6 +53,7 @@ func TestImports_AdaptersKeepApart(t *testing.T) {
 	t.Parallel()
 	tests := []string{"github.com/stretchr/testify", "github.com/ory/dockertest", "pgregory.net/rapid", "go.uber.org/goleak", module + "internal/testenv", module + "guard/guardtest"}
 	for pkg, forbidden := range map[string][]string{
+		"":                 append([]string{"go.etcd.io/etcd/server", "go.etcd.io/etcd/etcdutl", module + "chaos"}, tests...),
 		"storage/postgres": append([]string{"go.etcd.io/", "google.golang.org/grpc", module + "fence/etcd", module + "guard"}, tests...),
 		"cmd/fencectl":     append([]string{"go.etcd.io/", "google.golang.org/grpc", module + "chaos"}, tests...),
 		"fence/etcd":       append([]string{"github.com/jackc/", module + "guard", module + "storage", "go.etcd.io/etcd/server", "go.etcd.io/etcd/etcdutl"}, tests...),
@@ -61,6 +62,24 @@ func TestImports_AdaptersKeepApart(t *testing.T) {
 			for _, prefix := range forbidden {
 				require.False(t, strings.HasPrefix(dep, prefix), "%s depends on %s", pkg, dep)
 			}
+		}
+	}
+}
+
+// The front door is for users: what the library, chaos and internal tests are made of
+// imports its parts.
+func TestImports_OnlyProgramsUseTheFrontDoor(t *testing.T) {
+	t.Parallel()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...")
+	cmd.Dir = "../.."
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	for line := range strings.Lines(string(out)) {
+		packages := strings.Fields(line)
+		importer := strings.TrimPrefix(packages[0], module)
+		program := strings.HasPrefix(importer, "examples/") || strings.HasPrefix(importer, "cmd/")
+		if slices.Contains(packages[1:], strings.TrimSuffix(module, "/")) && !program {
+			t.Errorf("%s imports the root package", importer)
 		}
 	}
 }

@@ -1,0 +1,142 @@
+package fencekit
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// Runner is what a function of yours takes that runs guarded transactions: a *Guard, the
+// Runner of a guard.Hold, Guard.UnderGrant or Guard.UnderLease.
+type Runner = guard.Runner[pgx.Tx]
+
+// Guard is a guard.Guard with a lock service and a store of its own. Use New. Its
+// methods may be called from several goroutines.
+type Guard struct {
+	*guard.Guard[pgx.Tx]
+	Locker *etcd.Locker
+	Store  *postgres.Store
+
+	pool   *pgxpool.Pool
+	schema string
+}
+
+// Config configures the three parts. A nil *Config, and every zero field, means the
+// default.
+type Config struct {
+	// Lock configures the lock service: where its keys lie in etcd, and how long a lock
+	// outlives its holder.
+	Lock etcd.Config
+	// Guard configures how long ownership is kept, what bounds a call, and who is told.
+	Guard guard.Config
+	// Store configures the schema, the isolation level, and the limits of a guarded
+	// transaction, which have to lie below Lock.TTL.
+	Store postgres.Config
+	// Logger is for those of the three that have none of their own. Default: nothing
+	// is logged.
+	Logger *slog.Logger
+}
+
+// New returns a Guard on client and pool, which stay the caller's: close them after the
+// Guard. It talks to neither server; see Guard.Migrate and Guard.Check. A nil or closed
+// client, a nil pool, and a Config that is out of bounds are guard.ErrInvalid.
+func New(client *clientv3.Client, pool *pgxpool.Pool, cfg *Config) (*Guard, error) {
+	var c Config
+	if cfg != nil {
+		c = *cfg
+	}
+	for _, logger := range []**slog.Logger{&c.Lock.Logger, &c.Guard.Logger, &c.Store.Logger} {
+		*logger = cmp.Or(*logger, c.Logger)
+	}
+	store, err := postgres.NewStore(pool, &c.Store)
+	if err != nil {
+		return nil, err
+	}
+	locker, err := etcd.NewLocker(client, &c.Lock)
+	if err != nil {
+		return nil, err
+	}
+	var g *guard.Guard[pgx.Tx]
+	if err = c.validate(); err == nil {
+		g, err = guard.New(locker, store, &c.Guard)
+	}
+	if err != nil {
+		return nil, errors.Join(err, locker.Close(context.Background())) // it has no session, so nothing waits for etcd
+	}
+	return &Guard{Guard: g, Locker: locker, Store: store, pool: pool, schema: c.Store.Schema}, nil
+}
+
+// The defaults that etcd.Config and postgres.Config fill in.
+const (
+	defaultTTL              = 10 * time.Second
+	defaultStatementTimeout = 5 * time.Second
+	defaultIdleTimeout      = 5 * time.Second
+)
+
+// validate checks what no part can check alone: a transaction whose process has stopped
+// must not stand in the way of its successor for longer than the lock does. A
+// postgres.Config has its LockTimeout within its StatementTimeout.
+func (c Config) validate() error {
+	ttl := cmp.Or(c.Lock.TTL, defaultTTL)
+	for _, limit := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"StatementTimeout", cmp.Or(c.Store.StatementTimeout, defaultStatementTimeout)},
+		{"IdleTimeout", cmp.Or(c.Store.IdleTimeout, defaultIdleTimeout)},
+	} {
+		if limit.value >= ttl {
+			return fmt.Errorf("%w: fencekit.Config.Store.%s is %v, and Lock.TTL is %v: set Store.%s below Lock.TTL, or Lock.TTL above it",
+				guard.ErrInvalid, limit.name, limit.value, ttl, limit.name)
+		}
+	}
+	return nil
+}
+
+// Election returns the election of a name. What runs on Guard.UnderLease of its
+// Leadership is rejected once a later leader has begun. It doesn't talk to etcd; a name
+// that can't be a resource is a *fence.InvalidGrantError.
+func (g *Guard) Election(name string) (*etcd.Election, error) { return g.Locker.Election(name) }
+
+// Migrate brings the tables of Fencekit up to date; nothing else does. Without it calls
+// fail with postgres.ErrNotMigrated. Concurrent calls wait for each other. The pool's
+// role has to own the schema or may create it, unless there is nothing to do. To
+// migrate under another role, or to grant rights: fencectl migrate up.
+func (g *Guard) Migrate(ctx context.Context) error {
+	_, err := postgres.Migrate(ctx, g.pool, g.schema)
+	return err
+}
+
+// Check reports whether both servers can be used as they are, and returns what is wrong
+// with either, joined: see etcd.Locker.Check and postgres.Store.Check. It changes
+// nothing, and is for start-up and readiness probes; ctx bounds it.
+func (g *Guard) Check(ctx context.Context) error {
+	var lockErr, storeErr error
+	var asked sync.WaitGroup
+	asked.Go(func() { lockErr = g.Locker.Check(ctx) })
+	asked.Go(func() { storeErr = g.Store.Check(ctx) })
+	asked.Wait()
+	return errors.Join(lockErr, storeErr)
+}
+
+// Close ends the Guard: no new call begins; those that run end, or are cut off when ctx
+// ends; what is owned is released; then the Locker revokes its session, which ends
+// the leases and leaderships that the caller has from it. It returns the errors of all
+// that, joined: see guard.Guard.Close and etcd.Locker.Close, also for how long it
+// waits. Client and pool are closed after it, by the caller. It may be called again.
+func (g *Guard) Close(ctx context.Context) error {
+	guardErr := g.Guard.Close(ctx)
+	return errors.Join(guardErr, g.Locker.Close(ctx))
+}

@@ -1,0 +1,124 @@
+package fencekit_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencekit/fencekit"
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// nothing is a function that neither reads nor writes.
+func nothing(context.Context, pgx.Tx) error { return nil }
+
+// emptyPool is a pool on a fresh database.
+func emptyPool(t *testing.T) *pgxpool.Pool {
+	t.Helper()
+	pool, err := pgxpool.New(t.Context(), pgserver.Database(t))
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// migratedPool is a pool on a fresh database with Fencekit's tables.
+func migratedPool(t *testing.T) *pgxpool.Pool {
+	t.Helper()
+	pool := emptyPool(t)
+	_, err := postgres.Migrate(t.Context(), pool, "")
+	require.NoError(t, err)
+	return pool
+}
+
+// newGuard returns a Guard whose keys in etcd are the test's own.
+func newGuard(t *testing.T, client *clientv3.Client, pool *pgxpool.Pool, cfg fencekit.Config) (g *fencekit.Guard, prefix string) {
+	t.Helper()
+	cfg.Lock.Prefix = fmt.Sprintf("%s-%x", t.Name(), rand.Uint64())
+	g, err := fencekit.New(client, pool, &cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = g.Close(context.Background()) })
+	return g, cfg.Lock.Prefix
+}
+
+func TestMigrate_NothingElseDoesAndWithoutItCallsSayWhatToDo(t *testing.T) {
+	t.Parallel()
+	for _, schema := range []string{"", "shop"} {
+		pool := emptyPool(t)
+		g, _ := newGuard(t, etcdserver.Client(t), pool, fencekit.Config{Store: postgres.Config{Schema: schema}})
+		for _, err := range []error{g.Check(t.Context()), guard.Do(t.Context(), g, "a", nothing)} {
+			require.ErrorIs(t, err, postgres.ErrNotMigrated)
+			require.ErrorContains(t, err, "Migrate")
+			require.ErrorContains(t, err, "fencectl migrate up")
+		}
+		var made int
+		require.NoError(t, pool.QueryRow(t.Context(), "select count(*) from pg_class where relkind = 'r' and relnamespace::regnamespace::text !~ '^(pg_|information)'").Scan(&made))
+		require.Zero(t, made, "tables")
+
+		require.NoError(t, g.Migrate(t.Context()))
+		require.NoError(t, g.Migrate(t.Context()), "again")
+		require.NoError(t, g.Check(t.Context()))
+		require.NoError(t, guard.Do(t.Context(), g, "a", nothing))
+	}
+}
+
+func TestCheck_SaysWhatIsWrongWithBothServers(t *testing.T) {
+	t.Parallel()
+	pool, _ := awayPool(t)
+	g, _ := newGuard(t, awayClient(t), pool, fencekit.Config{Lock: etcd.Config{RequestTimeout: time.Second}})
+	err := g.Check(t.Context())
+	require.ErrorIs(t, err, fence.ErrUnavailable)
+	require.ErrorIs(t, err, postgres.ErrUnavailable)
+}
+
+// Check is a readiness probe: what has been well once is asked again.
+func TestCheck_FailsWhenAServerIsNotAsItWas(t *testing.T) {
+	t.Parallel()
+	client, pool := etcdserver.Client(t), migratedPool(t)
+	g, prefix := newGuard(t, client, pool, fencekit.Config{})
+	require.NoError(t, g.Check(t.Context()))
+	_, err := client.Put(t.Context(), prefix+"/epoch", "none")
+	require.NoError(t, err)
+	_, err = pool.Exec(t.Context(), "drop schema fence cascade")
+	require.NoError(t, err)
+	err = g.Check(t.Context())
+	require.ErrorIs(t, err, fence.ErrUnavailable)
+	require.ErrorIs(t, err, postgres.ErrNotMigrated)
+}
+
+// What a leader writes is rejected once a later one has begun (G3), by the Guard of
+// either, and without a leader there is none.
+func TestElection_ALaterLeaderFencesTheEarlierOut_G3(t *testing.T) {
+	t.Parallel()
+	client, pool := etcdserver.Client(t), migratedPool(t)
+	a, prefix := newGuard(t, client, pool, fencekit.Config{})
+	b, err := fencekit.New(client, pool, &fencekit.Config{Lock: etcd.Config{Prefix: prefix}})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = b.Close(context.Background()) })
+	lead := func(g *fencekit.Guard) fence.Leadership {
+		e, err := g.Election("jobs")
+		require.NoError(t, err)
+		led, err := e.Campaign(t.Context(), "here")
+		require.NoError(t, err)
+		return led
+	}
+	old := lead(a)
+	require.NoError(t, guard.Do(t.Context(), a.UnderLease(old), "jobs", nothing))
+	require.NoError(t, old.Resign(t.Context()))
+	next := lead(b)
+	require.NoError(t, guard.Do(t.Context(), b.UnderLease(next), "jobs", nothing))
+	require.ErrorIs(t, guard.Do(t.Context(), a.UnderGrant(old.Grant()), "jobs", nothing), guard.ErrStaleToken)
+	_, err = a.Election("")
+	require.ErrorIs(t, err, guard.ErrInvalid)
+}
