@@ -3,7 +3,6 @@ package guard
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -145,22 +144,4 @@ func (b *callerRunner[Tx]) under(ctx context.Context, do func(states grantStates
 	}
 	defer k.endCallersCall(states, b.leases, inherited)
 	return asCallersGrantError(do(states, bounds{leases: b.leases, limit: k.cfg.MaxRun}), b.grants)
-}
-
-// callersGrantError is an error after which calling again under the same grants is in
-// vain: they are the caller's, who has to get others.
-type callersGrantError struct{ err error }
-
-func (e *callersGrantError) Error() string   { return e.err.Error() }
-func (e *callersGrantError) Unwrap() error   { return e.err }
-func (e *callersGrantError) Retryable() bool { return false }
-
-// asCallersGrantError marks an error that only other grants than the caller's can cure.
-func asCallersGrantError(err error, grants []fence.Grant) error {
-	rejection := rejectionOf(err, grants...)
-	over := rejection != nil && rejection.Reason != storage.ReasonOvertaken
-	if over || errors.Is(err, fence.ErrLeaseLost) {
-		return &callersGrantError{err: err}
-	}
-	return err
 }

@@ -66,16 +66,6 @@ func (e *engine[Tx]) attempt(ctx context.Context, newContext contextFunc, states
 	return e.commit(ctx, states, txn, o, []storage.OpRecord{o.record})
 }
 
-// readyAll makes every grant ready.
-func (e *engine[Tx]) readyAll(ctx context.Context, states grantStates) error {
-	for _, s := range states {
-		if err := e.ready(ctx, s); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // begin begins a transaction under claims that are good.
 func (e *engine[Tx]) begin(ctx context.Context, states grantStates) (storage.Txn[Tx], error) {
 	ctx, cancel := e.withStoreTimeout(ctx)
@@ -143,58 +133,4 @@ func (e *engine[Tx]) run(newContext contextFunc, states grantStates, txn storage
 		return e.noteRejection(states, withCause(ctx, err))
 	}
 	return nil
-}
-
-// commit commits txn. COMMIT has three outcomes: it took effect, it did not, or
-// the reply was lost. Then the store is asked. The end of the caller's ctx must
-// not cause a doubt, nor cut short its settlement.
-func (e *engine[Tx]) commit(ctx context.Context, states grantStates, txn storage.Txn[Tx], o options, records []storage.OpRecord) error {
-	detached := context.WithoutCancel(ctx)
-	commitCtx, cancel := context.WithTimeout(detached, e.commitTimeout)
-	defer cancel()
-	states.setClaimed(false) // the positions are known again when the outcome is
-	claims, err := txn.Commit(commitCtx, records)
-	if err == nil {
-		for i, s := range states {
-			s.claim, s.claimed = claims[i], true
-		}
-		return nil
-	}
-	var doubt *storage.InDoubtError
-	if errors.As(err, &doubt) {
-		return e.resolve(detached, states, o, doubt)
-	}
-	states.setClaimed(true) // nothing was committed, so the positions are what they were
-	return e.noteRejection(states, err)
-}
-
-// resolve asks what became of a COMMIT until there is an answer or the time is up.
-func (e *engine[Tx]) resolve(ctx context.Context, states grantStates, o options, doubt *storage.InDoubtError) error {
-	ctx, cancel := context.WithTimeout(ctx, e.resolveTimeout)
-	defer cancel()
-	start := time.Now()
-	for tries := 1; ; tries++ {
-		applied, err := e.store.Resolve(ctx, doubt.InDoubt)
-		switch {
-		case err == nil && applied:
-			e.report.resolved(states.grants(), o.record, true, nil, time.Since(start))
-			for _, s := range states {
-				s.applied(doubt.InDoubt)
-			}
-			return nil
-		case err == nil:
-			e.report.resolved(states.grants(), o.record, false, nil, time.Since(start))
-			return &notAppliedError{resources: names(states.grants()), err: doubt.Err}
-		case states.rejectedBy(err) || !pause(ctx, tries):
-			unknown := &UnknownOutcomeError{
-				Record: o.record, Grants: states.grants(), Once: o.once != nil, Err: doubt.Err, AskErr: e.noteRejection(states, err),
-				inDoubt: doubt.InDoubt, resolve: e.store.Resolve,
-			}
-			for _, s := range states {
-				s.unresolved = unknown
-			}
-			e.report.unknown(unknown, time.Since(start))
-			return unknown
-		}
-	}
 }

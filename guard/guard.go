@@ -1,6 +1,8 @@
 package guard
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -35,6 +37,32 @@ func New[Tx any](locker fence.Locker, store storage.Store[Tx], cfg *Config) (*Gu
 	}
 	k := newKeeper(locker, filled)
 	return &Guard[Tx]{engine: newEngine(store, filled, k.report, k.aborted), keeper: k}, nil
+}
+
+// Close ends the Guard. Calls that have not begun to run, and later ones, return
+// ErrClosed. Close releases what is owned, waits for the calls that run, and
+// returns the errors of releases that failed or could not be confirmed within 5 s;
+// such a resource is free when its lease has run out. When ctx ends first the
+// contexts of running functions end with the cause ErrClosed, and so does the wait
+// for the database of calls that have not come to run theirs.
+//
+// Close waits until ctx ends, and for up to 5 s in any case: a ctx that has ended
+// already, as in a graceful stop, ends running functions at once and leaves the
+// time to release. If that was too short, Close returns ctx's error while the
+// functions finish in the background. It may be called again, to wait again, and
+// returns the same errors.
+func (g *Guard[Tx]) Close(ctx context.Context) error {
+	k := g.keeper
+	defer context.AfterFunc(ctx, func() { k.abort(ErrClosed) })()
+	patient, stop := withReleaseTime(ctx)
+	defer stop()
+	k.closeLines(patient)
+	select {
+	case <-k.done:
+		return k.releaseErrors()
+	case <-patient.Done():
+		return errors.Join(fmt.Errorf("guard: close: %w", ctx.Err()), k.releaseErrors())
+	}
 }
 
 // observe tells the Observer how a call ends.

@@ -2,7 +2,7 @@ package mutants
 
 // callbackMutants are in how functions that users configure are called.
 var callbackMutants = []Mutant{
-	change("observers-run-on-the-callers-goroutine", "G1 L1", g+"observer.go",
+	change("observers-run-on-the-callers-goroutine", "G1 L1", g+"reporter.go",
 		`if failure := callback.Run(call); failure != nil {`, `var failure *callback.Failure; if call(); failure != nil {`,
 		inGuard("TestCallbacks_ThatDoNotReturnChangeNothing_L1/Observer_Goexit")),
 	change("loggers-run-on-the-callers-goroutine", "G1 L1", "internal/callback/logger.go",

@@ -1,0 +1,52 @@
+package guard
+
+import (
+	"context"
+
+	"github.com/fencekit/fencekit/fence"
+)
+
+// beginCallersCall counts a call under grants of the caller's, so that Close waits for it. What an
+// earlier one under the same lease has left in doubt is the call's to settle (G6).
+// leases are those of states, or none.
+func (k *keeper) beginCallersCall(ctx context.Context, states grantStates, leases []fence.Lease) error {
+	if err := endError(ctx); err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closed {
+		return ErrClosed
+	}
+	k.pending++
+	for i := range leases {
+		states[i].unresolved = k.doubts[states[i].grant]
+	}
+	return nil
+}
+
+// endCallersCall ends what beginCallersCall began. inherited are the doubts of states then. One that
+// remains is kept for as long as there is the lease.
+func (k *keeper) endCallersCall(states grantStates, leases []fence.Lease, inherited []*UnknownOutcomeError) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for i, lease := range leases {
+		s := states[i]
+		switch {
+		case s.unresolved != nil && s.unresolved != inherited[i]:
+			k.doubts[s.grant] = s.unresolved
+			context.AfterFunc(lease.Context(), func() { k.forget(s.grant) })
+		case s.unresolved == nil && k.doubts[s.grant] == inherited[i]:
+			delete(k.doubts, s.grant)
+		}
+	}
+	k.pending--
+	k.finish()
+}
+
+// forget drops what is in doubt under a grant whose lease has ended.
+func (k *keeper) forget(grant fence.Grant) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.doubts, grant)
+}

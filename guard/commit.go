@@ -1,0 +1,83 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/fencekit/fencekit/storage"
+)
+
+// commit commits txn. COMMIT has three outcomes: it took effect, it did not, or
+// the reply was lost. Then the store is asked. The end of the caller's ctx must
+// not cause a doubt, nor cut short its settlement.
+func (e *engine[Tx]) commit(ctx context.Context, states grantStates, txn storage.Txn[Tx], o options, records []storage.OpRecord) error {
+	detached := context.WithoutCancel(ctx)
+	commitCtx, cancel := context.WithTimeout(detached, e.commitTimeout)
+	defer cancel()
+	states.setClaimed(false) // the positions are known again when the outcome is
+	claims, err := txn.Commit(commitCtx, records)
+	if err == nil {
+		for i, s := range states {
+			s.claim, s.claimed = claims[i], true
+		}
+		return nil
+	}
+	var doubt *storage.InDoubtError
+	if errors.As(err, &doubt) {
+		return e.resolve(detached, states, o, doubt)
+	}
+	states.setClaimed(true) // nothing was committed, so the positions are what they were
+	return e.noteRejection(states, err)
+}
+
+// resolve asks what became of a COMMIT until there is an answer or the time is up.
+func (e *engine[Tx]) resolve(ctx context.Context, states grantStates, o options, doubt *storage.InDoubtError) error {
+	ctx, cancel := context.WithTimeout(ctx, e.resolveTimeout)
+	defer cancel()
+	start := time.Now()
+	for tries := 1; ; tries++ {
+		applied, err := e.store.Resolve(ctx, doubt.InDoubt)
+		switch {
+		case err == nil && applied:
+			e.report.resolved(states.grants(), o.record, true, nil, time.Since(start))
+			for _, s := range states {
+				s.applied(doubt.InDoubt)
+			}
+			return nil
+		case err == nil:
+			e.report.resolved(states.grants(), o.record, false, nil, time.Since(start))
+			return &notAppliedError{resources: names(states.grants()), err: doubt.Err}
+		case states.rejectedBy(err) || !pause(ctx, tries):
+			unknown := &UnknownOutcomeError{
+				Record: o.record, Grants: states.grants(), Once: o.once != nil, Err: doubt.Err, AskErr: e.noteRejection(states, err),
+				inDoubt: doubt.InDoubt, resolve: e.store.Resolve,
+			}
+			for _, s := range states {
+				s.unresolved = unknown
+			}
+			e.report.unknown(unknown, time.Since(start))
+			return unknown
+		}
+	}
+}
+
+// settle asks once more about the transaction in doubt. If that fails the grant
+// is not used any further where there can be another: the claim of the next one
+// rules the transaction out, or comes after it.
+func (e *engine[Tx]) settle(ctx context.Context, s *grantState) error {
+	ctx, cancel := context.WithTimeout(ctx, e.resolveTimeout)
+	defer cancel()
+	start := time.Now()
+	applied, err := e.store.Resolve(ctx, s.unresolved.inDoubt)
+	e.report.resolved(s.unresolved.Grants, s.unresolved.Record, applied, err, time.Since(start))
+	if err != nil {
+		s.dead = true
+		return e.stepFailed(ctx, grantStates{s}, "an earlier operation is unresolved", err)
+	}
+	if applied {
+		s.applied(s.unresolved.inDoubt)
+	}
+	s.unresolved = nil
+	return nil
+}
