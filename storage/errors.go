@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// Sentinels for errors.Is of what a store returns. Package guard has them under the
-// same names, and says there what to do about each.
+// Sentinels for errors.Is, for the errors that a store returns. Package guard has them
+// under the same names, and says what to do about each.
 var (
 	ErrStaleToken  = errors.New("guard: stale token")
 	ErrOvertaken   = errors.New("guard: overtaken by another transaction of the same grant")

@@ -7,8 +7,8 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// OpRecord is what the history keeps of one operation: what its caller said
-// about it in options.
+// OpRecord is what the history keeps about one operation: the options OpID, Name and Attr
+// of its call.
 type OpRecord struct {
 	ID    string            `json:"id,omitempty"`
 	Name  string            `json:"name,omitempty"`
@@ -22,11 +22,11 @@ type EntryKind string
 const (
 	KindClaim EntryKind = "claim" // a grant raised the fence
 	KindWrite EntryKind = "write" // a guarded transaction committed
-	KindVoid  EntryKind = "void"  // a transaction of unknown outcome was ruled out
+	KindVoid  EntryKind = "void"  // a COMMIT of unknown outcome was ruled out
 )
 
-// Entry is one position in the history of a resource. Positions have no gaps,
-// and tokens never fall from one to the next.
+// Entry is the record of one move of a resource's fence. Positions have no gaps, and tokens
+// never decrease from one entry to the next.
 type Entry struct {
 	Grant fence.Grant // of the transaction that made the entry
 	Position
@@ -36,13 +36,13 @@ type Entry struct {
 	Hash []byte     // over the entry and the hash of the one before
 }
 
-// Rejection is a kind of rejection as it was recorded, with how often it
-// occurred: a holder that goes on trying makes one record, not thousands.
+// Rejection is the record of equal rejections, with their count: a stale holder that keeps
+// trying makes one record, not thousands.
 type Rejection struct {
 	Reason  Reason
 	Stage   Stage
-	Grant   fence.Grant // who was rejected
-	Current fence.Grant // who held the fence
+	Grant   fence.Grant // the grant that was rejected
+	Current fence.Grant // the grant that had the fence
 	Since   time.Time   // when Current claimed it
 	Count   int64
 	First   time.Time
@@ -52,7 +52,7 @@ type Rejection struct {
 // History reads what a store keeps about a resource. An unknown resource has an
 // empty history.
 type History interface {
-	// Entries returns up to limit entries beyond position after, in order.
+	// Entries returns up to limit entries after position after, in order.
 	Entries(ctx context.Context, resource string, after int64, limit int) ([]Entry, error)
 	// Rejections returns up to limit rejections, the latest first.
 	Rejections(ctx context.Context, resource string, limit int) ([]Rejection, error)

@@ -33,9 +33,9 @@ var reasonErrors = map[Reason]error{
 	ReasonTokenJump:   ErrTokenJump,
 }
 
-// Check says why a transaction under c can't commit while the fence is at position at
-// of current; "" if it can. Only the store's own check, which it makes while nothing
-// else can move the fence, is the safety (G2).
+// Check returns why a transaction under c can't commit while grant current has the fence,
+// at position at; "" if it can commit. Safety rests on the store's own check alone, made
+// while nothing else can move the fence (G2).
 func (c Claim) Check(current fence.Grant, at Position) Reason {
 	switch order := current.Compare(c.Grant); {
 	case order > 0:
@@ -57,20 +57,20 @@ type Stage string
 const (
 	StageClaim Stage = "claim" // before anything ran
 	StageBegin Stage = "begin" // at the beginning of the transaction
-	StageRun   Stage = "run"   // the database had ended the transaction meanwhile
+	StageRun   Stage = "run"   // while the function ran: the database had ended the transaction
 	StageSeal  Stage = "seal"  // at COMMIT
 )
 
-// RejectedError says that the fence rejected a grant. Which of the sentinels it
-// is, its Reason says.
+// RejectedError says that the fence rejected a grant. Its Reason decides which of the
+// sentinels it is.
 type RejectedError struct {
 	Reason  Reason
 	Stage   Stage
 	Grant   fence.Grant   // the grant that was rejected
-	Current fence.Grant   // the grant that the fence was at
+	Current fence.Grant   // the grant that had the fence
 	Since   time.Time     // when Current was claimed, by the database's clock
 	Age     time.Duration // how long before the rejection that was
-	Err     error         // what the rejected operation itself had met, if anything
+	Err     error         // the error of the rejected operation itself, if any
 	// Travelled: the grant came from elsewhere, through guard.Guard's UnderGrant. Only its
 	// sender can get another.
 	Travelled bool
@@ -114,5 +114,5 @@ func (e *RejectedError) story() string {
 // Is reports whether target is the sentinel of e.Reason.
 func (e *RejectedError) Is(target error) bool { return target == reasonErrors[e.Reason] }
 
-// Unwrap returns what the rejected operation itself had met.
+// Unwrap returns the error of the rejected operation itself.
 func (e *RejectedError) Unwrap() error { return e.Err }

@@ -8,15 +8,14 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// ErrReplyLost is the reason for the doubt in a storage.InDoubtError that a Fate
-// made.
+// ErrReplyLost is the error that a storage.InDoubtError caused by a Fate wraps.
 var ErrReplyLost = errors.New("memory: reply to COMMIT was lost")
 
-// Fate is what becomes of one COMMIT.
+// Fate is what happens to one COMMIT.
 type Fate int
 
-// The fates. Each but Normal returns a *storage.InDoubtError, unless the seal was
-// rejected and the rejection came through.
+// The fates. With each but Normal, Commit returns a *storage.InDoubtError, unless the seal
+// was rejected and the reply with the rejection arrived.
 const (
 	Normal      Fate = iota
 	ReplyLost        // it takes effect; the reply is lost
@@ -40,7 +39,7 @@ type Faults struct {
 	Resolve func(d storage.InDoubt) error
 }
 
-// before is what every step begins with.
+// before runs at the beginning of every step.
 func before[T any](ctx context.Context, hook func(T) error, arg T) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -64,9 +63,8 @@ func (s *Store) currentFaults() Faults {
 	return s.faults
 }
 
-// Deliver lets the COMMITs arrive that are late, in the order in which they were
-// sent. It returns what became of each: nil, or the rejection, which nobody but
-// Deliver's caller sees.
+// Deliver lets the COMMITs arrive that are late, in the order in which they were sent. It
+// returns an error for each: nil, or the rejection, which only Deliver's caller sees.
 func (s *Store) Deliver() []error {
 	s.mu.Lock()
 	late := s.late

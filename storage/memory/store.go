@@ -59,8 +59,8 @@ func (s *Store) Read(key string) string {
 	return s.data[key]
 }
 
-// Open returns how many transactions have neither been committed nor rolled back.
-// Whoever leaves one open would leave a connection and locks behind.
+// Open returns how many transactions have neither been committed nor rolled back. In a
+// database each of these would keep a connection and its locks.
 func (s *Store) Open() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,8 +109,8 @@ func (s *Store) claim(grant fence.Grant) (storage.Claim, error) {
 	return s.claimOf(r), nil
 }
 
-// Begin implements storage.Store. The check of the begin check only spares a transaction
-// that can't commit any more its work; the seal is the safety.
+// Begin implements storage.Store. Its begin check only saves work, by rejecting early a
+// transaction that can't commit any more; safety rests on the seal.
 func (s *Store) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn[*Tx], error) {
 	faults := s.currentFaults()
 	if err := before(ctx, faults.Begin, claims); err != nil {
@@ -199,7 +199,7 @@ func (s *Store) check(claims []storage.Claim, stage storage.Stage) error {
 	return nil
 }
 
-// validate reports claims that this store can't have made.
+// validate rejects claims that this store can't have made.
 func (s *Store) validate(claims []storage.Claim) error {
 	if len(claims) == 0 {
 		return fmt.Errorf("memory: no claims: %w", fence.ErrInvalid)
@@ -228,7 +228,7 @@ func (s *Store) resource(name string) *resource {
 	return s.resources[id-1]
 }
 
-// claimOf returns the claim of whom r's fence is at.
+// claimOf returns the claim of the grant that has r's fence.
 func (s *Store) claimOf(r *resource) storage.Claim {
 	return storage.Claim{Grant: r.fence.Grant, Resource: s.ids[r.name], Position: r.fence.Position}
 }

@@ -60,7 +60,7 @@ func (t *Txn) Commit(ctx context.Context, ops []storage.OpRecord) ([]storage.Cla
 	return t.commit(fate, doubt, ops)
 }
 
-// commit lets a COMMIT meet its fate.
+// commit applies the fate of a COMMIT.
 func (t *Txn) commit(fate Fate, doubt storage.InDoubt, ops []storage.OpRecord) ([]storage.Claim, error) {
 	switch fate {
 	case ReplyLost:
@@ -96,9 +96,8 @@ func (t *Txn) end() bool {
 	return true
 }
 
-// Tx is what guarded operations work with. It may be used from several
-// goroutines, until the operation has returned; then it fails with
-// storage.ErrTxEnded.
+// Tx is the transaction of a guarded operation. It may be used from several goroutines
+// until the operation has returned; then it fails with storage.ErrTxEnded.
 type Tx struct {
 	txn   *Txn
 	ended bool // guarded by txn.mu
@@ -124,7 +123,7 @@ func (tx *Tx) Get(key string) (string, error) {
 // Set gives key a value.
 func (tx *Tx) Set(key, value string) error { return tx.write(key, &value) }
 
-// Delete takes key's value away.
+// Delete removes key's value.
 func (tx *Tx) Delete(key string) error { return tx.write(key, nil) }
 
 func (tx *Tx) write(key string, value *string) error {

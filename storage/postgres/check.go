@@ -19,10 +19,10 @@ var (
 	ErrNotMigrated = errors.New("postgres: schema is not up to date")
 	// ErrUnsupported: the server's version or settings are not supported.
 	ErrUnsupported = wire.ErrUnsupported
-	// ErrMissingRights: the role may not do what a Store has to.
+	// ErrMissingRights: the role lacks rights that a Store needs.
 	ErrMissingRights = errors.New("postgres: rights are missing")
-	// ErrUnavailable: no connection was to be had, or a pooler in between has none
-	// to the server. No guarded transaction was begun.
+	// ErrUnavailable: no connection could be made, or a pooler in between has none to the
+	// server. No guarded transaction was begun.
 	ErrUnavailable = wire.ErrUnavailable
 )
 
@@ -30,7 +30,7 @@ var (
 // (server_version_num).
 const minVersion = 140000
 
-// serverFacts is what decides whether a server can be used.
+// serverFacts decides whether a server can be used.
 type serverFacts struct {
 	version     int // server_version_num
 	versionText string
@@ -45,8 +45,8 @@ func readServer(ctx context.Context, pool *pgxpool.Pool) (serverFacts, error) {
 		return f, err
 	}
 	defer conn.Release()
-	// In a transaction, which a pooler in statement mode rejects. It only reads, and so
-	// needs no COMMIT.
+	// In a transaction, since a pooler in statement mode rejects BEGIN. It only reads, and
+	// so needs no COMMIT.
 	tx, err := conn.Begin(ctx)
 	if err == nil {
 		defer func() { _ = tx.Rollback(ctx) }()
@@ -127,8 +127,8 @@ func (s *Store) checkSchema(ctx context.Context) error {
 	return nil
 }
 
-// checkRights finds out before the first claim whether the role may call and read
-// what it has to: without, a part would fail late, or evictions quietly.
+// checkRights checks before the first claim that the role has all rights that the store
+// needs: otherwise some calls would fail only later, and evictions silently.
 func (s *Store) checkRights(ctx context.Context) error {
 	var lacking *string
 	err := s.pool.QueryRow(ctx, `
@@ -172,9 +172,9 @@ func (s *Store) checkLogged(ctx context.Context) error {
 	return nil
 }
 
-// warnOfOthers logs which other schemas of the database hold fences. Two applications
-// may share a database, but two processes that guard the same data in different schemas
-// don't exclude each other, and nothing else shows it.
+// warnOfOthers logs which other schemas of the database hold fences. Two applications may
+// share a database, but two processes that guard the same data in different schemas don't
+// exclude each other, and no error shows that.
 func (s *Store) warnOfOthers(ctx context.Context) {
 	var others *string
 	err := s.pool.QueryRow(ctx, `

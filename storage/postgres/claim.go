@@ -11,9 +11,9 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
-// tries bounds how often a claim that found the fence locked is repeated, each
-// time after having evicted what is stale; and how often a begin or a transaction
-// of the store's own is whose connection was terminated.
+// tries bounds the attempts of a claim that finds the fence locked, with an eviction of
+// stale transactions before each new one; and the attempts of a BEGIN, or of a transaction
+// of the store's own, whose connection was terminated.
 const tries = 3
 
 // Claim implements storage.Store: one round trip.
@@ -77,8 +77,8 @@ func (s *Store) evictSQL(grant fence.Grant) string {
 	return fmt.Sprintf(s.sql.evict, text(grant.Resource), grant.Epoch, grant.Token)
 }
 
-// evict ends the transactions of earlier grants than grant. What it can't do, it
-// logs: it is for liveness only.
+// evict ends transactions of grants earlier than grant. It logs failures instead of
+// returning them, since eviction serves liveness only.
 func (s *Store) evict(ctx context.Context, grant fence.Grant) {
 	answer, err := s.transact(ctx, s.evictSQL(grant), "")
 	var evicted, denied int

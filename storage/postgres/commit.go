@@ -12,8 +12,8 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
-// Commit implements storage.Txn: seal and COMMIT in one message, of which the
-// server runs nothing before all of it has arrived.
+// Commit implements storage.Txn. It sends seal and COMMIT in one message, and the server
+// runs nothing of it before all of it has arrived.
 func (t *txn) Commit(ctx context.Context, ops []storage.OpRecord) ([]storage.Claim, error) {
 	if t.conn == nil || t.failed {
 		t.Rollback(ctx)
@@ -44,7 +44,7 @@ func (t *txn) Commit(ctx context.Context, ops []storage.OpRecord) ([]storage.Cla
 	}
 }
 
-// moved returns the claims where the seals have left them.
+// moved returns the claims at the positions to which the seals have moved their fences.
 func (t *txn) moved() []storage.Claim {
 	claims := slices.Clone(t.claims)
 	for i := range claims {
@@ -53,17 +53,17 @@ func (t *txn) moved() []storage.Claim {
 	return claims
 }
 
-// sealSQL runs what is deferred before the seals, under statement_timeout: behind them
-// it would hold the fence for as long as it takes. Twice, since a deferred trigger may
-// defer others again. What is deferred even then, and cursors WITH HOLD, would be run by
-// COMMIT itself, where they could lift its durability unnoticed and without a timeout: so
-// they are run behind the seals in a transaction that is read only by then, in which
-// nothing more can be deferred, and cursors are closed.
+// sealSQL runs deferred triggers before the seals, under statement_timeout: after them they
+// would hold the fence for as long as they take. It does so twice, since a deferred trigger
+// may defer others. COMMIT itself would run what is still deferred then, and cursors WITH
+// HOLD, without a timeout, and they could lower its durability unnoticed. So sealSQL runs
+// the rest after the seals, in a transaction that is read only by then, in which nothing
+// more can be deferred, and closes the cursors.
 //
-// It seals in the order of the resources' numbers, so that transactions over
-// the same resources can't wait for each other in a circle. What is kept comes
-// behind the seals: a transaction whose key another one has kept meanwhile is to
-// hear from the fence that it comes second, not from the index.
+// It seals in the order of the resources' numbers, so that transactions over the same
+// resources can't deadlock. Once keys are inserted after the seals: if another transaction
+// has kept the key meanwhile, the fence rejects this one by name, before the unique index
+// would.
 func (t *txn) sealSQL(ops []storage.OpRecord) (string, error) {
 	if ops == nil {
 		ops = []storage.OpRecord{}

@@ -22,16 +22,17 @@ const DefaultSchema = "fence"
 // whose process has stopped can stand in the way of its successor. Keep them
 // below the lock service's time to live.
 type Config struct {
-	// Schema holds the tables: lower-case letters, digits and underscores, at
-	// most 40. Default DefaultSchema. All processes that guard the same data use the
-	// same one: a resource has a fence in each, and their holders don't exclude each other. Check
-	// warns (Logger) if another schema of the database holds fences.
+	// Schema holds the tables: lower-case letters, digits and underscores, at most 40.
+	// Default DefaultSchema. All processes that guard the same data use the same one: a
+	// resource has a separate fence in each schema, and holders under different schemas
+	// don't exclude each other. Check logs a warning if another schema of the database
+	// holds fences.
 	Schema string
 	// Isolation is the level that guarded transactions run at: pgx.ReadCommitted,
-	// pgx.RepeatableRead or pgx.Serializable. Default pgx.ReadCommitted, at which
-	// the fence gives all that it promises. The others add what they promise about
-	// rows that code without a fence writes too, and fail with a *TransientError
-	// (guard.Retryable runs the operation again) where they can't.
+	// pgx.RepeatableRead or pgx.Serializable. Default pgx.ReadCommitted, at which all
+	// guarantees of the fence hold. The others add their own guarantees about rows that
+	// unfenced code writes too, and fail with a *TransientError (guard.Retryable runs the
+	// operation again) on a conflict.
 	Isolation pgx.TxIsoLevel
 	// LockTimeout bounds each wait for a lock in a guarded transaction. Default 2 s.
 	LockTimeout time.Duration
@@ -40,27 +41,25 @@ type Config struct {
 	// IdleTimeout bounds each pause between two statements of a guarded
 	// transaction; the server then ends it. Default 5 s.
 	IdleTimeout time.Duration
-	// NetworkTimeout is how long the server goes on sending to a client that
-	// doesn't take anything in (tcp_user_timeout; no effect on Unix sockets).
-	// Default 5 s.
+	// NetworkTimeout is how long the server goes on sending to a client that doesn't
+	// acknowledge anything (tcp_user_timeout; no effect on Unix sockets). Default 5 s.
 	NetworkTimeout time.Duration
-	// CheckInterval is how often the server looks, during a long statement,
-	// whether the client is still connected. Default 1 s. Negative: never; needed
-	// for servers on systems that can't tell.
+	// CheckInterval is how often the server checks, during a long statement, whether the
+	// client is still connected. Default 1 s. Negative: never, which is needed for servers
+	// on systems without that check.
 	CheckInterval time.Duration
 	// EvictTimeout bounds the wait for one evicted backend to be gone. Default 1 s.
 	EvictTimeout time.Duration
-	// CleanupTimeout bounds what has to be done after the caller's context has
-	// ended: rolling back, reading the fence to name a rejection, recording it.
-	// Default 2 s.
+	// CleanupTimeout bounds the work after the caller's context has ended: rolling back,
+	// reading the fence to name a rejection, recording it. Default 2 s.
 	CleanupTimeout time.Duration
 	// AllowPreparedTransactions accepts a server with
 	// max_prepared_transactions > 0. A transaction that user code prepares
 	// (PREPARE TRANSACTION) escapes claim and eviction.
 	AllowPreparedTransactions bool
-	// Logger is told what is not an error of any call, such as a stale backend
-	// that this role may not evict. A Handler that panics is reported on standard
-	// error and changes nothing else. Default: nothing is logged.
+	// Logger logs what no call returns as an error, such as a stale backend that this role
+	// may not evict. A Handler that panics is reported on standard error and has no other
+	// effect. Default: nothing is logged.
 	Logger *slog.Logger
 }
 

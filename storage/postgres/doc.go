@@ -11,27 +11,25 @@
 // and the void of one whose COMMIT was in doubt. They compete for the row; the
 // second one finds it at another position and is rejected.
 //
-//   - claim raises the fence to a higher grant, in a transaction of its own (G1).
-//     It then terminates the backends that still run transactions of earlier
-//     grants, so that none of them stands in the way (L1).
+//   - claim raises the fence to a higher grant, in a transaction of its own (G1). It then
+//     terminates the backends that still run transactions of earlier grants, so that none
+//     of them blocks the new holder (L1).
 //   - begin_check goes out with BEGIN. It bounds locks, statements and pauses, takes a
-//     shared advisory lock that shows which grant the backend works for, turns a
-//     superseded grant away and gives the transaction a name, local to it.
-//   - seal goes out with COMMIT, in one message of which the server runs nothing
-//     before all of it has arrived. It compares the name and moves the fence if it
-//     is exactly where the grant left it (G2). What user code has deferred runs
-//     before COMMIT: it can't lift the durability that COMMIT waits for.
-//   - resolve settles a COMMIT without an answer: it takes the position itself,
-//     as a void, or reads whose it has become (G4). A COMMIT that arrives later
-//     finds the position taken.
-//
-// So the seal is the safety, and begin check and eviction are there for liveness only. A
-// rejected grant is recorded in a transaction of its own (G5).
+//     shared advisory lock that shows which grant the backend works for, rejects a
+//     superseded grant and gives the transaction a name, local to it.
+//   - seal goes out with COMMIT, in one message; the server runs nothing of it before all
+//     of it has arrived. It compares the name and moves the fence if it is exactly where
+//     the grant left it (G2). What user code has deferred runs before COMMIT: it can't lift
+//     the durability that COMMIT waits for.
+//   - resolve settles a COMMIT without an answer: it takes the position itself, as a void,
+//     or reads which transaction took it (G4). A COMMIT that arrives later finds the
+//     position taken. So safety rests on the seal; begin check and eviction serve liveness
+//     only. A rejection is recorded in a transaction of its own (G5).
 //
 // # The transaction of an operation
 //
-// An operation is given a pgx.Tx that differs from pgx's own where that would let
-// it, or a goroutine that it left behind, use the connection past the guard:
+// An operation gets a pgx.Tx that differs from pgx's own where that would let the
+// operation, or a goroutine that it left behind, use the connection without the guard:
 //
 //   - Commit, Rollback and a pgx.Batch with BeginTx fail with ErrManagedTx. Begin
 //     makes a savepoint.
@@ -39,11 +37,11 @@
 //     pgx.NamedArgs and its kin don't need it.
 //   - LargeObjects fails the operation with errors.ErrUnsupported. Call the server's
 //     functions: lo_from_bytea, lo_get and lo_put, or lo_open, loread and lowrite.
-//   - One goroutine at a time uses the transaction or one of its results. What a call
-//     calls back can't use it: a driver.Valuer, a sql.Scanner, a pgx.CopyFromSource,
-//     a callback of a batch.
-//   - What is used after the operation has returned, or after a result is closed,
-//     fails. The Rows of a batch close when its next result is asked for.
+//   - One goroutine at a time uses the transaction or one of its results. Code that a call
+//     calls back can't use it: a driver.Valuer, a sql.Scanner, a pgx.CopyFromSource, a
+//     callback of a batch.
+//   - The transaction and its results fail once the operation has returned, and a result
+//     fails once it is closed. The Rows of a batch close when its next result is asked for.
 //   - Rows.TypeMap, Rows.FieldDescriptions and what Prepare returns are copies.
 //   - Rows.RawValues and what is scanned into a *pgtype.DriverBytes are valid until
 //     the next row only, as in pgx.
@@ -54,15 +52,15 @@
 // # What is not promised
 //
 //   - Writes that don't go through a guarded transaction are not rejected.
-//   - User code that sends COMMIT as SQL text commits without a fence what it
-//     wrote so far. It is noticed and reported as storage.ErrTxEnded, not undone.
-//     What it locks after that is bound by none of the limits, nor evicted.
+//   - User code that sends COMMIT as SQL text commits its writes so far without a fence.
+//     This is detected and reported as storage.ErrTxEnded, not undone. Locks that it takes
+//     after that are neither bound by the limits nor ended by eviction.
 //   - COPY FROM STDIN is not bound by StatementTimeout, and the operation's own SQL
 //     can lift each limit of its transaction (set local statement_timeout = 0).
 //     Eviction ends those too.
 //   - A superuser, or the owner of the schema, can change everything.
-//   - What the database itself loses, in a failover to a standby that had not
-//     received it, is lost. Use synchronous standbys.
+//   - Transactions that the database itself loses, in a failover to a standby that had not
+//     received them, are lost. Use synchronous standbys.
 //   - Applications that share the database should not hold shared two-key
 //     advisory locks whose first key is a resource's number (the column id):
 //     eviction could take their backend for a stale holder's if the second key is a
@@ -72,32 +70,29 @@
 // # Roles
 //
 // The role that migrates owns the schema. Services need no more than the rights of
-// Roles.App, which GrantRoles gives: to call the functions of the protocol, which
-// write with the owner's rights, and to read. Such a role can't change a fence or
-// history otherwise, nor switch off the triggers that keep both, and what it claims
-// has to be within reach of what the database has seen (storage.ErrTokenJump): an
-// absurd token would shut the resource for good. Roles.Reader reads.
+// Roles.App, which GrantRoles gives: to call the functions of the protocol, which write
+// with the owner's rights, and to read. Such a role can't change a fence or history in any
+// other way, nor disable the triggers that protect both, and its claims are bounded by what
+// the database has seen (storage.ErrTokenJump): an absurd token would lock out the resource
+// for good. Roles.Reader reads.
 //
 // # Isolation levels
 //
-// Claims, resolutions and records of rejections run at READ COMMITTED, and so do
-// guarded transactions unless Config.Isolation says REPEATABLE READ or
-// SERIALIZABLE. Their snapshot is then taken by the begin check: after the claim has
-// committed, and after the grant's previous transaction has. The seal would notice
-// an older one, since its update of the fence fails if the fence has moved since
-// the snapshot. So what commits has seen all that moved the fence before it (G3,
-// G6), at every level.
+// Claims, resolutions and records of rejections run at READ COMMITTED, and so do guarded
+// transactions unless Config.Isolation says REPEATABLE READ or SERIALIZABLE. Their snapshot
+// is then taken by the begin check: after the claim has committed, and after the grant's
+// previous transaction has. The seal would notice an older one, since its update of the
+// fence fails if the fence has moved since the snapshot. So a transaction that commits has
+// seen every earlier move of the fence (G3, G6), at every level.
 //
-// The server calls that a serialization failure, as it does every other conflict.
-// The store then reads the fence in a new transaction: if the grant no longer has
-// it, that is the rejection, named and recorded as at READ COMMITTED (G5); if it has,
-// the error is a *TransientError.
-//
-// At SERIALIZABLE transactions of different resources don't meet in the tables of
-// the fence, all of which they reach by index, with two exceptions: transactions
-// over more resources than max_pred_locks_per_page (2 by default: raise it for
-// guard.Do over several resources), and fences whose dead versions a long transaction elsewhere has kept
-// from being removed. Both end as a *TransientError.
+// The server calls that a serialization failure, as it does every other conflict. The store
+// then reads the fence in a new transaction: if the grant no longer has it, that is the
+// rejection, named and recorded as at READ COMMITTED (G5); if it has, the error is a
+// *TransientError. At SERIALIZABLE transactions of different resources don't conflict on
+// the tables of the fence, which they read by index only, with two exceptions: transactions
+// over more resources than max_pred_locks_per_page (2 by default: raise it for guard.Do
+// over several resources), and fences whose dead versions a long transaction elsewhere has
+// kept from being removed. Both end as a *TransientError.
 //
 // PostgreSQL 14 or later is needed.
 package postgres

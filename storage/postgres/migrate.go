@@ -34,16 +34,16 @@ type Migration struct {
 	Version int
 	Name    string // such as "schema"
 	SQL     string // with the schema filled in
-	// AppliedAt is when the database took it; zero if it has not.
+	// AppliedAt is when it was applied; zero if it wasn't.
 	AppliedAt time.Time
 }
 
-// Applied reports whether the database has taken the migration.
+// Applied reports whether the migration was applied.
 func (m Migration) Applied() bool { return !m.AppliedAt.IsZero() }
 
-// Migrations returns all migrations for a schema ("" means DefaultSchema), in
-// order, for those who apply them with a tool of their own, each in a transaction.
-// Such a tool creates the schema first; Migrate does so itself.
+// Migrations returns all migrations for a schema ("" means DefaultSchema), in order, to be
+// applied with another tool, each in a transaction. Such a tool creates the schema first;
+// Migrate does so itself.
 func Migrations(schema string) ([]Migration, error) {
 	if schema == "" {
 		schema = DefaultSchema
@@ -143,8 +143,8 @@ func migrateOne(ctx context.Context, pool *pgxpool.Pool, schema string, m Migrat
 	return done && err == nil, err
 }
 
-// makeSchema makes the schema if it is missing. IF NOT EXISTS alone would need the
-// right to make one where there is nothing to make.
+// makeSchema creates the schema if it is missing. CREATE SCHEMA IF NOT EXISTS alone would
+// need the right to create one even where it exists.
 func makeSchema(ctx context.Context, tx pgx.Tx, schema string) error {
 	var exists bool
 	if err := tx.QueryRow(ctx, "select exists (select from pg_namespace where nspname = $1)", schema).Scan(&exists); exists || err != nil {
@@ -164,10 +164,9 @@ func isApplied(ctx context.Context, tx pgx.Tx, schema string, version int) (appl
 	return applied, err
 }
 
-// MigrationStatus returns all migrations of a schema ("" means DefaultSchema),
-// with when they were applied. A schema that is not there has none applied. One
-// that a later version has migrated further has some that this version doesn't
-// know: they come last, without SQL.
+// MigrationStatus returns all migrations of a schema ("" means DefaultSchema), with when
+// they were applied. A missing schema has none applied. If a later version of Fencekit has
+// migrated the schema, migrations that this version doesn't know come last, without SQL.
 func MigrationStatus(ctx context.Context, pool *pgxpool.Pool, schema string) ([]Migration, error) {
 	migrations, err := Migrations(schema)
 	if err != nil {
@@ -192,7 +191,7 @@ func MigrationStatus(ctx context.Context, pool *pgxpool.Pool, schema string) ([]
 	return migrations, nil
 }
 
-// isMissing reports whether err says that a schema or table is not there.
+// isMissing reports whether err says that a schema or table doesn't exist.
 func isMissing(err error) bool {
 	var pgErr *pgconn.PgError
 	return errors.As(err, &pgErr) && (pgErr.Code == "42P01" || pgErr.Code == "3F000")

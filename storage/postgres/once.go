@@ -13,17 +13,18 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
-// kept is what Txn.Keep was given.
+// kept holds the arguments of one Txn.Keep.
 type kept struct {
 	key    storage.OnceKey
 	result []byte
 }
 
-// Recall implements storage.Store. It reads outside the transaction that is to
-// follow, where it would make operations on different resources conflict under
-// SERIALIZABLE: whatever is kept after the claims' positions moves their fences, and
-// that transaction is rejected. If it is found already, the rejection comes here: the
-// database could go back to just where the claim is before that transaction begins.
+// Recall implements storage.Store. It reads in a transaction of its own: inside the guarded
+// one, which follows, the read would make operations on different resources conflict under
+// SERIALIZABLE. Keeping a key moves the fence, so if a key is kept after this read, the
+// guarded transaction is rejected. If this read finds a key that was kept after the claim,
+// Recall itself is rejected: the database could go back to exactly the claim's position
+// before the guarded transaction begins.
 func (s *Store) Recall(ctx context.Context, key storage.OnceKey, claims ...storage.Claim) (result []byte, found bool, err error) {
 	answer, err := s.transact(ctx, s.recallSQL(key, claims), "")
 	if err != nil {
@@ -44,8 +45,8 @@ func (s *Store) recallSQL(key storage.OnceKey, claims []storage.Claim) string {
 	return fmt.Sprintf(s.sql.recall, text(key.Key), strings.Join(ids, ", "))
 }
 
-// readKept reads what recallSQL selected. It fails with a *TransientError if that
-// was kept after the claims.
+// readKept reads the rows of recallSQL. It fails with a *TransientError if a key was kept
+// after the claims.
 func readKept(key storage.OnceKey, claims []storage.Claim, a *wire.Answer) (result []byte, found bool, err error) {
 	for _, row := range a.Rows {
 		claim := claimOf(claims, row[0])
@@ -71,12 +72,12 @@ func claimOf(claims []storage.Claim, id string) storage.Claim {
 	return claims[slices.IndexFunc(claims, func(c storage.Claim) bool { return strconv.FormatInt(c.Resource, 10) == id })]
 }
 
-// Keep implements storage.Txn. It travels behind the seal.
+// Keep implements storage.Txn. The statement is sent after the seal.
 func (t *txn) Keep(key storage.OnceKey, result []byte) {
 	t.kept = append(t.kept, kept{key, result})
 }
 
-// keepSQL returns the statements that keep what is to be kept.
+// keepSQL appends the statements that store what Keep was given.
 func (t *txn) keepSQL(sql *strings.Builder, c storage.Claim) {
 	for _, k := range t.kept {
 		fmt.Fprintf(sql, t.store.sql.keep, c.Resource, int64(t.id), k.key.Key, k.key.Request, k.result)
@@ -84,31 +85,30 @@ func (t *txn) keepSQL(sql *strings.Builder, c storage.Claim) {
 	}
 }
 
-// ErrClockJumped: since the last call of Store.ForgetOnce the server's clock went back,
-// or went on by more than a quarter of the retention, so it can't tell how old an
-// operation is. Nothing is lost: operations are kept for longer. If each call fails with
-// it, calls are too far apart.
+// ErrClockJumped: since the last call of Store.ForgetOnce the server's clock went back, or
+// forward by more than a quarter of the retention, so the age of operations is unknown.
+// Nothing is lost: operations are kept for longer. If each call returns it, calls are too
+// far apart.
 var ErrClockJumped = errors.New("postgres: the server's clock jumped")
 
 // forgetAtATime is how many operations one transaction of ForgetOnce removes.
 const forgetAtATime = 1000
 
-// ForgetOnce removes what guard.Once has kept for longer than the schema's setting
-// says: the owner changes it by
+// ForgetOnce removes operations that guard.Once has kept for longer than the schema's
+// setting once_retention, which the owner can change:
 //
 //	update fence.setting set once_retention = '30 days'
 //
-// 7 days by default. It returns how many operations it removed, also if it
-// fails on the way. Nothing else removes them. It blocks no other call, and can be
-// interrupted at any time.
+// The default is 7 days. ForgetOnce returns how many operations it removed, also when it
+// fails. Nothing else removes them. It blocks no other call, and can be interrupted at any
+// time.
 //
-// Call it at least once a day, from any process. An operation that is removed can run
-// again, so one reading of a clock that may be wrong is not enough: nothing is removed
-// before calls have followed on each other for the whole retention, each within a
-// quarter of the retention after the one before, by the server's clock. A call that
-// finds that the clock has gone further, or back, starts the retention anew and fails
-// with ErrClockJumped. A smaller step of the clock isn't noticed, and shortens or
-// lengthens the retention by as much.
+// Call it at least once a day, from any process. An operation that was removed can run
+// again, so ForgetOnce doesn't rely on one reading of a clock that may be wrong. It removes
+// nothing until its calls have, for the whole retention, each come within a quarter of the
+// retention after the one before, by the server's clock. A call that finds a larger step,
+// or a step back, starts that period anew and fails with ErrClockJumped. A smaller step of
+// the clock goes unnoticed, and shortens or lengthens the retention by as much.
 func (s *Store) ForgetOnce(ctx context.Context) (int64, error) {
 	for total := int64(0); ; {
 		n, err := s.forgetSome(ctx)

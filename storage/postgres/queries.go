@@ -15,8 +15,8 @@ type queries struct {
 	entries, rejections, forget                                          string
 }
 
-// beginRC begins a transaction at the level and mode that the protocol needs,
-// whatever the defaults of database and role are.
+// beginRC begins a transaction at the level and mode that the protocol needs, regardless of
+// the defaults of database and role.
 const beginRC = "begin isolation level read committed read write"
 
 func newQueries(c Config) queries {
@@ -49,24 +49,24 @@ func newQueries(c Config) queries {
 	}
 }
 
-// onTimeline tells whether a timeline is the server's present one.
+// onTimeline returns an SQL condition: a timeline is the server's present one.
 func onTimeline(sql string) string {
 	return "pg_catalog.lpad(pg_catalog.to_hex(" + sql + "), 8, '0') operator(pg_catalog.=) " +
 		"pg_catalog.lower(pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))"
 }
 
-// micros is a time as an integer that reads the same whatever DateStyle says.
+// micros returns the SQL of a time as an integer, which doesn't depend on DateStyle.
 func micros(sql string) string {
 	return "(extract(epoch from " + sql + ") operator(pg_catalog.*) 1000000)::pg_catalog.int8"
 }
 
-// text returns s as an SQL expression that means the same whatever the settings
-// of the session are.
+// text returns s as an SQL expression that doesn't depend on the settings of the session.
 func text(s string) string {
 	return fmt.Sprintf("pg_catalog.convert_from(pg_catalog.decode('%x', 'hex'), 'UTF8')", s)
 }
 
-// timestamp does so for a time; the zero time is null.
+// timestamp returns at as an SQL expression that doesn't depend on them either; the zero
+// time is null.
 func timestamp(at time.Time) string {
 	if at.IsZero() {
 		return "null"

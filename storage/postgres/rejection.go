@@ -27,9 +27,9 @@ var rejectionReasons = map[string]storage.Reason{
 	sqlstate.FailedOver:  storage.ReasonFailedOver,
 }
 
-// TransientError wraps an error after which the same operation, run again, may
-// well succeed: a serialization failure, a deadlock, a lock that was not free in
-// time, a terminated connection, a prepared plan that no longer fits. guard.Retryable asks for that.
+// TransientError wraps an error after which the same operation may succeed if it is run
+// again: a serialization failure, a deadlock, a lock timeout, a terminated connection, a
+// prepared plan that no longer fits. guard.Retryable runs it again.
 type TransientError struct{ Err error }
 
 func (e *TransientError) Error() string { return e.Err.Error() }
@@ -40,11 +40,11 @@ func (e *TransientError) Unwrap() error { return e.Err }
 // Retryable returns true.
 func (e *TransientError) Retryable() bool { return true }
 
-// explain returns err as what it means for claims: a recorded rejection if the
-// server rejected one of them, or if it ended the transaction (ended, or by a
-// serialization failure, which is all that the stricter levels say) and one of
-// them no longer has its fence; else err, marked as transient where it is. No
-// connection may be held by the caller: with a pool of one that would be a
+// explain turns err into what it means for claims. It records and returns a rejection if
+// the server rejected one of the claims; or if the server ended the transaction (ended, or
+// a serialization failure, which is all that the stricter isolation levels report) and one
+// of the claims no longer has its fence. Otherwise it returns err, marked as transient
+// where it is. The caller must not hold a connection: with a pool of one that would be a
 // deadlock.
 func (s *Store) explain(ctx context.Context, err error, ended bool, stage storage.Stage, claims ...storage.Claim) error {
 	var pgErr *pgconn.PgError
@@ -52,7 +52,7 @@ func (s *Store) explain(ctx context.Context, err error, ended bool, stage storag
 	if errors.As(err, &pgErr) && wire.FromServer(pgErr) {
 		state = pgErr.Code
 	}
-	ours := stage != storage.StageRun // what an operation meets there is its own
+	ours := stage != storage.StageRun // an error while the function runs is the function's own
 	switch {
 	case ours && state == sqlstate.TxEnded:
 		return fmt.Errorf("%w before its seal, or lost its mark (RESET ALL), by SQL in the operation: %s: %w", storage.ErrTxEnded, operation.WhatStays, err)
@@ -81,7 +81,7 @@ func (s *Store) explain(ctx context.Context, err error, ended bool, stage storag
 	return err
 }
 
-// transient reports whether another run may well succeed.
+// transient reports whether another run may succeed.
 func transient(pgErr *pgconn.PgError) bool {
 	switch pgErr.Code {
 	case sqlstate.Serialization, sqlstate.Deadlock, sqlstate.LockTimeout, sqlstate.Terminated, sqlstate.Transaction:
@@ -94,7 +94,7 @@ func transient(pgErr *pgconn.PgError) bool {
 	return false
 }
 
-// nameTrick says what an operation has done if its seal can't be executed.
+// nameTrick says what an operation has done when its seal can't be executed.
 func nameTrick(err error, state string) error {
 	switch state {
 	case sqlstate.ReadOnly:
@@ -105,9 +105,9 @@ func nameTrick(err error, state string) error {
 	return err
 }
 
-// ErrFenceBehind: a fence is behind its history, so that the position which it would
-// move to is taken already: a part of the schema's tables was restored. The message says
-// what the owner of the schema runs.
+// ErrFenceBehind: a fence is behind its history, because only a part of the schema's tables
+// was restored: its next position is taken already. The message contains the statement that
+// the owner of the schema runs.
 var ErrFenceBehind = errors.New("postgres: fence is behind its history")
 
 // nameBehind names the error of a move that found its position taken.
@@ -120,8 +120,8 @@ func (s *Store) nameBehind(err error) error {
 		ErrFenceBehind, schemaIdentifier(s.cfg.Schema), err)
 }
 
-// nameLimit says which setting of ours an error of the server's comes from: who
-// reads it at night looks into the server's configuration otherwise.
+// nameLimit adds the setting of Fencekit that caused an error of the server: without it an
+// operator would look in the server's configuration.
 func (s *Store) nameLimit(err error, pgErr *pgconn.PgError) error {
 	switch {
 	case pgErr.Code == sqlstate.LockTimeout:
@@ -136,7 +136,7 @@ func (s *Store) nameLimit(err error, pgErr *pgconn.PgError) error {
 	return err
 }
 
-// rejectionFromDetail reads what the server found under its lock.
+// rejectionFromDetail reads from the error's detail which grant had the fence.
 func rejectionFromDetail(pgErr *pgconn.PgError, claims []storage.Claim) *storage.RejectedError {
 	var d struct {
 		Resource string
@@ -180,9 +180,9 @@ func (s *Store) reject(ctx context.Context, r *storage.RejectedError) error {
 	return r
 }
 
-// currentRejection asks, in a new transaction, where the fence of a claim stands, and
-// returns the rejection that a transaction under that claim would meet; nil if it
-// would meet none, or if that can't be learnt.
+// currentRejection reads the fence of a claim in a new transaction and returns the
+// rejection that a transaction under the claim would get; nil if it would get none, or if
+// the fence can't be read.
 func (s *Store) currentRejection(ctx context.Context, claim storage.Claim) *storage.RejectedError {
 	ctx, cancel := s.cleanup(ctx)
 	defer cancel()

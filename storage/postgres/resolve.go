@@ -8,13 +8,14 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// ErrPruned says that a transaction's outcome can't be told any more: the fence
-// has moved on, and the entry that would tell is no longer in the history.
+// ErrPruned says that a transaction's outcome can no longer be found: the fence has moved
+// on, and the entry of its position is no longer in the history.
 var ErrPruned = errors.New("postgres: the history no longer tells the outcome")
 
-// Resolve implements storage.Store. It takes the transaction's position itself, so
-// that a COMMIT that comes later is rejected; or reads what has that position. Any
-// of the transaction's resources decides, since it moved all of them or none.
+// Resolve implements storage.Store. It takes the transaction's position itself, so that a
+// COMMIT that comes later is rejected; or reads which transaction has that position. Any of
+// the transaction's resources decides, since the transaction moved the fences of all of
+// them or of none.
 func (s *Store) Resolve(ctx context.Context, d storage.InDoubt) (bool, error) {
 	for _, claim := range d.Claims {
 		answer, err := s.resolveOne(ctx, claim, d.Tx)
@@ -32,8 +33,8 @@ func (s *Store) Resolve(ctx context.Context, d storage.InDoubt) (bool, error) {
 	return false, ErrPruned
 }
 
-// recordLost records the rejection of a COMMIT whose answer was lost (G5): if a
-// higher grant had claimed by then, that is what the answer said, or would have.
+// recordLost records the rejection of a COMMIT whose answer was lost (G5): if a higher
+// grant has claimed, the answer was a rejection, or would have been one.
 func (s *Store) recordLost(ctx context.Context, claim storage.Claim) {
 	if rejected := s.currentRejection(ctx, claim); rejected != nil && rejected.Reason == storage.ReasonStale {
 		rejected.Stage = storage.StageSeal

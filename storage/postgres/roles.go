@@ -13,8 +13,8 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 )
 
-// What a Store needs. All else in the schema is called by these, with the owner's
-// rights, or is the owner's alone: the tables are written by the functions only.
+// The routines and tables that a Store needs. These routines call the others in the schema
+// with the owner's rights, and only routines write to the tables.
 var (
 	appRoutines = []string{"claim", "begin_check", "seal", "settle", "resolve", "evict", "stale_backends", "session_state", "leave", "record_rejection", "keep", "forget"}
 	appTables   = []string{"migration", "resource", "history", "rejection", "operation"}
@@ -26,10 +26,10 @@ var readerTables = []string{"resource", "history", "rejection"}
 // Roles names the two kinds of roles beside the owner of a schema. An empty name
 // stands for none.
 type Roles struct {
-	// App may run guarded transactions, and no more: it can write fences, history
-	// and rejections only by what the protocol does. What it may do to the user's own
-	// tables is not Fencekit's affair. Services log in as members of it; a member
-	// needs pg_signal_backend to evict backends that logged in as another one.
+	// App may run guarded transactions, and no more: it can change fences, history and
+	// rejections only through the functions of the protocol. Fencekit doesn't touch its
+	// rights on the user's own tables. Services log in as members of it; a member needs
+	// pg_signal_backend to evict backends that logged in as another role.
 	App string
 	// Reader may read fences, history and rejections (Store.Entries, Store.Rejections).
 	Reader string
@@ -54,11 +54,11 @@ func (r Roles) validate() error {
 	return nil
 }
 
-// GrantRoles gives the roles exactly the rights that they need in a schema (""
-// means DefaultSchema), and takes others there from them. A role that is missing is
-// made, without the right to log in. It may be called again, and has to be after a
-// migration that brought new functions: Store.Check says so. The pool's role owns
-// the schema; to make roles it needs CREATEROLE.
+// GrantRoles gives the roles exactly the rights that they need in a schema ("" means
+// DefaultSchema), and revokes all others there. A missing role is created, without the
+// right to log in. GrantRoles may be called again, and has to be after a migration that
+// added functions: Store.Check says so. The pool's role owns the schema; to create roles it
+// needs CREATEROLE.
 func GrantRoles(ctx context.Context, pool *pgxpool.Pool, schema string, roles Roles) error {
 	sql, err := RolesSQL(schema, roles)
 	if err != nil {
@@ -79,8 +79,8 @@ func GrantRoles(ctx context.Context, pool *pgxpool.Pool, schema string, roles Ro
 	return fmt.Errorf("postgres: granting roles: %w", err)
 }
 
-// RolesSQL returns what GrantRoles executes, for those who do so by other means, in
-// one transaction.
+// RolesSQL returns the SQL that GrantRoles executes, to be run by other means, in one
+// transaction.
 func RolesSQL(schema string, roles Roles) (string, error) {
 	schema = orDefault(schema)
 	if err := validateSchema(schema); err != nil {
@@ -99,8 +99,9 @@ func RolesSQL(schema string, roles Roles) (string, error) {
 	return sql.String(), nil
 }
 
-// roleSQL makes a role, if it is missing, and gives it these rights and no others.
-// Roles belong to the whole server, so another database may be making the same.
+// roleSQL returns the SQL that creates a role, if it is missing, and gives it these rights
+// and no others. Roles belong to the whole server, so a migration of another database may
+// be creating the same one.
 func roleSQL(schema, role string, tables, routines []string) string {
 	s, r := schemaIdentifier(schema), pgx.Identifier{role}.Sanitize()
 	in := func(names []string) string { return s + "." + strings.Join(names, ", "+s+".") }

@@ -40,12 +40,11 @@ func (t *txn) leave(ctx context.Context, pg *pgconn.PgConn) {
 	}
 }
 
-// leaveSQL asks of the server, behind the end of the transaction and in the same
-// message, to end the session if an eviction may be about to hit it, or if the
-// operation has left anything there. A pooler in between would give the server's
-// connection to another client as soon as the message is answered. It runs in a
-// transaction that neither meets nor makes conflicts, whose end has no tag that could
-// be taken for that of the guarded one.
+// leaveSQL makes the server end the session if an eviction may be about to terminate it, or
+// if the operation has left anything in it. It is sent after the end of the transaction, in
+// the same message: a pooler in between gives the server's connection to another client as
+// soon as that message is answered. It runs in a transaction that can't conflict with
+// others, and whose end has no command tag that could be taken for that of the guarded one.
 func (t *txn) leaveSQL() string {
 	var sql strings.Builder
 	sql.WriteString("set local transaction isolation level read committed, read only")

@@ -10,12 +10,11 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
-// transact runs sql, one statement with a result of one row, in a transaction of
-// its own at READ COMMITTED. When it returns nil that has committed, and the first
-// row of the answer is the result. What stands behind, if anything, runs after
-// that, and may have failed. If the connection was terminated, perhaps before it
-// left the pool, sql is run again on another. It may have committed the first time:
-// that only makes a rejection count twice.
+// transact runs sql, one statement with a result of one row, in a transaction of its own at
+// READ COMMITTED. When it returns nil that has committed, and the first row of the answer
+// is the result. behind, if not empty, runs after that, and may have failed. If the
+// connection was terminated, perhaps before it left the pool, sql is run again on another
+// one. It may have committed the first time: then at worst a rejection is counted twice.
 func (s *Store) transact(ctx context.Context, sql, behind string) (a *wire.Answer, err error) {
 	for range tries {
 		if a, err = s.transactOnce(ctx, sql, behind); sqlstate.Of(err) != sqlstate.Terminated {

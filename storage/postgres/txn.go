@@ -31,12 +31,12 @@ type txn struct {
 	id     storage.TxID
 	kept   []kept // by Keep, for Commit
 	state  string // of the session, when the transaction began; as SQL
-	left   bool   // the server has decided whether the session may be used again
+	left   bool   // leaveSQL has run: the server has ended the session if it must not be used again
 	failed bool   // an operation failed: nothing may commit
 }
 
-// Begin implements storage.Store: one round trip. Besides beginning it only bounds,
-// marks and names the transaction; see the begin check function in the migrations.
+// Begin implements storage.Store: one round trip. It begins the transaction and runs the
+// begin check; see the function begin_check in the migrations.
 func (s *Store) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn[pgx.Tx], error) {
 	if len(claims) == 0 {
 		return nil, fmt.Errorf("%w: Begin needs a claim", fence.ErrInvalid)
@@ -60,8 +60,8 @@ func (s *Store) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn
 	return t, nil
 }
 
-// begin begins on a connection of the pool. If it fails it holds none, and ended
-// says whether the connection was lost.
+// begin begins the transaction on a connection of the pool. If it fails it holds none, and
+// ended says whether the connection was lost.
 func (t *txn) begin(ctx context.Context) (ended bool, err error) {
 	if t.conn, err = wire.Acquire(ctx, t.store.pool); err != nil {
 		return false, err
@@ -105,7 +105,7 @@ func (t *txn) Run(ctx context.Context, op storage.Op[pgx.Tx]) error {
 	if t.conn == nil || t.failed {
 		return storage.ErrTxEnded
 	}
-	t.failed = true // unless op returns, and well: it may panic
+	t.failed = true // until op has returned nil: it may panic
 	if err := t.run(ctx, op); err != nil {
 		return t.fail(ctx, err)
 	}
@@ -126,8 +126,8 @@ func (t *txn) run(ctx context.Context, op storage.Op[pgx.Tx]) error {
 	return o.Verdict(err)
 }
 
-// finish ends an operation's use of the connection. One that is still in use is
-// cut: it can't be given back to the pool, nor be closed in good order.
+// finish ends an operation's use of the connection. If the connection is still in use,
+// finish cuts it: it can neither go back to the pool nor be closed cleanly.
 func (t *txn) finish(o *operation.Operation) {
 	if o.Finish() {
 		_ = t.conn.Hijack().PgConn().Conn().Close()
@@ -135,10 +135,9 @@ func (t *txn) finish(o *operation.Operation) {
 	}
 }
 
-// fail ends the transaction after err and says what err means. Where a lock was
-// not free in time, a stale transaction may have it: one that began after the
-// claim's own eviction. Where the connection or ctx has ended, that may be so
-// because the grant is no longer the newest.
+// fail ends the transaction after err and says what err means. After a lock timeout it
+// evicts: a stale transaction that began after the claim's own eviction may have the lock.
+// If the connection or ctx has ended, the cause may be that the grant was superseded.
 func (t *txn) fail(ctx context.Context, err error) error {
 	ended := t.conn == nil || t.conn.Conn().IsClosed() || ctx.Err() != nil
 	t.Rollback(ctx)
