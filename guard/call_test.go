@@ -93,7 +93,7 @@ func TestDo_LosesNoUpdateAmongProcesses_G3(t *testing.T) {
 	require.Equal(t, "120", w.store.Read("n"))
 }
 
-func TestDo_StaleHolderIsRefusedAndAcquiresAnew_G3(t *testing.T) {
+func TestDo_StaleHolderIsRejectedAndAcquiresAnew_G3(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	old, next := w.process("old", nil), w.process("next", nil)
@@ -114,7 +114,7 @@ func TestDo_StaleHolderIsRefusedAndAcquiresAnew_G3(t *testing.T) {
 	require.Equal(t, 3, w.locks.Grants())
 }
 
-func TestDo_CommitsAfterALostLeaseIfNobodyHasClaimed_G2(t *testing.T) {
+func TestDo_CommitsAfterALostLeaseUnlessANewerGrantHasClaimed_G2(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)
@@ -212,7 +212,7 @@ func TestDo_PanicRollsBackAndPassesThrough_G4(t *testing.T) {
 
 func explode() { panic("boom") }
 
-func TestDo_PanicAndGoexitGiveTheTurnOn(t *testing.T) {
+func TestDo_PanicAndGoexitPassTheTurnOn(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(){"panic": explode, "Goexit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {
@@ -254,7 +254,7 @@ func TestValue_ReturnsZeroWithAnError(t *testing.T) {
 	require.Zero(t, got)
 }
 
-func TestNew_RefusesNilAndBadConfig(t *testing.T) {
+func TestNew_RejectsNilAndBadConfig(t *testing.T) {
 	t.Parallel()
 	store := memory.NewStore()
 	_, err := guard.New[*memory.Tx](guardtest.NewLocker(), nil, nil)
@@ -272,7 +272,7 @@ func TestNew_RefusesNilAndBadConfig(t *testing.T) {
 	}
 }
 
-func TestCalls_RefuseBadArguments(t *testing.T) {
+func TestCalls_RejectBadArguments(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)

@@ -106,7 +106,7 @@ func TestObserver_ThatDoesNotReturnIsLogged(t *testing.T) {
 
 // Whatever code a Guard was given: when it doesn't return, the call ends as it does,
 // nothing stays locked or open, and the next call gets on.
-func TestUserCode_ThatDoesNotReturnLeavesNothingBehind_L1(t *testing.T) {
+func TestUserCode_ThatDoesNotReturnLeaksNothing_L1(t *testing.T) {
 	for how, end := range endings {
 		for _, where := range []string{"Acquire", "AfterContended", "Claim", "Recall", "Begin", "Run", "Keep", "Commit", "Resolve", "Release"} {
 			t.Run(where+" "+how, func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
-func TestClose_TurnsAwayWhoHasNotBegunAndLetsFinishWhoHas(t *testing.T) {
+func TestClose_FailsWaitingCallsAndWaitsForRunningOnes(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g, other := w.process("a", nil), w.process("b", nil)
 		for i := range 100 {
@@ -108,7 +108,7 @@ func TestClose_ReleasesAlsoWhenItsContextHasEnded(t *testing.T) {
 	})
 }
 
-func TestClose_SaysWhatCouldNotBeReleased(t *testing.T) {
+func TestClose_ReturnsReleaseErrors(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g, err := guard.New(failingLocker{w.locks.NewLocker("a")}, w.store, nil)
 		require.NoError(t, err)

@@ -47,7 +47,7 @@ func TestHold_ErrorComesThroughAndUndoesNothing(t *testing.T) {
 	require.Equal(t, "1", w.store.Read("n"))
 }
 
-func TestHold_RefusesWhatCantBeClaimed_G1(t *testing.T) {
+func TestHold_FailsIfTheClaimIsRejected_G1(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)
@@ -61,7 +61,7 @@ func TestHold_RefusesWhatCantBeClaimed_G1(t *testing.T) {
 	require.Zero(t, w.locks.Holder(sku), "a refused grant is released")
 }
 
-func TestHold_ReadsOfEarlierStepsHoldInLaterOnes_G2(t *testing.T) {
+func TestHold_ReadsOfEarlierTransactionsHoldInLaterOnes_G2(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)
@@ -298,7 +298,7 @@ func TestHold_EndsTransactionsOfAnyContext_G6(t *testing.T) {
 	})
 }
 
-func TestHold_GoexitAndPanicGiveTheTurnOn(t *testing.T) {
+func TestHold_GoexitAndPanicPassTheTurnOn(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(){"panic": explode, "Goexit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {

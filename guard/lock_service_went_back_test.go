@@ -16,7 +16,7 @@ import (
 
 // The lock service was restored, and issues lower tokens than it did. A grant that
 // is refused for one that was known when this one was asked for says so.
-func TestClaim_NamesALockServiceThatWentBack_HD5(t *testing.T) {
+func TestClaim_ReportsALockServiceThatWentBack_HD5(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g := w.process("a", nil)
 		w.locks.SetToken(100)

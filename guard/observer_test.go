@@ -56,7 +56,7 @@ func (r *recorder) waiting() int {
 	return r.queued
 }
 
-func TestObserver_IsToldWhatHappensInOrder(t *testing.T) {
+func TestObserver_SeesEventsInOrder(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var r recorder
 		var log bytes.Buffer
@@ -93,7 +93,7 @@ func TestObserver_IsToldWhatHappensInOrder(t *testing.T) {
 	})
 }
 
-func TestObserver_CountsWhoWaits(t *testing.T) {
+func TestObserver_CountsWaitingCalls(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var r recorder
 		g := w.process("a", &guard.Config{Observer: &guard.Observer{Queued: r.observer().Queued}})
@@ -120,7 +120,7 @@ func TestObserver_CountsWhoWaits(t *testing.T) {
 	})
 }
 
-func TestObserver_IsToldOfAFailedRelease(t *testing.T) {
+func TestObserver_SeesAFailedRelease(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	var got error
@@ -134,7 +134,7 @@ func TestObserver_IsToldOfAFailedRelease(t *testing.T) {
 	require.NoError(t, g.Close(t.Context()))
 }
 
-func TestLog_TellsAFailedReleaseFromOneThatGoesOn(t *testing.T) {
+func TestLog_DistinguishesAFailedReleaseFromAnUnconfirmedOne(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		for _, test := range []struct {
 			locker fence.Locker

@@ -57,7 +57,7 @@ func (c *counting) Results() ([]byte, error)                     { return nil, n
 func (c *counting) SetResults(results []byte) error              { c.kept = results; return nil }
 
 // What is not given back would look as if it had been zero.
-func TestOnce_NeedsResultsToGiveBack(t *testing.T) {
+func TestOnce_NeedsAnOpWithResults(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	err := guard.Exec(t.Context(), w.process("a", nil), sku, storage.Func[*memory.Tx](increment("n")), guard.Once("k", nil))
@@ -66,7 +66,7 @@ func TestOnce_NeedsResultsToGiveBack(t *testing.T) {
 	require.Empty(t, w.kinds())
 }
 
-func TestOnce_OtherRequestIsRefused(t *testing.T) {
+func TestOnce_RejectsAnotherRequest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)
@@ -110,7 +110,7 @@ func TestOnce_LeavesAnOpIDAsItIs(t *testing.T) {
 	require.Equal(t, "order-8", entries[1].Ops[0].ID)
 }
 
-func TestOnce_WhatFailedIsNotKept(t *testing.T) {
+func TestOnce_DoesNotKeepAFailedOperation(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)
@@ -124,7 +124,7 @@ func TestOnce_WhatFailedIsNotKept(t *testing.T) {
 }
 
 // Whoever didn't learn the outcome calls again, from another process too.
-func TestOnce_SettlesWhatWasUnknown_G4(t *testing.T) {
+func TestOnce_SettlesAnUnknownOutcome_G4(t *testing.T) {
 	for name, fate := range map[string]memory.Fate{"applied": memory.ReplyLost, "not applied": memory.RequestLost, "late": memory.Late} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
@@ -184,7 +184,7 @@ func TestOnce_RepeatedAnswerIsSealed_G2_N22(t *testing.T) {
 	require.Empty(t, entries[3].Ops, "nothing took effect there")
 }
 
-func TestOnce_RefusesBadArguments(t *testing.T) {
+func TestOnce_RejectsBadArguments(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)
@@ -223,7 +223,7 @@ func TestOnce_ResultThatDoesNotFitIsAnError(t *testing.T) {
 }
 
 // What encodes to nothing much is a result all the same.
-func TestOnce_EmptyResultsAreGivenBack(t *testing.T) {
+func TestOnce_ReturnsEmptyResults(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)
@@ -271,7 +271,7 @@ func TestOnce_AnswerHasNothingOfAnEarlierRun_G4(t *testing.T) {
 	})
 }
 
-func TestOnce_InHoldAndUnderAForeignGrant_G4(t *testing.T) {
+func TestOnce_InHoldAndUnderATravelledGrant_G4(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)

@@ -69,7 +69,7 @@ func TestKeepFor_NegativeReleasesAfterEveryCall(t *testing.T) {
 	})
 }
 
-func TestKeepFor_LateTimerReleasesNothingThatWasJustUsed(t *testing.T) {
+func TestKeepFor_LateTimerDoesNotReleaseWhatWasJustUsed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)
@@ -272,7 +272,7 @@ func TestAcquire_FailureComesThrough(t *testing.T) {
 }
 
 // This one isn't parallel, since it counts goroutines.
-func TestKept_ResourcesNeedNoGoroutine(t *testing.T) {
+func TestKeepFor_NeedsNoGoroutinePerResource(t *testing.T) {
 	w := newWorld(t)
 	g := w.process("a", nil)
 	before := runtime.NumGoroutine()

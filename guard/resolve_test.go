@@ -298,7 +298,7 @@ func (t *hangingTxn) Commit(ctx context.Context, _ []storage.OpRecord) ([]storag
 	return nil, &storage.InDoubtError{InDoubt: storage.InDoubt{Claims: t.claims, Tx: 1}, Err: ctx.Err()}
 }
 
-func TestRefused_OfAnotherGrantIsNoVerdictOnThisOne(t *testing.T) {
+func TestRejection_OfAnotherGrantSaysNothingOfThisOne(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)

@@ -13,7 +13,7 @@ import (
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
-func TestRetryable_RunsAgainAfterWhatTookNoEffect_G4(t *testing.T) {
+func TestRetryable_RunsAgainWhatTookNoEffect_G4(t *testing.T) {
 	for name, test := range map[string]struct {
 		disturb func(ctx context.Context, w *world, g *guard.Guard[*memory.Tx]) error
 		err     error // without the option
@@ -70,7 +70,7 @@ func TestRetryable_RunsAgainAfterWhatTookNoEffect_G4(t *testing.T) {
 }
 
 // Nor does what asking for the outcome met make a reason to run again.
-func TestRetryable_NeverRunsAgainWhatIsUnknown_G4(t *testing.T) {
+func TestRetryable_NeverRunsAgainAfterAnUnknownOutcome_G4(t *testing.T) {
 	refused := func(reason storage.Reason) func(fence.Grant) error {
 		return func(grant fence.Grant) error {
 			return &guard.RejectedError{Reason: reason, Stage: storage.StageSeal, Grant: grant}

@@ -115,7 +115,7 @@ func TestHold_OfSeveralSettlesADoubt_G4_G6(t *testing.T) {
 }
 
 // In a bubble, waiting for each other is a failure.
-func TestHold_OfSeveralInOppositeOrdersNeverWaitForEachOther_HB10(t *testing.T) {
+func TestHold_OfSeveralInOppositeOrdersNeverDeadlocks_HB10(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		done := make(chan error, 4)
 		for p := range 2 {

@@ -19,7 +19,7 @@ import (
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
-func TestDoAll_MovesEveryFenceOrNone_G2(t *testing.T) {
+func TestDo_OfSeveralMovesEveryFenceOrNone_G2(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)
@@ -45,7 +45,7 @@ func TestDoAll_MovesEveryFenceOrNone_G2(t *testing.T) {
 	require.Equal(t, 3, w.locks.Grants(), "ownership is kept")
 }
 
-func TestDoAll_RefusesBadArguments(t *testing.T) {
+func TestDo_OfSeveralRejectsBadArguments(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g := w.process("a", nil)
 		many := make([]string, guard.MaxResources+1)
@@ -62,7 +62,7 @@ func TestDoAll_RefusesBadArguments(t *testing.T) {
 	})
 }
 
-func TestDoAll_IsNoPlaceForAnotherCall(t *testing.T) {
+func TestDo_OfSeveralNestedIsAnError(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)
@@ -74,7 +74,7 @@ func TestDoAll_IsNoPlaceForAnotherCall(t *testing.T) {
 
 // One of the grants is superseded while fn runs: nothing takes effect, the others
 // stay good, and the next call acquires the one anew.
-func TestDoAll_OneStaleGrantRefusesAll_G3_G5(t *testing.T) {
+func TestDo_OfSeveralOneStaleRejectsAll_G3_G5(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.process("a", nil), w.process("b", nil)
 		err := guard.Do(t.Context(), a, []string{"x", "y", "z"}, func(ctx context.Context, tx *memory.Tx) error {
@@ -102,7 +102,7 @@ func TestDoAll_OneStaleGrantRefusesAll_G3_G5(t *testing.T) {
 // Whoever has some and waits for others would wait for ever, if what one waits for
 // could come before what it has. Here the calls meet in every order, lose leases
 // on the way and try again; in a bubble, waiting for each other is a failure.
-func TestDoAll_OppositeOrdersNeverWaitForEachOther_HB10(t *testing.T) {
+func TestDo_OfSeveralInOppositeOrdersNeverDeadlocks_HB10(t *testing.T) {
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
@@ -153,7 +153,7 @@ func TestDoAll_OppositeOrdersNeverWaitForEachOther_HB10(t *testing.T) {
 
 // a has x and y and loses x, for which b has waited; b goes on to wait for y. When
 // a tries again it may not wait for x with y in its hand.
-func TestDoAll_GivesBackWhatComesAfterAResourceThatWasLost_HB10(t *testing.T) {
+func TestDo_OfSeveralReleasesTheLaterOnesWhenOneIsLost_HB10(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.process("a", nil), w.process("b", nil)
 		second := make(chan error, 1)
@@ -175,7 +175,7 @@ func TestDoAll_GivesBackWhatComesAfterAResourceThatWasLost_HB10(t *testing.T) {
 }
 
 // After an answer that was lost the positions are known again without asking.
-func TestDoAll_AppliedMovesEveryClaim_G4(t *testing.T) {
+func TestDo_OfSeveralAppliedMovesEveryClaim_G4(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)
@@ -188,7 +188,7 @@ func TestDoAll_AppliedMovesEveryClaim_G4(t *testing.T) {
 	require.Equal(t, "2", w.store.Read("n"))
 }
 
-func TestDoAll_DoubtIsSettledForEveryResource_G4_G6(t *testing.T) {
+func TestDo_OfSeveralSettlesADoubtForEveryResource_G4_G6(t *testing.T) {
 	for name, test := range map[string]struct {
 		fate memory.Fate
 		n    string
@@ -217,7 +217,7 @@ func TestDoAll_DoubtIsSettledForEveryResource_G4_G6(t *testing.T) {
 }
 
 // A resource that can't be had keeps none of the others.
-func TestDoAll_GivesBackWhatItHasWhenItGivesUp(t *testing.T) {
+func TestDo_OfSeveralReleasesAllWhenItGivesUp(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.process("a", nil), w.process("b", nil)
 		busy := make(chan error, 1)

@@ -54,7 +54,7 @@ func (s *cutStore) Resolve(ctx context.Context, d storage.InDoubt) (bool, error)
 
 // The database can't be reached from here: this holder gives up, though its callers
 // wait for as long as they may, and the one who can reach it gets on.
-func TestStoreTimeout_AHolderWithoutItsDatabaseKeepsNobodyOut_HD17_L1(t *testing.T) {
+func TestStoreTimeout_AHolderWithoutItsDatabaseGivesUp_HD17_L1(t *testing.T) {
 	for _, step := range []string{"claim", "begin", "recall"} {
 		t.Run(step, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
@@ -76,7 +76,7 @@ func TestStoreTimeout_AHolderWithoutItsDatabaseKeepsNobodyOut_HD17_L1(t *testing
 	}
 }
 
-func TestStoreTimeout_IsNamedApartFromTheCallersOwn(t *testing.T) {
+func TestStoreTimeout_IsDistinctFromTheCallersDeadline(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g, err := guard.New(w.locks.NewLocker("a"), &cutStore{Store: w.store, at: "claim"}, &guard.Config{StoreTimeout: time.Minute})
 		require.NoError(t, err)
@@ -95,7 +95,7 @@ func TestStoreTimeout_IsNamedApartFromTheCallersOwn(t *testing.T) {
 
 // Close waits for no database: what has not begun to run there ends with the
 // contexts of what has.
-func TestClose_EndsTheWaitForADatabaseThatCannotBeReached(t *testing.T) {
+func TestClose_EndsTheWaitForAnUnreachableDatabase(t *testing.T) {
 	for _, step := range []string{"claim", "begin", "recall"} {
 		t.Run(step, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {

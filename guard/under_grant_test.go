@@ -18,7 +18,7 @@ func grant(token fence.Token) fence.Grant {
 	return fence.Grant{Resource: sku, Epoch: 1, Token: token, Holder: "h-" + token.String()}
 }
 
-func TestDoGrant_ClaimsAndCommits_G1(t *testing.T) {
+func TestUnderGrant_ClaimsAndCommits_G1(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for range 2 {
@@ -31,7 +31,7 @@ func TestDoGrant_ClaimsAndCommits_G1(t *testing.T) {
 	require.Equal(t, []storage.EntryKind{"claim", "write", "write"}, w.kinds())
 }
 
-func TestDoGrant_RefusesAStaleGrantAlsoWhenRetryable_G3(t *testing.T) {
+func TestUnderGrant_RejectsAStaleGrantAlsoWhenRetryable_G3(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	require.NoError(t, doGrant(t.Context(), w.store, grant(2), increment("n")))
@@ -84,7 +84,7 @@ func TestRejection_SaysThatTheGrantTravelled(t *testing.T) {
 	}
 }
 
-func TestDoGrant_SiblingsLoseNoUpdate_G6(t *testing.T) {
+func TestUnderGrant_ConcurrentCallsLoseNoUpdate_G6(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	runs := 0
@@ -101,7 +101,7 @@ func TestDoGrant_SiblingsLoseNoUpdate_G6(t *testing.T) {
 	require.Equal(t, "2", w.store.Read("n"))
 }
 
-func TestDoGrant_SettlesADoubt_G4(t *testing.T) {
+func TestUnderGrant_SettlesADoubt_G4(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.store.SetFaults(memory.Faults{Commit: fates(memory.ReplyLost, memory.Late, memory.RequestLost)})
@@ -116,7 +116,7 @@ func TestDoGrant_SettlesADoubt_G4(t *testing.T) {
 
 // The value of a function under a grant that came from elsewhere is kept by Once
 // like any other, and given back to whoever asks, under whatever grant.
-func TestValueGrant_GivesBackWhatOnceKept_G4(t *testing.T) {
+func TestUnderGrant_OnceReturnsTheKeptValue_G4(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	add := func(ctx context.Context, tx *memory.Tx) (string, error) {
@@ -170,7 +170,7 @@ func TestGrants_AreThoseThatAFunctionRunsUnder(t *testing.T) {
 }
 
 // The error contains the command to type.
-func TestRefused_ForAnEpochBehindSaysWhatToType(t *testing.T) {
+func TestRejection_ForAnEpochBehindSaysWhatToType(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	ahead := grant(1)

@@ -14,7 +14,7 @@ import (
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
-func TestHoldLease_WritesUnderALeaseOfTheCallers_G2_G3(t *testing.T) {
+func TestUnderLease_WritesUnderTheCallersLease_G2_G3(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g, other := w.process("a", nil), w.process("b", nil)
 		lease, err := w.locks.NewLocker("leader").Acquire(t.Context(), sku)
@@ -43,7 +43,7 @@ func TestHoldLease_WritesUnderALeaseOfTheCallers_G2_G3(t *testing.T) {
 
 // MaxRun is meant for requests. A leader leads for longer, and the Guard doesn't decide
 // about its lease: MaxRun bounds the transactions alone.
-func TestHoldLease_IsNotBoundByMaxRun(t *testing.T) {
+func TestUnderLease_MaxRunDoesNotBoundAHold(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g := w.process("a", &guard.Config{MaxRun: 30 * time.Second})
 		lease, err := w.locks.NewLocker("leader").Acquire(t.Context(), sku)
@@ -69,7 +69,7 @@ func TestHoldLease_IsNotBoundByMaxRun(t *testing.T) {
 }
 
 // What one Hold under a lease has left in doubt, the next one asks about first.
-func TestHoldLease_SettlesWhatTheLastOneLeftInDoubt_G6(t *testing.T) {
+func TestUnderLease_SettlesWhatTheLastHoldLeftInDoubt_G6(t *testing.T) {
 	for name, test := range map[string]struct {
 		fate  memory.Fate
 		value string
@@ -105,7 +105,7 @@ func TestHoldLease_SettlesWhatTheLastOneLeftInDoubt_G6(t *testing.T) {
 
 // What is in doubt is kept for as long as it can matter: until it is settled, or the
 // lease has ended.
-func TestHoldLease_KeepsNoDoubtForEver(t *testing.T) {
+func TestUnderLease_ForgetsDoubtsThatNoLongerMatter(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, w *world, g *guard.Guard[*memory.Tx], lease fence.Lease){
 		"settled": func(t *testing.T, _ *world, g *guard.Guard[*memory.Tx], lease fence.Lease) {
 			require.NoError(t, guard.Hold(t.Context(), g.UnderLease(lease), lease.Grant().Resource, func(context.Context, held) error { return nil }))
@@ -141,7 +141,7 @@ func TestHoldLease_KeepsNoDoubtForEver(t *testing.T) {
 	}
 }
 
-func TestHoldLease_RefusesWhatItCantRun(t *testing.T) {
+func TestUnderLease_RejectsLeasesItCantUse(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)
@@ -162,7 +162,7 @@ func TestHoldLease_RefusesWhatItCantRun(t *testing.T) {
 	require.ErrorIs(t, guard.Hold(t.Context(), g.UnderLease(lease), lease.Grant().Resource, nothing), fence.ErrReleased)
 }
 
-func TestHoldLease_IsWaitedForByClose(t *testing.T) {
+func TestUnderLease_CloseWaitsForItsCalls(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g := w.process("a", nil)
 		lease, err := w.locks.NewLocker("leader").Acquire(t.Context(), sku)

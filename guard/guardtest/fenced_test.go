@@ -67,7 +67,7 @@ func failureOf[S any](t *testing.T, s storage.Store[tx], run func(context.Contex
 	return r.failure
 }
 
-func TestRequireFenced_PassesWhatWritesThroughTheFence_G2_G3(t *testing.T) {
+func TestRequireFenced_PassesFunctionsThatWriteThroughTheFence_G2_G3(t *testing.T) {
 	t.Parallel()
 	for name, run := range map[string]func(ctx context.Context, h holder) error{
 		"Do": func(ctx context.Context, h holder) error { return guard.Do(ctx, h.Guard, sku, sell) },
@@ -276,7 +276,7 @@ func TestRequireFenced_FlagsAStoreWithoutAFenceAtCOMMIT_G2(t *testing.T) {
 	require.Contains(t, failure, "before its transaction began: the state changed")
 }
 
-func TestRequireFenced_SaysWhatKeptItFromTrying(t *testing.T) {
+func TestRequireFenced_ReportsWhyATrialCouldNotRun(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("no connection")
 	t.Run("state", func(t *testing.T) {
@@ -344,7 +344,7 @@ func TestRequireFenced_SaysWhatKeptItFromTrying(t *testing.T) {
 }
 
 // Behind a pooler the successor's claim may cost the answer to COMMIT.
-func TestRequireFenced_TakesALostAnswerForTheRefusalThatItWas_G4(t *testing.T) {
+func TestRequireFenced_ResolvesALostAnswerToTheRejection_G4(t *testing.T) {
 	t.Parallel()
 	s := &shop{Store: memory.NewStore()}
 	var superseded atomic.Bool
@@ -381,7 +381,7 @@ func TestRequireFenced_BeginsAboveTheFence(t *testing.T) {
 }
 
 // In the bubble no time passes but what RequireFenced waits for.
-func TestRequireFenced_LaterGuardsGoOnWhereEarlierOnesAreStale(t *testing.T) {
+func TestRequireFenced_GuardsMadeLaterAreNotStale(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &shop{Store: memory.NewStore()}
@@ -406,7 +406,7 @@ func TestRequireFenced_LaterGuardsGoOnWhereEarlierOnesAreStale(t *testing.T) {
 }
 
 // The database is kept from one run of the test to the next, and so is the key.
-func TestRequireFenced_NamesAKeyOfAnEarlierRun(t *testing.T) {
+func TestRequireFenced_ReportsAKeyOfAnEarlierRun(t *testing.T) {
 	t.Parallel()
 	s := &shop{Store: memory.NewStore()}
 	run := func(ctx context.Context, h holder) error {
@@ -419,7 +419,7 @@ func TestRequireFenced_NamesAKeyOfAnEarlierRun(t *testing.T) {
 }
 
 // What RequireFenced leaves in the history and in refusals tells where it came from.
-func TestRequireFenced_ItsHoldersSayWhereTheyComeFrom(t *testing.T) {
+func TestRequireFenced_HoldersAreNamedGuardtest(t *testing.T) {
 	t.Parallel()
 	s := &shop{Store: memory.NewStore()}
 	guardtest.RequireFenced(t, s, sku, sellGuarded, s.state)

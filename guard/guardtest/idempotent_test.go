@@ -35,7 +35,7 @@ func noValue(run func(ctx context.Context, h holder) error) func(ctx context.Con
 	return func(ctx context.Context, h holder) (struct{}, error) { return struct{}{}, run(ctx, h) }
 }
 
-func TestRequireIdempotent_PassesWhatMayBeCalledAgain_G4(t *testing.T) {
+func TestRequireIdempotent_PassesIdempotentFunctions_G4(t *testing.T) {
 	t.Parallel()
 	once := guard.Once("order-7", nil)
 	for name, run := range map[string]func(ctx context.Context, h holder) error{
@@ -228,7 +228,7 @@ func TestRequireIdempotent_SaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestRequireIdempotent_SaysWhatKeptItFromTrying(t *testing.T) {
+func TestRequireIdempotent_ReportsWhyATrialCouldNotRun(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("no connection")
 	for failing := range 4 {
@@ -248,7 +248,7 @@ func TestRequireIdempotent_SaysWhatKeptItFromTrying(t *testing.T) {
 }
 
 // The database is kept from one run of the test to the next, and so is the key.
-func TestRequireIdempotent_NamesAKeyOfAnEarlierRun(t *testing.T) {
+func TestRequireIdempotent_ReportsAKeyOfAnEarlierRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &shop{Store: memory.NewStore()}

@@ -59,7 +59,7 @@ func TestLocker_LaterServicesGrantHigherTokens_F1(t *testing.T) {
 	})
 }
 
-func TestLocker_GrantsTheTokensItIsTold_F1(t *testing.T) {
+func TestLocker_GrantsTheTokensOfSetToken_F1(t *testing.T) {
 	t.Parallel()
 	l := guardtest.NewLocker()
 	l.Service().SetToken(7)
@@ -72,7 +72,7 @@ func TestLocker_GrantsTheTokensItIsTold_F1(t *testing.T) {
 }
 
 // As fence.Lease has it: the release goes on.
-func TestLocker_ReleaseSaysThatItsContextHasEnded(t *testing.T) {
+func TestLocker_ReleaseReturnsTheErrorOfItsContext(t *testing.T) {
 	t.Parallel()
 	l := guardtest.NewLocker()
 	lease := acquire(t, l)
@@ -86,7 +86,7 @@ func TestLocker_ReleaseSaysThatItsContextHasEnded(t *testing.T) {
 	require.NoError(t, lost.Release(ctx), "there is nothing to release")
 }
 
-func TestLocker_ReleaseWithoutAContextGivesTheResourceUp(t *testing.T) {
+func TestLocker_ReleaseWithoutAContextReleases(t *testing.T) {
 	t.Parallel()
 	l := guardtest.NewLocker()
 	lease := acquire(t, l)

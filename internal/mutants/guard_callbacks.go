@@ -14,7 +14,7 @@ var callbackMutants = []Mutant{
 	change("lockers-end-the-keepers-goroutine", "L1", g+"ownership.go",
 		`if failure := callback.Run(func() { err = lease.Release(ctx) }); failure != nil {`,
 		`var failure *callback.Failure; if err = lease.Release(ctx); failure != nil {`,
-		inGuard("TestUserCode_ThatDoesNotReturnLeavesNothingBehind_L1/Release_Goexit")),
+		inGuard("TestUserCode_ThatDoesNotReturnLeaksNothing_L1/Release_Goexit")),
 	change("release-without-a-context-ends-half-way", "L1", "fence/etcd/internal/queue/lease.go",
 		"\tif ctx == nil {", "\tif false {",
 		Test{"fence/etcd", "TestRelease_WithoutAContextGivesTheResourceUp"}),

@@ -6,7 +6,7 @@ var standingMutants = []Mutant{
 	change("overtaken-grant-keeps-its-position", "G6 L1", g+"commit.go",
 		"\tstates.setClaimed(true) // nothing was committed, so the positions are what they were\n\treturn e.noteRejection(states, err)\n",
 		"\terr = e.noteRejection(states, err)\n\tstates.setClaimed(true)\n\treturn err\n",
-		inGuard("TestRetryable_RunsAgainAfterWhatTookNoEffect_G4/overtaken")),
+		inGuard("TestRetryable_RunsAgainWhatTookNoEffect_G4/overtaken")),
 	change("unknown-is-hidden-by-the-end-of-the-context", "G4", g+"retry.go",
 		"\t\terr := once()\n", "\t\terr := once()\n\t\tif err != nil && ctx.Err() != nil {\n\t\t\treturn endError(ctx)\n\t\t}\n",
 		inGuard("TestUnknown_StaysSoWhenTheCallersContextHasEnded_G4")),
@@ -30,20 +30,20 @@ var standingMutants = []Mutant{
 		inGuard("TestOnce_LeavesAnOpIDAsItIs")),
 	change("doubts-of-leases-that-ended-are-kept", "HD13", g+"caller_doubts.go",
 		`context.AfterFunc(lease.Context(), func() { k.forget(s.grant) })`, `_ = lease`,
-		inGuard("TestHoldLease_KeepsNoDoubtForEver/released")),
+		inGuard("TestUnderLease_ForgetsDoubtsThatNoLongerMatter/released")),
 	change("doubts-that-were-settled-are-kept", "HD13", g+"caller_doubts.go",
 		`delete(k.doubts, s.grant)`, `_ = inherited`,
-		inGuard("TestHoldLease_KeepsNoDoubtForEver/settled")),
+		inGuard("TestUnderLease_ForgetsDoubtsThatNoLongerMatter/settled")),
 	change("max-run-deposes-leaders", "L1", g+"hold_runner.go",
 		`whole.limit = 0`, ``,
-		inGuard("TestHoldLease_IsNotBoundByMaxRun")),
+		inGuard("TestUnderLease_MaxRunDoesNotBoundAHold")),
 	change("transactions-that-overrun-depose-leaders", "L1", g+"caller_runner.go",
 		`limit: k.cfg.MaxRun})`, `limit: k.cfg.MaxRun, overran: func() {
 		for _, l := range b.leases {
 			_ = l.Release(ctx)
 		}
 	}})`,
-		inGuard("TestHoldLease_IsNotBoundByMaxRun")),
+		inGuard("TestUnderLease_MaxRunDoesNotBoundAHold")),
 	change("a-hold-seals-one-of-its-grants", "G2 G3", g+"hold_runner.go",
 		`return h.scoped(ctx) }, h.states, op, o, f)`, `return h.scoped(ctx) }, h.states[:1], op, o, f)`,
 		inGuard("TestHold_OfSeveralOneStaleRejectsAll_G3")),

@@ -73,7 +73,7 @@ func TestFaults_FatesOfCommit_G4(t *testing.T) {
 	}
 }
 
-func TestFaults_RejectionComesThroughWhenTheReplyWouldBeLost(t *testing.T) {
+func TestFaults_ALostReplyStillReturnsTheRejection(t *testing.T) {
 	t.Parallel()
 	s := memory.NewStore()
 	c, err := s.Claim(t.Context(), grant(1))
