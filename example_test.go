@@ -7,110 +7,48 @@ import (
 	"log"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit"
 	"github.com/fencekit/fencekit/guard"
-	"github.com/fencekit/fencekit/storage/postgres"
 )
 
+var errSoldOut = errors.New("sold out")
+
+// deduct takes n of a product from the stock. It runs again by itself after what left no
+// trace, such as a deadlock or a takeover by another process.
+func deduct(ctx context.Context, on fencekit.Runner, sku string, n int) error {
+	return guard.Do(ctx, on, "sku/"+sku, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := take(ctx, tx, sku, n)
+		return err
+	}, guard.Retryable())
+}
+
+// deductLeft says what is left. Its callers decide whether to call again.
+func deductLeft(ctx context.Context, on fencekit.Runner, sku string, n int) (sold, error) {
+	return guard.Value(ctx, on, "sku/"+sku, func(ctx context.Context, tx pgx.Tx) (sold, error) {
+		return take(ctx, tx, sku, n)
+	})
+}
+
+// A Guard, a write, a value, and what an error says about calling again. take reads,
+// decides and writes.
 func Example() {
 	ctx := context.Background()
 	client, pool := connect(ctx)
 	defer client.Close()
 	defer pool.Close()
-
-	if err := sell(ctx, client, pool); err != nil {
-		log.Fatal(err)
-	}
-	var left int
-	if err := pool.QueryRow(ctx, "select qty from stock where sku = '42'").Scan(&left); err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println("left:", left)
-	// Output: left: 1
-}
-
-// One process at a time restocks; Guard.UnderLease runs its transactions under the
-// grant of its election.
-func Example_election() {
-	ctx := context.Background()
-	client, pool := connect(ctx)
-	defer client.Close()
-	defer pool.Close()
-
-	if err := lead(ctx, client, pool); err != nil {
-		log.Fatal(err)
-	}
-	var left int
-	if err := pool.QueryRow(ctx, "select qty from stock where sku = '42'").Scan(&left); err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println("left:", left)
-	// Output: left: 13
-}
-
-func lead(ctx context.Context, client *clientv3.Client, pool *pgxpool.Pool) error {
-	locker, err := etcd.NewLocker(client, nil)
+	g, err := fencekit.New(client, pool, nil)
 	if err != nil {
-		return err
-	}
-	defer locker.Close(ctx)
-	store, err := postgres.NewStore(pool, nil)
-	if err != nil {
-		return err
-	}
-	g, err := guard.New(locker, store, nil)
-	if err != nil {
-		return err
+		log.Fatal(err)
 	}
 	defer g.Close(ctx)
 
-	election, err := locker.Election("restocker")
-	if err != nil {
-		return err
-	}
-	leadership, err := election.Campaign(ctx, "10.0.0.7:8080") // returns when this process leads
-	if err != nil {
-		return err
-	}
-	defer leadership.Resign(ctx)
-	resource := leadership.Grant().Resource
-	return guard.Do(ctx, g.UnderLease(leadership), resource, func(ctx context.Context, tx pgx.Tx) error { // as often as there is work; rejected once the next leader has begun
-		_, err := tx.Exec(ctx, "update stock set qty = qty + 10 where sku = '42'")
-		return err
-	})
-}
-
-var errSoldOut = errors.New("sold out")
-
-// The body of sell is the README's example.
-func sell(ctx context.Context, client *clientv3.Client, pool *pgxpool.Pool) error {
-	locker, err := etcd.NewLocker(client, nil)
-	if err != nil {
-		return err
-	}
-	defer locker.Close(ctx)
-	store, err := postgres.NewStore(pool, nil)
-	if err != nil {
-		return err
-	}
-	g, err := guard.New(locker, store, nil)
-	if err != nil {
-		return err
-	}
-	defer g.Close(ctx)
-
-	return guard.Do(ctx, g, "sku/42", func(ctx context.Context, tx pgx.Tx) error {
-		var qty int // read, decide, write: nobody older can commit any more
-		if err := tx.QueryRow(ctx, "select qty from stock where sku = '42'").Scan(&qty); err != nil {
-			return err
-		}
-		if qty < 2 {
-			return errSoldOut
-		}
-		_, err := tx.Exec(ctx, "update stock set qty = $1 where sku = '42'", qty-2)
-		return err
-	})
+	fmt.Println(deduct(ctx, g, "42", 1))
+	fmt.Println(deductLeft(ctx, g, "42", 1))
+	err = deduct(ctx, g, "42", 2)
+	fmt.Println(err, errors.Is(err, errSoldOut), guard.SafeToRetry(err))
+	// Output:
+	// <nil>
+	// {1} <nil>
+	// sold out true false
 }

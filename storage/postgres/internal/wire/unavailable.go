@@ -36,7 +36,7 @@ func remedy(err error) string {
 	case strings.Contains(err.Error(), "server refused TLS connection"): // pgconn has no name for it
 		return "the server has no TLS: turn it on there, or set sslmode in the DSN"
 	case !errors.As(err, &pgErr):
-		return "check host and port in the DSN, and that the server runs there and can be Reached from here"
+		return "check host and port in the DSN, and that the server runs there and can be reached from here"
 	}
 	switch pgErr.Code {
 	case "28P01", "28000":

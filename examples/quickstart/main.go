@@ -1,0 +1,73 @@
+// Command quickstart makes a first guarded write. It needs an etcd and a Postgres:
+// ETCD_ENDPOINT and DATABASE_URL say where they are.
+package main
+
+import (
+	"context"
+	"errors"
+	"log"
+	"os"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencekit/fencekit"
+	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/guard"
+)
+
+const stock = ` -- your own table
+	create table if not exists stock (sku text primary key, qty int not null);
+	insert into stock values ('42', 10) on conflict do nothing`
+
+var errSoldOut = errors.New("sold out")
+
+func main() {
+	if err := run(context.Background()); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context) error {
+	client, err := clientv3.New(etcd.ClientConfig(os.Getenv("ETCD_ENDPOINT")))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+
+	g, err := fencekit.New(client, pool, nil) // your etcd client and your pgx pool
+	if err != nil {
+		return err
+	}
+	defer g.Close(ctx)
+
+	if err := g.Migrate(ctx); err != nil { // Fencekit's tables, once per database; or: fencectl migrate up
+		return err
+	}
+	if _, err := pool.Exec(ctx, stock); err != nil {
+		return err
+	}
+
+	return guard.Do(ctx, g, "sku/42", func(ctx context.Context, tx pgx.Tx) error {
+		return sell(ctx, tx, "42", 2) // read, decide, write: no earlier holder can commit any more
+	})
+}
+
+func sell(ctx context.Context, tx pgx.Tx, sku string, n int) error {
+	var qty int
+	if err := tx.QueryRow(ctx, "select qty from stock where sku = $1", sku).Scan(&qty); err != nil {
+		return err
+	}
+	if qty < n {
+		return errSoldOut
+	}
+	log.Printf("%d in stock, selling %d under token %d", qty, n, guard.Grants(ctx)[0].Token)
+	_, err := tx.Exec(ctx, "update stock set qty = $2 where sku = $1", sku, qty-n)
+	return err
+}

@@ -1,0 +1,32 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+// A newcomer's servers are new: the program makes its tables, sells, and can be run again
+// until nothing is left.
+func TestQuickstart_RunsOnNewServersUntilAllIsSold(t *testing.T) {
+	dsn := pgserver.Database(t)
+	t.Setenv("ETCD_ENDPOINT", etcdserver.Shared(t).Endpoint())
+	t.Setenv("DATABASE_URL", dsn)
+	pool, err := pgxpool.New(t.Context(), dsn)
+	require.NoError(t, err)
+	defer pool.Close()
+	for want := 8; want >= 0; want -= 2 {
+		require.NoError(t, run(t.Context()))
+		var qty int
+		require.NoError(t, pool.QueryRow(t.Context(), "select qty from stock where sku = '42'").Scan(&qty))
+		require.Equal(t, want, qty)
+	}
+	require.ErrorIs(t, run(t.Context()), errSoldOut)
+}

@@ -1,0 +1,55 @@
+package fencekit_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+// connect returns clients of a real etcd and of a fresh database on a real
+// Postgres, migrated, with three of sku 42 in stock and an account of 10.
+func connect(ctx context.Context) (*clientv3.Client, *pgxpool.Pool) {
+	t := &exampleTB{}
+	client, err := etcdserver.Shared(t).Client(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	dsn, err := pgserver.Shared(t).CreateDatabase(ctx, fmt.Sprintf("example_%d_%d", os.Getpid(), time.Now().UnixNano()))
+	if err != nil {
+		log.Fatal(err)
+	}
+	pool, err := pgxpool.New(ctx, dsn)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := postgres.Migrate(ctx, pool, ""); err != nil {
+		log.Fatal(err)
+	}
+	if _, err := pool.Exec(ctx, `
+		create table stock (sku text primary key, qty int not null check (qty >= 0)); insert into stock values ('42', 3);
+		create table account (name text primary key, balance int not null); insert into account values ('a', 10), ('b', 0)`); err != nil {
+		log.Fatal(err)
+	}
+	return client, pool
+}
+
+// exampleTB lets an Example, which has no testing.TB, use the shared servers.
+type exampleTB struct{ testing.TB }
+
+func (*exampleTB) Helper()                           {}
+func (*exampleTB) Logf(format string, args ...any)   { log.Printf(format, args...) }
+func (*exampleTB) Fatalf(format string, args ...any) { log.Fatalf(format, args...) }
+func (*exampleTB) Fatal(args ...any)                 { log.Fatal(args...) }
