@@ -1,7 +1,6 @@
 package fencekit_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -25,6 +24,7 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
+	"github.com/fencekit/fencekit/guardhttp"
 	"github.com/fencekit/fencekit/storage/memory"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -68,7 +68,7 @@ func sellHandler(g *guard.Guard[pgx.Tx]) http.HandlerFunc {
 			return take(ctx, tx, sku, qty)
 		}, guard.Once(key, body), guard.Retryable())
 		if err != nil {
-			writeError(w, err)
+			writeError(w, r, err)
 			return
 		}
 		fmt.Fprintln(w, answer.Left, "left")
@@ -87,21 +87,39 @@ func take(ctx context.Context, tx pgx.Tx, sku string, qty int) (sold, error) {
 	return sold{left - qty}, err
 }
 
-func writeError(w http.ResponseWriter, err error) {
-	status := http.StatusInternalServerError
+func writeError(w http.ResponseWriter, r *http.Request, err error) {
+	log.Print(err) // the text is for your log: it names hosts and holders
 	switch {
 	case errors.Is(err, errSoldOut): // your own errors first
-		status = http.StatusConflict
-	case errors.Is(err, guard.ErrOpReuse):
-		status = http.StatusUnprocessableEntity
-	case errors.Is(err, guard.ErrUnknownOutcome), errors.Is(err, guard.ErrStaleToken), errors.Is(err, guard.ErrStoreTimeout), errors.Is(err, guard.ErrClosed),
-		errors.Is(err, fence.ErrUnavailable), errors.Is(err, fence.ErrLocked), errors.Is(err, fence.ErrLeaseLost), errors.Is(err, postgres.ErrUnavailable),
-		errors.Is(err, context.DeadlineExceeded):
-		w.Header().Set("Retry-After", "1")
-		status = http.StatusServiceUnavailable
+		http.Error(w, "sold out", http.StatusConflict)
+	default:
+		guardhttp.Error(w, r, err)
 	}
-	log.Print(err) // the text is for your log: it names hosts and holders
-	http.Error(w, http.StatusText(status), status)
+}
+
+// askWarehouse sends a request under the grants that ctx's function runs under.
+func askWarehouse(ctx context.Context, url string) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	guardhttp.SetGrants(r.Header, guard.Grants(ctx)...)
+	return http.DefaultClient.Do(r)
+}
+
+func warehouseHandler(g *guard.Guard[pgx.Tx]) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		grants, err := guardhttp.Grants(r.Header)
+		if err == nil {
+			err = guard.Do(r.Context(), g.UnderGrant(grants...), "sku/"+r.PathValue("sku"), func(ctx context.Context, tx pgx.Tx) error {
+				_, err := take(ctx, tx, r.PathValue("sku"), 1)
+				return err
+			})
+		}
+		if err != nil {
+			writeError(w, r, err)
+		}
+	}
 }
 
 func Example_http() {
@@ -126,14 +144,58 @@ func Example_http() {
 		request.Header.Set("Idempotency-Key", call[0])
 		response := httptest.NewRecorder()
 		mux.ServeHTTP(response, request)
-		fmt.Println(call, response.Code, string(bytes.TrimSpace(response.Body.Bytes())))
+		body, _, _ := strings.Cut(response.Body.String(), ",")
+		fmt.Println(call, response.Code, strings.TrimSpace(body))
 	}
 	// Output:
 	// [a 2] 200 1 left
 	// [a 2] 200 1 left
-	// [a 1] 422 Unprocessable Entity
-	// [b 2] 409 Conflict
-	// [ 1] 400 want a quantity, and an Idempotency-Key
+	// [a 1] 422 {"type":"urn:fencekit:problem:key-reused"
+	// [b 2] 409 sold out
+	// [ 1] 400 want a quantity
+}
+
+func Example_grantsInRequests() {
+	ctx := context.Background()
+	client, pool := connect(ctx)
+	defer client.Close()
+	defer pool.Close()
+	store, err := postgres.NewStore(pool, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	receiver, err := guard.New(nil, store, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer receiver.Close(ctx)
+	mux := http.NewServeMux()
+	mux.Handle("POST /skus/{sku}/take", warehouseHandler(receiver))
+	warehouse := httptest.NewServer(mux)
+	defer warehouse.Close()
+
+	g, err := guard.New(guardtest.NewLocker(), memory.NewStore(), nil) // the sender has another database
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer g.Close(ctx)
+	for _, sku := range []string{"42", "43"} {
+		err := guard.Hold(ctx, g, "sku/42", func(ctx context.Context, _ guard.Runner[*memory.Tx]) error {
+			response, err := askWarehouse(ctx, warehouse.URL+"/skus/"+sku+"/take")
+			if err != nil {
+				return err
+			}
+			defer response.Body.Close()
+			fmt.Println(sku, response.StatusCode)
+			return nil
+		})
+		if err != nil {
+			log.Fatal(err)
+		}
+	}
+	// Output:
+	// 42 200
+	// 43 400
 }
 
 // docs/guides/database-access.md

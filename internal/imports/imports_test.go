@@ -39,6 +39,7 @@ func TestImports_CoreNeedsTheStandardLibraryOnly(t *testing.T) {
 		"storage":         {"fence", "storage"},
 		"guard":           {"fence", "guard", "storage", "internal/callback"},
 		"guard/guardtest": {"fence", "guard", "guard/guardtest", "storage", "internal/callback"},
+		"guardhttp":       {"fence", "guard", "guardhttp", "storage", "internal/callback", "internal/transport"},
 		"storage/memory":  {"fence", "storage", "storage/memory"},
 	} {
 		for _, dep := range dependencies(t, pkg) {
@@ -56,6 +57,7 @@ func TestImports_AdaptersKeepApart(t *testing.T) {
 		"":                 append([]string{"go.etcd.io/etcd/server", "go.etcd.io/etcd/etcdutl", module + "chaos"}, tests...),
 		"storage/postgres": append([]string{"go.etcd.io/", "google.golang.org/grpc", module + "fence/etcd", module + "guard"}, tests...),
 		"cmd/fencectl":     append([]string{"go.etcd.io/", "google.golang.org/grpc", module + "chaos"}, tests...),
+		"guardgrpc":        append([]string{"go.etcd.io/", "github.com/jackc/", module + "fence/etcd", module + "storage/", module + "guardhttp"}, tests...),
 		"fence/etcd":       append([]string{"github.com/jackc/", module + "guard", module + "storage", "go.etcd.io/etcd/server", "go.etcd.io/etcd/etcdutl"}, tests...),
 	} {
 		for _, dep := range dependencies(t, pkg) {

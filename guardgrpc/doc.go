@@ -1,0 +1,43 @@
+// Package guardgrpc carries grants in the metadata of gRPC calls, and says what errors of
+// package guard are to a client. It is package guardhttp for gRPC.
+//
+// # Model
+//
+// A client that holds a resource sends its grant along ([WithGrants]). The service reads it
+// ([Grants]) and writes under it (guard.Guard.UnderGrant), to a database of its own and
+// without a lock service. As soon as a later grant has claimed the resource there,
+// calls under the earlier one are rejected, however late they arrive.
+//
+// A method answers with its own errors first, and leaves the rest to [Error]:
+//
+//	grants, err := guardgrpc.Grants(ctx)
+//	if err == nil {
+//		err = guard.Do(ctx, g.UnderGrant(grants...), "sku/"+in.Sku, sell)
+//	}
+//	switch {
+//	case errors.Is(err, errSoldOut):
+//		return nil, status.Error(codes.ResourceExhausted, "sold out")
+//	case err != nil:
+//		return nil, guardgrpc.Error(ctx, err)
+//	}
+//
+// # What is promised
+//
+//   - What Grants returns are valid grants, at most 100, of different resources. Everything
+//     else in the metadata is an error: no part of it is guessed, dropped or repaired.
+//   - [Code] is Unavailable, after which clients and proxies call again by themselves, only
+//     where that does no harm: not after an unknown outcome of an operation without guard.Once,
+//     which is Internal.
+//   - What [Error] returns names no server, host, resource, holder, or cause. Log the error.
+//
+// # What is not promised
+//
+// A grant is no authentication. It is no secret, and who can send one can make one up:
+// with a higher token it shuts out the true holder of the resource, with a higher epoch
+// those of all resources, until an operator steps in (the database bounds how far a
+// made-up one may jump). So accept grants from authenticated callers only. What else a
+// receiver must not conclude from one, package guardhttp lists.
+//
+// Incoming metadata are not passed on: a method that calls another service under the same
+// grants gives them to WithGrants.
+package guardgrpc

@@ -1,0 +1,195 @@
+package guardgrpc_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/prototext"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/guard/guardtest"
+	"github.com/fencekit/fencekit/guardgrpc"
+	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/memory"
+)
+
+const resource = "sku/42"
+
+func grant(token fence.Token) fence.Grant {
+	return fence.Grant{Resource: resource, Epoch: 1, Token: token, Holder: "host-of-ours-9f"}
+}
+
+// incoming is the context of a call that came with these values.
+func incoming(t *testing.T, values ...string) context.Context {
+	return metadata.NewIncomingContext(t.Context(), metadata.MD{"fencekit-grant": values})
+}
+
+func TestWithGrants_ReplacesWhatWasThere(t *testing.T) {
+	t.Parallel()
+	before := metadata.AppendToOutgoingContext(t.Context(), "fencekit-grant", "x", "other", "y")
+	after := guardgrpc.WithGrants(before, grant(1), grant(2))
+	md, _ := metadata.FromOutgoingContext(after)
+	require.Equal(t, metadata.MD{"fencekit-grant": {grant(1).String(), grant(2).String()}, "other": {"y"}}, md)
+	md, _ = metadata.FromOutgoingContext(before)
+	require.Equal(t, []string{"x"}, md["fencekit-grant"], "the context that was given is as it was")
+	md, _ = metadata.FromOutgoingContext(guardgrpc.WithGrants(after))
+	require.Equal(t, metadata.MD{"other": {"y"}}, md)
+	md, _ = metadata.FromOutgoingContext(guardgrpc.WithGrants(t.Context(), grant(1)))
+	require.Equal(t, metadata.MD{"fencekit-grant": {grant(1).String()}}, md)
+}
+
+// The whole table, from one error of each kind. The texts name what a client must not see.
+func TestError_TellsNothingOfServers(t *testing.T) {
+	t.Parallel()
+	secret := errors.New("dial tcp 10.0.0.7:5432: password for user shop at postgres://shop:hunter2@db")
+	rejected := func(reason storage.Reason, travelled bool) error {
+		return &guard.RejectedError{Reason: reason, Grant: grant(7), Current: grant(9), Travelled: travelled, Err: secret}
+	}
+	for name, c := range map[string]struct {
+		err    error
+		code   codes.Code
+		reason string
+	}{
+		"malformed":            {&fence.InvalidGrantError{Part: "text form", Reason: secret.Error()}, codes.InvalidArgument, "INVALID_GRANT"},
+		"stale, travelled":     {rejected(storage.ReasonStale, true), codes.Aborted, "STALE_GRANT"},
+		"collision, travelled": {rejected(storage.ReasonCollision, true), codes.Aborted, "REJECTED_GRANT"},
+		"overtaken, travelled": {rejected(storage.ReasonOvertaken, true), codes.Unavailable, "UNAVAILABLE"},
+		"stale, its own":       {rejected(storage.ReasonStale, false), codes.Unavailable, "UNAVAILABLE"},
+		"key reused":           {&guard.OpReuseError{Resource: resource, Key: "hunter2"}, codes.FailedPrecondition, "KEY_REUSED"},
+		"unknown":              {&guard.UnknownOutcomeError{Err: secret, AskErr: secret}, codes.Internal, "UNKNOWN_OUTCOME"},
+		"unknown, Once":        {&guard.UnknownOutcomeError{Once: true, Err: secret, AskErr: secret}, codes.Unavailable, "UNKNOWN_OUTCOME"},
+		"etcd away":            {&fence.UnavailableError{Op: "acquire hunter2", Err: secret}, codes.Unavailable, "UNAVAILABLE"},
+		"etcd's own status":    {fmt.Errorf("%w", status.Error(codes.PermissionDenied, "hunter2")), codes.Internal, "INTERNAL"},
+		"out of time":          {fmt.Errorf("%w: %w", context.DeadlineExceeded, secret), codes.Unavailable, "UNAVAILABLE"},
+		"stopping":             {fmt.Errorf("%w: %w", guard.ErrClosed, secret), codes.Unavailable, "STOPPING"},
+		"the function's own":   {secret, codes.Internal, "INTERNAL"},
+	} {
+		s := status.Convert(guardgrpc.Error(incoming(t, grant(7).String()), fmt.Errorf("selling at db: %w", c.err)))
+		require.Equal(t, c.code, s.Code(), name)
+		require.Equal(t, c.code, guardgrpc.Code(c.err), name)
+		info, again := detailsOf(t, s)
+		require.Equal(t, "fencekit", info.Domain, name)
+		require.Equal(t, c.reason, info.Reason, name)
+		require.Equal(t, c.reason == "STALE_GRANT", info.Metadata != nil, name)
+		require.Equal(t, c.code == codes.Unavailable, again > 0, name)
+		for _, leak := range []string{"hunter2", "10.0.0.7", "host-of-ours", "sku", "postgres", "etcd", "selling"} {
+			require.NotContains(t, prototext.Format(s.Proto()), leak, name)
+		}
+	}
+	require.NoError(t, guardgrpc.Error(t.Context(), nil))
+	require.Equal(t, codes.OK, guardgrpc.Code(nil))
+}
+
+// detailsOf returns a status's ErrorInfo, and for how long to wait before another try.
+func detailsOf(t *testing.T, s *status.Status) (info *errdetails.ErrorInfo, again time.Duration) {
+	t.Helper()
+	for _, detail := range s.Details() {
+		switch detail := detail.(type) {
+		case *errdetails.ErrorInfo:
+			info = detail
+		case *errdetails.RetryInfo:
+			again = detail.RetryDelay.AsDuration()
+		}
+	}
+	require.NotNil(t, info)
+	return info, again
+}
+
+// The first holder stops before it sends its call; the second one has taken over by then.
+func TestGrants_OfALateHolderAreRejected_G3(t *testing.T) {
+	t.Parallel()
+	store := memory.NewStore()
+	sell := serve(t, store)
+	locks := guardtest.NewLockService()
+	acquire := func(label string) fence.Lease {
+		lease, err := locks.NewLocker(label).Acquire(t.Context(), resource)
+		require.NoError(t, err)
+		return lease
+	}
+	first := acquire("a")
+	require.NoError(t, first.Release(t.Context()))
+	second := acquire("b")
+
+	require.NoError(t, sell(guardgrpc.WithGrants(t.Context(), second.Grant())))
+	err := sell(guardgrpc.WithGrants(t.Context(), first.Grant()))
+	require.Equal(t, codes.Aborted, status.Code(err))
+	info, again := detailsOf(t, status.Convert(err))
+	require.Zero(t, again)
+	require.Equal(t, "STALE_GRANT", info.Reason)
+	require.Equal(t, map[string]string{
+		"epoch": "1", "token": first.Grant().Token.String(), "current_epoch": "1", "current_token": second.Grant().Token.String(),
+	}, info.Metadata)
+	require.Equal(t, second.Grant().Holder, store.Read("holder"))
+}
+
+func TestGrants_ThatAreMissingOrHostileWriteNothing(t *testing.T) {
+	t.Parallel()
+	store := memory.NewStore()
+	sell := serve(t, store)
+	other := grant(5)
+	other.Resource = "sku/43"
+	for name, values := range map[string][]string{
+		"none":                 nil,
+		"an empty one":         {""},
+		"not a grant":          {"1"},
+		"of another resource":  {other.String()},
+		"two of the resource":  {grant(5).String(), grant(6).String()},
+		"joined, and one more": {grant(5).String() + ", " + other.String() + ","},
+		"too long":             {strings.Repeat("x", 1<<16)},
+	} {
+		ctx := t.Context()
+		for _, value := range values {
+			ctx = metadata.AppendToOutgoingContext(ctx, "Fencekit-Grant", value)
+		}
+		err := sell(ctx)
+		require.Equal(t, codes.InvalidArgument, status.Code(err), name)
+		info, _ := detailsOf(t, status.Convert(err))
+		require.Equal(t, "INVALID_GRANT", info.Reason, name)
+	}
+	entries, err := store.Entries(t.Context(), resource, 0, 10)
+	require.NoError(t, err)
+	require.Empty(t, entries, "nothing was claimed")
+}
+
+func TestGrants_WithoutMetadataThereAreNone(t *testing.T) {
+	t.Parallel()
+	grants, err := guardgrpc.Grants(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, grants)
+	grants, err = guardgrpc.Grants(incoming(t, grant(1).String()))
+	require.NoError(t, err)
+	require.Equal(t, []fence.Grant{grant(1)}, grants)
+}
+
+func FuzzGrants(f *testing.F) {
+	f.Add(grant(1).String(), 1)
+	f.Add(grant(1).String()+",fence1:1:7:h:other", 2)
+	f.Add("fence1:1:1:h:a%00", 1)
+	f.Add("", 101)
+	f.Fuzz(func(t *testing.T, value string, times int) {
+		var values []string
+		for range max(0, min(times, 200)) {
+			values = append(values, value)
+		}
+		grants, err := guardgrpc.Grants(incoming(t, values...))
+		if err != nil {
+			require.Equal(t, codes.InvalidArgument, guardgrpc.Code(err))
+			require.Empty(t, grants)
+			return
+		}
+		md, _ := metadata.FromOutgoingContext(guardgrpc.WithGrants(t.Context(), grants...))
+		parsed, err := guardgrpc.Grants(metadata.NewIncomingContext(t.Context(), md))
+		require.NoError(t, err)
+		require.Equal(t, grants, parsed)
+	})
+}

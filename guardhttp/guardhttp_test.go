@@ -1,0 +1,221 @@
+package guardhttp_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/guard/guardtest"
+	"github.com/fencekit/fencekit/guardhttp"
+	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/memory"
+)
+
+const resource = "sku/42"
+
+func grant(token fence.Token) fence.Grant {
+	return fence.Grant{Resource: resource, Epoch: 1, Token: token, Holder: "host-of-ours-9f"}
+}
+
+func TestSetGrants_ReplacesWhatWasThere(t *testing.T) {
+	t.Parallel()
+	h := http.Header{"Fencekit-Grant": {"x"}, "Other": {"y"}}
+	other := fence.Grant{Resource: "größe:1, 2\r\nX: y", Epoch: 1, Token: 3, Holder: "h"}
+	guardhttp.SetGrants(h, grant(1), other)
+	require.Equal(t, http.Header{"Fencekit-Grant": {grant(1).String(), other.String()}, "Other": {"y"}}, h)
+	require.NotContains(t, strings.Join(h["Fencekit-Grant"], ""), "\n")
+	guardhttp.SetGrants(h)
+	require.Equal(t, http.Header{"Other": {"y"}}, h)
+}
+
+// The whole table, from one error of each kind. The texts name what a client must not see.
+func TestError_AnswersWithAProblemThatTellsNothingOfServers(t *testing.T) {
+	t.Parallel()
+	secret := errors.New("dial tcp 10.0.0.7:5432: password for user shop at postgres://shop:hunter2@db")
+	rejected := func(reason storage.Reason, travelled bool) error {
+		return &guard.RejectedError{Reason: reason, Grant: grant(7), Current: grant(9), Travelled: travelled, Err: secret}
+	}
+	for name, c := range map[string]struct {
+		err    error
+		status int
+		kind   string
+	}{
+		"malformed":            {&fence.InvalidGrantError{Part: "text form", Reason: secret.Error()}, 400, "invalid-grant"},
+		"stale, travelled":     {rejected(storage.ReasonStale, true), 409, "stale-grant"},
+		"collision, travelled": {rejected(storage.ReasonCollision, true), 409, "rejected-grant"},
+		"overtaken, travelled": {rejected(storage.ReasonOvertaken, true), 503, "unavailable"},
+		"stale, its own":       {rejected(storage.ReasonStale, false), 503, "unavailable"},
+		"collision, its own":   {rejected(storage.ReasonCollision, false), 503, "unavailable"},
+		"key reused":           {&guard.OpReuseError{Resource: resource, Key: "hunter2"}, 422, "key-reused"},
+		"unknown":              {&guard.UnknownOutcomeError{Err: secret, AskErr: secret}, 500, "unknown-outcome"},
+		"unknown, Once":        {&guard.UnknownOutcomeError{Once: true, Err: secret, AskErr: secret}, 503, "unknown-outcome"},
+		"etcd away":            {&fence.UnavailableError{Op: "acquire hunter2", Err: secret}, 503, "unavailable"},
+		"locked":               {&fence.LockedError{Resource: "hunter2", Holder: "host-of-ours-9f"}, 503, "unavailable"},
+		"out of time":          {fmt.Errorf("%w: %w", context.DeadlineExceeded, secret), 503, "unavailable"},
+		"client gone":          {fmt.Errorf("%w: %w", context.Canceled, secret), 503, "unavailable"},
+		"stopping":             {fmt.Errorf("%w: %w", guard.ErrClosed, secret), 503, "stopping"},
+		"wrong call":           {fmt.Errorf("%w: %w", guard.ErrInvalid, secret), 500, ""},
+		"the function's own":   {secret, 500, ""},
+	} {
+		r, w := httptest.NewRequest(http.MethodPost, "/", nil), httptest.NewRecorder()
+		guardhttp.SetGrants(r.Header, grant(7))
+		w.Header().Set("Content-Length", "3") // of the answer that it meant to give
+		guardhttp.Error(w, r, fmt.Errorf("selling at db: %w", c.err))
+		require.Equal(t, c.status, w.Code, name)
+		require.Equal(t, c.status, guardhttp.Status(c.err), name)
+		require.Equal(t, "application/problem+json", w.Header().Get("Content-Type"), name)
+		require.Equal(t, "no-store", w.Header().Get("Cache-Control"), name)
+		require.Empty(t, w.Header().Get("Content-Length"), name)
+		require.Equal(t, c.status == 503, w.Header().Get("Retry-After") != "", name)
+
+		var body map[string]any
+		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &body), name)
+		kind := "urn:fencekit:problem:" + c.kind
+		if c.kind == "" {
+			kind = "about:blank"
+		}
+		require.Equal(t, kind, body["type"], name)
+		require.EqualValues(t, c.status, body["status"], name)
+		require.NotEmpty(t, body["title"], name)
+		require.Equal(t, c.kind == "stale-grant", body["current_token"] != nil, name)
+		for _, leak := range []string{"hunter2", "10.0.0.7", "host-of-ours", "sku", "postgres", "etcd", "selling"} {
+			require.NotContains(t, w.Body.String(), leak, name)
+		}
+	}
+}
+
+func TestError_OfNilAnswersNothing(t *testing.T) {
+	t.Parallel()
+	w := httptest.NewRecorder()
+	guardhttp.Error(w, httptest.NewRequest(http.MethodPost, "/", nil), nil)
+	require.Empty(t, w.Header())
+	require.Empty(t, w.Body.String())
+	require.Equal(t, http.StatusOK, guardhttp.Status(nil))
+}
+
+// receiver is a service with a database of its own and no lock service.
+func receiver(t *testing.T) (*httptest.Server, *memory.Store) {
+	t.Helper()
+	store := memory.NewStore()
+	g, err := guard.New(nil, store, nil)
+	require.NoError(t, err)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		grants, err := guardhttp.Grants(r.Header)
+		if err == nil {
+			err = guard.Do(r.Context(), g.UnderGrant(grants...), resource, func(_ context.Context, tx *memory.Tx) error {
+				tx.Set("writer", r.FormValue("writer"))
+				return nil
+			})
+		}
+		guardhttp.Error(w, r, err)
+	}))
+	t.Cleanup(server.Close)
+	t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
+	return server, store
+}
+
+// post sends a request of a writer with the header's values, and returns status and body.
+func post(t *testing.T, url, writer string, h http.Header) (int, map[string]any) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"?writer="+writer, nil)
+	require.NoError(t, err)
+	for name, values := range h {
+		r.Header[name] = values
+	}
+	response, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	defer response.Body.Close()
+	var body map[string]any
+	if response.StatusCode != http.StatusOK {
+		require.NoError(t, json.NewDecoder(response.Body).Decode(&body))
+	}
+	return response.StatusCode, body
+}
+
+// The first holder stops before it sends its request; the second one has taken over by then.
+func TestGrants_OfALateHolderAreRejected_G3(t *testing.T) {
+	t.Parallel()
+	server, store := receiver(t)
+	locks := guardtest.NewLockService()
+	acquire := func(label string) (fence.Lease, http.Header) {
+		lease, err := locks.NewLocker(label).Acquire(t.Context(), resource)
+		require.NoError(t, err)
+		h := http.Header{}
+		guardhttp.SetGrants(h, lease.Grant())
+		return lease, h
+	}
+	first, late := acquire("a")
+	require.NoError(t, first.Release(t.Context()))
+	second, next := acquire("b")
+
+	status, _ := post(t, server.URL, "b", next)
+	require.Equal(t, http.StatusOK, status)
+	status, body := post(t, server.URL, "a", late)
+	require.Equal(t, http.StatusConflict, status)
+	require.Equal(t, map[string]any{
+		"type": "urn:fencekit:problem:stale-grant", "title": "Stale grant", "status": 409.0,
+		"detail": "A later grant has claimed the resource. Acquire anew, read anew and decide anew.",
+		"epoch":  1.0, "token": first.Grant().Token.String(), "current_epoch": 1.0, "current_token": second.Grant().Token.String(),
+	}, body)
+	require.Equal(t, "b", store.Read("writer"))
+}
+
+func TestGrants_ThatAreMissingOrHostileWriteNothing(t *testing.T) {
+	t.Parallel()
+	server, store := receiver(t)
+	other := grant(5)
+	other.Resource = "sku/43"
+	for name, values := range map[string][]string{
+		"none":                 nil,
+		"an empty one":         {""},
+		"not a grant":          {"1"},
+		"of another resource":  {other.String()},
+		"two of the resource":  {grant(5).String(), grant(6).String()},
+		"joined, and one more": {grant(5).String() + ", " + other.String() + ","},
+		"too long":             {strings.Repeat("x", 1<<16)},
+	} {
+		status, body := post(t, server.URL, name[:1], http.Header{guardhttp.Header: values})
+		require.Equal(t, http.StatusBadRequest, status, name)
+		require.Equal(t, "urn:fencekit:problem:invalid-grant", body["type"], name)
+	}
+	entries, err := store.Entries(t.Context(), resource, 0, 10)
+	require.NoError(t, err)
+	require.Empty(t, entries, "nothing was claimed")
+	status, _ := post(t, server.URL, "x", http.Header{"fencekit-grant": {grant(5).String()}})
+	require.Equal(t, http.StatusOK, status, "names of headers are the same in any case")
+}
+
+// Values that HTTP itself can't carry are here too.
+func FuzzGrants(f *testing.F) {
+	f.Add(grant(1).String(), 1)
+	f.Add(grant(1).String()+", fence1:1:7:h:other", 2)
+	f.Add("fence1:1:1:h:a%0d%0aX:y", 1)
+	f.Add("\r\nX: y", 1)
+	f.Add("", 101)
+	f.Fuzz(func(t *testing.T, value string, times int) {
+		h := http.Header{}
+		for range max(0, min(times, 200)) {
+			h.Add(guardhttp.Header, value)
+		}
+		grants, err := guardhttp.Grants(h)
+		if err != nil {
+			require.Equal(t, http.StatusBadRequest, guardhttp.Status(err))
+			require.Empty(t, grants)
+			return
+		}
+		again := http.Header{}
+		guardhttp.SetGrants(again, grants...)
+		parsed, err := guardhttp.Grants(again)
+		require.NoError(t, err)
+		require.Equal(t, grants, parsed)
+	})
+}
