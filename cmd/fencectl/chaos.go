@@ -14,21 +14,21 @@ import (
 	"github.com/fencekit/fencekit/internal/cli"
 )
 
-// chaosProgram is the command that "fencectl chaos" stands for. It is one of its own,
-// since it contains an etcd server and test code.
+// chaosProgram is the program that "fencectl chaos" runs. It is separate because it
+// contains an etcd server and test code.
 const chaosProgram = "fencectl-chaos"
 
 func newChaos() *cobra.Command {
 	return &cobra.Command{
 		Use:                "chaos COMMAND [flags]",
 		Short:              "Run Fencekit under real faults, by " + chaosProgram,
-		DisableFlagParsing: true, // they are those of the other command
+		DisableFlagParsing: true, // the other program parses them
 		RunE: func(_ *cobra.Command, args []string) error {
 			path, err := findChaos()
 			if err != nil {
 				return err
 			}
-			err = syscall.Exec(path, append([]string{path}, args...), os.Environ()) // it takes the place of this process
+			err = syscall.Exec(path, append([]string{path}, args...), os.Environ()) // replaces this process
 			return cli.NotReady(fmt.Errorf("%s can't be run: %w", path, err))
 		},
 	}

@@ -17,9 +17,8 @@ import (
 	"github.com/fencekit/fencekit/internal/oneline"
 )
 
-// withDatabase calls do with a database that has answered, and closes it. The
-// error of do is taken to be the database's: do returns what it read, and
-// writes nothing.
+// withDatabase connects, calls do, and closes the connection. It treats an error of do as
+// the database's, so do returns what it read and prints nothing.
 func (d *databaseFlags) withDatabase(ctx context.Context, do func(context.Context, *pgxpool.Pool) error) error {
 	config, err := databaseConfig(d.url)
 	if err != nil {
@@ -47,9 +46,9 @@ func (d *databaseFlags) withDatabase(ctx context.Context, do func(context.Contex
 // closeGrace bounds the wait for the connections to be closed in good order.
 const closeGrace = time.Second
 
-// closeSoon closes the pool, but doesn't keep a user who has given up: a
-// connection to a server that no longer answers takes pgx 15 s to close. The end
-// of the process closes it anyway.
+// closeSoon closes the pool, but doesn't make a user wait who has interrupted: pgx takes 15
+// s to close a connection to a server that no longer answers. The end of the process closes
+// it anyway.
 func closeSoon(pool *pgxpool.Pool) {
 	closed := make(chan struct{})
 	go func() {
@@ -65,9 +64,8 @@ func closeSoon(pool *pgxpool.Pool) {
 const urlAdvice = `give a URL (postgres://user@host:5432/database) or keywords (host=... dbname=...), ` +
 	`and write / ? # @ : in a URL's password as %2F %3F %23 %40 %3A, or put the password into PGPASSWORD or ~/.pgpass`
 
-// databaseConfig reads --database-url, or libpq's variables. What can't be read
-// is not repeated, and neither is the parser's reason: either may hold a part of
-// the password, and which part can't be told.
+// databaseConfig reads --database-url, or libpq's variables. Errors repeat neither the
+// malformed setting nor the parser's message: either may contain a part of the password.
 func databaseConfig(url string) (*pgxpool.Config, error) {
 	if passwordInPath(url) {
 		return nil, cli.UsageErrorf("--database-url (FENCEKIT_DATABASE_URL) has an @ after its host: %s", urlAdvice)

@@ -1,5 +1,5 @@
-// Command fencectl looks after Fencekit's side of a database: its schema, and
-// what this build of it is.
+// Command fencectl manages Fencekit's schema in a database, and prints the versions of this
+// build.
 //
 //	fencectl migrate up        bring the schema up to date
 //	fencectl migrate status    say which migrations are applied
@@ -7,10 +7,9 @@
 //	fencectl chaos             run Fencekit under real faults, by fencectl-chaos
 //	fencectl version           print versions
 //
-// Data goes to stdout, everything else to stderr. The exit code is a contract:
-// 0 ok, 1 a property is violated, 2 inconclusive, 3 environment not ready, 64
-// usage. Passwords are never printed; for that, arguments that may hold one are
-// not repeated in errors.
+// Data goes to stdout, everything else to stderr. The exit code is a contract: 0 ok, 1 a
+// property is violated, 2 inconclusive, 3 environment not ready, 64 usage. Passwords are
+// never printed: errors don't repeat arguments that may contain one.
 //
 // Each command has a file of its own; flags.go and database.go hold what those on a
 // database share, and package internal/cli what they share with fencectl-chaos, which

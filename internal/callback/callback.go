@@ -12,7 +12,7 @@ import (
 	"runtime/debug"
 )
 
-// Failure says how a callback ended that did not return.
+// Failure says how a callback that did not return has ended.
 type Failure struct {
 	Panic any // what it panicked with, or Goexit
 	Stack string

@@ -7,9 +7,9 @@ import (
 	"os"
 )
 
-// Logger returns a Logger that passes on to l, whatever l's Handler does. One that
-// does not return is reported on standard error, as there is nowhere else. Without
-// l nothing is logged.
+// Logger returns a Logger that passes records on to l and returns even if l's Handler
+// panics or ends its goroutine, which it reports on standard error. If l is nil, nothing is
+// logged.
 func Logger(l *slog.Logger) *slog.Logger {
 	if l == nil {
 		return slog.New(slog.DiscardHandler)

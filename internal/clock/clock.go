@@ -7,9 +7,8 @@
 //
 // # What is not promised
 //
-// Readings of two machines, or from before and after a boot, have nothing to do
-// with each other. On Linux the clock stands still while the machine is
-// suspended.
+// Readings of two machines, or from before and after a boot, can't be compared. On Linux
+// the clock stands still while the machine is suspended.
 package clock
 
 import (

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Sleep waits for a time, or until ctx ends, and then returns its cause.
+// Sleep waits for the duration d and returns nil; if ctx ends first, it returns ctx's
+// cause.
 func Sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

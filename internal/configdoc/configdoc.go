@@ -13,12 +13,11 @@ import (
 	"time"
 )
 
-// Check fails unless the section that is named after a Config, such as
-// "guard.Config", has a row for each exported field of defaults, which has the
-// defaults filled in, and no other rows. A duration, text or number that is not zero
-// has to be written as its default; what has no such value is said in words.
-// page leads to docs/configuration.md. Fields whose default differs from machine to
-// machine are named in varies.
+// Check fails unless the section that is named after a Config, such as "guard.Config", has
+// a row for each exported field of defaults, which has the defaults filled in, and no other
+// rows. A default that is a duration, string or number other than zero has to stand in the
+// table as such; others are described in words. page is the path of docs/configuration.md.
+// Fields whose default differs from machine to machine are named in varies.
 func Check(t testing.TB, page, section string, defaults any, varies ...string) {
 	t.Helper()
 	rows, err := read(page, section)
@@ -45,7 +44,7 @@ func Check(t testing.TB, page, section string, defaults any, varies ...string) {
 	}
 }
 
-// text returns how a value is written, if that is fixed.
+// text returns how the table has to write a value, if that is fixed.
 func text(v reflect.Value) (written string, fixed bool) {
 	switch value := v.Interface().(type) {
 	case time.Duration:

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Error returns err with its lines on one, and with what is the same said once: pgx
-// has a line for each address and each way to connect that it tried.
+// Error returns err with its lines joined into one, without repetitions: pgx writes a line
+// for each address and each way to connect that it tried.
 func Error(err error) error { return &lineError{err} }
 
 type lineError struct{ error }

@@ -1,6 +1,6 @@
--- The protocol. Each function is VOLATILE, so that every statement in it sees
--- what has committed by then, and has its search_path pinned. Rejections are
--- errors, so that they let go of their locks at once:
+-- The protocol. Each function is VOLATILE, so that every statement in it sees what has
+-- committed by then, and has its search_path pinned. Rejections are errors, so that they
+-- release their locks at once:
 --
 --   ZF001 superseded by a higher grant         ZF005 epoch behind the database's
 --   ZF002 overtaken within the same grant      ZF006 token issued twice
@@ -11,7 +11,7 @@
 
 insert into {{schema}}.migration (version, name) values (2, 'functions');
 
--- lp makes a hash input unambiguous: the length, then the bytes; NULL apart.
+-- lp makes a hash input unambiguous: the length, then the bytes; NULL has length -1.
 create function {{schema}}.lp(p bytea) returns bytea
 language sql immutable parallel safe
 return coalesce(int4send(octet_length(p)) || p, int4send(-1));
@@ -29,9 +29,9 @@ create function {{schema}}.timeline() returns integer
 language sql volatile
 return ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer;
 
--- durable makes the present transaction wait for its commit to be safe, unless
--- it waits for more already, and lets the client hear of it if the wait was cut
--- short, which the server tells by a warning.
+-- durable raises synchronous_commit to on for the present transaction, unless it is higher
+-- already, and client_min_messages to warning: the server reports by a warning that the
+-- wait for a standby was cancelled.
 create function {{schema}}.durable() returns void
 language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
@@ -43,8 +43,9 @@ begin
     end if;
 end $$;
 
--- raise_rejection raises a rejection by the fence r, as UTF-8 whatever the session's encoding
--- is: a name that could not be converted would hide the rejection behind that.
+-- raise_rejection raises a rejection by the fence r, in UTF-8 regardless of the session's
+-- encoding: a name that can't be converted would replace the rejection by an encoding
+-- error.
 create function {{schema}}.raise_rejection(p_state text, r {{schema}}.resource, p_token bigint) returns void
 language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
@@ -69,10 +70,9 @@ begin
     end, r, p_token);
 end $$;
 
--- append moves the fence on by one position and writes the entry of that
--- position, if the fence is exactly where p_seq and p_prev say. It returns
--- whether it was. Everything that moves a fence within a grant goes through
--- this compare-and-move, so the one that comes second is rejected.
+-- append moves the fence on by one position and writes the entry of that position, if the
+-- fence is exactly at p_seq and p_prev, and returns whether it was. Every move within a
+-- grant is such a compare-and-move, so the later of two is rejected.
 create function {{schema}}.append(
     p_resource integer, p_epoch bigint, p_token bigint, p_holder text, p_seq bigint, p_prev bigint,
     p_kind text, p_tx bigint, p_ops text
@@ -98,8 +98,8 @@ begin
     return true;
 end $$;
 
--- locked returns the fence of a resource, locked, having made it if need be. A
--- fence that was deleted is rebuilt at the last entry of its history.
+-- locked locks the fence of a resource and returns it. It creates the fence if there is
+-- none, and rebuilds a deleted one from the last entry of its history.
 create function {{schema}}.locked(p_name text) returns {{schema}}.resource
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
@@ -125,8 +125,8 @@ begin
     return r;
 end $$;
 
--- jump_hint says what to do about a claim that is far above the database's mark.
--- The statement to run comes last, after what it does.
+-- jump_hint says what to do about a claim that is far above the database's mark. The
+-- statement to run comes last, after its consequences.
 create function {{schema}}.jump_hint(p_epoch bigint, p_token bigint, s {{schema}}.setting) returns text
 language sql volatile set search_path = pg_catalog, pg_temp
 return case when p_epoch > s.epoch + s.max_epoch_jump then
@@ -139,11 +139,10 @@ else
            'with --bump-revision, the owner of the schema runs: update %s set epoch = %s, token = %s', '{{schema}}.setting', p_epoch, p_token)
 end;
 
--- claim raises the fence of a resource to a grant and returns where it stands. The
--- marks lie in one row for the whole database, which a claim reads without a lock
--- and writes only for a higher epoch or a token far above the mark, before it
--- locks any fence: so claims can't wait for each other in a circle. One that is
--- rolled back takes its mark back too.
+-- claim raises the fence of a resource to a grant and returns its position. The marks are
+-- in one row for the whole database, which a claim reads without a lock and writes only for
+-- a higher epoch or a token far above the mark, before it locks any fence: so claims can't
+-- deadlock. Rolling a claim back also rolls its mark back.
 create function {{schema}}.claim(
     p_name text, p_epoch bigint, p_token bigint, p_holder text, p_tx bigint,
     out o_resource integer, out o_seq bigint, out o_tx bigint
@@ -212,14 +211,14 @@ begin
     o_tx := r.tx;
 end $$;
 
--- mark shows that the present transaction has passed the begin check under a grant as p_tx. A copy
--- is good for no other transaction, and making one takes the secret.
+-- mark proves that the present transaction has passed the begin check under a grant as
+-- p_tx. A copy is invalid in any other transaction, and making one takes the secret.
 create function {{schema}}.mark(p_resource integer, p_epoch bigint, p_token bigint, p_tx bigint) returns text
 language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
     v_secret bytea;
 begin
-    -- Never a parameter of a query: a plan that is printed would show it.
+    -- Never as a parameter of a query: a logged plan would show it.
     select value into v_secret from {{schema}}.secret;
     return encode(sha256(v_secret || int4send(p_resource) || int8send(p_epoch) || int8send(p_token) || int8send(p_tx)
                          || xid8send(pg_current_xact_id())), 'hex');
@@ -235,11 +234,11 @@ begin
     end if;
 end $$;
 
--- begin_check begins a guarded transaction. It bounds how long the transaction can
--- stand in the way of others, marks it as belonging to a grant by an advisory
--- lock, turns it away if the grant was superseded, or claimed on another timeline
--- of the server, and leaves its mark. The seal decides about the former; the latter
--- can't change while the transaction lives, so what is seen here is good until the end.
+-- begin_check begins a guarded transaction. It bounds how long the transaction can block
+-- others, takes an advisory lock that shows its grant, rejects the transaction if the grant
+-- was superseded, or claimed on another timeline of the server, and leaves its mark. Only
+-- the seal decides finally whether the grant was superseded. The timeline can't change
+-- while the transaction lives, so this check of it is final.
 create function {{schema}}.begin_check(
     p_resource integer, p_epoch bigint, p_token bigint, p_tx bigint,
     p_lock_ms integer, p_statement_ms integer, p_idle_ms integer, p_network_ms integer, p_check_ms integer
@@ -256,7 +255,8 @@ begin
         perform set_config('client_connection_check_interval', p_check_ms::text, true);
     end if;
     perform {{schema}}.durable();
-    -- Without waiting: any role can take the key, which costs evictability alone.
+    -- Without waiting: any role can take the key. Then this transaction can't be evicted,
+    -- and nothing else is lost.
     perform pg_try_advisory_xact_lock_shared(p_resource, (p_token & 2147483647)::integer);
     select * into r from {{schema}}.resource where id = p_resource;
     if not found or (r.epoch, r.token) is distinct from (p_epoch, p_token) then
@@ -269,9 +269,8 @@ begin
 end $$;
 
 -- seal lets the transaction that passed the begin check commit, if the fence is where its
--- grant left it (G2). Text arrives in hexadecimal, so that no setting of the
--- session can change its meaning. It leaves a mark for keep, of epoch 0, under which no
--- begin check leaves one.
+-- grant left it (G2). Text arrives in hexadecimal, so that no setting of the session can
+-- change its meaning. It leaves a mark for keep, with epoch 0, which no begin check uses.
 create procedure {{schema}}.seal(
     p_resource integer, p_epoch bigint, p_token bigint, p_holder_hex text, p_seq bigint, p_prev bigint, p_tx bigint, p_ops_hex text
 )
@@ -289,18 +288,18 @@ begin
     perform set_config('fencekit.tx', concat_ws(' ', current_setting('fencekit.tx', true), {{schema}}.mark(p_resource, 0, 0, p_tx)), true);
 end $$;
 
--- settle is the last statement before a guarded COMMIT. What ran until here may have
--- changed the settings that decide what COMMIT waits for.
+-- settle is the last statement before a guarded COMMIT. Deferred triggers may have changed
+-- the settings that decide what COMMIT waits for.
 create procedure {{schema}}.settle()
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
     perform {{schema}}.durable();
 end $$;
 
--- resolve settles a transaction that was to move the fence on from p_seq. It
--- waits for that transaction's seal if it is under way, takes the position
--- itself if it is still free, and says what has the position otherwise. It
--- always writes, so what it says is as durable as a commit.
+-- resolve settles a transaction that was to move the fence on from p_seq. It waits for that
+-- transaction's seal if it is under way. Then it takes the position itself if it is still
+-- free, or reads whether that transaction has it. It always writes, so its answer is as
+-- durable as a commit.
 create function {{schema}}.resolve(
     p_resource integer, p_epoch bigint, p_token bigint, p_holder text, p_seq bigint, p_prev bigint, p_tx bigint, p_void bigint
 ) returns text
@@ -329,9 +328,8 @@ begin
     end;
 end $$;
 
--- stale_backends lists who holds the begin check's lock of a claim earlier than
--- (p_epoch, p_token): never one of a later claim, which a late caller must not
--- disturb.
+-- stale_backends lists the backends that hold the begin check's lock of a claim earlier
+-- than (p_epoch, p_token). A late caller must not disturb later claims.
 create function {{schema}}.stale_backends(p_name text, p_epoch bigint, p_token bigint) returns setof integer
 language sql volatile set search_path = pg_catalog, pg_temp set jit = off
 begin atomic
@@ -347,9 +345,9 @@ begin atomic
        and (p_token & 2147483647) <> l.objid::bigint;
 end;
 
--- evict terminates those backends and waits up to p_wait_ms for each to be
--- gone. Terminated is not aborted: that the claim has committed is what decides.
--- It runs with the caller's rights, which are the ones that count for it.
+-- evict terminates those backends and waits up to p_wait_ms for each to be gone. A
+-- terminated transaction may have committed: only the claim decides. It runs with the
+-- caller's rights, since pg_terminate_backend checks those.
 create function {{schema}}.evict(
     p_name text, p_epoch bigint, p_token bigint, p_wait_ms bigint, out evicted integer, out denied integer
 )
@@ -361,7 +359,8 @@ begin
     denied := 0;
     for v_pid in select {{schema}}.stale_backends(p_name, p_epoch, p_token) loop
         begin
-            -- Listed and terminated in one statement: the process may have moved on.
+            -- List again and terminate in one statement: the backend may have started
+            -- another transaction.
             perform pg_terminate_backend(s, p_wait_ms) from {{schema}}.stale_backends(p_name, p_epoch, p_token) s where s = v_pid;
             if found then
                 evicted := evicted + 1;
@@ -372,11 +371,11 @@ begin
     end loop;
 end $$;
 
--- session_state is a digest of what a session keeps beyond its transactions and what
--- would change the meaning of the next user's statements: settings, temporary
--- objects, channels that it listens on, cursors WITH HOLD. Its search_path isn't
--- pinned, since it is one of them. Settings that only change plans are left out, and
--- so are those that extensions and users define, which can't be listed cheaply.
+-- session_state is a digest of the session state that outlives a transaction and would
+-- change the meaning of the next user's statements: settings, temporary objects, channels
+-- that it listens on, cursors WITH HOLD. Its search_path isn't pinned, since that is one of
+-- the settings. Settings that only change plans are left out, and so are those that
+-- extensions and users define, which can't be listed cheaply.
 create function {{schema}}.session_state() returns bigint
 language plpgsql as $$
 begin
@@ -408,13 +407,12 @@ begin
         (select pg_catalog.string_agg(c.name, ' ' order by c.name) from pg_catalog.pg_cursor() c where c.is_holdable)), 0);
 end $$;
 
--- leave is called on the connection of a guarded transaction once that has ended,
--- before anything else uses the session. It ends the session if an eviction may have
--- listed its backend, since the signal may still be on its way; or if the session is
--- not as it was (p_unchanged, see session_state). Eviction lists the transactions of
--- grants that were superseded while they ran: where the fence is still at the grant
--- now, no eviction has listed this one. It runs with the caller's rights, which are
--- the ones that count for ending the session.
+-- leave is called on the connection of a guarded transaction after that has ended, before
+-- anything else uses the session. It ends the session if an eviction may have listed its
+-- backend, since the signal may still be on its way; or if the session has changed
+-- (p_unchanged, see session_state). Eviction lists transactions whose grant was superseded
+-- while they ran: if the grant still has the fence now, no eviction has listed this one. It
+-- runs with the caller's rights, since pg_terminate_backend checks those.
 create function {{schema}}.leave(p_resource integer, p_epoch bigint, p_token bigint, p_unchanged boolean) returns void
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 begin
@@ -437,10 +435,10 @@ begin atomic
     on conflict on constraint rejection_kind do update set count = f.count + 1, last_at = clock_timestamp();
 end;
 
--- keep keeps an operation, in the transaction that has moved the resource's fence
--- as p_tx by a seal: nothing is kept but what is behind a move (guard.Store.Recall). It
--- asks for the seal's mark, since reading the history would make operations on different
--- resources conflict under SERIALIZABLE.
+-- keep stores the key and result of an operation, in the transaction p_tx, whose seal has
+-- moved the resource's fence: a key is never kept without a move (see
+-- storage.Store.Recall). It requires the seal's mark instead of reading the history, which
+-- would make operations on different resources conflict under SERIALIZABLE.
 create procedure {{schema}}.keep(p_resource integer, p_tx bigint, p_key_hex text, p_request_hex text, p_result_hex text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 begin
@@ -451,9 +449,10 @@ begin
             greatest(clock_timestamp(), (select seen from {{schema}}.forget_clock where one)));
 end $$;
 
--- forget removes up to p_limit operations that have been kept for long enough, by a
--- clock that went steadily for as long: one that was set forward would make all of them
--- run again. It returns how many, and what the clock showed before if it has jumped.
+-- forget removes up to p_limit operations that were kept for the retention, by a clock that
+-- went steadily for as long: after a clock that was set forward all of them could run
+-- again. It returns their number, and the clock's last reading if the clock has jumped
+-- since.
 create function {{schema}}.forget(p_limit integer, out o_count bigint, out o_jumped_from timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
@@ -464,7 +463,7 @@ begin
     o_count := 0;
     select * into c from {{schema}}.forget_clock where one for no key update skip locked;
     if not found then
-        return; -- another call is at it
+        return; -- another call is running
     end if;
     select once_retention into strict v_retention from {{schema}}.setting where one;
     if (v_now between c.seen and c.seen + v_retention / 4) is not true then
@@ -482,8 +481,8 @@ begin
     get diagnostics o_count = row_count;
 end $$;
 
--- repair puts each fence that is behind its history, as after a part of the tables was
--- restored, to where the history ends, and returns their names. Only the owner can call it.
+-- repair moves each fence that is behind its history, as after a restore of a part of the
+-- tables, to the end of its history, and returns their names. Only the owner can call it.
 create function {{schema}}.repair() returns setof text
 language sql volatile set search_path = pg_catalog, pg_temp
 begin atomic

@@ -7,9 +7,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// batchResults are results that hide their connection and are looked at one by
-// one. The batch has the connection until it is closed, not its single results. As
-// rows, it doesn't embed pgx's.
+// batchResults hides the connection of a batch's results and checks each result. The batch
+// uses the connection until it is closed, its single results don't. Like rows, it doesn't
+// embed pgx's type.
 type batchResults struct {
 	result
 	base pgx.BatchResults
@@ -60,7 +60,7 @@ func (b *batchResults) QueryRow() pgx.Row {
 	return row{r}
 }
 
-// query returns no rows if there can't be any.
+// query returns nil rows if the query can't be sent.
 func (b *batchResults) query() (*rows, error) {
 	if err := b.enter(); err != nil {
 		return nil, err
@@ -96,7 +96,7 @@ func (b *batchResults) Close() error {
 	return b.err
 }
 
-// expire ends the use of what a callback was given, when that has returned.
+// expire makes the arguments of a callback unusable once the callback has returned.
 func (b *batchResults) expire() error {
 	switch err := b.enter(); err {
 	case nil:
@@ -111,8 +111,7 @@ func (b *batchResults) expire() error {
 	return err
 }
 
-// hide returns a copy of b whose callbacks and rewriters are not given the
-// connection.
+// hide returns a copy of b whose callbacks and rewriters don't get the connection.
 func (s *session) hide(b *pgx.Batch) *pgx.Batch {
 	hidden := *b
 	hidden.QueuedQueries = make([]*pgx.QueuedQuery, len(b.QueuedQueries))

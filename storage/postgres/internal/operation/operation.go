@@ -1,6 +1,5 @@
-// Package operation is the pgx.Tx that an operation works with: what it gives out hides
-// the connection, can't end the transaction, and is of no use once the operation has
-// returned.
+// Package operation implements the pgx.Tx that an operation gets: it hides the connection,
+// can't end the transaction, and fails once the operation has returned.
 package operation
 
 import "github.com/jackc/pgx/v5"
@@ -14,12 +13,11 @@ func New(conn *pgx.Conn) *Operation { return &Operation{session{conn: conn}} }
 // Tx returns the transaction to give to the operation.
 func (o *Operation) Tx() pgx.Tx { return &tx{session: &o.session} }
 
-// Finish lets no call begin any more. It reports whether the connection is in use
-// still; if so it must not be touched, and not be used for anything else. If not, it
-// never will be again.
+// Finish ends the operation: no further call begins. It reports whether the connection is
+// still in use. If it is, the connection must not be used for anything else; if not, the
+// operation will never use it again.
 func (o *Operation) Finish() (inUse bool) { return o.session.finish() }
 
-// Verdict returns why the transaction can't commit after the operation has returned
-// err, if so: err itself if that is not nil. The operation is finished, and the
-// connection not in use.
+// Verdict returns why the transaction can't commit after the operation has returned err;
+// nil if it can. That is err itself if err is not nil. Finish has returned false before.
 func (o *Operation) Verdict(err error) error { return o.session.verdict(err) }

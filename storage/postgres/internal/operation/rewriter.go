@@ -7,16 +7,16 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// rewriter is a pgx.QueryRewriter that isn't given the connection.
+// rewriter is a pgx.QueryRewriter that doesn't get the connection.
 type rewriter struct{ pgx.QueryRewriter }
 
 func (r rewriter) RewriteQuery(ctx context.Context, _ *pgx.Conn, sql string, args []any) (string, []any, error) {
 	return r.QueryRewriter.RewriteQuery(ctx, nil, sql, args)
 }
 
-// hideFromRewriters returns a copy of args in which no rewriter is given the
-// connection. pgx calls those among the options in front; behind them a rewriter is
-// a value like others, such as pgx.NamedArgs for jsonb.
+// hideFromRewriters returns a copy of args in which no rewriter gets the connection. pgx
+// calls a rewriter only among the options that precede the arguments; after them it is a
+// value like any other, such as pgx.NamedArgs for jsonb.
 func hideFromRewriters(args []any) []any {
 	args = slices.Clone(args)
 	for i, arg := range args {

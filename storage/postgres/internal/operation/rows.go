@@ -10,22 +10,22 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// result is what the results of an operation have in common: one goroutine at a
-// time uses them, and once they are closed they touch the connection no more, which
-// by then may run another transaction.
+// result is the common part of an operation's results: one goroutine at a time uses a
+// result, and a closed one never touches the connection again, which by then may run
+// another transaction.
 type result struct {
 	session *session
 	leave   func() // gives the connection back; nil for a part of a batch
 
 	mu     sync.Mutex // held during each call
 	closed bool
-	err    error // that it ended with; not written once it is closed
+	err    error // that the result ended with; not written once it is closed
 }
 
 var errResultClosed = errors.New("postgres: the result is closed")
 
-// enter begins a call. After nil the caller unlocks mu; after errResultClosed it
-// may read what doesn't change any more.
+// enter begins a call. After nil the caller unlocks mu; after errResultClosed it may read
+// fields that no longer change.
 func (r *result) enter() error {
 	if !r.mu.TryLock() {
 		r.session.spoil()
@@ -58,8 +58,8 @@ func (r *result) end(err error) {
 	}
 }
 
-// rows is a result that hides its connection and is looked at when it closes. It
-// doesn't embed pgx's, so that no method which pgx adds gets past it.
+// rows hides the connection of a pgx.Rows and checks the result when it closes. It doesn't
+// embed pgx's type, so that a method which pgx adds later can't bypass it.
 type rows struct {
 	result
 	base   pgx.Rows
@@ -205,7 +205,7 @@ func copyTypes(m *pgtype.Map) *pgtype.Map {
 	return types
 }
 
-// row is the first of its rows.
+// row is the first row of rows.
 type row struct{ rows *rows }
 
 // Scan scans as pgx does, and closes the result.

@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// savepoint is a pseudo nested transaction. Its name is random, so that it can't
-// be one that the operation uses, and it is released when it ends.
+// savepoint is a pseudo nested transaction. Its name is random, so that it can't clash with
+// one that the operation uses, and it is released when it ends.
 type savepoint struct {
 	tx
 	name string

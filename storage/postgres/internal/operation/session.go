@@ -14,10 +14,10 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 )
 
-// session is what the transaction of one operation and the savepoints in it
-// share. It lets one call, or one open result, use the connection at a time, and
-// none after the operation has returned: a goroutine that it left behind must not
-// reach a connection that runs another transaction by then.
+// session is shared by the transaction of one operation and the savepoints in it. It lets
+// one call, or one open result, use the connection at a time, and none after the operation
+// has returned: a goroutine that the operation left behind must not reach a connection that
+// runs another transaction by then.
 type session struct {
 	conn *pgx.Conn
 
@@ -26,14 +26,15 @@ type session struct {
 	spoilt bool // two goroutines used a result at a time, and one of them may still do so
 	closed bool // the operation has returned
 	ended  bool // SQL text ended the transaction
-	// conflict is the serialization failure that has aborted the transaction, so
-	// that it counts also if the operation makes another error of it, or none.
+	// conflict is the serialization failure that has aborted the transaction. It is kept
+	// because the operation may return another error, or none.
 	conflict error
 	failure  error // the first error since a statement last went well
 	barred   error // why the transaction must not commit, whatever the operation returns
 }
 
-// WhatStays says what stays, and the remedy: both hold for each way in which SQL can end a transaction.
+// WhatStays says which writes stay, and the remedy. Both hold for every way in which SQL
+// can end a transaction.
 const WhatStays = "what a COMMIT of its own wrote stays, without a fence; what a ROLLBACK undid is gone; don't send COMMIT or ROLLBACK: return nil or an error"
 
 var (
@@ -61,7 +62,7 @@ func (s *session) leave() {
 	s.inUse = false
 }
 
-// unusable returns why no statement may be sent, if so. mu is held.
+// unusable returns why no statement may be sent; nil if one may. mu is held.
 func (s *session) unusable() error {
 	switch {
 	case s.closed:
@@ -74,7 +75,7 @@ func (s *session) unusable() error {
 	return nil
 }
 
-// spoil gives the connection up: it counts as in use from now on.
+// spoil gives the connection up: from now on it counts as in use.
 func (s *session) spoil() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,9 +97,9 @@ func (s *session) barCommit(err error) {
 	}
 }
 
-// note looks at what a statement has left behind, adding to its error. Tags are
-// not enough, since a message can hold several statements and only the last has
-// one; the seal finds what is not noticed here.
+// note records the state that a statement has left, and adds to its error. Command tags
+// don't show everything, since a message of several statements has only the last one's; the
+// seal finds what note misses.
 func (s *session) note(err error, tag pgconn.CommandTag) error {
 	conflict, noted := sqlstate.Of(err) == sqlstate.Serialization, errors.Is(err, errEndedBySQL)
 	s.mu.Lock()
@@ -130,9 +131,9 @@ func (s *session) note(err error, tag pgconn.CommandTag) error {
 	return errors.Join(err, errEndedBySQL)
 }
 
-// finish lets no call begin any more. It reports whether the connection is in use
-// still; if so it must not be touched, and not be used for anything else. If not, it
-// never will be again.
+// finish ends the session: no further call begins. It reports whether the connection is
+// still in use. If it is, the connection must not be used for anything else; if not, the
+// operation will never use it again.
 func (s *session) finish() (inUse bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,9 +141,8 @@ func (s *session) finish() (inUse bool) {
 	return s.inUse || s.spoilt
 }
 
-// verdict returns why the transaction can't commit after the operation has
-// returned err, if so: err itself if that is not nil. The session is finished and
-// not in use.
+// verdict returns why the transaction can't commit after the operation has returned err;
+// nil if it can. That is err itself if err is not nil. finish has returned false before.
 func (s *session) verdict(err error) error {
 	err = s.note(err, pgconn.CommandTag{})
 	if s.conflict != nil && sqlstate.Of(err) != sqlstate.Serialization {
@@ -167,8 +167,8 @@ func (s *session) verdict(err error) error {
 	return nil
 }
 
-// notReturned names the failure behind what came of it. The failure is the first,
-// so that it decides whether another run may succeed.
+// notReturned adds the first failure to the later error that it caused. It wraps the first
+// failure, which decides whether another run may succeed.
 func (s *session) notReturned(came error) error {
 	return fmt.Errorf("postgres: a statement failed and the operation did not return its error: %w (%w)", s.failure, came)
 }

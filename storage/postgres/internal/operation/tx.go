@@ -11,24 +11,23 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// ErrManaged is returned by Commit and Rollback of the transaction that an
-// operation is given: it commits when the operation returns nil, after its seal,
-// and rolls back when it returns an error.
+// ErrManaged is returned by Commit and Rollback of an operation's transaction: it commits,
+// after its seal, when the operation returns nil, and rolls back when it returns an error.
 var ErrManaged = errors.New("postgres: the guard commits or rolls back this transaction, not the operation")
 
-// errLargeObjects is why LargeObjects can't be used.
+// errLargeObjects is the error of LargeObjects.
 var errLargeObjects = fmt.Errorf(`postgres: LargeObjects is not available in a guarded transaction; call the server's functions, as in tx.QueryRow(ctx, "select lo_from_bytea(0, $1)", data): %w`, errors.ErrUnsupported)
 
-// tx is the pgx.Tx that an operation works with. It can't end the transaction,
-// and notices when SQL text did.
+// tx is the pgx.Tx that an operation gets. It can't end the transaction, and notices when
+// SQL text did.
 type tx struct {
 	*session
-	over atomic.Bool // it can't be used although the session can
+	over atomic.Bool // this tx can't be used any more, although the session can
 }
 
 var _ pgx.Tx = (*tx)(nil)
 
-// enter is session.enter for what may be over by itself.
+// enter is session.enter, and fails if this tx is over.
 func (t *tx) enter() error {
 	if t.over.Load() {
 		return pgx.ErrTxClosed
@@ -73,7 +72,7 @@ func (t *tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	return row{r}
 }
 
-// query returns no rows if there can't be any.
+// query returns nil rows if the query can't be sent.
 func (t *tx) query(ctx context.Context, sql string, args []any) (*rows, error) {
 	if err := t.enter(); err != nil {
 		return nil, err
@@ -128,7 +127,7 @@ func (t *tx) LargeObjects() pgx.LargeObjects {
 	return closedTx.LargeObjects()
 }
 
-// closedTx is a transaction of which every method fails with pgx.ErrTxClosed.
+// closedTx is a transaction whose methods all fail with pgx.ErrTxClosed.
 var closedTx = func() pgx.Tx {
 	b := &pgx.Batch{}
 	b.BeginTx(pgx.TxOptions{})

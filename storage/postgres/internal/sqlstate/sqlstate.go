@@ -1,4 +1,4 @@
-// Package sqlstate names the error codes of the server that the store tells apart.
+// Package sqlstate names the SQLSTATEs that the store handles.
 package sqlstate
 
 import (

@@ -26,7 +26,7 @@ func Acquire(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
 	return conn, nil
 }
 
-// awaited says for what a call has waited that got no connection in time.
+// awaited says what a call that got no connection in time has waited for.
 func awaited(stat *pgxpool.Stat) string {
 	if stat.AcquiredConns() >= stat.MaxConns() {
 		return fmt.Sprintf("all of its connections (MaxConns is %d) are in use: ", stat.MaxConns())
@@ -34,7 +34,7 @@ func awaited(stat *pgxpool.Stat) string {
 	return fmt.Sprintf("the server did not answer (%d of at most %d connections are in use): ", stat.AcquiredConns(), stat.MaxConns())
 }
 
-// noConnectionError is why the pool gave no connection.
+// noConnectionError is the error when the pool has no connection.
 type noConnectionError struct {
 	why string
 	err error
@@ -46,8 +46,8 @@ func (e *noConnectionError) Error() string {
 
 func (e *noConnectionError) Unwrap() error { return e.err }
 
-// FailedAt names the step that failed with err, unless there was no connection for
-// it: guard names the step as well.
+// FailedAt adds the failed step to err, unless err says that there was no connection: guard
+// names the step too.
 func FailedAt(step string, err error) error {
 	if errors.Is(err, ErrUnavailable) || errors.As(err, new(*noConnectionError)) {
 		return err

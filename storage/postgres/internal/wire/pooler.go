@@ -10,12 +10,12 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 )
 
-// FromServer reports whether the server itself wrote an error, and not a pooler,
-// which knows no place in the server's source.
+// FromServer reports whether the server itself wrote an error: a pooler's errors don't name
+// a file and line of the server's source.
 func FromServer(err *pgconn.PgError) bool { return err.Routine != "" }
 
-// Reached returns as ErrUnavailable what a pooler in between says of its own, and
-// the server's errors as they are.
+// Reached turns an error of a pooler in between into ErrUnavailable, and returns the
+// server's errors unchanged.
 func Reached(err error) error {
 	var pgErr *pgconn.PgError
 	switch {
@@ -27,8 +27,8 @@ func Reached(err error) error {
 	return &unavailableError{err}
 }
 
-// NameCached says what to do where pgx can't use a statement that it prepared, or
-// not prepare it: it met another server connection.
+// NameCached adds the remedy to the error of a prepared statement that is missing, or
+// exists already, because a pooler has given pgx another server connection.
 func NameCached(err error) error {
 	state := sqlstate.Of(err)
 	if state != sqlstate.NoStatement && state != sqlstate.StatementExists || !strings.Contains(err.Error(), "stmtcache_") {

@@ -1,6 +1,6 @@
-// Package wire is how the store talks to the server: it takes connections from the pool,
-// sends the messages that end transactions, and tells the errors of the server from those
-// of a pooler or a network in between.
+// Package wire talks to the server for the store: it takes connections from the pool, sends
+// the messages that end transactions, and distinguishes the server's errors from those of a
+// pooler or a network in between.
 package wire
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// Outcome is what is known of a COMMIT.
+// Outcome is what is known about a COMMIT.
 type Outcome int
 
 const (
@@ -25,10 +25,10 @@ const (
 	InDoubt                  // sent, and not answered clearly
 )
 
-// Send sends one simple-protocol message that ends a transaction, and perhaps
-// goes on behind that, and reads the answer message by message: a warning at
-// COMMIT counts as much as an error. A connection on which more of an answer may
-// come is closed: it would be taken for the answer to what is asked next.
+// Send sends one simple-protocol message that ends a transaction, possibly with more
+// statements after that, and reads the answer message by message: a warning at COMMIT
+// matters as much as an error. If more of the answer may still arrive, Send closes the
+// connection: the rest would be taken for the answer to the next query.
 func Send(ctx context.Context, pg *pgconn.PgConn, sql string) (*Answer, Outcome, error) {
 	var a Answer
 	if pg.IsClosed() {
@@ -59,11 +59,11 @@ type unansweredError struct{ err error }
 func (e *unansweredError) Error() string { return e.err.Error() }
 func (e *unansweredError) Unwrap() error { return e.err }
 
-// SafeToRetry answers pgconn.SafeToRetry: pgx marks every error of reading a
-// message as safe, not knowing what had been sent.
+// SafeToRetry returns false, for pgconn.SafeToRetry: pgx marks every error of reading a
+// message as safe to retry, since it doesn't know that COMMIT was sent.
 func (e *unansweredError) SafeToRetry() bool { return false }
 
-// Answer gathers the server's answer to such a message.
+// Answer is the server's answer to the message of Send.
 type Answer struct {
 	Rows      [][]string // of all statements
 	tag       string     // of the last statement that completed, up to COMMIT's
@@ -82,7 +82,7 @@ func (a *Answer) First() string {
 	return strings.Join(a.Rows[0], " ")
 }
 
-// read reads messages up to the end of the answer.
+// read reads messages until the end of the answer.
 func (a *Answer) read(ctx context.Context, pg *pgconn.PgConn) error {
 	for a.status == 0 {
 		msg, err := pg.ReceiveMessage(ctx)
@@ -94,7 +94,7 @@ func (a *Answer) read(ctx context.Context, pg *pgconn.PgConn) error {
 	return nil
 }
 
-// take takes one message in.
+// take handles one message.
 func (a *Answer) take(msg pgproto3.BackendMessage) {
 	switch msg := msg.(type) {
 	case *pgproto3.DataRow:
@@ -122,24 +122,23 @@ func (a *Answer) take(msg pgproto3.BackendMessage) {
 
 func (a *Answer) complete(tag string) {
 	if a.Committed || a.tag == "ROLLBACK" {
-		return // what stands behind is no part of the transaction
+		return // statements after COMMIT are no part of the transaction
 	}
 	a.tag = tag
 	switch {
 	case tag == "COMMIT":
 		a.Committed = true
 	case !a.Committed:
-		a.warning = nil // it was about the statement that this tag is of
+		a.warning = nil // it belonged to the statement that this tag completes
 	}
 }
 
-// outcome judges the answer, which broke off with err if that is not nil. Only the
-// server knows, and only about the transaction: a pooler in between may say
-// anything, or hand on what the server said to something else. What isn't proved is
-// in doubt.
+// outcome judges the answer, which broke off with err if that is not nil. Only the server
+// itself knows the outcome: a pooler in between may make up an answer, or pass on one that
+// belongs to another statement. Whatever isn't proved is in doubt.
 //
-// A warning at COMMIT is how the server says that it committed here but not where
-// its standbys are (the wait for them was cancelled): neither success nor failure.
+// By a warning at COMMIT the server says that it committed locally but not on its standbys
+// (the wait for them was cancelled): that is neither success nor failure.
 func (a *Answer) outcome(err error) (Outcome, error) {
 	if err == nil {
 		err = a.failure
@@ -159,8 +158,8 @@ func (a *Answer) outcome(err error) (Outcome, error) {
 	return InDoubt, cmp.Or(err, fmt.Errorf("COMMIT was answered with %q", a.tag))
 }
 
-// failedInside reports whether err is the server's own and its place in the answer
-// shows that the transaction failed. The last statement before the COMMIT of a guarded
+// failedInside reports whether err is the server's own and came at a point of the answer
+// that shows that the transaction failed. The last statement before the COMMIT of a guarded
 // transaction is a CALL: after that has completed, COMMIT is under way.
 func (a *Answer) failedInside(err error) bool {
 	var pgErr *pgconn.PgError

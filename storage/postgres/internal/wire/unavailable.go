@@ -16,7 +16,7 @@ var (
 	ErrUnsupported = errors.New("postgres: server is not supported")
 )
 
-// unavailableError is ErrUnavailable with its reason and what to do, on one line.
+// unavailableError is ErrUnavailable with the reason and the remedy, on one line.
 type unavailableError struct{ err error }
 
 func (e *unavailableError) Error() string {
@@ -26,7 +26,7 @@ func (e *unavailableError) Error() string {
 func (e *unavailableError) Is(target error) bool { return target == ErrUnavailable }
 func (e *unavailableError) Unwrap() error        { return e.err }
 
-// remedy says where to look.
+// remedy says what to check.
 func remedy(err error) string {
 	var dns *net.DNSError
 	var pgErr *pgconn.PgError
