@@ -33,7 +33,7 @@ var commitMutants = []Mutant{
 		`msg.SeverityUnlocalized == "WARNING"`, `msg.Severity == "WARNING"`,
 		inPostgres("TestCommit_WarningInAnotherLanguageIsInDoubt_N22")),
 	change("answer-that-warned-before-commit-is-doubt", "G4", pg+"internal/wire/send.go",
-		"a.warning = nil // it was about", "// it was about",
+		"a.warning = nil", "",
 		inPostgres("TestCommit_WarningBeforeItIsNotInDoubt")),
 	change("answer-of-commit-that-is-lost-is-failure", "G4", pg+"internal/wire/send.go",
 		`return InDoubt, cmp.Or(err, fmt.Errorf(`, `return Aborted, cmp.Or(err, fmt.Errorf(`,
