@@ -79,10 +79,13 @@ func (b *callerRunner[Tx]) run(ctx context.Context, resources []string, op stora
 			newContext := func() (context.Context, context.CancelCauseFunc) {
 				return b.guard.scoped(ctx, nil, b.grants, bounds)
 			}
-			return retry(ctx, o, retryableUnderSameGrants, func() error {
+			o := o.forResources(resources, states.resources())
+			r := runs{options: o, again: retryableUnderSameGrants}
+			for r.next(ctx) {
 				f.Runs++
-				return b.guard.attempt(ctx, newContext, states, op, o.forResources(resources, states.resources()), f)
-			})
+				r.err = b.guard.attempt(ctx, newContext, states, op, o, f)
+			}
+			return r.err
 		})
 	})
 }

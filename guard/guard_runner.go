@@ -8,32 +8,33 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// run runs op under grants of resources that it acquires.
+// run acquires and claims grants of resources, and runs op under them.
 func (g *Guard[Tx]) run(ctx context.Context, resources []string, op storage.Op[Tx], o options) error {
 	if err := g.admit(ctx, resources); err != nil {
 		return err
 	}
 	return g.observe(resources, o, func(f *Finish) error {
-		h := &heldLocks{keeper: g.keeper, resources: resources}
-		defer func() { h.giveBackFrom(ctx, 0) }()
-		return retry(ctx, o, retryableUnderNewGrants, func() error { return g.runOnce(ctx, h, op, o.forResources(resources, resources), f) })
+		locks := &heldLocks{keeper: g.keeper, resources: resources}
+		defer func() { locks.giveBackFrom(ctx, 0) }()
+		o := o.forResources(resources, resources)
+		r := runs{options: o, again: retryableUnderNewGrants}
+		for r.next(ctx) {
+			owned, err := g.ownAndClaim(ctx, locks)
+			states := statesOf(owned)
+			if owned != nil {
+				f.Grants = states.grants()
+				f.Runs++
+			}
+			if r.err = err; err != nil {
+				continue
+			}
+			newContext := func() (context.Context, context.CancelCauseFunc) {
+				return g.scoped(ctx, nil, states.grants(), g.ownBounds(owned))
+			}
+			r.err = g.attempt(ctx, newContext, states, op, o, f)
+		}
+		return r.err
 	})
-}
-
-// runOnce runs op once, under owned that h takes.
-func (g *Guard[Tx]) runOnce(ctx context.Context, h *heldLocks, op storage.Op[Tx], o options, f *Finish) error {
-	owned, err := g.ownAndClaim(ctx, h)
-	if owned != nil {
-		f.Grants = statesOf(owned).grants()
-		f.Runs++
-	}
-	if err != nil {
-		return err
-	}
-	newContext := func() (context.Context, context.CancelCauseFunc) {
-		return g.scoped(ctx, nil, statesOf(owned).grants(), g.ownBounds(owned))
-	}
-	return g.attempt(ctx, newContext, statesOf(owned), op, o, f)
 }
 
 // hold runs fn while grants of resources are held that it acquires.
@@ -41,14 +42,14 @@ func (g *Guard[Tx]) hold(ctx context.Context, resources []string, fn func(ctx co
 	if err := g.admit(ctx, resources); err != nil {
 		return err
 	}
-	taken := &heldLocks{keeper: g.keeper, resources: resources}
-	defer func() { taken.giveBackFrom(ctx, 0) }()
+	locks := &heldLocks{keeper: g.keeper, resources: resources}
+	defer func() { locks.giveBackFrom(ctx, 0) }()
 	return retryHold(ctx, o, retryableUnderNewGrants, func() error {
-		owned, err := g.ownAndClaim(ctx, taken)
+		owned, err := g.ownAndClaim(ctx, locks)
 		if err != nil {
 			return err
 		}
-		for _, l := range taken.lines {
+		for _, l := range locks.lines {
 			g.keeper.setByHold(l, true)
 			defer g.keeper.setByHold(l, false)
 		}

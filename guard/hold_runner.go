@@ -60,11 +60,16 @@ func (h *holdRunner[Tx]) run(ctx context.Context, resources []string, op storage
 		if h.over {
 			return fmt.Errorf("guard: %s: %w", names(grants), fence.ErrReleased)
 		}
-		err := retry(ctx, o, h.again, func() error { return h.runOnce(ctx, op, o.forResources(resources, h.states.resources()), f) })
-		if h.callers {
-			return asCallersGrantError(err, grants)
+		o := o.forResources(resources, h.states.resources())
+		r := runs{options: o, again: h.again}
+		for r.next(ctx) {
+			f.Runs++
+			r.err = h.spent(h.guard.attempt(ctx, func() (context.Context, context.CancelCauseFunc) { return h.scoped(ctx) }, h.states, op, o, f))
 		}
-		return err
+		if h.callers {
+			return asCallersGrantError(r.err, grants)
+		}
+		return r.err
 	})
 }
 
@@ -77,10 +82,9 @@ func (h *holdRunner[Tx]) hold(context.Context, []string, func(context.Context, R
 // still the fences': an earlier transaction's reads are not read anew.
 func (h *holdRunner[Tx]) again(err error) bool { return temporary(err) && h.states.allClaimed() }
 
-// runOnce runs op once with the turn.
-func (h *holdRunner[Tx]) runOnce(ctx context.Context, op storage.Op[Tx], o options, f *Finish) error {
-	f.Runs++
-	err := h.guard.attempt(ctx, func() (context.Context, context.CancelCauseFunc) { return h.scoped(ctx) }, h.states, op, o, f)
+// spent says so in err if the positions that the Hold has read at are not the fences' any
+// more, so that no later call can commit.
+func (h *holdRunner[Tx]) spent(err error) error {
 	inDoubt := slices.ContainsFunc(h.states, func(s *grantState) bool { return s.unresolved != nil })
 	if err == nil || inDoubt || h.states.allClaimed() {
 		return err

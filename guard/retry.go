@@ -34,18 +34,33 @@ func pause(ctx context.Context, tries int) bool {
 	}
 }
 
-// retry calls once until it succeeds, fails for good, or has been called often
-// enough. again says whether a run that failed may be followed by another.
-func retry(ctx context.Context, o options, again func(error) bool, once func() error) error {
-	for runs := 1; ; runs++ {
-		err := once()
-		if err == nil || !o.retryable || runs == maxRuns || !again(err) {
-			return err
+// runs counts the runs of an operation. Its method next begins each of them:
+//
+//	for r.next(ctx) {
+//		r.err = ...
+//	}
+//	return r.err
+type runs struct {
+	options
+	again func(error) bool // whether a run that failed with this error may be followed by another
+	n     int              // how many have begun
+	err   error            // of the latest run
+}
+
+// next reports whether to run once more. Before another run it pauses; if ctx ends
+// meanwhile, err says so.
+func (r *runs) next(ctx context.Context) bool {
+	if r.n > 0 {
+		if r.err == nil || !r.retryable || r.n == maxRuns || !r.again(r.err) {
+			return false
 		}
-		if !pause(ctx, runs) {
-			return fmt.Errorf("%w: %w", endError(ctx), err)
+		if !pause(ctx, r.n) {
+			r.err = fmt.Errorf("%w: %w", endError(ctx), r.err)
+			return false
 		}
 	}
+	r.n++
+	return true
 }
 
 // retryableUnderNewGrants is for calls that can acquire anew: a stale grant is no obstacle, nor
@@ -62,22 +77,22 @@ func retryableUnderSameGrants(err error) bool {
 	return temporary(err) || errors.Is(err, ErrOvertaken) && !errors.Is(err, ErrUnknownOutcome)
 }
 
-// retryHold is retry for a Hold, whose function begins by reading what its earlier runs
-// have committed: then it may run again also when that is unknown. If a later run fails,
-// what an earlier one has left unknown stays in the error.
+// retryHold runs a Hold. Its function begins by reading what its earlier runs have
+// committed, so it may also run again when the outcome of a COMMIT is unknown. If the last
+// run fails, the error still says what an earlier one has left unknown.
 func retryHold(ctx context.Context, o options, again func(error) bool, once func() error) error {
 	var unknown error
-	err := retry(ctx, o, func(err error) bool { return again(err) || errors.Is(err, ErrUnknownOutcome) }, func() error {
-		latest := once()
-		if errors.Is(latest, ErrUnknownOutcome) {
-			unknown = latest
+	r := runs{options: o, again: func(err error) bool { return again(err) || errors.Is(err, ErrUnknownOutcome) }}
+	for r.next(ctx) {
+		r.err = once()
+		if errors.Is(r.err, ErrUnknownOutcome) {
+			unknown = r.err
 		}
-		return latest
-	})
-	if err != nil && unknown != nil && !errors.Is(err, ErrUnknownOutcome) {
-		return fmt.Errorf("%w (in an earlier run: %w)", err, unknown)
 	}
-	return err
+	if r.err != nil && unknown != nil && !errors.Is(r.err, ErrUnknownOutcome) {
+		return fmt.Errorf("%w (in an earlier run: %w)", r.err, unknown)
+	}
+	return r.err
 }
 
 // SafeToRetry reports whether the same call, made again, may succeed and can't take effect
