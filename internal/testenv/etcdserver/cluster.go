@@ -14,9 +14,9 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
-// ClusterVar chooses where the members of clusters run: "docker" for
+// clusterVar chooses where the members of clusters run: "docker" for
 // containers, on networks of their own; empty for child processes.
-const ClusterVar = "FENCEKIT_ETCD_CLUSTER"
+const clusterVar = "FENCEKIT_ETCD_CLUSTER"
 
 // Cluster is an etcd of several members. It is always one of our own, whatever
 // FENCEKIT_ETCD_ENDPOINTS says. Its methods may be called concurrently.
@@ -72,13 +72,13 @@ func StartCluster(ctx context.Context, size int, cfg *Config) (*Cluster, error) 
 }
 
 func newGround(ctx context.Context) (ground, error) {
-	switch where := os.Getenv(ClusterVar); where {
+	switch where := os.Getenv(clusterVar); where {
 	case "":
 		return newPeerNetwork(), nil
 	case "docker":
 		return newDockerNetwork(ctx)
 	default:
-		return nil, fmt.Errorf("testenv: %s=%s: must be docker or empty", ClusterVar, where)
+		return nil, fmt.Errorf("testenv: %s=%s: must be docker or empty", clusterVar, where)
 	}
 }
 

@@ -3,6 +3,7 @@ package etcdserver
 import (
 	"context"
 	"crypto/tls"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -23,9 +24,9 @@ func startCluster(t *testing.T) *Cluster {
 
 func rootOf(m *Member) string {
 	if docker, ok := m.controller.(*process.Container); ok {
-		return docker.Dir.Root
+		return filepath.Join(os.TempDir(), docker.Name())
 	}
-	return m.controller.(*process.Server).Dir.Root
+	return m.controller.(*process.Server).Dir().Path("")
 }
 
 func clusterClient(t *testing.T, c *Cluster) *clientv3.Client {
@@ -136,10 +137,10 @@ func TestStartCluster_SaysWhatIsWrong(t *testing.T) {
 	require.ErrorContains(t, err, "directories of its own")
 	_, err = StartCluster(testContext(t), 2, &Config{ExtraFlags: []string{"--no-such-flag"}})
 	require.ErrorContains(t, err, "no-such-flag")
-	t.Setenv(ClusterVar, "moon")
+	t.Setenv(clusterVar, "moon")
 	_, err = StartCluster(testContext(t), 2, nil)
-	require.ErrorContains(t, err, ClusterVar+"=moon")
-	t.Setenv(ClusterVar, "docker")
+	require.ErrorContains(t, err, clusterVar+"=moon")
+	t.Setenv(clusterVar, "docker")
 	t.Setenv("DOCKER_HOST", "unix:///nowhere")
 	_, err = StartCluster(testContext(t), 2, nil)
 	require.ErrorContains(t, err, "daemon does not answer")

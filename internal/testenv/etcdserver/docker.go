@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"sync"
 	"syscall"
 
@@ -50,11 +49,11 @@ func newDockerNetwork(ctx context.Context) (*dockerNetwork, error) {
 	if _, err := pool.Client.InspectImage(image); err != nil {
 		return nil, fmt.Errorf("testenv: etcd in Docker: image %s (make images builds it): %w", image, err)
 	}
-	s, err := process.NewDockerDir(0)
+	dir, err := process.NewDockerDir()
 	if err != nil {
 		return nil, err
 	}
-	n := &dockerNetwork{pool: pool, dir: s.Dir, members: map[string]*dockerPeer{}}
+	n := &dockerNetwork{pool: pool, dir: dir, members: map[string]*dockerPeer{}}
 	if _, err := pool.Client.CreateNetwork(docker.CreateNetworkOptions{Name: n.name(), Internal: true, Context: ctx}); err != nil {
 		return nil, errors.Join(fmt.Errorf("testenv: etcd in Docker: network: %w", err), n.close())
 	}
@@ -62,7 +61,7 @@ func newDockerNetwork(ctx context.Context) (*dockerNetwork, error) {
 	return n, nil
 }
 
-func (n *dockerNetwork) name() string { return filepath.Base(n.dir.Root) }
+func (n *dockerNetwork) name() string { return n.dir.Name() }
 
 func (n *dockerNetwork) add(name string, cfg Config) (*Member, error) {
 	c, err := process.NewContainer(n.pool, "etcd "+name, syscall.SIGTERM)
@@ -71,13 +70,13 @@ func (n *dockerNetwork) add(name string, cfg Config) (*Member, error) {
 	}
 	cfg.Dir = insideData
 	at := seat{name: name, peerURL: "http://" + hostOf(name) + ":2380"}
-	e := &Server{controller: c, endpoints: []string{cfg.scheme() + c.Port.Address()}, certificates: cfg.Certificates, seat: at}
-	c.Ready = func(ctx context.Context) error { return process.Poll(ctx, e.ping) }
-	c.Create = func(ctx context.Context) error {
+	e := &Server{controller: c, endpoints: []string{cfg.scheme() + c.Address()}, certificates: cfg.Certificates, seat: at}
+	create := func(ctx context.Context) error {
 		return n.run(ctx, c, hostOf(name), cfg, flagsOf(cfg, e.seat, e.Endpoint(), "0.0.0.0:2379", "0.0.0.0:2380"))
 	}
+	ready := func(ctx context.Context) error { return process.Poll(ctx, e.ping) }
 	n.members[hostOf(name)] = &dockerPeer{container: c}
-	return &Member{Server: e, ground: n, start: c.Start}, nil
+	return &Member{Server: e, ground: n, start: func(ctx context.Context) error { return c.Start(ctx, create, ready) }}, nil
 }
 
 // run creates a member's own network and its container, connects that with the

@@ -39,8 +39,8 @@ func Etcdctl(t testing.TB, e *Server, args ...string) *exec.Cmd {
 	built, err := sharedEtcdctl.Get()
 	require.NoError(t, err)
 	cmd := exec.Command(built.program(), args...)
-	cmd.Dir = built.dir.Root
-	cmd.Env = append(process.WithoutPrefix(os.Environ(), "ETCDCTL_"), "ETCDCTL_ENDPOINTS="+e.Endpoint())
+	cmd.Dir = built.dir.Path("")
+	cmd.Env = append(process.Environ("ETCDCTL_"), "ETCDCTL_ENDPOINTS="+e.Endpoint())
 	return cmd
 }
 
@@ -69,7 +69,7 @@ func (c *etcdctl) build(ctx context.Context) error {
 	}
 	process.Announce("etcdctl", "building "+etcdctlPackage)
 	cmd := exec.CommandContext(ctx, "go", "build", "-o", c.program(), etcdctlPackage)
-	cmd.Dir = c.dir.Root
+	cmd.Dir = c.dir.Path("")
 	cmd.Env = append(os.Environ(), "GOFLAGS=-mod=readonly", "GOWORK=off", "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("testenv: build etcdctl, which needs the go command and, the first time, a module proxy: "+

@@ -44,11 +44,12 @@ func (n *peerNetwork) add(name string, cfg Config) (*Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	at := seat{name: name, peerURL: fmt.Sprintf("http://%s:%d", hostOf(name), s.Ports[1].Number)}
-	if at.proxy, err = n.open(hostOf(name), s.Ports[1].Address()); err != nil {
-		return nil, errors.Join(err, s.Discard())
+	at := seat{name: name, peerURL: fmt.Sprintf("http://%s:%d", hostOf(name), s.Port(1))}
+	if at.proxy, err = n.open(hostOf(name), s.Address(1)); err != nil {
+		return nil, errors.Join(err, s.Stop(context.Background()))
 	}
-	return &Member{Server: newServer(s, cfg, at), ground: n, start: s.Start}, nil
+	e, program := newServer(s, cfg, at)
+	return &Member{Server: e, ground: n, start: func(ctx context.Context) error { return s.Start(ctx, program) }}, nil
 }
 
 // open makes the proxy of a member and returns its URL.

@@ -68,10 +68,14 @@ func (c *Config) withDefaults() (Config, error) {
 	return cfg, nil
 }
 
-// Server is an etcd of one node, or one member of an Cluster: a child process,
-// a container, or what FENCEKIT_ETCD_ENDPOINTS names. Its methods may be called concurrently.
+// controller is what Server has the methods Stop, Kill, Restart, Pause and Resume of.
+type controller = process.Controller
+
+// Server is an etcd of one node, or one member of a Cluster: a child process,
+// a container, or what FENCEKIT_ETCD_ENDPOINTS names. It is stopped, killed, paused and
+// started again by the methods of process.Controller. Its methods may be called concurrently.
 type Server struct {
-	controller   process.Controller
+	controller
 	endpoints    []string
 	certificates *Certificates
 	data         string // "" if it isn't on this machine's disk
@@ -111,32 +115,34 @@ func startLocal(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	peer := "http://" + s.Ports[1].Address()
-	e := newServer(s, cfg, seat{name: "node", peerURL: peer, cluster: "node=" + peer})
-	if err := s.Start(ctx); err != nil {
-		return nil, errors.Join(err, s.Discard())
+	peer := "http://" + s.Address(1)
+	e, program := newServer(s, cfg, seat{name: "node", peerURL: peer, cluster: "node=" + peer})
+	if err := s.Start(ctx, program); err != nil {
+		return nil, err
 	}
 	return e, nil
 }
 
-// newServer makes a server an etcd; it isn't started yet.
-func newServer(s *process.Server, cfg Config, at seat) *Server {
+// newServer makes a server an etcd, and returns what it is to be started with.
+func newServer(s *process.Server, cfg Config, at seat) (*Server, process.Program) {
 	if cfg.Dir == "" {
-		cfg.Dir = s.Dir.Path("etcd")
+		cfg.Dir = s.Dir().Path("etcd")
 	}
-	e := &Server{endpoints: []string{cfg.scheme() + s.Ports[0].Address()}, certificates: cfg.Certificates, controller: s, data: cfg.Dir, seat: at}
-	s.Ready = func(ctx context.Context) error {
-		// A client that dials too early backs off for a second.
-		if err := process.Poll(ctx, process.Listening(s.Ports[0].Address())); err != nil {
-			return err
-		}
-		return e.ping(ctx)
+	client := s.Address(0)
+	e := &Server{endpoints: []string{cfg.scheme() + client}, certificates: cfg.Certificates, controller: s, data: cfg.Dir, seat: at}
+	return e, process.Program{
+		Command: func() (*exec.Cmd, error) {
+			return command(s.Dir(), e.seat.proxy, flagsOf(cfg, e.seat, e.Endpoint(), client, s.Address(1)))
+		},
+		Ready: func(ctx context.Context) error {
+			// A client that dials too early backs off for a second.
+			if err := process.Poll(ctx, process.Listening(client)); err != nil {
+				return err
+			}
+			return e.ping(ctx)
+		},
+		StopSignals: []syscall.Signal{syscall.SIGTERM},
 	}
-	s.StopSignals = []syscall.Signal{syscall.SIGTERM}
-	s.Command = func() (*exec.Cmd, error) {
-		return command(s, e.seat.proxy, flagsOf(cfg, e.seat, e.Endpoint(), s.Ports[0].Address(), s.Ports[1].Address()))
-	}
-	return e
 }
 
 func (c *Config) scheme() string {
@@ -163,14 +169,12 @@ func flagsOf(cfg Config, at seat, endpoint, client, peer string) []string {
 }
 
 // command is this binary, told to be etcd.
-func command(s *process.Server, proxy string, flags []string) (*exec.Cmd, error) {
-	self, err := os.Executable()
+func command(dir *process.Dir, proxy string, flags []string) (*exec.Cmd, error) {
+	cmd, err := process.InRole(role, flags, "ETCD_")
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(self, flags...)
-	cmd.Dir = s.Dir.Root
-	cmd.Env = append(process.WithoutPrefix(os.Environ(), "ETCD_"), process.RoleVar+"="+role)
+	cmd.Dir = dir.Path("")
 	if proxy != "" {
 		cmd.Env = append(cmd.Env, "HTTP_PROXY="+proxy, "http_proxy="+proxy, "NO_PROXY=", "no_proxy=")
 	}
@@ -215,22 +219,3 @@ func newClient(ctx context.Context, certificates *Certificates, endpoints []stri
 	}
 	return clientv3.New(cfg)
 }
-
-// Stop ends etcd orderly, or by force if it takes too long, and removes its
-// directory. A second call does nothing.
-func (e *Server) Stop(ctx context.Context) error { return e.controller.Stop(ctx) }
-
-// Kill ends etcd by SIGKILL and waits for its end; the data stays for Restart.
-// An etcd that isn't running stays so.
-func (e *Server) Kill() error { return e.controller.Kill() }
-
-// Restart starts etcd again on the same ports and data, stopping it first if
-// it runs, and returns once it answers. It fails with ErrStopped after Stop.
-func (e *Server) Restart(ctx context.Context) error { return e.controller.Restart(ctx) }
-
-// Pause stops etcd by SIGSTOP and returns once the kernel shows it stopped:
-// connections stay open and silent. A container is frozen as a whole.
-func (e *Server) Pause() error { return e.controller.Pause() }
-
-// Resume lets a paused etcd go on.
-func (e *Server) Resume() error { return e.controller.Resume() }

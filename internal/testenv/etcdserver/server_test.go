@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -49,7 +50,7 @@ func TestServer_KeepsDataAndEndpointOverKillAndRestart(t *testing.T) {
 
 	require.NoError(t, e.Kill())
 	require.NoError(t, e.Kill())
-	require.Error(t, process.Listening(e.controller.(*process.Server).Ports[0].Address())(ctx))
+	require.Error(t, process.Listening(strings.TrimPrefix(e.Endpoint(), "http://"))(ctx))
 	require.NoError(t, e.Restart(ctx))
 	require.NoError(t, e.Restart(ctx)) // of one that runs
 
@@ -61,14 +62,17 @@ func TestServer_KeepsDataAndEndpointOverKillAndRestart(t *testing.T) {
 
 func TestServer_StopIsForGood(t *testing.T) {
 	ctx := testContext(t)
-	e := startEtcd(t, nil)
-	root := e.controller.(*process.Server).Dir.Root
+	var log lockedBuffer
+	e := startEtcd(t, &Config{Log: &log, ExtraFlags: []string{"--log-level=info"}})
+	root := e.controller.(*process.Server).Dir().Path("")
 	require.DirExists(t, root)
 	require.NoError(t, e.Pause()) // Stop also ends what is paused
 	require.NoError(t, e.Stop(ctx))
 	require.NoError(t, e.Stop(ctx))
 	require.NoDirExists(t, root)
-	require.Equal(t, "signal: terminated", e.controller.(*process.Server).Proc.Wait().String(), "not by force")
+	for !log.has("received signal; shutting down") { // not by force
+		require.NoError(t, ctx.Err())
+	}
 	require.ErrorIs(t, e.Restart(ctx), process.ErrStopped)
 	require.ErrorIs(t, e.Pause(), child.ErrNotRunning)
 	require.ErrorIs(t, e.Resume(), child.ErrNotRunning)
@@ -85,13 +89,15 @@ func TestServer_PauseIsSilent(t *testing.T) {
 	ctx := testContext(t)
 	e := startEtcd(t, nil)
 	require.NoError(t, e.Pause())
-	stopped, err := pause.Stopped(e.controller.(*process.Server).Proc.Pid())
-	require.NoError(t, err)
-	require.True(t, stopped)
-	require.NoError(t, process.Listening(e.controller.(*process.Server).Ports[0].Address())(ctx))
+	require.NoError(t, e.controller.(*process.Server).EachProcess(func(pid int) error {
+		stopped, err := pause.Stopped(pid)
+		require.True(t, stopped)
+		return err
+	}))
+	require.NoError(t, process.Listening(strings.TrimPrefix(e.Endpoint(), "http://"))(ctx))
 	short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 	defer cancel()
-	_, err = etcdClient(t, e).Get(short, "k")
+	_, err := etcdClient(t, e).Get(short, "k")
 	require.Error(t, err)
 	require.NoError(t, e.Resume())
 	require.NoError(t, e.ping(ctx))

@@ -42,22 +42,15 @@ func (e *Server) Restore(ctx context.Context, file string, bump uint64) error {
 	if !ok {
 		return process.NotOurs("restore", EndpointsVar)
 	}
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
-	if s.Stopped {
-		return process.ErrStopped
-	}
-	if err := errors.Join(s.End(s.KillSignals), os.RemoveAll(e.data)); err != nil {
-		return err
-	}
-	err := snapshot.NewV3(zap.NewNop()).Restore(snapshot.RestoreConfig{
-		SnapshotPath: file, OutputDataDir: e.data,
-		Name: e.seat.name, PeerURLs: []string{e.seat.peerURL},
-		InitialCluster: e.seat.cluster, InitialClusterToken: "etcd-cluster",
-		RevisionBump: bump, MarkCompacted: bump > 0,
+	return s.WhileKilled(ctx, func() error {
+		if err := os.RemoveAll(e.data); err != nil {
+			return err
+		}
+		return snapshot.NewV3(zap.NewNop()).Restore(snapshot.RestoreConfig{
+			SnapshotPath: file, OutputDataDir: e.data,
+			Name: e.seat.name, PeerURLs: []string{e.seat.peerURL},
+			InitialCluster: e.seat.cluster, InitialClusterToken: "etcd-cluster",
+			RevisionBump: bump, MarkCompacted: bump > 0,
+		})
 	})
-	if err != nil {
-		return err
-	}
-	return s.Start(ctx)
 }

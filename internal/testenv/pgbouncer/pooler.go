@@ -33,18 +33,21 @@ type Config struct {
 	Log io.Writer
 }
 
-// Pooler is a PgBouncer in front of a Postgres. Its methods may be called
-// concurrently.
+// controller is what Pooler has the methods Stop, Kill, Restart, Pause and Resume of.
+type controller = process.Controller
+
+// Pooler is a PgBouncer in front of a Postgres. It is stopped, which cuts its clients and its
+// connections to Postgres, killed, paused and started again by the methods of
+// process.Controller. Its methods may be called concurrently.
 type Pooler struct {
-	controller process.Controller
-	address    string
-	source     string
+	controller
+	address string
 }
 
 // Start starts a pooler in front of pg, in transaction mode, and returns
 // once it answers, which needs no Postgres that does; it must be stopped by Stop.
 // Any client may connect, and is pg's own user there. It fails with
-// *NotFoundError if none is installed. ctx bounds the start alone.
+// *process.NotFoundError if none is installed. ctx bounds the start alone.
 func Start(ctx context.Context, pg *pgserver.Server, cfg *Config) (*Pooler, error) {
 	var c Config
 	if cfg != nil {
@@ -69,25 +72,27 @@ func Start(ctx context.Context, pg *pgserver.Server, cfg *Config) (*Pooler, erro
 	if err != nil {
 		return nil, err
 	}
-	b := &Pooler{controller: s, address: s.Ports[0].Address(), source: fmt.Sprintf("local %s (%s)", path, version)}
-	s.Ready = func(ctx context.Context) error { return process.Poll(ctx, b.ping) }
-	dir := s.Dir.Path("pgbouncer")
-	s.Command = func() (*exec.Cmd, error) { return account.Command(dir, path, "pgbouncer.ini"), nil }
-	if err := writeConfiguration(account, dir, configuration(upstream, s.Ports[0], version, c)); err != nil {
-		return nil, errors.Join(err, s.Discard())
+	b := &Pooler{controller: s, address: s.Address(0)}
+	dir := s.Dir().Path("pgbouncer")
+	if err := writeConfiguration(account, dir, configuration(upstream, s.Port(0), version, c)); err != nil {
+		return nil, errors.Join(err, s.Stop(ctx))
 	}
-	if err := s.Start(ctx); err != nil {
-		return nil, errors.Join(err, s.Discard())
+	err = s.Start(ctx, process.Program{
+		Command: func() (*exec.Cmd, error) { return account.Command(dir, path, "pgbouncer.ini"), nil },
+		Ready:   func(ctx context.Context) error { return process.Poll(ctx, b.ping) },
+	})
+	if err != nil {
+		return nil, err
 	}
-	process.Announce("PgBouncer", b.source)
+	process.Announce("PgBouncer", fmt.Sprintf("local %s (%s)", path, version))
 	return b, nil
 }
 
 // configuration is the text of a configuration.
-func configuration(upstream *pgx.ConnConfig, p *process.Port, version string, cfg Config) string {
+func configuration(upstream *pgx.ConnConfig, port int, version string, cfg Config) string {
 	settings := map[string]string{
 		"listen_addr":        "127.0.0.1",
-		"listen_port":        strconv.Itoa(p.Number),
+		"listen_port":        strconv.Itoa(port),
 		"unix_socket_dir":    "",
 		"auth_type":          "any",
 		"pool_mode":          "transaction",
@@ -128,7 +133,7 @@ func writeConfiguration(account *process.Account, dir, text string) error {
 
 // ping returns once the pooler itself has answered.
 func (b *Pooler) ping(ctx context.Context) error {
-	conn, err := pgx.Connect(ctx, b.AdminDSN())
+	conn, err := pgx.Connect(ctx, b.adminDSN())
 	if err != nil {
 		return err
 	}
@@ -147,30 +152,10 @@ func (b *Pooler) DSN(postgres string) (string, error) {
 	return b.url(cfg.User, cfg.Database), nil
 }
 
-// AdminDSN is the pooler's own console. It knows the simple protocol only.
-func (b *Pooler) AdminDSN() string { return b.url("postgres", "pgbouncer") }
+// adminDSN is the pooler's own console. It knows the simple protocol only.
+func (b *Pooler) adminDSN() string { return b.url("postgres", "pgbouncer") }
 
 func (b *Pooler) url(user, database string) string {
 	u := url.URL{Scheme: "postgres", User: url.User(user), Host: b.address, Path: "/" + database, RawQuery: "sslmode=disable"}
 	return u.String()
 }
-
-// Source says which PgBouncer this is, as "local /usr/sbin/pgbouncer (1.18.0)".
-func (b *Pooler) Source() string { return b.source }
-
-// Stop ends the pooler, which cuts its clients and its connections to Postgres,
-// and removes its directory. A second call does nothing.
-func (b *Pooler) Stop(ctx context.Context) error { return b.controller.Stop(ctx) }
-
-// Kill ends the pooler at once. One that isn't running stays so.
-func (b *Pooler) Kill() error { return b.controller.Kill() }
-
-// Restart starts the pooler again on the same port, stopping it first if it
-// runs, and returns once it answers. It fails with ErrStopped after Stop.
-func (b *Pooler) Restart(ctx context.Context) error { return b.controller.Restart(ctx) }
-
-// Pause stops the pooler by SIGSTOP: connections stay open and silent.
-func (b *Pooler) Pause() error { return b.controller.Pause() }
-
-// Resume lets a paused pooler go on.
-func (b *Pooler) Resume() error { return b.controller.Resume() }

@@ -48,7 +48,7 @@ func TestPooler_PoolsTransactions(t *testing.T) {
 func TestPooler_KeepsItsAddressOverKillAndRestart(t *testing.T) {
 	ctx := testContext(t)
 	b := startPgBouncer(t, pgserver.Shared(t), nil)
-	admin := b.AdminDSN()
+	admin := b.adminDSN()
 	dsn, err := b.DSN(pgserver.Database(t))
 	require.NoError(t, err)
 	conn, err := pgx.Connect(ctx, dsn)
@@ -59,7 +59,7 @@ func TestPooler_KeepsItsAddressOverKillAndRestart(t *testing.T) {
 	require.NoError(t, b.Kill())
 	require.Error(t, conn.Ping(ctx))
 	require.NoError(t, b.Restart(ctx))
-	require.Equal(t, admin, b.AdminDSN())
+	require.Equal(t, admin, b.adminDSN())
 	again, err := pgx.Connect(ctx, dsn+"&default_query_exec_mode=exec")
 	require.NoError(t, err)
 	defer again.Close(ctx)
@@ -72,7 +72,7 @@ func TestPooler_KeepsItsAddressOverKillAndRestart(t *testing.T) {
 
 func TestConfig_SettingsAreStrongerThanOurs(t *testing.T) {
 	b := startPgBouncer(t, pgserver.Shared(t), &Config{Settings: map[string]string{"pool_mode": "session"}})
-	conn, err := pgx.Connect(testContext(t), b.AdminDSN())
+	conn, err := pgx.Connect(testContext(t), b.adminDSN())
 	require.NoError(t, err)
 	defer conn.Close(context.Background())
 	rows, err := conn.Query(testContext(t), "show config", pgx.QueryExecModeSimpleProtocol)
@@ -95,8 +95,10 @@ func TestFind_SaysWhatWasTriedAndTheInstallCommand(t *testing.T) {
 	t.Setenv("PATH", dir)
 	other := filepath.Join(dir, "other")
 	require.NoError(t, os.WriteFile(other, []byte("#!/bin/sh\necho something else\n"), 0o755))
-	_, _, err := find(testContext(t), []string{"pgbouncer", other})
-	var none *NotFoundError
+	program := installed
+	program.Places = []string{"pgbouncer", other}
+	_, _, err := program.Find(testContext(t))
+	var none *process.NotFoundError
 	require.ErrorAs(t, err, &none)
 	require.Len(t, none.Attempts, 2)
 	for _, part := range []string{"not found", `says "something else"`, "apt-get install pgbouncer"} {
@@ -104,7 +106,7 @@ func TestFind_SaysWhatWasTriedAndTheInstallCommand(t *testing.T) {
 	}
 	newer := filepath.Join(dir, "pgbouncer")
 	require.NoError(t, os.WriteFile(newer, []byte("#!/bin/sh\necho PgBouncer 1.24.1\necho libevent\n"), 0o755))
-	path, version, err := find(testContext(t), []string{"pgbouncer", other})
+	path, version, err := program.Find(testContext(t))
 	require.NoError(t, err)
 	require.Equal(t, []string{newer, "1.24.1"}, []string{path, version})
 }

@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"os/exec"
 	"strconv"
-
-	"github.com/fencekit/fencekit/internal/testenv/child"
-	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
 // LimitFiles lets no file of the server grow beyond a size, as if its disk were
@@ -17,7 +14,7 @@ import (
 // either, and it ends as it does with a full disk: by PANIC, and recovers when there
 // is room. The limit holds for processes of the server, present and to come, until
 // its next start or UnlimitFiles. Ordinary users may do this, unlike filling a disk
-// of their own. It needs Linux's prlimit, and fails with ErrNotLocal unless the
+// of their own. It needs Linux's prlimit, and fails unless the
 // server's processes are here.
 func (p *Server) LimitFiles(ctx context.Context, bytes int64) error {
 	return p.limitFiles(ctx, strconv.FormatInt(bytes, 10))
@@ -28,33 +25,11 @@ func (p *Server) UnlimitFiles(ctx context.Context) error { return p.limitFiles(c
 
 func (p *Server) limitFiles(ctx context.Context, limit string) error {
 	if p.local == nil {
-		return ErrNotLocal
+		return errNotLocal
 	}
-	return p.local.limitFiles(ctx, limit)
-}
-
-// limitFiles limits the first process first: those that it starts inherit that, and
-// the others are there to be found.
-func (l *local) limitFiles(ctx context.Context, limit string) error {
-	l.Mu.Lock()
-	defer l.Mu.Unlock()
-	if l.Proc == nil || !l.Proc.Alive() {
-		return fmt.Errorf("%w: limit the files of %s", child.ErrNotRunning, l.Name)
-	}
-	first := l.Proc.Pid()
-	if err := l.limitProcess(ctx, first, limit); err != nil {
-		return err
-	}
-	pids, err := process.Inhabitants(l.Dir.Root)
-	if err != nil {
-		return err
-	}
-	for _, pid := range pids {
-		if err := l.limitProcess(ctx, pid, limit); err != nil && process.Lives(pid, l.Dir.Root) {
-			return err
-		}
-	}
-	return nil
+	// The first process first: those that it starts inherit the limit, and the others are
+	// there to be found.
+	return p.local.EachProcess(func(pid int) error { return p.local.limitProcess(ctx, pid, limit) })
 }
 
 // limitProcess changes the soft limit, which can be raised again, as the account:

@@ -36,11 +36,11 @@ func startDocker(ctx context.Context, cfg Config) (*Server, error) {
 	}
 	p := &Server{
 		controller: c,
-		dsn:        "postgres://postgres@" + c.Port.Address() + "/postgres?sslmode=disable",
+		dsn:        "postgres://postgres@" + c.Address() + "/postgres?sslmode=disable",
 		source:     "docker " + repository + ":" + tag,
 	}
-	c.Ready = func(ctx context.Context) error { return process.Poll(ctx, p.ping) }
-	c.Create = func(context.Context) error {
+	ready := func(ctx context.Context) error { return process.Poll(ctx, p.ping) }
+	create := func(context.Context) error {
 		_, err := pool.RunWithOptions(&dockertest.RunOptions{
 			Name:         c.Name(),
 			Repository:   repository,
@@ -52,7 +52,7 @@ func startDocker(ctx context.Context, cfg Config) (*Server, error) {
 		})
 		return err
 	}
-	if err := c.Start(ctx); err != nil {
+	if err := c.Start(ctx, create, ready); err != nil {
 		return nil, errors.Join(err, c.Stop(ctx))
 	}
 	return p, nil

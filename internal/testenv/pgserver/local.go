@@ -14,9 +14,9 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
-// ErrNotLocal: what was asked for needs a server whose files are here. See
+// errNotLocal: what was asked for needs a server whose files are here. See
 // Config.Local.
-var ErrNotLocal = errors.New("testenv: not a Postgres of this machine's own binaries: set Config.Local")
+var errNotLocal = errors.New("testenv: not a Postgres of this machine's own binaries: set Config.Local")
 
 // local is what is known of a Postgres that runs from this machine's binaries, and
 // of no other: where its files are.
@@ -38,32 +38,34 @@ func startLocal(ctx context.Context, bin binaries, cfg Config, fill func(context
 	if err != nil {
 		return nil, err
 	}
-	l := &local{s, bin, account, s.Dir.Path("data")}
+	l := &local{s, bin, account, s.Dir().Path("data")}
 	p := &Server{
 		controller: s,
 		local:      l,
-		dsn:        "postgres://postgres@" + s.Ports[0].Address() + "/postgres?sslmode=disable",
+		dsn:        "postgres://postgres@" + s.Address(0) + "/postgres?sslmode=disable",
 		source:     fmt.Sprintf("local %s (%s)", bin.dir, bin.version),
 	}
-	s.Ready = func(ctx context.Context) error { return process.Poll(ctx, p.ping) }
-	s.StopSignals = []syscall.Signal{syscall.SIGINT, syscall.SIGQUIT}
-	s.KillSignals = []syscall.Signal{syscall.SIGQUIT}
-	s.Command = func() (*exec.Cmd, error) {
-		return account.Command(l.data, filepath.Join(bin.dir, "postgres"), arguments(l.data, s.Ports[0], cfg)...), nil
-	}
 	if err := l.makeData(ctx, fill); err != nil {
-		return nil, errors.Join(err, s.Discard())
+		return nil, errors.Join(err, s.Stop(ctx))
 	}
-	if err := s.Start(ctx); err != nil {
-		return nil, errors.Join(err, s.Discard())
+	err = s.Start(ctx, process.Program{
+		Command: func() (*exec.Cmd, error) {
+			return account.Command(l.data, filepath.Join(bin.dir, "postgres"), arguments(l.data, s.Port(0), cfg)...), nil
+		},
+		Ready:       func(ctx context.Context) error { return process.Poll(ctx, p.ping) },
+		StopSignals: []syscall.Signal{syscall.SIGINT, syscall.SIGQUIT},
+		KillSignals: []syscall.Signal{syscall.SIGQUIT},
+	})
+	if err != nil {
+		return nil, err
 	}
 	return p, nil
 }
 
-func arguments(data string, p *process.Port, cfg Config) []string {
+func arguments(data string, port int, cfg Config) []string {
 	return append([]string{"-D", data}, settingArgs(cfg.Settings, map[string]string{
 		"listen_addresses":        "127.0.0.1",
-		"port":                    strconv.Itoa(p.Number),
+		"port":                    strconv.Itoa(port),
 		"unix_socket_directories": "",
 	})...)
 }
@@ -82,7 +84,7 @@ func (l *local) makeData(ctx context.Context, fill func(context.Context, *local)
 // tool runs one of the server's own programs to its end.
 func (l *local) tool(ctx context.Context, name string, args ...string) error {
 	cmd := l.account.Command(l.data, filepath.Join(l.bin.dir, name), args...)
-	out, err := os.CreateTemp("", process.DirPrefix()+name+".log")
+	out, err := os.CreateTemp(filepath.Dir(l.data), name+".log")
 	if err != nil {
 		return err
 	}

@@ -68,11 +68,11 @@ func TestServer_ThatIsNotLocalSaysSo(t *testing.T) {
 	ctx := testContext(t)
 	p := &Server{controller: process.External(DSNVar)}
 	_, err := p.CopyData(ctx)
-	require.ErrorIs(t, err, ErrNotLocal)
-	require.ErrorIs(t, p.PutBack(ctx, nil), ErrNotLocal)
-	require.ErrorIs(t, p.LimitFiles(ctx, 1), ErrNotLocal)
+	require.ErrorIs(t, err, errNotLocal)
+	require.ErrorIs(t, p.PutBack(ctx, nil), errNotLocal)
+	require.ErrorIs(t, p.LimitFiles(ctx, 1), errNotLocal)
 	_, err = StartStandby(ctx, p, nil)
-	require.ErrorIs(t, err, ErrNotLocal)
+	require.ErrorIs(t, err, errNotLocal)
 	t.Setenv(DSNVar, "postgres://127.0.0.1:1/x")
 	require.True(t, strings.HasPrefix(startPostgres(t, &Config{Local: true}).Source(), "local "))
 }

@@ -46,13 +46,23 @@ func settingArgs(others ...map[string]string) []string {
 	return args
 }
 
-// Server is a Postgres server for tests. Its methods may be called
-// concurrently.
+// controller is what Server has the methods Stop, Kill, Restart, Pause and Resume of.
+type controller = process.Controller
+
+// Server is a Postgres server for tests. It is stopped, killed, paused and started again by
+// the methods of process.Controller. Its methods may be called concurrently.
+//
+//   - Stop and Restart end it orderly ("fast": transactions are rolled back).
+//   - Kill ends it at once and without a checkpoint ("immediate"): the next start
+//     recovers from the log, as after a crash.
+//   - Pause stops the postmaster alone: new connections get no answer, *while existing
+//     ones go on*. To stop one of those, stop its backend (pg_backend_pid) or put a
+//     pgproxy in between. In Docker the whole container is paused, backends included.
 type Server struct {
-	controller process.Controller
-	local      *local // nil if it isn't one
-	dsn        string
-	source     string
+	controller
+	local  *local // nil if it isn't one
+	dsn    string
+	source string
 }
 
 // DSN is the URL of the database "postgres", as a superuser where the server
@@ -62,28 +72,6 @@ func (p *Server) DSN() string { return p.dsn }
 // Source says which Postgres this is, as "local /usr/lib/postgresql/15/bin
 // (15.18)", "docker postgres:17" or "FENCEKIT_POSTGRES_DSN".
 func (p *Server) Source() string { return p.source }
-
-// Stop ends Postgres orderly ("fast": transactions are rolled back), or by
-// force if it takes too long, and removes its data. A second call does nothing.
-func (p *Server) Stop(ctx context.Context) error { return p.controller.Stop(ctx) }
-
-// Kill ends Postgres at once and without a checkpoint ("immediate"): the next
-// start recovers from the log, as after a crash. It returns once the server and
-// its backends have ended. A server that isn't running stays so.
-func (p *Server) Kill() error { return p.controller.Kill() }
-
-// Restart starts Postgres again on the same port and data, stopping it first
-// if it runs, and returns once it answers. It fails with ErrStopped after Stop.
-func (p *Server) Restart(ctx context.Context) error { return p.controller.Restart(ctx) }
-
-// Pause stops the postmaster by SIGSTOP and returns once the kernel shows it
-// stopped: new connections get no answer, *while existing ones go on*. To stop
-// one of those, stop its backend (pg_backend_pid) or put a pgproxy in between.
-// In Docker the whole container is paused, backends included.
-func (p *Server) Pause() error { return p.controller.Pause() }
-
-// Resume lets a paused Postgres go on.
-func (p *Server) Resume() error { return p.controller.Resume() }
 
 // CreateDatabase makes an empty database and returns its DSN. It fails if the
 // name is taken.

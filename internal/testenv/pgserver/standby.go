@@ -14,7 +14,7 @@ const StandbyName = "standby"
 // StartStandby starts a standby that streams from primary, whose files must be
 // here, and returns once it answers queries; it must be stopped by Stop. It follows
 // asynchronously unless primary's settings say otherwise. pg_promote() makes it a
-// primary. cfg is as for Start. It fails with ErrNotLocal unless primary
+// primary. cfg is as for Start. It fails unless primary
 // was started with Config.Local.
 func StartStandby(ctx context.Context, primary *Server, cfg *Config) (*Server, error) {
 	var c Config
@@ -22,10 +22,10 @@ func StartStandby(ctx context.Context, primary *Server, cfg *Config) (*Server, e
 		c = *cfg
 	}
 	if primary.local == nil {
-		return nil, ErrNotLocal
+		return nil, errNotLocal
 	}
 	return startLocal(ctx, primary.local.bin, c, func(ctx context.Context, l *local) error {
-		from := fmt.Sprintf("host=127.0.0.1 port=%d user=postgres application_name=%s", primary.local.Ports[0].Number, StandbyName)
+		from := fmt.Sprintf("host=127.0.0.1 port=%d user=postgres application_name=%s", primary.local.Port(0), StandbyName)
 		return l.tool(ctx, "pg_basebackup", "-D", l.data, "-d", from, "--write-recovery-conf", "--checkpoint=fast", "--no-sync")
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -17,33 +16,12 @@ const (
 	// DSNVar names an existing server. It is used or failed, never
 	// skipped, and never stopped.
 	DSNVar = "FENCEKIT_POSTGRES_DSN"
-	// WayVar is "local" or "docker" to allow that way only.
-	WayVar = "FENCEKIT_POSTGRES"
+	// wayVar is "local" or "docker" to allow that way only.
+	wayVar = "FENCEKIT_POSTGRES"
 )
 
-// NotFoundError says where a Postgres was looked for and what was wrong
-// there, in order, and what to do.
-type NotFoundError struct{ Attempts []process.Attempt }
-
-func (e *NotFoundError) Error() string {
-	var text strings.Builder
-	text.WriteString("testenv: found no Postgres to run:")
-	for _, a := range e.Attempts {
-		fmt.Fprintf(&text, "\n  %s: %v", a.Where, a.Err)
-	}
-	text.WriteString("\ninstall one: sudo apt-get install postgresql | sudo dnf install postgresql-server | brew install postgresql@17" +
-		"\nor start Docker, or name a server: " + DSNVar + "=postgres://user:password@host/database")
-	return text.String()
-}
-
-// Unwrap gives the reason of each attempt.
-func (e *NotFoundError) Unwrap() []error {
-	errs := make([]error, len(e.Attempts))
-	for i, a := range e.Attempts {
-		errs[i] = a.Err
-	}
-	return errs
-}
+const advice = "sudo apt-get install postgresql | sudo dnf install postgresql-server | brew install postgresql@17" +
+	"\nor start Docker, or name a server: " + DSNVar + "=postgres://user:password@host/database"
 
 // Config says how to run Postgres. nil means all defaults. Unless Local is
 // set it says nothing to a server that FENCEKIT_POSTGRES_DSN names.
@@ -64,14 +42,14 @@ type Config struct {
 // Start returns a Postgres that answers; it must be stopped by Stop.
 // It is, in this order: the server that FENCEKIT_POSTGRES_DSN names; one of
 // the binaries on this machine, on a data directory of its own; a container.
-// The choice is printed to stderr, once. It fails with *NotFoundError if
+// The choice is printed to stderr, once. It fails with *process.NotFoundError if
 // there is none of these. ctx bounds the start alone.
 func Start(ctx context.Context, cfg *Config) (*Server, error) {
 	var c Config
 	if cfg != nil {
 		c = *cfg
 	}
-	dsn, way := os.Getenv(DSNVar), os.Getenv(WayVar)
+	dsn, way := os.Getenv(DSNVar), os.Getenv(wayVar)
 	if c.Local {
 		dsn, way = "", "local"
 	}
@@ -87,7 +65,7 @@ func Start(ctx context.Context, cfg *Config) (*Server, error) {
 	case "docker":
 		docker = true
 	default:
-		return nil, fmt.Errorf("testenv: %s=%s: must be local, docker or empty", WayVar, way)
+		return nil, fmt.Errorf("testenv: %s=%s: must be local, docker or empty", wayVar, way)
 	}
 	var tried []process.Attempt
 	if local {
@@ -105,7 +83,7 @@ func Start(ctx context.Context, cfg *Config) (*Server, error) {
 		}
 		tried = append(tried, process.Attempt{Where: "Docker", Err: err})
 	}
-	return nil, &NotFoundError{tried}
+	return nil, &process.NotFoundError{Server: "Postgres", Attempts: tried, Advice: advice}
 }
 
 // tryLocal starts the first server found on this machine. One that is found

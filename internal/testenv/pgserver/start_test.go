@@ -96,17 +96,17 @@ func TestStart_UsesTheDSNOrFails(t *testing.T) {
 
 func TestStart_ListsAttemptsReasonsAndTheInstallCommand(t *testing.T) {
 	t.Setenv(DSNVar, "")
-	t.Setenv(WayVar, "docker")
+	t.Setenv(wayVar, "docker")
 	t.Setenv("DOCKER_HOST", "unix://"+filepath.Join(t.TempDir(), "nobody.sock"))
 	_, err := Start(testContext(t), nil)
-	var none *NotFoundError
+	var none *process.NotFoundError
 	require.ErrorAs(t, err, &none)
 	require.Len(t, none.Attempts, 1)
 	require.ErrorIs(t, err, none.Attempts[0].Err)
 	for _, part := range []string{"Docker: daemon does not answer", "apt-get install postgresql", DSNVar} {
 		require.ErrorContains(t, err, part)
 	}
-	t.Setenv(WayVar, "podman")
+	t.Setenv(wayVar, "podman")
 	_, err = Start(testContext(t), nil)
 	require.ErrorContains(t, err, "must be local, docker or empty")
 }
@@ -115,7 +115,7 @@ func TestStart_ListsAttemptsReasonsAndTheInstallCommand(t *testing.T) {
 func TestStart_DockerThatIsSilentIsGivenUp(t *testing.T) {
 	silent := silentSocket(t)
 	t.Setenv(DSNVar, "")
-	t.Setenv(WayVar, "docker")
+	t.Setenv(wayVar, "docker")
 	t.Setenv("DOCKER_HOST", "unix://"+silent)
 	_, err := Start(testContext(t), nil)
 	require.ErrorContains(t, err, "daemon does not answer")
@@ -133,11 +133,11 @@ func TestStart_SaysWhyAFoundServerDoesNotStart(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "initdb"), []byte(script), 0o755))
 	t.Setenv("PATH", dir)
 	t.Setenv(DSNVar, "")
-	t.Setenv(WayVar, "")
+	t.Setenv(wayVar, "")
 	t.Setenv("DOCKER_HOST", "unix://"+filepath.Join(t.TempDir(), "nobody.sock"))
 
 	_, err = Start(testContext(t), nil)
-	var none *NotFoundError
+	var none *process.NotFoundError
 	require.ErrorAs(t, err, &none)
 	require.Len(t, none.Attempts, 2)
 	require.Equal(t, dir, none.Attempts[0].Where)

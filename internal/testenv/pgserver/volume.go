@@ -16,25 +16,25 @@ type Volume struct {
 }
 
 // CopyData stops the server orderly, copies its data and starts it again: a backup
-// of its volume. It fails with ErrNotLocal unless the server's files are here.
+// of its volume. It fails unless the server's files are here.
 func (p *Server) CopyData(ctx context.Context) (*Volume, error) {
 	if p.local == nil {
-		return nil, ErrNotLocal
+		return nil, errNotLocal
 	}
-	v := &Volume{p.local, p.local.Dir.Path(fmt.Sprintf("copy-%016x", rand.Uint64()))}
-	return v, p.local.WhileDown(ctx, func() error { return copyTree(ctx, p.local.data, v.dir) })
+	v := &Volume{p.local, p.local.Dir().Path(fmt.Sprintf("copy-%016x", rand.Uint64()))}
+	return v, p.local.WhileStopped(ctx, func() error { return copyTree(ctx, p.local.data, v.dir) })
 }
 
 // PutBack stops the server orderly, puts a copy of its data in the place of the
 // present one and starts it again. A copy may be put back several times.
 func (p *Server) PutBack(ctx context.Context, v *Volume) error {
 	if p.local == nil {
-		return ErrNotLocal
+		return errNotLocal
 	}
 	if p.local != v.server {
 		return errors.New("testenv: this is a copy of another server's data")
 	}
-	return p.local.WhileDown(ctx, func() error {
+	return p.local.WhileStopped(ctx, func() error {
 		if err := os.RemoveAll(p.local.data); err != nil {
 			return err
 		}

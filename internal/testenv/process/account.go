@@ -51,7 +51,7 @@ func (a *Account) Own(dir string) error {
 func (a *Account) Command(dir, path string, args ...string) *exec.Cmd {
 	cmd := exec.Command(path, args...)
 	cmd.Dir = dir
-	cmd.Env = append(WithoutPrefix(WithoutPrefix(os.Environ(), "PG"), "LC_"), "LC_ALL=C")
+	cmd.Env = append(Environ("PG", "LC_"), "LC_ALL=C")
 	if a.credential != nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: a.credential}
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"sync"
 	"syscall"
@@ -39,59 +38,64 @@ func NewDocker(ctx context.Context) (*dockertest.Pool, error) {
 	return pool, nil
 }
 
-// NewDockerDir makes a directory and reserves ports for what is going to run in
-// Docker. The mark is written before that does: whatever happens then, a sweep
-// finds it.
-func NewDockerDir(ports int) (*Server, error) {
-	s, err := NewServer("docker", nil, ports)
+// NewDockerDir makes a directory for what is going to run in Docker under its name. The
+// mark is written before that does: whatever happens then, a sweep finds it.
+func NewDockerDir() (*Dir, error) {
+	dir, err := NewDir()
 	if err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(s.Dir.Path(dockerFile), nil, 0o644); err != nil {
-		return nil, errors.Join(err, s.Discard())
+	if err := os.WriteFile(dir.Path(dockerFile), nil, 0o644); err != nil {
+		return nil, errors.Join(err, dir.Remove())
 	}
-	return s, nil
+	return dir, nil
 }
 
-// Container is a server in Docker. Its methods may be called concurrently; they
-// take effect one after another.
+// Container is a server in Docker, where its data is.
 type Container struct {
-	pool   *dockertest.Pool
-	server string // what it runs, for error messages
-	Dir    *Dir   // for its name; the data is in the container
-	Port   *Port
-	Create func(ctx context.Context) error // creates and starts it
-	Ready  func(ctx context.Context) error // returns once it answers
-
-	stopSignal syscall.Signal // ends it orderly
+	pool       *dockertest.Pool
+	server     string // what it runs, for error messages
+	dir        *Dir   // for its name
+	port       *port
+	ready      func(ctx context.Context) error // returns once it answers
+	stopSignal syscall.Signal                  // ends it orderly
 
 	mu      sync.Mutex
 	stopped bool
 }
 
-// NewContainer makes what a container needs outside of Docker; the caller fills in
-// the rest and starts it, or stops it.
+// NewContainer makes what a container needs outside of Docker; the caller starts it, or
+// stops it if it isn't going to run.
 func NewContainer(pool *dockertest.Pool, server string, stopSignal syscall.Signal) (*Container, error) {
-	s, err := NewDockerDir(1)
+	dir, err := NewDockerDir()
 	if err != nil {
 		return nil, err
 	}
-	return &Container{pool: pool, server: server, Dir: s.Dir, Port: s.Ports[0], stopSignal: stopSignal}, nil
+	p, err := reservePort()
+	if err != nil {
+		return nil, errors.Join(err, dir.Remove())
+	}
+	return &Container{pool: pool, server: server, dir: dir, port: p, stopSignal: stopSignal}, nil
 }
 
 // Name is the name of the container, and of its network if it has one.
-func (c *Container) Name() string { return filepath.Base(c.Dir.Root) }
+func (c *Container) Name() string { return c.dir.Name() }
+
+// Address is host:port of its port.
+func (c *Container) Address() string { return c.port.address() }
 
 // Binding publishes a port of the container on the loopback.
 func (c *Container) Binding(inside docker.Port) map[docker.Port][]docker.PortBinding {
 	return map[docker.Port][]docker.PortBinding{
-		inside: {{HostIP: "127.0.0.1", HostPort: strconv.Itoa(c.Port.Number)}},
+		inside: {{HostIP: "127.0.0.1", HostPort: strconv.Itoa(c.port.number)}},
 	}
 }
 
-// Start creates the container and returns once the server answers.
-func (c *Container) Start(ctx context.Context) error {
-	if err := c.Create(ctx); err != nil {
+// Start calls create, which creates and starts the container, and returns once ready does,
+// when the server answers. A container that fails to start is to be stopped.
+func (c *Container) Start(ctx context.Context, create, ready func(ctx context.Context) error) error {
+	c.ready = ready
+	if err := create(ctx); err != nil {
 		return fmt.Errorf("testenv: run %s in Docker: %w", c.server, err)
 	}
 	return c.awaitReady(ctx)
@@ -108,7 +112,7 @@ func (c *Container) awaitReady(ctx context.Context) error {
 			ended(fmt.Errorf("its container ended with code %d", code))
 		}
 	}()
-	if err := c.Ready(alive); err != nil {
+	if err := c.ready(alive); err != nil {
 		return fmt.Errorf("testenv: %s in Docker did not get ready: %w\n%s", c.server, err, c.logTail())
 	}
 	return nil
@@ -127,7 +131,7 @@ func (c *Container) logTail() string {
 	return text[max(0, len(text)-logTail):]
 }
 
-// Stop ends the server by force, and removes its container. A second call does nothing.
+// Stop is Controller's; it ends the server by force.
 func (c *Container) Stop(context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -138,18 +142,18 @@ func (c *Container) Stop(context.Context) error {
 		return err
 	}
 	c.stopped = true
-	return errors.Join(c.Dir.Remove(), c.Port.Release())
+	return errors.Join(c.dir.Remove(), c.port.release())
 }
 
-// Kill ends the server by SIGKILL and waits for its end. One that is not running stays so.
+// Kill is Controller's.
 func (c *Container) Kill() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.End(context.Background(), syscall.SIGKILL)
+	return c.end(context.Background(), syscall.SIGKILL)
 }
 
-// End sends a signal and waits for the container's end.
-func (c *Container) End(ctx context.Context, sig syscall.Signal) error {
+// end sends a signal and waits for the container's end.
+func (c *Container) end(ctx context.Context, sig syscall.Signal) error {
 	state, err := c.pool.Client.InspectContainerWithContext(c.Name(), ctx)
 	var none *docker.NoSuchContainer
 	if errors.As(err, &none) {
@@ -172,15 +176,14 @@ func (c *Container) End(ctx context.Context, sig syscall.Signal) error {
 	return err
 }
 
-// Restart starts the server again, after an orderly stop if it runs, and returns once it
-// answers. It fails with ErrStopped after Stop.
+// Restart is Controller's.
 func (c *Container) Restart(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.stopped {
 		return ErrStopped
 	}
-	if err := c.End(ctx, c.stopSignal); err != nil {
+	if err := c.end(ctx, c.stopSignal); err != nil {
 		return err
 	}
 	if err := c.pool.Client.StartContainerWithContext(c.Name(), nil, ctx); err != nil {
@@ -189,14 +192,14 @@ func (c *Container) Restart(ctx context.Context) error {
 	return c.awaitReady(ctx)
 }
 
-// Pause freezes the server: its connections stay open and silent.
+// Pause is Controller's; it freezes all that is in the container.
 func (c *Container) Pause() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.pool.Client.PauseContainer(c.Name())
 }
 
-// Resume lets a paused server go on.
+// Resume is Controller's.
 func (c *Container) Resume() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

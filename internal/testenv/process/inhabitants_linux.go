@@ -16,15 +16,15 @@ func Inhabitants(root string) (pids []int, err error) {
 		return nil, err
 	}
 	for _, entry := range entries {
-		if pid, err := strconv.Atoi(entry.Name()); err == nil && Lives(pid, root) {
+		if pid, err := strconv.Atoi(entry.Name()); err == nil && lives(pid, root) {
 			pids = append(pids, pid)
 		}
 	}
 	return pids, nil
 }
 
-// Lives reports whether the process's working directory is in root.
-func Lives(pid int, root string) bool {
+// lives reports whether the process's working directory is in root.
+func lives(pid int, root string) bool {
 	cwd, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "cwd"))
 	return err == nil && (cwd == root || strings.HasPrefix(cwd, root+"/"))
 }
@@ -37,7 +37,7 @@ func killInhabitant(root string, pid int) error {
 		return err
 	}
 	defer process.Release()
-	if !Lives(pid, root) {
+	if !lives(pid, root) {
 		return nil
 	}
 	if err := process.Kill(); !errors.Is(err, os.ErrProcessDone) {

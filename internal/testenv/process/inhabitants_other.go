@@ -34,8 +34,8 @@ func Inhabitants(root string) (pids []int, err error) {
 	return pids, nil
 }
 
-// Lives reports whether the process is one of inhabitants.
-func Lives(pid int, root string) bool {
+// lives reports whether the process is one of inhabitants.
+func lives(pid int, root string) bool {
 	pids, err := Inhabitants(root)
 	return err == nil && slices.Contains(pids, pid)
 }

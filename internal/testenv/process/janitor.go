@@ -26,24 +26,22 @@ type janitor struct {
 
 var theJanitor janitor
 
-// hire starts the janitor unless it runs.
-func (j *janitor) hire() error {
+// start starts the janitor unless it runs.
+func (j *janitor) start() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.cmd != nil {
 		return nil
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return err
 	}
 	read, write, err := os.Pipe()
 	if err != nil {
 		return err
 	}
 	defer read.Close()
-	cmd := exec.Command(self, strconv.Itoa(os.Getpid()))
-	cmd.Env = append(os.Environ(), RoleVar+"="+roleJanitor)
+	cmd, err := InRole(roleJanitor, []string{strconv.Itoa(os.Getpid())})
+	if err != nil {
+		return errors.Join(err, write.Close())
+	}
 	cmd.Stdin = read
 	// A session of its own: what ends the owner's group doesn't end it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -60,7 +58,7 @@ func runJanitor(owner string) error {
 	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
 		return err
 	}
-	unlock, err := LockSweep()
+	unlock, err := lockSweep()
 	if err != nil {
 		return err
 	}
@@ -76,7 +74,7 @@ func runJanitor(owner string) error {
 			}
 		}
 	}
-	return Sweep()
+	return sweep()
 }
 
 // playJanitor is runJanitor as a process.

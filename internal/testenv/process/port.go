@@ -15,16 +15,16 @@ const (
 	portCount = 10000
 )
 
-// Port is a TCP port on the loopback that no other user of this package gets
+// port is a TCP port on the loopback that no other user of this package gets
 // until release, in any process. The reservation is the UDP port of the same
 // number: the kernel keeps it exclusive, and drops it when the owner dies.
-type Port struct {
-	Number int
+type port struct {
+	number int
 	twin   *net.UDPConn
 }
 
-// ReservePort finds a free port. It fails when all are taken.
-func ReservePort() (*Port, error) {
+// reservePort finds a free port. It fails when all are taken.
+func reservePort() (*port, error) {
 	start := rand.IntN(portCount)
 	for i := range portCount {
 		number := firstPort + (start+i)%portCount
@@ -33,22 +33,22 @@ func ReservePort() (*Port, error) {
 			continue
 		}
 		if probe, err := net.Listen("tcp4", loopback(number)); err == nil {
-			return &Port{number, twin}, probe.Close()
+			return &port{number, twin}, probe.Close()
 		}
 		_ = twin.Close()
 	}
 	return nil, fmt.Errorf("testenv: no free port from %d to %d", firstPort, firstPort+portCount-1)
 }
 
-// Release gives the port up. A second call does nothing.
-func (p *Port) Release() error {
+// release gives the port up. A second call does nothing.
+func (p *port) release() error {
 	if err := p.twin.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 		return err
 	}
 	return nil
 }
 
-// Address is host:port.
-func (p *Port) Address() string { return loopback(p.Number) }
+// address is host:port.
+func (p *port) address() string { return loopback(p.number) }
 
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }

@@ -7,16 +7,16 @@ import (
 )
 
 func TestReservePort_IsExclusiveUntilReleased(t *testing.T) {
-	p, err := ReservePort()
+	p, err := reservePort()
 	require.NoError(t, err)
-	seen := map[int]bool{p.Number: true}
+	seen := map[int]bool{p.number: true}
 	for range 200 {
-		other, err := ReservePort()
+		other, err := reservePort()
 		require.NoError(t, err)
-		defer other.Release()
-		require.False(t, seen[other.Number])
-		seen[other.Number] = true
+		defer other.release()
+		require.False(t, seen[other.number])
+		seen[other.number] = true
 	}
-	require.NoError(t, p.Release())
-	require.NoError(t, p.Release())
+	require.NoError(t, p.release())
+	require.NoError(t, p.release())
 }

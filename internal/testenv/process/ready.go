@@ -10,8 +10,8 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/child"
 )
 
-// PollInterval is how often a starting server is asked whether it is there.
-const PollInterval = 10 * time.Millisecond
+// pollInterval is how often a starting server is asked whether it is there.
+const pollInterval = 10 * time.Millisecond
 
 // Poll calls ask until it succeeds. When ctx ends first, the error holds the
 // cause and what ask said last.
@@ -24,7 +24,7 @@ func Poll(ctx context.Context, ask func(context.Context) error) error {
 		select {
 		case <-ctx.Done():
 			return errors.Join(context.Cause(ctx), err)
-		case <-time.After(PollInterval):
+		case <-time.After(pollInterval):
 		}
 	}
 }

@@ -1,13 +1,19 @@
 package process
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"strings"
 	"sync/atomic"
 )
 
-// RoleVar tells a child of this binary what it was started to be.
-const RoleVar = "FENCEKIT_TESTENV_ROLE"
+// errNoReexec: main or TestMain doesn't call Reexec first.
+var errNoReexec = errors.New("testenv: call testenv.Reexec first in main, or testenv.Main in TestMain")
+
+// roleVar tells a child of this binary what it was started to be.
+const roleVar = "FENCEKIT_TESTENV_ROLE"
 
 // reexecCalled guards against a binary whose child would do what its parent
 // does, and start children itself.
@@ -17,11 +23,11 @@ var reexecCalled atomic.Bool
 // just that: then it doesn't return. Otherwise it returns at once.
 func PlayRole(roles map[string]func()) {
 	reexecCalled.Store(true)
-	role := os.Getenv(RoleVar)
+	role := os.Getenv(roleVar)
 	if role == "" {
 		return
 	}
-	_ = os.Unsetenv(RoleVar)
+	_ = os.Unsetenv(roleVar)
 	play, known := roles[role]
 	switch {
 	case known:
@@ -29,7 +35,39 @@ func PlayRole(roles map[string]func()) {
 	case role == roleJanitor:
 		playJanitor()
 	default:
-		fmt.Fprintf(os.Stderr, "testenv: unknown role %q in %s\n", role, RoleVar)
+		fmt.Fprintf(os.Stderr, "testenv: unknown role %q in %s\n", role, roleVar)
 		os.Exit(64)
 	}
+}
+
+// InRole is a command that runs this binary in a role, with what Environ returns.
+func InRole(role string, args []string, without ...string) (*exec.Cmd, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(self, args...)
+	cmd.Env = append(Environ(without...), roleVar+"="+role)
+	return cmd, nil
+}
+
+// Environ is the environment without variables of these prefixes, which would configure a
+// server behind our back.
+func Environ(without ...string) []string {
+	var kept []string
+	for _, v := range os.Environ() {
+		if !hasPrefix(v, without) {
+			kept = append(kept, v)
+		}
+	}
+	return kept
+}
+
+func hasPrefix(s string, prefixes []string) bool {
+	for _, p := range prefixes {
+		if strings.HasPrefix(s, p) {
+			return true
+		}
+	}
+	return false
 }

@@ -17,32 +17,32 @@ const ownerFile = "owner.pid"
 
 // Dir is the directory of one server under os.TempDir().
 type Dir struct {
-	Root  string
+	root  string
 	owner *os.File
 }
 
-// DirPrefix names this user's directories, so that a sweep touches no others.
-func DirPrefix() string { return "fencekit-" + strconv.Itoa(os.Getuid()) + "-" }
+// dirPrefix names this user's directories, so that a sweep touches no others.
+func dirPrefix() string { return "fencekit-" + strconv.Itoa(os.Getuid()) + "-" }
 
 // NewDir makes a directory, after sweeping those of dead owners, and makes
 // sure that this one is swept.
 func NewDir() (*Dir, error) {
 	if !reexecCalled.Load() {
-		return nil, ErrNoReexec
+		return nil, errNoReexec
 	}
-	if err := theJanitor.hire(); err != nil {
+	if err := theJanitor.start(); err != nil {
 		return nil, fmt.Errorf("testenv: start the janitor: %w", err)
 	}
-	unlock, err := LockSweep()
+	unlock, err := lockSweep()
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	if err := Sweep(); err != nil {
+	if err := sweep(); err != nil {
 		// What another run left is no reason for this one to fail.
 		fmt.Fprintln(os.Stderr, err)
 	}
-	root, err := os.MkdirTemp("", DirPrefix())
+	root, err := os.MkdirTemp("", dirPrefix())
 	if err != nil {
 		return nil, err
 	}
@@ -63,12 +63,15 @@ func NewDir() (*Dir, error) {
 	return &Dir{root, owner}, nil
 }
 
-// Path is the path of a file or directory in it.
-func (d *Dir) Path(name string) string { return filepath.Join(d.Root, name) }
+// Name is the last part of its path, which no other directory has.
+func (d *Dir) Name() string { return filepath.Base(d.root) }
+
+// Path is the path of a file or directory in it; that of "" is its own.
+func (d *Dir) Path(name string) string { return filepath.Join(d.root, name) }
 
 // Remove deletes it with all that is in it. A second call does nothing.
 func (d *Dir) Remove() error {
-	err := os.RemoveAll(d.Root)
+	err := os.RemoveAll(d.root)
 	if closed := d.owner.Close(); !errors.Is(closed, os.ErrClosed) {
 		err = errors.Join(err, closed)
 	}
@@ -77,7 +80,7 @@ func (d *Dir) Remove() error {
 
 // runDirs lists the directories of this user, of all owners.
 func runDirs() (roots []string, err error) {
-	matches, err := filepath.Glob(filepath.Join(os.TempDir(), DirPrefix()+"*"))
+	matches, err := filepath.Glob(filepath.Join(os.TempDir(), dirPrefix()+"*"))
 	if err != nil {
 		return nil, err
 	}
@@ -114,15 +117,15 @@ func flockOwner(root string, how int) error {
 	return syscall.Flock(int(file.Fd()), how)
 }
 
-// LockSweep keeps others from sweeping until the returned function is called:
+// lockSweep keeps others from sweeping until the returned function is called:
 // a directory must not be swept between its making and its owner's lock. The wait
 // is bounded, since a run that stands still may have the lock.
-func LockSweep() (unlock func(), err error) {
-	file, err := os.OpenFile(filepath.Join(os.TempDir(), DirPrefix()+"sweep.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+func lockSweep() (unlock func(), err error) {
+	file, err := os.OpenFile(filepath.Join(os.TempDir(), dirPrefix()+"sweep.lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	for deadline := time.Now().Add(StartBound); ; time.Sleep(PollInterval) {
+	for deadline := time.Now().Add(StartBound); ; time.Sleep(pollInterval) {
 		err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		switch {
 		case err == nil:

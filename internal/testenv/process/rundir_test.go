@@ -12,25 +12,24 @@ func TestNewServer_FailsWithoutReexec(t *testing.T) {
 	reexecCalled.Store(false)
 	defer reexecCalled.Store(true)
 	_, err := NewServer("sleep", nil, 1)
-	require.ErrorIs(t, err, ErrNoReexec)
+	require.ErrorIs(t, err, errNoReexec)
 }
 
 func TestSweep_SparesTheLiving(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir()) // not other runs' directories
 	s, err := NewServer("sleep", nil, 0)
 	require.NoError(t, err)
-	s.Command = func() (*exec.Cmd, error) {
+	command := func() (*exec.Cmd, error) {
 		cmd := exec.Command("sleep", "1000")
-		cmd.Dir = s.Dir.Root
+		cmd.Dir = s.Dir().Path("")
 		return cmd, nil
 	}
-	s.Ready = func(context.Context) error { return nil }
-	require.NoError(t, s.Start(t.Context()))
+	require.NoError(t, s.Start(t.Context(), Program{Command: command, Ready: func(context.Context) error { return nil }}))
 	defer s.Stop(context.Background())
-	unlock, err := LockSweep()
+	unlock, err := lockSweep()
 	require.NoError(t, err)
-	require.NoError(t, Sweep())
+	require.NoError(t, sweep())
 	unlock()
-	require.True(t, s.Proc.Alive())
-	require.DirExists(t, s.Dir.Root)
+	require.True(t, s.proc.Alive())
+	require.DirExists(t, s.dir.root)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -20,155 +21,219 @@ const (
 	logTail = 2048
 )
 
-// Controller is what can be done to a server, wherever it runs.
+// ErrStopped: the server was stopped for good and its data removed.
+var ErrStopped = errors.New("testenv: server is stopped")
+
+// Controller is what can be done to a server, wherever it runs. Its methods may be called
+// concurrently; they take effect one after another.
 type Controller interface {
+	// Stop ends the server orderly, or by force if that takes too long, and removes its
+	// data. A second call does nothing.
 	Stop(ctx context.Context) error
+	// Kill ends the server at once and waits for its end; its data stays. One that isn't
+	// running stays so.
 	Kill() error
+	// Restart starts the server again on the same ports and data, after an orderly stop if
+	// it runs, and returns once it answers. It fails with ErrStopped after Stop.
 	Restart(ctx context.Context) error
+	// Pause freezes the server and returns once it is: its connections stay open and
+	// silent. It fails with child.ErrNotRunning if it has ended.
 	Pause() error
+	// Resume lets a paused server go on.
 	Resume() error
 }
 
 // Server is a child process with a directory and ports that outlive it, so
-// that it can be killed and started again. Its methods may be called
-// concurrently; they take effect one after another.
+// that it can be killed and started again.
 type Server struct {
-	Name    string
-	Dir     *Dir
-	Ports   []*Port // the first is where clients connect
-	Command func() (*exec.Cmd, error)
-	Ready   func(ctx context.Context) error // returns once it answers
-	log     io.Writer                       // beside the log file; may be nil
+	name    string
+	log     io.Writer // beside the log file; may be nil
+	dir     *Dir
+	ports   []*port
+	program Program
 
-	StopSignals []syscall.Signal // orderly, gentlest first
-	KillSignals []syscall.Signal // before SIGKILL; may be empty
-
-	Mu      sync.Mutex
-	Proc    *child.Process
-	Stopped bool
+	mu      sync.Mutex
+	proc    *child.Process
+	stopped bool
 }
 
-// NewServer makes a directory and reserves ports for a server; the caller
-// fills in the rest and starts it, or discards it.
+// Program is what a server runs.
+type Program struct {
+	// Command is called for each start.
+	Command func() (*exec.Cmd, error)
+	// Ready returns once the server answers.
+	Ready func(ctx context.Context) error
+	// StopSignals end it orderly, the gentlest first.
+	StopSignals []syscall.Signal
+	// KillSignals end it at once; SIGKILL follows them. Default: none.
+	KillSignals []syscall.Signal
+}
+
+// NewServer makes a directory and reserves ports for a server; the caller starts it, or
+// stops it if it isn't going to run.
 func NewServer(name string, log io.Writer, ports int) (*Server, error) {
 	dir, err := NewDir()
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{Name: name, Dir: dir, log: log}
+	s := &Server{name: name, dir: dir, log: log}
 	for range ports {
-		p, err := ReservePort()
+		p, err := reservePort()
 		if err != nil {
-			return nil, errors.Join(err, s.Discard())
+			return nil, errors.Join(err, s.discard())
 		}
-		s.Ports = append(s.Ports, p)
+		s.ports = append(s.ports, p)
 	}
 	return s, nil
 }
 
-// Start starts the process and returns once it is ready.
-func (s *Server) Start(ctx context.Context) error {
-	cmd, err := s.Command()
+// Dir is the server's directory.
+func (s *Server) Dir() *Dir { return s.dir }
+
+// Port is the number of one of its ports.
+func (s *Server) Port(i int) int { return s.ports[i].number }
+
+// Address is host:port of one of its ports.
+func (s *Server) Address(i int) string { return s.ports[i].address() }
+
+// Start starts the server for the first time and returns once it is ready. One that fails
+// to is stopped for good.
+func (s *Server) Start(ctx context.Context, p Program) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.program = p
+	if err := s.start(ctx); err != nil {
+		s.stopped = true
+		return errors.Join(err, s.discard())
+	}
+	return nil
+}
+
+func (s *Server) start(ctx context.Context) error {
+	cmd, err := s.program.Command()
 	if err != nil {
 		return err
 	}
-	logFile := s.Dir.Path(s.Name + ".log")
+	logFile := s.dir.Path(s.name + ".log")
 	out, err := openLog(logFile, s.log)
 	if err != nil {
 		return err
 	}
 	defer out.Close() // the child has its own
 	cmd.Stdout, cmd.Stderr = out, out
-	if s.Proc, err = child.Start(cmd); err != nil {
-		return fmt.Errorf("testenv: start %s: %w", s.Name, err)
+	if s.proc, err = child.Start(cmd); err != nil {
+		return fmt.Errorf("testenv: start %s: %w", s.name, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, StartBound)
 	defer cancel()
-	starting, done := whileAlive(ctx, s.Proc)
+	starting, done := whileAlive(ctx, s.proc)
 	defer done()
-	if err := s.Ready(starting); err != nil {
-		_ = s.Proc.Kill()
-		return fmt.Errorf("testenv: %s did not get ready: %w\n%s", s.Name, err, TailOf(logFile))
+	if err := s.program.Ready(starting); err != nil {
+		_ = s.proc.Kill()
+		return fmt.Errorf("testenv: %s did not get ready: %w\n%s", s.name, err, TailOf(logFile))
 	}
 	return nil
 }
 
-// Stop ends the server orderly, or by force if that takes too long, and removes its
-// directory. A second call does nothing.
+// Stop is Controller's.
 func (s *Server) Stop(context.Context) error {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
-	if s.Stopped {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
 		return nil
 	}
-	s.Stopped = true
-	return errors.Join(s.End(s.StopSignals), s.Discard())
+	s.stopped = true
+	return errors.Join(s.end(s.program.StopSignals), s.discard())
 }
 
-// Discard gives back what outlives the process.
-func (s *Server) Discard() error {
-	errs := []error{s.Dir.Remove()}
-	for _, p := range s.Ports {
-		errs = append(errs, p.Release())
+// discard gives back what outlives the process.
+func (s *Server) discard() error {
+	errs := []error{s.dir.Remove()}
+	for _, p := range s.ports {
+		errs = append(errs, p.release())
 	}
 	return errors.Join(errs...)
 }
 
-// Kill ends the server by SIGKILL and waits for its end. One that is not running stays so.
+// Kill is Controller's.
 func (s *Server) Kill() error {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
-	return s.End(s.KillSignals)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.end(s.program.KillSignals)
 }
 
-// End sends the signals in turn, then SIGKILL, and waits for the end of the process, if
-// there is one. The caller holds Mu.
-func (s *Server) End(signals []syscall.Signal) error {
-	if s.Proc == nil {
+// end sends the signals in turn, then SIGKILL, and waits for the end of the process, if
+// there is one.
+func (s *Server) end(signals []syscall.Signal) error {
+	if s.proc == nil {
 		return nil
 	}
-	return s.Proc.End(signals...)
+	return s.proc.End(signals...)
 }
 
-// Restart starts the server again, after an orderly stop if it runs, and returns once it
-// answers. It fails with ErrStopped after Stop.
+// Restart is Controller's.
 func (s *Server) Restart(ctx context.Context) error {
-	return s.WhileDown(ctx, func() error { return nil })
+	return s.WhileStopped(ctx, func() error { return nil })
 }
 
-// WhileDown stops the server orderly if it runs, calls do and starts it again.
-func (s *Server) WhileDown(ctx context.Context, do func() error) error {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
-	if s.Stopped {
+// WhileStopped stops the server orderly if it runs, calls do and starts it again. It fails
+// with ErrStopped after Stop.
+func (s *Server) WhileStopped(ctx context.Context, do func() error) error {
+	return s.whileDown(ctx, s.program.StopSignals, do)
+}
+
+// WhileKilled is WhileStopped, but that the server is killed.
+func (s *Server) WhileKilled(ctx context.Context, do func() error) error {
+	return s.whileDown(ctx, s.program.KillSignals, do)
+}
+
+func (s *Server) whileDown(ctx context.Context, signals []syscall.Signal, do func() error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
 		return ErrStopped
 	}
-	if err := s.End(s.StopSignals); err != nil {
+	if err := s.end(signals); err != nil {
 		return err
 	}
 	if err := do(); err != nil {
 		return err
 	}
-	return s.Start(ctx)
+	return s.start(ctx)
 }
 
-// Pause freezes the server: its connections stay open and silent. It fails with
-// ErrNotRunning if it has ended.
-func (s *Server) Pause() error {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
-	if s.Proc == nil || !s.Proc.Alive() {
-		return fmt.Errorf("%w: pause %s", child.ErrNotRunning, s.Name)
-	}
-	return s.Proc.Pause()
+// Pause is Controller's.
+func (s *Server) Pause() error { return s.whileRunning("pause", (*child.Process).Pause) }
+
+// Resume is Controller's. It fails with child.ErrNotRunning if the server has ended.
+func (s *Server) Resume() error { return s.whileRunning("resume", (*child.Process).Resume) }
+
+// EachProcess calls do with the pid of the server itself and then with those of the
+// processes that it has started; of these one may have ended when do fails.
+func (s *Server) EachProcess(do func(pid int) error) error {
+	return s.whileRunning("reach the processes of", func(first *child.Process) error {
+		if err := do(first.Pid()); err != nil {
+			return err
+		}
+		pids, err := Inhabitants(s.dir.root)
+		if err != nil {
+			return err
+		}
+		for _, pid := range slices.DeleteFunc(pids, func(pid int) bool { return pid == first.Pid() }) {
+			if err := do(pid); err != nil && lives(pid, s.dir.root) {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
-// Resume lets a paused server go on.
-func (s *Server) Resume() error {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
-	if s.Proc == nil || !s.Proc.Alive() {
-		return fmt.Errorf("%w: resume %s", child.ErrNotRunning, s.Name)
+// whileRunning calls do unless the server has ended.
+func (s *Server) whileRunning(action string, do func(*child.Process) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proc == nil || !s.proc.Alive() {
+		return fmt.Errorf("%w: %s %s", child.ErrNotRunning, action, s.name)
 	}
-	return s.Proc.Resume()
+	return do(s.proc)
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/child"
 )
 
-// Sweep removes what dead owners left: their servers' processes, containers and
+// sweep removes what dead owners left: their servers' processes, containers and
 // networks, shared memory and directories. The caller holds lockSweep.
-func Sweep() error {
+func sweep() error {
 	roots, err := runDirs()
 	if err != nil {
 		return err
@@ -69,7 +69,7 @@ func killInhabitants(root string) error {
 				return err
 			}
 		}
-		time.Sleep(PollInterval)
+		time.Sleep(pollInterval)
 	}
 }
 

@@ -25,17 +25,23 @@ type Config struct {
 	Log io.Writer
 }
 
-// Server is a Redis server for tests. Its methods may be called concurrently.
+// controller is what Server has the methods Stop, Kill, Restart, Pause and Resume of.
+type controller = process.Controller
+
+// Server is a Redis server for tests. It is stopped, killed, paused and started again by the
+// methods of process.Controller: Restart brings it back empty, unless Config.AppendOnly is
+// set, and a replica goes on following. Its methods may be called concurrently.
 type Server struct {
-	controller process.Controller
-	cfg        Config
-	source     string
-	listens    *process.Port
-	nowhere    *process.Port // no server listens there
+	controller
+	cfg     Config
+	source  string
+	address string
+	port    int
+	nowhere int // a port on which no server listens
 }
 
 // Start starts a Redis and returns once it answers; it must be stopped by
-// Stop. It fails with *NotFoundError if none is installed. ctx bounds the start
+// Stop. It fails with *process.NotFoundError if none is installed. ctx bounds the start
 // alone.
 func Start(ctx context.Context, cfg *Config) (*Server, error) {
 	var c Config
@@ -50,20 +56,22 @@ func Start(ctx context.Context, cfg *Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Server{controller: s, cfg: c, source: fmt.Sprintf("local %s (%s)", path, version), listens: s.Ports[0], nowhere: s.Ports[1]}
-	s.Ready = func(ctx context.Context) error { return process.Poll(ctx, r.ping) }
-	s.StopSignals = []syscall.Signal{syscall.SIGTERM}
-	dir := s.Dir.Path("redis")
-	s.Command = func() (*exec.Cmd, error) {
-		cmd := exec.Command(path, "redis.conf")
-		cmd.Dir = dir
-		return cmd, nil
+	r := &Server{controller: s, cfg: c, source: fmt.Sprintf("local %s (%s)", path, version), address: s.Address(0), port: s.Port(0), nowhere: s.Port(1)}
+	dir := s.Dir().Path("redis")
+	if err := writeConf(dir, r.port, c); err != nil {
+		return nil, errors.Join(err, s.Stop(ctx))
 	}
-	if err := writeConf(dir, r.listens, c); err != nil {
-		return nil, errors.Join(err, s.Discard())
-	}
-	if err := s.Start(ctx); err != nil {
-		return nil, errors.Join(err, s.Discard())
+	err = s.Start(ctx, process.Program{
+		Command: func() (*exec.Cmd, error) {
+			cmd := exec.Command(path, "redis.conf")
+			cmd.Dir = dir
+			return cmd, nil
+		},
+		Ready:       func(ctx context.Context) error { return process.Poll(ctx, r.ping) },
+		StopSignals: []syscall.Signal{syscall.SIGTERM},
+	})
+	if err != nil {
+		return nil, err
 	}
 	process.Announce("Redis", r.source)
 	return r, nil
@@ -71,7 +79,7 @@ func Start(ctx context.Context, cfg *Config) (*Server, error) {
 
 // writeConf makes a server's directory with its configuration, which the
 // server itself rewrites when its role changes.
-func writeConf(dir string, p *process.Port, cfg Config) error {
+func writeConf(dir string, port int, cfg Config) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
@@ -81,7 +89,7 @@ func writeConf(dir string, p *process.Port, cfg Config) error {
 	}
 	lines := []string{
 		"bind 127.0.0.1",
-		fmt.Sprintf("port %d", p.Number),
+		fmt.Sprintf("port %d", port),
 		`save ""`,
 		"appendonly " + keep,
 		"appendfsync always",         // else a write may wait for a sync, and is answered meanwhile
@@ -98,7 +106,7 @@ func StartReplica(ctx context.Context, primary *Server) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := r.follow(ctx, primary.listens); err != nil {
+	if err := r.follow(ctx, primary.port); err != nil {
 		return nil, errors.Join(err, r.Stop(ctx))
 	}
 	if err := process.Poll(ctx, r.following); err != nil {
@@ -116,8 +124,8 @@ func (r *Server) StopReplicating(ctx context.Context) error { return r.follow(ct
 // Restart.
 func (r *Server) Promote(ctx context.Context) error { return r.replicaOf(ctx, "no", "one") }
 
-func (r *Server) follow(ctx context.Context, primary *process.Port) error {
-	return r.replicaOf(ctx, "127.0.0.1", primary.Number)
+func (r *Server) follow(ctx context.Context, primary int) error {
+	return r.replicaOf(ctx, "127.0.0.1", primary)
 }
 
 // replicaOf sets whom to follow, for later starts as well.
@@ -159,24 +167,7 @@ func (r *Server) ask(ctx context.Context, question func(*redis.Client) error) er
 }
 
 // Addr is where clients connect, as 127.0.0.1:6379; it is the same after Restart.
-func (r *Server) Addr() string { return r.listens.Address() }
+func (r *Server) Addr() string { return r.address }
 
 // Source says which Redis this is, as "local /usr/bin/redis-server (7.0.15)".
 func (r *Server) Source() string { return r.source }
-
-// Stop ends the server and removes its directory. A second call does nothing.
-func (r *Server) Stop(ctx context.Context) error { return r.controller.Stop(ctx) }
-
-// Kill ends the server by SIGKILL. One that isn't running stays so.
-func (r *Server) Kill() error { return r.controller.Kill() }
-
-// Restart starts the server again on the same port, stopping it first if it runs,
-// and returns once it answers: empty, unless Config.AppendOnly is set. A
-// replica goes on following. It fails with ErrStopped after Stop.
-func (r *Server) Restart(ctx context.Context) error { return r.controller.Restart(ctx) }
-
-// Pause stops the server by SIGSTOP: connections stay open and silent.
-func (r *Server) Pause() error { return r.controller.Pause() }
-
-// Resume lets a paused server go on, with what it was sent meanwhile.
-func (r *Server) Resume() error { return r.controller.Resume() }

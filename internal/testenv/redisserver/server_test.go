@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/fencekit/fencekit/internal/testenv/process"
 	"github.com/redis/go-redis/v9"
@@ -84,7 +85,7 @@ func TestServer_PausedIsSilentAndEndsByStop(t *testing.T) {
 	client := redisClient(t, r)
 	require.NoError(t, client.Ping(ctx).Err())
 	require.NoError(t, r.Pause())
-	short, cancel := context.WithTimeout(ctx, 10*process.PollInterval)
+	short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 	defer cancel()
 	require.ErrorIs(t, client.Set(short, "lock", "1", 0).Err(), os.ErrDeadlineExceeded)
 	require.NoError(t, r.Resume())
@@ -122,8 +123,10 @@ func TestFind_SaysWhatWasTriedAndTheInstallCommand(t *testing.T) {
 	t.Setenv("PATH", dir)
 	other := filepath.Join(dir, "other")
 	require.NoError(t, os.WriteFile(other, []byte("#!/bin/sh\necho something else\n"), 0o755))
-	_, _, err := find(testContext(t), []string{"redis-server", other})
-	var none *NotFoundError
+	program := installed
+	program.Places = []string{"redis-server", other}
+	_, _, err := program.Find(testContext(t))
+	var none *process.NotFoundError
 	require.ErrorAs(t, err, &none)
 	require.Len(t, none.Attempts, 2)
 	for _, part := range []string{"no Redis", "not found", `says "something else"`, "apt-get install redis-server"} {
@@ -131,7 +134,7 @@ func TestFind_SaysWhatWasTriedAndTheInstallCommand(t *testing.T) {
 	}
 	newer := filepath.Join(dir, "redis-server")
 	require.NoError(t, os.WriteFile(newer, []byte("#!/bin/sh\necho Redis server v=8.2.1 sha=0\n"), 0o755))
-	path, version, err := find(testContext(t), []string{"redis-server", other})
+	path, version, err := program.Find(testContext(t))
 	require.NoError(t, err)
 	require.Equal(t, []string{newer, "8.2.1"}, []string{path, version})
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fencekit/fencekit/internal/testenv"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
+	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
 const (
@@ -22,7 +23,7 @@ func main() {
 	testenv.Reexec()
 	if err := run(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		var none *pgserver.NotFoundError
+		var none *process.NotFoundError
 		if errors.As(err, &none) {
 			os.Exit(exitNotHere)
 		}
