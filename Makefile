@@ -63,11 +63,11 @@ soak: setup ## run 2,000 random schedules, 20,000 operations of DoAll from 4 pro
 
 chaos: setup-test ## run scenarios and controls with one seed, go on with others for 5 minutes in all, and write a report
 	@scripts/build -o bin/ ./cmd/fencectl ./cmd/fencectl-chaos
-	bin/fencectl chaos run --duration 5m --lanes 2 --out $(CHAOS)
+	bin/fencectl chaos run --duration 5m --parallel 2 --out $(CHAOS)
 
 chaos-long: setup-test ## run 100 seeds of each family, and 20 of scripts and controls; goes on with what earlier ones have done
 	@scripts/build -o bin/ ./cmd/fencectl ./cmd/fencectl-chaos
-	bin/fencectl chaos run --seeds 100 --script-seeds 20 --lanes 3 --resume --out $(CHAOS_LONG)
+	bin/fencectl chaos run --seeds 100 --script-seeds 20 --parallel 3 --resume --out $(CHAOS_LONG)
 
 mutants: setup-test ## break the framework in one place at a time, and show which test notices each; RUN=regexp for some
 	$(inmemory) go run ./internal/mutants/cmd $(if $(RUN),-run '$(RUN)')

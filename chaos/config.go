@@ -7,16 +7,15 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/workload"
 )
 
-// ErrConfig: a Config, or how the binary calls this package, is not as it has to
-// be.
+// ErrConfig: a Config is invalid, or the binary doesn't call this package as it must.
 var ErrConfig = workload.ErrConfig
 
-// ErrWorkload: a run could not take place because of the Workload: its Prepare
-// failed, or its Operate can't run under a control.
+// ErrWorkload: a run was not possible because of the Workload: its Prepare failed, or its
+// Operate can't run under a control.
 var ErrWorkload = workload.ErrWorkload
 
-// ErrEnvironment: a run could not take place, because a server could not be started
-// or a fault could not be reverted. It says nothing about what is tested.
+// ErrEnvironment: a run was not possible because a server could not be started or a fault
+// could not be reverted. It says nothing about the code under test.
 var ErrEnvironment = run.ErrEnvironment
 
 // Config says what to run. The zero value of each field means its default.
@@ -31,34 +30,34 @@ type Config struct {
 	// 1 and 1.
 	Seed  uint64
 	Seeds int
-	// Duration is for how long new runs are begun, instead of Seeds; those with the
-	// first seed are all done, however long that takes. Default: as Seeds says.
+	// Duration, in place of Seeds, is for how long new runs are begun; the runs with the
+	// first seed are all done, however long that takes. Default: Seeds decides.
 	Duration time.Duration
-	// ScriptSeeds is with how many of the seeds scripts and controls run. Scripts do
-	// the same with every seed, but not at the same moments. Default 1.
+	// ScriptSeeds is how many of the seeds scripts and controls run with. Scripts do the
+	// same with every seed, but not at the same moments. Default 1.
 	ScriptSeeds int
-	// Dir gets the files of the runs; it is made, and must be empty unless Resume is
-	// set. One suite at a time writes to it.
+	// Dir gets the files of the runs. It is created, and must be empty unless Resume is set.
+	// One suite at a time writes to it.
 	Dir string
 	// Resume adds to the runs that are in Dir, and doesn't repeat those.
 	Resume bool
-	// Lanes is how many runs go on at a time, each on servers of its own. Default 1.
-	Lanes int
+	// Parallel is how many runs go on at the same time, each on its own servers. Default 1.
+	Parallel int
 	// Workload is the code under test. Default: one that sells what is in stock.
 	Workload Workload
-	// Command is how the suite would be run again, for its report.
+	// Command is the command that repeats the suite; the report shows it.
 	Command string
-	// Progress is called when a run begins, and when it has ended. Calls don't
-	// overlap. Default: no calls.
+	// Progress is called when a run begins, and when it ends. Calls don't overlap. Default:
+	// no calls.
 	Progress func(Progress)
 }
 
-// Progress is what became of the runs so far.
+// Progress is how far a suite is.
 type Progress struct {
-	Run   Result // that has begun or ended
-	Ended bool   // it has ended; its Verdict is known
-	Done  int    // runs that have ended
-	Total int    // runs that there will be; 0 if a Duration decides
+	Run   Result // that begins or has ended
+	Ended bool   // Run has ended, and its Verdict is known
+	Done  int    // number of runs that have ended
+	Total int    // number of runs in all; 0 if a Duration decides
 }
 
 // internal is the Config as package run takes it.
@@ -68,7 +67,7 @@ func (c Config) internal() (run.Config, error) {
 	}
 	cfg := run.Config{
 		Scenarios: c.Scenarios, Groups: c.Groups, Seed: c.Seed, Seeds: c.Seeds, Duration: c.Duration, ScriptSeeds: c.ScriptSeeds,
-		Dir: c.Dir, Resume: c.Resume, Lanes: c.Lanes, Command: c.Command,
+		Dir: c.Dir, Resume: c.Resume, Parallel: c.Parallel, Command: c.Command,
 	}
 	if c.Workload != nil {
 		cfg.Workload = adapter{c.Workload}

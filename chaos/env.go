@@ -20,30 +20,29 @@ type Env struct {
 	Guard *guard.Guard[pgx.Tx]
 	// Locker is the Guard's; nil in a control.
 	Locker fence.Locker
-	// Pool is for what is done outside of guarded transactions.
+	// Pool is for use outside of guarded transactions.
 	Pool *pgxpool.Pool
 
 	env *workload.Env
 }
 
-// PointRead is the point at which an operation has read, and not yet written: a
-// Workload says so by Env.Point. A worker process may be made to stop there.
+// PointRead is the point at which an operation has read, and not yet written. A Workload
+// reports it by Env.Point; a run may pause or kill the worker process there.
 const PointRead = workload.PointRead
 
-// Point says that the operation has come to a point. It returns when the process
-// goes on.
+// Point says that the operation has reached a point. It returns when the process goes on.
 func (e *Env) Point(name string) { e.env.Point(name) }
 
-// Work is what is done in one transaction. tokens are those that it is done under,
-// by resource; without an entry there is none.
+// Work is what is done in one transaction. tokens has the token of each resource; a control
+// without tokens leaves it empty.
 type Work func(ctx context.Context, tx pgx.Tx, tokens map[string]int64) error
 
 // Transact runs work in a transaction.
 type Transact func(ctx context.Context, work Work, opts ...guard.ValueOption) error
 
-// Do runs work in a transaction under the lock of a resource: by guard.Do, or in the
-// way of the control that the run is about, which takes no options. With guard.Once a
-// repeated call doesn't run work: what work assigns elsewhere stays unset then.
+// Do runs work in a transaction under the lock of a resource: by guard.Do, or by the run's
+// control, which ignores the options. With guard.Once a repeated call doesn't run work:
+// variables that work assigns stay unset then.
 func (e *Env) Do(ctx context.Context, resource string, work Work, opts ...guard.ValueOption) error {
 	return e.env.Do(ctx, resource, workload.Work(work), opts...)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv"
 )
 
-// registered are the workloads that worker processes of this binary can do beside the
+// registered are the workloads that worker processes of this binary can run, beside the
 // built-in one.
 var registered struct {
 	mu        sync.Mutex
@@ -21,9 +21,9 @@ var registered struct {
 	workloads []Workload
 }
 
-// Reexec must be the first call of every main() whose binary runs chaos, with all
-// the workloads that it runs beside the built-in one. In a child that was started
-// to be a worker, or a server, it is just that and never returns.
+// Reexec must be the first call of every main() whose binary runs chaos, with all the
+// workloads that it runs beside the built-in one. In a child that was started as a worker,
+// or as a server, it runs that and never returns.
 func Reexec(workloads ...Workload) {
 	var adapted []workload.Workload
 	for _, w := range workloads {
@@ -35,15 +35,14 @@ func Reexec(workloads ...Workload) {
 	registered.called, registered.workloads = true, workloads
 }
 
-// Main is a package's whole TestMain: it calls Reexec, and runs the tests. It fails
-// if a goroutine outlives them, and never returns. A TestMain that does something else
-// calls Reexec itself.
+// Main is a package's whole TestMain: it calls Reexec, runs the tests, and never returns. It
+// fails if the tests leave a goroutine behind. A TestMain that does more calls Reexec itself.
 func Main(m *testing.M, workloads ...Workload) {
 	Reexec(workloads...)
 	testenv.Main(m)
 }
 
-// isRegistered returns an error unless worker processes can do a workload; nil is the
+// isRegistered returns an error unless worker processes can run a workload; nil is the
 // built-in one.
 func isRegistered(w Workload) error {
 	registered.mu.Lock()
@@ -69,19 +68,19 @@ func isRegistered(w Workload) error {
 	return fmt.Errorf("%w: this binary has no workload %q: give it to chaos.Main or chaos.Reexec", ErrConfig, w.Name())
 }
 
-// distinct returns an error unless workloads can be told apart in a worker process.
+// distinct returns an error if two workloads have one name, by which worker processes find them.
 func distinct(workloads []Workload) error {
 	byName := map[string]any{stock.Stock{}.Name(): stock.Stock{}}
 	for _, w := range workloads {
 		if other := byName[w.Name()]; other != nil {
-			return fmt.Errorf("%w: %T and %T are both named %q: worker processes go by the name", ErrConfig, other, w, w.Name())
+			return fmt.Errorf("%w: %T and %T are both named %q: worker processes find a workload by its name", ErrConfig, other, w, w.Name())
 		}
 		byName[w.Name()] = w
 	}
 	return nil
 }
 
-// usable reports whether there is something to work on.
+// usable returns an error unless a workload has a name and valid resources.
 func usable(w Workload) error {
 	if w.Name() == "" {
 		return fmt.Errorf("%w: the Name of %T is empty", ErrConfig, w)

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// named is a workload that only says what it is.
+// named is a workload with a name and resources alone.
 type named struct {
 	name      string
 	resources []string
@@ -20,7 +20,7 @@ func (named) Prepare(context.Context, *pgxpool.Pool) error { return nil }
 func (named) Operate(context.Context, *Env, Op) error      { return nil }
 func (named) Check(context.Context, *pgxpool.Pool) error   { return nil }
 
-// namesake is another one.
+// namesake is another type of workload.
 type namesake struct{ named }
 
 // register does what Reexec does, for one test.
@@ -32,7 +32,7 @@ func register(t *testing.T, workloads ...Workload) {
 
 func TestConfig_SaysWhatIsWrongWithAWorkload(t *testing.T) {
 	good := named{"good", []string{"r"}}
-	over, cancel := context.WithCancel(t.Context()) // what isn't refused does not begin
+	over, cancel := context.WithCancel(t.Context()) // a config that isn't rejected begins no run
 	cancel()
 	for name, c := range map[string]struct {
 		registered []Workload

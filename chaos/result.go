@@ -6,21 +6,20 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/result"
 )
 
-// Verdict is what a run or a suite comes to.
+// Verdict is the result of a run or of a suite.
 type Verdict string
 
 // The verdicts.
 const (
-	Pass         Verdict = Verdict(result.Pass)         // every property held
+	Pass         Verdict = Verdict(result.Pass)         // every property held, and what the scenario requires happened
 	Violated     Verdict = Verdict(result.Violated)     // a property was violated
-	Inconclusive Verdict = Verdict(result.Inconclusive) // nothing was violated, and nothing is shown
+	Inconclusive Verdict = Verdict(result.Inconclusive) // nothing was violated, and nothing is proved
 )
 
 // Fenced is the group of runs under the framework. The others are controls.
 const Fenced = result.Fenced
 
-// Suite is several runs, and what they show together. The files in Config.Dir have
-// more.
+// Suite is several runs, and their common verdict. The files in Config.Dir have more.
 type Suite struct {
 	Verdict Verdict
 	Reason  string // of the verdict, one sentence with figures
@@ -37,8 +36,8 @@ type Result struct {
 	Dir      string        // of its files, below that of the suite
 	Verdict  Verdict       // empty before it has ended
 	Reason   string        // of the verdict, one sentence
-	Failed   string        // what the Workload's Check said; empty if nothing
-	Wrong    string        // what else was wrong with what is tested, as that it hung; empty if nothing
+	Failed   string        // the error of the Workload's Check; empty if none
+	Wrong    string        // what else was wrong with the code under test, for example that it hung; empty if nothing
 
 	name string
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/result"
 )
 
-// The shortest of what "make chaos" does: a script with controls that break, each
-// place where an operation waits, and random faults.
+// The shortest parts of what "make chaos" does: a script with controls that break, each await
+// of an operation, and random faults.
 func TestRun_FencedHoldsWhereControlsBreak(t *testing.T) {
 	t.Parallel()
 	chaos.Test(t, chaos.Config{
@@ -36,7 +36,7 @@ func TestRun_RandomFaultsAreHarmless(t *testing.T) {
 	require.Equal(t, map[string]string{"w0": "bulk/1", "w1": "bulk/2", "w2": "bulk/3"}, firstSlow(t, dir))
 }
 
-// firstSlow returns what each worker of a suite's only run was slow on first.
+// firstSlow returns the first slow resource of each worker in a suite's only run.
 func firstSlow(t *testing.T, dir string) map[string]string {
 	files, err := filepath.Glob(filepath.Join(dir, "*", "*", "*", result.HistoryFile))
 	require.NoError(t, err)
@@ -54,8 +54,8 @@ func firstSlow(t *testing.T, dir string) map[string]string {
 	return first
 }
 
-// Scripts whose servers do nothing wrong.
+// Scripts without faults of servers.
 func TestRun_ForgersWaitersAndUsersAreHarmless(t *testing.T) {
 	t.Parallel()
-	chaos.Test(t, chaos.Config{Scenarios: []string{"forged-tokens", "late-commit", "zombie-waiter", "user-code"}})
+	chaos.Test(t, chaos.Config{Scenarios: []string{"forged-tokens", "late-commit", "abandoned-waiter", "user-code"}})
 }

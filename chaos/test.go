@@ -12,13 +12,12 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/run"
 )
 
-// Test does the runs that cfg asks for as tests: one for each run under the
-// framework, which fails unless the run passes, and one for each control that cfg
-// names, which fails unless the same faults break it. Groups is the framework alone
-// by default: controls can only run a Workload that works through Env.Do, DoAll and
-// Hold. The runs' files, and a report of them to open in a browser, go to cfg.Dir,
-// and the report is named in the test's log. By default that is a directory of its own,
-// which is kept if a test fails.
+// Test does the runs that cfg asks for as subtests: one for each run under the framework,
+// which fails unless the run passes, and one for each control that cfg names, which fails
+// unless the same faults break it. By default Groups is the framework alone: controls can
+// only run a Workload that works through Env.Do, DoAll and Hold. The files of the runs, and a
+// report to open in a browser, go to cfg.Dir; the test's log names the report. By default
+// cfg.Dir is a temporary directory, which is kept if a test fails.
 func Test(t *testing.T, cfg Config) {
 	t.Helper()
 	if cfg.Groups == nil {
@@ -72,8 +71,7 @@ func judged(t *testing.T, r *result.Run) {
 	}
 }
 
-// complaints are what keeps a run from passing: a text for each property, with its
-// examples below it.
+// complaints say why a run doesn't pass: a text for each property, with its examples.
 func complaints(r *result.Run) (all []string) {
 	if r.Verdict == result.Pass {
 		return nil
@@ -91,7 +89,7 @@ func complaints(r *result.Run) (all []string) {
 	return all
 }
 
-// ownDir is a directory that is kept if the test fails.
+// ownDir is a temporary directory that is kept if the test fails.
 func ownDir(t *testing.T) string {
 	dir, err := os.MkdirTemp("", "fencekit-chaos-")
 	if err != nil {

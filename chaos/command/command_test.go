@@ -72,7 +72,7 @@ func TestChaosRun_LeavesASuiteThatCanBeReadAgain(t *testing.T) {
 
 	page, err := os.ReadFile(filepath.Join(dir, "report.html"))
 	require.NoError(t, err)
-	require.Contains(t, string(page), "goes on and wants to write. Refused (✕)")
+	require.Contains(t, string(page), "goes on and wants to write. Rejected (✕)")
 	require.Contains(t, string(page), "fencectl chaos run --groups fenced --groups token-compare --scenario stalled-holder")
 	for _, path := range []string{filepath.Join(dir, "junit.xml"), junit} {
 		text, err := os.ReadFile(path)
@@ -204,7 +204,7 @@ func TestChaosVerify_PrintsWhatIsJudgedInAnotherWay(t *testing.T) {
 	told := filepath.Join(t.TempDir(), "told")
 	file, err := os.Create(told)
 	require.NoError(t, err)
-	history.NewRecorder(file).Tell(history.Event{Kind: history.Note})
+	history.NewRecorder(file).Record(history.Event{Kind: history.Note})
 	require.NoError(t, file.Close())
 	require.NoError(t, result.Save(dir, run, told, &observe.Observation{}))
 	got := fencectl(t, "verify", dir, "-o", "csv")

@@ -31,7 +31,7 @@ exit code is 0 whatever the figures are.`,
 type comparisonRow struct{ result.ComparisonRow }
 
 func (comparisonRow) Columns() []string {
-	return []string{"scenario", "group", "faults", "runs", "violated", "inconclusive", "operations", "refusals", "oversold", "lost", "p50", "p99", "hand_over_p99"}
+	return []string{"scenario", "group", "faults", "runs", "violated", "inconclusive", "operations", "rejections", "oversold", "lost", "p50", "p99", "hand_over_p99"}
 }
 
 func (r comparisonRow) Cells() []string {
@@ -41,7 +41,7 @@ func (r comparisonRow) Cells() []string {
 		func(t result.Totals) string { return strconv.Itoa(t.Violated) },
 		func(t result.Totals) string { return strconv.Itoa(t.Inconclusive) },
 		func(t result.Totals) string { return strconv.Itoa(t.Counts.Operations) },
-		func(t result.Totals) string { return strconv.Itoa(t.Counts.Refusals) },
+		func(t result.Totals) string { return strconv.Itoa(t.Counts.Rejections) },
 		func(t result.Totals) string { return strconv.Itoa(t.Counts.Oversold) },
 		func(t result.Totals) string { return strconv.Itoa(t.Counts.Lost) },
 		func(t result.Totals) string { return t.Latency.P50.Round(100_000).String() },

@@ -48,17 +48,17 @@ type scenarioRow struct {
 	Name     string   `json:"name"`
 	Family   string   `json:"family"`
 	Controls []string `json:"controls"`
-	Story    string   `json:"story"`
+	Summary  string   `json:"summary"`
 }
 
-func (scenarioRow) Columns() []string { return []string{"name", "family", "controls", "story"} }
+func (scenarioRow) Columns() []string { return []string{"name", "family", "controls", "summary"} }
 func (r scenarioRow) Cells() []string {
-	return []string{r.Name, r.Family, strings.Join(r.Controls, " "), r.Story}
+	return []string{r.Name, r.Family, strings.Join(r.Controls, " "), r.Summary}
 }
 
 func scenarioRows(scenarios []scenario.Scenario) (rows []scenarioRow) {
 	for _, s := range scenarios {
-		rows = append(rows, scenarioRow{s.Name, s.Family, append([]string{}, s.Controls...), s.Story})
+		rows = append(rows, scenarioRow{s.Name, s.Family, append([]string{}, s.Controls...), s.Summary})
 	}
 	return rows
 }
@@ -78,16 +78,16 @@ func groupRows(groups []result.Group) (rows []groupRow) {
 
 // faultRow is a row of "chaos list faults".
 type faultRow struct {
-	Kind string `json:"kind"`
-	Does string `json:"does"`
+	Kind    string `json:"kind"`
+	Summary string `json:"summary"`
 }
 
-func (faultRow) Columns() []string { return []string{"kind", "does"} }
-func (r faultRow) Cells() []string { return []string{r.Kind, r.Does} }
+func (faultRow) Columns() []string { return []string{"kind", "summary"} }
+func (r faultRow) Cells() []string { return []string{r.Kind, r.Summary} }
 
 func faultRows(kinds []fault.Kind) (rows []faultRow) {
 	for _, k := range kinds {
-		rows = append(rows, faultRow{k.Name, k.Sentence})
+		rows = append(rows, faultRow{k.Name, k.Summary})
 	}
 	return rows
 }

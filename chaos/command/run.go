@@ -54,17 +54,17 @@ Exit codes:
 	flags.IntVar(&c.Seeds, "seeds", 1, "with how many seeds each scenario runs")
 	flags.IntVar(&c.ScriptSeeds, "script-seeds", 1, "with how many of these seeds controls and scripts run")
 	flags.DurationVar(&c.Duration, "duration", 0, "begin new runs for so long, instead of --seeds; all with the first seed are done")
-	flags.IntVar(&c.Lanes, "lanes", 1, "how many runs go on at a time, each on servers of its own")
+	flags.IntVar(&c.Parallel, "parallel", 1, "how many runs go on at a time, each on servers of its own")
 	flags.StringVar(&c.Dir, "out", "", "directory for what is kept (default chaos- and the time)")
 	flags.BoolVar(&c.Resume, "resume", false, "go on with the suite in --out")
 	flags.StringVar(&f.junit, "junit", "", "also write JUnit's XML to this file")
 	return cmd
 }
 
-// validate refuses what no run can be made of, and gives --out its default.
+// validate rejects what no run can be made of, and gives --out its default.
 func (f *runFlags) validate(cmd *cobra.Command) error {
 	c := &f.config
-	for name, n := range map[string]uint64{"seed": c.Seed, "seeds": atLeast0(c.Seeds), "script-seeds": atLeast0(c.ScriptSeeds), "lanes": atLeast0(c.Lanes)} {
+	for name, n := range map[string]uint64{"seed": c.Seed, "seeds": atLeast0(c.Seeds), "script-seeds": atLeast0(c.ScriptSeeds), "parallel": atLeast0(c.Parallel)} {
 		if n < 1 {
 			return cli.UsageErrorf("--%s is %s, want at least 1", name, cmd.Flag(name).Value)
 		}

@@ -15,13 +15,13 @@ type totalRow struct {
 }
 
 func (totalRow) Columns() []string {
-	return []string{"scenario", "group", "faults", "runs", "violated", "inconclusive", "operations", "faults_struck", "refusals", "unknown", "oversold", "lost", "p99", "hand_over_p99"}
+	return []string{"scenario", "group", "faults", "runs", "violated", "inconclusive", "operations", "faults_struck", "rejections", "unknown", "oversold", "lost", "p99", "hand_over_p99"}
 }
 
 func (r totalRow) Cells() []string {
 	c := r.Counts
 	cells := []string{r.Scenario, r.Group, onOff(r.Faults)}
-	for _, n := range []int{r.Runs, r.Violated, r.Inconclusive, c.Operations, c.Faults, c.Refusals, c.Unknown, c.Oversold, c.Lost} {
+	for _, n := range []int{r.Runs, r.Violated, r.Inconclusive, c.Operations, c.Faults, c.Rejections, c.Unknown, c.Oversold, c.Lost} {
 		cells = append(cells, strconv.Itoa(n))
 	}
 	return append(cells, p99(r.Latency), p99(r.HandOver))

@@ -25,7 +25,7 @@ const (
 type ClaimRule uint8
 
 const (
-	// ClaimHigher takes a higher token, refuses a lower one, refuses an equal
+	// ClaimHigher takes a higher token, rejects a lower one, rejects an equal
 	// one of another holder, and answers the holder's own again. This is the
 	// protocol.
 	ClaimHigher ClaimRule = iota
@@ -36,7 +36,7 @@ const (
 	ClaimAny
 	// ClaimEqual takes an equal token of another holder: "<" where "<=" belongs.
 	ClaimEqual
-	// ClaimOnce refuses the holder's own, equal token: "<=" where "<" belongs.
+	// ClaimOnce rejects the holder's own, equal token: "<=" where "<" belongs.
 	ClaimOnce
 )
 
@@ -46,7 +46,7 @@ type Mutation struct {
 	Claim ClaimRule
 	Seal  SealRule
 
-	// BeginCheck adds the early refusal at the first statement. It is advice: the
+	// BeginCheck adds the early rejection at the first statement. It is advice: the
 	// protocol holds with it and without it.
 	BeginCheck bool
 
@@ -66,7 +66,7 @@ type Mutation struct {
 	RetryBlindly bool
 	// EarlyAnswer answers when COMMIT is sent.
 	EarlyAnswer bool
-	// AllStale calls every refusal stale.
+	// AllStale calls every rejection stale.
 	AllStale bool
 	// LookUp and Keep are about operations with keys.
 	LookUp LookUpRule
@@ -140,7 +140,7 @@ type ClaimSeal struct {
 	Mutation Mutation
 
 	// JudgeData looks at data and answers alone, not at the order of grants and
-	// the reasons of refusals.
+	// the reasons of rejections.
 	JudgeData bool
 }
 

@@ -21,9 +21,9 @@ func (m ClaimSeal) move(r *resource, g grant, to place) fence {
 	return r.Fence
 }
 
-// claim is the database's side of a claim. refused says that the fence forbids
+// claim is the database's side of a claim. rejected says that the fence forbids
 // it.
-func (m ClaimSeal) claim(db *database, n int8, g grant, again int8) (at fence, refused bool) {
+func (m ClaimSeal) claim(db *database, n int8, g grant, again int8) (at fence, rejected bool) {
 	r := &db.Resources[n]
 	f := m.fence(r)
 	if f.grant == g && m.Mutation.Claim != ClaimOnce {
@@ -31,11 +31,11 @@ func (m ClaimSeal) claim(db *database, n int8, g grant, again int8) (at fence, r
 	}
 	switch m.Mutation.Claim {
 	case ClaimHigher, ClaimOnce:
-		refused = g.Token <= f.Token // an equal one is another holder's
+		rejected = g.Token <= f.Token // an equal one is another holder's
 	case ClaimEqual:
-		refused = g.Token < f.Token
+		rejected = g.Token < f.Token
 	}
-	if refused {
+	if rejected {
 		return f, true
 	}
 	if g.Token > r.Top.Token {
@@ -70,7 +70,7 @@ func (m ClaimSeal) passes(r *resource, p part) bool {
 }
 
 // seal compares and moves the fences of all resources of a transaction, all or
-// none, or says which one refused. They are locked in order until the end of the
+// none, or says which one rejected. They are locked in order until the end of the
 // transaction, so that the whole is one step.
 func (m ClaimSeal) seal(db *database, msg message) (barred int8, ok bool) {
 	for i := msg.First; i < m.sealed(msg.First); i++ {
@@ -149,7 +149,7 @@ func (m ClaimSeal) deliver(s state, i int, yield func(Step, state)) {
 	}
 	to := &s.Messages[i]
 	to.Status, to.Barred = status, barred
-	if !awaited(s, i) && (status == committed || status == refused) {
+	if !awaited(s, i) && (status == committed || status == rejected) {
 		*to = message{}
 	}
 	yield(Step{"database", what, msg.Tx}, s)
@@ -164,7 +164,7 @@ func (m ClaimSeal) arrive(s *state, msg message) (what string, status commitStat
 	case msg.Status == inFlight || msg.Status == keptOnly:
 		barred, ok := m.seal(&s.DB, msg)
 		if !ok {
-			return "COMMIT of tx # arrives: refused", refused, barred
+			return "COMMIT of tx # arrives: rejected", rejected, barred
 		}
 		if m.Mutation.SealApart {
 			return "the seal of tx # commits alone", sealedOnly, 0

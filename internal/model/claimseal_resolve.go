@@ -49,7 +49,7 @@ func (m ClaimSeal) resolveBy(s state, w worker, n int8, do change) {
 }
 
 // void takes the position itself, so that a COMMIT that arrives later is
-// refused.
+// rejected.
 func (m ClaimSeal) void(s state, w worker, n int8, do change) {
 	to := place{w.Parts[n].Expect.Seq + 1, txVoid + s.again() + w.Op}
 	do("resolves by resource #: voids the position", n+1, func(s *state, w *worker) {

@@ -62,7 +62,7 @@ type message struct {
 	Status commitStatus
 	Op, Tx int8
 	First  int8 // the first of its resources; the others follow
-	Barred int8 // the resource that refused
+	Barred int8 // the resource that rejected
 	// Repeats is the call whose effect is answered instead of running; 0 if none.
 	Repeats int8
 	Parts   [maxResources]part
@@ -78,7 +78,7 @@ const (
 	sealedOnly // Mutation.SealApart: sealed, data still to come
 	unkept     // KeepAfter: committed, still to be kept
 	committed
-	refused
+	rejected
 )
 
 // stage is where a client is.

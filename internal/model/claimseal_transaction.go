@@ -48,12 +48,12 @@ func (m ClaimSeal) enter(s state, w worker, do change) {
 }
 
 // beginCheck is the database's side of the beginning of a transaction. It reports
-// whether it refuses.
+// whether it rejects.
 func (m ClaimSeal) beginCheck(s state, w worker, do change) bool {
 	for n := w.First; n < m.Resources; n++ {
 		superseded := m.Mutation.BeginCheck && m.fence(&s.DB.Resources[n]).Token > w.Parts[n].Grant.Token
 		if superseded || m.elsewhere(&s.DB, n) {
-			m.refuse(s, w, n, "begin check", do)
+			m.reject(s, w, n, "begin check", do)
 			return true
 		}
 	}
@@ -151,12 +151,12 @@ func (m ClaimSeal) receive(s state, w worker, do change) {
 			m.advance(w, s.Ops)
 			m.answer(s, w, toldApplied)
 		})
-	case refused:
-		m.refuse(s, w, msg.Barred, "seal", do)
+	case rejected:
+		m.reject(s, w, msg.Barred, "seal", do)
 	}
 	if m.Faults.LostReplies {
 		do("gives up waiting for tx #", w.Tx, func(s *state, w *worker) {
-			if status := msg.Status; status == committed || status == refused {
+			if status := msg.Status; status == committed || status == rejected {
 				s.Messages[w.Message] = message{}
 			}
 			w.Stage, w.Message = unknown, 0

@@ -102,7 +102,7 @@ func (m ClaimSeal) claims(s state, w worker, do change) {
 	after := s.DB
 	at, no := m.claim(&after, n, g, s.again())
 	if no {
-		m.refuse(s, w, n, "claim", do)
+		m.reject(s, w, n, "claim", do)
 		return
 	}
 	what := "claims resource #"

@@ -23,7 +23,7 @@
 // fails. The protocol, sentence by sentence:
 //
 //   - A claim moves the fence row (token, holder, position, transaction) on to a
-//     higher token, refuses a lower one and an equal one of another holder, and
+//     higher token, rejects a lower one and an equal one of another holder, and
 //     answers the holder's own again without moving; only then does user code run
 //     (G1).
 //   - A COMMIT carries a seal: it takes effect only if the row is exactly what the
@@ -31,7 +31,7 @@
 //     sealed in one transaction, all or none (G2, G3, G6).
 //   - A client that gets no reply voids the position that it wanted, by the same
 //     compare-and-move, or else reads whose entry stands there (G4).
-//   - A refusal is named by what the fence shows (G5).
+//   - A rejection is named by what the fence shows (G5).
 //
 // And of operations that have keys (guard.Once): a client looks the key up under
 // its claim, outside the transaction that follows. If it is there, that
@@ -50,7 +50,7 @@
 // that took effect make one after another; no operation took effect twice; what
 // was acknowledged took effect, what was denied did not and never will; after a
 // claim of t', and after user code has run under t', nothing of an older grant
-// takes effect; a refusal as stale has a higher claim before it; and no client is
+// takes effect; a rejection as stale has a higher claim before it; and no client is
 // left without an answer when nothing more can happen. Calls of one key are one
 // operation, over sets of resources that share one; a repeated call's answer is an
 // acknowledgement of the call that took effect. What was acknowledged before the
@@ -72,8 +72,8 @@
 // issued twice, entries of the history vanish, and the database goes back to an
 // earlier state, after which positions are used again: by a failover, which raises
 // the server's timeline, or restored from a volume, which doesn't. The begin check's early
-// refusal of a superseded grant is optional: the protocol holds with it (P7) and
-// without it (P5). Its refusal of a claim of another timeline is not (B24).
+// rejection of a superseded grant is optional: the protocol holds with it (P7) and
+// without it (P5). Its rejection of a claim of another timeline is not (B24).
 //
 // # What is abstracted
 //
@@ -100,7 +100,7 @@
 //   - Transaction ids are never used twice; B9 shows what happens if they are, as
 //     they can be when they are PostgreSQL's own.
 //   - A member of a group that fails alone and is rolled back to its savepoint.
-//   - The hash chain, and refusal entries.
+//   - The hash chain, and rejection entries.
 //   - What is kept for Once is never forgotten, and the primary key of its table is
 //     not there: the protocol doesn't rely on it. A key's request is the set of
 //     resources.
@@ -108,9 +108,9 @@
 // Three things concern those who build on the protocol. When a held grant has to
 // claim again, because a sibling or a failover took its position, what it had
 // read is void and user code starts over (B23). And what user code has read on
-// another connection may be newer than its grant's position: the seal refuses it
+// another connection may be newer than its grant's position: the seal rejects it
 // then, but if the database goes back in between, to exactly that position, the
-// seal passes. After a failover the begin check refuses it (P18); after a restore of the
+// seal passes. After a failover the begin check rejects it (P18); after a restore of the
 // volume nothing does (B22). What is read inside a guarded transaction is safe, and
 // so is what the grant's last transaction left (P10, P10r, P11). And the look-up of
 // a key is such a read outside: if it took what a sibling has just committed, and

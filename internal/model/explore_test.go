@@ -85,7 +85,7 @@ func TestExplore_SaysThatNothingIsKnownAboveTheLimit(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestReplay_RefusesStepsThatAreImpossibleOrAmbiguous(t *testing.T) {
+func TestReplay_RejectsStepsThatAreImpossibleOrAmbiguous(t *testing.T) {
 	reads, writes := Step{workerNames[0], "reads #", 0}, Step{workerNames[0], "writes #", 0}
 	verdicts, err := Replay(toy{}, []Step{reads, writes})
 	require.NoError(t, err)

@@ -27,7 +27,7 @@ type Order struct {
 	Resources int8
 	// Losses is how often something may be lost: the lease of a resource, a place in
 	// the queue for one, or everything that a process has. Also, how often a grant
-	// may be refused.
+	// may be rejected.
 	Losses int8
 	// Least is the least number of resources of a call.
 	Least int8
@@ -108,7 +108,7 @@ type lineOf struct {
 	Turn      int8 // the call that has the turn
 	Waiting   queueOf
 	Owned     bool // kept from call to call
-	Bad       bool // its lease has ended, or its grant was refused
+	Bad       bool // its lease has ended, or its grant was rejected
 	Contended bool // its process has heard that another waits
 }
 

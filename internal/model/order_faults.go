@@ -50,7 +50,7 @@ func (m Order) losses(s orderState, yield func(Step, orderState)) {
 	}
 	for i, p := range m.Procs {
 		if c := s.Calls[i]; c.Stage == runs {
-			m.refusals(s, i, int(p), c, yield)
+			m.rejections(s, i, int(p), c, yield)
 		}
 	}
 }
@@ -69,15 +69,15 @@ func (m Order) lose(s *orderState, p, r int) {
 	}
 }
 
-// refusals lets the database refuse a grant of a call that runs: its ownership is bad
+// rejections lets the database reject a grant of a call that runs: its ownership is bad
 // then, though its lease goes on.
-func (m Order) refusals(s orderState, i, p int, c orderCall, yield func(Step, orderState)) {
+func (m Order) rejections(s orderState, i, p int, c orderCall, yield func(Step, orderState)) {
 	for _, name := range c.Names[:c.Count] {
 		if s.Lines[p][name-1].Bad {
 			continue
 		}
 		next := s
 		next.Lines[p][name-1].Bad = true
-		yield(Step{workerNames[i], "is refused its grant of resource #", name}, next)
+		yield(Step{workerNames[i], "is rejected its grant of resource #", name}, next)
 	}
 }

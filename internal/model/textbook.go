@@ -19,7 +19,7 @@ const (
 )
 
 // Textbook is the fence that articles describe: one number per resource, the
-// highest token seen; a lower one is refused. It is what Fencekit does not rely
+// highest token seen; a lower one is rejected. It is what Fencekit does not rely
 // on, and shows why. Each field is a switch; the zero value is no fence at all.
 type Textbook struct {
 	Procs, Grants, Ops int8
@@ -130,7 +130,7 @@ func (t Textbook) process(s textbookState, i int, yield func(Step, textbookState
 			return
 		}
 		if p.Token < s.DB.Fence {
-			do("claim is refused", 0, func(_ *textbookState, p *process) { *p = process{} })
+			do("claim is rejected", 0, func(_ *textbookState, p *process) { *p = process{} })
 			return
 		}
 		do("claims token #", p.Token, func(s *textbookState, p *process) {
@@ -180,18 +180,18 @@ func begun(s *textbookState, p *process) {
 // enter begins the transaction and checks at the head.
 func (t Textbook) enter(s textbookState, i int, do changeTextbook) {
 	p := s.Procs[i]
-	refused := false
+	rejected := false
 	if t.Check == AtHead {
 		if t.RowLock && locked(s, i) {
 			return
 		}
-		refused = p.Token < s.DB.Fence
+		rejected = p.Token < s.DB.Fence
 	}
 	switch {
 	case t.BindTimeline && p.Timeline != s.DB.Timeline:
 		do("begins: the claim is of another timeline", 0, func(_ *textbookState, p *process) { p.Phase = unclaimed })
-	case refused:
-		do("begins: refused", 0, func(_ *textbookState, p *process) { *p = process{} })
+	case rejected:
+		do("begins: rejected", 0, func(_ *textbookState, p *process) { *p = process{} })
 	case t.Ledger && p.Op != 0 && s.DB.Effects[p.Op-1] > 0:
 		do("begins: op # is in the ledger", p.Op, func(_ *textbookState, p *process) { p.Op, p.Phase = 0, holding })
 	default:
@@ -212,7 +212,7 @@ func (t Textbook) enter(s textbookState, i int, do changeTextbook) {
 func (t Textbook) commit(s textbookState, i int, do changeTextbook) {
 	p := s.Procs[i]
 	if t.Check == AtTail && p.Token < s.DB.Fence {
-		do("COMMIT is refused", 0, func(_ *textbookState, p *process) { *p = process{} })
+		do("COMMIT is rejected", 0, func(_ *textbookState, p *process) { *p = process{} })
 		return
 	}
 	do("commits op #", p.Op, func(s *textbookState, p *process) {

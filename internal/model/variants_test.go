@@ -147,13 +147,13 @@ func TestVariants_EveryStepIsExamined(t *testing.T) {
 		"is granted token #", "is granted token # once more", "is granted token # of resource 2 alone",
 		"is handed the grant of holder #", "drops its grant",
 		"claims resource #", "claims resource # again", "claims resource #, the reply is lost",
-		"claim refused by resource #: stale", "claim refused by resource #: collision",
-		"begin check refused by resource #: stale",
+		"claim rejected by resource #: stale", "claim rejected by resource #: collision",
+		"begin check rejected by resource #: stale",
 		"runs user code: reads", "runs user code: relies on what its grant left", "user code fails, nothing is sent",
-		"sends seal and COMMIT of tx #", "COMMIT of tx # arrives: applied", "COMMIT of tx # arrives: refused",
+		"sends seal and COMMIT of tx #", "COMMIT of tx # arrives: applied", "COMMIT of tx # arrives: rejected",
 		"hears that tx # committed", "gives up waiting for tx #",
-		"seal refused by resource #: stale", "seal refused by resource #: overtaken",
-		"seal refused by resource #: collision", "seal refused by resource #: database went back",
+		"seal rejected by resource #: stale", "seal rejected by resource #: overtaken",
+		"seal rejected by resource #: collision", "seal rejected by resource #: database went back",
 		"resolves by resource #: voids the position", "resolves by resource #: voids, the reply is lost",
 		"resolves by resource #: own entry, applied", "resolves by resource #: not its entry, never applied",
 		"resolves by resource #: no entry, stays unknown",
@@ -161,8 +161,8 @@ func TestVariants_EveryStepIsExamined(t *testing.T) {
 		"repeats op #: begins an empty transaction", "leaves op # unknown",
 		"deletes entry # of resource 1",
 		"runs user code: reads on another connection", "begins its transaction",
-		"claim refused by resource #: database failed over", "begin check refused by resource #: database failed over",
-		"begin check refused by resource #: database went back",
+		"claim rejected by resource #: database failed over", "begin check rejected by resource #: database failed over",
+		"begin check rejected by resource #: database went back",
 		"catches up", "takes over", "copies the volume", "restores the volume",
 	}, taken("P"))
 }
@@ -175,6 +175,6 @@ func TestVariants_EveryStepOfAcquisitionIsExamined(t *testing.T) {
 		"uses what is kept of resource #", "can't use resource # any more",
 		"hears that another waits for resource #", "hears that its lease of resource # has ended",
 		"has run", "tries again",
-		"loses its key of resource #", "loses its session", "is refused its grant of resource #",
+		"loses its key of resource #", "loses its session", "is rejected its grant of resource #",
 	}, taken("A"))
 }

@@ -53,7 +53,7 @@ func (v Violation) String() string {
 		AckedNotApplied:  "FAILS answer: applied, but it is not",
 		DeniedButApplied: "FAILS answer: not applied, but it is",
 		OlderCommitted:   "FAILS order: an older grant committed",
-		UnjustifiedStale: "FAILS refusal: stale without a higher claim",
+		UnjustifiedStale: "FAILS rejection: stale without a higher claim",
 		Stuck:            "FAILS progress: stuck",
 	}[v]
 }

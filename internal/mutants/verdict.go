@@ -11,7 +11,7 @@ func inResult(name string) Test { return Test{"chaos/internal/result", name} }
 // inCommand is a test of fencectl-chaos.
 func inCommand(name string) Test { return Test{"chaos/command", name} }
 
-// verdictMutants are in what runs and suites come to, and in what is told of it.
+// verdictMutants are in what runs and suites come to, and in how it is reported.
 var verdictMutants = []Mutant{
 	change("verdict-forgets-the-workloads-check", "suite", res+"run.go",
 		`Workload: r.Failed, Wrong`, `Wrong`,
@@ -19,8 +19,8 @@ var verdictMutants = []Mutant{
 	change("verdict-forgets-what-else-was-wrong", "suite", res+"run.go",
 		`Wrong: r.Wrong,`, ``,
 		inResult("TestRun_JudgeGoesByWhatIsKeptOfIt")),
-	change("verdict-forgets-what-to-meet", "suite", res+"run.go",
-		`Progress: r.Progress, Meet: r.Meet,`, `Progress: r.Progress,`,
+	change("verdict-drops-the-requirements", "suite", res+"run.go",
+		`Progress: r.Progress, Requires: r.Requires,`, `Progress: r.Progress,`,
 		inResult("TestRun_JudgeGoesByWhatIsKeptOfIt")),
 	change("verdict-is-never-violated", "suite", res+"verdict.go",
 		`case len(violated) > 0:`, `case false:`,
@@ -78,7 +78,7 @@ var verdictMutants = []Mutant{
 		inResult("TestVerify_JudgesAgainByTheSavedFiles")),
 	change("verify-takes-a-history-that-was-cut-off", "suite", res+"verify.go",
 		`is < was.Counts.Operations {`, `is < 0 {`,
-		inResult("TestVerify_RefusesAHistoryThatWasCutOff")),
+		inResult("TestVerify_RejectsAHistoryThatWasCutOff")),
 
 	change("exit-of-a-violation-is-0", "suite", cmd+"chaos.go",
 		"case result.Pass:\n\t\treturn nil\n\tcase result.Violated:", "case result.Pass, result.Violated:\n\t\treturn nil\n\tcase \"\":",

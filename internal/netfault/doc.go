@@ -12,16 +12,16 @@
 //  1. What was sent in one direction arrives in order and complete, or the
 //     connection ends before it. No byte is lost from the midst of a stream.
 //  2. Cut keeps back what is sent in its direction, a connection's end included,
-//     until it is healed. The other direction goes on.
+//     until it is reverted. The other direction goes on.
 //  3. A connection that is begun while either direction is cut reaches the server
-//     after that is healed, unless the client has given up by then: a handshake needs both.
+//     after that is reverted, unless the client has given up by then: a handshake needs both.
 //  4. A reset of one end reaches the other as a reset, an orderly end as one.
 //
 // A fault holds for what is sent after its method has returned; what is being
 // written at that moment may still arrive, as a packet on the wire does, and a
 // connection whose first byte hasn't arrived yet may count as a new one.
 //
-//  5. Faults don't undo each other: each holds until it is healed itself.
+//  5. Faults don't undo each other: each holds until it is reverted itself.
 //
 // # What is not promised
 //

@@ -46,28 +46,28 @@ func New(upstream string) (*Link, error) {
 // Addr is where the link listens, as host:port.
 func (l *Link) Addr() string { return l.listener.Addr().String() }
 
-// Cut keeps back what is sent in a direction, until heal lets it pass and all that
+// Cut keeps back what is sent in a direction, until revert lets it pass and all that
 // follows. Connections stay open and silent, and new ones are silent in both
-// directions. Of several cuts the last one to be healed opens the direction; a second
-// call of heal does nothing.
-func (l *Link) Cut(d Direction) (heal func()) {
+// directions. Of several cuts the last one to be reverted opens the direction; a second
+// call of revert does nothing.
+func (l *Link) Cut(d Direction) (revert func()) {
 	r := l.rules
 	return r.impose(func() { r.cuts[d]++ }, func() { r.cuts[d]-- })
 }
 
 // Delay has what is sent in a direction arrive later, by latency and up to jitter
 // more or less, drawn afresh for each packet; what is under way already included.
-// Order is kept. Several delays add up, until the heal of each. Making a connection
+// Order is kept. Several delays add up, until the revert of each. Making a connection
 // isn't delayed.
-func (l *Link) Delay(d Direction, latency, jitter time.Duration) (heal func()) {
+func (l *Link) Delay(d Direction, latency, jitter time.Duration) (revert func()) {
 	r, late := l.rules, &delay{latency, jitter}
 	return r.impose(func() { r.delays[d][late] = struct{}{} }, func() { delete(r.delays[d], late) })
 }
 
 // HalfOpen has the far end of every present connection vanish: they carry nothing
-// more in either direction, and neither end is told, until heal, Reset or Close resets
+// more in either direction, and neither end is told, until revert, Reset or Close resets
 // them: a far end that is back doesn't know them. New connections work.
-func (l *Link) HalfOpen() (heal func()) {
+func (l *Link) HalfOpen() (revert func()) {
 	vanished := l.present()
 	for _, c := range vanished {
 		c.vanish()

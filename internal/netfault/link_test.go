@@ -141,20 +141,20 @@ func TestCut_IsSilentInOneDirectionAndLosesNothing(t *testing.T) {
 		client, server := f.connect()
 		sender, receiver := oriented(d, client, server)
 		for range 3 {
-			heal := f.link.Cut(d)
+			revert := f.link.Cut(d)
 			send(t, sender, "kept ")
 			send(t, sender, "back")
 			requireSilent(t, receiver)
 			send(t, receiver, "the other way")
 			require.Equal(t, "the other way", read(t, sender, 13))
-			heal()
+			revert()
 			require.Equal(t, "kept back", read(t, receiver, 9))
 		}
 	})
 }
 
 // Faults don't know of each other: the end of one is none of another's.
-func TestCut_HoldsUntilTheLastOfThemIsHealed(t *testing.T) {
+func TestCut_HoldsUntilTheLastOfThemIsReverted(t *testing.T) {
 	eachDirection(t, func(t *testing.T, d netfault.Direction) {
 		f := newFixture(t)
 		client, server := f.connect()
@@ -170,7 +170,7 @@ func TestCut_HoldsUntilTheLastOfThemIsHealed(t *testing.T) {
 	})
 }
 
-func TestDelay_LastsUntilItIsHealedItself(t *testing.T) {
+func TestDelay_LastsUntilItIsRevertedItself(t *testing.T) {
 	eachDirection(t, func(t *testing.T, d netfault.Direction) {
 		f := newFixture(t)
 		client, server := f.connect()
@@ -188,7 +188,7 @@ func TestDelay_LastsUntilItIsHealedItself(t *testing.T) {
 func TestHalfOpen_IsNotEndedByAnotherFaultNorEndsOne(t *testing.T) {
 	f := newFixture(t)
 	client, _ := f.connect()
-	heal := f.link.HalfOpen()
+	revert := f.link.HalfOpen()
 	cut, delay := f.link.Cut(netfault.ToServer), f.link.Delay(netfault.ToServer, time.Hour, 0)
 	cut()
 	delay()
@@ -196,23 +196,23 @@ func TestHalfOpen_IsNotEndedByAnotherFaultNorEndsOne(t *testing.T) {
 	cut = f.link.Cut(netfault.ToServer)
 	late := f.dial()
 	send(t, late, "late")
-	heal()
+	revert()
 	requireReset(t, client)
 	requireSilent(t, late)
 	cut()
 	require.Equal(t, "late", read(t, f.accept(), 4))
 }
 
-// The end of a process behind a cut isn't noticed before it is healed either.
+// The end of a process behind a cut isn't noticed before it is reverted either.
 func TestCut_KeepsEndsBack(t *testing.T) {
 	eachDirection(t, func(t *testing.T, d netfault.Direction) {
 		f := newFixture(t)
 		client, server := f.connect()
 		sender, receiver := oriented(d, client, server)
-		heal := f.link.Cut(d)
+		revert := f.link.Cut(d)
 		require.NoError(t, sender.Close())
 		requireSilent(t, receiver)
-		heal()
+		revert()
 		requireEOF(t, receiver)
 	})
 }
@@ -222,12 +222,12 @@ func TestCut_KeepsResetsBack(t *testing.T) {
 		f := newFixture(t)
 		client, server := f.connect()
 		sender, receiver := oriented(d, client, server)
-		heal := f.link.Cut(d)
+		revert := f.link.Cut(d)
 		rst(sender)
 		requireSilent(t, receiver)
 		send(t, receiver, "into the void") // which can't be told either
 		requireSilent(t, receiver)
-		heal()
+		revert()
 		requireReset(t, receiver)
 	})
 }
@@ -246,7 +246,7 @@ func rst(socket *net.TCPConn) {
 func TestCut_NewConnectionsWaitForItsEnd(t *testing.T) {
 	eachDirection(t, func(t *testing.T, d netfault.Direction) {
 		f := newFixture(t)
-		heal := f.link.Cut(d)
+		revert := f.link.Cut(d)
 		client := f.dial()
 		send(t, client, "early")
 		requireSilent(t, client)
@@ -255,7 +255,7 @@ func TestCut_NewConnectionsWaitForItsEnd(t *testing.T) {
 		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 		require.NoError(t, f.server.SetDeadline(time.Now().Add(generous)))
 
-		heal()
+		revert()
 		server := f.accept()
 		send(t, client, " and late")
 		require.Equal(t, "early and late", read(t, server, 14))
@@ -267,13 +267,13 @@ func TestCut_NewConnectionsWaitForItsEnd(t *testing.T) {
 // What a client has sent that gave up connecting must not take effect later.
 func TestCut_ClientThatGaveUpNeverReachesTheServer(t *testing.T) {
 	f := newFixture(t)
-	heal := f.link.Cut(netfault.ToServer)
+	revert := f.link.Cut(netfault.ToServer)
 	impatient := f.dial()
 	send(t, impatient, "stale")
 	require.Eventually(t, func() bool { return f.link.Connections() == 1 }, generous, time.Millisecond)
 	require.NoError(t, impatient.Close())
 	require.Eventually(t, func() bool { return f.link.Connections() == 0 }, generous, time.Millisecond)
-	heal()
+	revert()
 	client := f.dial()
 	send(t, client, "fresh")
 	require.Equal(t, "fresh", read(t, f.accept(), 5))
@@ -300,10 +300,10 @@ func TestDelay_IsTheLeastThatItTakes(t *testing.T) {
 func TestDelay_EndsForWhatIsUnderWay(t *testing.T) {
 	f := newFixture(t)
 	client, server := f.connect()
-	heal := f.link.Delay(netfault.ToServer, time.Hour, 0)
+	revert := f.link.Delay(netfault.ToServer, time.Hour, 0)
 	send(t, client, "late")
 	requireSilent(t, server)
-	heal()
+	revert()
 	require.Equal(t, "late", read(t, server, 4))
 }
 
@@ -313,9 +313,9 @@ func TestDelay_DoesNotPassACut(t *testing.T) {
 	client, server := f.connect()
 	f.link.Delay(netfault.ToServer, silence/3, 0)
 	send(t, client, "late")
-	heal := f.link.Cut(netfault.ToServer)
+	revert := f.link.Cut(netfault.ToServer)
 	requireSilent(t, server)
-	heal()
+	revert()
 	require.Equal(t, "late", read(t, server, 4))
 }
 
@@ -332,14 +332,14 @@ func TestDelay_DoesNotAddUp(t *testing.T) {
 func TestHalfOpen_SilencesPresentConnectionsUntilTheirReset(t *testing.T) {
 	f := newFixture(t)
 	client, server := f.connect()
-	heal := f.link.HalfOpen()
+	revert := f.link.HalfOpen()
 	send(t, client, "question")
 	send(t, server, "answer")
 	requireSilent(t, server)
 	requireSilent(t, client)
 	newClient, newServer := f.connect()
 
-	heal()
+	revert()
 	requireReset(t, client)
 	requireReset(t, server)
 	send(t, newClient, "unharmed")
@@ -349,10 +349,10 @@ func TestHalfOpen_SilencesPresentConnectionsUntilTheirReset(t *testing.T) {
 func TestHalfOpen_KeepsEndsBack(t *testing.T) {
 	f := newFixture(t)
 	client, server := f.connect()
-	heal := f.link.HalfOpen()
+	revert := f.link.HalfOpen()
 	require.NoError(t, client.Close())
 	requireSilent(t, server)
-	heal()
+	revert()
 	requireReset(t, server)
 }
 
@@ -362,14 +362,14 @@ func TestHalfOpen_AfterACut(t *testing.T) {
 	f.link.Cut(netfault.ToServer)
 	client := f.dial()
 	require.Eventually(t, func() bool { return f.link.Connections() == 1 }, generous, time.Millisecond)
-	heal := f.link.HalfOpen()
+	revert := f.link.HalfOpen()
 	requireSilent(t, client)
-	heal()
+	revert()
 	requireReset(t, client)
 }
 
 func TestReset_ReachesBothEnds(t *testing.T) {
-	for name, before := range map[string]func(*netfault.Link) (heals []func()){
+	for name, before := range map[string]func(*netfault.Link) (reverts []func()){
 		"whole": nil,
 		"cut": func(l *netfault.Link) []func() {
 			return []func(){l.Cut(netfault.ToServer), l.Cut(netfault.ToClient)}
@@ -379,17 +379,17 @@ func TestReset_ReachesBothEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
 			client, server := f.connect()
-			var heals []func()
+			var reverts []func()
 			if before != nil {
-				heals = before(f.link)
+				reverts = before(f.link)
 				send(t, client, "lost")
 				send(t, server, "lost")
 			}
 			f.link.Reset()
 			requireReset(t, client)
 			requireReset(t, server)
-			for _, heal := range heals {
-				heal()
+			for _, revert := range reverts {
+				revert()
 			}
 			f.connect()
 		})
@@ -460,9 +460,9 @@ func TestLink_KeepsNothingOfAConnectionThatHasEnded(t *testing.T) {
 func TestLink_ServerThatIsNotThere(t *testing.T) {
 	f := newFixture(t)
 	require.NoError(t, f.server.Close())
-	heal := f.link.Cut(netfault.ToServer) // or connecting itself might fail
+	revert := f.link.Cut(netfault.ToServer) // or connecting itself might fail
 	client := f.dial()
-	heal()
+	revert()
 	requireReset(t, client)
 	_, err := netfault.New("nowhere")
 	require.ErrorContains(t, err, "netfault:")
@@ -517,32 +517,32 @@ func TestLink_IsExactUnderFaults(t *testing.T) {
 			}
 		})
 	}
-	var heals []func()
-	healAll := func() {
-		for _, heal := range heals {
-			heal()
+	var reverts []func()
+	revertAll := func() {
+		for _, revert := range reverts {
+			revert()
 		}
-		heals = nil
+		reverts = nil
 	}
 	for left.Load() > 0 {
 		d := netfault.Direction(rand.IntN(2))
 		switch rand.IntN(3) {
 		case 0:
-			heals = append(heals, f.link.Cut(d))
+			reverts = append(reverts, f.link.Cut(d))
 		case 1:
-			rand.Shuffle(len(heals), func(i, j int) { heals[i], heals[j] = heals[j], heals[i] })
-			if len(heals) > 0 {
-				heals[0]()
+			rand.Shuffle(len(reverts), func(i, j int) { reverts[i], reverts[j] = reverts[j], reverts[i] })
+			if len(reverts) > 0 {
+				reverts[0]()
 			}
 		case 2:
-			heals = append(heals, f.link.Delay(d, rand.N(2*time.Millisecond), rand.N(2*time.Millisecond)))
+			reverts = append(reverts, f.link.Delay(d, rand.N(2*time.Millisecond), rand.N(2*time.Millisecond)))
 		}
 		time.Sleep(rand.N(time.Millisecond)) // the pace of the faults, nothing waits for it
 		if rand.IntN(4) == 0 {
-			healAll()
+			revertAll()
 		}
 	}
-	healAll()
+	revertAll()
 	streams.Wait()
 }
 

@@ -56,9 +56,9 @@ func TestCut_ToServer_LetsALeaseExpire(t *testing.T) {
 	require.NoError(t, err)
 	require.NotNil(t, <-answers)
 
-	heal := link.Cut(netfault.ToServer)
+	revert := link.Cut(netfault.ToServer)
 	require.Eventually(t, func() bool { return remaining(t, direct, lease.ID) == -1 }, generous, 50*time.Millisecond)
-	heal()
+	revert()
 	_, err = through.KeepAliveOnce(ctx, lease.ID)
 	require.ErrorIs(t, err, rpctypes.ErrLeaseNotFound)
 }
@@ -72,17 +72,17 @@ func TestCut_ToClient_GoesOnRenewingALease(t *testing.T) {
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return remaining(t, direct, lease.ID) <= 27 }, generous, 50*time.Millisecond)
 
-	heal := link.Cut(netfault.ToClient)
-	var healed atomic.Bool
+	revert := link.Cut(netfault.ToClient)
+	var reverted atomic.Bool
 	answered := make(chan bool, 1)
 	go func() {
 		_, err := through.KeepAliveOnce(ctx, lease.ID)
-		answered <- err == nil && healed.Load()
+		answered <- err == nil && reverted.Load()
 	}()
 	require.Eventually(t, func() bool { return remaining(t, direct, lease.ID) >= 28 }, generous, 5*time.Millisecond)
 	time.Sleep(silence) // an answer has this long to come too early
-	healed.Store(true)
-	heal()
+	reverted.Store(true)
+	revert()
 	require.True(t, <-answered)
 }
 
@@ -122,18 +122,18 @@ func entries(t *testing.T, conn *pgx.Conn) (n int) {
 func TestCut_ToClient_StatementTakesEffectWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	link, through, direct := postgresBehindLink(t)
-	heal := link.Cut(netfault.ToClient)
-	var healed atomic.Bool
+	revert := link.Cut(netfault.ToClient)
+	var reverted atomic.Bool
 	answered := make(chan bool, 1)
 	ctx := bounded(t)
 	go func() {
 		_, err := through.PgConn().Exec(ctx, "insert into ledger values (1)").ReadAll()
-		answered <- err == nil && healed.Load()
+		answered <- err == nil && reverted.Load()
 	}()
 	require.Eventually(t, func() bool { return entries(t, direct) == 1 }, generous, time.Millisecond)
 	time.Sleep(silence) // an answer has this long to come too early
-	healed.Store(true)
-	heal()
+	reverted.Store(true)
+	revert()
 	require.True(t, <-answered)
 }
 
@@ -141,13 +141,13 @@ func TestCut_ToClient_StatementTakesEffectWithoutAnAnswer(t *testing.T) {
 func TestCut_ToServer_StatementArrivesAfterItsClientHasGone(t *testing.T) {
 	t.Parallel()
 	link, through, direct := postgresBehindLink(t)
-	heal := link.Cut(netfault.ToServer)
+	revert := link.Cut(netfault.ToServer)
 	frontend := through.PgConn().Frontend()
 	frontend.SendQuery(&pgproto3.Query{String: "insert into ledger values (1)"})
 	require.NoError(t, frontend.Flush())
 	require.NoError(t, through.PgConn().Conn().Close())
 	time.Sleep(silence) // it has this long to arrive too early
 	require.Equal(t, 0, entries(t, direct))
-	heal()
+	revert()
 	require.Eventually(t, func() bool { return entries(t, direct) == 1 }, generous, time.Millisecond)
 }

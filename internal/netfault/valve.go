@@ -7,7 +7,7 @@ import (
 )
 
 // valve is the one toxic of a direction, on every connection from its beginning
-// to its end. It does as the rules say, and isn't taken away to heal: toxiproxy
+// to its end. It does as the rules say, and isn't taken away to revert: toxiproxy
 // gives a toxic's last bytes up if their reader takes five seconds to read on.
 type valve struct {
 	rules     *rules

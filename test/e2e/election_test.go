@@ -47,9 +47,9 @@ func writing(key string) func(context.Context, guard.Runner[pgx.Tx]) error {
 }
 
 // A leader is cut off from etcd and goes on with its work; its lease runs out and
-// another one is elected. Whatever the old one still writes is refused, though it
+// another one is elected. Whatever the old one still writes is rejected, though it
 // has heard of nothing (G3).
-func TestElection_ADeposedLeadersWritesAreRefused_G3(t *testing.T) {
+func TestElection_ADeposedLeadersWritesAreRejected_G3(t *testing.T) {
 	t.Parallel()
 	dsn, pool := counters(t, "jobs")
 	endpoint, ctx := etcdserver.Shared(t).Endpoint(), t.Context()

@@ -18,7 +18,7 @@ import (
 
 // leaderFaults take the leader of etcd away, and give it back.
 var leaderFaults = map[string]struct {
-	strike, heal func(context.Context, *etcdserver.Member) error
+	strike, revert func(context.Context, *etcdserver.Member) error
 }{
 	"killed": {
 		func(_ context.Context, m *etcdserver.Member) error { return m.Kill() },
@@ -36,7 +36,7 @@ var leaderFaults = map[string]struct {
 
 // The leader of three goes away under load and comes back. Who reaches the others
 // goes on, and is told the truth. Who reached the leader alone, and was in the midst
-// of an operation, is refused once another has had the lock, and goes on afterwards.
+// of an operation, is rejected once another has had the lock, and goes on afterwards.
 func TestLeaderLoss_UnderLoadLosesNoUpdate_G3_G4_HD3(t *testing.T) {
 	t.Parallel()
 	for name, fault := range leaderFaults {
@@ -90,7 +90,7 @@ func TestLeaderLoss_UnderLoadLosesNoUpdate_G3_G4_HD3(t *testing.T) {
 			require.Eventually(t, func() bool { return guard.Do(ctx, others[0].Guard, "a", increment("a")) == nil }, time.Minute, time.Millisecond)
 			release()
 			require.ErrorIs(t, <-overtaken, guard.ErrStaleToken)
-			require.NoError(t, fault.heal(ctx, old))
+			require.NoError(t, fault.revert(ctx, old))
 			goesOn()
 			require.Eventually(t, func() bool { return guard.Do(ctx, near.Guard, "a", increment("a")) == nil }, time.Minute, time.Millisecond)
 

@@ -86,9 +86,9 @@ func (r *restored) raiseEpoch(epoch string) {
 	require.NoError(r.t, err)
 }
 
-// requireRefused makes calls of fresh processes while etcd grants tokens that the
+// requireRejected makes calls of fresh processes while etcd grants tokens that the
 // database has seen, at last the very highest one: none takes effect.
-func (r *restored) requireRefused(highest fence.Grant) {
+func (r *restored) requireRejected(highest fence.Grant) {
 	r.t.Helper()
 	revision := r.passRevisions(0)
 	require.Less(r.t, revision+10, int64(highest.Token), "the test needs lower tokens")
@@ -175,7 +175,7 @@ func TestRestore_OfEtcdNeverGetsALowerOrEqualTokenAccepted_HD5_G2(t *testing.T) 
 
 	require.NoError(t, r.etcd.Restore(t.Context(), file, 0))
 	r.requireStopped(running, "revision", "raft term")
-	r.requireRefused(highest)
+	r.requireRejected(highest)
 	r.raiseEpoch("2")
 	r.do(r.process())
 	require.Equal(t, highest.Epoch+1, r.highest().Epoch)
@@ -217,7 +217,7 @@ func TestRestore_AnotherClusterBehindTheSameName_HD6_G2(t *testing.T) {
 	r.etcd = another
 	r.line.lead(address(r.etcd))
 	r.requireStopped(running, "cluster id")
-	r.requireRefused(highest)
+	r.requireRejected(highest)
 	r.raiseEpoch("2")
 	r.do(r.process())
 	r.do(running)

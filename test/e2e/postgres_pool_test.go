@@ -74,7 +74,7 @@ func TestPool_TakenByOwnQueriesIsNamedInTime_HB19(t *testing.T) {
 }
 
 // Two processes with one connection each: neither a doubt that has to be settled,
-// nor an eviction, nor a refusal that has to be recorded waits for a second one.
+// nor an eviction, nor a rejection that has to be recorded waits for a second one.
 func TestPool_OfOneConnectionIsEnough_HB19(t *testing.T) {
 	t.Parallel()
 	dsn, pool := counters(t, "a")
@@ -114,9 +114,9 @@ func TestPool_OfOneConnectionIsEnough_HB19(t *testing.T) {
 	close(resume)
 	err = <-paused
 	require.ErrorIs(t, err, guard.ErrStaleToken)
-	var refusal *guard.RejectedError
-	require.ErrorAs(t, err, &refusal)
-	require.NoError(t, refusal.RecordErr)
+	var rejection *guard.RejectedError
+	require.ErrorAs(t, err, &rejection)
+	require.NoError(t, rejection.RecordErr)
 	require.NoError(t, guard.Do(ctx, one.Guard, "a", increment("a")))
 	require.EqualValues(t, 3, value(t, pool, "a"))
 	for _, p := range []*process{one, other} {

@@ -180,7 +180,7 @@ func TestProcesses_LoseLeasesButNoUpdates_G3_G4(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	endpoint := etcdserver.Shared(t).Endpoint()
-	var acknowledged, refused, lost atomic.Int64
+	var acknowledged, rejected, lost atomic.Int64
 	var workers sync.WaitGroup
 	for range 3 {
 		p := newProcess(t, endpoint, dsn, etcd.Config{}, &guard.Config{MaxHold: 5 * time.Millisecond})
@@ -191,7 +191,7 @@ func TestProcesses_LoseLeasesButNoUpdates_G3_G4(t *testing.T) {
 					case err == nil:
 						acknowledged.Add(1)
 					case errors.Is(err, guard.ErrStaleToken):
-						refused.Add(1)
+						rejected.Add(1)
 					case errors.Is(err, fence.ErrLeaseLost), errors.Is(err, fence.ErrUnavailable):
 						lost.Add(1)
 					default:
@@ -213,9 +213,9 @@ func TestProcesses_LoseLeasesButNoUpdates_G3_G4(t *testing.T) {
 	workers.Wait()
 	cancel()
 	revoker.Wait()
-	t.Logf("acknowledged %d, refused %d, lease lost %d", acknowledged.Load(), refused.Load(), lost.Load())
+	t.Logf("acknowledged %d, rejected %d, lease lost %d", acknowledged.Load(), rejected.Load(), lost.Load())
 	require.EqualValues(t, acknowledged.Load(), value(t, pool, "hot"))
-	require.Positive(t, refused.Load()+lost.Load(), "no lease was lost in mid-operation: the test showed nothing")
+	require.Positive(t, rejected.Load()+lost.Load(), "no lease was lost in mid-operation: the test showed nothing")
 }
 
 // revokeAll revokes the lease of every lock under a prefix, again and again, and pauses

@@ -91,7 +91,7 @@ func checkHit(t *testing.T, n *nemesis, told *told) {
 	for what, count := range map[string]int{
 		"another worker went on where one was stopped": n.succeeded, "a worker was killed": n.killed, "a lease was revoked": n.revoked,
 		"a backend was terminated": n.terminated, "a COMMIT was cut": n.cuts.commits, "an answer was cut": n.cuts.replies,
-		"a lease was lost": told.count(string(leaseLost)), "a grant was refused": told.count(string(refused)),
+		"a lease was lost": told.count(string(leaseLost)), "a grant was rejected": told.count(string(rejected)),
 		"an outcome was unknown": told.count(string(unknown)), "an operation ran again": told.retries,
 		"a doubt was resolved as applied": told.count("resolved applied=true"), "a doubt was resolved as not applied": told.count("resolved applied=false"),
 	} {

@@ -51,10 +51,10 @@ func TestRestarts_LoseNothingAndLeaveNothing_G3_G4_L1(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, client.Close()) }()
 
-	var refusals counts
+	var rejections counts
 	var ps []*process
 	for range processes {
-		ps = append(ps, startProcess(t, o, &refusals))
+		ps = append(ps, startProcess(t, o, &rejections))
 	}
 	stop := make(chan struct{})
 	where := &site{journal: newJournal(t), stop: stop, stalls: newStalls(), fail: t.Errorf}
@@ -74,9 +74,9 @@ func TestRestarts_LoseNothingAndLeaveNothing_G3_G4_L1(t *testing.T) {
 	close(stop)
 	callers.Wait()
 	where.report(t, took, recovery)
-	t.Logf("outages: %v; refusals, lost leases and unknown outcomes: %v", o.hit, refusals.all())
+	t.Logf("outages: %v; rejections, lost leases and unknown outcomes: %v", o.hit, rejections.all())
 	require.NoError(t, err)
-	require.Positive(t, refusals.all()[outcomeUnknown], "no outcome was ever unknown: this run shows little")
+	require.Positive(t, rejections.all()[outcomeUnknown], "no outcome was ever unknown: this run shows little")
 
 	closeAll(t, ctx, ps)
 	checkNothingInEtcd(t, client, t.Name())
@@ -112,7 +112,7 @@ type process struct {
 	pool   *pgxpool.Pool
 }
 
-func startProcess(t *testing.T, o *outage, refusals *counts) *process {
+func startProcess(t *testing.T, o *outage, rejections *counts) *process {
 	p := &process{}
 	var err error
 	p.client, err = o.etcd.Client(context.Background())
@@ -128,11 +128,11 @@ func startProcess(t *testing.T, o *outage, refusals *counts) *process {
 	p.guard, err = guard.New(p.locker, store, &guard.Config{
 		StoreTimeout: 3 * time.Second, CommitTimeout: 1500 * time.Millisecond, ResolveTimeout: resolveTimeout,
 		Observer: &guard.Observer{
-			Rejected:  func(r *guard.RejectedError) { refusals.add(string(r.Reason) + " at " + string(r.Stage)) },
-			LeaseLost: func(l *fence.LeaseLostError) { refusals.add("lease lost: " + string(l.Reason)) },
+			Rejected:  func(r *guard.RejectedError) { rejections.add(string(r.Reason) + " at " + string(r.Stage)) },
+			LeaseLost: func(l *fence.LeaseLostError) { rejections.add("lease lost: " + string(l.Reason)) },
 			Finished: func(f guard.Finish) {
 				if f.Outcome == guard.OutcomeUnknown {
-					refusals.add(outcomeUnknown)
+					rejections.add(outcomeUnknown)
 				}
 			},
 		},

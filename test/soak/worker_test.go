@@ -58,7 +58,7 @@ type event struct {
 	Late    bool    `json:",omitempty"` // the operation's context had ended
 	Runs    int     `json:",omitempty"` // of a finish
 	Took    int64   `json:",omitempty"` // ms
-	Reason  string  `json:",omitempty"` // of a refusal, or of a lost lease
+	Reason  string  `json:",omitempty"` // of a rejection, or of a lost lease
 }
 
 type eventKind string
@@ -69,7 +69,7 @@ const (
 	opAnswer  eventKind = "answer" // of Resolve, for an unknown outcome
 	opRuns    eventKind = "runs"
 	opStops   eventKind = "stops" // its process stops
-	refused   eventKind = "refused"
+	rejected  eventKind = "rejected"
 	leaseLost eventKind = "lease lost"
 	resolved  eventKind = "resolved"
 )
@@ -246,7 +246,7 @@ func (w *worker) ask(ctx context.Context, id string, doubt *guard.UnknownOutcome
 func (w *worker) observer() *guard.Observer {
 	return &guard.Observer{
 		Rejected: func(r *guard.RejectedError) {
-			w.tell(event{Kind: refused, Reason: string(r.Reason) + " at " + string(r.Stage)})
+			w.tell(event{Kind: rejected, Reason: string(r.Reason) + " at " + string(r.Stage)})
 		},
 		LeaseLost: func(l *fence.LeaseLostError) { w.tell(event{Kind: leaseLost, Reason: string(l.Reason)}) },
 		Resolved: func(_ []fence.Grant, applied bool, err error, _ time.Duration) {

@@ -2,12 +2,12 @@ package check
 
 import "github.com/fencekit/fencekit/chaos/internal/history"
 
-// acknowledged checks I4. What an answer said later was applied was acknowledged
-// too.
+// acknowledged checks I4. An operation that was later resolved as applied counts as
+// acknowledged.
 func acknowledged(v *view, t *tally) {
 	count := 0
 	if len(v.broken) > 0 {
-		t.lack("the history of operations is none: %s", v.broken[0])
+		t.lack("the history of operations is invalid: %s", v.broken[0])
 	}
 	for _, op := range v.operations {
 		if op.outcome() != history.OK {
@@ -16,7 +16,7 @@ func acknowledged(v *view, t *tally) {
 		count++
 		for _, r := range op.resources {
 			if op.effects[r] == 0 {
-				t.violate("%s was acknowledged and is not there on %s", op, r)
+				t.violate("%s was acknowledged and has no effect on %s", op, r)
 			}
 		}
 	}

@@ -7,13 +7,13 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/observe"
 )
 
-// agreement checks I8: the write-ahead log, the framework's history, the data and
-// what workers told are about the same things.
+// agreement checks I8: the write-ahead log, the framework's history, the data and the
+// workers' events agree.
 func agreement(v *view, t *tally) {
-	t.look("%d moves in the write-ahead log, %d entries, %d orders, %d kinds of refusals",
-		len(v.wal.moves), len(v.Observed.Entries), len(v.wal.orders), len(v.Observed.Refusals))
+	t.look("%d moves in the write-ahead log, %d entries, %d orders, %d kinds of rejections",
+		len(v.wal.moves), len(v.Observed.Entries), len(v.wal.orders), len(v.Observed.Rejections))
 	if len(v.wal.moves) == 0 {
-		t.lack("no entry was seen in the write-ahead log")
+		t.lack("the write-ahead log shows no entry")
 	}
 	for _, s := range v.wal.strange {
 		t.violate("%s", s)
@@ -24,7 +24,7 @@ func agreement(v *view, t *tally) {
 		v.compareOps(t)
 	}
 	v.compareClaims(t)
-	v.compareRefusals(t)
+	v.compareRejections(t)
 }
 
 // compareEntries compares the framework's history with the write-ahead log.
@@ -49,7 +49,7 @@ func (v *view) compareEntries(t *tally) {
 	})
 }
 
-// compareOrders compares what is in the data with the write-ahead log.
+// compareOrders compares the orders in the data with the write-ahead log.
 func (v *view) compareOrders(t *tally) {
 	type row struct {
 		op, resource   string
@@ -84,7 +84,7 @@ func (v *view) compareOps(t *tally) {
 	wrote := map[position][]order{}
 	writes := v.wal.writes()
 	for _, o := range v.wal.orders {
-		if m := writes[place{o.commit, o.Resource}]; m != nil { // if there is none, that is for I10 to say
+		if m := writes[written{o.commit, o.Resource}]; m != nil { // I10 checks that there is one
 			wrote[position{m.Resource, m.Seq}] = append(wrote[position{m.Resource, m.Seq}], o)
 		}
 	}
@@ -106,7 +106,7 @@ func (v *view) compareOps(t *tally) {
 	}
 }
 
-// compareClaims looks for the claims that workers told of.
+// compareClaims looks for the claims that workers recorded.
 func (v *view) compareClaims(t *tally) {
 	type claimer struct {
 		grantKey
@@ -120,30 +120,30 @@ func (v *view) compareClaims(t *tally) {
 	}
 	for _, e := range v.Events {
 		if e.Kind == history.Claimed && !made[claimer{keyOf(e), e.Holder}] {
-			t.violate("%s: %s told that it claimed with %v as %s, which isn't there", e.Resource, e.Process, keyOf(e).grant, e.Holder)
+			t.violate("%s: %s recorded a claim with %v as %s, which is not in the write-ahead log", e.Resource, e.Process, keyOf(e).grant, e.Holder)
 		}
 	}
 }
 
-// compareRefusals looks for the refusals that workers saw. More may be recorded:
-// who was refused may have been killed before it could tell.
-func (v *view) compareRefusals(t *tally) {
-	type refusal struct {
+// compareRejections looks for the rejections that workers saw. The framework may have
+// recorded more: a worker may have been killed before it recorded its own.
+func (v *view) compareRejections(t *tally) {
+	type rejection struct {
 		resource, reason, stage, holder string
 		token, current                  int64
 	}
-	unrecorded := newDifference[refusal]()
+	unrecorded := newDifference[rejection]()
 	for _, e := range v.Events {
-		if e.Kind == history.Refused && e.Error == "" {
-			unrecorded.add(refusal{e.Resource, e.Reason, e.Stage, e.Holder, e.Token, e.Current}, 1)
+		if e.Kind == history.Rejected && e.Error == "" {
+			unrecorded.add(rejection{e.Resource, e.Reason, e.Stage, e.Holder, e.Token, e.Current}, 1)
 		}
 	}
-	for _, r := range v.Observed.Refusals {
-		unrecorded.add(refusal{r.Resource, r.Reason, r.Stage, r.Holder, r.Token, r.Current}, -int(r.Count))
+	for _, r := range v.Observed.Rejections {
+		unrecorded.add(rejection{r.Resource, r.Reason, r.Stage, r.Holder, r.Token, r.Current}, -int(r.Count))
 	}
-	unrecorded.each(func(r refusal, n int) {
+	unrecorded.each(func(r rejection, n int) {
 		if n > 0 {
-			t.violate("%s: token %d of %s was refused (%s, at %s), and %d times of it are not recorded", r.resource, r.token, r.holder, r.reason, r.stage, n)
+			t.violate("%s: token %d of %s was rejected (%s, at %s), and %d of the rejections are not recorded", r.resource, r.token, r.holder, r.reason, r.stage, n)
 		}
 	})
 }

@@ -2,12 +2,12 @@ package check
 
 import "github.com/fencekit/fencekit/chaos/internal/observe"
 
-// conservation checks I2: what was sold of a resource is what it has less, it had
-// that much, and each operation decided on what the one before it had left.
+// conservation checks I2: a resource's stock fell by what was sold of it, no more was sold
+// than it had, and each operation decided on what the one before it had left.
 func conservation(v *view, t *tally) {
 	t.look("%d effects on %d resources", len(v.Observed.Effects), len(v.Observed.Stocks))
 	if len(v.Observed.Stocks) == 0 {
-		t.lack("the stock at the end was not seen")
+		t.lack("the final stock was not observed")
 		return
 	}
 	stocked := map[string]bool{}
@@ -17,7 +17,7 @@ func conservation(v *view, t *tally) {
 	}
 	for _, e := range v.Observed.Effects {
 		if !stocked[e.Resource] {
-			t.violate("%s: operation %s sold %d of what was never in stock", e.Resource, e.Op, e.Quantity)
+			t.violate("%s: operation %s sold %d of a resource that was never in stock", e.Resource, e.Op, e.Quantity)
 		}
 	}
 }
@@ -40,17 +40,17 @@ func conserve(stock observe.Stock, effects []observe.Effect, t *tally) {
 	}
 }
 
-// chainBreak is an effect that doesn't follow the one before it: it decided on what
-// the effects from number from on had not changed yet.
+// chainBreak is an effect that doesn't follow the one before it: it decided on the stock as
+// it was before the effects from number from on.
 type chainBreak struct {
 	at   int // number of the effect
 	from int // number of the first one that it overwrote
-	left int // what it should have decided on
+	left int // the stock that it should have decided on
 }
 
 // breaks returns where the effects of a resource are no chain.
 func breaks(initial int, effects []observe.Effect) (found []chainBreak) {
-	left := make([]int, len(effects)+1) // left[i] is what was there before effect i
+	left := make([]int, len(effects)+1) // left[i] is the stock before effect i
 	left[0] = initial
 	for i, e := range effects {
 		left[i+1] = e.Seen - e.Quantity
@@ -61,7 +61,7 @@ func breaks(initial int, effects []observe.Effect) (found []chainBreak) {
 		for b.from > 0 && left[b.from] != e.Seen {
 			b.from--
 		}
-		if left[b.from] != e.Seen { // it decided on what never was there
+		if left[b.from] != e.Seen { // the stock was never that
 			b.from = max(i-1, 0)
 		}
 		found = append(found, b)
@@ -69,7 +69,7 @@ func breaks(initial int, effects []observe.Effect) (found []chainBreak) {
 	return found
 }
 
-// lost is how many of the effects another one overwrote without having seen them.
+// lost is how many of the effects were overwritten by another that had not seen them.
 func lost(initial int, effects []observe.Effect) int {
 	overwritten := map[int]bool{}
 	for _, b := range breaks(initial, effects) {

@@ -5,13 +5,13 @@ import "github.com/fencekit/fencekit/chaos/internal/history"
 // Counts are figures of a run.
 type Counts struct {
 	Operations int `json:"operations"`
-	OK         int `json:"ok"`      // with those that an answer said were applied
-	Failed     int `json:"failed"`  // with those that an answer said were not
+	OK         int `json:"ok"`      // with those that were later resolved as applied
+	Failed     int `json:"failed"`  // with those that were later resolved as not applied
 	Unknown    int `json:"unknown"` // that stayed so, or were cut off with their process
-	Refusals   int `json:"refusals"`
-	Faults     int `json:"faults"`   // that struck
+	Rejections int `json:"rejections"`
+	Faults     int `json:"faults"`   // that were injected
 	Oversold   int `json:"oversold"` // units
-	Lost       int `json:"lost"`     // updates that somebody else's overwrote
+	Lost       int `json:"lost"`     // updates that another operation overwrote
 }
 
 // Count counts what happened in a run.
@@ -30,9 +30,9 @@ func Count(r *Record) Counts {
 	}
 	for _, e := range r.Events {
 		switch e.Kind {
-		case history.Refused:
-			c.Refusals++
-		case history.Strikes:
+		case history.Rejected:
+			c.Rejections++
+		case history.Injected:
 			c.Faults++
 		}
 	}

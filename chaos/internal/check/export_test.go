@@ -10,5 +10,5 @@ var (
 
 // Access returns an operation on the fenced register of a resource.
 func Access(action string, token, call, end int64) porcupine.Operation {
-	return porcupine.Operation{Input: access{act(action), grant{1, token}, "somebody"}, Call: call, Return: end}
+	return porcupine.Operation{Input: access{act(action), grant{1, token}, "w9-1"}, Call: call, Return: end}
 }

@@ -45,7 +45,7 @@ func (m *made) orderRow(op string) map[string]string {
 	return nil
 }
 
-// drop takes changes out of the write-ahead log.
+// drop removes changes from the write-ahead log.
 func (m *made) drop(gone func(c observe.Change) bool) {
 	for i := range m.Observed.Commits {
 		m.Observed.Commits[i].Changes = slices.DeleteFunc(m.Observed.Commits[i].Changes, gone)
@@ -89,7 +89,7 @@ func TestRegister_I5(t *testing.T) {
 			}
 		}, check.Violated},
 		{"a stale write in the data", func(m *made) { m.orderRow("op3")["token"] = m.entryRow("sku/1", pausedClaim)["token"] }, check.Violated},
-		{"a write under another's claim of the token", func(m *made) { m.entryRow("sku/1", writeAfterIt)["holder"] = "somebody" }, check.Violated},
+		{"a write under another's claim of the token", func(m *made) { m.entryRow("sku/1", writeAfterIt)["holder"] = "w9-1" }, check.Violated},
 		{"a void after a claim", func(m *made) {
 			row := m.entryRow("sku/1", writeAfterIt)
 			row["kind"], row["token"] = "void", m.entryRow("sku/1", pausedClaim)["token"]
@@ -99,45 +99,45 @@ func TestRegister_I5(t *testing.T) {
 	})
 }
 
-// What commits in a good order can still have been told in a bad one.
+// Commits in a right order may still contradict the times of events.
 func TestRegister_IsLinearizable_I5(t *testing.T) {
-	paused := grantOfHistory("w1", history.Claimed, 2)
+	paused := nthEvent("w1", history.Claimed, 2)
 	flags(t, "I5", []spoiled{
-		{"a claim that was told before the last write of the one before had begun", func(m *made) {
+		{"a claim that returned before the predecessor's last write began", func(m *made) {
 			// w2's claim returned before op2 of w1, which then wrote all the same.
-			m.event(history.Invoke, "op1").At = m.Events[grantOfHistory("w2", history.Claimed, 1)(m)].At + 1
+			m.event(history.Invoke, "op1").At = m.Events[nthEvent("w2", history.Claimed, 1)(m)].At + 1
 			m.event(history.OK, "op1").At = m.event(history.Invoke, "op1").At + 1
 		}, check.Violated},
-		{"a write that was told before its claim was asked for", func(m *made) {
+		{"a write that returned before its claim began", func(m *made) {
 			m.event(history.Invoke, "op3").At = 1
 			m.event(history.OK, "op3").At = 2
 		}, check.Violated},
-		{"a refusal before the claim was asked for", func(m *made) {
+		{"a rejection before the claim began", func(m *made) {
 			for i := range m.Events {
-				if m.Events[i].Kind == history.Refused {
+				if m.Events[i].Kind == history.Rejected {
 					m.Events[i].At = m.Events[paused(m)].At
 				}
 			}
 		}, check.Violated},
-		{"a claim that was asked for after a higher one was told", func(m *made) {
-			after := m.Events[grantOfHistory("w2", history.Claimed, 1)(m)].At
-			m.Events[grantOfHistory("w1", history.Acquired, 2)(m)].At = after + 1
+		{"a claim that began after a higher one had returned", func(m *made) {
+			after := m.Events[nthEvent("w2", history.Claimed, 1)(m)].At
+			m.Events[nthEvent("w1", history.Acquired, 2)(m)].At = after + 1
 			m.Events[paused(m)].At = after + 2
-			m.unsaid(func(e history.Event) bool { return e.Kind == history.Refused })
+			m.omit(func(e history.Event) bool { return e.Kind == history.Rejected })
 		}, check.Violated},
-		{"a write of unknown outcome that was told before its claim", func(m *made) {
+		{"a write of unknown outcome that returned before its claim", func(m *made) {
 			e := m.event(history.OK, "op1")
 			e.Kind, e.At = history.Unknown, m.event(history.Invoke, "op1").At
 		}, check.Held},
-		{"a write that was told late", func(m *made) { m.event(history.OK, "op1").At += int64(time.Hour) }, check.Held},
-		{"a claim of which nobody told", func(m *made) {
-			m.unsaid(func(e history.Event) bool { return e.Kind == history.Claimed || e.Kind == history.Acquired })
+		{"a write that returned late", func(m *made) { m.event(history.OK, "op1").At += int64(time.Hour) }, check.Held},
+		{"a claim without an event", func(m *made) {
+			m.omit(func(e history.Event) bool { return e.Kind == history.Claimed || e.Kind == history.Acquired })
 		}, check.Held},
 	})
 }
 
-// grantOfHistory returns where a process told something of sku/1 for the nth time.
-func grantOfHistory(process string, kind history.Kind, nth int) func(m *made) int {
+// nthEvent returns the index of a process's nth event of a kind on sku/1.
+func nthEvent(process string, kind history.Kind, nth int) func(m *made) int {
 	return func(m *made) int {
 		seen := 0
 		return slices.IndexFunc(m.Events, func(e history.Event) bool {
@@ -149,7 +149,7 @@ func grantOfHistory(process string, kind history.Kind, nth int) func(m *made) in
 	}
 }
 
-// Of a workload whose rows nobody knows, the entries tell what it wrote.
+// For a workload whose rows are unknown, the entries show what it wrote.
 func TestRegister_WithoutData_I5(t *testing.T) {
 	m := good()
 	m.Stock = false
@@ -161,41 +161,41 @@ func TestRegister_WithoutData_I5(t *testing.T) {
 	require.Equal(t, check.Violated, found(t, &m.Record, "I5").Status)
 }
 
-func TestRefusals_I6(t *testing.T) {
-	refusal := func(m *made) *history.Event {
-		return &m.Events[slices.IndexFunc(m.Events, func(e history.Event) bool { return e.Kind == history.Refused })]
+func TestRejections_I6(t *testing.T) {
+	rejection := func(m *made) *history.Event {
+		return &m.Events[slices.IndexFunc(m.Events, func(e history.Event) bool { return e.Kind == history.Rejected })]
 	}
 	flags(t, "I6", []spoiled{
-		{"of the newest token", func(m *made) { refusal(m).Token = 1000 }, check.Violated},
-		{"for a token that never claimed", func(m *made) { refusal(m).Current = 1000 }, check.Violated},
-		{"for a lower token", func(m *made) { refusal(m).Current = 3 }, check.Violated},
-		{"for its own token", func(m *made) { refusal(m).Current = refusal(m).Token }, check.Violated},
-		{"for another resource's claim", func(m *made) { refusal(m).Resource = "sku/2" }, check.Violated},
-		{"before the claim was asked for", func(m *made) { refusal(m).At = m.Events[grantOfHistory("w1", history.Claimed, 2)(m)].At }, check.Violated},
-		{"before what committed before the claim was asked for", func(m *made) {
-			m.unsaid(func(e history.Event) bool { return e.Kind == history.Acquired })
-			refusal(m).Token = 1
-			refusal(m).At = m.event(history.Invoke, "op1").At - 1
-			refusal(m).Current = m.entry("sku/1", claimAfterIt).Token
+		{"of the newest token", func(m *made) { rejection(m).Token = 1000 }, check.Violated},
+		{"for a token that never claimed", func(m *made) { rejection(m).Current = 1000 }, check.Violated},
+		{"for a lower token", func(m *made) { rejection(m).Current = 3 }, check.Violated},
+		{"for its own token", func(m *made) { rejection(m).Current = rejection(m).Token }, check.Violated},
+		{"for another resource's claim", func(m *made) { rejection(m).Resource = "sku/2" }, check.Violated},
+		{"before the claim began", func(m *made) { rejection(m).At = m.Events[nthEvent("w1", history.Claimed, 2)(m)].At }, check.Violated},
+		{"before a commit that precedes the claim", func(m *made) {
+			m.omit(func(e history.Event) bool { return e.Kind == history.Acquired })
+			rejection(m).Token = 1
+			rejection(m).At = m.event(history.Invoke, "op1").At - 1
+			rejection(m).Current = m.entry("sku/1", claimAfterIt).Token
 		}, check.Violated},
-		{"everything is refused", func(m *made) {
+		{"everything is rejected", func(m *made) {
 			for _, e := range slices.Clone(m.Events) {
 				if e.Kind == history.Claimed {
-					e.Kind, e.Reason, e.Stage, e.Current = history.Refused, "stale", "claim", e.Token
+					e.Kind, e.Reason, e.Stage, e.Current = history.Rejected, "stale", "claim", e.Token
 					m.Events = append(m.Events, e)
 				}
 			}
 			m.Observed.Commits, m.Observed.Entries = nil, nil
 		}, check.Violated},
-		{"a record for a token that never claimed", func(m *made) { m.Observed.Refusals[0].Current = 1000 }, check.Violated},
-		{"a record for a lower token", func(m *made) { m.Observed.Refusals[0].Current = 3 }, check.Violated},
+		{"a record for a token that never claimed", func(m *made) { m.Observed.Rejections[0].Current = 1000 }, check.Violated},
+		{"a record for a lower token", func(m *made) { m.Observed.Rejections[0].Current = 3 }, check.Violated},
 		{"another reason", func(m *made) {
-			refusal(m).Reason, refusal(m).Current = "overtaken", refusal(m).Token
-			m.Observed.Refusals[0].Reason, m.Observed.Refusals[0].Current = "overtaken", refusal(m).Token
+			rejection(m).Reason, rejection(m).Current = "overtaken", rejection(m).Token
+			m.Observed.Rejections[0].Reason, m.Observed.Rejections[0].Current = "overtaken", rejection(m).Token
 		}, check.Held},
 		{"no log", func(m *made) {
-			m.Observed.Commits, m.Observed.Refusals = nil, nil
-			m.unsaid(func(e history.Event) bool { return e.Kind == history.Refused })
+			m.Observed.Commits, m.Observed.Rejections = nil, nil
+			m.omit(func(e history.Event) bool { return e.Kind == history.Rejected })
 		}, check.Unchecked},
 	})
 }
@@ -209,7 +209,7 @@ func TestProvenance_I7(t *testing.T) {
 	flags(t, "I7", []spoiled{
 		{"a token of another resource's key", func(m *made) { of(m, claimAfterIt).Resource = "sku/2" }, check.Violated},
 		{"a token that etcd never gave", func(m *made) { of(m, pausedClaim).Created++ }, check.Violated},
-		{"another's token", func(m *made) { of(m, claimAfterIt).Holder = "somebody" }, check.Violated},
+		{"another's token", func(m *made) { of(m, claimAfterIt).Holder = "w9-1" }, check.Violated},
 		{"two leases for one token", func(m *made) {
 			other := *of(m, claimAfterIt)
 			other.Lease++
@@ -217,11 +217,11 @@ func TestProvenance_I7(t *testing.T) {
 		}, check.Violated},
 		{"two holders of one token", func(m *made) {
 			other := *of(m, claimAfterIt)
-			other.Holder = "somebody"
+			other.Holder = "w9-1"
 			m.Observed.Locks.Events = append([]observe.LockEvent{other}, m.Observed.Locks.Events...)
 		}, check.Violated},
 		{"a token in the data that etcd never gave", func(m *made) { m.effect("op3").Token++ }, check.Violated},
-		{"a key seen to go only", func(m *made) { of(m, claimAfterIt).Gone = true }, check.Violated},
+		{"only the deletion of a key", func(m *made) { of(m, claimAfterIt).Gone = true }, check.Violated},
 		{"a key that was changed later", func(m *made) {
 			changed := *of(m, claimAfterIt)
 			changed.Revision++
@@ -242,12 +242,12 @@ func TestAgreement_I8(t *testing.T) {
 		}, check.Violated},
 		{"an entry that is gone", func(m *made) { m.Observed.Entries = m.Observed.Entries[1:] }, check.Violated},
 		{"an entry with another token", func(m *made) { m.entry("sku/1", 5).Token++ }, check.Violated},
-		{"an entry of another holder", func(m *made) { m.entry("sku/1", 5).Holder = "somebody" }, check.Violated},
+		{"an entry of another holder", func(m *made) { m.entry("sku/1", 5).Holder = "w9-1" }, check.Violated},
 		{"an entry of another kind", func(m *made) { m.entry("sku/1", 5).Kind = "void" }, check.Violated},
 		{"an entry of another transaction", func(m *made) { m.entry("sku/1", 5).XID++ }, check.Violated},
 		{"history rewritten", func(m *made) { change(m, observe.Change{Table: "fence.history", Action: "update"}) }, check.Violated},
 		{"history truncated", func(m *made) { change(m, observe.Change{Table: "fence.history", Action: "truncate"}) }, check.Violated},
-		{"an entry of what was never claimed", func(m *made) {
+		{"an entry of a resource that was never claimed", func(m *made) {
 			change(m, observe.Change{Table: "fence.history", Action: "insert", Row: map[string]string{"resource": "1", "seq": "1", "kind": "write"}})
 		}, check.Violated},
 		{"an entry without change", func(m *made) {
@@ -275,18 +275,18 @@ func TestAgreement_I8(t *testing.T) {
 		{"a row that committed is gone", func(m *made) { m.without("op9") }, check.Violated},
 		{"a row that never committed", func(m *made) { m.Observed.Effects = append(m.Observed.Effects, *m.effect("op9")) }, check.Violated},
 		{"a row that was changed", func(m *made) { m.effect("op9").Quantity++ }, check.Violated},
-		{"a claim that isn't there", func(m *made) {
-			m.tell(history.Event{Kind: history.Claimed, Resource: "sku/1", Epoch: 1, Token: 999, Holder: "w1-999"})
+		{"a claim that never committed", func(m *made) {
+			m.record(history.Event{Kind: history.Claimed, Resource: "sku/1", Epoch: 1, Token: 999, Holder: "w1-999"})
 		}, check.Violated},
-		{"another's claim", func(m *made) { m.Events[grantOfHistory("w1", history.Claimed, 1)(m)].Holder = "somebody" }, check.Violated},
-		{"a refusal that was not recorded", func(m *made) { m.Observed.Refusals = nil }, check.Violated},
-		{"a refusal that was recorded once of twice", func(m *made) {
-			m.tell(m.Events[slices.IndexFunc(m.Events, func(e history.Event) bool { return e.Kind == history.Refused })])
+		{"another's claim", func(m *made) { m.Events[nthEvent("w1", history.Claimed, 1)(m)].Holder = "w9-1" }, check.Violated},
+		{"a rejection that was not recorded", func(m *made) { m.Observed.Rejections = nil }, check.Violated},
+		{"a rejection that was recorded once of twice", func(m *made) {
+			m.record(m.Events[slices.IndexFunc(m.Events, func(e history.Event) bool { return e.Kind == history.Rejected })])
 		}, check.Violated},
-		{"a refusal that could not be recorded", func(m *made) {
-			m.tell(history.Event{Kind: history.Refused, Resource: "sku/1", Reason: "overtaken", Error: "the database is away"})
+		{"a rejection that could not be recorded", func(m *made) {
+			m.record(history.Event{Kind: history.Rejected, Resource: "sku/1", Reason: "overtaken", Error: "the database is unavailable"})
 		}, check.Held},
-		{"a refusal of which nobody told", func(m *made) { m.Observed.Refusals[0].Count++ }, check.Held},
+		{"a rejection without an event", func(m *made) { m.Observed.Rejections[0].Count++ }, check.Held},
 		{"no log", func(m *made) { m.Observed = observe.Observation{}; m.Events = nil }, check.Unchecked},
 	})
 }
@@ -316,10 +316,10 @@ func TestRecorded_I10(t *testing.T) {
 	})
 }
 
-// What is judged again is judged in the same words.
+// The same record has the same findings each time.
 func TestAll_IsTheSameAgain(t *testing.T) {
 	m := good()
-	m.Observed.Refusals = nil
+	m.Observed.Rejections = nil
 	for i := range m.Observed.Entries {
 		m.Observed.Entries[i].XID += 7
 		m.Observed.Entries[i].Ops = []string{"x", "y"}

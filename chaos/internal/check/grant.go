@@ -8,7 +8,7 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/observe"
 )
 
-// grant is what grants of one resource are ordered by.
+// grant is a grant as far as grants of one resource are ordered by it.
 type grant struct{ epoch, token int64 }
 
 func (g grant) compare(other grant) int {

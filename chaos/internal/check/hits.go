@@ -9,39 +9,39 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// Names of hits, and what the names of others begin with.
+// Names of hits. One that ends with a space is a prefix.
 const (
-	HitFault              = "fault "                      // and the kind: a fault struck
-	HitStopped            = "stopped at "                 // and the point: a process stopped itself there
-	HitDied               = "died at "                    // and the point: a process ended itself there
-	HitEnded              = "process ended"               // without having been asked to
-	HitRefused            = "refused at "                 // and the stage: a grant was refused as stale
-	HitEndedStale         = "stale at the end at "        // and the stage: the transaction had ended otherwise, and its grant was found stale then
-	HitLost               = "lease lost"                  // by any way
-	HitLostMidway         = "lease lost in mid-operation" // while an operation of that process on that resource was open
-	HitUnknownApplied     = "unknown applied"             // an outcome stayed unknown to the caller of an operation, and it took effect
+	HitFault              = "fault "                      // and the kind: a fault was injected
+	HitPaused             = "paused at "                  // and the point: a process paused itself there
+	HitKilled             = "killed at "                  // and the point: a process killed itself there
+	HitEnded              = "process ended"               // by itself
+	HitRejected           = "rejected at "                // and the stage: a grant was rejected as stale
+	HitEndedStale         = "stale at the end at "        // and the stage: something else had ended the transaction, and its grant was then found stale
+	HitLost               = "lease lost"                  // for any reason
+	HitLostMidway         = "lease lost in mid-operation" // while an operation of that process on that resource ran
+	HitUnknownApplied     = "unknown applied"             // the caller of an operation got an unknown outcome, and it took effect
 	HitUnknownNotApplied  = "unknown not applied"
 	HitCutOffApplied      = "cut off applied" // an operation ended with its process, and took effect
 	HitCutOffNotApplied   = "cut off not applied"
-	HitResolvedApplied    = "resolved applied" // a Guard's COMMIT in doubt was asked about, and had taken effect
+	HitResolvedApplied    = "resolved applied" // a Guard resolved a COMMIT in doubt as applied
 	HitResolvedNotApplied = "resolved not applied"
 	HitFailed             = "failed: "           // and the class of the error that an operation failed with
-	HitCompacted          = "watch compacted"    // etcd had compacted what a worker's watch had still to show
-	HitTogether           = "operations at once" // on one resource, at most
-	HitQueued             = "lock keys at once"  // of one resource, at most
+	HitCompacted          = "watch compacted"    // etcd had compacted what a worker's watch had not yet shown
+	HitTogether           = "operations at once" // on one resource; the maximum
+	HitQueued             = "lock keys at once"  // of one resource; the maximum
 )
 
-// AtLeast is a hit that a run must have so often.
+// AtLeast requires a hit that number of times.
 func AtLeast(number int, hit string) string { return fmt.Sprintf("%s%s%d", hit, atLeast, number) }
 
 const atLeast = ", at least "
 
-// Hits counts what a run met. Names are those above; a refusal for another reason
-// than a stale token is named by that reason alone, as "overtaken", "collision" or
-// "failed over" (storage.Reason).
+// Hits counts what happened in a run that a scenario may require. Names are those above; a
+// rejection for another reason than a stale token is named by that reason alone, as
+// "overtaken", "collision" or "failed over" (storage.Reason).
 //
-// What became of an operation the data tell or, if only the workload knows those,
-// its answer.
+// Whether an operation was applied is read from the data or, if only the workload knows its
+// data, from the operation's answer.
 func Hits(r *Record) map[string]int {
 	v := newView(r)
 	hits := counts{}
@@ -57,7 +57,7 @@ func Hits(r *Record) map[string]int {
 			}
 			open[e.Process][e.Op] = v.byID[e.Op]
 			for _, r := range e.Resources {
-				hits.atMost(HitTogether, about(open, r))
+				hits.atOnce(HitTogether, about(open, r))
 			}
 		case history.OK, history.Fail, history.Unknown:
 			delete(open[e.Process], e.Op)
@@ -84,7 +84,7 @@ func Hits(r *Record) map[string]int {
 			queues[k.Resource]--
 		case k.Revision == k.Created:
 			queues[k.Resource]++
-			hits.atMost(HitQueued, queues[k.Resource])
+			hits.atOnce(HitQueued, queues[k.Resource])
 		}
 	}
 	return hits
@@ -93,15 +93,14 @@ func Hits(r *Record) map[string]int {
 // counts are hits by their names.
 type counts map[string]int
 
-// atMost notes how many of something there are at the same time; one is nothing to
-// speak of.
-func (c counts) atMost(hit string, number int) {
+// atOnce notes how many of something there are at the same time; it ignores a single one.
+func (c counts) atOnce(hit string, number int) {
 	if number > 1 {
 		c[hit] = max(c[hit], number)
 	}
 }
 
-// about counts the open operations that are about a resource.
+// about counts the open operations that use a resource.
 func about(open map[string]map[string]*operation, resource string) (n int) {
 	for _, ops := range open {
 		for _, op := range ops {
@@ -113,23 +112,23 @@ func about(open map[string]map[string]*operation, resource string) (n int) {
 	return n
 }
 
-// hitOf is what an event alone shows.
+// hitOf is the hit that an event is; empty if none.
 func hitOf(e history.Event) string {
 	switch {
-	case e.Kind == history.Strikes:
+	case e.Kind == history.Injected:
 		kind, _, _ := strings.Cut(e.Name, " ")
 		return HitFault + kind
-	case e.Kind == history.Reached && e.Name == history.ThereDie:
-		return HitDied + e.Point
+	case e.Kind == history.Reached && e.Name == history.ThenKill:
+		return HitKilled + e.Point
 	case e.Kind == history.Reached:
-		return HitStopped + e.Point
+		return HitPaused + e.Point
 	case e.Kind == history.Ends && e.Error != "":
 		return HitEnded
-	case e.Kind == history.Refused && e.Reason == string(storage.ReasonStale) && e.Stage == string(storage.StageSeal) && e.Met != "":
+	case e.Kind == history.Rejected && e.Reason == string(storage.ReasonStale) && e.Stage == string(storage.StageSeal) && e.Cause != "":
 		return HitEndedStale + e.Stage
-	case e.Kind == history.Refused && e.Reason == string(storage.ReasonStale):
-		return HitRefused + e.Stage
-	case e.Kind == history.Refused:
+	case e.Kind == history.Rejected && e.Reason == string(storage.ReasonStale):
+		return HitRejected + e.Stage
+	case e.Kind == history.Rejected:
 		return e.Reason
 	case e.Kind == history.Lost:
 		return HitLost
@@ -145,7 +144,7 @@ func hitOf(e history.Event) string {
 	return ""
 }
 
-// hit is what an operation's end shows.
+// hit is the hit that an operation is by its outcome; empty if none.
 func (op *operation) hit(dataKnown bool) string {
 	applied := op.applied()
 	switch {

@@ -10,7 +10,7 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/observe"
 )
 
-// Operations count together while they are open and about the same resource.
+// Operations count together while they are open and use the same resource.
 func TestHits_OperationsAtOnce(t *testing.T) {
 	invoke := func(process, op string, resources ...string) history.Event {
 		return history.Event{Kind: history.Invoke, Process: process, Op: op, Resources: resources}
@@ -31,8 +31,8 @@ func TestHits_OperationsAtOnce(t *testing.T) {
 	}
 }
 
-// Lock keys count together while they are there and of the same resource; one that is
-// written again is one.
+// Lock keys of the same resource count together while they exist; a key that is written
+// again counts once.
 func TestHits_LockKeysAtOnce(t *testing.T) {
 	come := func(resource string, token int64) observe.LockEvent {
 		return observe.LockEvent{Resource: resource, Revision: token, Created: token}
@@ -52,11 +52,11 @@ func TestHits_LockKeysAtOnce(t *testing.T) {
 	}
 }
 
-// What a run has to meet so often, it has to meet so often.
-func TestMeetings_CountHits(t *testing.T) {
+// A hit that is required several times has to happen that often.
+func TestRequired_CountsHits(t *testing.T) {
 	m := good()
 	for number, want := range map[int]check.Status{1: check.Held, 12: check.Held, 13: check.Unchecked} {
-		m.Meet = []string{check.AtLeast(number, check.HitFailed+"stale token")}
+		m.Requires = []string{check.AtLeast(number, check.HitFailed+"stale token")}
 		for range 12 - check.Hits(&m.Record)[check.HitFailed+"stale token"] {
 			op := m.invoke("w1", "do", "sku/1")
 			m.end(op, history.Fail, "stale token")

@@ -11,7 +11,7 @@ import (
 
 func TestHits_OfAGoodRun(t *testing.T) {
 	require.Equal(t, map[string]int{
-		"fault pause": 1, "stopped at seal": 1, "refused at seal": 1, "failed: stale token": 1,
+		"fault pause": 1, "paused at seal": 1, "rejected at seal": 1, "failed: stale token": 1,
 		"lease lost": 1, "lease lost in mid-operation": 1, "process ended": 2,
 		"unknown applied": 1, "unknown not applied": 1, "cut off applied": 1, "cut off not applied": 1, "operations at once": 2,
 	}, check.Hits(&good().Record))
@@ -19,25 +19,25 @@ func TestHits_OfAGoodRun(t *testing.T) {
 
 func TestHits_OfOneEvent(t *testing.T) {
 	for want, e := range map[string]history.Event{
-		"fault cut":                    {Kind: history.Strikes, Name: "cut w1 from etcd"},
-		"died at claimed":              {Kind: history.Reached, Point: "claimed", Name: history.ThereDie},
-		"stopped at await: SQL answer": {Kind: history.Reached, Point: "await: SQL answer", Name: history.ThereStop},
-		"refused at begin":             {Kind: history.Refused, Reason: "stale", Stage: "begin"},
-		"refused at seal":              {Kind: history.Refused, Reason: "stale", Stage: "seal"},
-		"stale at the end at seal":     {Kind: history.Refused, Reason: "stale", Stage: "seal", Met: "unexpected EOF"},
-		"refused at run":               {Kind: history.Refused, Reason: "stale", Stage: "run", Met: "terminating connection"}, // so ends who is evicted
-		"overtaken":                    {Kind: history.Refused, Reason: "overtaken", Stage: "seal"},
-		"collision":                    {Kind: history.Refused, Reason: "collision", Stage: "claim"},
-		"failed over":                  {Kind: history.Refused, Reason: "failed over", Stage: "begin"},
-		"lease lost":                   {Kind: history.Lost, Process: "w1", Resource: "sku/1"},
-		"resolved applied":             {Kind: history.Resolved, Applied: true},
-		"resolved not applied":         {Kind: history.Resolved},
-		"process ended":                {Kind: history.Ends, Process: "w1", Error: "signal: killed"},
+		"fault cut":                   {Kind: history.Injected, Name: "cut w1 from etcd"},
+		"killed at claimed":           {Kind: history.Reached, Point: "claimed", Name: history.ThenKill},
+		"paused at await: SQL answer": {Kind: history.Reached, Point: "await: SQL answer", Name: history.ThenPause},
+		"rejected at begin":           {Kind: history.Rejected, Reason: "stale", Stage: "begin"},
+		"rejected at seal":            {Kind: history.Rejected, Reason: "stale", Stage: "seal"},
+		"stale at the end at seal":    {Kind: history.Rejected, Reason: "stale", Stage: "seal", Cause: "unexpected EOF"},
+		"rejected at run":             {Kind: history.Rejected, Reason: "stale", Stage: "run", Cause: "terminating connection"}, // an eviction
+		"overtaken":                   {Kind: history.Rejected, Reason: "overtaken", Stage: "seal"},
+		"collision":                   {Kind: history.Rejected, Reason: "collision", Stage: "claim"},
+		"failed over":                 {Kind: history.Rejected, Reason: "failed over", Stage: "begin"},
+		"lease lost":                  {Kind: history.Lost, Process: "w1", Resource: "sku/1"},
+		"resolved applied":            {Kind: history.Resolved, Applied: true},
+		"resolved not applied":        {Kind: history.Resolved},
+		"process ended":               {Kind: history.Ends, Process: "w1", Error: "signal: killed"},
 	} {
 		require.Equal(t, map[string]int{want: 1}, check.Hits(&check.Record{Events: []history.Event{e}}))
 	}
 	for _, e := range []history.Event{
-		{Kind: history.Resolved, Error: "the database is away"},
+		{Kind: history.Resolved, Error: "the database is unavailable"},
 		{Kind: history.Ends, Process: "w1"},
 		{Kind: history.Acquired},
 	} {
@@ -45,7 +45,7 @@ func TestHits_OfOneEvent(t *testing.T) {
 	}
 }
 
-// A lease is lost in mid-operation only if it was for that.
+// A lease is lost in mid-operation only if the operation uses its resource.
 func TestHits_LostInMidOperation(t *testing.T) {
 	invoke := history.Event{Kind: history.Invoke, Process: "w1", Op: "a", Resources: []string{"sku/1"}}
 	lost := history.Event{Kind: history.Lost, Process: "w1", Resource: "sku/1"}
@@ -65,7 +65,7 @@ func TestHits_LostInMidOperation(t *testing.T) {
 	}
 }
 
-// Where the data are not known, answers say what became of unknown outcomes.
+// If the data are unknown, answers show how unknown outcomes were resolved.
 func TestHits_WithoutData(t *testing.T) {
 	m := good()
 	m.Stock, m.Observed.Effects = false, nil
@@ -76,5 +76,5 @@ func TestHits_WithoutData(t *testing.T) {
 }
 
 func TestCount_OfAGoodRun(t *testing.T) {
-	require.Equal(t, check.Counts{Operations: 12, OK: 8, Failed: 2, Unknown: 2, Refusals: 1, Faults: 1}, check.Count(&good().Record))
+	require.Equal(t, check.Counts{Operations: 12, OK: 8, Failed: 2, Unknown: 2, Rejections: 1, Faults: 1}, check.Count(&good().Record))
 }

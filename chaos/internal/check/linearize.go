@@ -20,16 +20,16 @@ const linearizeBound = 20 * time.Second
 type act string
 
 const (
-	actClaim   act = "claim"   // raises the register; the register must not be higher
-	actWrite   act = "write"   // was accepted; the register must be exactly there
-	actRefused act = "refusal" // as stale; the register must be higher
+	actClaim    act = "claim"     // raises the register, which must not be higher
+	actWrite    act = "write"     // was accepted: the register must be equal
+	actRejected act = "rejection" // as stale: the register must be higher
 )
 
 // access is an operation on the fenced register of a resource.
 type access struct {
 	act
 	grant
-	by string // for people
+	by string // for messages
 }
 
 // registerModel is the fenced register of one resource: the highest grant that
@@ -49,9 +49,8 @@ var registerModel = porcupine.Model{
 	},
 }
 
-// linearize checks that there is an order of all that was done to each fence in
-// which each took effect between its call and its return, as far as these are
-// known.
+// linearize checks that the operations on each fence have an order in which each takes
+// effect between its call and its return, as far as these are known.
 func (v *view) linearize(t *tally) {
 	all := v.accesses()
 	for _, resource := range slices.Sorted(maps.Keys(all)) {
@@ -66,8 +65,8 @@ func (v *view) linearize(t *tally) {
 	}
 }
 
-// accesses are the operations on the register of each resource. What has no answer
-// is settled by the data: it is there or it isn't.
+// accesses are the operations on the register of each resource. The data settle an
+// operation without an answer: its effect is in them or it isn't.
 func (v *view) accesses() map[string][]porcupine.Operation {
 	all := map[string][]porcupine.Operation{}
 	add := func(resource string, a access, call, end int64) {
@@ -89,18 +88,18 @@ func (v *view) accesses() map[string][]porcupine.Operation {
 	for _, e := range v.Events {
 		if stale(e) {
 			call, _ := v.claimTimes(keyOf(e))
-			add(e.Resource, access{actRefused, keyOf(e).grant, e.Holder}, call, e.At)
+			add(e.Resource, access{actRejected, keyOf(e).grant, e.Holder}, call, e.At)
 		}
 	}
 	return all
 }
 
 func stale(e history.Event) bool {
-	return e.Kind == history.Refused && e.Reason == string(storage.ReasonStale)
+	return e.Kind == history.Rejected && e.Reason == string(storage.ReasonStale)
 }
 
-// claimTimes returns times before and after a claim; the ends of time if nobody
-// told of them.
+// claimTimes returns times before and after a claim; the lowest and the highest one if no
+// event gives them.
 func (v *view) claimTimes(key grantKey) (before, after int64) {
 	before, after = math.MinInt64, math.MaxInt64
 	if at, ok := v.acquired[key]; ok {
@@ -112,11 +111,11 @@ func (v *view) claimTimes(key grantKey) (before, after int64) {
 	return before, after
 }
 
-// decisive leaves out what can't make a difference. The register only rises, so it
-// is at a grant from its claim until the next one: all writes of a grant fit
-// between the two if the one that ended first ended after the claim, and the one
-// that was called last was called before the next. And if the first refusal of a
-// grant to be told was justified, the others were.
+// decisive leaves out operations that can't make a difference. The register only rises, so
+// it is at a grant from its claim until the next claim: all writes of a grant fit between
+// the two if the one that ended first ended after the claim, and the one that was called
+// last was called before the next claim. And if the first recorded rejection of a grant was
+// justified, the later ones were.
 func decisive(ops []porcupine.Operation) (kept []porcupine.Operation) {
 	type kind struct {
 		act

@@ -11,8 +11,8 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/observe"
 )
 
-// made is a run of the framework, made by hand: each method is one thing that
-// happens, and leaves all that it would leave in a Record.
+// made is a run of the framework that a test makes: each method is one thing that happens,
+// and adds to the Record what it would leave there.
 type made struct {
 	check.Record
 	now       int64
@@ -30,7 +30,7 @@ type fenceRow struct {
 	holder             string
 }
 
-// lock is a grant, in the hands of a process.
+// lock is a grant that a process has.
 type lock struct {
 	process, resource, holder string
 	token, seq, lease         int64
@@ -40,7 +40,7 @@ func (l lock) event(kind history.Kind) history.Event {
 	return history.Event{Kind: kind, Process: l.process, Resource: l.resource, Epoch: 1, Token: l.token, Holder: l.holder}
 }
 
-// newMade begins a run with so much of each resource.
+// newMade begins a run with an initial stock of each resource.
 func newMade(initial int, resources ...string) *made {
 	m := &made{fences: map[string]*fenceRow{}, available: map[string]int{}, by: map[string]string{}}
 	m.Record = check.Record{Fenced: true, Stock: true, Progress: time.Second}
@@ -53,31 +53,31 @@ func newMade(initial int, resources ...string) *made {
 	return m
 }
 
-func (m *made) tell(e history.Event) {
+func (m *made) record(e history.Event) {
 	m.now += int64(time.Millisecond)
 	e.At = m.now
 	m.Events = append(m.Events, e)
 }
 
 func (m *made) phase(name string) {
-	m.tell(history.Event{Kind: history.Phase, Process: history.Runner, Name: name})
+	m.record(history.Event{Kind: history.Phase, Process: history.Runner, Name: name})
 }
 
 func (m *made) invoke(process, action string, resources ...string) (op string) {
 	m.ops++
 	op = fmt.Sprintf("op%d", m.ops)
 	m.by[op] = process
-	m.tell(history.Event{Kind: history.Invoke, Process: process, Op: op, Action: action, Resources: resources})
+	m.record(history.Event{Kind: history.Invoke, Process: process, Op: op, Action: action, Resources: resources})
 	return op
 }
 
 func (m *made) end(op string, kind history.Kind, class string) {
-	m.tell(history.Event{Kind: kind, Process: m.by[op], Op: op, Class: class})
+	m.record(history.Event{Kind: kind, Process: m.by[op], Op: op, Class: class})
 }
 
 func (m *made) ok(op string) { m.end(op, history.OK, "") }
 
-// grant is what the lock service does, before anybody has told of it.
+// grant creates a lock key, without an event of its process.
 func (m *made) grant(process, resource string) *lock {
 	m.revision += 3
 	l := &lock{process: process, resource: resource, holder: fmt.Sprintf("%s-%d", process, m.revision), token: m.revision, lease: 7000 + m.revision}
@@ -89,11 +89,11 @@ func (m *made) grant(process, resource string) *lock {
 
 func (m *made) acquire(process, resource string) *lock {
 	l := m.grant(process, resource)
-	m.tell(l.event(history.Acquired))
+	m.record(l.event(history.Acquired))
 	return l
 }
 
-// gone is the end of a lock key.
+// gone deletes a lock key.
 func (m *made) gone(l *lock) {
 	m.revision++
 	m.Observed.Locks.Events = append(m.Observed.Locks.Events, observe.LockEvent{
@@ -103,7 +103,7 @@ func (m *made) gone(l *lock) {
 
 func (m *made) release(l *lock) {
 	m.gone(l)
-	m.tell(l.event(history.Released))
+	m.record(l.event(history.Released))
 }
 
 // commit is a transaction in the write-ahead log.
@@ -113,8 +113,8 @@ func (m *made) commit(changes ...observe.Change) uint64 {
 	return xid
 }
 
-// move moves the fence of a grant on, and returns what that changes; where is the
-// transaction's id, once it has one.
+// move moves the fence of a grant, and returns the change and the entry; the caller sets the
+// entry's transaction id.
 func (m *made) move(l *lock, kind string, ops ...string) (change observe.Change, entry *observe.Entry) {
 	f := m.fences[l.resource]
 	f.seq, f.token, f.holder = f.seq+1, l.token, l.holder
@@ -140,7 +140,7 @@ func (m *made) move(l *lock, kind string, ops ...string) (change observe.Change,
 	return observe.Change{Table: "fence.history", Action: "insert", Row: row}, &m.Observed.Entries[len(m.Observed.Entries)-1]
 }
 
-// claimed commits a claim, of which nobody has told yet.
+// claimed commits a claim, without an event of its process.
 func (m *made) claimed(l *lock) {
 	change, entry := m.move(l, "claim")
 	entry.XID = m.commit(change)
@@ -148,22 +148,22 @@ func (m *made) claimed(l *lock) {
 
 func (m *made) claim(l *lock) {
 	m.claimed(l)
-	m.tell(l.event(history.Claimed))
+	m.record(l.event(history.Claimed))
 }
 
-// void takes the place of a transaction in doubt.
+// void takes the position of a transaction in doubt.
 func (m *made) void(l *lock) {
 	change, entry := m.move(l, "void")
 	entry.XID = m.commit(change)
 }
 
-// write commits an operation that sells one of each resource, and names itself in
-// the entries unless it is a hold's.
+// write commits an operation that sells one of each resource. The entries name it unless it
+// is a hold's.
 func (m *made) write(op string, named bool, locks ...*lock) {
 	m.writeSeen(op, named, nil, locks...)
 }
 
-// writeSeen is write, having read what there is before.
+// writeSeen is write for an operation that has read the stock before.
 func (m *made) writeSeen(op string, named bool, seen []int, locks ...*lock) {
 	effects, entries := len(m.Observed.Effects), len(m.Observed.Entries)
 	var changes []observe.Change
@@ -188,7 +188,7 @@ func (m *made) writeSeen(op string, named bool, seen []int, locks ...*lock) {
 	}
 }
 
-// sell writes what an operation decided on what it has seen.
+// sell writes what an operation decided on the stock that it has seen.
 func (m *made) sell(op string, seen int, l *lock) []observe.Change {
 	m.orders++
 	m.available[l.resource] = seen - 1
@@ -211,27 +211,27 @@ func (m *made) sell(op string, seen int, l *lock) []observe.Change {
 	}
 }
 
-// refuse refuses a grant as stale, and records it.
-func (m *made) refuse(l *lock, stage string) { m.tell(m.refusal(l, stage)) }
+// reject rejects a grant as stale, and records it.
+func (m *made) reject(l *lock, stage string) { m.record(m.rejection(l, stage)) }
 
-// refusal is a recorded refusal, of which nobody has told yet.
-func (m *made) refusal(l *lock, stage string) history.Event {
-	e := l.event(history.Refused)
+// rejection is a recorded rejection, without an event of its process.
+func (m *made) rejection(l *lock, stage string) history.Event {
+	e := l.event(history.Rejected)
 	e.Reason, e.Stage, e.Current = "stale", stage, m.fences[l.resource].token
-	m.Observed.Refusals = append(m.Observed.Refusals, observe.Refusal{
+	m.Observed.Rejections = append(m.Observed.Rejections, observe.Rejection{
 		Resource: l.resource, Reason: "stale", Stage: stage, Token: l.token, Holder: l.holder, Current: e.Current, Count: 1,
 	})
 	return e
 }
 
-// lose is the end of a lease, of which the holder learns.
+// lose ends a lease; its holder notices.
 func (m *made) lose(l *lock) {
 	e := l.event(history.Lost)
 	e.Reason = "deadline passed without a renewal"
-	m.tell(e)
+	m.record(e)
 }
 
-// do is a whole operation that nothing disturbs.
+// do is a whole operation without faults.
 func (m *made) do(process, resource string) (op string) {
 	op = m.invoke(process, "do", resource)
 	l := m.acquire(process, resource)
@@ -242,22 +242,22 @@ func (m *made) do(process, resource string) (op string) {
 	return op
 }
 
-// good is a run in which everything that may happen does.
+// good is a good run with everything that checks look at.
 func good() *made {
 	m := newMade(20, "sku/1", "sku/2")
 	m.do("w1", "sku/1") // op1
 
-	// w1 is paused before its seal; w2 takes over; w1 is refused.
+	// w1 is paused before its seal; w2 takes over; w1 is rejected.
 	op2 := m.invoke("w1", "do", "sku/1")
 	paused := m.acquire("w1", "sku/1")
 	m.claim(paused)
-	m.tell(history.Event{Kind: history.Reached, Process: "w1", Point: "seal", Name: history.ThereStop})
-	m.tell(history.Event{Kind: history.Strikes, Process: "w1", Name: "pause w1"})
+	m.record(history.Event{Kind: history.Reached, Process: "w1", Point: "seal", Name: history.ThenPause})
+	m.record(history.Event{Kind: history.Injected, Process: "w1", Name: "pause w1"})
 	m.gone(paused)
 	m.do("w2", "sku/1") // op3
-	m.tell(history.Event{Kind: history.Heals, Process: "w1", Name: "pause w1"})
+	m.record(history.Event{Kind: history.Reverted, Process: "w1", Name: "pause w1"})
 	m.lose(paused)
-	m.refuse(paused, "seal")
+	m.reject(paused, "seal")
 	m.end(op2, history.Fail, "stale token")
 
 	// An outcome that was unknown, and was applied.
@@ -266,13 +266,13 @@ func good() *made {
 	m.claim(l)
 	m.write(op4, true, l)
 	m.end(op4, history.Unknown, "unknown outcome")
-	m.tell(history.Event{Kind: history.Answer, Process: "w2", Op: op4, Applied: true})
+	m.record(history.Event{Kind: history.Answer, Process: "w2", Op: op4, Applied: true})
 
 	// One that was not, and one that was resolved by a void.
 	op5 := m.invoke("w2", "do", "sku/2")
 	m.end(op5, history.Unknown, "unknown outcome")
 	m.void(l)
-	m.tell(history.Event{Kind: history.Answer, Process: "w2", Op: op5, Applied: false})
+	m.record(history.Event{Kind: history.Answer, Process: "w2", Op: op5, Applied: false})
 	m.release(l)
 
 	// Several resources, a hold whose reading moves the fence as well, and a process
@@ -296,22 +296,22 @@ func good() *made {
 	m.invoke("w3", "do", "sku/1") // op8
 	l = m.acquire("w3", "sku/1")
 	m.claimed(l)
-	m.tell(history.Event{Kind: history.Ends, Process: "w3", Error: "killed"})
+	m.record(history.Event{Kind: history.Ends, Process: "w3", Error: "killed"})
 	m.gone(l)
 	op9 := m.invoke("w4", "do", "sku/2")
 	l = m.acquire("w4", "sku/2")
 	m.claim(l)
 	m.write(op9, true, l)
-	m.tell(history.Event{Kind: history.Ends, Process: "w4", Error: "killed"})
+	m.record(history.Event{Kind: history.Ends, Process: "w4", Error: "killed"})
 	m.gone(l)
 
-	m.phase(history.PhaseHealed)
+	m.phase(history.PhaseFaultsOver)
 	m.do("w1", "sku/1") // op10
 	m.phase(history.PhaseFinal)
 	m.do("w1", "sku/1") // op11
 	m.do("w2", "sku/2") // op12
 	m.phase(history.PhaseEnd)
-	m.Meet = []string{check.HitRefused + "seal", check.HitLostMidway, check.HitUnknownApplied, check.HitUnknownNotApplied,
-		check.HitFault + "pause", check.HitStopped + "seal", check.HitCutOffApplied, check.HitCutOffNotApplied}
+	m.Requires = []string{check.HitRejected + "seal", check.HitLostMidway, check.HitUnknownApplied, check.HitUnknownNotApplied,
+		check.HitFault + "pause", check.HitPaused + "seal", check.HitCutOffApplied, check.HitCutOffNotApplied}
 	return m
 }

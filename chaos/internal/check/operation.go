@@ -6,7 +6,7 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/history"
 )
 
-// operation is what was told of one operation, and what it left.
+// operation is what the history says of one operation, and its effects.
 type operation struct {
 	id, process, action string
 	resources           []string
@@ -15,13 +15,13 @@ type operation struct {
 	ended               int64           // when it ended or was cut off; 0 if it is open still
 	class, failure      string          // of its error, and the error itself
 	answers             []history.Event // about an unknown outcome, in order
-	effects             map[string]int  // rows that it left, by resource
+	effects             map[string]int  // rows in the data, by resource
 }
 
-// applied reports whether it took effect, as far as the data show it.
+// applied reports whether the data have an effect of it.
 func (op *operation) applied() bool { return len(op.effects) > 0 }
 
-// outcome is how it ended in the end: ok, fail or unknown.
+// outcome is how it ended, or was resolved later: ok, fail or unknown.
 func (op *operation) outcome() history.Kind {
 	switch {
 	case op.end == history.OK || op.end == history.Fail:
@@ -39,7 +39,7 @@ func (op *operation) String() string {
 	return fmt.Sprintf("operation %s (%s on %s)", op.id, op.action, op.process)
 }
 
-// readOperations puts together what was told of each operation.
+// readOperations puts together the events of each operation.
 func (v *view) readOperations() {
 	for _, e := range v.Events {
 		op := v.byID[e.Op]
@@ -56,7 +56,7 @@ func (v *view) readOperations() {
 			v.operations = append(v.operations, op)
 		case history.OK, history.Fail, history.Unknown:
 			if op == nil || op.end != "" {
-				v.broken = append(v.broken, fmt.Sprintf("operation %s ended (%s) without having been open", e.Op, e.Kind))
+				v.broken = append(v.broken, fmt.Sprintf("operation %s ended (%s) without being open", e.Op, e.Kind))
 				continue
 			}
 			op.end, op.ended, op.class, op.failure = e.Kind, e.At, e.Class, e.Error

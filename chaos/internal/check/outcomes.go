@@ -12,7 +12,7 @@ import (
 func outcomes(v *view, t *tally) {
 	t.look("%d operations with %d effects", len(v.operations), len(v.Observed.Effects))
 	if len(v.broken) > 0 {
-		t.lack("the history of operations is none: %s", v.broken[0])
+		t.lack("the history of operations is invalid: %s", v.broken[0])
 	}
 	for _, op := range v.operations {
 		op.checkEffects(t)
@@ -24,9 +24,9 @@ func outcomes(v *view, t *tally) {
 		}
 	}
 	for _, e := range v.Events {
-		// One that says otherwise may be about an earlier run of the operation.
+		// "Not applied" may be about an earlier attempt of the operation.
 		if op := v.byID[e.Op]; e.Kind == history.Resolved && op != nil && e.Error == "" && e.Applied && !op.applied() {
-			t.violate("%s was resolved as applied and left nothing", op)
+			t.violate("%s was resolved as applied and has no effect", op)
 		}
 	}
 }
@@ -38,18 +38,18 @@ func (op *operation) checkEffects(t *tally) {
 	}
 	if !op.applied() {
 		if op.end == history.OK {
-			t.violate("%s was acknowledged and left nothing", op)
+			t.violate("%s was acknowledged and has no effect", op)
 		}
 		return
 	}
 	for _, r := range op.resources {
 		if n := op.effects[r]; n != 1 {
-			t.violate("%s, %s, took effect %d times on %s", op, op.told(), n, r)
+			t.violate("%s, %s, took effect %d times on %s", op, op.ending(), n, r)
 		}
 	}
 	for _, r := range slices.Sorted(maps.Keys(op.effects)) {
 		if !slices.Contains(op.resources, r) {
-			t.violate("%s took effect on %s, which it isn't about", op, r)
+			t.violate("%s took effect on %s, which is none of its resources", op, r)
 		}
 	}
 }
@@ -57,13 +57,13 @@ func (op *operation) checkEffects(t *tally) {
 func (op *operation) checkAnswers(t *tally) {
 	for _, answer := range op.answers {
 		if answer.Applied != op.applied() {
-			t.violate("%s: the answer was applied=%v, and it was %v", op, answer.Applied, op.applied())
+			t.violate("%s was resolved as applied=%v, and applied is %v", op, answer.Applied, op.applied())
 		}
 	}
 }
 
-// told is how it ended, in words.
-func (op *operation) told() string {
+// ending is how it ended, in words.
+func (op *operation) ending() string {
 	switch op.end {
 	case history.OK:
 		return "acknowledged"

@@ -8,69 +8,69 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/history"
 )
 
-// stay is for how long a lock key was there, in revisions.
-type stay struct {
+// lockKey is a lock key, from its creation to its deletion.
+type lockKey struct {
 	token
-	holder string
-	gone   int64 // revision at which it went; the highest there is if it is there still
+	holder  string
+	deleted int64 // revision; the highest number if it still exists
 }
 
-// ownership checks I12, in the order of the lock service alone: who was granted a lock
-// was the first of its queue at some time while its key was there. So no key that came
-// before was there for longer.
+// ownership checks I12, in the order of the lock service alone: a granted lock's key was
+// the first of its queue at some time. So no key that was created before it was deleted
+// after it.
 func ownership(v *view, t *tally) {
-	earlier := v.longestBefore()
+	keys := v.queuedKeys()
 	count := 0
 	for _, e := range v.Events {
 		if e.Kind != history.Acquired {
 			continue
 		}
 		count++
-		k, ok := earlier[token{e.Resource, e.Token}]
+		k, ok := keys[token{e.Resource, e.Token}]
 		switch {
 		case v.Observed.Locks.Gap != "": // it may have been missed
 		case !ok:
-			t.violate("%s: %s was granted token %d, of which there never was a lock key", e.Resource, e.Holder, e.Token)
-		case k.outlasted != nil:
-			t.violate("%s: %s was granted token %d, and its key had gone before that of token %d of %s, who was before it",
-				e.Resource, e.Holder, e.Token, k.outlasted.number, k.outlasted.holder)
+			t.violate("%s: %s was granted token %d, which never was a lock key", e.Resource, e.Holder, e.Token)
+		case k.blocker != nil:
+			t.violate("%s: %s was granted token %d, and its key was deleted before that of token %d of %s, which was ahead of it in the queue",
+				e.Resource, e.Holder, e.Token, k.blocker.number, k.blocker.holder)
 		}
 	}
-	t.look("%d locks that were granted", count)
+	t.look("%d granted locks", count)
 	if v.Observed.Locks.Gap != "" {
 		t.lack("the watch of the lock keys has a gap: %s", v.Observed.Locks.Gap)
 	}
 }
 
-// queued is a stay, and the one that came before it and was there for longer, if one
-// was.
-type queued struct {
-	stay
-	outlasted *stay
+// queuedKey is a lock key, and one that was created before it and deleted after it, if there
+// is one.
+type queuedKey struct {
+	lockKey
+	blocker *lockKey
 }
 
-// longestBefore returns all stays.
-func (v *view) longestBefore() map[token]queued {
-	stays := map[token]*stay{}
-	var inOrder []*stay
+// queuedKeys returns all lock keys.
+func (v *view) queuedKeys() map[token]queuedKey {
+	keys := map[token]*lockKey{}
+	var inOrder []*lockKey
 	for _, k := range v.Observed.Locks.Events {
 		at := token{k.Resource, k.Created}
-		switch s := stays[at]; {
+		switch s := keys[at]; {
 		case s == nil && !k.Gone:
-			s = &stay{token: at, holder: k.Holder, gone: math.MaxInt64}
-			stays[at] = s
+			s = &lockKey{token: at, holder: k.Holder, deleted: math.MaxInt64}
+			keys[at] = s
 			inOrder = append(inOrder, s)
 		case s != nil && k.Gone:
-			s.gone = k.Revision
+			s.deleted = k.Revision
 		}
 	}
-	slices.SortStableFunc(inOrder, func(a, b *stay) int { return cmp.Compare(a.number, b.number) })
-	longest := map[string]*stay{} // of each resource, so far
-	all := map[token]queued{}
+	slices.SortStableFunc(inOrder, func(a, b *lockKey) int { return cmp.Compare(a.number, b.number) })
+	longest := map[string]*lockKey{} // of each resource, so far
+	all := map[token]queuedKey{}
 	for _, s := range inOrder {
-		q := queued{stay: *s}
-		if last := longest[s.resource]; last != nil && last.gone > s.gone {
-			q.outlasted = last
+		q := queuedKey{lockKey: *s}
+		if last := longest[s.resource]; last != nil && last.deleted > s.deleted {
+			q.blocker = last
 		} else {
 			longest[s.resource] = s
 		}

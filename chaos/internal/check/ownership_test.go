@@ -9,30 +9,30 @@ import (
 
 func TestOwnership_I12(t *testing.T) {
 	flags(t, "I12", []spoiled{
-		{"a lock that nobody waits for", func(m *made) {
+		{"a lock granted while another's key is first", func(m *made) {
 			first := m.acquire("w1", "sku/1")
 			m.release(m.acquire("w2", "sku/1"))
 			m.release(first)
 		}, check.Violated},
-		{"one that was never given back", func(m *made) {
+		{"a lock granted while the first is never released", func(m *made) {
 			m.acquire("w1", "sku/1")
 			m.release(m.acquire("w2", "sku/1"))
 		}, check.Violated},
-		{"somebody in the middle was waited for, and not who was before", func(m *made) {
+		{"a waiter that waits for its neighbour alone", func(m *made) {
 			first, middle := m.acquire("w1", "sku/1"), m.grant("w2", "sku/1")
 			m.gone(middle)
 			m.release(m.acquire("w3", "sku/1"))
 			m.release(first)
 		}, check.Violated},
-		{"a token of no key", func(m *made) {
-			m.tell((&lock{process: "w1", resource: "sku/1", holder: "w1-0", token: 9999}).event(history.Acquired))
+		{"a token without a key", func(m *made) {
+			m.record((&lock{process: "w1", resource: "sku/1", holder: "w1-0", token: 9999}).event(history.Acquired))
 		}, check.Violated},
 		{"a token of another resource's key", func(m *made) {
 			l := *m.grant("w1", "sku/2")
 			l.resource = "sku/1"
-			m.tell(l.event(history.Acquired))
+			m.record(l.event(history.Acquired))
 		}, check.Violated},
-		{"who gave up was not granted it", func(m *made) {
+		{"a waiter that gave up", func(m *made) {
 			first, waiter := m.acquire("w1", "sku/1"), m.grant("w2", "sku/1")
 			m.gone(waiter)
 			m.release(first)

@@ -15,14 +15,14 @@ func TestProgress_I9(t *testing.T) {
 		return func(m *made) { m.event(history.OK, op).At += int64(by) }
 	}
 	flags(t, "I9", []spoiled{
-		{"nothing in the last phase", func(m *made) { m.unsaid(func(e history.Event) bool { return e.Op == "op12" && e.Kind == history.OK }) }, check.Violated},
-		{"nobody asked in the last phase", func(m *made) { m.unsaid(func(e history.Event) bool { return e.Op == "op12" }) }, check.Violated},
+		{"nothing in the last phase", func(m *made) { m.omit(func(e history.Event) bool { return e.Op == "op12" && e.Kind == history.OK }) }, check.Violated},
+		{"no operation in the last phase", func(m *made) { m.omit(func(e history.Event) bool { return e.Op == "op12" }) }, check.Violated},
 		{"too late in the last phase", later("op12", 2*time.Second), check.Violated},
-		{"one that waits in vain, and another that gets through", func(m *made) {
+		{"one that starves, and another that succeeds", func(m *made) {
 			m.Events = append(m.Events, m.later(time.Millisecond, history.Event{Kind: history.Invoke, Process: "w7", Op: "op13", Action: "do", Resources: []string{"sku/1"}}),
 				m.later(time.Millisecond+m.Progress, history.Event{Kind: history.Fail, Process: "w7", Op: "op13", Class: "context ended"}))
 		}, check.Violated},
-		{"one that fails at once, and another that gets through", func(m *made) {
+		{"one that fails at once, and another that succeeds", func(m *made) {
 			m.Events = append(m.Events, m.later(time.Millisecond, history.Event{Kind: history.Invoke, Process: "w7", Op: "op13", Action: "do", Resources: []string{"sku/1"}}),
 				m.later(2*time.Millisecond, history.Event{Kind: history.Fail, Process: "w7", Op: "op13", Class: "stale token"}))
 		}, check.Held},
@@ -34,13 +34,13 @@ func TestProgress_I9(t *testing.T) {
 		{"stuck since before the end of the faults", func(m *made) { m.idle("w9") }, check.Violated},
 		{"cut off before the end of the faults", func(m *made) { m.idle("w3") }, check.Held},
 		{"left keys", func(m *made) { m.Observed.Left = []string{"chaos/locks/sku%2F1/123-x"} }, check.Violated},
-		{"no last phase", func(m *made) { m.unsaid(func(e history.Event) bool { return e.Name == history.PhaseFinal }) }, check.Unchecked},
-		{"never healed", func(m *made) { m.unsaid(func(e history.Event) bool { return e.Name == history.PhaseHealed }) }, check.Unchecked},
+		{"no last phase", func(m *made) { m.omit(func(e history.Event) bool { return e.Name == history.PhaseFinal }) }, check.Unchecked},
+		{"faults that never end", func(m *made) { m.omit(func(e history.Event) bool { return e.Name == history.PhaseFaultsOver }) }, check.Unchecked},
 		{"no bound", func(m *made) { m.Progress = 0 }, check.Unchecked},
 	})
 }
 
-// Who is told that nothing got through is told why.
+// The example says why the last operation failed.
 func TestProgress_SaysWhatTheLastOneFailedWith_I9(t *testing.T) {
 	examples := func(spoil func(m *made)) []string {
 		m := good()
@@ -52,11 +52,11 @@ func TestProgress_SaysWhatTheLastOneFailedWith_I9(t *testing.T) {
 		e.Kind, e.Error = history.Fail, `relation "stok" does not exist`
 	})
 	require.Len(t, failed, 1)
-	require.Regexp(t, `nothing got through after the beginning of the last phase; lastly operation op12 \(.*\): relation "stok" does not exist$`, failed[0])
-	open := examples(func(m *made) { m.unsaid(func(e history.Event) bool { return e.Op == "op12" && e.Kind == history.OK }) })
-	require.Contains(t, open[0], ": it didn't end")
-	nobody := examples(func(m *made) { m.unsaid(func(e history.Event) bool { return e.Op == "op12" }) })
-	require.Contains(t, nobody[0], "; lastly nobody tried")
+	require.Regexp(t, `no operation succeeded after the beginning of the last phase; the last one: operation op12 \(.*\): relation "stok" does not exist$`, failed[0])
+	open := examples(func(m *made) { m.omit(func(e history.Event) bool { return e.Op == "op12" && e.Kind == history.OK }) })
+	require.Contains(t, open[0], ": it did not end")
+	none := examples(func(m *made) { m.omit(func(e history.Event) bool { return e.Op == "op12" }) })
+	require.Contains(t, none[0], "; the last one: there was no operation")
 }
 
 // later is an event that happens so long after the beginning of the last phase.
@@ -69,11 +69,11 @@ func (m *made) later(by time.Duration, e history.Event) history.Event {
 	return e
 }
 
-// idle has nobody ask for sku/1 between the end of the faults and the last phase,
-// which is long after it; process is the one that had asked before.
+// idle leaves no operation on sku/1 between the end of the faults and the last phase, which
+// is long after it; process is the process of the last operation before.
 func (m *made) idle(process string) {
 	m.event(history.Invoke, "op8").Process = process
-	m.unsaid(func(e history.Event) bool { return e.Op == "op10" })
+	m.omit(func(e history.Event) bool { return e.Op == "op10" })
 	m.without("op10")
 	last := false
 	for i := range m.Events {

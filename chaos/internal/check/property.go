@@ -1,9 +1,9 @@
 package check
 
-// property is one thing that a run is judged by.
+// property is one property that a run is checked for.
 type property struct {
 	name, title string
-	irrelevant  func(r *Record) string // why it says nothing about the run; empty if it does say something
+	irrelevant  func(r *Record) string // why it doesn't apply to the run; empty if it does
 	judge       func(v *view, t *tally)
 }
 
@@ -11,29 +11,28 @@ type property struct {
 var properties = []property{
 	{"I1", "accepted tokens never fall, and positions have no gaps", ofFenced, tokens},
 	{"I2", "nothing is sold twice, oversold or lost", ofAnyStock, conservation},
-	{"I3", "an operation takes effect at most once, and as it was answered", ofAnyStock, outcomes},
-	{"I4", "what was acknowledged is there at the end", ofAnyStock, acknowledged},
+	{"I3", "an operation takes effect at most once, and as its outcome says", ofAnyStock, outcomes},
+	{"I4", "every acknowledged operation is in the data at the end", ofAnyStock, acknowledged},
 	{"I5", "after a claim nothing of a lower token is accepted", ofFenced, register},
-	{"I6", "a refusal as stale has a higher claim before it", ofFenced, refusals},
+	{"I6", "every rejection as stale follows the claim of a higher token", ofFenced, rejections},
 	{"I7", "every accepted token is that of a lock key of its resource", ofFenced, provenance},
-	{"I8", "history, data, log and workers agree", ofFenced, agreement},
-	{Progress, "with the faults over everything makes progress, and nothing is left behind", ofAny, progress},
-	{"I10", "no guarded change is without its entry", ofFencedStock, recorded},
-	{"I11", "the run met what it was meant to meet", ofMeetings, meetings},
-	{"I12", "nobody owns a lock whose turn has not come", ofFenced, ownership},
-	{"run", "operations and processes come to an end, and to that of their script", ofAny, run},
+	{"I8", "history, data, write-ahead log and workers agree", ofFenced, agreement},
+	{Progress, "after the faults end every resource makes progress, and no lock key is left", ofAny, progress},
+	{"I10", "every change of guarded data has its entry", ofFencedStock, recorded},
+	{"I11", "everything that the scenario requires happened", ofRequired, required},
+	{"I12", "a lock is granted only to the first of its queue", ofFenced, ownership},
+	{"run", "operations and processes end, as the script expects", ofAny, run},
 	{"workload", "the workload's own check passes", ofAny, workload},
 }
 
-// Progress is the property that says that nothing is locked for ever.
+// Progress is the property that no resource keys locked.
 const Progress = "I9"
 
-// OfData are the properties that say what became of the data, those that can be asked
-// of a control.
+// OfData are the properties of the data: those that a control can violate.
 func OfData() []string { return []string{"I2", "I3", "I4", "workload"} }
 
-// All judges a run by every property, in the order of their numbers; what the
-// workload itself says comes last.
+// All checks a run for every property, in the order of their numbers; the workload's own
+// check comes last.
 func All(r *Record) []Finding {
 	v := newView(r)
 	findings := make([]Finding, 0, len(properties))

@@ -8,7 +8,7 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/check"
 )
 
-// found returns what became of a property.
+// found returns the finding of a property.
 func found(t *testing.T, r *check.Record, property string) check.Finding {
 	t.Helper()
 	for _, f := range check.All(r) {
@@ -20,14 +20,14 @@ func found(t *testing.T, r *check.Record, property string) check.Finding {
 	return check.Finding{}
 }
 
-// spoiled is one thing that is wrong with an otherwise good run.
+// spoiled is a good run with one thing changed.
 type spoiled struct {
 	name  string
 	spoil func(m *made)
 	want  check.Status
 }
 
-// flags checks that each spoiled run is judged as it should be, and with an example.
+// flags checks that each spoiled run has the status that it should have, and an example if violated.
 func flags(t *testing.T, property string, table []spoiled) {
 	require.Equal(t, check.Held, found(t, &good().Record, property).Status)
 	for _, s := range table {
@@ -52,7 +52,7 @@ func TestAll_HoldsForAGoodRun(t *testing.T) {
 	}
 }
 
-// Of a control little can be asked, of a workload of one's own nothing about data.
+// Few properties apply to a control, and none of the data to a user's workload.
 func TestAll_SaysWhatDoesNotApply(t *testing.T) {
 	relevant := func(fenced, stock bool) (names []string) {
 		m := good()
@@ -92,11 +92,11 @@ func TestWorkload_PassesOnWhatItSaid(t *testing.T) {
 	})
 }
 
-func TestMeetings_I11(t *testing.T) {
+func TestRequired_I11(t *testing.T) {
 	flags(t, "I11", []spoiled{
-		{"one is missing", func(m *made) { m.Meet = append(m.Meet, check.HitRefused+"begin") }, check.Unchecked},
+		{"one is missing", func(m *made) { m.Requires = append(m.Requires, check.HitRejected+"begin") }, check.Unchecked},
 	})
 	m := good()
-	m.Meet = nil
+	m.Requires = nil
 	require.Equal(t, check.Irrelevant, found(t, &m.Record, "I11").Status)
 }

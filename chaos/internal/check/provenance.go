@@ -2,9 +2,9 @@ package check
 
 import "github.com/fencekit/fencekit/chaos/internal/observe"
 
-// provenance checks I7: whatever token was accepted, by a claim, a write or in the
-// data, is the create revision of a lock key of that very resource; and there was
-// one such key, of one lease.
+// provenance checks I7: each token that was accepted, by a claim, a write or in the data,
+// is the create revision of a lock key of its resource; and it had one such key, of one
+// lease.
 func provenance(v *view, t *tally) {
 	keys := map[token]observe.LockEvent{}
 	for _, k := range v.Observed.Locks.Events {
@@ -24,17 +24,17 @@ func provenance(v *view, t *tally) {
 		return
 	}
 	if len(v.wal.moves) == 0 {
-		t.lack("no entry was seen in the write-ahead log")
+		t.lack("the write-ahead log shows no entry")
 	}
 	for _, m := range v.wal.moves {
 		if k, ok := keys[token{m.Resource, m.Token}]; !ok || k.Holder != m.Holder {
-			t.violate("%s: the %s of %s at position %d was accepted with token %d, which etcd gave to %s",
+			t.violate("%s: the %s of %s at position %d was accepted with token %d, which etcd gave %s",
 				m.Resource, m.Kind, m.Holder, m.Seq, m.Token, holderOf(k))
 		}
 	}
 	for _, e := range v.Observed.Effects {
 		if _, ok := keys[token{e.Resource, e.Token}]; v.Stock && !ok {
-			t.violate("%s: operation %s wrote with token %d, which etcd gave to nobody", e.Resource, e.Op, e.Token)
+			t.violate("%s: operation %s wrote with token %d, which etcd never gave", e.Resource, e.Op, e.Token)
 		}
 	}
 }
@@ -47,7 +47,7 @@ type token struct {
 
 func holderOf(k observe.LockEvent) string {
 	if k.Holder == "" {
-		return "nobody for it"
+		return "to no holder of this resource"
 	}
 	return k.Holder
 }

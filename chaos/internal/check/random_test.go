@@ -13,20 +13,22 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/history"
 )
 
-// crew are processes that go on in any order, one step at a time, as if every lease
-// were lost at the worst moment: locks exclude nobody, the fence alone does.
-type crew struct {
+// simulation has processes that take steps in any order, as if every lease were lost at the
+// worst moment: locks exclude no process, only the fence does.
+type simulation struct {
 	*made
 	t     *rapid.T
-	steps map[string][]func() // what each process is still to do
-	held  map[string]*lock    // by resource: whose key is there
+	steps map[string][]func() // the remaining steps of each process
+	held  map[string]*lock    // by resource: the lock whose key exists
 }
 
 // chance is true in one of n cases.
-func (c *crew) chance(n int, what string) bool { return rapid.IntRange(1, n).Draw(c.t, what) == 1 }
+func (c *simulation) chance(n int, what string) bool {
+	return rapid.IntRange(1, n).Draw(c.t, what) == 1
+}
 
-// takeOver ends the lease of whoever has a lock, and grants that.
-func (c *crew) takeOver(process, resource string) *lock {
+// takeOver ends the lease of a lock's holder, and grants the lock.
+func (c *simulation) takeOver(process, resource string) *lock {
 	if before := c.held[resource]; before != nil {
 		c.gone(before)
 	}
@@ -34,29 +36,29 @@ func (c *crew) takeOver(process, resource string) *lock {
 	return c.held[resource]
 }
 
-// giveBack releases a lock that may have been lost.
-func (c *crew) giveBack(l *lock) {
+// release releases a lock that may have been lost.
+func (c *simulation) release(l *lock) {
 	if c.held[l.resource] == l {
 		c.gone(l)
 		c.held[l.resource] = nil
 	}
-	c.tell(l.event(history.Released))
+	c.record(l.event(history.Released))
 }
 
-func (c *crew) add(process string, steps ...func()) {
+func (c *simulation) add(process string, steps ...func()) {
 	c.steps[process] = append(c.steps[process], steps...)
 }
 
-// begin gives a process an operation to do.
-func (c *crew) begin(process string, resources []string) {
+// begin gives a process an operation.
+func (c *simulation) begin(process string, resources []string) {
 	op := c.invoke(process, "do", resources...)
 	locks := make([]*lock, len(resources))
 	for i, r := range resources {
 		c.add(process,
 			func() { locks[i] = c.takeOver(process, r) },
-			func() { c.tell(locks[i].event(history.Acquired)) },
+			func() { c.record(locks[i].event(history.Acquired)) },
 			func() { c.tryClaim(op, locks[i]) },
-			func() { c.tell(locks[i].event(history.Claimed)) })
+			func() { c.record(locks[i].event(history.Claimed)) })
 	}
 	seen := make([]int, len(resources))
 	for i, r := range resources {
@@ -65,29 +67,29 @@ func (c *crew) begin(process string, resources []string) {
 	c.add(process, func() { c.seal(op, seen, locks) })
 }
 
-// tryClaim claims, if the fence lets it.
-func (c *crew) tryClaim(op string, l *lock) {
+// tryClaim claims, unless the fence rejects it.
+func (c *simulation) tryClaim(op string, l *lock) {
 	if c.fences[l.resource].token > l.token {
-		c.turnedAway(op, l, "claim")
+		c.rejected(op, l, "claim")
 		return
 	}
 	c.claimed(l)
 }
 
-// turnedAway has a process tell of a refusal, and then of its end.
-func (c *crew) turnedAway(op string, l *lock, stage string) {
-	e := c.refusal(l, stage)
+// rejected has a process record a rejection, and then the end of its operation.
+func (c *simulation) rejected(op string, l *lock, stage string) {
+	e := c.rejection(l, stage)
 	c.steps[l.process] = []func(){
-		func() { c.tell(e) },
+		func() { c.record(e) },
 		func() { c.end(op, history.Fail, "stale token") },
 	}
 }
 
 // seal commits if the fences are where the claims left them.
-func (c *crew) seal(op string, seen []int, locks []*lock) {
+func (c *simulation) seal(op string, seen []int, locks []*lock) {
 	for _, l := range locks {
 		if f := c.fences[l.resource]; f.token != l.token || f.seq != l.seq {
-			c.turnedAway(op, l, "seal")
+			c.rejected(op, l, "seal")
 			return
 		}
 	}
@@ -96,17 +98,17 @@ func (c *crew) seal(op string, seen []int, locks []*lock) {
 	if c.chance(4, "reply lost") {
 		c.add(process,
 			func() { c.end(op, history.Unknown, "unknown outcome") },
-			func() { c.tell(history.Event{Kind: history.Answer, Process: process, Op: op, Applied: true}) })
+			func() { c.record(history.Event{Kind: history.Answer, Process: process, Op: op, Applied: true}) })
 		return
 	}
 	c.add(process, func() { c.ok(op) })
 	for _, l := range locks {
-		c.add(process, func() { c.giveBack(l) })
+		c.add(process, func() { c.release(l) })
 	}
 }
 
-// step lets one process go on, or ends it.
-func (c *crew) step(processes, resources []string) {
+// step takes one step of a process, or kills it.
+func (c *simulation) step(processes, resources []string) {
 	process := rapid.SampledFrom(processes).Draw(c.t, "process")
 	todo := c.steps[process]
 	switch {
@@ -116,16 +118,16 @@ func (c *crew) step(processes, resources []string) {
 		c.begin(process, resources[first:last+1])
 	case c.chance(25, "killed"):
 		c.steps[process] = nil
-		c.tell(history.Event{Kind: history.Ends, Process: process, Error: "killed"})
+		c.record(history.Event{Kind: history.Ends, Process: process, Error: "killed"})
 	default:
 		c.steps[process] = todo[1:]
 		todo[0]()
 	}
 }
 
-// finish ends the run as it should.
-func (c *crew) finish(processes, resources []string) {
-	c.phase(history.PhaseHealed)
+// finish ends the run as a good one.
+func (c *simulation) finish(processes, resources []string) {
+	c.phase(history.PhaseFaultsOver)
 	for _, p := range processes {
 		for len(c.steps[p]) > 0 {
 			next := c.steps[p][0]
@@ -136,18 +138,18 @@ func (c *crew) finish(processes, resources []string) {
 	c.phase(history.PhaseFinal)
 	for _, r := range resources {
 		if l := c.held[r]; l != nil {
-			c.giveBack(l)
+			c.release(l)
 		}
 		c.do("w1", r)
 	}
 	c.phase(history.PhaseEnd)
 }
 
-// Whatever a fence that works lets happen is never flagged.
+// No run under a fence that works is flagged.
 func TestAll_HoldsForAnyGoodRun(t *testing.T) {
 	processes, resources := []string{"w1", "w2", "w3"}, []string{"sku/1", "sku/2", "sku/3"}
 	rapid.Check(t, func(rt *rapid.T) {
-		c := &crew{made: newMade(1000, resources...), t: rt, steps: map[string][]func(){}, held: map[string]*lock{}}
+		c := &simulation{made: newMade(1000, resources...), t: rt, steps: map[string][]func(){}, held: map[string]*lock{}}
 		for range rapid.IntRange(0, 120).Draw(rt, "steps") {
 			c.step(processes, resources)
 		}
@@ -199,8 +201,8 @@ func TestConservation_FlagsEachLostUpdate(t *testing.T) {
 	})
 }
 
-// What is left out of a history of the register makes no difference to whether it
-// is linearizable.
+// The operations that decisive leaves out make no difference to whether a history of the
+// register is linearizable.
 func TestDecisive_KeepsTheVerdict(t *testing.T) {
 	verdicts := map[porcupine.CheckResult]int{}
 	rapid.Check(t, func(rt *rapid.T) {
@@ -208,7 +210,7 @@ func TestDecisive_KeepsTheVerdict(t *testing.T) {
 		for range rapid.IntRange(0, 9).Draw(rt, "operations") {
 			call := rapid.Int64Range(0, 12).Draw(rt, "call")
 			ops = append(ops, check.Access(
-				rapid.SampledFrom([]string{"claim", "write", "write", "refusal"}).Draw(rt, "action"),
+				rapid.SampledFrom([]string{"claim", "write", "write", "rejection"}).Draw(rt, "action"),
 				rapid.Int64Range(1, 3).Draw(rt, "token"), call, call+rapid.Int64Range(0, 8).Draw(rt, "for")))
 		}
 		want := porcupine.CheckOperationsTimeout(check.RegisterModel, slices.Clone(ops), 0)
@@ -231,7 +233,7 @@ func TestDecisive_KeepsFirstAndLastWrite(t *testing.T) {
 	}
 }
 
-// long is a run of so many operations, some of which were refused.
+// long is a run of so many operations, some of which were rejected.
 func long(operations int) *made {
 	resources := []string{"sku/1", "sku/2", "sku/3", "sku/4"}
 	m := newMade(1_000_000, resources...)
@@ -242,10 +244,10 @@ func long(operations int) *made {
 		m.claim(l)
 		m.gone(l)
 		m.do("w2", r)
-		m.refuse(l, "seal")
+		m.reject(l, "seal")
 		m.end(op, history.Fail, "stale token")
 	}
-	m.phase(history.PhaseHealed)
+	m.phase(history.PhaseFaultsOver)
 	m.phase(history.PhaseFinal)
 	for _, r := range resources {
 		m.do("w1", r)

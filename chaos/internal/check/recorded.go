@@ -1,7 +1,7 @@
 package check
 
-// recorded checks I10: a transaction that changed the stock of a resource or made
-// an order of it moved that resource's fence as well.
+// recorded checks I10: a transaction that changed the stock of a resource, or inserted an
+// order of it, moved that resource's fence as well.
 func recorded(v *view, t *tally) {
 	writes := v.wal.writes()
 	changes := 0
@@ -11,16 +11,16 @@ func recorded(v *view, t *tally) {
 				continue
 			}
 			if change.Table == tableStock && change.Action == "insert" {
-				continue // before there is a row there is nothing to guard
+				continue // Prepare inserts the rows
 			}
 			changes++
-			if writes[place{n, change.Row["resource"]}] == nil { // a deletion names no resource, and nobody may delete
+			if writes[written{n, change.Row["resource"]}] == nil { // a deletion names no resource, and is never right
 				t.violate("transaction %d: %s of %s (%s) without an entry of the same transaction", c.XID, change.Action, change.Table, change.Row["resource"])
 			}
 		}
 	}
 	t.look("%d changes of guarded rows", changes)
 	if changes == 0 {
-		t.lack("no change of guarded rows was seen in the write-ahead log")
+		t.lack("the write-ahead log shows no change of guarded rows")
 	}
 }

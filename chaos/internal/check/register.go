@@ -2,20 +2,20 @@ package check
 
 import "fmt"
 
-// register checks I5, in two ways that share nothing but the entries: the order of
-// commits, and what processes knew at which times.
+// register checks I5 in two ways that have only the entries in common: by the order of
+// commits, and by the times of the workers' events.
 func register(v *view, t *tally) {
 	t.look("%d moves of fences, %d orders", len(v.wal.moves), len(v.wal.orders))
 	if len(v.wal.moves) == 0 {
-		t.lack("no entry was seen in the write-ahead log")
+		t.lack("the write-ahead log shows no entry")
 		return
 	}
 	v.checkClaimed(t)
 	v.linearize(t)
 }
 
-// checkClaimed checks that whatever is written is written under the last claim:
-// not under a lower one, which is stale, nor under one that never claimed.
+// checkClaimed checks that each write is under the last claim: not under a lower one, which
+// is stale, nor under a grant that never claimed.
 func (v *view) checkClaimed(t *tally) {
 	orders := map[int][]order{}
 	if v.Stock {
@@ -44,7 +44,7 @@ func (v *view) checkClaimed(t *tally) {
 	}
 }
 
-// claim says who claimed.
+// claim describes a claim.
 func (m *move) claim() string {
 	if m == nil {
 		return "no claim"

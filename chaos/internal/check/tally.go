@@ -5,18 +5,18 @@ import "fmt"
 // maxExamples bounds the counterexamples of a finding.
 const maxExamples = 5
 
-// tally is what the check of a property has found so far.
+// tally is the result of a property's check so far.
 type tally struct {
-	looked   string // what was looked at, with figures
-	lacking  string // what the check needed and didn't have
+	looked   string // what was checked, with figures
+	lacking  string // what the check needs and doesn't have
 	wrong    int
 	examples []string
 }
 
-// look says what is looked at.
+// look says what is checked.
 func (t *tally) look(format string, args ...any) { t.looked = fmt.Sprintf(format, args...) }
 
-// lack says that something is missing that the check needs.
+// lack says that the check lacks something that it needs.
 func (t *tally) lack(format string, args ...any) {
 	if t.lacking == "" {
 		t.lacking = fmt.Sprintf(format, args...)
@@ -33,7 +33,7 @@ func (t *tally) violate(format string, args ...any) {
 func (t *tally) status() Status {
 	switch {
 	case t.wrong > 0:
-		return Violated // also where something else could not be looked at
+		return Violated // also if something else could not be checked
 	case t.lacking != "":
 		return Unchecked
 	}

@@ -7,11 +7,11 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/observe"
 )
 
-// tokens checks I1, in the write-ahead log and in what the framework keeps.
+// tokens checks I1, in the write-ahead log and in the framework's history.
 func tokens(v *view, t *tally) {
 	t.look("%d entries of %d resources in the write-ahead log, %d in the history", len(v.wal.moves), len(v.wal.byResource), len(v.Observed.Entries))
 	if len(v.wal.moves) == 0 {
-		t.lack("no entry was seen in the write-ahead log")
+		t.lack("the write-ahead log shows no entry")
 	}
 	for _, r := range slices.Sorted(maps.Keys(v.wal.byResource)) {
 		var entries []observe.Entry

@@ -8,15 +8,15 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/observe"
 )
 
-// view is a Record in the ways that several checks look at it.
+// view is a Record with indexes that several checks use.
 type view struct {
 	*Record
 	operations []*operation // in the order of their invocations
 	byID       map[string]*operation
-	broken     []string                    // what makes the history of operations no history
+	broken     []string                    // why the history of operations is invalid
 	effects    map[string][]observe.Effect // by resource, in order
 	wal        *wal
-	acquired   map[grantKey]int64 // when a process first told of it
+	acquired   map[grantKey]int64 // time of the first event
 	claimed    map[grantKey]int64
 }
 
@@ -39,7 +39,7 @@ func newView(r *Record) *view {
 	return v
 }
 
-// readGrants notes when grants were first told of.
+// readGrants notes the times of the first events of each grant.
 func (v *view) readGrants() {
 	first := map[history.Kind]map[grantKey]int64{history.Acquired: v.acquired, history.Claimed: v.claimed}
 	for _, e := range v.Events {
@@ -53,7 +53,7 @@ func (v *view) readGrants() {
 	}
 }
 
-// used returns the resources that operations were about, sorted.
+// used returns the resources of all operations, sorted.
 func (v *view) used() []string {
 	used := map[string]bool{}
 	for _, op := range v.operations {

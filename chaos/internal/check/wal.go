@@ -19,11 +19,11 @@ type wal struct {
 	moves      []*move
 	byResource map[string][]*move // in the order in which they took effect
 	orders     []order
-	strange    []string // changes that have no business to be there
+	strange    []string // changes that are never right
 }
 
-// move is a move of a fence: an entry of the framework's history as it was
-// committed, without its operations.
+// move is a move of a fence: an entry of the framework's history as it was committed,
+// without its operations.
 type move struct {
 	observe.Entry
 	commit int // number of its transaction
@@ -37,7 +37,7 @@ type order struct {
 
 func readWAL(commits []observe.Commit) *wal {
 	w := &wal{byResource: map[string][]*move{}}
-	names := map[string]string{} // of resources by their numbers, which claims tell; empty if none has
+	names := map[string]string{} // of resources by their numbers, which claims have
 	for n, c := range commits {
 		for _, change := range c.Changes {
 			switch {
@@ -58,7 +58,7 @@ func readWAL(commits []observe.Commit) *wal {
 	return w
 }
 
-// number reads a number; what is none is 0, which fits nothing.
+// number parses a number; it returns 0, which is never valid, for anything else.
 func number(text string) int64 {
 	n, _ := strconv.ParseInt(text, 10, 64)
 	return n
@@ -84,14 +84,13 @@ type wrote struct {
 	*move
 }
 
-// wrote returns which moves belong to which operations: by the rows that they
-// wrote in the same transaction or, if only the workload knows its rows, by the
-// ids that the framework recorded.
+// wrote returns the moves of operations: by the rows of the same transaction or, if only the
+// workload knows its rows, by the ids that the framework recorded.
 func (v *view) wrote() (found []wrote) {
 	if v.Stock {
 		in := v.wal.writes()
 		for _, o := range v.wal.orders {
-			if op, m := v.byID[o.Op], in[place{o.commit, o.Resource}]; op != nil && m != nil {
+			if op, m := v.byID[o.Op], in[written{o.commit, o.Resource}]; op != nil && m != nil {
 				found = append(found, wrote{op, m})
 			}
 		}
@@ -111,24 +110,24 @@ func (v *view) wrote() (found []wrote) {
 	return found
 }
 
-// place is a resource in a transaction.
-type place struct {
+// written is a resource in a transaction.
+type written struct {
 	commit   int
 	resource string
 }
 
-// writes returns the moves that are writes.
-func (w *wal) writes() map[place]*move {
-	in := map[place]*move{}
+// writes returns the moves of writes.
+func (w *wal) writes() map[written]*move {
+	in := map[written]*move{}
 	for _, m := range w.moves {
 		if m.Kind == "write" {
-			in[place{m.commit, m.Resource}] = m
+			in[written{m.commit, m.Resource}] = m
 		}
 	}
 	return in
 }
 
-// position is a place in the history of a resource.
+// position is a position of a resource's fence.
 type position struct {
 	resource string
 	seq      int64

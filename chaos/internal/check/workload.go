@@ -1,7 +1,7 @@
 package check
 
-// run passes on what else went wrong with what is tested: it hung, it crashed, or it
-// did not end as its script has it.
+// run reports what else is wrong with the code under test: it hung, it crashed, or it did
+// not end as the script expects.
 func run(v *view, t *tally) {
 	t.look("its processes")
 	if v.Wrong != "" {
@@ -9,7 +9,7 @@ func run(v *view, t *tally) {
 	}
 }
 
-// workload passes on what the workload's own check said.
+// workload reports what the workload's own check said.
 func workload(v *view, t *tally) {
 	t.look("its own check")
 	if v.Workload != "" {

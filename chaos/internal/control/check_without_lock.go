@@ -54,7 +54,7 @@ func (h looked) Check(ctx context.Context, tx pgx.Tx) error {
 		return err
 	}
 	if highest > h.token {
-		return fmt.Errorf("%w: token %d has written, above %d", ErrRefused, highest, h.token)
+		return fmt.Errorf("%w: token %d has written, above %d", ErrLockLost, highest, h.token)
 	}
 	const store = `
 		insert into control_token (resource, token) values ($1, $2)

@@ -47,7 +47,7 @@ type clockedKey struct {
 
 func (h clockedKey) Check(context.Context, pgx.Tx) error {
 	if !time.Now().Before(h.deadline) {
-		return fmt.Errorf("%w: its time was over at %v", ErrRefused, h.deadline)
+		return fmt.Errorf("%w: its time was over at %v", ErrLockLost, h.deadline)
 	}
 	h.at(AfterCheck)
 	return nil

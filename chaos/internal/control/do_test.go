@@ -54,8 +54,8 @@ func TestDo_RollsBackWhatFailsAndReleases(t *testing.T) {
 	require.NoError(k, k.newWorker("B").begin(afterReading).finish(), "the lock is free")
 }
 
-// A COMMIT has three outcomes: done, refused by the server, and unknown.
-func TestDo_TellsARefusedCommitFromAnUnansweredOne(t *testing.T) {
+// A COMMIT has three outcomes: done, rejected by the server, and unknown.
+func TestDo_TellsARejectedCommitFromAnUnansweredOne(t *testing.T) {
 	t.Parallel()
 	k := newShop(t)
 	k.exec("alter table sale add constraint once unique (seller) deferrable initially deferred")

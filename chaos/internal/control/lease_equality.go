@@ -46,7 +46,7 @@ func (h leased) Check(ctx context.Context, tx pgx.Tx) error {
 		return err
 	}
 	if lease.TTL > 0 {
-		return fmt.Errorf("%w: lease %x wrote last, and lives", ErrRefused, last)
+		return fmt.Errorf("%w: lease %x wrote last, and lives", ErrLockLost, last)
 	}
 	_, err = tx.Exec(ctx, "update control_lease set lease = $2 where resource = $1", h.resource, h.Token())
 	return err

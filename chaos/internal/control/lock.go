@@ -22,15 +22,15 @@ type Held interface {
 	// Token is what the lock calls its token, and 0 if it has none.
 	Token() int64
 	// Check is what the recipe does in the transaction after the work, just before
-	// COMMIT: most do nothing. It fails with ErrRefused if it finds the lock lost.
+	// COMMIT: most do nothing. It fails with ErrLockLost if it finds the lock lost.
 	Check(ctx context.Context, tx pgx.Tx) error
 	// Release gives the lock up. It is called once.
 	Release(ctx context.Context) error
 }
 
-// ErrRefused: the recipe's own check found that the lock was lost. Nothing was
+// ErrLockLost: the recipe's own check found that the lock was lost. Nothing was
 // committed.
-var ErrRefused = errors.New("control: the lock was lost")
+var ErrLockLost = errors.New("control: the lock was lost")
 
 // unchecked is a Held of a recipe without a token and without a check.
 type unchecked struct{}

@@ -116,7 +116,7 @@ func TestWatchdog_LeavesAnothersKeyAlone(t *testing.T) {
 	lost := w.newA(300 * time.Millisecond).acquire()
 	partition(w)
 	held := w.newWorker("B").acquire()
-	heal(w)
+	revert(w)
 	asking := w.redisClient()
 	scripts := func() string {
 		stats, err := asking.InfoMap(w.ctx, "commandstats").Result()
@@ -178,7 +178,7 @@ func TestAcquire_OutlivesADeadHolder(t *testing.T) {
 
 // Recipes that check find a lost lock out once a successor has written, or once
 // their time is over: the fault has to come at the right moment.
-func TestCheck_RefusesWhatItCanSee(t *testing.T) {
+func TestCheck_RejectsWhatItCanSee(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"token-compare", "lease-equality", "client-clock", "check-without-lock"} {
 		t.Run(name, func(t *testing.T) {
@@ -189,8 +189,8 @@ func TestCheck_RefusesWhatItCanSee(t *testing.T) {
 			first := a.begin(afterReading)
 			s.do(s.strike, w)
 			second := b.beginHold()
-			s.do(s.heal, w)
-			require.ErrorIs(t, first.finish(), control.ErrRefused)
+			s.do(s.revert, w)
+			require.ErrorIs(t, first.finish(), control.ErrLockLost)
 			require.NoError(t, second.finish())
 			require.Equal(t, 1, w.sold())
 			require.Equal(t, 1, w.taken())

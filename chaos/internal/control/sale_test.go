@@ -31,7 +31,7 @@ func (k *worker) begin(point string) *sale {
 	s := k.newSale(point)
 	go func() {
 		err := control.Do(k.ctx, k.lock, k.pool, resource, s.sell)
-		for errors.Is(err, control.ErrRefused) && !s.stood() { // a slow machine used the time up
+		for errors.Is(err, control.ErrLockLost) && !s.stood() { // a slow machine used the time up
 			err = control.Do(k.ctx, k.lock, k.pool, resource, s.sell)
 		}
 		s.done <- err

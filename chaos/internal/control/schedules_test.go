@@ -15,28 +15,28 @@ type schedule struct {
 	ttl    time.Duration // of A's lock
 	before func(*world)  // before A acquires
 	strike func(*world)  // while A stands still: B gets the lock sooner or later
-	heal   func(*world)  // when B has got it
+	revert func(*world)  // when B has got it
 }
 
 // schedules are those that turn a control red, by name. Where nothing strikes,
 // time does, or it is red by design.
 var schedules = map[string]schedule{
 	"no-lock":            {ttl: long},
-	"etcd-mutex":         {ttl: 3 * time.Second, strike: partition, heal: heal},
+	"etcd-mutex":         {ttl: 3 * time.Second, strike: partition, revert: revert},
 	"redis-setnx":        {ttl: 300 * time.Millisecond},
-	"redis-watchdog":     {ttl: 900 * time.Millisecond, strike: partition, heal: heal},
+	"redis-watchdog":     {ttl: 900 * time.Millisecond, strike: partition, revert: revert},
 	"redis-replica":      {ttl: long, before: stopReplicating, strike: failOver},
 	"redlock":            {ttl: long, before: loseTwo, strike: forgetOne},
 	"postgres-advisory":  {ttl: long, strike: cutSession},
-	"token-compare":      {ttl: 3 * time.Second, strike: partition, heal: heal},
-	"lease-equality":     {ttl: 3 * time.Second, strike: partition, heal: heal},
+	"token-compare":      {ttl: 3 * time.Second, strike: partition, revert: revert},
+	"lease-equality":     {ttl: 3 * time.Second, strike: partition, revert: revert},
 	"client-clock":       {ttl: 3 * time.Second},
 	"check-without-lock": {ttl: long},
 }
 
 // partition cuts A off from the lock service: its lease, or its key, expires there.
-func partition(w *world) { w.heal = w.link.Cut(netfault.ToServer) }
-func heal(w *world)      { w.heal() }
+func partition(w *world) { w.revert = w.link.Cut(netfault.ToServer) }
+func revert(w *world)    { w.revert() }
 
 func stopReplicating(w *world) { require.NoError(w, w.redis[1].StopReplicating(w.ctx)) }
 
@@ -105,7 +105,7 @@ func TestControls_AreRedUnderTheirFault(t *testing.T) {
 			first := a.begin(point)
 			s.do(s.strike, w)
 			second := b.begin(afterReading)
-			s.do(s.heal, w)
+			s.do(s.revert, w)
 			first.requireDone()
 			second.requireDone()
 			require.Equal(t, 2, w.sold())

@@ -36,7 +36,7 @@ func (m mutex) createRevision(ctx context.Context) (int64, error) {
 		return 0, err
 	}
 	if len(answer.Kvs) == 0 {
-		return 0, fmt.Errorf("%w: its key is gone", ErrRefused)
+		return 0, fmt.Errorf("%w: its key is gone", ErrLockLost)
 	}
 	return answer.Kvs[0].CreateRevision, nil
 }
@@ -55,7 +55,7 @@ func (h compared) Check(ctx context.Context, tx pgx.Tx) error {
 		on conflict (resource) do update set token = excluded.token where fence.token <= excluded.token`
 	tag, err := tx.Exec(ctx, raise, h.resource, h.token)
 	if err == nil && tag.RowsAffected() == 0 {
-		return fmt.Errorf("%w: a token above %d has written", ErrRefused, h.token)
+		return fmt.Errorf("%w: a token above %d has written", ErrLockLost, h.token)
 	}
 	return err
 }

@@ -37,7 +37,7 @@ type world struct {
 	servers control.Servers
 	redis   []*redisserver.Server
 	link    *netfault.Link // from A to etcd or Redis, if there is one of them
-	heal    func()         // of the cut of link
+	revert  func()         // of the cut of link
 }
 
 func newWorld(t *testing.T, c control.Control) *world {

@@ -7,16 +7,16 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/worker"
 )
 
-// ErrHangs: what is tested doesn't come to an end. It is no fault of the machine's.
+// ErrHangs: the code under test doesn't end in time. It is not the environment's fault.
 var ErrHangs = errors.New("chaos: it hangs")
 
-// Bounds are within which what is tested has to come to its ends, on a busy machine
-// too. What takes longer hangs.
+// Bounds are the times within which the code under test has to end, on a busy machine too.
+// What takes longer hangs.
 type Bounds struct {
 	Operation time.Duration // one operation; its context ends then
 	Grace     time.Duration // an operation whose context has ended
-	Close     time.Duration // a worker process that was told to end
-	Run       time.Duration // all that a run does
+	Close     time.Duration // a worker process that was asked to end
+	Run       time.Duration // the whole run
 	Data      time.Duration // Prepare, and Check; its context ends then
 }
 

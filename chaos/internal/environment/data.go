@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// OnData calls Prepare or Check of the workload. One that doesn't return when its
-// context has ended is left behind.
+// OnData calls Prepare or Check of the workload. A call that doesn't return when its
+// context has ended is abandoned.
 func (s *Environment) OnData(ctx context.Context, method string, do func(context.Context, *pgxpool.Pool) error) error {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Bounds.Data)
 	defer cancel()
@@ -32,8 +32,8 @@ func (s *Environment) OnData(ctx context.Context, method string, do func(context
 	}
 }
 
-// closePool closes the run's pool. It doesn't wait for ever for a connection that the
-// workload has kept: that ends with its database.
+// closePool closes the run's pool. It gives up waiting for a connection that the workload
+// has kept: that connection ends with its database.
 func (s *Environment) closePool(context.Context) error {
 	closed := make(chan struct{})
 	go func() {

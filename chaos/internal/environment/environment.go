@@ -1,5 +1,5 @@
-// Package environment is where a run takes place: the servers, the data of its workload,
-// the worker processes as the run sees them, and the faults that are injected.
+// Package environment is what a run takes place in: the servers, the data of its workload,
+// the worker processes as the run sees them, and the injection of faults.
 package environment
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/redisserver"
 )
 
-// Environment is where a run takes place: its servers, its data, and its worker
+// Environment is what a run takes place in: its servers, its data, and its worker
 // processes. It is the fault.Site of the run's faults. Its methods may be called
 // concurrently once StartWorkers has returned.
 type Environment struct {
@@ -38,7 +38,7 @@ type Environment struct {
 	prefix   string
 	workers  []*Worker
 	operated atomic.Int64
-	over     sync.Once                     // the faults; recorded once
+	over     sync.Once                     // records that the faults are over
 	failed   []error                       // what is wrong with the workload or its processes
 	undo     []func(context.Context) error // in reverse
 }
@@ -47,7 +47,7 @@ type Environment struct {
 type Config struct {
 	Seed     uint64            // of the run
 	Group    string            // result.Fenced, or the name of a control
-	Faults   bool              // false: the same is to happen without faults
+	Faults   bool              // false: the same operations without faults
 	Workload workload.Workload // the code under test
 	Bounds   Bounds
 	Dir      string         // gets the workers' logs
@@ -60,10 +60,10 @@ type Workers struct {
 	Number     int           // of processes; default 3
 	TTL        time.Duration // of their locks
 	Lockers    int           // of each process, with as many Guards; default 1
-	Unhindered bool          // nothing but the fence is in the way of a late transaction
+	Unhindered bool          // nothing but the fence stops a late transaction
 }
 
-// New returns an Environment, of which nothing is there before SetUp.
+// New returns an Environment that is empty before SetUp.
 func New(cfg Config) *Environment { return &Environment{cfg: cfg} }
 
 // Seed is the run's.
@@ -72,7 +72,7 @@ func (s *Environment) Seed() uint64 { return s.cfg.Seed }
 // Group is what is tested: result.Fenced, or a control's name.
 func (s *Environment) Group() string { return s.cfg.Group }
 
-// Faults is false if the same is to happen without faults.
+// Faults is false if the run is one without faults.
 func (s *Environment) Faults() bool { return s.cfg.Faults }
 
 // Workload is the code under test.
@@ -87,16 +87,16 @@ func (s *Environment) Prefix() string { return s.prefix }
 // Redis are the Redis servers of a control.
 func (s *Environment) Redis() []*redisserver.Server { return s.redis.servers }
 
-// OperationBound is within which an operation has to end, usually.
+// OperationBound is the time within which an operation has to end, usually.
 func (s *Environment) OperationBound() time.Duration { return s.cfg.Bounds.Operation }
 
 // Process returns a worker by its number, as Worker does.
 func (s *Environment) Process(number int) *Worker { return s.workers[number%len(s.workers)] }
 
-// OnTearDown has undo called by TearDown, before what was to be called earlier.
+// OnTearDown registers undo to be called by TearDown, the last one first.
 func (s *Environment) OnTearDown(undo func(context.Context) error) { s.undo = append(s.undo, undo) }
 
-// Observe begins to observe the run from outside. The caller must call Finish.
+// Observe starts observing the run from outside. The caller must call Finish.
 func (s *Environment) Observe(ctx context.Context) (*observe.Observer, error) {
 	return observe.Start(ctx, s.client, s.prefix, s.dsn)
 }
@@ -124,15 +124,16 @@ func (s *Environment) Locks() string {
 // Database implements fault.Site.
 func (s *Environment) Database() *pgxpool.Pool { return s.pool }
 
-// Fail notes what is wrong with the workload or its processes: no fault of the
-// machine's.
+// Fail notes what is wrong with the workload or its processes. It is not for failures of
+// the environment.
 func (s *Environment) Fail(err error) {
 	if err != nil {
 		s.failed = append(s.failed, err)
 	}
 }
 
-// Crashes says which processes ended without having been told or killed.
+// Crashes returns an error for the processes that ended without having been asked to or
+// killed.
 func (s *Environment) Crashes() error {
 	var errs []error
 	for _, w := range s.workers {

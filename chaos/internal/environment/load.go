@@ -19,7 +19,8 @@ const (
 	loadTail  = time.Second // of load after the last fault is reverted
 )
 
-// UnderLoad has all workers work by themselves while the faults happen.
+// UnderLoad starts the load of all workers, and injects the faults of the schedule
+// meanwhile.
 func (s *Environment) UnderLoad(ctx context.Context, schedule []fault.Step) error {
 	for _, w := range s.workers {
 		if err := w.Command(worker.Command{Load: true}); err != nil {
@@ -42,7 +43,7 @@ func (s *Environment) UnderLoad(ctx context.Context, schedule []fault.Step) erro
 
 // FaultsOver records that all faults are over; once.
 func (s *Environment) FaultsOver() {
-	s.over.Do(func() { s.cfg.Trace.Phase(history.PhaseHealed) })
+	s.over.Do(func() { s.cfg.Trace.Phase(history.PhaseFaultsOver) })
 }
 
 // lengthOf is when the last fault of a schedule is reverted.
@@ -53,7 +54,7 @@ func lengthOf(schedule []fault.Step) (length time.Duration) {
 	return length
 }
 
-// endLoad ends the load, once every operation has come to its end.
+// endLoad ends the load, and returns when every operation has ended.
 func (s *Environment) endLoad(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.cfg.Bounds.Operation+s.cfg.Bounds.Grace, ErrHangs)
 	defer cancel()
@@ -69,7 +70,7 @@ func (s *Environment) endLoad(ctx context.Context) error {
 	for range s.workers {
 		e, err := quiet.Next(ctx)
 		if err != nil {
-			return fmt.Errorf("chaos: operations did not come to their end: %w", err)
+			return fmt.Errorf("chaos: operations did not end: %w", err)
 		}
 		if e.Kind == history.Ends {
 			return fmt.Errorf("%w: %s: %s", ErrProcessEnded, e.Process, e.Error)
@@ -79,7 +80,7 @@ func (s *Environment) endLoad(ctx context.Context) error {
 }
 
 // FinalOperations has every worker do one more operation on every resource, one after
-// another. Whether that succeeds in time is for the checkers to say.
+// another. The checkers judge whether each succeeds in time.
 func (s *Environment) FinalOperations(ctx context.Context) error {
 	for number := range s.workers {
 		for _, resource := range s.cfg.Workload.Resources() {

@@ -19,9 +19,9 @@ const (
 	revertBound = 30 * time.Second
 )
 
-// play lets the faults of a schedule happen, each at its time, and returns when the
-// last one is reverted. An error says that a fault could not be injected or
-// reverted: then the run shows nothing.
+// play injects the faults of a schedule, each at its time, and returns when the last one is
+// reverted. It fails if a fault could not be injected or reverted: then the run is
+// inconclusive.
 func (s *Environment) play(ctx context.Context, schedule []fault.Step) error {
 	errs := make([]error, len(schedule))
 	var playing sync.WaitGroup
@@ -44,7 +44,7 @@ func (s *Environment) injectStep(ctx context.Context, step fault.Step) error {
 	if errors.Is(err, fault.ErrMissed) || revert == nil {
 		return fault.IgnoreMissed(err)
 	}
-	_ = clock.Sleep(ctx, step.For) // reverted in any case
+	_ = clock.Sleep(ctx, step.For) // if ctx ends the fault is reverted at once
 	return s.Revert(ctx, step.Fault, revert)
 }
 
@@ -57,7 +57,7 @@ func (s *Environment) Inject(ctx context.Context, f fault.Fault) (revert func(co
 	case err != nil:
 		return nil, fmt.Errorf("chaos: %s: %w", f, err)
 	default:
-		s.cfg.Trace.Record(history.Event{Kind: history.Strikes, Name: f.String()})
+		s.cfg.Trace.Record(history.Event{Kind: history.Injected, Name: f.String()})
 	}
 	return revert, err
 }
@@ -67,8 +67,8 @@ func (s *Environment) Revert(ctx context.Context, f fault.Fault, revert func(con
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), revertBound)
 	defer cancel()
 	if err := revert(bounded); err != nil {
-		return fmt.Errorf("chaos: healing %s: %w", f, err)
+		return fmt.Errorf("chaos: reverting %s: %w", f, err)
 	}
-	s.cfg.Trace.Record(history.Event{Kind: history.Heals, Name: f.String()})
+	s.cfg.Trace.Record(history.Event{Kind: history.Reverted, Name: f.String()})
 	return nil
 }

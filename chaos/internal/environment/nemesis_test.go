@@ -14,20 +14,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// noted is a fault that counts what is done with it, and does nothing.
+// noted is a fault that does nothing, and counts how often it is injected and reverted.
 type noted struct {
 	fails, failsToRevert error
-	struck, healed       *atomic.Int32
+	injected, reverted   *atomic.Int32
 }
 
 func (noted) String() string { return "noted w0" }
 
 func (f noted) Inject(context.Context, fault.Site) (func(context.Context) error, error) {
-	f.struck.Add(1)
+	f.injected.Add(1)
 	if f.fails != nil {
 		return nil, f.fails
 	}
-	return func(context.Context) error { f.healed.Add(1); return f.failsToRevert }, nil
+	return func(context.Context) error { f.reverted.Add(1); return f.failsToRevert }, nil
 }
 
 // once is a schedule of one fault.
@@ -35,18 +35,18 @@ func once(f fault.Fault) []fault.Step {
 	return []fault.Step{{At: time.Millisecond, For: time.Millisecond, Fault: f}}
 }
 
-func TestPlay_TellsWhatItDoesAndUndoesIt(t *testing.T) {
+func TestPlay_RecordsInjectsAndRevertsEachFault(t *testing.T) {
 	broken := errors.New("broken")
 	for name, c := range map[string]struct {
 		fails, failsToRevert error
 		says                 string
-		healed               int32
-		told                 []string
+		reverted             int32
+		recorded             []string
 	}{
-		"struck and healed": {nil, nil, "", 1, []string{"strikes noted w0", "heals noted w0"}},
-		"missed":            {fmt.Errorf("%w: nobody there", fault.ErrMissed), nil, "", 0, []string{"note missed"}},
-		"it fails":          {broken, nil, "chaos: noted w0: broken", 0, nil},
-		"it stays":          {nil, broken, "chaos: healing noted w0: broken", 1, []string{"strikes noted w0"}},
+		"injected and reverted": {nil, nil, "", 1, []string{"injected noted w0", "reverted noted w0"}},
+		"missed":                {fmt.Errorf("%w: it has gone", fault.ErrMissed), nil, "", 0, []string{"note missed"}},
+		"it fails":              {broken, nil, "chaos: noted w0: broken", 0, nil},
+		"it stays":              {nil, broken, "chaos: reverting noted w0: broken", 1, []string{"injected noted w0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := New(Config{Trace: history.NewTrace(history.NewRecorder(io.Discard))})
@@ -57,13 +57,13 @@ func TestPlay_TellsWhatItDoesAndUndoesIt(t *testing.T) {
 			} else {
 				require.ErrorContains(t, err, c.says)
 			}
-			require.EqualValues(t, 1, f.struck.Load())
-			require.Equal(t, c.healed, f.healed.Load())
-			var told []string
+			require.EqualValues(t, 1, f.injected.Load())
+			require.Equal(t, c.reverted, f.reverted.Load())
+			var recorded []string
 			for _, e := range s.cfg.Trace.Events() {
-				told = append(told, string(e.Kind)+" "+e.Name)
+				recorded = append(recorded, string(e.Kind)+" "+e.Name)
 			}
-			require.Equal(t, c.told, told)
+			require.Equal(t, c.recorded, recorded)
 		})
 	}
 }

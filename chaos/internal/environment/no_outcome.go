@@ -7,7 +7,8 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/worker"
 )
 
-// WithoutOutcome returns an error if operations had no outcome, with that of the first.
+// WithoutOutcome returns an error if operations had no outcome. The error says how many,
+// and why the first one had none.
 func (s *Environment) WithoutOutcome() error {
 	var first *history.Event
 	number := 0

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestWithoutOutcome_IsTheWorkload(t *testing.T) {
+func TestWithoutOutcome_NamesTheFirstOperation(t *testing.T) {
 	s := New(Config{Workload: passer{}, Trace: history.NewTrace(history.NewRecorder(io.Discard))})
 	s.Trace().Record(history.Event{Kind: history.Unknown, Process: "w1", Op: "op1", Class: "unknown outcome"})
 	require.NoError(t, s.WithoutOutcome())

@@ -15,11 +15,10 @@ type Operation struct {
 	op     workload.Op
 	within time.Duration
 	ended  chan struct{} // closed when it, or its process, has ended
-	end    history.Event // how; set before that
+	end    history.Event // how it ended; set before ended is closed
 }
 
-// Operate asks a worker for an operation. op's id and seed are made from the run's
-// unless it has some.
+// Operate asks a worker for an operation. An op without an id or a seed is given one.
 func (s *Environment) Operate(number int, op workload.Op) (*Operation, error) {
 	return s.OperateWithin(number, op, s.cfg.Bounds.Operation)
 }
@@ -51,10 +50,10 @@ func (s *Environment) OperateWithin(number int, op workload.Op, within time.Dura
 	return asked, nil
 }
 
-// Done is closed when it, or its process, has ended.
+// Done is closed when the operation, or its process, has ended.
 func (p *Operation) Done() <-chan struct{} { return p.ended }
 
-// Ended reports whether it has ended.
+// Ended reports whether the operation, or its process, has ended.
 func (p *Operation) Ended() bool {
 	select {
 	case <-p.ended:
@@ -64,10 +63,10 @@ func (p *Operation) Ended() bool {
 	}
 }
 
-// Wait waits for the end of the operation and returns how it ended, or an error if
-// its process ended first, or if it still goes on when its time has long been over.
+// Wait waits for the end of the operation and returns how it ended. It fails if the
+// process ended first, or if the operation hangs.
 func (p *Operation) Wait(ctx context.Context) (history.Event, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, p.within, fmt.Errorf("%w: after %v it still goes on", ErrHangs, p.within))
+	ctx, cancel := context.WithTimeoutCause(ctx, p.within, fmt.Errorf("%w: it still runs after %v", ErrHangs, p.within))
 	defer cancel()
 	select {
 	case <-p.ended:
@@ -80,11 +79,12 @@ func (p *Operation) Wait(ctx context.Context) (history.Event, error) {
 	return p.end, nil
 }
 
-// CallAgain has a worker call an operation that has ended, and waits for its end.
+// CallAgain has a worker call Operate again for an operation that has ended, and waits for
+// the call to return.
 func (s *Environment) CallAgain(ctx context.Context, number int, op workload.Op) error {
 	w := s.Process(number)
 	events := s.cfg.Trace.Listen(func(e history.Event) bool {
-		return e.Process == w.Name() && (e.Kind == history.Ends || e.Kind == history.Note && e.Name == worker.NoteAgain)
+		return e.Process == w.Name() && (e.Kind == history.Ends || e.Kind == history.Note && e.Name == worker.NoteCalledAgain)
 	})
 	defer events.Stop()
 	if err := w.Command(worker.Command{Again: &op, Within: s.cfg.Bounds.Operation}); err != nil {

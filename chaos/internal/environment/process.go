@@ -20,28 +20,28 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/child"
 )
 
-// errProcessEnded: the process that was to do something has ended.
+// ErrProcessEnded: the worker process that a command was for has ended.
 var ErrProcessEnded = errors.New("chaos: the worker process has ended")
 
-// process is one of the processes that a worker is in turn. Its methods may be called
+// process is one of the successive processes of a worker. Its methods may be called
 // concurrently.
 type process struct {
 	name  string
 	log   string // file that gets its standard error
 	child *child.Process
 	world *pause.WorldStopper
-	ended chan struct{} // closed when it is gone and all it told has been taken
-	crash error         // why it ended, if nobody made it; once ended is closed
+	ended chan struct{} // closed when it has ended and all its events are in the trace
+	crash error         // why it ended, if the run neither stopped nor killed it; set before ended is closed
 
-	stopping atomic.Bool // it was told to end
-	killed   atomic.Bool // it is killed
+	stopping atomic.Bool // it was asked to end
+	killed   atomic.Bool // it was killed
 
 	sending sync.Mutex
 	in      *os.File
 }
 
-// begin starts a process, which says when it is ready for commands.
-func (p *Worker) begin() (*process, error) {
+// startProcess starts a process. The process records when it is ready for commands.
+func (p *Worker) startProcess() (*process, error) {
 	text, err := json.Marshal(p.spec)
 	if err != nil {
 		return nil, err
@@ -84,19 +84,19 @@ func (p *Worker) begin() (*process, error) {
 	return l, nil
 }
 
-// follow takes what the process tells, until it has ended.
+// follow adds the process's events to the trace, until it has ended.
 func (l *process) follow(out *os.File, trace *history.Trace) {
 	defer close(l.ended)
 	defer l.in.Close()
 	defer l.world.Close()
 	err := history.Read(out, func(e history.Event) error {
-		if e.Kind == history.Reached && e.Name == history.ThereDie {
+		if e.Kind == history.Reached && e.Name == history.ThenKill {
 			l.killed.Store(true)
 		}
 		trace.Add(e)
 		return nil
 	})
-	_ = out.Close() // one that tells what is no event is not listened to any more
+	_ = out.Close() // after a line that is no event, nothing more is read
 	state := l.child.Wait()
 	e := history.Event{Kind: history.Ends, Process: l.name}
 	if !state.Success() || !l.stopping.Load() {
@@ -106,7 +106,7 @@ func (l *process) follow(out *os.File, trace *history.Trace) {
 		e.Error = err.Error()
 	}
 	if e.Error != "" && !(l.killed.Load() && wasKilled(state)) {
-		l.crash = fmt.Errorf("chaos: %s has ended, and nobody made it: %s; it said: %s", l.name, e.Error, l.lastOutput())
+		l.crash = fmt.Errorf("chaos: %s ended by itself: %s; its last output: %s", l.name, e.Error, l.lastOutput())
 	}
 	trace.Record(e)
 }
@@ -116,7 +116,7 @@ func wasKilled(state *os.ProcessState) bool {
 	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
 }
 
-// gone reports whether it has ended.
+// gone reports whether the process has ended.
 func (l *process) gone() bool {
 	select {
 	case <-l.ended:
@@ -126,11 +126,11 @@ func (l *process) gone() bool {
 	}
 }
 
-// commandBound is for how long a process may take no commands; it has a pipe for
-// hundreds.
+// commandBound is for how long a process may leave its pipe of commands full; the pipe has
+// room for hundreds.
 const commandBound = 30 * time.Second
 
-// send tells it to do something. It fails with errProcessEnded if it has ended.
+// send sends the process a command. It fails with ErrProcessEnded if the process has ended.
 func (l *process) send(c worker.Command) error {
 	line, err := json.Marshal(c)
 	if err != nil {
@@ -146,13 +146,13 @@ func (l *process) send(c worker.Command) error {
 	case errors.Is(err, syscall.EPIPE), errors.Is(err, os.ErrClosed):
 		return fmt.Errorf("%w: %s", ErrProcessEnded, l.name)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return fmt.Errorf("%w: %s takes no commands", ErrHangs, l.name)
+		return fmt.Errorf("%w: %s reads no commands", ErrHangs, l.name)
 	}
 	return err
 }
 
-// awaitStopped returns once the kernel shows the process stopped by a signal. It
-// Fail with fault.ErrMissed if it ends, or isn't stopped before ctx ends.
+// awaitStopped returns once the kernel shows the process stopped by a signal. It fails with
+// fault.ErrMissed if the process ends, or isn't stopped before ctx ends.
 func (l *process) awaitStopped(ctx context.Context) error {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
@@ -174,7 +174,7 @@ func (l *process) awaitStopped(ctx context.Context) error {
 	}
 }
 
-// kill ends it by SIGKILL, and returns when all that it told has been taken.
+// kill ends the process by SIGKILL, and returns when all its events are in the trace.
 func (l *process) kill() error {
 	l.killed.Store(true)
 	err := l.child.Kill()
@@ -182,7 +182,7 @@ func (l *process) kill() error {
 	return err
 }
 
-// close ends it orderly, or by force if that takes longer than within.
+// close asks the process to end, and kills it if that takes longer than within.
 func (l *process) close(within time.Duration) error {
 	l.stopping.Store(true)
 	err := l.send(worker.Command{Close: true})
@@ -196,11 +196,10 @@ func (l *process) close(within time.Duration) error {
 		return err
 	case <-late.C:
 	}
-	return errors.Join(err, l.kill(), fmt.Errorf("%w: %s did not end within %v of being told to, and was killed; it said: %s", ErrHangs, l.name, within, l.lastOutput()))
+	return errors.Join(err, l.kill(), fmt.Errorf("%w: %s did not end within %v of being asked to, and was killed; its last output: %s", ErrHangs, l.name, within, l.lastOutput()))
 }
 
-// lastOutput are the last lines of what the worker's processes wrote to standard
-// error.
+// lastOutput is the end of what the worker's processes have written to standard error.
 func (l *process) lastOutput() string {
 	text, err := os.ReadFile(l.log)
 	if err != nil {

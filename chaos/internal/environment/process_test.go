@@ -23,8 +23,8 @@ import (
 	"github.com/fencekit/fencekit/internal/pause"
 )
 
-// passer comes to the point that its operation names as its resource, prints, and
-// needs no server.
+// passer is a workload without servers: an operation reaches the point that its resource
+// names.
 type passer struct{ workload.Workload }
 
 func (passer) Name() string        { return "passer" }
@@ -44,21 +44,21 @@ func (passer) Operate(_ context.Context, env *workload.Env, op workload.Op) erro
 	return nil
 }
 
-// patient is a context for what takes as long as it takes.
+// patient is a context for what succeeds, however long a slow machine takes.
 func patient(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// brief is a context for what waits in vain.
+// brief is a context for what must not happen.
 func brief(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// newEnvironment makes one with one worker, of which no server is there.
+// newEnvironment makes an Environment with one worker and no servers.
 func newEnvironment(t *testing.T) (*Environment, *Worker) {
 	t.Helper()
 	s := New(Config{Trace: history.NewTrace(history.NewRecorder(io.Discard)), Bounds: UsualBounds, Faults: true})
@@ -72,7 +72,7 @@ func newEnvironment(t *testing.T) (*Environment, *Worker) {
 	return s, p
 }
 
-// pass has the worker come to a point.
+// pass sends the worker to a point.
 func pass(t *testing.T, s *Environment, point string) *Operation {
 	t.Helper()
 	op, err := s.Operate(0, workload.Op{Resource: point})
@@ -95,14 +95,14 @@ func TestProcess_WhatTheWorkloadPrintsIsNoEvent(t *testing.T) {
 	require.NoError(t, s.Crashes())
 }
 
-// A process that has ended answers nothing: whoever waited for it would wait for ever.
+// A process that has ended never answers: waiting for it would hang.
 func TestProcess_ThatHasEndedIsMissed(t *testing.T) {
 	s, p := newEnvironment(t)
 	require.NoError(t, p.Kill())
 	require.ErrorIs(t, p.Kill(), fault.ErrMissed)
 	require.ErrorIs(t, p.Signal(syscall.SIGSTOP), fault.ErrMissed)
 	require.ErrorIs(t, p.AwaitStopped(patient(t)), fault.ErrMissed)
-	require.ErrorIs(t, p.Arm(patient(t), "here", fault.ThenStop), fault.ErrMissed)
+	require.ErrorIs(t, p.Arm(patient(t), "here", fault.ThenPause), fault.ErrMissed)
 	_, err := p.StopTheWorld(patient(t))
 	require.ErrorIs(t, err, fault.ErrMissed)
 	_, err = s.Operate(0, workload.Op{Resource: "here"})
@@ -122,9 +122,9 @@ func TestProcess_ThatHasEndedIsMissed(t *testing.T) {
 func TestArm_StopsAtThePointUntilResumed(t *testing.T) {
 	s, p := newEnvironment(t)
 	armed := make(chan error)
-	go func() { armed <- p.Arm(patient(t), "here", fault.ThenStop) }()
+	go func() { armed <- p.Arm(patient(t), "here", fault.ThenPause) }()
 	var op *Operation
-	for stopped := false; !stopped; { // until the command that arms it has overtaken an operation
+	for stopped := false; !stopped; { // until the trap is set before an operation begins
 		requirePasses(t, s, "elsewhere")
 		op = pass(t, s, "here")
 		select {
@@ -137,39 +137,39 @@ func TestArm_StopsAtThePointUntilResumed(t *testing.T) {
 	stopped, err := pause.Stopped(p.present().child.Pid())
 	require.NoError(t, err)
 	require.True(t, stopped)
-	require.ErrorIs(t, p.Signal(syscall.SIGSTOP), fault.ErrMissed, "whoever ends this stop would end the other")
+	require.ErrorIs(t, p.Signal(syscall.SIGSTOP), fault.ErrMissed, "one SIGCONT would end both stops")
 	require.NoError(t, p.Resume())
 	_, err = op.Wait(patient(t))
 	require.NoError(t, err)
 	requirePasses(t, s, "here")
 }
 
-func TestArm_IsTakenBackWhenItsTimeIsOver(t *testing.T) {
+func TestArm_IsDisarmedWhenItsTimeIsOver(t *testing.T) {
 	s, p := newEnvironment(t)
-	require.ErrorIs(t, p.Arm(brief(t), "here", fault.ThenDie), fault.ErrMissed)
+	require.ErrorIs(t, p.Arm(brief(t), "here", fault.ThenKill), fault.ErrMissed)
 	requirePasses(t, s, "here")
 }
 
-// Two traps in one process would each take the other's for their own.
+// Two traps in one process would each take the other's event for their own.
 func TestArm_OneTrapAtATime(t *testing.T) {
 	s, p := newEnvironment(t)
-	first, err := p.SetTrap("here", 0, fault.ThenDie)
+	first, err := p.SetTrap("here", 0, fault.ThenKill)
 	require.NoError(t, err)
-	require.ErrorIs(t, p.Arm(patient(t), "there", fault.ThenStop), fault.ErrMissed)
+	require.ErrorIs(t, p.Arm(patient(t), "there", fault.ThenPause), fault.ErrMissed)
 	requirePasses(t, s, "there")
 	op := pass(t, s, "here")
 	require.NoError(t, first.Sprung(patient(t)))
 	_, err = op.Wait(patient(t))
 	require.ErrorIs(t, err, ErrProcessEnded)
 	require.NoError(t, p.Start(patient(t)))
-	require.NoError(t, s.Crashes(), "it was made to die")
-	require.ErrorIs(t, p.Arm(brief(t), "there", fault.ThenStop), fault.ErrMissed)
+	require.NoError(t, s.Crashes(), "the run killed it")
+	require.ErrorIs(t, p.Arm(brief(t), "there", fault.ThenPause), fault.ErrMissed)
 }
 
-// The trap was in another process than the one that is there when its time is over.
+// The trap's process was killed; the present one has no trap.
 func TestArm_IsMissedWhenItsProcessIsKilled(t *testing.T) {
 	s, p := newEnvironment(t)
-	set, err := p.SetTrap("here", 0, fault.ThenDie)
+	set, err := p.SetTrap("here", 0, fault.ThenKill)
 	require.NoError(t, err)
 	require.NoError(t, p.Kill())
 	require.NoError(t, p.Start(patient(t)))
@@ -177,23 +177,23 @@ func TestArm_IsMissedWhenItsProcessIsKilled(t *testing.T) {
 	requirePasses(t, s, "here")
 }
 
-func TestProcess_DeathAtAPointIsThatOfItsOwnLife(t *testing.T) {
+func TestProcess_ATrapSeesTheEndOfItsOwnProcess(t *testing.T) {
 	s, p := newEnvironment(t)
-	set, err := p.SetTrap("here", 0, fault.ThenDie)
+	set, err := p.SetTrap("here", 0, fault.ThenKill)
 	require.NoError(t, err)
 	pass(t, s, "here")
 	<-p.present().ended
-	require.NoError(t, p.Start(patient(t)), "somebody else starts it before the trap's owner looks")
+	require.NoError(t, p.Start(patient(t)), "a new process starts before the trap is looked at")
 	require.NoError(t, set.Sprung(patient(t)))
 }
 
-func TestProcess_CrashesAreToldFromKills(t *testing.T) {
+func TestProcess_CrashesDifferFromKills(t *testing.T) {
 	for _, how := range []string{"exit", "panic"} {
 		s, p := newEnvironment(t)
 		_, err := pass(t, s, how).Wait(patient(t))
 		require.ErrorIs(t, err, ErrProcessEnded)
 		require.NoError(t, p.Stop())
-		require.ErrorContains(t, s.Crashes(), "w0 has ended, and nobody made it")
+		require.ErrorContains(t, s.Crashes(), "w0 ended by itself")
 		if how == "panic" {
 			require.ErrorContains(t, s.Crashes(), "at the disco")
 		}
@@ -204,13 +204,13 @@ func TestProcess_CrashesAreToldFromKills(t *testing.T) {
 	require.NoError(t, p.Stop())
 	require.NoError(t, s.Crashes())
 	require.NoError(t, p.Start(patient(t)))
-	require.NoError(t, syscall.Kill(p.present().child.Pid(), syscall.SIGKILL)) // nobody of the run's
+	require.NoError(t, syscall.Kill(p.present().child.Pid(), syscall.SIGKILL)) // not the run's doing
 	<-p.present().ended
 	require.ErrorContains(t, s.Crashes(), "signal: killed")
 }
 
-// A stopped process takes no commands when its pipe is full, but can be killed.
-func TestProcess_ThatTakesNoCommandsCanBeKilled(t *testing.T) {
+// A stopped process reads no commands: its pipe fills up. It can still be killed.
+func TestProcess_ThatReadsNoCommandsCanBeKilled(t *testing.T) {
 	_, p := newEnvironment(t)
 	require.NoError(t, p.Signal(syscall.SIGSTOP))
 	require.NoError(t, p.AwaitStopped(patient(t)))
@@ -229,7 +229,7 @@ func TestProcess_ThatTakesNoCommandsCanBeKilled(t *testing.T) {
 			full.Unlock()
 		}
 	}()
-	for before := -1; ; { // until it hasn't got on for a while
+	for before := -1; ; { // until no command has been sent for a while
 		full.Lock()
 		now := count
 		full.Unlock()
@@ -260,7 +260,7 @@ func TestProcess_LeavesNoFilesOpen(t *testing.T) {
 	require.NoError(t, p.Kill())
 	before = openFiles(t)
 	require.Error(t, p.Start(patient(t)))
-	require.ErrorIs(t, p.Kill(), fault.ErrMissed, "there is none, and that is no panic")
+	require.ErrorIs(t, p.Kill(), fault.ErrMissed, "there is no process")
 	require.LessOrEqual(t, openFiles(t), before)
 }
 
@@ -271,7 +271,7 @@ func openFiles(t *testing.T) int {
 }
 
 // Faults of one worker may overlap.
-func TestProcess_StandsFaultsThatOverlap(t *testing.T) {
+func TestProcess_FaultsMayOverlap(t *testing.T) {
 	s, p := newEnvironment(t)
 	resume, err := p.StopTheWorld(patient(t))
 	require.NoError(t, err)
@@ -282,7 +282,7 @@ func TestProcess_StandsFaultsThatOverlap(t *testing.T) {
 	_, err = (fault.Pause{}).Inject(patient(t), s)
 	require.ErrorIs(t, err, fault.ErrMissed)
 	revert, err := (fault.Kill{}).Inject(patient(t), s)
-	require.NoError(t, err, "it is stopped twice over, and dies")
+	require.NoError(t, err, "it is stopped twice, and can be killed")
 	require.NoError(t, resume(patient(t)))
 	require.NoError(t, unpause(patient(t)))
 	require.NoError(t, revert(patient(t)))

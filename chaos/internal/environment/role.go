@@ -7,7 +7,7 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// createAppRole creates worker.AppRole, with all rights to the workload's own data.
+// createAppRole creates worker.AppRole, with all rights on the workload's own data.
 func (s *Environment) createAppRole(ctx context.Context) error {
 	if err := postgres.GrantRoles(ctx, s.pool, "", postgres.Roles{App: worker.AppRole}); err != nil {
 		return err

@@ -12,8 +12,8 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/redisserver"
 )
 
-// Servers are the servers of runs that follow one another. What a run needs is started
-// when the first one needs it. After Close the next run starts others.
+// Servers are the servers that successive runs share. Each is started when a run first
+// needs it. After Close the next run starts new ones.
 type Servers struct {
 	postgres *pgserver.Server
 	etcd     map[int]*etcdserver.Cluster // by number of members
@@ -65,8 +65,8 @@ func (c cluster) Members() (members []fault.Member) {
 
 func (c cluster) Leader(ctx context.Context) (fault.Member, error) { return c.Cluster.Leader(ctx) }
 
-// redises are the Redis servers that a control needs, of its own: they lose their
-// data.
+// redises are the Redis servers of one run of a control. Runs don't share them: faults
+// make them lose their data.
 type redises struct {
 	servers []*redisserver.Server
 }
@@ -123,7 +123,7 @@ func (r *redises) close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// PostgresSource says where the Postgres is from; empty before it has started.
+// PostgresSource says where the Postgres comes from; empty before it has started.
 func (l *Servers) PostgresSource() string {
 	if l.postgres == nil {
 		return ""

@@ -13,8 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// SetUp makes everything but the worker processes. tearDown undoes it, also after
-// a failure.
+// SetUp makes everything but the worker processes. TearDown undoes it, also after a
+// failure.
 func (s *Environment) SetUp(ctx context.Context, servers *Servers, members int) (err error) {
 	name := fmt.Sprintf("%016x", rand.Uint64())
 	s.prefix = "chaos/" + name
@@ -67,7 +67,7 @@ func (s *Environment) prepare(ctx context.Context) error {
 	return c.Prepare(ctx, s.pool)
 }
 
-// TearDown undoes setUp.
+// TearDown undoes SetUp.
 func (s *Environment) TearDown(ctx context.Context) error {
 	var errs []error
 	for i := len(s.undo) - 1; i >= 0; i-- {

@@ -9,8 +9,8 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/worker"
 )
 
-// Trap is a point at which a process was told to stop, or to die. A process has one
-// at a time, so that what it tells is told of that one.
+// Trap is a point at which a process is to stop, or to die. A process has one at a time,
+// so that its events are about that one.
 type Trap struct {
 	worker  *Worker
 	process *process
@@ -18,10 +18,10 @@ type Trap struct {
 	events  *history.Listener
 }
 
-// SetTrap has the process stop or die at a point; of awaits (worker.PointAwait) at the
-// one after skip others. The process knows of it before it gets any later command. It fails
-// with fault.ErrMissed if there is no process, or another trap in it. The caller must
-// call Sprung.
+// SetTrap has the process stop or die when it reaches a point; of awaits
+// (worker.PointAwait) it skips the first skip. The trap is set before any later command
+// is read. SetTrap fails with fault.ErrMissed if the process has ended, or has another
+// trap. The caller must call Sprung.
 func (p *Worker) SetTrap(point string, skip int, then fault.Then) (*Trap, error) {
 	if !p.trapping.TryLock() {
 		return nil, fmt.Errorf("%w: %s has a trap already", fault.ErrMissed, p.Name())
@@ -38,8 +38,9 @@ func (p *Worker) SetTrap(point string, skip int, then fault.Then) (*Trap, error)
 	return t, nil
 }
 
-// Sprung waits until the process has stopped, or died, at the point. When ctx ends
-// first the trap is taken away, and if that was in time it fails with ErrMissed.
+// Sprung waits until the process has stopped, or died, at the point. If ctx ends first
+// Sprung removes the trap, and fails with fault.ErrMissed unless the point was reached
+// before that.
 func (t *Trap) Sprung(ctx context.Context) error {
 	defer t.worker.trapping.Unlock()
 	defer t.events.Stop()
@@ -53,16 +54,16 @@ func (t *Trap) Sprung(ctx context.Context) error {
 	case err != nil:
 		return err
 	case e.Kind != history.Reached:
-		return fmt.Errorf("%w: %s did not come to %q", fault.ErrMissed, t.worker.Name(), t.command.Arm)
-	case t.command.Then == fault.ThenDie:
+		return fmt.Errorf("%w: %s did not reach %q", fault.ErrMissed, t.worker.Name(), t.command.Arm)
+	case t.command.Then == fault.ThenKill:
 		<-t.process.ended
 		return nil
 	}
-	return t.process.awaitStopped(late) // it has told that it is about to
+	return t.process.awaitStopped(late) // it is about to stop
 }
 
 // SprungBy is Sprung for a trap that an operation is to spring: it fails with
-// ErrMissed also if that ends before.
+// fault.ErrMissed if the operation ends first.
 func (t *Trap) SprungBy(ctx context.Context, op *Operation) error {
 	over, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -73,8 +74,8 @@ func (t *Trap) SprungBy(ctx context.Context, op *Operation) error {
 	return t.Sprung(over)
 }
 
-// remove takes the trap away. It may still be sprung until the process says that it
-// won't be.
+// remove removes the trap. It returns the event that settles it: the point was reached
+// first, or it is disarmed.
 func (t *Trap) remove(ctx context.Context) (history.Event, error) {
 	if err := t.process.send(worker.Command{Disarm: true}); err != nil {
 		return history.Event{}, missedIfEnded(err)

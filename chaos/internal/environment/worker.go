@@ -17,7 +17,7 @@ import (
 	"github.com/fencekit/fencekit/internal/pgproxy"
 )
 
-// Worker is one worker as its run sees it, through all its processes. It is a
+// Worker is one worker as its run sees it, across its successive processes. It is a
 // fault.Worker. Its methods may be called concurrently.
 type Worker struct {
 	spec       worker.Spec
@@ -28,12 +28,12 @@ type Worker struct {
 	commits    *pgproxy.Proxy
 	trace      *history.Trace
 
-	stalling sync.Mutex // while the world is being stopped, or stands
+	stalling sync.Mutex // while the world is being stopped, or is stopped
 	trapping sync.Mutex // while a trap is set
 
 	mu        sync.Mutex
-	processes []*process // the last one is the present process
-	busy      bool       // it works by itself, and so does whoever takes its place
+	processes []*process // the last one is the present one
+	loaded    bool       // it is under load, and so is a process that replaces it
 }
 
 // Name implements fault.Worker.
@@ -48,8 +48,8 @@ func (p *Worker) ToPostgres() *netfault.Link { return p.postgres }
 // Commits implements fault.Worker.
 func (p *Worker) Commits() *pgproxy.Proxy { return p.commits }
 
-// Start implements fault.Worker: it returns when the process is ready for commands.
-// Until then no fault can reach it.
+// Start implements fault.Worker: it returns when the process is ready for commands. Until
+// then faults don't reach the process.
 func (p *Worker) Start(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -60,7 +60,7 @@ func (p *Worker) Start(ctx context.Context) error {
 		return e.Process == p.Name() && (e.Kind == history.Note && e.Name == worker.NoteReady || e.Kind == history.Ends)
 	})
 	defer ready.Stop()
-	l, err := p.begin()
+	l, err := p.startProcess()
 	if err != nil {
 		return fmt.Errorf("chaos: starting %s: %w", p.Name(), err)
 	}
@@ -70,9 +70,9 @@ func (p *Worker) Start(ctx context.Context) error {
 		err = errors.New(l.lastOutput())
 	}
 	if err != nil {
-		return fmt.Errorf("chaos: %s did not come up: %w", p.Name(), err)
+		return fmt.Errorf("chaos: %s did not start: %w", p.Name(), err)
 	}
-	if p.busy {
+	if p.loaded {
 		return l.send(worker.Command{Load: true})
 	}
 	return nil
@@ -88,18 +88,18 @@ func (p *Worker) present() *process {
 	return p.processes[len(p.processes)-1]
 }
 
-// Command tells the present process to do something. It fails with errProcessEnded
-// if that has ended.
+// Command sends a command to the present process. It fails with ErrProcessEnded if the
+// process has ended.
 func (p *Worker) Command(c worker.Command) error {
 	p.mu.Lock()
-	p.busy = (p.busy || c.Load) && !c.Quiet
+	p.loaded = (p.loaded || c.Load) && !c.Quiet
 	l := p.processes[len(p.processes)-1]
 	p.mu.Unlock()
 	return l.send(c)
 }
 
-// Signal implements fault.Worker. It fails with fault.ErrMissed if the process has
-// ended, or is to be stopped and already is: one resume would end both stops.
+// Signal implements fault.Worker. It fails with fault.ErrMissed if the process has ended,
+// or if it is stopped already and sig is SIGSTOP: one Resume would end both stops.
 func (p *Worker) Signal(sig syscall.Signal) error {
 	l := p.present()
 	if l.gone() {
@@ -114,8 +114,7 @@ func (p *Worker) Signal(sig syscall.Signal) error {
 // Resume implements fault.Worker.
 func (p *Worker) Resume() error { return p.present().child.Resume() }
 
-// Kill implements fault.Worker. It returns when all that the process told has been
-// taken.
+// Kill implements fault.Worker. It returns when all the process's events are in the trace.
 func (p *Worker) Kill() error {
 	l := p.present()
 	if l.gone() {
@@ -127,11 +126,11 @@ func (p *Worker) Kill() error {
 // AwaitStopped implements fault.Worker.
 func (p *Worker) AwaitStopped(ctx context.Context) error { return p.present().awaitStopped(ctx) }
 
-// StopTheWorld implements fault.Worker. One stop at a time: a world that stands
-// can't be stopped.
+// StopTheWorld implements fault.Worker. It fails with fault.ErrMissed if the world is
+// stopped already.
 func (p *Worker) StopTheWorld(ctx context.Context) (func(context.Context) error, error) {
 	if !p.stalling.TryLock() {
-		return nil, fmt.Errorf("%w: the world of %s stands already", fault.ErrMissed, p.Name())
+		return nil, fmt.Errorf("%w: the world of %s is stopped already", fault.ErrMissed, p.Name())
 	}
 	l := p.present()
 	if err := l.send(worker.Command{Stall: true}); err != nil {
@@ -149,7 +148,7 @@ func (p *Worker) StopTheWorld(ctx context.Context) (func(context.Context) error,
 	}, nil
 }
 
-// resumeLate waits for a stop whose caller has given up, and resumes the world at
+// resumeLate waits for a stop that its caller no longer waits for, and resumes the world at
 // once. It also returns when the process has ended.
 func (p *Worker) resumeLate(world *pause.WorldStopper) {
 	defer p.stalling.Unlock()
@@ -167,7 +166,7 @@ func (p *Worker) Arm(ctx context.Context, point string, then fault.Then) error {
 	return t.Sprung(ctx)
 }
 
-// Stop ends the present process orderly, or by force if that takes too long.
+// Stop asks the present process to end, and kills it if that takes too long.
 func (p *Worker) Stop() error {
 	l := p.present()
 	if l == nil || l.gone() {
@@ -176,7 +175,7 @@ func (p *Worker) Stop() error {
 	return l.close(p.closeBound)
 }
 
-// kill ends the present process by force, if there is one.
+// kill kills the present process, if there is one.
 func (p *Worker) kill() error {
 	l := p.present()
 	if l == nil || l.gone() {
@@ -185,8 +184,7 @@ func (p *Worker) kill() error {
 	return l.kill()
 }
 
-// crashes says which of the worker's processes ended by themselves. It leaves out
-// those that run.
+// crashes returns why those of the worker's processes ended that ended by themselves.
 func (p *Worker) crashes() (errs []error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -196,7 +194,7 @@ func (p *Worker) crashes() (errs []error) {
 	return errs
 }
 
-// missedIfEnded has a fault miss a process that has ended.
+// missedIfEnded turns ErrProcessEnded into fault.ErrMissed.
 func missedIfEnded(err error) error {
 	if errors.Is(err, ErrProcessEnded) {
 		return fmt.Errorf("%w: %w", fault.ErrMissed, err)

@@ -14,7 +14,7 @@ import (
 	"github.com/fencekit/fencekit/internal/pgproxy"
 )
 
-// StartWorkers makes and starts the worker processes, each with links of its own.
+// StartWorkers starts the worker processes, each with its own links.
 func (s *Environment) StartWorkers(ctx context.Context, workers Workers) error {
 	if workers.Unhindered {
 		if err := s.createAppRole(ctx); err != nil {
@@ -60,10 +60,10 @@ func (s *Environment) link(p *Worker) (err error) {
 	return nil
 }
 
-// StopWorkers ends the worker processes orderly.
+// StopWorkers asks the worker processes to end.
 func (s *Environment) StopWorkers() error { return s.each((*Worker).Stop) }
 
-// KillWorkers ends them by force, as nothing depends on them any more.
+// KillWorkers kills the worker processes.
 func (s *Environment) KillWorkers() error { return s.each((*Worker).kill) }
 
 // each does something with all workers at once.

@@ -16,15 +16,15 @@ type Loss string
 const (
 	Swallowed Loss = "swallowed" // it never arrives
 	Unheard   Loss = "unheard"   // it arrives; its answer is lost
-	Held      Loss = "held"      // it arrives when the fault is healed
+	Held      Loss = "held"      // it arrives when the fault is reverted
 )
 
 // LoseCommit loses a worker's next COMMIT, or its answer, and cuts the connection.
 type LoseCommit struct {
 	Worker int
 	Loss   Loss
-	// Operation leaves out transactions that are one message from BEGIN to COMMIT, as
-	// a claim is.
+	// Operation leaves out transactions that are a single message from BEGIN to COMMIT,
+	// as a claim is.
 	Operation bool
 }
 
@@ -36,7 +36,7 @@ func (f LoseCommit) String() string {
 }
 
 // WholeTransaction reports whether a message that ends with a COMMIT begins its
-// transaction as well, as a claim does. Then it is no operation's.
+// transaction as well, as a claim's does. An operation's never does.
 func WholeTransaction(sql string) bool { return begins.MatchString(sql) }
 
 var begins = regexp.MustCompile(`(?i)^\s*(begin|start\s+transaction)\b`)
@@ -46,10 +46,10 @@ func (f LoseCommit) Inject(ctx context.Context, site Site) (func(context.Context
 	commits := site.Worker(f.Worker).Commits()
 	free, err := commits.Reserve(ctx)
 	if err != nil {
-		return nil, missed(fmt.Errorf("other COMMITs are to be lost before: %w", err))
+		return nil, missed(fmt.Errorf("an earlier fault still waits for its COMMIT: %w", err))
 	}
 	defer free()
-	var taken atomic.Bool // a COMMIT has come: it will be lost, even if that takes longer
+	var taken atomic.Bool // a COMMIT has come: it will be lost, even after ctx has ended
 	action := map[Loss]func() *pgproxy.Action{
 		Swallowed: pgproxy.SwallowCommit, Unheard: pgproxy.SwallowReply, Held: pgproxy.HoldCommit,
 	}[f.Loss]()

@@ -6,8 +6,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// EtcdCompact has the lock service forget all older revisions of its keys, as it does
-// from time to time: a watch that has still to show one of them can't.
+// EtcdCompact compacts etcd's history, as etcd does itself from time to time: a watch that
+// has not yet shown one of the older revisions fails.
 type EtcdCompact struct{}
 
 func (EtcdCompact) String() string { return "etcd-compact" }

@@ -8,8 +8,8 @@ import (
 	"github.com/fencekit/fencekit/internal/netfault"
 )
 
-// Delay has everything between a worker and a server arrive later, in both
-// directions, by Latency and up to Jitter more or less.
+// Delay delays everything between a worker and a server, in both directions, by Latency
+// plus or minus up to Jitter.
 type Delay struct {
 	Worker          int
 	To              Server
@@ -22,7 +22,7 @@ func (f Delay) String() string {
 
 // Inject implements Fault.
 func (f Delay) Inject(_ context.Context, site Site) (func(context.Context) error, error) {
-	return f.To.strike(site.Worker(f.Worker), func(l *netfault.Link) (reverts []func()) {
+	return f.To.inject(site.Worker(f.Worker), func(l *netfault.Link) (reverts []func()) {
 		for _, d := range BothWays.directions() {
 			reverts = append(reverts, l.Delay(d, f.Latency, f.Jitter))
 		}

@@ -1,15 +1,15 @@
-// Package fault holds what can be done to the processes and servers of a chaos
-// run, one kind of fault per file.
+// Package fault has the faults that a chaos run injects into its processes and
+// servers, one kind of fault per file.
 //
 // # Model
 //
-// A Fault strikes a Site, which the run offers, and is healed later. It is made
-// from data alone, so that a schedule of faults can be made from a seed, printed
-// and made again. Inject returns when the fault is there, not when it was asked
-// for: a process is stopped, a connection is silent, a lease is gone.
+// A Fault is injected into a Site, which the run provides, and is reverted later. It is
+// plain data: a schedule of faults can be made from a seed, printed, and made again.
+// Inject returns when the fault is in effect, not when it was asked for: the process has
+// stopped, the connection is silent, the lease is gone.
 //
 // # What is not promised
 //
-// A fault whose victim is not there any more, such as the lease of a lock that
-// was released a moment ago, returns ErrMissed: it didn't happen.
+// A fault whose victim no longer exists, such as the lease of a lock that was released a
+// moment ago, returns ErrMissed: it was not injected.
 package fault

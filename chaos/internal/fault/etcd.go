@@ -8,8 +8,8 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/child"
 )
 
-// Leader stands for the member of the lock service that leads when the fault
-// strikes, in place of a number.
+// Leader, in place of a member's number, is the member that leads when the fault is
+// injected.
 const Leader = -1
 
 func member(ctx context.Context, site Site, number int) (Member, error) {
@@ -31,8 +31,7 @@ func memberName(number int) string {
 	return fmt.Sprintf("member %d", number)
 }
 
-// EtcdPause stops a member of the lock service by SIGSTOP: connections stay open and
-// silent.
+// EtcdPause stops a member of etcd by SIGSTOP: its connections stay open and silent.
 type EtcdPause struct{ Member int }
 
 func (f EtcdPause) String() string { return "etcd-pause " + memberName(f.Member) }
@@ -45,13 +44,12 @@ func (f EtcdPause) Inject(ctx context.Context, site Site) (func(context.Context)
 	}
 	err = m.Pause()
 	if errors.Is(err, child.ErrNotRunning) {
-		return nil, missed(err) // another fault has struck it
+		return nil, missed(err) // another fault has ended it
 	}
 	return func(context.Context) error { return m.Resume() }, err
 }
 
-// EtcdKill ends a member of the lock service by SIGKILL; its data stays. Healing
-// starts it again.
+// EtcdKill ends a member of etcd by SIGKILL; its data stays. Reverting restarts it.
 type EtcdKill struct{ Member int }
 
 func (f EtcdKill) String() string { return "etcd-kill " + memberName(f.Member) }
@@ -62,17 +60,17 @@ func (f EtcdKill) Inject(ctx context.Context, site Site) (func(context.Context) 
 	if err != nil {
 		return nil, err
 	}
-	switch err := m.Pause(); { // Kill doesn't say that it found nothing
+	switch err := m.Pause(); { // Kill doesn't report a process that isn't running
 	case errors.Is(err, child.ErrNotRunning):
-		return nil, missed(err) // another fault has struck it
+		return nil, missed(err) // another fault has ended it
 	case err != nil:
 		return nil, err
 	}
 	return m.Restart, m.Kill()
 }
 
-// EtcdIsolate cuts a member of the lock service off from the others, of which there
-// have to be some. Clients still reach it.
+// EtcdIsolate cuts a member of etcd off from the other members, of which there has to be
+// at least one. Clients still reach it.
 type EtcdIsolate struct{ Member int }
 
 func (f EtcdIsolate) String() string { return "etcd-isolate " + memberName(f.Member) }
@@ -80,7 +78,7 @@ func (f EtcdIsolate) String() string { return "etcd-isolate " + memberName(f.Mem
 // Inject implements Fault.
 func (f EtcdIsolate) Inject(ctx context.Context, site Site) (func(context.Context) error, error) {
 	if len(site.Etcd().Members()) == 1 {
-		return nil, missed(errors.New("there is one member alone"))
+		return nil, missed(errors.New("the cluster has a single member"))
 	}
 	m, err := member(ctx, site, f.Member)
 	if err != nil {

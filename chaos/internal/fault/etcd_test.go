@@ -32,7 +32,7 @@ func startCluster(t testing.TB, size int) cluster {
 	return cluster{c}
 }
 
-// ask asks one member for something, of all members' knowledge or of its own.
+// ask reads a key from one member; without options the read is linearizable.
 func ask(ctx context.Context, t testing.TB, m *etcdserver.Member, opts ...clientv3.OpOption) error {
 	t.Helper()
 	client, err := m.Client(context.Background())
@@ -42,9 +42,9 @@ func ask(ctx context.Context, t testing.TB, m *etcdserver.Member, opts ...client
 	return err
 }
 
-// A member that is struck answers nobody, the others do, and it does again when it is
-// healed. One that is cut off still answers what it can alone.
-func TestEtcd_StrikesOneMember(t *testing.T) {
+// While the fault lasts its member answers no client, and the others do; afterwards it
+// answers again. An isolated member still answers serializable reads.
+func TestEtcd_InjectsIntoOneMember(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 3)
 	s := &site{etcd: c}
@@ -64,7 +64,7 @@ func TestEtcd_StrikesOneMember(t *testing.T) {
 		case fault.EtcdIsolate:
 			victim, isolated = pick(members, f.Member, leader), true
 		}
-		revert := strike(t, f, s)
+		revert := inject(t, f, s)
 		require.Error(t, ask(brief(t), t, victim), f)
 		if isolated {
 			require.NoError(t, ask(patient(t), t, victim, clientv3.WithSerializable()), f)
@@ -88,13 +88,13 @@ func pick(members []*etcdserver.Member, number int, leader *etcdserver.Member) *
 	return members[number%len(members)]
 }
 
-// Where nobody leads no leader can be struck, and one member alone can't be cut off.
+// A cluster without a leader has none to stop, and a single member can't be isolated.
 func TestEtcd_MissesWhatIsNotThere(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 1)
 	s := &site{etcd: c}
 	requireMissed(patient(t), t, fault.EtcdIsolate{}, s)
-	revert := strike(t, fault.EtcdKill{}, s)
+	revert := inject(t, fault.EtcdKill{}, s)
 	for _, f := range []fault.Fault{fault.EtcdPause{Member: fault.Leader}, fault.EtcdKill{Member: fault.Leader}} {
 		requireMissed(brief(t), t, f, s)
 	}
@@ -102,7 +102,7 @@ func TestEtcd_MissesWhatIsNotThere(t *testing.T) {
 	require.NoError(t, ask(patient(t), t, c.Cluster.Members()[0]))
 }
 
-// Another fault has struck the member before.
+// Another fault has ended the member before.
 func TestEtcd_MissesAMemberThatIsDown(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 1)
@@ -113,7 +113,7 @@ func TestEtcd_MissesAMemberThatIsDown(t *testing.T) {
 	}
 }
 
-// newOwn is a site with an etcd of its own.
+// newOwn is a site with its own etcd.
 func newOwn(t testing.TB) *site {
 	t.Helper()
 	c := startCluster(t, 1)
@@ -123,7 +123,7 @@ func newOwn(t testing.TB) *site {
 	return &site{etcd: c, observer: client, locks: "locks/"}
 }
 
-// What was compacted can't be watched any more, and what is there stays.
+// Compacted revisions can't be watched any more; the latest value stays.
 func TestEtcdCompact_ForgetsAllButTheLatest(t *testing.T) {
 	t.Parallel()
 	s := newOwn(t)
@@ -131,20 +131,20 @@ func TestEtcdCompact_ForgetsAllButTheLatest(t *testing.T) {
 	require.NoError(t, err)
 	_, err = s.observer.Put(patient(t), "key", "2")
 	require.NoError(t, err)
-	strikeOnce(t, fault.EtcdCompact{}, s)
+	injectOnce(t, fault.EtcdCompact{}, s)
 	seen := <-s.observer.Watch(patient(t), "key", clientv3.WithRev(first.Header.Revision))
 	require.ErrorIs(t, seen.Err(), rpctypes.ErrCompacted)
 	got, err := s.observer.Get(patient(t), "key")
 	require.NoError(t, err)
 	require.Equal(t, "2", string(got.Kvs[0].Value))
-	requireMissed(patient(t), t, fault.EtcdCompact{}, s) // there is nothing older any more
+	requireMissed(patient(t), t, fault.EtcdCompact{}, s) // no older revision is left
 }
 
-// Nothing that needs space is taken until it is healed.
+// Until it is reverted etcd rejects requests that need space.
 func TestEtcdNoSpace_TakesNoWrites(t *testing.T) {
 	t.Parallel()
 	s := newOwn(t)
-	revert := strike(t, fault.EtcdNoSpace{}, s)
+	revert := inject(t, fault.EtcdNoSpace{}, s)
 	_, err := s.observer.Put(patient(t), "key", "")
 	require.ErrorIs(t, err, rpctypes.ErrNoSpace)
 	_, err = s.observer.Delete(patient(t), "key")

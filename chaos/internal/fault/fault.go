@@ -14,14 +14,14 @@ import (
 	"github.com/fencekit/fencekit/internal/pgproxy"
 )
 
-// ErrMissed: there was nothing to strike. The fault didn't happen.
-var ErrMissed = errors.New("fault: there was nothing to strike")
+// ErrMissed: the fault found no victim, and was not injected.
+var ErrMissed = errors.New("fault: no victim")
 
-// missed is ErrMissed with its reason: the victim has gone meanwhile, or another
-// fault has struck the server, which may yet do what it was asked for.
+// missed is ErrMissed with its reason: the victim has gone meanwhile, or another fault
+// keeps the server from answering; then the server may still do what it was asked for.
 func missed(err error) error { return fmt.Errorf("%w: %w", ErrMissed, err) }
 
-// IgnoreMissed returns err, but nil if it is ErrMissed.
+// IgnoreMissed returns nil if err is ErrMissed, and err otherwise.
 func IgnoreMissed(err error) error {
 	if errors.Is(err, ErrMissed) {
 		return nil
@@ -31,16 +31,16 @@ func IgnoreMissed(err error) error {
 
 // Fault is one thing that can go wrong.
 type Fault interface {
-	// String says what is done, and to whom, as "pause w1". Its first word is the
-	// kind of fault.
+	// String names the fault and its victim, as "pause w1". Its first word is the kind
+	// of fault.
 	String() string
-	// Inject does it, and returns once it is done. revert undoes it; it is nil if
-	// there is nothing to undo. It fails with ErrMissed if there was nothing to
-	// strike, or none came before ctx ended; then nothing is struck later either.
+	// Inject injects the fault, and returns once it is in effect. revert is nil if there
+	// is nothing to revert. Inject fails with ErrMissed if no victim was found before ctx
+	// ended; then the fault isn't injected later either.
 	Inject(ctx context.Context, site Site) (revert func(ctx context.Context) error, err error)
 }
 
-// Site is where faults strike: the processes and servers of a run.
+// Site is what faults are injected into: the processes and servers of a run.
 type Site interface {
 	// Worker returns a worker process by its number, from 0; numbers beyond the
 	// last one begin again with the first.
@@ -61,30 +61,30 @@ type Site interface {
 type Worker interface {
 	// Name is its name, which its sessions in Postgres have too (application_name).
 	Name() string
-	// Signal sends a signal. It fails with ErrMissed if the process has ended, or has
-	// been stopped and SIGSTOP would do it again.
+	// Signal sends a signal. It fails with ErrMissed if the process has ended, or if the
+	// signal is SIGSTOP and the process is stopped already.
 	Signal(sig syscall.Signal) error
 	// AwaitStopped returns once the kernel shows the process stopped by a signal. It
-	// fails with ErrMissed if that isn't so before ctx ends.
+	// fails with ErrMissed if the process isn't stopped before ctx ends.
 	AwaitStopped(ctx context.Context) error
 	// Resume lets a stopped process go on.
 	Resume() error
 	// Kill ends the process by SIGKILL. It fails with ErrMissed if it has ended.
 	Kill() error
-	// Start starts it anew after its end, as a supervisor would.
+	// Start starts a new process after the last one's end, as a supervisor would.
 	Start(ctx context.Context) error
-	// StopTheWorld has the process's Go runtime stop the world, and returns when it
-	// stands. resume lets it go on.
+	// StopTheWorld has the process's Go runtime stop the world, and returns when it has
+	// stopped. resume lets it go on.
 	StopTheWorld(ctx context.Context) (resume func(context.Context) error, err error)
-	// Arm has the process stop itself (SIGSTOP), or kill itself, when it reaches a
-	// point of an operation for the next time, and returns once it has. When ctx
-	// ends before that it is disarmed, and Arm fails with ErrMissed.
+	// Arm has the process stop itself (SIGSTOP), or kill itself, when it next reaches a
+	// point of an operation, and returns once it has. If ctx ends first the point is
+	// disarmed, and Arm fails with ErrMissed.
 	Arm(ctx context.Context, point string, then Then) error
 	// ToEtcd are its links to the members of the lock service.
 	ToEtcd() []*netfault.Link
 	// ToPostgres is its link to the database server.
 	ToPostgres() *netfault.Link
-	// Commits is the part of its link to Postgres that knows what a COMMIT is.
+	// Commits is the proxy on its link to Postgres that recognises COMMITs.
 	Commits() *pgproxy.Proxy
 }
 
@@ -93,8 +93,8 @@ type Then string
 
 // What a process does at an armed point.
 const (
-	ThenStop Then = history.ThereStop
-	ThenDie  Then = history.ThereDie
+	ThenPause Then = history.ThenPause
+	ThenKill  Then = history.ThenKill
 )
 
 // Etcd is the lock service: of one member, or of several.

@@ -7,8 +7,9 @@ import (
 	"github.com/fencekit/fencekit/internal/netfault"
 )
 
-// HalfOpen has the far end of a worker's present connections to a server vanish
-// without a word, as when its machine was switched off. New connections work.
+// HalfOpen makes a worker's present connections to a server half-open, as when the
+// server's machine was switched off: nothing arrives, and neither end sees an error. New
+// connections work.
 type HalfOpen struct {
 	Worker int
 	To     Server
@@ -16,7 +17,7 @@ type HalfOpen struct {
 
 func (f HalfOpen) String() string { return fmt.Sprintf("half-open w%d to %s", f.Worker, f.To) }
 
-// Inject implements Fault. Healing resets those connections.
+// Inject implements Fault. Reverting resets those connections.
 func (f HalfOpen) Inject(_ context.Context, site Site) (func(context.Context) error, error) {
-	return f.To.strike(site.Worker(f.Worker), func(l *netfault.Link) []func() { return []func(){l.HalfOpen()} }), nil
+	return f.To.inject(site.Worker(f.Worker), func(l *netfault.Link) []func() { return []func(){l.HalfOpen()} }), nil
 }

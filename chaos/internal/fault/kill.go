@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Kill ends a worker process by SIGKILL, wherever it is. Healing starts it anew.
+// Kill ends a worker process by SIGKILL, at any point. Reverting starts a new one.
 type Kill struct{ Worker int }
 
 func (f Kill) String() string { return fmt.Sprintf("kill w%d", f.Worker) }
@@ -19,19 +19,19 @@ func (f Kill) Inject(_ context.Context, site Site) (func(context.Context) error,
 	return w.Start, nil
 }
 
-// DieAt has a worker process end by SIGKILL at a point of an operation. Healing
-// starts it anew.
-type DieAt struct {
+// KillAt ends a worker process by SIGKILL at a point of an operation. Reverting starts a
+// new one.
+type KillAt struct {
 	Worker int
 	Point  string
 }
 
-func (f DieAt) String() string { return fmt.Sprintf("kill w%d at %s", f.Worker, f.Point) }
+func (f KillAt) String() string { return fmt.Sprintf("kill w%d at %s", f.Worker, f.Point) }
 
-// Inject implements Fault. It waits until an operation comes to the point.
-func (f DieAt) Inject(ctx context.Context, site Site) (func(context.Context) error, error) {
+// Inject implements Fault. It waits until an operation reaches the point.
+func (f KillAt) Inject(ctx context.Context, site Site) (func(context.Context) error, error) {
 	w := site.Worker(f.Worker)
-	if err := w.Arm(ctx, f.Point, ThenDie); err != nil {
+	if err := w.Arm(ctx, f.Point, ThenKill); err != nil {
 		return nil, err
 	}
 	return w.Start, nil

@@ -10,7 +10,7 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/fault"
 )
 
-// What a fault says begins with its kind, and each kind is told about once.
+// A fault's text begins with its kind, and each kind is listed once.
 func TestKinds_AreTheFirstWordsOfAllFaults(t *testing.T) {
 	said := []string{}
 	for text, f := range map[string]fault.Fault{
@@ -18,7 +18,7 @@ func TestKinds_AreTheFirstWordsOfAllFaults(t *testing.T) {
 		"pause w1 at read":                fault.PauseAt{Worker: 1, Point: "read"},
 		"stop-the-world w1":               fault.StopTheWorld{Worker: 1},
 		"kill w1":                         fault.Kill{Worker: 1},
-		"kill w1 at read":                 fault.DieAt{Worker: 1, Point: "read"},
+		"kill w1 at read":                 fault.KillAt{Worker: 1, Point: "read"},
 		"partition w1 from both, answers": fault.Partition{Worker: 1, From: fault.ToBoth, Way: fault.Answers},
 		"delay w1 to etcd by 20ms ± 5ms":  fault.Delay{Worker: 1, To: fault.ToEtcd, Latency: 20 * time.Millisecond, Jitter: 5 * time.Millisecond},
 		"half-open w1 to postgres":        fault.HalfOpen{Worker: 1, To: fault.ToPostgres},
@@ -44,7 +44,7 @@ func TestKinds_AreTheFirstWordsOfAllFaults(t *testing.T) {
 	for _, kind := range fault.Kinds() {
 		require.Contains(t, said, kind.Name)
 		require.NotContains(t, names, kind.Name)
-		require.NotEmpty(t, kind.Sentence)
+		require.NotEmpty(t, kind.Summary)
 		names = append(names, kind.Name)
 	}
 	require.Subset(t, names, said)

@@ -9,8 +9,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// RevokeLease ends the lease of somebody who holds or awaits a lock: of the one
-// whose key comes at Index in order, counted round.
+// RevokeLease revokes the lease of a holder of a lock, or of a waiter: of the lock key
+// with number Index in the order of keys, modulo their number.
 type RevokeLease struct{ Index int }
 
 func (f RevokeLease) String() string { return fmt.Sprintf("revoke lease %d", f.Index) }
@@ -27,8 +27,8 @@ func (f RevokeLease) Inject(ctx context.Context, site Site) (func(context.Contex
 	return nil, nil
 }
 
-// DeleteLock deletes the key of somebody who holds or awaits a lock, as an operator
-// might: of the one that comes at Index in order, counted round.
+// DeleteLock deletes the lock key of a holder, or of a waiter, as an operator might: the
+// one with number Index in the order of keys, modulo their number.
 type DeleteLock struct{ Index int }
 
 func (f DeleteLock) String() string { return fmt.Sprintf("delete-lock %d", f.Index) }
@@ -62,7 +62,7 @@ func lockKey(ctx context.Context, site Site, index int) (*mvccpb.KeyValue, error
 		}
 	}
 	if len(leased) == 0 {
-		return nil, missed(errors.New("nobody has a lock"))
+		return nil, missed(errors.New("there is no lock key"))
 	}
 	return leased[index%len(leased)], nil
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
-// lockSite is a site with the keys of three who hold or await a lock, two of them of
-// one lease, and with others that are nobody's lock.
+// lockSite is a site with three lock keys, two of them of one lease, and with other keys
+// that are no locks.
 func lockSite(t testing.TB) *site {
 	t.Helper()
 	client := etcdserver.Client(t)
@@ -50,9 +50,9 @@ func (s *site) keys(t testing.TB) (keys []string) {
 func TestRevokeLease_EndsTheLeaseOfTheKeyThatItNames(t *testing.T) {
 	t.Parallel()
 	s := lockSite(t)
-	strikeOnce(t, fault.RevokeLease{Index: 4}, s) // of a, b, c: b
+	injectOnce(t, fault.RevokeLease{Index: 4}, s) // of a, b, c: b
 	require.Equal(t, []string{"a", "aa", "c"}, s.keys(t))
-	strikeOnce(t, fault.RevokeLease{Index: 0}, s)
+	injectOnce(t, fault.RevokeLease{Index: 0}, s)
 	require.Equal(t, []string{"aa"}, s.keys(t))
 	requireMissed(patient(t), t, fault.RevokeLease{}, s)
 }
@@ -60,15 +60,15 @@ func TestRevokeLease_EndsTheLeaseOfTheKeyThatItNames(t *testing.T) {
 func TestDeleteLock_DeletesTheKeyThatItNames(t *testing.T) {
 	t.Parallel()
 	s := lockSite(t)
-	strikeOnce(t, fault.DeleteLock{Index: 5}, s)
+	injectOnce(t, fault.DeleteLock{Index: 5}, s)
 	require.Equal(t, []string{"a", "aa", "b"}, s.keys(t))
-	strikeOnce(t, fault.DeleteLock{Index: 2}, s)
-	strikeOnce(t, fault.DeleteLock{Index: 2}, s)
+	injectOnce(t, fault.DeleteLock{Index: 2}, s)
+	injectOnce(t, fault.DeleteLock{Index: 2}, s)
 	require.Equal(t, []string{"aa"}, s.keys(t))
 	requireMissed(patient(t), t, fault.DeleteLock{}, s)
 }
 
-// A lock service that another fault has struck has no locks to be struck.
+// While another fault keeps etcd silent no lock key is found.
 func TestLease_MissesWhileEtcdIsSilent(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 1)
@@ -76,7 +76,7 @@ func TestLease_MissesWhileEtcdIsSilent(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	s := &site{etcd: c, observer: client, locks: "locks/"}
-	revert := strike(t, fault.EtcdPause{}, s)
+	revert := inject(t, fault.EtcdPause{}, s)
 	requireMissed(brief(t), t, fault.RevokeLease{}, s)
 	requireMissed(brief(t), t, fault.DeleteLock{}, s)
 	revert()

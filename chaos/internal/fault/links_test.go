@@ -10,8 +10,8 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/fault"
 )
 
-// What is cut off hears nothing of its servers; whether those still hear of it is a
-// matter of the direction; and others aren't touched.
+// A worker that is cut off gets nothing from its servers; whether they still get what it
+// sends depends on the direction. Other links are not affected.
 func TestPartition_SilencesWhatItNames(t *testing.T) {
 	t.Parallel()
 	for _, from := range []fault.Server{fault.ToEtcd, fault.ToPostgres, fault.ToBoth} {
@@ -22,7 +22,7 @@ func TestPartition_SilencesWhatItNames(t *testing.T) {
 				l := newLinked(t)
 				session := l.connect(t)
 				require.NoError(t, l.askEtcd(patient(t)))
-				revert := strike(t, f, l)
+				revert := inject(t, f, l)
 				arrives := way == fault.Answers
 
 				if from == fault.ToPostgres {
@@ -49,7 +49,7 @@ func TestPartition_SilencesWhatItNames(t *testing.T) {
 	}
 }
 
-// keyArrives says whether a key has come to etcd; one that should is waited for.
+// keyArrives reports whether a key has come to etcd. It waits for one that should.
 func (l linked) keyArrives(t testing.TB, key string, should bool) bool {
 	return arrives(t, should, func() bool {
 		got, err := l.observer.Get(patient(t), l.locks+key)
@@ -70,15 +70,15 @@ func arrives(t testing.TB, should bool, there func() bool) bool {
 	return there()
 }
 
-// Everything comes an hour later, until it is healed.
-func TestDelay_HasEverythingArriveLater(t *testing.T) {
+// Everything is delayed by an hour, until the fault is reverted.
+func TestDelay_DelaysEverything(t *testing.T) {
 	t.Parallel()
 	for _, to := range []fault.Server{fault.ToEtcd, fault.ToPostgres, fault.ToBoth} {
 		t.Run(string(to), func(t *testing.T) {
 			t.Parallel()
 			l := newLinked(t)
 			require.NoError(t, l.askEtcd(patient(t)))
-			revert := strike(t, fault.Delay{To: to, Latency: time.Hour}, l)
+			revert := inject(t, fault.Delay{To: to, Latency: time.Hour}, l)
 			for server, ask := range map[fault.Server]func(context.Context) error{fault.ToEtcd: l.askEtcd, fault.ToPostgres: l.askPostgres} {
 				if to == server || to == fault.ToBoth {
 					require.Error(t, ask(brief(t)))
@@ -93,13 +93,12 @@ func TestDelay_HasEverythingArriveLater(t *testing.T) {
 	}
 }
 
-// Present sessions carry nothing, and nobody is told, until they are reset; new ones
-// work.
+// Present sessions carry nothing and report no error until they are reset; new ones work.
 func TestHalfOpen_SilencesPresentConnectionsAlone(t *testing.T) {
 	t.Parallel()
 	l := newLinked(t)
 	session := l.connect(t)
-	revert := strike(t, fault.HalfOpen{To: fault.ToPostgres}, l)
+	revert := inject(t, fault.HalfOpen{To: fault.ToPostgres}, l)
 	answered := make(chan error, 1)
 	go func() {
 		_, err := session.Exec(patient(t), "insert into t values ('half-open')")
@@ -127,7 +126,7 @@ func TestReset_EndsPresentConnections(t *testing.T) {
 		_, err := session.Exec(patient(t), "select pg_sleep(3600)")
 		answered <- err
 	}()
-	strikeOnce(t, fault.Reset{To: fault.ToPostgres}, l)
+	injectOnce(t, fault.Reset{To: fault.ToPostgres}, l)
 	err := <-answered
 	require.Error(t, err)
 	require.NotErrorIs(t, err, context.DeadlineExceeded)
@@ -135,7 +134,7 @@ func TestReset_EndsPresentConnections(t *testing.T) {
 }
 
 // Faults of one worker overlap, and none undoes another.
-func TestLinks_FaultsHoldUntilTheyAreHealedThemselves(t *testing.T) {
+func TestLinks_FaultsHoldUntilTheyAreRevertedThemselves(t *testing.T) {
 	t.Parallel()
 	partition := fault.Partition{From: fault.ToBoth, Way: fault.BothWays}
 	delay := fault.Delay{To: fault.ToBoth, Latency: time.Hour}
@@ -148,8 +147,8 @@ func TestLinks_FaultsHoldUntilTheyAreHealedThemselves(t *testing.T) {
 			t.Parallel()
 			l := newLinked(t)
 			require.NoError(t, l.askEtcd(patient(t)))
-			revert := strike(t, c.holds, l)
-			strike(t, c.over, l)()
+			revert := inject(t, c.holds, l)
+			inject(t, c.over, l)()
 			require.Error(t, l.askEtcd(brief(t)))
 			require.Error(t, l.askPostgres(brief(t)))
 			revert()
@@ -163,8 +162,8 @@ func TestHalfOpen_LastsWhileAPartitionEnds(t *testing.T) {
 	t.Parallel()
 	l := newLinked(t)
 	session := l.connect(t)
-	revert := strike(t, fault.HalfOpen{To: fault.ToPostgres}, l)
-	strike(t, fault.Partition{From: fault.ToPostgres, Way: fault.BothWays}, l)()
+	revert := inject(t, fault.HalfOpen{To: fault.ToPostgres}, l)
+	inject(t, fault.Partition{From: fault.ToPostgres, Way: fault.BothWays}, l)()
 	_, err := session.Exec(brief(t), "select 1")
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	revert()

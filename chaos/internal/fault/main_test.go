@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	testenv.Main(m)
 }
 
-// work does what it is told, line by line, and says what it did.
+// work follows commands, one a line, and prints what it did.
 func work() {
 	var armed, then string
 	stopper := os.NewFile(3, "stopper")
@@ -42,7 +42,7 @@ func work() {
 			armed, then = words[1], words[2]
 			fmt.Println("armed")
 		case "come": // to a point
-			if words[1] == armed && then == string(fault.ThenDie) {
+			if words[1] == armed && then == string(fault.ThenKill) {
 				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 				select {}
 			}
@@ -56,22 +56,22 @@ func work() {
 	os.Exit(0)
 }
 
-// patient is a context for what takes as long as it takes.
+// patient is a context for what succeeds, however long a slow machine takes.
 func patient(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// brief is a context for what waits in vain.
+// brief is a context for what must not happen.
 func brief(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// strike does a fault, and returns what reverts it.
-func strike(t testing.TB, f fault.Fault, s fault.Site) (revert func()) {
+// inject injects a fault, and returns what reverts it.
+func inject(t testing.TB, f fault.Fault, s fault.Site) (revert func()) {
 	t.Helper()
 	undo, err := f.Inject(patient(t), s)
 	require.NoError(t, err)
@@ -81,26 +81,26 @@ func strike(t testing.TB, f fault.Fault, s fault.Site) (revert func()) {
 	}
 }
 
-// strikeOnce does a fault that has nothing to be healed.
-func strikeOnce(t testing.TB, f fault.Fault, s fault.Site) {
+// injectOnce injects a fault that leaves nothing to revert.
+func injectOnce(t testing.TB, f fault.Fault, s fault.Site) {
 	t.Helper()
 	undo, err := f.Inject(patient(t), s)
 	require.NoError(t, err)
 	require.Nil(t, undo)
 }
 
-// struck is what became of a Inject.
-type struck struct {
+// injection is the result of Inject.
+type injection struct {
 	revert func(context.Context) error
 	err    error
 }
 
-// begin strikes while the test goes on.
-func begin(ctx context.Context, f fault.Fault, s fault.Site) <-chan struck {
-	done := make(chan struck, 1)
+// begin injects a fault while the test goes on.
+func begin(ctx context.Context, f fault.Fault, s fault.Site) <-chan injection {
+	done := make(chan injection, 1)
 	go func() {
 		revert, err := f.Inject(ctx, s)
-		done <- struck{revert, err}
+		done <- injection{revert, err}
 	}()
 	return done
 }

@@ -27,8 +27,8 @@ func (s Server) links(w Worker) (links []*netfault.Link) {
 	return links
 }
 
-// strike does something to each of these links, and returns what reverts it.
-func (s Server) strike(w Worker, do func(l *netfault.Link) (reverts []func())) func(context.Context) error {
+// inject does something to each of these links, and returns what reverts it.
+func (s Server) inject(w Worker, do func(l *netfault.Link) (reverts []func())) func(context.Context) error {
 	var reverts []func()
 	for _, l := range s.links(w) {
 		reverts = append(reverts, do(l)...)

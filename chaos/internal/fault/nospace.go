@@ -7,8 +7,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// EtcdNoSpace raises the alarm that the lock service raises when it has used up its
-// quota: it takes only what needs no space. Healing disarms it.
+// EtcdNoSpace raises the alarm that etcd raises when it has used up its quota: it then
+// rejects every request that needs space. Reverting disarms the alarm.
 type EtcdNoSpace struct{}
 
 func (EtcdNoSpace) String() string { return "etcd-nospace" }
@@ -24,7 +24,7 @@ func (EtcdNoSpace) Inject(ctx context.Context, site Site) (func(context.Context)
 		Action: pb.AlarmRequest_ACTIVATE, Alarm: pb.AlarmType_NOSPACE, MemberID: now.Header.MemberId,
 	})
 	if err != nil {
-		return nil, err // it may have been raised
+		return nil, err // not missed: it may have been raised
 	}
 	return func(ctx context.Context) error {
 		_, err := client.AlarmDisarm(ctx, &clientv3.AlarmMember{}) // all there are

@@ -7,8 +7,8 @@ import (
 	"github.com/fencekit/fencekit/internal/netfault"
 )
 
-// Partition silences the links between a worker and a server. What was sent
-// meanwhile arrives when it is healed, as TCP has it.
+// Partition silences the links between a worker and a server. What is sent meanwhile
+// arrives when the fault is reverted, as TCP sends it again.
 type Partition struct {
 	Worker int
 	From   Server
@@ -21,7 +21,7 @@ func (f Partition) String() string {
 
 // Inject implements Fault.
 func (f Partition) Inject(_ context.Context, site Site) (func(context.Context) error, error) {
-	return f.From.strike(site.Worker(f.Worker), func(l *netfault.Link) (reverts []func()) {
+	return f.From.inject(site.Worker(f.Worker), func(l *netfault.Link) (reverts []func()) {
 		for _, d := range f.Way.directions() {
 			reverts = append(reverts, l.Cut(d))
 		}

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// Pause stops a worker process by SIGSTOP, wherever it is.
+// Pause stops a worker process by SIGSTOP, at any point.
 type Pause struct{ Worker int }
 
 func (f Pause) String() string { return fmt.Sprintf("pause w%d", f.Worker) }
@@ -24,7 +24,7 @@ func (f Pause) Inject(ctx context.Context, site Site) (func(context.Context) err
 	return resume(w), nil
 }
 
-// PauseAt stops a worker process at a point of an operation.
+// PauseAt stops a worker process by SIGSTOP at a point of an operation.
 type PauseAt struct {
 	Worker int
 	Point  string
@@ -32,10 +32,10 @@ type PauseAt struct {
 
 func (f PauseAt) String() string { return fmt.Sprintf("pause w%d at %s", f.Worker, f.Point) }
 
-// Inject implements Fault. It waits until an operation comes to the point.
+// Inject implements Fault. It waits until an operation reaches the point.
 func (f PauseAt) Inject(ctx context.Context, site Site) (func(context.Context) error, error) {
 	w := site.Worker(f.Worker)
-	if err := w.Arm(ctx, f.Point, ThenStop); err != nil {
+	if err := w.Arm(ctx, f.Point, ThenPause); err != nil {
 		return nil, err
 	}
 	return resume(w), nil

@@ -2,8 +2,8 @@ package fault
 
 import "context"
 
-// PostgresCrash ends the database server at once, without a checkpoint. Healing
-// starts it again, which recovers from its log.
+// PostgresCrash ends the database server at once, without a checkpoint. Reverting restarts
+// it; it recovers from its write-ahead log.
 type PostgresCrash struct{}
 
 func (PostgresCrash) String() string { return "postgres-crash" }
@@ -13,7 +13,7 @@ func (PostgresCrash) Inject(_ context.Context, site Site) (func(context.Context)
 	return site.Postgres().Restart, site.Postgres().Kill()
 }
 
-// PostgresPause stops the database server from taking new connections, silently.
+// PostgresPause stops the database server from accepting new connections, silently.
 // Present ones go on.
 type PostgresPause struct{}
 

@@ -37,7 +37,7 @@ func TestPostgresCrash_EndsTheServerAndKeepsWhatHadCommitted(t *testing.T) {
 	require.NoError(t, err)
 	_, err = session.Exec(patient(t), "create table t as select 'kept' as k")
 	require.NoError(t, err)
-	revert := strike(t, fault.PostgresCrash{}, &site{postgres: server})
+	revert := inject(t, fault.PostgresCrash{}, &site{postgres: server})
 	_, err = session.Exec(patient(t), "select 1")
 	require.Error(t, err)
 	_, err = connect(patient(t), t, server.DSN())
@@ -50,12 +50,12 @@ func TestPostgresCrash_EndsTheServerAndKeepsWhatHadCommitted(t *testing.T) {
 	require.Equal(t, "kept", kept)
 }
 
-func TestPostgresPause_LetsNobodyNewIn(t *testing.T) {
+func TestPostgresPause_AcceptsNoNewConnections(t *testing.T) {
 	t.Parallel()
 	server := startPostgres(t)
 	session, err := connect(patient(t), t, server.DSN())
 	require.NoError(t, err)
-	revert := strike(t, fault.PostgresPause{}, &site{postgres: server})
+	revert := inject(t, fault.PostgresPause{}, &site{postgres: server})
 	_, err = connect(brief(t), t, server.DSN())
 	require.Error(t, err)
 	_, err = session.Exec(patient(t), "select 1")
@@ -65,22 +65,22 @@ func TestPostgresPause_LetsNobodyNewIn(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// It waits for a transaction of that worker, and ends it and no other.
+// It waits for a transaction of that worker, and ends that one alone.
 func TestTerminate_EndsATransactionOfTheWorker(t *testing.T) {
 	t.Parallel()
 	l := newLinked(t)
 	session, idle := l.connect(t), l.connect(t)
-	other, err := l.database.Begin(patient(t)) // of somebody else, and older
+	other, err := l.database.Begin(patient(t)) // not the worker's, and older
 	require.NoError(t, err)
 	defer func() { require.NoError(t, other.Rollback(context.Background())) }()
-	struck := begin(patient(t), fault.Terminate{}, l)
+	injected := begin(patient(t), fault.Terminate{}, l)
 	select {
-	case <-struck:
+	case <-injected:
 		require.Fail(t, "there is no transaction yet")
 	case <-brief(t).Done():
 	}
 	_, err = session.Exec(patient(t), "begin; insert into t values ('terminated')")
-	require.NoError(t, (<-struck).err)
+	require.NoError(t, (<-injected).err)
 	if err == nil { // it was not ended in the midst of that
 		_, err = session.Exec(patient(t), "commit")
 	}
@@ -105,20 +105,20 @@ func (l linked) commit(t testing.TB, key string) error {
 	return err
 }
 
-// One COMMIT is lost as it is said, and none after it.
+// The fault loses one COMMIT in its way, and none after it.
 func TestLoseCommit_LosesOne(t *testing.T) {
 	t.Parallel()
-	for loss, counts := range map[fault.Loss][2]int{ // rows when it has struck, and when it is healed
+	for loss, counts := range map[fault.Loss][2]int{ // rows when it is injected, and when it is reverted
 		fault.Swallowed: {0, 0}, fault.Unheard: {1, 1}, fault.Held: {0, 1},
 	} {
 		t.Run(string(loss), func(t *testing.T) {
 			t.Parallel()
 			l := newLinked(t)
 			ctx := newAwaited(patient(t))
-			struck := begin(ctx, fault.LoseCommit{Loss: loss}, l)
+			injected := begin(ctx, fault.LoseCommit{Loss: loss}, l)
 			<-ctx.awaited
 			require.Error(t, l.commit(t, "lost"))
-			done := <-struck
+			done := <-injected
 			require.NoError(t, done.err)
 			require.Equal(t, counts[0], l.rows(t, "lost"))
 			require.NoError(t, l.commit(t, "after"))
@@ -132,7 +132,7 @@ func TestLoseCommit_LosesOne(t *testing.T) {
 	}
 }
 
-// A transaction that is one message is none of an operation's.
+// A transaction that is a single message isn't an operation's.
 func TestLoseCommit_OfAnOperationLeavesOthersAlone(t *testing.T) {
 	t.Parallel()
 	for _, opening := range []string{"begin", "\n START transaction read write"} {
@@ -140,37 +140,37 @@ func TestLoseCommit_OfAnOperationLeavesOthersAlone(t *testing.T) {
 			t.Parallel()
 			l := newLinked(t)
 			ctx := newAwaited(patient(t))
-			struck := begin(ctx, fault.LoseCommit{Loss: fault.Swallowed, Operation: true}, l)
+			injected := begin(ctx, fault.LoseCommit{Loss: fault.Swallowed, Operation: true}, l)
 			<-ctx.awaited
 			_, err := l.connect(t).Exec(patient(t), opening+"; insert into t values ('whole'); commit")
 			require.NoError(t, err)
 			require.Equal(t, 1, l.rows(t, "whole"))
 			require.Error(t, l.commit(t, "lost"))
-			require.NoError(t, (<-struck).err)
+			require.NoError(t, (<-injected).err)
 			require.Equal(t, 0, l.rows(t, "lost"))
 		})
 	}
 }
 
-// Of two at a time each loses one: neither takes the other's rule away.
+// Two faults at a time lose one COMMIT each: neither removes the other's rule.
 func TestLoseCommit_TwoAtATimeLoseTwo(t *testing.T) {
 	t.Parallel()
 	l := newLinked(t)
 	first, second := newAwaited(patient(t)), newAwaited(patient(t))
-	struckFirst := begin(first, fault.LoseCommit{Loss: fault.Swallowed}, l)
+	injectedFirst := begin(first, fault.LoseCommit{Loss: fault.Swallowed}, l)
 	<-first.awaited
-	struckSecond := begin(second, fault.LoseCommit{Loss: fault.Swallowed}, l)
+	injectedSecond := begin(second, fault.LoseCommit{Loss: fault.Swallowed}, l)
 	<-second.awaited // it waits for the first one
 	require.Error(t, l.commit(t, "lost"))
-	require.NoError(t, (<-struckFirst).err)
+	require.NoError(t, (<-injectedFirst).err)
 	for l.commit(t, "kept") == nil { // until its rule is in place
 		require.NoError(t, second.Err())
 	}
-	require.NoError(t, (<-struckSecond).err)
+	require.NoError(t, (<-injectedSecond).err)
 	require.Equal(t, 0, l.rows(t, "lost"))
 }
 
-// Where no COMMIT comes in time none is lost later.
+// If no COMMIT comes in time none is lost later.
 func TestLoseCommit_MissesWhereNoneComes(t *testing.T) {
 	t.Parallel()
 	l := newLinked(t)
@@ -178,9 +178,9 @@ func TestLoseCommit_MissesWhereNoneComes(t *testing.T) {
 	require.NoError(t, l.commit(t, "after"))
 }
 
-// A COMMIT that has come, and that the server takes long over, will be lost: the fault
-// has struck.
-func TestLoseCommit_HasStruckWhereTheServerTakesLong(t *testing.T) {
+// A COMMIT that has come will be lost, however long the server takes over it: the fault is
+// injected.
+func TestLoseCommit_IsInjectedWhereTheServerTakesLong(t *testing.T) {
 	t.Parallel()
 	l := newLinked(t)
 	for _, sql := range []string{
@@ -197,7 +197,7 @@ func TestLoseCommit_HasStruckWhereTheServerTakesLong(t *testing.T) {
 
 	inner, cancel := context.WithCancel(patient(t))
 	ctx := newAwaited(inner)
-	struck := begin(ctx, fault.LoseCommit{Loss: fault.Unheard}, l)
+	injected := begin(ctx, fault.LoseCommit{Loss: fault.Unheard}, l)
 	<-ctx.awaited
 	session := l.connect(t)
 	_, err = session.Exec(patient(t), "begin; insert into t values ('lost')")
@@ -214,14 +214,14 @@ func TestLoseCommit_HasStruckWhereTheServerTakesLong(t *testing.T) {
 		return waiting
 	}, time.Minute, time.Millisecond)
 	cancel()
-	require.NoError(t, (<-struck).err)
+	require.NoError(t, (<-injected).err)
 	require.NoError(t, holder.Rollback(patient(t)))
 	require.Error(t, <-lost)
 	require.Equal(t, 1, l.rows(t, "lost"))
 }
 
-// awaited is a context that tells when somebody begins to wait for its end, which
-// LoseCommit does when its rule is in place.
+// awaited is a context that reports when its end is first waited for, which LoseCommit
+// does when its rule is in place.
 type awaited struct {
 	context.Context
 	once    *sync.Once

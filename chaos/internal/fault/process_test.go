@@ -10,10 +10,10 @@ import (
 	"github.com/fencekit/fencekit/internal/pause"
 )
 
-func TestPause_StopsTheProcessUntilItIsHealed(t *testing.T) {
+func TestPause_StopsTheProcessUntilItIsReverted(t *testing.T) {
 	t.Parallel()
 	w := startWorker(t)
-	revert := strike(t, fault.Pause{}, &site{worker: w})
+	revert := inject(t, fault.Pause{}, &site{worker: w})
 	stopped, err := pause.Stopped(w.child.Pid())
 	require.NoError(t, err)
 	require.True(t, stopped)
@@ -31,7 +31,7 @@ type blind struct{ *worker }
 func (s *blindSite) Worker(int) fault.Worker         { return blind{s.worker} }
 func (blind) AwaitStopped(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 
-// A stop that isn't seen in time doesn't come later.
+// A stop that isn't seen in time is reverted.
 func TestPause_ThatIsNotSeenIsTakenBack(t *testing.T) {
 	t.Parallel()
 	w := startWorker(t)
@@ -44,10 +44,10 @@ func TestPause_ThatIsNotSeenIsTakenBack(t *testing.T) {
 }
 
 // No goroutine answers, though the process isn't stopped.
-func TestStopTheWorld_StopsAllGoroutinesUntilItIsHealed(t *testing.T) {
+func TestStopTheWorld_StopsAllGoroutinesUntilItIsReverted(t *testing.T) {
 	t.Parallel()
 	w := startWorker(t)
-	revert := strike(t, fault.StopTheWorld{}, &site{worker: w})
+	revert := inject(t, fault.StopTheWorld{}, &site{worker: w})
 	stopped, err := pause.Stopped(w.child.Pid())
 	require.NoError(t, err)
 	require.False(t, stopped)
@@ -60,12 +60,12 @@ func TestStopTheWorld_StopsAllGoroutinesUntilItIsHealed(t *testing.T) {
 func TestPauseAt_StopsTheProcessAtThePointAlone(t *testing.T) {
 	t.Parallel()
 	w := startWorker(t)
-	striking := begin(patient(t), fault.PauseAt{Point: "read"}, &site{worker: w})
+	injecting := begin(patient(t), fault.PauseAt{Point: "read"}, &site{worker: w})
 	w.requireSays(t, "armed")
 	w.tell("come elsewhere")
 	w.requireSays(t, "passed")
 	w.tell("come read")
-	done := <-striking
+	done := <-injecting
 	require.NoError(t, done.err)
 	w.requireSilent(t)
 	require.NoError(t, done.revert(patient(t)))
@@ -76,7 +76,7 @@ func TestKill_EndsTheProcessAndStartsItAnew(t *testing.T) {
 	t.Parallel()
 	w := startWorker(t)
 	old := w.child
-	revert := strike(t, fault.Kill{}, &site{worker: w})
+	revert := inject(t, fault.Kill{}, &site{worker: w})
 	require.False(t, old.Wait().Success())
 	revert()
 	require.NotEqual(t, old.Pid(), w.child.Pid())
@@ -88,12 +88,12 @@ func TestDieAt_EndsTheProcessAtThePointAlone(t *testing.T) {
 	t.Parallel()
 	w := startWorker(t)
 	old := w.child
-	striking := begin(patient(t), fault.DieAt{Point: "read"}, &site{worker: w})
+	injecting := begin(patient(t), fault.KillAt{Point: "read"}, &site{worker: w})
 	w.requireSays(t, "armed")
 	w.tell("come elsewhere")
 	w.requireSays(t, "passed")
 	w.tell("come read")
-	done := <-striking
+	done := <-injecting
 	require.NoError(t, done.err)
 	require.False(t, old.Wait().Success())
 	_, more := <-w.said

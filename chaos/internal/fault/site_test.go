@@ -18,7 +18,7 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 )
 
-// site is where the faults of a test strike: what it needs of it.
+// site is the fault.Site of a test, with the members that the test needs.
 type site struct {
 	worker   *worker
 	etcd     fault.Etcd
@@ -35,8 +35,8 @@ func (s *site) Observer() *clientv3.Client { return s.observer }
 func (s *site) Locks() string              { return s.locks }
 func (s *site) Database() *pgxpool.Pool    { return s.database }
 
-// linked is a site whose worker is linked to the shared servers, a database of its own
-// with a table t, and what a worker would have: a client of etcd and a DSN, both
+// linked is a site whose worker has links to the shared servers and to its own database
+// with a table t, and what a worker process would have: a client of etcd and a DSN, both
 // over the links.
 type linked struct {
 	*site
@@ -91,13 +91,13 @@ func (l linked) connect(t testing.TB) *pgx.Conn {
 	return conn
 }
 
-// askEtcd asks etcd for something over the link.
+// askEtcd makes a request of etcd over the link.
 func (l linked) askEtcd(ctx context.Context) error {
 	_, err := l.client.Put(ctx, l.locks+"asked", "")
 	return err
 }
 
-// askPostgres asks Postgres for something over the link, in a new session.
+// askPostgres opens and closes a session of Postgres over the link.
 func (l linked) askPostgres(ctx context.Context) error {
 	conn, err := pgx.Connect(ctx, l.dsn)
 	if err != nil {
@@ -106,7 +106,7 @@ func (l linked) askPostgres(ctx context.Context) error {
 	return conn.Close(ctx)
 }
 
-// rows counts those of a key in the table t, past the links.
+// rows counts a key's rows in the table t, past the links.
 func (l linked) rows(t testing.TB, key string) (count int) {
 	t.Helper()
 	require.NoError(t, l.database.QueryRow(patient(t), "select count(*) from t where k = $1", key).Scan(&count))

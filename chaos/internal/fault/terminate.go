@@ -6,16 +6,15 @@ import (
 	"time"
 )
 
-// terminateSQL ends the oldest transaction of a worker together with its backend, and
-// waits for the end.
+// terminateSQL terminates the backend of a worker's oldest transaction, and waits for its
+// end.
 const terminateSQL = `
 select count(*) filter (where pg_terminate_backend(pid, 5000)) > 0
   from (select pid from pg_stat_activity
          where datname = current_database() and application_name = $1 and xact_start is not null
          order by xact_start limit 1) as victim`
 
-// Terminate ends the backend of a worker that is in the midst of a transaction, as
-// an operator might.
+// Terminate terminates a worker's backend in mid-transaction, as an operator might.
 type Terminate struct{ Worker int }
 
 func (f Terminate) String() string { return fmt.Sprintf("terminate w%d", f.Worker) }

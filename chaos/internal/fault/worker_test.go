@@ -20,7 +20,7 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/child"
 )
 
-// worker is a process, or the links of one.
+// worker is a worker process, or the links of one.
 type worker struct {
 	name     string
 	etcd     []*netfault.Link
@@ -29,7 +29,7 @@ type worker struct {
 
 	child *child.Process
 	in    io.WriteCloser
-	said  chan string // closed at the process's end
+	said  chan string // the lines that it prints; closed at its end
 	world *pause.WorldStopper
 }
 
@@ -99,10 +99,10 @@ func (w *worker) StopTheWorld(ctx context.Context) (func(context.Context) error,
 	return func(context.Context) error { return stop.Resume() }, nil
 }
 
-// Arm arms the process, and waits for the test to have it come to the point.
+// Arm arms the process, and waits until the test has sent it to the point.
 func (w *worker) Arm(ctx context.Context, point string, then fault.Then) error {
 	w.tell("arm " + point + " " + string(then))
-	if then == fault.ThenDie {
+	if then == fault.ThenKill {
 		w.child.Wait()
 		return nil
 	}
@@ -110,7 +110,7 @@ func (w *worker) Arm(ctx context.Context, point string, then fault.Then) error {
 }
 
 func (w *worker) tell(line string) {
-	_, _ = fmt.Fprintln(w.in, line) // a process that has ended hears nothing
+	_, _ = fmt.Fprintln(w.in, line) // a process that has ended reads nothing
 }
 
 // requireSays requires that the next thing the process says is a line.
@@ -125,8 +125,7 @@ func (w *worker) requireSays(t testing.TB, line string) {
 	}
 }
 
-// requireSilent requires that the process says nothing, for as long as anybody
-// waits.
+// requireSilent requires that the process prints nothing for a while.
 func (w *worker) requireSilent(t testing.TB) {
 	t.Helper()
 	select {

@@ -1,17 +1,16 @@
-// Package history is what the processes of a chaos run tell, in one file of JSON
-// lines: what workers asked for and what they were answered, what their Guards
-// saw, and what was done to them.
+// Package history is the record that the processes of a chaos run write, a file of JSON
+// lines: operations and their outcomes, what each worker's Guard reported, and the faults.
 //
 // # Model
 //
-// An Event is one line. Its time is the machine's monotonic clock, which all
-// processes of one machine share, so events of different processes can be
-// ordered. An operation has an invoke event and at most one of ok, fail and
-// unknown; one without was cut off with its process, and is as good as unknown.
+// An Event is one line. Its time is the machine's monotonic clock, which all processes of
+// one machine share, so events of different processes can be ordered. An operation has an
+// invoke event and at most one of ok, fail and unknown; an operation without one was cut
+// off with its process, and counts as unknown.
 //
-// What workers tell of their Guards (acquired, claimed, refused, …) is the
-// framework's own word: it tells the story of a run, and is checked against what
-// package observe saw, never used as the truth.
+// What workers record of their Guards (acquired, claimed, rejected, …) is the framework's
+// own word: it explains a run, and is checked against what package observe saw. It is never
+// taken for the truth.
 //
 // # What is not promised
 //

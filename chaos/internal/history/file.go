@@ -14,8 +14,8 @@ import (
 // MaxLine bounds one line of a history, in bytes.
 const MaxLine = 1 << 20
 
-// Recorder writes events, each in one piece: what a process that is killed has
-// told, it has told whole. Its methods may be called concurrently.
+// Recorder writes events, each in one piece: a process that is killed leaves only whole
+// ones. Its methods may be called concurrently.
 type Recorder struct {
 	mu  sync.Mutex
 	out io.Writer
@@ -25,9 +25,9 @@ type Recorder struct {
 // NewRecorder returns a Recorder that writes to out without a buffer.
 func NewRecorder(out io.Writer) *Recorder { return &Recorder{out: out} }
 
-// Tell stamps an event that has no time yet, and writes it. The first failure is
-// what Err returns; nothing is written after it.
-func (r *Recorder) Tell(e Event) {
+// Record gives an event a time if it has none, and writes it. Err returns the first
+// failure; nothing is written after it.
+func (r *Recorder) Record(e Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if e.At == 0 {
@@ -41,7 +41,7 @@ func (r *Recorder) Tell(e Event) {
 		_, err = r.out.Write(append(line, '\n'))
 	}
 	if err != nil {
-		r.err = fmt.Errorf("history: an event could not be written, so the run is worth nothing: %w", err)
+		r.err = fmt.Errorf("history: an event could not be written, so the history is incomplete: %w", err)
 	}
 }
 
@@ -52,8 +52,8 @@ func (r *Recorder) Err() error {
 	return r.err
 }
 
-// Read calls take for each event, in order. It fails at the first line that is
-// not one; a last line that was cut off is no error, as its process was killed.
+// Read calls take for each event, in order. It fails at the first line that is no event. A
+// last line without an end is ignored: its process was killed.
 func Read(in io.Reader, take func(Event) error) error {
 	lines := bufio.NewReaderSize(in, 64<<10)
 	for number := 1; ; number++ {

@@ -8,9 +8,8 @@ import (
 	"github.com/fencekit/fencekit/internal/clock"
 )
 
-// Trace takes the events of a run from its processes, writes them to the history, and
-// lets the run wait for events. Its methods may be called
-// concurrently.
+// Trace collects the events of a run's processes, writes them to the history, and lets the
+// run wait for events. Its methods may be called concurrently.
 type Trace struct {
 	recorder *Recorder
 
@@ -33,7 +32,7 @@ type Listener struct {
 	queue []Event
 }
 
-// Record stamps an event of the run itself, and adds it.
+// Record adds an event of the run itself, with the present time.
 func (t *Trace) Record(e Event) {
 	if e.Process == "" {
 		e.Process = Runner
@@ -42,9 +41,9 @@ func (t *Trace) Record(e Event) {
 	t.Add(e)
 }
 
-// Add adds an event that has its time.
+// Add adds an event that has a time.
 func (t *Trace) Add(e Event) {
-	t.recorder.Tell(e)
+	t.recorder.Record(e)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.events = append(t.events, e)
@@ -59,7 +58,7 @@ func (t *Trace) Add(e Event) {
 // Phase records that the run enters a phase.
 func (t *Trace) Phase(name string) { t.Record(Event{Kind: Phase, Name: name}) }
 
-// Listen waits for the events for which wants is true, from now on, until Stop.
+// Listen queues the events for which wants is true, from now on, until Stop.
 func (t *Trace) Listen(wants func(Event) bool) *Listener {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -75,7 +74,7 @@ func (l *Listener) Stop() {
 	l.trace.listeners = slices.DeleteFunc(l.trace.listeners, func(other *Listener) bool { return other == l })
 }
 
-// Next returns the next event that is wanted; each only once.
+// Next returns the next event of the queue, and waits if it is empty.
 func (l *Listener) Next(ctx context.Context) (Event, error) {
 	select {
 	case <-l.heard:
@@ -106,7 +105,7 @@ func (l *Listener) wake() {
 	}
 }
 
-// Events returns the events so far, in order of its times.
+// Events returns the events so far, in the order of their times.
 func (t *Trace) Events() []Event {
 	t.mu.Lock()
 	defer t.mu.Unlock()

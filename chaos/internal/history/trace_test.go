@@ -11,9 +11,8 @@ import (
 
 func newTrace() *Trace { return NewTrace(NewRecorder(io.Discard)) }
 
-// What is heard is each event that is wanted, from the beginning to the end of
-// listening, once, in order, whoever waits and when.
-func TestListener_HearsEachEventOnce(t *testing.T) {
+// A listener gets each event that it wants, from Listen to Stop, once and in order.
+func TestListener_GetsEachEventOnce(t *testing.T) {
 	s := newTrace()
 	s.Add(Event{Kind: Note, At: 1})
 	l := s.Listen(func(e Event) bool { return e.Kind == Note })
@@ -40,7 +39,7 @@ func TestListener_HearsEachEventOnce(t *testing.T) {
 	require.Empty(t, s.listeners)
 }
 
-func TestStory_IsInOrderOfTimes(t *testing.T) {
+func TestTrace_EventsAreInTheOrderOfTheirTimes(t *testing.T) {
 	s := newTrace()
 	for _, at := range []int64{3, 1, 2} {
 		s.Add(Event{At: at})

@@ -23,17 +23,17 @@ select coalesce(r.name, '#' || e.resource), e.seq, e.kind, e.epoch, e.token, e.h
        array(select op ->> 'id' from json_array_elements(e.ops) with ordinality o(op, n) where op ->> 'id' is not null order by n)
   from fence.history e left join fence.resource r on r.id = e.resource
  order by 1, e.seq`
-	refusalsSQL = `
+	rejectionsSQL = `
 select resource, reason, stage, token, holder, current_token, count
   from fence.rejection order by resource, id`
 	effectsSQL = "select id, op, resource, token, quantity, seen from " + ordersTable + " order by id"
 	stocksSQL  = "select resource, initial, available from public.stock order by resource"
 )
 
-// Read reads the framework's history and refusals straight from its tables in the
+// Read reads the framework's history and rejections straight from its tables in the
 // schema fence, by resource and position. Both are empty where there is no such
 // schema.
-func Read(ctx context.Context, db Querier) ([]Entry, []Refusal, error) {
+func Read(ctx context.Context, db Querier) ([]Entry, []Rejection, error) {
 	there, err := exists(ctx, db, "fence.history")
 	if err != nil || !there {
 		return nil, nil, err
@@ -45,11 +45,11 @@ func Read(ctx context.Context, db Querier) ([]Entry, []Refusal, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	refusals, err := collect(ctx, db, "refusals", refusalsSQL, func(row pgx.CollectableRow) (r Refusal, err error) {
+	rejections, err := collect(ctx, db, "rejections", rejectionsSQL, func(row pgx.CollectableRow) (r Rejection, err error) {
 		err = row.Scan(&r.Resource, &r.Reason, &r.Stage, &r.Token, &r.Holder, &r.Current, &r.Count)
 		return r, err
 	})
-	return entries, refusals, err
+	return entries, rejections, err
 }
 
 // ReadStock reads what the built-in workload left: an Effect per order, without its

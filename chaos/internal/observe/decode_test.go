@@ -191,7 +191,7 @@ func TestLogClose_DropsTheSlot(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestDecoder_RefusesWhatDoesNotFit(t *testing.T) {
+func TestDecoder_RejectsWhatDoesNotFit(t *testing.T) {
 	const change = "table public.t: INSERT: k[text]:'a'"
 	for name, lines := range map[string][]string{
 		"change outside":     {change},

@@ -2,13 +2,13 @@ package observe
 
 // Observation is what was seen of a run from outside.
 type Observation struct {
-	Locks    Locks     `json:"locks"`
-	Commits  []Commit  `json:"commits"`  // in the order of the write-ahead log
-	Entries  []Entry   `json:"entries"`  // the framework's own history
-	Refusals []Refusal `json:"refusals"` // as the framework recorded them
-	Effects  []Effect  `json:"effects"`  // what operations left in the data
-	Stocks   []Stock   `json:"stocks"`   // what is left at the end
-	Left     []string  `json:"left"`     // lock keys that are still there when everybody has closed
+	Locks      Locks       `json:"locks"`
+	Commits    []Commit    `json:"commits"`    // in the order of the write-ahead log
+	Entries    []Entry     `json:"entries"`    // the framework's own history
+	Rejections []Rejection `json:"rejections"` // as the framework recorded them
+	Effects    []Effect    `json:"effects"`    // what operations left in the data
+	Stocks     []Stock     `json:"stocks"`     // what is left at the end
+	Left       []string    `json:"left"`       // lock keys that are still there when everybody has closed
 }
 
 // Locks is what a watch of the lock keys has seen.
@@ -53,8 +53,8 @@ type Entry struct {
 	Ops      []string `json:"ops"` // ids of a write's operations
 }
 
-// Refusal is a kind of refusal that the framework recorded.
-type Refusal struct {
+// Rejection is a kind of rejection that the framework recorded.
+type Rejection struct {
 	Resource string `json:"resource"`
 	Reason   string `json:"reason"`
 	Stage    string `json:"stage"`

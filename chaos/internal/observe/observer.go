@@ -61,7 +61,7 @@ func (o *Observer) readData(ctx context.Context, seen *Observation) error {
 		return fmt.Errorf("observe: %w", err)
 	}
 	err = pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) (err error) {
-		if seen.Entries, seen.Refusals, err = Read(ctx, tx); err == nil {
+		if seen.Entries, seen.Rejections, err = Read(ctx, tx); err == nil {
 			seen.Effects, seen.Stocks, err = ReadStock(ctx, tx)
 		}
 		return err

@@ -94,8 +94,8 @@ func TestObserver_SeesARunFromAllSides(t *testing.T) {
 	require.Empty(t, seen.Locks.Gap)
 	require.Empty(t, seen.Left)
 	require.Equal(t, []Stock{{"a", 10, 6}, {"b/c", 5, 4}}, seen.Stocks)
-	require.Len(t, seen.Refusals, 1)
-	require.Equal(t, Refusal{Resource: "a", Reason: "stale", Stage: "claim", Token: int64(old.Token), Holder: old.Holder, Current: int64(newer.Token), Count: 2}, seen.Refusals[0])
+	require.Len(t, seen.Rejections, 1)
+	require.Equal(t, Rejection{Resource: "a", Reason: "stale", Stage: "claim", Token: int64(old.Token), Holder: old.Holder, Current: int64(newer.Token), Count: 2}, seen.Rejections[0])
 
 	byXID := map[uint64]Commit{}
 	for _, c := range seen.Commits {
@@ -181,7 +181,7 @@ func TestObserver_SeesWhatThereIs(t *testing.T) {
 	require.Equal(t, []string{prefix + "/locks/a/1"}, seen.Left)
 	require.Len(t, seen.Locks.Events, 1)
 	require.Empty(t, seen.Entries)
-	require.Empty(t, seen.Refusals)
+	require.Empty(t, seen.Rejections)
 	require.Empty(t, seen.Effects)
 	require.Empty(t, seen.Stocks)
 }

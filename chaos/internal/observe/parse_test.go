@@ -39,7 +39,7 @@ func TestParseChanges(t *testing.T) {
 }
 
 // What isn't understood to the last byte is an error, never half a change.
-func TestParseChanges_RefusesTheRest(t *testing.T) {
+func TestParseChanges_RejectsTheRest(t *testing.T) {
 	for _, text := range []string{
 		"", "table", "table ", "table t: INSERT: a[text]:'b'", "tables public.t: INSERT: a[text]:'b'",
 		"table public.: INSERT: a[text]:'b'", `table public."t: INSERT: a[text]:'b'`,

@@ -4,7 +4,7 @@
 //
 // The page opens with the verdict in a sentence, shows the groups side by side
 // under the same faults, tells the story of one run (who held, who was paused,
-// what was refused, and what a control did under the same schedule), and then
+// what was rejected, and what a control did under the same schedule), and then
 // gives the figures. A figure is a pure function from data to SVG; its data is
 // thinned out to what can be seen before it is drawn, so that the size of the
 // page depends on the number of runs alone, and is bounded.

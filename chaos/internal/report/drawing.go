@@ -53,7 +53,7 @@ func (d *drawing) path(class, data, title string) {
 	d.end("path", title)
 }
 
-// cross draws the mark of a refusal.
+// cross draws the mark of a rejection.
 func (d *drawing) cross(class string, x, y, size float64, title string) {
 	d.path(class, fmt.Sprintf("M%s %sL%s %sM%s %sL%s %s", number(x-size), number(y-size), number(x+size), number(y+size),
 		number(x-size), number(y+size), number(x+size), number(y-size)), title)

@@ -36,7 +36,7 @@ const (
 )
 
 // drawScene draws a lane for each worker, faults as bands, a cross for each
-// refusal, and the level of the resource under it.
+// rejection, and the level of the resource under it.
 func drawScene(s scene) template.HTML {
 	lanes := s.lanes()
 	bottom := sceneTop + float64(len(lanes)*laneHeight)
@@ -121,7 +121,7 @@ func (d *drawing) lane(x scale, l *lane, y float64) {
 	last := -10.0
 	for _, c := range l.crosses {
 		if at := x.at(float64(c.at)); float64(c.at) >= x.fromValue && float64(c.at) <= x.toValue && at-last >= 3 {
-			d.cross("refused", at, center, 7, fmt.Sprintf("refused: token %d, since %d has claimed", c.token, c.current))
+			d.cross("rejected", at, center, 7, fmt.Sprintf("rejected: token %d, since %d has claimed", c.token, c.current))
 			last = at
 		}
 	}

@@ -10,9 +10,9 @@ import (
 
 // tokens is what happened to the fence of a resource over time.
 type tokens struct {
-	claims   []history.Event // that moved it, in order
-	writes   []change        // a token that something was written under
-	refusals []history.Event
+	claims     []history.Event // that moved it, in order
+	writes     []change        // a token that something was written under
+	rejections []history.Event
 }
 
 // tokensOf reads them of a run under the framework.
@@ -27,8 +27,8 @@ func tokensOf(t *told, resource string) tokens {
 			if n := len(out.claims); n == 0 || e.Token > out.claims[n-1].Token {
 				out.claims = append(out.claims, e)
 			}
-		case history.Refused:
-			out.refusals = append(out.refusals, e)
+		case history.Rejected:
+			out.rejections = append(out.rejections, e)
 		}
 	}
 	when := answered(t.events)
@@ -48,7 +48,7 @@ const (
 )
 
 // drawTokens draws the fence as a line of steps, a dot for each write and a cross
-// for each refusal, at most one of each for a pixel.
+// for each rejection, at most one of each for a pixel.
 func drawTokens(label string, t tokens, from, to int64) template.HTML {
 	d := newDrawing(tokensWidth, tokensHeight, label)
 	x := scale{float64(from), float64(max(to, from+1)), tokensLeft, tokensWidth - 8}
@@ -68,14 +68,14 @@ func drawTokens(label string, t tokens, from, to int64) template.HTML {
 		}
 	}
 	d.path("write", dots.String(), "writes that took effect")
-	for _, r := range t.refusals {
+	for _, r := range t.rejections {
 		at := fmt.Sprintf("x%.0f %.0f", x.within(float64(r.At))/3, y.at(float64(r.Token))/3)
 		if seen[at] {
 			continue
 		}
 		seen[at] = true
-		d.cross("refused", x.within(float64(r.At)), y.within(float64(r.Token)), 5,
-			fmt.Sprintf("%s refused (%s): token %d, the fence was at %d", r.Process, r.Reason, r.Token, r.Current))
+		d.cross("rejected", x.within(float64(r.At)), y.within(float64(r.Token)), 5,
+			fmt.Sprintf("%s rejected (%s): token %d, the fence was at %d", r.Process, r.Reason, r.Token, r.Current))
 	}
 	d.timeAxis(x, tokensHeight-22)
 	return d.done()
@@ -93,7 +93,7 @@ func (t tokens) scale() scale {
 	for _, c := range t.claims {
 		see(c.Token)
 	}
-	for _, r := range t.refusals {
+	for _, r := range t.rejections {
 		see(r.Token)
 	}
 	for _, w := range t.writes {

@@ -44,7 +44,7 @@ func TestScale_MapsAndTicks(t *testing.T) {
 	require.InDelta(t, 7, scale{3, 3, 7, 9}.at(3), 1e-9)
 }
 
-func TestDrawScene_ShowsLanesFaultsAndRefusals(t *testing.T) {
+func TestDrawScene_ShowsLanesFaultsAndRejections(t *testing.T) {
 	t.Parallel()
 	line := &timeline{
 		resource: "r", from: 0, to: 1000, bands: []band{{span{from: 100, to: 300}, "stop etcd"}, {span{from: 2000, to: 3000}, "later"}},
@@ -56,8 +56,8 @@ func TestDrawScene_ShowsLanesFaultsAndRefusals(t *testing.T) {
 	out := string(drawScene(scene{label: "l", timeline: line, level: level{initial: 3, changes: []change{{400, -2}}}, measure: "stock", marks: []mark{{1, "w0", 50}, {2, "w0", 52}, {3, "w9", 60}}, x: scale{0, 1000, sceneLeft, sceneWidth - 8}}))
 	for what, n := range map[string]int{
 		`class="waiting"`: 1, `class="holding"`: 1, `class="fenced"`: 1, `class="both"`: 1, `class="down"`: 1, `class="stopped"`: 1, `class="cut"`: 1,
-		`class="shared"`: 1, `class="refused"`: 1, `class="mark"`: 2, `class="debt"`: 1, `class="level"`: 1, ">77</text>": 2, "stop etcd, 0</title>": 0,
-		"holds for 0 µs, token 77": 1, "refused: token 77, since 88 has claimed": 1, ">2 below zero</text>": 1, ">stop etcd</text>": 1,
+		`class="shared"`: 1, `class="rejected"`: 1, `class="mark"`: 2, `class="debt"`: 1, `class="level"`: 1, ">77</text>": 2, "stop etcd, 0</title>": 0,
+		"holds for 0 µs, token 77": 1, "rejected: token 77, since 88 has claimed": 1, ">2 below zero</text>": 1, ">stop etcd</text>": 1,
 	} {
 		require.Equal(t, n, strings.Count(out, what), what)
 	}
@@ -94,16 +94,16 @@ func TestTokensOf_ReadsTheFence(t *testing.T) {
 	t.Parallel()
 	run := &told{events: []history.Event{
 		of(1, history.Claimed, "w0", 5), of(2, history.Claimed, "w1", 9), of(3, history.Claimed, "w0", 5), {At: 3, Kind: history.Claimed, Resource: "other", Token: 99},
-		{At: 4, Kind: history.Refused, Process: "w0", Resource: "r", Token: 5, Current: 9, Reason: "stale"}, {At: 5, Kind: history.OK, Op: "1"},
+		{At: 4, Kind: history.Rejected, Process: "w0", Resource: "r", Token: 5, Current: 9, Reason: "stale"}, {At: 5, Kind: history.OK, Op: "1"},
 	}, observed: &observe.Observation{Effects: []observe.Effect{{Op: "1", Resource: "r", Token: 9}, {Op: "1", Resource: "other", Token: 9}, {Op: "1", Resource: "r"}}}}
 	got := tokensOf(run, "r")
 	require.Len(t, got.claims, 2)
-	require.Len(t, got.refusals, 1)
+	require.Len(t, got.rejections, 1)
 	require.Equal(t, []change{{5, 9}}, got.writes)
 	require.Equal(t, "M52 220V12", strings.Split(got.fence(scale{1, 6, 52, 52}, got.scale()), "H")[0]+"V12")
 	out := string(drawTokens("l", got, 0, 10))
-	require.Equal(t, 1, strings.Count(out, `class="refused"`))
-	require.Contains(t, out, "w0 refused (stale): token 5, the fence was at 9")
+	require.Equal(t, 1, strings.Count(out, `class="rejected"`))
+	require.Contains(t, out, "w0 rejected (stale): token 5, the fence was at 9")
 	require.Contains(t, out, `class="write" d="M622 12h0"`)
 }
 
@@ -113,7 +113,7 @@ func TestTokens_AreAFewForEachPixel(t *testing.T) {
 	for i := range int64(100_000) {
 		many.claims = append(many.claims, history.Event{At: i, Token: i + 1})
 		many.writes = append(many.writes, change{i, int(i + 1)})
-		many.refusals = append(many.refusals, history.Event{At: i, Token: i + 1})
+		many.rejections = append(many.rejections, history.Event{At: i, Token: i + 1})
 	}
 	require.Less(t, len(drawTokens("l", many, 0, 100_000)), 150_000)
 }

@@ -123,7 +123,7 @@ func tilesOf(fenced result.Totals, controls []control) []tile {
 		{fmt.Sprintf("%d of %d", broke, len(controls)), "controls broke", class(broke < len(controls) || broke == 0)},
 		{thousands(fenced.Counts.Operations), "operations", ""},
 		{thousands(fenced.Counts.Faults), "faults struck", ""},
-		{thousands(fenced.Counts.Refusals), "late writers refused", ""},
+		{thousands(fenced.Counts.Rejections), "late writers rejected", ""},
 	}
 	if unknown := fenced.Counts.Unknown; unknown > 0 {
 		tiles = append(tiles, tile{thousands(unknown), "answers never reached their callers; the checks look whether each took effect once or not at all", ""})
@@ -138,7 +138,7 @@ func (s *story) tokens() template.HTML {
 	if len(t.claims) == 0 {
 		return ""
 	}
-	return drawTokens(fmt.Sprintf("Tokens of %s over time: %d claims, %d refusals", s.turn.resource, len(t.claims), len(t.refusals)), t, from, to)
+	return drawTokens(fmt.Sprintf("Tokens of %s over time: %d claims, %d rejections", s.turn.resource, len(t.claims), len(t.rejections)), t, from, to)
 }
 
 // Mark is a sign for those who can't tell the verdict's color.

@@ -130,10 +130,10 @@ func TestHTML_TellsTheStory(t *testing.T) {
 	panels := find(root, withClass("panel"))
 	require.Len(t, panels, 2)
 	fenced, control := panels[0], panels[1]
-	require.Regexp(t, `^w1 holds sku/1 with token \d+\.w1 stands still for 3\.00 s\.w\d takes over and claims with token \d+\.w1 goes on and wants to write\. Refused \(✕\): its token \d+ is older than \d+, which has claimed\.$`,
+	require.Regexp(t, `^w1 holds sku/1 with token \d+\.w1 stands still for 3\.00 s\.w\d takes over and claims with token \d+\.w1 goes on and wants to write\. Rejected \(✕\): its token \d+ is older than \d+, which has claimed\.$`,
 		textOf(find(fenced, element("ol"))[0]))
 	require.Regexp(t, `^Stock never fell below zero: the least was \d+\.$`, textOf(find(fenced, withClass("outcome"))[0]))
-	require.Len(t, find(fenced, withClass("refused")), 1)
+	require.Len(t, find(fenced, withClass("rejected")), 1)
 	require.NotEmpty(t, find(fenced, withClass("fenced")))
 	require.Empty(t, find(fenced, withClass("debt")))
 	require.Empty(t, find(fenced, withClass("both")))
@@ -144,7 +144,7 @@ func TestHTML_TellsTheStory(t *testing.T) {
 	require.Regexp(t, `units sold that were not there\.$`, strings.TrimSpace(textOf(find(control, withClass("outcome"))[0])))
 	require.NotEmpty(t, find(control, withClass("debt")))
 	require.NotEmpty(t, find(control, withClass("both")))
-	require.Empty(t, find(control, withClass("refused")))
+	require.Empty(t, find(control, withClass("rejected")))
 
 	rows := find(root, withClass("row"))
 	require.Len(t, rows, 2)
@@ -199,7 +199,7 @@ func TestHTML_EscapesWhatComesFromRuns(t *testing.T) {
 		}
 	}
 	s.suite.Versions = map[string]string{hostile: hostile}
-	s.suite.Scenarios = []result.Scenario{{Name: hostile + "s", Story: hostile}}
+	s.suite.Scenarios = []result.Scenario{{Name: hostile + "s", Summary: hostile}}
 	s.suite.Groups = []result.Group{{Name: hostile + "g", Title: hostile, Flaw: hostile}}
 	for i := range s.suite.Runs {
 		r := &s.suite.Runs[i]

@@ -86,7 +86,7 @@ func lineOf(suite *result.Suite, r *result.Run) runLine {
 	for _, f := range []struct {
 		n         int
 		one, many string
-	}{{c.Refusals, "refusal", "refusals"}, {c.Unknown, "unknown", "unknown"}, {c.Oversold, "oversold", "oversold"}, {c.Lost, "update lost", "updates lost"}} {
+	}{{c.Rejections, "rejection", "rejections"}, {c.Unknown, "unknown", "unknown"}, {c.Oversold, "oversold", "oversold"}, {c.Lost, "update lost", "updates lost"}} {
 		if f.n > 0 {
 			figures = append(figures, count(f.n, f.one, f.many))
 		}

@@ -54,8 +54,8 @@ func newSample(command string) *sample {
 		Started: time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC), Took: 312 * time.Second, Command: command,
 		Versions: map[string]string{"go": "go1.26.0", "etcd": "3.7.3", "postgres": "15.14", "redis": "7.0.15", "fencekit": "(devel)"},
 		Scenarios: []result.Scenario{
-			{Name: "pause-read", Family: "pauses", Story: "A worker is stopped between read and write, for longer than its lock lives."},
-			{Name: "pauses", Family: "pauses", Story: "Workers are stopped by SIGSTOP for longer than their locks live, at random."},
+			{Name: "pause-read", Family: "pauses", Summary: "A worker is stopped between read and write, for longer than its lock lives."},
+			{Name: "pauses", Family: "pauses", Summary: "Workers are stopped by SIGSTOP for longer than their locks live, at random."},
 		},
 		Groups: []result.Group{
 			{Name: result.Fenced, Title: "Fencekit"},
@@ -144,14 +144,14 @@ func (s *simulation) run() {
 		s.tell(history.Event{Kind: history.Starts, Process: w.name})
 	}
 	s.phase(history.PhaseLoad)
-	healed := false
+	reverted := false
 	for ; s.now < s.length || s.atWork(); s.now += s.step {
 		if s.faults {
 			s.strike()
 		}
-		if !healed && s.now > s.length*8/10 {
-			healed = true
-			s.phase(history.PhaseHealed)
+		if !reverted && s.now > s.length*8/10 {
+			reverted = true
+			s.phase(history.PhaseFaultsOver)
 			s.phase(history.PhaseFinal)
 		}
 		first := s.random.IntN(len(s.workers))
@@ -185,11 +185,11 @@ func (s *simulation) strike() {
 		switch {
 		case p.struck == 0 && s.now >= p.at && w.held && s.now < w.busy:
 			p.struck, w.stopped = s.now, true
-			s.tell(history.Event{Kind: history.Strikes, Process: history.Runner, Name: name})
+			s.tell(history.Event{Kind: history.Injected, Process: history.Runner, Name: name})
 		case w.stopped && p.struck != 0 && s.now >= p.struck+p.long:
 			w.stopped = false
 			p.struck = time.Hour // over
-			s.tell(history.Event{Kind: history.Heals, Process: history.Runner, Name: name})
+			s.tell(history.Event{Kind: history.Reverted, Process: history.Runner, Name: name})
 		}
 	}
 }
@@ -267,7 +267,7 @@ func (s *simulation) write(w *simWorker) {
 	end := history.Event{Kind: history.OK, Process: w.name, Op: w.op}
 	switch {
 	case s.group == result.Fenced && w.token < l.claimed:
-		s.tell(history.Event{Kind: history.Refused, Process: w.name, Resource: w.resource, Token: w.token, Current: l.claimed, Reason: "stale", Stage: "seal"})
+		s.tell(history.Event{Kind: history.Rejected, Process: w.name, Resource: w.resource, Token: w.token, Current: l.claimed, Reason: "stale", Stage: "seal"})
 		end.Kind, end.Class, end.Error = history.Fail, "stale token", "superseded"
 		w.held = false
 	case w.seen < w.quantity:

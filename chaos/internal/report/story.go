@@ -68,7 +68,7 @@ const leadScenario = "stalled-holder"
 
 // tellable returns runs under the framework and faults that are worth a look, the
 // most promising first: a violated one before all; else leadScenario; else one with a
-// refusal, and with a control that broke under the same schedule; and the shorter the
+// rejection, and with a control that broke under the same schedule; and the shorter the
 // better.
 func tellable(suite *result.Suite) []*result.Run {
 	var runs []*result.Run
@@ -88,7 +88,7 @@ func tellable(suite *result.Suite) []*result.Run {
 		if r.Verdict == result.Violated {
 			points[r] += 100
 		}
-		if r.Counts.Refusals > 0 {
+		if r.Counts.Rejections > 0 {
 			points[r] += 5
 		}
 		if r.Scenario == leadScenario {
@@ -109,7 +109,7 @@ func sameSchedule(r *result.Run) string { return fmt.Sprintf("%s/%d/%t", r.Scena
 func about(suite *result.Suite, scenario string) string {
 	for _, s := range suite.Scenarios {
 		if s.Name == scenario {
-			return s.Story
+			return s.Summary
 		}
 	}
 	return ""

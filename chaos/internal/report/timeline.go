@@ -33,13 +33,13 @@ type lane struct {
 // span is a time, and the token that it was under.
 type span struct{ from, to, token int64 }
 
-// band is a fault, from its strike until it was healed.
+// band is a fault, from its strike until it was reverted.
 type band struct {
 	span
 	name string
 }
 
-// cross is a refusal as stale.
+// cross is a rejection as stale.
 type cross struct{ at, token, current int64 }
 
 // kind is the first word of a fault's name.
@@ -91,7 +91,7 @@ func bounds(events []history.Event) (from, to int64) {
 type reader struct {
 	timeline *timeline
 	lanes    map[string]*laneReader
-	struck   []band // and not healed yet
+	struck   []band // and not reverted yet
 }
 
 // laneReader is what is known of a process so far.
@@ -114,11 +114,11 @@ func (r *reader) lane(process string) *laneReader {
 
 func (r *reader) take(e history.Event) {
 	switch e.Kind {
-	case history.Strikes:
+	case history.Injected:
 		r.struck = append(r.struck, band{span{from: e.At}, e.Name})
 		return
-	case history.Heals:
-		r.heal(e)
+	case history.Reverted:
+		r.revert(e)
 		return
 	}
 	l := r.lanes[e.Process]
@@ -128,8 +128,8 @@ func (r *reader) take(e history.Event) {
 	l.take(e, r.timeline.resource)
 }
 
-// heal ends the first fault of that name.
-func (r *reader) heal(e history.Event) {
+// revert ends the first fault of that name.
+func (r *reader) revert(e history.Event) {
 	i := slices.IndexFunc(r.struck, func(b band) bool { return b.name == e.Name })
 	if i < 0 {
 		return
@@ -186,7 +186,7 @@ func (l *laneReader) grant(e history.Event) {
 			l.release(e.At)
 			l.held = span{from: e.At, token: e.Token}
 		}
-	case history.Refused:
+	case history.Rejected:
 		if e.Reason == string(storage.ReasonStale) {
 			l.lane.crosses = append(l.lane.crosses, cross{e.At, e.Token, e.Current})
 		}

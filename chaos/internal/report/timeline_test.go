@@ -29,15 +29,15 @@ func TestTimelineOf_ReadsWhoWaitedAndHeld(t *testing.T) {
 		of(25, history.Claimed, "w10", 7),
 		invoked(30, "w2", "2", "r"),
 		invoked(31, "w2", "3", "other"),
-		run(35, history.Strikes, "pause w10"),
-		run(36, history.Strikes, "isolate etcd"),
+		run(35, history.Injected, "pause w10"),
+		run(36, history.Injected, "isolate etcd"),
 		of(40, history.Claimed, "w2", 9),
 		{At: 41, Kind: history.OK, Process: "w2", Op: "2"},
 		of(45, history.Released, "w2", 9),
-		run(50, history.Heals, "pause w10"),
-		{At: 52, Kind: history.Refused, Process: "w10", Resource: "r", Token: 7, Current: 9, Reason: "stale"},
+		run(50, history.Reverted, "pause w10"),
+		{At: 52, Kind: history.Rejected, Process: "w10", Resource: "r", Token: 7, Current: 9, Reason: "stale"},
 		{At: 53, Kind: history.Fail, Process: "w10", Op: "1"},
-		{At: 54, Kind: history.Refused, Process: "w10", Resource: "r", Token: 7, Current: 9, Reason: "overtaken"},
+		{At: 54, Kind: history.Rejected, Process: "w10", Resource: "r", Token: 7, Current: 9, Reason: "overtaken"},
 		{At: 55, Kind: history.Ends, Process: "w2"},
 		{At: 65, Kind: history.Starts, Process: "w2"},
 		invoked(66, "w2", "4", "r"),
@@ -57,7 +57,7 @@ func TestTimelineOf_ReadsWhoWaitedAndHeld(t *testing.T) {
 	require.Equal(t, []band{{span{from: 36, to: 80}, "isolate etcd"}}, line.bands)
 }
 
-// withoutWaitAfter leaves out the instant between a refusal and the end of its operation.
+// withoutWaitAfter leaves out the instant between a rejection and the end of its operation.
 func withoutWaitAfter(l *lane, at int64) *lane {
 	last := l.waiting[len(l.waiting)-1]
 	if last.from == at {

@@ -20,8 +20,8 @@ type turn struct {
 	next     string
 	nextAt   int64 // when the next one got the lock
 	nextTok  int64
-	endAt    int64 // when the holder's late work was refused, or was written
-	current  int64 // token that it was refused for
+	endAt    int64 // when the holder's late work was rejected, or was written
+	current  int64 // token that it was rejected for
 }
 
 // complete reports whether everything of a story happened.
@@ -169,7 +169,7 @@ func (t turn) points(fenced bool) (points []string, marks []mark) {
 	switch {
 	case t.endAt == 0:
 	case fenced:
-		say(t.holder, t.endAt, "%s goes on and wants to write. Refused (✕): its token %d is older than %d, which has claimed.", t.holder, t.token, t.current)
+		say(t.holder, t.endAt, "%s goes on and wants to write. Rejected (✕): its token %d is older than %d, which has claimed.", t.holder, t.token, t.current)
 	default:
 		say(t.holder, t.endAt, "%s goes on and writes all the same: nothing stops it.", t.holder)
 	}

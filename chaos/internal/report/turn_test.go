@@ -16,9 +16,9 @@ import (
 func overtaken(group string, end ...history.Event) told {
 	events := []history.Event{
 		invoked(1, "w0", "1", "r"), of(2, history.Acquired, "w0", 5), of(2, history.Claimed, "w0", 5),
-		run(4, history.Strikes, "cut w0 off"), run(5, history.Strikes, "pause w0"),
+		run(4, history.Injected, "cut w0 off"), run(5, history.Injected, "pause w0"),
 		invoked(6, "w1", "2", "r"), of(9, history.Acquired, "w1", 8), of(10, history.Claimed, "w1", 8),
-		run(20, history.Heals, "pause w0"), run(20, history.Heals, "cut w0 off"),
+		run(20, history.Reverted, "pause w0"), run(20, history.Reverted, "cut w0 off"),
 	}
 	return told{&result.Run{Group: group}, append(events, end...), &observe.Observation{Effects: []observe.Effect{{Op: "1", Resource: "r"}}}}
 }
@@ -26,8 +26,8 @@ func overtaken(group string, end ...history.Event) told {
 func TestTurnOf_WithTheFence(t *testing.T) {
 	t.Parallel()
 	run := overtaken(result.Fenced,
-		history.Event{At: 20, Kind: history.Refused, Process: "w0", Resource: "r", Token: 3, Current: 8, Reason: "stale"}, // of an earlier grant
-		history.Event{At: 21, Kind: history.Refused, Process: "w0", Resource: "r", Token: 5, Current: 8, Reason: "stale"})
+		history.Event{At: 20, Kind: history.Rejected, Process: "w0", Resource: "r", Token: 3, Current: 8, Reason: "stale"}, // of an earlier grant
+		history.Event{At: 21, Kind: history.Rejected, Process: "w0", Resource: "r", Token: 5, Current: 8, Reason: "stale"})
 	run.events = slices.Insert(run.events, 7, of(8, history.Claimed, "w0", 6))                                   // its own
 	run.events = slices.Insert(run.events, 1, of(1, history.Claimed, "w2", 4), of(1, history.Released, "w2", 4)) // before
 	got := turnOf(run)
@@ -37,9 +37,9 @@ func TestTurnOf_WithTheFence(t *testing.T) {
 	points, marks := got.points(true)
 	require.Len(t, points, 4)
 	require.Equal(t, []mark{{1, "w0", 2}, {2, "w0", 5}, {3, "w1", 10}, {4, "w0", 21}}, marks)
-	require.Equal(t, "w0 goes on and wants to write. Refused (✕): its token 5 is older than 8, which has claimed.", points[3])
+	require.Equal(t, "w0 goes on and wants to write. Rejected (✕): its token 5 is older than 8, which has claimed.", points[3])
 
-	got = turnOf(overtaken(result.Fenced)) // nothing was refused
+	got = turnOf(overtaken(result.Fenced)) // nothing was rejected
 	require.Zero(t, got.endAt)
 	require.False(t, got.complete())
 	points, _ = got.points(true)
@@ -79,8 +79,8 @@ func TestTurn_OfAFaultThatStopsNobody(t *testing.T) {
 
 func TestTellable_TheMostPromisingFirst(t *testing.T) {
 	t.Parallel()
-	fenced := func(scenario string, seed uint64, verdict result.Verdict, refusals, operations int) result.Run {
-		return result.Run{Scenario: scenario, Group: result.Fenced, Seed: seed, Faults: true, Verdict: verdict, Counts: result.Counts{Refusals: refusals, Operations: operations}}
+	fenced := func(scenario string, seed uint64, verdict result.Verdict, rejections, operations int) result.Run {
+		return result.Run{Scenario: scenario, Group: result.Fenced, Seed: seed, Faults: true, Verdict: verdict, Counts: result.Counts{Rejections: rejections, Operations: operations}}
 	}
 	suite := &result.Suite{Runs: []result.Run{
 		fenced("a", 1, result.Pass, 0, 9), fenced("b", 1, result.Pass, 3, 9), fenced("b", 2, result.Pass, 3, 9), fenced("b", 3, result.Pass, 3, 4),

@@ -13,7 +13,7 @@ func TestCompare_PutsSuitesSideBySide(t *testing.T) {
 	slow.Latency = Quantiles{10, 3 * time.Millisecond, 4 * time.Millisecond, 5 * time.Millisecond, 90 * time.Millisecond}
 	slower := fencedOK
 	slower.Latency = Quantiles{5, 2 * time.Millisecond, 4 * time.Millisecond, 7 * time.Millisecond, 8 * time.Millisecond}
-	slower.Counts = Counts{Operations: 5, OK: 3, Failed: 1, Unknown: 1, Refusals: 2, Faults: 3, Oversold: 4, Lost: 5}
+	slower.Counts = Counts{Operations: 5, OK: 3, Failed: 1, Unknown: 1, Rejections: 2, Faults: 3, Oversold: 4, Lost: 5}
 	a := &Suite{Verdict: Pass, Reason: "good", Runs: []Run{slow, slower, redlockRed, fencedCalm}}
 	b := &Suite{Verdict: Violated, Reason: "bad", Runs: []Run{redlockOff, fencedBad, {Scenario: "kill", Group: "a", Faults: true, Verdict: Pass}}}
 	got := Compare(a, b)
@@ -22,7 +22,7 @@ func TestCompare_PutsSuitesSideBySide(t *testing.T) {
 	require.Equal(t, []ComparisonRow{
 		{"kill", "a", true, [2]Totals{{}, {Runs: 1}}},
 		{"stop", Fenced, true, [2]Totals{
-			{Runs: 2, Counts: Counts{Operations: 105, OK: 3, Failed: 1, Unknown: 1, Refusals: 3, Faults: 5, Oversold: 4, Lost: 5},
+			{Runs: 2, Counts: Counts{Operations: 105, OK: 3, Failed: 1, Unknown: 1, Rejections: 3, Faults: 5, Oversold: 4, Lost: 5},
 				Latency: Quantiles{15, 3 * time.Millisecond, 4 * time.Millisecond, 7 * time.Millisecond, 90 * time.Millisecond}},
 			{Runs: 1, Violated: 1}}},
 		{"stop", Fenced, false, [2]Totals{{Runs: 1}, {}}},

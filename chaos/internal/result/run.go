@@ -33,7 +33,7 @@ type Run struct {
 	Hits     map[string]int  `json:"hits"`      // what the run met, and how often
 	Schedule []Step          `json:"schedule"`  // of faults, made from the seed
 	Progress time.Duration   `json:"progress"`  // bound of I9, ns
-	Meet     []string        `json:"meet"`      // hits that it had to have
+	Requires []string        `json:"requires"`  // hits that it had to have
 	Stock    bool            `json:"stock"`     // the built-in workload's data was seen
 	Workload string          `json:"workload"`  // its name
 	Failed   string          `json:"failed"`    // what the workload's own check said; empty if nothing
@@ -63,7 +63,7 @@ func (r *Run) Judge(events []history.Event, observed observe.Observation) {
 // record is what the run is judged by.
 func (r *Run) record(events []history.Event, observed observe.Observation) *check.Record {
 	return &check.Record{
-		Fenced: r.Group == Fenced, Stock: r.Stock, Progress: r.Progress, Meet: r.Meet,
+		Fenced: r.Group == Fenced, Stock: r.Stock, Progress: r.Progress, Requires: r.Requires,
 		Events: events, Observed: observed, Workload: r.Failed, Wrong: r.Wrong,
 	}
 }
@@ -91,6 +91,6 @@ type Counts = check.Counts
 // Step is one fault of a schedule.
 type Step struct {
 	At    time.Duration `json:"at"`  // ns from the beginning of the load
-	For   time.Duration `json:"for"` // ns until it is healed; 0 if there is nothing to heal
+	For   time.Duration `json:"for"` // ns until it is reverted; 0 if there is nothing to revert
 	Fault string        `json:"fault"`
 }

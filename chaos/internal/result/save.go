@@ -54,7 +54,7 @@ func SaveSuite(dir string, suite *Suite) error {
 	return writeJSON(filepath.Join(dir, ResultFile), suite)
 }
 
-// runDir is where a run's files are. A Dir that leads out of the suite's is refused.
+// runDir is where a run's files are. A Dir that leads out of the suite's is rejected.
 func runDir(dir string, run *Run) (string, error) {
 	if run.Dir == "." || !filepath.IsLocal(filepath.FromSlash(run.Dir)) {
 		return "", fmt.Errorf("result: %q is no directory below the suite's", run.Dir)

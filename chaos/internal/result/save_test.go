@@ -23,7 +23,7 @@ func historyFile(t *testing.T, events ...history.Event) string {
 	require.NoError(t, err)
 	recorder := history.NewRecorder(file)
 	for _, e := range events {
-		recorder.Tell(e)
+		recorder.Record(e)
 	}
 	require.NoError(t, recorder.Err())
 	_, err = file.WriteString(`{"at":9,"kind":"inv`)
@@ -44,7 +44,7 @@ func TestSave_IsReadAgainByLoad(t *testing.T) {
 		Dir: "stop/fenced/seed-7", Scenario: "../<stop>", Family: "pauses", Group: Fenced, Seed: 7, Faults: true, Started: time.Unix(1700000000, 5).UTC(), Took: time.Second,
 		Verdict: Violated, Reason: "I2", Findings: []check.Finding{{Property: "I2", Status: check.Violated, Examples: []string{"x"}}},
 		Counts: Counts{Operations: 3}, Hits: map[string]int{"a": 1}, Schedule: []Step{{At: 1, For: 2, Fault: "pause w1"}},
-		Progress: time.Minute, Meet: []string{"a"}, Stock: true, Workload: "stock", Failed: "no",
+		Progress: time.Minute, Requires: []string{"a"}, Stock: true, Workload: "stock", Failed: "no",
 		Latency: Quantiles{Count: 1, Max: 5}, HandOver: Quantiles{Count: 2, Max: 6},
 	}
 	observed := &observe.Observation{Stocks: []observe.Stock{{Resource: "r", Initial: 5, Available: 4}}}
@@ -59,7 +59,7 @@ func TestSave_IsReadAgainByLoad(t *testing.T) {
 	require.Equal(t, []history.Event{{At: 3, Kind: history.Invoke, Op: "1"}, {At: 5, Kind: history.OK, Op: "1"}}, events)
 
 	record := suite.Runs[0].record(events, *seen)
-	require.Equal(t, &check.Record{Fenced: true, Stock: true, Progress: time.Minute, Meet: []string{"a"}, Events: events, Observed: *seen, Workload: "no"}, record)
+	require.Equal(t, &check.Record{Fenced: true, Stock: true, Progress: time.Minute, Requires: []string{"a"}, Events: events, Observed: *seen, Workload: "no"}, record)
 	require.False(t, (&Run{Group: "redlock"}).record(nil, *seen).Fenced)
 }
 
@@ -136,7 +136,7 @@ func TestLoadSuite_FindsRunsThatItsFileDoesNotKnow(t *testing.T) {
 	require.Equal(t, []string{"x/y/z"}, dirs(suite))
 }
 
-func TestLoadSuite_RefusesWhatIsNone(t *testing.T) {
+func TestLoadSuite_RejectsWhatIsNone(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	require.NoError(t, SaveSuite(dir, &Suite{Runs: []Run{{Scenario: "s", Dir: "a", Verdict: "fine"}}}))

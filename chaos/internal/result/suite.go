@@ -23,9 +23,9 @@ type Suite struct {
 
 // Scenario says what the runs of that name are about.
 type Scenario struct {
-	Name   string `json:"name"`
-	Family string `json:"family"`
-	Story  string `json:"story"` // what goes wrong, in a sentence
+	Name    string `json:"name"`
+	Family  string `json:"family"`
+	Summary string `json:"summary"` // what goes wrong, in a sentence
 }
 
 // Group says how the runs of that name kept operations apart.
@@ -64,7 +64,7 @@ func (s *Suite) Judge() {
 	s.Reason = fmt.Sprintf("No violation in %s of %s (%s, %s, %s as stale); %d of %s broke under the same faults.",
 		count(fenced.Runs, "run", "runs"), count(s.scenarios(), "scenario", "scenarios"),
 		count(fenced.Counts.Operations, "operation", "operations"), count(fenced.Counts.Faults, "fault", "faults"),
-		count(fenced.Counts.Refusals, "refusal", "refusals"), len(controls), count(len(controls), "control", "controls"))
+		count(fenced.Counts.Rejections, "rejection", "rejections"), len(controls), count(len(controls), "control", "controls"))
 }
 
 // violation names the first run that is violated.

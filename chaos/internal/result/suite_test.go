@@ -12,7 +12,7 @@ import (
 )
 
 var (
-	fencedOK    = Run{Dir: "stop/fenced/seed-1", Scenario: "stop", Family: "pauses", Group: Fenced, Seed: 1, Faults: true, Verdict: Pass, Took: 1500 * time.Millisecond, Counts: Counts{Operations: 100, Faults: 2, Refusals: 1}}
+	fencedOK    = Run{Dir: "stop/fenced/seed-1", Scenario: "stop", Family: "pauses", Group: Fenced, Seed: 1, Faults: true, Verdict: Pass, Took: 1500 * time.Millisecond, Counts: Counts{Operations: 100, Faults: 2, Rejections: 1}}
 	fencedCalm  = Run{Dir: "stop/fenced/seed-1-calm", Scenario: "stop", Family: "pauses", Group: Fenced, Seed: 1, Verdict: Pass}
 	fencedBad   = Run{Scenario: "stop", Family: "pauses", Group: Fenced, Seed: 7, Faults: true, Verdict: Violated, Reason: "I2: 3 oversold", Findings: []check.Finding{{Property: "I2", Status: check.Violated, Examples: []string{"order <5> of w1"}}}}
 	fencedVoid  = Run{Scenario: "stop", Family: "pauses", Group: Fenced, Seed: 8, Faults: true, Verdict: Inconclusive, Reason: "I11: nothing was met"}
@@ -49,11 +49,11 @@ var suites = []struct {
 	errors   int
 }{
 	{"all as it must be", []Run{fencedOK, fencedCalm, redlockRed, redlockOff, noLockRed, noLockOff}, Pass,
-		"No violation in 2 runs of 1 scenario (100 operations, 2 faults, 1 refusal as stale); 2 of 2 controls broke under the same faults.", 0, 0},
+		"No violation in 2 runs of 1 scenario (100 operations, 2 faults, 1 rejection as stale); 2 of 2 controls broke under the same faults.", 0, 0},
 	{"a control that is red in one of its runs is red", []Run{fencedOK, redlockOn, redlockHung, redlockRed, redlockVoid, redlockOff}, Pass,
-		"No violation in 1 run of 1 scenario (100 operations, 2 faults, 1 refusal as stale); 1 of 1 control broke under the same faults.", 0, 0},
+		"No violation in 1 run of 1 scenario (100 operations, 2 faults, 1 rejection as stale); 1 of 1 control broke under the same faults.", 0, 0},
 	{"a control that is red by the word of the workload", []Run{fencedOK, redlockLoss, redlockOff}, Pass,
-		"No violation in 1 run of 1 scenario (100 operations, 2 faults, 1 refusal as stale); 1 of 1 control broke under the same faults.", 0, 0},
+		"No violation in 1 run of 1 scenario (100 operations, 2 faults, 1 rejection as stale); 1 of 1 control broke under the same faults.", 0, 0},
 	{"a violation", []Run{fencedOK, fencedBad, fencedVoid, redlockRed, redlockOff}, Violated,
 		"1 of 3 runs violated a property. The first: stop, fenced, seed 7: I2: 3 oversold.", 1, 1},
 	{"a violation counts without controls too", []Run{fencedBad}, Violated,

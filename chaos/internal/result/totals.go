@@ -33,7 +33,7 @@ func add(c *Counts, d Counts) {
 	c.OK += d.OK
 	c.Failed += d.Failed
 	c.Unknown += d.Unknown
-	c.Refusals += d.Refusals
+	c.Rejections += d.Rejections
 	c.Faults += d.Faults
 	c.Oversold += d.Oversold
 	c.Lost += d.Lost

@@ -20,7 +20,7 @@ func sold() ([]history.Event, observe.Observation) {
 			{At: 1 * ms, Kind: history.Phase, Name: history.PhaseLoad, Process: history.Runner},
 			{At: 2 * ms, Kind: history.Invoke, Process: "w0", Op: "1", Action: "do", Resources: []string{"r"}},
 			{At: 5 * ms, Kind: history.OK, Process: "w0", Op: "1"},
-			{At: 6 * ms, Kind: history.Phase, Name: history.PhaseHealed, Process: history.Runner},
+			{At: 6 * ms, Kind: history.Phase, Name: history.PhaseFaultsOver, Process: history.Runner},
 			{At: 7 * ms, Kind: history.Phase, Name: history.PhaseFinal, Process: history.Runner},
 			{At: 8 * ms, Kind: history.Invoke, Process: "w0", Op: "2", Action: "do", Resources: []string{"r"}},
 			{At: 9 * ms, Kind: history.OK, Process: "w0", Op: "2"},
@@ -66,7 +66,7 @@ func TestRun_JudgeGoesByWhatIsKeptOfIt(t *testing.T) {
 	}{
 		"workload": {func(r *Run) { r.Failed = "an update was lost" }, check.Violated},
 		"run":      {func(r *Run) { r.Wrong = "it hangs" }, check.Violated},
-		"I11":      {func(r *Run) { r.Group, r.Meet = Fenced, []string{"never met"} }, check.Unchecked},
+		"I11":      {func(r *Run) { r.Group, r.Requires = Fenced, []string{"never met"} }, check.Unchecked},
 		"I2":       {func(r *Run) { r.Stock = false }, check.Irrelevant},
 		"I9":       {func(r *Run) { r.Progress = 0 }, check.Unchecked},
 	} {
@@ -130,7 +130,7 @@ func TestVerify_JudgesAgainByTheSavedFiles(t *testing.T) {
 	require.Equal(t, before, files(t, dir))
 }
 
-func TestVerify_RefusesAHistoryThatIsNone(t *testing.T) {
+func TestVerify_RejectsAHistoryThatIsNone(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	run := controlRun("seed-1")
@@ -186,7 +186,7 @@ func TestVerify_TellsOfFindingsAndOfVerdictsThatChange(t *testing.T) {
 }
 
 // Judged by a part of its history, a run would be violated: effects of nobody's.
-func TestVerify_RefusesAHistoryThatWasCutOff(t *testing.T) {
+func TestVerify_RejectsAHistoryThatWasCutOff(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	run := controlRun("seed-1")

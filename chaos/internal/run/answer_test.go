@@ -16,7 +16,7 @@ import (
 // idle is a workload whose operations write nothing.
 var idle = code{name: "idle", operate: func(context.Context, *workload.Env, workload.Op) error { return nil }}
 
-// A workload without a COMMIT to lose is told so at once, not by the bound of the run.
+// A workload that sends no COMMIT fails at once, not when the run's time is over.
 func TestLostAnswer_SaysThatAnOperationSendsNoCommit(t *testing.T) {
 	t.Parallel()
 	l := environment.NewServers()

@@ -16,8 +16,7 @@ import (
 
 // Config says what to run. The zero value of each field means its default.
 type Config struct {
-	// Scenarios are names, families or patterns (path.Match) of scenarios. Default:
-	// all.
+	// Scenarios are names, families or patterns (path.Match) of scenarios. Default: all.
 	Scenarios []string
 	// Groups are result.Fenced and names of controls, or patterns. Default: all.
 	Groups []string
@@ -25,46 +24,46 @@ type Config struct {
 	// 1 and 1.
 	Seed  uint64
 	Seeds int
-	// Duration is for how long new runs are begun, instead of Seeds; those with the
-	// first seed are all done, however long that takes. Default: as Seeds says.
+	// Duration, in place of Seeds, is for how long new runs are begun; the runs with the
+	// first seed are all done, however long that takes. Default: Seeds decides.
 	Duration time.Duration
-	// ScriptSeeds is with how many of the seeds scripts and controls run. Scripts do
-	// the same with every seed, but not at the same moments. Default 1.
+	// ScriptSeeds is how many of the seeds scripts and controls run with. Scripts do the
+	// same with every seed, but not at the same moments. Default 1.
 	ScriptSeeds int
-	// Dir gets the files of the runs; it is made, and must be empty unless Resume is
-	// set. One suite at a time writes to it. See package result.
+	// Dir gets the files of the runs. It is created, and must be empty unless Resume is set.
+	// One suite at a time writes to it. See package result.
 	Dir string
 	// Resume adds to the runs that are in Dir, and doesn't repeat those.
 	Resume bool
-	// Lanes is how many runs go on at a time, each on servers of its own. Default 1.
-	Lanes int
+	// Parallel is how many runs go on at the same time, each on its own servers. Default 1.
+	Parallel int
 	// Workload is the code under test. Default: Stock.
 	Workload workload.Workload
 	// Command is how the suite would be run again, for its report.
 	Command string
-	// Progress is told of each run that begins, and of each that ends. Calls don't
-	// overlap. Default: none is called.
+	// Progress is called when a run begins, and when it ends. Calls don't overlap. Default:
+	// no calls.
 	Progress func(Progress)
 }
 
-// Progress is what became of the runs so far.
+// Progress is how far a suite is.
 type Progress struct {
-	Run   *result.Run // that has begun or ended
-	Ended bool        // it has ended; its Verdict is known
-	Done  int         // runs that have ended
-	Total int         // runs that there will be; 0 if a Duration decides
+	Run   *result.Run // that begins or has ended
+	Ended bool        // Run has ended, and its Verdict is known
+	Done  int         // number of runs that have ended
+	Total int         // number of runs in all; 0 if a Duration decides
 }
 
 func (c Config) withDefaults() (Config, error) {
-	for name, n := range map[string]int{"Seeds": c.Seeds, "ScriptSeeds": c.ScriptSeeds, "Lanes": c.Lanes} {
+	for name, n := range map[string]int{"Seeds": c.Seeds, "ScriptSeeds": c.ScriptSeeds, "Parallel": c.Parallel} {
 		if n < 0 {
 			return c, fmt.Errorf("%w: %s is %d: give a positive number, or 0 for the default", workload.ErrConfig, name, n)
 		}
 	}
 	if c.Duration < 0 {
-		return c, fmt.Errorf("%w: Duration is %v: give a positive one, or 0 to have Seeds decide", workload.ErrConfig, c.Duration)
+		return c, fmt.Errorf("%w: Duration is %v: give a positive one, or 0 for the number of Seeds", workload.ErrConfig, c.Duration)
 	}
-	c.Seeds, c.ScriptSeeds, c.Lanes = max(c.Seeds, 1), max(c.ScriptSeeds, 1), max(c.Lanes, 1)
+	c.Seeds, c.ScriptSeeds, c.Parallel = max(c.Seeds, 1), max(c.ScriptSeeds, 1), max(c.Parallel, 1)
 	if c.Seed == 0 {
 		c.Seed = 1
 	}
@@ -75,12 +74,12 @@ func (c Config) withDefaults() (Config, error) {
 		c.Progress = func(Progress) {}
 	}
 	if c.Dir == "" {
-		return c, fmt.Errorf("%w: Dir is missing: a run's files have to go somewhere", workload.ErrConfig)
+		return c, fmt.Errorf("%w: Dir is missing: name a directory for the files of the runs", workload.ErrConfig)
 	}
 	return c, nil
 }
 
-// scenarios returns those that are asked for.
+// scenarios returns the chosen scenarios.
 func (c Config) scenarios() ([]scenario.Scenario, error) {
 	all := scenario.All()
 	names := func(s scenario.Scenario) []string { return []string{s.Name, s.Family} }
@@ -91,7 +90,7 @@ func (c Config) scenarios() ([]scenario.Scenario, error) {
 	return chosen, nil
 }
 
-// groups returns the groups that are asked for, fenced first.
+// groups returns the chosen groups, fenced first.
 func (c Config) groups() ([]string, error) {
 	all := []string{result.Fenced}
 	for _, control := range control.All() {
@@ -105,8 +104,8 @@ func (c Config) groups() ([]string, error) {
 	return chosen, nil
 }
 
-// choose returns those of all that a pattern matches by one of their names. Each
-// pattern has to match something.
+// choose returns those of all of which a pattern matches a name. Each pattern has to match
+// something.
 func choose[T any](patterns []string, all []T, names func(T) []string) (chosen []T, err error) {
 	if len(patterns) == 0 {
 		return all, nil
@@ -124,7 +123,7 @@ func choose[T any](patterns []string, all []T, names func(T) []string) (chosen [
 		}
 	}
 	if len(unused) > 0 {
-		return nil, fmt.Errorf("%w: %q is no name or pattern", workload.ErrConfig, unused[0])
+		return nil, fmt.Errorf("%w: %q matches no name", workload.ErrConfig, unused[0])
 	}
 	return chosen, nil
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/workload"
 )
 
-// onDataOf is a workload whose Prepare and Check do just this.
+// onDataOf is a workload with its own Prepare and Check.
 type onDataOf struct {
 	code
 	prepare func(ctx context.Context, db *pgxpool.Pool) error
@@ -28,8 +28,8 @@ func (w onDataOf) Prepare(ctx context.Context, db *pgxpool.Pool) error {
 	return w.prepare(ctx, db)
 }
 
-// A workload that ignores its context, or keeps what it was lent, ends no run but its
-// own.
+// A workload that ignores its context, or keeps a connection of the pool, affects no run
+// but its own.
 func TestRun_EndsWhateverPrepareAndCheckDo(t *testing.T) {
 	t.Parallel()
 	l := environment.NewServers()

@@ -21,7 +21,7 @@ func Groups() []result.Group {
 	return groups
 }
 
-// breaks are the properties of which a control has to violate one.
+// breaks are the properties of which a control has to violate at least one.
 func breaks(group string) []string {
 	if c, err := control.ByName(group); err == nil && c.Liveness {
 		return []string{check.Progress}
@@ -31,12 +31,12 @@ func breaks(group string) []string {
 
 func describeScenarios() (all []result.Scenario) {
 	for _, s := range scenario.All() {
-		all = append(all, result.Scenario{Name: s.Name, Family: s.Family, Story: s.Story})
+		all = append(all, result.Scenario{Name: s.Name, Family: s.Family, Summary: s.Summary})
 	}
 	return all
 }
 
-// versions adds what takes part in runs on servers to what is known.
+// versions adds the versions of what runs on servers use to the known ones.
 func versions(servers *environment.Servers, known map[string]string) map[string]string {
 	all := map[string]string{"go": runtime.Version(), "system": runtime.GOOS + "/" + runtime.GOARCH}
 	maps.Copy(all, known)

@@ -18,21 +18,21 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/workload"
 )
 
-// hanging are workloads that a run must find out by its bounds.
+// hanging are workloads that only the bounds of a run detect.
 func hanging() []code {
 	return []code{
 		{name: "hangs", operate: func(context.Context, *workload.Env, workload.Op) error { select {} }},
 		{name: "hangs in the end", operate: func(_ context.Context, env *workload.Env, _ workload.Op) error {
-			_, err := env.Pool.Acquire(context.Background()) // and never gives it back
+			_, err := env.Pool.Acquire(context.Background()) // never released
 			return err
 		}},
 	}
 }
 
-// short are bounds for what never keeps any.
+// short are bounds for workloads that hang.
 var short = environment.Bounds{Operation: time.Second, Grace: time.Second, Close: 2 * time.Second, Run: time.Minute, Data: time.Minute}
 
-// bad are workloads that a run must find out in any time.
+// bad are workloads that a run detects within its usual bounds.
 func bad() []code {
 	return []code{
 		{name: "panics", operate: func(context.Context, *workload.Env, workload.Op) error {
@@ -70,8 +70,8 @@ var readsInput = code{name: "reads input", operate: func(context.Context, *workl
 	return errors.New("it has ended")
 }}
 
-// A worker that dies by the code under test has broken nothing of what a control claims.
-func TestRun_AControlThatCrashesIsTheWorkloads(t *testing.T) {
+// A worker that the code under test crashes says nothing about a control.
+func TestRun_AControlsCrashIsAnErrorOfTheWorkload(t *testing.T) {
 	t.Parallel()
 	l := environment.NewServers()
 	defer func() { require.NoError(t, l.Close(context.Background())) }()
@@ -82,11 +82,11 @@ func TestRun_AControlThatCrashesIsTheWorkloads(t *testing.T) {
 		_, err := task{scenario: scenario.Scenario{Name: "calm"}, workload: prepared{w}, group: "no-lock", seed: 1, bounds: environment.UsualBounds}.run(patient(t), l, t.TempDir())
 		require.ErrorIs(t, err, workload.ErrWorkload, w.name)
 		require.ErrorContains(t, err, "under the control no-lock")
-		require.ErrorContains(t, err, "nobody made it")
+		require.ErrorContains(t, err, "ended by itself")
 	}
 }
 
-// What hangs shows nothing about what a fence is for.
+// A control that hangs is not red: only a violation of its data is.
 func TestRun_AControlIsRedByItsDataNotByAHang(t *testing.T) {
 	t.Parallel()
 	l := environment.NewServers()
@@ -112,19 +112,18 @@ func TestBreaks_ProgressIfThatIsTheFlaw(t *testing.T) {
 	require.Equal(t, check.OfData(), breaks("etcd-mutex"))
 }
 
-// lose counts, and writes as if nobody had counted before.
+// lose counts its operation, and writes the counter without reading it.
 func lose(ctx context.Context, env *workload.Env, op workload.Op) error {
 	_, err := env.Pool.Exec(ctx, "with d as (insert into done values ($1)) update counter set n = 1", op.ID)
 	return err
 }
 
-// What is wrong with the code under test is a violation, never a failure of the
-// environment.
+// A failure of the code under test is a violation, never one of the environment.
 func TestRun_CodeThatCrashesOrIsWrongIsViolated(t *testing.T) {
 	t.Parallel()
 	requireViolated(t, bad(), environment.UsualBounds, map[string]string{
-		"panics": "of the workload's own", "exits": "and nobody made it", "reads input": "it has ended",
-		"never succeeds": "nothing got through", "loses updates": "an update was lost", "is found wrong": "as its check says",
+		"panics": "of the workload's own", "exits": "ended by itself", "reads input": "it has ended",
+		"never succeeds": "no operation succeeded", "loses updates": "an update was lost", "is found wrong": "as its check says",
 	})
 }
 
@@ -133,7 +132,7 @@ func TestRun_CodeThatHangsIsViolated(t *testing.T) {
 	requireViolated(t, hanging(), short, map[string]string{"hangs": "it hangs", "hangs in the end": "did not end within"})
 }
 
-// requireViolated runs workloads, each of which has to be found out and named.
+// requireViolated runs workloads; each run has to be violated and say why.
 func requireViolated(t *testing.T, workloads []code, bounds environment.Bounds, says map[string]string) {
 	l := environment.NewServers()
 	defer func() { require.NoError(t, l.Close(context.Background())) }()
@@ -147,7 +146,7 @@ func requireViolated(t *testing.T, workloads []code, bounds environment.Bounds, 
 	}
 }
 
-// A run that doesn't come to its end hangs, even if no operation does.
+// A run that doesn't end hangs, even if no operation does.
 func TestRun_ThatIsNotOverInTimeIsViolated(t *testing.T) {
 	t.Parallel()
 	l := environment.NewServers()

@@ -16,7 +16,7 @@ import (
 func TestMain(m *testing.M) {
 	worker.Reexec(tested()...)
 	if os.Getenv(suiteVar) != "" {
-		beSuite()
+		runTestSuite()
 	}
 	testenv.Main(m)
 }
@@ -51,10 +51,10 @@ func tested() []workload.Workload {
 	return all
 }
 
-// passer does nothing; it needs no server.
+// passer is a workload that does nothing and needs no server.
 var passer = code{name: "passer", operate: func(context.Context, *workload.Env, workload.Op) error { return nil }}
 
-// patient is a context for what takes as long as it takes.
+// patient is a context for what succeeds, however long a slow machine takes.
 func patient(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)

@@ -9,9 +9,9 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/workload"
 )
 
-// What is wrong with the code under test is a violation, and what keeps it from being
-// tested no environment that isn't ready.
-func TestRun_TellsAWorkloadsFaultsFromTheEnvironments(t *testing.T) {
+// A failure of the code under test is a violation; a workload that can't be run is an error
+// of its own, not of the environment.
+func TestRun_DistinguishesTheWorkloadsFailuresFromTheEnvironments(t *testing.T) {
 	t.Parallel()
 	run := func(t *testing.T, w workload.Workload, group string) (*result.Suite, error) {
 		t.Parallel()
@@ -23,7 +23,7 @@ func TestRun_TellsAWorkloadsFaultsFromTheEnvironments(t *testing.T) {
 		require.Len(t, suite.Runs, 1)
 		require.Equal(t, result.Violated, suite.Runs[0].Verdict)
 		require.Contains(t, suite.Runs[0].Wrong, `of workload "panicking" had no outcome; the first was w`)
-		require.Contains(t, suite.Runs[0].Wrong, "Operate panicked: nobody expects this, in github.com/fencekit/fencekit/chaos/internal/run.panicking.Operate (workloads_test.go:")
+		require.Contains(t, suite.Runs[0].Wrong, "Operate panicked: unexpected, in github.com/fencekit/fencekit/chaos/internal/run.panicking.Operate (workloads_test.go:")
 	})
 	t.Run("it panics under a control", func(t *testing.T) {
 		_, err := run(t, panicking{}, "etcd-mutex")

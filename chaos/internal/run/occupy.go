@@ -9,8 +9,8 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/workload"
 )
 
-// occupy makes a directory, and keeps other suites out of it until free, or until this
-// process has ended, in whatever way. It fails with ErrConfig if another one is there.
+// occupy creates a directory, and keeps other suites out of it until free is called or this
+// process ends. It fails with ErrConfig if another suite has it.
 func occupy(dir string) (free func() error, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err

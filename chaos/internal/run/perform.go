@@ -29,8 +29,7 @@ func (p *performance) workers() environment.Workers {
 	return environment.Workers{Number: sc.Workers, TTL: cmp.Or(sc.TTL, workload.TTL), Lockers: sc.Lockers, Unhindered: sc.Unhindered}
 }
 
-// whole lets the run happen from its beginning to its end, and returns what was
-// observed.
+// whole does the run from its beginning to its end, and returns what was observed.
 func (p *performance) whole(ctx context.Context, servers *environment.Servers) (_ observe.Observation, err error) {
 	defer func() { err = errors.Join(err, p.env.TearDown(context.WithoutCancel(ctx))) }()
 	if err := p.env.SetUp(ctx, servers, max(p.task.scenario.Members, 1)); err != nil {
@@ -55,13 +54,12 @@ func (p *performance) whole(ctx context.Context, servers *environment.Servers) (
 	return observed, errors.Join(err, finishErr)
 }
 
-// conclude ends the workers' work, and looks at what they have left. It fails if the
-// workload can't be run.
+// conclude stops the workers, and checks the data. It fails if the workload can't be run.
 func (p *performance) conclude(ctx context.Context) error {
 	p.env.Fail(p.env.StopWorkers())
 	p.env.Trace().Phase(history.PhaseEnd)
 	wrong := errors.Join(p.env.Crashes(), p.env.WithoutOutcome())
-	if wrong != nil && p.task.group != result.Fenced { // what that control would have come to is not known
+	if wrong != nil && p.task.group != result.Fenced { // this run says nothing about the control
 		return fmt.Errorf("%w under the control %s: there Env.Guard and Env.Locker are nil, and only Env.Do, DoAll and Hold work: %w", workload.ErrWorkload, p.task.group, wrong)
 	}
 	p.env.Fail(wrong)
@@ -72,8 +70,8 @@ func (p *performance) conclude(ctx context.Context) error {
 	return nil
 }
 
-// act performs a scenario. What is tested may hang or crash meanwhile: then that is
-// what is wrong with it, and no error.
+// act performs a scenario. If the code under test hangs or crashes meanwhile, that is noted
+// as a failure of that code, and is not an error.
 func (p *performance) act(ctx context.Context) error {
 	bounded, cancel := context.WithTimeoutCause(ctx, p.task.bounds.Run, fmt.Errorf("%w: the run was not over after %v", environment.ErrHangs, p.task.bounds.Run))
 	defer cancel()
@@ -85,8 +83,8 @@ func (p *performance) act(ctx context.Context) error {
 	return err
 }
 
-// perform lets the workers work while the faults happen, and afterwards work on
-// every resource once more.
+// perform has the workers work while faults are injected, and then do one more operation on
+// every resource.
 func (p *performance) perform(ctx context.Context) error {
 	p.env.Trace().Phase(history.PhaseLoad)
 	happen := func(ctx context.Context) error { return p.env.UnderLoad(ctx, p.schedule) }

@@ -12,8 +12,7 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/result"
 )
 
-// writeReports writes what people and CI systems read of a suite: the report, and
-// JUnit's XML.
+// writeReports writes the report of a suite, and its JUnit XML for CI systems.
 func writeReports(dir string, suite *result.Suite) error {
 	return errors.Join(
 		writeFile(filepath.Join(dir, result.ReportFile), func(w io.Writer) error {

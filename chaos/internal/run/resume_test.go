@@ -22,7 +22,7 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/child"
 )
 
-// suiteVar makes a process a suite of these tests; it holds a suiteSpec.
+// suiteVar is the environment variable with the suiteSpec of a process that runs a suite.
 const suiteVar = "FENCEKIT_TEST_CHAOS_SUITE"
 
 // suiteSpec says what such a process does when its second run begins.
@@ -33,11 +33,11 @@ type suiteSpec struct {
 
 // twoRuns are the shortest ones.
 func twoRuns(dir string) Config {
-	return Config{Scenarios: []string{"death-while-locking"}, Groups: []string{result.Fenced}, Seeds: 2, ScriptSeeds: 2, Dir: dir}
+	return Config{Scenarios: []string{"kill-while-locking"}, Groups: []string{result.Fenced}, Seeds: 2, ScriptSeeds: 2, Dir: dir}
 }
 
-// beSuite is the whole main of such a process.
-func beSuite() {
+// runTestSuite is the main of such a process.
+func runTestSuite() {
 	var spec suiteSpec
 	if err := json.Unmarshal([]byte(os.Getenv(suiteVar)), &spec); err != nil {
 		panic(err)
@@ -79,7 +79,7 @@ func runSuite(t *testing.T, spec suiteSpec) string {
 	return said.String()
 }
 
-// Whatever ends a suite, what it has done is kept, and what it was at is done again.
+// However a suite ends, its finished runs are kept, and the unfinished one is done again.
 func TestRun_ResumesWhatWasEnded(t *testing.T) {
 	t.Parallel()
 	for _, then := range []string{"die", "interrupt", "full disk"} {
@@ -99,9 +99,9 @@ func TestRun_ResumesWhatWasEnded(t *testing.T) {
 			require.Len(t, kept.Runs, 1, said)
 			require.Equal(t, Groups(), kept.Groups)
 			kept.Judge()
-			require.Contains(t, kept.Reason, "1 of 2 runs that were asked for are not there, the first death-while-locking/fenced/seed-2")
+			require.Contains(t, kept.Reason, "1 of 2 runs that were asked for are not there, the first kill-while-locking/fenced/seed-2")
 			first := kept.Runs[0]
-			half := filepath.Join(dir, "death-while-locking", result.Fenced, "seed-2")
+			half := filepath.Join(dir, "kill-while-locking", result.Fenced, "seed-2")
 			require.NoError(t, os.MkdirAll(half, 0o755))
 			for _, name := range []string{"w0.log", result.HistoryFile, result.ObservedFile} {
 				require.NoError(t, os.WriteFile(filepath.Join(half, name), []byte("half"), 0o644))
@@ -120,13 +120,13 @@ func TestRun_ResumesWhatWasEnded(t *testing.T) {
 			}
 			suite, err := Run(t.Context(), cfg)
 			require.NoError(t, err)
-			require.Equal(t, []string{"death-while-locking/fenced/seed-2"}, begun)
+			require.Equal(t, []string{"kill-while-locking/fenced/seed-2"}, begun)
 			require.Len(t, suite.Runs, 2)
 			require.Equal(t, first.Started, suite.Runs[0].Started)
 			require.Equal(t, result.Pass, suite.Runs[1].Verdict, suite.Runs[1].Reason)
 			log, err := os.ReadFile(filepath.Join(half, "w0.log"))
 			require.NoError(t, err)
-			require.False(t, strings.HasPrefix(string(log), "half"), "what another process has said")
+			require.False(t, strings.HasPrefix(string(log), "half"), "the log of an earlier process")
 			again, err := result.Verify(dir)
 			require.NoError(t, err)
 			require.Empty(t, again.Changes)
@@ -147,12 +147,12 @@ func TestRun_ResumesNoOtherWorkloadsRuns(t *testing.T) {
 	require.ErrorContains(t, err, `"another"`)
 }
 
-// Two that write to one directory would each take the other's runs for half done.
+// Two suites in one directory would each take the other's runs for unfinished.
 func TestRun_OneSuiteAtATimeInADirectory(t *testing.T) {
 	dir := t.TempDir()
 	free, err := occupy(dir)
 	require.NoError(t, err)
-	over, cancel := context.WithCancel(t.Context()) // what isn't refused does not begin
+	over, cancel := context.WithCancel(t.Context()) // a config that isn't rejected begins no run
 	cancel()
 	cfg := twoRuns(dir)
 	for range 2 {

@@ -14,18 +14,18 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/workload"
 )
 
-// rounds are the runs of a suite, in order: all scenarios with the first seed, then
-// with the next. So a suite that is ended early has done as much of each. Its
-// methods may be called concurrently.
+// rounds are the runs of a suite, in order: all scenarios with the first seed, then all with
+// the next. So a suite that ends early has done as many seeds of each scenario. Its methods
+// may be called concurrently.
 type rounds struct {
 	cfg       Config
 	scenarios []scenario.Scenario
 	groups    []string
-	until     time.Time // no run begins after it, but those of the first round; zero: Seeds decides
+	until     time.Time // only runs of the first round begin after it; zero: Seeds decides
 
 	mu   sync.Mutex
 	seed uint64 // of the next round
-	rest []task // of the present one
+	rest []task // of the present round
 }
 
 func newRounds(cfg Config) (*rounds, error) {
@@ -39,7 +39,7 @@ func newRounds(cfg Config) (*rounds, error) {
 	}
 	r := &rounds{cfg: cfg, scenarios: scenarios, groups: groups, seed: cfg.Seed}
 	if len(r.round(cfg.Seed)) == 0 {
-		return nil, fmt.Errorf("%w: none of these scenarios has any of these controls: %s", workload.ErrConfig, strings.Join(groups, ", "))
+		return nil, fmt.Errorf("%w: these scenarios run with none of these controls: %s", workload.ErrConfig, strings.Join(groups, ", "))
 	}
 	if cfg.Duration > 0 {
 		r.until = time.Now().Add(cfg.Duration)
@@ -74,10 +74,10 @@ func (r *rounds) over() bool {
 	return r.seed > r.cfg.Seed && r.late() || len(r.round(r.seed)) == 0
 }
 
-// late reports whether the time for new rounds is over.
+// late reports whether it is too late for new runs.
 func (r *rounds) late() bool { return !r.until.IsZero() && time.Now().After(r.until) }
 
-// total is how many runs there are in all; 0 if time decides.
+// total is how many runs there are in all; 0 if a Duration decides.
 func (r *rounds) total() (n int) {
 	if !r.until.IsZero() {
 		return 0
@@ -88,7 +88,7 @@ func (r *rounds) total() (n int) {
 	return n
 }
 
-// wanted are the directories of the runs that there have to be, whatever time it is.
+// wanted are the directories of the runs that a complete suite has.
 func (r *rounds) wanted() (dirs []string) {
 	seeds := r.cfg.Seeds
 	if !r.until.IsZero() {
@@ -115,7 +115,7 @@ func (r *rounds) round(seed uint64) (tasks []task) {
 				tasks = append(tasks, t)
 			case slices.Contains(sc.Controls, group):
 				tasks = append(tasks, t)
-				if !calmed[group] { // once without faults, to show that it is those that break it
+				if !calmed[group] { // once without faults, to show that the faults break it
 					calmed[group] = true
 					t.faults = false
 					tasks = append(tasks, t)
@@ -126,8 +126,7 @@ func (r *rounds) round(seed uint64) (tasks []task) {
 	return tasks
 }
 
-// stocked is the workload with what a scenario wants to have in stock, if it is the
-// built-in one.
+// stocked is the workload; the built-in one has the scenario's stock.
 func stocked(w workload.Workload, sc scenario.Scenario) workload.Workload {
 	if s, ok := w.(stock.Stock); ok && s.Initial == 0 {
 		s.Initial = sc.Stock

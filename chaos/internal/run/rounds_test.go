@@ -13,7 +13,7 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/workload"
 )
 
-// taken are the directories of the runs of a Config, in order; at most some.
+// taken are the directories of the runs of a Config, in order, and at most so many.
 func taken(t *testing.T, cfg Config, most int, each func()) (dirs []string, r *rounds) {
 	t.Helper()
 	cfg.Dir = "unused"
@@ -34,15 +34,15 @@ func taken(t *testing.T, cfg Config, most int, each func()) (dirs []string, r *r
 
 func none() {}
 
-// A suite that is ended early has done as much of each scenario; scripts and controls
-// run with the first seeds alone, and each control once without faults.
+// A suite that ends early has done as many seeds of each scenario; scripts and controls run
+// with the first seeds alone, and each control once without faults.
 func TestRounds_AllScenariosWithOneSeedThenWithTheNext(t *testing.T) {
-	cfg := Config{Scenarios: []string{"pauses", "partitions", "death-while-locking"}, Groups: []string{result.Fenced, "etcd-mutex", "redis-setnx-expire"}, Seed: 5, Seeds: 3}
+	cfg := Config{Scenarios: []string{"pauses", "partitions", "kill-while-locking"}, Groups: []string{result.Fenced, "etcd-mutex", "redis-setnx-expire"}, Seed: 5, Seeds: 3}
 	dirs, r := taken(t, cfg, 100, none)
 	require.Equal(t, []string{
 		"pauses/fenced/seed-5", "pauses/etcd-mutex/seed-5", "pauses/etcd-mutex/seed-5-calm",
 		"partitions/fenced/seed-5", "partitions/etcd-mutex/seed-5",
-		"death-while-locking/fenced/seed-5", "death-while-locking/redis-setnx-expire/seed-5", "death-while-locking/redis-setnx-expire/seed-5-calm",
+		"kill-while-locking/fenced/seed-5", "kill-while-locking/redis-setnx-expire/seed-5", "kill-while-locking/redis-setnx-expire/seed-5-calm",
 		"pauses/fenced/seed-6", "partitions/fenced/seed-6", "pauses/fenced/seed-7", "partitions/fenced/seed-7",
 	}, dirs)
 	require.Equal(t, len(dirs), r.total())
@@ -50,9 +50,9 @@ func TestRounds_AllScenariosWithOneSeedThenWithTheNext(t *testing.T) {
 	cfg.ScriptSeeds = 2
 	dirs, r = taken(t, cfg, 100, none)
 	require.Len(t, dirs, 18)
-	require.Contains(t, dirs, "death-while-locking/fenced/seed-6")
+	require.Contains(t, dirs, "kill-while-locking/fenced/seed-6")
 	require.Contains(t, dirs, "partitions/etcd-mutex/seed-6")
-	require.NotContains(t, dirs, "death-while-locking/fenced/seed-7")
+	require.NotContains(t, dirs, "kill-while-locking/fenced/seed-7")
 	require.Equal(t, len(dirs), r.total())
 }
 
@@ -66,13 +66,13 @@ func TestRounds_GoOnForAsLongAsADurationSays(t *testing.T) {
 	})
 }
 
-// There is no end to seeds, but these have no runs.
+// Later seeds have no runs.
 func TestRounds_OfScriptsEndBeforeTheDuration(t *testing.T) {
-	dirs, _ := taken(t, Config{Scenarios: []string{"death-while-locking"}, Groups: []string{result.Fenced}, Duration: time.Hour, ScriptSeeds: 2}, 100, none)
-	require.Equal(t, []string{"death-while-locking/fenced/seed-1", "death-while-locking/fenced/seed-2"}, dirs)
+	dirs, _ := taken(t, Config{Scenarios: []string{"kill-while-locking"}, Groups: []string{result.Fenced}, Duration: time.Hour, ScriptSeeds: 2}, 100, none)
+	require.Equal(t, []string{"kill-while-locking/fenced/seed-1", "kill-while-locking/fenced/seed-2"}, dirs)
 }
 
-func TestRounds_ScenariosSayWhatIsInStock(t *testing.T) {
+func TestRounds_ScenariosSetTheStock(t *testing.T) {
 	require.Equal(t, stock.Stock{Initial: 7}, stocked(stock.Stock{}, scenario.Scenario{Stock: 7}))
 	require.Equal(t, stock.Stock{Initial: 9}, stocked(stock.Stock{Initial: 9}, scenario.Scenario{Stock: 7}))
 	require.Equal(t, "passer", stocked(passer, scenario.Scenario{Stock: 7}).Name())
@@ -83,7 +83,7 @@ func TestConfig_ChoosesByNameFamilyOrPattern(t *testing.T) {
 		patterns, want []string
 	}{
 		{[]string{"stalls"}, []string{"stalled-holder", "stalled-writer", "lost-lock"}},
-		{[]string{"*-at-every-await", "death-*"}, []string{"death-while-locking", "expiry-at-every-await", "death-at-every-await"}},
+		{[]string{"*-at-every-await", "kill-*"}, []string{"kill-while-locking", "expiry-at-every-await", "kill-at-every-await"}},
 		{[]string{"pauses", "pauses", "p*s"}, []string{"pauses", "partitions"}},
 	} {
 		chosen, err := Config{Scenarios: c.patterns}.scenarios()
@@ -93,12 +93,12 @@ func TestConfig_ChoosesByNameFamilyOrPattern(t *testing.T) {
 			names = append(names, s.Name)
 		}
 		require.Subset(t, names, c.want, c.patterns)
-		require.IsIncreasing(t, places(names), c.patterns)
+		require.IsIncreasing(t, indexes(names), c.patterns)
 	}
 }
 
-// places are where scenarios stand among all; each once.
-func places(names []string) (at []int) {
+// indexes are the indexes of scenarios among all.
+func indexes(names []string) (at []int) {
 	for _, name := range names {
 		for i, s := range scenario.All() {
 			if s.Name == name {
@@ -111,16 +111,16 @@ func places(names []string) (at []int) {
 
 func TestConfig_SaysWhatIsWrong(t *testing.T) {
 	for says, cfg := range map[string]Config{
-		"Dir is missing":             {},
-		`"pausen" is no name or pat`: {Dir: "d", Scenarios: []string{"pauses", "pausen"}},
-		`"[" is no name or pattern`:  {Dir: "d", Scenarios: []string{"["}},
-		`"mutex" is no name or patt`: {Dir: "d", Groups: []string{"fenced", "mutex"}},
-		"there are fenced, no-lock":  {Dir: "d", Groups: []string{"mutex"}},
-		"has any of these controls":  {Dir: "d", Scenarios: []string{"stop-the-world"}, Groups: []string{"no-lock"}},
-		"Seeds is -1":                {Dir: "d", Seeds: -1},
-		"ScriptSeeds is -1":          {Dir: "d", ScriptSeeds: -1},
-		"Lanes is -1":                {Dir: "d", Lanes: -1},
-		"Duration is -1s":            {Dir: "d", Duration: -time.Second},
+		"Dir is missing":              {},
+		`"pausen" matches no name`:    {Dir: "d", Scenarios: []string{"pauses", "pausen"}},
+		`"[" matches no name`:         {Dir: "d", Scenarios: []string{"["}},
+		`"mutex" matches no name`:     {Dir: "d", Groups: []string{"fenced", "mutex"}},
+		"there are fenced, no-lock":   {Dir: "d", Groups: []string{"mutex"}},
+		"with none of these controls": {Dir: "d", Scenarios: []string{"stop-the-world"}, Groups: []string{"no-lock"}},
+		"Seeds is -1":                 {Dir: "d", Seeds: -1},
+		"ScriptSeeds is -1":           {Dir: "d", ScriptSeeds: -1},
+		"Parallel is -1":              {Dir: "d", Parallel: -1},
+		"Duration is -1s":             {Dir: "d", Duration: -time.Second},
 	} {
 		if cfg.Dir != "" {
 			cfg.Dir = t.TempDir()

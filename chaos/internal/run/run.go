@@ -18,7 +18,7 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/workload"
 )
 
-// task is one run that is to be done.
+// task is one run to do.
 type task struct {
 	scenario scenario.Scenario
 	workload workload.Workload
@@ -37,9 +37,9 @@ func (t task) dir() string {
 	return path.Join(t.scenario.Name, t.group, last)
 }
 
-// run does one run on servers, and leaves its files below dir, in place of those of one
-// that was not finished. An error says that there is nothing to judge: a server did not
-// start, a fault could not be reverted, or ctx has ended.
+// run does one run on servers, and writes its files below dir, in place of those of an
+// unfinished run. It fails if there is nothing to judge: a server did not start, a fault
+// could not be reverted, or ctx has ended.
 func (t task) run(ctx context.Context, servers *environment.Servers, dir string) (_ *result.Run, err error) {
 	bound := setUpBound + t.bounds.Run + 2*checkBound
 	ctx, cancel := context.WithTimeoutCause(ctx, bound, fmt.Errorf("chaos: the run was not over after %v", bound))
@@ -67,7 +67,7 @@ func (t task) run(ctx context.Context, servers *environment.Servers, dir string)
 	return r, result.Save(dir, r, file.Name(), &observed)
 }
 
-// text is what an error says; empty if there is none.
+// text is the text of an error; empty if there is none.
 func text(err error) string {
 	if err == nil {
 		return ""
@@ -85,7 +85,7 @@ func (t task) result(schedule []fault.Step) *result.Run {
 	case t.group != result.Fenced:
 		r.Breaks = breaks(t.group)
 	case t.faults:
-		r.Meet = t.scenario.Requires
+		r.Requires = t.scenario.Requires
 	}
 	for _, step := range schedule {
 		r.Schedule = append(r.Schedule, result.Step{At: step.At, For: step.For, Fault: step.Fault.String()})
@@ -93,8 +93,7 @@ func (t task) result(schedule []fault.Step) *result.Run {
 	return r
 }
 
-// setUpBound bounds what comes before a run's workers work, and checkBound what comes
-// after.
+// setUpBound bounds a run before its workers work, and checkBound after.
 const (
 	setUpBound = 3 * time.Minute
 	checkBound = 2 * time.Minute

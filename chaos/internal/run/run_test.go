@@ -23,20 +23,20 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 )
 
-// noted is a fault that counts what is done with it, and does nothing.
+// noted is a fault that does nothing, and counts how often it is injected and reverted.
 type noted struct {
 	fails, failsToRevert error
-	struck, healed       *atomic.Int32
+	injected, reverted   *atomic.Int32
 }
 
 func (noted) String() string { return "noted w0" }
 
 func (f noted) Inject(context.Context, fault.Site) (func(context.Context) error, error) {
-	f.struck.Add(1)
+	f.injected.Add(1)
 	if f.fails != nil {
 		return nil, f.fails
 	}
-	return func(context.Context) error { f.healed.Add(1); return f.failsToRevert }, nil
+	return func(context.Context) error { f.reverted.Add(1); return f.failsToRevert }, nil
 }
 
 // once is a schedule of one fault.
@@ -44,38 +44,38 @@ func once(f fault.Fault) []fault.Step {
 	return []fault.Step{{At: time.Millisecond, For: time.Millisecond, Fault: f}}
 }
 
-// A run has the load and the faults that it tells of, sees all of it from outside, and
-// passes only if it met what it was meant to meet.
-func TestRun_IsWhatItSays(t *testing.T) {
+// A run has load and the faults that it records, observes both from outside, and passes
+// only if everything that its scenario requires happened.
+func TestRun_InjectsRecordsAndObserves(t *testing.T) {
 	t.Parallel()
 	l := environment.NewServers()
 	defer func() { require.NoError(t, l.Close(context.Background())) }()
 	for name, c := range map[string]struct {
-		faults  bool
-		meet    string
-		struck  int
-		verdict result.Verdict
+		faults   bool
+		requires string
+		injected int
+		verdict  result.Verdict
 	}{
-		"with faults":    {true, "fault noted", 1, result.Pass},
-		"without faults": {false, "fault noted", 0, result.Pass},
-		"met nothing":    {true, "fault of another kind", 1, result.Inconclusive},
+		"with faults":              {true, "fault noted", 1, result.Pass},
+		"without faults":           {false, "fault noted", 0, result.Pass},
+		"without what it requires": {true, "fault of another kind", 1, result.Inconclusive},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := noted{struck: new(atomic.Int32), healed: new(atomic.Int32)}
-			sc := scenario.Scenario{Name: "noted", Requires: []string{c.meet}, Schedule: func(*rand.Rand) []fault.Step { return once(f) }}
+			f := noted{injected: new(atomic.Int32), reverted: new(atomic.Int32)}
+			sc := scenario.Scenario{Name: "noted", Requires: []string{c.requires}, Schedule: func(*rand.Rand) []fault.Step { return once(f) }}
 			r, err := task{scenario: sc, workload: stock.Stock{}, group: result.Fenced, seed: 1, faults: c.faults, bounds: environment.UsualBounds}.run(patient(t), l, t.TempDir())
 			require.NoError(t, err)
 			require.Equal(t, c.verdict, r.Verdict, r.Reason)
-			require.EqualValues(t, c.struck, f.struck.Load())
-			require.EqualValues(t, c.struck, f.healed.Load())
-			require.Equal(t, c.struck, r.Hits["fault noted"])
+			require.EqualValues(t, c.injected, f.injected.Load())
+			require.EqualValues(t, c.injected, f.reverted.Load())
+			require.Equal(t, c.injected, r.Hits["fault noted"])
 			require.Greater(t, r.Counts.Operations, 3*len(stock.Stock{}.Resources()), "more than those of the last phase")
 		})
 	}
 }
 
-// That a server doesn't start, or a fault stays, says nothing about what is tested.
-func TestRun_WithoutItsEnvironmentSaysSo(t *testing.T) {
+// A server that doesn't start, or a fault that can't be reverted, is no verdict on the code under test.
+func TestRun_WithoutItsEnvironmentIsAnError(t *testing.T) {
 	t.Run("a server that doesn't start", func(t *testing.T) {
 		t.Setenv(pgserver.DSNVar, "postgres://nobody@127.0.0.1:1/none")
 		suite, err := Run(patient(t), Config{Scenarios: []string{"late-commit"}, Groups: []string{result.Fenced}, Dir: t.TempDir()})
@@ -93,13 +93,12 @@ func TestRun_WithoutItsEnvironmentSaysSo(t *testing.T) {
 		require.NoError(t, s.open())
 		s.work(patient(t))
 		require.ErrorIs(t, s.failed, ErrEnvironment)
-		require.EqualError(t, s.failed, ErrEnvironment.Error()+": noted, fenced, seed 1: chaos: healing noted w0: it stays")
+		require.EqualError(t, s.failed, ErrEnvironment.Error()+": noted, fenced, seed 1: chaos: reverting noted w0: it stays")
 		require.Empty(t, s.kept.Runs)
 	})
 }
 
-// Whoever ends a run in the midst of its Check gets no verdict, and what it had told is
-// kept.
+// A run that is interrupted in its Check has no verdict, and its history is kept.
 func TestRun_EndedInItsCheckHasNoVerdict(t *testing.T) {
 	t.Parallel()
 	l := environment.NewServers()
@@ -118,10 +117,10 @@ func TestRun_EndedInItsCheckHasNoVerdict(t *testing.T) {
 	at := filepath.Join(dir, "calm", result.Fenced, "seed-1-calm")
 	require.NoFileExists(t, filepath.Join(at, result.ResultFile))
 	require.FileExists(t, filepath.Join(at, "w0.log"))
-	told, err := os.Open(filepath.Join(at, result.HistoryFile))
+	file, err := os.Open(filepath.Join(at, result.HistoryFile))
 	require.NoError(t, err)
-	defer told.Close()
+	defer file.Close()
 	events := 0
-	require.NoError(t, history.Read(told, func(history.Event) error { events++; return nil }))
+	require.NoError(t, history.Read(file, func(history.Event) error { events++; return nil }))
 	require.NotZero(t, events)
 }

@@ -30,11 +30,10 @@ type suite struct {
 	failed error
 }
 
-// Run does the runs that cfg asks for, and returns them with what they show
-// together. Everything is in cfg.Dir when it returns, with a report to open in a
-// browser (result.ReportFile), also if it fails: with
-// ErrConfig if cfg is not as it has to be, with ErrWorkload or ErrEnvironment if a
-// run could not take place, and with the cause of ctx's end when that comes first.
+// Run does the runs that cfg asks for, and returns them with their common verdict. When it
+// returns, cfg.Dir has everything, with a report to open in a browser (result.ReportFile),
+// even if it fails. It fails with ErrConfig if cfg is invalid, with ErrWorkload or
+// ErrEnvironment if a run was not possible, and with the cause of ctx's end.
 func Run(ctx context.Context, cfg Config) (_ *result.Suite, err error) {
 	cfg, err = cfg.withDefaults()
 	if err != nil {
@@ -52,16 +51,16 @@ func Run(ctx context.Context, cfg Config) (_ *result.Suite, err error) {
 	if err := s.open(); err != nil {
 		return nil, err
 	}
-	var lanes sync.WaitGroup
-	for range cfg.Lanes {
-		lanes.Go(func() { s.work(ctx) })
+	var running sync.WaitGroup
+	for range cfg.Parallel {
+		running.Go(func() { s.work(ctx) })
 	}
-	lanes.Wait()
+	running.Wait()
 	return s.kept, errors.Join(s.failed, s.close(), writeReports(cfg.Dir, s.kept), context.Cause(ctx))
 }
 
-// open takes in what earlier runs have left, and saves the suite, so that whoever
-// judges it when it was ended by force knows its groups.
+// open reads the runs of an earlier suite, and saves the suite, so that it has its groups
+// even if it is killed.
 func (s *suite) open() error {
 	s.kept = &result.Suite{Started: s.began}
 	kept, err := result.LoadSuite(s.cfg.Dir)
@@ -112,7 +111,7 @@ func (s *suite) work(ctx context.Context) {
 	}
 }
 
-// keep adds a run, which is saved by itself: LoadSuite finds it there.
+// keep adds a run. The run itself is saved already; LoadSuite finds it.
 func (s *suite) keep(servers *environment.Servers, r *result.Run) {
 	s.mu.Lock()
 	s.kept.Runs = append(s.kept.Runs, *r)
@@ -143,7 +142,7 @@ func (s *suite) progress(r *result.Run, ended bool) {
 	s.cfg.Progress(Progress{Run: r, Ended: ended, Done: len(s.kept.Runs), Total: s.rounds.total()})
 }
 
-// fail ends the suite; the first failure is its reason.
+// fail ends the suite. The first error is kept.
 func (s *suite) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

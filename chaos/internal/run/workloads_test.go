@@ -13,10 +13,10 @@ type panicking struct{ code }
 func (panicking) Name() string        { return "panicking" }
 func (panicking) Resources() []string { return []string{"r"} }
 func (panicking) Operate(context.Context, *workload.Env, workload.Op) error {
-	panic("nobody expects this")
+	panic("unexpected")
 }
 
-// unprepared can't make its data.
+// unprepared has a Prepare that fails.
 type unprepared struct{ panicking }
 
 func (unprepared) Name() string { return "unprepared" }

@@ -4,19 +4,27 @@ import (
 	"context"
 	"errors"
 
+	"github.com/fencekit/fencekit/chaos/internal/check"
 	"github.com/fencekit/fencekit/chaos/internal/fault"
 	"github.com/fencekit/fencekit/chaos/internal/workload"
 )
 
-// waiterPatience is for how long a waiter waits that gives up. Its lease outlives
-// that.
+var abandonedWaiter = Scenario{
+	Name: "abandoned-waiter", Family: "waiters", Workers: 2,
+	Summary:  "a waiter gives up while it can't reach etcd, and its process runs on; no other may wait behind its key",
+	Requires: []string{check.HitFault + "partition", check.HitFault + "reset", check.AtLeast(2, check.HitQueued), check.HitFailed + "context ended"},
+	Script:   steps((*script).abandonedWaiter),
+}
+
+// waiterPatience is for how long the waiter waits before it gives up. Its lease lasts
+// longer.
 const waiterPatience = workload.TTL / 2
 
-// ghosts have a waiter give up while it can't reach etcd, so that it can't say so:
-// once with a connection that only is silent, and once with one that is broken.
-// Nobody may wait behind it afterwards, although its process lives and renews its
-// lease.
-func (s *script) ghosts(ctx context.Context) error {
+// abandonedWaiter makes a waiter give up while it can't reach etcd, and so can't delete
+// its key: once with a connection that is silent, and once with one that is reset. No
+// other waiter may wait behind that key afterwards, although its process runs and renews
+// its lease.
+func (s *script) abandonedWaiter(ctx context.Context) error {
 	if !s.Faults() {
 		return s.inTurn(ctx)
 	}

@@ -11,16 +11,24 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/fencekit/fencekit/chaos/internal/check"
 	"github.com/fencekit/fencekit/chaos/internal/environment"
 	"github.com/fencekit/fencekit/chaos/internal/fault"
 	"github.com/fencekit/fencekit/chaos/internal/workload"
 	"github.com/fencekit/fencekit/internal/pgproxy"
 )
 
-// lostAnswer loses the answer to an operation's COMMIT, and keeps its worker away
-// from the database until the operation has ended without knowing its outcome. Then
-// the same operation is called again, as a caller does who got no answer: it has taken
-// effect, and must not do so a second time.
+var lostAnswer = Scenario{
+	Name: "lost-answer", Family: "answers", Workers: 2, Controls: []string{"etcd-mutex"},
+	Summary:  "the answer to a COMMIT is lost, its worker can't reach the database to resolve it, and the operation is called again",
+	Requires: []string{check.HitFault + "partition"},
+	Script:   steps((*script).lostAnswer),
+}
+
+// lostAnswer loses the answer to an operation's COMMIT, and cuts its worker off from the
+// database until the operation has ended with an unknown outcome. Then the same operation
+// is called again, as by a caller without an answer: it has taken effect, and must not do
+// so a second time.
 func (s *script) lostAnswer(ctx context.Context) error {
 	if !s.Faults() {
 		return s.inTurn(ctx)
@@ -45,15 +53,15 @@ func (s *script) lostAnswer(ctx context.Context) error {
 		return err
 	}
 	if len(changed(before, once)) == 0 {
-		return fmt.Errorf("%w: the operation's COMMIT changed nothing, so calling it again shows nothing", ErrWrong)
+		return fmt.Errorf("%w: the operation's COMMIT changed nothing, so calling it again proves nothing", ErrWrong)
 	}
 	if err := s.CallAgain(ctx, 1, op); err != nil {
 		return err
 	}
 	twice, err := s.data(ctx)
 	if tables := changed(once, twice); err == nil && len(tables) > 0 {
-		err = fmt.Errorf("%w: an operation that was called again after its answer had been lost took effect again: it changed %s once more. "+
-			"Give it a key by guard.Once, or find out by UnknownOutcomeError.Resolve before you call again", ErrWrong, strings.Join(tables, ", "))
+		err = fmt.Errorf("%w: an operation took effect twice: it was called again after its answer had been lost, and changed %s once more. "+
+			"Give it a key by guard.Once, or call UnknownOutcomeError.Resolve before you call it again", ErrWrong, strings.Join(tables, ", "))
 	}
 	return err
 }
@@ -62,7 +70,7 @@ func (s *script) lostAnswer(ctx context.Context) error {
 // the database from then on.
 type unanswered struct {
 	op        *environment.Operation
-	sent      chan struct{} // closed when its COMMIT comes to the proxy
+	sent      chan struct{} // closed when its COMMIT arrives at the proxy
 	committed *pgproxy.Action
 	revert    func(context.Context) error
 }
@@ -112,7 +120,7 @@ func (u *unanswered) commits(ctx context.Context) error {
 	case <-u.sent:
 		return u.committed.Wait(ctx)
 	default:
-		return fmt.Errorf("%w: the operation ended without a COMMIT, so calling it again shows nothing", ErrWrong)
+		return fmt.Errorf("%w: the operation ended without a COMMIT, so calling it again proves nothing", ErrWrong)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
+	"github.com/fencekit/fencekit/chaos/internal/check"
 	"github.com/fencekit/fencekit/chaos/internal/environment"
 	"github.com/fencekit/fencekit/chaos/internal/fault"
 	"github.com/fencekit/fencekit/chaos/internal/history"
@@ -14,13 +15,26 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/workload"
 )
 
+var expiryAtEveryAwait = Scenario{
+	Name: "expiry-at-every-await", Family: "awaits", Workers: 2,
+	Summary:  "a worker is paused at each point at which an operation waits for the network, one after another, until its lease has ended and another has taken over",
+	Requires: []string{check.HitFault + "pause"},
+	Script:   steps(func(s *script, ctx context.Context) error { return s.awaits(ctx, fault.ThenPause) }),
+}
+
+var killAtEveryAwait = Scenario{
+	Name: "kill-at-every-await", Family: "awaits", Workers: 2,
+	Summary:  "a worker is killed at each point at which an operation waits for the network, one after another, and another takes over",
+	Requires: []string{check.HitFault + "kill"},
+	Script:   steps(func(s *script, ctx context.Context) error { return s.awaits(ctx, fault.ThenKill) }),
+}
+
 // maxAwaits is more than an operation has.
 const maxAwaits = 200
 
-// awaits has a worker stop, or die, at the first place of an operation where it
-// sends something over the network or gets something, then at the second, and so on
-// to the last; each time its lease ends there, and another worker takes over before
-// it goes on.
+// awaits pauses or kills a worker at the first await of an operation, which is where it
+// sends or receives something over the network, then at the second, and so on to the last.
+// Each time its lease ends there, and another worker takes over before it goes on.
 func (s *script) awaits(ctx context.Context, then fault.Then) error {
 	if !s.Faults() {
 		return s.inTurn(ctx)
@@ -31,17 +45,17 @@ func (s *script) awaits(ctx context.Context, then fault.Then) error {
 			return fmt.Errorf("at await %d: %w", skip, err)
 		}
 		if !sprung {
-			s.Trace().Record(history.Event{Kind: history.Note, Name: fmt.Sprintf("an operation has %d places to wait", skip)})
+			s.Trace().Record(history.Event{Kind: history.Note, Name: fmt.Sprintf("an operation has %d awaits", skip)})
 			return nil
 		}
 	}
-	return fmt.Errorf("chaos: an operation still waited at the %dth place", maxAwaits)
+	return fmt.Errorf("chaos: an operation has more than %d awaits", maxAwaits)
 }
 
-// await does it at one place. sprung is false if the operation ended before.
+// await does so at one await. sprung is false if the operation ended before it.
 func (s *script) await(ctx context.Context, skip int, then fault.Then) (sprung bool, err error) {
 	w := s.Process(0)
-	// Each operation begins from scratch: session, connection, lock and claim.
+	// A new process needs its own session, connection, lock and claim.
 	if err := errors.Join(w.Stop(), w.Start(ctx)); err != nil {
 		return false, err
 	}
@@ -57,16 +71,16 @@ func (s *script) await(ctx context.Context, skip int, then fault.Then) (sprung b
 		return false, errors.Join(fault.IgnoreMissed(err), finish(ctx, op))
 	}
 	name := fmt.Sprintf("%s %s at await %d", then, w.Name(), skip)
-	s.Trace().Record(history.Event{Kind: history.Strikes, Name: name, Process: w.Name()})
+	s.Trace().Record(history.Event{Kind: history.Injected, Name: name, Process: w.Name()})
 	err = errors.Join(s.endLeases(ctx), s.succeed(ctx, 1))
-	s.Trace().Record(history.Event{Kind: history.Heals, Name: name, Process: w.Name()})
-	if then == fault.ThenDie {
+	s.Trace().Record(history.Event{Kind: history.Reverted, Name: name, Process: w.Name()})
+	if then == fault.ThenKill {
 		return true, errors.Join(err, w.Start(ctx))
 	}
 	return true, errors.Join(err, w.Resume(), finish(ctx, op))
 }
 
-// endLeases ends all leases, as if their times had run out.
+// endLeases ends all leases, as if they had expired.
 func (s *script) endLeases(ctx context.Context) error {
 	leases, err := s.Observer().Leases(ctx)
 	if err != nil {
@@ -80,10 +94,10 @@ func (s *script) endLeases(ctx context.Context) error {
 	return nil
 }
 
-// succeed has a worker operate until it succeeds, or that takes too long: it, too,
-// may have to learn first that its lease is gone.
+// succeed has a worker do operations until one succeeds, or that takes too long: the first
+// may fail because the worker's lease is gone.
 func (s *script) succeed(ctx context.Context, number int) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, workload.ProgressBound, fmt.Errorf("%w: nothing got through within %v of the end of the leases", environment.ErrHangs, workload.ProgressBound))
+	ctx, cancel := context.WithTimeoutCause(ctx, workload.ProgressBound, fmt.Errorf("%w: no operation succeeded within %v of the end of the leases", environment.ErrHangs, workload.ProgressBound))
 	defer cancel()
 	for {
 		op, err := s.Operate(number, workload.Op{Resource: s.sku()})

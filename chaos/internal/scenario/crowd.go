@@ -9,6 +9,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/fencekit/fencekit/chaos/internal/check"
 	"github.com/fencekit/fencekit/chaos/internal/environment"
 	"github.com/fencekit/fencekit/chaos/internal/fault"
 	"github.com/fencekit/fencekit/chaos/internal/history"
@@ -16,20 +17,34 @@ import (
 	"github.com/fencekit/fencekit/internal/clock"
 )
 
-// How many come at the same time.
+var firstUse = Scenario{
+	Name: "first-use", Family: "crowds",
+	Summary:  "50 operations start at the same time on a resource that was never used",
+	Requires: []string{check.AtLeast(firstUsers, check.HitTogether)},
+	Script:   steps((*script).firstUse),
+}
+
+var herd = Scenario{
+	Name: "herd", Family: "crowds", Lockers: herdLockers, TTL: herdTTL,
+	Summary:  "300 operations wait for one lock, each with its own lease, and all these leases end at once",
+	Requires: []string{check.HitFault + "etcd-pause", check.AtLeast(herdSize+1, check.HitQueued)},
+	Script:   steps((*script).herd),
+}
+
+// How many operations wait at the same time.
 const (
-	firstUsers = 50
-	herdSize   = 300
-	herdStep   = herdSize / 10
-	herdOfOne  = herdSize / 3 // lockers of each worker
+	firstUsers  = 50
+	herdSize    = 300
+	herdStep    = herdSize / 10
+	herdLockers = herdSize / 3 // of each worker
 )
 
-// herdTTL is the time to live of the leases of a herd: to make them, and to renew
-// them, takes a while.
+// herdTTL is the time to live of a herd's leases: creating and renewing so many takes a
+// while.
 const herdTTL = 5 * time.Second
 
-// firstUse has operations come at the same time to a resource that the database has
-// never heard of, and then take their turns.
+// firstUse starts operations at the same time on a resource that has no fence yet; they
+// then take turns.
 func (s *script) firstUse(ctx context.Context) error {
 	ops, unlock, err := s.crowd(ctx, firstUsers)
 	if err != nil {
@@ -41,8 +56,8 @@ func (s *script) firstUse(ctx context.Context) error {
 	return s.allSucceed(ctx, ops)
 }
 
-// allSucceed waits for operations in whose way nothing stands, unless the machine is
-// so slow that leases run out.
+// allSucceed waits for operations that have to succeed, unless the machine is so slow that
+// leases expire.
 func (s *script) allSucceed(ctx context.Context, ops []*environment.Operation) error {
 	for _, op := range ops {
 		e, err := op.Wait(ctx)
@@ -56,8 +71,8 @@ func (s *script) allSucceed(ctx context.Context, ops []*environment.Operation) e
 	return nil
 }
 
-// crowd has so many operations wait for the resource of scripts, whose lock the run
-// itself holds until unlock.
+// crowd has so many operations wait for the scripts' resource, whose lock the run itself
+// holds until unlock.
 func (s *script) crowd(ctx context.Context, size int) (ops []*environment.Operation, unlock func(context.Context) error, err error) {
 	if unlock, err = s.lock(ctx, s.sku()); err != nil {
 		return nil, nil, err
@@ -85,8 +100,8 @@ func (s *script) ask(ctx context.Context, number int) (ops []*environment.Operat
 	return ops, nil
 }
 
-// herd has hundreds wait for a lock, each with a lease of its own, and ends all these
-// leases at once.
+// herd has hundreds of operations wait for a lock, each with its own lease, and ends all
+// these leases at once.
 func (s *script) herd(ctx context.Context) error {
 	if !s.Faults() {
 		return s.inTurn(ctx)
@@ -110,11 +125,11 @@ func (s *script) herd(ctx context.Context) error {
 	if err := errors.Join(s.gone(ctx, leases), unlock(ctx), finish(ctx, ops...)); err != nil {
 		return err
 	}
-	return s.firstUse(ctx) // by some of them, that have to begin anew
+	return s.firstUse(ctx) // with lockers of the herd, which need new sessions
 }
 
-// gather has the herd wait, some after some, and again if any of it gave up before
-// all were there.
+// gather has the herd wait, one group after another. If an operation gives up before all
+// wait, it begins again.
 func (s *script) gather(ctx context.Context) (ops []*environment.Operation, unlock func(context.Context) error, err error) {
 	for {
 		if ops, unlock, err = s.crowd(ctx, herdStep); err != nil {
@@ -138,7 +153,7 @@ func (s *script) gather(ctx context.Context) (ops []*environment.Operation, unlo
 	}
 }
 
-// gone waits until leases are over.
+// gone waits until leases have ended.
 func (s *script) gone(ctx context.Context, leases *clientv3.LeaseLeasesResponse) error {
 	before := map[clientv3.LeaseID]bool{}
 	for _, l := range leases.Leases {

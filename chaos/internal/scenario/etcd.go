@@ -6,15 +6,30 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/fencekit/fencekit/chaos/internal/check"
 	"github.com/fencekit/fencekit/chaos/internal/fault"
 	"github.com/fencekit/fencekit/chaos/internal/history"
 	"github.com/fencekit/fencekit/chaos/internal/workload"
 	"github.com/fencekit/fencekit/internal/clock"
 )
 
-// compaction has etcd forget what a waiter's watch has still to show. The waiter has to
-// learn of its turn nevertheless. That happens to a watch only if there was one
-// before the waiter was cut off, and so it is done until it has, or often enough.
+var compaction = Scenario{
+	Name: "compaction", Family: "waiters", Workers: 2,
+	Summary:  "etcd compacts what the watch of a waiter that is cut off has not yet shown; the waiter has to get its turn nevertheless",
+	Requires: []string{check.HitFault + "etcd-compact", check.HitCompacted, check.AtLeast(2, check.HitQueued)},
+	Script:   steps((*script).compaction),
+}
+
+var noSpace = Scenario{
+	Name: "nospace", Family: "nospace", Workers: 2,
+	Summary:  "etcd has used up its space: a holder works on for longer than its time to live, new acquisitions fail, and all succeed when there is space again",
+	Requires: []string{check.HitFault + "etcd-nospace", check.HitFailed + workload.ClassFull},
+	Script:   steps((*script).noSpace),
+}
+
+// compaction compacts revisions that a waiter's watch has not yet shown. The waiter has to
+// get its turn nevertheless. The watch may not have been open when the waiter was cut off;
+// so the script repeats this until a watch has failed, or often enough.
 func (s *script) compaction(ctx context.Context) error {
 	if !s.Faults() {
 		return s.inTurn(ctx)
@@ -35,7 +50,7 @@ func (s *script) compaction(ctx context.Context) error {
 
 const maxCompactions = 10
 
-// compacted does it once, and returns what became of the waiter.
+// compacted does so once, and returns how the waiter's operation ended.
 func (s *script) compacted(ctx context.Context, noticed *history.Listener) (history.Event, error) {
 	unlock, err := s.lock(ctx, s.sku())
 	if err != nil {
@@ -58,16 +73,16 @@ func (s *script) compacted(ctx context.Context, noticed *history.Listener) (hist
 	return op.Wait(ctx)
 }
 
-// compactUnseen compacts what happens while the first worker is cut off.
+// compactUnseen writes and compacts revisions while the first worker is cut off.
 func (s *script) compactUnseen(ctx context.Context) error {
 	cut := fault.Partition{Worker: 0, From: fault.ToEtcd, Way: fault.BothWays}
 	revert, err := s.Inject(ctx, cut)
 	if err != nil {
 		return err
 	}
-	// What is on its way to a connection that goes on would arrive after all.
+	// A connection that went on would deliver the events that are on their way.
 	_, err = s.Inject(ctx, fault.Reset{Worker: 0, To: fault.ToEtcd})
-	for range 2 { // the latest revision is never forgotten
+	for range 2 { // the latest revision is never compacted
 		if err == nil {
 			_, err = s.Observer().Put(ctx, s.Prefix()+"/unseen", "")
 		}
@@ -78,8 +93,8 @@ func (s *script) compactUnseen(ctx context.Context) error {
 	return errors.Join(err, s.Revert(ctx, cut, revert))
 }
 
-// noSpace fills etcd while somebody holds a lock: the holder works on, for longer
-// than a lease lives, and others are told.
+// noSpace uses up etcd's space while a lock is held: the holder works on, for longer than
+// its time to live, and new acquisitions fail with the reason.
 func (s *script) noSpace(ctx context.Context) error {
 	if !s.Faults() {
 		return s.inTurn(ctx)
@@ -104,7 +119,7 @@ func (s *script) whileFull(ctx context.Context) error {
 			return err
 		}
 		if e.Kind != history.OK && !lost.Any() { // a slow machine may lose a lease
-			return fmt.Errorf("%w: a holder failed: %s", ErrWrong, e.Error)
+			return fmt.Errorf("%w: the holder failed: %s", ErrWrong, e.Error)
 		}
 		if err := clock.Sleep(ctx, workload.TTL/10); err != nil {
 			return err
@@ -117,7 +132,7 @@ func (s *script) whileFull(ctx context.Context) error {
 	return err
 }
 
-// do has a worker do an operation, and returns how that ended.
+// do has a worker do an operation, and returns how it ended.
 func (s *script) do(ctx context.Context, number int, op workload.Op) (history.Event, error) {
 	pending, err := s.Operate(number, op)
 	if err != nil {

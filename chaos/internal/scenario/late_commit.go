@@ -4,14 +4,21 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/fencekit/fencekit/chaos/internal/check"
 	"github.com/fencekit/fencekit/chaos/internal/history"
 	"github.com/fencekit/fencekit/chaos/internal/workload"
 	"github.com/fencekit/fencekit/internal/pgproxy"
 )
 
-// lateCommit has a COMMIT arrive when it is settled already that it took no effect. No
-// other transaction moves the fence between the two: that what settled it has done so is
-// all that keeps the COMMIT out.
+var lateCommit = Scenario{
+	Name: "late-commit", Family: "tokens", Workers: 2,
+	Summary:  "a COMMIT is held up until it has been resolved as not applied, and arrives then, while no other transaction moves the fence",
+	Requires: []string{check.HitPaused + workload.PointWritten, check.HitResolvedNotApplied},
+	Script:   steps((*script).lateCommit),
+}
+
+// lateCommit delivers a COMMIT after it was resolved as not applied. No other transaction
+// moves the fence in between: only the void by which it was resolved rejects the COMMIT.
 func (s *script) lateCommit(ctx context.Context) error {
 	if !s.Faults() {
 		return s.inTurn(ctx)
@@ -41,10 +48,10 @@ func (s *script) lateCommit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, _ = held.Deliver(ctx) // the data tell what came of it
+	_, _ = held.Deliver(ctx) // the data show its outcome
 	after, err := s.state(ctx)
 	if err == nil && before != after {
-		err = fmt.Errorf("%w: a COMMIT that came late changed %s to %s", ErrWrong, before, after)
+		err = fmt.Errorf("%w: a late COMMIT changed %s to %s", ErrWrong, before, after)
 	}
 	return err
 }

@@ -3,22 +3,31 @@ package scenario
 import (
 	"context"
 
+	"github.com/fencekit/fencekit/chaos/internal/check"
 	"github.com/fencekit/fencekit/chaos/internal/fault"
 	"github.com/fencekit/fencekit/chaos/internal/history"
+	"github.com/fencekit/fencekit/chaos/internal/workload"
 )
 
-// loss is how a worker that stands still loses its lock: what has to be so before
-// it acquires it, and what happens when it stands.
+var lostLock = Scenario{
+	Name: "lost-lock", Family: "stalls", Stock: saleStock, Controls: []string{"redis-replica", "redlock", "postgres-advisory"},
+	Summary:  "while a worker is paused the lock service loses its lock: by a restart, a failover, or a connection that is cut",
+	Requires: []string{check.HitFault + "pause", check.HitFault + "lose"},
+	Script:   steps(func(s *script, ctx context.Context) error { return s.sale(ctx, 1, workload.PointRead, s.lossOfLock()) }),
+}
+
+// loss is how a paused worker loses its lock: what is done before it acquires the lock, and
+// after it is paused.
 type loss struct {
 	before, after func(ctx context.Context) error
 }
 
 func nothing(context.Context) error { return nil }
 
-// expiry is the loss by time alone.
+// expiry is the loss of a lock that expires.
 var expiry = loss{nothing, nothing}
 
-// lossOfLock is how the group's lock service forgets a lock before its time.
+// lossOfLock is how the group's lock service loses a lock before it expires.
 func (s *script) lossOfLock() loss {
 	l := loss{nothing, s.restartEtcd}
 	switch s.Group() {
@@ -30,12 +39,12 @@ func (s *script) lossOfLock() loss {
 		l.after = s.cutLockConnections
 	}
 	return loss{l.before, func(ctx context.Context) error {
-		s.Trace().Record(history.Event{Kind: history.Strikes, Name: "lose lock"})
+		s.Trace().Record(history.Event{Kind: history.Injected, Name: "lose lock"})
 		return l.after(ctx)
 	}}
 }
 
-// restartEtcd kills etcd and starts it again, which keeps what it has granted.
+// restartEtcd kills and restarts etcd, which keeps its leases.
 func (s *script) restartEtcd(ctx context.Context) error {
 	revert, err := (fault.EtcdKill{Member: fault.Leader}).Inject(ctx, s)
 	if err != nil {
@@ -44,7 +53,7 @@ func (s *script) restartEtcd(ctx context.Context) error {
 	return revert(ctx)
 }
 
-// failOverRedis promotes the replica, which has not heard of the latest locks.
+// failOverRedis promotes the replica, which doesn't have the latest locks.
 func (s *script) failOverRedis(ctx context.Context) error {
 	if err := s.Redis()[0].Kill(); err != nil {
 		return err
@@ -52,7 +61,7 @@ func (s *script) failOverRedis(ctx context.Context) error {
 	return s.Redis()[1].Promote(ctx)
 }
 
-// stopMinority stops two of five nodes: three are enough for a lock.
+// stopMinority kills two of five nodes: three are enough for a lock.
 func (s *script) stopMinority(context.Context) error {
 	for _, node := range s.Redis()[3:] {
 		if err := node.Kill(); err != nil {
@@ -62,8 +71,8 @@ func (s *script) stopMinority(context.Context) error {
 	return nil
 }
 
-// restartEmpty brings these two back, and restarts a third, which has nothing on
-// disk: three that know of no lock.
+// restartEmpty restarts these two and a third, which has nothing on disk: three nodes
+// without the lock.
 func (s *script) restartEmpty(ctx context.Context) error {
 	for _, node := range s.Redis()[2:] {
 		if err := node.Restart(ctx); err != nil {
@@ -73,8 +82,8 @@ func (s *script) restartEmpty(ctx context.Context) error {
 	return nil
 }
 
-// cutLockConnections ends the sessions of the first worker that do nothing but hold
-// advisory locks.
+// cutLockConnections terminates the idle sessions of the first worker that hold advisory
+// locks.
 func (s *script) cutLockConnections(ctx context.Context) error {
 	_, err := s.Database().Exec(ctx, `
 		select pg_terminate_backend(pid, 5000)

@@ -4,18 +4,26 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/fencekit/fencekit/chaos/internal/check"
 	"github.com/fencekit/fencekit/chaos/internal/history"
 	"github.com/fencekit/fencekit/chaos/internal/stock"
 	"github.com/fencekit/fencekit/chaos/internal/workload"
 )
 
-// misuse has workers do what a function of a transaction should not do, one after
-// another, each while another worker waits for the lock: it ends as it is documented,
-// and nobody else is disturbed.
+var userCode = Scenario{
+	Name: "user-code", Family: "user-code",
+	Summary:  "user code sends its own COMMIT, begins another transaction after it, rolls back to a savepoint, panics, and ends its goroutine",
+	Requires: []string{check.HitFailed + workload.ClassEnded, check.HitFailed + "panicked", check.HitFailed + "goroutine ended"},
+	Script:   steps((*script).misuse),
+}
+
+// misuse has operations do what a function of a transaction must not do, one after another,
+// each while another worker waits for the lock: each ends as documented, and the waiter's
+// operation succeeds.
 func (s *script) misuse(ctx context.Context) error {
 	for number, c := range []struct {
 		action, class string
-		stays         int // remarks: what a raw COMMIT has written
+		stays         int // how many remarks a raw COMMIT leaves
 	}{
 		{stock.ActionCommit, workload.ClassEnded, 1},
 		{stock.ActionReopen, workload.ClassEnded, 1},

@@ -4,19 +4,32 @@ import (
 	"context"
 	"errors"
 
+	"github.com/fencekit/fencekit/chaos/internal/check"
 	"github.com/fencekit/fencekit/chaos/internal/stock"
 	"github.com/fencekit/fencekit/chaos/internal/workload"
+	"github.com/fencekit/fencekit/storage"
 )
 
-// pointByPoint has a worker stand still at every stage of every kind of operation
-// until its lease is over and another worker has taken over.
+var pauseAtEveryPoint = Scenario{
+	Name: "pause-at-every-point", Family: "points", Workers: 2,
+	Summary: "a worker is paused at each point of each kind of operation, one after another, until its lease has ended and another has taken over",
+	Requires: []string{
+		check.HitFault + "pause", check.HitPaused + workload.PointAcquired, check.HitPaused + workload.PointClaimed, check.HitPaused + workload.PointBegun,
+		check.HitPaused + workload.PointRead, check.HitPaused + workload.PointWritten, check.HitPaused + workload.PointCommit,
+		check.HitRejected + string(storage.StageClaim), check.HitRejected + string(storage.StageBegin), check.HitRejected + string(storage.StageRun), check.HitEndedStale + string(storage.StageSeal),
+	},
+	Script: steps((*script).pointByPoint),
+}
+
+// pointByPoint pauses a worker at every point of every kind of operation until its lease
+// has ended and another worker has taken over.
 func (s *script) pointByPoint(ctx context.Context) error {
 	if !s.Faults() {
 		return s.inTurn(ctx)
 	}
 	for _, action := range stock.Actions {
 		for _, point := range workload.Points {
-			// The other one has the lock first, so that it has to be acquired.
+			// The other worker has the lock first, so that this one has to acquire it.
 			if err := s.succeed(ctx, 1); err != nil {
 				return err
 			}

@@ -1,5 +1,5 @@
-// Package scenario has what goes wrong in runs, as a table: families of random faults
-// under load, and scripts. A script works with an Environment.
+// Package scenario has the scenarios of runs, as data: families of random faults under
+// load, and scripts. A script works with an Environment.
 package scenario
 
 import (
@@ -12,39 +12,37 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/workload"
 )
 
-// Scenario is what goes wrong while a workload works.
+// Scenario is what goes wrong while a workload runs.
 type Scenario struct {
 	Name   string
 	Family string
-	// Story says in a sentence what happens.
-	Story string
-	// Requires are the hits (check.Hits) that a run must have to show anything.
+	// Summary says what happens, in a sentence.
+	Summary string
+	// Requires are the hits (check.Hits) without which a run is inconclusive.
 	Requires []string
 	// Members is how many members etcd has; default 1.
 	Members int
 	// Workers is how many worker processes there are; default 3.
 	Workers int
-	// TTL is the time to live of its locks; default TTL.
+	// TTL is the time to live of its locks; default workload.TTL.
 	TTL time.Duration
 	// Lockers is how many lockers, each with a Guard of its own, the operations of a
 	// worker process use in turn; default 1.
 	Lockers int
-	// Unhindered has nothing but the fence in the way of a late transaction: it may
-	// stand still for longer than a lock lives, and no worker has the right to end
-	// another's.
+	// Unhindered leaves only the fence to stop a late transaction: the transaction may be
+	// idle for longer than a lock's time to live, and no worker has the right to evict
+	// another.
 	Unhindered bool
-	// Stock is what there is of each resource in the built-in workload; default
-	// plenty.
+	// Stock is what the built-in workload has of each resource; default plenty.
 	Stock int
-	// Controls are the names of the controls that run it too, since its faults are
-	// what breaks them.
+	// Controls are the names of the controls that its faults break, and that run it too.
 	Controls []string
 
-	// Schedule makes the faults under load, from a source of its own. A scenario has
-	// this or Script.
+	// Schedule makes the faults under load from a random source. A scenario has either
+	// Schedule or Script.
 	Schedule func(random *rand.Rand) []fault.Step
-	// Script says what each worker does, step by step.
-	// It fails with ErrWrong if what is tested did not do as it has to.
+	// Script has the workers do operations, step by step, and injects faults. It fails with
+	// ErrWrong if the code under test did not do what it must.
 	Script func(ctx context.Context, env Environment) error
 }
 

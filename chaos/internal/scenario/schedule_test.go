@@ -8,8 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencekit/fencekit/chaos/internal/workload"
 	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/chaos/internal/workload"
 )
 
 func TestSchedule_IsTheSameForTheSameSeed(t *testing.T) {
@@ -20,9 +21,9 @@ func TestSchedule_IsTheSameForTheSameSeed(t *testing.T) {
 	}
 }
 
-// The schedules of some seeds, as they were when this file was last written: a change
-// of the generator makes others of the seeds that people have noted. If it is meant,
-// write it again with: go test ./chaos/internal/scenario -run TestSchedule_IsAsItWas -args -write
+// The schedules of some seeds are those of the file: a change of the generator changes what
+// every noted seed does. If that is intended, write the file again with:
+// go test ./chaos/internal/scenario -run TestSchedule_IsAsItWas -args -write
 func TestSchedule_IsAsItWas(t *testing.T) {
 	var text strings.Builder
 	for _, sc := range families() {
@@ -44,7 +45,7 @@ func TestSchedule_IsAsItWas(t *testing.T) {
 
 var writeAgain = flag.Bool("write", false, "write testdata again")
 
-// A schedule that every run has to be able to play to its end.
+// Every schedule ends before its run does.
 func TestSchedule_FitsIntoARun(t *testing.T) {
 	for _, sc := range families() {
 		for seed := range uint64(200) {

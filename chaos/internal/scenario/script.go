@@ -16,19 +16,19 @@ import (
 	"github.com/fencekit/fencekit/internal/clock"
 )
 
-// takeover bounds how long a script waits until a lock whose holder stands still is
-// somebody else's: its time to live, and what a busy machine takes. A lock that
-// doesn't run out, as that of a connection, is not taken over.
+// takeover bounds how long a script waits until another worker has the lock of a paused
+// holder: its time to live, and what a busy machine takes. A lock that doesn't expire, as
+// that of a connection, is not taken over.
 const takeover = 3 * workload.TTL
 
 // sku is the resource of scripts that need only one.
 func (s *script) sku() string { return s.Workload().Resources()[0] }
 
-// operateTo asks a worker for an operation in which it stops at a point, and
-// returns when it stands still. If it didn't come to the point within a time, as
-// when it waits for a lock, stopped is false.
+// operateTo asks a worker for an operation in which it pauses at a point, and returns when
+// it is paused. stopped is false if it didn't reach the point within a time, as when it
+// waits for a lock.
 func (s *script) operateTo(ctx context.Context, number int, action, point string, within time.Duration) (op *environment.Operation, stopped bool, err error) {
-	t, err := s.Process(number).SetTrap(point, 0, fault.ThenStop)
+	t, err := s.Process(number).SetTrap(point, 0, fault.ThenPause)
 	if err != nil {
 		return nil, false, err
 	}
@@ -49,12 +49,11 @@ func (s *script) operateTo(ctx context.Context, number int, action, point string
 	return op, true, nil
 }
 
-// stopAt asks a worker for an operation in which it stops at a point, and again
-// until it stands still there: an operation may have to learn first that the
-// worker's lease is gone.
+// stopAt asks a worker for operations until one has paused it at a point: the first may
+// fail because the worker's lease is gone.
 func (s *script) stopAt(ctx context.Context, number int, op workload.Op, within time.Duration, point string) (*environment.Operation, error) {
 	for {
-		t, err := s.Process(number).SetTrap(point, 0, fault.ThenStop)
+		t, err := s.Process(number).SetTrap(point, 0, fault.ThenPause)
 		if err != nil {
 			return nil, err
 		}
@@ -73,23 +72,23 @@ func (s *script) stopAt(ctx context.Context, number int, op workload.Op, within 
 	}
 }
 
-// paused tells that a worker stands still at a point.
+// paused records that a worker is paused at a point.
 func (s *script) paused(number int, point string) {
 	w := s.Process(number).Name()
-	s.Trace().Record(history.Event{Kind: history.Strikes, Name: "pause " + w + " at " + point, Process: w})
+	s.Trace().Record(history.Event{Kind: history.Injected, Name: "pause " + w + " at " + point, Process: w})
 }
 
-// resume lets a worker that stands still at a point go on.
+// resume resumes a worker that is paused at a point, and records it.
 func (s *script) resume(number int, point string) error {
-	s.Trace().Record(history.Event{Kind: history.Heals, Name: "pause " + s.Process(number).Name() + " at " + point, Process: s.Process(number).Name()})
+	s.Trace().Record(history.Event{Kind: history.Reverted, Name: "pause " + s.Process(number).Name() + " at " + point, Process: s.Process(number).Name()})
 	return s.Process(number).Resume()
 }
 
-// errWrong is what a script finds wrong with what is tested.
-var ErrWrong = errors.New("chaos: the script was not followed")
+// ErrWrong: the code under test did not do what the script expects.
+var ErrWrong = errors.New("chaos: not as the script expects")
 
-// lock has the run itself hold the lock of a resource, as another process would,
-// until unlock, which may be called again.
+// lock has the run itself hold the lock of a resource, as another process would, until
+// unlock. Calling unlock again is a no-op.
 func (s *script) lock(ctx context.Context, resource string) (unlock func(context.Context) error, err error) {
 	locker, err := etcd.NewLocker(s.Observer(), &etcd.Config{Prefix: s.Prefix(), TTL: workload.TTL, Label: history.Runner})
 	if err != nil {
@@ -103,8 +102,8 @@ func (s *script) lock(ctx context.Context, resource string) (unlock func(context
 	return lease.Release, nil
 }
 
-// queue waits until there are so many lock keys, or one of the operations that are
-// to make them has ended, or that takes too long.
+// queue waits until there are so many lock keys, or until one of the operations that create
+// them has ended. It fails if that takes too long.
 func (s *script) queue(ctx context.Context, number int, ops ...*environment.Operation) error {
 	for began := time.Now(); ; {
 		keys, err := observe.LeftKeys(ctx, s.Observer(), s.Prefix())
@@ -120,7 +119,7 @@ func (s *script) queue(ctx context.Context, number int, ops ...*environment.Oper
 	}
 }
 
-// finish waits for operations that were asked for, one after another.
+// finish waits for operations to end.
 func finish(ctx context.Context, ops ...*environment.Operation) error {
 	for _, op := range ops {
 		if _, err := op.Wait(ctx); err != nil {

@@ -4,13 +4,29 @@ import (
 	"context"
 	"errors"
 
+	"github.com/fencekit/fencekit/chaos/internal/check"
 	"github.com/fencekit/fencekit/chaos/internal/history"
 	"github.com/fencekit/fencekit/chaos/internal/workload"
 )
 
-// stall is the schedule that locks alone don't stand: one worker stands still at a
-// point, in the midst of an operation of that action, until another one has the lock and has read;
-// then the first goes on and writes, and then the second.
+var stalledHolder = Scenario{
+	Name: "stalled-holder", Family: "stalls", Stock: saleStock,
+	Controls: []string{"no-lock", "etcd-mutex", "redis-setnx", "redis-watchdog", "token-compare", "lease-equality", "check-without-lock"},
+	Summary:  "a worker is paused between read and write until another has its lock and has read; then both write",
+	Requires: []string{check.HitFault + "pause", check.HitPaused + workload.PointRead},
+	Script:   steps(func(s *script, ctx context.Context) error { return s.sale(ctx, 2, workload.PointRead, expiry) }),
+}
+
+var stalledWriter = Scenario{
+	Name: "stalled-writer", Family: "stalls", Stock: saleStock, Controls: []string{"client-clock"},
+	Summary:  "a worker is paused after its last check, before COMMIT is sent, until another has its lock and has read; then both write",
+	Requires: []string{check.HitFault + "pause", check.HitPaused + workload.PointWritten},
+	Script:   steps(func(s *script, ctx context.Context) error { return s.sale(ctx, 2, workload.PointWritten, expiry) }),
+}
+
+// stall is the schedule that breaks locks without a fence: one worker is paused at a point
+// of an operation of that action, until another one has the lock and has read; then the
+// first goes on and writes, and then the second.
 func (s *script) stall(ctx context.Context, action, point string, loss loss) error {
 	if !s.Faults() {
 		return s.inTurn(ctx)
@@ -40,7 +56,7 @@ func (s *script) stall(ctx context.Context, action, point string, loss loss) err
 	return finish(ctx, second)
 }
 
-// inTurn is the same without faults: one operation after the other.
+// inTurn is a script without its faults: one operation after the other.
 func (s *script) inTurn(ctx context.Context) error {
 	for number := range 2 {
 		op, err := s.Operate(number, workload.Op{Resource: s.sku()})
@@ -54,8 +70,8 @@ func (s *script) inTurn(ctx context.Context) error {
 	return nil
 }
 
-// sale stalls at a point several times while stock is sold, and then sells what is
-// left: what was sold twice is missing in the end.
+// sale stalls a worker at a point several times while stock is sold, and then sells the
+// rest: what was sold twice is missing in the end.
 func (s *script) sale(ctx context.Context, stalls int, point string, loss loss) error {
 	for range stalls {
 		if err := s.stall(ctx, "do", point, loss); err != nil {
@@ -66,8 +82,7 @@ func (s *script) sale(ctx context.Context, stalls int, point string, loss loss) 
 	return s.sellOut(ctx)
 }
 
-// sellOut has one worker after the other sell until one is told that nothing is
-// left.
+// sellOut has one worker after the other sell until one finds too little in stock.
 func (s *script) sellOut(ctx context.Context) error {
 	for number := 0; ; number++ {
 		op, err := s.Operate(number, workload.Op{Resource: s.sku()})
@@ -84,5 +99,5 @@ func (s *script) sellOut(ctx context.Context) error {
 	}
 }
 
-// saleStock is what there is to sell in a sale.
+// saleStock is what a sale has in stock of each resource.
 const saleStock = 24

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/fencekit/fencekit/chaos/internal/check"
 	"github.com/fencekit/fencekit/chaos/internal/history"
 	"github.com/fencekit/fencekit/chaos/internal/worker"
 	"github.com/fencekit/fencekit/chaos/internal/workload"
@@ -17,9 +18,18 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// tokens presents grants to the fence that nobody has, or nobody has any more, while
-// the one who does stands in the midst of an operation. Each is refused by name and
-// changes nothing, and the holder goes on as if nothing had been.
+var forgedTokens = Scenario{
+	Name: "forged-tokens", Family: "tokens", Workers: 2,
+	Summary: "an old grant is replayed, and forged tokens are presented: of another resource, of another holder, absurdly high, out of bounds",
+	Requires: []string{
+		check.HitRejected + string(storage.StageClaim), string(storage.ReasonCollision), string(storage.ReasonTokenJump), check.HitPaused + workload.PointRead,
+	},
+	Script: steps((*script).tokens),
+}
+
+// tokens presents forged and superseded grants to the fence while the holder is paused in
+// mid-operation. Each is rejected for its own reason and changes nothing, and the holder's
+// operation succeeds.
 func (s *script) tokens(ctx context.Context) error {
 	if !s.Faults() {
 		return s.inTurn(ctx)
@@ -47,7 +57,7 @@ func (s *script) tokens(ctx context.Context) error {
 	return nil
 }
 
-// grantOf has a worker operate, and returns the grant that this claimed.
+// grantOf has a worker do an operation, and returns the grant that it claimed with.
 func (s *script) grantOf(ctx context.Context, number int, resource string) (fence.Grant, error) {
 	claims := s.Trace().Listen(func(e history.Event) bool { return e.Kind == history.Claimed && e.Resource == resource })
 	defer claims.Stop()
@@ -62,8 +72,8 @@ func (s *script) grantOf(ctx context.Context, number int, resource string) (fenc
 	return fence.Grant{Resource: resource, Epoch: e.Epoch, Token: fence.Token(e.Token), Holder: e.Holder}, err
 }
 
-// present presents grants that are none. old was a grant of the resource, foreign is
-// one of another.
+// present presents forged grants. old was a grant of the resource, foreign is one of
+// another resource.
 func (s *script) present(ctx context.Context, old, foreign fence.Grant) error {
 	bounds := workload.StoreBounds
 	store, err := postgres.NewStore(s.Database(), &bounds)
@@ -101,8 +111,8 @@ func (s *script) present(ctx context.Context, old, foreign fence.Grant) error {
 	return errors.Join(errs...)
 }
 
-// forge writes under a grant that is to be refused, and fails unless it is, and
-// nothing has changed.
+// forge writes under a forged grant. It fails unless the grant is rejected and nothing has
+// changed.
 func (s *script) forge(ctx context.Context, store *postgres.Store, grant fence.Grant, want storage.Reason) error {
 	before, err := s.state(ctx)
 	if err != nil {
@@ -118,7 +128,7 @@ func (s *script) forge(ctx context.Context, store *postgres.Store, grant fence.G
 	})
 	rejection := new(guard.RejectedError)
 	if errors.As(err, &rejection) {
-		s.Trace().Record(worker.RejectedEvent(rejection))
+		s.Trace().Record(worker.RejectionEvent(rejection))
 	}
 	after, stateErr := s.state(ctx)
 	switch {
@@ -127,7 +137,7 @@ func (s *script) forge(ctx context.Context, store *postgres.Store, grant fence.G
 	case before != after:
 		return fmt.Errorf("it changed %s to %s", before, after)
 	case rejection.Reason != want, want == "" && !errors.As(err, new(*fence.InvalidGrantError)):
-		return fmt.Errorf("it ended with %v instead of %q", err, cmp.Or(want, "invalid grant"))
+		return fmt.Errorf("it ended with %v, want %q", err, cmp.Or(want, "invalid grant"))
 	}
 	return nil
 }

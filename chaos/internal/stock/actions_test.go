@@ -9,8 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A script chooses what an operation does, and the operation itself what it does
-// otherwise.
+// An operation does what its script chooses, or else what its seed decides.
 func TestStock_ActionIsChosen(t *testing.T) {
 	op := workload.Op{ID: "w0.1", Resource: QuickResources[0], Seed: 3}
 	own, chosen := Stock{}.order(op), op
@@ -21,13 +20,13 @@ func TestStock_ActionIsChosen(t *testing.T) {
 	require.Equal(t, own.quantity, Stock{}.order(chosen).quantity)
 }
 
-func TestStock_RefusesAnUnknownAction(t *testing.T) {
+func TestStock_RejectsAnUnknownAction(t *testing.T) {
 	err := Stock{}.Operate(t.Context(), nil, workload.Op{ID: "w0.1", Resource: QuickResources[0], Action: "give away"})
 	require.ErrorIs(t, err, workload.ErrConfig)
 	require.ErrorContains(t, err, `"give away"`)
 }
 
-// However a function ends, whoever waits for it learns of it.
+// However the function ends, apart returns how.
 func TestApart_SaysHowItEnded(t *testing.T) {
 	boom := errors.New("boom")
 	require.NoError(t, apart(func() error { return nil }))
@@ -36,8 +35,7 @@ func TestApart_SaysHowItEnded(t *testing.T) {
 	require.Equal(t, "goroutine ended", workload.ClassOf(apart(func() error { runtime.Goexit(); return nil })))
 }
 
-// Each action that is there for scripts alone is one that an operation never takes by
-// itself.
+// Operations never choose an action that is for scripts alone.
 func TestStock_MisusesNothingByItself(t *testing.T) {
 	for seed := range uint64(500) {
 		require.Contains(t, Actions, Stock{}.order(workload.Op{ID: "w0.1", Resource: QuickResources[0], Seed: seed}).action)

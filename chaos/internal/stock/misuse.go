@@ -10,23 +10,23 @@ import (
 	"github.com/fencekit/fencekit/guard"
 )
 
-// The actions by which the built-in workload doesn't do what a function
-// of a transaction should. None of them sells anything but ActionHeedless and
-// ActionSavepoint. They leave remarks, which nobody guards.
+// The actions by which the built-in workload does what a function of a transaction must not.
+// Only ActionHeedless and ActionSavepoint sell anything. The others leave remarks, which are
+// not guarded.
 const (
-	ActionCommit     = "raw commit"         // it sends a COMMIT of its own: the remark stays
-	ActionReopen     = "raw commit, begin"  // it begins another transaction behind that, and goes on in it
+	ActionCommit     = "raw commit"         // it sends its own COMMIT: the remark stays
+	ActionReopen     = "raw commit, begin"  // it begins another transaction after that, and goes on in it
 	ActionHoldCommit = "raw commit in hold" // so does a transaction of a Hold
-	ActionHeedless   = "heedless"           // it sells, and doesn't heed the end of its context
-	ActionSavepoint  = "savepoint"          // it sells twice, and takes one back by a savepoint
+	ActionHeedless   = "heedless"           // it sells, and ignores the end of its context
+	ActionSavepoint  = "savepoint"          // it sells twice, and rolls one back to a savepoint
 	ActionPanic      = "panic"
 	ActionGoexit     = "goexit" // it ends its goroutine
 )
 
-// Actions are the ways in which the built-in workload sells by itself.
+// Actions are the actions that the built-in workload chooses by itself.
 var Actions = []string{"do", "hold", "all", "once"}
 
-// misuse does an action of these.
+// misuse does one of the actions of scripts.
 func (s Stock) misuse(ctx context.Context, env *workload.Env, op workload.Op, o order) error {
 	sell := s.sell(env, op, o)
 	switch o.action {
@@ -63,7 +63,7 @@ func (s Stock) misuse(ctx context.Context, env *workload.Env, op workload.Op, o 
 	})
 }
 
-// raw sends SQL that ends the transaction, and sells behind it.
+// raw sends SQL that ends the transaction, and sells after it.
 func raw(sql string, sell workload.Work, op workload.Op) workload.Work {
 	return func(ctx context.Context, tx pgx.Tx, tokens map[string]int64) error {
 		if err := remark(ctx, tx, op); err != nil {
@@ -76,7 +76,7 @@ func raw(sql string, sell workload.Work, op workload.Op) workload.Work {
 	}
 }
 
-// twice sells, takes that back, and sells.
+// twice sells, rolls that back, and sells again.
 func twice(sell workload.Work, op workload.Op) workload.Work {
 	return func(ctx context.Context, tx pgx.Tx, tokens map[string]int64) error {
 		inner, err := tx.Begin(ctx)
@@ -101,7 +101,7 @@ func remark(ctx context.Context, tx pgx.Tx, op workload.Op) error {
 	return err
 }
 
-// apart runs fn on a goroutine of its own, and says how that ended.
+// apart runs fn in its own goroutine, and returns how it ended.
 func apart(fn func() error) error {
 	ended := make(chan error, 1)
 	go func() {
@@ -117,7 +117,7 @@ func apart(fn func() error) error {
 	return <-ended
 }
 
-// endedError is how an operation ended that didn't return.
+// endedError is the error of an operation that did not return.
 type endedError string
 
 func (e endedError) Error() string { return "the operation didn't return: " + string(e) }

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// In the midst of a transaction nobody thinks for longer than that may be idle, and who
-// thinks keeps no resource that quick operations are about.
+// An operation thinks in a transaction for less than the idle timeout, and a slow operation
+// locks no resource of quick operations.
 func TestStock_ThinksLongWithoutATransaction(t *testing.T) {
 	require.Less(t, workload.LongestInTx, workload.StoreBounds.IdleTimeout)
 	for seed := range uint64(200) {

@@ -1,5 +1,5 @@
-// Package stock is the built-in workload: it sells what is in stock. What each of its
-// orders saw and wrote is known, so that checkers find what was lost or doubled.
+// Package stock is the built-in workload: it sells what is in stock. Each of its orders
+// records what it saw and wrote, so that checks find what was lost or sold twice.
 package stock
 
 import (
@@ -17,28 +17,27 @@ import (
 	"github.com/fencekit/fencekit/guard"
 )
 
-// Stock is the built-in workload: it sells what is in stock, in every way that the
-// framework has. It reads, decides, and writes what it decided, whatever is there
-// by then: whoever writes late, or on something that was read too early, leaves a
-// trace.
+// Stock is the built-in workload: it sells what is in stock, by every call that the
+// framework has. It reads, decides, and writes what it decided whatever the row holds by
+// then: so a late write, or one that decided on an old value, shows in the data.
 type Stock struct {
-	// Initial is what there is of each resource; default plenty.
+	// Initial is the initial stock of each resource; default plenty.
 	Initial int
 }
 
 // stockSize is plenty.
 const stockSize = 1_000_000
 
-// QuickResources are what there is to sell, and SlowResources what is sold slowly.
-// Who sells some of each locks the latter first, in the order of names, and so keeps
-// nobody waiting while it waits itself.
+// QuickResources are sold by quick operations, and SlowResources by slow ones. An operation
+// on both locks the slow resources first, in the order of names, and so holds no quick
+// resource while it waits.
 var (
 	QuickResources = []string{"sku/1", "sku/2", "sku/3"}
 	SlowResources  = []string{"bulk/1", "bulk/2", "bulk/3"}
 )
 
-// stockSchema has nothing unique about orders, so that whatever takes effect twice
-// shows. Remarks are what code writes that doesn't care for fences.
+// stockSchema has no unique constraint on orders, so that an operation can take effect twice.
+// Remarks are rows that are written without a fence.
 const stockSchema = `
 create table stock  (resource text primary key, initial int not null, available int not null);
 create table orders (id bigint generated always as identity primary key, op text not null, resource text not null,
@@ -73,11 +72,11 @@ type order struct {
 	resources []string
 	quantity  int
 	retryable bool
-	again     bool // what is to take effect once is done a second time
+	again     bool // an operation with a Once key is called a second time
 }
 
-// order returns what an operation decides before it has read anything: always the
-// same.
+// order returns what an operation decides before it reads anything: always the same for the
+// same op.
 func (s Stock) order(op workload.Op) order {
 	random := op.Rand()
 	o := order{action: "do", resources: []string{op.Resource}, quantity: 1 + random.IntN(3), retryable: random.IntN(2) == 0}
@@ -133,24 +132,24 @@ func (s Stock) Operate(ctx context.Context, env *workload.Env, op workload.Op) e
 	return fmt.Errorf("%w: %s has no action %q", workload.ErrConfig, s.Name(), o.action)
 }
 
-// once sells by a key and, some of the time, does so again after it has succeeded, as a
-// client does that has lost the answer: that changes nothing. A control knows no keys.
+// once sells with a Once key and, some of the time, calls again after it has succeeded, as a
+// client does that has lost the answer: that must change nothing. A control has no keys.
 func (s Stock) once(ctx context.Context, env *workload.Env, op workload.Op, o order, opts []guard.ValueOption) error {
 	opts = append(opts, guard.Once(op.ID, []byte(op.ID)))
 	do := func() error { return env.Do(ctx, op.Resource, s.sell(env, op, o), opts...) }
-	err := untilTold(ctx, env, do)
+	err := untilKnown(ctx, env, do)
 	if err != nil || env.Guard == nil || !o.again {
 		return err
 	}
 	if err := do(); errors.Is(err, guard.ErrOpReuse) {
-		return err // the same request is taken for another
+		return err // the same request must not be taken for another
 	}
-	return nil // what kept it from being answered again says nothing of the first time
+	return nil // the first call has succeeded, whatever the error of the second
 }
 
-// untilTold asks again, by the same key, when it isn't told what came of it. An attempt
-// that fails afterwards says nothing of the one before.
-func untilTold(ctx context.Context, env *workload.Env, do func() error) error {
+// untilKnown calls again, with the same key, while the outcome is unknown. If a later attempt
+// fails, the outcome of the earlier one is still unknown.
+func untilKnown(ctx context.Context, env *workload.Env, do func() error) error {
 	var doubt error
 	for {
 		err := do()
@@ -227,8 +226,7 @@ func write(ctx context.Context, tx pgx.Tx, env *workload.Env, op workload.Op, re
 	return err
 }
 
-// Check implements Workload. What took effect is for the checkers to judge; this is
-// the sum alone.
+// Check implements Workload. It compares sums alone; package check checks the rest.
 func (s Stock) Check(ctx context.Context, db *pgxpool.Pool) error {
 	rows, err := db.Query(ctx, `
 		select resource, initial - available, coalesce((select sum(quantity) from orders o where o.resource = s.resource), 0)
@@ -241,14 +239,14 @@ func (s Stock) Check(ctx context.Context, db *pgxpool.Pool) error {
 	var taken, sold int
 	_, err = pgx.ForEachRow(rows, []any{&resource, &taken, &sold}, func() error {
 		if taken != sold {
-			errs = append(errs, fmt.Errorf("%s: %d were sold, %d were taken from stock", resource, sold, taken))
+			errs = append(errs, fmt.Errorf("%s: %d were sold, and the stock fell by %d", resource, sold, taken))
 		}
 		return nil
 	})
 	return errors.Join(append(errs, err)...)
 }
 
-// soldOutError says that there isn't enough.
+// soldOutError says that too little is in stock.
 type soldOutError struct{ resource string }
 
 func (e soldOutError) Error() string { return e.resource + " is sold out" }
@@ -256,9 +254,9 @@ func (e soldOutError) Error() string { return e.resource + " is sold out" }
 // Class implements Classer.
 func (soldOutError) Class() string { return history.ClassSoldOut }
 
-// notReadError says why nothing was written: the reading before it failed. What
-// became of that transaction, if it is unknown, says nothing about the operation, so
-// its error is not passed on.
+// notReadError says that nothing was written because reading failed. The reading
+// transaction's outcome may be unknown, but the operation's isn't; so the error is not
+// wrapped.
 type notReadError struct{ reading error }
 
 func (e notReadError) Error() string { return "nothing was sold: reading: " + e.reading.Error() }

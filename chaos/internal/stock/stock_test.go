@@ -21,7 +21,7 @@ func (doubtful) Hold(ctx context.Context, _ string, fn func(context.Context, wor
 	})
 }
 
-// Whether the reading of a Hold was recorded is unknown; that nothing was sold isn't.
+// The reading transaction of a Hold has an unknown outcome; the operation has failed.
 func TestStock_AHoldThatDidNotComeToWriteHasFailed(t *testing.T) {
 	env := &workload.Env{Protection: doubtful{}, At: func(string) {}}
 	op := workload.Op{ID: "w0.1", Resource: QuickResources[0]}
@@ -31,14 +31,14 @@ func TestStock_AHoldThatDidNotComeToWriteHasFailed(t *testing.T) {
 	require.Equal(t, "unknown outcome", workload.ClassOf(err))
 }
 
-// forgetful is a protection whose first COMMIT is not answered, and which isn't there
-// any more when it is asked again.
+// forgetful is a protection whose first COMMIT is not answered, and which is unavailable when
+// it is called again.
 type forgetful struct {
 	workload.Protection
 	asked int
 }
 
-var errAway = errors.New("nobody is there")
+var errAway = errors.New("unavailable")
 
 func (f *forgetful) Do(context.Context, []string, workload.Work, []guard.ValueOption) error {
 	if f.asked++; f.asked == 1 {
@@ -47,7 +47,7 @@ func (f *forgetful) Do(context.Context, []string, workload.Work, []guard.ValueOp
 	return errAway
 }
 
-// That a later attempt took no effect says nothing of the first one.
+// A later attempt without effect doesn't settle the first one's outcome.
 func TestStock_OnceThatCannotBeAskedAgainIsUnknown(t *testing.T) {
 	env := &workload.Env{Protection: &forgetful{}, Guard: &guard.Guard[pgx.Tx]{}, At: func(string) {}}
 	op := workload.Op{ID: "w0.1", Resource: QuickResources[0], Action: "once"}
@@ -57,7 +57,7 @@ func TestStock_OnceThatCannotBeAskedAgainIsUnknown(t *testing.T) {
 	require.ErrorIs(t, Stock{}.Operate(t.Context(), env, op), errAway)
 }
 
-// answers is a protection that answers so, one call after another.
+// answers is a protection that returns these errors, one call after another.
 type answers struct {
 	workload.Protection
 	of    []error
@@ -69,8 +69,8 @@ func (a *answers) Do(context.Context, []string, workload.Work, []guard.ValueOpti
 	return a.of[a.asked-1]
 }
 
-// What has succeeded is done again by its key, or else a key that is good for nothing
-// shows only after an unknown outcome.
+// An operation that has succeeded is called again with its key; otherwise a key without
+// effect would show only after an unknown outcome.
 func TestStock_OnceIsDoneAgainAfterItHasSucceeded(t *testing.T) {
 	again := 0
 	for seed := range uint64(100) {

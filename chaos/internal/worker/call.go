@@ -14,7 +14,7 @@ import (
 	"github.com/fencekit/fencekit/guard"
 )
 
-// noOutcome is how Operate ended where nobody knows what it did.
+// noOutcome is the error of an Operate that did not return: what it did is unknown.
 type noOutcome struct{ how string }
 
 func (e *noOutcome) Error() string { return "Operate " + e.how }
@@ -25,8 +25,8 @@ func (*noOutcome) Class() string { return ClassNoOutcome }
 // ClassNoOutcome is the class of an operation that did not return.
 const ClassNoOutcome = "no outcome"
 
-// call calls Operate. If it panics the process goes on, as that of a server does
-// whose handler panics; the stack goes to standard error, which is the worker's log.
+// call calls Operate. If Operate panics the process goes on, as a server does when a
+// handler panics; the stack goes to standard error, which is the worker's log.
 func (w *worker) call(ctx context.Context, env *workload.Env, op workload.Op) error {
 	ended := make(chan error, 1)
 	go func() {
@@ -46,12 +46,12 @@ func (w *worker) call(ctx context.Context, env *workload.Env, op workload.Op) er
 	return <-ended
 }
 
-// panickedAt says where the present panic began, in a function that is deferred
-// where it is recovered.
+// panickedAt says where the present panic began. The deferred function that recovers calls
+// it.
 func panickedAt() string {
 	callers := make([]uintptr, 100)
 	frames := runtime.CallersFrames(callers[:runtime.Callers(0, callers)])
-	var at runtime.Frame // the first one below the first panic: others came of that
+	var at runtime.Frame // the caller of the first panic; later panics followed from it
 	more, panicking := true, false
 	for more {
 		var f runtime.Frame

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// acting is a workload whose operations do just this.
+// acting is a workload whose operations call act.
 type acting struct {
 	workload.Workload
 	act func(env *workload.Env) error
@@ -22,7 +22,7 @@ type acting struct {
 
 func (w acting) Operate(_ context.Context, env *workload.Env, _ workload.Op) error { return w.act(env) }
 
-// operated is what a worker tells of one operation of a workload.
+// operated returns the last event that a worker records of one operation.
 func operated(t *testing.T, act func(env *workload.Env) error) history.Event {
 	t.Helper()
 	out, in, err := os.Pipe()
@@ -47,7 +47,7 @@ func TestOperate_PanicIsNamedAndHasNoOutcome(t *testing.T) {
 		act  func(env *workload.Env) error
 		says string
 	}{
-		"panic":     {func(*workload.Env) error { panic("nobody expects this") }, "Operate panicked: nobody expects this, in github.com/fencekit/fencekit/chaos/internal/worker.TestOperate_Panic"},
+		"panic":     {func(*workload.Env) error { panic("unexpected") }, "Operate panicked: unexpected, in github.com/fencekit/fencekit/chaos/internal/worker.TestOperate_Panic"},
 		"passed on": {func(*workload.Env) error { defer rethrow(); panic("this") }, "in github.com/fencekit/fencekit/chaos/internal/worker.TestOperate_Panic"},
 		"a nil Guard": {func(env *workload.Env) error {
 			return guard.Do(context.Background(), env.Guard, "r", func(context.Context, pgx.Tx) error { return nil })

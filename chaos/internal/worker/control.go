@@ -13,13 +13,12 @@ import (
 	"github.com/fencekit/fencekit/guard"
 )
 
-// locked is a control: a lock, and transactions that know nothing of it but what
-// its recipe checks.
+// locked is a control: a lock, and transactions that check only what its recipe checks.
 type locked struct {
-	lock control.Lock
-	pool *pgxpool.Pool
-	env  *workload.Env
-	tell func(history.Event)
+	lock   control.Lock
+	pool   *pgxpool.Pool
+	env    *workload.Env
+	record func(history.Event)
 }
 
 func (l *locked) Do(ctx context.Context, resources []string, work workload.Work, _ []guard.ValueOption) error {
@@ -36,13 +35,13 @@ func (l *locked) Hold(ctx context.Context, resource string, fn func(context.Cont
 	})
 }
 
-// heldLock is a resource whose lock this process believes to hold.
+// heldLock is a resource whose lock this process believes it holds.
 type heldLock struct {
 	control.Held
 	resource string
 }
 
-// releaseBound bounds giving a lock up, also when ctx has ended.
+// releaseBound bounds the release of a lock, which is tried even if ctx has ended.
 const releaseBound = 3 * time.Second
 
 // while runs fn while the resources are locked, one after another.
@@ -55,21 +54,21 @@ func (l *locked) while(ctx context.Context, resources []string, held []heldLock,
 		return err
 	}
 	e := history.Event{Kind: history.Acquired, Resource: resources[0], Token: lock.Token()}
-	l.tell(e)
+	l.record(e)
 	l.env.Point(workload.PointAcquired)
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseBound)
 		defer cancel()
 		e.Kind, e.At = history.Released, 0
 		if releaseErr := lock.Release(ctx); releaseErr != nil {
-			e.Error = releaseErr.Error() // what was done stays done
+			e.Error = releaseErr.Error() // the operation's own outcome stays
 		}
-		l.tell(e)
+		l.record(e)
 	}()
 	return l.while(ctx, resources[1:], append(held, heldLock{lock, resources[0]}), fn)
 }
 
-// transact runs work in a transaction, with what the recipe does before COMMIT.
+// transact runs work in a transaction, with the recipe's check before COMMIT.
 func (l *locked) transact(ctx context.Context, held []heldLock, work workload.Work) error {
 	tokens := map[string]int64{}
 	for _, h := range held {

@@ -33,8 +33,8 @@ func (f *fenced) Hold(ctx context.Context, resource string, fn func(context.Cont
 	})
 }
 
-// transaction is work as the framework runs it. It has no value, and takes guard.Once
-// nevertheless: what is kept is that it was done.
+// transaction is work as the framework runs it. It has no value; with guard.Once the
+// database keeps that it was done.
 func (f *fenced) transaction(work workload.Work) func(context.Context, pgx.Tx) (struct{}, error) {
 	return func(ctx context.Context, tx pgx.Tx) (struct{}, error) {
 		if err := work(ctx, tx, tokens(guard.Grants(ctx)...)); err != nil {

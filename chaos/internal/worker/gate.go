@@ -12,7 +12,7 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/workload"
 )
 
-// gate lets the points of a process see what it sends and gets.
+// gate reports to the points of a process what it sends and receives.
 type gate struct{ points *points }
 
 // dial is a pgconn.DialFunc.
@@ -56,7 +56,7 @@ func (g gate) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Client
 	return gatedStream{s, g}, nil
 }
 
-// gatedStream tells of watches that come too late for what they are to show.
+// gatedStream records watches that fail because what they were to show is compacted.
 type gatedStream struct {
 	grpc.ClientStream
 	gate gate
@@ -65,13 +65,13 @@ type gatedStream struct {
 func (s gatedStream) RecvMsg(m any) error {
 	err := s.ClientStream.RecvMsg(m)
 	if answer, ok := m.(*pb.WatchResponse); ok && err == nil && answer.CompactRevision > 0 {
-		s.gate.points.tell(history.Event{Kind: history.Note, Name: history.NoteCompacted})
+		s.gate.points.record(history.Event{Kind: history.Note, Name: history.NoteCompacted})
 	}
 	return err
 }
 
-// unary is a grpc.UnaryClientInterceptor for etcd. A request counts before it is
-// sent and when it is answered.
+// unary is a grpc.UnaryClientInterceptor for etcd. A request counts twice: before it is
+// sent, and when it is answered.
 func (g gate) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	name := path.Base(method)
 	g.points.await("before " + name + " of etcd")

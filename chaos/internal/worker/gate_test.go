@@ -14,14 +14,14 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/workload"
 )
 
-// passes are what a process comes to, told by arming each place in turn: at the nth
-// place it would stop. Here the telling itself ends it.
-func passes(skip int, point string, do func(gate)) (at string) {
-	type told struct{ at string }
-	p := &points{tell: func(e history.Event) { panic(told{e.Point}) }}
-	p.arm(point, skip, fault.ThenStop)
+// stopsAt returns the point at which a process stops that is armed for a point, and skips
+// so many awaits. Here the recording of the event ends it.
+func stopsAt(skip int, point string, do func(gate)) (at string) {
+	type stopped struct{ at string }
+	p := &points{record: func(e history.Event) { panic(stopped{e.Point}) }}
+	p.arm(point, skip, fault.ThenPause)
 	defer func() {
-		if there, ok := recover().(told); ok {
+		if there, ok := recover().(stopped); ok {
 			at = there.at
 		}
 	}()
@@ -54,10 +54,10 @@ func TestGate_CountsWhatIsSentAndAnswered(t *testing.T) {
 		"await: sent to Postgres", "await: answered by Postgres", "await: sent to Postgres", "await: answered by Postgres",
 		"await: before Txn of etcd", "await: after Txn of etcd", "",
 	} {
-		require.Equal(t, want, passes(skip, PointAwait, exchange), skip)
+		require.Equal(t, want, stopsAt(skip, PointAwait, exchange), skip)
 	}
-	require.Equal(t, workload.PointCommit, passes(0, workload.PointCommit, exchange))
-	require.Empty(t, passes(0, workload.PointRead, exchange))
+	require.Equal(t, workload.PointCommit, stopsAt(0, workload.PointCommit, exchange))
+	require.Empty(t, stopsAt(0, workload.PointRead, exchange))
 }
 
 // etcd makes a call that succeeds.
@@ -65,16 +65,16 @@ func (g gate) etcd(method string) error {
 	return g.unary(context.Background(), method, nil, nil, nil, func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error { return nil })
 }
 
-func TestPoints_OneIsArmedForOnePasser(t *testing.T) {
+func TestPoints_AnArmedPointTriggersOnce(t *testing.T) {
 	reached := func(name string) func(gate) { return func(g gate) { g.points.reach(name) } }
-	require.Equal(t, "here", passes(0, "here", reached("here")))
-	require.Empty(t, passes(0, "here", reached("there")))
-	require.Empty(t, passes(0, "here", func(g gate) { g.points.disarm(); g.points.reach("here") }))
-	require.Empty(t, passes(0, "here", func(g gate) { g.points.arm("there", 0, fault.ThenStop); g.points.reach("here") }))
-	require.Empty(t, passes(0, "here", func(g gate) { g.points.await("anything") }))
+	require.Equal(t, "here", stopsAt(0, "here", reached("here")))
+	require.Empty(t, stopsAt(0, "here", reached("there")))
+	require.Empty(t, stopsAt(0, "here", func(g gate) { g.points.disarm(); g.points.reach("here") }))
+	require.Empty(t, stopsAt(0, "here", func(g gate) { g.points.arm("there", 0, fault.ThenPause); g.points.reach("here") }))
+	require.Empty(t, stopsAt(0, "here", func(g gate) { g.points.await("anything") }))
 	p := &points{}
 	require.False(t, p.disarm())
-	p.arm("here", 0, fault.ThenStop)
+	p.arm("here", 0, fault.ThenPause)
 	require.True(t, p.disarm())
 	require.False(t, p.disarm())
 }

@@ -13,17 +13,17 @@ import (
 
 // loop is a goroutine of the load.
 type loop struct {
-	after time.Duration // the load has begun
-	// next decides about its n-th operation. over ends with the load.
+	after time.Duration // it begins so long after the load
+	// next returns its n-th operation. over is closed at the end of the load.
 	next func(n int, random *rand.Rand, over <-chan struct{}) workload.Op
 }
 
-// visitsAfter is when others have acquired what they are slow on, and before the first
-// fault.
+// visitsAfter is when a worker begins to work on the slow resources of other workers: after
+// those have acquired them, and before the first fault.
 const visitsAfter = 150 * time.Millisecond
 
-// loops are what this worker does under load, all at the same time. Each slow resource
-// has a loop: one for several would wait for the first of them.
+// loops are what this worker does under load, concurrently. Each slow resource has its own
+// loop: a loop for several would wait for the first of them.
 func (w *worker) loops() (loops []loop) {
 	quick := workload.QuickResources(w.workload)
 	for range w.spec.Loops {
@@ -47,7 +47,7 @@ func (w *worker) loops() (loops []loop) {
 	return loops
 }
 
-// startLoad begins to work by itself.
+// startLoad starts the loops.
 func (w *worker) startLoad() {
 	ctx, cancel := context.WithCancel(w.ctx)
 	w.quiet = cancel
@@ -69,7 +69,7 @@ func (w *worker) repeat(ctx context.Context, number int, l loop) {
 			return
 		case <-tick.C:
 		}
-		// By number, not by process id: the same operations for the same seed.
+		// The number, not the process id, decides: the same seed has the same operations.
 		random := workload.Op{ID: fmt.Sprintf("%s.%d.%d", w.spec.Worker, number, n), Seed: w.spec.Seed}.Rand()
 		op := l.next(n, random, ctx.Done())
 		op.ID = fmt.Sprintf("%s.%d.%d.%d", w.spec.Worker, os.Getpid(), number, n)
@@ -77,7 +77,7 @@ func (w *worker) repeat(ctx context.Context, number int, l loop) {
 	}
 }
 
-// endLoad ends that, once every operation has come to its end.
+// endLoad ends the loops, and records when every operation has ended.
 func (w *worker) endLoad() {
 	if w.quiet != nil {
 		w.quiet()

@@ -17,7 +17,7 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 )
 
-// readAt is when what there is was read last.
+// readAt is the time of the last SELECT.
 type readAt struct{ time.Time }
 
 func (*readAt) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
@@ -30,7 +30,7 @@ func (r *readAt) TraceQueryEnd(_ context.Context, _ *pgx.Conn, data pgx.TraceQue
 	}
 }
 
-// A slow operation takes its time when it has read, and before it writes.
+// A slow operation waits after it has read, and before it writes.
 func TestStock_ThinksBetweenReadingAndWriting(t *testing.T) {
 	t.Parallel()
 	ctx := patient(t)
@@ -52,7 +52,7 @@ func TestStock_ThinksBetweenReadingAndWriting(t *testing.T) {
 	lock, err := none.Open(ctx, control.Servers{}, "")
 	require.NoError(t, err)
 	env := &workload.Env{At: func(string) {}, Pool: pool}
-	env.Protection = &locked{lock: lock, pool: pool, env: env, tell: func(history.Event) {}}
+	env.Protection = &locked{lock: lock, pool: pool, env: env, record: func(history.Event) {}}
 
 	for _, action := range []string{"do", "hold", "once"} {
 		op := workload.Op{ID: action, Resource: stock.SlowResources[0], Action: action, Think: workload.Thinking{Lasts: 200 * time.Millisecond}}
@@ -61,9 +61,9 @@ func TestStock_ThinksBetweenReadingAndWriting(t *testing.T) {
 	}
 }
 
-// Under load each worker is slow on a resource of its own from the beginning, for
-// longer than a lock lives without renewal, and quick on those that are for that.
-func TestLoad_OfEachWorkerIsSlowSomewhereElse(t *testing.T) {
+// Under load each worker is slow on its own resource from the beginning, for longer than a
+// lock's time to live, and quick on the quick resources.
+func TestLoad_EachWorkerIsSlowOnItsOwnResource(t *testing.T) {
 	over := make(chan struct{})
 	for number := range 4 {
 		w := &worker{workload: stock.Stock{}, spec: Spec{Number: number, Loops: 2}}
@@ -107,7 +107,7 @@ func TestLoad_OfEachWorkerIsSlowSomewhereElse(t *testing.T) {
 // randomOf is the source of a loop's n-th operation.
 func randomOf(loop, n int) *rand.Rand { return rand.New(rand.NewPCG(uint64(loop), uint64(n))) }
 
-// A workload that knows nothing of this has the loops that it always had.
+// A workload without slow resources has loops over all its resources.
 func TestLoad_IsOnAllResourcesOfAnyWorkload(t *testing.T) {
 	w := &worker{workload: twoResources{}, spec: Spec{Loops: 2}}
 	require.Len(t, w.loops(), 2)

@@ -14,7 +14,7 @@ func TestMain(m *testing.M) {
 	testenv.Main(m)
 }
 
-// patient is a context for what takes as long as it takes.
+// patient is a context for what succeeds, however long a slow machine takes.
 func patient(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)

@@ -9,44 +9,44 @@ import (
 	"github.com/fencekit/fencekit/guard"
 )
 
-// observer tells what a worker's Guard does. Its word is no proof of anything: see
+// observer records what a worker's Guard reports. Checks never take that for the truth: see
 // package history.
 func (w *worker) observer(points *points) *guard.Observer {
 	return &guard.Observer{
 		Acquired: func(g fence.Grant, _ time.Duration) {
-			w.tellOf(history.Acquired, g)
+			w.recordGrant(history.Acquired, g)
 			points.reach(workload.PointAcquired)
 		},
 		Claimed: func(g fence.Grant, _ time.Duration) {
-			w.tellOf(history.Claimed, g)
+			w.recordGrant(history.Claimed, g)
 			points.reach(workload.PointClaimed)
 		},
 		LeaseLost: func(l *fence.LeaseLostError) {
 			e := of(history.Lost, l.Grant)
 			e.Reason = string(l.Reason)
-			w.tell(e)
+			w.record(e)
 		},
 		Released: func(g fence.Grant, err error) {
 			e := of(history.Released, g)
 			if err != nil {
 				e.Error = err.Error()
 			}
-			w.tell(e)
+			w.record(e)
 		},
-		Rejected: func(r *guard.RejectedError) { w.tell(RejectedEvent(r)) },
+		Rejected: func(r *guard.RejectedError) { w.record(RejectionEvent(r)) },
 		Resolved: w.resolved,
 	}
 }
 
-// serializationFailure is its class.
+// serializationFailure is the SQLSTATE of a serialization failure.
 const serializationFailure = "40001"
 
-// RejectedEvent is what is recorded of a refusal.
-func RejectedEvent(r *guard.RejectedError) history.Event {
-	e := of(history.Refused, r.Grant)
+// RejectionEvent is the event that records a rejection.
+func RejectionEvent(r *guard.RejectedError) history.Event {
+	e := of(history.Rejected, r.Grant)
 	e.Reason, e.Stage, e.Current = string(r.Reason), string(r.Stage), int64(r.Current.Token)
-	if r.Err != nil && workload.ClassOf(r.Err) != serializationFailure { // that is all that stricter isolation levels say
-		e.Met = r.Err.Error()
+	if r.Err != nil && workload.ClassOf(r.Err) != serializationFailure { // under stricter isolation levels a rejection shows as one
+		e.Cause = r.Err.Error()
 	}
 	if r.RecordErr != nil {
 		e.Error = r.RecordErr.Error()
@@ -54,7 +54,7 @@ func RejectedEvent(r *guard.RejectedError) history.Event {
 	return e
 }
 
-// resolved tells of the answer about a COMMIT in doubt, for each of its grants.
+// resolved records how a COMMIT in doubt was resolved, for each of its grants.
 func (w *worker) resolved(grants []fence.Grant, applied bool, err error, _ time.Duration) {
 	for _, g := range grants {
 		e := of(history.Resolved, g)
@@ -62,11 +62,11 @@ func (w *worker) resolved(grants []fence.Grant, applied bool, err error, _ time.
 		if err != nil {
 			e.Error = err.Error()
 		}
-		w.tell(e)
+		w.record(e)
 	}
 }
 
-func (w *worker) tellOf(kind history.Kind, g fence.Grant) { w.tell(of(kind, g)) }
+func (w *worker) recordGrant(kind history.Kind, g fence.Grant) { w.record(of(kind, g)) }
 
 func of(kind history.Kind, g fence.Grant) history.Event {
 	return history.Event{Kind: kind, Resource: g.Resource, Epoch: g.Epoch, Token: int64(g.Token), Holder: g.Holder}

@@ -11,11 +11,11 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// A connection that died at the seal is no refusal by the database, also if the grant
-// is found stale then.
-func TestRefused_TellsWhatElseHadEndedTheTransaction(t *testing.T) {
+// A connection that failed at the seal is no rejection by the database, even if the grant
+// is then found stale.
+func TestRejectionEvent_HasTheCauseThatEndedTheTransaction(t *testing.T) {
 	at := func(err error) string {
-		return RejectedEvent(&guard.RejectedError{Reason: storage.ReasonStale, Stage: storage.StageSeal, Err: err}).Met
+		return RejectionEvent(&guard.RejectedError{Reason: storage.ReasonStale, Stage: storage.StageSeal, Err: err}).Cause
 	}
 	require.Empty(t, at(nil))
 	require.Empty(t, at(&pgconn.PgError{Code: "40001"}))

@@ -16,23 +16,23 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// AppRole is the role that workers log in as where none may end another's backends,
-// which are those of its own role.
+// AppRole is the role of the workers in scenarios in which none may evict another: it is not
+// allowed to terminate backends of the role that they logged in as.
 const AppRole = "chaos_app"
 
-// guardBounds keep a worker that is cut off from waiting for long.
+// guardBounds are short, so that a worker that is cut off doesn't wait for long.
 var guardBounds = guard.Config{StoreTimeout: 3 * time.Second, CommitTimeout: 2 * time.Second, ResolveTimeout: 2 * time.Second}
 
-// etcdTimeout bounds one request, so that a worker that is cut off learns it.
+// etcdTimeout bounds one request, so that a worker that is cut off notices it.
 const etcdTimeout = 2 * time.Second
 
-// pollInterval is how soon a waiter learns of its turn whose watch is silent, in a
-// process that has one locker. Many take their time: they read the same queue.
+// pollInterval is how often a waiter polls in a process with one Locker, in case its watch
+// is silent. It is multiplied by the number of Lockers: they read the same queue.
 const pollInterval = 500 * time.Millisecond
 
-// open connects this process. shut ends the connections, after worker.close.
+// open connects this process. shut closes the connections, after worker.close.
 func (w *worker) open(ctx context.Context) (envs []*workload.Env, shut func(), err error) {
-	w.points = &points{tell: w.tell}
+	w.points = &points{record: w.record}
 	g := gate{points: w.points}
 	cfg, err := pgxpool.ParseConfig(w.spec.Postgres)
 	if err != nil {
@@ -72,12 +72,12 @@ func (w *worker) open(ctx context.Context) (envs []*workload.Env, shut func(), e
 
 func (w *worker) lockers() int { return max(w.spec.Lockers, 1) }
 
-// env is an environment without protection.
+// env is an Env without protection.
 func (w *worker) env(pool *pgxpool.Pool) *workload.Env {
 	return &workload.Env{Process: w.spec.Worker, Pool: pool, At: w.points.reach}
 }
 
-// fence puts the framework into the environment.
+// fence adds the framework to an Env.
 func (w *worker) fence(env *workload.Env, client *clientv3.Client) error {
 	locker, err := etcd.NewLocker(client, &etcd.Config{Prefix: w.spec.Prefix, TTL: w.spec.TTL, Label: w.spec.Worker, RequestTimeout: etcdTimeout, PollInterval: pollInterval * time.Duration(w.lockers())})
 	if err != nil {
@@ -101,7 +101,7 @@ func (w *worker) fence(env *workload.Env, client *clientv3.Client) error {
 	return nil
 }
 
-// openControl makes an environment with a control.
+// openControl makes an Env with a control.
 func (w *worker) openControl(ctx context.Context, pool *pgxpool.Pool) ([]*workload.Env, func(), error) {
 	c, err := control.ByName(w.spec.Group)
 	if err != nil {
@@ -113,6 +113,6 @@ func (w *worker) openControl(ctx context.Context, pool *pgxpool.Pool) ([]*worklo
 		pool.Close()
 		return nil, nil, err
 	}
-	env.Protection = &locked{lock: lock, pool: pool, env: env, tell: w.tell}
+	env.Protection = &locked{lock: lock, pool: pool, env: env, record: w.record}
 	return []*workload.Env{env}, pool.Close, nil
 }

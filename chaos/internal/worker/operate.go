@@ -12,7 +12,7 @@ import (
 	"github.com/fencekit/fencekit/guard"
 )
 
-// operate does one operation and tells how it ended.
+// operate does one operation and records how it ended.
 func (w *worker) operate(ctx context.Context, op workload.Op, within time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -22,7 +22,7 @@ func (w *worker) operate(ctx context.Context, op workload.Op, within time.Durati
 	}
 	begins := history.Event{Kind: history.Invoke, Op: op.ID}
 	begins.Action, begins.Resources = describe(op)
-	w.tell(begins)
+	w.record(begins)
 	err := w.call(ctx, w.envs[int(w.operated.Add(1))%len(w.envs)], op)
 	ends := history.Event{Kind: history.OK, Op: op.ID}
 	if err != nil {
@@ -31,21 +31,20 @@ func (w *worker) operate(ctx context.Context, op workload.Op, within time.Durati
 	if errors.Is(err, guard.ErrUnknownOutcome) || errors.Is(err, control.ErrUnknown) || ends.Class == ClassNoOutcome {
 		ends.Kind = history.Unknown
 	}
-	w.tell(ends)
+	w.record(ends)
 	w.ask(ctx, op.ID, err)
 }
 
-// callAgain calls an operation that was called before. For the history that is no
-// operation of its own: it has to add nothing.
+// callAgain calls Operate again for an operation that has ended. The history has no
+// operation for the second call: it must have no effect.
 func (w *worker) callAgain(ctx context.Context, op workload.Op, within time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	err := w.call(ctx, w.envs[0], op)
-	w.tell(history.Event{Kind: history.Note, Name: NoteAgain, Op: op.ID, Error: errorText(err)})
+	w.record(history.Event{Kind: history.Note, Name: NoteCalledAgain, Op: op.ID, Error: errorText(err)})
 }
 
-// ask asks what became of an operation of unknown outcome, until there is an
-// answer.
+// ask resolves an unknown outcome, and retries until there is an answer.
 func (w *worker) ask(ctx context.Context, op string, err error) {
 	var doubt *guard.UnknownOutcomeError
 	if !errors.As(err, &doubt) {
@@ -55,7 +54,7 @@ func (w *worker) ask(ctx context.Context, op string, err error) {
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		if applied, err := doubt.Resolve(ctx); err == nil {
-			w.tell(history.Event{Kind: history.Answer, Op: op, Applied: applied})
+			w.record(history.Event{Kind: history.Answer, Op: op, Applied: applied})
 			return
 		}
 		select {

@@ -12,13 +12,13 @@ import (
 	"github.com/fencekit/fencekit/internal/pause"
 )
 
-// PointAwait is the name of the points that Await counts.
+// PointAwait is the name of all points at which an operation waits for the network.
 const PointAwait = "await"
 
-// points are where operations of this process can be made to stop. One at a time
-// is armed, for its next passer.
+// points are where operations of this process can be made to stop. One at a time is armed;
+// the next operation that reaches it triggers it.
 type points struct {
-	tell func(history.Event)
+	record func(history.Event)
 
 	mu    sync.Mutex
 	armed string
@@ -26,15 +26,15 @@ type points struct {
 	skip  int // of awaits
 }
 
-// arm has the next one who reaches the point do as told; of awaits the one after
-// so many others. It replaces what was armed before.
+// arm has the process stop or die when an operation next reaches the point; of awaits skip
+// are skipped. It replaces what was armed before.
 func (p *points) arm(name string, skip int, then fault.Then) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.armed, p.skip, p.then = name, skip, then
 }
 
-// disarm takes arm back, and reports whether nobody had passed yet.
+// disarm undoes arm, and reports whether the point had not been reached.
 func (p *points) disarm() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -50,11 +50,11 @@ func (p *points) reach(name string) {
 		p.mu.Unlock()
 		return
 	}
-	p.strike(name)
+	p.trigger(name)
 }
 
-// await is called whenever an operation has sent something over the network or got
-// something: at these points a process spends its time, and its locks run out.
+// await is called whenever an operation has sent something over the network or received
+// something: while a process waits there, its locks may expire.
 func (p *points) await(what string) {
 	p.mu.Lock()
 	if p.armed != PointAwait {
@@ -66,18 +66,18 @@ func (p *points) await(what string) {
 		p.mu.Unlock()
 		return
 	}
-	p.strike(PointAwait + ": " + what)
+	p.trigger(PointAwait + ": " + what)
 }
 
-// strike does what was armed, with p.mu locked: what is told before the process
-// stops has been told. It unlocks p.mu.
-func (p *points) strike(name string) {
+// trigger does what was armed. It is called with p.mu locked and unlocks it. The event is
+// recorded before the process stops.
+func (p *points) trigger(name string) {
 	p.armed = ""
 	then := p.then
 	p.mu.Unlock()
-	p.tell(history.Event{Kind: history.Reached, Point: name, Name: string(then)})
+	p.record(history.Event{Kind: history.Reached, Point: name, Name: string(then)})
 	stop := pause.Self
-	if then == fault.ThenDie {
+	if then == fault.ThenKill {
 		stop = die
 	}
 	if err := stop(); err != nil {
@@ -94,5 +94,5 @@ func die() error {
 	select {} // the signal is on its way
 }
 
-// commit is the word in what is sent to Postgres, not as a part of a setting's name.
+// commit matches the word in what is sent to Postgres, but not in a setting's name.
 var commit = regexp.MustCompile(`(?i)(^|[^_a-z])commit($|[^_a-z])`)

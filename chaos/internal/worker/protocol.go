@@ -7,7 +7,7 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/workload"
 )
 
-// Spec is what a worker process is told when it starts.
+// Spec is the configuration of a worker process, set when it starts.
 type Spec struct {
 	Worker     string        `json:"worker"`
 	Number     int           `json:"number"` // of the worker, from 0
@@ -20,33 +20,33 @@ type Spec struct {
 	TTL        time.Duration `json:"ttl"`
 	Seed       uint64        `json:"seed"`
 	Lockers    int           `json:"lockers"`    // and Guards; 0: one
-	Unhindered bool          `json:"unhindered"` // see Scenario
+	Unhindered bool          `json:"unhindered"` // see scenario.Scenario
 	Loops      int           `json:"loops"`      // goroutines under load, beside those of slow operations
 	Within     time.Duration `json:"within"`     // for each operation under load
 	Pace       time.Duration `json:"pace"`       // of each
 }
 
-// Command is what a worker is told while it runs, a line of JSON each. The first
-// member that is set says what to do.
+// Command is a command to a running worker, a line of JSON each. The first member that is
+// set says what to do.
 type Command struct {
 	Operate *workload.Op  `json:"operate,omitempty"` // do this
-	Again   *workload.Op  `json:"again,omitempty"`   // call this again; told as noteAgain
+	Again   *workload.Op  `json:"again,omitempty"`   // call this again; recorded as NoteCalledAgain
 	Within  time.Duration `json:"within,omitempty"`  // for Operate and Again
-	Load    bool          `json:"load,omitempty"`    // begin to work by itself
-	Quiet   bool          `json:"quiet,omitempty"`   // stop that; told as noteQuiet
+	Load    bool          `json:"load,omitempty"`    // start the load
+	Quiet   bool          `json:"quiet,omitempty"`   // end the load; recorded as NoteQuiet
 	Arm     string        `json:"arm,omitempty"`     // a point
-	Skip    int           `json:"skip,omitempty"`    // for Arm: so many awaits before
+	Skip    int           `json:"skip,omitempty"`    // for Arm: how many awaits to skip
 	Then    fault.Then    `json:"then,omitempty"`    // for Arm
-	Disarm  bool          `json:"disarm,omitempty"`  // told as noteDisarmed, unless it was reached
+	Disarm  bool          `json:"disarm,omitempty"`  // recorded as NoteDisarmed, unless the point was reached
 	Stall   bool          `json:"stall,omitempty"`   // stop the world, until the pipe is drained
 	Close   bool          `json:"close,omitempty"`   // end
 }
 
 // What a worker notes for its run.
 const (
-	NoteReady    = "ready"
-	NoteQuiet    = "quiet"
-	NoteDisarmed = "disarmed"
-	NoteStalled  = "the world stood still"
-	NoteAgain    = "called again" // with the operation, and its error
+	NoteReady       = "ready"
+	NoteQuiet       = "quiet"
+	NoteDisarmed    = "disarmed"
+	NoteStalled     = "the world was stopped"
+	NoteCalledAgain = "called again" // with the operation, and its error
 )

@@ -11,22 +11,22 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv"
 )
 
-// Reexec must be the first call of every main() whose binary runs workloads. In a
-// child that was started to be a worker, or a server, it is just that and never
-// returns. A worker can do these workloads, and the built-in one.
+// Reexec must be the first call of every main() whose binary runs workloads. In a child
+// that was started as a worker, or as a server, it runs that and never returns. A worker can
+// run these workloads, and the built-in one.
 func Reexec(workloads ...workload.Workload) {
 	testenv.Reexec()
 	if text := os.Getenv(SpecVariable); text != "" {
-		os.Exit(beWorker(text, append([]workload.Workload{stock.Stock{}}, workloads...)))
+		os.Exit(runWorker(text, append([]workload.Workload{stock.Stock{}}, workloads...)))
 	}
 }
 
-// beWorker is a worker's whole main. It returns the exit code.
-func beWorker(text string, workloads []workload.Workload) int {
+// runWorker is a worker's whole main. It returns the exit code.
+func runWorker(text string, workloads []workload.Workload) int {
 	w := &worker{history: history.NewRecorder(os.Stdout)}
-	os.Stdout = os.Stderr // what a workload prints is none of the history
+	os.Stdout = os.Stderr // what a workload prints doesn't belong in the history
 	commands := os.Stdin
-	os.Stdin, _ = os.Open(os.DevNull) // nor are commands for it to read
+	os.Stdin, _ = os.Open(os.DevNull) // a workload must not read commands
 	err := json.Unmarshal([]byte(text), &w.spec)
 	if err == nil {
 		w.workload, err = find(workloads, w.spec.Workload)

@@ -1,6 +1,6 @@
-// Package worker is a worker process of a run: it does operations of a workload, under
-// the framework or under a control, and says what it does. Its run tells it what to do
-// by lines of JSON (Command).
+// Package worker is a worker process of a run: it does operations of a workload, under the
+// framework or under a control, and records them. The run sends it commands as lines of
+// JSON (Command).
 package worker
 
 import (
@@ -20,21 +20,22 @@ import (
 	"github.com/fencekit/fencekit/internal/pause"
 )
 
-// SpecVariable tells a child of this binary to be a worker; it holds its Spec.
+// SpecVariable is the environment variable with the Spec of a worker. A child of this binary
+// that has it is a worker.
 const SpecVariable = "FENCEKIT_CHAOS_WORKER"
 
-// exitWorker is the exit code of a worker that could not be one.
+// exitWorker is the exit code of a worker that failed.
 const exitWorker = 3
 
-// CloseBound is for how long a worker hands back what it holds.
+// CloseBound bounds how long a worker takes to release what it holds.
 const CloseBound = 10 * time.Second
 
-// worker is a worker process. It reads commands and tells events until it is told
-// to close, or nobody listens any more.
+// worker is a worker process. It reads commands and writes events until a command says to
+// close, or its run has ended.
 type worker struct {
 	spec     Spec
 	workload workload.Workload
-	envs     []*workload.Env // that operations use in turn
+	envs     []*workload.Env // which operations use in turn
 	points   *points
 	history  *history.Recorder
 	operated atomic.Int64
@@ -56,19 +57,19 @@ func (w *worker) work(commands io.Reader) error {
 	defer shut()
 	w.envs = envs
 	w.note(NoteReady)
-	err = w.obey(commands)
-	cancel() // running operations end: the run has waited for those that it wants
+	err = w.follow(commands)
+	cancel() // ends running operations: the run has waited for those whose outcome it needs
 	w.tasks.Wait()
 	w.load.Wait()
 	closing, done := context.WithTimeout(context.Background(), CloseBound)
 	defer done()
 	if closeErr := w.close(closing); closeErr != nil {
-		w.tell(history.Event{Kind: history.Note, Name: "closing failed", Error: closeErr.Error()})
+		w.record(history.Event{Kind: history.Note, Name: "closing failed", Error: closeErr.Error()})
 	}
 	return errors.Join(err, w.history.Err())
 }
 
-// close hands back what is held.
+// close releases what is held.
 func (w *worker) close(ctx context.Context) error {
 	errs := make([]error, len(w.envs))
 	var closing sync.WaitGroup
@@ -79,8 +80,8 @@ func (w *worker) close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// obey follows commands until one says to close, or there are no more.
-func (w *worker) obey(commands io.Reader) error {
+// follow follows commands until one says to close, or there are no more.
+func (w *worker) follow(commands io.Reader) error {
 	lines := bufio.NewScanner(commands)
 	for lines.Scan() {
 		var c Command
@@ -111,24 +112,24 @@ func (w *worker) obey(commands io.Reader) error {
 	return lines.Err()
 }
 
-func (w *worker) tell(e history.Event) {
+func (w *worker) record(e history.Event) {
 	e.Process = w.spec.Worker
-	w.history.Tell(e)
+	w.history.Record(e)
 	if w.history.Err() != nil {
-		os.Exit(exitWorker) // nobody listens any more
+		os.Exit(exitWorker) // the run has ended
 	}
 }
 
-func (w *worker) note(name string) { w.tell(history.Event{Kind: history.Note, Name: name}) }
+func (w *worker) note(name string) { w.record(history.Event{Kind: history.Note, Name: name}) }
 
-// stall stops the world of this process for as long as its run wants.
+// stall stops the world of this process until its run resumes it.
 func (w *worker) stall() {
 	if err := pause.StopTheWorld(stallFile()); err != nil {
-		w.tell(history.Event{Kind: history.Note, Name: "the world could not be stopped", Error: err.Error()})
+		w.record(history.Event{Kind: history.Note, Name: "the world could not be stopped", Error: err.Error()})
 		return
 	}
 	w.note(NoteStalled)
 }
 
-// stallFile is what the run's process.stall has left to this process.
+// stallFile is the file of the run's pause.WorldStopper, which this process inherits.
 var stallFile = sync.OnceValue(func() *os.File { return os.NewFile(3, "stall") })

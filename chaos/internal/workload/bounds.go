@@ -6,13 +6,12 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// TTL is the time to live of locks in a run, unless its scenario has one of its own:
-// what is paused for longer has lost them.
+// TTL is the time to live of locks in a run, unless its scenario has its own: a process
+// that is paused for longer loses them.
 const TTL = 2 * time.Second
 
-// ProgressBound is within which every resource has to make progress once the
-// faults are over: TTL, the bounds of transactions and eviction, and what a busy
-// machine takes.
+// ProgressBound is the time within which every resource has to make progress after the
+// faults: TTL, the bounds of transactions and eviction, and what a busy machine takes.
 const ProgressBound = 20 * time.Second
 
 // StoreBounds bound a transaction, below the lease's time to live, as postgres.Config

@@ -11,17 +11,17 @@ import (
 	"github.com/fencekit/fencekit/guard"
 )
 
-// Classer is an error of a Workload that has a name in the figures of a run.
+// Classer is an error of a Workload that is counted under its own name.
 type Classer interface{ Class() string }
 
 // Classes that scripts look for.
 const (
-	ClassAway  = "lock service away"
+	ClassAway  = "lock service unavailable"
 	ClassFull  = "lock service full"
 	ClassEnded = "transaction ended"
 )
 
-// ClassOf is the kind of an error, for counting.
+// ClassOf is the kind of an error, by which errors are counted.
 func ClassOf(err error) string {
 	var named Classer
 	state, away := new(pgconn.PgError), new(fence.UnavailableError)
@@ -35,7 +35,7 @@ func ClassOf(err error) string {
 	case errors.Is(err, guard.ErrUnknownOutcome), errors.Is(err, control.ErrUnknown):
 		return "unknown outcome"
 	case errors.Is(err, guard.ErrStoreTimeout):
-		return "database away"
+		return "database unavailable"
 	case errors.Is(err, guard.ErrTxEnded):
 		return ClassEnded
 	case errors.As(err, &state):
@@ -49,5 +49,5 @@ func ClassOf(err error) string {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return "context ended"
 	}
-	return "another"
+	return "other"
 }

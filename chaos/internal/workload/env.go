@@ -19,7 +19,7 @@ type Env struct {
 	Guard *guard.Guard[pgx.Tx]
 	// Locker is the Guard's; nil in a control.
 	Locker fence.Locker
-	// Pool is for what is done outside of guarded transactions.
+	// Pool is for use outside of guarded transactions.
 	Pool *pgxpool.Pool
 
 	// Protection is how operations are kept apart: the framework, or a control.
@@ -31,23 +31,22 @@ type Env struct {
 // The points of an operation at which its process can be made to stop. A Workload
 // may add its own.
 const (
-	PointAcquired = "acquired"    // the lock was granted, nobody else knows
-	PointClaimed  = "claimed"     // the database knows of the grant; nothing has begun
+	PointAcquired = "acquired"    // the lock is granted, not yet claimed
+	PointClaimed  = "claimed"     // the grant has claimed; no transaction has begun
 	PointBegun    = "begun"       // the transaction has begun
 	PointRead     = "read"        // the operation has read, and not yet written
-	PointWritten  = "written"     // it has written, and a control has checked what it checks; COMMIT was not sent
-	PointCommit   = "commit sent" // COMMIT was sent, its answer has not been read
+	PointWritten  = "written"     // it has written, and a control has made its last check; COMMIT is not sent
+	PointCommit   = "commit sent" // COMMIT is sent, its answer not yet read
 )
 
-// Points are the points that every operation comes to, in order.
+// Points are the points that every operation reaches, in order.
 var Points = []string{PointAcquired, PointClaimed, PointBegun, PointRead, PointWritten, PointCommit}
 
-// Point says that the operation has come to a point. It returns when the process
-// goes on.
+// Point says that the operation has reached a point. It returns when the process goes on.
 func (e *Env) Point(name string) { e.At(name) }
 
-// Do runs fn in a transaction under the lock of a resource: by guard.Do, or in the
-// way of the control that the run is about, which takes no options.
+// Do runs fn in a transaction under the lock of a resource: by guard.Do, or by the run's
+// control, which ignores the options.
 func (e *Env) Do(ctx context.Context, resource string, fn Work, opts ...guard.ValueOption) error {
 	return e.DoAll(ctx, []string{resource}, fn, opts...)
 }
@@ -70,8 +69,8 @@ func (e *Env) Hold(ctx context.Context, resource string, fn func(ctx context.Con
 // Transact runs work in a transaction.
 type Transact func(ctx context.Context, work Work, opts ...guard.ValueOption) error
 
-// Work is what is done in one transaction. tokens are those that it is done under,
-// by resource; without an entry there is none.
+// Work is what is done in one transaction. tokens has the token of each resource; a control
+// without tokens leaves it empty.
 type Work func(ctx context.Context, tx pgx.Tx, tokens map[string]int64) error
 
 // marked adds the point at which every transaction begins.

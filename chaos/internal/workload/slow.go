@@ -7,31 +7,31 @@ import (
 	"time"
 )
 
-// Slow is a Workload some of whose operations take their time between reading and
-// writing, as code does that calculates, or calls another service: who loses a lock
-// meanwhile has a successor that has read, and perhaps written, before it writes itself.
-// Each worker has one of these resources for its own, on which it is slow from the
-// beginning, and works on those of the others, too.
+// Slow is a Workload some of whose operations take time between reading and writing, as
+// code does that calculates, or calls another service. A holder that loses its lock
+// meanwhile writes after its successor has read, and perhaps written. Each worker has one
+// of the slow resources as its own, on which it is slow from the beginning; it works on the
+// others' too.
 type Slow interface {
-	// SlowResources are resources that no others are locked before, so that nobody waits
-	// for a slow operation who isn't about one of these.
+	// SlowResources are locked before all other resources, so that only operations on slow
+	// resources wait for a slow operation.
 	SlowResources() []string
 }
 
-// LongestInTx is for how long an operation thinks at most in the midst of a
-// transaction, which is ended when it is idle for longer (StoreBounds).
+// LongestInTx bounds how long an operation thinks in a transaction. A transaction that is
+// idle for longer is ended (StoreBounds).
 const LongestInTx = TTL / 2
 
 // Thinking is what a slow operation does between reading and writing.
 type Thinking struct {
 	Lasts time.Duration   // 0: the operation isn't slow
-	Deaf  bool            // it does not notice that its context ends, as a calculation doesn't
-	Over  <-chan struct{} // the load has ended: no need to go on
+	Deaf  bool            // it ignores the end of its context, as a calculation does
+	Over  <-chan struct{} // closed at the end of the load, which ends the thinking too
 }
 
-// ThinkingOf decides about the n-th operation of a loop on a slow resource. The first
-// one on the worker's own outlasts the loss of its lock by a fault that comes soon, and
-// leaves it to the fence to say so.
+// ThinkingOf returns how the n-th operation of a loop on a slow resource thinks. The first
+// one on the worker's own resource goes on after an early fault has taken its lock, so that
+// only the fence can reject it.
 func ThinkingOf(n int, own bool, random *rand.Rand, over <-chan struct{}) Thinking {
 	t := Thinking{Deaf: random.IntN(2) == 0, Over: over}
 	switch {
@@ -43,8 +43,8 @@ func ThinkingOf(n int, own bool, random *rand.Rand, over <-chan struct{}) Thinki
 	return t
 }
 
-// Pass lets the time pass, and returns the context under which the operation goes on.
-// Who was deaf goes on as if its lock were its own yet: the fence has to refuse it.
+// Pass waits, and returns the context under which the operation goes on. A deaf operation
+// goes on as if it still had its lock: the fence has to reject it.
 func (t Thinking) Pass(ctx context.Context) (context.Context, context.CancelFunc) {
 	if t.Lasts == 0 {
 		return ctx, func() {}

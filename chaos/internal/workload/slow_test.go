@@ -21,12 +21,12 @@ func TestThinking_LastsForItsTime(t *testing.T) {
 		close(over)
 		_, endOver := Thinking{Lasts: time.Hour, Deaf: true, Over: over}.Pass(t.Context())
 		defer endOver()
-		require.Equal(t, time.Hour, time.Since(began), "nobody waits for it when the load is over")
+		require.Equal(t, time.Hour, time.Since(began), "it ends with the load")
 	})
 }
 
-// One that is deaf goes on as if nothing had happened, but not for ever.
-func TestThinking_DoesOrDoesNotNoticeThatItsContextEnds(t *testing.T) {
+// A deaf operation goes on after the end of its context, but not for ever.
+func TestThinking_DeafIgnoresTheEndOfItsContext(t *testing.T) {
 	for deaf, lasts := range map[bool]time.Duration{false: 0, true: time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)

@@ -1,11 +1,11 @@
 package model
 
-// refuse names a refusal by resource n from what the fence shows now (G5), and
-// goes on accordingly. What refused is the claim, the begin check or the seal.
-func (m ClaimSeal) refuse(s state, w worker, n int8, by string, do change) {
+// reject names a rejection by resource n from what the fence shows now (G5), and
+// goes on accordingly. What rejected is the claim, the begin check or the seal.
+func (m ClaimSeal) reject(s state, w worker, n int8, by string, do change) {
 	g := w.Parts[n].Grant
 	named := m.name(&s.DB, n, g, by)
-	do(by+" refused by resource #: "+named, n+1, func(s *state, w *worker) {
+	do(by+" rejected by resource #: "+named, n+1, func(s *state, w *worker) {
 		if named == stale && s.DB.Resources[n].Top.Token <= g.Token {
 			s.Bad = UnjustifiedStale
 		}
@@ -18,7 +18,7 @@ func (m ClaimSeal) refuse(s state, w worker, n int8, by string, do change) {
 	})
 }
 
-// Names of refusals.
+// Names of rejections.
 const (
 	stale     = "stale"
 	collision = "collision"
@@ -27,7 +27,7 @@ const (
 	failed    = "database failed over"
 )
 
-// name tells what a refusal of g by resource n is.
+// name tells what a rejection of g by resource n is.
 func (m ClaimSeal) name(db *database, n int8, g grant, by string) string {
 	f := m.fence(&db.Resources[n])
 	switch {
@@ -39,7 +39,7 @@ func (m ClaimSeal) name(db *database, n int8, g grant, by string) string {
 		return collision
 	case m.elsewhere(db, n):
 		return failed
-	case by == "claim": // ClaimOnce alone refuses a holder's own claim
+	case by == "claim": // ClaimOnce alone rejects a holder's own claim
 		return stale
 	default:
 		return overtaken

@@ -7,29 +7,29 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// refusals checks I6: what a refusal as stale says is in the data, and was not
-// begun only after the refusal was told.
+// rejections checks I6: the claim that a rejection as stale names is in the write-ahead
+// log, and did not begin after the rejection was recorded.
 //
-// A claim has no time of its own: it committed after it was acquired, after
-// whatever the write-ahead log has before it for the resource was begun, and at
-// the latest when its claimer told of it, which it may never have done. So a
-// refusal is unjustified for certain if there is no such claim, or if it can only
-// have committed after the refusal was told; one that committed in between is
-// taken for justified.
-func refusals(v *view, t *tally) {
+// A claim has no time of its own. It committed after its lock was acquired, after the
+// beginning of every operation that the write-ahead log has before it for the resource, and
+// at the latest when its worker recorded it, which the worker may never have done. So a
+// rejection is certainly unjustified if there is no such claim, or if the claim can only
+// have committed after the rejection was recorded; if the claim committed in between, the
+// rejection is accepted.
+func rejections(v *view, t *tally) {
 	claims := v.claims()
-	told := 0
+	seen := 0
 	for _, e := range v.Events {
 		if stale(e) {
-			told++
+			seen++
 			claims.justify(e, t)
 		}
 	}
-	t.look("%d refusals as stale that processes told of, %d kinds that were recorded", told, len(v.Observed.Refusals))
+	t.look("workers saw %d rejections as stale; %d kinds of rejections are in the history", seen, len(v.Observed.Rejections))
 	if len(v.wal.moves) == 0 {
-		t.lack("no entry was seen in the write-ahead log")
+		t.lack("the write-ahead log shows no entry")
 	}
-	for _, r := range v.Observed.Refusals {
+	for _, r := range v.Observed.Rejections {
 		if r.Reason != string(storage.ReasonStale) {
 			continue
 		}
@@ -38,7 +38,7 @@ func refusals(v *view, t *tally) {
 			justified = justified || c.Token > r.Token || c.Epoch > 1
 		}
 		if !justified {
-			t.violate("%s: a recorded refusal of token %d of %s for token %d, which never claimed or isn't higher", r.Resource, r.Token, r.Holder, r.Current)
+			t.violate("%s: a recorded rejection of token %d of %s for token %d, which never claimed or is not higher", r.Resource, r.Token, r.Holder, r.Current)
 		}
 	}
 }
@@ -50,7 +50,7 @@ type claim struct {
 	notBefore int64
 }
 
-// claims are the claims with each token: several only if epochs issued it again.
+// claims are the claims with each token: several only if another epoch issued it again.
 type claims map[token][]claim
 
 func (v *view) claims() claims {
@@ -75,7 +75,7 @@ func (v *view) claims() claims {
 	return all
 }
 
-// justify looks for the claim that a refusal names.
+// justify looks for the claim that a rejection names.
 func (c claims) justify(e history.Event, t *tally) {
 	higher := false
 	for _, claim := range c[token{e.Resource, e.Current}] {
@@ -88,8 +88,8 @@ func (c claims) justify(e history.Event, t *tally) {
 		higher = true
 	}
 	if higher {
-		t.violate("%s: %v of %s was refused at %s before the claim of token %d was begun", e.Resource, keyOf(e).grant, e.Holder, e.Stage, e.Current)
+		t.violate("%s: %v of %s was rejected at %s before the claim of token %d began", e.Resource, keyOf(e).grant, e.Holder, e.Stage, e.Current)
 		return
 	}
-	t.violate("%s: %v of %s was refused at %s for token %d, which never claimed or isn't higher", e.Resource, keyOf(e).grant, e.Holder, e.Stage, e.Current)
+	t.violate("%s: %v of %s was rejected at %s for token %d, which never claimed or is not higher", e.Resource, keyOf(e).grant, e.Holder, e.Stage, e.Current)
 }

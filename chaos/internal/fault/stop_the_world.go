@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// StopTheWorld has the Go runtime of a worker process stop all its goroutines, as a
-// garbage collector does.
+// StopTheWorld stops all goroutines of a worker process by its Go runtime, as the garbage
+// collector does.
 type StopTheWorld struct{ Worker int }
 
 func (f StopTheWorld) String() string { return fmt.Sprintf("stop-the-world w%d", f.Worker) }
