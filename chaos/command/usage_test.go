@@ -29,7 +29,7 @@ func TestUsage_Is64WithAHint(t *testing.T) {
 		{"run --seeds 2 --duration 1m", "--duration and --seeds exclude each other", "fencectl chaos run"},
 		{"run --resume", "--resume needs --out", "fencectl chaos run"},
 		{"run --out=", "--out is empty", "fencectl chaos run"},
-		{"run --scenario pauses,nonsense", "\"nonsense\" is no name or pattern of scen", "fencectl chaos run"},
+		{"run --scenario pauses,nonsense", "\"nonsense\" matches none of the scenarios", "fencectl chaos run"},
 		{"run --scenario= --groups nonsense", "--scenario is empty", "fencectl chaos run"},
 		{"run --groups= --scenario nonsense", "--groups is empty", "fencectl chaos run"},
 		{"run --junit /nonexistent/j.xml --scenario nonsense", "--junit: open /nonexistent/j.xml", "fencectl chaos run"},

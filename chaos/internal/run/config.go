@@ -85,7 +85,7 @@ func (c Config) scenarios() ([]scenario.Scenario, error) {
 	names := func(s scenario.Scenario) []string { return []string{s.Name, s.Family} }
 	chosen, err := choose(c.Scenarios, all, names)
 	if err != nil {
-		return nil, fmt.Errorf("%w of scenarios; there are %s", err, strings.Join(namesOf(all, names), ", "))
+		return nil, fmt.Errorf("%w of the scenarios: %s", err, strings.Join(namesOf(all, names), ", "))
 	}
 	return chosen, nil
 }
@@ -99,7 +99,7 @@ func (c Config) groups() ([]string, error) {
 	names := func(g string) []string { return []string{g} }
 	chosen, err := choose(c.Groups, all, names)
 	if err != nil {
-		return nil, fmt.Errorf("%w of groups; there are %s", err, strings.Join(all, ", "))
+		return nil, fmt.Errorf("%w of the groups: %s", err, strings.Join(all, ", "))
 	}
 	return chosen, nil
 }
@@ -123,7 +123,7 @@ func choose[T any](patterns []string, all []T, names func(T) []string) (chosen [
 		}
 	}
 	if len(unused) > 0 {
-		return nil, fmt.Errorf("%w: %q matches no name", workload.ErrConfig, unused[0])
+		return nil, fmt.Errorf("%w: %q matches none", workload.ErrConfig, unused[0])
 	}
 	return chosen, nil
 }

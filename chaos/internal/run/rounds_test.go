@@ -111,16 +111,16 @@ func indexes(names []string) (at []int) {
 
 func TestConfig_SaysWhatIsWrong(t *testing.T) {
 	for says, cfg := range map[string]Config{
-		"Dir is missing":              {},
-		`"pausen" matches no name`:    {Dir: "d", Scenarios: []string{"pauses", "pausen"}},
-		`"[" matches no name`:         {Dir: "d", Scenarios: []string{"["}},
-		`"mutex" matches no name`:     {Dir: "d", Groups: []string{"fenced", "mutex"}},
-		"there are fenced, no-lock":   {Dir: "d", Groups: []string{"mutex"}},
-		"with none of these controls": {Dir: "d", Scenarios: []string{"stop-the-world"}, Groups: []string{"no-lock"}},
-		"Seeds is -1":                 {Dir: "d", Seeds: -1},
-		"ScriptSeeds is -1":           {Dir: "d", ScriptSeeds: -1},
-		"Parallel is -1":              {Dir: "d", Parallel: -1},
-		"Duration is -1s":             {Dir: "d", Duration: -time.Second},
+		"Dir is missing":                 {},
+		`"pausen" matches none`:          {Dir: "d", Scenarios: []string{"pauses", "pausen"}},
+		`"[" matches none`:               {Dir: "d", Scenarios: []string{"["}},
+		`"mutex" matches none`:           {Dir: "d", Groups: []string{"fenced", "mutex"}},
+		"of the groups: fenced, no-lock": {Dir: "d", Groups: []string{"mutex"}},
+		"with none of these controls":    {Dir: "d", Scenarios: []string{"stop-the-world"}, Groups: []string{"no-lock"}},
+		"Seeds is -1":                    {Dir: "d", Seeds: -1},
+		"ScriptSeeds is -1":              {Dir: "d", ScriptSeeds: -1},
+		"Parallel is -1":                 {Dir: "d", Parallel: -1},
+		"Duration is -1s":                {Dir: "d", Duration: -time.Second},
 	} {
 		if cfg.Dir != "" {
 			cfg.Dir = t.TempDir()
