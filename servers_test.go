@@ -19,6 +19,13 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
+// tables are those that the examples work with.
+const tables = `
+	create table stock (sku text primary key, qty int not null check (qty >= 0));
+	insert into stock values ('42', 3);
+	create table account (name text primary key, balance int not null);
+	insert into account values ('a', 10), ('b', 0)`
+
 // connect returns clients of a real etcd and of a fresh database on a real
 // Postgres, migrated, with three of sku 42 in stock and an account of 10.
 func connect(ctx context.Context) (*clientv3.Client, *pgxpool.Pool) {
@@ -38,9 +45,7 @@ func connect(ctx context.Context) (*clientv3.Client, *pgxpool.Pool) {
 	if _, err := postgres.Migrate(ctx, pool, ""); err != nil {
 		log.Fatal(err)
 	}
-	if _, err := pool.Exec(ctx, `
-		create table stock (sku text primary key, qty int not null check (qty >= 0)); insert into stock values ('42', 3);
-		create table account (name text primary key, balance int not null); insert into account values ('a', 10), ('b', 0)`); err != nil {
+	if _, err := pool.Exec(ctx, tables); err != nil {
 		log.Fatal(err)
 	}
 	return client, pool
