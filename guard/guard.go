@@ -16,7 +16,14 @@ import (
 //
 // Calls for one resource run one after another, in order of arrival, also across
 // processes that share the lock service. Calls for different resources don't wait
-// for each other. Each call runs on its caller's goroutine.
+// for each other. Each call runs on its caller's goroutine. A resource stays with the
+// Guard from call to call ([Config].KeepFor) until another process waits for it
+// ([Config].MaxHold).
+//
+// A function that calls its own Guard has to use the context that it was given: with it
+// the call fails with ErrInvalid, with another one it waits for itself until that context
+// ends. A leader that calls Do for the resource that it leads waits for itself as well:
+// see [Guard.UnderLease].
 type Guard[Tx any] struct {
 	engine[Tx]
 	keeper *keeper
