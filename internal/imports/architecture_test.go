@@ -19,8 +19,8 @@ var (
 	packagePath     = regexp.MustCompile(`[-./[:word:]]+`)
 )
 
-// The rooms and arrows of docs/architecture.md are those of the code.
-func TestImports_AreTheArrowsOfTheArchitecture(t *testing.T) {
+// The packages and imports in docs/architecture.md are those of the code.
+func TestImports_MatchTheArchitecture(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/architecture.md")
 	require.NoError(t, err)
@@ -30,20 +30,20 @@ func TestImports_AreTheArrowsOfTheArchitecture(t *testing.T) {
 	}
 	require.Greater(t, len(written), 10)
 
-	actual := arrows(t, written)
-	for _, room := range slices.Sorted(maps.Keys(actual)) {
-		want, got := slices.Sorted(maps.Keys(actual[room])), written[room]
-		if _, there := written[room]; !there || !slices.Equal(want, got) {
-			t.Errorf("docs/architecture.md has to say:\n| `%s` | … | %s |", room, cell(want))
+	actual := importsByRow(t, written)
+	for _, row := range slices.Sorted(maps.Keys(actual)) {
+		want, got := slices.Sorted(maps.Keys(actual[row])), written[row]
+		if _, there := written[row]; !there || !slices.Equal(want, got) {
+			t.Errorf("docs/architecture.md has to say:\n| `%s` | … | %s |", row, cell(want))
 		}
-		delete(written, room)
+		delete(written, row)
 	}
-	require.Empty(t, written, "docs/architecture.md has rooms in which there is no package")
+	require.Empty(t, written, "docs/architecture.md has rows without a package")
 }
 
-// arrows returns for each room the rooms that it imports. A package belongs to the
-// nearest room above it; one that has none is a room by itself.
-func arrows(t *testing.T, rooms map[string][]string) map[string]map[string]bool {
+// importsByRow returns for each row the rows that it imports. A package belongs to the
+// nearest row above it; one that has none is a row by itself.
+func importsByRow(t *testing.T, rows map[string][]string) map[string]map[string]bool {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...")
 	cmd.Dir = "../.."
@@ -52,12 +52,12 @@ func arrows(t *testing.T, rooms map[string][]string) map[string]map[string]bool 
 	found := map[string]map[string]bool{}
 	for line := range strings.Lines(string(out)) {
 		packages := strings.Fields(line)
-		from := room(packages[0], rooms)
+		from := rowOf(packages[0], rows)
 		if found[from] == nil {
 			found[from] = map[string]bool{}
 		}
 		for _, imported := range packages[1:] {
-			if to := room(imported, rooms); strings.HasPrefix(imported+"/", module) && to != from {
+			if to := rowOf(imported, rows); strings.HasPrefix(imported+"/", module) && to != from {
 				found[from][to] = true
 			}
 		}
@@ -65,24 +65,24 @@ func arrows(t *testing.T, rooms map[string][]string) map[string]map[string]bool 
 	return found
 }
 
-// room returns the room of a package.
-func room(pkg string, rooms map[string][]string) string {
+// rowOf returns the row of a package.
+func rowOf(pkg string, rows map[string][]string) string {
 	name := strings.TrimPrefix(strings.TrimPrefix(pkg+"/", module), "/")
 	name = strings.TrimSuffix(name, "/")
 	if name == "" {
 		return "."
 	}
 	for above := name; above != ""; above = above[:max(strings.LastIndex(above, "/"), 0)] {
-		if _, ok := rooms[above]; ok {
+		if _, ok := rows[above]; ok {
 			return above
 		}
 	}
 	return name
 }
 
-func cell(rooms []string) string {
+func cell(rows []string) string {
 	var quoted []string
-	for _, r := range rooms {
+	for _, r := range rows {
 		quoted = append(quoted, fmt.Sprintf("`%s`", r))
 	}
 	return strings.Join(quoted, ", ")

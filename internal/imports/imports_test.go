@@ -86,12 +86,12 @@ func TestImports_OnlyProgramsUseTheFrontDoor(t *testing.T) {
 	}
 }
 
-// The rooms of the lock service depend on each other in one way: what keeps sessions
+// The packages of the lock service depend on each other in one way: what keeps sessions
 // and what watches queues know nothing of positions in queues, nor of the Locker.
 func TestImports_TheLockServiceDependsInOneWay(t *testing.T) {
 	t.Parallel()
-	rooms := "fence/etcd/internal/"
-	for room, allowed := range map[string][]string{
+	base := "fence/etcd/internal/"
+	for pkg, allowed := range map[string][]string{
 		"background": {},
 		"keys":       {},
 		"cluster":    {"background", "keys"},
@@ -99,12 +99,12 @@ func TestImports_TheLockServiceDependsInOneWay(t *testing.T) {
 		"watch":      {"background", "keys", "cluster"},
 		"queue":      {"background", "keys", "cluster", "session", "watch"},
 	} {
-		for _, dep := range dependencies(t, rooms+room) {
+		for _, dep := range dependencies(t, base+pkg) {
 			own, ok := strings.CutPrefix(dep, module)
-			if !ok || own == rooms+room || own == "fence" {
+			if !ok || own == base+pkg || own == "fence" {
 				continue
 			}
-			require.Contains(t, allowed, strings.TrimPrefix(own, rooms), "%s depends on %s", room, own)
+			require.Contains(t, allowed, strings.TrimPrefix(own, base), "%s depends on %s", pkg, own)
 		}
 	}
 }
