@@ -7,8 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
-	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -214,33 +212,31 @@ func TestProcess_ThatReadsNoCommandsCanBeKilled(t *testing.T) {
 	_, p := newEnvironment(t)
 	require.NoError(t, p.Signal(syscall.SIGSTOP))
 	require.NoError(t, p.AwaitStopped(patient(t)))
+	stopped := p.present()
+	fillPipe(t, stopped.in)
 	sent := make(chan error)
-	var full sync.Mutex
-	count := 0
-	go func() {
-		for {
-			err := p.Command(worker.Command{Arm: strings.Repeat("x", 4000)})
-			if err != nil {
-				sent <- err
-				return
-			}
-			full.Lock()
-			count++
-			full.Unlock()
-		}
-	}()
-	for before := -1; ; { // until no command has been sent for a while
-		full.Lock()
-		now := count
-		full.Unlock()
-		if now == before && now > 0 {
-			break
-		}
-		before = now
-		time.Sleep(50 * time.Millisecond)
+	go func() { sent <- p.Command(worker.Command{}) }()
+	for stopped.sending.TryLock() { // until the command is being written, which can't end
+		stopped.sending.Unlock()
 	}
 	require.NoError(t, p.Kill())
 	require.ErrorIs(t, <-sent, ErrProcessEnded)
+}
+
+// fillPipe writes into a pipe until not a byte more goes into it.
+func fillPipe(t *testing.T, pipe *os.File) {
+	t.Helper()
+	raw, err := pipe.SyscallConn()
+	require.NoError(t, err)
+	require.NoError(t, raw.Write(func(fd uintptr) bool {
+		for _, size := range []int{4096, 1} {
+			for err = nil; err == nil; {
+				_, err = syscall.Write(int(fd), make([]byte, size))
+			}
+		}
+		return true
+	}))
+	require.ErrorIs(t, err, syscall.EAGAIN)
 }
 
 func TestProcess_LeavesNoFilesOpen(t *testing.T) {
