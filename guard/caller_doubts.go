@@ -6,9 +6,9 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// beginCallersCall counts a call under grants of the caller's, so that Close waits for it. What an
-// earlier one under the same lease has left in doubt is the call's to settle (G6).
-// leases are those of states, or none.
+// beginCallersCall counts a call under grants of the caller's, so that Close waits for it,
+// and gives it what earlier calls under the same leases left in doubt (G6). leases are
+// those of states, or none.
 func (k *keeper) beginCallersCall(ctx context.Context, states grantStates, leases []fence.Lease) error {
 	if err := endError(ctx); err != nil {
 		return err
@@ -25,8 +25,8 @@ func (k *keeper) beginCallersCall(ctx context.Context, states grantStates, lease
 	return nil
 }
 
-// endCallersCall ends what beginCallersCall began. inherited are the doubts of states then. One that
-// remains is kept for as long as there is the lease.
+// endCallersCall ends what beginCallersCall began. inherited is what states had in doubt
+// then. What is in doubt now is kept for later calls until the lease ends.
 func (k *keeper) endCallersCall(states grantStates, leases []fence.Lease, inherited []*UnknownOutcomeError) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -44,7 +44,7 @@ func (k *keeper) endCallersCall(states grantStates, leases []fence.Lease, inheri
 	k.finish()
 }
 
-// forget drops what is in doubt under a grant whose lease has ended.
+// forget drops what is in doubt under grant, whose lease has ended.
 func (k *keeper) forget(grant fence.Grant) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// readyAll makes every grant ready.
+// readyAll calls ready for each grant.
 func (e *engine[Tx]) readyAll(ctx context.Context, states grantStates) error {
 	for _, s := range states {
 		if err := e.ready(ctx, s); err != nil {
@@ -19,8 +19,8 @@ func (e *engine[Tx]) readyAll(ctx context.Context, states grantStates) error {
 	return nil
 }
 
-// ready makes sure that no transaction of the grant is unresolved (G6) and that
-// the grant is claimed (G1).
+// ready settles a transaction of the grant that is in doubt (G6), and claims the grant
+// if need be (G1).
 func (e *engine[Tx]) ready(ctx context.Context, s *grantState) error {
 	if s.unresolved != nil {
 		if err := e.settle(ctx, s); err != nil {
@@ -31,8 +31,8 @@ func (e *engine[Tx]) ready(ctx context.Context, s *grantState) error {
 		return nil
 	}
 	if s.inHold {
-		// A claim would return the present position, and what was read at an
-		// earlier one would pass for up to date.
+		// A second claim would return the present position, as if what the Hold read at
+		// an earlier one were still up to date.
 		return cmp.Or(s.rejected, ErrOvertaken)
 	}
 	start := time.Now()
@@ -47,10 +47,9 @@ func (e *engine[Tx]) ready(ctx context.Context, s *grantState) error {
 	return nil
 }
 
-// wentBack adds to the rejection of a claim that the lock service went back, if so:
-// tokens rise in the order in which they are issued, so one that was known to have
-// claimed before this one was asked for can't be the higher one. No clock could tell:
-// this machine's may have stood still between asking and claiming.
+// wentBack marks the rejection of a claim if it shows that the lock service went back: a
+// grant that had claimed before this one was asked for has the higher token. Times can't
+// show it: this machine may have been paused between acquiring and claiming.
 func (s *grantState) wentBack(err error) error {
 	rejection := rejectionOf(err, s.grant)
 	if rejection == nil || rejection.Reason != storage.ReasonStale || s.claimedBefore.Compare(s.grant) <= 0 {
@@ -60,7 +59,7 @@ func (s *grantState) wentBack(err error) error {
 }
 
 // stepFailed returns the error for a step of the store that failed before op ran. A
-// rejection speaks for itself.
+// rejection needs no further text.
 func (e *engine[Tx]) stepFailed(ctx context.Context, states grantStates, step string, err error) error {
 	if !states.rejectedBy(err) {
 		err = withCause(ctx, fmt.Errorf("guard: %s: %s: %w", names(states.grants()), step, err))
@@ -68,7 +67,7 @@ func (e *engine[Tx]) stepFailed(ctx context.Context, states grantStates, step st
 	return e.noteRejection(states, err)
 }
 
-// noteRejection draws the consequences of err, and returns it.
+// noteRejection reports and remembers the rejections of states in err, and returns err.
 func (e *engine[Tx]) noteRejection(states grantStates, err error) error {
 	for _, s := range states {
 		if rejection := rejectionOf(err, s.grant); rejection != nil {

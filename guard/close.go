@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// closeLines turns away who waits and releases what is idle. What is busy is
-// released when its turn is given back.
+// closeLines fails the calls that wait with ErrClosed and releases idle ownerships. Busy
+// ones are released when their call ends.
 func (k *keeper) closeLines(ctx context.Context) {
 	k.mu.Lock()
 	if k.closed {
@@ -32,25 +32,25 @@ func (k *keeper) closeLines(ctx context.Context) {
 	k.releaseAll(ctx, idle)
 }
 
-// finish says that all is done, if it is. keeper.mu is held.
+// finish closes k.done if nothing is left after Close. The caller has locked keeper.mu.
 func (k *keeper) finish() {
 	if k.closed && len(k.lines) == 0 && k.pending == 0 {
 		close(k.done)
 	}
 }
 
-// releaseErrors returns what went wrong with releases since Close began.
+// releaseErrors returns the errors of releases since Close began.
 func (k *keeper) releaseErrors() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return errors.Join(k.unreleased...)
 }
 
-// maxCloseReleases is how many leases Close releases at a time.
+// maxCloseReleases bounds how many leases Close releases at a time.
 const maxCloseReleases = 32
 
-// releaseAll releases the ownership of lines whose turn the caller has. It returns when that is
-// done or ctx has ended.
+// releaseAll releases the ownerships of lines whose turns the caller has. It returns when
+// that is done or ctx has ended.
 func (k *keeper) releaseAll(ctx context.Context, lines []*line) {
 	next := make(chan *line, len(lines))
 	for _, l := range lines {
@@ -68,8 +68,8 @@ func (k *keeper) releaseAll(ctx context.Context, lines []*line) {
 	done.Wait()
 }
 
-// withReleaseTime returns a context that ends when ctx has ended and releaseTimeout has
-// passed.
+// withReleaseTime returns a context that ends when ctx has ended, but not before
+// releaseTimeout has passed.
 func withReleaseTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	patient, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	timer := time.AfterFunc(releaseTimeout, func() {

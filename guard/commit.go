@@ -8,14 +8,14 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// commit commits txn. COMMIT has three outcomes: it took effect, it did not, or
-// the reply was lost. Then the store is asked. The end of the caller's ctx must
-// not cause a doubt, nor cut short its settlement.
+// commit commits txn. COMMIT has three outcomes: it took effect, it did not, or the
+// reply was lost. In the last case commit asks the store. The end of the caller's ctx
+// must neither put a COMMIT in doubt nor keep it from being resolved.
 func (e *engine[Tx]) commit(ctx context.Context, states grantStates, txn storage.Txn[Tx], o options, records []storage.OpRecord) error {
 	detached := context.WithoutCancel(ctx)
 	commitCtx, cancel := context.WithTimeout(detached, e.commitTimeout)
 	defer cancel()
-	states.setClaimed(false) // the positions are known again when the outcome is
+	states.setClaimed(false) // until the outcome is known, the positions are not
 	claims, err := txn.Commit(commitCtx, records)
 	if err == nil {
 		for i, s := range states {
@@ -62,9 +62,9 @@ func (e *engine[Tx]) resolve(ctx context.Context, states grantStates, o options,
 	}
 }
 
-// settle asks once more about the transaction in doubt. If that fails the grant
-// is not used any further where there can be another: the claim of the next one
-// rules the transaction out, or comes after it.
+// settle asks once more about a transaction that an earlier call left in doubt. If the
+// answer can't be had, the grant is given up where the Guard can acquire another: once
+// that one has claimed, the transaction has either committed or never will.
 func (e *engine[Tx]) settle(ctx context.Context, s *grantState) error {
 	ctx, cancel := context.WithTimeout(ctx, e.resolveTimeout)
 	defer cancel()

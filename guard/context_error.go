@@ -18,8 +18,8 @@ func names(grants []fence.Grant) string {
 	return strings.Join(resources, ", ")
 }
 
-// endError returns the error for an operation that ctx's end kept from beginning or
-// from committing; nil if ctx goes on.
+// endError returns the error for an operation that doesn't begin, or doesn't commit,
+// because ctx has ended; nil if ctx has not ended.
 func endError(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return withCause(ctx, fmt.Errorf("guard: %w", err))
@@ -27,13 +27,13 @@ func endError(ctx context.Context) error {
 	return nil
 }
 
-// leftQueueError returns the error for a call that ctx's end kept from its turn at
-// resource, which it awaited behind another.
+// leftQueueError returns the error for a call whose ctx ended while it waited for its
+// turn at resource. behind says what it waited for.
 func leftQueueError(ctx context.Context, resource, behind string) error {
 	return withCause(ctx, fmt.Errorf("guard: %s: gave up waiting behind %s: %w", resource, behind, ctx.Err()))
 }
 
-// withCause adds the cause of ctx's end to an error that is about its end.
+// withCause adds the cause of ctx's end to err, if err says that a context has ended.
 func withCause(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	aboutEnd := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)

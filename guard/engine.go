@@ -9,14 +9,14 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// engine runs operations in a store under grant states.
+// engine runs operations in a store, under the grants of grantStates.
 type engine[Tx any] struct {
 	store          storage.Store[Tx]
 	storeTimeout   time.Duration
 	commitTimeout  time.Duration
 	resolveTimeout time.Duration
 	report         *reporter
-	aborted        context.Context // ends when nobody will wait any longer
+	aborted        context.Context // ends when Close gives up waiting
 }
 
 func newEngine[Tx any](store storage.Store[Tx], cfg Config, report *reporter, aborted context.Context) engine[Tx] {
@@ -26,9 +26,9 @@ func newEngine[Tx any](store storage.Store[Tx], cfg Config, report *reporter, ab
 	}
 }
 
-// entry returns the context for one run of an operation, and what ends it. It may
-// end before the caller's does, and whether the operation's work may then be
-// committed is for the fence to decide.
+// contextFunc returns the context for one run of an operation, and the function that
+// ends it. The context may end before the caller's does; the fence then decides whether
+// the operation commits.
 type contextFunc func() (context.Context, context.CancelCauseFunc)
 
 // attempt runs op once, in a transaction of its own (G4).
@@ -44,10 +44,10 @@ func (e *engine[Tx]) attempt(ctx context.Context, newContext contextFunc, states
 	if err != nil {
 		return err
 	}
-	defer txn.Rollback(ctx) // also when user code panics or ends its goroutine; nothing after a COMMIT
+	defer txn.Rollback(ctx) // also if op panics or ends its goroutine; after a COMMIT it does nothing
 	if repeated {
-		// It commits nevertheless: an answer that rests on reading alone could be
-		// lost in a failover, or come from a grant that is stale by now.
+		// Commit all the same: what was merely read may be lost in a failover, or the
+		// grant may be stale by now.
 		if err := e.commit(ctx, states, txn, o, nil); err != nil {
 			return err
 		}
@@ -66,7 +66,7 @@ func (e *engine[Tx]) attempt(ctx context.Context, newContext contextFunc, states
 	return e.commit(ctx, states, txn, o, []storage.OpRecord{o.record})
 }
 
-// begin begins a transaction under claims that are good.
+// begin begins a transaction under the claims of states.
 func (e *engine[Tx]) begin(ctx context.Context, states grantStates) (storage.Txn[Tx], error) {
 	ctx, cancel := e.withStoreTimeout(ctx)
 	defer cancel()
@@ -77,7 +77,7 @@ func (e *engine[Tx]) begin(ctx context.Context, states grantStates) (storage.Txn
 	return txn, nil
 }
 
-// withStoreTimeout bounds a step before op runs.
+// withStoreTimeout bounds a step that precedes op by Config.StoreTimeout and by Close.
 func (e *engine[Tx]) withStoreTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, abort := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(e.aborted, func() { abort(context.Cause(e.aborted)) })
@@ -89,8 +89,8 @@ func (e *engine[Tx]) withStoreTimeout(ctx context.Context) (context.Context, con
 	}
 }
 
-// recall reports whether an operation that is to take effect once already did, and
-// takes its result.
+// recall reports whether an operation with Once has taken effect before, and if so
+// decodes the result that was kept.
 func (e *engine[Tx]) recall(ctx context.Context, states grantStates, o options) (repeated bool, err error) {
 	if o.once == nil {
 		return false, nil
@@ -112,7 +112,7 @@ func (e *engine[Tx]) recall(ctx context.Context, states grantStates, o options) 
 	return false, nil
 }
 
-// keep keeps the result of an operation that is to take effect once.
+// keep makes txn keep the result of an operation with Once.
 func keep[Tx any](txn storage.Txn[Tx], o options) error {
 	if o.once == nil {
 		return nil
@@ -125,7 +125,7 @@ func keep[Tx any](txn storage.Txn[Tx], o options) error {
 	return nil
 }
 
-// run runs op in txn, with a context that ends with it.
+// run runs op in txn, with a context that ends when op has returned.
 func (e *engine[Tx]) run(newContext contextFunc, states grantStates, txn storage.Txn[Tx], op storage.Op[Tx]) error {
 	ctx, end := newContext()
 	defer end(nil)

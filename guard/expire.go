@@ -5,28 +5,29 @@ import (
 	"time"
 )
 
-// maxExpiryReleases is how many idle owned are released at a time. Thousands may expire
-// together, and the lock service has renewals to answer.
+// maxExpiryReleases bounds how many idle ownerships are released at a time. Thousands may
+// expire together, and the lock service has to answer renewals meanwhile.
 const maxExpiryReleases = 8
 
-// expiredOwnership is a ownership that has been idle for long enough, and its line.
+// expiredOwnership is an ownership that has been idle for Config.KeepFor, and its line.
 type expiredOwnership struct {
 	line      *line
 	ownership *ownership
 }
 
-// startExpiry starts the time after which an idle ownership expires. keeper.mu is held.
+// startExpiry makes the ownership of l, which is idle from now on, expire after
+// Config.KeepFor. The caller has locked keeper.mu.
 func (k *keeper) startExpiry(l *line) {
-	t := l.ownership
-	t.idleSince = time.Now()
-	if t.expiry == nil {
-		t.expiry = time.AfterFunc(k.cfg.KeepFor, func() { k.expire(expiredOwnership{l, t}) })
+	o := l.ownership
+	o.idleSince = time.Now()
+	if o.expiry == nil {
+		o.expiry = time.AfterFunc(k.cfg.KeepFor, func() { k.expire(expiredOwnership{l, o}) })
 	} else {
-		t.expiry.Reset(k.cfg.KeepFor)
+		o.expiry.Reset(k.cfg.KeepFor)
 	}
 }
 
-// expire queues a ownership for release. Until then it can be used.
+// expire queues an ownership for release. Until it is released it can be used.
 func (k *keeper) expire(i expiredOwnership) {
 	k.mu.Lock()
 	k.expired = append(k.expired, i)
@@ -40,8 +41,8 @@ func (k *keeper) expire(i expiredOwnership) {
 	}
 }
 
-// releaseExpired releases the next ownership that has expired, unless it was used
-// meanwhile or is in use. It reports false if there is none.
+// releaseExpired releases the next expired ownership, unless it is in use or was used
+// since. It reports false if the queue is empty.
 func (k *keeper) releaseExpired() bool {
 	k.mu.Lock()
 	if len(k.expired) == 0 {

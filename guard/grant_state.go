@@ -7,21 +7,21 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// grantState is what this process knows about where a grant stands in a store. One
-// goroutine at a time uses it.
+// grantState is what this process knows about a grant and its fence. One goroutine at a
+// time uses it.
 type grantState struct {
 	grant         fence.Grant
-	claimedBefore fence.Grant // known to have claimed before the lock service was asked for grant; zero if none is
+	claimedBefore fence.Grant // known to have claimed before the lock service was asked for grant; else zero
 	claim         storage.Claim
-	claimed       bool                 // claim is good, as far as is known
+	claimed       bool                 // claim has the fence's position, as far as is known
 	unresolved    *UnknownOutcomeError // a transaction whose outcome could not be learned
-	inHold        bool                 // what was read under claim is still in use: see Hold
+	inHold        bool                 // what a Hold has read under claim has to stay true
 	rejected      error                // the latest rejection
-	dead          bool                 // nothing more is to be begun under the grant
+	dead          bool                 // no further call may begin under the grant
 	travelled     bool                 // the grant came from elsewhere: see Guard.UnderGrant
 }
 
-// applied takes the outcome of a transaction that was in doubt.
+// applied moves the claim on after a transaction that was in doubt took effect.
 func (s *grantState) applied(d storage.InDoubt) {
 	i := slices.IndexFunc(d.Claims, func(c storage.Claim) bool { return c.Grant == s.grant })
 	s.claim = d.Claims[i]
@@ -29,7 +29,7 @@ func (s *grantState) applied(d storage.InDoubt) {
 	s.claimed = true
 }
 
-// reject draws the consequences of a rejection of s's grant.
+// reject notes a rejection of the grant.
 func (s *grantState) reject(reason storage.Reason, err error) {
 	s.claimed = false
 	s.rejected = err
@@ -64,20 +64,19 @@ func (states grantStates) resources() []string {
 	return resources
 }
 
-// setInHold says whether what is read under the claims is still in use when a transaction
-// has ended.
+// setInHold says whether what a transaction reads has to stay true after its end.
 func (states grantStates) setInHold(inHold bool) {
 	for _, s := range states {
 		s.inHold = inHold
 	}
 }
 
-// allClaimed reports whether all claims are good.
+// allClaimed reports whether each claim has its fence's position.
 func (states grantStates) allClaimed() bool {
 	return !slices.ContainsFunc(states, func(s *grantState) bool { return !s.claimed })
 }
 
-// setClaimed says whether the claims are good.
+// setClaimed says whether the claims have their fences' positions.
 func (states grantStates) setClaimed(claimed bool) {
 	for _, s := range states {
 		s.claimed = claimed

@@ -5,18 +5,18 @@ import "context"
 // heldLocks is what a call has taken so far: the turns at its resources, in the order
 // of their names.
 //
-// Whatever a call waits for, a turn in this process or a lock among processes,
-// comes after all that it has in one order, which is the same everywhere: so calls
-// that take several can't wait for each other in a circle. What is kept without
-// being used is no obstacle: it is given up as soon as somebody waits for it.
+// A call that waits for a turn in this process, or for a lock of another process, waits for
+// a resource whose name is greater than those of all that it has. The order is the same in
+// each process, so calls that take several never wait for each other in a circle. An idle
+// ownership blocks no other process: it is released as soon as one waits for it.
 type heldLocks struct {
 	keeper    *keeper
 	resources []string // in order, each once
 	lines     []*line  // of the first resources, whose turns the call has
 }
 
-// own completes it, and makes sure that each ownership can be used. Where one
-// can't, what comes after it is given back before it is acquired anew.
+// own takes the turns that are missing, and returns an ownership of each resource that
+// can be used. Before it acquires one anew, it gives back the turns at all later resources.
 func (h *heldLocks) own(ctx context.Context) ([]*ownership, error) {
 	owned := make([]*ownership, len(h.resources))
 	for i, resource := range h.resources {
@@ -40,7 +40,7 @@ func (h *heldLocks) own(ctx context.Context) ([]*ownership, error) {
 	return owned, nil
 }
 
-// giveBack gives the turns back from number n on, the last first.
+// giveBackFrom passes on the turns from number n on, the last one first.
 func (h *heldLocks) giveBackFrom(ctx context.Context, n int) {
 	for i := len(h.lines) - 1; i >= n; i-- {
 		h.keeper.passTurn(ctx, h.lines[i])

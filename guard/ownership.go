@@ -11,25 +11,26 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// releaseTimeout bounds the wait for a release, which goes on in the background.
+// releaseTimeout bounds one release, and how long Close waits for releases after its
+// context has ended.
 const releaseTimeout = 5 * time.Second
 
-// ownership is the ownership of a resource: a lease, and how its grant stands. It is
-// kept from call to call.
+// ownership is what the process has while it owns a resource: the lease, and the state of
+// its grant. It is kept from call to call.
 type ownership struct {
 	grantState
 	lease    fence.Lease
 	stopLost func() bool
 
 	// Guarded by keeper.mu.
-	contended time.Time // since when another process waits; zero if none does
+	contended time.Time // when another process began to wait; zero if none does
 	idleSince time.Time
-	overrun   bool // it is being released, although a function runs under it: see MaxRun
+	overrun   bool // released while a function still runs under it: see Config.MaxRun
 	expiry    *time.Timer
 }
 
-// own returns the ownership of a line whose turn the caller has, a new one if need
-// be.
+// own returns the ownership of l, whose turn the caller has. If there is none that can be
+// used, it acquires the resource.
 func (k *keeper) own(ctx context.Context, l *line) (*ownership, error) {
 	if k.usable(l.ownership) {
 		return l.ownership, nil
@@ -42,16 +43,16 @@ func (k *keeper) own(ctx context.Context, l *line) (*ownership, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &ownership{lease: lease, grantState: grantState{grant: lease.Grant(), claimedBefore: claimedBefore}}
+	o := &ownership{lease: lease, grantState: grantState{grant: lease.Grant(), claimedBefore: claimedBefore}}
 	k.mu.Lock()
-	l.ownership = t
+	l.ownership = o
 	k.mu.Unlock()
-	t.stopLost = context.AfterFunc(lease.Context(), func() { k.onLost(l, t) })
-	lease.AfterContended(func() { k.onContended(l, t) })
-	return t, nil
+	o.stopLost = context.AfterFunc(lease.Context(), func() { k.onLost(l, o) })
+	lease.AfterContended(func() { k.onContended(l, o) })
+	return o, nil
 }
 
-// acquire acquires, unless Close begins.
+// acquire acquires resource from the lock service. It gives up when Close begins.
 func (k *keeper) acquire(ctx context.Context, resource string) (fence.Lease, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -66,7 +67,7 @@ func (k *keeper) acquire(ctx context.Context, resource string) (fence.Lease, err
 	return lease, nil
 }
 
-// acquireError names the resource in front of err, which may do so already.
+// acquireError adds the name of the resource to err, unless err has it already.
 func acquireError(resource string, err error) error {
 	if away := (*fence.UnavailableError)(nil); errors.As(err, &away) && away.Op == "acquire "+resource {
 		return fmt.Errorf("guard: %w", err)
@@ -74,36 +75,36 @@ func acquireError(resource string, err error) error {
 	return fmt.Errorf("guard: acquire %s: %w", resource, err)
 }
 
-// usable reports whether another call may begin under t, which may be nil.
-func (k *keeper) usable(t *ownership) bool {
-	if t == nil || t.dead || t.lease.Context().Err() != nil {
+// usable reports whether another call may begin under o. A nil o is not usable.
+func (k *keeper) usable(o *ownership) bool {
+	if o == nil || o.dead || o.lease.Context().Err() != nil {
 		return false
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if t.overrun {
+	if o.overrun {
 		return false
 	}
-	return t.contended.IsZero() || time.Since(t.contended) < k.cfg.MaxHold
+	return o.contended.IsZero() || time.Since(o.contended) < k.cfg.MaxHold
 }
 
-// releaseOwnership releases the ownership of a line whose turn the caller has. The end of ctx
-// ends only the waiting.
+// releaseOwnership releases the ownership of l, whose turn the caller has. When ctx ends it
+// returns, and the release goes on.
 func (k *keeper) releaseOwnership(ctx context.Context, l *line) {
 	k.mu.Lock()
-	t := l.ownership
+	o := l.ownership
 	l.ownership = nil
-	k.noteSuperseding(t)
+	k.noteSuperseding(o)
 	k.pending++
-	if t.expiry != nil {
-		t.expiry.Stop()
+	if o.expiry != nil {
+		o.expiry.Stop()
 	}
 	k.mu.Unlock()
-	t.stopLost()
+	o.stopLost()
 	released := make(chan struct{})
 	go func() {
 		defer close(released)
-		k.release(context.WithoutCancel(ctx), t)
+		k.release(context.WithoutCancel(ctx), o)
 	}()
 	select {
 	case <-released:
@@ -111,42 +112,43 @@ func (k *keeper) releaseOwnership(ctx context.Context, l *line) {
 	}
 }
 
-// supersededBy returns the grant that is known to have claimed resource, above the one
-// that this process had last; zero if none is.
+// supersededBy returns the grant that superseded the last grant of resource that this
+// process had; zero if none is known.
 func (k *keeper) supersededBy(resource string) fence.Grant {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.superseding[resource]
 }
 
-// noteSuperseding remembers for the next grant which one has superseded t's. keeper.mu is
-// held.
-func (k *keeper) noteSuperseding(t *ownership) {
-	if rejection := rejectionOf(t.rejected, t.grant); rejection != nil && rejection.Reason == storage.ReasonStale {
-		k.superseding[t.grant.Resource] = rejection.Current
+// noteSuperseding remembers, for the next acquisition, which grant has superseded o's.
+// The caller has locked keeper.mu.
+func (k *keeper) noteSuperseding(o *ownership) {
+	if rejection := rejectionOf(o.rejected, o.grant); rejection != nil && rejection.Reason == storage.ReasonStale {
+		k.superseding[o.grant.Resource] = rejection.Current
 	} else {
-		delete(k.superseding, t.grant.Resource)
+		delete(k.superseding, o.grant.Resource)
 	}
 }
 
-// release releases t's lease, as one of k.pending. The end of a call's context must
-// not keep the resource from the next process, so ctx is not that.
-func (k *keeper) release(ctx context.Context, t *ownership) {
+// release releases o's lease. The caller has counted it in k.pending. ctx is not that of a
+// call, whose end would keep the resource from the next process.
+func (k *keeper) release(ctx context.Context, o *ownership) {
 	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
 	defer cancel()
-	err := releaseLease(ctx, t.lease)
-	k.report.released(t.grant, err)
+	err := releaseLease(ctx, o.lease)
+	k.report.released(o.grant, err)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if err != nil && k.closed {
-		k.unreleased = append(k.unreleased, fmt.Errorf("guard: release %s: %w", t.grant.Resource, err))
+		k.unreleased = append(k.unreleased, fmt.Errorf("guard: release %s: %w", o.grant.Resource, err))
 	}
 	k.pending--
 	k.finish()
 }
 
-// releaseLease releases a lease. It is called on the keeper's goroutines, where a panic
-// would end the process, and Close would wait in vain after a runtime.Goexit.
+// releaseLease releases a lease. If the lock service panics or calls runtime.Goexit, it
+// returns that as an error: a panic on the keeper's goroutine would end the process, and
+// after a Goexit Close would wait for ever.
 func releaseLease(ctx context.Context, lease fence.Lease) error {
 	var err error
 	if failure := callback.Run(func() { err = lease.Release(ctx) }); failure != nil {
@@ -155,56 +157,56 @@ func releaseLease(ctx context.Context, lease fence.Lease) error {
 	return err
 }
 
-// overran releases owned although a function runs under them, which may never
-// return. When it does, their lines drop them; that a lease is released twice does
-// nothing.
+// overran releases the leases of owned while a function still runs under them, which may
+// never return. If it does, the ownerships are released as usual: a second Release of a
+// lease does nothing.
 func (k *keeper) overran(owned []*ownership) {
-	for _, t := range owned {
+	for _, o := range owned {
 		k.mu.Lock()
-		t.overrun = true
+		o.overrun = true
 		k.mu.Unlock()
-		k.report.overran(t.grant, k.cfg.MaxRun)
+		k.report.overran(o.grant, k.cfg.MaxRun)
 		go func() {
 			ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 			defer cancel()
-			_ = releaseLease(ctx, t.lease) // it goes on in the background
+			_ = releaseLease(ctx, o.lease) // the lock service goes on in the background
 		}()
 	}
 }
 
-// releaseAndPass drops l's ownership and passes the turn on, which the caller has.
+// releaseAndPass releases l's ownership and passes on the turn, which the caller has.
 func (k *keeper) releaseAndPass(ctx context.Context, l *line) {
 	k.releaseOwnership(ctx, l)
 	k.passTurn(ctx, l)
 }
 
-// onContended is called when another process waits. An idle ownership ends at once, a
-// busy one when its calls are done, or between two of them after MaxHold.
-func (k *keeper) onContended(l *line, t *ownership) {
+// onContended is called when another process begins to wait. An idle ownership is released
+// at once, a busy one when no more calls wait here, or after Config.MaxHold between two calls.
+func (k *keeper) onContended(l *line, o *ownership) {
 	k.mu.Lock()
-	t.contended = time.Now()
-	taken := k.takeIdle(l, t)
+	o.contended = time.Now()
+	taken := k.takeIdle(l, o)
 	k.mu.Unlock()
 	if taken {
 		k.releaseAndPass(context.Background(), l)
 	}
 }
 
-// onLost is called when the lease has ended. A call that is running sees it by its
-// context; the fence decides about its commit.
-func (k *keeper) onLost(l *line, t *ownership) {
-	k.reportLoss(t)
+// onLost is called when the lease has ended. It releases an idle ownership. A running
+// function's context ends by itself, and the fence decides whether its transaction commits.
+func (k *keeper) onLost(l *line, o *ownership) {
+	k.reportLoss(o)
 	k.mu.Lock()
-	taken := k.takeIdle(l, t)
+	taken := k.takeIdle(l, o)
 	k.mu.Unlock()
 	if taken {
 		k.releaseAndPass(context.Background(), l)
 	}
 }
 
-func (k *keeper) reportLoss(t *ownership) {
+func (k *keeper) reportLoss(o *ownership) {
 	var loss *fence.LeaseLostError
-	if errors.As(context.Cause(t.lease.Context()), &loss) {
+	if errors.As(context.Cause(o.lease.Context()), &loss) {
 		k.report.leaseLost(loss)
 	}
 }

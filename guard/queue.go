@@ -11,37 +11,36 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// keeper keeps the lines of calls and the ownership of resources. It has no
-// goroutines of its own.
+// keeper has a line for each resource in use: the calls that wait for it in this process,
+// and its ownership. It has no goroutines of its own.
 type keeper struct {
 	locker fence.Locker
 	cfg    Config
 	report *reporter
 
 	closing    context.Context // ends when Close begins
-	aborted    context.Context // ends when Close will wait no longer
+	aborted    context.Context // ends when Close gives up waiting
 	beginClose context.CancelCauseFunc
 	abort      context.CancelCauseFunc
-	done       chan struct{} // closed when all is finished and released
+	done       chan struct{} // closed when, after Close, all calls have ended and all is released
 
 	mu          sync.Mutex
 	closed      bool
-	lines       map[string]*line                     // those with a call, or with a ownership
+	lines       map[string]*line                     // by resource: those with a call or an ownership
 	superseding map[string]fence.Grant               // by resource: see noteSuperseding
-	doubts      map[fence.Grant]*UnknownOutcomeError // left by Holds without a line: see enter
-	expired     []expiredOwnership                   // to be released, if still idle by then
-	expiring    int                                  // number of goroutines that release them
-	pending     int                                  // releases, and Holds of callers' leases, that are under way
+	doubts      map[fence.Grant]*UnknownOutcomeError // left in doubt under leases of callers: see beginCallersCall
+	expired     []expiredOwnership                   // to be released, unless used before their turn comes
+	expiring    int                                  // how many goroutines release them
+	pending     int                                  // how many releases, and calls under callers' grants, are under way
 	unreleased  []error                              // of releases that failed since Close began
 }
 
-// line is the calls for one resource. One of them at a time has the turn; it is
-// the only one to touch the ownership, and busy says that there is one. Expiry and
-// the like take the turn too.
+// line is the queue of calls for one resource. One call at a time has the turn; only it
+// uses the ownership. What releases an idle ownership takes the turn too.
 type line struct {
 	resource  string
-	busy      bool
-	byHold    bool       // by a Hold
+	busy      bool       // a call has the turn
+	byHold    bool       // the call that has the turn is a Hold
 	waiting   list.List  // of *waiter, in order of arrival
 	ownership *ownership // written with the turn and keeper.mu, read with either
 }
@@ -49,10 +48,11 @@ type line struct {
 // waiter is a call that waits for its turn.
 type waiter struct {
 	woken bool
-	ready chan struct{} // closed when woken
-	err   error         // why the turn will never come
+	ready chan struct{} // closed by wake
+	err   error         // why the call doesn't get the turn; nil if it has it
 }
 
+// wake ends the waiting: with the turn if err is nil. The caller has locked keeper.mu.
 func (w *waiter) wake(err error) {
 	w.woken, w.err = true, err
 	close(w.ready)
@@ -68,7 +68,7 @@ func newKeeper(locker fence.Locker, cfg Config) *keeper {
 	return k
 }
 
-// takeTurn waits for the turn at resource. Its caller gives it back with passTurn.
+// takeTurn waits for the turn at resource. The caller gives it up by passTurn.
 func (k *keeper) takeTurn(ctx context.Context, resource string) (*line, error) {
 	if err := endError(ctx); err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func (k *keeper) takeTurn(ctx context.Context, resource string) (*line, error) {
 	return k.wait(ctx, l, w, place)
 }
 
-// wait waits in line. When ctx ends the call leaves it at once.
+// wait waits for the turn. When ctx ends the call leaves the queue at once.
 func (k *keeper) wait(ctx context.Context, l *line, w *waiter, place *list.Element) (*line, error) {
 	k.report.queued(l.resource, 1)
 	defer k.report.queued(l.resource, -1)
@@ -114,21 +114,21 @@ func (k *keeper) wait(ctx context.Context, l *line, w *waiter, place *list.Eleme
 	if w.err != nil {
 		return nil, w.err
 	}
-	k.passTurn(ctx, l) // the turn came in the same moment
+	k.passTurn(ctx, l) // the call got the turn just when ctx ended
 	return nil, err
 }
 
-// A call made by the very function that it waits for, with a context from outside,
-// can't be told from others.
+// The text covers a call that waits for the very function that made it. Such a call with
+// a context from outside looks like any other.
 const (
 	ofThisProcess = " of this process (a call made inside its function has to use that function's context)"
 	anotherCall   = "another call" + ofThisProcess
 )
 
 // waitsBehind says what the calls of a line wait for. Two Holds wait for each other if the
-// function of each calls the other's resource with a context that isn't its own. Such
-// a call can't be told from others, so every other Hold that calls wait for is named.
-// keeper.mu is held.
+// function of each makes a call for the other's resource with a context that isn't its own.
+// Such a call looks like any other, so every Hold that calls wait for is named. The caller
+// has locked keeper.mu.
 func (k *keeper) waitsBehind(l *line) string {
 	if !l.byHold {
 		return anotherCall
@@ -147,15 +147,15 @@ func (k *keeper) waitsBehind(l *line) string {
 		strings.Join(others, ", "))
 }
 
-// setByHold notes whether a Hold has the turn at l.
+// setByHold sets whether the call that has the turn at l is a Hold.
 func (k *keeper) setByHold(l *line, byHold bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	l.byHold = byHold
 }
 
-// passTurn passes the turn on. If no call waits it stays with the line: the ownership is
-// kept for a while or released.
+// passTurn gives the turn to the next call. If none waits, the ownership is kept for
+// Config.KeepFor or released.
 func (k *keeper) passTurn(ctx context.Context, l *line) {
 	k.mu.Lock()
 	front := l.waiting.Front()
@@ -180,18 +180,19 @@ func (k *keeper) passTurn(ctx context.Context, l *line) {
 	k.finish()
 }
 
-// mustRelease reports whether t is to be released when a call has ended. While
-// others wait here, the next one looks whether it can use t. keeper.mu is held.
-func (k *keeper) mustRelease(t *ownership, othersWait bool) bool {
+// mustRelease reports whether o is to be released now that a call has ended. If other
+// calls wait here the next one decides whether it can use o. The caller has locked keeper.mu.
+func (k *keeper) mustRelease(o *ownership, othersWait bool) bool {
 	if k.cfg.KeepFor < 0 {
 		return true
 	}
-	return !othersWait && (k.closed || t.dead || t.overrun || !t.contended.IsZero() || t.lease.Context().Err() != nil)
+	return !othersWait && (k.closed || o.dead || o.overrun || !o.contended.IsZero() || o.lease.Context().Err() != nil)
 }
 
-// takeIdle takes the turn for ownership t, if it is idle and still l's.
-func (k *keeper) takeIdle(l *line, t *ownership) bool {
-	if l.busy || l.ownership != t {
+// takeIdle takes the turn at l if no call has it and o is still l's ownership. The caller
+// has locked keeper.mu.
+func (k *keeper) takeIdle(l *line, o *ownership) bool {
+	if l.busy || l.ownership != o {
 		return false
 	}
 	l.busy = true

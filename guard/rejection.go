@@ -9,7 +9,7 @@ import (
 )
 
 // rejectionOf returns the rejection of one of grants in err, or nil. A rejection of
-// another grant is what an operation met elsewhere and says nothing about these.
+// another grant comes from a call that the operation made elsewhere, and says nothing about these.
 func rejectionOf(err error, grants ...fence.Grant) *RejectedError {
 	var rejection *RejectedError
 	if errors.As(err, &rejection) && slices.Contains(grants, rejection.Grant) {
@@ -18,15 +18,15 @@ func rejectionOf(err error, grants ...fence.Grant) *RejectedError {
 	return nil
 }
 
-// callersGrantError is an error after which calling again under the same grants is in
-// vain: they are the caller's, who has to get others.
+// callersGrantError is an error that another call under the same grants would meet again.
+// They are the caller's, and only the caller can get others.
 type callersGrantError struct{ err error }
 
 func (e *callersGrantError) Error() string   { return e.err.Error() }
 func (e *callersGrantError) Unwrap() error   { return e.err }
 func (e *callersGrantError) Retryable() bool { return false }
 
-// asCallersGrantError marks an error that only other grants than the caller's can cure.
+// asCallersGrantError marks err if only other grants than the caller's can help.
 func asCallersGrantError(err error, grants []fence.Grant) error {
 	rejection := rejectionOf(err, grants...)
 	over := rejection != nil && rejection.Reason != storage.ReasonOvertaken
