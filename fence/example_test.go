@@ -6,7 +6,7 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// A grant travels as one header value and can't be taken apart by mistake.
+// A grant travels as one header value, so its parts can't be mixed up.
 func ExampleParseGrant() {
 	g := fence.Grant{Resource: "sku/42", Epoch: 1, Token: 118, Holder: "worker-b-9f"}
 	fmt.Println(g)

@@ -44,8 +44,8 @@ func TestAcquire_TokensIncrease_F1(t *testing.T) {
 	}
 }
 
-// N8 (i): the number that etcd's own mutex shows is another one on the contended
-// path, where the last answer is that of a read.
+// N8 (i): when the lock was contended, the revision that etcd's own mutex reports is not
+// the key's create revision but that of a later read.
 func TestAcquire_TheTokenIsTheCreateRevision_F1_N8(t *testing.T) {
 	t.Parallel()
 	client, cfg := etcdserver.Client(t), fresh(t)
@@ -53,7 +53,7 @@ func TestAcquire_TheTokenIsTheCreateRevision_F1_N8(t *testing.T) {
 	held := acquire(t, a, "r")
 	waiting := acquiring(patient(t), b, "r")
 	awaitKeys(t, client, a.cluster.Keys.Queue("r"), 2)
-	other := acquire(t, a, "another") // so that the revision moves on
+	other := acquire(t, a, "another") // so that the revision rises
 	release(t, held)
 	got := <-waiting
 	require.NoError(t, got.err)
@@ -71,7 +71,7 @@ func TestAcquire_GoroutinesExcludeEachOther_F2_N8(t *testing.T) {
 	lockers := []*Locker{newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)}
 	var (
 		running sync.WaitGroup
-		holding sync.Mutex // only tried: the lock under test has to exclude
+		holding sync.Mutex // TryLock only: the lock under test has to exclude
 		mu      sync.Mutex
 		grants  []fence.Grant
 	)
@@ -100,7 +100,7 @@ func TestAcquire_GoroutinesExcludeEachOther_F2_N8(t *testing.T) {
 	}
 }
 
-// holds fails the test from any goroutine.
+// holds may be called from any goroutine.
 func holds(t testing.TB, ok bool, format string, args ...any) bool {
 	t.Helper()
 	if !ok {

@@ -73,7 +73,7 @@ func TestAuth_AWithdrawnRightIsNamedByTheLoss_HD8(t *testing.T) {
 	requireNamesRights(t, context.Cause(le.Context()), l)
 }
 
-// Nothing is gained by asking again until the time to live is over.
+// Without the right to revoke, retrying until the time to live is over gains nothing.
 func TestAuth_CloseGivesUpOnWhatItHasNoRightTo_HD8(t *testing.T) {
 	t.Parallel()
 	cfg := fresh(t)

@@ -16,7 +16,7 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
-// authEtcd is an etcd that asks who comes. Its tokens expire after a second
+// authEtcd is an etcd that requires authentication. Its tokens expire after a second
 // without use.
 type authEtcd struct {
 	*etcdserver.Server
@@ -81,7 +81,7 @@ func dialAs(t testing.TB, endpoint, user, password string, opts ...grpc.DialOpti
 	return client
 }
 
-// awaitNoToken waits until etcd has forgotten every token that it has given out.
+// awaitNoToken waits until every token that etcd has issued is expired.
 func (a *authEtcd) awaitNoToken(t testing.TB) {
 	t.Helper()
 	limit := patient(t)
@@ -120,8 +120,8 @@ func (l *serverLog) count(words string) int {
 	return bytes.Count(l.text.Bytes(), []byte(words))
 }
 
-// The role has the documented rights and no others: everything works, what is
-// left of an unknown outcome included.
+// The role has the documented rights and no others: everything works, including the
+// clean-up after an unknown outcome.
 func TestAuth_TheDocumentedRightsSuffice_HD8(t *testing.T) {
 	t.Parallel()
 	cfg := fresh(t)
@@ -154,8 +154,8 @@ func TestAuth_TheDocumentedRightsSuffice_HD8(t *testing.T) {
 	awaitKeys(t, e.root, cfg.Prefix, 0)
 }
 
-// Every token has expired: each kind of request gets itself another one. Each is
-// made by a locker and client of its own, so that none renews another's token.
+// Every token has expired: each kind of request fetches a new one. Each is made by a locker
+// and client of its own, so that none renews another's token.
 func TestAuth_SurvivesTokensThatExpire_HD8(t *testing.T) {
 	t.Parallel()
 	cfg := fresh(t)
@@ -179,7 +179,7 @@ func TestAuth_SurvivesTokensThatExpire_HD8(t *testing.T) {
 	require.ErrorIs(t, err, fence.ErrLocked)
 	release(t, held)
 	require.NoError(t, (<-got).err)
-	second := acquire(t, watching, "second") // its watch is asked for over the stream of the first
+	second := acquire(t, watching, "second") // its watch is requested over the stream of the first
 	for _, le := range []fence.Lease{first, second} {
 		_, err := e.root.Delete(patient(t), keyOf(le))
 		require.NoError(t, err)
@@ -189,8 +189,8 @@ func TestAuth_SurvivesTokensThatExpire_HD8(t *testing.T) {
 	requireGone(t, e.root, closing.sessions.Current().ID)
 }
 
-// etcd checks a password with bcrypt, on purpose slowly: a renewal that asked
-// for a token each time would keep it busy with a few hundred processes.
+// etcd checks passwords with bcrypt, which is slow on purpose: if each renewal fetched a
+// token, a few hundred processes would overload etcd.
 func TestAuth_RenewalsDontAuthenticateEachTime_HD8(t *testing.T) {
 	t.Parallel()
 	cfg := fresh(t)
@@ -206,7 +206,7 @@ func TestAuth_RenewalsDontAuthenticateEachTime_HD8(t *testing.T) {
 	require.Zero(t, c.since()[pb.Auth_Authenticate_FullMethodName])
 }
 
-// A holder that died: etcd itself ends its lease, as no user.
+// The holder has died: etcd itself ends its lease, without any user's rights.
 func TestAuth_TheLeaseOfADeadHolderExpires_HD8(t *testing.T) {
 	t.Parallel()
 	cfg := fresh(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
-// cycle takes and gives back a lock.
+// cycle acquires and releases a lock.
 type cycle func(ctx context.Context) error
 
 func lockerCycle(l *Locker, resource string) cycle {
@@ -40,8 +40,8 @@ func newMutexCycle(b *testing.B, client *clientv3.Client, name string) cycle {
 	}
 }
 
-// BenchmarkUncontended alternates between this package and etcd's own mutex, so
-// that both meet the same machine, and reports the time of each.
+// BenchmarkUncontended alternates between this package and etcd's own mutex, so that both
+// run under the same load, and reports the time of each.
 func BenchmarkUncontended(b *testing.B) {
 	client := etcdserver.Client(b)
 	ours := lockerCycle(newTestLocker(b, client, fresh(b)), "r")
@@ -49,8 +49,8 @@ func BenchmarkUncontended(b *testing.B) {
 	interleave(b, ours, theirs)
 }
 
-// BenchmarkContended is the same with four waiters on one lock: each turn is a
-// hand-over between two clients' locks.
+// BenchmarkContended is the same with four waiters on one lock: each acquisition takes the
+// lock over from another client.
 func BenchmarkContended(b *testing.B) {
 	client, cfg, name := etcdserver.Client(b), fresh(b), keys.NewNonce()
 	var ours, theirs []cycle

@@ -11,7 +11,7 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// closing is a locker in the midst of everything: it holds, waits, and gives up.
+// closing is a busy locker: it holds a lock, waits for one, releases one and acquires one.
 type closing struct {
 	*Locker
 	held    fence.Lease
@@ -36,8 +36,8 @@ func busy(t testing.TB, client *clientv3.Client, cfg *Config, inject func()) *cl
 	return c
 }
 
-// requireCloses closes without a deadline. It takes no longer than the leases
-// live, and everything has ended.
+// requireCloses requires that Close without a deadline takes no longer than the leases
+// live, and ends everything.
 func (c *closing) requireCloses(t testing.TB) error {
 	t.Helper()
 	closed := make(chan error, 1)

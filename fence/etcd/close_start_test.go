@@ -12,8 +12,8 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
-// The answer to a session's first request comes when Close no longer waits for
-// it: nothing is granted, and no session goes on.
+// The answer to a session's first request arrives after Close has stopped waiting for it:
+// nothing is granted, and no session goes on.
 func TestClose_AgainstASessionInTheMakingGrantsNothing(t *testing.T) {
 	t.Parallel()
 	granted := make(chan struct{})

@@ -61,7 +61,7 @@ func TestClose_WithAnEndedContextIsBoundedByTheRequestTimeout(t *testing.T) {
 	require.Equal(t, fence.LossClosed, lossOf(t, le))
 }
 
-// A second Close waits for the first one, whose session it would leave behind.
+// A second Close waits for the first one: returning earlier would leave the session behind.
 func TestClose_AgainWithAnEndedContextWaitsForTheFirst(t *testing.T) {
 	t.Parallel()
 	revoking, proceed := make(chan struct{}), make(chan struct{})
@@ -117,7 +117,7 @@ func TestClose_RevokesTheSessionsThatEndedBefore(t *testing.T) {
 	requireGone(t, admin, after.ID)
 }
 
-// Close meets a session in the making.
+// Close is called while a session is being made.
 func TestClose_WithAnEndedContextWaitsForASessionInTheMaking(t *testing.T) {
 	t.Parallel()
 	asked, proceed := make(chan struct{}), make(chan struct{})

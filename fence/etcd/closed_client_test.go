@@ -16,14 +16,14 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
-// Closing in the wrong order is a mistake that is easily made. Nothing is tried
-// again: no request is made at all.
+// Closing in the wrong order is an easy mistake. Every call fails at once, without a
+// request.
 func TestClosedClient_EveryCallSaysSoAtOnce(t *testing.T) {
 	t.Parallel()
 	endpoint := etcdserver.Shared(t).Endpoint()
 	cfg, admin := fresh(t), dial(t, endpoint)
 	acquire(t, newTestLocker(t, admin, cfg), "theirs")
-	var log bytes.Buffer // read after Close, which ends all who write
+	var log bytes.Buffer // read after Close, which ends all writers
 	cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	c := newCalls()
 	client := dial(t, endpoint, c.options()...)

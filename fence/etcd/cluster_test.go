@@ -43,7 +43,8 @@ func dialAll(t testing.TB, endpoints []string) *clientv3.Client {
 	return client
 }
 
-// persistently repeats what may meet a member that is away, and nothing worse.
+// persistently repeats a call that fails because a member is away, and fails the test on
+// other errors.
 func persistently(t testing.TB, f func(context.Context) error) {
 	t.Helper()
 	ctx := patient(t)
@@ -53,15 +54,15 @@ func persistently(t testing.TB, f func(context.Context) error) {
 	}
 }
 
-// clusterConfig is for lockers that meet members which don't answer: no lease is
-// so short that the test would have to be fast, and no request waits for long.
+// clusterConfig is for lockers whose members may not answer: its leases are long enough for
+// a slow machine, and its requests time out soon.
 func clusterConfig(t testing.TB) *Config {
 	cfg := fresh(t)
 	cfg.TTL, cfg.RequestTimeout = 60*time.Second, 2*time.Second
 	return cfg
 }
 
-// leaderFaults takes the leader away, and gives it back.
+// leaderFaults are faults of the leader; each returns a function that reverts it.
 var leaderFaults = map[string]struct {
 	inject, revert func(context.Context, *etcdserver.Member) error
 }{
@@ -69,8 +70,8 @@ var leaderFaults = map[string]struct {
 		func(_ context.Context, m *etcdserver.Member) error { return m.Kill() },
 		func(ctx context.Context, m *etcdserver.Member) error { return m.Restart(ctx) },
 	},
-	// For longer than an election: it comes back believing that it leads, as one
-	// whose disk has hung.
+	// For longer than an election: the member comes back believing that it leads, as after
+	// a disk that hung.
 	"stopped": {
 		func(_ context.Context, m *etcdserver.Member) error { return m.Pause() },
 		func(_ context.Context, m *etcdserver.Member) error { return m.Resume() },
@@ -187,8 +188,8 @@ func TestLeaderLoss_ThereAreNeverTwoOwners_F2(t *testing.T) {
 	working.Wait()
 }
 
-// A waiter who reaches only a member that has lost the others can't be told that
-// its turn has come, and doesn't wait for ever.
+// A waiter that reaches only the isolated member can't learn that its turn has come. It
+// gets an error and doesn't wait for ever.
 func TestIsolation_AWaiterOfTheIsolatedMemberGetsAnError_HD10(t *testing.T) {
 	t.Parallel()
 	c, cfg := startCluster(t), clusterConfig(t)
@@ -227,7 +228,7 @@ func TestIsolation_AWaiterWithOtherMembersFailsOver_HD10(t *testing.T) {
 	waiting := acquiring(patient(t), b, "r")
 	awaitKeys(t, a.cluster.Client, a.cluster.Keys.Queue("r"), 2)
 	awaitWatching(t, b, "r")
-	client.SetEndpoints(c.Endpoints()...) // what is open stays where it is
+	client.SetEndpoints(c.Endpoints()...) // open streams stay where they are
 	require.NoError(t, follower.Isolate())
 	release(t, held)
 	got := <-waiting
@@ -235,8 +236,8 @@ func TestIsolation_AWaiterWithOtherMembersFailsOver_HD10(t *testing.T) {
 	require.Greater(t, got.lease.Grant().Token, held.Grant().Token)
 }
 
-// A holder who reaches only a member that has lost the others loses the lock when
-// its lease ends, and its successor's token is higher. Both go on once it is back.
+// A holder that reaches only the isolated member loses the lock when its lease ends, and
+// its successor's token is higher. Both go on once the member is back.
 func TestIsolation_AHolderOfTheIsolatedMemberLosesItsLock_F2_F3(t *testing.T) {
 	t.Parallel()
 	c, cfg := startCluster(t), clusterConfig(t)

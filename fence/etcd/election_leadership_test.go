@@ -51,7 +51,7 @@ func blind(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, meth
 	return open(ctx, desc, cc, method, opts...)
 }
 
-// A leader whose key was deleted doesn't know it; a later leader proclaims.
+// A leader doesn't know that its key was deleted; a later leader has proclaimed.
 func TestProclaim_OfADeposedLeaderIsRejected_F2(t *testing.T) {
 	t.Parallel()
 	endpoint := etcdserver.Shared(t).Endpoint()
@@ -158,7 +158,7 @@ func TestProclaim_ThatArrivesLateTakesNoEffect_HD12(t *testing.T) {
 	deliver = receive(t, held.held)
 	require.True(t, deliver().Succeeded)
 	requireLeader(t, e, led, "arrived")
-	require.NoError(t, led.Proclaim(patient(t), "2"), "it builds upon what it finds")
+	require.NoError(t, led.Proclaim(patient(t), "2"), "it replaces the value that it finds")
 	requireLeader(t, e, led, "2")
 	require.NoError(t, led.Proclaim(patient(t), "3"))
 }
@@ -231,7 +231,7 @@ func TestProclaim_EndsWithItsContextOrTheLeadership(t *testing.T) {
 	p.set(func() { p.muted = false })
 }
 
-// Two at once would not know where the key was left.
+// Of two at once, the later would compare with an outdated revision.
 func TestProclaim_CallsTakeEffectOneAfterAnother(t *testing.T) {
 	t.Parallel()
 	var underWay sync.Mutex // only tried: the calls have to exclude each other
@@ -267,8 +267,8 @@ func awaitValue(t testing.TB, cfg *Config, led fence.Leadership, value string) {
 	require.FailNow(t, "the value never came")
 }
 
-// etcd's own answer that nothing was written is no unknown outcome. That it is
-// full is no such answer: it may say so after the write.
+// An answer of etcd's that proves that nothing was written is no unknown outcome. "No
+// space" is not such an answer: etcd may give it after the write.
 func TestProclaim_ThatEtcdRejectsHasNoEffect_HD7(t *testing.T) {
 	t.Parallel()
 	rejection := make(chan error, 1)
@@ -306,7 +306,7 @@ func TestProclaim_ThatEtcdRejectsHasNoEffect_HD7(t *testing.T) {
 	require.False(t, inDoubt(err))
 }
 
-// Proclaim gives up if the key is written by others all the time.
+// Proclaim gives up if other clients keep writing the key.
 func TestProclaim_GivesUpOnAKeyThatChangesAllTheTime(t *testing.T) {
 	t.Parallel()
 	admin := etcdserver.Client(t)

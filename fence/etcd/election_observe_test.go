@@ -13,7 +13,7 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
-// sight is what an observer was told.
+// sight is what an observer has seen.
 type sight struct {
 	leader fence.Leader
 	err    error
@@ -49,7 +49,7 @@ func (o *observation) next() sight {
 	return s
 }
 
-// until reads on to what must come at last.
+// until reads on until the expected last state comes.
 func (o *observation) until(want fence.Leader) {
 	o.t.Helper()
 	for o.next().leader != want {
@@ -89,7 +89,7 @@ func TestObserve_ShowsEachLeaderAndTheLastValue(t *testing.T) {
 	seen.ended()
 }
 
-// A new use of a sequence begins anew, and the end of one leaves nothing behind.
+// Each iteration of a sequence begins anew, and leaves nothing behind when it ends.
 func TestObserve_LeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	e := newElections(t, fresh(t), 1)[0]
@@ -138,7 +138,7 @@ func TestObserve_SurvivesBrokenWatchesAndCompactions_HD9(t *testing.T) {
 	seen.until(fence.Leader{Grant: led.Grant(), Value: "3"})
 }
 
-// A watch is never the only truth.
+// The queue is polled as well, since a watch may fail.
 func TestObserve_ComesToTheLatestWithoutAWatch_HD10(t *testing.T) {
 	t.Parallel()
 	cfg := fresh(t)
@@ -153,8 +153,8 @@ func TestObserve_ComesToTheLatestWithoutAWatch_HD10(t *testing.T) {
 	seen.until(fence.Leader{Grant: led.Grant(), Value: "1"})
 }
 
-// Behind the same name there is a younger etcd, as after a restore: its revisions
-// are far below what the observer has seen.
+// A newer etcd answers behind the same name, as after a restore: its revisions are far
+// below those that the observer has seen.
 func TestObserve_FollowsAnEtcdThatWentBack_HD5_HD6(t *testing.T) {
 	t.Parallel()
 	older, younger := ownEtcd(t), ownEtcd(t)
@@ -187,7 +187,7 @@ func TestObserve_EndsWithTheClient(t *testing.T) {
 	seen.ended()
 }
 
-// shownEvents tells when a response with events has been handled.
+// shownEvents signals when a response with events has been handled.
 type shownEvents struct {
 	grpc.ClientStream
 	events  bool
@@ -205,8 +205,7 @@ func (s *shownEvents) RecvMsg(m any) error {
 	return err
 }
 
-// Before the first list nothing is known, which is not to know that there is no
-// leader.
+// Before the first list nothing is known: that must not be reported as "no leader".
 func TestObserve_DecidesNothingOnEventsBeforeAList_HD9(t *testing.T) {
 	t.Parallel()
 	cfg := fresh(t)

@@ -37,7 +37,7 @@ func campaign(t testing.TB, e *Election, value string) fence.Leadership {
 	return led
 }
 
-// campaigned is what a Campaign in another goroutine came to.
+// campaigned is the result of a Campaign in another goroutine.
 type campaigned struct {
 	led fence.Leadership
 	err error
@@ -91,7 +91,7 @@ func TestCampaign_ElectsInOrderOfArrival_F1(t *testing.T) {
 	require.ErrorIs(t, err, fence.ErrNoLeader)
 }
 
-// The grant of a leader is of the epoch that its key was written in.
+// The grant of a leader has the epoch at which its key was written.
 func TestLeader_NamesTheEpoch_F1(t *testing.T) {
 	t.Parallel()
 	e := newElections(t, fresh(t), 1)[0]
@@ -148,7 +148,7 @@ func TestCampaign_CancelledLeavesNoKey(t *testing.T) {
 	ctx, cancel := context.WithCancel(patient(t))
 	waiting := campaigning(ctx, all[1], "x")
 	awaitKeys(t, all[0].locker.cluster.Client, all[0].locker.cluster.Keys.Queue("leader"), 2)
-	awaitWatching(t, all[1].locker, "leader") // so that it knows who is ahead
+	awaitWatching(t, all[1].locker, "leader") // so that it knows the holder
 	cancel()
 	err := (<-waiting).err
 	require.ErrorIs(t, err, context.Canceled)

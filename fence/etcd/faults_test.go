@@ -134,7 +134,7 @@ func TestDead_ErrorsAreBoundedByTheContextOrTheRequestTimeout(t *testing.T) {
 		time.AfterFunc(20*time.Millisecond, cancel)
 		_, err = l.Acquire(canceled, "r")
 		require.ErrorIs(t, err, context.Canceled)
-		require.False(t, because(err, fence.Unreachable), "who gives up has not waited for etcd")
+		require.False(t, because(err, fence.Unreachable), "the cancelled call has not waited for etcd")
 	}
 }
 
@@ -193,13 +193,13 @@ func TestUnknown_AnAcquireWhoseAnswerIsLostLeavesNothing_HD12(t *testing.T) {
 	require.Same(t, session, l.sessions.Current())
 }
 
-// isAcquire tells an acquire Txn: it begins by putting a lock key.
+// isAcquire recognises an acquire Txn: its first operation puts a lock key.
 func isAcquire(txn *pb.TxnRequest) bool {
 	return bytes.Contains(txn.Success[0].GetRequestPut().GetKey(), []byte("/locks/"))
 }
 
-// lateTxns answers "connection lost" for a Txn that the test asks for, keeps it,
-// and delivers it when the test says.
+// lateTxns answers "connection lost" to a Txn that the test chooses, keeps the Txn, and
+// delivers it when the test says.
 type lateTxns struct{ held chan func() *pb.TxnResponse }
 
 func (l *lateTxns) intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
@@ -221,8 +221,8 @@ func (l *lateTxns) intercept(ctx context.Context, method string, req, reply any,
 	}
 }
 
-// The Txn is still under way when its acquisition is settled: it must not take
-// effect when it arrives, or the key would stay as long as the session lives.
+// The Txn is still under way when its acquisition is settled: it must not take effect when
+// it arrives, or its key would stay for as long as the session lives.
 func TestUnknown_AnAcquireThatArrivesLateTakesNoEffect_HD12(t *testing.T) {
 	t.Parallel()
 	endpoint := etcdserver.Shared(t).Endpoint()
@@ -242,8 +242,8 @@ func TestUnknown_AnAcquireThatArrivesLateTakesNoEffect_HD12(t *testing.T) {
 	release(t, acquire(t, l, "r"))
 }
 
-// The client sends a Txn again when it is answered "cancelled". The revision of
-// the second one is no create revision, so it must not become a token.
+// The client sends a Txn again when it is answered "cancelled". The revision of the second
+// one is not the key's create revision, so it must not become a token.
 func TestUnknown_AnAcquireThatIsSentTwiceGetsNoWrongToken_F1(t *testing.T) {
 	t.Parallel()
 	endpoint := etcdserver.Shared(t).Endpoint()
@@ -274,8 +274,8 @@ func TestUnknown_AnAcquireThatIsSentTwiceGetsNoWrongToken_F1(t *testing.T) {
 	require.NoError(t, kept.Context().Err())
 }
 
-// Nothing else needs the session and etcd can't be asked: without a session the
-// remains can't outlive the time to live, and callers are not held up.
+// Nothing else needs the session and etcd can't be reached: without a session the key can't
+// outlive the time to live, and callers needn't wait for it.
 func TestUnknown_GivesTheSessionUpWhenNothingElseIsHeld_HD12(t *testing.T) {
 	t.Parallel()
 	etcd := etcdserver.Shared(t)
@@ -323,7 +323,7 @@ func TestWatch_FindsItsWayAfterACompaction_HD9(t *testing.T) {
 	require.Equal(t, fence.LossDeleted, lossOf(t, holding))
 }
 
-// A watch is never the only truth.
+// The queue is polled as well, since a watch may fail.
 func TestWatch_AWaiterGetsItsTurnWithoutOne_HD10(t *testing.T) {
 	t.Parallel()
 	endpoint := etcdserver.Shared(t).Endpoint()

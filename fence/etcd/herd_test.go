@@ -29,7 +29,7 @@ func TestHerd_ThreeHundredWaitersGetTheLockInOrder_HD14(t *testing.T) {
 		waiting sync.WaitGroup
 		mu      sync.Mutex
 		grants  []grant
-		holding sync.Mutex // only tried
+		holding sync.Mutex // TryLock only
 	)
 	for i := range lockers {
 		l := newTestLocker(t, client, cfg)
@@ -71,8 +71,8 @@ func TestHerd_ThreeHundredWaitersGetTheLockInOrder_HD14(t *testing.T) {
 	awaitKeys(t, client, holder.cluster.Keys.Prefix, 0)
 }
 
-// The holder dies, and so do all who wait before one: their leases end, each
-// before it would have been its turn.
+// The holder dies, and so do all waiters ahead of one: each lease ends before its turn
+// would have come.
 func TestHerd_TheLastOneGetsTheLockWhenAllBeforeItHaveDied_HD14(t *testing.T) {
 	t.Parallel()
 	const dead = 50

@@ -42,8 +42,8 @@ func receive[T any](t testing.TB, c <-chan T) T {
 	}
 }
 
-// fresh returns a config whose prefix is the test's own. Its waiters don't poll,
-// so what they learn they learn from the watch.
+// fresh returns a config whose prefix is the test's own. Its waiters don't poll, so they
+// depend on the watch.
 func fresh(t testing.TB) *Config {
 	return &Config{Prefix: t.Name() + "-" + keys.NewNonce(), TTL: 30 * time.Second, RequestTimeout: 20 * time.Second, PollInterval: time.Hour}
 }
@@ -113,7 +113,7 @@ func release(t testing.TB, le fence.Lease) {
 	require.NoError(t, le.Release(patient(t)))
 }
 
-// result is what an Acquire in another goroutine came to.
+// result is the result of an Acquire in another goroutine.
 type result struct {
 	lease fence.Lease
 	err   error
@@ -194,7 +194,7 @@ func renews(t testing.TB, l *Locker) bool {
 	return s.LastFailure() == nil
 }
 
-// because reports whether an error, or one behind it, has a reason.
+// because reports whether an error, or one that it wraps, has a reason.
 func because(err error, reason fence.UnavailableReason) bool {
 	for away := (*fence.UnavailableError)(nil); errors.As(err, &away); err = away.Err {
 		if away.Reason == reason {
@@ -209,7 +209,7 @@ func requireReason(t testing.TB, err error, reason fence.UnavailableReason) {
 	require.True(t, because(err, reason), "%v, want %q", err, reason)
 }
 
-// inDoubt reports whether an error says that what failed may still take effect.
+// inDoubt reports whether an error says that the failed call may still take effect.
 func inDoubt(err error) bool {
 	away := new(fence.UnavailableError)
 	return errors.As(err, &away) && away.InDoubt

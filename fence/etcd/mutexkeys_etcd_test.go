@@ -55,7 +55,7 @@ func (r *toolRun) awaitHeld(t testing.TB, name string) {
 	}
 }
 
-// end makes it give the lock up, as a user's Ctrl-C does.
+// end makes it release the lock, as a user's Ctrl-C does.
 func (r *toolRun) end(t testing.TB) {
 	t.Helper()
 	require.NoError(t, r.cmd.Process.Signal(syscall.SIGTERM))
@@ -136,7 +136,7 @@ func requireContended(t testing.TB, le fence.Lease) {
 	}
 }
 
-// An etcdctl that waits is seen by a holder who asked before it came.
+// A holder that registered AfterContended earlier learns of an etcdctl that waits.
 func TestMutexKeys_TheHolderHearsOfAWaitingEtcdctl(t *testing.T) {
 	t.Parallel()
 	cfg, name := mutexKeys(t)
@@ -168,8 +168,8 @@ func TestMutexKeys_AKilledEtcdctlHoldsUntilItsLeaseExpires(t *testing.T) {
 	require.EqualValues(t, -1, ttl.TTL, "its lease is over")
 }
 
-// Everybody reads and then writes a counter in etcd, which loses an update
-// whenever two hold the lock.
+// All of them read and then write a counter in etcd, which loses an update whenever two
+// hold the lock.
 func TestMutexKeys_AStormOfAllKindsLosesNoUpdate_F2(t *testing.T) {
 	t.Parallel()
 	client := etcdserver.Client(t)
@@ -267,8 +267,8 @@ func TestMutexKeys_OneElectionWithEtcdctl(t *testing.T) {
 	theirs.awaitHeld(t, name)
 }
 
-// What is proclaimed here is what etcd's own Leader and Observe show, and
-// "etcdctl elect --listen".
+// etcd's own Leader and Observe, and "etcdctl elect --listen", show the values that are
+// proclaimed here.
 func TestMutexKeys_EtcdsOwnObserversSeeWhatIsProclaimed(t *testing.T) {
 	t.Parallel()
 	client := etcdserver.Client(t)
@@ -304,7 +304,7 @@ func TestMutexKeys_EtcdsOwnObserversSeeWhatIsProclaimed(t *testing.T) {
 	require.Equal(t, "theirs", got.Value)
 }
 
-// A holder of "a/b" can't see who waits for "a", so it is told that others wait.
+// A holder of "a/b" can't see the waiters for "a", so it always counts as contended.
 func TestMutexKeys_ALongerNameCountsAsContended_L1(t *testing.T) {
 	t.Parallel()
 	cfg, name := mutexKeys(t)

@@ -37,7 +37,7 @@ func TestMutexKeys_AreThoseOfEtcd(t *testing.T) {
 	require.EqualValues(t, 2, acquire(t, l, name).Grant().Epoch, "the epoch lies under the prefix")
 }
 
-// As with etcd's own Mutex: the names are raw, and a range of keys reaches into
+// As with etcd's own Mutex: names are not escaped, and the range of a name's keys includes
 // those of longer names.
 func TestMutexKeys_ANameWaitsForTheLongerOnes_HD15(t *testing.T) {
 	t.Parallel()
@@ -68,8 +68,8 @@ func TestMutexKeys_RejectNamesThatCollideWithOurOwnKeys(t *testing.T) {
 	}
 }
 
-// A session has one key per resource, for all its goroutines: the turns in this
-// process keep two from sharing it.
+// A session has one key per resource for all its goroutines: the queue in this process
+// keeps two from sharing it.
 func TestMutexKeys_GoroutinesShareNoToken_F1_F2_N8(t *testing.T) {
 	t.Parallel()
 	cfg, name := mutexKeys(t)
@@ -110,8 +110,8 @@ func TestMutexKeys_GoroutinesShareNoToken_F1_F2_N8(t *testing.T) {
 	awaitKeys(t, l.cluster.Client, name, 0)
 }
 
-// The next acquisition of a session writes the same key: what an earlier one
-// still has under way must leave it alone.
+// The next acquisition of a session writes the same key: late requests of an earlier one
+// must not touch it.
 func TestMutexKeys_LateRequestsLeaveTheNextAcquisitionAlone_F2_HD12(t *testing.T) {
 	t.Parallel()
 	cfg, name := mutexKeys(t)

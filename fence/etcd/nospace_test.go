@@ -35,7 +35,7 @@ func fill(t testing.TB, admin *clientv3.Client) {
 	require.FailNow(t, "etcd has endless space")
 }
 
-// mend does what the error says.
+// mend applies the remedy in the error.
 func mend(t testing.TB, admin *clientv3.Client) {
 	t.Helper()
 	deleted, err := admin.Delete(patient(t), "filler/", clientv3.WithPrefix())
@@ -88,8 +88,8 @@ func TestNoSpace_WhatIsHeldGoesOnAndNothingIsAcquired_HD7(t *testing.T) {
 	release(t, kept)
 }
 
-// etcd looks at its quota before it applies a Txn, and says that there is no
-// space afterwards: the key is there.
+// etcd checks its quota before it applies a Txn, and answers "no space" after it: the key
+// has been written.
 func TestNoSpace_AKeyThatWasWrittenNeverthelessIsDeleted_HD7(t *testing.T) {
 	t.Parallel()
 	endpoint := etcdserver.Shared(t).Endpoint()

@@ -13,11 +13,11 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
-// slowAnswer holds the next answer to requests of one method back.
+// slowAnswer delays one answer to requests of one method.
 type slowAnswer struct {
 	method string
 	armed  chan struct{} // has room for one answer to hold back
-	came   chan struct{} // told when it is here
+	came   chan struct{} // receives when the answer has arrived
 	pass   chan struct{} // closed to let it pass
 }
 
@@ -44,8 +44,8 @@ func (s *slowAnswer) intercept(ctx context.Context, method string, req, reply an
 	return err
 }
 
-// The answer to one acquisition is overtaken by that to a later one, whose revision
-// is higher: etcd has not gone back.
+// The answer to an acquisition arrives after that to a later one, whose revision is higher:
+// etcd has not gone back.
 func TestWentBack_ALateTxnAnswerIsNoOlderState_HD5(t *testing.T) {
 	t.Parallel()
 	client, slow := dialSlow(t, pb.KV_Txn_FullMethodName)

@@ -16,9 +16,9 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
-// A waiter whose caller has given up leaves no key for longer than the time
-// to live: whether nothing passes, or requests do, and could renew its lease, while
-// the answers are lost.
+// A waiter whose caller has given up leaves its key for no longer than the time to live,
+// also where requests still arrive, which could renew the lease, and only the answers are
+// lost.
 func TestPartition_ACancelledWaiterLeavesNoKey_HD12_N8(t *testing.T) {
 	t.Parallel()
 	for name, inject := range map[string]func(*proxy){
@@ -50,8 +50,8 @@ func TestPartition_ACancelledWaiterLeavesNoKey_HD12_N8(t *testing.T) {
 	}
 }
 
-// The holder is cut off from etcd: what it keeps ends by its own deadline, before
-// another holder gets it, and the error says why.
+// The holder is cut off from etcd: its locks end by its own deadline, before another holder
+// gets them, and the error says why.
 func TestPartition_WhatIsKeptEndsByItsDeadline_F3_HD17(t *testing.T) {
 	t.Parallel()
 	e, cfg := etcdserver.Shared(t), fresh(t)

@@ -30,7 +30,7 @@ func startMutexAuth(t testing.TB, names ...string) *mutexAuth {
 	return m
 }
 
-// revoke takes the right to a name away.
+// revoke revokes the right to a name.
 func (m *mutexAuth) revoke(t testing.TB, name string) {
 	t.Helper()
 	key := name + "/"
@@ -38,8 +38,8 @@ func (m *mutexAuth) revoke(t testing.TB, name string) {
 	require.NoError(t, err)
 }
 
-// An observer without the right to read is told so, and costs the others of its
-// locker nothing: their watches stay where they are.
+// An observer without the right to read gets an error, and doesn't disturb other users of
+// its locker: their watches stay where they are.
 func TestDenied_AnObserverGetsTheErrorAndCostsOthersNothing_HD8(t *testing.T) {
 	t.Parallel()
 	m, calls := startMutexAuth(t, "mine"), newCalls()
@@ -61,9 +61,9 @@ func TestDenied_AnObserverGetsTheErrorAndCostsOthersNothing_HD8(t *testing.T) {
 	require.NoError(t, (<-waiting).err)
 }
 
-// The right is taken away while one waits and another holds, and then their streams
-// break: the waiter is told, and the holder assumes that others wait. What they
-// hold besides is watched as before.
+// The right is revoked while one call waits and another holds, and then their streams
+// break: the waiter gets an error, and the holder assumes that others wait. Their other
+// locks are watched as before.
 func TestDenied_AWaiterGetsTheErrorAndAHolderGivesWay_HD8(t *testing.T) {
 	t.Parallel()
 	m := startMutexAuth(t, "lost", "alone", "kept")

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// proxy passes TCP connections on to etcd, and fails as the test says.
+// proxy forwards TCP connections to etcd, with the faults that the test sets.
 type proxy struct {
 	listener net.Listener
 
@@ -41,7 +41,7 @@ func address(endpoint string) string { return strings.TrimPrefix(endpoint, "http
 
 func (p *proxy) endpoint() string { return "http://" + p.listener.Addr().String() }
 
-// set changes how the proxy behaves. Going down cuts what is connected.
+// set changes how the proxy behaves. Going down cuts open connections.
 func (p *proxy) set(change func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

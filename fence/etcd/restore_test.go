@@ -12,9 +12,9 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
-// etcd is restored to a backup from before the holder's key was written, but
-// after its session began, whose lease is in the backup. A holder who only renews
-// must notice, or there would be two owners for as long as both renew.
+// etcd is restored to a backup from before the holder's key was written, but after its
+// session began, whose lease is in the backup. A holder that only renews must notice, or
+// there would be two owners for as long as both renew.
 func TestRestore_IsNoticedByAHolderThatOnlyRenews_F2(t *testing.T) {
 	t.Parallel()
 	data, backup := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "backup")

@@ -88,7 +88,7 @@ type waiter struct {
 	resource string
 }
 
-// turnTimes counts what becomes of those who acquire.
+// turnTimes collects the results of the calls that acquire.
 type turnTimes struct {
 	running sync.WaitGroup
 

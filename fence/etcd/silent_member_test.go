@@ -14,9 +14,9 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
-// silence is a cluster with a follower that has stopped: its kernel acknowledges
-// what is sent, and nothing ever answers. Locker a, whose client knows all members,
-// holds "r", and what it had open when the follower stopped leads there.
+// silence is a cluster with a follower that has stopped: its kernel acknowledges packets,
+// and the process never answers. Locker a, whose client knows all members, holds "r", and
+// its open streams lead to that follower.
 type silence struct {
 	a, b *Locker // b's client has only the leader
 	held fence.Lease
@@ -32,7 +32,7 @@ func fallSilent(t *testing.T, cfg *Config) *silence {
 	s.held = acquire(t, s.a, "r")
 	require.True(t, renews(t, s.a))
 	awaitWatch(t, s.a)
-	client.SetEndpoints(c.Endpoints()...) // what is open stays where it is
+	client.SetEndpoints(c.Endpoints()...) // open streams stay where they are
 	require.NoError(t, follower.Pause())
 	return s
 }
@@ -69,8 +69,8 @@ func TestWatch_AQuietStreamStays(t *testing.T) {
 	require.Equal(t, 1, calls.opened(pb.Watch_Watch_FullMethodName))
 }
 
-// stuckStream takes nothing: what is sent to a member that reads no more fills the
-// window of the stream.
+// stuckStream blocks in Send, as when a member stops reading and the window of the stream
+// is full.
 type stuckStream struct{ grpc.ClientStream }
 
 func (s stuckStream) SendMsg(any) error {

@@ -68,8 +68,8 @@ func TestEpoch_AMalformedKeyIsRejected(t *testing.T) {
 	release(t, acquire(t, l, "r"))
 }
 
-// An epoch that was mistyped is put right: etcd has not gone back, so the locker goes
-// on, and so do those who wait since before.
+// A mistyped epoch is corrected: etcd has not gone back, so the locker goes on, and so do
+// calls that were waiting before.
 func TestEpoch_ACorrectedMistakeStopsNoProcess(t *testing.T) {
 	t.Parallel()
 	client, cfg := etcdserver.Client(t), fresh(t)
@@ -172,8 +172,8 @@ func TestWentBack_AnotherClusterStopsTheLocker_HD6(t *testing.T) {
 	p.cut()
 	_, err := l.Acquire(patient(t), "r")
 	require.ErrorIs(t, err, fence.ErrUnavailable)
-	// Whichever is answered first: the Txn under a lease that isn't there, or the
-	// question where etcd stands.
+	// Either the Txn under a lease that doesn't exist is answered first, or the check of
+	// etcd's state.
 	require.Contains(t, []fence.LossReason{fence.LossExpired, fence.LossWentBack}, lossOf(t, held))
 	requireWentBack(t, l, "cluster id")
 }

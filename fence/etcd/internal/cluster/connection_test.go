@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// A failure that is known is no matter of time.
+// If the connection has failed, the error gives that reason and no time limit.
 func TestDead_AFailureIsNotReportedAsATimeout(t *testing.T) {
 	t.Parallel()
 	http := etcdserver.Shared(t).Endpoint()
@@ -39,7 +39,7 @@ func TestDead_AFailureIsNotReportedAsATimeout(t *testing.T) {
 	}
 }
 
-// What gRPC says of a connection, in every wrapping that the client gives it.
+// gRPC's messages about a connection, in every wrapping of the client's.
 func TestPlain_LeavesTheReasonAlone(t *testing.T) {
 	t.Parallel()
 	for message, want := range map[string]string{

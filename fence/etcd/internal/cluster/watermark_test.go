@@ -69,7 +69,7 @@ func TestWatermark_RestartsOnlyAboveEveryEpochSeen(t *testing.T) {
 	require.Error(t, w.restart(keys.Epoch{Number: 2, Text: "2"}))
 	require.NoError(t, w.restart(keys.Epoch{Number: 3, Text: "3"}))
 	require.NoError(t, w.wentBack())
-	require.NoError(t, w.check(before, header(7, 3, 100)), "an answer from before counts for nothing")
+	require.NoError(t, w.check(before, header(7, 3, 100)), "an answer to a request from before the restart is ignored")
 	require.NoError(t, w.check(w.sending(), header(7, 1, 60)))
 	require.Error(t, w.check(w.sending(), header(7, 1, 59)))
 }

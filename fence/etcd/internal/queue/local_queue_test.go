@@ -59,7 +59,7 @@ func TestLocalQueue_ACancelledWaiterIsPassedOver(t *testing.T) {
 	})
 }
 
-// The turn may come at the very moment when its waiter gives up.
+// The turn may come at the moment when its waiter gives up.
 func TestLocalQueue_ATurnThatComesTooLateIsPassedOn(t *testing.T) {
 	q := newLocalQueue()
 	require.NoError(t, q.wait(t.Context(), "r"))

@@ -115,8 +115,8 @@ func awaitKeys(t testing.TB, client *clientv3.Client, prefix string, n int) []*m
 	}
 }
 
-// lateRequests answers "connection lost" for a Txn that the test asks for, keeps it,
-// and delivers it when the test says.
+// lateRequests answers "connection lost" to a Txn that the test chooses, keeps the Txn, and
+// delivers it when the test says.
 type lateRequests struct {
 	match func(*pb.TxnRequest) bool
 	armed chan struct{}

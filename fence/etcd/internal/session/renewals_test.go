@@ -87,7 +87,7 @@ func TestRenewals_AKeptStreamThatDiedIsReplacedAtOnce(t *testing.T) {
 	require.EqualValues(t, 2, r.streams.Load())
 }
 
-// The answer to one renewal comes when the next one waits for its own.
+// The answer to one renewal arrives while the next one waits for its own.
 func TestRenewals_ALateAnswerIsNotTakenForAnother_F3(t *testing.T) {
 	t.Parallel()
 	r := startRenewing(t)
@@ -108,7 +108,7 @@ func TestRenewals_ALateAnswerIsNotTakenForAnother_F3(t *testing.T) {
 	require.EqualValues(t, 2, r.streams.Load())
 }
 
-// silentStream gives no answer while it is silent.
+// silentStream delivers no answers while it is silent.
 type silentStream struct {
 	grpc.ClientStream
 	silent *atomic.Bool
@@ -121,7 +121,7 @@ func (s silentStream) RecvMsg(m any) error {
 	return s.ClientStream.RecvMsg(m)
 }
 
-// A stream that leads to a silent member gives no error. Another is opened beside it.
+// A stream to a silent member returns no error. Another one is opened beside it.
 func TestRenewals_ASilentStreamIsOvertakenByAnother_L1(t *testing.T) {
 	t.Parallel()
 	var opened atomic.Int32

@@ -10,8 +10,8 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// A process that was stopped past its deadline may learn that its keys are gone
-// before its timer runs. They were not deleted.
+// A process that was stopped past its deadline may learn that its keys are gone before its
+// timer runs. The loss must not be reported as deleted keys.
 func TestSession_ResumedPastItsDeadlineDoesNotReportDeletedKeys_F3_HA1(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, dependent := startFake(t, &fakeLeases{granted: 9 * time.Second, keepAlive: unreachable}, Config{TTL: 9 * time.Second})

@@ -14,7 +14,7 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 )
 
-// fakeLeases answers as the test says. Renewals are served one at a time.
+// fakeLeases answers as the test configures it. Renewals are served one at a time.
 type fakeLeases struct {
 	granted   time.Duration
 	latency   time.Duration // of Grant
@@ -32,7 +32,7 @@ func (f *fakeLeases) KeepAlive(ctx context.Context, _ clientv3.LeaseID) (time.Du
 	return f.keepAlive(ctx)
 }
 
-// fakeDependent notes when and why it was lost.
+// fakeDependent records when and why it was lost.
 type fakeDependent struct {
 	at     time.Time
 	reason fence.LossReason
@@ -138,8 +138,8 @@ func TestSession_RejectsALeaseThatTheMarginUsesUp(t *testing.T) {
 	})
 }
 
-// A process that stood still past its deadline finds the timer and the answer
-// of a renewal at once, in any order. Here the timer is the slower one.
+// A process that was stopped past its deadline finds the timer and the answer of a renewal
+// at the same time, in any order. Here the answer comes first.
 func TestSession_AnAnswerAfterTheDeadlineRevivesNothing_F3(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, dependent := startFake(t, &fakeLeases{granted: 10 * time.Second, keepAlive: unreachable}, Config{TTL: 10 * time.Second})
@@ -170,9 +170,9 @@ func TestSession_AFrozenClockIsFoundOutByTheNextRenewal_HA5(t *testing.T) {
 	})
 }
 
-// What is not promised: until that renewal the holder believes in a lease that
-// etcd has ended long ago, and begins new things under it. Only the fence in the
-// database rejects what it writes.
+// This is not prevented: until that renewal the holder trusts a lease that etcd has ended
+// long ago, and begins new work under it. Only the fence in the database rejects its
+// writes.
 func TestSession_AFrozenClockIsBelievedUntilTheNextRenewal_HA5_HD2(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := func() time.Time { return time.Now().Add(time.Hour) } // the clock here stood still for an hour

@@ -21,8 +21,8 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// Between a gap in the events and the next list nothing is known, which is not
-// to know that the queue is empty.
+// Between a gap in the events and the next list nothing is known: that must not be taken
+// for an empty queue.
 func TestFollower_DecidesNothingAfterAGap_HD9(t *testing.T) {
 	f := NewFollower("q/", nil, func() {}, nil)
 	require.True(t, f.listed(5, []*mvccpb.KeyValue{keyAt("q/a", 5)}))
@@ -55,8 +55,8 @@ func (s *slowWatch) SendMsg(m any) error {
 	return s.ClientStream.SendMsg(m)
 }
 
-// A list may come between the request for a watch from now on and its arrival;
-// what happens in between is in neither.
+// A list may be read between the request for a watch from now on and its arrival: neither
+// shows changes in between.
 func TestWatch_FromNowOnIsFollowedByAList_HD9(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
