@@ -10,7 +10,8 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/examples/inventory/demo"
+	"github.com/fencekit/fencekit/examples/inventory/service"
 )
 
 const usage = `usage: inventory demo      run the demo: etcd, Postgres, three workers, one pause
@@ -32,7 +33,7 @@ const (
 )
 
 func main() {
-	testenv.Reexec()
+	demo.Reexec()
 	os.Exit(run(os.Args[1:]))
 }
 
@@ -46,24 +47,18 @@ func run(args []string) int {
 	}
 	switch args[0] {
 	case "demo":
-		return command(args, parseDemo, func(struct{}) error { return demo(ctx, os.Stdout) })
+		return command(args, demo.ParseDemo, func(struct{}) error { return demo.Run(ctx, os.Stdout) })
 	case "try":
-		return command(args, parseTry, func(cfg serveConfig) error { return try(ctx, cfg, os.Stdout, newLog()) })
+		return command(args, demo.ParseTry, func(cfg service.Config) error { return demo.Try(ctx, cfg, os.Stdout, newLog()) })
 	case "init":
-		return command(args, parseInit, func(dsn string) error { return initialize(ctx, dsn, os.Stdout) })
+		return command(args, service.ParseInit, func(dsn string) error { return service.Initialize(ctx, dsn, os.Stdout) })
 	case "serve":
-		return command(args, parseServe, func(cfg serveConfig) error { return serve(ctx, cfg, os.Stdout, newLog()) })
+		return command(args, service.ParseServe, func(cfg service.Config) error { return service.Serve(ctx, cfg, os.Stdout, newLog()) })
 	case "help", "-h", "-help", "--help":
 		fmt.Print(usage)
 		return exitOK
 	case "worker":
-		return command(args, parseWorker, func(cfg workerConfig) error {
-			err := runWorker(ctx, cfg, os.Stdout)
-			if err != nil {
-				tell(os.Stdout, event{Event: eventFailed, Error: err.Error()})
-			}
-			return err
-		})
+		return command(args, demo.ParseWorker, func(cfg demo.WorkerConfig) error { return demo.RunWorker(ctx, cfg, os.Stdout) })
 	}
 	fmt.Fprint(os.Stderr, usage)
 	return exitUsage
@@ -84,36 +79,15 @@ func command[C any](args []string, parse func([]string) (C, error), run func(C) 
 
 func newLog() *slog.Logger { return slog.New(slog.NewTextHandler(os.Stderr, nil)) }
 
-// parseDemo takes no flags besides --help.
-func parseDemo(args []string) (struct{}, error) {
-	flags := flag.NewFlagSet("inventory demo", flag.ContinueOnError)
-	if err := flags.Parse(args); err != nil {
-		return struct{}{}, err
-	}
-	return struct{}{}, noMore(flags)
-}
-
-func parseWorker(args []string) (workerConfig, error) {
-	var cfg workerConfig
-	flags := flag.NewFlagSet("inventory worker", flag.ContinueOnError)
-	flags.StringVar(&cfg.name, "name", "worker", "label of the worker")
-	flags.StringVar(&cfg.endpoint, "etcd", "http://127.0.0.1:2379", "endpoint of etcd")
-	flags.StringVar(&cfg.dsn, "postgres", "", "connection string of the database")
-	flags.StringVar(&cfg.prefix, "prefix", "inventory", "prefix of the keys in etcd")
-	flags.BoolVar(&cfg.fenced, "fenced", true, "use guard.Do; otherwise only the lock")
-	flags.IntVar(&cfg.pauseAt, "pause-at", 0, "stop between read and write once, when so few units are available")
-	return cfg, flags.Parse(args)
-}
-
 func exitCode(err error) int {
 	if err == nil {
 		return exitOK
 	}
 	fmt.Fprintln(os.Stderr, "inventory:", err)
 	switch {
-	case errors.Is(err, errViolated):
+	case errors.Is(err, demo.ErrViolated):
 		return exitViolated
-	case errors.Is(err, errInconclusive):
+	case errors.Is(err, demo.ErrInconclusive):
 		return exitInconclusive
 	}
 	return exitEnvironment

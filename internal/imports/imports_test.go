@@ -86,6 +86,30 @@ func TestImports_OnlyProgramsUseTheFrontDoor(t *testing.T) {
 	}
 }
 
+// What users copy needs nothing that they can't import. What starts servers for an example is
+// not to be copied.
+func TestImports_ExamplesUseWhatIsExported(t *testing.T) {
+	t.Parallel()
+	startsServers := []string{"examples/inventory", "examples/inventory/demo", "examples/quickstart/servers"}
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./examples/...")
+	cmd.Dir = "../.."
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	copied := 0
+	for line := range strings.Lines(string(out)) {
+		packages := strings.Fields(line)
+		if slices.Contains(startsServers, strings.TrimPrefix(packages[0], module)) {
+			continue
+		}
+		copied++
+		for _, imported := range packages[1:] {
+			require.False(t, strings.HasPrefix(imported, module) && strings.Contains(imported, "/internal/"), "%s imports %s", packages[0], imported)
+			require.NotContains(t, startsServers, strings.TrimPrefix(imported, module), packages[0])
+		}
+	}
+	require.Greater(t, copied, 3)
+}
+
 // The packages of the lock service depend on each other in one way: what keeps sessions
 // and what watches queues know nothing of positions in queues, nor of the Locker.
 func TestImports_TheLockServiceDependsInOneWay(t *testing.T) {

@@ -1,0 +1,133 @@
+package demo
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencekit/fencekit/examples/inventory/service"
+	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
+	"github.com/fencekit/fencekit/storage"
+)
+
+// The demo starts its own binary as workers: in a test that is the test's.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "worker" {
+		os.Exit(work(os.Args[2:]))
+	}
+	testenv.Main(m)
+}
+
+func work(args []string) (code int) {
+	cfg, err := ParseWorker(args)
+	if err != nil {
+		return 64
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	if err := RunWorker(ctx, cfg, os.Stdout); err != nil {
+		return 3
+	}
+	return 0
+}
+
+// quiet is a log that goes nowhere.
+var quiet = slog.New(slog.DiscardHandler)
+
+// patient is a context that only a hang exceeds.
+func patient(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func TestDemo_FenceHoldsAndControlOversells(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	require.NoError(t, Run(t.Context(), &out), out.String())
+	require.Contains(t, out.String(), "REFUSED by Postgres")
+	require.Contains(t, out.String(), "sold exactly 100; the lock alone oversold by 12")
+}
+
+// sold is what there is to read when so many units are reserved.
+func sold(quantity int) service.Stock { return service.Stock{OnHand: 100, Reserved: quantity} }
+
+func TestVerdict_IsAsStrictAsItSays(t *testing.T) {
+	good := result{stock: sold(100), refusals: []storage.Rejection{{Count: 1}}}
+	control := result{stock: sold(112)}
+	require.NoError(t, verdict(&bytes.Buffer{}, good, control))
+	for name, c := range map[string]struct {
+		fenced, control result
+		want            error
+	}{
+		"the fence oversold":     {result{sold(101), good.refusals}, control, ErrViolated},
+		"not everything sold":    {result{sold(99), good.refusals}, control, ErrInconclusive},
+		"none refused":           {result{sold(100), nil}, control, ErrInconclusive},
+		"the control didn't":     {good, result{stock: sold(100)}, ErrInconclusive},
+		"both sold out, no harm": {result{sold(100), nil}, result{stock: sold(100)}, ErrInconclusive},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := verdict(&bytes.Buffer{}, c.fenced, c.control)
+			require.ErrorIs(t, err, c.want)
+		})
+	}
+}
+
+// A worker that is told to stop finishes what it does and hands its lock back at
+// once: no other worker has to wait for its lease to run out.
+func TestWorker_StopsGracefully(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	dsn := pgserver.Database(t)
+	pool, err := pgxpool.New(ctx, dsn)
+	require.NoError(t, err)
+	defer pool.Close()
+	require.NoError(t, service.SetUp(ctx, pool))
+	cfg := WorkerConfig{name: "w", endpoint: etcdserver.Shared(t).Endpoint(), dsn: dsn, prefix: t.Name(), fenced: true}
+	w, err := startProcess(ctx, cfg)
+	require.NoError(t, err)
+	stopped := false
+	for e := range w.events {
+		require.NotEqual(t, eventFailed, e.Event, e.Error)
+		if e.Event == eventSold && !stopped {
+			stopped = true
+			require.NoError(t, w.cmd.Process.Signal(syscall.SIGTERM))
+		}
+	}
+	<-w.done
+	require.NoError(t, w.err)
+	require.True(t, stopped)
+	s, err := service.ReadStock(ctx, pool)
+	require.NoError(t, err)
+	require.Less(t, s.Reserved, s.OnHand, "it was to stop before it had sold everything")
+
+	client := etcdserver.Client(t)
+	keys, err := client.Get(ctx, t.Name(), clientv3.WithPrefix())
+	require.NoError(t, err)
+	require.Empty(t, keys.Kvs)
+}
+
+func TestWorker_SaysWhatIsWrong(t *testing.T) {
+	cfg := WorkerConfig{name: "w", endpoint: etcdserver.Shared(t).Endpoint(), prefix: t.Name(), fenced: true}
+	for dsn, text := range map[string]string{
+		pgserver.Database(t):                     "fencectl migrate up",
+		"postgres://127.0.0.1:1/x":               "connection refused",
+		"postgres://127.0.0.1:1/x?sslmode=maybe": "sslmode",
+	} {
+		cfg.dsn = dsn
+		var out bytes.Buffer
+		err := RunWorker(t.Context(), cfg, &out)
+		require.ErrorContains(t, err, text)
+	}
+}

@@ -1,0 +1,164 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencekit/fencekit/examples/inventory/service"
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/internal/pause"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// WorkerConfig is what a worker process is told on its command line.
+type WorkerConfig struct {
+	name     string
+	endpoint string
+	dsn      string
+	prefix   string // of its keys in etcd
+	fenced   bool
+	// pauseAt: stop at the first order that finds so few units available, or
+	// fewer, between its read and its write. 0: never.
+	pauseAt int
+}
+
+const (
+	// leaseTTL is short, so that the demo is.
+	leaseTTL = 2 * time.Second
+	// pace is how often a worker gets an order.
+	pace = 15 * time.Millisecond
+	// pausedQuantity is what the order asks for that a worker stops at.
+	pausedQuantity = 12
+	// closeTimeout bounds how long a worker takes to hand back what it holds.
+	closeTimeout = 5 * time.Second
+)
+
+// RunWorker sells until nothing is left or ctx ends, then hands back what it
+// holds. out gets its events, the last of which says why it failed, if it did.
+func RunWorker(ctx context.Context, cfg WorkerConfig, out io.Writer) error {
+	err := runWorker(ctx, cfg, out)
+	if err != nil {
+		tell(out, event{Event: eventFailed, Error: err.Error()})
+	}
+	return err
+}
+
+func runWorker(ctx context.Context, cfg WorkerConfig, out io.Writer) (err error) {
+	client, err := clientv3.New(etcd.ClientConfig(cfg.endpoint))
+	if err != nil {
+		return fmt.Errorf("connecting to etcd: %w", err)
+	}
+	defer client.Close()
+	pool, err := pgxpool.New(ctx, cfg.dsn)
+	if err != nil {
+		return fmt.Errorf("connecting to Postgres: %w", err)
+	}
+	defer pool.Close()
+	locker, err := etcd.NewLocker(client, &etcd.Config{Prefix: cfg.prefix, TTL: leaseTTL, Label: cfg.name})
+	if err != nil {
+		return err
+	}
+	s, err := newSeller(cfg, locker, pool, func(g fence.Grant) {
+		tell(out, event{Event: eventHolds, Token: int64(g.Token)})
+	})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		// ctx may have ended: that is how a worker is told to stop.
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		defer cancel()
+		err = errors.Join(err, s.close(closing), locker.Close(closing))
+	}()
+	return (&worker{cfg: cfg, seller: s, out: out}).sellAll(ctx)
+}
+
+func newSeller(cfg WorkerConfig, locker *etcd.Locker, pool *pgxpool.Pool, holds func(fence.Grant)) (seller, error) {
+	if !cfg.fenced {
+		return lockedSeller{locker, pool, holds}, nil
+	}
+	store, err := postgres.NewStore(pool, nil)
+	if err != nil {
+		return nil, err
+	}
+	g, err := guard.New(locker, store, &guard.Config{Observer: &guard.Observer{
+		Claimed: func(g fence.Grant, _ time.Duration) { holds(g) },
+	}})
+	if err != nil {
+		return nil, err
+	}
+	return fencedSeller{g}, nil
+}
+
+type worker struct {
+	cfg    WorkerConfig
+	seller seller
+	out    io.Writer
+	paused bool
+}
+
+// sellAll takes orders of one to three units until the product is sold out.
+func (w *worker) sellAll(ctx context.Context) error {
+	for n := 0; ; n++ {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pace):
+		}
+		order := service.Order{ID: fmt.Sprintf("%s-%d", w.cfg.name, n), SKU: service.SKU, Quantity: 1 + n%3}
+		switch err := w.sell(ctx, order); {
+		case errors.Is(err, service.ErrSoldOut) && order.Quantity == 1:
+			tell(w.out, event{Event: eventSoldOut})
+			return nil
+		case errors.Is(err, service.ErrSoldOut), errors.Is(err, guard.ErrStaleToken):
+			// A smaller order may still be served; a refused one counts as lost.
+		case err != nil:
+			return err
+		}
+	}
+}
+
+func (w *worker) sell(ctx context.Context, order service.Order) error {
+	decide := func(lots []service.Lot, quantity int) ([]service.Line, error) {
+		if !w.pauseNow(lots) {
+			return service.OldestFirst(lots, quantity)
+		}
+		order.Quantity = pausedQuantity
+		lines, err := service.OldestFirst(lots, pausedQuantity)
+		if err != nil {
+			return nil, err
+		}
+		return lines, w.pause(order, service.Available(lots))
+	}
+	err := w.seller.sell(ctx, order, decide)
+	var stale *guard.RejectedError
+	switch {
+	case errors.As(err, &stale):
+		tell(w.out, event{Event: eventRefused, Order: order.ID, Quantity: order.Quantity,
+			Token: int64(stale.Grant.Token), Current: int64(stale.Current.Token), Holder: stale.Current.Holder, Age: stale.Age.Seconds()})
+	case err == nil:
+		tell(w.out, event{Event: eventSold, Order: order.ID, Quantity: order.Quantity})
+	}
+	return err
+}
+
+func (w *worker) pauseNow(lots []service.Lot) bool {
+	return !w.paused && w.cfg.pauseAt > 0 && service.Available(lots) <= w.cfg.pauseAt
+}
+
+// pause stops this process until it is told to go on.
+func (w *worker) pause(order service.Order, available int) error {
+	w.paused = true
+	tell(w.out, event{Event: eventPausing, Order: order.ID, Quantity: order.Quantity, Available: available})
+	err := pause.Self()
+	tell(w.out, event{Event: eventResumed, Order: order.ID})
+	return err
+}

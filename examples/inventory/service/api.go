@@ -1,0 +1,80 @@
+package service
+
+import (
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// api answers HTTP requests. openapi.yaml describes it.
+type api struct {
+	guard  *guard.Guard[pgx.Tx]
+	locker fence.Locker
+	store  *postgres.Store
+	pool   *pgxpool.Pool
+	log    *slog.Logger
+	decide Decision // how an order is served
+
+	// requestTimeout is for how long a deduction waits for its turn and runs. Its
+	// COMMIT, once sent, has its own bounds (guard.Config).
+	requestTimeout time.Duration
+	// readTimeout bounds each read of the database, and each question whether a
+	// server is there.
+	readTimeout time.Duration
+}
+
+// handler answers a request, or returns why it doesn't.
+type handler func(w http.ResponseWriter, r *http.Request) error
+
+func (a *api) routes() map[string]handler {
+	return map[string]handler{
+		"GET /v1/skus":               a.listSKUs,
+		"GET /v1/skus/{sku}/history": a.history,
+		"POST /v1/skus/{sku}/deduct": a.deduct,
+		"GET /healthz":               healthz,
+		"GET /readyz":                a.readyz,
+		"GET /openapi.yaml":          openAPI,
+	}
+}
+
+func (a *api) handler() http.Handler {
+	mux := http.NewServeMux()
+	for pattern, h := range a.routes() {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			if err := h(w, r); err != nil {
+				a.fail(w, r, err)
+			}
+		})
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, pattern := mux.Handler(r); pattern == "" {
+			w = unmatched{w}
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+// fail answers with the problem that err is, and logs what is not the client's.
+func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
+	p := problemOf(err).told(r.Method)
+	if p.Status >= http.StatusInternalServerError {
+		a.log.Warn("request failed", "method", r.Method, "path", r.URL.Path, "status", p.Status, "error", err)
+	}
+	p.write(w)
+}
+
+// unmatched makes a problem of the mux's own answers: no such path, or another
+// method.
+type unmatched struct{ http.ResponseWriter }
+
+func (u unmatched) WriteHeader(status int) { plainProblem(status, "").write(u.ResponseWriter) }
+
+// Write drops the mux's text.
+func (u unmatched) Write(text []byte) (int, error) { return len(text), nil }

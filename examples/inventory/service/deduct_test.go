@@ -1,0 +1,204 @@
+package service
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+)
+
+func TestDeduct_SameKeyHasTheSameAnswerFromEveryServer_G4(t *testing.T) {
+	t.Parallel()
+	dsn, pool := stocked(t)
+	a, b := startService(t, config(t, dsn)), startService(t, config(t, dsn))
+	first := a.deduct("k-1", `{"qty": 45}`)
+	d := first.deduction(t)
+	require.Equal(t, []lotLine{{1, 40}, {2, 5}}, d.Lots)
+	require.Equal(t, 55, d.Available)
+	for _, s := range []*service{a, b, a} {
+		for _, same := range []struct{ key, body string }{{"k-1", ` {"qty" : 45} `}, {`"k-1"`, `{"qty":45}`}} {
+			again := s.deduct(same.key, same.body)
+			require.Equal(t, http.StatusOK, again.status)
+			require.Equal(t, first.body, again.body)
+		}
+	}
+	next := b.deduct("k-2", `{"qty":1}`).deduction(t)
+	require.Equal(t, 54, next.Available)
+	require.NotEqual(t, d.Order, next.Order)
+	require.Equal(t, map[string]int{d.Order: 45, next.Order: 1}, reservedByOrder(t, pool))
+
+	entries := a.get("/v1/skus/" + SKU + "/history?limit=1000").body
+	require.Contains(t, entries, `"token":"`+d.Token+`"`)
+	require.Contains(t, entries, `"ops":[{"id":"k-1","name":"deduct","attrs":{"qty":"45"}}]`)
+}
+
+func TestDeduct_KeyOfAnotherRequestIs422_HC5(t *testing.T) {
+	dsn, pool := stocked(t)
+	s := startService(t, config(t, dsn))
+	d := s.deduct("k", `{"qty":2}`).deduction(t)
+	again := s.deduct("k", `{"qty":3}`)
+	require.Equal(t, http.StatusUnprocessableEntity, again.status)
+	require.Equal(t, "key-reused", again.problemName(t))
+	require.Equal(t, map[string]int{d.Order: 2}, reservedByOrder(t, pool))
+}
+
+// Sold out is final for its key, also when stock comes in.
+func TestDeduct_SoldOutIsKeptForItsKey_G4(t *testing.T) {
+	dsn, pool := stocked(t)
+	s := startService(t, config(t, dsn))
+	s.deduct("most", `{"qty":98}`).deduction(t)
+	first := s.deduct("late", `{"qty":3}`)
+	require.Equal(t, http.StatusConflict, first.status)
+	require.Equal(t, "sold-out", first.problemName(t))
+	require.EqualValues(t, 2, first.problem(t)["available"])
+	_, err := pool.Exec(t.Context(), "insert into lot (sku, received, quantity) values ($1, date '2027-01-01', 10)", SKU)
+	require.NoError(t, err)
+	again := s.deduct("late", `{"qty":3}`)
+	require.Equal(t, first.body, again.body)
+	require.Equal(t, 9, s.deduct("later", `{"qty":3}`).deduction(t).Available)
+}
+
+func TestDeduct_RefusesBadRequests(t *testing.T) {
+	dsn, pool := stocked(t)
+	s := startService(t, config(t, dsn))
+	const path = "/v1/skus/" + SKU + "/deduct"
+	good := fence.Grant{Resource: Resource(SKU), Epoch: 1, Token: 1, Holder: "h"}
+	for name, c := range map[string]struct {
+		path, body string
+		header     http.Header
+		status     int
+	}{
+		"no key":             {path, `{"qty":1}`, http.Header{keyHeader: nil}, 400},
+		"two keys":           {path, `{"qty":1}`, http.Header{keyHeader: {"a", "b"}}, 400},
+		"empty key":          {path, `{"qty":1}`, http.Header{keyHeader: {""}}, 400},
+		"empty quoted key":   {path, `{"qty":1}`, http.Header{keyHeader: {`""`}}, 400},
+		"long key":           {path, `{"qty":1}`, http.Header{keyHeader: {strings.Repeat("k", maxKeyLen+1)}}, 400},
+		"space in key":       {path, `{"qty":1}`, http.Header{keyHeader: {"a b"}}, 400},
+		"one quote":          {path, `{"qty":1}`, http.Header{keyHeader: {`"`}}, 400},
+		"not ASCII":          {path, `{"qty":1}`, http.Header{keyHeader: {"\u00e9"}}, 400},
+		"no media type":      {path, `{"qty":1}`, http.Header{"Content-Type": nil}, 415},
+		"other media type":   {path, `{"qty":1}`, http.Header{"Content-Type": {"text/plain"}}, 415},
+		"large body":         {path, `{"qty":1` + strings.Repeat(" ", maxBody) + `}`, nil, 413},
+		"no body":            {path, ``, nil, 400},
+		"not JSON":           {path, `qty=1`, nil, 400},
+		"null":               {path, `null`, nil, 400},
+		"array":              {path, `[{"qty":1}]`, nil, 400},
+		"no qty":             {path, `{}`, nil, 400},
+		"other case":         {path, `{"QTY":1}`, nil, 400},
+		"unknown member":     {path, `{"qty":1,"sku":"x"}`, nil, 400},
+		"twice":              {path, `{"qty":1,"qty":2}`, nil, 400},
+		"text":               {path, `{"qty":"1"}`, nil, 400},
+		"fraction":           {path, `{"qty":1.5}`, nil, 400},
+		"none":               {path, `{"qty":0}`, nil, 400},
+		"negative":           {path, `{"qty":-1}`, nil, 400},
+		"too many":           {path, `{"qty":1001}`, nil, 400},
+		"far too many":       {path, `{"qty":99999999999999999999}`, nil, 400},
+		"something behind":   {path, `{"qty":1}{"qty":1}`, nil, 400},
+		"half an object":     {path, `{"qty":1`, nil, 400},
+		"no grant":           {path, `{"qty":1}`, http.Header{grantHeader: {"x"}}, 400},
+		"two grants":         {path, `{"qty":1}`, http.Header{grantHeader: {good.String(), good.String()}}, 400},
+		"another's grant":    {path, `{"qty":1}`, http.Header{grantHeader: {strings.Replace(good.String(), SKU, "lamp-8", 1)}}, 400},
+		"unknown sku":        {"/v1/skus/lamp-8/deduct", `{"qty":1}`, nil, 404},
+		"control in sku":     {"/v1/skus/lamp%00/deduct", `{"qty":1}`, nil, 400},
+		"sku is not UTF-8":   {"/v1/skus/lamp%ff/deduct", `{"qty":1}`, nil, 400},
+		"long sku":           {"/v1/skus/" + strings.Repeat("x", maxSKU+1) + "/deduct", `{"qty":1}`, nil, 400},
+		"empty sku":          {"/v1/skus//deduct", `{"qty":1}`, nil, 404},
+		"slash in the sku":   {"/v1/skus/a%2Fb/deduct", `{"qty":1}`, nil, 404},
+		"unknown path":       {"/v1/skus/lamp-7/add", `{"qty":1}`, nil, 404},
+		"method not allowed": {"/v1/skus", `{"qty":1}`, nil, 405},
+	} {
+		r := s.request(http.MethodPost, c.path, c.body)
+		r.Header = http.Header{"Content-Type": {"application/json"}, keyHeader: {"k"}}
+		for name, values := range c.header {
+			r.Header[name] = values
+		}
+		answer := s.call(r)
+		require.Equal(t, c.status, answer.status, "%s: %s", name, answer.body)
+		require.NotEmpty(t, answer.problem(t)["title"], name)
+		if c.status == http.StatusMethodNotAllowed {
+			require.Equal(t, "GET, HEAD", answer.header.Get("Allow"))
+		}
+	}
+	require.Empty(t, reservedByOrder(t, pool))
+	var fences int
+	require.NoError(t, pool.QueryRow(t.Context(), "select count(*) from fence.resource").Scan(&fences))
+	require.Zero(t, fences, "bad requests made fences")
+	require.NotEmpty(t, s.deduct(strings.Repeat("k", maxKeyLen), `{"qty":1}`).deduction(t).Order)
+}
+
+// A deduction under a grant that came from elsewhere is refused when a newer one
+// has claimed the product, and goes through under the newer one with the same key.
+func TestDeduct_StaleGrantIs409_G3(t *testing.T) {
+	t.Parallel()
+	ctx := patient(t)
+	dsn, pool := stocked(t)
+	cfg := config(t, dsn)
+	s := startService(t, cfg)
+	locker, err := etcd.NewLocker(etcdserver.Client(t), &etcd.Config{Prefix: cfg.Prefix, TTL: 2 * time.Second, Label: "client"})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, locker.Close(context.WithoutCancel(ctx))) }()
+
+	acquire := func() fence.Lease {
+		lease, err := locker.Acquire(ctx, Resource(SKU))
+		require.NoError(t, err)
+		return lease
+	}
+	older := acquire()
+	before := s.deductUnder(older.Grant(), "k-0")
+	require.Equal(t, older.Grant().Token.String(), before.deduction(t).Token)
+	require.NoError(t, older.Release(ctx))
+	newer := acquire()
+	s.deductUnder(newer.Grant(), "k-1").deduction(t)
+
+	refused := s.deductUnder(older.Grant(), "k-2")
+	require.Equal(t, http.StatusConflict, refused.status)
+	p := refused.problem(t)
+	require.Equal(t, problemType("stale-grant"), p["type"])
+	require.Equal(t, Resource(SKU), p["resource"])
+	require.Equal(t, older.Grant().Token.String(), p["token"])
+	require.Equal(t, newer.Grant().Token.String(), p["current_token"])
+	require.Equal(t, newer.Grant().Holder, p["holder"])
+	require.NotEmpty(t, p["since"])
+	require.Len(t, reservedByOrder(t, pool), 2)
+	require.Contains(t, s.get("/v1/skus/"+SKU+"/history").body, `"reason":"stale"`)
+
+	require.Equal(t, newer.Grant().Token.String(), s.deductUnder(newer.Grant(), "k-2").deduction(t).Token)
+	require.Equal(t, before.body, s.deductUnder(newer.Grant(), "k-0").body, "what took effect under the older grant is found under the newer")
+	require.NoError(t, newer.Release(ctx))
+	s.deduct("k-3", `{"qty":1}`).deduction(t) // under a grant of its own
+	require.Len(t, reservedByOrder(t, pool), 4)
+	forged := fence.Grant{Resource: Resource(SKU), Epoch: 1 << 30, Token: 1 << 61, Holder: "mallory"}
+	refused = s.deductUnder(forged, "k-4")
+	require.Equal(t, http.StatusConflict, refused.status)
+	require.Equal(t, problemType("refused-grant"), refused.problem(t)["type"])
+	require.Len(t, reservedByOrder(t, pool), 4)
+}
+
+// A product that is held all along is busy, which is not an error of the service.
+func TestDeduct_BusyProductIs503(t *testing.T) {
+	t.Parallel()
+	ctx := patient(t)
+	dsn, pool := stocked(t)
+	cfg := config(t, dsn)
+	cfg.Request = time.Second
+	s := startService(t, cfg)
+	locker, err := etcd.NewLocker(etcdserver.Client(t), &etcd.Config{Prefix: cfg.Prefix, TTL: 2 * time.Second})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, locker.Close(context.WithoutCancel(ctx))) }()
+	lease, err := locker.Acquire(ctx, Resource(SKU))
+	require.NoError(t, err)
+	answer := s.deduct("k", `{"qty":1}`)
+	require.Equal(t, http.StatusServiceUnavailable, answer.status)
+	require.Equal(t, "busy", answer.problemName(t))
+	require.Empty(t, reservedByOrder(t, pool))
+	require.NoError(t, lease.Release(ctx))
+	s.eventually(http.StatusOK, func() reply { return s.deduct("k", `{"qty":1}`) })
+	require.Len(t, reservedByOrder(t, pool), 1)
+}

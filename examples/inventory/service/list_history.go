@@ -1,0 +1,116 @@
+package service
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/fencekit/fencekit/storage"
+)
+
+// historyPage tells who changed a product's stock, in the order in which it took
+// effect, and who was refused. Tokens are strings: they may exceed what a number of
+// JavaScript can hold.
+type historyPage struct {
+	SKU      string         `json:"sku"`
+	Entries  []historyEntry `json:"entries"`
+	Refusals []refusal      `json:"refusals"`       // the latest, oldest first; on each page
+	Next     int64          `json:"next,omitempty"` // for ?after=; absent on the last page
+}
+
+type historyEntry struct {
+	Seq    int64              `json:"seq"` // positions have no gaps
+	Kind   string             `json:"kind"`
+	Epoch  int64              `json:"epoch"`
+	Token  string             `json:"token"`
+	Holder string             `json:"holder"`
+	At     time.Time          `json:"at"`
+	Ops    []storage.OpRecord `json:"ops"` // their ids are the clients' keys
+}
+
+type refusal struct {
+	Reason        string     `json:"reason"`
+	Stage         string     `json:"stage"`
+	Epoch         int64      `json:"epoch"`
+	Token         string     `json:"token"`
+	Holder        string     `json:"holder"`
+	CurrentToken  string     `json:"current_token"`
+	CurrentHolder string     `json:"current_holder"`
+	Since         *time.Time `json:"since,omitempty"` // when the current token was claimed
+	Count         int64      `json:"count"`
+	First         time.Time  `json:"first"`
+	Last          time.Time  `json:"last"`
+}
+
+// history answers GET /v1/skus/{sku}/history.
+func (a *api) history(w http.ResponseWriter, r *http.Request) error {
+	sku, err := readSKU(r)
+	if err != nil {
+		return err
+	}
+	limit, err := readLimit(r)
+	if err != nil {
+		return err
+	}
+	after, err := readAfter(r)
+	if err != nil {
+		return err
+	}
+	if err := a.known(r.Context(), sku); err != nil {
+		return err
+	}
+	body := historyPage{SKU: sku}
+	err = within(r.Context(), a.readTimeout, func(ctx context.Context) error {
+		entries, err := a.store.Entries(ctx, Resource(sku), after, limit+1)
+		if err != nil {
+			return err
+		}
+		refusals, err := a.store.Rejections(ctx, Resource(sku), limit)
+		body.fill(entries, refusals, limit)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, "application/json", body)
+	return nil
+}
+
+func readAfter(r *http.Request) (int64, error) {
+	text := r.URL.Query().Get("after")
+	if text == "" {
+		return 0, nil
+	}
+	after, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || after < 0 {
+		return 0, badRequest("after has to be a position: a whole number from 0.")
+	}
+	return after, nil
+}
+
+func (p *historyPage) fill(entries []storage.Entry, refusals []storage.Rejection, limit int) {
+	entries, more := page(entries, limit)
+	if more {
+		p.Next = entries[limit-1].Seq
+	}
+	p.Entries = make([]historyEntry, len(entries))
+	for i, e := range entries {
+		p.Entries[i] = historyEntry{
+			Seq: e.Seq, Kind: string(e.Kind), Epoch: e.Grant.Epoch, Token: e.Grant.Token.String(), Holder: e.Grant.Holder, At: e.At,
+			Ops: append([]storage.OpRecord{}, e.Ops...), // never null
+		}
+	}
+	p.Refusals = make([]refusal, len(refusals))
+	for i, r := range refusals {
+		p.Refusals[i] = refusal{
+			Reason: string(r.Reason), Stage: string(r.Stage), Epoch: r.Grant.Epoch, Token: r.Grant.Token.String(), Holder: r.Grant.Holder,
+			CurrentToken: r.Current.Token.String(), CurrentHolder: r.Current.Holder, Count: r.Count, First: r.First, Last: r.Last,
+		}
+		if !r.Since.IsZero() {
+			p.Refusals[i].Since = &r.Since
+		}
+	}
+	slices.Reverse(p.Refusals)
+}

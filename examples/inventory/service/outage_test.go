@@ -1,0 +1,244 @@
+package service
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/internal/pgproxy"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
+)
+
+// ownServers returns an etcd and a Postgres that a test may break, and the
+// configuration of a server on them.
+func ownServers(t *testing.T, etcdFlags ...string) (*etcdserver.Server, *pgserver.Server, Config) {
+	t.Helper()
+	ctx := patient(t)
+	etcd, err := etcdserver.Start(ctx, &etcdserver.Config{ExtraFlags: etcdFlags})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, etcd.Stop(context.Background())) })
+	pg, err := pgserver.Start(ctx, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, pg.Stop(context.Background())) })
+	dsn, err := pg.CreateDatabase(ctx, "inventory")
+	require.NoError(t, err)
+	cfg := config(t, dsn)
+	cfg.Etcd = etcd.Endpoint()
+	cfg.Stop = 5 * time.Second
+	return etcd, pg, cfg
+}
+
+// requireAway requires an answer that says which server is away, and that the
+// request may be sent again.
+func requireAway(t *testing.T, answer reply, name string, away ...any) {
+	t.Helper()
+	require.Equal(t, http.StatusServiceUnavailable, answer.status, answer.body)
+	require.Equal(t, name, answer.problemName(t), answer.body)
+	require.Equal(t, away, answer.problem(t)["away"])
+	require.Equal(t, retryAfter, answer.header.Get("Retry-After"))
+}
+
+// Every answer that openapi.yaml describes is given by a server, and described.
+func TestAPI_GivesEveryDescribedAnswer(t *testing.T) {
+	t.Parallel()
+	etcd, pg, cfg := ownServers(t)
+	s := startService(t, cfg)
+	deduct := func(key string) reply { return s.deduct(key, `{"qty":1}`) }
+
+	require.Equal(t, http.StatusOK, s.get("/healthz").status)
+	requireAway(t, s.get("/readyz"), "not-ready", "postgres")
+	require.Contains(t, s.get("/readyz").body, "inventory init")
+	pool := stock100(t, cfg.Postgres)
+	require.Equal(t, http.StatusOK, s.get("/readyz").status)
+	require.Equal(t, string(openAPIFile), s.get("/openapi.yaml").body)
+
+	require.Equal(t, http.StatusOK, deduct("k").status)
+	require.Equal(t, http.StatusConflict, s.deduct("all", `{"qty":1000}`).status)
+	require.Equal(t, http.StatusUnprocessableEntity, s.deduct("k", `{"qty":2}`).status)
+	require.Equal(t, http.StatusBadRequest, deduct("").status)
+	require.Equal(t, http.StatusRequestEntityTooLarge, s.deduct("k", string(make([]byte, maxBody+1))).status)
+	plain := s.order("k", `{"qty":1}`)
+	plain.Header.Set("Content-Type", "text/plain")
+	require.Equal(t, http.StatusUnsupportedMediaType, s.call(plain).status)
+	require.Equal(t, http.StatusNotFound, s.call(s.withPath(s.order("k", `{"qty":1}`), "/v1/skus/lamp-8/deduct")).status)
+	for path, status := range map[string]int{
+		"/v1/skus": 200, "/v1/skus?limit=0": 400, "/v1/skus/lamp-7/history": 200, "/v1/skus/lamp-7/history?after=x": 400, "/v1/skus/lamp-8/history": 404,
+	} {
+		require.Equal(t, status, s.get(path).status, path)
+	}
+	_, err := pool.Exec(t.Context(), "alter table reservation rename column quantity to amount")
+	require.NoError(t, err)
+	broken := deduct("k-2")
+	require.Equal(t, http.StatusInternalServerError, broken.status)
+	require.NotContains(t, broken.body, "quantity", "details of the server's stay in its log")
+	require.Contains(t, s.log.String(), `column r.quantity does not exist`)
+
+	require.NoError(t, etcd.Kill())
+	require.NoError(t, pg.Kill())
+	requireAway(t, s.get("/readyz"), "not-ready", "etcd", "postgres")
+	for _, path := range []string{"/v1/skus", "/v1/skus/lamp-7/history"} {
+		answer := s.get(path)
+		requireAway(t, answer, "dependency-away", "postgres")
+		require.Equal(t, "Send the same request again.", answer.problem(t)["detail"], "nothing was to be deducted, and there is no key")
+	}
+	requireAway(t, deduct("k-2"), "dependency-away", "postgres")
+	require.Equal(t, http.StatusOK, s.get("/healthz").status, "one outage must not have every server restarted")
+
+	for operation, responses := range s.spec.operations() {
+		for status := range responses {
+			require.True(t, s.spec.seen[operation+" "+status], "%s never answered with %s", operation, status)
+		}
+	}
+}
+
+// withPath returns the request for another path, which may be escaped.
+func (s *service) withPath(r *http.Request, path string) *http.Request {
+	s.Helper()
+	target, err := url.Parse(s.url + path)
+	require.NoError(s, err)
+	r.URL = target
+	return r
+}
+
+// A database is not ready without the one set of tables, nor without the other.
+func TestReadyz_NeedsAllTables(t *testing.T) {
+	t.Parallel()
+	for _, missing := range []string{"drop schema fence cascade", "delete from fence.migration where version > 1", "drop table reservation"} {
+		dsn, pool := stocked(t)
+		s := startService(t, config(t, dsn))
+		require.Equal(t, http.StatusOK, s.get("/readyz").status)
+		_, err := pool.Exec(t.Context(), missing)
+		require.NoError(t, err)
+		requireAway(t, s.get("/readyz"), "not-ready", "postgres")
+		require.Contains(t, s.get("/readyz").body, "inventory init", missing)
+	}
+}
+
+func TestOutage_EtcdAwayIs503UntilItIsBack_HD17(t *testing.T) {
+	t.Parallel()
+	etcd, _, cfg := ownServers(t)
+	pool := stock100(t, cfg.Postgres)
+	s := startService(t, cfg)
+	require.NoError(t, etcd.Kill())
+	deduct := func() reply { return s.deduct("k", `{"qty":1}`) }
+	requireAway(t, deduct(), "dependency-away", "etcd")
+	requireAway(t, s.get("/readyz"), "not-ready", "etcd")
+	require.Equal(t, http.StatusOK, s.get("/v1/skus").status, "reading needs no lock")
+	require.Empty(t, reservedByOrder(t, pool))
+	require.NoError(t, etcd.Restart(patient(t)))
+	d := s.eventually(http.StatusOK, deduct).deduction(t)
+	require.Equal(t, map[string]int{d.Order: 1}, reservedByOrder(t, pool))
+	require.Equal(t, http.StatusOK, s.eventually(http.StatusOK, func() reply { return s.get("/readyz") }).status)
+}
+
+func TestOutage_PostgresAwayIs503UntilItIsBack(t *testing.T) {
+	t.Parallel()
+	_, pg, cfg := ownServers(t)
+	pool := stock100(t, cfg.Postgres)
+	s := startService(t, cfg)
+	before := s.deduct("k-1", `{"qty":1}`)
+	deduct := func() reply { return s.deduct("k-2", `{"qty":2}`) }
+	require.NoError(t, pg.Kill())
+	requireAway(t, deduct(), "dependency-away", "postgres")
+	requireAway(t, s.get("/readyz"), "not-ready", "postgres")
+	require.NoError(t, pg.Restart(patient(t)))
+	d := s.eventually(http.StatusOK, deduct).deduction(t)
+	require.Equal(t, before.body, s.deduct("k-1", `{"qty":1}`).body)
+	pool.Reset() // its connections died with the server
+	require.Equal(t, map[string]int{before.deduction(t).Order: 1, d.Order: 2}, reservedByOrder(t, pool))
+}
+
+// A database that is there and says nothing.
+func TestOutage_SilentPostgresIs503UntilItAnswers(t *testing.T) {
+	t.Parallel()
+	_, pg, cfg := ownServers(t)
+	pool := stock100(t, cfg.Postgres)
+	proxy := startProxy(t, &cfg)
+	s := startService(t, cfg)
+	deduct := func() reply { return s.deduct("k", `{"qty":2}`) }
+	require.NoError(t, pg.Pause())
+	proxy.Pause(pgproxy.ToServer)
+	proxy.Pause(pgproxy.ToClient)
+	requireAway(t, deduct(), "dependency-away", "postgres")
+	requireAway(t, s.get("/readyz"), "not-ready", "postgres")
+	require.NoError(t, pg.Resume())
+	proxy.Resume(pgproxy.ToServer)
+	proxy.Resume(pgproxy.ToClient)
+	d := s.eventually(http.StatusOK, deduct).deduction(t)
+	require.Equal(t, map[string]int{d.Order: 2}, reservedByOrder(t, pool))
+}
+
+// COMMIT was sent, and the database can't be asked what became of it: the server
+// says so, and the same key finds out. Both ways: it had arrived, or it had not.
+func TestOutage_UnknownOutcomeIs503AndTheKeyFindsOut_G4(t *testing.T) {
+	t.Parallel()
+	for name, action := range map[string]func() *pgproxy.Action{
+		"applied": pgproxy.SwallowReply, "not applied": pgproxy.SwallowCommit,
+	} {
+		t.Run(name, func(t *testing.T) {
+			dsn, pool := stocked(t)
+			cfg := config(t, dsn)
+			cfg.resolveTimeout = time.Second
+			proxy := startProxy(t, &cfg)
+			s := startService(t, cfg)
+			deduct := func() reply { return s.deduct("k", `{"qty":2}`) }
+			before := s.deduct("k-0", `{"qty":1}`).deduction(t)
+
+			lose, lost := action(), false
+			proxy.OnCommit(func(sql string) *pgproxy.Action {
+				switch {
+				case lost: // the outcome can't be asked for
+					return pgproxy.SwallowCommit()
+				case strings.Contains(sql, ".seal("):
+					lost = true
+					return lose
+				}
+				return nil
+			})
+			answer := deduct()
+			requireAway(t, answer, "unknown-outcome", "postgres")
+			require.NoError(t, lose.Wait(patient(t)))
+			require.Equal(t, map[bool]int{true: 2, false: 1}[name == "applied"], len(reservedByOrder(t, pool)))
+
+			proxy.OnCommit(nil)
+			d := s.eventually(http.StatusOK, deduct).deduction(t)
+			require.Equal(t, map[string]int{before.Order: 1, d.Order: 2}, reservedByOrder(t, pool))
+		})
+	}
+}
+
+// A COMMIT that didn't arrive is no concern of the client's: the order runs again.
+func TestDeduct_RunsAgainWhenCommitDidNotArrive_G4(t *testing.T) {
+	t.Parallel()
+	dsn, pool := stocked(t)
+	cfg := config(t, dsn)
+	proxy := startProxy(t, &cfg)
+	s := startService(t, cfg)
+	lose := pgproxy.SwallowCommit()
+	proxy.OnCommit(func(sql string) *pgproxy.Action {
+		if strings.Contains(sql, ".seal(") {
+			return lose // once
+		}
+		return nil
+	})
+	d := s.deduct("k", `{"qty":2}`).deduction(t)
+	require.NoError(t, lose.Wait(patient(t)))
+	require.Equal(t, map[string]int{d.Order: 2}, reservedByOrder(t, pool))
+	require.Contains(t, s.get("/v1/skus/"+SKU+"/history").body, `"kind":"void"`)
+}
+
+// startProxy starts a proxy before the database of cfg, which then uses that.
+func startProxy(t *testing.T, cfg *Config) *pgproxy.Proxy {
+	t.Helper()
+	proxy, err := pgproxy.New(cfg.Postgres)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
+	cfg.Postgres = proxy.DSN()
+	return proxy
+}

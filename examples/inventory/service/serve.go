@@ -1,0 +1,152 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+)
+
+// Config says how to serve, and on which servers.
+type Config struct {
+	Listen   string // address to serve HTTP on
+	Etcd     string // endpoints, separated by commas
+	Postgres string // connection string
+	Prefix   string // of the keys in etcd
+	Name     string // of this server in the history
+	TTL      time.Duration
+	Request  time.Duration // bounds a deduction before its COMMIT
+	Read     time.Duration // bounds a read of the database
+	Stop     time.Duration // bounds what runs after a signal to stop
+
+	resolveTimeout time.Duration // guard.Config's
+}
+
+// ParseServe reads the command line of "inventory serve".
+func ParseServe(args []string) (Config, error) {
+	var cfg Config
+	flags := flag.NewFlagSet("inventory serve", flag.ContinueOnError)
+	flags.StringVar(&cfg.Listen, "listen", "127.0.0.1:8080", "address to serve HTTP on; there is no authentication")
+	flags.StringVar(&cfg.Etcd, "etcd", "http://127.0.0.1:2379", "endpoints of etcd, separated by commas")
+	flags.StringVar(&cfg.Postgres, "postgres", "", "connection string of the database")
+	flags.StringVar(&cfg.Prefix, "prefix", "inventory", "prefix of the keys in etcd, the same for all servers of one database")
+	flags.StringVar(&cfg.Name, "name", "", "label of this server in the history (default its host and process id)")
+	flags.DurationVar(&cfg.TTL, "ttl", 10*time.Second, "for how long the locks of a server that died are kept")
+	flags.DurationVar(&cfg.Request, "request-timeout", 10*time.Second, "for how long a deduction may wait and run before its COMMIT")
+	flags.DurationVar(&cfg.Read, "read-timeout", 3*time.Second, "for how long a read of the database may take")
+	flags.DurationVar(&cfg.Stop, "stop-timeout", 20*time.Second, "for how long requests may go on after a signal to stop")
+	if err := flags.Parse(args); err != nil {
+		return cfg, err
+	}
+	return cfg, errors.Join(noMore(flags), positive("request-timeout", cfg.Request), positive("read-timeout", cfg.Read),
+		positive("stop-timeout", cfg.Stop), given(cfg.Postgres))
+}
+
+func given(dsn string) error {
+	if dsn == "" {
+		return errors.New("-postgres is missing: give the connection string of the database")
+	}
+	return nil
+}
+
+func noMore(flags *flag.FlagSet) error {
+	if flags.NArg() > 0 {
+		return fmt.Errorf("%s: what is %q?", flags.Name(), flags.Args())
+	}
+	return nil
+}
+
+func positive(name string, d time.Duration) error {
+	if d <= 0 {
+		return fmt.Errorf("-%s is %v, want more than 0", name, d)
+	}
+	return nil
+}
+
+// Serve listens and serves, see ServeOn.
+func Serve(ctx context.Context, cfg Config, out io.Writer, log *slog.Logger) error {
+	listener, err := Listen(cfg.Listen)
+	if err != nil {
+		return err
+	}
+	return ServeOn(ctx, listener, cfg, out, log)
+}
+
+// Listen listens on an address.
+func Listen(address string) (net.Listener, error) {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("%w (choose another with -listen, such as -listen 127.0.0.1:0 for a free port)", err)
+	}
+	return listener, nil
+}
+
+// ServeOn answers HTTP requests until ctx ends. Then it accepts no more, lets those
+// finish that have begun, gives back what it has locked, and returns. It closes the
+// listener.
+func ServeOn(ctx context.Context, listener net.Listener, cfg Config, out io.Writer, log *slog.Logger) (err error) {
+	c, err := connect(ctx, cfg, log)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	a := &api{guard: c.guard.Guard, locker: c.guard.Locker, store: c.guard.Store, pool: c.pool, log: log, decide: OldestFirst, requestTimeout: cfg.Request, readTimeout: cfg.Read}
+	server := newServer(a.handler(), cfg.Request, log)
+	stopForgetting := inBackground(ctx, func(ctx context.Context) { forgetOld(ctx, c.guard.Store, forgetInterval, log) })
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(listener) }()
+	fmt.Fprintf(out, "serving on http://%s\ntry: curl -s http://%s/v1/skus (Ctrl-C ends this)\n", listener.Addr(), listener.Addr())
+
+	select {
+	case err = <-failed: // such as: out of file descriptors
+	case <-ctx.Done():
+	}
+	log.Info("stopping", "within", cfg.Stop)
+	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.Stop)
+	defer cancel()
+	err = errors.Join(err, stopServer(stopping, server))
+	stopForgetting()
+	return errors.Join(err, c.close(stopping))
+}
+
+// newServer has a bound for everything that a client may be slow at.
+func newServer(h http.Handler, requestTimeout time.Duration, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		// An answer can take the request's time, then that of COMMIT and of asking
+		// what became of it (guard.Config: 10 s each).
+		WriteTimeout:   requestTimeout + 30*time.Second,
+		IdleTimeout:    time.Minute,
+		MaxHeaderBytes: 16 << 10,
+		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+}
+
+// stopServer lets requests finish, or cuts them off when ctx ends.
+func stopServer(ctx context.Context, server *http.Server) error {
+	err := server.Shutdown(ctx)
+	if err != nil {
+		err = errors.Join(fmt.Errorf("requests were cut off, each has its outcome under its key: %w", err), server.Close())
+	}
+	return err
+}
+
+// inBackground runs f until ctx ends or stop is called, which waits for its end.
+func inBackground(ctx context.Context, f func(ctx context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f(ctx)
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}

@@ -1,0 +1,241 @@
+package service
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+)
+
+// child is a server in a process of its own.
+type child struct {
+	*service
+	process *os.Process
+	exited  chan struct{}
+	state   *os.ProcessState // once exited is closed
+}
+
+// startChild starts "inventory serve" on the servers of cfg. It ends with the test,
+// also if the test is killed: then its input ends.
+func startChild(t testing.TB, cfg Config) *child {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command(self, "serve", "-listen", "127.0.0.1:0", "-ttl", cfg.TTL.String(), "-prefix", cfg.Prefix,
+		"-etcd", cfg.Etcd, "-postgres", cfg.Postgres, "-stop-timeout", cfg.Stop.String(), "-request-timeout", cfg.Request.String())
+	log := &lockedBuffer{}
+	cmd.Stderr = log
+	input, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	output, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	p := &child{service: newService(t, output), process: cmd.Process, exited: make(chan struct{})}
+	p.log = log
+	go func() {
+		defer close(p.exited)
+		_, _ = io.Copy(io.Discard, output)
+		_ = cmd.Wait() // its error is in state
+		p.state = cmd.ProcessState
+	}()
+	t.Cleanup(func() {
+		_ = p.process.Kill()
+		<-p.exited
+		_ = input.Close()
+		if t.Failed() {
+			t.Log(log.String())
+		}
+	})
+	return p
+}
+
+// await waits for the process's end.
+func (c *child) await() {
+	c.Helper()
+	select {
+	case <-c.exited:
+	case <-patient(c).Done():
+		require.Fail(c, "the server doesn't end", c.log.String())
+	}
+}
+
+// blocked returns once a server waits for a lock of the test's, which makes its
+// request stay in flight.
+func blocked(t testing.TB, pool *pgxpool.Pool) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		var waiting bool
+		err := pool.QueryRow(t.Context(), "select exists (select from pg_locks where not granted and database = (select oid from pg_database where datname = current_database()))").Scan(&waiting)
+		return err == nil && waiting
+	}, time.Minute, 10*time.Millisecond)
+}
+
+// lockReservations blocks all reservations until letGo is called.
+func lockReservations(t testing.TB, pool *pgxpool.Pool) (letGo func()) {
+	t.Helper()
+	tx, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	_, err = tx.Exec(t.Context(), "lock table reservation in exclusive mode")
+	require.NoError(t, err)
+	return func() { require.NoError(t, tx.Rollback(t.Context())) }
+}
+
+// inFlight sends a request, and returns once a server works on it.
+func (s *service) inFlight(pool *pgxpool.Pool, r *http.Request) <-chan reply {
+	s.Helper()
+	answer := make(chan reply, 1)
+	go func() {
+		defer close(answer)
+		if got, err := s.try(r); err == nil {
+			answer <- got
+		}
+	}()
+	blocked(s, pool)
+	return answer
+}
+
+// A server that is told to stop takes no new requests, finishes what it has begun,
+// and gives back its locks: no other server has to wait for them to run out.
+func TestServe_StopFinishesWhatRuns_HD13(t *testing.T) {
+	for name, sig := range map[string]syscall.Signal{"SIGTERM": syscall.SIGTERM, "SIGINT": syscall.SIGINT} {
+		t.Run(name, func(t *testing.T) {
+			dsn, pool := stocked(t)
+			cfg := config(t, dsn)
+			etcd := etcdserver.Client(t)
+			before, err := etcd.Leases(t.Context())
+			require.NoError(t, err)
+			s := startChild(t, cfg)
+			letGo := lockReservations(t, pool)
+			answer := s.inFlight(pool, s.order("k", `{"qty":2}`))
+			require.NoError(t, s.process.Signal(sig))
+			require.Eventually(t, func() bool {
+				conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+				if err == nil {
+					_ = conn.Close()
+				}
+				return err != nil
+			}, time.Minute, 10*time.Millisecond, "it takes new connections")
+			require.Empty(t, reservedByOrder(t, pool))
+			letGo()
+			d := (<-answer).deduction(t)
+			s.await()
+			require.True(t, s.state.Success(), "%v\n%s", s.state, s.log)
+			require.Equal(t, map[string]int{d.Order: 2}, reservedByOrder(t, pool))
+			keys, err := etcd.Get(t.Context(), cfg.Prefix, clientv3.WithPrefix())
+			require.NoError(t, err)
+			require.Empty(t, keys.Kvs)
+			after, err := etcd.Leases(t.Context())
+			require.NoError(t, err)
+			require.Subset(t, before.Leases, after.Leases, "its session is left")
+		})
+	}
+}
+
+func TestServe_SecondSignalEndsAtOnce(t *testing.T) {
+	dsn, pool := stocked(t)
+	s := startChild(t, config(t, dsn))
+	letGo := lockReservations(t, pool)
+	answer := s.inFlight(pool, s.order("k", `{"qty":2}`))
+	require.NoError(t, s.process.Signal(syscall.SIGTERM))
+	require.Eventually(t, func() bool { return strings.Contains(s.log.String(), "stopping") }, time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool { // it may not be listening for a second one yet
+		_ = s.process.Signal(syscall.SIGTERM)
+		select {
+		case <-s.exited:
+			return true
+		default:
+			return false
+		}
+	}, time.Minute, 10*time.Millisecond)
+	require.Equal(t, syscall.SIGTERM, s.state.Sys().(syscall.WaitStatus).Signal())
+	_, answered := <-answer
+	require.False(t, answered)
+	letGo()
+}
+
+// Requests that don't end within the bound are cut off, and the server says so.
+func TestServe_StopIsBounded(t *testing.T) {
+	dsn, pool := stocked(t)
+	cfg := config(t, dsn)
+	cfg.Stop = 100 * time.Millisecond
+	s := startChild(t, cfg)
+	letGo := lockReservations(t, pool)
+	answer := s.inFlight(pool, s.order("k", `{"qty":2}`))
+	require.NoError(t, s.process.Signal(syscall.SIGTERM))
+	s.await()
+	require.Equal(t, failed, s.state.ExitCode())
+	require.Contains(t, s.log.String(), "requests were cut off")
+	_, answered := <-answer
+	require.False(t, answered)
+	letGo()
+	require.Empty(t, reservedByOrder(t, pool))
+	again := startChild(t, cfg).deduct("k", `{"qty":2}`)
+	require.Equal(t, map[string]int{again.deduction(t).Order: 2}, reservedByOrder(t, pool))
+}
+
+// What a client asked for that has gone away is done nevertheless, and its key
+// finds it.
+func TestDeduct_GoesOnWhenItsClientGoesAway_G4(t *testing.T) {
+	dsn, pool := stocked(t)
+	s := startService(t, config(t, dsn))
+	letGo := lockReservations(t, pool)
+	ctx, hangUp := context.WithCancel(t.Context())
+	answer := s.inFlight(pool, s.order("k", `{"qty":2}`).WithContext(ctx))
+	hangUp()
+	_, answered := <-answer
+	require.False(t, answered)
+	letGo()
+	require.Eventually(t, func() bool { return len(reservedByOrder(t, pool)) == 1 }, time.Minute, 10*time.Millisecond)
+	require.Equal(t, map[string]int{s.deduct("k", `{"qty":2}`).deduction(t).Order: 2}, reservedByOrder(t, pool))
+}
+
+// No client can keep a connection for ever, and none is cut off before the time has
+// passed that its answer may take.
+func TestServe_BoundsWhatAClientMaySpend(t *testing.T) {
+	s := newServer(http.NotFoundHandler(), 10*time.Second, quiet)
+	for name, d := range map[string]time.Duration{"header": s.ReadHeaderTimeout, "request": s.ReadTimeout, "answer": s.WriteTimeout, "idle": s.IdleTimeout} {
+		require.Positive(t, d, name)
+		require.LessOrEqual(t, d, time.Minute, name)
+	}
+	require.Greater(t, s.WriteTimeout, 30*time.Second, "request, COMMIT and its settlement")
+	require.Positive(t, s.MaxHeaderBytes)
+}
+
+func TestServe_SaysWhatIsWrong(t *testing.T) {
+	for _, args := range [][]string{
+		{}, {"-postgres", "x", "more"}, {"-postgres", "x", "-request-timeout", "0s"},
+		{"-postgres", "x", "-read-timeout", "-1s"}, {"-postgres", "x", "-stop-timeout", "0s"}, {"-fast"},
+	} {
+		_, err := ParseServe(args)
+		require.Error(t, err, args)
+	}
+	for _, args := range [][]string{{}, {"-postgres", "x", "more"}} {
+		_, err := ParseInit(args)
+		require.Error(t, err, args)
+	}
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	for text, args := range map[string][]string{
+		"address already in use": {"-listen", taken.Addr().String(), "-postgres", "postgres://127.0.0.1:1/x"},
+		"sslmode":                {"-listen", "127.0.0.1:0", "-postgres", "postgres://127.0.0.1:1/x?sslmode=maybe"},
+		"TTL":                    {"-listen", "127.0.0.1:0", "-postgres", "postgres://127.0.0.1:1/x", "-ttl", "1ms"},
+	} {
+		cfg, err := ParseServe(args)
+		require.NoError(t, err)
+		require.ErrorContains(t, Serve(t.Context(), cfg, io.Discard, quiet), text)
+	}
+}
