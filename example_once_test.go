@@ -62,7 +62,7 @@ func Example_once() {
 		fmt.Println(transfer(ctx, g, "a", "b", 3, "key-1", []byte("3 from a to b")))
 	}
 	_, err = transfer(ctx, g, "a", "b", 4, "key-1", []byte("4 from a to b"))
-	fmt.Println(errors.Is(err, guard.ErrOpReuse), guard.SafeToRetry(err))
+	fmt.Println(errors.Is(err, guard.ErrKeyReused), guard.SafeToRetry(err))
 	// Output:
 	// {7 3} <nil>
 	// {7 3} <nil>

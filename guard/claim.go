@@ -47,7 +47,7 @@ func (e *engine[Tx]) ready(ctx context.Context, s *grantState) error {
 	return nil
 }
 
-// wentBack marks the rejection of a claim if it shows that the lock service went back: a
+// wentBack corrects the reason of a claim's rejection as stale if it shows that the lock service went back: a
 // grant that had claimed before this one was asked for has the higher token. Times can't
 // show it: this machine may have been paused between acquiring and claiming.
 func (s *grantState) wentBack(err error) error {
@@ -55,7 +55,9 @@ func (s *grantState) wentBack(err error) error {
 	if rejection == nil || rejection.Reason != storage.ReasonStale || s.claimedBefore.Compare(s.grant) <= 0 {
 		return err
 	}
-	return &tokensWentBackError{rejection: rejection, err: err}
+	known := *rejection
+	known.Reason = storage.ReasonTokensWentBack
+	return &known
 }
 
 // stepFailed returns the error for a step of the store that failed before op ran. A

@@ -26,7 +26,7 @@ type Config struct {
 	MaxRun time.Duration
 	// StoreTimeout bounds the wait for the database before a function runs: for a
 	// connection, the claim and BEGIN. A holder that can't reach the database gives
-	// up after it, with ErrStoreTimeout, rather than keep others from trying; default
+	// up after it, with ErrStoreUnavailable, rather than keep others from trying; default
 	// 15 s.
 	StoreTimeout time.Duration
 	// CommitTimeout bounds one COMMIT, which the end of the caller's context

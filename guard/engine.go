@@ -81,7 +81,7 @@ func (e *engine[Tx]) begin(ctx context.Context, states grantStates) (storage.Txn
 func (e *engine[Tx]) withStoreTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, abort := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(e.aborted, func() { abort(context.Cause(e.aborted)) })
-	ctx, cancel := context.WithTimeoutCause(ctx, e.storeTimeout, fmt.Errorf("%w (Config.StoreTimeout is %v)", ErrStoreTimeout, e.storeTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, e.storeTimeout, fmt.Errorf("%w: no answer in time (Config.StoreTimeout is %v)", ErrStoreUnavailable, e.storeTimeout))
 	return ctx, func() {
 		stop()
 		cancel()
@@ -99,7 +99,7 @@ func (e *engine[Tx]) recall(ctx context.Context, states grantStates, o options) 
 	defer cancel()
 	kept, found, err := e.store.Recall(ctx, *o.once, states.claims()...)
 	switch {
-	case errors.Is(err, ErrOpReuse):
+	case errors.Is(err, ErrKeyReused):
 		return false, err
 	case err != nil:
 		return false, e.stepFailed(ctx, states, "once", err)

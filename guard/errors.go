@@ -2,7 +2,6 @@ package guard
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/storage"
@@ -21,26 +20,17 @@ var (
 	// Hold anew. A receiver of the Hold's grant that writes to the same database
 	// is such another transaction.
 	ErrOvertaken = storage.ErrOvertaken
-	// ErrCollision: another holder claimed the very same epoch and token, as can
-	// happen when the lock service was restored from a backup. Raise the epoch.
-	ErrCollision = storage.ErrCollision
-	// ErrEpochBehind: the database has seen a higher epoch than the grant's. The
-	// lock service was restored or mixed up with another one: raise its epoch. Or the
-	// epoch was raised after the grant was acquired: acquire another, as Do and Hold do.
-	ErrEpochBehind = storage.ErrEpochBehind
-	// ErrWentBack: the fence is behind a position that this grant has seen
-	// committed: the database was restored or failed over and lost its newest
-	// transactions. What was read under the grant may be gone.
-	ErrWentBack = storage.ErrWentBack
-	// ErrFailedOver: the grant was claimed before the database failed over to
-	// another server, or was restored. Nothing that the fence can see is missing,
-	// but what was read under the grant may be gone. Acquire anew, read
-	// anew and decide anew.
+	// ErrWrongLockService: the grant doesn't fit what the database has seen: the lock
+	// service was restored from a backup, mixed up with another one, or the grant was
+	// forged. An operator has to act, as by raising the epoch; trying again doesn't help.
+	// RejectedError's Reason says which: collision, epoch behind, tokens went back, token jump.
+	ErrWrongLockService = storage.ErrWrongLockService
+	// ErrFailedOver: the database failed over to another server, or was restored, since
+	// the grant was claimed, so what was read under the grant may be gone. RejectedError's
+	// Reason says whether writes are known to be lost: went back, if the fence is behind a
+	// position that this grant has seen committed; failed over, if the fence misses
+	// nothing. Acquire anew, read anew and decide anew.
 	ErrFailedOver = storage.ErrFailedOver
-	// ErrTokenJump: the grant's token or epoch is so far above the database's mark,
-	// which follows what has claimed in steps, that it is taken for a mistake: accepted, it would shut
-	// everybody else out for good.
-	ErrTokenJump = storage.ErrTokenJump
 	// ErrUnknownOutcome: COMMIT was sent, its reply was lost, and the database
 	// could not be asked in time. The operation took effect or it did not. See
 	// UnknownOutcomeError, which can ask again.
@@ -49,17 +39,13 @@ var (
 	// after its end. What a raw COMMIT of the user's wrote stays, without a seal:
 	// the second exception to G4.
 	ErrTxEnded = storage.ErrTxEnded
-	// ErrOpReuse: the key of Once was used before for another request. See
-	// OpReuseError.
-	ErrOpReuse = storage.ErrOpReuse
-	// ErrTokensWentBack: a grant is lower than one that was known here to have
-	// claimed before this one was asked for, so the lock service issues lower tokens
-	// than it did: it was restored from a backup, or is another one. Raise its epoch.
-	// The error is an ErrStaleToken too; a Guard's first rejection is nothing else.
-	ErrTokensWentBack = errors.New("guard: lock service went back")
-	// ErrStoreTimeout: the database didn't answer within Config.StoreTimeout.
-	// Nothing was done, and the resource is passed on if others wait for it.
-	ErrStoreTimeout = errors.New("guard: database did not answer in time")
+	// ErrKeyReused: the key of Once was used before for another request. See
+	// KeyReusedError.
+	ErrKeyReused = storage.ErrKeyReused
+	// ErrStoreUnavailable: the database can't be reached, or didn't answer within
+	// Config.StoreTimeout. Nothing was done, and the resource is passed on if others
+	// wait for it.
+	ErrStoreUnavailable = storage.ErrStoreUnavailable
 	// ErrClosed: the Guard was closed.
 	ErrClosed = fence.ErrClosed
 	// ErrInvalid: an argument or a Config is out of bounds.
@@ -70,23 +56,6 @@ var (
 // when. Which of the sentinels it is, its Reason says.
 type RejectedError = storage.RejectedError
 
-// OpReuseError says that a key of Once was used before, for another request. It is
-// ErrOpReuse.
-type OpReuseError = storage.OpReuseError
-
-// tokensWentBackError is a stale rejection that the lock service is to blame for.
-type tokensWentBackError struct {
-	rejection *RejectedError
-	err       error
-}
-
-func (e *tokensWentBackError) Error() string {
-	return fmt.Sprintf("%v, as was known before token %d was asked for: the lock service was restored from a backup or is another one: raise its epoch above %d",
-		e.err, e.rejection.Grant.Token, e.rejection.Current.Epoch)
-}
-
-// Is reports whether target is ErrTokensWentBack.
-func (e *tokensWentBackError) Is(target error) bool { return target == ErrTokensWentBack }
-
-// Unwrap returns the rejection.
-func (e *tokensWentBackError) Unwrap() error { return e.err }
+// KeyReusedError says that a key of Once was used before, for another request. It is
+// ErrKeyReused.
+type KeyReusedError = storage.KeyReusedError

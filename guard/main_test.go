@@ -121,3 +121,11 @@ func doOnce[R guard.Resources](ctx context.Context, on guard.Runner[*memory.Tx],
 	}, opts...)
 	return err
 }
+
+// requireRejected requires that err is a rejection for a reason.
+func requireRejected(t testing.TB, err error, want storage.Reason) {
+	t.Helper()
+	rejected := new(storage.RejectedError)
+	require.ErrorAs(t, err, &rejected)
+	require.Equal(t, want, rejected.Reason)
+}

@@ -72,10 +72,10 @@ func TestOnce_RejectsAnotherRequest(t *testing.T) {
 	g := w.process("a", nil)
 	require.NoError(t, doOnce(t.Context(), g, sku, increment("n"), guard.Once("k", []byte("2"))))
 	err := doOnce(t.Context(), g, sku, increment("n"), guard.Once("k", []byte("3")), guard.Retryable())
-	require.ErrorIs(t, err, guard.ErrOpReuse)
-	var reuse *guard.OpReuseError
+	require.ErrorIs(t, err, guard.ErrKeyReused)
+	var reuse *guard.KeyReusedError
 	require.ErrorAs(t, err, &reuse)
-	require.Equal(t, guard.OpReuseError{Resource: sku, Key: "k"}, *reuse)
+	require.Equal(t, guard.KeyReusedError{Resource: sku, Key: "k"}, *reuse)
 	require.ErrorContains(t, err, `key "k" was used for another request`)
 	require.Equal(t, "1", w.store.Read("n"))
 	require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")), "the grant stays good")
@@ -90,12 +90,12 @@ func TestOnce_OverSeveralResources_G4(t *testing.T) {
 	require.NoError(t, doOnce(t.Context(), g, []string{"x", "y"}, increment("n"), once))
 	require.NoError(t, doOnce(t.Context(), g, []string{"y", "x"}, increment("n"), once))
 	require.Equal(t, "1", w.store.Read("n"))
-	require.ErrorIs(t, doOnce(t.Context(), g, []string{"x", "z"}, increment("n"), once), guard.ErrOpReuse)
-	require.ErrorIs(t, doOnce(t.Context(), g, []string{"a", "y"}, increment("n"), once), guard.ErrOpReuse)
-	require.ErrorIs(t, doOnce(t.Context(), g, "y", increment("n"), once), guard.ErrOpReuse)
+	require.ErrorIs(t, doOnce(t.Context(), g, []string{"x", "z"}, increment("n"), once), guard.ErrKeyReused)
+	require.ErrorIs(t, doOnce(t.Context(), g, []string{"a", "y"}, increment("n"), once), guard.ErrKeyReused)
+	require.ErrorIs(t, doOnce(t.Context(), g, "y", increment("n"), once), guard.ErrKeyReused)
 	require.NoError(t, doOnce(t.Context(), g, "z", increment("n"), once))
 	require.NoError(t, doOnce(t.Context(), g, []string{"a", "b", "c d"}, increment("n"), once))
-	require.ErrorIs(t, doOnce(t.Context(), g, []string{"a", "b c", "d"}, increment("n"), once), guard.ErrOpReuse)
+	require.ErrorIs(t, doOnce(t.Context(), g, []string{"a", "b c", "d"}, increment("n"), once), guard.ErrKeyReused)
 }
 
 func TestOnce_LeavesAnOpIDAsItIs(t *testing.T) {

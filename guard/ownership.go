@@ -123,7 +123,7 @@ func (k *keeper) supersededBy(resource string) fence.Grant {
 // noteSuperseding remembers, for the next acquisition, which grant has superseded o's.
 // The caller has locked keeper.mu.
 func (k *keeper) noteSuperseding(o *ownership) {
-	if rejection := rejectionOf(o.rejected, o.grant); rejection != nil && rejection.Reason == storage.ReasonStale {
+	if rejection := rejectionOf(o.rejected, o.grant); rejection != nil && (rejection.Reason == storage.ReasonStale || rejection.Reason == storage.ReasonTokensWentBack) {
 		k.superseding[o.grant.Resource] = rejection.Current
 	} else {
 		delete(k.superseding, o.grant.Resource)

@@ -250,7 +250,7 @@ func TestStale_QueuedCallAcquiresAnew_G3(t *testing.T) {
 	behindADisturbedCall(t, func(w *world) {
 		// A grant between the first and the second of the lock service.
 		_, err := w.store.Claim(context.Background(), fence.Grant{Resource: sku, Epoch: 1, Token: 1, Holder: "x"})
-		require.ErrorIs(w, err, guard.ErrCollision)
+		requireRejected(w, err, storage.ReasonCollision)
 		w.locks.SetToken(3)
 		_, err = w.store.Claim(context.Background(), grant(2))
 		require.NoError(w, err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // maxRuns bounds how often a Retryable operation runs.
@@ -66,9 +67,16 @@ func (r *runs) next(ctx context.Context) bool {
 // retryableUnderNewGrants is for calls that can acquire anew: a stale grant is no obstacle, nor
 // is one of before a failover.
 func retryableUnderNewGrants(err error) bool {
-	stale := errors.Is(err, ErrStaleToken) && !errors.Is(err, ErrTokensWentBack)
-	over := stale || errors.Is(err, ErrFailedOver) || errors.Is(err, fence.ErrLeaseLost)
+	stale := errors.Is(err, ErrStaleToken) && !errors.Is(err, ErrWrongLockService)
+	over := stale || failedOver(err) || errors.Is(err, fence.ErrLeaseLost)
 	return retryableUnderSameGrants(err) || over && !errors.Is(err, ErrUnknownOutcome)
+}
+
+// failedOver reports whether the database failed over and the fence misses nothing. One
+// that went back has lost writes: the caller has to know before anything runs again.
+func failedOver(err error) bool {
+	var rejected *RejectedError
+	return errors.As(err, &rejected) && rejected.Reason == storage.ReasonFailedOver
 }
 
 // retryableUnderSameGrants is for calls that have the one grant, and read all they need in
@@ -113,13 +121,13 @@ func SafeToRetry(err error) bool {
 	case errors.As(err, &unknown):
 		return unknown.Once
 	case errors.Is(err, ErrUnknownOutcome), errors.Is(err, ErrTxEnded), errors.Is(err, ErrInvalid), errors.Is(err, ErrClosed),
-		errors.Is(err, ErrTokensWentBack), errors.As(err, &callers):
+		errors.Is(err, ErrWrongLockService), errors.As(err, &callers):
 		return false
 	case errors.As(err, &rejected):
-		return errors.Is(err, ErrStaleToken) || errors.Is(err, ErrOvertaken) || errors.Is(err, ErrFailedOver)
+		return errors.Is(err, ErrStaleToken) || errors.Is(err, ErrOvertaken) || failedOver(err)
 	case errors.As(err, &away):
 		return away.Reason == fence.Unreachable || away.Reason == fence.QueueLost || temporary(away.Err)
-	case errors.Is(err, fence.ErrLeaseLost), errors.Is(err, ErrStoreTimeout):
+	case errors.Is(err, fence.ErrLeaseLost), errors.Is(err, ErrStoreUnavailable):
 		return true
 	}
 	return errors.As(err, &says) && says.Retryable()

@@ -214,11 +214,11 @@ func TestOnce_InAHoldOfSeveralIsForTheResourceNamed_G4(t *testing.T) {
 	for range 2 {
 		require.NoError(t, guard.Hold(t.Context(), g, both, func(ctx context.Context, h held) error {
 			require.NoError(t, doOnce(ctx, h, "x", increment("n"), once))
-			require.ErrorIs(t, doOnce(ctx, h, "y", increment("n"), once), guard.ErrOpReuse)
+			require.ErrorIs(t, doOnce(ctx, h, "y", increment("n"), once), guard.ErrKeyReused)
 			return nil
 		}))
 	}
-	require.ErrorIs(t, doOnce(t.Context(), g, "x", increment("n"), once), guard.ErrOpReuse)
+	require.ErrorIs(t, doOnce(t.Context(), g, "x", increment("n"), once), guard.ErrKeyReused)
 	require.Equal(t, "1", w.store.Read("n"))
 }
 
@@ -355,6 +355,10 @@ func TestSafeToRetry_SaysWhenCallingAgainIsRight(t *testing.T) {
 		"failed over":                {rejected(storage.ReasonFailedOver), true},
 		"epoch behind":               {rejected(storage.ReasonEpochBehind), false},
 		"collision":                  {rejected(storage.ReasonCollision), false},
+		"tokens went back":           {rejected(storage.ReasonTokensWentBack), false},
+		"token jump":                 {rejected(storage.ReasonTokenJump), false},
+		"went back":                  {rejected(storage.ReasonWentBack), false},
+		"stale, of a wrong service":  {errors.Join(rejected(storage.ReasonStale), rejected(storage.ReasonCollision)), false},
 		"stale and ended by SQL":     {errors.Join(guard.ErrTxEnded, rejected(storage.ReasonStale)), false},
 		"lease lost":                 {fmt.Errorf("around: %w", &fence.LeaseLostError{}), true},
 		"caller's stale grant":       {staleGrant, false},
@@ -366,7 +370,7 @@ func TestSafeToRetry_SaysWhenCallingAgainIsRight(t *testing.T) {
 		"closed":                     {guard.ErrClosed, false},
 		"invalid":                    {guard.ErrInvalid, false},
 		"out of time":                {context.DeadlineExceeded, false},
-		"database away":              {guard.ErrStoreTimeout, true},
+		"database away":              {guard.ErrStoreUnavailable, true},
 	} {
 		require.Equal(t, c.want, guard.SafeToRetry(c.err), name)
 	}

@@ -178,7 +178,7 @@ func TestRejection_ForAnEpochBehindSaysWhatToType(t *testing.T) {
 	_, err := w.store.Claim(t.Context(), ahead)
 	require.NoError(t, err)
 	err = guard.Do(t.Context(), w.process("a", nil), sku, set("k", "v"))
-	require.ErrorIs(t, err, guard.ErrEpochBehind)
+	requireRejected(t, err, storage.ReasonEpochBehind)
 	require.ErrorContains(t, err, "has epoch 1, but the database has seen epoch 3: ")
 	require.ErrorContains(t, err, "if etcdctl get PREFIX/epoch (PREFIX is etcd.Config.Prefix, fencekit by default) says 3 or more by now, acquire anew; else raise it with etcdctl put PREFIX/epoch 4")
 }

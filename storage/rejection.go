@@ -9,28 +9,40 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// Reason says why the fence rejected a grant.
+// Reason says why the fence rejected a grant. Each belongs to one sentinel.
 type Reason string
 
 // The reasons.
 const (
-	ReasonStale       Reason = "stale"        // ErrStaleToken
-	ReasonOvertaken   Reason = "overtaken"    // ErrOvertaken
-	ReasonCollision   Reason = "collision"    // ErrCollision
-	ReasonEpochBehind Reason = "epoch behind" // ErrEpochBehind
-	ReasonWentBack    Reason = "went back"    // ErrWentBack
-	ReasonFailedOver  Reason = "failed over"  // ErrFailedOver
-	ReasonTokenJump   Reason = "token jump"   // ErrTokenJump
+	// ReasonStale: a higher grant has claimed the resource. ErrStaleToken.
+	ReasonStale Reason = "stale"
+	// ReasonOvertaken: another transaction of the same grant committed first. ErrOvertaken.
+	ReasonOvertaken Reason = "overtaken"
+	// ReasonCollision: another holder claimed the very same epoch and token. ErrWrongLockService.
+	ReasonCollision Reason = "collision"
+	// ReasonEpochBehind: the database has seen a higher epoch than the grant's. ErrWrongLockService.
+	ReasonEpochBehind Reason = "epoch behind"
+	// ReasonTokensWentBack: the grant is lower than one that was known to have claimed
+	// before this one was asked for. ErrWrongLockService. Only a Guard can tell, and
+	// does so in the place of ReasonStale, which is what the store has recorded.
+	ReasonTokensWentBack Reason = "tokens went back"
+	// ReasonTokenJump: the token or the epoch is implausibly high. ErrWrongLockService.
+	ReasonTokenJump Reason = "token jump"
+	// ReasonWentBack: the fence is behind a position that the grant has seen committed. ErrFailedOver.
+	ReasonWentBack Reason = "went back"
+	// ReasonFailedOver: the grant was claimed before the database failed over. ErrFailedOver.
+	ReasonFailedOver Reason = "failed over"
 )
 
 var reasonErrors = map[Reason]error{
-	ReasonStale:       ErrStaleToken,
-	ReasonOvertaken:   ErrOvertaken,
-	ReasonCollision:   ErrCollision,
-	ReasonEpochBehind: ErrEpochBehind,
-	ReasonWentBack:    ErrWentBack,
-	ReasonFailedOver:  ErrFailedOver,
-	ReasonTokenJump:   ErrTokenJump,
+	ReasonStale:          ErrStaleToken,
+	ReasonOvertaken:      ErrOvertaken,
+	ReasonCollision:      ErrWrongLockService,
+	ReasonEpochBehind:    ErrWrongLockService,
+	ReasonTokensWentBack: ErrWrongLockService,
+	ReasonTokenJump:      ErrWrongLockService,
+	ReasonWentBack:       ErrFailedOver,
+	ReasonFailedOver:     ErrFailedOver,
 }
 
 // Check returns why a transaction under c can't commit while grant current has the fence,
@@ -101,6 +113,9 @@ func (e *RejectedError) story() string {
 	case ReasonEpochBehind:
 		return fmt.Sprintf("has epoch %d, but the database has seen epoch %d: if etcdctl get PREFIX/epoch (PREFIX is etcd.Config.Prefix, fencekit by default) says %d or more by now, acquire anew; else raise it with etcdctl put PREFIX/epoch %d",
 			e.Grant.Epoch, e.Current.Epoch, e.Current.Epoch, e.Current.Epoch+1)
+	case ReasonTokensWentBack:
+		return fmt.Sprintf("was superseded by %d (%s, %s), as was known before token %d was asked for: the lock service was restored from a backup or is another one: raise its epoch above %d",
+			e.Current.Token, e.Current.Holder, ago, e.Grant.Token, e.Current.Epoch)
 	case ReasonWentBack:
 		return fmt.Sprintf("has seen more than the fence shows (token %d of %s): the database went back to an older state", e.Current.Token, e.Current.Holder)
 	case ReasonFailedOver:

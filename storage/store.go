@@ -49,7 +49,7 @@ type Store[Tx any] interface {
 
 	// Recall returns the result that a committed transaction has kept (Txn.Keep) under key,
 	// for any of the claims' resources; found reports whether there is one. It fails with
-	// ErrOpReuse, as an *OpReuseError, if the key was kept for another request. It is
+	// ErrKeyReused, as a *KeyReusedError, if the key was kept for another request. It is
 	// rejected if the result was kept after the claim: the fence has moved since. So its
 	// answer stays true for a transaction that begins under the same claims and commits
 	// (G2), also if the database went back in between.

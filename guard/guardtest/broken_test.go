@@ -111,12 +111,12 @@ var broken = map[string]struct {
 		[]string{"Claim_OfTheHolderIsIdempotent_G1"},
 	},
 	"accepts lower tokens": {
-		breakable{claim: acceptAt(guard.ErrStaleToken)},
+		breakable{claim: acceptAt(storage.ReasonStale)},
 		[]string{"Claim_RefusesLowerToken_G3", "Claim_ConcurrentHighestWins_G3", "Refusal_StormIsCounted_G5"},
 	},
-	"accepts equal tokens":   {breakable{claim: acceptAt(guard.ErrCollision)}, []string{"Claim_RefusesEqualTokenOfAnotherHolder_G3"}},
-	"accepts lower epochs":   {breakable{claim: acceptAt(guard.ErrEpochBehind)}, []string{"Claim_RefusesLowerEpoch_G3", "Claim_HigherEpochBeatsHigherToken_G3"}},
-	"accepts invalid grants": {breakable{claim: acceptAt(fence.ErrInvalid)}, []string{"Claim_RefusesInvalidGrants"}},
+	"accepts equal tokens":   {breakable{claim: acceptAt(storage.ReasonCollision)}, []string{"Claim_RefusesEqualTokenOfAnotherHolder_G3"}},
+	"accepts lower epochs":   {breakable{claim: acceptAt(storage.ReasonEpochBehind)}, []string{"Claim_RefusesLowerEpoch_G3", "Claim_HigherEpochBeatsHigherToken_G3"}},
+	"accepts invalid grants": {breakable{claim: acceptAt("")}, []string{"Claim_RefusesInvalidGrants"}},
 	"refuses everything": {
 		breakable{claim: func(_ context.Context, _ store, g fence.Grant) (storage.Claim, error) {
 			return storage.Claim{}, &guard.RejectedError{Reason: storage.ReasonStale, Stage: storage.StageClaim, Grant: g}
@@ -179,7 +179,7 @@ var broken = map[string]struct {
 	"ignores the request": {
 		breakable{recall: func(ctx context.Context, s store, key storage.OnceKey, claims []storage.Claim) ([]byte, bool, error) {
 			result, found, err := s.Recall(ctx, key, claims...)
-			if errors.Is(err, guard.ErrOpReuse) {
+			if errors.Is(err, guard.ErrKeyReused) {
 				return nil, true, nil
 			}
 			return result, found, err
@@ -269,11 +269,13 @@ var broken = map[string]struct {
 	},
 }
 
-// acceptAt is a Claim that accepts what is refused as sentinel.
-func acceptAt(sentinel error) func(context.Context, store, fence.Grant) (storage.Claim, error) {
+// acceptAt is a Claim that accepts what is refused for reason, or if that is "" an
+// invalid grant.
+func acceptAt(reason storage.Reason) func(context.Context, store, fence.Grant) (storage.Claim, error) {
 	return func(ctx context.Context, s store, g fence.Grant) (storage.Claim, error) {
 		c, err := s.Claim(ctx, g)
-		if errors.Is(err, sentinel) {
+		refusal := new(guard.RejectedError)
+		if errors.As(err, &refusal) && refusal.Reason == reason || reason == "" && errors.Is(err, fence.ErrInvalid) {
 			return storage.Claim{Grant: g, Resource: 1}, nil
 		}
 		return c, err

@@ -164,7 +164,7 @@ func (r *run[Tx]) noError(err error) {
 }
 
 // refused checks that err is a refusal of grant, as one of the sentinels.
-func (r *run[Tx]) refused(err error, grant fence.Grant, sentinels ...error) *guard.RejectedError {
+func (r *run[Tx]) refused(err error, grant fence.Grant, reasons ...storage.Reason) *guard.RejectedError {
 	r.Helper()
 	var refusal *guard.RejectedError
 	if !errors.As(err, &refusal) {
@@ -176,13 +176,10 @@ func (r *run[Tx]) refused(err error, grant fence.Grant, sentinels ...error) *gua
 	if refusal.RecordErr != nil {
 		r.Fatalf("the refusal was not recorded: %v", refusal.RecordErr)
 	}
-	for _, sentinel := range sentinels {
-		if errors.Is(err, sentinel) {
-			return refusal
-		}
+	if !slices.Contains(reasons, refusal.Reason) {
+		r.Fatalf("want it refused as one of %q, got %q: %v", reasons, refusal.Reason, err)
 	}
-	r.Fatalf("want one of %v, got: %v", sentinels, err)
-	return nil
+	return refusal
 }
 
 // holds checks a committed value.

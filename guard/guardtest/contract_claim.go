@@ -51,7 +51,7 @@ func claimIdempotent[Tx any](r *run[Tx]) {
 func claimLower[Tx any](r *run[Tx]) {
 	holder := r.claim(grant(7))
 	_, err := r.Store.Claim(r.ctx, grant(6))
-	refusal := r.refused(err, grant(6), guard.ErrStaleToken)
+	refusal := r.refused(err, grant(6), storage.ReasonStale)
 	var stale *guard.RejectedError
 	if !errors.As(err, &stale) {
 		r.Fatalf("want a *guard.RejectedError, got %T", err)
@@ -68,7 +68,7 @@ func claimLowerEpoch[Tx any](r *run[Tx]) {
 	other.Epoch = 3
 	r.claim(other)
 	_, err := r.Store.Claim(r.ctx, grant(100))
-	refusal := r.refused(err, grant(100), guard.ErrEpochBehind)
+	refusal := r.refused(err, grant(100), storage.ReasonEpochBehind)
 	if refusal.Current.Epoch != 3 {
 		r.Fatalf("the error says epoch %d, want the highest seen, 3", refusal.Current.Epoch)
 	}
@@ -83,9 +83,9 @@ func claimHigherEpoch[Tx any](r *run[Tx]) {
 	next.Epoch = 2
 	holder := r.claim(next)
 	_, err := r.transact(r.ctx, r.set(key, 1), old)
-	r.refused(err, old.Grant, guard.ErrStaleToken)
+	r.refused(err, old.Grant, storage.ReasonStale)
 	_, err = r.Store.Claim(r.ctx, grant(101))
-	r.refused(err, grant(101), guard.ErrEpochBehind)
+	r.refused(err, grant(101), storage.ReasonEpochBehind)
 	r.write(r.set(key, 2), holder)
 	r.holds(key, 2)
 }
@@ -95,13 +95,13 @@ func claimCollision[Tx any](r *run[Tx]) {
 	other := grant(7)
 	other.Holder = "somebody else"
 	_, err := r.Store.Claim(r.ctx, other)
-	if refusal := r.refused(err, other, guard.ErrCollision); refusal.Current != holder.Grant {
+	if refusal := r.refused(err, other, storage.ReasonCollision); refusal.Current != holder.Grant {
 		r.Fatalf("refused by %v, want %v", refusal.Current, holder.Grant)
 	}
 	forged := holder
 	forged.Grant = other
 	_, err = r.transact(r.ctx, r.set(key, 1), forged)
-	r.refused(err, other, guard.ErrCollision)
+	r.refused(err, other, storage.ReasonCollision)
 	r.holds(key, 0)
 	r.write(r.set(key, 2), holder)
 }
@@ -168,7 +168,7 @@ func claimConcurrent[Tx any](r *run[Tx]) {
 			claimed++
 			continue
 		}
-		if refusal := r.refused(errs[token], grant(token), guard.ErrStaleToken); refusal.Current.Compare(grant(token)) <= 0 {
+		if refusal := r.refused(errs[token], grant(token), storage.ReasonStale); refusal.Current.Compare(grant(token)) <= 0 {
 			r.Fatalf("token %d was refused for a lower one: %v", token, errs[token])
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"sync"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/storage"
 )
 
@@ -117,9 +116,9 @@ func refusalRecorded[Tx any](r *run[Tx]) {
 	r.claim(grant(8))
 	claimed := r.last(resource)
 	_, err := r.transact(r.ctx, r.set(key, 1), old)
-	refusal := r.refused(err, grant(7), guard.ErrStaleToken)
+	refusal := r.refused(err, grant(7), storage.ReasonStale)
 	_, err = r.Store.Claim(r.ctx, grant(5))
-	r.refused(err, grant(5), guard.ErrStaleToken)
+	r.refused(err, grant(5), storage.ReasonStale)
 	records := r.refusals(resource)
 	if len(records) != 2 {
 		r.Fatalf("%d refusals, want 2: %+v", len(records), records)
@@ -168,7 +167,7 @@ func (r *run[Tx]) refuseAll(n int) {
 	}
 	done.Wait()
 	for _, err := range errs {
-		r.refused(err, grant(7), guard.ErrStaleToken)
+		r.refused(err, grant(7), storage.ReasonStale)
 	}
 }
 
@@ -181,7 +180,7 @@ func refusalNoWait[Tx any](r *run[Tx]) {
 			return err
 		}
 		_, err := r.Store.Claim(ctx, grant(7))
-		r.refused(err, grant(7), guard.ErrStaleToken)
+		r.refused(err, grant(7), storage.ReasonStale)
 		return nil
 	}), holder)
 	r.holds(key, 1)

@@ -69,8 +69,8 @@ func keepRecalled[Tx any](r *run[Tx]) {
 func keepOtherRequest[Tx any](r *run[Tx]) {
 	c := r.keep(once("a", 1), []byte(`1`), r.claim(grant(7)))[0]
 	_, found, err := r.Store.Recall(r.ctx, once("a", 2), c)
-	var reuse *guard.OpReuseError
-	if found || !errors.Is(err, guard.ErrOpReuse) || !errors.As(err, &reuse) || reuse.Resource != resource || reuse.Key != "a" {
+	var reuse *guard.KeyReusedError
+	if found || !errors.Is(err, guard.ErrKeyReused) || !errors.As(err, &reuse) || reuse.Resource != resource || reuse.Key != "a" {
 		r.Fatalf("another request under the same key was answered with %v, %v", found, err)
 	}
 }
@@ -89,7 +89,7 @@ func keepSeveral[Tx any](r *run[Tx]) {
 	r.recalls(once("a", 1), []byte(`1`), true, moved[1])
 	z := r.claim(grantOf("z", 3))
 	r.recalls(once("a", 1), []byte(`1`), true, z, moved[1])
-	if _, _, err := r.Store.Recall(r.ctx, once("a", 2), z, moved[1]); !errors.Is(err, guard.ErrOpReuse) {
+	if _, _, err := r.Store.Recall(r.ctx, once("a", 2), z, moved[1]); !errors.Is(err, guard.ErrKeyReused) {
 		r.Fatalf("one of two resources has the key for another request: %v", err)
 	}
 	r.recalls(once("a", 1), nil, false, z)
@@ -113,7 +113,7 @@ func keepRefused[Tx any](r *run[Tx]) {
 	old.Keep(once("a", 1), nil)
 	c := r.claim(grant(8))
 	_, err := old.Commit(r.ctx, []storage.OpRecord{{}})
-	r.refused(err, grant(7), guard.ErrStaleToken)
+	r.refused(err, grant(7), storage.ReasonStale)
 	r.recalls(once("a", 1), nil, false, c)
 }
 
@@ -123,13 +123,13 @@ func recallMoved[Tx any](r *run[Tx]) {
 	c := r.claim(grant(7))
 	r.keep(once("a", 1), nil, c)
 	_, found, err := r.Store.Recall(r.ctx, once("a", 1), c)
-	r.refused(err, grant(7), guard.ErrOvertaken)
+	r.refused(err, grant(7), storage.ReasonOvertaken)
 	if found {
 		r.Fatal("refused, and found")
 	}
 	r.claim(grant(8))
 	_, _, err = r.Store.Recall(r.ctx, once("a", 1), c)
-	r.refused(err, grant(7), guard.ErrStaleToken)
+	r.refused(err, grant(7), storage.ReasonStale)
 }
 
 func recallCancelled[Tx any](r *run[Tx]) {

@@ -1,7 +1,6 @@
 package guardtest
 
 import (
-	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/storage"
 )
 
@@ -36,7 +35,7 @@ func resolveUnsent[Tx any](r *run[Tx]) {
 	r.noError(txn.Run(r.ctx, r.get(key, new(int64))))
 	r.resolves(storage.InDoubt{Claims: []storage.Claim{c}, Tx: c.Tx + 1}, false)
 	_, err := r.finish(r.ctx, txn, r.set(key, 5))
-	r.refused(err, grant(7), guard.ErrOvertaken)
+	r.refused(err, grant(7), storage.ReasonOvertaken)
 	r.holds(key, 0)
 	again := r.claim(grant(7))
 	r.at(again, storage.KindVoid)

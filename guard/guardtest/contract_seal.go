@@ -29,7 +29,7 @@ func headSuperseded[Tx any](r *run[Tx]) {
 	old := r.claim(grant(7))
 	r.claim(grant(8))
 	_, err := r.transact(r.ctx, r.set(key, 1), old)
-	r.refused(err, grant(7), guard.ErrStaleToken)
+	r.refused(err, grant(7), storage.ReasonStale)
 	r.holds(key, 0)
 }
 
@@ -67,7 +67,7 @@ func sealSuperseded[Tx any](r *run[Tx]) {
 	r.noError(old.Run(r.ctx, r.get(key, new(int64))))
 	holder := r.claim(grant(8))
 	_, err := r.finish(r.ctx, old, r.set(key, 1))
-	if refusal := r.refused(err, grant(7), guard.ErrStaleToken); refusal.Current != grant(8) {
+	if refusal := r.refused(err, grant(7), storage.ReasonStale); refusal.Current != grant(8) {
 		r.Fatalf("refused by %v, want %v", refusal.Current, grant(8))
 	}
 	r.holds(key, 0)
@@ -84,7 +84,7 @@ func sealOvertaken[Tx any](r *run[Tx]) {
 	_, err := r.finish(r.ctx, a, r.set(key, readA+1))
 	r.noError(err)
 	_, err = r.finish(r.ctx, b, r.set(key, readB+1))
-	r.refused(err, grant(7), guard.ErrOvertaken)
+	r.refused(err, grant(7), storage.ReasonOvertaken)
 	r.holds(key, 1)
 	r.write(r.add(key, 1), r.claim(grant(7)))
 	r.holds(key, 2)
@@ -97,7 +97,7 @@ func sealWrongTx[Tx any](r *run[Tx]) {
 	wrong := c
 	wrong.Tx++
 	_, err := r.transact(r.ctx, r.set(key, 1), wrong)
-	r.refused(err, grant(7), guard.ErrWentBack, guard.ErrOvertaken)
+	r.refused(err, grant(7), storage.ReasonWentBack, storage.ReasonOvertaken)
 	r.holds(key, 0)
 	r.at(c, storage.KindClaim)
 }
@@ -107,11 +107,11 @@ func sealAhead[Tx any](r *run[Tx]) {
 	ahead := c
 	ahead.Seq++
 	_, err := r.transact(r.ctx, r.set(key, 1), ahead)
-	r.refused(err, grant(7), guard.ErrWentBack)
+	r.refused(err, grant(7), storage.ReasonWentBack)
 	ahead = c
 	ahead.Grant = grant(8) // never claimed here: the claim was lost
 	_, err = r.transact(r.ctx, r.set(key, 1), ahead)
-	r.refused(err, grant(8), guard.ErrWentBack)
+	r.refused(err, grant(8), storage.ReasonWentBack)
 	r.holds(key, 0)
 	r.at(c, storage.KindClaim)
 }
@@ -128,7 +128,7 @@ func sealLostUpdate[Tx any](r *run[Tx]) {
 	holder := r.claim(grant(8))
 	r.write(r.add(key, -3), holder)
 	_, err := r.finish(r.ctx, old, r.set(key, read-5))
-	r.refused(err, grant(7), guard.ErrStaleToken)
+	r.refused(err, grant(7), storage.ReasonStale)
 	r.holds(key, 7)
 }
 
@@ -146,7 +146,7 @@ func sealSeveral[Tx any](r *run[Tx]) {
 	r.noError(txn.Run(r.ctx, r.get(key, new(int64))))
 	newer := r.claim(grantOf("b", 8))
 	_, err = r.finish(r.ctx, txn, r.set(key, 2))
-	r.refused(err, b.Grant, guard.ErrStaleToken)
+	r.refused(err, b.Grant, storage.ReasonStale)
 	r.holds(key, 1)
 	r.at(moved[0], storage.KindWrite)
 	r.at(moved[1], storage.KindWrite)

@@ -188,12 +188,12 @@ func overtake[Tx any](ctx context.Context, s *LockService, store storage.Store[T
 	for range 4 {
 		g := s.grantAway(resource, "guardtest-first")
 		_, err = store.Claim(ctx, g)
-		if errors.Is(err, guard.ErrTokenJump) {
-			return fmt.Errorf("a lock service with other tokens, such as etcd, has used this database; give the test one of its own: %w", err)
-		}
 		var refusal *guard.RejectedError
 		if !errors.As(err, &refusal) {
 			break
+		}
+		if refusal.Reason == storage.ReasonTokenJump {
+			return fmt.Errorf("a lock service with other tokens, such as etcd, has used this database; give the test one of its own: %w", err)
 		}
 		s.SetEpoch(refusal.Current.Epoch)
 		s.SetToken(refusal.Current.Token + 1)

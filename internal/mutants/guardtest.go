@@ -14,6 +14,6 @@ var guardtestMutants = []Mutant{
 		`silent := c.lost && !c.asked`, `silent := false && !c.asked`,
 		Test{"guard/guardtest", "TestRequireIdempotent_SaysWhatIsWrong/remembers_in_memory_what_it_was_told"}),
 	change("requirefenced-shuts-a-real-service-out", "N25 L1", gt+"trial.go",
-		`if errors.Is(err, guard.ErrTokenJump) {`, `if false {`,
+		`if refusal.Reason == storage.ReasonTokenJump {`, `if false {`,
 		Test{"storage/postgres", "TestRequireFenced_LeavesTheDatabaseOfALockServiceAlone"}),
 }

@@ -45,9 +45,8 @@ var (
 // process has the resource, or there was no time left.
 var unavailable = []error{
 	fence.ErrLocked, fence.ErrLeaseLost, fence.ErrUnavailable, fence.ErrNoLeader,
-	guard.ErrStaleToken, guard.ErrOvertaken, guard.ErrWentBack, guard.ErrFailedOver,
-	guard.ErrCollision, guard.ErrEpochBehind, guard.ErrTokenJump, guard.ErrTokensWentBack,
-	guard.ErrStoreTimeout,
+	guard.ErrStaleToken, guard.ErrOvertaken, guard.ErrWrongLockService, guard.ErrFailedOver,
+	guard.ErrStoreUnavailable,
 	context.Canceled, context.DeadlineExceeded,
 }
 
@@ -74,7 +73,7 @@ func Of(err error) *Problem {
 		return RejectedGrant
 	case errors.As(err, &grant):
 		return InvalidGrant
-	case errors.Is(err, guard.ErrOpReuse):
+	case errors.Is(err, guard.ErrKeyReused):
 		return KeyReused
 	case errors.Is(err, guard.ErrInvalid):
 		return Internal

@@ -37,16 +37,12 @@ var sentinels = map[string]struct {
 	"fence.ErrInvalid":           {fence.ErrInvalid, transport.Internal},       // the service's own mistake: a client's is an InvalidGrantError
 	"guard.ErrStaleToken":        {guard.ErrStaleToken, transport.Unavailable}, // one that didn't travel
 	"guard.ErrOvertaken":         {guard.ErrOvertaken, transport.Unavailable},
-	"guard.ErrCollision":         {guard.ErrCollision, transport.Unavailable},
-	"guard.ErrEpochBehind":       {guard.ErrEpochBehind, transport.Unavailable},
-	"guard.ErrWentBack":          {guard.ErrWentBack, transport.Unavailable},
+	"guard.ErrWrongLockService":  {guard.ErrWrongLockService, transport.Unavailable},
 	"guard.ErrFailedOver":        {guard.ErrFailedOver, transport.Unavailable},
-	"guard.ErrTokenJump":         {guard.ErrTokenJump, transport.Unavailable},
-	"guard.ErrTokensWentBack":    {guard.ErrTokensWentBack, transport.Unavailable},
 	"guard.ErrUnknownOutcome":    {guard.ErrUnknownOutcome, transport.UnknownOutcome},
 	"guard.ErrTxEnded":           {guard.ErrTxEnded, transport.Internal}, // what its COMMIT wrote stays
-	"guard.ErrOpReuse":           {guard.ErrOpReuse, transport.KeyReused},
-	"guard.ErrStoreTimeout":      {guard.ErrStoreTimeout, transport.Unavailable},
+	"guard.ErrKeyReused":         {guard.ErrKeyReused, transport.KeyReused},
+	"guard.ErrStoreUnavailable":  {guard.ErrStoreUnavailable, transport.Unavailable},
 	"guard.ErrClosed":            {guard.ErrClosed, transport.Stopping},
 	"guard.ErrInvalid":           {guard.ErrInvalid, transport.Internal},
 	"postgres.ErrNotMigrated":    {postgres.ErrNotMigrated, transport.Internal},
@@ -65,13 +61,14 @@ var sentinels = map[string]struct {
 // reasons has the reason of each rejection, with the problem that the rejection of a grant
 // that travelled is; that of any other is Unavailable.
 var reasons = map[storage.Reason]*transport.Problem{
-	storage.ReasonStale:       transport.StaleGrant,
-	storage.ReasonOvertaken:   transport.Unavailable, // the grant is still good
-	storage.ReasonCollision:   transport.RejectedGrant,
-	storage.ReasonEpochBehind: transport.RejectedGrant,
-	storage.ReasonWentBack:    transport.RejectedGrant,
-	storage.ReasonFailedOver:  transport.RejectedGrant,
-	storage.ReasonTokenJump:   transport.RejectedGrant,
+	storage.ReasonStale:          transport.StaleGrant,
+	storage.ReasonOvertaken:      transport.Unavailable, // the grant is still good
+	storage.ReasonCollision:      transport.RejectedGrant,
+	storage.ReasonEpochBehind:    transport.RejectedGrant,
+	storage.ReasonWentBack:       transport.RejectedGrant,
+	storage.ReasonFailedOver:     transport.RejectedGrant,
+	storage.ReasonTokenJump:      transport.RejectedGrant,
+	storage.ReasonTokensWentBack: transport.RejectedGrant,
 }
 
 // A new sentinel fails this test until it is decided what it is to a client.

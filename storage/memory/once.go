@@ -30,7 +30,7 @@ func (s *Store) Recall(ctx context.Context, key storage.OnceKey, claims ...stora
 			continue
 		}
 		if k.request != key.Request {
-			return nil, false, &storage.OpReuseError{Resource: c.Grant.Resource, Key: key.Key}
+			return nil, false, &storage.KeyReusedError{Resource: c.Grant.Resource, Key: key.Key}
 		}
 		if err := s.check([]storage.Claim{c}, storage.StageBegin); err != nil {
 			return nil, false, err

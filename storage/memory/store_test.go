@@ -38,7 +38,9 @@ func TestResolve_KnowsNothingOfPositionsAhead_G4(t *testing.T) {
 	c := claim(t, s, 1)
 	c.Seq++
 	_, err := s.Resolve(t.Context(), storage.InDoubt{Claims: []storage.Claim{c}, Tx: 1})
-	require.ErrorIs(t, err, storage.ErrWentBack)
+	rejected := new(storage.RejectedError)
+	require.ErrorAs(t, err, &rejected)
+	require.Equal(t, storage.ReasonWentBack, rejected.Reason)
 	_, err = s.Resolve(t.Context(), storage.InDoubt{Tx: 1})
 	require.ErrorIs(t, err, guard.ErrInvalid)
 	claim(t, s, 1)

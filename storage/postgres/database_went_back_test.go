@@ -64,7 +64,7 @@ func TestFence_BehindItsHolderIsNoticed_N21_N27(t *testing.T) {
 				lose(t, pool, store)
 				before := query[int64](t, pool, "select value from item")
 				_, err := attempt(t.Context(), store, set("x", 3), c)
-				require.ErrorIs(t, err, storage.ErrWentBack)
+				requireRejected(t, err, storage.ReasonWentBack)
 				holds(t, pool, "x", before)
 				rejections, err := store.Rejections(t.Context(), resource, 10)
 				require.NoError(t, err)
@@ -86,7 +86,7 @@ func TestSeal_NoticesALossAfterTheBeginCheck_N21(t *testing.T) {
 		require.NoError(t, txn.Run(t.Context(), set("x", 2)))
 		unprotected(t, pool, "delete from fence.resource")
 		_, err := txn.Commit(t.Context(), nil)
-		require.ErrorIs(t, err, storage.ErrWentBack)
+		requireRejected(t, err, storage.ReasonWentBack)
 		holds(t, pool, "x", 1)
 	})
 }

@@ -73,7 +73,7 @@
 // Roles.App, which GrantRoles gives: to call the functions of the protocol, which write
 // with the owner's rights, and to read. Such a role can't change a fence or history in any
 // other way, nor disable the triggers that protect both, and its claims are bounded by what
-// the database has seen (storage.ErrTokenJump): an absurd token would lock out the resource
+// the database has seen (storage.ReasonTokenJump): an absurd token would lock out the resource
 // for good. Roles.Reader reads.
 //
 // # Isolation levels

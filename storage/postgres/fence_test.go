@@ -142,11 +142,11 @@ func TestFence_RejectsTheTokenIssuedTwice_N10(t *testing.T) {
 		store := newStore(t, pool, at(level))
 		c := claim(t, store, grant(5, "a"))
 		_, err := store.Claim(t.Context(), grant(5, "b"))
-		require.ErrorIs(t, err, storage.ErrCollision)
+		requireRejected(t, err, storage.ReasonCollision)
 		forged := c
 		forged.Grant.Holder = "b"
 		_, err = attempt(t.Context(), store, set("x", 1), forged)
-		require.ErrorIs(t, err, storage.ErrCollision)
+		requireRejected(t, err, storage.ReasonCollision)
 		holds(t, pool, "x", 0)
 		write(t, store, c, set("x", 2))
 	})
@@ -163,12 +163,12 @@ func TestClaim_EpochOnlyRises_N20(t *testing.T) {
 	claim(t, store, other)
 
 	_, err := store.Claim(t.Context(), grant(6, "c"))
-	require.ErrorIs(t, err, storage.ErrEpochBehind, "the database remembers, for all resources")
+	requireRejected(t, err, storage.ReasonEpochBehind, "the database remembers, for all resources")
 	require.ErrorContains(t, err, "epoch 3")
 	rejected := grant(9, "d")
 	rejected.Resource, rejected.Epoch = other.Resource, 2
 	_, err = store.Claim(t.Context(), rejected)
-	require.ErrorIs(t, err, storage.ErrEpochBehind)
+	requireRejected(t, err, storage.ReasonEpochBehind)
 
 	higher := grant(1, "e")
 	higher.Epoch = 3
@@ -286,7 +286,7 @@ func TestFence_RejectsWithOneConnection(t *testing.T) {
 		_, err = store.Claim(t.Context(), grant(5, "a"))
 		require.ErrorIs(t, err, storage.ErrStaleToken)
 		_, err = store.Claim(t.Context(), grant(6, "c"))
-		require.ErrorIs(t, err, storage.ErrCollision)
+		requireRejected(t, err, storage.ReasonCollision)
 		_, err = store.Resolve(t.Context(), storage.InDoubt{Claims: []storage.Claim{c}, Tx: 1})
 		require.NoError(t, err)
 		rejections, err := store.Rejections(t.Context(), resource, 10)

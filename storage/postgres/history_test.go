@@ -174,7 +174,7 @@ func TestFence_IsRebuiltFromItsHistory_N26(t *testing.T) {
 	c := write(t, store, claim(t, store, grant(5, "b")), set("x", 1))
 	unprotected(t, pool, "delete from fence.resource")
 	_, err := attempt(t.Context(), store, set("x", 2), c)
-	require.ErrorIs(t, err, storage.ErrWentBack)
+	requireRejected(t, err, storage.ReasonWentBack)
 	_, err = store.Resolve(t.Context(), storage.InDoubt{Claims: []storage.Claim{c}, Tx: 1})
 	require.ErrorIs(t, err, postgres.ErrPruned)
 	_, err = store.Claim(t.Context(), old.Grant)

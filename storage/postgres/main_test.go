@@ -228,3 +228,12 @@ func doOnce[R guard.Resources](ctx context.Context, on guard.Runner[pgx.Tx], res
 	_, err := guard.Value(ctx, on, resources, func(ctx context.Context, tx pgx.Tx) (struct{}, error) { return struct{}{}, fn(ctx, tx) }, opts...)
 	return err
 }
+
+// requireRejected requires that err is a rejection for a reason, and returns it.
+func requireRejected(t testing.TB, err error, want storage.Reason, msgAndArgs ...any) *storage.RejectedError {
+	t.Helper()
+	rejected := new(storage.RejectedError)
+	require.ErrorAs(t, err, &rejected, msgAndArgs...)
+	require.Equal(t, want, rejected.Reason, msgAndArgs...)
+	return rejected
+}

@@ -51,7 +51,7 @@ func readKept(key storage.OnceKey, claims []storage.Claim, a *wire.Answer) (resu
 	for _, row := range a.Rows {
 		claim := claimOf(claims, row[0])
 		if row[1] != hex.EncodeToString(key.Request[:]) {
-			return nil, false, &storage.OpReuseError{Resource: claim.Grant.Resource, Key: key.Key}
+			return nil, false, &storage.KeyReusedError{Resource: claim.Grant.Resource, Key: key.Key}
 		}
 		if row[3] != fmt.Sprint(claim.Seq) || row[4] != fmt.Sprint(int64(claim.Tx)) {
 			return nil, false, &TransientError{fmt.Errorf("postgres: key %q was kept while it was looked up", key.Key)}

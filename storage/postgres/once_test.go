@@ -39,7 +39,7 @@ func TestOnce_TakesEffectOnce_G4(t *testing.T) {
 		require.EqualValues(t, 1, n)
 	}
 	_, err = guard.Value(t.Context(), g, "r", counting, guard.Once("order 7", []byte("3")))
-	require.ErrorIs(t, err, storage.ErrOpReuse)
+	require.ErrorIs(t, err, storage.ErrKeyReused)
 	holds(t, pool, "x", 1)
 	require.Equal(t, 1, query[int](t, pool, "select count(*) from fence.operation"))
 }

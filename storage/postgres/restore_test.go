@@ -69,14 +69,11 @@ func (r *restore) restore(t *testing.T) {
 
 // rejects requires that a transaction under c is rejected as want, with the rejection
 // recorded and the data left alone.
-func (r *restore) rejects(t *testing.T, c storage.Claim, want error) {
+func (r *restore) rejects(t *testing.T, c storage.Claim, want storage.Reason) {
 	t.Helper()
 	before := query[int64](t, r.pool, "select coalesce(sum(value), 0)::bigint from item")
 	_, err := attempt(t.Context(), r.store, set("x", 99), c)
-	require.ErrorIs(t, err, want)
-	var rejection *storage.RejectedError
-	require.ErrorAs(t, err, &rejection)
-	require.NoError(t, rejection.RecordErr)
+	require.NoError(t, requireRejected(t, err, want).RecordErr)
 	require.Equal(t, before, query[int64](t, r.pool, "select coalesce(sum(value), 0)::bigint from item"))
 }
 
@@ -98,15 +95,15 @@ func TestRestore_OfAnOlderVolumeIsNoticed_N21_HE4(t *testing.T) {
 	r.restore(t)
 	require.Equal(t, before, query[string](t, r.pool, identity), "neither tells that anything happened")
 
-	r.rejects(t, written, storage.ErrWentBack)
-	r.rejects(t, other, storage.ErrWentBack)
+	r.rejects(t, written, storage.ReasonWentBack)
+	r.rejects(t, other, storage.ReasonWentBack)
 	_, err := r.store.Claim(t.Context(), grant(4, "z"))
 	require.ErrorIs(t, err, storage.ErrStaleToken)
 	_, err = r.store.Claim(t.Context(), grant(5, "z"))
-	require.ErrorIs(t, err, storage.ErrCollision)
+	requireRejected(t, err, storage.ReasonCollision)
 
 	next := write(t, r.store, claim(t, r.store, grant(8, "a")), add("x", 1))
-	r.rejects(t, written, storage.ErrStaleToken)
+	r.rejects(t, written, storage.ReasonStale)
 	write(t, r.store, next, add("x", 1))
 	holds(t, r.pool, "x", 3)
 	verifyChain(t, r.pool)
@@ -129,27 +126,27 @@ func TestRestore_ThatLostASuccessorsClaim_N21_N27_HE4(t *testing.T) {
 				old = write(t, r.store, old, set("x", 2))
 			}
 			successor := write(t, r.store, claim(t, r.store, grant(6, "b")), set("x", 3))
-			r.rejects(t, old, storage.ErrStaleToken)
+			r.rejects(t, old, storage.ReasonStale)
 			r.restore(t)
 
-			r.rejects(t, successor, storage.ErrWentBack)
+			r.rejects(t, successor, storage.ReasonWentBack)
 			if seenMore {
-				r.rejects(t, old, storage.ErrWentBack)
+				r.rejects(t, old, storage.ReasonWentBack)
 				old = claim(t, r.store, old.Grant)
 			}
 			want := int64(1)
 			for old.Seq <= successor.Seq { // fills the successor's positions
 				old = write(t, r.store, old, add("x", 1))
 				want++
-				r.rejects(t, successor, storage.ErrWentBack)
+				r.rejects(t, successor, storage.ReasonWentBack)
 			}
 			holds(t, r.pool, "x", want)
 
 			// The successor's grant is higher than what the database knows, so it may
 			// claim again, and then works on what is there.
 			again := claim(t, r.store, successor.Grant)
-			r.rejects(t, successor, storage.ErrOvertaken)
-			r.rejects(t, old, storage.ErrStaleToken)
+			r.rejects(t, successor, storage.ReasonOvertaken)
+			r.rejects(t, old, storage.ReasonStale)
 			write(t, r.store, again, add("x", 1))
 			holds(t, r.pool, "x", want+1)
 			verifyChain(t, r.pool)
@@ -157,7 +154,7 @@ func TestRestore_ThatLostASuccessorsClaim_N21_N27_HE4(t *testing.T) {
 	}
 }
 
-// A Guard that runs while its database is restored fails one call with ErrWentBack,
+// A Guard that runs while its database is restored fails one call with ReasonWentBack,
 // and works under a new grant from the next one on. A Hold that has read before is
 // over.
 func TestRestore_GuardGoesOnUnderANewGrant_N21_HE4(t *testing.T) {
@@ -172,7 +169,7 @@ func TestRestore_GuardGoesOnUnderANewGrant_N21_HE4(t *testing.T) {
 	require.NoError(t, guard.Do(ctx, g, resource, add("x", 1)))
 	first := lastGrant(t, r.store)
 	r.restore(t)
-	require.ErrorIs(t, guard.Do(ctx, g, resource, add("x", 1)), storage.ErrWentBack)
+	requireRejected(t, guard.Do(ctx, g, resource, add("x", 1)), storage.ReasonWentBack)
 	require.NoError(t, guard.Do(ctx, g, resource, add("x", 1)))
 	require.Greater(t, lastGrant(t, r.store).Token, first.Token)
 	holds(t, r.pool, "x", 2)
@@ -186,7 +183,7 @@ func TestRestore_GuardGoesOnUnderANewGrant_N21_HE4(t *testing.T) {
 		})))
 		r.restore(t)
 		for range 2 {
-			require.ErrorIs(t, guard.Do(ctx, h, resource, set("x", read+1)), storage.ErrWentBack)
+			requireRejected(t, guard.Do(ctx, h, resource, set("x", read+1)), storage.ReasonWentBack)
 		}
 		return nil
 	})

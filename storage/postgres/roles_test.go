@@ -113,7 +113,7 @@ func TestRoles_AppCannotTouchFencesAndHistory_HC1_HC2_HB12(t *testing.T) {
 	}
 	// What it may call keeps its bounds.
 	_, err := store.Claim(t.Context(), epochGrant(1, 1<<62-1))
-	require.ErrorIs(t, err, storage.ErrTokenJump)
+	requireRejected(t, err, storage.ReasonTokenJump)
 	write(t, store, c, set("x", 2))
 	_, err = store.ForgetOnce(t.Context())
 	require.NoError(t, err)

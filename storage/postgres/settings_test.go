@@ -74,7 +74,7 @@ func TestStore_WorksUnderAnySettings_N24_N23(t *testing.T) {
 			require.NoError(t, err.(*storage.RejectedError).RecordErr)
 			require.Equal(t, grant(6, "b"), err.(*storage.RejectedError).Current)
 			_, err = store.Claim(t.Context(), grant(6, "c"))
-			require.ErrorIs(t, err, storage.ErrCollision)
+			requireRejected(t, err, storage.ReasonCollision)
 			applied, err := store.Resolve(t.Context(), storage.InDoubt{Claims: []storage.Claim{c}, Tx: 1})
 			require.NoError(t, err)
 			require.False(t, applied)
@@ -129,7 +129,7 @@ func TestStore_KeepsAnyText_N24(t *testing.T) {
 			require.Equal(t, ops, entries[1].Ops)
 			g.Holder += "!"
 			_, err = store.Claim(t.Context(), g)
-			require.ErrorIs(t, err, storage.ErrCollision, text)
+			requireRejected(t, err, storage.ReasonCollision, text)
 			rejections, err := store.Rejections(t.Context(), text, 10)
 			require.NoError(t, err)
 			require.Equal(t, g, rejections[0].Grant)

@@ -73,13 +73,10 @@ func (r *replicated) failOver(t *testing.T) {
 	r.pool.Reset()
 }
 
-func (r *replicated) rejects(t *testing.T, c storage.Claim, want error) {
+func (r *replicated) rejects(t *testing.T, c storage.Claim, want storage.Reason) {
 	t.Helper()
 	_, err := attempt(t.Context(), r.store, set("x", 99), c)
-	require.ErrorIs(t, err, want)
-	var rejection *storage.RejectedError
-	require.ErrorAs(t, err, &rejection)
-	require.NoError(t, rejection.RecordErr)
+	require.NoError(t, requireRejected(t, err, want).RecordErr)
 }
 
 // An asynchronous standby takes over without the primary's last commits. Nobody who
@@ -104,14 +101,14 @@ func TestFailover_AsynchronousIsNoticedByEveryHolder_N5_N6_HE1(t *testing.T) {
 	xid := query[string](t, r.direct, "select xid::text from fence.history where tx = $1", int64(ahead.Tx))
 	r.failOver(t)
 
-	r.rejects(t, ahead, storage.ErrFailedOver)
-	r.rejects(t, kept, storage.ErrFailedOver)
-	r.rejects(t, overtaken, storage.ErrFailedOver)
-	r.rejects(t, lost, storage.ErrWentBack)
+	r.rejects(t, ahead, storage.ReasonFailedOver)
+	r.rejects(t, kept, storage.ReasonFailedOver)
+	r.rejects(t, overtaken, storage.ReasonFailedOver)
+	r.rejects(t, lost, storage.ReasonWentBack)
 	_, err := r.store.Claim(t.Context(), grant(4, "z"))
 	require.ErrorIs(t, err, storage.ErrStaleToken)
 	_, err = r.store.Claim(t.Context(), grant(5, "z"))
-	require.ErrorIs(t, err, storage.ErrCollision)
+	requireRejected(t, err, storage.ReasonCollision)
 	for range 20 { // issues transaction ids of before again
 		mustExec(t, r.pool, "update item set value = value")
 	}
@@ -143,7 +140,7 @@ func TestFailover_EndsAHoldThatMerelyRead_N6_HE1(t *testing.T) {
 		r.failOver(t)
 		return guard.Do(ctx, h, resource, set("x", read+1))
 	})
-	require.ErrorIs(t, err, storage.ErrFailedOver)
+	requireRejected(t, err, storage.ReasonFailedOver)
 	holds(t, r.pool, "x", 1)
 	require.NoError(t, guard.Do(t.Context(), g, resource, add("x", 1)))
 	holds(t, r.pool, "x", 2)

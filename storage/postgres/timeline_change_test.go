@@ -67,7 +67,7 @@ func TestFailover_EndsTheGrantsOfBefore_HE1(t *testing.T) {
 
 func requireFailedOver(t *testing.T, err error, stage storage.Stage) {
 	t.Helper()
-	require.ErrorIs(t, err, storage.ErrFailedOver)
+	requireRejected(t, err, storage.ReasonFailedOver)
 	var rejection *storage.RejectedError
 	require.ErrorAs(t, err, &rejection)
 	require.Equal(t, stage, rejection.Stage)
@@ -149,7 +149,7 @@ func TestFailover_EndsAHold_HE1(t *testing.T) {
 		})
 	}
 	err = hold(func() { failOver(t, server, openPool(t, dsn)) })
-	require.ErrorIs(t, err, storage.ErrFailedOver)
+	requireRejected(t, err, storage.ReasonFailedOver)
 	holds(t, pool, "x", 0)
 	require.NoError(t, hold(func() {}))
 	holds(t, pool, "x", 1)

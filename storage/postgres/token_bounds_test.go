@@ -48,7 +48,7 @@ func TestClaim_AbsurdTokenIsRejected_N25_HC2(t *testing.T) {
 			c := claim(t, store, epochGrant(1, 7))
 			setting := query[string](t, pool, "select s::text from fence.setting s")
 			_, err := store.Claim(t.Context(), absurd)
-			require.ErrorIs(t, err, storage.ErrTokenJump)
+			requireRejected(t, err, storage.ReasonTokenJump)
 			require.ErrorContains(t, err, "is implausibly far above the database's mark (")
 			hint, sql, _ := strings.Cut(err.Error(), "the owner of the schema runs: ")
 			if absurd.Epoch > 11 {
@@ -84,7 +84,7 @@ func TestClaim_EpochBehindComesBeforeAnAbsurdToken_N20_N25(t *testing.T) {
 	store := newStore(t, pool, nil)
 	claim(t, store, epochGrant(2, 7))
 	_, err := store.Claim(t.Context(), epochGrant(1, jump+8))
-	require.ErrorIs(t, err, storage.ErrEpochBehind)
+	requireRejected(t, err, storage.ReasonEpochBehind)
 	require.ErrorContains(t, err, "says 2 or more by now, acquire anew; else raise it with etcdctl put PREFIX/epoch 3")
 	for _, role := range []string{"origin", "replica"} {
 		_, err = pool.Exec(t.Context(), "set session_replication_role = "+role+"; update fence.setting set epoch = 1")
@@ -108,7 +108,7 @@ func TestClaim_TheMarkFollowsTheTokens_N25(t *testing.T) {
 		require.EqualValues(t, token, query[int64](t, pool, "select token from fence.setting"))
 	}
 	_, err := store.Claim(t.Context(), epochGrant(1, token+jump+1))
-	require.ErrorIs(t, err, storage.ErrTokenJump)
+	requireRejected(t, err, storage.ReasonTokenJump)
 	mustExec(t, pool, "update fence.setting set max_token_jump = 2 * max_token_jump")
 	claim(t, store, epochGrant(1, token+jump+1))
 
@@ -116,7 +116,7 @@ func TestClaim_TheMarkFollowsTheTokens_N25(t *testing.T) {
 	claim(t, store, epochGrant(11, 5))
 	require.Equal(t, "11 5", query[string](t, pool, "select epoch || ' ' || token from fence.setting"))
 	_, err = store.Claim(t.Context(), epochGrant(11, 5+2*jump+1))
-	require.ErrorIs(t, err, storage.ErrTokenJump)
+	requireRejected(t, err, storage.ReasonTokenJump)
 }
 
 // A database that tests were run on two years ago takes their lock service's tokens.
@@ -192,7 +192,10 @@ func TestClaim_MarksNeverDeadlock_N25(t *testing.T) {
 			for i := range 40 {
 				g := epochGrant(int64(1+i/10), fence.Token((i*8+w+1)*2*stride))
 				g.Resource = fmt.Sprintf("sku/%d", rand.IntN(3))
-				if _, err := store.Claim(t.Context(), g); err != nil && !errors.Is(err, storage.ErrStaleToken) && !errors.Is(err, storage.ErrEpochBehind) {
+				_, err := store.Claim(t.Context(), g)
+				rejected := new(storage.RejectedError)
+				errors.As(err, &rejected)
+				if err != nil && rejected.Reason != storage.ReasonStale && rejected.Reason != storage.ReasonEpochBehind {
 					failures <- err
 				}
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
@@ -105,7 +106,7 @@ func TestEpoch_BehindTheDatabasesIsAnErrorAtOnce(t *testing.T) {
 	g := e.process()
 	for range 2 {
 		err := guard.Do(ctx, g, []string{"a", "b"}, nothing)
-		require.ErrorIs(t, err, guard.ErrEpochBehind)
+		requireRejected(t, err, storage.ReasonEpochBehind)
 		require.ErrorContains(t, err, "has epoch 1, but the database has seen epoch 2")
 	}
 }

@@ -94,14 +94,13 @@ func (r *restored) requireRejected(highest fence.Grant) {
 	require.Less(r.t, revision+10, int64(highest.Token), "the test needs lower tokens")
 	p := r.process()
 	err := guard.Do(r.t.Context(), p.Guard, "a", increment("a"), guard.Retryable())
-	require.ErrorIs(r.t, err, guard.ErrTokensWentBack)
-	require.ErrorIs(r.t, err, guard.ErrStaleToken)
+	requireRejected(r.t, err, storage.ReasonTokensWentBack)
 	closeProcess(r.t, p)
 
 	p = r.process()
 	r.passRevisions(int64(highest.Token) - 1)
 	err = guard.Do(r.t.Context(), p.Guard, "a", increment("a"))
-	require.ErrorIs(r.t, err, guard.ErrCollision)
+	requireRejected(r.t, err, storage.ReasonCollision)
 	require.EqualValues(r.t, r.calls, value(r.t, r.pool, "a"))
 	closeProcess(r.t, p)
 }

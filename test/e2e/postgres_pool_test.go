@@ -65,7 +65,7 @@ func TestPool_TakenByOwnQueriesIsNamedInTime_HB19(t *testing.T) {
 	}
 	for range 2 {
 		err := guard.Do(ctx, p.Guard, "a", increment("a"))
-		require.ErrorIs(t, err, guard.ErrStoreTimeout)
+		require.ErrorIs(t, err, guard.ErrStoreUnavailable)
 	}
 	taken[0].Release()
 	require.NoError(t, guard.Do(ctx, p.Guard, "a", increment("a")))
@@ -151,7 +151,7 @@ func TestStoreTimeout_GivesTheLockToWhoReachesTheDatabase_L1_HD17(t *testing.T) 
 	go func() { waits <- guard.Do(ctx, cut.Guard, "a", increment("a")) }()
 	awaitBusy(t, cut)
 	require.NoError(t, guard.Do(ctx, other.Guard, "a", increment("a")))
-	require.ErrorIs(t, <-waits, guard.ErrStoreTimeout)
+	require.ErrorIs(t, <-waits, guard.ErrStoreUnavailable)
 	require.EqualValues(t, 2, value(t, pool, "a"))
 
 	proxy.Resume(pgproxy.ToServer)

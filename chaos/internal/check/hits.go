@@ -124,9 +124,9 @@ func hitOf(e history.Event) string {
 		return HitPaused + e.Point
 	case e.Kind == history.Ends && e.Error != "":
 		return HitEnded
-	case e.Kind == history.Rejected && e.Reason == string(storage.ReasonStale) && e.Stage == string(storage.StageSeal) && e.Cause != "":
+	case stale(e) && e.Stage == string(storage.StageSeal) && e.Cause != "":
 		return HitEndedStale + e.Stage
-	case e.Kind == history.Rejected && e.Reason == string(storage.ReasonStale):
+	case stale(e):
 		return HitRejected + e.Stage
 	case e.Kind == history.Rejected:
 		return e.Reason

@@ -94,8 +94,10 @@ func (v *view) accesses() map[string][]porcupine.Operation {
 	return all
 }
 
+// stale reports whether e is a rejection for a higher grant: a Guard that knew that one
+// before names the lock service instead.
 func stale(e history.Event) bool {
-	return e.Kind == history.Rejected && e.Reason == string(storage.ReasonStale)
+	return e.Kind == history.Rejected && (e.Reason == string(storage.ReasonStale) || e.Reason == string(storage.ReasonTokensWentBack))
 }
 
 // claimTimes returns times before and after a claim; the lowest and the highest one if no

@@ -187,7 +187,7 @@ func (l *laneReader) grant(e history.Event) {
 			l.held = span{from: e.At, token: e.Token}
 		}
 	case history.Rejected:
-		if e.Reason == string(storage.ReasonStale) {
+		if e.Reason == string(storage.ReasonStale) || e.Reason == string(storage.ReasonTokensWentBack) {
 			l.lane.crosses = append(l.lane.crosses, cross{e.At, e.Token, e.Current})
 		}
 		if l.held.token == e.Token {

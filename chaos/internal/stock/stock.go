@@ -141,7 +141,7 @@ func (s Stock) once(ctx context.Context, env *workload.Env, op workload.Op, o or
 	if err != nil || env.Guard == nil || !o.again {
 		return err
 	}
-	if err := do(); errors.Is(err, guard.ErrOpReuse) {
+	if err := do(); errors.Is(err, guard.ErrKeyReused) {
 		return err // the same request must not be taken for another
 	}
 	return nil // the first call has succeeded, whatever the error of the second

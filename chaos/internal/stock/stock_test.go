@@ -75,7 +75,7 @@ func TestStock_OnceIsDoneAgainAfterItHasSucceeded(t *testing.T) {
 	again := 0
 	for seed := range uint64(100) {
 		op := workload.Op{ID: "w0.1", Resource: QuickResources[0], Action: "once", Seed: seed}
-		for _, c := range []struct{ second, want error }{{nil, nil}, {errAway, nil}, {guard.ErrUnknownOutcome, nil}, {guard.ErrOpReuse, guard.ErrOpReuse}} {
+		for _, c := range []struct{ second, want error }{{nil, nil}, {errAway, nil}, {guard.ErrUnknownOutcome, nil}, {guard.ErrKeyReused, guard.ErrKeyReused}} {
 			a := &answers{of: []error{nil, c.second}}
 			err := Stock{}.Operate(t.Context(), &workload.Env{Protection: a, Guard: &guard.Guard[pgx.Tx]{}, At: func(string) {}}, op)
 			if a.asked == 2 {

@@ -34,7 +34,11 @@ func ClassOf(err error) string {
 		return "overtaken"
 	case errors.Is(err, guard.ErrUnknownOutcome), errors.Is(err, control.ErrUnknown):
 		return "unknown outcome"
-	case errors.Is(err, guard.ErrStoreTimeout):
+	case errors.Is(err, guard.ErrWrongLockService):
+		return "wrong lock service"
+	case errors.Is(err, guard.ErrFailedOver):
+		return "failed over"
+	case errors.Is(err, guard.ErrStoreUnavailable):
 		return "database unavailable"
 	case errors.Is(err, guard.ErrTxEnded):
 		return ClassEnded

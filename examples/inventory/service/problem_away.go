@@ -45,7 +45,7 @@ func databaseAway(err error) bool {
 		network   *net.OpError
 	)
 	switch {
-	case errors.Is(err, postgres.ErrUnavailable), errors.Is(err, guard.ErrStoreTimeout), errors.Is(err, errSlowDatabase),
+	case errors.Is(err, postgres.ErrUnavailable), errors.Is(err, guard.ErrStoreUnavailable), errors.Is(err, errSlowDatabase),
 		errors.As(err, &connect), errors.As(err, &transient), errors.As(err, &network),
 		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return true

@@ -37,7 +37,7 @@ func problemOf(err error) *problem {
 	case errors.Is(err, guard.ErrUnknownOutcome):
 		return later("unknown-outcome", "It is not known whether the stock was deducted",
 			"The database was lost during COMMIT. Send the same request with the same key: it takes effect once.", database)
-	case errors.Is(err, guard.ErrOpReuse):
+	case errors.Is(err, guard.ErrKeyReused):
 		return newProblem(http.StatusUnprocessableEntity, "key-reused", "The key was used for another request",
 			"A key belongs to one request on one product. Use a new key for a new deduction.")
 	case errors.Is(err, guard.ErrClosed):
@@ -53,13 +53,12 @@ func problemOf(err error) *problem {
 // nil if err is none.
 func refusalProblem(err error) *problem {
 	var refused *guard.RejectedError
-	switch {
-	case !errors.As(err, &refused):
+	if !errors.As(err, &refused) {
 		return nil
-	case errors.Is(err, guard.ErrTokensWentBack):
-		return wentBack()
 	}
 	switch refused.Reason {
+	case storage.ReasonTokensWentBack:
+		return wentBack()
 	case storage.ReasonStale:
 		return refusedGrant(refused)
 	case storage.ReasonOvertaken:
