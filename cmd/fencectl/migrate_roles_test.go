@@ -21,11 +21,11 @@ func TestMigrateUp_GrantsRoles_HC2(t *testing.T) {
 			require.NoError(t, execute(t, conn, "drop owned by "+role+"; drop role "+role))
 		}
 	}()
-	told := "role " + app + " may run guarded transactions in schema fence\nrole " + reader + " may read schema fence\n"
+	grants := "role " + app + " may run guarded transactions in schema fence\nrole " + reader + " may read schema fence\n"
 	for _, outcome := range []string{"applied ", "nothing to do"} {
 		got := fencectl(t, "migrate", "up", "--app-role", app, "--reader-role", reader, "--database-url", dsn)
 		require.Equal(t, cli.ExitOK, got.code, got.stderr)
-		require.Contains(t, got.stderr, told+outcome)
+		require.Contains(t, got.stderr, grants+outcome)
 	}
 	var can bool
 	const claim = "fence.claim(text, bigint, bigint, text, bigint)"
@@ -43,7 +43,7 @@ func TestMigrateUp_BadRoleIsUsageOrNotReadyAndNamed(t *testing.T) {
 	got = fencectl(t, "migrate", "up", "--app-role", "postgres", "--database-url", dsn)
 	require.Equal(t, cli.ExitNotReady, got.code)
 	require.Contains(t, got.stderr, "role postgres is a superuser, the owner of schema")
-	require.Contains(t, got.stdout, "functions", "what was applied is told")
+	require.Contains(t, got.stdout, "functions", "the applied migrations are printed")
 }
 
 func TestMigrateUp_WithoutCreateRoleSaysWhatToDo(t *testing.T) {
@@ -58,7 +58,7 @@ func TestMigrateUp_WithoutCreateRoleSaysWhatToDo(t *testing.T) {
 	require.Equal(t, cli.ExitNotReady, got.code)
 	require.Contains(t, got.stderr, "give it CREATEROLE, or make the role first: create role no_such_shop")
 	require.NotContains(t, got.stderr, "create schemas")
-	require.Contains(t, got.stdout, "functions", "what was applied is told")
+	require.Contains(t, got.stdout, "functions", "the applied migrations are printed")
 }
 
 // The app role of a service has no right but to run guarded transactions.

@@ -41,7 +41,7 @@ func ExampleLocker_Election() {
 	for leader, err := range election.Observe(ctx) {
 		switch {
 		case errors.Is(err, fence.ErrNoLeader):
-			fmt.Println("nobody leads")
+			fmt.Println("no leader")
 			return
 		case err != nil:
 			log.Fatal(err)
@@ -59,5 +59,5 @@ func ExampleLocker_Election() {
 	// Output:
 	// elected: 10.0.0.7:8080 true
 	// moved to: 10.0.0.7:9090
-	// nobody leads
+	// no leader
 }

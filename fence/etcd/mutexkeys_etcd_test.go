@@ -127,10 +127,10 @@ func TestMutexKeys_OneQueueWithEtcdctlAndMutex_F2(t *testing.T) {
 
 func requireContended(t testing.TB, le fence.Lease) {
 	t.Helper()
-	told := make(chan struct{})
-	le.AfterContended(func() { close(told) })
+	contended := make(chan struct{})
+	le.AfterContended(func() { close(contended) })
 	select {
-	case <-told:
+	case <-contended:
 	case <-patient(t).Done():
 		require.FailNow(t, "AfterContended did not call")
 	}
@@ -141,10 +141,10 @@ func TestMutexKeys_TheHolderHearsOfAWaitingEtcdctl(t *testing.T) {
 	t.Parallel()
 	cfg, name := mutexKeys(t)
 	held := acquire(t, newTestLocker(t, etcdserver.Client(t), cfg), name)
-	told := make(chan struct{})
-	held.AfterContended(func() { close(told) })
+	contended := make(chan struct{})
+	held.AfterContended(func() { close(contended) })
 	waiting := runEtcdctl(t, "lock", "--ttl=60", name)
-	<-told
+	<-contended
 	require.Empty(t, waiting.lines)
 	release(t, held)
 	waiting.awaitHeld(t, name)

@@ -68,7 +68,7 @@ func TestStore_OnAClosedPool(t *testing.T) {
 	require.ErrorContains(t, newStore(t, pool, nil).Check(ctx), "closed pool")
 }
 
-// A context that has ended ends every step, and nothing is left behind.
+// With a context that has ended every step fails, and nothing is left behind.
 func TestStore_WithAnEndedContext(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -127,7 +127,7 @@ func TestCheck_OnAnEmptyDatabase(t *testing.T) {
 	require.ErrorIs(t, store.Check(t.Context()), postgres.ErrNotMigrated, "nor is a success")
 }
 
-// A server that is away fails what is asked of it, and is used again when it is back.
+// While the server is away calls fail; when it is back they work again.
 func TestStore_OutlivesTheServersCrash_G4(t *testing.T) {
 	t.Parallel()
 	server, dsn := startServer(t, nil)

@@ -12,8 +12,8 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// A process is killed while the server runs a long statement for it. The server
-// would go on until the statement ends, and keep its locks; it notices instead.
+// A process is killed while the server runs a long statement for it. The server notices
+// that the client is gone, instead of keeping its locks until the statement ends.
 func TestRun_StatementOfADeadClientIsEnded_HA7_L1(t *testing.T) {
 	t.Parallel()
 	const sleeping = "select count(*) = 1 from pg_stat_activity where query = 'select pg_sleep(3600)' and state = 'active' and datname = current_database()"
@@ -35,15 +35,15 @@ func TestRun_StatementOfADeadClientIsEnded_HA7_L1(t *testing.T) {
 		}))
 	}()
 	eventually(t, pool, sleeping)
-	require.NoError(t, network.Close()) // with it goes the way for a request to cancel
+	require.NoError(t, network.Close()) // so no cancel request can arrive either
 	require.Error(t, <-ended)
 	eventually(t, pool, "select not ("+sleeping+")")
 	mustExec(t, pool, "update a_row set n = 2")
 	require.Equal(t, 2, query[int](t, pool, "select n from a_row"))
 }
 
-// What runs several statements must see in each what has committed by then: as
-// STABLE it would go by the caller's snapshot.
+// A function of several statements must see in each what has committed by then: as STABLE
+// it would use the caller's snapshot.
 func TestFunctions_AreVolatile_HB4(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// chain makes tables step_1 to step_n with deferred triggers, of which each has all
-// constraints deferred again and makes the next one fire. The last one runs sql.
+// chain makes tables step_1 to step_n with deferred triggers: each defers all constraints
+// again and fires the next one. The last one runs sql.
 func chain(n int, sql string) string {
 	var ddl strings.Builder
 	for i := 1; i <= n; i++ {
@@ -28,13 +28,13 @@ func chain(n int, sql string) string {
 	return ddl.String()
 }
 
-// heldCursor is run by COMMIT, unless it is closed before that.
+// heldCursor is a query that COMMIT runs, unless the cursor is closed before.
 const heldCursor = "declare c cursor with hold for select set_config('synchronous_commit', 'off', true)"
 
 const laxly = "perform set_config('synchronous_commit', 'off', true)"
 
-// However an operation has its own code run late, COMMIT isn't acknowledged before
-// it is durable.
+// However late an operation's own code runs, COMMIT isn't acknowledged before it is
+// durable.
 func TestCommit_NothingLiftsDurabilityBehindTheSeal_N28(t *testing.T) {
 	t.Parallel()
 	_, dsn := startServer(t, nil)
@@ -79,8 +79,8 @@ func TestCommit_NothingLiftsDurabilityBehindTheSeal_N28(t *testing.T) {
 	}
 }
 
-// What is deferred once more than usual is checked before the seal, as what is
-// deferred once: foreign keys among them.
+// Constraints that a trigger defers a second time are checked before the seal, as those
+// that are deferred once: foreign keys among them.
 func TestSeal_ChecksWhatWasDeferredAgain_N13(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

@@ -18,7 +18,7 @@ func TestStore_PassesTheContract(t *testing.T) {
 	})
 }
 
-// harness is for the contract: a store on a pool, and how to work with it.
+// harness adapts a store on a pool to the contract.
 func harness(t *testing.T, pool *pgxpool.Pool, cfg *postgres.Config) guardtest.Harness[pgx.Tx] {
 	read := func(ctx context.Context, q querier, key string) (value int64, err error) {
 		err = q.QueryRow(ctx, "select coalesce((select value from item where key = $1), 0)", key).Scan(&value)

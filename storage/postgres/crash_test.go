@@ -10,12 +10,12 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// lazy are settings with which a server that may acknowledge before it has written
-// its log does so for long enough to crash in between.
+// lazy are settings with which a server that may acknowledge a commit before it has written
+// its log does so long enough before that it can crash in between.
 var lazy = map[string]string{"wal_writer_delay": "10s", "wal_writer_flush_after": "1GB", "bgwriter_lru_maxpages": "0"}
 
-// crash kills a server at once and restarts it, after a commit of the user's own
-// that must turn out to be lost: or nothing would have been at stake.
+// crash kills a server at once and restarts it, after a commit of the user's own. That
+// commit must be lost, or the test would show nothing.
 func crash(t testing.TB, server *pgserver.Server, pool *pgxpool.Pool) {
 	t.Helper()
 	mustExec(t, pool, "insert into item values ('unguarded', 1)")
@@ -37,7 +37,7 @@ func asleep(t testing.TB, pool *pgxpool.Pool) {
 	eventually(t, pool, "select count(*) = 1 from pg_stat_activity where backend_type = 'walwriter' and wait_event = 'WalWriterMain'")
 }
 
-// What the guard was told has committed survives a crash of the server, also where
+// A transaction that was acknowledged to the guard survives a crash of the server, even if
 // role, database or operation ask for asynchronous commits.
 func TestCrash_LosesNothingThatWasAcknowledged_HE2(t *testing.T) {
 	t.Parallel()
@@ -88,7 +88,7 @@ func TestCrash_LosesNothingThatWasAcknowledged_HE2(t *testing.T) {
 	verifyChain(t, pool)
 }
 
-// A table that isn't logged is empty after a crash, and so would a fence be.
+// An unlogged table is empty after a crash, and its fences would be lost.
 func TestTables_AreLogged_HB15(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

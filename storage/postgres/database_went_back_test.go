@@ -11,7 +11,7 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// unprotected runs sql with the triggers that keep history and fences off.
+// unprotected runs sql with the triggers that protect history and fences disabled.
 func unprotected(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
 	t.Helper()
 	tables := map[string]string{"history": "keep_history", "resource": "keep_fence"}
@@ -24,8 +24,8 @@ func unprotected(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
 	}
 }
 
-// A database that lost its newest transactions shows a fence behind what a holder
-// has seen committed. That holder is told so, and not that it is stale.
+// A database that lost its newest transactions shows a fence behind what a holder has seen
+// committed. That holder's error says so, and not that it is stale.
 func TestFence_BehindItsHolderIsNoticed_N21_N27(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
@@ -75,7 +75,7 @@ func TestFence_BehindItsHolderIsNoticed_N21_N27(t *testing.T) {
 	})
 }
 
-// The seal alone notices too: the loss may come after the begin check.
+// The loss may come after the begin check: then the seal notices it.
 func TestSeal_NoticesALossAfterTheBeginCheck_N21(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {

@@ -44,8 +44,7 @@ func TestSeal_DeferredTriggersAreBounded_N13(t *testing.T) {
 	holds(t, pool, "x", 0)
 }
 
-// What a deferred constraint has to say is an error of that transaction, and not a
-// doubt.
+// The error of a deferred constraint fails the transaction, and leaves no doubt.
 func TestSeal_DeferredConstraintFails_G4(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

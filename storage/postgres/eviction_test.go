@@ -18,7 +18,8 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// patient bounds nothing that eviction has to end, within a test.
+// patient is a config whose timeouts are longer than a test, so that only eviction ends a
+// transaction.
 func patient() *postgres.Config {
 	return &postgres.Config{
 		LockTimeout: time.Second, StatementTimeout: time.Hour, IdleTimeout: time.Hour, NetworkTimeout: time.Hour,
@@ -36,8 +37,8 @@ func stuck(t *testing.T, pool *pgxpool.Pool, store *postgres.Store, c storage.Cl
 	return done
 }
 
-// A predecessor that has stopped while it holds what its successor needs, however
-// it got stuck, is gone when the successor has claimed.
+// A predecessor that has stopped while it holds a lock that its successor needs is gone
+// once the successor has claimed, wherever it got stuck.
 func TestClaim_EvictsAStuckPredecessor_L1_N3(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -78,8 +79,7 @@ func TestClaim_EvictsAStuckPredecessor_L1_N3(t *testing.T) {
 	}
 }
 
-// A client that takes nothing in is dropped by the server itself, when nobody is
-// there to evict it.
+// The server itself drops a client that reads nothing, without an eviction.
 func TestBeginCheck_BoundsABlockedSend_N3(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -100,7 +100,7 @@ func TestBeginCheck_BoundsABlockedSend_N3(t *testing.T) {
 	require.Error(t, receive(t, done).err)
 }
 
-// The begin check's bounds are in force inside the transaction, and gone behind it.
+// The begin check's limits apply inside the transaction, and no longer after it.
 func TestBeginCheck_BoundsTheTransaction_L1(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
@@ -119,8 +119,8 @@ func TestBeginCheck_BoundsTheTransaction_L1(t *testing.T) {
 	require.Equal(t, before, query[string](t, pool, settings))
 }
 
-// A transaction that begins after its grant was superseded is turned away before
-// it can lock anything.
+// A transaction that begins after its grant was superseded is rejected before it can lock
+// anything.
 func TestBeginCheck_RejectsASupersededGrantEarly_N17(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
@@ -137,7 +137,8 @@ func TestBeginCheck_RejectsASupersededGrantEarly_N17(t *testing.T) {
 	})
 }
 
-// One that slipped past a claim's eviction is evicted when it is in the way.
+// A stale transaction that began after the claim's eviction is evicted when it blocks the
+// holder.
 func TestRun_EvictsAStaleTransactionThatBlocksIt_N17_L1(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
@@ -156,8 +157,8 @@ func TestRun_EvictsAStaleTransactionThatBlocksIt_N17_L1(t *testing.T) {
 	})
 }
 
-// Any role that may connect can take the begin check's advisory keys. That costs the holder
-// nothing but that it can't be evicted.
+// Any role that may connect can take the begin check's advisory locks. Then the holder's
+// transaction can't be evicted, and nothing else changes.
 func TestBeginCheck_GoesOnWhereItsKeyIsTaken_N25(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
@@ -174,8 +175,8 @@ func TestBeginCheck_GoesOnWhereItsKeyIsTaken_N25(t *testing.T) {
 	holds(t, pool, "x", 2)
 }
 
-// A backend that is listed may have ended its transaction by the time it would be
-// terminated, and serve another user.
+// A backend that was listed may have ended its transaction before it is terminated, and
+// serve another user.
 func TestEvict_LooksAgainBeforeItTerminates_N18(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
@@ -269,8 +270,8 @@ func TestBeginCheck_ComparesEpochs_N17(t *testing.T) {
 	require.Equal(t, storage.StageBegin, err.(*storage.RejectedError).Stage)
 }
 
-// With several resources the stale transaction in the way may be of any, and so may
-// the claim that is rejected.
+// With several resources the stale transaction that blocks may be of any of them, and so
+// may the claim that is rejected.
 func TestRun_LooksAtEveryResource_N17_L1_G5(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -335,7 +336,7 @@ func TestEvict_SparesAllOtherBackends_N18(t *testing.T) {
 	require.ElementsMatch(t, []int{pids["earlier"], pids["own"]}, listed(7))
 	require.Empty(t, listed(5))
 
-	// Its own backend: one that claims while it holds the lock of an earlier grant.
+	// Its own backend, which claims while it holds the lock of an earlier grant.
 	require.Equal(t, 1, query[int](t, pool, "select evicted from fence.evict($1, 1, 6, 10000)", resource))
 	require.Equal(t, 0, query[int](t, pool, "select evicted from fence.evict($1, 1, 6, 10000)", resource), "who has gone is not listed")
 	conn, err := pool.Acquire(t.Context())
@@ -351,13 +352,13 @@ func TestEvict_SparesAllOtherBackends_N18(t *testing.T) {
 	_, err = txn.Commit(t.Context(), nil)
 	require.NoError(t, err)
 
-	// A token whose low bits, which are all that the key holds, are those of an
-	// earlier one.
+	// A token whose low bits, the only ones in the lock's key, equal those of an earlier
+	// token.
 	open("same low bits", claimOnly(t, pool, grant(5+1<<31, "d")))
 	require.NotContains(t, listed(5+1<<31), pids["same low bits"])
 }
 
-// A connection of the pool that an eviction hit too late is replaced.
+// A pooled connection that a late eviction terminated is replaced.
 func TestStore_OutlivesATerminatedIdleConnection_N18(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
@@ -393,8 +394,8 @@ func (l *logged) String() string {
 	return l.text.String()
 }
 
-// A role that may not terminate the predecessor's backend claims nevertheless: the
-// claim decides. It says what is missing.
+// A role that may not terminate the predecessor's backend can claim nevertheless: the claim
+// decides. The log says which right is missing.
 func TestClaim_SucceedsWithoutTheRightToEvict_N19(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
@@ -422,7 +423,7 @@ func TestClaim_SucceedsWithoutTheRightToEvict_N19(t *testing.T) {
 	require.ErrorIs(t, err, storage.ErrStaleToken)
 	write(t, clerk, c, set("x", 2))
 
-	// Without any right to look, the claim stands as well.
+	// The claim also succeeds without the right to list backends.
 	mustExec(t, pool, "revoke execute on all functions in schema fence from "+role+
 		"; grant execute on function fence.claim to "+role)
 	claim(t, clerk, fence.Grant{Resource: resource, Epoch: 1, Token: 7, Holder: "c"})
@@ -430,8 +431,8 @@ func TestClaim_SucceedsWithoutTheRightToEvict_N19(t *testing.T) {
 	holds(t, pool, "x", 2)
 }
 
-// Locks of an application's own that look like the begin check's, but for their mode or
-// their kind of key, are no sign of a stale holder.
+// An application's own advisory locks that differ from the begin check's in mode or kind of
+// key don't mark a stale holder.
 func TestEvict_SparesOtherLocks_N18(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

@@ -7,8 +7,8 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// The messages of a Store, and what it makes of the answers, for tests that send
-// them on connections of their own.
+// The messages of a Store, and its reading of the answers, for tests that send them on
+// connections of their own.
 
 var (
 	ReadClaim = readClaim
@@ -50,7 +50,8 @@ func (s *Store) CommitMessage(id storage.TxID, claims []storage.Claim, key *stor
 	return t.sealSQL(nil)
 }
 
-// MovedBy returns claims as the transaction of that name leaves them.
+// MovedBy returns the claims at the positions that the transaction of that name moves the
+// fences to.
 func MovedBy(id storage.TxID, claims []storage.Claim) []storage.Claim {
 	return (&txn{claims: claims, id: id}).moved()
 }

@@ -47,9 +47,9 @@ func interrupted(t *testing.T, store *postgres.Store, c storage.Claim, op storag
 	return err
 }
 
-// A holder that was overtaken by a successor at any point changes nothing, and
-// the successor reads what was there before. Eviction is kept out of it: the
-// successor claims only, so that it is the fence that rejects.
+// A holder that is superseded at any point changes nothing, and the successor reads the
+// data as it was before. The successor claims without evicting, so that the fence rejects
+// the holder.
 func TestFence_RejectsTheSuperseded_G2_G3_G5(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
@@ -84,8 +84,7 @@ func TestFence_RejectsTheSuperseded_G2_G3_G5(t *testing.T) {
 	})
 }
 
-// The same with everything in place: the successor evicts, and the one that was
-// ended by that hears why.
+// The same with eviction: the successor evicts the holder, whose error says why.
 func TestFence_RejectsTheEvicted_G3_L1(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
@@ -100,7 +99,7 @@ func TestFence_RejectsTheEvicted_G3_L1(t *testing.T) {
 				})
 				require.Error(t, err)
 				var doubt *storage.InDoubtError
-				if errors.As(err, &doubt) { // the connection broke before the server's reason came through
+				if errors.As(err, &doubt) { // the connection broke before the server's reason arrived
 					applied, err := store.Resolve(t.Context(), doubt.InDoubt)
 					require.NoError(t, err)
 					require.False(t, applied)
@@ -113,7 +112,7 @@ func TestFence_RejectsTheEvicted_G3_L1(t *testing.T) {
 	})
 }
 
-// Two transactions of one grant: the second to commit read what is out of date.
+// Two transactions of one grant: the second one to commit has read outdated data.
 func TestFence_RejectsTheOvertakenSibling_N10_G6(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
@@ -201,7 +200,7 @@ func TestClaim_RejectedChangesNothing_N20(t *testing.T) {
 	require.Equal(t, 1, query[int](t, pool, "select count(*) from fence.history"))
 }
 
-// Whoever may call the functions can't shut a resource for good.
+// A role that may call the functions can't lock out a resource for good.
 func TestClaim_OutOfBoundsIsRejectedByTheDatabase_N25(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -242,8 +241,8 @@ func TestFunctions_NeedReadCommitted_N23(t *testing.T) {
 	write(t, store, c, set("x", 1))
 }
 
-// A transaction over several resources moves all fences or none, and siblings in
-// any order don't wait for each other in a circle.
+// A transaction over several resources moves all fences or none, and siblings that name
+// them in any order don't deadlock.
 func TestFence_SeveralMoveTogether_G2(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {

@@ -38,8 +38,8 @@ func inOne(t testing.TB, pool *pgxpool.Pool, sql string) error {
 	return err
 }
 
-// Whatever an app role writes into the setting that holds the marks of begin checks, it can't
-// seal for a grant under which its transaction has passed no begin check.
+// An app role can write anything into the setting that holds the marks of begin checks, but
+// it can't seal for a grant whose begin check its transaction hasn't passed.
 func TestForge_NoSealWithoutItsBeginCheck_G2(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)
@@ -67,11 +67,11 @@ func TestForge_NoSealWithoutItsBeginCheck_G2(t *testing.T) {
 	}
 	_, err := r.app.Exec(t.Context(), "select fence.mark($1, 1, 5, 77)", c.Resource)
 	require.ErrorContains(t, err, "42501")
-	require.NoError(t, inOne(t, r.app, beginCheckCall(c, 77)+"; "+beginCheckCall(o, 77)+"; "+sealCall(c, 77)+"; "+sealCall(o, 77)), "both heads count")
+	require.NoError(t, inOne(t, r.app, beginCheckCall(c, 77)+"; "+beginCheckCall(o, 77)+"; "+sealCall(c, 77)+"; "+sealCall(o, 77)), "the marks of both begin checks count")
 }
 
-// An operation that ends its transaction can't begin another one as the same: the name
-// is not in the setting.
+// An operation that ends its transaction can't begin another one under the same name: the
+// setting doesn't contain the name.
 func TestForge_TheMarkHidesTheName_N15(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -87,8 +87,8 @@ func TestForge_TheMarkHidesTheName_N15(t *testing.T) {
 	require.NotContains(t, marks, fmt.Sprint(int64(claims[0].Tx)))
 }
 
-// A key is kept only by a transaction that has passed a begin check: a claim under a name of one's
-// own moves the fence, but that is not enough.
+// A key is kept only by a transaction that has passed a begin check: a claim also moves the
+// fence, under a name of the caller's choice, but that is not enough.
 func TestForge_NoKeyWithoutABeginCheck_G2(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)
@@ -105,9 +105,9 @@ func TestForge_NoKeyWithoutABeginCheck_G2(t *testing.T) {
 	require.Zero(t, query[int](t, r.admin, "select count(*) from fence.operation"))
 }
 
-// What guarantees.md says an app role is trusted for: it can take a holder's place, and
-// keep a holder from committing. It can't make a holder's transaction commit on data
-// that changed, nor leave the history without an entry.
+// An app role is trusted with what guarantees.md says: it can write under a holder's grant,
+// and keep a holder from committing. It can't make a holder's transaction commit on changed
+// data, nor change data without an entry in the history.
 func TestForge_WhatAnAppRoleIsTrustedFor(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)
@@ -134,7 +134,7 @@ func TestForge_WhatAnAppRoleIsTrustedFor(t *testing.T) {
 	verifyChain(t, r.admin)
 }
 
-// A forger knows everything that a mark is made of, except the secret.
+// A forger knows every input of a mark except the secret.
 func TestForge_TheMarkTakesTheSecret_G2(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)
@@ -150,7 +150,7 @@ func TestForge_TheMarkTakesTheSecret_G2(t *testing.T) {
 	require.ErrorContains(t, inOne(t, r.app, "set local fencekit.tx = 'x'; "+beginCheckCall(c, 77)+"; "+sealCall(c, 77)), "(SQLSTATE ZF003)", "without a secret there is no mark")
 }
 
-// A session can make the server print how it runs its functions. The secret isn't in that.
+// A session can make the server log the plans of its functions. The secret isn't in them.
 func TestForge_TheSecretIsNotPrinted(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)
@@ -174,8 +174,8 @@ func TestForge_TheSecretIsNotPrinted(t *testing.T) {
 	}
 }
 
-// A void or a claim that was given the name of a transaction in doubt doesn't make its
-// COMMIT pass for applied.
+// A void or a claim under the name of a transaction in doubt doesn't make that
+// transaction's COMMIT count as applied.
 func TestForge_OnlyAWriteIsACommit_G4(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)

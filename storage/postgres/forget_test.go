@@ -56,7 +56,7 @@ func TestForgetOnce_IsNotMisledByAClockThatJumped_G4(t *testing.T) {
 	order()
 	holds(t, pool, "x", 1)
 
-	// Once calls have seen it go steadily for as long as operations are kept.
+	// Only after calls have seen the clock go steadily for the retention.
 	steadyFor(t, pool, "6 days 23 hours")
 	n, err = store.ForgetOnce(t.Context())
 	require.NoError(t, err)
@@ -68,7 +68,7 @@ func TestForgetOnce_IsNotMisledByAClockThatJumped_G4(t *testing.T) {
 }
 
 // A clock that is set back between two calls, and forward again, doesn't make young
-// operations old; one that a call finds set back begins anew.
+// operations old; if a call finds the clock set back, the retention begins anew.
 func TestForgetOnce_IsNotMisledByAClockThatWasSetBack_G4(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

@@ -18,7 +18,7 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// pause holds up the first call that comes to it, until it is resumed.
+// pause blocks the first call that reaches it, until it is resumed.
 type pause struct {
 	reached, goOn chan struct{}
 	come, resume  func()
@@ -36,8 +36,8 @@ func newPause() *pause {
 
 type pauseKey struct{}
 
-// pausing is a tracer that holds up calls on a connection, behind all checks, for
-// the pause in their context.
+// pausing is a tracer that blocks calls on a connection, after all checks, at the pause in
+// their context.
 type pausing struct{}
 
 func (pausing) start(ctx context.Context) context.Context {
@@ -65,12 +65,12 @@ func (p pausing) TracePrepareStart(ctx context.Context, _ *pgx.Conn, _ pgx.Trace
 }
 func (pausing) TracePrepareEnd(context.Context, *pgx.Conn, pgx.TracePrepareEndData) {}
 
-// one limits a pool to one connection: what an operation leaves behind meets the
-// next one's.
+// one limits a pool to one connection: calls that an operation left behind meet the next
+// operation's.
 func one(cfg *pgxpool.Config) { cfg.MaxConns = 1 }
 
-// A call of a goroutine that the operation left behind, held up just before it
-// sends, takes no effect in the transaction that the connection would run next.
+// A goroutine that the operation left behind is blocked just before it sends. Its call has
+// no effect in the next transaction of that connection.
 func TestRun_NoCallLeftBehindTakesEffect_G3_G4(t *testing.T) {
 	t.Parallel()
 	const insert = "insert into item values ('late', 1)"
@@ -187,7 +187,7 @@ type rowScanner func(pgx.Rows) error
 
 func (f rowScanner) ScanRow(rows pgx.Rows) error { return f(rows) }
 
-// What pgx calls back during a call is not given the connection either.
+// Callbacks that pgx makes during a call don't get the connection either.
 func TestTx_HidesItsConnectionFromCallbacks_G3_G4(t *testing.T) {
 	t.Parallel()
 	_, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
@@ -243,7 +243,7 @@ func TestTx_TakesNamedArguments(t *testing.T) {
 		batch.Queue(insert, pgx.NamedArgs{"key": "z", "value": 3})
 		require.NoError(t, tx.SendBatch(ctx, batch).Close())
 		require.Equal(t, 2, query[int](t, tx, "select count(*) from item where value >= @least", pgx.NamedArgs{"least": 2}))
-		// Not in front it is a value, as pgx has it.
+		// After the first argument a rewriter is a value, as in pgx.
 		require.JSONEq(t, `{"a": 1}`, query[string](t, tx, "select $2::jsonb::text where $1", true, pgx.NamedArgs{"a": 1}))
 		return nil
 	})
@@ -253,8 +253,7 @@ func TestTx_TakesNamedArguments(t *testing.T) {
 	}
 }
 
-// A result of a batch that was not closed by itself reads nothing of what the
-// connection runs next.
+// A result of a batch that was left open reads nothing of the connection's next results.
 func TestTx_ResultLeftOpenInABatchReadsNothing_G3(t *testing.T) {
 	t.Parallel()
 	batch := &pgx.Batch{}
@@ -414,8 +413,8 @@ type wrongInt struct{ pgtype.Int8Codec }
 
 func (wrongInt) DecodeValue(*pgtype.Map, uint32, int16, []byte) (any, error) { return int64(666), nil }
 
-// What an operation does to what it was told by the connection changes nothing for
-// the next one.
+// An operation that modifies descriptions and types that it got from the connection doesn't
+// affect the next one.
 func TestTx_SharesNoStateOfItsConnection_G3(t *testing.T) {
 	t.Parallel()
 	for name, op := range map[string]struct {
@@ -482,8 +481,8 @@ type valuer func() (driver.Value, error)
 
 func (f valuer) Value() (driver.Value, error) { return f() }
 
-// What a call calls back can't use the transaction, which the call itself is
-// using, and does no harm by trying.
+// A callback of a call can't use the transaction, which the call itself is using, and does
+// no harm by trying.
 func TestTx_IsInUseDuringCallbacks_G4(t *testing.T) {
 	t.Parallel()
 	pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {

@@ -114,7 +114,7 @@ func TestHistory_HashCoversEveryColumn_N28(t *testing.T) {
 			unprotected(t, pool, "create table saved as select * from fence.history where seq = 2")
 			unprotected(t, pool, "update fence.history set "+column+" = "+value+" where seq = 2")
 			require.NotEmpty(t, checkChain(t, pool))
-			// An application with rows of its own restores them.
+			// An application that restores its own rows.
 			unprotected(t, pool, "delete from fence.history where tx in (select tx from saved) or seq in (2, 7) or seq not in (1, 3)")
 			unprotected(t, pool, "insert into fence.history select * from saved")
 			unprotected(t, pool, "drop table saved")
@@ -127,7 +127,8 @@ func TestHistory_HashCoversEveryColumn_N28(t *testing.T) {
 	require.Len(t, columns, 13, "a new column belongs into the hash, and here")
 }
 
-// History is appended to and fences stay, for a replica's role too.
+// History is append-only and fences can't be deleted, also with session_replication_role =
+// replica.
 func TestHistory_IsAppendOnly(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -145,7 +146,7 @@ func TestHistory_IsAppendOnly(t *testing.T) {
 	}
 }
 
-// The fence stands without its history; only what is no longer known can't be told.
+// A fence works without its history; only outcomes that the history had are unknown.
 func TestFence_StandsWithoutHistory_N26(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

@@ -14,8 +14,8 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// tricks is SQL that an operation can turn against its own seal, or seem to, and
-// what its transaction must fail with; with "" it commits.
+// tricks is SQL by which an operation may try to defeat its own seal, and the error that
+// its transaction must fail with; with "" it commits.
 var tricks = map[string]string{
 	"set local default_transaction_read_only = on":                                  "",
 	"set default_transaction_read_only = on":                                        "",
@@ -61,14 +61,14 @@ var tricks = map[string]string{
 	"update fence.resource set token = token + 1":                                                   "ZF001",
 }
 
-// Whatever an operation does to its session, it commits behind its seal or fails
-// with an error that says why, and the connection is good for the next one.
+// Whatever an operation does to its session, it commits with its seal or fails with an
+// error that says why, and the connection works for the next one.
 func TestHostile_CommitsSealedOrFailsClearly_N24_HB8(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		dsn := migrated(t)
 		plain := openPool(t, dsn)
-		nobody := newRole(t, plain, "nobody")
+		other := newRole(t, plain, "other")
 		mustExec(t, plain, hostile)
 		judge := newStore(t, plain, nil)
 		for sql, want := range tricks {
@@ -82,7 +82,7 @@ func TestHostile_CommitsSealedOrFailsClearly_N24_HB8(t *testing.T) {
 					if err := set("x", 1)(ctx, tx); err != nil {
 						return err
 					}
-					_, err := tx.Exec(ctx, replaceRole(sql, nobody))
+					_, err := tx.Exec(ctx, replaceRole(sql, other))
 					if swallow {
 						return nil
 					}
@@ -120,7 +120,7 @@ func TestHostile_CommitsSealedOrFailsClearly_N24_HB8(t *testing.T) {
 	})
 }
 
-// A name that the client's encoding has no letters for hides no rejection.
+// A name that can't be converted to the client's encoding doesn't hide a rejection.
 func TestHostile_EncodingHidesNoRejection_N24_G5(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -138,7 +138,7 @@ func TestHostile_EncodingHidesNoRejection_N24_G5(t *testing.T) {
 	require.Equal(t, successor, stale.Current)
 }
 
-// Limits that an operation lifted keep nobody waiting: eviction ends it.
+// An operation that lifts its limits doesn't delay its successor: eviction ends it.
 func TestHostile_LiftedLimitsDoNotDelayTheSuccessor_L1(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -158,7 +158,8 @@ func TestHostile_LiftedLimitsDoNotDelayTheSuccessor_L1(t *testing.T) {
 	holds(t, pool, "x", 2)
 }
 
-// A seal or a begin check of the operation's own is no way around, undone or not.
+// An operation can't bypass the fence by a seal or begin check of its own, rolled back or
+// not.
 func TestHostile_OwnSealInASavepoint_HB7(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
@@ -262,7 +263,7 @@ func TestStore_ContextBoundsAllWaits_HB16(t *testing.T) {
 		err := (<-done).err
 		require.ErrorIs(t, err, context.Canceled, what)
 		require.NotErrorAs(t, err, new(*storage.RejectedError), what)
-		// What the server still waits for ends by lock_timeout, later than this test.
+		// The server's own wait ends by lock_timeout, after this test.
 		mustExec(t, pool, "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and wait_event = 'transactionid'")
 		eventually(t, pool, "select count(*) = 0 from pg_stat_activity where datname = current_database() and wait_event = 'transactionid'")
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// The level is the Config's, and the claim's is its own, whatever the session's
-// default is.
+// A guarded transaction runs at the level of the Config, and a claim at READ COMMITTED,
+// regardless of the session's default.
 func TestIsolation_IsWhatTheConfigSays_N23(t *testing.T) {
 	t.Parallel()
 	for _, preset := range levels {
@@ -42,9 +42,9 @@ func TestIsolation_IsWhatTheConfigSays_N23(t *testing.T) {
 	}
 }
 
-// The stricter levels answer a write that came too late with a serialization
-// failure, in the operation already. It is named and recorded as what it comes
-// from, whatever the operation makes of it.
+// At the stricter levels a late write fails with a serialization failure, already in the
+// operation. It is reported and recorded as the rejection that caused it, whatever error
+// the operation returns.
 func TestIsolation_ConflictIsNamedAndRecorded_N23_G5(t *testing.T) {
 	t.Parallel()
 	mine := errors.New("the operation's own error")
@@ -72,7 +72,7 @@ func TestIsolation_ConflictIsNamedAndRecorded_N23_G5(t *testing.T) {
 						err := set("x", 3)(ctx, tx)
 						require.Equal(t, level == pgx.ReadCommitted, err == nil)
 						if err == nil {
-							return nil // the seal finds out
+							return nil // the seal notices
 						}
 						if returned == nil {
 							return set("y", 3)(ctx, tx) // 25P02
@@ -130,9 +130,9 @@ func TestIsolation_ConflictOfEveryMethodIsNamed_N23_G5(t *testing.T) {
 	require.EqualValues(t, len(methods), rejections[0].Count)
 }
 
-// A conflict with a writer that has no grant is none of the fence's. READ COMMITTED
-// goes on with what the other has written; at the stricter levels the operation
-// may run again, and then succeeds.
+// A conflict with an unfenced writer is not a rejection. At READ COMMITTED the operation
+// goes on with the other's data; at the stricter levels it may run again, and then
+// succeeds.
 func TestIsolation_ConflictWithOthersIsTransient_N23(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
@@ -159,8 +159,8 @@ func TestIsolation_ConflictWithOthersIsTransient_N23(t *testing.T) {
 	})
 }
 
-// A savepoint that was rolled back after a conflict leaves none behind: what the
-// operation fails with later is its own.
+// After a savepoint with a conflict was rolled back, the conflict is forgotten: a later
+// error of the operation is its own.
 func TestIsolation_ConflictUndoneIsForgotten(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -175,8 +175,8 @@ func TestIsolation_ConflictUndoneIsForgotten(t *testing.T) {
 	require.Equal(t, mine, err)
 }
 
-// SERIALIZABLE keeps what it promises about unfenced writers too: of two that each
-// read what the other writes, the one that commits last fails, at COMMIT even.
+// SERIALIZABLE keeps its own guarantee about unfenced writers: of two transactions that
+// each read what the other writes, the later one fails, even at COMMIT.
 func TestIsolation_WriteSkewWithTheUnfencedFails_N23_G4(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -199,9 +199,9 @@ func TestIsolation_WriteSkewWithTheUnfencedFails_N23_G4(t *testing.T) {
 	write(t, store, c, set("x", 5))
 }
 
-// Each transaction's snapshot is younger than the claim and than the one before
-// it, so that holder after holder, and one transaction of a holder after another,
-// adds to what is there.
+// Each transaction's snapshot is taken after the claim and after the previous transaction,
+// so that successive holders, and successive transactions of one holder, see each other's
+// writes.
 func TestIsolation_EachSeesWhatCameBefore_G3_G6(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
@@ -253,8 +253,8 @@ func TestIsolation_ALockTakenOnTheDataComesTooLate_HB2_HB3(t *testing.T) {
 	}
 }
 
-// Many that use a resource for the first time at once: the fence is made once, and
-// each that is not superseded counts.
+// Many holders use a resource for the first time at once: one fence is made, and every
+// transaction that is not superseded counts.
 func TestIsolation_FirstUseByManyAtOnce_HB11(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
@@ -275,7 +275,7 @@ func TestIsolation_FirstUseByManyAtOnce_HB11(t *testing.T) {
 					}
 					took := err == nil
 					var doubt *storage.InDoubtError
-					if errors.As(err, &doubt) { // evicted in the midst of its COMMIT
+					if errors.As(err, &doubt) { // evicted during its COMMIT
 						took, err = store.Resolve(t.Context(), doubt.InDoubt)
 					}
 					if took {

@@ -11,8 +11,8 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// A claim decides under a lock that nobody shares: what it has found still holds
-// when it writes.
+// A claim locks the fence exclusively: the state that it has read is still the same when it
+// writes.
 func TestClaim_IsAloneWithTheFence_G3(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -38,8 +38,7 @@ func TestClaim_IsAloneWithTheFence_G3(t *testing.T) {
 	}
 }
 
-// Whoever seals several fences comes to them in one order, so that two transactions
-// never wait for each other in a circle.
+// Seals of several fences lock them in one order, so that two transactions never deadlock.
 func TestSeal_OppositeOrdersNeverDeadlock_HB10(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

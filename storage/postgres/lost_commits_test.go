@@ -56,7 +56,7 @@ func TestStore_CountsExactlyWhileCommitsAreLost_G4(t *testing.T) {
 	verifyChain(t, f.pool)
 }
 
-// increment adds one to a counter n times under one grant, settling what is in doubt.
+// increment adds one to a counter n times under one grant, and resolves COMMITs in doubt.
 func (f faulty) increment(ctx context.Context, counter string, n int, applied, voided *atomic.Int64) error {
 	g := fence.Grant{Resource: counter, Epoch: 1, Token: 1, Holder: "worker"}
 	c, err := f.direct.Claim(ctx, g)

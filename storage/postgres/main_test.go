@@ -109,7 +109,7 @@ func claim(t testing.TB, store *postgres.Store, g fence.Grant) storage.Claim {
 	return c
 }
 
-// claimOnly claims without evicting anybody.
+// claimOnly claims without an eviction.
 func claimOnly(t testing.TB, pool *pgxpool.Pool, g fence.Grant) storage.Claim {
 	t.Helper()
 	c := storage.Claim{Grant: g}
@@ -139,7 +139,7 @@ func write(t testing.TB, store *postgres.Store, c storage.Claim, op storage.Op[p
 	return claims[0]
 }
 
-// attempt is write for what may fail.
+// attempt is write for an operation that may fail.
 func attempt(ctx context.Context, store *postgres.Store, op storage.Op[pgx.Tx], claims ...storage.Claim) ([]storage.Claim, error) {
 	txn, err := store.Begin(ctx, claims...)
 	if err != nil {
@@ -174,8 +174,7 @@ func set(key string, value int64) storage.Func[pgx.Tx] {
 	return statement("insert into item values ($1, $2) on conflict (key) do update set value = excluded.value", key, value)
 }
 
-// add reads, and then writes what it makes of that: without a fence, two of
-// them lose an update.
+// add reads a number and then writes the sum: without a fence, two of them lose an update.
 func add(key string, delta int64) storage.Func[pgx.Tx] {
 	return func(ctx context.Context, tx pgx.Tx) error {
 		var value int64

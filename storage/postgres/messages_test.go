@@ -15,8 +15,8 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// A role that lacks a right learns it from the first check, with what to run, and
-// not by an eviction that fails quietly.
+// If a role lacks a right, the first check says so, with the command to run, instead of an
+// eviction that fails silently.
 func TestCheck_NamesMissingRights_L1(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
@@ -49,10 +49,10 @@ func TestCheck_NamesMissingRights_L1(t *testing.T) {
 	require.NoError(t, store.Check(t.Context()))
 	write(t, store, claim(t, store, grant(5, "a")), statement("select 1"))
 	_, err := store.Entries(t.Context(), resource, 0, 10)
-	require.NoError(t, err, "what the message says is enough")
+	require.NoError(t, err, "the remedy in the message suffices")
 }
 
-// Limits that are ours are named as ours.
+// An error that a limit of Fencekit's causes names the setting.
 func TestRun_NamesTheLimitThatWasReached(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

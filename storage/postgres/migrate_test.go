@@ -58,7 +58,7 @@ func TestMigrate_ConcurrentCallsWaitForEachOther(t *testing.T) {
 	claim(t, newStore(t, pool, nil), grant(5, "a"))
 }
 
-// Two schemas of one database are two worlds.
+// Two schemas of one database are independent.
 func TestMigrate_AnySchema(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -91,7 +91,7 @@ func TestMigrate_RejectsOddSchemaNames(t *testing.T) {
 	}
 }
 
-// The files applied by hand are as good as Migrate.
+// Applying the files by hand has the same result as Migrate.
 func TestMigrations_CanBeAppliedByHand(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, pgserver.Database(t))
@@ -141,8 +141,7 @@ func TestMigrate_NeedsNoRightsWhereThereIsNothingToDo(t *testing.T) {
 	require.Empty(t, applied)
 }
 
-// A schema that somebody else has made for the role is as good as the right to
-// make one.
+// If the role owns a schema that another role has made, it needs no right to make one.
 func TestMigrate_OwnerOfTheSchemaNeedsNoRightOnTheDatabase(t *testing.T) {
 	t.Parallel()
 	dsn := pgserver.Database(t)

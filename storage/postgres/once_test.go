@@ -44,7 +44,7 @@ func TestOnce_TakesEffectOnce_G4(t *testing.T) {
 	require.Equal(t, 1, query[int](t, pool, "select count(*) from fence.operation"))
 }
 
-// Whoever uses Once with a pool of one connection doesn't wait for himself.
+// An operation with Once works with a pool of one connection.
 func TestOnce_NeedsOneConnection_HB19(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
@@ -57,7 +57,8 @@ func TestOnce_NeedsOneConnection_HB19(t *testing.T) {
 	holds(t, pool, "x", 1)
 }
 
-// The answer to COMMIT is lost: what is kept tells, whoever asks.
+// The answer to COMMIT is lost: a later call, also under another grant, finds the key
+// exactly if the COMMIT took effect.
 func TestOnce_IsKeptExactlyIfTheTransactionCommitted_G4(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -87,8 +88,8 @@ func TestOnce_IsKeptExactlyIfTheTransactionCommitted_G4(t *testing.T) {
 	}
 }
 
-// Only the transaction that passed the begin check keeps anything: a role that may call the
-// functions can't make an operation pass for done.
+// Only a transaction that passed the begin check can keep a key: a role that may call the
+// functions can't make an operation count as done.
 func TestKeep_OutsideAGuardedTransactionIsRejected(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -100,9 +101,9 @@ func TestKeep_OutsideAGuardedTransactionIsRejected(t *testing.T) {
 	require.Zero(t, query[int](t, pool, "select count(*) from fence.operation"))
 }
 
-// The transaction of one resource can't make an operation on another one pass for
-// done, nor can one that only looks like a guarded transaction: their seals don't
-// move that fence, by which everybody else would notice.
+// A transaction of one resource can't make an operation on another one count as done, nor
+// can one that only looks like a guarded transaction: they don't move that fence, so other
+// transactions would not notice them.
 func TestKeep_WithoutItsSealIsRejected_G2(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -128,8 +129,8 @@ func TestKeep_WithoutItsSealIsRejected_G2(t *testing.T) {
 	require.Zero(t, query[int](t, pool, "select count(*) from fence.operation"))
 }
 
-// Two transactions take one key, and nobody evicts the first: the one that comes
-// second is rejected by the fence, by name, and not by the index of the keys.
+// Two transactions take one key, without an eviction of the first: the later one is
+// rejected by the fence, by name, and not by the unique index of keys.
 func TestOnce_TheSecondUseOfAKeyIsRejectedByTheFence_G5(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

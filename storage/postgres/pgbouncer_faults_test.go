@@ -27,7 +27,8 @@ func newPooled(t *testing.T) pooled {
 	t.Helper()
 	server, dsn := startServer(t, nil)
 	pooler := startPooler(t, server, pgbouncer.Config{Settings: map[string]string{
-		// How long a client waits for a server that is away, and how often that is tried.
+		// How long a client waits for a server that is away, and how often PgBouncer
+		// retries.
 		"query_wait_timeout": "1", "server_login_retry": "0.1",
 	}})
 	return pooled{server, pooler, openPool(t, dsn), newStore(t, openPooled(t, pooler, dsn), patient())}
@@ -48,8 +49,8 @@ func commit(txn storage.Txn[pgx.Tx]) <-chan result[[]storage.Claim] {
 	return background(func() ([]storage.Claim, error) { return txn.Commit(context.Background(), nil) })
 }
 
-// The pooler dies while a COMMIT is under way: the outcome is in doubt, whichever
-// it is, and is settled once the pooler is back.
+// The pooler dies while a COMMIT is under way: the outcome is in doubt, and is resolved
+// once the pooler is back.
 func TestPooler_KilledAtCommitIsInDoubtAndSettled_HB18_G4(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -29,8 +29,8 @@ func startPooler(t testing.TB, server *pgserver.Server, cfg pgbouncer.Config) *p
 	return pooler
 }
 
-// unnamed is what a pool needs whose statements meet another server connection
-// each time: no prepared statement has a name.
+// unnamed configures a pool whose statements may each get another server connection: it
+// uses no named prepared statements.
 func unnamed(cfg *pgxpool.Config) { cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec }
 
 // openPooled returns a pool on a database, through the pooler.
@@ -49,10 +49,10 @@ func TestPooler_PassesTheContract_HB18(t *testing.T) {
 	})
 }
 
-// Whoever gets the server connection next finds it as it was: every setting of
-// ours was local, and the lock that marks a holder ended with the transaction. One
-// that an eviction may be about to hit, or that an operation has left something on,
-// is closed.
+// The next client of the server connection finds it unchanged: every setting of Fencekit's
+// was local, and the lock that marks a holder ended with the transaction. A connection that
+// an eviction may be about to terminate, or on which an operation has left something, is
+// closed.
 func TestPooler_NothingOfOursStaysOnTheServersConnection_HB18(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
@@ -122,8 +122,8 @@ func TestPooler_NothingOfOursStaysOnTheServersConnection_HB18(t *testing.T) {
 	holds(t, other, "x", 1)
 }
 
-// The process id that the eviction sees is the server connection's, which runs
-// nobody else's transaction at the time.
+// The process id that the eviction sees is the server connection's, which runs no other
+// client's transaction at the time.
 func TestPooler_ClaimEvictsTheStaleTransactionAlone_HB18_L1(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
@@ -168,8 +168,8 @@ func TestPooler_PausedHolderWithTheLastConnectionIsBounded_HB18_L1(t *testing.T)
 	holds(t, pool, "x", 2)
 }
 
-// Who gets no server connection is told so, within its own time or the pooler's,
-// and nothing was begun.
+// A client that gets no server connection gets an error that says so, within its own
+// timeout or the pooler's, and nothing was begun.
 func TestPooler_WithoutAConnectionFailsInTime_HB18(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
@@ -217,8 +217,8 @@ func lax(t testing.TB, pool *pgxpool.Pool) {
 	mustExec(t, pool, "alter database "+name+" set client_min_messages = error")
 }
 
-// pgx's default, to prepare statements under a name, meets server connections that
-// don't know them or have them already. The error says what to do.
+// pgx's default, named prepared statements, fails on server connections that lack the
+// statement or have one of that name. The error says what to do.
 func TestPooler_CachedStatementsAreNamed_HB17_HB18(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)

@@ -16,14 +16,15 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// single gives a pool one connection: the next call meets what a call leaves on it.
+// single gives a pool one connection: the next call gets the connection as the last one
+// left it.
 func single(cfg *pgxpool.Config) { cfg.MaxConns = 1 }
 
 const backend = "select pg_backend_pid()"
 
-// An eviction that has listed a backend terminates it whatever it does by then. So
-// the connection of a superseded transaction is closed, however the transaction
-// ended; that of any other is used again.
+// An eviction terminates a listed backend whatever it is doing by then. So the connection
+// of a superseded transaction is closed, however the transaction ended; any other
+// connection is used again.
 func TestPool_GetsNoConnectionThatAnEvictionMayHaveListed_N18(t *testing.T) {
 	t.Parallel()
 	begun := func(end func(ctx context.Context, txn storage.Txn[pgx.Tx])) func(*testing.T, *postgres.Store, storage.Claim, func()) {
@@ -66,7 +67,7 @@ func TestPool_GetsNoConnectionThatAnEvictionMayHaveListed_N18(t *testing.T) {
 			for _, next := range higher {
 				before := query[int](t, pool, backend)
 				use(t, store, c, func() {})
-				require.Equal(t, before, query[int](t, pool, backend), "nobody has claimed since")
+				require.Equal(t, before, query[int](t, pool, backend), "no other grant has claimed since")
 				c = claim(t, store, c.Grant)
 				use(t, store, c, func() { claimOnly(t, others, next) })
 				require.NotEqual(t, before, query[int](t, pool, backend), "superseded by %v", next)
@@ -76,8 +77,8 @@ func TestPool_GetsNoConnectionThatAnEvictionMayHaveListed_N18(t *testing.T) {
 	}
 }
 
-// Whatever the store asks on a connection that was terminated while it lay in the
-// pool, it asks again on another: the answer, and the record of a rejection, are there.
+// If a pooled connection was terminated while it was idle, the store repeats its request on
+// another one: the answer and the record of a rejection arrive.
 func TestStore_AsksAgainOnAnotherConnection_N18_G5(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
@@ -133,8 +134,8 @@ func TestStore_AsksAgainOnAnotherConnection_N18_G5(t *testing.T) {
 	}
 }
 
-// What an operation leaves in the session would change what the next user's statements
-// mean, or take their writes: the connection is closed.
+// Settings and objects that an operation leaves in the session would change the meaning of
+// the next user's statements: the connection is closed.
 func TestPool_GetsNoConnectionWithRemains_N24(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
@@ -175,7 +176,7 @@ func TestPool_GetsNoConnectionWithRemains_N24(t *testing.T) {
 	}
 }
 
-// What the application has set up on its connections is no operation's.
+// Settings that the application makes on its connections are not an operation's.
 func TestPool_KeepsConnectionsThatTheApplicationHasSetUp_N24(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, migrated(t), single, func(cfg *pgxpool.Config) {
@@ -191,8 +192,8 @@ func TestPool_KeepsConnectionsThatTheApplicationHasSetUp_N24(t *testing.T) {
 	require.Equal(t, before, query[int](t, pool, backend))
 }
 
-// slowEviction makes an eviction announce what it has listed and take its time then,
-// as a busy machine does now and then.
+// slowEviction makes an eviction announce the backends that it has listed and then pause,
+// as may happen on a busy machine.
 const slowEviction = `
 	alter function fence.stale_backends rename to listed;
 	create function fence.stale_backends(p_name text, p_epoch bigint, p_token bigint) returns setof integer language plpgsql as $$
@@ -206,8 +207,8 @@ const slowEviction = `
 		return query select unnest(v_listed);
 	end $$`
 
-// Transactions end while evictions are about to terminate their backends, whose
-// connections others use at once: none of those is hit.
+// Transactions end while evictions are about to terminate their backends, and other users
+// get the connections at once: none of them is terminated.
 func TestEvict_HitsNoOtherBackend_N18(t *testing.T) {
 	t.Parallel()
 	const rounds = 100

@@ -21,8 +21,8 @@ import (
 
 type words = []pgproto3.BackendMessage
 
-// poolerError is an error as a pooler writes it: as the server would, but for the
-// fields that name a place in the server's source.
+// poolerError is an error as a pooler writes it: like the server's, but without the file
+// and line of the server's source.
 func poolerError(severity, code string) *pgproto3.ErrorResponse {
 	return &pgproto3.ErrorResponse{Severity: severity, SeverityUnlocalized: severity, Code: code, Message: "words of a pooler"}
 }
@@ -33,7 +33,7 @@ func done(tag string) *pgproto3.CommandComplete {
 	return &pgproto3.CommandComplete{CommandTag: []byte(tag)}
 }
 
-// parts are those of a seal's message, COMMIT's with what stands behind it.
+// parts are the parts of a seal's message; COMMIT and the statements after it are one part.
 func parts(sql string) []string {
 	before, commit, _ := strings.Cut(sql, "; commit; ")
 	return append(strings.Split(before, "; "), "commit; "+commit)
@@ -53,7 +53,7 @@ func each(ask pgproxy.Ask, sql string, stop bool) (answers []words) {
 	return answers
 }
 
-// joined is what a pooler makes of the answers to the parts of a message: one answer.
+// joined is the one answer that a pooler makes of the answers to the parts of a message.
 func joined(answers []words) (joined words) {
 	for _, answer := range answers {
 		joined = append(joined, answer[:len(answer)-1]...)
@@ -155,7 +155,7 @@ var poolers = map[string]func(ask pgproxy.Ask, sql string) words{
 	},
 }
 
-// behindPooler is a store of one connection behind a pooler that a test plays.
+// behindPooler is a store with one connection, behind a pooler that the test simulates.
 func behindPooler(t *testing.T) (pool *pgxpool.Pool, proxy *pgproxy.Proxy, store, direct *postgres.Store) {
 	t.Helper()
 	dsn := migrated(t)
@@ -177,8 +177,8 @@ func onSeal(proxy *pgproxy.Proxy, pooler func(ask pgproxy.Ask, sql string) words
 	})
 }
 
-// getsItsOwnAnswers requires that the connections of a pool bring no answers to what
-// was asked before.
+// getsItsOwnAnswers requires that the connections of a pool deliver no answers to earlier
+// requests.
 func getsItsOwnAnswers(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	for i := range 3 {
@@ -186,8 +186,8 @@ func getsItsOwnAnswers(t *testing.T, pool *pgxpool.Pool) {
 	}
 }
 
-// Whatever a pooler makes of the answer, a transaction that the server committed is
-// a success or in doubt, and the next user of the connection gets no answer of it.
+// However a pooler changes the answer, a transaction that the server committed is a success
+// or in doubt, and the next user of the connection gets no part of that answer.
 func TestCommit_AnsweredByAPoolerIsNoFailure_G4(t *testing.T) {
 	t.Parallel()
 	for name, pooler := range poolers {
@@ -211,7 +211,7 @@ func TestCommit_AnsweredByAPoolerIsNoFailure_G4(t *testing.T) {
 	}
 }
 
-// Nothing is applied twice, whatever SQLSTATE a pooler borrows.
+// Nothing is applied twice, whatever SQLSTATE a pooler uses in its own errors.
 func TestCommit_AnsweredByAPoolerAppliesOnce_G4(t *testing.T) {
 	t.Parallel()
 	for name, pooler := range poolers {
@@ -228,7 +228,8 @@ func TestCommit_AnsweredByAPoolerAppliesOnce_G4(t *testing.T) {
 	}
 }
 
-// An error and COMMIT exclude each other: what was rejected may not have been all.
+// An answer with both an error and COMMIT contradicts itself: the rejected part may not
+// have been the whole transaction.
 func TestCommit_AnswerWithAnErrorAndACommitIsInDoubt_G4(t *testing.T) {
 	t.Parallel()
 	_, proxy, store, _ := behindPooler(t)
@@ -238,8 +239,8 @@ func TestCommit_AnswerWithAnErrorAndACommitIsInDoubt_G4(t *testing.T) {
 	require.ErrorAs(t, err, new(*storage.InDoubtError))
 }
 
-// A pooler that splits messages reports a rejection as the server does, whether it
-// sends COMMIT behind it or not: that is no doubt.
+// A pooler that splits messages reports a rejection as the server does, whether it then
+// sends COMMIT or not: that leaves no doubt.
 func TestCommit_RejectedThroughAPoolerIsNotInDoubt_G4_G5(t *testing.T) {
 	t.Parallel()
 	for name, stop := range map[string]bool{"it stops there": true, "it sends COMMIT all the same": false} {
@@ -311,7 +312,7 @@ func TestClaim_AnsweredByAPoolerIsNoRejection_G1_G5(t *testing.T) {
 	}
 }
 
-// After COMMIT no transaction is open: where the answer says so, more of it comes.
+// After COMMIT no transaction is open: if the answer says that one is, more of it follows.
 func TestClaim_AnsweredAsInATransactionReachesNoOtherUser_G4(t *testing.T) {
 	t.Parallel()
 	pool, proxy, store, _ := behindPooler(t)

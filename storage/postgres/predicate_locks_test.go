@@ -64,7 +64,7 @@ func newPair(t *testing.T, dsn string, level pgx.TxIsoLevel) *pair {
 	return p
 }
 
-// overlap runs a transaction of each, and returns why the second failed, if it did.
+// overlap runs overlapping transactions of the two, and returns the error of the second.
 func (p *pair) overlap() error {
 	p.Helper()
 	work := func(table string) storage.Func[pgx.Tx] {
@@ -86,8 +86,8 @@ func (p *pair) overlap() error {
 	return err
 }
 
-// Transactions of different resources don't meet in the tables of the fence,
-// whether those are small or large, if the user's data don't either.
+// Transactions of different resources don't conflict in the tables of the fence, small or
+// large, if they don't conflict in the user's data.
 func TestIsolation_DifferentResourcesDoNotConflict_N23(t *testing.T) {
 	t.Parallel()
 	const times = 60
@@ -125,8 +125,8 @@ func copyOf(t *testing.T, server *pgserver.Server, dsn string) (copied string) {
 	return copied
 }
 
-// Nor do they where operations are kept: three at least would have to meet, since each
-// keeps behind its own seal.
+// Nor do they conflict where operations are kept: a conflict would take at least three,
+// since each keeps after its own seal.
 func TestIsolation_KeepingForDifferentResourcesDoesNotConflict_N23(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -153,8 +153,8 @@ func TestIsolation_KeepingForDifferentResourcesDoesNotConflict_N23(t *testing.T)
 	}
 }
 
-// While a transaction elsewhere keeps the dead versions of fences from being
-// removed, new ones run out of room beside them, and then meet in the index.
+// While a transaction elsewhere keeps dead versions of fences from being removed, new
+// versions don't fit beside them on the page, and then conflict in the index.
 func TestIsolation_AnOldSnapshotElsewhereMakesConflictsTransient_N23(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, migrated(t), pgx.Serializable)

@@ -13,7 +13,7 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// enders is SQL that ends the transaction, or makes another of it.
+// enders is SQL that ends the transaction, or replaces it by another one.
 var enders = []string{
 	"commit",
 	"end",
@@ -73,9 +73,8 @@ var senders = map[string]func(ctx context.Context, tx pgx.Tx, sql string) error{
 	},
 }
 
-// However an operation ends its transaction, and whatever it makes of the errors
-// it gets, Commit doesn't return nil for what no seal was with, and the fence
-// stays where it was.
+// However an operation ends its transaction, and whichever errors it ignores, Commit
+// doesn't return nil for an unsealed transaction, and the fence stays where it was.
 func TestRawCommit_IsNeverSuccess_N15(t *testing.T) {
 	t.Parallel()
 	simple := func(cfg *pgxpool.Config) { cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol }
@@ -111,7 +110,7 @@ func TestRawCommit_IsNeverSuccess_N15(t *testing.T) {
 	}
 }
 
-// Behind its end nothing is sent any more: it would commit by itself, without a
+// After the transaction's end no statement is sent: it would commit on its own, without a
 // fence.
 func TestRawCommit_NothingIsSentBehindIt_N15(t *testing.T) {
 	t.Parallel()
@@ -128,7 +127,7 @@ func TestRawCommit_NothingIsSentBehindIt_N15(t *testing.T) {
 	}
 }
 
-// The plain ways to do it are told by name.
+// The common ways to end it get an error by name.
 func TestRawCommit_IsNamed_N15(t *testing.T) {
 	t.Parallel()
 	for _, sql := range []string{"commit", "rollback", "commit and chain", "commit; begin", "reset all"} {
@@ -159,7 +158,7 @@ func TestRawSQL_WithoutTransactionControlCommits(t *testing.T) {
 	holds(t, pool, "y", 1)
 }
 
-// A prepared transaction outlives its session, and with that claim and eviction.
+// A prepared transaction outlives its session, and so claim and eviction.
 func TestPrepareTransaction_IsRejectedAndNeverSuccess_N16(t *testing.T) {
 	t.Parallel()
 	_, dsn := startServer(t, map[string]string{"max_prepared_transactions": "4"})
@@ -188,8 +187,8 @@ func TestPrepareTransaction_IsRejectedAndNeverSuccess_N16(t *testing.T) {
 	mustExec(t, pool, "rollback prepared 'p'")
 }
 
-// The error says what stays of what the operation wrote, and says the truth where it
-// rolled back, too.
+// The error says which of the operation's writes stay, correctly also where the operation
+// rolled back.
 func TestRawCommit_SaysWhatStays_N15(t *testing.T) {
 	t.Parallel()
 	for sql, stays := range map[string]int64{"commit": 1, "commit; begin": 1, "rollback": 0, "abort; begin": 0, "rollback and chain": 0, "reset all": 0} {

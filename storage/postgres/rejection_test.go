@@ -11,8 +11,8 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// A rejected client may stop the moment after: what it had locked is free as soon
-// as the server has rejected, without a ROLLBACK of the client's.
+// A rejected client may stop at that moment: its locks are free as soon as the server has
+// rejected it, without a ROLLBACK from the client.
 func TestRejection_ReleasesItsLocksAtOnce_N2(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -38,7 +38,7 @@ func TestRejection_ReleasesItsLocksAtOnce_N2(t *testing.T) {
 			require.NoError(t, err)
 			_, err = conn.Exec(t.Context(), "insert into item values ('late', 1)")
 			require.NoError(t, err)
-			return seal(conn, 5, "somebody else")
+			return seal(conn, 5, "another holder")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -58,9 +58,9 @@ func TestRejection_ReleasesItsLocksAtOnce_N2(t *testing.T) {
 	}
 }
 
-// The lost update that a check of tokens alone lets through: the old holder writes
-// after the new one has read, and before it has written. The claim closes it: the
-// database has heard of the new token by the time that anything is read under it.
+// The lost update that a check of tokens alone lets through: the old holder writes after
+// the new one has read, and before it has written. The claim prevents it: the database
+// knows the new token before anything is read under it.
 func TestClaim_ComesBeforeTheSuccessorsFirstRead_N1_G1_G3(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
@@ -81,7 +81,7 @@ func TestClaim_ComesBeforeTheSuccessorsFirstRead_N1_G1_G3(t *testing.T) {
 	})
 }
 
-// Whoever is rejected may have gone meanwhile: that is recorded nevertheless.
+// A rejection is recorded although the caller's context has ended.
 func TestRejection_IsRecordedThoughTheCallersContextHasEnded_G5(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

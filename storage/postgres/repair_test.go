@@ -9,8 +9,8 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// A fence whose row was put back to an older state, and its history was not: everything
-// that would move it says so by name, and what the message says mends it.
+// The row of a fence was restored to an older state, and its history was not: every move
+// fails with an error that says so, and the remedy in the message works.
 func TestFence_BehindItsHistoryIsNamedAndRepaired_N26(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -45,7 +45,7 @@ func TestFence_BehindItsHistoryIsNamedAndRepaired_N26(t *testing.T) {
 	verifyChain(t, pool)
 }
 
-// An error of the user's own unique index is no matter of the fence.
+// A violation of the user's own unique index is not reported as the fence's.
 func TestRun_UsersOwnUniqueIndexIsNotNamed(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 )
 
-// verdict is a test that notes how it failed, and nothing else.
+// verdict is a testing.TB that records its failure.
 type verdict struct {
 	testing.TB
 	failure string
@@ -25,8 +25,8 @@ func (*verdict) Helper() {}
 
 func (v *verdict) Fatalf(format string, args ...any) { v.failure = fmt.Sprintf(format, args...) }
 
-// A service author's check works on this store, with a pool of
-// two, and tells what is fenced from what isn't.
+// RequireFenced works on this store with a pool of two, and distinguishes fenced functions
+// from unfenced ones.
 func TestRequireFenced_FindsUnfencedFunctions_G2_G3(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -95,8 +95,7 @@ func TestRequireFenced_WorksThroughAPooler_HB18(t *testing.T) {
 		})
 }
 
-// Its tokens are far above those of etcd: to begin above the fence would shut the real
-// service out.
+// Its tokens are far above etcd's: a claim above the fence would lock the real service out.
 func TestRequireFenced_LeavesTheDatabaseOfALockServiceAlone(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, migrated(t))

@@ -17,7 +17,7 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// faulty is a store whose connections go through a proxy, beside one without.
+// faulty is a store whose connections go through a proxy, and a direct pool.
 type faulty struct {
 	proxy  *pgproxy.Proxy
 	pool   *pgxpool.Pool   // direct
@@ -39,8 +39,8 @@ func (c *conns) add(_ context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// settle waits until nothing is under way for connections that were closed. For
-// one that broke pgx sends a cancel request, which could hit what a test does next.
+// settle waits until pgx has finished closing connections: for a broken one it sends a
+// cancel request, which could cancel a later statement of the test.
 func (c *conns) settle() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -68,7 +68,7 @@ func newFaultyAt(t testing.TB, level pgx.TxIsoLevel) faulty {
 	return faulty{proxy, pool, newStore(t, through, at(level)), newStore(t, pool, at(level)), &all}
 }
 
-// doubt runs op with its COMMIT suffering action, and returns what is in doubt.
+// doubt runs op with a fault at its COMMIT, and returns the transaction in doubt.
 func (f faulty) doubt(t testing.TB, c storage.Claim, op storage.Op[pgx.Tx], action *pgproxy.Action) storage.InDoubt {
 	t.Helper()
 	f.proxy.OnCommit(func(string) *pgproxy.Action { return action })
@@ -81,7 +81,7 @@ func (f faulty) doubt(t testing.TB, c storage.Claim, op storage.Op[pgx.Tx], acti
 	return doubt.InDoubt
 }
 
-// resolves resolves twice: the answer stays.
+// resolves resolves twice: both answers are the same.
 func (f faulty) resolves(t testing.TB, d storage.InDoubt, want bool) {
 	t.Helper()
 	for range 2 {
@@ -118,8 +118,8 @@ func TestResolve_CommitWhoseReplyWasLost_G4(t *testing.T) {
 	})
 }
 
-// A COMMIT that is still under way when its outcome was settled, one way or
-// another, finds its position taken.
+// A COMMIT that is still under way when its outcome has been resolved finds its position
+// taken.
 func TestResolve_LateCommitIsRejected_N9_G4(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
@@ -168,7 +168,7 @@ func TestResolve_LateCommitIsRejected_N9_G4(t *testing.T) {
 	})
 }
 
-// The other order: the COMMIT arrives, and then the question.
+// The other order: the COMMIT arrives before Resolve.
 func TestResolve_CommitThatArrivedLateButFirst_N9_G4(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
@@ -183,8 +183,8 @@ func TestResolve_CommitThatArrivedLateButFirst_N9_G4(t *testing.T) {
 	})
 }
 
-// The answer can't be given while the seal is under way: Resolve waits for it, and
-// says so when it has waited for long enough.
+// Resolve has no answer while the seal is under way: it waits, and its error says so when
+// its timeout has passed.
 func TestResolve_WaitsForASealUnderWay_G4(t *testing.T) {
 	t.Parallel()
 	f := newFaulty(t)
@@ -212,9 +212,8 @@ func TestResolve_WaitsForASealUnderWay_G4(t *testing.T) {
 	f.resolves(t, d, false)
 }
 
-// The server runs nothing of a seal's message before all of it has arrived, so a
-// holder that stopped while it was sending locks nothing: a claim goes through at
-// once.
+// The server runs nothing of a seal's message before all of it has arrived, so a holder
+// that stopped while it was sending holds no locks: a claim succeeds at once.
 func TestSeal_TruncatedMessageLocksNothing_N11(t *testing.T) {
 	t.Parallel()
 	for _, bytes := range []int{1, 5, 40, 100, 150, 1 << 20} {
@@ -236,7 +235,7 @@ func TestSeal_TruncatedMessageLocksNothing_N11(t *testing.T) {
 	}
 }
 
-// One resource of several decides, whichever still knows.
+// Any one of several resources whose history has the entry decides.
 func TestResolve_SeveralResources_G4(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
@@ -259,8 +258,8 @@ func TestResolve_SeveralResources_G4(t *testing.T) {
 	})
 }
 
-// A server that ended the session before the seal had come to its end never got
-// to COMMIT: that is no doubt.
+// If the server ended the session before the seal had completed, it never ran COMMIT: that
+// leaves no doubt.
 func TestCommit_EndedBeforeTheSealIsNotInDoubt_G4(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
@@ -307,7 +306,7 @@ const sleepInCommit = `create temporary table late (left_over int);
 	create constraint trigger late after insert on late deferrable initially deferred for each row execute function pg_temp.late();
 	insert into late values (3)`
 
-// Once COMMIT has begun, the end of the session tells nothing.
+// Once COMMIT has begun, the end of the session proves nothing.
 func TestCommit_EndedBehindTheSealIsInDoubt_G4(t *testing.T) {
 	t.Parallel()
 	f := newFaulty(t)

@@ -77,10 +77,10 @@ func (r *restore) rejects(t *testing.T, c storage.Claim, want storage.Reason) {
 	require.Equal(t, before, query[int64](t, r.pool, "select coalesce(sum(value), 0)::bigint from item"))
 }
 
-// A database whose volume was put back to an older state turns away who has seen
-// more of it, by that name and not as stale, and lets in no token that is lower than
-// what it knows, nor another holder's equal one. What it accepts goes on from there,
-// in a history that verifies.
+// A database whose volume was restored to an older state rejects a holder that has seen a
+// newer one, with an error of its own and not as stale. It accepts no token lower than
+// those it knows, nor another holder's equal one. Accepted holders go on from there, in a
+// history that verifies.
 func TestRestore_OfAnOlderVolumeIsNoticed_N21_HE4(t *testing.T) {
 	t.Parallel()
 	r := newRestore(t)
@@ -109,11 +109,10 @@ func TestRestore_OfAnOlderVolumeIsNoticed_N21_HE4(t *testing.T) {
 	verifyChain(t, r.pool)
 }
 
-// The restore takes back the claim of a successor. Who was superseded by it finds
-// the database exactly as it last saw it, position and transaction, and may go on:
-// nothing is left of what the successor did. If it has seen one position more, it
-// may not. The successor may not go on in either case, also where its positions are
-// filled again, by others' moves.
+// The restore undoes the claim of a successor. The superseded holder finds the database
+// exactly as it last saw it, position and transaction, and may go on: nothing of the
+// successor's work is left. If it has seen one position more, it may not. The successor may
+// not go on in either case, even if other moves have taken its positions again.
 func TestRestore_ThatLostASuccessorsClaim_N21_N27_HE4(t *testing.T) {
 	t.Parallel()
 	for name, seenMore := range map[string]bool{"as it last saw it": false, "behind what it saw": true} {
@@ -142,8 +141,8 @@ func TestRestore_ThatLostASuccessorsClaim_N21_N27_HE4(t *testing.T) {
 			}
 			holds(t, r.pool, "x", want)
 
-			// The successor's grant is higher than what the database knows, so it may
-			// claim again, and then works on what is there.
+			// The successor's grant is higher than any that the database knows, so it may
+			// claim again, and then works on the data as it is.
 			again := claim(t, r.store, successor.Grant)
 			r.rejects(t, successor, storage.ReasonOvertaken)
 			r.rejects(t, old, storage.ReasonStale)

@@ -75,14 +75,14 @@ func (r roles) service(t testing.TB) string {
 	return r.member(t, r.names.App)
 }
 
-// All that a store does works as the app role.
+// Every operation of a store works as the app role.
 func TestRoles_AppPassesTheContract_HC2(t *testing.T) {
 	t.Parallel()
 	guardtest.TestStore(t, func(t *testing.T) guardtest.Harness[pgx.Tx] { return harness(t, newRoles(t).app, nil) })
 }
 
-// The app role can't write what the protocol writes for it, nor switch off what
-// keeps it.
+// The app role can't write to the protocol's tables itself, nor disable the triggers that
+// protect them.
 func TestRoles_AppCannotTouchFencesAndHistory_HC1_HC2_HB12(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)
@@ -111,7 +111,7 @@ func TestRoles_AppCannotTouchFencesAndHistory_HC1_HC2_HB12(t *testing.T) {
 		_, err := r.app.Exec(t.Context(), sql)
 		require.ErrorContains(t, err, "42501", sql)
 	}
-	// What it may call keeps its bounds.
+	// The functions that it may call keep their bounds.
 	_, err := store.Claim(t.Context(), epochGrant(1, 1<<62-1))
 	requireRejected(t, err, storage.ReasonTokenJump)
 	write(t, store, c, set("x", 2))
@@ -120,7 +120,7 @@ func TestRoles_AppCannotTouchFencesAndHistory_HC1_HC2_HB12(t *testing.T) {
 	verifyChain(t, r.admin)
 }
 
-// The reader reads, and that is all.
+// The reader can only read.
 func TestRoles_ReaderReadsHistoryOnly_HC2(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)
@@ -148,8 +148,8 @@ func TestRoles_ReaderReadsHistoryOnly_HC2(t *testing.T) {
 	}
 }
 
-// Eviction needs nothing where all log in as one role; across two it needs
-// pg_signal_backend, and without that the claim succeeds and says so.
+// Eviction needs no extra right among sessions of one role; across two roles it needs
+// pg_signal_backend. Without that the claim succeeds, and the log says so.
 func TestRoles_EvictionAcrossRoles_N19(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -193,7 +193,7 @@ func TestRoles_EvictionAcrossRoles_N19(t *testing.T) {
 	}
 }
 
-// An operation that leaves the role that its connection took on can't seal.
+// An operation that resets the role that its connection has taken on can't seal.
 func TestRoles_ResetRoleFailsClosed_N24(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)
@@ -214,7 +214,7 @@ func TestRoles_ResetRoleFailsClosed_N24(t *testing.T) {
 	write(t, store, c, set("x", 1))
 }
 
-// Granting again takes away what was too much, and changes nothing else.
+// Granting again revokes excess rights, and changes nothing else.
 func TestGrantRoles_IsIdempotentAndExact(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)
@@ -256,7 +256,7 @@ func TestGrantRoles_ConcurrentCallsForTwoDatabases(t *testing.T) {
 	}
 }
 
-// Roles that no grant could bound, or that are none, are rejected.
+// Roles whose rights can't be limited by grants, and names that are no roles, are rejected.
 func TestGrantRoles_RejectsBadRoles_HC2(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -276,7 +276,7 @@ func TestGrantRoles_RejectsBadRoles_HC2(t *testing.T) {
 	require.ErrorContains(t, postgres.GrantRoles(t.Context(), openPool(t, pgserver.Database(t)), "", postgres.Roles{App: uniqueRole("a")}), "3F000")
 }
 
-// A table that a crash would empty is no fence.
+// A table that a crash would empty is rejected.
 func TestCheck_RejectsUnloggedTables_HB15(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -290,7 +290,7 @@ func TestCheck_RejectsUnloggedTables_HB15(t *testing.T) {
 	require.NoError(t, newStore(t, pool, nil).Check(t.Context()))
 }
 
-// An owner who may not make roles is told what to do, and it helps.
+// An owner that may not create roles gets an error with the remedy, and the remedy works.
 func TestGrantRoles_SaysWhatToDoWithoutCreateRole_HC2(t *testing.T) {
 	t.Parallel()
 	dsn := pgserver.Database(t)

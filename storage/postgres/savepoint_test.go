@@ -69,8 +69,8 @@ func TestSavepoint_CommitOfAFailedOneUndoesIt(t *testing.T) {
 	holds(t, pool, "y", 1)
 }
 
-// A rollback that never reached the server, as when it is deferred with a context
-// that has ended, leaves work behind that was to be undone.
+// If a rollback never reached the server, as when it is deferred with a context that has
+// ended, the savepoint's work is not undone: nothing may commit.
 func TestSavepoint_FailedRollbackCommitsNothing_G4(t *testing.T) {
 	t.Parallel()
 	pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
@@ -105,8 +105,7 @@ func TestSavepoint_OwnNamesDoNotCollide(t *testing.T) {
 	holds(t, pool, "kept", 2)
 }
 
-// Commit and a deferred Rollback are of use once the result that was in the way is
-// closed.
+// Commit and a deferred Rollback work once the open result is closed.
 func TestSavepoint_IsNotEndedBesideAnOpenResult(t *testing.T) {
 	t.Parallel()
 	pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {

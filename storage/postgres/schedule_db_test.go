@@ -16,13 +16,13 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// longest keeps the clock out of schedules.
+// longest is a timeout that no schedule reaches.
 const longest = time.Hour
 
 // scheduleDB is the database that all schedules use, each with resources of its own.
 type scheduleDB struct {
 	dsn        string
-	pool       *pgxpool.Pool // for what no holder does
+	pool       *pgxpool.Pool // for everything that isn't a holder's
 	stores     []*postgres.Store
 	startEpoch int64
 

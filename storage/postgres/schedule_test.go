@@ -215,8 +215,7 @@ func (s *schedule) awaitsLock() bool {
 	return len(s.calls) > 0
 }
 
-// makeWay lets the one go on that the last call waits for, or kills the one that
-// waits.
+// makeWay lets the holder go on that the last call waits for, or kills the waiting one.
 func (s *schedule) makeWay() {
 	waiter := s.calls[len(s.calls)-1].pid
 	ahead := s.ahead(waiter)

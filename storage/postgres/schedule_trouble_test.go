@@ -11,7 +11,7 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
-// errDoubt is why a COMMIT is neither done nor not done.
+// errDoubt is the error of a COMMIT whose outcome is unknown.
 var errDoubt = errors.New("the outcome is in doubt")
 
 // sent sends a message that ends a transaction.
@@ -23,8 +23,8 @@ func sent(s *schedule, conn *pgx.Conn, message string) (answer *wire.Answer, com
 	return answer, outcome == wire.Committed, err
 }
 
-// send delivers the COMMIT of a run and makes the world what came of it. h is the
-// one that waits for it, if anybody does, and then hears of the answer.
+// send delivers the COMMIT of a run and updates the expected state by its outcome. h is the
+// holder that waits for the answer, nil if none does.
 func (s *schedule) send(r *run, h *holder, then func(committed bool, err error)) {
 	var committed bool
 	var err error
@@ -90,9 +90,8 @@ func (s *schedule) save() {
 	s.backup = &world
 }
 
-// restore puts the database back. Nothing that was open or under way is left, and
-// what was read outside a transaction doesn't count any more: with the old volume
-// that can't be noticed.
+// restore puts the database back. No transaction or request survives. Reads outside a
+// transaction don't count any more: with the old volume their loss can't be noticed.
 func (s *schedule) restore() {
 	if s.backup == nil || maps.Equal(s.backup.applied, s.world.applied) {
 		return // it would lose nothing
@@ -114,7 +113,7 @@ func (s *schedule) restore() {
 	}
 	s.back = true
 	s.seen["restored"]++
-	// One that knows nothing goes first, and fills the positions that others have seen.
+	// A holder without memory goes first, and takes the positions that others have seen.
 	s.turn, s.left = s.holders[s.upTo(len(s.holders)-1, "restarted")], 6
 	s.turn.forgetAll()
 }

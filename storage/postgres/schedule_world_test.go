@@ -13,14 +13,14 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// link is the data of a resource: each write counts on and appends to the digest
-// what it rests on. A write that rests on anything but the last one shows.
+// link is the data of a resource: each write increments the count and extends the digest by
+// the data that it has read. So a write based on anything but the latest data is detected.
 type link struct {
 	Count  int64
 	Digest string
 }
 
-// world is what the database has to hold: what committed, in that order.
+// world is the expected content of the database: the committed writes, in their order.
 type world struct {
 	chains  map[string]link
 	claimed map[string]fence.Grant // the last that was
@@ -37,7 +37,7 @@ func (w world) clone() world {
 	return world{maps.Clone(w.chains), maps.Clone(w.claimed), maps.Clone(w.applied), maps.Clone(w.kept), maps.Clone(w.numbers)}
 }
 
-// next is what a transaction that rests on these links makes of the one of resource.
+// next is the link of resource that a transaction writes which has read these links.
 func next(rests map[string]link, id storage.TxID, resource string) link {
 	var text strings.Builder
 	for _, r := range slices.Sorted(maps.Keys(rests)) {
@@ -60,8 +60,8 @@ func (s *schedule) claimHasCommitted(c storage.Claim) {
 	s.seen["claimed"]++
 }
 
-// hasCommitted requires that a transaction was allowed to, and makes the world what
-// it wrote.
+// hasCommitted requires that the transaction was allowed to commit, and applies its writes
+// to the world.
 func (s *schedule) hasCommitted(r *run) {
 	s.Logf("%v has committed: it rests on %v and writes %v", r, r.rests, r.writes)
 	require.False(s, s.denied[r.id], "G4: %v was said not to have taken effect", r)
@@ -92,7 +92,7 @@ func (s *schedule) hasCommitted(r *run) {
 	}
 }
 
-// check requires that the data is what committed.
+// check requires that the data equals the committed writes.
 func (s *schedule) check() {
 	require.Equal(s, s.world.chains, s.db.chains(s), "the data isn't what committed")
 	require.Equal(s, s.world.kept, s.db.kept(s), "the keys aren't those of what committed")

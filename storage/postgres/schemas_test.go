@@ -9,8 +9,8 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// A second schema with fences in one database may be a mistake that no rejection tells of:
-// the first check of a store warns, whichever of the two it uses.
+// A second schema with fences in one database may be a mistake that no rejection shows: the
+// first check of a store on either of them logs a warning.
 func TestCheck_WarnsOfAnotherSchemaWithFences(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

@@ -31,7 +31,7 @@ func wrapConn(cfg *pgxpool.Config, wrap func(net.Conn) net.Conn) {
 	}
 }
 
-// readingConn tells when a seal has been sent and its answer is waited for.
+// readingConn signals when a seal has been sent and the client waits for its answer.
 type readingConn struct {
 	net.Conn
 	sent  bool
@@ -92,7 +92,7 @@ func TestCommit_LateAnswerReachesNoOtherUser_G4(t *testing.T) {
 	getsItsOwnAnswers(t, pool)
 }
 
-// stuckConn stops sending in the midst of a seal: nobody takes in what is written.
+// stuckConn blocks in the middle of sending a seal, as when the server stops reading.
 type stuckConn struct {
 	net.Conn
 	peer  net.Conn
@@ -112,7 +112,7 @@ func (c *stuckConn) SetWriteDeadline(at time.Time) error {
 	return c.Conn.SetWriteDeadline(at)
 }
 
-// A server that takes nothing in doesn't hold Commit up for longer than its context.
+// If the server stops reading, Commit still returns when its context ends.
 func TestCommit_SendingEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
@@ -140,8 +140,8 @@ func TestCommit_SendingEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// Severities are in the server's language. That of a warning at COMMIT is told by
-// the field that is not.
+// Severities are in the server's language. The store reads a warning at COMMIT from the
+// field that isn't translated.
 func TestCommit_WarningInAnotherLanguageIsInDoubt_N22(t *testing.T) {
 	t.Parallel()
 	_, proxy, store, _ := behindPooler(t)

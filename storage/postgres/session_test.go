@@ -14,7 +14,7 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// slow holds a statement up between the look at the transaction and the sending.
+// slow blocks a statement between the check of the transaction and the sending.
 type slow struct{ reached, goOn chan struct{} }
 
 func (s slow) RewriteQuery(_ context.Context, _ *pgx.Conn, sql string, _ []any) (string, []any, error) {
@@ -97,7 +97,7 @@ func TestTx_LeavesTheBatchAsItWas(t *testing.T) {
 	require.Equal(t, callback, reflect.ValueOf(b.QueuedQueries[0].Fn).Pointer())
 }
 
-// The name of the transaction is of no use in another one, also when it is copied.
+// The name of the transaction is invalid in another one, even if it is copied.
 func TestRawCommit_CopiedNameIsRejected_N15(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -124,7 +124,7 @@ func TestRun_UsersOwnErrorIsNoRejection_G5(t *testing.T) {
 	require.Empty(t, rejections)
 }
 
-// That the context had ended is no news in the rejection that its end is due to.
+// If the rejection is why the context ended, its error doesn't mention the context.
 func TestRun_RejectionIsNotTiedToTheEndOfTheContext_G5(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -141,7 +141,8 @@ func TestRun_RejectionIsNotTiedToTheEndOfTheContext_G5(t *testing.T) {
 	require.Regexp(t, `token 5 was superseded by 6 \(b, claimed .* s ago\)$`, err.Error())
 }
 
-// Who was evicted is told by whom, whatever the session's settings.
+// The error of an evicted transaction names the successor, regardless of the session's
+// settings.
 func TestRun_NamesTheSuccessorUnderAnySettings_N24_G5(t *testing.T) {
 	t.Parallel()
 	for name, option := range map[string]func(*pgxpool.Config){

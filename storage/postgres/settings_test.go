@@ -12,8 +12,8 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// hostile is a schema that shadows what the protocol is made of, for sessions
-// that look there first.
+// hostile is a schema that shadows the operators and functions of the protocol, for
+// sessions whose search_path has it first.
 const hostile = `
 	create schema hostile;
 	create function hostile.yes(text, text) returns boolean language sql immutable as 'select true';
@@ -29,8 +29,8 @@ const hostile = `
 	create function hostile.pg_terminate_backend(integer, bigint) returns boolean language sql as 'select false';
 	create function hostile.clock_timestamp() returns timestamptz language sql as 'select ''epoch''::timestamptz'`
 
-// Whatever the defaults of session, role or database are, the protocol works, and
-// rejections are found and recorded. A second resource is there to be mixed up with.
+// The protocol works, and rejections are detected and recorded, regardless of the defaults
+// of session, role or database. A second resource exists, so that a mix-up would show.
 func TestStore_WorksUnderAnySettings_N24_N23(t *testing.T) {
 	t.Parallel()
 	for name, params := range map[string]map[string]string{
@@ -90,7 +90,7 @@ func TestStore_WorksUnderAnySettings_N24_N23(t *testing.T) {
 	}
 }
 
-// One that the server ended is told the truth about its own resource.
+// A transaction that the server ended gets the true reason, for its own resource.
 func TestRun_NamesTheSuccessorUnderAnySearchPath_N24_G5(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
@@ -106,10 +106,10 @@ func TestRun_NamesTheSuccessorUnderAnySearchPath_N24_G5(t *testing.T) {
 		return err
 	}))
 	require.Error(t, err)
-	require.NotErrorIs(t, err, storage.ErrStaleToken, "nobody has claimed sku/1 since")
+	require.NotErrorIs(t, err, storage.ErrStaleToken, "no other grant has claimed sku/1")
 }
 
-// Names and operations are data, whatever they look like.
+// Names and operations are data, even if they look like SQL.
 func TestStore_KeepsAnyText_N24(t *testing.T) {
 	t.Parallel()
 	for _, strings := range []string{"on", "off"} {

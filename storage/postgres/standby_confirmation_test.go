@@ -13,7 +13,7 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// standby makes commits of a server wait for a standby, which there is none of.
+// standby makes commits of a server wait for a standby that doesn't exist.
 type standby struct {
 	t    *testing.T
 	pool *pgxpool.Pool
@@ -26,7 +26,7 @@ func (s standby) lose() {
 		_, _ = s.pool.Exec(context.Background(), "alter system reset synchronous_standby_names")
 		_, _ = s.pool.Exec(context.Background(), "select pg_reload_conf()")
 	})
-	mustExec(s.t, s.pool, "alter system set synchronous_standby_names = 'nobody'")
+	mustExec(s.t, s.pool, "alter system set synchronous_standby_names = 'missing'")
 	mustExec(s.t, s.pool, "select pg_reload_conf()")
 	for {
 		probe := background(func() (pgconn.CommandTag, error) {
@@ -62,8 +62,8 @@ func (s standby) signal(how string) {
 	require.True(s.t, query[bool](s.t, s.pool, "select pg_"+how+"_backend($1)", pid))
 }
 
-// A commit that a standby has not confirmed is neither success nor failure, and
-// nobody is told that it took effect before it is as durable as any commit.
+// A commit that a standby has not confirmed is neither success nor failure, and Resolve
+// doesn't say that it took effect before it is as durable as any commit.
 func TestCommit_NotConfirmedByTheStandbyIsInDoubt_N4_N22(t *testing.T) {
 	t.Parallel()
 	_, dsn := startServer(t, nil)
@@ -107,8 +107,8 @@ func TestCommit_NotConfirmedByTheStandbyIsInDoubt_N4_N22(t *testing.T) {
 	}
 }
 
-// A claim that a failover could still take back has not been made, and a
-// repeated one waits as the first did.
+// A claim that a failover could still undo doesn't succeed, and a repeated one waits as the
+// first did.
 func TestClaim_NotConfirmedByTheStandbyFails_G1_N22(t *testing.T) {
 	t.Parallel()
 	_, dsn := startServer(t, nil)
@@ -129,8 +129,8 @@ func TestClaim_NotConfirmedByTheStandbyFails_G1_N22(t *testing.T) {
 	require.Equal(t, []storage.EntryKind{storage.KindClaim}, kinds(t, store))
 }
 
-// What a user's settings say about durability doesn't hold for the guard, when
-// it would be less: synchronous_commit is on while COMMIT runs.
+// Settings of the user's that lower durability don't apply to guarded transactions:
+// synchronous_commit is at least on while COMMIT runs.
 func TestCommit_IsDurableWhateverTheSettings_N28(t *testing.T) {
 	t.Parallel()
 	for setting, want := range map[string]string{

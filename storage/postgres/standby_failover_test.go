@@ -56,8 +56,8 @@ func (r *replicated) synchronous(t *testing.T) {
 	eventually(t, r.direct, "select sync_state = 'sync' from pg_stat_replication")
 }
 
-// cutOff has the standby receive nothing of what the primary commits from now on,
-// but all before.
+// cutOff lets the standby receive everything that the primary has committed so far, and
+// nothing from now on.
 func (r *replicated) cutOff(t *testing.T) {
 	t.Helper()
 	eventually(t, r.direct, "select flush_lsn >= pg_current_wal_lsn() from pg_stat_replication")
@@ -79,11 +79,11 @@ func (r *replicated) rejects(t *testing.T, c storage.Claim, want storage.Reason)
 	require.NoError(t, requireRejected(t, err, want).RecordErr)
 }
 
-// An asynchronous standby takes over without the primary's last commits. Nobody who
-// has seen the primary goes on with it as if nothing had happened, whether he has
-// seen more than the standby has or not; the tokens that it knows stay rejected; and
-// one in doubt is told that it took no effect, which the server's own transaction
-// ids would get wrong once they are used again.
+// An asynchronous standby takes over without the primary's last commits. A holder that
+// claimed on the primary is rejected, whether it has seen more than the standby has or not;
+// tokens lower than those that the standby knows stay rejected; and a transaction in doubt
+// turns out not applied, which the server's own transaction ids would get wrong once they
+// are issued again.
 func TestFailover_AsynchronousIsNoticedByEveryHolder_N5_N6_HE1(t *testing.T) {
 	t.Parallel()
 	r := newReplicated(t)
@@ -123,9 +123,8 @@ func TestFailover_AsynchronousIsNoticedByEveryHolder_N5_N6_HE1(t *testing.T) {
 	verifyChain(t, r.pool)
 }
 
-// A Hold that has merely read, on the primary, doesn't write to the standby that
-// took over: the primary may have let others commit what is lost. The Guard goes on
-// under a new grant.
+// A Hold that has only read on the primary can't write to the standby that took over: it
+// may have read commits that are lost. The Guard goes on under a new grant.
 func TestFailover_EndsAHoldThatMerelyRead_N6_HE1(t *testing.T) {
 	t.Parallel()
 	r := newReplicated(t)
@@ -146,8 +145,8 @@ func TestFailover_EndsAHoldThatMerelyRead_N6_HE1(t *testing.T) {
 	holds(t, r.pool, "x", 2)
 }
 
-// With a synchronous standby nothing is lost that was acknowledged, though database
-// and operation ask for less: what the standby doesn't have is not acknowledged.
+// With a synchronous standby no acknowledged transaction is lost, even if database and
+// operation ask for less: a commit that the standby lacks is not acknowledged.
 func TestFailover_SynchronousLosesNothingAcknowledged_HE1(t *testing.T) {
 	t.Parallel()
 	r := newReplicated(t)
@@ -173,8 +172,8 @@ func TestFailover_SynchronousLosesNothingAcknowledged_HE1(t *testing.T) {
 	verifyChain(t, r.pool)
 }
 
-// A COMMIT that waits for its standby when the primary is lost, or whose wait is cut
-// short, is in doubt; the standby decides what became of it.
+// A COMMIT that waits for its standby when the primary is lost, or whose wait is cancelled,
+// is in doubt; the standby decides whether it took effect.
 func TestFailover_SettlesTheCommitThatWaited_N4_N22_HE1(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -46,7 +46,7 @@ func waiting(t testing.TB, pool *pgxpool.Pool, event string) int {
 	return query[int](t, pool, "select pid "+backends, event)
 }
 
-// background runs f and returns where its result will be.
+// background runs f and returns the channel of its result.
 func background[T any](f func() (T, error)) <-chan result[T] {
 	done := make(chan result[T], 1)
 	go func() {
@@ -56,7 +56,7 @@ func background[T any](f func() (T, error)) <-chan result[T] {
 	return done
 }
 
-// receive returns what comes through c.
+// receive returns the next value of c.
 func receive[T any](t testing.TB, c <-chan T) T {
 	t.Helper()
 	select {

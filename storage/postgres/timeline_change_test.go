@@ -33,8 +33,8 @@ func failOver(t *testing.T, server *pgserver.Server, pool *pgxpool.Pool) {
 }
 
 // A grant that was claimed before the database failed over is rejected, at the begin check
-// and at a repeated claim, even if its fence is where it left it: what was read
-// under it may be gone. The next grant starts afresh.
+// and at a repeated claim, even if its fence hasn't moved: data that was read under it may
+// be gone. The next grant starts afresh.
 func TestFailover_EndsTheGrantsOfBefore_HE1(t *testing.T) {
 	t.Parallel()
 	server, dsn := startServer(t, nil)
@@ -57,7 +57,7 @@ func TestFailover_EndsTheGrantsOfBefore_HE1(t *testing.T) {
 	holds(t, pool, "x", 1)
 
 	_, err = store.Claim(t.Context(), grant(4, "a"))
-	require.ErrorIs(t, err, storage.ErrStaleToken, "a failover makes no older grant good")
+	require.ErrorIs(t, err, storage.ErrStaleToken, "after a failover an older grant is still stale")
 	c := write(t, store, claim(t, store, grant(6, "c")), add("x", 1))
 	write(t, store, c, add("x", 1))
 	holds(t, pool, "x", 3)
@@ -75,7 +75,7 @@ func requireFailedOver(t *testing.T, err error, stage storage.Stage) {
 	require.False(t, rejection.Since.IsZero())
 }
 
-// A transaction that the failover cuts off in its operation is told so.
+// The error of an operation that the failover cuts off says so.
 func TestFailover_IsNamedToTheOperationItCutsOff_HE1_G5(t *testing.T) {
 	t.Parallel()
 	server, dsn := startServer(t, nil)
@@ -109,8 +109,8 @@ func TestFailover_BeforeTheSealIsInDoubt_HE1_G4(t *testing.T) {
 	holds(t, openPool(t, dsn), "x", 0)
 }
 
-// Where the server has said that it ends the session, before it failed over, the
-// seal is rejected by name.
+// If the server said that it ends the session before it failed over, the error of the seal
+// says that it failed over.
 func TestFailover_IsNamedToTheSealItCutsOff_HE1_G5(t *testing.T) {
 	t.Parallel()
 	server, dsn := startServer(t, nil)

@@ -29,8 +29,8 @@ func epochGrant(epoch int64, token fence.Token) fence.Grant {
 	return g
 }
 
-// A token or an epoch that would shut everybody else out is rejected, recorded, and
-// leaves nothing behind; the owner of the schema can let it in.
+// A token or an epoch that would lock all other holders out is rejected, recorded, and
+// changes nothing; the owner of the schema can admit it.
 func TestClaim_AbsurdTokenIsRejected_N25_HC2(t *testing.T) {
 	t.Parallel()
 	for name, absurd := range map[string]fence.Grant{
@@ -76,8 +76,8 @@ func TestClaim_AbsurdTokenIsRejected_N25_HC2(t *testing.T) {
 	}
 }
 
-// A grant of an epoch that is over is behind, whatever its token; and nobody takes
-// an epoch back by following a hint, or by hand.
+// A grant of an earlier epoch is behind, whatever its token; and no hint, nor an update by
+// hand, takes an epoch back.
 func TestClaim_EpochBehindComesBeforeAnAbsurdToken_N20_N25(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -94,8 +94,8 @@ func TestClaim_EpochBehindComesBeforeAnAbsurdToken_N20_N25(t *testing.T) {
 	require.Equal(t, 3, query[int](t, pool, "select epoch from fence.setting"))
 }
 
-// What a lock service really issues is within bounds: step by step any token can
-// be reached.
+// Tokens that rise step by step, as a lock service issues them, are within bounds, however
+// high they get.
 func TestClaim_TheMarkFollowsTheTokens_N25(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -119,7 +119,8 @@ func TestClaim_TheMarkFollowsTheTokens_N25(t *testing.T) {
 	requireRejected(t, err, storage.ReasonTokenJump)
 }
 
-// A database that tests were run on two years ago takes their lock service's tokens.
+// A database that was last used by tests two years ago accepts the tokens of guardtest's
+// lock service.
 func TestClaim_AnEarlierRunOfTestsIsNoObstacle_N25(t *testing.T) {
 	t.Parallel()
 	var grants []fence.Grant
@@ -137,8 +138,7 @@ func TestClaim_AnEarlierRunOfTestsIsNoObstacle_N25(t *testing.T) {
 	claim(t, store, grants[1])
 }
 
-// The one row with the marks is written seldom: it must not be what all claims
-// meet in.
+// The one row with the marks is rarely written, so that claims don't contend for it.
 func TestClaim_LeavesTheMarksAlone_N25(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -157,14 +157,14 @@ func TestClaim_LeavesTheMarksAlone_N25(t *testing.T) {
 	claim(t, store, epochGrant(1, 2*stride+2))
 	require.Equal(t, raised, version())
 
-	// One that is rejected by its fence takes its mark back.
+	// A claim that its fence rejects rolls its mark back.
 	mustExec(t, pool, "update fence.resource set token = $1", int64(9*stride))
 	_, err := store.Claim(t.Context(), epochGrant(1, 8*stride))
 	require.ErrorIs(t, err, storage.ErrStaleToken)
 	require.Equal(t, raised, version())
 }
 
-// A claim that raises the mark and then waits for a fence holds nobody else up.
+// A claim that raises the mark and then waits for a fence doesn't delay other claims.
 func TestClaim_NeverWaitsForTheMarks_N25_L1(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -179,8 +179,7 @@ func TestClaim_NeverWaitsForTheMarks_N25_L1(t *testing.T) {
 	require.Zero(t, query[int64](t, pool, "select token from fence.setting"))
 }
 
-// Claims that raise marks and epochs at once, over the same few resources, never
-// wait for each other in a circle.
+// Claims that raise marks and epochs at once, over the same few resources, never deadlock.
 func TestClaim_MarksNeverDeadlock_N25(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

@@ -36,7 +36,7 @@ func TestTx_CannotBeEndedByItsMethods(t *testing.T) {
 	holds(t, pool, "x", 1)
 }
 
-// With the connection an operation could do what the guard would not see.
+// With the connection an operation could bypass the guard.
 func TestTx_HidesItsConnection(t *testing.T) {
 	t.Parallel()
 	_, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
@@ -118,7 +118,7 @@ func TestTx_RejectsBeginInABatch(t *testing.T) {
 	require.ErrorIs(t, err, postgres.ErrManagedTx)
 }
 
-// An error that an operation returns arrives as it is.
+// The error of an operation is returned unchanged.
 func TestRun_ReturnsTheOperationsOwnError(t *testing.T) {
 	t.Parallel()
 	outOfStock := errors.New("out of stock")
@@ -218,7 +218,8 @@ func TestRun_SwallowedFailureDoesNotCommit_G4(t *testing.T) {
 	}
 }
 
-// The server says of a statement after a failed one no more than that it ignores it.
+// After a failed statement the server's error for the next one says only that it is
+// ignored.
 func TestRun_NamesTheFailureBeforeIgnoredStatements(t *testing.T) {
 	t.Parallel()
 	for state, transient := range map[string]bool{"23505": false, "40P01": true} {
@@ -234,7 +235,7 @@ func TestRun_NamesTheFailureBeforeIgnoredStatements(t *testing.T) {
 	}
 }
 
-// An operation that returns the first failure itself has named it.
+// If an operation returns the first failure itself, it is named once.
 func TestRun_NamesAReturnedFailureOnce(t *testing.T) {
 	t.Parallel()
 	_, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
@@ -258,7 +259,8 @@ func TestRun_NamesTheFailureThatStands(t *testing.T) {
 	require.NotContains(t, err.Error(), "22012")
 }
 
-// A database that calls a failure temporary does so also when it was swallowed.
+// A failure that the database calls temporary is temporary even if the operation ignored
+// it.
 func TestRun_SwallowedDeadlockIsTransient(t *testing.T) {
 	t.Parallel()
 	_, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
@@ -303,8 +305,7 @@ func TestRun_OpenResultsDoNotCommit_N12(t *testing.T) {
 	}
 }
 
-// What is kept of a transaction can't reach the connection, which by then may
-// serve another.
+// A transaction that is kept can't reach the connection, which by then may run another one.
 func TestTx_IsUselessAfterTheOperation_N15(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })

@@ -15,7 +15,7 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// A login that fails is told once, on one line, with where to look.
+// The error of a failed login says so once, on one line, with what to check.
 func TestCheck_SaysWhyNoConnectionWasMade(t *testing.T) {
 	t.Parallel()
 	_, dsn := startServer(t, map[string]string{"max_connections": "20"})
@@ -51,8 +51,7 @@ func TestCheck_SaysWhyNoConnectionWasMade(t *testing.T) {
 	}
 }
 
-// A pool that is used up and a server that is silent end in the same deadline: what to
-// mend is not the same.
+// A used-up pool and a silent server end in the same deadline, but have different remedies.
 func TestStore_DistinguishesAUsedUpPoolFromASilentServer(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
@@ -84,8 +83,8 @@ func TestStore_DistinguishesAUsedUpPoolFromASilentServer(t *testing.T) {
 	}
 }
 
-// A pooler in statement mode has no transactions. That is told by the first check, and
-// not as an absent database.
+// A pooler in statement mode has no transactions. The first check says so, instead of
+// calling the database unreachable.
 func TestPooler_InStatementModeIsNamed(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
