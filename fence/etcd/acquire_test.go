@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
 	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
 	"github.com/fencekit/fencekit/fence/etcd/internal/queue"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
@@ -131,7 +132,7 @@ func TestAcquire_ServesLockersInOrderOfArrival(t *testing.T) {
 	require.Empty(t, order)
 	release(t, held)
 	for i := range 5 {
-		require.Equal(t, i, receive(t, order), "the number of the Locker whose turn is number %d", i)
+		require.Equal(t, i, etcdtest.Receive(t, order), "the number of the Locker whose turn is number %d", i)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
@@ -126,9 +127,9 @@ func TestAuth_TheDocumentedRightsSuffice_HD8(t *testing.T) {
 	t.Parallel()
 	cfg := fresh(t)
 	e := startAuthEtcd(t, cfg.Prefix)
-	late := &lateTxns{held: make(chan func() *pb.TxnResponse)}
+	late := etcdtest.NewLateTxn(isAcquire)
 	a := newTestLocker(t, e.as(t, "app", "app"), cfg)
-	b := newTestLocker(t, e.as(t, "app", "app", grpc.WithChainUnaryInterceptor(late.intercept)), cfg)
+	b := newTestLocker(t, e.as(t, "app", "app", grpc.WithChainUnaryInterceptor(late.Intercept)), cfg)
 	held := acquire(t, a, "r")
 	kept := acquire(t, b, "kept")
 	_, err := b.TryAcquire(patient(t), "r")
@@ -141,8 +142,9 @@ func TestAuth_TheDocumentedRightsSuffice_HD8(t *testing.T) {
 	got := <-waiting
 	require.NoError(t, got.err)
 
+	late.Arm()
 	unknown := acquiring(patient(t), b, "unknown")
-	deliver := <-late.held
+	deliver := late.Kept(t)
 	require.ErrorIs(t, (<-unknown).err, fence.ErrUnavailable)
 	awaitKeys(t, e.root, b.cluster.Keys.Prefix+"/void/", 1)
 	require.False(t, deliver().Succeeded)

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
 	"github.com/fencekit/fencekit/fence/etcd/internal/queue"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
@@ -20,7 +21,7 @@ func startCluster(t testing.TB) *etcdserver.Cluster {
 	c, err := etcdserver.StartCluster(patient(t), 3, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), etcdtest.Patience)
 		defer cancel()
 		require.NoError(t, c.Stop(ctx))
 	})

@@ -17,6 +17,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
+	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
@@ -88,37 +89,6 @@ func TestProclaim_OfADeposedLeaderIsRejected_F2(t *testing.T) {
 	}
 }
 
-// lateRequests fails the next Txn that matches after it was armed, and keeps it
-// for the test to deliver.
-type lateRequests struct {
-	match func(*pb.TxnRequest) bool
-	armed chan struct{}
-	held  chan func() *pb.TxnResponse
-}
-
-func newLateRequests(match func(*pb.TxnRequest) bool) *lateRequests {
-	return &lateRequests{match, make(chan struct{}, 1), make(chan func() *pb.TxnResponse, 1)}
-}
-
-func (l *lateRequests) intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	if txn, ok := req.(*pb.TxnRequest); !ok || !l.match(txn) {
-		return invoke(ctx, method, req, reply, cc, opts...)
-	}
-	select {
-	case <-l.armed:
-		l.held <- func() *pb.TxnResponse {
-			resp := new(pb.TxnResponse)
-			if err := invoke(context.Background(), method, req, resp, cc); err != nil {
-				return nil
-			}
-			return resp
-		}
-		return status.Error(codes.Unavailable, "connection lost")
-	default:
-		return invoke(ctx, method, req, reply, cc, opts...)
-	}
-}
-
 func isProclaim(txn *pb.TxnRequest) bool {
 	return len(txn.Compare) == 1 && txn.Compare[0].Target == pb.Compare_MOD
 }
@@ -138,13 +108,13 @@ func proclaiming(ctx context.Context, led fence.Leadership, value string) <-chan
 // A Proclaim of unknown outcome that arrives after a later one must not undo it.
 func TestProclaim_ThatArrivesLateTakesNoEffect_HD12(t *testing.T) {
 	t.Parallel()
-	held := newLateRequests(isProclaim)
-	e := election(t, newTestLocker(t, dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(held.intercept)), fresh(t)), "leader")
+	held := etcdtest.NewLateTxn(isProclaim)
+	e := election(t, newTestLocker(t, dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(held.Intercept)), fresh(t)), "leader")
 	led := campaign(t, e, "0")
 
-	held.armed <- struct{}{}
+	held.Arm()
 	err := led.Proclaim(patient(t), "lost")
-	deliver := receive(t, held.held)
+	deliver := held.Kept(t)
 	require.True(t, inDoubt(err))
 	require.ErrorIs(t, err, fence.ErrUnavailable)
 	require.NoError(t, led.Proclaim(patient(t), "1"))
@@ -153,9 +123,9 @@ func TestProclaim_ThatArrivesLateTakesNoEffect_HD12(t *testing.T) {
 	require.False(t, late.Succeeded)
 	requireLeader(t, e, led, "1")
 
-	held.armed <- struct{}{}
+	held.Arm()
 	require.True(t, inDoubt(led.Proclaim(patient(t), "arrived")))
-	deliver = receive(t, held.held)
+	deliver = held.Kept(t)
 	require.True(t, deliver().Succeeded)
 	requireLeader(t, e, led, "arrived")
 	require.NoError(t, led.Proclaim(patient(t), "2"), "it replaces the value that it finds")

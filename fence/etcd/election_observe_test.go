@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
@@ -44,7 +45,7 @@ func observe(t testing.TB, e *Election) *observation {
 
 func (o *observation) next() sight {
 	o.t.Helper()
-	s := receive(o.t, o.seen)
+	s := etcdtest.Receive(o.t, o.seen)
 	require.NotZero(o.t, s, "the observation ended")
 	return s
 }
@@ -228,7 +229,7 @@ func TestObserve_DecidesNothingOnEventsBeforeAList_HD9(t *testing.T) {
 			return invoke(ctx, method, req, reply, cc, opts...)
 		})), cfg)
 	seen := observe(t, election(t, l, "leader"))
-	receive(t, listing)
+	etcdtest.Receive(t, listing)
 	led := campaign(t, a, "0")
 	require.Equal(t, sight{fence.Leader{Grant: led.Grant(), Value: "0"}, nil}, seen.next())
 }

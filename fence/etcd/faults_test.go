@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
@@ -198,40 +199,18 @@ func isAcquire(txn *pb.TxnRequest) bool {
 	return bytes.Contains(txn.Success[0].GetRequestPut().GetKey(), []byte("/locks/"))
 }
 
-// lateTxns answers "connection lost" to a Txn that the test chooses, keeps the Txn, and
-// delivers it when the test says.
-type lateTxns struct{ held chan func() *pb.TxnResponse }
-
-func (l *lateTxns) intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	txn, ok := req.(*pb.TxnRequest)
-	if !ok || !isAcquire(txn) {
-		return invoke(ctx, method, req, reply, cc, opts...)
-	}
-	select {
-	case l.held <- func() *pb.TxnResponse {
-		resp := new(pb.TxnResponse)
-		if err := invoke(context.Background(), method, req, resp, cc); err != nil {
-			return nil
-		}
-		return resp
-	}:
-		return status.Error(codes.Unavailable, "connection lost")
-	default:
-		return invoke(ctx, method, req, reply, cc, opts...)
-	}
-}
-
 // The Txn is still under way when its acquisition is settled: it must not take effect when
 // it arrives, or its key would stay for as long as the session lives.
 func TestUnknown_AnAcquireThatArrivesLateTakesNoEffect_HD12(t *testing.T) {
 	t.Parallel()
 	endpoint := etcdserver.Shared(t).Endpoint()
-	late := &lateTxns{held: make(chan func() *pb.TxnResponse)}
-	l := newTestLocker(t, dial(t, endpoint, grpc.WithChainUnaryInterceptor(late.intercept)), fresh(t))
+	late := etcdtest.NewLateTxn(isAcquire)
+	l := newTestLocker(t, dial(t, endpoint, grpc.WithChainUnaryInterceptor(late.Intercept)), fresh(t))
 	admin := dial(t, endpoint)
 	kept := acquire(t, l, "kept")
+	late.Arm()
 	waiting := acquiring(patient(t), l, "r")
-	deliver := <-late.held
+	deliver := late.Kept(t)
 	require.ErrorIs(t, (<-waiting).err, fence.ErrUnavailable)
 	awaitKeys(t, admin, l.cluster.Keys.Prefix+"/void/", 1)
 	resp := deliver()
@@ -291,7 +270,7 @@ func TestUnknown_GivesTheSessionUpWhenNothingElseIsHeld_HD12(t *testing.T) {
 	awaitKeys(t, admin, l.cluster.Keys.Queue("r"), 1)
 	p.set(func() { p.down = true })
 	require.ErrorIs(t, (<-waiting).err, fence.ErrUnavailable)
-	require.Eventually(t, func() bool { return session.Remaining() == 0 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return session.Remaining() == 0 }, etcdtest.Patience, time.Millisecond)
 	p.set(func() { p.down, p.muted = false, false })
 	awaitKeys(t, admin, l.cluster.Keys.Queue("r"), 0)
 	acquire(t, l, "r")

@@ -7,12 +7,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
-	"google.golang.org/grpc"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
 	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
 	"github.com/fencekit/fencekit/internal/testenv"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
@@ -20,27 +18,12 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// patience bounds waits for what has to happen; no test depends on its length.
-const patience = 60 * time.Second
-
-// patient returns a context that only ends when the test has failed anyhow.
-func patient(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-// receive waits for c's next value, or for its end.
-func receive[T any](t testing.TB, c <-chan T) T {
-	t.Helper()
-	select {
-	case value := <-c:
-		return value
-	case <-patient(t).Done():
-		require.FailNow(t, "waited in vain")
-		panic("not reached")
-	}
-}
+// Names that most lines of these tests need.
+var (
+	patient   = etcdtest.Patient
+	dial      = etcdtest.Dial
+	awaitKeys = etcdtest.AwaitKeys
+)
 
 // fresh returns a config whose prefix is the test's own. Its waiters don't poll, so they
 // depend on the watch.
@@ -61,15 +44,6 @@ func newTestLocker(t testing.TB, client *clientv3.Client, cfg *Config) *Locker {
 	return l
 }
 
-// dial returns a client that is closed with the test, if it isn't yet.
-func dial(t testing.TB, endpoint string, opts ...grpc.DialOption) *clientv3.Client {
-	t.Helper()
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, Logger: zap.NewNop(), DialOptions: opts})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = client.Close() })
-	return client
-}
-
 // ownEtcd starts an etcd that the test may pause and kill.
 func ownEtcd(t testing.TB) *etcdserver.Server {
 	t.Helper()
@@ -81,7 +55,7 @@ func startEtcd(t testing.TB, cfg *etcdserver.Config) *etcdserver.Server {
 	e, err := etcdserver.Start(patient(t), cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), etcdtest.Patience)
 		defer cancel()
 		require.NoError(t, e.Stop(ctx))
 	})
@@ -144,30 +118,6 @@ func lossOf(t testing.TB, le fence.Lease) fence.LossReason {
 	return loss.Reason
 }
 
-// awaitKeys waits until there are n keys under the prefix, and returns them by
-// create revision.
-func awaitKeys(t testing.TB, client *clientv3.Client, prefix string, n int) []*mvccpb.KeyValue {
-	t.Helper()
-	ctx, cancel := context.WithCancel(patient(t))
-	defer cancel()
-	resp, err := client.Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
-	require.NoError(t, err)
-	if len(resp.Kvs) == n {
-		return resp.Kvs
-	}
-	changes := client.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(resp.Header.Revision+1))
-	for {
-		got, ok := <-changes
-		require.True(t, ok, "waiting for %d keys under %s", n, prefix)
-		require.NoError(t, got.Err())
-		resp, err := client.Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
-		require.NoError(t, err)
-		if len(resp.Kvs) == n {
-			return resp.Kvs
-		}
-	}
-}
-
 // awaitWatching waits until the acquisition that waits in l knows its queue: its
 // Txn was answered and its watch and list are there.
 func awaitWatching(t testing.TB, l *Locker, resource string) {
@@ -190,7 +140,7 @@ func renews(t testing.TB, l *Locker) bool {
 	t.Helper()
 	s, done := l.sessions.Current(), make(chan struct{})
 	s.RenewNow(func() { close(done) })
-	receive(t, done)
+	etcdtest.Receive(t, done)
 	return s.LastFailure() == nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
@@ -289,10 +290,10 @@ func TestMutexKeys_EtcdsOwnObserversSeeWhatIsProclaimed(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, value, string(resp.Kvs[0].Value))
 		require.EqualValues(t, led.Grant().Token, resp.Kvs[0].CreateRevision)
-		shown := receive(t, observed)
+		shown := etcdtest.Receive(t, observed)
 		require.Equal(t, value, string(shown.Kvs[0].Value))
-		require.Equal(t, fmt.Sprintf("%s/%x", name, ours.locker.sessions.Current().ID), receive(t, listening.lines))
-		require.Equal(t, value, receive(t, listening.lines))
+		require.Equal(t, fmt.Sprintf("%s/%x", name, ours.locker.sessions.Current().ID), etcdtest.Receive(t, listening.lines))
+		require.Equal(t, value, etcdtest.Receive(t, listening.lines))
 		got, err := ours.Leader(patient(t))
 		require.NoError(t, err)
 		require.Equal(t, fence.Leader{Grant: fence.Grant{Resource: name, Token: led.Grant().Token}, Value: value}, got)

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
 	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
@@ -126,13 +127,13 @@ func TestMutexKeys_LateRequestsLeaveTheNextAcquisitionAlone_F2_HD12(t *testing.T
 		"proclaim": isProclaim,
 	} {
 		t.Run(what, func(t *testing.T) {
-			late, lost := newLateRequests(match), newLateRequests(acquires)
+			late, lost := etcdtest.NewLateTxn(match), etcdtest.NewLateTxn(acquires)
 			l := newTestLocker(t, dial(t, etcdserver.Shared(t).Endpoint(),
-				grpc.WithChainUnaryInterceptor(late.intercept, lost.intercept)), cfg)
+				grpc.WithChainUnaryInterceptor(late.Intercept, lost.Intercept)), cfg)
 			kept := acquire(t, l, "kept-"+name)
 			led := campaign(t, election(t, l, name), "first")
 			key := keyOf(led)
-			late.armed <- struct{}{}
+			late.Arm()
 			var failed <-chan result
 			var unproclaimed <-chan error
 			switch what {
@@ -143,12 +144,12 @@ func TestMutexKeys_LateRequestsLeaveTheNextAcquisitionAlone_F2_HD12(t *testing.T
 				failed = acquiring(patient(t), l, name)
 			case "void": // of an acquisition that never arrives
 				release(t, led)
-				lost.armed <- struct{}{}
+				lost.Arm()
 				failed = acquiring(patient(t), l, name)
 			case "release":
 				go func() { _ = led.Release(t.Context()) }()
 			}
-			deliver := <-late.held
+			deliver := late.Kept(t)
 			if unproclaimed != nil {
 				require.True(t, inDoubt(<-unproclaimed))
 				release(t, led)

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
@@ -53,10 +54,10 @@ func TestWentBack_ALateTxnAnswerIsNoOlderState_HD5(t *testing.T) {
 	kept := acquire(t, l, "kept")
 	slow.armed <- struct{}{}
 	first := acquiring(patient(t), l, "first")
-	receive(t, slow.came)
+	etcdtest.Receive(t, slow.came)
 	second := acquire(t, l, "second")
 	close(slow.pass)
-	got := receive(t, first)
+	got := etcdtest.Receive(t, first)
 	require.NoError(t, got.err)
 	require.Less(t, got.lease.Grant().Token, second.Grant().Token)
 	for _, le := range []fence.Lease{kept, second, got.lease} {
@@ -71,10 +72,10 @@ func TestWentBack_ALateLeaseAnswerIsNoOlderState_HD5(t *testing.T) {
 	l := newTestLocker(t, client, fresh(t))
 	slow.armed <- struct{}{}
 	waiting := acquiring(patient(t), l, "r")
-	receive(t, slow.came)
+	etcdtest.Receive(t, slow.came)
 	_, err := client.Put(patient(t), l.cluster.Keys.Prefix+"/later", "")
 	require.NoError(t, err)
 	require.True(t, l.cluster.CheckNow(patient(t)))
 	close(slow.pass)
-	require.NoError(t, receive(t, waiting).err)
+	require.NoError(t, etcdtest.Receive(t, waiting).err)
 }

@@ -8,6 +8,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
 )
 
 // mutexAuth is an etcd with authentication, whose user "app" may use some names, with
@@ -56,7 +57,7 @@ func TestDenied_AnObserverGetsTheErrorAndCostsOthersNothing_HD8(t *testing.T) {
 	contended := make(chan struct{})
 	held.AfterContended(func() { close(contended) })
 	waiting := acquiring(patient(t), newTestLocker(t, m.as(t, "app", "app"), m.cfg), "mine")
-	receive(t, contended)
+	etcdtest.Receive(t, contended)
 	release(t, held)
 	require.NoError(t, (<-waiting).err)
 }
@@ -81,10 +82,10 @@ func TestDenied_AWaiterGetsTheErrorAndAHolderGivesWay_HD8(t *testing.T) {
 	toA.cut()
 	contended := make(chan struct{})
 	alone.AfterContended(func() { close(contended) }) // it has never seen a waiter
-	receive(t, contended)
+	etcdtest.Receive(t, contended)
 	again := make(chan struct{})
 	held.AfterContended(func() { close(again) })
-	receive(t, again)
+	etcdtest.Receive(t, again)
 	_, err := m.root.Delete(patient(t), keyOf(kept))
 	require.NoError(t, err)
 	lossOf(t, kept)

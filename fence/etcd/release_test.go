@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
 	"github.com/fencekit/fencekit/fence/etcd/internal/queue"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
@@ -132,10 +133,10 @@ func TestAfterContended_RunsWhenAnotherLockerWaits(t *testing.T) {
 	require.False(t, stopped())
 	stop := held.AfterContended(func() { called <- "before" })
 	waiting := acquiring(patient(t), b, "r")
-	require.Equal(t, "before", receive(t, called))
+	require.Equal(t, "before", etcdtest.Receive(t, called))
 	require.False(t, stop(), "it has been called")
 	held.AfterContended(func() { called <- "at once" })
-	require.Equal(t, "at once", receive(t, called))
+	require.Equal(t, "at once", etcdtest.Receive(t, called))
 	release(t, held)
 	next := (<-waiting).lease
 	held.AfterContended(func() { called <- "after the end" })
@@ -152,9 +153,9 @@ func TestAfterContended_CountsTheLocalQueue(t *testing.T) {
 	called := make(chan struct{}, 2)
 	held.AfterContended(func() { called <- struct{}{} })
 	waiting := acquiring(patient(t), l, "r")
-	receive(t, called)
+	etcdtest.Receive(t, called)
 	held.AfterContended(func() { called <- struct{}{} })
-	receive(t, called)
+	etcdtest.Receive(t, called)
 	release(t, held)
 	require.NoError(t, (<-waiting).err)
 }
@@ -173,7 +174,7 @@ func TestAfterContended_SeesAWaiterThatCameBeforeTheGrant(t *testing.T) {
 	require.NoError(t, got.err)
 	called := make(chan struct{})
 	got.lease.AfterContended(func() { close(called) })
-	receive(t, called)
+	etcdtest.Receive(t, called)
 	release(t, got.lease)
 	require.NoError(t, (<-third).err)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
@@ -21,7 +22,7 @@ func TestRestore_IsNoticedByAHolderThatOnlyRenews_F2(t *testing.T) {
 	e, err := etcdserver.Start(patient(t), &etcdserver.Config{Dir: data})
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), etcdtest.Patience)
 		defer cancel()
 		require.NoError(t, e.Stop(ctx))
 	})

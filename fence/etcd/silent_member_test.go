@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
@@ -53,7 +54,7 @@ func TestSilentMember_AHolderLearnsThatOthersWait_L1(t *testing.T) {
 	contended := make(chan struct{})
 	s.held.AfterContended(func() { close(contended) })
 	waiting := acquiring(patient(t), s.b, "r")
-	receive(t, contended)
+	etcdtest.Receive(t, contended)
 	persistently(t, s.held.Release)
 	require.NoError(t, (<-waiting).err)
 }
@@ -108,7 +109,7 @@ func TestWatch_AStreamThatIsStuckIsReplaced_L1(t *testing.T) {
 			contended := make(chan struct{})
 			acquireAtLast(t, l, "r").AfterContended(func() { close(contended) })
 			acquiring(patient(t), newTestLocker(t, dial(t, endpoint), cfg), "r")
-			receive(t, contended)
+			etcdtest.Receive(t, contended)
 		})
 	}
 }

@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
 	"github.com/fencekit/fencekit/fence/etcd/internal/session"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
@@ -51,7 +52,7 @@ func TestAwait_ATurnAfterTheDeadlineIsNoGrant_F3(t *testing.T) {
 
 func TestAwait_PrefersTheLossToTheTurn(t *testing.T) {
 	t.Parallel()
-	q := newQueues(t, etcdserver.Client(t), fresh(t), patience)
+	q := newQueues(t, etcdserver.Client(t), fresh(t), etcdtest.Patience)
 	p := acquire(t, q, "r").position
 	p.session.End(fence.LossExpired)
 	for range 100 { // select picks at random
@@ -62,7 +63,7 @@ func TestAwait_PrefersTheLossToTheTurn(t *testing.T) {
 // The session may end while the answer to the Txn is on its way.
 func TestPosition_ThatEndedBeforeItsKeyWasWrittenIsNotWatched(t *testing.T) {
 	t.Parallel()
-	q := newQueues(t, etcdserver.Client(t), fresh(t), patience)
+	q := newQueues(t, etcdserver.Client(t), fresh(t), etcdtest.Patience)
 	release(t, acquire(t, q, "r"))
 	s := q.sessions.Current()
 	p := inTurn(t, q, s, "r")
@@ -82,7 +83,7 @@ func tired(t testing.TB) context.Context {
 
 func TestWaited_SaysNothingOfOthersAtItsTurn(t *testing.T) {
 	t.Parallel()
-	q := newQueues(t, etcdserver.Client(t), fresh(t), patience)
+	q := newQueues(t, etcdserver.Client(t), fresh(t), etcdtest.Patience)
 	p := acquire(t, q, "r").position
 	require.NotErrorIs(t, p.waited(tired(t)), fence.ErrLocked, "its turn came when its context ended")
 }
@@ -90,7 +91,7 @@ func TestWaited_SaysNothingOfOthersAtItsTurn(t *testing.T) {
 // Before the first list the answer that wrote the key is all there is.
 func TestWaited_BeforeTheFirstListNamesTheHolder(t *testing.T) {
 	t.Parallel()
-	q := newQueues(t, etcdserver.Client(t), fresh(t), patience)
+	q := newQueues(t, etcdserver.Client(t), fresh(t), etcdtest.Patience)
 	release(t, acquire(t, q, "r"))
 	s := q.sessions.Current()
 	p := inTurn(t, q, s, "r")
@@ -108,7 +109,7 @@ func TestWaited_BeforeTheFirstListNamesTheHolder(t *testing.T) {
 func TestTryAcquire_DoesNotQueueWhenAnotherComesBetween(t *testing.T) {
 	t.Parallel()
 	client, names := etcdserver.Client(t), fresh(t)
-	a, b := newQueues(t, client, names, patience), newQueues(t, client, names, patience)
+	a, b := newQueues(t, client, names, etcdtest.Patience), newQueues(t, client, names, etcdtest.Patience)
 	held := acquire(t, a, "r")
 	release(t, acquire(t, b, "warm"))
 	p := inTurn(t, b, b.sessions.Current(), "r")

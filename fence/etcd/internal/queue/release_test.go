@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
@@ -17,7 +18,7 @@ import (
 func TestRelease_NeverDeletesByNameAlone_F2_N8(t *testing.T) {
 	t.Parallel()
 	client, names := etcdserver.Client(t), fresh(t)
-	q := newQueues(t, client, names, patience)
+	q := newQueues(t, client, names, etcdtest.Patience)
 	le := acquire(t, q, "r")
 	_, err := client.Delete(patient(t), le.Key())
 	require.NoError(t, err)
@@ -34,17 +35,17 @@ func TestNoSpace_AWithdrawalThatArrivesLateSparesTheNextKey_HD7(t *testing.T) {
 	names := fresh(t)
 	names.Mutex = true
 	name := "lock-" + names.Prefix
-	late := newLateRequests(func(txn *pb.TxnRequest) bool {
+	late := etcdtest.NewLateTxn(func(txn *pb.TxnRequest) bool {
 		return txn.Compare[0].Result == pb.Compare_EQUAL && txn.Success[0].GetRequestDeleteRange() != nil
 	})
-	client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(late.intercept))
-	q := newQueues(t, client, names, patience)
+	client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(late.Intercept))
+	q := newQueues(t, client, names, etcdtest.Patience)
 	first := acquire(t, q, name)
-	late.armed <- struct{}{}
+	late.Arm()
 	withdrawn := make(chan error, 1)
 	go func() { withdrawn <- q.withdraw(patient(t), first.position) }()
-	deliver := receive(t, late.held)
-	require.Error(t, receive(t, withdrawn))
+	deliver := late.Kept(t)
+	require.Error(t, etcdtest.Receive(t, withdrawn))
 	require.NoError(t, q.withdraw(patient(t), first.position))
 	awaitKeys(t, client, first.Key(), 0)
 	release(t, first)
@@ -70,11 +71,11 @@ func TestClosedClient_EndsAReleaseInTheBackground(t *testing.T) {
 			}
 			return invoke(ctx, method, req, reply, cc, opts...)
 		}))
-	q := newQueues(t, client, fresh(t), patience)
+	q := newQueues(t, client, fresh(t), etcdtest.Patience)
 	le, kept := acquire(t, q, "r"), acquire(t, q, "kept")
 	require.Error(t, le.Release(tired(t)))
 	require.NoError(t, client.Close())
 	close(muted)
-	receive(t, le.position.settled)
+	etcdtest.Receive(t, le.position.settled)
 	require.NoError(t, kept.Context().Err(), "not because the session is over")
 }

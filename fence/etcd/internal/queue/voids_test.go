@@ -14,6 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
+	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
 	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
@@ -77,7 +78,7 @@ type unanswered struct{}
 // to etcd, and then rules that out too. It is sent again as a later one.
 func TestUnknown_AnAcquireThatALaterVoidOvertookIsSentAgain_HD12(t *testing.T) {
 	t.Parallel()
-	q := newQueues(t, etcdserver.Client(t), fresh(t), patience)
+	q := newQueues(t, etcdserver.Client(t), fresh(t), etcdtest.Patience)
 	kept := acquire(t, q, "kept")
 	s := kept.position.session
 	early, late := inTurn(t, q, s, "early"), inTurn(t, q, s, "late")
@@ -88,7 +89,7 @@ func TestUnknown_AnAcquireThatALaterVoidOvertookIsSentAgain_HD12(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, outcome{void: true}, o)
 	require.NoError(t, q.queueUp(patient(t), early, false))
-	receive(t, early.turn)
+	etcdtest.Receive(t, early.turn)
 	release(t, &Lease{early})
 	require.NoError(t, kept.Context().Err())
 }
@@ -100,7 +101,7 @@ func TestUnknown_AVoidThatALaterOneOvertookDeletesItsKey_HD12(t *testing.T) {
 	for _, mutexKeys := range []bool{false, true} {
 		client, names := etcdserver.Client(t), fresh(t)
 		names.Mutex = mutexKeys
-		q := newQueues(t, client, names, patience)
+		q := newQueues(t, client, names, etcdtest.Patience)
 		name := "early-" + keys.NewNonce()
 		s := acquire(t, q, "kept-"+keys.NewNonce()).position.session
 		early, late := inTurn(t, q, s, name), inTurn(t, q, s, "late-"+keys.NewNonce())

@@ -11,11 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
+	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
 	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
 	"github.com/fencekit/fencekit/internal/netfault"
 	"github.com/fencekit/fencekit/internal/testenv"
@@ -24,20 +24,10 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// patient returns a context that only ends when the test has failed anyhow.
-func patient(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
-	t.Cleanup(cancel)
-	return ctx
-}
-
 // newTestManager returns a manager that is closed with the test.
 func newTestManager(t testing.TB, endpoint string, opts ...grpc.DialOption) *Manager {
 	t.Helper()
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, Logger: zap.NewNop(), DialOptions: opts})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = client.Close() })
-	c := cluster.New(client, keys.Space{Prefix: t.Name()}, 20*time.Second, slog.New(slog.DiscardHandler))
+	c := cluster.New(etcdtest.Dial(t, endpoint, opts...), keys.Space{Prefix: t.Name()}, 20*time.Second, slog.New(slog.DiscardHandler))
 	m := NewManager(c, Config{TTL: 30 * time.Second, RequestTimeout: 20 * time.Second})
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -70,10 +60,10 @@ func startRenewing(t *testing.T) *renewing {
 			}
 			return open(ctx, desc, cc, method, opts...)
 		}))
-	s, err := r.Live(patient(t))
+	s, err := r.Live(etcdtest.Patient(t))
 	require.NoError(t, err)
 	r.id = s.ID
-	_, err = r.leases.KeepAlive(patient(t), r.id)
+	_, err = r.leases.KeepAlive(etcdtest.Patient(t), r.id)
 	require.NoError(t, err)
 	return r
 }
@@ -82,7 +72,7 @@ func TestRenewals_AKeptStreamThatDiedIsReplacedAtOnce(t *testing.T) {
 	t.Parallel()
 	r := startRenewing(t)
 	r.link.Reset()
-	_, err := r.leases.KeepAlive(patient(t), r.id)
+	_, err := r.leases.KeepAlive(etcdtest.Patient(t), r.id)
 	require.NoError(t, err)
 	require.EqualValues(t, 2, r.streams.Load())
 }
@@ -93,7 +83,7 @@ func TestRenewals_ALateAnswerIsNotTakenForAnother_F3(t *testing.T) {
 	r := startRenewing(t)
 	heal := r.link.Cut(netfault.ToClient)
 	defer heal()
-	ctx, cancel := context.WithCancel(patient(t))
+	ctx, cancel := context.WithCancel(etcdtest.Patient(t))
 	failed := make(chan error, 1)
 	go func() {
 		_, err := r.leases.KeepAlive(ctx, r.id)
@@ -103,7 +93,7 @@ func TestRenewals_ALateAnswerIsNotTakenForAnother_F3(t *testing.T) {
 	require.Error(t, <-failed)
 	require.EqualValues(t, 1, r.streams.Load(), "no other is needed")
 	heal()
-	_, err := r.leases.KeepAlive(patient(t), r.id)
+	_, err := r.leases.KeepAlive(etcdtest.Patient(t), r.id)
 	require.NoError(t, err)
 	require.EqualValues(t, 2, r.streams.Load())
 }
@@ -134,13 +124,13 @@ func TestRenewals_ASilentStreamIsOvertakenByAnother_L1(t *testing.T) {
 			}
 			return silentStream{stream, &never}, err
 		}))
-	s, err := m.Live(patient(t))
+	s, err := m.Live(etcdtest.Patient(t))
 	require.NoError(t, err)
-	_, err = m.leases.KeepAlive(patient(t), s.ID)
+	_, err = m.leases.KeepAlive(etcdtest.Patient(t), s.ID)
 	require.NoError(t, err)
 	kept := m.leases.renewals.kept
 	silent.Store(true)
-	ctx, cancel := context.WithTimeout(patient(t), 20*time.Second)
+	ctx, cancel := context.WithTimeout(etcdtest.Patient(t), 20*time.Second)
 	defer cancel()
 	_, err = m.leases.KeepAlive(ctx, s.ID)
 	require.NoError(t, err)
@@ -160,7 +150,7 @@ func TestCloseStream_EndsTheStreamOfRenewals(t *testing.T) {
 func TestManager_ForgetsALeaseThatIsRevoked(t *testing.T) {
 	t.Parallel()
 	m := newTestManager(t, etcdserver.Shared(t).Endpoint())
-	s, err := m.Live(patient(t))
+	s, err := m.Live(etcdtest.Patient(t))
 	require.NoError(t, err)
 	s.End(fence.LossDeadline)
 	require.Eventually(t, func() bool {
@@ -168,7 +158,7 @@ func TestManager_ForgetsALeaseThatIsRevoked(t *testing.T) {
 		defer m.mu.Unlock()
 		return !m.leased[s]
 	}, time.Minute, time.Millisecond)
-	ttl, err := m.cluster.Client.TimeToLive(patient(t), s.ID)
+	ttl, err := m.cluster.Client.TimeToLive(etcdtest.Patient(t), s.ID)
 	require.NoError(t, err)
 	require.EqualValues(t, -1, ttl.TTL, "the lease is revoked")
 }

@@ -9,11 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
+	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
 	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
 	"github.com/fencekit/fencekit/internal/testenv"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
@@ -69,9 +68,7 @@ func TestWatch_FromNowOnIsFollowedByAList_HD9(t *testing.T) {
 		}
 		return &slowWatch{stream, slow.sending, slow.proceed}, nil
 	}
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{etcdserver.Shared(t).Endpoint()}, Logger: zap.NewNop(), DialOptions: []grpc.DialOption{grpc.WithChainStreamInterceptor(hold)}})
-	require.NoError(t, err)
-	defer client.Close()
+	client := etcdtest.Dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainStreamInterceptor(hold))
 	c := cluster.New(client, keys.Space{Prefix: t.Name()}, 20*time.Second, slog.New(slog.DiscardHandler))
 	defer c.Tasks.Stop()
 	w := New(c, time.Hour)
@@ -79,7 +76,7 @@ func TestWatch_FromNowOnIsFollowedByAList_HD9(t *testing.T) {
 	f := NewFollower(t.Name()+"/"+keys.NewNonce()+"/", ctx.Done(), func() { changed <- struct{}{} }, nil)
 	w.Add(f)
 	<-slow.sending
-	_, err = w.list(ctx, f)
+	_, err := w.list(ctx, f)
 	require.NoError(t, err)
 	_, err = client.Put(ctx, f.queue+"key", "in between")
 	require.NoError(t, err)
