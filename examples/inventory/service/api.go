@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -16,7 +16,7 @@ import (
 // api answers HTTP requests. openapi.yaml describes it.
 type api struct {
 	guard  *guard.Guard[pgx.Tx]
-	locker fence.Locker
+	locker *etcd.Locker
 	store  *postgres.Store
 	pool   *pgxpool.Pool
 	log    *slog.Logger
@@ -60,21 +60,3 @@ func (a *api) handler() http.Handler {
 		mux.ServeHTTP(w, r)
 	})
 }
-
-// fail answers with the problem that err is, and logs what is not the client's.
-func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
-	p := problemOf(err).told(r.Method)
-	if p.Status >= http.StatusInternalServerError {
-		a.log.Warn("request failed", "method", r.Method, "path", r.URL.Path, "status", p.Status, "error", err)
-	}
-	p.write(w)
-}
-
-// unmatched makes a problem of the mux's own answers: no such path, or another
-// method.
-type unmatched struct{ http.ResponseWriter }
-
-func (u unmatched) WriteHeader(status int) { plainProblem(status, "").write(u.ResponseWriter) }
-
-// Write drops the mux's text.
-func (u unmatched) Write(text []byte) (int, error) { return len(text), nil }

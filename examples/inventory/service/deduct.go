@@ -11,6 +11,9 @@ import (
 	"github.com/fencekit/fencekit/guard"
 )
 
+// errOutOfTime is why a deduction's context ends: its turn didn't come.
+var errOutOfTime = errors.New("inventory: no turn in time")
+
 // deduction is an order that was served.
 type deduction struct {
 	SKU       string    `json:"sku"`
@@ -81,9 +84,8 @@ func (a *api) runOnce(ctx context.Context, order orderRequest) (answer, error) {
 		guard.Retryable(), // run does nothing but in tx
 		guard.Name("deduct"), guard.Attr("qty", strconv.Itoa(order.qty)),
 	}
-	if order.grant != nil {
-		result, err := guard.Value(ctx, a.guard.UnderGrant(*order.grant), Resource(order.sku), run, options...)
-		return result, ofClientsGrant(err)
+	if len(order.grants) > 0 {
+		return guard.Value(ctx, a.guard.UnderGrant(order.grants...), Resource(order.sku), run, options...)
 	}
 	return guard.Value(ctx, a.guard, Resource(order.sku), run, options...)
 }

@@ -2,13 +2,13 @@ package service
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 	"sync"
 
+	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -30,7 +30,7 @@ func (a *api) readyz(w http.ResponseWriter, r *http.Request) error {
 	defer cancel()
 	var lockErr, databaseErr error
 	var asked sync.WaitGroup
-	asked.Go(func() { lockErr = a.askEtcd(ctx) })
+	asked.Go(func() { lockErr = a.locker.Check(ctx) })
 	asked.Go(func() { databaseErr = a.askPostgres(ctx) })
 	asked.Wait()
 	if err := errors.Join(lockErr, databaseErr); err != nil {
@@ -41,49 +41,54 @@ func (a *api) readyz(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+// notReady says what is missing: here, where operators look, and not in answers to clients.
 func notReady(lockErr, databaseErr error) *problem {
 	var away, details []string
 	if lockErr != nil {
-		p := lockServiceProblem(lockErr)
-		away, details = append(away, lockService), append(details, strings.TrimSpace(p.Title+". "+p.Detail))
+		away, details = append(away, "etcd"), append(details, lockServiceAway(lockErr))
 	}
 	switch {
-	case errors.Is(databaseErr, postgres.ErrNotMigrated):
-		away, details = append(away, database), append(details, `The tables are missing or out of date: run "inventory init" or "fencectl migrate up".`)
+	case errors.Is(databaseErr, errNoTables):
+		away, details = append(away, "postgres"), append(details, `The tables are missing or out of date: run "inventory init" or "fencectl migrate up".`)
 	case databaseErr != nil:
-		away, details = append(away, database), append(details, "Postgres doesn't answer.")
+		away, details = append(away, "postgres"), append(details, "Postgres doesn't answer.")
 	}
-	return later("not-ready", "Not ready", strings.Join(details, " "), away...)
+	p := newProblem(http.StatusServiceUnavailable, "not-ready", "Not ready", strings.Join(details, " "))
+	p.Away = away
+	return p
 }
 
-// askEtcd acquires and releases a lock, as a deduction does: an etcd that is out of
-// space, or was restored from a backup, answers and grants nothing. The name is the
-// probe's own, so that no other one can have it, nor what is left of an earlier one.
-func (a *api) askEtcd(ctx context.Context) error {
-	lease, err := a.locker.TryAcquire(ctx, "readyz/"+rand.Text())
-	if err != nil {
-		return fmt.Errorf("acquiring a lock: %w", err)
+// lockServiceAway says what an operator has to do about etcd.
+func lockServiceAway(err error) string {
+	away := new(fence.UnavailableError)
+	errors.As(err, &away)
+	switch away.Reason {
+	case fence.WentBack:
+		return "The lock service went back to an older state. An operator has to raise its epoch."
+	case fence.InvalidEpoch:
+		return "The lock service's epoch can't be read. An operator has to correct it."
+	case fence.NoSpace:
+		return "The lock service is out of space. An operator has to make room in it."
+	case fence.Denied:
+		return "The lock service denies this server access. An operator has to give it credentials and rights."
 	}
-	if err := lease.Release(ctx); err != nil {
-		return fmt.Errorf("releasing a lock: %w", err)
-	}
-	return nil
+	return "The lock service can't be reached."
 }
+
+// errNoTables: the tables are missing or out of date.
+var errNoTables = errors.New("inventory: tables are missing")
 
 func (a *api) askPostgres(ctx context.Context) error {
-	migrations, err := postgres.MigrationStatus(ctx, a.pool, "")
-	if err != nil {
+	if err := a.store.Check(ctx); err != nil {
+		if errors.Is(err, postgres.ErrNotMigrated) {
+			err = fmt.Errorf("%w: %w", errNoTables, err)
+		}
 		return err
 	}
-	for _, m := range migrations {
-		if !m.Applied() {
-			return fmt.Errorf("%w: migration %d (%s) is missing", postgres.ErrNotMigrated, m.Version, m.Name)
-		}
-	}
 	var tables int
-	err = a.pool.QueryRow(ctx, "select count(to_regclass(name)) from unnest(array['lot', 'reservation']) name").Scan(&tables)
+	err := a.pool.QueryRow(ctx, "select count(to_regclass(name)) from unnest(array['lot', 'reservation']) name").Scan(&tables)
 	if err == nil && tables < 2 {
-		err = fmt.Errorf("%w: the inventory's tables are missing", postgres.ErrNotMigrated)
+		err = fmt.Errorf("%w: the inventory's", errNoTables)
 	}
 	return err
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guardhttp"
 )
 
 const (
@@ -20,16 +21,18 @@ const (
 	maxQty  = 1000
 	maxSKU  = 100 // bytes
 
-	keyHeader   = "Idempotency-Key"
-	grantHeader = "Fencekit-Grant"
+	keyHeader = "Idempotency-Key"
 )
 
 // orderRequest is what a client asks for.
 type orderRequest struct {
-	sku   string
-	qty   int
-	key   string       // the client's own name for this request
-	grant *fence.Grant // under which it is to run; nil: one that we acquire
+	sku string
+	qty int
+	key string // the client's own name for this request
+	// grants under which it is to run; none: one that we acquire. They prove nothing about
+	// who sent them: a service that others than its own can reach has to authenticate them
+	// (HC5), since a grant that was made up shuts the true holder out.
+	grants []fence.Grant
 }
 
 // identity is what makes two requests the same. The grant is not part of it: after
@@ -48,15 +51,11 @@ func readOrder(w http.ResponseWriter, r *http.Request) (o orderRequest, err erro
 	if o.key, err = readKey(r.Header); err != nil {
 		return o, err
 	}
-	if o.grant, err = readGrant(r.Header, Resource(o.sku)); err != nil {
+	if o.grants, err = guardhttp.Grants(r.Header); err != nil {
 		return o, err
 	}
 	o.qty, err = readQty(w, r)
 	return o, err
-}
-
-func badRequest(format string, args ...any) *problem {
-	return newProblem(http.StatusBadRequest, "bad-request", "The request can't be understood", fmt.Sprintf(format, args...))
 }
 
 func readSKU(r *http.Request) (string, error) {
@@ -89,27 +88,6 @@ func readKey(h http.Header) (string, error) {
 		return "", badRequest("%s has to be 1 to %d visible ASCII characters without quotes and backslashes.", keyHeader, maxKeyLen)
 	}
 	return key, nil
-}
-
-// readGrant reads a grant that came from elsewhere. It proves nothing about who
-// sent it: a service that others than its own can reach has to authenticate them
-// (HC5), and a grant that was made up would shut the true holder out.
-func readGrant(h http.Header, resource string) (*fence.Grant, error) {
-	values := h.Values(grantHeader)
-	if len(values) == 0 {
-		return nil, nil
-	}
-	if len(values) > 1 {
-		return nil, badRequest("%s is given %d times.", grantHeader, len(values))
-	}
-	grant, err := fence.ParseGrant(values[0])
-	if err != nil {
-		return nil, badRequest("%s: %v.", grantHeader, err)
-	}
-	if grant.Resource != resource {
-		return nil, badRequest("%s is for %q, and this needs one for %q.", grantHeader, grant.Resource, resource)
-	}
-	return &grant, nil
 }
 
 // readQty reads the body: {"qty": 2} and nothing else.

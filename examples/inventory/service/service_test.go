@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guardhttp"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 )
@@ -135,7 +136,8 @@ func (r reply) problem(t testing.TB) (p map[string]any) {
 // problemName returns the last part of the problem's type.
 func (r reply) problemName(t testing.TB) string {
 	t.Helper()
-	return strings.TrimPrefix(r.problem(t)["type"].(string), problemType(""))
+	kind := r.problem(t)["type"].(string)
+	return kind[strings.LastIndexByte(kind, ':')+1:]
 }
 
 func (r reply) deduction(t testing.TB) (d deduction) {
@@ -160,7 +162,7 @@ func (s *service) deduct(key, body string) reply {
 func (s *service) deductUnder(grant fence.Grant, key string) reply {
 	s.Helper()
 	r := s.order(key, `{"qty":1}`)
-	r.Header.Set(grantHeader, grant.String())
+	guardhttp.SetGrants(r.Header, grant)
 	return s.call(r)
 }
 
