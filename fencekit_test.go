@@ -48,7 +48,11 @@ func newGuard(t *testing.T, client *clientv3.Client, pool *pgxpool.Pool, cfg fen
 	cfg.Lock.Prefix = fmt.Sprintf("%s-%x", t.Name(), rand.Uint64())
 	g, err := fencekit.New(client, pool, &cfg)
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = g.Close(context.Background()) })
+	t.Cleanup(func() {
+		ended, cancel := context.WithCancel(context.Background())
+		cancel() // what a test that failed has left running is cut off
+		_ = g.Close(ended)
+	})
 	return g, cfg.Lock.Prefix
 }
 

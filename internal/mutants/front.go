@@ -1,0 +1,18 @@
+package mutants
+
+// inFront is a test of the root package.
+func inFront(name string) Test { return Test{".", name} }
+
+// frontMutants are in the Guard of the root package.
+var frontMutants = []Mutant{
+	change("leaderships-end-before-calls", "HD13", "fencekit.go",
+		"\tguardErr := g.Guard.Close(ctx)\n\treturn errors.Join(guardErr, g.Locker.Close(ctx))\n",
+		"\tlockErr := g.Locker.Close(ctx)\n\treturn errors.Join(g.Guard.Close(ctx), lockErr)\n",
+		inFront("TestClose_EndsCallsThenReleasesThenEndsLeaderships")),
+	change("limits-as-long-as-the-lock-lives", "L1", "fencekit.go",
+		`limit.value >= ttl`, `limit.value > ttl`,
+		inFront("TestNew_RejectsLimitsThatDontFitAndSaysWhatToSet")),
+	change("check-succeeds-where-rights-are-missing", "HD8", "fence/etcd/internal/cluster/cluster.go",
+		`if !c.Keys.Mutex { // where`, `if c.Keys.Mutex { // where`,
+		inEtcd("TestCheck_FailsWithoutARightThatAnAcquisitionNeeds_HD8")),
+}
