@@ -71,9 +71,9 @@ func TestMisuse_SaysWhatToUseInstead(t *testing.T) {
 	g, _ := newGuard(t, etcdserver.Client(t), migratedPool(t), fencekit.Config{})
 	ctx := t.Context()
 	for says, err := range map[string]error{
-		"nil Guard":                   guard.Do(ctx, (*fencekit.Guard)(nil), "a", nothing),
-		"nil Guard or Runner":         guard.Do(ctx, &fencekit.Guard{}, "a", nothing),
-		"use the transaction at hand": guard.Do(ctx, g, "a", func(ctx context.Context, _ pgx.Tx) error { return guard.Do(ctx, g, "a", nothing) }),
+		"nil Guard":                          guard.Do(ctx, (*fencekit.Guard)(nil), "a", nothing),
+		"nil Guard or Runner":                guard.Do(ctx, &fencekit.Guard{}, "a", nothing),
+		"use the function's own transaction": guard.Do(ctx, g, "a", func(ctx context.Context, _ pgx.Tx) error { return guard.Do(ctx, g, "a", nothing) }),
 		"use the Hold's Runner": guard.Hold(ctx, g, "a", func(ctx context.Context, _ fencekit.Runner) error {
 			return guard.Do(ctx, g, "a", nothing)
 		}),

@@ -11,39 +11,39 @@ import (
 )
 
 // UnderGrant returns a Runner under grants that came from elsewhere, such as a
-// request's header. Its calls claim them first, and never acquire; the fence rejects
-// one if a later grant has claimed its resource. A call fails with a
-// [*fence.InvalidGrantError] if there is no grant, two of one resource, or none for a
-// resource that the call names.
+// request's header. Each call claims them first and acquires nothing; the fence rejects a
+// grant if a later one has claimed its resource. A call fails with a
+// [*fence.InvalidGrantError] if there is no grant, if two are of one resource, or if the
+// call names a resource without a grant.
 //
-// Several transactions of one grant, in several places, don't wait for each other:
-// of two that overlap, the later one to commit is rejected with [ErrOvertaken], and
-// right to be run again. If a grant is a Hold's and the store is that Hold's
-// own, the transaction overtakes the Hold, which has to be begun anew.
+// Transactions of one grant don't wait for each other. Of two that overlap, the later one to
+// commit is rejected with [ErrOvertaken], and may be run again. If a grant is a Hold's, and
+// the store keeps that Hold's fence, the transaction overtakes the Hold, which has to be
+// begun anew.
 //
-// With [Once], a rejection says nothing of earlier calls with the key: one whose answer
-// was lost may have taken effect before the grant became stale. The same key under
-// a later grant finds that one, or does it.
+// With [Once], a rejection says nothing about earlier calls with the same key: one whose
+// answer was lost may have taken effect before the grant became stale. A call with that key
+// under a later grant returns its result, or runs the operation.
 func (g *Guard[Tx]) UnderGrant(grants ...fence.Grant) Runner[Tx] {
 	return &callerRunner[Tx]{guard: g, grants: inOrder(grants, func(g fence.Grant) fence.Grant { return g })}
 }
 
-// UnderLease returns a Runner under leases that the caller has acquired, such as a
-// leader's, and goes on to own: nothing here releases them. So a Hold may go on for as
-// long as the caller leads; Config.MaxRun bounds each transaction. To bound all of
-// a Hold give ctx a deadline. A function's context ends with the leases.
+// UnderLease returns a Runner under leases that the caller has acquired and still owns, such
+// as a leader's. The Guard never releases them, so a Hold may last for as long as the caller
+// leads. Config.MaxRun bounds each transaction; to bound a whole Hold, give ctx a deadline. A
+// function's context ends with the leases.
 //
-// The resource of a lease's grant names the fence that its transactions move, so what a
-// deposed leader writes is rejected once its successor's first call on UnderLease has
-// begun. Two calls at a time don't wait for each other: of their transactions, the later one to
-// commit is rejected with [ErrOvertaken]. Each call claims; those on the Runner of a
-// Hold don't. A call on the Guard itself for the resource, in the leader's own process,
-// waits until the lease is released.
+// Transactions move the fence of the lease's resource, so the writes of a deposed leader are
+// rejected once its successor's first call under its own lease has claimed. Concurrent calls
+// don't wait for each other: of two transactions that overlap, the later one to commit is
+// rejected with [ErrOvertaken]. Each call claims, except those on the Runner of a Hold. In the
+// leader's own process, a call on the Guard itself for the resource waits until the lease is
+// released.
 func (g *Guard[Tx]) UnderLease(leases ...fence.Lease) Runner[Tx] {
 	b := &callerRunner[Tx]{guard: g, leased: true}
 	for _, l := range leases {
 		if isNil(l) {
-			return b // as without a lease: its calls fail
+			return b // its calls fail, as without a lease
 		}
 	}
 	b.leases = inOrder(leases, fence.Lease.Grant)
@@ -53,16 +53,16 @@ func (g *Guard[Tx]) UnderLease(leases ...fence.Lease) Runner[Tx] {
 	return b
 }
 
-// inOrder returns a copy of what has grants, in order of their resources' names.
+// inOrder returns a copy of all, in order of the names of their grants' resources.
 func inOrder[T any](all []T, grant func(T) fence.Grant) []T {
 	return slices.SortedFunc(slices.Values(all), func(a, b T) int { return cmp.Compare(grant(a).Resource, grant(b).Resource) })
 }
 
-// callerRunner is a Runner under grants, or leases, of the caller's.
+// callerRunner is a Runner under grants or leases of the caller's.
 type callerRunner[Tx any] struct {
 	guard  *Guard[Tx]
 	leased bool
-	leases []fence.Lease // of grants, if leased
+	leases []fence.Lease // one for each of grants, if leased
 	grants []fence.Grant // in order of their resources' names
 }
 
@@ -100,7 +100,7 @@ func (b *callerRunner[Tx]) hold(ctx context.Context, resources []string, fn func
 	})
 }
 
-// admit rejects calls that can't be run.
+// admit rejects calls that b can't run.
 func (b *callerRunner[Tx]) admit(ctx context.Context, resources []string) error {
 	if b.guard == nil {
 		return errNoGuard
@@ -125,8 +125,8 @@ func (b *callerRunner[Tx]) admit(ctx context.Context, resources []string) error 
 	return nested(ctx, b.guard, b, resources)
 }
 
-// under calls do under the grants of b, such that Close waits for it. What an earlier
-// call under one of the leases has left in doubt is this one's to settle (G6).
+// under calls do under the grants of b; Close waits for it. If an earlier call under one of
+// the leases left a transaction in doubt, do settles it first (G6).
 func (b *callerRunner[Tx]) under(ctx context.Context, do func(states grantStates, bounds bounds) error) error {
 	k := b.guard.keeper
 	for _, l := range b.leases {

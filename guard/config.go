@@ -9,38 +9,37 @@ import (
 // Config configures a Guard. A nil *Config, and every zero field, means the
 // default.
 type Config struct {
-	// KeepFor is how long the ownership of a resource is kept after the last
-	// call, so that the next one needs no lock service; default 10 s. It is given
-	// up at once when another process waits. What expires together is released a few at
-	// a time, and can be used until then. Negative: after every call.
+	// KeepFor is how long a resource stays owned after the last call, so that the next
+	// call needs no lock service; default 10 s. When another process waits, the resource is
+	// released at once. Resources that expire together are released a few at a time, and can
+	// be used until then. A negative value releases after every call.
 	KeepFor time.Duration
-	// MaxHold is for how long calls that are queued here may go on once another
-	// process waits for the resource; default 100 ms. A call that has begun is
-	// never interrupted for it.
+	// MaxHold is how long calls that wait in this process may still begin after another
+	// process has begun to wait for the resource; default 100 ms. It never interrupts a call
+	// that has begun.
 	MaxHold time.Duration
-	// MaxRun bounds one run of a function. After that its context ends with the
-	// cause [context.DeadlineExceeded] and a text that says so, and the resource is released, so that one that hangs, while
-	// the rest of its process is well and renews the lease, doesn't keep others out.
-	// Whether it may still commit is for the fence to decide. In a Hold it bounds
-	// all of it. Under grants and leases of the caller's it bounds each transaction, and releases nothing. Default: no bound.
+	// MaxRun bounds one run of a function; default no bound. When it has passed, the
+	// function's context ends with [context.DeadlineExceeded] as its cause, and the resource
+	// is released. So a function that hangs doesn't keep others from the resource while its
+	// process goes on renewing the lease. The fence decides whether it may still commit.
+	// MaxRun bounds a whole Hold. Under grants and leases of the caller's it bounds each
+	// transaction, and nothing is released.
 	MaxRun time.Duration
-	// StoreTimeout bounds the wait for the database before a function runs: for a
-	// connection, the claim and BEGIN. A holder that can't reach the database gives
-	// up after it, with ErrStoreUnavailable, rather than keep others from trying; default
-	// 15 s.
+	// StoreTimeout bounds each wait for the database before a function runs: for a
+	// connection, the claim and BEGIN; default 15 s. A holder that can't reach the database
+	// fails then with ErrStoreUnavailable, and lets others try.
 	StoreTimeout time.Duration
 	// CommitTimeout bounds one COMMIT, which the end of the caller's context
 	// doesn't interrupt; default 10 s.
 	CommitTimeout time.Duration
-	// ResolveTimeout is for how long a call goes on asking whether a COMMIT took
-	// effect whose reply was lost, also beyond the end of its context; default
-	// 10 s.
+	// ResolveTimeout bounds how long a call asks whether a COMMIT whose reply was lost took
+	// effect, also beyond the end of its context; default 10 s.
 	ResolveTimeout time.Duration
-	// Observer is told what happens; default nobody.
+	// Observer has functions that are called when something happens; default none.
 	Observer *Observer
-	// Logger gets what an operator should know; default nothing is logged. As with
-	// the Observer, a Handler that panics or ends its goroutine changes nothing for
-	// the operation; it is reported on standard error.
+	// Logger gets what an operator should know; default nothing is logged. If its Handler
+	// panics or ends its goroutine, that is reported on standard error, and the operation
+	// goes on.
 	Logger *slog.Logger
 }
 

@@ -37,7 +37,7 @@ func (g *Guard[Tx]) run(ctx context.Context, resources []string, op storage.Op[T
 	})
 }
 
-// hold runs fn while grants of resources are held that it acquires.
+// hold acquires and claims grants of resources, and runs fn while it holds them.
 func (g *Guard[Tx]) hold(ctx context.Context, resources []string, fn func(ctx context.Context, h Runner[Tx]) error, o options) error {
 	if err := g.admit(ctx, resources); err != nil {
 		return err
@@ -57,7 +57,7 @@ func (g *Guard[Tx]) hold(ctx context.Context, resources []string, fn func(ctx co
 	})
 }
 
-// admit rejects calls that can't be run.
+// admit rejects calls that the Guard can't run.
 func (g *Guard[Tx]) admit(ctx context.Context, resources []string) error {
 	if g == nil {
 		return errNoGuard
@@ -68,7 +68,7 @@ func (g *Guard[Tx]) admit(ctx context.Context, resources []string) error {
 	return nested(ctx, g, g, resources)
 }
 
-// ownBounds are those of a function under grants that the Guard has acquired.
+// ownBounds returns the bounds of a function under what the Guard owns.
 func (g *Guard[Tx]) ownBounds(owned []*ownership) bounds {
 	leases := make([]fence.Lease, len(owned))
 	for i, t := range owned {
@@ -77,10 +77,10 @@ func (g *Guard[Tx]) ownBounds(owned []*ownership) bounds {
 	return bounds{leases: leases, limit: g.keeper.cfg.MaxRun, overran: func() { g.keeper.overran(owned) }}
 }
 
-// ownAndClaim takes what h needs, and claims it (G1). If the lock service's epoch was raised
-// while the call waited for the lock, its grant is behind: nothing has run under it, so
-// another one is acquired. If that one has the same epoch, the lock service itself is
-// behind. The owned are also returned together with the error of a claim.
+// ownAndClaim acquires what is missing in h, and claims it (G1). If an operator raised the
+// lock service's epoch while the call waited for a lock, the grant's epoch is behind and the
+// claim is rejected: ownAndClaim acquires another one. If that has the same epoch, the lock
+// service itself is behind. What is owned is also returned with the error of a claim.
 func (g *Guard[Tx]) ownAndClaim(ctx context.Context, h *heldLocks) ([]*ownership, error) {
 	behind := map[string]int64{} // by resource: the highest epoch that was rejected
 	for {

@@ -13,15 +13,15 @@ import (
 type holdRunner[Tx any] struct {
 	guard   *Guard[Tx]
 	states  grantStates
-	callers bool            // the grants are the caller's
+	callers bool            // the grants, or leases, are the caller's
 	bounds  bounds          // of each transaction
 	ctx     context.Context // ends when the function that Hold runs has returned
 	turn    chan struct{}   // has room while no transaction runs
-	over    bool            // Hold has returned; written and read with the turn
+	over    bool            // Hold has returned; used only with the turn
 }
 
 // runHold runs fn under states within b. If the grants are the caller's, b.limit bounds
-// each transaction and not the whole.
+// each transaction instead of the whole Hold.
 func (g *Guard[Tx]) runHold(ctx context.Context, states grantStates, b bounds, callers bool, fn func(ctx context.Context, h Runner[Tx]) error) error {
 	if err := g.readyAll(ctx, states); err != nil {
 		return err
@@ -40,7 +40,7 @@ func (g *Guard[Tx]) runHold(ctx context.Context, states grantStates, b bounds, c
 	return withCause(fnCtx, fn(fnCtx, h))
 }
 
-// run runs op under all grants of the Hold. It never acquires another one.
+// run runs op under all grants of the Hold. It acquires nothing.
 func (h *holdRunner[Tx]) run(ctx context.Context, resources []string, op storage.Op[Tx], o options) error {
 	grants := h.states.grants()
 	if err := nested(ctx, h.guard, h, resources); err != nil {
@@ -78,12 +78,12 @@ func (h *holdRunner[Tx]) hold(context.Context, []string, func(context.Context, R
 	return fmt.Errorf("%w: a Hold in a Hold of %s: name all resources in one Hold", ErrInvalid, names(h.states.grants()))
 }
 
-// again allows another run only while the positions that this Hold has read at are
-// still the fences': an earlier transaction's reads are not read anew.
+// again reports whether a transaction that failed with err may run again. It may not if a
+// fence has moved since the Hold read: what earlier transactions read would be out of date.
 func (h *holdRunner[Tx]) again(err error) bool { return temporary(err) && h.states.allClaimed() }
 
-// spent says so in err if the positions that the Hold has read at are not the fences' any
-// more, so that no later call can commit.
+// spent adds to err that the Hold is over, if a fence has moved since the Hold read: then no
+// later call on it can commit.
 func (h *holdRunner[Tx]) spent(err error) error {
 	inDoubt := slices.ContainsFunc(h.states, func(s *grantState) bool { return s.unresolved != nil })
 	if err == nil || inDoubt || h.states.allClaimed() {
@@ -92,7 +92,7 @@ func (h *holdRunner[Tx]) spent(err error) error {
 	return fmt.Errorf("guard: %s: what was read may be out of date: this Hold is over, begin it anew: %w", names(h.states.grants()), err)
 }
 
-// scoped is Guard.scoped for a transaction of h: its context ends with the Hold too.
+// scoped is Guard.scoped for a transaction of h. The context ends with the Hold too.
 func (h *holdRunner[Tx]) scoped(ctx context.Context) (context.Context, context.CancelCauseFunc) {
 	fnCtx, end := h.guard.scoped(ctx, nil, h.states.grants(), h.bounds)
 	stop := context.AfterFunc(h.ctx, func() { end(context.Cause(h.ctx)) })
@@ -102,8 +102,7 @@ func (h *holdRunner[Tx]) scoped(ctx context.Context) (context.Context, context.C
 	}
 }
 
-// end waits for a transaction that another goroutine has begun, and lets none
-// begin any more.
+// end waits for a transaction that another goroutine has begun. Later ones fail.
 func (h *holdRunner[Tx]) end() {
 	h.turn <- struct{}{}
 	h.over = true

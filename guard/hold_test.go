@@ -206,7 +206,7 @@ func TestHold_NestedAndLateCallsAreErrors(t *testing.T) {
 				err := guard.Do(ctx, g, "another", set("k", "v"))
 				require.ErrorIs(t, err, guard.ErrInvalid)
 				require.ErrorContains(t, err, "fence: invalid argument: nested call: the function runs under sku/42: name another beside it in one call")
-				require.ErrorContains(t, guard.Do(ctx, g, sku, set("k", "v")), "use the transaction at hand")
+				require.ErrorContains(t, guard.Do(ctx, g, sku, set("k", "v")), "use the function's own transaction")
 				return nil
 			})
 		}))

@@ -13,32 +13,31 @@ import (
 // maxResultLen bounds the result that Once keeps, in bytes of its JSON form.
 const maxResultLen = 64 << 10
 
-// Once makes an operation take effect at most once per key, which is the caller's
-// own name for it (1 to 200 bytes), such as an Idempotency-Key header. If a
-// call with the same key and the same request has taken effect, the function doesn't
-// run: [Value] returns what it returned then, and [Exec] gives the operation its results. A call with
-// the same key and another request fails with ErrKeyReused. So a caller that didn't get its
-// answer calls again, from whatever process, also after ErrUnknownOutcome.
+// Once makes an operation take effect at most once per key. The key is the caller's own
+// name for the operation (1 to 200 bytes), such as an Idempotency-Key header. If a call with
+// the same key and the same request has taken effect, the function doesn't run: [Value]
+// returns what it returned then, and [Exec] gives the operation its results. A call with the
+// same key and another request fails with ErrKeyReused. So a caller that didn't get an answer
+// may call again from any process, also after ErrUnknownOutcome.
 //
-// [Do] doesn't take it: what its function assigns elsewhere would stay unset when
-// the function doesn't run. For the same reason a function of Value has to return all that
-// its caller uses.
+// [Do] doesn't take it: what its function assigns to captured variables would stay unset
+// when the function doesn't run. For the same reason a function of Value has to return all
+// that its caller uses.
 //
-// request is what was asked for, such as a request's body; its hash is kept. The
-// key is a resource's own: with another resource it names another operation. With
-// several it is kept for each, and they are part of the request, as are all that a Hold
-// has when the call is made on its Runner.
+// request is what was asked for, such as a request's body; its hash is kept. A key belongs
+// to a resource: with another resource it names another operation. With several resources
+// the key is kept for each, and their names are part of the request. On the Runner of a Hold
+// these are all resources of the Hold.
 //
-// Key, hash and result are written in the transaction of the operation. How long
-// they are kept is the store's to say; after that the key names a new operation.
-// An operation that failed is not kept: the same call runs it again. An error of a
-// repeated call says nothing about the one that it repeats: call again.
+// Key, hash and result are written in the transaction of the operation. The store decides
+// how long they are kept; after that the key names a new operation. A failed operation is
+// not kept: the same call runs it again. An error of a repeated call says nothing about the
+// call that it repeats: call again.
 //
-// Value keeps what its function returns as JSON: up to 64 KiB, and a value that
-// can't be encoded, or is larger, fails the operation. A repeated Value fails if the
-// call that took effect kept no result, or one that doesn't decode into
-// its type. A call has at most one Once; without OpID its key is the operation's id
-// in the history.
+// Value keeps what its function returns as JSON of up to 64 KiB; a value that can't be
+// encoded, or is larger, fails the operation. A repeated Value fails if the call that took
+// effect kept no result, or one that doesn't decode into its type. A call has at most one
+// Once. Without OpID the key is the operation's id in the history.
 func Once(key string, request []byte) ValueOption {
 	return onceOption(func(o *options) error {
 		if o.once != nil {
@@ -49,13 +48,13 @@ func Once(key string, request []byte) ValueOption {
 	})
 }
 
-// onceOption is a ValueOption that is no Option.
+// onceOption is a ValueOption that is not an Option.
 type onceOption func(o *options) error
 
 func (f onceOption) set(o *options) error { return f(o) }
 
-// over returns the key for an operation for resources in a transaction under grants of
-// sealed. If those are more than one they are part of the request.
+// keyFor returns the key of an operation that names resources, in a transaction that seals
+// the fences of sealed. If sealed are several, the names are part of the request.
 func keyFor(k storage.OnceKey, resources, sealed []string) storage.OnceKey {
 	if len(sealed) == 1 {
 		return k
@@ -69,8 +68,8 @@ func keyFor(k storage.OnceKey, resources, sealed []string) storage.OnceKey {
 	return k
 }
 
-// over returns the options for an operation for resources in a transaction under
-// grants of sealed.
+// forResources returns o for an operation that names resources, in a transaction that seals
+// the fences of sealed.
 func (o options) forResources(resources, sealed []string) options {
 	if o.once != nil {
 		key := keyFor(*o.once, resources, sealed)
@@ -79,18 +78,18 @@ func (o options) forResources(resources, sealed []string) options {
 	return o
 }
 
-// result is how the results of an operation are kept, and given back.
+// result encodes the results of an operation for Once, and decodes kept ones.
 type result struct {
 	encode func() ([]byte, error)
 	decode func([]byte) error
 }
 
-// noResult is for operations without one, which Once can't repeat.
+// noResult is that of an operation without results, which can't have Once.
 var noResult result
 
 var errNoResult = errors.New("the call that took effect was one without a result")
 
-// opResult is the result of an operation of the store's own kind.
+// opResult returns the result of an operation of the store's own kind.
 func opResult[Tx any](op storage.Op[Tx]) result {
 	if r, ok := op.(storage.ResultOp[Tx]); ok {
 		return result{encode: func() ([]byte, error) { return bounded(r.Results()) }, decode: r.SetResults}
@@ -98,7 +97,7 @@ func opResult[Tx any](op storage.Op[Tx]) result {
 	return noResult
 }
 
-// bounded bounds what is kept.
+// bounded returns data unless it is too large to be kept.
 func bounded(data []byte, err error) ([]byte, error) {
 	switch {
 	case err != nil:
@@ -109,15 +108,15 @@ func bounded(data []byte, err error) ([]byte, error) {
 	return data, nil
 }
 
-// valueResult keeps value as JSON.
+// valueResult returns the result that keeps *value as JSON.
 func valueResult[V any](value *V) result {
 	return result{
 		encode: func() ([]byte, error) { return bounded(json.Marshal(*value)) },
 		decode: func(data []byte) error {
-			if data == nil { // encode returns no such
+			if data == nil { // encode never returns nil without an error
 				return errNoResult
 			}
-			var kept V // *value may be that of a run that came to nothing
+			var kept V // a new variable: *value may be what a failed run returned
 			if err := json.Unmarshal(data, &kept); err != nil {
 				return err
 			}

@@ -17,10 +17,9 @@ const (
 	maxAttrValueLen = 512
 )
 
-// ValueOption is an [Option], or [Once], which only [Value] and [Exec] take: a repeated
-// call gives back what the first one returned. What an option says is checked when the
-// operation is called, which fails with ErrInvalid if it is out of bounds, or if
-// Once, OpID, Name or an Attr's key is given twice.
+// ValueOption is an [Option], or [Once], which only [Value] and [Exec] take. A call fails
+// with ErrInvalid if an option is out of bounds, or if Once, OpID, Name or an Attr's key is
+// given twice.
 type ValueOption interface {
 	set(o *options) error
 }
@@ -55,8 +54,8 @@ type holdOption struct{ anyOption }
 
 func (holdOption) forHold() {}
 
-// OpID gives the operation an id of the caller's, for the history: 1 to
-// 200 bytes. It doesn't keep the operation from being run twice.
+// OpID gives the operation an id for the history: 1 to 200 bytes. It doesn't keep the
+// operation from taking effect twice: see [Once].
 func OpID(id string) Option {
 	return anyOption(func(o *options) error {
 		if o.record.ID != "" {
@@ -67,7 +66,7 @@ func OpID(id string) Option {
 	})
 }
 
-// Name says what kind of operation it is, for the history: 1 to 200 bytes.
+// Name says in the history what kind of operation it is: 1 to 200 bytes.
 func Name(name string) Option {
 	return anyOption(func(o *options) error {
 		if o.record.Name != "" {
@@ -78,8 +77,8 @@ func Name(name string) Option {
 	})
 }
 
-// Attr adds a fact about the operation to the history, up to 16 of them,
-// each with a key of its own, of 1 to 64 bytes, and a value of up to 512 bytes, which may be empty.
+// Attr adds a fact about the operation to the history. An operation has up to 16, each with
+// a key of its own, of 1 to 64 bytes, and a value of up to 512 bytes, which may be empty.
 func Attr(key, value string) Option {
 	return anyOption(func(o *options) error {
 		if err := checkText("key of Attr", key, maxAttrKeyLen); err != nil {
@@ -104,24 +103,23 @@ func Attr(key, value string) Option {
 	})
 }
 
-// Retryable says that the function may run again when a run of it is known to
-// have taken no effect:
+// Retryable says that the function may run again when a run of it is known to have taken
+// no effect:
 //
-//   - after an error in whose chain a method Retryable() bool returns true, as
-//     stores return for deadlocks and serialization failures, lock services for
-//     a queue position that was lost, and as a COMMIT fails whose outcome was
-//     in doubt and that turned out not to be applied;
-//   - after ErrOvertaken, but not on the Runner of a Hold, whose earlier reads would
-//     not be read anew;
-//   - after ErrStaleToken, ErrFailedOver and fence.ErrLeaseLost under new grants,
-//     but only where a Guard acquires them.
+//   - after an error in whose chain a method Retryable() bool returns true. Stores return
+//     such errors for deadlocks and serialization failures, lock services for a lost queue
+//     position, and guard for a COMMIT that was in doubt and was not applied;
+//   - after ErrOvertaken, except on the Runner of a Hold, which would not repeat its
+//     earlier reads;
+//   - after ErrStaleToken, ErrFailedOver and fence.ErrLeaseLost, under new grants, where the
+//     Guard acquires them.
 //
 // It runs up to 8 times, with growing pauses in between. After other errors for which
-// [SafeToRetry] is true, such as those of a database that is away, calling again is the
-// caller's to do.
+// [SafeToRetry] is true, such as those of a database that is away, the caller has to call
+// again.
 //
-// A Hold runs all of its function again, also after ErrUnknownOutcome. So give it to a
-// Hold only if its function begins by reading what earlier runs have committed.
+// A Hold runs its whole function again, also after ErrUnknownOutcome. So give it to a Hold
+// only if its function begins by reading what earlier runs have committed.
 func Retryable() HoldOption {
 	return holdOption{func(o *options) error {
 		o.retryable = true
@@ -129,7 +127,7 @@ func Retryable() HoldOption {
 	}}
 }
 
-// newOptions returns what opts say of an operation with result.
+// newOptions returns the options of an operation with result.
 func newOptions[O ValueOption](result result, opts []O) (options, error) {
 	o := options{result: result}
 	for _, opt := range opts {

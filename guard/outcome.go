@@ -12,8 +12,8 @@ import (
 // its reply was lost and the database could not be asked. It is ErrUnknownOutcome.
 // Resolve asks again.
 type UnknownOutcomeError struct {
-	Record storage.OpRecord // what its caller said about the operation
-	Grants []fence.Grant    // those that it ran under
+	Record storage.OpRecord // what the caller's options say about the operation
+	Grants []fence.Grant    // that it ran under
 	Once   bool             // the call had the option Once: calling again takes effect at most once
 	Err    error            // why the outcome of COMMIT is in doubt
 	AskErr error            // why the database could not be asked
@@ -30,7 +30,7 @@ func (e *UnknownOutcomeError) Error() string {
 	return fmt.Sprintf("guard: %s: outcome of COMMIT%s is unknown: %v; asking the database failed: %v", names(e.Grants), of, e.Err, e.AskErr)
 }
 
-// label names the operation in a message; "" if its caller gave no name or id.
+// label returns the operation's name and id for a message; "" if it has neither.
 func label(r storage.OpRecord) string {
 	if r.Name == "" || r.ID == "" {
 		return r.Name + r.ID
@@ -51,7 +51,7 @@ func (e *UnknownOutcomeError) Resolve(ctx context.Context) (applied bool, err er
 	return e.resolve(ctx, e.inDoubt)
 }
 
-// notAppliedError says that a COMMIT in doubt took no effect and never will.
+// notAppliedError says that a COMMIT that was in doubt took no effect and never will.
 type notAppliedError struct {
 	resources string
 	err       error
@@ -63,5 +63,5 @@ func (e *notAppliedError) Error() string {
 
 func (e *notAppliedError) Unwrap() error { return e.err }
 
-// Retryable says that another run is right.
+// Retryable reports that the operation may run again.
 func (e *notAppliedError) Retryable() bool { return true }

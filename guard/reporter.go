@@ -11,8 +11,7 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// reporter passes events on to an Observer and a logger, either of which may be
-// absent.
+// reporter reports events to the Observer and the Logger of a Config, if there are any.
 type reporter struct {
 	observer Observer
 	logger   *slog.Logger
@@ -31,9 +30,9 @@ func (r *reporter) log(level slog.Level, msg string, g fence.Grant, args ...any)
 	r.logger.Log(context.Background(), level, msg, args...)
 }
 
-// tell calls a function of the Observer. If that doesn't return, the caller still has
-// to give back its turn and its lease.
-func (r *reporter) tell(call func()) {
+// observe calls a function of the Observer. A panic or a runtime.Goexit there must not keep
+// the caller from passing on its turn and releasing its lease.
+func (r *reporter) observe(call func()) {
 	if failure := callback.Run(call); failure != nil {
 		r.logger.Error("guard: the Observer panicked", "panic", failure.Panic, "stack", failure.Stack)
 	}
@@ -41,21 +40,21 @@ func (r *reporter) tell(call func()) {
 
 func (r *reporter) queued(resource string, delta int) {
 	if f := r.observer.Queued; f != nil {
-		r.tell(func() { f(resource, delta) })
+		r.observe(func() { f(resource, delta) })
 	}
 }
 
 func (r *reporter) acquired(g fence.Grant, wait time.Duration) {
 	r.log(slog.LevelDebug, "guard: acquired", g, "wait", wait)
 	if f := r.observer.Acquired; f != nil {
-		r.tell(func() { f(g, wait) })
+		r.observe(func() { f(g, wait) })
 	}
 }
 
 func (r *reporter) leaseLost(err *fence.LeaseLostError) {
 	r.log(slog.LevelWarn, "guard: lease lost", err.Grant, "reason", string(err.Reason))
 	if f := r.observer.LeaseLost; f != nil {
-		r.tell(func() { f(err) })
+		r.observe(func() { f(err) })
 	}
 }
 
@@ -73,14 +72,14 @@ func (r *reporter) released(g fence.Grant, err error) {
 		r.log(slog.LevelWarn, "guard: release failed; the lease runs out by itself", g, "error", err)
 	}
 	if f := r.observer.Released; f != nil {
-		r.tell(func() { f(g, err) })
+		r.observe(func() { f(g, err) })
 	}
 }
 
 func (r *reporter) claimed(g fence.Grant, took time.Duration) {
 	r.log(slog.LevelDebug, "guard: claimed", g, "took", took)
 	if f := r.observer.Claimed; f != nil {
-		r.tell(func() { f(g, took) })
+		r.observe(func() { f(g, took) })
 	}
 }
 
@@ -88,11 +87,11 @@ func (r *reporter) rejected(e *RejectedError) {
 	r.log(slog.LevelWarn, "guard: rejected", e.Grant, "reason", string(e.Reason), "stage", string(e.Stage),
 		"current_epoch", e.Current.Epoch, "current_token", int64(e.Current.Token), "current_holder", e.Current.Holder)
 	if f := r.observer.Rejected; f != nil {
-		r.tell(func() { f(e) })
+		r.observe(func() { f(e) })
 	}
 }
 
-// unknown is resolved for a doubt that is new.
+// unknown reports an outcome that has just become unknown.
 func (r *reporter) unknown(e *UnknownOutcomeError, took time.Duration) {
 	for _, g := range e.Grants {
 		r.log(slog.LevelError, "guard: outcome of COMMIT is unknown", g,
@@ -108,12 +107,12 @@ func (r *reporter) resolved(grants []fence.Grant, op storage.OpRecord, applied b
 		}
 	}
 	if f := r.observer.Resolved; f != nil {
-		r.tell(func() { f(grants, applied, err, took) })
+		r.observe(func() { f(grants, applied, err, took) })
 	}
 }
 
 func (r *reporter) finished(f Finish) {
-	if observe := r.observer.Finished; observe != nil {
-		r.tell(func() { observe(f) })
+	if finished := r.observer.Finished; finished != nil {
+		r.observe(func() { finished(f) })
 	}
 }

@@ -11,18 +11,18 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// maxRuns bounds how often a Retryable operation runs.
+// maxRuns bounds the runs of a Retryable operation.
 const maxRuns = 8
 
-// The pauses before another try: they double up to the maximum, and each is cut
-// by a random part of up to a half, so that competitors fall out of step.
+// Pauses double from minPause to maxPause. Each is shortened by a random part of up to a
+// half, so that calls that conflict don't try again at the same time.
 const (
 	minPause = 5 * time.Millisecond
 	maxPause = 500 * time.Millisecond
 )
 
-// pause waits before the try after the one with number tries, from 1. It reports
-// whether ctx goes on.
+// pause waits after the given number of tries, which is at least 1. It reports false if ctx
+// has ended.
 func pause(ctx context.Context, tries int) bool {
 	d := min(maxPause, minPause<<min(tries-1, 16))
 	timer := time.NewTimer(d - rand.N(d/2))
@@ -64,8 +64,8 @@ func (r *runs) next(ctx context.Context) bool {
 	return true
 }
 
-// retryableUnderNewGrants is for calls that can acquire anew: a stale grant is no obstacle, nor
-// is one of before a failover.
+// retryableUnderNewGrants reports whether a call that acquires its grants may run again: new
+// grants help if the old ones are stale, lost, or from before a failover.
 func retryableUnderNewGrants(err error) bool {
 	stale := errors.Is(err, ErrStaleToken) && !errors.Is(err, ErrWrongLockService)
 	over := stale || failedOver(err) || errors.Is(err, fence.ErrLeaseLost)
@@ -79,8 +79,8 @@ func failedOver(err error) bool {
 	return errors.As(err, &rejected) && rejected.Reason == storage.ReasonFailedOver
 }
 
-// retryableUnderSameGrants is for calls that have the one grant, and read all they need in
-// the transaction that is run again.
+// retryableUnderSameGrants reports whether a call may run again under the grants that it
+// has. It reads all that it needs in the transaction that runs again.
 func retryableUnderSameGrants(err error) bool {
 	return temporary(err) || errors.Is(err, ErrOvertaken) && !errors.Is(err, ErrUnknownOutcome)
 }
@@ -104,13 +104,14 @@ func retryHold(ctx context.Context, o options, again func(error) bool, once func
 }
 
 // SafeToRetry reports whether the same call, made again, may succeed and can't take effect
-// twice. It is for callers that call again by themselves, such as one with a queue of
-// requests; give them a limit and a pause.
+// twice. It is for callers with retries of their own, such as one with a queue of requests.
+// Such retries need a limit and a pause.
 //
-// It is false for nil, for an error of the function's own that has no method Retryable() bool that
-// returns true, for the end of ctx, for a Guard or Locker that was closed, for a grant or a lease of the caller's that is over,
-// for what an operator or a programmer has to mend, and for [ErrUnknownOutcome] unless
-// the call had the option [Once].
+// It is true for an error of the function if a method Retryable() bool in its chain returns
+// true. It is false for nil, for other errors of the function, for the end of ctx, for a closed
+// Guard or Locker, for a grant or a lease of the caller's that is over, for what an operator
+// or a programmer has to mend, and for [ErrUnknownOutcome] unless the call had the option
+// [Once].
 func SafeToRetry(err error) bool {
 	var unknown *UnknownOutcomeError
 	var callers *callersGrantError
@@ -133,8 +134,8 @@ func SafeToRetry(err error) bool {
 	return errors.As(err, &says) && says.Retryable()
 }
 
-// temporary reports whether err says that the run took no effect and that another
-// may. One whose outcome is unknown may have taken effect (G4).
+// temporary reports whether err says that the run took no effect and that another one may
+// succeed. A run of unknown outcome may have taken effect (G4).
 func temporary(err error) bool {
 	var t interface{ Retryable() bool }
 	return !errors.Is(err, ErrUnknownOutcome) && errors.As(err, &t) && t.Retryable()

@@ -287,7 +287,7 @@ func TestCalls_MisuseSaysWhatToUse(t *testing.T) {
 		}{
 			"nil Runner":             {guard.Do(ctx, guard.Runner[*memory.Tx](nil), sku, write), "nil Guard or Runner"},
 			"nil option":             {guard.Do(ctx, g, sku, write, nil), "nil Option"},
-			"call in a function":     {guard.Do(ctx, g, sku, func(ctx context.Context, _ *memory.Tx) error { return guard.Do(ctx, g, sku, write) }), "use the transaction at hand"},
+			"call in a function":     {guard.Do(ctx, g, sku, func(ctx context.Context, _ *memory.Tx) error { return guard.Do(ctx, g, sku, write) }), "use the function's own transaction"},
 			"another resource in it": {guard.Do(ctx, g, sku, func(ctx context.Context, _ *memory.Tx) error { return guard.Do(ctx, g, "b", write) }), "name b beside it in one call"},
 			"a grant in it": {guard.Do(ctx, g, sku, func(ctx context.Context, _ *memory.Tx) error {
 				return guard.Do(ctx, g.UnderGrant(other), "other", write)

@@ -15,25 +15,24 @@ import (
 type grantsKey struct{}
 
 // Grants returns the grants that a function of [Do], [Value], [Exec] or [Hold] runs
-// under, in order of their resources' names, given the context that the function was
-// given. It is for what the function tells others, such as a request that carries the
-// grant. It is nil for any other context.
+// under, in order of their resources' names. ctx is the function's own context; for any
+// other one Grants returns nil. A function uses it to send its grants along with requests.
 func Grants(ctx context.Context) []fence.Grant {
 	grants, _ := ctx.Value(grantsKey{}).([]fence.Grant)
 	return slices.Clone(grants)
 }
 
-// inside is the key under which a context says that it is that of a function
-// which runs under a Guard. Its value is a scope.
+// scopeKey is the key of the scope in the context of a function that runs under guard.
 type scopeKey struct{ guard any }
 
-// scope is what a function runs under.
+// scope says what a function runs under.
 type scope struct {
-	hold      any // the Runner of the Hold whose function it is; nil for a function in a transaction
+	hold      any // the Runner of the Hold that runs the function; nil if a transaction runs it
 	resources []string
 }
 
-// nested rejects a call on runner, which is guard's, by a function that guard runs.
+// nested rejects a call on runner, a Runner of guard, that is made with the context of a
+// function that guard runs. A call by a Hold's function on the Hold's Runner is allowed.
 func nested(ctx context.Context, guard, runner any, resources []string) error {
 	in, ok := ctx.Value(scopeKey{guard}).(scope)
 	if !ok || in.hold != nil && in.hold == runner {
@@ -52,11 +51,10 @@ func nested(ctx context.Context, guard, runner any, resources []string) error {
 	if in.hold != nil {
 		return fmt.Errorf("%w: nested call: the function is that of a Hold of %s: use the Hold's Runner", ErrInvalid, held)
 	}
-	return fmt.Errorf("%w: nested call: the function runs under %s: use the transaction at hand", ErrInvalid, held)
+	return fmt.Errorf("%w: nested call: the function runs under %s: use the function's own transaction", ErrInvalid, held)
 }
 
-// uncovered returns the first of resources for which there is none of grants; "" if there
-// is one for each.
+// uncovered returns the first of resources without a grant; "" if each has one.
 func uncovered(resources []string, grants []fence.Grant) (missing string) {
 	for _, resource := range resources {
 		if !slices.ContainsFunc(grants, func(g fence.Grant) bool { return g.Resource == resource }) {
@@ -66,15 +64,15 @@ func uncovered(resources []string, grants []fence.Grant) (missing string) {
 	return ""
 }
 
-// bounds are what ends the context of a function, besides the end of its caller's.
+// bounds say what ends the context of a function, besides the end of its caller's context.
 type bounds struct {
 	leases  []fence.Lease
-	limit   time.Duration // for how long it may run; 0 for no bound
-	overran func()        // called, in a goroutine of its own, when that has passed; nil for nothing
+	limit   time.Duration // how long the function may run; 0 for no bound
+	overran func()        // called in a goroutine of its own when limit has passed; may be nil
 }
 
-// scoped returns the context for a function that runs under grants within b, and what
-// ends it. hold is the Runner of the Hold whose function it is, or nil.
+// scoped returns the context for a function that runs under grants within b, and the
+// function that ends the context. hold is the Runner of the Hold that runs the function, or nil.
 func (g *Guard[Tx]) scoped(ctx context.Context, hold any, grants []fence.Grant, b bounds) (context.Context, context.CancelCauseFunc) {
 	in := scope{hold: hold}
 	for _, grant := range grants {
@@ -99,7 +97,7 @@ func (g *Guard[Tx]) scoped(ctx context.Context, hold any, grants []fence.Grant, 
 		stops = append(stops, sync.OnceValue(func() bool {
 			stopped := timer.Stop()
 			if !stopped {
-				<-overran // before another call may use the owned
+				<-overran // wait: the next call must not use what is being released
 			}
 			return stopped
 		}))

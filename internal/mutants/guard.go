@@ -122,7 +122,7 @@ var guardMutants = []Mutant{
 		`k.Request = sha256.Sum256(append(names, k.Request[:]...))`, `_ = names`,
 		inGuard("TestOnce_OverSeveralResources_G4")),
 	change("once-answers-with-an-earlier-run-of-it", "G4", g+"once.go",
-		`var kept V // *value may be that of a run that came to nothing`, `kept := *value`,
+		`var kept V // a new variable: *value may be what a failed run returned`, `kept := *value`,
 		inGuard("TestOnce_AnswerHasNothingOfAnEarlierRun_G4")),
 	change("once-takes-no-result-for-the-zero-value", "G4", g+"once.go",
 		`return errNoResult`, `return nil`,
