@@ -5,9 +5,11 @@ import (
 	"go/token"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 )
 
@@ -39,16 +41,61 @@ func TestAll_FitsTheSource(t *testing.T) {
 	}
 }
 
+// isThere reports whether the test's function is in its package, and the name of each
+// level of its subtest in the package's tests or in the contract that they run.
 func isThere(t *testing.T, test Test) bool {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(root, test.Package, "*_test.go"))
-	require.NoError(t, err)
-	for _, file := range files {
-		source, err := os.ReadFile(file)
-		require.NoError(t, err)
-		if strings.Contains(string(source), "\nfunc "+test.Function()+"(t *testing.T) {") {
+	function, subtests, nested := strings.Cut(test.Name, "/")
+	tests := sources(t, test.Package, "*_test.go")
+	if !strings.Contains(tests, "\nfunc "+function+"(t *testing.T) {") {
+		return false
+	}
+	if !nested {
+		return true
+	}
+	names := literals(tests + sources(t, "guard/guardtest", "*.go"))
+	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
+		names[strings.ReplaceAll(string(level), " ", "_")] = true
+	}
+	for name := range strings.SplitSeq(subtests, "/") {
+		if !names[name] && !isJoined(names, name) {
+			return false
+		}
+	}
+	return true
+}
+
+// isJoined reports whether two of names make up name, as in t.Run(place+" "+outcome, …).
+func isJoined(names map[string]bool, name string) bool {
+	for i := range name {
+		if name[i] == '_' && names[strings.TrimSuffix(name[:i], ",")] && names[name[i+1:]] {
 			return true
 		}
 	}
 	return false
+}
+
+var literal = regexp.MustCompile(`"([^"\n]*)"`)
+
+// literals returns the strings of source, as they are in names of tests.
+func literals(source string) map[string]bool {
+	found := map[string]bool{}
+	for _, match := range literal.FindAllStringSubmatch(source, -1) {
+		found[strings.ReplaceAll(match[1], " ", "_")] = true
+	}
+	return found
+}
+
+// sources is the text of the files of a package whose names match pattern.
+func sources(t *testing.T, pkg, pattern string) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(root, pkg, pattern))
+	require.NoError(t, err)
+	var text strings.Builder
+	for _, file := range files {
+		source, err := os.ReadFile(file)
+		require.NoError(t, err)
+		text.Write(source)
+	}
+	return text.String()
 }

@@ -12,12 +12,12 @@ var forgeMutants = []Mutant{
 		inPostgres("TestForge_TheMarkTakesTheSecret_G2")),
 	change("mark-of-any-resource", "G2", functionsSQL,
 		`sha256(v_secret || int4send(p_resource) ||`, `sha256(v_secret ||`,
-		inPostgres("TestForge_NoSealWithoutItsBeginCheck_G2/the_head_of_another_resource")),
+		inPostgres("TestForge_NoSealWithoutItsBeginCheck_G2/the_begin_check_of_another_resource")),
 	change("mark-of-any-name", "G2", functionsSQL,
 		`int8send(p_token) || int8send(p_tx)
 `, `int8send(p_token)
 `,
-		inPostgres("TestForge_NoSealWithoutItsBeginCheck_G2/the_head_of_another_name")),
+		inPostgres("TestForge_NoSealWithoutItsBeginCheck_G2/the_begin_check_of_another_name")),
 	change("mark-in-a-plan", "G2", functionsSQL,
 		`select value into v_secret from {{schema}}.secret;`, `select value into v_secret from {{schema}}.secret; perform v_secret;`,
 		inPostgres("TestForge_TheSecretIsNotPrinted")),
