@@ -95,7 +95,7 @@ type Txn[Tx any] interface {
 	Rollback(ctx context.Context)
 }
 
-// InDoubt is what a Store needs to settle a transaction of unknown outcome: the
+// InDoubt is what a Store needs to resolve a transaction of unknown outcome: the
 // claims at the positions that its seals expected, and its identity.
 type InDoubt struct {
 	Claims []Claim

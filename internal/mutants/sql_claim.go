@@ -77,7 +77,7 @@ var claimMutants = []Mutant{
 		`if (r.epoch, r.token) = (p_epoch, p_token) and r.timeline <> v_timeline then`, `if false then`,
 		inPostgres("TestFailover_EndsTheGrantsOfBefore_HE1")),
 	change("claim-is-not-durable", "N28 HE2", functionsSQL,
-		"perform {{schema}}.durable();\n\n    select * into strict s", "select * into strict s",
+		"perform {{schema}}.raise_durability();\n\n    select * into strict s", "select * into strict s",
 		inPostgres("TestCommit_IsDurableWhateverTheSettings_N28")),
 	change("claim-runs-with-the-callers-rights", "HC2", functionsSQL,
 		"out o_resource integer, out o_seq bigint, out o_tx bigint\n)\nlanguage plpgsql security definer set", "out o_resource integer, out o_seq bigint, out o_tx bigint\n)\nlanguage plpgsql set",

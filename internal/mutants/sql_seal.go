@@ -66,7 +66,7 @@ var sealMutants = []Mutant{
                          || xid8send(pg_current_xact_id())), 'hex');`, `), 'hex');`,
 		inPostgres("TestRawCommit_CopiedNameIsRejected_N15")),
 	change("seal-is-not-durable", "N28 HE2", functionsSQL,
-		"begin\n    perform {{schema}}.durable();\nend $$;", "begin\nend $$;",
+		"begin\n    perform {{schema}}.raise_durability();\nend $$;", "begin\nend $$;",
 		inPostgres("TestCommit_IsDurableWhateverTheSettings_N28")),
 	change("commits-do-not-wait-for-the-disk", "N28 HE2", functionsSQL,
 		`perform set_config('synchronous_commit', 'on', true);`, `null;`,

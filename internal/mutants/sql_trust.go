@@ -77,6 +77,6 @@ var historyMutants = []Mutant{
 		`v_at  timestamptz := clock_timestamp();`, `v_at  timestamptz := now();`,
 		inPostgres("TestHistory_TimesAreThoseOfTheMoves")),
 	change("epoch-trigger-not-always", "N20", schemaSQL,
-		`{{schema}}.setting enable always trigger keep_epoch;`, `{{schema}}.setting enable trigger keep_epoch;`,
+		`{{schema}}.setting enable always trigger protect_epoch;`, `{{schema}}.setting enable trigger protect_epoch;`,
 		inPostgres("TestClaim_EpochBehindComesBeforeAnAbsurdToken_N20_N25")),
 }

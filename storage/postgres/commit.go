@@ -83,6 +83,6 @@ func (t *txn) sealSQL(ops []storage.OpRecord) (string, error) {
 	for _, c := range inOrder {
 		t.keepSQL(&sql, c)
 	}
-	sql.WriteString(t.store.sql.settle + "; commit; " + t.leaveSQL())
+	sql.WriteString(t.store.sql.beforeCommit + "; commit; " + t.leaveSQL())
 	return sql.String(), nil
 }

@@ -14,7 +14,7 @@ import (
 // unprotected runs sql with the triggers that protect history and fences disabled.
 func unprotected(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
 	t.Helper()
-	tables := map[string]string{"history": "keep_history", "resource": "keep_fence"}
+	tables := map[string]string{"history": "protect_history", "resource": "protect_fence"}
 	for table, trigger := range tables {
 		mustExec(t, pool, "alter table fence."+table+" disable trigger "+trigger)
 	}

@@ -21,7 +21,7 @@
 //     of it has arrived. It compares the name and moves the fence if it is exactly where
 //     the grant left it (G2). What user code has deferred runs before COMMIT: it can't lift
 //     the durability that COMMIT waits for.
-//   - resolve settles a COMMIT without an answer: it takes the position itself, as a void,
+//   - resolve decides a COMMIT without an answer: it takes the position itself, as a void,
 //     or reads which transaction took it (G4). A COMMIT that arrives later finds the
 //     position taken. So safety rests on the seal; begin check and eviction serve liveness
 //     only. A rejection is recorded in a transaction of its own (G5).

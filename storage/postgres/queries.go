@@ -11,7 +11,7 @@ import (
 type queries struct {
 	begin                                                                string
 	claim, evict, resolve, record, beginCheck, seal, fence, keep, recall string
-	state, leave, settle                                                 string
+	state, leave, beforeCommit                                           string
 	entries, rejections, forget                                          string
 }
 
@@ -30,11 +30,11 @@ func newQueries(c Config) queries {
 		record:  "select " + schema + ".record_rejection(%s, %s, %s, %d, %d, %s, %d, %d, %s, %s)",
 		beginCheck: "select " + schema + ".begin_check(%d, %d, %d, %d, " + fmt.Sprintf("%d, %d, %d, %d, %d)",
 			ms(c.LockTimeout), ms(c.StatementTimeout), ms(c.IdleTimeout), ms(c.NetworkTimeout), ms(check)),
-		state:  schema + ".session_state()",
-		leave:  "select " + schema + ".leave(%d, %d, %d, %s operator(pg_catalog.=) " + schema + ".session_state())",
-		settle: "set transaction read only; set constraints all immediate; close all; call " + schema + ".settle()",
-		seal:   "call " + schema + ".seal(%d, %d, %d, '%x', %d, %d, %d, '%x')",
-		keep:   "call " + schema + ".keep(%d, %d, '%x', '%x', '%x')",
+		state:        schema + ".session_state()",
+		leave:        "select " + schema + ".leave(%d, %d, %d, %s operator(pg_catalog.=) " + schema + ".session_state())",
+		beforeCommit: "set transaction read only; set constraints all immediate; close all; call " + schema + ".before_commit()",
+		seal:         "call " + schema + ".seal(%d, %d, %d, '%x', %d, %d, %d, '%x')",
+		keep:         "call " + schema + ".keep(%d, %d, '%x', '%x', '%x')",
 		recall: "select o.resource, pg_catalog.encode(o.request, 'hex'), pg_catalog.encode(o.result, 'hex'), f.seq, f.tx from " + schema +
 			".operation o left join " + schema + ".resource f on f.id operator(pg_catalog.=) o.resource" +
 			" where o.key operator(pg_catalog.=) %s and o.resource operator(pg_catalog.=) any (array[%s])",

@@ -93,7 +93,7 @@ func TestRoles_AppCannotTouchFencesAndHistory_HC1_HC2_HB12(t *testing.T) {
 			"insert into fence.%s default values", "delete from fence.%s", "truncate fence.%s", "drop table fence.%s",
 			"alter table fence.%s disable trigger all", "alter table fence.%s set unlogged", "do $$ begin lock fence.%s in exclusive mode; end $$",
 			"select from fence.%s for update",
-			"create trigger t before insert on fence.%s for each row execute function fence.keep_fence()",
+			"create trigger t before insert on fence.%s for each row execute function fence.protect_fence()",
 		} {
 			sql = fmt.Sprintf(sql, table)
 			_, err := r.app.Exec(t.Context(), sql)
@@ -105,7 +105,7 @@ func TestRoles_AppCannotTouchFencesAndHistory_HC1_HC2_HB12(t *testing.T) {
 		"update fence.setting set max_token_jump = 4611686018427387903", "select from fence.setting", "select value from fence.secret",
 		"set session_replication_role = replica", "create table fence.mine ()", "drop schema fence cascade",
 		"create or replace function fence.timeline() returns integer language sql return 1",
-		"select fence.append(1, 1, 5, 'a', 1, 1, 'write', 1, null)", "select fence.locked('x')", "select fence.mark(1, 1, 5, 1)", "select fence.require_mark(1, 1, 5, 1)", "select fence.repair()",
+		"select fence.append(1, 1, 5, 'a', 1, 1, 'write', 1, null)", "select fence.lock_fence('x')", "select fence.mark(1, 1, 5, 1)", "select fence.require_mark(1, 1, 5, 1)", "select fence.repair()",
 		"select nextval('fence.resource_id_seq')", "set role postgres",
 	} {
 		_, err := r.app.Exec(t.Context(), sql)

@@ -17,7 +17,7 @@ import (
 )
 
 // holder does what a Guard does: it claims, runs transactions under its claims, and
-// settles what is in doubt before it goes on. It remembers what it read and wrote, as
+// resolves what is in doubt before it goes on. It remembers what it read and wrote, as
 // a Hold does.
 type holder struct {
 	s      *schedule

@@ -165,7 +165,7 @@ func TestCommit_IsDurableWhateverTheSettings_N28(t *testing.T) {
 			settled, err := pool.Begin(t.Context())
 			require.NoError(t, err)
 			defer func() { _ = settled.Rollback(t.Context()) }()
-			_, err = settled.Exec(t.Context(), "set local synchronous_commit = "+setting+"; call fence.settle()")
+			_, err = settled.Exec(t.Context(), "set local synchronous_commit = "+setting+"; call fence.before_commit()")
 			require.NoError(t, err)
 			var setting string
 			require.NoError(t, settled.QueryRow(t.Context(), "show synchronous_commit").Scan(&setting))

@@ -92,7 +92,7 @@ func TestFailover_IsNamedToTheOperationItCutsOff_HE1_G5(t *testing.T) {
 }
 
 // A transaction whose connection the failover breaks before its seal is sent can't
-// know that COMMIT never arrived: it is settled on the new timeline.
+// know that COMMIT never arrived: it is resolved on the new timeline.
 func TestFailover_BeforeTheSealIsInDoubt_HE1_G4(t *testing.T) {
 	t.Parallel()
 	server, dsn := startServer(t, nil)

@@ -137,34 +137,34 @@ create table {{schema}}.secret (
 insert into {{schema}}.secret default values;
 
 -- History is appended to, never changed.
-create function {{schema}}.keep_history() returns trigger
+create function {{schema}}.protect_history() returns trigger
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     raise exception 'fencekit: % of %.% is not allowed: history is append-only', lower(tg_op), tg_table_schema, tg_table_name
         using errcode = 'ZF009';
 end $$;
 
-create trigger keep_history before update or delete or truncate on {{schema}}.history
-    for each statement execute function {{schema}}.keep_history();
-alter table {{schema}}.history enable always trigger keep_history;
+create trigger protect_history before update or delete or truncate on {{schema}}.history
+    for each statement execute function {{schema}}.protect_history();
+alter table {{schema}}.history enable always trigger protect_history;
 
 -- Without its fence a resource would accept an old token.
-create function {{schema}}.keep_fence() returns trigger
+create function {{schema}}.protect_fence() returns trigger
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     raise exception 'fencekit: % of %.% is not allowed: a fence is never removed', lower(tg_op), tg_table_schema, tg_table_name
         using errcode = 'ZF009';
 end $$;
 
-create trigger keep_fence before delete or truncate on {{schema}}.resource
-    for each statement execute function {{schema}}.keep_fence();
-alter table {{schema}}.resource enable always trigger keep_fence;
-create trigger keep_fence before delete or truncate on {{schema}}.setting
-    for each statement execute function {{schema}}.keep_fence();
-alter table {{schema}}.setting enable always trigger keep_fence;
+create trigger protect_fence before delete or truncate on {{schema}}.resource
+    for each statement execute function {{schema}}.protect_fence();
+alter table {{schema}}.resource enable always trigger protect_fence;
+create trigger protect_fence before delete or truncate on {{schema}}.setting
+    for each statement execute function {{schema}}.protect_fence();
+alter table {{schema}}.setting enable always trigger protect_fence;
 
 -- Grants of an epoch that is over must not come back.
-create function {{schema}}.keep_epoch() returns trigger
+create function {{schema}}.protect_epoch() returns trigger
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     if new.epoch < old.epoch then
@@ -174,21 +174,21 @@ begin
     return new;
 end $$;
 
-create trigger keep_epoch before update on {{schema}}.setting
-    for each row execute function {{schema}}.keep_epoch();
-alter table {{schema}}.setting enable always trigger keep_epoch;
+create trigger protect_epoch before update on {{schema}}.setting
+    for each row execute function {{schema}}.protect_epoch();
+alter table {{schema}}.setting enable always trigger protect_epoch;
 
 -- A renamed fence would leave its resource without one.
-create function {{schema}}.keep_name() returns trigger
+create function {{schema}}.protect_name() returns trigger
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     raise exception 'fencekit: update of %.% is not allowed to change id or name: history and locks go by them; claim the new name beside the old one',
         tg_table_schema, tg_table_name using errcode = 'ZF009';
 end $$;
 
-create trigger keep_name before update of id, name on {{schema}}.resource
-    for each statement execute function {{schema}}.keep_name();
-alter table {{schema}}.resource enable always trigger keep_name;
+create trigger protect_name before update of id, name on {{schema}}.resource
+    for each statement execute function {{schema}}.protect_name();
+alter table {{schema}}.resource enable always trigger protect_name;
 
 -- Numbers of resources are also keys of advisory locks, which are shared by the whole
 -- database. The random start keeps two schemas apart, and applications that use small

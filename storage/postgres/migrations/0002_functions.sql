@@ -11,8 +11,8 @@
 
 insert into {{schema}}.migration (version, name) values (2, 'functions');
 
--- lp makes a hash input unambiguous: the length, then the bytes; NULL has length -1.
-create function {{schema}}.lp(p bytea) returns bytea
+-- length_prefixed makes a hash input unambiguous: the length, then the bytes; NULL has length -1.
+create function {{schema}}.length_prefixed(p bytea) returns bytea
 language sql immutable parallel safe
 return coalesce(int4send(octet_length(p)) || p, int4send(-1));
 
@@ -21,18 +21,18 @@ create function {{schema}}.entry_hash(
     p_tx bigint, p_xid xid8, p_name text, p_ops text, p_timeline integer, p_at timestamptz
 ) returns bytea
 language sql stable parallel safe
-return sha256({{schema}}.lp(p_prev) || int4send(p_resource) || int8send(p_seq) || {{schema}}.lp(convert_to(p_kind, 'UTF8'))
-    || int8send(p_epoch) || int8send(p_token) || {{schema}}.lp(convert_to(p_holder, 'UTF8')) || int8send(p_tx) || xid8send(p_xid)
-    || {{schema}}.lp(convert_to(p_name, 'UTF8')) || {{schema}}.lp(convert_to(p_ops, 'UTF8')) || int4send(p_timeline) || timestamptz_send(p_at));
+return sha256({{schema}}.length_prefixed(p_prev) || int4send(p_resource) || int8send(p_seq) || {{schema}}.length_prefixed(convert_to(p_kind, 'UTF8'))
+    || int8send(p_epoch) || int8send(p_token) || {{schema}}.length_prefixed(convert_to(p_holder, 'UTF8')) || int8send(p_tx) || xid8send(p_xid)
+    || {{schema}}.length_prefixed(convert_to(p_name, 'UTF8')) || {{schema}}.length_prefixed(convert_to(p_ops, 'UTF8')) || int4send(p_timeline) || timestamptz_send(p_at));
 
 create function {{schema}}.timeline() returns integer
 language sql volatile
 return ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer;
 
--- durable raises synchronous_commit to on for the present transaction, unless it is higher
+-- raise_durability raises synchronous_commit to on for the present transaction, unless it is higher
 -- already, and client_min_messages to warning: the server reports by a warning that the
 -- wait for a standby was cancelled.
-create function {{schema}}.durable() returns void
+create function {{schema}}.raise_durability() returns void
 language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
     if current_setting('synchronous_commit') not in ('on', 'remote_apply') then
@@ -98,9 +98,9 @@ begin
     return true;
 end $$;
 
--- locked locks the fence of a resource and returns it. It creates the fence if there is
+-- lock_fence locks the fence of a resource and returns it. It creates the fence if there is
 -- none, and rebuilds a deleted one from the last entry of its history.
-create function {{schema}}.locked(p_name text) returns {{schema}}.resource
+create function {{schema}}.lock_fence(p_name text) returns {{schema}}.resource
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
     r {{schema}}.resource;
@@ -163,7 +163,7 @@ begin
        or p_name is null or octet_length(p_name) not between 1 and 512 then
         raise exception 'fencekit: claim: argument out of bounds' using errcode = 'ZF007';
     end if;
-    perform {{schema}}.durable();
+    perform {{schema}}.raise_durability();
 
     select * into strict s from {{schema}}.setting where one;
     if p_epoch > s.epoch + s.max_epoch_jump or p_epoch >= s.epoch and s.token > 0 and p_token > s.token + s.max_token_jump then
@@ -188,7 +188,7 @@ begin
         end if;
     end if;
 
-    r := {{schema}}.locked(p_name);
+    r := {{schema}}.lock_fence(p_name);
     if (r.epoch, r.token) > (p_epoch, p_token) or (r.epoch, r.token) = (p_epoch, p_token) and r.holder <> p_holder then
         perform {{schema}}.reject(r, p_epoch, p_token, p_holder, 0);
     end if;
@@ -254,7 +254,7 @@ begin
     if p_check_ms > 0 then
         perform set_config('client_connection_check_interval', p_check_ms::text, true);
     end if;
-    perform {{schema}}.durable();
+    perform {{schema}}.raise_durability();
     -- Without waiting: any role can take the key. Then this transaction can't be evicted,
     -- and nothing else is lost.
     perform pg_try_advisory_xact_lock_shared(p_resource, (p_token & 2147483647)::integer);
@@ -288,15 +288,15 @@ begin
     perform set_config('fencekit.tx', concat_ws(' ', current_setting('fencekit.tx', true), {{schema}}.mark(p_resource, 0, 0, p_tx)), true);
 end $$;
 
--- settle is the last statement before a guarded COMMIT. Deferred triggers may have changed
+-- before_commit is the last statement before a guarded COMMIT. Deferred triggers may have changed
 -- the settings that decide what COMMIT waits for.
-create procedure {{schema}}.settle()
+create procedure {{schema}}.before_commit()
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
-    perform {{schema}}.durable();
+    perform {{schema}}.raise_durability();
 end $$;
 
--- resolve settles a transaction that was to move the fence on from p_seq. It waits for that
+-- resolve decides the outcome of a transaction that was to move the fence on from p_seq. It waits for that
 -- transaction's seal if it is under way. Then it takes the position itself if it is still
 -- free, or reads whether that transaction has it. It always writes, so its answer is as
 -- durable as a commit.
@@ -312,7 +312,7 @@ begin
     if current_setting('transaction_isolation') <> 'read committed' then
         raise exception 'fencekit: resolve needs READ COMMITTED' using errcode = 'ZF008';
     end if;
-    perform {{schema}}.durable();
+    perform {{schema}}.raise_durability();
     select seq into v_seq from {{schema}}.resource where id = p_resource for no key update;
     if not found then
         return 'unknown';
