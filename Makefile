@@ -30,7 +30,7 @@ CHAOS_LONG = chaos-runs/long
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: check-go ## run the inventory example with a real etcd and Postgres, and watch a stale holder being refused
+demo: check-go ## run the inventory example with a real etcd and Postgres, and watch a stale holder being rejected
 	@scripts/setup-postgres --quiet
 	@scripts/build -o bin/inventory ./examples/inventory
 	@bin/inventory demo

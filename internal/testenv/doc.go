@@ -28,7 +28,7 @@
 //     containers, networks and shared memory, and the directories.
 //   - If the janitor was killed too, the next start of a server by this user
 //     does the same for all directories whose owner has died. A lock that the
-//     kernel drops with the owner tells them; pids alone would be used again.
+//     kernel drops with the owner shows that; a pid could be another process's by then.
 //
 // # What is not promised
 //

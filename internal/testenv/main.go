@@ -17,7 +17,7 @@ import (
 const leakGrace = 30 * time.Second
 
 // Reexec must be the first call of every main() and TestMain whose binary
-// starts servers; without it they refuse to start. In a child that was started to
+// starts servers; without it no server starts. In a child that was started to
 // be etcd, or to clean up behind its owner, it is just that and never returns;
 // otherwise it returns at once, and calling it again does nothing.
 func Reexec() { process.PlayRole(etcdserver.Roles()) }

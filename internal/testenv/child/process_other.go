@@ -10,7 +10,7 @@ import (
 )
 
 // dieWithParent keeps the terminal's Ctrl-C from the child: its owner stops
-// it. There is no death signal here: see doc.go for who cleans up.
+// it. There is no death signal here: the janitor of package process ends it.
 func dieWithParent(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}

@@ -59,7 +59,7 @@ func NewCertificates(dir string) (*Certificates, error) {
 }
 
 // Client is what a client with a certificate of that name needs. etcd takes the
-// name for its user if it was told to authenticate.
+// name for its user where it requires authentication.
 func (c *Certificates) Client(name string) (*tls.Config, error) {
 	cert, err := c.sign(&x509.Certificate{
 		Subject: pkix.Name{CommonName: name}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},

@@ -39,7 +39,7 @@ type Member struct {
 // ground is where the members of a cluster run, and what they reach each other
 // through.
 type ground interface {
-	// add makes a member, which doesn't run yet and has to be told of the others.
+	// add makes a member, which doesn't run yet: seat.cluster is to be filled in first.
 	add(name string, cfg Config) (*Member, error)
 	isolate(host string) error
 	rejoin(host string) error
@@ -82,7 +82,7 @@ func newGround(ctx context.Context) (ground, error) {
 	}
 }
 
-// start makes the members, tells them of each other and starts them.
+// start makes the members, gives each the addresses of all and starts them.
 func (c *Cluster) start(ctx context.Context, size int, cfg Config) error {
 	var all []string
 	for i := range size {
@@ -150,8 +150,8 @@ func (c *Cluster) Leader(ctx context.Context) (*Member, error) {
 	return c.LeaderAfter(ctx, nil)
 }
 
-// LeaderAfter is Leader for those who took the old leader away: for a while the
-// others still believe in it.
+// LeaderAfter is Leader, but waits for another one than old: after old was taken away, the
+// others take it for their leader for a while.
 func (c *Cluster) LeaderAfter(ctx context.Context, old *Member) (leader *Member, err error) {
 	err = process.Poll(ctx, func(ctx context.Context) error {
 		leader = c.askForLeader(ctx)

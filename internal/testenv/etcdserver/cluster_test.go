@@ -167,8 +167,8 @@ func TestServer_RestoreBringsBackASnapshot(t *testing.T) {
 	}
 }
 
-// Only who shows a certificate of the same authority gets in.
-func TestCertificates_LetNobodyElseIn(t *testing.T) {
+// Only a client that shows a certificate of the same authority gets in.
+func TestCertificates_KeepOutClientsOfAnotherAuthority(t *testing.T) {
 	ctx := testContext(t)
 	certificates, err := NewCertificates(t.TempDir())
 	require.NoError(t, err)

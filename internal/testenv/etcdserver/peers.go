@@ -14,10 +14,10 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
-// peerNetwork is where members run as child processes. It carries what they say to
-// each other, and can cut a member off. Members know each other by names that lead nowhere, and each
-// sends through an HTTP proxy of its own: so it is known here who speaks to whom,
-// which the far end of a connection could not tell.
+// peerNetwork is where members run as child processes. It carries what they say to each
+// other, and can cut a member off. Members know each other by names that lead nowhere, and
+// each sends through an HTTP proxy of its own: so the network knows the sender and the
+// receiver of a request, which the far end of a connection could not tell.
 type peerNetwork struct {
 	mu     sync.Mutex
 	peers  map[string]*peer // by name
@@ -100,8 +100,8 @@ func (n *peerNetwork) from(sender *peer) http.Handler {
 	})
 }
 
-// lose says nothing until the member is back: a cable that was cut doesn't
-// refuse either.
+// lose says nothing until the member is back: over a cable that was cut no connection is
+// denied either.
 func (n *peerNetwork) lose(r *http.Request, rejoined <-chan struct{}) {
 	select {
 	case <-rejoined:

@@ -152,8 +152,8 @@ func (c *Config) scheme() string {
 	return "http://"
 }
 
-// flagsOf tell a member who it is and how to run. It listens at two addresses,
-// for clients, who find it at its endpoint, and for its peers.
+// flagsOf are the flags of a member. It listens at two addresses: for clients, which
+// find it at its endpoint, and for its peers.
 func flagsOf(cfg Config, at seat, endpoint, client, peer string) []string {
 	flags := []string{
 		"--name=" + at.name, "--data-dir=" + cfg.Dir, "--log-level=warn",
@@ -168,7 +168,7 @@ func flagsOf(cfg Config, at seat, endpoint, client, peer string) []string {
 	return append(flags, cfg.ExtraFlags...)
 }
 
-// command is this binary, told to be etcd.
+// command runs this binary as etcd.
 func command(dir *process.Dir, proxy string, flags []string) (*exec.Cmd, error) {
 	cmd, err := process.InRole(role, flags, "ETCD_")
 	if err != nil {
@@ -183,8 +183,8 @@ func command(dir *process.Dir, proxy string, flags []string) (*exec.Cmd, error) 
 
 func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
-// ping returns once a linearizable read has been answered, if only by asking who
-// reads: an etcd may have been told to.
+// ping returns once a linearizable read has been answered, if only by denying it: an etcd
+// may require authentication.
 func (e *Server) ping(ctx context.Context) error {
 	client, err := e.Client(ctx)
 	if err != nil {

@@ -64,7 +64,7 @@ func Start(ctx context.Context, pg *pgserver.Server, cfg *Config) (*Pooler, erro
 	if err != nil {
 		return nil, fmt.Errorf("testenv: PgBouncer in front of %s: %w", pg.Source(), err)
 	}
-	account, err := process.ServerAccount() // PgBouncer refuses root, as Postgres does
+	account, err := process.ServerAccount() // PgBouncer does not run as root, nor does Postgres
 	if err != nil {
 		return nil, err
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
-// testSettings are the parameters of every server of ours. fsync stays on, as in
+// testSettings are the parameters of every server that this package starts. fsync stays on, as in
 // production, except on the shared server (unsynced), and a killed server leaves no
 // shared memory in /dev/shm.
 var testSettings = map[string]string{
@@ -65,8 +65,8 @@ type Server struct {
 	source string
 }
 
-// DSN is the URL of the database "postgres", as a superuser where the server
-// is ours; with FENCEKIT_POSTGRES_DSN it is that. It is the same after Restart.
+// DSN is the URL of the database "postgres", as a superuser; with
+// FENCEKIT_POSTGRES_DSN it is that variable's value. It is the same after Restart.
 func (p *Server) DSN() string { return p.dsn }
 
 // Source says which Postgres this is, as "local /usr/lib/postgresql/15/bin
@@ -79,8 +79,8 @@ func (p *Server) CreateDatabase(ctx context.Context, name string) (dsn string, e
 	return p.createDatabase(ctx, name, "")
 }
 
-// CopyDatabase makes a copy of the database from, whose connections it ends, and
-// returns its DSN. It fails if the name is taken.
+// CopyDatabase ends the connections to the database from, makes a copy of it and
+// returns the DSN of that. It fails if the name is taken.
 func (p *Server) CopyDatabase(ctx context.Context, name, from string) (dsn string, err error) {
 	if err := p.endConnections(ctx, from); err != nil {
 		return "", fmt.Errorf("testenv: end the connections to %s: %w", from, err)

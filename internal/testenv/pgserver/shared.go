@@ -61,7 +61,7 @@ func database(t testing.TB, template string) (dsn string) {
 }
 
 // databaseName is a test's name as an identifier, cut to what Postgres takes,
-// with a random end: a server that is not ours may keep older ones.
+// with a random end: a server that went on after earlier tests may keep theirs.
 func databaseName(test string) string {
 	word := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {

@@ -101,7 +101,7 @@ func tryLocal(ctx context.Context, cfg Config) (*Server, []process.Attempt) {
 	return p, tried
 }
 
-// useExternal uses a server that is not ours.
+// useExternal uses the server that FENCEKIT_POSTGRES_DSN names.
 func useExternal(ctx context.Context, dsn string) (*Server, error) {
 	p := &Server{controller: process.External(DSNVar), dsn: dsn, source: DSNVar}
 	if _, err := pgx.ParseConfig(dsn); err != nil {

@@ -58,7 +58,7 @@ func TestFindBinaries_TriesInTheDocumentedOrder(t *testing.T) {
 	}
 }
 
-func TestFindBinaries_RefusesOldOnesAndSaysSo(t *testing.T) {
+func TestFindBinaries_PassesOldOnesOverAndSaysSo(t *testing.T) {
 	old := fakeServer(t, filepath.Join(t.TempDir(), "13", "bin"), "13.20")
 	t.Setenv("PATH", t.TempDir())
 	found, tried := findBinaries(testContext(t), []string{old})
@@ -97,7 +97,7 @@ func TestStart_UsesTheDSNOrFails(t *testing.T) {
 func TestStart_ListsAttemptsReasonsAndTheInstallCommand(t *testing.T) {
 	t.Setenv(DSNVar, "")
 	t.Setenv(wayVar, "docker")
-	t.Setenv("DOCKER_HOST", "unix://"+filepath.Join(t.TempDir(), "nobody.sock"))
+	t.Setenv("DOCKER_HOST", "unix://"+filepath.Join(t.TempDir(), "no-daemon.sock"))
 	_, err := Start(testContext(t), nil)
 	var none *process.NotFoundError
 	require.ErrorAs(t, err, &none)
@@ -134,7 +134,7 @@ func TestStart_SaysWhyAFoundServerDoesNotStart(t *testing.T) {
 	t.Setenv("PATH", dir)
 	t.Setenv(DSNVar, "")
 	t.Setenv(wayVar, "")
-	t.Setenv("DOCKER_HOST", "unix://"+filepath.Join(t.TempDir(), "nobody.sock"))
+	t.Setenv("DOCKER_HOST", "unix://"+filepath.Join(t.TempDir(), "no-daemon.sock"))
 
 	_, err = Start(testContext(t), nil)
 	var none *process.NotFoundError

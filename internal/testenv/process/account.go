@@ -9,16 +9,17 @@ import (
 	"syscall"
 )
 
-// Account is the user that Postgres and PgBouncer run as: ourselves, or, because they
-// refuse root, another.
+// Account is the user that Postgres and PgBouncer run as: that of this process, or
+// another if that is root, as which they don't run.
 type Account struct {
 	name       string
-	credential *syscall.Credential // nil: ourselves
+	credential *syscall.Credential // nil: the user of this process
 }
 
 func (a *Account) String() string { return a.name }
 
-// ServerAccount is ourselves; for root it is postgres, else nobody.
+// ServerAccount is the user of this process; for root it is the user postgres, or else
+// the user nobody.
 func ServerAccount() (*Account, error) {
 	if os.Getuid() != 0 {
 		return &Account{name: "user " + strconv.Itoa(os.Getuid())}, nil
@@ -35,7 +36,7 @@ func ServerAccount() (*Account, error) {
 		}
 		return &Account{"user " + name, &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}, nil
 	}
-	return nil, errors.New("testenv: Postgres refuses to run as root, and there is no user postgres or nobody: run as an ordinary user")
+	return nil, errors.New("testenv: Postgres does not run as root, and there is no user postgres or nobody: run as an ordinary user")
 }
 
 // Own gives a directory to the account.
@@ -47,7 +48,7 @@ func (a *Account) Own(dir string) error {
 }
 
 // Command is a command run by the account in dir, which must be one that the
-// account can enter: our own working directory may be none.
+// account can enter: the working directory of this process may be none.
 func (a *Account) Command(dir, path string, args ...string) *exec.Cmd {
 	cmd := exec.Command(path, args...)
 	cmd.Dir = dir

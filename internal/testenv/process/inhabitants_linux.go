@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Inhabitants are the processes whose working directory is in root: all of
-// our servers' and of their children, whatever session they made themselves.
+// Inhabitants are the processes whose working directory is in root: those of
+// the server and of its children, whatever session they made themselves.
 func Inhabitants(root string) (pids []int, err error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"syscall"
 )
 
-// Inhabitants are the processes whose command line names root: our servers
-// themselves. Postgres's children have other titles, and end after their
+// Inhabitants are the processes whose command line names root: the server
+// itself. Postgres's children have other titles, and end after their
 // parent did.
 func Inhabitants(root string) (pids []int, err error) {
 	out, err := exec.Command("ps", "-axo", "pid=,command=").Output()

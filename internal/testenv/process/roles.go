@@ -12,11 +12,11 @@ import (
 // errNoReexec: main or TestMain doesn't call Reexec first.
 var errNoReexec = errors.New("testenv: call testenv.Reexec first in main, or testenv.Main in TestMain")
 
-// roleVar tells a child of this binary what it was started to be.
+// roleVar is the environment variable that gives a child of this binary its role.
 const roleVar = "FENCEKIT_TESTENV_ROLE"
 
-// reexecCalled guards against a binary whose child would do what its parent
-// does, and start children itself.
+// reexecCalled keeps a binary that doesn't call Reexec from starting itself as a child:
+// the child would do what its parent does, and start children itself.
 var reexecCalled atomic.Bool
 
 // PlayRole makes a child that was started for one of these roles, or to be the janitor,
@@ -52,7 +52,7 @@ func InRole(role string, args []string, without ...string) (*exec.Cmd, error) {
 }
 
 // Environ is the environment without variables of these prefixes, which would configure a
-// server behind our back.
+// server, unnoticed.
 func Environ(without ...string) []string {
 	var kept []string
 	for _, v := range os.Environ() {

@@ -46,7 +46,7 @@ func NewDir() (*Dir, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Postgres may run as another user, who must get through to its data.
+	// Postgres may run as another user, which must get through to its data.
 	if err := os.Chmod(root, 0o711); err != nil {
 		return nil, err
 	}

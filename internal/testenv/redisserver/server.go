@@ -100,7 +100,7 @@ func writeConf(dir string, port int, cfg Config) error {
 
 // StartReplica starts a Redis that follows primary, configured as that one is,
 // and returns once it has its data; it must be stopped by Stop. It follows
-// asynchronously, as Redis does, and refuses writes until Promote.
+// asynchronously, as Redis does, and is read-only until Promote.
 func StartReplica(ctx context.Context, primary *Server) (*Server, error) {
 	r, err := Start(ctx, &primary.cfg)
 	if err != nil {
@@ -116,8 +116,7 @@ func StartReplica(ctx context.Context, primary *Server) (*Server, error) {
 }
 
 // StopReplicating cuts a replica off from its primary: what that one writes from
-// then on, the replica doesn't have. It keeps what it has, and goes on refusing
-// writes.
+// then on, the replica doesn't have. It keeps what it has, and stays read-only.
 func (r *Server) StopReplicating(ctx context.Context) error { return r.follow(ctx, r.nowhere) }
 
 // Promote makes a replica a primary, as a failover does. It stays one after
@@ -128,7 +127,7 @@ func (r *Server) follow(ctx context.Context, primary int) error {
 	return r.replicaOf(ctx, "127.0.0.1", primary)
 }
 
-// replicaOf sets whom to follow, for later starts as well.
+// replicaOf sets the primary that it follows, for later starts as well.
 func (r *Server) replicaOf(ctx context.Context, host string, port any) error {
 	return r.ask(ctx, func(client *redis.Client) error {
 		if err := client.Do(ctx, "replicaof", host, port).Err(); err != nil {
