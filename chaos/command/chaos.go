@@ -24,11 +24,11 @@ func loadSuite(dir string) (*result.Suite, error) {
 	if err != nil {
 		return nil, suiteError(err)
 	}
-	suite.Judge() // it may have runs that its own file doesn't know of
+	suite.Judge() // it may have runs that its own file lacks
 	return suite, nil
 }
 
-// suiteError says that a directory without a suite is the wrong one.
+// suiteError makes a missing suite a usage error.
 func suiteError(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return cli.UsageErrorf("%w", err)
@@ -36,7 +36,7 @@ func suiteError(err error) error {
 	return err
 }
 
-// byVerdict is nil for a pass, and else the suite's reason with its exit code.
+// byVerdict is nil for a pass, and otherwise the suite's reason with its exit code.
 func byVerdict(suite *result.Suite) error {
 	switch suite.Verdict {
 	case result.Pass:

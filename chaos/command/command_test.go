@@ -47,8 +47,8 @@ func TestChaosList_ScenariosGroupsAndFaults(t *testing.T) {
 	require.Len(t, rows, len(scenario.All()))
 }
 
-// A run with real servers and processes, in which the framework holds and a control
-// breaks; and what is left of it, which is then read by the other commands.
+// A run with real servers and processes, in which the framework holds and a control breaks.
+// The other commands then read its files.
 func TestChaosRun_LeavesASuiteThatCanBeReadAgain(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "suite")
@@ -72,7 +72,7 @@ func TestChaosRun_LeavesASuiteThatCanBeReadAgain(t *testing.T) {
 
 	page, err := os.ReadFile(filepath.Join(dir, "report.html"))
 	require.NoError(t, err)
-	require.Contains(t, string(page), "goes on and wants to write. Rejected (✕)")
+	require.Contains(t, string(page), "goes on and tries to write. It is rejected (✕)")
 	require.Contains(t, string(page), "fencectl chaos run --groups fenced --groups token-compare --scenario stalled-holder")
 	for _, path := range []string{filepath.Join(dir, "junit.xml"), junit} {
 		text, err := os.ReadFile(path)
@@ -84,7 +84,7 @@ func TestChaosRun_LeavesASuiteThatCanBeReadAgain(t *testing.T) {
 	got := fencectl(t, "verify", dir)
 	require.Equal(t, cli.ExitOK, got.code, got.stderr)
 	require.Empty(t, got.stdout)
-	require.Equal(t, "3 runs judged again, 0 in another way; 0 were not kept. The suite was pass, and is pass.\n", got.stderr)
+	require.Equal(t, "3 runs judged again: 0 changed, 0 not kept. The suite was pass, now pass.\n", got.stderr)
 }
 
 func TestChaosRun_SaysHowToGoOnWithRunsThatAreThere(t *testing.T) {
@@ -116,7 +116,7 @@ func saved(t *testing.T, verdict result.Verdict) (dir string) {
 	return dir
 }
 
-// What ends a suite later does not hide that a property was violated.
+// A suite that ends early does not hide that a property was violated.
 func TestChaosRun_AViolationStaysOneWhateverEndsTheSuite(t *testing.T) {
 	t.Parallel()
 	noServers := []string{"FENCEKIT_POSTGRES=docker", "FENCEKIT_POSTGRES_DSN=", "DOCKER_HOST=unix:///no/daemon"}
@@ -172,10 +172,10 @@ func TestChaosRun_AViolationStaysOneIfInterrupted(t *testing.T) {
 	t.Parallel()
 	for verdict, code := range map[result.Verdict]int{result.Pass: cli.ExitInconclusive, result.Violated: cli.ExitViolated} {
 		cmd := child(t, nil, "run", "--scenario", "stalled-holder", "--groups", "fenced", "--script-seeds", "1000", "--resume", "--out", saved(t, verdict))
-		told, err := cmd.StderrPipe()
+		stderr, err := cmd.StderrPipe()
 		require.NoError(t, err)
 		require.NoError(t, cmd.Start())
-		first := bufio.NewReader(told)
+		first := bufio.NewReader(stderr)
 		_, err = first.ReadString('\n')
 		require.NoError(t, err)
 		require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
@@ -192,7 +192,7 @@ func TestChaosVerify_ExitsByTheVerdict(t *testing.T) {
 	for verdict, code := range map[result.Verdict]int{result.Pass: cli.ExitOK, result.Violated: cli.ExitViolated, result.Inconclusive: cli.ExitInconclusive} {
 		got := fencectl(t, "verify", saved(t, verdict))
 		require.Equal(t, code, got.code, got.stderr)
-		require.Contains(t, got.stderr, "0 runs judged again, 0 in another way; 3 were not kept. The suite was "+string(verdict)+", and is "+string(verdict)+".")
+		require.Contains(t, got.stderr, "0 runs judged again: 0 changed, 3 not kept. The suite was "+string(verdict)+", now "+string(verdict)+".")
 	}
 	require.Contains(t, fencectl(t, "verify", saved(t, result.Violated)).stderr, "fencectl: 1 of 1 run violated a property. The first: stop, fenced, seed 1: I2: 1 counterexample.")
 }
@@ -201,12 +201,12 @@ func TestChaosVerify_PrintsWhatIsJudgedInAnotherWay(t *testing.T) {
 	t.Parallel()
 	dir := saved(t, result.Pass)
 	run := &result.Run{Scenario: "stop", Group: "control", Dir: "stop/control/1", Faults: true, Verdict: result.Pass}
-	told := filepath.Join(t.TempDir(), "told")
-	file, err := os.Create(told)
+	path := filepath.Join(t.TempDir(), "history")
+	file, err := os.Create(path)
 	require.NoError(t, err)
 	history.NewRecorder(file).Record(history.Event{Kind: history.Note})
 	require.NoError(t, file.Close())
-	require.NoError(t, result.Save(dir, run, told, &observe.Observation{}))
+	require.NoError(t, result.Save(dir, run, path, &observe.Observation{}))
 	got := fencectl(t, "verify", dir, "-o", "csv")
 	require.Equal(t, cli.ExitInconclusive, got.code)
 	require.True(t, strings.HasPrefix(got.stdout, "dir,was,is,findings\nstop/control/1,pass,"), got.stdout)

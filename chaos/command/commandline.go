@@ -7,8 +7,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// commandLine repeats a command with those of its own flags that were given, and
-// always with its seed.
+// commandLine is the command with the flags that were given, and always its seed.
 func commandLine(cmd *cobra.Command) string {
 	words := []string{cmd.CommandPath()}
 	cmd.LocalNonPersistentFlags().VisitAll(func(flag *pflag.Flag) {
@@ -27,7 +26,7 @@ func commandLine(cmd *cobra.Command) string {
 	return strings.Join(words, " ")
 }
 
-// quoted is a word as a shell takes it.
+// quoted is a word quoted for a shell.
 func quoted(word string) string {
 	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:"
 	if word != "" && strings.Trim(word, plain) == "" {

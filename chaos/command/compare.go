@@ -15,8 +15,8 @@ func newCompare(out *cli.Output) *cobra.Command {
 		Use:   "compare DIR DIR [flags]",
 		Short: "Put two suites side by side",
 		Long: `Put two suites side by side, scenario by scenario and group by group: runs, how
-many were violated, and the worst quantiles. It judges nothing by itself: the
-exit code is 0 whatever the figures are.`,
+many were violated, and the worst quantiles. It judges nothing: the exit code is
+0 whatever the figures are.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
 				return cli.UsageErrorf("chaos compare takes the directories of two suites")
@@ -53,7 +53,7 @@ func (r comparisonRow) Cells() []string {
 	return cells
 }
 
-// side is a figure of one side, "-" if it has no runs or nothing to measure.
+// side is a figure of one suite, "-" if it has no runs or nothing to measure.
 func side(t result.Totals, figure func(result.Totals) string) string {
 	if t.Runs == 0 {
 		return "-"

@@ -15,8 +15,8 @@ import (
 	"github.com/fencekit/fencekit/internal/cli"
 )
 
-// Main is the whole main of fencectl-chaos. It never returns. In a process that was
-// started to be a worker or a server of a run it is just that.
+// Main is the whole main of fencectl-chaos. It never returns. In a process that was started
+// as a worker or a server of a run it runs that.
 func Main() {
 	worker.Reexec()
 	cli.Main(newRoot())

@@ -13,21 +13,21 @@ import (
 	"github.com/fencekit/fencekit/internal/cli"
 )
 
-// These and what stands between and behind them, such as "[10m30s]", fit into 80
-// columns: the bar is drawn anew in its place only while it has one line.
+// With these lengths a line, which ends as "[10m30s]", fits into 80 columns: the bar is
+// drawn over itself only while it has one line.
 const (
 	messageLength = 50
 	trackerLength = 12
 )
 
-// progress shows what "chaos run" does: a line for each run that has ended or, on
-// a terminal, a bar and a line for each run that is worth reading. Its methods must
-// not be called concurrently.
+// progress shows the progress of "chaos run": a line for each run that has ended or, on a
+// terminal, a bar and a line for each run of the framework that did not pass. Its methods
+// must not be called concurrently.
 type progress struct {
 	w       io.Writer
 	bars    bar.Writer // nil: lines
 	tracker *bar.Tracker
-	over    chan struct{} // closed when the bar is drawn no more
+	over    chan struct{} // closed when the bar is no longer drawn
 }
 
 func newProgress(w io.Writer) *progress {
@@ -54,8 +54,8 @@ func newProgress(w io.Writer) *progress {
 	return p
 }
 
-// tell takes what Run says.
-func (p *progress) tell(now run.Progress) {
+// update shows what Run reports.
+func (p *progress) update(now run.Progress) {
 	if p.bars == nil {
 		if now.Ended {
 			fmt.Fprintln(p.w, runLine(now))
@@ -70,7 +70,7 @@ func (p *progress) tell(now run.Progress) {
 	}
 }
 
-// close takes the bar away.
+// close removes the bar.
 func (p *progress) close() {
 	if p.bars == nil {
 		return
@@ -81,7 +81,7 @@ func (p *progress) close() {
 }
 
 // runLine is a run that has ended, as "[3/12] pass: pauses, fenced, seed 1 (9.8s)".
-// What is not as it must be has its reason.
+// A run that is not as it must be has its reason.
 func runLine(now run.Progress) string {
 	r := now.Run
 	line := fmt.Sprintf("[%s] %s: %s (%v)", doneOf(now), verdictWord(r), r, r.Took.Round(100*time.Millisecond))

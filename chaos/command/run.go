@@ -28,21 +28,21 @@ func newRun(out *cli.Output) *cobra.Command {
 		Use:   "run [flags]",
 		Short: "Run scenarios, and judge them",
 		Long: `Run scenarios with Fencekit and with controls, on etcd, Postgres and Redis
-servers that are started for it, and judge what happened.
+servers that the command starts, and judge what happened.
 
 The directory of --out gets result.json, report.html, junit.xml, and for each
-run its history and what was observed. A suite that was interrupted has what it
-has done so far, and --resume goes on with it; it begins a suite if there is
-none.
+run its history and what was observed. A suite that was interrupted keeps its
+finished runs, and --resume goes on with it; without a suite there, --resume
+begins one.
 
-A run of a control is red if it broke what its recipe has to break, as it must
-under faults, and green if it broke nothing.
+A run of a control is red if it violated a property that its recipe has to
+violate, as it must with faults, and green if it violated none.
 
 Exit codes:
   0  no property was violated, and each control broke
   1  a property was violated under the framework
-  2  the suite shows nothing, as when it was interrupted, a run met nothing, a
-     control stayed green, or none ran (--groups fenced)
+  2  the suite is inconclusive: it was interrupted, a run lacked a fault that
+     its scenario requires, a control survived, or none ran (--groups fenced)
   3  a server can't be started`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runSuite(cmd, out, f) },
@@ -51,17 +51,17 @@ Exit codes:
 	flags.StringSliceVar(&c.Scenarios, "scenario", nil, "names, families or patterns of scenarios, such as stalls,pauses (default all)")
 	flags.StringSliceVar(&c.Groups, "groups", nil, "names or patterns of groups, such as fenced,redis-* (default all)")
 	flags.Uint64Var(&c.Seed, "seed", 1, "the first seed")
-	flags.IntVar(&c.Seeds, "seeds", 1, "with how many seeds each scenario runs")
-	flags.IntVar(&c.ScriptSeeds, "script-seeds", 1, "with how many of these seeds controls and scripts run")
-	flags.DurationVar(&c.Duration, "duration", 0, "begin new runs for so long, instead of --seeds; all with the first seed are done")
-	flags.IntVar(&c.Parallel, "parallel", 1, "how many runs go on at a time, each on servers of its own")
-	flags.StringVar(&c.Dir, "out", "", "directory for what is kept (default chaos- and the time)")
+	flags.IntVar(&c.Seeds, "seeds", 1, "how many seeds each scenario runs with")
+	flags.IntVar(&c.ScriptSeeds, "script-seeds", 1, "how many of these seeds controls and scripts run with")
+	flags.DurationVar(&c.Duration, "duration", 0, "begin new runs for this long, instead of --seeds; all with the first seed are done")
+	flags.IntVar(&c.Parallel, "parallel", 1, "how many runs go on at the same time, each on its own servers")
+	flags.StringVar(&c.Dir, "out", "", "directory for the results (default chaos- and the time)")
 	flags.BoolVar(&c.Resume, "resume", false, "go on with the suite in --out")
-	flags.StringVar(&f.junit, "junit", "", "also write JUnit's XML to this file")
+	flags.StringVar(&f.junit, "junit", "", "also write JUnit XML to this file")
 	return cmd
 }
 
-// validate rejects what no run can be made of, and gives --out its default.
+// validate checks the flags, and gives --out its default.
 func (f *runFlags) validate(cmd *cobra.Command) error {
 	c := &f.config
 	for name, n := range map[string]uint64{"seed": c.Seed, "seeds": atLeast0(c.Seeds), "script-seeds": atLeast0(c.ScriptSeeds), "parallel": atLeast0(c.Parallel)} {
@@ -74,7 +74,7 @@ func (f *runFlags) validate(cmd *cobra.Command) error {
 		return cli.UsageErrorf("--duration is %v, want more than 0, such as 10m", c.Duration)
 	case changed("duration") && changed("seeds"):
 		return cli.UsageErrorf("--duration and --seeds exclude each other")
-	case changed("out") && c.Dir == "": // a script's unset cli.Variable
+	case changed("out") && c.Dir == "": // an unset variable of a script
 		return cli.UsageErrorf("--out is empty")
 	case changed("scenario") && len(c.Scenarios) == 0:
 		return cli.UsageErrorf("--scenario is empty")
@@ -90,8 +90,8 @@ func (f *runFlags) validate(cmd *cobra.Command) error {
 	return f.emptyJUnit()
 }
 
-// emptyJUnit makes the file of --junit, or empties it: better now than hours later it
-// turns out that it can't be written, and nobody takes an earlier suite's for this one's.
+// emptyJUnit creates the file of --junit, or empties it: so a file that can't be written
+// fails now and not hours later, and an earlier suite's results don't stay.
 func (f *runFlags) emptyJUnit() error {
 	if f.junit == "" {
 		return nil
@@ -109,7 +109,7 @@ func runSuite(cmd *cobra.Command, out *cli.Output, f *runFlags) error {
 		return err
 	}
 	progress := newProgress(cmd.ErrOrStderr())
-	f.config.Progress, f.config.Command = progress.tell, commandLine(cmd)
+	f.config.Progress, f.config.Command = progress.update, commandLine(cmd)
 	suite, err := run.Run(cmd.Context(), f.config)
 	progress.close()
 	if suite == nil {
@@ -132,8 +132,7 @@ func runSuite(cmd *cobra.Command, out *cli.Output, f *runFlags) error {
 	return nil
 }
 
-// outcome is nil for a suite that passed. A violation stays one, whatever ended the
-// suite after it.
+// outcome is nil for a suite that passed. A violation stays one, however the suite ended.
 func outcome(suite *result.Suite, err error) error {
 	switch {
 	case err == nil:
@@ -144,7 +143,7 @@ func outcome(suite *result.Suite, err error) error {
 	return runError(err)
 }
 
-// runError gives what Run failed with its exit code.
+// runError adds the exit code to an error of Run.
 func runError(err error) error {
 	switch {
 	case errors.Is(err, workload.ErrConfig):

@@ -40,7 +40,7 @@ func TestChaosTables_FitTheTerminal(t *testing.T) {
 	require.NoError(t, cli.WriteList(term.TTY, cli.FormatTable, totalRows(loaded)))
 	term.Close()
 	require.Contains(t, term.Lines(), "violated:       1 -> 1")
-	require.Contains(t, term.Lines(), "faults struck:  0")
+	require.Contains(t, term.Lines(), "injected:       0")
 	for _, line := range term.Lines() {
 		require.LessOrEqual(t, text.StringWidth(line), clitest.Columns)
 	}
@@ -51,7 +51,7 @@ func TestChaosRun_ProgressFitsTheTerminal(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	term := clitest.NewTerminal(t)
 	p := newProgress(term.TTY)
-	p.tell(run.Progress{Done: 10, Total: 100, Run: &result.Run{Scenario: "a-scenario-of-a-very-long-name", Group: "postgres-advisory", Seed: 1000}})
+	p.update(run.Progress{Done: 10, Total: 100, Run: &result.Run{Scenario: "a-scenario-of-a-very-long-name", Group: "postgres-advisory", Seed: 1000}})
 	require.Eventually(t, func() bool { return strings.Contains(term.Shown(), "10/100 a-scenario") }, time.Minute, time.Millisecond)
 	p.close()
 	term.Close()

@@ -6,7 +6,7 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/result"
 )
 
-// totalRow is what the runs of a scenario by a group came to: a row of "chaos run".
+// totalRow is the figures of a scenario's runs by a group: a row of "chaos run".
 type totalRow struct {
 	Scenario string `json:"scenario"`
 	Group    string `json:"group"`
@@ -15,7 +15,7 @@ type totalRow struct {
 }
 
 func (totalRow) Columns() []string {
-	return []string{"scenario", "group", "faults", "runs", "violated", "inconclusive", "operations", "faults_struck", "rejections", "unknown", "oversold", "lost", "p99", "hand_over_p99"}
+	return []string{"scenario", "group", "faults", "runs", "violated", "inconclusive", "operations", "injected", "rejections", "unknown", "oversold", "lost", "p99", "hand_over_p99"}
 }
 
 func (r totalRow) Cells() []string {

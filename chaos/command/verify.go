@@ -15,11 +15,11 @@ func newVerify(out *cli.Output) *cobra.Command {
 	return &cobra.Command{
 		Use:   "verify DIR [flags]",
 		Short: "Judge saved runs again",
-		Long: `Judge the runs of a suite again by their saved files, as after a checker was
-mended, and print those that are judged in another way now. It changes no file.
+		Long: `Judge the runs of a suite again by their saved files, as after a fix of a check,
+and print those whose verdict or findings have changed. It changes no file.
 
-Runs whose files were not kept stand as they were judged. The exit code is that
-of the suite as it is judged now: see "chaos run".`,
+Runs whose files were not kept keep their verdicts. The exit code is that of the
+suite's verdict now: see "chaos run".`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return cli.UsageErrorf("chaos verify takes the directory of a suite")
@@ -50,7 +50,7 @@ func verify(cmd *cobra.Command, out *cli.Output, dir string) error {
 	if err := cli.WriteList(cmd.OutOrStdout(), out.Format, rows); err != nil {
 		return errors.Join(byVerdict(v.Suite), err)
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "%d runs judged again, %d in another way; %d were not kept. The suite was %s, and is %s.\n",
+	fmt.Fprintf(cmd.ErrOrStderr(), "%d runs judged again: %d changed, %d not kept. The suite was %s, now %s.\n",
 		v.Judged, len(v.Changes), len(v.Missing), v.Was, v.Suite.Verdict)
 	return byVerdict(v.Suite)
 }

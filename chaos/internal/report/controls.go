@@ -8,11 +8,11 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/result"
 )
 
-// control is a row of the controls' table.
+// control is a row of the table of controls.
 type control struct {
 	result.Control
 	Title    string
-	Broke    string // properties that its runs under faults violated
+	Broke    string // properties that its runs with faults violated
 	Oversold int
 	Lost     int
 	Class    string
@@ -40,11 +40,11 @@ func controlsOf(suite *result.Suite) []control {
 	return all
 }
 
-// power is how surely so many runs find something that shows in a share of them.
+// power is the probability that so many runs show a failure that a share of runs shows.
 func power(share float64, runs int) float64 { return 1 - math.Pow(1-share, float64(runs)) }
 
-// weakest is the control with the lowest rate that is not red by design; nil if
-// there is none.
+// weakest is the control, not red by design, that the faults break least often; nil if there
+// is none.
 func weakest(controls []control) *control {
 	var least *control
 	for i := range controls {

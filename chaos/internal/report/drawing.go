@@ -13,7 +13,7 @@ import (
 // everything else that is text is escaped here.
 type drawing struct{ b strings.Builder }
 
-// newDrawing begins a picture that readers who can't see it hear as label.
+// newDrawing begins a picture. Screen readers read its label.
 func newDrawing(width, height float64, label string) *drawing {
 	d := &drawing{}
 	fmt.Fprintf(&d.b, `<svg viewBox="0 0 %s %s" role="img" aria-label="%s" xmlns="http://www.w3.org/2000/svg">`,
@@ -44,7 +44,7 @@ func (d *drawing) line(class string, x1, y1, x2, y2 float64) {
 	fmt.Fprintf(&d.b, `<path class="%s" d="M%s %sL%s %s"/>`, class, number(x1), number(y1), number(x2), number(y2))
 }
 
-// path draws a path that was put together by steps, area or dots.
+// path draws a path.
 func (d *drawing) path(class, data, title string) {
 	if data == "" {
 		return
@@ -67,7 +67,7 @@ func (d *drawing) end(element, title string) {
 	fmt.Fprintf(&d.b, `><title>%s</title></%s>`, html.EscapeString(cut(title)), element)
 }
 
-// Where a text stands in relation to its x.
+// Anchors of a text at its x.
 const (
 	start  = "start"
 	middle = "middle"
@@ -91,7 +91,7 @@ func number(x float64) string { return strconv.FormatFloat(math.Round(x*10)/10, 
 // maxText bounds a text that comes from a run, in bytes.
 const maxText = 400
 
-// cut shortens a text that came from anywhere.
+// cut shortens a text.
 func cut(text string) string {
 	if len(text) <= maxText {
 		return text

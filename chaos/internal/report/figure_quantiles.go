@@ -17,7 +17,7 @@ type timing struct {
 	Figure   template.HTML // of both
 }
 
-// timingsOf returns those of each scenario under faults, and of all without.
+// timingsOf returns the timings of each scenario with faults, and of all without.
 func timingsOf(suite *result.Suite) []timing {
 	calm := "without faults"
 	runs := map[string][]result.Run{}
@@ -68,7 +68,7 @@ func drawQuantiles(t timing, longest time.Duration) template.HTML {
 		class := []string{"latency", "handover"}[i]
 		d.rect(class, x.at(log(q.P50)), y, max(2, x.at(log(q.P99))-x.at(log(q.P50))), 7, "from p50 to p99")
 		d.rect(class, x.at(log(q.P90))-0.5, y-2, 1.5, 11, "p90")
-		d.circle(class, x.at(log(q.Max)), y+3.5, 3, "the longest")
+		d.circle(class, x.at(log(q.Max)), y+3.5, 3, "the maximum")
 	}
 	return d.done()
 }

@@ -11,12 +11,12 @@ const (
 	smallHeight = 74
 )
 
-// leastDebt is the least share of a small multiple's height that what is below
-// zero gets, so that it can be seen.
+// leastDebt is the least share of a small multiple's height that a level below zero gets, so
+// that it can be seen.
 const leastDebt = 0.18
 
-// drawSmall draws the levels of all resources of a run over its time, red below
-// zero. There is no axis, and what is little below zero is drawn larger.
+// drawSmall draws the levels of all resources of a run over its time, red below zero. There
+// is no axis, and a level little below zero is drawn larger.
 func drawSmall(label string, levels []level, from, to int64) template.HTML {
 	levels = slices.Clone(levels)
 	d := newDrawing(smallWidth, smallHeight, label)
@@ -46,7 +46,7 @@ func drawSmall(label string, levels []level, from, to int64) template.HTML {
 	return d.done()
 }
 
-// stretched is the level with what is below zero made larger.
+// stretched is the level with its part below zero enlarged.
 func (l level) stretched(factor float64) level {
 	changes := slices.Clone(l.changes)
 	for i, c := range changes {

@@ -11,12 +11,12 @@ import (
 // tokens is what happened to the fence of a resource over time.
 type tokens struct {
 	claims     []history.Event // that moved it, in order
-	writes     []change        // a token that something was written under
+	writes     []change        // the token of each write
 	rejections []history.Event
 }
 
-// tokensOf reads them of a run under the framework.
-func tokensOf(t *told, resource string) tokens {
+// tokensOf reads the tokens of a run under the framework.
+func tokensOf(t *trace, resource string) tokens {
 	var out tokens
 	for _, e := range t.events {
 		if e.Resource != resource {
@@ -81,7 +81,7 @@ func drawTokens(label string, t tokens, from, to int64) template.HTML {
 	return d.done()
 }
 
-// scale has all tokens in it.
+// scale is the scale of all tokens.
 func (t tokens) scale() scale {
 	low, high := int64(-1), int64(0)
 	see := func(token int64) {

@@ -44,18 +44,18 @@ func TestScale_MapsAndTicks(t *testing.T) {
 	require.InDelta(t, 7, scale{3, 3, 7, 9}.at(3), 1e-9)
 }
 
-func TestDrawScene_ShowsLanesFaultsAndRejections(t *testing.T) {
+func TestDrawTimeline_ShowsTracksFaultsAndRejections(t *testing.T) {
 	t.Parallel()
 	line := &timeline{
 		resource: "r", from: 0, to: 1000, bands: []band{{span{from: 100, to: 300}, "stop etcd"}, {span{from: 2000, to: 3000}, "later"}},
-		lanes: []*lane{{
+		tracks: []*track{{
 			process: "w0", waiting: []span{{from: 0, to: 50}}, holding: []span{{50, 500, 77}}, fenced: []span{{500, 700, 77}}, both: []span{{from: 800, to: 900}},
 			down: []span{{from: 900, to: 1000}}, bands: []band{{span{from: 200, to: 600}, "pause w0"}, {span{from: 10, to: 90}, "cut w0 off"}}, crosses: []cross{{700, 77, 88}, {701, 77, 88}, {2000, 1, 2}},
 		}},
 	}
-	out := string(drawScene(scene{label: "l", timeline: line, level: level{initial: 3, changes: []change{{400, -2}}}, measure: "stock", marks: []mark{{1, "w0", 50}, {2, "w0", 52}, {3, "w9", 60}}, x: scale{0, 1000, sceneLeft, sceneWidth - 8}}))
+	out := string(drawTimeline(timelineView{label: "l", timeline: line, level: level{initial: 3, changes: []change{{400, -2}}}, measure: "stock", marks: []mark{{1, "w0", 50}, {2, "w0", 52}, {3, "w9", 60}}, x: scale{0, 1000, timelineLeft, timelineWidth - 8}}))
 	for what, n := range map[string]int{
-		`class="waiting"`: 1, `class="holding"`: 1, `class="fenced"`: 1, `class="both"`: 1, `class="down"`: 1, `class="stopped"`: 1, `class="cut"`: 1,
+		`class="waiting"`: 1, `class="holding"`: 1, `class="fenced"`: 1, `class="both"`: 1, `class="down"`: 1, `class="paused"`: 1, `class="cut"`: 1,
 		`class="shared"`: 1, `class="rejected"`: 1, `class="mark"`: 2, `class="debt"`: 1, `class="level"`: 1, ">77</text>": 2, "stop etcd, 0</title>": 0,
 		"holds for 0 µs, token 77": 1, "rejected: token 77, since 88 has claimed": 1, ">2 below zero</text>": 1, ">stop etcd</text>": 1,
 	} {
@@ -65,14 +65,14 @@ func TestDrawScene_ShowsLanesFaultsAndRejections(t *testing.T) {
 	require.Contains(t, out, `<circle class="mark" cx="50" cy="30" r="7.5"/>`)
 }
 
-func TestScene_LanesWithMarksAreNeverLeftOut(t *testing.T) {
+func TestTimelineView_TracksWithMarksAreNeverLeftOut(t *testing.T) {
 	t.Parallel()
-	s := scene{timeline: &timeline{}, marks: []mark{{1, "l", 0}, {2, "l", 0}, {3, "c", 0}}}
+	s := timelineView{timeline: &timeline{}, marks: []mark{{1, "l", 0}, {2, "l", 0}, {3, "c", 0}}}
 	for _, name := range "abcdefghijkl" {
-		s.timeline.lanes = append(s.timeline.lanes, &lane{process: string(name)})
+		s.timeline.tracks = append(s.timeline.tracks, &track{process: string(name)})
 	}
 	var names string
-	for _, l := range s.lanes() {
+	for _, l := range s.tracks() {
 		names += l.process
 	}
 	require.Equal(t, "abcdefgl", names)
@@ -92,7 +92,7 @@ func TestDrawSmall_EnlargesALittleDebt(t *testing.T) {
 
 func TestTokensOf_ReadsTheFence(t *testing.T) {
 	t.Parallel()
-	run := &told{events: []history.Event{
+	run := &trace{events: []history.Event{
 		of(1, history.Claimed, "w0", 5), of(2, history.Claimed, "w1", 9), of(3, history.Claimed, "w0", 5), {At: 3, Kind: history.Claimed, Resource: "other", Token: 99},
 		{At: 4, Kind: history.Rejected, Process: "w0", Resource: "r", Token: 5, Current: 9, Reason: "stale"}, {At: 5, Kind: history.OK, Op: "1"},
 	}, observed: &observe.Observation{Effects: []observe.Effect{{Op: "1", Resource: "r", Token: 9}, {Op: "1", Resource: "other", Token: 9}, {Op: "1", Resource: "r"}}}}

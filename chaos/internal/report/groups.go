@@ -22,16 +22,16 @@ type sideBySide struct {
 
 // cell is one group's run.
 type cell struct {
-	Title  string
-	Figure template.HTML // empty if there is nothing to draw
-	Words  string        // what became of it
-	Class  string        // ok, bad, expected, nothing
+	Title   string
+	Figure  template.HTML // empty if there is nothing to draw
+	Summary string        // what became of it
+	Class   string        // ok, bad, broke, green, nothing
 }
 
 // maxRows bounds the scenarios that are drawn.
 const maxRows = 60
 
-// rowsOf puts the groups of each scenario side by side, the one of the story first.
+// rowsOf puts the groups of each scenario side by side, the example's scenario first.
 func rowsOf(suite *result.Suite, load loader, first string) ([]sideBySide, error) {
 	var rows []sideBySide
 	for _, scenario := range scenarios(suite, first) {
@@ -48,7 +48,7 @@ func rowsOf(suite *result.Suite, load loader, first string) ([]sideBySide, error
 	return rows, nil
 }
 
-// scenarios are the names of those that ran, in the order of the suite, but one first.
+// scenarios are the names of the scenarios that ran, first ahead of the others.
 func scenarios(suite *result.Suite, first string) []string {
 	var names []string
 	for _, s := range suite.Scenarios {
@@ -72,8 +72,8 @@ func scenarios(suite *result.Suite, first string) []string {
 	return out
 }
 
-// oneSeed returns the runs of a scenario under faults by the one seed that shows
-// most: a violation of the framework, else the most controls that broke.
+// oneSeed returns the runs of a scenario with faults and the most instructive seed: one with
+// a violation of the framework, or else with the most controls that broke.
 func oneSeed(suite *result.Suite, scenario string) []*result.Run {
 	bySeed := map[uint64][]*result.Run{}
 	for i := range suite.Runs {
@@ -123,7 +123,7 @@ func rowOf(suite *result.Suite, load loader, runs []*result.Run) (sideBySide, er
 	all := make([]drawn, len(runs))
 	scarce := false
 	for i, run := range runs {
-		t, err := load.tell(run)
+		t, err := load.trace(run)
 		if err != nil {
 			return row, err
 		}
@@ -136,13 +136,13 @@ func rowOf(suite *result.Suite, load loader, runs []*result.Run) (sideBySide, er
 	}
 	row.Measure = measureOf(scarce)
 	for i, run := range runs {
-		c := cell{Title: title(suite, run.Group), Words: words(run), Class: class(run)}
+		c := cell{Title: title(suite, run.Group), Summary: summary(run), Class: class(run)}
 		levels := all[i].balance
 		if scarce {
 			levels = all[i].left
 		}
 		if len(levels) > 0 {
-			c.Figure = drawSmall(fmt.Sprintf("%s, %s: %s", row.Scenario, c.Title, c.Words), levels, all[i].from, all[i].to)
+			c.Figure = drawSmall(fmt.Sprintf("%s, %s: %s", row.Scenario, c.Title, c.Summary), levels, all[i].from, all[i].to)
 		}
 		row.Cells = append(row.Cells, c)
 	}
@@ -150,7 +150,7 @@ func rowOf(suite *result.Suite, load loader, runs []*result.Run) (sideBySide, er
 }
 
 // words is what became of a run, in a few words.
-func words(r *result.Run) string {
+func summary(r *result.Run) string {
 	if r.Verdict == result.Inconclusive {
 		return "inconclusive"
 	}
@@ -176,7 +176,7 @@ func words(r *result.Run) string {
 	return strings.Join(parts, ", ")
 }
 
-// class tells good from bad: a control that breaks does as expected.
+// class is the CSS class of a run: a control that breaks is as expected.
 func class(r *result.Run) string {
 	switch {
 	case r.Verdict == result.Inconclusive:

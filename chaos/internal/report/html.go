@@ -22,10 +22,10 @@ var page = template.Must(template.New("page.html").Funcs(template.FuncMap{
 	"thousands": thousands, "seconds": seconds, "percent": percent, "cut": cut,
 }).ParseFS(files, "page/*.html"))
 
-// HTML writes the report of a suite that was judged, as one page. load reads what
-// was kept of a run, as result.Load does: one run at a time, and not all runs; one
-// that it says is not there (fs.ErrNotExist) is left out of the figures. It fails
-// if load does in another way, or w.
+// HTML writes the report of a judged suite as one page. load reads the files of a run, as
+// result.Load does; HTML calls it for one run at a time, and not for all runs. A run for
+// which load returns fs.ErrNotExist is left out of the figures. HTML fails if load fails
+// otherwise, or if w does.
 func HTML(w io.Writer, suite *result.Suite, load func(*result.Run) ([]history.Event, *observe.Observation, error)) error {
 	p, err := pageOf(suite, load)
 	if err != nil {
@@ -41,8 +41,8 @@ func HTML(w io.Writer, suite *result.Suite, load func(*result.Run) ([]history.Ev
 	return nil
 }
 
-// visible replaces what has no place in a text: control characters, and those that
-// make text run backwards. Bytes that are no text come as utf8.RuneError.
+// visible replaces control characters, and those that reverse the direction of text. Invalid
+// bytes come as utf8.RuneError.
 func visible(r rune) rune {
 	switch {
 	case r < ' ' && r != '\n', r >= 0x7f && r < 0xa0, r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069:
@@ -58,13 +58,13 @@ type content struct {
 	Fenced    result.Totals
 	Tiles     []tile
 	Rows      []sideBySide
-	Story     *story
+	Example   *example
 	Tokens    template.HTML
 	Props     []*property
 	Timings   []timing
 	Controls  []control
 	Schedules []*schedule
-	More      int // runs that are not listed
+	More      int // number of runs that are not listed
 	Versions  []string
 	Limits    []string
 }
@@ -78,13 +78,13 @@ func pageOf(suite *result.Suite, load loader) (*content, error) {
 		return nil, fmt.Errorf("report: %w", err)
 	}
 	p := &content{Style: template.CSS(style), Suite: suite, Fenced: fencedTotals(suite), Props: propertiesOf(suite), Timings: timingsOf(suite), Controls: controlsOf(suite)}
-	if p.Story, err = storyOf(suite, load); err != nil {
+	if p.Example, err = exampleOf(suite, load); err != nil {
 		return nil, err
 	}
 	first := ""
-	if p.Story != nil {
-		first = p.Story.Scenario
-		p.Tokens = p.Story.tokens()
+	if p.Example != nil {
+		first = p.Example.Scenario
+		p.Tokens = p.Example.tokens()
 	}
 	if p.Rows, err = rowsOf(suite, load, first); err != nil {
 		return nil, err
@@ -119,29 +119,29 @@ func tilesOf(fenced result.Totals, controls []control) []tile {
 	tiles := []tile{
 		{thousands(fenced.Violated), "runs violated of " + thousands(fenced.Runs), class(fenced.Violated > 0)},
 		{thousands(fenced.Counts.Oversold) + " / " + thousands(fenced.Counts.Lost), "units oversold / updates lost, with the fence", class(fenced.Counts.Oversold+fenced.Counts.Lost > 0)},
-		{thousands(oversold) + " / " + thousands(lost), "units oversold / updates lost, by the controls", "broke"},
+		{thousands(oversold) + " / " + thousands(lost), "units oversold / updates lost, with the controls", "broke"},
 		{fmt.Sprintf("%d of %d", broke, len(controls)), "controls broke", class(broke < len(controls) || broke == 0)},
 		{thousands(fenced.Counts.Operations), "operations", ""},
-		{thousands(fenced.Counts.Faults), "faults struck", ""},
-		{thousands(fenced.Counts.Rejections), "late writers rejected", ""},
+		{thousands(fenced.Counts.Faults), "faults injected", ""},
+		{thousands(fenced.Counts.Rejections), "grants rejected", ""},
 	}
 	if unknown := fenced.Counts.Unknown; unknown > 0 {
-		tiles = append(tiles, tile{thousands(unknown), "answers never reached their callers; the checks look whether each took effect once or not at all", ""})
+		tiles = append(tiles, tile{thousands(unknown), "operations with an unknown outcome; the checks find whether each took effect once or not at all", ""})
 	}
 	return tiles
 }
 
-// tokens draws the fence of the story's resource.
-func (s *story) tokens() template.HTML {
+// tokens draws the fence of the example's resource.
+func (s *example) tokens() template.HTML {
 	from, to := bounds(s.fenced.events)
-	t := tokensOf(s.fenced, s.turn.resource)
+	t := tokensOf(s.fenced, s.takeover.resource)
 	if len(t.claims) == 0 {
 		return ""
 	}
-	return drawTokens(fmt.Sprintf("Tokens of %s over time: %d claims, %d rejections", s.turn.resource, len(t.claims), len(t.rejections)), t, from, to)
+	return drawTokens(fmt.Sprintf("Tokens of %s over time: %d claims, %d rejections", s.takeover.resource, len(t.claims), len(t.rejections)), t, from, to)
 }
 
-// Mark is a sign for those who can't tell the verdict's color.
+// Mark is a sign for readers who can't see the verdict's color.
 func (p *content) Mark() string {
 	switch p.Suite.Verdict {
 	case result.Pass:

@@ -110,11 +110,11 @@ func TestHTML_RefersToNothingOutside(t *testing.T) {
 		require.True(t, ids[attr(n, "aria-labelledby")])
 	}
 	for _, n := range find(root, element("svg")) {
-		require.True(t, attr(n, "aria-hidden") == "true" || attr(n, "role") == "img" && attr(n, "aria-label") != "", "a figure without words")
+		require.True(t, attr(n, "aria-hidden") == "true" || attr(n, "role") == "img" && attr(n, "aria-label") != "", "a figure without a label")
 	}
 }
 
-func TestHTML_TellsTheStory(t *testing.T) {
+func TestHTML_ShowsAnExampleRun(t *testing.T) {
 	t.Parallel()
 	_, root := render(t, realisticOnce())
 	sentence := find(root, withClass("sentence"))
@@ -124,31 +124,31 @@ func TestHTML_TellsTheStory(t *testing.T) {
 	for _, h := range find(root, element("h2")) {
 		headings = append(headings, textOf(h))
 	}
-	require.Equal(t, []string{"Side by side, under the same faults", "One run, told", "Properties", "Tokens over time", "How long it took", "Controls",
-		"Seeds and schedules", "What this does not show"}, headings)
+	require.Equal(t, []string{"Side by side, under the same faults", "One run as an example", "Properties", "Tokens over time", "How long it took", "Controls",
+		"Seeds and schedules", "What this does not prove"}, headings)
 
 	panels := find(root, withClass("panel"))
 	require.Len(t, panels, 2)
 	fenced, control := panels[0], panels[1]
-	require.Regexp(t, `^w1 holds sku/1 with token \d+\.w1 stands still for 3\.00 s\.w\d takes over and claims with token \d+\.w1 goes on and wants to write\. Rejected \(✕\): its token \d+ is older than \d+, which has claimed\.$`,
+	require.Regexp(t, `^w1 holds sku/1 with token \d+\.w1 is paused for 3\.00 s\.w\d takes over and claims with token \d+\.w1 goes on and tries to write\. It is rejected \(✕\): its token \d+ is older than \d+, which has claimed\.$`,
 		textOf(find(fenced, element("ol"))[0]))
-	require.Regexp(t, `^Stock never fell below zero: the least was \d+\.$`, textOf(find(fenced, withClass("outcome"))[0]))
+	require.Regexp(t, `^Stock never fell below zero: the lowest was \d+\.$`, textOf(find(fenced, withClass("outcome"))[0]))
 	require.Len(t, find(fenced, withClass("rejected")), 1)
 	require.NotEmpty(t, find(fenced, withClass("fenced")))
 	require.Empty(t, find(fenced, withClass("debt")))
 	require.Empty(t, find(fenced, withClass("both")))
-	require.Len(t, find(fenced, withClass("stopped")), 1)
+	require.Len(t, find(fenced, withClass("paused")), 1)
 	require.Len(t, find(fenced, withClass("mark")), 4)
 
-	require.Contains(t, textOf(control), "w1 goes on and writes all the same: nothing stops it.")
-	require.Regexp(t, `units sold that were not there\.$`, strings.TrimSpace(textOf(find(control, withClass("outcome"))[0])))
+	require.Contains(t, textOf(control), "w1 goes on and writes: nothing stops it.")
+	require.Regexp(t, `units sold that were not in stock\.$`, strings.TrimSpace(textOf(find(control, withClass("outcome"))[0])))
 	require.NotEmpty(t, find(control, withClass("debt")))
 	require.NotEmpty(t, find(control, withClass("both")))
 	require.Empty(t, find(control, withClass("rejected")))
 
 	rows := find(root, withClass("row"))
 	require.Len(t, rows, 2)
-	require.Contains(t, textOf(rows[0]), "pause-read") // the story's
+	require.Contains(t, textOf(rows[0]), "pause-read") // the example's
 	cells := find(rows[0], withClass("cell"))
 	require.Len(t, cells, 4)
 	require.Contains(t, textOf(cells[0]), "held: 0 oversold, 0 lost")
@@ -175,7 +175,7 @@ func TestHTML_ScrollsWhatIsWide(t *testing.T) {
 func TestTilesOf_NoUnknownAnswers(t *testing.T) {
 	t.Parallel()
 	with := tilesOf(result.Totals{Counts: result.Counts{Unknown: 1}}, nil)
-	require.Contains(t, with[len(with)-1].Name, "answers never reached")
+	require.Contains(t, with[len(with)-1].Name, "operations with an unknown outcome")
 	require.Len(t, tilesOf(result.Totals{}, nil), len(with)-1)
 }
 
@@ -190,8 +190,8 @@ func TestHTML_EscapesWhatComesFromRuns(t *testing.T) {
 	s.add(p)
 	p.group = hostile + "g"
 	s.add(p)
-	for dir := range s.told {
-		t := s.told[dir]
+	for dir := range s.trace {
+		t := s.trace[dir]
 		for i := range t.events {
 			e := &t.events[i]
 			e.Name = strings.ReplaceAll(e.Name, "w1", "w1 "+hostile)
@@ -251,12 +251,12 @@ func TestHTML_DoesWithoutWhatWasNotKept(t *testing.T) {
 	t.Parallel()
 	s := &sample{suite: realisticOnce().suite}
 	_, root := render(t, s)
-	require.True(t, strings.Contains(textOf(root), "No run under the framework and faults was kept whole"))
+	require.True(t, strings.Contains(textOf(root), "There is no run under the framework with faults whose files were kept"))
 	require.Empty(t, find(root, withClass("panel")))
 	require.Len(t, find(root, withClass("cell")), 8)
 
 	_, root = render(t, &sample{suite: &result.Suite{}}) // nothing at all
-	require.True(t, strings.Contains(textOf(root), "Nothing ran under faults."))
+	require.True(t, strings.Contains(textOf(root), "There are no runs with faults."))
 	require.True(t, strings.Contains(textOf(root), "No control ran."))
 	require.True(t, strings.Contains(textOf(root), "Nothing was judged."))
 }

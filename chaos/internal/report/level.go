@@ -18,13 +18,13 @@ type level struct {
 	changes  []change // in the order of their times
 }
 
-// change is what the level is from a time on.
+// change is the level from a time on.
 type change struct {
 	at   int64
 	left int
 }
 
-// lowest is the least that the level ever was.
+// lowest is the lowest level.
 func (l level) lowest() int {
 	low := l.initial
 	for _, c := range l.changes {
@@ -33,9 +33,9 @@ func (l level) lowest() int {
 	return low
 }
 
-// remaining returns what remained of each resource: what there was minus what
-// orders say was sold, in the order in which the operations were answered. One
-// that never was counts from when it began.
+// remaining returns what remained of each resource: the initial stock minus what orders say
+// was sold, in the order in which the operations were answered. An operation without an
+// answer counts from its beginning.
 func remaining(events []history.Event, observed *observe.Observation) []level {
 	when := answered(events)
 	var levels []level
@@ -45,9 +45,9 @@ func remaining(events []history.Event, observed *observe.Observation) []level {
 	return levels
 }
 
-// balance returns what remained of each resource minus what its stock said: 0 as
-// long as every order was taken from stock, and lower by what was sold but put
-// back by somebody who wrote late, or on what was read too early.
+// balance returns what remained of each resource minus its stock column: 0 as long as every
+// order was taken from stock, and lower by what was sold and then overwritten by an
+// operation that wrote late, or decided on an old value.
 func balance(events []history.Event, observed *observe.Observation) []level {
 	when := answered(events)
 	var levels []level
@@ -62,8 +62,8 @@ func balance(events []history.Event, observed *observe.Observation) []level {
 	return levels
 }
 
-// levelOf adds up what the effects on a resource change, given in the order in
-// which they were written, in the order of the times of their operations.
+// levelOf adds up the changes by the effects on a resource. by is called in the order in
+// which the effects were written; the level is in the order of their operations' times.
 func levelOf(resource string, initial int, when map[string]int64, observed *observe.Observation, by func(observe.Effect) int) level {
 	var effects []observe.Effect
 	for _, e := range observed.Effects {
@@ -85,7 +85,7 @@ func levelOf(resource string, initial int, when map[string]int64, observed *obse
 	return l
 }
 
-// answered is when operations were answered, or began if they never were.
+// answered returns when each operation was answered, or began if it never was.
 func answered(events []history.Event) map[string]int64 {
 	when := map[string]int64{}
 	for _, e := range events {
@@ -96,8 +96,8 @@ func answered(events []history.Event) map[string]int64 {
 	return when
 }
 
-// steps is the path of a level, with at most three points for each pixel, and the
-// area of it that is below zero. What comes after the scale's end is left out.
+// steps returns the path of a level, with at most three points for each pixel, and the area
+// below zero. It ends at the scale's end.
 func (l level) steps(x, y scale) (line, debt string) {
 	var p, d strings.Builder
 	zero := number(y.at(0))

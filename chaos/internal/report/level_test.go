@@ -68,10 +68,10 @@ func TestSteps_AreAFewForEachPixel(t *testing.T) {
 func TestScarce_IfStockRunsLow(t *testing.T) {
 	t.Parallel()
 	events, observed := oversold()
-	require.True(t, (&told{events: events, observed: observed}).scarce())
+	require.True(t, (&trace{events: events, observed: observed}).scarce())
 	observed.Stocks[0].Initial = 1000
 	observed.Effects = observed.Effects[:1]
-	require.False(t, (&told{events: events, observed: observed}).scarce())
-	require.Equal(t, 992, (&told{events: events, observed: observed}).levels(true)[0].lowest())
-	require.NotEqual(t, 992, (&told{events: events, observed: observed}).levels(false)[0].lowest())
+	require.False(t, (&trace{events: events, observed: observed}).scarce())
+	require.Equal(t, 992, (&trace{events: events, observed: observed}).levels(true)[0].lowest())
+	require.NotEqual(t, 992, (&trace{events: events, observed: observed}).levels(false)[0].lowest())
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/history"
 )
 
-// markFenced moves what was held after somebody newer had claimed the resource
-// from holding to fenced.
+// markFenced moves the time after a newer holder had claimed the resource from holding to
+// fenced.
 func (t *timeline) markFenced(events []history.Event) {
 	var claims []history.Event
 	for _, e := range events {
@@ -16,7 +16,7 @@ func (t *timeline) markFenced(events []history.Event) {
 			claims = append(claims, e)
 		}
 	}
-	for _, l := range t.lanes {
+	for _, l := range t.tracks {
 		var holding []span
 		for _, h := range l.holding {
 			from := h.to
@@ -40,10 +40,10 @@ func (t *timeline) markFenced(events []history.Event) {
 func (t *timeline) markBoth() {
 	type held struct {
 		span
-		lane *lane
+		track *track
 	}
 	var all []held
-	for _, l := range t.lanes {
+	for _, l := range t.tracks {
 		for _, h := range l.holding {
 			all = append(all, held{h, l})
 		}
@@ -54,18 +54,18 @@ func (t *timeline) markBoth() {
 			if b.from >= a.to {
 				break
 			}
-			if a.lane != b.lane {
+			if a.track != b.track {
 				both := span{from: b.from, to: min(a.to, b.to)}
-				a.lane.both = append(a.lane.both, both)
-				b.lane.both = append(b.lane.both, both)
+				a.track.both = append(a.track.both, both)
+				b.track.both = append(b.track.both, both)
 			}
 		}
 	}
 }
 
-// merged joins what is too small and too close together to be told apart, where
-// tiny is a pixel: at most one span for each pixel is left. A joined span has the
-// token of none.
+// merged joins spans that are too small and too close together to be seen apart, where tiny
+// is a pixel: at most one span for each pixel is left. A joined span of several tokens has
+// none.
 func merged(spans []span, tiny float64) []span {
 	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.from, b.from) })
 	var out []span

@@ -7,12 +7,12 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/result"
 )
 
-// property is what became of one property in all runs under the framework.
+// property is a property's findings in all runs under the framework.
 type property struct {
 	Name, Title                           string
 	Held, Violated, Unchecked, Irrelevant int
 	Class                                 string
-	Detail                                string   // of a run, the first of the worst
+	Detail                                string   // of the first run with the worst finding
 	Examples                              []string // counterexamples with their run, the first few
 
 	rank int // of Detail

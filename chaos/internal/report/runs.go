@@ -7,13 +7,13 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/result"
 )
 
-// schedule is the faults of a scenario by a seed, and what became of the groups.
+// schedule is the faults of a scenario by a seed, and the runs of all groups with it.
 type schedule struct {
 	Scenario string
 	Seed     uint64
 	Faults   bool
 	Steps    []string
-	More     int // steps that are left out
+	More     int // number of steps that are left out
 	Runs     []runLine
 }
 
@@ -23,21 +23,21 @@ type runLine struct {
 	Figures                            string
 }
 
-// What is listed at most.
+// How many runs, and steps of a schedule, are listed at most.
 const (
 	maxRuns  = 2500
 	maxSteps = 40
 )
 
-// schedulesOf lists runs by schedule, those with a verdict other than a pass of
-// the framework's first, and says how many runs are left out.
+// schedulesOf lists runs by schedule, the framework's runs that did not pass first, and
+// returns how many runs are left out.
 func schedulesOf(suite *result.Suite) (all []*schedule, more int) {
 	bySchedule := map[string]*schedule{}
 	listed := 0
-	for _, troubled := range []bool{true, false} {
+	for _, failed := range []bool{true, false} {
 		for i := range suite.Runs {
 			r := &suite.Runs[i]
-			if (r.Group == result.Fenced && r.Verdict != result.Pass) != troubled {
+			if (r.Group == result.Fenced && r.Verdict != result.Pass) != failed {
 				continue
 			}
 			if listed == maxRuns {
@@ -75,7 +75,7 @@ func scheduleOf(r *result.Run) *schedule {
 		s.Steps = append(s.Steps, line)
 	}
 	if len(s.Steps) == 0 {
-		s.Steps = []string{"scripted: see the run's history"}
+		s.Steps = []string{"a script: see the run's history"}
 	}
 	return s
 }

@@ -15,21 +15,21 @@ import (
 )
 
 // sample is a suite made by a small simulation: workers that take a lock with a
-// time to live, read, and write what they decided, while some stand still.
+// time to live, read, and write what they decided, while some are paused.
 type sample struct {
 	suite *result.Suite
-	told  map[string]*told // by Dir
+	trace map[string]*trace // by Dir
 }
 
 func (s *sample) load(run *result.Run) ([]history.Event, *observe.Observation, error) {
-	t := s.told[run.Dir]
+	t := s.trace[run.Dir]
 	if t == nil {
 		return nil, nil, fs.ErrNotExist
 	}
 	return t.events, t.observed, nil
 }
 
-// plan is what one run is about.
+// plan is a run to simulate.
 type plan struct {
 	scenario, group string
 	seed            uint64
@@ -46,22 +46,22 @@ type plan struct {
 type pause struct {
 	worker   int
 	at, long time.Duration
-	struck   time.Duration
+	began    time.Duration
 }
 
 func newSample(command string) *sample {
-	return &sample{told: map[string]*told{}, suite: &result.Suite{
+	return &sample{trace: map[string]*trace{}, suite: &result.Suite{
 		Started: time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC), Took: 312 * time.Second, Command: command,
 		Versions: map[string]string{"go": "go1.26.0", "etcd": "3.7.3", "postgres": "15.14", "redis": "7.0.15", "fencekit": "(devel)"},
 		Scenarios: []result.Scenario{
-			{Name: "pause-read", Family: "pauses", Summary: "A worker is stopped between read and write, for longer than its lock lives."},
-			{Name: "pauses", Family: "pauses", Summary: "Workers are stopped by SIGSTOP for longer than their locks live, at random."},
+			{Name: "pause-read", Family: "pauses", Summary: "A worker is paused between read and write, for longer than its lock's time to live."},
+			{Name: "pauses", Family: "pauses", Summary: "Workers are paused by SIGSTOP for longer than their locks' time to live, at random."},
 		},
 		Groups: []result.Group{
 			{Name: result.Fenced, Title: "Fencekit"},
 			{Name: "redis-setnx", Title: "Redis SET NX PX", Flaw: "The holder stalls past its expiry, and then frees another's lock."},
 			{Name: "redlock", Title: "Redlock of five nodes", Flaw: "The holder stalls past the lock's validity, and nothing checks its write."},
-			{Name: "no-lock", Title: "No lock", Flaw: "Nothing excludes anybody.", RedByDesign: true},
+			{Name: "no-lock", Title: "No lock", Flaw: "Workers don't exclude each other.", RedByDesign: true},
 		},
 	}}
 }
@@ -80,7 +80,7 @@ func (s *sample) add(p plan) *result.Run {
 	run.Group = "simulated" // it has no write-ahead log and no fence of which a fenced run is asked
 	run.Judge(sim.events, sim.observed)
 	run.Group = p.group
-	s.told[run.Dir] = &told{&run, sim.events, &sim.observed}
+	s.trace[run.Dir] = &trace{&run, sim.events, &sim.observed}
 	s.suite.Runs = append(s.suite.Runs, run)
 	return &s.suite.Runs[len(s.suite.Runs)-1]
 }
@@ -110,7 +110,7 @@ type simLock struct {
 
 type simWorker struct {
 	name     string
-	stopped  bool
+	paused   bool
 	resource string
 	op       string
 	token    int64 // it believes to hold under
@@ -134,20 +134,20 @@ func newSimulation(p plan) *simulation {
 	return s
 }
 
-func (s *simulation) tell(e history.Event) {
+func (s *simulation) record(e history.Event) {
 	e.At = int64(time.Hour + s.now)
 	s.events = append(s.events, e)
 }
 
 func (s *simulation) run() {
 	for _, w := range s.workers {
-		s.tell(history.Event{Kind: history.Starts, Process: w.name})
+		s.record(history.Event{Kind: history.Starts, Process: w.name})
 	}
 	s.phase(history.PhaseLoad)
 	reverted := false
 	for ; s.now < s.length || s.atWork(); s.now += s.step {
 		if s.faults {
-			s.strike()
+			s.inject()
 		}
 		if !reverted && s.now > s.length*8/10 {
 			reverted = true
@@ -156,7 +156,7 @@ func (s *simulation) run() {
 		}
 		first := s.random.IntN(len(s.workers))
 		for i := range s.workers {
-			if w := s.workers[(first+i)%len(s.workers)]; !w.stopped {
+			if w := s.workers[(first+i)%len(s.workers)]; !w.paused {
 				s.work(w)
 			}
 		}
@@ -173,23 +173,23 @@ func (s *simulation) atWork() bool {
 }
 
 func (s *simulation) phase(name string) {
-	s.tell(history.Event{Kind: history.Phase, Process: history.Runner, Name: name})
+	s.record(history.Event{Kind: history.Phase, Process: history.Runner, Name: name})
 }
 
-// strike stops workers between read and write, and lets them go on.
-func (s *simulation) strike() {
+// inject pauses workers between read and write, and lets them go on.
+func (s *simulation) inject() {
 	for i := range s.pauses {
 		p := &s.pauses[i]
 		w := s.workers[p.worker]
 		name := "pause " + w.name
 		switch {
-		case p.struck == 0 && s.now >= p.at && w.held && s.now < w.busy:
-			p.struck, w.stopped = s.now, true
-			s.tell(history.Event{Kind: history.Injected, Process: history.Runner, Name: name})
-		case w.stopped && p.struck != 0 && s.now >= p.struck+p.long:
-			w.stopped = false
-			p.struck = time.Hour // over
-			s.tell(history.Event{Kind: history.Reverted, Process: history.Runner, Name: name})
+		case p.began == 0 && s.now >= p.at && w.held && s.now < w.busy:
+			p.began, w.paused = s.now, true
+			s.record(history.Event{Kind: history.Injected, Process: history.Runner, Name: name})
+		case w.paused && p.began != 0 && s.now >= p.began+p.long:
+			w.paused = false
+			p.began = time.Hour // over
+			s.record(history.Event{Kind: history.Reverted, Process: history.Runner, Name: name})
 		}
 	}
 }
@@ -225,7 +225,7 @@ func (s *simulation) invoke(w *simWorker) {
 	s.ops++
 	w.op = fmt.Sprintf("op-%d", s.ops)
 	w.quantity = 1 + s.random.IntN(3)
-	s.tell(history.Event{Kind: history.Invoke, Process: w.name, Op: w.op, Action: "do", Resources: []string{w.resource}})
+	s.record(history.Event{Kind: history.Invoke, Process: w.name, Op: w.op, Action: "do", Resources: []string{w.resource}})
 	if w.held {
 		s.read(w)
 	}
@@ -245,10 +245,10 @@ func (s *simulation) acquire(w *simWorker) {
 	if s.group != result.Fenced {
 		w.token = 0
 	}
-	s.tell(history.Event{Kind: history.Acquired, Process: w.name, Resource: w.resource, Token: w.token})
+	s.record(history.Event{Kind: history.Acquired, Process: w.name, Resource: w.resource, Token: w.token})
 	if s.group == result.Fenced {
 		l.claimed = w.token
-		s.tell(history.Event{Kind: history.Claimed, Process: w.name, Resource: w.resource, Token: w.token})
+		s.record(history.Event{Kind: history.Claimed, Process: w.name, Resource: w.resource, Token: w.token})
 	}
 	s.read(w)
 }
@@ -267,7 +267,7 @@ func (s *simulation) write(w *simWorker) {
 	end := history.Event{Kind: history.OK, Process: w.name, Op: w.op}
 	switch {
 	case s.group == result.Fenced && w.token < l.claimed:
-		s.tell(history.Event{Kind: history.Rejected, Process: w.name, Resource: w.resource, Token: w.token, Current: l.claimed, Reason: "stale", Stage: "seal"})
+		s.record(history.Event{Kind: history.Rejected, Process: w.name, Resource: w.resource, Token: w.token, Current: l.claimed, Reason: "stale", Stage: "seal"})
 		end.Kind, end.Class, end.Error = history.Fail, "stale token", "superseded"
 		w.held = false
 	case w.seen < w.quantity:
@@ -279,7 +279,7 @@ func (s *simulation) write(w *simWorker) {
 			Order: int64(len(s.observed.Effects) + 1), Op: w.op, Resource: w.resource, Token: w.token, Quantity: w.quantity, Seen: w.seen,
 		})
 	}
-	s.tell(end)
+	s.record(end)
 	w.op = ""
 	if w.keep--; w.held && w.keep <= 0 {
 		s.release(w)
@@ -292,7 +292,7 @@ func (s *simulation) release(w *simWorker) {
 		s.keyGone(w.resource, l)
 		l.owner = nil
 	}
-	s.tell(history.Event{Kind: history.Released, Process: w.name, Resource: w.resource, Token: w.token})
+	s.record(history.Event{Kind: history.Released, Process: w.name, Resource: w.resource, Token: w.token})
 }
 
 // Both are made once: tests only read them.

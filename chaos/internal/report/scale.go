@@ -17,18 +17,18 @@ func (s scale) at(value float64) float64 {
 	return s.fromPixel + (value-s.fromValue)/(s.toValue-s.fromValue)*(s.toPixel-s.fromPixel)
 }
 
-// within is at, kept inside of the picture.
+// within is at, limited to the picture.
 func (s scale) within(value float64) float64 {
 	low, high := min(s.fromValue, s.toValue), max(s.fromValue, s.toValue)
 	return s.at(min(max(value, low), high))
 }
 
-// perPixel is how much of the value a pixel stands for.
+// perPixel is the value of a pixel.
 func (s scale) perPixel() float64 {
 	return math.Abs((s.toValue - s.fromValue) / (s.toPixel - s.fromPixel))
 }
 
-// ticks are round values within the scale, about so many.
+// ticks are round values on the scale, about that many.
 func (s scale) ticks(about int) []float64 {
 	width := s.toValue - s.fromValue
 	if width <= 0 || about < 1 {

@@ -60,7 +60,7 @@ func TestRowsOf_OneSeedThatShowsMost(t *testing.T) {
 	require.Equal(t, uint64(3), rows[0].Seed)
 	var cells []string
 	for _, c := range rows[0].Cells {
-		cells = append(cells, c.Title+" "+c.Class+": "+c.Words)
+		cells = append(cells, c.Title+" "+c.Class+": "+c.Summary)
 	}
 	require.Equal(t, []string{"fenced ok: held: 0 oversold, 0 lost", "a nothing: inconclusive", "z green: not broken by this seed", "b broke: broke I2"}, cells)
 
@@ -71,7 +71,7 @@ func TestRowsOf_OneSeedThatShowsMost(t *testing.T) {
 	require.Equal(t, "bad", rows[0].Cells[0].Class)
 }
 
-func TestScenarios_TheStorysFirst(t *testing.T) {
+func TestScenarios_TheExamplesFirst(t *testing.T) {
 	t.Parallel()
 	suite := &result.Suite{
 		Scenarios: []result.Scenario{{Name: "c"}, {Name: "not run"}, {Name: "a"}},
@@ -81,14 +81,14 @@ func TestScenarios_TheStorysFirst(t *testing.T) {
 	require.Equal(t, []string{"c", "a", "x", "b"}, scenarios(suite, ""))
 }
 
-func TestWords_OfARun(t *testing.T) {
+func TestSummary_OfARun(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, "1,200 oversold, 1 update lost", words(&result.Run{Group: result.Fenced, Verdict: result.Violated, Counts: result.Counts{Oversold: 1200, Lost: 1}}))
+	require.Equal(t, "1,200 oversold, 1 update lost", summary(&result.Run{Group: result.Fenced, Verdict: result.Violated, Counts: result.Counts{Oversold: 1200, Lost: 1}}))
 	hung := &result.Run{Group: "a", Verdict: result.Violated, Breaks: []string{"I9"}, Findings: []check.Finding{{Property: "I9", Status: check.Violated}, {Property: "I3", Status: check.Held}}}
-	require.Equal(t, "broke I9", words(hung))
+	require.Equal(t, "broke I9", summary(hung))
 	require.Equal(t, "broke", class(hung))
 	hung.Breaks = check.OfData()
-	require.Equal(t, "not broken: violated in I9 alone", words(hung))
+	require.Equal(t, "not broken: violated in I9 alone", summary(hung))
 	require.Equal(t, "nothing", class(hung))
 }
 
@@ -141,7 +141,7 @@ func TestSchedulesOf_WhatFailedFirst(t *testing.T) {
 	require.Zero(t, more)
 	require.Len(t, all, 3)
 	require.Equal(t, "b", all[0].Scenario)
-	require.Equal(t, []string{"scripted: see the run's history"}, all[0].Steps)
+	require.Equal(t, []string{"a script: see the run's history"}, all[0].Steps)
 	require.Equal(t, "gap", all[0].Runs[0].Reason)
 	require.Equal(t, []string{"1.00 s pause w1 for 2.00 s", "3.00 s kill w2"}, all[1].Steps)
 	require.Len(t, all[1].Runs, 2)
@@ -150,7 +150,7 @@ func TestSchedulesOf_WhatFailedFirst(t *testing.T) {
 	require.False(t, all[2].Faults)
 }
 
-func TestWriting_NumbersAndTimes(t *testing.T) {
+func TestFormat_NumbersAndTimes(t *testing.T) {
 	t.Parallel()
 	for want, got := range map[string]string{
 		"0": thousands(0), "999": thousands(999), "1,000": thousands(1000), "−1,234,567": thousands(-1234567),

@@ -9,23 +9,22 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// timeline is what worker processes did with one resource, and what was done to
-// them.
+// timeline is what worker processes did with one resource, and the faults meanwhile.
 type timeline struct {
 	resource string
 	from, to int64 // ns of the run's clock: the load
-	lanes    []*lane
-	bands    []band // faults of what they all use
+	tracks   []*track
+	bands    []band // faults of servers that all use
 }
 
-// lane is one worker process.
-type lane struct {
+// track is one worker process.
+type track struct {
 	process string
-	waiting []span // an operation on the resource is under way, and the lock is somebody else's
+	waiting []span // it has an operation on the resource, and not the lock
 	holding []span // it holds the lock, as far as it knows
-	fenced  []span // it believes so, and somebody newer has claimed the resource
+	fenced  []span // it believes so, and a newer holder has claimed the resource
 	both    []span // of a control: it and another one hold the lock
-	down    []span // the process isn't there
+	down    []span // the process has ended
 	bands   []band // faults of this process
 	crosses []cross
 }
@@ -33,7 +32,7 @@ type lane struct {
 // span is a time, and the token that it was under.
 type span struct{ from, to, token int64 }
 
-// band is a fault, from its strike until it was reverted.
+// band is a fault, from its injection until it was reverted.
 type band struct {
 	span
 	name string
@@ -48,22 +47,22 @@ func (b band) kind() string {
 	return kind
 }
 
-// stands reports whether the fault makes a process stand still.
-func (b band) stands() bool {
+// pauses reports whether the fault pauses a process.
+func (b band) pauses() bool {
 	kind := b.kind()
 	return strings.HasPrefix(kind, "pause") || strings.HasPrefix(kind, "stop")
 }
 
-// timelineOf reads a history, whose events are in the order of their times.
+// timelineOf makes a timeline of events in the order of their times.
 func timelineOf(events []history.Event, resource string) *timeline {
-	r := &reader{timeline: &timeline{resource: resource}, lanes: map[string]*laneReader{}}
+	r := &reader{timeline: &timeline{resource: resource}, tracks: map[string]*trackReader{}}
 	if len(events) == 0 {
 		return r.timeline
 	}
 	r.timeline.from, r.timeline.to = bounds(events)
 	for _, e := range events {
 		if e.Process != history.Runner && (e.Kind == history.Invoke || e.Kind == history.Starts) {
-			r.lane(e.Process)
+			r.track(e.Process)
 		}
 	}
 	for _, e := range events {
@@ -87,27 +86,27 @@ func bounds(events []history.Event) (from, to int64) {
 	return from, to
 }
 
-// reader makes a timeline of events.
+// reader reads events into a timeline.
 type reader struct {
 	timeline *timeline
-	lanes    map[string]*laneReader
-	struck   []band // and not reverted yet
+	tracks   map[string]*trackReader
+	injected []band // and not reverted yet
 }
 
-// laneReader is what is known of a process so far.
-type laneReader struct {
-	lane  *lane
+// trackReader reads the events of one process.
+type trackReader struct {
+	track *track
 	open  map[string]bool // operations on the resource
-	since int64           // waits since then; 0 if it doesn't
+	since int64           // since when it waits; 0 if it doesn't
 	held  span            // the grant that it holds; from is 0 if none
-	gone  int64           // ended then; 0 if it runs
+	gone  int64           // when it ended; 0 if it runs
 }
 
-func (r *reader) lane(process string) *laneReader {
-	l := r.lanes[process]
+func (r *reader) track(process string) *trackReader {
+	l := r.tracks[process]
 	if l == nil {
-		l = &laneReader{lane: &lane{process: process}, open: map[string]bool{}}
-		r.lanes[process] = l
+		l = &trackReader{track: &track{process: process}, open: map[string]bool{}}
+		r.tracks[process] = l
 	}
 	return l
 }
@@ -115,13 +114,13 @@ func (r *reader) lane(process string) *laneReader {
 func (r *reader) take(e history.Event) {
 	switch e.Kind {
 	case history.Injected:
-		r.struck = append(r.struck, band{span{from: e.At}, e.Name})
+		r.injected = append(r.injected, band{span{from: e.At}, e.Name})
 		return
 	case history.Reverted:
 		r.revert(e)
 		return
 	}
-	l := r.lanes[e.Process]
+	l := r.tracks[e.Process]
 	if l == nil {
 		return
 	}
@@ -130,28 +129,28 @@ func (r *reader) take(e history.Event) {
 
 // revert ends the first fault of that name.
 func (r *reader) revert(e history.Event) {
-	i := slices.IndexFunc(r.struck, func(b band) bool { return b.name == e.Name })
+	i := slices.IndexFunc(r.injected, func(b band) bool { return b.name == e.Name })
 	if i < 0 {
 		return
 	}
-	b := r.struck[i]
-	r.struck = slices.Delete(r.struck, i, i+1)
+	b := r.injected[i]
+	r.injected = slices.Delete(r.injected, i, i+1)
 	b.to = e.At
 	r.put(b)
 }
 
-// put adds a fault to the lane of the process that its name names, else to all.
+// put adds a fault to the track of the process that its name has, else to the whole timeline.
 func (r *reader) put(b band) {
 	for _, word := range strings.Fields(b.name) {
-		if l := r.lanes[strings.Trim(word, ",:;")]; l != nil {
-			l.lane.bands = append(l.lane.bands, b)
+		if l := r.tracks[strings.Trim(word, ",:;")]; l != nil {
+			l.track.bands = append(l.track.bands, b)
 			return
 		}
 	}
 	r.timeline.bands = append(r.timeline.bands, b)
 }
 
-func (l *laneReader) take(e history.Event, resource string) {
+func (l *trackReader) take(e history.Event, resource string) {
 	switch e.Kind {
 	case history.Invoke:
 		if slices.Contains(e.Resources, resource) {
@@ -163,7 +162,7 @@ func (l *laneReader) take(e history.Event, resource string) {
 			l.waited(e.At)
 		}
 	case history.Starts:
-		l.lane.down = addSpan(l.lane.down, span{l.gone, e.At, 0})
+		l.track.down = addSpan(l.track.down, span{l.gone, e.At, 0})
 		l.gone = 0
 	case history.Ends:
 		l.release(e.At)
@@ -177,8 +176,8 @@ func (l *laneReader) take(e history.Event, resource string) {
 	}
 }
 
-// grant takes what happened to a grant of the resource.
-func (l *laneReader) grant(e history.Event) {
+// grant takes an event of a grant of the resource.
+func (l *trackReader) grant(e history.Event) {
 	switch e.Kind {
 	case history.Acquired, history.Claimed:
 		l.waited(e.At)
@@ -188,7 +187,7 @@ func (l *laneReader) grant(e history.Event) {
 		}
 	case history.Rejected:
 		if e.Reason == string(storage.ReasonStale) || e.Reason == string(storage.ReasonTokensWentBack) {
-			l.lane.crosses = append(l.lane.crosses, cross{e.At, e.Token, e.Current})
+			l.track.crosses = append(l.track.crosses, cross{e.At, e.Token, e.Current})
 		}
 		if l.held.token == e.Token {
 			l.release(e.At)
@@ -200,24 +199,24 @@ func (l *laneReader) grant(e history.Event) {
 	}
 }
 
-func (l *laneReader) wait(at int64) {
+func (l *trackReader) wait(at int64) {
 	if l.held.from == 0 && l.since == 0 {
 		l.since = at
 	}
 }
 
-func (l *laneReader) waited(at int64) {
+func (l *trackReader) waited(at int64) {
 	if l.since != 0 {
-		l.lane.waiting = append(l.lane.waiting, span{from: l.since, to: at})
+		l.track.waiting = append(l.track.waiting, span{from: l.since, to: at})
 	}
 	l.since = 0
 }
 
-func (l *laneReader) release(at int64) {
+func (l *trackReader) release(at int64) {
 	if l.held.from == 0 {
 		return
 	}
-	l.lane.holding = append(l.lane.holding, span{l.held.from, at, l.held.token})
+	l.track.holding = append(l.track.holding, span{l.held.from, at, l.held.token})
 	l.held = span{}
 	if len(l.open) > 0 {
 		l.since = at
@@ -231,19 +230,19 @@ func addSpan(spans []span, s span) []span {
 	return append(spans, s)
 }
 
-// finish ends what has not ended when the history does, and sorts the lanes.
+// finish ends what is still open at the end of the history, and sorts the tracks.
 func (r *reader) finish(at int64) {
-	for _, b := range r.struck {
+	for _, b := range r.injected {
 		b.to = at
 		r.put(b)
 	}
-	for _, l := range r.lanes {
+	for _, l := range r.tracks {
 		l.release(at)
 		l.waited(at)
-		l.lane.down = addSpan(l.lane.down, span{l.gone, at, 0})
-		r.timeline.lanes = append(r.timeline.lanes, l.lane)
+		l.track.down = addSpan(l.track.down, span{l.gone, at, 0})
+		r.timeline.tracks = append(r.timeline.tracks, l.track)
 	}
-	slices.SortFunc(r.timeline.lanes, func(a, b *lane) int { // w2 before w10
+	slices.SortFunc(r.timeline.tracks, func(a, b *track) int { // w2 before w10
 		return cmp.Or(cmp.Compare(len(a.process), len(b.process)), cmp.Compare(a.process, b.process))
 	})
 }

@@ -46,19 +46,19 @@ func TestTimelineOf_ReadsWhoWaitedAndHeld(t *testing.T) {
 	}, "r")
 	require.Equal(t, int64(5), line.from)
 	require.Equal(t, int64(70), line.to)
-	require.Len(t, line.lanes, 2)
-	require.Equal(t, &lane{
+	require.Len(t, line.tracks, 2)
+	require.Equal(t, &track{
 		process: "w2", waiting: []span{{from: 30, to: 40}, {from: 66, to: 80}}, holding: []span{{40, 45, 9}}, down: []span{{from: 55, to: 65}},
-	}, line.lanes[0])
-	require.Equal(t, &lane{
+	}, line.tracks[0])
+	require.Equal(t, &track{
 		process: "w10", waiting: []span{{from: 10, to: 20}}, holding: []span{{20, 52, 7}},
 		bands: []band{{span{from: 35, to: 50}, "pause w10"}}, crosses: []cross{{52, 7, 9}},
-	}, withoutWaitAfter(line.lanes[1], 52))
+	}, withoutWaitAfter(line.tracks[1], 52))
 	require.Equal(t, []band{{span{from: 36, to: 80}, "isolate etcd"}}, line.bands)
 }
 
 // withoutWaitAfter leaves out the instant between a rejection and the end of its operation.
-func withoutWaitAfter(l *lane, at int64) *lane {
+func withoutWaitAfter(l *track, at int64) *track {
 	last := l.waiting[len(l.waiting)-1]
 	if last.from == at {
 		l.waiting = l.waiting[:len(l.waiting)-1]
@@ -68,7 +68,7 @@ func withoutWaitAfter(l *lane, at int64) *lane {
 
 func TestTimelineOf_OfNothing(t *testing.T) {
 	t.Parallel()
-	require.Empty(t, timelineOf(nil, "r").lanes)
+	require.Empty(t, timelineOf(nil, "r").tracks)
 }
 
 func TestTimelineOf_EndsWhatAProcessHeldWithIt(t *testing.T) {
@@ -76,8 +76,8 @@ func TestTimelineOf_EndsWhatAProcessHeldWithIt(t *testing.T) {
 	line := timelineOf([]history.Event{
 		invoked(1, "w0", "1", "r"), of(2, history.Acquired, "w0", 3), {At: 5, Kind: history.Ends, Process: "w0"}, run(9, history.Phase, history.PhaseEnd),
 	}, "r")
-	require.Equal(t, []span{{2, 5, 3}}, line.lanes[0].holding)
-	require.Equal(t, []span{{from: 5, to: 9}}, line.lanes[0].down)
+	require.Equal(t, []span{{2, 5, 3}}, line.tracks[0].holding)
+	require.Equal(t, []span{{from: 5, to: 9}}, line.tracks[0].down)
 }
 
 func TestMarkFenced_FromTheNextClaimOn(t *testing.T) {
@@ -89,23 +89,23 @@ func TestMarkFenced_FromTheNextClaimOn(t *testing.T) {
 	}
 	line := timelineOf(events, "r")
 	line.markFenced(events)
-	require.Equal(t, []span{{2, 8, 5}}, line.lanes[0].holding)
-	require.Equal(t, []span{{8, 12, 5}}, line.lanes[0].fenced)
-	require.Equal(t, []span{{8, 9, 7}, {9, 14, 8}}, line.lanes[1].holding)
-	require.Empty(t, line.lanes[1].fenced)
+	require.Equal(t, []span{{2, 8, 5}}, line.tracks[0].holding)
+	require.Equal(t, []span{{8, 12, 5}}, line.tracks[0].fenced)
+	require.Equal(t, []span{{8, 9, 7}, {9, 14, 8}}, line.tracks[1].holding)
+	require.Empty(t, line.tracks[1].fenced)
 }
 
 func TestMarkBoth_WhereTwoProcessesHold(t *testing.T) {
 	t.Parallel()
-	line := &timeline{lanes: []*lane{
+	line := &timeline{tracks: []*track{
 		{process: "a", holding: []span{{1, 10, 0}, {4, 6, 0}}}, // with itself it doesn't count
 		{process: "b", holding: []span{{8, 12, 0}, {20, 30, 0}}},
 		{process: "c", holding: []span{{12, 20, 0}}},
 	}}
 	line.markBoth()
-	require.Equal(t, []span{{from: 8, to: 10}}, line.lanes[0].both)
-	require.Equal(t, []span{{from: 8, to: 10}}, line.lanes[1].both)
-	require.Empty(t, line.lanes[2].both)
+	require.Equal(t, []span{{from: 8, to: 10}}, line.tracks[0].both)
+	require.Equal(t, []span{{from: 8, to: 10}}, line.tracks[1].both)
+	require.Empty(t, line.tracks[2].both)
 }
 
 func TestMerged_KeepsWhatCanBeTold(t *testing.T) {
@@ -127,5 +127,5 @@ func TestTimelineOf_WaitsAgainAfterARelease(t *testing.T) {
 	line := timelineOf([]history.Event{
 		invoked(1, "w0", "1", "r"), of(2, history.Acquired, "w0", 3), of(5, history.Released, "w0", 3), of(9, history.Acquired, "w0", 4), run(12, history.Phase, history.PhaseEnd),
 	}, "r")
-	require.Equal(t, []span{{from: 1, to: 2}, {from: 5, to: 9}}, line.lanes[0].waiting[:2])
+	require.Equal(t, []span{{from: 1, to: 2}, {from: 5, to: 9}}, line.tracks[0].waiting[:2])
 }

@@ -12,8 +12,8 @@ type Comparison struct {
 	Rows     []ComparisonRow `json:"rows"`
 }
 
-// ComparisonRow is what the runs of a scenario by a group came to in both suites.
-// A side without such runs has no figures.
+// ComparisonRow has the figures of a scenario's runs by a group in both suites. A suite
+// without such runs has no figures.
 type ComparisonRow struct {
 	Scenario string    `json:"scenario"`
 	Group    string    `json:"group"`

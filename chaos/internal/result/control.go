@@ -5,22 +5,22 @@ import (
 	"slices"
 )
 
-// Control is what the runs of a control came to. A run that violates what the control
-// has to break is red (Run.Red), one that passes is green.
+// Control is the result of a control's runs. A run that violates a property that the
+// control has to violate is red (Run.Red), one that passes is green.
 type Control struct {
 	Group  Group
-	Faults Colors // of its runs under faults
+	Faults Colors // of its runs with faults
 	Calm   Colors // of its runs without
 }
 
 // Colors counts runs of a control.
 type Colors struct {
-	Red, Green int
-	Beside     int // violated in something else only
-	Nothing    int // inconclusive
+	Red, Green   int
+	Other        int // violated in another property only
+	Inconclusive int // inconclusive
 }
 
-// Rate is the share of red among the runs that were judged, 0 if none was.
+// Rate is the share of red runs among those that were judged; 0 if none was.
 func (c Colors) Rate() float64 {
 	if c.Red == 0 {
 		return 0
@@ -28,37 +28,36 @@ func (c Colors) Rate() float64 {
 	return float64(c.Red) / float64(c.judged())
 }
 
-func (c Colors) judged() int { return c.Red + c.Green + c.Beside }
+func (c Colors) judged() int { return c.Red + c.Green + c.Other }
 
 // String is as "3 of 5 red".
 func (c Colors) String() string {
 	text := fmt.Sprintf("%d of %d red", c.Red, c.judged())
-	if c.Beside > 0 {
-		text += fmt.Sprintf(", %d violated in something else only", c.Beside)
+	if c.Other > 0 {
+		text += fmt.Sprintf(", %d violated in another property only", c.Other)
 	}
-	if c.Nothing > 0 {
-		text += fmt.Sprintf(", %d inconclusive", c.Nothing)
+	if c.Inconclusive > 0 {
+		text += fmt.Sprintf(", %d inconclusive", c.Inconclusive)
 	}
 	return text
 }
 
-// Doubt is why the control does not show that the faults break what they should
-// break; empty if it does.
+// Doubt is why the control does not prove that the faults break it; empty if it does.
 func (c Control) Doubt() string {
 	switch {
 	case c.Faults == Colors{}:
-		return "didn't run under faults"
-	case c.Faults.Red == 0 && c.Faults.Beside > 0:
-		return fmt.Sprintf("did not break under faults in what it has to (%s)", c.Faults)
+		return "did not run with faults"
+	case c.Faults.Red == 0 && c.Faults.Other > 0:
+		return fmt.Sprintf("did not break with faults as it has to (%s)", c.Faults)
 	case c.Faults.Red == 0:
-		return fmt.Sprintf("stayed green under faults (%s)", c.Faults)
+		return fmt.Sprintf("survived the faults (%s)", c.Faults)
 	case c.Calm == Colors{}:
-		return "didn't run without faults"
+		return "did not run without faults"
 	case c.Calm.Red > 0 && !c.Group.RedByDesign:
-		return fmt.Sprintf("was red without faults too (%s)", c.Calm)
-	case c.Calm.Beside > 0:
-		return fmt.Sprintf("was violated without faults too (%s)", c.Calm)
-	case c.Calm.Nothing > 0:
+		return fmt.Sprintf("was red without faults as well (%s)", c.Calm)
+	case c.Calm.Other > 0:
+		return fmt.Sprintf("was violated without faults as well (%s)", c.Calm)
+	case c.Calm.Inconclusive > 0:
 		return fmt.Sprintf("is not known to hold without faults (%s)", c.Calm)
 	}
 	return ""
@@ -70,16 +69,16 @@ func (c *Colors) add(r *Run) {
 	case r.Red():
 		c.Red++
 	case r.Verdict == Violated:
-		c.Beside++
+		c.Other++
 	case r.Verdict == Pass:
 		c.Green++
 	default:
-		c.Nothing++
+		c.Inconclusive++
 	}
 }
 
-// Controls returns what became of each control that ran, in the order of Groups,
-// and of those that aren't there by name.
+// Controls returns the results of all controls that ran: in the order of Groups, then by name
+// those that Groups doesn't have.
 func (s *Suite) Controls() []Control {
 	var controls []Control
 	for _, group := range s.controlGroups() {

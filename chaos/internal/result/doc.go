@@ -1,22 +1,21 @@
-// Package result is what is kept of chaos runs: their verdicts, with all that is
-// needed to read, compare and judge them again.
+// Package result is the saved results of chaos runs: their verdicts, and all that is needed
+// to read, compare and judge them again.
 //
 // # Files
 //
 // A Suite is a directory: result.json (the Suite), report.html, junit.xml, and for
 // each run a directory, three levels below, with history.jsonl, observed.json and result.json (the Run),
 // which is written last: a run that has it is complete. LoadSuite finds the runs by
-// it, also those of a suite that was ended before its own file was written.
+// it, even if the suite ended before its own file was written.
 //
 // # Verdicts
 //
-// A run is violated if a property was, inconclusive if it shows nothing, and else
-// it passes. A suite is judged by its runs under the framework, by whether its
-// controls show that the same faults break what they should break, and by whether
-// all runs that were asked for are there.
+// A run is violated if a property was, inconclusive if it proves nothing, and passes
+// otherwise. A suite is judged by its runs under the framework, by whether the same faults
+// break its controls, and by whether all runs that were asked for are there.
 //
 // # What is not promised
 //
-// Files are those of an own machine: Load takes what they say for what happened.
-// Quantiles of several runs are the worst of each, not those of all operations.
+// Files are trusted: Load takes what they say for what happened. Quantiles of several runs
+// are the worst of each, not those of all operations.
 package result

@@ -8,10 +8,9 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/history"
 )
 
-// handOver is how long resources had nobody though somebody waited: from when the
-// lock key of a grant was seen to be gone until another process had claimed the
-// next grant, if that process had asked for the resource before. Of a control
-// that claims nothing there is none.
+// handOver is how long resources had no holder while a process waited: from the observed
+// deletion of a grant's lock key until another process had claimed the next grant, if that
+// process had an operation on the resource before. Controls that claim nothing have none.
 func handOver(record *check.Record) Quantiles {
 	h := handOvers{gone: map[grant]int64{}, open: map[string]history.Event{}, last: map[string]history.Event{}}
 	for _, e := range record.Observed.Locks.Events {
@@ -31,7 +30,7 @@ type grant struct {
 }
 
 type handOvers struct {
-	gone  map[grant]int64          // when the lock key went
+	gone  map[grant]int64          // when the lock key was deleted
 	open  map[string]history.Event // operations that have begun, by id
 	last  map[string]history.Event // the last claim of a resource
 	times []time.Duration
@@ -51,15 +50,15 @@ func (h *handOvers) take(e history.Event) {
 		}
 	case history.Claimed:
 		before := h.last[e.Resource]
-		free := h.gone[grant{e.Resource, before.Token}] // 0 if nobody saw it go: then nobody waited
+		free := h.gone[grant{e.Resource, before.Token}] // 0 if its deletion was not observed
 		if before.Process != e.Process && h.waited(e, free) {
-			h.times = append(h.times, max(0, time.Duration(e.At-free))) // the observer may hear of it later
+			h.times = append(h.times, max(0, time.Duration(e.At-free))) // the observer may see the deletion later
 		}
 		h.last[e.Resource] = e
 	}
 }
 
-// waited reports whether the claimer had asked for the resource by then.
+// waited reports whether the claiming process had an operation on the resource by then.
 func (h *handOvers) waited(claim history.Event, by int64) bool {
 	for _, o := range h.open {
 		if o.Process == claim.Process && o.At <= by && slices.Contains(o.Resources, claim.Resource) {

@@ -8,11 +8,10 @@ import (
 	"time"
 )
 
-// JUnit writes the suite for a build server: a test case for each run. A violated
-// run under the framework is a failure, and an inconclusive one is an error. The
-// runs of a control pass, red or not, as long as the control shows what it has
-// to: its Doubt is an error. So there is a failure or an error if, and only if,
-// the suite as judged is no pass.
+// JUnit writes the suite for a build server: a test case for each run. A violated run under
+// the framework is a failure, and an inconclusive one is an error. The runs of a control
+// pass, red or not; the control's Doubt is an error. So there is a failure or an error if
+// and only if the suite's verdict is not Pass.
 func JUnit(w io.Writer, suite *Suite) error {
 	suites := junitSuites{Suites: []junitSuite{junitFenced(suite), junitControls(suite)}}
 	if _, err := io.WriteString(w, xml.Header); err != nil {
@@ -48,13 +47,13 @@ type junitCase struct {
 	Class   string        `xml:"classname,attr"`
 	Name    string        `xml:"name,attr"`
 	Time    string        `xml:"time,attr"` // seconds
-	Failure *junitTrouble `xml:"failure"`
-	Error   *junitTrouble `xml:"error"`
-	Skipped *junitTrouble `xml:"skipped"`
+	Failure *junitProblem `xml:"failure"`
+	Error   *junitProblem `xml:"error"`
+	Skipped *junitProblem `xml:"skipped"`
 	Out     string        `xml:"system-out,omitempty"`
 }
 
-type junitTrouble struct {
+type junitProblem struct {
 	Message string `xml:"message,attr"`
 	Text    string `xml:",chardata"`
 }
@@ -66,7 +65,7 @@ func junitFenced(suite *Suite) junitSuite {
 	for _, r := range suite.of(Fenced) {
 		faults = faults || r.Faults
 		c := junitRun(&r)
-		switch trouble := (&junitTrouble{Message: r.Reason, Text: examples(&r)}); r.Verdict {
+		switch trouble := (&junitProblem{Message: r.Reason, Text: examples(&r)}); r.Verdict {
 		case Violated:
 			c.Failure = trouble
 		case Inconclusive:
@@ -99,11 +98,11 @@ func junitControls(suite *Suite) junitSuite {
 			case r.Red():
 				c.Out = "red: " + r.Reason
 			case r.Verdict == Violated:
-				c.Out = "violated in something else than it has to be: " + r.Reason
+				c.Out = "violated in another property than it has to be: " + r.Reason
 			case r.Verdict == Pass:
 				c.Out = "green"
 			default:
-				c.Skipped = &junitTrouble{Message: r.Reason}
+				c.Skipped = &junitProblem{Message: r.Reason}
 			}
 			took += r.Took
 			s.add(c)
@@ -133,9 +132,9 @@ func junitRun(r *Run) junitCase {
 	return junitCase{Class: r.Family + "." + r.Scenario, Name: r.String(), Time: seconds(r.Took)}
 }
 
-// junitMissing is a test case for what should have been shown and wasn't.
+// junitMissing is a test case for what the suite lacks.
 func junitMissing(group, reason string) junitCase {
-	return junitCase{Class: "suite", Name: group, Time: seconds(0), Error: &junitTrouble{Message: reason}}
+	return junitCase{Class: "suite", Name: group, Time: seconds(0), Error: &junitProblem{Message: reason}}
 }
 
 // examples are the counterexamples of a run, a line each.

@@ -7,7 +7,7 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/history"
 )
 
-// latency is how long operations that took effect took their callers.
+// latency is how long operations took that took effect.
 func latency(record *check.Record) Quantiles {
 	invoked := map[string]int64{}
 	var times []time.Duration

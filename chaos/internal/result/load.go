@@ -15,11 +15,11 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/observe"
 )
 
-// LoadSuite reads a suite's own file and the runs that are saved below it, in the
-// order in which they were started. Runs that the file doesn't know of yet, since
-// the process that made them was ended, are found by their directories; runs that
-// only the file knows are kept. Verdict and Reason are as they were saved: see
-// Suite.Judge. It fails with fs.ErrNotExist if there is neither file nor run.
+// LoadSuite reads a suite's own file and the runs that are saved below it, in the order in
+// which they started. Runs that the file lacks, because the process that made them ended
+// first, are found by their directories; runs that only the file has are kept. Verdict and
+// Reason are as they were saved: see Suite.Judge. It fails with fs.ErrNotExist if there is
+// neither a file nor a run.
 func LoadSuite(dir string) (*Suite, error) {
 	suite := &Suite{}
 	err := readJSON(filepath.Join(dir, ResultFile), suite)
@@ -72,8 +72,8 @@ func (s *Suite) validate(dir string) error {
 	return nil
 }
 
-// Load reads a run's history, in the order of its times, and what was observed of
-// it. It fails with fs.ErrNotExist if they were not kept.
+// Load reads a run's history, in the order of its times, and what was observed. It fails with
+// fs.ErrNotExist if they were not kept.
 func Load(dir string, run *Run) ([]history.Event, *observe.Observation, error) {
 	at, err := runDir(dir, run)
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Quantiles are those of a number of times: each is one of them.
+// Quantiles are the quantiles of Count times: each is one of the times.
 type Quantiles struct {
 	Count int           `json:"count"`
 	P50   time.Duration `json:"p50"` // ns
@@ -23,7 +23,7 @@ func quantilesOf(times []time.Duration) Quantiles {
 	return Quantiles{len(times), at(50), at(90), at(99), at(100)}
 }
 
-// worse takes the greater of each quantile, and adds up the numbers.
+// worse takes the greater of each quantile, and adds up the counts.
 func (q Quantiles) worse(r Quantiles) Quantiles {
 	return Quantiles{q.Count + r.Count, max(q.P50, r.P50), max(q.P90, r.P90), max(q.P99, r.P99), max(q.Max, r.Max)}
 }

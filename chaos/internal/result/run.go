@@ -30,15 +30,15 @@ type Run struct {
 	Counts   Counts          `json:"counts"`
 	Latency  Quantiles       `json:"latency"`   // of operations that took effect
 	HandOver Quantiles       `json:"hand_over"` // of a resource from one process to the next that waited
-	Hits     map[string]int  `json:"hits"`      // what the run met, and how often
+	Hits     map[string]int  `json:"hits"`      // how often each hit happened
 	Schedule []Step          `json:"schedule"`  // of faults, made from the seed
 	Progress time.Duration   `json:"progress"`  // bound of I9, ns
-	Requires []string        `json:"requires"`  // hits that it had to have
+	Requires []string        `json:"requires"`  // hits without which it is inconclusive
 	Stock    bool            `json:"stock"`     // the built-in workload's data was seen
 	Workload string          `json:"workload"`  // its name
-	Failed   string          `json:"failed"`    // what the workload's own check said; empty if nothing
-	Wrong    string          `json:"wrong"`     // what else was wrong with what is tested, as that it hung; empty if nothing
-	Breaks   []string        `json:"breaks"`    // of a control: properties of which it has to violate one
+	Failed   string          `json:"failed"`    // the error of the workload's own check; empty if none
+	Wrong    string          `json:"wrong"`     // what else was wrong with the code under test, for example that it hung; empty if nothing
+	Breaks   []string        `json:"breaks"`    // of a control: the properties of which it has to violate at least one
 }
 
 // String names a run for people, as "pause-claimed, redlock, seed 7".
@@ -50,9 +50,9 @@ func (r *Run) String() string {
 	return name
 }
 
-// Judge sets what the run comes to by its history, in the order of its times, and
-// by what was observed of it: Verdict, Reason, Findings, Counts, Hits, Latency and
-// HandOver. Everything that it goes by is kept, so it can be judged again.
+// Judge sets the results of the run by its history, in the order of its times, and by what
+// was observed: Verdict, Reason, Findings, Counts, Hits, Latency and HandOver. Everything
+// that they depend on is kept, so a run can be judged again.
 func (r *Run) Judge(events []history.Event, observed observe.Observation) {
 	record := r.record(events, observed)
 	r.Findings, r.Counts, r.Hits = check.All(record), check.Count(record), check.Hits(record)
@@ -60,7 +60,7 @@ func (r *Run) Judge(events []history.Event, observed observe.Observation) {
 	r.Verdict, r.Reason = verdictOf(r.Findings)
 }
 
-// record is what the run is judged by.
+// record is what the run is checked by.
 func (r *Run) record(events []history.Event, observed observe.Observation) *check.Record {
 	return &check.Record{
 		Fenced: r.Group == Fenced, Stock: r.Stock, Progress: r.Progress, Requires: r.Requires,
@@ -68,8 +68,8 @@ func (r *Run) record(events []history.Event, observed observe.Observation) *chec
 	}
 }
 
-// Red reports whether the run of a control has violated what it has to violate. One
-// that is violated in something else only shows nothing of that.
+// Red reports whether the run of a control has violated a property that it has to violate. A
+// violation of another property alone does not count.
 func (r *Run) Red() bool {
 	return r.Verdict == Violated && slices.ContainsFunc(r.Broke(), func(property string) bool { return slices.Contains(r.Breaks, property) })
 }

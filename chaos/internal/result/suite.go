@@ -18,17 +18,17 @@ type Suite struct {
 	Verdict   Verdict           `json:"verdict"`
 	Reason    string            `json:"reason"` // of the verdict, one sentence with figures
 	Runs      []Run             `json:"runs"`
-	Wanted    []string          `json:"wanted"` // directories of the runs that were asked for last, whether they are there or not
+	Wanted    []string          `json:"wanted"` // directories of the runs that were asked for last, present or not
 }
 
-// Scenario says what the runs of that name are about.
+// Scenario describes a scenario of the suite's runs.
 type Scenario struct {
 	Name    string `json:"name"`
 	Family  string `json:"family"`
 	Summary string `json:"summary"` // what goes wrong, in a sentence
 }
 
-// Group says how the runs of that name kept operations apart.
+// Group describes how the runs of a group kept operations apart.
 type Group struct {
 	Name        string `json:"name"`          // Fenced, or that of a control
 	Title       string `json:"title"`         // for people
@@ -39,15 +39,15 @@ type Group struct {
 
 // What a suite may lack.
 const (
-	noFenced  = "nothing ran under the framework and faults"
+	noFenced  = "no run of the framework with faults"
 	noControl = "no control ran"
 )
 
-// Judge sets Verdict and Reason by the verdicts of the runs. The suite is violated
-// if a run under the framework is. It is inconclusive if one of those is, if none
-// ran under faults, if one that was asked for isn't there, or if the controls don't
-// show that these faults break anything: none ran, one was red in none of its runs
-// under faults, or one is not known to hold without them, unless it is red by design.
+// Judge sets Verdict and Reason by the verdicts of the runs. The suite is violated if a run
+// under the framework is. It is inconclusive if one of those is, if none ran with faults, if
+// a run that was asked for is missing, or if the controls don't prove that these faults break
+// anything: none ran, one was red in none of its runs with faults, or one is not known to
+// hold without them, unless it is red by design.
 func (s *Suite) Judge() {
 	fenced := Sum(s.of(Fenced))
 	controls := s.Controls()
@@ -56,7 +56,7 @@ func (s *Suite) Judge() {
 		return
 	}
 	if doubts := s.doubts(fenced, controls); len(doubts) > 0 {
-		s.Verdict, s.Reason = Inconclusive, fmt.Sprintf("No violation in %s, but that shows nothing: %s.",
+		s.Verdict, s.Reason = Inconclusive, fmt.Sprintf("No violation in %s, but the suite is inconclusive: %s.",
 			count(fenced.Runs, "run", "runs"), strings.Join(doubts, "; "))
 		return
 	}
@@ -78,7 +78,7 @@ func (s *Suite) violation(fenced Totals) string {
 	return ""
 }
 
-// doubts are the reasons why a suite without a violation shows nothing.
+// doubts are the reasons why a suite without a violation is inconclusive.
 func (s *Suite) doubts(fenced Totals, controls []Control) []string {
 	var doubts []string
 	if !slices.ContainsFunc(s.Runs, func(r Run) bool { return r.Group == Fenced && r.Faults }) {
@@ -101,8 +101,8 @@ func (s *Suite) doubts(fenced Totals, controls []Control) []string {
 	return doubts
 }
 
-// missing says that runs that were asked for are not there, as when it was ended before
-// its end; it is empty if all are.
+// missing says which runs that were asked for are missing, because the suite ended early;
+// empty if none is.
 func (s *Suite) missing() string {
 	there := map[string]bool{}
 	for _, r := range s.Runs {
@@ -112,7 +112,7 @@ func (s *Suite) missing() string {
 	if len(absent) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d of %s that were asked for are not there, the first %s", len(absent), count(len(s.Wanted), "run", "runs"), absent[0])
+	return fmt.Sprintf("%d of %s that were asked for are missing, the first %s", len(absent), count(len(s.Wanted), "run", "runs"), absent[0])
 }
 
 // of returns the runs of a group.
@@ -126,7 +126,7 @@ func (s *Suite) of(group string) []Run {
 	return runs
 }
 
-// scenarios counts those that the framework ran.
+// scenarios counts the scenarios that ran under the framework.
 func (s *Suite) scenarios() int {
 	names := map[string]bool{}
 	for _, r := range s.of(Fenced) {

@@ -15,7 +15,7 @@ var (
 	fencedOK    = Run{Dir: "stop/fenced/seed-1", Scenario: "stop", Family: "pauses", Group: Fenced, Seed: 1, Faults: true, Verdict: Pass, Took: 1500 * time.Millisecond, Counts: Counts{Operations: 100, Faults: 2, Rejections: 1}}
 	fencedCalm  = Run{Dir: "stop/fenced/seed-1-calm", Scenario: "stop", Family: "pauses", Group: Fenced, Seed: 1, Verdict: Pass}
 	fencedBad   = Run{Scenario: "stop", Family: "pauses", Group: Fenced, Seed: 7, Faults: true, Verdict: Violated, Reason: "I2: 3 oversold", Findings: []check.Finding{{Property: "I2", Status: check.Violated, Examples: []string{"order <5> of w1"}}}}
-	fencedVoid  = Run{Scenario: "stop", Family: "pauses", Group: Fenced, Seed: 8, Faults: true, Verdict: Inconclusive, Reason: "I11: nothing was met"}
+	fencedVoid  = Run{Scenario: "stop", Family: "pauses", Group: Fenced, Seed: 8, Faults: true, Verdict: Inconclusive, Reason: "I11: required and did not happen: fault pause"}
 	redlockRed  = violated("redlock", true, "I2", "I9")
 	redlockLoss = violated("redlock", true, "workload") // as the workload says
 	redlockHung = violated("redlock", true, "I9", "run")
@@ -59,31 +59,31 @@ var suites = []struct {
 	{"a violation counts without controls too", []Run{fencedBad}, Violated,
 		"1 of 1 run violated a property. The first: stop, fenced, seed 7: I2: 3 oversold.", 1, 1},
 	{"an inconclusive run", []Run{fencedOK, fencedVoid, redlockRed, redlockOff}, Inconclusive,
-		"No violation in 2 runs, but that shows nothing: 1 of them inconclusive.", 0, 1},
+		"No violation in 2 runs, but the suite is inconclusive: 1 of them inconclusive.", 0, 1},
 	{"a control that stays green", []Run{fencedOK, redlockOn, noLockRed, noLockOff}, Inconclusive,
-		"No violation in 1 run, but that shows nothing: redlock stayed green under faults (0 of 1 red).", 0, 1},
+		"No violation in 1 run, but the suite is inconclusive: redlock survived the faults (0 of 1 red).", 0, 1},
 	{"a control that merely hangs", []Run{fencedOK, redlockOn, redlockHung, redlockOff}, Inconclusive,
-		"No violation in 1 run, but that shows nothing: redlock did not break under faults in what it has to (0 of 2 red, 1 violated in something else only).", 0, 1},
+		"No violation in 1 run, but the suite is inconclusive: redlock did not break with faults as it has to (0 of 2 red, 1 violated in another property only).", 0, 1},
 	{"a control that merely hangs without faults", []Run{fencedOK, redlockRed, redlockOffH}, Inconclusive,
-		"No violation in 1 run, but that shows nothing: redlock was violated without faults too (0 of 1 red, 1 violated in something else only).", 0, 1},
+		"No violation in 1 run, but the suite is inconclusive: redlock was violated without faults as well (0 of 1 red, 1 violated in another property only).", 0, 1},
 	{"a control that is to break without faults, and merely hangs", []Run{fencedOK, noLockRed, noLockOffH}, Inconclusive,
-		"No violation in 1 run, but that shows nothing: no-lock was violated without faults too (0 of 1 red, 1 violated in something else only).", 0, 1},
-	{"a control that didn't run without faults", []Run{fencedOK, redlockRed}, Inconclusive,
-		"No violation in 1 run, but that shows nothing: redlock didn't run without faults.", 0, 1},
+		"No violation in 1 run, but the suite is inconclusive: no-lock was violated without faults as well (0 of 1 red, 1 violated in another property only).", 0, 1},
+	{"a control that did not run without faults", []Run{fencedOK, redlockRed}, Inconclusive,
+		"No violation in 1 run, but the suite is inconclusive: redlock did not run without faults.", 0, 1},
 	{"a control that shows nothing without faults", []Run{fencedOK, redlockRed, redlockOff, redlockOffV}, Inconclusive,
-		"No violation in 1 run, but that shows nothing: redlock is not known to hold without faults (0 of 1 red, 1 inconclusive).", 0, 1},
+		"No violation in 1 run, but the suite is inconclusive: redlock is not known to hold without faults (0 of 1 red, 1 inconclusive).", 0, 1},
 	{"a control that shows nothing", []Run{fencedOK, redlockVoid}, Inconclusive,
-		"No violation in 1 run, but that shows nothing: redlock stayed green under faults (0 of 0 red, 1 inconclusive).", 0, 1},
+		"No violation in 1 run, but the suite is inconclusive: redlock survived the faults (0 of 0 red, 1 inconclusive).", 0, 1},
 	{"a control that only ran without faults", []Run{fencedOK, redlockOff}, Inconclusive,
-		"No violation in 1 run, but that shows nothing: redlock didn't run under faults.", 0, 1},
+		"No violation in 1 run, but the suite is inconclusive: redlock did not run with faults.", 0, 1},
 	{"a control that is red without faults", []Run{fencedOK, redlockRed, redlockOffR}, Inconclusive,
-		"No violation in 1 run, but that shows nothing: redlock was red without faults too (1 of 1 red).", 0, 1},
+		"No violation in 1 run, but the suite is inconclusive: redlock was red without faults as well (1 of 1 red).", 0, 1},
 	{"no control", []Run{fencedOK}, Inconclusive,
-		"No violation in 1 run, but that shows nothing: no control ran.", 0, 1},
+		"No violation in 1 run, but the suite is inconclusive: no control ran.", 0, 1},
 	{"the framework without faults", []Run{fencedCalm, redlockRed, redlockOff}, Inconclusive,
-		"No violation in 1 run, but that shows nothing: nothing ran under the framework and faults.", 0, 1},
+		"No violation in 1 run, but the suite is inconclusive: no run of the framework with faults.", 0, 1},
 	{"nothing", nil, Inconclusive,
-		"No violation in 0 runs, but that shows nothing: nothing ran under the framework and faults; no control ran.", 0, 2},
+		"No violation in 0 runs, but the suite is inconclusive: no run of the framework with faults; no control ran.", 0, 2},
 }
 
 func TestSuite_Judge(t *testing.T) {
@@ -116,7 +116,7 @@ func TestJUnit_FailsWhereTheSuiteDoes(t *testing.T) {
 	}
 }
 
-// A suite that was ended early, or that somebody took a run out of.
+// A suite that ended early, or from which a run was removed.
 func TestSuite_WithoutARunThatWasAskedForShowsNothing(t *testing.T) {
 	t.Parallel()
 	suite := &Suite{Runs: []Run{fencedOK, redlockRed, redlockOff}, Wanted: []string{fencedOK.Dir, redlockRed.Dir}}
@@ -125,11 +125,11 @@ func TestSuite_WithoutARunThatWasAskedForShowsNothing(t *testing.T) {
 	suite.Wanted = append(suite.Wanted, "stop/redis/seed-1", "stop/redis/seed-2")
 	suite.Judge()
 	require.Equal(t, Inconclusive, suite.Verdict)
-	require.Equal(t, "No violation in 1 run, but that shows nothing: 2 of 4 runs that were asked for are not there, the first stop/redis/seed-1.", suite.Reason)
+	require.Equal(t, "No violation in 1 run, but the suite is inconclusive: 2 of 4 runs that were asked for are missing, the first stop/redis/seed-1.", suite.Reason)
 	var out bytes.Buffer
 	require.NoError(t, JUnit(&out, suite))
 	require.Contains(t, out.String(), `errors="1"`)
-	require.Contains(t, out.String(), "2 of 4 runs that were asked for are not there")
+	require.Contains(t, out.String(), "2 of 4 runs that were asked for are missing")
 	suite.Runs = append(suite.Runs, fencedBad)
 	suite.Judge()
 	require.Equal(t, Violated, suite.Verdict)
@@ -145,7 +145,7 @@ func TestJUnit_SaysWhatIsWrongWithWhichRun(t *testing.T) {
 	require.Contains(t, text, `<failure message="I2: 3 oversold">I2: order &lt;5&gt; of w1&#xA;</failure>`)
 	require.Contains(t, text, `<testsuite name="controls" tests="4" failures="0" errors="0" skipped="1" time="0.000">`)
 	require.Contains(t, text, `<system-out>red: I2: 4 of it</system-out>`)
-	require.Contains(t, text, `<system-out>violated in something else than it has to be: I9: 4 of it</system-out>`)
+	require.Contains(t, text, `<system-out>violated in another property than it has to be: I9: 4 of it</system-out>`)
 	require.Contains(t, text, `<skipped message="I11"></skipped>`)
 }
 
@@ -157,9 +157,9 @@ func TestControls_InTheOrderOfGroupsAndThenByName(t *testing.T) {
 	}
 	controls := suite.Controls()
 	require.Len(t, controls, 7)
-	require.Equal(t, Control{Group{Name: "redlock", Title: "Redlock"}, Colors{Red: 1, Green: 2, Beside: 1, Nothing: 1}, Colors{Green: 1}}, controls[0])
+	require.Equal(t, Control{Group{Name: "redlock", Title: "Redlock"}, Colors{Red: 1, Green: 2, Other: 1, Inconclusive: 1}, Colors{Green: 1}}, controls[0])
 	require.InDelta(t, 1.0/4, controls[0].Faults.Rate(), 1e-9)
-	require.Equal(t, "1 of 4 red, 1 violated in something else only, 1 inconclusive", controls[0].Faults.String())
+	require.Equal(t, "1 of 4 red, 1 violated in another property only, 1 inconclusive", controls[0].Faults.String())
 	require.Zero(t, controls[0].Calm.Rate())
 	for i, name := range []string{"a", "b", "c", "d", "e", "f"} {
 		require.Equal(t, name, controls[i+1].Group.Name)

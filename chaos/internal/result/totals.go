@@ -6,8 +6,8 @@ type Totals struct {
 	Violated     int       `json:"violated"`
 	Inconclusive int       `json:"inconclusive"`
 	Counts       Counts    `json:"counts"`    // summed up
-	Latency      Quantiles `json:"latency"`   // no run was worse
-	HandOver     Quantiles `json:"hand_over"` // no run was worse
+	Latency      Quantiles `json:"latency"`   // the worst of each
+	HandOver     Quantiles `json:"hand_over"` // the worst of each
 }
 
 // Sum adds up runs.

@@ -7,21 +7,21 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/check"
 )
 
-// Verdict is what a run, or several, have shown.
+// Verdict is the result of a run or of a suite.
 type Verdict string
 
 // The verdicts.
 const (
-	Pass         Verdict = "pass"         // every property held, and the run met what it was meant to meet
+	Pass         Verdict = "pass"         // every property held, and what the scenario requires happened
 	Violated     Verdict = "violated"     // a property was violated
-	Inconclusive Verdict = "inconclusive" // nothing was violated, but the run shows nothing
+	Inconclusive Verdict = "inconclusive" // nothing was violated, and nothing is proved
 )
 
 func (v Verdict) valid() bool { return v == Pass || v == Violated || v == Inconclusive }
 
-// verdictOf is the verdict that findings come to, and its reason: violated if a
-// property was, else inconclusive if one could not be checked, as when the run
-// didn't meet what it was meant to meet, or if nothing was checked at all.
+// verdictOf returns the verdict of findings, and its reason: violated if a property was;
+// otherwise inconclusive if one could not be checked, as when something that the scenario
+// requires did not happen, or if none was checked.
 func verdictOf(findings []check.Finding) (Verdict, string) {
 	var violated, nothing []string
 	held := 0
@@ -49,7 +49,7 @@ func verdictOf(findings []check.Finding) (Verdict, string) {
 
 func told(f check.Finding) string { return f.Property + ": " + f.Detail }
 
-// count writes a number with what it counts.
+// count writes a number and what it counts.
 func count(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one

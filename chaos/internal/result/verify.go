@@ -9,16 +9,16 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/check"
 )
 
-// Verification is what came of judging the runs of a suite again.
+// Verification is the result of judging the runs of a suite again.
 type Verification struct {
 	Suite   *Suite   // as it is judged now
-	Was     Verdict  // of the suite, as it was saved
-	Changes []Change // runs of another verdict, or with another finding
+	Was     Verdict  // of the suite, as saved
+	Changes []Change // runs with another verdict or finding than before
 	Judged  int      // runs that were judged again
-	Missing []string // runs whose files were not kept, and that stand as they were judged
+	Missing []string // runs whose files were not kept: their saved verdicts stay
 }
 
-// Change is a run that is judged in another way now.
+// Change is a run with another verdict or finding than before.
 type Change struct {
 	Run      string   `json:"run"`
 	Dir      string   `json:"dir"`
@@ -27,8 +27,8 @@ type Change struct {
 	Findings []string `json:"findings"` // that changed, as "I3: held, now violated: …"
 }
 
-// Verify judges the runs of a suite again by their saved files, as after a checker
-// was mended. It changes nothing on disk. A history that was cut off is an error.
+// Verify judges the runs of a suite again by their saved files, as after a fix of a check. It
+// changes nothing on disk. It fails if a history is incomplete.
 func Verify(dir string) (*Verification, error) {
 	suite, err := LoadSuite(dir)
 	if err != nil {
@@ -48,7 +48,7 @@ func Verify(dir string) (*Verification, error) {
 		was := *run
 		run.Judge(events, *observed)
 		if is := run.Counts.Operations; is < was.Counts.Operations {
-			return nil, fmt.Errorf("result: run %s: its history has %d operations, and had %d: it is not whole", run.Dir, is, was.Counts.Operations)
+			return nil, fmt.Errorf("result: run %s: its history has %d operations, and had %d: it is incomplete", run.Dir, is, was.Counts.Operations)
 		}
 		v.Judged++
 		if findings := changed(was.Findings, run.Findings); len(findings) > 0 || was.Verdict != run.Verdict {

@@ -56,7 +56,7 @@ func TestRun_JudgeGoesByHistoryAndObservation(t *testing.T) {
 	require.Equal(t, 1, run.Counts.Lost)
 }
 
-// What a run was told, and what it found out by itself, is part of what it is judged by.
+// A run's own settings and findings are part of what it is judged by.
 func TestRun_JudgeGoesByWhatIsKeptOfIt(t *testing.T) {
 	t.Parallel()
 	events, observed := sold()
@@ -195,5 +195,5 @@ func TestVerify_RejectsAHistoryThatWasCutOff(t *testing.T) {
 	path := filepath.Join(dir, "stop", "redlock", "seed-1", HistoryFile)
 	require.NoError(t, os.WriteFile(path, []byte("{}\n{\"at\":"), 0o644))
 	_, err := Verify(dir)
-	require.ErrorContains(t, err, "its history has 0 operations, and had 2: it is not whole")
+	require.ErrorContains(t, err, "its history has 0 operations, and had 2: it is incomplete")
 }

@@ -99,7 +99,7 @@ func TestRun_ResumesWhatWasEnded(t *testing.T) {
 			require.Len(t, kept.Runs, 1, said)
 			require.Equal(t, Groups(), kept.Groups)
 			kept.Judge()
-			require.Contains(t, kept.Reason, "1 of 2 runs that were asked for are not there, the first kill-while-locking/fenced/seed-2")
+			require.Contains(t, kept.Reason, "1 of 2 runs that were asked for are missing, the first kill-while-locking/fenced/seed-2")
 			first := kept.Runs[0]
 			half := filepath.Join(dir, "kill-while-locking", result.Fenced, "seed-2")
 			require.NoError(t, os.MkdirAll(half, 0o755))

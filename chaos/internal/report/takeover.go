@@ -9,9 +9,9 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/result"
 )
 
-// turn is what a story is about: a holder that a fault struck, whom another one
-// overtook meanwhile. A time is 0 if that didn't happen.
-type turn struct {
+// takeover is what an example shows: a holder with a fault, and another worker that takes
+// over meanwhile. A time is 0 if that didn't happen.
+type takeover struct {
 	resource string
 	holder   string
 	token    int64
@@ -21,25 +21,25 @@ type turn struct {
 	nextAt   int64 // when the next one got the lock
 	nextTok  int64
 	endAt    int64 // when the holder's late work was rejected, or was written
-	current  int64 // token that it was rejected for
+	current  int64 // the fence's token then
 }
 
-// complete reports whether everything of a story happened.
-func (t turn) complete() bool { return t.held != 0 && t.nextAt != 0 && t.endAt != 0 }
+// complete reports whether all of it happened.
+func (t takeover) complete() bool { return t.held != 0 && t.nextAt != 0 && t.endAt != 0 }
 
-// turnOf finds the most telling turn of a run: a complete one of a process that
-// stood still, the sooner the better. Without a complete one it is the one with the
-// most parts, or nothing but the first resource.
-func turnOf(t told) turn {
-	var best turn
+// takeoverOf finds the most instructive takeover of a run: the first complete one from a
+// paused process. Without a complete one it is the one with the most parts, or only the
+// first resource.
+func takeoverOf(t trace) takeover {
+	var best takeover
 	for _, resource := range resources(t.events) {
 		if best.resource == "" {
 			best.resource = resource
 		}
 		line := timelineOf(t.events, resource)
-		for _, l := range line.lanes {
+		for _, l := range line.tracks {
 			for _, b := range l.bands {
-				if found := line.turn(t, l, b); best.holder == "" || found.better(best) {
+				if found := line.takeover(t, l, b); best.holder == "" || found.better(best) {
 					best = found
 				}
 			}
@@ -48,25 +48,25 @@ func turnOf(t told) turn {
 	return best
 }
 
-func (t turn) better(u turn) bool {
+func (t takeover) better(u takeover) bool {
 	return cmp.Or(cmp.Compare(t.worth(), u.worth()), cmp.Compare(u.fault.from, t.fault.from)) > 0
 }
 
-// worth counts what a turn has of a story.
-func (t turn) worth() int {
+// worth counts the parts of a takeover.
+func (t takeover) worth() int {
 	worth := 0
 	for _, at := range []int64{t.held, t.nextAt, t.endAt} {
 		if at != 0 {
 			worth += 2
 		}
 	}
-	if t.fault.stands() {
+	if t.fault.pauses() {
 		worth++
 	}
 	return worth
 }
 
-// resources are those that operations were about, sorted.
+// resources are the resources of all operations, sorted.
 func resources(events []history.Event) []string {
 	seen := map[string]bool{}
 	var all []string
@@ -85,10 +85,10 @@ func resources(events []history.Event) []string {
 	return all
 }
 
-// turn reads what became of a lane's grant after a fault struck. What a process
-// tells after it was stopped it tells after it goes on.
-func (line *timeline) turn(t told, l *lane, fault band) turn {
-	out := turn{resource: line.resource, holder: l.process, fault: fault}
+// takeover reads what happened to a track's grant after a fault was injected. The events of
+// a paused process come after it goes on.
+func (line *timeline) takeover(t trace, l *track, fault band) takeover {
+	out := takeover{resource: line.resource, holder: l.process, fault: fault}
 	for _, h := range l.holding {
 		if h.from <= fault.from && h.to >= fault.from {
 			out.held, out.token = h.from, h.token
@@ -121,9 +121,9 @@ func (line *timeline) turn(t told, l *lane, fault band) turn {
 	return out
 }
 
-// lateWrite is when an operation of a process that had begun before somebody else
-// got the lock was done all the same after that; 0 if none was.
-func lateWrite(t told, process, resource string, overtaken int64) int64 {
+// lateWrite is when an operation took effect that had begun before another process got the
+// lock; 0 if none did after that.
+func lateWrite(t trace, process, resource string, overtaken int64) int64 {
 	open := map[string]bool{}
 	left := map[string]bool{}
 	for _, e := range t.observed.Effects {
@@ -143,8 +143,8 @@ func lateWrite(t told, process, resource string, overtaken int64) int64 {
 	return 0
 }
 
-// points are the sentences of a turn, and where their numbers stand.
-func (t turn) points(fenced bool) (points []string, marks []mark) {
+// points are the sentences of a takeover, and the marks of their numbers.
+func (t takeover) points(fenced bool) (points []string, marks []mark) {
 	say := func(process string, at int64, format string, args ...any) {
 		points = append(points, fmt.Sprintf(format, args...))
 		marks = append(marks, mark{len(points), process, at})
@@ -154,8 +154,8 @@ func (t turn) points(fenced bool) (points []string, marks []mark) {
 	}
 	switch {
 	case t.holder == "":
-	case t.fault.stands():
-		say(t.holder, t.fault.from, "%s stands still for %s.", t.holder, lasts(t.fault.span))
+	case t.fault.pauses():
+		say(t.holder, t.fault.from, "%s is paused for %s.", t.holder, lasts(t.fault.span))
 	default:
 		say(t.holder, t.fault.from, "%s: %s, for %s.", t.holder, t.fault.name, lasts(t.fault.span))
 	}
@@ -169,9 +169,9 @@ func (t turn) points(fenced bool) (points []string, marks []mark) {
 	switch {
 	case t.endAt == 0:
 	case fenced:
-		say(t.holder, t.endAt, "%s goes on and wants to write. Rejected (✕): its token %d is older than %d, which has claimed.", t.holder, t.token, t.current)
+		say(t.holder, t.endAt, "%s goes on and tries to write. It is rejected (✕): its token %d is older than %d, which has claimed.", t.holder, t.token, t.current)
 	default:
-		say(t.holder, t.endAt, "%s goes on and writes all the same: nothing stops it.", t.holder)
+		say(t.holder, t.endAt, "%s goes on and writes: nothing stops it.", t.holder)
 	}
 	return points, marks
 }

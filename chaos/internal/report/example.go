@@ -11,20 +11,20 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/result"
 )
 
-// story is one run told so that it is understood at a glance, and what a control
-// did under the same schedule.
-type story struct {
+// example is a run that shows what the fence does, and what a control did under the same
+// schedule.
+type example struct {
 	Scenario string
 	About    string
 	Seed     uint64
 	Resource string
 	Panels   []panel // the framework's, and a control's if there is one
 
-	fenced *told
-	turn   turn
+	fenced   *trace
+	takeover takeover
 }
 
-// panel is one run's side of the story.
+// panel is one run's side of the example.
 type panel struct {
 	Title   string
 	Figure  template.HTML
@@ -33,26 +33,26 @@ type panel struct {
 	Good    bool
 }
 
-// maxTried bounds how many runs are read in search of a story.
+// maxTried bounds how many runs are read in search of an example.
 const maxTried = 12
 
-// storyOf tells the most telling run; nil if no run under the framework and
-// faults was kept.
-func storyOf(suite *result.Suite, load loader) (*story, error) {
-	var best *story
-	for _, run := range tellable(suite) {
-		t, err := load.tell(run)
+// exampleOf returns the most instructive run; nil if the files of no run under the framework
+// with faults were kept.
+func exampleOf(suite *result.Suite, load loader) (*example, error) {
+	var best *example
+	for _, run := range candidates(suite) {
+		t, err := load.trace(run)
 		if err != nil {
 			return nil, err
 		}
 		if t == nil {
 			continue
 		}
-		found := &story{Scenario: run.Scenario, About: strings.TrimSuffix(about(suite, run.Scenario), "."), Seed: run.Seed, fenced: t, turn: turnOf(*t)}
-		if best == nil || found.turn.better(best.turn) {
+		found := &example{Scenario: run.Scenario, About: strings.TrimSuffix(about(suite, run.Scenario), "."), Seed: run.Seed, fenced: t, takeover: takeoverOf(*t)}
+		if best == nil || found.takeover.better(best.takeover) {
 			best = found
 		}
-		if best.turn.complete() {
+		if best.takeover.complete() {
 			break
 		}
 	}
@@ -62,15 +62,14 @@ func storyOf(suite *result.Suite, load loader) (*story, error) {
 	return best, best.show(suite, load)
 }
 
-// leadScenario is the failure that users are told of first: a holder that stands
-// still between read and write. A script, it stands still for as long in a control.
+// leadScenario is the best example: a holder that is paused between read and write. It is a
+// script, so a control's holder is paused for as long.
 const leadScenario = "stalled-holder"
 
-// tellable returns runs under the framework and faults that are worth a look, the
-// most promising first: a violated one before all; else leadScenario; else one with a
-// rejection, and with a control that broke under the same schedule; and the shorter the
-// better.
-func tellable(suite *result.Suite) []*result.Run {
+// candidates returns runs under the framework with faults, the most instructive first: a
+// violated one; then leadScenario; then one with a rejection, and with a control that broke
+// under the same schedule; and shorter ones before longer ones.
+func candidates(suite *result.Suite) []*result.Run {
 	var runs []*result.Run
 	points := map[*result.Run]int{}
 	broken := map[string]int{}
@@ -105,7 +104,7 @@ func tellable(suite *result.Suite) []*result.Run {
 // sameSchedule is equal for runs of one schedule.
 func sameSchedule(r *result.Run) string { return fmt.Sprintf("%s/%d/%t", r.Scenario, r.Seed, r.Faults) }
 
-// about is what a scenario is about, by the suite.
+// about is a scenario's summary.
 func about(suite *result.Suite, scenario string) string {
 	for _, s := range suite.Scenarios {
 		if s.Name == scenario {
@@ -116,43 +115,43 @@ func about(suite *result.Suite, scenario string) string {
 }
 
 // show draws the panels.
-func (s *story) show(suite *result.Suite, load loader) error {
-	control, turn, err := s.control(suite, load)
+func (s *example) show(suite *result.Suite, load loader) error {
+	control, takeover, err := s.control(suite, load)
 	if err != nil {
 		return err
 	}
 	scarce := s.fenced.scarce() || control != nil && control.scarce()
-	s.Resource = s.turn.resource
-	s.Panels = []panel{panelOf(s.fenced, s.turn, "With the fence", scarce)}
+	s.Resource = s.takeover.resource
+	s.Panels = []panel{panelOf(s.fenced, s.takeover, "With the fence", scarce)}
 	if control != nil {
-		turn.resource = cmp.Or(turn.resource, s.turn.resource)
-		s.Panels = append(s.Panels, panelOf(control, turn, "Without: "+title(suite, control.run.Group), scarce))
+		takeover.resource = cmp.Or(takeover.resource, s.takeover.resource)
+		s.Panels = append(s.Panels, panelOf(control, takeover, "Without: "+title(suite, control.run.Group), scarce))
 	}
 	return nil
 }
 
-// control reads the control that broke most plainly under the story's schedule:
-// with a complete turn, not one that breaks in any case, and by what was sold twice.
-func (s *story) control(suite *result.Suite, load loader) (*told, turn, error) {
-	var best *told
-	var bestTurn turn
+// control reads the control that broke most visibly under the example's schedule: with a
+// complete takeover, by units sold twice, and not one that breaks without faults.
+func (s *example) control(suite *result.Suite, load loader) (*trace, takeover, error) {
+	var best *trace
+	var bestTakeover takeover
 	for _, run := range brokenControls(suite, s.fenced.run) {
-		t, err := load.tell(run)
+		t, err := load.trace(run)
 		if err != nil {
-			return nil, turn{}, err
+			return nil, takeover{}, err
 		}
 		if t == nil {
 			continue
 		}
-		found := turnOf(*t)
-		if best == nil || found.complete() && !bestTurn.complete() {
-			best, bestTurn = t, found
+		found := takeoverOf(*t)
+		if best == nil || found.complete() && !bestTakeover.complete() {
+			best, bestTakeover = t, found
 		}
-		if bestTurn.complete() {
+		if bestTakeover.complete() {
 			break
 		}
 	}
-	return best, bestTurn, nil
+	return best, bestTakeover, nil
 }
 
 func brokenControls(suite *result.Suite, fenced *result.Run) []*result.Run {
@@ -178,7 +177,7 @@ func brokenControls(suite *result.Suite, fenced *result.Run) []*result.Run {
 	return runs
 }
 
-// title is the name of a group for people.
+// title is the title of a group, or its name.
 func title(suite *result.Suite, group string) string {
 	for _, g := range suite.Groups {
 		if g.Name == group && g.Title != "" {
@@ -188,10 +187,10 @@ func title(suite *result.Suite, group string) string {
 	return group
 }
 
-// panelOf draws one side.
-func panelOf(t *told, turn turn, title string, scarce bool) panel {
+// panelOf draws one panel.
+func panelOf(t *trace, takeover takeover, title string, scarce bool) panel {
 	fenced := t.run.Group == result.Fenced
-	line := timelineOf(t.events, turn.resource)
+	line := timelineOf(t.events, takeover.resource)
 	if fenced {
 		line.markFenced(t.events)
 	} else {
@@ -199,26 +198,26 @@ func panelOf(t *told, turn turn, title string, scarce bool) panel {
 	}
 	shown := level{}
 	for _, l := range t.levels(scarce) {
-		if l.resource == turn.resource {
+		if l.resource == takeover.resource {
 			shown = l
 		}
 	}
-	points, marks := turn.points(fenced)
+	points, marks := takeover.points(fenced)
 	p := panel{Title: title, Points: points, Outcome: outcome(t.run, shown, scarce), Good: t.run.Verdict == result.Pass}
-	p.Figure = drawScene(scene{
+	p.Figure = drawTimeline(timelineView{
 		label:    fmt.Sprintf("%s: %s %s", title, strings.Join(points, " "), p.Outcome),
-		timeline: line, level: shown, measure: turn.resource + ": " + measureOf(scarce), marks: marks,
-		x: window(line, turn, shown),
+		timeline: line, level: shown, measure: takeover.resource + ": " + measureOf(scarce), marks: marks,
+		x: window(line, takeover, shown),
 	})
 	return p
 }
 
-// wholeRun is how long a run may be to be shown whole.
+// wholeRun is the length up to which a run is shown whole.
 const wholeRun = 12 * time.Second
 
-// window is the whole run if it is short or has no complete turn; else the time
-// around the turn, and until the level is below zero if it ever is.
-func window(line *timeline, t turn, l level) scale {
+// window is the whole run if it is short or has no complete takeover; else the time around
+// the takeover, extended to where the level falls below zero.
+func window(line *timeline, t takeover, l level) scale {
 	from, to := line.from, line.to
 	if t.complete() && to-from > int64(wholeRun) {
 		from = max(from, min(t.fault.from, t.nextAt)-int64(time.Second))
@@ -231,20 +230,20 @@ func window(line *timeline, t turn, l level) scale {
 		}
 		to = min(to, until+int64(1500*time.Millisecond))
 	}
-	return scale{float64(from), float64(max(to, from+1)), sceneLeft, sceneWidth - 8}
+	return scale{float64(from), float64(max(to, from+1)), timelineLeft, timelineWidth - 8}
 }
 
-// outcome is how one side ended, in a sentence.
+// outcome is the result of a run, in a sentence.
 func outcome(run *result.Run, l level, scarce bool) string {
 	switch {
 	case run.Verdict == result.Violated && run.Counts.Oversold > 0:
-		return fmt.Sprintf("%s sold that were not there.", count(run.Counts.Oversold, "unit", "units"))
+		return fmt.Sprintf("%s sold that were not in stock.", count(run.Counts.Oversold, "unit", "units"))
 	case run.Verdict == result.Violated && run.Counts.Lost > 0:
 		return fmt.Sprintf("%s lost.", count(run.Counts.Lost, "update was", "updates were"))
 	case run.Verdict == result.Violated:
 		return "Violated: " + cut(run.Reason)
 	case scarce:
-		return fmt.Sprintf("Stock never fell below zero: the least was %s.", thousands(l.lowest()))
+		return fmt.Sprintf("Stock never fell below zero: the lowest was %s.", thousands(l.lowest()))
 	case l.lowest() >= 0:
 		return "Nothing was lost, and nothing was sold twice."
 	}

@@ -10,18 +10,18 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/result"
 )
 
-// loader reads what was kept of a run.
+// loader reads the files of a run.
 type loader func(run *result.Run) ([]history.Event, *observe.Observation, error)
 
-// told is a run with what is known of it.
-type told struct {
+// trace is a run with its history and what was observed.
+type trace struct {
 	run      *result.Run
 	events   []history.Event
 	observed *observe.Observation
 }
 
-// tell reads a run; nil if its files were not kept.
-func (load loader) tell(run *result.Run) (*told, error) {
+// trace reads a run; it returns nil if the files of the run were not kept.
+func (load loader) trace(run *result.Run) (*trace, error) {
 	events, observed, err := load(run)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -29,12 +29,12 @@ func (load loader) tell(run *result.Run) (*told, error) {
 	if err != nil {
 		return nil, fmt.Errorf("report: %s: %w", run, err)
 	}
-	return &told{run, events, observed}, nil
+	return &trace{run, events, observed}, nil
 }
 
-// scarce reports whether so much was sold that the remaining stock tells
-// something. Else the balance does.
-func (t *told) scarce() bool {
+// scarce reports whether so much was sold that the figures show the remaining stock.
+// Otherwise they show the balance.
+func (t *trace) scarce() bool {
 	for _, l := range remaining(t.events, t.observed) {
 		if l.lowest() <= l.initial/4 {
 			return true
@@ -43,8 +43,8 @@ func (t *told) scarce() bool {
 	return false
 }
 
-// levels are those that a figure shows.
-func (t *told) levels(scarce bool) []level {
+// levels are the levels that a figure shows.
+func (t *trace) levels(scarce bool) []level {
 	if scarce {
 		return remaining(t.events, t.observed)
 	}
@@ -54,7 +54,7 @@ func (t *told) levels(scarce bool) []level {
 // measureOf says what a figure of levels shows.
 func measureOf(scarce bool) string {
 	if scarce {
-		return "stock that remains"
+		return "remaining stock"
 	}
-	return "stock that remains, less what the books say: 0 if every order was booked"
+	return "remaining stock minus the stock column: 0 if no update was lost"
 }

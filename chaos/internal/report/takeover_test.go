@@ -12,72 +12,72 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/result"
 )
 
-// overtaken is a run in which w0 stands still while it holds, and w1 takes over.
-func overtaken(group string, end ...history.Event) told {
+// overtaken is a run in which w0 is paused while it holds, and w1 takes over.
+func overtaken(group string, end ...history.Event) trace {
 	events := []history.Event{
 		invoked(1, "w0", "1", "r"), of(2, history.Acquired, "w0", 5), of(2, history.Claimed, "w0", 5),
 		run(4, history.Injected, "cut w0 off"), run(5, history.Injected, "pause w0"),
 		invoked(6, "w1", "2", "r"), of(9, history.Acquired, "w1", 8), of(10, history.Claimed, "w1", 8),
 		run(20, history.Reverted, "pause w0"), run(20, history.Reverted, "cut w0 off"),
 	}
-	return told{&result.Run{Group: group}, append(events, end...), &observe.Observation{Effects: []observe.Effect{{Op: "1", Resource: "r"}}}}
+	return trace{&result.Run{Group: group}, append(events, end...), &observe.Observation{Effects: []observe.Effect{{Op: "1", Resource: "r"}}}}
 }
 
-func TestTurnOf_WithTheFence(t *testing.T) {
+func TestTakeoverOf_WithTheFence(t *testing.T) {
 	t.Parallel()
 	run := overtaken(result.Fenced,
 		history.Event{At: 20, Kind: history.Rejected, Process: "w0", Resource: "r", Token: 3, Current: 8, Reason: "stale"}, // of an earlier grant
 		history.Event{At: 21, Kind: history.Rejected, Process: "w0", Resource: "r", Token: 5, Current: 8, Reason: "stale"})
 	run.events = slices.Insert(run.events, 7, of(8, history.Claimed, "w0", 6))                                   // its own
 	run.events = slices.Insert(run.events, 1, of(1, history.Claimed, "w2", 4), of(1, history.Released, "w2", 4)) // before
-	got := turnOf(run)
-	want := turn{resource: "r", holder: "w0", token: 5, fault: band{span{from: 5, to: 20}, "pause w0"}, held: 2, next: "w1", nextAt: 10, nextTok: 8, endAt: 21, current: 8}
+	got := takeoverOf(run)
+	want := takeover{resource: "r", holder: "w0", token: 5, fault: band{span{from: 5, to: 20}, "pause w0"}, held: 2, next: "w1", nextAt: 10, nextTok: 8, endAt: 21, current: 8}
 	require.Equal(t, want, got)
 	require.True(t, got.complete())
 	points, marks := got.points(true)
 	require.Len(t, points, 4)
 	require.Equal(t, []mark{{1, "w0", 2}, {2, "w0", 5}, {3, "w1", 10}, {4, "w0", 21}}, marks)
-	require.Equal(t, "w0 goes on and wants to write. Rejected (✕): its token 5 is older than 8, which has claimed.", points[3])
+	require.Equal(t, "w0 goes on and tries to write. It is rejected (✕): its token 5 is older than 8, which has claimed.", points[3])
 
-	got = turnOf(overtaken(result.Fenced)) // nothing was rejected
+	got = takeoverOf(overtaken(result.Fenced)) // nothing was rejected
 	require.Zero(t, got.endAt)
 	require.False(t, got.complete())
 	points, _ = got.points(true)
 	require.Len(t, points, 3)
 }
 
-func TestTurnOf_AControl(t *testing.T) {
+func TestTakeoverOf_AControl(t *testing.T) {
 	t.Parallel()
-	got := turnOf(overtaken("redlock", history.Event{At: 21, Kind: history.OK, Process: "w0", Op: "1"}))
+	got := takeoverOf(overtaken("redlock", history.Event{At: 21, Kind: history.OK, Process: "w0", Op: "1"}))
 	require.Equal(t, int64(9), got.nextAt)
 	require.Equal(t, int64(21), got.endAt)
 	points, _ := got.points(false)
-	require.Equal(t, "w0 goes on and writes all the same: nothing stops it.", points[3])
+	require.Equal(t, "w0 goes on and writes: nothing stops it.", points[3])
 
 	late := overtaken("redlock", history.Event{At: 21, Kind: history.OK, Process: "w0", Op: "1"})
 	late.observed.Effects[0].Resource = "other"
-	require.Zero(t, turnOf(late).endAt) // it wrote something else
+	require.Zero(t, takeoverOf(late).endAt) // it wrote something else
 	late = overtaken("redlock", invoked(20, "w0", "3", "r"), history.Event{At: 21, Kind: history.OK, Process: "w0", Op: "3"})
 	late.observed.Effects = append(late.observed.Effects, observe.Effect{Op: "3", Resource: "r"})
-	require.Zero(t, turnOf(late).endAt) // it began afterwards
+	require.Zero(t, takeoverOf(late).endAt) // it began afterwards
 }
 
-func TestTurnOf_WithoutAFaultIsAResourceAlone(t *testing.T) {
+func TestTakeoverOf_WithoutAFaultIsAResourceAlone(t *testing.T) {
 	t.Parallel()
-	got := turnOf(told{&result.Run{}, []history.Event{invoked(1, "w0", "1", "b", "a")}, &observe.Observation{}})
-	require.Equal(t, turn{resource: "a"}, got)
+	got := takeoverOf(trace{&result.Run{}, []history.Event{invoked(1, "w0", "1", "b", "a")}, &observe.Observation{}})
+	require.Equal(t, takeover{resource: "a"}, got)
 	points, marks := got.points(true)
 	require.Empty(t, points)
 	require.Empty(t, marks)
 }
 
-func TestTurn_OfAFaultThatStopsNobody(t *testing.T) {
+func TestTakeover_OfAFaultThatPausesNoProcess(t *testing.T) {
 	t.Parallel()
-	points, _ := turn{holder: "w0", resource: "r", held: 1, fault: band{span{from: 2, to: 2_000_000_002}, "cut w0 off"}}.points(true)
+	points, _ := takeover{holder: "w0", resource: "r", held: 1, fault: band{span{from: 2, to: 2_000_000_002}, "cut w0 off"}}.points(true)
 	require.Equal(t, []string{"w0 holds r.", "w0: cut w0 off, for 2.00 s."}, points)
 }
 
-func TestTellable_TheMostPromisingFirst(t *testing.T) {
+func TestCandidates_TheMostInstructiveFirst(t *testing.T) {
 	t.Parallel()
 	fenced := func(scenario string, seed uint64, verdict result.Verdict, rejections, operations int) result.Run {
 		return result.Run{Scenario: scenario, Group: result.Fenced, Seed: seed, Faults: true, Verdict: verdict, Counts: result.Counts{Rejections: rejections, Operations: operations}}
@@ -89,7 +89,7 @@ func TestTellable_TheMostPromisingFirst(t *testing.T) {
 		{Scenario: "a", Group: "redlock", Seed: 1, Verdict: result.Violated}, // without faults
 	}}
 	var order []string
-	for _, r := range tellable(suite) {
+	for _, r := range candidates(suite) {
 		order = append(order, r.String())
 	}
 	require.Equal(t, []string{"c, fenced, seed 1", "stalled-holder, fenced, seed 1", "b, fenced, seed 2", "b, fenced, seed 3", "b, fenced, seed 1", "a, fenced, seed 1"}, order)
@@ -124,12 +124,12 @@ func TestOutcome_SaysWhatHappened(t *testing.T) {
 		lowest int
 		scarce bool
 	}{
-		"1 unit sold that were not there.":              {run(result.Violated, result.Counts{Oversold: 1, Lost: 1}), -1, true},
-		"1,234 updates were lost.":                      {run(result.Violated, result.Counts{Lost: 1234}), -1, false},
-		"Violated: I9: stuck":                           {run(result.Violated, result.Counts{}), 0, true},
-		"Stock never fell below zero: the least was 3.": {run(result.Pass, result.Counts{}), 3, true},
-		"Nothing was lost, and nothing was sold twice.": {run(result.Pass, result.Counts{}), 0, false},
-		"The run is inconclusive.":                      {run(result.Inconclusive, result.Counts{}), -2, false},
+		"1 unit sold that were not in stock.":            {run(result.Violated, result.Counts{Oversold: 1, Lost: 1}), -1, true},
+		"1,234 updates were lost.":                       {run(result.Violated, result.Counts{Lost: 1234}), -1, false},
+		"Violated: I9: stuck":                            {run(result.Violated, result.Counts{}), 0, true},
+		"Stock never fell below zero: the lowest was 3.": {run(result.Pass, result.Counts{}), 3, true},
+		"Nothing was lost, and nothing was sold twice.":  {run(result.Pass, result.Counts{}), 0, false},
+		"The run is inconclusive.":                       {run(result.Inconclusive, result.Counts{}), -2, false},
 	} {
 		require.Equal(t, want, outcome(c.run, level{initial: 5, changes: []change{{1, c.lowest}}}, c.scarce))
 	}
@@ -138,13 +138,13 @@ func TestOutcome_SaysWhatHappened(t *testing.T) {
 func TestWindow_IsAroundTheTurnOfALongRun(t *testing.T) {
 	t.Parallel()
 	const second = int64(1e9)
-	full := turn{held: 1, nextAt: 22 * second, endAt: 24 * second, fault: band{span: span{from: 20 * second}}}
-	at := func(to int64, t turn, changes ...change) []int64 {
+	full := takeover{held: 1, nextAt: 22 * second, endAt: 24 * second, fault: band{span: span{from: 20 * second}}}
+	at := func(to int64, t takeover, changes ...change) []int64 {
 		x := window(&timeline{to: to}, t, level{changes: changes})
 		return []int64{int64(x.fromValue), int64(x.toValue)}
 	}
 	require.Equal(t, []int64{0, 12 * second}, at(12*second, full))
-	require.Equal(t, []int64{0, 60 * second}, at(60*second, turn{held: 1}))
+	require.Equal(t, []int64{0, 60 * second}, at(60*second, takeover{held: 1}))
 	require.Equal(t, []int64{19 * second, 25*second + second/2}, at(60*second, full))
 	require.Equal(t, []int64{19 * second, 30*second + 3*second/2}, at(60*second, full, change{29 * second, 1}, change{30 * second, -1}, change{40 * second, -2}))
 	require.Equal(t, []int64{19 * second, 25 * second}, at(25*second, full))

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// scene is what the lanes figure shows: one run, seen by one resource.
-type scene struct {
-	label    string // for those who can't see it
+// timelineView is what a timeline figure shows: one run, and one resource of it.
+type timelineView struct {
+	label    string // for screen readers
 	timeline *timeline
-	level    level  // under the lanes
+	level    level  // under the tracks
 	measure  string // of the level
-	marks    []mark // in the lanes
+	marks    []mark // in the tracks
 	x        scale  // the times that are shown
 }
 
@@ -25,57 +25,56 @@ type mark struct {
 	at      int64
 }
 
-// Sizes of the lanes figure, in pixels.
+// Sizes of the tracks figure, in pixels.
 const (
-	sceneWidth  = 620
-	sceneLeft   = 36
-	sceneTop    = 26
-	laneHeight  = 34
-	levelHeight = 110
-	maxLanes    = 8
+	timelineWidth = 620
+	timelineLeft  = 36
+	timelineTop   = 26
+	trackHeight   = 34
+	levelHeight   = 110
+	maxTracks     = 8
 )
 
-// drawScene draws a lane for each worker, faults as bands, a cross for each
+// drawTimeline draws a track for each worker, faults as bands, a cross for each
 // rejection, and the level of the resource under it.
-func drawScene(s scene) template.HTML {
-	lanes := s.lanes()
-	bottom := sceneTop + float64(len(lanes)*laneHeight)
-	d := newDrawing(sceneWidth, bottom+levelHeight+52, s.label)
+func drawTimeline(s timelineView) template.HTML {
+	tracks := s.tracks()
+	bottom := timelineTop + float64(len(tracks)*trackHeight)
+	d := newDrawing(timelineWidth, bottom+levelHeight+52, s.label)
 	d.sharedFaults(s, bottom)
-	for i, l := range lanes {
-		d.lane(s.x, l, sceneTop+float64(i*laneHeight))
+	for i, l := range tracks {
+		d.track(s.x, l, timelineTop+float64(i*trackHeight))
 	}
-	for i, l := range lanes {
-		d.marks(s, l.process, sceneTop+float64(i*laneHeight)+4)
+	for i, l := range tracks {
+		d.marks(s, l.process, timelineTop+float64(i*trackHeight)+4)
 	}
 	d.level(s, bottom+24, bottom+24+levelHeight)
 	d.timeAxis(s.x, bottom+24+levelHeight)
 	return d.done()
 }
 
-// lanes are those that are drawn: the ones with marks, and others as long as there
-// is room.
-func (s scene) lanes() []*lane {
+// tracks are the tracks that are drawn: those with marks, and others while there is room.
+func (s timelineView) tracks() []*track {
 	marked := map[string]bool{}
 	for _, m := range s.marks {
 		marked[m.process] = true
 	}
-	room := maxLanes - len(marked)
-	var lanes []*lane
-	for _, l := range s.timeline.lanes {
+	room := maxTracks - len(marked)
+	var tracks []*track
+	for _, l := range s.timeline.tracks {
 		if !marked[l.process] {
 			room--
 		}
 		if marked[l.process] || room >= 0 {
-			lanes = append(lanes, l)
+			tracks = append(tracks, l)
 		}
 	}
-	return lanes
+	return tracks
 }
 
-// marks draws the numbers of a lane, the last one in its place and each one before
-// it so far to the left that both can be read.
-func (d *drawing) marks(s scene, process string, y float64) {
+// marks draws the numbers of a track: the last one at its time, and each one before it far
+// enough to the left that both can be read.
+func (d *drawing) marks(s timelineView, process string, y float64) {
 	free := s.x.toPixel
 	for _, m := range slices.Backward(s.marks) {
 		if m.process == process {
@@ -86,31 +85,31 @@ func (d *drawing) marks(s scene, process string, y float64) {
 	}
 }
 
-// sharedFaults draws faults of what all workers use, across the lanes.
-func (d *drawing) sharedFaults(s scene, bottom float64) {
-	free := 0.0 // where there is room for the next name
+// sharedFaults draws the faults of servers that all workers use, across the tracks.
+func (d *drawing) sharedFaults(s timelineView, bottom float64) {
+	free := 0.0 // from here on there is room for the next name
 	for _, b := range thinned(s.timeline.bands, s.x) {
 		from, width := s.x.box(b.span)
-		d.rect("shared", from, sceneTop-4, width, bottom-sceneTop+4, b.title())
+		d.rect("shared", from, timelineTop-4, width, bottom-timelineTop+4, b.title())
 		if from >= free {
-			d.text("small", from, sceneTop-9, start, b.name)
+			d.text("small", from, timelineTop-9, start, b.name)
 			free = from + textWidth(b.name) + 8
 		}
 	}
 }
 
-// lane draws what one worker did, within a height that begins at y.
-func (d *drawing) lane(x scale, l *lane, y float64) {
+// track draws what one worker did, within a height that begins at y.
+func (d *drawing) track(x scale, l *track, y float64) {
 	const top, height = 9, 18
 	center := y + top + height/2
-	d.text("name", sceneLeft-6, center+4, end, short(l.process, 5))
-	d.line("lane", x.fromPixel, center, x.toPixel, center)
+	d.text("name", timelineLeft-6, center+4, end, short(l.process, 5))
+	d.line("track", x.fromPixel, center, x.toPixel, center)
 	tiny := x.perPixel()
 	d.spans("waiting", "waits", x, merged(l.waiting, tiny), center-2, 4)
 	d.spans("holding", "holds", x, merged(l.holding, tiny), y+top, height)
-	d.spans("fenced", "believes to hold, but somebody newer has claimed", x, merged(l.fenced, tiny), y+top, height)
-	d.spans("both", "two hold the lock", x, merged(l.both, tiny), y+top, height)
-	d.spans("down", "the process is not there", x, merged(l.down, tiny), y+top, height)
+	d.spans("fenced", "believes it holds, but a newer holder has claimed", x, merged(l.fenced, tiny), y+top, height)
+	d.spans("both", "two workers hold the lock", x, merged(l.both, tiny), y+top, height)
+	d.spans("down", "the process has ended", x, merged(l.down, tiny), y+top, height)
 	for _, b := range thinned(l.bands, x) {
 		d.ownFault(x, b, y)
 	}
@@ -127,21 +126,21 @@ func (d *drawing) lane(x scale, l *lane, y float64) {
 	}
 }
 
-// ownFault draws a fault of one worker: over the whole lane if it stands still,
-// else as a line above it.
+// ownFault draws a fault of one worker: over the whole track if it pauses the worker, else
+// as a line above it.
 func (d *drawing) ownFault(x scale, b band, y float64) {
 	from, width := x.box(b.span)
-	if !b.stands() {
+	if !b.pauses() {
 		d.rect("cut", from, y+3, width, 4, b.title())
 		return
 	}
-	d.rect("stopped", from, y+5, width, 26, b.title())
-	if label := "stopped " + lasts(b.span); textWidth(label) < width {
-		d.text("stopped-name", from+width/2, y+22, middle, label)
+	d.rect("paused", from, y+5, width, 26, b.title())
+	if label := "paused " + lasts(b.span); textWidth(label) < width {
+		d.text("paused-name", from+width/2, y+22, middle, label)
 	}
 }
 
-// token writes the token on what was held under it, if there is room.
+// token writes the token on the span in which it was held, if there is room.
 func (d *drawing) token(x scale, s span, center float64) {
 	from, width := x.box(s)
 	if label := fmt.Sprint(s.token); s.token != 0 && textWidth(label)+6 < width {
@@ -165,13 +164,13 @@ func (d *drawing) spans(class, what string, x scale, spans []span, y, height flo
 }
 
 // level draws the level of the resource between two heights, red below zero.
-func (d *drawing) level(s scene, top, bottom float64) {
+func (d *drawing) level(s timelineView, top, bottom float64) {
 	low, high := s.level.visible(s.x)
 	y := scale{float64(low), float64(high), bottom - 4, top + 8}
 	d.text("small", s.x.fromPixel, top-4, start, s.measure)
 	for _, tick := range y.ticks(4) {
 		d.line("grid", s.x.fromPixel, y.at(tick), s.x.toPixel, y.at(tick))
-		d.text("axis", sceneLeft-6, y.at(tick)+3.5, end, compact(tick))
+		d.text("axis", timelineLeft-6, y.at(tick)+3.5, end, compact(tick))
 	}
 	line, debt := s.level.steps(s.x, y)
 	d.path("debt", debt, "")
@@ -182,7 +181,7 @@ func (d *drawing) level(s scene, top, bottom float64) {
 	}
 }
 
-// visible are the lowest and the highest level to be drawn, zero among them.
+// visible returns the lowest and the highest level to draw, zero included.
 func (l level) visible(x scale) (low, high int) {
 	low, high = min(0, l.initial), max(1, l.initial)
 	for _, c := range l.changes {
@@ -193,14 +192,14 @@ func (l level) visible(x scale) (low, high int) {
 	return low, high
 }
 
-// box is where a span begins, and how wide it is: at least a pixel.
+// box returns where a span begins, and its width: at least a pixel.
 func (s scale) box(b span) (from, width float64) {
 	from = s.within(float64(b.from))
 	return from, max(1, s.within(float64(b.to))-from)
 }
 
-// thinned leaves out what is outside of the picture, and all faults of a kind but
-// one that begin at the same pixel.
+// thinned leaves out faults outside of the picture, and keeps one of those of a kind that
+// begin at the same pixel.
 func thinned(bands []band, x scale) []band {
 	var out []band
 	seen := map[string]bool{}
@@ -218,8 +217,8 @@ func thinned(bands []band, x scale) []band {
 
 func (b band) title() string { return b.name + ", " + lasts(b.span) }
 
-// lasts is how long a span is, for people.
+// lasts is the duration of a span as text.
 func lasts(s span) string { return seconds(time.Duration(s.to - s.from)) }
 
-// textWidth is about how wide a text is, in the size of figures.
+// textWidth estimates the width of a text in a figure.
 func textWidth(text string) float64 { return 6.2 * float64(len(text)) }

@@ -42,7 +42,7 @@ func thousands(n int) string {
 	return sign + b.String()
 }
 
-// compact writes a value at an axis, as "20k".
+// compact writes a value of an axis, as "20k".
 func compact(value float64) string {
 	for _, unit := range []struct {
 		size float64
@@ -55,7 +55,7 @@ func compact(value float64) string {
 	return strconv.FormatFloat(math.Round(value*100)/100+0, 'f', -1, 64) // + 0: no minus before a zero
 }
 
-// count writes a number with what it counts.
+// count writes a number and what it counts.
 func count(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
@@ -63,7 +63,7 @@ func count(n int, one, many string) string {
 	return thousands(n) + " " + many
 }
 
-// short cuts a text that has little room.
+// short cuts a text to a number of characters.
 func short(text string, length int) string {
 	runes := []rune(cut(text))
 	if len(runes) <= length {
@@ -72,7 +72,7 @@ func short(text string, length int) string {
 	return string(runes[:length-1]) + "…"
 }
 
-// percent writes a share; only none is 0%, and only all is 100%.
+// percent writes a share; only 0 is 0%, and only 1 is 100%.
 func percent(share float64) string {
 	switch {
 	case share > 0 && share < 0.01:
