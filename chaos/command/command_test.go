@@ -23,6 +23,7 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/scenario"
 	"github.com/fencekit/fencekit/chaos/internal/stock"
 	"github.com/fencekit/fencekit/internal/cli"
+	"github.com/fencekit/fencekit/internal/cli/clitest"
 )
 
 func TestChaosList_ScenariosGroupsAndFaults(t *testing.T) {
@@ -34,16 +35,16 @@ func TestChaosList_ScenariosGroupsAndFaults(t *testing.T) {
 		"list faults":    {"KIND", "pause", "commit-held"},
 	} {
 		got := fencectl(t, strings.Fields(args)...)
-		require.Equal(t, cli.ExitOK, got.code)
-		require.Empty(t, got.stderr)
+		require.Equal(t, cli.ExitOK, got.Code)
+		require.Empty(t, got.Stderr)
 		var first []string
-		for line := range strings.Lines(got.stdout) {
+		for line := range strings.Lines(got.Stdout) {
 			first = append(first, strings.Fields(line)[0])
 		}
 		require.Subset(t, first, names, args)
 	}
 	var rows []scenarioRow
-	require.NoError(t, json.Unmarshal([]byte(fencectl(t, "list", "-o", "json").stdout), &rows))
+	require.NoError(t, json.Unmarshal([]byte(fencectl(t, "list", "-o", "json").Stdout), &rows))
 	require.Len(t, rows, len(scenario.All()))
 }
 
@@ -54,9 +55,9 @@ func TestChaosRun_LeavesASuiteThatCanBeReadAgain(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "suite")
 	junit := filepath.Join(t.TempDir(), "more.xml")
 	var stdout, stderr bytes.Buffer
-	cmd := child(t, nil, "run", "--scenario", "stalled-holder", "--groups", "fenced,token-compare", "--out", dir, "--junit", junit, "-o", "json")
+	cmd := clitest.Child(t, nil, "run", "--scenario", "stalled-holder", "--groups", "fenced,token-compare", "--out", dir, "--junit", junit, "-o", "json")
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	require.Equal(t, cli.ExitOK, finish(t, cmd.Run), stderr.String())
+	require.Equal(t, cli.ExitOK, clitest.ExitCode(t, cmd.Run), stderr.String())
 	require.Contains(t, stderr.String(), "[1/3] pass: stalled-holder, fenced, seed 1 (")
 	require.Contains(t, stderr.String(), "red: stalled-holder, token-compare, seed 1 (")
 	require.Contains(t, stderr.String(), "green: stalled-holder, token-compare, seed 1, without faults (")
@@ -82,16 +83,16 @@ func TestChaosRun_LeavesASuiteThatCanBeReadAgain(t *testing.T) {
 	}
 
 	got := fencectl(t, "verify", dir)
-	require.Equal(t, cli.ExitOK, got.code, got.stderr)
-	require.Empty(t, got.stdout)
-	require.Equal(t, "3 runs judged again: 0 changed, 0 not kept. The suite was pass, now pass.\n", got.stderr)
+	require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
+	require.Empty(t, got.Stdout)
+	require.Equal(t, "3 runs judged again: 0 changed, 0 not kept. The suite was pass, now pass.\n", got.Stderr)
 }
 
 func TestChaosRun_SaysHowToGoOnWithRunsThatAreThere(t *testing.T) {
 	t.Parallel()
 	got := fencectl(t, "run", "--scenario", "stalled-holder", "--out", saved(t, result.Pass))
-	require.Equal(t, cli.ExitUsage, got.code)
-	require.Contains(t, got.stderr, "to go on with them give --resume (Config.Resume), or take another directory")
+	require.Equal(t, cli.ExitUsage, got.Code)
+	require.Contains(t, got.Stderr, "to go on with them give --resume (Config.Resume), or take another directory")
 }
 
 // lost are the findings of a run that lost updates.
@@ -122,9 +123,9 @@ func TestChaosRun_AViolationStaysOneWhateverEndsTheSuite(t *testing.T) {
 	noServers := []string{"FENCEKIT_POSTGRES=docker", "FENCEKIT_POSTGRES_DSN=", "DOCKER_HOST=unix:///no/daemon"}
 	for verdict, code := range map[result.Verdict]int{result.Pass: cli.ExitNotReady, result.Violated: cli.ExitViolated} {
 		var stderr bytes.Buffer
-		cmd := child(t, noServers, "run", "--scenario", "stalled-holder", "--groups", "fenced", "--resume", "--out", saved(t, verdict))
+		cmd := clitest.Child(t, noServers, "run", "--scenario", "stalled-holder", "--groups", "fenced", "--resume", "--out", saved(t, verdict))
 		cmd.Stderr = &stderr
-		require.Equal(t, code, finish(t, cmd.Run), stderr.String())
+		require.Equal(t, code, clitest.ExitCode(t, cmd.Run), stderr.String())
 		require.Contains(t, stderr.String(), "chaos: environment is not ready")
 	}
 }
@@ -142,9 +143,9 @@ func TestRun_AViolationStaysOneIfTheTableIsNotWritten(t *testing.T) {
 			{"run", "--scenario", "stalled-holder", "--groups", "fenced", "--resume", "--out", saved(t, verdict)},
 		} {
 			var stderr bytes.Buffer
-			cmd := child(t, noServers, args...)
+			cmd := clitest.Child(t, noServers, args...)
 			cmd.Stdout, cmd.Stderr = full, &stderr
-			got := finish(t, cmd.Run)
+			got := clitest.ExitCode(t, cmd.Run)
 			require.Contains(t, stderr.String(), "can't write the output: ")
 			if verdict == result.Violated || args[0] == "verify" {
 				require.Equal(t, code, got, stderr.String())
@@ -161,9 +162,9 @@ func TestChaosRun_AViolationStaysOneIfTheReportIsNotWritten(t *testing.T) {
 		dir := saved(t, verdict)
 		require.NoError(t, os.Mkdir(filepath.Join(dir, result.ReportFile), 0o755))
 		var stderr bytes.Buffer
-		cmd := child(t, noServers, "run", "--scenario", "stalled-holder", "--groups", "fenced", "--resume", "--out", dir)
+		cmd := clitest.Child(t, noServers, "run", "--scenario", "stalled-holder", "--groups", "fenced", "--resume", "--out", dir)
 		cmd.Stderr = &stderr
-		require.Equal(t, code, finish(t, cmd.Run), stderr.String())
+		require.Equal(t, code, clitest.ExitCode(t, cmd.Run), stderr.String())
 		require.Contains(t, stderr.String(), "is a directory")
 	}
 }
@@ -171,7 +172,7 @@ func TestChaosRun_AViolationStaysOneIfTheReportIsNotWritten(t *testing.T) {
 func TestChaosRun_AViolationStaysOneIfInterrupted(t *testing.T) {
 	t.Parallel()
 	for verdict, code := range map[result.Verdict]int{result.Pass: cli.ExitInconclusive, result.Violated: cli.ExitViolated} {
-		cmd := child(t, nil, "run", "--scenario", "stalled-holder", "--groups", "fenced", "--script-seeds", "1000", "--resume", "--out", saved(t, verdict))
+		cmd := clitest.Child(t, nil, "run", "--scenario", "stalled-holder", "--groups", "fenced", "--script-seeds", "1000", "--resume", "--out", saved(t, verdict))
 		stderr, err := cmd.StderrPipe()
 		require.NoError(t, err)
 		require.NoError(t, cmd.Start())
@@ -181,7 +182,7 @@ func TestChaosRun_AViolationStaysOneIfInterrupted(t *testing.T) {
 		require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
 		rest, err := io.ReadAll(first)
 		require.NoError(t, err)
-		require.Equal(t, code, finish(t, cmd.Wait), string(rest))
+		require.Equal(t, code, clitest.ExitCode(t, cmd.Wait), string(rest))
 		require.Contains(t, string(rest), "fencectl: interrupted: ")
 		require.Contains(t, string(rest), "with --resume --out "+cmd.Args[len(cmd.Args)-1]+" goes on with it.")
 	}
@@ -191,10 +192,10 @@ func TestChaosVerify_ExitsByTheVerdict(t *testing.T) {
 	t.Parallel()
 	for verdict, code := range map[result.Verdict]int{result.Pass: cli.ExitOK, result.Violated: cli.ExitViolated, result.Inconclusive: cli.ExitInconclusive} {
 		got := fencectl(t, "verify", saved(t, verdict))
-		require.Equal(t, code, got.code, got.stderr)
-		require.Contains(t, got.stderr, "0 runs judged again: 0 changed, 3 not kept. The suite was "+string(verdict)+", now "+string(verdict)+".")
+		require.Equal(t, code, got.Code, got.Stderr)
+		require.Contains(t, got.Stderr, "0 runs judged again: 0 changed, 3 not kept. The suite was "+string(verdict)+", now "+string(verdict)+".")
 	}
-	require.Contains(t, fencectl(t, "verify", saved(t, result.Violated)).stderr, "fencectl: 1 of 1 run violated a property. The first: stop, fenced, seed 1: I2: 1 counterexample.")
+	require.Contains(t, fencectl(t, "verify", saved(t, result.Violated)).Stderr, "fencectl: 1 of 1 run violated a property. The first: stop, fenced, seed 1: I2: 1 counterexample.")
 }
 
 func TestChaosVerify_PrintsWhatIsJudgedInAnotherWay(t *testing.T) {
@@ -208,18 +209,18 @@ func TestChaosVerify_PrintsWhatIsJudgedInAnotherWay(t *testing.T) {
 	require.NoError(t, file.Close())
 	require.NoError(t, result.Save(dir, run, path, &observe.Observation{}))
 	got := fencectl(t, "verify", dir, "-o", "csv")
-	require.Equal(t, cli.ExitInconclusive, got.code)
-	require.True(t, strings.HasPrefix(got.stdout, "dir,was,is,findings\nstop/control/1,pass,"), got.stdout)
+	require.Equal(t, cli.ExitInconclusive, got.Code)
+	require.True(t, strings.HasPrefix(got.Stdout, "dir,was,is,findings\nstop/control/1,pass,"), got.Stdout)
 }
 
 func TestChaosCompare_PutsSuitesSideBySide(t *testing.T) {
 	t.Parallel()
 	got := fencectl(t, "compare", saved(t, result.Pass), saved(t, result.Violated), "-o", "csv")
-	require.Equal(t, cli.ExitOK, got.code, got.stderr)
-	require.Contains(t, got.stdout, "stop,fenced,on,1 -> 1,0 -> 1,0 -> 0,12 -> 12,0 -> 0,0 -> 0,0 -> 0,1ms -> 1ms,2ms -> 2ms,- -> -\n")
-	require.Contains(t, got.stdout, "stop,redlock,on,1 -> 1,1 -> 1,")
-	require.Contains(t, got.stderr, ": pass: No violation in 1 run")
-	require.Contains(t, got.stderr, ": violated: 1 of 1 run violated a property.")
+	require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
+	require.Contains(t, got.Stdout, "stop,fenced,on,1 -> 1,0 -> 1,0 -> 0,12 -> 12,0 -> 0,0 -> 0,0 -> 0,1ms -> 1ms,2ms -> 2ms,- -> -\n")
+	require.Contains(t, got.Stdout, "stop,redlock,on,1 -> 1,1 -> 1,")
+	require.Contains(t, got.Stderr, ": pass: No violation in 1 run")
+	require.Contains(t, got.Stderr, ": violated: 1 of 1 run violated a property.")
 }
 
 func TestRunLine_TellsARedControlFromAViolation(t *testing.T) {

@@ -1,13 +1,11 @@
 package command
 
 import (
-	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/internal/cli"
+	"github.com/fencekit/fencekit/internal/cli/clitest"
 )
 
 func TestUsage_Is64WithAHint(t *testing.T) {
@@ -41,11 +39,7 @@ func TestUsage_Is64WithAHint(t *testing.T) {
 		{"compare /nonexistent /nonexistent", "holds no suite", "fencectl chaos compare"},
 		{"help nonsense", `no command "nonsense"`, "fencectl chaos help"},
 	} {
-		got := fencectl(t, strings.Fields(c.args)...)
-		require.Equal(t, cli.ExitUsage, got.code, c.args)
-		require.Empty(t, got.stdout, c.args)
-		require.Contains(t, got.stderr, c.says)
-		require.True(t, strings.HasSuffix(got.stderr, fmt.Sprintf("Run \"%s --help\" for usage.\n", c.hints)), got.stderr)
+		clitest.RequireUsageError(t, newRoot(), c.args, c.says, c.hints)
 	}
 }
 
@@ -58,15 +52,6 @@ func TestHelp_OfEachCommand(t *testing.T) {
 		"verify":  "It changes no file.",
 		"compare": "fencectl chaos compare DIR DIR [flags]",
 	} {
-		words := strings.Fields(command)
-		long := fencectl(t, append(words, "--help")...)
-		require.Equal(t, cli.ExitOK, long.code)
-		require.Empty(t, long.stderr)
-		require.Contains(t, long.stdout, says)
-		require.Contains(t, long.stdout, "--output")
-		for line := range strings.Lines(long.stdout) {
-			require.LessOrEqual(t, len(strings.TrimSuffix(line, "\n")), cli.UsualWidth, line)
-		}
-		require.Equal(t, long, fencectl(t, append([]string{"help"}, words...)...))
+		require.Contains(t, clitest.RequireHelp(t, newRoot, command, says), "--output")
 	}
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime/debug"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/internal/cli"
+	"github.com/fencekit/fencekit/internal/cli/clitest"
 )
 
 func TestChaos_IsTheCommandBesideOrOnThePath(t *testing.T) {
@@ -23,10 +23,10 @@ func TestChaos_IsTheCommandBesideOrOnThePath(t *testing.T) {
 	require.NoError(t, os.WriteFile(fencectl, self, 0o755))
 	run := func(args ...string) (code int, stdout, stderr string) {
 		var out, errs bytes.Buffer
-		cmd := exec.CommandContext(t.Context(), fencectl, args...)
-		cmd.Env = append(os.Environ(), asFencectl+"=1", "PATH="+onPath)
+		cmd := clitest.Child(t, []string{"PATH=" + onPath}, args...)
+		cmd.Path, cmd.Args[0] = fencectl, fencectl
 		cmd.Stdout, cmd.Stderr = &out, &errs
-		return finish(t, cmd.Run), out.String(), errs.String()
+		return clitest.ExitCode(t, cmd.Run), out.String(), errs.String()
 	}
 
 	code, _, stderr := run("chaos", "run")

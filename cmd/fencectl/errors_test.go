@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/internal/cli"
+	"github.com/fencekit/fencekit/internal/cli/clitest"
 	"github.com/fencekit/fencekit/internal/pgproxy"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 )
@@ -51,11 +52,7 @@ func TestUsage_Is64WithAHint(t *testing.T) {
 		{"migrate get --version 0", "there is no migration 0", "fencectl migrate get"},
 		{"migrate get --version 1 --all", "exclude each other", "fencectl migrate get"},
 	} {
-		got := fencectl(t, strings.Fields(c.args)...)
-		require.Equal(t, cli.ExitUsage, got.code, c.args)
-		require.Empty(t, got.stdout, c.args)
-		require.Contains(t, got.stderr, c.says)
-		require.True(t, strings.HasSuffix(got.stderr, fmt.Sprintf("Run \"%s --help\" for usage.\n", c.hints)), got.stderr)
+		clitest.RequireUsageError(t, newRoot(), c.args, c.says, c.hints)
 	}
 }
 
@@ -69,15 +66,7 @@ func TestHelp_OfEachCommand(t *testing.T) {
 		"migrate get":    "psql -1 -v ON_ERROR_STOP=1",
 		"version":        "fencectl version [flags]",
 	} {
-		words := strings.Fields(command)
-		long := fencectl(t, append(words, "--help")...)
-		require.Equal(t, cli.ExitOK, long.code)
-		require.Empty(t, long.stderr)
-		require.Contains(t, long.stdout, says)
-		for line := range strings.Lines(long.stdout) {
-			require.LessOrEqual(t, len(strings.TrimSuffix(line, "\n")), cli.UsualWidth, line)
-		}
-		require.Equal(t, long, fencectl(t, append([]string{"help"}, words...)...))
+		clitest.RequireHelp(t, newRoot, command, says)
 	}
 }
 
@@ -111,10 +100,10 @@ func TestErrors_NeverPrintThePassword(t *testing.T) {
 	} {
 		for _, command := range [][]string{{"migrate", "status"}, {"migrate"}, {}} {
 			got := fencectl(t, append(command, c.args...)...)
-			require.NotContains(t, got.stderr, "s3cret", c.args)
-			require.Empty(t, got.stdout)
+			require.NotContains(t, got.Stderr, "s3cret", c.args)
+			require.Empty(t, got.Stdout)
 			if len(command) == 2 {
-				require.Equal(t, c.code, got.code, "%v: %s", c.args, got.stderr)
+				require.Equal(t, c.code, got.Code, "%v: %s", c.args, got.Stderr)
 			}
 		}
 	}
@@ -152,11 +141,11 @@ func TestErrors_SayWhatToDo(t *testing.T) {
 		"old server": {[]string{"up", "--schema", "shop", "--database-url", with(t, dsn, "search_path", "old,pg_catalog")}, []string{"PostgreSQL 13.16, and 14 is the oldest that works"}},
 	} {
 		got := fencectl(t, append([]string{"migrate"}, c.args...)...)
-		require.Equal(t, cli.ExitNotReady, got.code, name+": "+got.stderr)
-		require.Empty(t, got.stdout, name)
-		require.LessOrEqual(t, strings.Count(got.stderr, "dial error"), 1, got.stderr)
+		require.Equal(t, cli.ExitNotReady, got.Code, name+": "+got.Stderr)
+		require.Empty(t, got.Stdout, name)
+		require.LessOrEqual(t, strings.Count(got.Stderr, "dial error"), 1, got.Stderr)
 		for _, text := range c.says {
-			require.Contains(t, got.stderr, text, name)
+			require.Contains(t, got.Stderr, text, name)
 		}
 	}
 }
@@ -180,15 +169,15 @@ func newRole(t *testing.T, dsn, attribute string) (name string) {
 func TestErrors_BadLibpqVariableIsUsage(t *testing.T) {
 	t.Setenv("PGPORT", "nonsense")
 	got := fencectl(t, "migrate", "status")
-	require.Equal(t, cli.ExitUsage, got.code)
-	require.Contains(t, got.stderr, "libpq's variables")
+	require.Equal(t, cli.ExitUsage, got.Code)
+	require.Contains(t, got.Stderr, "libpq's variables")
 }
 
 func TestErrors_NameTheFileThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	got := fencectl(t, "migrate", "status", "--database-url", "host=127.0.0.1 sslmode=verify-full sslrootcert=/no/such/file")
-	require.Equal(t, cli.ExitUsage, got.code)
-	require.Contains(t, got.stderr, "open /no/such/file: no such file")
+	require.Equal(t, cli.ExitUsage, got.Code)
+	require.Contains(t, got.Stderr, "open /no/such/file: no such file")
 }
 
 // A server that takes the connection and never says anything.
@@ -198,8 +187,8 @@ func TestTimeout_EndsTheWaitForASilentServer(t *testing.T) {
 	require.NoError(t, err)
 	defer listener.Close()
 	got := fencectl(t, "migrate", "status", "--timeout", "50ms", "--database-url", "postgres://me@"+listener.Addr().String()+"/shop?sslmode=disable")
-	require.Equal(t, cli.ExitNotReady, got.code)
-	require.Contains(t, got.stderr, "gave up after 50ms (--timeout)")
+	require.Equal(t, cli.ExitNotReady, got.Code)
+	require.Contains(t, got.Stderr, "gave up after 50ms (--timeout)")
 }
 
 func TestTimeout_EndsTheWaitForALock(t *testing.T) {
@@ -207,10 +196,10 @@ func TestTimeout_EndsTheWaitForALock(t *testing.T) {
 	dsn := pgserver.Database(t)
 	release := block(t, dsn)
 	got := fencectl(t, "migrate", "up", "--timeout", "300ms", "--database-url", dsn)
-	require.Equal(t, cli.ExitNotReady, got.code)
-	require.Contains(t, got.stderr, "gave up after 300ms (--timeout)")
+	require.Equal(t, cli.ExitNotReady, got.Code)
+	require.Contains(t, got.Stderr, "gave up after 300ms (--timeout)")
 	release()
-	require.Equal(t, cli.ExitOK, fencectl(t, "migrate", "up", "--database-url", dsn).code)
+	require.Equal(t, cli.ExitOK, fencectl(t, "migrate", "up", "--database-url", dsn).Code)
 }
 
 // Giving up must not wait for the server that gave the reason to: left to

@@ -24,8 +24,8 @@ func TestMigrateUp_GrantsRoles_HC2(t *testing.T) {
 	grants := "role " + app + " may run guarded transactions in schema fence\nrole " + reader + " may read schema fence\n"
 	for _, outcome := range []string{"applied ", "nothing to do"} {
 		got := fencectl(t, "migrate", "up", "--app-role", app, "--reader-role", reader, "--database-url", dsn)
-		require.Equal(t, cli.ExitOK, got.code, got.stderr)
-		require.Contains(t, got.stderr, grants+outcome)
+		require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
+		require.Contains(t, got.Stderr, grants+outcome)
 	}
 	var can bool
 	const claim = "fence.claim(text, bigint, bigint, text, bigint)"
@@ -38,12 +38,12 @@ func TestMigrateUp_BadRoleIsUsageOrNotReadyAndNamed(t *testing.T) {
 	t.Parallel()
 	dsn := pgserver.Database(t)
 	got := fencectl(t, "migrate", "up", "--app-role", "public", "--database-url", dsn)
-	require.Equal(t, cli.ExitUsage, got.code)
-	require.Contains(t, got.stderr, `role name "public"`)
+	require.Equal(t, cli.ExitUsage, got.Code)
+	require.Contains(t, got.Stderr, `role name "public"`)
 	got = fencectl(t, "migrate", "up", "--app-role", "postgres", "--database-url", dsn)
-	require.Equal(t, cli.ExitNotReady, got.code)
-	require.Contains(t, got.stderr, "role postgres is a superuser, the owner of schema")
-	require.Contains(t, got.stdout, "functions", "the applied migrations are printed")
+	require.Equal(t, cli.ExitNotReady, got.Code)
+	require.Contains(t, got.Stderr, "role postgres is a superuser, the owner of schema")
+	require.Contains(t, got.Stdout, "functions", "the applied migrations are printed")
 }
 
 func TestMigrateUp_WithoutCreateRoleSaysWhatToDo(t *testing.T) {
@@ -55,10 +55,10 @@ func TestMigrateUp_WithoutCreateRoleSaysWhatToDo(t *testing.T) {
 	defer func() { require.NoError(t, execute(t, admin, "drop owned by "+owner)) }()
 	asOwner := with(t, with(t, dsn, "user", owner), "password", "pw")
 	got := fencectl(t, "migrate", "up", "--app-role", "no_such_shop", "--database-url", asOwner)
-	require.Equal(t, cli.ExitNotReady, got.code)
-	require.Contains(t, got.stderr, "give it CREATEROLE, or make the role first: create role no_such_shop")
-	require.NotContains(t, got.stderr, "create schemas")
-	require.Contains(t, got.stdout, "functions", "the applied migrations are printed")
+	require.Equal(t, cli.ExitNotReady, got.Code)
+	require.Contains(t, got.Stderr, "give it CREATEROLE, or make the role first: create role no_such_shop")
+	require.NotContains(t, got.Stderr, "create schemas")
+	require.Contains(t, got.Stdout, "functions", "the applied migrations are printed")
 }
 
 // The app role of a service has no right but to run guarded transactions.
@@ -68,8 +68,8 @@ func TestMigrateUp_AppRoleHasNothingToDo(t *testing.T) {
 	service := newRole(t, dsn, "login")
 	admin := connect(t, dsn)
 	defer func() { require.NoError(t, execute(t, admin, "drop owned by "+service)) }()
-	require.Equal(t, cli.ExitOK, fencectl(t, "migrate", "up", "--app-role", service, "--database-url", dsn).code)
+	require.Equal(t, cli.ExitOK, fencectl(t, "migrate", "up", "--app-role", service, "--database-url", dsn).Code)
 	got := fencectl(t, "migrate", "up", "--database-url", with(t, with(t, dsn, "user", service), "password", "pw"))
-	require.Equal(t, cli.ExitOK, got.code, got.stderr)
-	require.Contains(t, got.stderr, "nothing to do")
+	require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
+	require.Contains(t, got.Stderr, "nothing to do")
 }

@@ -24,9 +24,9 @@ func TestMigrateUp_AppliesEachOnce(t *testing.T) {
 	dsn := pgserver.Database(t)
 	n := len(known(t))
 	table := "VERSION  NAME\n" + each(t, func(m postgres.Migration) string { return fmt.Sprintf("%-9d%s\n", m.Version, m.Name) })
-	require.Equal(t, ending{cli.ExitOK, table, fmt.Sprintf("applied %d migrations to schema fence\n", n)},
+	require.Equal(t, ended(cli.ExitOK, table, fmt.Sprintf("applied %d migrations to schema fence\n", n)),
 		fencectl(t, "migrate", "up", "--database-url", dsn))
-	require.Equal(t, ending{cli.ExitOK, "", "nothing to do: schema fence has every migration that this fencectl knows\n"},
+	require.Equal(t, ended(cli.ExitOK, "", "nothing to do: schema fence has every migration that this fencectl knows\n"),
 		fencectl(t, "migrate", "up", "--database-url", dsn))
 }
 
@@ -47,8 +47,8 @@ func TestMigrateUp_Formats(t *testing.T) {
 			dsn := pgserver.Database(t)
 			for _, stdout := range want {
 				got := fencectl(t, "migrate", "up", "-o", format, "--database-url", dsn)
-				require.Equal(t, cli.ExitOK, got.code, got.stderr)
-				require.Equal(t, stdout, got.stdout)
+				require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
+				require.Equal(t, stdout, got.Stdout)
 			}
 		})
 	}
@@ -62,11 +62,11 @@ func TestMigrateUp_ReportsWhatWasAppliedBeforeAFailure(t *testing.T) {
 	require.NoError(t, execute(t, connect(t, dsn), `create schema fence;
 		create function fence.length_prefixed(p bytea) returns bytea language sql return p -- is in the way of the second`))
 	got := fencectl(t, "migrate", "up", "--database-url", dsn)
-	require.Equal(t, cli.ExitNotReady, got.code)
-	require.Equal(t, "VERSION  NAME\n1        schema\n", got.stdout)
-	require.Contains(t, got.stderr, "migration 2 (functions)")
-	require.Contains(t, got.stderr, "already exists")
-	require.NotContains(t, got.stderr, "applied 1")
+	require.Equal(t, cli.ExitNotReady, got.Code)
+	require.Equal(t, "VERSION  NAME\n1        schema\n", got.Stdout)
+	require.Contains(t, got.Stderr, "migration 2 (functions)")
+	require.Contains(t, got.Stderr, "already exists")
+	require.NotContains(t, got.Stderr, "applied 1")
 }
 
 func TestMigrateStatus_Applied(t *testing.T) {
@@ -86,7 +86,7 @@ func TestMigrateStatus_Applied(t *testing.T) {
 		}),
 		"csv": "version,name,applied_at\n" + each(t, func(m postgres.Migration) string { return fmt.Sprintf("%d,%s,%s\n", m.Version, m.Name, at(m)) }),
 	} {
-		require.Equal(t, ending{cli.ExitOK, stdout, ""}, fencectl(t, "migrate", "status", "-o", format, "--database-url", dsn), format)
+		require.Equal(t, ended(cli.ExitOK, stdout, ""), fencectl(t, "migrate", "status", "-o", format, "--database-url", dsn), format)
 	}
 }
 
@@ -102,7 +102,7 @@ func TestMigrateStatus_MissingIsNotReadyAndChangesNothing(t *testing.T) {
 		}),
 		"csv": "version,name,applied_at\n" + each(t, func(m postgres.Migration) string { return fmt.Sprintf("%d,%s,\n", m.Version, m.Name) }),
 	} {
-		require.Equal(t, ending{cli.ExitNotReady, stdout, fmt.Sprintf("fencectl: postgres: schema is not up to date: schema shop lacks %d migrations; run \"fencectl migrate up --schema shop\"\n", len(known(t)))},
+		require.Equal(t, ended(cli.ExitNotReady, stdout, fmt.Sprintf("fencectl: postgres: schema is not up to date: schema shop lacks %d migrations; run \"fencectl migrate up --schema shop\"\n", len(known(t)))),
 			fencectl(t, "migrate", "status", "-o", format, "--schema", "shop", "--database-url", dsn))
 	}
 	var schemas int
@@ -125,9 +125,9 @@ func TestMigrateStatus_OneMissing(t *testing.T) {
 		require.NoError(t, execute(t, connect(t, dsn), get(t, "--version", strconv.Itoa(m.Version))))
 	}
 	got := fencectl(t, "migrate", "status", "-o", "csv", "--database-url", dsn)
-	require.Equal(t, cli.ExitNotReady, got.code)
-	require.Regexp(t, fmt.Sprintf(`(?s)^version,name,applied_at\n1,schema,20\d\d-.*Z\n%d,%s,\n$`, last.Version, last.Name), got.stdout)
-	require.Contains(t, got.stderr, "lacks 1 migration; run \"fencectl migrate up\"\n")
+	require.Equal(t, cli.ExitNotReady, got.Code)
+	require.Regexp(t, fmt.Sprintf(`(?s)^version,name,applied_at\n1,schema,20\d\d-.*Z\n%d,%s,\n$`, last.Version, last.Name), got.Stdout)
+	require.Contains(t, got.Stderr, "lacks 1 migration; run \"fencectl migrate up\"\n")
 }
 
 // known returns the migrations there are.
@@ -159,8 +159,8 @@ func nameWidth(t *testing.T) (width int) {
 func get(t *testing.T, args ...string) string {
 	t.Helper()
 	got := fencectl(t, append([]string{"migrate", "get"}, args...)...)
-	require.Equal(t, ending{cli.ExitOK, got.stdout, ""}, got)
-	return got.stdout
+	require.Equal(t, ended(cli.ExitOK, got.Stdout, ""), got)
+	return got.Stdout
 }
 
 // What another tool applies has to be what "migrate up" would have made, also
@@ -181,8 +181,8 @@ func TestMigrateGet_EqualsMigrateUp(t *testing.T) {
 	want := catalog(t, connect(t, up))
 	require.Greater(t, len(want), 50)
 	require.Equal(t, want, catalog(t, connect(t, other)))
-	require.Equal(t, cli.ExitOK, fencectl(t, "migrate", "status", "--database-url", other).code)
-	require.Contains(t, fencectl(t, "migrate", "up", "--database-url", other).stderr, "nothing to do")
+	require.Equal(t, cli.ExitOK, fencectl(t, "migrate", "status", "--database-url", other).Code)
+	require.Contains(t, fencectl(t, "migrate", "up", "--database-url", other).Stderr, "nothing to do")
 	pool, err := pgxpool.New(t.Context(), other)
 	require.NoError(t, err)
 	defer pool.Close()
@@ -269,8 +269,8 @@ func TestMigrate_FindsTheDatabaseByLibpqVariables(t *testing.T) {
 	t.Setenv("PGUSER", config.User)
 	t.Setenv("PGPASSWORD", config.Password)
 	t.Setenv("PGDATABASE", config.Database)
-	require.Equal(t, cli.ExitOK, fencectl(t, "migrate", "status").code)
+	require.Equal(t, cli.ExitOK, fencectl(t, "migrate", "status").Code)
 	require.NoError(t, os.Setenv("PGDATABASE", "no_such_database"))
-	require.Equal(t, cli.ExitNotReady, fencectl(t, "migrate", "status").code)
-	require.Equal(t, cli.ExitOK, fencectl(t, "migrate", "status", "--database-url", dsn).code)
+	require.Equal(t, cli.ExitNotReady, fencectl(t, "migrate", "status").Code)
+	require.Equal(t, cli.ExitOK, fencectl(t, "migrate", "status", "--database-url", dsn).Code)
 }

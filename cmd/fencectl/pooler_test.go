@@ -28,7 +28,7 @@ func TestMigrate_WorksBehindAPoolerInTransactionMode_HB18(t *testing.T) {
 	for range 3 {
 		for _, command := range []string{"up", "status"} {
 			got := fencectl(t, "migrate", command, "--database-url", dsn)
-			require.Equal(t, cli.ExitOK, got.code, got.stderr)
+			require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fencekit/fencekit/internal/cli"
+	"github.com/fencekit/fencekit/internal/cli/clitest"
 )
 
 // What could not be handed over is no success.
@@ -37,7 +38,7 @@ func TestProcess_SecondSignalEndsItAtOnce(t *testing.T) {
 	defer read.Close()
 	_, err = unix.FcntlInt(write.Fd(), unix.F_SETPIPE_SZ, os.Getpagesize())
 	require.NoError(t, err)
-	cmd := child(t, nil, "migrate", "get")
+	cmd := clitest.Child(t, nil, "migrate", "get")
 	cmd.Stdout = write
 	require.NoError(t, cmd.Start())
 	require.NoError(t, write.Close())
@@ -69,7 +70,7 @@ func TestProcess_BoldOnATerminalOnly(t *testing.T) {
 		require.Contains(t, out, plain, env)
 		require.NotContains(t, out, "\x1b")
 	}
-	cmd := child(t, []string{"NO_COLOR=", "TERM=xterm", "FORCE_COLOR=1"}, "version")
+	cmd := clitest.Child(t, []string{"NO_COLOR=", "TERM=xterm", "FORCE_COLOR=1"}, "version")
 	out, err := cmd.Output()
 	require.NoError(t, err)
 	require.NotContains(t, string(out), "\x1b")
@@ -79,7 +80,7 @@ func TestProcess_BoldOnATerminalOnly(t *testing.T) {
 func onTerminal(t *testing.T, env ...string) string {
 	t.Helper()
 	screen, terminal := openTerminal(t)
-	cmd := child(t, env, "version")
+	cmd := clitest.Child(t, env, "version")
 	cmd.Stdout = terminal
 	require.NoError(t, cmd.Run())
 	require.NoError(t, terminal.Close())

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/internal/cli"
+	"github.com/fencekit/fencekit/internal/cli/clitest"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 )
 
@@ -26,10 +27,10 @@ func TestProcess_ExitCodes(t *testing.T) {
 		{cli.ExitUsage, []string{}},
 		{cli.ExitUsage, []string{"migrate", "sideways"}},
 	} {
-		cmd := child(t, nil, c.args...)
+		cmd := clitest.Child(t, nil, c.args...)
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
-		require.Equal(t, c.code, finish(t, cmd.Run), "%v: %s", c.args, stderr.String())
+		require.Equal(t, c.code, clitest.ExitCode(t, cmd.Run), "%v: %s", c.args, stderr.String())
 	}
 }
 
@@ -40,16 +41,16 @@ func TestProcess_SignalIsInconclusiveAndUndoesTheTransaction(t *testing.T) {
 			t.Parallel()
 			dsn := pgserver.Database(t)
 			release := block(t, dsn)
-			cmd := child(t, nil, "migrate", "up", "--timeout", "10m", "--database-url", dsn)
+			cmd := clitest.Child(t, nil, "migrate", "up", "--timeout", "10m", "--database-url", dsn)
 			var stderr bytes.Buffer
 			cmd.Stderr = &stderr
 			require.NoError(t, cmd.Start())
 			awaitBlocked(t, dsn)
 			require.NoError(t, cmd.Process.Signal(signal))
-			require.Equal(t, cli.ExitInconclusive, finish(t, cmd.Wait), stderr.String())
+			require.Equal(t, cli.ExitInconclusive, clitest.ExitCode(t, cmd.Wait), stderr.String())
 			require.Contains(t, stderr.String(), "fencectl: interrupted: ")
 			release()
-			require.Equal(t, cli.ExitNotReady, fencectl(t, "migrate", "status", "--database-url", dsn).code)
+			require.Equal(t, cli.ExitNotReady, fencectl(t, "migrate", "status", "--database-url", dsn).Code)
 		})
 	}
 }

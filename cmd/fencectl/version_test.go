@@ -22,10 +22,10 @@ func TestVersion_Formats(t *testing.T) {
 		"jsonl": `{"fencectl":"` + module + `","go":"` + compiler + `","schema":` + schema + "}\n",
 		"csv":   "fencectl,go,schema\n" + module + "," + compiler + "," + schema + "\n",
 	} {
-		require.Equal(t, ending{cli.ExitOK, stdout, ""}, fencectl(t, "version", "-o", format))
+		require.Equal(t, ended(cli.ExitOK, stdout, ""), fencectl(t, "version", "-o", format))
 	}
-	require.Contains(t, fencectl(t, "version").stdout, "SCHEMA\n")
-	require.Equal(t, ending{cli.ExitOK, "fencectl " + module + "\n", ""}, fencectl(t, "--version"))
+	require.Contains(t, fencectl(t, "version").Stdout, "SCHEMA\n")
+	require.Equal(t, ended(cli.ExitOK, "fencectl "+module+"\n", ""), fencectl(t, "--version"))
 }
 
 func TestVersion_OfTheModule(t *testing.T) {

@@ -1,4 +1,4 @@
-package cli
+package cli_test
 
 import (
 	"strings"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/cli/clitest"
 )
 
@@ -24,7 +25,7 @@ func TestTable_IsBlocksOnATerminalThatIsTooNarrow(t *testing.T) {
 		{"b", "10 -> 20, 30 -> 40", "short"},
 	}
 	term := clitest.NewTerminal(t)
-	require.NoError(t, WriteList(term.TTY, FormatTable, rows))
+	require.NoError(t, cli.WriteList(term.TTY, cli.FormatTable, rows))
 	term.Close()
 	require.Equal(t, []string{
 		"name:           " + strings.Repeat("n", 30),
@@ -41,11 +42,11 @@ func TestTable_IsBlocksOnATerminalThatIsTooNarrow(t *testing.T) {
 	}, term.Lines())
 
 	var b strings.Builder
-	require.NoError(t, WriteList(&b, FormatTable, rows))
+	require.NoError(t, cli.WriteList(&b, cli.FormatTable, rows))
 	require.Len(t, strings.Split(b.String(), "\n"), 4, "stdout is no terminal: a line for each row")
 
 	term = clitest.NewTerminal(t)
-	require.NoError(t, WriteList(term.TTY, FormatTable, rows[1:]))
+	require.NoError(t, cli.WriteList(term.TTY, cli.FormatTable, rows[1:]))
 	term.Close()
 	require.Equal(t, []string{
 		"NAME  CHANGES             HAND OVER P99  STORY",

@@ -1,4 +1,3 @@
-// Package clitest lets tests see what a command line shows on a terminal.
 package clitest
 
 import (
@@ -17,7 +16,7 @@ import (
 // Columns is how many columns a Terminal has.
 const Columns = 80
 
-// Terminal is a pseudo-terminal of Columns columns. What is written to TTY is read.
+// Terminal is a pseudo-terminal of Columns columns. It keeps what is written to TTY.
 type Terminal struct {
 	TTY    *os.File
 	master *os.File
@@ -27,7 +26,7 @@ type Terminal struct {
 	bytes []byte
 }
 
-// NewTerminal opens one. The caller must call Close.
+// NewTerminal opens a Terminal. The caller must call Close.
 func NewTerminal(t *testing.T) *Terminal {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -46,7 +45,7 @@ func NewTerminal(t *testing.T) *Terminal {
 	return term
 }
 
-// Write takes what was read.
+// Write implements io.Writer for what is read.
 func (t *Terminal) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -54,21 +53,21 @@ func (t *Terminal) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Shown is what was written so far.
+// Shown is what was written so far, with escape sequences.
 func (t *Terminal) Shown() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return string(t.bytes)
 }
 
-// Close closes it, when all that was written has been read.
+// Close closes the terminal when all that was written has been read.
 func (t *Terminal) Close() {
 	_ = t.TTY.Close()
 	<-t.read
 	_ = t.master.Close()
 }
 
-// Lines are the lines that it shows, without color.
+// Lines are the lines that were written so far, without color.
 func (t *Terminal) Lines() []string {
 	lines := strings.Split(text.StripEscape(t.Shown()), "\n")
 	for i := range lines {
