@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// conn is a client's connection and the one to the server for it.
+// conn is a client's connection and its connection to the server.
 type conn struct {
 	link   *Link
 	client *net.TCPConn
@@ -29,7 +29,7 @@ func newConn(l *Link, client *net.TCPConn) *conn {
 	return &conn{link: l, client: client, open: open, end: end}
 }
 
-// serve connects the client with the server and leaves the rest to the engine.
+// serve connects the client to the server and lets the engine move the bytes.
 func (c *conn) serve() {
 	early, err := c.await()
 	if err == nil {
@@ -45,8 +45,8 @@ func (c *conn) serve() {
 	c.link.engine.carry(&pipe{conn: c, direction: ToClient, from: c.server, to: c.client, source: c.server})
 }
 
-// await waits until the link is open in both directions, and returns what the
-// client has sent meanwhile. It fails if the client has given up.
+// await waits until the link is open in both directions, and returns what the client has
+// sent meanwhile. It fails if the client has given up.
 func (c *conn) await() ([]byte, error) {
 	if open, _ := c.link.rules.open(); open {
 		return nil, nil
@@ -73,12 +73,11 @@ func (c *conn) dial() error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.server = server.(*net.TCPConn) // which pipes reset if the client has been meanwhile
+	c.server = server.(*net.TCPConn) // if the client was reset meanwhile, the pipes reset it
 	return nil
 }
 
-// obeyHalfOpen doesn't return before the reset of a connection whose far end
-// has vanished.
+// obeyHalfOpen doesn't return before the reset of a half-open connection.
 func (c *conn) obeyHalfOpen() {
 	c.mu.Lock()
 	halfOpen := c.halfOpen
@@ -88,14 +87,14 @@ func (c *conn) obeyHalfOpen() {
 	}
 }
 
-// vanish lets nothing more of the connection arrive.
+// vanish makes the connection half-open: nothing more of it arrives.
 func (c *conn) vanish() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.halfOpen = true
 }
 
-// reset sends an RST to both ends. A second call does nothing.
+// reset sends an RST to both ends. A second call is a no-op.
 func (c *conn) reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,10 +102,10 @@ func (c *conn) reset() {
 	if c.server != nil {
 		abort(c.server)
 	}
-	c.end() // last: what HalfOpen has kept from the sockets mustn't reach them now
+	c.end() // last: what HalfOpen has held back must not reach the sockets now
 }
 
-// ended counts the directions that have ended; with the second the connection has.
+// ended counts the directions that have ended. After the second the connection has ended.
 func (c *conn) ended() {
 	c.mu.Lock()
 	c.ends++

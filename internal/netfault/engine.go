@@ -12,9 +12,8 @@ import (
 
 const valveType = "fencekit_valve"
 
-// engine moves the bytes of connections through valves. It is a proxy of
-// toxiproxy that is never started: that would keep its sockets to itself, and
-// they are needed for resets.
+// engine moves the bytes of connections through valves. It is a proxy of toxiproxy that is
+// never started: a started one doesn't give access to its sockets, which resets need.
 type engine struct{ proxy *toxiproxy.Proxy }
 
 // silent is a toxiproxy without a log, an API or metrics.

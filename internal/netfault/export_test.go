@@ -1,5 +1,5 @@
 package netfault
 
-// Connections is how many connections the link has, those that wait for the end
-// of a cut included.
+// Connections is the number of the link's connections, including those that wait for the end
+// of a cut.
 func (l *Link) Connections() int { return len(l.present()) }

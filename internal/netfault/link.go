@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Link stands between clients and one server. Its methods may be called
-// concurrently. They return at once, however the ends behave.
+// Link is between clients and one server. Its methods may be called concurrently. They never
+// wait for either end.
 type Link struct {
 	upstream string
 	listener *net.TCPListener
@@ -46,27 +46,25 @@ func New(upstream string) (*Link, error) {
 // Addr is where the link listens, as host:port.
 func (l *Link) Addr() string { return l.listener.Addr().String() }
 
-// Cut keeps back what is sent in a direction, until revert lets it pass and all that
-// follows. Connections stay open and silent, and new ones are silent in both
-// directions. Of several cuts the last one to be reverted opens the direction; a second
-// call of revert does nothing.
+// Cut holds back what is sent in a direction, until revert delivers it. Connections stay
+// open and silent, and new ones are silent in both directions. Of several cuts the last one to
+// be reverted opens the direction. A second call of revert is a no-op.
 func (l *Link) Cut(d Direction) (revert func()) {
 	r := l.rules
 	return r.impose(func() { r.cuts[d]++ }, func() { r.cuts[d]-- })
 }
 
-// Delay has what is sent in a direction arrive later, by latency and up to jitter
-// more or less, drawn afresh for each packet; what is under way already included.
-// Order is kept. Several delays add up, until the revert of each. Making a connection
-// isn't delayed.
+// Delay delays what is sent in a direction, and what is already on its way, by latency plus or
+// minus up to jitter, drawn for each packet. Order is kept. Several delays add up, until each
+// is reverted. Connecting isn't delayed.
 func (l *Link) Delay(d Direction, latency, jitter time.Duration) (revert func()) {
 	r, late := l.rules, &delay{latency, jitter}
 	return r.impose(func() { r.delays[d][late] = struct{}{} }, func() { delete(r.delays[d], late) })
 }
 
-// HalfOpen has the far end of every present connection vanish: they carry nothing
-// more in either direction, and neither end is told, until revert, Reset or Close resets
-// them: a far end that is back doesn't know them. New connections work.
+// HalfOpen makes every present connection half-open: it carries nothing more in either
+// direction, and neither end sees an error, until revert, Reset or Close resets it, as a far
+// end does that restarted. New connections work.
 func (l *Link) HalfOpen() (revert func()) {
 	vanished := l.present()
 	for _, c := range vanished {
@@ -75,12 +73,12 @@ func (l *Link) HalfOpen() (revert func()) {
 	return func() { reset(vanished) }
 }
 
-// Reset sends an RST to both ends of every present connection, at once even where
-// a Cut lets nothing pass. What hadn't arrived is lost. New connections work.
+// Reset sends an RST to both ends of every present connection, even during a Cut. What
+// hadn't arrived is lost. New connections work.
 func (l *Link) Reset() { reset(l.present()) }
 
-// Close stops listening, resets all connections and returns when they have ended.
-// A second call does nothing.
+// Close stops listening, resets all connections and returns when they have ended. A second
+// call is a no-op.
 func (l *Link) Close() error {
 	l.mu.Lock()
 	again := l.closed

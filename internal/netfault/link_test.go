@@ -20,10 +20,9 @@ import (
 )
 
 const (
-	// generous is longer than any machine needs; only a hang reaches it.
+	// generous is longer than any machine needs: only a hang takes longer.
 	generous = time.Minute
-	// silence is how long nothing may arrive. What is kept back isn't noticed
-	// earlier or later for it.
+	// silence is for how long nothing may arrive.
 	silence = 30 * time.Millisecond
 )
 
@@ -77,7 +76,7 @@ func (f *fixture) bounded(socket *net.TCPConn) *net.TCPConn {
 	return socket
 }
 
-// connect makes a connection over which both sides have heard of each other.
+// connect makes a connection over which both sides have sent something.
 func (f *fixture) connect() (client, server *net.TCPConn) {
 	f.Helper()
 	client = f.dial()
@@ -118,7 +117,7 @@ func requireReset(t *testing.T, from net.Conn) {
 	require.ErrorIs(t, err, syscall.ECONNRESET)
 }
 
-// oriented names the ends of a connection by what a direction makes of them.
+// oriented returns a connection's ends as the sender and the receiver of a direction.
 func oriented(d netfault.Direction, client, server *net.TCPConn) (sender, receiver *net.TCPConn) {
 	if d == netfault.ToServer {
 		return client, server
@@ -153,7 +152,7 @@ func TestCut_IsSilentInOneDirectionAndLosesNothing(t *testing.T) {
 	})
 }
 
-// Faults don't know of each other: the end of one is none of another's.
+// Faults are independent: reverting one doesn't revert another.
 func TestCut_HoldsUntilTheLastOfThemIsReverted(t *testing.T) {
 	eachDirection(t, func(t *testing.T, d netfault.Direction) {
 		f := newFixture(t)
@@ -203,7 +202,7 @@ func TestHalfOpen_IsNotEndedByAnotherFaultNorEndsOne(t *testing.T) {
 	require.Equal(t, "late", read(t, f.accept(), 4))
 }
 
-// The end of a process behind a cut isn't noticed before it is reverted either.
+// The end of a process behind a cut isn't noticed before the cut is reverted.
 func TestCut_KeepsEndsBack(t *testing.T) {
 	eachDirection(t, func(t *testing.T, d netfault.Direction) {
 		f := newFixture(t)
@@ -225,7 +224,7 @@ func TestCut_KeepsResetsBack(t *testing.T) {
 		revert := f.link.Cut(d)
 		rst(sender)
 		requireSilent(t, receiver)
-		send(t, receiver, "into the void") // which can't be told either
+		send(t, receiver, "into the void") // its reset is held back too
 		requireSilent(t, receiver)
 		revert()
 		requireReset(t, receiver)
@@ -264,7 +263,7 @@ func TestCut_NewConnectionsWaitForItsEnd(t *testing.T) {
 	})
 }
 
-// What a client has sent that gave up connecting must not take effect later.
+// What a client sent before it gave up connecting must not take effect later.
 func TestCut_ClientThatGaveUpNeverReachesTheServer(t *testing.T) {
 	f := newFixture(t)
 	revert := f.link.Cut(netfault.ToServer)
@@ -307,7 +306,7 @@ func TestDelay_EndsForWhatIsUnderWay(t *testing.T) {
 	require.Equal(t, "late", read(t, server, 4))
 }
 
-// A cut also holds what a delay lets go while it lasts.
+// A cut also holds back packets whose delay ends during it.
 func TestDelay_DoesNotPassACut(t *testing.T) {
 	f := newFixture(t)
 	client, server := f.connect()
@@ -319,7 +318,7 @@ func TestDelay_DoesNotPassACut(t *testing.T) {
 	require.Equal(t, "late", read(t, server, 4))
 }
 
-// Packets are late by the same, not one after the other.
+// Each packet is delayed on its own, not after the one before.
 func TestDelay_DoesNotAddUp(t *testing.T) {
 	f := newFixture(t)
 	client, server := f.connect()
@@ -356,7 +355,7 @@ func TestHalfOpen_KeepsEndsBack(t *testing.T) {
 	requireReset(t, server)
 }
 
-// A connection that waits for the end of a cut is a present one too.
+// A connection that waits for the end of a cut counts as present.
 func TestHalfOpen_AfterACut(t *testing.T) {
 	f := newFixture(t)
 	f.link.Cut(netfault.ToServer)
@@ -438,7 +437,7 @@ func TestLink_PassesEndsOn(t *testing.T) {
 }
 
 func TestLink_KeepsNothingOfAConnectionThatHasEnded(t *testing.T) {
-	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // which closes what was forgotten
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // or a collection would close leaked sockets
 	f := newFixture(t)
 	descriptors := func() int {
 		open, err := os.ReadDir("/dev/fd")
@@ -487,8 +486,8 @@ func TestClose_EndsWhatIsKeptBack(t *testing.T) {
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
 }
 
-// Whatever the link does, but for resets, every byte arrives, once and in order,
-// also at a reader that stands still for a while.
+// Under all faults but resets every byte arrives, once and in order, even at a reader that
+// pauses.
 func TestLink_IsExactUnderFaults(t *testing.T) {
 	f := newFixture(t)
 	client, server := f.connect()
@@ -537,7 +536,7 @@ func TestLink_IsExactUnderFaults(t *testing.T) {
 		case 2:
 			reverts = append(reverts, f.link.Delay(d, rand.N(2*time.Millisecond), rand.N(2*time.Millisecond)))
 		}
-		time.Sleep(rand.N(time.Millisecond)) // the pace of the faults, nothing waits for it
+		time.Sleep(rand.N(time.Millisecond)) // the pace of the faults; nothing depends on it
 		if rand.IntN(4) == 0 {
 			revertAll()
 		}

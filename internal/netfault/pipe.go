@@ -26,9 +26,8 @@ func (p *pipe) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Write delivers. Where it can't, the receiver is gone, and a reset tells the
-// sender once the way back is open. It never fails: toxiproxy would leave
-// goroutines behind.
+// Write delivers. If it can't, the receiver has gone, and the sender gets a reset when the
+// way back is open. It never returns an error: toxiproxy would leak goroutines.
 func (p *pipe) Write(b []byte) (int, error) {
 	p.conn.obeyHalfOpen()
 	if _, err := p.to.Write(b); err != nil {
@@ -38,7 +37,7 @@ func (p *pipe) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Close tells the receiver how the sender has ended.
+// Close ends the receiver's side as the sender's has ended.
 func (p *pipe) Close() error {
 	p.conn.obeyHalfOpen()
 	if p.broken.Load() {
@@ -50,8 +49,8 @@ func (p *pipe) Close() error {
 	return nil
 }
 
-// abort closes a socket with an RST instead of a FIN. Its peer, if it has one
-// still, gets nothing more of what was written.
+// abort closes a socket with an RST instead of a FIN. Its peer, if any, gets nothing more of
+// what was written.
 func abort(socket *net.TCPConn) {
 	_ = socket.SetLinger(0)
 	_ = socket.Close()

@@ -15,11 +15,11 @@ const (
 	ToClient
 )
 
-// rules say what may pass. All connections of a Link obey the same.
+// rules say what may pass on all connections of a Link.
 type rules struct {
 	mu      sync.Mutex
-	cuts    [2]int                 // how many hold
-	delays  [2]map[*delay]struct{} // that hold
+	cuts    [2]int                 // how many there are
+	delays  [2]map[*delay]struct{} // those there are
 	closed  bool                   // no end is left to receive anything
 	changed chan struct{}          // closed by the next change
 }
@@ -45,14 +45,14 @@ func (r *rules) change(f func()) {
 	r.changed = make(chan struct{})
 }
 
-// impose changes the rules by begin until lift changes them back by end. A second
-// call of lift does nothing.
+// impose changes the rules by begin until lift changes them back by end. A second call of
+// lift is a no-op.
 func (r *rules) impose(begin, end func()) (lift func()) {
 	r.change(begin)
 	return sync.OnceFunc(func() { r.change(end) })
 }
 
-// late is by how much a packet is late, with r.mu locked.
+// late is the delay of a packet. It is called with r.mu locked.
 func (r *rules) late(d Direction) (sum time.Duration) {
 	for delay := range r.delays[d] {
 		sum += delay.draw()
@@ -60,7 +60,7 @@ func (r *rules) late(d Direction) (sum time.Duration) {
 	return sum
 }
 
-// pass returns when what came at a time may go on in a direction.
+// pass returns when a packet that came at a time may go on in a direction.
 func (r *rules) pass(d Direction, came time.Time) {
 	for {
 		r.mu.Lock()
@@ -85,8 +85,8 @@ func (r *rules) pass(d Direction, came time.Time) {
 	}
 }
 
-// open reports whether both directions are, and gives a channel that is closed
-// by the next change.
+// open reports whether both directions are open, and returns a channel that the next change
+// closes.
 func (r *rules) open() (bool, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -63,7 +63,7 @@ func TestCut_ToServer_LetsALeaseExpire(t *testing.T) {
 	require.ErrorIs(t, err, rpctypes.ErrLeaseNotFound)
 }
 
-// A holder that hears nothing may go on renewing its lease nevertheless.
+// A holder that receives nothing may still renew its lease.
 func TestCut_ToClient_GoesOnRenewingALease(t *testing.T) {
 	t.Parallel()
 	link, through, direct := etcdBehindLink(t)
@@ -137,7 +137,7 @@ func TestCut_ToClient_StatementTakesEffectWithoutAnAnswer(t *testing.T) {
 	require.True(t, <-answered)
 }
 
-// No client is there any more to get the answer, but what was sent arrives.
+// The client has gone, but what it sent arrives.
 func TestCut_ToServer_StatementArrivesAfterItsClientHasGone(t *testing.T) {
 	t.Parallel()
 	link, through, direct := postgresBehindLink(t)

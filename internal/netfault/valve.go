@@ -6,16 +6,16 @@ import (
 	"github.com/Shopify/toxiproxy/v2/toxics"
 )
 
-// valve is the one toxic of a direction, on every connection from its beginning
-// to its end. It does as the rules say, and isn't taken away to revert: toxiproxy
-// gives a toxic's last bytes up if their reader takes five seconds to read on.
+// valve is the only toxic of a direction, on every connection from its beginning to its end.
+// It follows the rules. It is never removed to revert a fault: toxiproxy drops the last bytes
+// of a removed toxic if their reader pauses for five seconds.
 type valve struct {
 	rules     *rules
 	direction Direction
 }
 
-// GetBufferSize is how many chunks may wait, of 32 KiB at most each: otherwise a
-// delay would bound the throughput too.
+// GetBufferSize is how many chunks of at most 32 KiB may wait: with few, a delay would limit
+// the throughput too.
 func (*valve) GetBufferSize() int { return 1024 }
 
 // Pipe moves chunks until the sender has ended the connection.

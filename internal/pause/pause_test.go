@@ -34,7 +34,7 @@ func child() {
 	os.Exit(0)
 }
 
-// A pause that lets the caller run on would make every pause test vacuous.
+// If the caller ran on after a pause, every test with a pause would be vacuous.
 func TestSelf_NothingRunsPastIt(t *testing.T) {
 	for range 10 {
 		cmd := exec.Command(os.Args[0])
@@ -66,7 +66,7 @@ func TestSelf_NothingRunsPastIt(t *testing.T) {
 	}
 }
 
-func TestStopped_TellsRunningFromStopped(t *testing.T) {
+func TestStopped_IsTrueOfAStoppedProcessAlone(t *testing.T) {
 	stopped, err := pause.Stopped(os.Getpid())
 	require.NoError(t, err)
 	require.False(t, stopped)

@@ -12,14 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// WorldStopper is the side of StopTheWorld that says when a stop ends. One is for
-// one worker process, which inherits its File.
+// WorldStopper ends the stops of StopTheWorld in one worker process, which inherits its File.
 type WorldStopper struct {
 	worker *os.File
 	conn   *net.UnixConn
 }
 
-// NewWorldStopper makes a stopper. The caller closes it.
+// NewWorldStopper makes a WorldStopper. The caller must close it.
 func NewWorldStopper() (*WorldStopper, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err != nil {
@@ -36,9 +35,8 @@ func NewWorldStopper() (*WorldStopper, error) {
 	return &WorldStopper{worker: worker, conn: conn.(*net.UnixConn)}, nil
 }
 
-// File is what the worker calls StopTheWorld with; hand it on in
-// exec.Cmd.ExtraFiles. Close it when the worker has been started: otherwise Next
-// doesn't notice the worker's end.
+// File is the file with which the worker calls StopTheWorld; pass it in exec.Cmd.ExtraFiles.
+// Close it when the worker has started: otherwise Next doesn't notice the worker's end.
 func (s *WorldStopper) File() *os.File { return s.worker }
 
 // Close makes every later StopTheWorld fail. A world that is stopped stays so.
@@ -62,7 +60,7 @@ func (s *WorldStopper) Next(ctx context.Context) (*Stop, error) {
 	return &Stop{reader}, nil
 }
 
-// receive takes the pipe that the worker is going to fill.
+// receive receives the pipe that the worker will fill.
 func (s *WorldStopper) receive(ctx context.Context) (*os.File, error) {
 	defer deadline(ctx, s.conn)()
 	rights := make([]byte, unix.CmsgSpace(4))
@@ -85,7 +83,7 @@ func (s *WorldStopper) receive(ctx context.Context) (*os.File, error) {
 	return os.NewFile(uintptr(fds[0]), "stop"), nil
 }
 
-// deadline has reading fail when ctx ends, until the function returned is called.
+// deadline makes reading fail when ctx ends, until the returned function is called.
 func deadline(ctx context.Context, from interface{ SetReadDeadline(time.Time) error }) func() {
 	set := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -107,12 +105,11 @@ func failure(ctx context.Context, err error) error {
 	return fmt.Errorf("pause: no world was stopped: %w", err)
 }
 
-// Stop is a world that stands still.
+// Stop is a stopped world.
 type Stop struct{ reader *os.File }
 
-// Resume lets the world go on and returns when it does, or its process has ended.
-// The dump is read to its end, so that the worker gets no SIGPIPE. It fails at a
-// second call.
+// Resume resumes the world and returns when it runs, or its process has ended. It reads the
+// dump to its end, so that the worker gets no SIGPIPE. A second call fails.
 func (s *Stop) Resume() error {
 	_, err := io.Copy(io.Discard, s.reader)
 	return errors.Join(err, s.reader.Close())

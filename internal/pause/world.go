@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// StopTheWorld stops every goroutine of the process, as the garbage collector
-// does for a moment, and returns when the process that has the WorldStopper of the file
-// has let them go on. It fails, without a stop, if there is none. It may
-// be called concurrently and again.
+// StopTheWorld stops every goroutine of the process, as the garbage collector does for a
+// moment, and returns when the process with the file's WorldStopper has resumed them. It
+// fails, without a stop, if there is no such process. It may be called concurrently and
+// again.
 //
 // The runtime stops the world while it writes a heap dump, and a pipe that is not
 // read is full at once.
@@ -22,14 +22,14 @@ func StopTheWorld(stopper *os.File) error {
 	}
 	defer writer.Close()
 	defer reader.Close()
-	fd := writer.Fd() // which makes it block: the runtime takes no notice of "try again"
+	fd := writer.Fd() // makes it block: the runtime ignores EAGAIN
 	if err := narrow(fd); err != nil {
 		return fmt.Errorf("pause: a pipe that is full at once: %w", err)
 	}
 	if err := unix.Sendmsg(int(stopper.Fd()), []byte{0}, unix.UnixRights(int(reader.Fd())), nil, 0); err != nil {
 		return fmt.Errorf("pause: no process can end the stop: %w", err)
 	}
-	// Left open here it would never tell that the other side has gone.
+	// If it stayed open here, the other side's end would never be noticed.
 	_ = reader.Close()
 	debug.WriteHeapDump(fd)
 	return nil

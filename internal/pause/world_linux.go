@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// narrow has a pipe hold one page, so that every dump fills it, whatever the size of pages.
+// narrow limits a pipe to one page, so that every dump fills it.
 func narrow(pipe uintptr) error {
 	_, err := unix.FcntlInt(pipe, unix.F_SETPIPE_SZ, os.Getpagesize())
 	return err

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A pipe that could hold all of a dump would not stop anything.
+// A pipe with room for a whole dump would stop nothing.
 func TestStopTheWorld_PipeIsFullAtOnce(t *testing.T) {
 	w := startWorker(t)
 	w.tell("stop")

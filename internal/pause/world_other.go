@@ -2,5 +2,5 @@
 
 package pause
 
-// narrow does nothing where a pipe's size is fixed, 64 KiB at most on macOS: every dump is larger.
+// narrow does nothing: the size of a pipe is fixed, at most 64 KiB on macOS, and every dump is larger.
 func narrow(uintptr) error { return nil }

@@ -28,7 +28,7 @@ const tickerEnv = "FENCEKIT_TEST_PAUSE_TICKER"
 // gap is the longest time that a goroutine didn't run, on the machine's clock.
 type gap struct{ From, To int64 }
 
-// ticker is a goroutine on a thread of its own that never waits for anything.
+// ticker is a goroutine on its own thread that never waits.
 type ticker struct {
 	mu      sync.Mutex
 	last    int64
@@ -163,7 +163,7 @@ func TestStopTheWorld_NoGoroutineRuns(t *testing.T) {
 		w.tell("stop")
 		stop := w.next()
 		stopped := clock.Now()
-		for range 3 { // others get on, however long it takes
+		for range 3 { // other processes run on, however long that takes
 			other.tell("go on")
 			for _, g := range other.gaps() {
 				require.Less(t, stopped, g.To)

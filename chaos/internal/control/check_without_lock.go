@@ -11,9 +11,9 @@ import (
 
 var checkWithoutLock = Control{
 	Name:        "check-without-lock",
-	Title:       "A token, but nobody waits and no row is locked",
-	Recipe:      "Takes a revision of etcd for a token without waiting, reads the highest token that has written, compares in Go, and writes.",
-	Flaw:        "Two work at once, and the lower token commits first: the higher one's check finds nothing wrong.",
+	Title:       "A token, without waiting and without a row lock",
+	Recipe:      "Takes a revision of etcd as its token without waiting, reads the highest token that has written, compares in Go, and writes.",
+	Flaw:        "Two work at the same time, and the lower token commits first: the higher one's check passes.",
 	RedByDesign: true,
 	Needs:       []Need{Etcd},
 	Open: func(_ context.Context, s Servers, _ string) (Lock, error) {
@@ -26,7 +26,7 @@ var checkWithoutLock = Control{
 	Prepare: prepareTokens,
 }
 
-// revisions gives out tokens, and excludes nobody.
+// revisions gives out tokens, and excludes no process.
 type revisions struct{ client *clientv3.Client }
 
 func (l *revisions) Acquire(ctx context.Context, resource string) (Held, error) {

@@ -15,8 +15,8 @@ const AfterCheck = "between the check and the COMMIT"
 var clientClock = Control{
 	Name:   "client-clock",
 	Title:  "Expiry, checked by the client's own clock",
-	Recipe: "Sets a key of Redis that expires, and looks at its clock before COMMIT whether that can have been.",
-	Flaw:   "The holder stands still, or its COMMIT is held up, after it has looked.",
+	Recipe: "Sets a key of Redis that expires, and checks by its own clock before COMMIT that it can't have expired.",
+	Flaw:   "The holder is paused, or its COMMIT is held up, after the check.",
 	Point:  AfterCheck,
 	Needs:  []Need{Redis},
 	Open: func(_ context.Context, s Servers, label string) (Lock, error) {
@@ -47,7 +47,7 @@ type clockedKey struct {
 
 func (h clockedKey) Check(context.Context, pgx.Tx) error {
 	if !time.Now().Before(h.deadline) {
-		return fmt.Errorf("%w: its time was over at %v", ErrLockLost, h.deadline)
+		return fmt.Errorf("%w: its key expired at %v", ErrLockLost, h.deadline)
 	}
 	h.at(AfterCheck)
 	return nil

@@ -13,20 +13,19 @@ type Control struct {
 	Title  string
 	Recipe string // one sentence: what it does
 	Flaw   string // one sentence: the schedule that breaks it
-	// Point is where its flaw opens, as Servers.At is told it: a fault elsewhere
-	// may find nothing to break. Empty: between the reading and the writing of the
-	// work itself.
+	// Point is where a fault breaks it, as passed to Servers.At: a fault elsewhere may
+	// break nothing. Empty: between read and write of the work itself.
 	Point string
 	// RedByDesign: it breaks without faults too.
 	RedByDesign bool
-	// Liveness: what it loses is not an update but its life: nobody gets the lock
-	// any more. So what it has to break is progress; the others have to break data.
+	// Liveness: it loses no update, but its lock can't be acquired any more. So it has to
+	// violate progress; the others have to violate a property of the data.
 	Liveness bool
 	Needs    []Need
-	// Open returns the lock as one process has it, with clients of its own. The
-	// label tells whose it is, to people who look into the servers.
+	// Open returns the lock of one process, with its own clients. The label names the
+	// process in the servers.
 	Open func(ctx context.Context, s Servers, label string) (Lock, error)
-	// Prepare makes its tables, where there are none yet. nil: it has none.
+	// Prepare creates its tables if they don't exist. nil: it has none.
 	Prepare func(ctx context.Context, pool *pgxpool.Pool) error
 }
 
@@ -38,17 +37,17 @@ const (
 	Etcd         Need = "etcd"          // Servers.Etcd
 	Redis        Need = "redis"         // Servers.Redis: one
 	RedisReplica Need = "redis-replica" // Servers.Redis: a primary and its replica
-	Redlock      Need = "redlock"       // Servers.Redis: five that know nothing of each other
+	Redlock      Need = "redlock"       // Servers.Redis: five independent ones
 )
 
-// Servers is where a process finds what recipes need.
+// Servers are the addresses of what recipes need.
 type Servers struct {
 	Etcd     []string      // endpoints
 	Postgres string        // DSN
 	Redis    []string      // addresses, as host:port
 	TTL      time.Duration // of locks that expire; etcd counts in seconds, and rounds up
-	// At is called by recipes with a Point, on their own goroutine, whenever they
-	// pass it. nil: nobody wants to know.
+	// At, if not nil, is called by recipes with a Point, on their own goroutine, whenever
+	// they reach it.
 	At func(point string)
 }
 

@@ -11,15 +11,14 @@ import (
 )
 
 var (
-	// ErrUnknown: the COMMIT was not answered. The work took effect or it didn't.
+	// ErrUnknown: the COMMIT was not answered. The work may have taken effect.
 	ErrUnknown = errors.New("control: the COMMIT was not answered")
-	// ErrNotReleased: the work was committed, all of it, but the lock couldn't be
-	// released.
-	ErrNotReleased = errors.New("control: the work is done, but the lock was not released")
+	// ErrNotReleased: the work was committed, but the lock couldn't be released.
+	ErrNotReleased = errors.New("control: the work was committed, but the lock was not released")
 )
 
-// Work is what is done in one transaction under a lock whose token is given. An
-// error rolls it back. It leaves COMMIT to others.
+// Work is done in one transaction under a lock with a token. An error rolls it back. It must
+// not commit.
 type Work func(ctx context.Context, tx pgx.Tx, token int64) error
 
 // Do acquires a resource, runs work in a transaction of the pool, and releases the
@@ -53,7 +52,7 @@ func transact(ctx context.Context, pool *pgxpool.Pool, held Held, work Work) err
 	if err != nil {
 		return err
 	}
-	defer tx.Rollback(ctx) // of no effect after COMMIT
+	defer tx.Rollback(ctx) // a no-op after COMMIT
 	if err := work(ctx, tx, held.Token()); err != nil {
 		return err
 	}
@@ -63,8 +62,8 @@ func transact(ctx context.Context, pool *pgxpool.Pool, held Held, work Work) err
 	return Commit(ctx, tx)
 }
 
-// Commit commits, and tells an answer of the server from none. A FATAL one isn't about the
-// COMMIT: the backend was ended, perhaps behind it.
+// Commit commits, and returns ErrUnknown if the server did not answer. A FATAL error is no
+// answer to the COMMIT: the backend was terminated, perhaps after it.
 func Commit(ctx context.Context, tx pgx.Tx) error {
 	err := tx.Commit(ctx)
 	var answer *pgconn.PgError

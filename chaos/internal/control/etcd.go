@@ -15,14 +15,14 @@ var etcdMutex = Control{
 	Name:   "etcd-mutex",
 	Title:  "etcd's Mutex without a fence",
 	Recipe: "Locks etcd's own concurrency.Mutex with a session whose lease is kept alive, and trusts it.",
-	Flaw:   "The holder stands still, or can't reach etcd, for longer than its lease, and goes on writing beside its successor.",
+	Flaw:   "The holder is paused, or can't reach etcd, for longer than its lease, and then writes beside its successor.",
 	Needs:  []Need{Etcd},
 	Open: func(_ context.Context, s Servers, _ string) (Lock, error) {
 		return openEtcd(s, "etcd-mutex", func(_ context.Context, m mutex) (Held, error) { return m, nil })
 	},
 }
 
-// etcdLock locks with a session of its own for each time that it is held.
+// etcdLock uses a new session for each acquisition.
 type etcdLock struct {
 	client *clientv3.Client
 	ttl    int // s
@@ -42,10 +42,10 @@ func newEtcd(s Servers) (*clientv3.Client, error) {
 	return clientv3.New(clientv3.Config{Endpoints: s.Etcd, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
 }
 
-// Prefix begins the keys of all recipes.
+// Prefix is the prefix of the keys of all recipes.
 const Prefix = "control/"
 
-// keyPrefix begins the keys of a recipe.
+// keyPrefix is the prefix of a recipe's keys.
 func keyPrefix(name string) string { return Prefix + name + "/" }
 
 func (l *etcdLock) Acquire(ctx context.Context, resource string) (Held, error) {
@@ -70,7 +70,7 @@ func (l *etcdLock) Acquire(ctx context.Context, resource string) (Held, error) {
 
 func (l *etcdLock) Close(context.Context) error { return l.client.Close() }
 
-// mutex is a Mutex that is locked.
+// mutex is a locked Mutex.
 type mutex struct {
 	unchecked
 	resource string
@@ -78,7 +78,7 @@ type mutex struct {
 	mutex    *concurrency.Mutex
 }
 
-// Release revokes the lease, and the key goes with it.
+// Release revokes the lease, which deletes the key.
 func (m mutex) Release(ctx context.Context) error {
 	m.session.Orphan()
 	_, err := m.session.Client().Revoke(ctx, m.session.Lease())

@@ -12,8 +12,8 @@ import (
 var leaseEquality = Control{
 	Name:   "lease-equality",
 	Title:  "Lease id of etcd, compared for equality",
-	Recipe: "Writes only if the lease that wrote last is its own, or is one that etcd doesn't know any more.",
-	Flaw:   "Leases have no order: a stale holder finds the lease of an earlier writer gone, as its successor does, and both write.",
+	Recipe: "Writes only if the lease that wrote last is its own, or no longer exists in etcd.",
+	Flaw:   "Leases have no order: the stale holder and its successor both find that the earlier writer's lease is gone, and both write.",
 	Needs:  []Need{Etcd},
 	Open: func(_ context.Context, s Servers, _ string) (Lock, error) {
 		return openEtcd(s, "lease-equality", func(_ context.Context, m mutex) (Held, error) { return leased{m}, nil })
@@ -46,7 +46,7 @@ func (h leased) Check(ctx context.Context, tx pgx.Tx) error {
 		return err
 	}
 	if lease.TTL > 0 {
-		return fmt.Errorf("%w: lease %x wrote last, and lives", ErrLockLost, last)
+		return fmt.Errorf("%w: lease %x wrote last, and still exists", ErrLockLost, last)
 	}
 	_, err = tx.Exec(ctx, "update control_lease set lease = $2 where resource = $1", h.resource, h.Token())
 	return err

@@ -7,24 +7,24 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Lock is a way to exclude others from a resource. Its methods may be called
+// Lock excludes others from a resource. Its methods may be called
 // concurrently.
 type Lock interface {
 	// Acquire waits for its turn and returns the lock. It fails when ctx ends
 	// first, or a server can't be reached.
 	Acquire(ctx context.Context, resource string) (Held, error)
-	// Close ends the connections. Locks that are held yet are left to their fate.
+	// Close closes the connections. It doesn't release locks that are still held.
 	Close(ctx context.Context) error
 }
 
 // Held is a lock that is held, as far as its holder knows.
 type Held interface {
-	// Token is what the lock calls its token, and 0 if it has none.
+	// Token is the lock's token; 0 if it has none.
 	Token() int64
 	// Check is what the recipe does in the transaction after the work, just before
 	// COMMIT: most do nothing. It fails with ErrLockLost if it finds the lock lost.
 	Check(ctx context.Context, tx pgx.Tx) error
-	// Release gives the lock up. It is called once.
+	// Release releases the lock. It is called once.
 	Release(ctx context.Context) error
 }
 

@@ -10,8 +10,8 @@ import (
 var postgresAdvisory = Control{
 	Name:   "postgres-advisory",
 	Title:  "Postgres advisory lock of a session",
-	Recipe: "Takes pg_advisory_lock on a connection of its own, and works over the pool.",
-	Flaw:   "The lock's connection is cut, which frees the lock, while the work goes on over another.",
+	Recipe: "Takes pg_advisory_lock on its own connection, and works over the pool.",
+	Flaw:   "The lock's connection is cut, which releases the lock, while the work goes on over another connection.",
 	Open: func(_ context.Context, s Servers, label string) (Lock, error) {
 		cfg, err := pgx.ParseConfig(s.Postgres)
 		if err != nil {

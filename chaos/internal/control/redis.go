@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// pollInterval is how often a lock of Redis is tried for, which can't be waited for.
+// pollInterval is how often acquiring a lock of Redis is tried: Redis can't wait for it.
 const pollInterval = 5 * time.Millisecond
 
 func newRedis(addr string) *redis.Client {
@@ -33,7 +33,7 @@ func poll(ctx context.Context, try func(context.Context) (bool, error)) error {
 // ownerValue is a value that no other holder has.
 func ownerValue(label string) string { return label + " " + rand.Text() }
 
-// deleteOwn deletes a key if it has the value yet.
+// deleteOwn deletes a key if it still has the value.
 var deleteOwn = redis.NewScript(`
 if redis.call("get", KEYS[1]) == ARGV[1] then
 	return redis.call("del", KEYS[1])
@@ -49,7 +49,7 @@ type redisHeld struct {
 	since  time.Time // it expires a TTL after that, or later
 }
 
-// acquireRedis sets a key that expires, when there is none.
+// acquireRedis waits until there is no key, and sets one that expires.
 func acquireRedis(ctx context.Context, client *redis.Client, key, label string, ttl time.Duration) (redisHeld, error) {
 	h := redisHeld{client: client, key: key, value: ownerValue(label)}
 	err := poll(ctx, func(ctx context.Context) (bool, error) {
@@ -59,7 +59,7 @@ func acquireRedis(ctx context.Context, client *redis.Client, key, label string, 
 	return h, err
 }
 
-// Release deletes the key, unless it is another's by now.
+// Release deletes the key, unless another holder has it by now.
 func (h redisHeld) Release(ctx context.Context) error {
 	return deleteOwn.Run(ctx, h.client, []string{h.key}, h.value).Err()
 }

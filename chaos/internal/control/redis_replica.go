@@ -13,7 +13,7 @@ import (
 var redisReplica = Control{
 	Name:   "redis-replica",
 	Title:  "Redis with a replica to fail over to",
-	Recipe: "Sets a key that expires on whichever server is the primary, and deletes it there if it is its own yet.",
+	Recipe: "Sets a key that expires on the server that is the primary, and deletes it there if it is still its own.",
 	Flaw:   "The primary dies before the key has reached its replica, and the replica, promoted, grants the lock again.",
 	Needs:  []Need{RedisReplica},
 	Open: func(_ context.Context, s Servers, label string) (Lock, error) {
@@ -25,8 +25,8 @@ var redisReplica = Control{
 	},
 }
 
-// newNode is a client of one server among several: it asks once, so that one that
-// is away doesn't hold up the others.
+// newNode is a client of one of several servers: it doesn't retry, so that a server that is
+// down doesn't delay the others.
 func newNode(addr string) *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1})
 }
@@ -53,8 +53,7 @@ func (l *replicated) Acquire(ctx context.Context, resource string) (Held, error)
 	return acquireRedis(ctx, client, keyPrefix("redis-replica")+resource, l.label, l.ttl)
 }
 
-// primary asks all servers for their role. A replica that was promoted counts more
-// than a primary that came back.
+// primary returns the primary. A promoted replica is preferred to a restarted primary.
 func (l *replicated) primary(ctx context.Context) (*redis.Client, error) {
 	var none error
 	for _, client := range slices.Backward(l.clients) {

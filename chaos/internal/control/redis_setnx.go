@@ -9,9 +9,9 @@ import (
 
 var redisSetnx = Control{
 	Name:   "redis-setnx",
-	Title:  "Redis SET NX PX, deleted without asking whose it is",
+	Title:  "Redis SET NX PX, deleted unconditionally",
 	Recipe: "Sets a key that expires, works, and deletes the key.",
-	Flaw:   "The holder stalls past the expiry, writes beside its successor, and deletes the successor's key, which lets in a third.",
+	Flaw:   "The holder is paused past the expiry, writes beside its successor, and deletes the successor's key, so that a third gets the lock.",
 	Needs:  []Need{Redis},
 	Open: func(_ context.Context, s Servers, label string) (Lock, error) {
 		return &setnx{newRedis(s.Redis[0]), label, s.TTL}, nil
@@ -30,17 +30,17 @@ func (l *setnx) Acquire(ctx context.Context, resource string) (Held, error) {
 	if err != nil {
 		return nil, err
 	}
-	return anyonesKey{client: l.client, key: key}, nil
+	return unownedKey{client: l.client, key: key}, nil
 }
 
 func (l *setnx) Close(context.Context) error { return l.client.Close() }
 
-// anyonesKey is a key whose value nobody looks at.
-type anyonesKey struct {
+// unownedKey is a key whose value is never compared.
+type unownedKey struct {
 	unchecked
 	client *redis.Client
 	key    string
 }
 
-// Release deletes the key, whoever's it is by now.
-func (h anyonesKey) Release(ctx context.Context) error { return h.client.Del(ctx, h.key).Err() }
+// Release deletes the key, even if another holder has it by now.
+func (h unownedKey) Release(ctx context.Context) error { return h.client.Del(ctx, h.key).Err() }

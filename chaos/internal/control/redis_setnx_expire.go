@@ -14,7 +14,7 @@ var redisSetnxExpire = Control{
 	Name:     "redis-setnx-expire",
 	Title:    "Redis SETNX, then EXPIRE",
 	Recipe:   "Sets a key with one command, has it expire with the next, works, and deletes the key.",
-	Flaw:     "The holder dies between the two commands, and its key stays for ever.",
+	Flaw:     "The holder is killed between the two commands, and its key stays for ever.",
 	Point:    AfterSetnx,
 	Liveness: true,
 	Needs:    []Need{Redis},
@@ -40,7 +40,7 @@ func (l *setnxExpire) Acquire(ctx context.Context, resource string) (Held, error
 	if err := l.client.PExpire(ctx, key, l.ttl).Err(); err != nil {
 		return nil, err
 	}
-	return anyonesKey{client: l.client, key: key}, nil
+	return unownedKey{client: l.client, key: key}, nil
 }
 
 func (l *setnxExpire) Close(context.Context) error { return l.client.Close() }

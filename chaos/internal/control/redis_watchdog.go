@@ -10,8 +10,8 @@ import (
 var redisWatchdog = Control{
 	Name:   "redis-watchdog",
 	Title:  "Redis SET NX PX with a watchdog",
-	Recipe: "Sets a key that expires with a value of its own, extends it from the background, and deletes it if it is its own yet.",
-	Flaw:   "The holder stands still with its watchdog, or can't reach Redis, for longer than the expiry, and goes on writing beside its successor.",
+	Recipe: "Sets a key that expires with a unique value, extends it in the background, and deletes it if it is still its own.",
+	Flaw:   "The holder is paused with its watchdog, or can't reach Redis, for longer than the expiry, and then writes beside its successor.",
 	Needs:  []Need{Redis},
 	Open: func(_ context.Context, s Servers, label string) (Lock, error) {
 		return &watched{newRedis(s.Redis[0]), label, s.TTL}, nil
@@ -41,17 +41,17 @@ func (l *watched) Close(context.Context) error { return l.client.Close() }
 type watchedKey struct {
 	redisHeld
 	stop    context.CancelFunc
-	stopped chan struct{} // closed once the watchdog has gone
+	stopped chan struct{} // closed when the watchdog has ended
 }
 
-// extendOwn puts a key's expiry off if it has the value yet.
+// extendOwn extends a key if it still has the value.
 var extendOwn = redis.NewScript(`
 if redis.call("get", KEYS[1]) == ARGV[1] then
 	return redis.call("pexpire", KEYS[1], ARGV[2])
 end
 return 0`)
 
-// watch extends the key three times in a TTL. What comes of it, it tells nobody.
+// watch extends the key three times in a TTL. It ignores failures.
 func (h *watchedKey) watch(ctx context.Context, ttl time.Duration) {
 	defer close(h.stopped)
 	ticker := time.NewTicker(ttl / 3)

@@ -15,7 +15,7 @@ var redlock = Control{
 	Name:   "redlock",
 	Title:  "Redlock of five nodes",
 	Recipe: "Locks redsync's Mutex: a key that expires on at least three of five Redis servers.",
-	Flaw:   "A server that granted the lock comes back empty, and makes a majority for another with two that hadn't; or the holder stalls past the expiry.",
+	Flaw:   "A server that granted the lock restarts empty, and is a majority with two others that had not; or the holder is paused past the expiry.",
 	Needs:  []Need{Redlock},
 	Open: func(_ context.Context, s Servers, _ string) (Lock, error) {
 		l := &majority{ttl: s.TTL}
@@ -51,7 +51,7 @@ type majorityHeld struct {
 	mutex *redsync.Mutex
 }
 
-// Release fails if no majority had the key yet.
+// Release fails if no majority still had the key.
 func (h majorityHeld) Release(ctx context.Context) error {
 	_, err := h.mutex.UnlockContext(ctx)
 	return err

@@ -10,9 +10,9 @@ import (
 
 var tokenCompare = Control{
 	Name:   "token-compare",
-	Title:  "Fencing token, compared at the write alone",
-	Recipe: "Takes the create revision of an etcd lock for a token, and writes only if the highest token that has written is not above it.",
-	Flaw:   "The successor has read but not yet written: no token above the stale holder's is there, so that it writes, and the successor buries that.",
+	Title:  "Fencing token, compared only at the write",
+	Recipe: "Takes the create revision of an etcd lock as its token, and writes only if no higher token has written.",
+	Flaw:   "The successor has read but not yet written: no higher token has written, so the stale holder writes, and the successor overwrites that.",
 	Needs:  []Need{Etcd},
 	Open: func(_ context.Context, s Servers, _ string) (Lock, error) {
 		return openEtcd(s, "token-compare", func(ctx context.Context, m mutex) (Held, error) {
@@ -29,7 +29,7 @@ func prepareTokens(ctx context.Context, pool *pgxpool.Pool) error {
 	return err
 }
 
-// createRevision is when the key was made, by which etcd orders those who wait.
+// createRevision is the create revision of the key, by which etcd orders waiters.
 func (m mutex) createRevision(ctx context.Context) (int64, error) {
 	answer, err := m.session.Client().Get(ctx, m.mutex.Key())
 	if err != nil {
@@ -41,7 +41,7 @@ func (m mutex) createRevision(ctx context.Context) (int64, error) {
 	return answer.Kvs[0].CreateRevision, nil
 }
 
-// compared is a lock whose token is compared with the highest that has written.
+// compared is a lock whose token is compared with the highest token that has written.
 type compared struct {
 	mutex
 	token int64

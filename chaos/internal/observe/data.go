@@ -12,10 +12,10 @@ type Querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// ordersTable is where the built-in workload writes what it did.
+// ordersTable has a row for each effect of the built-in workload.
 const ordersTable = "public.orders"
 
-// Transaction ids are read as the write-ahead log has them: without their epoch.
+// Transaction ids are read without their epoch, as the write-ahead log has them.
 const (
 	entriesSQL = `
 select coalesce(r.name, '#' || e.resource), e.seq, e.kind, e.epoch, e.token, e.holder,
@@ -30,9 +30,8 @@ select resource, reason, stage, token, holder, current_token, count
 	stocksSQL  = "select resource, initial, available from public.stock order by resource"
 )
 
-// Read reads the framework's history and rejections straight from its tables in the
-// schema fence, by resource and position. Both are empty where there is no such
-// schema.
+// Read reads the framework's history and rejections directly from its tables in the schema
+// fence, by resource and position. Both are empty if there is no such schema.
 func Read(ctx context.Context, db Querier) ([]Entry, []Rejection, error) {
 	there, err := exists(ctx, db, "fence.history")
 	if err != nil || !there {
@@ -52,8 +51,8 @@ func Read(ctx context.Context, db Querier) ([]Entry, []Rejection, error) {
 	return entries, rejections, err
 }
 
-// ReadStock reads what the built-in workload left: an Effect per order, without its
-// XID, and a Stock per resource. Both are empty where another workload ran.
+// ReadStock reads the data of the built-in workload: an Effect per order, without its XID,
+// and a Stock per resource. Both are empty if another workload ran.
 func ReadStock(ctx context.Context, db Querier) ([]Effect, []Stock, error) {
 	there, err := exists(ctx, db, ordersTable)
 	if err != nil || !there {

@@ -12,19 +12,18 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Log is a logical replication slot: from when it was made on, the database's
-// write-ahead log can be read, whatever crashes.
+// Log is a logical replication slot: from its creation on, the database's write-ahead log
+// can be read, whatever crashes.
 type Log struct {
 	dsn  string
 	slot string
 }
 
-// Decode makes a slot with the plugin test_decoding in a database, so that all that
-// commits there from now on can be read. It waits for transactions of the whole
-// server that have written and are open. It fails if the server's wal_level isn't
-// logical, if all its slots are in use (max_replication_slots), or if the role may
-// not replicate. The caller must call Close: a slot that stays makes the server keep
-// its log, until somebody drops the slot or the database.
+// Decode creates a slot with the plugin test_decoding in a database, so that every later
+// commit there can be read. It waits for open transactions of the whole server that have
+// written. It fails if the server's wal_level isn't logical, if all its slots are in use
+// (max_replication_slots), or if the role may not replicate. The caller must call Close:
+// while the slot exists the server keeps its log.
 func Decode(ctx context.Context, dsn string) (*Log, error) {
 	l := &Log{dsn: dsn, slot: "fencekit_" + strings.ToLower(rand.Text())}
 	err := l.connected(ctx, func(conn *pgx.Conn) error {
@@ -37,7 +36,7 @@ func Decode(ctx context.Context, dsn string) (*Log, error) {
 	return l, nil
 }
 
-// slotAdvice says what to do where no slot could be made.
+// slotAdvice says what to do if no slot could be created.
 func slotAdvice(err error) string {
 	var answer *pgconn.PgError
 	if !errors.As(err, &answer) {
@@ -47,15 +46,14 @@ func slotAdvice(err error) string {
 	case "55000": // object_not_in_prerequisite_state
 		return "; the server needs wal_level = logical"
 	case "53400": // configuration_limit_exceeded
-		return "; drop slots that nobody uses (pg_replication_slots), or raise max_replication_slots"
+		return "; drop unused slots (pg_replication_slots), or raise max_replication_slots"
 	case "42501": // insufficient_privilege
 		return "; the role needs the attribute REPLICATION"
 	}
 	return ""
 }
 
-// connected runs f with a connection of its own: servers may have crashed since the
-// last one.
+// connected runs f with a new connection: servers may have crashed since the last one.
 func (l *Log) connected(ctx context.Context, f func(*pgx.Conn) error) error {
 	conn, err := pgx.Connect(ctx, l.dsn)
 	if err != nil {
@@ -64,13 +62,13 @@ func (l *Log) connected(ctx context.Context, f func(*pgx.Conn) error) error {
 	return errors.Join(f(conn), conn.Close(ctx))
 }
 
-// Commits returns what has committed since the slot was made, in the order of the
-// log, without transactions that changed no row. It marks the end in the log first,
-// so all that was acknowledged before the call is there. It may be called again.
+// Commits returns the transactions that have committed since the slot was created, in the
+// order of the log, without those that changed no row. It first marks the end in the log, so
+// it returns everything that was acknowledged before the call. It may be called again.
 func (l *Log) Commits(ctx context.Context) (commits []Commit, err error) {
 	err = l.connected(ctx, func(conn *pgx.Conn) error {
 		end := rand.Text()
-		// The commit of the mark is on disk with all that is before it.
+		// When the mark's commit is on disk, so is everything before it.
 		_, err := conn.Exec(ctx, "set synchronous_commit = on")
 		if err == nil {
 			_, err = conn.Exec(ctx, "select pg_logical_emit_message(true, 'fencekit', $1)", end)
@@ -87,7 +85,7 @@ func (l *Log) Commits(ctx context.Context) (commits []Commit, err error) {
 	return commits, nil
 }
 
-// read decodes the log up to the mark. It only peeks, so that it can be repeated.
+// read decodes the log up to the mark. It only peeks, so it can be repeated.
 func (l *Log) read(ctx context.Context, conn *pgx.Conn, end string) ([]Commit, error) {
 	rows, err := conn.Query(ctx, "select data from pg_logical_slot_peek_changes($1, null, null, 'include-xids', '1')", l.slot)
 	if err != nil {
@@ -99,7 +97,7 @@ func (l *Log) read(ctx context.Context, conn *pgx.Conn, end string) ([]Commit, e
 		return nil, err
 	}
 	if !d.ended {
-		return nil, errors.New("the log ends before what was written last")
+		return nil, errors.New("the log ends before the mark at its end")
 	}
 	return d.commits, nil
 }
@@ -116,8 +114,8 @@ func (l *Log) Close(ctx context.Context) error {
 	return nil
 }
 
-// decoder makes commits of the lines that test_decoding prints, which are in the
-// order of the commits.
+// decoder makes commits from the lines that test_decoding prints, in the order of the
+// commits.
 type decoder struct {
 	end     string // content of the message that marks the end
 	ended   bool
@@ -130,7 +128,7 @@ func (d *decoder) take(line string) error {
 	case "BEGIN":
 		xid, err := strconv.ParseUint(rest, 10, 32)
 		if err != nil || d.open != nil {
-			return fmt.Errorf("no beginning of a transaction is due: %q", line)
+			return fmt.Errorf("an unexpected beginning of a transaction: %q", line)
 		}
 		d.open = &Commit{XID: xid}
 	case "COMMIT":

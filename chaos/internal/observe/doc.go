@@ -1,13 +1,13 @@
-// Package observe sees what a chaos run did without asking the framework that is
-// tested: who held which lock key, by a watch of etcd; in which order what was
-// committed, by PostgreSQL's logical decoding; and what is in the data at the end.
+// Package observe observes a chaos run without the framework under test: the holders of lock
+// keys by a watch of etcd, the order of commits by PostgreSQL's logical decoding, and the
+// data at the end.
 //
 // # Model
 //
-// An Observation is all that was seen of one run. Locks has a gap if the watch
-// missed anything, and then shows nothing. Commits come from the write-ahead log:
-// their order is the order in which transactions of one resource took effect,
-// since the fence's row is locked until after the commit record.
+// An Observation is everything observed of one run. Locks has a gap if the watch missed
+// anything, and then proves nothing. Commits come from the write-ahead log: their order is
+// the order in which transactions of one resource took effect, since the fence's row is
+// locked until after the commit record.
 //
 // # What is not promised
 //

@@ -1,36 +1,36 @@
 package observe
 
-// Observation is what was seen of a run from outside.
+// Observation is what was observed of a run from outside.
 type Observation struct {
 	Locks      Locks       `json:"locks"`
 	Commits    []Commit    `json:"commits"`    // in the order of the write-ahead log
 	Entries    []Entry     `json:"entries"`    // the framework's own history
 	Rejections []Rejection `json:"rejections"` // as the framework recorded them
-	Effects    []Effect    `json:"effects"`    // what operations left in the data
-	Stocks     []Stock     `json:"stocks"`     // what is left at the end
-	Left       []string    `json:"left"`       // lock keys that are still there when everybody has closed
+	Effects    []Effect    `json:"effects"`    // of operations, in the data
+	Stocks     []Stock     `json:"stocks"`     // at the end
+	Left       []string    `json:"left"`       // lock keys that still exist when all workers have closed
 }
 
-// Locks is what a watch of the lock keys has seen.
+// Locks is what a watch of the lock keys has shown.
 type Locks struct {
 	Events []LockEvent `json:"events"` // in the order of revisions
-	Gap    string      `json:"gap"`    // why something is missing; empty if nothing is
+	Gap    string      `json:"gap"`    // why events may be missing; empty if none is
 }
 
-// LockEvent is a lock key that came, was written again, or went.
+// LockEvent is a lock key that was created, written again, or deleted.
 type LockEvent struct {
-	At       int64  `json:"at"` // when the observer heard of it: ns of the machine's monotonic clock
+	At       int64  `json:"at"` // when the observer saw it: ns of the machine's monotonic clock
 	Resource string `json:"resource"`
 	Revision int64  `json:"revision"` // of this event
 	Created  int64  `json:"created"`  // create revision of the key: the token
-	Lease    int64  `json:"lease"`    // of a key that is there; 0 if it has none
-	Holder   string `json:"holder"`   // that it names, if it is there; empty if it names none
-	Gone     bool   `json:"gone"`
+	Lease    int64  `json:"lease"`    // of the key, unless deleted; 0 if it has none
+	Holder   string `json:"holder"`   // in the key's value, unless deleted; empty if it has none
+	Gone     bool   `json:"gone"`     // deleted
 }
 
 // Commit is one transaction in the write-ahead log.
 type Commit struct {
-	XID     uint64   `json:"xid"` // without its epoch, as everywhere here: 32 bits
+	XID     uint64   `json:"xid"` // without its epoch, as everywhere in this package: 32 bits
 	Changes []Change `json:"changes"`
 }
 
@@ -64,18 +64,18 @@ type Rejection struct {
 	Count    int64  `json:"count"`
 }
 
-// Effect is what one operation left in the data of one resource.
+// Effect is the row of one operation in the data of one resource.
 type Effect struct {
 	Order    int64  `json:"order"` // in which it was written, rising within a resource
 	Op       string `json:"op"`
 	Resource string `json:"resource"`
 	Token    int64  `json:"token"` // under which it was written; 0 if there was none
 	Quantity int    `json:"quantity"`
-	Seen     int    `json:"seen"` // stock that it decided on
+	Seen     int    `json:"seen"` // the stock that the operation decided on
 	XID      uint64 `json:"xid"`  // of the commit that wrote it; 0 if the log doesn't show it
 }
 
-// Stock is what is left of a resource.
+// Stock is the stock of a resource.
 type Stock struct {
 	Resource  string `json:"resource"`
 	Initial   int    `json:"initial"`

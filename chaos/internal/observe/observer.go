@@ -19,10 +19,10 @@ type Observer struct {
 	log     *Log
 }
 
-// Start begins to observe: the locks under the prefix of a lock service's Config,
-// and a database that has its tables. It returns when nothing that happens from then
-// on is missed; see Watch and Decode for how it fails. No fault of the run may cut off
-// client and dsn. The caller must call Finish, whatever becomes of the run.
+// Start begins to observe the locks under the prefix of a lock service's Config, and a
+// database that has its tables. It returns when no later change can be missed; see Watch and
+// Decode for how it fails. No fault of the run may cut off client and dsn. The caller must
+// call Finish, even if the run fails.
 func Start(ctx context.Context, client *clientv3.Client, prefix, dsn string) (*Observer, error) {
 	watcher, err := Watch(ctx, client, prefix)
 	if err != nil {
@@ -36,10 +36,10 @@ func Start(ctx context.Context, client *clientv3.Client, prefix, dsn string) (*O
 	return &Observer{client, prefix, dsn, watcher, log}, nil
 }
 
-// Finish ends it and returns what was seen. All servers must be up, and nobody may
-// lock or write any more. What a control doesn't have, such as a history of the
-// framework, is empty. With an error the Observation is what could be had, and
-// nothing goes on in the background. It must be called once.
+// Finish ends the observation and returns it. All servers must be up, and all workers must
+// have ended. What a control doesn't have, such as the framework's history, is empty. With an
+// error the Observation is incomplete. Finish leaves nothing running, and must be called
+// once.
 func (o *Observer) Finish(ctx context.Context) (Observation, error) {
 	seen := Observation{Locks: o.watcher.Close(ctx)}
 	var errs [4]error
@@ -54,7 +54,7 @@ func (o *Observer) Finish(ctx context.Context) (Observation, error) {
 	return seen, err
 }
 
-// readData reads all tables as they are at one moment.
+// readData reads all tables in one snapshot.
 func (o *Observer) readData(ctx context.Context, seen *Observation) error {
 	conn, err := pgx.Connect(ctx, o.dsn)
 	if err != nil {
@@ -69,8 +69,8 @@ func (o *Observer) readData(ctx context.Context, seen *Observation) error {
 	return errors.Join(err, conn.Close(ctx))
 }
 
-// attribute gives each effect the transaction that wrote it. A row's own xmin would
-// not do: after a savepoint it is that of a part of the transaction.
+// attribute sets the transaction that wrote each effect. A row's own xmin can't be used:
+// after a savepoint it is the id of a subtransaction.
 func (o *Observation) attribute() error {
 	writers := map[int64]uint64{}
 	for _, c := range o.Commits {

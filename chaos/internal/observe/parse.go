@@ -5,19 +5,18 @@ import (
 	"strings"
 )
 
-// parser reads what PostgreSQL's test_decoding prints of a change, as
+// parser parses a change as PostgreSQL's test_decoding prints it:
 //
 //	table public.t: UPDATE: old-key: id[integer]:1 new-tuple: id[integer]:2 name[text]:'it''s'
 //
-// Identifiers, types among them, are quoted as in SQL where they need it; literals
-// double their quotes, and backslashes mean nothing.
+// Identifiers and types are quoted as in SQL where necessary; literals double their quotes,
+// and backslashes are ordinary characters.
 type parser struct {
 	text string
 	at   int
 }
 
-// parseChanges reads one line of a change: of one table, or of all that a TRUNCATE
-// names.
+// parseChanges parses the line of a change: of one table, or of all tables of a TRUNCATE.
 func parseChanges(text string) ([]Change, error) {
 	p := &parser{text: text}
 	changes, err := p.changes()
@@ -90,7 +89,7 @@ func (p *parser) change() (action string, row map[string]string, err error) {
 	return "", nil, fmt.Errorf("an unknown action")
 }
 
-// row is all columns up to the end of the line; nil if it says that there are none.
+// row parses all columns up to the end of the line; nil if the line has none.
 func (p *parser) row() (map[string]string, error) {
 	if p.skip(" (no-tuple-data)") {
 		return nil, p.end()
@@ -102,8 +101,8 @@ func (p *parser) row() (map[string]string, error) {
 	return row, p.end()
 }
 
-// columns are as many columns as follow, without NULLs and values that are not
-// printed because they are large and didn't change.
+// columns parses the columns that follow, without NULLs and without large values that
+// didn't change and are not printed.
 func (p *parser) columns() (map[string]string, error) {
 	row := map[string]string{}
 	for p.at < len(p.text) && !strings.HasPrefix(p.text[p.at:], " new-tuple:") {
@@ -131,7 +130,7 @@ func (p *parser) columns() (map[string]string, error) {
 	return row, nil
 }
 
-// identifier is a name, quoted or not.
+// identifier parses a name, quoted or not.
 func (p *parser) identifier() (string, error) {
 	if p.skip(`"`) {
 		return p.quoted('"')
@@ -146,13 +145,12 @@ func (p *parser) identifier() (string, error) {
 	return p.text[start:p.at], nil
 }
 
-// bare says whether a byte may stand in a name without quotes.
+// bare reports whether a name without quotes may have a byte.
 func bare(b byte) bool {
 	return b >= 'a' && b <= 'z' || b >= '0' && b <= '9' || b == '_'
 }
 
-// quoted is what follows up to the closing quote; a doubled one is one that belongs
-// to it.
+// quoted parses a text up to its closing quote; a doubled quote belongs to the text.
 func (p *parser) quoted(quote byte) (string, error) {
 	var value strings.Builder
 	for {
@@ -193,7 +191,7 @@ func (p *parser) typeName() error {
 	return nil
 }
 
-// value is a literal: a quoted one, bits, or a bare word up to the next space.
+// value parses a literal: a quoted one, bits, or a bare word up to the next space.
 // known is false if it is NULL, or not printed.
 func (p *parser) value() (value string, known bool, err error) {
 	if p.skip("'") || p.skip("B'") {
@@ -212,7 +210,7 @@ func (p *parser) value() (value string, known bool, err error) {
 	return value, value != "null" && value != "unchanged-toast-datum", nil
 }
 
-// skip reads text if it is what comes next.
+// skip skips text if it comes next, and reports whether it did.
 func (p *parser) skip(text string) bool {
 	if !strings.HasPrefix(p.text[p.at:], text) {
 		return false

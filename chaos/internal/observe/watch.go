@@ -19,42 +19,42 @@ import (
 	"github.com/fencekit/fencekit/internal/clock"
 )
 
-// How long one request of a Watcher may take, and how long it rests after one
+// How long one request of a Watcher may take, and how long the Watcher waits after one
 // that failed.
 const (
 	requestTimeout = 2 * time.Second
 	retryInterval  = 100 * time.Millisecond
 )
 
-// Watcher records which lock keys come and go under a prefix. It speaks the raw
-// protocol because the client's own Watch resumes behind the caller's back, and
-// here whether it could miss anything by that is the question.
+// Watcher records the creation and deletion of lock keys under a prefix. It uses the raw
+// protocol because the client's own Watch resumes without telling its caller, which would
+// then not know whether it missed anything.
 type Watcher struct {
 	client  *clientv3.Client
 	prefix  string
-	own     string           // key that comes when the watch stands, and whose end ends it
-	created map[string]int64 // create revisions of the lock keys that are there
+	own     string           // key that is created when the watch is open, and whose deletion ends it
+	created map[string]int64 // create revisions of the lock keys that exist
 	cluster uint64
-	last    []*mvccpb.Event // all of the latest revision seen
-	again   int             // how many of these a watch that was resumed has shown again
+	last    []*mvccpb.Event // all events of the latest revision seen
+	again   int             // how many of these a resumed watch has shown again
 	locks   Locks
 	cancel  context.CancelFunc
-	done    chan struct{} // closed when nothing is recorded any more
+	done    chan struct{} // closed when recording has ended
 }
 
-// Watch watches the lock keys under prefix, which is that of the lock service's
-// Config, and returns once it does: every later change is recorded, and keys that
-// are there already count as having come. ctx bounds the start alone.
+// Watch watches the lock keys under prefix, which is that of the lock service's Config. When
+// it returns, every later change is recorded, and existing keys are recorded as created. ctx
+// bounds the start alone.
 //
-// The watch outlives stops, crashes and changes of leader. What it could have
-// missed something by is a Gap, and ends it: a compaction of what it hadn't read
-// yet, an etcd that went back, or another one in its place. To know, it has the last
-// revision that it saw shown once more whenever it resumes. While the member that it
-// is connected to stands still it records nothing, and catches up afterwards, unless
-// the client has keep-alives (DialKeepAliveTime), which make it look for another.
+// The watch survives pauses, crashes and changes of leader. An event by which it could have
+// missed something is a Gap, and ends it: a compaction of revisions that it hadn't read, an
+// etcd that went back to an older state, or another cluster in its place. To notice, it reads
+// the last revision that it saw once more whenever it resumes. While the member that it is
+// connected to is paused it records nothing, and catches up afterwards, unless the client has
+// keep-alives (DialKeepAliveTime) and so connects to another member.
 //
-// Beside the locks it keeps a key of its own, <prefix>/observed/…. The caller must
-// call Close, and close the client after that.
+// Beside the locks it creates its own key, <prefix>/observed/…. The caller must call Close,
+// and close the client after that.
 func Watch(ctx context.Context, client *clientv3.Client, prefix string) (*Watcher, error) {
 	lasting, cancel := context.WithCancel(client.Ctx())
 	w := &Watcher{
@@ -74,8 +74,7 @@ func Watch(ctx context.Context, client *clientv3.Client, prefix string) (*Watche
 	return w, nil
 }
 
-// begin reads what is there, watches from then on, and waits until the watch has
-// shown something.
+// begin reads the existing keys, opens the watch, and waits until it has shown an event.
 func (w *Watcher) begin(ctx, lasting context.Context) (pb.Watch_WatchClient, error) {
 	there, err := w.client.Get(ctx, w.prefix+"/locks/", clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByModRevision, clientv3.SortAscend))
 	if err != nil {
@@ -104,7 +103,7 @@ func (w *Watcher) begin(ctx, lasting context.Context) (pb.Watch_WatchClient, err
 	return stream, nil
 }
 
-// open begins a watch at a revision.
+// open opens a watch at a revision.
 func (w *Watcher) open(ctx context.Context, revision int64) (pb.Watch_WatchClient, error) {
 	stream, err := pb.NewWatchClient(w.client.ActiveConnection()).Watch(clientv3.WithRequireLeader(ctx), grpc.MaxCallRecvMsgSize(math.MaxInt32))
 	if err != nil {
@@ -115,7 +114,7 @@ func (w *Watcher) open(ctx context.Context, revision int64) (pb.Watch_WatchClien
 	}}})
 }
 
-// run records until the end was seen, there is a gap, or ctx ends.
+// run records until the watch has seen its end, there is a gap, or ctx ends.
 func (w *Watcher) run(ctx context.Context, stream pb.Watch_WatchClient) {
 	defer close(w.done)
 	for stream != nil && !w.follow(stream) {
@@ -123,8 +122,8 @@ func (w *Watcher) run(ctx context.Context, stream pb.Watch_WatchClient) {
 	}
 }
 
-// follow records what a stream brings until that breaks. It reports whether nothing
-// is to be recorded any more.
+// follow records the events of a stream until it breaks. It reports whether recording has
+// ended.
 func (w *Watcher) follow(stream pb.Watch_WatchClient) (ended bool) {
 	for {
 		answer, err := stream.Recv()
@@ -137,18 +136,18 @@ func (w *Watcher) follow(stream pb.Watch_WatchClient) (ended bool) {
 	}
 }
 
-// resume opens a watch that broke at the last revision that it has seen, trying for
-// as long as it takes. It returns nil if there is a gap, or if ctx ends.
+// resume opens a broken watch again, at the last revision that it has seen, and retries. It
+// returns nil if there is a gap, or if ctx ends.
 func (w *Watcher) resume(ctx context.Context) pb.Watch_WatchClient {
 	for {
 		select {
 		case <-ctx.Done():
-			w.gap("the watch was given up")
+			w.gap("the watch was ended while it was broken")
 			return nil
 		case <-time.After(retryInterval):
 		}
 		bounded, cancel := context.WithTimeout(ctx, requestTimeout)
-		answer, err := w.client.Get(bounded, w.own, clientv3.WithCountOnly()) // no lagging member answers this
+		answer, err := w.client.Get(bounded, w.own, clientv3.WithCountOnly()) // linearizable: a lagging member doesn't answer it
 		cancel()
 		switch {
 		case err != nil:
@@ -167,11 +166,10 @@ func (w *Watcher) resume(ctx context.Context) pb.Watch_WatchClient {
 	}
 }
 
-// revision is the latest one seen.
+// revision is the latest revision seen.
 func (w *Watcher) revision() int64 { return w.last[0].Kv.ModRevision }
 
-// take takes what a watch brings. It reports whether nothing is to be recorded any
-// more.
+// take takes an answer of the watch. It reports whether recording has ended.
 func (w *Watcher) take(answer *pb.WatchResponse) (ended bool) {
 	switch {
 	case answer.CompactRevision > 0:
@@ -200,18 +198,18 @@ func (w *Watcher) take(answer *pb.WatchResponse) (ended bool) {
 	return false
 }
 
-// same says whether an event that is shown again is the one that it was.
+// same reports whether an event that is shown again is the same.
 func same(a, b *mvccpb.Event) bool {
 	return a.Type == b.Type && a.Kv.ModRevision == b.Kv.ModRevision && string(a.Kv.Key) == string(b.Kv.Key)
 }
 
-// gap notes why something may be missing, and returns true: that is the end.
+// gap notes why events may be missing, and returns true: recording has ended.
 func (w *Watcher) gap(format string, args ...any) bool {
 	w.locks.Gap = fmt.Sprintf(format, args...)
 	return true
 }
 
-// record notes what became of a lock key; other keys don't count.
+// record records an event of a lock key; it ignores other keys.
 func (w *Watcher) record(event *mvccpb.Event) {
 	key := string(event.Kv.Key)
 	resource, ok := w.resource(key)
@@ -229,8 +227,8 @@ func (w *Watcher) record(event *mvccpb.Event) {
 	w.locks.Events = append(w.locks.Events, e)
 }
 
-// resource is what a lock key locks: all between <prefix>/locks/ and the last
-// slash, unescaped if it can be. It is read here anew, and not by what wrote it.
+// resource is the resource of a lock key: everything between <prefix>/locks/ and the last
+// slash, unescaped if possible. It doesn't use the code that wrote the key.
 func (w *Watcher) resource(key string) (string, bool) {
 	name, ok := strings.CutPrefix(key, w.prefix+"/locks/")
 	if !ok {
@@ -245,7 +243,7 @@ func (w *Watcher) resource(key string) (string, bool) {
 	return name, true
 }
 
-// holder is who a lock key's value names; "" if it names nobody.
+// holder is the holder in a lock key's value; "" if it has none.
 func holder(value []byte) string {
 	var v struct{ Holder string }
 	if json.Unmarshal(value, &v) != nil {
@@ -254,20 +252,20 @@ func holder(value []byte) string {
 	return v.Holder
 }
 
-// Close ends the watch once it has seen all that was written before the call, and
-// returns what it saw. If ctx ends before that there is a Gap. A second call returns
-// the same. It must not be called concurrently.
+// Close ends the watch once it has seen everything written before the call, and returns what
+// it saw. If ctx ends first there is a Gap. A second call returns the same. It must not be
+// called concurrently.
 func (w *Watcher) Close(ctx context.Context) Locks {
 	if err := w.catchUp(ctx); err != nil {
 		w.cancel()
 		<-w.done
-		w.gap("the watch did not get to the end: %v", err)
+		w.gap("the watch did not reach its end: %v", err)
 	}
 	w.cancel()
 	return w.locks
 }
 
-// catchUp removes the own key, until etcd has, and waits for the watch to see it.
+// catchUp deletes the own key, with retries, and waits until the watch has seen that.
 func (w *Watcher) catchUp(ctx context.Context) error {
 	for {
 		select {
@@ -295,8 +293,7 @@ func (w *Watcher) catchUp(ctx context.Context) error {
 	}
 }
 
-// LeftKeys returns the lock keys that are there under the prefix of a lock
-// service's Config, in order.
+// LeftKeys returns the lock keys under the prefix of a lock service's Config, in order.
 func LeftKeys(ctx context.Context, client *clientv3.Client, prefix string) ([]string, error) {
 	there, err := client.Get(ctx, prefix+"/locks/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if err != nil {
