@@ -16,8 +16,8 @@ const (
 	SealAttempt
 	// SealNumber compares token, holder and position, not the transaction.
 	SealNumber
-	// SealHistory appends to the history, if the position is free there; there
-	// is no fence row, the newest entry stands for it.
+	// SealHistory appends to the history, if the position is free there. The newest
+	// entry is the fence; there is no fence row.
 	SealHistory
 )
 
@@ -40,7 +40,7 @@ const (
 	ClaimOnce
 )
 
-// Mutation changes the protocol in one place. The zero value is the protocol of
+// Mutation changes one rule of the protocol. The zero value is the protocol of
 // docs/protocol.md.
 type Mutation struct {
 	Claim ClaimRule
@@ -93,8 +93,8 @@ type Faults struct {
 	// LostReplies: a client may give up waiting for COMMIT at any moment. The
 	// message may arrive later, or never.
 	LostReplies bool
-	// Crashes: a client whose COMMIT was sent may be gone for good, or its caller
-	// told that the outcome is unknown; its grant is used no more by it.
+	// Crashes: a client whose COMMIT was sent may crash, or return an unknown outcome to
+	// its caller; it doesn't use its grant again.
 	Crashes bool
 	// LostClaims: the reply to a claim may be lost.
 	LostClaims bool
@@ -117,7 +117,7 @@ type Faults struct {
 	// Restore: the database may be restored from a copy of its volume, once. The
 	// timeline stays what it was.
 	Restore bool
-	// Synchronous standby: no client is told of a commit before the standby has it,
+	// Synchronous standby: no commit is acknowledged before the standby has it,
 	// though others may see it, as they do when the wait for the standby was cut
 	// short. So nothing that was acknowledged can be lost, and nothing is excused.
 	Synchronous bool
@@ -139,7 +139,7 @@ type ClaimSeal struct {
 	Faults   Faults
 	Mutation Mutation
 
-	// JudgeData looks at data and answers alone, not at the order of grants and
+	// JudgeData judges data and answers alone, not the order of grants and
 	// the reasons of rejections.
 	JudgeData bool
 }

@@ -7,7 +7,7 @@ func (m ClaimSeal) fence(r *resource) fence {
 	}
 	for seq := maxPositions - 1; seq > 0; seq-- {
 		if e := r.History[seq]; e.Tx != 0 {
-			return fence{e.grant, place{int8(seq), e.Tx}}
+			return fence{e.grant, taken{int8(seq), e.Tx}}
 		}
 	}
 	return fence{}
@@ -15,7 +15,7 @@ func (m ClaimSeal) fence(r *resource) fence {
 
 // move takes position seq for g: the fence moves and the history gets its entry,
 // in one transaction.
-func (m ClaimSeal) move(r *resource, g grant, to place) fence {
+func (m ClaimSeal) move(r *resource, g grant, to taken) fence {
 	r.Fence = fence{g, to}
 	r.History[to.Seq] = entry{g, to.Tx}
 	return r.Fence
@@ -42,7 +42,7 @@ func (m ClaimSeal) claim(db *database, n int8, g grant, again int8) (at fence, r
 		r.Top = g
 	}
 	r.Timeline = db.Timeline
-	return m.move(r, g, place{f.Seq + 1, txClaim + again + g.Holder}), false
+	return m.move(r, g, taken{f.Seq + 1, txClaim + again + g.Holder}), false
 }
 
 // elsewhere says that the fence of resource n was claimed on another timeline than
@@ -83,9 +83,9 @@ func (m ClaimSeal) seal(db *database, msg message) (barred int8, ok bool) {
 		switch m.Mutation.Seal {
 		case SealNothing:
 		case SealGrant:
-			m.move(r, p.Grant, place{r.Fence.Seq + 1, msg.Tx})
+			m.move(r, p.Grant, taken{r.Fence.Seq + 1, msg.Tx})
 		default:
-			m.move(r, p.Grant, place{p.Expect.Seq + 1, msg.Tx})
+			m.move(r, p.Grant, taken{p.Expect.Seq + 1, msg.Tx})
 		}
 	}
 	return 0, true

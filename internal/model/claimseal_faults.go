@@ -60,14 +60,14 @@ func (m ClaimSeal) durable(s *state) {
 	}
 }
 
-// goBack puts the copy in the database's place. Connections die with the old
+// goBack replaces the database by the copy. Connections end with the old
 // server, and with them open transactions and any COMMIT in flight; what clients
 // know of positions, what they have read elsewhere, and what their grants left,
 // stays with them. What was acknowledged and is lost is excused, unless a standby
 // had to have it first.
 func (m ClaimSeal) goBack(s state) state {
 	for i, c := range s.Calls[:s.Ops] {
-		if s.Answers[i] == toldApplied && s.Standby.Effects[c.From-1] == 0 && !m.Faults.Synchronous {
+		if s.Answers[i] == answeredApplied && s.Standby.Effects[c.From-1] == 0 && !m.Faults.Synchronous {
 			s.Answers[i] = excused
 		}
 	}
@@ -83,7 +83,7 @@ func (m ClaimSeal) goBack(s state) state {
 		case w.Stage == waiting:
 			w.Stage, w.Message = unknown, 0
 		case w.Stage == running && !m.Mutation.Survives:
-			m.answer(&s, w, toldNotApplied) // the transaction was not sent yet
+			m.answer(&s, w, answeredNotApplied) // the transaction was not sent yet
 		}
 	}
 	return s

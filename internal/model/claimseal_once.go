@@ -19,7 +19,7 @@ const (
 	LookUpAlone
 	// LookUpHidden takes what it finds for nothing if a fence has moved.
 	LookUpHidden
-	// LookUpFirst looks at the first of the call's resources only.
+	// LookUpFirst looks the key up for the first of the call's resources only.
 	LookUpFirst
 )
 
@@ -58,16 +58,16 @@ func (m ClaimSeal) lookUp(s state, w worker, do change) {
 		switch found := m.kept(s, w, key); {
 		case found == 0:
 			do("looks key # up: nothing", key, func(s *state, w *worker) { w.Op = s.open(key, w.First) })
-		case m.Mutation.LookUp == LookUpClaimed && !m.inPlace(s, w):
+		case m.Mutation.LookUp == LookUpClaimed && !m.unmoved(s, w):
 			m.moved(key, do)
 		case s.Calls[found-1].First != w.First:
 			do("looks key # up: used for another request", key, func(s *state, w *worker) {
-				s.Answers[s.open(key, w.First)-1] = toldNotApplied
+				s.Answers[s.open(key, w.First)-1] = answeredNotApplied
 			})
 		case m.Mutation.LookUp == LookUpAlone:
 			do("looks key # up: found, answered", key, func(s *state, w *worker) {
 				op := s.open(key, w.First)
-				s.Calls[op-1].From, s.Answers[op-1] = found, toldApplied
+				s.Calls[op-1].From, s.Answers[op-1] = found, answeredApplied
 			})
 		default:
 			do("looks key # up: found", key, func(s *state, w *worker) {
@@ -78,8 +78,8 @@ func (m ClaimSeal) lookUp(s state, w worker, do change) {
 	}
 }
 
-// inPlace says whether the fences are where the client's claims left them.
-func (m ClaimSeal) inPlace(s state, w worker) bool {
+// unmoved reports whether the fences are where the client's claims left them.
+func (m ClaimSeal) unmoved(s state, w worker) bool {
 	for n := w.First; n < m.Resources; n++ {
 		if s.DB.Resources[n].Fence != w.Parts[n].Expect {
 			return false
@@ -91,7 +91,7 @@ func (m ClaimSeal) inPlace(s state, w worker) bool {
 // moved denies a call because a fence has moved, and lets its client claim again.
 func (m ClaimSeal) moved(key int8, do change) {
 	do("looks key # up: the fence has moved", key, func(s *state, w *worker) {
-		s.Answers[s.open(key, w.First)-1] = toldNotApplied
+		s.Answers[s.open(key, w.First)-1] = answeredNotApplied
 		w.Stage, w.Claimed = granted, 0
 	})
 }
@@ -103,7 +103,7 @@ func (m ClaimSeal) kept(s state, w worker, key int8) (op int8) {
 	if m.Mutation.LookUp == LookUpFirst {
 		end = w.First + 1
 	}
-	if m.Mutation.LookUp == LookUpHidden && !m.inPlace(s, w) {
+	if m.Mutation.LookUp == LookUpHidden && !m.unmoved(s, w) {
 		return 0
 	}
 	for n := w.First; n < end; n++ {

@@ -9,7 +9,7 @@ func (m ClaimSeal) reject(s state, w worker, n int8, by string, do change) {
 		if named == stale && s.DB.Resources[n].Top.Token <= g.Token {
 			s.Bad = UnjustifiedStale
 		}
-		m.close(s, w, toldNotApplied)
+		m.close(s, w, answeredNotApplied)
 		if named == overtaken || named == wentBack {
 			w.Stage, w.Claimed = granted, 0 // claims again, which tells the position
 		} else {
@@ -47,12 +47,12 @@ func (m ClaimSeal) name(db *database, n int8, g grant, by string) string {
 }
 
 // close ends the transaction, if there is one, with an answer.
-func (m ClaimSeal) close(s *state, w *worker, told answer) {
+func (m ClaimSeal) close(s *state, w *worker, a answer) {
 	if w.Op == 0 {
 		return
 	}
 	if w.Stage == waiting {
 		s.Messages[w.Message] = message{}
 	}
-	m.answer(s, w, told)
+	m.answer(s, w, a)
 }

@@ -5,7 +5,7 @@ package model
 func (m ClaimSeal) resolve(s state, w worker, do change) {
 	if m.Faults.Crashes {
 		do("leaves op # unknown", w.Op, func(s *state, w *worker) {
-			m.tell(s, w, toldUnknown)
+			m.setAnswer(s, w, answeredUnknown)
 			*w = worker{}
 		})
 	}
@@ -27,22 +27,22 @@ func (m ClaimSeal) resolveBy(s state, w worker, n int8, do change) {
 	found := r.History[p.Expect.Seq+1]
 	switch {
 	case m.fence(r) == p.Expect && m.Mutation.ResolveReads:
-		do("resolves by resource #: the position is free", n+1, func(s *state, w *worker) { m.answer(s, w, toldNotApplied) })
+		do("resolves by resource #: the position is free", n+1, func(s *state, w *worker) { m.answer(s, w, answeredNotApplied) })
 	case m.fence(r) == p.Expect:
 		m.void(s, w, n, do)
 	case found.Tx == w.Tx:
 		do("resolves by resource #: own entry, applied", n+1, func(s *state, w *worker) {
 			m.durable(s)
 			m.advance(w, s.Ops)
-			m.answer(s, w, toldApplied)
+			m.answer(s, w, answeredApplied)
 		})
 	case found.Tx != 0 || m.Mutation.PrunedIsNo:
 		do("resolves by resource #: not its entry, never applied", n+1, func(s *state, w *worker) {
-			m.answer(s, w, toldNotApplied)
+			m.answer(s, w, answeredNotApplied)
 		})
 	default:
 		do("resolves by resource #: no entry, stays unknown", n+1, func(s *state, w *worker) {
-			m.tell(s, w, toldUnknown)
+			m.setAnswer(s, w, answeredUnknown)
 			*w = worker{}
 		})
 	}
@@ -51,10 +51,10 @@ func (m ClaimSeal) resolveBy(s state, w worker, n int8, do change) {
 // void takes the position itself, so that a COMMIT that arrives later is
 // rejected.
 func (m ClaimSeal) void(s state, w worker, n int8, do change) {
-	to := place{w.Parts[n].Expect.Seq + 1, txVoid + s.again() + w.Op}
+	to := taken{w.Parts[n].Expect.Seq + 1, txVoid + s.again() + w.Op}
 	do("resolves by resource #: voids the position", n+1, func(s *state, w *worker) {
 		w.Parts[n].Expect = m.move(&s.DB.Resources[n], w.Parts[n].Grant, to)
-		m.answer(s, w, toldNotApplied)
+		m.answer(s, w, answeredNotApplied)
 	})
 	do("resolves by resource #: voids, the reply is lost", n+1, func(s *state, w *worker) {
 		m.move(&s.DB.Resources[n], w.Parts[n].Grant, to)
@@ -64,8 +64,8 @@ func (m ClaimSeal) void(s state, w worker, n int8, do change) {
 // runAgain is what Mutation.RetryBlindly does instead, once.
 func (m ClaimSeal) runAgain(w worker, do change) {
 	if w.Retry {
-		do("gives the operation up", 0, func(s *state, w *worker) {
-			m.tell(s, w, toldUnknown)
+		do("gives up the operation", 0, func(s *state, w *worker) {
+			m.setAnswer(s, w, answeredUnknown)
 			*w = worker{}
 		})
 		return

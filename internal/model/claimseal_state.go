@@ -11,13 +11,13 @@ import (
 // only ever compared as a whole; Holder is a nonce.
 type grant struct{ Token, Holder int8 }
 
-// place is a position of a resource and the transaction that took it.
-type place struct{ Seq, Tx int8 }
+// taken is a position of a resource and the transaction that took it.
+type taken struct{ Seq, Tx int8 }
 
 // fence is the row that claims, seals and voids compare and move.
 type fence struct {
 	grant
-	place
+	taken
 }
 
 // entry is one entry of the history; Tx 0 is none.
@@ -111,15 +111,15 @@ type worker struct {
 	Parts   [maxResources]part
 }
 
-// answer is what the caller of an operation was told.
+// answer is the outcome that the caller of an operation got.
 type answer uint8
 
 const (
 	pending answer = iota
-	toldApplied
-	toldNotApplied
-	toldUnknown
-	excused // was told "applied", and then the database lost it
+	answeredApplied
+	answeredNotApplied
+	answeredUnknown
+	excused // answered "applied", and then the database lost it
 )
 
 // state is the whole world.
@@ -160,13 +160,13 @@ func (m ClaimSeal) Judge(s state, final bool) Violation {
 		return s.Bad
 	}
 	for i, c := range s.Calls[:s.Ops] {
-		told := s.Answers[i]
+		a := s.Answers[i]
 		switch {
 		case s.effects(int8(i)+1) > 1:
 			return AppliedTwice
-		case told == toldApplied && (s.DB.Effects[c.From-1] == 0 || s.Calls[c.From-1].First != c.First):
+		case a == answeredApplied && (s.DB.Effects[c.From-1] == 0 || s.Calls[c.From-1].First != c.First):
 			return AckedNotApplied
-		case told == toldNotApplied && s.DB.Effects[i] > 0:
+		case a == answeredNotApplied && s.DB.Effects[i] > 0:
 			return DeniedButApplied
 		}
 	}

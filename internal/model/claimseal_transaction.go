@@ -88,7 +88,7 @@ func (m ClaimSeal) run(s *state, w *worker, as stage) {
 func (m ClaimSeal) send(s state, w worker, do change) {
 	if m.Faults.Aborts && w.Repeats == 0 {
 		do("user code fails, nothing is sent", 0, func(s *state, w *worker) {
-			m.answer(s, w, toldNotApplied)
+			m.answer(s, w, answeredNotApplied)
 			w.Stage = ready
 			if m.Mutation.Seal == SealAttempt {
 				w.Parts[w.First].Expect.Seq++
@@ -114,7 +114,7 @@ func (m ClaimSeal) send(s state, w worker, do change) {
 			s.Messages[slot].Parts[n] = part{Grant: p.Grant, Expect: p.Expect, Read: p.Read}
 		}
 		if m.Mutation.EarlyAnswer {
-			m.tell(s, w, toldApplied)
+			m.setAnswer(s, w, answeredApplied)
 		}
 	})
 }
@@ -145,11 +145,11 @@ func (m ClaimSeal) receive(s state, w worker, do change) {
 	msg := s.Messages[w.Message]
 	switch msg.Status {
 	case committed:
-		do("hears that tx # committed", w.Tx, func(s *state, w *worker) {
+		do("learns that tx # committed", w.Tx, func(s *state, w *worker) {
 			s.Messages[w.Message] = message{}
 			m.durable(s)
 			m.advance(w, s.Ops)
-			m.answer(s, w, toldApplied)
+			m.answer(s, w, answeredApplied)
 		})
 	case rejected:
 		m.reject(s, w, msg.Barred, "seal", do)
@@ -169,7 +169,7 @@ func (m ClaimSeal) receive(s state, w worker, do change) {
 func (m ClaimSeal) advance(w *worker, ops int8) {
 	for n := w.First; n < m.sealed(w.First); n++ {
 		p := &w.Parts[n]
-		p.Expect = fence{p.Grant, place{p.Expect.Seq + 1, w.Tx}}
+		p.Expect = fence{p.Grant, taken{p.Expect.Seq + 1, w.Tx}}
 		if m.Faults.Held && w.Repeats == 0 {
 			p.Knows, p.Left = true, p.Read+int8(len(m.members(w.Op, ops)))
 		}
@@ -178,8 +178,8 @@ func (m ClaimSeal) advance(w *worker, ops int8) {
 
 // answer tells the callers of all members of the transaction how it ended, and
 // forgets the transaction.
-func (m ClaimSeal) answer(s *state, w *worker, told answer) {
-	m.tell(s, w, told)
+func (m ClaimSeal) answer(s *state, w *worker, a answer) {
+	m.setAnswer(s, w, a)
 	w.Stage = ready
 	w.Op, w.Tx, w.Message, w.Retry, w.Repeats = 0, 0, 0, false, 0
 	for n := range w.Parts {
@@ -187,10 +187,10 @@ func (m ClaimSeal) answer(s *state, w *worker, told answer) {
 	}
 }
 
-func (m ClaimSeal) tell(s *state, w *worker, told answer) {
+func (m ClaimSeal) setAnswer(s *state, w *worker, a answer) {
 	for _, op := range m.members(w.Op, s.Ops) {
 		if s.Answers[op-1] == pending {
-			s.Answers[op-1] = told
+			s.Answers[op-1] = a
 		}
 	}
 }

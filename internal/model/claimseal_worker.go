@@ -66,14 +66,14 @@ func (m ClaimSeal) grant(s *state, w *worker, first int8) {
 
 // share lets the client work with a grant that another holds.
 func (m ClaimSeal) share(s state, do change) {
-	var told [16]bool
+	var seen [16]bool
 	for _, other := range s.Workers {
 		g := other.Parts[other.First].Grant
-		if other.Stage == away || told[g.Holder] {
+		if other.Stage == away || seen[g.Holder] {
 			continue
 		}
-		told[g.Holder] = true
-		do("is handed the grant of holder #", g.Holder, func(_ *state, w *worker) {
+		seen[g.Holder] = true
+		do("gets the grant of holder #", g.Holder, func(_ *state, w *worker) {
 			w.Stage, w.First = granted, other.First
 			for n, p := range other.Parts {
 				w.Parts[n].Grant = p.Grant
@@ -93,10 +93,10 @@ func (m ClaimSeal) claims(s state, w worker, do change) {
 	if m.Mutation.Claim == ClaimNever {
 		at := m.fence(&s.DB.Resources[n])
 		if g.Token < at.Token {
-			do("looks at the fence of resource #: superseded", n+1, func(_ *state, w *worker) { *w = worker{} })
+			do("reads the fence of resource #: superseded", n+1, func(_ *state, w *worker) { *w = worker{} })
 			return
 		}
-		do("looks at the fence of resource #", n+1, func(_ *state, w *worker) { m.claimed(w, at) })
+		do("reads the fence of resource #", n+1, func(_ *state, w *worker) { m.claimed(w, at) })
 		return
 	}
 	after := s.DB

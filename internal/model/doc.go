@@ -30,7 +30,7 @@
 //     grant last saw, and then moves it on by one position; several resources are
 //     sealed in one transaction, all or none (G2, G3, G6).
 //   - A client that gets no reply voids the position that it wanted, by the same
-//     compare-and-move, or else reads whose entry stands there (G4).
+//     compare-and-move, or else reads whose entry has it (G4).
 //   - A rejection is named by what the fence shows (G5).
 //
 // And of operations that have keys (guard.Once): a client looks the key up under
@@ -89,7 +89,7 @@
 //     until the end of the transaction; deadlock is not modelled.
 //   - Eviction and every timeout: they bound waiting (L1) and decide nothing.
 //   - etcd: tokens increase (F1), and that is all that is used of it. A token
-//     stands for the pair of epoch and token.
+//     in the model is the pair of epoch and token.
 //   - A claim that arrives when its client is long gone is a client that claims and
 //     never writes.
 //   - When the database goes back, connections die: an open transaction and a
@@ -129,9 +129,9 @@
 //
 // # Adding a variant
 //
-// Add a switch to [Mutation] whose zero value is the protocol, consult it in the
-// one place that it changes, and add a row to the table with the result that you
-// predict, before you run it. Keep the bounds small; a run with more states than
+// Add a switch to [Mutation] whose zero value is the protocol, use it where the rule is
+// that it changes, and add a row to the table with the result that you predict, before you
+// run it. Keep the bounds small; a run with more states than
 // the limit fails instead of judging. A new step needs a name that tells it from
 // the other steps of its state, and a line in the test that every step is
 // examined. A new fault belongs in [Faults], and needs a P row in which the

@@ -8,7 +8,7 @@ import (
 )
 
 // Step is one atomic thing that happens. Who and what and about which number: a
-// "#" in What stands for N. In one state no two steps have the same name, so a
+// "#" in What is replaced by N. In one state no two steps have the same name, so a
 // list of steps is a schedule that can be run again.
 type Step struct {
 	Who, What string

@@ -140,7 +140,7 @@ func TestModels_StepsHaveNamesAndProcessesHaveNone(t *testing.T) {
 	sameWithoutSymmetry(t, within(2, 1, 2, busy).mutated(Mutation{TxCounter: true}))
 	sameWithoutSymmetry(t, within(2, 2, 2, Faults{LostReplies: true, Crashes: true, Restore: true}).once(2).mutated(Mutation{ReadOutside: true}))
 	sameWithoutSymmetry(t, within(2, 2, 2, Faults{SharedGrants: true}).once(1).doAll())
-	sameWithoutSymmetry(t, Textbook{Procs: 3, Grants: 3, Ops: 3, Check: AtHead, RowLock: true, Claim: true, ReadOutside: true, Failover: true, BindTimeline: true})
+	sameWithoutSymmetry(t, Textbook{Procs: 3, Grants: 3, Ops: 3, Check: AtBegin, RowLock: true, Claim: true, ReadOutside: true, Failover: true, BindTimeline: true})
 	sameWithoutSymmetry(t, Textbook{Procs: 2, Grants: 3, Ops: 3})
 }
 
@@ -150,6 +150,6 @@ func TestClaimSeal_SomebodyWithoutAnAnswerAtTheEndIsStuck_G4(t *testing.T) {
 	s.Ops = 1
 	require.Equal(t, Stuck, m.Judge(s, true))
 	require.Equal(t, Holds, m.Judge(s, false))
-	s.Answers[0] = toldUnknown
+	s.Answers[0] = answeredUnknown
 	require.Equal(t, Holds, m.Judge(s, true))
 }

@@ -1,12 +1,12 @@
 package model
 
-// OrderMutation changes the rules of acquisition in one place. The zero value is
+// OrderMutation changes one rule of acquisition. The zero value is
 // the rules of package guard.
 type OrderMutation struct {
 	// ArgumentOrder takes the resources of a call as they were named, not in one
 	// order that is the same everywhere.
 	ArgumentOrder bool
-	// KeepLater acquires a resource anew while those behind it stay in the hand.
+	// KeepLater acquires a lost resource anew while later ones stay held.
 	KeepLater bool
 	// KeepWaiting keeps idle ownership, though another process waits for it, while a
 	// call of its own process waits for something.
@@ -25,8 +25,8 @@ type Order struct {
 	// Procs are the processes of the calls, from 0.
 	Procs     []int8
 	Resources int8
-	// Losses is how often something may be lost: the lease of a resource, a place in
-	// the queue for one, or everything that a process has. Also, how often a grant
+	// Losses is how often something may be lost: the lease of a resource, a key in the
+	// queue for one, or everything that a process has. Also, how often a grant
 	// may be rejected.
 	Losses int8
 	// Least is the least number of resources of a call.
@@ -57,7 +57,7 @@ const (
 	owns                 // has the turn at it, looks at the ownership
 	waitsLock            // for the lock of it, among processes
 	runs                 // has all
-	givesLater           // gives back what comes behind the next one
+	givesLater           // gives back the turns after the next one
 	givesAll             // gives all back
 	done
 )
@@ -66,13 +66,13 @@ func (s callStage) String() string {
 	return [...]string{"not begun", "looks at", "waits for its turn at", "has its turn at", "waits for the lock of", "runs", "gives back behind", "gives all back", "done"}[s]
 }
 
-// orderCall is a call, with its hand.
+// orderCall is a call, with its held locks.
 type orderCall struct {
 	Stage callStage
 	Names [maxInOrder]int8 // its resources from 1, in the order in which it takes them
 	Count int8             // of them
-	Taken int8             // of the first of them it has the turns
-	At    int8             // index of the one that it is about
+	Taken int8             // how many of them, from the first, it has the turns of
+	At    int8             // index of the one that it handles
 }
 
 // queueOf is a queue of calls or processes, which count from 1.
@@ -169,13 +169,13 @@ func (m Order) hear(s orderState, p, r int, yield func(Step, orderState)) {
 	switch {
 	case l.Owned && l.Bad && l.Turn == none:
 		m.drop(&s, p, r)
-		yield(Step{processNames[p], "hears that its lease of resource # has ended", int8(r + 1)}, s)
+		yield(Step{processNames[p], "learns that its lease of resource # has ended", int8(r + 1)}, s)
 	case l.Owned && !l.Bad && !l.Contended && s.Locks[r][1] != none && !m.deaf(s, p, l):
 		l.Contended = true
 		if l.Turn == none {
 			m.drop(&s, p, r)
 		}
-		yield(Step{processNames[p], "hears that another waits for resource #", int8(r + 1)}, s)
+		yield(Step{processNames[p], "learns that another waits for resource #", int8(r + 1)}, s)
 	}
 }
 

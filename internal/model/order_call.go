@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// call yields what call i can do. The rules are those of hand.own, hand.giveBack,
+// call yields what call i can do. The rules are those of heldLocks.own, heldLocks.giveBackFrom,
 // keeper.take, keeper.own and keeper.give in package guard.
 func (m Order) call(s orderState, i int, yield func(Step, orderState)) {
 	c, p := s.Calls[i], int(m.Procs[i])
@@ -114,7 +114,7 @@ func (m Order) use(l lineOf, name int8, do orderChange) {
 	}
 }
 
-// own makes sure that the ownership of the line at hand can be used, or queues for a
+// own checks that the ownership of the call's line can be used, or queues for a
 // new one.
 func (m Order) own(s orderState, c orderCall, p int, do orderChange) {
 	r := c.next()

@@ -78,6 +78,6 @@ func (m Order) rejections(s orderState, i, p int, c orderCall, yield func(Step, 
 		}
 		next := s
 		next.Lines[p][name-1].Bad = true
-		yield(Step{workerNames[i], "is rejected its grant of resource #", name}, next)
+		yield(Step{workerNames[i], "has its grant of resource # rejected", name}, next)
 	}
 }

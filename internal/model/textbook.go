@@ -12,10 +12,10 @@ type CheckAt uint8
 const (
 	// NoCheck: the token is never compared.
 	NoCheck CheckAt = iota
-	// AtHead: compared, and the fence raised, when the transaction begins.
-	AtHead
-	// AtTail: compared, and the fence raised, together with COMMIT.
-	AtTail
+	// AtBegin: compared, and the fence raised, when the transaction begins.
+	AtBegin
+	// AtCommit: compared, and the fence raised, together with COMMIT.
+	AtCommit
 )
 
 // Textbook is the fence that articles describe: one number per resource, the
@@ -26,7 +26,7 @@ type Textbook struct {
 
 	// Check is where the token is compared.
 	Check CheckAt
-	// RowLock keeps the fence row locked from a check at the head to the end.
+	// RowLock keeps the fence row locked from a check at BEGIN to the end.
 	RowLock bool
 	// Claim raises the fence in a transaction of its own after the lock is
 	// acquired, before anything is read.
@@ -52,10 +52,10 @@ type phase uint8
 
 const (
 	idle      phase = iota
-	unclaimed       // has a token, the fence has not heard of it
+	unclaimed       // has a token, not claimed yet
 	holding         // may run an operation
 	cached          // has read outside a transaction
-	entered         // in a transaction, behind the check at the head
+	entered         // in a transaction, after the check at BEGIN
 	decided         // in a transaction, knows what to write
 	inDoubt         // COMMIT was sent, the connection is gone
 )
@@ -177,11 +177,11 @@ func begun(s *textbookState, p *process) {
 	}
 }
 
-// enter begins the transaction and checks at the head.
+// enter begins the transaction and checks at BEGIN.
 func (t Textbook) enter(s textbookState, i int, do changeTextbook) {
 	p := s.Procs[i]
 	rejected := false
-	if t.Check == AtHead {
+	if t.Check == AtBegin {
 		if t.RowLock && locked(s, i) {
 			return
 		}
@@ -201,7 +201,7 @@ func (t Textbook) enter(s textbookState, i int, do changeTextbook) {
 			if t.ReadOutside {
 				p.Phase = decided
 			}
-			if t.Check == AtHead {
+			if t.Check == AtBegin {
 				s.DB.Fence = p.Token
 			}
 		})
@@ -211,7 +211,7 @@ func (t Textbook) enter(s textbookState, i int, do changeTextbook) {
 // commit ends the transaction, with its reply or without.
 func (t Textbook) commit(s textbookState, i int, do changeTextbook) {
 	p := s.Procs[i]
-	if t.Check == AtTail && p.Token < s.DB.Fence {
+	if t.Check == AtCommit && p.Token < s.DB.Fence {
 		do("COMMIT is rejected", 0, func(_ *textbookState, p *process) { *p = process{} })
 		return
 	}
@@ -230,7 +230,7 @@ func (t Textbook) commit(s textbookState, i int, do changeTextbook) {
 
 func (t Textbook) apply(s *textbookState, p *process) {
 	db := &s.DB
-	if t.Check == AtTail {
+	if t.Check == AtCommit {
 		db.Fence = p.Token
 	}
 	db.Value = p.Read + 1

@@ -114,7 +114,7 @@ func protocolVariants() []Variant {
 }
 
 // brokenVariants are the protocol with one thing changed. Each must fail; those
-// that are judged by data alone tell whether the data show it.
+// that are judged by data alone show whether the data reveal it.
 func brokenVariants() []Variant {
 	var (
 		plain   = within(2, 2, 2, Faults{})

@@ -45,8 +45,8 @@ func orderVariants() []Variant {
 		holds("A5", "nothing is kept", Order{Procs: []int8{0, 1, 0}, Resources: 2, Losses: 1, KeepNothing: true}),
 		broken("AB1", "in the order of the arguments, within a process", Order{Procs: []int8{0, 0}, Resources: 2}, OrderMutation{ArgumentOrder: true}),
 		broken("AB2", "in the order of the arguments, among processes", two, OrderMutation{ArgumentOrder: true}),
-		broken("AB3", "one that was lost is acquired anew, later ones stay in the hand", loses, OrderMutation{KeepLater: true}),
-		broken("AB4", "what is kept is not given up while its process waits", two, OrderMutation{KeepWaiting: true}),
-		broken("AB5", "what others wait for is kept when the turn is given back", two, OrderMutation{KeepContended: true}),
+		broken("AB3", "one that was lost is acquired anew, later ones stay held", loses, OrderMutation{KeepLater: true}),
+		broken("AB4", "kept ownership is not released while its process waits", two, OrderMutation{KeepWaiting: true}),
+		broken("AB5", "ownership that others wait for is kept when the turn is given back", two, OrderMutation{KeepContended: true}),
 	}
 }

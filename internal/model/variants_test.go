@@ -145,13 +145,13 @@ func taken(kind string) []string {
 func TestVariants_EveryStepIsExamined(t *testing.T) {
 	require.ElementsMatch(t, []string{
 		"is granted token #", "is granted token # once more", "is granted token # of resource 2 alone",
-		"is handed the grant of holder #", "drops its grant",
+		"gets the grant of holder #", "drops its grant",
 		"claims resource #", "claims resource # again", "claims resource #, the reply is lost",
 		"claim rejected by resource #: stale", "claim rejected by resource #: collision",
 		"begin check rejected by resource #: stale",
 		"runs user code: reads", "runs user code: relies on what its grant left", "user code fails, nothing is sent",
 		"sends seal and COMMIT of tx #", "COMMIT of tx # arrives: applied", "COMMIT of tx # arrives: rejected",
-		"hears that tx # committed", "gives up waiting for tx #",
+		"learns that tx # committed", "gives up waiting for tx #",
 		"seal rejected by resource #: stale", "seal rejected by resource #: overtaken",
 		"seal rejected by resource #: collision", "seal rejected by resource #: database went back",
 		"resolves by resource #: voids the position", "resolves by resource #: voids, the reply is lost",
@@ -173,8 +173,8 @@ func TestVariants_EveryStepOfAcquisitionIsExamined(t *testing.T) {
 		"takes its turn at resource #", "queues for its turn at resource #", "gives its turn at resource # back",
 		"queues for the lock of resource #", "acquires the lock of resource #",
 		"uses what is kept of resource #", "can't use resource # any more",
-		"hears that another waits for resource #", "hears that its lease of resource # has ended",
+		"learns that another waits for resource #", "learns that its lease of resource # has ended",
 		"has run", "tries again",
-		"loses its key of resource #", "loses its session", "is rejected its grant of resource #",
+		"loses its key of resource #", "loses its session", "has its grant of resource # rejected",
 	}, taken("A"))
 }

@@ -10,7 +10,7 @@ const (
 
 	// LostUpdate (G2, G3, G6): the data are not what the operations that took
 	// effect would have made of them one after another. This is the data
-	// oracle: it counts what was written and never looks at the fence, at
+	// oracle: it counts what was written and never uses the fence,
 	// tokens or at the history.
 	LostUpdate
 
@@ -21,11 +21,11 @@ const (
 	// AppliedTwice (G4): one operation took effect twice.
 	AppliedTwice
 
-	// AckedNotApplied (G4): the caller was told that the operation took effect,
+	// AckedNotApplied (G4): the answer was that the operation took effect,
 	// and it did not.
 	AckedNotApplied
 
-	// DeniedButApplied (G4): the caller was told that the operation did not take
+	// DeniedButApplied (G4): the answer was that the operation did not take
 	// effect, and it did, before or after the answer.
 	DeniedButApplied
 
