@@ -104,11 +104,11 @@ func newAction(kind actionKind) *Action {
 }
 
 // SwallowCommit never forwards the statement and cuts both connections: the
-// client can't know, and the server rolls back. Done: both are cut.
+// client gets no outcome, and the server rolls back. Done: both are cut.
 func SwallowCommit() *Action { return newAction(swallowCommit) }
 
-// SwallowReply forwards the statement, drops the server's answer when it has
-// fully arrived, and cuts both connections then. Done: the server has answered
+// SwallowReply forwards the statement, drops the server's answer when it has fully
+// arrived, and then cuts both connections. Done: the server has answered
 // and the client is cut. Answers to earlier statements still reach the client.
 func SwallowReply() *Action { return newAction(swallowReply) }
 

@@ -69,7 +69,7 @@ func TestSwallowReply_ServerHasCommittedWhenDone(t *testing.T) {
 	})
 }
 
-func TestSwallowReply_TellsOfErrors(t *testing.T) {
+func TestSwallowReply_KeepsTheServersError(t *testing.T) {
 	f := newFixture(t)
 	f.exec(f.direct, "create table once (i int unique deferrable initially deferred)")
 	conn := f.begin()
@@ -125,7 +125,7 @@ func TestHoldCommit_ArrivesLate(t *testing.T) {
 		f.proxy.OnCommit(always(a))
 		require.Error(f, commit(conn))
 		require.NoError(f, a.Wait(f.ctx))
-		f.sessions(1) // the server knows nothing of it yet
+		f.sessions(1) // the server has not got it yet
 		require.Equal(f, 0, f.ledger())
 
 		answer, err := a.Deliver(f.ctx)

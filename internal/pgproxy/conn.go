@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// Request codes in the place of a protocol version.
+// Request codes, which a startup message has instead of a protocol version.
 const (
 	cancelRequest = 80877102
 	sslRequest    = 80877103
@@ -73,7 +73,7 @@ func (c *conn) dial() (net.Conn, error) {
 	return server, nil
 }
 
-// negotiate refuses encryption and returns the first other message.
+// negotiate declines encryption and returns the first other message.
 func (c *conn) negotiate() (message, error) {
 	for {
 		m, err := readStartup(c.client)

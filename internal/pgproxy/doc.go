@@ -10,9 +10,8 @@
 // Action for it; nil passes it on. Statements of the extended protocol are
 // seen at their Execute, not at Parse.
 //
-// Everything a test has to know is told by a channel: an Action's Done says
-// that what it describes has happened, its Answer what the server said. There
-// is nothing to sleep for.
+// A test waits by channels and never sleeps: an Action's Done is closed when what it
+// describes has happened, and its Answer is the server's answer.
 //
 //	hold := pgproxy.HoldCommit()
 //	proxy.OnCommit(func(string) *pgproxy.Action { return hold })
@@ -22,7 +21,7 @@
 //
 // # What is not promised
 //
-// Connections are never encrypted, on either side: a client that asks for TLS
-// or GSS is told that there is none. Pause acts between messages: one that is
-// being forwarded goes through. Latency is not modelled.
+// Connections are never encrypted, on either side: a request for TLS or GSS is declined.
+// Pause acts between messages: one that is being forwarded goes through. Latency is not
+// modelled.
 package pgproxy

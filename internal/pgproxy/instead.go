@@ -11,10 +11,10 @@ import (
 // ReadyForQuery or to the end of the connection.
 type Ask func(sql string) []pgproto3.BackendMessage
 
-// Instead has act answer a Query message in the server's place, as a pooler does
-// that splits messages, sends them again, or has words of its own. act may ask the
-// server as often as it likes, or never. The client is sent what act returns; if
-// that is nothing, both connections are cut. Done: the client has been sent that.
+// Instead has act answer a Query message instead of the server, as a pooler does that splits
+// messages, sends them again, or has its own errors. act may ask the server any number of
+// times. The client gets what act returns; if that is nothing, both connections are cut.
+// Done: the client has got the answer.
 func Instead(act func(ask Ask, sql string) []pgproto3.BackendMessage) *Action {
 	a := newAction(instead)
 	a.act = act

@@ -35,7 +35,7 @@ func TestInstead_AsksAndAnswers(t *testing.T) {
 	require.Equal(t, 3, f.ledger())
 }
 
-func TestInstead_CutsWhoIsNotAnswered(t *testing.T) {
+func TestInstead_CutsAClientWithoutAnAnswer(t *testing.T) {
 	f := newFixture(t)
 	conn := f.begin()
 	a := pgproxy.Instead(func(ask pgproxy.Ask, sql string) []pgproto3.BackendMessage {

@@ -20,7 +20,7 @@ const (
 	ToClient
 )
 
-// Proxy stands between clients and one Postgres server. Its methods may be
+// Proxy is between clients and one Postgres server. Its methods may be
 // called concurrently.
 type Proxy struct {
 	listener net.Listener
@@ -29,9 +29,9 @@ type Proxy struct {
 	dsn      string
 	gates    [2]gate
 
-	turn   chan struct{} // holds the reservation of the rule
-	ruleMu sync.Mutex
-	rule   func(sql string) *Action
+	reserved chan struct{} // has a value while the rule is reserved
+	ruleMu   sync.Mutex
+	rule     func(sql string) *Action
 
 	mu     sync.Mutex
 	conns  map[*conn]struct{}
@@ -42,7 +42,7 @@ type Proxy struct {
 // New starts a proxy to the server of a DSN or of a host:port. It doesn't
 // contact the server. It fails if the DSN can't be read. The caller closes it.
 func New(upstream string) (*Proxy, error) {
-	p := &Proxy{conns: map[*conn]struct{}{}, turn: make(chan struct{}, 1)}
+	p := &Proxy{conns: map[*conn]struct{}{}, reserved: make(chan struct{}, 1)}
 	isDSN := strings.ContainsAny(upstream, "=/")
 	if isDSN {
 		cfg, err := pgconn.ParseConfig(upstream)

@@ -36,17 +36,17 @@ func (p *Proxy) OnQuery(rule func(sql string) *Action) {
 	p.rule = rule
 }
 
-// Reserve waits until the rule is not reserved, for callers that don't know of each
-// other. The caller frees it again. It fails when ctx ends first.
+// Reserve reserves the rule among independent callers, and waits while another has it. The
+// caller must call free. It fails when ctx ends first.
 func (p *Proxy) Reserve(ctx context.Context) (free func(), err error) {
-	free = func() { <-p.turn }
+	free = func() { <-p.reserved }
 	select {
-	case p.turn <- struct{}{}:
+	case p.reserved <- struct{}{}:
 		return free, nil
 	default:
 	}
 	select {
-	case p.turn <- struct{}{}:
+	case p.reserved <- struct{}{}:
 		return free, nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)

@@ -17,13 +17,13 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 )
 
-// caller is a process in the midst of a call when something goes wrong with its
-// database, behind a proxy, and stays so.
+// caller is a process in mid-call when its database, behind a proxy, becomes unavailable and
+// stays so.
 type caller struct {
 	*process
 	server   *pgserver.Server
 	proxy    *pgproxy.Proxy
-	acquired chan struct{} // has a value for each lock that was had
+	acquired chan struct{} // has a value for each lock that was acquired
 	taken    []*pgxpool.Conn
 }
 
@@ -109,9 +109,9 @@ var outages = map[string]func(t *testing.T, c *caller) <-chan error{
 	},
 }
 
-// A Guard whose database is away, and stays so, closes within its bounds: the
-// calls end with an error, and nothing is left of them. A second process has the
-// resource at once, and finds the data as it was.
+// A Guard whose database stays unavailable closes within its bounds: its calls end with an
+// error, and leave nothing behind. A second process gets the resource at once, and finds the
+// data unchanged.
 func TestClose_DuringAnOutageIsBounded_L1(t *testing.T) {
 	for name, begin := range outages {
 		t.Run(name, func(t *testing.T) {

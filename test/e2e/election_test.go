@@ -19,8 +19,8 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
-// deaf is a stream interceptor for a client that hears of nothing: neither a
-// watch nor a renewal gets through to etcd.
+// deaf is a stream interceptor for a client without streams: neither its watches nor its
+// renewals reach etcd.
 func deaf(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, grpc.Streamer, ...grpc.CallOption) (grpc.ClientStream, error) {
 	return nil, errors.New("cut off")
 }
@@ -46,9 +46,9 @@ func writing(key string) func(context.Context, guard.Runner[pgx.Tx]) error {
 	}
 }
 
-// A leader is cut off from etcd and goes on with its work; its lease runs out and
-// another one is elected. Whatever the old one still writes is rejected, though it
-// has heard of nothing (G3).
+// A leader is cut off from etcd and goes on with its work; its lease expires and another one
+// is elected. The old leader's later writes are rejected, though it doesn't know that it was
+// deposed (G3).
 func TestElection_ADeposedLeadersWritesAreRejected_G3(t *testing.T) {
 	t.Parallel()
 	dsn, pool := counters(t, "jobs")
@@ -65,7 +65,7 @@ func TestElection_ADeposedLeadersWritesAreRejected_G3(t *testing.T) {
 		require.Positive(t, elected.Grant().Compare(old.Grant()))
 		require.NoError(t, guard.Hold(t.Context(), b.Guard.UnderLease(elected), "jobs", writing("jobs")))
 
-		require.NoError(t, old.Context().Err(), "the old leader has heard of it, so this shows nothing")
+		require.NoError(t, old.Context().Err(), "the old leader knows that it was deposed: the test is inconclusive")
 		return guard.Do(ctx, h, "jobs", increment("jobs"))
 	})
 	requireStale(t, err, old, elected)
@@ -102,8 +102,8 @@ func requireStale(t *testing.T, err error, old, elected fence.Leadership) {
 	require.Equal(t, elected.Grant(), stale.Current)
 }
 
-// Leaders are deposed in the midst of what they do, all the time. What one reads
-// in a step and writes in the next is never based on another one's past (G3, G4).
+// Leaders are constantly deposed in mid-work. A leader that reads in one step and writes in
+// the next never overwrites another leader's update (G3, G4).
 func TestElection_LeadersComeAndGoButNoUpdateIsLost_G3_G4(t *testing.T) {
 	t.Parallel()
 	dsn, pool := counters(t, "jobs")
@@ -141,7 +141,7 @@ func TestElection_LeadersComeAndGoButNoUpdateIsLost_G3_G4(t *testing.T) {
 	t.Logf("acknowledged %d, deposed %d", acknowledged.Load(), deposed.Load())
 	require.EqualValues(t, acknowledged.Load(), value(t, pool, "jobs"))
 	require.Positive(t, acknowledged.Load())
-	require.Positive(t, deposed.Load(), "no leader was deposed in mid-work: the test showed nothing")
+	require.Positive(t, deposed.Load(), "no leader was deposed in mid-work: the test is inconclusive")
 }
 
 // leadOnce reads in one transaction and writes in another.

@@ -66,8 +66,8 @@ func (e *epochs) awaitQueue(resource string, n int64) {
 
 func nothing(context.Context, *memory.Tx) error { return nil }
 
-// An operator raises the epoch while calls wait. Their places in the queue are of
-// the old one, and the database has seen the new one by the time their turns come.
+// An operator raises the epoch while calls wait. Their keys in the queue are of the old
+// epoch, and the database has seen the new one when their turns come.
 func TestEpoch_RaisedWhileCallsWaitIsTakenByThem_L1(t *testing.T) {
 	t.Parallel()
 	e := newEpochs(t)
@@ -95,7 +95,7 @@ func TestEpoch_RaisedWhileCallsWaitIsTakenByThem_L1(t *testing.T) {
 	}
 }
 
-// A lock service that is behind is no reason to try for ever.
+// Calls don't retry for ever while the lock service's epoch is behind.
 func TestEpoch_BehindTheDatabasesIsAnErrorAtOnce(t *testing.T) {
 	t.Parallel()
 	e := newEpochs(t)

@@ -18,7 +18,7 @@ import (
 
 // leaderFaults take the leader of etcd away, and give it back.
 var leaderFaults = map[string]struct {
-	strike, revert func(context.Context, *etcdserver.Member) error
+	inject, revert func(context.Context, *etcdserver.Member) error
 }{
 	"killed": {
 		func(_ context.Context, m *etcdserver.Member) error { return m.Kill() },
@@ -34,9 +34,9 @@ var leaderFaults = map[string]struct {
 	},
 }
 
-// The leader of three goes away under load and comes back. Who reaches the others
-// goes on, and is told the truth. Who reached the leader alone, and was in the midst
-// of an operation, is rejected once another has had the lock, and goes on afterwards.
+// The leader of three members fails under load and comes back. Processes that reach the other
+// members go on, and get true outcomes. A process in mid-operation that reached only the
+// leader is rejected once another has had the lock, and goes on afterwards.
 func TestLeaderLoss_UnderLoadLosesNoUpdate_G3_G4_HD3(t *testing.T) {
 	t.Parallel()
 	for name, fault := range leaderFaults {
@@ -83,7 +83,7 @@ func TestLeaderLoss_UnderLoadLosesNoUpdate_G3_G4_HD3(t *testing.T) {
 				require.FailNow(t, "it never began", "%v", err)
 			}
 
-			require.NoError(t, fault.strike(ctx, old))
+			require.NoError(t, fault.inject(ctx, old))
 			_, err = cluster.LeaderAfter(ctx, old)
 			require.NoError(t, err)
 			goesOn()
@@ -102,8 +102,8 @@ func TestLeaderLoss_UnderLoadLosesNoUpdate_G3_G4_HD3(t *testing.T) {
 	}
 }
 
-// untilInside adds one to counter a, and waits for resume in the midst of it. Until
-// it has got that far it tries again.
+// untilInside adds one to counter a, and waits for resume in mid-transaction. It retries until
+// it has reached that point.
 func untilInside(ctx context.Context, p *process, begun chan<- struct{}, resume <-chan struct{}) (err error) {
 	for inside := false; !inside && ctx.Err() == nil; {
 		err = guard.Do(ctx, p.Guard, "a", func(ctx context.Context, tx pgx.Tx) error {

@@ -76,7 +76,7 @@ func (r *restored) snapshot() string {
 	return file
 }
 
-// raiseEpoch does what the operator is told to.
+// raiseEpoch does what the operator's instructions say.
 func (r *restored) raiseEpoch(epoch string) {
 	r.t.Helper()
 	client, err := r.etcd.Client(r.t.Context())
@@ -292,7 +292,7 @@ func TestPartition_AHolderWithoutEtcdWritesUntilItIsFenced_HD17_G3(t *testing.T)
 	r.requireSums()
 }
 
-// etcd is full and grants nothing: who keeps a resource goes on with it.
+// While etcd is full it grants no lock; a process that owns a resource goes on.
 func TestNoSpace_AKeptResourceGoesOn_HD7(t *testing.T) {
 	t.Parallel()
 	small, err := etcdserver.Start(t.Context(), &etcdserver.Config{ExtraFlags: []string{"--quota-backend-bytes=2097152"}})

@@ -73,8 +73,8 @@ func TestPool_TakenByOwnQueriesIsNamedInTime_HB19(t *testing.T) {
 	require.EqualValues(t, 1, value(t, pool, "a"))
 }
 
-// Two processes with one connection each: neither a doubt that has to be settled,
-// nor an eviction, nor a rejection that has to be recorded waits for a second one.
+// Two processes with one connection each: neither resolving an unknown outcome, nor an
+// eviction, nor recording a rejection waits for a second connection.
 func TestPool_OfOneConnectionIsEnough_HB19(t *testing.T) {
 	t.Parallel()
 	dsn, pool := counters(t, "a")

@@ -21,7 +21,7 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 )
 
-// ledger is what callers were told of operations that each write a row of their own.
+// ledger is the outcomes of operations, each of which writes its own row.
 type ledger struct {
 	mu           sync.Mutex
 	acknowledged map[string]bool
@@ -96,9 +96,8 @@ func (l *ledger) check(t *testing.T, ctx context.Context, pool *pgxpool.Pool, re
 	t.Logf("acknowledged %d, failed %d, unknown %d", len(l.acknowledged), len(l.failed), len(l.unknown))
 }
 
-// Postgres, or the pooler in front of it, goes away again and again under load.
-// Every caller is told the truth, and who was told nothing can learn it; all goes on
-// by itself each time.
+// Postgres, or the pooler in front of it, restarts again and again under load. Every caller
+// gets a true outcome or can resolve it later; each time all callers go on by themselves.
 func TestRestarts_UnderLoadLeaveEveryOutcomeKnown_G4_HB18(t *testing.T) {
 	t.Parallel()
 	for name, again := range map[string]func(ctx context.Context, server *pgserver.Server, pooler *pgbouncer.Pooler) error{

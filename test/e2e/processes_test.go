@@ -172,8 +172,8 @@ func settledGoroutines() int {
 	return least
 }
 
-// Leases are revoked under the feet of their holders all the time: calls fail,
-// and no update is lost nor made twice (G3, G4).
+// Leases are constantly revoked while their holders work: calls fail, and no update is lost
+// or made twice (G3, G4).
 func TestProcesses_LoseLeasesButNoUpdates_G3_G4(t *testing.T) {
 	t.Parallel()
 	dsn, pool := counters(t, "hot")
@@ -215,7 +215,7 @@ func TestProcesses_LoseLeasesButNoUpdates_G3_G4(t *testing.T) {
 	revoker.Wait()
 	t.Logf("acknowledged %d, rejected %d, lease lost %d", acknowledged.Load(), rejected.Load(), lost.Load())
 	require.EqualValues(t, acknowledged.Load(), value(t, pool, "hot"))
-	require.Positive(t, rejected.Load()+lost.Load(), "no lease was lost in mid-operation: the test showed nothing")
+	require.Positive(t, rejected.Load()+lost.Load(), "no lease was lost in mid-operation: the test is inconclusive")
 }
 
 // revokeAll revokes the lease of every lock under a prefix, again and again, and pauses

@@ -76,7 +76,7 @@ func (c *caller) do(ctx context.Context, op, name string) error {
 		_, err := step(ctx, tx, op, name)
 		return err
 	}, guard.OpID(op), guard.Retryable())
-	c.told(ctx, effect{op: op, rows: 1}, err)
+	c.record(ctx, effect{op: op, rows: 1}, err)
 	return err
 }
 
@@ -84,7 +84,7 @@ func (c *caller) value(ctx context.Context, op, name string) error {
 	value, err := guard.Value(ctx, c.own.guard, name, func(ctx context.Context, tx pgx.Tx) (int64, error) {
 		return step(ctx, tx, op, name)
 	}, guard.OpID(op))
-	c.told(ctx, effect{op: op, rows: 1, value: value}, err)
+	c.record(ctx, effect{op: op, rows: 1, value: value}, err)
 	return err
 }
 
@@ -98,7 +98,7 @@ func (c *caller) hold(ctx context.Context, op, name string) error {
 				values[i], err = step(ctx, tx, part, name)
 				return err
 			}, guard.OpID(part))
-			c.told(ctx, effect{op: part, rows: 1, value: values[i]}, err)
+			c.record(ctx, effect{op: part, rows: 1, value: values[i]}, err)
 			if err != nil {
 				return err
 			}
@@ -123,7 +123,7 @@ func (c *caller) doAll(ctx context.Context, op string) error {
 		}
 		return nil
 	}, guard.OpID(op), guard.Retryable())
-	c.told(ctx, effect{op: op, rows: len(names)}, err)
+	c.record(ctx, effect{op: op, rows: len(names)}, err)
 	return err
 }
 
@@ -146,9 +146,9 @@ func (c *caller) once(ctx context.Context, op, name string) error {
 	return err
 }
 
-// told writes down what became of an operation, having asked again where that is
+// record writes the outcome of an operation to the journal, after resolving it if it is
 // unknown.
-func (c *caller) told(ctx context.Context, e effect, err error) {
+func (c *caller) record(ctx context.Context, e effect, err error) {
 	var doubt *guard.UnknownOutcomeError
 	switch {
 	case err == nil:

@@ -19,14 +19,14 @@ type counterState struct {
 	Highest int64
 }
 
-// trace is what one operation has left.
-type trace struct {
+// opSteps is what one operation has left.
+type opSteps struct {
 	Op    string
 	Rows  int
 	Value int64 // the highest that it wrote
 }
 
-func readCounters(t *testing.T, ctx context.Context, pool *pgxpool.Pool) (states []counterState, traces []trace) {
+func readCounters(t *testing.T, ctx context.Context, pool *pgxpool.Pool) (states []counterState, traces []opSteps) {
 	rows, err := pool.Query(ctx, `
 		select c.name, c.value, count(s.op), count(distinct s.value), coalesce(max(s.value), 0)
 		from counter c left join step s on s.counter = c.name group by c.name, c.value`)
@@ -36,20 +36,20 @@ func readCounters(t *testing.T, ctx context.Context, pool *pgxpool.Pool) (states
 	require.Len(t, states, counters)
 	rows, err = pool.Query(ctx, "select op, count(*), max(value) from step group by op")
 	require.NoError(t, err)
-	traces, err = pgx.CollectRows(rows, pgx.RowToStructByPos[trace])
+	traces, err = pgx.CollectRows(rows, pgx.RowToStructByPos[opSteps])
 	require.NoError(t, err)
 	return states, traces
 }
 
 // checkCounters compares the counters with the steps, and these with what callers
-// were told (G3, G4). It returns what is wrong.
-func checkCounters(states []counterState, traces []trace, effects []effect) (wrong []string) {
+// got as outcomes (G3, G4). It returns what is wrong.
+func checkCounters(states []counterState, traces []opSteps, effects []effect) (wrong []string) {
 	for _, s := range states {
 		if s.Steps != s.Value || s.Values != s.Value || s.Highest != s.Value {
 			wrong = append(wrong, fmt.Sprintf("updates were lost: %+v", s))
 		}
 	}
-	left := map[string]trace{}
+	left := map[string]opSteps{}
 	for _, tr := range traces {
 		left[tr.Op] = tr
 	}

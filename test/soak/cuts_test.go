@@ -13,10 +13,10 @@ import (
 type cuts struct {
 	mu     sync.Mutex
 	random *rand.Rand
-	every  int       // on average, so many COMMITs there are for each that is cut; 0: none is
+	every  int       // on average one of so many COMMITs is cut; 0: none
 	wait   int       // until the next one
-	armed  bool      // the next COMMIT of an operation is cut, and can't be asked about
-	deaf   time.Time // until then no outcome can be asked for
+	armed  bool      // the next COMMIT of an operation is cut, and can't be resolved
+	deaf   time.Time // until then no outcome can be resolved
 
 	commits, replies, questions int // that were cut
 }
@@ -42,7 +42,7 @@ func (c *cuts) rule(sql string) *pgproxy.Action {
 	default:
 		c.wait = c.random.IntN(2*c.every - 1)
 	}
-	// Before the server gets it, and after, by turns: a short run has both.
+	// Alternately before and after the server gets it: a short run has both.
 	if c.commits <= c.replies {
 		c.commits++
 		return pgproxy.SwallowCommit()
@@ -51,7 +51,7 @@ func (c *cuts) rule(sql string) *pgproxy.Action {
 	return pgproxy.SwallowReply()
 }
 
-// deafen has the outcome of the next COMMIT be lost, and the question for it too.
+// deafen loses the outcome of the next COMMIT, and the query that would resolve it.
 func (c *cuts) deafen() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	workers             = 4
+	workerCount         = 4
 	goroutinesPerWorker = 6
 )
 
@@ -38,62 +38,62 @@ func TestDoAll_SumsAreExactUnderFaults_G4_HB10(t *testing.T) {
 	defer func() { require.NoError(t, proxy.Close()) }()
 	proxy.OnQuery(cuts.rule)
 
-	told := newTold()
-	var crew []*member
-	for i := range workers {
-		m := &member{told: told, spec: workerSpec{
-			Worker: i, First: 0, Count: *opsFlag / workers, Goroutines: goroutinesPerWorker, Seed: s,
+	trace := newTrace()
+	var workers []*member
+	for i := range workerCount {
+		m := &member{trace: trace, spec: workerSpec{
+			Worker: i, First: 0, Count: *opsFlag / workerCount, Goroutines: goroutinesPerWorker, Seed: s,
 			Endpoint: etcd.Endpoint(), DSN: proxy.DSN(), Prefix: t.Name(),
 		}}
 		require.NoError(t, m.start())
 		defer func() { require.NoError(t, m.child.Kill()) }() // in case the test fails
-		crew = append(crew, m)
+		workers = append(workers, m)
 	}
 	n := &nemesis{
-		random: rand.New(rand.NewPCG(s, 2)), crew: crew, etcd: etcdserver.Client(t),
+		random: rand.New(rand.NewPCG(s, 2)), workers: workers, etcd: etcdserver.Client(t),
 		locks: t.Name() + "/locks/", pool: pool, cuts: cuts,
 	}
 	start := time.Now()
-	n.haunt(t)
-	for _, m := range crew {
+	n.injectFaults(t)
+	for _, m := range workers {
 		m.await(t)
 	}
 	took := time.Since(start)
 
-	for _, line := range told.summary() {
+	for _, line := range trace.summary() {
 		t.Log(line)
 	}
 	t.Logf("%d operations in %v, %.0f/s; longest %v; %d runs beyond the first; %d deadlocks in the server",
-		told.done(), took.Round(time.Second), float64(told.done())/took.Seconds(), time.Duration(told.longest)*time.Millisecond, told.retries, log.found())
+		trace.done(), took.Round(time.Second), float64(trace.done())/took.Seconds(), time.Duration(trace.longest)*time.Millisecond, trace.retries, log.found())
 	t.Logf("faults: workers stopped %d (and superseded %d), killed %d (in %d operations); leases revoked %d; backends terminated %d; COMMITs cut %d, answers cut %d, questions cut %d",
-		n.stopped, n.succeeded, n.killed, len(told.ops)-told.done(), n.revoked, n.terminated, cuts.commits, cuts.replies, cuts.questions)
-	require.Empty(t, readLedger(t, ctx, pool).check(s, told.ops))
-	checkHit(t, n, told)
+		n.stopped, n.succeeded, n.killed, len(trace.ops)-trace.done(), n.revoked, n.terminated, cuts.commits, cuts.replies, cuts.questions)
+	require.Empty(t, readLedger(t, ctx, pool).check(s, trace.ops))
+	checkHit(t, n, trace)
 }
 
-// haunt makes faults, at even distances of work, until all workers have ended.
-func (n *nemesis) haunt(t *testing.T) {
-	told := n.crew[0].told
+// injectFaults injects faults at regular amounts of work, until all workers have ended.
+func (n *nemesis) injectFaults(t *testing.T) {
+	trace := n.workers[0].trace
 	b := bag{random: n.random, kinds: n.faults(t.Context())}
 	every := max(1, min(100, *opsFlag/10))
 	for next := every; n.victim() != nil; {
-		<-told.changed
-		for told.done() >= next && n.victim() != nil {
+		<-trace.changed
+		for trace.done() >= next && n.victim() != nil {
 			f := b.next()
 			require.NoError(t, f.happen(), f.name)
-			next = max(next, told.done()) + every
+			next = max(next, trace.done()) + every
 		}
 	}
 }
 
 // checkHit fails for a run in which a kind of fault was not hit: it shows nothing.
-func checkHit(t *testing.T, n *nemesis, told *told) {
+func checkHit(t *testing.T, n *nemesis, trace *trace) {
 	for what, count := range map[string]int{
 		"another worker went on where one was stopped": n.succeeded, "a worker was killed": n.killed, "a lease was revoked": n.revoked,
 		"a backend was terminated": n.terminated, "a COMMIT was cut": n.cuts.commits, "an answer was cut": n.cuts.replies,
-		"a lease was lost": told.count(string(leaseLost)), "a grant was rejected": told.count(string(rejected)),
-		"an outcome was unknown": told.count(string(unknown)), "an operation ran again": told.retries,
-		"a doubt was resolved as applied": told.count("resolved applied=true"), "a doubt was resolved as not applied": told.count("resolved applied=false"),
+		"a lease was lost": trace.count(string(leaseLost)), "a grant was rejected": trace.count(string(rejected)),
+		"an outcome was unknown": trace.count(string(unknown)), "an operation ran again": trace.retries,
+		"a doubt was resolved as applied": trace.count("resolved applied=true"), "a doubt was resolved as not applied": trace.count("resolved applied=false"),
 	} {
 		if count == 0 {
 			t.Errorf("it was not so that %s: this run shows nothing", what)

@@ -10,11 +10,11 @@
 // many goroutines, while etcd and Postgres are killed, stopped, paused and
 // restarted.
 //
-// TestResources_UsedOnceLeaveNothingAndDisturbNobody uses many resources once each, and
-// asks for many in vain.
+// TestResources_UsedOnceLeaveNothingAndDisturbNoOthers uses many resources once each, and
+// acquires many under deadlines that are too short.
 //
-// All run for seconds in "go test ./..." and for as long as they are told to by
-// flags after -args, see "make soak": -ops, -duration, -goroutines, -resources, -seed. The seed
-// fixes operations and faults, not how the machine interleaves them. A run in which
-// a kind of fault was not hit shows nothing, and fails.
+// All run for seconds in "go test ./...", and for longer by flags after -args, see "make
+// soak": -ops, -duration, -goroutines, -resources, -seed. The seed determines operations and
+// faults, not how the machine interleaves them. A run without one of the kinds of faults is
+// inconclusive, and fails.
 package soak

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// journal keeps, in a file, what callers were told: in memory it would look like
-// a leak.
+// journal keeps the outcomes that callers got, in a file: in memory it would look like a
+// leak.
 type journal struct {
 	mu   sync.Mutex
 	file *os.File
@@ -22,7 +22,7 @@ type journal struct {
 	counts map[outcome]int
 }
 
-// effect is what an operation was to do, and what its caller was told about it.
+// effect is what an operation was to do, and the outcome that its caller got.
 type effect struct {
 	op      string
 	rows    int // that it writes if it takes effect
@@ -56,7 +56,7 @@ func (j *journal) count(of outcome) int {
 	return j.counts[of]
 }
 
-// all reads what was written, once no worker writes any more.
+// all reads the journal, when all workers have ended.
 func (j *journal) all(t *testing.T) (effects []effect) {
 	require.NoError(t, j.out.Flush())
 	_, err := j.file.Seek(0, io.SeekStart)

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// ledger is what is in the database: it is compared with what workers told and with
-// what the operations were to do. Nothing that the framework recorded is believed.
+// ledger is the data of the database: it is compared with what workers reported and with what
+// the operations were to do. What the framework recorded is not used.
 type ledger struct {
 	accounts  []balance
 	movements []movement // in order of account and version
@@ -23,7 +23,7 @@ type balance struct {
 	Balance, Version int64
 }
 
-// movement is one row that an operation has left.
+// movement is one row of an operation.
 type movement struct {
 	Op, Account                   string
 	Version, Token, Before, Delta int64
@@ -42,7 +42,7 @@ func readLedger(t *testing.T, ctx context.Context, pool *pgxpool.Pool) (l ledger
 }
 
 // check returns what is wrong.
-func (l ledger) check(seed uint64, ops map[string]*opTold) []string {
+func (l ledger) check(seed uint64, ops map[string]*opTrace) []string {
 	return append(l.checkSums(), l.checkOutcomes(seed, ops)...)
 }
 
@@ -77,8 +77,8 @@ func (l ledger) checkSums() (wrong []string) {
 }
 
 // checkOutcomes checks that each operation moved all of its accounts once or none
-// at all, and which of these it told (G4).
-func (l ledger) checkOutcomes(seed uint64, ops map[string]*opTold) (wrong []string) {
+// at all, as it reported (G4).
+func (l ledger) checkOutcomes(seed uint64, ops map[string]*opTrace) (wrong []string) {
 	moved := map[string][]string{}
 	for _, m := range l.movements {
 		moved[m.Op] = append(moved[m.Op], m.Account)
@@ -100,9 +100,9 @@ func (l ledger) checkOutcomes(seed uint64, ops map[string]*opTold) (wrong []stri
 	return wrong
 }
 
-// check compares what was told of an operation with whether it took effect. One
-// that ended with its worker may have.
-func (op *opTold) check(applied bool) (wrong []string) {
+// check compares the reported outcome of an operation with whether it took effect. An
+// operation that ended with its worker may have taken effect.
+func (op *opTrace) check(applied bool) (wrong []string) {
 	end := op.end
 	if end == nil {
 		return nil

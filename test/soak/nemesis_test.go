@@ -11,14 +11,14 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// nemesis does to workers what machines do to processes.
+// nemesis injects the faults of machines into workers.
 type nemesis struct {
-	random *rand.Rand
-	crew   []*member
-	etcd   *clientv3.Client
-	locks  string // prefix of the keys
-	pool   *pgxpool.Pool
-	cuts   *cuts
+	random  *rand.Rand
+	workers []*member
+	etcd    *clientv3.Client
+	locks   string // prefix of the keys
+	pool    *pgxpool.Pool
+	cuts    *cuts
 
 	stopped, succeeded, killed, terminated, revoked int
 }
@@ -33,22 +33,22 @@ func (n *nemesis) faults(ctx context.Context) []fault {
 	}
 }
 
-// victim is a worker that still works, nil if there is none.
+// victim is a worker that still has operations; nil if there is none.
 func (n *nemesis) victim() *member {
-	for _, i := range n.random.Perm(len(n.crew)) {
-		if n.crew[i].busy() {
-			return n.crew[i]
+	for _, i := range n.random.Perm(len(n.workers)) {
+		if n.workers[i].busy() {
+			return n.workers[i]
 		}
 	}
 	return nil
 }
 
-// stop has a worker stop in the midst of a transaction, until its lease is over and
-// another worker has claimed what it wrote under.
+// stop stops a worker in mid-transaction, until its lease has ended and another worker has
+// claimed one of its accounts.
 func (n *nemesis) stop(ctx context.Context) error {
 	m := n.victim()
 	if m == nil || m.begun.Load() == 0 {
-		return nil // no worker listens to the signal yet
+		return nil // no worker handles the signal yet
 	}
 	if err := m.child.Signal(stopSignal); err != nil {
 		return err
@@ -65,8 +65,8 @@ func (n *nemesis) stop(ctx context.Context) error {
 	}
 }
 
-// awaitSuccessor waits until another worker has claimed one of m's accounts. Towards
-// the end of a run no other may want any.
+// awaitSuccessor waits until another worker has claimed one of m's accounts. Near the end of
+// a run no other worker may do so.
 func (n *nemesis) awaitSuccessor(ctx context.Context, m *member, accounts []string) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -109,7 +109,7 @@ func (n *nemesis) revoke(ctx context.Context) error {
 	return err
 }
 
-// terminate ends a backend in the midst of a transaction, as soon as there is one.
+// terminate terminates a backend in mid-transaction, as soon as there is one.
 func (n *nemesis) terminate(ctx context.Context) error {
 	for n.victim() != nil {
 		var hit int

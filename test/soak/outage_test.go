@@ -45,7 +45,7 @@ type server interface {
 	Resume() error
 }
 
-// kill leaves the server dead for up to as long as the lease lives.
+// kill keeps the server down for up to the lease's time to live.
 func (o *outage) kill(ctx context.Context, s server) error {
 	if err := s.Kill(); err != nil {
 		return err
@@ -62,7 +62,7 @@ func (o *outage) pause(s server) error {
 	return s.Resume()
 }
 
-// freeze pauses Postgres whole: Pause reaches only the process that takes new
+// freeze pauses all of Postgres: Pause only pauses the process that accepts new
 // connections.
 func (o *outage) freeze() error {
 	o.proxy.Pause(pgproxy.ToServer)
@@ -73,8 +73,8 @@ func (o *outage) freeze() error {
 	return err
 }
 
-// last makes faults until the time is over, each kind once at least, and waits
-// after each until every caller makes progress. It returns the longest such wait.
+// last injects faults until the time is over, each kind at least once, and waits after each
+// until every caller makes progress. It returns the longest such wait.
 func (o *outage) last(ctx context.Context, d time.Duration, everybodyGetsOn func(ctx context.Context, since time.Time) error) (longest time.Duration, err error) {
 	b := bag{random: o.random, kinds: o.faults(ctx)}
 	end := time.Now().Add(d)
@@ -96,6 +96,6 @@ func (o *outage) last(ctx context.Context, d time.Duration, everybodyGetsOn func
 	return longest, nil
 }
 
-// recoveryTimeout bounds how long after an outage a caller may be kept: a lease, the
-// timeouts, and the slowness of a machine.
+// recoveryTimeout bounds how long after an outage a caller may wait for progress: a lease, the
+// timeouts, and a slow machine.
 const recoveryTimeout = time.Minute

@@ -30,9 +30,9 @@ const (
 	outcomeUnknown = "outcome unknown"
 )
 
-// Servers are killed, stopped and paused under callers of every kind. No update is
-// lost, what callers are told is true, every caller makes progress after each outage, and in
-// the end nothing is left in etcd, in Postgres or here (G3, G4, L1).
+// Servers are killed, stopped and paused under callers of every kind. No update is lost, the
+// outcomes that callers get are true, every caller makes progress after each outage, and at
+// the end nothing is left in etcd, in Postgres or in this process (G3, G4, L1).
 func TestRestarts_LoseNothingAndLeaveNothing_G3_G4_L1(t *testing.T) {
 	ctx := t.Context()
 	s := seed(t)
@@ -76,7 +76,7 @@ func TestRestarts_LoseNothingAndLeaveNothing_G3_G4_L1(t *testing.T) {
 	where.report(t, took, recovery)
 	t.Logf("outages: %v; rejections, lost leases and unknown outcomes: %v", o.hit, rejections.all())
 	require.NoError(t, err)
-	require.Positive(t, rejections.all()[outcomeUnknown], "no outcome was ever unknown: this run shows little")
+	require.Positive(t, rejections.all()[outcomeUnknown], "no outcome was ever unknown: the run is inconclusive")
 
 	closeAll(t, ctx, ps)
 	checkNothingInEtcd(t, client, t.Name())

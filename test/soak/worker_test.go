@@ -23,13 +23,13 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// workerVar tells a child of this binary to be a worker; it holds its workerSpec.
+// workerVar is the environment variable with the workerSpec of a child that is a worker.
 const workerVar = "FENCEKIT_SOAK_WORKER"
 
-// stopSignal asks a worker to stop in the midst of its next transaction.
+// stopSignal asks a worker to stop itself in its next transaction.
 const stopSignal = syscall.SIGUSR1
 
-// workerName is what workers' connections call themselves.
+// workerName is the application_name of workers' connections.
 const workerName = "soak-worker"
 
 // The worker's times. What bounds a transaction is below the lease's time to live,
@@ -192,18 +192,18 @@ func (w *worker) runOne(ctx context.Context, id string) {
 	var doubt *guard.UnknownOutcomeError
 	if errors.As(err, &doubt) {
 		e.Outcome = unknown
-		w.tell(e)
+		w.report(e)
 		w.ask(ctx, id, doubt)
 		return
 	}
-	w.tell(e)
+	w.report(e)
 }
 
 // pause stops this process, if that was asked for.
 func (w *worker) pause(op string) error {
 	select {
 	case <-w.stops:
-		w.tell(event{Kind: opStops, Op: op})
+		w.report(event{Kind: opStops, Op: op})
 		return pause.Self()
 	default:
 		return nil
@@ -236,7 +236,7 @@ func (w *worker) ask(ctx context.Context, id string, doubt *guard.UnknownOutcome
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		if applied, err := doubt.Resolve(ctx); err == nil {
-			w.tell(event{Kind: opAnswer, Op: id, Applied: applied})
+			w.report(event{Kind: opAnswer, Op: id, Applied: applied})
 			return
 		}
 		<-tick.C
@@ -246,29 +246,29 @@ func (w *worker) ask(ctx context.Context, id string, doubt *guard.UnknownOutcome
 func (w *worker) observer() *guard.Observer {
 	return &guard.Observer{
 		Rejected: func(r *guard.RejectedError) {
-			w.tell(event{Kind: rejected, Reason: string(r.Reason) + " at " + string(r.Stage)})
+			w.report(event{Kind: rejected, Reason: string(r.Reason) + " at " + string(r.Stage)})
 		},
-		LeaseLost: func(l *fence.LeaseLostError) { w.tell(event{Kind: leaseLost, Reason: string(l.Reason)}) },
+		LeaseLost: func(l *fence.LeaseLostError) { w.report(event{Kind: leaseLost, Reason: string(l.Reason)}) },
 		Resolved: func(_ []fence.Grant, applied bool, err error, _ time.Duration) {
 			if err == nil {
-				w.tell(event{Kind: resolved, Applied: applied})
+				w.report(event{Kind: resolved, Applied: applied})
 			}
 		},
 		Finished: func(f guard.Finish) {
 			if f.Runs > 1 {
-				w.tell(event{Kind: opRuns, Op: f.Op.ID, Runs: f.Runs})
+				w.report(event{Kind: opRuns, Op: f.Op.ID, Runs: f.Runs})
 			}
 		},
 	}
 }
 
-func (w *worker) tell(e event) {
+func (w *worker) report(e event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.write(e)
 }
 
-// write writes one line in one piece: whatever a worker that is killed has told, it
+// write writes one line in one piece: whatever a worker that is killed has trace, it
 // has told whole.
 func (w *worker) write(e event) {
 	line, err := json.Marshal(e)

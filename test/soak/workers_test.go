@@ -18,10 +18,10 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/child"
 )
 
-// told is what the workers have told.
-type told struct {
+// trace is what the workers have reported.
+type trace struct {
 	mu       sync.Mutex
-	ops      map[string]*opTold
+	ops      map[string]*opTrace
 	counts   map[string]int    // of events by kind and reason
 	failures map[string]string // an example of each kind
 	ended    int
@@ -30,23 +30,23 @@ type told struct {
 	changed  chan struct{}
 }
 
-// opTold is what a worker told of one operation. One without an end was killed
+// opTrace is what a worker reported of one operation. An operation without an end was killed
 // with its worker.
-type opTold struct {
+type opTrace struct {
 	end    *event
 	answer *event
 }
 
-func newTold() *told {
-	return &told{ops: map[string]*opTold{}, counts: map[string]int{}, failures: map[string]string{}, changed: make(chan struct{}, 1)}
+func newTrace() *trace {
+	return &trace{ops: map[string]*opTrace{}, counts: map[string]int{}, failures: map[string]string{}, changed: make(chan struct{}, 1)}
 }
 
-func (t *told) take(e event) {
+func (t *trace) take(e event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch e.Kind {
 	case opBegins:
-		t.ops[e.Op] = &opTold{}
+		t.ops[e.Op] = &opTrace{}
 	case opEnds:
 		t.ops[e.Op].end = &e
 		t.ended++
@@ -71,27 +71,27 @@ func (t *told) take(e event) {
 	t.change()
 }
 
-func (t *told) change() {
+func (t *trace) change() {
 	select {
 	case t.changed <- struct{}{}:
 	default:
 	}
 }
 
-func (t *told) done() int {
+func (t *trace) done() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.ended
 }
 
-func (t *told) count(what string) int {
+func (t *trace) count(what string) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.counts[what]
 }
 
 // summary lists the counts in order of their names.
-func (t *told) summary() (lines []string) {
+func (t *trace) summary() (lines []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(t.counts)) {
@@ -103,10 +103,10 @@ func (t *told) summary() (lines []string) {
 	return lines
 }
 
-// member is one worker, through all the processes that it is in turn.
+// member is one worker, across its successive processes.
 type member struct {
-	told *told
-	spec workerSpec // of the present process
+	trace *trace
+	spec  workerSpec // of the present process
 
 	child        *child.Process
 	begun, ended atomic.Int64  // operations of the present process
@@ -114,8 +114,8 @@ type member struct {
 	silent       chan struct{} // closed when the present process has closed its output
 }
 
-// start starts a process for the operations that have not ended, each with a new
-// id: those that were cut off stay so.
+// start starts a process for the operations that have not ended, each with a new id: those
+// that were killed with a process keep theirs.
 func (m *member) start() error {
 	m.spec.First += int(m.begun.Swap(0))
 	m.spec.Count -= int(m.ended.Swap(0))
@@ -145,16 +145,16 @@ func (m *member) start() error {
 	return nil
 }
 
-// listen reads what the present process tells, until it has ended.
+// listen reads what the present process reports, until it has ended.
 func (m *member) listen(out *os.File) {
-	defer m.told.change()
+	defer m.trace.change()
 	defer close(m.silent)
 	defer out.Close()
 	lines := bufio.NewScanner(out)
 	for lines.Scan() {
 		var e event
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			panic(fmt.Sprintf("worker %d told %q", m.spec.Worker, lines.Text()))
+			panic(fmt.Sprintf("worker %d wrote %q", m.spec.Worker, lines.Text()))
 		}
 		switch e.Kind {
 		case opBegins:
@@ -165,7 +165,7 @@ func (m *member) listen(out *os.File) {
 			m.stopping <- e.Op
 			continue
 		}
-		m.told.take(e)
+		m.trace.take(e)
 	}
 }
 
@@ -179,7 +179,7 @@ func (m *member) busy() bool {
 	}
 }
 
-// awaitStopped waits until the present process, which is about to, stands still.
+// awaitStopped waits until the present process, which is about to stop itself, is stopped.
 func (m *member) awaitStopped(ctx context.Context) error {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
@@ -196,7 +196,7 @@ func (m *member) awaitStopped(ctx context.Context) error {
 	}
 }
 
-// replace kills the present process and starts another one, which goes on.
+// replace kills the present process and starts another one for the remaining operations.
 func (m *member) replace() error {
 	if err := m.child.Kill(); err != nil {
 		return err
@@ -205,7 +205,7 @@ func (m *member) replace() error {
 	return m.start()
 }
 
-// await waits for the present process, which is not killed any more.
+// await waits for the end of the present process.
 func (m *member) await(t *testing.T) {
 	<-m.silent
 	if state := m.child.Wait(); !state.Success() {
