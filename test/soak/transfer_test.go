@@ -34,7 +34,7 @@ type transfer struct {
 }
 
 // planned returns the transfer that has this id in a run with this seed: so the
-// checks know it without being trace.
+// checks know it from the id alone.
 func planned(seed uint64, id string) transfer {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(id)) // never fails
