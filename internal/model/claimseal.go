@@ -155,8 +155,8 @@ const (
 )
 
 // Numbers of transactions: one of these, plus the operation or the holder. No
-// two have the same, so that a lost transaction can be told from the one that
-// took its place, also a claim or a void that is made again after the database
+// two have the same, so that a lost transaction can be distinguished from the one that
+// took its position, also a claim or a void that is made again after the database
 // went back; Mutation.TxCounter breaks that.
 const (
 	txOp      = 0

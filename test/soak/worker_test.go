@@ -268,8 +268,8 @@ func (w *worker) report(e event) {
 	w.write(e)
 }
 
-// write writes one line in one piece: whatever a worker that is killed has trace, it
-// has told whole.
+// write writes one line in one piece: a worker that is killed leaves only whole
+// lines.
 func (w *worker) write(e event) {
 	line, err := json.Marshal(e)
 	if err != nil {

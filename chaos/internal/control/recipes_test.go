@@ -187,7 +187,7 @@ func TestCheck_RejectsWhatItCanSee(t *testing.T) {
 			s := schedules[name]
 			a, b := w.newA(s.ttl), w.newWorker("B")
 			first := a.begin(afterReading)
-			s.do(s.strike, w)
+			s.do(s.inject, w)
 			second := b.beginHold()
 			s.do(s.revert, w)
 			require.ErrorIs(t, first.finish(), control.ErrLockLost)

@@ -14,7 +14,7 @@ import (
 // afterReading is the point of a sale between its reading and its writing.
 const afterReading = "after reading"
 
-// sale is one that is under way, and stands at a point until it is told to go on.
+// sale is a running sale, which waits at a point until it is resumed.
 type sale struct {
 	*worker
 	point  string

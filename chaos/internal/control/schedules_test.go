@@ -14,7 +14,7 @@ import (
 type schedule struct {
 	ttl    time.Duration // of A's lock
 	before func(*world)  // before A acquires
-	strike func(*world)  // while A stands still: B gets the lock sooner or later
+	inject func(*world)  // while A stands still: B gets the lock sooner or later
 	revert func(*world)  // when B has got it
 }
 
@@ -22,14 +22,14 @@ type schedule struct {
 // time does, or it is red by design.
 var schedules = map[string]schedule{
 	"no-lock":            {ttl: long},
-	"etcd-mutex":         {ttl: 3 * time.Second, strike: partition, revert: revert},
+	"etcd-mutex":         {ttl: 3 * time.Second, inject: partition, revert: revert},
 	"redis-setnx":        {ttl: 300 * time.Millisecond},
-	"redis-watchdog":     {ttl: 900 * time.Millisecond, strike: partition, revert: revert},
-	"redis-replica":      {ttl: long, before: stopReplicating, strike: failOver},
-	"redlock":            {ttl: long, before: loseTwo, strike: forgetOne},
-	"postgres-advisory":  {ttl: long, strike: cutSession},
-	"token-compare":      {ttl: 3 * time.Second, strike: partition, revert: revert},
-	"lease-equality":     {ttl: 3 * time.Second, strike: partition, revert: revert},
+	"redis-watchdog":     {ttl: 900 * time.Millisecond, inject: partition, revert: revert},
+	"redis-replica":      {ttl: long, before: stopReplicating, inject: failOver},
+	"redlock":            {ttl: long, before: loseTwo, inject: forgetOne},
+	"postgres-advisory":  {ttl: long, inject: cutSession},
+	"token-compare":      {ttl: 3 * time.Second, inject: partition, revert: revert},
+	"lease-equality":     {ttl: 3 * time.Second, inject: partition, revert: revert},
 	"client-clock":       {ttl: 3 * time.Second},
 	"check-without-lock": {ttl: long},
 }
@@ -103,7 +103,7 @@ func TestControls_AreRedUnderTheirFault(t *testing.T) {
 			}
 			s.do(s.before, w)
 			first := a.begin(point)
-			s.do(s.strike, w)
+			s.do(s.inject, w)
 			second := b.begin(afterReading)
 			s.do(s.revert, w)
 			first.requireDone()
@@ -114,7 +114,7 @@ func TestControls_AreRedUnderTheirFault(t *testing.T) {
 	}
 }
 
-// Without a fault nobody is let in beside the holder, and no update is lost.
+// Without a fault no other process gets the lock beside the holder, and no update is lost.
 func TestControls_AreGreenWithoutFault(t *testing.T) {
 	t.Parallel()
 	for _, c := range control.All() {
@@ -136,10 +136,10 @@ func TestControls_AreGreenWithoutFault(t *testing.T) {
 	}
 }
 
-// Only those that say so are red without a fault: they have none to strike.
+// Only those that say so are red without a fault: they need none.
 func TestControls_RedByDesignNeedNoFault(t *testing.T) {
 	for _, c := range updating() {
 		s := schedules[c.Name]
-		require.Equal(t, c.RedByDesign, s.ttl == long && s.strike == nil, c.Name)
+		require.Equal(t, c.RedByDesign, s.ttl == long && s.inject == nil, c.Name)
 	}
 }

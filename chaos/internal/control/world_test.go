@@ -23,7 +23,7 @@ const (
 	stock    = 10
 	// bound is for what is never reached when all is well.
 	bound = time.Minute
-	// long is a TTL that nobody outlives.
+	// long is a TTL that no test reaches.
 	long = 10 * time.Minute
 )
 

@@ -38,7 +38,7 @@ const (
 	PhaseLoad       = "load"        // workers work
 	PhaseFaultsOver = "faults over" // all are reverted
 	PhaseFinal      = "final"       // every resource has to be worked on once more
-	PhaseEnd        = "end"         // nobody works any more
+	PhaseEnd        = "end"         // all workers have ended
 )
 
 // NoteCompacted is the Name of a note that a watch of etcd failed, because what it had not

@@ -28,8 +28,8 @@ func commits(t testing.TB, l *Log) []Commit {
 	return all
 }
 
-// told is the commits as texts: what each did, in order.
-func told(commits []Commit) [][]string {
+// texts returns the changes of each commit as texts, in order.
+func texts(commits []Commit) [][]string {
 	var all [][]string
 	for _, c := range commits {
 		var one []string
@@ -86,10 +86,10 @@ func TestCommits_AreInTheOrderOfTheLog(t *testing.T) {
 
 	want := [][]string{{"insert second"}, {"insert first", "insert kept"}, {"update renamed"}, {"delete first"}, {"truncate "}}
 	all := commits(t, l)
-	require.Equal(t, want, told(all))
+	require.Equal(t, want, texts(all))
 	require.Equal(t, []uint64{secondXID, firstXID}, []uint64{all[0].XID, all[1].XID})
 	require.Equal(t, all, commits(t, l), "it can be read again")
-	_, err = l.read(patient(t), a, "a mark that nobody wrote")
+	_, err = l.read(patient(t), a, "a mark that was never written")
 	require.ErrorContains(t, err, "ends before")
 }
 
@@ -147,12 +147,12 @@ func TestCommits_OutliveACrash(t *testing.T) {
 		mustExec(t, connect(t, server.DSN()), "insert into t values ($1)", after)
 	}
 	want := [][]string{{"insert before"}, {"insert acknowledged"}, {"insert after"}, {"insert again"}}
-	require.Equal(t, want, told(commits(t, l)))
+	require.Equal(t, want, texts(commits(t, l)))
 
 	// Nor does one get lost that was acknowledged before it was on disk.
 	mustExec(t, connect(t, server.DSN()), "alter database postgres set synchronous_commit = off")
 	mustExec(t, connect(t, server.DSN()), "insert into t values ('lazy')")
-	require.Equal(t, append(want, []string{"insert lazy"}), told(commits(t, l)))
+	require.Equal(t, append(want, []string{"insert lazy"}), texts(commits(t, l)))
 
 	_, err = Decode(patient(t), server.DSN())
 	require.ErrorContains(t, err, "max_replication_slots")

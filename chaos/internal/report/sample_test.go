@@ -288,7 +288,7 @@ func (s *simulation) write(w *simWorker) {
 
 func (s *simulation) release(w *simWorker) {
 	w.held = false
-	if l := s.locks[w.resource]; l.owner == w || s.group == "redis-setnx" { // the latter frees whoever's it is
+	if l := s.locks[w.resource]; l.owner == w || s.group == "redis-setnx" { // redis-setnx deletes the key unconditionally
 		s.keyGone(w.resource, l)
 		l.owner = nil
 	}

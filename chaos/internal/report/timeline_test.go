@@ -108,7 +108,7 @@ func TestMarkBoth_WhereTwoProcessesHold(t *testing.T) {
 	require.Empty(t, line.tracks[2].both)
 }
 
-func TestMerged_KeepsWhatCanBeTold(t *testing.T) {
+func TestMerged_KeepsWhatCanBeSeen(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, []span{{0, 30, 1}, {35, 70, 2}}, merged([]span{{35, 70, 2}, {0, 30, 1}}, 10)) // large ones
 	require.Equal(t, []span{{0, 12, 0}}, merged([]span{{0, 2, 1}, {5, 7, 2}, {10, 12, 2}}, 10))    // tiny ones

@@ -63,7 +63,7 @@ func TestHandOver_IsFromTheKeysEndToTheClaimOfOneWhoWaited(t *testing.T) {
 			[]observe.LockEvent{gone(12, 5)}, Quantiles{}},
 		"the same process again": {[]history.Event{claim(1, 5, "b"), invoke(2, "b", "1"), claim(20, 6, "b")},
 			[]observe.LockEvent{gone(12, 5)}, Quantiles{}},
-		"nobody saw the key go": {[]history.Event{claim(1, 5, "a"), invoke(2, "b", "1"), claim(20, 6, "b")},
+		"the deletion of the key was not observed": {[]history.Event{claim(1, 5, "a"), invoke(2, "b", "1"), claim(20, 6, "b")},
 			[]observe.LockEvent{gone(12, 4), {At: 12, Resource: "r", Created: 5}}, Quantiles{}},
 		"the observer hears late": {[]history.Event{claim(1, 5, "a"), invoke(2, "b", "1"), claim(20, 6, "b")},
 			[]observe.LockEvent{gone(21, 5)}, Quantiles{Count: 1}},

@@ -18,7 +18,7 @@ import (
 // and with a last line that was cut off.
 func historyFile(t *testing.T, events ...history.Event) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "told")
+	path := filepath.Join(t.TempDir(), "history")
 	file, err := os.Create(path)
 	require.NoError(t, err)
 	recorder := history.NewRecorder(file)

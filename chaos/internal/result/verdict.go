@@ -31,9 +31,9 @@ func verdictOf(findings []check.Finding) (Verdict, string) {
 			held++
 		case f.Status == check.Irrelevant:
 		case f.Status == check.Violated:
-			violated = append(violated, told(f))
+			violated = append(violated, textOf(f))
 		default:
-			nothing = append(nothing, told(f))
+			nothing = append(nothing, textOf(f))
 		}
 	}
 	switch {
@@ -47,7 +47,7 @@ func verdictOf(findings []check.Finding) (Verdict, string) {
 	return Pass, fmt.Sprintf("%s held", count(held, "property", "properties"))
 }
 
-func told(f check.Finding) string { return f.Property + ": " + f.Detail }
+func textOf(f check.Finding) string { return f.Property + ": " + f.Detail }
 
 // count writes a number and what it counts.
 func count(n int, one, many string) string {

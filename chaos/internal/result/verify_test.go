@@ -185,7 +185,7 @@ func TestVerify_TellsOfFindingsAndOfVerdictsThatChange(t *testing.T) {
 	require.Equal(t, Pass, got.Changes[1].Is)
 }
 
-// Judged by a part of its history, a run would be violated: effects of nobody's.
+// Judged by a part of its history a run would be violated: it has effects of unknown operations.
 func TestVerify_RejectsAHistoryThatWasCutOff(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
