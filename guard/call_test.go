@@ -265,7 +265,7 @@ func TestNew_RejectsNilAndBadConfig(t *testing.T) {
 	var noLocker *guardtest.Locker
 	_, err = guard.New(noLocker, store, nil)
 	require.ErrorIs(t, err, guard.ErrInvalid)
-	require.ErrorIs(t, doGrant(t.Context(), noStore, grant(1), set("k", "v")), guard.ErrInvalid)
+	require.ErrorIs(t, doUnderGrant(t.Context(), noStore, grant(1), set("k", "v")), guard.ErrInvalid)
 	for _, cfg := range []guard.Config{{MaxHold: -1}, {CommitTimeout: -1}, {ResolveTimeout: -1}} {
 		_, err = guard.New(guardtest.NewLocker(), store, &cfg)
 		require.ErrorIs(t, err, guard.ErrInvalid)
@@ -290,9 +290,9 @@ func TestCalls_RejectBadArguments(t *testing.T) {
 	require.ErrorIs(t, guard.Hold(ctx, g, sku, nil), guard.ErrInvalid)
 	_, err := guard.Value[*memory.Tx, int](ctx, g, sku, nil)
 	require.ErrorIs(t, err, guard.ErrInvalid)
-	require.ErrorIs(t, doGrant(ctx, w.store, grant, nil), guard.ErrInvalid)
-	require.ErrorIs(t, doGrant(ctx, nil, grant, set("k", "v")), guard.ErrInvalid)
-	require.ErrorAs(t, doGrant(ctx, w.store, fence.Grant{Resource: sku}, set("k", "v")), new(*fence.InvalidGrantError))
+	require.ErrorIs(t, doUnderGrant(ctx, w.store, grant, nil), guard.ErrInvalid)
+	require.ErrorIs(t, doUnderGrant(ctx, nil, grant, set("k", "v")), guard.ErrInvalid)
+	require.ErrorAs(t, doUnderGrant(ctx, w.store, fence.Grant{Resource: sku}, set("k", "v")), new(*fence.InvalidGrantError))
 	for name, reason := range map[string]string{"": "is empty", "a\n": "contains a control character", long: "has 513 bytes, at most 512 are allowed"} {
 		for _, err := range []error{
 			guard.Do(ctx, g, name, set("k", "v")),

@@ -76,7 +76,7 @@ func TestCallbacks_ThatDoNotReturnChangeNothing_L1(t *testing.T) {
 						_, err := w.store.Claim(t.Context(), grant(99))
 						require.NoError(t, err)
 						return increment("n")(ctx, tx)
-					}), guard.ErrStaleToken, "lost, refused")
+					}), guard.ErrStaleToken, "lost, rejected")
 					require.Zero(t, w.locks.Holder(sku))
 					w.locks.SetToken(100)
 					require.NoError(t, guard.Do(t.Context(), a, sku, sleeping(2*time.Hour)), "for too long")

@@ -58,7 +58,7 @@ func TestHold_FailsIfTheClaimIsRejected_G1(t *testing.T) {
 		return nil
 	})
 	require.ErrorIs(t, err, guard.ErrStaleToken)
-	require.Zero(t, w.locks.Holder(sku), "a refused grant is released")
+	require.Zero(t, w.locks.Holder(sku), "a rejected grant is released")
 }
 
 func TestHold_ReadsOfEarlierTransactionsHoldInLaterOnes_G2(t *testing.T) {
@@ -71,7 +71,7 @@ func TestHold_ReadsOfEarlierTransactionsHoldInLaterOnes_G2(t *testing.T) {
 			n, err = tx.Get("n")
 			return err
 		}))
-		require.NoError(t, doGrant(ctx, w.store, guard.Grants(ctx)[0], increment("n")))
+		require.NoError(t, doUnderGrant(ctx, w.store, guard.Grants(ctx)[0], increment("n")))
 		for range 2 { // what was read is out of date for good
 			err := guard.Do(ctx, h, sku, set("n", n+"5"), guard.Retryable())
 			require.ErrorIs(t, err, guard.ErrOvertaken)
@@ -131,24 +131,24 @@ func TestHold_GoesOnAfterADoubtThatIsSettledAsApplied_G6(t *testing.T) {
 	})
 }
 
-// refusingStore is a store whose first COMMIT fails, as one does that is
+// rejectingStore is a store whose first COMMIT fails, as one does that is
 // deadlocked, and takes no effect.
-type refusingStore struct {
+type rejectingStore struct {
 	*memory.Store
 	failed bool
 }
 
-type refusingTxn struct {
+type rejectingTxn struct {
 	storage.Txn[*memory.Tx]
-	store *refusingStore
+	store *rejectingStore
 }
 
-func (s *refusingStore) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn[*memory.Tx], error) {
+func (s *rejectingStore) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn[*memory.Tx], error) {
 	txn, err := s.Store.Begin(ctx, claims...)
-	return &refusingTxn{txn, s}, err
+	return &rejectingTxn{txn, s}, err
 }
 
-func (t *refusingTxn) Commit(ctx context.Context, records []storage.OpRecord) ([]storage.Claim, error) {
+func (t *rejectingTxn) Commit(ctx context.Context, records []storage.OpRecord) ([]storage.Claim, error) {
 	if !t.store.failed {
 		t.store.failed = true
 		t.Txn.Rollback(ctx)
@@ -160,7 +160,7 @@ func (t *refusingTxn) Commit(ctx context.Context, records []storage.OpRecord) ([
 func TestHold_GoesOnAfterACommitThatFailed_G2(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	g, err := guard.New(w.locks.NewLocker("a"), &refusingStore{Store: w.store}, nil)
+	g, err := guard.New(w.locks.NewLocker("a"), &rejectingStore{Store: w.store}, nil)
 	require.NoError(t, err)
 	require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h held) error {
 		return guard.Do(ctx, h, sku, increment("n"), guard.Retryable())

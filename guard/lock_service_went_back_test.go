@@ -15,7 +15,7 @@ import (
 )
 
 // The lock service was restored, and issues lower tokens than it did. A grant that
-// is refused for one that was known when this one was asked for says so.
+// is rejected for one that was known when this one was asked for says so.
 func TestClaim_ReportsALockServiceThatWentBack_HD5(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g := w.process("a", nil)

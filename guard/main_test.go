@@ -92,8 +92,8 @@ func number(text string, err error) (int, error) {
 
 var errShop = errors.New("out of stock")
 
-// doGrant is guard.Do under a grant that came from elsewhere, in a process of its own.
-func doGrant(ctx context.Context, store storage.Store[*memory.Tx], grant fence.Grant, fn func(context.Context, *memory.Tx) error, opts ...guard.ValueOption) error {
+// doUnderGrant is guard.Do under a grant that came from elsewhere, in a process of its own.
+func doUnderGrant(ctx context.Context, store storage.Store[*memory.Tx], grant fence.Grant, fn func(context.Context, *memory.Tx) error, opts ...guard.ValueOption) error {
 	g, err := guard.New(nil, store, nil)
 	if err != nil {
 		return err
@@ -101,8 +101,8 @@ func doGrant(ctx context.Context, store storage.Store[*memory.Tx], grant fence.G
 	return doOnce(ctx, g.UnderGrant(grant), grant.Resource, fn, opts...)
 }
 
-// valueGrant is guard.Value under a grant that came from elsewhere.
-func valueGrant[V any](ctx context.Context, store storage.Store[*memory.Tx], grant fence.Grant, fn func(context.Context, *memory.Tx) (V, error), opts ...guard.ValueOption) (V, error) {
+// valueUnderGrant is guard.Value under a grant that came from elsewhere.
+func valueUnderGrant[V any](ctx context.Context, store storage.Store[*memory.Tx], grant fence.Grant, fn func(context.Context, *memory.Tx) (V, error), opts ...guard.ValueOption) (V, error) {
 	g, err := guard.New(nil, store, nil)
 	if err != nil {
 		var zero V

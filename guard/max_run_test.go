@@ -18,7 +18,7 @@ import (
 
 // A function hangs while the rest of its process is well and goes on renewing the
 // lease. Another process gets the resource all the same, and what the first one
-// writes when it wakes up is refused.
+// writes when it wakes up is rejected.
 func TestMaxRun_AHangingFunctionLosesItsResource_HA6_L1(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var log bytes.Buffer

@@ -39,7 +39,7 @@ func (r *recorder) observer() *guard.Observer {
 		LeaseLost: func(*fence.LeaseLostError) { add("lost") },
 		Released:  func(fence.Grant, error) { add("released") },
 		Claimed:   func(fence.Grant, time.Duration) { add("claimed") },
-		Rejected:  func(e *guard.RejectedError) { add("refused " + string(e.Reason)) },
+		Rejected:  func(e *guard.RejectedError) { add("rejected " + string(e.Reason)) },
 		Resolved: func(_ []fence.Grant, applied bool, _ error, _ time.Duration) {
 			add(map[bool]string{true: "applied", false: "not applied"}[applied])
 		},
@@ -80,7 +80,7 @@ func TestObserver_SeesEventsInOrder(t *testing.T) {
 			"finished failed",
 			"applied", "finished committed",
 			"finished panicked",
-			"lost", "refused stale", "released", "finished rejected",
+			"lost", "rejected stale", "released", "finished rejected",
 		}, r.events)
 		f := r.finishes[0]
 		require.Equal(t, guard.Finish{

@@ -282,7 +282,7 @@ func TestOnce_InHoldAndUnderATravelledGrant_G4(t *testing.T) {
 		}
 		return nil
 	}))
-	require.NoError(t, doGrant(t.Context(), w.store, w.locks.Holder(sku), increment("n"), once))
+	require.NoError(t, doUnderGrant(t.Context(), w.store, w.locks.Holder(sku), increment("n"), once))
 	require.Equal(t, "1", w.store.Read("n"))
 }
 

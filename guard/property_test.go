@@ -73,13 +73,13 @@ func drawPlan(t *rapid.T) plan {
 
 // outcome is what a played plan came to.
 type outcome struct {
-	value    int // of the counter
-	took     int // increments that are known to have taken effect
-	writes   int // in the history
-	unknown  int // calls that ended without an answer
-	entries  []storage.Entry
-	refusals []storage.Rejection
-	stray    []error // what no call may return
+	value      int // of the counter
+	took       int // increments that are known to have taken effect
+	writes     int // in the history
+	unknown    int // calls that ended without an answer
+	entries    []storage.Entry
+	rejections []storage.Rejection
+	stray      []error // what no call may return
 }
 
 // play plays p in a bubble.
@@ -208,7 +208,7 @@ func judge(t *testing.T, w *world, errs []error) (o outcome) {
 	require.NoError(t, err)
 	o.entries, err = w.store.Entries(t.Context(), sku, 0, 1000)
 	require.NoError(t, err)
-	o.refusals, err = w.store.Rejections(t.Context(), sku, 1000)
+	o.rejections, err = w.store.Rejections(t.Context(), sku, 1000)
 	require.NoError(t, err)
 	for _, e := range o.entries {
 		if e.Kind == storage.KindWrite && e.Ops[0].Name != "read" {
@@ -235,11 +235,11 @@ func TestProperty_TheDataAgreesWithTheAnswers_G3_G4(t *testing.T) {
 			}
 			require.False(rt, i > 0 && e.Grant.Compare(o.entries[i-1].Grant) < 0, "tokens fall")
 		}
-		for _, r := range o.refusals {
+		for _, r := range o.rejections {
 			switch r.Reason {
 			case storage.ReasonStale:
 				stale++
-				require.Positive(rt, r.Current.Compare(r.Grant), "refused without a higher grant (G5)")
+				require.Positive(rt, r.Current.Compare(r.Grant), "rejected without a higher grant (G5)")
 			case storage.ReasonOvertaken:
 				overtaken++
 			}

@@ -127,7 +127,7 @@ func TestUnknown_StaysSoWhenTheCallersContextHasEnded_G4(t *testing.T) {
 			return guard.Hold(ctx, g, sku, func(ctx context.Context, h held) error { return guard.Do(ctx, h, sku, increment("n")) })
 		},
 		"DoGrant": func(ctx context.Context, w *world, _ *guard.Guard[*memory.Tx]) error {
-			return doGrant(ctx, w.store, grant(7), increment("n"))
+			return doUnderGrant(ctx, w.store, grant(7), increment("n"))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -20,7 +20,7 @@ func TestRetryable_RunsAgainWhatTookNoEffect_G4(t *testing.T) {
 		grants  int   // of both calls
 	}{
 		"overtaken": {func(ctx context.Context, w *world, _ *guard.Guard[*memory.Tx]) error {
-			return doGrant(ctx, w.store, w.locks.Holder(sku), increment("n"))
+			return doUnderGrant(ctx, w.store, w.locks.Holder(sku), increment("n"))
 		}, guard.ErrOvertaken, 2},
 		"stale": {func(ctx context.Context, w *world, _ *guard.Guard[*memory.Tx]) error {
 			w.locks.Lose(sku)
@@ -91,7 +91,7 @@ func TestRetryable_LeavesToTheCallerWhatAnOperatorHasToMend(t *testing.T) {
 
 // Nor does what asking for the outcome met make a reason to run again.
 func TestRetryable_NeverRunsAgainAfterAnUnknownOutcome_G4(t *testing.T) {
-	refused := func(reason storage.Reason) func(fence.Grant) error {
+	rejected := func(reason storage.Reason) func(fence.Grant) error {
 		return func(grant fence.Grant) error {
 			return &guard.RejectedError{Reason: reason, Stage: storage.StageSeal, Grant: grant}
 		}
@@ -99,9 +99,9 @@ func TestRetryable_NeverRunsAgainAfterAnUnknownOutcome_G4(t *testing.T) {
 	for name, met := range map[string]func(fence.Grant) error{
 		"temporary":   func(fence.Grant) error { return temporaryError{} },
 		"lease lost":  func(fence.Grant) error { return fence.ErrLeaseLost },
-		"stale":       refused(storage.ReasonStale),
-		"failed over": refused(storage.ReasonFailedOver),
-		"overtaken":   refused(storage.ReasonOvertaken),
+		"stale":       rejected(storage.ReasonStale),
+		"failed over": rejected(storage.ReasonFailedOver),
+		"overtaken":   rejected(storage.ReasonOvertaken),
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {

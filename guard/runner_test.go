@@ -76,7 +76,7 @@ func TestHold_OfSeveralIsOvertakenInOne_G6(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	require.NoError(t, guard.Hold(t.Context(), w.process("a", nil), both, func(ctx context.Context, h held) error {
-		require.NoError(t, doGrant(ctx, w.store, guard.Grants(ctx)[1], increment("n")))
+		require.NoError(t, doUnderGrant(ctx, w.store, guard.Grants(ctx)[1], increment("n")))
 		for range 2 {
 			require.ErrorIs(t, guard.Do(ctx, h, "x", increment("n"), guard.Retryable()), guard.ErrOvertaken)
 		}
@@ -151,7 +151,7 @@ func TestHold_RetryableRunsAllOfItAgain_G2(t *testing.T) {
 			require.NoError(t, guard.Do(t.Context(), w.process("b", nil), "y", increment("n")))
 		},
 		"overtaken": func(t *testing.T, w *world, grants []fence.Grant) {
-			require.NoError(t, doGrant(t.Context(), w.store, grants[0], increment("n")))
+			require.NoError(t, doUnderGrant(t.Context(), w.store, grants[0], increment("n")))
 		},
 		"unknown": func(t *testing.T, w *world, _ []fence.Grant) {
 			failing := true
@@ -235,7 +235,7 @@ func TestUnderGrant_OfSeveralOneStaleRejectsAll_G3(t *testing.T) {
 	newer := grant(2)
 	newer.Resource = "y"
 	err = guard.Do(t.Context(), on, "x", func(ctx context.Context, tx *memory.Tx) error {
-		require.NoError(t, doGrant(t.Context(), w.store, newer, increment("n")))
+		require.NoError(t, doUnderGrant(t.Context(), w.store, newer, increment("n")))
 		return tx.Set("n", "9")
 	})
 	require.ErrorIs(t, err, guard.ErrStaleToken)
@@ -330,8 +330,8 @@ func (r retryable) Retryable() bool { return bool(r) }
 func TestSafeToRetry_SaysWhenCallingAgainIsRight(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	require.NoError(t, doGrant(t.Context(), w.store, grant(5), set("k", "v")))
-	staleGrant := doGrant(t.Context(), w.store, grant(4), set("k", "v"))
+	require.NoError(t, doUnderGrant(t.Context(), w.store, grant(5), set("k", "v")))
+	staleGrant := doUnderGrant(t.Context(), w.store, grant(4), set("k", "v"))
 	require.ErrorIs(t, staleGrant, guard.ErrStaleToken)
 	lease, err := w.locks.NewLocker("leader").Acquire(t.Context(), "lead")
 	require.NoError(t, err)

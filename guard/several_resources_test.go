@@ -89,9 +89,9 @@ func TestDo_OfSeveralOneStaleRejectsAll_G3_G5(t *testing.T) {
 		require.ErrorContains(t, err, "guard: y: token 2 was superseded by 4")
 		require.Equal(t, "b", w.store.Read("n"))
 		for _, resource := range []string{"x", "z"} {
-			refusals, err := w.store.Rejections(t.Context(), resource, 10)
+			rejections, err := w.store.Rejections(t.Context(), resource, 10)
 			require.NoError(t, err)
-			require.Empty(t, refusals)
+			require.Empty(t, rejections)
 		}
 		grants := w.locks.Grants()
 		require.NoError(t, guard.Do(t.Context(), a, []string{"x", "y", "z"}, set("n", "c")))

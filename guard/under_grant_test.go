@@ -22,7 +22,7 @@ func TestUnderGrant_ClaimsAndCommits_G1(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for range 2 {
-		require.NoError(t, doGrant(t.Context(), w.store, grant(1), func(ctx context.Context, tx *memory.Tx) error {
+		require.NoError(t, doUnderGrant(t.Context(), w.store, grant(1), func(ctx context.Context, tx *memory.Tx) error {
 			require.Contains(t, w.kinds(), storage.KindClaim)
 			return increment("n")(ctx, tx)
 		}, guard.OpID("1")))
@@ -34,18 +34,18 @@ func TestUnderGrant_ClaimsAndCommits_G1(t *testing.T) {
 func TestUnderGrant_RejectsAStaleGrantAlsoWhenRetryable_G3(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	require.NoError(t, doGrant(t.Context(), w.store, grant(2), increment("n")))
+	require.NoError(t, doUnderGrant(t.Context(), w.store, grant(2), increment("n")))
 	runs := 0
-	err := doGrant(t.Context(), w.store, grant(1), func(context.Context, *memory.Tx) error {
+	err := doUnderGrant(t.Context(), w.store, grant(1), func(context.Context, *memory.Tx) error {
 		runs++
 		return nil
 	}, guard.Retryable())
 	require.ErrorIs(t, err, guard.ErrStaleToken)
 	require.Zero(t, runs)
-	refusals, err := w.store.Rejections(t.Context(), sku, 10)
+	rejections, err := w.store.Rejections(t.Context(), sku, 10)
 	require.NoError(t, err)
-	require.Len(t, refusals, 1)
-	require.EqualValues(t, 1, refusals[0].Count)
+	require.Len(t, rejections, 1)
+	require.EqualValues(t, 1, rejections[0].Count)
 }
 
 // Whose the grant is decides who has to get another: the sender of one that travelled,
@@ -60,7 +60,7 @@ func TestRejection_SaysThatTheGrantTravelled(t *testing.T) {
 		require.NoError(t, err)
 		later := lease.Grant()
 		later.Token += 1 << 30 // of a lock service that is far ahead of the process's
-		require.NoError(t, doGrant(t.Context(), w.store, later, set("k", "v")))
+		require.NoError(t, doUnderGrant(t.Context(), w.store, later, set("k", "v")))
 		var rejected *guard.RejectedError
 		require.ErrorAs(t, run(g, lease), &rejected)
 		require.Same(t, rejected, seen)
@@ -88,12 +88,12 @@ func TestUnderGrant_ConcurrentCallsLoseNoUpdate_G6(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	runs := 0
-	require.NoError(t, doGrant(t.Context(), w.store, grant(1), func(ctx context.Context, tx *memory.Tx) error {
+	require.NoError(t, doUnderGrant(t.Context(), w.store, grant(1), func(ctx context.Context, tx *memory.Tx) error {
 		if err := increment("n")(ctx, tx); err != nil {
 			return err
 		}
 		if runs++; runs == 1 {
-			require.NoError(t, doGrant(ctx, w.store, grant(1), increment("n")))
+			require.NoError(t, doUnderGrant(ctx, w.store, grant(1), increment("n")))
 		}
 		return nil
 	}, guard.Retryable()))
@@ -105,11 +105,11 @@ func TestUnderGrant_SettlesADoubt_G4(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.store.SetFaults(memory.Faults{Commit: fates(memory.ReplyLost, memory.Late, memory.RequestLost)})
-	require.NoError(t, doGrant(t.Context(), w.store, grant(1), increment("n")))
-	err := doGrant(t.Context(), w.store, grant(1), increment("n"))
+	require.NoError(t, doUnderGrant(t.Context(), w.store, grant(1), increment("n")))
+	err := doUnderGrant(t.Context(), w.store, grant(1), increment("n"))
 	require.ErrorIs(t, err, memory.ErrReplyLost)
 	require.NotErrorIs(t, err, guard.ErrUnknownOutcome)
-	require.NoError(t, doGrant(t.Context(), w.store, grant(1), increment("n"), guard.Retryable()))
+	require.NoError(t, doUnderGrant(t.Context(), w.store, grant(1), increment("n"), guard.Retryable()))
 	require.ErrorIs(t, w.store.Deliver()[0], guard.ErrOvertaken)
 	require.Equal(t, "2", w.store.Read("n"))
 }
@@ -126,15 +126,15 @@ func TestUnderGrant_OnceReturnsTheKeptValue_G4(t *testing.T) {
 		return guard.Grants(ctx)[0].Token.String(), nil
 	}
 	for _, token := range []fence.Token{1, 1, 2} {
-		got, err := valueGrant(t.Context(), w.store, grant(token), add, guard.Once("k", []byte("1")))
+		got, err := valueUnderGrant(t.Context(), w.store, grant(token), add, guard.Once("k", []byte("1")))
 		require.NoError(t, err)
 		require.Equal(t, "1", got)
 	}
 	require.Equal(t, "1", w.store.Read("n"))
-	got, err := valueGrant(t.Context(), w.store, grant(1), add)
+	got, err := valueUnderGrant(t.Context(), w.store, grant(1), add)
 	require.ErrorIs(t, err, guard.ErrStaleToken)
 	require.Empty(t, got)
-	_, err = valueGrant[int](t.Context(), w.store, grant(2), nil)
+	_, err = valueUnderGrant[int](t.Context(), w.store, grant(2), nil)
 	require.ErrorIs(t, err, guard.ErrInvalid)
 }
 
@@ -153,7 +153,7 @@ func TestGrants_AreThoseThatAFunctionRunsUnder(t *testing.T) {
 		seen = append(seen, []fence.Grant{guard.Grants(ctx)[0]})
 		return guard.Do(ctx, h, sku, note)
 	}))
-	require.NoError(t, doGrant(t.Context(), w.store, fence.Grant{Resource: "c", Epoch: 1, Token: 7, Holder: "h"}, note))
+	require.NoError(t, doUnderGrant(t.Context(), w.store, fence.Grant{Resource: "c", Epoch: 1, Token: 7, Holder: "h"}, note))
 	var resources [][]string
 	for _, grants := range seen {
 		var names []string

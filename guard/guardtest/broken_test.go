@@ -22,12 +22,12 @@ type (
 // breakable is the memory store, with holes to break it at. A nil one is sound.
 type breakable struct {
 	store
-	claim    func(ctx context.Context, s store, g fence.Grant) (storage.Claim, error)
-	begin    func(ctx context.Context, s store, claims []storage.Claim) (txn, error)
-	recall   func(ctx context.Context, s store, key storage.OnceKey, claims []storage.Claim) ([]byte, bool, error)
-	resolve  func(ctx context.Context, s store, d storage.InDoubt) (bool, error)
-	entries  func([]storage.Entry) []storage.Entry
-	refusals func([]storage.Rejection) []storage.Rejection
+	claim      func(ctx context.Context, s store, g fence.Grant) (storage.Claim, error)
+	begin      func(ctx context.Context, s store, claims []storage.Claim) (txn, error)
+	recall     func(ctx context.Context, s store, key storage.OnceKey, claims []storage.Claim) ([]byte, bool, error)
+	resolve    func(ctx context.Context, s store, d storage.InDoubt) (bool, error)
+	entries    func([]storage.Entry) []storage.Entry
+	rejections func([]storage.Rejection) []storage.Rejection
 }
 
 func (b *breakable) Claim(ctx context.Context, g fence.Grant) (storage.Claim, error) {
@@ -67,11 +67,11 @@ func (b *breakable) Entries(ctx context.Context, name string, after int64, limit
 }
 
 func (b *breakable) Rejections(ctx context.Context, name string, limit int) ([]storage.Rejection, error) {
-	refusals, err := b.store.Rejections(ctx, name, limit)
-	if b.refusals != nil {
-		refusals = b.refusals(refusals)
+	rejections, err := b.store.Rejections(ctx, name, limit)
+	if b.rejections != nil {
+		rejections = b.rejections(rejections)
 	}
-	return refusals, err
+	return rejections, err
 }
 
 // broken are the stores that the contract has to flag, each with the parts that
@@ -97,7 +97,7 @@ var broken = map[string]struct {
 				return s.Begin(ctx, fresh...)
 			},
 		},
-		[]string{"Claim_FirstMovesTheFence_G1", "Claim_RefusesLowerToken_G3", "Claim_ConcurrentHighestWins_G3"},
+		[]string{"Claim_FirstMovesTheFence_G1", "Claim_RejectsLowerToken_G3", "Claim_ConcurrentHighestWins_G3"},
 	},
 	"moves the fence at a repeated claim": {
 		breakable{claim: func(ctx context.Context, s store, g fence.Grant) (storage.Claim, error) {
@@ -112,18 +112,18 @@ var broken = map[string]struct {
 	},
 	"accepts lower tokens": {
 		breakable{claim: acceptAt(storage.ReasonStale)},
-		[]string{"Claim_RefusesLowerToken_G3", "Claim_ConcurrentHighestWins_G3", "Refusal_StormIsCounted_G5"},
+		[]string{"Claim_RejectsLowerToken_G3", "Claim_ConcurrentHighestWins_G3", "Rejection_StormIsCounted_G5"},
 	},
-	"accepts equal tokens":   {breakable{claim: acceptAt(storage.ReasonCollision)}, []string{"Claim_RefusesEqualTokenOfAnotherHolder_G3"}},
-	"accepts lower epochs":   {breakable{claim: acceptAt(storage.ReasonEpochBehind)}, []string{"Claim_RefusesLowerEpoch_G3", "Claim_HigherEpochBeatsHigherToken_G3"}},
-	"accepts invalid grants": {breakable{claim: acceptAt("")}, []string{"Claim_RefusesInvalidGrants"}},
-	"refuses everything": {
+	"accepts equal tokens":   {breakable{claim: acceptAt(storage.ReasonCollision)}, []string{"Claim_RejectsEqualTokenOfAnotherHolder_G3"}},
+	"accepts lower epochs":   {breakable{claim: acceptAt(storage.ReasonEpochBehind)}, []string{"Claim_RejectsLowerEpoch_G3", "Claim_HigherEpochBeatsHigherToken_G3"}},
+	"accepts invalid grants": {breakable{claim: acceptAt("")}, []string{"Claim_RejectsInvalidGrants"}},
+	"rejects everything": {
 		breakable{claim: func(_ context.Context, _ store, g fence.Grant) (storage.Claim, error) {
 			return storage.Claim{}, &guard.RejectedError{Reason: storage.ReasonStale, Stage: storage.StageClaim, Grant: g}
 		}},
 		[]string{"Claim_FirstMovesTheFence_G1", "Claim_ConcurrentHighestWins_G3", "Seal_MovesByOnePosition_G2"},
 	},
-	"refuses a token when a lower one holds": {
+	"rejects a token when a lower one holds": {
 		breakable{claim: func(ctx context.Context, s store, g fence.Grant) (storage.Claim, error) {
 			if g.Token != 7 {
 				return s.Claim(ctx, g)
@@ -141,12 +141,12 @@ var broken = map[string]struct {
 		}},
 		[]string{"Claim_KeepsOddNamesApart"},
 	},
-	"has no fence at COMMIT":       {breakable{begin: lax(storage.ReasonStale)}, []string{"Begin_RefusesSupersededClaim_G3", "Seal_RefusesSupersededToken_G2", "Seal_PreventsLostUpdate_G3"}},
-	"compares tokens only":         {breakable{begin: lax(storage.ReasonOvertaken)}, []string{"Seal_RefusesOvertakenSibling_G2", "Resolve_OfUnsentCommitVoidsIt_G4", "Resolve_OfSeveralClaims_G4"}},
-	"compares no last transaction": {breakable{begin: lax(storage.ReasonWentBack)}, []string{"Seal_RefusesWrongLastTransaction_G2", "Seal_RefusesPositionAhead_G2"}},
-	"compares no holder":           {breakable{begin: lax(storage.ReasonCollision)}, []string{"Claim_RefusesEqualTokenOfAnotherHolder_G3"}},
+	"has no fence at COMMIT":       {breakable{begin: lax(storage.ReasonStale)}, []string{"Begin_RejectsSupersededClaim_G3", "Seal_RejectsSupersededToken_G2", "Seal_PreventsLostUpdate_G3"}},
+	"compares tokens only":         {breakable{begin: lax(storage.ReasonOvertaken)}, []string{"Seal_RejectsOvertakenSibling_G2", "Resolve_OfUnsentCommitVoidsIt_G4", "Resolve_OfSeveralClaims_G4"}},
+	"compares no last transaction": {breakable{begin: lax(storage.ReasonWentBack)}, []string{"Seal_RejectsWrongLastTransaction_G2", "Seal_RejectsPositionAhead_G2"}},
+	"compares no holder":           {breakable{begin: lax(storage.ReasonCollision)}, []string{"Claim_RejectsEqualTokenOfAnotherHolder_G3"}},
 	"seals each claim by itself":   {breakable{begin: sealSingly}, []string{"Seal_SeveralClaimsAllOrNothing_G2"}},
-	"checks claims not at all":     {breakable{begin: firstClaimOnly}, []string{"Begin_RefusesBadClaims", "Seal_SeveralClaimsAllOrNothing_G2"}},
+	"checks claims not at all":     {breakable{begin: firstClaimOnly}, []string{"Begin_RejectsBadClaims", "Seal_SeveralClaimsAllOrNothing_G2"}},
 	"acknowledges without committing": {
 		breakable{begin: with(change{dropAll: true})},
 		[]string{"Seal_MovesByOnePosition_G2", "Seal_ConcurrentGrantsLoseNothing_G3", "Txn_SeesItsOwnWrites"},
@@ -174,7 +174,7 @@ var broken = map[string]struct {
 		[]string{"Claim_CancelledDoesNothing_G4"},
 	},
 	"keeps nothing":                 {breakable{begin: with(change{dropKeep: true})}, []string{"Keep_IsRecalledOnceCommitted_G4", "Keep_IsOfEveryClaimsResource_G4"}},
-	"keeps before the commit":       {breakable{begin: with(change{keepAtOnce: true})}, []string{"Keep_GoesWithTheTransaction_G4", "Keep_OfARefusedCommitIsNotKept_G4"}},
+	"keeps before the commit":       {breakable{begin: with(change{keepAtOnce: true})}, []string{"Keep_GoesWithTheTransaction_G4", "Keep_OfARejectedCommitIsNotKept_G4"}},
 	"recalls under the first claim": {breakable{recall: firstOnly}, []string{"Keep_IsOfEveryClaimsResource_G4"}},
 	"ignores the request": {
 		breakable{recall: func(ctx context.Context, s store, key storage.OnceKey, claims []storage.Claim) ([]byte, bool, error) {
@@ -184,7 +184,7 @@ var broken = map[string]struct {
 			}
 			return result, found, err
 		}},
-		[]string{"Keep_RefusesAnotherRequest"},
+		[]string{"Keep_RejectsAnotherRequest"},
 	},
 	"recalls keys of other resources": {
 		breakable{recall: func(ctx context.Context, s store, key storage.OnceKey, claims []storage.Claim) ([]byte, bool, error) {
@@ -201,7 +201,7 @@ var broken = map[string]struct {
 			}
 			return s.Recall(ctx, key, current)
 		}},
-		[]string{"Recall_UnderAMovedFenceIsRefused_G4"},
+		[]string{"Recall_UnderAMovedFenceIsRejected_G4"},
 	},
 	"ignores the context at Recall": {
 		breakable{recall: func(_ context.Context, s store, key storage.OnceKey, claims []storage.Claim) ([]byte, bool, error) {
@@ -243,39 +243,39 @@ var broken = map[string]struct {
 		breakable{entries: func(all []storage.Entry) []storage.Entry { return append(all, storage.Entry{Kind: storage.KindClaim}) }},
 		[]string{"History_OfUnknownResourceIsEmpty"},
 	},
-	"records no refusals": {
-		breakable{refusals: func([]storage.Rejection) []storage.Rejection { return nil }},
-		[]string{"Refusal_IsRecordedAndJustified_G5", "Refusal_StormIsCounted_G5"},
+	"records no rejections": {
+		breakable{rejections: func([]storage.Rejection) []storage.Rejection { return nil }},
+		[]string{"Rejection_IsRecordedAndJustified_G5", "Rejection_StormIsCounted_G5"},
 	},
-	"counts no refusals": {
-		breakable{refusals: func(all []storage.Rejection) []storage.Rejection {
+	"counts no rejections": {
+		breakable{rejections: func(all []storage.Rejection) []storage.Rejection {
 			for i := range all {
 				all[i].Count = 1
 			}
 			return all
 		}},
-		[]string{"Refusal_StormIsCounted_G5"},
+		[]string{"Rejection_StormIsCounted_G5"},
 	},
-	"fails to record refusals": {
+	"fails to record rejections": {
 		breakable{claim: func(ctx context.Context, s store, g fence.Grant) (storage.Claim, error) {
 			c, err := s.Claim(ctx, g)
-			var refusal *guard.RejectedError
-			if errors.As(err, &refusal) {
-				refusal.RecordErr = errors.New("disk full")
+			var rejection *guard.RejectedError
+			if errors.As(err, &rejection) {
+				rejection.RecordErr = errors.New("disk full")
 			}
 			return c, err
 		}},
-		[]string{"Refusal_WaitsForNoTransaction_G5", "Refusal_StormIsCounted_G5"},
+		[]string{"Rejection_WaitsForNoTransaction_G5", "Rejection_StormIsCounted_G5"},
 	},
 }
 
-// acceptAt is a Claim that accepts what is refused for reason, or if that is "" an
+// acceptAt is a Claim that accepts what is rejected for reason, or if that is "" an
 // invalid grant.
 func acceptAt(reason storage.Reason) func(context.Context, store, fence.Grant) (storage.Claim, error) {
 	return func(ctx context.Context, s store, g fence.Grant) (storage.Claim, error) {
 		c, err := s.Claim(ctx, g)
-		refusal := new(guard.RejectedError)
-		if errors.As(err, &refusal) && refusal.Reason == reason || reason == "" && errors.Is(err, fence.ErrInvalid) {
+		rejection := new(guard.RejectedError)
+		if errors.As(err, &rejection) && rejection.Reason == reason || reason == "" && errors.Is(err, fence.ErrInvalid) {
 			return storage.Claim{Grant: g, Resource: 1}, nil
 		}
 		return c, err

@@ -11,7 +11,7 @@ import (
 )
 
 // laxTxn runs its operations again, under the claim of whom the fence is at, when
-// it is refused for one reason.
+// it is rejected for one reason.
 type laxTxn struct {
 	txn
 	store  store
@@ -31,11 +31,11 @@ func lax(ignore storage.Reason) func(context.Context, store, []storage.Claim) (t
 
 // ignored returns the claim to go on with after err, if err is to be ignored.
 func ignored(ctx context.Context, s store, err error, ignore storage.Reason) (storage.Claim, bool) {
-	var refusal *guard.RejectedError
-	if !errors.As(err, &refusal) || refusal.Reason != ignore {
+	var rejection *guard.RejectedError
+	if !errors.As(err, &rejection) || rejection.Reason != ignore {
 		return storage.Claim{}, false
 	}
-	current, err := s.Claim(ctx, refusal.Current)
+	current, err := s.Claim(ctx, rejection.Current)
 	return current, err == nil
 }
 

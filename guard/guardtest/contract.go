@@ -163,23 +163,23 @@ func (r *run[Tx]) noError(err error) {
 	}
 }
 
-// refused checks that err is a refusal of grant, as one of the sentinels.
-func (r *run[Tx]) refused(err error, grant fence.Grant, reasons ...storage.Reason) *guard.RejectedError {
+// rejected checks that err is a rejection of grant, as one of the sentinels.
+func (r *run[Tx]) rejected(err error, grant fence.Grant, reasons ...storage.Reason) *guard.RejectedError {
 	r.Helper()
-	var refusal *guard.RejectedError
-	if !errors.As(err, &refusal) {
-		r.Fatalf("want a refusal, got: %v", err)
+	var rejection *guard.RejectedError
+	if !errors.As(err, &rejection) {
+		r.Fatalf("want a rejection, got: %v", err)
 	}
-	if refusal.Grant != grant {
-		r.Fatalf("want %v refused, but %v was", grant, refusal.Grant)
+	if rejection.Grant != grant {
+		r.Fatalf("want %v rejected, but %v was", grant, rejection.Grant)
 	}
-	if refusal.RecordErr != nil {
-		r.Fatalf("the refusal was not recorded: %v", refusal.RecordErr)
+	if rejection.RecordErr != nil {
+		r.Fatalf("the rejection was not recorded: %v", rejection.RecordErr)
 	}
-	if !slices.Contains(reasons, refusal.Reason) {
-		r.Fatalf("want it refused as one of %q, got %q: %v", reasons, refusal.Reason, err)
+	if !slices.Contains(reasons, rejection.Reason) {
+		r.Fatalf("want it rejected as one of %q, got %q: %v", reasons, rejection.Reason, err)
 	}
-	return refusal
+	return rejection
 }
 
 // holds checks a committed value.
@@ -200,12 +200,12 @@ func (r *run[Tx]) entries(resource string) []storage.Entry {
 	return entries
 }
 
-// refusals returns all refusals of a resource.
-func (r *run[Tx]) refusals(resource string) []storage.Rejection {
+// rejections returns all rejections of a resource.
+func (r *run[Tx]) rejections(resource string) []storage.Rejection {
 	r.Helper()
-	refusals, err := r.Store.Rejections(r.ctx, resource, 1000)
+	rejections, err := r.Store.Rejections(r.ctx, resource, 1000)
 	r.noError(err)
-	return refusals
+	return rejections
 }
 
 // last returns the last entry of a resource's history.

@@ -15,11 +15,11 @@ func claimParts[Tx any]() []part[Tx] {
 	return []part[Tx]{
 		{"Claim_FirstMovesTheFence_G1", claimFirst[Tx]},
 		{"Claim_OfTheHolderIsIdempotent_G1", claimIdempotent[Tx]},
-		{"Claim_RefusesLowerToken_G3", claimLower[Tx]},
-		{"Claim_RefusesLowerEpoch_G3", claimLowerEpoch[Tx]},
+		{"Claim_RejectsLowerToken_G3", claimLower[Tx]},
+		{"Claim_RejectsLowerEpoch_G3", claimLowerEpoch[Tx]},
 		{"Claim_HigherEpochBeatsHigherToken_G3", claimHigherEpoch[Tx]},
-		{"Claim_RefusesEqualTokenOfAnotherHolder_G3", claimCollision[Tx]},
-		{"Claim_RefusesInvalidGrants", claimInvalid[Tx]},
+		{"Claim_RejectsEqualTokenOfAnotherHolder_G3", claimCollision[Tx]},
+		{"Claim_RejectsInvalidGrants", claimInvalid[Tx]},
 		{"Claim_KeepsOddNamesApart", claimOddNames[Tx]},
 		{"Claim_ConcurrentHighestWins_G3", claimConcurrent[Tx]},
 		{"Claim_CancelledDoesNothing_G4", claimCancelled[Tx]},
@@ -51,13 +51,13 @@ func claimIdempotent[Tx any](r *run[Tx]) {
 func claimLower[Tx any](r *run[Tx]) {
 	holder := r.claim(grant(7))
 	_, err := r.Store.Claim(r.ctx, grant(6))
-	refusal := r.refused(err, grant(6), storage.ReasonStale)
+	rejection := r.rejected(err, grant(6), storage.ReasonStale)
 	var stale *guard.RejectedError
 	if !errors.As(err, &stale) {
 		r.Fatalf("want a *guard.RejectedError, got %T", err)
 	}
-	if refusal.Current != grant(7) || refusal.Stage != storage.StageClaim {
-		r.Fatalf("refused by %v at stage %s, want %v at stage claim", refusal.Current, refusal.Stage, grant(7))
+	if rejection.Current != grant(7) || rejection.Stage != storage.StageClaim {
+		r.Fatalf("rejected by %v at stage %s, want %v at stage claim", rejection.Current, rejection.Stage, grant(7))
 	}
 	r.at(holder, storage.KindClaim)
 	r.write(r.set(key, 1), holder)
@@ -68,12 +68,12 @@ func claimLowerEpoch[Tx any](r *run[Tx]) {
 	other.Epoch = 3
 	r.claim(other)
 	_, err := r.Store.Claim(r.ctx, grant(100))
-	refusal := r.refused(err, grant(100), storage.ReasonEpochBehind)
-	if refusal.Current.Epoch != 3 {
-		r.Fatalf("the error says epoch %d, want the highest seen, 3", refusal.Current.Epoch)
+	rejection := r.rejected(err, grant(100), storage.ReasonEpochBehind)
+	if rejection.Current.Epoch != 3 {
+		r.Fatalf("the error says epoch %d, want the highest seen, 3", rejection.Current.Epoch)
 	}
 	if n := len(r.entries(resource)); n != 0 {
-		r.Fatalf("%d entries after a refused first claim", n)
+		r.Fatalf("%d entries after a rejected first claim", n)
 	}
 }
 
@@ -83,9 +83,9 @@ func claimHigherEpoch[Tx any](r *run[Tx]) {
 	next.Epoch = 2
 	holder := r.claim(next)
 	_, err := r.transact(r.ctx, r.set(key, 1), old)
-	r.refused(err, old.Grant, storage.ReasonStale)
+	r.rejected(err, old.Grant, storage.ReasonStale)
 	_, err = r.Store.Claim(r.ctx, grant(101))
-	r.refused(err, grant(101), storage.ReasonEpochBehind)
+	r.rejected(err, grant(101), storage.ReasonEpochBehind)
 	r.write(r.set(key, 2), holder)
 	r.holds(key, 2)
 }
@@ -95,13 +95,13 @@ func claimCollision[Tx any](r *run[Tx]) {
 	other := grant(7)
 	other.Holder = "somebody else"
 	_, err := r.Store.Claim(r.ctx, other)
-	if refusal := r.refused(err, other, storage.ReasonCollision); refusal.Current != holder.Grant {
-		r.Fatalf("refused by %v, want %v", refusal.Current, holder.Grant)
+	if rejection := r.rejected(err, other, storage.ReasonCollision); rejection.Current != holder.Grant {
+		r.Fatalf("rejected by %v, want %v", rejection.Current, holder.Grant)
 	}
 	forged := holder
 	forged.Grant = other
 	_, err = r.transact(r.ctx, r.set(key, 1), forged)
-	r.refused(err, other, storage.ReasonCollision)
+	r.rejected(err, other, storage.ReasonCollision)
 	r.holds(key, 0)
 	r.write(r.set(key, 2), holder)
 }
@@ -168,8 +168,8 @@ func claimConcurrent[Tx any](r *run[Tx]) {
 			claimed++
 			continue
 		}
-		if refusal := r.refused(errs[token], grant(token), storage.ReasonStale); refusal.Current.Compare(grant(token)) <= 0 {
-			r.Fatalf("token %d was refused for a lower one: %v", token, errs[token])
+		if rejection := r.rejected(errs[token], grant(token), storage.ReasonStale); rejection.Current.Compare(grant(token)) <= 0 {
+			r.Fatalf("token %d was rejected for a lower one: %v", token, errs[token])
 		}
 	}
 	r.noError(errs[n])

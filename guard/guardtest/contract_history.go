@@ -16,9 +16,9 @@ func historyParts[Tx any]() []part[Tx] {
 		{"History_IsGaplessAndMonotone_G2", historyGapless[Tx]},
 		{"History_PagesByPosition", historyPages[Tx]},
 		{"History_KeepsOperations_G2", historyOps[Tx]},
-		{"Refusal_IsRecordedAndJustified_G5", refusalRecorded[Tx]},
-		{"Refusal_StormIsCounted_G5", refusalStorm[Tx]},
-		{"Refusal_WaitsForNoTransaction_G5", refusalNoWait[Tx]},
+		{"Rejection_IsRecordedAndJustified_G5", rejectionRecorded[Tx]},
+		{"Rejection_StormIsCounted_G5", rejectionStorm[Tx]},
+		{"Rejection_WaitsForNoTransaction_G5", rejectionNoWait[Tx]},
 	}
 }
 
@@ -42,8 +42,8 @@ func (r *run[Tx]) monotone(entries []storage.Entry) {
 }
 
 func historyUnknown[Tx any](r *run[Tx]) {
-	if entries, refusals := r.entries("unknown"), r.refusals("unknown"); len(entries)+len(refusals) != 0 {
-		r.Fatalf("got %+v and %+v", entries, refusals)
+	if entries, rejections := r.entries("unknown"), r.rejections("unknown"); len(entries)+len(rejections) != 0 {
+		r.Fatalf("got %+v and %+v", entries, rejections)
 	}
 }
 
@@ -111,50 +111,50 @@ func historyOps[Tx any](r *run[Tx]) {
 	}
 }
 
-func refusalRecorded[Tx any](r *run[Tx]) {
+func rejectionRecorded[Tx any](r *run[Tx]) {
 	old := r.claim(grant(7))
 	r.claim(grant(8))
 	claimed := r.last(resource)
 	_, err := r.transact(r.ctx, r.set(key, 1), old)
-	refusal := r.refused(err, grant(7), storage.ReasonStale)
+	rejection := r.rejected(err, grant(7), storage.ReasonStale)
 	_, err = r.Store.Claim(r.ctx, grant(5))
-	r.refused(err, grant(5), storage.ReasonStale)
-	records := r.refusals(resource)
+	r.rejected(err, grant(5), storage.ReasonStale)
+	records := r.rejections(resource)
 	if len(records) != 2 {
-		r.Fatalf("%d refusals, want 2: %+v", len(records), records)
+		r.Fatalf("%d rejections, want 2: %+v", len(records), records)
 	}
 	latest, first := records[0], records[1]
 	if latest.Grant != grant(5) || latest.Stage != storage.StageClaim {
-		r.Fatalf("the latest refusal is %+v", latest)
+		r.Fatalf("the latest rejection is %+v", latest)
 	}
-	if first.Reason != storage.ReasonStale || first.Stage != refusal.Stage || first.Grant != grant(7) || first.Current != grant(8) || first.Count != 1 {
-		r.Fatalf("recorded as %+v, returned as %+v", first, refusal)
+	if first.Reason != storage.ReasonStale || first.Stage != rejection.Stage || first.Grant != grant(7) || first.Current != grant(8) || first.Count != 1 {
+		r.Fatalf("recorded as %+v, returned as %+v", first, rejection)
 	}
-	if !first.Since.Equal(claimed.At) || !refusal.Since.Equal(claimed.At) {
-		r.Fatalf("recorded since %v, returned since %v, claimed at %v", first.Since, refusal.Since, claimed.At)
+	if !first.Since.Equal(claimed.At) || !rejection.Since.Equal(claimed.At) {
+		r.Fatalf("recorded since %v, returned since %v, claimed at %v", first.Since, rejection.Since, claimed.At)
 	}
 	if limited, err := r.Store.Rejections(r.ctx, resource, 1); err != nil || len(limited) != 1 || limited[0].Grant != grant(5) {
-		r.Fatalf("the one latest refusal: %+v (%v)", limited, err)
+		r.Fatalf("the one latest rejection: %+v (%v)", limited, err)
 	}
 }
 
-func refusalStorm[Tx any](r *run[Tx]) {
+func rejectionStorm[Tx any](r *run[Tx]) {
 	const storm = 100
 	holder := r.claim(grant(8))
-	r.refuseAll(storm)
-	records := r.refusals(resource)
+	r.rejectAll(storm)
+	records := r.rejections(resource)
 	if len(records) != 1 || records[0].Count != storm {
-		r.Fatalf("%d refusals were recorded as %+v", storm, records)
+		r.Fatalf("%d rejections were recorded as %+v", storm, records)
 	}
 	if records[0].Last.Before(records[0].First) {
-		r.Fatalf("the last refusal is before the first: %+v", records[0])
+		r.Fatalf("the last rejection is before the first: %+v", records[0])
 	}
 	r.at(holder, storage.KindClaim)
 	r.write(r.set(key, 1), holder)
 }
 
-// refuseAll has n claims refused, from four goroutines.
-func (r *run[Tx]) refuseAll(n int) {
+// rejectAll has n claims rejected, from four goroutines.
+func (r *run[Tx]) rejectAll(n int) {
 	r.Helper()
 	errs := make([]error, n)
 	var done sync.WaitGroup
@@ -167,20 +167,20 @@ func (r *run[Tx]) refuseAll(n int) {
 	}
 	done.Wait()
 	for _, err := range errs {
-		r.refused(err, grant(7), storage.ReasonStale)
+		r.rejected(err, grant(7), storage.ReasonStale)
 	}
 }
 
-// refusalNoWait: a stale holder neither waits for the holder's transaction nor
+// rejectionNoWait: a stale holder neither waits for the holder's transaction nor
 // holds it up.
-func refusalNoWait[Tx any](r *run[Tx]) {
+func rejectionNoWait[Tx any](r *run[Tx]) {
 	holder := r.claim(grant(8))
 	r.write(storage.Func[Tx](func(ctx context.Context, tx Tx) error {
 		if err := r.Set(ctx, tx, key, 1); err != nil {
 			return err
 		}
 		_, err := r.Store.Claim(ctx, grant(7))
-		r.refused(err, grant(7), storage.ReasonStale)
+		r.rejected(err, grant(7), storage.ReasonStale)
 		return nil
 	}), holder)
 	r.holds(key, 1)

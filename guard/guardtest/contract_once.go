@@ -12,12 +12,12 @@ import (
 func onceParts[Tx any]() []part[Tx] {
 	return []part[Tx]{
 		{"Keep_IsRecalledOnceCommitted_G4", keepRecalled[Tx]},
-		{"Keep_RefusesAnotherRequest", keepOtherRequest[Tx]},
+		{"Keep_RejectsAnotherRequest", keepOtherRequest[Tx]},
 		{"Keep_IsOfTheResource", keepOfResource[Tx]},
 		{"Keep_IsOfEveryClaimsResource_G4", keepSeveral[Tx]},
 		{"Keep_GoesWithTheTransaction_G4", keepUncommitted[Tx]},
-		{"Keep_OfARefusedCommitIsNotKept_G4", keepRefused[Tx]},
-		{"Recall_UnderAMovedFenceIsRefused_G4", recallMoved[Tx]},
+		{"Keep_OfARejectedCommitIsNotKept_G4", keepRejected[Tx]},
+		{"Recall_UnderAMovedFenceIsRejected_G4", recallMoved[Tx]},
 		{"Recall_CancelledIsAnError", recallCancelled[Tx]},
 	}
 }
@@ -107,13 +107,13 @@ func keepUncommitted[Tx any](r *run[Tx]) {
 	r.recalls(once("a", 2), nil, true, c)
 }
 
-func keepRefused[Tx any](r *run[Tx]) {
+func keepRejected[Tx any](r *run[Tx]) {
 	old := r.begin(r.claim(grant(7)))
 	r.noError(old.Run(r.ctx, r.get(key, new(int64))))
 	old.Keep(once("a", 1), nil)
 	c := r.claim(grant(8))
 	_, err := old.Commit(r.ctx, []storage.OpRecord{{}})
-	r.refused(err, grant(7), storage.ReasonStale)
+	r.rejected(err, grant(7), storage.ReasonStale)
 	r.recalls(once("a", 1), nil, false, c)
 }
 
@@ -123,13 +123,13 @@ func recallMoved[Tx any](r *run[Tx]) {
 	c := r.claim(grant(7))
 	r.keep(once("a", 1), nil, c)
 	_, found, err := r.Store.Recall(r.ctx, once("a", 1), c)
-	r.refused(err, grant(7), storage.ReasonOvertaken)
+	r.rejected(err, grant(7), storage.ReasonOvertaken)
 	if found {
-		r.Fatal("refused, and found")
+		r.Fatal("rejected, and found")
 	}
 	r.claim(grant(8))
 	_, _, err = r.Store.Recall(r.ctx, once("a", 1), c)
-	r.refused(err, grant(7), storage.ReasonStale)
+	r.rejected(err, grant(7), storage.ReasonStale)
 }
 
 func recallCancelled[Tx any](r *run[Tx]) {

@@ -35,7 +35,7 @@ func resolveUnsent[Tx any](r *run[Tx]) {
 	r.noError(txn.Run(r.ctx, r.get(key, new(int64))))
 	r.resolves(storage.InDoubt{Claims: []storage.Claim{c}, Tx: c.Tx + 1}, false)
 	_, err := r.finish(r.ctx, txn, r.set(key, 5))
-	r.refused(err, grant(7), storage.ReasonOvertaken)
+	r.rejected(err, grant(7), storage.ReasonOvertaken)
 	r.holds(key, 0)
 	again := r.claim(grant(7))
 	r.at(again, storage.KindVoid)
@@ -62,8 +62,8 @@ func resolveAfterClaims[Tx any](r *run[Tx]) {
 	holder := r.claim(grant(9))
 	r.resolves(storage.InDoubt{Claims: []storage.Claim{c}, Tx: moved.Tx}, true)
 	r.at(holder, storage.KindClaim)
-	if n := len(r.refusals(resource)); n != 0 {
-		r.Fatalf("asking for an outcome made %d refusals", n)
+	if n := len(r.rejections(resource)); n != 0 {
+		r.Fatalf("asking for an outcome made %d rejections", n)
 	}
 }
 

@@ -12,13 +12,13 @@ import (
 
 func sealParts[Tx any]() []part[Tx] {
 	return []part[Tx]{
-		{"Begin_RefusesSupersededClaim_G3", headSuperseded[Tx]},
-		{"Begin_RefusesBadClaims", headBadClaims[Tx]},
+		{"Begin_RejectsSupersededClaim_G3", headSuperseded[Tx]},
+		{"Begin_RejectsBadClaims", headBadClaims[Tx]},
 		{"Seal_MovesByOnePosition_G2", sealMoves[Tx]},
-		{"Seal_RefusesSupersededToken_G2", sealSuperseded[Tx]},
-		{"Seal_RefusesOvertakenSibling_G2", sealOvertaken[Tx]},
-		{"Seal_RefusesWrongLastTransaction_G2", sealWrongTx[Tx]},
-		{"Seal_RefusesPositionAhead_G2", sealAhead[Tx]},
+		{"Seal_RejectsSupersededToken_G2", sealSuperseded[Tx]},
+		{"Seal_RejectsOvertakenSibling_G2", sealOvertaken[Tx]},
+		{"Seal_RejectsWrongLastTransaction_G2", sealWrongTx[Tx]},
+		{"Seal_RejectsPositionAhead_G2", sealAhead[Tx]},
 		{"Seal_PreventsLostUpdate_G3", sealLostUpdate[Tx]},
 		{"Seal_SeveralClaimsAllOrNothing_G2", sealSeveral[Tx]},
 		{"Seal_ConcurrentGrantsLoseNothing_G3", sealConcurrent[Tx]},
@@ -29,7 +29,7 @@ func headSuperseded[Tx any](r *run[Tx]) {
 	old := r.claim(grant(7))
 	r.claim(grant(8))
 	_, err := r.transact(r.ctx, r.set(key, 1), old)
-	r.refused(err, grant(7), storage.ReasonStale)
+	r.rejected(err, grant(7), storage.ReasonStale)
 	r.holds(key, 0)
 }
 
@@ -67,8 +67,8 @@ func sealSuperseded[Tx any](r *run[Tx]) {
 	r.noError(old.Run(r.ctx, r.get(key, new(int64))))
 	holder := r.claim(grant(8))
 	_, err := r.finish(r.ctx, old, r.set(key, 1))
-	if refusal := r.refused(err, grant(7), storage.ReasonStale); refusal.Current != grant(8) {
-		r.Fatalf("refused by %v, want %v", refusal.Current, grant(8))
+	if rejection := r.rejected(err, grant(7), storage.ReasonStale); rejection.Current != grant(8) {
+		r.Fatalf("rejected by %v, want %v", rejection.Current, grant(8))
 	}
 	r.holds(key, 0)
 	r.at(holder, storage.KindClaim)
@@ -84,7 +84,7 @@ func sealOvertaken[Tx any](r *run[Tx]) {
 	_, err := r.finish(r.ctx, a, r.set(key, readA+1))
 	r.noError(err)
 	_, err = r.finish(r.ctx, b, r.set(key, readB+1))
-	r.refused(err, grant(7), storage.ReasonOvertaken)
+	r.rejected(err, grant(7), storage.ReasonOvertaken)
 	r.holds(key, 1)
 	r.write(r.add(key, 1), r.claim(grant(7)))
 	r.holds(key, 2)
@@ -97,7 +97,7 @@ func sealWrongTx[Tx any](r *run[Tx]) {
 	wrong := c
 	wrong.Tx++
 	_, err := r.transact(r.ctx, r.set(key, 1), wrong)
-	r.refused(err, grant(7), storage.ReasonWentBack, storage.ReasonOvertaken)
+	r.rejected(err, grant(7), storage.ReasonWentBack, storage.ReasonOvertaken)
 	r.holds(key, 0)
 	r.at(c, storage.KindClaim)
 }
@@ -107,11 +107,11 @@ func sealAhead[Tx any](r *run[Tx]) {
 	ahead := c
 	ahead.Seq++
 	_, err := r.transact(r.ctx, r.set(key, 1), ahead)
-	r.refused(err, grant(7), storage.ReasonWentBack)
+	r.rejected(err, grant(7), storage.ReasonWentBack)
 	ahead = c
 	ahead.Grant = grant(8) // never claimed here: the claim was lost
 	_, err = r.transact(r.ctx, r.set(key, 1), ahead)
-	r.refused(err, grant(8), storage.ReasonWentBack)
+	r.rejected(err, grant(8), storage.ReasonWentBack)
 	r.holds(key, 0)
 	r.at(c, storage.KindClaim)
 }
@@ -128,7 +128,7 @@ func sealLostUpdate[Tx any](r *run[Tx]) {
 	holder := r.claim(grant(8))
 	r.write(r.add(key, -3), holder)
 	_, err := r.finish(r.ctx, old, r.set(key, read-5))
-	r.refused(err, grant(7), storage.ReasonStale)
+	r.rejected(err, grant(7), storage.ReasonStale)
 	r.holds(key, 7)
 }
 
@@ -146,7 +146,7 @@ func sealSeveral[Tx any](r *run[Tx]) {
 	r.noError(txn.Run(r.ctx, r.get(key, new(int64))))
 	newer := r.claim(grantOf("b", 8))
 	_, err = r.finish(r.ctx, txn, r.set(key, 2))
-	r.refused(err, b.Grant, storage.ReasonStale)
+	r.rejected(err, b.Grant, storage.ReasonStale)
 	r.holds(key, 1)
 	r.at(moved[0], storage.KindWrite)
 	r.at(moved[1], storage.KindWrite)

@@ -21,7 +21,7 @@
 // nor be used with one afterwards: their tokens are far apart. For several processes take several Lockers of one
 // [LockService], a Guard on each; [LockService.Lose] takes a resource from its
 // holder in the midst of his work. Two LockServices on one database at the same
-// time are no lock: their grants refuse each other.
+// time are no lock: their grants reject each other.
 //
 // Code that takes a fence.Election can be given that of [Locker.Election].
 //

@@ -48,7 +48,7 @@ func New[Tx any](t testing.TB, store storage.Store[Tx]) *guard.Guard[Tx] {
 // For each resource it calls run four times, and each time a successor supersedes every grant that
 // the resource that run uses, at another moment: before it is claimed, before its transaction begins,
 // before the function in it runs, and before it commits. Each time run has to
-// return the refusal (guard.ErrStaleToken), and state the same as before. A fifth
+// return the rejection (guard.ErrStaleToken), and state the same as before. A fifth
 // time nobody supersedes it: run has to succeed, and state to return something else,
 // since it would otherwise not see what run writes. So prepare the data such that run
 // succeeds; it takes effect once for each resource. If run uses guard.Once, and the database is kept from
@@ -59,13 +59,13 @@ func New[Tx any](t testing.TB, store storage.Store[Tx]) *guard.Guard[Tx] {
 // before it has the lock: that is for chaos.Test.
 //
 // run works with what its Process has. As for a holder that was paused, neither its
-// lease nor its context ends when it is superseded: the fence alone refuses it.
+// lease nor its context ends when it is superseded: the fence alone rejects it.
 // state returns all that run may change, read without a grant; it is compared with
 // reflect.DeepEqual. ctx is t's.
 //
 // store is the caller's own. A pool behind it needs room for two connections: the
 // successor claims while run has a transaction open. What stays in the database is
-// the fences of resources, raised by some tokens, with their histories and the refusals.
+// the fences of resources, raised by some tokens, with their histories and the rejections.
 // Grants of them that were issued before are stale then, and so is every Guard
 // on a LockService that was made before; one that is made afterwards grants higher
 // tokens.
@@ -156,9 +156,9 @@ func (t *trial[Tx]) judge(err error, before, after any) error {
 	case !t.superseded:
 		return fmt.Errorf("run failed before it came to that: it claimed %s; prepare the data such that it succeeds: %w", t.claims(), err)
 	case err == nil:
-		return errors.New("run was refused and returned nil, so its caller takes for done what was not; return the error")
+		return errors.New("run was rejected and returned nil, so its caller takes for done what was not; return the error")
 	case !errors.Is(err, guard.ErrStaleToken):
-		return fmt.Errorf("run was refused and returned an error that is not guard.ErrStaleToken, so its caller can't tell; wrap the error with %%w: %w", err)
+		return fmt.Errorf("run was rejected and returned an error that is not guard.ErrStaleToken, so its caller can't tell; wrap the error with %%w: %w", err)
 	}
 	return nil
 }
@@ -180,7 +180,7 @@ func diff(before, after any, err error) string {
 func judgeControl(err error, changed bool, diff string) error {
 	switch {
 	case err != nil:
-		return fmt.Errorf("run has to succeed here, or its refusals show nothing: %w", err)
+		return fmt.Errorf("run has to succeed here, or its rejections show nothing: %w", err)
 	case !changed:
 		return fmt.Errorf("the state didn't change: let state return what run writes, and prepare the data such that it writes something%s", diff)
 	}

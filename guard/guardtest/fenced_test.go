@@ -111,7 +111,7 @@ func TestRequireFenced_PassesFunctionsThatWriteThroughTheFence_G2_G3(t *testing.
 // wrong at that one alone, and is found out.
 func TestRequireFenced_FlagsAWriteAroundTheFenceAtEachMoment(t *testing.T) {
 	t.Parallel()
-	refusedAt := func(stage storage.Stage) func(*shop, context.Context, holder) error {
+	rejectedAt := func(stage storage.Stage) func(*shop, context.Context, holder) error {
 		return func(s *shop, ctx context.Context, h holder) error {
 			err := guard.Do(ctx, h.Guard, sku, sell)
 			if stale := new(guard.RejectedError); errors.As(err, &stale) && stale.Stage == stage {
@@ -121,8 +121,8 @@ func TestRequireFenced_FlagsAWriteAroundTheFenceAtEachMoment(t *testing.T) {
 		}
 	}
 	for moment, run := range map[string]func(s *shop, ctx context.Context, h holder) error{
-		"before its claim":          refusedAt(storage.StageClaim),
-		"before its transaction be": refusedAt(storage.StageBegin),
+		"before its claim":          rejectedAt(storage.StageClaim),
+		"before its transaction be": rejectedAt(storage.StageBegin),
 		"before the function in its": func(s *shop, ctx context.Context, h holder) error {
 			return guard.Do(ctx, h.Guard, sku, func(ctx context.Context, tx tx) error {
 				if entries, err := s.Entries(ctx, sku, 0, 1000); err != nil || entries[len(entries)-1].Grant != guard.Grants(ctx)[0] {
@@ -215,8 +215,8 @@ func TestRequireFenced_SaysWhatIsWrong(t *testing.T) {
 			func(_ *shop, ctx context.Context, h holder) error {
 				return guard.Do(ctx, h.Guard, sku, func(context.Context, tx) error { return errShop })
 			},
-			// its own failure hides the refusal: it can't show that its write is fenced
-			"superseded before the function in its transaction ran: run was refused and returned an error that is not guard.ErrStaleToken, so its caller can't tell; wrap the error with %w: out of stock",
+			// its own failure hides the rejection: it can't show that its write is fenced
+			"superseded before the function in its transaction ran: run was rejected and returned an error that is not guard.ErrStaleToken, so its caller can't tell; wrap the error with %w: out of stock",
 		},
 		"ends its transaction by SQL": {
 			func(_ *shop, ctx context.Context, h holder) error {
@@ -224,21 +224,21 @@ func TestRequireFenced_SaysWhatIsWrong(t *testing.T) {
 			},
 			"superseded before the function in its transaction ran: run ended its transaction by SQL of its own, or used it after its end; leave COMMIT and ROLLBACK to guard, and return nil or an error: guard: transaction has ended by SQL",
 		},
-		"swallows the refusal": {
+		"swallows the rejection": {
 			func(_ *shop, ctx context.Context, h holder) error {
 				_ = guard.Do(ctx, h.Guard, sku, sell)
 				return nil
 			},
-			"run was refused and returned nil",
+			"run was rejected and returned nil",
 		},
-		"hides the refusal": {
+		"hides the rejection": {
 			func(_ *shop, ctx context.Context, h holder) error {
 				if err := guard.Do(ctx, h.Guard, sku, sell); err != nil {
 					return fmt.Errorf("selling: %v", err)
 				}
 				return nil
 			},
-			"run was refused and returned an error that is not guard.ErrStaleToken, so its caller can't tell; wrap the error with %w: selling: guard: sku/42",
+			"run was rejected and returned an error that is not guard.ErrStaleToken, so its caller can't tell; wrap the error with %w: selling: guard: sku/42",
 		},
 		"fails when nobody supersedes it": {
 			func(_ *shop, ctx context.Context, h holder) error {
@@ -247,7 +247,7 @@ func TestRequireFenced_SaysWhatIsWrong(t *testing.T) {
 				}
 				return errShop
 			},
-			"not superseded: run has to succeed here, or its refusals show nothing: out of stock",
+			"not superseded: run has to succeed here, or its rejections show nothing: out of stock",
 		},
 		"changes nothing that state sees": {
 			func(_ *shop, ctx context.Context, h holder) error {
@@ -418,7 +418,7 @@ func TestRequireFenced_ReportsAKeyOfAnEarlierRun(t *testing.T) {
 	require.Contains(t, failure, "; if run uses guard.Once, an earlier run of the test may have used its key: take a fresh key each time the test runs")
 }
 
-// What RequireFenced leaves in the history and in refusals tells where it came from.
+// What RequireFenced leaves in the history and in rejections tells where it came from.
 func TestRequireFenced_HoldersAreNamedGuardtest(t *testing.T) {
 	t.Parallel()
 	s := &shop{Store: memory.NewStore()}

@@ -44,7 +44,7 @@ func TestLocker_TokensIncreaseAndHoldersDiffer_F1_F2(t *testing.T) {
 	require.Zero(t, l.Service().Holder(sku))
 }
 
-// A test that runs once more on the database of the last time is not refused.
+// A test that runs once more on the database of the last time is not rejected.
 func TestLocker_LaterServicesGrantHigherTokens_F1(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -141,8 +141,8 @@ func (t *trialTxn[Tx]) Commit(ctx context.Context, ops []storage.OpRecord) ([]st
 		return nil, err
 	}
 	for _, g := range t.grants {
-		if _, refusal := t.trial.Store.Claim(ctx, g); refusal != nil {
-			return nil, refusal
+		if _, rejection := t.trial.Store.Claim(ctx, g); rejection != nil {
+			return nil, rejection
 		}
 	}
 	return nil, err
@@ -188,15 +188,15 @@ func overtake[Tx any](ctx context.Context, s *LockService, store storage.Store[T
 	for range 4 {
 		g := s.grantAway(resource, "guardtest-first")
 		_, err = store.Claim(ctx, g)
-		var refusal *guard.RejectedError
-		if !errors.As(err, &refusal) {
+		var rejection *guard.RejectedError
+		if !errors.As(err, &rejection) {
 			break
 		}
-		if refusal.Reason == storage.ReasonTokenJump {
+		if rejection.Reason == storage.ReasonTokenJump {
 			return fmt.Errorf("a lock service with other tokens, such as etcd, has used this database; give the test one of its own: %w", err)
 		}
-		s.SetEpoch(refusal.Current.Epoch)
-		s.SetToken(refusal.Current.Token + 1)
+		s.SetEpoch(rejection.Current.Epoch)
+		s.SetToken(rejection.Current.Token + 1)
 	}
 	return err
 }

@@ -29,7 +29,7 @@ var claimMutants = []Mutant{
 	change("claim-lets-a-lower-token-in", "G3", functionsSQL,
 		`if (r.epoch, r.token) > (p_epoch, p_token) or (r.epoch, r.token) = (p_epoch, p_token) and r.holder <> p_holder then`,
 		`if (r.epoch, r.token) = (p_epoch, p_token) and r.holder <> p_holder then`,
-		inContract("Claim_RefusesLowerToken_G3")),
+		inContract("Claim_RejectsLowerToken_G3")),
 	change("claim-compares-tokens-without-epochs", "G3 HD5", functionsSQL,
 		`if (r.epoch, r.token) > (p_epoch, p_token) or`, `if r.token > p_token or`,
 		inContract("Claim_HigherEpochBeatsHigherToken_G3")),

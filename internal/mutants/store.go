@@ -57,7 +57,7 @@ var storeMutants = []Mutant{
 		inPostgres("TestClaim_EvictsAStuckPredecessor_L1_N3/with_its_fence_locked")),
 	change("rejections-are-not-recorded", "G5", pg+"rejection.go",
 		`_, r.RecordErr = s.transact(ctx, fmt.Sprintf(s.sql.record,`, `_ = fmt.Sprint(fmt.Sprintf(s.sql.record,`,
-		inContract("Refusal_IsRecordedAndJustified_G5")).
+		inContract("Rejection_IsRecordedAndJustified_G5")).
 		violates("stalled-holder"),
 	change("rejections-end-with-the-callers-context", "G5", pg+"rejection.go",
 		"ctx, cancel := s.cleanup(ctx)\n\tdefer cancel()\n\t_, r.RecordErr", "ctx, cancel := context.WithCancel(ctx)\n\tdefer cancel()\n\t_, r.RecordErr",

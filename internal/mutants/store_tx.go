@@ -60,10 +60,10 @@ var txMutants = slices.Concat(reachMutants, []Mutant{
 
 	change("once-of-another-request-is-answered", "G4", pg+"once.go",
 		`if row[1] != hex.EncodeToString(key.Request[:]) {`, `if row[1] == "" {`,
-		inContract("Keep_RefusesAnotherRequest")),
+		inContract("Keep_RejectsAnotherRequest")),
 	change("once-is-answered-from-behind-the-claim", "G2 G4", pg+"once.go",
 		`if row[3] != fmt.Sprint(claim.Seq) || row[4] != fmt.Sprint(int64(claim.Tx)) {`, `if row[3] == "" || row[4] == "" {`,
-		inContract("Recall_UnderAMovedFenceIsRefused_G4")),
+		inContract("Recall_UnderAMovedFenceIsRejected_G4")),
 	change("once-is-kept-for-the-first-resource", "G4", pg+"once.go",
 		`for _, k := range t.kept {`, `for _, k := range t.kept[:min(len(t.kept), max(0, 2-int(c.Resource)))] {`,
 		inContract("Keep_IsOfEveryClaimsResource_G4")),
