@@ -156,13 +156,29 @@ func TestRequireFenced_FlagsAWriteAroundTheFenceAtEachMoment(t *testing.T) {
 	}
 }
 
-func TestRequireFenced_SaysWhatIsWrong(t *testing.T) {
+var errSoldOut = errors.New("out of stock")
+
+// mistake is a function that RequireFenced has to fail, and what it has to say.
+type mistake struct {
+	run     func(s *shop, ctx context.Context, h holder) error
+	failure string
+}
+
+func requireFencedReports(t *testing.T, mistakes map[string]mistake) {
 	t.Parallel()
-	errShop := errors.New("out of stock")
-	for name, c := range map[string]struct {
-		run     func(s *shop, ctx context.Context, h holder) error
-		failure string
-	}{
+	for name, c := range mistakes {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := &shop{Store: memory.NewStore()}
+			failure := failureOf(t, s, func(ctx context.Context, h holder) error { return c.run(s, ctx, h) }, s.state)
+			require.Contains(t, failure, c.failure)
+			require.Zero(t, s.Open())
+		})
+	}
+}
+
+func TestRequireFenced_ReportsAWriteAroundTheFence(t *testing.T) {
+	requireFencedReports(t, map[string]mistake{
 		"writes around the fence": {
 			func(s *shop, _ context.Context, _ holder) error { s.around(); return nil },
 			"superseded before its claim: the state changed, and run claimed nothing: it writes around the fence; let it write under sku/42, with the Guard",
@@ -185,15 +201,20 @@ func TestRequireFenced_SaysWhatIsWrong(t *testing.T) {
 			},
 			"the state changed, and run claimed nothing: it writes around the fence",
 		},
-		"does nothing": {
-			func(*shop, context.Context, holder) error { return nil },
-			"superseded before its claim: run returned nil and never came to that: it claimed nothing; let it write under sku/42, with the Guard",
-		},
 		"writes under another name": {
 			func(_ *shop, ctx context.Context, h holder) error {
 				return guard.Do(ctx, h.Guard, "sku/43", sell)
 			},
 			"the state changed, and run claimed sku/43: it writes around the fence; let it write under sku/42",
+		},
+	})
+}
+
+func TestRequireFenced_ReportsARunThatNeverWrites(t *testing.T) {
+	requireFencedReports(t, map[string]mistake{
+		"does nothing": {
+			func(*shop, context.Context, holder) error { return nil },
+			"superseded before its claim: run returned nil and never came to that: it claimed nothing; let it write under sku/42, with the Guard",
 		},
 		"writes what state doesn't see under another name": {
 			func(_ *shop, ctx context.Context, h holder) error {
@@ -207,13 +228,24 @@ func TestRequireFenced_SaysWhatIsWrong(t *testing.T) {
 			},
 			"superseded before its transaction began: run returned nil and never came to that: it claimed sku/42; let it write",
 		},
+		"changes nothing that state sees": {
+			func(_ *shop, ctx context.Context, h holder) error {
+				return guard.Do(ctx, h.Guard, sku, func(_ context.Context, tx tx) error { return tx.Set("elsewhere", "1") })
+			},
+			"not superseded: the state didn't change: let state return what run writes, and prepare the data such that it writes something\n\tbefore: {Sold: Ledger:0}",
+		},
+	})
+}
+
+func TestRequireFenced_ReportsARunThatFails(t *testing.T) {
+	requireFencedReports(t, map[string]mistake{
 		"fails by itself before it begins": {
-			func(*shop, context.Context, holder) error { return errShop },
+			func(*shop, context.Context, holder) error { return errSoldOut },
 			"superseded before its claim: run failed before it came to that: it claimed nothing; prepare the data such that it succeeds: out of stock",
 		},
 		"fails by itself in its transaction": {
 			func(_ *shop, ctx context.Context, h holder) error {
-				return guard.Do(ctx, h.Guard, sku, func(context.Context, tx) error { return errShop })
+				return guard.Do(ctx, h.Guard, sku, func(context.Context, tx) error { return errSoldOut })
 			},
 			// its own failure hides the rejection: it can't show that its write is fenced
 			"superseded before the function in its transaction ran: run was rejected and returned an error that is not guard.ErrStaleToken, so its caller can't tell; wrap the error with %w: out of stock",
@@ -224,6 +256,20 @@ func TestRequireFenced_SaysWhatIsWrong(t *testing.T) {
 			},
 			"superseded before the function in its transaction ran: run ended its transaction by SQL of its own, or used it after its end; leave COMMIT and ROLLBACK to guard, and return nil or an error: guard: transaction has ended by SQL",
 		},
+		"fails when it is not superseded": {
+			func(_ *shop, ctx context.Context, h holder) error {
+				if err := guard.Do(ctx, h.Guard, sku, sell); err != nil {
+					return err
+				}
+				return errSoldOut
+			},
+			"not superseded: run has to succeed here, or its rejections show nothing: out of stock",
+		},
+	})
+}
+
+func TestRequireFenced_ReportsAHiddenRejection(t *testing.T) {
+	requireFencedReports(t, map[string]mistake{
 		"swallows the rejection": {
 			func(_ *shop, ctx context.Context, h holder) error {
 				_ = guard.Do(ctx, h.Guard, sku, sell)
@@ -240,30 +286,7 @@ func TestRequireFenced_SaysWhatIsWrong(t *testing.T) {
 			},
 			"run was rejected and returned an error that is not guard.ErrStaleToken, so its caller can't tell; wrap the error with %w: selling: guard: sku/42",
 		},
-		"fails when nobody supersedes it": {
-			func(_ *shop, ctx context.Context, h holder) error {
-				if err := guard.Do(ctx, h.Guard, sku, sell); err != nil {
-					return err
-				}
-				return errShop
-			},
-			"not superseded: run has to succeed here, or its rejections show nothing: out of stock",
-		},
-		"changes nothing that state sees": {
-			func(_ *shop, ctx context.Context, h holder) error {
-				return guard.Do(ctx, h.Guard, sku, func(_ context.Context, tx tx) error { return tx.Set("elsewhere", "1") })
-			},
-			"not superseded: the state didn't change: let state return what run writes, and prepare the data such that it writes something\n\tbefore: {Sold: Ledger:0}",
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := &shop{Store: memory.NewStore()}
-			failure := failureOf(t, s, func(ctx context.Context, h holder) error { return c.run(s, ctx, h) }, s.state)
-			require.Contains(t, failure, c.failure)
-			require.Zero(t, s.Open())
-		})
-	}
+	})
 }
 
 func sellGuarded(ctx context.Context, h holder) error { return guard.Do(ctx, h.Guard, sku, sell) }

@@ -88,16 +88,26 @@ func TestRequireIdempotent_PassesIdempotentFunctions_G4(t *testing.T) {
 	}
 }
 
-func TestRequireIdempotent_SaysWhatIsWrong(t *testing.T) {
+func requireIdempotentReports(t *testing.T, mistakes map[string]mistake) {
 	t.Parallel()
-	errShop := errors.New("out of stock")
-	const pays = "the state changed each of the 5 times that run was called after its answer was lost, so a second call after guard.ErrUnknownOutcome takes effect a second time; give it guard.Once"
-	var done, spent, lost atomic.Bool
+	for name, c := range mistakes {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &shop{Store: memory.NewStore()}
+				failure := repeatFailureOf(t, s, func(ctx context.Context, h holder) error { return c.run(s, ctx, h) })
+				require.Contains(t, failure, "guardtest: sku/42: ")
+				require.Contains(t, failure, c.failure)
+				require.Zero(t, s.Open())
+			})
+		})
+	}
+}
+
+func TestRequireIdempotent_ReportsASecondEffect(t *testing.T) {
+	var done atomic.Bool
 	keys := 0
-	for name, c := range map[string]struct {
-		run     func(s *shop, ctx context.Context, h holder) error
-		failure string
-	}{
+	const pays = "the state changed each of the 5 times that run was called after its answer was lost, so a second call after guard.ErrUnknownOutcome takes effect a second time; give it guard.Once"
+	requireIdempotentReports(t, map[string]mistake{
 		"pays each time": {
 			func(_ *shop, ctx context.Context, h holder) error { return guard.Do(ctx, h.Guard, sku, sell) }, pays,
 		},
@@ -121,7 +131,7 @@ func TestRequireIdempotent_SaysWhatIsWrong(t *testing.T) {
 				return doOnce(ctx, h.Guard, sku, sell, guard.Once(fmt.Sprint(keys), nil))
 			}, pays,
 		},
-		"remembers in memory what it was told": {
+		"remembers the answer in memory": {
 			func(_ *shop, ctx context.Context, h holder) error {
 				if done.Load() {
 					return nil
@@ -142,6 +152,12 @@ func TestRequireIdempotent_SaysWhatIsWrong(t *testing.T) {
 				return guard.Do(ctx, h.Guard, sku, func(_ context.Context, tx tx) error { return tx.Set("order", "sold") })
 			}, pays,
 		},
+	})
+}
+
+func TestRequireIdempotent_ReportsAWrongAnswer(t *testing.T) {
+	var spent, lost atomic.Bool
+	requireIdempotentReports(t, map[string]mistake{
 		"notes it before": {
 			func(_ *shop, ctx context.Context, h holder) error {
 				if spent.Swap(true) {
@@ -158,17 +174,31 @@ func TestRequireIdempotent_SaysWhatIsWrong(t *testing.T) {
 			},
 			"run returned nil though its COMMIT was lost and took no effect; return the error, so that its caller doesn't take the work for done",
 		},
-		"takes its own work for somebody else's": {
+		"takes its own work for another call's": {
 			func(_ *shop, ctx context.Context, h holder) error {
 				return guard.Do(ctx, h.Guard, sku, func(ctx context.Context, tx tx) error {
 					if done, err := tx.Get("order"); err != nil || done != "" {
-						return errors.Join(err, errShop)
+						return errors.Join(err, errSoldOut)
 					}
 					return sellOrder(ctx, tx)
 				})
 			},
 			"run failed when it was called again, although the work was done; return nil where run finds its own work: out of stock",
 		},
+		"fails the second time": {
+			func(_ *shop, ctx context.Context, h holder) error {
+				if lost.Swap(true) {
+					return errSoldOut
+				}
+				return guard.Do(ctx, h.Guard, sku, sell)
+			},
+			"run can't be called again after a call whose COMMIT was lost and took no effect: out of stock",
+		},
+	})
+}
+
+func TestRequireIdempotent_ReportsAWriteAroundTheTransaction(t *testing.T) {
+	requireIdempotentReports(t, map[string]mistake{
 		"writes around the transaction at once": {
 			func(s *shop, ctx context.Context, h holder) error {
 				s.around()
@@ -186,6 +216,11 @@ func TestRequireIdempotent_SaysWhatIsWrong(t *testing.T) {
 			},
 			"the state changed, and not by a COMMIT: some of what run writes isn't part of its transaction",
 		},
+	})
+}
+
+func TestRequireIdempotent_ReportsARunThatNeverCommits(t *testing.T) {
+	requireIdempotentReports(t, map[string]mistake{
 		"does nothing": {
 			func(*shop, context.Context, holder) error { return nil },
 			"run returned nil and sent no COMMIT; let it write with the Guard or the Grants of its Process",
@@ -197,7 +232,7 @@ func TestRequireIdempotent_SaysWhatIsWrong(t *testing.T) {
 			"or state doesn't return what run writes",
 		},
 		"fails by itself": {
-			func(*shop, context.Context, holder) error { return errShop },
+			func(*shop, context.Context, holder) error { return errSoldOut },
 			"run failed before it came to its COMMIT; prepare the data such that it succeeds: out of stock",
 		},
 		"ends its transaction by SQL": {
@@ -206,26 +241,7 @@ func TestRequireIdempotent_SaysWhatIsWrong(t *testing.T) {
 			},
 			"run ended its transaction by SQL of its own, or used it after its end; leave COMMIT and ROLLBACK to guard, and return nil or an error: guard: transaction has ended by SQL",
 		},
-		"fails the second time": {
-			func(_ *shop, ctx context.Context, h holder) error {
-				if lost.Swap(true) {
-					return errShop
-				}
-				return guard.Do(ctx, h.Guard, sku, sell)
-			},
-			"run can't be called again after a call whose COMMIT was lost and took no effect: out of stock",
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := &shop{Store: memory.NewStore()}
-				failure := repeatFailureOf(t, s, func(ctx context.Context, h holder) error { return c.run(s, ctx, h) })
-				require.Contains(t, failure, "guardtest: sku/42: ")
-				require.Contains(t, failure, c.failure)
-				require.Zero(t, s.Open())
-			})
-		})
-	}
+	})
 }
 
 func TestRequireIdempotent_ReportsWhyATrialCouldNotRun(t *testing.T) {
