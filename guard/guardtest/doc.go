@@ -20,8 +20,8 @@
 // tokens rise with the time. It must never have been used with a real lock service,
 // nor be used with one afterwards: their tokens are far apart. For several processes take several Lockers of one
 // [LockService], a Guard on each; [LockService.Lose] takes a resource from its
-// holder in the midst of his work. Two LockServices on one database at the same
-// time are no lock: their grants reject each other.
+// holder in the middle of its work. Two LockServices on one database at the same
+// time are no lock: the fence rejects the grants of the one with lower tokens.
 //
 // Code that takes a fence.Election can be given that of [Locker.Election].
 //

@@ -98,7 +98,7 @@ func (l leadership) Proclaim(ctx context.Context, value string) error {
 		return fmt.Errorf("guardtest: proclaim %s: %w", l.grant.Resource, ctx.Err())
 	}
 	l.value = value
-	s.tell()
+	s.notify()
 	return nil
 }
 

@@ -49,7 +49,7 @@ func New[Tx any](t testing.TB, store storage.Store[Tx]) *guard.Guard[Tx] {
 // the resource that run uses, at another moment: before it is claimed, before its transaction begins,
 // before the function in it runs, and before it commits. Each time run has to
 // return the rejection (guard.ErrStaleToken), and state the same as before. A fifth
-// time nobody supersedes it: run has to succeed, and state to return something else,
+// time its grant is not superseded: run has to succeed, and state to return something else,
 // since it would otherwise not see what run writes. So prepare the data such that run
 // succeeds; it takes effect once for each resource. If run uses guard.Once, and the database is kept from
 // one run of the test to the next, take a fresh key each time the test runs, and one for
@@ -176,7 +176,7 @@ func diff(before, after any, err error) string {
 	return fmt.Sprintf("\n\tbefore: %+v\n\tafter:  %+v\n\trun returned: %v", before, after, err)
 }
 
-// judgeControl is judge for the run that nobody superseded.
+// judgeControl is judge for the run that was not superseded.
 func judgeControl(err error, changed bool, diff string) error {
 	switch {
 	case err != nil:

@@ -24,7 +24,7 @@ type LockService struct {
 	changed   chan struct{} // closed when a leader or its value changes; nil while there is no observer
 }
 
-// lock is one resource: who owns it, and who waits, in order of arrival.
+// lock is one resource: its owner, and the requests that wait, in order of arrival.
 type lock struct {
 	owner   *lease
 	waiting []*request
@@ -102,7 +102,7 @@ func (s *LockService) Contend(resource string) bool {
 	return true
 }
 
-// Holder returns who holds resource; the zero Grant if it is free.
+// Holder returns the grant that has resource; the zero Grant if it is free.
 func (s *LockService) Holder(resource string) fence.Grant {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -227,23 +227,23 @@ func (s *LockService) cancel(resource string, r *request) {
 	}
 }
 
-// pass takes the resource from its owner and grants it to who waits first.
+// pass takes the resource from its owner and grants it to the first request in the queue.
 func (s *LockService) pass(k *lock) {
 	resource := k.owner.grant.Resource
 	k.owner = nil
-	s.tell()
+	s.notify()
 	if len(k.waiting) > 0 {
 		s.grant(resource, k)
 	}
 }
 
-// grant grants a free resource to who waits first.
+// grant grants a free resource to the first request in the queue.
 func (s *LockService) grant(resource string, k *lock) {
 	r := k.waiting[0]
 	k.waiting = k.waiting[1:]
 	k.owner = newLease(r.locker, s.issue(resource, r.locker.label))
 	k.owner.value = r.value
-	s.tell()
+	s.notify()
 	s.grants++
 	r.granted <- k.owner
 	for _, other := range k.waiting {
@@ -254,8 +254,8 @@ func (s *LockService) grant(resource string, k *lock) {
 	}
 }
 
-// tell says to those who observe elections that something changed.
-func (s *LockService) tell() {
+// notify wakes the observers of elections after a change.
+func (s *LockService) notify() {
 	if s.changed != nil {
 		close(s.changed)
 		s.changed = nil

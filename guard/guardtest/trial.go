@@ -124,9 +124,9 @@ func (t *trialTxn[Tx]) Run(ctx context.Context, op storage.Op[Tx]) error {
 	return t.Txn.Run(ctx, op)
 }
 
-// Commit implements storage.Txn. A successor's claim cuts the connection, and the
-// answer may be lost with it. Whoever asks for it hears that nothing was applied;
-// whoever claims again hears why, and so does run.
+// Commit implements storage.Txn. A successor's claim cuts the connection, and the answer may
+// be lost with it. Commit then resolves the outcome, and if nothing was applied claims again,
+// which returns the rejection for run.
 func (t *trialTxn[Tx]) Commit(ctx context.Context, ops []storage.OpRecord) ([]storage.Claim, error) {
 	if err := t.trial.at(ctx, beforeSeal, t.grants...); err != nil {
 		t.Rollback(ctx)
@@ -201,8 +201,8 @@ func overtake[Tx any](ctx context.Context, s *LockService, store storage.Store[T
 	return err
 }
 
-// grantAway issues a grant past the lock: whoever holds resource keeps it, and
-// doesn't see that he is superseded.
+// grantAway issues a grant past the lock: the holder of resource keeps it, and doesn't see
+// that it is superseded.
 func (s *LockService) grantAway(resource, label string) fence.Grant {
 	s.mu.Lock()
 	defer s.mu.Unlock()

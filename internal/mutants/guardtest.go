@@ -14,6 +14,6 @@ var guardtestMutants = []Mutant{
 		`silent := c.lost && !c.asked`, `silent := false && !c.asked`,
 		Test{"guard/guardtest", "TestRequireIdempotent_ReportsASecondEffect/remembers_the_answer_in_memory"}),
 	change("requirefenced-shuts-a-real-service-out", "N25 L1", gt+"trial.go",
-		`if refusal.Reason == storage.ReasonTokenJump {`, `if false {`,
+		`if rejection.Reason == storage.ReasonTokenJump {`, `if false {`,
 		Test{"storage/postgres", "TestRequireFenced_LeavesTheDatabaseOfALockServiceAlone"}),
 }
