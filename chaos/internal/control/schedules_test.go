@@ -14,7 +14,7 @@ import (
 type schedule struct {
 	ttl    time.Duration // of A's lock
 	before func(*world)  // before A acquires
-	inject func(*world)  // while A stands still: B gets the lock sooner or later
+	inject func(*world)  // while A is paused: B gets the lock sooner or later
 	revert func(*world)  // when B has got it
 }
 
