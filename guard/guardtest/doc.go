@@ -1,6 +1,7 @@
 // Package guardtest holds the contract that every storage.Store passes, and for tests
 // of code that uses package guard a lock service in memory, and checks that the code
-// is fenced and may be called again. It imports the standard library, fence and guard only.
+// is fenced and may be called again. It imports the standard library, fence, guard, storage and
+// storage/memory only.
 //
 // # Testing your own code
 //
@@ -8,6 +9,8 @@
 // lock service. With package storage/memory there is no database either:
 //
 //	g, err := guard.New(guardtest.NewLocker(), memory.NewStore(), nil)
+//
+// Code that is tested with a mock of its transaction takes [StoreOf].
 //
 // Code that works with pgx takes a test database that was migrated, and
 // storage/postgres as the store:

@@ -38,7 +38,7 @@ func TestImports_CoreNeedsTheStandardLibraryOnly(t *testing.T) {
 		"fence":           {"fence"},
 		"storage":         {"fence", "storage"},
 		"guard":           {"fence", "guard", "storage", "internal/callback"},
-		"guard/guardtest": {"fence", "guard", "guard/guardtest", "storage", "internal/callback"},
+		"guard/guardtest": {"fence", "guard", "guard/guardtest", "storage", "storage/memory", "internal/callback"},
 		"guardhttp":       {"fence", "guard", "guardhttp", "storage", "internal/callback", "internal/transport"},
 		"storage/memory":  {"fence", "storage", "storage/memory"},
 	} {
