@@ -111,7 +111,7 @@ func (c Config) validate() error {
 func (g *Guard) Election(name string) (*etcd.Election, error) { return g.Locker.Election(name) }
 
 // Migrate brings the tables of Fencekit up to date; nothing else does. Without it calls
-// fail with postgres.ErrNotMigrated. Concurrent calls wait for each other. The pool's
+// fail with postgres.ErrNotReady. Concurrent calls wait for each other. The pool's
 // role has to own the schema or may create it, unless there is nothing to do. To
 // migrate under another role, or to grant rights: fencectl migrate up.
 func (g *Guard) Migrate(ctx context.Context) error {

@@ -18,6 +18,7 @@ import (
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -62,7 +63,7 @@ func TestMigrate_NothingElseDoesAndWithoutItCallsSayWhatToDo(t *testing.T) {
 		pool := emptyPool(t)
 		g, _ := newGuard(t, etcdserver.Client(t), pool, fencekit.Config{Store: postgres.Config{Schema: schema}})
 		for _, err := range []error{g.Check(t.Context()), guard.Do(t.Context(), g, "a", nothing)} {
-			require.ErrorIs(t, err, postgres.ErrNotMigrated)
+			requireNotReady(t, err, postgres.NotMigrated)
 			require.ErrorContains(t, err, "Migrate")
 			require.ErrorContains(t, err, "fencectl migrate up")
 		}
@@ -83,7 +84,7 @@ func TestCheck_SaysWhatIsWrongWithBothServers(t *testing.T) {
 	g, _ := newGuard(t, awayClient(t), pool, fencekit.Config{Lock: etcd.Config{RequestTimeout: time.Second}})
 	err := g.Check(t.Context())
 	require.ErrorIs(t, err, fence.ErrUnavailable)
-	require.ErrorIs(t, err, postgres.ErrUnavailable)
+	require.ErrorIs(t, err, storage.ErrStoreUnavailable)
 }
 
 // Check is a readiness probe: what has been well once is asked again.
@@ -98,7 +99,7 @@ func TestCheck_FailsWhenAServerIsNotAsItWas(t *testing.T) {
 	require.NoError(t, err)
 	err = g.Check(t.Context())
 	require.ErrorIs(t, err, fence.ErrUnavailable)
-	require.ErrorIs(t, err, postgres.ErrNotMigrated)
+	requireNotReady(t, err, postgres.NotMigrated)
 }
 
 // What a leader writes is rejected once a later one has begun (G3), by the Guard of
@@ -125,4 +126,13 @@ func TestElection_ALaterLeaderFencesTheEarlierOut_G3(t *testing.T) {
 	require.ErrorIs(t, guard.Do(t.Context(), a.UnderGrant(old.Grant()), "jobs", nothing), guard.ErrStaleToken)
 	_, err = a.Election("")
 	require.ErrorIs(t, err, guard.ErrInvalid)
+}
+
+// requireNotReady requires that err says that the database is not ready for a reason.
+func requireNotReady(t testing.TB, err error, want postgres.NotReadyReason) {
+	t.Helper()
+	notReady := new(postgres.NotReadyError)
+	require.ErrorAs(t, err, &notReady)
+	require.Equal(t, want, notReady.Reason)
+	require.ErrorIs(t, err, postgres.ErrNotReady)
 }

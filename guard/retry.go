@@ -128,8 +128,10 @@ func SafeToRetry(err error) bool {
 		return errors.Is(err, ErrStaleToken) || errors.Is(err, ErrOvertaken) || failedOver(err)
 	case errors.As(err, &away):
 		return away.Reason == fence.Unreachable || away.Reason == fence.QueueLost || temporary(away.Err)
-	case errors.Is(err, fence.ErrLeaseLost), errors.Is(err, ErrStoreUnavailable):
+	case errors.Is(err, fence.ErrLeaseLost):
 		return true
+	case errors.Is(err, ErrStoreUnavailable):
+		return !errors.As(err, &says) || says.Retryable() // such as a wrong password
 	}
 	return errors.As(err, &says) && says.Retryable()
 }

@@ -370,7 +370,8 @@ func TestSafeToRetry_SaysWhenCallingAgainIsRight(t *testing.T) {
 		"closed":                     {guard.ErrClosed, false},
 		"invalid":                    {guard.ErrInvalid, false},
 		"out of time":                {context.DeadlineExceeded, false},
-		"database away":              {guard.ErrStoreUnavailable, true},
+		"database away":              {fmt.Errorf("around: %w", guard.ErrStoreUnavailable), true},
+		"database denies the login":  {fmt.Errorf("%w: %w", guard.ErrStoreUnavailable, retryable(false)), false},
 	} {
 		require.Equal(t, c.want, guard.SafeToRetry(c.err), name)
 	}

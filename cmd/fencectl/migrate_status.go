@@ -75,7 +75,7 @@ func migrateStatus(cmd *cobra.Command, d *databaseFlags, out *cli.Output) error 
 		return err
 	}
 	if missing > 0 {
-		return cli.NotReady(fmt.Errorf("%w: schema %s lacks %s; run \"%s\"", postgres.ErrNotMigrated, d.schema, plural(missing), upCommand(d.schema)))
+		return cli.NotReady(fmt.Errorf("%w: schema %s lacks %s; run \"%s\"", &postgres.NotReadyError{Reason: postgres.NotMigrated}, d.schema, plural(missing), upCommand(d.schema)))
 	}
 	return nil
 }

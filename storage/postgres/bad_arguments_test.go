@@ -117,14 +117,14 @@ func TestCheck_OnAnEmptyDatabase(t *testing.T) {
 	pool := openPool(t, pgserver.Database(t))
 	store := newStore(t, pool, nil)
 	err := store.Check(t.Context())
-	require.ErrorIs(t, err, postgres.ErrNotMigrated)
+	requireNotReady(t, err, postgres.NotMigrated)
 	require.ErrorContains(t, err, `fencectl migrate up --schema fence`)
 	_, err = postgres.Migrate(t.Context(), pool, "")
 	require.NoError(t, err)
 	require.NoError(t, store.Check(t.Context()), "a failure is not remembered")
 	_, err = pool.Exec(t.Context(), "drop schema fence cascade")
 	require.NoError(t, err)
-	require.ErrorIs(t, store.Check(t.Context()), postgres.ErrNotMigrated, "nor is a success")
+	requireNotReady(t, store.Check(t.Context()), postgres.NotMigrated, "nor is a success")
 }
 
 // While the server is away calls fail; when it is back they work again.

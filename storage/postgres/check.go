@@ -12,20 +12,6 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
-// Sentinels for a database that can't be used as it is. The errors that wrap
-// them say what to do.
-var (
-	// ErrNotMigrated: the schema is missing or older than this code needs.
-	ErrNotMigrated = errors.New("postgres: schema is not up to date")
-	// ErrUnsupported: the server's version or settings are not supported.
-	ErrUnsupported = wire.ErrUnsupported
-	// ErrMissingRights: the role lacks rights that a Store needs.
-	ErrMissingRights = errors.New("postgres: rights are missing")
-	// ErrUnavailable: no connection could be made, or a pooler in between has none to the
-	// server. No guarded transaction was begun.
-	ErrUnavailable = wire.ErrUnavailable
-)
-
 // minVersion is the oldest server that the functions work on
 // (server_version_num).
 const minVersion = 140000
@@ -62,10 +48,10 @@ func readServer(ctx context.Context, pool *pgxpool.Pool) (serverFacts, error) {
 
 func (f serverFacts) check() error {
 	if f.version < minVersion {
-		return fmt.Errorf("%w: it is PostgreSQL %s, and 14 is the oldest that works", ErrUnsupported, f.versionText)
+		return fmt.Errorf("%w: it is PostgreSQL %s, and 14 is the oldest that works", notReady(Unsupported), f.versionText)
 	}
 	if f.recovery {
-		return fmt.Errorf("%w: it is a standby (in recovery); connect to the primary, as with target_session_attrs=read-write", ErrUnsupported)
+		return fmt.Errorf("%w: it is a standby (in recovery); connect to the primary, as with target_session_attrs=read-write", notReady(Unsupported))
 	}
 	return nil
 }
@@ -73,7 +59,7 @@ func (f serverFacts) check() error {
 func (f serverFacts) checkPrepared(allow bool) error {
 	if f.prepared > 0 && !allow {
 		return fmt.Errorf("%w: max_prepared_transactions is %d: a prepared transaction would escape the fence's eviction; set it to 0, or set Config.AllowPreparedTransactions if no guarded code uses PREPARE TRANSACTION",
-			ErrUnsupported, f.prepared)
+			notReady(Unsupported), f.prepared)
 	}
 	return nil
 }
@@ -122,7 +108,7 @@ func (s *Store) checkSchema(ctx context.Context) error {
 	}
 	if version < latestVersion() {
 		return fmt.Errorf("%w: schema %s is at version %d, %d is needed: run \"fencectl migrate up --schema %s\" or call postgres.Migrate",
-			ErrNotMigrated, s.cfg.Schema, version, latestVersion(), s.cfg.Schema)
+			notReady(NotMigrated), s.cfg.Schema, version, latestVersion(), s.cfg.Schema)
 	}
 	return nil
 }
@@ -153,7 +139,7 @@ func (s *Store) checkRights(ctx context.Context) error {
 
 func (s *Store) missingRights(what string) error {
 	return fmt.Errorf("%w: %s; as the schema's owner run \"fencectl migrate up --schema %s --app-role ROLE\" or call postgres.GrantRoles, for this role or one that it is a member of",
-		ErrMissingRights, what, s.cfg.Schema)
+		notReady(MissingRights), what, s.cfg.Schema)
 }
 
 // checkLogged rejects tables that a crash would empty, and the fence with them.
@@ -167,7 +153,7 @@ func (s *Store) checkLogged(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("postgres: can't read the tables of schema %s: %w", s.cfg.Schema, wire.NameCached(err))
 	case unlogged != nil:
-		return fmt.Errorf("%w: a crash would empty %s; as the owner run \"alter table ... set logged\" for each", ErrUnsupported, *unlogged)
+		return fmt.Errorf("%w: a crash would empty %s; as the owner run \"alter table ... set logged\" for each", notReady(Unsupported), *unlogged)
 	}
 	return nil
 }

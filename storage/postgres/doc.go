@@ -31,7 +31,7 @@
 // An operation gets a pgx.Tx that differs from pgx's own where that would let the
 // operation, or a goroutine that it left behind, use the connection without the guard:
 //
-//   - Commit, Rollback and a pgx.Batch with BeginTx fail with ErrManagedTx. Begin
+//   - Commit, Rollback and a pgx.Batch with BeginTx fail with guard.ErrInvalid. Begin
 //     makes a savepoint.
 //   - Conn returns nil, that of Rows too, and a pgx.QueryRewriter is given nil.
 //     pgx.NamedArgs and its kin don't need it.

@@ -236,3 +236,12 @@ func requireRejected(t testing.TB, err error, want storage.Reason, msgAndArgs ..
 	require.Equal(t, want, rejected.Reason, msgAndArgs...)
 	return rejected
 }
+
+// requireNotReady requires that err says that the database is not ready for a reason.
+func requireNotReady(t testing.TB, err error, want postgres.NotReadyReason, msgAndArgs ...any) {
+	t.Helper()
+	notReady := new(postgres.NotReadyError)
+	require.ErrorAs(t, err, &notReady, msgAndArgs...)
+	require.Equal(t, want, notReady.Reason, msgAndArgs...)
+	require.ErrorIs(t, err, postgres.ErrNotReady, msgAndArgs...)
+}

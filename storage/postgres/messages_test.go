@@ -36,7 +36,7 @@ func TestCheck_NamesMissingRights_L1(t *testing.T) {
 	}
 	for _, g := range grants {
 		err := newStore(t, pool, nil).Check(t.Context())
-		require.ErrorIs(t, err, postgres.ErrMissingRights)
+		requireNotReady(t, err, postgres.MissingRights)
 		require.ErrorContains(t, err, g.lacking)
 		require.ErrorContains(t, err, "fencectl migrate up --schema fence --app-role ROLE")
 		if g.sql == "" {
@@ -88,7 +88,7 @@ func TestStore_SaysOnOneLineThatTheDatabaseIsAway(t *testing.T) {
 	t.Parallel()
 	store := newStore(t, openPool(t, "postgres://127.0.0.1:1/x"), nil)
 	_, err := store.Claim(t.Context(), grant(5, "a"))
-	require.ErrorIs(t, err, postgres.ErrUnavailable)
+	require.ErrorIs(t, err, storage.ErrStoreUnavailable)
 	require.NotContains(t, err.Error(), "\n")
 	require.ErrorContains(t, err, "connection refused")
 }

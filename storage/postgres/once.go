@@ -85,12 +85,6 @@ func (t *txn) keepSQL(sql *strings.Builder, c storage.Claim) {
 	}
 }
 
-// ErrClockJumped: since the last call of Store.ForgetOnce the server's clock went back, or
-// forward by more than a quarter of the retention, so the age of operations is unknown.
-// Nothing is lost: operations are kept for longer. If each call returns it, calls are too
-// far apart.
-var ErrClockJumped = errors.New("postgres: the server's clock jumped")
-
 // forgetAtATime is how many operations one transaction of ForgetOnce removes.
 const forgetAtATime = 1000
 
@@ -107,7 +101,7 @@ const forgetAtATime = 1000
 // again, so ForgetOnce doesn't rely on one reading of a clock that may be wrong. It removes
 // nothing until its calls have, for the whole retention, each come within a quarter of the
 // retention after the one before, by the server's clock. A call that finds a larger step,
-// or a step back, starts that period anew and fails with ErrClockJumped. A smaller step of
+// or a step back, starts that period anew and fails with ErrNotReady, reason ClockJumped. A smaller step of
 // the clock goes unnoticed, and shortens or lengthens the retention by as much.
 func (s *Store) ForgetOnce(ctx context.Context) (int64, error) {
 	for total := int64(0); ; {
@@ -130,7 +124,7 @@ func (s *Store) forgetSome(ctx context.Context) (n int64, err error) {
 	count, jumpedFrom, _ := strings.Cut(answer.First(), " ")
 	if jumpedFrom != "" {
 		return 0, fmt.Errorf("%w: at the last call of ForgetOnce it showed %s, which is more than a quarter of once_retention ago, or yet to come; "+
-			"nothing is removed before it has gone steadily for the whole of once_retention; call ForgetOnce at least once a day", ErrClockJumped, jumpedFrom)
+			"nothing is removed before it has gone steadily for the whole of once_retention; call ForgetOnce at least once a day", notReady(ClockJumped), jumpedFrom)
 	}
 	return strconv.ParseInt(count, 10, 64)
 }

@@ -114,7 +114,7 @@ func TestPooler_OwnErrorForALostServerIsInDoubt_HB18_G4(t *testing.T) {
 	require.ErrorAs(t, err, &doubt)
 
 	_, err = p.store.Claim(t.Context(), grant(6, "b"))
-	require.ErrorIs(t, err, postgres.ErrUnavailable)
+	require.ErrorIs(t, err, storage.ErrStoreUnavailable)
 	require.NoError(t, p.server.Restart(t.Context()))
 	var applied bool
 	require.Eventually(t, func() bool { // the pooler has to find it again

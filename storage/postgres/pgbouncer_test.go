@@ -201,7 +201,7 @@ func TestPooler_WithoutAConnectionFailsInTime_HB18(t *testing.T) {
 			return err
 		}(),
 	} {
-		require.ErrorIs(t, err, postgres.ErrUnavailable, what)
+		require.ErrorIs(t, err, storage.ErrStoreUnavailable, what)
 		require.ErrorContains(t, err, "query_wait_timeout", what)
 	}
 	paused.Rollback(t.Context())
@@ -226,7 +226,7 @@ func TestPooler_CachedStatementsAreNamed_HB17_HB18(t *testing.T) {
 	cached := func(cfg *pgxpool.Config) { cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement }
 	named := func(err error) {
 		t.Helper()
-		require.ErrorIs(t, err, postgres.ErrUnsupported)
+		requireNotReady(t, err, postgres.Unsupported)
 		require.ErrorContains(t, err, "default_query_exec_mode=exec")
 	}
 	require.NoError(t, newStore(t, openPooled(t, pooler, dsn, cached), nil).Check(t.Context()))

@@ -302,7 +302,7 @@ func TestClaim_AnsweredByAPoolerIsNoRejection_G1_G5(t *testing.T) {
 			_, err := store.Claim(t.Context(), grant(5, "a"))
 			if err != nil {
 				require.NotErrorAs(t, err, new(*storage.RejectedError))
-				require.ErrorIs(t, err, postgres.ErrUnavailable)
+				require.ErrorIs(t, err, storage.ErrStoreUnavailable)
 			}
 			write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
 			rejections, err := direct.Rejections(t.Context(), resource, 10)

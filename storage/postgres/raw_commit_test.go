@@ -164,7 +164,7 @@ func TestPrepareTransaction_IsRejectedAndNeverSuccess_N16(t *testing.T) {
 	_, dsn := startServer(t, map[string]string{"max_prepared_transactions": "4"})
 	pool := openPool(t, dsn)
 	_, err := newStore(t, pool, nil).Claim(t.Context(), grant(5, "a"))
-	require.ErrorIs(t, err, postgres.ErrUnsupported)
+	requireNotReady(t, err, postgres.Unsupported)
 	require.ErrorContains(t, err, "AllowPreparedTransactions")
 
 	store := newStore(t, pool, &postgres.Config{AllowPreparedTransactions: true})

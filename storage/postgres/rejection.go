@@ -100,15 +100,10 @@ func nameTrick(err error, state string) error {
 	case sqlstate.ReadOnly:
 		return fmt.Errorf("%w (either the operation has made its transaction read only, where the seal can't write, or a deferred trigger has deferred others again, which write behind the seal)", err)
 	case sqlstate.NoRights:
-		return fmt.Errorf("%w at the seal: %w (an operation must keep the role that it began with: no SET ROLE, RESET ROLE or SET SESSION AUTHORIZATION)", ErrMissingRights, err)
+		return fmt.Errorf("%w at the seal: %w (an operation must keep the role that it began with: no SET ROLE, RESET ROLE or SET SESSION AUTHORIZATION)", notReady(MissingRights), err)
 	}
 	return err
 }
-
-// ErrFenceBehind: a fence is behind its history, because only a part of the schema's tables
-// was restored: its next position is taken already. The message contains the statement that
-// the owner of the schema runs.
-var ErrFenceBehind = errors.New("postgres: fence is behind its history")
 
 // nameBehind names the error of a move that found its position taken.
 func (s *Store) nameBehind(err error) error {
@@ -117,7 +112,7 @@ func (s *Store) nameBehind(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w: its table was restored without the history, or changed by hand; the owner of the schema runs: select %s.repair(): %w",
-		ErrFenceBehind, schemaIdentifier(s.cfg.Schema), err)
+		notReady(FenceBehind), schemaIdentifier(s.cfg.Schema), err)
 }
 
 // nameLimit adds the setting of Fencekit that caused an error of the server: without it an

@@ -26,12 +26,12 @@ func TestFence_BehindItsHistoryIsNamedAndRepaired_N26(t *testing.T) {
 		claim_seq = o.claim_seq, claimed_at = o.claimed_at, hash = o.hash from (select ($1::text::fence.resource).*) o where f.id = o.id`, row)
 
 	_, err := store.Claim(t.Context(), grant(7, "c"))
-	require.ErrorIs(t, err, postgres.ErrFenceBehind)
+	requireNotReady(t, err, postgres.FenceBehind)
 	require.ErrorContains(t, err, `the owner of the schema runs: select "fence".repair()`)
 	_, err = attempt(t.Context(), store, set("x", 3), old)
-	require.ErrorIs(t, err, postgres.ErrFenceBehind)
+	requireNotReady(t, err, postgres.FenceBehind)
 	_, err = store.Resolve(t.Context(), doubt)
-	require.ErrorIs(t, err, postgres.ErrFenceBehind)
+	requireNotReady(t, err, postgres.FenceBehind)
 	holds(t, pool, "x", 2)
 
 	require.Equal(t, []string{resource}, column(t, pool, `select "fence".repair()`))
@@ -53,5 +53,5 @@ func TestRun_UsersOwnUniqueIndexIsNotNamed(t *testing.T) {
 	c := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
 	_, err := attempt(t.Context(), store, statement("insert into item values ('x', 1)"), c)
 	require.ErrorContains(t, err, "23505")
-	require.NotErrorIs(t, err, postgres.ErrFenceBehind)
+	require.NotErrorIs(t, err, postgres.ErrNotReady)
 }

@@ -74,7 +74,7 @@ func GrantRoles(ctx context.Context, pool *pgxpool.Pool, schema string, roles Ro
 	case sqlstate.Of(err) == sqlstate.BadRole:
 		return fmt.Errorf("%w: postgres: granting roles: %w", fence.ErrInvalid, err)
 	case sqlstate.Of(err) == sqlstate.NoCreateRole:
-		return fmt.Errorf("%w: postgres: granting roles: %w", ErrMissingRights, err)
+		return fmt.Errorf("%w: postgres: granting roles: %w", notReady(MissingRights), err)
 	}
 	return fmt.Errorf("postgres: granting roles: %w", err)
 }

@@ -136,7 +136,7 @@ func TestRoles_ReaderReadsHistoryOnly_HC2(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, rejections, 1)
 	_, err = reader.Claim(t.Context(), grant(7, "c"))
-	require.ErrorIs(t, err, postgres.ErrMissingRights)
+	requireNotReady(t, err, postgres.MissingRights)
 	for _, sql := range []string{
 		"select fence.claim('r', 1, 1, 'a', 1)", "select fence.begin_check(1, 1, 1, 1, 1, 1, 1, 1, 1)", "call fence.seal(1, 1, 1, '', 1, 1, 1, '')",
 		"select fence.record_rejection('r', '', '', 1, 1, '', 1, 1, '', null)", "select fence.evict('r', 1, 1, 1)", "select fence.forget(1)",
@@ -208,7 +208,7 @@ func TestRoles_ResetRoleFailsClosed_N24(t *testing.T) {
 			_, err := tx.Exec(ctx, sql)
 			return err
 		}), c)
-		require.ErrorIs(t, err, postgres.ErrMissingRights, sql)
+		requireNotReady(t, err, postgres.MissingRights, sql)
 		holds(t, r.admin, "x", 0)
 	}
 	write(t, store, c, set("x", 1))
@@ -283,7 +283,7 @@ func TestCheck_RejectsUnloggedTables_HB15(t *testing.T) {
 	require.NoError(t, newStore(t, pool, nil).Check(t.Context()))
 	mustExec(t, pool, "alter table fence.resource set unlogged")
 	err := newStore(t, pool, nil).Check(t.Context())
-	require.ErrorIs(t, err, postgres.ErrUnsupported)
+	requireNotReady(t, err, postgres.Unsupported)
 	require.ErrorContains(t, err, "fence.resource")
 	require.ErrorContains(t, err, "set logged")
 	mustExec(t, pool, "alter table fence.resource set logged")
@@ -302,7 +302,7 @@ func TestGrantRoles_SaysWhatToDoWithoutCreateRole_HC2(t *testing.T) {
 	require.NoError(t, err)
 	grantRoles := func() error { return postgres.GrantRoles(t.Context(), pool, "", postgres.Roles{App: app}) }
 	err = grantRoles()
-	require.ErrorIs(t, err, postgres.ErrMissingRights)
+	requireNotReady(t, err, postgres.MissingRights)
 	require.ErrorContains(t, err, "role "+owner+" may not make role "+app+": give it CREATEROLE, or make the role first: create role "+app)
 	mustExec(t, admin, "create role "+app)
 	t.Cleanup(func() { dropRole(admin, app) })

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -28,8 +29,8 @@ func guarded(t *testing.T, op storage.Func[pgx.Tx]) (*pgxpool.Pool, error) {
 func TestTx_CannotBeEndedByItsMethods(t *testing.T) {
 	t.Parallel()
 	pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
-		require.ErrorIs(t, tx.Commit(ctx), postgres.ErrManagedTx)
-		require.ErrorIs(t, tx.Rollback(ctx), postgres.ErrManagedTx)
+		require.ErrorIs(t, tx.Commit(ctx), fence.ErrInvalid)
+		require.ErrorIs(t, tx.Rollback(ctx), fence.ErrInvalid)
 		return set("x", 1)(ctx, tx)
 	})
 	require.NoError(t, err)
@@ -115,7 +116,7 @@ func TestTx_RejectsBeginInABatch(t *testing.T) {
 		require.ErrorIs(t, results.Tx().Commit(ctx), pgx.ErrTxClosed)
 		return results.Close()
 	})
-	require.ErrorIs(t, err, postgres.ErrManagedTx)
+	require.ErrorIs(t, err, fence.ErrInvalid)
 }
 
 // The error of an operation is returned unchanged.

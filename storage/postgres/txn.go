@@ -18,11 +18,6 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
-// ErrManagedTx is returned by Commit and Rollback of the transaction that an
-// operation is given: it commits when the operation returns nil, after its seal,
-// and rolls back when it returns an error.
-var ErrManagedTx = operation.ErrManaged
-
 // txn is a guarded transaction on a connection of its own.
 type txn struct {
 	store  *Store

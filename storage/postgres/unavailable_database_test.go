@@ -9,9 +9,11 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/pgproxy"
 	"github.com/fencekit/fencekit/internal/testenv/pgbouncer"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -30,19 +32,21 @@ func TestCheck_SaysWhyNoConnectionWasMade(t *testing.T) {
 	for name, c := range map[string]struct {
 		pool         *pgxpool.Pool
 		says, remedy string
+		retry        bool
 	}{
-		"password": {locked, "password authentication failed", "check user and password in the DSN"},
-		"role":     {openPool(t, dsn, as("nosuchrole")), `role "nosuchrole" does not exist`, "check user and password in the DSN"},
-		"database": {openPool(t, strings.Replace(dsn, "/app", "/nosuchdb", 1)), `database "nosuchdb" does not exist`, "check the database in the DSN, or create it"},
-		"host":     {openPool(t, "postgres://nosuchhost.invalid/x"), "lookup nosuchhost.invalid", "check the host in the DSN"},
-		"TLS":      {openPool(t, strings.Replace(dsn, "sslmode=disable", "sslmode=require", 1)), "server refused TLS connection", "the server has no TLS: turn it on there, or set sslmode in the DSN"},
-		"port":     {openPool(t, "postgres://127.0.0.1:1/x"), "connection refused", "check host and port in the DSN"},
+		"password": {locked, "password authentication failed", "check user and password in the DSN", false},
+		"role":     {openPool(t, dsn, as("nosuchrole")), `role "nosuchrole" does not exist`, "check user and password in the DSN", false},
+		"database": {openPool(t, strings.Replace(dsn, "/app", "/nosuchdb", 1)), `database "nosuchdb" does not exist`, "check the database in the DSN, or create it", false},
+		"host":     {openPool(t, "postgres://nosuchhost.invalid/x"), "lookup nosuchhost.invalid", "check the host in the DSN", true},
+		"TLS":      {openPool(t, strings.Replace(dsn, "sslmode=disable", "sslmode=require", 1)), "server refused TLS connection", "the server has no TLS: turn it on there, or set sslmode in the DSN", false},
+		"port":     {openPool(t, "postgres://127.0.0.1:1/x"), "connection refused", "check host and port in the DSN", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			store := newStore(t, c.pool, nil)
 			_, claimErr := store.Claim(t.Context(), grant(5, "a"))
 			for _, err := range []error{check(c.pool), claimErr} {
-				require.ErrorIs(t, err, postgres.ErrUnavailable)
+				require.ErrorIs(t, err, storage.ErrStoreUnavailable)
+				require.Equal(t, c.retry, guard.SafeToRetry(err))
 				require.NotContains(t, err.Error(), "\n")
 				require.Equal(t, 1, strings.Count(err.Error(), c.says), err.Error())
 				require.ErrorContains(t, err, "("+c.remedy)
@@ -93,8 +97,8 @@ func TestPooler_InStatementModeIsNamed(t *testing.T) {
 	_, claimErr := store.Claim(t.Context(), grant(5, "a"))
 	_, beginErr := store.Begin(t.Context(), claim(t, newStore(t, openPool(t, dsn), nil), grant(5, "a")))
 	for what, err := range map[string]error{"check": store.Check(t.Context()), "claim": claimErr, "begin": beginErr} {
-		require.ErrorIs(t, err, postgres.ErrUnsupported, what)
-		require.NotErrorIs(t, err, postgres.ErrUnavailable, what)
+		requireNotReady(t, err, postgres.Unsupported, what)
+		require.NotErrorIs(t, err, storage.ErrStoreUnavailable, what)
 		require.ErrorContains(t, err, "set pool_mode to transaction or session", what)
 	}
 }

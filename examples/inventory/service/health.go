@@ -80,7 +80,8 @@ var errNoTables = errors.New("inventory: tables are missing")
 
 func (a *api) askPostgres(ctx context.Context) error {
 	if err := a.store.Check(ctx); err != nil {
-		if errors.Is(err, postgres.ErrNotMigrated) {
+		var notReady *postgres.NotReadyError
+		if errors.As(err, &notReady) && notReady.Reason == postgres.NotMigrated {
 			err = fmt.Errorf("%w: %w", errNoTables, err)
 		}
 		return err

@@ -9,11 +9,13 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/fencekit/fencekit/fence"
 )
 
-// ErrManaged is returned by Commit and Rollback of an operation's transaction: it commits,
+// errManaged is returned by Commit and Rollback of an operation's transaction: it commits,
 // after its seal, when the operation returns nil, and rolls back when it returns an error.
-var ErrManaged = errors.New("postgres: the guard commits or rolls back this transaction, not the operation")
+var errManaged = fmt.Errorf("%w: the guard commits or rolls back this transaction, not the operation", fence.ErrInvalid)
 
 // errLargeObjects is the error of LargeObjects.
 var errLargeObjects = fmt.Errorf(`postgres: LargeObjects is not available in a guarded transaction; call the server's functions, as in tx.QueryRow(ctx, "select lo_from_bytea(0, $1)", data): %w`, errors.ErrUnsupported)
@@ -35,11 +37,11 @@ func (t *tx) enter() error {
 	return t.session.enter()
 }
 
-// Commit is rejected with ErrManaged.
-func (t *tx) Commit(context.Context) error { return ErrManaged }
+// Commit is rejected with errManaged.
+func (t *tx) Commit(context.Context) error { return errManaged }
 
-// Rollback is rejected with ErrManaged.
-func (t *tx) Rollback(context.Context) error { return ErrManaged }
+// Rollback is rejected with errManaged.
+func (t *tx) Rollback(context.Context) error { return errManaged }
 
 // Conn returns nil: the connection's own methods would bypass the guard.
 func (t *tx) Conn() *pgx.Conn { return nil }
@@ -96,7 +98,7 @@ func (t *tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []strin
 
 func (t *tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	if pgx.FailedBatchResults(b, nil).Tx() != nil {
-		return pgx.FailedBatchResults(b, fmt.Errorf("%w: Batch.BeginTx is not for use inside it", ErrManaged))
+		return pgx.FailedBatchResults(b, fmt.Errorf("%w: Batch.BeginTx is not for use inside it", errManaged))
 	}
 	if err := t.enter(); err != nil {
 		return pgx.FailedBatchResults(b, err)

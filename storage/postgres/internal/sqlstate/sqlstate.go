@@ -35,6 +35,9 @@ const (
 	ReadOnly        = "25006"
 	Unsupported     = "0A000"
 	Unique          = "23505"
+	BadPassword     = "28P01"
+	BadLogin        = "28000"
+	NoDatabase      = "3D000"
 	NoStatement     = "26000"
 	StatementExists = "42P05"
 )

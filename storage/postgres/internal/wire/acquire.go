@@ -7,6 +7,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/fencekit/fencekit/storage"
 )
 
 // Acquire takes a connection from the pool.
@@ -17,7 +19,7 @@ func Acquire(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
 	conn, err := pool.Acquire(ctx)
 	switch {
 	case errors.As(err, new(*pgconn.ConnectError)):
-		return nil, &unavailableError{err}
+		return nil, unavailable(err)
 	case errors.Is(err, context.DeadlineExceeded):
 		return nil, &noConnectionError{why: awaited(pool.Stat()), err: err}
 	case err != nil:
@@ -49,7 +51,7 @@ func (e *noConnectionError) Unwrap() error { return e.err }
 // FailedAt adds the failed step to err, unless err says that there was no connection: guard
 // names the step too.
 func FailedAt(step string, err error) error {
-	if errors.Is(err, ErrUnavailable) || errors.As(err, new(*noConnectionError)) {
+	if errors.Is(err, storage.ErrStoreUnavailable) || errors.As(err, new(*noConnectionError)) {
 		return err
 	}
 	return fmt.Errorf("postgres: %s: %w", step, err)

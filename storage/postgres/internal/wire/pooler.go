@@ -14,7 +14,7 @@ import (
 // a file and line of the server's source.
 func FromServer(err *pgconn.PgError) bool { return err.Routine != "" }
 
-// Reached turns an error of a pooler in between into ErrUnavailable, and returns the
+// Reached turns an error of a pooler in between into storage.ErrStoreUnavailable, and returns the
 // server's errors unchanged.
 func Reached(err error) error {
 	var pgErr *pgconn.PgError
@@ -22,9 +22,9 @@ func Reached(err error) error {
 	case !errors.As(err, &pgErr) || FromServer(pgErr):
 		return err
 	case strings.Contains(pgErr.Message, "statement pooling"):
-		return fmt.Errorf("%w: a pooler in statement mode has no transactions; set pool_mode to transaction or session: %w", ErrUnsupported, err)
+		return fmt.Errorf("%w: a pooler in statement mode has no transactions; set pool_mode to transaction or session: %w", &NotReadyError{Unsupported}, err)
 	}
-	return &unavailableError{err}
+	return unavailable(err)
 }
 
 // NameCached adds the remedy to the error of a prepared statement that is missing, or
@@ -35,5 +35,5 @@ func NameCached(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w: a pooler in transaction mode changes the server connection under the statements that pgx prepares; put default_query_exec_mode=exec into the DSN, or let the pooler keep them (PgBouncer from 1.21 on: max_prepared_statements): %w",
-		ErrUnsupported, err)
+		&NotReadyError{Unsupported}, err)
 }

@@ -2,29 +2,46 @@ package wire
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/fencekit/fencekit/internal/oneline"
+	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 )
 
-// Sentinels of package postgres.
-var (
-	ErrUnavailable = errors.New("postgres: database can't be reached")
-	ErrUnsupported = errors.New("postgres: server is not supported")
-)
-
-// unavailableError is ErrUnavailable with the reason and the remedy, on one line.
+// unavailableError is storage.ErrStoreUnavailable with the reason and the remedy, on one line.
 type unavailableError struct{ err error }
 
 func (e *unavailableError) Error() string {
-	return ErrUnavailable.Error() + ": " + oneline.Error(e.err).Error() + " (" + remedy(e.err) + ")"
+	return fmt.Sprintf("postgres: database can't be reached: %v (%s)", oneline.Error(e.err), remedy(e.err))
 }
 
-func (e *unavailableError) Is(target error) bool { return target == ErrUnavailable }
+func (e *unavailableError) Is(target error) bool { return target == storage.ErrStoreUnavailable }
 func (e *unavailableError) Unwrap() error        { return e.err }
+
+// loginError is an unavailableError that lasts until an operator corrects the DSN or the
+// server, so that trying again doesn't help.
+type loginError struct{ unavailableError }
+
+// Retryable returns false.
+func (e *loginError) Retryable() bool { return false }
+
+// unavailable returns the error for a connection that could not be made, or that a pooler
+// in between can't use.
+func unavailable(err error) error {
+	switch state := sqlstate.Of(err); {
+	case state == sqlstate.BadPassword, state == sqlstate.BadLogin, state == sqlstate.NoDatabase, noTLS(err):
+		return &loginError{unavailableError{err}}
+	}
+	return &unavailableError{err}
+}
+
+// noTLS reports whether the server has no TLS, which pgconn says by its text alone.
+func noTLS(err error) bool { return strings.Contains(err.Error(), "server refused TLS connection") }
 
 // remedy says what to check.
 func remedy(err error) string {
@@ -33,15 +50,15 @@ func remedy(err error) string {
 	switch {
 	case errors.As(err, &dns):
 		return "check the host in the DSN"
-	case strings.Contains(err.Error(), "server refused TLS connection"): // pgconn has no name for it
+	case noTLS(err):
 		return "the server has no TLS: turn it on there, or set sslmode in the DSN"
 	case !errors.As(err, &pgErr):
 		return "check host and port in the DSN, and that the server runs there and can be reached from here"
 	}
 	switch pgErr.Code {
-	case "28P01", "28000":
+	case sqlstate.BadPassword, sqlstate.BadLogin:
 		return "check user and password in the DSN, and the server's pg_hba.conf"
-	case "3D000":
+	case sqlstate.NoDatabase:
 		return "check the database in the DSN, or create it"
 	case "53300":
 		return "let all pools together have fewer connections, or raise the server's max_connections"
