@@ -43,7 +43,7 @@ func endingObserver(end func()) *guard.Observer {
 		Claimed:   func(fence.Grant, time.Duration) { end() },
 		Rejected:  func(*guard.RejectedError) { end() },
 		Resolved:  func([]fence.Grant, bool, error, time.Duration) { end() },
-		Finished:  func(guard.Finish) { end() },
+		Finished:  func(guard.Operation) { end() },
 	}
 }
 

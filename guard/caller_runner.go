@@ -73,8 +73,8 @@ func (b *callerRunner[Tx]) run(ctx context.Context, resources []string, op stora
 	if err := b.admit(ctx, resources); err != nil {
 		return err
 	}
-	return b.guard.observe(resources, o, func(f *Finish) error {
-		f.Grants = b.grants
+	return b.guard.observe(resources, o, func(operation *Operation) error {
+		operation.Grants = b.grants
 		return b.under(ctx, func(states grantStates, bounds bounds) error {
 			newContext := func() (context.Context, context.CancelCauseFunc) {
 				return b.guard.scoped(ctx, nil, b.grants, bounds)
@@ -82,8 +82,8 @@ func (b *callerRunner[Tx]) run(ctx context.Context, resources []string, op stora
 			o := o.forResources(resources, states.resources())
 			r := runs{options: o, again: retryableUnderSameGrants}
 			for r.next(ctx) {
-				f.Runs++
-				r.err = b.guard.attempt(ctx, newContext, states, op, o, f)
+				operation.Runs++
+				r.err = b.guard.attempt(ctx, newContext, states, op, o, operation)
 			}
 			return r.err
 		})

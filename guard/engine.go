@@ -32,7 +32,7 @@ func newEngine[Tx any](store storage.Store[Tx], cfg Config, report *reporter, ab
 type contextFunc func() (context.Context, context.CancelCauseFunc)
 
 // attempt runs op once, in a transaction of its own (G4).
-func (e *engine[Tx]) attempt(ctx context.Context, newContext contextFunc, states grantStates, op storage.Op[Tx], o options, f *Finish) error {
+func (e *engine[Tx]) attempt(ctx context.Context, newContext contextFunc, states grantStates, op storage.Op[Tx], o options, operation *Operation) error {
 	if err := e.readyAll(ctx, states); err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (e *engine[Tx]) attempt(ctx context.Context, newContext contextFunc, states
 		if err := e.commit(ctx, states, txn, o, nil); err != nil {
 			return err
 		}
-		f.Outcome = OutcomeRepeated
+		operation.Outcome = OutcomeRepeated
 		return nil
 	}
 	if err := e.run(newContext, states, txn, op); err != nil {

@@ -73,16 +73,16 @@ func (g *Guard[Tx]) Close(ctx context.Context) error {
 }
 
 // observe tells the Observer how a call ends.
-func (g *Guard[Tx]) observe(resources []string, o options, call func(f *Finish) error) error {
+func (g *Guard[Tx]) observe(resources []string, o options, call func(operation *Operation) error) error {
 	start := time.Now()
-	f := Finish{Resources: resources, Op: o.record, Outcome: OutcomePanicked}
+	operation := Operation{Resources: resources, Record: o.record, Outcome: OutcomePanicked}
 	defer func() {
-		f.Took = time.Since(start)
-		g.report.finished(f)
+		operation.Took = time.Since(start)
+		g.report.finished(operation)
 	}()
-	f.Err = call(&f)
-	if f.Err != nil || f.Outcome != OutcomeRepeated {
-		f.Outcome = outcomeOf(f.Err, f.Grants)
+	operation.Err = call(&operation)
+	if operation.Err != nil || operation.Outcome != OutcomeRepeated {
+		operation.Outcome = outcomeOf(operation.Err, operation.Grants)
 	}
-	return f.Err
+	return operation.Err
 }

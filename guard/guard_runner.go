@@ -13,7 +13,7 @@ func (g *Guard[Tx]) run(ctx context.Context, resources []string, op storage.Op[T
 	if err := g.admit(ctx, resources); err != nil {
 		return err
 	}
-	return g.observe(resources, o, func(f *Finish) error {
+	return g.observe(resources, o, func(operation *Operation) error {
 		locks := &heldLocks{keeper: g.keeper, resources: resources}
 		defer func() { locks.giveBackFrom(ctx, 0) }()
 		o := o.forResources(resources, resources)
@@ -22,8 +22,8 @@ func (g *Guard[Tx]) run(ctx context.Context, resources []string, op storage.Op[T
 			owned, err := g.ownAndClaim(ctx, locks)
 			states := statesOf(owned)
 			if owned != nil {
-				f.Grants = states.grants()
-				f.Runs++
+				operation.Grants = states.grants()
+				operation.Runs++
 			}
 			if r.err = err; err != nil {
 				continue
@@ -31,7 +31,7 @@ func (g *Guard[Tx]) run(ctx context.Context, resources []string, op storage.Op[T
 			newContext := func() (context.Context, context.CancelCauseFunc) {
 				return g.scoped(ctx, nil, states.grants(), g.ownBounds(owned))
 			}
-			r.err = g.attempt(ctx, newContext, states, op, o, f)
+			r.err = g.attempt(ctx, newContext, states, op, o, operation)
 		}
 		return r.err
 	})

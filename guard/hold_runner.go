@@ -49,8 +49,8 @@ func (h *holdRunner[Tx]) run(ctx context.Context, resources []string, op storage
 	if missing := uncovered(resources, grants); missing != "" {
 		return fmt.Errorf("%w: this is a Hold of %s: name %s beside it in one Hold", ErrInvalid, names(grants), missing)
 	}
-	return h.guard.observe(resources, o, func(f *Finish) error {
-		f.Grants = grants
+	return h.guard.observe(resources, o, func(operation *Operation) error {
+		operation.Grants = grants
 		select {
 		case h.turn <- struct{}{}:
 		case <-ctx.Done():
@@ -63,8 +63,8 @@ func (h *holdRunner[Tx]) run(ctx context.Context, resources []string, op storage
 		o := o.forResources(resources, h.states.resources())
 		r := runs{options: o, again: h.again}
 		for r.next(ctx) {
-			f.Runs++
-			r.err = h.spent(h.guard.attempt(ctx, func() (context.Context, context.CancelCauseFunc) { return h.scoped(ctx) }, h.states, op, o, f))
+			operation.Runs++
+			r.err = h.spent(h.guard.attempt(ctx, func() (context.Context, context.CancelCauseFunc) { return h.scoped(ctx) }, h.states, op, o, operation))
 		}
 		if h.callers {
 			return asCallersGrantError(r.err, grants)

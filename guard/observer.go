@@ -36,13 +36,13 @@ type Observer struct {
 	// answer yet.
 	Resolved func(grants []fence.Grant, applied bool, err error, took time.Duration)
 	// Finished: an operation ended.
-	Finished func(f Finish)
+	Finished func(operation Operation)
 }
 
-// Finish says how an operation ended.
-type Finish struct {
+// Operation says how an operation of Do, Value or Exec ended.
+type Operation struct {
 	Resources []string // that the call named, in order of their names
-	Op        storage.OpRecord
+	Record    storage.OpRecord
 	Grants    []fence.Grant // of the last run, one for each resource; nil if there was no run
 	Outcome   Outcome
 	Err       error         // what the call returned

@@ -21,7 +21,7 @@ import (
 // recorder is an observer that keeps what it is told, in order.
 type recorder struct {
 	events   []string
-	finishes []guard.Finish
+	finishes []guard.Operation
 
 	mu     sync.Mutex
 	queued int
@@ -43,7 +43,7 @@ func (r *recorder) observer() *guard.Observer {
 		Resolved: func(_ []fence.Grant, applied bool, _ error, _ time.Duration) {
 			add(map[bool]string{true: "applied", false: "not applied"}[applied])
 		},
-		Finished: func(f guard.Finish) {
+		Finished: func(f guard.Operation) {
 			add("finished " + string(f.Outcome))
 			r.finishes = append(r.finishes, f)
 		},
@@ -83,8 +83,8 @@ func TestObserver_SeesEventsInOrder(t *testing.T) {
 			"lost", "rejected stale", "released", "finished rejected",
 		}, r.events)
 		f := r.finishes[0]
-		require.Equal(t, guard.Finish{
-			Resources: []string{sku}, Op: storage.OpRecord{ID: "1"}, Grants: f.Grants,
+		require.Equal(t, guard.Operation{
+			Resources: []string{sku}, Record: storage.OpRecord{ID: "1"}, Grants: f.Grants,
 			Outcome: guard.OutcomeCommitted, Runs: 1, Took: time.Second,
 		}, f)
 		require.Equal(t, fence.Token(1), f.Grants[0].Token)

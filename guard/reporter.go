@@ -111,8 +111,8 @@ func (r *reporter) resolved(grants []fence.Grant, op storage.OpRecord, applied b
 	}
 }
 
-func (r *reporter) finished(f Finish) {
+func (r *reporter) finished(operation Operation) {
 	if finished := r.observer.Finished; finished != nil {
-		r.observe(func() { finished(f) })
+		r.observe(func() { finished(operation) })
 	}
 }

@@ -130,7 +130,7 @@ func startProcess(t *testing.T, o *outage, rejections *counts) *process {
 		Observer: &guard.Observer{
 			Rejected:  func(r *guard.RejectedError) { rejections.add(string(r.Reason) + " at " + string(r.Stage)) },
 			LeaseLost: func(l *fence.LeaseLostError) { rejections.add("lease lost: " + string(l.Reason)) },
-			Finished: func(f guard.Finish) {
+			Finished: func(f guard.Operation) {
 				if f.Outcome == guard.OutcomeUnknown {
 					rejections.add(outcomeUnknown)
 				}

@@ -254,9 +254,9 @@ func (w *worker) observer() *guard.Observer {
 				w.report(event{Kind: resolved, Applied: applied})
 			}
 		},
-		Finished: func(f guard.Finish) {
+		Finished: func(f guard.Operation) {
 			if f.Runs > 1 {
-				w.report(event{Kind: opRuns, Op: f.Op.ID, Runs: f.Runs})
+				w.report(event{Kind: opRuns, Op: f.Record.ID, Runs: f.Runs})
 			}
 		},
 	}
