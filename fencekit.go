@@ -39,7 +39,7 @@ type Config struct {
 	// Lock configures the lock service: where its keys lie in etcd, and how long a lock
 	// outlives its holder.
 	Lock etcd.Config
-	// Guard configures how long ownership is kept, what bounds a call, and who is told.
+	// Guard configures how long ownership is kept, what bounds a call, and its Observer.
 	Guard guard.Config
 	// Store configures the schema, the isolation level, and the limits of a guarded
 	// transaction, which have to lie below Lock.TTL.

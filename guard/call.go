@@ -18,9 +18,9 @@ const maxResources = 100
 //
 // A [*Guard] acquires several one after another, in the order of their names
 // everywhere, so that calls that share some of them never wait for each other in a
-// circle; while a call waits for one, it keeps those that it has. What a function locks
-// in the database besides is its own affair: let it do so in one order too, or give the
-// option [Retryable].
+// circle; while a call waits for one, it keeps those that it has. Rows that a function
+// locks are not ordered: let each function lock them in the same order, or give the option
+// [Retryable].
 type Resources interface{ ~string | ~[]string }
 
 // Runner runs transactions. A [*Guard] acquires the grants that a call needs; every
@@ -61,7 +61,7 @@ func Do[Tx any, R Resources](ctx context.Context, on Runner[Tx], resources R, fn
 }
 
 // Value is [Do] for a function that returns a value. It returns the zero value with
-// every error, as what fn read may then rest on nothing.
+// every error: what fn returned is right only if its transaction commits.
 func Value[Tx, V any, R Resources](ctx context.Context, on Runner[Tx], resources R, fn func(ctx context.Context, tx Tx) (V, error), opts ...ValueOption) (V, error) {
 	var value, zero V
 	var run storage.Func[Tx]
@@ -86,27 +86,28 @@ func Exec[Tx any, R Resources](ctx context.Context, on Runner[Tx], resources R, 
 // Hold runs fn while one grant of each resource is held, which has been claimed when
 // fn begins. fn runs any number of transactions on h, and carries [Grants] of its
 // context to other services in between. What it read in an earlier transaction still
-// holds in a later one that commits: if another holder has written under a later grant,
-// that one is rejected with [ErrStaleToken], and if another transaction has under one of these very
-// grants, with [ErrOvertaken]. After that, and after a COMMIT that was not applied, every
-// call on h is rejected: what was read may be out of date. Begin the Hold anew, or
-// give it the option [Retryable].
+// holds in a later one that commits: the later one is rejected with [ErrStaleToken] if
+// another holder has claimed a resource under a later grant, and with [ErrOvertaken] if
+// another transaction has committed under one of these very grants. After that, and after
+// a COMMIT that was not applied, every call on h is rejected: what was read may be out of
+// date. Begin the Hold anew, or give it the option [Retryable].
 //
 // So the grants are for receivers that keep their fences in another database. One that
 // writes to this database under one of them ([Guard.UnderGrant]) moves the fence, and
 // the next call on h is rejected with ErrOvertaken.
 //
-// This is so for what is read through h. What is read on another connection
-// while the grants are held is covered as long as the database doesn't lose what it
+// These promises are about what is read through h. They cover what is read on another
+// connection while the grants are held only as long as the database doesn't lose what it
 // has committed.
 //
 // A call on h commits under all grants of the Hold; the resources that it names are a
 // check. Calls on h run one after another. fn's context ends as it does for [Do]; with
 // it, a call on the Guard itself is [ErrInvalid], as is a Hold on h: name all
 // resources in one Hold. Each transaction takes effect by itself: an error of fn undoes
-// none that has committed. While fn runs no other call of this Guard for the resources
-// does. When fn has returned, Hold ends the contexts of transactions that other goroutines
-// have begun on h, and waits for those; then every call on h is [fence.ErrReleased].
+// none that has committed. While fn runs, no other call of this Guard for the resources
+// does. When fn has returned, Hold ends the contexts of transactions that other
+// goroutines have begun on h, and waits for those; then every call on h is
+// [fence.ErrReleased].
 func Hold[Tx any, R Resources](ctx context.Context, on Runner[Tx], resources R, fn func(ctx context.Context, h Runner[Tx]) error, opts ...HoldOption) error {
 	names, o, err := prepare(on, resources, fn == nil, noResult, opts)
 	if err != nil {

@@ -53,7 +53,7 @@ var (
 )
 
 // RejectedError says which grant the fence rejected, why, and who held the fence since
-// when. Which of the sentinels it is, its Reason says.
+// when. Its Reason decides which of the sentinels it is.
 type RejectedError = storage.RejectedError
 
 // KeyReusedError says that a key of Once was used before, for another request. It is

@@ -51,7 +51,7 @@ func New[Tx any](locker fence.Locker, store storage.Store[Tx], cfg *Config) (*Gu
 // returns the errors of releases that failed or could not be confirmed within 5 s;
 // such a resource is free when its lease has run out. When ctx ends first the
 // contexts of running functions end with the cause ErrClosed, and so does the wait
-// for the database of calls that have not come to run theirs.
+// for the database of calls whose functions have not begun.
 //
 // Close waits until ctx ends, and for up to 5 s in any case: a ctx that has ended
 // already, as in a graceful stop, ends running functions at once and leaves the

@@ -111,8 +111,8 @@ func Attr(key, value string) Option {
 //     position, and guard for a COMMIT that was in doubt and was not applied;
 //   - after ErrOvertaken, except on the Runner of a Hold, which would not repeat its
 //     earlier reads;
-//   - after ErrStaleToken, ErrFailedOver and fence.ErrLeaseLost, under new grants, where the
-//     Guard acquires them.
+//   - after ErrStaleToken, fence.ErrLeaseLost, and ErrFailedOver with the reason failed over,
+//     under new grants, where the Guard acquires them.
 //
 // It runs up to 8 times, with growing pauses in between. After other errors for which
 // [SafeToRetry] is true, such as those of a database that is away, the caller has to call

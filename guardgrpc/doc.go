@@ -32,11 +32,11 @@
 //
 // # What is not promised
 //
-// A grant is no authentication. It is no secret, and who can send one can make one up:
-// with a higher token it shuts out the true holder of the resource, with a higher epoch
-// those of all resources, until an operator steps in (the database bounds how far a
-// made-up one may jump). So accept grants from authenticated callers only. What else a
-// receiver must not conclude from one, package guardhttp lists.
+// A grant is no authentication. It is no secret, and a client that can send one can make
+// one up: with a higher token it shuts out the true holder of the resource, with a higher
+// epoch those of all resources, until an operator steps in (the database bounds how far a
+// made-up one may jump). So accept grants from authenticated callers only. Package
+// guardhttp lists what else a receiver must not conclude from a grant.
 //
 // Incoming metadata are not passed on: a method that calls another service under the same
 // grants gives them to WithGrants.

@@ -31,17 +31,17 @@
 //
 // # What is not promised
 //
-// A grant is no authentication, and its header isn't either. A grant is no secret, and who
-// can send one can make one up: with a higher token it shuts out the true holder of the
-// resource, with a higher epoch those of all resources, until an operator steps in
-// (the database bounds how far a made-up one may jump). So accept the header from
-// authenticated senders only, and have the proxy at the edge remove it from requests of
-// others. Nor may a receiver conclude from a grant that
+// A grant is no authentication, and its header isn't either. A grant is no secret, and a
+// client that can send one can make one up: with a higher token it shuts out the true
+// holder of the resource, with a higher epoch those of all resources, until an operator
+// steps in (the database bounds how far a made-up one may jump). So accept the header from
+// authenticated senders only, and have the proxy at the edge remove it from all other
+// requests. A receiver must not conclude from a grant that
 //
 //   - its sender still holds the lock, or ever did: only the claim and the seal of a
 //     transaction under the grant decide, in the database that it writes to;
 //   - its sender may do what it asks for: check its rights as those of any client;
-//   - its holder's name is a name of anything: it is text of the sender's;
+//   - its holder's name is true: the sender chose that text;
 //   - the resource is the one that the request is about: name the resource in the call,
 //     and a grant for another is an error;
 //   - a request without a grant needs none: Grants returns none without an error, as a
