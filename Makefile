@@ -69,7 +69,7 @@ chaos-long: setup-test ## run 100 seeds of each family, and 20 of scripts and co
 	@scripts/build -o bin/ ./cmd/fencectl ./cmd/fencectl-chaos
 	bin/fencectl chaos run --seeds 100 --script-seeds 20 --parallel 3 --resume --out $(CHAOS_LONG)
 
-mutants: setup-test ## break the framework in one place at a time, and show which test notices each; RUN=regexp for some
+mutants: setup-test ## break Fencekit in one place at a time, and show which test notices each; RUN=regexp for some
 	$(inmemory) go run ./internal/mutants/cmd $(if $(RUN),-run '$(RUN)')
 
 lint: check-go ## check the format, go vet and staticcheck

@@ -10,7 +10,7 @@
 // The workers write a history of what they did, and observers record it from outside; checks
 // compare both, property by property.
 //
-// The same scenario runs with the framework and with controls: recipes that are
+// The same scenario runs with Fencekit and with controls: recipes that are
 // known to break under these faults. A run in which a control survives is
 // inconclusive.
 //

@@ -16,7 +16,7 @@ import (
 type Env struct {
 	// Process is the worker's name.
 	Process string
-	// Guard is the framework; nil in a control.
+	// Guard is Fencekit's; nil in a control.
 	Guard *guard.Guard[pgx.Tx]
 	// Locker is the Guard's; nil in a control.
 	Locker fence.Locker

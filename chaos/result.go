@@ -16,7 +16,7 @@ const (
 	Inconclusive Verdict = Verdict(result.Inconclusive) // nothing was violated, and nothing is proved
 )
 
-// Fenced is the group of runs under the framework. The others are controls.
+// Fenced is the group of runs under Fencekit. The others are controls.
 const Fenced = result.Fenced
 
 // Suite is several runs, and their common verdict. The files in Config.Dir have more.

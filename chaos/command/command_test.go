@@ -48,7 +48,7 @@ func TestChaosList_ScenariosGroupsAndFaults(t *testing.T) {
 	require.Len(t, rows, len(scenario.All()))
 }
 
-// A run with real servers and processes, in which the framework holds and a control breaks.
+// A run with real servers and processes, in which Fencekit holds and a control breaks.
 // The other commands then read its files.
 func TestChaosRun_LeavesASuiteThatCanBeReadAgain(t *testing.T) {
 	t.Parallel()
@@ -98,7 +98,7 @@ func TestChaosRun_SaysHowToGoOnWithRunsThatAreThere(t *testing.T) {
 // lost are the findings of a run that lost updates.
 var lost = []check.Finding{{Property: "I2", Status: check.Violated}}
 
-// saved is a suite of one run under the framework of that verdict, and a control.
+// saved is a suite of one run under Fencekit of that verdict, and a control.
 func saved(t *testing.T, verdict result.Verdict) (dir string) {
 	t.Helper()
 	dir = t.TempDir()

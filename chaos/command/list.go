@@ -17,7 +17,7 @@ func newList(out *cli.Output) *cobra.Command {
 		Use:   "list [scenarios|groups|faults] [flags]",
 		Short: "List scenarios, groups or kinds of faults",
 		Long: `List what "chaos run" can run: scenarios (the default), the groups that run
-them (the framework and its controls), or the kinds of faults that they inject.`,
+them (Fencekit and its controls), or the kinds of faults that they inject.`,
 		Args: listArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			w := cmd.OutOrStdout()

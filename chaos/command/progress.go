@@ -21,7 +21,7 @@ const (
 )
 
 // progress shows the progress of "chaos run": a line for each run that has ended or, on a
-// terminal, a bar and a line for each run of the framework that did not pass. Its methods
+// terminal, a bar and a line for each run of Fencekit that did not pass. Its methods
 // must not be called concurrently.
 type progress struct {
 	w       io.Writer

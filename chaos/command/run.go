@@ -40,7 +40,7 @@ violate, as it must with faults, and green if it violated none.
 
 Exit codes:
   0  no property was violated, and each control broke
-  1  a property was violated under the framework
+  1  a property was violated under Fencekit
   2  the suite is inconclusive: it was interrupted, a run lacked a fault that
      its scenario requires, a control survived, or none ran (--groups fenced)
   3  a server can't be started`,

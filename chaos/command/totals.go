@@ -27,7 +27,7 @@ func (r totalRow) Cells() []string {
 	return append(cells, p99(r.Latency), p99(r.HandOver))
 }
 
-// totalRows has the framework's rows first within each scenario.
+// totalRows has Fencekit's rows first within each scenario.
 func totalRows(suite *result.Suite) (rows []totalRow) {
 	for _, r := range result.Compare(suite, &result.Suite{}).Rows {
 		rows = append(rows, totalRow{r.Scenario, r.Group, r.Faults, r.Sides[0]})

@@ -48,7 +48,7 @@ func TestHelp_OfEachCommand(t *testing.T) {
 	for command, says := range map[string]string{
 		"":        "Commands:",
 		"list":    "fencectl chaos list [scenarios|groups|faults] [flags]",
-		"run":     "1  a property was violated under the framework",
+		"run":     "1  a property was violated under Fencekit",
 		"verify":  "It changes no file.",
 		"compare": "fencectl chaos compare DIR DIR [flags]",
 	} {

@@ -1,4 +1,4 @@
-// Package mutants breaks the framework on purpose, in one place at a time, and
+// Package mutants breaks Fencekit on purpose, in one place at a time, and
 // shows which test notices. It is for this module's own use: "make mutants".
 //
 // # Model

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Mutant is one way to break the framework.
+// Mutant is one way to break Fencekit.
 type Mutant struct {
 	Name   string
 	Breaks string // invariants and hazards, as docs/verification.md names them
@@ -42,7 +42,7 @@ func (t Test) Function() string {
 
 func (t Test) String() string { return t.Package + " " + t.Name }
 
-// All returns the mutants of the framework.
+// All returns the mutants of Fencekit.
 func All() []Mutant {
 	return slices.Concat(scheduleMutants, sealMutants, evictMutants, claimMutants, schemaMutants, trustMutants, storeMutants, commitMutants, messageMutants, txMutants, connectionMutants, guardMutants, keeperMutants, callbackMutants, standingMutants, transportMutants, guardtestMutants,
 		frontMutants, etcdMutants, keysMutants, sessionMutants, watchMutants, contentionMutants, memoryMutants, engineMutants, checkMutants, verdictMutants)

@@ -24,7 +24,7 @@ type judged struct {
 	Reason  string `json:"reason"`
 }
 
-// judge runs a scenario of the chaos suite with its first seed under the framework,
+// judge runs a scenario of the chaos suite with its first seed under Fencekit,
 // which is built with flags, and returns the run as it was judged.
 func (r Runner) judge(ctx context.Context, scenario string, flags ...string) (*judged, error) {
 	dir, err := os.MkdirTemp("", "mutant-chaos-")

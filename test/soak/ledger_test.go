@@ -12,7 +12,7 @@ import (
 )
 
 // ledger is the data of the database: it is compared with what workers reported and with what
-// the operations were to do. What the framework recorded is not used.
+// the operations were to do. What Fencekit recorded is not used.
 type ledger struct {
 	accounts  []balance
 	movements []movement // in order of account and version

@@ -7,7 +7,7 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/observe"
 )
 
-// agreement checks I8: the write-ahead log, the framework's history, the data and the
+// agreement checks I8: the write-ahead log, Fencekit's history, the data and the
 // workers' events agree.
 func agreement(v *view, t *tally) {
 	t.look("%d moves in the write-ahead log, %d entries, %d orders, %d kinds of rejections",
@@ -27,7 +27,7 @@ func agreement(v *view, t *tally) {
 	v.compareRejections(t)
 }
 
-// compareEntries compares the framework's history with the write-ahead log.
+// compareEntries compares Fencekit's history with the write-ahead log.
 func (v *view) compareEntries(t *tally) {
 	type entry struct {
 		resource, kind, holder string
@@ -125,7 +125,7 @@ func (v *view) compareClaims(t *tally) {
 	}
 }
 
-// compareRejections looks for the rejections that workers saw. The framework may have
+// compareRejections looks for the rejections that workers saw. Fencekit may have
 // recorded more: a worker may have been killed before it recorded its own.
 func (v *view) compareRejections(t *tally) {
 	type rejection struct {

@@ -16,12 +16,12 @@
 //     committed before the rejection was returned.
 //   - I7: every accepted token was the create revision of a lock key of its resource, and
 //     equal tokens had one lease.
-//   - I8: the framework's history, the workers' and the write-ahead log agree, and
+//   - I8: Fencekit's history, the workers' and the write-ahead log agree, and
 //     rejections that workers saw were recorded.
 //   - I9: after the faults end every resource makes progress within a bound, and no lock key
 //     is left when all workers have closed.
 //   - I10: no change of guarded data is without an entry of the same transaction
-//     in the framework's history.
+//     in Fencekit's history.
 //   - I11: everything that the scenario requires happened in the run.
 //   - I12: a lock is granted only to the first of its queue: every lock key created earlier
 //     was deleted before the granted one was.
@@ -29,7 +29,7 @@
 // # How
 //
 // The order of commits is that of the write-ahead log (observe.Commit), which
-// shows the entries of the framework's history and the rows of the built-in
+// shows the entries of Fencekit's history and the rows of the built-in
 // workload by transaction. The data settle an operation without an answer: its effect is
 // in them or it isn't. Times of the history are only bounds: an event was recorded before
 // or after another.
@@ -41,7 +41,7 @@
 //
 // I6 accepts a rejection if the claim that it names may have committed before the rejection
 // was recorded; the instant of a commit can't be known from outside. I8 doesn't verify the
-// chain of hashes, and excuses a rejection that the framework reports it could not record. I9
+// chain of hashes, and excuses a rejection that Fencekit reports it could not record. I9
 // doesn't check evictions. I5 searches for an order for a bounded time, after which the run
 // is inconclusive.
 //

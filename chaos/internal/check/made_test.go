@@ -11,7 +11,7 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/observe"
 )
 
-// made is a run of the framework that a test makes: each method is one thing that happens,
+// made is a run of Fencekit that a test makes: each method is one thing that happens,
 // and adds to the Record what it would leave there.
 type made struct {
 	check.Record

@@ -9,7 +9,7 @@ import (
 
 // Record is what a run is checked by.
 type Record struct {
-	Fenced   bool                // by the framework; a control otherwise
+	Fenced   bool                // by Fencekit; a control otherwise
 	Stock    bool                // the data is that of the built-in workload, so that Effects and Stocks are known
 	Progress time.Duration       // the time within which every resource has to make progress after the faults (I9)
 	Requires []string            // the hits that the scenario requires (I11)

@@ -7,7 +7,7 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/observe"
 )
 
-// tokens checks I1, in the write-ahead log and in the framework's history.
+// tokens checks I1, in the write-ahead log and in Fencekit's history.
 func tokens(v *view, t *tally) {
 	t.look("%d entries of %d resources in the write-ahead log, %d in the history", len(v.wal.moves), len(v.wal.byResource), len(v.Observed.Entries))
 	if len(v.wal.moves) == 0 {

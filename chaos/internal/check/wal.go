@@ -22,7 +22,7 @@ type wal struct {
 	strange    []string // changes that are never right
 }
 
-// move is a move of a fence: an entry of the framework's history as it was committed,
+// move is a move of a fence: an entry of Fencekit's history as it was committed,
 // without its operations.
 type move struct {
 	observe.Entry
@@ -85,7 +85,7 @@ type wrote struct {
 }
 
 // wrote returns the moves of operations: by the rows of the same transaction or, if only the
-// workload knows its rows, by the ids that the framework recorded.
+// workload knows its rows, by the ids that Fencekit recorded.
 func (v *view) wrote() (found []wrote) {
 	if v.Stock {
 		in := v.wal.writes()

@@ -81,7 +81,7 @@ func (s *Environment) Workload() workload.Workload { return s.cfg.Workload }
 // Trace has the events of the run.
 func (s *Environment) Trace() *history.Trace { return s.cfg.Trace }
 
-// Prefix is the prefix of the framework's lock keys.
+// Prefix is the prefix of Fencekit's lock keys.
 func (s *Environment) Prefix() string { return s.prefix }
 
 // Redis are the Redis servers of a control.

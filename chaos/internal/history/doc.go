@@ -8,7 +8,7 @@
 // invoke event and at most one of ok, fail and unknown; an operation without one was cut
 // off with its process, and counts as unknown.
 //
-// What workers record of their Guards (acquired, claimed, rejected, …) is the framework's
+// What workers record of their Guards (acquired, claimed, rejected, …) is Fencekit's
 // own word: it explains a run, and is checked against what package observe saw. It is never
 // taken for the truth.
 //

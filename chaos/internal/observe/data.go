@@ -30,7 +30,7 @@ select resource, reason, stage, token, holder, current_token, count
 	stocksSQL  = "select resource, initial, available from public.stock order by resource"
 )
 
-// Read reads the framework's history and rejections directly from its tables in the schema
+// Read reads Fencekit's history and rejections directly from its tables in the schema
 // fence, by resource and position. Both are empty if there is no such schema.
 func Read(ctx context.Context, db Querier) ([]Entry, []Rejection, error) {
 	there, err := exists(ctx, db, "fence.history")

@@ -1,4 +1,4 @@
-// Package observe observes a chaos run without the framework under test: the holders of lock
+// Package observe observes a chaos run without Fencekit under test: the holders of lock
 // keys by a watch of etcd, the order of commits by PostgreSQL's logical decoding, and the
 // data at the end.
 //

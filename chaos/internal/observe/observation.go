@@ -4,8 +4,8 @@ package observe
 type Observation struct {
 	Locks      Locks       `json:"locks"`
 	Commits    []Commit    `json:"commits"`    // in the order of the write-ahead log
-	Entries    []Entry     `json:"entries"`    // the framework's own history
-	Rejections []Rejection `json:"rejections"` // as the framework recorded them
+	Entries    []Entry     `json:"entries"`    // Fencekit's own history
+	Rejections []Rejection `json:"rejections"` // as Fencekit recorded them
 	Effects    []Effect    `json:"effects"`    // of operations, in the data
 	Stocks     []Stock     `json:"stocks"`     // at the end
 	Left       []string    `json:"left"`       // lock keys that still exist when all workers have closed
@@ -41,7 +41,7 @@ type Change struct {
 	Row    map[string]string `json:"row"`    // new values by column, or a deleted row's key; absent: NULLs, and large values that didn't change
 }
 
-// Entry is one position in the framework's history of a resource.
+// Entry is one position in Fencekit's history of a resource.
 type Entry struct {
 	Resource string   `json:"resource"`
 	Seq      int64    `json:"seq"`
@@ -53,7 +53,7 @@ type Entry struct {
 	Ops      []string `json:"ops"` // ids of a write's operations
 }
 
-// Rejection is a kind of rejection that the framework recorded.
+// Rejection is a kind of rejection that Fencekit recorded.
 type Rejection struct {
 	Resource string `json:"resource"`
 	Reason   string `json:"reason"`

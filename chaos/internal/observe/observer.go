@@ -37,7 +37,7 @@ func Start(ctx context.Context, client *clientv3.Client, prefix, dsn string) (*O
 }
 
 // Finish ends the observation and returns it. All servers must be up, and all workers must
-// have ended. What a control doesn't have, such as the framework's history, is empty. With an
+// have ended. What a control doesn't have, such as Fencekit's history, is empty. With an
 // error the Observation is incomplete. Finish leaves nothing running, and must be called
 // once.
 func (o *Observer) Finish(ctx context.Context) (Observation, error) {

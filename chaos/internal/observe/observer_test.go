@@ -42,8 +42,8 @@ func openPool(t testing.TB, dsn string) *pgxpool.Pool {
 	return pool
 }
 
-// Of one run it sees the same thing from each side: etcd's keys, the log, the
-// framework's history and the data.
+// Of one run it sees the same thing from each side: etcd's keys, the log,
+// Fencekit's history and the data.
 func TestObserver_SeesARunFromAllSides(t *testing.T) {
 	t.Parallel()
 	client, prefix, dsn := etcdserver.Client(t), t.Name(), pgserver.Database(t)
@@ -164,7 +164,7 @@ func slots(t testing.TB, dsn string) []string {
 	return names
 }
 
-// A control has no history of the framework, and a user's workload has no orders: what
+// A control has no history of Fencekit, and a user's workload has no orders: what
 // there is is seen.
 func TestObserver_SeesWhatThereIs(t *testing.T) {
 	t.Parallel()

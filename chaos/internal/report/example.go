@@ -18,7 +18,7 @@ type example struct {
 	About    string
 	Seed     uint64
 	Resource string
-	Panels   []panel // the framework's, and a control's if there is one
+	Panels   []panel // Fencekit's, and a control's if there is one
 
 	fenced   *trace
 	takeover takeover
@@ -36,7 +36,7 @@ type panel struct {
 // maxTried bounds how many runs are read in search of an example.
 const maxTried = 12
 
-// exampleOf returns the most instructive run; nil if the files of no run under the framework
+// exampleOf returns the most instructive run; nil if the files of no run under Fencekit
 // with faults were kept.
 func exampleOf(suite *result.Suite, load loader) (*example, error) {
 	var best *example
@@ -66,7 +66,7 @@ func exampleOf(suite *result.Suite, load loader) (*example, error) {
 // script, so a control's holder is paused for as long.
 const leadScenario = "stalled-holder"
 
-// candidates returns runs under the framework with faults, the most instructive first: a
+// candidates returns runs under Fencekit with faults, the most instructive first: a
 // violated one; then leadScenario; then one with a rejection, and with a control that broke
 // under the same schedule; and shorter ones before longer ones.
 func candidates(suite *result.Suite) []*result.Run {

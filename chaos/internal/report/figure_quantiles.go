@@ -9,7 +9,7 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/result"
 )
 
-// timing is the quantiles of the runs of a scenario under the framework.
+// timing is the quantiles of the runs of a scenario under Fencekit.
 type timing struct {
 	Scenario string
 	Latency  result.Quantiles

@@ -15,7 +15,7 @@ type tokens struct {
 	rejections []history.Event
 }
 
-// tokensOf reads the tokens of a run under the framework.
+// tokensOf reads the tokens of a run under Fencekit.
 func tokensOf(t *trace, resource string) tokens {
 	var out tokens
 	for _, e := range t.events {

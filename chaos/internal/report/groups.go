@@ -17,7 +17,7 @@ type sideBySide struct {
 	About    string
 	Seed     uint64
 	Measure  string
-	Cells    []cell // the framework's first
+	Cells    []cell // Fencekit's first
 }
 
 // cell is one group's run.
@@ -73,7 +73,7 @@ func scenarios(suite *result.Suite, first string) []string {
 }
 
 // oneSeed returns the runs of a scenario with faults and the most instructive seed: one with
-// a violation of the framework, or else with the most controls that broke.
+// a violation of Fencekit, or else with the most controls that broke.
 func oneSeed(suite *result.Suite, scenario string) []*result.Run {
 	bySeed := map[uint64][]*result.Run{}
 	for i := range suite.Runs {

@@ -251,7 +251,7 @@ func TestHTML_DoesWithoutWhatWasNotKept(t *testing.T) {
 	t.Parallel()
 	s := &sample{suite: realisticOnce().suite}
 	_, root := render(t, s)
-	require.True(t, strings.Contains(textOf(root), "There is no run under the framework with faults whose files were kept"))
+	require.True(t, strings.Contains(textOf(root), "There is no run under Fencekit with faults whose files were kept"))
 	require.Empty(t, find(root, withClass("panel")))
 	require.Len(t, find(root, withClass("cell")), 8)
 

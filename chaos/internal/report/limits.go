@@ -19,7 +19,7 @@ func limitsOf(fenced result.Totals, controls []control) []string {
 			count(fenced.Runs, "run", "runs"), 300/float64(fenced.Runs)))
 	}
 	if w := weakest(controls); w != nil && fenced.Runs >= leastRuns {
-		limits = append(limits, fmt.Sprintf("The control that these faults break least is %s: %s of its runs. A bug of the framework that shows as rarely would have been found in %s with a probability of %s; one that shows more rarely may still be there.",
+		limits = append(limits, fmt.Sprintf("The control that these faults break least is %s: %s of its runs. A bug of Fencekit that shows as rarely would have been found in %s with a probability of %s; one that shows more rarely may still be there.",
 			w.Title, percent(w.Faults.Rate()), count(fenced.Runs, "run", "runs"), percent(power(w.Faults.Rate(), fenced.Runs))))
 	}
 	return append(limits,

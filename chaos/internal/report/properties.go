@@ -7,7 +7,7 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/result"
 )
 
-// property is a property's findings in all runs under the framework.
+// property is a property's findings in all runs under Fencekit.
 type property struct {
 	Name, Title                           string
 	Held, Violated, Unchecked, Irrelevant int

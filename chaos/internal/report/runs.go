@@ -29,7 +29,7 @@ const (
 	maxSteps = 40
 )
 
-// schedulesOf lists runs by schedule, the framework's runs that did not pass first, and
+// schedulesOf lists runs by schedule, Fencekit's runs that did not pass first, and
 // returns how many runs are left out.
 func schedulesOf(suite *result.Suite) (all []*schedule, more int) {
 	bySchedule := map[string]*schedule{}

@@ -48,7 +48,7 @@ func TestRowsOf_OneSeedThatShowsMost(t *testing.T) {
 	suite := &result.Suite{
 		Groups: []result.Group{{Name: "z"}, {Name: "b"}, {Name: result.Fenced}},
 		Runs: []result.Run{
-			r("b", 1, result.Violated), r("z", 1, result.Violated), r("a", 1, result.Violated), // no run of the framework
+			r("b", 1, result.Violated), r("z", 1, result.Violated), r("a", 1, result.Violated), // no run of Fencekit
 			r(result.Fenced, 2, result.Pass), r("b", 2, result.Pass),
 			r("b", 3, result.Violated), r("a", 3, result.Inconclusive), r(result.Fenced, 3, result.Pass), r("z", 3, result.Pass),
 			{Scenario: "s", Group: result.Fenced, Seed: 9, Verdict: result.Violated}, // without faults

@@ -11,7 +11,7 @@
 // # Verdicts
 //
 // A run is violated if a property was, inconclusive if it proves nothing, and passes
-// otherwise. A suite is judged by its runs under the framework, by whether the same faults
+// otherwise. A suite is judged by its runs under Fencekit, by whether the same faults
 // break its controls, and by whether all runs that were asked for are there.
 //
 // # What is not promised

@@ -9,7 +9,7 @@ import (
 )
 
 // JUnit writes the suite for a build server: a test case for each run. A violated run under
-// the framework is a failure, and an inconclusive one is an error. The runs of a control
+// Fencekit is a failure, and an inconclusive one is an error. The runs of a control
 // pass, red or not; the control's Doubt is an error. So there is a failure or an error if
 // and only if the suite's verdict is not Pass.
 func JUnit(w io.Writer, suite *Suite) error {

@@ -10,7 +10,7 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/observe"
 )
 
-// Fenced is the Group of runs under the framework. The others are controls.
+// Fenced is the Group of runs under Fencekit. The others are controls.
 const Fenced = "fenced"
 
 // Run is one run of a scenario by one group.

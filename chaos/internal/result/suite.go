@@ -39,12 +39,12 @@ type Group struct {
 
 // What a suite may lack.
 const (
-	noFenced  = "no run of the framework with faults"
+	noFenced  = "no run of Fencekit with faults"
 	noControl = "no control ran"
 )
 
 // Judge sets Verdict and Reason by the verdicts of the runs. The suite is violated if a run
-// under the framework is. It is inconclusive if one of those is, if none ran with faults, if
+// under Fencekit is. It is inconclusive if one of those is, if none ran with faults, if
 // a run that was asked for is missing, or if the controls don't prove that these faults break
 // anything: none ran, one was red in none of its runs with faults, or one is not known to
 // hold without them, unless it is red by design.
@@ -126,7 +126,7 @@ func (s *Suite) of(group string) []Run {
 	return runs
 }
 
-// scenarios counts the scenarios that ran under the framework.
+// scenarios counts the scenarios that ran under Fencekit.
 func (s *Suite) scenarios() int {
 	names := map[string]bool{}
 	for _, r := range s.of(Fenced) {

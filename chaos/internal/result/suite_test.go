@@ -80,10 +80,10 @@ var suites = []struct {
 		"No violation in 1 run, but the suite is inconclusive: redlock was red without faults as well (1 of 1 red).", 0, 1},
 	{"no control", []Run{fencedOK}, Inconclusive,
 		"No violation in 1 run, but the suite is inconclusive: no control ran.", 0, 1},
-	{"the framework without faults", []Run{fencedCalm, redlockRed, redlockOff}, Inconclusive,
-		"No violation in 1 run, but the suite is inconclusive: no run of the framework with faults.", 0, 1},
+	{"Fencekit without faults", []Run{fencedCalm, redlockRed, redlockOff}, Inconclusive,
+		"No violation in 1 run, but the suite is inconclusive: no run of Fencekit with faults.", 0, 1},
 	{"nothing", nil, Inconclusive,
-		"No violation in 0 runs, but the suite is inconclusive: no run of the framework with faults; no control ran.", 0, 2},
+		"No violation in 0 runs, but the suite is inconclusive: no run of Fencekit with faults; no control ran.", 0, 2},
 }
 
 func TestSuite_Judge(t *testing.T) {

@@ -116,7 +116,7 @@ func TestVerify_JudgesAgainByTheSavedFiles(t *testing.T) {
 	require.Equal(t, 2, got.Judged)
 	require.Equal(t, []string{lost.Dir}, got.Missing)
 	require.Equal(t, Pass, got.Was)
-	require.Equal(t, Inconclusive, got.Suite.Verdict) // nothing ran under the framework
+	require.Equal(t, Inconclusive, got.Suite.Verdict) // nothing ran under Fencekit
 	require.Len(t, got.Changes, 1)
 	change := got.Changes[0]
 	require.Equal(t, "stop, redlock, seed 0", change.Run)

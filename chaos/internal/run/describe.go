@@ -12,7 +12,7 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/scenario"
 )
 
-// Groups returns all groups, the framework's first.
+// Groups returns all groups, Fencekit's first.
 func Groups() []result.Group {
 	groups := []result.Group{{Name: result.Fenced, Title: "Fencekit", Recipe: "guard.Do: a lock in etcd, claimed in the database before anything is read, and sealed at COMMIT"}}
 	for _, c := range control.All() {

@@ -19,7 +19,7 @@ type Environment interface {
 	Group() string                 // what is tested: result.Fenced, or a control's name
 	Faults() bool                  // false: the run is one without faults
 	Workload() workload.Workload   // the code under test
-	Prefix() string                // of the framework's lock keys
+	Prefix() string                // of Fencekit's lock keys
 	Redis() []*redisserver.Server  // a control's servers
 	Trace() *history.Trace         // the run's events
 	OperationBound() time.Duration // the time within which an operation has to end, usually

@@ -17,8 +17,8 @@ import (
 	"github.com/fencekit/fencekit/guard"
 )
 
-// Stock is the built-in workload: it sells what is in stock, by every call that the
-// framework has. It reads, decides, and writes what it decided whatever the row holds by
+// Stock is the built-in workload: it sells what is in stock, by every call that
+// Fencekit has. It reads, decides, and writes what it decided whatever the row holds by
 // then: so a late write, or one that decided on an old value, shows in the data.
 type Stock struct {
 	// Initial is the initial stock of each resource; default plenty.

@@ -77,7 +77,7 @@ func (w *worker) env(pool *pgxpool.Pool) *workload.Env {
 	return &workload.Env{Process: w.spec.Worker, Pool: pool, At: w.points.reach}
 }
 
-// fence adds the framework to an Env.
+// fence adds Fencekit to an Env.
 func (w *worker) fence(env *workload.Env, client *clientv3.Client) error {
 	locker, err := etcd.NewLocker(client, &etcd.Config{Prefix: w.spec.Prefix, TTL: w.spec.TTL, Label: w.spec.Worker, RequestTimeout: etcdTimeout, PollInterval: pollInterval * time.Duration(w.lockers())})
 	if err != nil {

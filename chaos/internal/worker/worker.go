@@ -1,6 +1,6 @@
-// Package worker is a worker process of a run: it does operations of a workload, under the
-// framework or under a control, and records them. The run sends it commands as lines of
-// JSON (Command).
+// Package worker is a worker process of a run: it does operations of a workload, under
+// Fencekit or under a control, and records them. The run sends it commands as lines of JSON
+// (Command).
 package worker
 
 import (

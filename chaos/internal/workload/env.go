@@ -15,14 +15,14 @@ import (
 type Env struct {
 	// Process is the worker's name.
 	Process string
-	// Guard is the framework; nil in a control.
+	// Guard is Fencekit's; nil in a control.
 	Guard *guard.Guard[pgx.Tx]
 	// Locker is the Guard's; nil in a control.
 	Locker fence.Locker
 	// Pool is for use outside of guarded transactions.
 	Pool *pgxpool.Pool
 
-	// Protection is how operations are kept apart: the framework, or a control.
+	// Protection is how operations are kept apart: Fencekit, or a control.
 	Protection Protection
 	// At is called at each point of an operation.
 	At func(point string)

@@ -1,4 +1,4 @@
-// Command mutants breaks the framework in one place at a time and shows which test
+// Command mutants breaks Fencekit in one place at a time and shows which test
 // notices. It exits with 1 if one that should be noticed isn't, or the other way
 // round.
 package main

@@ -12,7 +12,7 @@ import (
 	"github.com/fencekit/fencekit/guard"
 )
 
-// fenced is the framework itself.
+// fenced is Fencekit itself.
 type fenced struct {
 	guard  *guard.Guard[pgx.Tx]
 	locker *etcd.Locker
@@ -33,7 +33,7 @@ func (f *fenced) Hold(ctx context.Context, resource string, fn func(context.Cont
 	})
 }
 
-// transaction is work as the framework runs it. It has no value; with guard.Once the
+// transaction is work as Fencekit runs it. It has no value; with guard.Once the
 // database keeps that it was done.
 func (f *fenced) transaction(work workload.Work) func(context.Context, pgx.Tx) (struct{}, error) {
 	return func(ctx context.Context, tx pgx.Tx) (struct{}, error) {
