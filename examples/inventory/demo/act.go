@@ -27,8 +27,8 @@ type act struct {
 
 // result is what the database says after an act.
 type result struct {
-	stock    service.Stock
-	refusals []storage.Rejection
+	stock      service.Stock
+	rejections []storage.Rejection
 }
 
 // pauseAt is how many units are available, at most, when the first worker stops.
@@ -154,6 +154,6 @@ func (a *act) result(ctx context.Context, pool *pgxpool.Pool) (result, error) {
 	if err != nil {
 		return r, err
 	}
-	r.refusals, err = store.Rejections(ctx, service.Resource(service.SKU), 100)
+	r.rejections, err = store.Rejections(ctx, service.Resource(service.SKU), 100)
 	return r, err
 }

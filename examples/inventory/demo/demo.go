@@ -46,9 +46,9 @@ func Run(ctx context.Context, out io.Writer) (err error) {
 
 func printResult(out io.Writer, r result) {
 	fmt.Fprintf(out, "  => on hand %d, sold %d, oversold %d", r.stock.OnHand, r.stock.Reserved, r.stock.Oversold())
-	for _, refusal := range r.refusals {
-		fmt.Fprintf(out, "; recorded refusal: token %d (%s) by token %d (%s), %dx",
-			refusal.Grant.Token, label(refusal.Grant.Holder), refusal.Current.Token, label(refusal.Current.Holder), refusal.Count)
+	for _, rejection := range r.rejections {
+		fmt.Fprintf(out, "; recorded rejection: token %d (%s) by token %d (%s), %dx",
+			rejection.Grant.Token, label(rejection.Grant.Holder), rejection.Current.Token, label(rejection.Current.Holder), rejection.Count)
 	}
 	fmt.Fprintln(out)
 }
@@ -65,12 +65,12 @@ func verdict(out io.Writer, fenced, control result) error {
 		return ErrViolated
 	case fenced.stock.Reserved != fenced.stock.OnHand:
 		return fmt.Errorf("%w: with the fence %d of %d units were sold", ErrInconclusive, fenced.stock.Reserved, fenced.stock.OnHand)
-	case len(fenced.refusals) == 0:
-		return fmt.Errorf("%w: no worker was refused", ErrInconclusive)
+	case len(fenced.rejections) == 0:
+		return fmt.Errorf("%w: no worker was rejected", ErrInconclusive)
 	case control.stock.Oversold() == 0:
 		return fmt.Errorf("%w: the control did not oversell", ErrInconclusive)
 	}
-	fmt.Fprintf(out, "\nShown: after the same pause, the fence refused the late write and sold exactly %d; the lock alone oversold by %d.\n",
+	fmt.Fprintf(out, "\nShown: after the same pause, the fence rejected the late write and sold exactly %d; the lock alone oversold by %d.\n",
 		fenced.stock.Reserved, control.stock.Oversold())
 	return nil
 }

@@ -56,7 +56,7 @@ func TestDemo_FenceHoldsAndControlOversells(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	require.NoError(t, Run(t.Context(), &out), out.String())
-	require.Contains(t, out.String(), "REFUSED by Postgres")
+	require.Contains(t, out.String(), "REJECTED by Postgres")
 	require.Contains(t, out.String(), "sold exactly 100; the lock alone oversold by 12")
 }
 
@@ -64,16 +64,16 @@ func TestDemo_FenceHoldsAndControlOversells(t *testing.T) {
 func sold(quantity int) service.Stock { return service.Stock{OnHand: 100, Reserved: quantity} }
 
 func TestVerdict_IsAsStrictAsItSays(t *testing.T) {
-	good := result{stock: sold(100), refusals: []storage.Rejection{{Count: 1}}}
+	good := result{stock: sold(100), rejections: []storage.Rejection{{Count: 1}}}
 	control := result{stock: sold(112)}
 	require.NoError(t, verdict(&bytes.Buffer{}, good, control))
 	for name, c := range map[string]struct {
 		fenced, control result
 		want            error
 	}{
-		"the fence oversold":     {result{sold(101), good.refusals}, control, ErrViolated},
-		"not everything sold":    {result{sold(99), good.refusals}, control, ErrInconclusive},
-		"none refused":           {result{sold(100), nil}, control, ErrInconclusive},
+		"the fence oversold":     {result{sold(101), good.rejections}, control, ErrViolated},
+		"not everything sold":    {result{sold(99), good.rejections}, control, ErrInconclusive},
+		"none rejected":          {result{sold(100), nil}, control, ErrInconclusive},
 		"the control didn't":     {good, result{stock: sold(100)}, ErrInconclusive},
 		"both sold out, no harm": {result{sold(100), nil}, result{stock: sold(100)}, ErrInconclusive},
 	} {

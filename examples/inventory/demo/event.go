@@ -7,13 +7,13 @@ import (
 
 // What a worker tells its parent, one JSON line each.
 const (
-	eventHolds   = "holds"    // the worker got the lock
-	eventSold    = "sold"     // an order was allocated
-	eventPausing = "pausing"  // between its read and its write, about to stop
-	eventResumed = "resumed"  // going on after that
-	eventRefused = "refused"  // the fence refused a write
-	eventSoldOut = "sold out" // nothing left to sell; the worker ends
-	eventFailed  = "failed"   // anything else; the worker ends
+	eventHolds    = "holds"    // the worker got the lock
+	eventSold     = "sold"     // an order was allocated
+	eventPausing  = "pausing"  // between its read and its write, about to stop
+	eventResumed  = "resumed"  // going on after that
+	eventRejected = "rejected" // the fence rejected a write
+	eventSoldOut  = "sold out" // nothing left to sell; the worker ends
+	eventFailed   = "failed"   // anything else; the worker ends
 )
 
 type event struct {

@@ -80,8 +80,8 @@ func (s *story) event(worker string, e event) {
 			worker, s.tokens[worker], e.Available, e.Quantity, e.Order)
 	case eventResumed:
 		s.line("%s writes order %s as it had decided", worker, e.Order)
-	case eventRefused:
-		s.line("REFUSED by Postgres: %s's token %d was superseded by %d (%s, claimed %.1f s ago)", worker, e.Token, e.Current, label(e.Holder), e.Age)
+	case eventRejected:
+		s.line("REJECTED by Postgres: %s's token %d was superseded by %d (%s, claimed %.1f s ago)", worker, e.Token, e.Current, label(e.Holder), e.Age)
 	case eventFailed:
 		s.line("%s failed: %s", worker, e.Error)
 	}

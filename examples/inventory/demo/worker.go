@@ -119,7 +119,7 @@ func (w *worker) sellAll(ctx context.Context) error {
 			tell(w.out, event{Event: eventSoldOut})
 			return nil
 		case errors.Is(err, service.ErrSoldOut), errors.Is(err, guard.ErrStaleToken):
-			// A smaller order may still be served; a refused one counts as lost.
+			// A smaller order may still be served; a rejected one counts as lost.
 		case err != nil:
 			return err
 		}
@@ -142,7 +142,7 @@ func (w *worker) sell(ctx context.Context, order service.Order) error {
 	var stale *guard.RejectedError
 	switch {
 	case errors.As(err, &stale):
-		tell(w.out, event{Event: eventRefused, Order: order.ID, Quantity: order.Quantity,
+		tell(w.out, event{Event: eventRejected, Order: order.ID, Quantity: order.Quantity,
 			Token: int64(stale.Grant.Token), Current: int64(stale.Current.Token), Holder: stale.Current.Holder, Age: stale.Age.Seconds()})
 	case err == nil:
 		tell(w.out, event{Event: eventSold, Order: order.ID, Quantity: order.Quantity})

@@ -134,7 +134,7 @@ func TestDeduct_RefusesBadRequests(t *testing.T) {
 	require.NotEmpty(t, s.deduct(strings.Repeat("k", maxKeyLen), `{"qty":1}`).deduction(t).Order)
 }
 
-// A deduction under a grant that came from elsewhere is refused when a newer one
+// A deduction under a grant that came from elsewhere is rejected when a newer one
 // has claimed the product, and goes through under the newer one with the same key.
 func TestDeduct_StaleGrantIs409_G3(t *testing.T) {
 	t.Parallel()
@@ -158,9 +158,9 @@ func TestDeduct_StaleGrantIs409_G3(t *testing.T) {
 	newer := acquire()
 	s.deductUnder(newer.Grant(), "k-1").deduction(t)
 
-	refused := s.deductUnder(older.Grant(), "k-2")
-	require.Equal(t, http.StatusConflict, refused.status)
-	p := refused.problem(t)
+	rejected := s.deductUnder(older.Grant(), "k-2")
+	require.Equal(t, http.StatusConflict, rejected.status)
+	p := rejected.problem(t)
 	require.Equal(t, "urn:fencekit:problem:stale-grant", p["type"])
 	require.Equal(t, older.Grant().Token.String(), p["token"])
 	require.Equal(t, newer.Grant().Token.String(), p["current_token"])
@@ -173,9 +173,9 @@ func TestDeduct_StaleGrantIs409_G3(t *testing.T) {
 	s.deduct("k-3", `{"qty":1}`).deduction(t) // under a grant of its own
 	require.Len(t, reservedByOrder(t, pool), 4)
 	forged := fence.Grant{Resource: Resource(SKU), Epoch: 1 << 30, Token: 1 << 61, Holder: "mallory"}
-	refused = s.deductUnder(forged, "k-4")
-	require.Equal(t, http.StatusConflict, refused.status)
-	require.Equal(t, "rejected-grant", refused.problemName(t))
+	rejected = s.deductUnder(forged, "k-4")
+	require.Equal(t, http.StatusConflict, rejected.status)
+	require.Equal(t, "rejected-grant", rejected.problemName(t))
 	require.Len(t, reservedByOrder(t, pool), 4)
 }
 

@@ -10,14 +10,14 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// historyPage tells who changed a product's stock, in the order in which it took
-// effect, and who was refused. Tokens are strings: they may exceed what a number of
-// JavaScript can hold.
+// historyPage has the changes of a product's stock, in the order in which they took
+// effect, and the grants that were rejected. Tokens are strings: they may exceed what a
+// number of JavaScript can hold.
 type historyPage struct {
-	SKU      string         `json:"sku"`
-	Entries  []historyEntry `json:"entries"`
-	Refusals []refusal      `json:"refusals"`       // the latest, oldest first; on each page
-	Next     int64          `json:"next,omitempty"` // for ?after=; absent on the last page
+	SKU        string         `json:"sku"`
+	Entries    []historyEntry `json:"entries"`
+	Rejections []rejection    `json:"rejections"`     // the latest, oldest first; on each page
+	Next       int64          `json:"next,omitempty"` // for ?after=; absent on the last page
 }
 
 type historyEntry struct {
@@ -30,7 +30,7 @@ type historyEntry struct {
 	Ops    []storage.OpRecord `json:"ops"` // their ids are the clients' keys
 }
 
-type refusal struct {
+type rejection struct {
 	Reason        string     `json:"reason"`
 	Stage         string     `json:"stage"`
 	Epoch         int64      `json:"epoch"`
@@ -67,8 +67,8 @@ func (a *api) history(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return err
 		}
-		refusals, err := a.store.Rejections(ctx, Resource(sku), limit)
-		body.fill(entries, refusals, limit)
+		rejections, err := a.store.Rejections(ctx, Resource(sku), limit)
+		body.fill(entries, rejections, limit)
 		return err
 	})
 	if err != nil {
@@ -90,7 +90,7 @@ func readAfter(r *http.Request) (int64, error) {
 	return after, nil
 }
 
-func (p *historyPage) fill(entries []storage.Entry, refusals []storage.Rejection, limit int) {
+func (p *historyPage) fill(entries []storage.Entry, rejections []storage.Rejection, limit int) {
 	entries, more := page(entries, limit)
 	if more {
 		p.Next = entries[limit-1].Seq
@@ -102,15 +102,15 @@ func (p *historyPage) fill(entries []storage.Entry, refusals []storage.Rejection
 			Ops: append([]storage.OpRecord{}, e.Ops...), // never null
 		}
 	}
-	p.Refusals = make([]refusal, len(refusals))
-	for i, r := range refusals {
-		p.Refusals[i] = refusal{
+	p.Rejections = make([]rejection, len(rejections))
+	for i, r := range rejections {
+		p.Rejections[i] = rejection{
 			Reason: string(r.Reason), Stage: string(r.Stage), Epoch: r.Grant.Epoch, Token: r.Grant.Token.String(), Holder: r.Grant.Holder,
 			CurrentToken: r.Current.Token.String(), CurrentHolder: r.Current.Holder, Count: r.Count, First: r.First, Last: r.Last,
 		}
 		if !r.Since.IsZero() {
-			p.Refusals[i].Since = &r.Since
+			p.Rejections[i].Since = &r.Since
 		}
 	}
-	slices.Reverse(p.Refusals)
+	slices.Reverse(p.Rejections)
 }

@@ -36,7 +36,7 @@ type orderRequest struct {
 }
 
 // identity is what makes two requests the same. The grant is not part of it: after
-// a refusal as stale the same request is sent with a newer one. The product is,
+// a rejection as stale the same request is sent with a newer one. The product is,
 // since it is the resource that keys belong to.
 func (o orderRequest) identity() []byte { return fmt.Appendf(nil, "deduct %d", o.qty) }
 

@@ -60,7 +60,7 @@ func TestHistory_PagesThroughAllInOrder(t *testing.T) {
 	s := startService(t, config(t, dsn))
 	const path = "/v1/skus/" + SKU + "/history"
 	empty := s.get(path)
-	require.Equal(t, `{"sku":"lamp-7","entries":[],"refusals":[]}`+"\n", empty.body)
+	require.Equal(t, `{"sku":"lamp-7","entries":[],"rejections":[]}`+"\n", empty.body)
 	for n := range 6 {
 		s.deduct(fmt.Sprint("k-", n), `{"qty":1}`).deduction(t)
 	}
@@ -93,9 +93,9 @@ func TestHistory_PagesThroughAllInOrder(t *testing.T) {
 	var last historyPage
 	require.NoError(t, json.Unmarshal([]byte(s.get(path+"?limit=2&after=6").body), &last))
 	require.Len(t, last.Entries, 1)
-	require.Len(t, last.Refusals, 2, "the latest")
-	require.Equal(t, []string{"a", "c"}, []string{last.Refusals[0].Holder, last.Refusals[1].Holder}, "oldest first")
-	require.EqualValues(t, 2, last.Refusals[0].Count)
+	require.Len(t, last.Rejections, 2, "the latest")
+	require.Equal(t, []string{"a", "c"}, []string{last.Rejections[0].Holder, last.Rejections[1].Holder}, "oldest first")
+	require.EqualValues(t, 2, last.Rejections[0].Count)
 	for _, query := range []string{"limit=0", "limit=1001", "after=-1", "after=x", "after=99999999999999999999"} {
 		require.Equal(t, http.StatusBadRequest, s.get(path+"?"+query).status, query)
 	}

@@ -28,7 +28,7 @@ func requireRefusing(t *testing.T, s *service, etcd *clientv3.Client, says strin
 		requireNotReady(t, answer, "etcd")
 		require.Contains(t, answer.problem(t)["detail"], says)
 	}
-	answer := s.deduct("refused", `{"qty":1}`)
+	answer := s.deduct("rejected", `{"qty":1}`)
 	requireAway(t, answer, "unavailable")
 	require.Equal(t, http.StatusOK, s.get("/v1/skus").status, "reading needs no lock")
 }
@@ -61,7 +61,7 @@ func TestReadyz_NotAfterEtcdWentBackUntilTheEpochIsRaised_HD5(t *testing.T) {
 	_, err := client.Put(patient(t), cfg.Prefix+"/epoch", "2")
 	require.NoError(t, err)
 	s.eventually(http.StatusOK, func() reply { return s.get("/readyz") })
-	require.Equal(t, http.StatusOK, s.deduct("refused", `{"qty":1}`).status)
+	require.Equal(t, http.StatusOK, s.deduct("rejected", `{"qty":1}`).status)
 }
 
 // eventuallySays asks whether the server is ready until it says why not.
