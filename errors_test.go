@@ -23,15 +23,15 @@ var documented = []string{".", "fence", "fence/etcd", "fence/etcd/internal/*", "
 // their own.
 var behind = []string{"storage", "storage/postgres/internal/operation", "storage/postgres/internal/wire"}
 
-// said is what the code can say to somebody.
+// said is the errors and messages that a user of the packages can get.
 type said struct {
 	names map[string]bool   // exported errors and error types, such as guard.ErrStaleToken
 	texts map[string]string // messages without facts in them, and reasons, and where they are
 }
 
-// internal are messages that nobody gets to see, with the reason.
+// internal are messages that no user gets, with the reason.
 var internal = map[string]string{
-	"etcd: acquire failed":      "the cause of a context that nobody is given",
+	"etcd: acquire failed":      "the cause of a context that stays inside the package",
 	"etcd: gave up at its turn": "replaced by the context's error",
 }
 

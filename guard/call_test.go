@@ -325,7 +325,7 @@ func TestCalls_RejectBadArguments(t *testing.T) {
 }
 
 // A call that a function makes with a context from outside waits for the very call
-// that it is part of. It can't be told from others; its error names that case.
+// that it is part of. It looks like any other; its error names that case.
 func TestDo_InsideItselfWithTheOuterContextSaysSo(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g := w.process("a", nil)

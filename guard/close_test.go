@@ -177,7 +177,8 @@ func TestRelease_NeverDelaysACallWhoseContextHasEnded(t *testing.T) {
 	})
 }
 
-// slowLocker's leases take a while to be released, and are not if nobody waits.
+// slowLocker's leases take a while to be released, and stay if the release's context ends
+// first.
 type slowLocker struct {
 	fence.Locker
 	release time.Duration

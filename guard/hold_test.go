@@ -324,7 +324,7 @@ func TestHold_GoexitAndPanicPassTheTurnOn(t *testing.T) {
 }
 
 // Two Holds whose functions call each other's resource with the context from outside
-// wait for each other. They can't be told from calls that merely wait, so the error of
+// wait for each other. They look like calls that merely wait, so the error of
 // the one that gives up has to name both.
 func TestHold_CrossedHoldsNameEachOther(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {

@@ -60,7 +60,7 @@ func TestMaxRun_DoesNotCountTheDatabase(t *testing.T) {
 	})
 }
 
-// With nobody else there the fence lets it commit.
+// If no other holder has claimed, the fence lets it commit.
 func TestMaxRun_TheFenceDecidesAboutTheCommit(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g := w.process("a", &guard.Config{MaxRun: time.Second})

@@ -18,7 +18,7 @@ import (
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
-// recorder is an observer that keeps what it is told, in order.
+// recorder is an Observer that records its calls, in order.
 type recorder struct {
 	events   []string
 	finishes []guard.Operation

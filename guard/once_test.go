@@ -123,7 +123,7 @@ func TestOnce_DoesNotKeepAFailedOperation(t *testing.T) {
 	require.Equal(t, "1", w.store.Read("n"))
 }
 
-// Whoever didn't learn the outcome calls again, from another process too.
+// After an unknown outcome the call is made again, from another process too.
 func TestOnce_SettlesAnUnknownOutcome_G4(t *testing.T) {
 	for name, fate := range map[string]memory.Fate{"applied": memory.ReplyLost, "not applied": memory.RequestLost, "late": memory.Late} {
 		t.Run(name, func(t *testing.T) {
@@ -167,8 +167,8 @@ func TestOnce_TwoAtATimeUnderOneKey_G4(t *testing.T) {
 	})
 }
 
-// A repeated call answers under a grant that nobody has superseded, and only once
-// that has committed: what it read could be lost otherwise.
+// A repeated call answers under a grant that is not superseded, and only after its
+// empty transaction has committed: what it read could be lost otherwise.
 func TestOnce_RepeatedAnswerIsSealed_G2_N22(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -246,8 +246,8 @@ func TestOnce_ReturnsEmptyResults(t *testing.T) {
 	require.Equal(t, "3", w.store.Read("n"))
 }
 
-// A first run of ours came to nothing, and left a value behind; somebody else's
-// took effect meanwhile.
+// The call's first run took no effect, and left a value behind; another call with the
+// same key took effect meanwhile.
 func TestOnce_AnswerHasNothingOfAnEarlierRun_G4(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.process("a", nil), w.process("b", nil)

@@ -219,7 +219,7 @@ func judge(t *testing.T, w *world, errs []error) (o outcome) {
 }
 
 // The counter is the oracle: it is right only if each call took effect exactly
-// as often as it was told, and if no increment overwrote another's.
+// as often as its answer says, and if no increment overwrote another's.
 func TestProperty_TheDataAgreesWithTheAnswers_G3_G4(t *testing.T) {
 	unknown, voids, stale, overtaken := 0, 0, 0, 0
 	rapid.Check(t, func(rt *rapid.T) {

@@ -99,8 +99,8 @@ func TestDo_OfSeveralOneStaleRejectsAll_G3_G5(t *testing.T) {
 	})
 }
 
-// Whoever has some and waits for others would wait for ever, if what one waits for
-// could come before what it has. Here the calls meet in every order, lose leases
+// Calls that have some resources and wait for others would wait for each other for ever,
+// if a call could wait for a resource that comes before one that it has. Here the calls meet in every order, lose leases
 // on the way and try again; in a bubble, waiting for each other is a failure.
 func TestDo_OfSeveralInOppositeOrdersNeverDeadlocks_HB10(t *testing.T) {
 	for seed := range uint64(40) {

@@ -48,8 +48,8 @@ func TestUnderGrant_RejectsAStaleGrantAlsoWhenRetryable_G3(t *testing.T) {
 	require.EqualValues(t, 1, rejections[0].Count)
 }
 
-// Whose the grant is decides who has to get another: the sender of one that travelled,
-// the process itself of any other.
+// The owner of a rejected grant has to get another: that is the sender if the grant
+// travelled, and otherwise the process itself.
 func TestRejection_SaysThatTheGrantTravelled(t *testing.T) {
 	t.Parallel()
 	superseded := func(run func(g *guard.Guard[*memory.Tx], lease fence.Lease) error) *guard.RejectedError {
@@ -115,7 +115,7 @@ func TestUnderGrant_SettlesADoubt_G4(t *testing.T) {
 }
 
 // The value of a function under a grant that came from elsewhere is kept by Once
-// like any other, and given back to whoever asks, under whatever grant.
+// like any other, and returned to each call with the key, under any grant.
 func TestUnderGrant_OnceReturnsTheKeptValue_G4(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

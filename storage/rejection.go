@@ -91,7 +91,7 @@ type RejectedError struct {
 }
 
 func (e *RejectedError) Error() string {
-	s := fmt.Sprintf("guard: %s: token %d %s", e.Grant.Resource, e.Grant.Token, e.story())
+	s := fmt.Sprintf("guard: %s: token %d %s", e.Grant.Resource, e.Grant.Token, e.explanation())
 	if e.Err != nil && !errors.Is(e.Err, context.Canceled) { // the rejection says why it was
 		s += ": " + e.Err.Error()
 	}
@@ -101,7 +101,7 @@ func (e *RejectedError) Error() string {
 	return s
 }
 
-func (e *RejectedError) story() string {
+func (e *RejectedError) explanation() string {
 	ago := fmt.Sprintf("claimed %.1f s ago", e.Age.Seconds())
 	switch e.Reason {
 	case ReasonStale:

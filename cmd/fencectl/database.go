@@ -46,8 +46,8 @@ func (d *databaseFlags) withDatabase(ctx context.Context, do func(context.Contex
 // closeGrace bounds the wait for the connections to be closed in good order.
 const closeGrace = time.Second
 
-// closeSoon closes the pool, but doesn't make a user wait who has interrupted: pgx takes 15
-// s to close a connection to a server that no longer answers. The end of the process closes
+// closeSoon closes the pool, but doesn't make a user wait after an interrupt: pgx takes
+// 15 s to close a connection to a server that no longer answers. The end of the process closes
 // it anyway.
 func closeSoon(pool *pgxpool.Pool) {
 	closed := make(chan struct{})

@@ -40,10 +40,10 @@ var contentionMutants = []Mutant{
 	change("proclaimed-json-is-taken-for-a-lock", "L1", etcd+"internal/keys/keys.go",
 		`return err != nil || lock != string(text)`, `return err != nil || lock == ""`,
 		inEtcd("TestMutexKeys_EtcdsOwnObserversSeeWhatIsProclaimed")),
-	change("waiter-that-may-not-look-is-not-told", "L1 HD8", etcd+"internal/queue/position.go",
+	change("waiter-without-the-right-to-read-waits-on", "L1 HD8", etcd+"internal/queue/position.go",
 		`p.denied <- err`, ``,
 		inEtcd("TestDenied_AWaiterGetsTheErrorAndAHolderGivesWay_HD8")),
-	change("holder-that-may-not-look-keeps-others-out", "L1 HD8", etcd+"internal/queue/position.go",
+	change("holder-without-the-right-to-read-keeps-others-out", "L1 HD8", etcd+"internal/queue/position.go",
 		"p.cannotSee = true\n\t\tp.callContended()\n", "",
 		inEtcd("TestDenied_AWaiterGetsTheErrorAndAHolderGivesWay_HD8")),
 }

@@ -24,7 +24,7 @@ var sessionMutants = []Mutant{
 	change("one-lost-renewal-is-the-end", "L1", etcd+"internal/session/session.go",
 		`limit := min(s.config.RequestTimeout, s.GrantedTTL()/3, left)`, `limit := left`,
 		inEtcds("session", "TestSession_LivesThroughASilentRenewal_L1")),
-	change("lost-lease-is-not-told", "F3", etcd+"internal/session/session.go",
+	change("lost-lease-is-not-reported", "F3", etcd+"internal/session/session.go",
 		`d.SessionEnded(reason)`, `_ = d`,
 		inEtcd("TestLoss_ARevokedLeaseEndsAll")),
 	change("lease-that-etcd-does-not-know-is-good", "F2 F3", etcd+"internal/session/leases.go",

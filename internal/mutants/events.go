@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// testRun is what "go test -json" told.
+// testRun is what "go test -json" reported.
 type testRun struct {
 	verdicts    map[string]string // "pass", "fail" or "skip", by test
 	output      string

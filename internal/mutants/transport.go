@@ -1,6 +1,6 @@
 package mutants
 
-// onTheWay is a test of what clients are told, and of what they send.
+// onTheWay is a test of the answers that clients get, and of the grants that they send.
 func onTheWay(name string) Test { return Test{"internal/transport", name} }
 
 // transportMutants are in how grants and errors travel.

@@ -96,7 +96,7 @@ func rejectedTraveller(err error) *guard.RejectedError {
 }
 
 // Superseded returns the rejection of a stale grant, if it is one of those that the client
-// itself sent: then it may be told the tokens.
+// itself sent: then the answer may contain the tokens.
 func Superseded(err error, sent []fence.Grant) (*guard.RejectedError, bool) {
 	rejected := rejectedTraveller(err)
 	if Of(err) != StaleGrant || !slices.Contains(sent, rejected.Grant) {

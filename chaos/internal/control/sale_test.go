@@ -21,7 +21,7 @@ type sale struct {
 	stands chan struct{}
 	once   sync.Once
 	goOn   context.Context
-	end    context.CancelFunc // of standing
+	end    context.CancelFunc // ends goOn
 	done   chan error
 }
 

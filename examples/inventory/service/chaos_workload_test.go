@@ -48,7 +48,7 @@ func (deductWorkload) Prepare(ctx context.Context, db *pgxpool.Pool) error {
 }
 
 // Operate sends a request to the handler, and sends it again with the same key when
-// it is told that the outcome is unknown.
+// the answer says that the outcome is unknown.
 func (deductWorkload) Operate(ctx context.Context, env *chaos.Env, op chaos.Op) error {
 	a := &api{guard: env.Guard, pool: env.Pool, decide: stopping(env), requestTimeout: 10 * time.Second, readTimeout: 3 * time.Second}
 	order := orderOf(op)

@@ -32,10 +32,10 @@ type lotLine struct {
 // answer is what a key's request came to, and what guard.Once keeps: one of the
 // two.
 //
-// That there was too little is kept like a success. It is final for its key: who
-// has been told so may go and sell something else, and no copy of the request that
-// is still under way, or sent again by something in between, deducts after all
-// when stock has come in. A client that wants to try again uses a new key.
+// That there was too little is kept like a success. It is final for its key: a client
+// with this answer may go and sell something else, and no copy of the request that is
+// still under way, or sent again by a proxy, deducts after all when stock has come in. A
+// client that wants to try again uses a new key.
 type answer struct {
 	Deducted *deduction `json:"deducted,omitempty"`
 	SoldOut  *shortage  `json:"sold_out,omitempty"`

@@ -14,9 +14,8 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// check compares what clients were told with the data, and then with the history.
-// All of them have an answer in the end, so the data may hold nothing that no client
-// was told of.
+// check compares the answers that clients got with the data, and then with the history.
+// All clients have an answer in the end, so each order in the data has to be in one.
 func check(t *testing.T, pool *pgxpool.Pool, s *shop) {
 	t.Helper()
 	require.Len(t, s.answers, *deductions)
@@ -53,7 +52,7 @@ func ordersInData(t *testing.T, pool *pgxpool.Pool) map[string][]lotLine {
 }
 
 // leftInData returns the least that is left of any lot of each product, after
-// comparing the sums with what clients were told.
+// comparing the sums with the clients' answers.
 func leftInData(t *testing.T, pool *pgxpool.Pool, sold map[string]int) map[string]int {
 	t.Helper()
 	rows, err := pool.Query(t.Context(), `
@@ -90,8 +89,8 @@ func checkSoldOut(t *testing.T, pool *pgxpool.Pool, s *shop, sold map[string]int
 	}
 }
 
-// checkHistory: each key stands in its product's history once, under the token that
-// its client was told, and several servers have written it.
+// checkHistory: each key is in its product's history once, under the token of its
+// client's answer, and several servers have written it.
 func checkHistory(t *testing.T, pool *pgxpool.Pool, s *shop) {
 	t.Helper()
 	store, err := postgres.NewStore(pool, nil)

@@ -81,8 +81,8 @@ func TestRenewals_AKeptStreamThatDiedIsReplacedAtOnce(t *testing.T) {
 func TestRenewals_ALateAnswerIsNotTakenForAnother_F3(t *testing.T) {
 	t.Parallel()
 	r := startRenewing(t)
-	heal := r.link.Cut(netfault.ToClient)
-	defer heal()
+	reconnect := r.link.Cut(netfault.ToClient)
+	defer reconnect()
 	ctx, cancel := context.WithCancel(etcdtest.Patient(t))
 	failed := make(chan error, 1)
 	go func() {
@@ -92,7 +92,7 @@ func TestRenewals_ALateAnswerIsNotTakenForAnother_F3(t *testing.T) {
 	cancel()
 	require.Error(t, <-failed)
 	require.EqualValues(t, 1, r.streams.Load(), "no other is needed")
-	heal()
+	reconnect()
 	_, err := r.leases.KeepAlive(etcdtest.Patient(t), r.id)
 	require.NoError(t, err)
 	require.EqualValues(t, 2, r.streams.Load())
