@@ -53,12 +53,12 @@ func (t *txn) moved() []storage.Claim {
 	return claims
 }
 
-// sealSQL runs deferred triggers before the seals, under statement_timeout: after them they
-// would hold the fence for as long as they take. It does so twice, since a deferred trigger
-// may defer others. COMMIT itself would run what is still deferred then, and cursors WITH
-// HOLD, without a timeout, and they could lower its durability unnoticed. So sealSQL runs
-// the rest after the seals, in a transaction that is read only by then, in which nothing
-// more can be deferred, and closes the cursors.
+// sealSQL runs deferred triggers before the seals, under statement_timeout. After the seals
+// they would hold the fence for as long as they take. It runs them twice, since a deferred
+// trigger may defer others. COMMIT would run triggers that are still deferred, and the
+// queries of cursors WITH HOLD, without a timeout, and they could lower its durability
+// unnoticed. So after the seals sealSQL makes the transaction read only, in which nothing
+// more can be deferred, runs the triggers that are left, and closes the cursors.
 //
 // It seals in the order of the resources' numbers, so that transactions over the same
 // resources can't deadlock. Once keys are inserted after the seals: if another transaction
