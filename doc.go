@@ -17,5 +17,6 @@
 //   - fence: tokens, grants, leases, elections.
 //   - fence/etcd, storage/postgres: the two parts that a Guard here is made of; use them
 //     with guard.New where a process needs only one, such as a receiver of grants.
+//   - guardhttp, guardgrpc: grants in requests, and errors as status codes.
 //   - chaos: faults, and checks that your functions hold under them.
 package fencekit

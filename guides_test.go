@@ -21,6 +21,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fencekit/fencekit"
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
@@ -53,13 +54,13 @@ type sold struct {
 	Left int `json:"left"`
 }
 
-func sellHandler(g *guard.Guard[pgx.Tx]) http.HandlerFunc {
+func sellHandler(g fencekit.Runner) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		sku, key := r.PathValue("sku"), r.Header.Get("Idempotency-Key")
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<10))
 		qty, invalid := strconv.Atoi(string(body))
-		if err != nil || invalid != nil || qty < 1 || key == "" {
-			http.Error(w, "want a quantity, and an Idempotency-Key", http.StatusBadRequest)
+		if err != nil || invalid != nil || qty < 1 || key == "" || len(key) > 200 || fence.ValidateResource("sku/"+sku) != nil {
+			http.Error(w, "want a product, a quantity, and an Idempotency-Key of at most 200 bytes", http.StatusBadRequest)
 			return
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), 10*time.Second)

@@ -46,7 +46,7 @@ func TestMistakes_AreFound(t *testing.T) {
 		says     string
 	}{
 		{readsEarly, "expiry-at-every-await", "differ from their transfers"},
-		{retriesByHand, "lost-answer", "took effect again"},
+		{retriesByHand, "lost-answer", "took effect twice"},
 	} {
 		t.Run(c.mistake.name, func(t *testing.T) {
 			t.Parallel()

@@ -107,7 +107,7 @@ func (s *Store) checkSchema(ctx context.Context) error {
 		return fmt.Errorf("postgres: can't read the version of schema %s: %w", s.cfg.Schema, wire.NameCached(err))
 	}
 	if version < latestVersion() {
-		return fmt.Errorf("%w: schema %s is at version %d, %d is needed: run \"fencectl migrate up --schema %s\" or call postgres.Migrate",
+		return fmt.Errorf("%w: schema %s is at version %d, %d is needed: run \"fencectl migrate up --schema %s\", or call Migrate of the fencekit.Guard or of package postgres",
 			notReady(NotMigrated), s.cfg.Schema, version, latestVersion(), s.cfg.Schema)
 	}
 	return nil
