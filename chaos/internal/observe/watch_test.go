@@ -301,7 +301,7 @@ func TestWatch_TellsAGap(t *testing.T) {
 			func(t *testing.T, e *etcdserver.Server, _ *clientv3.Client, _ string) *etcdserver.Server {
 				require.NoError(t, e.Kill())
 				return e
-			}, "did not get to the end",
+			}, "did not reach its end",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
