@@ -5,7 +5,6 @@ package scenario
 import (
 	"context"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/fencekit/fencekit/chaos/internal/fault"
@@ -45,9 +44,6 @@ type Scenario struct {
 	// ErrWrong if the code under test did not do what it must.
 	Script func(ctx context.Context, env Environment) error
 }
-
-// All returns all scenarios.
-func All() []Scenario { return slices.Concat(families(), scripts) }
 
 // Faults makes the scenario's faults from a seed: always the same.
 func (s Scenario) Faults(seed uint64) []fault.Step {

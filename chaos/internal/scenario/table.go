@@ -1,5 +1,10 @@
 package scenario
 
+import "slices"
+
+// All returns all scenarios.
+func All() []Scenario { return slices.Concat(families(), scripts) }
+
 // scripts are the scenarios that go step by step, in the order in which they run.
 var scripts = []Scenario{
 	stalledHolder,
