@@ -27,6 +27,8 @@ var behind = []string{"storage", "storage/postgres/internal/operation", "storage
 type said struct {
 	names map[string]bool   // exported errors and error types, such as guard.ErrStaleToken
 	texts map[string]string // messages without facts in them, and reasons, and where they are
+	// reasons are the constants of types such as storage.Reason, and the types; nil if not wanted
+	reasons map[string]string
 }
 
 // internal are messages that no user gets, with the reason.
@@ -110,8 +112,11 @@ func (s said) take(tree *ast.File, file string) {
 					s.names[tree.Name.Name+"."+name.Name] = true
 				}
 			}
-			if reason, ok := reasonOf(n); ok {
+			if reason, typ, ok := reasonOf(n); ok {
 				s.texts[reason] = file
+				if s.reasons != nil {
+					s.reasons[reason] = typ
+				}
 			}
 		case *ast.TypeSpec:
 			if public && n.Name.IsExported() && strings.HasSuffix(n.Name.Name, "Error") {
@@ -129,18 +134,18 @@ func (s said) take(tree *ast.File, file string) {
 	})
 }
 
-// reasonOf returns the text of a constant of a type such as storage.Reason.
-func reasonOf(spec *ast.ValueSpec) (reason string, ok bool) {
-	typ, isIdent := spec.Type.(*ast.Ident)
-	if !isIdent || !strings.HasSuffix(typ.Name, "Reason") || len(spec.Values) != 1 {
-		return "", false
+// reasonOf returns the text of a constant of a type such as storage.Reason, and the type.
+func reasonOf(spec *ast.ValueSpec) (reason, typ string, ok bool) {
+	ident, isIdent := spec.Type.(*ast.Ident)
+	if !isIdent || !strings.HasSuffix(ident.Name, "Reason") || len(spec.Values) != 1 {
+		return "", "", false
 	}
 	literal, isLiteral := spec.Values[0].(*ast.BasicLit)
 	if !isLiteral {
-		return "", false
+		return "", "", false
 	}
 	reason, err := strconv.Unquote(literal.Value)
-	return reason, err == nil
+	return reason, ident.Name, err == nil
 }
 
 // spoken returns the message of errors.New, or of a warning or error in a log, if
