@@ -138,5 +138,8 @@ func (g *Guard) Check(ctx context.Context) error {
 // waits. Client and pool are closed after it, by the caller. It may be called again.
 func (g *Guard) Close(ctx context.Context) error {
 	guardErr := g.Guard.Close(ctx)
+	if errors.Is(guardErr, guard.ErrInvalid) {
+		return guardErr // called by a function that runs under it: nothing is closed
+	}
 	return errors.Join(guardErr, g.Locker.Close(ctx))
 }

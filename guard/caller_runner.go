@@ -74,7 +74,7 @@ func (b *callerRunner[Tx]) run(ctx context.Context, resources []string, op stora
 		return err
 	}
 	return b.guard.observe(resources, o, func(operation *Operation) error {
-		operation.Grants = b.grants
+		operation.Grants = slices.Clone(b.grants)
 		return b.under(ctx, func(states grantStates, bounds bounds) error {
 			newContext := func() (context.Context, context.CancelCauseFunc) {
 				return b.guard.scoped(ctx, nil, b.grants, bounds)

@@ -75,6 +75,22 @@ func TestClose_EndsRunningFunctionsWhenItsContextEnds(t *testing.T) {
 	})
 }
 
+// It would wait for the function that called it.
+func TestClose_InAFunctionIsRejected_L1(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g := w.process("a", nil)
+		require.NoError(t, guard.Do(t.Context(), g, sku, func(ctx context.Context, _ *memory.Tx) error {
+			require.ErrorIs(t, g.Close(ctx), guard.ErrInvalid)
+			return nil
+		}))
+		require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h guard.Runner[*memory.Tx]) error {
+			require.ErrorIs(t, g.Close(ctx), guard.ErrInvalid)
+			return guard.Do(ctx, h, sku, increment("n"))
+		}))
+		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")), "nothing was closed")
+	})
+}
+
 func TestClose_OfAnUnusedGuardReturnsAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -58,7 +58,13 @@ func New[Tx any](locker fence.Locker, store storage.Store[Tx], cfg *Config) (*Gu
 // time to release. If that was too short, Close returns ctx's error while the
 // functions finish in the background. It may be called again, to wait again, and
 // returns the same errors.
+//
+// With the context of a function that runs under the Guard Close would wait for itself: it
+// returns ErrInvalid and closes nothing.
 func (g *Guard[Tx]) Close(ctx context.Context) error {
+	if ctx.Value(scopeKey{g}) != nil {
+		return fmt.Errorf("%w: close: the context is that of a function that runs under this Guard: let it return first", ErrInvalid)
+	}
 	k := g.keeper
 	defer context.AfterFunc(ctx, func() { k.abort(ErrClosed) })()
 	patient, stop := withReleaseTime(ctx)

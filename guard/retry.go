@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/fencekit/fencekit/fence"
@@ -48,11 +49,12 @@ type runs struct {
 	err   error            // of the latest run
 }
 
-// next reports whether to run once more. Before another run it pauses; if ctx ends
+// next reports whether to run once more: never after ErrTxEnded, since what a raw COMMIT
+// wrote stays, whatever else is in the error. Before another run it pauses; if ctx ends
 // meanwhile, err says so.
 func (r *runs) next(ctx context.Context) bool {
 	if r.n > 0 {
-		if r.err == nil || !r.retryable || r.n == maxRuns || !r.again(r.err) {
+		if r.err == nil || !r.retryable || r.n == maxRuns || errors.Is(r.err, ErrTxEnded) || !r.again(r.err) {
 			return false
 		}
 		if !pause(ctx, r.n) {
@@ -112,17 +114,20 @@ func retryHold(ctx context.Context, o options, again func(error) bool, once func
 // Guard or Locker, for a grant or a lease of the caller's that is over, for what an operator
 // or a programmer has to mend, and for [ErrUnknownOutcome] unless the call had the option
 // [Once].
+//
+// It speaks of the call that failed. The function of a [Hold] without [Retryable] may have
+// committed other transactions before: call it again only if it begins by reading them.
 func SafeToRetry(err error) bool {
-	var unknown *UnknownOutcomeError
 	var callers *callersGrantError
 	var rejected *RejectedError
 	var away *fence.UnavailableError
 	var says interface{ Retryable() bool }
 	switch {
-	case errors.As(err, &unknown):
-		return unknown.Once
-	case errors.Is(err, ErrUnknownOutcome), errors.Is(err, ErrTxEnded), errors.Is(err, ErrInvalid), errors.Is(err, ErrClosed),
-		errors.Is(err, ErrWrongLockService), errors.As(err, &callers):
+	case errors.Is(err, ErrTxEnded), errors.Is(err, ErrKeyReused):
+		return false
+	case errors.Is(err, ErrUnknownOutcome):
+		return allOnce(err)
+	case errors.Is(err, ErrInvalid), errors.Is(err, ErrClosed), errors.Is(err, ErrWrongLockService), errors.As(err, &callers):
 		return false
 	case errors.As(err, &rejected):
 		return errors.Is(err, ErrStaleToken) || errors.Is(err, ErrOvertaken) || failedOver(err)
@@ -134,6 +139,20 @@ func SafeToRetry(err error) bool {
 		return !errors.As(err, &says) || says.Retryable() // such as a wrong password
 	}
 	return errors.As(err, &says) && says.Retryable()
+}
+
+// allOnce reports whether each unknown outcome in err, of which errors.Join may have put
+// several together, is that of a call with Once.
+func allOnce(err error) bool {
+	switch e := err.(type) {
+	case *UnknownOutcomeError:
+		return e.Once
+	case interface{ Unwrap() error }:
+		return allOnce(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		return !slices.ContainsFunc(e.Unwrap(), func(err error) bool { return !allOnce(err) })
+	}
+	return err != ErrUnknownOutcome
 }
 
 // temporary reports whether err says that the run took no effect and that another one may

@@ -2,6 +2,7 @@ package guard_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -84,6 +85,32 @@ func TestRetryable_LeavesToTheCallerWhatAnOperatorHasToMend(t *testing.T) {
 				}, guard.Retryable())
 				requireRejected(t, err, reason)
 				require.Equal(t, 1, runs)
+			})
+		})
+	}
+}
+
+// What a raw COMMIT wrote stays, so nothing runs again, whatever else the error says.
+func TestRetryable_NeverRunsAgainAfterARawCommit_G4(t *testing.T) {
+	for name, beside := range map[string]error{
+		"temporary":  temporaryError{},
+		"lease lost": &fence.LeaseLostError{},
+		"overtaken":  &guard.RejectedError{Reason: storage.ReasonOvertaken, Stage: storage.StageSeal},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				g := w.process("a", nil)
+				ended := errors.Join(beside, guard.ErrTxEnded)
+				runs := 0
+				require.ErrorIs(t, guard.Do(t.Context(), g, sku, func(context.Context, *memory.Tx) error {
+					runs++
+					return ended
+				}, guard.Retryable()), guard.ErrTxEnded)
+				require.ErrorIs(t, guard.Hold(t.Context(), g, sku, func(context.Context, guard.Runner[*memory.Tx]) error {
+					runs++
+					return ended
+				}, guard.Retryable()), guard.ErrTxEnded)
+				require.Equal(t, 2, runs, "one of each")
 			})
 		})
 	}

@@ -84,6 +84,20 @@ func TestRejection_SaysThatTheGrantTravelled(t *testing.T) {
 	}
 }
 
+// An Observer's changes to what it is told don't reach the Runner.
+func TestUnderGrant_ObserverCannotChangeTheGrants_F1(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.process("a", &guard.Config{Observer: &guard.Observer{Finished: func(o guard.Operation) { o.Grants[0].Token += 77 }}})
+	under := g.UnderGrant(grant(5))
+	for range 2 {
+		require.NoError(t, guard.Do(t.Context(), under, sku, func(ctx context.Context, tx *memory.Tx) error {
+			require.Equal(t, []fence.Grant{grant(5)}, guard.Grants(ctx))
+			return tx.Set("k", "v")
+		}))
+	}
+}
+
 func TestUnderGrant_ConcurrentCallsLoseNoUpdate_G6(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -66,7 +66,7 @@ var standingMutants = []Mutant{
 		`if over || errors.Is(err, fence.ErrLeaseLost) {`, `if false && (over || errors.Is(err, fence.ErrLeaseLost)) {`,
 		inGuard("TestSafeToRetry_SaysWhenCallingAgainIsRight")),
 	change("unknown-outcomes-look-safe-to-retry", "G4", g+"retry.go",
-		`return unknown.Once`, `return true`,
+		`return e.Once`, `return true`,
 		inGuard("TestSafeToRetry_SaysWhenCallingAgainIsRight")),
 	change("a-hold-that-runs-again-hides-what-is-unknown", "G4", g+"retry.go",
 		`if r.err != nil && unknown != nil && !errors.Is(r.err, ErrUnknownOutcome) {`, `if false {`,
