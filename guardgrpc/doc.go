@@ -27,7 +27,9 @@
 //     else in the metadata is an error: no part of it is guessed, dropped or repaired.
 //   - [Code] is Unavailable, after which clients and proxies call again by themselves, only
 //     where that does no harm: not after an unknown outcome of an operation without guard.Once,
-//     which is Internal.
+//     which is Internal. It judges the call that failed, so a method that commits several
+//     transactions, as in a guard.Hold, has to begin by reading what an earlier call has
+//     committed.
 //   - What [Error] returns names no server, host, resource, holder, or cause. Log the error.
 //
 // # What is not promised

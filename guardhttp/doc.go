@@ -26,7 +26,9 @@
 //   - What Grants returns are valid grants, at most 100, of different resources. Everything
 //     else in the header is an error: no part of it is guessed, dropped or repaired.
 //   - [Status] is 503 only where the same request may be sent again without harm: not
-//     after an unknown outcome of an operation without guard.Once, which is 500.
+//     after an unknown outcome of an operation without guard.Once, which is 500. It judges
+//     the call that failed: a handler that commits several transactions, as in a guard.Hold,
+//     has to begin by reading what an earlier request has committed.
 //   - What [Error] writes names no server, host, resource, holder, or cause. Log the error.
 //
 // # What is not promised
@@ -34,7 +36,8 @@
 // A grant is no authentication, and its header isn't either. A grant is no secret, and a
 // client that can send one can make one up: with a higher token it shuts out the true
 // holder of the resource, with a higher epoch those of all resources, until an operator
-// steps in (the database bounds how far a made-up one may jump). So accept the header from
+// steps in (the database bounds how far a made-up one may jump, measured from what has
+// claimed there: let a grant of your own claim first in a new database). So accept the header from
 // authenticated senders only, and have the proxy at the edge remove it from all other
 // requests. A receiver must not conclude from a grant that
 //
