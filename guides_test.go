@@ -153,7 +153,7 @@ func Example_http() {
 	// [a 2] 200 1 left
 	// [a 1] 422 {"type":"urn:fencekit:problem:key-reused"
 	// [b 2] 409 sold out
-	// [ 1] 400 want a quantity
+	// [ 1] 400 want a product
 }
 
 func Example_grantsInRequests() {
