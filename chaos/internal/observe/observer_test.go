@@ -56,13 +56,43 @@ func TestObserver_SeesARunFromAllSides(t *testing.T) {
 
 	o, err := Start(patient(t), client, prefix, dsn)
 	require.NoError(t, err)
+	old, newer := runAndSupersede(t, client, prefix, pool)
+
+	seen, err := o.Finish(patient(t))
+	require.NoError(t, err)
+	require.Empty(t, seen.Locks.Gap)
+	require.Empty(t, seen.Left)
+	require.Equal(t, []Stock{{"a", 10, 6}, {"b/c", 5, 4}}, seen.Stocks)
+	require.Len(t, seen.Rejections, 1)
+	require.Equal(t, Rejection{Resource: "a", Reason: "stale", Stage: "claim", Token: int64(old.Token), Holder: old.Holder, Current: int64(newer.Token), Count: 2}, seen.Rejections[0])
+
+	tokens, writers := requireEntries(t, seen)
+	var effects []Effect
+	for _, e := range seen.Effects {
+		require.NotZero(t, e.XID)
+		require.Equal(t, writers[e.Resource+" "+e.Op], e.XID)
+		require.Contains(t, tokens[e.Token], e.Resource+" ")
+		e.XID, e.Token = 0, 0
+		effects = append(effects, e)
+	}
+	require.Equal(t, []Effect{
+		{Order: 1, Op: "op-1", Resource: "a", Quantity: 3, Seen: 10},
+		{Order: 2, Op: "op-2", Resource: "a", Quantity: 1, Seen: 7},
+		{Order: 3, Op: "op-2", Resource: "b/c", Quantity: 1, Seen: 5},
+	}, effects)
+	require.Empty(t, slots(t, dsn))
+}
+
+// runAndSupersede has a process run three operations, the last without an id, and then a
+// newer grant of the first one's resource; the old grant is rejected twice after that.
+func runAndSupersede(t *testing.T, client *clientv3.Client, prefix string, pool *pgxpool.Pool) (old, newer fence.Grant) {
+	t.Helper()
 	locker, err := etcd.NewLocker(client, &etcd.Config{Prefix: prefix})
 	require.NoError(t, err)
 	store, err := postgres.NewStore(pool, nil)
 	require.NoError(t, err)
 	g, err := guard.New(locker, store, nil)
 	require.NoError(t, err)
-	var old fence.Grant
 	require.NoError(t, guard.Do(patient(t), g, "a", func(ctx context.Context, tx pgx.Tx) error {
 		old = guard.Grants(ctx)[0]
 		nested, err := tx.Begin(ctx) // so the row's xmin isn't the transaction's id
@@ -79,7 +109,7 @@ func TestObserver_SeesARunFromAllSides(t *testing.T) {
 	require.NoError(t, guard.Do(patient(t), g, "a", func(context.Context, pgx.Tx) error { return nil })) // an operation without an id
 	require.NoError(t, g.Close(patient(t)))
 	require.NoError(t, locker.Close(patient(t)))
-	newer := old
+	newer = old
 	newer.Token, newer.Holder = old.Token+1000, "newer"
 	receiver, err := guard.New(nil, store, nil)
 	require.NoError(t, err)
@@ -88,20 +118,19 @@ func TestObserver_SeesARunFromAllSides(t *testing.T) {
 		err = guard.Do(patient(t), receiver.UnderGrant(old), "a", func(context.Context, pgx.Tx) error { return nil })
 		require.ErrorIs(t, err, guard.ErrStaleToken)
 	}
+	return old, newer
+}
 
-	seen, err := o.Finish(patient(t))
-	require.NoError(t, err)
-	require.Empty(t, seen.Locks.Gap)
-	require.Empty(t, seen.Left)
-	require.Equal(t, []Stock{{"a", 10, 6}, {"b/c", 5, 4}}, seen.Stocks)
-	require.Len(t, seen.Rejections, 1)
-	require.Equal(t, Rejection{Resource: "a", Reason: "stale", Stage: "claim", Token: int64(old.Token), Holder: old.Holder, Current: int64(newer.Token), Count: 2}, seen.Rejections[0])
-
+// requireEntries requires that the log has each entry of the history, and that those of the
+// process are of tokens that etcd had. It returns the resource and the holder of each
+// token, and the transaction that wrote each operation's entry, by resource and operation.
+func requireEntries(t *testing.T, seen Observation) (tokens map[int64]string, writers map[string]uint64) {
+	t.Helper()
 	byXID := map[uint64]Commit{}
 	for _, c := range seen.Commits {
 		byXID[c.XID] = c
 	}
-	tokens := map[int64]string{}
+	tokens = map[int64]string{}
 	for _, e := range seen.Locks.Events {
 		if !e.Gone {
 			tokens[e.Created] = e.Resource + " " + e.Holder
@@ -113,7 +142,7 @@ func TestObserver_SeesARunFromAllSides(t *testing.T) {
 		ops            []string
 	}
 	var entries []entry
-	writers := map[string]uint64{} // by resource and operation
+	writers = map[string]uint64{}
 	for _, e := range seen.Entries {
 		entries = append(entries, entry{e.Resource, e.Kind, e.Seq, e.Ops})
 		require.True(t, inserted(byXID[e.XID], "fence.history"), "%+v is in the log", e)
@@ -129,20 +158,7 @@ func TestObserver_SeesARunFromAllSides(t *testing.T) {
 		{"a", "claim", 1, []string{}}, {"a", "write", 2, []string{"op-1"}}, {"a", "write", 3, []string{"op-2"}}, {"a", "write", 4, []string{}}, {"a", "claim", 5, []string{}}, {"a", "write", 6, []string{}},
 		{"b/c", "claim", 1, []string{}}, {"b/c", "write", 2, []string{"op-2"}},
 	}, entries)
-	var effects []Effect
-	for _, e := range seen.Effects {
-		require.NotZero(t, e.XID)
-		require.Equal(t, writers[e.Resource+" "+e.Op], e.XID)
-		require.Contains(t, tokens[e.Token], e.Resource+" ")
-		e.XID, e.Token = 0, 0
-		effects = append(effects, e)
-	}
-	require.Equal(t, []Effect{
-		{Order: 1, Op: "op-1", Resource: "a", Quantity: 3, Seen: 10},
-		{Order: 2, Op: "op-2", Resource: "a", Quantity: 1, Seen: 7},
-		{Order: 3, Op: "op-2", Resource: "b/c", Quantity: 1, Seen: 5},
-	}, effects)
-	require.Empty(t, slots(t, dsn))
+	return tokens, writers
 }
 
 func inserted(c Commit, table string) bool {
