@@ -27,9 +27,9 @@ var (
 	ErrWrongLockService = storage.ErrWrongLockService
 	// ErrFailedOver: the database failed over to another server, or was restored, since
 	// the grant was claimed, so what was read under the grant may be gone. RejectedError's
-	// Reason says whether writes are known to be lost: went back, if the fence is behind a
-	// position that this grant has seen committed; failed over, if the fence misses
-	// nothing. Acquire anew, read anew and decide anew.
+	// Reason says which. Failed over: the fence misses nothing; acquire anew, read anew and
+	// decide anew. Went back: the fence is behind a position that this grant has seen
+	// committed, so writes are lost, and an operator has to act.
 	ErrFailedOver = storage.ErrFailedOver
 	// ErrUnknownOutcome: COMMIT was sent, its reply was lost, and the database
 	// could not be asked in time. The operation took effect or it did not. See

@@ -93,7 +93,7 @@ func claimHigherEpoch[Tx any](r *run[Tx]) {
 func claimCollision[Tx any](r *run[Tx]) {
 	holder := r.claim(grant(7))
 	other := grant(7)
-	other.Holder = "somebody else"
+	other.Holder = "another holder"
 	_, err := r.Store.Claim(r.ctx, other)
 	if rejection := r.rejected(err, other, storage.ReasonCollision); rejection.Current != holder.Grant {
 		r.Fatalf("rejected by %v, want %v", rejection.Current, holder.Grant)

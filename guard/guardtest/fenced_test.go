@@ -101,7 +101,7 @@ func TestRequireFenced_PassesFunctionsThatWriteThroughTheFence_G2_G3(t *testing.
 			t.Parallel()
 			s := &shop{Store: memory.NewStore()}
 			guardtest.RequireFenced(t, s, sku, run, s.state)
-			require.Equal(t, "1", s.Read("sold"), "once, when nobody superseded it")
+			require.Equal(t, "1", s.Read("sold"), "once, when no later grant has claimed")
 			require.Zero(t, s.Open())
 		})
 	}
