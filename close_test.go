@@ -119,6 +119,17 @@ func TestClose_EndsCallsThenReleasesThenEndsLeaderships(t *testing.T) {
 	s.requireClosed(t)
 }
 
+// The lock service goes on as well: a resource that was never owned can be acquired.
+func TestClose_InAFunctionClosesNothing_L1(t *testing.T) {
+	t.Parallel()
+	g, _ := newGuard(t, etcdserver.Client(t), migratedPool(t), fencekit.Config{})
+	require.NoError(t, guard.Do(t.Context(), g, "a", func(ctx context.Context, _ pgx.Tx) error {
+		require.ErrorIs(t, g.Close(ctx), guard.ErrInvalid)
+		return nil
+	}))
+	require.NoError(t, guard.Do(t.Context(), g, "b", nothing))
+}
+
 // A ctx that has ended, as in a graceful stop, ends what runs and leaves the time to
 // release and to revoke.
 func TestClose_CutsOffWhatRunsAtTheEndOfItsContext(t *testing.T) {

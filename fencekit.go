@@ -135,7 +135,8 @@ func (g *Guard) Check(ctx context.Context) error {
 // ends; what is owned is released; then the Locker revokes its session, which ends
 // the leases and leaderships that the caller has from it. It returns the errors of all
 // that, joined: see guard.Guard.Close and etcd.Locker.Close, also for how long it
-// waits. Client and pool are closed after it, by the caller. It may be called again.
+// waits. Client and pool are closed after it, by the caller. It may be called again. With
+// the context of a function that runs under the Guard it closes nothing.
 func (g *Guard) Close(ctx context.Context) error {
 	guardErr := g.Guard.Close(ctx)
 	if errors.Is(guardErr, guard.ErrInvalid) {

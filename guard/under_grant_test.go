@@ -84,7 +84,7 @@ func TestRejection_SaysThatTheGrantTravelled(t *testing.T) {
 	}
 }
 
-// An Observer's changes to what it is told don't reach the Runner.
+// What an Observer changes in its Operation doesn't reach the Runner.
 func TestUnderGrant_ObserverCannotChangeTheGrants_F1(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
