@@ -25,7 +25,7 @@ CHAOS = chaos-runs/$(shell date +%Y%m%d-%H%M%S)
 CHAOS_LONG = chaos-runs/long
 
 .DEFAULT_GOAL := help
-.PHONY: help demo unit test test-race test-docker chaos chaos-long soak mutants lint images setup setup-test clean
+.PHONY: help demo unit test test-race test-docker chaos chaos-long soak bench mutants lint images setup setup-test clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,6 +68,10 @@ chaos: setup-test ## run scenarios and controls with one seed, go on with others
 chaos-long: setup-test ## run 100 seeds of each family, and 20 of scripts and controls; goes on with what earlier ones have done
 	@scripts/build -o bin/ ./cmd/fencectl ./cmd/fencectl-chaos
 	bin/fencectl chaos run --seeds 100 --script-seeds 20 --parallel 3 --resume --out $(CHAOS_LONG)
+
+bench: setup-test ## compare with bare transactions and other locks, interleaved; RUN=regexp for some, ROUNDS=7, SECONDS=1 for each
+	@scripts/build -o bin/bench ./bench
+	bin/bench $(if $(RUN),-run '$(RUN)') $(if $(ROUNDS),-rounds $(ROUNDS)) $(if $(SECONDS),-seconds $(SECONDS)) $(if $(OUT),-out $(OUT))
 
 mutants: setup-test ## break Fencekit in one place at a time, and show which test notices each; RUN=regexp for some
 	$(inmemory) go run ./internal/mutants/cmd $(if $(RUN),-run '$(RUN)')

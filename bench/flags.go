@@ -1,0 +1,88 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/fencekit/fencekit/bench/internal/result"
+	"github.com/fencekit/fencekit/bench/internal/scenario"
+)
+
+// config is what the flags say.
+type config struct {
+	run       *regexp.Regexp // nil: all that aren't optional
+	rounds    int
+	seconds   float64
+	places    []string
+	latencies []time.Duration
+	disk      string // the directory of each place
+	memory    string
+	out       string
+	from      []string // files of earlier runs, to be shown instead of running
+	list      bool
+
+	place string // only this one, in this process; what is found goes to file
+	file  string
+}
+
+func parse(args []string, output io.Writer) (config, error) {
+	var c config
+	f := flag.NewFlagSet("bench", flag.ContinueOnError)
+	f.SetOutput(output)
+	pattern := f.String("run", "", "run the scenarios whose name matches this `regexp`, optional ones included; default: all that aren't optional")
+	f.IntVar(&c.rounds, "rounds", 7, "how often each contender runs")
+	f.Float64Var(&c.seconds, "seconds", 1, "the measured time of each contender in a round; some scenarios take longer")
+	places := f.String("places", "disk,tmpfs", "where the servers' data lie: disk, tmpfs, or both")
+	latencies := f.String("latencies", "0,500us", "how much longer each round trip takes, half of it on each way")
+	f.StringVar(&c.disk, "disk", os.TempDir(), "a `directory` on a disk")
+	f.StringVar(&c.memory, "tmpfs", "/dev/shm", "a `directory` in memory")
+	f.StringVar(&c.out, "out", "bench-runs/"+time.Now().Format("20060102-150405"), "the `directory` for the page, the table and the raw results")
+	from := f.String("from", "", "show results.json of earlier runs, separated by commas, instead of running")
+	f.BoolVar(&c.list, "list", false, "list the scenarios")
+	f.StringVar(&c.place, "place", "", "used by bench itself: run one place in this process")
+	f.StringVar(&c.file, "file", "", "used by bench itself: where what was found goes")
+	if err := f.Parse(args); err != nil {
+		return c, err
+	}
+	if *pattern != "" {
+		var err error
+		if c.run, err = regexp.Compile(*pattern); err != nil {
+			return c, fmt.Errorf("bench: -run: %w", err)
+		}
+	}
+	if *from != "" {
+		c.from = strings.Split(*from, ",")
+	}
+	for place := range strings.SplitSeq(*places, ",") {
+		if place != result.Disk && place != result.Tmpfs {
+			return c, fmt.Errorf("bench: -places: %q is neither %s nor %s", place, result.Disk, result.Tmpfs)
+		}
+		c.places = append(c.places, place)
+	}
+	for text := range strings.SplitSeq(*latencies, ",") {
+		d, err := time.ParseDuration(text)
+		if err != nil || d < 0 {
+			return c, fmt.Errorf("bench: -latencies: %q is no duration", text)
+		}
+		c.latencies = append(c.latencies, d)
+	}
+	if c.rounds < 1 || c.seconds <= 0 {
+		return c, fmt.Errorf("bench: -rounds is %d and -seconds is %g: both have to be above 0", c.rounds, c.seconds)
+	}
+	return c, nil
+}
+
+// scenarios are those that are to be run.
+func (c *config) scenarios() (chosen []scenario.Scenario) {
+	for _, s := range scenario.All() {
+		if c.run == nil && !s.Optional || c.run != nil && c.run.MatchString(s.Name) {
+			chosen = append(chosen, s)
+		}
+	}
+	return chosen
+}

@@ -1,0 +1,85 @@
+package load
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/fencekit/fencekit/bench/internal/stats"
+)
+
+// Plan is when a worker runs, on the clock of package clock.
+type Plan struct {
+	Begin, Start, End int64 // operations begin; they begin and end to count
+}
+
+// parts is how many parts of the measured time are counted apart.
+const parts = 20
+
+// Outcome is what one worker, or several together, did.
+type Outcome struct {
+	Err string `json:",omitempty"`
+	// Operations ended within the measured time; Succeeded beside it too. Abandoned ones were
+	// cut off at the end, because they waited for too long.
+	Operations, Succeeded, Abandoned int64
+	Elapsed                          time.Duration // the measured time
+	Latency                          stats.Histogram
+	CPU                              time.Duration
+	Allocations, AllocatedBytes      int64
+	Writes, WrittenBytes, Retries    int64
+	Timeline                         []int64 // operations in each part of the measured time
+	// Held has for each time that a lock was held when that began and ended, in turns.
+	Held     []int64            `json:",omitempty"`
+	Measured map[string]float64 `json:",omitempty"`
+
+	ByProcess []int64 `json:",omitempty"` // operations
+}
+
+// Together adds up what the processes of one cell did.
+func Together(all []Outcome) Outcome {
+	sum := Outcome{Timeline: make([]int64, parts), Measured: map[string]float64{}}
+	for _, o := range all {
+		sum.Err = cmp.Or(sum.Err, o.Err)
+		sum.Operations += o.Operations
+		sum.Succeeded += o.Succeeded
+		sum.Abandoned += o.Abandoned
+		sum.Elapsed = max(sum.Elapsed, o.Elapsed)
+		sum.Latency.Merge(o.Latency)
+		sum.CPU += o.CPU
+		sum.Allocations += o.Allocations
+		sum.AllocatedBytes += o.AllocatedBytes
+		sum.Writes += o.Writes
+		sum.WrittenBytes += o.WrittenBytes
+		sum.Retries += o.Retries
+		for i, n := range o.Timeline {
+			sum.Timeline[i] += n
+		}
+		sum.Held = append(sum.Held, o.Held...)
+		for name, v := range o.Measured {
+			sum.Measured[name] += v
+		}
+		sum.ByProcess = append(sum.ByProcess, o.Operations)
+	}
+	return sum
+}
+
+// HandOvers returns the times from a call that releases a lock to the return of the next
+// call that acquires it. overlaps is how often one holder had it before the call that
+// released it began: never, if the lock excludes.
+func HandOvers(held []int64) (times stats.Histogram, overlaps int) {
+	type span struct{ acquired, released int64 }
+	spans := make([]span, 0, len(held)/2)
+	for i := 0; i+1 < len(held); i += 2 {
+		spans = append(spans, span{held[i], held[i+1]})
+	}
+	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.acquired, b.acquired) })
+	for i := 1; i < len(spans); i++ {
+		took := spans[i].acquired - spans[i-1].released
+		if took < 0 {
+			overlaps++
+			continue
+		}
+		times.Add(time.Duration(took))
+	}
+	return times, overlaps
+}

@@ -1,0 +1,112 @@
+package load
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// Keys says which rows, resources or locks operations use.
+type Keys string
+
+// The kinds of keys.
+const (
+	// Distinct: each goroutine has its own, always the same.
+	Distinct Keys = "distinct"
+	// Hot: all use the same.
+	Hot Keys = "hot"
+	// Fresh: each operation uses others, which none has used before it.
+	Fresh Keys = "fresh"
+)
+
+// Spec is what a worker is told.
+type Spec struct {
+	Scenario, Contender string
+	// Cell is the name of the cell, and of nothing before it: what has it in its own name is new.
+	Cell               string
+	Process, Processes int
+	Goroutines         int
+	Connections        int // of each process to Postgres
+	Keys               Keys
+	Width              int           // keys of an operation
+	Table              int           // rows of the table
+	Hold               time.Duration // how long a lock is held
+	Limit              int64         // operations after which a worker stops; 0: none
+	Count              int           // what a Measure is of
+	Postgres           string        // a DSN
+	Etcd               string        // an endpoint
+	Redis              string        // an address
+}
+
+// Target is a Spec in its worker, with what contenders count.
+type Target struct {
+	Spec
+	// Retries counts runs of an operation that had to be repeated.
+	Retries atomic.Int64
+	// Wire counts what the worker writes to servers.
+	Wire Wire
+
+	items []Item // by goroutine, for Distinct; one for Hot
+	fresh atomic.Int64
+}
+
+// Item is what one operation uses.
+type Item struct {
+	SKUs      []string // rows of the table
+	Resources []string // the name of a resource or lock for each
+}
+
+// NewTarget returns the target of a Spec.
+func NewTarget(s Spec) *Target {
+	t := &Target{Spec: s}
+	switch s.Keys {
+	case Hot:
+		t.items = []Item{t.item(0, "")}
+	case Distinct:
+		for g := range s.Goroutines {
+			t.items = append(t.items, t.item((s.Process*s.Goroutines+g)*s.Width, ""))
+		}
+	}
+	return t
+}
+
+// Item returns what the next operation of a goroutine uses.
+func (t *Target) Item(goroutine int) Item {
+	switch t.Keys {
+	case Hot:
+		return t.items[0]
+	case Distinct:
+		return t.items[goroutine]
+	default:
+		n := int(t.fresh.Add(1)-1)*t.Processes + t.Process
+		return t.item(n*t.Width, fmt.Sprintf("%s/%d/", t.Cell, n))
+	}
+}
+
+// item returns an Item of rows from first on. A table that is too short is used from its
+// beginning again; names of resources begin with prefix.
+func (t *Target) item(first int, prefix string) Item {
+	var item Item
+	for i := range t.Width {
+		sku := fmt.Sprintf("%06d", (first+i)%t.Table)
+		item.SKUs = append(item.SKUs, sku)
+		item.Resources = append(item.Resources, prefix+"sku/"+sku)
+	}
+	return item
+}
+
+// Open connects a contender.
+type Open func(ctx context.Context, t *Target) (*Work, error)
+
+// Work is a contender that is connected. Of Do, Acquire and Measure it has one.
+type Work struct {
+	// Do runs one operation. Goroutines call it concurrently, each with its number.
+	Do func(ctx context.Context, goroutine int) error
+	// Acquire acquires a lock; the returned function releases it.
+	Acquire func(ctx context.Context, goroutine int) (release func(context.Context) error, err error)
+	// Measure measures by itself, once.
+	Measure func(ctx context.Context) (map[string]float64, error)
+	// Close disconnects; nil if there is nothing to close.
+	Close func(ctx context.Context) error
+}

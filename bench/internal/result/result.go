@@ -1,0 +1,106 @@
+// Package result is what a run of the benchmark found, as it is kept in a file.
+package result
+
+import (
+	"fmt"
+	"time"
+)
+
+// Places of the servers' data.
+const (
+	Disk  = "disk"
+	Tmpfs = "tmpfs"
+)
+
+// Regime is where the servers' data lie, and how much longer each round trip takes.
+type Regime struct {
+	Place   string
+	Latency time.Duration
+}
+
+// String is "disk", or "tmpfs +0.5 ms".
+func (r Regime) String() string {
+	if r.Latency == 0 {
+		return r.Place
+	}
+	return fmt.Sprintf("%s +%g ms", r.Place, float64(r.Latency)/float64(time.Millisecond))
+}
+
+// Metric is something that is measured in each cell.
+type Metric string
+
+// The metrics. Durations are in microseconds; "of an operation" means divided by how many
+// there were.
+const (
+	Rate         Metric = "rate"          // operations a second
+	Mean         Metric = "mean"          // how long an operation took; for a lock, until it was acquired
+	P50          Metric = "p50"           //
+	P70          Metric = "p70"           //
+	P90          Metric = "p90"           //
+	P99          Metric = "p99"           //
+	Max          Metric = "max"           //
+	HandOverP50  Metric = "hand-over p50" // from the call that released a lock to the return of the next that acquired it
+	HandOverP99  Metric = "hand-over p99" //
+	HandOverMax  Metric = "hand-over max" //
+	ClientCPU    Metric = "client CPU"    // of an operation
+	PostgresCPU  Metric = "Postgres CPU"  //
+	EtcdCPU      Metric = "etcd CPU"      //
+	RedisCPU     Metric = "Redis CPU"     //
+	WAL          Metric = "WAL"           // bytes of an operation
+	Allocations  Metric = "allocations"   // of an operation
+	AllocatedB   Metric = "allocated"     // bytes of an operation
+	Writes       Metric = "writes"        // of an operation, to any server
+	WrittenBytes Metric = "written"       // bytes of an operation, to any server
+	Retries      Metric = "retries"       // of an operation
+	FairShare    Metric = "fair share"    // of the process that did least, 1 if all did the same
+	Lost         Metric = "lost"          // updates, or times that two held a lock
+	Abandoned    Metric = "abandoned"     // operations that had not ended 2 s after the end
+	Others       Metric = "others"        // part of the machine's CPU time that others used
+)
+
+// Cell is what one contender did in one round.
+type Cell struct {
+	Scenario, Contender string
+	Regime              Regime
+	Round               int
+	Values              map[Metric]float64
+	// Timeline is how many operations ended in each part of the measured time.
+	Timeline []int64 `json:",omitempty"`
+	Seconds  float64 // the measured time
+	Err      string  `json:",omitempty"` // why there are no values
+}
+
+// Run is everything that was found.
+type Run struct {
+	Began    time.Time
+	Took     time.Duration
+	Machine  string
+	Versions string
+	Commit   string
+	Rounds   int
+	Seconds  float64
+	Cells    []Cell
+}
+
+// Values returns a metric of a contender by round.
+func (r *Run) Values(scenario, contender string, regime Regime, m Metric) map[int]float64 {
+	byRound := map[int]float64{}
+	for _, c := range r.Cells {
+		if c.Scenario != scenario || c.Contender != contender || c.Regime != regime || c.Err != "" {
+			continue
+		}
+		if v, ok := c.Values[m]; ok {
+			byRound[c.Round] = v
+		}
+	}
+	return byRound
+}
+
+// Merge adds the cells of other.
+func (r *Run) Merge(other Run) {
+	r.Cells = append(r.Cells, other.Cells...)
+	r.Took += other.Took
+	if r.Versions == "" {
+		r.Versions = other.Versions
+	}
+}

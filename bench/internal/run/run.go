@@ -1,0 +1,272 @@
+// Package run runs scenarios: in each round each contender once, one after another, in an
+// order that rotates. So what the machine does besides meets all of them alike, and what a
+// round shows is the ratio within it.
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencekit/fencekit/bench/internal/contender"
+	"github.com/fencekit/fencekit/bench/internal/load"
+	"github.com/fencekit/fencekit/bench/internal/machine"
+	"github.com/fencekit/fencekit/bench/internal/result"
+	"github.com/fencekit/fencekit/bench/internal/room"
+	"github.com/fencekit/fencekit/bench/internal/scenario"
+	"github.com/fencekit/fencekit/bench/internal/stats"
+)
+
+// Config says how long to run.
+type Config struct {
+	Rounds int
+	// Seconds is the measured time of a cell; before it each runs for a quarter of that,
+	// at least 0.2 s, unmeasured.
+	Seconds float64
+	// Rows is how many rows the table has.
+	Rows int
+	// Progress gets a line for each cell.
+	Progress io.Writer
+	// Worker returns the command of a worker.
+	Worker func() (*exec.Cmd, error)
+	// Tiny makes all cells as short as Seconds says, also those of scenarios that ask for
+	// more, and leaves out the unmeasured time: for tests.
+	Tiny bool
+}
+
+// runner runs scenarios in one room.
+type runner struct {
+	Config
+	room      *room.Room
+	place     string
+	template  string
+	databases int
+	cells     int
+}
+
+// Place runs scenarios with the servers of a room, whose data lie in place, at each latency,
+// and returns the cells.
+func Place(ctx context.Context, cfg Config, r *room.Room, place string, latencies []time.Duration, all []scenario.Scenario) ([]result.Cell, error) {
+	run := &runner{Config: cfg, room: r, place: place, template: "bench_template"}
+	dsn, err := r.CreateDatabase(ctx, run.template)
+	if err != nil {
+		return nil, err
+	}
+	if err := contender.Prepare(ctx, dsn, cfg.Rows); err != nil {
+		return nil, err
+	}
+	var cells []result.Cell
+	for i := range all {
+		for _, latency := range latencies {
+			regime := result.Regime{Place: place, Latency: latency}
+			if !all[i].Runs(regime) {
+				continue
+			}
+			found, err := run.scenario(ctx, &all[i], regime)
+			cells = append(cells, found...)
+			if err != nil {
+				return cells, err
+			}
+		}
+	}
+	return cells, nil
+}
+
+// database is one contender's.
+type database struct {
+	name, dsn string
+	conn      *pgx.Conn
+}
+
+// scenario runs one scenario in one regime. Each contender has a database of its own.
+func (r *runner) scenario(ctx context.Context, s *scenario.Scenario, regime result.Regime) (cells []result.Cell, err error) {
+	databases := map[string]database{}
+	defer func() { err = errors.Join(err, r.drop(context.WithoutCancel(ctx), databases)) }()
+	for _, c := range s.Contenders {
+		db, err := r.newDatabase(ctx)
+		if err != nil {
+			return nil, err
+		}
+		databases[c.Name] = db
+	}
+	for round := range r.rounds(s) {
+		for _, c := range stats.Rotated(s.Contenders, round) {
+			cell, err := r.cell(ctx, s, c, regime, databases[c.Name])
+			if ctx.Err() != nil {
+				return cells, ctx.Err()
+			}
+			cell.Round = round
+			if err != nil {
+				cell.Err = err.Error()
+			}
+			cells = append(cells, cell)
+			r.report(s, cell)
+		}
+	}
+	return cells, nil
+}
+
+func (r *runner) newDatabase(ctx context.Context) (database, error) {
+	r.databases++
+	db := database{name: fmt.Sprintf("bench_%d", r.databases)}
+	var err error
+	if db.dsn, err = r.room.CopyDatabase(ctx, db.name, r.template); err != nil {
+		return db, err
+	}
+	db.conn, err = pgx.Connect(ctx, db.dsn)
+	return db, err
+}
+
+func (r *runner) drop(ctx context.Context, databases map[string]database) error {
+	var errs []error
+	for _, db := range databases {
+		if db.conn != nil {
+			errs = append(errs, db.conn.Close(ctx))
+		}
+		errs = append(errs, r.room.DropDatabase(ctx, db.name))
+	}
+	return errors.Join(errs...)
+}
+
+func (r *runner) rounds(s *scenario.Scenario) int {
+	if s.Rounds > 0 {
+		return min(s.Rounds, r.Rounds)
+	}
+	return r.Rounds
+}
+
+func (r *runner) measured(s *scenario.Scenario) time.Duration {
+	seconds := r.Seconds
+	if !r.Tiny {
+		seconds = max(seconds, s.Seconds)
+	}
+	return time.Duration(seconds * float64(time.Second))
+}
+
+func (r *runner) warm(s *scenario.Scenario) time.Duration {
+	if r.Tiny || s.Keys == load.Fresh {
+		return 0
+	}
+	return max(r.measured(s)/4, 200*time.Millisecond)
+}
+
+// cell runs one contender once.
+func (r *runner) cell(ctx context.Context, s *scenario.Scenario, c scenario.Contender, regime result.Regime, db database) (result.Cell, error) {
+	cell := result.Cell{Scenario: s.Name, Contender: c.Name, Regime: regime, Seconds: r.measured(s).Seconds()}
+	specs, err := r.specs(s, c, regime, db)
+	if err != nil {
+		return cell, err
+	}
+	before, err := contender.Sold(ctx, db.conn)
+	if err != nil {
+		return cell, err
+	}
+	workers, err := load.Start(r.Worker, specs)
+	if err != nil {
+		return cell, err
+	}
+	m := meter{ctx: ctx, room: r.room}
+	outcome, err := workers.Run(r.warm(s), r.measured(s), m.begin, m.end)
+	if err := errors.Join(err, workers.Stop()); err != nil {
+		return cell, err
+	}
+	after, err := contender.Sold(ctx, db.conn)
+	if err != nil {
+		return cell, err
+	}
+	cell.Values = values(s, outcome, m.use, m.wal)
+	cell.Timeline = outcome.Timeline
+	if !s.Locks {
+		cell.Values[result.Lost] = float64(lost(outcome, int64(width(s)), after-before))
+	}
+	return cell, nil
+}
+
+// specs are what the workers of a cell are told.
+func (r *runner) specs(s *scenario.Scenario, c scenario.Contender, regime result.Regime, db database) ([]load.Spec, error) {
+	r.cells++
+	at, err := r.room.Reach(regime.Latency, db.dsn)
+	if err != nil {
+		return nil, err
+	}
+	processes := max(s.Processes, 1)
+	connections := c.Connections
+	if connections == 0 {
+		connections = s.Connections
+	}
+	if connections == 0 {
+		connections = s.Goroutines
+	}
+	var specs []load.Spec
+	for p := range processes {
+		specs = append(specs, load.Spec{
+			Scenario: s.Name, Contender: c.Name, Cell: fmt.Sprintf("c%d", r.cells),
+			Process: p, Processes: processes, Goroutines: s.Goroutines, Connections: connections,
+			Keys: s.Keys, Width: width(s), Table: r.Rows, Hold: s.Hold, Limit: s.Limit, Count: s.Count,
+			Postgres: at.Postgres, Etcd: at.Etcd, Redis: at.Redis,
+		})
+	}
+	return specs, nil
+}
+
+func width(s *scenario.Scenario) int { return max(s.Width, 1) }
+
+// lost is how many updates of succeeded operations the rows don't show, negative if they
+// show more. What was cut off at the end may have taken effect or not.
+func lost(o load.Outcome, width, sold int64) int64 {
+	least, most := o.Succeeded*width, (o.Succeeded+o.Abandoned)*width
+	switch {
+	case sold < least:
+		return least - sold
+	case sold > most:
+		return most - sold
+	default:
+		return 0
+	}
+}
+
+// meter reads what the servers and the machine have used at the limits of a measured time.
+type meter struct {
+	ctx    context.Context
+	room   *room.Room
+	before machine.Sample
+	use    machine.Use
+	wal    int64
+}
+
+func (m *meter) begin() (err error) {
+	if m.wal, err = m.room.WAL(m.ctx); err != nil {
+		return err
+	}
+	m.before, err = machine.Take(m.room.Processes())
+	return err
+}
+
+func (m *meter) end() error {
+	after, err := machine.Take(m.room.Processes())
+	if err != nil {
+		return err
+	}
+	m.use = after.Since(m.before)
+	wal, err := m.room.WAL(m.ctx)
+	m.wal = wal - m.wal
+	return err
+}
+
+// report says what a cell showed.
+func (r *runner) report(s *scenario.Scenario, c result.Cell) {
+	if c.Err != "" {
+		fmt.Fprintf(r.Progress, "%-18s %-14s round %d  %-34s FAILED: %s\n", s.Name, c.Regime, c.Round+1, c.Contender, c.Err)
+		return
+	}
+	fmt.Fprintf(r.Progress, "%-18s %-14s round %d  %-34s %9.1f/s  others used %2.0f%% of the machine", s.Name, c.Regime, c.Round+1, c.Contender, c.Values[result.Rate], 100*c.Values[result.Others])
+	if lost := c.Values[result.Lost]; lost != 0 {
+		fmt.Fprintf(r.Progress, "  LOST %.0f", lost)
+	}
+	fmt.Fprintln(r.Progress)
+}

@@ -1,0 +1,50 @@
+package run
+
+import (
+	"slices"
+	"time"
+
+	"github.com/fencekit/fencekit/bench/internal/load"
+	"github.com/fencekit/fencekit/bench/internal/machine"
+	"github.com/fencekit/fencekit/bench/internal/result"
+	"github.com/fencekit/fencekit/bench/internal/scenario"
+)
+
+// values are the metrics of a cell.
+func values(s *scenario.Scenario, o load.Outcome, use machine.Use, wal int64) map[result.Metric]float64 {
+	v := map[result.Metric]float64{result.Others: use.Others, result.Abandoned: float64(o.Abandoned)}
+	for name, measured := range o.Measured {
+		v[result.Metric(name)] = measured
+	}
+	if o.Elapsed > 0 {
+		v[result.Rate] = float64(o.Operations) / o.Elapsed.Seconds()
+	}
+	if o.Operations == 0 {
+		return v
+	}
+	n := float64(o.Operations)
+	for m, total := range map[result.Metric]float64{
+		result.ClientCPU: micros(o.CPU), result.PostgresCPU: micros(use.Servers["Postgres"]),
+		result.EtcdCPU: micros(use.Servers["etcd"]), result.RedisCPU: micros(use.Servers["Redis"]),
+		result.WAL: float64(wal), result.Allocations: float64(o.Allocations), result.AllocatedB: float64(o.AllocatedBytes),
+		result.Writes: float64(o.Writes), result.WrittenBytes: float64(o.WrittenBytes), result.Retries: float64(o.Retries),
+	} {
+		v[m] = total / n
+	}
+	v[result.Mean], v[result.Max] = micros(o.Latency.Mean()), micros(o.Latency.Max)
+	for m, p := range map[result.Metric]float64{result.P50: 50, result.P70: 70, result.P90: 90, result.P99: 99} {
+		v[m] = micros(o.Latency.Percentile(p))
+	}
+	if len(o.ByProcess) > 1 {
+		v[result.FairShare] = float64(slices.Min(o.ByProcess)) * float64(len(o.ByProcess)) / n
+	}
+	if s.Locks && s.Keys == load.Hot {
+		handOvers, overlaps := load.HandOvers(o.Held)
+		v[result.Lost] = float64(overlaps)
+		v[result.HandOverMax] = micros(handOvers.Max)
+		v[result.HandOverP50], v[result.HandOverP99] = micros(handOvers.Percentile(50)), micros(handOvers.Percentile(99))
+	}
+	return v
+}
+
+func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }

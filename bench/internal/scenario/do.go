@@ -1,0 +1,72 @@
+package scenario
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/fencekit/fencekit/bench/internal/contender"
+	"github.com/fencekit/fencekit/bench/internal/load"
+	"github.com/fencekit/fencekit/bench/internal/result"
+)
+
+// perOperation is what an operation costs.
+var perOperation = []result.Metric{
+	result.P50, result.P99, result.ClientCPU, result.PostgresCPU, result.WAL, result.Writes, result.WrittenBytes, result.Allocations, result.AllocatedB,
+}
+
+// do are calls on resources that the process keeps, each goroutine its own.
+func do() []Scenario {
+	return []Scenario{doDistinct(1), doDistinct(8), doGroups()}
+}
+
+func doDistinct(connections int) Scenario {
+	s := Scenario{
+		Name:  fmt.Sprintf("do/%d", connections),
+		Title: "guard.Do on distinct resources, kept, " + counted(connections, "connection", "connections"),
+		About: "Each goroutine reads and writes a row of its own, over a connection of its own; the process owns the resource already.",
+		Contenders: []Contender{
+			{Name: bare, Open: contender.Bare, Unsafe: noGuard},
+			{Name: guardDo, Open: contender.Do(kept)},
+		},
+		Baseline:   []string{bare},
+		Goroutines: connections,
+		Keys:       load.Distinct,
+		Metrics:    perOperation,
+	}
+	if connections == 1 {
+		s.Musts = []Must{
+			{Row: "allocations of guard.Do beside those of the bare transaction", Contender: guardDo, Metric: result.Allocations, Compared: AsDifference, AtMost: true, Bounds: here(60, 30)},
+			{Row: "bytes that guard.Do allocates beside those of the bare transaction", Contender: guardDo, Metric: result.AllocatedB, Compared: AsDifference, AtMost: true, Bounds: here(5<<10, 3<<10)},
+		}
+		return s
+	}
+	s.Musts = []Must{
+		{Row: "guard.Do, distinct keys, 8 connections, kept", Contender: guardDo, Metric: result.Rate, Compared: AsRatio, Bounds: map[result.Regime]Bound{
+			disk: {0.62, 0.85}, diskSlow: {0.95, 1.15}, tmpfs: {0.45, 0.6}, tmpfsSlow: {0.9, 1.15},
+		}},
+		{Row: "batch form, one operation a transaction, 8 connections", Contender: batchForm, Metric: result.Rate, Compared: AsRatio, Bounds: map[result.Regime]Bound{
+			disk: {0.9, 1.2}, diskSlow: {1.3, 1.6},
+		}},
+	}
+	return s
+}
+
+// doGroups has more goroutines than connections are good for.
+func doGroups() Scenario {
+	best, names := atBest(Contender{Name: bare, Open: contender.Bare, Unsafe: noGuard}, 4, 8, 16, 32, 64)
+	return Scenario{
+		Name:  "groups",
+		Title: "Distinct resources, kept, 64 goroutines",
+		About: "As above, with 64 goroutines. The bare transaction is given several numbers of connections, and compared at its best.",
+		Contenders: slices.Concat(best, []Contender{
+			{Name: guardDo, Open: contender.Do(kept), Connections: 8},
+		}),
+		Baseline:   names,
+		Goroutines: 64,
+		Keys:       load.Distinct,
+		Metrics:    perOperation,
+		Musts: []Must{
+			{Row: "batch form, distinct keys, 64 goroutines, against bare at its best number of connections", Contender: batchForm, Metric: result.Rate, Compared: AsRatio, Bounds: here(1.5, 4)},
+		},
+	}
+}

@@ -1,0 +1,118 @@
+// Package scenario says what the benchmark compares, how, and what the comparison must show.
+package scenario
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/fencekit/fencekit/bench/internal/load"
+	"github.com/fencekit/fencekit/bench/internal/result"
+)
+
+// Scenario is one comparison.
+type Scenario struct {
+	Name  string // what RUN matches
+	Title string
+	About string
+	// Contenders run in each round, in rotated order.
+	Contenders []Contender
+	// Baseline is what the others are compared with. Of several it is the one with the highest
+	// median rate: the baseline at its best.
+	Baseline []string
+
+	Processes   int // 0: 1
+	Goroutines  int // of each process
+	Connections int // of each process; 0: as many as goroutines
+	Keys        load.Keys
+	Width       int // keys of an operation; 0: 1
+	Hold        time.Duration
+	Limit       int64
+	Count       int
+
+	Regimes []result.Regime // those that it is run in; none: all
+	Seconds float64         // the measured time of a cell; 0: as asked for
+	Rounds  int             // 0: as asked for
+	// Optional scenarios run only when RUN matches them.
+	Optional bool
+	// Locks: operations only acquire and release.
+	Locks bool
+	// Metrics are shown beside the rate and its ratio.
+	Metrics []result.Metric
+	Musts   []Must
+}
+
+// Contender is one way to do what a scenario is about.
+type Contender struct {
+	Name        string
+	Open        load.Open
+	Connections int // of each process, in place of the scenario's
+	// Unsafe says what it may do wrong, beside being slow. Empty for what is safe, or as safe
+	// as a lock can be.
+	Unsafe string
+}
+
+// Compared is how a value is compared with the baseline's.
+type Compared string
+
+// The ways to compare.
+const (
+	AsRatio      Compared = "ratio"
+	AsDifference Compared = "difference"
+	Absolute     Compared = "value"
+)
+
+// Must is a comparison that a run has to show. Its figure is the median over rounds.
+type Must struct {
+	Row       string // what it is about, for the table
+	Contender string
+	Baseline  []string // in place of the scenario's
+	Metric    result.Metric
+	Compared  Compared
+	AtMost    bool // the bounds are upper ones
+	Bounds    map[result.Regime]Bound
+}
+
+// Bound is the least that has to be reached, and what is aimed at; 0 means none.
+type Bound struct{ Least, Aim float64 }
+
+// The regimes.
+var (
+	disk      = result.Regime{Place: result.Disk}
+	diskSlow  = result.Regime{Place: result.Disk, Latency: addedLatency}
+	tmpfs     = result.Regime{Place: result.Tmpfs}
+	tmpfsSlow = result.Regime{Place: result.Tmpfs, Latency: addedLatency}
+)
+
+// addedLatency is what a round trip takes longer where latency is added.
+const addedLatency = 500 * time.Microsecond
+
+// Regimes are all of them.
+var Regimes = []result.Regime{disk, diskSlow, tmpfs, tmpfsSlow}
+
+// here are bounds where no latency is added, on both places.
+func here(least, aim float64) map[result.Regime]Bound {
+	return map[result.Regime]Bound{disk: {least, aim}, tmpfs: {least, aim}}
+}
+
+// All are the scenarios, in the order in which they run.
+func All() []Scenario {
+	return slices.Concat(do(), hot(), locks(), several())
+}
+
+// Find returns the scenario and the contender of a worker.
+func Find(spec load.Spec) (load.Open, error) {
+	for _, s := range All() {
+		for _, c := range s.Contenders {
+			if s.Name == spec.Scenario && c.Name == spec.Contender {
+				return c.Open, nil
+			}
+		}
+	}
+	return nil, fmt.Errorf("scenario: no contender %q in %q", spec.Contender, spec.Scenario)
+}
+
+// Runs reports whether the scenario is run in a regime.
+func (s *Scenario) Runs(r result.Regime) bool {
+	return len(s.Regimes) == 0 || slices.Contains(s.Regimes, r)
+}

@@ -1,0 +1,56 @@
+// Package stats has the statistics of the benchmark: medians with their spread, ratios
+// within a round, and histograms of latencies.
+package stats
+
+import (
+	"math"
+	"slices"
+)
+
+// Spread is the median of some values, between the smallest and the largest.
+type Spread struct {
+	Median, Min, Max float64
+	Count            int
+}
+
+// Of returns the spread of values. Values that are not numbers, as a rate of 0 divided by 0,
+// are left out; of none it is the zero Spread.
+func Of(values []float64) Spread {
+	sorted := slices.DeleteFunc(slices.Sorted(slices.Values(values)), func(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) })
+	n := len(sorted)
+	if n == 0 {
+		return Spread{}
+	}
+	return Spread{Median: (sorted[(n-1)/2] + sorted[n/2]) / 2, Min: sorted[0], Max: sorted[n-1], Count: n}
+}
+
+// Ratios divides the values of each round by those of the baseline in the same round. The
+// keys are rounds; one that either side lacks is left out.
+func Ratios(values, baseline map[int]float64) (ratios []float64) {
+	return pairwise(values, baseline, func(v, b float64) float64 { return v / b })
+}
+
+// Differences subtracts the values of the baseline from those of the same round.
+func Differences(values, baseline map[int]float64) (differences []float64) {
+	return pairwise(values, baseline, func(v, b float64) float64 { return v - b })
+}
+
+func pairwise(values, baseline map[int]float64, of func(v, b float64) float64) (all []float64) {
+	for round, v := range values {
+		if b, ok := baseline[round]; ok {
+			all = append(all, of(v, b))
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// Rotated returns the order of a round: what came first in the round before comes last, so
+// that over as many rounds as there are items each has had each place once.
+func Rotated[T any](items []T, round int) []T {
+	if len(items) == 0 {
+		return nil
+	}
+	first := round % len(items)
+	return slices.Concat(items[first:], items[:first])
+}

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fencekit/fencekit/bench/internal/report"
+	"github.com/fencekit/fencekit/bench/internal/result"
+	"github.com/fencekit/fencekit/bench/internal/room"
+	benchrun "github.com/fencekit/fencekit/bench/internal/run"
+	"github.com/fencekit/fencekit/bench/internal/scenario"
+)
+
+// rows is how many rows the table of operations has.
+const rows = 20000
+
+// runAll runs each place in a process of its own, whose TMPDIR is that place: there the
+// servers have their data. Then it writes what all have found.
+func runAll(ctx context.Context, c config, args []string) error {
+	if len(c.scenarios()) == 0 {
+		return errors.New("bench: no scenario matches -run; go run ./bench -list names them")
+	}
+	if err := os.MkdirAll(c.out, 0o755); err != nil {
+		return err
+	}
+	found := result.Run{Began: time.Now(), Machine: thisMachine(), Commit: commit(ctx), Rounds: c.rounds, Seconds: c.seconds}
+	var errs []error
+	for _, place := range c.places {
+		part, err := inPlace(ctx, c, place, args)
+		found.Merge(part)
+		errs = append(errs, err)
+	}
+	if len(found.Cells) > 0 {
+		errs = append(errs, write(c.out, &found))
+	}
+	return errors.Join(errs...)
+}
+
+// inPlace runs one place, and returns what it found, also if it failed later.
+func inPlace(ctx context.Context, c config, place string, args []string) (part result.Run, err error) {
+	dir := map[string]string{result.Disk: c.disk, result.Tmpfs: c.memory}[place]
+	if err := checkPlace(place, dir); err != nil {
+		return part, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return part, err
+	}
+	file := filepath.Join(c.out, place+".json")
+	cmd := exec.CommandContext(ctx, self, append(args, "-place", place, "-file", file)...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	failed := cmd.Run()
+	if failed != nil {
+		failed = fmt.Errorf("bench: %s: %w", place, failed)
+	}
+	text, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return part, failed
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &part)
+	}
+	return part, errors.Join(failed, err, os.Remove(file))
+}
+
+// checkPlace fails if a directory isn't of the kind that its place is called.
+func checkPlace(place, dir string) error {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		return fmt.Errorf("bench: %s: %w", dir, err)
+	}
+	const inMemory = 0x01021994 // TMPFS_MAGIC of statfs(2)
+	if is := int64(fs.Type) == inMemory; is != (place == result.Tmpfs) {
+		return fmt.Errorf("bench: %s is no directory for %s: choose one with -%s", dir, place, place)
+	}
+	return nil
+}
+
+// runPlace is the process of one place.
+func runPlace(ctx context.Context, c config) error {
+	found := result.Run{Began: time.Now()}
+	r, err := room.Start(ctx, inRole(roleLinks))
+	if err != nil {
+		return err
+	}
+	if found.Versions, err = r.Versions(ctx); err == nil {
+		cfg := benchrun.Config{Rounds: c.rounds, Seconds: c.seconds, Rows: rows, Progress: os.Stderr, Worker: inRole(roleWorker)}
+		found.Cells, err = benchrun.Place(ctx, cfg, r, c.place, c.latencies, c.scenarios())
+	}
+	err = errors.Join(err, r.Stop(context.WithoutCancel(ctx)))
+	found.Took = time.Since(found.Began)
+	text, encoding := json.Marshal(found)
+	if encoding != nil {
+		return errors.Join(err, encoding)
+	}
+	return errors.Join(err, os.WriteFile(c.file, text, 0o644))
+}
+
+// read reads results of earlier runs, as one.
+func read(files []string) (*result.Run, error) {
+	var all *result.Run
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		var one result.Run
+		if err := json.Unmarshal(text, &one); err != nil {
+			return nil, fmt.Errorf("bench: %s: %w", file, err)
+		}
+		if all == nil {
+			all = &one
+		} else {
+			all.Merge(one)
+		}
+	}
+	return all, nil
+}
+
+// write writes the raw results, the table and the page, and prints the table.
+func write(dir string, found *result.Run) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	raw, err := json.MarshalIndent(found, "", " ")
+	if err != nil {
+		return err
+	}
+	var table strings.Builder
+	report.Markdown(&table, found, scenario.All())
+	fmt.Print(table.String())
+	err = errors.Join(
+		os.WriteFile(filepath.Join(dir, "results.json"), raw, 0o644),
+		os.WriteFile(filepath.Join(dir, "results.markdown"), []byte(table.String()), 0o644),
+	)
+	if err == nil {
+		fmt.Fprintf(os.Stderr, "\nwritten: %s/results.json, results.markdown\n", dir)
+	}
+	return err
+}
+
+func thisMachine() string {
+	var name unix.Utsname
+	system := runtime.GOOS
+	if err := unix.Uname(&name); err == nil {
+		system = unix.ByteSliceToString(name.Sysname[:]) + " " + unix.ByteSliceToString(name.Release[:])
+	}
+	return fmt.Sprintf("%d CPUs, %s, %s", runtime.NumCPU(), system, runtime.Version())
+}
+
+// commit is that of the working directory, with a mark if it has changes.
+func commit(ctx context.Context) string {
+	out, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty", "--abbrev=12").Output()
+	if err != nil {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(out))
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/bench/internal/result"
+	"github.com/fencekit/fencekit/bench/internal/room"
+	benchrun "github.com/fencekit/fencekit/bench/internal/run"
+	"github.com/fencekit/fencekit/bench/internal/scenario"
+	"github.com/fencekit/fencekit/internal/testenv"
+)
+
+func TestMain(m *testing.M) {
+	testenv.Reexec()
+	playRole()
+	testenv.Main(m)
+}
+
+// Every contender of every scenario does its work on real servers: none fails, no safe one
+// loses an update, and no lock has two holders at once.
+func TestScenarios_DoTheirWork(t *testing.T) {
+	ctx := t.Context()
+	r, err := room.Start(ctx, inRole(roleLinks))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, r.Stop(t.Context())) }()
+	var all []scenario.Scenario
+	for _, s := range scenario.All() {
+		if !s.Optional {
+			all = append(all, s)
+		}
+	}
+	cfg := benchrun.Config{Rounds: 1, Seconds: 0.05, Rows: 2000, Progress: t.Output(), Worker: inRole(roleWorker), Tiny: true}
+	cells, err := benchrun.Place(ctx, cfg, r, result.Tmpfs, []time.Duration{0}, all)
+	require.NoError(t, err)
+	for _, c := range cells {
+		require.Empty(t, c.Err, "%s, %s", c.Scenario, c.Contender)
+		if !losesUpdates(all, c) {
+			require.Zero(t, c.Values[result.Lost], "%s, %s", c.Scenario, c.Contender)
+		}
+	}
+	require.Len(t, cells, contenders(all))
+}
+
+// With latency clients go through links.
+func TestScenarios_RunWithLatency(t *testing.T) {
+	ctx := t.Context()
+	r, err := room.Start(ctx, inRole(roleLinks))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, r.Stop(t.Context())) }()
+	cfg := benchrun.Config{Rounds: 2, Seconds: 0.05, Rows: 100, Progress: t.Output(), Worker: inRole(roleWorker), Tiny: true}
+	latency := 500 * time.Microsecond
+	cells, err := benchrun.Place(ctx, cfg, r, result.Tmpfs, []time.Duration{latency}, scenario.All()[:1])
+	require.NoError(t, err)
+	require.Len(t, cells, 4)
+	for _, c := range cells {
+		require.Empty(t, c.Err)
+		require.Equal(t, latency, c.Regime.Latency)
+	}
+	require.NotEqual(t, cells[0].Contender, cells[2].Contender, "the order rotates")
+}
+
+func losesUpdates(all []scenario.Scenario, cell result.Cell) bool {
+	for _, s := range all {
+		for _, c := range s.Contenders {
+			if s.Name == cell.Scenario && c.Name == cell.Contender {
+				return c.Unsafe != ""
+			}
+		}
+	}
+	return false
+}
+
+func contenders(all []scenario.Scenario) (n int) {
+	for _, s := range all {
+		n += len(s.Contenders)
+	}
+	return n
+}
+
+func TestMain_ListsWithoutServers(t *testing.T) {
+	stdout := os.Stdout
+	defer func() { os.Stdout = stdout }()
+	null, err := os.Open(os.DevNull)
+	require.NoError(t, err)
+	defer null.Close()
+	os.Stdout = null
+	require.NoError(t, run(t.Context(), []string{"-list"}))
+	require.Error(t, run(t.Context(), []string{"-run", "("}))
+	require.Error(t, run(t.Context(), []string{"-run", "no such scenario"}))
+}
