@@ -196,9 +196,9 @@ type endingTxn struct {
 	*endingOnce
 }
 
-func (s endingStore) Claim(ctx context.Context, g fence.Grant) (storage.Claim, error) {
+func (s endingStore) Claim(ctx context.Context, grants ...fence.Grant) ([]storage.Claim, error) {
 	s.reach("Claim")
-	return s.Store.Claim(ctx, g)
+	return s.Store.Claim(ctx, grants...)
 }
 
 func (s endingStore) Recall(ctx context.Context, key storage.OnceKey, claims ...storage.Claim) ([]byte, bool, error) {
@@ -217,9 +217,9 @@ func (s endingStore) Resolve(ctx context.Context, d storage.InDoubt) (bool, erro
 	return s.Store.Resolve(ctx, d)
 }
 
-func (t endingTxn) Commit(ctx context.Context, ops []storage.OpRecord) ([]storage.Claim, error) {
+func (t endingTxn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim, error) {
 	t.reach("Commit")
-	return t.Txn.Commit(ctx, ops)
+	return t.Txn.Commit(ctx, moves)
 }
 
 // endingValue is a result that can't be encoded.

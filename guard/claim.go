@@ -9,55 +9,64 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// readyAll calls ready for each grant.
+// readyAll settles the transactions of the grants that are in doubt (G6), and claims the
+// grants that need it (G1), all at once.
 func (e *engine[Tx]) readyAll(ctx context.Context, states grantStates) error {
+	var unclaimed grantStates
 	for _, s := range states {
-		if err := e.ready(ctx, s); err != nil {
-			return err
+		if s.unresolved != nil {
+			if err := e.settle(ctx, s); err != nil {
+				return err
+			}
+		}
+		if !s.claimed {
+			unclaimed = append(unclaimed, s)
 		}
 	}
-	return nil
-}
-
-// ready settles a transaction of the grant that is in doubt (G6), and claims the grant
-// if need be (G1).
-func (e *engine[Tx]) ready(ctx context.Context, s *grantState) error {
-	if s.unresolved != nil {
-		if err := e.settle(ctx, s); err != nil {
-			return err
+	for _, s := range unclaimed {
+		if s.inHold {
+			// A second claim would return the present position, as if what the Hold read at
+			// an earlier one were still up to date.
+			return cmp.Or(s.rejected, ErrOvertaken)
 		}
 	}
-	if s.claimed {
+	if len(unclaimed) == 0 {
 		return nil
 	}
-	if s.inHold {
-		// A second claim would return the present position, as if what the Hold read at
-		// an earlier one were still up to date.
-		return cmp.Or(s.rejected, ErrOvertaken)
-	}
+	return e.claim(ctx, unclaimed)
+}
+
+// claim claims the grants of states. If some are rejected, it claims the others all the
+// same: the next call needs them.
+func (e *engine[Tx]) claim(ctx context.Context, states grantStates) error {
 	start := time.Now()
 	ctx, cancel := e.withStoreTimeout(ctx)
 	defer cancel()
-	claim, err := e.store.Claim(ctx, s.grant)
-	if err != nil {
-		return e.stepFailed(ctx, grantStates{s}, "claim", s.wentBack(err))
+	claims, err := e.store.Claim(ctx, states.grants()...)
+	took := time.Since(start)
+	for i, claim := range claims {
+		if claim != (storage.Claim{}) {
+			states[i].claim, states[i].claimed = claim, true
+			e.report.claimed(states[i].grant, took)
+		}
 	}
-	s.claim, s.claimed = claim, true
-	e.report.claimed(s.grant, time.Since(start))
+	if err != nil {
+		for _, s := range states {
+			s.nameWentBack(err)
+		}
+		return e.stepFailed(ctx, states, "claim", err)
+	}
 	return nil
 }
 
-// wentBack corrects the reason of a claim's rejection as stale if it shows that the lock service went back: a
+// nameWentBack corrects the reason of a claim's rejection as stale if it shows that the lock service went back: a
 // grant that had claimed before this one was asked for has the higher token. Times can't
 // show it: this machine may have been paused between acquiring and claiming.
-func (s *grantState) wentBack(err error) error {
+func (s *grantState) nameWentBack(err error) {
 	rejection := rejectionOf(err, s.grant)
-	if rejection == nil || rejection.Reason != storage.ReasonStale || s.claimedBefore.Compare(s.grant) <= 0 {
-		return err
+	if rejection != nil && rejection.Reason == storage.ReasonStale && s.claimedBefore.Compare(s.grant) > 0 {
+		rejection.Reason = storage.ReasonTokensWentBack
 	}
-	known := *rejection
-	known.Reason = storage.ReasonTokensWentBack
-	return &known
 }
 
 // stepFailed returns the error for a step of the store that failed before op ran. A

@@ -3,20 +3,21 @@ package guard
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/fencekit/fencekit/storage"
 )
 
-// commit commits txn. COMMIT has three outcomes: it took effect, it did not, or the
+// commit commits txn, with the same move for each resource. COMMIT has three outcomes: it took effect, it did not, or the
 // reply was lost. In the last case commit asks the store. The end of the caller's ctx
 // must neither put a COMMIT in doubt nor keep it from being resolved.
-func (e *engine[Tx]) commit(ctx context.Context, states grantStates, txn storage.Txn[Tx], o options, records []storage.OpRecord) error {
+func (e *engine[Tx]) commit(ctx context.Context, states grantStates, txn storage.Txn[Tx], o options, move storage.Move) error {
 	detached := context.WithoutCancel(ctx)
 	commitCtx, cancel := context.WithTimeout(detached, e.commitTimeout)
 	defer cancel()
 	states.setClaimed(false) // until the outcome is known, the positions are not
-	claims, err := txn.Commit(commitCtx, records)
+	claims, err := txn.Commit(commitCtx, slices.Repeat([]storage.Move{move}, len(states)))
 	if err == nil {
 		for i, s := range states {
 			s.claim, s.claimed = claims[i], true

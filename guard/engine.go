@@ -48,7 +48,7 @@ func (e *engine[Tx]) attempt(ctx context.Context, newContext contextFunc, states
 	if repeated {
 		// Commit all the same: what was merely read may be lost in a failover, or the
 		// grant may be stale by now.
-		if err := e.commit(ctx, states, txn, o, nil); err != nil {
+		if err := e.commit(ctx, states, txn, o, storage.Move{}); err != nil {
 			return err
 		}
 		operation.Outcome = OutcomeRepeated
@@ -57,13 +57,14 @@ func (e *engine[Tx]) attempt(ctx context.Context, newContext contextFunc, states
 	if err := e.run(newContext, states, txn, op); err != nil {
 		return err
 	}
-	if err := keep(txn, o); err != nil {
+	move, err := moveOf(o)
+	if err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
 		return endError(ctx)
 	}
-	return e.commit(ctx, states, txn, o, []storage.OpRecord{o.record})
+	return e.commit(ctx, states, txn, o, move)
 }
 
 // begin begins a transaction under the claims of states.
@@ -112,17 +113,16 @@ func (e *engine[Tx]) recall(ctx context.Context, states grantStates, o options) 
 	return false, nil
 }
 
-// keep makes txn keep the result of an operation with Once.
-func keep[Tx any](txn storage.Txn[Tx], o options) error {
+// moveOf returns what an operation writes for each of its resources: its record, and its
+// result if it has Once.
+func moveOf(o options) (storage.Move, error) {
+	move := storage.Move{Ops: []storage.OpRecord{o.record}}
 	if o.once == nil {
-		return nil
+		return move, nil
 	}
 	data, err := o.result.encode()
-	if err != nil {
-		return err
-	}
-	txn.Keep(*o.once, data)
-	return nil
+	move.Kept = []storage.Kept{{Key: *o.once, Result: data}}
+	return move, err
 }
 
 // run runs op in txn, with a context that ends when op has returned.

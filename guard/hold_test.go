@@ -148,13 +148,13 @@ func (s *rejectingStore) Begin(ctx context.Context, claims ...storage.Claim) (st
 	return &rejectingTxn{txn, s}, err
 }
 
-func (t *rejectingTxn) Commit(ctx context.Context, records []storage.OpRecord) ([]storage.Claim, error) {
+func (t *rejectingTxn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim, error) {
 	if !t.store.failed {
 		t.store.failed = true
 		t.Txn.Rollback(ctx)
 		return nil, temporaryError{}
 	}
-	return t.Txn.Commit(ctx, records)
+	return t.Txn.Commit(ctx, moves)
 }
 
 func TestHold_GoesOnAfterACommitThatFailed_G2(t *testing.T) {

@@ -8,12 +8,23 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// rejectionOf returns the rejection of one of grants in err, or nil. A rejection of
-// another grant comes from a call that the operation made elsewhere, and says nothing about these.
+// rejectionOf returns the first rejection of one of grants in err, or nil. A rejection of
+// another grant comes from a call that the operation made elsewhere, and says nothing about
+// these. A claim of several grants can have several rejections.
 func rejectionOf(err error, grants ...fence.Grant) *RejectedError {
-	var rejection *RejectedError
-	if errors.As(err, &rejection) && slices.Contains(grants, rejection.Grant) {
-		return rejection
+	switch e := err.(type) {
+	case *RejectedError:
+		if slices.Contains(grants, e.Grant) {
+			return e
+		}
+	case interface{ Unwrap() error }:
+		return rejectionOf(e.Unwrap(), grants...)
+	case interface{ Unwrap() []error }:
+		for _, err := range e.Unwrap() {
+			if rejection := rejectionOf(err, grants...); rejection != nil {
+				return rejection
+			}
+		}
 	}
 	return nil
 }

@@ -292,7 +292,7 @@ func (s *hangingStore) Begin(ctx context.Context, claims ...storage.Claim) (stor
 	return &hangingTxn{txn, claims}, err
 }
 
-func (t *hangingTxn) Commit(ctx context.Context, _ []storage.OpRecord) ([]storage.Claim, error) {
+func (t *hangingTxn) Commit(ctx context.Context, _ []storage.Move) ([]storage.Claim, error) {
 	<-ctx.Done()
 	t.Txn.Rollback(ctx)
 	return nil, &storage.InDoubtError{InDoubt: storage.InDoubt{Claims: t.claims, Tx: 1}, Err: ctx.Err()}

@@ -232,3 +232,46 @@ func TestDo_OfSeveralReleasesAllWhenItGivesUp(t *testing.T) {
 		require.NoError(t, <-busy)
 	})
 }
+
+// countingStore notes the grants of each claim.
+type countingStore struct {
+	*memory.Store
+	claims [][]string
+}
+
+func (s *countingStore) Claim(ctx context.Context, grants ...fence.Grant) ([]storage.Claim, error) {
+	var names []string
+	for _, g := range grants {
+		names = append(names, g.Resource)
+	}
+	s.claims = append(s.claims, names)
+	return s.Store.Claim(ctx, grants...)
+}
+
+// One round trip claims all that need it. Rejections of some don't cost the others their
+// claims, and each is reported.
+func TestDo_OfSeveralClaimsAllAtOnce_G1(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := &countingStore{Store: w.store}
+	var rejected []string
+	g, err := guard.New(w.locks.NewLocker("a"), s, &guard.Config{Observer: &guard.Observer{
+		Rejected: func(r *guard.RejectedError) { rejected = append(rejected, r.Grant.Resource) },
+	}})
+	require.NoError(t, err)
+	require.NoError(t, guard.Do(t.Context(), g, "b", increment("n")))
+	require.NoError(t, guard.Do(t.Context(), g, []string{"c", "a", "b"}, increment("n")))
+	require.Equal(t, [][]string{{"b"}, {"a", "c"}}, s.claims)
+
+	for _, name := range []string{"e", "f"} {
+		_, err := w.store.Claim(t.Context(), fence.Grant{Resource: name, Epoch: 1, Token: 1000, Holder: "x"})
+		require.NoError(t, err)
+	}
+	s.claims = nil
+	err = guard.Do(t.Context(), g, []string{"d", "e", "f", "g"}, increment("n"))
+	require.ErrorIs(t, err, guard.ErrStaleToken)
+	require.Equal(t, []string{"e", "f"}, rejected)
+	require.NoError(t, guard.Do(t.Context(), g, []string{"d", "g"}, increment("n")))
+	require.Equal(t, [][]string{{"d", "e", "f", "g"}}, s.claims)
+	require.NoError(t, g.Close(t.Context()))
+}

@@ -20,12 +20,12 @@ type cutStore struct {
 	at string
 }
 
-func (s *cutStore) Claim(ctx context.Context, g fence.Grant) (storage.Claim, error) {
+func (s *cutStore) Claim(ctx context.Context, grants ...fence.Grant) ([]storage.Claim, error) {
 	if s.at == "claim" {
 		<-ctx.Done()
-		return storage.Claim{}, ctx.Err()
+		return nil, ctx.Err()
 	}
-	return s.Store.Claim(ctx, g)
+	return s.Store.Claim(ctx, grants...)
 }
 
 func (s *cutStore) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn[*memory.Tx], error) {

@@ -3,6 +3,7 @@ package storage
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/fencekit/fencekit/fence"
 )
@@ -36,18 +37,22 @@ type Claim struct {
 // rejection in a transaction of its own (G5), with no connection or lock held.
 // Package guardtest holds the contract that every store has to pass.
 type Store[Tx any] interface {
-	// Claim raises the fence of grant.Resource to grant and returns once that has committed
-	// (G1). A claim of a lower (epoch, token), or of an equal one by another holder, is
-	// rejected. A repeated claim of the grant that has the fence changes nothing and
-	// returns the present position, so a claim whose reply was lost is simply repeated.
-	// After the claim no transaction of an earlier grant can commit (G3), and the store has
-	// ended those that hold locks, as far as it can.
-	Claim(ctx context.Context, grant fence.Grant) (Claim, error)
+	// Claim raises the fence of each grant's resource to the grant and returns once that has
+	// committed (G1). Each grant is of a different resource. A claim of a lower (epoch, token),
+	// or of an equal one by another holder, is rejected. A repeated claim of the grant that has
+	// the fence changes nothing and returns the present position, so a claim whose reply was
+	// lost is simply repeated. After the claim no transaction of an earlier grant can commit
+	// (G3), and the store has ended those that hold locks, as far as it can.
+	//
+	// Grants that are rejected don't keep the others from claiming. If Claim fails, the claims
+	// are nil, or claims[i] is the zero Claim for each grant without a claim, and the error
+	// wraps the *RejectedError of each grant that was rejected.
+	Claim(ctx context.Context, grants ...fence.Grant) (claims []Claim, err error)
 
 	// Begin starts a transaction under claims, each of a different resource.
 	Begin(ctx context.Context, claims ...Claim) (Txn[Tx], error)
 
-	// Recall returns the result that a committed transaction has kept (Txn.Keep) under key,
+	// Recall returns the result that a committed transaction has kept (Move.Kept) under key,
 	// for any of the claims' resources; found reports whether there is one. It fails with
 	// ErrKeyReused, as a *KeyReusedError, if the key was kept for another request. It is
 	// rejected if the result was kept after the claim: the fence has moved since. So its
@@ -74,25 +79,59 @@ type Txn[Tx any] interface {
 	// moved on to a higher grant, Run returns the rejection, which wraps op's error.
 	Run(ctx context.Context, op Op[Tx]) error
 
-	// Keep makes Commit store result, which may be nil, under key for each of the claims'
-	// resources. Nothing is stored before Commit.
-	Keep(key OnceKey, result []byte)
-
-	// Commit moves the fence of every claim on by one position, writes the history entry of
-	// that position with ops in it, and commits: either all of this happens or nothing
-	// (G2). It returns the claims at their new positions.
+	// Commit moves the fence of every claim on by one position, and commits: either all of
+	// this happens or nothing (G2). moves has one Move per claim, in the order of the claims:
+	// the history entry of the new position has its Ops, and its Kept is stored for the
+	// claim's resource. Nil moves record and keep nothing. Commit returns the claims at their
+	// new positions.
 	//
 	// An *InDoubtError means that the outcome is unknown and has to be resolved. Any other
 	// error means that nothing was or will be committed.
 	//
 	// The end of ctx after COMMIT was sent makes the outcome unknown, so the
 	// caller passes a context with a time limit of its own.
-	Commit(ctx context.Context, ops []OpRecord) ([]Claim, error)
+	Commit(ctx context.Context, moves []Move) ([]Claim, error)
 
 	// Rollback ends the transaction without effect. It also works when ctx has ended,
 	// within a time limit of the store's own. After Commit or a first Rollback it is a
 	// no-op.
 	Rollback(ctx context.Context)
+}
+
+// Move is what Commit writes for one claim, besides what the operations have written.
+type Move struct {
+	Ops  []OpRecord // for the history
+	Kept []Kept     // for Store.Recall
+}
+
+// Kept is the result of an operation with guard.Once. Result may be nil.
+type Kept struct {
+	Key    OnceKey
+	Result []byte
+}
+
+// CheckGrants returns why Store.Claim can't claim grants, whatever the fences say.
+func CheckGrants(grants []fence.Grant) error {
+	if len(grants) == 0 {
+		return fmt.Errorf("%w: a claim of no grants", fence.ErrInvalid)
+	}
+	for i, g := range grants {
+		if err := g.Validate(); err != nil {
+			return err
+		}
+		if slices.ContainsFunc(grants[:i], func(other fence.Grant) bool { return other.Resource == g.Resource }) {
+			return &fence.InvalidGrantError{Part: "resource", Reason: "has two grants: " + g.Resource}
+		}
+	}
+	return nil
+}
+
+// CheckMoves returns why moves are not those of a transaction under claims.
+func CheckMoves(moves []Move, claims []Claim) error {
+	if len(moves) != 0 && len(moves) != len(claims) {
+		return fmt.Errorf("%w: Commit of %d moves under %d claims", fence.ErrInvalid, len(moves), len(claims))
+	}
+	return nil
 }
 
 // InDoubt is what a Store needs to resolve a transaction of unknown outcome: the

@@ -22,7 +22,8 @@ type (
 // breakable is the memory store, with holes to break it at. A nil one is sound.
 type breakable struct {
 	store
-	claim      func(ctx context.Context, s store, g fence.Grant) (storage.Claim, error)
+	claim      func(ctx context.Context, s store, g fence.Grant) (storage.Claim, error) // of one grant
+	claims     func(ctx context.Context, s store, grants []fence.Grant) ([]storage.Claim, error)
 	begin      func(ctx context.Context, s store, claims []storage.Claim) (txn, error)
 	recall     func(ctx context.Context, s store, key storage.OnceKey, claims []storage.Claim) ([]byte, bool, error)
 	resolve    func(ctx context.Context, s store, d storage.InDoubt) (bool, error)
@@ -30,11 +31,24 @@ type breakable struct {
 	rejections func([]storage.Rejection) []storage.Rejection
 }
 
-func (b *breakable) Claim(ctx context.Context, g fence.Grant) (storage.Claim, error) {
-	if b.claim != nil {
-		return b.claim(ctx, b.store, g)
+func (b *breakable) Claim(ctx context.Context, grants ...fence.Grant) ([]storage.Claim, error) {
+	switch {
+	case b.claims != nil:
+		return b.claims(ctx, b.store, grants)
+	case b.claim == nil || len(grants) != 1:
+		return b.store.Claim(ctx, grants...)
 	}
-	return b.store.Claim(ctx, g)
+	c, err := b.claim(ctx, b.store, grants[0])
+	return []storage.Claim{c}, err
+}
+
+// claimOne claims one grant.
+func claimOne(ctx context.Context, s store, g fence.Grant) (storage.Claim, error) {
+	claims, err := s.Claim(ctx, g)
+	if len(claims) == 0 {
+		return storage.Claim{}, err
+	}
+	return claims[0], err
 }
 
 func (b *breakable) Begin(ctx context.Context, claims ...storage.Claim) (txn, error) {
@@ -88,7 +102,7 @@ var broken = map[string]struct {
 			begin: func(ctx context.Context, s store, claims []storage.Claim) (txn, error) {
 				var fresh []storage.Claim
 				for _, c := range claims {
-					c, err := s.Claim(ctx, c.Grant)
+					c, err := claimOne(ctx, s, c.Grant)
 					if err != nil {
 						return nil, err
 					}
@@ -101,7 +115,7 @@ var broken = map[string]struct {
 	},
 	"moves the fence at a repeated claim": {
 		breakable{claim: func(ctx context.Context, s store, g fence.Grant) (storage.Claim, error) {
-			c, err := s.Claim(ctx, g)
+			c, err := claimOne(ctx, s, g)
 			if err != nil || c.Seq == 1 {
 				return c, err
 			}
@@ -126,7 +140,7 @@ var broken = map[string]struct {
 	"rejects a token when a lower one holds": {
 		breakable{claim: func(ctx context.Context, s store, g fence.Grant) (storage.Claim, error) {
 			if g.Token != 7 {
-				return s.Claim(ctx, g)
+				return claimOne(ctx, s, g)
 			}
 			current := g
 			current.Token = 1
@@ -137,11 +151,30 @@ var broken = map[string]struct {
 	"folds names": {
 		breakable{claim: func(ctx context.Context, s store, g fence.Grant) (storage.Claim, error) {
 			g.Resource = strings.ToLower(strings.TrimSpace(g.Resource))
-			return s.Claim(ctx, g)
+			return claimOne(ctx, s, g)
 		}},
 		[]string{"Claim_KeepsOddNamesApart"},
 	},
-	"has no fence at COMMIT":       {breakable{begin: lax(storage.ReasonStale)}, []string{"Begin_RejectsSupersededClaim_G3", "Seal_RejectsSupersededToken_G2", "Seal_PreventsLostUpdate_G3"}},
+	"claims all or none": {
+		breakable{claims: func(ctx context.Context, s store, grants []fence.Grant) ([]storage.Claim, error) {
+			claims, err := s.Claim(ctx, grants...)
+			if err != nil {
+				return nil, err
+			}
+			return claims, nil
+		}},
+		[]string{"Claim_OfSeveralClaimsTheGoodOnes_G3"},
+	},
+	"claims the first only": {
+		breakable{claims: func(ctx context.Context, s store, grants []fence.Grant) ([]storage.Claim, error) {
+			if len(grants) < 2 {
+				return s.Claim(ctx, grants...)
+			}
+			return s.Claim(ctx, grants[0])
+		}},
+		[]string{"Claim_OfSeveral_G1", "Claim_RejectsBadSets", "Claim_ConcurrentOfSeveralNeverDeadlocks_G3"},
+	},
+	"has no fence at COMMIT":       {breakable{begin: lax(storage.ReasonStale)}, []string{"Begin_RejectsSupersededClaim_G3", "Seal_RejectsSupersededToken_G2", "Seal_PreventsLostUpdate_G3", "Keep_OfARejectedCommitIsNotKept_G4"}},
 	"compares tokens only":         {breakable{begin: lax(storage.ReasonOvertaken)}, []string{"Seal_RejectsOvertakenSibling_G2", "Resolve_OfUnsentCommitVoidsIt_G4", "Resolve_OfSeveralClaims_G4"}},
 	"compares no last transaction": {breakable{begin: lax(storage.ReasonWentBack)}, []string{"Seal_RejectsWrongLastTransaction_G2", "Seal_RejectsPositionAhead_G2"}},
 	"compares no holder":           {breakable{begin: lax(storage.ReasonCollision)}, []string{"Claim_RejectsEqualTokenOfAnotherHolder_G3"}},
@@ -158,6 +191,8 @@ var broken = map[string]struct {
 	"commits after Goexit":             {breakable{begin: with(change{hideGoexit: true})}, []string{"Run_GoexitLeavesNothing_G4"}},
 	"can be used after the end":        {breakable{begin: with(change{neverEnds: true})}, []string{"Txn_IsUnusableAfterItsEnd"}},
 	"runs one operation":               {breakable{begin: with(change{once: true})}, []string{"Txn_RunsSeveralOperations"}},
+	"writes the first move for all":    {breakable{begin: with(change{firstMove: true})}, []string{"Seal_WritesEachMoveToItsResource_G2", "Keep_OfAnotherMoveIsOfItsResource_G4"}},
+	"counts no moves":                  {breakable{begin: with(change{anyMoves: true})}, []string{"Seal_RejectsAnotherNumberOfMoves_G2"}},
 	"keeps no operations":              {breakable{begin: with(change{dropOps: true})}, []string{"History_KeepsOperations_G2"}},
 	"ignores the context at COMMIT":    {breakable{begin: with(change{ignoreCtx: true})}, []string{"Commit_CancelledDoesNothing_G4"}},
 	"is in doubt about what it unsent": {breakable{begin: with(change{doubtful: true})}, []string{"Commit_CancelledDoesNothing_G4"}},
@@ -169,12 +204,12 @@ var broken = map[string]struct {
 	},
 	"ignores the context at Claim": {
 		breakable{claim: func(_ context.Context, s store, g fence.Grant) (storage.Claim, error) {
-			return s.Claim(context.Background(), g)
+			return claimOne(context.Background(), s, g)
 		}},
 		[]string{"Claim_CancelledDoesNothing_G4"},
 	},
 	"keeps nothing":                 {breakable{begin: with(change{dropKeep: true})}, []string{"Keep_IsRecalledOnceCommitted_G4", "Keep_IsOfEveryClaimsResource_G4"}},
-	"keeps before the commit":       {breakable{begin: with(change{keepAtOnce: true})}, []string{"Keep_GoesWithTheTransaction_G4", "Keep_OfARejectedCommitIsNotKept_G4"}},
+	"keeps before the commit":       {breakable{begin: with(change{keepAtOnce: true})}, []string{"Keep_GoesWithTheTransaction_G4"}},
 	"recalls under the first claim": {breakable{recall: firstOnly}, []string{"Keep_IsOfEveryClaimsResource_G4"}},
 	"ignores the request": {
 		breakable{recall: func(ctx context.Context, s store, key storage.OnceKey, claims []storage.Claim) ([]byte, bool, error) {
@@ -195,7 +230,7 @@ var broken = map[string]struct {
 	},
 	"recalls under any claim": {
 		breakable{recall: func(ctx context.Context, s store, key storage.OnceKey, claims []storage.Claim) ([]byte, bool, error) {
-			current, err := s.Claim(ctx, claims[0].Grant)
+			current, err := claimOne(ctx, s, claims[0].Grant)
 			if err != nil || len(claims) > 1 {
 				return s.Recall(ctx, key, claims...)
 			}
@@ -221,7 +256,7 @@ var broken = map[string]struct {
 	"resolves to false": {breakable{resolve: always(false)}, []string{"Resolve_OfAppliedCommit_G4", "Resolve_KnowsAfterNewerClaims_G4"}},
 	"forgets under a newer claim": {
 		breakable{resolve: func(ctx context.Context, s store, d storage.InDoubt) (bool, error) {
-			c, err := s.Claim(ctx, d.Claims[0].Grant)
+			c, err := claimOne(ctx, s, d.Claims[0].Grant)
 			if err != nil || c.Seq < 0 {
 				return false, nil
 			}
@@ -258,7 +293,7 @@ var broken = map[string]struct {
 	},
 	"fails to record rejections": {
 		breakable{claim: func(ctx context.Context, s store, g fence.Grant) (storage.Claim, error) {
-			c, err := s.Claim(ctx, g)
+			c, err := claimOne(ctx, s, g)
 			var rejection *guard.RejectedError
 			if errors.As(err, &rejection) {
 				rejection.RecordErr = errors.New("disk full")
@@ -273,7 +308,7 @@ var broken = map[string]struct {
 // invalid grant.
 func acceptAt(reason storage.Reason) func(context.Context, store, fence.Grant) (storage.Claim, error) {
 	return func(ctx context.Context, s store, g fence.Grant) (storage.Claim, error) {
-		c, err := s.Claim(ctx, g)
+		c, err := claimOne(ctx, s, g)
 		rejection := new(guard.RejectedError)
 		if errors.As(err, &rejection) && rejection.Reason == reason || reason == "" && errors.Is(err, fence.ErrInvalid) {
 			return storage.Claim{Grant: g, Resource: 1}, nil

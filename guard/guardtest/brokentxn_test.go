@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/storage"
@@ -35,7 +36,7 @@ func ignored(ctx context.Context, s store, err error, ignore storage.Reason) (st
 	if !errors.As(err, &rejection) || rejection.Reason != ignore {
 		return storage.Claim{}, false
 	}
-	current, err := s.Claim(ctx, rejection.Current)
+	current, err := claimOne(ctx, s, rejection.Current)
 	return current, err == nil
 }
 
@@ -44,8 +45,8 @@ func (t *laxTxn) Run(ctx context.Context, o op) error {
 	return t.txn.Run(ctx, o)
 }
 
-func (t *laxTxn) Commit(ctx context.Context, records []storage.OpRecord) ([]storage.Claim, error) {
-	moved, err := t.txn.Commit(ctx, records)
+func (t *laxTxn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim, error) {
+	moved, err := t.txn.Commit(ctx, moves)
 	current, ok := ignored(ctx, t.store, err, t.ignore)
 	if !ok {
 		return moved, err
@@ -59,7 +60,7 @@ func (t *laxTxn) Commit(ctx context.Context, records []storage.OpRecord) ([]stor
 			return nil, err
 		}
 	}
-	return again.Commit(ctx, records)
+	return again.Commit(ctx, moves)
 }
 
 // sealSingly seals claim after claim, each in a transaction of its own.
@@ -77,8 +78,11 @@ type singly struct {
 	rest  []storage.Claim
 }
 
-func (t *singly) Commit(ctx context.Context, records []storage.OpRecord) ([]storage.Claim, error) {
-	moved, err := t.txn.Commit(ctx, records)
+func (t *singly) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim, error) {
+	if len(moves) > 1 {
+		moves = moves[:1]
+	}
+	moved, err := t.txn.Commit(ctx, moves)
 	for _, c := range t.rest {
 		if err != nil {
 			return nil, err
@@ -86,7 +90,7 @@ func (t *singly) Commit(ctx context.Context, records []storage.OpRecord) ([]stor
 		var other txn
 		if other, err = t.store.Begin(ctx, c); err == nil {
 			var one []storage.Claim
-			one, err = other.Commit(ctx, records)
+			one, err = other.Commit(ctx, moves)
 			moved = append(moved, one...)
 		}
 	}
@@ -100,7 +104,7 @@ func firstClaimOnly(ctx context.Context, s store, claims []storage.Claim) (txn, 
 
 // change is what a changedTxn does wrong.
 type change struct {
-	commitAtRollback, hideErrors, forgetErrors, hidePanics, hideGoexit, neverEnds, once, dropOps, dropAll, ignoreCtx, doubtful, dropKeep, keepAtOnce bool
+	commitAtRollback, hideErrors, forgetErrors, hidePanics, hideGoexit, neverEnds, once, dropOps, dropAll, ignoreCtx, doubtful, dropKeep, keepAtOnce, firstMove, anyMoves bool
 }
 
 type changedTxn struct {
@@ -173,7 +177,7 @@ func (t *changedTxn) runHidden(ctx context.Context, o op) error {
 	return err
 }
 
-func (t *changedTxn) Commit(ctx context.Context, records []storage.OpRecord) ([]storage.Claim, error) {
+func (t *changedTxn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim, error) {
 	if t.neverEnds && t.done {
 		return t.claims, nil
 	}
@@ -182,30 +186,40 @@ func (t *changedTxn) Commit(ctx context.Context, records []storage.OpRecord) ([]
 		t.txn.Rollback(ctx)
 		return t.claims, t.last
 	}
-	if t.dropOps {
-		records = nil
+	moves = t.changed(moves)
+	if t.keepAtOnce {
+		if other, err := t.store.Begin(context.Background(), t.claims...); err == nil {
+			_, _ = other.Commit(context.Background(), moves)
+		}
 	}
 	if t.ignoreCtx {
 		ctx = context.Background()
 	}
-	moved, err := t.txn.Commit(ctx, records)
+	moved, err := t.txn.Commit(ctx, moves)
 	if t.doubtful && err != nil {
 		err = &storage.InDoubtError{InDoubt: storage.InDoubt{Claims: t.claims}, Err: fmt.Errorf("unsent: %w", err)}
 	}
 	return moved, err
 }
 
-func (t *changedTxn) Keep(key storage.OnceKey, result []byte) {
-	switch {
-	case t.keepAtOnce:
-		other, err := t.store.Begin(context.Background(), t.claims...)
-		if err == nil {
-			other.Keep(key, result)
-			_, _ = other.Commit(context.Background(), nil)
+// changed returns what is written instead of moves.
+func (t *changedTxn) changed(moves []storage.Move) []storage.Move {
+	moves = slices.Clone(moves)
+	for i := range moves {
+		if t.firstMove {
+			moves[i] = moves[0]
 		}
-	case !t.dropKeep:
-		t.txn.Keep(key, result)
+		if t.dropOps {
+			moves[i].Ops = nil
+		}
+		if t.dropKeep {
+			moves[i].Kept = nil
+		}
 	}
+	if t.anyMoves {
+		moves = nil
+	}
+	return moves
 }
 
 func (t *changedTxn) Rollback(ctx context.Context) {

@@ -79,13 +79,32 @@ func grantOf(resource string, token fence.Token) fence.Grant {
 // claim claims g, which has to succeed.
 func (r *run[Tx]) claim(g fence.Grant) storage.Claim {
 	r.Helper()
-	c, err := r.Store.Claim(r.ctx, g)
-	r.noError(err)
-	if c.Grant != g {
-		r.Fatalf("claim of %v returned a claim of %v", g, c.Grant)
-	}
-	return c
+	return r.claimAll(g)[0]
 }
+
+// claimAll claims grants at once, which has to succeed.
+func (r *run[Tx]) claimAll(grants ...fence.Grant) []storage.Claim {
+	r.Helper()
+	claims, err := r.Store.Claim(r.ctx, grants...)
+	r.noError(err)
+	if len(claims) != len(grants) {
+		r.Fatalf("a claim of %d grants returned %d claims", len(grants), len(claims))
+	}
+	for i, c := range claims {
+		if c.Grant != grants[i] {
+			r.Fatalf("claim of %v returned a claim of %v", grants[i], c.Grant)
+		}
+	}
+	return claims
+}
+
+// moves returns the same move for each of n claims.
+func moves(n int, move storage.Move) []storage.Move {
+	return slices.Repeat([]storage.Move{move}, n)
+}
+
+// record returns a move with one operation.
+func record(id string) storage.Move { return storage.Move{Ops: []storage.OpRecord{{ID: id}}} }
 
 // begin begins a transaction, which has to succeed.
 func (r *run[Tx]) begin(claims ...storage.Claim) storage.Txn[Tx] {
@@ -136,7 +155,7 @@ func (r *run[Tx]) finish(ctx context.Context, txn storage.Txn[Tx], op storage.Op
 		txn.Rollback(ctx)
 		return nil, err
 	}
-	return txn.Commit(ctx, []storage.OpRecord{{}})
+	return txn.Commit(ctx, nil)
 }
 
 // write is transact for what has to succeed. It returns the first claim.

@@ -3,8 +3,10 @@ package guardtest
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
@@ -23,6 +25,10 @@ func claimParts[Tx any]() []part[Tx] {
 		{"Claim_KeepsOddNamesApart", claimOddNames[Tx]},
 		{"Claim_ConcurrentHighestWins_G3", claimConcurrent[Tx]},
 		{"Claim_CancelledDoesNothing_G4", claimCancelled[Tx]},
+		{"Claim_OfSeveral_G1", claimSeveral[Tx]},
+		{"Claim_OfSeveralClaimsTheGoodOnes_G3", claimGoodOnes[Tx]},
+		{"Claim_RejectsBadSets", claimBadSets[Tx]},
+		{"Claim_ConcurrentOfSeveralNeverDeadlocks_G3", claimCrossing[Tx]},
 	}
 }
 
@@ -188,5 +194,116 @@ func claimCancelled[Tx any](r *run[Tx]) {
 	}
 	if n := len(r.entries(resource)); n != 0 {
 		r.Fatalf("a cancelled claim left %d entries", n)
+	}
+}
+
+// claimSeveral: some are new, one was claimed before, one by this very grant.
+func claimSeveral[Tx any](r *run[Tx]) {
+	r.claim(grantOf("d", 1))
+	mine := r.write(r.set(key, 1), r.claim(grantOf("b", 6)))
+	claims := r.claimAll(grantOf("c", 7), grantOf("d", 8), grantOf("a", 5), mine.Grant)
+	if claims[3] != mine {
+		r.Fatalf("a repeated claim among others is %+v, want %+v", claims[3], mine)
+	}
+	for i, seq := range []int64{1, 2, 1} {
+		r.at(claims[i], storage.KindClaim)
+		if claims[i].Seq != seq {
+			r.Fatalf("%+v, want sequence number %d", claims[i], seq)
+		}
+	}
+	moved, err := r.transact(r.ctx, r.set(key, 2), claims...)
+	r.noError(err)
+	r.sameLength(moved, claims)
+	again := r.claimAll(grantOf("c", 7), grantOf("d", 8), grantOf("a", 5), mine.Grant)
+	if !slices.Equal(again, moved) {
+		r.Fatalf("claims after a write are %+v, want %+v", again, moved)
+	}
+}
+
+func claimGoodOnes[Tx any](r *run[Tx]) {
+	b, d := r.claim(grantOf("b", 9)), r.claim(grantOf("d", 9))
+	claims, err := r.Store.Claim(r.ctx, grantOf("d", 4), grantOf("a", 5), grantOf("b", 6), grantOf("c", 7))
+	r.sameLength(claims, make([]storage.Claim, 4))
+	if claims[0] != (storage.Claim{}) || claims[2] != (storage.Claim{}) {
+		r.Fatalf("the rejected grants have the claims %+v and %+v", claims[0], claims[2])
+	}
+	r.at(b, storage.KindClaim)
+	r.at(d, storage.KindClaim)
+	r.at(claims[1], storage.KindClaim)
+	r.at(claims[3], storage.KindClaim)
+	for _, g := range []fence.Grant{grantOf("b", 6), grantOf("d", 4)} {
+		if records := r.rejections(g.Resource); len(records) != 1 || records[0].Grant != g || records[0].Stage != storage.StageClaim || records[0].Reason != storage.ReasonStale {
+			r.Fatalf("the rejection of %v was recorded as %+v", g, records)
+		}
+		if !wrapsRejection(err, g) {
+			r.Fatalf("the error lacks the rejection of %v: %v", g, err)
+		}
+	}
+	_, err = r.transact(r.ctx, r.set(key, 1), claims[1], claims[3])
+	r.noError(err)
+}
+
+// wrapsRejection reports whether err wraps a rejection of g.
+func wrapsRejection(err error, g fence.Grant) bool {
+	switch e := err.(type) {
+	case *guard.RejectedError:
+		return e.Grant == g
+	case interface{ Unwrap() error }:
+		return wrapsRejection(e.Unwrap(), g)
+	case interface{ Unwrap() []error }:
+		return slices.ContainsFunc(e.Unwrap(), func(err error) bool { return wrapsRejection(err, g) })
+	}
+	return false
+}
+
+func claimBadSets[Tx any](r *run[Tx]) {
+	for what, grants := range map[string][]fence.Grant{
+		"none":                  {},
+		"one resource twice":    {grantOf("a", 5), grant(7), grantOf("a", 6)},
+		"an invalid one":        {grantOf("a", 5), {Resource: resource, Epoch: 1, Token: 7}},
+		"the same grant twice ": {grant(7), grant(7)},
+	} {
+		if claims, err := r.Store.Claim(r.ctx, grants...); !errors.Is(err, fence.ErrInvalid) || claims != nil {
+			r.Fatalf("%s: want fence.ErrInvalid, got %+v: %v", what, claims, err)
+		}
+	}
+	if n := len(r.entries(resource)) + len(r.entries("a")); n != 0 {
+		r.Fatalf("%d entries after bad claims", n)
+	}
+}
+
+// claimCrossing: claims of the same resources, named in all orders, for the first time and
+// again. A claim is rejected as stale, or else claims.
+func claimCrossing[Tx any](r *run[Tx]) {
+	const workers, rounds = 4, 5
+	names := []string{"a", "b", "c", "d", "e"}
+	errs := make(chan error, workers*rounds)
+	var tokens atomic.Int64
+	var done sync.WaitGroup
+	for worker := range workers {
+		done.Go(func() {
+			for range rounds {
+				token := fence.Token(tokens.Add(1))
+				var grants []fence.Grant
+				for i := range names {
+					grants = append(grants, grantOf(names[(i*(worker+1)+worker)%len(names)], token))
+				}
+				_, err := r.Store.Claim(r.ctx, grants...)
+				errs <- err
+			}
+		})
+	}
+	done.Wait()
+	close(errs)
+	for err := range errs {
+		if err != nil && !errors.Is(err, guard.ErrStaleToken) {
+			r.Fatalf("unexpected error: %v", err)
+		}
+	}
+	for _, name := range names {
+		r.monotone(r.entries(name))
+		if last := r.last(name); last.Grant.Token != workers*rounds {
+			r.Fatalf("%s is at token %d", name, last.Grant.Token)
+		}
 	}
 }

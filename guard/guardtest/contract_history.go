@@ -103,7 +103,7 @@ func historyOps[Tx any](r *run[Tx]) {
 	}
 	txn := r.begin(c)
 	r.noError(txn.Run(r.ctx, r.set(key, 1)))
-	_, err := txn.Commit(r.ctx, []storage.OpRecord{want, {}})
+	_, err := txn.Commit(r.ctx, []storage.Move{{Ops: []storage.OpRecord{want, {}}}})
 	r.noError(err)
 	ops := r.last(resource).Ops
 	if len(ops) != 2 || !reflect.DeepEqual(ops[0], want) || ops[1].ID != "" || ops[1].Name != "" || len(ops[1].Attrs) != 0 {

@@ -15,6 +15,7 @@ func onceParts[Tx any]() []part[Tx] {
 		{"Keep_RejectsAnotherRequest", keepOtherRequest[Tx]},
 		{"Keep_IsOfTheResource", keepOfResource[Tx]},
 		{"Keep_IsOfEveryClaimsResource_G4", keepSeveral[Tx]},
+		{"Keep_OfAnotherMoveIsOfItsResource_G4", keepApart[Tx]},
 		{"Keep_GoesWithTheTransaction_G4", keepUncommitted[Tx]},
 		{"Keep_OfARejectedCommitIsNotKept_G4", keepRejected[Tx]},
 		{"Recall_UnderAMovedFenceIsRejected_G4", recallMoved[Tx]},
@@ -27,13 +28,17 @@ func once(key string, request byte) storage.OnceKey {
 	return storage.OnceKey{Key: key, Request: [32]byte{request}}
 }
 
+// kept is a move that keeps result under k.
+func kept(k storage.OnceKey, result []byte) storage.Move {
+	return storage.Move{Ops: []storage.OpRecord{{ID: k.Key}}, Kept: []storage.Kept{{Key: k, Result: result}}}
+}
+
 // keep keeps result under key in a transaction of its own.
 func (r *run[Tx]) keep(k storage.OnceKey, result []byte, claims ...storage.Claim) []storage.Claim {
 	r.Helper()
 	txn := r.begin(claims...)
 	r.noError(txn.Run(r.ctx, r.add(key, 1)))
-	txn.Keep(k, result)
-	moved, err := txn.Commit(r.ctx, []storage.OpRecord{{ID: k.Key}})
+	moved, err := txn.Commit(r.ctx, moves(len(claims), kept(k, result)))
 	r.noError(err)
 	r.sameLength(moved, claims)
 	return moved
@@ -95,13 +100,31 @@ func keepSeveral[Tx any](r *run[Tx]) {
 	r.recalls(once("a", 1), nil, false, z)
 }
 
+func keepApart[Tx any](r *run[Tx]) {
+	txn := r.begin(r.claimAll(grantOf("y", 2), grantOf("x", 1))...)
+	r.noError(txn.Run(r.ctx, r.add(key, 1)))
+	moved, err := txn.Commit(r.ctx, []storage.Move{kept(once("a", 1), []byte(`1`)), kept(once("b", 1), []byte(`2`))})
+	r.noError(err)
+	for i, has := range [][2]bool{{true, false}, {false, true}} {
+		_, a, err := r.Store.Recall(r.ctx, once("a", 1), moved[i])
+		r.noError(err)
+		_, b, err := r.Store.Recall(r.ctx, once("b", 1), moved[i])
+		r.noError(err)
+		if [2]bool{a, b} != has {
+			r.Fatalf("%s has the keys a, b: %v, want %v", moved[i].Grant.Resource, [2]bool{a, b}, has)
+		}
+	}
+}
+
 func keepUncommitted[Tx any](r *run[Tx]) {
 	c := r.claim(grant(7))
 	txn := r.begin(c)
 	r.noError(txn.Run(r.ctx, r.add(key, 1)))
-	txn.Keep(once("a", 1), []byte(`1`))
-	r.recalls(once("a", 1), nil, false, c)
-	txn.Rollback(r.ctx)
+	ctx, cancel := context.WithCancel(r.ctx)
+	cancel()
+	if _, err := txn.Commit(ctx, []storage.Move{kept(once("a", 1), []byte(`1`))}); err == nil {
+		r.Fatal("Commit under a cancelled context returned nil")
+	}
 	r.recalls(once("a", 1), nil, false, c)
 	c = r.keep(once("a", 2), nil, c)[0]
 	r.recalls(once("a", 2), nil, true, c)
@@ -110,9 +133,8 @@ func keepUncommitted[Tx any](r *run[Tx]) {
 func keepRejected[Tx any](r *run[Tx]) {
 	old := r.begin(r.claim(grant(7)))
 	r.noError(old.Run(r.ctx, r.get(key, new(int64))))
-	old.Keep(once("a", 1), nil)
 	c := r.claim(grant(8))
-	_, err := old.Commit(r.ctx, []storage.OpRecord{{}})
+	_, err := old.Commit(r.ctx, []storage.Move{kept(once("a", 1), nil)})
 	r.rejected(err, grant(7), storage.ReasonStale)
 	r.recalls(once("a", 1), nil, false, c)
 }

@@ -21,6 +21,8 @@ func sealParts[Tx any]() []part[Tx] {
 		{"Seal_RejectsPositionAhead_G2", sealAhead[Tx]},
 		{"Seal_PreventsLostUpdate_G3", sealLostUpdate[Tx]},
 		{"Seal_SeveralClaimsAllOrNothing_G2", sealSeveral[Tx]},
+		{"Seal_WritesEachMoveToItsResource_G2", sealMovesApart[Tx]},
+		{"Seal_RejectsAnotherNumberOfMoves_G2", sealOtherNumber[Tx]},
 		{"Seal_ConcurrentGrantsLoseNothing_G3", sealConcurrent[Tx]},
 	}
 }
@@ -153,6 +155,34 @@ func sealSeveral[Tx any](r *run[Tx]) {
 	r.at(newer, storage.KindClaim)
 }
 
+// sealMovesApart: each history says what was done to its own resource.
+func sealMovesApart[Tx any](r *run[Tx]) {
+	txn := r.begin(r.claimAll(grantOf("c", 7), grantOf("a", 5), grantOf("b", 6))...)
+	r.noError(txn.Run(r.ctx, r.set(key, 1)))
+	_, err := txn.Commit(r.ctx, []storage.Move{record("of c"), {}, record("of b")})
+	r.noError(err)
+	for name, want := range map[string][]storage.OpRecord{"a": nil, "b": record("of b").Ops, "c": record("of c").Ops} {
+		if got := r.last(name).Ops; len(got) != len(want) || len(got) == 1 && got[0].ID != want[0].ID {
+			r.Fatalf("the entry of %s has the operations %+v, want %+v", name, got, want)
+		}
+	}
+}
+
+func sealOtherNumber[Tx any](r *run[Tx]) {
+	claims := r.claimAll(grantOf("a", 5), grantOf("b", 6))
+	for _, n := range []int{1, 3} {
+		txn := r.begin(claims...)
+		r.noError(txn.Run(r.ctx, r.set(key, 1)))
+		if _, err := txn.Commit(r.ctx, moves(n, storage.Move{})); !errors.Is(err, fence.ErrInvalid) {
+			r.Fatalf("Commit of %d moves under 2 claims: %v, want fence.ErrInvalid", n, err)
+		}
+	}
+	r.holds(key, 0)
+	for _, c := range claims {
+		r.at(c, storage.KindClaim)
+	}
+}
+
 // sealConcurrent: everybody reads and writes under ever newer grants.
 func sealConcurrent[Tx any](r *run[Tx]) {
 	const workers, rounds = 6, 5
@@ -190,10 +220,10 @@ func sealConcurrent[Tx any](r *run[Tx]) {
 }
 
 func (r *run[Tx]) round(token fence.Token) error {
-	c, err := r.Store.Claim(r.ctx, grant(token))
+	claims, err := r.Store.Claim(r.ctx, grant(token))
 	if err != nil {
 		return err
 	}
-	_, err = r.transact(r.ctx, r.add(key, 1), c)
+	_, err = r.transact(r.ctx, r.add(key, 1), claims...)
 	return err
 }

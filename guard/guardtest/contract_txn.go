@@ -49,7 +49,7 @@ func txnGroup[Tx any](r *run[Tx]) {
 	for range 3 {
 		r.noError(txn.Run(r.ctx, r.add(key, 1)))
 	}
-	moved, err := txn.Commit(r.ctx, []storage.OpRecord{{ID: "1"}, {ID: "2"}, {ID: "3"}})
+	moved, err := txn.Commit(r.ctx, []storage.Move{{Ops: []storage.OpRecord{{ID: "1"}, {ID: "2"}, {ID: "3"}}}})
 	r.noError(err)
 	r.sameLength(moved, []storage.Claim{c})
 	r.holds(key, 3)
@@ -99,7 +99,7 @@ func runError[Tx any](r *run[Tx]) {
 	if !errors.Is(err, failure) {
 		r.Fatalf("Run returned %v, want the operation's error", err)
 	}
-	if _, err := txn.Commit(r.ctx, []storage.OpRecord{{}}); err == nil {
+	if _, err := txn.Commit(r.ctx, []storage.Move{{}}); err == nil {
 		r.Fatal("Commit after a failed operation returned nil")
 	}
 	txn.Rollback(r.ctx)
@@ -166,7 +166,7 @@ func runGoexit[Tx any](r *run[Tx]) {
 // didn't return.
 func (r *run[Tx]) commitFails(txn storage.Txn[Tx]) {
 	r.Helper()
-	if _, err := txn.Commit(r.ctx, []storage.OpRecord{{}}); err == nil {
+	if _, err := txn.Commit(r.ctx, []storage.Move{{}}); err == nil {
 		r.Fatal("Commit after an operation that didn't succeed returned nil")
 	}
 	txn.Rollback(r.ctx)
@@ -206,7 +206,7 @@ func commitCancelled[Tx any](r *run[Tx]) {
 	r.noError(txn.Run(r.ctx, r.set(key, 5)))
 	ctx, cancel := context.WithCancel(r.ctx)
 	cancel()
-	_, err := txn.Commit(ctx, []storage.OpRecord{{}})
+	_, err := txn.Commit(ctx, []storage.Move{{}})
 	if err == nil {
 		r.Fatal("Commit under a cancelled context returned nil")
 	}

@@ -329,12 +329,12 @@ func TestRequireFenced_ReportsWhyATrialCouldNotRun(t *testing.T) {
 				s, successors := &shop{Store: memory.NewStore()}, 0
 				without := &breakable{store: s.Store, claim: func(ctx context.Context, s store, g fence.Grant) (storage.Claim, error) {
 					if !strings.HasPrefix(g.Holder, "guardtest-successor-") {
-						return s.Claim(ctx, g)
+						return claimOne(ctx, s, g)
 					}
 					if successors++; successors == failing+1 {
 						<-ctx.Done()
 					}
-					return s.Claim(ctx, g)
+					return claimOne(ctx, s, g)
 				}}
 				failure := failureOf(t, without, sellGuarded, s.state)
 				require.Contains(t, failure, "the successor could not claim; if run holds the last connection of a pool, give it one more: memory: claim: context deadline exceeded")

@@ -185,7 +185,7 @@ type lossyTxn[Tx, S any] struct {
 }
 
 // Commit implements storage.Txn.
-func (t *lossyTxn[Tx, S]) Commit(ctx context.Context, ops []storage.OpRecord) ([]storage.Claim, error) {
+func (t *lossyTxn[Tx, S]) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim, error) {
 	c := t.call
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -193,7 +193,7 @@ func (t *lossyTxn[Tx, S]) Commit(ctx context.Context, ops []storage.OpRecord) ([
 		t.Rollback(ctx)
 		return nil, c.lose(t.claims, storage.TxID(1+rand.Int64N(1<<62)))
 	}
-	claims, err := t.Txn.Commit(ctx, ops)
+	claims, err := t.Txn.Commit(ctx, moves)
 	if err != nil {
 		return nil, err
 	}

@@ -79,14 +79,16 @@ func asProcess[Tx any](ctx context.Context, service *LockService, names []string
 }
 
 // Claim implements storage.Store.
-func (t *trial[Tx]) Claim(ctx context.Context, g fence.Grant) (storage.Claim, error) {
+func (t *trial[Tx]) Claim(ctx context.Context, grants ...fence.Grant) ([]storage.Claim, error) {
 	t.mu.Lock()
-	t.claimed = append(t.claimed, g.Resource)
-	t.mu.Unlock()
-	if err := t.at(ctx, beforeClaim, g); err != nil {
-		return storage.Claim{}, err
+	for _, g := range grants {
+		t.claimed = append(t.claimed, g.Resource)
 	}
-	return t.Store.Claim(ctx, g)
+	t.mu.Unlock()
+	if err := t.at(ctx, beforeClaim, grants...); err != nil {
+		return nil, err
+	}
+	return t.Store.Claim(ctx, grants...)
 }
 
 // Begin implements storage.Store.
@@ -127,12 +129,12 @@ func (t *trialTxn[Tx]) Run(ctx context.Context, op storage.Op[Tx]) error {
 // Commit implements storage.Txn. A successor's claim cuts the connection, and the answer may
 // be lost with it. Commit then resolves the outcome, and if nothing was applied claims again,
 // which returns the rejection for run.
-func (t *trialTxn[Tx]) Commit(ctx context.Context, ops []storage.OpRecord) ([]storage.Claim, error) {
+func (t *trialTxn[Tx]) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim, error) {
 	if err := t.trial.at(ctx, beforeSeal, t.grants...); err != nil {
 		t.Rollback(ctx)
 		return nil, err
 	}
-	claims, err := t.Txn.Commit(ctx, ops)
+	claims, err := t.Txn.Commit(ctx, moves)
 	var doubt *storage.InDoubtError
 	if !errors.As(err, &doubt) {
 		return claims, err
@@ -140,10 +142,8 @@ func (t *trialTxn[Tx]) Commit(ctx context.Context, ops []storage.OpRecord) ([]st
 	if applied, askErr := t.trial.Resolve(ctx, doubt.InDoubt); applied || askErr != nil {
 		return nil, err
 	}
-	for _, g := range t.grants {
-		if _, rejection := t.trial.Store.Claim(ctx, g); rejection != nil {
-			return nil, rejection
-		}
+	if _, rejection := t.trial.Store.Claim(ctx, t.grants...); rejection != nil {
+		return nil, rejection
 	}
 	return nil, err
 }

@@ -70,12 +70,14 @@ var memoryMutants = []Mutant{
 		}
 		`, ``,
 		inMemory("TestStore_PassesTheContract")),
-	change("memory-keeps-without-a-commit", "G4", mem+"once.go",
-		`t.keep[key.Key] = kept{request: key.Request, result: slices.Clone(result)}`,
-		`t.keep[key.Key] = kept{request: key.Request, result: slices.Clone(result)}
-	for _, c := range t.claims {
-		t.store.resources[c.Resource-1].kept[key.Key] = t.keep[key.Key]
-	}`,
+	change("memory-writes-the-first-move-for-all", "G2 G4", mem+"store.go",
+		`move = moves[i]`, `move = moves[0]`,
+		inMemory("TestStore_PassesTheContract")),
+	change("memory-keeps-nothing", "G4", mem+"store.go",
+		`for _, k := range move.Kept {`, `for _, k := range move.Kept[:0] {`,
+		inMemory("TestStore_PassesTheContract")),
+	change("memory-claims-nothing-if-one-is-rejected", "G3", mem+"store.go",
+		`rejections = append(rejections, err)`, `return nil, err`,
 		inMemory("TestStore_PassesTheContract")),
 }
 

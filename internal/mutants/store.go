@@ -30,9 +30,9 @@ var storeMutants = []Mutant{
 		`if err := ctx.Err(); err != nil {`, `if err := ctx.Err(); false {`,
 		inContract("Commit_CancelledDoesNothing_G4")),
 	change("keep-in-front-of-the-seals", "G5", pg+"commit.go",
-		"\tfor _, c := range inOrder {\n\t\tg := c.Grant", "\tfor _, c := range inOrder {\n\t\tt.keepSQL(&sql, c)\n\t\tg := c.Grant",
+		"\t\tg := c.Grant\n", "\t\tfor _, k := range c.Kept {\n\t\t\tfmt.Fprintf(&sql, t.store.sql.keep, c.Resource, int64(t.id), k.Key.Key, k.Key.Request, k.Result)\n\t\t\tsql.WriteString(\"; \")\n\t\t}\n\t\tg := c.Grant\n",
 		inPostgres("TestOnce_TheSecondUseOfAKeyIsRejectedByTheFence_G5/superseded/read_committed")).and(
-		Edit{pg + "commit.go", "\tfor _, c := range inOrder {\n\t\tt.keepSQL(&sql, c)\n\t}\n", ""}),
+		Edit{pg + "commit.go", "\tfor _, c := range seals {\n\t\tfor _, k", "\tfor _, c := range seals[:0] {\n\t\tfor _, k"}),
 
 	change("resolve-takes-not-applied-for-applied", "G4", pg+"resolve.go",
 		"s.recordLost(ctx, claim)\n\t\t\treturn false, nil", "s.recordLost(ctx, claim)\n\t\t\treturn true, nil",

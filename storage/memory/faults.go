@@ -72,7 +72,7 @@ func (s *Store) Deliver() []error {
 	s.mu.Unlock()
 	var errs []error
 	for _, t := range late {
-		_, err := s.seal(t, t.ops)
+		_, err := s.seal(t, t.moves)
 		errs = append(errs, err)
 	}
 	return errs

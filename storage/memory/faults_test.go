@@ -28,7 +28,7 @@ func write(t *testing.T, s *memory.Store, c storage.Claim, value string) ([]stor
 	require.NoError(t, txn.Run(t.Context(), storage.Func[*memory.Tx](func(_ context.Context, tx *memory.Tx) error {
 		return tx.Set("k", value)
 	})))
-	return txn.Commit(t.Context(), []storage.OpRecord{{ID: value}})
+	return txn.Commit(t.Context(), []storage.Move{{Ops: []storage.OpRecord{{ID: value}}}})
 }
 
 func TestFaults_FatesOfCommit_G4(t *testing.T) {
@@ -47,8 +47,9 @@ func TestFaults_FatesOfCommit_G4(t *testing.T) {
 				t.Parallel()
 				s := memory.NewStore()
 				s.SetFaults(memory.Faults{Commit: func(storage.InDoubt) memory.Fate { return test.fate }})
-				c, err := s.Claim(t.Context(), grant(1))
+				claims, err := s.Claim(t.Context(), grant(1))
 				require.NoError(t, err)
+				c := claims[0]
 				_, err = write(t, s, c, "new")
 				var doubt *storage.InDoubtError
 				require.ErrorAs(t, err, &doubt)
@@ -76,8 +77,9 @@ func TestFaults_FatesOfCommit_G4(t *testing.T) {
 func TestFaults_ALostReplyStillReturnsTheRejection(t *testing.T) {
 	t.Parallel()
 	s := memory.NewStore()
-	c, err := s.Claim(t.Context(), grant(1))
+	claims, err := s.Claim(t.Context(), grant(1))
 	require.NoError(t, err)
+	c := claims[0]
 	s.SetFaults(memory.Faults{Commit: func(storage.InDoubt) memory.Fate {
 		_, err := s.Claim(context.Background(), grant(2))
 		require.NoError(t, err)
@@ -109,8 +111,9 @@ func TestFaults_ErrorsOfSteps(t *testing.T) {
 		Begin:   func([]storage.Claim) error { return failure },
 		Resolve: func(storage.InDoubt) error { return failure },
 	})
-	c, err := s.Claim(t.Context(), grant(1))
+	claims, err := s.Claim(t.Context(), grant(1))
 	require.NoError(t, err)
+	c := claims[0]
 	_, err = s.Begin(t.Context(), c)
 	require.ErrorIs(t, err, failure)
 	_, err = s.Resolve(t.Context(), storage.InDoubt{Claims: []storage.Claim{c}, Tx: 1})
@@ -120,8 +123,9 @@ func TestFaults_ErrorsOfSteps(t *testing.T) {
 func TestTx_IsUnusableOnceItsOperationHasReturned(t *testing.T) {
 	t.Parallel()
 	s := memory.NewStore()
-	c, err := s.Claim(t.Context(), grant(1))
+	claims, err := s.Claim(t.Context(), grant(1))
 	require.NoError(t, err)
+	c := claims[0]
 	txn, err := s.Begin(t.Context(), c)
 	require.NoError(t, err)
 	var kept *memory.Tx
@@ -145,8 +149,9 @@ func TestTx_IsUnusableOnceItsOperationHasReturned(t *testing.T) {
 func TestHistory_HashesChainOverWholeEntries(t *testing.T) {
 	t.Parallel()
 	s := memory.NewStore()
-	c, err := s.Claim(t.Context(), grant(1))
+	claims, err := s.Claim(t.Context(), grant(1))
 	require.NoError(t, err)
+	c := claims[0]
 	for _, value := range []string{"a", "b"} {
 		moved, err := write(t, s, c, value)
 		require.NoError(t, err)

@@ -39,13 +39,3 @@ func (s *Store) Recall(ctx context.Context, key storage.OnceKey, claims ...stora
 	}
 	return result, found, nil
 }
-
-// Keep implements storage.Txn.
-func (t *Txn) Keep(key storage.OnceKey, result []byte) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.ended {
-		return
-	}
-	t.keep[key.Key] = kept{request: key.Request, result: slices.Clone(result)}
-}

@@ -2,8 +2,8 @@ package memory
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -68,24 +68,27 @@ func (s *Store) Open() int {
 }
 
 // Claim implements storage.Store.
-func (s *Store) Claim(ctx context.Context, grant fence.Grant) (storage.Claim, error) {
-	if err := grant.Validate(); err != nil {
-		return storage.Claim{}, err
+func (s *Store) Claim(ctx context.Context, grants ...fence.Grant) ([]storage.Claim, error) {
+	if err := storage.CheckGrants(grants); err != nil {
+		return nil, err
 	}
 	faults := s.currentFaults()
-	if err := before(ctx, faults.Claim, grant); err != nil {
-		return storage.Claim{}, fmt.Errorf("memory: claim: %w", err)
-	}
-	claim, err := s.claim(grant)
-	if err != nil {
-		return storage.Claim{}, err
-	}
-	if faults.ClaimReply != nil {
-		if err := faults.ClaimReply(grant); err != nil {
-			return storage.Claim{}, fmt.Errorf("memory: claim: %w", err)
+	for _, grant := range grants {
+		if err := before(ctx, faults.Claim, grant); err != nil {
+			return nil, fmt.Errorf("memory: claim: %w", err)
 		}
 	}
-	return claim, nil
+	claims := make([]storage.Claim, len(grants))
+	var rejections []error
+	for i, grant := range grants {
+		var err error
+		if claims[i], err = s.claim(grant); err != nil {
+			rejections = append(rejections, err)
+		} else if err := before(context.WithoutCancel(ctx), faults.ClaimReply, grant); err != nil {
+			return nil, fmt.Errorf("memory: claim: %w", err)
+		}
+	}
+	return claims, errors.Join(rejections...)
 }
 
 func (s *Store) claim(grant fence.Grant) (storage.Claim, error) {
@@ -125,7 +128,7 @@ func (s *Store) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn
 		return nil, err
 	}
 	s.open++
-	return &Txn{store: s, claims: claims, id: newTxID(), writes: map[string]*string{}, keep: map[string]kept{}}, nil
+	return &Txn{store: s, claims: claims, id: newTxID(), writes: map[string]*string{}}, nil
 }
 
 // Resolve implements storage.Store. Any one of the claims decides, since a seal
@@ -154,7 +157,7 @@ func (s *Store) Resolve(ctx context.Context, d storage.InDoubt) (applied bool, e
 
 // seal moves the fences of all of t's claims on and applies its writes, or does
 // nothing (G2). It returns the claims at their new positions.
-func (s *Store) seal(t *Txn, ops []storage.OpRecord) ([]storage.Claim, error) {
+func (s *Store) seal(t *Txn, moves []storage.Move) ([]storage.Claim, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.check(t.claims, storage.StageSeal); err != nil {
@@ -163,8 +166,14 @@ func (s *Store) seal(t *Txn, ops []storage.OpRecord) ([]storage.Claim, error) {
 	moved := make([]storage.Claim, len(t.claims))
 	for i, c := range t.claims {
 		r := s.resources[c.Resource-1]
-		r.move(c.Grant, t.id, storage.KindWrite, ops)
-		maps.Copy(r.kept, t.keep)
+		var move storage.Move
+		if len(moves) > 0 {
+			move = moves[i]
+		}
+		r.move(c.Grant, t.id, storage.KindWrite, move.Ops)
+		for _, k := range move.Kept {
+			r.kept[k.Key.Key] = kept{request: k.Key.Request, result: slices.Clone(k.Result)}
+		}
 		moved[i] = s.claimOf(r)
 	}
 	for key, value := range t.writes {

@@ -13,10 +13,10 @@ import (
 
 func claim(t *testing.T, s *memory.Store, c int64) storage.Claim {
 	t.Helper()
-	claim, err := s.Claim(t.Context(), grant(1))
+	claims, err := s.Claim(t.Context(), grant(1))
 	require.NoError(t, err)
-	require.Equal(t, c, claim.Seq)
-	return claim
+	require.Equal(t, c, claims[0].Seq)
+	return claims[0]
 }
 
 func TestBegin_RejectsAtTheBeginCheckWhatCantCommit(t *testing.T) {

@@ -13,11 +13,10 @@ type Txn struct {
 	store  *Store
 	claims []storage.Claim
 	id     storage.TxID
-	ops    []storage.OpRecord // of a COMMIT that is late
+	moves  []storage.Move // of a COMMIT that is late
 
 	mu     sync.Mutex
 	writes map[string]*string // nil deletes
-	keep   map[string]kept    // by key
 	failed bool               // an operation did not return nil
 	ended  bool
 }
@@ -43,9 +42,12 @@ func (t *Txn) Run(ctx context.Context, op storage.Op[*Tx]) error {
 }
 
 // Commit implements storage.Txn.
-func (t *Txn) Commit(ctx context.Context, ops []storage.OpRecord) ([]storage.Claim, error) {
+func (t *Txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim, error) {
 	if !t.end() {
 		return nil, storage.ErrTxEnded
+	}
+	if err := storage.CheckMoves(moves, t.claims); err != nil {
+		return nil, err
 	}
 	if t.failed {
 		return nil, fmt.Errorf("memory: commit: an operation has failed: %w", storage.ErrTxEnded)
@@ -57,24 +59,24 @@ func (t *Txn) Commit(ctx context.Context, ops []storage.OpRecord) ([]storage.Cla
 	if decide := t.store.currentFaults().Commit; decide != nil {
 		fate = decide(doubt)
 	}
-	return t.commit(fate, doubt, ops)
+	return t.commit(fate, doubt, moves)
 }
 
 // commit applies the fate of a COMMIT.
-func (t *Txn) commit(fate Fate, doubt storage.InDoubt, ops []storage.OpRecord) ([]storage.Claim, error) {
+func (t *Txn) commit(fate Fate, doubt storage.InDoubt, moves []storage.Move) ([]storage.Claim, error) {
 	switch fate {
 	case ReplyLost:
-		if _, err := t.store.seal(t, ops); err != nil {
+		if _, err := t.store.seal(t, moves); err != nil {
 			return nil, err
 		}
 	case Late:
-		t.ops = ops
+		t.moves = moves
 		t.store.mu.Lock()
 		t.store.late = append(t.store.late, t)
 		t.store.mu.Unlock()
 	case RequestLost:
 	default:
-		return t.store.seal(t, ops)
+		return t.store.seal(t, moves)
 	}
 	return nil, &storage.InDoubtError{InDoubt: doubt, Err: ErrReplyLost}
 }

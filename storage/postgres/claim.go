@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -16,18 +17,34 @@ import (
 // of the store's own, whose connection was terminated.
 const tries = 3
 
-// Claim implements storage.Store: one round trip.
-func (s *Store) Claim(ctx context.Context, grant fence.Grant) (storage.Claim, error) {
-	if err := grant.Validate(); err != nil {
-		return storage.Claim{}, err
+// Claim implements storage.Store.
+func (s *Store) Claim(ctx context.Context, grants ...fence.Grant) ([]storage.Claim, error) {
+	if err := storage.CheckGrants(grants); err != nil {
+		return nil, err
 	}
-	var err error
 	if !s.ready.Load() {
-		err = s.Check(ctx)
+		if err := s.Check(ctx); err != nil {
+			return nil, err
+		}
 	}
-	if err != nil {
-		return storage.Claim{}, err
+	claims := make([]storage.Claim, len(grants))
+	var rejections []error
+	for i, grant := range grants {
+		var err error
+		if claims[i], err = s.claim(ctx, grant); err == nil {
+			continue
+		}
+		if !errors.As(err, new(*storage.RejectedError)) {
+			return nil, err
+		}
+		rejections = append(rejections, err)
 	}
+	return claims, errors.Join(rejections...)
+}
+
+// claim claims one grant: one round trip.
+func (s *Store) claim(ctx context.Context, grant fence.Grant) (storage.Claim, error) {
+	var err error
 	for range tries {
 		var claim storage.Claim
 		claim, err = s.claimOnce(ctx, grant)

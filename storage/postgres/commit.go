@@ -14,16 +14,19 @@ import (
 
 // Commit implements storage.Txn. It sends seal and COMMIT in one message, and the server
 // runs nothing of it before all of it has arrived.
-func (t *txn) Commit(ctx context.Context, ops []storage.OpRecord) ([]storage.Claim, error) {
+func (t *txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim, error) {
 	if t.conn == nil || t.failed {
 		t.Rollback(ctx)
 		return nil, storage.ErrTxEnded
 	}
 	defer t.Rollback(ctx)
+	if err := storage.CheckMoves(moves, t.claims); err != nil {
+		return nil, err
+	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	sql, err := t.sealSQL(ops)
+	sql, err := t.sealSQL(moves)
 	if err != nil {
 		return nil, err
 	}
@@ -53,6 +56,12 @@ func (t *txn) moved() []storage.Claim {
 	return claims
 }
 
+// seal is what a transaction writes for one of its claims.
+type seal struct {
+	storage.Claim
+	storage.Move
+}
+
 // sealSQL runs deferred triggers before the seals, under statement_timeout. After the seals
 // they would hold the fence for as long as they take. It runs them twice, since a deferred
 // trigger may defer others. COMMIT would run triggers that are still deferred, and the
@@ -64,24 +73,31 @@ func (t *txn) moved() []storage.Claim {
 // resources can't deadlock. Once keys are inserted after the seals: if another transaction
 // has kept the key meanwhile, the fence rejects this one by name, before the unique index
 // would.
-func (t *txn) sealSQL(ops []storage.OpRecord) (string, error) {
-	if ops == nil {
-		ops = []storage.OpRecord{}
+func (t *txn) sealSQL(moves []storage.Move) (string, error) {
+	seals := make([]seal, len(t.claims))
+	for i, c := range t.claims {
+		seals[i].Claim = c
+		if len(moves) > 0 {
+			seals[i].Move = moves[i]
+		}
 	}
-	record, err := json.Marshal(ops)
-	if err != nil {
-		return "", fmt.Errorf("postgres: operations can't be recorded: %w", err)
-	}
-	inOrder := slices.SortedFunc(slices.Values(t.claims), func(a, b storage.Claim) int { return cmp.Compare(a.Resource, b.Resource) })
+	slices.SortFunc(seals, func(a, b seal) int { return cmp.Compare(a.Resource, b.Resource) })
 	var sql strings.Builder
 	sql.WriteString("set constraints all immediate; set constraints all immediate; ")
-	for _, c := range inOrder {
+	for _, c := range seals {
+		record, err := json.Marshal(append([]storage.OpRecord{}, c.Ops...)) // never null
+		if err != nil {
+			return "", fmt.Errorf("postgres: operations can't be recorded: %w", err)
+		}
 		g := c.Grant
 		fmt.Fprintf(&sql, t.store.sql.seal, c.Resource, g.Epoch, int64(g.Token), g.Holder, c.Seq, int64(c.Tx), int64(t.id), record)
 		sql.WriteString("; ")
 	}
-	for _, c := range inOrder {
-		t.keepSQL(&sql, c)
+	for _, c := range seals {
+		for _, k := range c.Kept {
+			fmt.Fprintf(&sql, t.store.sql.keep, c.Resource, int64(t.id), k.Key.Key, k.Key.Request, k.Result)
+			sql.WriteString("; ")
+		}
 	}
 	sql.WriteString(t.store.sql.beforeCommit + "; commit; " + t.leaveSQL())
 	return sql.String(), nil

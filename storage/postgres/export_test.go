@@ -43,11 +43,13 @@ func (s *Store) BeginMessage(id storage.TxID, claims []storage.Claim) string {
 
 // CommitMessage seals, keeps result under key if there is one, and commits.
 func (s *Store) CommitMessage(id storage.TxID, claims []storage.Claim, key *storage.OnceKey, result []byte) (string, error) {
-	t := &txn{store: s, claims: claims, id: id}
-	if key != nil {
-		t.Keep(*key, result)
+	moves := make([]storage.Move, len(claims))
+	for i := range moves {
+		if key != nil {
+			moves[i].Kept = []storage.Kept{{Key: *key, Result: result}}
+		}
 	}
-	return t.sealSQL(nil)
+	return (&txn{store: s, claims: claims, id: id}).sealSQL(moves)
 }
 
 // MovedBy returns the claims at the positions that the transaction of that name moves the

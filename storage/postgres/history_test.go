@@ -101,7 +101,7 @@ func TestHistory_HashCoversEveryColumn_N28(t *testing.T) {
 	store := newStore(t, pool, nil)
 	c := claim(t, store, grant(5, "a"))
 	txn := begin(t, store, c)
-	_, err := txn.Commit(t.Context(), []storage.OpRecord{{ID: "op"}})
+	_, err := txn.Commit(t.Context(), []storage.Move{{Ops: []storage.OpRecord{{ID: "op"}}}})
 	require.NoError(t, err)
 	claim(t, store, grant(6, "b"))
 	verifyChain(t, pool)

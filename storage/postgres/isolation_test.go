@@ -269,7 +269,7 @@ func TestIsolation_FirstUseByManyAtOnce_HB11(t *testing.T) {
 			failures := make(chan error, 8)
 			for token := range fence.Token(8) {
 				wg.Go(func() {
-					c, err := store.Claim(t.Context(), fence.Grant{Resource: name, Epoch: 1, Token: token + 1, Holder: "h"})
+					c, err := claimOne(t.Context(), store, fence.Grant{Resource: name, Epoch: 1, Token: token + 1, Holder: "h"})
 					if err == nil {
 						_, err = attempt(t.Context(), store, add(name, 1), c)
 					}

@@ -31,7 +31,7 @@ func TestClaim_IsAloneWithTheFence_G3(t *testing.T) {
 
 		_, err = impatient.Claim(t.Context(), grant(5, "a"))
 		require.ErrorContains(t, err, "55P03")
-		later := background(func() (storage.Claim, error) { return store.Claim(context.Background(), grant(5, "a")) })
+		later := background(func() (storage.Claim, error) { return claimOne(context.Background(), store, grant(5, "a")) })
 		waiting(t, pool, "transactionid")
 		require.NoError(t, other.Commit(t.Context()))
 		require.ErrorIs(t, (<-later).err, underWay.meets)

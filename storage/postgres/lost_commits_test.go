@@ -59,7 +59,7 @@ func TestStore_CountsExactlyWhileCommitsAreLost_G4(t *testing.T) {
 // increment adds one to a counter n times under one grant, and resolves COMMITs in doubt.
 func (f faulty) increment(ctx context.Context, counter string, n int, applied, voided *atomic.Int64) error {
 	g := fence.Grant{Resource: counter, Epoch: 1, Token: 1, Holder: "worker"}
-	c, err := f.direct.Claim(ctx, g)
+	c, err := claimOne(ctx, f.direct, g)
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (f faulty) increment(ctx context.Context, counter string, n int, applied, v
 		} else {
 			voided.Add(1)
 		}
-		if c, err = f.direct.Claim(ctx, g); err != nil {
+		if c, err = claimOne(ctx, f.direct, g); err != nil {
 			return err
 		}
 	}

@@ -104,9 +104,23 @@ func at(level pgx.TxIsoLevel) *postgres.Config { return &postgres.Config{Isolati
 
 func claim(t testing.TB, store *postgres.Store, g fence.Grant) storage.Claim {
 	t.Helper()
-	c, err := store.Claim(t.Context(), g)
+	c, err := claimOne(t.Context(), store, g)
 	require.NoError(t, err)
 	return c
+}
+
+// claimOne is claim for what may fail.
+func claimOne(ctx context.Context, store *postgres.Store, g fence.Grant) (storage.Claim, error) {
+	claims, err := store.Claim(ctx, g)
+	if len(claims) == 0 {
+		return storage.Claim{}, err
+	}
+	return claims[0], err
+}
+
+// keeping is what a COMMIT under one claim is given to keep result under key.
+func keeping(key storage.OnceKey, result []byte) []storage.Move {
+	return []storage.Move{{Kept: []storage.Kept{{Key: key, Result: result}}}}
 }
 
 // claimOnly claims without an eviction.

@@ -13,12 +13,6 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
-// kept holds the arguments of one Txn.Keep.
-type kept struct {
-	key    storage.OnceKey
-	result []byte
-}
-
 // Recall implements storage.Store. It reads in a transaction of its own: inside the guarded
 // one, which follows, the read would make operations on different resources conflict under
 // SERIALIZABLE. Keeping a key moves the fence, so if a key is kept after this read, the
@@ -70,19 +64,6 @@ func readKept(key storage.OnceKey, claims []storage.Claim, a *wire.Answer) (resu
 // claimOf returns the claim of the resource of this number.
 func claimOf(claims []storage.Claim, id string) storage.Claim {
 	return claims[slices.IndexFunc(claims, func(c storage.Claim) bool { return strconv.FormatInt(c.Resource, 10) == id })]
-}
-
-// Keep implements storage.Txn. The statement is sent after the seal.
-func (t *txn) Keep(key storage.OnceKey, result []byte) {
-	t.kept = append(t.kept, kept{key, result})
-}
-
-// keepSQL appends the statements that store what Keep was given.
-func (t *txn) keepSQL(sql *strings.Builder, c storage.Claim) {
-	for _, k := range t.kept {
-		fmt.Fprintf(sql, t.store.sql.keep, c.Resource, int64(t.id), k.key.Key, k.key.Request, k.result)
-		sql.WriteString("; ")
-	}
 }
 
 // forgetAtATime is how many operations one transaction of ForgetOnce removes.

@@ -74,9 +74,8 @@ func TestOnce_IsKeptExactlyIfTheTransactionCommitted_G4(t *testing.T) {
 			txn := begin(t, f.store, c)
 			require.NoError(t, txn.Run(t.Context(), add("x", 1)))
 			key := storage.OnceKey{Key: "k"}
-			txn.Keep(key, []byte("1"))
 			f.proxy.OnCommit(func(string) *pgproxy.Action { return test.action() })
-			_, err := txn.Commit(t.Context(), nil)
+			_, err := txn.Commit(t.Context(), keeping(key, []byte("1")))
 			var doubt *storage.InDoubtError
 			require.ErrorAs(t, err, &doubt)
 			f.proxy.OnCommit(nil)
@@ -146,12 +145,10 @@ func TestOnce_TheSecondUseOfAKeyIsRejectedByTheFence_G5(t *testing.T) {
 				store := newStore(t, pool, at(level))
 				key := storage.OnceKey{Key: "k"}
 				first := begin(t, store, claim(t, store, grant(5, "a")))
-				first.Keep(key, nil)
 				second := begin(t, store, claimOnly(t, pool, test.second))
-				second.Keep(key, nil)
-				_, err := second.Commit(t.Context(), nil)
+				_, err := second.Commit(t.Context(), keeping(key, nil))
 				require.NoError(t, err)
-				_, err = first.Commit(t.Context(), nil)
+				_, err = first.Commit(t.Context(), keeping(key, nil))
 				require.ErrorIs(t, err, test.reason)
 				require.Equal(t, 1, query[int](t, pool, "select count(*) from fence.rejection"))
 			})
@@ -196,8 +193,7 @@ func TestOnce_WorksUnderAnySettings_N24(t *testing.T) {
 	c := claim(t, store, grant(5, "a"))
 	key := storage.OnceKey{Key: `it's \ "odd"`, Request: [32]byte{1}}
 	txn := begin(t, store, c)
-	txn.Keep(key, []byte(`"\\"`))
-	moved, err := txn.Commit(t.Context(), nil)
+	moved, err := txn.Commit(t.Context(), keeping(key, []byte(`"\\"`)))
 	require.NoError(t, err)
 	result, found, err := store.Recall(t.Context(), key, moved...)
 	require.NoError(t, err)

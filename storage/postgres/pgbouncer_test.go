@@ -73,7 +73,7 @@ func TestPooler_NothingOfOursStaysOnTheServersConnection_HB18(t *testing.T) {
 		closes bool
 	}{
 		{"claim", func() (err error) {
-			c, err = store.Claim(t.Context(), grant(5, "a"))
+			c, err = claimOne(t.Context(), store, grant(5, "a"))
 			return err
 		}, nil, false},
 		{"commit", func() error {

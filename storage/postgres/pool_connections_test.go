@@ -125,7 +125,8 @@ func TestStore_AsksAgainOnAnotherConnection_N18_G5(t *testing.T) {
 	claimOnly(t, admin, grant(6, "b"))
 	_, err = store.Claim(t.Context(), c.Grant)
 	require.ErrorIs(t, err, storage.ErrStaleToken)
-	require.NoError(t, err.(*storage.RejectedError).RecordErr)
+	require.ErrorAs(t, err, &rejected)
+	require.NoError(t, rejected.RecordErr)
 	rejections, err := judge.Rejections(t.Context(), resource, 10)
 	require.NoError(t, err)
 	require.Len(t, rejections, 2)
@@ -262,7 +263,7 @@ func TestEvict_HitsNoOtherBackend_N18(t *testing.T) {
 	for round := range rounds {
 		txn := begin(t, store, claim(t, successor, grant(fence.Token(2*round+1), "a")))
 		superseded := background(func() (storage.Claim, error) {
-			return successor.Claim(context.Background(), grant(fence.Token(2*round+2), "b"))
+			return claimOne(context.Background(), successor, grant(fence.Token(2*round+2), "b"))
 		})
 		receive(t, listed) // the eviction looks for backends,
 		receive(t, listed) // and has listed the one that it is going to terminate

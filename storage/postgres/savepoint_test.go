@@ -144,8 +144,7 @@ func TestSavepoint_LeftOpenIsSealedAndKept_G2_G4(t *testing.T) {
 				return set("x", 1)(ctx, tx)
 			})))
 			key := storage.OnceKey{Key: "k"}
-			txn.Keep(key, []byte("1"))
-			moved, err := txn.Commit(t.Context(), nil)
+			moved, err := txn.Commit(t.Context(), keeping(key, []byte("1")))
 			require.NoError(t, err)
 			result, found, err := store.Recall(t.Context(), key, moved...)
 			require.NoError(t, err)

@@ -120,7 +120,7 @@ func TestStore_KeepsAnyText_N24(t *testing.T) {
 			ops := []storage.OpRecord{{ID: text, Name: text + "\x00\n", Attrs: map[string]string{text: text}}}
 			txn := begin(t, store, claim(t, store, g))
 			require.NoError(t, txn.Run(t.Context(), set(text, 1)))
-			_, err := txn.Commit(t.Context(), ops)
+			_, err := txn.Commit(t.Context(), []storage.Move{{Ops: ops}})
 			require.NoError(t, err, text)
 			entries, err := store.Entries(t.Context(), text, 0, 10)
 			require.NoError(t, err)
@@ -148,7 +148,7 @@ func TestStore_KeepsHugeOperations(t *testing.T) {
 		big[i] = 'x'
 	}
 	ops := []storage.OpRecord{{ID: string(big)}}
-	_, err := txn.Commit(t.Context(), ops)
+	_, err := txn.Commit(t.Context(), []storage.Move{{Ops: ops}})
 	require.NoError(t, err)
 	entries, err := store.Entries(t.Context(), resource, 1, 10)
 	require.NoError(t, err)

@@ -117,11 +117,11 @@ func TestClaim_NotConfirmedByTheStandbyFails_G1_N22(t *testing.T) {
 	require.NoError(t, store.Check(t.Context()))
 	standby.lose()
 	for range 2 {
-		claimed := background(func() (storage.Claim, error) { return store.Claim(context.Background(), grant(5, "a")) })
+		claimed := background(func() (storage.Claim, error) { return claimOne(context.Background(), store, grant(5, "a")) })
 		standby.signal("cancel")
 		require.Error(t, (<-claimed).err)
 	}
-	claimed := background(func() (storage.Claim, error) { return store.Claim(context.Background(), grant(5, "a")) })
+	claimed := background(func() (storage.Claim, error) { return claimOne(context.Background(), store, grant(5, "a")) })
 	waiting(t, standby.pool, "SyncRep")
 	require.Empty(t, claimed)
 	standby.regain()

@@ -24,7 +24,6 @@ type txn struct {
 	conn   *pgxpool.Conn // nil once the transaction has ended
 	claims []storage.Claim
 	id     storage.TxID
-	kept   []kept // by Keep, for Commit
 	state  string // of the session, when the transaction began; as SQL
 	left   bool   // leaveSQL has run: the server has ended the session if it must not be used again
 	failed bool   // an operation failed: nothing may commit
