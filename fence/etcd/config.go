@@ -123,7 +123,7 @@ func (c *Config) validate() error {
 	case c.RequestTimeout < 0:
 		return badConfig("RequestTimeout", "is %v; it has to be positive, and 0 means the default", c.RequestTimeout)
 	}
-	probe := fence.Grant{Resource: "r", Epoch: 1, Token: 1, Holder: keys.HolderName(c.Label, keys.NewNonce())}
+	probe := fence.Grant{Resource: "r", Epoch: 1, Token: 1, Holder: keys.NewHolder(c.Label)}
 	if err := probe.Validate(); err != nil {
 		return badConfig("Label", "makes no valid holder: %v", err)
 	}

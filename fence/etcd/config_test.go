@@ -31,7 +31,7 @@ func TestNewLocker_RejectsBadConfig(t *testing.T) {
 		"Prefix":         {{Prefix: "a/"}, {Prefix: "/"}, {Prefix: "a\x00"}, {Prefix: "\xff"}},
 		"TTL":            {{TTL: -time.Second}, {TTL: time.Millisecond}, {TTL: 1500 * time.Millisecond}},
 		"Margin":         {{Margin: -1}, {Margin: 5 * time.Second}, {TTL: time.Second, Margin: time.Second / 2}},
-		"Label":          {{Label: "a\n"}, {Label: "\xff"}, {Label: strings.Repeat("x", 224)}},
+		"Label":          {{Label: "a\n"}, {Label: "\xff"}, {Label: strings.Repeat("x", 230)}},
 		"PollInterval":   {{PollInterval: -1}},
 		"RequestTimeout": {{RequestTimeout: -1}},
 	} {

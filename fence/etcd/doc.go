@@ -4,7 +4,9 @@
 // # Model
 //
 // The queue of a resource is a range of keys, one key per acquisition:
-// <prefix>/locks/<escaped resource>/<lease id>-<nonce>. One transaction writes
+// <prefix>/locks/<escaped resource>/<lease id>-<number>, where the session counts its
+// acquisitions. Its value is a JSON object with the holder and the epoch: "etcdctl get
+// --prefix fencekit/locks/" shows who holds and who waits. One transaction writes
 // the key and reads which key of the range is the first; the fencing token is
 // the revision of that transaction. The acquisition whose key has the lowest create
 // revision of the range owns the resource. With [Config.MutexKeys] the keys are
@@ -32,17 +34,17 @@
 // # Invariants
 //
 //   - F1: the token is the revision of the transaction that wrote the key, so
-//     it is the key's create revision, and later grants have higher ones.
+//     it is the key's create revision, and later grants have higher ones. If the client
+//     sends that transaction twice, the second put returns the create revision.
 //   - F2: each acquisition's key has a unique name (with MutexKeys its session uses the
 //     name again, but only once the earlier key is settled), the queue is ordered by create
 //     revision, and a key is deleted only if its create revision is the one that was
 //     granted. An Acquire whose outcome is unknown is settled before this process makes
-//     another key for the resource: a void key is written and the lock key deleted in one
-//     transaction, and the transaction that writes the lock key requires that no void key
-//     rules it out, so that it can't take effect later. These transactions are numbered
-//     within their session, and a void key rules out those up to its own number: so a
-//     session has at most one void key, and an acquisition that was overtaken by the void
-//     of a later one is sent again with a new number.
+//     another key for the resource: the session's void key, <prefix>/void/<lease id>, is
+//     written and the lock key deleted in one transaction. The transaction that writes a
+//     lock key requires that the void key was not written at a revision above those that
+//     this process had seen when it sent the transaction, so that it can't take effect
+//     later. One that was overtaken by the void of a later one is sent again.
 //   - F3: every lease ends at the session's deadline: the time at which the last
 //     successful renewal was sent, plus the time to live that etcd granted, minus
 //     [Config.Margin]. An answer that comes after the deadline revives nothing.

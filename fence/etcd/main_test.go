@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"testing"
 	"time"
@@ -11,7 +12,6 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
-	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
 	"github.com/fencekit/fencekit/internal/testenv"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
@@ -28,7 +28,7 @@ var (
 // fresh returns a config whose prefix is the test's own. Its waiters don't poll, so they
 // depend on the watch.
 func fresh(t testing.TB) *Config {
-	return &Config{Prefix: t.Name() + "-" + keys.NewNonce(), TTL: 30 * time.Second, RequestTimeout: 20 * time.Second, PollInterval: time.Hour}
+	return &Config{Prefix: t.Name() + "-" + rand.Text(), TTL: 30 * time.Second, RequestTimeout: 20 * time.Second, PollInterval: time.Hour}
 }
 
 // newTestLocker returns a locker that is closed with the test.

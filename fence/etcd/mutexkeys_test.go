@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"crypto/rand"
 	"fmt"
 	"strings"
 	"testing"
@@ -65,7 +66,7 @@ func TestMutexKeys_RejectNamesThatCollideWithOurOwnKeys(t *testing.T) {
 		require.ErrorAs(t, err, new(*fence.InvalidGrantError), name)
 	}
 	for _, name := range []string{"ours", "our/owner", "ou"} {
-		release(t, acquire(t, l, name+keys.NewNonce()))
+		release(t, acquire(t, l, name+rand.Text()))
 	}
 }
 

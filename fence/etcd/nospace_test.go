@@ -25,7 +25,7 @@ func smallEtcd(t testing.TB) *etcdserver.Server {
 // fill uses up the space of an etcd.
 func fill(t testing.TB, admin *clientv3.Client) {
 	t.Helper()
-	for n := range 100 {
+	for n := range 10000 {
 		_, err := admin.Put(patient(t), fmt.Sprint("filler/", n), strings.Repeat("x", 1<<17))
 		if errors.Is(err, rpctypes.ErrNoSpace) {
 			return

@@ -2,17 +2,14 @@ package mutants
 
 // keysMutants are in what keeps the number of keys, and of requests about them, small.
 var keysMutants = []Mutant{
-	change("void-keys-of-a-session-add-up", "HD12", etcd+"internal/queue/transactions.go",
-		"\t\tclientv3.OpDelete(q.cluster.Keys.Voids(p.session.ID), clientv3.WithRange(key)),\n", "",
-		inEtcds("queue", "TestUnknown_ThousandsOfAcquiresInDoubtLeaveOneKey_HD12")),
 	change("void-outlives-its-session", "HD12", etcd+"internal/queue/transactions.go",
-		`clientv3.OpPut(key, p.key, clientv3.WithLease(p.session.ID))`, `clientv3.OpPut(key, p.key)`,
+		`clientv3.OpPut(q.cluster.Keys.Void(p.session.ID), "", clientv3.WithLease(p.session.ID))`, `clientv3.OpPut(q.cluster.Keys.Void(p.session.ID), "")`,
 		inEtcd("TestUnknown_AnAcquireWhoseAnswerIsLostLeavesNothing_HD12")),
-	change("void-rules-out-one-acquire-alone", "F2 HD12", etcd+"internal/queue/transactions.go",
-		`q.cluster.Keys.Void(p.session.ID, p.number)), "=", 0).WithRange(q.endOfVoids(p))`, `q.cluster.Keys.Void(p.session.ID, p.number)), "=", 0)`,
+	change("first-void-of-a-session-is-the-only-one", "F2 HD12", etcd+"internal/queue/transactions.go",
+		`clientv3.ModRevision(q.cluster.Keys.Void(s.ID))`, `clientv3.CreateRevision(q.cluster.Keys.Void(s.ID))`,
 		inEtcds("queue", "TestUnknown_AnAcquireThatALaterVoidOvertookIsSentAgain_HD12")),
-	change("acquire-that-was-overtaken-keeps-its-number", "L1 HD12", etcd+"internal/queue/acquire.go",
-		`p.number = p.session.NextNumber()`, `p.number = max(p.number, 1)`,
+	change("acquire-that-was-overtaken-fails", "L1 HD12", etcd+"internal/queue/acquire.go",
+		`if q.cluster.Sending().Epoch != sent.Epoch {`, `if epochs = attempts; q.cluster.Sending().Epoch != sent.Epoch {`,
 		inEtcds("queue", "TestUnknown_AnAcquireThatALaterVoidOvertookIsSentAgain_HD12")),
 	change("void-that-was-overtaken-leaves-its-key", "L1 HD12", etcd+"internal/queue/transactions.go",
 		`if err != nil || resp.Succeeded {`, `if err != nil || true {`,

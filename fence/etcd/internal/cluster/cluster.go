@@ -121,21 +121,17 @@ func (c *Cluster) Recover(ctx context.Context) error {
 	return c.marks.restart(e)
 }
 
-// Probe asks whether etcd would take an acquisition. Its Txn needs the rights and the space
-// of one, and goes through raft, because it could write; it never does. The epoch is
-// read as an acquisition reads it.
-func (c *Cluster) Probe(ctx context.Context) error {
-	if err := c.Recover(ctx); err != nil {
-		return err
-	}
-	void := c.Keys.Void(clientv3.NoLease, 0)
-	never := clientv3.Compare(clientv3.CreateRevision(void), "<", 0)
-	acquisition := []clientv3.Op{clientv3.OpPut(void, "")}
-	if !c.Keys.Mutex { // where the rights are those to each resource
-		acquisition = append(acquisition, clientv3.OpPut(c.Keys.Lock("probe", clientv3.NoLease, ""), ""))
-	}
+// RefreshEpoch reads the epoch, for the acquisitions to come. It goes through raft, as
+// CheckNow does, so that what it reads can't be older than what was seen before.
+func (c *Cluster) RefreshEpoch(ctx context.Context) error {
+	return c.readEpoch(ctx, clientv3.OpDelete(c.Keys.Void(clientv3.NoLease)))
+}
+
+// readEpoch reads the epoch, in a Txn that would run ops but never does.
+func (c *Cluster) readEpoch(ctx context.Context, ops ...clientv3.Op) error {
+	never := clientv3.Compare(clientv3.CreateRevision(c.Keys.Void(clientv3.NoLease)), "<", 0)
 	sent := c.Sending()
-	resp, err := c.Commit(ctx, c.Client.Txn(ctx).If(never).Then(acquisition...).Else(clientv3.OpGet(c.Keys.Epoch())))
+	resp, err := c.Commit(ctx, c.Client.Txn(ctx).If(never).Then(ops...).Else(clientv3.OpGet(c.Keys.Epoch())))
 	if err != nil {
 		return err
 	}
@@ -144,6 +140,20 @@ func (c *Cluster) Probe(ctx context.Context) error {
 		return err
 	}
 	return c.SawEpoch(sent, e)
+}
+
+// Probe asks whether etcd would take an acquisition. Its Txn needs the rights and the space
+// of one, and goes through raft, because it could write; it never does. The epoch is
+// read as an acquisition reads it.
+func (c *Cluster) Probe(ctx context.Context) error {
+	if err := c.Recover(ctx); err != nil {
+		return err
+	}
+	acquisition := []clientv3.Op{clientv3.OpPut(c.Keys.Void(clientv3.NoLease), "")}
+	if !c.Keys.Mutex { // where the rights are those to each resource
+		acquisition = append(acquisition, clientv3.OpPut(c.Keys.Lock("probe", clientv3.NoLease, 0), ""))
+	}
+	return c.readEpoch(ctx, acquisition...)
 }
 
 // Recheck calls CheckNow in the background until etcd answers. Call it when a watch breaks:
@@ -167,7 +177,7 @@ func (c *Cluster) CheckNow(ctx context.Context) bool {
 	defer cancel()
 	// The Txn goes through raft because it could write. Its delete, which never runs, is
 	// allowed when etcd is out of space, and to every locker.
-	key := c.Keys.Void(clientv3.NoLease, 0)
+	key := c.Keys.Void(clientv3.NoLease)
 	never := clientv3.Compare(clientv3.CreateRevision(key), "<", 0)
 	_, err := c.Commit(ctx, c.Client.Txn(ctx).If(never).Then(clientv3.OpDelete(key)))
 	back := new(WentBackError)

@@ -19,6 +19,9 @@ type Mark struct {
 	restarts int // how often the watermark was restarted
 }
 
+// Revision is the highest revision that was seen.
+func (m Mark) Revision() int64 { return m.revision }
+
 // watermark notices that etcd went back to an older state.
 //
 // Answers overtake each other, so an answer is compared with what had been seen when its

@@ -2,12 +2,11 @@ package keys
 
 import (
 	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"strconv"
 	"strings"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -50,45 +49,35 @@ func (k Space) HidesWaiters(resource string) bool {
 	return k.Mutex && strings.Contains(resource, "/")
 }
 
-// Lock is the key of one acquisition. With Mutex the session's next acquisition has the
-// same key: only the create revision distinguishes them.
-func (k Space) Lock(resource string, id clientv3.LeaseID, nonce string) string {
+// Lock is the key of the acquisition that has this number in its session. No other
+// acquisition has the same key, unless with Mutex: then those of a session that follow one
+// another do, and only the create revision distinguishes them.
+func (k Space) Lock(resource string, id clientv3.LeaseID, number int64) string {
+	key := k.Queue(resource) + strconv.FormatInt(int64(id), 16)
 	if k.Mutex {
-		return fmt.Sprintf("%s%x", k.Queue(resource), int64(id))
+		return key
 	}
-	return fmt.Sprintf("%s%x-%s", k.Queue(resource), int64(id), nonce)
+	return key + "-" + strconv.FormatInt(number, 10)
 }
 
-// Voids is the prefix of a session's void keys.
-func (k Space) Voids(id clientv3.LeaseID) string {
-	return fmt.Sprintf("%s/void/%x/", k.Prefix, int64(id))
-}
-
-// Void is the key that rules out the acquiring Txns of a session up to that number, also
-// those that arrive later. Keys sort as their numbers do.
-func (k Space) Void(id clientv3.LeaseID, number int64) string {
-	return fmt.Sprintf("%s%016x", k.Voids(id), number)
+// Void is the key whose revision rules out the acquiring Txns that a session sent before,
+// also those that arrive later.
+func (k Space) Void(id clientv3.LeaseID) string {
+	return k.Prefix + "/void/" + strconv.FormatInt(int64(id), 16)
 }
 
 // Epoch is the key of the epoch.
 func (k Space) Epoch() string { return k.Prefix + "/epoch" }
 
-// NewNonce returns 128 random bits in hexadecimal.
-func NewNonce() string {
-	var b [16]byte
-	rand.Read(b[:]) // never fails, see crypto/rand
-	return hex.EncodeToString(b[:])
-}
-
-func HolderName(label, nonce string) string { return label + "-" + nonce }
+// NewHolder returns the name of a new acquisition: label and at least 128 random bits.
+func NewHolder(label string) string { return label + "-" + rand.Text() }
 
 // LockValue is the value of a lock key: for people, for the error of TryAcquire,
 // and for observers of an election. No decision depends on it.
 type LockValue struct {
-	Holder string    `json:"holder"`
-	Epoch  int64     `json:"epoch"`
-	Since  time.Time `json:"since"` // when the acquisition began
-	Value  string    `json:"value,omitempty"`
+	Holder string `json:"holder"`
+	Epoch  int64  `json:"epoch"`
+	Value  string `json:"value,omitempty"`
 }
 
 func (v LockValue) Encode() (string, error) {

@@ -141,36 +141,25 @@ func (q *Queues) queueUp(ctx context.Context, p *Position, try bool) error {
 	defer context.AfterFunc(p.ctx, cancel)()
 	for epochs := 0; epochs < attempts; {
 		sent := q.cluster.Sending()
-		p.number = p.session.NextNumber()
-		o, err := q.write(ctx, p, sent.Epoch, try)
-		if err != nil {
+		o, err := q.write(ctx, p, sent, try)
+		switch {
+		case err != nil:
 			return q.notWritten(p, err, cluster.Rejected(err))
-		}
-		if o.written {
+		case o.written:
 			p.written(o, sent.Epoch.Number)
 			return nil
-		}
-		if err := q.refresh(sent, o); err != nil {
-			return q.notWritten(p, err, true)
-		}
-		if o.owner != nil && try {
+		case o.owner != nil:
 			q.abandon(p, nil)
 			return &fence.LockedError{Resource: p.resource, Holder: keys.HolderIn(o.owner.Value)}
 		}
-		if !o.void {
+		if err := q.cluster.RefreshEpoch(ctx); err != nil {
+			return q.notWritten(p, err, true)
+		}
+		if q.cluster.Sending().Epoch != sent.Epoch { // else it was void, or an owner that is gone by now
 			epochs++
 		}
 	}
 	return q.notWritten(p, fmt.Errorf("etcd: the epoch key %s changes all the time", q.cluster.Keys.Epoch()), true)
-}
-
-// refresh records the epoch that a Txn found when its conditions failed.
-func (q *Queues) refresh(sent cluster.Mark, o outcome) error {
-	e, err := keys.ParseEpoch(q.cluster.Keys.Epoch(), o.epochs)
-	if err != nil {
-		return err
-	}
-	return q.cluster.SawEpoch(sent, e)
 }
 
 // notWritten ends p after a Txn failed, and returns the error for the caller. certain means

@@ -36,9 +36,5 @@ func (e *LostError) UnavailableReason() fence.UnavailableReason { return fence.Q
 // errSessionOver: the session ended before the request could be made.
 var errSessionOver = errors.New("etcd: session is over")
 
-// errSentTwice: the client sent an acquire Txn again, and the first one had written the
-// key.
-var errSentTwice = errors.New("etcd: the answer to the request was lost")
-
 // errAtItsTurn: ctx ended at the moment the key became first in its queue.
 var errAtItsTurn = errors.New("etcd: gave up at its turn")

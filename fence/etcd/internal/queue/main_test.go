@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"crypto/rand"
 	"log/slog"
 	"testing"
 	"time"
@@ -28,7 +29,7 @@ var (
 )
 
 // fresh returns a prefix of the test's own.
-func fresh(t testing.TB) keys.Space { return keys.Space{Prefix: t.Name() + "-" + keys.NewNonce()} }
+func fresh(t testing.TB) keys.Space { return keys.Space{Prefix: t.Name() + "-" + rand.Text()} }
 
 // newQueues returns queues whose waiters don't poll, and that are closed with the test.
 func newQueues(t testing.TB, client *clientv3.Client, names keys.Space, timeout time.Duration) *Queues {

@@ -3,7 +3,6 @@ package queue
 import (
 	"context"
 	"sync"
-	"time"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
@@ -21,11 +20,8 @@ type Position struct {
 	resource string
 	queue    string // prefix of the keys of the resource
 	key      string
-	nonce    string
 	holder   string
-	since    time.Time
 	campaign *string // what a candidate proclaims at first, nil for a lock
-	number   int64   // of the Txn that writes the key, within the session
 
 	ctx       context.Context
 	cancel    context.CancelCauseFunc
@@ -48,12 +44,11 @@ type Position struct {
 
 // newPosition returns a position under the session; nil if the session is over.
 func (q *Queues) newPosition(s *session.Session, resource string) *Position {
-	nonce := keys.NewNonce()
 	p := &Position{
 		queues: q, session: s, resource: resource, queue: q.cluster.Keys.Queue(resource),
-		key:   q.cluster.Keys.Lock(resource, s.ID, nonce),
-		nonce: nonce, holder: keys.HolderName(q.label, nonce), since: time.Now(),
-		turn: make(chan struct{}), settled: make(chan struct{}), denied: make(chan error, 1),
+		key:    q.cluster.Keys.Lock(resource, s.ID, s.NextNumber()),
+		holder: keys.NewHolder(q.label),
+		turn:   make(chan struct{}), settled: make(chan struct{}), denied: make(chan error, 1),
 	}
 	p.ctx, p.cancel = context.WithCancelCause(context.Background())
 	p.grant = fence.Grant{Resource: resource, Holder: p.holder}
@@ -183,5 +178,5 @@ func (p *Position) encode(epoch int64, value string) (string, error) {
 	if p.campaign != nil && p.queues.cluster.Keys.Mutex {
 		return value, nil
 	}
-	return keys.LockValue{Holder: p.holder, Epoch: epoch, Since: p.since, Value: value}.Encode()
+	return keys.LockValue{Holder: p.holder, Epoch: epoch, Value: value}.Encode()
 }

@@ -18,14 +18,16 @@ import (
 func TestRelease_NeverDeletesByNameAlone_F2_N8(t *testing.T) {
 	t.Parallel()
 	client, names := etcdserver.Client(t), fresh(t)
+	names.Mutex = true // other keys have unique names
+	name := "lock-" + names.Prefix
 	q := newQueues(t, client, names, etcdtest.Patience)
-	le := acquire(t, q, "r")
+	le := acquire(t, q, name)
 	_, err := client.Delete(patient(t), le.Key())
 	require.NoError(t, err)
 	_, err = client.Put(patient(t), le.Key(), "another one's")
 	require.NoError(t, err)
 	require.NoError(t, q.erase(patient(t), le.position))
-	require.Equal(t, "another one's", string(awaitKeys(t, client, names.Queue("r"), 1)[0].Value))
+	require.Equal(t, "another one's", string(awaitKeys(t, client, names.Queue(name), 1)[0].Value))
 }
 
 // The deletion is under way when it is made again; it arrives when a later

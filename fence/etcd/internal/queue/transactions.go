@@ -7,68 +7,60 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
+	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
+	"github.com/fencekit/fencekit/fence/etcd/internal/session"
 )
 
 // outcome is what an acquire Txn found.
 type outcome struct {
 	written bool
-	void    bool               // not written, and never will be: the void of a later acquisition came first
-	first   bool               // written, as the first of the queue
-	token   fence.Token        // if written
-	owner   *mvccpb.KeyValue   // the first of the queue, nil if there is none
-	epochs  []*mvccpb.KeyValue // not written: the epoch key
+	first   bool             // written, as the first of the queue
+	token   fence.Token      // if written
+	owner   *mvccpb.KeyValue // the first of the queue, if the Txn read it; nil if there is none
 }
 
-// write puts the key of p if the epoch is still e and the Txn's number is not void, and
-// reads the first key of the queue. With try it puts only if the queue is empty. The token
-// is the revision of this Txn, never that of a later read (F1). The client sends a Txn
-// again after some errors, and the revision of the second one is not the key's create
-// revision: so the Txn requires that the key doesn't exist.
-func (q *Queues) write(ctx context.Context, p *Position, e keys.Epoch, try bool) (outcome, error) {
+// write puts the key of p, if the epoch is still the one of sent and no void rules the Txn
+// out, and reads the first key of the queue. With try it puts only if the queue is empty.
+// The token is the key's create revision, never the revision of a later read (F1): that of
+// this Txn, or, if the client sent the Txn twice, that of the first one, which the put then
+// finds the key to have.
+func (q *Queues) write(ctx context.Context, p *Position, sent cluster.Mark, try bool) (outcome, error) {
 	proclaimed := ""
 	if p.campaign != nil {
 		proclaimed = *p.campaign
 	}
-	value, err := p.encode(e.Number, proclaimed)
+	value, err := p.encode(sent.Epoch.Number, proclaimed)
 	if err != nil {
 		return outcome{}, err
 	}
-	epochKey := q.cluster.Keys.Epoch()
-	conditions := []clientv3.Cmp{
-		e.Unchanged(epochKey),
-		q.notVoid(p),
-		clientv3.Compare(clientv3.CreateRevision(p.key), "=", 0),
-	}
+	conditions := []clientv3.Cmp{sent.Epoch.Unchanged(q.cluster.Keys.Epoch()), q.notVoid(p.session, sent)}
+	put := clientv3.OpPut(p.key, value, clientv3.WithLease(p.session.ID), clientv3.WithPrevKV())
+	txn := q.cluster.Client.Txn(ctx).If(conditions...).Then(put, FirstOf(p.queue))
 	if try {
 		// No existing key has create revision 0, so this holds for an empty range only.
-		conditions = append(conditions, clientv3.Compare(clientv3.CreateRevision(p.queue).WithPrefix(), "=", 0))
+		empty := clientv3.Compare(clientv3.CreateRevision(p.queue).WithPrefix(), "=", 0)
+		txn = q.cluster.Client.Txn(ctx).If(append(conditions, empty)...).Then(put, FirstOf(p.queue)).Else(FirstOf(p.queue))
 	}
-	resp, err := q.cluster.Commit(ctx, q.cluster.Client.Txn(ctx).If(conditions...).Then(
-		clientv3.OpPut(p.key, value, clientv3.WithLease(p.session.ID)), FirstOf(p.queue),
-	).Else(
-		clientv3.OpGet(epochKey), FirstOf(p.queue), clientv3.OpGet(p.key, clientv3.WithCountOnly()),
-		clientv3.OpGet(q.cluster.Keys.Void(p.session.ID, p.number), clientv3.WithRange(q.endOfVoids(p)), clientv3.WithCountOnly()),
-	))
+	resp, err := q.cluster.Commit(ctx, txn)
 	if err != nil {
 		return outcome{}, err
 	}
-	firsts := resp.Responses[1].GetResponseRange().Kvs
-	if !resp.Succeeded {
-		if resp.Responses[2].GetResponseRange().Count > 0 {
-			return outcome{}, errSentTwice
+	o := outcome{written: resp.Succeeded, token: fence.Token(resp.Header.Revision)}
+	if o.written {
+		if already := resp.Responses[0].GetResponsePut().PrevKv; already != nil {
+			o.token = fence.Token(already.CreateRevision)
 		}
-		o := outcome{
-			epochs: resp.Responses[0].GetResponseRange().Kvs,
-			void:   resp.Responses[3].GetResponseRange().Count > 0,
-		}
-		if len(firsts) > 0 {
-			o.owner = firsts[0]
-		}
-		return o, nil
+		resp.Responses = resp.Responses[1:]
 	}
-	first := string(firsts[0].Key) == p.key
-	return outcome{written: true, first: first, owner: firsts[0], token: fence.Token(resp.Header.Revision)}, nil
+	if len(resp.Responses) > 0 {
+		for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
+			o.owner, o.first = kv, string(kv.Key) == p.key
+		}
+	}
+	if o.first && !o.written { // the queue was not empty because the Txn was sent twice
+		o.written, o.token = true, fence.Token(o.owner.CreateRevision)
+	}
+	return o, nil
 }
 
 // FirstOf reads the first key of a queue.
@@ -76,38 +68,35 @@ func FirstOf(queue string) clientv3.Op {
 	return clientv3.OpGet(queue, clientv3.WithFirstCreate()...)
 }
 
-// erase deletes the key that p wrote. A later key of the same name has another create
-// revision, and stays.
+// erase deletes the key that p wrote. With MutexKeys a later key of the session has the
+// same name; it has another create revision, and stays. Otherwise no other key ever has it.
 func (q *Queues) erase(ctx context.Context, p *Position) error {
-	_, err := q.cluster.Commit(ctx, q.cluster.Client.Txn(ctx).
-		If(clientv3.Compare(clientv3.CreateRevision(p.key), "=", int64(p.granted().Token))).
-		Then(clientv3.OpDelete(p.key)))
+	txn := q.cluster.Client.Txn(ctx)
+	if q.cluster.Keys.Mutex {
+		txn = txn.If(clientv3.Compare(clientv3.CreateRevision(p.key), "=", int64(p.granted().Token)))
+	}
+	_, err := q.cluster.Commit(ctx, txn.Then(clientv3.OpDelete(p.key)))
 	return err
 }
 
-// notVoid is the condition that no void key rules out the Txn with p's number. No existing
-// key has create revision 0, so it holds for an empty range only.
-func (q *Queues) notVoid(p *Position) clientv3.Cmp {
-	return clientv3.Compare(clientv3.CreateRevision(q.cluster.Keys.Void(p.session.ID, p.number)), "=", 0).WithRange(q.endOfVoids(p))
-}
-
-func (q *Queues) endOfVoids(p *Position) string {
-	return clientv3.GetPrefixRangeEnd(q.cluster.Keys.Voids(p.session.ID))
+// notVoid is the condition that no void rules out a Txn of the session that is sent at the
+// mark: a void is written at a revision above those that were seen when the Txns that it
+// rules out were sent.
+func (q *Queues) notVoid(s *session.Session, sent cluster.Mark) clientv3.Cmp {
+	return clientv3.Compare(clientv3.ModRevision(q.cluster.Keys.Void(s.ID)), "<", sent.Revision()+1)
 }
 
 // void makes sure that p's key doesn't exist and never will, when it isn't known whether
 // the Txn that writes it has arrived: of the two Txns, the one that etcd applies second
-// sees the effect of the first. A session needs one void key: it rules out all Txns up to
-// its own number, and is replaced only by a higher one. It lives under the lease of the
-// lock keys: when the lease takes it away, no lock key can be written either.
+// sees the effect of the first. A session needs one void key: each void writes it again, and
+// rules out all Txns that were sent before. It lives under the lease of the lock keys: when
+// the lease takes it away, no lock key can be written either.
 //
-// If a void key as high is there already, the void of a later acquisition came first.
-// Then p's key may still be there, and is deleted by its create revision.
+// If the void key was written meanwhile, that void rules out p's Txn too. Then p's key may
+// still be there, and is deleted by its create revision.
 func (q *Queues) void(ctx context.Context, p *Position) error {
-	key := q.cluster.Keys.Void(p.session.ID, p.number)
-	resp, err := q.cluster.Commit(ctx, q.cluster.Client.Txn(ctx).If(q.notVoid(p)).Then(
-		clientv3.OpPut(key, p.key, clientv3.WithLease(p.session.ID)),
-		clientv3.OpDelete(q.cluster.Keys.Voids(p.session.ID), clientv3.WithRange(key)),
+	resp, err := q.cluster.Commit(ctx, q.cluster.Client.Txn(ctx).If(q.notVoid(p.session, q.cluster.Sending())).Then(
+		clientv3.OpPut(q.cluster.Keys.Void(p.session.ID), "", clientv3.WithLease(p.session.ID)),
 		clientv3.OpDelete(p.key),
 	).Else(clientv3.OpGet(p.key)))
 	if err != nil || resp.Succeeded {

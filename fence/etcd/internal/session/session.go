@@ -227,7 +227,7 @@ func (s *Session) LastFailure() error {
 	return s.failure
 }
 
-// NextNumber numbers an acquiring Txn. A void rules out the Txns up to its own number.
+// NextNumber numbers an acquisition: each call returns another number.
 func (s *Session) NextNumber() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -2,6 +2,7 @@ package watch
 
 import (
 	"context"
+	"crypto/rand"
 	"log/slog"
 	"testing"
 	"time"
@@ -73,7 +74,7 @@ func TestWatch_FromNowOnIsFollowedByAList_HD9(t *testing.T) {
 	defer c.Tasks.Stop()
 	w := New(c, time.Hour)
 	changed := make(chan struct{}, 10)
-	f := NewFollower(t.Name()+"/"+keys.NewNonce()+"/", ctx.Done(), func() { changed <- struct{}{} }, nil)
+	f := NewFollower(t.Name()+"/"+rand.Text()+"/", ctx.Done(), func() { changed <- struct{}{} }, nil)
 	w.Add(f)
 	<-slow.sending
 	_, err := w.list(ctx, f)
