@@ -148,7 +148,9 @@ func prepare[Tx any, R Resources, O ValueOption](on Runner[Tx], resources R, noF
 // namesOf returns the names of resources in order.
 func namesOf[R Resources](resources R) ([]string, error) {
 	var names []string
-	if v := reflect.ValueOf(resources); v.Kind() == reflect.String {
+	if name, ok := any(resources).(string); ok {
+		names = []string{name}
+	} else if v := reflect.ValueOf(resources); v.Kind() == reflect.String {
 		names = []string{v.String()}
 	} else {
 		names = slices.Sorted(slices.Values(v.Convert(reflect.TypeFor[[]string]()).Interface().([]string)))
@@ -157,14 +159,22 @@ func namesOf[R Resources](resources R) ([]string, error) {
 		return nil, fmt.Errorf("%w: %d resources, want 1 to %d", ErrInvalid, n, maxResources)
 	}
 	for i, name := range names {
-		if invalid := new(fence.InvalidGrantError); errors.As(fence.ValidateResource(name), &invalid) {
-			return nil, fmt.Errorf("%w: resource name %s", ErrInvalid, invalid.Reason)
+		if err := fence.ValidateResource(name); err != nil {
+			return nil, invalidName(err)
 		}
 		if i > 0 && names[i-1] == name {
 			return nil, fmt.Errorf("%w: %q is named twice", ErrInvalid, name)
 		}
 	}
 	return names, nil
+}
+
+func invalidName(err error) error {
+	var invalid *fence.InvalidGrantError
+	if errors.As(err, &invalid) {
+		return fmt.Errorf("%w: resource name %s", ErrInvalid, invalid.Reason)
+	}
+	return err
 }
 
 // isNil reports whether v, an interface value, is nil or holds a nil pointer.

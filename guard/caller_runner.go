@@ -73,21 +73,17 @@ func (b *callerRunner[Tx]) run(ctx context.Context, resources []string, op stora
 	if err := b.admit(ctx, resources); err != nil {
 		return err
 	}
-	return b.guard.observe(resources, o, func(operation *Operation) error {
-		operation.Grants = slices.Clone(b.grants)
-		return b.under(ctx, func(states grantStates, bounds bounds) error {
-			newContext := func() (context.Context, context.CancelCauseFunc) {
-				return b.guard.scoped(ctx, nil, b.grants, bounds)
-			}
-			o := o.forResources(resources, states.resources())
-			r := runs{options: o, again: retryableUnderSameGrants}
-			for r.next(ctx) {
-				operation.Runs++
-				r.err = b.guard.attempt(ctx, newContext, states, op, o, operation)
-			}
-			return r.err
-		})
-	})
+	report := b.guard.report.observed(resources, o)
+	defer report.report()
+	report.Grants = slices.Clone(b.grants)
+	return report.ended(b.under(ctx, func(states grantStates, bounds bounds) error {
+		r := runs{options: o.forResources(resources, states.resources()), again: retryableUnderSameGrants}
+		for r.next(ctx) {
+			report.Runs++
+			r.err = b.guard.attempt(ctx, states, function[Tx]{op, b.grants, bounds}, r.options, &report.Operation)
+		}
+		return r.err
+	}))
 }
 
 // hold runs fn while the grants of b are held.
@@ -122,7 +118,7 @@ func (b *callerRunner[Tx]) admit(ctx context.Context, resources []string) error 
 	if missing := uncovered(resources, b.grants); missing != "" {
 		return &fence.InvalidGrantError{Part: "resource", Reason: fmt.Sprintf("is %s, and the call is for %s", names(b.grants), missing)}
 	}
-	return nested(ctx, b.guard, b, resources)
+	return b.guard.nested(ctx, b, resources)
 }
 
 // under calls do under the grants of b; Close waits for it. If an earlier call under one of

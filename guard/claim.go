@@ -40,9 +40,11 @@ func (e *engine[Tx]) readyAll(ctx context.Context, states grantStates) error {
 // same: the next call needs them.
 func (e *engine[Tx]) claim(ctx context.Context, states grantStates) error {
 	start := time.Now()
-	ctx, cancel := e.withStoreTimeout(ctx)
-	defer cancel()
-	claims, err := e.store.Claim(ctx, states.grants()...)
+	step := newRunContext(ctx)
+	e.keeper.contexts.add(step)
+	defer step.finish(nil)
+	defer e.steps.stop(e.steps.start(step))
+	claims, err := e.store.Claim(step, states.grants()...)
 	took := time.Since(start)
 	for i, claim := range claims {
 		if claim != (storage.Claim{}) {
@@ -54,7 +56,7 @@ func (e *engine[Tx]) claim(ctx context.Context, states grantStates) error {
 		for _, s := range states {
 			s.nameWentBack(err)
 		}
-		return e.stepFailed(ctx, states, "claim", err)
+		return e.stepFailed(step, states, "claim", err)
 	}
 	return nil
 }

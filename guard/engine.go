@@ -6,41 +6,50 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/storage"
 )
 
 // engine runs operations in a store, under the grants of grantStates.
 type engine[Tx any] struct {
 	store          storage.Store[Tx]
-	storeTimeout   time.Duration
-	commitTimeout  time.Duration
+	steps          *timeouts // of the steps that precede a function
+	commits        *timeouts
 	resolveTimeout time.Duration
+	keeper         *keeper
 	report         *reporter
-	aborted        context.Context // ends when Close gives up waiting
+	key            any // under which the contexts of functions are found: see nested
 }
 
-func newEngine[Tx any](store storage.Store[Tx], cfg Config, report *reporter, aborted context.Context) engine[Tx] {
+func newEngine[Tx any](store storage.Store[Tx], k *keeper) engine[Tx] {
 	return engine[Tx]{
-		store: store, storeTimeout: cfg.StoreTimeout, commitTimeout: cfg.CommitTimeout, resolveTimeout: cfg.ResolveTimeout,
-		report: report, aborted: aborted,
+		store: store, keeper: k, report: k.report, resolveTimeout: k.cfg.ResolveTimeout,
+		steps:   newTimeouts(k.cfg.StoreTimeout, "Config.StoreTimeout", ErrStoreUnavailable),
+		commits: newTimeouts(k.cfg.CommitTimeout, "Config.CommitTimeout", context.DeadlineExceeded),
 	}
 }
 
-// contextFunc returns the context for one run of an operation, and the function that
-// ends it. The context may end before the caller's does; the fence then decides whether
-// the operation commits.
-type contextFunc func() (context.Context, context.CancelCauseFunc)
+// function is what a transaction runs, and what its context says and ends with.
+type function[Tx any] struct {
+	op     storage.Op[Tx]
+	grants []fence.Grant
+	bounds bounds
+}
 
-// attempt runs op once, in a transaction of its own (G4).
-func (e *engine[Tx]) attempt(ctx context.Context, newContext contextFunc, states grantStates, op storage.Op[Tx], o options, operation *Operation) error {
+// attempt runs f once, in a transaction of its own (G4).
+func (e *engine[Tx]) attempt(ctx context.Context, states grantStates, f function[Tx], o options, operation *Operation) error {
 	if err := e.readyAll(ctx, states); err != nil {
 		return err
 	}
-	repeated, err := e.recall(ctx, states, o)
+	run := newRunContext(ctx)
+	run.guard, run.grants = e.key, f.grants
+	e.keeper.contexts.add(run)
+	defer run.finish(nil)
+	repeated, err := e.recall(run, states, o)
 	if err != nil {
 		return err
 	}
-	txn, err := e.begin(ctx, states)
+	txn, err := e.begin(run, states)
 	if err != nil {
 		return err
 	}
@@ -54,7 +63,7 @@ func (e *engine[Tx]) attempt(ctx context.Context, newContext contextFunc, states
 		operation.Outcome = OutcomeRepeated
 		return nil
 	}
-	if err := e.run(newContext, states, txn, op); err != nil {
+	if err := e.run(run, states, txn, f); err != nil {
 		return err
 	}
 	move, err := moveOf(o)
@@ -68,42 +77,28 @@ func (e *engine[Tx]) attempt(ctx context.Context, newContext contextFunc, states
 }
 
 // begin begins a transaction under the claims of states.
-func (e *engine[Tx]) begin(ctx context.Context, states grantStates) (storage.Txn[Tx], error) {
-	ctx, cancel := e.withStoreTimeout(ctx)
-	defer cancel()
-	txn, err := e.store.Begin(ctx, states.claims()...)
+func (e *engine[Tx]) begin(run *runContext, states grantStates) (storage.Txn[Tx], error) {
+	defer e.steps.stop(e.steps.start(run))
+	txn, err := e.store.Begin(run, states.claims()...)
 	if err != nil {
-		return nil, e.stepFailed(ctx, states, "begin", err)
+		return nil, e.stepFailed(run, states, "begin", err)
 	}
 	return txn, nil
 }
 
-// withStoreTimeout bounds a step that precedes op by Config.StoreTimeout and by Close.
-func (e *engine[Tx]) withStoreTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, abort := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(e.aborted, func() { abort(context.Cause(e.aborted)) })
-	ctx, cancel := context.WithTimeoutCause(ctx, e.storeTimeout, fmt.Errorf("%w: no answer in time (Config.StoreTimeout is %v)", ErrStoreUnavailable, e.storeTimeout))
-	return ctx, func() {
-		stop()
-		cancel()
-		abort(nil)
-	}
-}
-
 // recall reports whether an operation with Once has taken effect before, and if so
 // decodes the result that was kept.
-func (e *engine[Tx]) recall(ctx context.Context, states grantStates, o options) (repeated bool, err error) {
+func (e *engine[Tx]) recall(run *runContext, states grantStates, o options) (repeated bool, err error) {
 	if o.once == nil {
 		return false, nil
 	}
-	ctx, cancel := e.withStoreTimeout(ctx)
-	defer cancel()
-	kept, found, err := e.store.Recall(ctx, *o.once, states.claims()...)
+	defer e.steps.stop(e.steps.start(run))
+	kept, found, err := e.store.Recall(run, *o.once, states.claims()...)
 	switch {
 	case errors.Is(err, ErrKeyReused):
 		return false, err
 	case err != nil:
-		return false, e.stepFailed(ctx, states, "once", err)
+		return false, e.stepFailed(run, states, "once", err)
 	case found:
 		if err := o.result.decode(kept); err != nil {
 			return true, fmt.Errorf("guard: %s: the result that was kept under key %q doesn't fit; call with the type that it was kept with, or take a new key for a new operation: %w", names(states.grants()), o.once.Key, err)
@@ -125,12 +120,12 @@ func moveOf(o options) (storage.Move, error) {
 	return move, err
 }
 
-// run runs op in txn, with a context that ends when op has returned.
-func (e *engine[Tx]) run(newContext contextFunc, states grantStates, txn storage.Txn[Tx], op storage.Op[Tx]) error {
-	ctx, end := newContext()
-	defer end(nil)
-	if err := txn.Run(ctx, op); err != nil {
-		return e.noteRejection(states, withCause(ctx, err))
+// run runs f in txn, with a context that ends when f has returned.
+func (e *engine[Tx]) run(run *runContext, states grantStates, txn storage.Txn[Tx], f function[Tx]) error {
+	e.keeper.bind(run, f.bounds)
+	defer run.unbind(nil)
+	if err := txn.Run(run, f.op); err != nil {
+		return e.noteRejection(states, withCause(run, err))
 	}
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/storage"
@@ -26,7 +25,6 @@ import (
 // see [Guard.UnderLease].
 type Guard[Tx any] struct {
 	engine[Tx]
-	keeper *keeper
 }
 
 // New returns a Guard that locks with locker and writes through store. It closes
@@ -43,7 +41,9 @@ func New[Tx any](locker fence.Locker, store storage.Store[Tx], cfg *Config) (*Gu
 		return nil, err
 	}
 	k := newKeeper(locker, filled)
-	return &Guard[Tx]{engine: newEngine(store, filled, k.report, k.aborted), keeper: k}, nil
+	g := &Guard[Tx]{engine: newEngine(store, k)}
+	g.key = (*scopeKey[Tx])(g)
+	return g, nil
 }
 
 // Close ends the Guard. Calls that have not begun to run, and later ones, return
@@ -62,11 +62,11 @@ func New[Tx any](locker fence.Locker, store storage.Store[Tx], cfg *Config) (*Gu
 // With the context of a function that runs under the Guard Close would wait for itself: it
 // returns ErrInvalid and closes nothing.
 func (g *Guard[Tx]) Close(ctx context.Context) error {
-	if ctx.Value(scopeKey{g}) != nil {
+	if ctx.Value(g.key) != nil {
 		return fmt.Errorf("%w: close: the context is that of a function that runs under this Guard: let it return first", ErrInvalid)
 	}
 	k := g.keeper
-	defer context.AfterFunc(ctx, func() { k.abort(ErrClosed) })()
+	defer context.AfterFunc(ctx, func() { k.contexts.endAll(ErrClosed) })()
 	patient, stop := withReleaseTime(ctx)
 	defer stop()
 	k.closeLines(patient)
@@ -76,19 +76,4 @@ func (g *Guard[Tx]) Close(ctx context.Context) error {
 	case <-patient.Done():
 		return errors.Join(fmt.Errorf("guard: close: %w", ctx.Err()), k.releaseErrors())
 	}
-}
-
-// observe tells the Observer how a call ends.
-func (g *Guard[Tx]) observe(resources []string, o options, call func(operation *Operation) error) error {
-	start := time.Now()
-	operation := Operation{Resources: resources, Record: o.record, Outcome: OutcomePanicked}
-	defer func() {
-		operation.Took = time.Since(start)
-		g.report.finished(operation)
-	}()
-	operation.Err = call(&operation)
-	if operation.Err != nil || operation.Outcome != OutcomeRepeated {
-		operation.Outcome = outcomeOf(operation.Err, operation.Grants)
-	}
-	return operation.Err
 }

@@ -13,31 +13,50 @@ type heldLocks struct {
 	keeper    *keeper
 	resources []string // in order, each once
 	lines     []*line  // of the first resources, whose turns the call has
+	owned     []*ownership
+	states    grantStates // of owned
+	one       struct {    // for a single resource, which needs no more memory then
+		line  [1]*line
+		owned [1]*ownership
+		state [1]*grantState
+	}
 }
 
-// own takes the turns that are missing, and returns an ownership of each resource that
-// can be used. Before it acquires one anew, it gives back the turns at all later resources.
-func (h *heldLocks) own(ctx context.Context) ([]*ownership, error) {
-	owned := make([]*ownership, len(h.resources))
+// init prepares h, which is zero, for resources.
+func (h *heldLocks) init(k *keeper, resources []string) {
+	h.keeper, h.resources = k, resources
+	if n := len(resources); n == 1 {
+		h.lines, h.owned, h.states = h.one.line[:0], h.one.owned[:], h.one.state[:]
+	} else {
+		h.lines, h.owned, h.states = make([]*line, 0, n), make([]*ownership, n), make(grantStates, n)
+	}
+}
+
+// own takes the turns that are missing, and sets h.owned to an ownership of each resource
+// that can be used. Before it acquires one anew, it gives back the turns at all later
+// resources.
+func (h *heldLocks) own(ctx context.Context) error {
 	for i, resource := range h.resources {
 		if i < len(h.lines) {
-			if owned[i] = h.lines[i].ownership; h.keeper.usable(owned[i]) {
+			if o := h.lines[i].ownership; h.keeper.usable(o) {
+				h.owned[i], h.states[i] = o, &o.grantState
 				continue
 			}
 			h.giveBackFrom(ctx, i+1)
 		} else {
 			l, err := h.keeper.takeTurn(ctx, resource)
 			if err != nil {
-				return nil, err
+				return err
 			}
 			h.lines = append(h.lines, l)
 		}
-		var err error
-		if owned[i], err = h.keeper.own(ctx, h.lines[i]); err != nil {
-			return nil, err
+		o, err := h.keeper.own(ctx, h.lines[i])
+		if err != nil {
+			return err
 		}
+		h.owned[i], h.states[i] = o, &o.grantState
 	}
-	return owned, nil
+	return nil
 }
 
 // giveBackFrom passes on the turns from number n on, the last one first.

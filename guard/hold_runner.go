@@ -13,11 +13,10 @@ import (
 type holdRunner[Tx any] struct {
 	guard   *Guard[Tx]
 	states  grantStates
-	callers bool            // the grants, or leases, are the caller's
-	bounds  bounds          // of each transaction
-	ctx     context.Context // ends when the function that Hold runs has returned
-	turn    chan struct{}   // has room while no transaction runs
-	over    bool            // Hold has returned; used only with the turn
+	callers bool          // the grants, or leases, are the caller's
+	bounds  bounds        // of each transaction, which also ends with the function that Hold runs
+	turn    chan struct{} // has room while no transaction runs
+	over    bool          // Hold has returned; used only with the turn
 }
 
 // runHold runs fn under states within b. If the grants are the caller's, b.limit bounds
@@ -28,49 +27,55 @@ func (g *Guard[Tx]) runHold(ctx context.Context, states grantStates, b bounds, c
 	}
 	states.setInHold(true)
 	defer states.setInHold(false)
-	h := &holdRunner[Tx]{guard: g, states: states, callers: callers, bounds: b, turn: make(chan struct{}, 1)}
-	whole := b
+	h := &holdRunner[Tx]{guard: g, states: states, callers: callers, turn: make(chan struct{}, 1)}
+	run := newRunContext(ctx)
+	run.guard, run.hold, run.grants = g.key, h, states.grants()
+	h.bounds.hold = run
 	if callers {
-		whole.limit = 0
+		h.bounds.limit, b.limit = b.limit, 0
 	}
-	fnCtx, end := g.scoped(ctx, h, states.grants(), whole)
-	h.ctx = fnCtx
+	g.keeper.contexts.add(run)
 	defer h.end()
-	defer end(fence.ErrReleased)
-	return withCause(fnCtx, fn(fnCtx, h))
+	defer run.finish(fence.ErrReleased)
+	g.keeper.bind(run, b)
+	return withCause(run, fn(run, h))
 }
 
 // run runs op under all grants of the Hold. It acquires nothing.
 func (h *holdRunner[Tx]) run(ctx context.Context, resources []string, op storage.Op[Tx], o options) error {
 	grants := h.states.grants()
-	if err := nested(ctx, h.guard, h, resources); err != nil {
+	if err := h.guard.nested(ctx, h, resources); err != nil {
 		return err
 	}
 	if missing := uncovered(resources, grants); missing != "" {
 		return fmt.Errorf("%w: this is a Hold of %s: name %s beside it in one Hold", ErrInvalid, names(grants), missing)
 	}
-	return h.guard.observe(resources, o, func(operation *Operation) error {
-		operation.Grants = grants
-		select {
-		case h.turn <- struct{}{}:
-		case <-ctx.Done():
-			return leftQueueError(ctx, names(grants), anotherCall)
-		}
-		defer func() { <-h.turn }()
-		if h.over {
-			return fmt.Errorf("guard: %s: %w", names(grants), fence.ErrReleased)
-		}
-		o := o.forResources(resources, h.states.resources())
-		r := runs{options: o, again: h.again}
-		for r.next(ctx) {
-			operation.Runs++
-			r.err = h.spent(h.guard.attempt(ctx, func() (context.Context, context.CancelCauseFunc) { return h.scoped(ctx) }, h.states, op, o, operation))
-		}
-		if h.callers {
-			return asCallersGrantError(r.err, grants)
-		}
-		return r.err
-	})
+	report := h.guard.report.observed(resources, o)
+	defer report.report()
+	report.Grants = grants
+	return report.ended(h.runs(ctx, resources, op, o, &report.Operation))
+}
+
+func (h *holdRunner[Tx]) runs(ctx context.Context, resources []string, op storage.Op[Tx], o options, operation *Operation) error {
+	grants := operation.Grants
+	select {
+	case h.turn <- struct{}{}:
+	case <-ctx.Done():
+		return leftQueueError(ctx, names(grants), anotherCall)
+	}
+	defer func() { <-h.turn }()
+	if h.over {
+		return fmt.Errorf("guard: %s: %w", names(grants), fence.ErrReleased)
+	}
+	r := runs{options: o.forResources(resources, h.states.resources()), again: h.again}
+	for r.next(ctx) {
+		operation.Runs++
+		r.err = h.spent(h.guard.attempt(ctx, h.states, function[Tx]{op, grants, h.bounds}, r.options, operation))
+	}
+	if h.callers {
+		return asCallersGrantError(r.err, grants)
+	}
+	return r.err
 }
 
 // hold rejects a Hold in a Hold.
@@ -90,16 +95,6 @@ func (h *holdRunner[Tx]) spent(err error) error {
 		return err
 	}
 	return fmt.Errorf("guard: %s: what was read may be out of date: this Hold is over, begin it anew: %w", names(h.states.grants()), err)
-}
-
-// scoped is Guard.scoped for a transaction of h. The context ends with the Hold too.
-func (h *holdRunner[Tx]) scoped(ctx context.Context) (context.Context, context.CancelCauseFunc) {
-	fnCtx, end := h.guard.scoped(ctx, nil, h.states.grants(), h.bounds)
-	stop := context.AfterFunc(h.ctx, func() { end(context.Cause(h.ctx)) })
-	return fnCtx, func(cause error) {
-		stop()
-		end(cause)
-	}
 }
 
 // end waits for a transaction that another goroutine has begun. Later ones fail.

@@ -50,6 +50,34 @@ type Operation struct {
 	Took      time.Duration // the whole call, with all waiting
 }
 
+// observed collects what the Observer is told about it.
+type observed struct {
+	Operation
+	began time.Time
+	to    *reporter
+}
+
+func (r *reporter) observed(resources []string, o options) observed {
+	return observed{Operation: Operation{Resources: resources, Record: o.record, Outcome: OutcomePanicked}, began: time.Now(), to: r}
+}
+
+// ended notes what the call returns, and returns it.
+func (o *observed) ended(err error) error {
+	o.Err = err
+	if err != nil || o.Outcome != OutcomeRepeated {
+		o.Outcome = outcomeOf(err, o.Grants)
+	}
+	return err
+}
+
+// report tells the Observer. It is deferred: the function may panic.
+func (o *observed) report() {
+	if o.to.observer.Finished != nil {
+		o.Took = time.Since(o.began)
+		o.to.finished(o.Operation)
+	}
+}
+
 // Outcome is how an operation ended.
 type Outcome string
 

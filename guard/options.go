@@ -129,7 +129,10 @@ func Retryable() HoldOption {
 
 // newOptions returns the options of an operation with result.
 func newOptions[O ValueOption](result result, opts []O) (options, error) {
-	o := options{result: result}
+	if len(opts) == 0 {
+		return options{result: result}, nil
+	}
+	o := options{result: result} // escapes
 	for _, opt := range opts {
 		if isNil(opt) {
 			return options{}, fmt.Errorf("%w: nil Option", ErrInvalid)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/fencekit/fencekit/fence"
@@ -21,6 +22,7 @@ type ownership struct {
 	grantState
 	lease    fence.Lease
 	stopLost func() bool
+	running  atomic.Pointer[runContext] // of the function that runs under it, or nil
 
 	// Guarded by keeper.mu.
 	contended time.Time // when another process began to wait; zero if none does
@@ -192,9 +194,12 @@ func (k *keeper) onContended(l *line, o *ownership) {
 	}
 }
 
-// onLost is called when the lease has ended. It releases an idle ownership. A running
-// function's context ends by itself, and the fence decides whether its transaction commits.
+// onLost is called when the lease has ended. It releases an idle ownership, and ends the
+// context of a running function; the fence decides whether its transaction commits.
 func (k *keeper) onLost(l *line, o *ownership) {
+	if run := o.running.Load(); run != nil {
+		run.end(context.Cause(o.lease.Context()))
+	}
 	k.reportLoss(o)
 	k.mu.Lock()
 	taken := k.takeIdle(l, o)

@@ -19,9 +19,8 @@ type keeper struct {
 	report *reporter
 
 	closing    context.Context // ends when Close begins
-	aborted    context.Context // ends when Close gives up waiting
 	beginClose context.CancelCauseFunc
-	abort      context.CancelCauseFunc
+	contexts   runningContexts
 	done       chan struct{} // closed when, after Close, all calls have ended and all is released
 
 	mu          sync.Mutex
@@ -64,7 +63,6 @@ func newKeeper(locker fence.Locker, cfg Config) *keeper {
 		done: make(chan struct{}), lines: map[string]*line{}, superseding: map[string]fence.Grant{}, doubts: map[fence.Grant]*UnknownOutcomeError{},
 	}
 	k.closing, k.beginClose = context.WithCancelCause(context.Background())
-	k.aborted, k.abort = context.WithCancelCause(context.Background())
 	return k
 }
 

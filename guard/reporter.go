@@ -112,7 +112,5 @@ func (r *reporter) resolved(grants []fence.Grant, op storage.OpRecord, applied b
 }
 
 func (r *reporter) finished(operation Operation) {
-	if finished := r.observer.Finished; finished != nil {
-		r.observe(func() { finished(operation) })
-	}
+	r.observe(func() { r.observer.Finished(operation) })
 }

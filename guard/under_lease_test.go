@@ -63,6 +63,10 @@ func TestUnderLease_MaxRunDoesNotBoundAHold(t *testing.T) {
 			require.NoError(t, ctx.Err())
 			return guard.Do(ctx, h, sku, increment("n"))
 		}))
+		require.ErrorIs(t, guard.Do(t.Context(), g.UnderLease(lease), sku, func(ctx context.Context, _ *memory.Tx) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}), context.DeadlineExceeded)
 		require.NoError(t, lease.Context().Err())
 		require.Equal(t, "4", w.store.Read("n"))
 	})

@@ -38,23 +38,22 @@ var standingMutants = []Mutant{
 		`delete(k.doubts, s.grant)`, `_ = inherited`,
 		inGuard("TestUnderLease_ForgetsDoubtsThatNoLongerMatter/settled")),
 	change("max-run-deposes-leaders", "L1", g+"hold_runner.go",
-		`whole.limit = 0`, ``,
+		`h.bounds.limit, b.limit = b.limit, 0`, `h.bounds.limit = b.limit`,
 		inGuard("TestUnderLease_MaxRunDoesNotBoundAHold")),
-	change("transactions-that-overrun-depose-leaders", "L1", g+"caller_runner.go",
-		`limit: k.cfg.MaxRun})`, `limit: k.cfg.MaxRun, overran: func() {
+	change("transactions-that-overrun-depose-leaders", "L1", g+"run_context.go",
+		`k.overran(b.owned)`, `k.overran(b.owned)
 		for _, l := range b.leases {
-			_ = l.Release(ctx)
-		}
-	}})`,
+			_ = l.Release(c)
+		}`,
 		inGuard("TestUnderLease_MaxRunDoesNotBoundAHold")),
 	change("a-hold-seals-one-of-its-grants", "G2 G3", g+"hold_runner.go",
-		`return h.scoped(ctx) }, h.states, op, o, operation))`, `return h.scoped(ctx) }, h.states[:1], op, o, operation))`,
+		`h.guard.attempt(ctx, h.states, function`, `h.guard.attempt(ctx, h.states[:1], function`,
 		inGuard("TestHold_OfSeveralOneStaleRejectsAll_G3")),
 	change("a-hold-runs-for-resources-that-it-does-not-have", "G2", g+"hold_runner.go",
 		`if missing := uncovered(resources, grants); missing != "" {`, `if missing := ""; missing != "" {`,
 		inGuard("TestCalls_MisuseSaysWhatToUse")),
 	change("grants-that-travelled-seal-the-first-only", "G2 G3", g+"caller_runner.go",
-		`b.guard.attempt(ctx, newContext, states, op, o, operation)`, `b.guard.attempt(ctx, newContext, states[:1], op, o, operation)`,
+		`b.guard.attempt(ctx, states, function`, `b.guard.attempt(ctx, states[:1], function`,
 		inGuard("TestUnderGrant_OfSeveralOneStaleRejectsAll_G3")),
 	change("once-in-a-hold-forgets-which-resource-was-named", "G4", g+"once.go",
 		`if !slices.Equal(resources, sealed) {`, `if false && !slices.Equal(resources, sealed) {`,

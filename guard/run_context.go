@@ -1,0 +1,220 @@
+package guard
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fencekit/fencekit/fence"
+)
+
+// runContext is a context that the Guard ends: that of a function and the steps in the
+// store before it, of a claim, or of a COMMIT. It is one value, where a chain of contexts
+// and their hooks would be a dozen: most of them end unused, once per call.
+type runContext struct {
+	context.Context // can be cancelled
+	end             context.CancelCauseFunc
+
+	// What a function runs under; zero for a step in the store.
+	guard  any // the key under which nested finds the context: see scopeKey
+	hold   any // the Runner of the Hold that runs the function; nil if a transaction runs it
+	grants []fence.Grant
+
+	owned    []*ownership
+	stops    []func() bool
+	contexts *runningContexts
+	previous *runContext // in contexts, as next
+	next     *runContext
+}
+
+// newRunContext returns a context that ends with ctx, or when its method end is called.
+func newRunContext(ctx context.Context) *runContext {
+	c := &runContext{}
+	c.Context, c.end = context.WithCancelCause(ctx)
+	return c
+}
+
+// Value returns c itself for the keys of nested and Grants.
+func (c *runContext) Value(key any) any {
+	if c.guard != nil && (key == c.guard || key == grantsKey{}) {
+		return c
+	}
+	return c.Context.Value(key)
+}
+
+// Err returns DeadlineExceeded if a timeout has ended c.
+func (c *runContext) Err() error {
+	err := c.Context.Err()
+	if err != nil {
+		if _, ok := context.Cause(c.Context).(*timeoutError); ok {
+			return context.DeadlineExceeded
+		}
+	}
+	return err
+}
+
+// bounds say what ends the context of a function, besides the end of its caller's context
+// and Close.
+type bounds struct {
+	owned  []*ownership    // the Guard's own
+	leases []fence.Lease   // the caller's
+	hold   context.Context // of the Hold in which the function's transaction runs, or nil
+	limit  time.Duration   // how long the function may run; 0 for no bound. Then what is owned is released
+}
+
+// bind makes c, the context of a function that begins now, end within b. The caller calls
+// unbind when the function has returned.
+func (k *keeper) bind(c *runContext, b bounds) {
+	c.owned = b.owned
+	for _, o := range b.owned {
+		o.running.Store(c)
+		if lease := o.lease.Context(); lease.Err() != nil { // else onLost ends c
+			c.end(context.Cause(lease))
+		}
+	}
+	for _, l := range b.leases {
+		c.endWith(l.Context())
+	}
+	if b.hold != nil {
+		c.endWith(b.hold)
+	}
+	if b.limit > 0 {
+		c.stops = append(c.stops, k.limit(c, b))
+	}
+}
+
+// endWith makes c end when other does, with its cause.
+func (c *runContext) endWith(other context.Context) {
+	c.stops = append(c.stops, context.AfterFunc(other, func() { c.end(context.Cause(other)) }))
+}
+
+// limit ends c, and releases what is owned, when b.limit has passed.
+func (k *keeper) limit(c *runContext, b bounds) (stop func() bool) {
+	overran := make(chan struct{})
+	timer := time.AfterFunc(b.limit, func() {
+		defer close(overran)
+		c.end(fmt.Errorf("guard: function ran for too long (Config.MaxRun is %v): %w", b.limit, context.DeadlineExceeded))
+		k.overran(b.owned)
+	})
+	return func() bool {
+		stopped := timer.Stop()
+		if !stopped {
+			<-overran // wait: the next call must not use what is being released
+		}
+		return stopped
+	}
+}
+
+// unbind undoes bind, and ends c with cause. It may be called again.
+func (c *runContext) unbind(cause error) {
+	for _, o := range c.owned {
+		o.running.Store(nil)
+	}
+	for _, stop := range c.stops {
+		stop()
+	}
+	c.owned, c.stops = nil, nil
+	c.end(cause)
+}
+
+// finish ends c with cause. It may be called again.
+func (c *runContext) finish(cause error) {
+	c.unbind(cause)
+	c.contexts.remove(c)
+}
+
+// runningContexts are the contexts that end when Close gives up waiting.
+type runningContexts struct {
+	mu    sync.Mutex
+	cause error // of their end; nil as long as Close waits
+	first *runContext
+}
+
+// add makes c end when Close gives up waiting. The caller calls c's method finish.
+func (r *runningContexts) add(c *runContext) {
+	c.contexts = r
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.cause != nil {
+		c.end(r.cause)
+	}
+	if r.first != nil {
+		r.first.previous = c
+	}
+	c.next, r.first = r.first, c
+}
+
+// remove takes c out of r, if it is in it.
+func (r *runningContexts) remove(c *runContext) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case c.previous != nil:
+		c.previous.next = c.next
+	case r.first == c:
+		r.first = c.next
+	}
+	if c.next != nil {
+		c.next.previous = c.previous
+	}
+	c.previous, c.next = nil, nil
+}
+
+// endAll ends all contexts with cause, and those that begin later.
+func (r *runningContexts) endAll(cause error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.cause != nil {
+		return
+	}
+	r.cause = cause
+	for c := r.first; c != nil; c = c.next {
+		c.end(cause)
+	}
+}
+
+// timeouts bound steps in the store. Their timers are used again: hardly one ever fires.
+type timeouts struct {
+	after time.Duration
+	cause *timeoutError
+	idle  sync.Pool // of *timeout
+}
+
+// timeout is a timer that ends a context.
+type timeout struct {
+	timer *time.Timer
+	ends  atomic.Pointer[runContext]
+}
+
+func newTimeouts(after time.Duration, setting string, is error) *timeouts {
+	return &timeouts{after: after, cause: &timeoutError{fmt.Errorf("%w: no answer in time (%s is %v)", is, setting, after)}}
+}
+
+// timeoutError is the cause of the end of a context that a timeout has ended.
+type timeoutError struct{ error }
+
+func (e *timeoutError) Unwrap() error { return e.error }
+
+// start makes c end after t.after. The caller calls stop.
+func (t *timeouts) start(c *runContext) *timeout {
+	if used, ok := t.idle.Get().(*timeout); ok {
+		used.ends.Store(c)
+		used.timer.Reset(t.after)
+		return used
+	}
+	fresh := &timeout{}
+	fresh.ends.Store(c)
+	fresh.timer = time.AfterFunc(t.after, func() { fresh.ends.Load().end(t.cause) })
+	return fresh
+}
+
+// stop stops what start has started. One that fired isn't used again: it may still be
+// about to end its context.
+func (t *timeouts) stop(started *timeout) {
+	if started.timer.Stop() {
+		started.ends.Store(nil)
+		t.idle.Put(started)
+	}
+}
