@@ -18,6 +18,7 @@ type config struct {
 	run       *regexp.Regexp // nil: all that aren't optional
 	rounds    int
 	seconds   float64
+	long      float64
 	places    []string
 	latencies []time.Duration
 	disk      string // the directory of each place
@@ -37,6 +38,7 @@ func parse(args []string, output io.Writer) (config, error) {
 	pattern := f.String("run", "", "run the scenarios whose name matches this `regexp`, optional ones included; default: all that aren't optional")
 	f.IntVar(&c.rounds, "rounds", 7, "how often each contender runs")
 	f.Float64Var(&c.seconds, "seconds", 1, "the measured time of each contender in a round; some scenarios take longer")
+	f.Float64Var(&c.long, "long", 30, "the same, in seconds, in scenarios that show how things develop")
 	places := f.String("places", "disk,tmpfs", "where the servers' data lie: disk, tmpfs, or both")
 	latencies := f.String("latencies", "0,500us", "how much longer each round trip takes, half of it on each way")
 	f.StringVar(&c.disk, "disk", os.TempDir(), "a `directory` on a disk")
@@ -71,8 +73,8 @@ func parse(args []string, output io.Writer) (config, error) {
 		}
 		c.latencies = append(c.latencies, d)
 	}
-	if c.rounds < 1 || c.seconds <= 0 {
-		return c, fmt.Errorf("bench: -rounds is %d and -seconds is %g: both have to be above 0", c.rounds, c.seconds)
+	if c.rounds < 1 || c.seconds <= 0 || c.long <= 0 {
+		return c, fmt.Errorf("bench: -rounds is %d, -seconds %g and -long %g: all have to be above 0", c.rounds, c.seconds, c.long)
 	}
 	return c, nil
 }

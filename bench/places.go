@@ -96,7 +96,7 @@ func runPlace(ctx context.Context, c config) error {
 		return err
 	}
 	if found.Versions, err = r.Versions(ctx); err == nil {
-		cfg := benchrun.Config{Rounds: c.rounds, Seconds: c.seconds, Rows: rows, Progress: os.Stderr, Worker: inRole(roleWorker)}
+		cfg := benchrun.Config{Rounds: c.rounds, Seconds: c.seconds, Long: c.long, Rows: rows, Progress: os.Stderr, Worker: inRole(roleWorker)}
 		found.Cells, err = benchrun.Place(ctx, cfg, r, c.place, c.latencies, c.scenarios())
 	}
 	err = errors.Join(err, r.Stop(context.WithoutCancel(ctx)))
@@ -138,15 +138,17 @@ func write(dir string, found *result.Run) error {
 	if err != nil {
 		return err
 	}
-	var table strings.Builder
+	var table, page strings.Builder
 	report.Markdown(&table, found, scenario.All())
 	fmt.Print(table.String())
 	err = errors.Join(
+		report.HTML(&page, found, scenario.All()),
+		os.WriteFile(filepath.Join(dir, "report.html"), []byte(page.String()), 0o644),
 		os.WriteFile(filepath.Join(dir, "results.json"), raw, 0o644),
 		os.WriteFile(filepath.Join(dir, "results.markdown"), []byte(table.String()), 0o644),
 	)
 	if err == nil {
-		fmt.Fprintf(os.Stderr, "\nwritten: %s/results.json, results.markdown\n", dir)
+		fmt.Fprintf(os.Stderr, "\nwritten: report.html, results.markdown and results.json in %s\n", dir)
 	}
 	return err
 }

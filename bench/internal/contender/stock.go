@@ -2,6 +2,7 @@ package contender
 
 import (
 	"context"
+	"errors"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -13,7 +14,7 @@ import (
 const (
 	createStock = `create table stock (sku text primary key, qty bigint not null, version bigint not null default 0)`
 	fillStock   = `insert into stock select lpad(n::text, 6, '0'), 1000000000000, 0 from generate_series(0, $1::int - 1) n`
-	sumSold     = `select (count(*) * 1000000000000 - sum(qty))::bigint from stock`
+	sumSold     = `select (count(*) * 1000000000000 - sum(qty))::bigint, pg_database_size(current_database()) from stock`
 )
 
 // Prepare makes the tables of all contenders in an empty database. The one that operations
@@ -39,10 +40,28 @@ func Prepare(ctx context.Context, dsn string, rows int) error {
 	return createLocks(dsn)
 }
 
-// Sold returns how many operations the rows show, each key of an operation counted.
-func Sold(ctx context.Context, conn *pgx.Conn) (sold int64, err error) {
-	err = conn.QueryRow(ctx, sumSold).Scan(&sold)
-	return sold, err
+// Seen is what a database shows.
+type Seen struct {
+	Sold  int64 // keys of all operations together
+	Bytes int64 // of all of its files
+}
+
+// Look looks at a database to which conn is connected.
+func Look(ctx context.Context, conn *pgx.Conn) (seen Seen, err error) {
+	err = conn.QueryRow(ctx, sumSold).Scan(&seen.Sold, &seen.Bytes)
+	return seen, err
+}
+
+// Snapshot begins a transaction that has a snapshot until its connection is closed.
+func Snapshot(ctx context.Context, dsn string) (*pgx.Conn, error) {
+	conn, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := conn.Exec(ctx, "begin isolation level repeatable read; select count(*) from stock"); err != nil {
+		return nil, errors.Join(err, conn.Close(ctx))
+	}
+	return conn, nil
 }
 
 // The statements of an operation.

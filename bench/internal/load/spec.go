@@ -33,7 +33,9 @@ type Spec struct {
 	Table              int           // rows of the table
 	Hold               time.Duration // how long a lock is held
 	Limit              int64         // operations after which a worker stops; 0: none
-	Count              int           // what a Measure is of
+	Count              int           // of what a Measure holds
+	Observe            time.Duration // how long a Measure observes that
+	Background         bool          // operations get a context that never ends
 	Postgres           string        // a DSN
 	Etcd               string        // an endpoint
 	Redis              string        // an address

@@ -70,7 +70,10 @@ func (w *worker) run(ctx context.Context) Outcome {
 		measured, err := w.work.Measure(ctx)
 		return Outcome{Measured: measured, Err: text(err)}
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	cancel := func() {}
+	if !w.target.Background {
+		ctx, cancel = context.WithCancel(ctx)
+	}
 	defer cancel()
 	each := make([]Outcome, w.target.Goroutines)
 	var running sync.WaitGroup
@@ -108,7 +111,9 @@ func (w *worker) goroutine(ctx context.Context, g int) Outcome {
 		ended := clock.Now()
 		if err != nil {
 			if ctx.Err() != nil {
+				// Leaving it out would hide the longest waits.
 				o.Abandoned++
+				o.Latency.Add(time.Duration(ended - began))
 			} else {
 				w.failed.CompareAndSwap(nil, &err)
 			}

@@ -4,6 +4,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,8 @@ type Config struct {
 	// Seconds is the measured time of a cell; before it each runs for a quarter of that,
 	// at least 0.2 s, unmeasured.
 	Seconds float64
+	// Long is the measured time of a cell in a scenario that shows how things develop, in seconds.
+	Long float64
 	// Rows is how many rows the table has.
 	Rows int
 	// Progress gets a line for each cell.
@@ -89,10 +92,13 @@ func (r *runner) scenario(ctx context.Context, s *scenario.Scenario, regime resu
 	defer func() { err = errors.Join(err, r.drop(context.WithoutCancel(ctx), databases)) }()
 	for _, c := range s.Contenders {
 		db, err := r.newDatabase(ctx)
+		databases[c.Name] = db
+		if err == nil && c.Fill != nil {
+			err = c.Fill(ctx, db.dsn)
+		}
 		if err != nil {
 			return nil, err
 		}
-		databases[c.Name] = db
 	}
 	for round := range r.rounds(s) {
 		for _, c := range stats.Rotated(s.Contenders, round) {
@@ -142,7 +148,11 @@ func (r *runner) rounds(s *scenario.Scenario) int {
 
 func (r *runner) measured(s *scenario.Scenario) time.Duration {
 	seconds := r.Seconds
-	if !r.Tiny {
+	switch {
+	case r.Tiny:
+	case s.Long:
+		seconds = r.Long
+	default:
 		seconds = max(seconds, s.Seconds)
 	}
 	return time.Duration(seconds * float64(time.Second))
@@ -162,29 +172,45 @@ func (r *runner) cell(ctx context.Context, s *scenario.Scenario, c scenario.Cont
 	if err != nil {
 		return cell, err
 	}
-	before, err := contender.Sold(ctx, db.conn)
-	if err != nil {
-		return cell, err
-	}
-	workers, err := load.Start(r.Worker, specs)
+	before, err := contender.Look(ctx, db.conn)
 	if err != nil {
 		return cell, err
 	}
 	m := meter{ctx: ctx, room: r.room}
-	outcome, err := workers.Run(r.warm(s), r.measured(s), m.begin, m.end)
-	if err := errors.Join(err, workers.Stop()); err != nil {
+	outcome, err := r.work(ctx, s, c, specs, db, &m)
+	if err != nil {
 		return cell, err
 	}
-	after, err := contender.Sold(ctx, db.conn)
+	after, err := contender.Look(ctx, db.conn)
 	if err != nil {
 		return cell, err
 	}
 	cell.Values = values(s, outcome, m.use, m.wal)
 	cell.Timeline = outcome.Timeline
 	if !s.Locks {
-		cell.Values[result.Lost] = float64(lost(outcome, int64(width(s)), after-before))
+		cell.Values[result.Lost] = float64(lost(outcome, int64(width(s)), after.Sold-before.Sold))
+	}
+	if outcome.Succeeded > 0 {
+		cell.Values[result.Grown] = float64(after.Bytes-before.Bytes) / float64(outcome.Succeeded)
 	}
 	return cell, nil
+}
+
+// work runs the workers of a cell.
+func (r *runner) work(ctx context.Context, s *scenario.Scenario, c scenario.Contender, specs []load.Spec, db database, m *meter) (load.Outcome, error) {
+	if c.Snapshot {
+		tx, err := contender.Snapshot(ctx, db.dsn)
+		if err != nil {
+			return load.Outcome{}, err
+		}
+		defer tx.Close(context.WithoutCancel(ctx))
+	}
+	workers, err := load.Start(r.Worker, specs)
+	if err != nil {
+		return load.Outcome{}, err
+	}
+	outcome, err := workers.Run(r.warm(s), r.measured(s), m.begin, m.end)
+	return outcome, errors.Join(err, workers.Stop())
 }
 
 // specs are what the workers of a cell are told.
@@ -194,25 +220,25 @@ func (r *runner) specs(s *scenario.Scenario, c scenario.Contender, regime result
 	if err != nil {
 		return nil, err
 	}
-	processes := max(s.Processes, 1)
-	connections := c.Connections
-	if connections == 0 {
-		connections = s.Connections
+	processes, goroutines := cmp.Or(c.Processes, s.Processes, 1), cmp.Or(c.Goroutines, s.Goroutines)
+	spec := load.Spec{
+		Scenario: s.Name, Contender: c.Name, Cell: fmt.Sprintf("c%d", r.cells),
+		Processes: processes, Goroutines: goroutines, Connections: cmp.Or(c.Connections, s.Connections, goroutines),
+		Keys: s.Keys, Width: width(s), Table: r.Rows, Hold: s.Hold, Limit: s.Limit, Count: s.Count, Observe: observed, Background: s.Background,
+		Postgres: at.Postgres, Etcd: at.Etcd, Redis: at.Redis,
 	}
-	if connections == 0 {
-		connections = s.Goroutines
+	if r.Tiny {
+		spec.Count, spec.Observe = min(spec.Count, 20), 0
 	}
 	var specs []load.Spec
-	for p := range processes {
-		specs = append(specs, load.Spec{
-			Scenario: s.Name, Contender: c.Name, Cell: fmt.Sprintf("c%d", r.cells),
-			Process: p, Processes: processes, Goroutines: s.Goroutines, Connections: connections,
-			Keys: s.Keys, Width: width(s), Table: r.Rows, Hold: s.Hold, Limit: s.Limit, Count: s.Count,
-			Postgres: at.Postgres, Etcd: at.Etcd, Redis: at.Redis,
-		})
+	for spec.Process = range processes {
+		specs = append(specs, spec)
 	}
 	return specs, nil
 }
+
+// observed is how long it is observed what holding costs: three times the time to live.
+const observed = 30 * time.Second
 
 func width(s *scenario.Scenario) int { return max(s.Width, 1) }
 

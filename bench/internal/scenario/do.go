@@ -16,7 +16,7 @@ var perOperation = []result.Metric{
 
 // do are calls on resources that the process keeps, each goroutine its own.
 func do() []Scenario {
-	return []Scenario{doDistinct(1), doDistinct(8), doGroups()}
+	return []Scenario{doDistinct(1), allocations(), doDistinct(8), doGroups()}
 }
 
 func doDistinct(connections int) Scenario {
@@ -26,7 +26,7 @@ func doDistinct(connections int) Scenario {
 		About: "Each goroutine reads and writes a row of its own, over a connection of its own; the process owns the resource already.",
 		Contenders: []Contender{
 			{Name: bare, Open: contender.Bare, Unsafe: noGuard},
-			{Name: guardDo, Open: contender.Do(kept)},
+			{Name: guardDo, Open: contender.Do(kept), Fencekit: true},
 		},
 		Baseline:   []string{bare},
 		Goroutines: connections,
@@ -34,10 +34,7 @@ func doDistinct(connections int) Scenario {
 		Metrics:    perOperation,
 	}
 	if connections == 1 {
-		s.Musts = []Must{
-			{Row: "allocations of guard.Do beside those of the bare transaction", Contender: guardDo, Metric: result.Allocations, Compared: AsDifference, AtMost: true, Bounds: here(60, 30)},
-			{Row: "bytes that guard.Do allocates beside those of the bare transaction", Contender: guardDo, Metric: result.AllocatedB, Compared: AsDifference, AtMost: true, Bounds: here(5<<10, 3<<10)},
-		}
+		s.Musts = allocated("allocations of guard.Do beside those of the bare transaction, with a context that can end")
 		return s
 	}
 	s.Musts = []Must{
@@ -59,7 +56,7 @@ func doGroups() Scenario {
 		Title: "Distinct resources, kept, 64 goroutines",
 		About: "As above, with 64 goroutines. The bare transaction is given several numbers of connections, and compared at its best.",
 		Contenders: slices.Concat(best, []Contender{
-			{Name: guardDo, Open: contender.Do(kept), Connections: 8},
+			{Name: guardDo, Open: contender.Do(kept), Fencekit: true, Connections: 8},
 		}),
 		Baseline:   names,
 		Goroutines: 64,
@@ -68,5 +65,22 @@ func doGroups() Scenario {
 		Musts: []Must{
 			{Row: "batch form, distinct keys, 64 goroutines, against bare at its best number of connections", Contender: batchForm, Metric: result.Rate, Compared: AsRatio, Bounds: here(1.5, 4)},
 		},
+	}
+}
+
+// allocations has operations whose context never ends, for which contexts cost least.
+func allocations() Scenario {
+	s := doDistinct(1)
+	s.Name, s.Title = "do/1/background", "The same under context.Background()"
+	s.About = "A context that can end, as a request's, costs allocations wherever something waits for its end. This one can't."
+	s.Background, s.Rounds, s.Regimes = true, 3, []result.Regime{tmpfs}
+	s.Musts = allocated("allocations of guard.Do beside those of the bare transaction, under context.Background()")
+	return s
+}
+
+func allocated(row string) []Must {
+	return []Must{
+		{Row: row, Contender: guardDo, Metric: result.Allocations, Compared: AsDifference, AtMost: true, Bounds: here(60, 30)},
+		{Row: "their bytes", Contender: guardDo, Metric: result.AllocatedB, Compared: AsDifference, AtMost: true, Bounds: here(5<<10, 3<<10)},
 	}
 }

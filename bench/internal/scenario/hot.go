@@ -49,7 +49,7 @@ func hotSKU(processes, goroutines int) Scenario {
 		Title: fmt.Sprintf("One hot SKU, %s of %d goroutines", counted(processes, "process", "processes"), goroutines),
 		About: "All read and write the same row. A goroutine has a connection unless the name says otherwise; SELECT FOR UPDATE is also given fewer, and is compared with at its best.",
 		Contenders: slices.Concat([]Contender{rowLock}, best, []Contender{
-			{Name: guardDo, Open: contender.Do(kept)},
+			{Name: guardDo, Open: contender.Do(kept), Fencekit: true},
 			{Name: advisory, Open: contender.AdvisoryLock},
 			{Name: optimistic, Open: contender.Optimistic},
 			{Name: serializable, Open: contender.Serializable},

@@ -55,6 +55,6 @@ func atBest(c Contender, connections ...int) (all []Contender, names []string) {
 func lockContenders() []Contender {
 	return []Contender{
 		{Name: mutex, Open: contender.Mutex},
-		{Name: locker, Open: contender.Locker},
+		{Name: locker, Open: contender.Locker, Fencekit: true},
 	}
 }

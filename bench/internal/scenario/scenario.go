@@ -2,6 +2,7 @@
 package scenario
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -27,12 +28,14 @@ type Scenario struct {
 	Keys        load.Keys
 	Width       int // keys of an operation; 0: 1
 	Hold        time.Duration
-	Limit       int64
-	Count       int
+	Limit       int64 // operations of each process, after which it is done
+	Count       int   // of what is held
+	Background  bool  // operations get a context that never ends
 
 	Regimes []result.Regime // those that it is run in; none: all
-	Seconds float64         // the measured time of a cell; 0: as asked for
-	Rounds  int             // 0: as asked for
+	Seconds float64         // the measured time of a cell, if more than asked for
+	Long    bool            // the measured time is what is asked for long ones
+	Rounds  int             // at most; 0: as asked for
 	// Optional scenarios run only when RUN matches them.
 	Optional bool
 	// Locks: operations only acquire and release.
@@ -44,9 +47,15 @@ type Scenario struct {
 
 // Contender is one way to do what a scenario is about.
 type Contender struct {
-	Name        string
-	Open        load.Open
-	Connections int // of each process, in place of the scenario's
+	Name     string
+	Open     load.Open
+	Fencekit bool // rather than a peer
+	// In place of the scenario's, unless 0.
+	Processes, Goroutines, Connections int
+	// Fill fills its database before the first round; nil: as it is.
+	Fill func(ctx context.Context, dsn string) error
+	// Snapshot: another transaction has a snapshot while it runs, as a long report has.
+	Snapshot bool
 	// Unsafe says what it may do wrong, beside being slow. Empty for what is safe, or as safe
 	// as a lock can be.
 	Unsafe string
@@ -97,7 +106,7 @@ func here(least, aim float64) map[result.Regime]Bound {
 
 // All are the scenarios, in the order in which they run.
 func All() []Scenario {
-	return slices.Concat(do(), hot(), locks(), several())
+	return slices.Concat(do(), hot(), locks(), several(), first(), memory(), polling(), waiters(), snapshot())
 }
 
 // Find returns the scenario and the contender of a worker.

@@ -25,7 +25,7 @@ func severalResources(n int, least Bound) Scenario {
 		About: "Each goroutine reads and writes the same rows of its own in each transaction.",
 		Contenders: []Contender{
 			{Name: bare, Open: contender.Bare, Unsafe: noGuard},
-			{Name: guardDo, Open: contender.Do(kept)},
+			{Name: guardDo, Open: contender.Do(kept), Fencekit: true},
 		},
 		Baseline:   []string{bare},
 		Goroutines: 8,
@@ -38,7 +38,7 @@ func severalResources(n int, least Bound) Scenario {
 		}},
 	}
 	if n == 20 {
-		s.Contenders = append(s.Contenders, Contender{Name: guardCold, Open: contender.Do(released)})
+		s.Contenders = append(s.Contenders, Contender{Name: guardCold, Open: contender.Do(released), Fencekit: true})
 		s.Musts = append(s.Musts, Must{
 			Row: "DoAll of 20 cold (acquired, claimed, released), against the same kept", Contender: guardCold, Baseline: []string{guardDo},
 			Metric: result.Rate, Compared: AsRatio, Bounds: here(0.25, 0.5),

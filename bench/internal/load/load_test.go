@@ -1,0 +1,145 @@
+package load
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/internal/clock"
+)
+
+func TestTarget_KeysOfGoroutinesAndProcesses(t *testing.T) {
+	spec := Spec{Cell: "c1", Process: 1, Processes: 2, Goroutines: 2, Width: 2, Table: 100}
+	spec.Keys = Hot
+	hot := NewTarget(spec)
+	require.Equal(t, hot.Item(0), hot.Item(1))
+
+	seen := map[string]bool{}
+	spec.Keys = Distinct
+	for process := range 2 {
+		spec.Process = process
+		target := NewTarget(spec)
+		for g := range 2 {
+			require.Equal(t, target.Item(g), target.Item(g))
+			for _, sku := range target.Item(g).SKUs {
+				require.False(t, seen[sku], sku)
+				seen[sku] = true
+			}
+		}
+	}
+	require.Len(t, seen, 8)
+
+	spec.Keys = Fresh
+	clear(seen)
+	for process := range 2 {
+		spec.Process = process
+		target := NewTarget(spec)
+		for range 100 { // more than there are rows
+			for _, resource := range target.Item(0).Resources {
+				require.False(t, seen[resource], resource)
+				seen[resource] = true
+			}
+		}
+	}
+}
+
+func TestHandOvers_AreFromReleaseToNextAcquisition(t *testing.T) {
+	times, overlaps := HandOvers([]int64{50, 60, 10, 20, 25, 45})
+	require.Zero(t, overlaps)
+	require.EqualValues(t, 2, times.Count())
+	require.Equal(t, time.Duration(5), times.Max)
+	_, overlaps = HandOvers([]int64{10, 20, 19, 30})
+	require.Equal(t, 1, overlaps)
+	times, overlaps = HandOvers(nil)
+	require.Zero(t, overlaps)
+	require.Zero(t, times.Count())
+}
+
+// runWorker runs a worker in this process.
+func runWorker(t *testing.T, target *Target, work Work, warm, measured time.Duration) Outcome {
+	begin := clock.Now()
+	plan := Plan{Begin: begin, Start: begin + int64(warm), End: begin + int64(warm+measured)}
+	return (&worker{target: target, work: &work, plan: plan}).run(t.Context())
+}
+
+func TestWorker_CountsWhatEndsWithinTheMeasuredTime(t *testing.T) {
+	target := NewTarget(Spec{Goroutines: 2, Keys: Hot, Width: 1, Table: 1})
+	o := runWorker(t, target, Work{Do: func(context.Context, int) error { time.Sleep(time.Millisecond); return nil }}, 20*time.Millisecond, 50*time.Millisecond)
+	require.Empty(t, o.Err)
+	require.Positive(t, o.Operations)
+	require.Greater(t, o.Succeeded, o.Operations, "those before the measured time succeeded too")
+	require.Equal(t, o.Operations, o.Latency.Count())
+	require.Equal(t, 50*time.Millisecond, o.Elapsed)
+	var inParts int64
+	for _, n := range o.Timeline {
+		inParts += n
+	}
+	require.Equal(t, o.Operations, inParts)
+}
+
+func TestWorker_StopsAtTheLimit(t *testing.T) {
+	target := NewTarget(Spec{Goroutines: 3, Keys: Hot, Width: 1, Table: 1, Limit: 10})
+	o := runWorker(t, target, Work{Do: func(context.Context, int) error { return nil }}, 0, time.Hour)
+	require.EqualValues(t, 10, o.Operations)
+	require.Less(t, o.Elapsed, time.Hour)
+}
+
+func TestWorker_EndsWithTheFirstError(t *testing.T) {
+	target := NewTarget(Spec{Goroutines: 3, Keys: Hot, Width: 1, Table: 1})
+	o := runWorker(t, target, Work{Do: func(context.Context, int) error { return errors.New("broken") }}, 0, time.Hour)
+	require.Equal(t, "broken", o.Err)
+}
+
+func TestWorker_GivesUpWhatWaitsBeyondTheEnd(t *testing.T) {
+	target := NewTarget(Spec{Goroutines: 1, Keys: Hot, Width: 1, Table: 1})
+	wait := func(ctx context.Context, _ int) (func(context.Context) error, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	o := runWorker(t, target, Work{Acquire: wait}, 0, time.Millisecond)
+	require.Empty(t, o.Err)
+	require.EqualValues(t, 1, o.Abandoned)
+	require.Zero(t, o.Operations)
+	require.GreaterOrEqual(t, o.Latency.Max, grace)
+}
+
+func TestServe_OpensRunsAndCloses(t *testing.T) {
+	closed := false
+	find := func(s Spec) (Open, error) {
+		if s.Contender != "known" {
+			return nil, errors.New("unknown contender")
+		}
+		return func(context.Context, *Target) (*Work, error) {
+			return &Work{
+				Measure: func(context.Context) (map[string]float64, error) { return map[string]float64{"answer": 42}, nil },
+				Close:   func(context.Context) error { closed = true; return nil },
+			}, nil
+		}, nil
+	}
+	var out bytes.Buffer
+	require.NoError(t, Serve(t.Context(), strings.NewReader(`{"Contender": "known"} {}`), &out, find))
+	require.True(t, closed)
+	answers := json.NewDecoder(&out)
+	var ready string
+	var o Outcome
+	require.NoError(t, answers.Decode(&ready))
+	require.NoError(t, answers.Decode(&o))
+	require.InDelta(t, 42, o.Measured["answer"], 0)
+	require.ErrorContains(t, Serve(t.Context(), strings.NewReader(`{}`), &out, find), "unknown contender")
+	require.Error(t, Serve(t.Context(), strings.NewReader(``), &out, find))
+}
+
+func TestTogether_AddsUp(t *testing.T) {
+	sum := Together([]Outcome{{Operations: 1, Succeeded: 2, Err: "", Elapsed: 5}, {Operations: 3, Succeeded: 4, Err: "broken", Elapsed: 4}})
+	require.EqualValues(t, 4, sum.Operations)
+	require.EqualValues(t, 6, sum.Succeeded)
+	require.Equal(t, "broken", sum.Err)
+	require.Equal(t, time.Duration(5), sum.Elapsed)
+	require.Equal(t, []int64{1, 3}, sum.ByProcess)
+}

@@ -1,0 +1,116 @@
+package report
+
+import (
+	"encoding/xml"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/bench/internal/result"
+	"github.com/fencekit/fencekit/bench/internal/scenario"
+)
+
+var (
+	disk = result.Regime{Place: result.Disk}
+	slow = result.Regime{Place: result.Disk, Latency: 500 * time.Microsecond}
+)
+
+// example is a scenario with a peer at two numbers of connections, and a run of it.
+func example() (scenario.Scenario, *result.Run) {
+	s := scenario.Scenario{
+		Name: "example", Title: "An <example>", Baseline: []string{"peer, 1", "peer, 8"}, Long: true,
+		Contenders: []scenario.Contender{{Name: "peer, 1"}, {Name: "peer, 8", Unsafe: "loses updates"}, {Name: "ours", Fencekit: true}},
+		Metrics:    []result.Metric{result.P99},
+		Musts: []scenario.Must{
+			{Row: "rate", Contender: "ours", Metric: result.Rate, Compared: scenario.AsRatio, Bounds: map[result.Regime]scenario.Bound{disk: {Least: 0.5, Aim: 0.9}}},
+			{Row: "p99", Contender: "ours", Metric: result.P99, Compared: scenario.AsDifference, AtMost: true, Bounds: map[result.Regime]scenario.Bound{disk: {Least: 10}}},
+			{Row: "share", Contender: "ours", Metric: result.FairShare, Compared: scenario.Absolute},
+			{Row: "not built", Contender: "nobody", Metric: result.Rate, Compared: scenario.AsRatio, Bounds: map[result.Regime]scenario.Bound{disk: {Least: 2}}},
+		},
+	}
+	run := &result.Run{Rounds: 3, Seconds: 1, Machine: "a machine", Commit: "abc"}
+	for round, rates := range [][3]float64{{50, 100, 60}, {60, 200, 140}, {10, 50, 40}} {
+		for i, c := range s.Contenders {
+			run.Cells = append(run.Cells, result.Cell{Scenario: s.Name, Contender: c.Name, Regime: disk, Round: round, Seconds: 2, Timeline: []int64{1, 20, 300, 0},
+				Values: map[result.Metric]float64{result.Rate: rates[i], result.P99: float64(100 + 20*i), result.Others: 0.25}})
+		}
+	}
+	run.Cells = append(run.Cells, result.Cell{Scenario: s.Name, Contender: "ours", Regime: slow, Err: "it failed & ended"})
+	return s, run
+}
+
+// Ratios are taken in a round, against the baseline that has the highest median.
+func TestCompare_WithTheBaselineAtItsBest(t *testing.T) {
+	s, run := example()
+	f := compare(run, s, s.Musts[0], disk)
+	require.Equal(t, "peer, 8", f.baseline)
+	require.InDelta(t, 0.7, f.spread.Median, 1e-9)
+	require.InDelta(t, 0.6, f.spread.Min, 1e-9)
+	require.InDelta(t, 0.8, f.spread.Max, 1e-9)
+	require.Equal(t, reached, f.verdict(false))
+
+	p99 := compare(run, s, s.Musts[1], disk)
+	require.InDelta(t, 20, p99.spread.Median, 1e-9)
+	require.Equal(t, missed, p99.verdict(true))
+
+	require.Equal(t, notMeasured, compare(run, s, s.Musts[2], disk).verdict(false))
+	require.Equal(t, notMeasured, compare(run, s, s.Musts[3], disk).verdict(false))
+	require.Equal(t, notMeasured, compare(run, s, s.Musts[0], slow).verdict(false), "a cell that failed has no values")
+}
+
+func TestVerdict(t *testing.T) {
+	f := figure{bound: scenario.Bound{Least: 2, Aim: 4}, bounded: true}
+	f.spread.Count = 1
+	for median, want := range map[float64]verdict{1.9: missed, 2: reached, 4: aimReached} {
+		f.spread.Median = median
+		require.Equal(t, want, f.verdict(false))
+	}
+	f.bound = scenario.Bound{Least: 4, Aim: 2}
+	for median, want := range map[float64]verdict{4.1: missed, 4: reached, 2: aimReached} {
+		f.spread.Median = median
+		require.Equal(t, want, f.verdict(true))
+	}
+	f.bounded = false
+	require.Equal(t, unbounded, f.verdict(true))
+}
+
+func TestMarkdown_HasEveryRowAndMarksWhatMisses(t *testing.T) {
+	s, run := example()
+	var text strings.Builder
+	Markdown(&text, run, []scenario.Scenario{s, {Name: "not run", Title: "Not run"}})
+	require.Contains(t, text.String(), "| rate | 0.50 | 0.70 [0.60..0.80] | - |")
+	require.Contains(t, text.String(), "| p99 | at most 10.0 | ✗ 20.0 [20.0..20.0] | - |")
+	require.Contains(t, text.String(), "| not built | 2.00 | - | - |")
+	require.Contains(t, text.String(), "| ours | 60.0/s, × 0.70 [0.60..0.80] | - |")
+	require.Contains(t, text.String(), "Others used 25.0")
+	require.NotContains(t, text.String(), "Not run")
+}
+
+// The page is well-formed, needs nothing from elsewhere, and says where a peer is faster.
+func TestHTML_StandsAlone(t *testing.T) {
+	s, run := example()
+	var text strings.Builder
+	require.NoError(t, HTML(&text, run, []scenario.Scenario{s}))
+	page := text.String()
+	require.Empty(t, regexp.MustCompile(`(?i)(src|href)=|url\(|@import|<script|https?:`).FindString(page))
+	require.Contains(t, page, "prefers-color-scheme: dark")
+	require.Contains(t, page, "Faster than Fencekit&#39;s best here, ours: peer, 8 (1.43 ×).")
+	require.Contains(t, page, "An &lt;example&gt;")
+	require.Contains(t, page, "it failed &amp; ended")
+	require.Contains(t, page, "loses updates")
+	for _, svg := range regexp.MustCompile(`(?s)<svg.*?</svg>`).FindAllString(page, -1) {
+		require.NoError(t, xml.Unmarshal([]byte(svg), new(any)), svg)
+		require.NotContains(t, svg, "NaN")
+		require.NotContains(t, svg, "Inf")
+	}
+	require.Contains(t, page, "<polyline")
+}
+
+func TestNumber_HasThreeDigitsThatCount(t *testing.T) {
+	for v, want := range map[float64]string{0: "0", 0.0671: "0.067", 0.42: "0.42", 12.34: "12.3", 345.6: "346", 1234: "1234", 1234567: "1,234,567", -20000: "-20,000"} {
+		require.Equal(t, want, number(v))
+	}
+}

@@ -1,0 +1,47 @@
+package run
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/bench/internal/load"
+	"github.com/fencekit/fencekit/bench/internal/machine"
+	"github.com/fencekit/fencekit/bench/internal/result"
+	"github.com/fencekit/fencekit/bench/internal/scenario"
+)
+
+// What was cut off at the end may show in the rows or not; anything else that was reported
+// as done has to.
+func TestLost_IsWhatTheRowsDoNotShow(t *testing.T) {
+	o := load.Outcome{Succeeded: 10, Abandoned: 2}
+	for sold, want := range map[int64]int64{15: 5, 20: 0, 24: 0, 26: -2} {
+		require.Equal(t, want, lost(o, 2, sold), "%d sold", sold)
+	}
+}
+
+func TestValues_AreOfAnOperation(t *testing.T) {
+	o := load.Outcome{Operations: 100, Elapsed: 2 * time.Second, CPU: time.Second, Allocations: 500, Writes: 400, ByProcess: []int64{80, 20}}
+	use := machine.Use{Others: 0.5, Servers: map[string]time.Duration{"Postgres": time.Second / 2}}
+	v := values(&scenario.Scenario{}, o, use, 25000)
+	for m, want := range map[result.Metric]float64{
+		result.Rate: 50, result.ClientCPU: 10000, result.PostgresCPU: 5000, result.WAL: 250, result.Allocations: 5, result.Writes: 4,
+		result.FairShare: 0.4, result.Others: 0.5,
+	} {
+		require.InDelta(t, want, v[m], 1e-9, m)
+	}
+	require.NotContains(t, values(&scenario.Scenario{}, load.Outcome{Elapsed: time.Second}, use, 0), result.P99)
+}
+
+func TestMeasured_IsWhatWasAskedForUnlessAScenarioNeedsMore(t *testing.T) {
+	r := &runner{Config: Config{Seconds: 1, Long: 30, Rounds: 7}}
+	require.Equal(t, time.Second, r.measured(&scenario.Scenario{}))
+	require.Equal(t, 10*time.Second, r.measured(&scenario.Scenario{Seconds: 10}))
+	require.Equal(t, 30*time.Second, r.measured(&scenario.Scenario{Long: true}))
+	require.Equal(t, 7, r.rounds(&scenario.Scenario{}))
+	require.Equal(t, 3, r.rounds(&scenario.Scenario{Rounds: 3}))
+	r.Tiny = true
+	require.Equal(t, time.Second, r.measured(&scenario.Scenario{Seconds: 10}))
+	require.Zero(t, r.warm(&scenario.Scenario{}))
+}
