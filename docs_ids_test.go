@@ -16,9 +16,9 @@ var (
 	// citedID matches the ids of invariants, hazards, properties and variants, also
 	// within the name of a test, and of hazards also with
 	// a hyphen, which is wrong.
-	citedID = regexp.MustCompile(`(?:^|[^A-Za-z0-9])(F\d|G\d|L\d|N\d{1,2}|I\d{1,2}|M\d{1,2}[a-z]?|H-?[A-G]\d{1,2}|CG\d|S\d{1,2})(?:[^A-Za-z0-9]|$)`)
+	citedID = regexp.MustCompile(`(?:^|[^A-Za-z0-9])(F\d|G\d{1,2}|L\d|N\d{1,2}|I\d{1,2}|M\d{1,2}[a-z]?|H-?[A-G]\d{1,2}|CG\d|S\d{1,2})(?:[^A-Za-z0-9]|$)`)
 	// variantID matches what only the documentation and the model mean as ids.
-	variantID = regexp.MustCompile(`(?:^|[^A-Za-z0-9])((?:P|B|A|AB)\d{1,2}[a-z]?)(?:[^A-Za-z0-9]|$)`)
+	variantID = regexp.MustCompile(`(?:^|[^A-Za-z0-9])((?:P|B|A|AB|R|RB)\d{1,2}[a-z]?)(?:[^A-Za-z0-9]|$)`)
 	// definition is a row of a table whose first cell is an id, or several.
 	definition = regexp.MustCompile(`(?m)^\| ([A-Z]+\d+(?:, [A-Z]+\d+)*) \|`)
 	variant    = regexp.MustCompile(`(?:row|holds|broken)\("(\w+)"`)

@@ -1,93 +1,5 @@
 package model
 
-// SealRule says what a COMMIT compares with the fence.
-type SealRule uint8
-
-const (
-	// SealPosition compares everything: token, holder, position and the
-	// transaction that took it. This is the protocol (G2).
-	SealPosition SealRule = iota
-	// SealNothing does not compare and does not move the fence.
-	SealNothing
-	// SealGrant compares token and holder alone.
-	SealGrant
-	// SealAttempt compares token and holder, and a number that each client
-	// counts up with every attempt of its own.
-	SealAttempt
-	// SealNumber compares token, holder and position, not the transaction.
-	SealNumber
-	// SealHistory appends to the history, if the position is free there. The newest
-	// entry is the fence; there is no fence row.
-	SealHistory
-)
-
-// ClaimRule says which claims the database takes.
-type ClaimRule uint8
-
-const (
-	// ClaimHigher takes a higher token, rejects a lower one, rejects an equal
-	// one of another holder, and answers the holder's own again. This is the
-	// protocol.
-	ClaimHigher ClaimRule = iota
-	// ClaimNever: nothing is claimed; a client reads the fence instead, and its
-	// first seal raises it.
-	ClaimNever
-	// ClaimAny takes every token.
-	ClaimAny
-	// ClaimEqual takes an equal token of another holder: "<" where "<=" belongs.
-	ClaimEqual
-	// ClaimOnce rejects the holder's own, equal token: "<=" where "<" belongs.
-	ClaimOnce
-)
-
-// Mutation changes one rule of the protocol. The zero value is the protocol of
-// docs/protocol.md.
-type Mutation struct {
-	Claim ClaimRule
-	Seal  SealRule
-
-	// BeginCheck adds the early rejection at the first statement. It is advice: the
-	// protocol holds with it and without it.
-	BeginCheck bool
-
-	// SealApart commits the seal in a transaction of its own, before the data.
-	SealApart bool
-	// SealFirst seals the first of a transaction's resources only.
-	SealFirst bool
-	// WriteFirst writes the first of a transaction's resources only.
-	WriteFirst bool
-	// ResolveLast settles an unknown COMMIT by the last resource, sealed or not.
-	ResolveLast bool
-	// ResolveReads settles an unknown COMMIT without writing a void.
-	ResolveReads bool
-	// PrunedIsNo takes an entry that is missing for "it did not take effect".
-	PrunedIsNo bool
-	// RetryBlindly runs an operation again when its COMMIT is unknown.
-	RetryBlindly bool
-	// EarlyAnswer answers when COMMIT is sent.
-	EarlyAnswer bool
-	// AllStale calls every rejection stale.
-	AllStale bool
-	// LookUp and Keep are about operations with keys.
-	LookUp LookUpRule
-	Keep   KeepRule
-	// ReadOutside lets user code read on a connection of its own, before its
-	// transaction begins, so that what it has read outlives every connection. This
-	// is a mistake of the caller, not of the protocol.
-	ReadOutside bool
-	// AnyTimeline lets the begin check begin under a claim of any timeline.
-	AnyTimeline bool
-	// Survives lets the connections of open transactions outlive a failover, which
-	// is what the begin check's comparison of timelines rests on: it is not made again.
-	Survives bool
-	// KeepReads lets a held grant go on with what it had read when it has to
-	// claim again.
-	KeepReads bool
-	// TxCounter takes transaction ids from a counter in the database, which goes
-	// back with the database; otherwise no id is ever used twice.
-	TxCounter bool
-}
-
 // Faults is what the environment may do beside delaying everything for any time.
 type Faults struct {
 	// LostReplies: a client may give up waiting for COMMIT at any moment. The
@@ -104,8 +16,16 @@ type Faults struct {
 	// ReissuedTokens: the lock service may issue a token again, to another
 	// holder.
 	ReissuedTokens bool
-	// Aborts: user code may return an error.
+	// Aborts: user code may return an error, or a transaction fail before its COMMIT
+	// is sent.
 	Aborts bool
+	// MemberErrors: members of a group may fail alone.
+	MemberErrors bool
+	// RawCommits: members of a group may end its transaction by a COMMIT of their own.
+	RawCommits bool
+	// LockedRows: a claim of several resources may find a fence locked by another
+	// transaction.
+	LockedRows bool
 	// Held: user code may decide on what the last transaction of its grant left
 	// behind, without reading again (guard.Hold).
 	Held bool
@@ -126,11 +46,20 @@ type Faults struct {
 // ClaimSeal is the protocol with a claim, a position and a seal, bounded.
 type ClaimSeal struct {
 	Workers, Grants, Ops int8
-	// Resources there are: 1; or 2 for DoAll, when a transaction is about both or
-	// about the second alone.
+	// Resources there are: 1; or 2, when a transaction is about both or about the
+	// second alone.
 	Resources int8
 	// Group is the number of operations that share one transaction.
 	Group int8
+	// Across lets each member of a group be about a resource of its own. Otherwise each
+	// is about all that its client has grants of.
+	Across bool
+	// Rerun runs the members of a group that did not take effect again, each in a
+	// transaction of its own: a function whose caller said Retryable, or a batch.
+	Rerun bool
+	// ClaimsTogether claims several resources in one transaction. Otherwise each has its
+	// own.
+	ClaimsTogether bool
 	// Keys is how many keys there are (guard.Once): each operation is then a call of
 	// one of them, and calls of one key are to take effect once. 0 is no keys: each
 	// operation is its own.
@@ -139,6 +68,8 @@ type ClaimSeal struct {
 	Faults   Faults
 	Mutation Mutation
 
+	// AnyReason leaves the reasons of rejections unjudged.
+	AnyReason bool
 	// JudgeData judges data and answers alone, not the order of grants and
 	// the reasons of rejections.
 	JudgeData bool

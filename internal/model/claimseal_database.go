@@ -73,13 +73,18 @@ func (m ClaimSeal) passes(r *resource, p part) bool {
 // none, or says which one rejected. They are locked in order until the end of the
 // transaction, so that the whole is one step.
 func (m ClaimSeal) seal(db *database, msg message) (barred int8, ok bool) {
-	for i := msg.First; i < m.sealed(msg.First); i++ {
-		if !m.passes(&db.Resources[i], msg.Parts[i]) {
-			return i, false
+	moves := m.sealed(msg.On)
+	for _, n := range moves.list() {
+		switch {
+		case m.passes(&db.Resources[n], msg.Parts[n]):
+		case m.Mutation.SealMatching:
+			moves = moves.without(only(n))
+		default:
+			return n, false
 		}
 	}
-	for i := msg.First; i < m.sealed(msg.First); i++ {
-		r, p := &db.Resources[i], msg.Parts[i]
+	for _, n := range moves.list() {
+		r, p := &db.Resources[n], msg.Parts[n]
 		switch m.Mutation.Seal {
 		case SealNothing:
 		case SealGrant:
@@ -91,53 +96,56 @@ func (m ClaimSeal) seal(db *database, msg message) (barred int8, ok bool) {
 	return 0, true
 }
 
-// sealed is the end of the resources that a transaction seals.
-func (m ClaimSeal) sealed(first int8) int8 {
+// sealed are those of a transaction's resources that it seals.
+func (m ClaimSeal) sealed(on set) set {
 	if m.Mutation.SealFirst {
-		return first + 1
+		return on.first()
 	}
-	return m.Resources
+	return on
 }
 
-// written is the end of the resources that a transaction writes.
-func (m ClaimSeal) written(first int8) int8 {
+// writes are those of a transaction's resources that it writes.
+func (m ClaimSeal) writes(on set) set {
 	if m.Mutation.WriteFirst {
-		return first + 1
+		return on.first()
 	}
-	return m.Resources
+	return on
 }
 
 // write makes a transaction's writes visible, and judges what an observer can
 // judge at that moment. The writes are blind, the reads may be as old as the
 // grant's last word from the database: less than any isolation level promises.
 func (m ClaimSeal) write(s *state, msg message) {
-	members := m.members(msg.Op, s.Ops)
-	if msg.Repeats != 0 {
-		members = nil // it writes nothing
+	failed := msg.Failed
+	if m.Mutation.Group.ErrorsLate {
+		failed = 0
 	}
-	for i := msg.First; i < m.written(msg.First); i++ {
-		r, g := &s.DB.Resources[i], msg.Parts[i].Grant
-		if g.Token < r.Top.Token || g.Token < s.Ran[i] || g.Token == r.Top.Token && g != r.Top {
+	for _, n := range m.writes(msg.On).list() {
+		r, g := &s.DB.Resources[n], msg.Parts[n].Grant
+		if g.Token < r.Top.Token || g.Token < s.Ran[n] || g.Token == r.Top.Token && g != r.Top {
 			s.Bad = OlderCommitted
 		}
-		if len(members) == 0 {
-			continue
+		if added := s.written(n, msg.Op, msg.Size, failed); added > 0 {
+			r.Value = msg.Parts[n].Read + added
+			r.Writes += added
 		}
-		r.Value = msg.Parts[i].Read + int8(len(members))
-		r.Writes += int8(len(members))
 	}
-	for _, op := range members {
+	for _, op := range s.applied(msg.Op, msg.Size, failed) {
 		s.DB.Effects[op-1]++
 	}
-	if m.keeps(msg) && m.Mutation.Keep != KeepBefore && m.Mutation.Keep != KeepAfter {
+	if m.keeps(s, msg) && m.Mutation.Keep != KeepBefore && m.Mutation.Keep != KeepAfter {
 		m.keep(s, msg)
 	}
 }
 
-// members lists the operations of the transaction whose first is op.
-func (m ClaimSeal) members(op, last int8) []int8 {
-	all := [maxOps]int8{1, 2, 3, 4}
-	return all[op-1 : min(op-1+m.Group, last)]
+// written counts the members that write resource n.
+func (s *state) written(n, op, size int8, failed set) (added int8) {
+	for _, member := range s.applied(op, size, failed) {
+		if s.Calls[member-1].On.has(n) {
+			added++
+		}
+	}
+	return added
 }
 
 // deliver lets COMMIT number i arrive, at any time after it was sent.
@@ -158,7 +166,7 @@ func (m ClaimSeal) deliver(s state, i int, yield func(Step, state)) {
 // arrive is the next thing that the database does about a COMMIT; "" if nothing.
 func (m ClaimSeal) arrive(s *state, msg message) (what string, status commitStatus, barred int8) {
 	switch {
-	case msg.Status == inFlight && m.Mutation.Keep == KeepBefore && m.keeps(msg):
+	case msg.Status == inFlight && m.Mutation.Keep == KeepBefore && m.keeps(s, msg):
 		m.keep(s, msg)
 		return "the key of tx # is kept alone", keptOnly, 0
 	case msg.Status == inFlight || msg.Status == keptOnly:
@@ -170,7 +178,7 @@ func (m ClaimSeal) arrive(s *state, msg message) (what string, status commitStat
 			return "the seal of tx # commits alone", sealedOnly, 0
 		}
 		m.write(s, msg)
-		if m.Mutation.Keep == KeepAfter && m.keeps(msg) {
+		if m.Mutation.Keep == KeepAfter && m.keeps(s, msg) {
 			return "COMMIT of tx # arrives: applied, not yet kept", unkept, 0
 		}
 		return "COMMIT of tx # arrives: applied", committed, 0

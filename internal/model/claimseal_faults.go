@@ -66,10 +66,8 @@ func (m ClaimSeal) durable(s *state) {
 // stays with them. What was acknowledged and is lost is excused, unless a standby
 // had to have it first.
 func (m ClaimSeal) goBack(s state) state {
-	for i, c := range s.Calls[:s.Ops] {
-		if s.Answers[i] == answeredApplied && s.Standby.Effects[c.From-1] == 0 && !m.Faults.Synchronous {
-			s.Answers[i] = excused
-		}
+	if !m.Faults.Synchronous {
+		m.excuse(&s)
 	}
 	s.DB, s.Standby = s.Standby, database{}
 	s.CaughtUp, s.WentBack = false, true
@@ -83,8 +81,20 @@ func (m ClaimSeal) goBack(s state) state {
 		case w.Stage == waiting:
 			w.Stage, w.Message = unknown, 0
 		case w.Stage == running && !m.Mutation.Survives:
-			m.answer(&s, w, answeredNotApplied) // the transaction was not sent yet
+			m.undone(&s, w) // the transaction was not sent yet
 		}
 	}
 	return s
+}
+
+// excuse excuses the answers that rest on what the copy doesn't have.
+func (m ClaimSeal) excuse(s *state) {
+	for i, c := range s.Calls[:s.Ops] {
+		basis := s.Basis[i]
+		switch {
+		case s.Answers[i] == answeredApplied && s.Standby.Effects[c.From-1] == 0,
+			s.Answers[i] == answeredError && basis != 0 && s.Standby.Effects[basis-1] == 0:
+			s.Answers[i] = excused
+		}
+	}
 }

@@ -40,47 +40,116 @@ const (
 
 // call is one call of an operation. Calls of one key are the same operation.
 type call struct {
-	Key   int8
-	First int8 // the first of its resources: the request that the key is for
-	From  int8 // the call whose effect is answered, which is this one if it runs
+	Key  int8
+	On   set  // its resources: also the request that the key is for
+	From int8 // the call whose effect is answered, which is this one if it runs
+	Runs int8 // observer: how often its function has run
 }
 
-// open begins the next call.
-func (s *state) open(key, first int8) (op int8) {
+// open begins the next call, as the last member of the client's transaction.
+func (s *state) open(w *worker, key int8, on set) {
 	s.Ops++
-	s.Calls[s.Ops-1] = call{key, first, s.Ops}
-	return s.Ops
+	s.Calls[s.Ops-1] = call{Key: key, On: on, From: s.Ops}
+	if w.Op == 0 {
+		w.Op = s.Ops
+	}
+	w.Last, w.Size = s.Ops, w.Size+1
 }
 
-// lookUp begins a call of any key by looking it up.
+// lookUp begins calls of any keys by looking these up, or looks up those of calls that
+// run again.
 func (m ClaimSeal) lookUp(s state, w worker, do change) {
-	for key := int8(1); key <= m.Keys; key++ {
-		switch found := m.kept(s, w, key); {
-		case found == 0:
-			do("looks key # up: nothing", key, func(s *state, w *worker) { w.Op = s.open(key, w.First) })
-		case m.Mutation.LookUp == LookUpClaimed && !m.unmoved(s, w):
-			m.moved(key, do)
-		case s.Calls[found-1].First != w.First:
-			do("looks key # up: used for another request", key, func(s *state, w *worker) {
-				s.Answers[s.open(key, w.First)-1] = answeredNotApplied
-			})
-		case m.Mutation.LookUp == LookUpAlone:
-			do("looks key # up: found, answered", key, func(s *state, w *worker) {
-				op := s.open(key, w.First)
-				s.Calls[op-1].From, s.Answers[op-1] = found, answeredApplied
-			})
-		default:
-			do("looks key # up: found", key, func(s *state, w *worker) {
-				w.Op, w.Repeats = s.open(key, w.First), found
-				s.Calls[w.Op-1].From = found
-			})
+	if w.Op != 0 {
+		m.lookUpKeys(s, w, nil, do)
+		return
+	}
+	for a := int8(1); a <= m.Keys; a++ {
+		alone := true
+		for b := int8(1); b <= m.Keys && min(m.Group, m.Ops-s.Ops) > 1; b++ {
+			if a != b || m.Mutation.Group.SameKey {
+				m.lookUpKeys(s, w, []int8{a, b}, do)
+				alone = false
+			}
+		}
+		if alone {
+			m.lookUpKeys(s, w, []int8{a}, do)
 		}
 	}
 }
 
+// lookUpKeys looks up the keys of a transaction, whose calls it begins unless they have
+// begun before.
+func (m ClaimSeal) lookUpKeys(s state, w worker, keys []int8, do change) {
+	begin := func(s *state, w *worker) {
+		for _, key := range keys {
+			s.open(w, key, w.On)
+		}
+		w.Looked = true
+	}
+	begin(&s, &w)
+	found, used := m.find(s, w)
+	label := int8(0)
+	for _, op := range members(w.Op, w.Size) {
+		label = 10*label + s.Calls[op-1].Key
+	}
+	then := func(what string, change func(*state, *worker)) {
+		do(what, label, func(s *state, w *worker) {
+			begin(s, w)
+			change(s, w)
+		})
+	}
+	switch {
+	case len(found) == 0:
+		then("looks key # up: nothing", func(*state, *worker) {})
+	case m.Mutation.LookUp == LookUpClaimed && !m.unmoved(s, w):
+		then("looks key # up: the fence has moved", func(s *state, w *worker) {
+			m.answer(s, w, answeredNotApplied)
+			w.unclaim(w.On)
+		})
+	case used:
+		then("looks key # up: used for another request", func(s *state, w *worker) {
+			was := w.Stage
+			m.answer(s, w, answeredNotApplied)
+			w.Stage = was
+		})
+	default:
+		m.found(found, then)
+	}
+}
+
+// find returns the calls that the keys of a transaction's members were kept for, by member,
+// and whether one of them was for another request.
+func (m ClaimSeal) find(s state, w worker) (found map[int8]int8, used bool) {
+	found = map[int8]int8{}
+	for _, op := range members(w.Op, w.Size) {
+		if from := m.kept(s, w, s.Calls[op-1].Key); from != 0 {
+			found[op] = from
+			used = used || s.Calls[from-1].On != w.On
+		}
+	}
+	return found, used
+}
+
+// found answers the calls whose keys were found: when their transaction has committed.
+func (m ClaimSeal) found(found map[int8]int8, then func(string, func(*state, *worker))) {
+	repeat := func(s *state) {
+		for op, from := range found {
+			s.Calls[op-1].From = from
+		}
+	}
+	if m.Mutation.LookUp == LookUpAlone {
+		then("looks key # up: found, answered", func(s *state, w *worker) {
+			repeat(s)
+			m.answer(s, w, answeredApplied)
+		})
+		return
+	}
+	then("looks key # up: found", func(s *state, _ *worker) { repeat(s) })
+}
+
 // unmoved reports whether the fences are where the client's claims left them.
 func (m ClaimSeal) unmoved(s state, w worker) bool {
-	for n := w.First; n < m.Resources; n++ {
+	for _, n := range w.On.list() {
 		if s.DB.Resources[n].Fence != w.Parts[n].Expect {
 			return false
 		}
@@ -88,25 +157,17 @@ func (m ClaimSeal) unmoved(s state, w worker) bool {
 	return true
 }
 
-// moved denies a call because a fence has moved, and lets its client claim again.
-func (m ClaimSeal) moved(key int8, do change) {
-	do("looks key # up: the fence has moved", key, func(s *state, w *worker) {
-		s.Answers[s.open(key, w.First)-1] = answeredNotApplied
-		w.Stage, w.Claimed = granted, 0
-	})
-}
-
 // kept returns the call that key was kept for, for any of the client's resources;
 // 0 is none.
 func (m ClaimSeal) kept(s state, w worker, key int8) (op int8) {
-	end := m.Resources
+	on := w.On
 	if m.Mutation.LookUp == LookUpFirst {
-		end = w.First + 1
+		on = on.first()
 	}
 	if m.Mutation.LookUp == LookUpHidden && !m.unmoved(s, w) {
 		return 0
 	}
-	for n := w.First; n < end; n++ {
+	for _, n := range on.list() {
 		r := &s.DB.Resources[n]
 		if r.Kept[key-1] != 0 {
 			op = r.Kept[key-1]
@@ -115,20 +176,27 @@ func (m ClaimSeal) kept(s state, w worker, key int8) (op int8) {
 	return op
 }
 
-// keep keeps that a transaction's call took effect. A key that is there already is
+// keep keeps that a transaction's calls took effect. A key that is there already is
 // written over: the protocol doesn't rely on a constraint.
 func (m ClaimSeal) keep(s *state, msg message) {
-	end := m.Resources
+	on, failed := msg.On, msg.Failed
 	if m.Mutation.Keep == KeepFirst {
-		end = msg.First + 1
+		on = on.first()
 	}
-	for n := msg.First; n < end; n++ {
-		s.DB.Resources[n].Kept[s.Calls[msg.Op-1].Key-1] = msg.Op
+	if m.Mutation.Group.KeepFailed {
+		failed = 0
+	}
+	for _, op := range s.applied(msg.Op, msg.Size, failed) {
+		for _, n := range on.list() {
+			s.DB.Resources[n].Kept[s.Calls[op-1].Key-1] = op
+		}
 	}
 }
 
-// keeps says whether a transaction has to be kept.
-func (m ClaimSeal) keeps(msg message) bool { return m.Keys > 0 && msg.Repeats == 0 }
+// keeps says whether a transaction has something to be kept.
+func (m ClaimSeal) keeps(s *state, msg message) bool {
+	return m.Keys > 0 && len(s.applied(msg.Op, msg.Size, msg.Failed)) > 0
+}
 
 // effects counts how often the operation of a call took effect.
 func (s *state) effects(op int8) (n int8) {

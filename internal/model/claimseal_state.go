@@ -59,13 +59,13 @@ type part struct {
 
 // message is a COMMIT that was sent: [seal; commit].
 type message struct {
-	Status commitStatus
-	Op, Tx int8
-	First  int8 // the first of its resources; the others follow
-	Barred int8 // the resource that rejected
-	// Repeats is the call whose effect is answered instead of running; 0 if none.
-	Repeats int8
-	Parts   [maxResources]part
+	Status   commitStatus
+	Op, Size int8 // its members: the first, and how many
+	Failed   set  // those of them that failed alone
+	Tx       int8
+	On       set  // its resources
+	Barred   int8 // the resource that rejected
+	Parts    [maxResources]part
 }
 
 // commitStatus is what became of a message.
@@ -86,7 +86,7 @@ type stage uint8
 
 const (
 	away    stage = iota // holds no grant
-	granted              // holds grants, has claimed the first of them
+	granted              // holds grants, some of them unclaimed
 	ready                // all claimed
 	hasRead              // user code has read outside, no transaction yet
 	running              // user code has read and decided, in a transaction
@@ -101,14 +101,25 @@ func (s stage) String() string {
 // worker is one client.
 type worker struct {
 	Stage   stage
-	First   int8 // the first of its resources; the others follow
-	Claimed int8 // how many of them are claimed
-	Op      int8 // first operation of the running transaction
-	Tx      int8
-	Message int8 // index into state.Messages while waiting
-	Retry   bool
-	Repeats int8 // as in message
-	Parts   [maxResources]part
+	On      set // the resources that it has grants of
+	Claimed set // those of them whose positions it knows
+
+	Op, Size int8 // the members of its transaction: the first, and how many
+	Last     int8 // the last of the calls that it has to answer
+	Failed   set  // the members that failed alone
+	Tx       int8
+	Message  int8 // index into state.Messages while waiting
+	Again    bool // its calls run again
+	Looked   bool // the keys of its transaction are looked up
+	Parts    [maxResources]part
+}
+
+// reset forgets the transaction, but not whose it was.
+func (w *worker) reset() {
+	w.Stage, w.Failed, w.Tx, w.Message, w.Looked = ready, 0, 0, 0, false
+	for n := range w.Parts {
+		w.Parts[n].Read = 0
+	}
 }
 
 // answer is the outcome that the caller of an operation got.
@@ -119,7 +130,9 @@ const (
 	answeredApplied
 	answeredNotApplied
 	answeredUnknown
-	excused // answered "applied", and then the database lost it
+	answeredError // its own error: it did not take effect
+	answeredEnded // ErrTxEnded: a member ended the transaction
+	excused       // the database lost what the answer rests on
 )
 
 // state is the whole world.
@@ -133,6 +146,7 @@ type state struct {
 	Messages [maxMessages]message
 	Calls    [maxOps]call
 	Answers  [maxOps]answer
+	Basis    [maxOps]int8 // of answeredError: the call whose writes it had read; 0 if none
 
 	Tokens  [maxResources]int8 // highest token issued
 	Holders int8
@@ -160,14 +174,8 @@ func (m ClaimSeal) Judge(s state, final bool) Violation {
 		return s.Bad
 	}
 	for i, c := range s.Calls[:s.Ops] {
-		a := s.Answers[i]
-		switch {
-		case s.effects(int8(i)+1) > 1:
-			return AppliedTwice
-		case a == answeredApplied && (s.DB.Effects[c.From-1] == 0 || s.Calls[c.From-1].First != c.First):
-			return AckedNotApplied
-		case a == answeredNotApplied && s.DB.Effects[i] > 0:
-			return DeniedButApplied
+		if broken := m.judgeCall(&s, int8(i)+1, c, final); broken != Holds {
+			return broken
 		}
 	}
 	for _, r := range s.DB.Resources {
@@ -177,6 +185,24 @@ func (m ClaimSeal) Judge(s state, final bool) Violation {
 	}
 	if final && slices.Contains(s.Answers[:s.Ops], pending) {
 		return Stuck
+	}
+	return Holds
+}
+
+// judgeCall judges what became of one call.
+func (m ClaimSeal) judgeCall(s *state, op int8, c call, final bool) Violation {
+	a, basis := s.Answers[op-1], s.Basis[op-1]
+	switch {
+	case s.effects(op) > 1:
+		return AppliedTwice
+	case c.Runs > 1 && !m.Rerun:
+		return RanAgain
+	case a == answeredApplied && (s.DB.Effects[c.From-1] == 0 || s.Calls[c.From-1].On != c.On):
+		return AckedNotApplied
+	case (a == answeredNotApplied || a == answeredError) && s.DB.Effects[op-1] > 0:
+		return DeniedButApplied
+	case a == answeredError && basis != 0 && s.DB.Effects[basis-1] == 0 && (final || s.Answers[basis-1] == answeredNotApplied):
+		return Groundless
 	}
 	return Holds
 }
@@ -193,7 +219,7 @@ func (m ClaimSeal) Canonical(s state) state {
 // key lists what tells workers apart. A key that is not fine enough costs states
 // and nothing else: sorting only ever permutes equal clients.
 func (w worker) key() [16]byte {
-	k := [16]byte{byte(w.Stage), byte(w.First)<<4 | byte(w.Claimed), byte(w.Op), byte(w.Message)}
+	k := [16]byte{byte(w.Stage), byte(w.On)<<4 | byte(w.Claimed), byte(w.Op), byte(w.Message)}
 	for i, p := range w.Parts {
 		copy(k[4+6*i:], []byte{byte(p.Grant.Token), byte(p.Grant.Holder), byte(p.Expect.Seq), byte(p.Expect.Tx), byte(p.Left), byte(p.Read)})
 	}
@@ -221,7 +247,8 @@ func (m ClaimSeal) Show(s state) string {
 			continue
 		}
 		fmt.Fprintf(&b, " | %s %v", workerNames[i], w.Stage)
-		for _, p := range w.Parts[w.First:m.Resources] {
+		for _, n := range w.On.list() {
+			p := w.Parts[n]
 			fmt.Fprintf(&b, ", token %d at %d, read %d", p.Grant.Token, p.Expect.Seq, p.Read)
 		}
 	}

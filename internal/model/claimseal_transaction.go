@@ -9,7 +9,7 @@ func (m ClaimSeal) begin(s state, w worker, do change) {
 	if w.Op == 0 && s.Ops >= m.Ops {
 		return
 	}
-	if m.Keys > 0 && w.Op == 0 {
+	if m.Keys > 0 && !w.Looked {
 		m.lookUp(s, w, do)
 		return
 	}
@@ -22,22 +22,32 @@ func (m ClaimSeal) begin(s state, w worker, do change) {
 	if m.beginCheck(s, w, do) {
 		return
 	}
-	if w.Repeats != 0 {
-		do("repeats op #: begins an empty transaction", w.Repeats, func(_ *state, w *worker) { w.Stage = running })
+	if s.empty(w) {
+		do("repeats op #: begins an empty transaction", s.Calls[w.Op-1].From, func(_ *state, w *worker) { w.Stage = running })
 		return
 	}
 	do("runs user code: reads", 0, func(s *state, w *worker) {
 		m.run(s, w, running)
 		m.read(s, w)
 	})
-	if m.Faults.Held && w.Parts[w.First].Knows {
+	if m.Faults.Held && m.knows(w) {
 		do("runs user code: relies on what its grant left", 0, func(s *state, w *worker) {
 			m.run(s, w, running)
-			for n := w.First; n < m.Resources; n++ {
+			for _, n := range s.about(w.Op, w.Size).list() {
 				w.Parts[n].Read = w.Parts[n].Left
 			}
 		})
 	}
+}
+
+// knows says whether the client knows what its grants left in the data.
+func (m ClaimSeal) knows(w worker) bool {
+	for _, n := range w.On.list() {
+		if !w.Parts[n].Knows {
+			return false
+		}
+	}
+	return true
 }
 
 // enter begins the transaction of user code that has read outside it.
@@ -50,7 +60,11 @@ func (m ClaimSeal) enter(s state, w worker, do change) {
 // beginCheck is the database's side of the beginning of a transaction. It reports
 // whether it rejects.
 func (m ClaimSeal) beginCheck(s state, w worker, do change) bool {
-	for n := w.First; n < m.Resources; n++ {
+	on := w.On
+	if w.Op != 0 {
+		on = s.about(w.Op, w.Size)
+	}
+	for _, n := range on.list() {
 		superseded := m.Mutation.BeginCheck && m.fence(&s.DB.Resources[n]).Token > w.Parts[n].Grant.Token
 		if superseded || m.elsewhere(&s.DB, n) {
 			m.reject(s, w, n, "begin check", do)
@@ -62,7 +76,7 @@ func (m ClaimSeal) beginCheck(s state, w worker, do change) bool {
 
 // read reads all resources of a transaction.
 func (m ClaimSeal) read(s *state, w *worker) {
-	for n := w.First; n < m.Resources; n++ {
+	for _, n := range s.about(w.Op, w.Size).list() {
 		w.Parts[n].Read = s.DB.Resources[n].Value
 	}
 }
@@ -71,30 +85,36 @@ func (m ClaimSeal) read(s *state, w *worker) {
 func (m ClaimSeal) run(s *state, w *worker, as stage) {
 	w.Stage = as
 	if w.Op == 0 {
-		w.Op = s.open(s.Ops+1, w.First)
-		for s.Ops < min(w.Op-1+m.Group, m.Ops) {
-			s.open(s.Ops+1, w.First)
-		}
+		m.form(s, w)
+	}
+	for _, op := range s.applied(w.Op, w.Size, 0) {
+		s.Calls[op-1].Runs++
 	}
 	if s.WentBack && !m.Faults.Synchronous {
 		return // as in goBack
 	}
-	for n := w.First; n < m.Resources; n++ {
+	for _, n := range s.about(w.Op, w.Size).list() {
 		s.Ran[n] = max(s.Ran[n], w.Parts[n].Grant.Token)
 	}
 }
 
-// send sends seal and COMMIT, in one message.
-func (m ClaimSeal) send(s state, w worker, do change) {
-	if m.Faults.Aborts && w.Repeats == 0 {
+// decide lets user code fail, or end, or its COMMIT be sent.
+func (m ClaimSeal) decide(s state, w worker, do change) {
+	if m.Faults.Aborts && !s.empty(w) {
 		do("user code fails, nothing is sent", 0, func(s *state, w *worker) {
-			m.answer(s, w, answeredNotApplied)
-			w.Stage = ready
+			m.undone(s, w)
 			if m.Mutation.Seal == SealAttempt {
-				w.Parts[w.First].Expect.Seq++
+				w.Parts[w.On.list()[0]].Expect.Seq++
 			}
 		})
 	}
+	m.failAlone(s, w, do)
+	m.endTransaction(s, w, do)
+	m.send(s, w, do)
+}
+
+// send sends seal and COMMIT, in one message.
+func (m ClaimSeal) send(s state, w worker, do change) {
 	slot := freeMessage(s)
 	if slot < 0 {
 		return
@@ -109,10 +129,12 @@ func (m ClaimSeal) send(s state, w worker, do change) {
 			s.DB.NextTx++
 		}
 		w.Tx, w.Stage, w.Message = tx, waiting, slot
-		s.Messages[slot] = message{Status: inFlight, Op: w.Op, Tx: tx, First: w.First, Repeats: w.Repeats}
-		for n, p := range w.Parts {
-			s.Messages[slot].Parts[n] = part{Grant: p.Grant, Expect: p.Expect, Read: p.Read}
+		msg := message{Status: inFlight, Op: w.Op, Size: w.Size, Failed: w.Failed, Tx: tx, On: s.about(w.Op, w.Size)}
+		for _, n := range msg.On.list() {
+			p := w.Parts[n]
+			msg.Parts[n] = part{Grant: p.Grant, Expect: p.Expect, Read: p.Read}
 		}
+		s.Messages[slot] = msg
 		if m.Mutation.EarlyAnswer {
 			m.setAnswer(s, w, answeredApplied)
 		}
@@ -133,7 +155,7 @@ func (m ClaimSeal) txID(s state, w worker) int8 {
 	switch {
 	case m.Mutation.TxCounter:
 		return txCounted + s.DB.NextTx
-	case w.Retry:
+	case w.Again:
 		return txRetry + w.Op
 	default:
 		return txOp + w.Op
@@ -148,7 +170,7 @@ func (m ClaimSeal) receive(s state, w worker, do change) {
 		do("learns that tx # committed", w.Tx, func(s *state, w *worker) {
 			s.Messages[w.Message] = message{}
 			m.durable(s)
-			m.advance(w, s.Ops)
+			m.advance(s, w)
 			m.answer(s, w, answeredApplied)
 		})
 	case rejected:
@@ -166,29 +188,28 @@ func (m ClaimSeal) receive(s state, w worker, do change) {
 
 // advance notes that the client's own transaction took the next position of
 // every resource that it sealed.
-func (m ClaimSeal) advance(w *worker, ops int8) {
-	for n := w.First; n < m.sealed(w.First); n++ {
+func (m ClaimSeal) advance(s *state, w *worker) {
+	for _, n := range m.sealed(s.about(w.Op, w.Size)).list() {
 		p := &w.Parts[n]
 		p.Expect = fence{p.Grant, taken{p.Expect.Seq + 1, w.Tx}}
-		if m.Faults.Held && w.Repeats == 0 {
-			p.Knows, p.Left = true, p.Read+int8(len(m.members(w.Op, ops)))
+		if m.Faults.Held && !s.empty(*w) {
+			p.Knows, p.Left = true, p.Read+s.written(n, w.Op, w.Size, w.Failed)
 		}
 	}
 }
 
-// answer tells the callers of all members of the transaction how it ended, and
-// forgets the transaction.
+// answer tells the callers of all members of the transaction how it ended, and goes on to
+// the client's other calls.
 func (m ClaimSeal) answer(s *state, w *worker, a answer) {
-	m.setAnswer(s, w, a)
-	w.Stage = ready
-	w.Op, w.Tx, w.Message, w.Retry, w.Repeats = 0, 0, 0, false, 0
-	for n := range w.Parts {
-		w.Parts[n].Read = 0
+	if w.Op != 0 {
+		m.setAnswer(s, w, a)
 	}
+	m.next(s, w)
 }
 
 func (m ClaimSeal) setAnswer(s *state, w *worker, a answer) {
-	for _, op := range m.members(w.Op, s.Ops) {
+	m.giveErrors(s, w, a == answeredApplied)
+	for _, op := range members(w.Op, w.Size) {
 		if s.Answers[op-1] == pending {
 			s.Answers[op-1] = a
 		}

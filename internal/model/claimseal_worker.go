@@ -10,7 +10,7 @@ func (m ClaimSeal) worker(s state, i int, yield func(Step, state)) {
 	w := s.Workers[i]
 	switch w.Stage {
 	case away:
-		m.acquire(s, do)
+		m.acquire(s, w, do)
 	case granted:
 		m.claims(s, w, do)
 	case ready:
@@ -18,7 +18,7 @@ func (m ClaimSeal) worker(s state, i int, yield func(Step, state)) {
 	case hasRead:
 		m.enter(s, w, do)
 	case running:
-		m.send(s, w, do)
+		m.decide(s, w, do)
 	case waiting:
 		m.receive(s, w, do)
 	case unknown:
@@ -29,17 +29,22 @@ func (m ClaimSeal) worker(s state, i int, yield func(Step, state)) {
 // change yields a step of one client.
 type change = func(what string, n int8, change func(*state, *worker))
 
-// acquire gets grants of all resources. Nothing here keeps two clients from
-// having grants at the same time: a lease can be lost at any moment, so mutual
-// exclusion is not assumed. All that the lock service gives is F1.
-func (m ClaimSeal) acquire(s state, do change) {
+// acquire gets grants of all resources, or of those that are missing. Nothing here keeps
+// two clients from having grants at the same time: a lease can be lost at any moment, so
+// mutual exclusion is not assumed. All that the lock service gives is F1.
+func (m ClaimSeal) acquire(s state, w worker, do change) {
+	if w.On != 0 {
+		m.acquireMissing(s, w, do)
+		return
+	}
+	all := upTo(m.Resources)
 	if s.Holders < m.Grants {
-		do("is granted token #", s.Tokens[0]+1, func(s *state, w *worker) { m.issue(s, w, 0) })
+		do("is granted token #", s.Tokens[0]+1, func(s *state, w *worker) { m.issue(s, w, all) })
 		if m.Resources > 1 {
-			do("is granted token # of resource 2 alone", s.Tokens[1]+1, func(s *state, w *worker) { m.issue(s, w, 1) })
+			do("is granted token # of resource 2 alone", s.Tokens[1]+1, func(s *state, w *worker) { m.issue(s, w, only(1)) })
 		}
 		if m.Faults.ReissuedTokens && s.Tokens[0] > 0 {
-			do("is granted token # once more", s.Tokens[0], func(s *state, w *worker) { m.grant(s, w, 0) })
+			do("is granted token # once more", s.Tokens[0], func(s *state, w *worker) { m.grant(s, w, all) })
 		}
 	}
 	if m.Faults.SharedGrants {
@@ -47,34 +52,47 @@ func (m ClaimSeal) acquire(s state, do change) {
 	}
 }
 
-// issue gives the client a new token of each resource from the first on.
-func (m ClaimSeal) issue(s *state, w *worker, first int8) {
-	for n := first; n < m.Resources; n++ {
+// acquireMissing gets a new grant of what the client has lost, or drops the rest.
+func (m ClaimSeal) acquireMissing(s state, w worker, do change) {
+	if s.Holders >= m.Grants {
+		return
+	}
+	do("drops its grant", 0, func(_ *state, w *worker) { *w = worker{} })
+	lost := upTo(m.Resources).without(w.On)
+	do("is granted a new token of resource #", lost.number(), func(s *state, w *worker) { m.issue(s, w, lost) })
+}
+
+// issue gives the client a new token of each of these resources.
+func (m ClaimSeal) issue(s *state, w *worker, on set) {
+	for _, n := range on.list() {
 		s.Tokens[n]++
 	}
-	m.grant(s, w, first)
+	m.grant(s, w, on)
 }
 
 // grant gives the client the newest tokens, and a new holder.
-func (m ClaimSeal) grant(s *state, w *worker, first int8) {
+func (m ClaimSeal) grant(s *state, w *worker, on set) {
 	s.Holders++
-	w.Stage, w.First = granted, first
-	for n := first; n < m.Resources; n++ {
+	w.Stage, w.On = granted, w.On|on
+	for _, n := range on.list() {
 		w.Parts[n].Grant = grant{s.Tokens[n], s.Holders}
 	}
 }
 
-// share lets the client work with a grant that another holds.
+// share lets the client work with the grants that another holds.
 func (m ClaimSeal) share(s state, do change) {
 	var seen [16]bool
 	for _, other := range s.Workers {
-		g := other.Parts[other.First].Grant
-		if other.Stage == away || seen[g.Holder] {
+		if other.On == 0 {
 			continue
 		}
-		seen[g.Holder] = true
-		do("gets the grant of holder #", g.Holder, func(_ *state, w *worker) {
-			w.Stage, w.First = granted, other.First
+		holder := other.holder()
+		if seen[holder] {
+			continue
+		}
+		seen[holder] = true
+		do("gets the grant of holder #", holder, func(_ *state, w *worker) {
+			w.Stage, w.On = granted, other.On
 			for n, p := range other.Parts {
 				w.Parts[n].Grant = p.Grant
 			}
@@ -82,52 +100,10 @@ func (m ClaimSeal) share(s state, do change) {
 	}
 }
 
-// claims claims the next resource (G1).
-func (m ClaimSeal) claims(s state, w worker, do change) {
-	if m.Mutation.LookUp == LookUpEarly && w.Claimed == 0 && w.Op == 0 && s.Ops < m.Ops {
-		m.lookUp(s, w, do)
-		return
+// holder is that of the newest of the client's grants.
+func (w worker) holder() (newest int8) {
+	for _, p := range w.Parts {
+		newest = max(newest, p.Grant.Holder)
 	}
-	n := w.First + w.Claimed
-	g := w.Parts[n].Grant
-	if m.Mutation.Claim == ClaimNever {
-		at := m.fence(&s.DB.Resources[n])
-		if g.Token < at.Token {
-			do("reads the fence of resource #: superseded", n+1, func(_ *state, w *worker) { *w = worker{} })
-			return
-		}
-		do("reads the fence of resource #", n+1, func(_ *state, w *worker) { m.claimed(w, at) })
-		return
-	}
-	after := s.DB
-	at, no := m.claim(&after, n, g, s.again())
-	if no {
-		m.reject(s, w, n, "claim", do)
-		return
-	}
-	what := "claims resource #"
-	if after == s.DB {
-		what = "claims resource # again"
-	}
-	do(what, n+1, func(s *state, w *worker) {
-		s.DB = after
-		m.durable(s)
-		m.claimed(w, at)
-	})
-	if m.Faults.LostClaims && after != s.DB {
-		do("claims resource #, the reply is lost", n+1, func(s *state, _ *worker) { s.DB = after })
-	}
-}
-
-func (m ClaimSeal) claimed(w *worker, at fence) {
-	n := w.First + w.Claimed
-	if m.Mutation.KeepReads {
-		w.Parts[n].Expect = at
-	} else {
-		w.Parts[n] = part{Grant: w.Parts[n].Grant, Expect: at}
-	}
-	w.Claimed++
-	if n+1 == m.Resources {
-		w.Stage, w.Claimed = ready, 0
-	}
+	return newest
 }

@@ -7,10 +7,11 @@
 //	go test ./internal/model -run TestVariants -v
 //
 // prints each counter-example and then the table of variants with the number of
-// states of each: 2.5 million in all. Larger bounds, explored on demand, are in
-// BenchmarkClaimSeal_LargerBounds and BenchmarkOrder_LargerBounds.
+// states of each: 4.7 million in all. Larger bounds, explored on demand, are in
+// BenchmarkClaimSeal_LargerBounds, BenchmarkOrder_LargerBounds and
+// BenchmarkRows_LargerBounds.
 //
-// # Three models
+// # Four models
 //
 // [Textbook] is the fence that articles describe: one number, the highest token
 // seen (rows M0 to M11). M2 beside M2b is the reason for
@@ -39,10 +40,20 @@
 // given when it has committed. If not, the operation runs, and its key is kept for
 // each of its resources in its own transaction.
 //
+// And of groups, whose members share a transaction: a member fails alone or takes effect
+// with the others, and is answered when the outcome is known. If the group did not take
+// effect, its members may run again, each in a transaction of its own, after another look
+// for their keys. Members may be about different resources, each of which is sealed.
+// Resources may be claimed in one transaction, with a verdict for each.
+//
 // [Order] is about waiting, not about safety: how calls over several resources take
 // turns in their processes and locks among them (guard.Do of several), with ownership that is
 // kept until another call waits for it, and leases that are lost at any time and
-// acquired anew. Rows A are its rules, rows AB those with one thing broken.
+// acquired anew. Locks may be acquired in one transaction, and operations on different
+// resources may form groups. Rows A are its rules, rows AB those with one thing broken.
+//
+// [Rows] is about waiting inside the database: in which order claims and seals of
+// several resources lock rows. Rows R are its rules, rows RB those with one thing broken.
 //
 // # What is checked
 //
@@ -50,15 +61,21 @@
 // that took effect make one after another; no operation took effect twice; what
 // was acknowledged took effect, what was denied did not and never will; after a
 // claim of t', and after user code has run under t', nothing of an older grant
-// takes effect; a rejection as stale has a higher claim before it; and no client is
+// takes effect; a rejection as stale has a higher claim before it, one as overtaken another
+// client of the grant, and the database is said to have gone back only if it did; no
+// function runs again whose caller has not allowed it; no member of a group gets an error
+// that rests on what never takes effect; and no client is
 // left without an answer when nothing more can happen. Calls of one key are one
 // operation, over sets of resources that share one; a repeated call's answer is an
 // acknowledgement of the call that took effect. What was acknowledged before the
 // database itself lost it is excused, but not where a synchronous standby took
 // over (P25); nothing else is.
 //
-// Of acquisition: in every reachable state that is not the end, some call can go on
-// without anything being lost first. That is freedom from deadlock, not fairness.
+// What members wrote that one of them committed by a COMMIT of its own is outside of these,
+// except that none takes effect twice: their answer is ErrTxEnded.
+//
+// Of acquisition, and of row locks: in every reachable state that is not the end, some call
+// can go on without anything being lost first. That is freedom from deadlock, not fairness.
 //
 // # What is modelled
 //
@@ -86,7 +103,7 @@
 //     ownership is used once more (Config.MaxHold) is left open.
 //   - The lock of the fence row: claim, seal with commit, and void are one step
 //     each. Seals of several resources are one step too, because each stays locked
-//     until the end of the transaction; deadlock is not modelled.
+//     until the end of the transaction; [Rows] has the order in which they are locked.
 //   - Eviction and every timeout: they bound waiting (L1) and decide nothing.
 //   - etcd: tokens increase (F1), and that is all that is used of it. A token
 //     in the model is the pair of epoch and token.
@@ -99,7 +116,9 @@
 //     standby before its promotion is read-only and has passed no begin check.
 //   - Transaction ids are never used twice; B9 shows what happens if they are, as
 //     they can be when they are PostgreSQL's own.
-//   - A member of a group that fails alone and is rolled back to its savepoint.
+//   - What members of a group share: settings, constraint modes, the transaction's time,
+//     and its wrapper. Savepoints: a member that fails alone has written nothing. That a
+//     member has read what those before it wrote is what its error may rest on.
 //   - The hash chain, and rejection entries.
 //   - What is kept for Once is never forgotten, and the primary key of its table is
 //     not there: the protocol doesn't rely on it. A key's request is the set of

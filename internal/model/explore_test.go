@@ -140,6 +140,9 @@ func TestModels_StepsHaveNamesAndProcessesHaveNone(t *testing.T) {
 	sameWithoutSymmetry(t, within(2, 1, 2, busy).mutated(Mutation{TxCounter: true}))
 	sameWithoutSymmetry(t, within(2, 2, 2, Faults{LostReplies: true, Crashes: true, Restore: true}).once(2).mutated(Mutation{ReadOutside: true}))
 	sameWithoutSymmetry(t, within(2, 2, 2, Faults{SharedGrants: true}).once(1).doAll())
+	sameWithoutSymmetry(t, within(2, 1, 2, Faults{LostReplies: true, SharedGrants: true, MemberErrors: true, Aborts: true}).grouped().once(2).rerun())
+	sameWithoutSymmetry(t, within(2, 1, 2, Faults{RawCommits: true}).grouped().rerun())
+	sameWithoutSymmetry(t, within(2, 3, 1, Faults{LostClaims: true, LockedRows: true}).across().together())
 	sameWithoutSymmetry(t, Textbook{Procs: 3, Grants: 3, Ops: 3, Check: AtBegin, RowLock: true, Claim: true, ReadOutside: true, Failover: true, BindTimeline: true})
 	sameWithoutSymmetry(t, Textbook{Procs: 2, Grants: 3, Ops: 3})
 }

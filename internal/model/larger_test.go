@@ -18,6 +18,10 @@ func BenchmarkClaimSeal_LargerBounds(b *testing.B) {
 	keyedLossy := Faults{LostReplies: true, Crashes: true, SharedGrants: true, Failover: true}
 	replicated := Faults{LostReplies: true, Crashes: true, SharedGrants: true, Failover: true, Synchronous: true}
 	everything := Faults{LostReplies: true, LostClaims: true, SharedGrants: true, ReissuedTokens: true, Aborts: true, Held: true}
+	failing := Faults{LostReplies: true, SharedGrants: true, MemberErrors: true, Aborts: true}
+	crashing := Faults{LostReplies: true, Crashes: true, MemberErrors: true, Aborts: true}
+	promoted := Faults{LostReplies: true, MemberErrors: true, Failover: true, Synchronous: true}
+	claims := Faults{LostReplies: true, LostClaims: true, LockedRows: true}
 	for _, c := range []struct {
 		name string
 		m    ClaimSeal
@@ -38,6 +42,14 @@ func BenchmarkClaimSeal_LargerBounds(b *testing.B) {
 		{"Once failover 2x2x3", within(2, 2, 3, keyedLossy).once(1)},
 		{"Once two keys 2x2x3", within(2, 2, 3, keyed).once(2)},
 		{"Once DoAll shared 2x2x2", within(2, 2, 2, keyed).once(1).doAll()},
+		{"groups, members fail, run again, 2x2x3", within(2, 2, 3, failing).grouped().rerun()},
+		{"groups, members fail, run again, 2x3x2", within(2, 3, 2, failing).grouped().rerun()},
+		{"groups, synchronous, run again, 2x2x4", within(2, 2, 4, promoted).grouped().rerun()},
+		{"groups of Once, run again, 2x2x3", within(2, 2, 3, crashing).grouped().once(2).rerun()},
+		{"groups across 2x2x4", within(2, 2, 4, Faults{LostReplies: true}).across()},
+		{"groups across, shared, 2x3x2", within(2, 3, 2, shared).across()},
+		{"groups across, claimed together, 2x3x2", within(2, 3, 2, claims).across().together()},
+		{"claimed together 2x3x2", within(2, 3, 2, claims).doAll().together()},
 		{"Once synchronous 2x2x2", within(2, 2, 2, replicated).once(1)},
 	} {
 		b.Run(c.name, func(b *testing.B) {
@@ -61,7 +73,31 @@ func BenchmarkOrder_LargerBounds(b *testing.B) {
 		{"2 processes x 3, losses 2", Order{Procs: []int8{0, 1}, Resources: 3, Least: 2, Losses: 2, Kept: true}},
 		{"2 processes x 3, a third call, losses", Order{Procs: []int8{0, 1, 0}, Resources: 3, Least: 2, Losses: 1}},
 		{"2 processes x 2, a third call, losses 2", Order{Procs: []int8{0, 1, 0}, Resources: 2, Losses: 2, Kept: true}},
+		{"2 processes x 3, one Txn, losses 2", Order{Procs: []int8{0, 1}, Resources: 3, Least: 2, Losses: 2, Kept: true, OneTxn: true}},
+		{"2 processes x 3, one Txn, a third call", Order{Procs: []int8{0, 1, 0}, Resources: 3, Least: 2, Kept: true, OneTxn: true}},
+		{"3 processes x 3, one Txn, losses", Order{Procs: []int8{0, 1, 2}, Resources: 3, Least: 2, Losses: 1, OneTxn: true}},
+		{"2 processes x 3, groups, losses", Order{Procs: []int8{0, 0, 1}, Resources: 3, Losses: 1, Kept: true, Groups: true}},
 		{"3 processes x 3, losses", Order{Procs: []int8{0, 1, 2}, Resources: 3, Least: 2, Losses: 1}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			for b.Loop() {
+				result, err := Explore(c.m, 6_000_000)
+				require.NoError(b, err)
+				require.Equal(b, Holds, result.Violation, Format(result.Schedule))
+				b.ReportMetric(float64(result.States), "states")
+			}
+		})
+	}
+}
+
+// BenchmarkRows_LargerBounds does the same for row locks.
+func BenchmarkRows_LargerBounds(b *testing.B) {
+	for _, c := range []struct {
+		name string
+		m    Rows
+	}{
+		{"3 transactions x 3", Rows{Txs: 3, Resources: 3, Existing: 3}},
+		{"3 transactions x 3, first uses", Rows{Txs: 3, Resources: 3, Existing: 1}},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			for b.Loop() {

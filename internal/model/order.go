@@ -11,6 +11,18 @@ type OrderMutation struct {
 	// KeepWaiting keeps idle ownership, though another process waits for it, while a
 	// call of its own process waits for something.
 	KeepWaiting bool
+	// AllQueues queues for all of a call's resources at once, and waits for them in order.
+	AllQueues bool
+	// TakeFree takes all of a call's resources that are free, and waits for the others.
+	TakeFree bool
+	// KeepTurns keeps the turns at later resources, and what is kept there, while a call
+	// waits for an earlier one.
+	KeepTurns bool
+	// FormWaiting waits for turns while a group is formed.
+	FormWaiting bool
+	// KeepGroup keeps the turns of a group that failed, while it waits for a resource that
+	// was lost.
+	KeepGroup bool
 	// KeepContended keeps ownership for which another process waits when a turn is
 	// given back and no call takes it.
 	KeepContended bool
@@ -33,6 +45,12 @@ type Order struct {
 	Least int8
 	// Kept lets processes have kept resources from before the first call.
 	Kept bool
+	// OneTxn takes the turns that are free, and then the locks of all these resources in one
+	// transaction: those that are free before the first one that isn't, whose queue it joins.
+	OneTxn bool
+	// Groups lets a call form a group with resources whose turns are free and whose locks
+	// its process has.
+	Groups bool
 	// KeepNothing releases whatever a call gives back (Config.KeepFor < 0).
 	KeepNothing bool
 
@@ -56,6 +74,7 @@ const (
 	waitsTurn            // for its turn at it, in its process
 	owns                 // has the turn at it, looks at the ownership
 	waitsLock            // for the lock of it, among processes
+	forms                // has all, forms a group
 	runs                 // has all
 	givesLater           // gives back the turns after the next one
 	givesAll             // gives all back
@@ -63,7 +82,7 @@ const (
 )
 
 func (s callStage) String() string {
-	return [...]string{"not begun", "looks at", "waits for its turn at", "has its turn at", "waits for the lock of", "runs", "gives back behind", "gives all back", "done"}[s]
+	return [...]string{"not begun", "looks at", "waits for its turn at", "has its turn at", "waits for the lock of", "forms a group", "runs", "gives back behind", "gives all back", "done"}[s]
 }
 
 // orderCall is a call, with its held locks.

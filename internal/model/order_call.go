@@ -18,20 +18,26 @@ func (m Order) call(s orderState, i int, yield func(Step, orderState)) {
 	case notBegun:
 		m.begin(do)
 	case looks:
-		m.look(s, c, p, i, do)
+		if m.OneTxn {
+			m.lookTxn(s, c, p, i, do)
+		} else {
+			m.look(s, c, p, i, do)
+		}
 	case owns:
 		m.own(s, c, p, do)
 	case waitsLock:
 		if r := c.next(); s.Locks[r][0] == int8(p+1) {
 			do("acquires the lock of resource #", int8(r+1), func(s *orderState, c *orderCall) {
 				s.Lines[p][r].Owned = true
-				c.advance()
+				m.advance(c)
 			})
 		}
+	case forms:
+		m.form(s, c, p, i, do)
 	case runs:
 		m.end(s, c, p, do)
 	case givesLater:
-		m.give(c, p, c.At+1, owns, do)
+		m.give(c, p, c.At+1, m.afterLater(s, c, p), do)
 	case givesAll:
 		m.give(c, p, 0, done, do)
 	}
@@ -44,9 +50,13 @@ func (c orderCall) next() int { return int(c.Names[c.At]) - 1 }
 type orderChange = func(what string, n int8, change func(*orderState, *orderCall))
 
 // advance goes on to the next resource, or runs.
-func (c *orderCall) advance() {
+func (m Order) advance(c *orderCall) {
 	c.At, c.Stage = c.At+1, looks
-	if c.At == c.Count {
+	switch {
+	case c.At < c.Count:
+	case m.Groups:
+		c.At, c.Stage = 0, forms
+	default:
 		c.At, c.Stage = 0, runs
 	}
 }
@@ -67,6 +77,9 @@ func (m Order) begin(do orderChange) {
 func (m Order) lists(c orderCall, yield func(orderCall)) {
 	if c.Count >= max(m.Least, 1) {
 		yield(c)
+	}
+	if m.Groups && c.Count == 1 {
+		return // an operation on one resource: others join it
 	}
 	for name := int8(1); name <= m.Resources; name++ {
 		next := c
@@ -99,18 +112,25 @@ func (m Order) look(s orderState, c orderCall, p, i int, do orderChange) {
 			c.Taken, c.Stage = c.Taken+1, owns
 		})
 	default:
-		do("queues for its turn at resource #", name, func(s *orderState, c *orderCall) {
-			s.Lines[p][r].Waiting = l.Waiting.with(int8(i + 1))
-			c.Stage = waitsTurn
-		})
+		m.queue(c, p, i, do)
 	}
+}
+
+// queue queues for the turn at the next resource.
+func (m Order) queue(c orderCall, p, i int, do orderChange) {
+	r := c.next()
+	do("queues for its turn at resource #", c.Names[c.At], func(s *orderState, c *orderCall) {
+		l := &s.Lines[p][r]
+		l.Waiting = l.Waiting.with(int8(i + 1))
+		c.Stage = waitsTurn
+	})
 }
 
 // use uses the ownership of a line, if it is good. A contended one is so for a while
 // (Config.MaxHold): it may be used or not.
 func (m Order) use(l lineOf, name int8, do orderChange) {
 	if l.Owned && !l.Bad {
-		do("uses what is kept of resource #", name, func(_ *orderState, c *orderCall) { c.advance() })
+		do("uses what is kept of resource #", name, func(_ *orderState, c *orderCall) { m.advance(c) })
 	}
 }
 
@@ -134,7 +154,7 @@ func (m Order) end(s orderState, c orderCall, p int, do orderChange) {
 	do("has run", 0, func(_ *orderState, c *orderCall) { c.Stage = givesAll })
 	for _, name := range c.Names[:c.Count] {
 		if s.Lines[p][name-1].Bad {
-			do("tries again", 0, func(_ *orderState, c *orderCall) { c.At, c.Stage = 0, looks })
+			do("tries again", 0, m.again)
 			return
 		}
 	}

@@ -63,7 +63,8 @@ func (m Order) lose(s *orderState, p, r int) {
 	l.Bad = l.Owned
 	for i := range m.Procs {
 		c := &s.Calls[i]
-		if int(m.Procs[i]) == p && c.Stage == waitsLock && c.next() == r {
+		queued := c.Stage == waitsLock || m.OneTxn && c.Stage == givesLater
+		if int(m.Procs[i]) == p && queued && c.next() == r {
 			c.At, c.Stage = 0, looks
 		}
 	}

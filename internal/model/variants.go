@@ -4,14 +4,15 @@ package model
 type Variant struct {
 	// ID is M.. for the textbook fence (docs/hazards.md has why), P..
 	// for the protocol and B.. for the protocol with one thing broken, A.. for
-	// acquisition and AB.. for that with one thing broken.
+	// acquisition and AB.. for that with one thing broken, R.. for the order of row locks
+	// and RB.. for that with one thing broken.
 	ID string
 	// Text says what it is, and cites what it is about.
 	Text string
 	// Want is the golden result.
 	Want Violation
 	// Bounds are clients x grants x operations, and what is out of the ordinary;
-	// those of acquisition are written in words.
+	// those of acquisition and of row locks are written in words.
 	Bounds string
 
 	// Explore runs the variant through all its states, see the function Explore.
@@ -40,7 +41,10 @@ func Variants() []Variant {
 	all := textbookVariants()
 	all = append(all, protocolVariants()...)
 	all = append(all, onceVariants()...)
+	all = append(all, groupVariants()...)
 	all = append(all, brokenVariants()...)
 	all = append(all, brokenOnceVariants()...)
-	return append(all, orderVariants()...)
+	all = append(all, brokenGroupVariants()...)
+	all = append(all, orderVariants()...)
+	return append(all, rowsVariants()...)
 }

@@ -13,7 +13,10 @@ func (m ClaimSeal) bounds() string {
 		name string
 	}{
 		{m.Resources > 1, "two resources"},
-		{m.Group > 1, "groups of two"},
+		{m.Group > 1 && !m.Across, "groups of two"},
+		{m.Across, "groups across them"},
+		{m.Rerun, "run again singly"},
+		{m.ClaimsTogether, "claimed together"},
 		{m.Keys == 1, "one key"},
 		{m.Keys == 2, "two keys"},
 		{m.Keys == 3, "three keys"},
@@ -23,11 +26,15 @@ func (m ClaimSeal) bounds() string {
 		{m.Faults.SharedGrants, "shared grants"},
 		{m.Faults.ReissuedTokens, "reissued tokens"},
 		{m.Faults.Aborts, "aborts"},
+		{m.Faults.MemberErrors, "members fail"},
+		{m.Faults.RawCommits, "raw COMMITs"},
+		{m.Faults.LockedRows, "locked fences"},
 		{m.Faults.Held, "held grants"},
 		{m.Faults.Pruning > 0, "pruning"},
 		{m.Faults.Failover, "failover"},
 		{m.Faults.Restore, "volume restore"},
 		{m.Faults.Synchronous, "synchronous standby"},
+		{m.AnyReason, "for any reason"},
 		{m.JudgeData, "judged by data and answers"},
 	} {
 		if w.on {
@@ -60,9 +67,34 @@ func (m ClaimSeal) grouped() ClaimSeal {
 	return m
 }
 
+// across is m with two operations, each on a resource of its own, in each transaction.
+// Operations that can be grouped so are batches, which may run again.
+func (m ClaimSeal) across() ClaimSeal {
+	m.Across = true
+	return m.doAll().grouped().rerun()
+}
+
+// rerun is m with operations that may run again.
+func (m ClaimSeal) rerun() ClaimSeal {
+	m.Rerun = true
+	return m
+}
+
+// together is m with claims of several resources in one transaction.
+func (m ClaimSeal) together() ClaimSeal {
+	m.ClaimsTogether = true
+	return m
+}
+
 // once is m with calls of so many keys.
 func (m ClaimSeal) once(keys int8) ClaimSeal {
 	m.Keys = keys
+	return m
+}
+
+// anyReason is m without a judgement of the reasons of rejections.
+func (m ClaimSeal) anyReason() ClaimSeal {
+	m.AnyReason = true
 	return m
 }
 
@@ -138,7 +170,7 @@ func brokenVariants() []Variant {
 		broken("B8", "seal without the last transaction (N27)", LostUpdate, lossy, Mutation{Seal: SealNumber}),
 		broken("B9", "transaction ids that go back with the database (N5, N27)", AckedNotApplied, lossy, Mutation{TxCounter: true}),
 		broken("B10", "no void: the resolver only reads", DeniedButApplied, lost, Mutation{ResolveReads: true}),
-		broken("B11", "unknown COMMIT retried blindly", AppliedTwice, within(2, 1, 2, Faults{LostReplies: true}), Mutation{RetryBlindly: true}),
+		broken("B11", "unknown COMMIT retried blindly", AppliedTwice, within(2, 1, 2, Faults{LostReplies: true}).rerun(), Mutation{RetryBlindly: true}),
 		broken("B12", "a pruned entry taken for a no", DeniedButApplied, pruned, Mutation{PrunedIsNo: true}),
 		broken("B13", "history as the only fence, a void deleted (N26)", DeniedButApplied, pruned, Mutation{Seal: SealHistory}),
 		broken("B13b", "history as the only fence, the newest entry deleted (N26)", LostUpdate, within(2, 1, 2, Faults{SharedGrants: true, Pruning: 1}), Mutation{Seal: SealHistory}),

@@ -164,6 +164,11 @@ func TestVariants_EveryStepIsExamined(t *testing.T) {
 		"claim rejected by resource #: database failed over", "begin check rejected by resource #: database failed over",
 		"begin check rejected by resource #: database went back",
 		"catches up", "takes over", "copies the volume", "restores the volume",
+		"members # fail alone", "member # ends the transaction",
+		"claims its resources, # hold", "claims its resources, # hold, the reply is lost",
+		"claims its resources but 1, which is locked, # hold", "claims its resources but 1, which is locked, # hold, the reply is lost",
+		"claims its resources but 2, which is locked, # hold", "claims its resources but 2, which is locked, # hold, the reply is lost",
+		"is granted a new token of resource #",
 	}, taken("P"))
 }
 
@@ -174,7 +179,17 @@ func TestVariants_EveryStepOfAcquisitionIsExamined(t *testing.T) {
 		"queues for the lock of resource #", "acquires the lock of resource #",
 		"uses what is kept of resource #", "can't use resource # any more",
 		"learns that another waits for resource #", "learns that its lease of resource # has ended",
+		"acquires from resource # on", "acquires from resource # on, contended ones anew",
+		"adds resource # to its group", "begins the transaction of its group",
 		"has run", "tries again",
 		"loses its key of resource #", "loses its session", "has its grant of resource # rejected",
 	}, taken("A"))
+}
+
+func TestVariants_EveryStepOfRowLocksIsExamined(t *testing.T) {
+	require.ElementsMatch(t, []string{
+		"claims resources #", "claims resources # of a higher epoch", "seals resources #",
+		"creates the fence of resource #", "has created what was missing",
+		"locks the mark", "locks the fence of resource #", "has locked its fences", "commits",
+	}, taken("R"))
 }

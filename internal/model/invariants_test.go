@@ -1,0 +1,51 @@
+package model_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/internal/model"
+)
+
+// upholds requires that each of the variants, which leave out something that upholds an
+// invariant, is broken within bounds in which the protocol holds.
+func upholds(t *testing.T, ids ...string) {
+	t.Helper()
+	broken := map[string]outcome{}
+	for _, o := range explored() {
+		if o.Unbroken != nil && o.Violation != model.Holds {
+			broken[o.ID] = o
+		}
+	}
+	for _, id := range ids {
+		o, ok := broken[id]
+		require.True(t, ok, "%s is not broken", id)
+		t.Logf("%s, %s: %v\n%s", id, o.Text, o.Violation, model.Format(o.Schedule))
+		result, err := o.Unbroken.Explore()
+		require.NoError(t, err, id)
+		require.Equal(t, model.Holds, result.Violation, id)
+	}
+}
+
+func TestGroups_AnswerAfterTheirOutcome_G7(t *testing.T) { upholds(t, "B20", "B35", "B36") }
+
+func TestGroups_HaveAllOrNothingOfAMember_G8(t *testing.T) { upholds(t, "B37", "B39") }
+
+func TestGroups_RunNothingAgainWithoutPermission_G9(t *testing.T) {
+	upholds(t, "B38", "B40", "B41", "B42", "B43")
+}
+
+func TestGroups_SealAllTheirResourcesOrNone_G10(t *testing.T) {
+	upholds(t, "B44", "B44d", "B45", "B46")
+}
+
+func TestPositions_AreClaimedAgainAfterAVoid_G11(t *testing.T) { upholds(t, "B47") }
+
+func TestClaims_HaveAVerdictEach_G12(t *testing.T) { upholds(t, "B48", "B49", "B49b") }
+
+func TestGroups_WaitForNothingWhileTheyForm_L2(t *testing.T) { upholds(t, "AB10", "AB11") }
+
+func TestLocks_AreTakenInOrderInOneTxn_L3(t *testing.T) { upholds(t, "AB6", "AB7", "AB8", "AB9") }
+
+func TestRows_AreLockedInOneOrder_L4(t *testing.T) { upholds(t, "RB1", "RB2", "RB3", "RB4") }
