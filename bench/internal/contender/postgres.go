@@ -19,6 +19,23 @@ var Bare = onPool(func(ctx context.Context, _ *load.Target, pool *pgxpool.Pool, 
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return sell(ctx, tx, readQty, item.SKUs) })
 })
 
+// AtomicUpdate is the operation as one statement for each row, without a read or a decision
+// in between; for one row in no transaction but its own.
+var AtomicUpdate = onPool(func(ctx context.Context, _ *load.Target, pool *pgxpool.Pool, item load.Item) error {
+	if len(item.SKUs) == 1 {
+		_, err := pool.Exec(ctx, takeOne, item.SKUs[0])
+		return err
+	}
+	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		for _, sku := range item.SKUs {
+			if _, err := tx.Exec(ctx, takeOne, sku); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+})
+
 // ForUpdate locks each row when it reads it.
 var ForUpdate = onPool(func(ctx context.Context, _ *load.Target, pool *pgxpool.Pool, item load.Item) error {
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return sell(ctx, tx, lockQty, item.SKUs) })

@@ -69,6 +69,7 @@ const (
 	readQty   = `select qty from stock where sku = $1`
 	lockQty   = `select qty from stock where sku = $1 for update`
 	writeQty  = `update stock set qty = $2 where sku = $1`
+	takeOne   = `update stock set qty = qty - 1 where sku = $1 and qty >= 1`
 	readBoth  = `select qty, version from stock where sku = $1`
 	writeBoth = `update stock set qty = $2, version = version + 1 where sku = $1 and version = $3`
 )

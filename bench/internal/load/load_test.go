@@ -35,7 +35,20 @@ func TestTarget_KeysOfGoroutinesAndProcesses(t *testing.T) {
 	}
 	require.Len(t, seen, 8)
 
-	spec.Keys = Fresh
+	spec.Keys, spec.Table = Spread, 10000
+	clear(seen)
+	for process := range 2 {
+		spec.Process = process
+		target := NewTarget(spec)
+		for g := range 2 {
+			for range 2 * spread {
+				seen[target.Item(g).SKUs[0]] = true
+			}
+		}
+	}
+	require.Len(t, seen, 4*spread)
+
+	spec.Keys, spec.Table = Fresh, 100
 	clear(seen)
 	for process := range 2 {
 		spec.Process = process

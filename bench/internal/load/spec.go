@@ -14,6 +14,8 @@ type Keys string
 const (
 	// Distinct: each goroutine has its own, always the same.
 	Distinct Keys = "distinct"
+	// Spread: each goroutine has some of its own, which it uses in turns.
+	Spread Keys = "spread"
 	// Hot: all use the same.
 	Hot Keys = "hot"
 	// Fresh: each operation uses others, which none has used before it.
@@ -49,7 +51,8 @@ type Target struct {
 	// Wire counts what the worker writes to servers.
 	Wire Wire
 
-	items []Item // by goroutine, for Distinct; one for Hot
+	items []Item // by goroutine, for Distinct and Spread; one for Hot
+	turns []int  // of each goroutine, for Spread
 	fresh atomic.Int64
 }
 
@@ -69,9 +72,17 @@ func NewTarget(s Spec) *Target {
 		for g := range s.Goroutines {
 			t.items = append(t.items, t.item((s.Process*s.Goroutines+g)*s.Width, ""))
 		}
+	case Spread:
+		t.turns = make([]int, s.Goroutines)
+		for i := range s.Goroutines * spread {
+			t.items = append(t.items, t.item((s.Process*s.Goroutines*spread+i)*s.Width, ""))
+		}
 	}
 	return t
 }
+
+// spread is how many items a goroutine has, for Spread.
+const spread = 64
 
 // Item returns what the next operation of a goroutine uses.
 func (t *Target) Item(goroutine int) Item {
@@ -80,6 +91,9 @@ func (t *Target) Item(goroutine int) Item {
 		return t.items[0]
 	case Distinct:
 		return t.items[goroutine]
+	case Spread:
+		t.turns[goroutine]++
+		return t.items[goroutine*spread+t.turns[goroutine]%spread]
 	default:
 		n := int(t.fresh.Add(1)-1)*t.Processes + t.Process
 		return t.item(n*t.Width, fmt.Sprintf("%s/%d/", t.Cell, n))

@@ -93,8 +93,8 @@ func (r *runner) scenario(ctx context.Context, s *scenario.Scenario, regime resu
 	for _, c := range s.Contenders {
 		db, err := r.newDatabase(ctx)
 		databases[c.Name] = db
-		if err == nil && c.Fill != nil {
-			err = c.Fill(ctx, db.dsn)
+		if err == nil && c.History > 0 {
+			err = r.fill(ctx, db, c.History)
 		}
 		if err != nil {
 			return nil, err
@@ -126,6 +126,15 @@ func (r *runner) newDatabase(ctx context.Context) (database, error) {
 	}
 	db.conn, err = pgx.Connect(ctx, db.dsn)
 	return db, err
+}
+
+// fill gives a database its history.
+func (r *runner) fill(ctx context.Context, db database, entries int) error {
+	if r.Tiny {
+		entries = min(entries, 1000)
+	}
+	fmt.Fprintf(r.Progress, "filling a history with %d entries\n", entries)
+	return contender.FillHistory(ctx, db.dsn, entries)
 }
 
 func (r *runner) drop(ctx context.Context, databases map[string]database) error {

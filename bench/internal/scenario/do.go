@@ -23,10 +23,11 @@ func doDistinct(connections int) Scenario {
 	s := Scenario{
 		Name:  fmt.Sprintf("do/%d", connections),
 		Title: "guard.Do on distinct resources, kept, " + counted(connections, "connection", "connections"),
-		About: "Each goroutine reads and writes a row of its own, over a connection of its own; the process owns the resource already.",
+		About: "Each goroutine reads and writes a row of its own, over a connection of its own; the process owns the resource already. One atomic UPDATE does without reading and deciding, which not every operation can.",
 		Contenders: []Contender{
 			{Name: bare, Open: contender.Bare, Unsafe: noGuard},
 			{Name: guardDo, Open: contender.Do(kept), Fencekit: true},
+			{Name: atomic, Open: contender.AtomicUpdate},
 		},
 		Baseline:   []string{bare},
 		Goroutines: connections,
@@ -57,6 +58,7 @@ func doGroups() Scenario {
 		About: "As above, with 64 goroutines. The bare transaction is given several numbers of connections, and compared at its best.",
 		Contenders: slices.Concat(best, []Contender{
 			{Name: guardDo, Open: contender.Do(kept), Fencekit: true, Connections: 8},
+			{Name: atomic, Open: contender.AtomicUpdate, Connections: 8},
 		}),
 		Baseline:   names,
 		Goroutines: 64,

@@ -14,6 +14,7 @@ const (
 	guardDo      = "guard.Do"
 	guardMax32   = "guard.Do, MaxBatch 32"
 	batchForm    = "postgres.Batch"
+	atomic       = "one atomic UPDATE, no transaction"
 	forUpdate    = "SELECT FOR UPDATE"
 	optimistic   = "version column, retried"
 	serializable = "SERIALIZABLE, retried"

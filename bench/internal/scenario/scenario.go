@@ -2,7 +2,6 @@
 package scenario
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -52,8 +51,7 @@ type Contender struct {
 	Fencekit bool // rather than a peer
 	// In place of the scenario's, unless 0.
 	Processes, Goroutines, Connections int
-	// Fill fills its database before the first round; nil: as it is.
-	Fill func(ctx context.Context, dsn string) error
+	History                            int // entries that its database has to begin with
 	// Snapshot: another transaction has a snapshot while it runs, as a long report has.
 	Snapshot bool
 	// Unsafe says what it may do wrong, beside being slow. Empty for what is safe, or as safe
@@ -106,7 +104,7 @@ func here(least, aim float64) map[result.Regime]Bound {
 
 // All are the scenarios, in the order in which they run.
 func All() []Scenario {
-	return slices.Concat(do(), hot(), locks(), several(), first(), memory(), polling(), waiters(), snapshot())
+	return slices.Concat(do(), hot(), locks(), several(), first(), memory(), polling(), waiters(), snapshot(), history())
 }
 
 // Find returns the scenario and the contender of a worker.
