@@ -68,6 +68,7 @@ var matching = map[string]error{
 	"`*fence.InvalidGrantError`":                               &fence.InvalidGrantError{},
 	"`*postgres.TransientError`":                               &postgres.TransientError{Err: io.EOF},
 	"`postgres.ErrPruned`":                                     postgres.ErrPruned,
+	"`*postgres.AffectedError`":                                &postgres.AffectedError{},
 	"`*fence.UnavailableError`, `no answer`":                   &fence.UnavailableError{Reason: fence.Unreachable, Err: io.EOF},
 	"`*fence.UnavailableError`, `out of space`":                &fence.UnavailableError{Reason: fence.NoSpace, Err: io.EOF},
 	"`*fence.UnavailableError`, `access denied`":               &fence.UnavailableError{Reason: fence.Denied, Err: io.EOF},

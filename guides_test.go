@@ -201,6 +201,45 @@ func Example_grantsInRequests() {
 
 // docs/guides/database-access.md
 
+func sellAtOnce(ctx context.Context, g *guard.Guard[pgx.Tx], qty int) (left int, err error) {
+	var b postgres.Batch
+	sold := b.Exec("update stock set qty = qty - $1 where sku = '42' and qty >= $1 returning qty", qty).MustAffect(1).Returning()
+	b.Exec("insert into sale (sku, qty) values ('42', $1)", qty)
+	err = guard.Exec(ctx, g, "sku/42", &b)
+	if soldOut := (*postgres.AffectedError)(nil); errors.As(err, &soldOut) {
+		return 0, errSoldOut
+	}
+	if err != nil {
+		return 0, err
+	}
+	var rows []struct{ Qty int }
+	if err := sold.Decode(&rows); err != nil {
+		return 0, err
+	}
+	return rows[0].Qty, nil
+}
+
+func Example_batch() {
+	ctx := context.Background()
+	client, pool := connect(ctx)
+	defer client.Close()
+	defer pool.Close()
+	store, err := postgres.NewStore(pool, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	g, err := guard.New(guardtest.NewLocker(), store, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer g.Close(ctx)
+	fmt.Println(sellAtOnce(ctx, g, 2))
+	fmt.Println(sellAtOnce(ctx, g, 2))
+	// Output:
+	// 1 <nil>
+	// 0 sold out
+}
+
 // dbtx and queries are as sqlc generates them with sql_package "pgx/v5".
 type dbtx interface {
 	Exec(context.Context, string, ...any) (pgconn.CommandTag, error)

@@ -23,6 +23,7 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 const tables = `
 	create table stock (sku text primary key, qty int not null check (qty >= 0));
 	insert into stock values ('42', 3);
+	create table sale (sku text not null, qty int not null);
 	create table account (name text primary key, balance int not null);
 	insert into account values ('a', 10), ('b', 0)`
 

@@ -126,6 +126,9 @@ func call[Tx any, R Resources, O ValueOption](ctx context.Context, on Runner[Tx]
 	if o.once != nil && o.result.encode == nil {
 		return fmt.Errorf("%w: Once needs an Op with results, a storage.ResultOp, or a function of Value", ErrInvalid)
 	}
+	if o.once != nil {
+		op = storage.Func[Tx](op.Run) // its results are kept before Commit: see storage.BatchOp
+	}
 	return on.run(ctx, names, op, o)
 }
 

@@ -162,6 +162,17 @@ type Op[Tx any] interface {
 	Run(ctx context.Context, tx Tx) error
 }
 
+// BatchOp is an Op that makes no decision of its own between its statements. It may run
+// any number of times until one of its transactions takes effect, and a transaction may
+// run several. Txn.Run may return nil before anything of it was sent: then Commit sends
+// it, and Commit's error may be its own. A caller that needs its results before Commit
+// gives Txn.Run its method Run, as a Func.
+type BatchOp[Tx any] interface {
+	Op[Tx]
+	// Batch does nothing. It marks the operation.
+	Batch()
+}
+
 // ResultOp is an Op with results, which guard.Once can keep and give back to a repeated
 // call.
 type ResultOp[Tx any] interface {

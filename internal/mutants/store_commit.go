@@ -57,7 +57,7 @@ var commitMutants = []Mutant{
 		`if !errors.As(err, &pgErr) || !FromServer(pgErr) {`, `if !errors.As(err, &pgErr) {`,
 		inPostgres("TestCommit_AnsweredByAPoolerIsNoFailure_G4/an_error_as_in_a_failed_transaction")),
 	change("answer-about-something-else-is-about-commit", "G4", pg+"internal/wire/send.go",
-		"default: // COMMIT failed\n\t\treturn a.tag == \"CALL\"", "default:\n\t\treturn true",
+		`return (a.tag == "CALL") != a.endedAhead`, `return true`,
 		inPostgres("TestCommit_AnsweredByAPoolerIsNoFailure_G4/the_server's_error_to_the_message_sent_again")),
 	change("answer-of-a-pooler-rejects", "G5", pg+"rejection.go",
 		`if errors.As(err, &pgErr) && wire.FromServer(pgErr) {`, `if errors.As(err, &pgErr) {`,

@@ -30,20 +30,24 @@ func (t *txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim
 	if err != nil {
 		return nil, err
 	}
+	ahead, err := t.takeQueued(ctx)
+	if err != nil {
+		return nil, t.fail(ctx, storage.StageRun, err)
+	}
 	pg := t.conn.Conn().PgConn()
-	answer, result, err := wire.Send(ctx, pg, sql)
-	ended := pg.IsClosed()
+	answer, result, err := wire.Send(ctx, pg, sql, ahead.sent...)
 	if t.left = answer.Committed; answer.Behind != nil {
 		wire.CloseNow(pg) // whether it may be used again isn't known
 	}
-	t.Rollback(ctx)
 	switch result {
 	case wire.Committed:
+		ahead.read(answer.Ahead)
 		return t.moved(), nil
 	case wire.InDoubt:
 		return nil, &storage.InDoubtError{InDoubt: storage.InDoubt{Claims: t.claims, Tx: t.id}, Err: err}
 	default:
-		return nil, t.store.explain(ctx, fmt.Errorf("postgres: commit: %w", err), ended, storage.StageSeal, t.claims...)
+		stage, err := ahead.explain(err)
+		return nil, t.fail(ctx, stage, err)
 	}
 }
 

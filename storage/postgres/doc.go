@@ -46,6 +46,10 @@
 //   - Rows.RawValues and what is scanned into a *pgtype.DriverBytes are valid until
 //     the next row only, as in pgx.
 //
+// A Batch gets none: its statements are sent as they are, with the seal and COMMIT behind
+// them in the same write. The server begins the seal only when it has executed all of them
+// and has all of the seal's message.
+//
 // Tracers, hooks and codecs of the pool see the connection itself, as they do
 // without a guard: they must not keep it.
 //

@@ -22,6 +22,7 @@ type Store struct {
 	pool  *pgxpool.Pool
 	cfg   Config
 	ready atomic.Bool
+	cache bool // pgx prepares statements on the pool's connections
 	sql   queries
 }
 
@@ -41,7 +42,8 @@ func NewStore(pool *pgxpool.Pool, cfg *Config) (*Store, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	return &Store{pool: pool, cfg: c, sql: newQueries(c)}, nil
+	cache := pool.Config().ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement
+	return &Store{pool: pool, cfg: c, cache: cache, sql: newQueries(c)}, nil
 }
 
 // newTxID returns a random number that no other transaction has.

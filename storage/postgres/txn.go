@@ -27,6 +27,7 @@ type txn struct {
 	state  string // of the session, when the transaction began; as SQL
 	left   bool   // leaveSQL has run: the server has ended the session if it must not be used again
 	failed bool   // an operation failed: nothing may commit
+	queue  batchQueue
 }
 
 // Begin implements storage.Store: one round trip. It begins the transaction and runs the
@@ -100,10 +101,25 @@ func (t *txn) Run(ctx context.Context, op storage.Op[pgx.Tx]) error {
 		return storage.ErrTxEnded
 	}
 	t.failed = true // until op has returned nil: it may panic
-	if err := t.run(ctx, op); err != nil {
-		return t.fail(ctx, err)
+	if b, ok := op.(*Batch); ok {
+		if err := t.runBatch(ctx, b); err != nil {
+			return err
+		}
+	} else if err := t.runNow(ctx, op); err != nil {
+		return err
 	}
 	t.failed = false
+	return nil
+}
+
+// runNow runs op, behind the batches that are queued.
+func (t *txn) runNow(ctx context.Context, op storage.Op[pgx.Tx]) error {
+	if err := t.sendQueued(ctx); err != nil {
+		return err
+	}
+	if err := t.run(ctx, op); err != nil {
+		return t.fail(ctx, storage.StageRun, err)
+	}
 	return nil
 }
 
@@ -132,7 +148,7 @@ func (t *txn) finish(o *operation.Operation) {
 // fail ends the transaction after err and says what err means. After a lock timeout it
 // evicts: a stale transaction that began after the claim's own eviction may have the lock.
 // If the connection or ctx has ended, the cause may be that the grant was superseded.
-func (t *txn) fail(ctx context.Context, err error) error {
+func (t *txn) fail(ctx context.Context, stage storage.Stage, err error) error {
 	ended := t.conn == nil || t.conn.Conn().IsClosed() || ctx.Err() != nil
 	t.Rollback(ctx)
 	if sqlstate.Of(err) == sqlstate.LockTimeout {
@@ -142,5 +158,5 @@ func (t *txn) fail(ctx context.Context, err error) error {
 			t.store.evict(evictCtx, c.Grant)
 		}
 	}
-	return t.store.explain(ctx, err, ended, storage.StageRun, t.claims...)
+	return t.store.explain(ctx, err, ended, stage, t.claims...)
 }

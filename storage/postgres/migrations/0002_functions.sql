@@ -8,6 +8,8 @@
 --   ZF004 database went back                   ZF008 wrong isolation level
 --   ZF009 tables that must not be changed      ZF010 implausibly high token or epoch
 --   ZF011 claimed before a failover
+--   ZF012 a batch's statement affected     ZF013 a batch's statement returned
+--         another number of rows                 too much
 
 insert into {{schema}}.migration (version, name) values (2, 'functions');
 
@@ -421,6 +423,30 @@ begin
        or not exists (select from {{schema}}.resource where id = p_resource and epoch = p_epoch and token = p_token) then
         perform pg_terminate_backend(pg_backend_pid());
     end if;
+end $$;
+
+-- must_affect returns p_count, the rows of a statement of a batch, if it is p_want or p_want
+-- is null. The error's detail is p_count.
+create function {{schema}}.must_affect(p_count bigint, p_want bigint) returns bigint
+language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
+begin
+    if p_count <> p_want then
+        raise exception 'fencekit: a statement of the batch affected % rows, must affect %', p_count, p_want
+            using errcode = 'ZF012', detail = p_count::text;
+    end if;
+    return p_count;
+end $$;
+
+-- must_fit returns p_rows, what a statement of a batch returned, if it has at most p_limit
+-- bytes.
+create function {{schema}}.must_fit(p_rows text, p_limit integer) returns text
+language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
+begin
+    if octet_length(p_rows) > p_limit then
+        raise exception 'fencekit: a statement of the batch returned % bytes, at most % are allowed', octet_length(p_rows), p_limit
+            using errcode = 'ZF013';
+    end if;
+    return p_rows;
 end $$;
 
 -- record_rejection counts a rejection. It never touches the fence.

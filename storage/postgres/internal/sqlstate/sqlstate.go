@@ -17,6 +17,8 @@ const (
 	Collision    = "ZF006"
 	TokenJump    = "ZF010"
 	FailedOver   = "ZF011"
+	Affected     = "ZF012"
+	TooLarge     = "ZF013"
 	NoCreateRole = "ZF020"
 )
 

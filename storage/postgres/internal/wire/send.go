@@ -29,16 +29,27 @@ const (
 // statements after that, and reads the answer message by message: a warning at COMMIT
 // matters as much as an error. If more of the answer may still arrive, Send closes the
 // connection: the rest would be taken for the answer to the next query.
-func Send(ctx context.Context, pg *pgconn.PgConn, sql string) (*Answer, Outcome, error) {
+//
+// The statements ahead go out in the same write, behind a Sync of their own: the server
+// begins none of sql before all of sql has arrived. If one of them fails, so does sql, as
+// part of the failed transaction, and the error is a *StatementError.
+func Send(ctx context.Context, pg *pgconn.PgConn, sql string, ahead ...Statement) (*Answer, Outcome, error) {
 	var a Answer
 	if pg.IsClosed() {
 		return &a, Aborted, errors.New("connection is closed")
 	}
-	stop := context.AfterFunc(ctx, func() { _ = pg.Conn().SetWriteDeadline(time.Unix(1, 0)) })
+	if len(ahead) > 0 {
+		queue(pg.Frontend(), ahead)
+	}
 	pg.Frontend().SendQuery(&pgproto3.Query{String: sql})
-	err := pg.Frontend().Flush()
-	if !stop() && err == nil {
-		err = context.Cause(ctx)
+	err := flush(ctx, pg)
+	if err == nil && len(ahead) > 0 {
+		var status byte
+		a.Ahead, status, err = readResults(ctx, pg)
+		a.endedAhead = status == 'I'
+		if isStatementError(err) {
+			a.failure, err = err, nil
+		}
 	}
 	if err == nil {
 		err = a.read(ctx, pg)
@@ -53,6 +64,17 @@ func Send(ctx context.Context, pg *pgconn.PgConn, sql string) (*Answer, Outcome,
 	return &a, result, reason
 }
 
+// flush sends what the buffer of pg has. When ctx ends it gives up, and the connection has
+// to be closed: a part may have been sent.
+func flush(ctx context.Context, pg *pgconn.PgConn) error {
+	stop := context.AfterFunc(ctx, func() { _ = pg.Conn().SetWriteDeadline(time.Unix(1, 0)) })
+	err := pg.Frontend().Flush()
+	if !stop() && err == nil {
+		err = context.Cause(ctx)
+	}
+	return err
+}
+
 // unansweredError is why the outcome of a COMMIT is in doubt.
 type unansweredError struct{ err error }
 
@@ -65,13 +87,15 @@ func (e *unansweredError) SafeToRetry() bool { return false }
 
 // Answer is the server's answer to the message of Send.
 type Answer struct {
-	Rows      [][]string // of all statements
-	tag       string     // of the last statement that completed, up to COMMIT's
-	Committed bool       // COMMIT completed
-	warning   error      // met by COMMIT
-	failure   error      // met by COMMIT, or before it
-	Behind    error      // met after COMMIT
-	status    byte       // of the session at the end of the answer; 0 if it broke off
+	Ahead      []Result   // of the statements ahead
+	Rows       [][]string // of all statements of the message
+	tag        string     // of the last statement that completed, up to COMMIT's
+	Committed  bool       // COMMIT completed
+	warning    error      // met by COMMIT
+	failure    error      // met by COMMIT, or before it
+	Behind     error      // met after COMMIT
+	endedAhead bool       // the statements ahead have ended the transaction, or it never began
+	status     byte       // of the session at the end of the answer; 0 if it broke off
 }
 
 // First returns the first row, its values separated by spaces.
@@ -98,11 +122,7 @@ func (a *Answer) read(ctx context.Context, pg *pgconn.PgConn) error {
 func (a *Answer) take(msg pgproto3.BackendMessage) {
 	switch msg := msg.(type) {
 	case *pgproto3.DataRow:
-		row := make([]string, len(msg.Values))
-		for i, value := range msg.Values {
-			row[i] = string(value)
-		}
-		a.Rows = append(a.Rows, row)
+		a.Rows = append(a.Rows, values(msg))
 	case *pgproto3.CommandComplete:
 		a.complete(string(msg.CommandTag))
 	case *pgproto3.NoticeResponse:
@@ -171,8 +191,8 @@ func (a *Answer) failedInside(err error) bool {
 		return a.tag != "CALL"
 	case 'E': // the transaction has failed, and waits for its end
 		return true
-	default: // COMMIT failed
-		return a.tag == "CALL"
+	default: // COMMIT failed; or a statement before it, without a transaction
+		return (a.tag == "CALL") != a.endedAhead
 	}
 }
 

@@ -1,0 +1,224 @@
+package postgres_test
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/guard/guardtest"
+	"github.com/fencekit/fencekit/internal/pgproxy"
+	"github.com/fencekit/fencekit/storage"
+)
+
+func newGuard(t *testing.T, store storage.Store[pgx.Tx]) *guard.Guard[pgx.Tx] {
+	t.Helper()
+	g, err := guard.New(guardtest.NewLocker(), store, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
+	return g
+}
+
+// A repeated batch with guard.Once doesn't run, and has the results of the first.
+func TestBatch_Once_G4(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	g := newGuard(t, newStore(t, pool, nil))
+	mustExec(t, pool, "insert into item values ('x', 40)")
+	for range 3 {
+		b, added := batchOf(addToItem+" returning value", "x", 2)
+		added.MustAffect(1).Returning()
+		require.NoError(t, guard.Exec(t.Context(), g, "sku/x", b, guard.Once("order 7", nil)))
+		require.EqualValues(t, 1, added.RowsAffected())
+		var rows []struct{ Value int }
+		require.NoError(t, added.Decode(&rows))
+		require.Equal(t, 42, rows[0].Value)
+	}
+	holds(t, pool, "x", 42)
+	other, _ := batchOf(addToItem, "x", 2)
+	other.Exec(addToItem, "x", 2)
+	require.ErrorContains(t, guard.Exec(t.Context(), g, "sku/x", other, guard.Once("order 7", nil)), "not a batch of 2 statements")
+}
+
+// The answer to a batch is lost: whether it took effect is resolved. Its results are lost
+// too, but for what MustAffect has made sure of.
+func TestBatch_AnswerLost_G4(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		action func() *pgproxy.Action
+		took   int64
+	}{
+		"reply lost":   {pgproxy.SwallowReply, 1},
+		"request lost": {pgproxy.SwallowCommit, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFaulty(t)
+			g := newGuard(t, f.store)
+			mustExec(t, f.pool, "insert into item values ('x', 0)")
+			b, certain := batchOf(addToItem, "x", 1)
+			certain.MustAffect(1)
+			unknown := b.Exec("select 1 as one").Returning()
+			warm, _ := batchOf(addToItem, "x", 0)
+			require.NoError(t, guard.Exec(t.Context(), g, "sku/x", warm))
+			var lost atomic.Bool
+			f.proxy.OnCommit(func(string) *pgproxy.Action {
+				if lost.Swap(true) {
+					return nil
+				}
+				return test.action()
+			})
+			err := guard.Exec(t.Context(), g, "sku/x", b)
+			holds(t, f.pool, "x", test.took)
+			if test.took == 0 {
+				require.True(t, guard.SafeToRetry(err), "%v", err)
+				return
+			}
+			require.NoError(t, err)
+			require.EqualValues(t, 1, certain.RowsAffected())
+			require.EqualValues(t, -1, unknown.RowsAffected())
+			require.ErrorContains(t, unknown.Decode(new(any)), "answer was lost")
+		})
+	}
+}
+
+// writes counts the writes to its connection.
+type writes struct {
+	net.Conn
+	n *atomic.Int64
+}
+
+func (w writes) Write(b []byte) (int, error) {
+	w.n.Add(1)
+	return w.Conn.Write(b)
+}
+
+// Batches of several resources travel in one write.
+func TestBatch_TakesOneWrite(t *testing.T) {
+	t.Parallel()
+	var n atomic.Int64
+	pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) {
+		cfg.MaxConns = 1
+		wrapConn(cfg, func(conn net.Conn) net.Conn { return writes{conn, &n} })
+	})
+	store := newStore(t, pool, nil)
+	c := claim(t, store, grant(5, "a"))
+	other := grant(6, "a")
+	other.Resource = "sku/2"
+	claims := []storage.Claim{c, claim(t, store, other)}
+	for i, want := range []int64{-1, 1} { // the first prepares the statement
+		txn := begin(t, store, claims...)
+		before := n.Load()
+		for _, key := range []string{"x", "y"} {
+			b, s := batchOf("insert into item values ($1, 1) on conflict (key) do update set value = item.value + 1", key)
+			s.MustAffect(1)
+			require.NoError(t, txn.Run(t.Context(), b))
+		}
+		var err error
+		claims, err = txn.Commit(t.Context(), []storage.Move{{}, {}})
+		require.NoError(t, err)
+		if want > 0 {
+			require.Equal(t, want, n.Load()-before)
+		}
+		holds(t, pool, "x", int64(i+1))
+		holds(t, pool, "y", int64(i+1))
+	}
+}
+
+// deafConn reads nothing once a seal has been sent. Its Read ends with the deadline.
+type deafConn struct {
+	net.Conn
+	deaf   atomic.Bool
+	closed chan struct{}
+	close  func()
+}
+
+func newDeafConn(conn net.Conn) net.Conn {
+	closed := make(chan struct{})
+	return &deafConn{Conn: conn, closed: closed, close: sync.OnceFunc(func() { close(closed) })}
+}
+
+func (c *deafConn) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte(".seal(")) {
+		c.deaf.Store(true)
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *deafConn) Read(b []byte) (int, error) {
+	if c.deaf.Load() {
+		<-c.closed
+		return 0, net.ErrClosed
+	}
+	return c.Conn.Read(b)
+}
+
+// SetDeadline ends a Read too.
+func (c *deafConn) SetDeadline(at time.Time) error {
+	if !at.IsZero() && time.Until(at) <= 0 {
+		c.close()
+	}
+	return c.Conn.SetDeadline(at)
+}
+
+func (c *deafConn) Close() error {
+	c.close()
+	return c.Conn.Close()
+}
+
+// A client stops reading while the server answers a batch with more than fits into the
+// network. The server has not begun the seal, and the next claim gets through.
+func TestBatch_UnreadAnswerStopsNoLaterClaim_N12(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	pool := openPool(t, dsn)
+	store := newStore(t, pool, nil)
+	deaf := newStore(t, openPool(t, dsn, func(cfg *pgxpool.Config) { wrapConn(cfg, newDeafConn) }), nil)
+	c := claim(t, store, grant(5, "a"))
+	txn := begin(t, deaf, c)
+	b, _ := batchOf(insertItem, "x", 1)
+	b.Exec("select repeat('x', 50000000)") // discarded, but sent
+	require.NoError(t, txn.Run(t.Context(), b))
+	ctx, giveUp := context.WithCancel(context.Background())
+	defer giveUp()
+	commit := background(func() ([]storage.Claim, error) { return txn.Commit(ctx, nil) })
+	require.Eventually(t, func() bool {
+		return query[int](t, pool, "select count(*) from pg_stat_activity where wait_event = 'ClientWrite' and datname = current_database()") == 1
+	}, time.Minute, time.Millisecond)
+
+	next := claim(t, store, grant(6, "b"))
+	write(t, store, next, set("x", 2))
+	giveUp()
+	require.ErrorAs(t, (<-commit).err, new(*storage.InDoubtError))
+	applied, err := store.Resolve(t.Context(), storage.InDoubt{Claims: []storage.Claim{c}, Tx: 1})
+	require.NoError(t, err)
+	require.False(t, applied)
+	holds(t, pool, "x", 2)
+}
+
+// The results of an earlier run are not taken for those of one whose answer was lost.
+func TestBatch_ForgetsResultsOfAnEarlierRun(t *testing.T) {
+	t.Parallel()
+	f := newFaulty(t)
+	g := newGuard(t, f.store)
+	b, read := batchOf("select 1 as one")
+	read.Returning()
+	require.NoError(t, guard.Exec(t.Context(), g, "sku/x", b))
+	require.NoError(t, read.Decode(new(any)))
+	var lost atomic.Bool
+	f.proxy.OnCommit(func(string) *pgproxy.Action {
+		if lost.Swap(true) {
+			return nil
+		}
+		return pgproxy.SwallowReply()
+	})
+	require.NoError(t, guard.Exec(t.Context(), g, "sku/x", b))
+	require.ErrorContains(t, read.Decode(new(any)), "not known")
+}

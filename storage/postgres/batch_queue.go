@@ -1,0 +1,141 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
+)
+
+// Limits of what one write carries ahead of its seal; see N12 in docs/protocol.md.
+const (
+	maxQueuedStatements = 200
+	maxQueuedReturning  = 16
+)
+
+// batchQueue holds the batches of a transaction that have been run and not been sent.
+type batchQueue struct {
+	batches    []*Batch
+	statements int
+	returning  int
+}
+
+// add queues b. It reports false if there is no room before what is queued has been sent.
+func (q *batchQueue) add(b *Batch) bool {
+	statements, returning := q.statements+len(b.statements), q.returning+b.returning()
+	if statements > maxQueuedStatements || returning > maxQueuedReturning {
+		return false
+	}
+	q.batches, q.statements, q.returning = append(q.batches, b), statements, returning
+	return true
+}
+
+// sentBatches are the statements of batches in the form in which they are sent.
+type sentBatches struct {
+	head       int // how many statements of the store's own precede those of the batches
+	sent       []wire.Statement
+	statements []*Statement
+}
+
+// encode returns the queued statements behind head. It runs no statement.
+func (q *batchQueue) encode(ctx context.Context, conn *pgx.Conn, schema string, head []wire.Statement, mayPrepare bool) (*sentBatches, error) {
+	out := &sentBatches{head: len(head), sent: head}
+	for _, b := range q.batches {
+		b.forget()
+		for _, s := range b.statements {
+			encoded, err := s.encode(ctx, conn, schema, mayPrepare)
+			if err != nil {
+				return nil, err
+			}
+			out.sent, out.statements = append(out.sent, encoded), append(out.statements, s)
+		}
+	}
+	return out, nil
+}
+
+// encode encodes the statement for conn. What can't be prepared, such as a statement on a
+// table that an earlier one creates, is parsed in its turn.
+func (s *Statement) encode(ctx context.Context, conn *pgx.Conn, schema string, mayPrepare bool) (wire.Statement, error) {
+	sql, args, err := s.rewritten(ctx, schema)
+	if err != nil {
+		return wire.Statement{}, s.explain(err, sql)
+	}
+	description, err := prepare(ctx, conn, sql, mayPrepare)
+	if err != nil {
+		return wire.Statement{}, err
+	}
+	encoded := wire.Statement{SQL: sql}
+	if description != nil {
+		encoded.Name = description.Name
+	}
+	var builder pgx.ExtendedQueryBuilder
+	if err := builder.Build(conn.TypeMap(), description, args); err != nil {
+		return wire.Statement{}, s.explain(fmt.Errorf("statement %d of the batch: %w", s.number, err), sql)
+	}
+	encoded.Formats, encoded.Params = builder.ParamFormats, builder.ParamValues
+	return encoded, nil
+}
+
+// rewritten returns the SQL to send and its arguments.
+func (s *Statement) rewritten(ctx context.Context, schema string) (string, []any, error) {
+	sql := s.checked(schema)
+	if len(s.args) == 0 {
+		return sql, nil, nil
+	}
+	rewriter, ok := s.args[0].(pgx.QueryRewriter)
+	if !ok {
+		return sql, s.args, nil
+	}
+	return rewriter.RewriteQuery(ctx, nil, sql, s.args[1:])
+}
+
+// read reads the results of the statements. If the answer isn't one to what was sent, the
+// statements are left without results.
+func (q *sentBatches) read(results []wire.Result) {
+	if len(results) != len(q.sent) {
+		return
+	}
+	for i, s := range q.statements {
+		s.receive(results[q.head+i])
+	}
+}
+
+// receive reads the result of the statement that was sent as checked returns it.
+func (s *Statement) receive(r wire.Result) {
+	if !s.returning && s.want == nil {
+		s.set(r.Tag.RowsAffected(), nil)
+		return
+	}
+	if len(r.Row) == 0 {
+		return
+	}
+	affected, err := strconv.ParseInt(r.Row[0], 10, 64)
+	switch {
+	case err != nil:
+	case s.returning && len(r.Row) == 2 && r.Row[1] != "":
+		s.set(affected, &r.Row[1])
+	default:
+		s.set(affected, nil)
+	}
+}
+
+// explain returns the stage at which err came, met while the statements were sent, and what
+// it means.
+func (q *sentBatches) explain(err error) (storage.Stage, error) {
+	var failed *wire.StatementError
+	switch {
+	case !errors.As(err, &failed):
+		return storage.StageSeal, fmt.Errorf("postgres: commit: %w", err)
+	case failed.Number < q.head:
+		return storage.StageBegin, wire.FailedAt("begin", failed.Err)
+	case failed.Number-q.head >= len(q.statements):
+		return storage.StageRun, failed.Err
+	}
+	s := q.statements[failed.Number-q.head]
+	return storage.StageRun, s.explain(failed.Err, q.sent[failed.Number].SQL)
+}

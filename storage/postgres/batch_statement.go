@@ -1,0 +1,184 @@
+package postgres
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
+)
+
+// Statement is one statement of a [Batch].
+type Statement struct {
+	number    int // in its batch, from 0
+	sql       string
+	args      []any
+	want      *int64 // rows; nil if any number will do
+	returning bool
+	result    *statementResult // nil if it isn't known
+}
+
+// statementResult is what a statement did.
+type statementResult struct {
+	Affected int64           `json:"affected"` // rows
+	Rows     json.RawMessage `json:"rows,omitempty"`
+}
+
+// errNoResult is the error of Decode when there is nothing to decode.
+var errNoResult = errors.New("postgres: the statement's rows are not known: no call with its batch has returned nil, or the batch took effect and the server's answer was lost")
+
+// MustAffect makes the batch fail with an [*AffectedError], without effect, unless the
+// statement inserts, updates or deletes exactly this many rows. It has to be an INSERT,
+// UPDATE or DELETE without a RETURNING clause. With [Statement.Returning] it is any
+// statement that returns rows, and they are counted.
+func (s *Statement) MustAffect(rows int64) *Statement {
+	s.want = &rows
+	return s
+}
+
+// Returning keeps the rows that the statement returns for [Statement.Decode]. The statement
+// is a SELECT or has a RETURNING clause. If the rows have more than 4 KiB as JSON, the batch
+// fails without effect.
+func (s *Statement) Returning() *Statement {
+	s.returning = true
+	return s
+}
+
+// RowsAffected returns how many rows the statement inserted, updated or deleted; or
+// returned, with [Statement.Returning]. It returns -1 if that isn't known: before a call
+// with the batch has returned nil, and if the batch took effect but the server's answer was
+// lost and there is no [Statement.MustAffect].
+func (s *Statement) RowsAffected() int64 {
+	switch {
+	case s.result != nil:
+		return s.result.Affected
+	case s.want != nil:
+		return *s.want
+	}
+	return -1
+}
+
+// Decode decodes the rows that a statement with [Statement.Returning] has returned into dst,
+// as json.Unmarshal does: the rows are an array of objects, one member for each column. It
+// fails if they aren't known: before a call with the batch has returned nil, and if the
+// batch took effect but the server's answer was lost. Then read them with another call.
+func (s *Statement) Decode(dst any) error {
+	if s.result == nil || s.result.Rows == nil {
+		return errNoResult
+	}
+	if err := json.Unmarshal(s.result.Rows, dst); err != nil {
+		return fmt.Errorf("postgres: what statement %d of the batch returned can't be decoded: %w: %s", s.number, err, s.sql)
+	}
+	return nil
+}
+
+// AffectedError says that a statement of a [Batch] did not affect as many rows as
+// [Statement.MustAffect] wants. The batch took no effect.
+type AffectedError struct {
+	SQL      string // of the statement
+	Number   int    // of the statement in its batch, from 0
+	Affected int64  // rows
+	Want     int64  // rows
+}
+
+func (e *AffectedError) Error() string {
+	return fmt.Sprintf("postgres: statement %d of the batch affected %d rows, must affect %d: %s", e.Number, e.Affected, e.Want, e.SQL)
+}
+
+const (
+	wrapHead = "with fencekit_rows as materialized (\n"
+	wrapTail = "\n) select pg_catalog.count(*), pg_catalog.json_agg(fencekit_rows)::pg_catalog.text from fencekit_rows"
+)
+
+// wrapped returns the SQL of the statement, with its rows as one value if they are wanted.
+func (s *Statement) wrapped() string {
+	if s.returning {
+		return wrapHead + s.sql + wrapTail
+	}
+	return s.sql
+}
+
+// checked is wrapped, with conditions that the server checks by functions of schema.
+func (s *Statement) checked(schema string) string {
+	want := "null"
+	if s.want != nil {
+		want = strconv.FormatInt(*s.want, 10)
+	}
+	count := fmt.Sprintf("%s.must_affect(pg_catalog.count(*), %s)", schema, want)
+	switch {
+	case s.returning:
+		rows := fmt.Sprintf("%s.must_fit(pg_catalog.json_agg(fencekit_rows)::pg_catalog.text, %d)", schema, maxResultBytes)
+		return wrapHead + s.sql + "\n) select " + count + ", " + rows + " from fencekit_rows"
+	case s.want != nil:
+		return wrapHead + s.sql + "\nreturning 1) select " + count + " from fencekit_rows"
+	}
+	return s.sql
+}
+
+// readFrom reads the result of the statement that was sent as wrapped returns it.
+func (s *Statement) readFrom(results pgx.BatchResults) error {
+	var affected int64
+	var rows *string
+	if s.returning {
+		if err := results.QueryRow().Scan(&affected, &rows); err != nil {
+			return err
+		}
+	} else {
+		tag, err := results.Exec()
+		if err != nil {
+			return err
+		}
+		affected = tag.RowsAffected()
+	}
+	s.set(affected, rows)
+	if s.want != nil && affected != *s.want {
+		return s.notAffected(affected)
+	}
+	if len(s.result.Rows) > maxResultBytes {
+		return s.tooLarge()
+	}
+	return nil
+}
+
+// set sets what the statement did. rows is nil if it returned none.
+func (s *Statement) set(affected int64, rows *string) {
+	s.result = &statementResult{Affected: affected}
+	switch {
+	case rows != nil:
+		s.result.Rows = json.RawMessage(*rows)
+	case s.returning:
+		s.result.Rows = json.RawMessage("[]")
+	}
+}
+
+func (s *Statement) notAffected(affected int64) error {
+	return &AffectedError{SQL: s.sql, Number: s.number, Affected: affected, Want: *s.want}
+}
+
+func (s *Statement) tooLarge() error {
+	return fmt.Errorf("%w: postgres: statement %d of the batch returns more than %d bytes: return less, or read in a function of guard.Do: %s", fence.ErrInvalid, s.number, maxResultBytes, s.sql)
+}
+
+// explain returns what err means, met by the statement as it was sent.
+func (s *Statement) explain(err error, sent string) error {
+	var pgErr *pgconn.PgError
+	if !errors.As(err, &pgErr) {
+		return err
+	}
+	switch pgErr.Code {
+	case sqlstate.Affected:
+		affected, _ := strconv.ParseInt(pgErr.Detail, 10, 64)
+		return s.notAffected(affected)
+	case sqlstate.TooLarge:
+		return s.tooLarge()
+	}
+	if head := int32(len(wrapHead)); pgErr.Position > head && sent != s.sql {
+		pgErr.Position -= head
+	}
+	return fmt.Errorf("postgres: statement %d of the batch: %w", s.number, err)
+}

@@ -1,0 +1,256 @@
+package postgres_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// batchOf returns a batch of one statement.
+func batchOf(sql string, args ...any) (*postgres.Batch, *postgres.Statement) {
+	b := &postgres.Batch{}
+	return b, b.Exec(sql, args...)
+}
+
+const (
+	insertItem = "insert into item values ($1, $2)"
+	addToItem  = "update item set value = value + $2 where key = $1"
+)
+
+// execModes are the ways in which pgx sends statements.
+var execModes = []pgx.QueryExecMode{
+	pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+}
+
+// inEachMode runs a test with a pool in each mode.
+func inEachMode(t *testing.T, test func(t *testing.T, pool *pgxpool.Pool)) {
+	for _, mode := range execModes {
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			test(t, openPool(t, migrated(t), func(cfg *pgxpool.Config) { cfg.ConnConfig.DefaultQueryExecMode = mode }))
+		})
+	}
+}
+
+// A batch takes effect as a whole, with one entry in the history, in each mode of pgx, and
+// tells what its statements did.
+func TestBatch_TakesEffectAndHasResults(t *testing.T) {
+	t.Parallel()
+	inEachMode(t, func(t *testing.T, pool *pgxpool.Pool) {
+		store := newStore(t, pool, nil)
+		c := claim(t, store, grant(5, "a"))
+		for i := range 3 { // parsed, prepared, prepared
+			b := &postgres.Batch{}
+			inserted := b.Exec(insertItem, fmt.Sprint("a", i), 1).MustAffect(1)
+			added := b.Exec(addToItem, fmt.Sprint("a", i), 41)
+			read := b.Exec("select key, value from item where key = $1", fmt.Sprint("a", i)).Returning().MustAffect(1)
+			none := b.Exec("delete from item where value < 0 returning key").Returning()
+			named := b.Exec("insert into item values (@key, @value)", pgx.NamedArgs{"key": fmt.Sprint("b", i), "value": 7})
+			require.EqualValues(t, -1, added.RowsAffected())
+
+			c = write(t, store, c, b)
+			require.EqualValues(t, []int64{1, 1, 1, 0, 1},
+				[]int64{inserted.RowsAffected(), added.RowsAffected(), read.RowsAffected(), none.RowsAffected(), named.RowsAffected()})
+			var rows []struct {
+				Key   string
+				Value int64
+			}
+			require.NoError(t, read.Decode(&rows))
+			require.EqualValues(t, 42, rows[0].Value)
+			require.NoError(t, none.Decode(&rows))
+			require.Empty(t, rows)
+			holds(t, pool, fmt.Sprint("a", i), 42)
+			holds(t, pool, fmt.Sprint("b", i), 7)
+		}
+		require.Equal(t, []storage.EntryKind{storage.KindClaim, storage.KindWrite, storage.KindWrite, storage.KindWrite}, kinds(t, store))
+	})
+}
+
+// If one statement fails, the batch has no effect, and the error names the statement; the
+// connection and the grant go on.
+func TestBatch_FailsAsAWhole(t *testing.T) {
+	t.Parallel()
+	inEachMode(t, func(t *testing.T, pool *pgxpool.Pool) {
+		store := newStore(t, pool, nil)
+		c := claim(t, store, grant(5, "a"))
+		mustExec(t, pool, "insert into item values ('x', 1)")
+		fails := func(last func(b *postgres.Batch)) error {
+			b, _ := batchOf(addToItem, "x", 1)
+			last(b)
+			_, err := attempt(t.Context(), store, b, c)
+			require.Error(t, err)
+			holds(t, pool, "x", 1)
+			return err
+		}
+
+		var affected *postgres.AffectedError
+		require.ErrorAs(t, fails(func(b *postgres.Batch) { b.Exec(addToItem, "y", 1).MustAffect(1) }), &affected)
+		require.Equal(t, postgres.AffectedError{SQL: addToItem, Number: 1, Affected: 0, Want: 1}, *affected)
+		require.ErrorAs(t, fails(func(b *postgres.Batch) { b.Exec("select * from item").Returning().MustAffect(2) }), &affected)
+		require.EqualValues(t, 1, affected.Affected)
+
+		err := fails(func(b *postgres.Batch) { b.Exec(insertItem, "x", 1).MustAffect(1) })
+		require.ErrorContains(t, err, "statement 1 of the batch")
+		require.ErrorContains(t, err, "item_pkey")
+
+		var pgErr *pgconn.PgError
+		require.ErrorAs(t, fails(func(b *postgres.Batch) { b.Exec("update item set nothing = 1").MustAffect(1) }), &pgErr)
+		require.EqualValues(t, len("update item set n"), pgErr.Position, "in the statement, not in what is sent")
+
+		err = fails(func(b *postgres.Batch) { b.Exec("select repeat('x', 4096)").Returning() })
+		require.ErrorIs(t, err, fence.ErrInvalid)
+		require.ErrorContains(t, err, "more than 4096 bytes")
+
+		require.Error(t, fails(func(b *postgres.Batch) { b.Exec(addToItem, "x", struct{}{}) }))
+		require.Error(t, fails(func(b *postgres.Batch) { b.Exec(addToItem, "x") }))
+		require.Error(t, fails(func(b *postgres.Batch) { b.Exec("copy item from stdin") }))
+		require.Error(t, fails(func(b *postgres.Batch) { b.Exec("select 1; select 2") }))
+
+		last, _ := batchOf(addToItem, "x", 1)
+		write(t, store, c, last)
+		holds(t, pool, "x", 2)
+		require.Equal(t, []storage.EntryKind{storage.KindClaim, storage.KindWrite}, kinds(t, store)[:2])
+	})
+}
+
+// A batch with statements that can't be prepared beforehand.
+func TestBatch_UsesWhatItCreates(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	b := &postgres.Batch{}
+	b.Exec("create temporary table step (n int) on commit drop")
+	b.Exec("insert into step values ($1)", 5).MustAffect(1)
+	b.Exec("insert into item select 'x', n from step").MustAffect(1)
+	c := claim(t, store, grant(5, "a"))
+	for range 2 {
+		mustExec(t, pool, "delete from item")
+		c = write(t, store, c, b)
+		holds(t, pool, "x", 5)
+	}
+}
+
+// A batch of a grant that was superseded has no effect, whether that is seen at the begin check or at the seal.
+func TestBatch_OfAStaleGrantIsRejected_G2(t *testing.T) {
+	t.Parallel()
+	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
+		pool := newPool(t)
+		store := newStore(t, pool, at(level))
+		stale := claim(t, store, grant(5, "a"))
+		txn := begin(t, store, stale)
+		b, _ := batchOf(insertItem, "x", 1)
+		require.NoError(t, txn.Run(t.Context(), b))
+		claimOnly(t, pool, grant(6, "b"))
+
+		_, err := txn.Commit(t.Context(), nil)
+		requireRejected(t, err, storage.ReasonStale)
+		_, err = attempt(t.Context(), store, b, stale)
+		requireRejected(t, err, storage.ReasonStale)
+		holds(t, pool, "x", 0)
+	})
+}
+
+// A statement that ends the transaction keeps the batch from taking effect unfenced: the
+// seal notices, and the error says what stays.
+func TestBatch_WithACommitOfItsOwn_N15(t *testing.T) {
+	t.Parallel()
+	for _, raw := range [][]string{{"commit"}, {"commit", "begin"}, {"commit and chain"}, {"rollback"}, {"rollback", "begin"}, {"prepare transaction 'x'"}} {
+		t.Run(strings.Join(raw, " "), func(t *testing.T) {
+			t.Parallel()
+			pool := newPool(t)
+			store := newStore(t, pool, nil)
+			c := claim(t, store, grant(5, "a"))
+			b, _ := batchOf(insertItem, "x", 1)
+			for _, sql := range raw {
+				b.Exec(sql)
+			}
+			b.Exec(insertItem, "y", 1)
+			_, err := attempt(t.Context(), store, b, c)
+			require.Error(t, err)
+			require.Equal(t, []storage.EntryKind{storage.KindClaim}, kinds(t, store), "nothing was sealed")
+			if !strings.HasPrefix(raw[0], "prepare") {
+				require.ErrorIs(t, err, storage.ErrTxEnded)
+			}
+			next, _ := batchOf(insertItem, "z", 1)
+			write(t, store, c, next)
+		})
+	}
+}
+
+// Several batches and other operations run in order in one transaction.
+func TestBatch_RunsInOrderWithOthers(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	c := claim(t, store, grant(5, "a"))
+	txn := begin(t, store, c)
+	first, _ := batchOf(insertItem, "x", 1)
+	require.NoError(t, txn.Run(t.Context(), first))
+	require.NoError(t, txn.Run(t.Context(), add("x", 1)), "sees what the batch wrote")
+	for range 250 { // more than one write carries
+		b, s := batchOf(addToItem, "x", 1)
+		s.MustAffect(1)
+		require.NoError(t, txn.Run(t.Context(), b))
+	}
+	_, err := txn.Commit(t.Context(), nil)
+	require.NoError(t, err)
+	holds(t, pool, "x", 252)
+	require.Equal(t, []storage.EntryKind{storage.KindClaim, storage.KindWrite}, kinds(t, store))
+}
+
+// Bad batches are refused before anything is sent.
+func TestBatch_ValidatesItsStatements(t *testing.T) {
+	t.Parallel()
+	store := newStore(t, newPool(t), nil)
+	c := claim(t, store, grant(5, "a"))
+	many, returning := &postgres.Batch{}, &postgres.Batch{}
+	for range 101 {
+		many.Exec("select 1")
+	}
+	for range 17 {
+		returning.Exec("select 1").Returning()
+	}
+	for _, b := range []*postgres.Batch{{}, many, returning} {
+		_, err := attempt(t.Context(), store, b, c)
+		require.ErrorIs(t, err, fence.ErrInvalid)
+	}
+	_, s := batchOf("select 1 as one")
+	require.ErrorContains(t, s.Decode(new(int)), "not known")
+	b, s := batchOf("select 1 as one")
+	s.Returning()
+	write(t, store, c, b)
+	var wrong []struct{ One string }
+	require.ErrorContains(t, s.Decode(&wrong), "can't be decoded")
+}
+
+// What guard.Once keeps of a batch gives a repeated one its results.
+func TestBatch_ResultsCanBeKept(t *testing.T) {
+	t.Parallel()
+	store := newStore(t, newPool(t), nil)
+	b := &postgres.Batch{}
+	b.Exec(insertItem, "x", 1)
+	b.Exec("select value from item").Returning()
+	write(t, store, claim(t, store, grant(5, "a")), b)
+	kept, err := b.Results()
+	require.NoError(t, err)
+
+	again := &postgres.Batch{}
+	again.Exec(insertItem, "x", 1)
+	read := again.Exec("select value from item").Returning()
+	require.NoError(t, again.SetResults(kept))
+	var rows []struct{ Value int }
+	require.NoError(t, read.Decode(&rows))
+	require.Equal(t, 1, rows[0].Value)
+	require.Error(t, new(postgres.Batch).SetResults(kept))
+	require.Error(t, errors.Join(again.SetResults([]byte("{}"))))
+}

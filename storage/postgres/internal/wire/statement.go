@@ -1,0 +1,103 @@
+package wire
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
+)
+
+// Statement is one statement of the extended protocol, with its parameters encoded.
+type Statement struct {
+	Name    string // of a prepared statement; "" to parse SQL
+	SQL     string
+	Formats []int16
+	Params  [][]byte
+}
+
+// Result is what a Statement has answered.
+type Result struct {
+	Row []string // the first row; nil if there was none
+	Tag pgconn.CommandTag
+}
+
+// StatementError is the error of one of the statements that Send has sent ahead. Those
+// behind it were not executed.
+type StatementError struct {
+	Number int // of the statement, from 0
+	Err    error
+}
+
+func (e *StatementError) Error() string { return e.Err.Error() }
+func (e *StatementError) Unwrap() error { return e.Err }
+
+// queue writes statements and a Sync into the buffer of fe. The server skips what follows a
+// statement that fails, up to the Sync.
+func queue(fe *pgproto3.Frontend, statements []Statement) {
+	parsed := "" // the text of the unnamed statement
+	for _, s := range statements {
+		if s.Name == "" && (s.SQL != parsed || s.SQL == "") {
+			fe.SendParse(&pgproto3.Parse{Query: s.SQL})
+			parsed = s.SQL
+		}
+		fe.SendBind(&pgproto3.Bind{PreparedStatement: s.Name, ParameterFormatCodes: s.Formats, Parameters: s.Params})
+		fe.SendExecute(&pgproto3.Execute{})
+	}
+	fe.SendSync(&pgproto3.Sync{})
+}
+
+// ExecAll sends statements and a Sync in one write, and returns their results.
+func ExecAll(ctx context.Context, pg *pgconn.PgConn, statements []Statement) ([]Result, error) {
+	queue(pg.Frontend(), statements)
+	err := flush(ctx, pg)
+	if err != nil {
+		CloseNow(pg)
+		return nil, err
+	}
+	results, _, err := readResults(ctx, pg)
+	if err != nil && !isStatementError(err) {
+		CloseNow(pg)
+	}
+	return results, err
+}
+
+func isStatementError(err error) bool { _, ok := err.(*StatementError); return ok }
+
+// readResults reads the answer to statements, up to that to their Sync, and returns the
+// status of the session behind it.
+func readResults(ctx context.Context, pg *pgconn.PgConn) (results []Result, status byte, failure error) {
+	var row []string
+	for {
+		msg, err := pg.ReceiveMessage(ctx)
+		if err != nil {
+			return results, 0, err
+		}
+		switch msg := msg.(type) {
+		case *pgproto3.DataRow:
+			if row == nil {
+				row = values(msg)
+			}
+		case *pgproto3.CommandComplete:
+			results = append(results, Result{Row: row, Tag: pgconn.NewCommandTag(string(msg.CommandTag))})
+			row = nil
+		case *pgproto3.EmptyQueryResponse:
+			results = append(results, Result{})
+		case *pgproto3.ErrorResponse:
+			failure = &StatementError{len(results), pgconn.ErrorResponseToPgError(msg)}
+		case *pgproto3.CopyInResponse, *pgproto3.CopyOutResponse:
+			return results, 0, fmt.Errorf("postgres: statement %d is a COPY, which can't be sent ahead", len(results))
+		case *pgproto3.ReadyForQuery:
+			return results, msg.TxStatus, failure
+		}
+	}
+}
+
+// values returns the values of a row as text.
+func values(msg *pgproto3.DataRow) []string {
+	row := make([]string, len(msg.Values))
+	for i, value := range msg.Values {
+		row[i] = string(value)
+	}
+	return row
+}
