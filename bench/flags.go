@@ -25,6 +25,7 @@ type config struct {
 	memory    string
 	out       string
 	from      []string // files of earlier runs, to be shown instead of running
+	profile   string   // the directory of CPU profiles
 	list      bool
 
 	place string // only this one, in this process; what is found goes to file
@@ -45,6 +46,7 @@ func parse(args []string, output io.Writer) (config, error) {
 	f.StringVar(&c.memory, "tmpfs", "/dev/shm", "a `directory` in memory")
 	f.StringVar(&c.out, "out", "bench-runs/"+time.Now().Format("20060102-150405"), "the `directory` for the page, the table and the raw results")
 	from := f.String("from", "", "show results.json of earlier runs, separated by commas, instead of running")
+	f.StringVar(&c.profile, "profile", "", "write a CPU profile of each worker's measured time to this `directory`, which exists; it makes workers slower")
 	f.BoolVar(&c.list, "list", false, "list the scenarios")
 	f.StringVar(&c.place, "place", "", "used by bench itself: run one place in this process")
 	f.StringVar(&c.file, "file", "", "used by bench itself: where what was found goes")

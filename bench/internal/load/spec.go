@@ -38,6 +38,7 @@ type Spec struct {
 	Count              int           // of what a Measure holds
 	Observe            time.Duration // how long a Measure observes that
 	Background         bool          // operations get a context that never ends
+	Profile            string        // the directory that CPU profiles go to; "": none
 	Postgres           string        // a DSN
 	Etcd               string        // an endpoint
 	Redis              string        // an address

@@ -85,9 +85,10 @@ func (w *worker) run(ctx context.Context) Outcome {
 	go func() { running.Wait(); close(finished) }()
 
 	await(w.plan.Start)
-	before := takeUsage(w.target)
-	awaitOr(w.plan.End, finished)
-	after := takeUsage(w.target)
+	before, after, err := w.measure(finished)
+	if err != nil {
+		w.failed.CompareAndSwap(nil, &err)
+	}
 	stop := time.AfterFunc(grace, cancel)
 	defer stop.Stop()
 	<-finished
@@ -99,6 +100,19 @@ func (w *worker) run(ctx context.Context) Outcome {
 		o.Err = text(*failed)
 	}
 	return o
+}
+
+// measure takes what this process has used at the beginning and at the end of the measured
+// time, or when it has finished, with a profile of what lies in between.
+func (w *worker) measure(finished <-chan struct{}) (before, after usage, err error) {
+	stop, err := profile(w.target.Spec)
+	if err != nil {
+		return before, after, err
+	}
+	before = takeUsage(w.target)
+	awaitOr(w.plan.End, finished)
+	after = takeUsage(w.target)
+	return before, after, stop()
 }
 
 // goroutine runs operations until the end, the limit, or an error.

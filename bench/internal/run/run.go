@@ -33,6 +33,8 @@ type Config struct {
 	Long float64
 	// Rows is how many rows the table has.
 	Rows int
+	// Profile is the directory that CPU profiles of workers go to; "" for none.
+	Profile string
 	// Progress gets a line for each cell.
 	Progress io.Writer
 	// Worker returns the command of a worker.
@@ -233,7 +235,7 @@ func (r *runner) specs(s *scenario.Scenario, c scenario.Contender, regime result
 	spec := load.Spec{
 		Scenario: s.Name, Contender: c.Name, Cell: fmt.Sprintf("c%d", r.cells),
 		Processes: processes, Goroutines: goroutines, Connections: cmp.Or(c.Connections, s.Connections, goroutines),
-		Keys: s.Keys, Width: width(s), Table: r.Rows, Hold: s.Hold, Limit: s.Limit, Count: s.Count, Observe: observed, Background: s.Background,
+		Keys: s.Keys, Width: width(s), Table: r.Rows, Hold: s.Hold, Limit: s.Limit, Count: s.Count, Observe: observed, Background: s.Background, Profile: r.Profile,
 		Postgres: at.Postgres, Etcd: at.Etcd, Redis: at.Redis,
 	}
 	if r.Tiny {

@@ -57,6 +57,7 @@ func hotSKU(processes, goroutines int) Scenario {
 			{Name: mutexTx, Open: contender.Locked(contender.Mutex), Unsafe: noFence},
 			{Name: redsyncTx, Open: contender.Locked(contender.Redsync), Unsafe: redisTTL},
 			{Name: setNX1 + " + transaction", Open: contender.Locked(contender.SetNX(every1)), Unsafe: redisTTL},
+			{Name: setNX50 + " + transaction", Open: contender.Locked(contender.SetNX(every50)), Unsafe: redisTTL},
 		}),
 		Baseline:   append([]string{forUpdate}, names...),
 		Processes:  processes,
