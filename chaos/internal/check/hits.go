@@ -25,10 +25,12 @@ const (
 	HitCutOffNotApplied   = "cut off not applied"
 	HitResolvedApplied    = "resolved applied" // a Guard resolved a COMMIT in doubt as applied
 	HitResolvedNotApplied = "resolved not applied"
-	HitFailed             = "failed: "           // and the class of the error that an operation failed with
-	HitCompacted          = "watch compacted"    // etcd had compacted what a worker's watch had not yet shown
-	HitTogether           = "operations at once" // on one resource; the maximum
-	HitQueued             = "lock keys at once"  // of one resource; the maximum
+	HitFailed             = "failed: "                      // and the class of the error that an operation failed with
+	HitCompacted          = "watch compacted"               // etcd had compacted what a worker's watch had not yet shown
+	HitTogether           = "operations at once"            // on one resource; the maximum
+	HitQueued             = "lock keys at once"             // of one resource; the maximum
+	HitGrouped            = "operations in one transaction" // of one resource; the maximum
+	HitAcross             = "resources in one transaction"  // of operations on one resource each; the maximum
 )
 
 // AtLeast requires a hit that number of times.
@@ -77,6 +79,7 @@ func Hits(r *Record) map[string]int {
 			hits[hit]++
 		}
 	}
+	v.groups(hits)
 	queues := map[string]int{}
 	for _, k := range r.Observed.Locks.Events {
 		switch {
@@ -88,6 +91,24 @@ func Hits(r *Record) map[string]int {
 		}
 	}
 	return hits
+}
+
+// groups notes how many operations, and resources, the transactions of groups had.
+func (v *view) groups(hits counts) {
+	across := map[uint64]map[string]bool{} // by transaction
+	for _, e := range v.Observed.Entries {
+		hits.atOnce(HitGrouped, len(e.Ops))
+		for _, id := range e.Ops {
+			if op := v.byID[id]; op == nil || len(op.resources) != 1 {
+				continue
+			}
+			if across[e.XID] == nil {
+				across[e.XID] = map[string]bool{}
+			}
+			across[e.XID][e.Resource] = true
+			hits.atOnce(HitAcross, len(across[e.XID]))
+		}
+	}
 }
 
 // counts are hits by their names.

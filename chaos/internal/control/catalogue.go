@@ -21,6 +21,8 @@ func All() []Control {
 		leaseEquality,
 		clientClock,
 		checkWithoutLock,
+		groupMatching,
+		groupRerun,
 	}
 }
 

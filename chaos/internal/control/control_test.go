@@ -26,7 +26,7 @@ func TestAll_SaysWhatEachIs(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, c.Title, found.Title)
 	}
-	require.Len(t, seen, 12)
+	require.Len(t, seen, 14)
 }
 
 func TestByName_ListsTheNames(t *testing.T) {

@@ -25,6 +25,9 @@ type Work func(ctx context.Context, tx pgx.Tx, token int64) error
 // resource. The work took effect if the error is nil or ErrNotReleased, perhaps if
 // it is ErrUnknown, and not otherwise.
 func Do(ctx context.Context, lock Lock, pool *pgxpool.Pool, resource string, work Work) error {
+	if g, ok := lock.(Grouper); ok {
+		return g.Group(ctx, pool, resource, work)
+	}
 	return Hold(ctx, lock, pool, resource, func(ctx context.Context, do func(context.Context, Work) error) error {
 		return do(ctx, work)
 	})

@@ -1,5 +1,5 @@
-// Package control has the controls of chaos runs: published locking recipes that lose
-// updates under faults that Fencekit survives. A chaos run in which a control survives is
+// Package control has the controls of chaos runs: locking recipes, most of them published,
+// that lose updates under faults that Fencekit survives. A chaos run in which a control survives is
 // inconclusive.
 //
 // # Model
@@ -13,6 +13,9 @@
 //
 //   - no-lock and check-without-lock are red by design, without any fault.
 //   - redis-setnx-expire loses no update: its lock can't be acquired any more.
+//   - group-matching and group-rerun run the work of several calls in one transaction, and
+//     break one rule of the protocol's groups each (docs/protocol.md, G9 and G10). group-rerun
+//     loses no update: its operations take effect twice.
 //   - All others exclude each other, and lose no update, without a fault.
 //
 // If a recipe breaks only between two of its steps, it reports that point (Servers.At), so

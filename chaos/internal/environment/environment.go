@@ -61,6 +61,8 @@ type Workers struct {
 	TTL        time.Duration // of their locks
 	Lockers    int           // of each process, with as many Guards; default 1
 	Unhindered bool          // nothing but the fence stops a late transaction
+	Loops      int           // goroutines of each process under load; default 2
+	Actions    []string      // of operations under load; default: the workload decides
 }
 
 // New returns an Environment that is empty before SetUp.

@@ -24,7 +24,8 @@ func (s *Environment) StartWorkers(ctx context.Context, workers Workers) error {
 	for n := range cmp.Or(workers.Number, 3) {
 		p := &Worker{trace: s.cfg.Trace, closeBound: s.cfg.Bounds.Close, log: filepath.Join(s.cfg.Dir, fmt.Sprintf("w%d.log", n)), spec: worker.Spec{
 			Worker: fmt.Sprintf("w%d", n), Number: n, Workload: s.cfg.Workload.Name(), Group: s.cfg.Group, Redis: s.redis.addresses(), Prefix: s.prefix,
-			TTL: workers.TTL, Seed: s.cfg.Seed, Lockers: workers.Lockers, Unhindered: workers.Unhindered, Loops: loadLoops, Pace: loadPace, Within: s.cfg.Bounds.Operation,
+			TTL: workers.TTL, Seed: s.cfg.Seed, Lockers: workers.Lockers, Unhindered: workers.Unhindered, Within: s.cfg.Bounds.Operation,
+			Loops: cmp.Or(workers.Loops, loadLoops), Pace: loadPace, Actions: workers.Actions,
 		}}
 		if err := s.link(p); err != nil {
 			return err

@@ -12,6 +12,7 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/observe"
 	"github.com/fencekit/fencekit/chaos/internal/result"
 	"github.com/fencekit/fencekit/chaos/internal/scenario"
+	"github.com/fencekit/fencekit/chaos/internal/stock"
 	"github.com/fencekit/fencekit/chaos/internal/workload"
 )
 
@@ -26,7 +27,11 @@ type performance struct {
 // workers are the worker processes that the scenario asks for.
 func (p *performance) workers() environment.Workers {
 	sc := p.task.scenario
-	return environment.Workers{Number: sc.Workers, TTL: cmp.Or(sc.TTL, workload.TTL), Lockers: sc.Lockers, Unhindered: sc.Unhindered}
+	w := environment.Workers{Number: sc.Workers, TTL: cmp.Or(sc.TTL, workload.TTL), Lockers: sc.Lockers, Unhindered: sc.Unhindered, Loops: sc.Loops}
+	if _, ok := p.task.workload.(stock.Stock); ok {
+		w.Actions = sc.Actions
+	}
+	return w
 }
 
 // whole does the run from its beginning to its end, and returns what was observed.

@@ -32,6 +32,10 @@ type Scenario struct {
 	// idle for longer than a lock's time to live, and no worker has the right to evict
 	// another.
 	Unhindered bool
+	// Loops is how many goroutines of a worker process do operations under load; default 2.
+	Loops int
+	// Actions are those of the built-in workload's operations under load. Default: it decides.
+	Actions []string
 	// Stock is what the built-in workload has of each resource; default plenty.
 	Stock int
 	// Controls are the names of the controls that its faults break, and that run it too.

@@ -124,6 +124,8 @@ func (s Stock) Operate(ctx context.Context, env *workload.Env, op workload.Op) e
 		return env.DoAll(ctx, o.resources, s.sell(env, op, o), opts...)
 	case "hold":
 		return s.hold(ctx, env, op, o)
+	case ActionBatch:
+		return env.Batch(ctx, op.Resource, s.batch(env, op, o), guard.OpID(op.ID))
 	case "once":
 		return s.once(ctx, env, op, o, opts)
 	case ActionCommit, ActionReopen, ActionHoldCommit, ActionHeedless, ActionSavepoint, ActionPanic, ActionGoexit:
@@ -186,6 +188,22 @@ func (s Stock) sell(env *workload.Env, op workload.Op, o order) workload.Work {
 			}
 		}
 		return nil
+	}
+}
+
+// ActionBatch sells by statements that are known beforehand. Only loads that ask for it do so.
+const ActionBatch = "batch"
+
+// batch sells in statements that decide nothing. The order's row has what the stock was before
+// it, and a token of the moment of its statement: if a later claim comes before the commit, that
+// shows.
+func (s Stock) batch(env *workload.Env, op workload.Op, o order) workload.Batch {
+	return func(token string) workload.Statements {
+		return workload.Statements{
+			{SQL: "update stock set available = available - $2 where resource = $1 and available >= $2", Args: []any{op.Resource, o.quantity}},
+			{SQL: "insert into orders (op, resource, quantity, seen, token, process) select $1, s.resource, $3, s.available + $3, " + token + ", $4 from stock s where s.resource = $2",
+				Args: []any{op.ID, op.Resource, o.quantity, env.Process}},
+		}
 	}
 }
 

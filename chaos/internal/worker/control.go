@@ -3,8 +3,10 @@ package worker
 import (
 	"context"
 	"slices"
+	"strconv"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencekit/fencekit/chaos/internal/control"
@@ -22,9 +24,22 @@ type locked struct {
 }
 
 func (l *locked) Do(ctx context.Context, resources []string, work workload.Work, _ []guard.ValueOption) error {
+	if g, ok := l.lock.(control.Grouper); ok && len(resources) == 1 {
+		return g.Group(ctx, l.pool, resources[0], func(ctx context.Context, tx pgx.Tx, token int64) error {
+			err := work(ctx, tx, map[string]int64{resources[0]: token})
+			l.env.Point(workload.PointWritten)
+			return err
+		})
+	}
 	return l.while(ctx, slices.Sorted(slices.Values(resources)), nil, func(held []heldLock) error {
 		return l.transact(ctx, held, work)
 	})
+}
+
+func (l *locked) Batch(ctx context.Context, resource string, batch workload.Batch, opts []guard.ValueOption) error {
+	return l.Do(ctx, []string{resource}, func(ctx context.Context, tx pgx.Tx, tokens map[string]int64) error {
+		return batch(strconv.FormatInt(tokens[resource], 10)).Run(ctx, tx)
+	}, opts)
 }
 
 func (l *locked) Hold(ctx context.Context, resource string, fn func(context.Context, workload.Transact) error) error {

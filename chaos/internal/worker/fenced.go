@@ -10,6 +10,7 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage/postgres"
 )
 
 // fenced is Fencekit itself.
@@ -22,6 +23,17 @@ type fenced struct {
 func (f *fenced) Do(ctx context.Context, resources []string, work workload.Work, opts []guard.ValueOption) error {
 	_, err := guard.Value(ctx, f.guard, resources, f.transaction(work), opts...)
 	return err
+}
+
+// tokenSQL is the token under which a statement on a row s of a resource runs.
+const tokenSQL = "(select f.token from fence.resource f where f.name = s.resource)"
+
+func (f *fenced) Batch(ctx context.Context, resource string, batch workload.Batch, opts []guard.ValueOption) error {
+	var b postgres.Batch
+	for _, s := range batch(tokenSQL) {
+		b.Exec(s.SQL, s.Args...).MustAffect(1)
+	}
+	return guard.Exec(ctx, f.guard, resource, &b, opts...)
 }
 
 func (f *fenced) Hold(ctx context.Context, resource string, fn func(context.Context, workload.Transact) error) error {

@@ -28,7 +28,11 @@ func (w *worker) loops() (loops []loop) {
 	quick := workload.QuickResources(w.workload)
 	for range w.spec.Loops {
 		loops = append(loops, loop{0, func(_ int, random *rand.Rand, _ <-chan struct{}) workload.Op {
-			return workload.Op{Resource: workload.Pick(random, quick...), Seed: random.Uint64()}
+			op := workload.Op{Resource: workload.Pick(random, quick...), Seed: random.Uint64()}
+			if len(w.spec.Actions) > 0 {
+				op.Action = workload.Pick(random, w.spec.Actions...)
+			}
+			return op
 		}})
 	}
 	s, ok := w.workload.(workload.Slow)

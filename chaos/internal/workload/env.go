@@ -66,6 +66,12 @@ func (e *Env) Hold(ctx context.Context, resource string, fn func(ctx context.Con
 	})
 }
 
+// Batch runs statements that are all known beforehand in a transaction under the lock of
+// a resource: by guard.Exec, or by the run's control.
+func (e *Env) Batch(ctx context.Context, resource string, batch Batch, opts ...guard.ValueOption) error {
+	return e.Protection.Batch(ctx, resource, batch, opts)
+}
+
 // Transact runs work in a transaction.
 type Transact func(ctx context.Context, work Work, opts ...guard.ValueOption) error
 
@@ -84,6 +90,7 @@ func (e *Env) marked(work Work) Work {
 // Protection is how operations are kept apart.
 type Protection interface {
 	Do(ctx context.Context, resources []string, work Work, opts []guard.ValueOption) error
+	Batch(ctx context.Context, resource string, batch Batch, opts []guard.ValueOption) error
 	Hold(ctx context.Context, resource string, fn func(ctx context.Context, do Transact) error) error
 	Close(ctx context.Context) error
 }
