@@ -27,6 +27,7 @@ func doDistinct(connections int) Scenario {
 		Contenders: []Contender{
 			{Name: bare, Open: contender.Bare, Unsafe: noGuard},
 			{Name: guardDo, Open: contender.Do(kept), Fencekit: true},
+			{Name: batchForm, Open: contender.Batch(kept), Fencekit: true},
 			{Name: atomic, Open: contender.AtomicUpdate},
 		},
 		Baseline:   []string{bare},
@@ -58,6 +59,7 @@ func doGroups() Scenario {
 		About: "As above, with 64 goroutines. The bare transaction is given several numbers of connections, and compared at its best.",
 		Contenders: slices.Concat(best, []Contender{
 			{Name: guardDo, Open: contender.Do(kept), Fencekit: true, Connections: 8},
+			{Name: batchForm, Open: contender.Batch(kept), Fencekit: true, Connections: 8},
 			{Name: atomic, Open: contender.AtomicUpdate, Connections: 8},
 		}),
 		Baseline:   names,
