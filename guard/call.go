@@ -50,6 +50,10 @@ type Runner[Tx any] interface {
 // makes Do return [ErrTxEnded]. If fn returns an error, panics or ends its
 // goroutine, everything is rolled back; Do returns fn's error.
 //
+// On storage/postgres fn runs up to its first statement before the database has
+// looked at the grant once more. If that was superseded meanwhile, the statement
+// fails, and Do returns the rejection whatever fn returns.
+//
 // The end of ctx ends the waiting, and fn through its own context. Once COMMIT
 // was sent it has no effect: Do waits for the outcome, within Config.CommitTimeout
 // and Config.ResolveTimeout. fn's context also ends when a lease is lost, with

@@ -26,7 +26,7 @@ type Config struct {
 	// transaction, and nothing is released.
 	MaxRun time.Duration
 	// StoreTimeout bounds each wait for the database before a function runs: for a
-	// connection, the claim and BEGIN; default 15 s. A holder that can't reach the database
+	// connection and the claim; default 15 s. A holder that can't reach the database
 	// fails then with ErrStoreUnavailable, and lets others try.
 	StoreTimeout time.Duration
 	// CommitTimeout bounds one COMMIT, which the end of the caller's context

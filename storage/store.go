@@ -49,7 +49,9 @@ type Store[Tx any] interface {
 	// wraps the *RejectedError of each grant that was rejected.
 	Claim(ctx context.Context, grants ...fence.Grant) (claims []Claim, err error)
 
-	// Begin starts a transaction under claims, each of a different resource.
+	// Begin starts a transaction under claims, each of a different resource. A store may send
+	// nothing before the first statement, or before Commit if there is none. Then a
+	// rejection, with StageBegin, is returned by that Run, whatever op returns, or by Commit.
 	Begin(ctx context.Context, claims ...Claim) (Txn[Tx], error)
 
 	// Recall returns the result that a committed transaction has kept (Move.Kept) under key,

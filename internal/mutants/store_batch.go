@@ -23,4 +23,13 @@ var batchMutants = []Mutant{
 	change("batch-position-is-in-what-was-sent", "L1", pg+"batch_statement.go",
 		`		pgErr.Position -= head`, `		_ = head`,
 		inPostgres("TestBatch_FailsAsAWhole")),
+	change("batch-leaves-what-it-has-set", "N18", pg+"queries.go",
+		`stateBefore: "coalesce(nullif(pg_catalog.current_setting('fencekit.state', true), ''), '0')::pg_catalog.int8",`, `stateBefore: schema + ".session_state()",`,
+		inPostgres("TestBatch_BeginsInItsOnlyWrite")),
+	change("batch-ends-with-a-connection-that-was-terminated", "N18", pg+"commit.go",
+		`|| sqlstate.Of(err) != sqlstate.Terminated {`, `|| sqlstate.Of(err) != "" {`,
+		inPostgres("TestBatch_OutlivesATerminatedIdleConnection_N18")),
+	change("batch-prepares-outside-the-limits", "L1", pg+"txn_batch.go",
+		`context.WithTimeoutCause(ctx, t.store.cfg.LockTimeout,`, `context.WithTimeoutCause(ctx, 1000*t.store.cfg.LockTimeout,`,
+		inPostgres("TestBatch_PreparesWithinTheLockTimeout_L1")),
 }

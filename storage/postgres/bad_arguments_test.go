@@ -141,7 +141,7 @@ func TestStore_OutlivesTheServersCrash_G4(t *testing.T) {
 	require.Error(t, err)
 	_, err = store.Claim(t.Context(), c.Grant)
 	require.Error(t, err)
-	_, err = store.Begin(t.Context(), c)
+	_, err = attempt(t.Context(), store, statement("select 1"), c)
 	require.Error(t, err)
 	require.Error(t, newStore(t, openPool(t, dsn), nil).Check(t.Context()))
 	require.NoError(t, server.Restart(t.Context()))

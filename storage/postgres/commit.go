@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
@@ -26,18 +27,19 @@ func (t *txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	if !t.begun {
+		t.state = t.store.sql.stateBefore
+	}
 	sql, err := t.sealSQL(moves)
 	if err != nil {
 		return nil, err
 	}
-	ahead, err := t.takeQueued(ctx)
-	if err != nil {
+	ahead, answer, result, err := t.send(ctx, sql)
+	if answer == nil {
 		return nil, t.fail(ctx, storage.StageRun, err)
 	}
-	pg := t.conn.Conn().PgConn()
-	answer, result, err := wire.Send(ctx, pg, sql, ahead.sent...)
 	if t.left = answer.Committed; answer.Behind != nil {
-		wire.CloseNow(pg) // whether it may be used again isn't known
+		wire.CloseNow(t.conn.Conn().PgConn()) // whether it may be used again isn't known
 	}
 	switch result {
 	case wire.Committed:
@@ -48,6 +50,25 @@ func (t *txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim
 	default:
 		stage, err := ahead.explain(err)
 		return nil, t.fail(ctx, stage, err)
+	}
+}
+
+// send sends what is queued and the message that ends the transaction. If the transaction has
+// not begun, it begins in the same write, on another connection if the server has ended the
+// session of this one.
+func (t *txn) send(ctx context.Context, seal string) (ahead *sentBatches, answer *wire.Answer, result wire.Outcome, err error) {
+	for n := 1; ; n++ {
+		if ahead, err = t.encodeQueued(ctx); err != nil {
+			return nil, nil, wire.Aborted, err
+		}
+		answer, result, err = wire.Send(ctx, t.conn.Conn().PgConn(), seal, ahead.sent...)
+		if ahead.head == 0 || n == tries || result != wire.Aborted || len(answer.Ahead) > 0 || sqlstate.Of(err) != sqlstate.Terminated {
+			t.noteHead(ahead, answer.Ahead)
+			return ahead, answer, result, err
+		}
+		if err := t.reconnect(ctx); err != nil {
+			return nil, nil, wire.Aborted, err
+		}
 	}
 }
 

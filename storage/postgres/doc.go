@@ -14,7 +14,7 @@
 //   - claim raises the fence to a higher grant, in a transaction of its own (G1). It then
 //     terminates the backends that still run transactions of earlier grants, so that none
 //     of them blocks the new holder (L1).
-//   - begin_check goes out with BEGIN. It bounds locks, statements and pauses, takes a
+//   - begin_check goes out with BEGIN and the first statement. It bounds locks, statements and pauses, takes a
 //     shared advisory lock that shows which grant the backend works for, rejects a
 //     superseded grant and gives the transaction a name, local to it.
 //   - seal goes out with COMMIT, in one message; the server runs nothing of it before all

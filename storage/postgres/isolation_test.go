@@ -42,6 +42,13 @@ func TestIsolation_IsWhatTheConfigSays_N23(t *testing.T) {
 	}
 }
 
+// takeSnapshot begins the transaction on the server, which takes a snapshot at the stricter
+// levels.
+func takeSnapshot(ctx context.Context, t *testing.T, tx pgx.Tx) {
+	t.Helper()
+	require.NoError(t, statement("select 1")(ctx, tx))
+}
+
 // At the stricter levels a late write fails with a serialization failure, already in the
 // operation. It is reported and recorded as the rejection that caused it, whatever error
 // the operation returns.
@@ -68,6 +75,7 @@ func TestIsolation_ConflictIsNamedAndRecorded_N23_G5(t *testing.T) {
 					store := newStore(t, pool, at(level))
 					c := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
 					_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
+						takeSnapshot(ctx, t, tx)
 						other(store, c, t, pool)
 						err := set("x", 3)(ctx, tx)
 						require.Equal(t, level == pgx.ReadCommitted, err == nil)
@@ -116,6 +124,7 @@ func TestIsolation_ConflictOfEveryMethodIsNamed_N23_G5(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			stale := c
 			_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
+				takeSnapshot(ctx, t, tx)
 				c = write(t, store, c, add("x", 1))
 				send(ctx, tx, "update item set value = 0 where key = 'x' returning value")
 				return mine
@@ -140,6 +149,7 @@ func TestIsolation_ConflictWithOthersIsTransient_N23(t *testing.T) {
 		store := newStore(t, pool, at(level))
 		c := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
 		claims, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
+			takeSnapshot(ctx, t, tx)
 			mustExec(t, pool, "update item set value = 10")
 			return add("x", 1)(ctx, tx)
 		}), c)
@@ -168,6 +178,7 @@ func TestIsolation_ConflictUndoneIsForgotten(t *testing.T) {
 	c := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
 	mine := errors.New("the operation's own error")
 	_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
+		takeSnapshot(ctx, t, tx)
 		mustExec(t, pool, "update item set value = 10")
 		require.Error(t, pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { return set("x", 2)(ctx, tx) }))
 		return mine

@@ -132,9 +132,17 @@ func claimOnly(t testing.TB, pool *pgxpool.Pool, g fence.Grant) storage.Claim {
 	return c
 }
 
-// begin begins a transaction, which is rolled back at the end of the test if it
-// is still open.
+// begin begins a transaction on the server, which is rolled back at the end of the test if
+// it is still open.
 func begin(t testing.TB, store *postgres.Store, claims ...storage.Claim) storage.Txn[pgx.Tx] {
+	t.Helper()
+	txn := connect(t, store, claims...)
+	require.NoError(t, txn.Run(t.Context(), statement("select 1")))
+	return txn
+}
+
+// connect is begin without a statement: nothing is sent yet.
+func connect(t testing.TB, store *postgres.Store, claims ...storage.Claim) storage.Txn[pgx.Tx] {
 	t.Helper()
 	txn, err := store.Begin(t.Context(), claims...)
 	require.NoError(t, err)
@@ -146,7 +154,7 @@ func begin(t testing.TB, store *postgres.Store, claims ...storage.Claim) storage
 // the claim at its new position.
 func write(t testing.TB, store *postgres.Store, c storage.Claim, op storage.Op[pgx.Tx]) storage.Claim {
 	t.Helper()
-	txn := begin(t, store, c)
+	txn := connect(t, store, c)
 	require.NoError(t, txn.Run(t.Context(), op))
 	claims, err := txn.Commit(t.Context(), nil)
 	require.NoError(t, err)

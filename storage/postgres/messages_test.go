@@ -70,6 +70,9 @@ func TestRun_NamesTheLimitThatWasReached(t *testing.T) {
 		"LockTimeout is 100ms":      statement("insert into item values ('a', 1)"),
 		"StatementTimeout is 200ms": statement("select pg_sleep(60)"),
 		"IdleTimeout is 100ms": do(func(ctx context.Context, tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, "select 1"); err != nil {
+				return err
+			}
 			// Until the server has ended the session, which it does by itself.
 			require.Eventually(t, func() bool {
 				return query[int](t, pool, "select count(*)::int from pg_stat_activity where state = 'idle in transaction' and pid <> $1 and datname = current_database()",

@@ -68,7 +68,7 @@ func TestMigrate_AnySchema(t *testing.T) {
 		c := claim(t, store, grant(5, "a"))
 		write(t, store, c, set(schema, 1))
 		claim(t, store, grant(6, "b"))
-		_, err = store.Begin(t.Context(), c)
+		_, err = attempt(t.Context(), store, statement("select 1"), c)
 		require.ErrorIs(t, err, storage.ErrStaleToken)
 		require.Len(t, kinds(t, store), 3)
 	}

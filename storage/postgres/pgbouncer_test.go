@@ -187,14 +187,14 @@ func TestPooler_WithoutAConnectionFailsInTime_HB18(t *testing.T) {
 
 	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	_, err := store.Begin(short, c)
+	_, err := attempt(short, store, statement("select 1"), c)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	_, err = store.Claim(short, grant(6, "b"))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 
 	for what, err := range map[string]error{
 		"check": newStore(t, pool, cfg).Check(t.Context()),
-		"begin": func() error { _, err := store.Begin(t.Context(), c); return err }(),
+		"begin": func() error { _, err := attempt(t.Context(), store, statement("select 1"), c); return err }(),
 		"claim": func() error { _, err := store.Claim(t.Context(), grant(6, "b")); return err }(),
 		"resolve": func() error {
 			_, err := store.Resolve(t.Context(), storage.InDoubt{Claims: []storage.Claim{c}, Tx: 9})

@@ -9,7 +9,7 @@ import (
 // group are formats: they travel in simple-protocol messages, where text goes in
 // as an expression of text().
 type queries struct {
-	begin                                                                string
+	begin, headState, queuedBeginCheck, keepState, stateBefore           string
 	claim, evict, resolve, record, beginCheck, seal, fence, keep, recall string
 	state, leave, beforeCommit                                           string
 	entries, rejections, forget                                          string
@@ -21,6 +21,7 @@ const beginRC = "begin isolation level read committed read write"
 
 func newQueries(c Config) queries {
 	schema := schemaIdentifier(c.Schema)
+	xid := "pg_catalog.pg_current_xact_id()::pg_catalog.text"
 	check := max(c.CheckInterval, 0)
 	return queries{
 		begin:   "begin isolation level " + string(c.Isolation) + " read write",
@@ -28,9 +29,14 @@ func newQueries(c Config) queries {
 		evict:   "select evicted, denied from " + schema + ".evict(%s, %d, %d, " + fmt.Sprintf("%d)", ms(c.EvictTimeout)),
 		resolve: "select " + schema + ".resolve(%d, %d, %d, %s, %d, %d, %d, %d)",
 		record:  "select " + schema + ".record_rejection(%s, %s, %s, %d, %d, %s, %d, %d, %s, %s)",
-		beginCheck: "select " + schema + ".begin_check(%d, %d, %d, %d, " + fmt.Sprintf("%d, %d, %d, %d, %d)",
-			ms(c.LockTimeout), ms(c.StatementTimeout), ms(c.IdleTimeout), ms(c.NetworkTimeout), ms(check)),
-		state:        schema + ".session_state()",
+		beginCheck: "select " + schema + ".begin_check(%d, %d, %d, %d, " + fmt.Sprintf("%d, %d, %d, %d, %d), ",
+			ms(c.LockTimeout), ms(c.StatementTimeout), ms(c.IdleTimeout), ms(c.NetworkTimeout), ms(check)) + xid,
+		state:       schema + ".session_state()",
+		keepState:   "select pg_catalog.set_config('fencekit.state', " + schema + ".session_state()::pg_catalog.text, false)",
+		stateBefore: "coalesce(nullif(pg_catalog.current_setting('fencekit.state', true), ''), '0')::pg_catalog.int8",
+		headState:   "select " + schema + ".session_state()::pg_catalog.text",
+		queuedBeginCheck: "select " + schema + ".begin_check($1, $2, $3, $4, " + fmt.Sprintf("%d, %d, %d, %d, %d), ",
+			ms(c.LockTimeout), ms(c.StatementTimeout), ms(c.IdleTimeout), ms(c.NetworkTimeout), ms(check)) + xid,
 		leave:        "select " + schema + ".leave(%d, %d, %d, %s operator(pg_catalog.=) " + schema + ".session_state())",
 		beforeCommit: "set transaction read only; set constraints all immediate; close all; call " + schema + ".before_commit()",
 		seal:         "call " + schema + ".seal(%d, %d, %d, '%x', %d, %d, %d, '%x')",

@@ -51,7 +51,7 @@ func TestRequireFenced_FindsUnfencedFunctions_G2_G3(t *testing.T) {
 				}
 				return add("sold", 1)(ctx, tx)
 			})
-		}, "superseded before the function in its transaction ran: the state changed: some of what run writes goes around the fence"},
+		}, "superseded before its transaction began: the state changed: some of what run writes goes around the fence"},
 		"a COMMIT of its own": {func(ctx context.Context, _ *pgxpool.Pool, h guardtest.Process[pgx.Tx]) error {
 			return guard.Do(ctx, h.Guard, resource, func(ctx context.Context, tx pgx.Tx) error {
 				return statement("insert into item values ('stock', -1); commit; begin")(ctx, tx)

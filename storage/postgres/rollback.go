@@ -20,8 +20,11 @@ func (t *txn) Rollback(ctx context.Context) {
 	t.conn = nil
 	defer conn.Release() // closes what is busy or in a transaction
 	pg := conn.Conn().PgConn()
-	if t.left || pg.IsClosed() || pg.IsBusy() {
+	if !t.begun && pg.TxStatus() == 'I' || t.left || pg.IsClosed() || pg.IsBusy() {
 		return
+	}
+	if t.state == "" {
+		t.state = t.store.sql.state // no operation has run
 	}
 	ctx, cancel := t.store.cleanup(ctx)
 	defer cancel()

@@ -22,8 +22,12 @@ type Store struct {
 	pool  *pgxpool.Pool
 	cfg   Config
 	ready atomic.Bool
-	cache bool // pgx prepares statements on the pool's connections
 	sql   queries
+
+	// Of the pool's connections:
+	mode       pgx.QueryExecMode
+	traced     bool // they have a tracer
+	querySpans bool // which doesn't trace batches
 }
 
 var (
@@ -42,8 +46,12 @@ func NewStore(pool *pgxpool.Pool, cfg *Config) (*Store, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	cache := pool.Config().ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement
-	return &Store{pool: pool, cfg: c, cache: cache, sql: newQueries(c)}, nil
+	conn := pool.Config().ConnConfig
+	_, batchTracer := conn.Tracer.(pgx.BatchTracer)
+	return &Store{
+		pool: pool, cfg: c, sql: newQueries(c),
+		mode: conn.DefaultQueryExecMode, traced: conn.Tracer != nil, querySpans: conn.Tracer != nil && !batchTracer,
+	}, nil
 }
 
 // newTxID returns a random number that no other transaction has.

@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencekit/fencekit/fence"
@@ -24,14 +22,20 @@ type txn struct {
 	conn   *pgxpool.Conn // nil once the transaction has ended
 	claims []storage.Claim
 	id     storage.TxID
+	begun  bool   // BEGIN and the begin check have gone well
 	state  string // of the session, when the transaction began; as SQL
+	xid    string // the server's number of the transaction
 	left   bool   // leaveSQL has run: the server has ended the session if it must not be used again
 	failed bool   // an operation failed: nothing may commit
 	queue  batchQueue
+
+	opening  *opening // of the operation that runs, if the transaction had not begun before
+	beginErr error    // why it could not begin
 }
 
-// Begin implements storage.Store: one round trip. It begins the transaction and runs the
-// begin check; see the function begin_check in the migrations.
+// Begin implements storage.Store. It takes a connection and sends nothing: BEGIN and the
+// begin check go out with the first statement, or with the seal if there is none; see the
+// function begin_check in the migrations.
 func (s *Store) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn[pgx.Tx], error) {
 	if len(claims) == 0 {
 		return nil, fmt.Errorf("%w: Begin needs a claim", fence.ErrInvalid)
@@ -43,56 +47,10 @@ func (s *Store) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn
 	}
 	t := &txn{store: s, claims: slices.Clone(claims), id: newTxID()}
 	var err error
-	var ended bool
-	for range tries {
-		if ended, err = t.begin(ctx); sqlstate.Of(err) != sqlstate.Terminated {
-			break
-		}
-	}
-	if err != nil {
-		return nil, s.explain(ctx, wire.FailedAt("begin", err), ended, storage.StageBegin, t.claims...)
+	if t.conn, err = wire.Acquire(ctx, s.pool); err != nil {
+		return nil, s.explain(ctx, wire.FailedAt("begin", err), false, storage.StageBegin, t.claims...)
 	}
 	return t, nil
-}
-
-// begin begins the transaction on a connection of the pool. If it fails it holds none, and
-// ended says whether the connection was lost.
-func (t *txn) begin(ctx context.Context) (ended bool, err error) {
-	if t.conn, err = wire.Acquire(ctx, t.store.pool); err != nil {
-		return false, err
-	}
-	pg := t.conn.Conn().PgConn()
-	results, err := pg.Exec(ctx, t.beginSQL()).ReadAll()
-	if err == nil {
-		if t.state, err = readState(results); err != nil {
-			wire.CloseNow(pg) // the server's own answer may be yet to come
-		}
-	}
-	if err != nil {
-		ended = pg.IsClosed()
-		t.state = t.store.sql.state // no operation has run
-		t.Rollback(ctx)
-		return ended, wire.Reached(err)
-	}
-	return false, nil
-}
-
-// readState reads the state of the session from the answer to beginSQL.
-func readState(results []*pgconn.Result) (string, error) {
-	if len(results) < 2 || len(results[1].Rows) != 1 || len(results[1].Rows[0]) != 1 {
-		return "", errors.New("the answer lacks the state of the session: a pooler in between may have made it up")
-	}
-	return string(results[1].Rows[0][0]), nil
-}
-
-func (t *txn) beginSQL() string {
-	var sql strings.Builder
-	sql.WriteString(t.store.sql.begin + "; select " + t.store.sql.state)
-	for _, c := range t.claims {
-		sql.WriteString("; ")
-		fmt.Fprintf(&sql, t.store.sql.beginCheck, c.Resource, c.Grant.Epoch, int64(c.Grant.Token), int64(t.id))
-	}
-	return sql.String()
 }
 
 // Run implements storage.Txn. An operation that fails ends the transaction.
@@ -124,10 +82,11 @@ func (t *txn) runNow(ctx context.Context, op storage.Op[pgx.Tx]) error {
 }
 
 func (t *txn) run(ctx context.Context, op storage.Op[pgx.Tx]) error {
-	o := operation.New(t.conn.Conn())
+	o := t.operation()
 	defer t.finish(o) // also if op panics
 	err := op.Run(ctx, o.Tx())
-	switch inUse := o.Finish(); {
+	inUse := t.finish(o)
+	switch {
 	case inUse && errors.Is(err, operation.ErrInUse):
 		return err
 	case inUse:
@@ -136,13 +95,28 @@ func (t *txn) run(ctx context.Context, op storage.Op[pgx.Tx]) error {
 	return o.Verdict(err)
 }
 
-// finish ends an operation's use of the connection. If the connection is still in use,
-// finish cuts it: it can neither go back to the pool nor be closed cleanly.
-func (t *txn) finish(o *operation.Operation) {
-	if o.Finish() {
+// operation begins an operation's use of the connection.
+func (t *txn) operation() *operation.Operation {
+	if t.begun {
+		return operation.New(t.conn.Conn(), nil)
+	}
+	t.opening = &opening{t: t, conn: t.conn.Conn()}
+	return operation.New(t.conn.Conn(), t.opening)
+}
+
+// finish ends an operation's use of the connection, and reports whether it is still in use.
+// If it is, finish cuts it: it can neither go back to the pool nor be closed cleanly.
+func (t *txn) finish(o *operation.Operation) (inUse bool) {
+	inUse = o.Finish()
+	if inUse && t.conn != nil {
 		_ = t.conn.Hijack().PgConn().Conn().Close()
 		t.conn = nil
 	}
+	if opening := t.opening; opening != nil && !inUse {
+		t.opening = nil
+		t.begun, t.state, t.xid, t.beginErr = opening.begun, opening.head.state, opening.head.xid, opening.err
+	}
+	return inUse
 }
 
 // fail ends the transaction after err and says what err means. After a lock timeout it
@@ -151,6 +125,9 @@ func (t *txn) finish(o *operation.Operation) {
 func (t *txn) fail(ctx context.Context, stage storage.Stage, err error) error {
 	ended := t.conn == nil || t.conn.Conn().IsClosed() || ctx.Err() != nil
 	t.Rollback(ctx)
+	if t.beginErr != nil {
+		return t.store.explain(ctx, t.beginErr, ended, storage.StageBegin, t.claims...)
+	}
 	if sqlstate.Of(err) == sqlstate.LockTimeout {
 		evictCtx, cancel := t.store.cleanup(ctx)
 		defer cancel()

@@ -2,6 +2,10 @@ package postgres
 
 import (
 	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
@@ -25,14 +29,16 @@ func (t *txn) runBatch(ctx context.Context, b *Batch) error {
 
 // sendQueued sends the queued batches without the seal.
 func (t *txn) sendQueued(ctx context.Context) error {
-	ahead, err := t.takeQueued(ctx)
+	if len(t.queue.batches) == 0 {
+		return nil
+	}
+	ahead, err := t.encodeQueued(ctx)
 	if err != nil {
 		return t.fail(ctx, storage.StageRun, err)
 	}
-	if len(ahead.sent) == 0 {
-		return nil
-	}
+	t.queue = batchQueue{}
 	results, err := wire.ExecAll(ctx, t.conn.Conn().PgConn(), ahead.sent)
+	t.noteHead(ahead, results)
 	if err != nil {
 		stage, err := ahead.explain(err)
 		return t.fail(ctx, stage, err)
@@ -41,9 +47,55 @@ func (t *txn) sendQueued(ctx context.Context) error {
 	return nil
 }
 
-// takeQueued empties the queue and returns its statements as they are to be sent.
-func (t *txn) takeQueued(ctx context.Context) (*sentBatches, error) {
-	queue := t.queue
-	t.queue = batchQueue{}
-	return queue.encode(ctx, t.conn.Conn(), schemaIdentifier(t.store.cfg.Schema), nil, false)
+// encodeQueued returns the queued statements as they are to be sent, behind BEGIN and the
+// begin check if the transaction has not begun. Those that pgx would prepare are prepared
+// before BEGIN: one that fails there must not end the transaction. No limit of the server's
+// is in force then, so the wait for a lock is bounded here.
+func (t *txn) encodeQueued(ctx context.Context) (*sentBatches, error) {
+	conn, schema := t.conn.Conn(), schemaIdentifier(t.store.cfg.Schema)
+	if t.begun {
+		return t.queue.encode(ctx, conn, schema, nil, false)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, t.store.cfg.LockTimeout, errPrepare)
+	defer cancel()
+	mayPrepare := t.store.mode == pgx.QueryExecModeCacheStatement
+	head, err := t.encodeHead(ctx, mayPrepare)
+	if err != nil {
+		return nil, err
+	}
+	ahead, err := t.queue.encode(ctx, conn, schema, head, mayPrepare)
+	if err != nil && context.Cause(ctx) == errPrepare {
+		err = &TransientError{fmt.Errorf("%w of %v (postgres.Config.LockTimeout): %w", errPrepare, t.store.cfg.LockTimeout, err)}
+	}
+	return ahead, err
+}
+
+var errPrepare = errors.New("postgres: a statement was not prepared within the limit")
+
+// encodeHead returns BEGIN and the begin check. The state of the session goes into a
+// setting, for leaveSQL: it has to be sent before the state is known here.
+func (t *txn) encodeHead(ctx context.Context, mayPrepare bool) ([]wire.Statement, error) {
+	head := []Statement{{sql: t.store.sql.begin}, {sql: t.store.sql.keepState}}
+	for _, c := range t.claims {
+		head = append(head, Statement{sql: t.store.sql.queuedBeginCheck, args: []any{c.Resource, c.Grant.Epoch, int64(c.Grant.Token), int64(t.id)}})
+	}
+	encoded := make([]wire.Statement, len(head), len(head)+t.queue.statements)
+	for i := range head {
+		var err error
+		if encoded[i], err = head[i].encode(ctx, t.conn.Conn(), "", mayPrepare); err != nil {
+			return nil, err
+		}
+	}
+	return encoded, nil
+}
+
+// noteHead notes whether the transaction has begun with ahead, whose results are in.
+func (t *txn) noteHead(ahead *sentBatches, results []wire.Result) {
+	if ahead.head == 0 {
+		return
+	}
+	t.begun, t.state = len(results) >= ahead.head, ""
+	if len(results) > 1 && len(results[1].Row) == 1 {
+		t.state = results[1].Row[0]
+	}
 }

@@ -95,7 +95,7 @@ func TestPooler_InStatementModeIsNamed(t *testing.T) {
 	pooler := startPooler(t, pgserver.Shared(t), pgbouncer.Config{Settings: map[string]string{"pool_mode": "statement"}})
 	store := newStore(t, openPooled(t, pooler, dsn), nil)
 	_, claimErr := store.Claim(t.Context(), grant(5, "a"))
-	_, beginErr := store.Begin(t.Context(), claim(t, newStore(t, openPool(t, dsn), nil), grant(5, "a")))
+	_, beginErr := attempt(t.Context(), store, statement("select 1"), claim(t, newStore(t, openPool(t, dsn), nil), grant(5, "a")))
 	for what, err := range map[string]error{"check": store.Check(t.Context()), "claim": claimErr, "begin": beginErr} {
 		requireNotReady(t, err, postgres.Unsupported, what)
 		require.NotErrorIs(t, err, storage.ErrStoreUnavailable, what)

@@ -4,11 +4,13 @@ package operation
 
 import "github.com/jackc/pgx/v5"
 
-// Operation is one operation's use of a connection, whose transaction is open.
+// Operation is one operation's use of a connection.
 type Operation struct{ session session }
 
-// New begins the use of conn.
-func New(conn *pgx.Conn) *Operation { return &Operation{session{conn: conn}} }
+// New begins the use of conn, whose transaction is open, or begins with opening if that is not nil.
+func New(conn *pgx.Conn, opening Opening) *Operation {
+	return &Operation{session{conn: conn, opening: opening}}
+}
 
 // Tx returns the transaction to give to the operation.
 func (o *Operation) Tx() pgx.Tx { return &tx{session: &o.session} }

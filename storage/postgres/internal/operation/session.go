@@ -19,7 +19,9 @@ import (
 // has returned: a goroutine that the operation left behind must not reach a connection that
 // runs another transaction by then.
 type session struct {
-	conn *pgx.Conn
+	conn    *pgx.Conn
+	opening Opening // nil once the transaction has begun
+	unbegun error   // why it could not begin; nil if nothing was sent
 
 	mu     sync.Mutex
 	inUse  bool // by a call or an open result
@@ -71,6 +73,8 @@ func (s *session) unusable() error {
 		return ErrInUse
 	case s.ended:
 		return errEndedBySQL
+	case s.unbegun != nil:
+		return s.unbegun
 	}
 	return nil
 }
@@ -111,7 +115,7 @@ func (s *session) note(err error, tag pgconn.CommandTag) error {
 	if s.failure == nil {
 		s.failure = err
 	}
-	if pg := s.conn.PgConn(); !pg.IsClosed() && !pg.IsBusy() {
+	if pg := s.conn.PgConn(); s.opening == nil && !pg.IsClosed() && !pg.IsBusy() {
 		switch pg.TxStatus() {
 		case 'I':
 			s.ended = true
@@ -159,6 +163,8 @@ func (s *session) verdict(err error) error {
 	}
 	pg := s.conn.PgConn()
 	switch {
+	case s.opening != nil:
+		return s.unbegun
 	case pg.IsClosed():
 		return fmt.Errorf("postgres: the connection was lost during the operation: %w", cmp.Or(s.failure, net.ErrClosed))
 	case pg.TxStatus() == 'E':

@@ -54,12 +54,12 @@ func (t *tx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandT
 		return pgconn.CommandTag{}, err
 	}
 	defer t.leave()
-	tag, err := t.conn.Exec(ctx, sql, hideFromRewriters(args)...)
+	tag, err := t.exec(ctx, sql, hideFromRewriters(args))
 	return tag, t.note(err, tag)
 }
 
 func (t *tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	r, err := t.query(ctx, sql, args)
+	r, err := t.rows(ctx, sql, args)
 	if r == nil {
 		return failedRows(err)
 	}
@@ -67,19 +67,23 @@ func (t *tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, erro
 }
 
 func (t *tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	r, err := t.query(ctx, sql, args)
+	r, err := t.rows(ctx, sql, args)
 	if r == nil {
 		return failedRow(err)
 	}
 	return row{r}
 }
 
-// query returns nil rows if the query can't be sent.
-func (t *tx) query(ctx context.Context, sql string, args []any) (*rows, error) {
+// rows returns nil if the query can't be sent.
+func (t *tx) rows(ctx context.Context, sql string, args []any) (*rows, error) {
 	if err := t.enter(); err != nil {
 		return nil, err
 	}
-	base, err := t.conn.Query(ctx, sql, hideFromRewriters(args)...)
+	base, err := t.query(ctx, sql, hideFromRewriters(args))
+	if base == nil {
+		defer t.leave()
+		return nil, t.note(err, pgconn.CommandTag{})
+	}
 	r := &rows{result: result{session: t.session, leave: t.leave}, base: base}
 	if err != nil {
 		r.Close()
@@ -92,7 +96,11 @@ func (t *tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []strin
 		return 0, err
 	}
 	defer t.leave()
-	n, err := t.conn.CopyFrom(ctx, table, columns, src)
+	var n int64
+	err := t.begin(ctx)
+	if err == nil {
+		n, err = t.conn.CopyFrom(ctx, table, columns, src)
+	}
 	return n, t.note(err, pgconn.CommandTag{})
 }
 
@@ -102,6 +110,10 @@ func (t *tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	}
 	if err := t.enter(); err != nil {
 		return pgx.FailedBatchResults(b, err)
+	}
+	if err := t.begin(ctx); err != nil {
+		defer t.leave()
+		return pgx.FailedBatchResults(b, t.note(err, pgconn.CommandTag{}))
 	}
 	return &batchResults{result: result{session: t.session, leave: t.leave}, base: t.conn.SendBatch(ctx, t.hide(b))}
 }
@@ -113,7 +125,11 @@ func (t *tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDe
 		return nil, err
 	}
 	defer t.leave()
-	prepared, err := t.conn.Prepare(ctx, name, sql)
+	var prepared *pgconn.StatementDescription
+	err := t.begin(ctx)
+	if err == nil {
+		prepared, err = t.conn.Prepare(ctx, name, sql)
+	}
 	if err = t.note(err, pgconn.CommandTag{}); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,391 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/internal/pgproxy"
+	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// countedConn counts the writes to a server.
+type countedConn struct {
+	net.Conn
+	writes *atomic.Int64
+}
+
+func (c countedConn) Write(b []byte) (int, error) {
+	c.writes.Add(1)
+	return c.Conn.Write(b)
+}
+
+// countWrites counts the writes of a pool with one connection.
+func countWrites(writes *atomic.Int64) func(*pgxpool.Config) {
+	return func(cfg *pgxpool.Config) {
+		cfg.MaxConns = 1
+		dial := cfg.ConnConfig.DialFunc
+		cfg.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := dial(ctx, network, addr)
+			return countedConn{conn, writes}, err
+		}
+	}
+}
+
+func inMode(mode pgx.QueryExecMode) func(*pgxpool.Config) {
+	return func(cfg *pgxpool.Config) { cfg.ConnConfig.DefaultQueryExecMode = mode }
+}
+
+// BEGIN and the begin check cost no write of their own, except before the first use of a
+// statement on a connection.
+func TestRun_BeginsWithTheFirstStatement(t *testing.T) {
+	t.Parallel()
+	firsts := map[string]storage.Func[pgx.Tx]{
+		"Exec":               set("x", 1),
+		"Exec, no arguments": statement("insert into item values ('x', 1) on conflict (key) do update set value = 1"),
+		"QueryRow":           get("x", new(int64)),
+		"named": func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "update item set value = @value", pgx.NamedArgs{"value": 1})
+			return err
+		},
+		"savepoint": func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Begin(ctx)
+			return err
+		},
+		"nothing": func(context.Context, pgx.Tx) error { return nil },
+	}
+	for _, mode := range execModes {
+		for name, op := range firsts {
+			t.Run(mode.String()+", "+name, func(t *testing.T) {
+				t.Parallel()
+				var writes atomic.Int64
+				store := newStore(t, openPool(t, migrated(t), countWrites(&writes), inMode(mode)), nil)
+				c := claim(t, store, grant(5, "a"))
+				for range 2 {
+					c = write(t, store, c, op)
+				}
+				before := writes.Load()
+				write(t, store, c, op)
+				want := int64(2)
+				switch {
+				case name == "nothing":
+					want = 1
+				case mode == pgx.QueryExecModeDescribeExec && (name == "Exec" || name == "QueryRow" || name == "named"):
+					want = 4 // BEGIN, describe, execute, seal
+				}
+				require.Equal(t, want, writes.Load()-before)
+			})
+		}
+	}
+}
+
+// A transaction that a statement begins is the same as one that BEGIN began by itself,
+// whichever method the statement is sent by.
+func TestRun_BeginsWithAnyMethod_G2(t *testing.T) {
+	t.Parallel()
+	for _, mode := range execModes {
+		for name, send := range methods {
+			if mode != pgx.QueryExecModeCacheStatement && strings.HasPrefix(name, "Query, simple") {
+				continue
+			}
+			t.Run(mode.String()+", "+name, func(t *testing.T) {
+				t.Parallel()
+				pool := openPool(t, migrated(t), inMode(mode))
+				mustExec(t, pool, createRun)
+				store := newStore(t, pool, nil)
+				c := claim(t, store, grant(5, "a"))
+				for range 3 {
+					mustExec(t, pool, "delete from item")
+					c = write(t, store, c, do(func(ctx context.Context, tx pgx.Tx) error {
+						send(ctx, tx, "insert into item values ('x', 1) returning value")
+						require.Equal(t, 1, query[int](t, tx, "select count(*)::int from item"))
+						require.Equal(t, "2s", query[string](t, tx, "select current_setting('lock_timeout')"))
+						return nil
+					}))
+					holds(t, pool, "x", 1)
+				}
+			})
+		}
+	}
+}
+
+// The begin check's rejection is what Run returns, whatever the function makes of it.
+func TestRun_ReturnsTheBeginChecksRejection_G5_N17(t *testing.T) {
+	t.Parallel()
+	mine := errors.New("the operation's own error")
+	firsts := map[string]storage.Func[pgx.Tx]{"text": statement("update item set value = 2"), "arguments": set("x", 2)}
+	for name, returned := range map[string]error{"its own": mine, "none": nil} {
+		for kind, first := range firsts {
+			t.Run(kind+", "+name, func(t *testing.T) {
+				t.Parallel()
+				pool := newPool(t)
+				store := newStore(t, pool, nil)
+				c := claim(t, store, grant(5, "a"))
+				for range 8 {
+					c = write(t, store, c, first)
+				}
+				claimOnly(t, pool, grant(6, "b"))
+				mustExec(t, pool, "update item set value = 1")
+				txn := connect(t, store, c)
+				err := txn.Run(t.Context(), do(func(ctx context.Context, tx pgx.Tx) error {
+					require.Error(t, first(ctx, tx))
+					require.Error(t, first(ctx, tx))
+					return returned
+				}))
+				require.Equal(t, storage.StageBegin, requireRejected(t, err, storage.ReasonStale).Stage)
+				_, err = txn.Commit(t.Context(), make([]storage.Move, 1))
+				require.ErrorIs(t, err, storage.ErrTxEnded)
+				require.Zero(t, query[int](t, pool, "select count(*)::int from item where value = 2"))
+				rejections, err := store.Rejections(t.Context(), resource, 10)
+				require.NoError(t, err)
+				require.Len(t, rejections, 1)
+				require.Equal(t, storage.StageBegin, rejections[0].Stage)
+			})
+		}
+	}
+}
+
+// A transaction without a statement runs its begin check in the message of its seal.
+func TestCommit_OfNothingIsRejectedByTheBeginCheck_G5(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	c := claim(t, store, grant(5, "a"))
+	claimOnly(t, pool, grant(6, "b"))
+	_, err := attempt(t.Context(), store, do(func(context.Context, pgx.Tx) error { return nil }), c)
+	require.Equal(t, storage.StageBegin, requireRejected(t, err, storage.ReasonStale).Stage)
+	require.Zero(t, pool.Stat().AcquiredConns())
+}
+
+// The first statement fails as it would in a transaction that had begun before it: with the
+// server's own error at its own position, and so that nothing can commit.
+func TestRun_FirstStatementFails_G4(t *testing.T) {
+	t.Parallel()
+	type sent struct {
+		sql  string
+		args []any
+		code string
+		at   int32
+	}
+	for name, s := range map[string]sent{
+		"syntax":               {"selec 1", nil, "42601", 1},
+		"no column":            {"select nocolumn from item", nil, "42703", 8},
+		"fails":                {"select 1 / 0", nil, "22012", 0},
+		"syntax, arguments":    {"selec $1", []any{1}, "42601", 1},
+		"no column, arguments": {"select nocolumn from item where value = $1", []any{1}, "42703", 8},
+		"fails, arguments":     {"select 1 / $1::int", []any{0}, "22012", 0},
+		"wrong arguments":      {"select $1::int", []any{1, 2}, "", 0},
+		"no number":            {"select $1::int", []any{"x"}, "", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := newPool(t)
+			store := newStore(t, pool, nil)
+			c := claim(t, store, grant(5, "a"))
+			for range 3 {
+				_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
+					_, err := tx.Exec(ctx, s.sql, s.args...)
+					require.Error(t, err)
+					var pgErr *pgconn.PgError
+					if s.code != "" {
+						require.ErrorAs(t, err, &pgErr)
+						require.Equal(t, s.code, pgErr.Code)
+						require.Equal(t, s.at, pgErr.Position)
+						require.Error(t, statement("select 1")(ctx, tx), "25P02")
+						return nil
+					}
+					return err
+				}), c)
+				require.Error(t, err)
+				require.NotErrorIs(t, err, storage.ErrTxEnded)
+				require.Zero(t, pool.Stat().AcquiredConns())
+			}
+			write(t, store, c, set("x", 1))
+		})
+	}
+}
+
+// A statement that a connection has not run before waits for locks no longer than others.
+func TestRun_FirstStatementKeepsToTheLimits_L1(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	store := newStore(t, pool, &postgres.Config{LockTimeout: 50 * time.Millisecond, StatementTimeout: 10 * time.Minute})
+	c := claim(t, store, grant(5, "a"))
+	for range 3 {
+		c = write(t, store, c, set("x", 1)) // pgx has prepared it on one connection
+	}
+	blocker, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, blocker.Rollback(context.Background())) }()
+	_, err = blocker.Exec(t.Context(), "lock table item in access exclusive mode")
+	require.NoError(t, err)
+	for name, op := range map[string]storage.Op[pgx.Tx]{
+		"text": statement("delete from item"), "arguments": statement("delete from item where key = $1", "x"),
+		"query": get("y", new(int64)), "prepared": set("x", 1),
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		_, err = attempt(ctx, store, op, c)
+		cancel()
+		require.ErrorAs(t, err, new(*postgres.TransientError), name)
+		require.ErrorContains(t, err, "55P03", name)
+	}
+}
+
+// The wait for a silent server at the first statement is bounded, although the server can't
+// apply its own limits before that statement has arrived.
+func TestRun_FirstStatementOnASilentServer_L1(t *testing.T) {
+	t.Parallel()
+	for name, op := range map[string]storage.Op[pgx.Tx]{
+		"text": statement("delete from item"), "arguments": set("x", 1), "query": get("x", new(int64)),
+		"batch": do(func(ctx context.Context, tx pgx.Tx) error {
+			b := &pgx.Batch{}
+			b.Queue("select 1")
+			return tx.SendBatch(ctx, b).Close()
+		}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, proxy, _, direct := behindPooler(t)
+			pool := openPool(t, proxy.DSN(), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
+			store := newStore(t, pool, &postgres.Config{LockTimeout: 50 * time.Millisecond, StatementTimeout: 50 * time.Millisecond, NetworkTimeout: 50 * time.Millisecond, CleanupTimeout: 50 * time.Millisecond})
+			c := claim(t, direct, grant(5, "a"))
+			write(t, direct, c, op)
+			c = claim(t, direct, c.Grant)
+			txn := connect(t, store, c)
+			proxy.Pause(pgproxy.ToServer)
+			t.Cleanup(func() { proxy.Resume(pgproxy.ToServer) })
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			err := txn.Run(ctx, op)
+			require.ErrorIs(t, err, storage.ErrStoreUnavailable)
+			require.ErrorContains(t, err, "no answer to the first message of a transaction within 100ms (postgres.Config.StatementTimeout and NetworkTimeout)")
+		})
+	}
+}
+
+// A connection that the server has closed without a word is replaced, with nothing run
+// twice.
+func TestRun_OutlivesAConnectionThatWasCut(t *testing.T) {
+	t.Parallel()
+	for _, mode := range execModes {
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			_, proxy, _, direct := behindPooler(t)
+			for name, op := range map[string]storage.Func[pgx.Tx]{
+				"text":      statement("insert into item values ('x', 1) on conflict (key) do update set value = item.value + 1"),
+				"arguments": statement("insert into item values ($1, 1) on conflict (key) do update set value = item.value + 1", "x"),
+				"query": func(ctx context.Context, tx pgx.Tx) error {
+					return tx.QueryRow(ctx, "insert into item values ($1, 1) on conflict (key) do update set value = item.value + 1 returning value", "x").Scan(new(int))
+				},
+				"several": statement("select 1; insert into item values ('x', 1) on conflict (key) do update set value = item.value + 1"),
+			} {
+				pool := openPool(t, proxy.DSN(), inMode(mode), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
+				store := newStore(t, pool, nil)
+				mustExec(t, pool, "truncate item")
+				c := claim(t, direct, grant(5, "a"))
+				c = write(t, store, c, op)
+				c = write(t, store, c, op)
+				proxy.CutAll()
+				write(t, store, c, op)
+				holds(t, pool, "x", 3)
+				require.Zero(t, pool.Stat().AcquiredConns(), name)
+			}
+		})
+	}
+}
+
+// A text of several statements may hold a COMMIT: it is not sent again if its answer is lost.
+func TestRun_SeveralFirstStatementsAreSentOnce_G4(t *testing.T) {
+	t.Parallel()
+	_, proxy, store, direct := behindPooler(t)
+	pool := openPool(t, proxy.DSN())
+	c := claim(t, direct, grant(5, "a"))
+	lost := pgproxy.SwallowReply()
+	proxy.OnCommit(func(sql string) *pgproxy.Action {
+		if strings.Contains(sql, "insert into item") {
+			return lost
+		}
+		return nil
+	})
+	_, err := attempt(t.Context(), store, statement("insert into item values ('x', 1) on conflict (key) do update set value = item.value + 1; commit; begin"), c)
+	require.Error(t, err)
+	holds(t, pool, "x", 1)
+}
+
+// A batch and its transaction are one write, also after it was prepared on its first use.
+func TestBatch_BeginsInItsOnlyWrite(t *testing.T) {
+	t.Parallel()
+	for _, mode := range execModes {
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			var writes atomic.Int64
+			pool := openPool(t, migrated(t), countWrites(&writes), inMode(mode))
+			store := newStore(t, pool, nil)
+			c := claim(t, store, grant(5, "a"))
+			var batch postgres.Batch
+			batch.Exec("insert into item values ($1, 1) on conflict (key) do update set value = item.value + 1", "x").MustAffect(1)
+			for range 2 {
+				c = write(t, store, c, &batch)
+			}
+			pid := query[int](t, pool, "select pg_backend_pid()")
+			before := writes.Load()
+			c = write(t, store, c, &batch)
+			require.EqualValues(t, 1, writes.Load()-before)
+			holds(t, pool, "x", 3)
+			require.Equal(t, pid, query[int](t, pool, "select pg_backend_pid()"))
+			batch = postgres.Batch{}
+			batch.Exec("select set_config('search_path', 'pg_temp', false)")
+			write(t, store, c, &batch)
+			require.NotEqual(t, pid, query[int](t, pool, "select pg_backend_pid()"), "it has changed the session")
+		})
+	}
+}
+
+// A batch that is sent to a session which the server has ended runs in another one, and one
+// that a statement of its own ends does not.
+func TestBatch_OutlivesATerminatedIdleConnection_N18(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	pool := openPool(t, dsn, func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
+	store, admin := newStore(t, pool, nil), openPool(t, dsn)
+	c := claim(t, store, grant(5, "a"))
+	for range 2 {
+		var batch postgres.Batch
+		batch.Exec("insert into item values ('x', 1) on conflict (key) do update set value = item.value + 1")
+		c = write(t, store, c, &batch)
+		pid := query[int](t, pool, "select pg_backend_pid()")
+		require.True(t, query[bool](t, admin, "select pg_terminate_backend($1, 10000)", pid))
+		c = write(t, store, c, &batch)
+	}
+	holds(t, pool, "x", 4)
+}
+
+// A statement of a batch that has to be prepared waits for a lock no longer than others.
+func TestBatch_PreparesWithinTheLockTimeout_L1(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	store := newStore(t, pool, &postgres.Config{LockTimeout: 50 * time.Millisecond})
+	c := claim(t, store, grant(5, "a"))
+	blocker, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, blocker.Rollback(context.Background())) }()
+	_, err = blocker.Exec(t.Context(), "lock table item in access exclusive mode")
+	require.NoError(t, err)
+	var batch postgres.Batch
+	batch.Exec("delete from item where key = $1", "x")
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	_, err = attempt(ctx, store, &batch, c)
+	require.ErrorAs(t, err, new(*postgres.TransientError))
+	require.ErrorContains(t, err, "postgres.Config.LockTimeout")
+}

@@ -1,0 +1,97 @@
+package operation
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Opening begins the transaction of an operation when the operation runs its first statement.
+//
+// Exec and Query begin it in the same write as that statement. They return begun if the
+// transaction has begun: then the rest is the statement's. If they return neither begun nor
+// an error, nothing has run, and Begin is called before the statement.
+type Opening interface {
+	Exec(ctx context.Context, sql string, args []any) (tag pgconn.CommandTag, begun bool, err error)
+	Query(ctx context.Context, sql string, args []any) (rows pgx.Rows, begun bool, err error)
+	// Begin begins the transaction in a round trip of its own, and returns its connection:
+	// it may take another one, which it does inside change. That fails if the operation has
+	// returned meanwhile.
+	Begin(ctx context.Context, change func(func()) error) (*pgx.Conn, error)
+	// Ran notes that a statement has run after Begin.
+	Ran(sql string)
+}
+
+// exec runs a statement; the first one begins the transaction.
+func (s *session) exec(ctx context.Context, sql string, args []any) (pgconn.CommandTag, error) {
+	opening := s.opening
+	if opening == nil {
+		return s.conn.Exec(ctx, sql, args...)
+	}
+	if tag, begun, err := opening.Exec(ctx, sql, args); s.opened(begun, err) {
+		return tag, err
+	}
+	if err := s.begin(ctx); err != nil {
+		return pgconn.CommandTag{}, err
+	}
+	tag, err := s.conn.Exec(ctx, sql, args...)
+	if err == nil {
+		opening.Ran(sql)
+	}
+	return tag, err
+}
+
+// query is exec for a query. It returns nil rows if the transaction could not begin.
+func (s *session) query(ctx context.Context, sql string, args []any) (pgx.Rows, error) {
+	opening := s.opening
+	if opening == nil {
+		return s.conn.Query(ctx, sql, args...)
+	}
+	if rows, begun, err := opening.Query(ctx, sql, args); s.opened(begun, err) {
+		return rows, err
+	}
+	if err := s.begin(ctx); err != nil {
+		return nil, err
+	}
+	rows, err := s.conn.Query(ctx, sql, args...)
+	if err == nil {
+		opening.Ran(sql)
+	}
+	return rows, err
+}
+
+// opened notes the outcome of an Opening, and reports whether it was one.
+func (s *session) opened(begun bool, err error) bool {
+	switch {
+	case begun:
+		s.opening = nil
+	case err != nil:
+		s.unbegun = err
+	}
+	return begun || err != nil
+}
+
+// begin begins the transaction in a round trip of its own, if it has not begun.
+func (s *session) begin(ctx context.Context) error {
+	if s.opening == nil {
+		return nil
+	}
+	conn, err := s.opening.Begin(ctx, s.change)
+	s.opened(err == nil, err)
+	if err == nil {
+		s.conn = conn
+	}
+	return err
+}
+
+// change calls f unless the operation has returned, which it can't while f runs.
+func (s *session) change(f func()) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return errUsedLate
+	}
+	f()
+	return nil
+}
