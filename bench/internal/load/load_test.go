@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -74,16 +75,19 @@ func TestHandOvers_AreFromReleaseToNextAcquisition(t *testing.T) {
 	require.Zero(t, times.Count())
 }
 
-// runWorker runs a worker in this process.
-func runWorker(t *testing.T, target *Target, work Work, warm, measured time.Duration) Outcome {
-	begin := clock.Now()
-	plan := Plan{Begin: begin, Start: begin + int64(warm), End: begin + int64(warm+measured)}
-	return (&worker{target: target, work: &work, plan: plan}).run(t.Context())
+// runWorker runs a worker in this process, for a time from when it has asked for the plan.
+func runWorker(t *testing.T, target *Target, work Work, measured time.Duration) Outcome {
+	o, err := newWorker(target, &work).run(t.Context(), func() (Plan, error) {
+		start := clock.Now()
+		return Plan{Start: start, End: start + int64(measured)}, nil
+	})
+	require.NoError(t, err)
+	return o
 }
 
 func TestWorker_CountsWhatEndsWithinTheMeasuredTime(t *testing.T) {
-	target := NewTarget(Spec{Goroutines: 2, Keys: Hot, Width: 1, Table: 1})
-	o := runWorker(t, target, Work{Do: func(context.Context, int) error { time.Sleep(time.Millisecond); return nil }}, 20*time.Millisecond, 50*time.Millisecond)
+	target := NewTarget(Spec{Goroutines: 2, Keys: Hot, Width: 1, Table: 1, Warm: time.Hour})
+	o := runWorker(t, target, Work{Do: func(context.Context, int) error { time.Sleep(time.Millisecond); return nil }}, 50*time.Millisecond)
 	require.Empty(t, o.Err)
 	require.Positive(t, o.Operations)
 	require.Greater(t, o.Succeeded, o.Operations, "those before the measured time succeeded too")
@@ -98,14 +102,32 @@ func TestWorker_CountsWhatEndsWithinTheMeasuredTime(t *testing.T) {
 
 func TestWorker_StopsAtTheLimit(t *testing.T) {
 	target := NewTarget(Spec{Goroutines: 3, Keys: Hot, Width: 1, Table: 1, Limit: 10})
-	o := runWorker(t, target, Work{Do: func(context.Context, int) error { return nil }}, 0, time.Hour)
+	o := runWorker(t, target, Work{Do: func(context.Context, int) error { return nil }}, time.Hour)
 	require.EqualValues(t, 10, o.Operations)
 	require.Less(t, o.Elapsed, time.Hour)
 }
 
+// The measured time begins once every goroutine has used what it keeps.
+func TestWorker_AsksForThePlanOnceAllAreWarm(t *testing.T) {
+	target := NewTarget(Spec{Goroutines: 3, Keys: Spread, Width: 1, Table: 1000, Warm: time.Hour})
+	var done atomic.Int64
+	work := Work{Do: func(_ context.Context, g int) error { target.Item(g); done.Add(1); return nil }}
+	_, err := newWorker(target, &work).run(t.Context(), func() (Plan, error) {
+		require.GreaterOrEqual(t, done.Load(), int64(3*spread))
+		return Plan{}, nil
+	})
+	require.NoError(t, err)
+}
+
+func TestWorker_EndsWithTheFirstErrorBeforeItIsWarm(t *testing.T) {
+	target := NewTarget(Spec{Goroutines: 3, Keys: Hot, Width: 1, Table: 1, Warm: time.Hour})
+	o := runWorker(t, target, Work{Do: func(context.Context, int) error { return errors.New("broken") }}, time.Hour)
+	require.Equal(t, "broken", o.Err)
+}
+
 func TestWorker_EndsWithTheFirstError(t *testing.T) {
 	target := NewTarget(Spec{Goroutines: 3, Keys: Hot, Width: 1, Table: 1})
-	o := runWorker(t, target, Work{Do: func(context.Context, int) error { return errors.New("broken") }}, 0, time.Hour)
+	o := runWorker(t, target, Work{Do: func(context.Context, int) error { return errors.New("broken") }}, time.Hour)
 	require.Equal(t, "broken", o.Err)
 }
 
@@ -115,7 +137,7 @@ func TestWorker_GivesUpWhatWaitsBeyondTheEnd(t *testing.T) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	o := runWorker(t, target, Work{Acquire: wait}, 0, time.Millisecond)
+	o := runWorker(t, target, Work{Acquire: wait}, time.Millisecond)
 	require.Empty(t, o.Err)
 	require.EqualValues(t, 1, o.Abandoned)
 	require.Zero(t, o.Operations)
@@ -136,12 +158,13 @@ func TestServe_OpensRunsAndCloses(t *testing.T) {
 		}, nil
 	}
 	var out bytes.Buffer
-	require.NoError(t, Serve(t.Context(), strings.NewReader(`{"Contender": "known"} {}`), &out, find))
+	require.NoError(t, Serve(t.Context(), strings.NewReader(`{"Contender": "known"} "begin" {}`), &out, find))
 	require.True(t, closed)
 	answers := json.NewDecoder(&out)
-	var ready string
+	var ready, warm string
 	var o Outcome
 	require.NoError(t, answers.Decode(&ready))
+	require.NoError(t, answers.Decode(&warm))
 	require.NoError(t, answers.Decode(&o))
 	require.InDelta(t, 42, o.Measured["answer"], 0)
 	require.ErrorContains(t, Serve(t.Context(), strings.NewReader(`{}`), &out, find), "unknown contender")

@@ -8,10 +8,8 @@ import (
 	"github.com/fencekit/fencekit/bench/internal/stats"
 )
 
-// Plan is when a worker runs, on the clock of package clock.
-type Plan struct {
-	Begin, Start, End int64 // operations begin; they begin and end to count
-}
+// Plan is the measured time, on the clock of package clock.
+type Plan struct{ Start, End int64 }
 
 // parts is how many parts of the measured time are counted apart.
 const parts = 20

@@ -37,6 +37,7 @@ type Spec struct {
 	Limit              int64         // operations after which a worker stops; 0: none
 	Count              int           // of what a Measure holds
 	Observe            time.Duration // how long a Measure observes that
+	Warm               time.Duration // how long to wait at most until all goroutines are warm; 0: not at all
 	Background         bool          // operations get a context that never ends
 	Profile            string        // the directory that CPU profiles go to; "": none
 	Postgres           string        // a DSN
@@ -84,6 +85,15 @@ func NewTarget(s Spec) *Target {
 
 // spread is how many items a goroutine has, for Spread.
 const spread = 64
+
+// cold is after how many operations a goroutine is warm: it has used all of its items once,
+// so that their resources are owned.
+func (t *Target) cold() int {
+	if t.Keys == Spread {
+		return spread
+	}
+	return 1
+}
 
 // Item returns what the next operation of a goroutine uses.
 func (t *Target) Item(goroutine int) Item {

@@ -19,7 +19,8 @@ import (
 const grace = 2 * time.Second
 
 // Serve is the whole worker process: it reads a Spec, opens the contender that find returns
-// for it, says so, reads a Plan, runs, and writes its Outcome.
+// for it and says so; is told to begin, runs operations that don't count yet, and says when
+// it is warm; reads the Plan, and writes its Outcome when that is over.
 func Serve(ctx context.Context, in io.Reader, out io.Writer, find func(Spec) (Open, error)) error {
 	from, to := json.NewDecoder(in), json.NewEncoder(out)
 	var spec Spec
@@ -38,12 +39,21 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, find func(Spec) (Op
 	if err := to.Encode("ready"); err != nil {
 		return err
 	}
-	var plan Plan
-	if err := from.Decode(&plan); err != nil {
+	var begin string
+	if err := from.Decode(&begin); err != nil {
 		return fmt.Errorf("load: %w", err)
 	}
-	w := &worker{target: t, work: work, plan: plan}
-	if err := to.Encode(w.run(ctx)); err != nil {
+	w := newWorker(t, work)
+	outcome, err := w.run(ctx, func() (plan Plan, err error) {
+		if err := to.Encode("warm"); err != nil {
+			return plan, err
+		}
+		return plan, from.Decode(&plan)
+	})
+	if err != nil {
+		return fmt.Errorf("load: %w", err)
+	}
+	if err := to.Encode(outcome); err != nil {
 		return err
 	}
 	if work.Close == nil {
@@ -59,32 +69,50 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, find func(Spec) (Op
 type worker struct {
 	target *Target
 	work   *Work
-	plan   Plan
-	begun  atomic.Int64 // operations, for Spec.Limit
+	plan   atomic.Pointer[Plan] // nil until it is known
+	begun  atomic.Int64         // operations, for Spec.Limit
 	failed atomic.Pointer[error]
+	cold   atomic.Int64  // goroutines that have yet to become warm
+	warm   chan struct{} // closed when none is cold
 }
 
-// run runs the plan.
-func (w *worker) run(ctx context.Context) Outcome {
+func newWorker(t *Target, work *Work) *worker {
+	w := &worker{target: t, work: work, warm: make(chan struct{})}
+	w.cold.Store(int64(t.Goroutines))
+	return w
+}
+
+// run runs operations. It asks for the plan once all goroutines are warm, or Spec.Warm has
+// passed.
+func (w *worker) run(ctx context.Context, askPlan func() (Plan, error)) (Outcome, error) {
 	if w.work.Measure != nil {
+		if _, err := askPlan(); err != nil {
+			return Outcome{}, err
+		}
 		measured, err := w.work.Measure(ctx)
-		return Outcome{Measured: measured, Err: text(err)}
+		return Outcome{Measured: measured, Err: text(err)}, nil
 	}
 	cancel := func() {}
 	if !w.target.Background {
 		ctx, cancel = context.WithCancel(ctx)
 	}
 	defer cancel()
-	each := make([]Outcome, w.target.Goroutines)
-	var running sync.WaitGroup
-	await(w.plan.Begin)
-	for g := range each {
-		running.Go(func() { each[g] = w.goroutine(ctx, g) })
+	if w.target.Warm == 0 { // nothing runs before the measured time
+		if err := w.learn(askPlan); err != nil {
+			return Outcome{}, err
+		}
 	}
-	finished := make(chan struct{})
-	go func() { running.Wait(); close(finished) }()
-
-	await(w.plan.Start)
+	each, finished := w.start(ctx)
+	if w.target.Warm > 0 {
+		select {
+		case <-w.warm:
+		case <-finished:
+		case <-time.After(w.target.Warm):
+		}
+		if err := w.learn(askPlan); err != nil {
+			return Outcome{}, err
+		}
+	}
 	before, after, err := w.measure(finished)
 	if err != nil {
 		w.failed.CompareAndSwap(nil, &err)
@@ -99,27 +127,37 @@ func (w *worker) run(ctx context.Context) Outcome {
 	if failed := w.failed.Load(); failed != nil {
 		o.Err = text(*failed)
 	}
-	return o
+	return o, nil
 }
 
-// measure takes what this process has used at the beginning and at the end of the measured
-// time, or when it has finished, with a profile of what lies in between.
-func (w *worker) measure(finished <-chan struct{}) (before, after usage, err error) {
-	stop, err := profile(w.target.Spec)
+// learn asks for the plan, and waits until the measured time begins.
+func (w *worker) learn(askPlan func() (Plan, error)) error {
+	plan, err := askPlan()
 	if err != nil {
-		return before, after, err
+		return err
 	}
-	before = takeUsage(w.target)
-	awaitOr(w.plan.End, finished)
-	after = takeUsage(w.target)
-	return before, after, stop()
+	w.plan.Store(&plan)
+	await(plan.Start)
+	return nil
+}
+
+// start starts the goroutines. What each did is complete once finished is closed.
+func (w *worker) start(ctx context.Context) (each []Outcome, finished <-chan struct{}) {
+	each = make([]Outcome, w.target.Goroutines)
+	var running sync.WaitGroup
+	for g := range each {
+		running.Go(func() { each[g] = w.goroutine(ctx, g) })
+	}
+	done := make(chan struct{})
+	go func() { running.Wait(); close(done) }()
+	return each, done
 }
 
 // goroutine runs operations until the end, the limit, or an error.
 func (w *worker) goroutine(ctx context.Context, g int) Outcome {
 	o := Outcome{Latency: stats.NewHistogram(), Timeline: make([]int64, parts)}
-	part := (w.plan.End - w.plan.Start) / parts
-	for clock.Now() < w.plan.End && w.failed.Load() == nil && w.mayBegin() {
+	toWarm := w.target.cold()
+	for !w.over() && w.failed.Load() == nil && w.mayBegin() {
 		began := clock.Now()
 		held, err := w.once(ctx, g)
 		ended := clock.Now()
@@ -134,23 +172,50 @@ func (w *worker) goroutine(ctx context.Context, g int) Outcome {
 			return o
 		}
 		o.Succeeded++
-		if ended < w.plan.Start || ended > w.plan.End {
-			continue
+		if toWarm--; toWarm == 0 && w.cold.Add(-1) == 0 {
+			close(w.warm)
 		}
-		o.Operations++
-		o.Elapsed = time.Duration(ended - w.plan.Start)
-		took := ended - began
-		if held.acquired != 0 {
-			o.Held = append(o.Held, held.acquired, held.released)
-			took = held.acquired - began
+		if plan := w.plan.Load(); plan != nil && ended >= plan.Start && ended <= plan.End {
+			o.count(*plan, began, ended, held)
 		}
-		o.Latency.Add(time.Duration(took))
-		o.Timeline[min((ended-w.plan.Start)/max(part, 1), parts-1)]++
 	}
-	if w.target.Limit == 0 {
-		o.Elapsed = time.Duration(w.plan.End - w.plan.Start)
+	if plan := w.plan.Load(); plan != nil && w.target.Limit == 0 {
+		o.Elapsed = time.Duration(plan.End - plan.Start)
 	}
 	return o
+}
+
+// count counts an operation that ended within the measured time.
+func (o *Outcome) count(plan Plan, began, ended int64, held held) {
+	o.Operations++
+	o.Elapsed = time.Duration(ended - plan.Start)
+	took := ended - began
+	if held.acquired != 0 {
+		o.Held = append(o.Held, held.acquired, held.released)
+		took = held.acquired - began
+	}
+	o.Latency.Add(time.Duration(took))
+	part := max((plan.End-plan.Start)/parts, 1)
+	o.Timeline[min((ended-plan.Start)/part, parts-1)]++
+}
+
+// over reports whether no operation is to begin any more.
+func (w *worker) over() bool {
+	plan := w.plan.Load()
+	return plan != nil && clock.Now() >= plan.End
+}
+
+// measure takes what this process has used at the beginning and at the end of the measured
+// time, or when it has finished, with a profile of what lies in between.
+func (w *worker) measure(finished <-chan struct{}) (before, after usage, err error) {
+	stop, err := profile(w.target.Spec)
+	if err != nil {
+		return before, after, err
+	}
+	before = takeUsage(w.target)
+	awaitOr(w.plan.Load().End, finished)
+	after = takeUsage(w.target)
+	return before, after, stop()
 }
 
 // mayBegin counts an operation against the limit.

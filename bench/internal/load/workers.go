@@ -39,9 +39,8 @@ func Start(command func() (*exec.Cmd, error), specs []Spec) (*Workers, error) {
 		w.all = append(w.all, p)
 	}
 	for _, p := range w.all {
-		var ready string
-		if err := p.answers.Decode(&ready); err != nil {
-			return nil, errors.Join(fmt.Errorf("load: a worker of %s, %s did not start: %w", p.spec.Scenario, p.spec.Contender, err), w.Stop())
+		if err := p.hear("ready"); err != nil {
+			return nil, errors.Join(err, w.Stop())
 		}
 	}
 	return w, nil
@@ -73,16 +72,24 @@ func start(command func() (*exec.Cmd, error), spec Spec) (*process, error) {
 	return p, nil
 }
 
-// Run has all workers run: at first for warm, which isn't measured, then for as long as
-// measured says. atStart and atEnd are called at the limits of the measured time.
+// Run has all workers run: at first until all are warm, and for as long as warm says at least,
+// which isn't measured, then for the measured time. atStart and atEnd are called at the
+// limits of that.
 func (w *Workers) Run(warm, measured time.Duration, atStart, atEnd func() error) (Outcome, error) {
 	const lead = 20 * time.Millisecond // for the plan to reach all
-	begin := clock.Now() + int64(lead)
-	plan := Plan{Begin: begin, Start: begin + int64(warm), End: begin + int64(warm+measured)}
+	earliest := clock.Now() + int64(warm)
+	if err := w.tell("begin"); err != nil {
+		return Outcome{}, err
+	}
 	for _, p := range w.all {
-		if err := json.NewEncoder(p.in).Encode(plan); err != nil {
-			return Outcome{}, fmt.Errorf("load: %w", err)
+		if err := p.hear("warm"); err != nil {
+			return Outcome{}, err
 		}
+	}
+	start := max(clock.Now()+int64(lead), earliest)
+	plan := Plan{Start: start, End: start + int64(measured)}
+	if err := w.tell(plan); err != nil {
+		return Outcome{}, err
 	}
 	outcomes, errs := make([]Outcome, len(w.all)), make([]error, len(w.all))
 	finished := make(chan struct{})
@@ -104,6 +111,28 @@ func (w *Workers) Run(warm, measured time.Duration, atStart, atEnd func() error)
 		return o, fmt.Errorf("%s, %s: %s", w.all[0].spec.Scenario, w.all[0].spec.Contender, o.Err)
 	}
 	return o, nil
+}
+
+// tell sends all workers the same.
+func (w *Workers) tell(message any) error {
+	for _, p := range w.all {
+		if err := json.NewEncoder(p.in).Encode(message); err != nil {
+			return fmt.Errorf("load: %w", err)
+		}
+	}
+	return nil
+}
+
+// hear waits until the worker says a word.
+func (p *process) hear(word string) error {
+	var said string
+	if err := p.answers.Decode(&said); err != nil {
+		return fmt.Errorf("load: a worker of %s, %s did not get %s: %w", p.spec.Scenario, p.spec.Contender, word, err)
+	}
+	if said != word {
+		return fmt.Errorf("load: a worker of %s, %s said %q instead of %q", p.spec.Scenario, p.spec.Contender, said, word)
+	}
+	return nil
 }
 
 // stopBound is how long a worker may take to disconnect.

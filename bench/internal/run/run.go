@@ -26,8 +26,8 @@ import (
 // Config says how long to run.
 type Config struct {
 	Rounds int
-	// Seconds is the measured time of a cell; before it each runs for a quarter of that,
-	// at least 0.2 s, unmeasured.
+	// Seconds is the measured time of a cell. Before it each runs unmeasured: until all
+	// goroutines have done something, and for a quarter of that time, at least 0.2 s.
 	Seconds float64
 	// Long is the measured time of a cell in a scenario that shows how things develop, in seconds.
 	Long float64
@@ -176,6 +176,19 @@ func (r *runner) warm(s *scenario.Scenario) time.Duration {
 	return max(r.measured(s)/4, 200*time.Millisecond)
 }
 
+// warmBound is how long workers are waited for until all of their goroutines have done
+// something. Of a lock that starves its waiters some never do.
+func (r *runner) warmBound(s *scenario.Scenario) time.Duration {
+	switch {
+	case r.Tiny || s.Keys == load.Fresh:
+		return 0
+	case s.Locks:
+		return 2 * time.Second
+	default:
+		return 20 * time.Second
+	}
+}
+
 // cell runs one contender once.
 func (r *runner) cell(ctx context.Context, s *scenario.Scenario, c scenario.Contender, regime result.Regime, db database) (result.Cell, error) {
 	cell := result.Cell{Scenario: s.Name, Contender: c.Name, Regime: regime, Seconds: r.measured(s).Seconds()}
@@ -235,7 +248,7 @@ func (r *runner) specs(s *scenario.Scenario, c scenario.Contender, regime result
 	spec := load.Spec{
 		Scenario: s.Name, Contender: c.Name, Cell: fmt.Sprintf("c%d", r.cells),
 		Processes: processes, Goroutines: goroutines, Connections: cmp.Or(c.Connections, s.Connections, goroutines),
-		Keys: s.Keys, Width: width(s), Table: r.Rows, Hold: s.Hold, Limit: s.Limit, Count: s.Count, Observe: observed, Background: s.Background, Profile: r.Profile,
+		Keys: s.Keys, Width: width(s), Table: r.Rows, Hold: s.Hold, Limit: s.Limit, Count: s.Count, Observe: observed, Warm: r.warmBound(s), Background: s.Background, Profile: r.Profile,
 		Postgres: at.Postgres, Etcd: at.Etcd, Redis: at.Redis,
 	}
 	if r.Tiny {
