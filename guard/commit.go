@@ -14,11 +14,10 @@ import (
 // must neither put a COMMIT in doubt nor keep it from being resolved.
 func (e *engine[Tx]) commit(ctx context.Context, states grantStates, txn storage.Txn[Tx], o options, move storage.Move) error {
 	detached := context.WithoutCancel(ctx)
-	step := newRunContext(detached)
-	defer step.end(nil)
-	defer e.commits.stop(e.commits.start(step))
+	commitCtx, cancel := context.WithTimeout(detached, e.commitTimeout)
+	defer cancel()
 	states.setClaimed(false) // until the outcome is known, the positions are not
-	claims, err := txn.Commit(step, slices.Repeat([]storage.Move{move}, len(states)))
+	claims, err := txn.Commit(commitCtx, slices.Repeat([]storage.Move{move}, len(states)))
 	if err == nil {
 		for i, s := range states {
 			s.claim, s.claimed = claims[i], true

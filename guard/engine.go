@@ -3,7 +3,7 @@ package guard
 import (
 	"context"
 	"errors"
-	"fmt"
+
 	"time"
 
 	"github.com/fencekit/fencekit/fence"
@@ -14,7 +14,7 @@ import (
 type engine[Tx any] struct {
 	store          storage.Store[Tx]
 	steps          *timeouts // of the steps that precede a function
-	commits        *timeouts
+	commitTimeout  time.Duration
 	resolveTimeout time.Duration
 	keeper         *keeper
 	report         *reporter
@@ -24,8 +24,7 @@ type engine[Tx any] struct {
 func newEngine[Tx any](store storage.Store[Tx], k *keeper) engine[Tx] {
 	return engine[Tx]{
 		store: store, keeper: k, report: k.report, resolveTimeout: k.cfg.ResolveTimeout,
-		steps:   newTimeouts(k.cfg.StoreTimeout, "Config.StoreTimeout", ErrStoreUnavailable),
-		commits: newTimeouts(k.cfg.CommitTimeout, "Config.CommitTimeout", context.DeadlineExceeded),
+		steps: newTimeouts(k.cfg.StoreTimeout), commitTimeout: k.cfg.CommitTimeout,
 	}
 }
 
@@ -92,20 +91,27 @@ func (e *engine[Tx]) recall(run *runContext, states grantStates, o options) (rep
 	if o.once == nil {
 		return false, nil
 	}
-	defer e.steps.stop(e.steps.start(run))
-	kept, found, err := e.store.Recall(run, *o.once, states.claims()...)
-	switch {
-	case errors.Is(err, ErrKeyReused):
-		return false, err
-	case err != nil:
-		return false, e.stepFailed(run, states, "once", err)
-	case found:
-		if err := o.result.decode(kept); err != nil {
-			return true, fmt.Errorf("guard: %s: the result that was kept under key %q doesn't fit; call with the type that it was kept with, or take a new key for a new operation: %w", names(states.grants()), o.once.Key, err)
-		}
-		return true, nil
+	known := e.lookUp(run, states, *o.once)
+	if known.err != nil || !known.found {
+		return false, known.err
 	}
-	return false, nil
+	return true, o.decode(states.grants(), known.result)
+}
+
+// recalled is what is known, before a transaction begins, about a key of Once.
+type recalled struct {
+	result []byte
+	found  bool
+	err    error
+}
+
+func (e *engine[Tx]) lookUp(run *runContext, states grantStates, key storage.OnceKey) *recalled {
+	defer e.steps.stop(e.steps.start(run))
+	result, found, err := e.store.Recall(run, key, states.claims()...)
+	if err != nil && !errors.Is(err, ErrKeyReused) {
+		err = e.stepFailed(run, states, "once", err)
+	}
+	return &recalled{result, found, err}
 }
 
 // moveOf returns what an operation writes for each of its resources: its record, and its

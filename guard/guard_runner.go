@@ -16,9 +16,10 @@ func (g *Guard[Tx]) run(ctx context.Context, resources []string, op storage.Op[T
 	defer c.report()
 	c.init(g.keeper, resources)
 	defer c.giveBackFrom(ctx, 0)
+	c.alone = len(resources) > 1 || g.keeper.cfg.MaxBatch == 1
 	r := runs{options: o.forResources(resources, resources), again: retryableUnderNewGrants}
 	for r.next(ctx) {
-		r.err = g.runOnce(ctx, c, op, r.options)
+		r.err = g.runOnce(ctx, c, op, &r)
 	}
 	return c.ended(r.err)
 }
@@ -27,11 +28,27 @@ func (g *Guard[Tx]) run(ctx context.Context, resources []string, op storage.Op[T
 type guardCall struct {
 	observed
 	heldLocks
+	alone bool // it joins no group
 }
 
-// runOnce acquires and claims what is missing, and runs op once.
-func (g *Guard[Tx]) runOnce(ctx context.Context, c *guardCall, op storage.Op[Tx], o options) error {
-	owned, err := g.ownAndClaim(ctx, &c.heldLocks)
+// runOnce runs op once: with the turn at each resource, under an ownership that it acquires
+// and claims if need be, or as a member of another call's group.
+func (e *engine[Tx]) runOnce(ctx context.Context, c *guardCall, op storage.Op[Tx], r *runs) error {
+	if !c.alone && len(c.lines) == 0 {
+		w := &waiter{joins: true, once: r.once}
+		l, err := e.keeper.takeTurn(ctx, c.Resources[0], w)
+		if err != nil {
+			return err
+		}
+		if gr, ok := w.group.(*group[Tx]); ok {
+			return gr.join(ctx, c, op, r, w.known)
+		}
+		c.lines = append(c.lines, l)
+	}
+	owned, err := e.ownAndClaim(ctx, &c.heldLocks)
+	if err == nil && !c.alone && len(e.keeper.joining(c.lines[0], 1)) > 0 {
+		return e.lead(ctx, c, op, r)
+	}
 	if owned {
 		c.Grants = c.states.grants()
 		c.Runs++
@@ -39,7 +56,7 @@ func (g *Guard[Tx]) runOnce(ctx context.Context, c *guardCall, op storage.Op[Tx]
 	if err != nil {
 		return err
 	}
-	return g.attempt(ctx, c.states, function[Tx]{op, c.Grants, g.bounds(&c.heldLocks)}, o, &c.Operation)
+	return e.attempt(ctx, c.states, function[Tx]{op, c.Grants, e.bounds(&c.heldLocks)}, r.options, &c.Operation)
 }
 
 // hold acquires and claims grants of resources, and runs fn while it holds them.
@@ -74,21 +91,21 @@ func (g *Guard[Tx]) admit(ctx context.Context, resources []string) error {
 }
 
 // bounds returns the bounds of a function under what h owns.
-func (g *Guard[Tx]) bounds(h *heldLocks) bounds {
-	return bounds{owned: h.owned, limit: g.keeper.cfg.MaxRun}
+func (e *engine[Tx]) bounds(h *heldLocks) bounds {
+	return bounds{owned: h.owned, limit: e.keeper.cfg.MaxRun}
 }
 
 // ownAndClaim acquires what is missing in h, and claims it (G1). If an operator raised the
 // lock service's epoch while the call waited for a lock, the grant's epoch is behind and the
 // claim is rejected: ownAndClaim acquires another one. If that has the same epoch, the lock
 // service itself is behind. owned says that h owns what it needs, whatever became of the claim.
-func (g *Guard[Tx]) ownAndClaim(ctx context.Context, h *heldLocks) (owned bool, err error) {
+func (e *engine[Tx]) ownAndClaim(ctx context.Context, h *heldLocks) (owned bool, err error) {
 	var behind map[string]int64 // by resource: the highest epoch that was rejected
 	for {
 		if err := h.own(ctx); err != nil {
 			return false, err
 		}
-		err := g.readyAll(ctx, h.states)
+		err := e.readyAll(ctx, h.states)
 		if err == nil {
 			return true, nil
 		}

@@ -44,7 +44,7 @@ func (h *heldLocks) own(ctx context.Context) error {
 			}
 			h.giveBackFrom(ctx, i+1)
 		} else {
-			l, err := h.keeper.takeTurn(ctx, resource)
+			l, err := h.keeper.takeTurn(ctx, resource, &waiter{})
 			if err != nil {
 				return err
 			}

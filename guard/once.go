@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/storage"
 )
 
@@ -76,6 +77,14 @@ func (o options) forResources(resources, sealed []string) options {
 		o.once = &key
 	}
 	return o
+}
+
+// decode sets the result of a call to one that was kept under its key.
+func (o options) decode(grants []fence.Grant, kept []byte) error {
+	if err := o.result.decode(kept); err != nil {
+		return fmt.Errorf("guard: %s: the result that was kept under key %q doesn't fit; call with the type that it was kept with, or take a new key for a new operation: %w", names(grants), o.once.Key, err)
+	}
+	return nil
 }
 
 // result encodes the results of an operation for Once, and decodes kept ones.

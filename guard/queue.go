@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // keeper has a line for each resource in use: the calls that wait for it in this process,
@@ -49,6 +50,12 @@ type waiter struct {
 	woken bool
 	ready chan struct{} // closed by wake
 	err   error         // why the call doesn't get the turn; nil if it has it
+	place *list.Element
+
+	joins bool             // it may join a group instead
+	once  *storage.OnceKey // the call's key, if it has one
+	group any              // the *group that it joins, when it is woken for that
+	known *recalled        // what that group knows about its key
 }
 
 // wake ends the waiting: with the turn if err is nil. The caller has locked keeper.mu.
@@ -66,8 +73,9 @@ func newKeeper(locker fence.Locker, cfg Config) *keeper {
 	return k
 }
 
-// takeTurn waits for the turn at resource. The caller gives it up by passTurn.
-func (k *keeper) takeTurn(ctx context.Context, resource string) (*line, error) {
+// takeTurn waits for the turn at resource, with w, which is fresh. The caller gives the turn
+// up by passTurn. If w joins, the call may be woken for a group instead of the turn.
+func (k *keeper) takeTurn(ctx context.Context, resource string, w *waiter) (*line, error) {
 	if err := endError(ctx); err != nil {
 		return nil, err
 	}
@@ -86,14 +94,14 @@ func (k *keeper) takeTurn(ctx context.Context, resource string) (*line, error) {
 		k.mu.Unlock()
 		return l, nil
 	}
-	w := &waiter{ready: make(chan struct{})}
-	place := l.waiting.PushBack(w)
+	w.ready = make(chan struct{})
+	w.place = l.waiting.PushBack(w)
 	k.mu.Unlock()
-	return k.wait(ctx, l, w, place)
+	return k.wait(ctx, l, w)
 }
 
 // wait waits for the turn. When ctx ends the call leaves the queue at once.
-func (k *keeper) wait(ctx context.Context, l *line, w *waiter, place *list.Element) (*line, error) {
+func (k *keeper) wait(ctx context.Context, l *line, w *waiter) (*line, error) {
 	k.report.queued(l.resource, 1)
 	defer k.report.queued(l.resource, -1)
 	select {
@@ -104,13 +112,13 @@ func (k *keeper) wait(ctx context.Context, l *line, w *waiter, place *list.Eleme
 	k.mu.Lock()
 	err := leftQueueError(ctx, l.resource, k.waitsBehind(l))
 	if !w.woken {
-		l.waiting.Remove(place)
+		l.waiting.Remove(w.place)
 		k.mu.Unlock()
 		return nil, err
 	}
 	k.mu.Unlock()
-	if w.err != nil {
-		return nil, w.err
+	if w.err != nil || w.group != nil {
+		return l, w.err
 	}
 	k.passTurn(ctx, l) // the call got the turn just when ctx ended
 	return nil, err
@@ -176,6 +184,52 @@ func (k *keeper) passTurn(ctx context.Context, l *line) {
 	}
 	delete(k.lines, l.resource)
 	k.finish()
+}
+
+// joining returns the first calls in the queue of l, up to limit, that may join a group.
+func (k *keeper) joining(l *line, limit int) (joining []*waiter) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for e := l.waiting.Front(); e != nil && len(joining) < limit; e = e.Next() {
+		w := e.Value.(*waiter)
+		if !w.joins {
+			break
+		}
+		joining = append(joining, w)
+	}
+	return joining
+}
+
+// handOn wakes the first call in the queue of l for a group, if the call joins and admit
+// admits it. It reports whether it did.
+func (k *keeper) handOn(l *line, admit func(w *waiter) bool) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	front := l.waiting.Front()
+	if front == nil {
+		return false
+	}
+	w := front.Value.(*waiter)
+	if !w.joins || !admit(w) {
+		return false
+	}
+	l.waiting.Remove(front)
+	w.wake(nil)
+	return true
+}
+
+// putFirst gives calls the first places in the queue of l, in their order. Another call has
+// the turn.
+func (k *keeper) putFirst(l *line, calls []*waiter) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, w := range slices.Backward(calls) {
+		if k.closed {
+			w.wake(ErrClosed)
+		} else {
+			w.place = l.waiting.PushFront(w)
+		}
+	}
 }
 
 // mustRelease reports whether o is to be released now that a call has ended. If other

@@ -16,12 +16,12 @@ func TestQueue_TurnOfACallThatHasJustLeftIsPassedOn(t *testing.T) {
 	cancel()
 	left := 0
 	for left < 10 {
-		l, err := k.takeTurn(t.Context(), "sku/42")
+		l, err := k.takeTurn(t.Context(), "sku/42", &waiter{})
 		require.NoError(t, err)
 		w := &waiter{ready: make(chan struct{})}
-		place := l.waiting.PushBack(w)
+		w.place = l.waiting.PushBack(w)
 		k.passTurn(t.Context(), l)
-		_, err = k.wait(ctx, l, w, place)
+		_, err = k.wait(ctx, l, w)
 		if err == nil {
 			k.passTurn(t.Context(), l)
 		} else {

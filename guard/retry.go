@@ -49,12 +49,17 @@ type runs struct {
 	err   error            // of the latest run
 }
 
-// next reports whether to run once more: never after ErrTxEnded, since what a raw COMMIT
-// wrote stays, whatever else is in the error. Before another run it pauses; if ctx ends
+// mayFollow reports whether a run that ended with err may be followed by another one: never
+// after ErrTxEnded, since what a raw COMMIT wrote stays, whatever else is in the error.
+func (r *runs) mayFollow(err error) bool {
+	return err != nil && r.retryable && r.n < maxRuns && !errors.Is(err, ErrTxEnded) && r.again(err)
+}
+
+// next reports whether to run once more. Before another run it pauses; if ctx ends
 // meanwhile, err says so.
 func (r *runs) next(ctx context.Context) bool {
 	if r.n > 0 {
-		if r.err == nil || !r.retryable || r.n == maxRuns || errors.Is(r.err, ErrTxEnded) || !r.again(r.err) {
+		if !r.mayFollow(r.err) {
 			return false
 		}
 		if !pause(ctx, r.n) {

@@ -11,7 +11,7 @@ import (
 )
 
 // runContext is a context that the Guard ends: that of a function and the steps in the
-// store before it, of a claim, or of a COMMIT. It is one value, where a chain of contexts
+// store before it, or of a claim. It is one value, where a chain of contexts
 // and their hooks would be a dozen: most of them end unused, once per call.
 type runContext struct {
 	context.Context // can be cancelled
@@ -62,6 +62,7 @@ type bounds struct {
 	leases []fence.Lease   // the caller's
 	hold   context.Context // of the Hold in which the function's transaction runs, or nil
 	limit  time.Duration   // how long the function may run; 0 for no bound. Then what is owned is released
+	whole  *runContext     // of the group that the function is in, which ends then too; or nil
 }
 
 // bind makes c, the context of a function that begins now, end within b. The caller calls
@@ -95,8 +96,12 @@ func (k *keeper) limit(c *runContext, b bounds) (stop func() bool) {
 	overran := make(chan struct{})
 	timer := time.AfterFunc(b.limit, func() {
 		defer close(overran)
-		c.end(fmt.Errorf("guard: function ran for too long (Config.MaxRun is %v): %w", b.limit, context.DeadlineExceeded))
+		cause := fmt.Errorf("guard: function ran for too long (Config.MaxRun is %v): %w", b.limit, context.DeadlineExceeded)
+		c.end(cause)
 		k.overran(b.owned)
+		if b.whole != nil {
+			b.whole.end(cause)
+		}
 	})
 	return func() bool {
 		stopped := timer.Stop()
@@ -188,8 +193,8 @@ type timeout struct {
 	ends  atomic.Pointer[runContext]
 }
 
-func newTimeouts(after time.Duration, setting string, is error) *timeouts {
-	return &timeouts{after: after, cause: &timeoutError{fmt.Errorf("%w: no answer in time (%s is %v)", is, setting, after)}}
+func newTimeouts(after time.Duration) *timeouts {
+	return &timeouts{after: after, cause: &timeoutError{fmt.Errorf("%w: no answer in time (Config.StoreTimeout is %v)", ErrStoreUnavailable, after)}}
 }
 
 // timeoutError is the cause of the end of a context that a timeout has ended.

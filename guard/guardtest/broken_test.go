@@ -202,6 +202,13 @@ var broken = map[string]struct {
 		}},
 		[]string{"Begin_CancelledDoesNothing_G4"},
 	},
+	"runs one member":                          {breakable{begin: memberwise(memberChange{once: true})}, []string{"Member_SharesOnePosition_G2"}},
+	"keeps what a member's error leaves":       {breakable{begin: memberwise(memberChange{keepErrors: true})}, []string{"Member_ErrorUndoesItAlone_G4"}},
+	"keeps what a member's panic leaves":       {breakable{begin: memberwise(memberChange{keepEnds: true})}, []string{"Member_PanicUndoesItAlone_G4", "Member_GoexitUndoesItAlone_G4"}},
+	"ignores the context of a member":          {breakable{begin: memberwise(memberChange{ignoreCtx: true})}, []string{"Member_EndOfItsContextUndoesItAlone_G4"}},
+	"goes on honouring the context of members": {breakable{begin: memberwise(memberChange{honourCtx: true})}, []string{"Member_EndOfItsContextHasNoEffectLater_G4"}},
+	"ignores the end of the whole":             {breakable{begin: memberwise(memberChange{ignoreWhole: true})}, []string{"Member_EndOfTheWholeEndsAll_G4"}},
+	"gives members one transaction to use":     {breakable{begin: sharedTx}, []string{"Member_TxIsUnusableAfterwards"}},
 	"ignores the context at Claim": {
 		breakable{claim: func(_ context.Context, s store, g fence.Grant) (storage.Claim, error) {
 			return claimOne(context.Background(), s, g)

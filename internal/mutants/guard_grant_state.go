@@ -8,10 +8,10 @@ var standingMutants = []Mutant{
 		"\terr = e.noteRejection(states, err)\n\tstates.setClaimed(true)\n\treturn err\n",
 		inGuard("TestRetryable_RunsAgainWhatTookNoEffect_G4/overtaken")),
 	change("unknown-is-hidden-by-the-end-of-the-context", "G4", g+"retry.go",
-		`if r.err == nil || !r.retryable ||`, `if r.err != nil && ctx.Err() != nil {
+		`if !r.mayFollow(r.err) {`, `if r.err != nil && ctx.Err() != nil {
 			r.err = endError(ctx)
 		}
-		if r.err == nil || !r.retryable ||`,
+		if !r.mayFollow(r.err) {`,
 		inGuard("TestUnknown_StaysSoWhenTheCallersContextHasEnded_G4")),
 	change("unknown-of-a-try-is-hidden-by-the-end-of-the-context", "G4", g+"commit.go",
 		`return e.resolve(detached, states, o, doubt)`,

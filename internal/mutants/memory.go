@@ -53,7 +53,7 @@ var memoryMutants = []Mutant{
 		`r.rejections = append(r.rejections, record)`, ``,
 		inMemory("TestStore_PassesTheContract")),
 	change("memory-commits-after-a-failure", "G4", mem+"txn.go",
-		"\tif t.failed {\n\t\treturn nil, fmt", "\tif false {\n\t\treturn nil, fmt",
+		"\tif t.over != nil {\n\t\treturn nil, fmt", "\tif false {\n\t\treturn nil, fmt",
 		inMemory("TestRun_NothingOfAGroupCommitsAfterAFailure_G4")),
 	change("memory-lets-late-statements-write", "HG3", mem+"txn.go",
 		`if tx.ended || tx.txn.ended {

@@ -44,7 +44,7 @@ var connectionMutants = []Mutant{
 		`where (c.epoch, c.token) < (p_epoch, p_token) and (c.token`, `where c.token < p_token and (c.token`,
 		inPostgres("TestEvict_ComparesEpochs_N18_L1")),
 	change("run-evicts-for-the-first-resource", "L1 N17", pg+"txn.go",
-		"for _, c := range t.claims {\n\t\t\tt.store.evict(", "for _, c := range t.claims[:1] {\n\t\t\tt.store.evict(",
+		"for _, c := range t.claims {\n\t\tt.store.evict(", "for _, c := range t.claims[:1] {\n\t\tt.store.evict(",
 		inPostgres("TestRun_LooksAtEveryResource_N17_L1_G5")),
 	change("rejections-name-the-first-resource", "G5", pg+"rejection.go",
 		`if c.Grant.Resource == d.Resource {`, `if false {`,

@@ -108,6 +108,7 @@ func (t *txn) sealSQL(moves []storage.Move) (string, error) {
 	}
 	slices.SortFunc(seals, func(a, b seal) int { return cmp.Compare(a.Resource, b.Resource) })
 	var sql strings.Builder
+	sql.WriteString(t.members.releaseSQL())
 	sql.WriteString("set constraints all immediate; set constraints all immediate; ")
 	for _, c := range seals {
 		record, err := json.Marshal(append([]storage.OpRecord{}, c.Ops...)) // never null

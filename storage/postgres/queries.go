@@ -11,7 +11,7 @@ import (
 type queries struct {
 	begin, headState, queuedBeginCheck, keepState, stateBefore           string
 	claim, evict, resolve, record, beginCheck, seal, fence, keep, recall string
-	state, leave, beforeCommit                                           string
+	state, leave, beforeCommit, deferred                                 string
 	entries, rejections, forget                                          string
 }
 
@@ -39,6 +39,7 @@ func newQueries(c Config) queries {
 			ms(c.LockTimeout), ms(c.StatementTimeout), ms(c.IdleTimeout), ms(c.NetworkTimeout), ms(check)) + xid,
 		leave:        "select " + schema + ".leave(%d, %d, %d, %s operator(pg_catalog.=) " + schema + ".session_state())",
 		beforeCommit: "set transaction read only; set constraints all immediate; close all; call " + schema + ".before_commit()",
+		deferred:     deferredConstraints,
 		seal:         "call " + schema + ".seal(%d, %d, %d, '%x', %d, %d, %d, '%x')",
 		keep:         "call " + schema + ".keep(%d, %d, '%x', '%x', '%x')",
 		recall: "select o.resource, pg_catalog.encode(o.request, 'hex'), pg_catalog.encode(o.result, 'hex'), f.seq, f.tx from " + schema +
@@ -54,6 +55,15 @@ func newQueries(c Config) queries {
 			schema + ".rejection where resource = $1 order by last_at desc, id desc limit $2",
 	}
 }
+
+// deferredConstraints selects the names of all constraints that are initially deferred, and
+// whether one of them can't be named alone: another constraint has the same name, or this
+// role may not use its schema.
+const deferredConstraints = "select coalesce(pg_catalog.string_agg(distinct d.name, ', '), ''), coalesce(pg_catalog.bool_or(d.shared), false) from (" +
+	"select pg_catalog.format('%I.%I', n.nspname, c.conname) as name, " +
+	"not pg_catalog.has_schema_privilege(n.oid, 'usage') or exists (select from pg_catalog.pg_constraint o" +
+	" where o.connamespace operator(pg_catalog.=) c.connamespace and o.conname operator(pg_catalog.=) c.conname and not o.condeferred) as shared" +
+	" from pg_catalog.pg_constraint c join pg_catalog.pg_namespace n on n.oid operator(pg_catalog.=) c.connamespace where c.condeferred) d"
 
 // onTimeline returns an SQL condition: a timeline is the server's present one.
 func onTimeline(sql string) string {

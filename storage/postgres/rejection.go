@@ -74,6 +74,15 @@ func (s *Store) explain(ctx context.Context, err error, ended bool, stage storag
 	if stage == storage.StageSeal {
 		err = nameTrick(err, state)
 	}
+	return s.named(err)
+}
+
+// named adds to an error what it means, and marks it if another run may succeed.
+func (s *Store) named(err error) error {
+	var pgErr *pgconn.PgError
+	if !errors.As(err, &pgErr) {
+		return err
+	}
 	err = s.nameBehind(wire.NameCached(s.nameLimit(err, pgErr)))
 	if transient(pgErr) {
 		return &TransientError{err}

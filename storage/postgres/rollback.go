@@ -18,6 +18,9 @@ func (t *txn) Rollback(ctx context.Context) {
 	}
 	conn := t.conn
 	t.conn = nil
+	if t.members.waited {
+		defer t.evict(ctx)
+	}
 	defer conn.Release() // closes what is busy or in a transaction
 	pg := conn.Conn().PgConn()
 	if !t.begun && pg.TxStatus() == 'I' || t.left || pg.IsClosed() || pg.IsBusy() {

@@ -31,6 +31,8 @@ type txn struct {
 
 	opening  *opening // of the operation that runs, if the transaction had not begun before
 	beginErr error    // why it could not begin
+
+	members members
 }
 
 // Begin implements storage.Store. It takes a connection and sends nothing: BEGIN and the
@@ -129,11 +131,16 @@ func (t *txn) fail(ctx context.Context, stage storage.Stage, err error) error {
 		return t.store.explain(ctx, t.beginErr, ended, storage.StageBegin, t.claims...)
 	}
 	if sqlstate.Of(err) == sqlstate.LockTimeout {
-		evictCtx, cancel := t.store.cleanup(ctx)
-		defer cancel()
-		for _, c := range t.claims {
-			t.store.evict(evictCtx, c.Grant)
-		}
+		t.evict(ctx)
 	}
 	return t.store.explain(ctx, err, ended, stage, t.claims...)
+}
+
+// evict ends transactions of earlier grants. The transaction has ended: it holds no connection.
+func (t *txn) evict(ctx context.Context) {
+	ctx, cancel := t.store.cleanup(ctx)
+	defer cancel()
+	for _, c := range t.claims {
+		t.store.evict(ctx, c.Grant)
+	}
 }

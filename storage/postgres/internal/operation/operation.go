@@ -23,3 +23,7 @@ func (o *Operation) Finish() (inUse bool) { return o.session.finish() }
 // Verdict returns why the transaction can't commit after the operation has returned err;
 // nil if it can. That is err itself if err is not nil. Finish has returned false before.
 func (o *Operation) Verdict(err error) error { return o.session.verdict(err) }
+
+// ChangedSettings reports whether the operation ran a SET command, as far as command tags
+// show. Finish has returned false before.
+func (o *Operation) ChangedSettings() bool { return o.session.set }

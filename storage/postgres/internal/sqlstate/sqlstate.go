@@ -42,6 +42,7 @@ const (
 	NoDatabase      = "3D000"
 	NoStatement     = "26000"
 	StatementExists = "42P05"
+	NoSavepoint     = "3B001"
 )
 
 // Of returns the code of the server's error in err, or "" if there is none.
