@@ -127,7 +127,7 @@ func TestAuth_TheDocumentedRightsSuffice_HD8(t *testing.T) {
 	t.Parallel()
 	cfg := fresh(t)
 	e := startAuthEtcd(t, cfg.Prefix)
-	late := etcdtest.NewLateTxn(isAcquire)
+	late := etcdtest.NewLateTxn(etcdtest.IsAcquire)
 	a := newTestLocker(t, e.as(t, "app", "app"), cfg)
 	b := newTestLocker(t, e.as(t, "app", "app", grpc.WithChainUnaryInterceptor(late.Intercept)), cfg)
 	held := acquire(t, a, "r")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 
+	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
@@ -126,4 +128,39 @@ func interleave(b *testing.B, ours, theirs cycle) {
 	b.ReportMetric(ratios[len(ratios)/2], "mutex/ours")
 	b.ReportMetric(ratios[0], "min")
 	b.ReportMetric(ratios[len(ratios)-1], "max")
+}
+
+// BenchmarkHeld reports how much memory a process needs for each of 10,000 resources that it
+// holds, and how fast it acquires them one after another.
+func BenchmarkHeld(b *testing.B) {
+	const many = 10000
+	l := newTestLocker(b, etcdserver.Client(b), fresh(b))
+	release(b, acquire(b, l, "warm"))
+	for b.Loop() {
+		before := heap()
+		held := make([]fence.Lease, many)
+		var running sync.WaitGroup
+		for from := range 8 {
+			running.Go(func() {
+				for i := from; i < many; i += 8 {
+					held[i] = acquire(b, l, fmt.Sprint("sku/", i))
+				}
+			})
+		}
+		running.Wait()
+		b.ReportMetric(float64(heap()-before)/many-16, "B/held") // less the slice's own
+		for _, le := range held {
+			running.Go(func() { release(b, le) })
+		}
+		running.Wait()
+	}
+}
+
+// heap is how much is in use.
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }

@@ -7,16 +7,26 @@
 // <prefix>/locks/<escaped resource>/<lease id>-<number>, where the session counts its
 // acquisitions. Its value is a JSON object with the holder and the epoch: "etcdctl get
 // --prefix fencekit/locks/" shows who holds and who waits. One transaction writes
-// the key and reads which key of the range is the first; the fencing token is
+// the key and reads which key of the range was the last; the fencing token is
 // the revision of that transaction. The acquisition whose key has the lowest create
-// revision of the range owns the resource. With [Config.MutexKeys] the keys are
+// revision of the range owns the resource; keys of its own process whose holders have
+// given up don't count. With [Config.MutexKeys] the keys are
 // <resource>/<lease id> and the queues are those of etcd's own tools.
 //
 // All keys of a Locker live under one etcd lease, the session. It is made by the
 // first Acquire, renewed every third of its time to live, and replaced when it
-// was lost. A process has at most one key per resource: its goroutines queue in
-// memory, in order of arrival, and each turn makes a key, and so a token, of its
-// own.
+// was lost. Each call has a key, and so a token, of its own. A process has at most 32 keys
+// in one queue, its quantum: more of its calls wait in memory, in order of arrival. So a
+// call elsewhere waits for at most 32 calls of each process ahead of it. With MutexKeys the
+// quantum is one.
+//
+// If no other process's key is between two of one process, the resource passes from one
+// call to the next without waiting for etcd. Its Release doesn't wait either: see
+// [fence.Lease.Release].
+//
+// Keys that are written or deleted alone go out at once. Those that come while two
+// transactions are under way go together in the next. Two keys of one queue never share a
+// transaction, because they would have equal tokens.
 //
 // All queues that this Locker has a key in, or observes, are watched over one
 // gRPC stream.
@@ -37,10 +47,11 @@
 //     it is the key's create revision, and later grants have higher ones. If the client
 //     sends that transaction twice, the second put returns the create revision.
 //   - F2: each acquisition's key has a unique name (with MutexKeys its session uses the
-//     name again, but only once the earlier key is settled), the queue is ordered by create
-//     revision, and a key is deleted only if its create revision is the one that was
-//     granted. An Acquire whose outcome is unknown is settled before this process makes
-//     another key for the resource: the session's void key, <prefix>/void/<lease id>, is
+//     name again, but only once the earlier key is settled, and deletes it by its create
+//     revision), and the queue is ordered by create revision. While a process passes a resource on among its calls, its keys keep every
+//     other process out, and it deletes none before the ones ahead of it. An Acquire
+//     whose outcome is unknown is settled (with MutexKeys before this process makes the key
+//     again): the session's void key, <prefix>/void/<lease id>, is
 //     written and the lock key deleted in one transaction. The transaction that writes a
 //     lock key requires that the void key was not written at a revision above those that
 //     this process had seen when it sent the transaction, so that it can't take effect
@@ -63,8 +74,8 @@
 // # Failure handling
 //
 // A release or an abandoned Acquire that etcd doesn't confirm is repeated in the background
-// until etcd does, or until the session is over, a few at a time. Meanwhile this process's
-// other callers wait in its own queue, and TryAcquire finds the resource locked. If nothing
+// until etcd does, or until the session is over, many in one transaction. What is in doubt
+// keeps its place in the quantum, and TryAcquire finds the resource locked. If nothing
 // else needs the session it is given up, so that no renewal keeps the leftover keys alive.
 // Release and Close also work with a context that has ended; [Locker.Close] completes what
 // is left.

@@ -22,26 +22,19 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[fence.Leader, error] {
 		l := e.locker
 		ctx, stop := context.WithCancel(ctx)
 		defer stop()
-		news := make(chan struct{}, 1)
-		changed := func() {
-			select {
-			case news <- struct{}{}:
-			default:
-			}
-		}
-		denied := make(chan error, 1)
-		f := watch.NewFollower(l.cluster.Keys.Queue(e.name), ctx.Done(), changed, func(err error) { denied <- err })
+		o := &observer{news: make(chan struct{}, 1), denied: make(chan error, 1)}
+		f := watch.NewFollower(l.cluster.Keys.Queue(e.name), o)
 		l.watcher.Add(f)
 		defer l.watcher.Remove(f)
-		l.cluster.Tasks.Start(func(tasks context.Context) { l.watcher.Poll(tasks, f) })
+		l.cluster.Tasks.Start(func(tasks context.Context) { l.watcher.Poll(tasks, f, ctx.Done()) })
 		var last *fence.Leader
 		for {
 			select {
-			case <-news:
+			case <-o.news:
 			case <-l.queues.Closed():
 				yield(fence.Leader{}, cluster.ErrLockerClosed)
 				return
-			case err := <-denied:
+			case err := <-o.denied:
 				yield(fence.Leader{}, l.cluster.Unavailable("observe "+e.name, err))
 				return
 			case <-l.watcher.ClientClosed():
@@ -64,6 +57,21 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[fence.Leader, error] {
 		}
 	}
 }
+
+// observer is the watch.Listener of an iteration.
+type observer struct {
+	news   chan struct{} // holds one signal
+	denied chan error
+}
+
+func (o *observer) Changed() {
+	select {
+	case o.news <- struct{}{}:
+	default:
+	}
+}
+
+func (o *observer) Denied(err error) { o.denied <- err }
 
 // noLeader is the error that goes with a leader.
 func noLeader(now fence.Leader) error {

@@ -1,7 +1,6 @@
 package etcd
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"sync/atomic"
@@ -194,17 +193,12 @@ func TestUnknown_AnAcquireWhoseAnswerIsLostLeavesNothing_HD12(t *testing.T) {
 	require.Same(t, session, l.sessions.Current())
 }
 
-// isAcquire recognises an acquire Txn: its first operation puts a lock key.
-func isAcquire(txn *pb.TxnRequest) bool {
-	return bytes.Contains(txn.Success[0].GetRequestPut().GetKey(), []byte("/locks/"))
-}
-
 // The Txn is still under way when its acquisition is settled: it must not take effect when
 // it arrives, or its key would stay for as long as the session lives.
 func TestUnknown_AnAcquireThatArrivesLateTakesNoEffect_HD12(t *testing.T) {
 	t.Parallel()
 	endpoint := etcdserver.Shared(t).Endpoint()
-	late := etcdtest.NewLateTxn(isAcquire)
+	late := etcdtest.NewLateTxn(etcdtest.IsAcquire)
 	l := newTestLocker(t, dial(t, endpoint, grpc.WithChainUnaryInterceptor(late.Intercept)), fresh(t))
 	admin := dial(t, endpoint)
 	kept := acquire(t, l, "kept")
@@ -229,7 +223,7 @@ func TestUnknown_AnAcquireThatIsSentTwiceGetsNoWrongToken_F1(t *testing.T) {
 	armed := make(chan struct{}, 1)
 	var sent atomic.Int64
 	twice := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		if txn, ok := req.(*pb.TxnRequest); !ok || !isAcquire(txn) {
+		if txn, ok := req.(*pb.TxnRequest); !ok || !etcdtest.IsAcquire(txn) {
 			return invoke(ctx, method, req, reply, cc, opts...)
 		}
 		sent.Add(1)

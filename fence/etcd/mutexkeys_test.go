@@ -3,7 +3,6 @@ package etcd
 import (
 	"crypto/rand"
 	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -117,13 +116,10 @@ func TestMutexKeys_GoroutinesShareNoToken_F1_F2_N8(t *testing.T) {
 func TestMutexKeys_LateRequestsLeaveTheNextAcquisitionAlone_F2_HD12(t *testing.T) {
 	t.Parallel()
 	cfg, name := mutexKeys(t)
-	puts := func(txn *pb.TxnRequest, key string) bool {
-		return strings.HasPrefix(string(txn.Success[0].GetRequestPut().GetKey()), key)
-	}
-	acquires := func(txn *pb.TxnRequest) bool { return puts(txn, name) && len(txn.Compare) > 1 }
+	acquires := func(txn *pb.TxnRequest) bool { return etcdtest.Puts(txn, name) && len(txn.Compare) > 1 }
 	for what, match := range map[string]func(*pb.TxnRequest) bool{
-		"release":  func(txn *pb.TxnRequest) bool { return txn.Success[0].GetRequestDeleteRange() != nil },
-		"void":     func(txn *pb.TxnRequest) bool { return puts(txn, cfg.Prefix+"/void/") },
+		"release":  etcdtest.Deletes,
+		"void":     func(txn *pb.TxnRequest) bool { return etcdtest.Puts(txn, cfg.Prefix+"/void/") },
 		"acquire":  acquires,
 		"proclaim": isProclaim,
 	} {

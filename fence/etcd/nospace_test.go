@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
@@ -96,7 +97,7 @@ func TestNoSpace_AKeyThatWasWrittenNeverthelessIsDeleted_HD7(t *testing.T) {
 	armed := make(chan struct{}, 1)
 	full := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		err := invoke(ctx, method, req, reply, cc, opts...)
-		if txn, ok := req.(*pb.TxnRequest); ok && isAcquire(txn) {
+		if txn, ok := req.(*pb.TxnRequest); ok && etcdtest.IsAcquire(txn) {
 			select {
 			case <-armed:
 				return rpctypes.ErrGRPCNoSpace

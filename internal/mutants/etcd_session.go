@@ -73,11 +73,14 @@ var sessionMutants = []Mutant{
 
 // watchMutants are in what an acquisition knows of its queue.
 var watchMutants = []Mutant{
-	change("first-before-anything-is-known", "F2", etcd+"internal/watch/view.go",
-		`if v.rev == 0 || v.gone() {`, `if v.gone() {`,
-		inEtcds("watch", "TestView_DecidesNothingBeforeTheFirstList")),
+	change("first-before-anything-is-known", "F2", etcd+"internal/queue/line.go",
+		`known := rev >= int64(p.token)`, `known := true`,
+		inEtcds("queue", "TestLine_DecidesNothingBeforeTheFirstList_F2")),
+	change("decides-by-what-is-older-than-the-key", "F2", etcd+"internal/queue/line.go",
+		`known := rev >= int64(p.token)`, `known := rev > 0`,
+		inEtcds("queue", "TestLine_DecidesNothingByWhatIsOlderThanTheKey_F2")),
 	change("list-from-before-the-key-counts", "F2", etcd+"internal/watch/view.go",
-		`if rev < max(v.rev, v.token) {`, `if rev < v.rev {`,
+		`if rev < max(v.rev, v.wrote) {`, `if rev < v.rev {`,
 		inEtcds("watch", "TestView_IgnoresOldLists")),
 	change("events-that-the-list-contains-count-again", "F2", etcd+"internal/watch/view.go",
 		`if kv.ModRevision <= known {`, `if kv.ModRevision < 0 && known > 0 {`,
@@ -85,7 +88,7 @@ var watchMutants = []Mutant{
 	change("one-event-of-each-revision-counts", "F2 L1", etcd+"internal/watch/view.go",
 		`if kv.ModRevision <= known {`, `if kv.ModRevision <= max(known, v.rev) {`,
 		inEtcds("watch", "TestView_AppliesAllEventsOfOneRevision")),
-	change("another-key-of-the-name-is-the-own", "F2 N8", etcd+"internal/watch/view.go",
-		`return v.rev != 0 && v.keys[v.own].Created != v.token`, `return v.rev != 0 && v.keys[v.own].Created == 0`,
-		inEtcds("watch", "TestView_NoticesAnotherKeyOfTheSameName_N8")),
+	change("another-key-of-the-name-is-the-own", "F2 N8", etcd+"internal/queue/position.go",
+		`return p.token != 0 && k.Created == int64(p.token) }`, `return p.token != 0 && k.Name == p.name() }`,
+		inEtcds("queue", "TestLine_NoticesAnotherKeyOfTheSameName_N8")),
 }

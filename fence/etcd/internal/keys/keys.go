@@ -49,15 +49,14 @@ func (k Space) HidesWaiters(resource string) bool {
 	return k.Mutex && strings.Contains(resource, "/")
 }
 
-// Lock is the key of the acquisition that has this number in its session. No other
+// Lock is the key in a queue of the acquisition that has this number in its session. No other
 // acquisition has the same key, unless with Mutex: then those of a session that follow one
 // another do, and only the create revision distinguishes them.
-func (k Space) Lock(resource string, id clientv3.LeaseID, number int64) string {
-	key := k.Queue(resource) + strconv.FormatInt(int64(id), 16)
+func (k Space) Lock(queue string, id clientv3.LeaseID, number int64) string {
 	if k.Mutex {
-		return key
+		return queue + strconv.FormatInt(int64(id), 16)
 	}
-	return key + "-" + strconv.FormatInt(number, 10)
+	return queue + strconv.FormatInt(int64(id), 16) + "-" + strconv.FormatInt(number, 10)
 }
 
 // Void is the key whose revision rules out the acquiring Txns that a session sent before,

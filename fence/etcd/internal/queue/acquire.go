@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
@@ -41,189 +39,179 @@ func (q *Queues) acquire(ctx context.Context, resource string, campaign *string,
 	if err := q.cluster.Keys.Validate(resource); err != nil {
 		return nil, err
 	}
-	err := error(nil)
-	for range attempts {
-		if err = q.takeTurn(ctx, resource, try); err != nil {
-			return nil, err
-		}
-		p, failed := q.attempt(ctx, resource, campaign, try)
-		switch err = failed; {
-		case err == nil:
+	err := errSessionOver
+	for n := 0; n < attempts && errors.Is(err, errSessionOver); n++ {
+		var p *Position
+		if p, err = q.attempt(ctx, resource, campaign, try); err == nil {
 			return p, nil
-		case errors.Is(err, errSessionOver):
-			continue
-		case errors.Is(err, fence.ErrLocked), errors.Is(err, fence.ErrClosed):
-			return nil, err
-		case ctx.Err() != nil && !errors.Is(err, errAtItsTurn):
-			return nil, q.cluster.Unanswered(ctx, "acquire "+resource)
-		case ctx.Err() != nil:
-			return nil, cluster.Ended(ctx, resource)
 		}
-		break
 	}
-	if q.isClosed() {
-		return nil, cluster.ErrLockerClosed
-	}
-	return nil, q.cluster.Unavailable("acquire "+resource, err)
+	return nil, q.acquireError(ctx, resource, err)
 }
 
-// takeTurn waits until no other call of this process has or awaits the resource.
-func (q *Queues) takeTurn(ctx context.Context, resource string, try bool) error {
+// acquireError is the error of an acquisition that failed with err.
+func (q *Queues) acquireError(ctx context.Context, resource string, err error) error {
 	switch {
-	case q.isClosed():
-		return cluster.ErrLockerClosed
+	case errors.Is(err, fence.ErrLocked), errors.Is(err, fence.ErrClosed):
+		return err
+	case ctx.Err() != nil && !errors.Is(err, errAtItsTurn):
+		return q.cluster.Unanswered(ctx, "acquire "+resource)
 	case ctx.Err() != nil:
 		return cluster.Ended(ctx, resource)
-	case q.cluster.Closed():
-		return &fence.UnavailableError{Op: "acquire " + resource, Err: cluster.ErrClientClosed}
-	case !try:
-		return q.local.wait(ctx, resource)
+	case q.isClosed():
+		return cluster.ErrLockerClosed
 	}
-	free, ahead := q.local.tryTake(resource)
-	if free {
-		return nil
-	}
-	locked := &fence.LockedError{Resource: resource}
-	if ahead != nil {
-		locked.Holder = ahead.holder
-	}
-	return locked
+	return q.cluster.Unavailable("acquire "+resource, err)
 }
 
-// attempt writes one key and waits until it is first in the queue. If it fails, the next
-// call of this process gets its turn, at once or when the key is known to be gone.
+// attempt takes a place in the line, writes one key, and waits until that owns the
+// resource.
 func (q *Queues) attempt(ctx context.Context, resource string, campaign *string, try bool) (*Position, error) {
-	s, err := q.sessions.Live(ctx)
+	l, err := q.takePlace(ctx, resource, try)
 	if err != nil {
-		q.local.passOn(resource)
 		return nil, err
 	}
-	if try {
-		if err := q.checkFree(ctx, resource); err != nil {
-			q.local.passOn(resource)
-			return nil, err
-		}
+	s, err := q.sessions.Live(ctx)
+	if err == nil && try {
+		err = q.checkFree(ctx, l)
 	}
-	p := q.newPosition(s, resource)
+	if err != nil {
+		l.abandonPlace()
+		return nil, err
+	}
+	p := l.newPosition(s, campaign)
 	if p == nil {
-		q.local.passOn(resource)
+		l.abandonPlace()
 		return nil, errSessionOver
 	}
-	p.campaign = campaign
-	if err := q.queueUp(ctx, p, try); err != nil {
-		return nil, err
+	if try {
+		err = q.claimOne(ctx, p)
+	} else {
+		q.sender.put(p)
 	}
-	if err := q.await(ctx, p); err != nil {
-		q.abandon(p, q.erase)
+	if err == nil {
+		err = q.await(ctx, p)
+	}
+	if err != nil {
+		q.abandon(p)
 		return nil, err
 	}
 	return p, nil
 }
 
-// checkFree returns a *fence.LockedError if the resource is taken. It writes nothing.
-func (q *Queues) checkFree(ctx context.Context, resource string) error {
-	ctx, cancel := context.WithTimeout(ctx, q.cluster.RequestTimeout)
-	defer cancel()
-	resp, err := q.cluster.Client.Do(ctx, FirstOf(q.cluster.Keys.Queue(resource)))
-	if err != nil {
-		return err
-	}
-	if kvs := resp.Get().Kvs; len(kvs) > 0 {
-		return &fence.LockedError{Resource: resource, Holder: keys.HolderIn(kvs[0].Value)}
-	}
-	return nil
-}
-
-// queueUp writes the key of p. If it fails it settles p, at once or in the background.
-func (q *Queues) queueUp(ctx context.Context, p *Position, try bool) error {
-	ctx, cancel := context.WithTimeout(ctx, q.cluster.RequestTimeout)
-	defer cancel()
-	defer context.AfterFunc(p.ctx, cancel)()
-	for epochs := 0; epochs < attempts; {
-		sent := q.cluster.Sending()
-		o, err := q.write(ctx, p, sent, try)
-		switch {
-		case err != nil:
-			return q.notWritten(p, err, cluster.Rejected(err))
-		case o.written:
-			p.written(o, sent.Epoch.Number)
-			return nil
-		case o.owner != nil:
-			q.abandon(p, nil)
-			return &fence.LockedError{Resource: p.resource, Holder: keys.HolderIn(o.owner.Value)}
-		}
-		if err := q.cluster.RefreshEpoch(ctx); err != nil {
-			return q.notWritten(p, err, true)
-		}
-		if q.cluster.Sending().Epoch != sent.Epoch { // else it was void, or an owner that is gone by now
-			epochs++
-		}
-	}
-	return q.notWritten(p, fmt.Errorf("etcd: the epoch key %s changes all the time", q.cluster.Keys.Epoch()), true)
-}
-
-// notWritten ends p after a Txn failed, and returns the error for the caller. certain means
-// that the Txn has certainly written no key.
-func (q *Queues) notWritten(p *Position, err error, certain bool) error {
+// claimOne claims p, or returns a *fence.LockedError.
+func (q *Queues) claimOne(ctx context.Context, p *Position) error {
+	free, holder, err := q.claim(ctx, p.session, []*Position{p})
 	switch {
-	case p.ctx.Err() != nil:
-		return q.lost(p)
 	case errors.Is(err, cluster.ErrLeaseGone):
-		p.session.End(fence.LossExpired)
 		return errSessionOver
-	case certain:
-		q.abandon(p, nil)
-	case errors.Is(err, rpctypes.ErrNoSpace):
-		q.abandon(p, q.withdraw)
-	default:
-		q.abandon(p, q.void)
+	case err == nil && free == 0:
+		p.unwritten(errAbandoned, true)
+		return &fence.LockedError{Resource: p.line.resource, Holder: holder}
 	}
 	return err
 }
 
-// await waits until p is first in its queue. It polls as well, in case the watch misses an
-// event.
-func (q *Queues) await(ctx context.Context, p *Position) error {
-	select {
-	case <-p.turn:
-	default:
-		polling, stop := context.WithCancel(ctx)
-		defer stop()
-		q.cluster.Tasks.Start(func(context.Context) { q.watcher.Poll(polling, p.follower) })
+// takePlace returns the line of the resource when there is a place in it for this call.
+func (q *Queues) takePlace(ctx context.Context, resource string, try bool) (*line, error) {
+	switch {
+	case q.isClosed():
+		return nil, cluster.ErrLockerClosed
+	case ctx.Err() != nil:
+		return nil, errAtItsTurn
+	case q.cluster.Closed():
+		return nil, cluster.ErrClientClosed
 	}
-	select {
-	case <-p.turn:
-		if p.session.Remaining() == 0 {
-			p.session.End(fence.LossDeadline)
+	l := q.enter(resource)
+	if try {
+		if free, holder := l.tryTake(); !free {
+			l.leave()
+			return nil, &fence.LockedError{Resource: resource, Holder: holder}
 		}
-	case <-p.ctx.Done():
-	case <-ctx.Done():
-		return p.waited(ctx)
-	case err := <-p.denied:
-		return err
-	case <-q.watcher.ClientClosed():
-		return cluster.ErrClientClosed
+		return l, nil
 	}
-	if p.ctx.Err() != nil {
-		return q.lost(p)
+	if err := l.wait(ctx); err != nil {
+		l.leave()
+		return nil, err
+	}
+	return l, nil
+}
+
+// checkFree returns a *fence.LockedError if the resource is taken. It writes nothing.
+func (q *Queues) checkFree(ctx context.Context, l *line) error {
+	ctx, cancel := context.WithTimeout(ctx, q.cluster.RequestTimeout)
+	defer cancel()
+	resp, err := q.cluster.Client.Do(ctx, FirstOf(l.follower.Queue()))
+	if err != nil {
+		return err
+	}
+	if kvs := resp.Get().Kvs; len(kvs) > 0 {
+		return &fence.LockedError{Resource: l.resource, Holder: keys.HolderIn(kvs[0].Value)}
 	}
 	return nil
 }
 
+// await waits until p owns the resource.
+func (q *Queues) await(ctx context.Context, p *Position) error {
+	for {
+		done, err := q.look(p)
+		if done || err != nil {
+			return err
+		}
+		select {
+		case <-p.news:
+		case <-ctx.Done():
+			return p.waited(ctx)
+		case <-q.watcher.ClientClosed():
+			return cluster.ErrClientClosed
+		}
+	}
+}
+
+// look reports whether p owns the resource, or why it never will.
+func (q *Queues) look(p *Position) (owns bool, err error) {
+	p.line.mu.Lock()
+	failed, denied, over, first := p.failed, p.denied, p.cause, p.first
+	if p.answered && over == nil && !first {
+		p.line.poll()
+	}
+	p.line.mu.Unlock()
+	switch {
+	case errors.Is(failed, cluster.ErrLeaseGone):
+		return false, errSessionOver
+	case errors.Is(over, fence.ErrLeaseLost):
+		return false, q.lost(p)
+	case failed != nil:
+		return false, failed
+	case denied != nil:
+		return false, denied
+	case first && p.session.Remaining() == 0:
+		p.session.End(fence.LossDeadline)
+		return false, q.lost(p)
+	}
+	return first, nil
+}
+
 // waited is the error of a wait that ctx ended: it names the holder.
 func (p *Position) waited(ctx context.Context) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.first {
+	l := p.line
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch ahead := l.ahead(); {
+	case p.first:
 		return errAtItsTurn
+	case ahead != nil && ahead != p:
+		return l.lockedHere(ctx)
+	case !p.answered:
+		return ctx.Err()
 	}
-	return fmt.Errorf("%w: %w", &fence.LockedError{Resource: p.resource, Holder: p.follower.Holder()}, cluster.EndOf(ctx))
+	return fmt.Errorf("%w: %w", &fence.LockedError{Resource: l.resource, Holder: l.holderAhead()}, cluster.EndOf(ctx))
 }
 
 // lost is the error of a wait that ended because p was lost.
 func (q *Queues) lost(p *Position) error {
 	loss := new(fence.LeaseLostError)
-	errors.As(context.Cause(p.ctx), &loss)
+	errors.As(p.ended(), &loss)
 	switch loss.Reason {
 	case fence.LossClosed:
 		return cluster.ErrLockerClosed
@@ -232,5 +220,5 @@ func (q *Queues) lost(p *Position) error {
 			return err
 		}
 	}
-	return &LostError{Resource: p.resource, Reason: loss.Reason, Err: loss.Err}
+	return &LostError{Resource: p.line.resource, Reason: loss.Reason, Err: loss.Err}
 }

@@ -36,5 +36,6 @@ func (e *LostError) UnavailableReason() fence.UnavailableReason { return fence.Q
 // errSessionOver: the session ended before the request could be made.
 var errSessionOver = errors.New("etcd: session is over")
 
-// errAtItsTurn: ctx ended at the moment the key became first in its queue.
+// errAtItsTurn: ctx ended at the moment the key became first in its queue, or before
+// anything was done.
 var errAtItsTurn = errors.New("etcd: gave up at its turn")

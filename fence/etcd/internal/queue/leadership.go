@@ -46,10 +46,10 @@ func (l *Leadership) Proclaim(ctx context.Context, value string) error {
 	if err := validateValue(value); err != nil {
 		return err
 	}
-	p, op := l.position, "proclaim "+l.position.resource
+	p, op := l.position, "proclaim "+l.position.line.resource
 	switch {
-	case p.ctx.Err() != nil:
-		return context.Cause(p.ctx)
+	case p.ended() != nil:
+		return p.ended()
 	case ctx.Err() != nil:
 		return cluster.Ended(ctx, op)
 	}
@@ -72,11 +72,11 @@ func (l *Leadership) proclaim(ctx context.Context, op, value string) error {
 	if err != nil {
 		return err
 	}
-	request, cancel := context.WithTimeout(ctx, p.queues.cluster.RequestTimeout)
+	request, cancel := context.WithTimeout(ctx, p.line.queues.cluster.RequestTimeout)
 	defer cancel()
-	defer context.AfterFunc(p.ctx, cancel)()
+	defer context.AfterFunc(p.context(), cancel)()
 	for range attempts {
-		kv, err := p.queues.replace(request, p, l.left, text)
+		kv, err := p.line.queues.replace(request, p, l.left, text)
 		if err != nil {
 			return l.notProclaimed(ctx, op, err)
 		}
@@ -88,7 +88,7 @@ func (l *Leadership) proclaim(ctx context.Context, op, value string) error {
 			return nil
 		}
 	}
-	return p.queues.cluster.Unavailable(op, fmt.Errorf("etcd: the key %s changes all the time", p.key))
+	return p.line.queues.cluster.Unavailable(op, fmt.Errorf("etcd: the key %s changes all the time", p.key))
 }
 
 // notProclaimed is the error of a Proclaim whose request failed.
@@ -97,12 +97,12 @@ func (l *Leadership) notProclaimed(ctx context.Context, op string, err error) er
 	if errors.Is(err, cluster.ErrLeaseGone) {
 		p.session.End(fence.LossExpired)
 	}
-	if p.ctx.Err() != nil {
-		return context.Cause(p.ctx)
+	if over := p.ended(); over != nil {
+		return over
 	}
 	failed := cluster.Ended(ctx, op)
 	if ctx.Err() == nil {
-		failed = p.queues.cluster.Unavailable(op, err)
+		failed = p.line.queues.cluster.Unavailable(op, err)
 	}
 	if cluster.Rejected(err) || errors.Is(err, cluster.ErrClientClosed) {
 		return failed
@@ -124,12 +124,12 @@ func inDoubt(op string, failed error) error {
 // known.
 func (l *Leadership) deposed(ctx context.Context, op string) error {
 	p := l.position
-	p.mu.Lock()
+	p.line.mu.Lock()
 	p.askWhyGone()
-	p.mu.Unlock()
+	p.line.mu.Unlock()
 	select {
-	case <-p.ctx.Done():
-		return context.Cause(p.ctx)
+	case <-p.context().Done():
+		return p.ended()
 	case <-ctx.Done():
 		return cluster.Ended(ctx, op)
 	}

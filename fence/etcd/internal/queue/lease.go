@@ -19,14 +19,14 @@ func (l *Lease) Key() string { return l.position.key }
 func (l *Lease) Grant() fence.Grant { return l.position.granted() }
 
 // Context implements fence.Lease.
-func (l *Lease) Context() context.Context { return l.position.ctx }
+func (l *Lease) Context() context.Context { return l.position.context() }
 
 // Done implements fence.Lease.
-func (l *Lease) Done() <-chan struct{} { return l.position.ctx.Done() }
+func (l *Lease) Done() <-chan struct{} { return l.position.context().Done() }
 
 // Remaining implements fence.Lease.
 func (l *Lease) Remaining() time.Duration {
-	if l.position.ctx.Err() != nil {
+	if l.position.ended() != nil {
 		return 0
 	}
 	return l.position.session.Remaining()
@@ -45,5 +45,5 @@ func (l *Lease) Release(ctx context.Context) error {
 	if ctx == nil { // a panic here would keep the resource taken until Close
 		ctx = context.Background()
 	}
-	return l.position.queues.giveBack(ctx, l.position)
+	return l.position.line.queues.giveBack(ctx, l.position)
 }

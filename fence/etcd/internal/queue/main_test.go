@@ -63,9 +63,10 @@ func release(t testing.TB, le fence.Lease) {
 // inTurn returns a position whose key isn't written yet.
 func inTurn(t testing.TB, q *Queues, s *session.Session, resource string) *Position {
 	t.Helper()
-	free, _ := q.local.tryTake(resource)
+	l := q.enter(resource)
+	free, _ := l.tryTake()
 	require.True(t, free)
-	p := q.newPosition(s, resource)
+	p := l.newPosition(s, nil)
 	require.NotNil(t, p)
 	t.Cleanup(func() { p.end(fence.ErrReleased) })
 	return p

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/fence"
@@ -39,7 +38,9 @@ func TestAwait_ATurnAfterTheDeadlineIsNoGrant_F3(t *testing.T) {
 		s, err := session.Start(t.Context(), slowLeases{}, session.Config{TTL: 9 * time.Second, RequestTimeout: 5 * time.Second}, func(*session.Session) {})
 		require.NoError(t, err)
 		p := inTurn(t, q, s, "r")
-		close(p.turn)
+		p.line.mu.Lock()
+		p.first = true
+		p.line.mu.Unlock()
 		awaited := make(chan error, 1)
 		s.RenewNow(func() { awaited <- q.await(t.Context(), p) })
 		go s.Run()
@@ -54,10 +55,8 @@ func TestAwait_PrefersTheLossToTheTurn(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t, etcdserver.Client(t), fresh(t), etcdtest.Patience)
 	p := acquire(t, q, "r").position
-	p.session.End(fence.LossExpired)
-	for range 100 { // select picks at random
-		require.Error(t, q.await(patient(t), p))
-	}
+	p.lose(fence.LossDeleted)
+	require.Error(t, q.await(patient(t), p))
 }
 
 // The session may end while the answer to the Txn is on its way.
@@ -68,8 +67,8 @@ func TestPosition_ThatEndedBeforeItsKeyWasWrittenIsNotWatched(t *testing.T) {
 	s := q.sessions.Current()
 	p := inTurn(t, q, s, "r")
 	s.End(fence.LossExpired)
-	p.written(outcome{token: 1, first: true, owner: &mvccpb.KeyValue{}}, 1)
-	require.False(t, q.watcher.Remove(p.follower))
+	p.written(1, 1, 0)
+	require.False(t, q.watcher.Remove(p.line.follower))
 }
 
 var errTired = errors.New("tired")
@@ -88,23 +87,6 @@ func TestWaited_SaysNothingOfOthersAtItsTurn(t *testing.T) {
 	require.NotErrorIs(t, p.waited(tired(t)), fence.ErrLocked, "its turn came when its context ended")
 }
 
-// Before the first list the answer that wrote the key is all there is.
-func TestWaited_BeforeTheFirstListNamesTheHolder(t *testing.T) {
-	t.Parallel()
-	q := newQueues(t, etcdserver.Client(t), fresh(t), etcdtest.Patience)
-	release(t, acquire(t, q, "r"))
-	s := q.sessions.Current()
-	p := inTurn(t, q, s, "r")
-	s.End(fence.LossExpired) // so that nothing is watched
-	p.written(outcome{token: 2, owner: &mvccpb.KeyValue{Value: []byte(`{"holder":"A"}`)}}, 1)
-	err := p.waited(tired(t))
-	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorIs(t, err, errTired)
-	locked := new(fence.LockedError)
-	require.ErrorAs(t, err, &locked)
-	require.Equal(t, fence.LockedError{Resource: "r", Holder: "A"}, *locked)
-}
-
 // Between the look and the write another may come: the write itself decides.
 func TestTryAcquire_DoesNotQueueWhenAnotherComesBetween(t *testing.T) {
 	t.Parallel()
@@ -113,12 +95,11 @@ func TestTryAcquire_DoesNotQueueWhenAnotherComesBetween(t *testing.T) {
 	held := acquire(t, a, "r")
 	release(t, acquire(t, b, "warm"))
 	p := inTurn(t, b, b.sessions.Current(), "r")
-	err := b.queueUp(patient(t), p, true)
+	err := b.claimOne(patient(t), p)
 	locked := new(fence.LockedError)
 	require.ErrorAs(t, err, &locked)
 	require.Equal(t, held.Grant().Holder, locked.Holder)
 	awaitKeys(t, client, names.Queue("r"), 1)
-	free, _ := b.local.tryTake("r")
-	require.True(t, free, "the turn is given back")
-	b.local.passOn("r")
+	b.abandon(p)
+	require.Nil(t, b.Current("r"), "the place is given back")
 }

@@ -4,84 +4,93 @@ import (
 	"context"
 	"errors"
 
-	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/fence/etcd/internal/background"
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 )
 
 // errAbandoned ends a position whose Acquire failed. No caller has its context.
 var errAbandoned = errors.New("etcd: acquire failed")
 
+// leftover is what a position that is over has left in etcd.
+type leftover int
+
+const (
+	leftNothing    leftover = iota
+	leftKey                 // its key
+	leftDoubt               // perhaps its key, and perhaps the Txn that writes it is still under way
+	leftUnlessFull          // perhaps its key, but no Txn: etcd has answered that it is out of space
+)
+
 // giveBack deletes the key of a lease that was released. If the first attempt isn't
 // confirmed, more are made in the background, and giveBack waits for them or for ctx.
+//
+// It doesn't wait if another call of this process has queued for the resource: then the
+// resource isn't free anyway, and whatever this process does with it comes after that call.
+// A deletion that fails is repeated until etcd confirms it or the session is over, as it is
+// when a caller waits.
 func (q *Queues) giveBack(ctx context.Context, p *Position) error {
 	p.session.Abandon(p)
-	q.watcher.Remove(p.follower)
-	try, cancel := context.WithTimeout(ctx, q.cluster.RequestTimeout)
-	defer cancel()
-	if err := q.erase(try, p); err == nil {
-		p.settle(true)
+	passedOn := p.line.passedOn(p)
+	settled := p.untilSettled()
+	q.sender.del(p)
+	if passedOn {
 		return nil
 	}
-	q.abandon(p, q.erase)
 	select {
-	case <-p.settled:
+	case <-settled:
 	case <-ctx.Done():
-		return cluster.Ended(ctx, "release "+p.resource)
+		return cluster.Ended(ctx, "release "+p.line.resource)
 	}
-	if !p.confirmed {
-		return q.cluster.Unavailable("release "+p.resource, errSessionOver)
+	if _, confirmed := p.gone(); !confirmed {
+		return q.cluster.Unavailable("release "+p.line.resource, errSessionOver)
 	}
 	return nil
 }
 
-// abandon ends p, which is no longer wanted. clear removes its key from etcd, nil if there
-// is none; it runs in the background until it succeeds or the session is over. Until then
-// this process makes no other key for the resource.
-func (q *Queues) abandon(p *Position, clear func(context.Context, *Position) error) {
-	p.end(errAbandoned)
-	if clear == nil {
-		p.settle(true)
-		return
+// passedOn reports whether other calls of this process wait for what p held, and lets one
+// more of them queue.
+func (l *line) passedOn(p *Position) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	others := l.ahead() != nil || len(l.waiting) > 0
+	p.clearing = true
+	if !l.queues.cluster.Keys.Mutex { // else the next call writes the same key, which has to be gone
+		p.leavePlace()
 	}
-	p.session.Abandon(p)
-	q.watcher.Remove(p.follower)
-	q.cluster.Tasks.Start(func(ctx context.Context) { q.clearAway(ctx, p, clear) })
+	return others
 }
 
-// maxClearing is how many requests at a time remove abandoned keys. After etcd was slow
-// there may be thousands, which must not delay renewals.
-const maxClearing = 16
-
-// clearAway runs clear until it succeeds, or until the client is closed: then this process
-// makes no more keys, and the session expires in etcd. After a failure it ends the session
-// if nothing else needs it, so that no renewal keeps the key alive.
-func (q *Queues) clearAway(ctx context.Context, p *Position, clear func(context.Context, *Position) error) {
-	for n := 0; !p.isSettled(); n++ {
-		select {
-		case q.clearing <- struct{}{}:
-		case <-p.settled:
-			return
-		case <-ctx.Done():
-			return
-		}
-		try, cancel := context.WithTimeout(ctx, q.cluster.RequestTimeout)
-		err := clear(try, p)
-		cancel()
-		<-q.clearing
-		if err == nil {
-			p.settle(true)
-			return
-		}
-		if errors.Is(err, cluster.ErrClientClosed) {
-			p.settle(false)
-			return
-		}
-		if errors.Is(err, cluster.ErrLeaseGone) {
-			p.session.End(fence.LossExpired)
-		}
-		p.session.EndIfUnneeded()
-		q.cluster.Logger.Warn("a lock key could not be removed yet", "resource", p.resource, "error", err)
-		background.Pause(ctx, n, p.settled)
+// abandon ends p, which is no longer wanted. What it has left in etcd is removed in the
+// background, once the Txn that writes its key has an outcome.
+func (q *Queues) abandon(p *Position) {
+	p.end(errAbandoned)
+	p.session.Abandon(p)
+	if q.sender.giveUp(p) {
+		p.unwritten(errAbandoned, true)
 	}
+	q.discard(p)
+}
+
+// discard removes what p has left in etcd, if p is over and the Txn that writes its key has
+// an outcome. Whichever comes second does it.
+func (q *Queues) discard(p *Position) {
+	left, now := p.discarded()
+	switch {
+	case !now:
+	case left == leftNothing:
+		p.settle(true)
+	default:
+		p.session.Abandon(p)
+		q.cleaner.add(p)
+	}
+}
+
+// discarded reports whether what p has left has to be removed now.
+func (p *Position) discarded() (left leftover, now bool) {
+	p.line.mu.Lock()
+	defer p.line.mu.Unlock()
+	if !p.answered || !p.over() || p.isSettled || p.clearing {
+		return 0, false
+	}
+	p.clearing = true
+	return p.left, true
 }

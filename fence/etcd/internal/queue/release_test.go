@@ -38,7 +38,7 @@ func TestNoSpace_AWithdrawalThatArrivesLateSparesTheNextKey_HD7(t *testing.T) {
 	names.Mutex = true
 	name := "lock-" + names.Prefix
 	late := etcdtest.NewLateTxn(func(txn *pb.TxnRequest) bool {
-		return txn.Compare[0].Result == pb.Compare_EQUAL && txn.Success[0].GetRequestDeleteRange() != nil
+		return txn.Compare[0].Result == pb.Compare_EQUAL && etcdtest.Deletes(txn)
 	})
 	client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(late.Intercept))
 	q := newQueues(t, client, names, etcdtest.Patience)
@@ -64,7 +64,7 @@ func TestClosedClient_EndsAReleaseInTheBackground(t *testing.T) {
 	muted := make(chan struct{})
 	client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(
 		func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-			if txn, ok := req.(*pb.TxnRequest); ok && txn.Success[0].GetRequestDeleteRange() != nil {
+			if txn, ok := req.(*pb.TxnRequest); ok && etcdtest.Deletes(txn) {
 				select {
 				case <-muted:
 				case <-ctx.Done():
@@ -78,6 +78,6 @@ func TestClosedClient_EndsAReleaseInTheBackground(t *testing.T) {
 	require.Error(t, le.Release(tired(t)))
 	require.NoError(t, client.Close())
 	close(muted)
-	etcdtest.Receive(t, le.position.settled)
+	etcdtest.Receive(t, le.position.untilSettled())
 	require.NoError(t, kept.Context().Err(), "not because the session is over")
 }

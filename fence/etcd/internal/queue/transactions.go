@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"fmt"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -11,72 +12,21 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/session"
 )
 
-// outcome is what an acquire Txn found.
-type outcome struct {
-	written bool
-	first   bool             // written, as the first of the queue
-	token   fence.Token      // if written
-	owner   *mvccpb.KeyValue // the first of the queue, if the Txn read it; nil if there is none
-}
-
-// write puts the key of p, if the epoch is still the one of sent and no void rules the Txn
-// out, and reads the first key of the queue. With try it puts only if the queue is empty.
-// The token is the key's create revision, never the revision of a later read (F1): that of
-// this Txn, or, if the client sent the Txn twice, that of the first one, which the put then
-// finds the key to have.
-func (q *Queues) write(ctx context.Context, p *Position, sent cluster.Mark, try bool) (outcome, error) {
+// put is the operation that writes the key of p. It returns the key that it replaces: that is
+// p's own, if the client sends the Txn twice.
+func (p *Position) put(epoch int64) (clientv3.Op, error) {
 	proclaimed := ""
 	if p.campaign != nil {
 		proclaimed = *p.campaign
 	}
-	value, err := p.encode(sent.Epoch.Number, proclaimed)
-	if err != nil {
-		return outcome{}, err
-	}
-	conditions := []clientv3.Cmp{sent.Epoch.Unchanged(q.cluster.Keys.Epoch()), q.notVoid(p.session, sent)}
-	put := clientv3.OpPut(p.key, value, clientv3.WithLease(p.session.ID), clientv3.WithPrevKV())
-	txn := q.cluster.Client.Txn(ctx).If(conditions...).Then(put, FirstOf(p.queue))
-	if try {
-		// No existing key has create revision 0, so this holds for an empty range only.
-		empty := clientv3.Compare(clientv3.CreateRevision(p.queue).WithPrefix(), "=", 0)
-		txn = q.cluster.Client.Txn(ctx).If(append(conditions, empty)...).Then(put, FirstOf(p.queue)).Else(FirstOf(p.queue))
-	}
-	resp, err := q.cluster.Commit(ctx, txn)
-	if err != nil {
-		return outcome{}, err
-	}
-	o := outcome{written: resp.Succeeded, token: fence.Token(resp.Header.Revision)}
-	if o.written {
-		if already := resp.Responses[0].GetResponsePut().PrevKv; already != nil {
-			o.token = fence.Token(already.CreateRevision)
-		}
-		resp.Responses = resp.Responses[1:]
-	}
-	if len(resp.Responses) > 0 {
-		for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
-			o.owner, o.first = kv, string(kv.Key) == p.key
-		}
-	}
-	if o.first && !o.written { // the queue was not empty because the Txn was sent twice
-		o.written, o.token = true, fence.Token(o.owner.CreateRevision)
-	}
-	return o, nil
+	value, err := p.encode(epoch, proclaimed)
+	return clientv3.OpPut(p.key, value, clientv3.WithLease(p.session.ID), clientv3.WithPrevKV()), err
 }
 
-// FirstOf reads the first key of a queue.
-func FirstOf(queue string) clientv3.Op {
-	return clientv3.OpGet(queue, clientv3.WithFirstCreate()...)
-}
-
-// erase deletes the key that p wrote. With MutexKeys a later key of the session has the
-// same name; it has another create revision, and stays. Otherwise no other key ever has it.
-func (q *Queues) erase(ctx context.Context, p *Position) error {
-	txn := q.cluster.Client.Txn(ctx)
-	if q.cluster.Keys.Mutex {
-		txn = txn.If(clientv3.Compare(clientv3.CreateRevision(p.key), "=", int64(p.granted().Token)))
-	}
-	_, err := q.cluster.Commit(ctx, txn.Then(clientv3.OpDelete(p.key)))
-	return err
+// wanted are the conditions of every Txn that writes lock keys, sent at the mark: the epoch
+// is the one that the grants name, and no void rules the Txn out.
+func (q *Queues) wanted(s *session.Session, sent cluster.Mark) []clientv3.Cmp {
+	return []clientv3.Cmp{sent.Epoch.Unchanged(q.cluster.Keys.Epoch()), q.notVoid(s, sent)}
 }
 
 // notVoid is the condition that no void rules out a Txn of the session that is sent at the
@@ -86,19 +36,86 @@ func (q *Queues) notVoid(s *session.Session, sent cluster.Mark) clientv3.Cmp {
 	return clientv3.Compare(clientv3.ModRevision(q.cluster.Keys.Void(s.ID)), "<", sent.Revision()+1)
 }
 
-// void makes sure that p's key doesn't exist and never will, when it isn't known whether
-// the Txn that writes it has arrived: of the two Txns, the one that etcd applies second
-// sees the effect of the first. A session needs one void key: each void writes it again, and
-// rules out all Txns that were sent before. It lives under the lease of the lock keys: when
-// the lease takes it away, no lock key can be written either.
+// write commits a Txn that writes lock keys. When its conditions fail it reads the epoch and
+// commits the Txn anew, unless final says of the answer that the conditions failed for
+// another reason. It returns the epoch of the Txn; and if there is an error, whether the Txn
+// has certainly changed nothing.
+func (q *Queues) write(ctx context.Context, txn func(cluster.Mark) (clientv3.Txn, error), final func(*clientv3.TxnResponse) bool) (resp *clientv3.TxnResponse, epoch int64, certain bool, err error) {
+	for epochs := 0; epochs < attempts; {
+		sent := q.cluster.Sending()
+		t, err := txn(sent)
+		if err != nil {
+			return nil, 0, true, err
+		}
+		resp, err := q.cluster.Commit(ctx, t)
+		if err != nil {
+			return nil, 0, cluster.Rejected(err), err
+		}
+		if resp.Succeeded || final(resp) {
+			return resp, sent.Epoch.Number, false, nil
+		}
+		if err := q.cluster.RefreshEpoch(ctx); err != nil {
+			return nil, 0, true, err
+		}
+		if q.cluster.Sending().Epoch != sent.Epoch { // else it was void
+			epochs++
+		}
+	}
+	return nil, 0, true, fmt.Errorf("etcd: the epoch key %s changes all the time", q.cluster.Keys.Epoch())
+}
+
+// FirstOf reads the first key of a queue.
+func FirstOf(queue string) clientv3.Op {
+	return clientv3.OpGet(queue, clientv3.WithFirstCreate()...)
+}
+
+// clear removes what positions of one session have left in etcd. With MutexKeys it is one.
+func (q *Queues) clear(ctx context.Context, ps []*Position) error {
+	switch left, _, _ := ps[0].leftover(); {
+	case left == leftDoubt:
+		return q.void(ctx, ps...)
+	case left == leftUnlessFull && q.cluster.Keys.Mutex:
+		return q.withdraw(ctx, ps[0])
+	default:
+		return q.erase(ctx, ps...)
+	}
+}
+
+// erase deletes keys. With MutexKeys it is one, and a later key of the session has the same
+// name; it has another create revision, and stays. Otherwise no other key ever has it.
+func (q *Queues) erase(ctx context.Context, ps ...*Position) error {
+	txn := q.cluster.Client.Txn(ctx)
+	if q.cluster.Keys.Mutex {
+		txn = txn.If(clientv3.Compare(clientv3.CreateRevision(ps[0].key), "=", int64(ps[0].granted().Token)))
+	}
+	_, err := q.cluster.Commit(ctx, txn.Then(deletes(ps)...))
+	return err
+}
+
+func deletes(ps []*Position) []clientv3.Op {
+	ops := make([]clientv3.Op, len(ps))
+	for i, p := range ps {
+		ops[i] = clientv3.OpDelete(p.key)
+	}
+	return ops
+}
+
+// void makes sure that keys of a session don't exist and never will, when it isn't known
+// whether the Txns that write them have arrived: of the two Txns, the one that etcd applies
+// second sees the effect of the first. A session needs one void key: each void writes it
+// again, and rules out all Txns that were sent before. It lives under the lease of the lock
+// keys: when the lease takes it away, no lock key can be written either.
 //
-// If the void key was written meanwhile, that void rules out p's Txn too. Then p's key may
-// still be there, and is deleted by its create revision.
-func (q *Queues) void(ctx context.Context, p *Position) error {
-	resp, err := q.cluster.Commit(ctx, q.cluster.Client.Txn(ctx).If(q.notVoid(p.session, q.cluster.Sending())).Then(
-		clientv3.OpPut(q.cluster.Keys.Void(p.session.ID), "", clientv3.WithLease(p.session.ID)),
-		clientv3.OpDelete(p.key),
-	).Else(clientv3.OpGet(p.key)))
+// With MutexKeys it is one key, which a later acquisition may have written again when this
+// Txn arrives. If the void key was written meanwhile, that void rules out p's Txn too. Then
+// p's key may still be there, and is deleted by its create revision.
+func (q *Queues) void(ctx context.Context, ps ...*Position) error {
+	p := ps[0]
+	txn, put := q.cluster.Client.Txn(ctx), clientv3.OpPut(q.cluster.Keys.Void(p.session.ID), "", clientv3.WithLease(p.session.ID))
+	if q.cluster.Keys.Mutex {
+		txn = txn.If(q.notVoid(p.session, q.cluster.Sending()))
+	}
+	resp, err := q.cluster.Commit(ctx, txn.Then(append(deletes(ps), put)...).Else(clientv3.OpGet(p.key)))
 	if err != nil || resp.Succeeded {
 		return err
 	}
@@ -125,8 +142,8 @@ func (q *Queues) eraseFound(ctx context.Context, p *Position, kvs []*mvccpb.KeyV
 	if len(kvs) == 0 {
 		return nil
 	}
-	p.mu.Lock()
-	p.grant.Token = fence.Token(kvs[0].CreateRevision)
-	p.mu.Unlock()
+	p.line.mu.Lock()
+	p.token = fence.Token(kvs[0].CreateRevision)
+	p.line.mu.Unlock()
 	return q.erase(ctx, p)
 }

@@ -292,6 +292,9 @@ func (s *Session) endIf(reason fence.LossReason, condition func() bool) {
 	s.onEnd(s)
 }
 
+// Context ends with the session.
+func (s *Session) Context() context.Context { return s.ctx }
+
 // GrantedTTL is the time to live that etcd granted last.
 func (s *Session) GrantedTTL() time.Duration {
 	s.mu.Lock()

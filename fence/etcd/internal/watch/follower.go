@@ -2,62 +2,60 @@ package watch
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// Follower follows a queue over the watch: for an acquisition in it, or for an
-// observer of an election. Its methods may be called from several goroutines.
+// Follower follows a queue over the watch: for the acquisitions of this process in it, or
+// for an observer of an election. Its methods may be called from several goroutines.
 type Follower struct {
-	queue   string          // prefix of the queue's keys
-	over    <-chan struct{} // closed when the follower has ended
-	changed func()          // called when there may be something new to see
-	denied  func(error)     // called once if etcd denies the right to read the queue; it is no longer watched then
+	queue    string // prefix of the queue's keys
+	listener Listener
+	removed  atomic.Bool // from its Watcher
+
+	id      int64 // of its watch, 0 if it isn't watched; guarded by Watcher.mu
+	asked   bool  // for the watch on the present stream; guarded by Watcher.mu
+	fromNow bool  // the watch has no revision to start from; guarded by Watcher.mu
 
 	mu   sync.Mutex
 	view view
 }
 
-// NewFollower returns a Follower of the keys that begin with queue, until over is
-// closed. changed is called when there may be something new to see, denied once if etcd denies
-// the right to read the queue; it is no longer watched then.
-func NewFollower(queue string, over <-chan struct{}, changed func(), denied func(error)) *Follower {
-	return &Follower{queue: queue, over: over, changed: changed, denied: denied}
+// Listener is told what a Follower sees. Its methods must not block.
+type Listener interface {
+	// Changed is called when there may be something new to see.
+	Changed()
+	// Denied is called when etcd denies the right to read the queue. The Follower is no
+	// longer watched then.
+	Denied(error)
 }
 
-// Wrote records that the follower's own key was written at revision token. first says
-// whether it is the first of the queue; if not, ahead is the value of the first key.
-func (f *Follower) Wrote(key string, token int64, first bool, ahead []byte) {
+// NewFollower returns a Follower of the keys that begin with queue.
+func NewFollower(queue string, listener Listener) *Follower {
+	return &Follower{queue: queue, listener: listener}
+}
+
+// Queue is the prefix of the queue's keys.
+func (f *Follower) Queue() string { return f.queue }
+
+// Wrote records that an own key was written at the revision token, when the queue had no
+// other key if alone.
+func (f *Follower) Wrote(name string, token int64, alone bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.view.own, f.view.token = key, token
-	if first {
-		f.view.alone()
-	} else {
-		f.view.owner = ahead
+	f.view.wrote = max(f.view.wrote, token)
+	if alone {
+		f.view.list(token, []Key{{Name: name, Created: token}}, len(f.queue))
 	}
 }
 
-// State is what a follower knows about its own key.
-type State struct {
-	First     bool // it exists, and every key with a lower create revision is gone
-	Gone      bool // it is gone, or another key has its name
-	Contended bool // there are other keys in the queue
-}
-
-// State returns what is known now.
-func (f *Follower) State() State {
+// Look calls f with the keys of the queue, which are complete as of rev; rev is 0 if the
+// queue isn't known. f must not keep keys.
+func (f *Follower) Look(look func(rev int64, keys []Key)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return State{First: f.view.first(), Gone: f.view.gone(), Contended: f.view.contended()}
-}
-
-// Holder is the holder that the first key of the queue names, as far as is known:
-// "" if it isn't, or if that is the own key.
-func (f *Follower) Holder() string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.view.holder()
+	look(f.view.rev, f.view.keys)
 }
 
 // Head is the first key of the queue; false if the queue isn't known.
@@ -67,21 +65,25 @@ func (f *Follower) Head() (Key, bool) {
 	return f.view.head(), f.view.rev != 0
 }
 
-// events applies events of the watch.
-func (f *Follower) events(evs []*mvccpb.Event) {
+// Events applies events of the watch.
+func (f *Follower) Events(evs []*mvccpb.Event) {
 	f.mu.Lock()
-	f.view.apply(evs)
+	f.view.apply(evs, len(f.queue))
 	f.mu.Unlock()
-	f.changed()
+	f.listener.Changed()
 }
 
-// listed applies a list of the whole queue as of rev. It returns false if the list is older
+// Listed applies a list of the whole queue as of rev. It returns false if the list is older
 // than what is known.
-func (f *Follower) listed(rev int64, kvs []*mvccpb.KeyValue) bool {
+func (f *Follower) Listed(rev int64, kvs []*mvccpb.KeyValue) bool {
+	keys := make([]Key, len(kvs))
+	for i, kv := range kvs {
+		keys[i] = Key{string(kv.Key[len(f.queue):]), kv.CreateRevision, kv.Value}
+	}
 	f.mu.Lock()
-	used := f.view.list(rev, kvs)
+	used := f.view.list(rev, keys, len(f.queue))
 	f.mu.Unlock()
-	f.changed()
+	f.listener.Changed()
 	return used
 }
 
@@ -101,13 +103,4 @@ func (f *Follower) missed() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.view.forget()
-}
-
-func (f *Follower) ended() bool {
-	select {
-	case <-f.over:
-		return true
-	default:
-		return false
-	}
 }

@@ -24,20 +24,26 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 // Between a gap in the events and the next list nothing is known: that must not be taken
 // for an empty queue.
 func TestFollower_DecidesNothingAfterAGap_HD9(t *testing.T) {
-	f := NewFollower("q/", nil, func() {}, nil)
-	require.True(t, f.listed(5, []*mvccpb.KeyValue{keyAt("q/a", 5)}))
+	f := NewFollower("q/", make(signal, 10))
+	require.True(t, f.Listed(5, []*mvccpb.KeyValue{keyAt("q/a", 5)}))
 	first, known := f.Head()
 	require.True(t, known)
 	require.EqualValues(t, 5, first.Created)
 	f.missed()
-	f.events([]*mvccpb.Event{put("q/a", 7)}) // shown by the watch, before any list
+	f.Events([]*mvccpb.Event{put("q/a", 7)}) // shown by the watch, before any list
 	_, known = f.Head()
 	require.False(t, known)
-	require.True(t, f.listed(6, []*mvccpb.KeyValue{keyAt("q/b", 6)}))
+	require.True(t, f.Listed(6, []*mvccpb.KeyValue{keyAt("q/b", 6)}))
 	first, known = f.Head()
 	require.True(t, known)
 	require.EqualValues(t, 6, first.Created)
 }
+
+// signal is a Listener.
+type signal chan struct{}
+
+func (s signal) Changed()     { s <- struct{}{} }
+func (s signal) Denied(error) {}
 
 // slowWatch holds back what is sent on a watch stream until the test lets it go.
 type slowWatch struct {
@@ -73,8 +79,8 @@ func TestWatch_FromNowOnIsFollowedByAList_HD9(t *testing.T) {
 	c := cluster.New(client, keys.Space{Prefix: t.Name()}, 20*time.Second, slog.New(slog.DiscardHandler))
 	defer c.Tasks.Stop()
 	w := New(c, time.Hour)
-	changed := make(chan struct{}, 10)
-	f := NewFollower(t.Name()+"/"+rand.Text()+"/", ctx.Done(), func() { changed <- struct{}{} }, nil)
+	changed := make(signal, 10)
+	f := NewFollower(t.Name()+"/"+rand.Text()+"/", changed)
 	w.Add(f)
 	<-slow.sending
 	_, err := w.list(ctx, f)

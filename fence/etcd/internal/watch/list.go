@@ -22,18 +22,18 @@ func (w *Watcher) list(ctx context.Context, f *Follower) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return f.listed(resp.Header.Revision, resp.Kvs), nil
+	return f.Listed(resp.Header.Revision, resp.Kvs), nil
 }
 
 // relist reads the queue once its watch is in place, in the background, trying
-// until it succeeds or f is over.
+// until it succeeds or f is removed.
 func (w *Watcher) relist(f *Follower) {
 	w.cluster.Tasks.Start(func(ctx context.Context) {
-		for n := 0; ctx.Err() == nil && !f.ended(); n++ {
+		for n := 0; ctx.Err() == nil && !f.removed.Load(); n++ {
 			if used, err := w.list(ctx, f); used && err == nil {
 				return
 			}
-			background.Pause(ctx, n, f.over)
+			background.Pause(ctx, n, nil)
 		}
 	})
 }
@@ -43,26 +43,26 @@ func (w *Watcher) relist(f *Follower) {
 // of etcd give the same error for both. A plain read of the queue tells the two apart.
 func (s *stream) watchRejected(f *Follower) {
 	s.cluster.Tasks.Start(func(context.Context) {
-		for n := 0; s.ctx.Err() == nil && !f.ended(); n++ {
+		for n := 0; s.ctx.Err() == nil && !f.removed.Load(); n++ {
 			_, err := s.list(s.ctx, f)
 			switch {
 			case err == nil:
 				s.end(errStaleStream)
 			case errors.Is(err, rpctypes.ErrPermissionDenied):
 				if s.Remove(f) {
-					f.denied(err)
+					f.listener.Denied(err)
 				}
 				return
 			}
-			background.Pause(s.ctx, n, f.over)
+			background.Pause(s.ctx, n, nil)
 		}
 	})
 }
 
-// Poll reads the queue every poll interval, until ctx ends. A list may be older than what
+// Poll reads the queue every poll interval, until ctx ends or over is closed. A list may be older than what
 // is known because events overtook it, or because etcd was restored. Either way f starts
 // from scratch: after a restore the known revision may be far ahead of etcd's.
-func (w *Watcher) Poll(ctx context.Context, f *Follower) {
+func (w *Watcher) Poll(ctx context.Context, f *Follower, over <-chan struct{}) {
 	ticker := time.NewTicker(w.pollInterval)
 	defer ticker.Stop()
 	for {
@@ -72,7 +72,7 @@ func (w *Watcher) Poll(ctx context.Context, f *Follower) {
 			if used, err := w.list(ctx, f); err == nil && !used {
 				w.restartFollower(f)
 			}
-		case <-f.over:
+		case <-over:
 			return
 		case <-ctx.Done():
 			return

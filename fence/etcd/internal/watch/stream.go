@@ -59,8 +59,8 @@ func (w *Watcher) restart() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.outbox = nil
-	for id, watch := range w.watches {
-		watch.asked = false
+	for id, f := range w.watches {
+		f.asked = false
 		w.send(order{createWatch, id})
 	}
 }
@@ -135,14 +135,13 @@ func (s *stream) request(o order) *pb.WatchRequest {
 	defer s.mu.Unlock()
 	create := &pb.WatchCreateRequest{WatchId: o.id, Key: []byte(s.cluster.Keys.Epoch())} // a probe's: every locker may read it
 	if o.kind == createWatch {
-		watch := s.watches[o.id]
-		if watch == nil {
+		f := s.watches[o.id]
+		if f == nil {
 			return nil
 		}
-		f := watch.follower
 		create.Key, create.RangeEnd = []byte(f.queue), []byte(clientv3.GetPrefixRangeEnd(f.queue))
 		create.StartRevision = f.resume()
-		watch.asked, watch.fromNow = true, create.StartRevision == 0
+		f.asked, f.fromNow = true, create.StartRevision == 0
 	}
 	s.unanswered = append(s.unanswered, pendingRequest{o, time.Now()})
 	return &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: create}}
@@ -177,14 +176,15 @@ func (s *stream) created(resp *pb.WatchResponse) error {
 	if asked.kind == probe && !resp.Canceled {
 		s.send(order{cancelWatch, asked.id})
 	}
-	watch := s.watches[asked.id]
+	f := s.watches[asked.id]
+	fromNow := f != nil && f.fromNow
 	s.mu.Unlock()
 	switch {
-	case watch == nil: // a probe, or removed meanwhile
+	case f == nil: // a probe, or removed meanwhile
 	case resp.Canceled:
-		s.watchRejected(watch.follower)
-	case watch.fromNow: // what was listed before may be older than the watch
-		s.relist(watch.follower)
+		s.watchRejected(f)
+	case fromNow: // what was listed before may be older than the watch
+		s.relist(f)
 	}
 	return nil
 }
@@ -192,17 +192,17 @@ func (s *stream) created(resp *pb.WatchResponse) error {
 // dispatch passes a response to the follower of its queue. An error ends the stream.
 func (s *stream) dispatch(resp *pb.WatchResponse) error {
 	s.mu.Lock()
-	watch := s.watches[resp.WatchId]
+	f := s.watches[resp.WatchId]
 	s.mu.Unlock()
 	switch {
-	case watch == nil: // removed meanwhile
+	case f == nil: // removed meanwhile
 	case resp.CompactRevision != 0:
-		watch.follower.missed()
+		f.missed()
 		s.rewatch(resp.WatchId)
 	case resp.Canceled:
 		return fmt.Errorf("etcd: watch cancelled: %s", resp.CancelReason)
 	default:
-		watch.follower.events(resp.Events)
+		f.Events(resp.Events)
 	}
 	return nil
 }

@@ -24,16 +24,8 @@ type Watcher struct {
 
 	mu      sync.Mutex
 	lastID  int64
-	ids     map[*Follower]int64
-	watches map[int64]*watch
+	watches map[int64]*Follower // by Follower.id
 	outbox  []order
-}
-
-// watch is one watch on the stream.
-type watch struct {
-	follower *Follower
-	asked    bool // on the present stream
-	fromNow  bool // without a revision to start from
 }
 
 // order is a request to send for the watch with this id.
@@ -56,7 +48,7 @@ func New(c *cluster.Cluster, pollInterval time.Duration) *Watcher {
 	w := &Watcher{
 		cluster: c, remote: pb.NewWatchClient(c.Client.ActiveConnection()), pollInterval: pollInterval,
 		wake: make(chan struct{}, 1), clientClosed: make(chan struct{}),
-		ids: map[*Follower]int64{}, watches: map[int64]*watch{},
+		watches: map[int64]*Follower{},
 	}
 	c.Tasks.Start(w.run)
 	return w
@@ -74,9 +66,10 @@ func (w *Watcher) Add(f *Follower) {
 
 func (w *Watcher) addLocked(f *Follower) {
 	w.lastID++
-	w.ids[f] = w.lastID
-	w.watches[w.lastID] = &watch{follower: f}
-	w.send(order{createWatch, w.lastID})
+	f.id, f.asked, f.fromNow = w.lastID, false, false
+	f.removed.Store(false)
+	w.watches[f.id] = f
+	w.send(order{createWatch, f.id})
 }
 
 // Remove stops watching f, and reports whether it was watched.
@@ -87,15 +80,15 @@ func (w *Watcher) Remove(f *Follower) bool {
 }
 
 func (w *Watcher) removeLocked(f *Follower) bool {
-	id, ok := w.ids[f]
-	if !ok {
+	if f.id == 0 {
 		return false
 	}
-	if w.watches[id].asked {
-		w.send(order{cancelWatch, id})
+	if f.asked {
+		w.send(order{cancelWatch, f.id})
 	}
-	delete(w.ids, f)
-	delete(w.watches, id)
+	delete(w.watches, f.id)
+	f.id = 0
+	f.removed.Store(true)
 	return true
 }
 
@@ -113,9 +106,9 @@ func (w *Watcher) restartFollower(f *Follower) {
 func (w *Watcher) rewatch(id int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if old := w.watches[id]; old != nil {
+	if f := w.watches[id]; f != nil {
 		delete(w.watches, id)
-		w.addLocked(old.follower)
+		w.addLocked(f)
 	}
 }
 

@@ -1,0 +1,288 @@
+package queue
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
+	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
+	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
+	"github.com/fencekit/fencekit/fence/etcd/internal/session"
+)
+
+// narrow returns a line with a single place.
+func narrow() *line {
+	q := &Queues{closed: make(chan struct{}), lines: map[string]*line{}}
+	q.cluster = &cluster.Cluster{Keys: keys.Space{Prefix: "p", Mutex: true}}
+	return q.enter("r")
+}
+
+func (l *line) passOnLocked() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.passOn()
+}
+
+func TestLine_GivesPlacesInOrderOfArrival(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := narrow()
+		require.NoError(t, l.wait(t.Context()))
+		var order []int
+		for i := range 5 {
+			go func() {
+				if l.wait(t.Context()) == nil {
+					order = append(order, i)
+				}
+			}()
+			synctest.Wait()
+		}
+		free, _ := l.tryTake()
+		require.False(t, free)
+		for range 5 {
+			l.passOnLocked()
+			synctest.Wait()
+		}
+		require.Equal(t, []int{0, 1, 2, 3, 4}, order)
+		l.passOnLocked()
+		free, _ = l.tryTake()
+		require.True(t, free)
+	})
+}
+
+func TestLine_ACancelledWaiterIsPassedOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := narrow()
+		require.NoError(t, l.wait(t.Context()))
+		ctx, cancel := context.WithCancel(t.Context())
+		cancelled, served := make(chan error, 1), make(chan error, 1)
+		go func() { cancelled <- l.wait(ctx) }()
+		synctest.Wait()
+		go func() { served <- l.wait(t.Context()) }()
+		synctest.Wait()
+		cancel()
+		require.ErrorIs(t, <-cancelled, context.Canceled)
+		l.passOnLocked()
+		require.NoError(t, <-served)
+	})
+}
+
+// The place may come at the moment when its waiter gives up.
+func TestLine_APlaceThatComesTooLateIsPassedOn(t *testing.T) {
+	l := narrow()
+	require.NoError(t, l.wait(t.Context()))
+	mine := make(chan struct{})
+	l.waiting = append(l.waiting, mine)
+	l.passOnLocked()
+	<-mine
+	l.mu.Lock()
+	l.giveUp(mine)
+	l.mu.Unlock()
+	free, _ := l.tryTake()
+	require.True(t, free)
+}
+
+func TestLine_CloseEndsTheWaiting(t *testing.T) {
+	l := narrow()
+	require.NoError(t, l.wait(t.Context()))
+	close(l.queues.closed)
+	require.ErrorIs(t, l.wait(t.Context()), fence.ErrClosed)
+}
+
+// scene is a line without an etcd: the test says what is in the queue.
+type scene struct {
+	*line
+	t testing.TB
+}
+
+func newScene(t testing.TB) scene {
+	q := newQueues(t, dial(t, "http://127.0.0.1:1"), fresh(t), etcdtest.Patience)
+	return scene{q.enter("r"), t}
+}
+
+// position returns a position whose key isn't written yet.
+func (s scene) position() *Position {
+	s.t.Helper()
+	renewed, err := session.Start(s.t.Context(), slowLeases{}, session.Config{}, func(*session.Session) {})
+	require.NoError(s.t, err)
+	s.mu.Lock()
+	s.places++
+	s.mu.Unlock()
+	s.queues.enter("r")
+	p := s.newPosition(renewed, nil)
+	require.NotNil(s.t, p)
+	return p
+}
+
+// at returns a position whose key was written at a revision, directly behind the key with
+// the create revision pred.
+func (s scene) at(token fence.Token, pred int64) *Position {
+	s.t.Helper()
+	p := s.position()
+	p.written(token, 1, pred)
+	return p
+}
+
+func (s scene) key(name string, created int64) *mvccpb.KeyValue {
+	return &mvccpb.KeyValue{Key: []byte(s.follower.Queue() + name), CreateRevision: created, ModRevision: created}
+}
+
+func own(p *Position) *mvccpb.KeyValue {
+	return &mvccpb.KeyValue{Key: []byte(p.key), CreateRevision: int64(p.token), ModRevision: int64(p.token)}
+}
+
+func (s scene) put(kv *mvccpb.KeyValue) {
+	s.follower.Events([]*mvccpb.Event{{Type: mvccpb.PUT, Kv: kv}})
+}
+
+func (s scene) deleted(kv *mvccpb.KeyValue, rev int64) {
+	s.follower.Events([]*mvccpb.Event{{Type: mvccpb.DELETE, Kv: &mvccpb.KeyValue{Key: kv.Key, ModRevision: rev}}})
+}
+
+func (s scene) list(rev int64, kvs ...*mvccpb.KeyValue) { s.follower.Listed(rev, kvs) }
+
+func (p *Position) owns() bool {
+	p.line.mu.Lock()
+	defer p.line.mu.Unlock()
+	return p.first && !p.over()
+}
+
+func (p *Position) seenGone() bool {
+	p.line.mu.Lock()
+	defer p.line.mu.Unlock()
+	return p.asked
+}
+
+func TestLine_OwnsOnlyWhenAllSmallerRevisionsAreGone_F2(t *testing.T) {
+	s := newScene(t)
+	p := s.at(10, 7)
+	a, b := s.key("a", 5), s.key("b", 7)
+	s.list(11, a, b, own(p), s.key("z", 11))
+	require.False(t, p.owns())
+	s.deleted(b, 12)
+	require.False(t, p.owns(), "the next in line vanished, the holder is still there")
+	s.deleted(a, 13)
+	require.True(t, p.owns())
+}
+
+func TestLine_DecidesNothingBeforeTheFirstList_F2(t *testing.T) {
+	s := newScene(t)
+	p := s.at(10, 5)
+	s.deleted(s.key("a", 5), 12)
+	require.False(t, p.owns())
+	require.False(t, p.seenGone())
+	s.list(11, s.key("a", 5), own(p))
+	require.True(t, p.owns(), "the event was newer than the list")
+}
+
+// A list from before the key was written shows neither that it is gone, nor what is ahead.
+func TestLine_DecidesNothingByWhatIsOlderThanTheKey_F2(t *testing.T) {
+	s := newScene(t)
+	held := s.at(10, 0)
+	p := s.at(20, 15) // behind another process's key, which the view doesn't show yet
+	require.True(t, held.owns())
+	held.end(fence.ErrReleased)
+	require.False(t, p.owns())
+	require.False(t, p.seenGone())
+	s.put(s.key("a", 15))
+	s.put(own(p))
+	require.False(t, p.owns())
+	s.deleted(s.key("a", 15), 21)
+	require.True(t, p.owns())
+}
+
+func TestLine_PassesOnWithoutEtcdIfNoOtherIsBetween_F2(t *testing.T) {
+	s := newScene(t)
+	first := s.at(10, 0)
+	second, third := s.at(11, 10), s.at(14, 12)
+	require.True(t, first.owns())
+	require.False(t, second.owns(), "one holder at a time")
+	first.end(fence.ErrReleased)
+	require.True(t, second.owns())
+	second.end(fence.ErrReleased)
+	require.False(t, third.owns(), "another process's key is between")
+}
+
+// The order of the tokens is that of the grants (F1), whichever answer comes first.
+func TestLine_GrantsInTheOrderOfTokens_F1(t *testing.T) {
+	s := newScene(t)
+	held, early := s.at(10, 0), s.position()
+	late := s.at(12, 11)
+	held.end(fence.ErrReleased)
+	s.list(12, &mvccpb.KeyValue{Key: []byte(early.key), CreateRevision: 11, ModRevision: 11}, own(late))
+	require.False(t, late.owns(), "the answer for the key ahead is still under way")
+	early.written(11, 1, 10)
+	require.True(t, early.owns())
+	require.False(t, late.owns())
+	early.end(fence.ErrReleased)
+	require.True(t, late.owns())
+}
+
+// A position that has left the line may have been the one directly ahead.
+func TestLine_PassesOnBehindOneThatIsSettled(t *testing.T) {
+	s := newScene(t)
+	first, second := s.at(10, 0), s.position()
+	first.end(fence.ErrReleased)
+	first.settle(true)
+	second.written(11, 1, 10)
+	require.True(t, second.owns())
+}
+
+// What was lost may still be in etcd, where a new session's key is behind it.
+func TestLine_DoesNotPassOnBehindOneThatIsLost_F2(t *testing.T) {
+	s := newScene(t)
+	first, second := s.at(10, 0), s.position()
+	first.SessionEnded(fence.LossExpired)
+	second.written(11, 1, 10)
+	require.False(t, second.owns())
+}
+
+// N8 (iv): that a key of the own name exists doesn't make it the own key.
+func TestLine_NoticesAnotherKeyOfTheSameName_N8(t *testing.T) {
+	listed := newScene(t)
+	p := listed.at(10, 5)
+	listed.list(20, &mvccpb.KeyValue{Key: []byte(p.key), CreateRevision: 15, ModRevision: 15})
+	require.True(t, p.seenGone())
+	require.False(t, p.owns())
+
+	watched := newScene(t)
+	p = watched.at(10, 0)
+	kv := own(p)
+	watched.deleted(kv, 11)
+	require.True(t, p.seenGone())
+}
+
+func TestLine_AskWhyGoneOnlyAfterTheKeyIsGone(t *testing.T) {
+	s := newScene(t)
+	p := s.at(10, 0)
+	s.put(&mvccpb.KeyValue{Key: []byte(p.key), CreateRevision: 10, ModRevision: 12}) // overwritten
+	require.False(t, p.seenGone())
+	require.True(t, p.owns())
+}
+
+// A waiter of another process has at most a quantum of this one's ahead of it.
+func TestLine_HasAtMostAQuantumOfPlaces_L1(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := narrow()
+		l.queues.cluster.Keys.Mutex = false
+		var queued atomic.Int64
+		for range quantum + 5 {
+			go func() {
+				if l.wait(t.Context()) == nil {
+					queued.Add(1)
+				}
+			}()
+		}
+		synctest.Wait()
+		require.EqualValues(t, quantum, queued.Load())
+		for range 5 {
+			l.passOnLocked()
+		}
+		synctest.Wait()
+	})
+}

@@ -1,0 +1,160 @@
+package queue
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fencekit/fencekit/fence/etcd/internal/session"
+)
+
+// Bounds of one Txn: etcd allows 128 operations by default, and a put needs two.
+const (
+	maxPuts = 25
+	maxKeys = 100 // puts and deletes
+)
+
+// maxFlights is how many Txns that take what waits are under way at a time.
+const maxFlights = 2
+
+// sender writes and deletes lock keys. A key that comes alone goes out at once. Keys that
+// come while Txns are under way wait, and go together in the next: so under load many calls
+// share a Txn, which etcd writes to disk once. Two keys of one queue never share one: they
+// would have equal create revisions, so equal tokens (F1). The second one goes out at once.
+type sender struct {
+	queues *Queues
+
+	stuckAfter time.Duration // a Txn that takes longer holds up no other
+
+	mu   sync.Mutex
+	puts []*Position // at most one of each line
+	dels []*Position
+	busy int // Txns under way that count
+}
+
+// put writes the key of p. It doesn't wait.
+func (s *sender) put(p *Position) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p.line.sending++
+	if p.line.sending > 1 || s.alone() {
+		s.launch(&flight{session: p.session, puts: []*Position{p}, dels: s.takeDels(maxKeys - 1)})
+		return
+	}
+	s.puts = append(s.puts, p)
+	s.next()
+}
+
+// alone reports whether each key has a Txn of its own. With MutexKeys a key of "a/b" is in
+// the queue of "a" too, and a deletion has a condition.
+func (s *sender) alone() bool { return s.queues.cluster.Keys.Mutex }
+
+// del deletes the key of p and settles p. It doesn't wait. If the first attempt fails, more
+// are made in the background.
+func (s *sender) del(p *Position) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.alone() {
+		s.launch(&flight{dels: []*Position{p}})
+		return
+	}
+	s.dels = append(s.dels, p)
+	s.next()
+}
+
+// giveUp says that the caller of p no longer waits for the answer. If none of its callers
+// does, the Txn is ended. It reports whether nothing was sent, and nothing will be.
+func (s *sender) giveUp(p *Position) (unsent bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := slices.Index(s.puts, p); i >= 0 {
+		s.puts = slices.Delete(s.puts, i, i+1)
+		p.line.sending--
+		return true
+	}
+	if f := p.flight; f != nil {
+		p.flight = nil
+		if f.wanted--; f.wanted == 0 {
+			f.cancel()
+		}
+	}
+	return false
+}
+
+// next sends what waits, unless enough is under way. Callers hold mu.
+func (s *sender) next() {
+	for s.busy < maxFlights && len(s.puts)+len(s.dels) > 0 {
+		f := &flight{counted: true}
+		f.session, f.puts = s.takePuts()
+		f.dels = s.takeDels(maxKeys - len(f.puts))
+		s.busy++
+		s.launch(f)
+	}
+}
+
+// takePuts takes puts of one session. Callers hold mu.
+func (s *sender) takePuts() (*session.Session, []*Position) {
+	if len(s.puts) == 0 {
+		return nil, nil
+	}
+	first, n := s.puts[0].session, 0
+	for n < min(len(s.puts), maxPuts) && s.puts[n].session == first {
+		n++
+	}
+	taken := s.puts[:n:n]
+	s.puts = s.puts[n:]
+	return first, taken
+}
+
+// takeDels takes deletes for up to n keys. With each go the keys that are ahead of it, also if
+// an earlier Txn is about to delete them: no key of this process goes before one that it
+// relied on to be over. Callers hold mu.
+func (s *sender) takeDels(n int) []*Position {
+	var taken []*Position
+	for len(s.dels) > 0 {
+		p := s.dels[0]
+		ahead := append(p.line.leftAhead(p), p)
+		ahead = ahead[max(0, len(ahead)-n):]
+		if len(taken)+len(ahead) > n {
+			break
+		}
+		s.dels = s.dels[1:]
+		for _, e := range ahead {
+			if !slices.Contains(taken, e) {
+				taken = append(taken, e)
+			}
+		}
+	}
+	return taken
+}
+
+// split sends each member of f again alone.
+func (s *sender) split(f *flight) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range f.puts {
+		s.launch(&flight{session: f.session, puts: []*Position{p}})
+	}
+	for _, p := range f.dels {
+		s.launch(&flight{dels: []*Position{p}})
+	}
+}
+
+// launch sends f in a goroutine. Callers hold mu.
+func (s *sender) launch(f *flight) {
+	f.sender, f.wanted = s, len(f.puts)+len(f.dels)
+	for _, p := range f.puts {
+		p.flight = f
+	}
+	f.cancel = func() {}
+	s.queues.cluster.Tasks.Start(func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, s.queues.cluster.RequestTimeout)
+		defer cancel()
+		f.begin(cancel)
+		stuck := time.AfterFunc(s.stuckAfter, f.stopCounting)
+		defer stuck.Stop()
+		f.run(ctx)
+		f.stopCounting()
+	})
+}

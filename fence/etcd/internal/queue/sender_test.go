@@ -1,0 +1,265 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+)
+
+// txns sees the Txns of a client.
+type txns struct {
+	mu      sync.Mutex
+	seen    []*pb.TxnRequest
+	cancels int           // how many are answered "cancelled" after they took effect
+	hold    chan struct{} // Txns that put wait for it before they are sent; nil lets them go
+	deny    string        // a Txn that puts such a key is rejected
+}
+
+func newTxns() *txns { return &txns{} }
+
+// reset returns how many Txns there were since the last call.
+func (x *txns) reset() int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	n := len(x.seen)
+	x.seen = nil
+	return n
+}
+
+func (x *txns) cancelled(n int) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.cancels = n
+}
+
+func (x *txns) intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	txn, ok := req.(*pb.TxnRequest)
+	if !ok {
+		return invoke(ctx, method, req, reply, cc, opts...)
+	}
+	x.mu.Lock()
+	x.seen = append(x.seen, txn)
+	hold, denied := x.hold, x.deny != "" && etcdtest.Puts(txn, x.deny)
+	cancelled := x.cancels > 0
+	if cancelled {
+		x.cancels--
+	}
+	x.mu.Unlock()
+	if hold != nil && etcdtest.IsAcquire(txn) {
+		select {
+		case <-hold:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if denied {
+		return status.Error(codes.PermissionDenied, "etcdserver: permission denied")
+	}
+	err := invoke(ctx, method, req, reply, cc, opts...)
+	if cancelled && err == nil {
+		return status.Error(codes.Canceled, "not by the caller")
+	}
+	return err
+}
+
+// loaded is a Locker's queues with Txns under way that hold up others.
+type loaded struct {
+	*Queues
+	*txns
+	first []<-chan *Lease // of the Txns under way
+}
+
+func newLoaded(t *testing.T) *loaded {
+	x := newTxns()
+	q := newQueues(t, dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(x.intercept)), fresh(t), etcdtest.Patience)
+	q.sender.stuckAfter = time.Hour
+	release(t, acquire(t, q, "warm"))
+	l := &loaded{Queues: q, txns: x}
+	x.mu.Lock()
+	x.hold = make(chan struct{})
+	x.mu.Unlock()
+	x.reset()
+	for i := range maxFlights {
+		l.first = append(l.first, acquiring(patient(t), t, q, fmt.Sprint("first/", i)))
+		l.awaitSent(t, i+1)
+	}
+	return l
+}
+
+// awaitSent waits until n Txns were seen.
+func (l *loaded) awaitSent(t *testing.T, n int) {
+	require.Eventually(t, func() bool {
+		l.txns.mu.Lock()
+		defer l.txns.mu.Unlock()
+		return len(l.seen) == n
+	}, etcdtest.Patience, time.Millisecond)
+}
+
+// awaitWaiting waits until n puts wait for a Txn.
+func (l *loaded) awaitWaiting(t *testing.T, n int) {
+	require.Eventually(t, func() bool {
+		l.sender.mu.Lock()
+		defer l.sender.mu.Unlock()
+		return len(l.sender.puts) == n
+	}, etcdtest.Patience, time.Millisecond)
+}
+
+// letGo ends the hold.
+func (l *loaded) letGo() {
+	l.txns.mu.Lock()
+	defer l.txns.mu.Unlock()
+	close(l.hold)
+	l.hold = nil
+}
+
+// acquiring acquires in another goroutine; nil stands for an error.
+func acquiring(ctx context.Context, t *testing.T, q *Queues, resource string) <-chan *Lease {
+	done := make(chan *Lease, 1)
+	go func() {
+		le, err := q.Acquire(ctx, resource)
+		if err != nil {
+			le = nil
+		}
+		done <- le
+	}()
+	return done
+}
+
+func TestSender_WhatComesMeanwhileGoesTogether(t *testing.T) {
+	t.Parallel()
+	l := newLoaded(t)
+	var waiting []<-chan *Lease
+	for i := range maxPuts {
+		waiting = append(waiting, acquiring(patient(t), t, l.Queues, fmt.Sprint("sku/", i)))
+	}
+	l.awaitWaiting(t, maxPuts)
+	l.reset()
+	l.letGo()
+	token := fence.Token(0)
+	for _, w := range append(waiting, l.first...) {
+		le := etcdtest.Receive(t, w)
+		require.NotNil(t, le)
+		token = max(token, le.Grant().Token)
+	}
+	require.Equal(t, 1, l.reset(), "one Txn for all that waited")
+	kvs := awaitKeys(t, l.cluster.Client, l.cluster.Keys.Prefix+"/locks/sku", maxPuts)
+	for _, kv := range kvs {
+		require.EqualValues(t, token, kv.CreateRevision)
+	}
+}
+
+// Equal tokens of one resource would not be fenced from each other.
+func TestSender_TwoOfOneResourceShareNoTxn_F1(t *testing.T) {
+	t.Parallel()
+	l := newLoaded(t)
+	for i := range 5 {
+		_ = acquiring(patient(t), t, l.Queues, "r")
+		l.awaitSent(t, maxFlights+i) // the first of them waits, the others go out alone
+	}
+	l.letGo()
+	kvs := awaitKeys(t, l.cluster.Client, l.cluster.Keys.Queue("r"), 5)
+	for i := range kvs[1:] {
+		require.Greater(t, kvs[i+1].CreateRevision, kvs[i].CreateRevision)
+	}
+}
+
+func TestSender_ACallerThatGivesUpHarmsNoOther(t *testing.T) {
+	t.Parallel()
+	l := newLoaded(t)
+	ctx, giveUp := context.WithCancel(patient(t))
+	hasty, unsent := acquiring(ctx, t, l.Queues, "hasty"), acquiring(ctx, t, l.Queues, "unsent")
+	patientOne := acquiring(patient(t), t, l.Queues, "patient")
+	l.awaitWaiting(t, 3)
+	l.sender.mu.Lock()
+	i := slices.IndexFunc(l.sender.puts, func(p *Position) bool { return p.line.resource == "unsent" })
+	late := l.sender.puts[i]
+	l.sender.puts = slices.Delete(l.sender.puts, i, i+1)
+	f := &flight{session: late.session, puts: l.sender.puts}
+	l.sender.puts = []*Position{late}
+	l.sender.launch(f)
+	l.sender.mu.Unlock()
+	l.awaitSent(t, maxFlights+1)
+	giveUp()
+	require.Nil(t, etcdtest.Receive(t, hasty))
+	require.Nil(t, etcdtest.Receive(t, unsent))
+	l.letGo()
+	require.NotNil(t, etcdtest.Receive(t, patientOne))
+	for _, w := range l.first {
+		require.NotNil(t, etcdtest.Receive(t, w))
+	}
+	awaitKeys(t, l.cluster.Client, l.cluster.Keys.Queue("hasty"), 0)
+	awaitKeys(t, l.cluster.Client, l.cluster.Keys.Prefix, 1+maxFlights) // no void key: nothing was in doubt
+}
+
+// etcd rejects a Txn as a whole.
+func TestSender_AnErrorOfOneIsNotThatOfOthers(t *testing.T) {
+	t.Parallel()
+	l := newLoaded(t)
+	denied, allowed := acquiring(patient(t), t, l.Queues, "denied"), acquiring(patient(t), t, l.Queues, "allowed")
+	l.awaitWaiting(t, 2)
+	l.txns.mu.Lock()
+	l.deny = "/denied/"
+	l.txns.mu.Unlock()
+	l.letGo()
+	require.Nil(t, etcdtest.Receive(t, denied))
+	require.NotNil(t, etcdtest.Receive(t, allowed))
+	require.Nil(t, l.Current("denied"), "its place is free")
+}
+
+// The answers to all of a Txn are lost: each is in doubt, and one void settles them.
+func TestSender_ADoubtIsThatOfEach_HD12(t *testing.T) {
+	t.Parallel()
+	late := etcdtest.NewLateTxn(func(txn *pb.TxnRequest) bool { return etcdtest.Puts(txn, "/locks/doubt") })
+	x := newTxns()
+	client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(late.Intercept, x.intercept))
+	q := newQueues(t, client, fresh(t), etcdtest.Patience)
+	kept := acquire(t, q, "kept")
+	s := q.sessions.Current()
+	a, b := inTurn(t, q, s, "doubt-a"), inTurn(t, q, s, "doubt-b")
+	late.Arm()
+	q.sender.mu.Lock()
+	a.line.sending, b.line.sending = 1, 1
+	q.sender.launch(&flight{session: s, puts: []*Position{a, b}})
+	q.sender.mu.Unlock()
+	deliver := late.Kept(t)
+	for _, p := range []*Position{a, b} {
+		require.Error(t, q.await(patient(t), p))
+		q.abandon(p)
+		etcdtest.Receive(t, p.untilSettled())
+	}
+	require.False(t, deliver().Succeeded)
+	awaitKeys(t, client, q.cluster.Keys.Prefix+"/locks/doubt", 0)
+	require.NoError(t, kept.Context().Err())
+}
+
+// The key of a later holder must not go before that of an earlier one, whose holder it relied
+// on to be over.
+func TestSender_DeletesAKeyNoLaterThanTheNext_F2(t *testing.T) {
+	t.Parallel()
+	late := etcdtest.NewLateTxn(etcdtest.Deletes)
+	client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(late.Intercept))
+	q := newQueues(t, client, fresh(t), etcdtest.Patience)
+	first := acquire(t, q, "r")
+	second := acquiring(patient(t), t, q, "r")
+	awaitKeys(t, client, q.cluster.Keys.Queue("r"), 2)
+	q.cleaner.running = true // nothing repeats the deletion that is late
+	late.Arm()
+	release(t, first)
+	deliver := late.Kept(t)
+	release(t, etcdtest.Receive(t, second))
+	awaitKeys(t, client, q.cluster.Keys.Queue("r"), 0)
+	require.NotNil(t, deliver())
+}
