@@ -31,7 +31,10 @@ type Lease interface {
 	AfterContended(f func()) (stop func() bool)
 
 	// Release gives the resource up, if this lease still holds it; it never touches a later
-	// holder's lock. When it returns, with an error or without, Context has ended. A second
+	// holder's lock. When it returns, with an error or without, Context has ended. If it
+	// returns nil, the resource is free, or other calls of this process are in the queue for
+	// it. Then Release doesn't wait: what this process does with the resource from now on
+	// comes after those calls, and the lock service goes on in the background. A second
 	// call, or a call after the lease was lost, returns nil. When ctx ends first, Release
 	// returns its error and goes on in the background; the resource is free once the
 	// lease's time to live has passed, at the latest. A nil ctx is treated as
@@ -49,4 +52,13 @@ type Locker interface {
 	// TryAcquire is Acquire without waiting: it returns a *LockedError (ErrLocked) if
 	// another holder owns the resource, or waits for it.
 	TryAcquire(ctx context.Context, resource string) (Lease, error)
+
+	// TryAcquireAll acquires several resources in one step, without waiting for a holder:
+	// in the given order, up to the first that another holder owns or waits for. It returns
+	// their leases; there are fewer than resources, or none, if one was taken. If it returns
+	// an error nothing is held.
+	//
+	// Calls that name resources in one order, and acquire what is missing by Acquire, one
+	// after another in the same order, never wait for each other in a circle.
+	TryAcquireAll(ctx context.Context, resources ...string) ([]Lease, error)
 }

@@ -2,6 +2,7 @@ package guardtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -178,6 +179,25 @@ func (l *Locker) TryAcquire(ctx context.Context, resource string) (fence.Lease, 
 		l.service.cancel(resource, r)
 		return nil, &fence.LockedError{Resource: resource, Holder: l.service.Holder(resource).Holder}
 	}
+}
+
+// TryAcquireAll implements fence.Locker.
+func (l *Locker) TryAcquireAll(ctx context.Context, resources ...string) ([]fence.Lease, error) {
+	var held []fence.Lease
+	for _, resource := range resources {
+		le, err := l.TryAcquire(ctx, resource)
+		if errors.Is(err, fence.ErrLocked) {
+			break
+		}
+		if err != nil {
+			for _, le := range held {
+				_ = le.Release(ctx)
+			}
+			return nil, err
+		}
+		held = append(held, le)
+	}
+	return held, nil
 }
 
 // enqueue joins the queue, and is granted the resource at once if it is free.
