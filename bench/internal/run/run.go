@@ -40,7 +40,7 @@ type Config struct {
 	// Worker returns the command of a worker.
 	Worker func() (*exec.Cmd, error)
 	// Tiny makes all cells as short as Seconds says, also those of scenarios that ask for
-	// more, and leaves out the unmeasured time: for tests.
+	// more, leaves out the unmeasured time, and has at most 8 goroutines in a process: for tests.
 	Tiny bool
 }
 
@@ -245,6 +245,9 @@ func (r *runner) specs(s *scenario.Scenario, c scenario.Contender, regime result
 		return nil, err
 	}
 	processes, goroutines := cmp.Or(c.Processes, s.Processes, 1), cmp.Or(c.Goroutines, s.Goroutines)
+	if r.Tiny {
+		goroutines = min(goroutines, 8)
+	}
 	spec := load.Spec{
 		Scenario: s.Name, Contender: c.Name, Cell: fmt.Sprintf("c%d", r.cells),
 		Processes: processes, Goroutines: goroutines, Connections: cmp.Or(c.Connections, s.Connections, goroutines),
