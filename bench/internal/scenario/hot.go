@@ -50,6 +50,7 @@ func hotSKU(processes, goroutines int) Scenario {
 		About: "All read and write the same row. A goroutine has a connection unless the name says otherwise; SELECT FOR UPDATE is also given fewer, and is compared with at its best.",
 		Contenders: slices.Concat([]Contender{rowLock}, best, []Contender{
 			{Name: guardDo, Open: contender.Do(kept), Fencekit: true},
+			{Name: guardMax32, Open: contender.Do(grouped), Fencekit: true},
 			{Name: batchForm, Open: contender.Batch(kept), Fencekit: true},
 			{Name: atomic, Open: contender.AtomicUpdate},
 			{Name: advisory, Open: contender.AdvisoryLock},

@@ -39,6 +39,9 @@ const (
 // kept is a Guard's configuration that keeps resources for longer than a cell takes.
 var kept = guard.Config{KeepFor: time.Hour}
 
+// grouped is one whose calls that wait for a resource share transactions.
+var grouped = guard.Config{KeepFor: time.Hour, MaxBatch: 32}
+
 // released is one that keeps nothing from call to call.
 var released = guard.Config{KeepFor: -1}
 

@@ -8,9 +8,6 @@ import (
 	"github.com/fencekit/fencekit/bench/internal/load"
 )
 
-// later are contenders of bounds that are there before they are.
-var later = []string{guardMax32}
-
 func TestAll_AreComplete(t *testing.T) {
 	names := map[string]bool{}
 	for _, s := range All() {
@@ -31,9 +28,6 @@ func TestAll_AreComplete(t *testing.T) {
 			require.True(t, contenders[b], "%s has no baseline %q", s.Name, b)
 		}
 		for _, m := range s.Musts {
-			if contains(later, m.Contender) {
-				continue
-			}
 			require.True(t, contenders[m.Contender], "%s has no contender %q", s.Name, m.Contender)
 			for _, b := range m.Baseline {
 				require.True(t, contenders[b], "%s has no baseline %q", s.Name, b)
@@ -42,13 +36,4 @@ func TestAll_AreComplete(t *testing.T) {
 	}
 	_, err := Find(load.Spec{Scenario: "do/8", Contender: "nobody"})
 	require.Error(t, err)
-}
-
-func contains(all []string, one string) bool {
-	for _, a := range all {
-		if a == one {
-			return true
-		}
-	}
-	return false
 }
