@@ -1,15 +1,19 @@
 package mutants
 
+import "strings"
+
 const (
 	schemaSQL    = "storage/postgres/migrations/0001_schema.sql"
 	functionsSQL = "storage/postgres/migrations/0002_functions.sql"
 
-	headTakesKey = "    perform pg_try_advisory_xact_lock_shared(p_resource, (p_token & 2147483647)::integer);\n"
-	headLooks    = `    select * into r from {{schema}}.resource where id = p_resource;
-    if not found or (r.epoch, r.token) is distinct from (p_epoch, p_token) then
-        perform {{schema}}.reject(r, p_epoch, p_token, '', 0);
-    end if;
+	headTakesKey = "        perform pg_try_advisory_xact_lock_shared(p_resources[i], (p_tokens[i] & 2147483647)::integer);\n"
+	headLooks    = `        select timeline into v_timeline from {{schema}}.resource where id = p_resources[i] and epoch = p_epochs[i] and token = p_tokens[i];
+        if not found then
+            perform {{schema}}.reject(null, p_resources[i], p_epochs[i], p_tokens[i], '', 0);
+        end if;
 `
+	claimMoves = `where f.id = o_resource and (f.epoch, f.token) < (p_epochs[o_place], p_tokens[o_place])`
+	claimLocks = `select * into strict r from {{schema}}.resource where id = o_resource for no key update;`
 )
 
 // inPostgres is a test of the store.
@@ -23,37 +27,51 @@ func inContract(part string) Test {
 // claimMutants are in the functions claim, locked and begin_check.
 var claimMutants = []Mutant{
 	change("claim-does-not-raise", "G1 G3", functionsSQL,
-		`if (r.epoch, r.token) < (p_epoch, p_token) then`, `if false then`,
-		inPostgres("TestFence_RejectsTheSuperseded_G2_G3_G5/read_committed/before_the_seal")).
+		claimMoves, claimMoves+` and false`,
+		inPostgres("TestFence_RejectsTheSuperseded_G2_G3_G5/read_committed/before_the_seal")).and(
+		Edit{functionsSQL, `when (r.epoch, r.token) < (p_epochs[o_place], p_tokens[o_place]) then 'ZF004'`, ``}).
 		violates("forged-tokens"),
 	change("claim-lets-a-lower-token-in", "G3", functionsSQL,
-		`if (r.epoch, r.token) > (p_epoch, p_token) or (r.epoch, r.token) = (p_epoch, p_token) and r.holder <> p_holder then`,
-		`if (r.epoch, r.token) = (p_epoch, p_token) and r.holder <> p_holder then`,
+		`when (r.epoch, r.token) > (p_epochs[o_place], p_tokens[o_place]) then 'ZF001'`, ``,
+		inContract("Claim_RejectsLowerToken_G3")),
+	change("claim-moves-a-higher-fence", "G3", functionsSQL,
+		claimMoves, `where f.id = o_resource and (f.epoch, f.token) <> (p_epochs[o_place], p_tokens[o_place])`,
 		inContract("Claim_RejectsLowerToken_G3")),
 	change("claim-compares-tokens-without-epochs", "G3 HD5", functionsSQL,
-		`if (r.epoch, r.token) > (p_epoch, p_token) or`, `if r.token > p_token or`,
+		claimMoves, `where f.id = o_resource and f.token < p_tokens[o_place]`,
 		inContract("Claim_HigherEpochBeatsHigherToken_G3")),
 	change("claim-takes-any-holder", "G2 N10", functionsSQL,
-		` or (r.epoch, r.token) = (p_epoch, p_token) and r.holder <> p_holder then`, ` then`,
+		`when r.holder <> v_holder then 'ZF006'`, ``,
 		inPostgres("TestFence_RejectsTheTokenIssuedTwice_N10/read_committed")),
 	change("claim-repeated-moves-the-fence", "G1", functionsSQL,
-		`if (r.epoch, r.token) < (p_epoch, p_token) then`, `if (r.epoch, r.token) <= (p_epoch, p_token) then`,
+		claimMoves, `where f.id = o_resource and (f.epoch, f.token) <= (p_epochs[o_place], p_tokens[o_place])`,
 		inContract("Claim_OfTheHolderIsIdempotent_G1")),
 	change("claim-shares-the-lock", "G3 HB11", functionsSQL,
-		"select * into r from {{schema}}.resource where name = p_name for no key update;\n    if found then",
-		"select * into r from {{schema}}.resource where name = p_name for share;\n    if found then",
-		inPostgres("TestClaim_IsAloneWithTheFence_G3")),
+		claimLocks, strings.Replace(claimLocks, "for no key update", "for share", 1),
+		inPostgres("TestClaim_IsAloneWithTheFence_G3")).
+		survives("a claim moves the fence by the update alone, and a seal's update of the row waits for a share of it too"),
 	change("claim-does-not-lock", "G3", functionsSQL,
-		"select * into r from {{schema}}.resource where name = p_name for no key update;\n    if found then",
-		"select * into r from {{schema}}.resource where name = p_name;\n    if found then",
+		claimLocks, strings.Replace(claimLocks, " for no key update", "", 1),
 		inPostgres("TestClaim_IsAloneWithTheFence_G3")),
+	change("claim-locks-in-the-callers-order", "HB10", functionsSQL,
+		`where u.id is not null order by u.id loop`, `where u.id is not null loop`,
+		inPostgres("TestClaim_OfSeveralLocksInTheSealsOrder_HB10")),
+	change("claim-locks-before-it-creates", "HB10", functionsSQL,
+		`select id into v_id from {{schema}}.resource where name = v_names[i];`, `select id into v_id from {{schema}}.resource where name = v_names[i] for no key update;`,
+		inPostgres("TestClaim_OfSeveralCreatesBeforeItLocks_HB10")),
+	change("claim-takes-names-in-any-order", "HB10", functionsSQL,
+		`and (i = 1 or v_names[i] collate "C" > v_names[i - 1] collate "C")) is not true`, `) is not true`,
+		inPostgres("TestFunctions_RejectMalformedArrays_G2")),
+	change("claim-rejected-rejects-all", "G3", functionsSQL,
+		"            if o_state is not null then\n", "            if o_state is not null then\n                raise exception 'rejected' using errcode = o_state;\n",
+		inContract("Claim_OfSeveralClaimsTheGoodOnes_G3")),
 	change("claim-at-any-isolation-level", "N7 N23", functionsSQL,
 		"if current_setting('transaction_isolation') <> 'read committed' then\n        raise exception 'fencekit: claim needs",
 		"if false then\n        raise exception 'fencekit: claim needs",
 		inPostgres("TestFunctions_NeedReadCommitted_N23")),
 	change("claim-takes-any-argument", "N25", functionsSQL,
-		`if p_epoch is null or p_epoch not between 1 and 2147483647 or p_token is null or p_token not between 1 and 4611686018427387903`,
-		`if p_epoch is null or p_token is null`,
+		`if (p_epochs[i] between 1 and 2147483647 and p_tokens[i] between 1 and 4611686018427387903`,
+		`if (p_epochs[i] is not null and p_tokens[i] is not null`,
 		inPostgres("TestClaim_OutOfBoundsIsRejectedByTheDatabase_N25")),
 	change("claim-takes-an-absurd-token", "N25", functionsSQL,
 		` or p_epoch >= s.epoch and s.token > 0 and p_token > s.token + s.max_token_jump then`, ` then`,
@@ -74,26 +92,27 @@ var claimMutants = []Mutant{
 		`if s.token = 0 or p_token > s.token + s.max_token_jump / 1024 then`, `if s.token = 0 then`,
 		inPostgres("TestClaim_TheMarkFollowsTheTokens_N25")),
 	change("claim-of-before-a-failover-is-good", "HE1 N6", functionsSQL,
-		`if (r.epoch, r.token) = (p_epoch, p_token) and r.timeline <> v_timeline then`, `if false then`,
+		`when r.timeline <> v_timeline then 'ZF011'`, ``,
 		inPostgres("TestFailover_EndsTheGrantsOfBefore_HE1")),
 	change("claim-is-not-durable", "N28 HE2", functionsSQL,
 		"perform {{schema}}.raise_durability();\n\n    select * into strict s", "select * into strict s",
 		inPostgres("TestCommit_IsDurableWhateverTheSettings_N28")),
 	change("claim-runs-with-the-callers-rights", "HC2", functionsSQL,
-		"out o_resource integer, out o_seq bigint, out o_tx bigint\n)\nlanguage plpgsql security definer set", "out o_resource integer, out o_seq bigint, out o_tx bigint\n)\nlanguage plpgsql set",
+		"o_state text, o_detail text)\nlanguage plpgsql security definer set", "o_state text, o_detail text)\nlanguage plpgsql set",
 		inPostgres("TestRoles_AppPassesTheContract_HC2")),
 	change("fence-is-not-rebuilt", "N26 HB12", functionsSQL,
-		"where name = p_name and kind = 'claim' order by seq desc limit 1;\n    if found then", "where name = p_name and kind = 'claim' order by seq desc limit 1;\n    if false then",
+		"where name = p_name and kind = 'c' order by seq desc limit 1;\n    if found then", "where name = p_name and kind = 'c' order by seq desc limit 1;\n    if false then",
 		inPostgres("TestFence_IsRebuiltFromItsHistory_N26")),
 
 	change("begin-check-lets-the-superseded-begin", "N17", functionsSQL,
-		`if not found or (r.epoch, r.token) is distinct from (p_epoch, p_token) then`, `if not found then`,
+		headLooks, `        select timeline into v_timeline from {{schema}}.resource where id = p_resources[i];
+`,
 		inPostgres("TestBeginCheck_RejectsASupersededGrantEarly_N17")),
 	change("begin-check-looks-before-it-takes-its-key", "N17", functionsSQL,
 		headTakesKey+headLooks, headLooks+headTakesKey,
 		inPostgres("TestBeginCheck_HoldsItsKeyWhenItLooks_N17")),
 	change("begin-check-takes-any-timeline", "HE1 N6", functionsSQL,
-		`if r.timeline <> {{schema}}.timeline() then`, `if false then`,
+		`if v_timeline <> v_now then`, `if false then`,
 		inPostgres("TestFailover_EndsTheGrantsOfBefore_HE1")),
 	change("begin-check-bounds-no-wait-for-locks", "L1", functionsSQL,
 		`perform set_config('lock_timeout', p_lock_ms::text, true),`, `perform`,
@@ -104,7 +123,7 @@ var claimMutants = []Mutant{
 	change("begin-check-bounds-no-pause", "L1 HA2", functionsSQL,
 		`set_config('idle_in_transaction_session_timeout', p_idle_ms::text, true),`, ``,
 		inPostgres("TestBeginCheck_BoundsTheTransaction_L1")),
-	change("begin-check-sets-the-name-beyond-the-transaction", "N15 HB18", functionsSQL,
-		`{{schema}}.mark(p_resource, p_epoch, p_token, p_tx)), true);`, `{{schema}}.mark(p_resource, p_epoch, p_token, p_tx)), false);`,
-		inPostgres("TestPooler_NothingOfOursStaysOnTheServersConnection_HB18")),
+	change("begin-check-sets-its-id-beyond-the-transaction", "N15 HB18", functionsSQL,
+		`set_config('fencekit.xid', o_xid, true)`, `set_config('fencekit.xid', o_xid, false)`,
+		inPostgres("TestBeginCheck_LeavesNothingInTheSession_HB18")),
 }

@@ -12,6 +12,17 @@ var schemaMutants = []Mutant{
 		`{{schema}}.setting enable always trigger protect_fence;`, `{{schema}}.setting enable trigger protect_fence;`,
 		inPostgres("TestHistory_IsAppendOnly")),
 	change("hash-leaves-the-holder-out", "N28", functionsSQL,
-		` || {{schema}}.length_prefixed(convert_to(p_holder, 'UTF8'))`, ``,
+		` || convert_to(v_holder, 'UTF8')`, ``,
+		inPostgres("TestHistory_HashCoversEveryColumn_N28")),
+	change("hash-does-not-tell-holder-from-name", "N28", functionsSQL,
+		`
+                                 || int4send(octet_length(v_holder))`, `
+                                `,
+		inPostgres("TestHistory_HashCoversEveryColumn_N28")),
+	change("hash-leaves-the-claim-out", "N28", functionsSQL,
+		` || int8send(r.claim_seq)`, ``,
+		inPostgres("TestHistory_HashCoversEveryColumn_N28")),
+	change("hash-leaves-the-ops-out", "N28", functionsSQL,
+		` || coalesce(p_ops, '')`, ``,
 		inPostgres("TestHistory_HashCoversEveryColumn_N28")),
 }

@@ -1,10 +1,15 @@
 package mutants
 
+import "strings"
+
 const (
-	sealPosition   = "\n       and seq = p_seq and tx = p_prev"
-	sealEntered    = "perform {{schema}}.require_mark(p_resource, p_epoch, p_token, p_tx);"
-	sealGrant      = ` and epoch = p_epoch and token = p_token and holder = p_holder`
-	resolveAppends = `if {{schema}}.append(p_resource, p_epoch, p_token, p_holder, p_seq, p_prev, 'void', p_void, null) then`
+	sealPosition   = "\n           and r.seq = p_seq and r.tx = p_prev"
+	sealEntered    = `if pg_current_xact_id() is distinct from coalesce(p_xid, nullif(current_setting('fencekit.xid', true), '')::xid8) then`
+	sealGrant      = ` and r.epoch = p_epoch and r.token = p_token and r.holder = p_holder`
+	resolveAppends = `if {{schema}}.append(p_resource, p_epoch, p_token, p_holder, p_seq, p_prev, 'v', p_void, null) then`
+	sealInsert     = `    insert into {{schema}}.history (resource, kind, seq, claim, tx, xid, at, hash, ops)
+    select p_resource, p_kind, p_seq + 1, moved.claim_seq, p_tx, v_xid, v_at, moved.hash, convert_from(p_ops, 'UTF8')::json from moved;
+`
 )
 
 // sealMutants are in the functions append, seal, resolve and keep.
@@ -15,58 +20,56 @@ var sealMutants = []Mutant{
 	change("seal-at-any-position", "G4 G6 N9", functionsSQL,
 		sealPosition, "",
 		inPostgres("TestFence_RejectsTheOvertakenSibling_N10_G6/read_committed/before_the_seal")).and(
-		Edit{schemaSQL, "\n    primary key (resource, seq),", ""}).
+		withoutPositionKey).
 		violates("late-commit"),
 	change("seal-without-the-expected-number", "G6", functionsSQL,
-		"and seq = p_seq and tx = p_prev", "and tx = p_prev",
+		"and r.seq = p_seq and r.tx = p_prev", "and r.tx = p_prev",
 		inPostgres("TestFence_BehindItsHolderIsNoticed_N21_N27/read_committed/its_number_alone")),
 	change("seal-without-the-last-transaction", "N27", functionsSQL,
-		"and seq = p_seq and tx = p_prev", "and seq = p_seq",
+		"and r.seq = p_seq and r.tx = p_prev", "and r.seq = p_seq",
 		inPostgres("TestFence_BehindItsHolderIsNoticed_N21_N27/read_committed/its_last_write,_and_a_sibling_took_the_position")),
 	change("seal-without-the-grant", "G2 N10", functionsSQL,
 		sealGrant, "",
 		inPostgres("TestFence_RejectsTheTokenIssuedTwice_N10/read_committed")),
 	change("seal-without-the-holder", "N10", functionsSQL,
-		` and holder = p_holder`, "",
+		` and r.holder = p_holder`, "",
 		inPostgres("TestFence_RejectsTheTokenIssuedTwice_N10/read_committed")),
 	change("seal-at-any-position-and-grant", "G2 G3 G6", functionsSQL,
 		sealGrant+sealPosition, "",
 		inPostgres("TestFence_RejectsTheSuperseded_G2_G3_G5/read_committed/before_the_seal")).and(
-		Edit{schemaSQL, "\n    primary key (resource, seq),", ""}).
+		withoutPositionKey).
 		violates("unhindered-writer"),
 	change("seal-rejects-everything", "G2 L1", functionsSQL,
-		"and seq = p_seq and tx = p_prev", "and seq = p_seq + 1 and tx = p_prev",
+		"and r.seq = p_seq and r.tx = p_prev", "and r.seq = p_seq + 1 and r.tx = p_prev",
 		inContract("Seal_MovesByOnePosition_G2")).
 		violates("stalled-holder"),
 	change("seal-that-only-reads", "G2 G6", functionsSQL,
-		`set seq = p_seq + 1,
-           tx = p_tx,`, `set seq = seq,
-           tx = tx,`,
+		"set seq = p_seq + 1,\n               tx = p_tx,", "set seq = r.seq,\n               tx = r.tx,",
 		inPostgres("TestFence_RejectsTheOvertakenSibling_N10_G6/read_committed/before_the_seal")),
 	change("seal-writes-no-history", "G2 G5", functionsSQL,
-		`insert into {{schema}}.history (resource, seq, kind, epoch, token, holder, tx, xid, ops, timeline, at, hash)
-    values`, `perform from (values`,
-		inContract("History_IsGaplessAndMonotone_G2")).and(
-		Edit{functionsSQL, `p_ops::json, v.timeline, v_at, v.hash);`, `p_ops::json, v.timeline, v_at, v.hash)) x;`}),
+		sealInsert, "    select from moved into v_at;\n",
+		inContract("History_IsGaplessAndMonotone_G2")),
 	change("seal-does-not-look-whether-the-fence-moved", "G2 G3", functionsSQL,
-		`if not {{schema}}.append(p_resource, p_epoch, p_token, v_holder, p_seq, p_prev, 'write', p_tx,
-                             convert_from(decode(p_ops_hex, 'hex'), 'UTF8')) then`,
-		`if not {{schema}}.append(p_resource, p_epoch, p_token, v_holder, p_seq, p_prev, 'write', p_tx,
-                             convert_from(decode(p_ops_hex, 'hex'), 'UTF8')) and false then`,
+		`nullif(decode(p_ops[i], 'hex'), '')) is not true then`, `nullif(decode(p_ops[i], 'hex'), '')) is null then`,
 		inPostgres("TestFence_RejectsTheSuperseded_G2_G3_G5/read_committed/before_the_seal")),
 	change("seal-without-the-transactions-name", "N15 HB8", functionsSQL,
-		sealEntered, ``,
+		sealEntered, `if false then`,
 		inPostgres("TestRawCommit_IsNeverSuccess_N15")).
 		violates("user-code"),
-	change("seal-takes-no-name-for-any", "N15", functionsSQL,
-		`' '))) is not true then`, `' '))) is false then`,
-		inPostgres("TestForge_TheMarkTakesTheSecret_G2")),
-	change("seal-takes-a-copied-name", "N15", functionsSQL,
-		`
-                         || xid8send(pg_current_xact_id())), 'hex');`, `), 'hex');`,
-		inPostgres("TestRawCommit_CopiedNameIsRejected_N15")),
-	change("seal-is-not-durable", "N28 HE2", functionsSQL,
-		"begin\n    perform {{schema}}.raise_durability();\nend $$;", "begin\nend $$;",
+	change("seal-takes-a-missing-id-for-any", "N15", functionsSQL,
+		sealEntered, strings.Replace(sealEntered, "is distinct from", "<>", 1),
+		inPostgres("TestSeal_OnlyInTheTransactionThatWasChecked_N15_G2")),
+	change("seal-believes-the-setting-first", "N15", functionsSQL,
+		sealEntered, `if pg_current_xact_id() is distinct from coalesce(nullif(current_setting('fencekit.xid', true), '')::xid8, p_xid) then`,
+		inPostgres("TestForge_AnOperationCannotSealInAnotherTransaction_N15")),
+	change("seal-of-malformed-arrays", "G2", functionsSQL,
+		` and cardinality(p_ops) = n and p_kept`, ` and p_kept`,
+		inPostgres("TestFunctions_RejectMalformedArrays_G2")),
+	change("seal-in-any-order", "HB10", functionsSQL,
+		`if i > 1 and p_resources[i] > p_resources[i - 1] is not true then`, `if false then`,
+		inPostgres("TestFunctions_RejectMalformedArrays_G2")),
+	change("before-commit-leaves-the-settings", "N28 HE2", functionsSQL,
+		"set jit = off as $$\nbegin\n    if current_setting('synchronous_commit') not in ('on', 'remote_apply') or current_setting('client_min_messages') = 'error' then\n        perform {{schema}}.raise_durability();\n    end if;\nend $$;\n\n-- resolve", "set jit = off as $$\nbegin\nend $$;\n\n-- resolve",
 		inPostgres("TestCommit_IsDurableWhateverTheSettings_N28")),
 	change("commits-do-not-wait-for-the-disk", "N28 HE2", functionsSQL,
 		`perform set_config('synchronous_commit', 'on', true);`, `null;`,
@@ -80,7 +83,7 @@ var sealMutants = []Mutant{
 		inPostgres("TestResolve_LateCommitIsRejected_N9_G4")).
 		violates("late-commit"),
 	change("resolve-takes-any-transaction-for-the-one", "G4", functionsSQL,
-		`when v_tx = p_tx and v_kind = 'write' then 'applied'`, `when v_tx is not null then 'applied'`,
+		`when v_tx = p_tx and v_kind = 'w' then 'applied'`, `when v_tx is not null then 'applied'`,
 		inContract("Resolve_OfSupersededCommit_G4")),
 	change("resolve-answers-without-history", "G4 N26", functionsSQL,
 		`when v_tx is not null or v_seq <= p_seq then 'not applied'
@@ -97,12 +100,16 @@ var sealMutants = []Mutant{
 		inPostgres("TestResolve_WaitsForASealUnderWay_G4")).
 		survives("append waits for the same row; the lock adds that the number read stands still, which matters only where the entry is pruned in that very moment"),
 
-	change("keep-without-a-seal", "G2", functionsSQL,
-		`perform {{schema}}.require_mark(p_resource, 0, 0, p_tx);`, ``,
-		inPostgres("TestKeep_WithoutItsSealIsRejected_G2")),
+	change("keep-without-a-move", "G2", functionsSQL,
+		` and p_kept <@ p_resources
+`, `
+`,
+		inPostgres("TestKeep_WithoutItsMoveIsRejected_G2")),
 	change("keep-reads-the-history", "N23", functionsSQL,
-		`perform {{schema}}.require_mark(p_resource, 0, 0, p_tx);`,
-		`perform {{schema}}.require_mark(p_resource, 0, 0, p_tx); perform from {{schema}}.history where resource = p_resource and seq = (select seq from {{schema}}.resource where id = p_resource);`,
+		`    for i in 1..cardinality(p_kept) loop
+`, `    for i in 1..cardinality(p_kept) loop
+        perform from {{schema}}.history where resource = p_kept[i] and seq = (select seq from {{schema}}.resource where id = p_kept[i]);
+`,
 		inPostgres("TestIsolation_KeepingForDifferentResourcesDoesNotConflict_N23")),
 	change("forget-what-is-new", "G4", functionsSQL,
 		`where o.at < v_now - v_retention limit`, `where true limit`,
@@ -139,13 +146,19 @@ var evictMutants = []Mutant{
 		`exception when insufficient_privilege then`, `exception when division_by_zero then`,
 		inPostgres("TestClaim_SucceedsWithoutTheRightToEvict_N19")),
 	change("evict-without-looking-again", "N18", functionsSQL,
-		`perform pg_terminate_backend(s, p_wait_ms) from {{schema}}.stale_backends(p_name, p_epoch, p_token) s where s = v_pid;`,
+		`perform pg_terminate_backend(s, p_wait_ms) from {{schema}}.stale_backends(v_name, p_epochs[i], p_tokens[i]) s where s = v_pid;`,
 		`perform pg_terminate_backend(v_pid, p_wait_ms);`,
 		inPostgres("TestEvict_LooksAgainBeforeItTerminates_N18")),
 	change("evict-does-not-wait", "L1", functionsSQL,
 		`perform pg_terminate_backend(s, p_wait_ms) from`, `perform pg_terminate_backend(s) from`,
 		inPostgres("TestClaim_EvictsAStuckPredecessor_L1_N3/idle_with_a_row_locked")).
 		survives("the claim has decided already, and a statement that meets a lock of a backend which is about to end waits for it there"),
+	change("evict-looks-for-nobody", "L1 N3", functionsSQL,
+		`continue when not found;`, `continue;`,
+		inPostgres("TestClaim_EvictsAStuckPredecessor_L1_N3/idle_with_a_row_locked")),
+	change("evict-looks-only-for-the-grant-before", "L1", functionsSQL,
+		`if not p_thorough then`, `if true then`,
+		inPostgres("TestRun_EvictsWhatNoClaimFound_L1")),
 	change("evict-nothing", "L1 N3", functionsSQL,
 		`perform pg_terminate_backend(s, p_wait_ms) from`, `perform from`,
 		inPostgres("TestEvict_SparesAllOtherBackends_N18")),

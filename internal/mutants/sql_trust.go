@@ -7,22 +7,8 @@ var trustMutants = slices.Concat(forgeMutants, forgetMutants, repairMutants, sch
 
 // forgeMutants are in what an app role could forge.
 var forgeMutants = []Mutant{
-	change("mark-without-the-secret", "G2", functionsSQL,
-		`sha256(v_secret || int4send(p_resource)`, `sha256(int4send(p_resource)`,
-		inPostgres("TestForge_TheMarkTakesTheSecret_G2")),
-	change("mark-of-any-resource", "G2", functionsSQL,
-		`sha256(v_secret || int4send(p_resource) ||`, `sha256(v_secret ||`,
-		inPostgres("TestForge_NoSealWithoutItsBeginCheck_G2/the_begin_check_of_another_resource")),
-	change("mark-of-any-name", "G2", functionsSQL,
-		`int8send(p_token) || int8send(p_tx)
-`, `int8send(p_token)
-`,
-		inPostgres("TestForge_NoSealWithoutItsBeginCheck_G2/the_begin_check_of_another_name")),
-	change("mark-in-a-plan", "G2", functionsSQL,
-		`select value into v_secret from {{schema}}.secret;`, `select value into v_secret from {{schema}}.secret; perform v_secret;`,
-		inPostgres("TestForge_TheSecretIsNotPrinted")),
 	change("resolve-takes-a-void-for-a-commit", "G4", functionsSQL,
-		`when v_tx = p_tx and v_kind = 'write' then`, `when v_tx = p_tx then`,
+		`when v_tx = p_tx and v_kind = 'w' then`, `when v_tx = p_tx then`,
 		inPostgres("TestForge_OnlyAWriteIsACommit_G4")),
 }
 
@@ -48,9 +34,7 @@ var forgetMutants = []Mutant{
 // repairMutants are in what mends a fence that is behind its history.
 var repairMutants = []Mutant{
 	change("repair-leaves-the-grant", "N26 G3", functionsSQL,
-		`set epoch = e.epoch, token = e.token, holder = e.holder, seq = e.seq, tx = e.tx,
-           claim_seq = 0`, `set seq = e.seq, tx = e.tx,
-           claim_seq = 0`,
+		`set timeline = c.timeline, epoch = c.epoch, token = c.token, prev_token = 0, claim_seq = c.seq`, `set claim_seq = c.seq`,
 		inPostgres("TestFence_BehindItsHistoryIsNamedAndRepaired_N26")),
 	change("fence-behind-its-history-is-not-named", "N26", "storage/postgres/rejection.go",
 		`pgErr.ConstraintName != "history_pkey"`, `true`,
@@ -71,7 +55,7 @@ var historyMutants = []Mutant{
 		` and e.seq > $2 order by e.seq limit $3`, ` and e.seq > $2 limit $3`,
 		inPostgres("TestHistory_ComesInOrder")),
 	change("claim-at-the-time-of-its-transaction", "G5", functionsSQL,
-		`v_at       timestamptz := clock_timestamp();`, `v_at       timestamptz := now();`,
+		`        v_at := clock_timestamp();`, `        v_at := now();`,
 		inPostgres("TestHistory_TimesAreThoseOfTheMoves")),
 	change("write-at-the-time-of-its-transaction", "G5", functionsSQL,
 		`v_at  timestamptz := clock_timestamp();`, `v_at  timestamptz := now();`,

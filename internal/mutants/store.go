@@ -6,8 +6,7 @@ const pg = "storage/postgres/"
 // the answers.
 var storeMutants = []Mutant{
 	change("seal-dropped", "G2", pg+"commit.go",
-		`fmt.Fprintf(&sql, t.store.sql.seal, c.Resource, g.Epoch, int64(g.Token), g.Holder, c.Seq, int64(c.Tx), int64(t.id), record)`,
-		`_, _ = g, record`,
+		`fmt.Fprintf(&sql, t.store.sql.seal,`, `sql.WriteString("call fence.before_commit()"); _ = fmt.Sprint(`,
 		inPostgres("TestFence_RejectsTheSuperseded_G2_G3_G5/read_committed/before_the_seal")).
 		violates("stalled-holder"),
 	change("seal-in-a-transaction-of-its-own", "G2", pg+"commit.go",
@@ -29,10 +28,10 @@ var storeMutants = []Mutant{
 	change("commit-although-its-context-has-ended", "G4", pg+"commit.go",
 		`if err := ctx.Err(); err != nil {`, `if err := ctx.Err(); false {`,
 		inContract("Commit_CancelledDoesNothing_G4")),
-	change("keep-in-front-of-the-seals", "G5", pg+"commit.go",
-		"\t\tg := c.Grant\n", "\t\tfor _, k := range c.Kept {\n\t\t\tfmt.Fprintf(&sql, t.store.sql.keep, c.Resource, int64(t.id), k.Key.Key, k.Key.Request, k.Result)\n\t\t\tsql.WriteString(\"; \")\n\t\t}\n\t\tg := c.Grant\n",
+	change("keep-in-front-of-the-seals", "G5", functionsSQL,
+		"    for i in 1..n loop\n        if i > 1 and p_resources[i]", "    for i in 1..cardinality(p_kept) loop\n        insert into {{schema}}.operation (resource, key, request, tx, at) values (p_kept[i], convert_from(decode(p_keys[i], 'hex'), 'UTF8'), decode(p_requests[i], 'hex'), p_tx, now());\n    end loop;\n    for i in 1..n loop\n        if i > 1 and p_resources[i]",
 		inPostgres("TestOnce_TheSecondUseOfAKeyIsRejectedByTheFence_G5/superseded/read_committed")).and(
-		Edit{pg + "commit.go", "\tfor _, c := range seals {\n\t\tfor _, k", "\tfor _, c := range seals[:0] {\n\t\tfor _, k"}),
+		Edit{functionsSQL, "    end loop;\n    for i in 1..cardinality(p_kept) loop\n", "    end loop;\n    for i in 1..0 loop\n"}),
 
 	change("resolve-takes-not-applied-for-applied", "G4", pg+"resolve.go",
 		"s.recordLost(ctx, claim)\n\t\t\treturn false, nil", "s.recordLost(ctx, claim)\n\t\t\treturn true, nil",
@@ -50,10 +49,10 @@ var storeMutants = []Mutant{
 		inPostgres("TestResolve_RecordsTheRejectionWhoseAnswerWasLost_G5")),
 
 	change("claim-does-not-evict", "L1 N3", pg+"claim.go",
-		`s.transact(ctx, s.claimSQL(grant), s.evictSQL(grant))`, `s.transact(ctx, s.claimSQL(grant), "")`,
+		`s.transact(ctx, s.claimSQL(grants), s.evictSQL(grants, false))`, `s.transact(ctx, s.claimSQL(grants), "")`,
 		inPostgres("TestClaim_EvictsAStuckPredecessor_L1_N3/idle_with_a_row_locked")),
 	change("claim-that-finds-the-fence-locked-gives-up", "L1", pg+"claim.go",
-		"\t\ts.evict(ctx, grant)\n\t}", "\t\tbreak\n\t}",
+		"\t\ts.evict(ctx, inOrder)\n\t}", "\t\tbreak\n\t}",
 		inPostgres("TestClaim_EvictsAStuckPredecessor_L1_N3/with_its_fence_locked")),
 	change("rejections-are-not-recorded", "G5", pg+"rejection.go",
 		`_, r.RecordErr = s.transact(ctx, fmt.Sprintf(s.sql.record,`, `_ = fmt.Sprint(fmt.Sprintf(s.sql.record,`,

@@ -24,7 +24,7 @@ var batchMutants = []Mutant{
 		`		pgErr.Position -= head`, `		_ = head`,
 		inPostgres("TestBatch_FailsAsAWhole")),
 	change("batch-leaves-what-it-has-set", "N18", pg+"queries.go",
-		`stateBefore: "coalesce(nullif(pg_catalog.current_setting('fencekit.state', true), ''), '0')::pg_catalog.int8",`, `stateBefore: schema + ".session_state()",`,
+		`"coalesce(nullif(pg_catalog.current_setting('fencekit.state', true), ''), '0')::pg_catalog.int8"`, `schema + ".session_state()"`,
 		inPostgres("TestBatch_BeginsInItsOnlyWrite")),
 	change("batch-ends-with-a-connection-that-was-terminated", "N18", pg+"commit.go",
 		`|| sqlstate.Of(err) != sqlstate.Terminated {`, `|| sqlstate.Of(err) != "" {`,

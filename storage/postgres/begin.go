@@ -46,13 +46,13 @@ func (o *opening) Exec(ctx context.Context, sql string, args []any) (tag pgconn.
 	results := o.conn.PgConn().Exec(ctx, head+sql)
 	var read headReader
 	for results.NextResult() {
-		if read.done(o.t) {
+		if read.done() {
 			tag, _ = results.ResultReader().Close()
 			continue
 		}
 		read.result(results.ResultReader())
 	}
-	if err = results.Close(); !read.done(o.t) || !read.whole() {
+	if err = results.Close(); !read.done() || !read.whole() {
 		return tag, false, o.headFailed(ctx, read.n, cause(ctx, err))
 	}
 	o.begun, o.head = true, read
@@ -179,14 +179,12 @@ func (o *opening) ran(sql string, err error) error {
 func (o *opening) queue(ctx context.Context, sql string, args []any) (results pgx.BatchResults, begun bool, err error) {
 	var batch pgx.Batch
 	batch.Queue(o.t.store.sql.begin)
-	batch.Queue(o.t.store.sql.headState)
-	for _, c := range o.t.claims {
-		batch.Queue(o.t.store.sql.queuedBeginCheck, c.Resource, c.Grant.Epoch, int64(c.Grant.Token), int64(o.t.id))
-	}
+	resources, epochs, tokens := claimArrays(o.t.claims)
+	batch.Queue(o.t.store.sql.queuedBeginCheck, resources, epochs, tokens)
 	batch.Queue(sql, args...)
 	results = o.conn.SendBatch(ctx, &batch)
 	var read headReader
-	for !read.done(o.t) && err == nil {
+	for !read.done() && err == nil {
 		err = read.queued(results)
 	}
 	if err != nil {
@@ -204,7 +202,7 @@ type headReader struct {
 }
 
 // done reports whether all have been read.
-func (r *headReader) done(t *txn) bool { return r.n == t.headLength() }
+func (r *headReader) done() bool { return r.n == headLength }
 
 // whole reports whether the answers held what they should.
 func (r *headReader) whole() bool { return r.state != "" && r.xid != "" }
@@ -212,11 +210,8 @@ func (r *headReader) whole() bool { return r.state != "" && r.xid != "" }
 // result reads the next one from a simple message.
 func (r *headReader) result(result *pgconn.ResultReader) {
 	for result.NextRow() {
-		switch values := result.Values(); {
-		case r.n == 1 && len(values) == 1:
-			r.state = string(values[0])
-		case r.n == 2 && len(values) == 2:
-			r.xid = string(values[1])
+		if values := result.Values(); r.n == 1 && len(values) == 2 {
+			r.state, r.xid = string(values[0]), string(values[1])
 		}
 	}
 	if _, err := result.Close(); err == nil {
@@ -226,12 +221,9 @@ func (r *headReader) result(result *pgconn.ResultReader) {
 
 // queued reads the next one from a batch.
 func (r *headReader) queued(results pgx.BatchResults) (err error) {
-	switch r.n {
-	case 1:
-		err = results.QueryRow().Scan(&r.state)
-	case 2:
-		err = results.QueryRow().Scan(nil, &r.xid)
-	default:
+	if r.n == 1 {
+		err = results.QueryRow().Scan(&r.state, &r.xid)
+	} else {
 		_, err = results.Exec()
 	}
 	if err == nil {
@@ -299,7 +291,7 @@ func (o *opening) beginAlone(ctx context.Context) error {
 		read.result(results.ResultReader())
 	}
 	err := results.Close()
-	if err == nil && (!read.whole() || !read.done(o.t)) {
+	if err == nil && (!read.whole() || !read.done()) {
 		wire.CloseNow(o.conn.PgConn()) // the server's own answer may be yet to come
 		return errNoState
 	}
@@ -337,17 +329,12 @@ func (t *txn) reconnect(ctx context.Context) (err error) {
 }
 
 // headLength is the number of statements in beginSQL.
-func (t *txn) headLength() int { return 2 + len(t.claims) }
+const headLength = 2
 
 // beginSQL is BEGIN and the begin check.
 func (t *txn) beginSQL() string {
-	var sql strings.Builder
-	sql.WriteString(t.store.sql.begin + "; " + t.store.sql.headState)
-	for _, c := range t.claims {
-		sql.WriteString("; ")
-		fmt.Fprintf(&sql, t.store.sql.beginCheck, c.Resource, c.Grant.Epoch, int64(c.Grant.Token), int64(t.id))
-	}
-	return sql.String()
+	resources, epochs, tokens := claimArrays(t.claims)
+	return t.store.sql.begin + "; " + fmt.Sprintf(t.store.sql.beginCheck, resources, epochs, tokens)
 }
 
 // exchange bounds the wait for the answer to the first message: the server's own limits

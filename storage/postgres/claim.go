@@ -1,9 +1,12 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/fencekit/fencekit/fence"
@@ -12,101 +15,146 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
-// tries bounds the attempts of a claim that finds the fence locked, with an eviction of
+// tries bounds the attempts of a claim that finds a fence locked, with an eviction of
 // stale transactions before each new one; and the attempts of a BEGIN, or of a transaction
 // of the store's own, whose connection was terminated.
 const tries = 3
 
-// Claim implements storage.Store.
+// Claim implements storage.Store: one round trip.
 func (s *Store) Claim(ctx context.Context, grants ...fence.Grant) ([]storage.Claim, error) {
 	if err := storage.CheckGrants(grants); err != nil {
 		return nil, err
 	}
-	if !s.ready.Load() {
-		if err := s.Check(ctx); err != nil {
-			return nil, err
-		}
-	}
-	claims := make([]storage.Claim, len(grants))
-	var rejections []error
-	for i, grant := range grants {
-		var err error
-		if claims[i], err = s.claim(ctx, grant); err == nil {
-			continue
-		}
-		if !errors.As(err, new(*storage.RejectedError)) {
-			return nil, err
-		}
-		rejections = append(rejections, err)
-	}
-	return claims, errors.Join(rejections...)
-}
-
-// claim claims one grant: one round trip.
-func (s *Store) claim(ctx context.Context, grant fence.Grant) (storage.Claim, error) {
 	var err error
+	if !s.ready.Load() {
+		err = s.Check(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	inOrder := slices.SortedFunc(slices.Values(grants), func(a, b fence.Grant) int { return cmp.Compare(a.Resource, b.Resource) })
 	for range tries {
-		var claim storage.Claim
-		claim, err = s.claimOnce(ctx, grant)
+		var claims []storage.Claim
+		var rejections []*storage.RejectedError
+		claims, rejections, err = s.claimOnce(ctx, inOrder)
 		if err == nil {
-			return claim, nil
+			return inOrderOf(grants, claims), s.rejectAll(ctx, rejections)
 		}
 		if sqlstate.Of(err) != sqlstate.LockTimeout {
 			break
 		}
-		s.evict(ctx, grant)
+		s.evict(ctx, inOrder)
 	}
-	return storage.Claim{}, s.explain(ctx, wire.FailedAt("claim of "+grant.Resource, err), false, storage.StageClaim, storage.Claim{Grant: grant})
+	unclaimed := make([]storage.Claim, len(inOrder))
+	for i, g := range inOrder {
+		unclaimed[i].Grant = g
+	}
+	return nil, s.explain(ctx, wire.FailedAt("claim of "+namesOf(inOrder), err), false, storage.StageClaim, unclaimed...)
+}
+
+// inOrderOf returns the claim of each grant; the zero Claim where there is none.
+func inOrderOf(grants []fence.Grant, claims []storage.Claim) []storage.Claim {
+	all := make([]storage.Claim, len(grants))
+	for i, g := range grants {
+		if at := slices.IndexFunc(claims, func(c storage.Claim) bool { return c.Grant == g }); at >= 0 {
+			all[i] = claims[at]
+		}
+	}
+	return all
+}
+
+// namesOf returns the names of the grants' resources, for a message.
+func namesOf(grants []fence.Grant) string {
+	names := make([]string, len(grants))
+	for i, g := range grants {
+		names[i] = g.Resource
+	}
+	return strings.Join(names, ", ")
+}
+
+// rejectAll records rejections and returns them as one error.
+func (s *Store) rejectAll(ctx context.Context, rejections []*storage.RejectedError) error {
+	errs := make([]error, len(rejections))
+	for i, r := range rejections {
+		errs[i] = s.reject(ctx, r)
+	}
+	return errors.Join(errs...)
 }
 
 // claimOnce claims and evicts, in one round trip: the eviction is a transaction
 // of its own, after the claim's has committed.
-func (s *Store) claimOnce(ctx context.Context, grant fence.Grant) (storage.Claim, error) {
-	answer, err := s.transact(ctx, s.claimSQL(grant), s.evictSQL(grant))
+func (s *Store) claimOnce(ctx context.Context, grants []fence.Grant) ([]storage.Claim, []*storage.RejectedError, error) {
+	answer, err := s.transact(ctx, s.claimSQL(grants), s.evictSQL(grants, false))
 	if err != nil {
-		return storage.Claim{}, err
+		return nil, nil, err
 	}
-	claim, err := readClaim(grant, answer)
+	claims, rejections, err := readClaims(grants, answer)
 	if err != nil {
-		return storage.Claim{}, err
+		return nil, nil, err
 	}
 	var evicted, denied int
 	err = answer.Behind
-	if len(answer.Rows) == 2 {
-		_, err = fmt.Sscan(strings.Join(answer.Rows[1], " "), &evicted, &denied)
+	if len(answer.Rows) > len(grants) {
+		_, err = fmt.Sscan(strings.Join(answer.Rows[len(grants)], " "), &evicted, &denied)
 	}
-	s.reportEvicted(ctx, grant, evicted, denied, err)
-	return claim, nil
+	s.reportEvicted(ctx, grants, evicted, denied, err)
+	return claims, rejections, nil
 }
 
-// readClaim reads what claimSQL selected.
-func readClaim(grant fence.Grant, a *wire.Answer) (storage.Claim, error) {
-	claim := storage.Claim{Grant: grant}
-	_, err := fmt.Sscan(a.First(), &claim.Resource, &claim.Seq, &claim.Tx)
-	return claim, err
+var errClaimAnswer = errors.New("the answer lacks that of the claim: a pooler in between may have made it up")
+
+// readClaims reads what claimSQL selected: for each grant a claim, or its rejection.
+func readClaims(grants []fence.Grant, a *wire.Answer) (claims []storage.Claim, rejections []*storage.RejectedError, err error) {
+	if len(a.Rows) < len(grants) {
+		return nil, nil, errClaimAnswer
+	}
+	for _, row := range a.Rows[:len(grants)] {
+		place, err := strconv.Atoi(row[0])
+		if err != nil || place < 1 || place > len(grants) {
+			return nil, nil, errClaimAnswer
+		}
+		c := storage.Claim{Grant: grants[place-1]}
+		if state := row[4]; state != "" {
+			rejected := rejectionFromDetail(state, detailFromHex(row[5]), []storage.Claim{c})
+			rejected.Stage = storage.StageClaim
+			rejections = append(rejections, rejected)
+			continue
+		}
+		if _, err := fmt.Sscan(strings.Join(row[1:4], " "), &c.Resource, &c.Seq, &c.Tx); err != nil {
+			return nil, nil, err
+		}
+		claims = append(claims, c)
+	}
+	return claims, rejections, nil
 }
 
-func (s *Store) claimSQL(grant fence.Grant) string {
-	return fmt.Sprintf(s.sql.claim, text(grant.Resource), grant.Epoch, grant.Token, text(grant.Holder), newTxID())
+// claimSQL claims grants, which are in the order of their names.
+func (s *Store) claimSQL(grants []fence.Grant) string {
+	names, epochs, tokens, holders := grantArrays(grants)
+	return fmt.Sprintf(s.sql.claim, names, epochs, tokens, holders, newTxID())
 }
 
-func (s *Store) evictSQL(grant fence.Grant) string {
-	return fmt.Sprintf(s.sql.evict, text(grant.Resource), grant.Epoch, grant.Token)
+func (s *Store) evictSQL(grants []fence.Grant, thorough bool) string {
+	names, epochs, tokens, _ := grantArrays(grants)
+	return fmt.Sprintf(s.sql.evict, names, epochs, tokens, thorough)
 }
 
-// evict ends transactions of grants earlier than grant. It logs failures instead of
+// evict ends transactions of all grants earlier than grants. It logs failures instead of
 // returning them, since eviction serves liveness only.
-func (s *Store) evict(ctx context.Context, grant fence.Grant) {
-	answer, err := s.transact(ctx, s.evictSQL(grant), "")
+func (s *Store) evict(ctx context.Context, grants []fence.Grant) {
+	answer, err := s.transact(ctx, s.evictSQL(grants, true), "")
 	var evicted, denied int
 	if err == nil {
 		_, err = fmt.Sscan(answer.First(), &evicted, &denied)
 	}
-	s.reportEvicted(ctx, grant, evicted, denied, err)
+	s.reportEvicted(ctx, grants, evicted, denied, err)
 }
 
-func (s *Store) reportEvicted(ctx context.Context, grant fence.Grant, evicted, denied int, err error) {
-	log := s.cfg.Logger.With("resource", grant.Resource, "token", grant.Token)
+func (s *Store) reportEvicted(ctx context.Context, grants []fence.Grant, evicted, denied int, err error) {
+	if err == nil && evicted == 0 && denied == 0 {
+		return
+	}
+	log := s.cfg.Logger.With("resource", namesOf(grants), "token", grants[0].Token)
 	if err != nil {
 		log.WarnContext(ctx, "postgres: eviction failed", "error", err)
 	}

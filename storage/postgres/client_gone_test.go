@@ -47,6 +47,5 @@ func TestRun_StatementOfADeadClientIsEnded_HA7_L1(t *testing.T) {
 func TestFunctions_AreVolatile_HB4(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
-	require.Equal(t, []string{"entry_hash", "length_prefixed"}, column(t, pool, `select distinct proname::text from pg_proc
-		where pronamespace = 'fence'::regnamespace and provolatile <> 'v' order by 1`), "they look at their arguments alone")
+	require.Empty(t, column(t, pool, "select proname::text from pg_proc where pronamespace = 'fence'::regnamespace and provolatile <> 'v'"))
 }

@@ -3,12 +3,15 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/postgres/internal/operation"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
@@ -43,6 +46,13 @@ func (t *txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim
 	}
 	switch result {
 	case wire.Committed:
+		switch answer.First() {
+		case t.xid:
+		case "":
+			return nil, &storage.InDoubtError{InDoubt: storage.InDoubt{Claims: t.claims, Tx: t.id}, Err: errNoSeal}
+		default:
+			return nil, fmt.Errorf("%w by SQL in a batch: %s", storage.ErrTxEnded, operation.WhatStays)
+		}
 		ahead.read(answer.Ahead)
 		return t.moved(), nil
 	case wire.InDoubt:
@@ -52,6 +62,8 @@ func (t *txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim
 		return nil, t.fail(ctx, stage, err)
 	}
 }
+
+var errNoSeal = errors.New("the answer lacks that of the seal: a pooler in between may have made it up")
 
 // send sends what is queued and the message that ends the transaction. If the transaction has
 // not begun, it begins in the same write, on another connection if the server has ended the
@@ -85,6 +97,29 @@ func (t *txn) moved() []storage.Claim {
 type seal struct {
 	storage.Claim
 	storage.Move
+	ops string // as JSON in hexadecimal; "" if there are none
+}
+
+// seals returns what t writes with moves, in the order in which the fences are locked: that
+// of the resources' numbers, so that transactions over the same resources can't deadlock.
+func (t *txn) seals(moves []storage.Move) ([]seal, error) {
+	seals := make([]seal, len(t.claims))
+	for i, c := range t.claims {
+		seals[i].Claim = c
+		if len(moves) > 0 {
+			seals[i].Move = moves[i]
+		}
+		if len(seals[i].Ops) == 0 {
+			continue
+		}
+		record, err := json.Marshal(seals[i].Ops)
+		if err != nil {
+			return nil, fmt.Errorf("postgres: operations can't be recorded: %w", err)
+		}
+		seals[i].ops = hex.EncodeToString(record)
+	}
+	slices.SortFunc(seals, func(a, b seal) int { return cmp.Compare(a.Resource, b.Resource) })
+	return seals, nil
 }
 
 // sealSQL runs deferred triggers before the seals, under statement_timeout. After the seals
@@ -93,38 +128,57 @@ type seal struct {
 // queries of cursors WITH HOLD, without a timeout, and they could lower its durability
 // unnoticed. So after the seals sealSQL makes the transaction read only, in which nothing
 // more can be deferred, runs the triggers that are left, and closes the cursors.
-//
-// It seals in the order of the resources' numbers, so that transactions over the same
-// resources can't deadlock. Once keys are inserted after the seals: if another transaction
-// has kept the key meanwhile, the fence rejects this one by name, before the unique index
-// would.
 func (t *txn) sealSQL(moves []storage.Move) (string, error) {
-	seals := make([]seal, len(t.claims))
-	for i, c := range t.claims {
-		seals[i].Claim = c
-		if len(moves) > 0 {
-			seals[i].Move = moves[i]
-		}
+	seals, err := t.seals(moves)
+	if err != nil {
+		return "", err
 	}
-	slices.SortFunc(seals, func(a, b seal) int { return cmp.Compare(a.Resource, b.Resource) })
 	var sql strings.Builder
 	sql.WriteString(t.members.releaseSQL())
 	sql.WriteString("set constraints all immediate; set constraints all immediate; ")
-	for _, c := range seals {
-		record, err := json.Marshal(append([]storage.OpRecord{}, c.Ops...)) // never null
-		if err != nil {
-			return "", fmt.Errorf("postgres: operations can't be recorded: %w", err)
-		}
-		g := c.Grant
-		fmt.Fprintf(&sql, t.store.sql.seal, c.Resource, g.Epoch, int64(g.Token), g.Holder, c.Seq, int64(c.Tx), int64(t.id), record)
-		sql.WriteString("; ")
-	}
-	for _, c := range seals {
-		for _, k := range c.Kept {
-			fmt.Fprintf(&sql, t.store.sql.keep, c.Resource, int64(t.id), k.Key.Key, k.Key.Request, k.Result)
-			sql.WriteString("; ")
-		}
-	}
-	sql.WriteString(t.store.sql.beforeCommit + "; commit; " + t.leaveSQL())
+	fmt.Fprintf(&sql, t.store.sql.seal,
+		array(seals, func(s seal) string { return integer(s.Resource) }),
+		array(seals, func(s seal) string { return integer(s.Grant.Epoch) }),
+		array(seals, func(s seal) string { return integer(s.Grant.Token) }),
+		array(seals, func(s seal) string { return hexOf(s.Grant.Holder) }),
+		array(seals, func(s seal) string { return integer(s.Seq) }),
+		array(seals, func(s seal) string { return integer(s.Tx) }),
+		int64(t.id),
+		array(seals, func(s seal) string { return s.ops }),
+		t.xidSQL(), keptSQL(seals))
+	sql.WriteString("; " + t.store.sql.beforeCommit + "; commit; " + t.leaveSQL())
 	return sql.String(), nil
+}
+
+// xidSQL returns the id of the transaction for the seal; null if that is sent in one write with
+// the begin check. The seal then takes what the begin check has left in a setting, which the
+// statements in between could change: so Commit compares the two answers.
+func (t *txn) xidSQL() string {
+	if t.xid == "" {
+		return "null"
+	}
+	return "'" + t.xid + "'"
+}
+
+// keptSQL returns the arguments of the seal for what is kept, with a comma in front; "" if
+// that is nothing.
+func keptSQL(seals []seal) string {
+	type kept struct {
+		resource int64
+		storage.Kept
+	}
+	var all []kept
+	for _, s := range seals {
+		for _, k := range s.Kept {
+			all = append(all, kept{s.Resource, k})
+		}
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", '%s', '%s', '%s', '%s'",
+		array(all, func(k kept) string { return integer(k.resource) }),
+		array(all, func(k kept) string { return hexOf(k.Key.Key) }),
+		array(all, func(k kept) string { return hex.EncodeToString(k.Key.Request[:]) }),
+		array(all, func(k kept) string { return hex.EncodeToString(k.Result) }))
 }

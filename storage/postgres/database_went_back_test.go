@@ -30,7 +30,7 @@ func TestFence_BehindItsHolderIsNoticed_N21_N27(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		const back = "update fence.resource r set (epoch, token, holder, seq, tx, claim_seq, hash) = " +
-			"(select epoch, token, holder, seq, tx, 1, hash from fence.history e where e.resource = r.id and e.seq = $1)"
+			"(select c.epoch, c.token, c.holder, e.seq, e.tx, 1, e.hash from fence.history e join fence.history c on c.resource = e.resource and c.seq = e.claim where e.resource = r.id and e.seq = $1)"
 		for name, lose := range map[string]func(t *testing.T, pool *pgxpool.Pool, store *postgres.Store){
 			"its last write": func(t *testing.T, pool *pgxpool.Pool, _ *postgres.Store) {
 				unprotected(t, pool, back, 3)

@@ -26,7 +26,7 @@ func TestSeal_DeferredTriggersRunBeforeIt_N13(t *testing.T) {
 	t.Cleanup(cancel)
 	commit := background(func() ([]storage.Claim, error) { return attempt(ctx, store, set("x", 1), c) })
 	pid := waiting(t, pool, "PgSleep")
-	mustExec(t, pool, "set lock_timeout = 1; select fence.claim('"+resource+"', 1, 5, 'a', 77)")
+	mustExec(t, pool, "set lock_timeout = 1; select claim_one('"+resource+"', 1, 5, 'a', 77)")
 	require.Empty(t, commit)
 	mustExec(t, pool, "select pg_cancel_backend($1)", pid)
 	require.ErrorContains(t, (<-commit).err, "57014")

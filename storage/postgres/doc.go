@@ -16,9 +16,9 @@
 //     of them blocks the new holder (L1).
 //   - begin_check goes out with BEGIN and the first statement. It bounds locks, statements and pauses, takes a
 //     shared advisory lock that shows which grant the backend works for, rejects a
-//     superseded grant and gives the transaction a name, local to it.
+//     superseded grant and returns the server's id of the transaction.
 //   - seal goes out with COMMIT, in one message; the server runs nothing of it before all
-//     of it has arrived. It compares the name and moves the fence if it is exactly where
+//     of it has arrived. It compares that id and moves the fence if it is exactly where
 //     the grant left it (G2). What user code has deferred runs before COMMIT: it can't lift
 //     the durability that COMMIT waits for.
 //   - resolve decides a COMMIT without an answer: it takes the position itself, as a void,

@@ -193,7 +193,7 @@ func TestEvict_LooksAgainBeforeItTerminates_N18(t *testing.T) {
 	stale, err := openPool(t, dsn, single).Acquire(t.Context())
 	require.NoError(t, err)
 	defer stale.Release()
-	_, err = stale.Exec(t.Context(), "begin; "+beginCheckCall(old, 9))
+	_, err = stale.Exec(t.Context(), "begin; "+beginCheckCall(old))
 	require.NoError(t, err)
 	claimOnly(t, pool, grant(6, "b"))
 
@@ -204,7 +204,7 @@ func TestEvict_LooksAgainBeforeItTerminates_N18(t *testing.T) {
 	require.NoError(t, err)
 	evicted := background(func() (int, error) {
 		var n int
-		err := pool.QueryRow(context.Background(), "select evicted from fence.evict($1, 1, 6, 10000)", resource).Scan(&n)
+		err := pool.QueryRow(context.Background(), "select evicted from evict_all($1, 1, 6, 10000)", resource).Scan(&n)
 		return n, err
 	})
 	waiting(t, pool, "advisory") // the eviction has listed
@@ -225,17 +225,17 @@ func TestBeginCheck_HoldsItsKeyWhenItLooks_N17(t *testing.T) {
 	dsn := migrated(t)
 	others, pool := openPool(t, dsn), openPool(t, dsn, single)
 	old := claimOnly(t, others, grant(5, "a"))
-	require.NoError(t, inOne(t, pool, beginCheckCall(old, 8)), "which also loads what the session needs to know of the table")
+	require.NoError(t, inOne(t, pool, beginCheckCall(old)), "which also loads what the session needs to know of the table")
 
 	successor, err := others.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = successor.Rollback(context.Background()) }()
 	_, err = successor.Exec(t.Context(), "lock fence.resource in access exclusive mode")
 	require.NoError(t, err)
-	begun := background(func() (struct{}, error) { return struct{}{}, inOne(t, pool, beginCheckCall(old, 9)) })
+	begun := background(func() (struct{}, error) { return struct{}{}, inOne(t, pool, beginCheckCall(old)) })
 	pid := waiting(t, others, "relation")
 	require.Equal(t, 1, query[int](t, others, "select count(*) from pg_locks where locktype = 'advisory' and pid = $1", pid), "keys that the begin check holds")
-	_, err = successor.Exec(t.Context(), "select fence.claim($1, 1, 6, 'b', 77)", resource)
+	_, err = successor.Exec(t.Context(), "select claim_one($1, 1, 6, 'b', 77)", resource)
 	require.NoError(t, err)
 	require.NoError(t, successor.Commit(t.Context()))
 	require.ErrorContains(t, receive(t, begun).err, "ZF001")
@@ -294,6 +294,33 @@ func TestRun_LooksAtEveryResource_N17_L1_G5(t *testing.T) {
 	require.Equal(t, successor.Grant, rejected.Grant)
 }
 
+// A claim looks for transactions of the grant before it alone. One of an earlier grant, which
+// that grant's claim has not found, is evicted when it stands in the way.
+func TestRun_EvictsWhatNoClaimFound_L1(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	store := newStore(t, pool, patient())
+	old := begin(t, store, claim(t, store, grant(5, "a")))
+	require.NoError(t, old.Run(t.Context(), set("x", 1)))
+	claimOnly(t, pool, grant(6, "b"))
+	c := claim(t, store, grant(7, "c"))
+	_, err := attempt(t.Context(), store, set("x", 2), c)
+	require.ErrorAs(t, err, new(*postgres.TransientError))
+	require.ErrorContains(t, err, "55P03")
+	write(t, store, c, set("x", 2))
+	holds(t, pool, "x", 2)
+}
+
+// What the begin check leaves for a seal in the same message ends with the transaction.
+func TestBeginCheck_LeavesNothingInTheSession_HB18(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	c := claim(t, newStore(t, openPool(t, dsn), nil), grant(5, "a"))
+	pool := openPool(t, dsn, single)
+	require.NoError(t, inOne(t, pool, beginCheckCall(c)))
+	require.Empty(t, query[string](t, pool, "select coalesce(current_setting('fencekit.xid', true), '')"))
+}
+
 // Eviction ends transactions of earlier claims of this resource in this database,
 // and nothing else.
 func TestEvict_SparesAllOtherBackends_N18(t *testing.T) {
@@ -337,14 +364,14 @@ func TestEvict_SparesAllOtherBackends_N18(t *testing.T) {
 	require.Empty(t, listed(5))
 
 	// Its own backend, which claims while it holds the lock of an earlier grant.
-	require.Equal(t, 1, query[int](t, pool, "select evicted from fence.evict($1, 1, 6, 10000)", resource))
-	require.Equal(t, 0, query[int](t, pool, "select evicted from fence.evict($1, 1, 6, 10000)", resource), "who has gone is not listed")
+	require.Equal(t, 1, query[int](t, pool, "select evicted from evict_all($1, 1, 6, 10000)", resource))
+	require.Equal(t, 0, query[int](t, pool, "select evicted from evict_all($1, 1, 6, 10000)", resource), "who has gone is not listed")
 	conn, err := pool.Acquire(t.Context())
 	require.NoError(t, err)
 	defer conn.Release()
 	_, err = conn.Exec(t.Context(), fmt.Sprintf("begin; select pg_advisory_xact_lock_shared(%d, 5)", c.Resource))
 	require.NoError(t, err)
-	require.Equal(t, 0, query[int](t, conn, "select evicted from fence.evict($1, 1, 6, 10000)", resource))
+	require.Equal(t, 0, query[int](t, conn, "select evicted from evict_all($1, 1, 6, 10000)", resource))
 	_, err = conn.Exec(t.Context(), "rollback")
 	require.NoError(t, err)
 	alive := query[int](t, pool, "select count(*) from pg_stat_activity where pid = any($1)", []int{pids["own"], pids["newer"], pids["another resource"]})
@@ -448,7 +475,7 @@ func TestEvict_SparesOtherLocks_N18(t *testing.T) {
 			defer conn.Release()
 			_, err = conn.Exec(t.Context(), lock, old.Resource, int64(old.Grant.Token))
 			require.NoError(t, err)
-			require.Zero(t, query[int](t, pool, "select evicted from fence.evict($1, 1, 6, 10000)", resource))
+			require.Zero(t, query[int](t, pool, "select evicted from evict_all($1, 1, 6, 10000)", resource))
 			_, err = conn.Exec(t.Context(), "select pg_advisory_unlock_all()")
 			require.NoError(t, err)
 		})

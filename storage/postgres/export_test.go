@@ -1,27 +1,46 @@
 package postgres
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
 // The messages of a Store, and its reading of the answers, for tests that send them on
 // connections of their own.
 
 var (
-	ReadClaim = readClaim
-	ReadKept  = readKept
+	ReadKept   = readKept
+	ReadClaims = readClaims
 )
+
+// ReadClaim reads the answer to ClaimMessage; a rejection is an error.
+func ReadClaim(grant fence.Grant, a *wire.Answer) (storage.Claim, error) {
+	claims, rejections, err := readClaims([]fence.Grant{grant}, a)
+	switch {
+	case err != nil:
+		return storage.Claim{}, err
+	case len(rejections) > 0:
+		return storage.Claim{}, rejections[0]
+	}
+	return claims[0], nil
+}
 
 // ClaimMessage claims, and perhaps evicts.
 func (s *Store) ClaimMessage(grant fence.Grant, evict bool) string {
 	behind := ""
 	if evict {
-		behind = s.evictSQL(grant)
+		behind = s.evictSQL([]fence.Grant{grant}, false)
 	}
-	return s.transactSQL(s.claimSQL(grant), behind)
+	return s.transactSQL(s.claimSQL([]fence.Grant{grant}), behind)
+}
+
+// ClaimsMessage claims several grants, in the order of their names, and evicts.
+func (s *Store) ClaimsMessage(grants []fence.Grant) string {
+	return s.transactSQL(s.claimSQL(grants), s.evictSQL(grants, false))
 }
 
 // OpenClaimMessage is the part of ClaimMessage that comes before its COMMIT.
@@ -37,19 +56,22 @@ func (s *Store) ResolveMessage(claim storage.Claim, id storage.TxID) string {
 	return s.transactSQL(s.resolveSQL(claim, id), "")
 }
 
-func (s *Store) BeginMessage(id storage.TxID, claims []storage.Claim) string {
-	return (&txn{store: s, claims: claims, id: id}).beginSQL()
+// BeginMessage begins a transaction for CommitMessage, which doesn't know the server's id of it.
+func (s *Store) BeginMessage(claims []storage.Claim) string {
+	resources, epochs, tokens := claimArrays(claims)
+	return s.sql.begin + "; " + strings.NewReplacer("$1", "'"+resources+"'", "$2", "'"+epochs+"'", "$3", "'"+tokens+"'").Replace(s.sql.aloneBeginCheck)
 }
 
 // CommitMessage seals, keeps result under key if there is one, and commits.
 func (s *Store) CommitMessage(id storage.TxID, claims []storage.Claim, key *storage.OnceKey, result []byte) (string, error) {
 	moves := make([]storage.Move, len(claims))
 	for i := range moves {
+		moves[i].Ops = []storage.OpRecord{{ID: fmt.Sprint(id)}}
 		if key != nil {
 			moves[i].Kept = []storage.Kept{{Key: *key, Result: result}}
 		}
 	}
-	return (&txn{store: s, claims: claims, id: id}).sealSQL(moves)
+	return (&txn{store: s, claims: claims, id: id, state: s.sql.state}).sealSQL(moves)
 }
 
 // MovedBy returns the claims at the positions that the transaction of that name moves the

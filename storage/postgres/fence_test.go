@@ -193,7 +193,7 @@ func TestClaim_RejectedChangesNothing_N20(t *testing.T) {
 		token  int64
 		holder string
 	}{{4, "b"}, {5, "b"}} {
-		_, err := pool.Exec(t.Context(), "select fence.claim($1, 1, $2, $3, 9)", resource, g.token, g.holder)
+		_, err := pool.Exec(t.Context(), "select claim_one($1, 1, $2, $3, 9)", resource, g.token, g.holder)
 		require.Error(t, err)
 	}
 	require.Equal(t, before, query[string](t, pool, "select resource::text from fence.resource"))
@@ -205,17 +205,17 @@ func TestClaim_OutOfBoundsIsRejectedByTheDatabase_N25(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	for _, token := range []int64{math.MinInt64, -1, 0, 1 << 62, math.MaxInt64} {
-		_, err := pool.Exec(t.Context(), "select fence.claim($1, 1, $2, 'a', 9)", resource, token)
+		_, err := pool.Exec(t.Context(), "select claim_one($1, 1, $2, 'a', 9)", resource, token)
 		require.ErrorContains(t, err, "ZF007")
 	}
 	for _, epoch := range []int64{math.MinInt64, -1, 0, 1 << 31, math.MaxInt64} {
-		_, err := pool.Exec(t.Context(), "select fence.claim($1, $2, 1, 'a', 9)", resource, epoch)
+		_, err := pool.Exec(t.Context(), "select claim_one($1, $2, 1, 'a', 9)", resource, epoch)
 		require.ErrorContains(t, err, "ZF007")
 	}
 	for _, call := range []string{
-		"claim(null, 1, 1, 'a', 9)", "claim('r', null, 1, 'a', 9)", "claim('r', 1, null, 'a', 9)", "claim('r', 1, 1, null, 9)",
-		"claim('r', 1, 1, 'a', null)", "claim('', 1, 1, 'a', 9)", "claim('r', 1, 1, '', 9)",
-		"claim(repeat('r', 513), 1, 1, 'a', 9)", "claim('r', 1, 1, repeat('a', 257), 9)",
+		"claim(array[null], '{1}', '{1}', '{61}', 9)", "claim('{72}', array[null::bigint], '{1}', '{61}', 9)", "claim('{72}', '{1}', array[null::bigint], '{61}', 9)",
+		"claim('{72}', '{1}', '{1}', array[null], 9)", "claim('{72}', '{1}', '{1}', '{61}', null)", `claim('{""}', '{1}', '{1}', '{61}', 9)`, `claim('{72}', '{1}', '{1}', '{""}', 9)`,
+		"claim(array[repeat('72', 513)], '{1}', '{1}', '{61}', 9)", "claim('{72}', '{1}', '{1}', array[repeat('61', 257)], 9)",
 	} {
 		_, err := pool.Exec(t.Context(), "select fence."+call)
 		require.ErrorContains(t, err, "ZF007", call)
@@ -230,7 +230,7 @@ func TestFunctions_NeedReadCommitted_N23(t *testing.T) {
 	store := newStore(t, pool, nil)
 	c := claim(t, store, grant(5, "a"))
 	for _, level := range []pgx.TxIsoLevel{pgx.RepeatableRead, pgx.Serializable} {
-		for _, sql := range []string{"select fence.claim('r', 1, 1, 'a', 9)", "select fence.resolve(1, 1, 5, 'a', 1, 1, 8, 9)"} {
+		for _, sql := range []string{"select claim_one('r', 1, 1, 'a', 9)", "select fence.resolve(1, 1, 5, 'a', 1, 1, 8, 9)"} {
 			err := pgx.BeginTxFunc(t.Context(), pool, pgx.TxOptions{IsoLevel: level}, func(tx pgx.Tx) error {
 				_, err := tx.Exec(t.Context(), sql)
 				return err

@@ -52,13 +52,11 @@ var tricks = map[string]string{
 	"set role nobody_here":                                  "42501",
 	"set session authorization nobody_here":                 "42501",
 	"discard all":                                           "25001",
-	"reset all":                                             "ended",
-	"set fencekit.tx = '1'":                                 "ended",
-	"set local fencekit.tx = ''":                            "ended",
-	"reset fencekit.tx":                                     "ended",
-	"select fence.begin_check(id, epoch, token, 99, 2000, 5000, 5000, 5000, 0) from fence.resource": "",
-	"update fence.resource set seq = seq + 1":                                                       "ZF002",
-	"update fence.resource set token = token + 1":                                                   "ZF001",
+	"reset all":                                             "",
+	"set local fencekit.xid = '1'":                          "",
+	"do $$ declare r fence.resource; s text; x text; begin select * into r from fence.resource; call fence.begin_check(array[r.id], array[r.epoch], array[r.token], 2000, 5000, 5000, 5000, 0, true, 0, s, x); end $$": "",
+	"update fence.resource set seq = seq + 1":     "ZF002",
+	"update fence.resource set token = token + 1": "ZF001",
 }
 
 // Whatever an operation does to its session, it commits with its seal or fails with an
@@ -167,7 +165,7 @@ func TestHostile_OwnSealInASavepoint_HB7(t *testing.T) {
 		store := newStore(t, pool, at(level))
 		c := claim(t, store, grant(5, "a"))
 		seal := func(ctx context.Context, tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, beginCheckCall(c, 77)+"; "+sealCall(c, 77), pgx.QueryExecModeSimpleProtocol)
+			_, err := tx.Exec(ctx, beginCheckCall(c)+"; "+sealCall(c, 77), pgx.QueryExecModeSimpleProtocol)
 			return err
 		}
 		_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {

@@ -5,8 +5,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -26,7 +29,7 @@ func TestClaim_IsAloneWithTheFence_G3(t *testing.T) {
 		other, err := pool.Begin(t.Context())
 		require.NoError(t, err)
 		defer func() { _ = other.Rollback(context.Background()) }()
-		_, err = other.Exec(t.Context(), "select fence.claim($1, 1, $2, 'a', 9)", resource, underWay.token)
+		_, err = other.Exec(t.Context(), "select claim_one($1, 1, $2, 'a', 9)", resource, underWay.token)
 		require.NoError(t, err)
 
 		_, err = impatient.Claim(t.Context(), grant(5, "a"))
@@ -64,4 +67,54 @@ func TestSeal_OppositeOrdersNeverDeadlock_HB10(t *testing.T) {
 	require.ErrorIs(t, (<-second).err, storage.ErrOvertaken)
 	holds(t, pool, "winner", 1)
 	holds(t, pool, "loser", 0)
+}
+
+// A claim of several locks existing fences in the order of their numbers, as seals do,
+// whatever their names.
+func TestClaim_OfSeveralLocksInTheSealsOrder_HB10(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	store := newStore(t, pool, &postgres.Config{LockTimeout: time.Hour, StatementTimeout: time.Hour})
+	b, a := claim(t, store, grantOf("b", 5)), claim(t, store, grantOf("a", 5))
+	require.Less(t, b.Resource, a.Resource)
+	other := locked(t, pool, "select from fence.resource where name = 'b' for no key update")
+	claims := background(func() ([]storage.Claim, error) {
+		return store.Claim(context.Background(), grantOf("a", 6), grantOf("b", 6))
+	})
+	waiting(t, pool, "transactionid")
+	mustExec(t, pool, "select from fence.resource where name = 'a' for update nowait")
+	require.NoError(t, other.Rollback(t.Context()))
+	require.NoError(t, receive(t, claims).err)
+}
+
+// A claim of several creates missing fences before it locks any: what it waits for then
+// never waits for it.
+func TestClaim_OfSeveralCreatesBeforeItLocks_HB10(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	store := newStore(t, pool, &postgres.Config{LockTimeout: time.Hour, StatementTimeout: time.Hour})
+	claim(t, store, grantOf("a", 5))
+	other := locked(t, pool, "select claim_one('b', 1, 5, 'x', 9)")
+	claims := background(func() ([]storage.Claim, error) {
+		return store.Claim(context.Background(), grantOf("b", 6), grantOf("a", 6))
+	})
+	waiting(t, pool, "transactionid")
+	mustExec(t, pool, "select from fence.resource where name = 'a' for update nowait")
+	require.NoError(t, other.Commit(t.Context()))
+	require.NoError(t, receive(t, claims).err)
+}
+
+// locked begins a transaction with sql.
+func locked(t *testing.T, pool *pgxpool.Pool, sql string) pgx.Tx {
+	t.Helper()
+	tx, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	_, err = tx.Exec(t.Context(), sql)
+	require.NoError(t, err)
+	return tx
+}
+
+func grantOf(resource string, token fence.Token) fence.Grant {
+	return fence.Grant{Resource: resource, Epoch: 1, Token: token, Holder: "a"}
 }

@@ -51,7 +51,7 @@ func TestStore_CountsExactlyWhileCommitsAreLost_G4(t *testing.T) {
 	}
 	require.Equal(t, unanswered.Load(), applied.Load(), "COMMITs that arrived")
 	require.Equal(t, swallowed.Load(), voided.Load(), "COMMITs that did not")
-	require.Equal(t, workers*each, query[int](t, f.pool, "select count(*) from fence.history where kind = 'write'"))
+	require.Equal(t, workers*each, query[int](t, f.pool, "select count(*) from fence.history where kind = 'w'"))
 	t.Logf("%d replies and %d COMMITs lost", applied.Load(), voided.Load())
 	verifyChain(t, f.pool)
 }

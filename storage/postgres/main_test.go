@@ -52,9 +52,28 @@ func migrate(ctx context.Context, dsn string) error {
 	if _, err := postgres.Migrate(ctx, pool, ""); err != nil {
 		return err
 	}
-	_, err = pool.Exec(ctx, "create table item (key text primary key, value bigint not null)")
+	_, err = pool.Exec(ctx, "create table item (key text primary key, value bigint not null);"+oneByOne)
 	return err
 }
+
+// oneByOne are the functions claim and evict for one grant, in plain text. A claim that is
+// rejected raises the rejection.
+const oneByOne = `
+	create function claim_one(p_name text, p_epoch bigint, p_token bigint, p_holder text, p_tx bigint, out o_resource integer, out o_seq bigint, out o_tx bigint)
+	language plpgsql as $$
+	declare
+		v record;
+	begin
+		select * into v from fence.claim(array[encode(convert_to(p_name, 'UTF8'), 'hex')], array[p_epoch], array[p_token], array[encode(convert_to(p_holder, 'UTF8'), 'hex')], p_tx);
+		if v.o_state is not null then
+			raise exception 'token % rejected', p_token using errcode = v.o_state;
+		end if;
+		o_resource := v.o_resource;
+		o_seq := v.o_seq;
+		o_tx := v.o_tx;
+	end $$;
+	create function evict_all(p_name text, p_epoch bigint, p_token bigint, p_wait_ms bigint) returns table (evicted integer, denied integer)
+	language sql as $$ select e.evicted, e.denied from fence.evict(array[encode(convert_to(p_name, 'UTF8'), 'hex')], array[p_epoch], array[p_token], p_wait_ms, true) e $$;`
 
 // openPool returns a pool on a database, changed by options.
 func openPool(t testing.TB, dsn string, options ...func(*pgxpool.Config)) *pgxpool.Pool {
@@ -127,7 +146,7 @@ func keeping(key storage.OnceKey, result []byte) []storage.Move {
 func claimOnly(t testing.TB, pool *pgxpool.Pool, g fence.Grant) storage.Claim {
 	t.Helper()
 	c := storage.Claim{Grant: g}
-	require.NoError(t, pool.QueryRow(t.Context(), "select * from fence.claim($1, $2, $3, $4, 77)", g.Resource, g.Epoch, int64(g.Token), g.Holder).
+	require.NoError(t, pool.QueryRow(t.Context(), "select * from claim_one($1, $2, $3, $4, 77)", g.Resource, g.Epoch, int64(g.Token), g.Holder).
 		Scan(&c.Resource, &c.Seq, &c.Tx))
 	return c
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -87,45 +88,39 @@ func TestOnce_IsKeptExactlyIfTheTransactionCommitted_G4(t *testing.T) {
 	}
 }
 
-// Only a transaction that passed the begin check can keep a key: a role that may call the
-// functions can't make an operation count as done.
-func TestKeep_OutsideAGuardedTransactionIsRejected(t *testing.T) {
+// A key is kept only by a seal, for a resource whose fence it moves: otherwise other
+// transactions would not notice it. So a transaction of one resource can't make an operation
+// on another one count as done.
+func TestKeep_WithoutItsMoveIsRejected_G2(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t)
-	_, err := pool.Exec(t.Context(), "call fence.keep(1, 1, '6b', repeat('00', 32), '')")
-	require.ErrorContains(t, err, "(SQLSTATE ZF003)")
-	store := newStore(t, pool, nil)
-	_, err = attempt(t.Context(), store, statement("call fence.keep(1, 1, '6b', repeat('00', 32), '')"), claim(t, store, grant(5, "a")))
-	require.ErrorContains(t, err, "(SQLSTATE ZF003)")
-	require.Zero(t, query[int](t, pool, "select count(*) from fence.operation"))
-}
-
-// A transaction of one resource can't make an operation on another one count as done, nor
-// can one that only looks like a guarded transaction: they don't move that fence, so other
-// transactions would not notice them.
-func TestKeep_WithoutItsSealIsRejected_G2(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
+	r := newRoles(t)
+	store := newStore(t, r.app, nil)
 	other := grant(5, "a")
 	other.Resource = "sku/2"
 	c, o := claim(t, store, grant(5, "a")), claim(t, store, other)
-	for name, before := range map[string]string{
-		"without a move":               beginCheckCall(o, 77),
-		"behind another fence's move":  beginCheckCall(c, 77) + "; " + beginCheckCall(o, 77) + "; " + sealCall(c, 77),
-		"behind a move of another one": beginCheckCall(o, o.Tx),
-		"under another name":           beginCheckCall(o, 77) + "; " + beginCheckCall(o, 78) + "; " + sealCall(o, 78),
-	} {
-		tx := storage.TxID(77)
-		if name == "behind a move of another one" {
-			tx = o.Tx
-		}
-		require.ErrorContains(t, inOne(t, pool, before+fmt.Sprintf("; call fence.keep(%d, %d, '6b', repeat('00', 32), '31')", o.Resource, tx)), "(SQLSTATE ZF003)", name)
+	keeping := func(c storage.Claim, kept string) string {
+		return beginCheckCall(c) + "; " + strings.TrimSuffix(sealCall(c, 77), ")") + ", " + kept + ")"
 	}
-	last := write(t, store, o, set("x", 1))
-	require.ErrorContains(t, inOne(t, pool, beginCheckCall(last, last.Tx)+fmt.Sprintf("; call fence.keep(%d, %d, '6b', repeat('00', 32), '31')", last.Resource, last.Tx)),
-		"(SQLSTATE ZF003)", "behind the write of another one")
-	require.Zero(t, query[int](t, pool, "select count(*) from fence.operation"))
+	zeros := strings.Repeat("00", 32)
+	for name, kept := range map[string]string{
+		"another resource":      fmt.Sprintf("'{%d}', '{6b}', '{%s}', '{31}'", o.Resource, zeros),
+		"another one beside it": fmt.Sprintf("'{%d,%d}', '{6b,6b}', '{%s,%s}', '{31,31}'", c.Resource, o.Resource, zeros, zeros),
+		"a null resource":       fmt.Sprintf("'{null}', '{6b}', '{%s}', '{31}'", zeros),
+		"null":                  fmt.Sprintf("null, '{6b}', '{%s}', '{31}'", zeros),
+		"no keys":               fmt.Sprintf("'{%d}', '{}', '{%s}', '{31}'", c.Resource, zeros),
+		"no requests":           fmt.Sprintf("'{%d}', '{6b}', '{}', '{31}'", c.Resource),
+		"no results":            fmt.Sprintf("'{%d}', '{6b}', '{%s}', '{}'", c.Resource, zeros),
+		"null results":          fmt.Sprintf("'{%d}', '{6b}', '{%s}', null", c.Resource, zeros),
+	} {
+		require.ErrorContains(t, inOne(t, r.app, keeping(c, kept)), "(SQLSTATE ZF007)", name)
+	}
+	require.ErrorContains(t, inOne(t, r.app, keeping(c, fmt.Sprintf("'{%d}', '{6b}', '{00}', '{31}'", c.Resource))), "operation_request")
+	moved := c
+	moved.Seq++
+	require.ErrorContains(t, inOne(t, r.app, keeping(moved, fmt.Sprintf("'{%d}', '{6b}', '{%s}', '{31}'", c.Resource, zeros))), "(SQLSTATE ZF004)")
+	require.Zero(t, query[int](t, r.admin, "select count(*) from fence.operation"))
+	require.NoError(t, inOne(t, r.app, keeping(c, fmt.Sprintf("'{%d}', '{6b}', '{%s}', '{31}'", c.Resource, zeros))))
+	require.Equal(t, 1, query[int](t, r.admin, "select count(*) from fence.operation"))
 }
 
 // Two transactions take one key, without an eviction of the first: the later one is

@@ -61,7 +61,7 @@ func TestPooler_NothingOfOursStaysOnTheServersConnection_HB18(t *testing.T) {
 	store := newStore(t, openPooled(t, pooler, dsn), nil)
 	other := openPooled(t, pooler, dsn)
 	const left = `select coalesce(string_agg(name || '=' || setting, ' ' order by name), '')
-		|| coalesce(nullif(current_setting('fencekit.tx', true), ''), '')
+		|| coalesce(nullif(current_setting('fencekit.xid', true), ''), '')
 		|| (select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid())
 		from pg_settings where source = 'session' and setting <> '' and name !~ '^transaction_'` // each transaction has its own of these
 	before, server := query[string](t, other, left), query[int](t, other, backend)

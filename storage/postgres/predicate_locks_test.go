@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -112,7 +113,7 @@ func TestIsolation_DifferentResourcesDoNotConflict_N23(t *testing.T) {
 // fillFences adds resources to the tables of the fence.
 func fillFences(t *testing.T, dsn string, resources int) {
 	t.Helper()
-	mustExec(t, openPool(t, dsn), "select fence.claim('other/' || i, 1, 1, 'h', 1) from generate_series(1, $1::int) i", resources)
+	mustExec(t, openPool(t, dsn), "select claim_one('other/' || i, 1, 1, 'h', 1) from generate_series(1, $1::int) i", resources)
 }
 
 // copyOf makes a copy of a database.
@@ -136,16 +137,16 @@ func TestIsolation_KeepingForDifferentResourcesDoesNotConflict_N23(t *testing.T)
 		claims = append(claims, claim(t, store, fence.Grant{Resource: fmt.Sprint("r", i), Epoch: 1, Token: 5, Holder: "a"}))
 	}
 	var txs []pgx.Tx
-	for i, c := range claims {
+	for _, c := range claims {
 		tx, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.Serializable})
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
-		_, err = tx.Exec(t.Context(), beginCheckCall(c, storage.TxID(70+i)))
+		_, err = tx.Exec(t.Context(), beginCheckCall(c))
 		require.NoError(t, err)
 		txs = append(txs, tx)
 	}
 	for i, c := range claims {
-		_, err := txs[i].Exec(t.Context(), fmt.Sprintf("%s; call fence.keep(%d, %d, '6b', repeat('00', 32), '31')", sealCall(c, storage.TxID(70+i)), c.Resource, 70+i))
+		_, err := txs[i].Exec(t.Context(), fmt.Sprintf("%s, '{%d}', '{6b}', '{%064x}', '{31}')", strings.TrimSuffix(sealCall(c, storage.TxID(70+i)), ")"), c.Resource, 0))
 		require.NoError(t, err)
 	}
 	for _, i := range []int{2, 1, 0} {

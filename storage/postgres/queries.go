@@ -9,10 +9,10 @@ import (
 // group are formats: they travel in simple-protocol messages, where text goes in
 // as an expression of text().
 type queries struct {
-	begin, headState, queuedBeginCheck, keepState, stateBefore           string
-	claim, evict, resolve, record, beginCheck, seal, fence, keep, recall string
-	state, leave, beforeCommit, deferred                                 string
-	entries, rejections, forget                                          string
+	begin, queuedBeginCheck, aloneBeginCheck, stateBefore          string
+	claim, evict, resolve, record, beginCheck, seal, fence, recall string
+	state, leave, beforeCommit, deferred                           string
+	entries, rejections, forget                                    string
 }
 
 // beginRC begins a transaction at the level and mode that the protocol needs, regardless of
@@ -21,27 +21,23 @@ const beginRC = "begin isolation level read committed read write"
 
 func newQueries(c Config) queries {
 	schema := schemaIdentifier(c.Schema)
-	xid := "pg_catalog.pg_current_xact_id()::pg_catalog.text"
-	check := max(c.CheckInterval, 0)
+	limits := fmt.Sprintf("%d, %d, %d, %d, %d", ms(c.LockTimeout), ms(c.StatementTimeout), ms(c.IdleTimeout), ms(c.NetworkTimeout), ms(max(c.CheckInterval, 0)))
+	beginCheck := "call " + schema + ".begin_check(%s, %s, %s, " + limits + ", %t, " + schema + ".session_state())"
 	return queries{
-		begin:   "begin isolation level " + string(c.Isolation) + " read write",
-		claim:   "select o_resource, o_seq, o_tx from " + schema + ".claim(%s, %d, %d, %s, %d)",
-		evict:   "select evicted, denied from " + schema + ".evict(%s, %d, %d, " + fmt.Sprintf("%d)", ms(c.EvictTimeout)),
-		resolve: "select " + schema + ".resolve(%d, %d, %d, %s, %d, %d, %d, %d)",
-		record:  "select " + schema + ".record_rejection(%s, %s, %s, %d, %d, %s, %d, %d, %s, %s)",
-		beginCheck: "select " + schema + ".begin_check(%d, %d, %d, %d, " + fmt.Sprintf("%d, %d, %d, %d, %d), ",
-			ms(c.LockTimeout), ms(c.StatementTimeout), ms(c.IdleTimeout), ms(c.NetworkTimeout), ms(check)) + xid,
-		state:       schema + ".session_state()",
-		keepState:   "select pg_catalog.set_config('fencekit.state', " + schema + ".session_state()::pg_catalog.text, false)",
-		stateBefore: "coalesce(nullif(pg_catalog.current_setting('fencekit.state', true), ''), '0')::pg_catalog.int8",
-		headState:   "select " + schema + ".session_state()::pg_catalog.text",
-		queuedBeginCheck: "select " + schema + ".begin_check($1, $2, $3, $4, " + fmt.Sprintf("%d, %d, %d, %d, %d), ",
-			ms(c.LockTimeout), ms(c.StatementTimeout), ms(c.IdleTimeout), ms(c.NetworkTimeout), ms(check)) + xid,
-		leave:        "select " + schema + ".leave(%d, %d, %d, %s operator(pg_catalog.=) " + schema + ".session_state())",
-		beforeCommit: "set transaction read only; set constraints all immediate; close all; call " + schema + ".before_commit()",
-		deferred:     deferredConstraints,
-		seal:         "call " + schema + ".seal(%d, %d, %d, '%x', %d, %d, %d, '%x')",
-		keep:         "call " + schema + ".keep(%d, %d, '%x', '%x', '%x')",
+		begin:            "begin isolation level " + string(c.Isolation) + " read write",
+		claim:            "select o_place, o_resource, o_seq, o_tx, o_state, o_detail from " + schema + ".claim('%s', '%s', '%s', '%s', %d)",
+		evict:            "select evicted, denied from " + schema + ".evict('%s', '%s', '%s', " + fmt.Sprintf("%d, ", ms(c.EvictTimeout)) + "%t)",
+		resolve:          "select " + schema + ".resolve(%d, %d, %d, %s, %d, %d, %d, %d)",
+		record:           "select " + schema + ".record_rejection(%s, %s, %s, %d, %d, %s, %d, %d, %s, %s)",
+		beginCheck:       fmt.Sprintf(beginCheck, "'%s'", "'%s'", "'%s'", false),
+		queuedBeginCheck: fmt.Sprintf(beginCheck, "$1", "$2", "$3", false),
+		aloneBeginCheck:  fmt.Sprintf(beginCheck, "$1", "$2", "$3", true),
+		state:            schema + ".session_state()",
+		stateBefore:      "coalesce(nullif(pg_catalog.current_setting('fencekit.state', true), ''), '0')::pg_catalog.int8",
+		leave:            "call " + schema + ".leave('%s', '%s', '%s', %s, " + schema + ".session_state())",
+		beforeCommit:     "set transaction read only; set constraints all immediate; close all; call " + schema + ".before_commit()",
+		deferred:         deferredConstraints,
+		seal:             "call " + schema + ".seal('%s', '%s', '%s', '%s', '%s', '%s', %d, '%s', %s%s)",
 		recall: "select o.resource, pg_catalog.encode(o.request, 'hex'), pg_catalog.encode(o.result, 'hex'), f.seq, f.tx from " + schema +
 			".operation o left join " + schema + ".resource f on f.id operator(pg_catalog.=) o.resource" +
 			" where o.key operator(pg_catalog.=) %s and o.resource operator(pg_catalog.=) any (array[%s])",
@@ -49,8 +45,9 @@ func newQueries(c Config) queries {
 		fence: "select epoch, token, pg_catalog.encode(pg_catalog.convert_to(holder, 'UTF8'), 'hex'), seq, tx, " + onTimeline("timeline") + ", " +
 			micros("claimed_at") + ", " + micros("pg_catalog.clock_timestamp()") + " operator(pg_catalog.-) " + micros("claimed_at") +
 			" from " + schema + ".resource where name operator(pg_catalog.=) %s",
-		entries: "select e.kind, e.epoch, e.token, e.holder, e.seq, e.tx, coalesce(e.ops, '[]')::text, e.at, e.hash from " +
-			schema + ".history e join " + schema + ".resource r on r.id = e.resource where r.name = $1 and e.seq > $2 order by e.seq limit $3",
+		entries: "select case e.kind when 'c' then 'claim' when 'w' then 'write' else 'void' end, coalesce(c.epoch, 0), coalesce(c.token, 0), coalesce(c.holder, '')," +
+			" e.seq, e.tx, coalesce(e.ops, '[]')::text, e.at, e.hash from " + schema + ".resource r join " + schema + ".history e on e.resource = r.id left join " +
+			schema + ".history c on c.resource = e.resource and c.seq = e.claim and c.kind = 'c' where r.name = $1 and e.seq > $2 order by e.seq limit $3",
 		rejections: "select reason, stage, epoch, token, holder, current_epoch, current_token, current_holder, current_since, count, first_at, last_at from " +
 			schema + ".rejection where resource = $1 order by last_at desc, id desc limit $2",
 	}

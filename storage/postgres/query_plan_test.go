@@ -23,7 +23,7 @@ func TestFunctions_NeverScanATable_N23(t *testing.T) {
 	for range 10 {
 		c = write(t, store, c, set("x", 1))
 	}
-	mustExec(t, admin, "select fence.claim('other/' || i, 1, 1, 'h', 1) from generate_series(1, 10000) i")
+	mustExec(t, admin, "select claim_one('other/' || i, 1, 1, 'h', 1) from generate_series(1, 10000) i")
 	for i := range 100 {
 		c = write(t, store, c, set("x", 1))
 		if i%10 == 0 {

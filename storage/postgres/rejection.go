@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -55,9 +56,9 @@ func (s *Store) explain(ctx context.Context, err error, ended bool, stage storag
 	ours := stage != storage.StageRun // an error while the function runs is the function's own
 	switch {
 	case ours && state == sqlstate.TxEnded:
-		return fmt.Errorf("%w before its seal, or lost its mark (RESET ALL), by SQL in the operation: %s: %w", storage.ErrTxEnded, operation.WhatStays, err)
+		return fmt.Errorf("%w before its seal, by SQL in the operation: %s: %w", storage.ErrTxEnded, operation.WhatStays, err)
 	case ours && rejectionReasons[state] != "":
-		rejected := rejectionFromDetail(pgErr, claims)
+		rejected := rejectionFromDetail(state, []byte(pgErr.Detail), claims)
 		rejected.Stage = stage
 		return s.reject(ctx, rejected)
 	case ended || state == sqlstate.Serialization:
@@ -140,8 +141,14 @@ func (s *Store) nameLimit(err error, pgErr *pgconn.PgError) error {
 	return err
 }
 
-// rejectionFromDetail reads from the error's detail which grant had the fence.
-func rejectionFromDetail(pgErr *pgconn.PgError, claims []storage.Claim) *storage.RejectedError {
+// detailFromHex decodes the detail of a claim's rejection; what is malformed is nothing.
+func detailFromHex(text string) []byte {
+	detail, _ := hex.DecodeString(text)
+	return detail
+}
+
+// rejectionFromDetail reads from a rejection's detail which grant had the fence.
+func rejectionFromDetail(state string, detail []byte, claims []storage.Claim) *storage.RejectedError {
 	var d struct {
 		Resource string
 		Epoch    int64
@@ -149,8 +156,9 @@ func rejectionFromDetail(pgErr *pgconn.PgError, claims []storage.Claim) *storage
 		Holder   string
 		Since    time.Time
 		Age      float64
+		Hint     string
 	}
-	_ = json.Unmarshal([]byte(pgErr.Detail), &d) // what is missing stays zero
+	_ = json.Unmarshal(detail, &d) // what is missing stays zero
 	grant := claims[0].Grant
 	for _, c := range claims {
 		if c.Grant.Resource == d.Resource {
@@ -158,11 +166,11 @@ func rejectionFromDetail(pgErr *pgconn.PgError, claims []storage.Claim) *storage
 		}
 	}
 	var advice error
-	if pgErr.Hint != "" {
-		advice = errors.New(pgErr.Hint)
+	if d.Hint != "" {
+		advice = errors.New(d.Hint)
 	}
 	return &storage.RejectedError{
-		Reason:  rejectionReasons[pgErr.Code],
+		Reason:  rejectionReasons[state],
 		Grant:   grant,
 		Current: fence.Grant{Resource: grant.Resource, Epoch: d.Epoch, Token: d.Token, Holder: d.Holder},
 		Since:   d.Since,

@@ -7,7 +7,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/storage"
 )
 
@@ -18,27 +17,26 @@ func TestRejection_ReleasesItsLocksAtOnce_N2(t *testing.T) {
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
 	old := claim(t, store, grant(5, "a"))
-	const beginCheck = "select fence.begin_check($1, 1, $2, 99, 2000, 5000, 5000, 5000, 0)"
-	seal := func(conn pgx.Tx, token fence.Token, holder string) error {
-		_, err := conn.Exec(t.Context(), "call fence.seal($1, 1, $2, encode($3::bytea, 'hex'), $4, $5, 99, '5b5d')",
-			old.Resource, int64(token), []byte(holder), old.Seq, int64(old.Tx))
-		return err
-	}
 	for name, rejected := range map[string]func(conn pgx.Tx) error{
 		"claim": func(conn pgx.Tx) error {
-			_, err := conn.Exec(t.Context(), "select fence.claim('"+resource+"', 1, 4, 'late', 98)")
+			_, err := conn.Exec(t.Context(), "select claim_one('"+resource+"', 1, 4, 'late', 98)")
 			return err
 		},
 		"begin check": func(conn pgx.Tx) error {
-			_, err := conn.Exec(t.Context(), beginCheck, old.Resource, 4)
+			stale := old
+			stale.Grant.Token = 4
+			_, err := conn.Exec(t.Context(), beginCheckCall(stale))
 			return err
 		},
 		"seal": func(conn pgx.Tx) error {
-			_, err := conn.Exec(t.Context(), beginCheck, old.Resource, 5)
+			_, err := conn.Exec(t.Context(), beginCheckCall(old))
 			require.NoError(t, err)
 			_, err = conn.Exec(t.Context(), "insert into item values ('late', 1)")
 			require.NoError(t, err)
-			return seal(conn, 5, "another holder")
+			other := old
+			other.Grant.Holder = "another holder"
+			_, err = conn.Exec(t.Context(), sealCall(other, 99))
+			return err
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -224,7 +224,7 @@ func TestSeal_TruncatedMessageLocksNothing_N11(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		commit := background(func() ([]storage.Claim, error) { return attempt(ctx, f.store, set("x", 1), c) })
 		require.NoError(t, cut.Wait(t.Context()))
-		_, err := f.pool.Exec(t.Context(), "set lock_timeout = 1; select fence.claim('"+resource+"', 1, 6, 'b', 77)")
+		_, err := f.pool.Exec(t.Context(), "set lock_timeout = 1; select claim_one('"+resource+"', 1, 6, 'b', 77)")
 		require.NoError(t, err)
 		cancel()
 		var doubt *storage.InDoubtError

@@ -85,7 +85,7 @@ func TestRestore_OfAnOlderVolumeIsNoticed_N21_HE4(t *testing.T) {
 	t.Parallel()
 	r := newRestore(t)
 	kept := write(t, r.store, claim(t, r.store, grant(5, "a")), set("x", 1))
-	identity := "select system_identifier || ' ' || fence.timeline() from pg_control_system()"
+	identity := "select system_identifier || ' ' || ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer from pg_control_system()"
 	before := query[string](t, r.pool, identity)
 	r.save(t)
 	written := write(t, r.store, kept, set("x", 2))

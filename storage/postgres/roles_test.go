@@ -88,7 +88,7 @@ func TestRoles_AppCannotTouchFencesAndHistory_HC1_HC2_HB12(t *testing.T) {
 	r := newRoles(t)
 	store := newStore(t, r.app, nil)
 	c := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
-	for _, table := range []string{"resource", "history", "rejection", "setting", "secret", "forget_clock", "migration", "operation"} {
+	for _, table := range []string{"resource", "history", "rejection", "setting", "forget_clock", "migration", "operation"} {
 		for _, sql := range []string{
 			"insert into fence.%s default values", "delete from fence.%s", "truncate fence.%s", "drop table fence.%s",
 			"alter table fence.%s disable trigger all", "alter table fence.%s set unlogged", "do $$ begin lock fence.%s in exclusive mode; end $$",
@@ -102,10 +102,11 @@ func TestRoles_AppCannotTouchFencesAndHistory_HC1_HC2_HB12(t *testing.T) {
 	}
 	for _, sql := range []string{
 		"update fence.resource set token = 1", "update fence.history set token = 1", "update fence.setting set epoch = 9",
-		"update fence.setting set max_token_jump = 4611686018427387903", "select from fence.setting", "select value from fence.secret",
+		"update fence.setting set max_token_jump = 4611686018427387903", "select from fence.setting",
 		"set session_replication_role = replica", "create table fence.mine ()", "drop schema fence cascade",
-		"create or replace function fence.timeline() returns integer language sql return 1",
-		"select fence.append(1, 1, 5, 'a', 1, 1, 'write', 1, null)", "select fence.lock_fence('x')", "select fence.mark(1, 1, 5, 1)", "select fence.require_mark(1, 1, 5, 1)", "select fence.repair()",
+		"create or replace function fence.session_state() returns bigint language sql return 1",
+		"select fence.append(1, 1, 5, 'a', 1, 1, 'w', 1, null)", "select fence.create_fence('x')", "select fence.pass_marks(2, 5)", "select fence.raise_durability()", "select fence.repair()",
+		"create domain fence.mine as int", "alter domain fence.token drop constraint token_bounds", "drop domain fence.token",
 		"select nextval('fence.resource_id_seq')", "set role postgres",
 	} {
 		_, err := r.app.Exec(t.Context(), sql)
@@ -138,8 +139,8 @@ func TestRoles_ReaderReadsHistoryOnly_HC2(t *testing.T) {
 	_, err = reader.Claim(t.Context(), grant(7, "c"))
 	requireNotReady(t, err, postgres.MissingRights)
 	for _, sql := range []string{
-		"select fence.claim('r', 1, 1, 'a', 1)", "select fence.begin_check(1, 1, 1, 1, 1, 1, 1, 1, 1)", "call fence.seal(1, 1, 1, '', 1, 1, 1, '')",
-		"select fence.record_rejection('r', '', '', 1, 1, '', 1, 1, '', null)", "select fence.evict('r', 1, 1, 1)", "select fence.forget(1)",
+		"select fence.claim('{72}', '{1}', '{1}', '{61}', 1)", "call fence.begin_check('{1}', '{1}', '{1}', 1, 1, 1, 1, 1, true, 1)", "call fence.seal('{1}', '{1}', '{1}', '{61}', '{1}', '{1}', 1, '{61}', '1')",
+		"select fence.record_rejection('r', '', '', 1, 1, '', 1, 1, '', null)", "select fence.evict('{72}', '{1}', '{1}', 1, true)", "select fence.forget(1)",
 		"select from fence.setting", "select from fence.operation", "select from fence.migration", "select from item",
 		"delete from fence.history", "update fence.resource set token = 1", "insert into fence.rejection default values",
 	} {

@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -52,10 +51,6 @@ func (t *txn) leave(ctx context.Context, pg *pgconn.PgConn) {
 // soon as that message is answered. It runs in a transaction that can't conflict with
 // others, and whose end has no command tag that could be taken for that of the guarded one.
 func (t *txn) leaveSQL() string {
-	var sql strings.Builder
-	sql.WriteString("set local transaction isolation level read committed, read only")
-	for _, c := range t.claims {
-		fmt.Fprintf(&sql, "; "+t.store.sql.leave, c.Resource, c.Grant.Epoch, int64(c.Grant.Token), t.state)
-	}
-	return sql.String()
+	resources, epochs, tokens := claimArrays(t.claims)
+	return "set local transaction isolation level read committed, read only; " + fmt.Sprintf(t.store.sql.leave, resources, epochs, tokens, t.state)
 }

@@ -125,7 +125,7 @@ func (s *schedule) filled(sql string) string { return strings.ReplaceAll(sql, "$
 
 // wrote reports whether the history says that a transaction has committed.
 func (db *scheduleDB) wrote(s *schedule, r *run) (there bool) {
-	require.NoError(s, db.pool.QueryRow(s.ctx, "select exists (select from fence.history where tx = $1 and kind = 'write')", r.id).Scan(&there))
+	require.NoError(s, db.pool.QueryRow(s.ctx, "select exists (select from fence.history where tx = $1 and kind = 'w')", r.id).Scan(&there))
 	return there
 }
 

@@ -150,12 +150,17 @@ func (h *holder) claim(resource string) {
 	var err error
 	h.start(r.conn, func() { answer, committed, err = sent(s, r.conn, message) }, func() {
 		var c storage.Claim
+		var rejected *storage.RejectedError
 		if err == nil || open && len(answer.Rows) > 0 {
 			c, err = postgres.ReadClaim(g, answer)
-			require.NoError(s, err)
-			r.claims = []storage.Claim{c}
+			if !errors.As(err, &rejected) {
+				require.NoError(s, err)
+				r.claims = []storage.Claim{c}
+			}
 		}
 		switch {
+		case rejected != nil:
+			h.claimRejected(g, err)
 		case committed:
 			if how < 4 {
 				s.seen["claim evicted"]++
@@ -199,16 +204,19 @@ func (h *holder) hasClaimed(c storage.Claim) {
 
 func (h *holder) claimRejected(g fence.Grant, err error) {
 	s := h.s
-	switch code := stateOf(err); code {
-	case "ZF001":
+	var rejected *storage.RejectedError
+	if !errors.As(err, &rejected) {
+		require.Contains(s, transient, stateOf(err), "%v", err)
+		return
+	}
+	switch rejected.Reason {
+	case storage.ReasonStale:
 		require.Positive(s, s.world.claimed[g.Resource].Compare(g), "G5: %v was called stale", g)
 		s.seen["claim stale"]++
-	case "ZF006":
+	case storage.ReasonCollision:
 		s.seen["claim collided"]++
-	case "ZF005":
 	default:
-		require.Contains(s, transient, code, "%v", err)
-		return
+		require.Equal(s, storage.ReasonEpochBehind, rejected.Reason)
 	}
 	h.grants[g.Resource] = s.issue(h, g.Resource)
 }
@@ -240,7 +248,7 @@ func (h *holder) begin() {
 		s.db.release(s, r.conn)
 		return
 	}
-	if _, err := r.conn.PgConn().Exec(s.ctx, r.store.BeginMessage(r.id, r.claims)).ReadAll(); err != nil {
+	if _, err := r.conn.PgConn().Exec(s.ctx, r.store.BeginMessage(r.claims)).ReadAll(); err != nil {
 		s.db.release(s, r.conn)
 		h.afterFailure(r, err)
 		return

@@ -97,16 +97,6 @@ func TestTx_LeavesTheBatchAsItWas(t *testing.T) {
 	require.Equal(t, callback, reflect.ValueOf(b.QueuedQueries[0].Fn).Pointer())
 }
 
-// The name of the transaction is invalid in another one, even if it is copied.
-func TestRawCommit_CopiedNameIsRejected_N15(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
-	_, err := attempt(t.Context(), store,
-		statement("select set_config('fencekit.tx', current_setting('fencekit.tx'), false); commit; begin"), claim(t, store, grant(5, "a")))
-	require.ErrorIs(t, err, storage.ErrTxEnded)
-}
-
 // An error of the operation's own that looks like one of ours is not taken for it.
 func TestRun_UsersOwnErrorIsNoRejection_G5(t *testing.T) {
 	t.Parallel()

@@ -168,7 +168,7 @@ func TestFunctions_PinTheirSettings_N24(t *testing.T) {
 		and 'enable_seqscan=off' = any(proconfig) and not 'jit=off' = any(proconfig)`)
 	require.Empty(t, slow)
 	require.Subset(t, column(t, pool, `select proname::text from pg_proc where pronamespace = 'fence'::regnamespace
-		and 'enable_seqscan=off' = any(proconfig)`), []string{"append", "begin_check", "claim", "lock_fence", "resolve", "seal"})
+		and 'enable_seqscan=off' = any(proconfig)`), []string{"append", "begin_check", "claim", "create_fence", "evict", "leave", "pass_marks", "reject", "resolve", "seal", "stale_backends"})
 	require.Empty(t, column(t, pool, `select proname::text from pg_proc where pronamespace = 'fence'::regnamespace
 		and has_function_privilege('public', oid, 'execute')`), "functions that anybody may call")
 }

@@ -148,7 +148,7 @@ func TestCommit_IsDurableWhateverTheSettings_N28(t *testing.T) {
 				begin insert into public.seen values (new.kind, current_setting('synchronous_commit')); return null; end $$;
 				create trigger defer before insert on fence.history for each row execute function defer();
 				create constraint trigger at_commit after insert on fence.history deferrable initially deferred for each row
-				when (new.kind <> 'write') execute function note()`)
+				when (new.kind <> 'w') execute function note()`)
 			c := claim(t, store, grant(5, "a"))
 			txn := begin(t, store, c)
 			require.NoError(t, txn.Run(t.Context(), set("x", 1)))
@@ -161,7 +161,7 @@ func TestCommit_IsDurableWhateverTheSettings_N28(t *testing.T) {
 			require.NoError(t, err)
 			seen, err := pgx.CollectRows(rows, pgx.RowTo[string])
 			require.NoError(t, err)
-			require.Equal(t, []string{"claim " + want, "void " + want}, seen)
+			require.Equal(t, []string{"c " + want, "v " + want}, seen)
 			settled, err := pool.Begin(t.Context())
 			require.NoError(t, err)
 			defer func() { _ = settled.Rollback(t.Context()) }()

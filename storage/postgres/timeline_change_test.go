@@ -20,7 +20,7 @@ import (
 // it goes on with the same data on the next timeline.
 func failOver(t *testing.T, server *pgserver.Server, pool *pgxpool.Pool) {
 	t.Helper()
-	before := query[int](t, pool, "select fence.timeline()")
+	before := query[int](t, pool, "select ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer")
 	mustExec(t, pool, "copy (select) to '"+query[string](t, pool, "select current_setting('data_directory')")+"/standby.signal'")
 	require.NoError(t, server.Kill())
 	require.NoError(t, server.Restart(t.Context()))
@@ -29,7 +29,7 @@ func failOver(t *testing.T, server *pgserver.Server, pool *pgxpool.Pool) {
 		return err == nil
 	}, time.Minute, 10*time.Millisecond)
 	eventually(t, pool, "select not pg_is_in_recovery()")
-	require.Equal(t, before+1, query[int](t, pool, "select fence.timeline()"))
+	require.Equal(t, before+1, query[int](t, pool, "select ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer"))
 }
 
 // A grant that was claimed before the database failed over is rejected, at the begin check
@@ -62,7 +62,7 @@ func TestFailover_EndsTheGrantsOfBefore_HE1(t *testing.T) {
 	write(t, store, c, add("x", 1))
 	holds(t, pool, "x", 3)
 	verifyChain(t, pool)
-	require.Equal(t, []int64{1, 1, 2, 2, 2}, collect[int64](t, pool, "select timeline from fence.history where resource = $1 order by seq", c.Resource))
+	require.Equal(t, []int64{1, 1, 2, 2, 2}, collect[int64](t, pool, "select c.timeline from fence.history e join fence.history c on c.resource = e.resource and c.seq = e.claim where e.resource = $1 order by e.seq", c.Resource))
 }
 
 func requireFailedOver(t *testing.T, err error, stage storage.Stage) {

@@ -156,12 +156,6 @@ func TestClaim_LeavesTheMarksAlone_N25(t *testing.T) {
 	require.NotEqual(t, before, raised)
 	claim(t, store, epochGrant(1, 2*stride+2))
 	require.Equal(t, raised, version())
-
-	// A claim that its fence rejects rolls its mark back.
-	mustExec(t, pool, "update fence.resource set token = $1", int64(9*stride))
-	_, err := store.Claim(t.Context(), epochGrant(1, 8*stride))
-	require.ErrorIs(t, err, storage.ErrStaleToken)
-	require.Equal(t, raised, version())
 }
 
 // A claim that raises the mark and then waits for a fence doesn't delay other claims.
@@ -172,7 +166,7 @@ func TestClaim_NeverWaitsForTheMarks_N25_L1(t *testing.T) {
 	raising, err := pool.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, raising.Rollback(t.Context())) }()
-	_, err = raising.Exec(t.Context(), "select fence.claim('sku/2', 1, $1, 'a', 9)", int64(3*stride))
+	_, err = raising.Exec(t.Context(), "select claim_one('sku/2', 1, $1, 'a', 9)", int64(3*stride))
 	require.NoError(t, err)
 	require.Positive(t, query[int64](t, raising, "select token from fence.setting"))
 	claim(t, store, epochGrant(1, 4*stride))

@@ -24,7 +24,7 @@ type txn struct {
 	id     storage.TxID
 	begun  bool   // BEGIN and the begin check have gone well
 	state  string // of the session, when the transaction began; as SQL
-	xid    string // the server's number of the transaction
+	xid    string // the server's id of the transaction; "" before it has begun
 	left   bool   // leaveSQL has run: the server has ended the session if it must not be used again
 	failed bool   // an operation failed: nothing may commit
 	queue  batchQueue
@@ -140,7 +140,5 @@ func (t *txn) fail(ctx context.Context, stage storage.Stage, err error) error {
 func (t *txn) evict(ctx context.Context) {
 	ctx, cancel := t.store.cleanup(ctx)
 	defer cancel()
-	for _, c := range t.claims {
-		t.store.evict(ctx, c.Grant)
-	}
+	t.store.evict(ctx, grantsOf(t.claims))
 }

@@ -72,13 +72,11 @@ func (t *txn) encodeQueued(ctx context.Context) (*sentBatches, error) {
 
 var errPrepare = errors.New("postgres: a statement was not prepared within the limit")
 
-// encodeHead returns BEGIN and the begin check. The state of the session goes into a
-// setting, for leaveSQL: it has to be sent before the state is known here.
+// encodeHead returns BEGIN and the begin check, which leaves its answer in settings, for the
+// seal and leaveSQL: they have to be sent before the answer is known here.
 func (t *txn) encodeHead(ctx context.Context, mayPrepare bool) ([]wire.Statement, error) {
-	head := []Statement{{sql: t.store.sql.begin}, {sql: t.store.sql.keepState}}
-	for _, c := range t.claims {
-		head = append(head, Statement{sql: t.store.sql.queuedBeginCheck, args: []any{c.Resource, c.Grant.Epoch, int64(c.Grant.Token), int64(t.id)}})
-	}
+	resources, epochs, tokens := claimArrays(t.claims)
+	head := []Statement{{sql: t.store.sql.begin}, {sql: t.store.sql.aloneBeginCheck, args: []any{resources, epochs, tokens}}}
 	encoded := make([]wire.Statement, len(head), len(head)+t.queue.statements)
 	for i := range head {
 		var err error
@@ -95,7 +93,7 @@ func (t *txn) noteHead(ahead *sentBatches, results []wire.Result) {
 		return
 	}
 	t.begun, t.state = len(results) >= ahead.head, ""
-	if len(results) > 1 && len(results[1].Row) == 1 {
-		t.state = results[1].Row[0]
+	if len(results) > 1 && len(results[1].Row) == 2 {
+		t.state, t.xid = results[1].Row[0], results[1].Row[1]
 	}
 }

@@ -75,8 +75,8 @@ func fillHistory(t *testing.T, pool *pgxpool.Pool) {
 	_, err := pool.Exec(t.Context(), "alter table fence.history set (autovacuum_enabled = off)") // it would make room
 	require.NoError(t, err)
 	for n := 0; err == nil; n += 1000 {
-		_, err = pool.Exec(t.Context(), `insert into fence.history (resource, seq, kind, epoch, token, holder, tx, xid, timeline, at, hash)
-			select 1, n, 'write', 1, 1, repeat('x', 1880), 1, '1', 1, now(), '' from generate_series($1::int + 1, $1 + 1000) n`, n)
+		_, err = pool.Exec(t.Context(), `insert into fence.history (resource, kind, seq, claim, tx, xid, at, hash)
+			select 1, 'w', n, 1, 1, '1', now(), convert_to(repeat('x', 1940), 'UTF8') from generate_series($1::int + 1, $1 + 1000) n`, n)
 		require.Less(t, n, 50_000, "the history doesn't get full")
 	}
 	requireDiskFull(t, err)

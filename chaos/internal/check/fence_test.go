@@ -67,7 +67,7 @@ func TestTokens_I1(t *testing.T) {
 		{"a gap in the log", func(m *made) { m.drop(func(c observe.Change) bool { return c.Row[seq] == "5" }) }, check.Violated},
 		{"a gap in the history", func(m *made) { *m.entry("sku/1", 5) = observe.Entry{} }, check.Violated},
 		{"a position twice", func(m *made) { m.entry("sku/1", 5).Seq = 4 }, check.Violated},
-		{"a token that falls", func(m *made) { m.entryRow("sku/1", writeAfterIt)["token"] = m.entryRow("sku/1", pausedClaim)["token"] }, check.Violated},
+		{"a token that falls", func(m *made) { m.entryRow("sku/1", writeAfterIt)["claim"] = m.entryRow("sku/1", pausedClaim)["claim"] }, check.Violated},
 		{"a token that falls in the history", func(m *made) { m.entry("sku/1", writeAfterIt).Token = m.entry("sku/1", pausedClaim).Token }, check.Violated},
 		{"a claim twice", func(m *made) { m.entryRow("sku/1", claimAfterIt)["token"] = m.entryRow("sku/1", pausedClaim)["token"] }, check.Violated},
 		{"a lower token in a higher epoch", func(m *made) {
@@ -84,17 +84,15 @@ func TestTokens_I1(t *testing.T) {
 func TestRegister_I5(t *testing.T) {
 	flags(t, "I5", []spoiled{
 		{"a stale write after a claim", func(m *made) {
-			for _, part := range []string{"token", "holder"} {
-				m.entryRow("sku/1", writeAfterIt)[part] = m.entryRow("sku/1", pausedClaim)[part]
-			}
+			m.entryRow("sku/1", writeAfterIt)["claim"] = m.entryRow("sku/1", pausedClaim)["claim"]
 		}, check.Violated},
 		{"a stale write in the data", func(m *made) { m.orderRow("op3")["token"] = m.entryRow("sku/1", pausedClaim)["token"] }, check.Violated},
-		{"a write under another's claim of the token", func(m *made) { m.entryRow("sku/1", writeAfterIt)["holder"] = "w9-1" }, check.Violated},
+		{"a write under a claim that is not there", func(m *made) { m.entryRow("sku/1", writeAfterIt)["claim"] = "99" }, check.Violated},
 		{"a void after a claim", func(m *made) {
 			row := m.entryRow("sku/1", writeAfterIt)
-			row["kind"], row["token"] = "void", m.entryRow("sku/1", pausedClaim)["token"]
+			row["kind"], row["claim"] = "v", m.entryRow("sku/1", pausedClaim)["claim"]
 		}, check.Violated},
-		{"a write without a claim", func(m *made) { m.entryRow("sku/1", claimAfterIt)["kind"] = "void" }, check.Violated},
+		{"a write without a claim", func(m *made) { m.entryRow("sku/1", claimAfterIt)["kind"] = "v" }, check.Violated},
 		{"no log", func(m *made) { m.Observed.Commits = nil }, check.Unchecked},
 	})
 }
@@ -248,7 +246,7 @@ func TestAgreement_I8(t *testing.T) {
 		{"history rewritten", func(m *made) { change(m, observe.Change{Table: "fence.history", Action: "update"}) }, check.Violated},
 		{"history truncated", func(m *made) { change(m, observe.Change{Table: "fence.history", Action: "truncate"}) }, check.Violated},
 		{"an entry of a resource that was never claimed", func(m *made) {
-			change(m, observe.Change{Table: "fence.history", Action: "insert", Row: map[string]string{"resource": "1", "seq": "1", "kind": "write"}})
+			change(m, observe.Change{Table: "fence.history", Action: "insert", Row: map[string]string{"resource": "1", "seq": "1", "kind": "w", "claim": "1"}})
 		}, check.Violated},
 		{"an entry without change", func(m *made) {
 			m.drop(func(c observe.Change) bool { return c.Row["op"] == "op3" })

@@ -33,7 +33,7 @@ type fenceRow struct {
 // lock is a grant that a process has.
 type lock struct {
 	process, resource, holder string
-	token, seq, lease         int64
+	token, seq, claim, lease  int64 // claim is the position of its claim
 }
 
 func (l lock) event(kind history.Kind) history.Event {
@@ -119,12 +119,14 @@ func (m *made) move(l *lock, kind string, ops ...string) (change observe.Change,
 	f := m.fences[l.resource]
 	f.seq, f.token, f.holder = f.seq+1, l.token, l.holder
 	l.seq = f.seq
+	if kind == "claim" {
+		l.claim = f.seq
+	}
 	row := map[string]string{
-		"resource": strconv.FormatInt(f.number, 10), "seq": strconv.FormatInt(f.seq, 10), "kind": kind, "epoch": "1",
-		"token": strconv.FormatInt(l.token, 10), "holder": l.holder,
+		"resource": strconv.FormatInt(f.number, 10), "seq": strconv.FormatInt(f.seq, 10), "kind": kind[:1], "claim": strconv.FormatInt(l.claim, 10),
 	}
 	if kind == "claim" {
-		row["name"] = l.resource
+		row["epoch"], row["token"], row["holder"], row["name"] = "1", strconv.FormatInt(l.token, 10), l.holder, l.resource
 	}
 	if kind == "write" {
 		records := []map[string]string{}

@@ -37,15 +37,16 @@ type order struct {
 
 func readWAL(commits []observe.Commit) *wal {
 	w := &wal{byResource: map[string][]*move{}}
-	names := map[string]string{} // of resources by their numbers, which claims have
+	claims := map[[2]string]map[string]string{} // rows of claims by resource and position, as other entries name them
 	for n, c := range commits {
 		for _, change := range c.Changes {
 			switch {
 			case change.Table == tableHistory && change.Action == "insert":
-				if change.Row["kind"] == "claim" {
-					names[change.Row["resource"]] = change.Row["name"]
+				if change.Row["kind"] == "c" {
+					claims[[2]string{change.Row["resource"], change.Row["seq"]}] = change.Row
 				}
-				m := &move{Entry: entryIn(change.Row, names, c.XID), commit: n}
+				claim := claims[[2]string{change.Row["resource"], change.Row["claim"]}]
+				m := &move{Entry: entryIn(change.Row, claim, c.XID), commit: n}
 				w.moves = append(w.moves, m)
 				w.byResource[m.Resource] = append(w.byResource[m.Resource], m)
 			case change.Table == tableHistory:
@@ -64,10 +65,14 @@ func number(text string) int64 {
 	return n
 }
 
-func entryIn(row, names map[string]string, xid uint64) observe.Entry {
+// kinds are those of entries, as the history abbreviates them.
+var kinds = map[string]string{"c": "claim", "w": "write", "v": "void"}
+
+// entryIn reads an entry from its row and the row of the claim that it names.
+func entryIn(row, claim map[string]string, xid uint64) observe.Entry {
 	return observe.Entry{
-		Resource: names[row["resource"]], Seq: number(row["seq"]), Kind: row["kind"],
-		Epoch: number(row["epoch"]), Token: number(row["token"]), Holder: row["holder"], XID: xid,
+		Resource: claim["name"], Seq: number(row["seq"]), Kind: kinds[row["kind"]],
+		Epoch: number(claim["epoch"]), Token: number(claim["token"]), Holder: claim["holder"], XID: xid,
 	}
 }
 

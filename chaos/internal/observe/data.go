@@ -18,10 +18,12 @@ const ordersTable = "public.orders"
 // Transaction ids are read without their epoch, as the write-ahead log has them.
 const (
 	entriesSQL = `
-select coalesce(r.name, '#' || e.resource), e.seq, e.kind, e.epoch, e.token, e.holder,
+select coalesce(r.name, '#' || e.resource), e.seq, case e.kind when 'c' then 'claim' when 'w' then 'write' else 'void' end,
+       coalesce(c.epoch, 0), coalesce(c.token, 0), coalesce(c.holder, ''),
        (e.xid::text::numeric % 4294967296)::bigint,
        array(select op ->> 'id' from json_array_elements(e.ops) with ordinality o(op, n) where op ->> 'id' is not null order by n)
   from fence.history e left join fence.resource r on r.id = e.resource
+  left join fence.history c on c.resource = e.resource and c.seq = e.claim and c.kind = 'c'
  order by 1, e.seq`
 	rejectionsSQL = `
 select resource, reason, stage, token, holder, current_token, count

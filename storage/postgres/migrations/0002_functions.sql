@@ -13,24 +13,6 @@
 
 insert into {{schema}}.migration (version, name) values (2, 'functions');
 
--- length_prefixed makes a hash input unambiguous: the length, then the bytes; NULL has length -1.
-create function {{schema}}.length_prefixed(p bytea) returns bytea
-language sql immutable parallel safe
-return coalesce(int4send(octet_length(p)) || p, int4send(-1));
-
-create function {{schema}}.entry_hash(
-    p_prev bytea, p_resource integer, p_seq bigint, p_kind text, p_epoch bigint, p_token bigint, p_holder text,
-    p_tx bigint, p_xid xid8, p_name text, p_ops text, p_timeline integer, p_at timestamptz
-) returns bytea
-language sql stable parallel safe
-return sha256({{schema}}.length_prefixed(p_prev) || int4send(p_resource) || int8send(p_seq) || {{schema}}.length_prefixed(convert_to(p_kind, 'UTF8'))
-    || int8send(p_epoch) || int8send(p_token) || {{schema}}.length_prefixed(convert_to(p_holder, 'UTF8')) || int8send(p_tx) || xid8send(p_xid)
-    || {{schema}}.length_prefixed(convert_to(p_name, 'UTF8')) || {{schema}}.length_prefixed(convert_to(p_ops, 'UTF8')) || int4send(p_timeline) || timestamptz_send(p_at));
-
-create function {{schema}}.timeline() returns integer
-language sql volatile
-return ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer;
-
 -- raise_durability raises synchronous_commit to on for the present transaction, unless it is higher
 -- already, and client_min_messages to warning: the server reports by a warning that the
 -- wait for a standby was cancelled.
@@ -45,31 +27,35 @@ begin
     end if;
 end $$;
 
--- raise_rejection raises a rejection by the fence r, in UTF-8 regardless of the session's
--- encoding: a name that can't be converted would replace the rejection by an encoding
--- error.
-create function {{schema}}.raise_rejection(p_state text, r {{schema}}.resource, p_token bigint) returns void
+-- detail says in a rejection which grant has the fence r.
+create function {{schema}}.detail(r {{schema}}.resource) returns json
 language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
-    perform set_config('client_encoding', 'UTF8', true);
-    raise exception 'fencekit: token % rejected for resource %: the fence is at token %', p_token, r.name, r.token
-        using errcode = p_state,
-              detail = json_build_object('resource', r.name, 'epoch', r.epoch, 'token', r.token, 'holder', r.holder, 'since', r.claimed_at,
-                                         'age', extract(epoch from clock_timestamp() - r.claimed_at))::text;
+    return json_build_object('resource', r.name, 'epoch', r.epoch, 'token', r.token, 'holder', r.holder, 'since', r.claimed_at,
+                             'age', extract(epoch from clock_timestamp() - r.claimed_at));
 end $$;
 
--- reject raises the reason why a grant is not at the fence r at position p_seq.
+-- reject raises p_state, a rejection by the fence of a resource, in UTF-8 regardless of the
+-- session's encoding: a name that can't be converted would replace the rejection by an
+-- encoding error. If p_state is null it is the reason why a grant is not at position p_seq of
+-- the fence.
 create function {{schema}}.reject(
-    r {{schema}}.resource, p_epoch bigint, p_token bigint, p_holder text, p_seq bigint
+    p_state text, p_resource integer, p_epoch bigint, p_token bigint, p_holder text, p_seq bigint
 ) returns void
-language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
+language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+declare
+    r {{schema}}.resource;
 begin
-    perform {{schema}}.raise_rejection(case
-        when (r.epoch, r.token) > (p_epoch, p_token) then 'ZF001'
-        when (r.epoch, r.token) = (p_epoch, p_token) and r.holder <> p_holder then 'ZF006'
-        when (r.epoch, r.token) = (p_epoch, p_token) and r.seq > p_seq then 'ZF002'
-        else 'ZF004'
-    end, r, p_token);
+    select * into r from {{schema}}.resource where id = p_resource;
+    perform set_config('client_encoding', 'UTF8', true);
+    raise exception 'fencekit: token % rejected for resource %: the fence is at token %', p_token, r.name, r.token
+        using detail = {{schema}}.detail(r)::text,
+              errcode = coalesce(p_state, case
+                  when (r.epoch, r.token) > (p_epoch, p_token) then 'ZF001'
+                  when (r.epoch, r.token) = (p_epoch, p_token) and r.holder <> p_holder then 'ZF006'
+                  when (r.epoch, r.token) = (p_epoch, p_token) and r.seq > p_seq then 'ZF002'
+                  else 'ZF004'
+              end);
 end $$;
 
 -- append moves the fence on by one position and writes the entry of that position, if the
@@ -77,54 +63,49 @@ end $$;
 -- grant is such a compare-and-move, so the later of two is rejected.
 create function {{schema}}.append(
     p_resource integer, p_epoch bigint, p_token bigint, p_holder text, p_seq bigint, p_prev bigint,
-    p_kind text, p_tx bigint, p_ops text
+    p_kind "char", p_tx bigint, p_ops bytea
 ) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
     v_at  timestamptz := clock_timestamp();
     v_xid xid8 := pg_current_xact_id();
-    v     record;
 begin
-    update {{schema}}.resource
-       set seq = p_seq + 1,
-           tx = p_tx,
-           hash = {{schema}}.entry_hash(hash, id, p_seq + 1, p_kind, p_epoch, p_token, p_holder, p_tx, v_xid, null, p_ops, timeline, v_at)
-     where id = p_resource and epoch = p_epoch and token = p_token and holder = p_holder
-       and seq = p_seq and tx = p_prev
-    returning hash, timeline into v;
-    if not found then
-        return false;
-    end if;
-    insert into {{schema}}.history (resource, seq, kind, epoch, token, holder, tx, xid, ops, timeline, at, hash)
-    values (p_resource, p_seq + 1, p_kind, p_epoch, p_token, p_holder, p_tx, v_xid, p_ops::json, v.timeline, v_at, v.hash);
-    return true;
+    with moved as (
+        update {{schema}}.resource r
+           set seq = p_seq + 1,
+               tx = p_tx,
+               hash = sha256(r.hash || int4send(p_resource) || int8send(p_seq + 1) || charsend(p_kind) || int8send(r.claim_seq) || int8send(p_tx)
+                             || xid8send(v_xid) || timestamptz_send(v_at) || coalesce(p_ops, ''))
+         where r.id = p_resource and r.epoch = p_epoch and r.token = p_token and r.holder = p_holder
+           and r.seq = p_seq and r.tx = p_prev
+        returning r.claim_seq, r.hash)
+    insert into {{schema}}.history (resource, kind, seq, claim, tx, xid, at, hash, ops)
+    select p_resource, p_kind, p_seq + 1, moved.claim_seq, p_tx, v_xid, v_at, moved.hash, convert_from(p_ops, 'UTF8')::json from moved;
+    return found;
 end $$;
 
--- lock_fence locks the fence of a resource and returns it. It creates the fence if there is
--- none, and rebuilds a deleted one from the last entry of its history.
-create function {{schema}}.lock_fence(p_name text) returns {{schema}}.resource
+-- create_fence makes the fence of a resource that has none and returns its number. It
+-- rebuilds a deleted one from the last entry of its history.
+create function {{schema}}.create_fence(p_name text) returns integer
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
-    r {{schema}}.resource;
-    e {{schema}}.history;
+    c    {{schema}}.history; -- the last claim
+    e    {{schema}}.history; -- the last entry
+    v_id integer;
 begin
-    select * into r from {{schema}}.resource where name = p_name for no key update;
+    select * into c from {{schema}}.history where name = p_name and kind = 'c' order by seq desc limit 1;
     if found then
-        return r;
-    end if;
-    select * into e from {{schema}}.history where name = p_name and kind = 'claim' order by seq desc limit 1;
-    if found then
-        select * into e from {{schema}}.history where resource = e.resource order by seq desc limit 1;
-        insert into {{schema}}.resource (id, name, epoch, token, holder, seq, tx, claim_seq, claimed_at, timeline, hash)
-        values (e.resource, p_name, e.epoch, e.token, e.holder, e.seq, e.tx, 0, e.at, e.timeline, e.hash)
+        select * into e from {{schema}}.history where resource = c.resource order by seq desc limit 1;
+        insert into {{schema}}.resource (id, timeline, epoch, token, prev_token, claim_seq, claimed_at, seq, tx, hash, holder, name)
+        values (c.resource, c.timeline, c.epoch, c.token, 0, c.seq, c.at, e.seq, e.tx, e.hash, c.holder, p_name)
         on conflict do nothing;
     else
-        insert into {{schema}}.resource (name, epoch, token, holder, seq, tx, claim_seq, claimed_at, timeline, hash)
-        values (p_name, 0, 0, '', 0, 0, 0, clock_timestamp(), 0, sha256(convert_to('fencekit:' || p_name, 'UTF8')))
+        insert into {{schema}}.resource (timeline, epoch, token, prev_token, claim_seq, claimed_at, seq, tx, hash, holder, name)
+        values (0, 0, 0, 0, 0, clock_timestamp(), 0, 0, sha256(convert_to('fencekit:' || p_name, 'UTF8')), '', p_name)
         on conflict do nothing;
     end if;
-    select * into strict r from {{schema}}.resource where name = p_name for no key update;
-    return r;
+    select id into strict v_id from {{schema}}.resource where name = p_name;
+    return v_id;
 end $$;
 
 -- jump_hint says what to do about a claim that is far above the database's mark. The
@@ -141,46 +122,28 @@ else
            'with --bump-revision, the owner of the schema runs: update %s set epoch = %s, token = %s', '{{schema}}.setting', p_epoch, p_token)
 end;
 
--- claim raises the fence of a resource to a grant and returns its position. The marks are
--- in one row for the whole database, which a claim reads without a lock and writes only for
--- a higher epoch or a token far above the mark, before it locks any fence: so claims can't
--- deadlock. Rolling a claim back also rolls its mark back.
-create function {{schema}}.claim(
-    p_name text, p_epoch bigint, p_token bigint, p_holder text, p_tx bigint,
-    out o_resource integer, out o_seq bigint, out o_tx bigint
-)
-language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+-- pass_marks returns null if a claim may pass the database's marks, which it raises if it
+-- has to, or why not, in o_state and o_detail. It waits only for another claim of a higher
+-- epoch.
+create function {{schema}}.pass_marks(p_epoch bigint, p_token bigint, out o_state text, out o_detail json)
+language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
-    r          {{schema}}.resource;
-    s          {{schema}}.setting;
-    v_at       timestamptz := clock_timestamp();
-    v_timeline integer := {{schema}}.timeline();
-    v_hash     bytea;
+    s {{schema}}.setting;
 begin
-    if current_setting('transaction_isolation') <> 'read committed' then
-        raise exception 'fencekit: claim needs READ COMMITTED' using errcode = 'ZF008';
-    end if;
-    if p_epoch is null or p_epoch not between 1 and 2147483647 or p_token is null or p_token not between 1 and 4611686018427387903
-       or p_holder is null or octet_length(p_holder) not between 1 and 256 or p_tx is null
-       or p_name is null or octet_length(p_name) not between 1 and 512 then
-        raise exception 'fencekit: claim: argument out of bounds' using errcode = 'ZF007';
-    end if;
-    perform {{schema}}.raise_durability();
-
     select * into strict s from {{schema}}.setting where one;
     if p_epoch > s.epoch + s.max_epoch_jump or p_epoch >= s.epoch and s.token > 0 and p_token > s.token + s.max_token_jump then
-        raise exception 'fencekit: token % of epoch % is implausibly far above the database''s mark (token % of epoch %)',
-                p_token, p_epoch, s.token, s.epoch
-            using errcode = 'ZF010', detail = json_build_object('epoch', s.epoch, 'token', s.token)::text,
-                  hint = {{schema}}.jump_hint(p_epoch, p_token, s);
+        o_state := 'ZF010';
+        o_detail := json_build_object('epoch', s.epoch, 'token', s.token, 'hint', {{schema}}.jump_hint(p_epoch, p_token, s));
+        return;
     end if;
     if s.epoch < p_epoch then
         update {{schema}}.setting set epoch = p_epoch, token = p_token where one and epoch < p_epoch;
         select * into strict s from {{schema}}.setting where one;
     end if;
     if s.epoch > p_epoch then
-        raise exception 'fencekit: epoch % is behind the database''s epoch %', p_epoch, s.epoch
-            using errcode = 'ZF005', detail = json_build_object('epoch', s.epoch)::text;
+        o_state := 'ZF005';
+        o_detail := json_build_object('epoch', s.epoch);
+        return;
     end if;
     if s.token = 0 or p_token > s.token + s.max_token_jump / 1024 then
         -- Rare. SKIP LOCKED: the transaction that holds the row raises the mark too.
@@ -189,66 +152,141 @@ begin
             update {{schema}}.setting set token = p_token where one and epoch = p_epoch and token < p_token;
         end if;
     end if;
-
-    r := {{schema}}.lock_fence(p_name);
-    if (r.epoch, r.token) > (p_epoch, p_token) or (r.epoch, r.token) = (p_epoch, p_token) and r.holder <> p_holder then
-        perform {{schema}}.reject(r, p_epoch, p_token, p_holder, 0);
-    end if;
-    if (r.epoch, r.token) = (p_epoch, p_token) and r.timeline <> v_timeline then
-        perform {{schema}}.raise_rejection('ZF011', r, p_token);
-    end if;
-    if (r.epoch, r.token) < (p_epoch, p_token) then
-        v_hash := {{schema}}.entry_hash(r.hash, r.id, r.seq + 1, 'claim', p_epoch, p_token, p_holder, p_tx,
-                                        pg_current_xact_id(), p_name, null, v_timeline, v_at);
-        update {{schema}}.resource
-           set epoch = p_epoch, token = p_token, holder = p_holder, seq = r.seq + 1, tx = p_tx,
-               claim_seq = r.seq + 1, claimed_at = v_at, timeline = v_timeline, hash = v_hash
-         where id = r.id
-        returning * into r;
-        insert into {{schema}}.history (resource, seq, kind, epoch, token, holder, tx, xid, name, timeline, at, hash)
-        values (r.id, r.seq, 'claim', p_epoch, p_token, p_holder, p_tx, pg_current_xact_id(), p_name, v_timeline, v_at, v_hash);
-    end if;
-    o_resource := r.id;
-    o_seq := r.seq;
-    o_tx := r.tx;
 end $$;
 
--- mark proves that the present transaction has passed the begin check under a grant as
--- p_tx. A copy is invalid in any other transaction, and making one takes the secret.
-create function {{schema}}.mark(p_resource integer, p_epoch bigint, p_token bigint, p_tx bigint) returns text
-language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
-declare
-    v_secret bytea;
-begin
-    -- Never as a parameter of a query: a logged plan would show it.
-    select value into v_secret from {{schema}}.secret;
-    return encode(sha256(v_secret || int4send(p_resource) || int8send(p_epoch) || int8send(p_token) || int8send(p_tx)
-                         || xid8send(pg_current_xact_id())), 'hex');
-end $$;
-
--- require_mark requires that mark of the present transaction: the setting fencekit.tx holds
--- those of its begin checks.
-create function {{schema}}.require_mark(p_resource integer, p_epoch bigint, p_token bigint, p_tx bigint) returns void
-language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
-begin
-    if ({{schema}}.mark(p_resource, p_epoch, p_token, p_tx) = any (string_to_array(current_setting('fencekit.tx', true), ' '))) is not true then
-        raise exception 'fencekit: the transaction that passed the begin check has ended' using errcode = 'ZF003';
-    end if;
-end $$;
-
--- begin_check begins a guarded transaction. It bounds how long the transaction can block
--- others, takes an advisory lock that shows its grant, rejects the transaction if the grant
--- was superseded, or claimed on another timeline of the server, and leaves its mark. Only
--- the seal decides finally whether the grant was superseded. The timeline can't change
--- while the transaction lives, so this check of it is final.
-create function {{schema}}.begin_check(
-    p_resource integer, p_epoch bigint, p_token bigint, p_tx bigint,
-    p_lock_ms integer, p_statement_ms integer, p_idle_ms integer, p_network_ms integer, p_check_ms integer
-) returns void
+-- claim raises the fences of resources, whose names come in ascending order, to grants. It
+-- returns a row for each: its place among the names, and either the fence's number and
+-- position or, if the grant is rejected, o_state and o_detail, in hexadecimal. A rejection
+-- doesn't keep the others from claiming.
+--
+-- Claims can't deadlock. The marks are in one row for the whole database, which a claim reads
+-- without a lock and writes only for a higher epoch or a token far above the mark, before it
+-- touches any fence. Then it creates missing fences, in the order of their names, before it
+-- locks any that exists, and locks those in the order of their numbers, as seals do: one that
+-- creates waits for others, but nobody waits for it while holding the lock of a fence.
+-- Rolling a claim back also rolls its mark back. A grant that its fence rejects may have
+-- raised the mark, but no further than the grant that has the fence.
+create function {{schema}}.claim(p_names text[], p_epochs bigint[], p_tokens bigint[], p_holders text[], p_tx bigint)
+returns table (o_place integer, o_resource integer, o_seq bigint, o_tx bigint, o_state text, o_detail text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
-    r {{schema}}.resource;
+    n          integer := cardinality(p_names);
+    v_names    text[];
+    v_holder   text;
+    v_id       integer;
+    v_ids      integer[];
+    v_at       timestamptz;
+    v_timeline integer := ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer;
+    v_state    text;
+    v_detail   json;
+    r          {{schema}}.resource;
+    s          {{schema}}.setting;
 begin
+    if current_setting('transaction_isolation') <> 'read committed' then
+        raise exception 'fencekit: claim needs READ COMMITTED' using errcode = 'ZF008';
+    end if;
+    if (n > 0 and cardinality(p_epochs) = n and cardinality(p_tokens) = n and cardinality(p_holders) = n and p_tx is not null) is not true then
+        raise exception 'fencekit: claim: arrays of different lengths, or null' using errcode = 'ZF007';
+    end if;
+    for i in 1..n loop
+        v_names[i] := convert_from(decode(p_names[i], 'hex'), 'UTF8');
+        if (p_epochs[i] between 1 and 2147483647 and p_tokens[i] between 1 and 4611686018427387903
+            and octet_length(p_holders[i]) between 2 and 512 and octet_length(v_names[i]) between 1 and 512
+            and (i = 1 or v_names[i] collate "C" > v_names[i - 1] collate "C")) is not true then
+            raise exception 'fencekit: claim: argument out of bounds, or names not in ascending order' using errcode = 'ZF007';
+        end if;
+    end loop;
+    perform {{schema}}.raise_durability();
+
+    select * into strict s from {{schema}}.setting where one;
+    for i in 1..n loop
+        if (p_epochs[i] = s.epoch and s.token > 0 and p_tokens[i] <= s.token + s.max_token_jump / 1024) is not true then
+            select m.o_state, m.o_detail into v_state, v_detail from {{schema}}.pass_marks(p_epochs[i], p_tokens[i]) m;
+            if v_state is not null then
+                v_names[i] := null;
+                o_place := i;
+                o_state := v_state;
+                o_detail := encode(convert_to(v_detail::text, 'UTF8'), 'hex');
+                return next;
+            end if;
+            select * into strict s from {{schema}}.setting where one;
+        end if;
+    end loop;
+
+    for i in 1..n loop
+        if v_names[i] is not null then
+            select id into v_id from {{schema}}.resource where name = v_names[i];
+            if not found then
+                v_id := {{schema}}.create_fence(v_names[i]);
+            end if;
+            v_ids[i] := v_id;
+        end if;
+    end loop;
+
+    for o_place, o_resource in select u.place, u.id from unnest(v_ids) with ordinality u (id, place) where u.id is not null order by u.id loop
+        o_state := null;
+        o_detail := null;
+        v_holder := convert_from(decode(p_holders[o_place], 'hex'), 'UTF8');
+        v_at := clock_timestamp();
+        with moved as (
+            update {{schema}}.resource f
+               set timeline = v_timeline, epoch = p_epochs[o_place], token = p_tokens[o_place], prev_token = f.token,
+                   claim_seq = f.seq + 1, claimed_at = v_at, seq = f.seq + 1, tx = p_tx, holder = v_holder,
+                   hash = sha256(f.hash || int4send(f.id) || int8send(f.seq + 1) || 'c' || int8send(f.seq + 1) || int8send(p_tx)
+                                 || xid8send(pg_current_xact_id()) || timestamptz_send(v_at)
+                                 || int8send(p_epochs[o_place]) || int8send(p_tokens[o_place]) || int4send(v_timeline)
+                                 || int4send(octet_length(v_holder)) || convert_to(v_holder, 'UTF8') || convert_to(f.name, 'UTF8'))
+             where f.id = o_resource and (f.epoch, f.token) < (p_epochs[o_place], p_tokens[o_place])
+            returning f.id, f.seq, f.hash, f.name)
+        insert into {{schema}}.history (resource, kind, seq, claim, tx, xid, at, hash, epoch, token, timeline, holder, name)
+        select m.id, 'c', m.seq, m.seq, p_tx, pg_current_xact_id(), v_at, m.hash, p_epochs[o_place], p_tokens[o_place], v_timeline, v_holder, m.name
+          from moved m
+        returning seq, tx into o_seq, o_tx;
+        if not found then
+            -- The fence never falls, so one that is higher needs no lock.
+            select * into strict r from {{schema}}.resource where id = o_resource;
+            if (r.epoch, r.token) = (p_epochs[o_place], p_tokens[o_place]) then
+                select * into strict r from {{schema}}.resource where id = o_resource for no key update; -- a seal may be under way
+            end if;
+            o_seq := r.seq;
+            o_tx := r.tx;
+            o_state := case
+                when (r.epoch, r.token) > (p_epochs[o_place], p_tokens[o_place]) then 'ZF001'
+                when (r.epoch, r.token) < (p_epochs[o_place], p_tokens[o_place]) then 'ZF004'
+                when r.holder <> v_holder then 'ZF006'
+                when r.timeline <> v_timeline then 'ZF011'
+            end;
+            if o_state is not null then
+                o_detail := encode(convert_to({{schema}}.detail(r)::text, 'UTF8'), 'hex');
+            end if;
+        end if;
+        return next;
+    end loop;
+end $$;
+
+-- begin_check begins a guarded transaction. It bounds how long the transaction can stand in
+-- the way of a newer claim, takes the locks by which eviction finds it, and rejects it if one
+-- of its grants no longer has the fence. That only saves work: safety rests on the seal. Each
+-- fence is read after its lock was taken: a claim either sees this lock or is seen here.
+--
+-- It returns what the seal requires, the server's id of the transaction, and what leave
+-- requires, p_state, which the caller has session_state compute. If p_alone it also leaves
+-- them in settings, for a transaction that is sent as a whole: the id in one that ends with
+-- the transaction, the state in one that outlives it.
+create procedure {{schema}}.begin_check(
+    p_resources integer[], p_epochs bigint[], p_tokens bigint[],
+    p_lock_ms bigint, p_statement_ms bigint, p_idle_ms bigint, p_network_ms bigint, p_check_ms bigint,
+    p_alone boolean, p_state bigint, inout o_state text default null, inout o_xid text default null
+)
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+declare
+    n          integer := cardinality(p_resources);
+    v_now      integer := ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer;
+    v_timeline integer;
+begin
+    if (n > 0 and cardinality(p_epochs) = n and cardinality(p_tokens) = n) is not true then
+        raise exception 'fencekit: begin_check: arrays of different lengths, or null' using errcode = 'ZF007';
+    end if;
     perform set_config('lock_timeout', p_lock_ms::text, true),
             set_config('statement_timeout', p_statement_ms::text, true),
             set_config('idle_in_transaction_session_timeout', p_idle_ms::text, true),
@@ -256,38 +294,72 @@ begin
     if p_check_ms > 0 then
         perform set_config('client_connection_check_interval', p_check_ms::text, true);
     end if;
-    perform {{schema}}.raise_durability();
-    -- Without waiting: any role can take the key. Then this transaction can't be evicted,
-    -- and nothing else is lost.
-    perform pg_try_advisory_xact_lock_shared(p_resource, (p_token & 2147483647)::integer);
-    select * into r from {{schema}}.resource where id = p_resource;
-    if not found or (r.epoch, r.token) is distinct from (p_epoch, p_token) then
-        perform {{schema}}.reject(r, p_epoch, p_token, '', 0);
+    for i in 1..n loop
+        -- Without waiting: any role can take the key. Then this transaction can't be evicted,
+        -- and nothing else is lost.
+        perform pg_try_advisory_xact_lock_shared(p_resources[i], (p_tokens[i] & 2147483647)::integer);
+        select timeline into v_timeline from {{schema}}.resource where id = p_resources[i] and epoch = p_epochs[i] and token = p_tokens[i];
+        if not found then
+            perform {{schema}}.reject(null, p_resources[i], p_epochs[i], p_tokens[i], '', 0);
+        end if;
+        if v_timeline <> v_now then
+            perform {{schema}}.reject('ZF011', p_resources[i], p_epochs[i], p_tokens[i], '', 0);
+        end if;
+    end loop;
+    o_state := p_state;
+    o_xid := pg_current_xact_id();
+    if p_alone then
+        perform set_config('fencekit.xid', o_xid, true), set_config('fencekit.state', o_state, false);
     end if;
-    if r.timeline <> {{schema}}.timeline() then
-        perform {{schema}}.raise_rejection('ZF011', r, p_token);
-    end if;
-    perform set_config('fencekit.tx', concat_ws(' ', current_setting('fencekit.tx', true), {{schema}}.mark(p_resource, p_epoch, p_token, p_tx)), true);
 end $$;
 
--- seal lets the transaction that passed the begin check commit, if the fence is where its
--- grant left it (G2). Text arrives in hexadecimal, so that no setting of the session can
--- change its meaning. It leaves a mark for keep, with epoch 0, which no begin check uses.
+-- seal lets the transaction that passed the begin check commit, if each fence is where its
+-- grant left it (G2). p_xid is what the begin check returned, or null if the begin check left
+-- it in the setting: then the caller compares it with the id that the seal returns. The
+-- resources come in ascending order, which is the order of the locks. Text arrives in
+-- hexadecimal, so that no setting of the session can change its meaning; ops are empty where
+-- there is nothing to record.
+--
+-- p_kept are the resources, among those sealed, for which it keeps keys of guard.Once, with
+-- the hash of the request and the result: a key is never kept without a move (see
+-- storage.Store.Recall). Keys come after the moves: if another transaction has kept a key
+-- meanwhile, the fence rejects this one by name, before the unique index would.
 create procedure {{schema}}.seal(
-    p_resource integer, p_epoch bigint, p_token bigint, p_holder_hex text, p_seq bigint, p_prev bigint, p_tx bigint, p_ops_hex text
+    p_resources integer[], p_epochs bigint[], p_tokens bigint[], p_holders text[], p_seqs bigint[], p_prevs bigint[],
+    p_tx bigint, p_ops text[], inout p_xid xid8,
+    p_kept integer[] default '{}', p_keys text[] default '{}', p_requests text[] default '{}', p_results text[] default '{}'
 )
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
-    v_holder text := convert_from(decode(p_holder_hex, 'hex'), 'UTF8');
-    r        {{schema}}.resource;
+    n integer := cardinality(p_resources);
 begin
-    perform {{schema}}.require_mark(p_resource, p_epoch, p_token, p_tx);
-    if not {{schema}}.append(p_resource, p_epoch, p_token, v_holder, p_seq, p_prev, 'write', p_tx,
-                             convert_from(decode(p_ops_hex, 'hex'), 'UTF8')) then
-        select * into r from {{schema}}.resource where id = p_resource;
-        perform {{schema}}.reject(r, p_epoch, p_token, v_holder, p_seq);
+    if pg_current_xact_id() is distinct from coalesce(p_xid, nullif(current_setting('fencekit.xid', true), '')::xid8) then
+        raise exception 'fencekit: the transaction that passed the begin check has ended' using errcode = 'ZF003';
     end if;
-    perform set_config('fencekit.tx', concat_ws(' ', current_setting('fencekit.tx', true), {{schema}}.mark(p_resource, 0, 0, p_tx)), true);
+    p_xid := pg_current_xact_id();
+    if (n > 0 and cardinality(p_epochs) = n and cardinality(p_tokens) = n and cardinality(p_holders) = n
+        and cardinality(p_seqs) = n and cardinality(p_prevs) = n and cardinality(p_ops) = n and p_kept <@ p_resources
+        and cardinality(p_keys) = cardinality(p_kept) and cardinality(p_requests) = cardinality(p_kept) and cardinality(p_results) = cardinality(p_kept)) is not true then
+        raise exception 'fencekit: seal: arrays of different lengths, or null' using errcode = 'ZF007';
+    end if;
+    if current_setting('synchronous_commit') not in ('on', 'remote_apply') or current_setting('client_min_messages') = 'error' then
+        perform {{schema}}.raise_durability();
+    end if;
+    for i in 1..n loop
+        if i > 1 and p_resources[i] > p_resources[i - 1] is not true then
+            raise exception 'fencekit: seal: resources not in ascending order' using errcode = 'ZF007';
+        end if;
+        if {{schema}}.append(p_resources[i], p_epochs[i], p_tokens[i], convert_from(decode(p_holders[i], 'hex'), 'UTF8'),
+                             p_seqs[i], p_prevs[i], 'w', p_tx, nullif(decode(p_ops[i], 'hex'), '')) is not true then
+            perform {{schema}}.reject(null, p_resources[i], p_epochs[i], p_tokens[i], convert_from(decode(p_holders[i], 'hex'), 'UTF8'), p_seqs[i]);
+        end if;
+    end loop;
+    for i in 1..cardinality(p_kept) loop
+        insert into {{schema}}.operation (resource, key, request, result, tx, at)
+        values (p_kept[i], convert_from(decode(p_keys[i], 'hex'), 'UTF8'), decode(p_requests[i], 'hex'),
+                nullif(decode(p_results[i], 'hex'), ''), p_tx,
+                greatest(clock_timestamp(), (select seen from {{schema}}.forget_clock where one)));
+    end loop;
 end $$;
 
 -- before_commit is the last statement before a guarded COMMIT. Deferred triggers may have changed
@@ -295,7 +367,9 @@ end $$;
 create procedure {{schema}}.before_commit()
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
-    perform {{schema}}.raise_durability();
+    if current_setting('synchronous_commit') not in ('on', 'remote_apply') or current_setting('client_min_messages') = 'error' then
+        perform {{schema}}.raise_durability();
+    end if;
 end $$;
 
 -- resolve decides the outcome of a transaction that was to move the fence on from p_seq. It waits for that
@@ -309,7 +383,7 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp set enab
 declare
     v_seq  bigint;
     v_tx   bigint;
-    v_kind text;
+    v_kind "char";
 begin
     if current_setting('transaction_isolation') <> 'read committed' then
         raise exception 'fencekit: resolve needs READ COMMITTED' using errcode = 'ZF008';
@@ -319,12 +393,12 @@ begin
     if not found then
         return 'unknown';
     end if;
-    if {{schema}}.append(p_resource, p_epoch, p_token, p_holder, p_seq, p_prev, 'void', p_void, null) then
+    if {{schema}}.append(p_resource, p_epoch, p_token, p_holder, p_seq, p_prev, 'v', p_void, null) then
         return 'not applied';
     end if;
     select tx, kind into v_tx, v_kind from {{schema}}.history where resource = p_resource and seq = p_seq + 1;
     return case
-        when v_tx = p_tx and v_kind = 'write' then 'applied'
+        when v_tx = p_tx and v_kind = 'w' then 'applied'
         when v_tx is not null or v_seq <= p_seq then 'not applied'
         else 'unknown' -- the entry was pruned
     end;
@@ -333,8 +407,9 @@ end $$;
 -- stale_backends lists the backends that hold the begin check's lock of a claim earlier
 -- than (p_epoch, p_token). A late caller must not disturb later claims.
 create function {{schema}}.stale_backends(p_name text, p_epoch bigint, p_token bigint) returns setof integer
-language sql volatile set search_path = pg_catalog, pg_temp set jit = off
-begin atomic
+language plpgsql volatile set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+begin
+    return query
     select l.pid
       from {{schema}}.resource r
       join pg_locks l
@@ -342,34 +417,47 @@ begin atomic
        and l.database = (select d.oid from pg_database d where d.datname = current_database())
      where r.name = p_name and l.pid is not null and l.pid <> pg_backend_pid()
        and exists (select from (select c.epoch, c.token from {{schema}}.history c
-                                 where c.name = p_name and c.kind = 'claim' order by c.seq desc limit 1000) c
+                                 where c.name = p_name and c.kind = 'c' order by c.seq desc limit 1000) c
                     where (c.epoch, c.token) < (p_epoch, p_token) and (c.token & 2147483647) = l.objid::bigint)
        and (p_token & 2147483647) <> l.objid::bigint;
-end;
+end $$;
 
--- evict terminates those backends and waits up to p_wait_ms for each to be gone. A
--- terminated transaction may have committed: only the claim decides. It runs with the
--- caller's rights, since pg_terminate_backend checks those.
+-- evict terminates those backends for each claim and waits up to p_wait_ms for each to be
+-- gone. A terminated transaction may have committed: only the claim decides. After a claim
+-- (p_thorough is false) it looks only for transactions of the grant just superseded, by
+-- trying to take their lock, which costs little; older ones were evicted by earlier claims,
+-- and one that was not is when it stands in the way. It runs with the caller's rights, since
+-- pg_terminate_backend checks those.
 create function {{schema}}.evict(
-    p_name text, p_epoch bigint, p_token bigint, p_wait_ms bigint, out evicted integer, out denied integer
+    p_names text[], p_epochs bigint[], p_tokens bigint[], p_wait_ms bigint, p_thorough boolean, out evicted integer, out denied integer
 )
-language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
+language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
-    v_pid integer;
+    v_name text;
+    v_pid  integer;
 begin
     evicted := 0;
     denied := 0;
-    for v_pid in select {{schema}}.stale_backends(p_name, p_epoch, p_token) loop
-        begin
-            -- List again and terminate in one statement: the backend may have started
-            -- another transaction.
-            perform pg_terminate_backend(s, p_wait_ms) from {{schema}}.stale_backends(p_name, p_epoch, p_token) s where s = v_pid;
-            if found then
-                evicted := evicted + 1;
-            end if;
-        exception when insufficient_privilege then
-            denied := denied + 1;
-        end;
+    for i in 1..cardinality(p_names) loop
+        v_name := convert_from(decode(p_names[i], 'hex'), 'UTF8');
+        if not p_thorough then
+            perform from {{schema}}.resource
+              where name = v_name and epoch = p_epochs[i] and token = p_tokens[i]
+                and prev_token > 0 and not pg_try_advisory_xact_lock(id, (prev_token & 2147483647)::integer);
+            continue when not found;
+        end if;
+        for v_pid in select {{schema}}.stale_backends(v_name, p_epochs[i], p_tokens[i]) loop
+            begin
+                -- List again and terminate in one statement: the backend may have started
+                -- another transaction.
+                perform pg_terminate_backend(s, p_wait_ms) from {{schema}}.stale_backends(v_name, p_epochs[i], p_tokens[i]) s where s = v_pid;
+                if found then
+                    evicted := evicted + 1;
+                end if;
+            exception when insufficient_privilege then
+                denied := denied + 1;
+            end;
+        end loop;
     end loop;
 end $$;
 
@@ -411,16 +499,22 @@ end $$;
 
 -- leave is called on the connection of a guarded transaction after that has ended, before
 -- anything else uses the session. It ends the session if an eviction may have listed its
--- backend, since the signal may still be on its way; or if the session has changed
--- (p_unchanged, see session_state). Eviction lists transactions whose grant was superseded
--- while they ran: if the grant still has the fence now, no eviction has listed this one. It
--- runs with the caller's rights, since pg_terminate_backend checks those.
-create function {{schema}}.leave(p_resource integer, p_epoch bigint, p_token bigint, p_unchanged boolean) returns void
+-- backend, since the signal may still be on its way; or if the session has changed: p_before
+-- is its session_state when the transaction began, p_now the present one. Eviction lists
+-- transactions whose grant was superseded while they ran: if the grants still have their
+-- fences now, no eviction has listed this one. It runs with the caller's rights, since
+-- pg_terminate_backend checks those.
+create procedure {{schema}}.leave(p_resources integer[], p_epochs bigint[], p_tokens bigint[], p_before bigint, p_now bigint)
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+declare
+    v_end boolean := p_before is distinct from p_now;
 begin
     perform pg_advisory_unlock_all();
-    if not p_unchanged
-       or not exists (select from {{schema}}.resource where id = p_resource and epoch = p_epoch and token = p_token) then
+    for i in 1..cardinality(p_resources) loop
+        perform from {{schema}}.resource where id = p_resources[i] and epoch = p_epochs[i] and token = p_tokens[i];
+        v_end := v_end or not found;
+    end loop;
+    if v_end then
         perform pg_terminate_backend(pg_backend_pid());
     end if;
 end $$;
@@ -461,20 +555,6 @@ begin atomic
     on conflict on constraint rejection_kind do update set count = f.count + 1, last_at = clock_timestamp();
 end;
 
--- keep stores the key and result of an operation, in the transaction p_tx, whose seal has
--- moved the resource's fence: a key is never kept without a move (see
--- storage.Store.Recall). It requires the seal's mark instead of reading the history, which
--- would make operations on different resources conflict under SERIALIZABLE.
-create procedure {{schema}}.keep(p_resource integer, p_tx bigint, p_key_hex text, p_request_hex text, p_result_hex text)
-language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
-begin
-    perform {{schema}}.require_mark(p_resource, 0, 0, p_tx);
-    insert into {{schema}}.operation (resource, key, request, result, tx, at)
-    values (p_resource, convert_from(decode(p_key_hex, 'hex'), 'UTF8'), decode(p_request_hex, 'hex'),
-            nullif(decode(p_result_hex, 'hex'), ''), p_tx,
-            greatest(clock_timestamp(), (select seen from {{schema}}.forget_clock where one)));
-end $$;
-
 -- forget removes up to p_limit operations that were kept for the retention, by a clock that
 -- went steadily for as long: after a clock that was set forward all of them could run
 -- again. It returns their number, and the clock's last reading if the clock has jumped
@@ -513,11 +593,12 @@ create function {{schema}}.repair() returns setof text
 language sql volatile set search_path = pg_catalog, pg_temp
 begin atomic
     update {{schema}}.resource r
-       set epoch = e.epoch, token = e.token, holder = e.holder, seq = e.seq, tx = e.tx,
-           claim_seq = 0, claimed_at = e.at, timeline = e.timeline, hash = e.hash
+       set timeline = c.timeline, epoch = c.epoch, token = c.token, prev_token = 0, claim_seq = c.seq, claimed_at = c.at,
+           seq = e.seq, tx = e.tx, hash = e.hash, holder = c.holder
       from {{schema}}.resource f
      cross join lateral (select * from {{schema}}.history h where h.resource = f.id order by h.seq desc limit 1) e
-     where r.id = f.id and e.seq > r.seq and (e.epoch, e.token) >= (r.epoch, r.token)
+      join {{schema}}.history c on c.resource = e.resource and c.seq = e.claim and c.kind = 'c'
+     where r.id = f.id and e.seq > r.seq and (c.epoch, c.token) >= (r.epoch, r.token)
     returning r.name;
 end;
 

@@ -1,0 +1,227 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/storage"
+)
+
+// sealCall is the seal, under the name tx, of a transaction whose begin check is in the same
+// message.
+func sealCall(c storage.Claim, tx storage.TxID) string {
+	return fmt.Sprintf("call fence.seal('{%d}', '{%d}', '{%d}', '{%x}', '{%d}', '{%d}', %d, '{5b5d}', null)",
+		c.Resource, c.Grant.Epoch, c.Grant.Token, c.Grant.Holder, c.Seq, c.Tx, tx)
+}
+
+// beginCheckCall is the begin check of a transaction under c.
+func beginCheckCall(c storage.Claim) string {
+	return fmt.Sprintf("call fence.begin_check('{%d}', '{%d}', '{%d}', 3600000, 3600000, 3600000, 3600000, 0, true, 0)", c.Resource, c.Grant.Epoch, c.Grant.Token)
+}
+
+// voidCall takes the next position of c as a void that has the name tx.
+func voidCall(c storage.Claim, tx storage.TxID) string {
+	return fmt.Sprintf("select fence.resolve(%d, %d, %d, '%s', %d, %d, 1, %d)",
+		c.Resource, c.Grant.Epoch, c.Grant.Token, c.Grant.Holder, c.Seq, c.Tx, tx)
+}
+
+// inOne executes statements as one transaction.
+func inOne(t testing.TB, pool *pgxpool.Pool, sql string) error {
+	t.Helper()
+	_, err := pool.Exec(t.Context(), "begin; "+sql+"; commit")
+	return err
+}
+
+// A seal belongs to one transaction of the server. In another one it fails, however that
+// came to be.
+func TestSeal_OnlyInTheTransactionThatWasChecked_N15_G2(t *testing.T) {
+	t.Parallel()
+	r := newRoles(t)
+	store := newStore(t, r.app, nil)
+	c := claim(t, store, grant(5, "a"))
+	for name, before := range map[string]string{
+		"no begin check":                    "select",
+		"the begin check of an earlier one": beginCheckCall(c) + "; commit; begin",
+		"of one that was rolled back":       beginCheckCall(c) + "; rollback; begin",
+		"its id kept for the session":       beginCheckCall(c) + "; select set_config('fencekit.xid', current_setting('fencekit.xid'), false); commit; begin",
+		"an empty id":                       "select set_config('fencekit.xid', '', true)",
+		"another id":                        "select set_config('fencekit.xid', '1', true)",
+		"the id of a savepoint's":           "savepoint a; " + beginCheckCall(c) + "; rollback to savepoint a",
+		"a claim, and what that writes":     "select claim_one('sku/1', 1, 5, 'a', 77)",
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.ErrorContains(t, inOne(t, r.app, before+"; insert into item values ('forged', 1); "+sealCall(c, 77)), "SQLSTATE ZF003")
+			holds(t, r.admin, "forged", 0)
+			require.Equal(t, c, claim(t, store, c.Grant))
+		})
+	}
+	require.NoError(t, inOne(t, r.app, beginCheckCall(c)+"; savepoint a; release savepoint a; "+sealCall(c, 77)))
+}
+
+// A begin check fails for a grant that doesn't have the fence.
+func TestBeginCheck_OfAnAbsentGrantIsRejected_G2(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	c := claim(t, newStore(t, pool, nil), grant(5, "a"))
+	for reason, change := range map[string]func(*storage.Claim){
+		"a later token":      func(c *storage.Claim) { c.Grant.Token++ },
+		"a later epoch":      func(c *storage.Claim) { c.Grant.Epoch++ },
+		"an earlier one":     func(c *storage.Claim) { c.Grant.Token-- },
+		"an absent resource": func(c *storage.Claim) { c.Resource++ },
+	} {
+		absent := c
+		change(&absent)
+		require.ErrorContains(t, inOne(t, pool, beginCheckCall(absent)), "rejected", reason)
+	}
+}
+
+// What no Store sends: arrays of other lengths, without elements, with nulls, of two
+// dimensions, with other bounds; resources that aren't in order, or are named twice; text
+// that is none. Nothing of it moves a fence.
+func TestFunctions_RejectMalformedArrays_G2(t *testing.T) {
+	t.Parallel()
+	r := newRoles(t)
+	store := newStore(t, r.app, nil)
+	other := grant(5, "a")
+	other.Resource = "sku/2"
+	a, b := claim(t, store, grant(5, "a")), claim(t, store, other)
+	if a.Resource > b.Resource {
+		a, b = b, a
+	}
+	type arrays struct{ resources, epochs, tokens, holders, seqs, prevs, ops string }
+	good := arrays{
+		fmt.Sprintf("'{%d,%d}'", a.Resource, b.Resource), "'{1,1}'", "'{5,5}'", "'{61,61}'", "'{1,1}'", fmt.Sprintf("'{%d,%d}'", a.Tx, b.Tx), `'{5b5d,""}'`,
+	}
+	begins := func(x arrays) string {
+		return fmt.Sprintf("call fence.begin_check(%s, %s, %s, 3600000, 3600000, 3600000, 3600000, 0, true, 0)", x.resources, x.epochs, x.tokens)
+	}
+	seals := func(x arrays) string {
+		return fmt.Sprintf("call fence.seal(%s, %s, %s, %s, %s, %s, 77, %s, null)", x.resources, x.epochs, x.tokens, x.holders, x.seqs, x.prevs, x.ops)
+	}
+	before := query[string](t, r.admin, "select string_agg(r::text, ' ' order by id) from fence.resource r")
+	for name, bad := range map[string]func(*arrays){
+		"resources null":      func(x *arrays) { x.resources = "null" },
+		"no resources":        func(x *arrays) { x.resources = "'{}'" },
+		"nothing at all":      func(x *arrays) { *x = arrays{"'{}'", "'{}'", "'{}'", "'{}'", "'{}'", "'{}'", "'{}'"} },
+		"epochs null":         func(x *arrays) { x.epochs = "null" },
+		"tokens null":         func(x *arrays) { x.tokens = "null" },
+		"holders null":        func(x *arrays) { x.holders = "null" },
+		"seqs null":           func(x *arrays) { x.seqs = "null" },
+		"prevs null":          func(x *arrays) { x.prevs = "null" },
+		"ops null":            func(x *arrays) { x.ops = "null" },
+		"one epoch":           func(x *arrays) { x.epochs = "'{1}'" },
+		"one token":           func(x *arrays) { x.tokens = "'{5}'" },
+		"one holder":          func(x *arrays) { x.holders = "'{61}'" },
+		"one seq":             func(x *arrays) { x.seqs = "'{1}'" },
+		"one prev":            func(x *arrays) { x.prevs = fmt.Sprintf("'{%d}'", a.Tx) },
+		"ops of one":          func(x *arrays) { x.ops = "'{5b5d}'" },
+		"ops of three":        func(x *arrays) { x.ops = "'{5b5d,5b5d,5b5d}'" },
+		"a null resource":     func(x *arrays) { x.resources = fmt.Sprintf("'{%d,null}'", a.Resource) },
+		"a null first":        func(x *arrays) { x.resources = fmt.Sprintf("'{null,%d}'", b.Resource) },
+		"a null epoch":        func(x *arrays) { x.epochs = "'{1,null}'" },
+		"a null token":        func(x *arrays) { x.tokens = "'{null,5}'" },
+		"a null holder":       func(x *arrays) { x.holders = "'{61,null}'" },
+		"a null seq":          func(x *arrays) { x.seqs = "'{null,1}'" },
+		"a null prev":         func(x *arrays) { x.prevs = fmt.Sprintf("'{null,%d}'", b.Tx) },
+		"out of order":        func(x *arrays) { x.resources = fmt.Sprintf("'{%d,%d}'", b.Resource, a.Resource) },
+		"one twice":           func(x *arrays) { x.resources = fmt.Sprintf("'{%d,%d}'", a.Resource, a.Resource) },
+		"two dimensions":      func(x *arrays) { x.resources = fmt.Sprintf("'{{%d,%d}}'", a.Resource, b.Resource) },
+		"other bounds":        func(x *arrays) { x.resources = fmt.Sprintf("'[0:1]={%d,%d}'", a.Resource, b.Resource) },
+		"a holder not in hex": func(x *arrays) { x.holders = "'{61,xy}'" },
+		"a holder not UTF-8":  func(x *arrays) { x.holders = "'{61,ff}'" },
+		"ops not in JSON":     func(x *arrays) { x.ops = "'{5b5d,5b}'" },
+		"another position":    func(x *arrays) { x.seqs = "'{1,2}'" },
+		"another transaction": func(x *arrays) { x.prevs = fmt.Sprintf("'{%d,%d}'", a.Tx, b.Tx+1) },
+		"another holder":      func(x *arrays) { x.holders = "'{61,62}'" },
+		"another epoch":       func(x *arrays) { x.epochs = "'{1,2}'" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := good
+			bad(&x)
+			require.Error(t, inOne(t, r.app, begins(good)+"; "+seals(x)))
+			require.Equal(t, before, query[string](t, r.admin, "select string_agg(r::text, ' ' order by id) from fence.resource r"))
+		})
+	}
+	require.NoError(t, inOne(t, r.app, begins(good)+"; "+seals(good)))
+	verifyChain(t, r.admin)
+	for _, args := range []string{"null, '{1}', '{5}'", "'{}', '{}', '{}'", "'{1}', '{}', '{5}'", "'{1}', '{1}', '{5,5}'", "'{1}', null, '{5}'"} {
+		require.ErrorContains(t, inOne(t, r.app, "call fence.begin_check("+args+", 1, 1, 1, 1, 1, false, 0)"), "SQLSTATE ZF007", args)
+	}
+	for _, args := range []string{
+		"null, '{1}', '{5}', '{61}'", "'{}', '{}', '{}', '{}'", "'{61}', '{}', '{5}', '{61}'", "'{61}', '{1}', '{5,6}', '{61}'", "'{61}', '{1}', '{5}', null",
+		"'{62,61}', '{1,1}', '{5,5}', '{61,61}'", "'{61,61}', '{1,1}', '{5,5}', '{61,61}'", "'{61,null}', '{1,1}', '{5,5}', '{61,61}'", "'{{61,62}}', '{1,1}', '{5,5}', '{61,61}'",
+	} {
+		require.ErrorContains(t, inOne(t, r.app, "select fence.claim("+args+", 77)"), "SQLSTATE ZF007", args)
+	}
+	require.Equal(t, 2, query[int](t, r.admin, "select count(*) from fence.resource"))
+}
+
+// An app role is trusted with what guarantees.md says: it can write under a holder's grant,
+// and keep a holder from committing. It can't make a holder's transaction commit on changed
+// data, nor move a fence without an entry in the history.
+func TestForge_WhatAnAppRoleIsTrustedFor(t *testing.T) {
+	t.Parallel()
+	r := newRoles(t)
+	store := newStore(t, r.app, nil)
+	c := claim(t, store, grant(5, "a"))
+	for name, forge := range map[string]func(c storage.Claim) string{
+		"another transaction under the grant": func(c storage.Claim) string { return beginCheckCall(c) + "; " + sealCall(c, 77) },
+		"without a begin check": func(c storage.Claim) string {
+			return "select set_config('fencekit.xid', pg_current_xact_id()::text, true); " + sealCall(c, 77)
+		},
+		"a position voided": func(c storage.Claim) string { return voidCall(c, 78) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := claim(t, store, c.Grant)
+			txn := begin(t, store, c)
+			require.NoError(t, txn.Run(t.Context(), set("x", 1)))
+			require.NoError(t, inOne(t, r.app, forge(c)))
+			_, err := txn.Commit(t.Context(), nil)
+			require.ErrorIs(t, err, storage.ErrOvertaken)
+		})
+	}
+	txn := begin(t, store, claim(t, store, c.Grant))
+	require.NoError(t, inOne(t, r.app, "select claim_one('sku/1', 1, 6, 'forged', 77)"))
+	_, err := txn.Commit(t.Context(), nil)
+	require.ErrorIs(t, err, storage.ErrStaleToken)
+	holds(t, r.admin, "x", 0)
+	verifyChain(t, r.admin)
+}
+
+// An operation can't hide from its own transaction that it has ended it: it doesn't know the
+// name under which its transaction is sealed, and a seal of its own makes this one fail.
+func TestForge_AnOperationCannotSealInAnotherTransaction_N15(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	for _, again := range []string{"commit; begin", "rollback; begin"} {
+		c := claim(t, store, grant(5, "a"))
+		_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "set session fencekit.xid = '1'; "+again+"; "+beginCheckCall(c)+"; set local fencekit.xid = '1'", pgx.QueryExecModeSimpleProtocol)
+			return err
+		}), c)
+		require.ErrorIs(t, err, storage.ErrTxEnded)
+		require.Equal(t, c, claim(t, store, c.Grant))
+	}
+}
+
+// A void or a claim under the name of a transaction in doubt doesn't make that
+// transaction's COMMIT count as applied.
+func TestForge_OnlyAWriteIsACommit_G4(t *testing.T) {
+	t.Parallel()
+	r := newRoles(t)
+	store := newStore(t, r.app, nil)
+	c := claim(t, store, grant(5, "a"))
+	for _, forge := range []string{voidCall(c, 77), "select claim_one('sku/1', 1, 6, 'b', 77)"} {
+		c = claim(t, store, grant(c.Grant.Token, c.Grant.Holder))
+		require.NoError(t, inOne(t, r.app, forge))
+		applied, err := store.Resolve(t.Context(), storage.InDoubt{Claims: []storage.Claim{c}, Tx: 77})
+		require.NoError(t, err)
+		require.False(t, applied)
+	}
+}
