@@ -81,7 +81,9 @@ func Value[Tx, V any, R Resources](ctx context.Context, on Runner[Tx], resources
 	return value, nil
 }
 
-// Exec is [Do] for an operation of the store's own kind. It takes [Once] if op is a
+// Exec is [Do] for an operation of the store's own kind. On a [*Guard], calls for one resource
+// with a [storage.BatchOp] that wait share one transaction; if it takes no effect, each
+// operation runs again in a transaction of its own. Exec takes [Once] if op is a
 // [storage.ResultOp], whose results a repeated call gives back.
 func Exec[Tx any, R Resources](ctx context.Context, on Runner[Tx], resources R, op storage.Op[Tx], opts ...ValueOption) error {
 	return call(ctx, on, resources, op, opResult(op), opts)

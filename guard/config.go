@@ -39,7 +39,12 @@ type Config struct {
 	// notifications of several arrive as one. COMMIT or ROLLBACK in a function's SQL ends the
 	// transaction for all: ErrTxEnded. While a function runs, the end of its context doesn't
 	// interrupt its statement; the context's deadline bounds it on the server. Config.MaxRun
-	// ends the whole group, and Config.MaxHold is how long calls may join it.
+	// ends the whole group, and Config.MaxHold is how long calls may join it. If the lease
+	// is lost, the function that runs fails, and no other joins.
+	//
+	// This is about functions. Calls of Exec with a [storage.BatchOp], such as a
+	// postgres.Batch, and without [Once], always share a transaction with those that wait
+	// behind them for the same resource. If it fails, each runs in one of its own.
 	MaxBatch int
 	// MaxRun bounds one run of a function; default no bound. When it has passed, the
 	// function's context ends with [context.DeadlineExceeded] as its cause, and the resource

@@ -117,9 +117,11 @@ func (gr *group[Tx]) unsettled(m *member[Tx]) error {
 	return &UnknownOutcomeError{
 		Record: m.runs.record, Grants: m.call.Grants, Once: m.runs.once != nil,
 		Err: errStoreGone, AskErr: errStoreGone,
-		resolve: func(context.Context, storage.InDoubt) (bool, error) { return false, errStoreGone },
+		resolve: resolveGone,
 	}
 }
+
+func resolveGone(context.Context, storage.InDoubt) (bool, error) { return false, errStoreGone }
 
 // fail gives up on a transaction that a function may still use: it has run for too long, or
 // Close waits no longer. COMMIT was not sent, and won't be. The members before it don't have

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -475,8 +476,13 @@ func TestGroup_AMemberEndsTheTransaction_G9(t *testing.T) {
 
 // A call whose function has not run is in no run, whatever becomes of the group.
 func TestGroup_CallsThatDidNotRunCountNoRun(t *testing.T) {
+	var mu sync.Mutex
 	runs := map[string]int{}
-	cfg := &guard.Config{MaxBatch: 10, Observer: &guard.Observer{Finished: func(o guard.Operation) { runs[o.Record.Name] = o.Runs }}}
+	cfg := &guard.Config{MaxBatch: 10, Observer: &guard.Observer{Finished: func(o guard.Operation) {
+		mu.Lock()
+		defer mu.Unlock()
+		runs[o.Record.Name] = o.Runs
+	}}}
 	inGroupOf(t, cfg, func(t *testing.T, g *group) {
 		lost := false
 		g.store.SetFaults(memory.Faults{Member: func(error) error {

@@ -16,7 +16,7 @@ func (g *Guard[Tx]) run(ctx context.Context, resources []string, op storage.Op[T
 	defer c.report()
 	c.init(g.keeper, resources)
 	defer c.giveBackFrom(ctx, 0)
-	c.alone = len(resources) > 1 || g.keeper.cfg.MaxBatch == 1
+	c.alone = len(resources) > 1
 	r := runs{options: o.forResources(resources, resources), again: retryableUnderNewGrants}
 	for r.next(ctx) {
 		r.err = g.runOnce(ctx, c, op, &r)
@@ -28,14 +28,23 @@ func (g *Guard[Tx]) run(ctx context.Context, resources []string, op storage.Op[T
 type guardCall struct {
 	observed
 	heldLocks
-	alone bool // it joins no group
+	alone  bool   // it joins no group
+	waiter waiter // of its first run; later ones keep the turn, or are alone
 }
 
 // runOnce runs op once: with the turn at each resource, under an ownership that it acquires
 // and claims if need be, or as a member of another call's group.
 func (e *engine[Tx]) runOnce(ctx context.Context, c *guardCall, op storage.Op[Tx], r *runs) error {
+	var batch *batchCall[Tx]
+	if _, ok := op.(storage.BatchOp[Tx]); ok && !c.alone {
+		batch = &batchCall[Tx]{call: c, runs: r, op: op}
+	}
 	if !c.alone && len(c.lines) == 0 {
-		w := &waiter{joins: true, once: r.once}
+		w := &c.waiter
+		w.joins, w.once = batch == nil && e.keeper.cfg.MaxBatch > 1, r.once
+		if batch != nil {
+			w.batch = batch
+		}
 		l, err := e.keeper.takeTurn(ctx, c.Resources[0], w)
 		if err != nil {
 			return err
@@ -43,10 +52,19 @@ func (e *engine[Tx]) runOnce(ctx context.Context, c *guardCall, op storage.Op[Tx
 		if gr, ok := w.group.(*group[Tx]); ok {
 			return gr.join(ctx, c, op, r, w.known)
 		}
+		if w.taken {
+			return e.await(ctx, batch, l)
+		}
 		c.lines = append(c.lines, l)
 	}
 	owned, err := e.ownAndClaim(ctx, &c.heldLocks)
-	if err == nil && !c.alone && len(e.keeper.joining(c.lines[0], 1)) > 0 {
+	switch {
+	case err != nil || c.alone:
+	case batch != nil:
+		if taken := e.keeper.takeBatches(c.lines[0]); len(taken) > 0 {
+			return e.runBatches(ctx, batch, taken)
+		}
+	case e.keeper.cfg.MaxBatch > 1 && len(e.keeper.joining(c.lines[0], 1)) > 0:
 		return e.lead(ctx, c, op, r)
 	}
 	if owned {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -29,6 +30,8 @@ type plan struct {
 	Losses   []time.Duration
 	Delivery []time.Duration // when late COMMITs arrive
 	KeepFor  time.Duration
+	MaxBatch int
+	Lost     []bool // whether the connection is lost after a member of a group; then it isn't
 }
 
 type plannedCall struct {
@@ -52,7 +55,7 @@ func drawPlan(t *rapid.T) plan {
 	call := rapid.Custom(func(t *rapid.T) plannedCall {
 		return plannedCall{
 			Process:   rapid.IntRange(0, processes-1).Draw(t, "process"),
-			Kind:      rapid.SampledFrom([]string{"do", "do", "copied grant", "hold", "steps"}).Draw(t, "kind"),
+			Kind:      rapid.SampledFrom([]string{"do", "do", "do", "batch", "batch", "copied grant", "hold", "steps"}).Draw(t, "kind"),
 			At:        moment.Draw(t, "at"),
 			Read:      brief.Draw(t, "read"),
 			Rest:      brief.Draw(t, "rest"),
@@ -67,6 +70,8 @@ func drawPlan(t *rapid.T) plan {
 		Unasked:  rapid.SliceOfN(rapid.Bool(), 0, 12).Draw(t, "unasked"),
 		Losses:   rapid.SliceOfN(moment, 0, 4).Draw(t, "losses"),
 		Delivery: rapid.SliceOfN(moment, 0, 4).Draw(t, "delivery"),
+		MaxBatch: rapid.SampledFrom([]int{1, 3, 10}).Draw(t, "maxBatch"),
+		Lost:     rapid.SliceOfN(rapid.Bool(), 0, 4).Draw(t, "lost"),
 		KeepFor:  rapid.SampledFrom([]time.Duration{-1, 20 * time.Millisecond, time.Second}).Draw(t, "keepFor"),
 	}
 }
@@ -77,6 +82,8 @@ type outcome struct {
 	took       int // increments that are known to have taken effect
 	writes     int // in the history
 	unknown    int // calls that ended without an answer
+	lost       int // calls whose group did not commit
+	shared     int // transactions of several calls
 	entries    []storage.Entry
 	rejections []storage.Rejection
 	stray      []error // what no call may return
@@ -90,10 +97,16 @@ func play(t *testing.T, p plan) (o outcome) {
 		for i := range processes {
 			// A store that can't be asked is given up on soon, so that calls end
 			// without an answer.
-			guards = append(guards, w.process(fmt.Sprint("p", i), &guard.Config{KeepFor: p.KeepFor, ResolveTimeout: 20 * time.Millisecond}))
+			guards = append(guards, w.process(fmt.Sprint("p", i), &guard.Config{KeepFor: p.KeepFor, MaxBatch: p.MaxBatch, ResolveTimeout: 20 * time.Millisecond}))
 		}
 		var mu sync.Mutex
 		w.store.SetFaults(memory.Faults{
+			Member: func(error) error {
+				if pop(&mu, &p.Lost) {
+					return errors.New("connection lost")
+				}
+				return nil
+			},
 			Commit: func(storage.InDoubt) memory.Fate { return pop(&mu, &p.Fates) },
 			Resolve: func(storage.InDoubt) error {
 				if pop(&mu, &p.Unasked) {
@@ -156,6 +169,8 @@ func (c plannedCall) play(ctx context.Context, w *world, g *guard.Guard[*memory.
 	switch holder := w.locks.Holder(sku); {
 	case c.Kind == "copied grant" && holder != fence.Grant{}:
 		return underGrant(ctx, w.store, holder, fn, opts...)
+	case c.Kind == "batch":
+		return guard.Exec(ctx, g, sku, &batchOp{run: fn})
 	case c.Kind == "steps":
 		return guard.Hold(ctx, g, sku, func(_ context.Context, h held) error { return c.steps(ctx, h, opts) })
 	case c.Kind == "hold":
@@ -197,7 +212,9 @@ func judge(t *testing.T, w *world, errs []error) (o outcome) {
 			if applied {
 				o.took++
 			}
-		case errors.Is(err, errShop), errors.Is(err, guard.ErrStaleToken), errors.Is(err, guard.ErrOvertaken), errors.Is(err, memory.ErrReplyLost):
+		case errors.Is(err, errShop), errors.Is(err, guard.ErrStaleToken), errors.Is(err, guard.ErrOvertaken), errors.Is(err, memory.ErrReplyLost), errors.Is(err, fence.ErrLeaseLost):
+		case strings.Contains(err.Error(), "as its group did not commit"):
+			o.lost++
 		default:
 			o.stray = append(o.stray, err)
 		}
@@ -211,8 +228,13 @@ func judge(t *testing.T, w *world, errs []error) (o outcome) {
 	o.rejections, err = w.store.Rejections(t.Context(), sku, 1000)
 	require.NoError(t, err)
 	for _, e := range o.entries {
-		if e.Kind == storage.KindWrite && e.Ops[0].Name != "read" {
-			o.writes++
+		for _, op := range e.Ops {
+			if op.Name != "read" {
+				o.writes++
+			}
+		}
+		if len(e.Ops) > 1 {
+			o.shared++
 		}
 	}
 	return o
@@ -221,13 +243,15 @@ func judge(t *testing.T, w *world, errs []error) (o outcome) {
 // The counter is the oracle: it is right only if each call took effect exactly
 // as often as its answer says, and if no increment overwrote another's.
 func TestProperty_TheDataAgreesWithTheAnswers_G3_G4(t *testing.T) {
-	unknown, voids, stale, overtaken := 0, 0, 0, 0
+	unknown, voids, stale, overtaken, lost, shared := 0, 0, 0, 0, 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
 		o := play(t, drawPlan(rt))
 		require.Empty(rt, o.stray)
 		require.Equal(rt, o.took, o.value, "increments that took effect, and the counter")
 		require.Equal(rt, o.writes, o.value, "writes in the history, and the counter")
 		unknown += o.unknown
+		lost += o.lost
+		shared += o.shared
 		for i, e := range o.entries {
 			require.EqualValues(rt, i+1, e.Seq)
 			if e.Kind == storage.KindVoid {
@@ -250,7 +274,8 @@ func TestProperty_TheDataAgreesWithTheAnswers_G3_G4(t *testing.T) {
 	require.NotZero(t, voids)
 	require.NotZero(t, stale)
 	require.NotZero(t, overtaken)
-	t.Logf("unknown outcomes %d, voids %d, stale %d, overtaken %d", unknown, voids, stale, overtaken)
+	require.NotZero(t, shared)
+	t.Logf("unknown outcomes %d, voids %d, stale %d, overtaken %d, shared transactions %d, calls of groups that did not commit %d", unknown, voids, stale, overtaken, shared, lost)
 }
 
 // underGrant is guard.Do under a grant that came from elsewhere.

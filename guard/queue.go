@@ -43,6 +43,8 @@ type line struct {
 	byHold    bool       // the call that has the turn is a Hold
 	waiting   list.List  // of *waiter, in order of arrival
 	ownership *ownership // written with the turn and keeper.mu, read with either
+	singly    int        // how many calls to come don't take others into their transaction: see takeBatches
+	backoff   int        // what singly was last set to
 }
 
 // waiter is a call that waits for its turn.
@@ -56,6 +58,9 @@ type waiter struct {
 	once  *storage.OnceKey // the call's key, if it has one
 	group any              // the *group that it joins, when it is woken for that
 	known *recalled        // what that group knows about its key
+
+	taken bool // by the transaction of another call
+	batch any  // the *batchCall that another one may take into its transaction; or nil
 }
 
 // wake ends the waiting: with the turn if err is nil. The caller has locked keeper.mu.
@@ -117,7 +122,8 @@ func (k *keeper) wait(ctx context.Context, l *line, w *waiter) (*line, error) {
 		return nil, err
 	}
 	k.mu.Unlock()
-	if w.err != nil || w.group != nil {
+	<-w.ready // at once, unless another call has taken this one into its transaction
+	if w.err != nil || w.group != nil || w.taken {
 		return l, w.err
 	}
 	k.passTurn(ctx, l) // the call got the turn just when ctx ended
@@ -216,6 +222,42 @@ func (k *keeper) handOn(l *line, admit func(w *waiter) bool) bool {
 	l.waiting.Remove(front)
 	w.wake(nil)
 	return true
+}
+
+// takeBatches takes the first calls with batches out of the queue of l, for the transaction of
+// the call that has the turn. After a transaction that failed, some calls take none: in each
+// of them the same operation might fail again.
+func (k *keeper) takeBatches(l *line) (taken []*waiter) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if l.singly > 0 {
+		l.singly--
+		return nil
+	}
+	for e := l.waiting.Front(); e != nil && len(taken) < maxBatchCalls-1; e = l.waiting.Front() {
+		w := e.Value.(*waiter)
+		if w.batch == nil {
+			break
+		}
+		l.waiting.Remove(e)
+		w.woken, w.taken = true, true
+		taken = append(taken, w)
+	}
+	return taken
+}
+
+// wakeTaken wakes the calls that takeBatches took. failed says whether their transaction did.
+func (k *keeper) wakeTaken(l *line, taken []*waiter, failed bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	l.backoff = min(maxSingly, 2*(l.backoff+len(taken)))
+	if !failed {
+		l.backoff = 0
+	}
+	l.singly = l.backoff
+	for _, w := range taken {
+		close(w.ready)
+	}
 }
 
 // putFirst gives calls the first places in the queue of l, in their order. Another call has

@@ -1,0 +1,211 @@
+package guard_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/memory"
+)
+
+// batchOp is a storage.BatchOp of the memory store.
+type batchOp struct {
+	run  function
+	runs int
+}
+
+func (b *batchOp) Run(ctx context.Context, tx *memory.Tx) error { b.runs++; return b.run(ctx, tx) }
+func (b *batchOp) Batch()                                       {}
+
+// batch is a call with a batch.
+func (g *group) batch(name string, fn function, opts ...guard.ValueOption) call {
+	return func(ctx context.Context) error {
+		return guard.Exec(ctx, g.guard, sku, &batchOp{run: g.noting(name, fn)}, append(opts, guard.Name(name))...)
+	}
+}
+
+func TestBatch_CallsThatWaitShareATransaction(t *testing.T) {
+	inGroupOf(t, nil, func(t *testing.T, g *group) {
+		errs := g.together(g.batch("a", put("k", "a")), g.batch("b", put("k", "b")), g.do("f", put("k", "f")), g.batch("c", put("k", "c")), g.batch("d", put("k", "d")))
+		require.Equal(t, make([]error, 5), errs)
+		require.Equal(t, "abfcd", g.store.Read("k"), "in the order of the queue")
+		require.Equal(t, []string{"a b", "f", "c d"}, g.history())
+	})
+}
+
+// Its result is kept before the transaction commits, so it has one of its own.
+func TestBatch_WithOnceHasATransactionOfItsOwn(t *testing.T) {
+	inGroupOf(t, nil, func(t *testing.T, g *group) {
+		once := func(ctx context.Context) error {
+			return guard.Exec(ctx, g.guard, sku, &counting{}, guard.Once("k1", nil), guard.Name("once"))
+		}
+		require.Equal(t, make([]error, 3), g.together(g.batch("a", put("k", "a")), once, g.batch("b", put("k", "b"))))
+		require.Equal(t, []string{"a", "once", "b"}, g.history())
+	})
+}
+
+// If one fails, nothing has happened: each runs by itself, in their order, and its error is
+// that of its own run.
+func TestBatch_ThatFailsRunsEachByItself_G4_G7(t *testing.T) {
+	inGroupOf(t, nil, func(t *testing.T, g *group) {
+		errs := g.together(g.batch("a", put("k", "a")), g.batch("fails", fails(put("k", "x"))), g.batch("b", put("k", "b")), g.do("f", put("k", "f")))
+		require.NoError(t, errs[0])
+		require.ErrorIs(t, errs[1], errShop)
+		require.NoError(t, errs[2])
+		require.Equal(t, "abf", g.store.Read("k"))
+		require.Equal(t, []string{"a", "b", "f"}, g.history())
+		require.Equal(t, "a fails a fails b f", strings.Join(g.ran, " "))
+		g.ran = nil
+		g.together(g.batch("c", put("k", "c")), g.batch("d", put("k", "d")))
+		require.Equal(t, []string{"c", "d"}, g.history()[4:], "for a while there is none of several")
+	})
+}
+
+func TestBatch_CommitThatWasNotApplied_G9(t *testing.T) {
+	inGroupOf(t, nil, func(t *testing.T, g *group) {
+		g.doubt(memory.RequestLost, nil)
+		require.Equal(t, make([]error, 2), g.together(g.batch("a", put("k", "a")), g.batch("b", put("k", "b"))))
+		require.Equal(t, "ab", g.store.Read("k"))
+		require.Equal(t, []string{"a", "b", "a", "b"}, g.ran)
+	})
+}
+
+func TestBatch_UnknownOutcome_G4(t *testing.T) {
+	inGroupOf(t, nil, func(t *testing.T, g *group) {
+		away := true
+		g.doubt(memory.Late, func() error {
+			if away {
+				return errShop
+			}
+			return nil
+		})
+		errs := g.together(g.batch("a", put("k", "a")), g.batch("b", put("k", "b")))
+		for i, name := range []string{"a", "b"} {
+			unknown := new(guard.UnknownOutcomeError)
+			require.ErrorAs(t, errs[i], &unknown)
+			require.Equal(t, name, unknown.Record.Name)
+		}
+		require.Equal(t, []string{"a", "b"}, g.ran, "what may have taken effect doesn't run again")
+		away = false
+		require.NoError(t, g.batch("c", put("k", "c"))(t.Context()))
+		g.store.Deliver()
+		require.Equal(t, "c", g.store.Read("k"))
+	})
+}
+
+// SQL of one ended the transaction: what was written may stay.
+func TestBatch_ThatEndsTheTransactionRunsNothingAgain_G9_N15(t *testing.T) {
+	inGroupOf(t, nil, func(t *testing.T, g *group) {
+		ends := func(context.Context, *memory.Tx) error { return guard.ErrTxEnded }
+		for _, err := range g.together(g.batch("a", put("k", "a")), g.batch("ends", ends), g.batch("b", put("k", "b"))) {
+			require.ErrorIs(t, err, guard.ErrTxEnded)
+		}
+		require.Equal(t, []string{"a", "ends"}, g.ran)
+	})
+}
+
+// A grant that was superseded is one failure more: each runs under another grant.
+func TestBatch_SupersededRunsEachUnderAnotherGrant_G3(t *testing.T) {
+	inGroupOf(t, nil, func(t *testing.T, g *group) {
+		superseded := false
+		errs := g.together(g.batch("a", put("k", "a")), g.batch("b", func(ctx context.Context, tx *memory.Tx) error {
+			if !superseded {
+				superseded = true
+				grant := guard.Grants(ctx)[0]
+				grant.Token = 100
+				g.locks.SetToken(101)
+				if _, err := g.store.Claim(ctx, grant); err != nil {
+					return err
+				}
+			}
+			return put("k", "b")(ctx, tx)
+		}))
+		require.Equal(t, make([]error, 2), errs)
+		require.Equal(t, "ab", g.store.Read("k"))
+	})
+}
+
+// A call that another one has taken into its transaction waits for that: it may take effect.
+func TestBatch_ContextOfOneThatWasTakenHasNoEffect_G4(t *testing.T) {
+	inGroupOf(t, nil, func(t *testing.T, g *group) {
+		ctx, cancel := context.WithCancel(t.Context())
+		second := g.batch("b", put("k", "b"))
+		errs := g.together(g.batch("a", func(c context.Context, tx *memory.Tx) error {
+			cancel()
+			synctest.Wait()
+			return put("k", "a")(c, tx)
+		}), func(context.Context) error { return second(ctx) })
+		require.Equal(t, make([]error, 2), errs)
+		require.Equal(t, "ab", g.store.Read("k"))
+	})
+}
+
+func TestBatch_StoreThatDoesNotReturn_L1(t *testing.T) {
+	for step, end := range map[string]func(){"Commit": func() { panic("boom") }, "Begin": runtime.Goexit} {
+		t.Run(step, func(t *testing.T) {
+			inGroupOf(t, nil, func(t *testing.T, g *group) {
+				ending := &endingOnce{end: end}
+				own, err := guard.New(g.locks.NewLocker("a"), endingStore{g.store, ending}, nil)
+				require.NoError(t, err)
+				g.guard = own
+				_, done := g.queue(func(ctx context.Context) error {
+					return guard.Do(ctx, own, sku, func(context.Context, *memory.Tx) error { return nil })
+				})
+				<-done
+				errs := g.together(g.do("f", func(context.Context, *memory.Tx) error { ending.at = step; return nil }),
+					g.batch("a", put("k", "a")), g.batch("b", put("k", "b")))
+				if step == "Commit" {
+					require.ErrorIs(t, errs[0], errGone, "the function's own COMMIT")
+					require.NoError(t, errs[1])
+				} else {
+					require.ErrorIs(t, errs[1], errGone)
+				}
+				require.NoError(t, errs[2], "nothing was sent, and it runs by itself")
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				require.NoError(t, g.batch("next", put("k", "c"))(ctx))
+				require.NoError(t, own.Close(t.Context()))
+			})
+		})
+	}
+}
+
+// The store panics at the COMMIT of a transaction that calls share.
+func TestBatch_StoreThatPanicsAtCommit_G4(t *testing.T) {
+	inGroupOf(t, nil, func(t *testing.T, g *group) {
+		ending := &endingOnce{end: func() { panic("boom") }}
+		own, err := guard.New(g.locks.NewLocker("a"), endingStore{g.store, ending}, nil)
+		require.NoError(t, err)
+		g.guard = own
+		errs := g.together(g.batch("a", func(context.Context, *memory.Tx) error { ending.at = "Commit"; return nil }), g.batch("b", put("k", "b")))
+		require.ErrorIs(t, errs[0], errGone)
+		require.ErrorIs(t, errs[1], guard.ErrUnknownOutcome)
+		require.NoError(t, g.batch("next", put("k", "c"))(t.Context()))
+		require.NoError(t, own.Close(t.Context()))
+	})
+}
+
+var _ storage.BatchOp[*memory.Tx] = (*batchOp)(nil)
+
+// Close lets a transaction that is under way end, and fails those that would run again.
+func TestBatch_CloseFailsWhatWouldRunAgain(t *testing.T) {
+	inGroupOf(t, nil, func(t *testing.T, g *group) {
+		own, err := guard.New(g.locks.NewLocker("closing"), g.store, nil)
+		require.NoError(t, err)
+		g.guard = own
+		errs, done := g.queue(g.batch("a", func(context.Context, *memory.Tx) error { time.Sleep(time.Second); return errShop }), g.batch("b", put("k", "b")))
+		time.Sleep(time.Millisecond)
+		require.NoError(t, own.Close(t.Context()))
+		<-done
+		require.True(t, errors.Is(errs[0], errShop) || errors.Is(errs[0], guard.ErrClosed), errs[0])
+		require.ErrorIs(t, errs[1], guard.ErrClosed)
+	})
+}

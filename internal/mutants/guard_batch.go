@@ -1,0 +1,32 @@
+package mutants
+
+// guardBatchMutants are in how calls with batches share a transaction.
+var guardBatchMutants = []Mutant{
+	change("batches-run-again-after-an-unknown-outcome", "G4 G9", g+"batch.go",
+		`return err != nil && !errors.Is(err, ErrUnknownOutcome) && `, `return err != nil && `,
+		inGuard("TestBatch_UnknownOutcome_G4")),
+	change("batches-run-again-after-a-raw-commit", "G9 N15", g+"batch.go",
+		` && !errors.Is(err, ErrTxEnded)`, ``,
+		inGuard("TestBatch_ThatEndsTheTransactionRunsNothingAgain_G9_N15")),
+	change("batches-that-failed-together-fail-singly", "G4 G7", g+"batch.go",
+		"\tb.call.alone = true\n\treturn e.runOnce(ctx, b.call, b.op, b.runs)", "\treturn b.ended(outcome)",
+		inGuard("TestBatch_ThatFailsRunsEachByItself_G4_G7")),
+	change("batches-are-told-that-they-failed", "G4 G7", g+"batch.go",
+		`c.err = c.ended(outcome); runsSingly(outcome) {`, `c.err = c.ended(outcome); false {`,
+		inGuard("TestBatch_ThatFailsRunsEachByItself_G4_G7")),
+	change("batches-share-one-unknown-outcome", "G4", g+"batch.go",
+		`own.Record = c.runs.record`, ``,
+		inGuard("TestBatch_UnknownOutcome_G4")),
+	change("batches-that-were-taken-leave", "G4", g+"queue.go",
+		`w.woken, w.taken = true, true`, `w.taken = true`,
+		inGuard("TestBatch_ContextOfOneThatWasTakenHasNoEffect_G4")),
+	change("batches-of-a-panic-took-no-effect", "G4", g+"batch.go",
+		`if outcome == errStoreGone && sent {`, `if false {`,
+		inGuard("TestBatch_StoreThatPanicsAtCommit_G4")),
+	change("batches-pass-other-calls", "G6", g+"queue.go",
+		"if w.batch == nil {\n\t\t\tbreak", "if w.batch == nil {\n\t\t\tl.waiting.MoveToBack(e)\n\t\t\tif l.waiting.Len() < 3 {\n\t\t\t\tbreak\n\t\t\t}\n\t\t\tcontinue",
+		inGuard("TestBatch_CallsThatWaitShareATransaction")),
+	change("batches-fail-together-again-and-again", "L1", g+"queue.go",
+		`if l.singly > 0 {`, `if false {`,
+		inGuard("TestBatch_ThatFailsRunsEachByItself_G4_G7")),
+}
