@@ -16,9 +16,10 @@ const maxResources = 100
 
 // Resources names one resource, or several in any order, each once: 1 to 100.
 //
-// A [*Guard] acquires several one after another, in the order of their names
-// everywhere, so that calls that share some of them never wait for each other in a
-// circle; while a call waits for one, it keeps those that it has. Rows that a function
+// A [*Guard] acquires several in the order of their names everywhere, so that calls that
+// share some of them never wait for each other in a circle: in one step those before the
+// first that it has to wait for; while it waits, it keeps those that it has, and nothing
+// behind. Rows that a function
 // locks are not ordered: let each function lock them in the same order, or give the option
 // [Retryable].
 type Resources interface{ ~string | ~[]string }

@@ -1,6 +1,9 @@
 package guard
 
-import "context"
+import (
+	"context"
+	"sync"
+)
 
 // heldLocks is what a call has taken so far: the turns at its resources, in the order
 // of their names.
@@ -37,32 +40,67 @@ func (h *heldLocks) init(k *keeper, resources []string) {
 // resources.
 func (h *heldLocks) own(ctx context.Context) error {
 	for i, resource := range h.resources {
-		if i < len(h.lines) {
-			if o := h.lines[i].ownership; h.keeper.usable(o) {
-				h.owned[i], h.states[i] = o, &o.grantState
-				continue
-			}
-			h.giveBackFrom(ctx, i+1)
-		} else {
+		if i == len(h.lines) {
 			l, err := h.keeper.takeTurn(ctx, resource, &waiter{})
 			if err != nil {
 				return err
 			}
 			h.lines = append(h.lines, l)
+			if err := h.ownFree(ctx); err != nil {
+				return err
+			}
 		}
-		o, err := h.keeper.own(ctx, h.lines[i])
-		if err != nil {
-			return err
+		o, err := h.lines[i].ownership, error(nil)
+		if !h.keeper.usable(o) {
+			h.giveBackFrom(ctx, i+1)
+			if o, err = h.keeper.own(ctx, h.lines[i]); err != nil {
+				return err
+			}
 		}
 		h.owned[i], h.states[i] = o, &o.grantState
 	}
 	return nil
 }
 
-// giveBackFrom passes on the turns from number n on, the last one first.
-func (h *heldLocks) giveBackFrom(ctx context.Context, n int) {
-	for i := len(h.lines) - 1; i >= n; i-- {
-		h.keeper.passTurn(ctx, h.lines[i])
+// ownFree acquires, in one step, what is missing from the last of h.lines on and can be had
+// without waiting: neither for a turn, nor for a lock. It keeps the turns that it took: own
+// gives them back if the call has to wait before them.
+func (h *heldLocks) ownFree(ctx context.Context) error {
+	first := len(h.lines) - 1
+	if h.lines[first].ownership != nil {
+		return nil
 	}
+	missing := []*line{h.lines[first]}
+	for _, resource := range h.resources[len(h.lines):] {
+		l := h.keeper.tryTurn(resource)
+		if l == nil {
+			break
+		}
+		h.lines = append(h.lines, l)
+		if l.ownership == nil {
+			missing = append(missing, l)
+		} else if !h.keeper.usable(l.ownership) {
+			break
+		}
+	}
+	if len(missing) == 1 {
+		return nil
+	}
+	return h.keeper.ownAll(ctx, missing)
+}
+
+// giveBackFrom passes on the turns from number n on, the last one first. If that releases
+// their locks, it releases them at the same time, so that a lock service can do so in one
+// step.
+func (h *heldLocks) giveBackFrom(ctx context.Context, n int) {
+	var passing sync.WaitGroup
+	for i := len(h.lines) - 1; i >= n; i-- {
+		if l := h.lines[i]; i > n && h.keeper.cfg.KeepFor < 0 {
+			passing.Go(func() { h.keeper.passTurn(ctx, l) })
+		} else {
+			h.keeper.passTurn(ctx, l)
+		}
+	}
+	passing.Wait()
 	h.lines = h.lines[:min(n, len(h.lines))]
 }

@@ -45,21 +45,46 @@ func (k *keeper) own(ctx context.Context, l *line) (*ownership, error) {
 	if err != nil {
 		return nil, err
 	}
+	return k.keep(l, lease, claimedBefore), nil
+}
+
+// ownAll acquires the resources of lines, whose turns the caller has and which have no
+// ownership: in their order, up to the first that isn't free.
+func (k *keeper) ownAll(ctx context.Context, lines []*line) error {
+	resources, claimedBefore := make([]string, len(lines)), make([]fence.Grant, len(lines))
+	for i, l := range lines {
+		resources[i], claimedBefore[i] = l.resource, k.supersededBy(l.resource)
+	}
+	ctx, end := k.untilClosing(ctx)
+	defer end()
+	start := time.Now()
+	leases, err := k.locker.TryAcquireAll(ctx, resources...)
+	if err != nil {
+		return withCause(ctx, acquireError(resources[0], err))
+	}
+	for i, lease := range leases {
+		k.report.acquired(lease.Grant(), time.Since(start))
+		k.keep(lines[i], lease, claimedBefore[i])
+	}
+	return nil
+}
+
+// keep makes lease the ownership of l, whose turn the caller has. claimedBefore is a grant
+// that had claimed before the lease was asked for.
+func (k *keeper) keep(l *line, lease fence.Lease, claimedBefore fence.Grant) *ownership {
 	o := &ownership{lease: lease, grantState: grantState{grant: lease.Grant(), claimedBefore: claimedBefore}}
 	k.mu.Lock()
 	l.ownership = o
 	k.mu.Unlock()
 	o.stopLost = context.AfterFunc(lease.Context(), func() { k.onLost(l, o) })
 	lease.AfterContended(func() { k.onContended(l, o) })
-	return o, nil
+	return o
 }
 
 // acquire acquires resource from the lock service. It gives up when Close begins.
 func (k *keeper) acquire(ctx context.Context, resource string) (fence.Lease, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	stop := context.AfterFunc(k.closing, func() { cancel(ErrClosed) })
-	defer stop()
+	ctx, end := k.untilClosing(ctx)
+	defer end()
 	start := time.Now()
 	lease, err := k.locker.Acquire(ctx, resource)
 	if err != nil {
@@ -67,6 +92,16 @@ func (k *keeper) acquire(ctx context.Context, resource string) (fence.Lease, err
 	}
 	k.report.acquired(lease.Grant(), time.Since(start))
 	return lease, nil
+}
+
+// untilClosing returns a context that ends when ctx does, or Close begins.
+func (k *keeper) untilClosing(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(k.closing, func() { cancel(ErrClosed) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
 }
 
 // acquireError adds the name of the resource to err, unless err has it already.

@@ -78,6 +78,22 @@ func newKeeper(locker fence.Locker, cfg Config) *keeper {
 	return k
 }
 
+// tryTurn takes the turn at resource if it is free; nil if not.
+func (k *keeper) tryTurn(resource string) *line {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	l, ok := k.lines[resource]
+	switch {
+	case k.closed || ok && l.busy:
+		return nil
+	case !ok:
+		l = &line{resource: resource}
+		k.lines[resource] = l
+	}
+	l.busy = true
+	return l
+}
+
 // takeTurn waits for the turn at resource, with w, which is fresh. The caller gives the turn
 // up by passTurn. If w joins, the call may be woken for a group instead of the turn.
 func (k *keeper) takeTurn(ctx context.Context, resource string, w *waiter) (*line, error) {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -274,4 +275,60 @@ func TestDo_OfSeveralClaimsAllAtOnce_G1(t *testing.T) {
 	require.NoError(t, guard.Do(t.Context(), g, []string{"d", "g"}, increment("n")))
 	require.Equal(t, [][]string{{"d", "e", "f", "g"}}, s.claims)
 	require.NoError(t, g.Close(t.Context()))
+}
+
+// countingLocker counts what is asked of a lock service.
+type countingLocker struct {
+	fence.Locker
+	single, several atomic.Int64
+}
+
+func (l *countingLocker) Acquire(ctx context.Context, resource string) (fence.Lease, error) {
+	l.single.Add(1)
+	return l.Locker.Acquire(ctx, resource)
+}
+
+func (l *countingLocker) TryAcquireAll(ctx context.Context, resources ...string) ([]fence.Lease, error) {
+	l.several.Add(1)
+	return l.Locker.TryAcquireAll(ctx, resources...)
+}
+
+func TestDo_OfSeveralAcquiresWhatIsFreeInOneStep(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	locker := &countingLocker{Locker: w.locks.NewLocker("a")}
+	g, err := guard.New(locker, w.store, nil)
+	require.NoError(t, err)
+	require.NoError(t, guard.Do(t.Context(), g, "sku/3", increment("n")))
+	require.EqualValues(t, 1, locker.single.Swap(0))
+	require.NoError(t, guard.Do(t.Context(), g, []string{"sku/1", "sku/2", "sku/3", "sku/4"}, increment("n")))
+	require.Zero(t, locker.single.Load())
+	require.EqualValues(t, 1, locker.several.Load())
+	require.NoError(t, g.Close(t.Context()))
+}
+
+// A turn that was taken early must not be kept while the call waits for a lock ahead of it:
+// the lock's holder may be waiting for what comes later.
+func TestDo_OfSeveralKeepsNoTurnBehindALockThatItWaitsFor(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.process("a", nil), w.process("b", nil)
+		require.NoError(t, guard.Do(t.Context(), a, "z", increment("n"))) // is kept
+		holding, done := make(chan struct{}), make(chan error, 2)
+		go func() {
+			done <- guard.Hold(t.Context(), b, "y", func(ctx context.Context, h guard.Runner[*memory.Tx]) error {
+				<-holding
+				return guard.Do(ctx, h, "y", increment("n"))
+			})
+		}()
+		synctest.Wait()
+		go func() { done <- guard.Do(t.Context(), a, []string{"x", "y", "z"}, increment("n")) }()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.NoError(t, guard.Do(ctx, a, "z", increment("n")))
+		require.NoError(t, guard.Do(ctx, b, "z", increment("n")), "the lock too")
+		close(holding)
+		require.NoError(t, <-done)
+		require.NoError(t, <-done)
+	})
 }
