@@ -20,7 +20,8 @@ import (
 )
 
 // settings are Postgres's: fsync and synchronous_commit are on, as by default. There is room
-// for the log of a run, so that no checkpoint falls into one contender's turn.
+// for the log of a run, so that no checkpoint falls into one contender's turn; copying a database
+// makes one.
 var settings = map[string]string{
 	"wal_level":          "replica",
 	"max_connections":    "400",
