@@ -21,7 +21,7 @@ const entriesEach = 100
 // copies are of resources that no operation uses.
 const copyEntry = `insert into fence.history (resource, seq, %[1]s)
 	select 1000000 + n / %[2]d, n %% %[2]d + 1, %[1]s
-	from (select * from fence.history where kind = 'write' limit 1) entry, generate_series(0, $1::bigint - 1) n`
+	from (select * from fence.history where kind = 'w' limit 1) entry, generate_series(0, $1::bigint - 1) n`
 
 // otherColumns are the columns of an entry beside its key.
 const otherColumns = `select string_agg(quote_ident(attname), ', ' order by attnum) from pg_attribute
