@@ -60,12 +60,17 @@ func TestStore_OnAClosedPool(t *testing.T) {
 	pool.Close()
 	ctx := t.Context()
 	_, err := store.Claim(ctx, c.Grant)
-	require.ErrorContains(t, err, "closed pool")
+	require.ErrorContains(t, err, "closed pool: close it after the last use of the Guard and the Store on it")
 	_, err = store.Begin(ctx, c)
 	require.ErrorContains(t, err, "closed pool")
 	_, err = store.Resolve(ctx, storage.InDoubt{Claims: []storage.Claim{c}, Tx: 1})
 	require.ErrorContains(t, err, "closed pool")
-	require.ErrorContains(t, newStore(t, pool, nil).Check(ctx), "closed pool")
+	checked := newStore(t, pool, nil).Check(ctx)
+	_, migrated := postgres.Migrate(ctx, pool, "")
+	_, status := postgres.MigrationStatus(ctx, pool, "")
+	for _, err := range []error{checked, migrated, status} {
+		require.ErrorContains(t, err, "closed pool: close it after the last use of the Guard and the Store on it")
+	}
 }
 
 // With a context that has ended every step fails, and nothing is left behind.

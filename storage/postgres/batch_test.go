@@ -175,6 +175,13 @@ func TestBatch_WithACommitOfItsOwn_N15(t *testing.T) {
 				b.Exec(sql)
 			}
 			b.Exec(insertItem, "y", 1)
+			if strings.HasPrefix(raw[0], "commit") {
+				failing := *b
+				failing.Exec("select 1 / 0")
+				_, err := attempt(t.Context(), store, &failing, c)
+				require.ErrorIs(t, err, storage.ErrTxEnded)
+				mustExec(t, pool, "delete from item")
+			}
 			_, err := attempt(t.Context(), store, b, c)
 			require.Error(t, err)
 			require.Equal(t, []storage.EntryKind{storage.KindClaim}, kinds(t, store), "nothing was sealed")

@@ -275,7 +275,11 @@ func (o *opening) Begin(ctx context.Context, change func(func()) error) (*pgx.Co
 		if err == nil {
 			return o.conn, nil
 		}
-		if !o.unusable(ctx, err) || n == tries {
+		unusable := o.unusable(ctx, err)
+		if !unusable || n == tries {
+			if unusable && sqlstate.Of(err) == "" {
+				err = wire.Lost(err)
+			}
 			o.err = wire.FailedAt("begin", wire.Reached(err))
 			return nil, o.err
 		}

@@ -389,3 +389,31 @@ func TestBatch_PreparesWithinTheLockTimeout_L1(t *testing.T) {
 	require.ErrorAs(t, err, new(*postgres.TransientError))
 	require.ErrorContains(t, err, "postgres.Config.LockTimeout")
 }
+
+// The store's own transactions take another connection, too, and say that the database is
+// unavailable when that doesn't help.
+func TestStore_OutlivesAConnectionThatWasCut(t *testing.T) {
+	t.Parallel()
+	pool, proxy, store, direct := behindPooler(t)
+	g := grant(5, "a")
+	c := claim(t, store, g)
+	for name, step := range map[string]func() error{
+		"claim":  func() error { _, err := store.Claim(t.Context(), g); return err },
+		"recall": func() error { _, _, err := store.Recall(t.Context(), storage.OnceKey{Key: "k"}, c); return err },
+	} {
+		proxy.CutAll()
+		require.NoError(t, step(), name)
+	}
+	require.Zero(t, pool.Stat().AcquiredConns())
+	write(t, direct, c, set("x", 1))
+	proxy.OnQuery(func(sql string) *pgproxy.Action {
+		if strings.HasPrefix(sql, "begin") {
+			return pgproxy.SwallowCommit()
+		}
+		return nil
+	})
+	_, err := store.Claim(t.Context(), g)
+	require.ErrorIs(t, err, storage.ErrStoreUnavailable)
+	_, err = attempt(t.Context(), store, set("x", 1), c)
+	require.ErrorIs(t, err, storage.ErrStoreUnavailable)
+}

@@ -75,7 +75,7 @@ func (t *txn) send(ctx context.Context, seal string) (ahead *sentBatches, answer
 		}
 		answer, result, err = wire.Send(ctx, t.conn.Conn().PgConn(), seal, ahead.sent...)
 		if ahead.head == 0 || n == tries || result != wire.Aborted || len(answer.Ahead) > 0 || sqlstate.Of(err) != sqlstate.Terminated {
-			t.noteHead(ahead, answer.Ahead)
+			t.note(ahead, answer.Ahead)
 			return ahead, answer, result, err
 		}
 		if err := t.reconnect(ctx); err != nil {

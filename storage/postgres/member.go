@@ -151,6 +151,7 @@ func (t *txn) undoMember(ctx, whole context.Context, o *operation.Operation, err
 		t.finish(o)
 		return t.endOver(ctx, errors.Join(err, operation.ErrInUse))
 	}
+	t.severalStatements = o.SeveralStatements()
 	verdict := o.Verdict(err) // says also whether the transaction has been ended
 	if verdict == nil {
 		verdict = whole.Err()

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
@@ -97,13 +98,22 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, schema string) ([]Migratio
 	for _, m := range migrations {
 		done, err := migrateOne(ctx, pool, orDefault(schema), m)
 		if err != nil {
-			return applied, fmt.Errorf("postgres: migration %d (%s): %w", m.Version, m.Name, wire.NameCached(err))
+			return applied, fmt.Errorf("postgres: migration %d (%s): %w", m.Version, m.Name, nameMigrator(wire.NameCached(err), orDefault(schema)))
 		}
 		if done {
 			applied = append(applied, m)
 		}
 	}
 	return applied, nil
+}
+
+// nameMigrator adds the remedy to the error of a role that may not migrate.
+func nameMigrator(err error, schema string) error {
+	if sqlstate.Of(err) != sqlstate.NoRights {
+		return err
+	}
+	return fmt.Errorf("%w: %w (migrate as the owner of schema %[3]s or, if it is missing, as a role that may create schemas: grant create on database DATABASE to ROLE; then services need only the rights of an app role: fencectl migrate up --schema %[3]s --app-role ROLE)",
+		notReady(MissingRights), err, schema)
 }
 
 func orDefault(schema string) string {
@@ -186,7 +196,7 @@ func MigrationStatus(ctx context.Context, pool *pgxpool.Pool, schema string) ([]
 		})
 	}
 	if err != nil && !isMissing(err) {
-		return nil, fmt.Errorf("postgres: reading migrations: %w", wire.NameCached(err))
+		return nil, fmt.Errorf("postgres: reading migrations: %w", wire.NameClosed(wire.NameCached(err)))
 	}
 	return migrations, nil
 }

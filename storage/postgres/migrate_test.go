@@ -123,6 +123,8 @@ func TestMigrate_WithoutRightsChangesNothing(t *testing.T) {
 	pool := openPool(t, dsn, func(c *pgxpool.Config) { c.ConnConfig.User = role })
 	applied, err := postgres.Migrate(t.Context(), pool, "")
 	require.ErrorContains(t, err, "42501")
+	requireNotReady(t, err, postgres.MissingRights)
+	require.ErrorContains(t, err, "grant create on database DATABASE to ROLE")
 	require.Empty(t, applied)
 	require.False(t, query[bool](t, admin, "select exists (select from pg_namespace where nspname = 'fence')"))
 	_, err = postgres.Migrate(t.Context(), admin, "")

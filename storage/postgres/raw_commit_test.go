@@ -2,13 +2,19 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/guard/guardtest"
+	"github.com/fencekit/fencekit/internal/pgproxy"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -199,5 +205,109 @@ func TestRawCommit_SaysWhatStays_N15(t *testing.T) {
 			require.ErrorContains(t, err, "what a COMMIT of its own wrote stays, without a fence; what a ROLLBACK undid is gone; don't send COMMIT or ROLLBACK: return nil or an error")
 			holds(t, pool, "x", stays)
 		})
+	}
+}
+
+// A COMMIT of the function's own is reported, and nothing runs again, also if the function
+// then fails: nothing on the connection shows `commit; begin`.
+func TestRun_ACommitBeforeAFailureIsReported_N15_G4(t *testing.T) {
+	t.Parallel()
+	mine := errors.New("the operation's own error")
+	addOne := "insert into item values ('x', 1) on conflict (key) do update set value = item.value + 1"
+	failures := map[string]storage.Func[pgx.Tx]{
+		"its own error": func(context.Context, pgx.Tx) error { return mine },
+		"40001":         statement("do $$ begin raise exception 'again' using errcode = '40001'; end $$"),
+		"40P01":         statement("do $$ begin raise exception 'again' using errcode = '40P01'; end $$"),
+		"57P01":         statement("select pg_terminate_backend(pg_backend_pid())"),
+		"lost": func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "select 'cut'")
+			return err
+		},
+	}
+	for _, first := range []string{"select 1", addOne + "; commit; begin"} {
+		for name, fail := range failures {
+			t.Run(first[:6]+", "+name, func(t *testing.T) {
+				t.Parallel()
+				pool, proxy, store, _ := behindPooler(t)
+				proxy.OnQuery(func(sql string) *pgproxy.Action {
+					if strings.HasSuffix(sql, "select 'cut'") {
+						return pgproxy.SwallowReply()
+					}
+					return nil
+				})
+				g, err := guard.New(guardtest.NewLocker(), storage.Store[pgx.Tx](store), nil)
+				require.NoError(t, err)
+				t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
+				err = guard.Do(t.Context(), g, resource, func(ctx context.Context, tx pgx.Tx) error {
+					if err := statement(first)(ctx, tx); err != nil {
+						return err
+					}
+					if err := statement(addOne+"; commit; begin")(ctx, tx); err != nil {
+						return err
+					}
+					return fail(ctx, tx)
+				}, guard.Retryable())
+				require.ErrorIs(t, err, guard.ErrTxEnded)
+				if name == "its own error" {
+					require.ErrorIs(t, err, mine)
+				}
+				want := int64(1)
+				if first != "select 1" {
+					want = 2
+				}
+				holds(t, pool, "x", want)
+			})
+		}
+	}
+}
+
+// A connection that is lost in a function is a transient error, once the server has said
+// that nothing was committed.
+func TestRun_ALostConnectionIsTransient_G4(t *testing.T) {
+	t.Parallel()
+	_, proxy, store, _ := behindPooler(t)
+	lost := pgproxy.SwallowReply()
+	proxy.OnQuery(func(sql string) *pgproxy.Action {
+		if sql == "select 'cut'" {
+			return lost
+		}
+		return nil
+	})
+	c := claim(t, store, grant(5, "a"))
+	_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
+		if err := set("x", 1)(ctx, tx); err != nil {
+			return err
+		}
+		return statement("select 'cut'")(ctx, tx)
+	}), c)
+	require.ErrorAs(t, err, new(*postgres.TransientError))
+	require.NotErrorIs(t, err, storage.ErrTxEnded)
+	write(t, store, c, set("x", 1))
+}
+
+// Where the server can't be asked, a text of several statements may have committed: the
+// function doesn't run again.
+func TestRun_AnUnknownCommitIsNotTransient_N15_G4(t *testing.T) {
+	t.Parallel()
+	for sql, again := range map[string]bool{"select 1": true, "select 1; select 2": false} {
+		away := errors.New("away")
+		var cut atomic.Bool
+		pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) {
+			cfg.MaxConns = 1
+			cfg.BeforeConnect = func(context.Context, *pgx.ConnConfig) error {
+				if cut.Load() {
+					return away
+				}
+				return nil
+			}
+		})
+		store := newStore(t, pool, nil)
+		_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
+			require.NoError(t, statement(sql)(ctx, tx))
+			cut.Store(true)
+			return statement("select pg_terminate_backend(pg_backend_pid())")(ctx, tx)
+		}), claim(t, store, grant(5, "a")))
+		require.ErrorContains(t, err, "57P01")
+		require.Equal(t, again, errors.As(err, new(*postgres.TransientError)), sql)
 	}
 }

@@ -11,9 +11,13 @@ import (
 
 // Rollback implements storage.Txn. It gives the connection back to the pool if it is
 // fit for that, which the server decides (leaveSQL), and closes it otherwise.
-func (t *txn) Rollback(ctx context.Context) {
+func (t *txn) Rollback(ctx context.Context) { _ = t.rollback(ctx) }
+
+// rollback is Rollback, and returns the status of the transaction that the begin check has
+// seen, if the server was asked for it.
+func (t *txn) rollback(ctx context.Context) (status string) {
 	if t.conn == nil {
-		return
+		return ""
 	}
 	conn := t.conn
 	t.conn = nil
@@ -23,26 +27,36 @@ func (t *txn) Rollback(ctx context.Context) {
 	defer conn.Release() // closes what is busy or in a transaction
 	pg := conn.Conn().PgConn()
 	if !t.begun && pg.TxStatus() == 'I' || t.left || pg.IsClosed() || pg.IsBusy() {
-		return
+		return ""
 	}
 	if t.state == "" {
 		t.state = t.store.sql.state // no operation has run
 	}
 	ctx, cancel := t.store.cleanup(ctx)
 	defer cancel()
-	t.leave(ctx, pg)
+	return t.leave(ctx, pg)
 }
 
 // leave ends the transaction, if it is open, and the session, if it must not be
 // used again.
-func (t *txn) leave(ctx context.Context, pg *pgconn.PgConn) {
+func (t *txn) leave(ctx context.Context, pg *pgconn.PgConn) (status string) {
 	sql := t.leaveSQL()
+	if t.xid != "" {
+		sql = t.statusSQL() + "; " + sql
+	}
 	if pg.TxStatus() != 'I' {
 		sql = "rollback; " + sql
 	}
-	if _, err := pg.Exec(ctx, sql).ReadAll(); err != nil {
+	results, err := pg.Exec(ctx, sql).ReadAll()
+	if err != nil {
 		wire.CloseNow(pg)
 	}
+	for _, result := range results {
+		if len(result.Rows) == 1 && status == "" {
+			status = string(result.Rows[0][0])
+		}
+	}
+	return status
 }
 
 // leaveSQL makes the server end the session if an eviction may be about to terminate it, or

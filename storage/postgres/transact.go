@@ -13,25 +13,33 @@ import (
 // transact runs sql, one statement with a result of one row, in a transaction of its own at
 // READ COMMITTED. When it returns nil that has committed, and the first row of the answer
 // is the result. behind, if not empty, runs after that, and may have failed. If the
-// connection was terminated, perhaps before it left the pool, sql is run again on another
+// connection was closed, perhaps before it left the pool, sql is run again on another
 // one. It may have committed the first time: then at worst a rejection is counted twice.
 func (s *Store) transact(ctx context.Context, sql, behind string) (a *wire.Answer, err error) {
 	for range tries {
-		if a, err = s.transactOnce(ctx, sql, behind); sqlstate.Of(err) != sqlstate.Terminated {
-			break
+		var lost bool
+		a, lost, err = s.transactOnce(ctx, sql, behind)
+		switch {
+		case lost:
+			err = wire.Lost(err)
+		case sqlstate.Of(err) != sqlstate.Terminated:
+			return a, err
 		}
 	}
 	return a, err
 }
 
-func (s *Store) transactOnce(ctx context.Context, sql, behind string) (*wire.Answer, error) {
+// transactOnce is transact on one connection. lost reports that the connection was closed
+// without a word of the server's.
+func (s *Store) transactOnce(ctx context.Context, sql, behind string) (a *wire.Answer, lost bool, err error) {
 	conn, err := wire.Acquire(ctx, s.pool)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	defer s.release(ctx, conn)
-	a, _, err := wire.Send(ctx, conn.Conn().PgConn(), s.transactSQL(sql, behind))
-	return a, wire.Reached(err)
+	pg := conn.Conn().PgConn()
+	a, _, err = wire.Send(ctx, pg, s.transactSQL(sql, behind))
+	return a, err != nil && pg.IsClosed() && ctx.Err() == nil && sqlstate.Of(err) == "" && !a.Answered(), wire.Reached(err)
 }
 
 func (s *Store) transactSQL(sql, behind string) string {

@@ -33,6 +33,9 @@ type txn struct {
 	beginErr error    // why it could not begin
 
 	members members
+
+	committed         bool // by a statement of a batch
+	severalStatements bool // a text that was sent held several: one may have been a COMMIT
 }
 
 // Begin implements storage.Store. It takes a connection and sends nothing: BEGIN and the
@@ -114,6 +117,7 @@ func (t *txn) finish(o *operation.Operation) (inUse bool) {
 		_ = t.conn.Hijack().PgConn().Conn().Close()
 		t.conn = nil
 	}
+	t.severalStatements = t.severalStatements || !inUse && o.SeveralStatements()
 	if opening := t.opening; opening != nil && !inUse {
 		t.opening = nil
 		t.begun, t.state, t.xid, t.beginErr = opening.begun, opening.head.state, opening.head.xid, opening.err
@@ -126,14 +130,21 @@ func (t *txn) finish(o *operation.Operation) (inUse bool) {
 // If the connection or ctx has ended, the cause may be that the grant was superseded.
 func (t *txn) fail(ctx context.Context, stage storage.Stage, err error) error {
 	ended := t.conn == nil || t.conn.Conn().IsClosed() || ctx.Err() != nil
-	t.Rollback(ctx)
+	lost := t.conn != nil && t.conn.Conn().IsClosed() && ctx.Err() == nil && sqlstate.Of(err) == ""
+	status := t.rollback(ctx)
+	switch {
+	case t.committed:
+		status = statusCommitted
+	case status == "" && ended:
+		status = t.status(ctx)
+	}
 	if t.beginErr != nil {
 		return t.store.explain(ctx, t.beginErr, ended, storage.StageBegin, t.claims...)
 	}
 	if sqlstate.Of(err) == sqlstate.LockTimeout {
 		t.evict(ctx)
 	}
-	return t.store.explain(ctx, err, ended, stage, t.claims...)
+	return t.judge(t.store.explain(ctx, err, ended, stage, t.claims...), status, lost)
 }
 
 // evict ends transactions of earlier grants. The transaction has ended: it holds no connection.

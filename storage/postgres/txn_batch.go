@@ -38,7 +38,7 @@ func (t *txn) sendQueued(ctx context.Context) error {
 	}
 	t.queue = batchQueue{}
 	results, err := wire.ExecAll(ctx, t.conn.Conn().PgConn(), ahead.sent)
-	t.noteHead(ahead, results)
+	t.note(ahead, results)
 	if err != nil {
 		stage, err := ahead.explain(err)
 		return t.fail(ctx, stage, err)
@@ -87,8 +87,14 @@ func (t *txn) encodeHead(ctx context.Context, mayPrepare bool) ([]wire.Statement
 	return encoded, nil
 }
 
-// noteHead notes whether the transaction has begun with ahead, whose results are in.
-func (t *txn) noteHead(ahead *sentBatches, results []wire.Result) {
+// note notes what the results of ahead show: that the transaction has begun with it, and
+// that one of its statements was a COMMIT.
+func (t *txn) note(ahead *sentBatches, results []wire.Result) {
+	for _, result := range results {
+		if tag := result.Tag.String(); tag == "COMMIT" || tag == "PREPARE TRANSACTION" {
+			t.committed = true
+		}
+	}
 	if ahead.head == 0 {
 		return
 	}

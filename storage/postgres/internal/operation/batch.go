@@ -116,6 +116,7 @@ func (s *session) hide(b *pgx.Batch) *pgx.Batch {
 	hidden := *b
 	hidden.QueuedQueries = make([]*pgx.QueuedQuery, len(b.QueuedQueries))
 	for i, q := range b.QueuedQueries {
+		s.noteText(q.SQL)
 		query := *q
 		query.Arguments = hideFromRewriters(q.Arguments)
 		if f := q.Fn; f != nil {

@@ -2,6 +2,7 @@ package operation
 
 import (
 	"context"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -25,6 +26,7 @@ type Opening interface {
 
 // exec runs a statement; the first one begins the transaction.
 func (s *session) exec(ctx context.Context, sql string, args []any) (pgconn.CommandTag, error) {
+	s.noteText(sql)
 	opening := s.opening
 	if opening == nil {
 		return s.conn.Exec(ctx, sql, args...)
@@ -44,6 +46,7 @@ func (s *session) exec(ctx context.Context, sql string, args []any) (pgconn.Comm
 
 // query is exec for a query. It returns nil rows if the transaction could not begin.
 func (s *session) query(ctx context.Context, sql string, args []any) (pgx.Rows, error) {
+	s.noteText(sql)
 	opening := s.opening
 	if opening == nil {
 		return s.conn.Query(ctx, sql, args...)
@@ -95,3 +98,6 @@ func (s *session) change(f func()) error {
 	f()
 	return nil
 }
+
+// noteText notes a text that is going to be sent.
+func (s *session) noteText(sql string) { s.several = s.several || strings.Contains(sql, ";") }

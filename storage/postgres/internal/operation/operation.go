@@ -27,3 +27,7 @@ func (o *Operation) Verdict(err error) error { return o.session.verdict(err) }
 // ChangedSettings reports whether the operation ran a SET command, as far as command tags
 // show. Finish has returned false before.
 func (o *Operation) ChangedSettings() bool { return o.session.set }
+
+// SeveralStatements reports whether a text of several statements may have been sent. Finish
+// has returned false before.
+func (o *Operation) SeveralStatements() bool { return o.session.several }

@@ -21,6 +21,7 @@ import (
 type session struct {
 	conn    *pgx.Conn
 	opening Opening // nil once the transaction has begun
+	several bool    // a text that was sent may have held several statements
 	unbegun error   // why it could not begin; nil if nothing was sent
 
 	mu     sync.Mutex

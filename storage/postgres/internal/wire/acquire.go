@@ -23,9 +23,18 @@ func Acquire(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
 	case errors.Is(err, context.DeadlineExceeded):
 		return nil, &noConnectionError{why: awaited(pool.Stat()), err: err}
 	case err != nil:
-		return nil, &noConnectionError{err: err}
+		return nil, &noConnectionError{err: NameClosed(err)}
 	}
 	return conn, nil
+}
+
+// NameClosed adds the remedy to the error of a pool that was closed, which the pool says by
+// its text alone.
+func NameClosed(err error) error {
+	if err == nil || err.Error() != "closed pool" {
+		return err
+	}
+	return fmt.Errorf("%w: close it after the last use of the Guard and the Store on it", err)
 }
 
 // awaited says what a call that got no connection in time has waited for.

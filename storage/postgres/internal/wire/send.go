@@ -98,6 +98,9 @@ type Answer struct {
 	status     byte       // of the session at the end of the answer; 0 if it broke off
 }
 
+// Answered reports whether the server has said anything.
+func (a *Answer) Answered() bool { return a.tag != "" || a.failure != nil || a.status != 0 }
+
 // First returns the first row, its values separated by spaces.
 func (a *Answer) First() string {
 	if len(a.Rows) == 0 {

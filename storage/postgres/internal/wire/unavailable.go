@@ -40,6 +40,9 @@ func unavailable(err error) error {
 	return &unavailableError{err}
 }
 
+// Lost returns the error for connections that were closed without a word, one after the other.
+func Lost(err error) error { return &unavailableError{err} }
+
 // noTLS reports whether the server has no TLS, which pgconn says by its text alone.
 func noTLS(err error) bool { return strings.Contains(err.Error(), "server refused TLS connection") }
 

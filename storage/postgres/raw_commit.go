@@ -1,0 +1,61 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/postgres/internal/operation"
+	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
+)
+
+// A function whose SQL has sent a COMMIT has to learn that, whatever else went wrong: what
+// that wrote stays, so nothing may run again. `commit; begin` in one text shows in no
+// command tag and no status of the session. So after a failure the store asks for the
+// status of the transaction that the begin check has seen: in the message that rolls back,
+// or on another connection if that one was lost.
+
+// These are the answers to statusSQL. It can lie after a failover that lost the newest
+// transactions; then the worst is that a function doesn't run again.
+const (
+	statusCommitted = "committed"
+	statusAborted   = "aborted"
+)
+
+func (t *txn) statusSQL() string {
+	return "select pg_catalog.pg_xact_status('" + t.xid + "'::pg_catalog.xid8)"
+}
+
+// status returns the answer to statusSQL on another connection; "" if there is none.
+func (t *txn) status(ctx context.Context) string {
+	if t.xid == "" {
+		return ""
+	}
+	ctx, cancel := t.store.cleanup(ctx)
+	defer cancel()
+	answer, err := t.store.transact(ctx, t.statusSQL(), "")
+	if err != nil {
+		return ""
+	}
+	return answer.First()
+}
+
+// judge adds to err, which ended the transaction, what its status says. lost says that the
+// connection was closed without an error of the server's.
+func (t *txn) judge(err error, status string, lost bool) error {
+	var again *TransientError
+	switch {
+	case status == statusCommitted && errors.Is(err, storage.ErrTxEnded):
+		return err
+	case status == statusCommitted && err == nil: // the operation did not return
+		return fmt.Errorf("%w by SQL in the operation: %s", storage.ErrTxEnded, operation.WhatStays)
+	case status == statusCommitted:
+		return fmt.Errorf("%w by SQL in the operation: %s: %w", storage.ErrTxEnded, operation.WhatStays, err)
+	case status == "" && t.severalStatements && errors.As(err, &again) && sqlstate.Of(err) == sqlstate.Terminated:
+		return again.Err // a text of several statements may have held a COMMIT
+	case status == statusAborted && lost:
+		return &TransientError{err}
+	}
+	return err
+}
