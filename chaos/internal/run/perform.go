@@ -27,7 +27,7 @@ type performance struct {
 // workers are the worker processes that the scenario asks for.
 func (p *performance) workers() environment.Workers {
 	sc := p.task.scenario
-	w := environment.Workers{Number: sc.Workers, TTL: cmp.Or(sc.TTL, workload.TTL), Lockers: sc.Lockers, Unhindered: sc.Unhindered, Loops: sc.Loops}
+	w := environment.Workers{Number: sc.Workers, TTL: cmp.Or(sc.TTL, workload.TTL), Lockers: sc.Lockers, Unhindered: sc.Unhindered, Loops: sc.Loops, MaxBatch: sc.MaxBatch}
 	if _, ok := p.task.workload.(stock.Stock); ok {
 		w.Actions = sc.Actions
 	}

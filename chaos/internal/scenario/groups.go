@@ -10,39 +10,44 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/workload"
 )
 
-// groups is a family with many operations at a time, of which its controls run several in one
-// transaction. What breaks that breaks several operations.
+// groups is a family whose operations share transactions. What breaks one breaks several
+// operations at a time.
 func groups() Scenario {
 	return Scenario{
 		Name: "groups", Family: "groups", Controls: []string{"group-matching", "group-rerun"},
-		Summary: "many operations wait at once, half of them batches, while workers are paused, lose leases, and lose COMMITs or their answers",
+		Summary: "operations share transactions, half of them are batches, while workers are paused, lose leases, and lose COMMITs or their answers",
 		Requires: []string{
 			check.HitFault + "pause", check.HitFault + "revoke", check.HitFault + "commit-unheard",
-			check.HitResolvedApplied,
+			check.AtLeast(3, check.HitGrouped), check.HitResolvedApplied,
 		},
-		Loops: 12, Actions: []string{"do", "once", stock.ActionBatch, stock.ActionBatch},
+		Loops: 12, MaxBatch: 16, Actions: []string{"do", "once", stock.ActionBatch, stock.ActionBatch},
 		Schedule: groupFaults,
 	}
 }
 
-// groupFaults pauses two workers in mid-transaction, one after the other, and loses the answers to
-// COMMITs of the third, and then of all.
+// groupFaults pauses two workers in mid-transaction, one after the other, while leases are
+// revoked, and loses the answers to COMMITs of the third.
 func groupFaults(r *rand.Rand) []fault.Step {
 	order := r.Perm(3)
-	pause := func(worker int) fault.Step {
-		return fault.Step{Fault: fault.PauseAt{Worker: worker, Point: workload.PointRead}, For: workload.Between(r, workload.TTL*3/2, 2*workload.TTL)}
+	pause := func(worker int, at time.Duration) fault.Step {
+		return fault.Step{Fault: fault.PauseAt{Worker: worker, Point: workload.PointRead}, At: at, For: workload.Between(r, 2*workload.TTL, 5*workload.TTL/2)}
 	}
 	lose := func(worker int, loss fault.Loss) fault.Step {
 		return fault.Step{Fault: fault.LoseCommit{Worker: worker, Loss: loss, Operation: true}, For: workload.TTL / 2}
 	}
-	steps := spread(r, pause(order[0]), 500*time.Millisecond, func() fault.Step {
+	revoke := func(at time.Duration) fault.Step {
+		return fault.Step{Fault: fault.RevokeLease{Index: r.IntN(9)}, At: at}
+	}
+	steps := spread(r, lose(order[2], fault.Unheard), 500*time.Millisecond, func() fault.Step {
 		return workload.Pick(r,
 			lose(order[2], workload.Pick(r, fault.Swallowed, fault.Unheard, fault.Held)),
 			lose(r.IntN(3), fault.Unheard),
-			fault.Step{Fault: fault.RevokeLease{Index: r.IntN(9)}},
+			revoke(0),
 			fault.Step{Fault: fault.Terminate{Worker: r.IntN(3)}})
 	})
-	second, unheard, revoke := pause(order[1]), lose(order[2], fault.Unheard), fault.Step{Fault: fault.RevokeLease{Index: r.IntN(9)}}
-	second.At, unheard.At, revoke.At = workload.TTL, steps[0].At, time.Second
-	return append(steps, second, unheard, revoke)
+	steps = append(steps, pause(order[0], 300*time.Millisecond), pause(order[1], workload.TTL))
+	for at := 700 * time.Millisecond; at < 3*time.Second; at += 400 * time.Millisecond {
+		steps = append(steps, revoke(at))
+	}
+	return steps
 }

@@ -36,6 +36,8 @@ type Scenario struct {
 	Loops int
 	// Actions are those of the built-in workload's operations under load. Default: it decides.
 	Actions []string
+	// MaxBatch is that of the Guards (guard.Config); default theirs.
+	MaxBatch int
 	// Stock is what the built-in workload has of each resource; default plenty.
 	Stock int
 	// Controls are the names of the controls that its faults break, and that run it too.

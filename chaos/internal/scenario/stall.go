@@ -11,7 +11,7 @@ import (
 
 var stalledHolder = Scenario{
 	Name: "stalled-holder", Family: "stalls", Stock: saleStock,
-	Controls: []string{"no-lock", "etcd-mutex", "redis-setnx", "redis-watchdog", "token-compare", "lease-equality", "check-without-lock"},
+	Controls: []string{"no-lock", "etcd-mutex", "redis-setnx", "redis-watchdog", "token-compare", "lease-equality", "check-without-lock", "group-matching"},
 	Summary:  "a worker is paused between read and write until another has its lock and has read; then both write",
 	Requires: []string{check.HitFault + "pause", check.HitPaused + workload.PointRead},
 	Script:   steps(func(s *script, ctx context.Context) error { return s.sale(ctx, 2, workload.PointRead, expiry) }),

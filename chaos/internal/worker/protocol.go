@@ -24,6 +24,7 @@ type Spec struct {
 	Loops      int           `json:"loops"`      // goroutines under load, beside those of slow operations
 	Within     time.Duration `json:"within"`     // for each operation under load
 	Pace       time.Duration `json:"pace"`       // of each
+	MaxBatch   int           `json:"max_batch"`  // of the Guards; 0: their default
 	Actions    []string      `json:"actions"`    // of quick operations under load; empty: the workload decides
 }
 
