@@ -143,7 +143,11 @@ func BenchmarkHeld(b *testing.B) {
 		for from := range 8 {
 			running.Go(func() {
 				for i := from; i < many; i += 8 {
-					held[i] = acquire(b, l, fmt.Sprint("sku/", i))
+					var err error
+					if held[i], err = l.Acquire(b.Context(), fmt.Sprint("sku/", i)); err != nil {
+						b.Error(err)
+						return
+					}
 				}
 			})
 		}

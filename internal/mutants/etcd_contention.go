@@ -41,7 +41,7 @@ var contentionMutants = []Mutant{
 		`return err != nil || lock != string(text)`, `return err != nil || lock == ""`,
 		inEtcd("TestMutexKeys_EtcdsOwnObserversSeeWhatIsProclaimed")),
 	change("waiter-without-the-right-to-read-waits-on", "L1 HD8", etcd+"internal/queue/line.go",
-		`p.denied = err`, ``,
+		`p.failed = err`, ``,
 		inEtcd("TestDenied_AWaiterGetsTheErrorAndAHolderGivesWay_HD8")),
 	change("holder-without-the-right-to-read-keeps-others-out", "L1 HD8", etcd+"internal/queue/line.go",
 		"\t\t\tp.cannotSee = true\n\t\t\tp.callContended()\n", "",

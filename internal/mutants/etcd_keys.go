@@ -15,8 +15,8 @@ var keysMutants = []Mutant{
 		`if err != nil || resp.Succeeded {`, `if err != nil || true {`,
 		inEtcds("queue", "TestUnknown_AVoidThatALaterOneOvertookDeletesItsKey_HD12")),
 	change("void-sent-twice-deletes-the-next-key-of-the-name", "F2 HD12", etcd+"internal/queue/transactions.go",
-		`).Else(clientv3.OpGet(p.key)))
-	if err != nil || resp.Succeeded {`, `).Else(clientv3.OpDelete(p.key)))
+		`).Else(clientv3.OpGet(p.key())))
+	if err != nil || resp.Succeeded {`, `).Else(clientv3.OpDelete(p.key())))
 	if err != nil || true {`,
 		inEtcd("TestMutexKeys_LateRequestsLeaveTheNextAcquisitionAlone_F2_HD12")),
 	change("thousands-are-cleared-away-at-once", "L1", etcd+"internal/queue/cleaner.go",

@@ -151,7 +151,7 @@ func (c *Cluster) Probe(ctx context.Context) error {
 	}
 	acquisition := []clientv3.Op{clientv3.OpPut(c.Keys.Void(clientv3.NoLease), "")}
 	if !c.Keys.Mutex { // where the rights are those to each resource
-		acquisition = append(acquisition, clientv3.OpPut(c.Keys.Lock(c.Keys.Queue("probe"), clientv3.NoLease, 0), ""))
+		acquisition = append(acquisition, clientv3.OpPut(c.Keys.Queue("probe")+c.Keys.Name(clientv3.NoLease, 0), ""))
 	}
 	return c.readEpoch(ctx, acquisition...)
 }

@@ -14,7 +14,7 @@ func TestKeyspace_NoQueueReachesIntoAnother_HD15(t *testing.T) {
 		require.Equal(t, 3, strings.Count(k.Queue(a), "/"), a)
 		for j, b := range names {
 			if i != j {
-				require.False(t, strings.HasPrefix(k.Lock(k.Queue(b), 7, 1), k.Queue(a)), "%q reaches into %q", a, b)
+				require.False(t, strings.HasPrefix(k.Queue(b)+k.Name(7, 1), k.Queue(a)), "%q reaches into %q", a, b)
 			}
 		}
 	}
@@ -22,7 +22,7 @@ func TestKeyspace_NoQueueReachesIntoAnother_HD15(t *testing.T) {
 
 func TestKeyspace_IsReadable(t *testing.T) {
 	k := Space{Prefix: "p"}
-	require.Equal(t, "p/locks/sku%2F42/ff-12", k.Lock(k.Queue("sku/42"), 255, 12))
+	require.Equal(t, "p/locks/sku%2F42/ff-12", k.Queue("sku/42")+k.Name(255, 12))
 	require.Equal(t, "p/void/1f", k.Void(0x1f))
 	require.Equal(t, "p/epoch", k.Epoch())
 }

@@ -96,6 +96,7 @@ func (q *Queues) attempt(ctx context.Context, resource string, campaign *string,
 		q.abandon(p)
 		return nil, err
 	}
+	p.quiet()
 	return p, nil
 }
 
@@ -171,7 +172,7 @@ func (q *Queues) await(ctx context.Context, p *Position) error {
 // look reports whether p owns the resource, or why it never will.
 func (q *Queues) look(p *Position) (owns bool, err error) {
 	p.line.mu.Lock()
-	failed, denied, over, first := p.failed, p.denied, p.cause, p.first
+	failed, over, first := p.failed, p.cause, p.first
 	if p.answered && over == nil && !first {
 		p.line.poll()
 	}
@@ -183,13 +184,18 @@ func (q *Queues) look(p *Position) (owns bool, err error) {
 		return false, q.lost(p)
 	case failed != nil:
 		return false, failed
-	case denied != nil:
-		return false, denied
 	case first && p.session.Remaining() == 0:
 		p.session.End(fence.LossDeadline)
 		return false, q.lost(p)
 	}
 	return first, nil
+}
+
+// quiet ends the signals to an Acquire that returns p.
+func (p *Position) quiet() {
+	p.line.mu.Lock()
+	defer p.line.mu.Unlock()
+	p.news = nil
 }
 
 // waited is the error of a wait that ctx ended: it names the holder.

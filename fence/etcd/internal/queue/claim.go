@@ -76,6 +76,7 @@ func (q *Queues) claimFirst(ctx context.Context, resources []string) ([]*Lease, 
 	}
 	held := make([]*Lease, free)
 	for i, p := range ps[:free] {
+		p.quiet()
 		held[i] = &Lease{p}
 	}
 	return held, nil
@@ -156,7 +157,7 @@ func (q *Queues) claim(ctx context.Context, s *session.Session, ps []*Position) 
 	token := resp.Header.Revision
 	if !resp.Succeeded {
 		for i, r := range resp.Responses {
-			if kvs := r.GetResponseRange().Kvs; len(kvs) == 0 || string(kvs[0].Key) != ps[i].key {
+			if kvs := r.GetResponseRange().Kvs; len(kvs) == 0 || string(kvs[0].Key) != ps[i].key() {
 				return firstTaken(resp.Responses)
 			}
 			token = r.GetResponseRange().Kvs[0].CreateRevision // the client sent the Txn twice

@@ -89,7 +89,7 @@ func (c *cleaner) take() []*Position {
 }
 
 // goTogether reports whether p can go with the batch.
-func (c *cleaner) goTogether(batch []*Position, p *Position, left leftover, tries int) bool {
+func (c *cleaner) goTogether(batch []*Position, p *Position, left leftover, tries int32) bool {
 	first, firstTries, _ := batch[0].leftover()
 	return !c.queues.cluster.Keys.Mutex && p.session == batch[0].session && left == first &&
 		tries == 0 && firstTries == 0 && len(batch) < maxKeys
@@ -119,7 +119,7 @@ func (c *cleaner) failed(p *Position, err error) {
 }
 
 // leftover is what p has left in etcd, and how often it could not be removed.
-func (p *Position) leftover() (left leftover, tries int, settled bool) {
+func (p *Position) leftover() (left leftover, tries int32, settled bool) {
 	p.line.mu.Lock()
 	defer p.line.mu.Unlock()
 	return p.left, p.tries, p.isSettled

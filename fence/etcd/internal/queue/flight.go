@@ -101,7 +101,7 @@ func (f *flight) txn(ctx context.Context, sent cluster.Mark) (clientv3.Txn, erro
 		ops = append(ops, clientv3.OpGet(p.line.follower.Queue(), append(clientv3.WithLastCreate(), clientv3.WithKeysOnly())...), put)
 	}
 	for _, p := range f.dels {
-		ops = append(ops, clientv3.OpDelete(p.key))
+		ops = append(ops, clientv3.OpDelete(p.key()))
 	}
 	return q.cluster.Client.Txn(ctx).If(q.wanted(f.session, sent)...).Then(ops...), nil
 }

@@ -88,7 +88,7 @@ func (l *Leadership) proclaim(ctx context.Context, op, value string) error {
 			return nil
 		}
 	}
-	return p.line.queues.cluster.Unavailable(op, fmt.Errorf("etcd: the key %s changes all the time", p.key))
+	return p.line.queues.cluster.Unavailable(op, fmt.Errorf("etcd: the key %s changes all the time", p.key()))
 }
 
 // notProclaimed is the error of a Proclaim whose request failed.
@@ -139,8 +139,8 @@ func (l *Leadership) deposed(ctx context.Context, op string) error {
 // last wrote. It returns the key as it is afterwards, nil if there is none.
 func (q *Queues) replace(ctx context.Context, p *Position, left int64, value string) (*mvccpb.KeyValue, error) {
 	resp, err := q.cluster.Commit(ctx, q.cluster.Client.Txn(ctx).If(
-		clientv3.Compare(clientv3.ModRevision(p.key), "=", left),
-	).Then(clientv3.OpPut(p.key, value, clientv3.WithLease(p.session.ID))).Else(clientv3.OpGet(p.key)))
+		clientv3.Compare(clientv3.ModRevision(p.key()), "=", left),
+	).Then(clientv3.OpPut(p.key(), value, clientv3.WithLease(p.session.ID))).Else(clientv3.OpGet(p.key())))
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ type Lease struct{ position *Position }
 var _ fence.Lease = (*Lease)(nil)
 
 // Key is the lock key in etcd.
-func (l *Lease) Key() string { return l.position.key }
+func (l *Lease) Key() string { return l.position.key() }
 
 // Grant implements fence.Lease.
 func (l *Lease) Grant() fence.Grant { return l.position.granted() }

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
@@ -28,17 +29,18 @@ const quantum = 32
 type line struct {
 	queues   *Queues
 	resource string
-	follower *watch.Follower
-	users    int // calls, and positions that aren't settled; guarded by Queues.mu
-	sending  int // positions whose key is about to be written; guarded by sender.mu
+	follower watch.Follower
+	users    int32 // calls, and positions that aren't settled; guarded by Queues.mu
+	sending  int32 // positions whose key is about to be written; guarded by sender.mu
 
 	mu        sync.Mutex
-	places    int             // taken, by calls that have a position or are about to
+	places    int32 // taken, by calls that have a position or are about to
+	watched   bool
 	waiting   []chan struct{} // of calls that wait for a place
 	positions []*Position     // not settled: those with a token, by token, then the others
 	passed    int64           // the highest token of one that is settled, with no other process's key ahead
-	watched   bool
-	polling   chan struct{} // ends the polling when it is closed; nil if nothing polls
+	soon      *time.Timer     // will watch the queue; nil if none is set
+	polling   chan struct{}   // ends the polling when it is closed; nil if nothing polls
 }
 
 // enter returns the line of the resource for one more user.
@@ -48,7 +50,7 @@ func (q *Queues) enter(resource string) *line {
 	l := q.lines[resource]
 	if l == nil {
 		l = &line{queues: q, resource: resource}
-		l.follower = watch.NewFollower(q.cluster.Keys.Queue(resource), l)
+		l.follower.Init(q.cluster.Keys.Queue(resource), l)
 		q.lines[resource] = l
 	}
 	l.users++
@@ -66,13 +68,13 @@ func (l *line) leave() {
 	}
 	q.mu.Unlock()
 	if over {
-		q.watcher.Remove(l.follower)
+		l.unwatch()
 	}
 }
 
 // maxPlaces is how many calls may have a position at the same time. With MutexKeys the
 // acquisitions of a session share one key.
-func (l *line) maxPlaces() int {
+func (l *line) maxPlaces() int32 {
 	if l.queues.cluster.Keys.Mutex {
 		return 1
 	}
@@ -293,8 +295,38 @@ func (l *line) live() int {
 func (l *line) follow() {
 	if !l.watched {
 		l.watched = true
-		l.queues.watcher.Add(l.follower)
+		l.queues.watcher.Add(&l.follower)
 	}
+}
+
+// watchAfter is how long a resource is held before its queue is watched. A holder that wants
+// to know of others calls AfterContended, which watches it at once.
+const watchAfter = 10 * time.Millisecond
+
+// followSoon is follow, unless the resource is given up soon: then the watch would be more
+// work than the lock. Callers hold mu.
+func (l *line) followSoon() {
+	if l.watched || l.soon != nil {
+		return
+	}
+	l.soon = time.AfterFunc(watchAfter, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.soon = nil
+		if l.ahead() != nil {
+			l.follow()
+		}
+	})
+}
+
+// unwatch ends the watch of a line that is no longer used.
+func (l *line) unwatch() {
+	l.mu.Lock()
+	if l.soon != nil {
+		l.soon.Stop()
+	}
+	l.mu.Unlock()
+	l.queues.watcher.Remove(&l.follower)
 }
 
 // poll makes sure that the queue is polled as long as a position waits, in case the watch
@@ -303,7 +335,7 @@ func (l *line) poll() {
 	if l.polling == nil {
 		over := make(chan struct{})
 		l.polling = over
-		l.queues.cluster.Tasks.Start(func(tasks context.Context) { l.queues.watcher.Poll(tasks, l.follower, over) })
+		l.queues.cluster.Tasks.Start(func(tasks context.Context) { l.queues.watcher.Poll(tasks, &l.follower, over) })
 	}
 }
 
@@ -337,7 +369,7 @@ func (l *line) Denied(err error) {
 			p.cannotSee = true
 			p.callContended()
 		default:
-			p.denied = err
+			p.failed = err
 			p.tell()
 		}
 	}

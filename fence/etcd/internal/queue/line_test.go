@@ -133,7 +133,7 @@ func (s scene) key(name string, created int64) *mvccpb.KeyValue {
 }
 
 func own(p *Position) *mvccpb.KeyValue {
-	return &mvccpb.KeyValue{Key: []byte(p.key), CreateRevision: int64(p.token), ModRevision: int64(p.token)}
+	return &mvccpb.KeyValue{Key: []byte(p.key()), CreateRevision: int64(p.token), ModRevision: int64(p.token)}
 }
 
 func (s scene) put(kv *mvccpb.KeyValue) {
@@ -214,7 +214,7 @@ func TestLine_GrantsInTheOrderOfTokens_F1(t *testing.T) {
 	held, early := s.at(10, 0), s.position()
 	late := s.at(12, 11)
 	held.end(fence.ErrReleased)
-	s.list(12, &mvccpb.KeyValue{Key: []byte(early.key), CreateRevision: 11, ModRevision: 11}, own(late))
+	s.list(12, &mvccpb.KeyValue{Key: []byte(early.key()), CreateRevision: 11, ModRevision: 11}, own(late))
 	require.False(t, late.owns(), "the answer for the key ahead is still under way")
 	early.written(11, 1, 10)
 	require.True(t, early.owns())
@@ -246,7 +246,7 @@ func TestLine_DoesNotPassOnBehindOneThatIsLost_F2(t *testing.T) {
 func TestLine_NoticesAnotherKeyOfTheSameName_N8(t *testing.T) {
 	listed := newScene(t)
 	p := listed.at(10, 5)
-	listed.list(20, &mvccpb.KeyValue{Key: []byte(p.key), CreateRevision: 15, ModRevision: 15})
+	listed.list(20, &mvccpb.KeyValue{Key: []byte(p.key()), CreateRevision: 15, ModRevision: 15})
 	require.True(t, p.seenGone())
 	require.False(t, p.owns())
 
@@ -260,7 +260,7 @@ func TestLine_NoticesAnotherKeyOfTheSameName_N8(t *testing.T) {
 func TestLine_AskWhyGoneOnlyAfterTheKeyIsGone(t *testing.T) {
 	s := newScene(t)
 	p := s.at(10, 0)
-	s.put(&mvccpb.KeyValue{Key: []byte(p.key), CreateRevision: 10, ModRevision: 12}) // overwritten
+	s.put(&mvccpb.KeyValue{Key: []byte(p.key()), CreateRevision: 10, ModRevision: 12}) // overwritten
 	require.False(t, p.seenGone())
 	require.True(t, p.owns())
 }

@@ -19,7 +19,7 @@ import (
 type Position struct {
 	line     *line
 	session  *session.Session
-	key      string
+	name     string // the key without the prefix of the queue
 	holder   string
 	campaign *string // what a candidate proclaims at first, nil for a lock
 
@@ -28,20 +28,19 @@ type Position struct {
 	// The rest is guarded by line.mu.
 	token     fence.Token // 0 until the key is known to be written
 	epoch     int64
-	pred      int64    // create revision of the key that was directly ahead when this one was written; 0 if there was none
-	clear     bool     // no other process's key is ahead
-	first     bool     // it owns the resource
-	answered  bool     // it is known whether the key was written, or that this can't be known
-	failed    error    // why the key wasn't written
-	left      leftover // what there may be in etcd, once it is answered
-	clearing  bool     // what is left is being removed
-	tries     int      // how often it could not be removed
-	denied    error    // etcd denies a waiter the right to read the queue
-	asked     bool     // the key is gone; a renewal will tell why
-	cannotSee bool     // etcd denies the holder the right to read the queue
-	placed    bool     // it has one of the line's places
-	isSettled bool
+	pred      int64         // create revision of the key that was directly ahead when this one was written; 0 if there was none
+	clear     bool          // no other process's key is ahead
+	first     bool          // it owns the resource
+	answered  bool          // it is known whether the key was written, or that this can't be known
+	clearing  bool          // what is left is being removed
+	asked     bool          // the key is gone; a renewal will tell why
+	cannotSee bool          // etcd denies the holder the right to read the queue
+	placed    bool          // it has one of the line's places
+	isSettled bool          // see untilSettled
 	confirmed bool          // the key is known to be gone
+	left      leftover      // what there may be in etcd, once it is answered
+	tries     int32         // how often that could not be removed
+	failed    error         // why the key wasn't written, or that etcd denies a waiter the right to read the queue
 	cause     error         // why it is over; nil before
 	news      chan struct{} // holds one signal that there is something to see, for Acquire
 	settled   chan struct{} // closed when it is settled; nil while nobody waits for that
@@ -56,7 +55,7 @@ func (l *line) newPosition(s *session.Session, campaign *string) *Position {
 	q := l.queues
 	p := &Position{
 		line: l, session: s, campaign: campaign, placed: true,
-		key:    q.cluster.Keys.Lock(l.follower.Queue(), s.ID, s.NextNumber()),
+		name:   q.cluster.Keys.Name(s.ID, s.NextNumber()),
 		holder: keys.NewHolder(q.label),
 		news:   make(chan struct{}, 1),
 	}
@@ -73,15 +72,15 @@ func (l *line) newPosition(s *session.Session, campaign *string) *Position {
 	return p
 }
 
-// name is the key without the prefix of the queue.
-func (p *Position) name() string { return p.key[len(p.line.follower.Queue()):] }
+// key is the key in etcd.
+func (p *Position) key() string { return p.line.follower.Queue() + p.name }
 
 // is reports whether k is the key of p.
 func (p *Position) is(k watch.Key) bool { return p.token != 0 && k.Created == int64(p.token) }
 
 // sameSession reports whether k is a key of p's session.
 func (p *Position) sameSession(k watch.Key) bool {
-	id, _, unique := strings.Cut(p.name(), "-")
+	id, _, unique := strings.Cut(p.name, "-")
 	return unique && strings.HasPrefix(k.Name, id+"-")
 }
 
@@ -108,11 +107,15 @@ func (p *Position) written(token fence.Token, epoch, pred int64) {
 	p.answered, p.left, p.token, p.epoch, p.pred = true, leftKey, token, epoch, pred
 	l.drop(p)
 	l.add(p)
-	l.follower.Wrote(p.name(), int64(token), pred == 0)
-	if !p.over() {
+	l.follower.Wrote(p.name, int64(token), pred == 0)
+	l.progress()
+	switch {
+	case p.over():
+	case p.first:
+		l.followSoon()
+	default:
 		l.follow()
 	}
-	l.progress()
 	p.tell()
 }
 
@@ -286,6 +289,7 @@ func (p *Position) AfterContended(f func()) (stop func() bool) {
 		p.watchers = map[*contendedFunc]struct{}{}
 	}
 	p.watchers[w] = struct{}{}
+	l.follow()
 	if l.contended(p) {
 		p.callContended()
 	}

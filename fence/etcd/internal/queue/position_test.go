@@ -68,7 +68,7 @@ func TestPosition_ThatEndedBeforeItsKeyWasWrittenIsNotWatched(t *testing.T) {
 	p := inTurn(t, q, s, "r")
 	s.End(fence.LossExpired)
 	p.written(1, 1, 0)
-	require.False(t, q.watcher.Remove(p.line.follower))
+	require.False(t, q.watcher.Remove(&p.line.follower))
 }
 
 var errTired = errors.New("tired")

@@ -11,7 +11,7 @@ import (
 var errAbandoned = errors.New("etcd: acquire failed")
 
 // leftover is what a position that is over has left in etcd.
-type leftover int
+type leftover int8
 
 const (
 	leftNothing    leftover = iota

@@ -20,7 +20,7 @@ func (p *Position) put(epoch int64) (clientv3.Op, error) {
 		proclaimed = *p.campaign
 	}
 	value, err := p.encode(epoch, proclaimed)
-	return clientv3.OpPut(p.key, value, clientv3.WithLease(p.session.ID), clientv3.WithPrevKV()), err
+	return clientv3.OpPut(p.key(), value, clientv3.WithLease(p.session.ID), clientv3.WithPrevKV()), err
 }
 
 // wanted are the conditions of every Txn that writes lock keys, sent at the mark: the epoch
@@ -86,7 +86,7 @@ func (q *Queues) clear(ctx context.Context, ps []*Position) error {
 func (q *Queues) erase(ctx context.Context, ps ...*Position) error {
 	txn := q.cluster.Client.Txn(ctx)
 	if q.cluster.Keys.Mutex {
-		txn = txn.If(clientv3.Compare(clientv3.CreateRevision(ps[0].key), "=", int64(ps[0].granted().Token)))
+		txn = txn.If(clientv3.Compare(clientv3.CreateRevision(ps[0].key()), "=", int64(ps[0].granted().Token)))
 	}
 	_, err := q.cluster.Commit(ctx, txn.Then(deletes(ps)...))
 	return err
@@ -95,7 +95,7 @@ func (q *Queues) erase(ctx context.Context, ps ...*Position) error {
 func deletes(ps []*Position) []clientv3.Op {
 	ops := make([]clientv3.Op, len(ps))
 	for i, p := range ps {
-		ops[i] = clientv3.OpDelete(p.key)
+		ops[i] = clientv3.OpDelete(p.key())
 	}
 	return ops
 }
@@ -115,7 +115,7 @@ func (q *Queues) void(ctx context.Context, ps ...*Position) error {
 	if q.cluster.Keys.Mutex {
 		txn = txn.If(q.notVoid(p.session, q.cluster.Sending()))
 	}
-	resp, err := q.cluster.Commit(ctx, txn.Then(append(deletes(ps), put)...).Else(clientv3.OpGet(p.key)))
+	resp, err := q.cluster.Commit(ctx, txn.Then(append(deletes(ps), put)...).Else(clientv3.OpGet(p.key())))
 	if err != nil || resp.Succeeded {
 		return err
 	}
@@ -127,8 +127,8 @@ func (q *Queues) void(ctx context.Context, ps ...*Position) error {
 // would need space.
 func (q *Queues) withdraw(ctx context.Context, p *Position) error {
 	// As in cluster.CheckNow: it goes through raft because it could delete.
-	never := clientv3.Compare(clientv3.CreateRevision(p.key), "<", 0)
-	resp, err := q.cluster.Commit(ctx, q.cluster.Client.Txn(ctx).If(never).Then(clientv3.OpDelete(p.key)).Else(clientv3.OpGet(p.key)))
+	never := clientv3.Compare(clientv3.CreateRevision(p.key()), "<", 0)
+	resp, err := q.cluster.Commit(ctx, q.cluster.Client.Txn(ctx).If(never).Then(clientv3.OpDelete(p.key())).Else(clientv3.OpGet(p.key())))
 	if err != nil {
 		return err
 	}

@@ -31,9 +31,14 @@ type Listener interface {
 	Denied(error)
 }
 
+// Init makes f, which is zero, follow the keys that begin with queue.
+func (f *Follower) Init(queue string, listener Listener) { f.queue, f.listener = queue, listener }
+
 // NewFollower returns a Follower of the keys that begin with queue.
 func NewFollower(queue string, listener Listener) *Follower {
-	return &Follower{queue: queue, listener: listener}
+	f := new(Follower)
+	f.Init(queue, listener)
+	return f
 }
 
 // Queue is the prefix of the queue's keys.
