@@ -1,0 +1,74 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/guard/guardtest"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// Calls that wait for one resource share a transaction, on one connection: functions if
+// Config.MaxBatch says so, batches always.
+func TestGroup_SharesATransaction_G7_G8(t *testing.T) {
+	t.Parallel()
+	calls := map[string]func(ctx context.Context, g *guard.Guard[pgx.Tx], i int) error{
+		"functions": func(ctx context.Context, g *guard.Guard[pgx.Tx], i int) error {
+			return guard.Do(ctx, g, resource, func(ctx context.Context, tx pgx.Tx) error {
+				if err := add("x", 1)(ctx, tx); err != nil || i != 3 {
+					return err
+				}
+				return errors.New("sold out")
+			})
+		},
+		"batches": func(ctx context.Context, g *guard.Guard[pgx.Tx], _ int) error {
+			var b postgres.Batch
+			b.Exec("insert into item values ('x', 1) on conflict (key) do update set value = item.value + 1").MustAffect(1)
+			return guard.Exec(ctx, g, resource, &b)
+		},
+	}
+	for name, call := range calls {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := openPool(t, migrated(t), single)
+			store := newStore(t, pool, nil)
+			const n = 8
+			queued := make(chan int, 2*n)
+			g, err := guard.New(guardtest.NewLocker(), store, &guard.Config{MaxBatch: n, Observer: &guard.Observer{Queued: func(_ string, delta int) { queued <- delta }}})
+			require.NoError(t, err)
+			errs := make(chan error, n)
+			require.NoError(t, guard.Do(t.Context(), g, resource, func(ctx context.Context, tx pgx.Tx) error {
+				for i := range n {
+					go func() {
+						if err := call(t.Context(), g, i); err != nil {
+							errs <- fmt.Errorf("call %d: %w", i, err)
+							return
+						}
+						errs <- nil
+					}()
+					<-queued
+				}
+				return set("x", 0)(ctx, tx)
+			}))
+			failed := 0
+			for range n {
+				if err := <-errs; err != nil {
+					require.EqualError(t, err, "call 3: sold out")
+					failed++
+				}
+			}
+			holds(t, pool, "x", int64(n-failed))
+			entries, err := store.Entries(t.Context(), resource, 0, 100)
+			require.NoError(t, err)
+			require.Len(t, entries, 3, "a claim, the first call, and one for all others")
+			require.Len(t, entries[2].Ops, n-failed)
+			require.NoError(t, g.Close(t.Context()))
+		})
+	}
+}
