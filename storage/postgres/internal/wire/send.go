@@ -42,18 +42,20 @@ func Send(ctx context.Context, pg *pgconn.PgConn, sql string, ahead ...Statement
 		queue(pg.Frontend(), ahead)
 	}
 	pg.Frontend().SendQuery(&pgproto3.Query{String: sql})
-	err := flush(ctx, pg)
+	end := watch(ctx, pg)
+	err := pg.Frontend().Flush()
 	if err == nil && len(ahead) > 0 {
 		var status byte
-		a.Ahead, status, err = readResults(ctx, pg)
+		a.Ahead, status, err = readResults(pg)
 		a.endedAhead = status == 'I'
 		if isStatementError(err) {
 			a.failure, err = err, nil
 		}
 	}
 	if err == nil {
-		err = a.read(ctx, pg)
+		err = a.read(pg)
 	}
+	err = end(err)
 	result, reason := a.outcome(err)
 	if err != nil || result == InDoubt || result == Committed && a.status != 'I' {
 		CloseNow(pg)
@@ -64,15 +66,24 @@ func Send(ctx context.Context, pg *pgconn.PgConn, sql string, ahead ...Statement
 	return &a, result, reason
 }
 
-// flush sends what the buffer of pg has. When ctx ends it gives up, and the connection has
-// to be closed: a part may have been sent.
-func flush(ctx context.Context, pg *pgconn.PgConn) error {
-	stop := context.AfterFunc(ctx, func() { _ = pg.Conn().SetWriteDeadline(time.Unix(1, 0)) })
-	err := pg.Frontend().Flush()
-	if !stop() && err == nil {
-		err = context.Cause(ctx)
+// watch interrupts reads and writes of pg when ctx ends, once for a whole exchange: pgconn
+// would watch ctx for each message. The caller calls end after the exchange with its error.
+// If ctx has ended, end returns why, and has closed the connection: its deadline has passed.
+func watch(ctx context.Context, pg *pgconn.PgConn) (end func(error) error) {
+	stop := context.AfterFunc(ctx, func() {
+		_ = pg.Conn().SetReadDeadline(time.Unix(1, 0))
+		_ = pg.Conn().SetWriteDeadline(time.Unix(1, 0))
+	})
+	return func(err error) error {
+		if stop() {
+			return err
+		}
+		CloseNow(pg)
+		if err != nil && !isStatementError(err) {
+			err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		}
+		return err
 	}
-	return err
 }
 
 // unansweredError is why the outcome of a COMMIT is in doubt.
@@ -110,9 +121,9 @@ func (a *Answer) First() string {
 }
 
 // read reads messages until the end of the answer.
-func (a *Answer) read(ctx context.Context, pg *pgconn.PgConn) error {
+func (a *Answer) read(pg *pgconn.PgConn) error {
 	for a.status == 0 {
-		msg, err := pg.ReceiveMessage(ctx)
+		msg, err := pg.ReceiveMessage(context.Background())
 		if err != nil {
 			return err
 		}

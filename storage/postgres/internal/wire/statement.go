@@ -50,12 +50,13 @@ func queue(fe *pgproto3.Frontend, statements []Statement) {
 // ExecAll sends statements and a Sync in one write, and returns their results.
 func ExecAll(ctx context.Context, pg *pgconn.PgConn, statements []Statement) ([]Result, error) {
 	queue(pg.Frontend(), statements)
-	err := flush(ctx, pg)
-	if err != nil {
-		CloseNow(pg)
-		return nil, err
+	end := watch(ctx, pg)
+	var results []Result
+	err := pg.Frontend().Flush()
+	if err == nil {
+		results, _, err = readResults(pg)
 	}
-	results, _, err := readResults(ctx, pg)
+	err = end(err)
 	if err != nil && !isStatementError(err) {
 		CloseNow(pg)
 	}
@@ -66,10 +67,10 @@ func isStatementError(err error) bool { _, ok := err.(*StatementError); return o
 
 // readResults reads the answer to statements, up to that to their Sync, and returns the
 // status of the session behind it.
-func readResults(ctx context.Context, pg *pgconn.PgConn) (results []Result, status byte, failure error) {
+func readResults(pg *pgconn.PgConn) (results []Result, status byte, failure error) {
 	var row []string
 	for {
-		msg, err := pg.ReceiveMessage(ctx)
+		msg, err := pg.ReceiveMessage(context.Background())
 		if err != nil {
 			return results, 0, err
 		}
