@@ -72,7 +72,7 @@ var etcdMutants = []Mutant{
 		inEtcds("queue", "TestRelease_NeverDeletesByNameAlone_F2_N8")),
 	change("release-in-doubt-is-taken-for-done", "F2", etcd+"internal/queue/flight.go",
 		`if err := q.erase(ctx, f.dels...); err != nil {`, `if err := q.erase(ctx, f.dels...); err != nil && f == nil {`,
-		inEtcd("TestPause_AcquireAndReleaseReturnWhenTheirContextEnds")),
+		inEtcds("queue", "TestRelease_InDoubtIsRepeated_F2")),
 	change("what-is-in-doubt-is-kept-alive", "L1 HD12", etcd+"internal/queue/cleaner.go",
 		"\tp.session.EndIfUnneeded()\n", "",
 		inEtcd("TestUnknown_GivesTheSessionUpWhenNothingElseIsHeld_HD12")),

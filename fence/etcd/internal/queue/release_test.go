@@ -81,3 +81,19 @@ func TestClosedClient_EndsAReleaseInTheBackground(t *testing.T) {
 	etcdtest.Receive(t, le.position.untilSettled())
 	require.NoError(t, kept.Context().Err(), "not because the session is over")
 }
+
+// An answer that is lost proves nothing: the deletion is made again before Release returns.
+func TestRelease_InDoubtIsRepeated_F2(t *testing.T) {
+	t.Parallel()
+	late := etcdtest.NewLateTxn(etcdtest.Deletes)
+	client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(late.Intercept))
+	q := newQueues(t, client, fresh(t), etcdtest.Patience)
+	le, kept := acquire(t, q, "r"), acquire(t, q, "kept")
+	late.Arm()
+	release(t, le)
+	resp, err := client.Get(patient(t), le.Key())
+	require.NoError(t, err)
+	require.Empty(t, resp.Kvs)
+	require.NotNil(t, late.Kept(t)())
+	require.NoError(t, kept.Context().Err())
+}
