@@ -96,7 +96,7 @@ var groupMutants = []Mutant{
 		inPostgres("TestMember_DeferredConstraintsAreItsOwn_N14")),
 	change("members-that-have-ended-are-released", "G4", pg+"member.go",
 		`err = context.Cause(ctx) // the last`, `err = nil // the last`,
-		inPostgres("TestMember_DeadlineIsTheServers_N14")),
+		inPostgres("TestStore_PassesTheContract/read_committed/Member_EndOfItsContextUndoesItAlone_G4")),
 	change("members-interrupt-statements", "N14", pg+"member_tx.go",
 		`return memberContext{t.whole, ctx}`, `return ctx`,
 		inPostgres("TestMember_DeadlineIsTheServers_N14")),
@@ -108,11 +108,12 @@ var groupMutants = []Mutant{
 		inPostgres("TestMember_SerializationFailure/serializable")),
 	change("raw-commits-of-members-look-like-failures", "G4 N15", pg+"member.go",
 		`if sqlstate.Of(undone) == sqlstate.NoSavepoint {`, `if false {`,
-		inPostgres("TestMember_EndsTheTransactionBySQL_N15/commit;_begin_nil")),
+		inPostgres("TestMember_EndsTheTransactionBySQL_N15/rollback;_begin_nil")),
 	change("waits-of-members-evict-nobody", "L1 N17", pg+"rollback.go",
 		`if t.members.waited {`, `if false {`,
 		inPostgres("TestMember_LockTimeoutEvictsAtTheEnd_N17")),
 	change("groups-seal-in-a-savepoint", "HB7 N25", pg+"commit.go",
 		"\tsql.WriteString(t.members.releaseSQL())\n", "",
-		inPostgres("TestStore_PassesTheContract/read_committed/Member_SharesOnePosition_G2")),
+		inPostgres("TestStore_PassesTheContract/read_committed/Member_SharesOnePosition_G2")).
+		survives("COMMIT releases the savepoint with what the seal has written in it, and no statement between them can roll back to it"),
 }

@@ -183,8 +183,8 @@ func (t *txn) endOver(ctx context.Context, err error) error {
 	return err
 }
 
-// releaseSQL releases the savepoint of a member that did not come, in front of the seal:
-// that has to run in no savepoint, so that keys are written by the transaction itself.
+// releaseSQL releases the savepoint of a member that did not come, in front of the seal, which
+// runs in no savepoint.
 func (m *members) releaseSQL() string {
 	if m.savepoint == "" {
 		return ""
