@@ -105,31 +105,35 @@ func TestFunctions_RejectMalformedArrays_G2(t *testing.T) {
 	}
 	before := query[string](t, r.admin, "select string_agg(r::text, ' ' order by id) from fence.resource r")
 	for name, bad := range map[string]func(*arrays){
-		"resources null":      func(x *arrays) { x.resources = "null" },
-		"no resources":        func(x *arrays) { x.resources = "'{}'" },
-		"nothing at all":      func(x *arrays) { *x = arrays{"'{}'", "'{}'", "'{}'", "'{}'", "'{}'", "'{}'", "'{}'"} },
-		"epochs null":         func(x *arrays) { x.epochs = "null" },
-		"tokens null":         func(x *arrays) { x.tokens = "null" },
-		"holders null":        func(x *arrays) { x.holders = "null" },
-		"seqs null":           func(x *arrays) { x.seqs = "null" },
-		"prevs null":          func(x *arrays) { x.prevs = "null" },
-		"ops null":            func(x *arrays) { x.ops = "null" },
-		"one epoch":           func(x *arrays) { x.epochs = "'{1}'" },
-		"one token":           func(x *arrays) { x.tokens = "'{5}'" },
-		"one holder":          func(x *arrays) { x.holders = "'{61}'" },
-		"one seq":             func(x *arrays) { x.seqs = "'{1}'" },
-		"one prev":            func(x *arrays) { x.prevs = fmt.Sprintf("'{%d}'", a.Tx) },
-		"ops of one":          func(x *arrays) { x.ops = "'{5b5d}'" },
-		"ops of three":        func(x *arrays) { x.ops = "'{5b5d,5b5d,5b5d}'" },
-		"a null resource":     func(x *arrays) { x.resources = fmt.Sprintf("'{%d,null}'", a.Resource) },
-		"a null first":        func(x *arrays) { x.resources = fmt.Sprintf("'{null,%d}'", b.Resource) },
-		"a null epoch":        func(x *arrays) { x.epochs = "'{1,null}'" },
-		"a null token":        func(x *arrays) { x.tokens = "'{null,5}'" },
-		"a null holder":       func(x *arrays) { x.holders = "'{61,null}'" },
-		"a null seq":          func(x *arrays) { x.seqs = "'{null,1}'" },
-		"a null prev":         func(x *arrays) { x.prevs = fmt.Sprintf("'{null,%d}'", b.Tx) },
-		"out of order":        func(x *arrays) { x.resources = fmt.Sprintf("'{%d,%d}'", b.Resource, a.Resource) },
-		"one twice":           func(x *arrays) { x.resources = fmt.Sprintf("'{%d,%d}'", a.Resource, a.Resource) },
+		"resources null":  func(x *arrays) { x.resources = "null" },
+		"no resources":    func(x *arrays) { x.resources = "'{}'" },
+		"nothing at all":  func(x *arrays) { *x = arrays{"'{}'", "'{}'", "'{}'", "'{}'", "'{}'", "'{}'", "'{}'"} },
+		"epochs null":     func(x *arrays) { x.epochs = "null" },
+		"tokens null":     func(x *arrays) { x.tokens = "null" },
+		"holders null":    func(x *arrays) { x.holders = "null" },
+		"seqs null":       func(x *arrays) { x.seqs = "null" },
+		"prevs null":      func(x *arrays) { x.prevs = "null" },
+		"ops null":        func(x *arrays) { x.ops = "null" },
+		"one epoch":       func(x *arrays) { x.epochs = "'{1}'" },
+		"one token":       func(x *arrays) { x.tokens = "'{5}'" },
+		"one holder":      func(x *arrays) { x.holders = "'{61}'" },
+		"one seq":         func(x *arrays) { x.seqs = "'{1}'" },
+		"one prev":        func(x *arrays) { x.prevs = fmt.Sprintf("'{%d}'", a.Tx) },
+		"ops of one":      func(x *arrays) { x.ops = "'{5b5d}'" },
+		"ops of three":    func(x *arrays) { x.ops = "'{5b5d,5b5d,5b5d}'" },
+		"a null resource": func(x *arrays) { x.resources = fmt.Sprintf("'{%d,null}'", a.Resource) },
+		"a null first":    func(x *arrays) { x.resources = fmt.Sprintf("'{null,%d}'", b.Resource) },
+		"a null epoch":    func(x *arrays) { x.epochs = "'{1,null}'" },
+		"a null token":    func(x *arrays) { x.tokens = "'{null,5}'" },
+		"a null holder":   func(x *arrays) { x.holders = "'{61,null}'" },
+		"a null seq":      func(x *arrays) { x.seqs = "'{null,1}'" },
+		"a null prev":     func(x *arrays) { x.prevs = fmt.Sprintf("'{null,%d}'", b.Tx) },
+		"out of order": func(x *arrays) {
+			x.resources, x.prevs = fmt.Sprintf("'{%d,%d}'", b.Resource, a.Resource), fmt.Sprintf("'{%d,%d}'", b.Tx, a.Tx)
+		},
+		"one twice": func(x *arrays) {
+			x.resources, x.seqs, x.prevs = fmt.Sprintf("'{%d,%d}'", a.Resource, a.Resource), "'{1,2}'", fmt.Sprintf("'{%d,77}'", a.Tx)
+		},
 		"two dimensions":      func(x *arrays) { x.resources = fmt.Sprintf("'{{%d,%d}}'", a.Resource, b.Resource) },
 		"other bounds":        func(x *arrays) { x.resources = fmt.Sprintf("'[0:1]={%d,%d}'", a.Resource, b.Resource) },
 		"a holder not in hex": func(x *arrays) { x.holders = "'{61,xy}'" },
@@ -202,7 +206,7 @@ func TestForge_AnOperationCannotSealInAnotherTransaction_N15(t *testing.T) {
 	for _, again := range []string{"commit; begin", "rollback; begin"} {
 		c := claim(t, store, grant(5, "a"))
 		_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, "set session fencekit.xid = '1'; "+again+"; "+beginCheckCall(c)+"; set local fencekit.xid = '1'", pgx.QueryExecModeSimpleProtocol)
+			_, err := tx.Exec(ctx, "set session fencekit.xid = '1'; "+again+"; "+beginCheckCall(c), pgx.QueryExecModeSimpleProtocol)
 			return err
 		}), c)
 		require.ErrorIs(t, err, storage.ErrTxEnded)
