@@ -24,7 +24,7 @@ var commitMutants = []Mutant{
 		` || result == Committed && a.status != 'I' {`, ` {`,
 		inPostgres("TestClaim_AnsweredAsInATransactionReachesNoOtherUser_G4")),
 	change("send-without-an-end", "L1", pg+"internal/wire/send.go",
-		`_ = pg.Conn().SetWriteDeadline(time.Unix(1, 0))`, `_ = time.Second`,
+		`_ = pg.Conn().SetDeadline(time.Unix(1, 0))`, `_ = time.Second`,
 		inPostgres("TestCommit_SendingEndsWithItsContext")),
 	change("answer-of-commit-that-warns-is-success", "G4 N4 N22", pg+"internal/wire/send.go",
 		`case a.Committed && a.warning != nil:`, `case false:`,

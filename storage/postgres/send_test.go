@@ -107,9 +107,9 @@ func (c *stuckConn) Write(b []byte) (int, error) {
 	return c.peer.Write(b)
 }
 
-func (c *stuckConn) SetWriteDeadline(at time.Time) error {
-	_ = c.peer.SetWriteDeadline(at)
-	return c.Conn.SetWriteDeadline(at)
+func (c *stuckConn) SetDeadline(at time.Time) error {
+	_ = c.peer.SetDeadline(at)
+	return c.Conn.SetDeadline(at)
 }
 
 // If the server stops reading, Commit still returns when its context ends.

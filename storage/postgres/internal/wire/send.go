@@ -70,10 +70,7 @@ func Send(ctx context.Context, pg *pgconn.PgConn, sql string, ahead ...Statement
 // would watch ctx for each message. The caller calls end after the exchange with its error.
 // If ctx has ended, end returns why, and has closed the connection: its deadline has passed.
 func watch(ctx context.Context, pg *pgconn.PgConn) (end func(error) error) {
-	stop := context.AfterFunc(ctx, func() {
-		_ = pg.Conn().SetReadDeadline(time.Unix(1, 0))
-		_ = pg.Conn().SetWriteDeadline(time.Unix(1, 0))
-	})
+	stop := context.AfterFunc(ctx, func() { _ = pg.Conn().SetDeadline(time.Unix(1, 0)) })
 	return func(err error) error {
 		if stop() {
 			return err
