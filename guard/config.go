@@ -54,8 +54,8 @@ type Config struct {
 	// transaction, and nothing is released.
 	MaxRun time.Duration
 	// StoreTimeout bounds each wait for the database before a function runs: for a
-	// connection and the claim; default 15 s. A holder that can't reach the database
-	// fails then with ErrStoreUnavailable, and lets others try.
+	// connection, the claim and what Once has kept; default 15 s. A holder that can't reach
+	// the database fails then with ErrStoreUnavailable, and lets others try.
 	StoreTimeout time.Duration
 	// CommitTimeout bounds one COMMIT, which the end of the caller's context
 	// doesn't interrupt; default 10 s.
