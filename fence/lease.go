@@ -19,6 +19,9 @@ type Lease interface {
 	// Done is Context().Done().
 	Done() <-chan struct{}
 
+	// Err is the cause of Context's end; nil while the lease is held.
+	Err() error
+
 	// Remaining is the time until the holder's own conservative deadline, as
 	// advice for whether to begin something long; 0 after the end. Renewals
 	// move the deadline on.
@@ -29,6 +32,11 @@ type Lease interface {
 	// cancels the call and reports whether it did; it doesn't wait for an f that has begun.
 	// After the end of the lease f is no longer called.
 	AfterContended(f func()) (stop func() bool)
+
+	// AfterLost calls f, in a goroutine of its own, when the lease is lost, or at once if it
+	// has been. It isn't called after Release. Err has the loss by then. Waiting takes no
+	// goroutine, and less memory than Context.
+	AfterLost(f func())
 
 	// Release gives the resource up, if this lease still holds it; it never touches a later
 	// holder's lock. When it returns, with an error or without, Context has ended. If it

@@ -199,7 +199,9 @@ func TestAuth_RenewalsDontAuthenticateEachTime_HD8(t *testing.T) {
 	e := startAuthEtcd(t, cfg.Prefix)
 	c := newCalls()
 	l := newTestLocker(t, e.as(t, "app", "app", c.options()...), cfg)
-	acquire(t, l, "r")
+	acquire(t, l, "r").AfterContended(func() {})
+	watched := func() bool { return c.opened(pb.Watch_Watch_FullMethodName) > 0 }
+	require.Eventually(t, watched, etcdtest.Patience, time.Millisecond, "the stream of watches authenticates too")
 	require.True(t, renews(t, l))
 	c.since()
 	for range 5 {

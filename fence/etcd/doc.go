@@ -4,13 +4,13 @@
 // # Model
 //
 // The queue of a resource is a range of keys, one key per acquisition:
-// <prefix>/locks/<escaped resource>/<lease id>-<number>, where the session counts its
-// acquisitions. Its value is a JSON object with the holder and the epoch: "etcdctl get
-// --prefix fencekit/locks/" shows who holds and who waits. One transaction writes
-// the key and reads which key of the range was the last; the fencing token is
-// the revision of that transaction. The acquisition whose key has the lowest create
-// revision of the range owns the resource; keys of its own process whose holders have
-// given up don't count. With [Config.MutexKeys] the keys are
+// <prefix>/locks/<escaped resource>/<lease id>-<number>, with the lowest number that no
+// other acquisition of the session has in the queue. Its value is a JSON object with the
+// holder and the epoch: "etcdctl get --prefix fencekit/locks/" shows who holds and who
+// waits. One transaction writes the key and reads which key of the range was the last; the
+// fencing token is the revision of that transaction. The acquisition whose key has the
+// lowest create revision of the range owns the resource; keys of its own process whose
+// holders have given up don't count. With [Config.MutexKeys] the keys are
 // <resource>/<lease id> and the queues are those of etcd's own tools.
 //
 // All keys of a Locker live under one etcd lease, the session. It is made by the
@@ -28,8 +28,9 @@
 // transactions are under way go together in the next. Two keys of one queue never share a
 // transaction, because they would have equal tokens.
 //
-// All queues that this Locker has a key in, or observes, are watched over one
-// gRPC stream.
+// All queues in which this Locker waits, or which it observes, are watched over one gRPC
+// stream. The queue of a resource that it holds is watched as well, once a caller asks for
+// contention or the resource has been held for 100 ms.
 //
 // # Elections
 //
@@ -46,16 +47,17 @@
 //   - F1: the token is the revision of the transaction that wrote the key, so
 //     it is the key's create revision, and later grants have higher ones. If the client
 //     sends that transaction twice, the second put returns the create revision.
-//   - F2: each acquisition's key has a unique name (with MutexKeys its session uses the
-//     name again, but only once the earlier key is settled, and deletes it by its create
-//     revision), and the queue is ordered by create revision. While a process passes a resource on among its calls, its keys keep every
-//     other process out, and it deletes none before the ones ahead of it. An Acquire
-//     whose outcome is unknown is settled (with MutexKeys before this process makes the key
-//     again): the session's void key, <prefix>/void/<lease id>, is
-//     written and the lock key deleted in one transaction. The transaction that writes a
-//     lock key requires that the void key was not written at a revision above those that
-//     this process had seen when it sent the transaction, so that it can't take effect
-//     later. One that was overtaken by the void of a later one is sent again.
+//   - F2: no two acquisitions have the same key at a time. A session uses a name again once
+//     the acquisition that had it is settled: its key is gone, and no request that is under
+//     way can write it. A request that deletes a key which is known to be there names its
+//     create revision, by which the queue is ordered. While a process passes a resource on
+//     among its calls, its keys keep every other process out, and it deletes none before
+//     the ones ahead of it. An Acquire whose outcome is unknown is settled by a void: one
+//     transaction writes the session's void key, <prefix>/void/<lease id>, and deletes the
+//     lock key. The transaction that writes a lock key requires that the void key was not
+//     written at a revision above those that this process had seen when it sent the
+//     transaction, so that it can't take effect after the void. One that was overtaken by
+//     the void of a later one is sent again.
 //   - F3: every lease ends at the session's deadline: the time at which the last
 //     successful renewal was sent, plus the time to live that etcd granted, minus
 //     [Config.Margin]. An answer that comes after the deadline revives nothing.

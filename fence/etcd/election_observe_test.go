@@ -28,7 +28,7 @@ type observation struct {
 }
 
 func observe(t testing.TB, e *Election) *observation {
-	ctx, cancel := context.WithCancel(patient(t))
+	ctx, cancel := context.WithCancel(t.Context()) // next bounds each wait; a slow test may observe for longer
 	o := &observation{t: t, cancel: cancel, seen: make(chan sight)}
 	go func() {
 		defer close(o.seen)

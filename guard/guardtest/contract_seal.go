@@ -183,7 +183,7 @@ func sealOtherNumber[Tx any](r *run[Tx]) {
 	}
 }
 
-// sealConcurrent: everybody reads and writes under ever newer grants.
+// sealConcurrent: several goroutines read and write under ever newer grants.
 func sealConcurrent[Tx any](r *run[Tx]) {
 	const workers, rounds = 6, 5
 	var tokens, committed atomic.Int64

@@ -2,6 +2,7 @@ package guardtest
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/fencekit/fencekit/fence"
@@ -16,6 +17,7 @@ type lease struct {
 	cancel    context.CancelCauseFunc
 	contended bool
 	callbacks map[*func()]bool
+	onLoss    []func()
 }
 
 func newLease(l *Locker, g fence.Grant) *lease {
@@ -32,6 +34,9 @@ func (e *lease) Context() context.Context { return e.ctx }
 
 // Done implements fence.Lease.
 func (e *lease) Done() <-chan struct{} { return e.ctx.Done() }
+
+// Err implements fence.Lease.
+func (e *lease) Err() error { return context.Cause(e.ctx) }
 
 // Remaining implements fence.Lease: a minute, as if the lease had just been
 // renewed, since it is lost only by LockService.Lose.
@@ -61,6 +66,19 @@ func (e *lease) AfterContended(f func()) (stop func() bool) {
 		stopped := e.callbacks[&f]
 		delete(e.callbacks, &f)
 		return stopped
+	}
+}
+
+// AfterLost implements fence.Lease.
+func (e *lease) AfterLost(f func()) {
+	s := e.locker.service
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case e.ctx.Err() == nil:
+		e.onLoss = append(e.onLoss, f)
+	case errors.Is(e.Err(), fence.ErrLeaseLost):
+		go f()
 	}
 }
 
@@ -94,6 +112,10 @@ func (e *lease) contend() {
 
 func (e *lease) lose(reason fence.LossReason) {
 	e.end(&fence.LeaseLostError{Grant: e.grant, Reason: reason})
+	for _, f := range e.onLoss {
+		go f()
+	}
+	e.onLoss = nil
 }
 
 // end ends the lease, if it has not ended yet.

@@ -13,8 +13,8 @@ import (
 
 // LockService is a lock service in memory, for tests. Several Lockers on one
 // LockService are like several processes. It starts no goroutine but for the
-// functions that are given to AfterContended, so it works in a bubble of package
-// testing/synctest.
+// functions that are given to AfterContended and AfterLost, so it works in a bubble
+// of package testing/synctest.
 type LockService struct {
 	mu        sync.Mutex
 	epoch     int64

@@ -179,6 +179,32 @@ func TestLocker_LostLeaseSaysSoAndTheNextIsGranted_F3(t *testing.T) {
 	require.Equal(t, b.Grant(), s.Holder(sku), "releasing a lost lease touches no later holder's")
 }
 
+func TestLocker_AfterLostCallsWhenTheLeaseIsLost_F3(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := guardtest.NewLockService()
+		calls := make(chan error, 3)
+		for range 2 {
+			lease := acquire(t, s.NewLocker("a"))
+			require.NoError(t, lease.Err())
+			lease.AfterLost(func() { calls <- lease.Err() })
+			synctest.Wait()
+			require.Empty(t, calls)
+			require.True(t, s.Lose(sku))
+			require.ErrorIs(t, <-calls, fence.ErrLeaseLost)
+			lease.AfterLost(func() { calls <- lease.Err() })
+			require.ErrorIs(t, <-calls, fence.ErrLeaseLost)
+		}
+		lease := acquire(t, s.NewLocker("a"))
+		lease.AfterLost(func() { calls <- lease.Err() })
+		require.NoError(t, lease.Release(t.Context()))
+		require.ErrorIs(t, lease.Err(), fence.ErrReleased)
+		lease.AfterLost(func() { calls <- lease.Err() })
+		synctest.Wait()
+		require.Empty(t, calls, "a release is no loss")
+	})
+}
+
 func TestLocker_AfterContendedCallsOnceForOtherProcesses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -29,6 +29,9 @@ func (s storeOf[Tx]) Begin(ctx context.Context, claims ...storage.Claim) (storag
 	return txnOf[Tx]{Txn: txn, tx: s.tx}, nil
 }
 
+// CanGroup returns false: a transaction of a group would not give tx.
+func (s storeOf[Tx]) CanGroup() bool { return false }
+
 type txnOf[Tx any] struct {
 	storage.Txn[*memory.Tx]
 	tx Tx

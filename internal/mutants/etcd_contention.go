@@ -40,10 +40,10 @@ var contentionMutants = []Mutant{
 	change("proclaimed-json-is-taken-for-a-lock", "L1", etcd+"internal/keys/keys.go",
 		`return err != nil || lock != string(text)`, `return err != nil || lock == ""`,
 		inEtcd("TestMutexKeys_EtcdsOwnObserversSeeWhatIsProclaimed")),
-	change("waiter-without-the-right-to-read-waits-on", "L1 HD8", etcd+"internal/queue/line.go",
+	change("waiter-without-the-right-to-read-waits-on", "L1 HD8", etcd+"internal/queue/follow.go",
 		`p.failed = err`, ``,
 		inEtcd("TestDenied_AWaiterGetsTheErrorAndAHolderGivesWay_HD8")),
-	change("holder-without-the-right-to-read-keeps-others-out", "L1 HD8", etcd+"internal/queue/line.go",
+	change("holder-without-the-right-to-read-keeps-others-out", "L1 HD8", etcd+"internal/queue/follow.go",
 		"\t\t\tp.cannotSee = true\n\t\t\tp.callContended()\n", "",
 		inEtcd("TestDenied_AWaiterGetsTheErrorAndAHolderGivesWay_HD8")),
 }

@@ -3,7 +3,7 @@ package mutants
 // keysMutants are in what keeps the number of keys, and of requests about them, small.
 var keysMutants = []Mutant{
 	change("void-outlives-its-session", "HD12", etcd+"internal/queue/transactions.go",
-		`clientv3.OpPut(q.cluster.Keys.Void(p.session.ID), "", clientv3.WithLease(p.session.ID))`, `clientv3.OpPut(q.cluster.Keys.Void(p.session.ID), "")`,
+		`clientv3.OpPut(q.cluster.Keys.Void(s.ID), "", clientv3.WithLease(s.ID))`, `clientv3.OpPut(q.cluster.Keys.Void(s.ID), "")`,
 		inEtcd("TestUnknown_AnAcquireWhoseAnswerIsLostLeavesNothing_HD12")),
 	change("first-void-of-a-session-is-the-only-one", "F2 HD12", etcd+"internal/queue/transactions.go",
 		`clientv3.ModRevision(q.cluster.Keys.Void(s.ID))`, `clientv3.CreateRevision(q.cluster.Keys.Void(s.ID))`,
@@ -15,15 +15,21 @@ var keysMutants = []Mutant{
 		`if err != nil || resp.Succeeded {`, `if err != nil || true {`,
 		inEtcds("queue", "TestUnknown_AVoidThatALaterOneOvertookDeletesItsKey_HD12")),
 	change("void-sent-twice-deletes-the-next-key-of-the-name", "F2 HD12", etcd+"internal/queue/transactions.go",
-		`).Else(clientv3.OpGet(p.key())))
-	if err != nil || resp.Succeeded {`, `).Else(clientv3.OpDelete(p.key())))
+		`.Else(gets...))
+	if err != nil || resp.Succeeded {`, `.Else(append(deletes, gets[:0]...)...))
 	if err != nil || true {`,
-		inEtcd("TestMutexKeys_LateRequestsLeaveTheNextAcquisitionAlone_F2_HD12")),
+		inEtcds("queue", "TestReuse_LateRequestsSpareTheNextKey_F2_HD12")),
+	change("each-acquisition-leaves-a-name-in-etcd", "HD18", etcd+"internal/queue/position.go",
+		`p.number = l.freeNumber(s)`, `p.number = l.freeNumber(s) + int32(l.passed)`,
+		inEtcds("queue", "TestReuse_AcquisitionsThatFollowOneAnotherHaveOneKey_HD18")),
+	change("two-of-a-session-have-one-key", "F2", etcd+"internal/queue/line.go",
+		`return p.session == s && p.number == n })`, `return p.session == s && p.number == n }) && false`,
+		inEtcds("queue", "TestReuse_AcquisitionsThatFollowOneAnotherHaveOneKey_HD18")),
 	change("thousands-are-cleared-away-at-once", "L1", etcd+"internal/queue/cleaner.go",
 		`if !c.running {`, `if c.queues != nil {`,
 		inEtcds("queue", "TestUnknown_ThousandsOfAcquiresInDoubtLeaveOneKey_HD12")),
 	change("thousands-that-expire-are-released-at-once", "L1", "guard/expire.go",
-		`more := k.expiring < maxExpiryReleases`, `more := k.expiring >= 0`,
+		` || i.releasing == maxExpiryReleases {`, ` {`,
 		Test{"guard", "TestKeepFor_ThousandsThatExpireTogetherAreReleasedAFewAtATime_L1"}),
 
 	change("raised-epoch-fails-the-calls-that-wait", "L1 HD5", "guard/guard_runner.go",
@@ -35,7 +41,7 @@ var keysMutants = []Mutant{
 	change("epoch-of-an-older-state-is-put-right", "F1 HD5", etcd+"internal/cluster/watermark.go",
 		`case e.Number < sent.Epoch.Number && e.Revision <= sent.Epoch.Revision:`, `case e.Number < sent.Epoch.Number && e.Revision < 0:`,
 		inEtcds("cluster", "TestWatermark_DistinguishesACorrectedMistakeFromAnOlderState_HD5")),
-	change("use-of-a-longer-name-starves-the-shorter", "L1", etcd+"internal/queue/line.go",
+	change("use-of-a-longer-name-starves-the-shorter", "L1", etcd+"internal/queue/contention.go",
 		` || l.queues.cluster.Keys.HidesWaiters(l.resource)`, ``,
 		inEtcd("TestMutexKeys_ALongerNameCountsAsContended_L1")),
 }

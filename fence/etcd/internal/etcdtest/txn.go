@@ -16,7 +16,10 @@ func Puts(txn *pb.TxnRequest, text string) bool {
 
 // Deletes reports whether txn deletes, and does nothing else.
 func Deletes(txn *pb.TxnRequest) bool {
-	return !slices.ContainsFunc(txn.Success, func(op *pb.RequestOp) bool { return op.GetRequestDeleteRange() == nil })
+	return !slices.ContainsFunc(txn.Success, func(op *pb.RequestOp) bool {
+		within := op.GetRequestTxn()
+		return op.GetRequestDeleteRange() == nil && (within == nil || !Deletes(within))
+	})
 }
 
 // IsAcquire reports whether txn puts lock keys.

@@ -49,15 +49,15 @@ func (k Space) HidesWaiters(resource string) bool {
 	return k.Mutex && strings.Contains(resource, "/")
 }
 
-// Name is the key, within its queue, of the acquisition that has this number in its session.
-// No other acquisition has the same key, unless with Mutex: then those of a session that
-// follow one another do, and only the create revision distinguishes them.
-func (k Space) Name(id clientv3.LeaseID, number int64) string {
+// Name is the key, within its queue, of the acquisition that has this number among those of
+// its session at a time; with Mutex there is one at a time. Acquisitions that follow one
+// another have the same key, and only the create revision distinguishes them.
+func (k Space) Name(id clientv3.LeaseID, number int32) string {
 	name := strconv.FormatInt(int64(id), 16)
 	if k.Mutex {
 		return name
 	}
-	return name + "-" + strconv.FormatInt(number, 10)
+	return name + "-" + strconv.Itoa(int(number))
 }
 
 // Void is the key whose revision rules out the acquiring Txns that a session sent before,

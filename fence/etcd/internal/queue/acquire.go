@@ -87,7 +87,7 @@ func (q *Queues) attempt(ctx context.Context, resource string, campaign *string,
 	if try {
 		err = q.claimOne(ctx, p)
 	} else {
-		q.sender.put(p)
+		q.sender.put(ctx, p)
 	}
 	if err == nil {
 		err = q.await(ctx, p)
@@ -169,12 +169,16 @@ func (q *Queues) await(ctx context.Context, p *Position) error {
 	}
 }
 
-// look reports whether p owns the resource, or why it never will.
+// look reports whether p owns the resource, or why it never will. While neither is known, p
+// signals its news.
 func (q *Queues) look(p *Position) (owns bool, err error) {
 	p.line.mu.Lock()
 	failed, over, first := p.failed, p.cause, p.first
 	if p.answered && over == nil && !first {
 		p.line.poll()
+	}
+	if p.news == nil && !first {
+		p.news = make(chan struct{}, 1)
 	}
 	p.line.mu.Unlock()
 	switch {

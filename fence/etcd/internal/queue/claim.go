@@ -154,17 +154,19 @@ func (q *Queues) claim(ctx context.Context, s *session.Session, ps []*Position) 
 		}
 		return 0, "", err
 	}
-	token := resp.Header.Revision
-	if !resp.Succeeded {
-		for i, r := range resp.Responses {
-			if kvs := r.GetResponseRange().Kvs; len(kvs) == 0 || string(kvs[0].Key) != ps[i].key() {
+	tokens := make([]int64, len(ps))
+	for i := range ps {
+		tokens[i] = resp.Header.Revision
+		if !resp.Succeeded {
+			kvs := resp.Responses[i].GetResponseRange().Kvs
+			if len(kvs) == 0 || string(kvs[0].Key) != ps[i].key() {
 				return firstTaken(resp.Responses)
 			}
-			token = r.GetResponseRange().Kvs[0].CreateRevision // the client sent the Txn twice
+			tokens[i] = kvs[0].CreateRevision // the client sent the Txn twice
 		}
 	}
-	for _, p := range ps {
-		p.written(fence.Token(token), epoch, 0)
+	for i, p := range ps {
+		p.written(fence.Token(tokens[i]), epoch, 0)
 	}
 	return len(ps), "", nil
 }

@@ -23,7 +23,7 @@ type cleaner struct {
 	running bool
 }
 
-// add takes p, which nobody wants any more.
+// add takes p, a position whose call has given up.
 func (c *cleaner) add(p *Position) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,8 +91,7 @@ func (c *cleaner) take() []*Position {
 // goTogether reports whether p can go with the batch.
 func (c *cleaner) goTogether(batch []*Position, p *Position, left leftover, tries int32) bool {
 	first, firstTries, _ := batch[0].leftover()
-	return !c.queues.cluster.Keys.Mutex && p.session == batch[0].session && left == first &&
-		tries == 0 && firstTries == 0 && len(batch) < maxKeys
+	return p.session == batch[0].session && left == first && tries == 0 && firstTries == 0 && len(batch) < maxKeys
 }
 
 // putBack lets others go first.

@@ -19,13 +19,32 @@ type flight struct {
 	puts    []*Position
 	dels    []*Position
 
-	// Guarded by sender.mu.
 	counted bool // in sender.busy
-	wanted  int  // how many of its members still wait for the answer
-	cancel  context.CancelFunc
+
+	// Guarded by sender.mu.
+	wanted int // how many of its members still wait for the answer
+	cancel context.CancelFunc
 }
 
-// begin makes cancel end the Txn when nobody waits for it.
+// runHere runs f for a call that waits for it, until ctx or the session of its position ends.
+func (f *flight) runHere(ctx context.Context, s *session.Session) {
+	ctx, cancel := context.WithTimeout(ctx, f.sender.queues.cluster.RequestTimeout)
+	defer cancel()
+	defer context.AfterFunc(s.Context(), cancel)()
+	f.run(ctx)
+	f.over()
+}
+
+// runInBackground runs f until no call waits for it any more.
+func (f *flight) runInBackground(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, f.sender.queues.cluster.RequestTimeout)
+	defer cancel()
+	f.begin(cancel)
+	f.run(ctx)
+	f.over()
+}
+
+// begin makes cancel end the Txn when no call waits for it any more.
 func (f *flight) begin(cancel context.CancelFunc) {
 	f.sender.mu.Lock()
 	defer f.sender.mu.Unlock()
@@ -35,13 +54,12 @@ func (f *flight) begin(cancel context.CancelFunc) {
 	}
 }
 
-// stopCounting lets the next Txn go. Later calls do nothing.
-func (f *flight) stopCounting() {
+// over lets the next Txn go.
+func (f *flight) over() {
 	s := f.sender
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if f.counted {
-		f.counted = false
 		s.busy--
 		s.next()
 	}
@@ -78,7 +96,7 @@ func (f *flight) run(ctx context.Context) {
 // runDels is run without puts.
 func (f *flight) runDels(ctx context.Context) {
 	q := f.sender.queues
-	if err := q.erase(ctx, f.dels...); err != nil {
+	if err := q.erase(ctx, deletes(f.dels)...); err != nil {
 		f.fail(err, false)
 		return
 	}
@@ -100,10 +118,7 @@ func (f *flight) txn(ctx context.Context, sent cluster.Mark) (clientv3.Txn, erro
 		}
 		ops = append(ops, clientv3.OpGet(p.line.follower.Queue(), append(clientv3.WithLastCreate(), clientv3.WithKeysOnly())...), put)
 	}
-	for _, p := range f.dels {
-		ops = append(ops, clientv3.OpDelete(p.key()))
-	}
-	return q.cluster.Client.Txn(ctx).If(q.wanted(f.session, sent)...).Then(ops...), nil
+	return q.cluster.Client.Txn(ctx).If(q.wanted(f.session, sent)...).Then(append(ops, deletes(f.dels)...)...), nil
 }
 
 // done takes the answer to the Txn. The token is the key's create revision, never the

@@ -24,6 +24,9 @@ func (l *Lease) Context() context.Context { return l.position.context() }
 // Done implements fence.Lease.
 func (l *Lease) Done() <-chan struct{} { return l.position.context().Done() }
 
+// Err implements fence.Lease.
+func (l *Lease) Err() error { return l.position.ended() }
+
 // Remaining implements fence.Lease.
 func (l *Lease) Remaining() time.Duration {
 	if l.position.ended() != nil {
@@ -34,6 +37,9 @@ func (l *Lease) Remaining() time.Duration {
 
 // AfterContended implements fence.Lease.
 func (l *Lease) AfterContended(f func()) (stop func() bool) { return l.position.AfterContended(f) }
+
+// AfterLost implements fence.Lease.
+func (l *Lease) AfterLost(f func()) { l.position.afterLost(f) }
 
 // Release deletes the key. With a ctx that has ended it returns the error of ctx at once
 // and deletes the key in the background, where each attempt is bounded by

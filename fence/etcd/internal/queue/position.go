@@ -1,9 +1,8 @@
 package queue
 
 import (
-	"context"
 	"errors"
-	"strings"
+	"unique"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
@@ -39,14 +38,15 @@ type Position struct {
 	isSettled bool          // see untilSettled
 	confirmed bool          // the key is known to be gone
 	left      leftover      // what there may be in etcd, once it is answered
+	number    int16         // of its key among those of the session in the line; never changes
 	tries     int32         // how often that could not be removed
 	failed    error         // why the key wasn't written, or that etcd denies a waiter the right to read the queue
 	cause     error         // why it is over; nil before
-	news      chan struct{} // holds one signal that there is something to see, for Acquire
-	settled   chan struct{} // closed when it is settled; nil while nobody waits for that
-	watchers  map[*contendedFunc]struct{}
-	ctx       context.Context // made when it is asked for
-	cancel    context.CancelCauseFunc
+	news      chan struct{} // holds one signal that there is something to see, for an Acquire that waits; nil before
+	settled   chan struct{} // closed when it is settled; nil while no call waits for that
+	watchers  *callback     // that wait for contention
+	onLoss    func()        // called when it is lost; or nil
+	lifetime  *lifetime     // made when it is asked for
 }
 
 // newPosition returns a position under the session, for a caller that has a place; nil if
@@ -55,11 +55,11 @@ func (l *line) newPosition(s *session.Session, campaign *string) *Position {
 	q := l.queues
 	p := &Position{
 		line: l, session: s, campaign: campaign, placed: true,
-		name:   q.cluster.Keys.Name(s.ID, s.NextNumber()),
 		holder: keys.NewHolder(q.label),
-		news:   make(chan struct{}, 1),
 	}
 	l.mu.Lock()
+	p.number = l.freeNumber(s)
+	p.name = unique.Make(q.cluster.Keys.Name(s.ID, int32(p.number))).Value() // few names serve all lines
 	l.add(p)
 	l.contend(p)
 	l.mu.Unlock()
@@ -77,12 +77,6 @@ func (p *Position) key() string { return p.line.follower.Queue() + p.name }
 
 // is reports whether k is the key of p.
 func (p *Position) is(k watch.Key) bool { return p.token != 0 && k.Created == int64(p.token) }
-
-// sameSession reports whether k is a key of p's session.
-func (p *Position) sameSession(k watch.Key) bool {
-	id, _, unique := strings.Cut(p.name, "-")
-	return unique && strings.HasPrefix(k.Name, id+"-")
-}
 
 // over reports whether p is no longer wanted. Callers hold the line's mu.
 func (p *Position) over() bool { return p.cause != nil }
@@ -139,128 +133,11 @@ func (p *Position) unwritten(err error, certain bool) {
 	p.tell()
 }
 
-// end makes p over, and its context end. It reports whether p had not been over before.
-func (p *Position) end(cause error) bool {
-	l := p.line
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if p.over() {
-		return false
-	}
-	p.cause, p.watchers = cause, nil
-	if p.cancel != nil {
-		p.cancel(cause)
-	}
-	p.tell()
-	l.progress() // the next call of this process may have the resource now
-	return true
-}
-
-// lose ends the position as lost.
-func (p *Position) lose(reason fence.LossReason) {
-	loss := &fence.LeaseLostError{Grant: p.granted(), Reason: reason}
-	if reason == fence.LossDeadline {
-		loss.Err = p.line.queues.cluster.Diagnose("renew the session's lease", p.session.LastFailure())
-	}
-	p.end(loss)
-}
-
-// SessionEnded implements session.Dependent. In etcd the key may outlive the session until
-// etcd ends its lease. But no request under that lease takes effect after that end, and the
-// next holder gets the resource only after it.
-func (p *Position) SessionEnded(reason fence.LossReason) {
-	p.lose(reason)
-	p.settle(false)
-}
-
-// settle ends what p has in its line. Later calls are no-ops.
-func (p *Position) settle(confirmed bool) {
-	l := p.line
-	l.mu.Lock()
-	if p.isSettled {
-		l.mu.Unlock()
-		return
-	}
-	p.isSettled, p.confirmed = true, confirmed
-	l.drop(p)
-	if confirmed && p.clear {
-		l.passed = max(l.passed, int64(p.token))
-	}
-	p.leavePlace()
-	if p.settled != nil {
-		close(p.settled)
-	}
-	l.mu.Unlock()
-	p.session.Detach(p)
-	l.leave()
-}
-
-// leavePlace passes on p's place in the line. Callers hold the line's mu.
-func (p *Position) leavePlace() {
-	if p.placed {
-		p.placed = false
-		p.line.passOn()
-	}
-}
-
-// untilSettled returns a channel that is closed when p is settled.
-func (p *Position) untilSettled() <-chan struct{} {
-	p.line.mu.Lock()
-	defer p.line.mu.Unlock()
-	if p.settled == nil {
-		p.settled = make(chan struct{})
-		if p.isSettled {
-			close(p.settled)
-		}
-	}
-	return p.settled
-}
-
-// gone reports whether p is settled, and whether its key is known to be gone.
-func (p *Position) gone() (settled, confirmed bool) {
-	p.line.mu.Lock()
-	defer p.line.mu.Unlock()
-	return p.isSettled, p.confirmed
-}
-
-// context returns the context that ends when p is over.
-func (p *Position) context() context.Context {
-	p.line.mu.Lock()
-	defer p.line.mu.Unlock()
-	if p.ctx == nil {
-		p.ctx, p.cancel = context.WithCancelCause(context.Background())
-		if p.over() {
-			p.cancel(p.cause)
-		}
-	}
-	return p.ctx
-}
-
-// ended is why p is over, nil if it isn't.
-func (p *Position) ended() error {
-	p.line.mu.Lock()
-	defer p.line.mu.Unlock()
-	return p.cause
-}
-
 // granted is the grant; its token is 0 until the key is written.
 func (p *Position) granted() fence.Grant {
 	p.line.mu.Lock()
 	defer p.line.mu.Unlock()
 	return fence.Grant{Resource: p.line.resource, Epoch: p.epoch, Token: p.token, Holder: p.holder}
-}
-
-// askWhyGone finds out by a renewal whether the key was deleted, or the session is over.
-// Callers hold the line's mu.
-func (p *Position) askWhyGone() {
-	if p.asked {
-		return
-	}
-	p.asked = true
-	p.session.RenewNow(func() {
-		p.lose(fence.LossDeleted)
-		p.settle(true)
-	})
 }
 
 // encode returns the content of p's key, which proclaims value. With MutexKeys a
@@ -270,42 +147,4 @@ func (p *Position) encode(epoch int64, value string) (string, error) {
 		return value, nil
 	}
 	return keys.LockValue{Holder: p.holder, Epoch: epoch, Value: value}.Encode()
-}
-
-// contendedFunc is one registration of AfterContended.
-type contendedFunc struct{ f func() }
-
-// AfterContended counts waiting goroutines of the same Locker too: they need the holder to
-// release the lock, as other processes do. With Config.MutexKeys it calls f at once for a
-// name with a slash: waiters for a shorter name can't be seen.
-func (p *Position) AfterContended(f func()) (stop func() bool) {
-	l, w := p.line, &contendedFunc{f: f}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if p.over() {
-		return func() bool { return false }
-	}
-	if p.watchers == nil {
-		p.watchers = map[*contendedFunc]struct{}{}
-	}
-	p.watchers[w] = struct{}{}
-	l.follow()
-	if l.contended(p) {
-		p.callContended()
-	}
-	return func() bool {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		_, waiting := p.watchers[w]
-		delete(p.watchers, w)
-		return waiting
-	}
-}
-
-// callContended calls the functions that wait for contention. Callers hold the line's mu.
-func (p *Position) callContended() {
-	for w := range p.watchers {
-		go w.f()
-	}
-	p.watchers = nil
 }

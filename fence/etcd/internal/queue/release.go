@@ -30,17 +30,20 @@ const (
 func (q *Queues) giveBack(ctx context.Context, p *Position) error {
 	p.session.Abandon(p)
 	passedOn := p.line.passedOn(p)
-	settled := p.untilSettled()
-	q.sender.del(p)
+	q.sender.del(ctx, p, !passedOn)
 	if passedOn {
 		return nil
 	}
-	select {
-	case <-settled:
-	case <-ctx.Done():
-		return cluster.Ended(ctx, "release "+p.line.resource)
+	settled, confirmed := p.gone()
+	if !settled {
+		select {
+		case <-p.untilSettled():
+		case <-ctx.Done():
+			return cluster.Ended(ctx, "release "+p.line.resource)
+		}
+		_, confirmed = p.gone()
 	}
-	if _, confirmed := p.gone(); !confirmed {
+	if !confirmed {
 		return q.cluster.Unavailable("release "+p.line.resource, errSessionOver)
 	}
 	return nil

@@ -22,45 +22,62 @@ const maxFlights = 2
 // come while Txns are under way wait, and go together in the next: so under load many calls
 // share a Txn, which etcd writes to disk once. Two keys of one queue never share one: they
 // would have equal create revisions, so equal tokens (F1). The second one goes out at once.
+//
+// A Txn for one call alone runs in that call, which spares two switches between goroutines.
+// Others run in the background, so that no call ends what another waits for.
 type sender struct {
 	queues *Queues
 
 	stuckAfter time.Duration // a Txn that takes longer holds up no other
 
-	mu   sync.Mutex
-	puts []*Position // at most one of each line
-	dels []*Position
-	busy int // Txns under way that count
+	mu      sync.Mutex
+	puts    []*Position // at most one of each line
+	dels    []*Position
+	busy    int  // Txns under way that count
+	waiting bool // a timer will send what waits behind Txns that are stuck
 }
 
-// put writes the key of p. It doesn't wait.
-func (s *sender) put(p *Position) {
+// put writes the key of p, unless ctx ends. It waits for the answer, or doesn't, and leaves
+// the outcome to p.
+func (s *sender) put(ctx context.Context, p *Position) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	p.line.sending++
 	if p.line.sending > 1 || s.alone() {
 		s.launch(&flight{session: p.session, puts: []*Position{p}, dels: s.takeDels(maxKeys - 1)})
+		s.mu.Unlock()
+		return
+	}
+	if p.line.isAlone(p) && s.idle() {
+		f := s.prepare(&flight{session: p.session, puts: []*Position{p}, counted: true})
+		s.mu.Unlock()
+		f.runHere(ctx, p.session)
 		return
 	}
 	s.puts = append(s.puts, p)
 	s.next()
+	s.mu.Unlock()
 }
 
-// alone reports whether each key has a Txn of its own. With MutexKeys a key of "a/b" is in
-// the queue of "a" too, and a deletion has a condition.
+// idle reports whether a Txn that comes now can go alone. Callers hold mu.
+func (s *sender) idle() bool { return s.busy < maxFlights && len(s.puts)+len(s.dels) == 0 }
+
+// alone reports whether each key that is written has a Txn of its own. With MutexKeys a key
+// of "a/b" is in the queue of "a" too.
 func (s *sender) alone() bool { return s.queues.cluster.Keys.Mutex }
 
-// del deletes the key of p and settles p. It doesn't wait. If the first attempt fails, more
-// are made in the background.
-func (s *sender) del(p *Position) {
+// del deletes the key of p and settles p, here if the call waits for it and no others need
+// the Txn. If the first attempt fails, more are made in the background.
+func (s *sender) del(ctx context.Context, p *Position, wait bool) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.alone() {
-		s.launch(&flight{dels: []*Position{p}})
+	if wait && ctx.Err() == nil && s.idle() && len(p.line.leftAhead(p)) == 0 {
+		f := s.prepare(&flight{dels: []*Position{p}, counted: true})
+		s.mu.Unlock()
+		f.runHere(ctx, p.session)
 		return
 	}
 	s.dels = append(s.dels, p)
 	s.next()
+	s.mu.Unlock()
 }
 
 // giveUp says that the caller of p no longer waits for the answer. If none of its callers
@@ -85,12 +102,31 @@ func (s *sender) giveUp(p *Position) (unsent bool) {
 // next sends what waits, unless enough is under way. Callers hold mu.
 func (s *sender) next() {
 	for s.busy < maxFlights && len(s.puts)+len(s.dels) > 0 {
-		f := &flight{counted: true}
-		f.session, f.puts = s.takePuts()
-		f.dels = s.takeDels(maxKeys - len(f.puts))
-		s.busy++
-		s.launch(f)
+		s.launchWaiting()
 	}
+	if !s.waiting && len(s.puts)+len(s.dels) > 0 {
+		s.waiting = true
+		time.AfterFunc(s.stuckAfter, s.overtake)
+	}
+}
+
+// overtake sends what waits, though others are under way: they may be stuck.
+func (s *sender) overtake() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting = false
+	if len(s.puts)+len(s.dels) > 0 {
+		s.launchWaiting()
+	}
+	s.next()
+}
+
+// launchWaiting launches a Txn of what waits. Callers hold mu.
+func (s *sender) launchWaiting() {
+	f := &flight{counted: true}
+	f.session, f.puts = s.takePuts()
+	f.dels = s.takeDels(maxKeys - len(f.puts))
+	s.launch(f)
 }
 
 // takePuts takes puts of one session. Callers hold mu.
@@ -141,20 +177,20 @@ func (s *sender) split(f *flight) {
 	}
 }
 
-// launch sends f in a goroutine. Callers hold mu.
-func (s *sender) launch(f *flight) {
-	f.sender, f.wanted = s, len(f.puts)+len(f.dels)
+// prepare makes f ready to run. Callers hold mu.
+func (s *sender) prepare(f *flight) *flight {
+	f.sender, f.wanted, f.cancel = s, len(f.puts)+len(f.dels), func() {}
 	for _, p := range f.puts {
 		p.flight = f
 	}
-	f.cancel = func() {}
-	s.queues.cluster.Tasks.Start(func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, s.queues.cluster.RequestTimeout)
-		defer cancel()
-		f.begin(cancel)
-		stuck := time.AfterFunc(s.stuckAfter, f.stopCounting)
-		defer stuck.Stop()
-		f.run(ctx)
-		f.stopCounting()
-	})
+	if f.counted {
+		s.busy++
+	}
+	return f
+}
+
+// launch runs f in a goroutine. Callers hold mu.
+func (s *sender) launch(f *flight) {
+	s.prepare(f)
+	s.queues.cluster.Tasks.Start(f.runInBackground)
 }

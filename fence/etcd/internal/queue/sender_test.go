@@ -263,3 +263,31 @@ func TestSender_DeletesAKeyNoLaterThanTheNext_F2(t *testing.T) {
 	awaitKeys(t, client, q.cluster.Keys.Queue("r"), 0)
 	require.NotNil(t, deliver())
 }
+
+// etcd bounds the operations of a Txn, and counts those of Txns within it.
+func TestSender_EtcdTakesTheLargestTxn(t *testing.T) {
+	t.Parallel()
+	client, names := etcdserver.Client(t), fresh(t)
+	q := newQueues(t, client, names, etcdtest.Patience)
+	var free []string
+	for i := range maxKeys - maxPuts {
+		free = append(free, fmt.Sprint("held/", i))
+	}
+	held, err := q.TryAcquireAll(patient(t), free)
+	require.NoError(t, err)
+	f := &flight{sender: q.sender, session: q.sessions.Current()}
+	for _, le := range held {
+		f.dels = append(f.dels, le.position)
+	}
+	for i := range maxPuts {
+		f.puts = append(f.puts, inTurn(t, q, f.session, fmt.Sprint("r/", i)))
+	}
+	txn, err := f.txn(patient(t), q.cluster.Sending())
+	require.NoError(t, err)
+	resp, err := txn.Commit()
+	require.NoError(t, err)
+	require.True(t, resp.Succeeded)
+	awaitKeys(t, client, names.Prefix+"/locks/held", 0)
+	awaitKeys(t, client, names.Prefix+"/locks/r", maxPuts)
+	require.NoError(t, q.erase(patient(t), deletes(append(f.dels, f.puts...))...), "as the cleaner's")
+}

@@ -4,10 +4,9 @@ import (
 	"context"
 	"fmt"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 	"github.com/fencekit/fencekit/fence/etcd/internal/session"
 )
@@ -69,35 +68,58 @@ func FirstOf(queue string) clientv3.Op {
 	return clientv3.OpGet(queue, clientv3.WithFirstCreate()...)
 }
 
-// clear removes what positions of one session have left in etcd. With MutexKeys it is one.
+// clear removes what positions of one session have left in etcd.
 func (q *Queues) clear(ctx context.Context, ps []*Position) error {
-	switch left, _, _ := ps[0].leftover(); {
-	case left == leftDoubt:
+	switch left, _, _ := ps[0].leftover(); left {
+	case leftDoubt:
 		return q.void(ctx, ps...)
-	case left == leftUnlessFull && q.cluster.Keys.Mutex:
-		return q.withdraw(ctx, ps[0])
+	case leftUnlessFull:
+		return q.withdraw(ctx, ps...)
 	default:
-		return q.erase(ctx, ps...)
+		return q.erase(ctx, deletes(ps)...)
 	}
 }
 
-// erase deletes keys. With MutexKeys it is one, and a later key of the session has the same
-// name; it has another create revision, and stays. Otherwise no other key ever has it.
-func (q *Queues) erase(ctx context.Context, ps ...*Position) error {
+// erase runs ops, each of which is a Txn that deletes a key. A Txn within another one costs
+// etcd more, so one that is alone isn't put into another.
+func (q *Queues) erase(ctx context.Context, ops ...clientv3.Op) error {
 	txn := q.cluster.Client.Txn(ctx)
-	if q.cluster.Keys.Mutex {
-		txn = txn.If(clientv3.Compare(clientv3.CreateRevision(ps[0].key()), "=", int64(ps[0].granted().Token)))
+	switch len(ops) {
+	case 0:
+		return nil
+	case 1:
+		created, deletes, _ := ops[0].Txn()
+		txn = txn.If(created...).Then(deletes...)
+	default:
+		txn = txn.Then(ops...)
 	}
-	_, err := q.cluster.Commit(ctx, txn.Then(deletes(ps)...))
+	_, err := q.cluster.Commit(ctx, txn)
 	return err
 }
 
+// deletes are the operations that delete the keys of positions.
 func deletes(ps []*Position) []clientv3.Op {
 	ops := make([]clientv3.Op, len(ps))
 	for i, p := range ps {
-		ops[i] = clientv3.OpDelete(p.key())
+		ops[i] = deleteCreated(p.key(), int64(p.granted().Token))
 	}
 	return ops
+}
+
+// deleteCreated deletes a key with this create revision. The request may arrive late, when a
+// later position has a key of the same name: that has another create revision, and stays.
+func deleteCreated(key string, revision int64) clientv3.Op {
+	created := clientv3.Compare(clientv3.CreateRevision(key), "=", revision)
+	return clientv3.OpTxn([]clientv3.Cmp{created}, []clientv3.Op{clientv3.OpDelete(key)}, nil)
+}
+
+// byName are the operations that delete the keys of positions, whatever their create
+// revisions, and those that read them.
+func byName(ps []*Position) (deletes, gets []clientv3.Op) {
+	for _, p := range ps {
+		deletes, gets = append(deletes, clientv3.OpDelete(p.key())), append(gets, clientv3.OpGet(p.key()))
+	}
+	return deletes, gets
 }
 
 // void makes sure that keys of a session don't exist and never will, when it isn't known
@@ -106,44 +128,43 @@ func deletes(ps []*Position) []clientv3.Op {
 // again, and rules out all Txns that were sent before. It lives under the lease of the lock
 // keys: when the lease takes it away, no lock key can be written either.
 //
-// With MutexKeys it is one key, which a later acquisition may have written again when this
-// Txn arrives. If the void key was written meanwhile, that void rules out p's Txn too. Then
-// p's key may still be there, and is deleted by its create revision.
+// When the void arrives late, later positions may have keys of these names. Then another
+// void was written meanwhile, which this one's condition notices. That void rules out the
+// positions' Txns too; keys of theirs that are still there are deleted by create revision.
 func (q *Queues) void(ctx context.Context, ps ...*Position) error {
-	p := ps[0]
-	txn, put := q.cluster.Client.Txn(ctx), clientv3.OpPut(q.cluster.Keys.Void(p.session.ID), "", clientv3.WithLease(p.session.ID))
-	if q.cluster.Keys.Mutex {
-		txn = txn.If(q.notVoid(p.session, q.cluster.Sending()))
-	}
-	resp, err := q.cluster.Commit(ctx, txn.Then(append(deletes(ps), put)...).Else(clientv3.OpGet(p.key())))
+	s := ps[0].session
+	put := clientv3.OpPut(q.cluster.Keys.Void(s.ID), "", clientv3.WithLease(s.ID))
+	deletes, gets := byName(ps)
+	resp, err := q.cluster.Commit(ctx, q.cluster.Client.Txn(ctx).
+		If(q.notVoid(s, q.cluster.Sending())).Then(append(deletes, put)...).Else(gets...))
 	if err != nil || resp.Succeeded {
 		return err
 	}
-	return q.eraseFound(ctx, p, resp.Responses[0].GetResponseRange().Kvs)
+	return q.eraseFound(ctx, resp.Responses)
 }
 
-// withdraw deletes p's key after etcd has answered that it is out of space. The Txn can't
-// arrive any more, but etcd may give this answer after it has written the key. A void key
-// would need space.
-func (q *Queues) withdraw(ctx context.Context, p *Position) error {
+// withdraw deletes keys after etcd has answered that it is out of space. The Txns that write
+// them can't arrive any more, but etcd may give this answer after it has written the key. A
+// void key would need space.
+func (q *Queues) withdraw(ctx context.Context, ps ...*Position) error {
 	// As in cluster.CheckNow: it goes through raft because it could delete.
-	never := clientv3.Compare(clientv3.CreateRevision(p.key()), "<", 0)
-	resp, err := q.cluster.Commit(ctx, q.cluster.Client.Txn(ctx).If(never).Then(clientv3.OpDelete(p.key())).Else(clientv3.OpGet(p.key())))
+	never := clientv3.Compare(clientv3.CreateRevision(ps[0].key()), "<", 0)
+	deletes, gets := byName(ps)
+	resp, err := q.cluster.Commit(ctx, q.cluster.Client.Txn(ctx).If(never).Then(deletes...).Else(gets...))
 	if err != nil {
 		return err
 	}
-	return q.eraseFound(ctx, p, resp.Responses[0].GetResponseRange().Kvs)
+	return q.eraseFound(ctx, resp.Responses)
 }
 
-// eraseFound deletes the key of p that an answer shows. The key is p's: this process makes
-// no other key of that name before p is settled. It deletes by create revision, because the
-// request may arrive late, when the next key of that name exists (Config.MutexKeys).
-func (q *Queues) eraseFound(ctx context.Context, p *Position, kvs []*mvccpb.KeyValue) error {
-	if len(kvs) == 0 {
-		return nil
+// eraseFound deletes keys that an answer shows. They are those of positions that aren't
+// settled: this process makes no other keys of these names before they are.
+func (q *Queues) eraseFound(ctx context.Context, answers []*pb.ResponseOp) error {
+	var ops []clientv3.Op
+	for _, answer := range answers {
+		for _, kv := range answer.GetResponseRange().Kvs {
+			ops = append(ops, deleteCreated(string(kv.Key), kv.CreateRevision))
+		}
 	}
-	p.line.mu.Lock()
-	p.token = fence.Token(kvs[0].CreateRevision)
-	p.line.mu.Unlock()
-	return q.erase(ctx, p)
+	return q.erase(ctx, ops...)
 }

@@ -55,9 +55,9 @@ type Session struct {
 	timer        *time.Timer
 	failure      error // of the last renewal
 	ended        bool
-	dependents   map[Dependent]bool // true while it still needs the lease
-	afterRenewal []func()           // see RenewNow
-	numbers      int64              // the last that NextNumber returned
+	dependents   map[Dependent]struct{} // that need the lease
+	abandoned    map[Dependent]struct{} // that no longer do, though their keys may still be there
+	afterRenewal []func()               // see RenewNow
 
 	wake chan struct{} // holds one signal for Run to renew now
 }
@@ -72,7 +72,7 @@ func Start(ctx context.Context, service LeaseService, cfg Config, onEnd func(*Se
 	}
 	s := &Session{
 		ID: id, service: service, config: cfg,
-		onEnd: onEnd, dependents: map[Dependent]bool{}, wake: make(chan struct{}, 1),
+		onEnd: onEnd, dependents: map[Dependent]struct{}{}, abandoned: map[Dependent]struct{}{}, wake: make(chan struct{}, 1),
 	}
 	if s.margin(ttl) >= ttl {
 		return nil, fmt.Errorf("etcd: granted a time to live of %v, which the margin of %v uses up", ttl, s.margin(ttl))
@@ -227,14 +227,6 @@ func (s *Session) LastFailure() error {
 	return s.failure
 }
 
-// NextNumber numbers an acquisition: each call returns another number.
-func (s *Session) NextNumber() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.numbers++
-	return s.numbers
-}
-
 // Attach registers d under the session; false if the session is over.
 func (s *Session) Attach(d Dependent) bool {
 	s.mu.Lock()
@@ -242,7 +234,7 @@ func (s *Session) Attach(d Dependent) bool {
 	if s.ended || !time.Now().Before(s.deadline) {
 		return false
 	}
-	s.dependents[d] = true
+	s.dependents[d] = struct{}{}
 	return true
 }
 
@@ -251,7 +243,8 @@ func (s *Session) Abandon(d Dependent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.dependents[d]; ok {
-		s.dependents[d] = false
+		delete(s.dependents, d)
+		s.abandoned[d] = struct{}{}
 	}
 }
 
@@ -260,13 +253,12 @@ func (s *Session) Detach(d Dependent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.dependents, d)
+	delete(s.abandoned, d)
 }
 
 // EndIfUnneeded ends the session if no dependent needs its lease.
 func (s *Session) EndIfUnneeded() {
-	s.endIf(fence.LossExpired, func() bool {
-		return !slices.Contains(slices.Collect(maps.Values(s.dependents)), true)
-	})
+	s.endIf(fence.LossExpired, func() bool { return len(s.dependents) == 0 })
 }
 
 // End ends the session and calls SessionEnded of all dependents. Later calls are no-ops.
@@ -282,8 +274,9 @@ func (s *Session) endIf(reason fence.LossReason, condition func() bool) {
 	}
 	s.ended = true
 	s.timer.Stop()
-	dependents := slices.Collect(maps.Keys(s.dependents))
+	dependents := slices.AppendSeq(slices.Collect(maps.Keys(s.dependents)), maps.Keys(s.abandoned))
 	clear(s.dependents)
+	clear(s.abandoned)
 	s.cancel()
 	s.mu.Unlock()
 	for _, d := range dependents {

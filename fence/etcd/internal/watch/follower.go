@@ -12,11 +12,11 @@ import (
 type Follower struct {
 	queue    string // prefix of the queue's keys
 	listener Listener
-	removed  atomic.Bool // from its Watcher
 
-	id      int64 // of its watch, 0 if it isn't watched; guarded by Watcher.mu
-	asked   bool  // for the watch on the present stream; guarded by Watcher.mu
-	fromNow bool  // the watch has no revision to start from; guarded by Watcher.mu
+	id      int64       // of its watch, 0 if it isn't watched; guarded by Watcher.mu
+	asked   bool        // for the watch on the present stream; guarded by Watcher.mu
+	fromNow bool        // the watch has no revision to start from; guarded by Watcher.mu
+	removed atomic.Bool // from its Watcher
 
 	mu   sync.Mutex
 	view view

@@ -10,11 +10,14 @@ import (
 // and events come from different requests, in any order; the revision decides which is
 // newer. Callers synchronise.
 type view struct {
-	wrote int64           // the highest create revision of an own key
-	rev   int64           // keys is complete as of this revision; 0: no list yet
-	keys  []Key           // in no order
-	early []*mvccpb.Event // arrived before the first list
+	wrote int64        // the highest create revision of an own key
+	rev   int64        // keys is complete as of this revision; 0: no list yet
+	keys  []Key        // in no order
+	early *earlyEvents // nil if there are none
 }
+
+// earlyEvents arrived before the first list.
+type earlyEvents struct{ events []*mvccpb.Event }
 
 // Key is a key of a queue.
 type Key struct {
@@ -34,9 +37,10 @@ func (v *view) list(rev int64, keys []Key, prefix int) bool {
 		return false
 	}
 	v.rev, v.keys = rev, keys
-	early := v.early
-	v.early = nil
-	v.apply(early, prefix)
+	if early := v.early; early != nil {
+		v.early = nil
+		v.apply(early.events, prefix)
+	}
 	return true
 }
 
@@ -44,7 +48,10 @@ func (v *view) list(rev int64, keys []Key, prefix int) bool {
 // of the queue's prefix.
 func (v *view) apply(events []*mvccpb.Event, prefix int) {
 	if v.rev == 0 {
-		v.early = append(v.early, events...)
+		if v.early == nil {
+			v.early = &earlyEvents{}
+		}
+		v.early.events = append(v.early.events, events...)
 		return
 	}
 	known := v.rev

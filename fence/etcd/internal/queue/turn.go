@@ -1,0 +1,115 @@
+package queue
+
+import (
+	"math"
+	"slices"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
+	"github.com/fencekit/fencekit/fence/etcd/internal/watch"
+)
+
+// Changed implements watch.Listener.
+func (l *line) Changed() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.progress()
+}
+
+// progress gives the resource to the first position that is still wanted, if that owns it by
+// what is known of the queue now. Callers hold mu.
+//
+// A position owns the resource when every key with a lower create revision is gone, or is
+// one of this process whose holder has given it up. So the resource passes from one call of
+// this process to the next without waiting for etcd, if no other process is between them:
+// until the later key goes too, no other process owns the resource (F2).
+func (l *line) progress() {
+	l.follower.Look(func(rev int64, queue []watch.Key) {
+		others, shown := l.others(queue)
+		due := 0
+		for _, p := range l.positions {
+			if p.token == 0 {
+				break
+			}
+			known := rev >= int64(p.token)
+			if !p.clear && (known && others > int64(p.token) || l.follows(p)) {
+				p.clear = true
+			}
+			if known && !p.over() {
+				due++
+			}
+		}
+		if shown < due {
+			l.findMissing(rev, queue)
+		}
+	})
+	defer l.stopPolling()
+	first := l.ahead()
+	if first == nil {
+		return
+	}
+	if first.clear && !first.first && !first.asked {
+		first.first = true
+		first.tell()
+	}
+	if first.watchers != nil && l.contended(first) {
+		first.callContended()
+	}
+}
+
+// others is the lowest create revision of a key that isn't one of positions, and how many keys
+// are those of positions that are still wanted.
+func (l *line) others(queue []watch.Key) (lowest int64, wanted int) {
+	lowest = math.MaxInt64
+	for _, k := range queue {
+		switch p := l.own(k); {
+		case p == nil:
+			lowest = min(lowest, k.Created)
+		case !p.over():
+			wanted++
+		}
+	}
+	return lowest, wanted
+}
+
+// findMissing asks why keys of positions are gone that the queue as of rev has to have. It is
+// called only when some are: it compares each position with each key.
+func (l *line) findMissing(rev int64, queue []watch.Key) {
+	for _, p := range l.positions {
+		if p.token != 0 && rev >= int64(p.token) && !p.over() && !slices.ContainsFunc(queue, p.is) {
+			p.askWhyGone()
+		}
+	}
+}
+
+// follows reports whether the key directly ahead of that of p is one of this process, and
+// no other process's key is ahead of that.
+func (l *line) follows(p *Position) bool {
+	if p.pred == 0 || p.pred == l.passed {
+		return true
+	}
+	pred := l.own(watch.Key{Created: p.pred})
+	return pred != nil && pred.clear
+}
+
+// holderAhead is the holder that the first key of the queue names, as far as is known.
+func (l *line) holderAhead() string {
+	first, _ := l.follower.Head()
+	if p := l.own(first); p != nil {
+		return p.holder
+	}
+	return keys.HolderIn(first.Value)
+}
+
+// askWhyGone finds out by a renewal whether the key was deleted, or the session is over.
+// Callers hold the line's mu.
+func (p *Position) askWhyGone() {
+	if p.asked {
+		return
+	}
+	p.asked = true
+	p.session.RenewNow(func() {
+		p.lose(fence.LossDeleted)
+		p.settle(true)
+	})
+}
