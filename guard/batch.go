@@ -2,124 +2,87 @@ package guard
 
 import (
 	"context"
-	"errors"
 
 	"github.com/fencekit/fencekit/storage"
 )
 
-// batchCall is a call with a storage.BatchOp and without Once. Those that wait for the same
-// resource share one transaction. Their operations may run again at any time: if anything
-// fails, nothing has happened, and each runs by itself, in the order of the queue.
+// batchCall is a call with a storage.BatchOp and without Once. It shares a transaction with
+// others: those that wait behind it for the same resource, and those on other resources that
+// meet it in forming. Their operations may run again at any time: if anything fails, nothing
+// has happened. Then the operation that failed runs by itself, and the others once more
+// together; or each by itself if the store doesn't know which one it was. Those of one
+// resource run in the order of its queue.
 type batchCall[Tx any] struct {
 	call *guardCall
 	runs *runs
 	op   storage.Op[Tx]
+	ctx  context.Context // of the call
+	line *line           // of its resource
 
-	err   error   // how the call ends
-	again *waiter // its place in the queue, to run by itself; nil if the call ends
+	ready chan struct{} // closed when a call that waits in forming leads a group, or its group has ended
+	leads bool          // it leads a group
+
+	err   error     // how the call ends, unless it runs again
+	after afterward // how it goes on
+	again *waiter   // its place in the queue for another run, if a group took it from there
 }
 
-// maxBatchCalls bounds how many share a transaction, and maxSingly for how many calls a
-// resource has no such transaction after one has failed.
+// afterward says how a call goes on after a group that took no effect.
+type afterward int
+
 const (
-	maxBatchCalls = 64
-	maxSingly     = 256
+	ends       afterward = iota
+	runsAlone            // it runs by itself
+	runsShared           // it runs again, also with others
 )
 
-// runBatches runs b, which has the turn and the claim, together with the calls of taken,
-// which have been taken from the queue and wait for the outcome.
-func (e *engine[Tx]) runBatches(ctx context.Context, b *batchCall[Tx], taken []*waiter) error {
-	calls := []*batchCall[Tx]{b}
-	for _, w := range taken {
-		calls = append(calls, w.batch.(*batchCall[Tx]))
+// runBatch runs b, which has the turn and the claim.
+func (e *engine[Tx]) runBatch(ctx context.Context, b *batchCall[Tx]) error {
+	gr := newBatchGroup(e, b)
+	switch {
+	case b.line.backoff.runsSingly():
+		gr.of = ofOne
+	case b.line.failed || e.forming == nil || e.forming.runsSingly():
+		gr.of = ofQueue
+	default:
+		gr.of = ofSeveral
+		if err := e.forming.join(ctx, b); err != nil {
+			return err
+		}
+		if !b.leads {
+			return e.afterGroup(ctx, b)
+		}
 	}
-	outcome := e.share(ctx, calls, taken)
-	if !runsSingly(outcome) {
-		return b.ended(outcome)
+	err := gr.run(ctx)
+	if gr.shared() || b.after != ends {
+		return e.afterGroup(ctx, b)
+	}
+	b.line.failed = err != nil && ctx.Err() == nil
+	return err
+}
+
+// afterGroup ends b's call as its group has ended, or runs b again.
+func (e *engine[Tx]) afterGroup(ctx context.Context, b *batchCall[Tx]) error {
+	if b.after == ends {
+		return b.err
+	}
+	if b.again != nil {
+		l, err := e.keeper.wait(ctx, b.line, b.again)
+		if err != nil {
+			return err
+		}
+		if b.again.taken {
+			next := b.again.batch.(*batchCall[Tx])
+			next.line = l
+			return e.afterGroup(ctx, next)
+		}
+		b.call.lines = append(b.call.lines, l)
+	}
+	if b.after == runsShared {
+		return e.runOnce(ctx, b.call, b.op, b.runs)
 	}
 	b.call.alone = true
-	return e.runOnce(ctx, b.call, b.op, b.runs)
-}
-
-// share runs calls in one transaction, and tells those of taken what became of it. They may
-// have to run by themselves: then they get the first places in the queue.
-func (e *engine[Tx]) share(ctx context.Context, calls []*batchCall[Tx], taken []*waiter) (outcome error) {
-	states, l := calls[0].call.states, calls[0].call.lines[0]
-	var move storage.Move
-	for _, c := range calls {
-		c.call.Grants = states.grants()
-		c.call.Runs++
-		move.Ops = append(move.Ops, c.runs.record)
-	}
-	sent := false
-	outcome = errStoreGone
-	defer func() { // also if the store panics
-		if outcome == errStoreGone && sent {
-			outcome = &UnknownOutcomeError{Grants: states.grants(), Err: errStoreGone, AskErr: errStoreGone, resolve: resolveGone}
-		}
-		var again []*waiter
-		for _, c := range calls[1:] {
-			if c.err = c.ended(outcome); runsSingly(outcome) {
-				c.again = &waiter{ready: make(chan struct{})}
-				again = append(again, c.again)
-			}
-		}
-		e.keeper.putFirst(l, again)
-		e.keeper.wakeTaken(l, taken, runsSingly(outcome))
-	}()
-	outcome = e.shareOnce(ctx, states, calls, move, &sent)
-	return outcome
-}
-
-// shareOnce runs calls in one transaction.
-func (e *engine[Tx]) shareOnce(ctx context.Context, states grantStates, calls []*batchCall[Tx], move storage.Move, sent *bool) error {
-	run := newRunContext(ctx)
-	run.guard, run.grants = e.key, calls[0].call.Grants
-	e.keeper.contexts.add(run)
-	defer run.finish(nil)
-	txn, err := e.begin(run, states)
-	if err != nil {
-		return err
-	}
-	defer txn.Rollback(ctx)
-	e.keeper.bind(run, e.bounds(&calls[0].call.heldLocks))
-	defer run.unbind(nil)
-	for _, c := range calls {
-		if err := txn.Run(run, c.op); err != nil {
-			return e.noteRejection(states, withCause(run, err))
-		}
-	}
-	run.unbind(nil)
-	*sent = true
-	return e.commit(ctx, states, txn, calls[0].runs.options, move)
-}
-
-// runsSingly reports whether calls run by themselves after a transaction that they shared has
-// ended with err: whenever it took no effect.
-func runsSingly(err error) bool {
-	return err != nil && !errors.Is(err, ErrUnknownOutcome) && !errors.Is(err, ErrTxEnded)
-}
-
-// ended returns how c's call ends if the transaction did so with outcome.
-func (c *batchCall[Tx]) ended(outcome error) error {
-	var unknown *UnknownOutcomeError
-	if !errors.As(outcome, &unknown) {
-		return outcome
-	}
-	own := *unknown
-	own.Record = c.runs.record
-	return &own
-}
-
-// await waits for the outcome of the transaction that another call has taken c into.
-func (e *engine[Tx]) await(ctx context.Context, c *batchCall[Tx], l *line) error {
-	if c.again == nil {
-		return c.err
-	}
-	c.call.alone = true
-	if _, err := e.keeper.wait(ctx, l, c.again); err != nil {
-		return err
-	}
-	c.call.lines = append(c.call.lines, l)
-	return e.runOnce(ctx, c.call, c.op, c.runs)
+	err := e.runOnce(ctx, b.call, b.op, b.runs)
+	b.line.failed = err != nil && ctx.Err() == nil
+	return err
 }

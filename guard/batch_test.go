@@ -18,12 +18,13 @@ import (
 
 // batchOp is a storage.BatchOp of the memory store.
 type batchOp struct {
-	run  function
-	runs int
+	run   function
+	runs  int
+	alone bool
 }
 
 func (b *batchOp) Run(ctx context.Context, tx *memory.Tx) error { b.runs++; return b.run(ctx, tx) }
-func (b *batchOp) Batch()                                       {}
+func (b *batchOp) Shares() bool                                 { return !b.alone }
 
 // batch is a call with a batch.
 func (g *group) batch(name string, fn function, opts ...guard.ValueOption) call {
@@ -52,20 +53,101 @@ func TestBatch_WithOnceHasATransactionOfItsOwn(t *testing.T) {
 	})
 }
 
-// If one fails, nothing has happened: each runs by itself, in their order, and its error is
-// that of its own run.
-func TestBatch_ThatFailsRunsEachByItself_G4_G7(t *testing.T) {
+// If one fails, nothing has happened: it runs by itself, in its place in the queue, and its
+// error is that of its own run. Those before it and those behind it share transactions again.
+func TestBatch_ThatFailsRunsByItself_G4_G7(t *testing.T) {
 	inGroupOf(t, nil, func(t *testing.T, g *group) {
-		errs := g.together(g.batch("a", put("k", "a")), g.batch("fails", fails(put("k", "x"))), g.batch("b", put("k", "b")), g.do("f", put("k", "f")))
+		errs := g.together(g.batch("a", put("k", "a")), g.batch("b", put("k", "b")), g.batch("fails", fails(put("k", "x"))),
+			g.batch("c", put("k", "c")), g.batch("d", put("k", "d")), g.do("f", put("k", "f")))
+		require.ErrorIs(t, errs[2], errShop)
+		errs[2] = nil
+		require.Equal(t, make([]error, 6), errs)
+		require.Equal(t, "abcdf", g.store.Read("k"))
+		require.Equal(t, []string{"a b", "c d", "f"}, g.history())
+		require.Equal(t, "a b fails a b fails c d f", strings.Join(g.ran, " "))
+	})
+}
+
+// A call that is to share another transaction waits in the queue meanwhile: it can leave, and
+// the end of the Guard ends its waiting.
+func TestBatch_WaitsToShareAgain(t *testing.T) {
+	for name, test := range map[string]struct {
+		end  func(g *group, cancel context.CancelFunc)
+		want error
+	}{
+		"its context ends":    {func(_ *group, cancel context.CancelFunc) { cancel() }, context.Canceled},
+		"the Guard is closed": {func(g *group, _ context.CancelFunc) { go func() { _ = g.guard.Close(context.Background()) }() }, guard.ErrClosed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inGroupOf(t, nil, func(t *testing.T, g *group) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				left := make(chan struct{})
+				runs := 0
+				failsSlowly := func(context.Context, *memory.Tx) error {
+					if runs++; runs == 2 { // by itself
+						test.end(g, cancel)
+						<-left
+					}
+					return errShop
+				}
+				leaves := func(context.Context) error {
+					defer close(left)
+					return g.batch("c", put("k", "c"))(ctx)
+				}
+				errs := g.together(g.batch("a", put("k", "a")), g.batch("fails", failsSlowly), leaves)
+				require.NoError(t, errs[0])
+				require.ErrorIs(t, errs[1], errShop)
+				require.ErrorIs(t, errs[2], test.want)
+				require.Equal(t, "a", g.store.Read("k"))
+			})
+		})
+	}
+}
+
+// If the store doesn't know which one failed, each runs by itself, in their order.
+func TestBatch_ThatFailsRunsEachByItself_G4_G7(t *testing.T) {
+	inAcross(t, func(t *testing.T, a *across) {
+		a.gate.blind = true
+		errs := a.meet(a.named("k", "a", put("k", "a")), a.named("k", "fails", fails(put("k", "x"))), a.named("k", "b", put("k", "b")))
 		require.NoError(t, errs[0])
 		require.ErrorIs(t, errs[1], errShop)
 		require.NoError(t, errs[2])
-		require.Equal(t, "abf", g.store.Read("k"))
-		require.Equal(t, []string{"a", "b", "f"}, g.history())
-		require.Equal(t, "a fails a fails b f", strings.Join(g.ran, " "))
-		g.ran = nil
-		g.together(g.batch("c", put("k", "c")), g.batch("d", put("k", "d")))
-		require.Equal(t, []string{"c", "d"}, g.history()[4:], "for a while there is none of several")
+		require.Equal(t, "ab", a.store.Read("k"))
+		require.Equal(t, "a fails a fails b", strings.Join(a.ran, " "))
+		a.meet(a.named("k", "c", put("k", "c")), a.named("k", "d", put("k", "d")))
+		require.Equal(t, "c", a.writes("k")[2].ops, "for a while there is none of several")
+	})
+}
+
+// Where failures are the rule calls don't fail together first, but for now and then.
+func TestBatch_BacksOffWhereFailuresAreTheRule_L1(t *testing.T) {
+	inGroupOf(t, nil, func(t *testing.T, g *group) {
+		var calls []call
+		for _, name := range []string{"1", "2", "3", "4"} {
+			calls = append(calls, g.batch(name, fails(put("k", "x"))))
+		}
+		errs := g.together(append(calls, g.batch("a", put("k", "a")), g.batch("b", put("k", "b")), g.batch("c", put("k", "c")))...)
+		require.Equal(t, make([]error, 3), errs[4:])
+		require.Equal(t, "1 1 2 2 3 4 a b c", strings.Join(g.ran, " "))
+		require.Equal(t, []string{"a", "b", "c"}, g.history())
+	})
+}
+
+// A batch that failed by itself runs again with the turn that it has.
+func TestBatch_RunsAgainIfItMay(t *testing.T) {
+	inGroupOf(t, nil, func(t *testing.T, g *group) {
+		failed := false
+		once := func(ctx context.Context, tx *memory.Tx) error {
+			if !failed {
+				failed = true
+				return temporaryError{}
+			}
+			return put("k", "a")(ctx, tx)
+		}
+		require.NoError(t, g.batch("a", once, guard.Retryable())(t.Context()))
+		require.Equal(t, []string{"a", "a"}, g.ran)
+		require.Equal(t, "a", g.store.Read("k"))
 	})
 }
 

@@ -16,12 +16,11 @@ const maxResources = 100
 
 // Resources names one resource, or several in any order, each once: 1 to 100.
 //
-// A [*Guard] acquires several in the order of their names everywhere, so that calls that
-// share some of them never wait for each other in a circle: in one step those before the
-// first that it has to wait for; while it waits, it keeps those that it has, and nothing
-// behind. Rows that a function
-// locks are not ordered: let each function lock them in the same order, or give the option
-// [Retryable].
+// A [*Guard] acquires several in the order of their names, so that calls that share some of
+// them never wait for each other in a circle. In one step it acquires those that come before
+// the first that it has to wait for; while it waits, it keeps these, and none that come
+// after. Rows that functions lock have no such order: let each function lock them in the
+// same order, or give the option [Retryable].
 type Resources interface{ ~string | ~[]string }
 
 // Runner runs transactions. A [*Guard] acquires the grants that a call needs; every
@@ -82,10 +81,11 @@ func Value[Tx, V any, R Resources](ctx context.Context, on Runner[Tx], resources
 	return value, nil
 }
 
-// Exec is [Do] for an operation of the store's own kind. On a [*Guard], calls for one resource
-// with a [storage.BatchOp] that wait share one transaction; if it takes no effect, each
-// operation runs again in a transaction of its own. Exec takes [Once] if op is a
-// [storage.ResultOp], whose results a repeated call gives back.
+// Exec is [Do] for an operation of the store's own kind. On a [*Guard], calls with a
+// [storage.BatchOp] that shares, for one resource each, share transactions under load, also if
+// their resources differ. If such a transaction takes no effect, the operation that failed runs
+// again in one of its own, and the others share another. Exec takes [Once] if op is a [storage.ResultOp], whose results a repeated call gives back.
+// Where op travels with COMMIT, as a postgres.Batch does, the end of ctx has no effect once op was sent.
 func Exec[Tx any, R Resources](ctx context.Context, on Runner[Tx], resources R, op storage.Op[Tx], opts ...ValueOption) error {
 	return call(ctx, on, resources, op, opResult(op), opts)
 }

@@ -212,6 +212,10 @@ func (s endingStore) Begin(ctx context.Context, claims ...storage.Claim) (storag
 	return endingTxn{txn, s.endingOnce}, err
 }
 
+func (s endingStore) BeginGroup(ctx context.Context, members func() []storage.Claim) (storage.Txn[*memory.Tx], error) {
+	return s.Begin(ctx, members()...)
+}
+
 func (s endingStore) Resolve(ctx context.Context, d storage.InDoubt) (bool, error) {
 	s.reach("Resolve")
 	return s.Store.Resolve(ctx, d)

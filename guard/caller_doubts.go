@@ -20,7 +20,7 @@ func (k *keeper) beginCallersCall(ctx context.Context, states grantStates, lease
 	}
 	k.pending++
 	for i := range leases {
-		states[i].unresolved = k.doubts[states[i].grant]
+		states[i].unresolved = k.doubts[states[i].claim.Grant]
 	}
 	return nil
 }
@@ -34,10 +34,10 @@ func (k *keeper) endCallersCall(states grantStates, leases []fence.Lease, inheri
 		s := states[i]
 		switch {
 		case s.unresolved != nil && s.unresolved != inherited[i]:
-			k.doubts[s.grant] = s.unresolved
-			context.AfterFunc(lease.Context(), func() { k.forget(s.grant) })
-		case s.unresolved == nil && k.doubts[s.grant] == inherited[i]:
-			delete(k.doubts, s.grant)
+			k.doubts[s.claim.Grant] = s.unresolved
+			context.AfterFunc(lease.Context(), func() { k.forget(s.claim.Grant) })
+		case s.unresolved == nil && k.doubts[s.claim.Grant] == inherited[i]:
+			delete(k.doubts, s.claim.Grant)
 		}
 	}
 	k.pending--

@@ -132,7 +132,7 @@ func (b *callerRunner[Tx]) under(ctx context.Context, do func(states grantStates
 	}
 	states := make(grantStates, len(b.grants))
 	for i, grant := range b.grants {
-		states[i] = &grantState{grant: grant, travelled: !b.leased}
+		states[i] = &grantState{claim: storage.Claim{Grant: grant}, travelled: !b.leased}
 	}
 	if err := k.beginCallersCall(ctx, states, b.leases); err != nil {
 		return err

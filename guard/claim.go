@@ -48,8 +48,8 @@ func (e *engine[Tx]) claim(ctx context.Context, states grantStates) error {
 	took := time.Since(start)
 	for i, claim := range claims {
 		if claim != (storage.Claim{}) {
-			states[i].claim, states[i].claimed = claim, true
-			e.report.claimed(states[i].grant, took)
+			states[i].moved(claim)
+			e.report.claimed(states[i].claim.Grant, took)
 		}
 	}
 	if err != nil {
@@ -65,8 +65,8 @@ func (e *engine[Tx]) claim(ctx context.Context, states grantStates) error {
 // grant that had claimed before this one was asked for has the higher token. Times can't
 // show it: this machine may have been paused between acquiring and claiming.
 func (s *grantState) nameWentBack(err error) {
-	rejection := rejectionOf(err, s.grant)
-	if rejection != nil && rejection.Reason == storage.ReasonStale && s.claimedBefore.Compare(s.grant) > 0 {
+	rejection := rejectionOf(err, s.claim.Grant)
+	if rejection != nil && rejection.Reason == storage.ReasonStale && s.claimedBefore != nil && s.claimedBefore.Compare(s.claim.Grant) > 0 {
 		rejection.Reason = storage.ReasonTokensWentBack
 	}
 }
@@ -83,7 +83,7 @@ func (e *engine[Tx]) stepFailed(ctx context.Context, states grantStates, step st
 // noteRejection reports and remembers the rejections of states in err, and returns err.
 func (e *engine[Tx]) noteRejection(states grantStates, err error) error {
 	for _, s := range states {
-		if rejection := rejectionOf(err, s.grant); rejection != nil {
+		if rejection := rejectionOf(err, s.claim.Grant); rejection != nil {
 			if s.travelled {
 				rejection.Travelled = true
 			}

@@ -17,13 +17,14 @@ func (k *keeper) closeLines(ctx context.Context) {
 	}
 	k.closed = true
 	k.beginClose(ErrClosed)
+	k.stopExpiry()
 	var idle []*line
 	for _, l := range k.lines {
-		for e := l.waiting.Front(); e != nil; e = l.waiting.Front() {
-			l.waiting.Remove(e)
-			e.Value.(*waiter).wake(ErrClosed)
+		for w := l.waiting.first; w != nil; w = l.waiting.first {
+			l.waiting.remove(w)
+			w.wake(ErrClosed)
 		}
-		if k.takeIdle(l, l.ownership) {
+		if l.ownership != nil && k.takeIdle(l.ownership) {
 			idle = append(idle, l)
 		}
 	}
@@ -32,7 +33,7 @@ func (k *keeper) closeLines(ctx context.Context) {
 	k.releaseAll(ctx, idle)
 }
 
-// finish closes k.done if nothing is left after Close. The caller has locked keeper.mu.
+// finish closes k.done if nothing is left after Close. The caller holds keeper.mu.
 func (k *keeper) finish() {
 	if k.closed && len(k.lines) == 0 && k.pending == 0 {
 		close(k.done)

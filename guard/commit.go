@@ -3,33 +3,49 @@ package guard
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/fencekit/fencekit/storage"
 )
 
-// commit commits txn, with the same move for each resource. COMMIT has three outcomes: it took effect, it did not, or the
+// commit commits txn, with the same move for each resource.
+func (e *engine[Tx]) commit(ctx context.Context, states grantStates, txn storage.Txn[Tx], o options, move storage.Move) error {
+	return e.commitMoves(ctx, states, txn, o, slices.Repeat([]storage.Move{move}, len(states)))
+}
+
+// commitMoves commits txn, with a move for each resource. COMMIT has three outcomes: it took effect, it did not, or the
 // reply was lost. In the last case commit asks the store. The end of the caller's ctx
 // must neither put a COMMIT in doubt nor keep it from being resolved.
-func (e *engine[Tx]) commit(ctx context.Context, states grantStates, txn storage.Txn[Tx], o options, move storage.Move) error {
+func (e *engine[Tx]) commitMoves(ctx context.Context, states grantStates, txn storage.Txn[Tx], o options, moves []storage.Move) error {
 	detached := context.WithoutCancel(ctx)
 	commitCtx, cancel := context.WithTimeout(detached, e.commitTimeout)
 	defer cancel()
 	states.setClaimed(false) // until the outcome is known, the positions are not
-	claims, err := txn.Commit(commitCtx, slices.Repeat([]storage.Move{move}, len(states)))
+	claims, err := txn.Commit(commitCtx, moves)
 	if err == nil {
 		for i, s := range states {
-			s.claim, s.claimed = claims[i], true
+			s.moved(claims[i])
 		}
 		return nil
 	}
 	var doubt *storage.InDoubtError
 	if errors.As(err, &doubt) {
+		doubt.Err = e.nameLimit(doubt.Err)
 		return e.resolve(detached, states, o, doubt)
 	}
+	err = e.nameLimit(err)
 	states.setClaimed(true) // nothing was committed, so the positions are what they were
 	return e.noteRejection(states, err)
+}
+
+// nameLimit adds the setting that has ended a COMMIT's context, if err says that it has ended.
+func (e *engine[Tx]) nameLimit(err error) error {
+	if !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return fmt.Errorf("%w (guard.Config.CommitTimeout is %v)", err, e.commitTimeout)
 }
 
 // resolve asks what became of a COMMIT until there is an answer or the time is up.

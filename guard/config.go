@@ -19,19 +19,19 @@ type Config struct {
 	// that has begun.
 	MaxHold time.Duration
 	// MaxBatch is how many calls that wait for the same resource may share one transaction:
-	// 1 to 60; default 1, each has its own. With more, calls of Do, Value and Exec on the
-	// Guard for exactly one resource, which wait in this process, run one after another in one
-	// transaction, in the order of the queue, and commit together. A call that finds no other
-	// waiting has a transaction of its own.
+	// 1 to 60; default 1: each call has its own. With more, calls of Do, Value and Exec on the
+	// Guard for exactly one resource that wait in this process run one after another in one
+	// transaction, in the order of the queue, and commit together. A call that no other
+	// waits behind has a transaction of its own.
 	//
 	// A function that fails, panics or whose context ends is rolled back alone, to a
 	// savepoint. Each call returns when its group has ended, with the outcome of the group if
 	// its own function succeeded; from then on the end of its context has no effect. If the
 	// group doesn't commit, none of its calls took effect: those that are [Retryable] run
 	// again, each in a transaction of its own, and the others fail with an error for which
-	// [SafeToRetry] is true. So does a call whose function failed after another one's had
-	// succeeded: its error may rest on what is gone. If the outcome of the group is unknown,
-	// it is so for each call whose function succeeded.
+	// [SafeToRetry] is true. The same holds for a call whose function failed after another one's
+	// had succeeded: its own error may rest on what is gone. If the outcome of the group is
+	// unknown, so is that of each call whose function succeeded.
 	//
 	// Calls that share a transaction share more than rows: what a function sets by SET LOCAL
 	// or set_config, advisory locks of the transaction, temporary tables and their names,
@@ -42,9 +42,12 @@ type Config struct {
 	// ends the whole group, and Config.MaxHold is how long calls may join it. If the lease
 	// is lost, the function that runs fails, and no other joins.
 	//
-	// This is about functions. Calls of Exec with a [storage.BatchOp], such as a
-	// postgres.Batch, and without [Once], always share a transaction with those that wait
-	// behind them for the same resource. If it fails, each runs in one of its own.
+	// MaxBatch is about functions. Calls of Exec with a [storage.BatchOp] whose method Shares
+	// returns true, such as a postgres.Batch that only reads and changes rows, for one resource
+	// each and without [Once], share transactions under load whatever MaxBatch is: with calls
+	// that wait behind them for the same resource, and with calls on other resources. If that
+	// transaction fails, the call that made it fail runs in one of its own, and the others
+	// share another.
 	MaxBatch int
 	// MaxRun bounds one run of a function; default no bound. When it has passed, the
 	// function's context ends with [context.DeadlineExceeded] as its cause, and the resource
@@ -58,7 +61,7 @@ type Config struct {
 	// the database fails then with ErrStoreUnavailable, and lets others try.
 	StoreTimeout time.Duration
 	// CommitTimeout bounds one COMMIT, which the end of the caller's context
-	// doesn't interrupt; default 10 s.
+	// doesn't interrupt; default 10 s. With a postgres.Batch that includes its statements.
 	CommitTimeout time.Duration
 	// ResolveTimeout bounds how long a call asks whether a COMMIT whose reply was lost took
 	// effect, also beyond the end of its context; default 10 s.

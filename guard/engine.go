@@ -3,7 +3,6 @@ package guard
 import (
 	"context"
 	"errors"
-
 	"time"
 
 	"github.com/fencekit/fencekit/fence"
@@ -13,7 +12,9 @@ import (
 // engine runs operations in a store, under the grants of grantStates.
 type engine[Tx any] struct {
 	store          storage.Store[Tx]
-	steps          *timeouts // of the steps that precede a function
+	groups         storage.GroupStore[Tx] // the same store, if it runs calls on different resources in one transaction
+	forming        *forming[Tx]           // nil if groups is
+	steps          *timeouts              // of the steps that precede a function
 	commitTimeout  time.Duration
 	resolveTimeout time.Duration
 	keeper         *keeper
@@ -22,10 +23,14 @@ type engine[Tx any] struct {
 }
 
 func newEngine[Tx any](store storage.Store[Tx], k *keeper) engine[Tx] {
-	return engine[Tx]{
+	e := engine[Tx]{
 		store: store, keeper: k, report: k.report, resolveTimeout: k.cfg.ResolveTimeout,
 		steps: newTimeouts(k.cfg.StoreTimeout), commitTimeout: k.cfg.CommitTimeout,
 	}
+	if groups, ok := store.(storage.GroupStore[Tx]); ok && groups.CanGroup() {
+		e.groups, e.forming = groups, newForming[Tx]()
+	}
+	return e
 }
 
 // function is what a transaction runs, and what its context says and ends with.

@@ -14,13 +14,10 @@ func Doubts[Tx any](g *Guard[Tx]) int {
 	return len(g.keeper.doubts)
 }
 
-// ExpireLate is what a timer does that fired just before the latest call for a
-// resource and was held up until after it.
-func ExpireLate[Tx any](g *Guard[Tx], resource string) {
-	g.keeper.mu.Lock()
-	l := g.keeper.lines[resource]
-	g.keeper.mu.Unlock()
-	g.keeper.expire(expiredOwnership{l, l.ownership})
+// ExpireLate is what a timer does that fired just before the latest call and was held up
+// until after it.
+func ExpireLate[Tx any](g *Guard[Tx]) {
+	g.keeper.expire()
 }
 
 // Limits of what calls and options may hold.
@@ -28,4 +25,13 @@ const (
 	MaxResources = maxResources
 	MaxResultLen = maxResultLen
 	MaxOpIDLen   = maxOpIDLen
+)
+
+// MaxUnderWay returns how many groups of g may be under way when a call begins another one.
+func MaxUnderWay[Tx any](g *Guard[Tx]) int { return g.forming.limit }
+
+// Limits of groups of calls on different resources.
+const (
+	MaxBatchCalls = maxBatchCalls
+	Patience      = patience
 )

@@ -10,23 +10,27 @@ import (
 // grantState is what this process knows about a grant and its fence. One goroutine at a
 // time uses it.
 type grantState struct {
-	grant         fence.Grant
-	claimedBefore fence.Grant // known to have claimed before the lock service was asked for grant; else zero
-	claim         storage.Claim
-	claimed       bool                 // claim has the fence's position, as far as is known
+	claim         storage.Claim        // its Grant is the grant, and never changes
+	claimedBefore *fence.Grant         // known to have claimed before the lock service was asked for the grant; or nil
 	unresolved    *UnknownOutcomeError // a transaction whose outcome could not be learned
-	inHold        bool                 // what a Hold has read under claim has to stay true
 	rejected      error                // the latest rejection
+	claimed       bool                 // claim has the fence's position, as far as is known
+	inHold        bool                 // what a Hold has read under claim has to stay true
 	dead          bool                 // no further call may begin under the grant
 	travelled     bool                 // the grant came from elsewhere: see Guard.UnderGrant
 }
 
 // applied moves the claim on after a transaction that was in doubt took effect.
 func (s *grantState) applied(d storage.InDoubt) {
-	i := slices.IndexFunc(d.Claims, func(c storage.Claim) bool { return c.Grant == s.grant })
-	s.claim = d.Claims[i]
-	s.claim.Position = storage.Position{Seq: s.claim.Seq + 1, Tx: d.Tx}
-	s.claimed = true
+	i := slices.IndexFunc(d.Claims, func(c storage.Claim) bool { return c.Grant == s.claim.Grant })
+	c := d.Claims[i]
+	c.Position = storage.Position{Seq: c.Seq + 1, Tx: d.Tx}
+	s.moved(c)
+}
+
+// moved notes where the fence is. It leaves the grant alone, which other goroutines read.
+func (s *grantState) moved(c storage.Claim) {
+	s.claim.Resource, s.claim.Position, s.claimed = c.Resource, c.Position, true
 }
 
 // reject notes a rejection of the grant.
@@ -42,7 +46,7 @@ type grantStates []*grantState
 func (states grantStates) grants() []fence.Grant {
 	grants := make([]fence.Grant, len(states))
 	for i, s := range states {
-		grants[i] = s.grant
+		grants[i] = s.claim.Grant
 	}
 	return grants
 }
@@ -59,7 +63,7 @@ func (states grantStates) claims() []storage.Claim {
 func (states grantStates) resources() []string {
 	resources := make([]string, len(states))
 	for i, s := range states {
-		resources[i] = s.grant.Resource
+		resources[i] = s.claim.Grant.Resource
 	}
 	return resources
 }

@@ -19,14 +19,14 @@ import (
 // A member's run ends when the group does: its value and its error may rest on what the
 // members before it wrote. A call whose function did not run stays in the queue.
 type group[Tx any] struct {
-	engine *engine[Tx]
-	line   *line
-	owned  []*ownership
-	states grantStates
-	txn    storage.Txn[Tx]
-	whole  *runContext // its end ends the transaction
-	watch  func() bool // stops watching whole
-	began  time.Time
+	engine  *engine[Tx]
+	line    *line
+	owned   []*ownership
+	states  grantStates
+	txn     storage.Txn[Tx]
+	whole   *runContext // its end ends the transaction
+	unwatch func() bool // stops fail from being called when whole ends
+	began   time.Time
 
 	// Used by the member that has the transaction.
 	room     int                   // how many more calls may join
@@ -48,7 +48,7 @@ type member[Tx any] struct {
 	err      error // of the function; nil if it succeeded
 	kept     []byte
 	repeated bool         // it took effect in an earlier call: see Once
-	rests    bool         // on what a member before it wrote
+	rests    bool         // what it returned may rest on what a member before it wrote
 	verdict  chan verdict // has room for one
 }
 
@@ -97,7 +97,7 @@ func (gr *group[Tx]) begin(ctx context.Context, r *runs) (first *recalled, err e
 	}
 	gr.whole = newRunContext(context.Background())
 	e.keeper.contexts.add(gr.whole)
-	gr.watch = context.AfterFunc(gr.whole, func() { gr.fail(context.Cause(gr.whole)) })
+	gr.unwatch = context.AfterFunc(gr.whole, func() { gr.fail(context.Cause(gr.whole)) })
 	return first, nil
 }
 
@@ -209,12 +209,12 @@ func (gr *group[Tx]) passOn(ctx context.Context, m *member[Tx]) {
 // first members wait for the last one.
 func (gr *group[Tx]) mayGoOn() bool {
 	k := gr.engine.keeper
-	return gr.room > 0 && time.Since(gr.began) < k.cfg.MaxHold && gr.whole.Err() == nil && gr.owned[0].lease.Context().Err() == nil
+	return gr.room > 0 && time.Since(gr.began) < k.cfg.MaxHold && gr.whole.Err() == nil && gr.owned[0].lease.Err() == nil
 }
 
 // admit admits the first call in the queue, unless its key of Once is a member's, or was
 // not looked up. Then the group is closed, so that calls take effect in the order of the
-// queue. keeper.mu is locked.
+// queue. The caller holds keeper.mu.
 func (gr *group[Tx]) admit(w *waiter) bool {
 	if w.once != nil {
 		known, ok := gr.recalled[w]

@@ -15,7 +15,7 @@ func (gr *group[Tx]) end(ctx context.Context, over error) {
 	members, failure := gr.members, gr.failure
 	gr.members, gr.decided = nil, true
 	gr.mu.Unlock()
-	gr.watch()
+	gr.unwatch()
 	ended := func(m *member[Tx]) error { return gr.unsettled(m) }
 	defer func() { // also if the store panics
 		gr.txn.Rollback(ctx)
@@ -106,7 +106,7 @@ func (gr *group[Tx]) undecided(m *member[Tx], why error) error {
 	return &groupError{resource: gr.line.resource, why: why}
 }
 
-// errStoreGone is why nobody can say what became of a group's COMMIT.
+// errStoreGone is why the outcome of a group's COMMIT can't be learned.
 var errStoreGone = errors.New("guard: the store panicked, or ended its goroutine, at COMMIT")
 
 // unsettled returns how m ends if the store did not return from COMMIT.

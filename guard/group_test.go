@@ -272,7 +272,7 @@ func TestGroup_AMemberFailsAlone_G8(t *testing.T) {
 	}
 }
 
-// Nobody succeeded: the fence doesn't move, and the errors stand.
+// If no member succeeds the fence doesn't move, and the errors stand.
 func TestGroup_WithoutASuccessMovesNothing(t *testing.T) {
 	inGroup(t, func(t *testing.T, g *group) {
 		for _, err := range g.together(g.do("a", fails(put("k", "a"))), g.do("b", fails(put("k", "b")))) {

@@ -16,18 +16,26 @@ func (g *Guard[Tx]) run(ctx context.Context, resources []string, op storage.Op[T
 	defer c.report()
 	c.init(g.keeper, resources)
 	defer c.giveBackFrom(ctx, 0)
-	c.alone = len(resources) > 1
-	r := runs{options: o.forResources(resources, resources), again: retryableUnderNewGrants}
+	c.alone = len(resources) > 1 || !shares(op)
+	r := &c.runs
+	*r = runs{options: o.forResources(resources, resources), again: retryableUnderNewGrants}
 	for r.next(ctx) {
-		r.err = g.runOnce(ctx, c, op, &r)
+		r.err = g.runOnce(ctx, c, op, r)
 	}
 	return c.ended(r.err)
+}
+
+// shares reports whether op may run in a transaction of several calls.
+func shares[Tx any](op storage.Op[Tx]) bool {
+	b, ok := op.(storage.BatchOp[Tx])
+	return !ok || b.Shares()
 }
 
 // guardCall is a call on a Guard.
 type guardCall struct {
 	observed
 	heldLocks
+	runs   runs
 	alone  bool   // it joins no group
 	waiter waiter // of its first run; later ones keep the turn, or are alone
 }
@@ -37,7 +45,7 @@ type guardCall struct {
 func (e *engine[Tx]) runOnce(ctx context.Context, c *guardCall, op storage.Op[Tx], r *runs) error {
 	var batch *batchCall[Tx]
 	if _, ok := op.(storage.BatchOp[Tx]); ok && !c.alone {
-		batch = &batchCall[Tx]{call: c, runs: r, op: op}
+		batch = &batchCall[Tx]{call: c, runs: r, op: op, ctx: ctx}
 	}
 	if !c.alone && len(c.lines) == 0 {
 		w := &c.waiter
@@ -53,7 +61,8 @@ func (e *engine[Tx]) runOnce(ctx context.Context, c *guardCall, op storage.Op[Tx
 			return gr.join(ctx, c, op, r, w.known)
 		}
 		if w.taken {
-			return e.await(ctx, batch, l)
+			batch.line = l
+			return e.afterGroup(ctx, batch)
 		}
 		c.lines = append(c.lines, l)
 	}
@@ -61,9 +70,8 @@ func (e *engine[Tx]) runOnce(ctx context.Context, c *guardCall, op storage.Op[Tx
 	switch {
 	case err != nil || c.alone:
 	case batch != nil:
-		if taken := e.keeper.takeBatches(c.lines[0]); len(taken) > 0 {
-			return e.runBatches(ctx, batch, taken)
-		}
+		batch.line = c.lines[0]
+		return e.runBatch(ctx, batch)
 	case e.keeper.cfg.MaxBatch > 1 && len(e.keeper.joining(c.lines[0], 1)) > 0:
 		return e.lead(ctx, c, op, r)
 	}

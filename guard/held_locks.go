@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"slices"
 	"sync"
 )
 
@@ -89,18 +90,26 @@ func (h *heldLocks) ownFree(ctx context.Context) error {
 	return h.keeper.ownAll(ctx, missing)
 }
 
-// giveBackFrom passes on the turns from number n on, the last one first. If that releases
-// their locks, it releases them at the same time, so that a lock service can do so in one
-// step.
+// giveBackFrom passes on the turns from number n on, the last one first.
 func (h *heldLocks) giveBackFrom(ctx context.Context, n int) {
+	n = min(n, len(h.lines))
+	passed := h.lines[n:]
+	h.lines = h.lines[:n]
+	if h.keeper.cfg.KeepFor < 0 && len(passed) > 1 {
+		h.keeper.passAtOnce(ctx, passed)
+		return
+	}
+	for _, l := range slices.Backward(passed) {
+		h.keeper.passTurn(ctx, l)
+	}
+}
+
+// passAtOnce passes on the turns at lines, and releases their locks, at the same time: a lock
+// service can release them in one step.
+func (k *keeper) passAtOnce(ctx context.Context, lines []*line) {
 	var passing sync.WaitGroup
-	for i := len(h.lines) - 1; i >= n; i-- {
-		if l := h.lines[i]; i > n && h.keeper.cfg.KeepFor < 0 {
-			passing.Go(func() { h.keeper.passTurn(ctx, l) })
-		} else {
-			h.keeper.passTurn(ctx, l)
-		}
+	for _, l := range lines {
+		passing.Go(func() { k.passTurn(ctx, l) })
 	}
 	passing.Wait()
-	h.lines = h.lines[:min(n, len(h.lines))]
 }

@@ -89,5 +89,6 @@ func TestMaxRun_TheNextCallRunsUnderAnotherGrant_L1(t *testing.T) {
 			time.Sleep(2 * time.Second)
 			return context.Cause(ctx)
 		}))
+		require.Equal(t, 2, w.locks.Grants())
 	})
 }

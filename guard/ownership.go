@@ -18,18 +18,26 @@ const releaseTimeout = 5 * time.Second
 
 // ownership is what the process has while it owns a resource: the lease, and the state of
 // its grant. It is kept from call to call.
+//
+// A process may own many resources. What belongs to all of them, such as the timer of
+// Config.KeepFor, is the keeper's.
 type ownership struct {
 	grantState
-	lease    fence.Lease
-	stopLost func() bool
-	running  atomic.Pointer[runContext] // of the function that runs under it, or nil
+	line    *line
+	lease   fence.Lease
+	running atomic.Pointer[runContext] // of the function that runs under it, or nil
 
 	// Guarded by keeper.mu.
-	contended time.Time // when another process began to wait; zero if none does
-	idleSince time.Time
-	overrun   bool // released while a function still runs under it: see Config.MaxRun
-	expiry    *time.Timer
+	contended         instant // when another process began to wait; 0 if none does
+	idleSince         instant // when the last call ended
+	place[*ownership]         // in keeper.idle
 }
+
+func (o *ownership) inChain() *place[*ownership] { return &o.place }
+
+// overrun is the contended of an ownership that is released while a function still runs
+// under it: see Config.MaxRun. No other call may begin.
+const overrun = instant(-1 << 62)
 
 // own returns the ownership of l, whose turn the caller has. If there is none that can be
 // used, it acquires the resource.
@@ -51,7 +59,7 @@ func (k *keeper) own(ctx context.Context, l *line) (*ownership, error) {
 // ownAll acquires the resources of lines, whose turns the caller has and which have no
 // ownership: in their order, up to the first that isn't free.
 func (k *keeper) ownAll(ctx context.Context, lines []*line) error {
-	resources, claimedBefore := make([]string, len(lines)), make([]fence.Grant, len(lines))
+	resources, claimedBefore := make([]string, len(lines)), make([]*fence.Grant, len(lines))
 	for i, l := range lines {
 		resources[i], claimedBefore[i] = l.resource, k.supersededBy(l.resource)
 	}
@@ -70,14 +78,15 @@ func (k *keeper) ownAll(ctx context.Context, lines []*line) error {
 }
 
 // keep makes lease the ownership of l, whose turn the caller has. claimedBefore is a grant
-// that had claimed before the lease was asked for.
-func (k *keeper) keep(l *line, lease fence.Lease, claimedBefore fence.Grant) *ownership {
-	o := &ownership{lease: lease, grantState: grantState{grant: lease.Grant(), claimedBefore: claimedBefore}}
+// that had claimed before the lease was asked for, or nil.
+func (k *keeper) keep(l *line, lease fence.Lease, claimedBefore *fence.Grant) *ownership {
+	o := &ownership{line: l, lease: lease}
+	o.claim.Grant, o.claimedBefore = lease.Grant(), claimedBefore
 	k.mu.Lock()
 	l.ownership = o
 	k.mu.Unlock()
-	o.stopLost = context.AfterFunc(lease.Context(), func() { k.onLost(l, o) })
-	lease.AfterContended(func() { k.onContended(l, o) })
+	lease.AfterLost(o.onLost)
+	lease.AfterContended(o.onContended)
 	return o
 }
 
@@ -114,15 +123,12 @@ func acquireError(resource string, err error) error {
 
 // usable reports whether another call may begin under o. A nil o is not usable.
 func (k *keeper) usable(o *ownership) bool {
-	if o == nil || o.dead || o.lease.Context().Err() != nil {
+	if o == nil || o.dead || o.lease.Err() != nil {
 		return false
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if o.overrun {
-		return false
-	}
-	return o.contended.IsZero() || time.Since(o.contended) < k.cfg.MaxHold
+	return o.contended == 0 || o.contended != overrun && k.since(o.contended) < k.cfg.MaxHold
 }
 
 // releaseOwnership releases the ownership of l, whose turn the caller has. When ctx ends it
@@ -133,11 +139,8 @@ func (k *keeper) releaseOwnership(ctx context.Context, l *line) {
 	l.ownership = nil
 	k.noteSuperseding(o)
 	k.pending++
-	if o.expiry != nil {
-		o.expiry.Stop()
-	}
+	k.idle.remove(o)
 	k.mu.Unlock()
-	o.stopLost()
 	released := make(chan struct{})
 	go func() {
 		defer close(released)
@@ -150,20 +153,21 @@ func (k *keeper) releaseOwnership(ctx context.Context, l *line) {
 }
 
 // supersededBy returns the grant that superseded the last grant of resource that this
-// process had; zero if none is known.
-func (k *keeper) supersededBy(resource string) fence.Grant {
+// process had; nil if none is known.
+func (k *keeper) supersededBy(resource string) *fence.Grant {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.superseding[resource]
 }
 
 // noteSuperseding remembers, for the next acquisition, which grant has superseded o's.
-// The caller has locked keeper.mu.
+// The caller holds keeper.mu.
 func (k *keeper) noteSuperseding(o *ownership) {
-	if rejection := rejectionOf(o.rejected, o.grant); rejection != nil && (rejection.Reason == storage.ReasonStale || rejection.Reason == storage.ReasonTokensWentBack) {
-		k.superseding[o.grant.Resource] = rejection.Current
+	if rejection := rejectionOf(o.rejected, o.claim.Grant); rejection != nil && (rejection.Reason == storage.ReasonStale || rejection.Reason == storage.ReasonTokensWentBack) {
+		current := rejection.Current
+		k.superseding[o.claim.Grant.Resource] = &current
 	} else {
-		delete(k.superseding, o.grant.Resource)
+		delete(k.superseding, o.claim.Grant.Resource)
 	}
 }
 
@@ -173,11 +177,11 @@ func (k *keeper) release(ctx context.Context, o *ownership) {
 	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
 	defer cancel()
 	err := releaseLease(ctx, o.lease)
-	k.report.released(o.grant, err)
+	k.report.released(o.claim.Grant, err)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if err != nil && k.closed {
-		k.unreleased = append(k.unreleased, fmt.Errorf("guard: release %s: %w", o.grant.Resource, err))
+		k.unreleased = append(k.unreleased, fmt.Errorf("guard: release %s: %w", o.claim.Grant.Resource, err))
 	}
 	k.pending--
 	k.finish()
@@ -200,9 +204,9 @@ func releaseLease(ctx context.Context, lease fence.Lease) error {
 func (k *keeper) overran(owned []*ownership) {
 	for _, o := range owned {
 		k.mu.Lock()
-		o.overrun = true
+		o.contended = overrun
 		k.mu.Unlock()
-		k.report.overran(o.grant, k.cfg.MaxRun)
+		k.report.overran(o.claim.Grant, k.cfg.MaxRun)
 		go func() {
 			ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 			defer cancel()
@@ -219,34 +223,36 @@ func (k *keeper) releaseAndPass(ctx context.Context, l *line) {
 
 // onContended is called when another process begins to wait. An idle ownership is released
 // at once, a busy one when no more calls wait here, or after Config.MaxHold between two calls.
-func (k *keeper) onContended(l *line, o *ownership) {
+func (o *ownership) onContended() {
+	k := o.line.keeper
 	k.mu.Lock()
-	o.contended = time.Now()
-	taken := k.takeIdle(l, o)
-	k.mu.Unlock()
-	if taken {
-		k.releaseAndPass(context.Background(), l)
+	if o.contended == 0 {
+		o.contended = k.now()
 	}
+	k.mu.Unlock()
+	o.releaseIfIdle()
 }
 
-// onLost is called when the lease has ended. It releases an idle ownership, and ends the
+// onLost is called when the lease is lost. It releases an idle ownership, and ends the
 // context of a running function; the fence decides whether its transaction commits.
-func (k *keeper) onLost(l *line, o *ownership) {
+func (o *ownership) onLost() {
 	if run := o.running.Load(); run != nil {
-		run.end(context.Cause(o.lease.Context()))
+		run.end(o.lease.Err())
 	}
-	k.reportLoss(o)
-	k.mu.Lock()
-	taken := k.takeIdle(l, o)
-	k.mu.Unlock()
-	if taken {
-		k.releaseAndPass(context.Background(), l)
+	var loss *fence.LeaseLostError
+	if errors.As(o.lease.Err(), &loss) {
+		o.line.keeper.report.leaseLost(loss)
 	}
+	o.releaseIfIdle()
 }
 
-func (k *keeper) reportLoss(o *ownership) {
-	var loss *fence.LeaseLostError
-	if errors.As(context.Cause(o.lease.Context()), &loss) {
-		k.report.leaseLost(loss)
+// releaseIfIdle releases o unless a call uses it.
+func (o *ownership) releaseIfIdle() {
+	k := o.line.keeper
+	k.mu.Lock()
+	taken := k.takeIdle(o)
+	k.mu.Unlock()
+	if taken {
+		k.releaseAndPass(context.Background(), o.line)
 	}
 }

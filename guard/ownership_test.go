@@ -48,6 +48,26 @@ func TestKeepFor_OwnershipOutlastsTheCall(t *testing.T) {
 	})
 }
 
+func TestKeepFor_IsCountedFromTheLastCall(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g := w.process("a", nil)
+		w.do(g, sku)
+		time.Sleep(4 * time.Second)
+		w.do(g, "another")
+		time.Sleep(4 * time.Second)
+		w.do(g, sku)
+		expires := func(resource string, after time.Duration) {
+			time.Sleep(after - time.Nanosecond)
+			require.NotZero(t, w.locks.Holder(resource))
+			time.Sleep(time.Nanosecond)
+			synctest.Wait()
+			require.Zero(t, w.locks.Holder(resource))
+		}
+		expires("another", 6*time.Second)
+		expires(sku, 4*time.Second)
+	})
+}
+
 func TestKeepFor_NegativeReleasesAfterEveryCall(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g := w.process("a", &guard.Config{KeepFor: -1})
@@ -74,7 +94,7 @@ func TestKeepFor_LateTimerDoesNotReleaseWhatWasJustUsed(t *testing.T) {
 	w := newWorld(t)
 	g := w.process("a", nil)
 	require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
-	guard.ExpireLate(g, sku)
+	guard.ExpireLate(g)
 	require.NotZero(t, w.locks.Holder(sku))
 }
 

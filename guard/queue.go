@@ -1,12 +1,12 @@
 package guard
 
 import (
-	"container/list"
 	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/storage"
@@ -19,6 +19,7 @@ type keeper struct {
 	cfg    Config
 	report *reporter
 
+	began      time.Time
 	closing    context.Context // ends when Close begins
 	beginClose context.CancelCauseFunc
 	contexts   runningContexts
@@ -27,24 +28,26 @@ type keeper struct {
 	mu          sync.Mutex
 	closed      bool
 	lines       map[string]*line                     // by resource: those with a call or an ownership
-	superseding map[string]fence.Grant               // by resource: see noteSuperseding
+	superseding map[string]*fence.Grant              // by resource: see noteSuperseding
 	doubts      map[fence.Grant]*UnknownOutcomeError // left in doubt under leases of callers: see beginCallersCall
-	expired     []expiredOwnership                   // to be released, unless used before their turn comes
-	expiring    int                                  // how many goroutines release them
-	pending     int                                  // how many releases, and calls under callers' grants, are under way
-	unreleased  []error                              // of releases that failed since Close began
+	idle        idleOwnerships
+	pending     int     // how many releases, and calls under callers' grants, are under way
+	unreleased  []error // of releases that failed since Close began
 }
 
 // line is the queue of calls for one resource. One call at a time has the turn; only it
 // uses the ownership. What releases an idle ownership takes the turn too.
 type line struct {
+	keeper    *keeper
 	resource  string
-	busy      bool       // a call has the turn
-	byHold    bool       // the call that has the turn is a Hold
-	waiting   list.List  // of *waiter, in order of arrival
-	ownership *ownership // written with the turn and keeper.mu, read with either
-	singly    int        // how many calls to come don't take others into their transaction: see takeBatches
-	backoff   int        // what singly was last set to
+	waiting   chain[*waiter] // in order of arrival
+	ownership *ownership     // written with the turn and keeper.mu, read with either
+	busy      bool           // a call has the turn
+	byHold    bool           // the call that has the turn is a Hold
+
+	// Of calls with batches; used with the turn.
+	failed  bool // the latest one that ran by itself did
+	backoff backoff
 }
 
 // waiter is a call that waits for its turn.
@@ -52,7 +55,7 @@ type waiter struct {
 	woken bool
 	ready chan struct{} // closed by wake
 	err   error         // why the call doesn't get the turn; nil if it has it
-	place *list.Element
+	place[*waiter]
 
 	joins bool             // it may join a group instead
 	once  *storage.OnceKey // the call's key, if it has one
@@ -63,7 +66,9 @@ type waiter struct {
 	batch any  // the *batchCall that another one may take into its transaction; or nil
 }
 
-// wake ends the waiting: with the turn if err is nil. The caller has locked keeper.mu.
+func (w *waiter) inChain() *place[*waiter] { return &w.place }
+
+// wake ends the waiting: with the turn if err is nil. The caller holds keeper.mu.
 func (w *waiter) wake(err error) {
 	w.woken, w.err = true, err
 	close(w.ready)
@@ -71,8 +76,8 @@ func (w *waiter) wake(err error) {
 
 func newKeeper(locker fence.Locker, cfg Config) *keeper {
 	k := &keeper{
-		locker: locker, cfg: cfg, report: newReporter(cfg.Observer, cfg.Logger),
-		done: make(chan struct{}), lines: map[string]*line{}, superseding: map[string]fence.Grant{}, doubts: map[fence.Grant]*UnknownOutcomeError{},
+		locker: locker, cfg: cfg, report: newReporter(cfg.Observer, cfg.Logger), began: time.Now(),
+		done: make(chan struct{}), lines: map[string]*line{}, superseding: map[string]*fence.Grant{}, doubts: map[fence.Grant]*UnknownOutcomeError{},
 	}
 	k.closing, k.beginClose = context.WithCancelCause(context.Background())
 	return k
@@ -87,7 +92,7 @@ func (k *keeper) tryTurn(resource string) *line {
 	case k.closed || ok && l.busy:
 		return nil
 	case !ok:
-		l = &line{resource: resource}
+		l = &line{keeper: k, resource: resource}
 		k.lines[resource] = l
 	}
 	l.busy = true
@@ -107,7 +112,7 @@ func (k *keeper) takeTurn(ctx context.Context, resource string, w *waiter) (*lin
 	}
 	l, ok := k.lines[resource]
 	if !ok {
-		l = &line{resource: resource}
+		l = &line{keeper: k, resource: resource}
 		k.lines[resource] = l
 	}
 	if !l.busy {
@@ -116,7 +121,7 @@ func (k *keeper) takeTurn(ctx context.Context, resource string, w *waiter) (*lin
 		return l, nil
 	}
 	w.ready = make(chan struct{})
-	w.place = l.waiting.PushBack(w)
+	l.waiting.append(w)
 	k.mu.Unlock()
 	return k.wait(ctx, l, w)
 }
@@ -133,7 +138,7 @@ func (k *keeper) wait(ctx context.Context, l *line, w *waiter) (*line, error) {
 	k.mu.Lock()
 	err := leftQueueError(ctx, l.resource, k.waitsBehind(l))
 	if !w.woken {
-		l.waiting.Remove(w.place)
+		l.waiting.remove(w)
 		k.mu.Unlock()
 		return nil, err
 	}
@@ -156,14 +161,14 @@ const (
 // waitsBehind says what the calls of a line wait for. Two Holds wait for each other if the
 // function of each makes a call for the other's resource with a context that isn't its own.
 // Such a call looks like any other, so every Hold that calls wait for is named. The caller
-// has locked keeper.mu.
+// holds keeper.mu.
 func (k *keeper) waitsBehind(l *line) string {
 	if !l.byHold {
 		return anotherCall
 	}
 	var others []string
 	for _, other := range k.lines {
-		if other != l && other.byHold && other.waiting.Len() > 0 {
+		if other != l && other.byHold && other.waiting.first != nil {
 			others = append(others, other.resource)
 		}
 	}
@@ -186,7 +191,7 @@ func (k *keeper) setByHold(l *line, byHold bool) {
 // Config.KeepFor or released.
 func (k *keeper) passTurn(ctx context.Context, l *line) {
 	k.mu.Lock()
-	front := l.waiting.Front()
+	front := l.waiting.first
 	if l.ownership != nil && k.mustRelease(l.ownership, front != nil) {
 		k.mu.Unlock()
 		k.releaseOwnership(ctx, l)
@@ -195,13 +200,13 @@ func (k *keeper) passTurn(ctx context.Context, l *line) {
 	}
 	defer k.mu.Unlock()
 	if front != nil {
-		l.waiting.Remove(front)
-		front.Value.(*waiter).wake(nil)
+		l.waiting.remove(front)
+		front.wake(nil)
 		return
 	}
 	l.busy = false
 	if l.ownership != nil {
-		k.startExpiry(l)
+		k.startExpiry(l.ownership)
 		return
 	}
 	delete(k.lines, l.resource)
@@ -212,8 +217,7 @@ func (k *keeper) passTurn(ctx context.Context, l *line) {
 func (k *keeper) joining(l *line, limit int) (joining []*waiter) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for e := l.waiting.Front(); e != nil && len(joining) < limit; e = e.Next() {
-		w := e.Value.(*waiter)
+	for w := l.waiting.first; w != nil && len(joining) < limit; w = w.next {
 		if !w.joins {
 			break
 		}
@@ -227,50 +231,32 @@ func (k *keeper) joining(l *line, limit int) (joining []*waiter) {
 func (k *keeper) handOn(l *line, admit func(w *waiter) bool) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	front := l.waiting.Front()
-	if front == nil {
+	front := l.waiting.first
+	if front == nil || !front.joins || !admit(front) {
 		return false
 	}
-	w := front.Value.(*waiter)
-	if !w.joins || !admit(w) {
-		return false
-	}
-	l.waiting.Remove(front)
-	w.wake(nil)
+	l.waiting.remove(front)
+	front.wake(nil)
 	return true
 }
 
-// takeBatches takes the first calls with batches out of the queue of l, for the transaction of
-// the call that has the turn. After a transaction that failed, some calls take none: in each
-// of them the same operation might fail again.
-func (k *keeper) takeBatches(l *line) (taken []*waiter) {
+// takeBatches takes the first calls with batches, up to limit, out of the queue of l, for the
+// transaction of the call that has the turn.
+func (k *keeper) takeBatches(l *line, limit int) (taken []*waiter) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if l.singly > 0 {
-		l.singly--
-		return nil
-	}
-	for e := l.waiting.Front(); e != nil && len(taken) < maxBatchCalls-1; e = l.waiting.Front() {
-		w := e.Value.(*waiter)
-		if w.batch == nil {
-			break
-		}
-		l.waiting.Remove(e)
+	for w := l.waiting.first; w != nil && w.batch != nil && len(taken) < limit; w = l.waiting.first {
+		l.waiting.remove(w)
 		w.woken, w.taken = true, true
 		taken = append(taken, w)
 	}
 	return taken
 }
 
-// wakeTaken wakes the calls that takeBatches took. failed says whether their transaction did.
-func (k *keeper) wakeTaken(l *line, taken []*waiter, failed bool) {
+// wakeTaken wakes the calls that takeBatches took.
+func (k *keeper) wakeTaken(taken []*waiter) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	l.backoff = min(maxSingly, 2*(l.backoff+len(taken)))
-	if !failed {
-		l.backoff = 0
-	}
-	l.singly = l.backoff
 	for _, w := range taken {
 		close(w.ready)
 	}
@@ -285,26 +271,26 @@ func (k *keeper) putFirst(l *line, calls []*waiter) {
 		if k.closed {
 			w.wake(ErrClosed)
 		} else {
-			w.place = l.waiting.PushFront(w)
+			l.waiting.prepend(w)
 		}
 	}
 }
 
 // mustRelease reports whether o is to be released now that a call has ended. If other
-// calls wait here the next one decides whether it can use o. The caller has locked keeper.mu.
+// calls wait here the next one decides whether it can use o. The caller holds keeper.mu.
 func (k *keeper) mustRelease(o *ownership, othersWait bool) bool {
 	if k.cfg.KeepFor < 0 {
 		return true
 	}
-	return !othersWait && (k.closed || o.dead || o.overrun || !o.contended.IsZero() || o.lease.Context().Err() != nil)
+	return !othersWait && (k.closed || o.dead || o.contended != 0 || o.lease.Err() != nil)
 }
 
-// takeIdle takes the turn at l if no call has it and o is still l's ownership. The caller
-// has locked keeper.mu.
-func (k *keeper) takeIdle(l *line, o *ownership) bool {
-	if l.busy || l.ownership != o {
+// takeIdle takes the turn at o's line if no call has it and o is still the line's ownership.
+// The caller holds keeper.mu.
+func (k *keeper) takeIdle(o *ownership) bool {
+	if o.line.busy || o.line.ownership != o {
 		return false
 	}
-	l.busy = true
+	o.line.busy = true
 	return true
 }

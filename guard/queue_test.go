@@ -19,7 +19,7 @@ func TestQueue_TurnOfACallThatHasJustLeftIsPassedOn(t *testing.T) {
 		l, err := k.takeTurn(t.Context(), "sku/42", &waiter{})
 		require.NoError(t, err)
 		w := &waiter{ready: make(chan struct{})}
-		w.place = l.waiting.PushBack(w)
+		l.waiting.append(w)
 		k.passTurn(t.Context(), l)
 		_, err = k.wait(ctx, l, w)
 		if err == nil {

@@ -15,10 +15,11 @@ import (
 type reporter struct {
 	observer Observer
 	logger   *slog.Logger
+	logs     bool // the Config has a Logger
 }
 
 func newReporter(o *Observer, l *slog.Logger) *reporter {
-	r := &reporter{logger: callback.Logger(l)}
+	r := &reporter{logger: callback.Logger(l), logs: l != nil}
 	if o != nil {
 		r.observer = *o
 	}
@@ -26,6 +27,9 @@ func newReporter(o *Observer, l *slog.Logger) *reporter {
 }
 
 func (r *reporter) log(level slog.Level, msg string, g fence.Grant, args ...any) {
+	if !r.logs {
+		return
+	}
 	args = append([]any{"resource", g.Resource, "epoch", g.Epoch, "token", int64(g.Token), "holder", g.Holder}, args...)
 	r.logger.Log(context.Background(), level, msg, args...)
 }

@@ -120,13 +120,13 @@ func TestUnknown_StaysSoWhenTheCallersContextHasEnded_G4(t *testing.T) {
 		"Once": func(ctx context.Context, _ *world, g *guard.Guard[*memory.Tx]) error {
 			return doOnce(ctx, g, sku, increment("n"), guard.Once("k", nil))
 		},
-		"DoAll": func(ctx context.Context, _ *world, g *guard.Guard[*memory.Tx]) error {
+		"several resources": func(ctx context.Context, _ *world, g *guard.Guard[*memory.Tx]) error {
 			return guard.Do(ctx, g, []string{sku, "b"}, increment("n"))
 		},
 		"Hold": func(ctx context.Context, _ *world, g *guard.Guard[*memory.Tx]) error {
 			return guard.Hold(ctx, g, sku, func(ctx context.Context, h held) error { return guard.Do(ctx, h, sku, increment("n")) })
 		},
-		"DoGrant": func(ctx context.Context, w *world, _ *guard.Guard[*memory.Tx]) error {
+		"UnderGrant": func(ctx context.Context, w *world, _ *guard.Guard[*memory.Tx]) error {
 			return doUnderGrant(ctx, w.store, grant(7), increment("n"))
 		},
 	} {
@@ -274,6 +274,7 @@ func TestUnknown_CommitIsBoundedByItsOwnTimeout(t *testing.T) {
 		err = guard.Do(t.Context(), g, sku, increment("n"))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.NotErrorIs(t, err, guard.ErrUnknownOutcome, "it was ruled out")
+		require.ErrorContains(t, err, "COMMIT took no effect: context deadline exceeded (guard.Config.CommitTimeout is 3s)")
 		require.Equal(t, 3*time.Second, time.Since(start))
 		require.NoError(t, g.Close(t.Context()))
 	})

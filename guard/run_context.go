@@ -22,12 +22,13 @@ type runContext struct {
 	hold   any // the Runner of the Hold that runs the function; nil if a transaction runs it
 	grants []fence.Grant
 
-	owned    []*ownership
-	stops    []func() bool
-	contexts *runningContexts
-	previous *runContext // in contexts, as next
-	next     *runContext
+	owned              []*ownership
+	stops              []func() bool
+	contexts           *runningContexts
+	place[*runContext] // in contexts
 }
+
+func (c *runContext) inChain() *place[*runContext] { return &c.place }
 
 // newRunContext returns a context that ends with ctx, or when its method end is called.
 func newRunContext(ctx context.Context) *runContext {
@@ -71,8 +72,8 @@ func (k *keeper) bind(c *runContext, b bounds) {
 	c.owned = b.owned
 	for _, o := range b.owned {
 		o.running.Store(c)
-		if lease := o.lease.Context(); lease.Err() != nil { // else onLost ends c
-			c.end(context.Cause(lease))
+		if lost := o.lease.Err(); lost != nil { // else onLost ends c
+			c.end(lost)
 		}
 	}
 	for _, l := range b.leases {
@@ -132,9 +133,9 @@ func (c *runContext) finish(cause error) {
 
 // runningContexts are the contexts that end when Close gives up waiting.
 type runningContexts struct {
-	mu    sync.Mutex
-	cause error // of their end; nil as long as Close waits
-	first *runContext
+	mu      sync.Mutex
+	cause   error // of their end; nil as long as Close waits
+	running chain[*runContext]
 }
 
 // add makes c end when Close gives up waiting. The caller calls c's method finish.
@@ -145,26 +146,14 @@ func (r *runningContexts) add(c *runContext) {
 	if r.cause != nil {
 		c.end(r.cause)
 	}
-	if r.first != nil {
-		r.first.previous = c
-	}
-	c.next, r.first = r.first, c
+	r.running.prepend(c)
 }
 
 // remove takes c out of r, if it is in it.
 func (r *runningContexts) remove(c *runContext) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch {
-	case c.previous != nil:
-		c.previous.next = c.next
-	case r.first == c:
-		r.first = c.next
-	}
-	if c.next != nil {
-		c.next.previous = c.previous
-	}
-	c.previous, c.next = nil, nil
+	r.running.remove(c)
 }
 
 // endAll ends all contexts with cause, and those that begin later.
@@ -175,7 +164,7 @@ func (r *runningContexts) endAll(cause error) {
 		return
 	}
 	r.cause = cause
-	for c := r.first; c != nil; c = c.next {
+	for c := r.running.first; c != nil; c = c.next {
 		c.end(cause)
 	}
 }

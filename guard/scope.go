@@ -21,8 +21,8 @@ func Grants(ctx context.Context) []fence.Grant {
 	return nil
 }
 
-// scopeKey is a Guard as the key of the context of a function that runs under it. As a type
-// of its own it is no key of anybody else's.
+// scopeKey is a Guard as a context key: that of the functions which run under it. It is a
+// type of its own, so that no other package's key equals it.
 type scopeKey[Tx any] Guard[Tx]
 
 // nested rejects a call on runner, a Runner of g, that is made with the context of a

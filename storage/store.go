@@ -69,6 +69,24 @@ type Store[Tx any] interface {
 	Resolve(ctx context.Context, d InDoubt) (applied bool, err error)
 }
 
+// GroupStore is a Store that can run the operations of several calls, each a BatchOp about
+// one resource, in one transaction.
+type GroupStore[Tx any] interface {
+	Store[Tx]
+
+	// CanGroup reports whether BeginGroup may be called. It always returns the same.
+	CanGroup() bool
+
+	// BeginGroup is Begin under the claims that members returns, at least one. The store calls
+	// members once it has what the transaction needs, such as a connection: more calls can join
+	// as long as it waits for that. It doesn't call members if it fails before.
+	//
+	// A transaction under several claims fails rather than wait long for a lock: what its
+	// operations lock besides their own resources' rows, each would lock in another order if it
+	// ran by itself.
+	BeginGroup(ctx context.Context, members func() []Claim) (Txn[Tx], error)
+}
+
 // Txn is a transaction under one or more claims. Its methods are called one after
 // another, each from any goroutine. It ends with Commit or Rollback; after that
 // every method but Rollback returns ErrTxEnded.
@@ -79,6 +97,9 @@ type Txn[Tx any] interface {
 	//
 	// If op failed because the database ended the transaction and the fence has
 	// moved on to a higher grant, Run returns the rejection, which wraps op's error.
+	//
+	// If one BatchOp of several has failed, the error of Run or Commit has a *OpError that
+	// says which, if the store knows.
 	Run(ctx context.Context, op Op[Tx]) error
 
 	// RunMember runs op as one of several independent operations of the transaction, on the
@@ -194,9 +215,19 @@ type Op[Tx any] interface {
 // gives Txn.Run its method Run, as a Func.
 type BatchOp[Tx any] interface {
 	Op[Tx]
-	// Batch does nothing. It marks the operation.
-	Batch()
+	// Shares reports whether others may run in the same transaction. It is false if they could
+	// meet what the operation leaves there, such as a setting. It is called before Run.
+	Shares() bool
 }
+
+// OpError says which operation of a transaction has failed: the others may commit without it.
+type OpError struct {
+	Number int // its place among those that Txn.Run was called with, from 0
+	Err    error
+}
+
+func (e *OpError) Error() string { return e.Err.Error() }
+func (e *OpError) Unwrap() error { return e.Err }
 
 // ResultOp is an Op with results, which guard.Once can keep and give back to a repeated
 // call.

@@ -153,7 +153,7 @@ var evictMutants = []Mutant{
 		`perform pg_terminate_backend(s, p_wait_ms) from`, `perform pg_terminate_backend(s) from`,
 		inPostgres("TestClaim_EvictsAStuckPredecessor_L1_N3/idle_with_a_row_locked")).
 		survives("the claim has decided already, and a statement that meets a lock of a backend which is about to end waits for it there"),
-	change("evict-looks-for-nobody", "L1 N3", functionsSQL,
+	change("evict-looks-for-no-stale-backend", "L1 N3", functionsSQL,
 		`continue when not found;`, `continue;`,
 		inPostgres("TestClaim_EvictsAStuckPredecessor_L1_N3/idle_with_a_row_locked")),
 	change("evict-looks-only-for-the-grant-before", "L1", functionsSQL,

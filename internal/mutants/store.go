@@ -6,15 +6,17 @@ const pg = "storage/postgres/"
 // the answers.
 var storeMutants = []Mutant{
 	change("seal-dropped", "G2", pg+"commit.go",
-		`fmt.Fprintf(&sql, t.store.sql.seal,`, `sql.WriteString("call fence.before_commit()"); _ = fmt.Sprint(`,
+		`sql = append(sql, t.store.sql.seal...)`, `if t.id != 0 {
+		return string(sql) + "call fence.before_commit(); " + t.store.sql.beforeCommit + "; commit; " + t.leaveSQL(), nil
+	}`,
 		inPostgres("TestFence_RejectsTheSuperseded_G2_G3_G5/read_committed/before_the_seal")).
 		violates("stalled-holder"),
 	change("seal-in-a-transaction-of-its-own", "G2", pg+"commit.go",
-		`sql.WriteString("set constraints all immediate; set`, `sql.WriteString("set constraints all immediate; commit; " + t.beginSQL() + "; set`,
+		`sql = append(sql, "set constraints all immediate; set`, `sql = append(sql, "set constraints all immediate; commit; "+t.beginSQL()+"; set`,
 		inPostgres("TestFence_RejectsTheSuperseded_G2_G3_G5/read_committed/before_the_seal")).
 		violates("stalled-holder"),
 	change("seal-before-deferred-constraints", "L1 N13", pg+"commit.go",
-		`sql.WriteString("set constraints all immediate; set constraints all immediate; ")`, ``,
+		`sql = append(sql, "set constraints all immediate; set constraints all immediate; "...)`, ``,
 		inPostgres("TestSeal_DeferredTriggersRunBeforeIt_N13")),
 	change("seal-in-the-callers-order", "HB10", pg+"commit.go",
 		`return cmp.Compare(a.Resource, b.Resource)`, `return cmp.Compare(a.Resource, a.Resource)`,
@@ -77,7 +79,7 @@ var storeMutants = []Mutant{
 		`case sqlstate.Serialization, sqlstate.Deadlock,`, `case sqlstate.Deadlock,`,
 		inPostgres("TestIsolation_ConflictWithOthersIsTransient_N23")),
 	change("all-of-a-kind-is-temporary", "G4", pg+"rejection.go",
-		`return pgErr.Routine == "RevalidateCachedQuery"`, `return true`,
+		` && pgErr.Routine == "RevalidateCachedQuery"`, ``,
 		inPostgres("TestRun_PlanThatNoLongerFitsIsTransient_HB17/0A000_of_another_kind")),
 	change("fence-that-went-back-is-taken-for-good", "N21", "storage/rejection.go",
 		`case order < 0 || at != c.Position:`, `case order < 0:`,

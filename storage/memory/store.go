@@ -27,8 +27,8 @@ type Store struct {
 }
 
 var (
-	_ storage.Store[*Tx] = (*Store)(nil)
-	_ storage.History    = (*Store)(nil)
+	_ storage.GroupStore[*Tx] = (*Store)(nil)
+	_ storage.History         = (*Store)(nil)
 )
 
 // resource is a fence with its history.
@@ -129,6 +129,14 @@ func (s *Store) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn
 	}
 	s.open++
 	return &Txn{store: s, claims: claims, id: newTxID(), writes: map[string]*string{}}, nil
+}
+
+// CanGroup implements storage.GroupStore.
+func (s *Store) CanGroup() bool { return true }
+
+// BeginGroup implements storage.GroupStore. Nothing here waits for a lock.
+func (s *Store) BeginGroup(ctx context.Context, members func() []storage.Claim) (storage.Txn[*Tx], error) {
+	return s.Begin(ctx, members()...)
 }
 
 // Resolve implements storage.Store. Any one of the claims decides, since a seal

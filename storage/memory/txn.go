@@ -16,6 +16,7 @@ type Txn struct {
 	claims []storage.Claim
 	id     storage.TxID
 	moves  []storage.Move // of a COMMIT that is late
+	ran    int            // how often Run was called
 
 	mu     sync.Mutex
 	writes map[string]*string // nil deletes
@@ -33,7 +34,12 @@ func (t *Txn) Run(ctx context.Context, op storage.Op[*Tx]) error {
 	}
 	tx := &Tx{txn: t}
 	defer tx.end()
+	number := t.ran
+	t.ran++
 	if err := op.Run(ctx, tx); err != nil {
+		if _, ok := op.(storage.BatchOp[*Tx]); ok {
+			err = &storage.OpError{Number: number, Err: err}
+		}
 		return err
 	}
 	t.setOver(nil)

@@ -3,48 +3,53 @@ package postgres
 import (
 	"encoding/hex"
 	"strconv"
-	"strings"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/storage"
 )
 
-// array returns the text form of an SQL array whose elements need no quotes: integers, and
-// text in hexadecimal. An empty element is quoted, or it would be malformed.
-func array[T any](all []T, element func(T) string) string {
-	var b strings.Builder
-	b.WriteByte('{')
+// appendArray appends the text form of an SQL array whose elements need no quotes: integers,
+// and text in hexadecimal. An empty element is quoted, or it would be malformed.
+func appendArray[T any](b []byte, all []T, element func([]byte, T) []byte) []byte {
+	b = append(b, '{')
 	for i, v := range all {
 		if i > 0 {
-			b.WriteByte(',')
+			b = append(b, ',')
 		}
-		if s := element(v); s != "" {
-			b.WriteString(s)
-		} else {
-			b.WriteString(`""`)
+		before := len(b)
+		if b = element(b, v); len(b) == before {
+			b = append(b, `""`...)
 		}
 	}
-	b.WriteByte('}')
-	return b.String()
+	return append(b, '}')
 }
 
-func hexOf(s string) string { return hex.EncodeToString([]byte(s)) }
+func array[T any](all []T, element func([]byte, T) []byte) string {
+	return string(appendArray(nil, all, element))
+}
 
-func integer[T ~int32 | ~int64](n T) string { return strconv.FormatInt(int64(n), 10) }
+func appendHex(b []byte, s string) []byte { return hex.AppendEncode(b, []byte(s)) }
+
+func appendInteger[T ~int32 | ~int64](b []byte, n T) []byte {
+	return strconv.AppendInt(b, int64(n), 10)
+}
 
 // grantArrays returns the arrays of epochs, tokens, and of names and holders in hexadecimal.
 func grantArrays(grants []fence.Grant) (names, epochs, tokens, holders string) {
-	return array(grants, func(g fence.Grant) string { return hexOf(g.Resource) }),
-		array(grants, func(g fence.Grant) string { return integer(g.Epoch) }),
-		array(grants, func(g fence.Grant) string { return integer(g.Token) }),
-		array(grants, func(g fence.Grant) string { return hexOf(g.Holder) })
+	return array(grants, func(b []byte, g fence.Grant) []byte { return appendHex(b, g.Resource) }),
+		array(grants, func(b []byte, g fence.Grant) []byte { return appendInteger(b, g.Epoch) }),
+		array(grants, func(b []byte, g fence.Grant) []byte { return appendInteger(b, g.Token) }),
+		array(grants, func(b []byte, g fence.Grant) []byte { return appendHex(b, g.Holder) })
 }
 
 // claimArrays returns the arrays of the resources' numbers, epochs and tokens.
 func claimArrays(claims []storage.Claim) (resources, epochs, tokens string) {
-	return array(claims, func(c storage.Claim) string { return integer(c.Resource) }),
-		array(claims, func(c storage.Claim) string { return integer(c.Grant.Epoch) }),
-		array(claims, func(c storage.Claim) string { return integer(c.Grant.Token) })
+	b := appendArray(make([]byte, 0, 64), claims, func(b []byte, c storage.Claim) []byte { return appendInteger(b, c.Resource) })
+	second := len(b)
+	b = appendArray(b, claims, func(b []byte, c storage.Claim) []byte { return appendInteger(b, c.Grant.Epoch) })
+	third := len(b)
+	all := string(appendArray(b, claims, func(b []byte, c storage.Claim) []byte { return appendInteger(b, c.Grant.Token) }))
+	return all[:second], all[second:third], all[third:]
 }
 
 func grantsOf(claims []storage.Claim) []fence.Grant {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -31,10 +32,20 @@ const (
 //	b.Exec("update item set stock = stock - $2 where sku = $1 and stock >= $2", sku, n).MustAffect(1)
 //	err := guard.Exec(ctx, g, "sku/"+sku, &b)
 //
-// Its statements may run several times before one transaction with them takes effect, and
-// after a call that failed the batch may be given to another one. It has 1 to 100
-// statements, at most 16 of them with [Statement.Returning]. One goroutine at a time uses a
-// Batch, and none while a call runs it.
+// Under load batches share transactions. A batch has one of its own if a statement does anything but
+// read or change rows, such as SET, calls set_config, or has a pgx.QueryRewriter other than
+// pgx.NamedArgs. A function of the database's own that changes a setting can't be seen: run it
+// with guard.Do.
+//
+// COMMIT travels with the batch: from sending on, the end of the call's context has no effect.
+// Config.LockTimeout and Config.StatementTimeout, for each statement, and CommitTimeout of
+// guard.Config, for all together, bound it then.
+//
+// Its statements may run several times before one transaction with them takes effect. After the
+// call the batch may be given to another one, which runs it anew: after a call that has returned
+// nil it takes effect a second time, unless both have the same key of guard.Once. It has 1 to
+// 100 statements, at most 16 of them with [Statement.Returning]. One goroutine at a time uses
+// a Batch, and none while a call runs it.
 type Batch struct{ statements []*Statement }
 
 var (
@@ -42,19 +53,21 @@ var (
 	_ storage.ResultOp[pgx.Tx] = (*Batch)(nil)
 )
 
-// Exec adds one statement, which doesn't end the transaction. args are those of pgx.Tx's
-// Exec, with a pgx.QueryRewriter such as pgx.NamedArgs as the only option. Rows that the
-// statement returns are discarded unless it has [Statement.Returning].
+// Exec adds one statement. args are those of pgx.Tx's Exec, with a pgx.QueryRewriter such as
+// pgx.NamedArgs as the only option. Rows that the statement returns are discarded unless it has
+// [Statement.Returning]. A batch with a statement that begins or ends a transaction, such as
+// COMMIT or ROLLBACK, is fence.ErrInvalid; ROLLBACK TO a savepoint is allowed. A semicolon at
+// the end is ignored.
 func (b *Batch) Exec(sql string, args ...any) *Statement {
-	s := &Statement{number: len(b.statements), sql: sql, args: args}
+	s := &Statement{number: len(b.statements) + 1, sql: strings.TrimRight(sql, whiteSpace+";"), args: args}
 	b.statements = append(b.statements, s)
 	return s
 }
 
-// Batch implements storage.BatchOp.
-func (b *Batch) Batch() {}
-
-// Run implements storage.Op. It runs the statements in tx, in a round trip of their own.
+// Run implements storage.Op. It runs the statements in tx, in a round trip of their own. A
+// function that calls it has to return its error: if it returns nil after an [*AffectedError],
+// the statements before that one, and the one itself, are committed. To go on without them run
+// the batch in a savepoint, tx.Begin.
 func (b *Batch) Run(ctx context.Context, tx pgx.Tx) error {
 	if err := b.validate(); err != nil {
 		return err
@@ -66,7 +79,7 @@ func (b *Batch) Run(ctx context.Context, tx pgx.Tx) error {
 	results := tx.SendBatch(ctx, queued)
 	for _, s := range b.statements {
 		if err := s.readFrom(results); err != nil {
-			return errors.Join(s.explain(err, s.wrapped()), closeError(results, err))
+			return errors.Join(err, closeError(results, err))
 		}
 	}
 	return results.Close()
@@ -88,6 +101,14 @@ func (b *Batch) validate() error {
 	}
 	if n := b.returning(); n > maxReturning {
 		return fmt.Errorf("%w: postgres: a batch has at most %d statements with Returning, this one has %d", fence.ErrInvalid, maxReturning, n)
+	}
+	for _, s := range b.statements {
+		if s.misuse != "" {
+			return fmt.Errorf("%w: postgres: statement %d of the batch has %s: %s", fence.ErrInvalid, s.number, s.misuse, s.sql)
+		}
+		if controlsTransaction(s.sql) {
+			return fmt.Errorf("%w: postgres: statement %d of the batch begins or ends a transaction, which is up to the guard: %s", fence.ErrInvalid, s.number, s.sql)
+		}
 	}
 	return nil
 }

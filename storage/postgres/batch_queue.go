@@ -12,7 +12,7 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
-// Limits of what one write carries ahead of its seal; see N12 in docs/protocol.md.
+// Limits of what one write carries ahead of its seal; see N12 in docs/hazards.md.
 const (
 	maxQueuedStatements = 200
 	maxQueuedReturning  = 16
@@ -20,39 +20,51 @@ const (
 
 // batchQueue holds the batches of a transaction that have been run and not been sent.
 type batchQueue struct {
+	first      int // the number of the first: see storage.OpError
 	batches    []*Batch
 	statements int
 	returning  int
 }
 
-// add queues b. It reports false if there is no room before what is queued has been sent.
-func (q *batchQueue) add(b *Batch) bool {
+// add queues b, the transaction's operation of this number. It reports false if there is no
+// room before what is queued has been sent.
+func (q *batchQueue) add(b *Batch, number int) bool {
 	statements, returning := q.statements+len(b.statements), q.returning+b.returning()
 	if statements > maxQueuedStatements || returning > maxQueuedReturning {
 		return false
 	}
+	if len(q.batches) == 0 {
+		q.first = number
+	}
 	q.batches, q.statements, q.returning = append(q.batches, b), statements, returning
 	return true
+}
+
+// queuedStatement is a statement of the batch with this number.
+type queuedStatement struct {
+	*Statement
+	batch int
 }
 
 // sentBatches are the statements of batches in the form in which they are sent.
 type sentBatches struct {
 	head       int // how many statements of the store's own precede those of the batches
 	sent       []wire.Statement
-	statements []*Statement
+	statements []queuedStatement
+	outdated   bool // a statement failed that will be prepared anew
 }
 
 // encode returns the queued statements behind head. It runs no statement.
-func (q *batchQueue) encode(ctx context.Context, conn *pgx.Conn, schema string, head []wire.Statement, mayPrepare bool) (*sentBatches, error) {
+func (q *batchQueue) encode(ctx context.Context, conn *pgx.Conn, schema string, head []wire.Statement, mode pgx.QueryExecMode) (*sentBatches, error) {
 	out := &sentBatches{head: len(head), sent: head}
-	for _, b := range q.batches {
+	for i, b := range q.batches {
 		b.forget()
 		for _, s := range b.statements {
-			encoded, err := s.encode(ctx, conn, schema, mayPrepare)
+			encoded, err := s.encode(ctx, conn, schema, mode)
 			if err != nil {
-				return nil, err
+				return nil, &storage.OpError{Number: q.first + i, Err: err}
 			}
-			out.sent, out.statements = append(out.sent, encoded), append(out.statements, s)
+			out.sent, out.statements = append(out.sent, encoded), append(out.statements, queuedStatement{s, q.first + i})
 		}
 	}
 	return out, nil
@@ -60,25 +72,34 @@ func (q *batchQueue) encode(ctx context.Context, conn *pgx.Conn, schema string, 
 
 // encode encodes the statement for conn. What can't be prepared, such as a statement on a
 // table that an earlier one creates, is parsed in its turn.
-func (s *Statement) encode(ctx context.Context, conn *pgx.Conn, schema string, mayPrepare bool) (wire.Statement, error) {
+func (s *Statement) encode(ctx context.Context, conn *pgx.Conn, schema string, mode pgx.QueryExecMode) (wire.Statement, error) {
 	sql, args, err := s.rewritten(ctx, schema)
 	if err != nil {
 		return wire.Statement{}, s.explain(err, sql)
 	}
-	description, err := prepare(ctx, conn, sql, mayPrepare)
-	if err != nil {
-		return wire.Statement{}, err
+	for again := true; ; again = false {
+		description, err := prepare(ctx, conn, sql, mode)
+		if err != nil {
+			return wire.Statement{}, err
+		}
+		encoded := wire.Statement{SQL: sql}
+		if description != nil {
+			encoded.Name, encoded.Types = description.Name, description.ParamOIDs
+		}
+		if description != nil && len(args) != len(description.ParamOIDs) {
+			return wire.Statement{}, s.failed(fmt.Errorf("it has %d parameters, and %d arguments were given", len(description.ParamOIDs), len(args)))
+		}
+		var builder pgx.ExtendedQueryBuilder
+		err = builder.Build(conn.TypeMap(), description, args)
+		if err == nil {
+			encoded.Formats, encoded.Params = builder.ParamFormats, builder.ParamValues
+			return encoded, nil
+		}
+		if description == nil || !again {
+			return wire.Statement{}, s.explain(err, sql)
+		}
+		preparedOn(conn).outdate(sql) // its parameters may have other types by now
 	}
-	encoded := wire.Statement{SQL: sql}
-	if description != nil {
-		encoded.Name = description.Name
-	}
-	var builder pgx.ExtendedQueryBuilder
-	if err := builder.Build(conn.TypeMap(), description, args); err != nil {
-		return wire.Statement{}, s.explain(fmt.Errorf("statement %d of the batch: %w", s.number, err), sql)
-	}
-	encoded.Formats, encoded.Params = builder.ParamFormats, builder.ParamValues
-	return encoded, nil
 }
 
 // rewritten returns the SQL to send and its arguments.
@@ -124,6 +145,20 @@ func (s *Statement) receive(r wire.Result) {
 	}
 }
 
+// outdate reports whether err shows that a prepared statement can't be used on conn any more.
+// Then all those that were sent are prepared anew: others may have met the same change.
+func (q *sentBatches) outdate(conn *pgx.Conn, err error) bool {
+	var failed *wire.StatementError
+	if !errors.As(err, &failed) || failed.Number >= len(q.sent) || !q.sent[failed.Number].Described() || !unfit(failed.Err) {
+		return false
+	}
+	for _, s := range q.sent {
+		preparedOn(conn).outdate(s.SQL)
+	}
+	q.outdated = true
+	return true
+}
+
 // explain returns the stage at which err came, met while the statements were sent, and what
 // it means.
 func (q *sentBatches) explain(err error) (storage.Stage, error) {
@@ -137,5 +172,9 @@ func (q *sentBatches) explain(err error) (storage.Stage, error) {
 		return storage.StageRun, failed.Err
 	}
 	s := q.statements[failed.Number-q.head]
-	return storage.StageRun, s.explain(failed.Err, q.sent[failed.Number].SQL)
+	err = s.explain(failed.Err, q.sent[failed.Number].SQL)
+	if q.outdated {
+		err = &TransientError{err}
+	}
+	return storage.StageRun, &storage.OpError{Number: s.batch, Err: err}
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -15,10 +17,11 @@ import (
 
 // Statement is one statement of a [Batch].
 type Statement struct {
-	number    int // in its batch, from 0
+	number    int // in its batch, from 1
 	sql       string
 	args      []any
 	want      *int64 // rows; nil if any number will do
+	misuse    string // why the batch can't be sent; "" if it can
 	returning bool
 	result    *statementResult // nil if it isn't known
 }
@@ -35,14 +38,22 @@ var errNoResult = errors.New("postgres: the statement's rows are not known: no c
 // MustAffect makes the batch fail with an [*AffectedError], without effect, unless the
 // statement inserts, updates or deletes exactly this many rows. It has to be an INSERT,
 // UPDATE or DELETE without a RETURNING clause. With [Statement.Returning] it is any
-// statement that returns rows, and they are counted.
+// statement that returns rows, and they are counted. In neither case may the statement have a
+// WITH that changes rows. With a negative number, or two calls for one statement, the batch is
+// fence.ErrInvalid.
 func (s *Statement) MustAffect(rows int64) *Statement {
+	switch {
+	case rows < 0:
+		s.misuse = fmt.Sprintf("MustAffect(%d)", rows)
+	case s.want != nil:
+		s.misuse = "two MustAffect"
+	}
 	s.want = &rows
 	return s
 }
 
 // Returning keeps the rows that the statement returns for [Statement.Decode]. The statement
-// is a SELECT or has a RETURNING clause. If the rows have more than 4 KiB as JSON, the batch
+// is a SELECT or has a RETURNING clause, and no WITH that changes rows. If the rows have more than 4 KiB as JSON, the batch
 // fails without effect.
 func (s *Statement) Returning() *Statement {
 	s.returning = true
@@ -81,7 +92,7 @@ func (s *Statement) Decode(dst any) error {
 // [Statement.MustAffect] wants. The batch took no effect.
 type AffectedError struct {
 	SQL      string // of the statement
-	Number   int    // of the statement in its batch, from 0
+	Number   int    // of the statement in its batch, from 1
 	Affected int64  // rows
 	Want     int64  // rows
 }
@@ -92,6 +103,7 @@ func (e *AffectedError) Error() string {
 
 const (
 	wrapHead = "with fencekit_rows as materialized (\n"
+	wantTail = "\nreturning 1) select "
 	wrapTail = "\n) select pg_catalog.count(*), pg_catalog.json_agg(fencekit_rows)::pg_catalog.text from fencekit_rows"
 )
 
@@ -115,23 +127,24 @@ func (s *Statement) checked(schema string) string {
 		rows := fmt.Sprintf("%s.must_fit(pg_catalog.json_agg(fencekit_rows)::pg_catalog.text, %d)", schema, maxResultBytes)
 		return wrapHead + s.sql + "\n) select " + count + ", " + rows + " from fencekit_rows"
 	case s.want != nil:
-		return wrapHead + s.sql + "\nreturning 1) select " + count + " from fencekit_rows"
+		return wrapHead + s.sql + wantTail + count + " from fencekit_rows"
 	}
 	return s.sql
 }
 
-// readFrom reads the result of the statement that was sent as wrapped returns it.
+// readFrom reads the result of the statement that was sent as wrapped returns it. Its errors say
+// which statement they are of.
 func (s *Statement) readFrom(results pgx.BatchResults) error {
 	var affected int64
 	var rows *string
 	if s.returning {
 		if err := results.QueryRow().Scan(&affected, &rows); err != nil {
-			return err
+			return s.explain(err, s.wrapped())
 		}
 	} else {
 		tag, err := results.Exec()
 		if err != nil {
-			return err
+			return s.explain(err, s.wrapped())
 		}
 		affected = tag.RowsAffected()
 	}
@@ -166,9 +179,13 @@ func (s *Statement) tooLarge() error {
 
 // explain returns what err means, met by the statement as it was sent.
 func (s *Statement) explain(err error, sent string) error {
+	var early pgx.ErrPreprocessingBatch
+	if errors.As(err, &early) {
+		sent = early.SQL()
+	}
 	var pgErr *pgconn.PgError
 	if !errors.As(err, &pgErr) {
-		return err
+		return s.failed(err)
 	}
 	switch pgErr.Code {
 	case sqlstate.Affected:
@@ -177,8 +194,35 @@ func (s *Statement) explain(err error, sent string) error {
 	case sqlstate.TooLarge:
 		return s.tooLarge()
 	}
-	if head := int32(len(wrapHead)); pgErr.Position > head && sent != s.sql {
-		pgErr.Position -= head
+	if body, wrapped := strings.CutPrefix(sent, wrapHead); wrapped {
+		if head := int32(len(wrapHead)); pgErr.Position > head {
+			pgErr.Position -= head
+		}
+		err = hint(err, pgErr, body)
 	}
-	return fmt.Errorf("postgres: statement %d of the batch: %w", s.number, err)
+	return s.failed(err)
+}
+
+// failed says which statement err is of. What pgx meets before it sends any may be of each.
+func (s *Statement) failed(err error) error {
+	if early := (pgx.ErrPreprocessingBatch{}); errors.As(err, &early) {
+		return fmt.Errorf("postgres: a statement of the batch: %w: %s", err, strings.TrimSuffix(strings.TrimPrefix(early.SQL(), wrapHead), wrapTail))
+	}
+	return fmt.Errorf("postgres: statement %d of the batch: %w: %s", s.number, err, s.sql)
+}
+
+// hint adds to the error of a statement that was sent as part of another one which statements can
+// be: if it may not be one of them, or if the syntax error is at its first word, or behind its end.
+func hint(err error, pgErr *pgconn.PgError, body string) error {
+	own, _, must := strings.Cut(body, wantTail)
+	inside := pgErr.Position != 1 && int(pgErr.Position) <= utf8.RuneCountInString(own)
+	switch {
+	case pgErr.Code != sqlstate.Syntax && (pgErr.Code != sqlstate.Unsupported || replanned(pgErr)):
+		return err
+	case pgErr.Code == sqlstate.Syntax && inside:
+		return err
+	case !must:
+		return fmt.Errorf("%w (Returning is for a SELECT or a statement with a RETURNING clause, without a WITH that changes rows)", err)
+	}
+	return fmt.Errorf("%w (MustAffect is for an INSERT, UPDATE or DELETE without a WITH that changes rows; a SELECT, or a statement with a RETURNING clause, needs Returning, too)", err)
 }

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -95,13 +96,14 @@ func TestBatch_FailsAsAWhole(t *testing.T) {
 
 		var affected *postgres.AffectedError
 		require.ErrorAs(t, fails(func(b *postgres.Batch) { b.Exec(addToItem, "y", 1).MustAffect(1) }), &affected)
-		require.Equal(t, postgres.AffectedError{SQL: addToItem, Number: 1, Affected: 0, Want: 1}, *affected)
+		require.Equal(t, postgres.AffectedError{SQL: addToItem, Number: 2, Affected: 0, Want: 1}, *affected)
 		require.ErrorAs(t, fails(func(b *postgres.Batch) { b.Exec("select * from item").Returning().MustAffect(2) }), &affected)
 		require.EqualValues(t, 1, affected.Affected)
 
 		err := fails(func(b *postgres.Batch) { b.Exec(insertItem, "x", 1).MustAffect(1) })
-		require.ErrorContains(t, err, "statement 1 of the batch")
+		require.ErrorContains(t, err, "postgres: statement 2 of the batch: ")
 		require.ErrorContains(t, err, "item_pkey")
+		require.ErrorContains(t, err, insertItem)
 
 		var pgErr *pgconn.PgError
 		require.ErrorAs(t, fails(func(b *postgres.Batch) { b.Exec("update item set nothing = 1").MustAffect(1) }), &pgErr)
@@ -111,8 +113,10 @@ func TestBatch_FailsAsAWhole(t *testing.T) {
 		require.ErrorIs(t, err, fence.ErrInvalid)
 		require.ErrorContains(t, err, "more than 4096 bytes")
 
-		require.Error(t, fails(func(b *postgres.Batch) { b.Exec(addToItem, "x", struct{}{}) }))
-		require.Error(t, fails(func(b *postgres.Batch) { b.Exec(addToItem, "x") }))
+		require.ErrorContains(t, fails(func(b *postgres.Batch) { b.Exec(addToItem, "x", struct{}{}) }), "postgres: statement 2 of the batch: ")
+		err = fails(func(b *postgres.Batch) { b.Exec(addToItem, "x") })
+		require.ErrorContains(t, err, "postgres: statement 2 of the batch: ")
+		require.Regexp(t, `it has 2 parameters, and 1 arguments were given|supplies 1 parameters, but .* requires 2`, err)
 		require.Error(t, fails(func(b *postgres.Batch) { b.Exec("copy item from stdin") }))
 		require.Error(t, fails(func(b *postgres.Batch) { b.Exec("select 1; select 2") }))
 
@@ -160,6 +164,13 @@ func TestBatch_OfAStaleGrantIsRejected_G2(t *testing.T) {
 	})
 }
 
+// sends is an argument that replaces the SQL of its statement, which is checked before.
+type sends string
+
+func (s sends) RewriteQuery(context.Context, *pgx.Conn, string, []any) (string, []any, error) {
+	return string(s), nil, nil
+}
+
 // A statement that ends the transaction keeps the batch from taking effect unfenced: the
 // seal notices, and the error says what stays.
 func TestBatch_WithACommitOfItsOwn_N15(t *testing.T) {
@@ -172,7 +183,7 @@ func TestBatch_WithACommitOfItsOwn_N15(t *testing.T) {
 			c := claim(t, store, grant(5, "a"))
 			b, _ := batchOf(insertItem, "x", 1)
 			for _, sql := range raw {
-				b.Exec(sql)
+				b.Exec("select 1", sends(sql))
 			}
 			b.Exec(insertItem, "y", 1)
 			if strings.HasPrefix(raw[0], "commit") {
@@ -215,6 +226,52 @@ func TestBatch_RunsInOrderWithOthers(t *testing.T) {
 	require.Equal(t, []storage.EntryKind{storage.KindClaim, storage.KindWrite}, kinds(t, store))
 }
 
+// The error says which of a transaction's operations has failed, and so which may not run again
+// with the others.
+func TestBatch_SaysWhichFailed_L1(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	c := claim(t, store, grant(5, "a"))
+	good := func() *postgres.Batch { b, _ := batchOf("select 1"); return b }
+	many := func() *postgres.Batch {
+		b := &postgres.Batch{}
+		for range 80 {
+			b.Exec("select 1")
+		}
+		return b
+	}
+	affects, s := batchOf("update item set value = 1 where key = 'missing'")
+	s.MustAffect(1)
+	wrong, _ := batchOf("selec")
+	argument, _ := batchOf("select $1::int", make(chan int))
+	for name, test := range map[string]struct {
+		ops []storage.Op[pgx.Tx]
+		bad int
+	}{
+		"a condition":             {[]storage.Op[pgx.Tx]{good(), good(), affects}, 2},
+		"SQL":                     {[]storage.Op[pgx.Tx]{good(), wrong, good()}, 1},
+		"an argument":             {[]storage.Op[pgx.Tx]{good(), argument, good()}, 1},
+		"one without statements":  {[]storage.Op[pgx.Tx]{good(), &postgres.Batch{}}, 1},
+		"one of a later write":    {[]storage.Op[pgx.Tx]{many(), many(), many(), good(), affects, good()}, 4},
+		"one behind a function":   {[]storage.Op[pgx.Tx]{good(), statement("select 1"), good(), affects}, 3},
+		"one in an earlier write": {[]storage.Op[pgx.Tx]{good(), affects, good(), statement("select 1")}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			txn, err := connect(t, store, c), error(nil)
+			for i := 0; i < len(test.ops) && err == nil; i++ {
+				err = txn.Run(t.Context(), test.ops[i])
+			}
+			if err == nil {
+				_, err = txn.Commit(t.Context(), nil)
+			}
+			failed := new(storage.OpError)
+			require.ErrorAs(t, err, &failed)
+			require.Equal(t, test.bad, failed.Number)
+		})
+	}
+}
+
 // Bad batches are refused before anything is sent.
 func TestBatch_ValidatesItsStatements(t *testing.T) {
 	t.Parallel()
@@ -227,11 +284,15 @@ func TestBatch_ValidatesItsStatements(t *testing.T) {
 	for range 17 {
 		returning.Exec("select 1").Returning()
 	}
-	for _, b := range []*postgres.Batch{{}, many, returning} {
+	negative, s := batchOf(addToItem, "x", 1)
+	s.MustAffect(-1)
+	twice, s := batchOf(addToItem, "x", 1)
+	s.MustAffect(1).MustAffect(1)
+	for _, b := range []*postgres.Batch{{}, many, returning, negative, twice} {
 		_, err := attempt(t.Context(), store, b, c)
 		require.ErrorIs(t, err, fence.ErrInvalid)
 	}
-	_, s := batchOf("select 1 as one")
+	_, s = batchOf("select 1 as one")
 	require.ErrorContains(t, s.Decode(new(int)), "not known")
 	b, s := batchOf("select 1 as one")
 	s.Returning()

@@ -4,14 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres/internal/operation"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
@@ -30,35 +27,6 @@ type opening struct {
 
 var _ operation.Opening = (*opening)(nil)
 
-// Exec implements operation.Opening for one statement without arguments, which pgx sends as
-// a simple message. Several in one text could hold a COMMIT: if the connection were lost,
-// they could not be sent again.
-func (o *opening) Exec(ctx context.Context, sql string, args []any) (tag pgconn.CommandTag, begun bool, err error) {
-	switch {
-	case len(args) > 0:
-		return o.execQueued(ctx, sql, args)
-	case o.t.store.traced || !strings.ContainsAny(sql, " \n\t") || strings.Contains(sql, ";"):
-		return tag, false, nil // a text of one word may be the name of a prepared statement
-	}
-	ctx, first := o.t.firstExchange(ctx)
-	defer first.end()
-	head := o.t.beginSQL() + "; "
-	results := o.conn.PgConn().Exec(ctx, head+sql)
-	var read headReader
-	for results.NextResult() {
-		if read.done() {
-			tag, _ = results.ResultReader().Close()
-			continue
-		}
-		read.result(results.ResultReader())
-	}
-	if err = results.Close(); !read.done() || !read.whole() {
-		return tag, false, o.headFailed(ctx, read.n, cause(ctx, err))
-	}
-	o.begun, o.head = true, read
-	return tag, true, atPosition(cause(ctx, err), len(head))
-}
-
 // atPosition corrects the position of an error in a statement behind a text of n characters.
 func atPosition(err error, n int) error {
 	var pgErr *pgconn.PgError
@@ -66,133 +34,6 @@ func atPosition(err error, n int) error {
 		pgErr.Position -= int32(n)
 	}
 	return err
-}
-
-func (o *opening) execQueued(ctx context.Context, sql string, args []any) (tag pgconn.CommandTag, begun bool, err error) {
-	if !o.queueable(sql, args) {
-		return tag, false, nil
-	}
-	ctx, first := o.t.firstExchange(ctx)
-	defer first.end()
-	results, begun, err := o.queue(ctx, sql, args)
-	if !begun {
-		return tag, false, err
-	}
-	tag, err = results.Exec()
-	if closed := results.Close(); err == nil {
-		err = closed
-	}
-	return tag, true, o.ran(sql, cause(ctx, err))
-}
-
-// Query implements operation.Opening.
-func (o *opening) Query(ctx context.Context, sql string, args []any) (rows pgx.Rows, begun bool, err error) {
-	if !o.queueable(sql, args) {
-		return nil, false, nil
-	}
-	ctx, first := o.t.firstExchange(ctx)
-	results, begun, err := o.queue(ctx, sql, args)
-	if !begun {
-		first.end()
-		return nil, false, err
-	}
-	rows, err = results.Query()
-	first.answered()
-	return &firstRows{Rows: rows, results: results, first: first}, true, o.ran(sql, cause(ctx, err))
-}
-
-// firstRows are the rows of the statement that the transaction began with.
-type firstRows struct {
-	pgx.Rows
-	results pgx.BatchResults
-	first   *exchange
-}
-
-// Close reads the answer to its end, and so the state of the transaction.
-func (r *firstRows) Close() {
-	r.Rows.Close()
-	_ = r.results.Close() // Err says what failed
-	r.first.end()
-}
-
-// queueable reports whether a statement can follow BEGIN in a pgx.Batch with the same
-// meaning as by itself. pgx prepares a statement before it sends the batch: one that the
-// connection has not run before would wait for locks without a limit.
-func (o *opening) queueable(sql string, args []any) bool {
-	if sql == "" || o.t.store.querySpans {
-		return false
-	}
-	if len(args) > 0 {
-		switch args[0].(type) {
-		case pgx.QueryExecMode, pgx.QueryResultFormats, pgx.QueryResultFormatsByOID:
-			return false
-		}
-	}
-	switch o.t.store.mode {
-	case pgx.QueryExecModeExec:
-		return true
-	case pgx.QueryExecModeSimpleProtocol:
-		return !strings.Contains(sql, ";")
-	case pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe:
-		_, known := known(o.conn)[sql]
-		return known
-	}
-	return false
-}
-
-// knownStatements are those which a connection has prepared.
-type knownStatements map[string]struct{}
-
-// maxKnown is about as many as pgx keeps.
-const maxKnown = 512
-
-func known(conn *pgx.Conn) knownStatements {
-	known, _ := conn.PgConn().CustomData()[knownKey].(knownStatements)
-	return known
-}
-
-const knownKey = "fencekit.known_statements"
-
-// Ran implements operation.Opening.
-func (o *opening) Ran(sql string) {
-	statements := known(o.conn)
-	if len(statements) >= maxKnown {
-		statements = nil
-	}
-	if statements == nil {
-		statements = knownStatements{}
-		o.conn.PgConn().CustomData()[knownKey] = statements
-	}
-	statements[sql] = struct{}{}
-}
-
-// ran forgets a statement that failed, as pgx does, and returns err.
-func (o *opening) ran(sql string, err error) error {
-	if err != nil {
-		delete(known(o.conn), sql)
-	}
-	return err
-}
-
-// queue sends BEGIN, begin check and a statement in one write, and reads the answers to the
-// first two.
-func (o *opening) queue(ctx context.Context, sql string, args []any) (results pgx.BatchResults, begun bool, err error) {
-	var batch pgx.Batch
-	batch.Queue(o.t.store.sql.begin)
-	resources, epochs, tokens := claimArrays(o.t.claims)
-	batch.Queue(o.t.store.sql.queuedBeginCheck, resources, epochs, tokens)
-	batch.Queue(sql, args...)
-	results = o.conn.SendBatch(ctx, &batch)
-	var read headReader
-	for !read.done() && err == nil {
-		err = read.queued(results)
-	}
-	if err != nil {
-		_ = results.Close()
-		return nil, false, o.headFailed(ctx, read.n, cause(ctx, err))
-	}
-	o.begun, o.head = true, read
-	return results, true, nil
 }
 
 // headReader reads the answers to BEGIN and the begin check.
@@ -207,25 +48,14 @@ func (r *headReader) done() bool { return r.n == headLength }
 // whole reports whether the answers held what they should.
 func (r *headReader) whole() bool { return r.state != "" && r.xid != "" }
 
-// result reads the next one from a simple message.
-func (r *headReader) result(result *pgconn.ResultReader) {
+// result reads the next one.
+func (r *headReader) result(result *pgconn.ResultReader) error {
 	for result.NextRow() {
 		if values := result.Values(); r.n == 1 && len(values) == 2 {
 			r.state, r.xid = string(values[0]), string(values[1])
 		}
 	}
-	if _, err := result.Close(); err == nil {
-		r.n++
-	}
-}
-
-// queued reads the next one from a batch.
-func (r *headReader) queued(results pgx.BatchResults) (err error) {
-	if r.n == 1 {
-		err = results.QueryRow().Scan(&r.state, &r.xid)
-	} else {
-		_, err = results.Exec()
-	}
+	_, err := result.Close()
 	if err == nil {
 		r.n++
 	}
@@ -243,11 +73,15 @@ func (o *opening) headFailed(ctx context.Context, n int, err error) error {
 		return nil
 	case n == 0 && !pg.IsClosed() && pg.TxStatus() == 'I':
 		return nil // such as a syntax error in the statement behind them
-	case err == nil, errors.Is(err, pgx.ErrNoRows):
+	case err == nil, errors.Is(err, errLacksResult):
 		wire.CloseNow(pg) // the server's own answer may be yet to come
 		err = errNoState
 	}
-	o.err = wire.FailedAt("begin", wire.Reached(err))
+	step := "begin"
+	if ctx.Err() != nil {
+		step = "begin, or the statement sent with it" // the server answers them together
+	}
+	o.err = wire.FailedAt(step, wire.Reached(err))
 	return o.err
 }
 
@@ -262,8 +96,8 @@ func (o *opening) unusable(ctx context.Context, err error) bool {
 // Begin implements operation.Opening. If the server has closed the connection meanwhile, it
 // takes another one.
 func (o *opening) Begin(ctx context.Context, change func(func()) error) (*pgx.Conn, error) {
-	ctx, first := o.t.firstExchange(ctx)
-	defer first.end()
+	ctx, bound := o.t.boundExchange(ctx, 1)
+	defer bound.end()
 	for n := 1; ; n++ {
 		if o.conn.IsClosed() {
 			if err := o.reconnect(ctx, change); err != nil {
@@ -292,7 +126,7 @@ func (o *opening) beginAlone(ctx context.Context) error {
 	results := o.conn.PgConn().Exec(ctx, o.t.beginSQL())
 	var read headReader
 	for results.NextResult() {
-		read.result(results.ResultReader())
+		_ = read.result(results.ResultReader())
 	}
 	err := results.Close()
 	if err == nil && (!read.whole() || !read.done()) {
@@ -339,36 +173,4 @@ const headLength = 2
 func (t *txn) beginSQL() string {
 	resources, epochs, tokens := claimArrays(t.claims)
 	return t.store.sql.begin + "; " + fmt.Sprintf(t.store.sql.beginCheck, resources, epochs, tokens)
-}
-
-// exchange bounds the wait for the answer to the first message: the server's own limits
-// begin with it.
-type exchange struct {
-	timer  *time.Timer
-	cancel context.CancelCauseFunc
-}
-
-func (t *txn) firstExchange(ctx context.Context) (context.Context, *exchange) {
-	limit := t.store.cfg.StatementTimeout + t.store.cfg.NetworkTimeout
-	ctx, cancel := context.WithCancelCause(ctx)
-	timer := time.AfterFunc(limit, func() {
-		cancel(fmt.Errorf("%w: no answer to the first message of a transaction within %v (postgres.Config.StatementTimeout and NetworkTimeout)", storage.ErrStoreUnavailable, limit))
-	})
-	return ctx, &exchange{timer, cancel}
-}
-
-// answered lifts the bound.
-func (e *exchange) answered() { e.timer.Stop() }
-
-func (e *exchange) end() {
-	e.timer.Stop()
-	e.cancel(nil)
-}
-
-// cause returns err, or why ctx ended if it is the exchange that took too long.
-func cause(ctx context.Context, err error) error {
-	if because := context.Cause(ctx); err != nil && errors.Is(because, storage.ErrStoreUnavailable) {
-		return because
-	}
-	return err
 }

@@ -82,6 +82,8 @@ func TestRun_BeginsWithTheFirstStatement(t *testing.T) {
 					want = 1
 				case mode == pgx.QueryExecModeDescribeExec && (name == "Exec" || name == "QueryRow" || name == "named"):
 					want = 4 // BEGIN, describe, execute, seal
+				case mode == pgx.QueryExecModeSimpleProtocol && (name == "Exec" || name == "QueryRow" || name == "named"):
+					want = 3 // BEGIN, statement, seal
 				}
 				require.Equal(t, want, writes.Load()-before)
 			})
@@ -268,7 +270,7 @@ func TestRun_FirstStatementOnASilentServer_L1(t *testing.T) {
 			defer cancel()
 			err := txn.Run(ctx, op)
 			require.ErrorIs(t, err, storage.ErrStoreUnavailable)
-			require.ErrorContains(t, err, "no answer to the first message of a transaction within 100ms (postgres.Config.StatementTimeout and NetworkTimeout)")
+			require.ErrorContains(t, err, "no answer within 100ms (postgres.Config.StatementTimeout and NetworkTimeout)")
 		})
 	}
 }

@@ -8,11 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres/internal/operation"
-	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
@@ -38,7 +38,7 @@ func (t *txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim
 		return nil, err
 	}
 	ahead, answer, result, err := t.send(ctx, sql)
-	if answer == nil {
+	if ahead == nil {
 		return nil, t.fail(ctx, storage.StageRun, err)
 	}
 	if t.left = answer.Committed; answer.Behind != nil {
@@ -58,6 +58,9 @@ func (t *txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim
 	case wire.InDoubt:
 		return nil, &storage.InDoubtError{InDoubt: storage.InDoubt{Claims: t.claims, Tx: t.id}, Err: err}
 	default:
+		if t.members.unreleased {
+			err = lacksSavepoint(err)
+		}
 		stage, err := ahead.explain(err)
 		return nil, t.fail(ctx, stage, err)
 	}
@@ -65,23 +68,14 @@ func (t *txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim
 
 var errNoSeal = errors.New("the answer lacks that of the seal: a pooler in between may have made it up")
 
-// send sends what is queued and the message that ends the transaction. If the transaction has
-// not begun, it begins in the same write, on another connection if the server has ended the
-// session of this one.
+// send sends what is queued and the message that ends the transaction.
 func (t *txn) send(ctx context.Context, seal string) (ahead *sentBatches, answer *wire.Answer, result wire.Outcome, err error) {
-	for n := 1; ; n++ {
-		if ahead, err = t.encodeQueued(ctx); err != nil {
-			return nil, nil, wire.Aborted, err
-		}
-		answer, result, err = wire.Send(ctx, t.conn.Conn().PgConn(), seal, ahead.sent...)
-		if ahead.head == 0 || n == tries || result != wire.Aborted || len(answer.Ahead) > 0 || sqlstate.Of(err) != sqlstate.Terminated {
-			t.note(ahead, answer.Ahead)
-			return ahead, answer, result, err
-		}
-		if err := t.reconnect(ctx); err != nil {
-			return nil, nil, wire.Aborted, err
-		}
-	}
+	ahead, err = t.deliver(ctx, func(pg *pgconn.PgConn, ahead []wire.Statement) ([]wire.Result, bool, error) {
+		var err error
+		answer, result, err = wire.Send(ctx, pg, seal, ahead...)
+		return answer.Ahead, result == wire.Aborted, err
+	})
+	return ahead, answer, result, err
 }
 
 // moved returns the claims at the positions to which the seals have moved their fences.
@@ -133,21 +127,28 @@ func (t *txn) sealSQL(moves []storage.Move) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var sql strings.Builder
-	sql.WriteString(t.members.releaseSQL())
-	sql.WriteString("set constraints all immediate; set constraints all immediate; ")
-	fmt.Fprintf(&sql, t.store.sql.seal,
-		array(seals, func(s seal) string { return integer(s.Resource) }),
-		array(seals, func(s seal) string { return integer(s.Grant.Epoch) }),
-		array(seals, func(s seal) string { return integer(s.Grant.Token) }),
-		array(seals, func(s seal) string { return hexOf(s.Grant.Holder) }),
-		array(seals, func(s seal) string { return integer(s.Seq) }),
-		array(seals, func(s seal) string { return integer(s.Tx) }),
-		int64(t.id),
-		array(seals, func(s seal) string { return s.ops }),
-		t.xidSQL(), keptSQL(seals))
-	sql.WriteString("; " + t.store.sql.beforeCommit + "; commit; " + t.leaveSQL())
-	return sql.String(), nil
+	sql := append(make([]byte, 0, 1024), t.releaseSQL()...)
+	sql = append(sql, "set constraints all immediate; set constraints all immediate; "...)
+	sql = append(sql, t.store.sql.seal...)
+	for _, element := range sealArrays {
+		sql = append(appendArray(append(sql, '\''), seals, element), "', "...)
+	}
+	sql = append(appendInteger(sql, t.id), ", '"...)
+	sql = appendArray(sql, seals, func(b []byte, s seal) []byte { return append(b, s.ops...) })
+	sql = append(append(sql, "', "...), t.xidSQL()...)
+	sql = append(append(sql, keptSQL(seals)...), "); "...)
+	sql = append(append(sql, t.store.sql.beforeCommit...), "; commit; "...)
+	return string(append(sql, t.leaveSQL()...)), nil
+}
+
+// sealArrays append the elements of the arrays that the seal begins with.
+var sealArrays = [...]func([]byte, seal) []byte{
+	func(b []byte, s seal) []byte { return appendInteger(b, s.Resource) },
+	func(b []byte, s seal) []byte { return appendInteger(b, s.Grant.Epoch) },
+	func(b []byte, s seal) []byte { return appendInteger(b, s.Grant.Token) },
+	func(b []byte, s seal) []byte { return appendHex(b, s.Grant.Holder) },
+	func(b []byte, s seal) []byte { return appendInteger(b, s.Seq) },
+	func(b []byte, s seal) []byte { return appendInteger(b, s.Tx) },
 }
 
 // xidSQL returns the id of the transaction for the seal; null if that is sent in one write with
@@ -177,8 +178,8 @@ func keptSQL(seals []seal) string {
 		return ""
 	}
 	return fmt.Sprintf(", '%s', '%s', '%s', '%s'",
-		array(all, func(k kept) string { return integer(k.resource) }),
-		array(all, func(k kept) string { return hexOf(k.Key.Key) }),
-		array(all, func(k kept) string { return hex.EncodeToString(k.Key.Request[:]) }),
-		array(all, func(k kept) string { return hex.EncodeToString(k.Result) }))
+		array(all, func(b []byte, k kept) []byte { return appendInteger(b, k.resource) }),
+		array(all, func(b []byte, k kept) []byte { return appendHex(b, k.Key.Key) }),
+		array(all, func(b []byte, k kept) []byte { return hex.AppendEncode(b, k.Key.Request[:]) }),
+		array(all, func(b []byte, k kept) []byte { return hex.AppendEncode(b, k.Result) }))
 }

@@ -14,9 +14,9 @@
 //   - claim raises the fence to a higher grant, in a transaction of its own (G1). It then
 //     terminates the backends that still run transactions of earlier grants, so that none
 //     of them blocks the new holder (L1).
-//   - begin_check goes out with BEGIN and the first statement. It bounds locks, statements and pauses, takes a
-//     shared advisory lock that shows which grant the backend works for, rejects a
-//     superseded grant and returns the server's id of the transaction.
+//   - begin_check goes out with BEGIN and the first statement. It bounds locks, statements
+//     and pauses, takes a shared advisory lock that shows which grant the backend works
+//     for, rejects a superseded grant and returns the server's id of the transaction.
 //   - seal goes out with COMMIT, in one message; the server runs nothing of it before all
 //     of it has arrived. It compares that id and moves the fence if it is exactly where
 //     the grant left it (G2). What user code has deferred runs before COMMIT: it can't lift
@@ -46,9 +46,12 @@
 //   - Rows.RawValues and what is scanned into a *pgtype.DriverBytes are valid until
 //     the next row only, as in pgx.
 //
-// A Batch gets none: its statements are sent as they are, with the seal and COMMIT behind
-// them in the same write. The server begins the seal only when it has executed all of them
-// and has all of the seal's message.
+// A [Batch] gets no pgx.Tx: its statements are sent as they are, with the seal and COMMIT
+// behind them in the same write. The server begins the seal only when it has executed all of
+// them and has all of the seal's message.
+//
+// Functions that share a transaction (guard.Config.MaxBatch) each get a pgx.Tx of their own,
+// in a savepoint, and run one after another. docs/guarantees.md says what they share.
 //
 // Tracers, hooks and codecs of the pool see the connection itself, as they do
 // without a guard: they must not keep it.

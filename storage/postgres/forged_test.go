@@ -80,31 +80,20 @@ func TestBeginCheck_OfAnAbsentGrantIsRejected_G2(t *testing.T) {
 	}
 }
 
-// What no Store sends: arrays of other lengths, without elements, with nulls, of two
-// dimensions, with other bounds; resources that aren't in order, or are named twice; text
-// that is none. Nothing of it moves a fence.
-func TestFunctions_RejectMalformedArrays_G2(t *testing.T) {
-	t.Parallel()
-	r := newRoles(t)
-	store := newStore(t, r.app, nil)
-	other := grant(5, "a")
-	other.Resource = "sku/2"
-	a, b := claim(t, store, grant(5, "a")), claim(t, store, other)
-	if a.Resource > b.Resource {
-		a, b = b, a
-	}
-	type arrays struct{ resources, epochs, tokens, holders, seqs, prevs, ops string }
-	good := arrays{
-		fmt.Sprintf("'{%d,%d}'", a.Resource, b.Resource), "'{1,1}'", "'{5,5}'", "'{61,61}'", "'{1,1}'", fmt.Sprintf("'{%d,%d}'", a.Tx, b.Tx), `'{5b5d,""}'`,
-	}
-	begins := func(x arrays) string {
-		return fmt.Sprintf("call fence.begin_check(%s, %s, %s, 3600000, 3600000, 3600000, 3600000, 0, true, 0)", x.resources, x.epochs, x.tokens)
-	}
-	seals := func(x arrays) string {
-		return fmt.Sprintf("call fence.seal(%s, %s, %s, %s, %s, %s, 77, %s, null)", x.resources, x.epochs, x.tokens, x.holders, x.seqs, x.prevs, x.ops)
-	}
-	before := query[string](t, r.admin, "select string_agg(r::text, ' ' order by id) from fence.resource r")
-	for name, bad := range map[string]func(*arrays){
+// arrays are the arguments of begin_check and seal, as SQL.
+type arrays struct{ resources, epochs, tokens, holders, seqs, prevs, ops string }
+
+func (x arrays) begin() string {
+	return fmt.Sprintf("call fence.begin_check(%s, %s, %s, 3600000, 3600000, 3600000, 3600000, 0, true, 0)", x.resources, x.epochs, x.tokens)
+}
+
+func (x arrays) seal() string {
+	return fmt.Sprintf("call fence.seal(%s, %s, %s, %s, %s, %s, 77, %s, null)", x.resources, x.epochs, x.tokens, x.holders, x.seqs, x.prevs, x.ops)
+}
+
+// malformed returns what is wrong with the arguments of a seal of a and b, by its name.
+func malformed(a, b storage.Claim) map[string]func(*arrays) {
+	return map[string]func(*arrays){
 		"resources null":  func(x *arrays) { x.resources = "null" },
 		"no resources":    func(x *arrays) { x.resources = "'{}'" },
 		"nothing at all":  func(x *arrays) { *x = arrays{"'{}'", "'{}'", "'{}'", "'{}'", "'{}'", "'{}'", "'{}'"} },
@@ -143,15 +132,35 @@ func TestFunctions_RejectMalformedArrays_G2(t *testing.T) {
 		"another transaction": func(x *arrays) { x.prevs = fmt.Sprintf("'{%d,%d}'", a.Tx, b.Tx+1) },
 		"another holder":      func(x *arrays) { x.holders = "'{61,62}'" },
 		"another epoch":       func(x *arrays) { x.epochs = "'{1,2}'" },
-	} {
+	}
+}
+
+// Arguments that no Store sends move no fence: arrays of other lengths, without elements, with nulls, of two
+// dimensions, with other bounds; resources that aren't in order, or are named twice; and
+// text that can't be decoded.
+func TestFunctions_RejectMalformedArrays_G2(t *testing.T) {
+	t.Parallel()
+	r := newRoles(t)
+	store := newStore(t, r.app, nil)
+	other := grant(5, "a")
+	other.Resource = "sku/2"
+	a, b := claim(t, store, grant(5, "a")), claim(t, store, other)
+	if a.Resource > b.Resource {
+		a, b = b, a
+	}
+	good := arrays{
+		fmt.Sprintf("'{%d,%d}'", a.Resource, b.Resource), "'{1,1}'", "'{5,5}'", "'{61,61}'", "'{1,1}'", fmt.Sprintf("'{%d,%d}'", a.Tx, b.Tx), `'{5b5d,""}'`,
+	}
+	before := query[string](t, r.admin, "select string_agg(r::text, ' ' order by id) from fence.resource r")
+	for name, bad := range malformed(a, b) {
 		t.Run(name, func(t *testing.T) {
 			x := good
 			bad(&x)
-			require.Error(t, inOne(t, r.app, begins(good)+"; "+seals(x)))
+			require.Error(t, inOne(t, r.app, good.begin()+"; "+x.seal()))
 			require.Equal(t, before, query[string](t, r.admin, "select string_agg(r::text, ' ' order by id) from fence.resource r"))
 		})
 	}
-	require.NoError(t, inOne(t, r.app, begins(good)+"; "+seals(good)))
+	require.NoError(t, inOne(t, r.app, good.begin()+"; "+good.seal()))
 	verifyChain(t, r.admin)
 	for _, args := range []string{"null, '{1}', '{5}'", "'{}', '{}', '{}'", "'{1}', '{}', '{5}'", "'{1}', '{1}', '{5,5}'", "'{1}', null, '{5}'"} {
 		require.ErrorContains(t, inOne(t, r.app, "call fence.begin_check("+args+", 1, 1, 1, 1, 1, false, 0)"), "SQLSTATE ZF007", args)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -40,7 +41,7 @@ func TestGroup_SharesATransaction_G7_G8(t *testing.T) {
 			store := newStore(t, pool, nil)
 			const n = 8
 			queued := make(chan int, 2*n)
-			g, err := guard.New(guardtest.NewLocker(), store, &guard.Config{MaxBatch: n, Observer: &guard.Observer{Queued: func(_ string, delta int) { queued <- delta }}})
+			g, err := guard.New(guardtest.NewLocker(), store, &guard.Config{MaxBatch: n, MaxHold: time.Hour, Observer: &guard.Observer{Queued: func(_ string, delta int) { queued <- delta }}})
 			require.NoError(t, err)
 			errs := make(chan error, n)
 			require.NoError(t, guard.Do(t.Context(), g, resource, func(ctx context.Context, tx pgx.Tx) error {

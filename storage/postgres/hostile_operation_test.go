@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -208,7 +209,9 @@ func TestRun_PlanThatNoLongerFitsIsTransient_HB17(t *testing.T) {
 				return rows.Err()
 			})
 			c := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
-			c = write(t, store, c, read)
+			c = write(t, store, c, do(func(ctx context.Context, tx pgx.Tx) error {
+				return errors.Join(statement("select 1")(ctx, tx), read(ctx, tx))
+			}))
 			mustExec(t, pool, change)
 			_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
 				if _, err := tx.Exec(ctx, "insert into item (key, value) values ('y', 1)"); err != nil {

@@ -39,11 +39,41 @@ func TestMember_DeferredConstraintsAreItsOwn_N14(t *testing.T) {
 	require.NoError(t, member(t.Context(), txn, child("b", 2)), "the child before its parent")
 	require.NoError(t, member(t.Context(), txn, statement("set constraints later_item deferred; insert into later values ('c'); insert into item values ('c', 3)")))
 	require.False(t, txn.Last())
-	require.NoError(t, member(t.Context(), txn, statement("set local work_mem = '1MB'")))
-	require.True(t, txn.Last(), "the next one would have the setting")
 	_, err := txn.Commit(t.Context(), nil)
 	require.NoError(t, err)
 	require.EqualValues(t, 2, query[int64](t, pool, "select count(*) from part"))
+}
+
+// A member that changes a setting is the last: the next one would have it.
+func TestMember_SettingsAreItsOwn_N14(t *testing.T) {
+	t.Parallel()
+	for _, change := range []string{"set local work_mem = '1MB'", "set search_path = pg_catalog", "reset statement_timeout", "reset all"} {
+		t.Run(change, func(t *testing.T) {
+			t.Parallel()
+			store := newStore(t, newPool(t), nil)
+			txn := begin(t, store, claim(t, store, grant(5, "a")))
+			require.NoError(t, member(t.Context(), txn, set("x", 1)))
+			require.False(t, txn.Last())
+			require.NoError(t, member(t.Context(), txn, statement(change)))
+			require.True(t, txn.Last())
+			_, err := txn.Commit(t.Context(), nil)
+			require.NoError(t, err)
+		})
+	}
+}
+
+// A constraint that came when the members had begun is checked by the seal, for all of them.
+func TestMember_ConstraintMadeMeanwhileIsChecked_N14(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	txn := begin(t, store, claim(t, store, grant(5, "a")))
+	require.NoError(t, member(t.Context(), txn, statement("select 1")))
+	mustExec(t, pool, "create table part (item text references item deferrable initially deferred)")
+	require.NoError(t, member(t.Context(), txn, statement("insert into part values ('missing')")))
+	_, err := txn.Commit(t.Context(), nil)
+	require.ErrorContains(t, err, "23503")
+	require.Equal(t, []storage.EntryKind{storage.KindClaim}, kinds(t, store))
 }
 
 // Of two constraints with one name neither can be named alone: so no member follows.
@@ -60,8 +90,8 @@ func TestMember_IsTheLastIfConstraintsCannotBeReset_N14(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// What a member's SQL does to the transaction of all is found, and nobody's work is called
-// undone that may stay.
+// What a member's SQL does to the transaction of all is found, and no member is told that its
+// work was undone if that may stay.
 func TestMember_EndsTheTransactionBySQL_N15(t *testing.T) {
 	t.Parallel()
 	for _, sql := range []string{"commit", "rollback", "commit and chain", "rollback and chain", "commit; begin", "rollback; begin", "commit; begin; savepoint x"} {

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -248,9 +249,19 @@ func TestPooler_CachedStatementsAreNamed_HB17_HB18(t *testing.T) {
 		named(read(store))
 	}
 	c := claim(t, good, grant(5, "a"))
-	value := int64(0)
-	_, err = attempt(t.Context(), first, get("x", &value), c)
+	second := do(func(ctx context.Context, tx pgx.Tx) error { // pgx sends it, and prepares it
+		return errors.Join(statement("select 1")(ctx, tx), get("x", new(int64))(ctx, tx))
+	})
+	_, err = attempt(t.Context(), first, second, c)
 	require.NoError(t, err)
-	_, err = attempt(t.Context(), store, get("x", &value), claim(t, good, c.Grant))
+	_, err = attempt(t.Context(), store, second, claim(t, good, c.Grant))
+	named(err)
+
+	batch, _ := batchOf(insertItem, "x", 1)
+	c = write(t, first, claim(t, good, c.Grant), batch)
+	mustExec(t, openPooled(t, pooler, dsn), "deallocate all")
+	txn := begin(t, first, c)
+	require.NoError(t, txn.Run(t.Context(), batch))
+	_, err = txn.Commit(t.Context(), nil)
 	named(err)
 }

@@ -6,38 +6,50 @@ import (
 )
 
 // queries holds the statements of a Store, with its schema filled in. The first
-// group are formats: they travel in simple-protocol messages, where text goes in
+// group are formats, and the beginning of the seal: they travel in simple-protocol messages, where text goes in
 // as an expression of text().
 type queries struct {
 	begin, queuedBeginCheck, aloneBeginCheck, stateBefore          string
+	groupBeginCheck                                                string
 	claim, evict, resolve, record, beginCheck, seal, fence, recall string
 	state, leave, beforeCommit, deferred                           string
+	savepoint, release, undo, limit                                string // of members
 	entries, rejections, forget                                    string
 }
+
+// groupLockTimeout is the LockTimeout of a transaction of calls on several resources. Each
+// of them has the whole one when it runs by itself.
+const groupLockTimeout = 100 * time.Millisecond
 
 // beginRC begins a transaction at the level and mode that the protocol needs, regardless of
 // the defaults of database and role.
 const beginRC = "begin isolation level read committed read write"
 
 func newQueries(c Config) queries {
-	schema := schemaIdentifier(c.Schema)
-	limits := fmt.Sprintf("%d, %d, %d, %d, %d", ms(c.LockTimeout), ms(c.StatementTimeout), ms(c.IdleTimeout), ms(c.NetworkTimeout), ms(max(c.CheckInterval, 0)))
-	beginCheck := "call " + schema + ".begin_check(%s, %s, %s, " + limits + ", %t, " + schema + ".session_state())"
+	schema, name := schemaIdentifier(c.Schema), newSavepoint()
+	limits := fmt.Sprintf(", %d, %d, %d, %d", ms(c.StatementTimeout), ms(c.IdleTimeout), ms(c.NetworkTimeout), ms(max(c.CheckInterval, 0)))
+	beginCheck := "call " + schema + ".begin_check(%s, %s, %s, %d" + limits + ", %t, " + schema + ".session_state())"
+	lock := ms(c.LockTimeout)
 	return queries{
 		begin:            "begin isolation level " + string(c.Isolation) + " read write",
 		claim:            "select o_place, o_resource, o_seq, o_tx, o_state, o_detail from " + schema + ".claim('%s', '%s', '%s', '%s', %d)",
 		evict:            "select evicted, denied from " + schema + ".evict('%s', '%s', '%s', " + fmt.Sprintf("%d, ", ms(c.EvictTimeout)) + "%t)",
 		resolve:          "select " + schema + ".resolve(%d, %d, %d, %s, %d, %d, %d, %d)",
 		record:           "select " + schema + ".record_rejection(%s, %s, %s, %d, %d, %s, %d, %d, %s, %s)",
-		beginCheck:       fmt.Sprintf(beginCheck, "'%s'", "'%s'", "'%s'", false),
-		queuedBeginCheck: fmt.Sprintf(beginCheck, "$1", "$2", "$3", false),
-		aloneBeginCheck:  fmt.Sprintf(beginCheck, "$1", "$2", "$3", true),
+		beginCheck:       fmt.Sprintf(beginCheck, "'%s'", "'%s'", "'%s'", lock, false),
+		queuedBeginCheck: fmt.Sprintf(beginCheck, "$1", "$2", "$3", lock, false),
+		aloneBeginCheck:  fmt.Sprintf(beginCheck, "$1", "$2", "$3", lock, true),
+		groupBeginCheck:  fmt.Sprintf(beginCheck, "$1", "$2", "$3", min(lock, ms(groupLockTimeout)), true),
 		state:            schema + ".session_state()",
 		stateBefore:      "coalesce(nullif(pg_catalog.current_setting('fencekit.state', true), ''), '0')::pg_catalog.int8",
 		leave:            "call " + schema + ".leave('%s', '%s', '%s', %s, " + schema + ".session_state())",
 		beforeCommit:     "set transaction read only; set constraints all immediate; close all; call " + schema + ".before_commit()",
 		deferred:         deferredConstraints,
-		seal:             "call " + schema + ".seal('%s', '%s', '%s', '%s', '%s', '%s', %d, '%s', %s%s)",
+		savepoint:        "savepoint " + name,
+		release:          "release savepoint " + name,
+		undo:             "rollback to savepoint " + name,
+		limit:            limitSQL(c.StatementTimeout),
+		seal:             "call " + schema + ".seal(",
 		recall: "select o.resource, pg_catalog.encode(o.request, 'hex'), pg_catalog.encode(o.result, 'hex'), f.seq, f.tx from " + schema +
 			".operation o left join " + schema + ".resource f on f.id operator(pg_catalog.=) o.resource" +
 			" where o.key operator(pg_catalog.=) %s and o.resource operator(pg_catalog.=) any (array[%s])",
@@ -53,14 +65,15 @@ func newQueries(c Config) queries {
 	}
 }
 
-// deferredConstraints selects the names of all constraints that are initially deferred, and
-// whether one of them can't be named alone: another constraint has the same name, or this
-// role may not use its schema.
-const deferredConstraints = "select coalesce(pg_catalog.string_agg(distinct d.name, ', '), ''), coalesce(pg_catalog.bool_or(d.shared), false) from (" +
-	"select pg_catalog.format('%I.%I', n.nspname, c.conname) as name, " +
+// deferredConstraints selects the names of all constraints that are initially deferred, whether
+// one of them can't be named alone (another constraint has the same name, or this role may not
+// use its schema), and whether any constraint can be deferred.
+const deferredConstraints = "select coalesce(pg_catalog.string_agg(distinct d.name, ', ') filter (where d.condeferred), '')," +
+	" coalesce(pg_catalog.bool_or(d.shared) filter (where d.condeferred), false), pg_catalog.count(*) operator(pg_catalog.>) 0 from (" +
+	"select c.condeferred, pg_catalog.format('%I.%I', n.nspname, c.conname) as name, " +
 	"not pg_catalog.has_schema_privilege(n.oid, 'usage') or exists (select from pg_catalog.pg_constraint o" +
 	" where o.connamespace operator(pg_catalog.=) c.connamespace and o.conname operator(pg_catalog.=) c.conname and not o.condeferred) as shared" +
-	" from pg_catalog.pg_constraint c join pg_catalog.pg_namespace n on n.oid operator(pg_catalog.=) c.connamespace where c.condeferred) d"
+	" from pg_catalog.pg_constraint c join pg_catalog.pg_namespace n on n.oid operator(pg_catalog.=) c.connamespace where c.condeferrable) d"
 
 // onTimeline returns an SQL condition: a timeline is the server's present one.
 func onTimeline(sql string) string {

@@ -98,10 +98,15 @@ func transient(pgErr *pgconn.PgError) bool {
 		return true
 	case sqlstate.NoStatement, sqlstate.StatementExists:
 		return true // something else has used the connection; pgx prepares anew after an error
-	case sqlstate.Unsupported:
-		return pgErr.Routine == "RevalidateCachedQuery" // a prepared plan's table has changed
 	}
-	return false
+	return replanned(pgErr)
+}
+
+// replanned reports whether err is that of a prepared statement whose results would have
+// other types than before: a table has changed.
+func replanned(err error) bool {
+	var pgErr *pgconn.PgError
+	return errors.As(err, &pgErr) && pgErr.Code == sqlstate.Unsupported && pgErr.Routine == "RevalidateCachedQuery"
 }
 
 // nameTrick says what an operation has done when its seal can't be executed.

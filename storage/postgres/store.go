@@ -25,14 +25,13 @@ type Store struct {
 	sql   queries
 
 	// Of the pool's connections:
-	mode       pgx.QueryExecMode
-	traced     bool // they have a tracer
-	querySpans bool // which doesn't trace batches
+	mode   pgx.QueryExecMode
+	tracer pgx.QueryTracer // nil if they have none
 }
 
 var (
-	_ storage.Store[pgx.Tx] = (*Store)(nil)
-	_ storage.History       = (*Store)(nil)
+	_ storage.GroupStore[pgx.Tx] = (*Store)(nil)
+	_ storage.History            = (*Store)(nil)
 )
 
 // NewStore returns a Store on pool, which stays the caller's: close it after the
@@ -47,10 +46,9 @@ func NewStore(pool *pgxpool.Pool, cfg *Config) (*Store, error) {
 		return nil, err
 	}
 	conn := pool.Config().ConnConfig
-	_, batchTracer := conn.Tracer.(pgx.BatchTracer)
 	return &Store{
 		pool: pool, cfg: c, sql: newQueries(c),
-		mode: conn.DefaultQueryExecMode, traced: conn.Tracer != nil, querySpans: conn.Tracer != nil && !batchTracer,
+		mode: conn.DefaultQueryExecMode, tracer: conn.Tracer,
 	}, nil
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
+	"github.com/fencekit/fencekit/internal/pgproxy"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
@@ -91,22 +92,27 @@ func TestFailover_IsNamedToTheOperationItCutsOff_HE1_G5(t *testing.T) {
 	holds(t, openPool(t, dsn), "x", 0)
 }
 
-// A transaction whose connection the failover breaks before its seal is sent can't
-// know that COMMIT never arrived: it is resolved on the new timeline.
+// A transaction whose connection breaks without a word before its seal is sent can't know
+// that COMMIT never arrived: it is resolved on the new timeline. A proxy cuts the connection,
+// since a server that loses its postmaster may still say so.
 func TestFailover_BeforeTheSealIsInDoubt_HE1_G4(t *testing.T) {
 	t.Parallel()
 	server, dsn := startServer(t, nil)
-	store := newStore(t, openPool(t, dsn), nil)
+	proxy, err := pgproxy.New(dsn)
+	require.NoError(t, err)
+	store := newStore(t, openPool(t, proxy.DSN()), nil)
 	txn := begin(t, store, claim(t, store, grant(5, "a")))
 	require.NoError(t, txn.Run(t.Context(), set("x", 1)))
-	failOver(t, server, openPool(t, dsn))
-	_, err := txn.Commit(t.Context(), nil)
+	require.NoError(t, proxy.Close())
+	pool := openPool(t, dsn)
+	failOver(t, server, pool)
+	_, err = txn.Commit(t.Context(), nil)
 	var doubt *storage.InDoubtError
 	require.ErrorAs(t, err, &doubt)
-	applied, err := store.Resolve(t.Context(), doubt.InDoubt)
+	applied, err := newStore(t, pool, nil).Resolve(t.Context(), doubt.InDoubt)
 	require.NoError(t, err)
 	require.False(t, applied)
-	holds(t, openPool(t, dsn), "x", 0)
+	holds(t, pool, "x", 0)
 }
 
 // If the server said that it ends the session before it failed over, the error of the seal

@@ -28,6 +28,8 @@ type txn struct {
 	left   bool   // leaveSQL has run: the server has ended the session if it must not be used again
 	failed bool   // an operation failed: nothing may commit
 	queue  batchQueue
+	ran    int  // how many operations have been run, or begun
+	group  bool // of calls on several resources: see BeginGroup
 
 	opening  *opening // of the operation that runs, if the transaction had not begun before
 	beginErr error    // why it could not begin
@@ -42,13 +44,8 @@ type txn struct {
 // begin check go out with the first statement, or with the seal if there is none; see the
 // function begin_check in the migrations.
 func (s *Store) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn[pgx.Tx], error) {
-	if len(claims) == 0 {
-		return nil, fmt.Errorf("%w: Begin needs a claim", fence.ErrInvalid)
-	}
-	for i, c := range claims {
-		if slices.ContainsFunc(claims[:i], func(other storage.Claim) bool { return other.Resource == c.Resource }) {
-			return nil, fmt.Errorf("%w: Begin has two claims of %s", fence.ErrInvalid, c.Grant.Resource)
-		}
+	if err := checkClaims(claims); err != nil {
+		return nil, err
 	}
 	t := &txn{store: s, claims: slices.Clone(claims), id: newTxID()}
 	var err error
@@ -58,12 +55,44 @@ func (s *Store) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn
 	return t, nil
 }
 
+// checkClaims returns why no transaction can begin under claims.
+func checkClaims(claims []storage.Claim) error {
+	if len(claims) == 0 {
+		return fmt.Errorf("%w: Begin needs a claim", fence.ErrInvalid)
+	}
+	for i, c := range claims {
+		if slices.ContainsFunc(claims[:i], func(other storage.Claim) bool { return other.Resource == c.Resource }) {
+			return fmt.Errorf("%w: Begin has two claims of %s", fence.ErrInvalid, c.Grant.Resource)
+		}
+	}
+	return nil
+}
+
+// CanGroup implements storage.GroupStore. Under SERIALIZABLE transactions of several
+// resources conflict by the layout of indexes alone.
+func (s *Store) CanGroup() bool { return s.cfg.Isolation != pgx.Serializable }
+
+// BeginGroup implements storage.GroupStore.
+func (s *Store) BeginGroup(ctx context.Context, members func() []storage.Claim) (storage.Txn[pgx.Tx], error) {
+	conn, err := wire.Acquire(ctx, s.pool)
+	if err != nil {
+		return nil, s.named(wire.FailedAt("begin", err))
+	}
+	claims := members()
+	if err := checkClaims(claims); err != nil {
+		conn.Release()
+		return nil, err
+	}
+	return &txn{store: s, conn: conn, claims: slices.Clone(claims), id: newTxID(), group: len(claims) > 1}, nil
+}
+
 // Run implements storage.Txn. An operation that fails ends the transaction.
 func (t *txn) Run(ctx context.Context, op storage.Op[pgx.Tx]) error {
 	if t.conn == nil || t.failed {
 		return storage.ErrTxEnded
 	}
 	t.failed = true // until op has returned nil: it may panic
+	t.ran++
 	if b, ok := op.(*Batch); ok {
 		if err := t.runBatch(ctx, b); err != nil {
 			return err
@@ -141,7 +170,7 @@ func (t *txn) fail(ctx context.Context, stage storage.Stage, err error) error {
 	if t.beginErr != nil {
 		return t.store.explain(ctx, t.beginErr, ended, storage.StageBegin, t.claims...)
 	}
-	if sqlstate.Of(err) == sqlstate.LockTimeout {
+	if !t.group && (sqlstate.Of(err) == sqlstate.LockTimeout || errors.Is(err, errPrepare)) { // a group's calls do when they run by themselves
 		t.evict(ctx)
 	}
 	return t.judge(t.store.explain(ctx, err, ended, stage, t.claims...), status, lost)

@@ -6,8 +6,11 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/fencekit/fencekit/internal/callback"
 	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
@@ -15,15 +18,15 @@ import (
 // Batch.
 func (t *txn) runBatch(ctx context.Context, b *Batch) error {
 	if err := b.validate(); err != nil {
-		return t.fail(ctx, storage.StageRun, err)
+		return t.fail(ctx, storage.StageRun, &storage.OpError{Number: t.ran - 1, Err: err})
 	}
-	if t.queue.add(b) {
+	if t.queue.add(b, t.ran-1) {
 		return nil
 	}
 	if err := t.sendQueued(ctx); err != nil {
 		return err
 	}
-	t.queue.add(b)
+	t.queue.add(b, t.ran-1)
 	return nil
 }
 
@@ -32,19 +35,66 @@ func (t *txn) sendQueued(ctx context.Context) error {
 	if len(t.queue.batches) == 0 {
 		return nil
 	}
-	ahead, err := t.encodeQueued(ctx)
-	if err != nil {
-		return t.fail(ctx, storage.StageRun, err)
-	}
+	bounded, bound := t.boundExchange(ctx, t.queue.statements+1)
+	defer bound.end()
+	var results []wire.Result
+	ahead, err := t.deliver(bounded, func(pg *pgconn.PgConn, ahead []wire.Statement) (_ []wire.Result, aborted bool, err error) {
+		results, err = wire.ExecAll(bounded, pg, ahead)
+		return results, err != nil, err
+	})
 	t.queue = batchQueue{}
-	results, err := wire.ExecAll(ctx, t.conn.Conn().PgConn(), ahead.sent)
-	t.note(ahead, results)
+	stage := storage.StageRun
+	if errors.As(err, new(*wire.StatementError)) {
+		stage, err = ahead.explain(err)
+	}
 	if err != nil {
-		stage, err := ahead.explain(err)
-		return t.fail(ctx, stage, err)
+		return t.fail(ctx, stage, cause(bounded, err))
 	}
 	ahead.read(results)
 	return nil
+}
+
+// deliver has write send what is queued. If the transaction has not begun, it begins in the
+// same write. Then nothing of a write that was aborted stays, and it is repeated: on another
+// connection if the server has ended the session of this one, and once if a statement has
+// to be prepared anew. In the middle of a transaction that one is a transient error.
+func (t *txn) deliver(ctx context.Context, write func(*pgconn.PgConn, []wire.Statement) (results []wire.Result, aborted bool, err error)) (*sentBatches, error) {
+	prepared := false
+	for n := 1; ; n++ {
+		ahead, err := t.encodeQueued(ctx)
+		if err != nil {
+			return nil, err
+		}
+		conn := t.conn.Conn()
+		results, aborted, err := write(conn.PgConn(), ahead.sent)
+		t.note(ahead, results)
+		outdated := !prepared && ahead.outdate(conn, err)
+		switch {
+		case !aborted || t.committed:
+			return ahead, err
+		case ahead.head > 0 && outdated:
+			prepared = true
+			if undone := t.beginAnew(ctx); undone != nil {
+				return ahead, err
+			}
+		case ahead.head > 0 && n < tries && len(results) == 0 && sqlstate.Of(err) == sqlstate.Terminated:
+			if err := t.reconnect(ctx); err != nil {
+				return nil, err
+			}
+		default:
+			return ahead, err
+		}
+	}
+}
+
+// beginAnew rolls back a transaction that its first write has begun.
+func (t *txn) beginAnew(ctx context.Context) error {
+	t.begun, t.state, t.xid = false, t.store.sql.stateBefore, ""
+	pg := t.conn.Conn().PgConn()
+	if pg.TxStatus() == 'I' {
+		return nil
+	}
+	return pg.Exec(ctx, "rollback").Close()
 }
 
 // encodeQueued returns the queued statements as they are to be sent, behind BEGIN and the
@@ -52,20 +102,33 @@ func (t *txn) sendQueued(ctx context.Context) error {
 // before BEGIN: one that fails there must not end the transaction. No limit of the server's
 // is in force then, so the wait for a lock is bounded here.
 func (t *txn) encodeQueued(ctx context.Context) (*sentBatches, error) {
-	conn, schema := t.conn.Conn(), schemaIdentifier(t.store.cfg.Schema)
 	if t.begun {
-		return t.queue.encode(ctx, conn, schema, nil, false)
+		return t.encodeBatches(ctx, nil, 0)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, t.store.cfg.LockTimeout, errPrepare)
 	defer cancel()
-	mayPrepare := t.store.mode == pgx.QueryExecModeCacheStatement
-	head, err := t.encodeHead(ctx, mayPrepare)
+	head, err := t.encodeHead(ctx)
 	if err != nil {
 		return nil, err
 	}
-	ahead, err := t.queue.encode(ctx, conn, schema, head, mayPrepare)
+	ahead, err := t.encodeBatches(ctx, head, t.store.mode)
 	if err != nil && context.Cause(ctx) == errPrepare {
 		err = &TransientError{fmt.Errorf("%w of %v (postgres.Config.LockTimeout): %w", errPrepare, t.store.cfg.LockTimeout, err)}
+	}
+	return ahead, err
+}
+
+// encodeBatches encodes the queued batches. If an argument of one panics, as its driver.Valuer may,
+// and other calls' batches are in the transaction, that is an error: each runs by itself then, and
+// only the call with the argument panics.
+func (t *txn) encodeBatches(ctx context.Context, head []wire.Statement, mode pgx.QueryExecMode) (ahead *sentBatches, err error) {
+	encode := func() {
+		ahead, err = t.queue.encode(ctx, t.conn.Conn(), schemaIdentifier(t.store.cfg.Schema), head, mode)
+	}
+	if t.ran <= 1 {
+		encode()
+	} else if failure := callback.Run(encode); failure != nil {
+		return nil, fmt.Errorf("postgres: an argument of a batch %w", failure)
 	}
 	return ahead, err
 }
@@ -74,13 +137,17 @@ var errPrepare = errors.New("postgres: a statement was not prepared within the l
 
 // encodeHead returns BEGIN and the begin check, which leaves its answer in settings, for the
 // seal and leaveSQL: they have to be sent before the answer is known here.
-func (t *txn) encodeHead(ctx context.Context, mayPrepare bool) ([]wire.Statement, error) {
+func (t *txn) encodeHead(ctx context.Context) ([]wire.Statement, error) {
 	resources, epochs, tokens := claimArrays(t.claims)
-	head := []Statement{{sql: t.store.sql.begin}, {sql: t.store.sql.aloneBeginCheck, args: []any{resources, epochs, tokens}}}
+	beginCheck := t.store.sql.aloneBeginCheck
+	if t.group {
+		beginCheck = t.store.sql.groupBeginCheck
+	}
+	head := []Statement{{sql: t.store.sql.begin}, {sql: beginCheck, args: []any{resources, epochs, tokens}}}
 	encoded := make([]wire.Statement, len(head), len(head)+t.queue.statements)
 	for i := range head {
 		var err error
-		if encoded[i], err = head[i].encode(ctx, t.conn.Conn(), "", mayPrepare); err != nil {
+		if encoded[i], err = head[i].encode(ctx, t.conn.Conn(), "", t.store.mode); err != nil {
 			return nil, err
 		}
 	}

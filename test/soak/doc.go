@@ -1,7 +1,7 @@
 // Package soak holds tests that run the whole of Fencekit against real servers for
 // a long time, under random faults, and then look at the data alone.
 //
-// TestDoAll_SumsAreExactUnderFaults moves amounts between accounts, from several
+// TestTransfers_SumsAreExactUnderFaults moves amounts between accounts, from several
 // processes, each operation under the grants of 1 to 20 resources. Meanwhile
 // COMMITs and their answers are cut, backends are terminated, workers are stopped
 // past their lease or killed, and leases are revoked.

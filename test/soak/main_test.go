@@ -12,7 +12,7 @@ import (
 
 // Flags, after -args. Their defaults are those of a run that ends in seconds.
 var (
-	opsFlag        = flag.Int("ops", 200, "operations of the test of DoAll")
+	opsFlag        = flag.Int("ops", 200, "operations of the test of transfers")
 	durationFlag   = flag.Duration("duration", 10*time.Second, "for how long servers are restarted; every kind of fault happens at least once")
 	goroutinesFlag = flag.Int("goroutines", 24, "callers while servers are restarted")
 	resourcesFlag  = flag.Int("resources", 3000, "resources that are used once each, and as many that are asked for in vain")

@@ -162,8 +162,8 @@ end $$;
 -- Claims can't deadlock. The marks are in one row for the whole database, which a claim reads
 -- without a lock and writes only for a higher epoch or a token far above the mark, before it
 -- touches any fence. Then it creates missing fences, in the order of their names, before it
--- locks any that exists, and locks those in the order of their numbers, as seals do: one that
--- creates waits for others, but nobody waits for it while holding the lock of a fence.
+-- locks any that exists, and locks those in the order of their numbers, as seals do. A claim
+-- that creates may wait for others, but none that holds the lock of a fence waits for it.
 -- Rolling a claim back also rolls its mark back. A grant that its fence rejects may have
 -- raised the mark, but no further than the grant that has the fence.
 create function {{schema}}.claim(p_names text[], p_epochs bigint[], p_tokens bigint[], p_holders text[], p_tx bigint)
@@ -465,10 +465,28 @@ end $$;
 -- change the meaning of the next user's statements: settings, temporary objects, channels
 -- that it listens on, cursors WITH HOLD. Its search_path isn't pinned, since that is one of
 -- the settings. Settings that only change plans are left out, and so are those that
--- extensions and users define, which can't be listed cheaply.
+-- extensions and users define, which can't be listed cheaply. An expression without a query costs
+-- half of one with it: what is rarely there is listed only if there is any.
 create function {{schema}}.session_state() returns bigint
 language plpgsql as $$
+declare
+    v_objects  pg_catalog.text := '';
+    v_channels pg_catalog.text := '';
+    v_cursors  pg_catalog.text := '';
 begin
+    if pg_catalog.pg_my_temp_schema() operator(pg_catalog.<>) 0 then
+        select pg_catalog.string_agg(d.objid::pg_catalog.text, ' ' order by d.classid, d.objid) into v_objects from pg_catalog.pg_depend d
+         where d.refclassid operator(pg_catalog.=) 'pg_catalog.pg_namespace'::pg_catalog.regclass
+           and d.refobjid operator(pg_catalog.=) pg_catalog.pg_my_temp_schema();
+    end if;
+    perform from pg_catalog.pg_listening_channels();
+    if found then
+        select pg_catalog.string_agg(c, ' ' order by c) into v_channels from pg_catalog.pg_listening_channels() c;
+    end if;
+    perform from pg_catalog.pg_cursor() c where c.is_holdable;
+    if found then
+        select pg_catalog.string_agg(c.name, ' ' order by c.name) into v_cursors from pg_catalog.pg_cursor() c where c.is_holdable;
+    end if;
     return pg_catalog.hashtextextended(pg_catalog.concat_ws(pg_catalog.chr(10),
         pg_catalog.current_setting('search_path'), pg_catalog.current_setting('role'), pg_catalog.current_setting('session_authorization'),
         pg_catalog.current_setting('row_security'), pg_catalog.current_setting('session_replication_role'),
@@ -489,12 +507,7 @@ begin
         pg_catalog.current_setting('lc_time'), pg_catalog.current_setting('default_text_search_config'),
         pg_catalog.current_setting('check_function_bodies'), pg_catalog.current_setting('default_table_access_method'),
         pg_catalog.current_setting('default_tablespace'), pg_catalog.current_setting('temp_tablespaces'),
-        case when pg_catalog.pg_my_temp_schema() operator(pg_catalog.<>) 0 then (
-            select pg_catalog.string_agg(d.objid::pg_catalog.text, ' ' order by d.classid, d.objid) from pg_catalog.pg_depend d
-             where d.refclassid operator(pg_catalog.=) 'pg_catalog.pg_namespace'::pg_catalog.regclass
-               and d.refobjid operator(pg_catalog.=) pg_catalog.pg_my_temp_schema()) end,
-        (select pg_catalog.string_agg(c, ' ' order by c) from pg_catalog.pg_listening_channels() c),
-        (select pg_catalog.string_agg(c.name, ' ' order by c.name) from pg_catalog.pg_cursor() c where c.is_holdable)), 0);
+        coalesce(v_objects, ''), v_channels, v_cursors), 0);
 end $$;
 
 -- leave is called on the connection of a guarded transaction after that has ended, before

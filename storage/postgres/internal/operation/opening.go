@@ -20,8 +20,6 @@ type Opening interface {
 	// it may take another one, which it does inside change. That fails if the operation has
 	// returned meanwhile.
 	Begin(ctx context.Context, change func(func()) error) (*pgx.Conn, error)
-	// Ran notes that a statement has run after Begin.
-	Ran(sql string)
 }
 
 // exec runs a statement; the first one begins the transaction.
@@ -37,11 +35,7 @@ func (s *session) exec(ctx context.Context, sql string, args []any) (pgconn.Comm
 	if err := s.begin(ctx); err != nil {
 		return pgconn.CommandTag{}, err
 	}
-	tag, err := s.conn.Exec(ctx, sql, args...)
-	if err == nil {
-		opening.Ran(sql)
-	}
-	return tag, err
+	return s.conn.Exec(ctx, sql, args...)
 }
 
 // query is exec for a query. It returns nil rows if the transaction could not begin.
@@ -57,11 +51,7 @@ func (s *session) query(ctx context.Context, sql string, args []any) (pgx.Rows, 
 	if err := s.begin(ctx); err != nil {
 		return nil, err
 	}
-	rows, err := s.conn.Query(ctx, sql, args...)
-	if err == nil {
-		opening.Ran(sql)
-	}
-	return rows, err
+	return s.conn.Query(ctx, sql, args...)
 }
 
 // opened notes the outcome of an Opening, and reports whether it was one.

@@ -31,3 +31,7 @@ func (o *Operation) ChangedSettings() bool { return o.session.set }
 // SeveralStatements reports whether a text of several statements may have been sent. Finish
 // has returned false before.
 func (o *Operation) SeveralStatements() bool { return o.session.several }
+
+// MayHaveEndedTx reports whether SQL that was sent may have ended the transaction and begun
+// another one, as far as texts and command tags show. Finish has returned false before.
+func (o *Operation) MayHaveEndedTx() bool { return o.session.several || o.session.undone }

@@ -29,6 +29,7 @@ type session struct {
 	spoilt bool // two goroutines used a result at a time, and one of them may still do so
 	closed bool // the operation has returned
 	ended  bool // SQL text ended the transaction
+	undone bool // SQL text rolled back, perhaps to a savepoint only
 	set    bool // a setting may have been changed
 	// conflict is the serialization failure that has aborted the transaction. It is kept
 	// because the operation may return another error, or none.
@@ -113,7 +114,9 @@ func (s *session) note(err error, tag pgconn.CommandTag) error {
 	switch tag.String() {
 	case "COMMIT", "PREPARE TRANSACTION":
 		s.ended = true
-	case "SET":
+	case "ROLLBACK":
+		s.undone = true
+	case "SET", "RESET":
 		s.set = true
 	}
 	if s.failure == nil {

@@ -36,6 +36,7 @@ const (
 	BadRole         = "0LP01"
 	ReadOnly        = "25006"
 	Unsupported     = "0A000"
+	Syntax          = "42601"
 	Unique          = "23505"
 	BadPassword     = "28P01"
 	BadLogin        = "28000"
@@ -43,10 +44,18 @@ const (
 	NoStatement     = "26000"
 	StatementExists = "42P05"
 	NoSavepoint     = "3B001"
+	BadType         = "42804"
+	NoFunction      = "42883" // or operator
+	BadText         = "22P02" // a parameter's value
+	BadBinary       = "22P03"
+	Protocol        = "08P01" // such as formats for another number of columns
 )
 
 // Of returns the code of the server's error in err, or "" if there is none.
 func Of(err error) string {
+	if err == nil {
+		return "" // without an allocation
+	}
 	var pgErr *pgconn.PgError
 	if errors.As(err, &pgErr) {
 		return pgErr.Code

@@ -27,13 +27,19 @@ func Reached(err error) error {
 	return unavailable(err)
 }
 
+// PreparedPrefix begins the names of the statements that the store prepares.
+const PreparedPrefix = "fencekit_"
+
 // NameCached adds the remedy to the error of a prepared statement that is missing, or
 // exists already, because a pooler has given pgx another server connection.
 func NameCached(err error) error {
 	state := sqlstate.Of(err)
-	if state != sqlstate.NoStatement && state != sqlstate.StatementExists || !strings.Contains(err.Error(), "stmtcache_") {
+	if state != sqlstate.NoStatement && state != sqlstate.StatementExists {
 		return err
 	}
-	return fmt.Errorf("%w: a pooler in transaction mode changes the server connection under the statements that pgx prepares; put default_query_exec_mode=exec into the DSN, or let the pooler keep them (PgBouncer from 1.21 on: max_prepared_statements): %w",
+	if text := err.Error(); !strings.Contains(text, "stmtcache_") && !strings.Contains(text, PreparedPrefix) {
+		return err
+	}
+	return fmt.Errorf("%w: a pooler in transaction mode changes the server connection under prepared statements; put default_query_exec_mode=exec into the DSN, or let the pooler keep them (PgBouncer from 1.21 on: max_prepared_statements): %w",
 		&NotReadyError{Unsupported}, err)
 }

@@ -3,6 +3,7 @@ package wire
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
@@ -12,9 +13,13 @@ import (
 type Statement struct {
 	Name    string // of a prepared statement; "" to parse SQL
 	SQL     string
+	Types   []uint32 // of the parameters; nil if the server infers them
 	Formats []int16
 	Params  [][]byte
 }
+
+// Described reports whether it was encoded for types that the server has said.
+func (s *Statement) Described() bool { return s.Name != "" || s.Types != nil }
 
 // Result is what a Statement has answered.
 type Result struct {
@@ -35,11 +40,11 @@ func (e *StatementError) Unwrap() error { return e.Err }
 // queue writes statements and a Sync into the buffer of fe. The server skips what follows a
 // statement that fails, up to the Sync.
 func queue(fe *pgproto3.Frontend, statements []Statement) {
-	parsed := "" // the text of the unnamed statement
+	var parsed Statement // the unnamed one
 	for _, s := range statements {
-		if s.Name == "" && (s.SQL != parsed || s.SQL == "") {
-			fe.SendParse(&pgproto3.Parse{Query: s.SQL})
-			parsed = s.SQL
+		if s.Name == "" && (s.SQL != parsed.SQL || s.SQL == "" || !slices.Equal(s.Types, parsed.Types)) {
+			fe.SendParse(&pgproto3.Parse{Query: s.SQL, ParameterOIDs: s.Types})
+			parsed = s
 		}
 		fe.SendBind(&pgproto3.Bind{PreparedStatement: s.Name, ParameterFormatCodes: s.Formats, Parameters: s.Params})
 		fe.SendExecute(&pgproto3.Execute{})

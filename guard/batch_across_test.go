@@ -1,0 +1,488 @@
+package guard_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/memory"
+)
+
+// across is a test of calls with batches on different resources.
+type across struct {
+	*group
+	gate *gatedStore
+}
+
+// gatedStore has no connection for a group as long as the gate is closed.
+type gatedStore struct {
+	*memory.Store
+	gate   chan struct{} // nil or closed if it is open
+	taking func()        // called when the store has a connection
+	ending *endingOnce
+	blind  bool // it doesn't say which operation has failed
+}
+
+func (s *gatedStore) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn[*memory.Tx], error) {
+	txn, err := s.Store.Begin(ctx, claims...)
+	return blindTxn{txn, s.blind}, err
+}
+
+func (s *gatedStore) BeginGroup(ctx context.Context, members func() []storage.Claim) (storage.Txn[*memory.Tx], error) {
+	if s.gate != nil {
+		select {
+		case <-s.gate:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	if s.taking != nil {
+		s.taking()
+	}
+	if s.ending != nil {
+		return endingStore{s.Store, s.ending}.BeginGroup(ctx, members)
+	}
+	txn, err := s.Store.BeginGroup(ctx, members)
+	return blindTxn{txn, s.blind}, err
+}
+
+// blindTxn doesn't say which operation has failed, if it is blind.
+type blindTxn struct {
+	storage.Txn[*memory.Tx]
+	blind bool
+}
+
+func (t blindTxn) Run(ctx context.Context, op storage.Op[*memory.Tx]) error {
+	err := t.Txn.Run(ctx, op)
+	if failed := new(storage.OpError); t.blind && errors.As(err, &failed) {
+		return failed.Err
+	}
+	return err
+}
+
+func inAcross(t *testing.T, test func(t *testing.T, a *across)) {
+	inAcrossOf(t, nil, test)
+}
+
+func inAcrossOf(t *testing.T, cfg *guard.Config, test func(t *testing.T, a *across)) {
+	t.Helper()
+	inBubble(t, func(t *testing.T, w *world) {
+		a := &across{group: &group{world: w}, gate: &gatedStore{Store: w.store}}
+		own, err := guard.New(w.locks.NewLocker("a"), a.gate, cfg)
+		require.NoError(t, err)
+		a.guard = own
+		defer func() { require.NoError(t, own.Close(context.Background())) }()
+		test(t, a)
+	})
+}
+
+// batch is a call with a batch for resource, which is also its name.
+func (a *across) batch(resource string, fn function, opts ...guard.ValueOption) call {
+	return a.named(resource, resource, fn, opts...)
+}
+
+func (a *across) named(resource, name string, fn function, opts ...guard.ValueOption) call {
+	return func(ctx context.Context) error {
+		return guard.Exec(ctx, a.guard, resource, &batchOp{run: a.noting(name, fn)}, append(opts, guard.Name(name))...)
+	}
+}
+
+// puts is a call with a batch for resource that appends resource to its own key.
+func (a *across) puts(resource string) call { return a.batch(resource, put(resource, resource)) }
+
+// meet begins calls, in their order, while the store has no connection, and returns their
+// errors.
+func (a *across) meet(calls ...call) []error {
+	a.Helper()
+	errs, open := a.arrive(calls...)
+	open()
+	return errs
+}
+
+// arrive is meet until open is called.
+func (a *across) arrive(calls ...call) (errs []error, open func()) {
+	a.Helper()
+	a.gate.gate = make(chan struct{})
+	errs = make([]error, len(calls))
+	ended := make(chan struct{}, len(calls))
+	for i, c := range calls {
+		go func() {
+			returned := false
+			defer func() {
+				if _ = recover(); !returned {
+					errs[i] = errGone
+				}
+				ended <- struct{}{}
+			}()
+			errs[i] = c(a.Context())
+			returned = true
+		}()
+		synctest.Wait()
+	}
+	return errs, func() {
+		close(a.gate.gate)
+		for range calls {
+			<-ended
+		}
+	}
+}
+
+// write is an entry of a resource's history.
+type write struct {
+	ops string
+	tx  storage.TxID
+}
+
+func (a *across) writes(resource string) (writes []write) {
+	a.Helper()
+	entries, err := a.store.Entries(a.Context(), resource, 0, 1000)
+	require.NoError(a, err)
+	for _, e := range entries {
+		if e.Kind != storage.KindWrite {
+			continue
+		}
+		var names []string
+		for _, op := range e.Ops {
+			names = append(names, op.Name)
+		}
+		writes = append(writes, write{strings.Join(names, " "), e.Tx})
+	}
+	return writes
+}
+
+// inOne requires that the last writes of resources are of one transaction, and returns it.
+func (a *across) inOne(resources ...string) (tx storage.TxID) {
+	a.Helper()
+	for _, r := range resources {
+		writes := a.writes(r)
+		require.NotEmpty(a, writes, r)
+		last := writes[len(writes)-1].tx
+		require.True(a, tx == 0 || tx == last, "%s was written by another transaction", r)
+		tx = last
+	}
+	return tx
+}
+
+// apart requires that the last writes of resources are of different transactions.
+func (a *across) apart(resources ...string) {
+	a.Helper()
+	seen := map[storage.TxID]string{}
+	for _, r := range resources {
+		tx := a.inOne(r)
+		require.Empty(a, seen[tx], r)
+		seen[tx] = r
+	}
+}
+
+func TestAcross_CallsOnDifferentResourcesShareATransaction_G10(t *testing.T) {
+	inAcross(t, func(t *testing.T, a *across) {
+		grants := map[string]string{}
+		calls := []call{}
+		for _, r := range []string{"z", "x", "y"} {
+			calls = append(calls, a.batch(r, func(ctx context.Context, tx *memory.Tx) error {
+				for _, g := range guard.Grants(ctx) {
+					grants[r] += g.Resource
+				}
+				return put(r, r)(ctx, tx)
+			}))
+		}
+		require.Equal(t, make([]error, 3), a.meet(calls...))
+		a.inOne("x", "y", "z")
+		for _, r := range []string{"x", "y", "z"} {
+			require.Equal(t, r, a.store.Read(r))
+			require.Equal(t, r, a.writes(r)[0].ops, "each resource's entry has its own operations")
+			require.Equal(t, r, grants[r], "each operation sees its own grant")
+		}
+	})
+}
+
+func TestAcross_ALoneCallWaitsForNone(t *testing.T) {
+	inAcross(t, func(t *testing.T, a *across) {
+		began := time.Now()
+		for _, r := range []string{"x", "y", "x"} {
+			require.NoError(t, a.puts(r)(t.Context()))
+		}
+		a.apart("x", "y")
+		require.Zero(t, time.Since(began))
+	})
+}
+
+// Those that wait in the queues of a group's resources run with it.
+func TestAcross_TakesFromTheQueues(t *testing.T) {
+	inAcross(t, func(t *testing.T, a *across) {
+		require.Equal(t, make([]error, 5), a.meet(a.puts("x"), a.named("x", "x2", put("x", "2")), a.puts("y"),
+			a.named("x", "x3", put("x", "3")), a.named("y", "y2", put("y", "2"))))
+		a.inOne("x", "y")
+		require.Equal(t, "x x2 x3", a.writes("x")[0].ops)
+		require.Equal(t, "y y2", a.writes("y")[0].ops)
+		require.Equal(t, "x23 y2", a.store.Read("x")+" "+a.store.Read("y"))
+	})
+}
+
+// A call that takes no batch, or waits for a turn, is no part of a group: the group waits for
+// neither.
+func TestAcross_WaitsForNoTurn_L2(t *testing.T) {
+	inAcross(t, func(t *testing.T, a *across) {
+		release, first := make(chan struct{}), make(chan error, 1)
+		go func() {
+			first <- guard.Do(t.Context(), a.guard, "y", func(context.Context, *memory.Tx) error { <-release; return nil })
+		}()
+		behind := make(chan error, 1)
+		synctest.Wait()
+		go func() { behind <- a.puts("y")(t.Context()) }()
+		synctest.Wait()
+		require.Equal(t, make([]error, 2), a.meet(a.puts("x"), a.puts("z")))
+		a.inOne("x", "z")
+		close(release)
+		require.NoError(t, <-first)
+		require.NoError(t, <-behind)
+	})
+}
+
+// If one fails, nothing has happened. It runs by itself, so its error is its own, and the
+// others run again.
+func TestAcross_ThatFailsRunsByItself_G4_G10(t *testing.T) {
+	inAcross(t, func(t *testing.T, a *across) {
+		errs := a.meet(a.puts("x"), a.named("x", "x2", put("x", "2")), a.batch("bad", fails(put("bad", "bad"))), a.puts("y"))
+		require.NoError(t, errs[0])
+		require.NoError(t, errs[1])
+		require.ErrorIs(t, errs[2], errShop)
+		require.NoError(t, errs[3])
+		require.Equal(t, []string{"x2", "", "y"}, []string{a.store.Read("x"), a.store.Read("bad"), a.store.Read("y")})
+		require.Equal(t, "x x2", a.writes("x")[0].ops, "together, since neither is to blame")
+		require.Equal(t, 2, strings.Count(strings.Join(a.ran, " "), "bad"))
+	})
+}
+
+// If the store doesn't know which one it was, each runs by itself.
+func TestAcross_ThatFailsRunsEachByItself_G4_G10(t *testing.T) {
+	inAcross(t, func(t *testing.T, a *across) {
+		a.gate.blind = true
+		errs := a.meet(a.puts("x"), a.named("x", "x2", put("x", "2")), a.batch("bad", fails(put("bad", "bad"))), a.puts("y"))
+		require.NoError(t, errs[0])
+		require.NoError(t, errs[1])
+		require.ErrorIs(t, errs[2], errShop)
+		require.NoError(t, errs[3])
+		require.Equal(t, []string{"x2", "", "y"}, []string{a.store.Read("x"), a.store.Read("bad"), a.store.Read("y")})
+		require.Equal(t, "x", a.writes("x")[0].ops, "in the order of the queue")
+		a.apart("x", "y")
+	})
+}
+
+// After a group that failed there is none for a while, and one that failed by itself joins
+// none before one on its resource has succeeded.
+func TestAcross_BacksOffAfterAFailure_L1(t *testing.T) {
+	inAcross(t, func(t *testing.T, a *across) {
+		a.gate.blind = true
+		bad := a.batch("bad", fails(put("bad", "bad")))
+		a.meet(a.puts("x"), bad, a.puts("y"))
+		for range 2 {
+			a.meet(a.puts("x"), a.puts("y"))
+			a.apart("x", "y")
+		}
+		errs := a.meet(a.puts("x"), bad, a.puts("y"))
+		require.ErrorIs(t, errs[1], errShop)
+		a.inOne("x", "y")
+		a.meet(a.puts("x"), a.puts("bad"), a.puts("y"))
+		a.inOne("x", "y")
+		a.apart("x", "bad")
+		a.meet(a.puts("x"), a.puts("bad"), a.puts("y"))
+		a.inOne("x", "bad", "y")
+	})
+}
+
+// One of the grants was superseded: the others run, and so does that one, under another
+// grant.
+func TestAcross_OneStaleDoesNotRejectTheOthers_G3_G10(t *testing.T) {
+	inAcross(t, func(t *testing.T, a *across) {
+		require.Equal(t, make([]error, 3), a.meet(a.puts("x"), a.puts("y"), a.puts("z")))
+		superseding := a.locks.Holder("y")
+		superseding.Token, superseding.Holder = 100, "b/1"
+		a.locks.SetToken(101)
+		_, err := a.store.Claim(t.Context(), superseding)
+		require.NoError(t, err)
+		require.Equal(t, make([]error, 3), a.meet(a.puts("x"), a.puts("y"), a.puts("z")))
+		require.Equal(t, "xx yy zz", a.store.Read("x")+" "+a.store.Read("y")+" "+a.store.Read("z"))
+		require.Greater(t, a.locks.Holder("y").Token, superseding.Token)
+		for _, r := range []string{"x", "z"} {
+			rejections, err := a.store.Rejections(t.Context(), r, 10)
+			require.NoError(t, err)
+			require.Empty(t, rejections)
+		}
+	})
+}
+
+// Also one that is superseded while the group runs: then the seal rejects all.
+func TestAcross_SealsAllOrNone_G10(t *testing.T) {
+	inAcross(t, func(t *testing.T, a *across) {
+		superseded := false
+		errs := a.meet(a.puts("x"), a.batch("y", func(ctx context.Context, tx *memory.Tx) error {
+			if !superseded {
+				superseded = true
+				grant := guard.Grants(ctx)[0]
+				grant.Token, grant.Holder = 100, "b/1"
+				a.locks.SetToken(101)
+				if _, err := a.store.Claim(ctx, grant); err != nil {
+					return err
+				}
+			}
+			return put("y", "y")(ctx, tx)
+		}))
+		require.Equal(t, make([]error, 2), errs)
+		require.Equal(t, "x y", a.store.Read("x")+" "+a.store.Read("y"), "each took effect once")
+		a.apart("x", "y")
+	})
+}
+
+// What was resolved as not applied may have been voided at any of the resources: each is
+// claimed again.
+func TestAcross_CommitThatWasNotApplied_G9_G11(t *testing.T) {
+	inAcross(t, func(t *testing.T, a *across) {
+		require.Equal(t, make([]error, 2), a.meet(a.puts("x"), a.puts("y")))
+		asked := 0
+		claimed := map[string]int{}
+		a.store.SetFaults(memory.Faults{
+			Commit:  fates(memory.RequestLost),
+			Resolve: func(storage.InDoubt) error { asked++; return nil },
+			Claim:   func(g fence.Grant) error { claimed[g.Resource]++; return nil },
+		})
+		require.Equal(t, make([]error, 2), a.meet(a.puts("x"), a.puts("y")))
+		require.Equal(t, "xx yy", a.store.Read("x")+" "+a.store.Read("y"))
+		require.Equal(t, 1, asked)
+		require.Equal(t, map[string]int{"x": 1, "y": 1}, claimed)
+	})
+}
+
+func TestAcross_CommitWhoseAnswerWasLostTookEffect_G4(t *testing.T) {
+	inAcross(t, func(t *testing.T, a *across) {
+		asked := 0
+		a.store.SetFaults(memory.Faults{Commit: fates(memory.ReplyLost), Resolve: func(storage.InDoubt) error { asked++; return nil }})
+		require.Equal(t, make([]error, 3), a.meet(a.puts("x"), a.puts("y"), a.puts("z")))
+		require.Equal(t, 1, asked, "one answer is that of all")
+		a.inOne("x", "y", "z")
+		require.Equal(t, make([]error, 3), a.meet(a.puts("x"), a.puts("y"), a.puts("z")))
+		require.Equal(t, "xx yy zz", a.store.Read("x")+" "+a.store.Read("y")+" "+a.store.Read("z"))
+	})
+}
+
+// Each call has its own error, and its resource settles the doubt before it is used again.
+func TestAcross_UnknownOutcome_G4_G6_G11(t *testing.T) {
+	inAcross(t, func(t *testing.T, a *across) {
+		away := true
+		a.store.SetFaults(memory.Faults{Commit: fates(memory.Late), Resolve: func(storage.InDoubt) error {
+			if away {
+				return errShop
+			}
+			return nil
+		}})
+		names := []string{"x", "y", "x2"}
+		errs := a.meet(a.puts("x"), a.puts("y"), a.named("x", "x2", put("x", "2")))
+		for i, err := range errs {
+			unknown := new(guard.UnknownOutcomeError)
+			require.ErrorAs(t, err, &unknown)
+			require.Equal(t, names[i], unknown.Record.Name)
+			require.Len(t, unknown.Grants, 1)
+			require.Equal(t, names[i][:1], unknown.Grants[0].Resource)
+		}
+		require.Len(t, a.ran, 3, "what may have taken effect doesn't run again")
+		away = false
+		require.NoError(t, a.named("y", "y2", put("y", "2"))(t.Context()))
+		for _, err := range errs {
+			applied, askErr := err.(*guard.UnknownOutcomeError).Resolve(t.Context())
+			require.NoError(t, askErr)
+			require.False(t, applied)
+		}
+		a.store.Deliver()
+		require.NoError(t, a.named("x", "x3", put("x", "3"))(t.Context()))
+		require.Equal(t, "3 2", a.store.Read("x")+" "+a.store.Read("y"))
+	})
+}
+
+// SQL of one has ended the transaction: what was written may stay, also by the others.
+func TestAcross_EndedTransactionRunsNothingAgain_G9_N15(t *testing.T) {
+	inAcross(t, func(t *testing.T, a *across) {
+		for _, err := range a.meet(a.puts("x"), a.batch("ends", func(context.Context, *memory.Tx) error { return guard.ErrTxEnded }), a.puts("y")) {
+			require.ErrorIs(t, err, guard.ErrTxEnded)
+		}
+		require.Equal(t, []string{"x", "ends"}, a.ran)
+	})
+}
+
+// The leader's store panics, or its goroutine ends: the others go on.
+func TestAcross_StoreThatDoesNotReturn_G4_L1(t *testing.T) {
+	for step, end := range map[string]func(){"Commit": func() { panic("boom") }, "Begin": runtime.Goexit} {
+		t.Run(step, func(t *testing.T) {
+			inAcross(t, func(t *testing.T, a *across) {
+				ending := &endingOnce{end: end}
+				a.gate.ending = ending
+				ending.at = step
+				errs := a.meet(a.puts("x"), a.puts("y"), a.puts("z"))
+				require.ErrorIs(t, errs[0], errGone)
+				for _, err := range errs[1:] {
+					if step == "Commit" {
+						require.ErrorIs(t, err, guard.ErrUnknownOutcome)
+					} else {
+						require.NoError(t, err)
+					}
+				}
+				require.Equal(t, make([]error, 3), a.meet(a.puts("x"), a.puts("y"), a.puts("z")))
+			})
+		})
+	}
+}
+
+// An operation that panics does so again when it runs by itself.
+func TestAcross_PanicTakesNoOtherCallAlong_G4(t *testing.T) {
+	inAcross(t, func(t *testing.T, a *across) {
+		explodes := a.batch("x", func(context.Context, *memory.Tx) error { panic("boom") })
+		errs := a.meet(explodes, a.puts("y"), a.puts("z"))
+		require.ErrorIs(t, errs[0], errGone)
+		require.NoError(t, errs[1])
+		require.NoError(t, errs[2])
+		require.NoError(t, a.puts("x")(t.Context()))
+	})
+}
+
+// A store that can't have several calls on different resources in a transaction.
+func TestAcross_OnlyWhereTheStoreCan(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a := &across{group: &group{world: w}, gate: &gatedStore{Store: w.store}}
+		own, err := guard.New(w.locks.NewLocker("a"), ungrouped{a.gate}, nil)
+		require.NoError(t, err)
+		a.guard = own
+		require.Equal(t, make([]error, 3), a.meet(a.puts("x"), a.puts("y"), a.named("x", "x2", put("x", "2"))))
+		a.apart("x", "y")
+		require.NoError(t, own.Close(t.Context()))
+	})
+}
+
+type ungrouped struct{ *gatedStore }
+
+func (ungrouped) CanGroup() bool { return false }
+
+// An operation that leaves a setting, say, shares its transaction with none: neither on its
+// resource nor on others.
+func TestAcross_OperationsMayDecline_N14(t *testing.T) {
+	inAcross(t, func(t *testing.T, a *across) {
+		alone := func(resource, name string) call {
+			return func(ctx context.Context) error {
+				return guard.Exec(ctx, a.guard, resource, &batchOp{run: a.noting(name, put(resource, name)), alone: true}, guard.Name(name))
+			}
+		}
+		require.Equal(t, make([]error, 5), a.meet(a.puts("x"), alone("y", "y"), a.puts("z"), alone("x", "x2"), a.named("x", "x3", put("x", "3"))))
+		a.inOne("z")
+		require.Equal(t, "x", a.writes("x")[0].ops)
+		require.Equal(t, a.writes("x")[0].tx, a.writes("z")[0].tx)
+		require.Equal(t, []string{"x2", "x3"}, []string{a.writes("x")[1].ops, a.writes("x")[2].ops})
+		a.apart("y", "z")
+	})
+}

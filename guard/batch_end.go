@@ -1,0 +1,97 @@
+package guard
+
+import (
+	"errors"
+
+	"github.com/fencekit/fencekit/storage"
+)
+
+// tell tells each call how it ends, now that the group has. Calls that run again and were
+// taken from a queue get the first places in it.
+func (gr *batchGroup[Tx]) tell(outcome error) {
+	failed := tookNoEffect(outcome)
+	blamed := gr.blamed(outcome)
+	k := gr.engine.keeper
+	if len(gr.parts) > 1 {
+		gr.engine.forming.noteEnd(failed, gr.calls, blamed != nil)
+	}
+	for _, p := range gr.parts {
+		var again []*waiter
+		for i, b := range p.calls {
+			b.setEnd(outcome, blamed)
+			if i > 0 && failed {
+				b.again = b.placeForAnotherRun()
+				again = append(again, b.again)
+			}
+		}
+		l := p.calls[0].line
+		if !failed || len(gr.parts) == 1 {
+			l.backoff.noteEnd(failed, len(p.calls), blamed != nil)
+		}
+		k.putFirst(l, again)
+		k.wakeTaken(p.taken)
+		if head := p.calls[0]; head != gr.leader {
+			close(head.ready)
+		}
+	}
+}
+
+// blamed returns the call whose operation made the group fail, if the store knows it.
+func (gr *batchGroup[Tx]) blamed(outcome error) *batchCall[Tx] {
+	var failed *storage.OpError
+	if !errors.As(outcome, &failed) {
+		return nil
+	}
+	n := failed.Number
+	for _, p := range gr.parts {
+		if n < len(p.calls) {
+			return p.calls[n]
+		}
+		n -= len(p.calls)
+	}
+	return nil
+}
+
+// setEnd notes how the call goes on after its group has ended with outcome, for which the
+// operation of another call may be to blame.
+func (b *batchCall[Tx]) setEnd(outcome error, blamed *batchCall[Tx]) {
+	switch {
+	case !tookNoEffect(outcome):
+		b.err = outcome
+	case blamed == nil || blamed == b:
+		b.after = runsAlone
+	default:
+		b.after = runsShared
+	}
+	var unknown *UnknownOutcomeError
+	if errors.As(outcome, &unknown) {
+		own := *unknown
+		own.Record, own.Grants = b.runs.record, b.call.Grants
+		b.err = &own
+	}
+}
+
+// placeForAnotherRun returns a place in the queue, from which another group may take the call
+// unless it runs by itself.
+func (b *batchCall[Tx]) placeForAnotherRun() *waiter {
+	w := &waiter{ready: make(chan struct{})}
+	if b.after == runsShared {
+		w.batch = &batchCall[Tx]{call: b.call, runs: b.runs, op: b.op, ctx: b.ctx}
+	}
+	return w
+}
+
+// end ends the waiting of a call that a group has left out: the call fails with err or, if
+// that is nil, runs by itself.
+func (b *batchCall[Tx]) end(err error) {
+	if b.err = err; err == nil {
+		b.after = runsAlone
+	}
+	close(b.ready)
+}
+
+// tookNoEffect reports whether a transaction that ended with err took no effect and never
+// will. The calls that shared it then run again.
+func tookNoEffect(err error) bool {
+	return err != nil && !errors.Is(err, ErrUnknownOutcome) && !errors.Is(err, ErrTxEnded)
+}

@@ -1,0 +1,40 @@
+package postgres
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Shares implements storage.BatchOp. A setting would be in force for the next batch as well. So
+// batches share transactions only if all that they do is to read and change rows, as far as their
+// texts show. One that can't be sent fails by itself.
+func (b *Batch) Shares() bool {
+	return b.validate() == nil && !slices.ContainsFunc(b.statements, func(s *Statement) bool { return !s.shares() })
+}
+
+func (s *Statement) shares() bool {
+	if len(s.args) > 0 {
+		switch s.args[0].(type) {
+		case pgx.NamedArgs, pgx.StrictNamedArgs:
+		case pgx.QueryRewriter:
+			return false // it may look at its context, which would be another call's
+		}
+	}
+	command, _ := nextWord(s.sql)
+	return slices.Contains(rowCommands, command) && !containsFold(s.sql, "set_config")
+}
+
+// rowCommands are the first words of statements that read and change rows.
+var rowCommands = []string{"select", "insert", "update", "delete", "with", "values", "merge"}
+
+// containsFold reports whether s contains word, in upper or lower case.
+func containsFold(s, word string) bool {
+	for ; len(s) >= len(word); s = s[1:] {
+		if strings.EqualFold(s[:len(word)], word) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,233 @@
+package postgres
+
+import (
+	"context"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// firstStatement is a statement that goes out in one write with BEGIN and the begin check. A
+// pgx.Batch could send it, too, but would prepare it without a bound on the wait for locks,
+// and a tracer would see a batch of three statements.
+type firstStatement struct {
+	sql         string
+	description *pgconn.StatementDescription // nil if the server infers the types of its parameters
+	params      pgx.ExtendedQueryBuilder
+}
+
+// encode returns the statement, or nil if pgx has to run it, after BEGIN: in other modes, with
+// options, or if it can't be prepared, which may be its own fault. A text of one word may be
+// the name of a prepared statement.
+func (o *opening) encode(ctx context.Context, sql string, args []any) *firstStatement {
+	sql, args, ok := rewritten(ctx, sql, args)
+	if !ok || !strings.ContainsAny(sql, " \n\t") {
+		return nil
+	}
+	s := &firstStatement{sql: sql}
+	switch o.t.store.mode {
+	case pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe:
+		if s.description = o.describe(ctx, sql); s.description == nil {
+			return nil
+		}
+	case pgx.QueryExecModeExec:
+	default:
+		return nil
+	}
+	if s.params.Build(o.conn.TypeMap(), s.description, args) != nil {
+		preparedOn(o.conn).outdate(sql)
+		return nil
+	}
+	return s
+}
+
+// rewritten returns what is to be sent of a call's arguments. It reports false if there are
+// options of pgx's among them.
+func rewritten(ctx context.Context, sql string, args []any) (_ string, _ []any, ok bool) {
+	if len(args) == 0 {
+		return sql, args, true
+	}
+	rewriter, rewrites := args[0].(pgx.QueryRewriter)
+	if hasOption(args) || rewrites && hasOption(args[1:]) {
+		return "", nil, false
+	}
+	if !rewrites {
+		return sql, args, true
+	}
+	sql, args, err := rewriter.RewriteQuery(ctx, nil, sql, args[1:])
+	return sql, args, err == nil
+}
+
+// describe returns the description of sql, which it prepares if the connection has not. No
+// limit of the server's is in force then, so the wait for a lock is bounded here; behind
+// BEGIN it is the server that bounds it.
+func (o *opening) describe(ctx context.Context, sql string) *pgconn.StatementDescription {
+	if description := preparedOn(o.conn).usable(sql); description != nil {
+		return description
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.t.store.cfg.LockTimeout)
+	defer cancel()
+	description, _ := prepare(ctx, o.conn, sql, o.t.store.mode)
+	return description
+}
+
+// begin sends BEGIN, the begin check and the statement in one write, and reads the answers to
+// the first two.
+func (o *opening) begin(ctx context.Context, s *firstStatement) (p *pgconn.Pipeline, begun bool, err error) {
+	var head [headLength]*firstStatement
+	resources, epochs, tokens := claimArrays(o.t.claims)
+	if head[0] = o.encode(ctx, o.t.store.sql.begin, nil); head[0] != nil {
+		head[1] = o.encode(ctx, o.t.store.sql.queuedBeginCheck, []any{resources, epochs, tokens})
+	}
+	if head[1] == nil {
+		return nil, false, nil
+	}
+	p = o.conn.PgConn().StartPipeline(ctx)
+	for _, statement := range []*firstStatement{head[0], head[1], s} {
+		queue(p, statement.sql, statement.description, &statement.params)
+	}
+	var read headReader
+	for err = p.Sync(); err == nil && !read.done(); {
+		var results *pgconn.ResultReader
+		if results, err = next(p); err == nil {
+			err = read.result(results)
+		}
+	}
+	if err != nil || !read.whole() {
+		_ = p.Close()
+		if unfit(err) {
+			preparedOn(o.conn).outdate(head[0].sql, head[1].sql, s.sql)
+		}
+		return nil, false, o.headFailed(ctx, read.n, cause(ctx, err))
+	}
+	o.begun, o.head = true, read
+	return p, true, nil
+}
+
+// ran outdates a statement that failed because it no longer fits, and returns err.
+func (o *opening) ran(s *firstStatement, err error) error {
+	if unfit(err) {
+		preparedOn(o.conn).outdate(s.sql)
+	}
+	return err
+}
+
+// Exec implements operation.Opening.
+func (o *opening) Exec(ctx context.Context, sql string, args []any) (tag pgconn.CommandTag, begun bool, err error) {
+	if len(args) == 0 {
+		return o.execText(ctx, sql)
+	}
+	s := o.encode(ctx, sql, args)
+	if s == nil {
+		return tag, false, nil
+	}
+	ctx, bound := o.t.boundExchange(ctx, 1)
+	defer bound.end()
+	ctx = o.traceStart(ctx, sql, args)
+	p, begun, err := o.begin(ctx, s)
+	if begun {
+		var results *pgconn.ResultReader
+		if results, err = next(p); err == nil {
+			tag, err = results.Close()
+		}
+		if closed := p.Close(); err == nil {
+			err = closed
+		}
+		err = o.ran(s, cause(ctx, err))
+	}
+	o.traceEnd(ctx, tag, err)
+	return tag, begun, err
+}
+
+// execText runs a statement without arguments, which goes out as a simple message, as pgx
+// sends it. Several in one text could hold a COMMIT: if the connection were lost, they could
+// not be sent again.
+func (o *opening) execText(ctx context.Context, sql string) (tag pgconn.CommandTag, begun bool, err error) {
+	if !strings.ContainsAny(sql, " \n\t") || strings.Contains(sql, ";") {
+		return tag, false, nil // a text of one word may be the name of a prepared statement
+	}
+	ctx, bound := o.t.boundExchange(ctx, 1)
+	defer bound.end()
+	ctx = o.traceStart(ctx, sql, nil)
+	head := o.t.beginSQL() + "; "
+	results := o.conn.PgConn().Exec(ctx, head+sql)
+	var read headReader
+	for results.NextResult() {
+		if read.done() {
+			tag, _ = results.ResultReader().Close()
+			continue
+		}
+		_ = read.result(results.ResultReader())
+	}
+	if err = cause(ctx, results.Close()); !read.done() || !read.whole() {
+		err = o.headFailed(ctx, read.n, err)
+	} else {
+		o.begun, o.head = true, read
+		err = atPosition(err, len(head))
+	}
+	o.traceEnd(ctx, tag, err)
+	return tag, o.begun, err
+}
+
+// Query implements operation.Opening.
+func (o *opening) Query(ctx context.Context, sql string, args []any) (rows pgx.Rows, begun bool, err error) {
+	s := o.encode(ctx, sql, args)
+	if s == nil {
+		return nil, false, nil
+	}
+	ctx, bound := o.t.boundExchange(ctx, 1)
+	ctx = o.traceStart(ctx, sql, args)
+	p, begun, err := o.begin(ctx, s)
+	if !begun {
+		o.traceEnd(ctx, pgconn.CommandTag{}, err)
+		bound.end()
+		return nil, false, err
+	}
+	results, err := next(p)
+	bound.answered()
+	err = o.ran(s, cause(ctx, err))
+	if err != nil {
+		rows, _ = pgx.FailedBatchResults(&pgx.Batch{}, err).Query()
+	} else {
+		rows = pgx.RowsFromResultReader(o.conn.TypeMap(), results)
+	}
+	return &firstRows{Rows: rows, o: o, s: s, ctx: ctx, pipeline: p, bound: bound}, true, err
+}
+
+// firstRows are the rows of the statement that the transaction began with.
+type firstRows struct {
+	pgx.Rows
+	o        *opening
+	s        *firstStatement
+	ctx      context.Context
+	pipeline *pgconn.Pipeline
+	bound    *exchange
+}
+
+// Close reads the answer to its end, and so the state of the transaction.
+func (r *firstRows) Close() {
+	r.Rows.Close()
+	if r.pipeline == nil {
+		return
+	}
+	_ = r.pipeline.Close() // Err says what failed
+	r.pipeline = nil
+	_ = r.o.ran(r.s, r.Err())
+	r.o.traceEnd(r.ctx, r.CommandTag(), r.Err())
+	r.bound.end()
+}
+
+// traceStart tells the pool's tracer of a statement, as pgx does.
+func (o *opening) traceStart(ctx context.Context, sql string, args []any) context.Context {
+	if tracer := o.t.store.tracer; tracer != nil {
+		return tracer.TraceQueryStart(ctx, o.conn, pgx.TraceQueryStartData{SQL: sql, Args: args})
+	}
+	return ctx
+}
+
+func (o *opening) traceEnd(ctx context.Context, tag pgconn.CommandTag, err error) {
+	if tracer := o.t.store.tracer; tracer != nil {
+		tracer.TraceQueryEnd(ctx, o.conn, pgx.TraceQueryEndData{CommandTag: tag, Err: err})
+	}
+}

@@ -1,0 +1,199 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/guard/guardtest"
+	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// group is a transaction of one batch under each claim.
+func group(ctx context.Context, store *postgres.Store, claims []storage.Claim, batches ...*postgres.Batch) ([]storage.Claim, error) {
+	txn, err := store.BeginGroup(ctx, func() []storage.Claim { return claims })
+	if err != nil {
+		return nil, err
+	}
+	defer txn.Rollback(ctx)
+	moves := make([]storage.Move, len(batches))
+	for i, b := range batches {
+		moves[i].Ops = []storage.OpRecord{{ID: fmt.Sprint(i)}}
+		if err := txn.Run(ctx, b); err != nil {
+			return nil, err
+		}
+	}
+	return txn.Commit(ctx, moves)
+}
+
+func inserts(key string) *postgres.Batch {
+	b, s := batchOf(insertItem, key, 1)
+	s.MustAffect(1)
+	return b
+}
+
+func TestGroupAcross_MovesEachFenceWithItsOwnOperations_G10(t *testing.T) {
+	t.Parallel()
+	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead} {
+		t.Run(string(level), func(t *testing.T) {
+			t.Parallel()
+			pool := newPool(t)
+			store := newStore(t, pool, at(level))
+			require.True(t, store.CanGroup())
+			claims := []storage.Claim{claim(t, store, grantOf("sku/2", 5)), claim(t, store, grantOf("sku/1", 5))}
+			moved, err := group(t.Context(), store, claims, inserts("x"), inserts("y"))
+			require.NoError(t, err)
+			holds(t, pool, "x", 1)
+			holds(t, pool, "y", 1)
+			for i, resource := range []string{"sku/2", "sku/1"} {
+				entries, err := store.Entries(t.Context(), resource, 0, 10)
+				require.NoError(t, err)
+				require.Len(t, entries, 2)
+				require.Equal(t, fmt.Sprint(i), entries[1].Ops[0].ID)
+				require.Equal(t, moved[0].Tx, entries[1].Tx)
+				require.Equal(t, moved[i].Position, entries[1].Position)
+			}
+		})
+	}
+	require.False(t, newStore(t, newPool(t), at(pgx.Serializable)).CanGroup())
+}
+
+// One of the resources was claimed by another holder: nothing of the group stays, and the
+// rejection names that one. The other's position is what it was.
+func TestGroupAcross_OneStaleRejectsAll_G10(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	claims := []storage.Claim{claim(t, store, grantOf("sku/1", 5)), claim(t, store, grantOf("sku/2", 5))}
+	claimOnly(t, pool, grantOf("sku/2", 6))
+	_, err := group(t.Context(), store, claims, inserts("x"), inserts("y"))
+	require.Equal(t, "sku/2", requireRejected(t, err, storage.ReasonStale).Grant.Resource)
+	require.Zero(t, query[int](t, pool, "select count(*) from item"))
+	_, err = group(t.Context(), store, claims[:1], inserts("x"))
+	require.NoError(t, err)
+}
+
+// A claim of one resource evicts a group that has begun under an earlier one. The other
+// resource's holder is not stale: its batch runs again.
+func TestGroupAcross_EvictedByAClaimOfOneResource_G10_L1(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	store := newStore(t, pool, patient())
+	claims := []storage.Claim{claim(t, store, grantOf("sku/1", 5)), claim(t, store, grantOf("sku/2", 5))}
+	txn, err := store.BeginGroup(t.Context(), func() []storage.Claim { return claims })
+	require.NoError(t, err)
+	require.NoError(t, txn.Run(t.Context(), set("x", 1)))
+	claim(t, store, grantOf("sku/2", 6))
+	_, err = txn.Commit(t.Context(), nil)
+	require.Equal(t, "sku/2", requireRejected(t, err, storage.ReasonStale).Grant.Resource)
+	require.Zero(t, query[int](t, pool, "select count(*) from item"))
+	_, err = group(t.Context(), store, claims[:1], inserts("x"))
+	require.NoError(t, err)
+	holds(t, pool, "x", 1)
+}
+
+// A group doesn't wait for a row's lock for as long as a batch that runs by itself. That one
+// waits until it has the lock.
+func TestGroupAcross_WaitsForALockBriefly_L1(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	cfg := patient()
+	cfg.LockTimeout = time.Hour
+	store := newStore(t, pool, cfg)
+	claims := []storage.Claim{claim(t, store, grantOf("sku/1", 5)), claim(t, store, grantOf("sku/2", 5))}
+	limit := func(key string) *postgres.Batch {
+		b, _ := batchOf("insert into item select $1, setting::bigint from pg_settings where name = 'lock_timeout'", key)
+		return b
+	}
+	claims, err := group(t.Context(), store, claims, limit("group"), inserts("x"))
+	require.NoError(t, err)
+	alone, err := group(t.Context(), store, claims[:1], limit("alone"))
+	require.NoError(t, err)
+	claims[0] = alone[0]
+	holds(t, pool, "group", 100)
+	holds(t, pool, "alone", time.Hour.Milliseconds())
+
+	tx, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "update item set value = 2 where key = 'x'")
+	require.NoError(t, err)
+	change := func() *postgres.Batch { b, _ := batchOf(addToItem, "x", 40); return b }
+	_, err = group(t.Context(), store, claims, change(), inserts("y"))
+	var pgErr *pgconn.PgError
+	require.ErrorAs(t, err, &pgErr)
+	require.Equal(t, "55P03", pgErr.Code)
+	waits := background(func() ([]storage.Claim, error) { return group(t.Context(), store, claims[:1], change()) })
+	eventually(t, pool, "select count(*) = 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'")
+	require.NoError(t, tx.Commit(t.Context()))
+	require.NoError(t, (<-waits).err)
+	holds(t, pool, "x", 42)
+}
+
+// Calls join as long as the store waits for a connection, and none is taken by a group that
+// gets none.
+func TestGroupAcross_TakesItsCallsWhenItHasAConnection(t *testing.T) {
+	t.Parallel()
+	pool := openPool(t, migrated(t), single)
+	store := newStore(t, pool, nil)
+	c := claim(t, store, grant(5, "a"))
+	conn, err := pool.Acquire(t.Context())
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = store.BeginGroup(ctx, func() []storage.Claim { t.Error("taken without a connection"); return nil })
+	require.ErrorIs(t, err, context.Canceled)
+	conn.Release()
+	_, err = store.BeginGroup(t.Context(), func() []storage.Claim { return nil })
+	require.ErrorIs(t, err, guard.ErrInvalid)
+	_, err = store.BeginGroup(t.Context(), func() []storage.Claim { return []storage.Claim{c, c} })
+	require.ErrorIs(t, err, guard.ErrInvalid)
+	_, err = group(t.Context(), store, []storage.Claim{c}, inserts("x"))
+	require.NoError(t, err, "the connection is free")
+}
+
+// Under load calls on different resources share transactions, and each takes effect exactly
+// once, or fails by itself.
+func TestGroupAcross_UnderLoad_G4_G10(t *testing.T) {
+	t.Parallel()
+	pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 2 })
+	store := newStore(t, pool, nil)
+	g, err := guard.New(guardtest.NewLocker(), store, nil)
+	require.NoError(t, err)
+	const resources = 12
+	mustExec(t, pool, "insert into item select 'sku/' || i, 0 from generate_series(1, $1::int) i", resources)
+	want := make([]int64, resources+1)
+	for shared := false; !shared; {
+		var calls sync.WaitGroup
+		for i := 1; i <= resources; i++ {
+			calls.Go(func() {
+				resource := fmt.Sprint("sku/", i)
+				for range 10 {
+					var b postgres.Batch
+					b.Exec("update item set value = value + 1 where key = $1 and value < $2", resource, 7+want[i]/10*10).MustAffect(1)
+					err := guard.Exec(t.Context(), g, resource, &b)
+					if err == nil {
+						want[i]++
+					} else if !errors.As(err, new(*postgres.AffectedError)) {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		calls.Wait()
+		for i := 1; i <= resources; i++ {
+			holds(t, pool, fmt.Sprint("sku/", i), want[i])
+		}
+		shared = query[bool](t, pool, "select exists (select from fence.history where kind = 'w' group by xid having count(*) > 1)")
+	}
+	require.NoError(t, g.Close(t.Context()))
+}

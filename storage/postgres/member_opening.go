@@ -1,0 +1,235 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/fencekit/fencekit/storage/postgres/internal/operation"
+)
+
+// memberOpening sends the first statement of a member behind what separates it from the member
+// before, in one write. The server skips the statement if anything ahead of it fails. Nothing
+// ahead can fail for the fault of one member, so a failure there ends the transaction.
+//
+// The operation may have returned meanwhile, and its transaction with it: so memberOpening has
+// fields of its own, which are noted once nothing uses the connection.
+type memberOpening struct {
+	store *Store
+	conn  *pgx.Conn
+	whole context.Context
+	ahead []string
+	limit time.Duration // of the member's statements, if the end of its context comes before the store's limit; else 0
+
+	first string // the first statement, as it was sent
+	sent  bool   // what is ahead has been sent, and succeeded
+	err   error  // why it failed
+	asked bool   // what is ahead asks for the constraints
+	constraints
+}
+
+var _ operation.Opening = (*memberOpening)(nil)
+
+// newMemberOpening begins a member. If nothing has to be sent ahead, that counts as sent.
+func (t *txn) newMemberOpening(ctx, whole context.Context) *memberOpening {
+	o := &memberOpening{store: t.store, conn: t.conn.Conn(), whole: whole, limit: t.memberLimit(ctx)}
+	switch m := t.members; {
+	case m.unreleased && m.limited:
+		o.ahead = append(o.ahead, t.store.sql.release, t.store.sql.limit, t.store.sql.savepoint)
+	case m.unreleased:
+		o.ahead = append(o.ahead, t.store.sql.release, t.store.sql.savepoint)
+	case !m.set:
+		o.ahead, o.asked = append(o.ahead, t.store.sql.deferred, t.store.sql.savepoint), true
+	}
+	if o.limit > 0 {
+		o.ahead = append(o.ahead, limitSQL(o.limit))
+	}
+	o.sent = len(o.ahead) == 0
+	return o
+}
+
+func limitSQL(limit time.Duration) string {
+	return fmt.Sprintf("set local statement_timeout = %d", ms(limit))
+}
+
+// operation begins the member's use of the connection.
+func (o *memberOpening) operation() *operation.Operation {
+	if o.sent {
+		return operation.New(o.conn, nil)
+	}
+	return operation.New(o.conn, o)
+}
+
+// memberLimit returns the limit of a member's statements; 0 if it is the store's. To interrupt
+// a statement would end the transaction for all members.
+func (t *txn) memberLimit(ctx context.Context) time.Duration {
+	deadline, ok := ctx.Deadline()
+	if left := max(time.Until(deadline), time.Millisecond); ok && left < t.store.cfg.StatementTimeout {
+		return left
+	}
+	return 0
+}
+
+// Exec implements operation.Opening. pgx sends a text without arguments as a simple message,
+// which may be a COPY or several statements.
+func (o *memberOpening) Exec(ctx context.Context, sql string, args []any) (tag pgconn.CommandTag, begun bool, err error) {
+	if len(args) == 0 {
+		return tag, false, nil
+	}
+	pipeline, err := o.send(ctx, sql, args)
+	if pipeline == nil {
+		return tag, false, err
+	}
+	reader, err := next(pipeline)
+	if err == nil {
+		tag, err = reader.Close()
+	}
+	if closed := pipeline.Close(); err == nil {
+		err = closed
+	}
+	return tag, true, o.outdateIfUnfit(err)
+}
+
+// Query implements operation.Opening.
+func (o *memberOpening) Query(ctx context.Context, sql string, args []any) (rows pgx.Rows, begun bool, err error) {
+	pipeline, err := o.send(ctx, sql, args)
+	if pipeline == nil {
+		return nil, false, err
+	}
+	reader, err := next(pipeline)
+	if err != nil {
+		_ = pipeline.Close()
+		return nil, true, o.outdateIfUnfit(err)
+	}
+	return &memberRows{pgx.RowsFromResultReader(o.conn.TypeMap(), reader), pipeline}, true, nil
+}
+
+// memberRows are the rows of a member's first statement.
+type memberRows struct {
+	pgx.Rows
+	pipeline *pgconn.Pipeline
+}
+
+// Close reads the answer to its end, and so the state of the transaction.
+func (r *memberRows) Close() {
+	r.Rows.Close()
+	_ = r.pipeline.Close() // Err says what failed
+}
+
+// send sends what is ahead and a statement, and reads the answer to the former. It returns nil
+// if nothing has been sent: then Begin is called. While the savepoint of the member before is
+// still set, no statement may fail before it reaches the server. So send takes only one that is
+// prepared and whose arguments can be encoded.
+func (o *memberOpening) send(ctx context.Context, sql string, args []any) (*pgconn.Pipeline, error) {
+	if ctx.Err() != nil || o.store.tracer != nil {
+		return nil, nil
+	}
+	sql, args, ok := rewritten(ctx, sql, args)
+	if !ok {
+		return nil, nil
+	}
+	o.first = sql
+	var encoded pgx.ExtendedQueryBuilder
+	statement := o.prepared(sql)
+	if statement == nil && o.store.mode != pgx.QueryExecModeExec {
+		return nil, nil
+	}
+	if encoded.Build(o.conn.TypeMap(), statement, args) != nil {
+		o.outdate(sql) // the types of its parameters may have changed
+		return nil, nil
+	}
+	pipeline := o.conn.PgConn().StartPipeline(ctx)
+	for _, ahead := range o.ahead {
+		queue(pipeline, ahead, o.prepared(ahead), &pgx.ExtendedQueryBuilder{})
+	}
+	queue(pipeline, sql, statement, &encoded)
+	err := pipeline.Sync()
+	for i := 0; i < len(o.ahead) && err == nil; i++ {
+		err = o.read(pipeline, i)
+	}
+	if err != nil {
+		_ = pipeline.Close()
+		return nil, o.failed(err)
+	}
+	o.sent = true
+	return pipeline, nil
+}
+
+// hasOption reports whether an option for pgx, which is no argument of the statement, comes first.
+func hasOption(args []any) bool {
+	if len(args) == 0 {
+		return false
+	}
+	switch args[0].(type) {
+	case pgx.QueryExecMode, pgx.QueryResultFormats, pgx.QueryResultFormatsByOID:
+		return true
+	}
+	return false
+}
+
+// read reads the answer to the statement ahead of that number.
+func (o *memberOpening) read(pipeline *pgconn.Pipeline, n int) error {
+	reader, err := next(pipeline)
+	if err != nil {
+		return err
+	}
+	if n > 0 || !o.asked {
+		_, err = reader.Close()
+		return err
+	}
+	result := reader.Read()
+	if result.Err != nil {
+		return result.Err
+	}
+	return o.constraints.read(result)
+}
+
+// Begin implements operation.Opening. It sends what is ahead in a message of its own.
+func (o *memberOpening) Begin(context.Context, func(func()) error) (*pgx.Conn, error) {
+	results, err := o.conn.PgConn().Exec(o.whole, strings.Join(o.ahead, "; ")).ReadAll()
+	if err == nil && o.asked {
+		err = o.constraints.read(results[0])
+	}
+	if err != nil {
+		return nil, o.failed(err)
+	}
+	o.sent = true
+	return o.conn, nil
+}
+
+// failed notes that what is ahead has failed.
+func (o *memberOpening) failed(err error) error {
+	if unfit(err) {
+		for sql := range wantedOn(o.conn).tried {
+			o.outdate(sql) // the server may have forgotten them all
+		}
+		err = &TransientError{err}
+	}
+	o.err = lacksSavepoint(err)
+	return o.err
+}
+
+// constraints are what is known about constraints that can be deferred.
+type constraints struct {
+	deferrable bool   // there are any
+	deferred   string // SQL that defers again those that initially are; "" if there are none
+	shared     bool   // one of those can't be named without naming another one as well
+}
+
+// read reads what deferredConstraints has selected.
+func (c *constraints) read(result *pgconn.Result) error {
+	if len(result.Rows) != 1 || len(result.Rows[0]) != 3 {
+		return errors.New("postgres: the answer lacks the deferred constraints")
+	}
+	names, shared, deferrable := result.Rows[0][0], result.Rows[0][1], result.Rows[0][2]
+	c.deferrable, c.shared = string(deferrable) != "f", string(shared) != "f"
+	if len(names) > 0 && !c.shared {
+		c.deferred = "set constraints " + string(names) + " deferred; "
+	}
+	return nil
+}

@@ -1,0 +1,107 @@
+package postgres
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
+	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
+)
+
+// maxPrepared bounds how many statements one connection keeps prepared.
+const maxPrepared = 256
+
+// preparedKey is where a connection's custom data holds its preparedStatements.
+const preparedKey = "fencekit: prepared statements"
+
+// preparedStatements are those which a connection has prepared for batches, and for the
+// first statements of transactions, by their SQL.
+type preparedStatements map[string]*preparedStatement
+
+type preparedStatement struct {
+	*pgconn.StatementDescription
+	outdated bool // an error has shown that it has to be prepared anew
+}
+
+func preparedOn(conn *pgx.Conn) preparedStatements {
+	data := conn.PgConn().CustomData()
+	statements, ok := data[preparedKey].(preparedStatements)
+	if !ok {
+		statements = preparedStatements{}
+		data[preparedKey] = statements
+	}
+	return statements
+}
+
+// preparedName is a name that no other SQL has: behind a pooler that exchanges connections
+// the name must not reach another statement.
+func preparedName(sql string) string {
+	digest := sha256.Sum256([]byte(sql))
+	return wire.PreparedPrefix + hex.EncodeToString(digest[:24])
+}
+
+// usable returns the description of sql; nil if it has to be prepared.
+func (p preparedStatements) usable(sql string) *pgconn.StatementDescription {
+	if known := p[sql]; known != nil && !known.outdated {
+		return known.StatementDescription
+	}
+	return nil
+}
+
+// prepare returns the description of sql if conn has it prepared, or can prepare it; else
+// nil. It prepares in the modes in which pgx does, and names the statement if pgx would. It
+// fails only if the connection is lost.
+func prepare(ctx context.Context, conn *pgx.Conn, sql string, mode pgx.QueryExecMode) (*pgconn.StatementDescription, error) {
+	statements := preparedOn(conn)
+	if description := statements.usable(sql); description != nil {
+		return description, nil
+	}
+	name, known := "", statements[sql]
+	switch {
+	case mode == pgx.QueryExecModeCacheStatement:
+		name = preparedName(sql)
+	case mode != pgx.QueryExecModeCacheDescribe:
+		return nil, nil
+	}
+	switch {
+	case known == nil && len(statements) >= maxPrepared:
+		return nil, nil
+	case known != nil:
+		if err := conn.PgConn().Deallocate(ctx, known.Name); err != nil {
+			return nil, err
+		}
+		delete(statements, sql)
+	}
+	description, err := conn.PgConn().Prepare(ctx, name, sql, nil)
+	switch {
+	case conn.IsClosed():
+		return nil, err
+	case err != nil:
+		return nil, nil
+	}
+	statements[sql] = &preparedStatement{StatementDescription: description}
+	return description, nil
+}
+
+// outdate has statements prepared anew before their next use.
+func (p preparedStatements) outdate(sql ...string) {
+	for _, sql := range sql {
+		if known := p[sql]; known != nil {
+			known.outdated = true
+		}
+	}
+}
+
+// unfit reports whether a prepared statement may fail with err where the same SQL, parsed anew, succeeds:
+// the types of its parameters and results are those from when it was prepared.
+func unfit(err error) bool {
+	switch sqlstate.Of(err) {
+	case sqlstate.NoStatement, sqlstate.BadType, sqlstate.NoFunction, sqlstate.BadText, sqlstate.BadBinary, sqlstate.Protocol:
+		return true
+	}
+	return replanned(err)
+}
