@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fencekit/fencekit/bench/internal/result"
+	benchrun "github.com/fencekit/fencekit/bench/internal/run"
 	"github.com/fencekit/fencekit/bench/internal/scenario"
 )
 
@@ -47,7 +48,7 @@ func parse(args []string, output io.Writer) (config, error) {
 	f.StringVar(&c.out, "out", "bench-runs/"+time.Now().Format("20060102-150405"), "the `directory` for the page, the table and the raw results")
 	from := f.String("from", "", "show results.json of earlier runs, separated by commas, instead of running")
 	f.StringVar(&c.profile, "profile", "", "write a CPU profile of each worker's measured time to this `directory`, which exists; it makes workers slower")
-	f.BoolVar(&c.list, "list", false, "list the scenarios")
+	f.BoolVar(&c.list, "list", false, "list the scenarios with their contenders, and how long each takes at least")
 	f.StringVar(&c.place, "place", "", "used by bench itself: run one place in this process")
 	f.StringVar(&c.file, "file", "", "used by bench itself: where what was found goes")
 	if err := f.Parse(args); err != nil {
@@ -79,6 +80,23 @@ func parse(args []string, output io.Writer) (config, error) {
 		return c, fmt.Errorf("bench: -rounds is %d, -seconds %g and -long %g: all have to be above 0", c.rounds, c.seconds, c.long)
 	}
 	return c, nil
+}
+
+// lengths are how often and how long cells run.
+func (c *config) lengths() benchrun.Config {
+	return benchrun.Config{Rounds: c.rounds, Seconds: c.seconds, Long: c.long}
+}
+
+// regimes are those that a scenario is run in.
+func (c *config) regimes(s *scenario.Scenario) (all []result.Regime) {
+	for _, place := range c.places {
+		for _, latency := range c.latencies {
+			if r := (result.Regime{Place: place, Latency: latency}); s.Runs(r) {
+				all = append(all, r)
+			}
+		}
+	}
+	return all
 }
 
 // scenarios are those that are to be run.

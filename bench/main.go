@@ -12,9 +12,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/fencekit/fencekit/bench/internal/scenario"
 	"github.com/fencekit/fencekit/internal/testenv"
@@ -38,7 +40,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	switch {
 	case c.list:
-		list(scenario.All())
+		list(os.Stdout, c)
 		return nil
 	case c.place != "":
 		return runPlace(ctx, c)
@@ -53,12 +55,19 @@ func run(ctx context.Context, args []string) error {
 	}
 }
 
-func list(all []scenario.Scenario) {
-	for _, s := range all {
+// list writes the scenarios with their contenders, and how long each takes as the other flags
+// have it.
+func list(w io.Writer, c config) {
+	cfg := c.lengths()
+	for _, s := range scenario.All() {
 		optional := ""
 		if s.Optional {
-			optional = " (only when RUN matches it)"
+			optional = "; only when RUN matches it"
 		}
-		fmt.Printf("%-18s %s%s\n", s.Name, s.Title, optional)
+		takes := cfg.Takes(&s, len(c.regimes(&s))).Round(time.Second)
+		fmt.Fprintf(w, "%-18s %s (%s and more%s)\n", s.Name, s.Title, takes, optional)
+		for _, one := range s.Contenders {
+			fmt.Fprintf(w, "%-18s - %s\n", "", one.Name)
+		}
 	}
 }

@@ -96,7 +96,8 @@ func runPlace(ctx context.Context, c config) error {
 		return err
 	}
 	if found.Versions, err = r.Versions(ctx); err == nil {
-		cfg := benchrun.Config{Rounds: c.rounds, Seconds: c.seconds, Long: c.long, Rows: rows, Profile: c.profile, Progress: os.Stderr, Worker: inRole(roleWorker)}
+		cfg := c.lengths()
+		cfg.Rows, cfg.Profile, cfg.Progress, cfg.Worker = rows, c.profile, os.Stderr, inRole(roleWorker)
 		found.Cells, err = benchrun.Place(ctx, cfg, r, c.place, c.latencies, c.scenarios())
 	}
 	err = errors.Join(err, r.Stop(context.WithoutCancel(ctx)))

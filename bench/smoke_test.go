@@ -80,6 +80,16 @@ func contenders(all []scenario.Scenario) (n int) {
 	return n
 }
 
+// What is listed has its contenders, and lasts as long as the flags ask for.
+func TestList_HasContendersAndTimes(t *testing.T) {
+	c, err := parse([]string{"-rounds", "5", "-seconds", "1", "-latencies", "0", "-places", "tmpfs"}, t.Output())
+	require.NoError(t, err)
+	var text strings.Builder
+	list(&text, c)
+	require.Contains(t, text.String(), "do/8               guard.Do on distinct resources, kept, 8 connections (25s and more)\n"+
+		"                   - bare transaction\n")
+}
+
 func TestMain_ListsWithoutServers(t *testing.T) {
 	stdout := os.Stdout
 	defer func() { os.Stdout = stdout }()

@@ -20,6 +20,7 @@ type guarded struct {
 	locker *etcd.Locker
 	client *clientv3.Client
 	pool   *pgxpool.Pool
+	store  *postgres.Store
 }
 
 func newGuarded(ctx context.Context, t *load.Target, client *clientv3.Client, cfg *guard.Config) (*guarded, error) {
@@ -28,14 +29,13 @@ func newGuarded(ctx context.Context, t *load.Target, client *clientv3.Client, cf
 		return nil, err
 	}
 	g := &guarded{client: client, pool: pool}
-	store, err := postgres.NewStore(pool, nil)
-	if err != nil {
+	if g.store, err = postgres.NewStore(pool, nil); err != nil {
 		return nil, err
 	}
 	if g.locker, err = newLocker(t, client); err != nil {
 		return nil, err
 	}
-	g.guard, err = guard.New(g.locker, store, cfg)
+	g.guard, err = guard.New(g.locker, g.store, cfg)
 	return g, err
 }
 

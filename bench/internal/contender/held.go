@@ -100,17 +100,18 @@ func (k *keptAlive) drop() {
 	k.all = nil
 }
 
-// measureHeld returns work that holds one resource, then as many as the target says, and
-// measures what the others added.
+// measureHeld returns work in which each goroutine holds a resource, so that all connections
+// are there, and then all of them as many more as the target says. It measures what these
+// added.
 func measureHeld(t *load.Target, beats *keepAlives, hold func(ctx context.Context, resource string) error, end func(context.Context) error) *load.Work {
 	return &load.Work{
 		Measure: func(ctx context.Context) (map[string]float64, error) {
-			if err := hold(ctx, "first"); err != nil {
+			if err := holdAll(ctx, t, "first", t.Goroutines, hold); err != nil {
 				return nil, err
 			}
 			bytes, goroutines := inUse()
 			began := time.Now()
-			if err := holdAll(ctx, t, hold); err != nil {
+			if err := holdAll(ctx, t, "sku", t.Count, hold); err != nil {
 				return nil, err
 			}
 			took := time.Since(began)
@@ -135,19 +136,19 @@ func measureHeld(t *load.Target, beats *keepAlives, hold func(ctx context.Contex
 	}
 }
 
-// holdAll holds as many resources as the target says.
-func holdAll(ctx context.Context, t *load.Target, hold func(ctx context.Context, resource string) error) error {
+// holdAll holds n resources of a kind.
+func holdAll(ctx context.Context, t *load.Target, kind string, n int, hold func(ctx context.Context, resource string) error) error {
 	var next atomic.Int64
 	errs := make([]error, t.Goroutines)
 	var holding sync.WaitGroup
 	for g := range errs {
 		holding.Go(func() {
 			for errs[g] == nil {
-				n := next.Add(1)
-				if n > int64(t.Count) {
+				i := next.Add(1)
+				if i > int64(n) {
 					return
 				}
-				errs[g] = hold(ctx, fmt.Sprintf("%s/sku/%06d", t.Cell, n))
+				errs[g] = hold(ctx, fmt.Sprintf("%s/%s/%06d", t.Cell, kind, i))
 			}
 		})
 	}

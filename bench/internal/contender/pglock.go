@@ -13,8 +13,8 @@ import (
 	"github.com/fencekit/fencekit/bench/internal/load"
 )
 
-// PGLock is cirello.io/pglock: a row of a table is the lock. One who finds it taken tries
-// again after the lock's whole time to live.
+// PGLock is cirello.io/pglock: a row of a table is the lock. A client that finds it
+// taken tries again after the lock's whole time to live.
 func PGLock(_ context.Context, t *load.Target) (*load.Work, error) {
 	connector, err := pq.NewConnector(t.Postgres)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -85,19 +86,43 @@ func runWorker(t *testing.T, target *Target, work Work, measured time.Duration) 
 	return o
 }
 
+// An operation counts if it ended within the measured time: those before it, and one that is
+// under way when it ends, don't.
 func TestWorker_CountsWhatEndsWithinTheMeasuredTime(t *testing.T) {
-	target := NewTarget(Spec{Goroutines: 2, Keys: Hot, Width: 1, Table: 1, Warm: time.Hour})
-	o := runWorker(t, target, Work{Do: func(context.Context, int) error { time.Sleep(time.Millisecond); return nil }}, 50*time.Millisecond)
-	require.Empty(t, o.Err)
-	require.Positive(t, o.Operations)
-	require.Greater(t, o.Succeeded, o.Operations, "those before the measured time succeeded too")
-	require.Equal(t, o.Operations, o.Latency.Count())
-	require.Equal(t, 50*time.Millisecond, o.Elapsed)
-	var inParts int64
-	for _, n := range o.Timeline {
-		inParts += n
+	for name, test := range map[string]struct {
+		measured time.Duration
+		counted  int64
+	}{
+		"a long time": {time.Hour, 8},
+		"no time":     {0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var w *worker
+			var warm [2]bool // the first operation of each goroutine ends before the measured time
+			do := func(_ context.Context, g int) error {
+				for warm[g] && (w.plan.Load() == nil || test.measured == 0 && clock.Now() <= w.plan.Load().End) {
+					runtime.Gosched()
+				}
+				warm[g] = true
+				return nil
+			}
+			w = newWorker(NewTarget(Spec{Goroutines: 2, Keys: Hot, Width: 1, Table: 1, Warm: time.Hour, Limit: 10}), &Work{Do: do})
+			o, err := w.run(t.Context(), func() (Plan, error) {
+				start := clock.Now()
+				return Plan{Start: start, End: start + int64(test.measured)}, nil
+			})
+			require.NoError(t, err)
+			require.Empty(t, o.Err)
+			require.Equal(t, test.counted, o.Operations)
+			require.Greater(t, o.Succeeded, o.Operations, "those before the measured time succeeded too")
+			require.Equal(t, o.Operations, o.Latency.Count())
+			var inParts int64
+			for _, n := range o.Timeline {
+				inParts += n
+			}
+			require.Equal(t, o.Operations, inParts)
+		})
 	}
-	require.Equal(t, o.Operations, inParts)
 }
 
 func TestWorker_StopsAtTheLimit(t *testing.T) {
@@ -132,12 +157,23 @@ func TestWorker_EndsWithTheFirstError(t *testing.T) {
 }
 
 func TestWorker_GivesUpWhatWaitsBeyondTheEnd(t *testing.T) {
-	target := NewTarget(Spec{Goroutines: 1, Keys: Hot, Width: 1, Table: 1})
-	wait := func(ctx context.Context, _ int) (func(context.Context) error, error) {
+	warm, waits := false, make(chan struct{})
+	acquire := func(ctx context.Context, _ int) (func(context.Context) error, error) {
+		if !warm {
+			warm = true
+			return func(context.Context) error { return nil }, nil
+		}
+		close(waits)
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	o := runWorker(t, target, Work{Acquire: wait}, time.Millisecond)
+	target := NewTarget(Spec{Goroutines: 1, Keys: Hot, Width: 1, Table: 1, Warm: time.Hour})
+	o, err := newWorker(target, &Work{Acquire: acquire}).run(t.Context(), func() (Plan, error) {
+		<-waits // it is under way when the measured time begins
+		start := clock.Now()
+		return Plan{Start: start, End: start + int64(time.Millisecond)}, nil
+	})
+	require.NoError(t, err)
 	require.Empty(t, o.Err)
 	require.EqualValues(t, 1, o.Abandoned)
 	require.Zero(t, o.Operations)

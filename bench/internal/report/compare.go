@@ -45,10 +45,21 @@ type figure struct {
 	baseline string // which one, if there was a choice
 	bound    scenario.Bound
 	bounded  bool
+	few      bool // withheld: a side did too few operations for a ratio of rates
+}
+
+// fewOperations in a round make a rate that is noise.
+const fewOperations = 20
+
+// tooFew reports whether a contender did too few in the median round. Runs that don't have
+// the number are trusted.
+func tooFew(run *result.Run, s scenario.Scenario, contender string, regime result.Regime) bool {
+	n := spreadOf(run, s, contender, regime, result.Operations)
+	return n.Count > 0 && n.Median < fewOperations
 }
 
 // compare returns what a Must came to in a regime; its spread has no values if it wasn't
-// measured there.
+// measured there, or is withheld.
 func compare(run *result.Run, s scenario.Scenario, m scenario.Must, regime result.Regime) figure {
 	var f figure
 	f.bound, f.bounded = m.Bounds[regime]
@@ -63,6 +74,10 @@ func compare(run *result.Run, s scenario.Scenario, m scenario.Must, regime resul
 	}
 	f.baseline = best(run, s, baseline, regime)
 	against := run.Values(s.Name, f.baseline, regime, m.Metric)
+	if m.Metric == result.Rate && (tooFew(run, s, m.Contender, regime) || tooFew(run, s, f.baseline, regime)) {
+		f.few = true
+		return f
+	}
 	if m.Compared == scenario.AsDifference {
 		f.spread = stats.Of(stats.Differences(of, against))
 	} else {
@@ -137,10 +152,21 @@ func grouped(v float64) string {
 	return text.String()
 }
 
+// text is the figure with its spread, or why there is none.
+func (f figure) text() string {
+	if f.few {
+		return fmt.Sprintf("withheld (fewer than %d operations in a round)", fewOperations)
+	}
+	return spreadText(f.spread)
+}
+
 // spreadText is "0.42 [0.36..0.50]".
 func spreadText(s stats.Spread) string {
-	if s.Count == 0 {
+	switch s.Count {
+	case 0:
 		return "-"
+	case 1:
+		return number(s.Median) + " (one round)"
 	}
 	return fmt.Sprintf("%s [%s..%s]", number(s.Median), number(s.Min), number(s.Max))
 }

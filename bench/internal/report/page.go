@@ -73,11 +73,11 @@ func mustLines(run *result.Run, all []scenario.Scenario, regimes []result.Regime
 func figureOf(f figure, m scenario.Must) mustFigure {
 	v := f.verdict(m.AtMost)
 	if v == notMeasured {
-		return mustFigure{Class: "none", Median: "-", Bound: limit(f, m)}
+		return mustFigure{Class: "none", Median: f.text(), Bound: limit(f, m)}
 	}
 	shown := mustFigure{
 		Class:  strings.ReplaceAll(string(v), " ", "-"),
-		Mark:   map[verdict]string{missed: "✗", reached: "✓", aimReached: "★"}[v],
+		Mark:   marks[v],
 		Median: number(f.spread.Median),
 		Spread: number(f.spread.Min) + " … " + number(f.spread.Max),
 		Bound:  limit(f, m),
@@ -90,14 +90,10 @@ func figureOf(f figure, m scenario.Must) mustFigure {
 
 // limit is the bound in words.
 func limit(f figure, m scenario.Must) string {
-	switch {
-	case !f.bounded:
+	if !f.bounded {
 		return ""
-	case m.AtMost:
-		return "at most " + number(f.bound.Least)
-	default:
-		return "at least " + number(f.bound.Least)
 	}
+	return boundText(f.bound, m.AtMost)
 }
 
 // section is a scenario on the page.
@@ -150,7 +146,7 @@ func tableRows(run *result.Run, s scenario.Scenario, r result.Regime) (rows []ta
 		if best(run, s, s.Baseline, r) == c.Name {
 			row.Ratio = "baseline"
 		} else if s.Baseline != nil {
-			row.Ratio = spreadText(compare(run, s, scenario.Must{Contender: c.Name, Metric: result.Rate, Compared: scenario.AsRatio}, r).spread)
+			row.Ratio = compare(run, s, scenario.Must{Contender: c.Name, Metric: result.Rate, Compared: scenario.AsRatio}, r).text()
 		}
 		if lost := spreadOf(run, s, c.Name, r, result.Lost); lost.Max != 0 {
 			row.Lost = number(lost.Max)

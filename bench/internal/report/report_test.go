@@ -11,6 +11,7 @@ import (
 
 	"github.com/fencekit/fencekit/bench/internal/result"
 	"github.com/fencekit/fencekit/bench/internal/scenario"
+	"github.com/fencekit/fencekit/bench/internal/stats"
 )
 
 var (
@@ -28,7 +29,7 @@ func example() (scenario.Scenario, *result.Run) {
 			{Row: "rate", Contender: "ours", Metric: result.Rate, Compared: scenario.AsRatio, Bounds: map[result.Regime]scenario.Bound{disk: {Least: 0.5, Aim: 0.9}}},
 			{Row: "p99", Contender: "ours", Metric: result.P99, Compared: scenario.AsDifference, AtMost: true, Bounds: map[result.Regime]scenario.Bound{disk: {Least: 10}}},
 			{Row: "share", Contender: "ours", Metric: result.FairShare, Compared: scenario.Absolute},
-			{Row: "not built", Contender: "nobody", Metric: result.Rate, Compared: scenario.AsRatio, Bounds: map[result.Regime]scenario.Bound{disk: {Least: 2}}},
+			{Row: "not built", Contender: "not built yet", Metric: result.Rate, Compared: scenario.AsRatio, Bounds: map[result.Regime]scenario.Bound{disk: {Least: 2}}},
 		},
 	}
 	run := &result.Run{Rounds: 3, Seconds: 1, Machine: "a machine", Commit: "abc"}
@@ -81,12 +82,45 @@ func TestMarkdown_HasEveryRowAndMarksWhatMisses(t *testing.T) {
 	s, run := example()
 	var text strings.Builder
 	Markdown(&text, run, []scenario.Scenario{s, {Name: "not run", Title: "Not run"}})
-	require.Contains(t, text.String(), "| rate | 0.50 | 0.70 [0.60..0.80] | - |")
-	require.Contains(t, text.String(), "| p99 | at most 10.0 | ✗ 20.0 [20.0..20.0] | - |")
-	require.Contains(t, text.String(), "| not built | 2.00 | - | - |")
+	require.Contains(t, text.String(), "| rate | at least 0.50, aim 0.90 (disk) | ✓ 0.70 [0.60..0.80] | - |")
+	require.Contains(t, text.String(), "| p99 | at most 10.0 (disk) | ✗ 20.0 [20.0..20.0] | - |")
+	require.Contains(t, text.String(), "| not built | at least 2.00 (disk) | - | - |")
+	require.Contains(t, text.String(), "× is against whichever has the highest median rate of: peer, 1; peer, 8.")
 	require.Contains(t, text.String(), "| ours | 60.0/s, × 0.70 [0.60..0.80] | - |")
 	require.Contains(t, text.String(), "Others used 25.0")
+	require.Contains(t, text.String(), "Above 20% rates and ratios are rough")
 	require.NotContains(t, text.String(), "Not run")
+}
+
+// A rate of a few operations is noise: it is shown with their number, and without a ratio, a
+// verdict or a word on who is faster.
+func TestReport_WithholdsRatiosOfFewOperations(t *testing.T) {
+	s, run := example()
+	for _, few := range []string{"ours", "peer, 8"} {
+		for _, c := range run.Cells {
+			if c.Values != nil {
+				c.Values[result.Operations] = 20
+				if c.Contender == few {
+					c.Values[result.Operations] = 19
+				}
+			}
+		}
+		var text, page strings.Builder
+		Markdown(&text, run, []scenario.Scenario{s})
+		require.Contains(t, text.String(), "(19 operations a round)")
+		require.NotContains(t, text.String(), "(20 operations")
+		require.Contains(t, text.String(), "| rate | at least 0.50, aim 0.90 (disk) | withheld (fewer than 20 operations in a round) | - |")
+		require.NotContains(t, text.String(), "0.70 [0.60..0.80]")
+		require.Contains(t, text.String(), "✗ 20.0 [20.0..20.0]", "what isn't a rate is shown")
+		require.NoError(t, HTML(&page, run, []scenario.Scenario{s}))
+		require.NotContains(t, page.String(), "peer, 8 (1.43 ×)")
+		require.NotContains(t, page.String(), "0.70")
+	}
+}
+
+func TestSpreadText_OfOneRoundHasNoSpread(t *testing.T) {
+	require.Equal(t, "0.043 (one round)", spreadText(stats.Of([]float64{0.043})))
+	require.Equal(t, "2.00 [1.00..3.00]", spreadText(stats.Of([]float64{1, 3})))
 }
 
 // The page is well-formed, needs nothing from elsewhere, and says where a peer is faster.

@@ -33,6 +33,7 @@ type Metric string
 // there were.
 const (
 	Rate         Metric = "rate"          // operations a second
+	Operations   Metric = "operations"    // that ended within the measured time
 	Mean         Metric = "mean"          // how long an operation took; for a lock, until it was acquired
 	P50          Metric = "p50"           //
 	P70          Metric = "p70"           //

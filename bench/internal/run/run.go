@@ -150,30 +150,37 @@ func (r *runner) drop(ctx context.Context, databases map[string]database) error 
 	return errors.Join(errs...)
 }
 
-func (r *runner) rounds(s *scenario.Scenario) int {
+func (c *Config) rounds(s *scenario.Scenario) int {
 	if s.Rounds > 0 {
-		return min(s.Rounds, r.Rounds)
+		return min(s.Rounds, c.Rounds)
 	}
-	return r.Rounds
+	return c.Rounds
 }
 
-func (r *runner) measured(s *scenario.Scenario) time.Duration {
-	seconds := r.Seconds
+func (c *Config) measured(s *scenario.Scenario) time.Duration {
+	seconds := c.Seconds
 	switch {
-	case r.Tiny:
+	case c.Tiny:
 	case s.Long:
-		seconds = r.Long
+		seconds = c.Long
 	default:
 		seconds = max(seconds, s.Seconds)
 	}
 	return time.Duration(seconds * float64(time.Second))
 }
 
-func (r *runner) warm(s *scenario.Scenario) time.Duration {
-	if r.Tiny || s.Keys == load.Fresh {
+func (c *Config) warm(s *scenario.Scenario) time.Duration {
+	if c.Tiny || s.Keys == load.Fresh {
 		return 0
 	}
-	return max(r.measured(s)/4, 200*time.Millisecond)
+	return max(c.measured(s)/4, 200*time.Millisecond)
+}
+
+// Takes is how long a scenario runs in so many regimes, without what begins and ends each
+// cell: its workers and its database.
+func (c *Config) Takes(s *scenario.Scenario, regimes int) time.Duration {
+	cells := c.rounds(s) * len(s.Contenders) * regimes
+	return time.Duration(cells) * (c.warm(s) + c.measured(s))
 }
 
 // warmBound is how long workers are waited for until all of their goroutines have done

@@ -27,7 +27,7 @@ func TestValues_AreOfAnOperation(t *testing.T) {
 	v := values(&scenario.Scenario{}, o, use, 25000)
 	for m, want := range map[result.Metric]float64{
 		result.Rate: 50, result.ClientCPU: 10000, result.PostgresCPU: 5000, result.WAL: 250, result.Allocations: 5, result.Writes: 4,
-		result.FairShare: 0.4, result.Others: 0.5,
+		result.FairShare: 0.4, result.Others: 0.5, result.Operations: 100,
 	} {
 		require.InDelta(t, want, v[m], 1e-9, m)
 	}
@@ -41,6 +41,8 @@ func TestMeasured_IsWhatWasAskedForUnlessAScenarioNeedsMore(t *testing.T) {
 	require.Equal(t, 30*time.Second, r.measured(&scenario.Scenario{Long: true}))
 	require.Equal(t, 7, r.rounds(&scenario.Scenario{}))
 	require.Equal(t, 3, r.rounds(&scenario.Scenario{Rounds: 3}))
+	eight := &scenario.Scenario{Contenders: make([]scenario.Contender, 8)}
+	require.Equal(t, 7*8*2*1250*time.Millisecond, r.Takes(eight, 2), "a quarter unmeasured")
 	r.Tiny = true
 	require.Equal(t, time.Second, r.measured(&scenario.Scenario{Seconds: 10}))
 	require.Zero(t, r.warm(&scenario.Scenario{}))

@@ -12,7 +12,7 @@ import (
 
 // values are the metrics of a cell.
 func values(s *scenario.Scenario, o load.Outcome, use machine.Use, wal int64) map[result.Metric]float64 {
-	v := map[result.Metric]float64{result.Others: use.Others, result.Abandoned: float64(o.Abandoned)}
+	v := map[result.Metric]float64{result.Operations: float64(o.Operations), result.Others: use.Others, result.Abandoned: float64(o.Abandoned)}
 	for name, measured := range o.Measured {
 		v[result.Metric(name)] = measured
 	}

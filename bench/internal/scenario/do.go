@@ -27,7 +27,7 @@ func doDistinct(connections int) Scenario {
 		Contenders: []Contender{
 			{Name: bare, Open: contender.Bare, Unsafe: noGuard},
 			{Name: guardDo, Open: contender.Do(kept), Fencekit: true},
-			{Name: batchForm, Open: contender.Batch(kept), Fencekit: true},
+			{Name: batchAlone, Open: contender.BatchAlone(kept), Fencekit: true},
 			{Name: atomic, Open: contender.AtomicUpdate},
 		},
 		Baseline:   []string{bare},
@@ -43,7 +43,7 @@ func doDistinct(connections int) Scenario {
 		{Row: "guard.Do, distinct keys, 8 connections, kept", Contender: guardDo, Metric: result.Rate, Compared: AsRatio, Bounds: map[result.Regime]Bound{
 			disk: {0.62, 0.85}, diskSlow: {0.95, 1.15}, tmpfs: {0.45, 0.6}, tmpfsSlow: {0.9, 1.15},
 		}},
-		{Row: "batch form, one operation a transaction, 8 connections", Contender: batchForm, Metric: result.Rate, Compared: AsRatio, Bounds: map[result.Regime]Bound{
+		{Row: "batch form, one operation a transaction, 8 connections", Contender: batchAlone, Metric: result.Rate, Compared: AsRatio, Bounds: map[result.Regime]Bound{
 			disk: {0.9, 1.2}, diskSlow: {1.3, 1.6},
 		}},
 	}
@@ -56,7 +56,7 @@ func doGroups() Scenario {
 	return Scenario{
 		Name:  "groups",
 		Title: "Distinct resources, kept, 64 goroutines",
-		About: "As above, with 64 goroutines. The bare transaction is given several numbers of connections, and compared at its best.",
+		About: "As above, with 64 goroutines. Batches share transactions; the bare transaction is given several numbers of connections, and compared at its best.",
 		Contenders: slices.Concat(best, []Contender{
 			{Name: guardDo, Open: contender.Do(kept), Fencekit: true, Connections: 8},
 			{Name: batchForm, Open: contender.Batch(kept), Fencekit: true, Connections: 8},

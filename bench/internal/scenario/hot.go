@@ -12,6 +12,8 @@ import (
 // hot are calls that all use one resource.
 func hot() []Scenario {
 	one, four, fair := hotSKU(1, 64), hotSKU(4, 16), hotSKU(4, 16)
+	one.Contenders = append(one.Contenders, Contender{Name: together32, Open: contender.Together(32), Unsafe: noCommit})
+	one.About += " The last contender bounds what functions of two statements can reach when they share transactions: one connection, and nothing but the statements."
 	one.Musts = []Must{
 		{Row: "hot SKU, 1 process × 64, closures of two statements, MaxBatch 32, against SELECT FOR UPDATE at the same concurrency", Contender: guardMax32, Metric: result.Rate, Compared: AsRatio, Baseline: []string{forUpdate}, Bounds: here(7, 12)},
 		{Row: "same, against SELECT FOR UPDATE at its best", Contender: guardMax32, Metric: result.Rate, Compared: AsRatio, Bounds: here(7, 12)},

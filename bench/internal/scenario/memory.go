@@ -11,7 +11,7 @@ func memory() []Scenario {
 	s := Scenario{
 		Name:  "memory",
 		Title: "10,000 resources held",
-		About: "One process acquires 10,000 and then does nothing. Memory and goroutines are counted from the first on, after a garbage collection; keep-alives for 30 s.",
+		About: "One process acquires 10,000 and then does nothing. Memory and goroutines are counted from when each of its goroutines has acquired one, after a garbage collection; keep-alives for 30 s.",
 		Contenders: []Contender{
 			{Name: guardDo, Open: contender.HeldByGuard, Fencekit: true},
 			{Name: locker, Open: contender.HeldByLocker, Fencekit: true},

@@ -14,6 +14,7 @@ const (
 	guardDo      = "guard.Do"
 	guardMax32   = "guard.Do, MaxBatch 32"
 	batchForm    = "postgres.Batch"
+	batchAlone   = "postgres.Batch, a Guard for each goroutine"
 	atomic       = "one atomic UPDATE, no transaction"
 	forUpdate    = "SELECT FOR UPDATE"
 	optimistic   = "version column, retried"
@@ -27,12 +28,14 @@ const (
 	setNX50      = "Redis SET NX, every 50 ms"
 	setNX1       = "Redis SET NX, every 1 ms"
 	pgLock       = "pglock"
+	together32   = "bare, 32 operations a transaction, one connection"
 )
 
 // What is wrong with contenders.
 const (
 	noFence  = "a holder that is paused for longer than the lock lasts writes beside its successor"
 	noGuard  = "concurrent updates of one row are lost"
+	noCommit = "an operation is answered before its COMMIT, and can't be undone alone"
 	redisTTL = "Redis forgets the lock when it fails over, and a paused holder writes beside its successor"
 )
 

@@ -34,6 +34,6 @@ func TestAll_AreComplete(t *testing.T) {
 			}
 		}
 	}
-	_, err := Find(load.Spec{Scenario: "do/8", Contender: "nobody"})
+	_, err := Find(load.Spec{Scenario: "do/8", Contender: "unknown"})
 	require.Error(t, err)
 }
