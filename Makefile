@@ -53,9 +53,9 @@ test-docker: images setup-test ## run the tests of the store against Postgres in
 	FENCEKIT_ETCD_CLUSTER=docker $(test) -run 'LeaderLoss|Isolat|Majority' ./test/e2e ./fence/etcd
 	@echo "The tests of the store and of the test environment passed against Postgres in Docker, and those of what an etcd of three members does to locks against one in Docker."
 
-soak: setup ## run 2,000 random schedules, 20,000 operations of DoAll from 4 processes, 10,000 HTTP deductions, and 10 minutes of restarts, under faults; use 100,000 resources once each
+soak: setup ## run 2,000 random schedules, 20,000 operations over several resources from 4 processes, 10,000 HTTP deductions, and 10 minutes of restarts, under faults; use 100,000 resources once each
 	go test -count=1 -v -timeout 3h -run TestSchedules ./storage/postgres -rapid.checks=2000 -rapid.seed=0
-	go test -count=1 -v -timeout 3h -run TestDoAll ./test/soak -args -ops 20000
+	go test -count=1 -v -timeout 3h -run TestTransfers ./test/soak -args -ops 20000
 	go test -count=1 -v -timeout 1h -run TestRestarts ./test/soak -args -duration 10m -goroutines 24
 	go test -count=1 -v -timeout 1h -run TestResources ./test/soak -args -resources 100000
 	go test -count=1 -v -timeout 1h -run TestHTTP ./examples/inventory/service -args -deductions 10000

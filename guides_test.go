@@ -201,7 +201,7 @@ func Example_grantsInRequests() {
 
 // docs/guides/database-access.md
 
-func sellAtOnce(ctx context.Context, g *guard.Guard[pgx.Tx], qty int) (left int, err error) {
+func sellAtOnce(ctx context.Context, g fencekit.Runner, qty int) (left int, err error) {
 	var b postgres.Batch
 	sold := b.Exec("update stock set qty = qty - $1 where sku = '42' and qty >= $1 returning qty", qty).MustAffect(1).Returning()
 	b.Exec("insert into sale (sku, qty) values ('42', $1)", qty)
@@ -261,7 +261,7 @@ func (q *queries) SetStock(ctx context.Context, sku string, qty int32) error {
 	return err
 }
 
-func sellTwo(ctx context.Context, g *guard.Guard[pgx.Tx]) error {
+func sellTwo(ctx context.Context, g fencekit.Runner) error {
 	return guard.Do(ctx, g, "sku/42", func(ctx context.Context, tx pgx.Tx) error {
 		q := newQueries(tx) // in each transaction, from its tx
 		qty, err := q.Stock(ctx, "42")
