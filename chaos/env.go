@@ -40,16 +40,11 @@ type Work func(ctx context.Context, tx pgx.Tx, tokens map[string]int64) error
 // Transact runs work in a transaction.
 type Transact func(ctx context.Context, work Work, opts ...guard.ValueOption) error
 
-// Do runs work in a transaction under the lock of a resource: by guard.Do, or by the run's
+// Do runs work in a transaction under the lock of each resource: by guard.Do, or by the run's
 // control, which ignores the options. With guard.Once a repeated call doesn't run work:
 // variables that work assigns stay unset then.
-func (e *Env) Do(ctx context.Context, resource string, work Work, opts ...guard.ValueOption) error {
-	return e.env.Do(ctx, resource, workload.Work(work), opts...)
-}
-
-// DoAll is Do for several resources.
-func (e *Env) DoAll(ctx context.Context, resources []string, work Work, opts ...guard.ValueOption) error {
-	return e.env.DoAll(ctx, resources, workload.Work(work), opts...)
+func (e *Env) Do(ctx context.Context, resources []string, work Work, opts ...guard.ValueOption) error {
+	return e.env.Do(ctx, resources, workload.Work(work), opts...)
 }
 
 // Hold runs fn while the lock of a resource is held, by guard.Hold: fn runs

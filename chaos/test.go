@@ -15,7 +15,7 @@ import (
 // Test does the runs that cfg asks for as subtests: one for each run under Fencekit,
 // which fails unless the run passes, and one for each control that cfg names, which fails
 // unless the same faults break it. By default Groups is Fencekit alone: controls can
-// only run a Workload that works through Env.Do, DoAll and Hold. The files of the runs, and a
+// only run a Workload that works through Env.Do and Hold. The files of the runs, and a
 // report to open in a browser, go to cfg.Dir; the test's log names the report. By default
 // cfg.Dir is a temporary directory, which is kept if a test fails.
 func Test(t *testing.T, cfg Config) {

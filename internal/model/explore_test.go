@@ -135,11 +135,11 @@ func sameWithoutSymmetry[S comparable](t *testing.T, m Model[S]) {
 func TestModels_StepsHaveNamesAndProcessesHaveNone(t *testing.T) {
 	busy := Faults{LostReplies: true, LostClaims: true, SharedGrants: true, ReissuedTokens: true, Aborts: true, Held: true, Failover: true}
 	sameWithoutSymmetry(t, within(2, 2, 1, busy))
-	sameWithoutSymmetry(t, within(2, 2, 2, Faults{LostReplies: true, Pruning: 1}).doAll())
+	sameWithoutSymmetry(t, within(2, 2, 2, Faults{LostReplies: true, Pruning: 1}).onTwo())
 	sameWithoutSymmetry(t, within(2, 2, 2, Faults{LostReplies: true}).mutated(Mutation{RetryBlindly: true}))
 	sameWithoutSymmetry(t, within(2, 1, 2, busy).mutated(Mutation{TxCounter: true}))
 	sameWithoutSymmetry(t, within(2, 2, 2, Faults{LostReplies: true, Crashes: true, Restore: true}).once(2).mutated(Mutation{ReadOutside: true}))
-	sameWithoutSymmetry(t, within(2, 2, 2, Faults{SharedGrants: true}).once(1).doAll())
+	sameWithoutSymmetry(t, within(2, 2, 2, Faults{SharedGrants: true}).once(1).onTwo())
 	sameWithoutSymmetry(t, within(2, 1, 2, Faults{LostReplies: true, SharedGrants: true, MemberErrors: true, Aborts: true}).grouped().once(2).rerun())
 	sameWithoutSymmetry(t, within(2, 1, 2, Faults{RawCommits: true}).grouped().rerun())
 	sameWithoutSymmetry(t, within(2, 3, 1, Faults{LostClaims: true, LockedRows: true}).across().together())

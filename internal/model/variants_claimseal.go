@@ -55,8 +55,8 @@ func (m ClaimSeal) mutated(by Mutation) ClaimSeal {
 	return m
 }
 
-// doAll is m with two resources in each transaction.
-func (m ClaimSeal) doAll() ClaimSeal {
+// onTwo is m with two resources in each transaction.
+func (m ClaimSeal) onTwo() ClaimSeal {
 	m.Resources = 2
 	return m
 }
@@ -71,7 +71,7 @@ func (m ClaimSeal) grouped() ClaimSeal {
 // Operations that can be grouped so are batches, which may run again.
 func (m ClaimSeal) across() ClaimSeal {
 	m.Across = true
-	return m.doAll().grouped().rerun()
+	return m.onTwo().grouped().rerun()
 }
 
 // rerun is m with operations that may run again.
@@ -135,8 +135,8 @@ func protocolVariants() []Variant {
 		holds("P10", "the database goes back, by failover (N6)", within(2, 2, 2, failover)),
 		holds("P10r", "the database goes back, restored from its volume (N21, N27)", within(2, 2, 2, restore)),
 		holds("P11", "P10r, a third operation", within(3, 1, 3, Faults{SharedGrants: true, Held: true, Restore: true})),
-		holds("P12", "DoAll", within(2, 2, 2, shared).doAll()),
-		holds("P13", "DoAll, a third grant", within(2, 3, 2, lost).doAll()),
+		holds("P12", "two resources in each transaction", within(2, 2, 2, shared).onTwo()),
+		holds("P13", "two resources, a third grant", within(2, 3, 2, lost).onTwo()),
 		holds("P14", "groups", within(2, 3, 4, everything).grouped()),
 		holds("P15", "everything but loss", within(2, 3, 2, everything)),
 		holds("P16", "the database and the lock service go back (N20, N27)", within(2, 3, 2, Faults{ReissuedTokens: true, Held: true, Failover: true, Restore: true})),
@@ -178,9 +178,9 @@ func brokenVariants() []Variant {
 		broken("B15", "claim takes an equal token of another holder (N20)", OlderCommitted, within(2, 2, 2, Faults{ReissuedTokens: true}), Mutation{Claim: ClaimEqual}),
 		broken("B16", "claim rejects the holder's own token", UnjustifiedStale, within(2, 2, 2, Faults{LostClaims: true}), Mutation{Claim: ClaimOnce}),
 		broken("B17", "seal in a transaction of its own", LostUpdate, shared, Mutation{SealApart: true}),
-		broken("B18", "DoAll seals the first resource only", OlderCommitted, plain.doAll(), Mutation{SealFirst: true}),
-		broken("B18d", "DoAll seals the first resource only", LostUpdate, plain.doAll().byData(), Mutation{SealFirst: true}),
-		broken("B19", "DoAll resolved by a resource it had not sealed", DeniedButApplied, lost.doAll(), Mutation{SealFirst: true, WriteFirst: true, ResolveLast: true}),
+		broken("B18", "of two resources only the first is sealed", OlderCommitted, plain.onTwo(), Mutation{SealFirst: true}),
+		broken("B18d", "of two resources only the first is sealed", LostUpdate, plain.onTwo().byData(), Mutation{SealFirst: true}),
+		broken("B19", "resolved by a resource that it had not sealed", DeniedButApplied, lost.onTwo(), Mutation{SealFirst: true, WriteFirst: true, ResolveLast: true}),
 		broken("B20", "a group's members answered before its outcome (N14)", AckedNotApplied, plain.grouped(), Mutation{EarlyAnswer: true}),
 		broken("B21", "every rejection called stale", UnjustifiedStale, shared, Mutation{AllStale: true}),
 		broken("B22", "user code reads on another connection, the volume is restored (N21)", LostUpdate, lossy, Mutation{ReadOutside: true}),

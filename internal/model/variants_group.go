@@ -28,8 +28,8 @@ func groupVariants() []Variant {
 		holds("P37b", "the same, two groups", within(2, 2, 4, Faults{}).across()),
 		holds("P38", "the same, a third grant", within(2, 3, 2, Faults{LostReplies: true}).across()),
 		holds("P39", "the same, a synchronous standby takes over (N22)", within(2, 2, 2, replaced).across()),
-		holds("P40", "several resources claimed in one transaction, a verdict each", within(2, 3, 1, claims).doAll().together()),
-		holds("P41", "the same, tokens issued twice, shared grants (N20)", within(2, 3, 1, Faults{SharedGrants: true, ReissuedTokens: true, LockedRows: true}).doAll().together()),
+		holds("P40", "several resources claimed in one transaction, a verdict each", within(2, 3, 1, claims).onTwo().together()),
+		holds("P41", "the same, tokens issued twice, shared grants (N20)", within(2, 3, 1, Faults{SharedGrants: true, ReissuedTokens: true, LockedRows: true}).onTwo().together()),
 		holds("P42", "groups on different resources that are claimed together", within(2, 3, 2, Faults{LockedRows: true}).across().together()),
 	}
 }
@@ -44,7 +44,7 @@ func brokenGroupVariants() []Variant {
 		lost    = within(2, 2, 2, Faults{LostReplies: true})
 		across  = lost.across()
 		plain   = within(2, 2, 2, Faults{}).across()
-		claims  = within(2, 3, 2, Faults{LockedRows: true}).doAll().together()
+		claims  = within(2, 3, 2, Faults{LockedRows: true}).onTwo().together()
 		aborted = within(1, 1, 2, Faults{Aborts: true}).grouped()
 	)
 	return []Variant{

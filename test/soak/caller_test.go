@@ -61,7 +61,7 @@ func (c *caller) one(op string) {
 	case 2:
 		err = c.hold(ctx, op, name)
 	case 3:
-		err = c.doAll(ctx, op)
+		err = c.doSeveral(ctx, op)
 	case 4:
 		err = c.once(ctx, op, name)
 	}
@@ -110,7 +110,7 @@ func (c *caller) hold(ctx context.Context, op, name string) error {
 	})
 }
 
-func (c *caller) doAll(ctx context.Context, op string) error {
+func (c *caller) doSeveral(ctx context.Context, op string) error {
 	var names []string
 	for _, n := range c.random.Perm(counters)[:2+c.random.IntN(3)] {
 		names = append(names, counter(n))

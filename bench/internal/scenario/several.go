@@ -33,14 +33,14 @@ func severalResources(n int, least Bound) Scenario {
 		Width:      n,
 		Metrics:    perOperation,
 		Musts: []Must{{
-			Row:       fmt.Sprintf("DoAll of %d kept, 8 connections, against bare over the same rows", n),
+			Row:       fmt.Sprintf("guard.Do on %s, kept, 8 connections, against bare over the same rows", counted(n, "resource", "resources")),
 			Contender: guardDo, Metric: result.Rate, Compared: AsRatio, Bounds: here(least.Least, least.Aim),
 		}},
 	}
 	if n == 20 {
 		s.Contenders = append(s.Contenders, Contender{Name: guardCold, Open: contender.Do(released), Fencekit: true})
 		s.Musts = append(s.Musts, Must{
-			Row: "DoAll of 20 cold (acquired, claimed, released), against the same kept", Contender: guardCold, Baseline: []string{guardDo},
+			Row: "guard.Do on 20 resources, cold (acquired, claimed, released), against the same kept", Contender: guardCold, Baseline: []string{guardDo},
 			Metric: result.Rate, Compared: AsRatio, Bounds: here(0.25, 0.5),
 		})
 	}

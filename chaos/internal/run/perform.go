@@ -65,7 +65,7 @@ func (p *performance) conclude(ctx context.Context) error {
 	p.env.Trace().Phase(history.PhaseEnd)
 	wrong := errors.Join(p.env.Crashes(), p.env.WithoutOutcome())
 	if wrong != nil && p.task.group != result.Fenced { // this run says nothing about the control
-		return fmt.Errorf("%w under the control %s: there Env.Guard and Env.Locker are nil, and only Env.Do, DoAll and Hold work: %w", workload.ErrWorkload, p.task.group, wrong)
+		return fmt.Errorf("%w under the control %s: there Env.Guard and Env.Locker are nil, and only Env.Do and Hold work: %w", workload.ErrWorkload, p.task.group, wrong)
 	}
 	p.env.Fail(wrong)
 	if p.checked = p.env.OnData(ctx, "Check", p.task.workload.Check); errors.Is(p.checked, environment.ErrHangs) {

@@ -31,26 +31,26 @@ func (s Stock) misuse(ctx context.Context, env *workload.Env, op workload.Op, o 
 	sell := s.sell(env, op, o)
 	switch o.action {
 	case ActionCommit:
-		return env.Do(ctx, op.Resource, raw("commit", sell, op), guard.OpID(op.ID))
+		return env.Do(ctx, []string{op.Resource}, raw("commit", sell, op), guard.OpID(op.ID))
 	case ActionReopen:
-		return env.Do(ctx, op.Resource, raw("commit; begin", sell, op), guard.OpID(op.ID))
+		return env.Do(ctx, []string{op.Resource}, raw("commit; begin", sell, op), guard.OpID(op.ID))
 	case ActionHoldCommit:
 		return env.Hold(ctx, op.Resource, func(ctx context.Context, do workload.Transact) error {
 			return do(ctx, raw("commit", sell, op), guard.OpID(op.ID))
 		})
 	case ActionHeedless:
-		return env.Do(ctx, op.Resource, func(ctx context.Context, tx pgx.Tx, tokens map[string]int64) error {
+		return env.Do(ctx, []string{op.Resource}, func(ctx context.Context, tx pgx.Tx, tokens map[string]int64) error {
 			return sell(context.WithoutCancel(ctx), tx, tokens)
 		}, guard.OpID(op.ID))
 	case ActionSavepoint:
-		return env.Do(ctx, op.Resource, twice(sell, op), guard.OpID(op.ID))
+		return env.Do(ctx, []string{op.Resource}, twice(sell, op), guard.OpID(op.ID))
 	}
 	end := func() { panic(op.ID) }
 	if o.action == ActionGoexit {
 		end = runtime.Goexit
 	}
 	return apart(func() error {
-		return env.Do(ctx, op.Resource, func(ctx context.Context, tx pgx.Tx, tokens map[string]int64) error {
+		return env.Do(ctx, []string{op.Resource}, func(ctx context.Context, tx pgx.Tx, tokens map[string]int64) error {
 			if err := remark(ctx, tx, op); err != nil {
 				return err
 			}

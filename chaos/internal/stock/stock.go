@@ -121,7 +121,7 @@ func (s Stock) Operate(ctx context.Context, env *workload.Env, op workload.Op) e
 	}
 	switch o.action {
 	case "do", "all":
-		return env.DoAll(ctx, o.resources, s.sell(env, op, o), opts...)
+		return env.Do(ctx, o.resources, s.sell(env, op, o), opts...)
 	case "hold":
 		return s.hold(ctx, env, op, o)
 	case ActionBatch:
@@ -138,7 +138,7 @@ func (s Stock) Operate(ctx context.Context, env *workload.Env, op workload.Op) e
 // client does that has lost the answer: that must change nothing. A control has no keys.
 func (s Stock) once(ctx context.Context, env *workload.Env, op workload.Op, o order, opts []guard.ValueOption) error {
 	opts = append(opts, guard.Once(op.ID, []byte(op.ID)))
-	do := func() error { return env.Do(ctx, op.Resource, s.sell(env, op, o), opts...) }
+	do := func() error { return env.Do(ctx, []string{op.Resource}, s.sell(env, op, o), opts...) }
 	err := untilKnown(ctx, env, do)
 	if err != nil || env.Guard == nil || !o.again {
 		return err

@@ -45,14 +45,9 @@ var Points = []string{PointAcquired, PointClaimed, PointBegun, PointRead, PointW
 // Point says that the operation has reached a point. It returns when the process goes on.
 func (e *Env) Point(name string) { e.At(name) }
 
-// Do runs fn in a transaction under the lock of a resource: by guard.Do, or by the run's
+// Do runs fn in a transaction under the lock of each resource: by guard.Do, or by the run's
 // control, which ignores the options.
-func (e *Env) Do(ctx context.Context, resource string, fn Work, opts ...guard.ValueOption) error {
-	return e.DoAll(ctx, []string{resource}, fn, opts...)
-}
-
-// DoAll is Do for several resources.
-func (e *Env) DoAll(ctx context.Context, resources []string, fn Work, opts ...guard.ValueOption) error {
+func (e *Env) Do(ctx context.Context, resources []string, fn Work, opts ...guard.ValueOption) error {
 	return e.Protection.Do(ctx, resources, e.marked(fn), opts)
 }
 
