@@ -40,7 +40,8 @@ type Config struct {
 	// transaction for all: ErrTxEnded. While a function runs, the end of its context doesn't
 	// interrupt its statement; the context's deadline bounds it on the server. Config.MaxRun
 	// ends the whole group, and Config.MaxHold is how long calls may join it. If the lease
-	// is lost, the function that runs fails, and no other joins.
+	// is lost, the function that runs fails, and no other joins. Where the functions of a group
+	// read from one snapshot, as at REPEATABLE READ, calls that come after it have another group.
 	//
 	// MaxBatch is about functions. Calls of Exec with a [storage.BatchOp] whose method Shares
 	// returns true, such as a postgres.Batch that only reads and changes rows, for one resource

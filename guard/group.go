@@ -33,6 +33,7 @@ type group[Tx any] struct {
 	wrote    bool                  // a member has succeeded
 	keys     map[string]bool       // of Once, that members have
 	recalled map[*waiter]*recalled // what was looked up for calls that may join
+	early    []*waiter             // calls that waited when the transaction began, if only those may join
 
 	mu      sync.Mutex
 	members []*member[Tx] // whose functions have run, and that have no verdict yet
@@ -94,6 +95,9 @@ func (gr *group[Tx]) begin(ctx context.Context, r *runs) (first *recalled, err e
 	gr.lookUpAll(run)
 	if gr.txn, err = e.begin(run, gr.states); err != nil {
 		return nil, err
+	}
+	if gr.txn.OneSnapshot() {
+		gr.early = e.keeper.joining(gr.line, gr.room-1)
 	}
 	gr.whole = newRunContext(context.Background())
 	e.keeper.contexts.add(gr.whole)
@@ -213,9 +217,12 @@ func (gr *group[Tx]) mayGoOn() bool {
 }
 
 // admit admits the first call in the queue, unless its key of Once is a member's, or was
-// not looked up. Then the group is closed, so that calls take effect in the order of the
-// queue. The caller holds keeper.mu.
+// not looked up, or the transaction's snapshot is older than the call. Then the group is
+// closed, so that calls take effect in the order of the queue. The caller holds keeper.mu.
 func (gr *group[Tx]) admit(w *waiter) bool {
+	if gr.txn.OneSnapshot() && !slices.Contains(gr.early, w) {
+		return false
+	}
 	if w.once != nil {
 		known, ok := gr.recalled[w]
 		if !ok || gr.keys[w.once.Key] {

@@ -786,3 +786,35 @@ func TestGroup_AMemberThatIsGoneDoesNotQueueAgain_L1(t *testing.T) {
 		require.NoError(t, g.do("next", put("k", "b"))(ctx))
 	})
 }
+
+// Where all members see one snapshot, a call that comes later has a transaction of its own: it
+// must not miss what was committed before it came.
+func TestGroup_ALaterCallDoesNotJoinAnEarlierSnapshot_N23(t *testing.T) {
+	inGroup(t, func(t *testing.T, g *group) {
+		own, err := guard.New(g.locks.NewLocker("a"), snapshotStore{g.store}, &guard.Config{MaxBatch: 10})
+		require.NoError(t, err)
+		g.guard = own
+		late := make(chan error, 1)
+		errs := g.together(g.do("a", func(ctx context.Context, tx *memory.Tx) error {
+			go func() { late <- g.do("late", put("k", "c"))(t.Context()) }()
+			synctest.Wait()
+			return put("k", "a")(ctx, tx)
+		}), g.do("b", put("k", "b")))
+		require.Equal(t, make([]error, 2), errs)
+		require.NoError(t, <-late)
+		require.Equal(t, []string{"a b", "late"}, g.history())
+		require.NoError(t, own.Close(t.Context()))
+	})
+}
+
+// snapshotStore says that the members of a transaction see one snapshot.
+type snapshotStore struct{ *memory.Store }
+
+type snapshotTxn struct{ storage.Txn[*memory.Tx] }
+
+func (s snapshotStore) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn[*memory.Tx], error) {
+	txn, err := s.Store.Begin(ctx, claims...)
+	return snapshotTxn{txn}, err
+}
+
+func (snapshotTxn) OneSnapshot() bool { return true }

@@ -125,6 +125,11 @@ type Txn[Tx any] interface {
 	// the last one has left in it, such as a setting, would change what the next one does.
 	Last() bool
 
+	// OneSnapshot reports that, besides their own work, all members see what had been committed
+	// when the first of them ran. A call that came later must not miss what was committed
+	// before it came, so it must not be a member.
+	OneSnapshot() bool
+
 	// Commit moves the fence of every claim on by one position, and commits: either all of
 	// this happens or nothing (G2). moves has one Move per claim, in the order of the claims:
 	// the history entry of the new position has its Ops, and its Kept is stored for the

@@ -111,6 +111,9 @@ func (t *Txn) Over() error {
 // Last implements storage.Txn. Nothing but writes is left in a transaction.
 func (t *Txn) Last() bool { return false }
 
+// OneSnapshot implements storage.Txn. Each read sees what is committed by then.
+func (t *Txn) OneSnapshot() bool { return false }
+
 // Commit implements storage.Txn.
 func (t *Txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim, error) {
 	if !t.end() {

@@ -12,8 +12,52 @@ import (
 
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
+
+// What was committed before a call came is seen by it, also if a group is under way whose
+// snapshot is older.
+func TestGroup_CallSeesWhatWasCommittedBeforeIt_N23(t *testing.T) {
+	t.Parallel()
+	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
+		pool := newPool(t)
+		queued := make(chan int, 16)
+		g, err := guard.New(guardtest.NewLocker(), newStore(t, pool, at(level)), &guard.Config{
+			MaxBatch: 8, MaxHold: time.Hour, Observer: &guard.Observer{Queued: func(_ string, delta int) {
+				if delta > 0 {
+					queued <- delta
+				}
+			}},
+		})
+		require.NoError(t, err)
+		errs := make(chan error, 3)
+		call := func(op storage.Func[pgx.Tx]) {
+			go func() { errs <- guard.Do(t.Context(), g, resource, op) }()
+			<-queued
+		}
+		var seen int64
+		require.NoError(t, guard.Do(t.Context(), g, resource, func(ctx context.Context, tx pgx.Tx) error {
+			call(func(ctx context.Context, tx pgx.Tx) error {
+				if err := statement("select 1")(ctx, tx); err != nil {
+					return err
+				}
+				if err := guard.Do(t.Context(), g, "sku/2", set("y", 1)); err != nil {
+					return err
+				}
+				call(get("y", &seen))
+				return nil
+			})
+			call(set("x", 1))
+			return nil
+		}))
+		for range 3 {
+			require.NoError(t, <-errs)
+		}
+		require.EqualValues(t, 1, seen)
+		require.NoError(t, g.Close(t.Context()))
+	})
+}
 
 // Calls that wait for one resource share a transaction, on one connection: functions if
 // Config.MaxBatch says so, batches always.

@@ -67,6 +67,9 @@ func (t *txn) Over() error { return t.members.over }
 // Last implements storage.Txn.
 func (t *txn) Last() bool { return t.members.last }
 
+// OneSnapshot implements storage.Txn.
+func (t *txn) OneSnapshot() bool { return t.store.cfg.Isolation != pgx.ReadCommitted }
+
 // beginMembers begins the transaction in a round trip of its own, if it has not begun.
 func (t *txn) beginMembers(ctx context.Context) error {
 	if t.begun {
