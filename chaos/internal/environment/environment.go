@@ -64,6 +64,8 @@ type Workers struct {
 	Loops      int           // goroutines of each process under load; default 2
 	MaxBatch   int           // of the Guards; default theirs
 	Actions    []string      // of operations under load; default: the workload decides
+	Lots       int           // of each process (stock.LotsOf); default none
+	Processors int           // GOMAXPROCS of each process; default the machine's
 }
 
 // New returns an Environment that is empty before SetUp.

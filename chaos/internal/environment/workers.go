@@ -26,6 +26,7 @@ func (s *Environment) StartWorkers(ctx context.Context, workers Workers) error {
 			Worker: fmt.Sprintf("w%d", n), Number: n, Workload: s.cfg.Workload.Name(), Group: s.cfg.Group, Redis: s.redis.addresses(), Prefix: s.prefix,
 			TTL: workers.TTL, Seed: s.cfg.Seed, Lockers: workers.Lockers, Unhindered: workers.Unhindered, Within: s.cfg.Bounds.Operation,
 			Loops: cmp.Or(workers.Loops, loadLoops), Pace: loadPace, Actions: workers.Actions, MaxBatch: workers.MaxBatch,
+			Lots: workers.Lots, Processors: workers.Processors,
 		}}
 		if err := s.link(p); err != nil {
 			return err

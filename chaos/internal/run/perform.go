@@ -27,9 +27,9 @@ type performance struct {
 // workers are the worker processes that the scenario asks for.
 func (p *performance) workers() environment.Workers {
 	sc := p.task.scenario
-	w := environment.Workers{Number: sc.Workers, TTL: cmp.Or(sc.TTL, workload.TTL), Lockers: sc.Lockers, Unhindered: sc.Unhindered, Loops: sc.Loops, MaxBatch: sc.MaxBatch}
-	if _, ok := p.task.workload.(stock.Stock); ok {
-		w.Actions = sc.Actions
+	w := environment.Workers{Number: sc.Workers, TTL: cmp.Or(sc.TTL, workload.TTL), Lockers: sc.Lockers, Unhindered: sc.Unhindered, Loops: sc.Loops, MaxBatch: sc.MaxBatch, Processors: sc.Processors}
+	if s, ok := p.task.workload.(stock.Stock); ok {
+		w.Actions, w.Lots = sc.Actions, s.Lots
 	}
 	return w
 }

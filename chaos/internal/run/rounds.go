@@ -126,10 +126,10 @@ func (r *rounds) round(seed uint64) (tasks []task) {
 	return tasks
 }
 
-// stocked is the workload; the built-in one has the scenario's stock.
+// stocked is the workload; the built-in one has the scenario's stock and lots.
 func stocked(w workload.Workload, sc scenario.Scenario) workload.Workload {
 	if s, ok := w.(stock.Stock); ok && s.Initial == 0 {
-		s.Initial = sc.Stock
+		s.Initial, s.Lots = sc.Stock, sc.Lots
 		return s
 	}
 	return w

@@ -130,3 +130,20 @@ func TestConfig_SaysWhatIsWrong(t *testing.T) {
 		require.ErrorContains(t, err, says)
 	}
 }
+
+// Only the built-in workload has lots, so no other has to meet what rests on them.
+func TestRounds_OnlyTheBuiltInWorkloadHasLots(t *testing.T) {
+	sc := scenario.Scenario{Lots: 2, Requires: []string{"a"}, StockRequires: []string{"b"}}
+	for _, c := range []struct {
+		workload workload.Workload
+		lots     int
+		requires []string
+	}{
+		{stock.Stock{}, 2, []string{"a", "b"}},
+		{passer, 0, []string{"a"}},
+	} {
+		task := task{scenario: sc, workload: stocked(c.workload, sc), group: result.Fenced, faults: true}
+		require.Equal(t, c.requires, task.result(nil).Requires)
+		require.Equal(t, c.lots, (&performance{task: task}).workers().Lots)
+	}
+}

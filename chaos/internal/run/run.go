@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/fencekit/fencekit/chaos/internal/environment"
@@ -86,6 +87,9 @@ func (t task) result(schedule []fault.Step) *result.Run {
 		r.Breaks = breaks(t.group)
 	case t.faults:
 		r.Requires = t.scenario.Requires
+		if r.Stock {
+			r.Requires = slices.Concat(r.Requires, t.scenario.StockRequires)
+		}
 	}
 	for _, step := range schedule {
 		r.Schedule = append(r.Schedule, result.Step{At: step.At, For: step.For, Fault: step.Fault.String()})

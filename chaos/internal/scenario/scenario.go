@@ -19,6 +19,8 @@ type Scenario struct {
 	Summary string
 	// Requires are the hits (check.Hits) without which a run is inconclusive.
 	Requires []string
+	// StockRequires are further ones with the built-in workload.
+	StockRequires []string
 	// Members is how many members etcd has; default 1.
 	Members int
 	// Workers is how many worker processes there are; default 3.
@@ -36,6 +38,11 @@ type Scenario struct {
 	Loops int
 	// Actions are those of the built-in workload's operations under load. Default: it decides.
 	Actions []string
+	// Lots is how many lots each worker has with the built-in workload (stock.LotsOf). Under load
+	// it does batches on all of them at once; default none.
+	Lots int
+	// Processors is GOMAXPROCS of a worker process; default the machine's.
+	Processors int
 	// MaxBatch is that of the Guards (guard.Config); default theirs.
 	MaxBatch int
 	// Stock is what the built-in workload has of each resource; default plenty.

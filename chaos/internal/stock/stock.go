@@ -23,6 +23,8 @@ import (
 type Stock struct {
 	// Initial is the initial stock of each resource; default plenty.
 	Initial int
+	// Lots is how many lots each worker has; default none.
+	Lots int
 }
 
 // stockSize is plenty.
@@ -36,6 +38,17 @@ var (
 	SlowResources  = []string{"bulk/1", "bulk/2", "bulk/3"}
 )
 
+// lotOwners is how many workers have lots of their own.
+const lotOwners = 3
+
+// LotsOf are a worker's lots: resources that it sells in batches, all at once.
+func LotsOf(worker, number int) (lots []string) {
+	for i := range number {
+		lots = append(lots, fmt.Sprintf("lot/%d/%d", worker%lotOwners, i))
+	}
+	return lots
+}
+
 // stockSchema has no unique constraint on orders, so that an operation can take effect twice.
 // Remarks are rows that are written without a fence.
 const stockSchema = `
@@ -48,7 +61,13 @@ create table remarks (op text not null);`
 func (s Stock) Name() string { return "stock" }
 
 // Resources implements Workload.
-func (s Stock) Resources() []string { return slices.Concat(QuickResources, SlowResources) }
+func (s Stock) Resources() []string {
+	all := slices.Concat(QuickResources, SlowResources)
+	for owner := range lotOwners {
+		all = append(all, LotsOf(owner, s.Lots)...)
+	}
+	return all
+}
 
 // SlowResources implements workload.Slow.
 func (s Stock) SlowResources() []string { return SlowResources }

@@ -71,7 +71,7 @@ func TestLoad_EachWorkerIsSlowOnItsOwnResource(t *testing.T) {
 		require.Len(t, loops, 2+len(stock.SlowResources))
 		for i, l := range loops[:2] {
 			for n := range 200 {
-				op := l.next(n, randomOf(i, n), over)
+				op := one(t, l, n, randomOf(i, n), over)
 				require.Contains(t, stock.QuickResources, op.Resource)
 				require.Zero(t, op.Think.Lasts)
 			}
@@ -81,8 +81,8 @@ func TestLoad_EachWorkerIsSlowOnItsOwnResource(t *testing.T) {
 			require.Equal(t, own, l.after == 0)
 			thought, deaf := 0, 0
 			for n := range 200 {
-				op := l.next(n, randomOf(i, n), over)
-				require.Equal(t, op, l.next(n, randomOf(i, n), over))
+				op := one(t, l, n, randomOf(i, n), over)
+				require.Equal(t, op, one(t, l, n, randomOf(i, n), over))
 				require.Equal(t, stock.SlowResources[i], op.Resource)
 				require.LessOrEqual(t, op.Think.Lasts, 2*workload.TTL)
 				if op.Think.Lasts > 0 {
@@ -96,12 +96,40 @@ func TestLoad_EachWorkerIsSlowOnItsOwnResource(t *testing.T) {
 			require.Greater(t, thought, 50)
 			require.Greater(t, deaf, 50)
 			require.Less(t, deaf, 150)
-			if first := l.next(0, randomOf(i, 0), over).Think; own {
+			if first := one(t, l, 0, randomOf(i, 0), over).Think; own {
 				require.True(t, first.Deaf)
 				require.Greater(t, first.Lasts, workload.TTL+workload.TTL/4)
 			}
 		}
 	}
+}
+
+// one is the only operation of a round.
+func one(t *testing.T, l loop, n int, random *rand.Rand, over <-chan struct{}) workload.Op {
+	t.Helper()
+	ops := l.next(n, random, over)
+	require.Len(t, ops, 1)
+	return ops[0]
+}
+
+// A worker with lots sells its own all at once in most rounds, and another's in some.
+func TestLoad_SellsAllLotsAtOnce(t *testing.T) {
+	w := &worker{workload: stock.Stock{}, spec: Spec{Number: 2, Lots: 4}}
+	sell := w.loops()[0]
+	for n := range lotVisits {
+		owner := 2
+		if n == lotVisits-1 {
+			owner = 3
+		}
+		var lots []string
+		for _, op := range sell.next(n, randomOf(0, n), nil) {
+			require.Equal(t, stock.ActionBatch, op.Action)
+			lots = append(lots, op.Resource)
+		}
+		require.Equal(t, stock.LotsOf(owner, 4), lots)
+		require.Subset(t, stock.Stock{Lots: 4}.Resources(), lots)
+	}
+	require.NotEqual(t, stock.LotsOf(2, 4), stock.LotsOf(3, 4))
 }
 
 // randomOf is the source of a loop's n-th operation.
@@ -113,7 +141,7 @@ func TestLoad_IsOnAllResourcesOfAnyWorkload(t *testing.T) {
 	require.Len(t, w.loops(), 2)
 	seen := map[string]bool{}
 	for n := range 100 {
-		seen[w.loops()[0].next(n, randomOf(0, n), nil).Resource] = true
+		seen[one(t, w.loops()[0], n, randomOf(0, n), nil).Resource] = true
 	}
 	require.Len(t, seen, 2)
 }

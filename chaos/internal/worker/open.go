@@ -38,7 +38,7 @@ func (w *worker) open(ctx context.Context) (envs []*workload.Env, shut func(), e
 	if err != nil {
 		return nil, nil, err
 	}
-	cfg.MaxConns = int32(len(w.loops()) + 4)
+	cfg.MaxConns = int32(len(w.loops()) + w.spec.Lots + 4)
 	cfg.ConnConfig.DialFunc = g.dial
 	cfg.ConnConfig.RuntimeParams["application_name"] = w.spec.Worker
 	if w.spec.Unhindered {

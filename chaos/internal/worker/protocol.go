@@ -26,6 +26,8 @@ type Spec struct {
 	Pace       time.Duration `json:"pace"`       // of each
 	MaxBatch   int           `json:"max_batch"`  // of the Guards; 0: their default
 	Actions    []string      `json:"actions"`    // of quick operations under load; empty: the workload decides
+	Lots       int           `json:"lots"`       // of each worker (stock.LotsOf), which it sells all at once under load
+	Processors int           `json:"processors"` // GOMAXPROCS; 0: the machine's
 }
 
 // Command is a command to a running worker, a line of JSON each. The first member that is

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"runtime"
 
 	"github.com/fencekit/fencekit/chaos/internal/history"
 	"github.com/fencekit/fencekit/chaos/internal/stock"
@@ -30,6 +31,9 @@ func runWorker(text string, workloads []workload.Workload) int {
 	err := json.Unmarshal([]byte(text), &w.spec)
 	if err == nil {
 		w.workload, err = find(workloads, w.spec.Workload)
+	}
+	if w.spec.Processors > 0 {
+		runtime.GOMAXPROCS(w.spec.Processors)
 	}
 	if err == nil {
 		err = w.work(commands)
