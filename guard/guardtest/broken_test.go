@@ -25,10 +25,14 @@ type breakable struct {
 	claim      func(ctx context.Context, s store, g fence.Grant) (storage.Claim, error) // of one grant
 	claims     func(ctx context.Context, s store, grants []fence.Grant) ([]storage.Claim, error)
 	begin      func(ctx context.Context, s store, claims []storage.Claim) (txn, error)
+	canGroup   func(asked int) bool // asked counts the calls of CanGroup
+	beginGroup func(ctx context.Context, s store, members func() []storage.Claim) (txn, error)
 	recall     func(ctx context.Context, s store, key storage.OnceKey, claims []storage.Claim) ([]byte, bool, error)
 	resolve    func(ctx context.Context, s store, d storage.InDoubt) (bool, error)
 	entries    func([]storage.Entry) []storage.Entry
 	rejections func([]storage.Rejection) []storage.Rejection
+
+	asked int // how often CanGroup was called
 }
 
 func (b *breakable) Claim(ctx context.Context, grants ...fence.Grant) ([]storage.Claim, error) {
@@ -56,6 +60,18 @@ func (b *breakable) Begin(ctx context.Context, claims ...storage.Claim) (txn, er
 		return b.begin(ctx, b.store, claims)
 	}
 	return b.store.Begin(ctx, claims...)
+}
+
+func (b *breakable) CanGroup() bool {
+	b.asked++
+	return b.canGroup == nil || b.canGroup(b.asked)
+}
+
+func (b *breakable) BeginGroup(ctx context.Context, members func() []storage.Claim) (txn, error) {
+	if b.beginGroup != nil {
+		return b.beginGroup(ctx, b.store, members)
+	}
+	return b.store.BeginGroup(ctx, members)
 }
 
 func (b *breakable) Recall(ctx context.Context, key storage.OnceKey, claims ...storage.Claim) ([]byte, bool, error) {
@@ -209,6 +225,28 @@ var broken = map[string]struct {
 	"goes on honouring the context of members": {breakable{begin: memberwise(memberChange{honourCtx: true})}, []string{"Member_EndOfItsContextHasNoEffectLater_G4"}},
 	"ignores the end of the whole":             {breakable{begin: memberwise(memberChange{ignoreWhole: true})}, []string{"Member_EndOfTheWholeEndsAll_G4"}},
 	"gives members one transaction to use":     {breakable{begin: sharedTx}, []string{"Member_TxIsUnusableAfterwards"}},
+	"forms groups at first":                    {breakable{canGroup: func(asked int) bool { return asked == 1 }}, []string{"Group_IsFormedAlwaysOrNever"}},
+	"takes the calls of a group twice": {
+		breakable{beginGroup: func(ctx context.Context, s store, members func() []storage.Claim) (txn, error) {
+			members()
+			return s.BeginGroup(ctx, members)
+		}},
+		[]string{"Group_TakesItsCallsOnce_G4"},
+	},
+	"takes the calls of a group at once": {
+		breakable{beginGroup: func(ctx context.Context, s store, members func() []storage.Claim) (txn, error) {
+			claims := members()
+			return s.BeginGroup(ctx, func() []storage.Claim { return claims })
+		}},
+		[]string{"Group_TakesNoCallsWhenCtxHasEnded_G4"},
+	},
+	"begins groups under the first claim": {breakable{beginGroup: grouped(firstClaimOnly)}, []string{"Group_TakesItsCallsOnce_G4", "Group_RejectsBadClaims", "Group_OneStaleRejectsAll_G10"}},
+	"seals each claim of a group by itself": {
+		breakable{beginGroup: grouped(sealSingly)},
+		[]string{"Group_MovesEachFenceInOneTransaction_G10", "Group_OneStaleRejectsAll_G10", "Group_OneSupersededMeanwhileRejectsAll_G10"},
+	},
+	"writes the first move of a group for all": {breakable{beginGroup: grouped(with(change{firstMove: true}))}, []string{"Group_MovesEachFenceInOneTransaction_G10"}},
+	"blames the first operation":               {breakable{beginGroup: grouped(with(change{blameFirst: true}))}, []string{"Group_SaysWhichOperationFailed_L1"}},
 	"ignores the context at Claim": {
 		breakable{claim: func(_ context.Context, s store, g fence.Grant) (storage.Claim, error) {
 			return claimOne(context.Background(), s, g)
@@ -309,6 +347,13 @@ var broken = map[string]struct {
 		}},
 		[]string{"Rejection_WaitsForNoTransaction_G5", "Rejection_StormIsCounted_G5"},
 	},
+}
+
+// grouped makes a BeginGroup of a Begin.
+func grouped(begin func(context.Context, store, []storage.Claim) (txn, error)) func(context.Context, store, func() []storage.Claim) (txn, error) {
+	return func(ctx context.Context, s store, members func() []storage.Claim) (txn, error) {
+		return begin(ctx, s, members())
+	}
 }
 
 // acceptAt is a Claim that accepts what is rejected for reason, or if that is "" an

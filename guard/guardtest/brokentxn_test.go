@@ -104,7 +104,7 @@ func firstClaimOnly(ctx context.Context, s store, claims []storage.Claim) (txn, 
 
 // change is what a changedTxn does wrong.
 type change struct {
-	commitAtRollback, hideErrors, forgetErrors, hidePanics, hideGoexit, neverEnds, once, dropOps, dropAll, ignoreCtx, doubtful, dropKeep, keepAtOnce, firstMove, anyMoves bool
+	commitAtRollback, hideErrors, forgetErrors, hidePanics, hideGoexit, neverEnds, once, dropOps, dropAll, ignoreCtx, doubtful, dropKeep, keepAtOnce, firstMove, anyMoves, blameFirst bool
 }
 
 type changedTxn struct {
@@ -147,7 +147,11 @@ func (t *changedTxn) Run(ctx context.Context, o op) (err error) {
 	if t.ignoreCtx {
 		ctx = context.Background()
 	}
-	return t.txn.Run(ctx, o)
+	err = t.txn.Run(ctx, o)
+	if failed := new(storage.OpError); t.blameFirst && errors.As(err, &failed) {
+		failed.Number = 0
+	}
+	return err
 }
 
 // runHidden lets the store believe that an operation succeeded which panicked or

@@ -70,7 +70,7 @@
 // # The contract
 //
 // [TestStore] runs the contract, as subtests that are named for a behaviour and
-// the invariant of package guard (G1 to G6) that rests on it. A store brings a
+// the invariant of package guard that rests on it. A store brings a
 // [Harness]. The contract was itself tested: for each of its safety parts there
 // is a store, broken by hand, that the part flags.
 package guardtest

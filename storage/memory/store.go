@@ -136,6 +136,9 @@ func (s *Store) CanGroup() bool { return true }
 
 // BeginGroup implements storage.GroupStore. Nothing here waits for a lock.
 func (s *Store) BeginGroup(ctx context.Context, members func() []storage.Claim) (storage.Txn[*Tx], error) {
+	if err := ctx.Err(); err != nil { // a call that has ended takes no others along
+		return nil, fmt.Errorf("memory: begin: %w", err)
+	}
 	return s.Begin(ctx, members()...)
 }
 

@@ -1,0 +1,172 @@
+package guardtest
+
+import (
+	"context"
+	"errors"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/storage"
+)
+
+// groupParts are for a storage.GroupStore that forms groups. Any other store passes them.
+func groupParts[Tx any]() []part[Tx] {
+	return []part[Tx]{
+		{"Group_IsFormedAlwaysOrNever", ofGroups(groupAlways[Tx])},
+		{"Group_TakesItsCallsOnce_G4", ofGroups(groupTakes[Tx])},
+		{"Group_TakesNoCallsWhenCtxHasEnded_G4", ofGroups(groupCancelled[Tx])},
+		{"Group_RejectsBadClaims", ofGroups(groupBadClaims[Tx])},
+		{"Group_MovesEachFenceInOneTransaction_G10", ofGroups(groupMoves[Tx])},
+		{"Group_OneStaleRejectsAll_G10", ofGroups(groupStale[Tx])},
+		{"Group_OneSupersededMeanwhileRejectsAll_G10", ofGroups(groupSuperseded[Tx])},
+		{"Group_SaysWhichOperationFailed_L1", ofGroups(groupBlames[Tx])},
+	}
+}
+
+// groupRun is a part being tested on a store that forms groups.
+type groupRun[Tx any] struct {
+	*run[Tx]
+	groups storage.GroupStore[Tx]
+}
+
+func ofGroups[Tx any](part func(r groupRun[Tx])) func(r *run[Tx]) {
+	return func(r *run[Tx]) {
+		if groups, ok := r.Store.(storage.GroupStore[Tx]); ok && groups.CanGroup() {
+			part(groupRun[Tx]{r, groups})
+		}
+	}
+}
+
+// beginGroup begins a transaction under claims, which has to succeed.
+func (r groupRun[Tx]) beginGroup(claims ...storage.Claim) storage.Txn[Tx] {
+	r.Helper()
+	txn, err := r.groups.BeginGroup(r.ctx, func() []storage.Claim { return claims })
+	r.noError(err)
+	r.Cleanup(func() { txn.Rollback(context.Background()) })
+	return txn
+}
+
+func groupAlways[Tx any](r groupRun[Tx]) {
+	for range 3 {
+		if !r.groups.CanGroup() {
+			r.Fatal("CanGroup returned true and then false")
+		}
+	}
+}
+
+// groupTakes: what members returned once it won't return again, since those calls no longer
+// wait.
+func groupTakes[Tx any](r groupRun[Tx]) {
+	taken := 0
+	claims := r.claimAll(grantOf("a", 5), grantOf("b", 6))
+	txn, err := r.groups.BeginGroup(r.ctx, func() []storage.Claim { taken++; return claims })
+	r.noError(err)
+	moved, err := r.finish(r.ctx, txn, r.set(key, 1))
+	r.noError(err)
+	r.sameLength(moved, claims)
+	if taken != 1 {
+		r.Fatalf("the calls were taken %d times", taken)
+	}
+	r.holds(key, 1)
+}
+
+func groupCancelled[Tx any](r groupRun[Tx]) {
+	c := r.claim(grant(7))
+	ctx, cancel := context.WithCancel(r.ctx)
+	cancel()
+	_, err := r.groups.BeginGroup(ctx, func() []storage.Claim {
+		r.Error("the calls were taken under a context that has ended")
+		return []storage.Claim{c}
+	})
+	if !errors.Is(err, context.Canceled) {
+		r.Fatalf("BeginGroup under a context that has ended returned %v", err)
+	}
+	r.untouched(c)
+}
+
+func groupBadClaims[Tx any](r groupRun[Tx]) {
+	c := r.claim(grant(7))
+	for what, claims := range map[string][]storage.Claim{"no claims": {}, "the same twice": {c, c}} {
+		if _, err := r.groups.BeginGroup(r.ctx, func() []storage.Claim { return claims }); !errors.Is(err, fence.ErrInvalid) {
+			r.Fatalf("%s: %v, want fence.ErrInvalid", what, err)
+		}
+	}
+	r.untouched(c)
+}
+
+// groupMoves: each history says what was done to its own resource, and that it was one
+// transaction, so that any of the resources can be asked for its outcome.
+func groupMoves[Tx any](r groupRun[Tx]) {
+	claims := r.claimAll(grantOf("c", 7), grantOf("a", 5), grantOf("b", 6))
+	txn := r.beginGroup(claims...)
+	for range claims {
+		r.noError(txn.Run(r.ctx, r.add(key, 1)))
+	}
+	moved, err := txn.Commit(r.ctx, []storage.Move{record("c"), record("a"), record("b")})
+	r.noError(err)
+	r.sameLength(moved, claims)
+	r.holds(key, 3)
+	for i, m := range moved {
+		name := claims[i].Grant.Resource
+		r.at(m, storage.KindWrite)
+		if m.Grant != claims[i].Grant || m.Seq != claims[i].Seq+1 || m.Tx != moved[0].Tx {
+			r.Fatalf("a group moved %+v to %+v", claims[i], m)
+		}
+		if ops := r.last(name).Ops; len(ops) != 1 || ops[0].ID != name {
+			r.Fatalf("the entry of %s has the operations %+v", name, ops)
+		}
+		r.resolves(storage.InDoubt{Claims: claims[i : i+1], Tx: m.Tx}, true)
+	}
+}
+
+// groupStale: the others' fences have not moved, so they can go on.
+func groupStale[Tx any](r groupRun[Tx]) {
+	claims := r.claimAll(grantOf("a", 5), grantOf("b", 6), grantOf("c", 7))
+	newer := r.claim(grantOf("b", 8))
+	txn, err := r.groups.BeginGroup(r.ctx, func() []storage.Claim { return claims })
+	if err == nil {
+		_, err = r.finish(r.ctx, txn, r.set(key, 1))
+	}
+	r.rejectedAll(err, claims, newer)
+}
+
+func groupSuperseded[Tx any](r groupRun[Tx]) {
+	claims := r.claimAll(grantOf("a", 5), grantOf("b", 6), grantOf("c", 7))
+	txn := r.beginGroup(claims...)
+	r.noError(txn.Run(r.ctx, r.get(key, new(int64))))
+	newer := r.claim(grantOf("b", 8))
+	_, err := r.finish(r.ctx, txn, r.set(key, 1))
+	r.rejectedAll(err, claims, newer)
+}
+
+// rejectedAll checks that a transaction under claims, the second of which newer has
+// superseded, was rejected for that one and did nothing, and that the others can go on.
+func (r groupRun[Tx]) rejectedAll(err error, claims []storage.Claim, newer storage.Claim) {
+	r.Helper()
+	r.rejected(err, claims[1].Grant, storage.ReasonStale)
+	r.holds(key, 0)
+	r.at(newer, storage.KindClaim)
+	_, err = r.finish(r.ctx, r.beginGroup(claims[0], claims[2]), r.set(key, 1))
+	r.noError(err)
+	r.holds(key, 1)
+}
+
+// groupBlames: the call that is to blame runs by itself, and the others once more together.
+func groupBlames[Tx any](r groupRun[Tx]) {
+	txn := r.beginGroup(r.claimAll(grantOf("a", 5), grantOf("b", 6))...)
+	r.noError(txn.Run(r.ctx, batch[Tx]{r.set(key, 1)}))
+	failure := errors.New("out of stock")
+	err := txn.Run(r.ctx, batch[Tx]{storage.Func[Tx](func(context.Context, Tx) error { return failure })})
+	if !errors.Is(err, failure) {
+		r.Fatalf("Run returned %v, want the operation's error", err)
+	}
+	if blamed := new(storage.OpError); errors.As(err, &blamed) && blamed.Number != 1 {
+		r.Fatalf("operation 1 has failed, and %d is blamed", blamed.Number)
+	}
+	r.commitFails(txn)
+	r.holds(key, 0)
+}
+
+// batch is a storage.BatchOp.
+type batch[Tx any] struct{ storage.Func[Tx] }
+
+func (batch[Tx]) Shares() bool { return true }
