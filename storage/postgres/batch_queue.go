@@ -149,14 +149,15 @@ func (s *Statement) receive(r wire.Result) {
 // Then all those that were sent are prepared anew: others may have met the same change.
 func (q *sentBatches) outdate(conn *pgx.Conn, err error) bool {
 	var failed *wire.StatementError
-	if !errors.As(err, &failed) || failed.Number >= len(q.sent) || !q.sent[failed.Number].Described() || !unfit(failed.Err) {
+	if !errors.As(err, &failed) || failed.Number >= len(q.sent) || !q.sent[failed.Number].Described() {
 		return false
 	}
-	for _, s := range q.sent {
-		preparedOn(conn).outdate(s.SQL)
+	sent := make([]string, len(q.sent))
+	for i, s := range q.sent {
+		sent[i] = s.SQL
 	}
-	q.outdated = true
-	return true
+	q.outdated = outdateIfUnfit(conn, failed.Err, sent...)
+	return q.outdated
 }
 
 // explain returns the stage at which err came, met while the statements were sent, and what

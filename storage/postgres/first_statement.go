@@ -96,9 +96,7 @@ func (o *opening) begin(ctx context.Context, s *firstStatement) (p *pgconn.Pipel
 	}
 	if err != nil || !read.whole() {
 		_ = p.Close()
-		if unfit(err) {
-			preparedOn(o.conn).outdate(head[0].sql, head[1].sql, s.sql)
-		}
+		outdateIfUnfit(o.conn, err, head[0].sql, head[1].sql, s.sql)
 		return nil, false, o.headFailed(ctx, read.n, cause(ctx, err))
 	}
 	o.begun, o.head = true, read
@@ -107,9 +105,7 @@ func (o *opening) begin(ctx context.Context, s *firstStatement) (p *pgconn.Pipel
 
 // ran outdates a statement that failed because it no longer fits, and returns err.
 func (o *opening) ran(s *firstStatement, err error) error {
-	if unfit(err) {
-		preparedOn(o.conn).outdate(s.sql)
-	}
+	outdateIfUnfit(o.conn, err, s.sql)
 	return err
 }
 

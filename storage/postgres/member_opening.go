@@ -204,9 +204,9 @@ func (o *memberOpening) Begin(context.Context, func(func()) error) (*pgx.Conn, e
 
 // failed notes that what is ahead has failed.
 func (o *memberOpening) failed(err error) error {
-	if unfit(err) {
-		for sql := range wantedOn(o.conn).tried {
-			o.outdate(sql) // the server may have forgotten them all
+	if outdateIfUnfit(o.conn, err) {
+		for _, sql := range o.ahead {
+			o.outdate(sql)
 		}
 		err = &TransientError{err}
 	}

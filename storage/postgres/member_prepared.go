@@ -2,6 +2,8 @@ package postgres
 
 import (
 	"context"
+	"maps"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -27,6 +29,9 @@ func wantedOn(conn *pgx.Conn) *wantedStatements {
 	}
 	return wanted
 }
+
+// wantAll has all of them prepared before the next transaction of members, unless they are.
+func (w *wantedStatements) wantAll() { w.next = slices.Collect(maps.Keys(w.tried)) }
 
 // prepareWanted prepares what is wanted. No limit of the server's is in force, so the wait for
 // a lock is bounded here; if that closes the connection, the transaction begins on another one.
@@ -70,7 +75,7 @@ func (o *memberOpening) outdate(sql string) {
 // outdateIfUnfit has the first statement prepared anew if err shows that it no longer fits, and
 // returns err.
 func (o *memberOpening) outdateIfUnfit(err error) error {
-	if unfit(err) {
+	if outdateIfUnfit(o.conn, err) {
 		o.outdate(o.first)
 	}
 	return err

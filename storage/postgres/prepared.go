@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"maps"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -85,6 +87,20 @@ func prepare(ctx context.Context, conn *pgx.Conn, sql string, mode pgx.QueryExec
 	}
 	statements[sql] = &preparedStatement{StatementDescription: description}
 	return description, nil
+}
+
+// outdateIfUnfit has statements prepared anew if err shows that one of them no longer fits, which
+// it reports. Where one is missing, all are: SQL such as DISCARD ALL removes each of them.
+func outdateIfUnfit(conn *pgx.Conn, err error, sql ...string) bool {
+	if !unfit(err) {
+		return false
+	}
+	if sqlstate.Of(err) == sqlstate.NoStatement {
+		sql = slices.Collect(maps.Keys(preparedOn(conn)))
+		wantedOn(conn).wantAll()
+	}
+	preparedOn(conn).outdate(sql...)
+	return true
 }
 
 // outdate has statements prepared anew before their next use.

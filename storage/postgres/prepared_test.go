@@ -147,6 +147,58 @@ func TestBatch_BadValueIsNotTransient(t *testing.T) {
 	}
 }
 
+// When a connection has lost its statements, each kind of transaction on it would find that out
+// anew, in the middle of what it begins with.
+func TestRun_LosesAllPreparedStatementsAtOnce_HB17_L1(t *testing.T) {
+	t.Parallel()
+	read, write := readAll(readThing, 1), statement(setThing, 1)
+	inMembers := func(op storage.Op[pgx.Tx]) func(*testing.T, *postgres.Store, storage.Claim) storage.Claim {
+		return func(t *testing.T, store *postgres.Store, c storage.Claim) storage.Claim {
+			txn := connect(t, store, c)
+			for range 3 {
+				require.NoError(t, member(t.Context(), txn, op))
+			}
+			claims, err := txn.Commit(t.Context(), nil)
+			require.NoError(t, err)
+			return claims[0]
+		}
+	}
+	alone := func(op storage.Op[pgx.Tx]) func(*testing.T, *postgres.Store, storage.Claim) storage.Claim {
+		return func(t *testing.T, store *postgres.Store, c storage.Claim) storage.Claim {
+			claims, err := attempt(t.Context(), store, op, c)
+			require.NoError(t, err)
+			return claims[0]
+		}
+	}
+	inBatch := func(t *testing.T, store *postgres.Store, c storage.Claim) storage.Claim {
+		b, _ := batchOf(setThing, 1)
+		return alone(b)(t, store, c)
+	}
+	for name, kinds := range map[string][]func(*testing.T, *postgres.Store, storage.Claim) storage.Claim{
+		"a batch first":   {inBatch, alone(write), alone(read), inMembers(read)},
+		"a query first":   {alone(read), inBatch, inMembers(write), alone(write)},
+		"members go last": {alone(write), inBatch, alone(read), inMembers(write)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := preparedPool(t, pgx.QueryExecModeCacheStatement)
+			store := newStore(t, pool, nil)
+			c := claim(t, store, grant(5, "a"))
+			for range 3 {
+				for _, kind := range kinds {
+					c = kind(t, store, c)
+				}
+			}
+			mustExec(t, pool, "discard all")
+			_, _ = pool.Exec(t.Context(), setThing, 1) // pgx forgets what it has prepared itself
+			_, _ = pool.Exec(t.Context(), readThing, 1)
+			for _, kind := range kinds {
+				c = kind(t, store, c)
+			}
+		})
+	}
+}
+
 // A batch leaves nothing in pgx that outlives its statement.
 func TestBatch_LeavesThePoolsStatementsAlone_HB17_L1(t *testing.T) {
 	t.Parallel()
