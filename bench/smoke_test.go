@@ -86,7 +86,7 @@ func TestList_HasContendersAndTimes(t *testing.T) {
 	require.NoError(t, err)
 	var text strings.Builder
 	list(&text, c)
-	require.Contains(t, text.String(), "do/8               guard.Do on distinct resources, kept, 8 connections (25s and more)\n"+
+	require.Contains(t, text.String(), "do/8               guard.Do on distinct resources, kept, 8 connections (31s and more)\n"+
 		"                   - bare transaction\n")
 }
 

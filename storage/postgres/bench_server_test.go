@@ -24,7 +24,7 @@ func BenchmarkServer(b *testing.B) {
 	for _, n := range []int{1, 5, 20} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			s := newServerBench(b, n)
-			forms := []string{"empty", "check", "guarded", "claim"}
+			forms := []string{"empty", "state", "check", "guarded", "claim"}
 			cpu, wal := map[string][]float64{}, map[string][]float64{}
 			for range 20 {
 				s.turn("check") // plans and caches
@@ -87,6 +87,9 @@ func (s *serverBench) once(form string) {
 	switch form {
 	case "empty":
 		s.exec("begin; select 1")
+		s.exec("commit; select 1")
+	case "state":
+		s.exec("begin; " + s.store.StateMessage())
 		s.exec("commit; select 1")
 	case "check":
 		s.exec(s.store.BeginMessage(s.claims))

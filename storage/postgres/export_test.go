@@ -56,6 +56,9 @@ func (s *Store) ResolveMessage(claim storage.Claim, id storage.TxID) string {
 	return s.transactSQL(s.resolveSQL(claim, id), "")
 }
 
+// StateMessage takes the digest of the session's state.
+func (s *Store) StateMessage() string { return "select " + s.sql.state }
+
 // BeginMessage begins a transaction for CommitMessage, which doesn't know the server's id of it.
 func (s *Store) BeginMessage(claims []storage.Claim) string {
 	resources, epochs, tokens := claimArrays(claims)
@@ -71,7 +74,7 @@ func (s *Store) CommitMessage(id storage.TxID, claims []storage.Claim, key *stor
 			moves[i].Kept = []storage.Kept{{Key: *key, Result: result}}
 		}
 	}
-	return (&txn{store: s, claims: claims, id: id, state: s.sql.state}).sealSQL(moves)
+	return (&txn{store: s, claims: claims, id: id, state: s.sql.stateBefore}).sealSQL(moves)
 }
 
 // MovedBy returns the claims at the positions that the transaction of that name moves the

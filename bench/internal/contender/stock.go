@@ -34,6 +34,9 @@ func Prepare(ctx context.Context, dsn string, rows int) error {
 	if _, err := pool.Exec(ctx, fillStock, rows); err != nil {
 		return err
 	}
+	if _, err := pool.Exec(ctx, createOwnFence); err != nil {
+		return err
+	}
 	if _, err := pool.Exec(ctx, "vacuum analyze"); err != nil {
 		return err
 	}

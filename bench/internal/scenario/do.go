@@ -23,11 +23,12 @@ func doDistinct(connections int) Scenario {
 	s := Scenario{
 		Name:  fmt.Sprintf("do/%d", connections),
 		Title: "guard.Do on distinct resources, kept, " + counted(connections, "connection", "connections"),
-		About: "Each goroutine reads and writes a row of its own, over a connection of its own; the process owns the resource already. One atomic UPDATE does without reading and deciding, which not every operation can.",
+		About: "Each goroutine reads and writes a row of its own, over a connection of its own; the process owns the resource already. What compares, counts and records a token in two tables, and no more, is the bound of what keeps a fence and a history. One atomic UPDATE does without reading and deciding, which not every operation can.",
 		Contenders: []Contender{
 			{Name: bare, Open: contender.Bare, Unsafe: noGuard},
 			{Name: guardDo, Open: contender.Do(kept), Fencekit: true},
 			{Name: batchAlone, Open: contender.BatchAlone(kept), Fencekit: true},
+			{Name: ownFence, Open: contender.OwnFence, Unsafe: noGuarantee},
 			{Name: atomic, Open: contender.AtomicUpdate},
 		},
 		Baseline:   []string{bare},

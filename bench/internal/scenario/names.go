@@ -28,15 +28,17 @@ const (
 	setNX50      = "Redis SET NX, every 50 ms"
 	setNX1       = "Redis SET NX, every 1 ms"
 	pgLock       = "pglock"
+	ownFence     = "a token compared, counted and recorded, no more"
 	together32   = "bare, 32 operations a transaction, one connection"
 )
 
 // What is wrong with contenders.
 const (
-	noFence  = "a holder that is paused for longer than the lock lasts writes beside its successor"
-	noGuard  = "concurrent updates of one row are lost"
-	noCommit = "an operation is answered before its COMMIT, and can't be undone alone"
-	redisTTL = "Redis forgets the lock when it fails over, and a paused holder writes beside its successor"
+	noFence     = "a holder that is paused for longer than the lock lasts writes beside its successor"
+	noGuard     = "concurrent updates of one row are lost"
+	noCommit    = "an operation is answered before its COMMIT, and can't be undone alone"
+	noGuarantee = "an unknown COMMIT can't be resolved, a failover isn't noticed, and a paused holder's locks stay"
+	redisTTL    = "Redis forgets the lock when it fails over, and a paused holder writes beside its successor"
 )
 
 // kept is a Guard's configuration that keeps resources for longer than a cell takes.
