@@ -83,7 +83,7 @@ type GroupStore[Tx any] interface {
 	//
 	// A transaction under several claims fails rather than wait long for a lock: what its
 	// operations lock besides their own resources' rows, each would lock in another order if it
-	// ran by itself.
+	// ran alone.
 	BeginGroup(ctx context.Context, members func() []Claim) (Txn[Tx], error)
 }
 

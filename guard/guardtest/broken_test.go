@@ -194,7 +194,7 @@ var broken = map[string]struct {
 	"compares tokens only":         {breakable{begin: lax(storage.ReasonOvertaken)}, []string{"Seal_RejectsOvertakenSibling_G2", "Resolve_OfUnsentCommitVoidsIt_G4", "Resolve_OfSeveralClaims_G4"}},
 	"compares no last transaction": {breakable{begin: lax(storage.ReasonWentBack)}, []string{"Seal_RejectsWrongLastTransaction_G2", "Seal_RejectsPositionAhead_G2"}},
 	"compares no holder":           {breakable{begin: lax(storage.ReasonCollision)}, []string{"Claim_RejectsEqualTokenOfAnotherHolder_G3"}},
-	"seals each claim by itself":   {breakable{begin: sealSingly}, []string{"Seal_SeveralClaimsAllOrNothing_G2"}},
+	"seals each claim alone":       {breakable{begin: sealEachAlone}, []string{"Seal_SeveralClaimsAllOrNothing_G2"}},
 	"checks claims not at all":     {breakable{begin: firstClaimOnly}, []string{"Begin_RejectsBadClaims", "Seal_SeveralClaimsAllOrNothing_G2"}},
 	"acknowledges without committing": {
 		breakable{begin: with(change{dropAll: true})},
@@ -242,7 +242,7 @@ var broken = map[string]struct {
 	},
 	"begins groups under the first claim": {breakable{beginGroup: grouped(firstClaimOnly)}, []string{"Group_TakesItsCallsOnce_G4", "Group_RejectsBadClaims", "Group_OneStaleRejectsAll_G10"}},
 	"seals each claim of a group by itself": {
-		breakable{beginGroup: grouped(sealSingly)},
+		breakable{beginGroup: grouped(sealEachAlone)},
 		[]string{"Group_MovesEachFenceInOneTransaction_G10", "Group_OneStaleRejectsAll_G10", "Group_OneSupersededMeanwhileRejectsAll_G10"},
 	},
 	"writes the first move of a group for all": {breakable{beginGroup: grouped(with(change{firstMove: true}))}, []string{"Group_MovesEachFenceInOneTransaction_G10"}},

@@ -63,22 +63,22 @@ func (t *laxTxn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Cl
 	return again.Commit(ctx, moves)
 }
 
-// sealSingly seals claim after claim, each in a transaction of its own.
-func sealSingly(ctx context.Context, s store, claims []storage.Claim) (txn, error) {
+// sealEachAlone seals claim after claim, each in a transaction of its own.
+func sealEachAlone(ctx context.Context, s store, claims []storage.Claim) (txn, error) {
 	if len(claims) < 2 {
 		return s.Begin(ctx, claims...)
 	}
 	inner, err := s.Begin(ctx, claims[0])
-	return &singly{inner, s, claims[1:]}, err
+	return &eachAlone{inner, s, claims[1:]}, err
 }
 
-type singly struct {
+type eachAlone struct {
 	txn
 	store store
 	rest  []storage.Claim
 }
 
-func (t *singly) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim, error) {
+func (t *eachAlone) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim, error) {
 	if len(moves) > 1 {
 		moves = moves[:1]
 	}

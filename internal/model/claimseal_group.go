@@ -145,7 +145,7 @@ func (m ClaimSeal) endTransaction(s state, w worker, do change) {
 		do("member # ends the transaction", i+1, func(s *state, w *worker) {
 			m.writeUnsealed(s, *w, i+1)
 			if m.Mutation.Group.RerunEnded && i > 0 {
-				m.rerunSingly(s, w)
+				m.rerunAlone(s, w)
 				return
 			}
 			for _, op := range members(w.Op, i+1) {
@@ -172,14 +172,14 @@ func (m ClaimSeal) writeUnsealed(s *state, w worker, size int8) {
 // run again, each in a transaction of its own, if they may.
 func (m ClaimSeal) undone(s *state, w *worker) {
 	if w.Op != 0 && w.Size > 1 && !w.Again && (m.Rerun || m.Mutation.Group.RerunAll) {
-		m.rerunSingly(s, w)
+		m.rerunAlone(s, w)
 		return
 	}
 	m.answer(s, w, answeredNotApplied)
 }
 
-// rerunSingly lets the members of a transaction run again, one after another.
-func (m ClaimSeal) rerunSingly(s *state, w *worker) {
+// rerunAlone lets the members of a transaction run again, one after another.
+func (m ClaimSeal) rerunAlone(s *state, w *worker) {
 	w.Again = true
 	m.next(s, w)
 	w.Looked = m.Mutation.Group.RerunBlind

@@ -15,7 +15,7 @@ func (m ClaimSeal) bounds() string {
 		{m.Resources > 1, "two resources"},
 		{m.Group > 1 && !m.Across, "groups of two"},
 		{m.Across, "groups across them"},
-		{m.Rerun, "run again singly"},
+		{m.Rerun, "run again, each alone"},
 		{m.ClaimsTogether, "claimed together"},
 		{m.Keys == 1, "one key"},
 		{m.Keys == 2, "two keys"},

@@ -9,7 +9,7 @@ import (
 
 // Shares implements storage.BatchOp. A setting would be in force for the next batch as well. So
 // batches share transactions only if all that they do is to read and change rows, as far as their
-// texts show. One that can't be sent fails by itself.
+// texts show. One that can't be sent fails alone.
 func (b *Batch) Shares() bool {
 	return b.validate() == nil && !slices.ContainsFunc(b.statements, func(s *Statement) bool { return !s.shares() })
 }

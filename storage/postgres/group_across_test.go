@@ -102,7 +102,7 @@ func TestGroupAcross_EvictedByAClaimOfOneResource_G10_L1(t *testing.T) {
 	holds(t, pool, "x", 1)
 }
 
-// A group doesn't wait for a row's lock for as long as a batch that runs by itself. That one
+// A group doesn't wait for a row's lock for as long as a batch that runs alone. That one
 // waits until it has the lock.
 func TestGroupAcross_WaitsForALockBriefly_L1(t *testing.T) {
 	t.Parallel()
@@ -162,7 +162,7 @@ func TestGroupAcross_TakesItsCallsWhenItHasAConnection(t *testing.T) {
 }
 
 // Under load calls on different resources share transactions, and each takes effect exactly
-// once, or fails by itself.
+// once, or fails alone.
 func TestGroupAcross_UnderLoad_G4_G10(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 2 })

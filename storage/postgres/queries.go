@@ -18,7 +18,7 @@ type queries struct {
 }
 
 // groupLockTimeout is the LockTimeout of a transaction of calls on several resources. Each
-// of them has the whole one when it runs by itself.
+// of them has the whole one when it runs alone.
 const groupLockTimeout = 100 * time.Millisecond
 
 // beginRC begins a transaction at the level and mode that the protocol needs, regardless of

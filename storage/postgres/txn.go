@@ -170,7 +170,7 @@ func (t *txn) fail(ctx context.Context, stage storage.Stage, err error) error {
 	if t.beginErr != nil {
 		return t.store.explain(ctx, t.beginErr, ended, storage.StageBegin, t.claims...)
 	}
-	if !t.group && (sqlstate.Of(err) == sqlstate.LockTimeout || errors.Is(err, errPrepare)) { // a group's calls do when they run by themselves
+	if !t.group && (sqlstate.Of(err) == sqlstate.LockTimeout || errors.Is(err, errPrepare)) { // a group's calls do when they run alone
 		t.evict(ctx)
 	}
 	return t.judge(t.store.explain(ctx, err, ended, stage, t.claims...), status, lost)

@@ -119,7 +119,7 @@ func (t *txn) encodeQueued(ctx context.Context) (*sentBatches, error) {
 }
 
 // encodeBatches encodes the queued batches. If an argument of one panics, as its driver.Valuer may,
-// and other calls' batches are in the transaction, that is an error: each runs by itself then, and
+// and other calls' batches are in the transaction, that is an error: each runs alone then, and
 // only the call with the argument panics.
 func (t *txn) encodeBatches(ctx context.Context, head []wire.Statement, mode pgx.QueryExecMode) (ahead *sentBatches, err error) {
 	encode := func() {
