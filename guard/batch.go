@@ -9,9 +9,9 @@ import (
 // batchCall is a call with a storage.BatchOp and without Once. It shares a transaction with
 // others: those that wait behind it for the same resource, and those on other resources that
 // meet it in forming. Their operations may run again at any time: if anything fails, nothing
-// has happened. Then the operation that failed runs by itself, and the others once more
-// together; or each by itself if the store doesn't know which one it was. Those of one
-// resource run in the order of its queue.
+// has happened. Then the operation that failed runs alone, and the others once more together;
+// or each alone if the store doesn't know which one it was. Those of one resource run in the
+// order of its queue.
 type batchCall[Tx any] struct {
 	call *guardCall
 	runs *runs
@@ -19,42 +19,46 @@ type batchCall[Tx any] struct {
 	ctx  context.Context // of the call
 	line *line           // of its resource
 
-	ready chan struct{} // closed when a call that waits in forming leads a group, or its group has ended
-	leads bool          // it leads a group
-
-	err   error     // how the call ends, unless it runs again
-	after afterward // how it goes on
-	again *waiter   // its place in the queue for another run, if a group took it from there
+	state batchState
+	ready chan struct{} // of a call that waits in forming: closed when it has another state
+	err   error         // how the call ends, in that state
+	again *waiter       // its place in the queue, if it runs again and doesn't have the turn
 }
 
-// afterward says how a call goes on after a group that took no effect.
-type afterward int
+// batchState says how a batchCall goes on.
+type batchState int
 
 const (
-	ends       afterward = iota
-	runsAlone            // it runs by itself
-	runsShared           // it runs again, also with others
+	waits      batchState = iota // for the turn, in forming, or for the end of its group
+	leads                        // a group
+	ends                         // with batchCall.err
+	runsAlone                    // once more, in a transaction of its own
+	runsShared                   // once more, also with others
 )
 
 // runBatch runs b, which has the turn and the claim.
 func (e *engine[Tx]) runBatch(ctx context.Context, b *batchCall[Tx]) error {
 	gr := newBatchGroup(e, b)
 	switch {
-	case b.line.backoff.runsSingly():
+	case b.line.backoff.nextAlone():
 		gr.of = ofOne
-	case b.line.failed || e.forming == nil || e.forming.runsSingly():
+	case b.line.failed || e.forming == nil || e.forming.nextAlone():
 		gr.of = ofQueue
 	default:
 		gr.of = ofSeveral
 		if err := e.forming.join(ctx, b); err != nil {
 			return err
 		}
-		if !b.leads {
+		if b.state == leads && b.ready != nil && !e.keeper.usable(b.call.owned[0]) {
+			e.forming.leave(false)
+			b.state = runsAlone // it has waited for too long
+		}
+		if b.state != leads {
 			return e.afterGroup(ctx, b)
 		}
 	}
 	err := gr.run(ctx)
-	if gr.shared() || b.after != ends {
+	if gr.shared() {
 		return e.afterGroup(ctx, b)
 	}
 	b.line.failed = err != nil && ctx.Err() == nil
@@ -63,7 +67,7 @@ func (e *engine[Tx]) runBatch(ctx context.Context, b *batchCall[Tx]) error {
 
 // afterGroup ends b's call as its group has ended, or runs b again.
 func (e *engine[Tx]) afterGroup(ctx context.Context, b *batchCall[Tx]) error {
-	if b.after == ends {
+	if b.state == ends {
 		return b.err
 	}
 	if b.again != nil {
@@ -71,14 +75,14 @@ func (e *engine[Tx]) afterGroup(ctx context.Context, b *batchCall[Tx]) error {
 		if err != nil {
 			return err
 		}
-		if b.again.taken {
+		if b.again.state == wasTaken {
 			next := b.again.batch.(*batchCall[Tx])
 			next.line = l
 			return e.afterGroup(ctx, next)
 		}
 		b.call.lines = append(b.call.lines, l)
 	}
-	if b.after == runsShared {
+	if b.state == runsShared {
 		return e.runOnce(ctx, b.call, b.op, b.runs)
 	}
 	b.call.alone = true

@@ -248,9 +248,9 @@ func TestAcross_WaitsForNoTurn_L2(t *testing.T) {
 	})
 }
 
-// If one fails, nothing has happened. It runs by itself, so its error is its own, and the
+// If one fails, nothing has happened. It runs alone, so its error is its own, and the
 // others run again.
-func TestAcross_ThatFailsRunsByItself_G4_G10(t *testing.T) {
+func TestAcross_ThatFailsRunsAlone_G4_G10(t *testing.T) {
 	inAcross(t, func(t *testing.T, a *across) {
 		errs := a.meet(a.puts("x"), a.named("x", "x2", put("x", "2")), a.batch("bad", fails(put("bad", "bad"))), a.puts("y"))
 		require.NoError(t, errs[0])
@@ -263,8 +263,8 @@ func TestAcross_ThatFailsRunsByItself_G4_G10(t *testing.T) {
 	})
 }
 
-// If the store doesn't know which one it was, each runs by itself.
-func TestAcross_ThatFailsRunsEachByItself_G4_G10(t *testing.T) {
+// If the store doesn't know which one it was, each runs alone.
+func TestAcross_ThatFailsRunsEachAlone_G4_G10(t *testing.T) {
 	inAcross(t, func(t *testing.T, a *across) {
 		a.gate.blind = true
 		errs := a.meet(a.puts("x"), a.named("x", "x2", put("x", "2")), a.batch("bad", fails(put("bad", "bad"))), a.puts("y"))
@@ -278,7 +278,7 @@ func TestAcross_ThatFailsRunsEachByItself_G4_G10(t *testing.T) {
 	})
 }
 
-// After a group that failed there is none for a while, and one that failed by itself joins
+// After a group that failed there is none for a while, and one that failed alone joins
 // none before one on its resource has succeeded.
 func TestAcross_BacksOffAfterAFailure_L1(t *testing.T) {
 	inAcross(t, func(t *testing.T, a *across) {
@@ -440,7 +440,7 @@ func TestAcross_StoreThatDoesNotReturn_G4_L1(t *testing.T) {
 	}
 }
 
-// An operation that panics does so again when it runs by itself.
+// An operation that panics does so again when it runs alone.
 func TestAcross_PanicTakesNoOtherCallAlong_G4(t *testing.T) {
 	inAcross(t, func(t *testing.T, a *across) {
 		explodes := a.batch("x", func(context.Context, *memory.Tx) error { panic("boom") })

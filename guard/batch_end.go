@@ -24,14 +24,15 @@ func (gr *batchGroup[Tx]) tell(outcome error) {
 				again = append(again, b.again)
 			}
 		}
-		l := p.calls[0].line
+		first := p.calls[0]
+		l := first.line
 		if !failed || len(gr.parts) == 1 {
 			l.backoff.noteEnd(failed, len(p.calls), blamed != nil)
 		}
 		k.putFirst(l, again)
 		k.wakeTaken(p.taken)
-		if head := p.calls[0]; head != gr.leader {
-			close(head.ready)
+		if first != gr.leader {
+			close(first.ready)
 		}
 	}
 }
@@ -57,11 +58,11 @@ func (gr *batchGroup[Tx]) blamed(outcome error) *batchCall[Tx] {
 func (b *batchCall[Tx]) setEnd(outcome error, blamed *batchCall[Tx]) {
 	switch {
 	case !tookNoEffect(outcome):
-		b.err = outcome
+		b.state, b.err = ends, outcome
 	case blamed == nil || blamed == b:
-		b.after = runsAlone
+		b.state = runsAlone
 	default:
-		b.after = runsShared
+		b.state = runsShared
 	}
 	var unknown *UnknownOutcomeError
 	if errors.As(outcome, &unknown) {
@@ -72,21 +73,18 @@ func (b *batchCall[Tx]) setEnd(outcome error, blamed *batchCall[Tx]) {
 }
 
 // placeForAnotherRun returns a place in the queue, from which another group may take the call
-// unless it runs by itself.
+// unless it runs alone.
 func (b *batchCall[Tx]) placeForAnotherRun() *waiter {
 	w := &waiter{ready: make(chan struct{})}
-	if b.after == runsShared {
+	if b.state == runsShared {
 		w.batch = &batchCall[Tx]{call: b.call, runs: b.runs, op: b.op, ctx: b.ctx}
 	}
 	return w
 }
 
-// end ends the waiting of a call that a group has left out: the call fails with err or, if
-// that is nil, runs by itself.
-func (b *batchCall[Tx]) end(err error) {
-	if b.err = err; err == nil {
-		b.after = runsAlone
-	}
+// leftOut tells a call how it goes on after a group has left it out.
+func (b *batchCall[Tx]) leftOut(state batchState, err error) {
+	b.state, b.err = state, err
 	close(b.ready)
 }
 

@@ -74,9 +74,9 @@ func (gr *batchGroup[Tx]) gather() {
 	for _, b := range gr.engine.forming.take(maxBatchCalls - gr.calls) {
 		switch err := endError(b.ctx); {
 		case err != nil:
-			b.end(err)
+			b.leftOut(ends, err)
 		case !gr.engine.keeper.usable(b.call.owned[0]):
-			b.end(nil)
+			b.leftOut(runsAlone, nil)
 		default:
 			gr.parts = append(gr.parts, part[Tx]{calls: []*batchCall[Tx]{b}})
 			gr.calls++
@@ -120,10 +120,6 @@ func (gr *batchGroup[Tx]) run(ctx context.Context) (outcome error) {
 			gr.tell(outcome)
 		}
 	}()
-	if gr.leader.ready != nil && !gr.engine.keeper.usable(gr.leader.call.owned[0]) {
-		gr.leader.after = runsAlone // it has waited for too long
-		return nil
-	}
 	return gr.runOnce(ctx)
 }
 

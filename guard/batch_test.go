@@ -53,9 +53,9 @@ func TestBatch_WithOnceHasATransactionOfItsOwn(t *testing.T) {
 	})
 }
 
-// If one fails, nothing has happened: it runs by itself, in its place in the queue, and its
+// If one fails, nothing has happened: it runs alone, in its place in the queue, and its
 // error is that of its own run. Those before it and those behind it share transactions again.
-func TestBatch_ThatFailsRunsByItself_G4_G7(t *testing.T) {
+func TestBatch_ThatFailsRunsAlone_G4_G7(t *testing.T) {
 	inGroupOf(t, nil, func(t *testing.T, g *group) {
 		errs := g.together(g.batch("a", put("k", "a")), g.batch("b", put("k", "b")), g.batch("fails", fails(put("k", "x"))),
 			g.batch("c", put("k", "c")), g.batch("d", put("k", "d")), g.do("f", put("k", "f")))
@@ -85,7 +85,7 @@ func TestBatch_WaitsToShareAgain(t *testing.T) {
 				left := make(chan struct{})
 				runs := 0
 				failsSlowly := func(context.Context, *memory.Tx) error {
-					if runs++; runs == 2 { // by itself
+					if runs++; runs == 2 { // alone
 						test.end(g, cancel)
 						<-left
 					}
@@ -105,8 +105,8 @@ func TestBatch_WaitsToShareAgain(t *testing.T) {
 	}
 }
 
-// If the store doesn't know which one failed, each runs by itself, in their order.
-func TestBatch_ThatFailsRunsEachByItself_G4_G7(t *testing.T) {
+// If the store doesn't know which one failed, each runs alone, in their order.
+func TestBatch_ThatFailsRunsEachAlone_G4_G7(t *testing.T) {
 	inAcross(t, func(t *testing.T, a *across) {
 		a.gate.blind = true
 		errs := a.meet(a.named("k", "a", put("k", "a")), a.named("k", "fails", fails(put("k", "x"))), a.named("k", "b", put("k", "b")))
@@ -134,7 +134,7 @@ func TestBatch_BacksOffWhereFailuresAreTheRule_L1(t *testing.T) {
 	})
 }
 
-// A batch that failed by itself runs again with the turn that it has.
+// A batch that failed alone runs again with the turn that it has.
 func TestBatch_RunsAgainIfItMay(t *testing.T) {
 	inGroupOf(t, nil, func(t *testing.T, g *group) {
 		failed := false
@@ -250,7 +250,7 @@ func TestBatch_StoreThatDoesNotReturn_L1(t *testing.T) {
 				} else {
 					require.ErrorIs(t, errs[1], errGone)
 				}
-				require.NoError(t, errs[2], "nothing was sent, and it runs by itself")
+				require.NoError(t, errs[2], "nothing was sent, and it runs alone")
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
 				require.NoError(t, g.batch("next", put("k", "c"))(ctx))

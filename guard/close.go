@@ -22,7 +22,7 @@ func (k *keeper) closeLines(ctx context.Context) {
 	for _, l := range k.lines {
 		for w := l.waiting.first; w != nil; w = l.waiting.first {
 			l.waiting.remove(w)
-			w.wake(ErrClosed)
+			w.wake(turnedAway)
 		}
 		if l.ownership != nil && k.takeIdle(l.ownership) {
 			idle = append(idle, l)

@@ -34,11 +34,11 @@ func newForming[Tx any]() *forming[Tx] { return &forming[Tx]{limit: max(2, runti
 // way may be waiting for a lock.
 const patience = 20 * time.Millisecond
 
-// runsSingly reports whether the next call forms no group with calls on other resources.
-func (f *forming[Tx]) runsSingly() bool {
+// nextAlone reports whether the next call shares no group with calls on other resources.
+func (f *forming[Tx]) nextAlone() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.backoff.runsSingly()
+	return f.backoff.nextAlone()
 }
 
 // noteEnd notes how a group of n calls on several resources has ended.
@@ -55,7 +55,7 @@ func (f *forming[Tx]) join(ctx context.Context, b *batchCall[Tx]) error {
 	if f.gathering == 0 && f.underWay < f.limit {
 		f.gathering++
 		f.mu.Unlock()
-		b.leads = true
+		b.state = leads
 		return nil
 	}
 	b.ready = make(chan struct{})
@@ -92,7 +92,7 @@ func (f *forming[Tx]) lead() {
 	b := f.waiting[0]
 	f.waiting = slices.Delete(f.waiting, 0, 1)
 	f.gathering++
-	b.leads = true
+	b.state = leads
 	close(b.ready)
 }
 
@@ -148,22 +148,22 @@ func (f *forming[Tx]) leave(taken bool) {
 	f.appoint()
 }
 
-// maxSingly bounds how many calls run by themselves after groups have failed.
-const maxSingly = 256
+// maxAlone bounds how many calls run alone after groups have failed.
+const maxAlone = 256
 
-// backoff makes calls run by themselves for a while after groups that failed: in each group
-// the same operation might fail again.
+// backoff makes calls run alone for a while after groups that failed: in each group the same
+// operation might fail again.
 type backoff struct {
-	singly int32 // how many calls to come do
-	last   int32 // what singly was last set to, or 1 after one failure with a call to blame
+	alone int32 // how many calls to come do
+	last  int32 // what alone was last set to, or 1 after one failure with a call to blame
 }
 
-// runsSingly reports whether the next call runs by itself, and counts it if so.
-func (b *backoff) runsSingly() bool {
-	if b.singly == 0 {
+// nextAlone reports whether the next call runs alone, and counts it if so.
+func (b *backoff) nextAlone() bool {
+	if b.alone == 0 {
 		return false
 	}
-	b.singly--
+	b.alone--
 	return true
 }
 
@@ -180,6 +180,6 @@ func (b *backoff) noteEnd(failed bool, n int, blamed bool) {
 	case blamed:
 		n = 2
 	}
-	b.last = min(maxSingly, 2*(b.last+int32(n)-1))
-	b.singly = b.last
+	b.last = min(maxAlone, 2*(b.last+int32(n)-1))
+	b.alone = b.last
 }

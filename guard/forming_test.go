@@ -179,7 +179,7 @@ func TestForming_WaitsForGroupsThatHangNoLongerThanItsPatience_L1(t *testing.T) 
 	})
 }
 
-// The same while the store has no connection: each has to learn it by itself in time.
+// The same while the store has no connection: each has to learn of it in time.
 func TestForming_CallsDontWaitForEachOthersConnections_L1(t *testing.T) {
 	inAcrossOf(t, &guard.Config{StoreTimeout: time.Second}, func(t *testing.T, a *across) {
 		began := time.Now()
@@ -238,7 +238,7 @@ func TestForming_GroupThatFailedWaitsWithNoTurn_L2(t *testing.T) {
 		ended := make(chan struct{})
 		go func() { open(); close(ended) }()
 		synctest.Wait()
-		require.NoError(t, errs[1], "y runs by itself while x waits for its lock")
+		require.NoError(t, errs[1], "y runs alone while x waits for its lock")
 		require.Equal(t, "yy", a.store.Read("y"))
 		require.NoError(t, guard.Do(t.Context(), a.guard, "y", put("y", "!")), "and its turn is free")
 		close(release)

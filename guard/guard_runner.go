@@ -57,10 +57,10 @@ func (e *engine[Tx]) runOnce(ctx context.Context, c *guardCall, op storage.Op[Tx
 		if err != nil {
 			return err
 		}
-		if gr, ok := w.group.(*group[Tx]); ok {
-			return gr.join(ctx, c, op, r, w.known)
-		}
-		if w.taken {
+		switch w.state {
+		case joinsGroup:
+			return w.group.(*group[Tx]).join(ctx, c, op, r, w.known)
+		case wasTaken:
 			batch.line = l
 			return e.afterGroup(ctx, batch)
 		}

@@ -46,32 +46,50 @@ type line struct {
 	byHold    bool           // the call that has the turn is a Hold
 
 	// Of calls with batches; used with the turn.
-	failed  bool // the latest one that ran by itself did
+	failed  bool // the latest one that ran alone did
 	backoff backoff
 }
 
 // waiter is a call that waits for its turn.
 type waiter struct {
-	woken bool
-	ready chan struct{} // closed by wake
-	err   error         // why the call doesn't get the turn; nil if it has it
 	place[*waiter]
+	state waiterState   // written with keeper.mu, read with it or once ready is closed
+	ready chan struct{} // closed at the end of the wait
 
-	joins bool             // it may join a group instead
+	// A call whose function may join a group.
+	joins bool
 	once  *storage.OnceKey // the call's key, if it has one
-	group any              // the *group that it joins, when it is woken for that
+	group any              // the *group that it joins, in that state
 	known *recalled        // what that group knows about its key
 
-	taken bool // by the transaction of another call
-	batch any  // the *batchCall that another one may take into its transaction; or nil
+	batch any // the *batchCall that another call may take into its transaction; or nil
 }
+
+// waiterState says what a waiter has got.
+type waiterState int
+
+const (
+	queued     waiterState = iota // nothing: it is in the queue, or has never been
+	hasTurn                       // the turn
+	joinsGroup                    // the transaction of waiter.group, for its function
+	wasTaken                      // nothing more: another call has taken waiter.batch, and ends the wait with its transaction
+	turnedAway                    // nothing: the Guard is closed
+)
 
 func (w *waiter) inChain() *place[*waiter] { return &w.place }
 
-// wake ends the waiting: with the turn if err is nil. The caller holds keeper.mu.
-func (w *waiter) wake(err error) {
-	w.woken, w.err = true, err
+// wake ends the wait of w, which has left the queue. The caller holds keeper.mu.
+func (w *waiter) wake(state waiterState) {
+	w.state = state
 	close(w.ready)
+}
+
+// err is why the wait ended with nothing, nil if it did not.
+func (w *waiter) err() error {
+	if w.state == turnedAway {
+		return ErrClosed
+	}
+	return nil
 }
 
 func newKeeper(locker fence.Locker, cfg Config) *keeper {
@@ -100,7 +118,7 @@ func (k *keeper) tryTurn(resource string) *line {
 }
 
 // takeTurn waits for the turn at resource, with w, which is fresh. The caller gives the turn
-// up by passTurn. If w joins, the call may be woken for a group instead of the turn.
+// up by passTurn. w's state says if the call has got something else than the turn.
 func (k *keeper) takeTurn(ctx context.Context, resource string, w *waiter) (*line, error) {
 	if err := endError(ctx); err != nil {
 		return nil, err
@@ -132,20 +150,20 @@ func (k *keeper) wait(ctx context.Context, l *line, w *waiter) (*line, error) {
 	defer k.report.queued(l.resource, -1)
 	select {
 	case <-w.ready:
-		return l, w.err
+		return l, w.err()
 	case <-ctx.Done():
 	}
 	k.mu.Lock()
 	err := leftQueueError(ctx, l.resource, k.waitsBehind(l))
-	if !w.woken {
+	if w.state == queued {
 		l.waiting.remove(w)
 		k.mu.Unlock()
 		return nil, err
 	}
 	k.mu.Unlock()
 	<-w.ready // at once, unless another call has taken this one into its transaction
-	if w.err != nil || w.group != nil || w.taken {
-		return l, w.err
+	if w.state != hasTurn {
+		return l, w.err()
 	}
 	k.passTurn(ctx, l) // the call got the turn just when ctx ended
 	return nil, err
@@ -201,7 +219,7 @@ func (k *keeper) passTurn(ctx context.Context, l *line) {
 	defer k.mu.Unlock()
 	if front != nil {
 		l.waiting.remove(front)
-		front.wake(nil)
+		front.wake(hasTurn)
 		return
 	}
 	l.busy = false
@@ -236,7 +254,7 @@ func (k *keeper) handOn(l *line, admit func(w *waiter) bool) bool {
 		return false
 	}
 	l.waiting.remove(front)
-	front.wake(nil)
+	front.wake(joinsGroup)
 	return true
 }
 
@@ -247,7 +265,7 @@ func (k *keeper) takeBatches(l *line, limit int) (taken []*waiter) {
 	defer k.mu.Unlock()
 	for w := l.waiting.first; w != nil && w.batch != nil && len(taken) < limit; w = l.waiting.first {
 		l.waiting.remove(w)
-		w.woken, w.taken = true, true
+		w.state = wasTaken
 		taken = append(taken, w)
 	}
 	return taken
@@ -269,7 +287,7 @@ func (k *keeper) putFirst(l *line, calls []*waiter) {
 	defer k.mu.Unlock()
 	for _, w := range slices.Backward(calls) {
 		if k.closed {
-			w.wake(ErrClosed)
+			w.wake(turnedAway)
 		} else {
 			l.waiting.prepend(w)
 		}

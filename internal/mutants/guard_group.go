@@ -72,7 +72,7 @@ var groupMutants = []Mutant{
 		`l.waiting.prepend(w)`, `l.waiting.append(w)`,
 		inGuard("TestGroup_AMemberEndsTheTransaction_G9/by_losing_the_connection")),
 	change("calls-queue-again-after-close", "HD13", g+"queue.go",
-		"\t\tif k.closed {\n\t\t\tw.wake(ErrClosed)", "\t\tif false {\n\t\t\tw.wake(ErrClosed)",
+		"\t\tif k.closed {\n\t\t\tw.wake(turnedAway)", "\t\tif false {\n\t\t\tw.wake(turnedAway)",
 		inGuard("TestGroup_CloseEndsTheGroup")),
 	change("a-store-that-does-not-return-is-a-success", "G4", g+"group_end.go",
 		`return gr.unsettled(m) }`, `return m.err }`,
