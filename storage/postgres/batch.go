@@ -14,7 +14,7 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// Limits of a batch. They bound what the server answers, so that it never waits for the
+// The limits of one batch. They bound the server's answer, so that the server never waits for the
 // client to read while its transaction holds locks.
 const (
 	maxStatements  = 100
@@ -85,8 +85,8 @@ func (b *Batch) Run(ctx context.Context, tx pgx.Tx) error {
 	return results.Close()
 }
 
-// closeError closes the results of a batch that failed with err, and returns the error of
-// that if it says something else.
+// closeError closes the results of a batch that failed with err. It returns the error of Close,
+// unless err already wraps that.
 func closeError(results pgx.BatchResults, err error) error {
 	if closing := results.Close(); !errors.Is(err, closing) {
 		return closing

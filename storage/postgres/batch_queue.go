@@ -12,22 +12,23 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
-// Limits of what one write carries ahead of its seal; see N12 in docs/hazards.md.
+// The limits of all batches that one write carries ahead of its seal; see N12 in docs/hazards.md.
 const (
 	maxQueuedStatements = 200
 	maxQueuedReturning  = 16
 )
 
-// batchQueue holds the batches of a transaction that have been run and not been sent.
+// batchQueue holds the batches of a transaction for which Run has returned, and which have not
+// been sent.
 type batchQueue struct {
-	first      int // the number of the first: see storage.OpError
+	first      int // the number of the first one: see storage.OpError
 	batches    []*Batch
 	statements int
 	returning  int
 }
 
-// add queues b, the transaction's operation of this number. It reports false if there is no
-// room before what is queued has been sent.
+// add queues b, the transaction's operation of this number. It returns false if the queued batches
+// have to be sent first.
 func (q *batchQueue) add(b *Batch, number int) bool {
 	statements, returning := q.statements+len(b.statements), q.returning+b.returning()
 	if statements > maxQueuedStatements || returning > maxQueuedReturning {
@@ -40,21 +41,22 @@ func (q *batchQueue) add(b *Batch, number int) bool {
 	return true
 }
 
-// queuedStatement is a statement of the batch with this number.
+// queuedStatement is a statement of a queued batch.
 type queuedStatement struct {
 	*Statement
-	batch int
+	batch int // the number of its batch: see storage.OpError
 }
 
 // sentBatches are the statements of batches in the form in which they are sent.
 type sentBatches struct {
-	head       int // how many statements of the store's own precede those of the batches
-	sent       []wire.Statement
-	statements []queuedStatement
-	outdated   bool // a statement failed that will be prepared anew
+	head       int               // the first of sent that are the transaction's own: BEGIN and the begin check, or none
+	sent       []wire.Statement  // those, and then one for each of statements
+	statements []queuedStatement // of the batches
+	outdated   bool              // a statement failed that will be prepared anew
 }
 
-// encode returns the queued statements behind head. It runs no statement.
+// encode returns the queued statements, behind head, as they are to be sent on conn. It may
+// prepare statements, and runs none.
 func (q *batchQueue) encode(ctx context.Context, conn *pgx.Conn, schema string, head []wire.Statement, mode pgx.QueryExecMode) (*sentBatches, error) {
 	out := &sentBatches{head: len(head), sent: head}
 	for i, b := range q.batches {
@@ -70,8 +72,8 @@ func (q *batchQueue) encode(ctx context.Context, conn *pgx.Conn, schema string, 
 	return out, nil
 }
 
-// encode encodes the statement for conn. What can't be prepared, such as a statement on a
-// table that an earlier one creates, is parsed in its turn.
+// encode returns the statement as it is to be sent on conn. A statement that can't be prepared,
+// such as one on a table that an earlier statement creates, is sent as SQL, to be parsed in its turn.
 func (s *Statement) encode(ctx context.Context, conn *pgx.Conn, schema string, mode pgx.QueryExecMode) (wire.Statement, error) {
 	sql, args, err := s.rewritten(ctx, schema)
 	if err != nil {
@@ -115,8 +117,8 @@ func (s *Statement) rewritten(ctx context.Context, schema string) (string, []any
 	return rewriter.RewriteQuery(ctx, nil, sql, s.args[1:])
 }
 
-// read reads the results of the statements. If the answer isn't one to what was sent, the
-// statements are left without results.
+// read gives each statement its result. If the number of results is not that of the statements
+// that were sent, they get none.
 func (q *sentBatches) read(results []wire.Result) {
 	if len(results) != len(q.sent) {
 		return
@@ -126,7 +128,7 @@ func (q *sentBatches) read(results []wire.Result) {
 	}
 }
 
-// receive reads the result of the statement that was sent as checked returns it.
+// receive reads the result of the statement, which was sent as checked returns it.
 func (s *Statement) receive(r wire.Result) {
 	if !s.returning && s.want == nil {
 		s.set(r.Tag.RowsAffected(), nil)
@@ -145,8 +147,8 @@ func (s *Statement) receive(r wire.Result) {
 	}
 }
 
-// outdate reports whether err shows that a prepared statement can't be used on conn any more.
-// Then all those that were sent are prepared anew: others may have met the same change.
+// outdate reports whether err shows that a prepared statement no longer fits. If so, all that were
+// sent are prepared anew before their next use: the same change may have made others unfit.
 func (q *sentBatches) outdate(conn *pgx.Conn, err error) bool {
 	var failed *wire.StatementError
 	if !errors.As(err, &failed) || failed.Number >= len(q.sent) || !q.sent[failed.Number].Described() {
@@ -160,8 +162,8 @@ func (q *sentBatches) outdate(conn *pgx.Conn, err error) bool {
 	return q.outdated
 }
 
-// explain returns the stage at which err came, met while the statements were sent, and what
-// it means.
+// explain returns at which stage the write failed that began with these statements, and what its
+// error means: a batch's as a *storage.OpError.
 func (q *sentBatches) explain(err error) (storage.Stage, error) {
 	var failed *wire.StatementError
 	switch {

@@ -7,9 +7,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Shares implements storage.BatchOp. A setting would be in force for the next batch as well. So
-// batches share transactions only if all that they do is to read and change rows, as far as their
-// texts show. One that can't be sent fails alone.
+// Shares implements storage.BatchOp. A setting that one batch makes is in force for the next one
+// too. So a batch shares its transaction only if all its statements read and change rows, as far
+// as their texts show. A batch that is not valid runs alone, so that it fails alone.
 func (b *Batch) Shares() bool {
 	return b.validate() == nil && !slices.ContainsFunc(b.statements, func(s *Statement) bool { return !s.shares() })
 }

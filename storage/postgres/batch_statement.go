@@ -53,8 +53,8 @@ func (s *Statement) MustAffect(rows int64) *Statement {
 }
 
 // Returning keeps the rows that the statement returns for [Statement.Decode]. The statement
-// is a SELECT or has a RETURNING clause, and no WITH that changes rows. If the rows have more than 4 KiB as JSON, the batch
-// fails without effect.
+// is a SELECT or has a RETURNING clause, and no WITH that changes rows. If the rows have more
+// than 4 KiB as JSON, the batch fails without effect.
 func (s *Statement) Returning() *Statement {
 	s.returning = true
 	return s
@@ -107,7 +107,8 @@ const (
 	wrapTail = "\n) select pg_catalog.count(*), pg_catalog.json_agg(fencekit_rows)::pg_catalog.text from fencekit_rows"
 )
 
-// wrapped returns the SQL of the statement, with its rows as one value if they are wanted.
+// wrapped returns the SQL of the statement as Batch.Run sends it: its rows are one JSON value if
+// they are wanted.
 func (s *Statement) wrapped() string {
 	if s.returning {
 		return wrapHead + s.sql + wrapTail
@@ -115,7 +116,8 @@ func (s *Statement) wrapped() string {
 	return s.sql
 }
 
-// checked is wrapped, with conditions that the server checks by functions of schema.
+// checked returns the SQL of the statement as it is sent ahead of a seal: functions in schema
+// check its conditions on the server.
 func (s *Statement) checked(schema string) string {
 	want := "null"
 	if s.want != nil {
@@ -132,8 +134,8 @@ func (s *Statement) checked(schema string) string {
 	return s.sql
 }
 
-// readFrom reads the result of the statement that was sent as wrapped returns it. Its errors say
-// which statement they are of.
+// readFrom reads the result of the statement, which was sent as wrapped returns it, and checks
+// its conditions.
 func (s *Statement) readFrom(results pgx.BatchResults) error {
 	var affected int64
 	var rows *string
@@ -177,7 +179,8 @@ func (s *Statement) tooLarge() error {
 	return fmt.Errorf("%w: postgres: statement %d of the batch returns more than %d bytes: return less, or read in a function of guard.Do: %s", fence.ErrInvalid, s.number, maxResultBytes, s.sql)
 }
 
-// explain returns what err means, met by the statement as it was sent.
+// explain returns what err means. sent is the SQL with which the statement was sent: wrapped's or
+// checked's.
 func (s *Statement) explain(err error, sent string) error {
 	var early pgx.ErrPreprocessingBatch
 	if errors.As(err, &early) {
@@ -203,7 +206,8 @@ func (s *Statement) explain(err error, sent string) error {
 	return s.failed(err)
 }
 
-// failed says which statement err is of. What pgx meets before it sends any may be of each.
+// failed adds to err which statement it is of. If pgx fails before it sends any statement of a
+// batch, its error is not always that of the statement being read, so failed takes the SQL from it.
 func (s *Statement) failed(err error) error {
 	if early := (pgx.ErrPreprocessingBatch{}); errors.As(err, &early) {
 		return fmt.Errorf("postgres: a statement of the batch: %w: %s", err, strings.TrimSuffix(strings.TrimPrefix(early.SQL(), wrapHead), wrapTail))
@@ -211,8 +215,9 @@ func (s *Statement) failed(err error) error {
 	return fmt.Errorf("postgres: statement %d of the batch: %w: %s", s.number, err, s.sql)
 }
 
-// hint adds to the error of a statement that was sent as part of another one which statements can
-// be: if it may not be one of them, or if the syntax error is at its first word, or behind its end.
+// hint adds to err which statements MustAffect and Returning are for, if the statement may not be
+// one of them: it was sent as part of another statement, body, and the server can't run it as a
+// part, or finds a syntax error at its first word or behind its end.
 func hint(err error, pgErr *pgconn.PgError, body string) error {
 	own, _, must := strings.Cut(body, wantTail)
 	inside := pgErr.Position != 1 && int(pgErr.Position) <= utf8.RuneCountInString(own)

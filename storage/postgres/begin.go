@@ -14,9 +14,9 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
-// opening begins the transaction t with the first statement of an operation. The operation
-// may have returned meanwhile, and t with it: so opening has fields of its own, which t takes
-// over once nothing uses the connection.
+// opening begins the transaction t with the first statement of an operation. A goroutine that
+// the operation left behind may still be in one of its methods while t goes on. So opening keeps
+// what it learns in fields of its own, and txn.finish copies them once nothing uses the connection.
 type opening struct {
 	t     *txn
 	conn  *pgx.Conn
@@ -36,19 +36,19 @@ func atPosition(err error, n int) error {
 	return err
 }
 
-// headReader reads the answers to BEGIN and the begin check.
+// headReader reads the answers to the head of a transaction: BEGIN and the begin check.
 type headReader struct {
-	n          int // answers that were read
-	state, xid string
+	n          int    // answers that were read and are no errors
+	state, xid string // as in txn
 }
 
-// done reports whether all have been read.
+// done reports whether all answers have been read.
 func (r *headReader) done() bool { return r.n == headLength }
 
-// whole reports whether the answers held what they should.
+// whole reports whether the begin check has answered with the state and the id.
 func (r *headReader) whole() bool { return r.state != "" && r.xid != "" }
 
-// result reads the next one.
+// result reads the next answer.
 func (r *headReader) result(result *pgconn.ResultReader) error {
 	for result.NextRow() {
 		if values := result.Values(); r.n == 1 && len(values) == 2 {
@@ -62,9 +62,10 @@ func (r *headReader) result(result *pgconn.ResultReader) error {
 	return err
 }
 
-// headFailed judges an answer that ended with err after n good answers to BEGIN and begin
-// check: nothing but those can have run. It returns nil if the transaction may begin in
-// another way, or on another connection.
+// headFailed is called if the head was not answered in full. n of its answers came, and then err,
+// or nil if those lack what they should have. The server has run no statement behind the head.
+// headFailed returns nil if Begin should be tried instead, on another connection if it has closed
+// this one; otherwise why the transaction can't begin.
 func (o *opening) headFailed(ctx context.Context, n int, err error) error {
 	pg := o.conn.PgConn()
 	switch {
@@ -87,14 +88,14 @@ func (o *opening) headFailed(ctx context.Context, n int, err error) error {
 
 var errNoState = errors.New("the answer lacks the state of the session: a pooler in between may have made it up")
 
-// unusable reports whether the connection turned out to be closed by the server, perhaps
-// before it left the pool.
+// unusable reports whether err shows that the server has closed the connection, perhaps while
+// it was still in the pool.
 func (o *opening) unusable(ctx context.Context, err error) bool {
 	return err != nil && ctx.Err() == nil && (o.conn.IsClosed() || sqlstate.Of(err) == sqlstate.Terminated)
 }
 
-// Begin implements operation.Opening. If the server has closed the connection meanwhile, it
-// takes another one.
+// Begin implements operation.Opening. If the server has closed the connection, Begin takes
+// another one from the pool, up to a fixed number of tries.
 func (o *opening) Begin(ctx context.Context, change func(func()) error) (*pgx.Conn, error) {
 	ctx, bound := o.t.boundExchange(ctx, 1)
 	defer bound.end()
@@ -159,17 +160,17 @@ func (o *opening) reconnect(ctx context.Context, change func(func()) error) erro
 	return nil
 }
 
-// reconnect replaces the connection between two operations.
+// reconnect replaces the connection while no operation uses it.
 func (t *txn) reconnect(ctx context.Context) (err error) {
 	t.conn.Release()
 	t.conn, err = wire.Acquire(ctx, t.store.pool)
 	return err
 }
 
-// headLength is the number of statements in beginSQL.
+// headLength is the number of statements in the head.
 const headLength = 2
 
-// beginSQL is BEGIN and the begin check.
+// beginSQL returns the head as a text for a simple message.
 func (t *txn) beginSQL() string {
 	resources, epochs, tokens := claimArrays(t.claims)
 	return t.store.sql.begin + "; " + fmt.Sprintf(t.store.sql.beginCheck, resources, epochs, tokens)

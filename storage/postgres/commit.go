@@ -68,7 +68,8 @@ func (t *txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim
 
 var errNoSeal = errors.New("the answer lacks that of the seal: a pooler in between may have made it up")
 
-// send sends what is queued and the message that ends the transaction.
+// send sends what is queued, and behind it seal, the message that ends the transaction. ahead is
+// nil if nothing was sent.
 func (t *txn) send(ctx context.Context, seal string) (ahead *sentBatches, answer *wire.Answer, result wire.Outcome, err error) {
 	ahead, err = t.deliver(ctx, func(pg *pgconn.PgConn, ahead []wire.Statement) ([]wire.Result, bool, error) {
 		var err error
@@ -151,9 +152,10 @@ var sealArrays = [...]func([]byte, seal) []byte{
 	func(b []byte, s seal) []byte { return appendInteger(b, s.Tx) },
 }
 
-// xidSQL returns the id of the transaction for the seal; null if that is sent in one write with
-// the begin check. The seal then takes what the begin check has left in a setting, which the
-// statements in between could change: so Commit compares the two answers.
+// xidSQL returns the id of the transaction for the seal; null if the seal is sent in one write
+// with the begin check, whose answer has the id. The seal then takes it from a setting where the
+// begin check has left it. The statements in between could change that setting, so Commit compares
+// the answers of the begin check and the seal.
 func (t *txn) xidSQL() string {
 	if t.xid == "" {
 		return "null"

@@ -46,12 +46,13 @@
 //   - Rows.RawValues and what is scanned into a *pgtype.DriverBytes are valid until
 //     the next row only, as in pgx.
 //
-// A [Batch] gets no pgx.Tx: its statements are sent as they are, with the seal and COMMIT
-// behind them in the same write. The server begins the seal only when it has executed all of
-// them and has all of the seal's message.
+// A [Batch] gets no pgx.Tx: its statements are sent with the seal and COMMIT behind them in the
+// same write. The server begins the seal only when it has executed all of them and has all of the
+// seal's message. Under load batches share transactions, one seal for all of their resources.
 //
 // Functions that share a transaction (guard.Config.MaxBatch) each get a pgx.Tx of their own,
-// in a savepoint, and run one after another. docs/guarantees.md says what they share.
+// in a savepoint, and run one after another. docs/guarantees.md says what the calls of either
+// kind share.
 //
 // Tracers, hooks and codecs of the pool see the connection itself, as they do
 // without a guard: they must not keep it.

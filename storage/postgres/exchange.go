@@ -9,14 +9,15 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// exchange bounds the wait for the answer to a write. The server applies limits of its own to each
-// statement, but not before it has received the begin check, and not while its answer is lost.
+// exchange bounds the wait for the answer to a write. The server's own limits on statements don't:
+// they are in force only once it has the begin check, and an answer that is lost never comes.
 type exchange struct {
 	timer  *time.Timer
 	cancel context.CancelCauseFunc
 }
 
-// boundExchange bounds a write of n statements.
+// boundExchange begins an exchange of n statements. Its context is that of the write and of the
+// reads; the caller calls end.
 func (t *txn) boundExchange(ctx context.Context, n int) (context.Context, *exchange) {
 	limit := time.Duration(n)*t.store.cfg.StatementTimeout + t.store.cfg.NetworkTimeout
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -26,7 +27,7 @@ func (t *txn) boundExchange(ctx context.Context, n int) (context.Context, *excha
 	return ctx, &exchange{timer, cancel}
 }
 
-// answered lifts the bound.
+// answered lifts the bound: what is read now is read at the pace of the caller.
 func (e *exchange) answered() { e.timer.Stop() }
 
 func (e *exchange) end() {
@@ -34,7 +35,8 @@ func (e *exchange) end() {
 	e.cancel(nil)
 }
 
-// cause returns err, or why ctx ended if it is the exchange that took too long.
+// cause returns err. If the bound of the exchange has ended ctx, it returns that instead, as a
+// storage.ErrStoreUnavailable.
 func cause(ctx context.Context, err error) error {
 	if err == nil {
 		return nil

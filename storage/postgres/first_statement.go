@@ -8,18 +8,19 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// firstStatement is a statement that goes out in one write with BEGIN and the begin check. A
-// pgx.Batch could send it, too, but would prepare it without a bound on the wait for locks,
-// and a tracer would see a batch of three statements.
+// firstStatement is a statement that goes out in one write with the head. A pgx.Batch could carry
+// both, but pgx would prepare its statements without a bound on the wait for locks, and a tracer
+// would see a batch of three statements.
 type firstStatement struct {
 	sql         string
 	description *pgconn.StatementDescription // nil if the server infers the types of its parameters
 	params      pgx.ExtendedQueryBuilder
 }
 
-// encode returns the statement, or nil if pgx has to run it, after BEGIN: in other modes, with
-// options, or if it can't be prepared, which may be its own fault. A text of one word may be
-// the name of a prepared statement.
+// encode returns the statement as it is sent behind the head. It returns nil if pgx has to run
+// the statement after Begin: in other modes, with pgx's options among its arguments, or if it
+// can't be prepared or encoded, so that pgx reports why. A text of one word is left to pgx as
+// well, since it may be the name of a prepared statement.
 func (o *opening) encode(ctx context.Context, sql string, args []any) *firstStatement {
 	sql, args, ok := rewritten(ctx, sql, args)
 	if !ok || !strings.ContainsAny(sql, " \n\t") {
@@ -42,8 +43,9 @@ func (o *opening) encode(ctx context.Context, sql string, args []any) *firstStat
 	return s
 }
 
-// rewritten returns what is to be sent of a call's arguments. It reports false if there are
-// options of pgx's among them.
+// rewritten returns the SQL and the arguments that are to be sent for those of a call. It reports
+// false if only pgx can send them: if there are pgx's options among them, or their
+// pgx.QueryRewriter fails.
 func rewritten(ctx context.Context, sql string, args []any) (_ string, _ []any, ok bool) {
 	if len(args) == 0 {
 		return sql, args, true
@@ -59,9 +61,9 @@ func rewritten(ctx context.Context, sql string, args []any) (_ string, _ []any, 
 	return sql, args, err == nil
 }
 
-// describe returns the description of sql, which it prepares if the connection has not. No
-// limit of the server's is in force then, so the wait for a lock is bounded here; behind
-// BEGIN it is the server that bounds it.
+// describe returns the description of sql, and prepares it if the connection has not; nil if it
+// can't. Ahead of the head no limit of the server's is in force, so the wait for a lock is bounded
+// here. A statement that waits longer is prepared by pgx after Begin, where the server bounds it.
 func (o *opening) describe(ctx context.Context, sql string) *pgconn.StatementDescription {
 	if description := preparedOn(o.conn).usable(sql); description != nil {
 		return description
@@ -72,8 +74,9 @@ func (o *opening) describe(ctx context.Context, sql string) *pgconn.StatementDes
 	return description
 }
 
-// begin sends BEGIN, the begin check and the statement in one write, and reads the answers to
-// the first two.
+// begin sends the head and the statement in one write, and reads the answers to the head. If the
+// transaction has begun, p has the answer to the statement, and the caller closes p. If it has
+// not, and err is nil, Begin should be tried.
 func (o *opening) begin(ctx context.Context, s *firstStatement) (p *pgconn.Pipeline, begun bool, err error) {
 	var head [headLength]*firstStatement
 	resources, epochs, tokens := claimArrays(o.t.claims)
@@ -103,7 +106,8 @@ func (o *opening) begin(ctx context.Context, s *firstStatement) (p *pgconn.Pipel
 	return p, true, nil
 }
 
-// ran outdates a statement that failed because it no longer fits, and returns err.
+// ran returns err, with which the statement ended. If err shows that the prepared statement no
+// longer fits, it is prepared anew at its next use.
 func (o *opening) ran(s *firstStatement, err error) error {
 	outdateIfUnfit(o.conn, err, s.sql)
 	return err

@@ -26,13 +26,14 @@ type members struct {
 	over   error // why the transaction can't commit
 }
 
-// newSavepoint returns the name of the savepoint of members. It is random, so that it can't
-// clash with one that an operation uses. One name suffices: that of the member before has been
-// released, so no SQL can roll back to it.
+// newSavepoint returns the name of the savepoint in which each member runs. It is random, so that
+// it can't be one that an operation uses. All members can share it: the savepoint of one is
+// released before that of the next is set, so no SQL can roll back to an earlier member's.
 func newSavepoint() string { return fmt.Sprintf("fencekit_%016x", rand.Uint64()) }
 
-// RunMember implements storage.Txn. One write releases the savepoint of the member before, if
-// that can't fail (see releasedLater), sets that of this member, and carries its first statement.
+// RunMember implements storage.Txn. The member's first statement goes out in one write with what
+// sets its savepoint, and releases that of the member before if it was left to this one (see
+// releasedLater).
 func (t *txn) RunMember(ctx, whole context.Context, op storage.Op[pgx.Tx]) (err error) {
 	if t.conn == nil || t.failed {
 		return storage.ErrTxEnded
@@ -82,7 +83,8 @@ func (t *txn) beginMembers(ctx context.Context) error {
 	return err
 }
 
-// endMember hands the work of a member that succeeded over to the transaction.
+// endMember makes the work of a member that succeeded part of the transaction: from here on only
+// the end of the whole transaction undoes it. Its savepoint may be released later.
 func (t *txn) endMember(whole context.Context, o *operation.Operation, first *memberOpening) error {
 	t.members.note(first)
 	if first.sent {
@@ -93,12 +95,12 @@ func (t *txn) endMember(whole context.Context, o *operation.Operation, first *me
 			}
 		}
 	}
-	t.members.last = t.members.last || o.ChangedSettings() // what it set, the next one would have
+	t.members.last = t.members.last || o.ChangedSettings() // the next member would run under its settings
 	t.failed = false
 	return nil
 }
 
-// note notes what the first statement of a member has brought.
+// note takes over what a member's opening has sent and learned.
 func (m *members) note(first *memberOpening) {
 	if !first.sent {
 		return
@@ -109,13 +111,15 @@ func (m *members) note(first *memberOpening) {
 	}
 }
 
-// minLater is the shortest limit of a member's statements with which its savepoint is released
-// later. The limit is still in force then, and must not end the transaction for all.
+// minLater is the shortest limit of its own with which a member's savepoint may be released later.
+// The limit is in force until then: if it ran out at the release, it would end the transaction
+// for all members.
 const minLater = time.Second
 
 // releasedLater reports whether the savepoint of a member that succeeded may be released in one
-// write with what comes next. By then the member can't fail alone any more. So it must leave no
-// constraint to be checked, and its SQL must not have ended the transaction, as far as is seen.
+// write with what comes next: the next member, or the seal. The member can't fail alone by then,
+// so there must be no deferrable constraint to check, and its SQL must not have ended the
+// transaction, as far as texts and command tags show.
 func (t *txn) releasedLater(o *operation.Operation, first *memberOpening) bool {
 	return !t.members.deferrable && !o.MayHaveEndedTx() && (first.limit == 0 || first.limit >= minLater)
 }
@@ -141,8 +145,8 @@ func (t *txn) releaseMember(whole context.Context) error {
 	return err
 }
 
-// releaseSQL releases the savepoint, and puts the limit of statements back. It stands in front
-// of the seal as well, which runs in no savepoint.
+// releaseSQL returns what releases the savepoint and restores the store's limit on statements. It
+// also goes out ahead of the seal, which runs in no savepoint.
 func (t *txn) releaseSQL() (sql string) {
 	if t.members.set {
 		sql = t.store.sql.release + "; "
@@ -191,7 +195,8 @@ func (t *txn) rollBackMember(whole context.Context) error {
 	return lacksSavepoint(err)
 }
 
-// lacksSavepoint says what it means if err is the lack of the savepoint.
+// lacksSavepoint returns err, or if err says that the savepoint is gone, an error that says why:
+// SQL of the operation has ended the transaction.
 func lacksSavepoint(err error) error {
 	if sqlstate.Of(err) == sqlstate.NoSavepoint {
 		return fmt.Errorf("%w by SQL in the operation: %s: %w", storage.ErrTxEnded, operation.WhatStays, err)
@@ -199,12 +204,12 @@ func lacksSavepoint(err error) error {
 	return err
 }
 
-// errMemberBefore is the error of a member that ran no statement, since one before it had
+// errMemberBefore is the error of a member that ran no statement because SQL of one before it has
 // ended the transaction.
 var errMemberBefore = errors.New("postgres: a member before this one has ended the transaction")
 
-// endBefore ends the transaction for all members, for the reason why, before any statement of the
-// member that failed with err.
+// endBefore ends the transaction for all members because of why, which failed before the member
+// could run its first statement. err is what the member's operation then returned.
 func (t *txn) endBefore(ctx context.Context, why, err error) error {
 	if errors.Is(why, storage.ErrTxEnded) {
 		_ = t.endOver(ctx, why)
@@ -216,7 +221,7 @@ func (t *txn) endBefore(ctx context.Context, why, err error) error {
 	return t.endOver(ctx, err)
 }
 
-// endOver ends the transaction for all members.
+// endOver ends the transaction for all members because of err, and returns what err means.
 func (t *txn) endOver(ctx context.Context, err error) error {
 	t.members.over = storage.ErrTxEnded // for an operation that did not return
 	err = t.fail(ctx, storage.StageRun, err)

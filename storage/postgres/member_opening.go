@@ -13,29 +13,30 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/operation"
 )
 
-// memberOpening sends the first statement of a member behind what separates it from the member
-// before, in one write. The server skips the statement if anything ahead of it fails. Nothing
-// ahead can fail for the fault of one member, so a failure there ends the transaction.
+// memberOpening begins a member: it sends what separates it from the member before, and behind
+// that, in the same write, its first statement. The server skips the statement if anything ahead
+// of it fails. Nothing ahead can fail through the fault of one member alone, so a failure there
+// ends the transaction.
 //
-// The operation may have returned meanwhile, and its transaction with it: so memberOpening has
-// fields of its own, which are noted once nothing uses the connection.
+// As an opening does, it keeps what it learns in fields of its own, and members.note copies them
+// once nothing uses the connection.
 type memberOpening struct {
 	store *Store
 	conn  *pgx.Conn
 	whole context.Context
 	ahead []string
-	limit time.Duration // of the member's statements, if the end of its context comes before the store's limit; else 0
+	limit time.Duration // of each statement, if the member's deadline comes before the store's limit; else 0
 
 	first string // the first statement, as it was sent
-	sent  bool   // what is ahead has been sent, and succeeded
-	err   error  // why it failed
-	asked bool   // what is ahead asks for the constraints
+	sent  bool   // ahead has been sent, and has succeeded; or is empty
+	err   error  // why ahead failed
+	asked bool   // ahead begins with the query for the constraints
 	constraints
 }
 
 var _ operation.Opening = (*memberOpening)(nil)
 
-// newMemberOpening begins a member. If nothing has to be sent ahead, that counts as sent.
+// newMemberOpening returns the opening of the next member.
 func (t *txn) newMemberOpening(ctx, whole context.Context) *memberOpening {
 	o := &memberOpening{store: t.store, conn: t.conn.Conn(), whole: whole, limit: t.memberLimit(ctx)}
 	switch m := t.members; {
@@ -65,8 +66,8 @@ func (o *memberOpening) operation() *operation.Operation {
 	return operation.New(o.conn, o)
 }
 
-// memberLimit returns the limit of a member's statements; 0 if it is the store's. To interrupt
-// a statement would end the transaction for all members.
+// memberLimit returns the limit of a member's statements; 0 if it is the store's. The server has
+// to bound them, since a client that interrupts one ends the transaction for all members.
 func (t *txn) memberLimit(ctx context.Context) time.Duration {
 	deadline, ok := ctx.Deadline()
 	if left := max(time.Until(deadline), time.Millisecond); ok && left < t.store.cfg.StatementTimeout {
@@ -75,8 +76,8 @@ func (t *txn) memberLimit(ctx context.Context) time.Duration {
 	return 0
 }
 
-// Exec implements operation.Opening. pgx sends a text without arguments as a simple message,
-// which may be a COPY or several statements.
+// Exec implements operation.Opening. It leaves a text without arguments to pgx, which sends it as
+// a simple message: it may be a COPY or several statements.
 func (o *memberOpening) Exec(ctx context.Context, sql string, args []any) (tag pgconn.CommandTag, begun bool, err error) {
 	if len(args) == 0 {
 		return tag, false, nil
@@ -121,10 +122,10 @@ func (r *memberRows) Close() {
 	_ = r.pipeline.Close() // Err says what failed
 }
 
-// send sends what is ahead and a statement, and reads the answer to the former. It returns nil
-// if nothing has been sent: then Begin is called. While the savepoint of the member before is
-// still set, no statement may fail before it reaches the server. So send takes only one that is
-// prepared and whose arguments can be encoded.
+// send sends ahead and a statement, and reads the answers to ahead. The pipeline then has the answer
+// to the statement. It is nil if ahead failed, and with a nil error if nothing was sent: then
+// Begin sends ahead, and pgx the statement. send takes only a statement that can't fail before
+// it reaches the server: one that is prepared, or need not be, and whose arguments can be encoded.
 func (o *memberOpening) send(ctx context.Context, sql string, args []any) (*pgconn.Pipeline, error) {
 	if ctx.Err() != nil || o.store.tracer != nil {
 		return nil, nil
@@ -160,7 +161,7 @@ func (o *memberOpening) send(ctx context.Context, sql string, args []any) (*pgco
 	return pipeline, nil
 }
 
-// hasOption reports whether an option for pgx, which is no argument of the statement, comes first.
+// hasOption reports whether args begin with an option of pgx's, which is no argument of the statement.
 func hasOption(args []any) bool {
 	if len(args) == 0 {
 		return false
@@ -172,7 +173,7 @@ func hasOption(args []any) bool {
 	return false
 }
 
-// read reads the answer to the statement ahead of that number.
+// read reads the answer to statement n of ahead.
 func (o *memberOpening) read(pipeline *pgconn.Pipeline, n int) error {
 	reader, err := next(pipeline)
 	if err != nil {
@@ -189,7 +190,7 @@ func (o *memberOpening) read(pipeline *pgconn.Pipeline, n int) error {
 	return o.constraints.read(result)
 }
 
-// Begin implements operation.Opening. It sends what is ahead in a message of its own.
+// Begin implements operation.Opening. It sends ahead in a message of its own.
 func (o *memberOpening) Begin(context.Context, func(func()) error) (*pgx.Conn, error) {
 	results, err := o.conn.PgConn().Exec(o.whole, strings.Join(o.ahead, "; ")).ReadAll()
 	if err == nil && o.asked {
@@ -202,7 +203,7 @@ func (o *memberOpening) Begin(context.Context, func(func()) error) (*pgx.Conn, e
 	return o.conn, nil
 }
 
-// failed notes that what is ahead has failed.
+// failed notes that ahead has failed with err, and returns what that means.
 func (o *memberOpening) failed(err error) error {
 	if outdateIfUnfit(o.conn, err) {
 		for _, sql := range o.ahead {
@@ -214,11 +215,11 @@ func (o *memberOpening) failed(err error) error {
 	return o.err
 }
 
-// constraints are what is known about constraints that can be deferred.
+// constraints say which constraints of the database can be deferred.
 type constraints struct {
-	deferrable bool   // there are any
-	deferred   string // SQL that defers again those that initially are; "" if there are none
-	shared     bool   // one of those can't be named without naming another one as well
+	deferrable bool   // there are some
+	deferred   string // SQL that defers again those that are initially deferred; "" if there are none
+	shared     bool   // one of those can't be named alone, see deferredConstraints
 }
 
 // read reads what deferredConstraints has selected.

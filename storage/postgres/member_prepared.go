@@ -9,12 +9,12 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// wantedStatements are statements that would be sent prepared if the connection had them: first
-// statements of members, and what is sent ahead of those. They are prepared before the next
-// transaction of members, where a failure harms nothing.
+// wantedStatements are statements of members that a connection had not prepared when they were
+// sent: first statements, and what goes out ahead of those. They are prepared before the next
+// transaction of members begins, where a failure harms no member.
 type wantedStatements struct {
-	next  []string
-	tried map[string]bool
+	next  []string        // to be prepared
+	tried map[string]bool // that have ever been in next
 }
 
 // wantedKey is where a connection's custom data holds its wantedStatements.
@@ -30,11 +30,12 @@ func wantedOn(conn *pgx.Conn) *wantedStatements {
 	return wanted
 }
 
-// wantAll has all of them prepared before the next transaction of members, unless they are.
+// wantAll wants all statements again that have ever been wanted.
 func (w *wantedStatements) wantAll() { w.next = slices.Collect(maps.Keys(w.tried)) }
 
-// prepareWanted prepares what is wanted. No limit of the server's is in force, so the wait for
-// a lock is bounded here; if that closes the connection, the transaction begins on another one.
+// prepareWanted prepares what is wanted. Before BEGIN no limit of the server's is in force, so the
+// wait for a lock is bounded here. If the end of that wait closes the connection, the transaction
+// begins on another one.
 func (t *txn) prepareWanted(ctx context.Context) {
 	conn := t.conn.Conn()
 	wanted := wantedOn(conn)
@@ -51,8 +52,9 @@ func (t *txn) prepareWanted(ctx context.Context) {
 	wanted.next = nil
 }
 
-// prepared returns the description of sql, if it is prepared. If not, it is wanted: each
-// statement once, as some can't be prepared, unless it is always another one.
+// prepared returns the description of sql if it is prepared. If it is not, prepared returns nil
+// and sql is wanted, unless it has been before: some statements can't be prepared. The statement
+// that sets the limit is never wanted, since its text is another one each time.
 func (o *memberOpening) prepared(sql string) *pgconn.StatementDescription {
 	if o.store.mode != pgx.QueryExecModeCacheStatement || o.limit > 0 && sql == o.ahead[len(o.ahead)-1] {
 		return nil
@@ -64,7 +66,7 @@ func (o *memberOpening) prepared(sql string) *pgconn.StatementDescription {
 	return description
 }
 
-// outdate has sql prepared anew before the next transaction of members.
+// outdate has sql prepared anew before the next transaction of members, if it was ever wanted.
 func (o *memberOpening) outdate(sql string) {
 	if wanted := wantedOn(o.conn); wanted.tried[sql] {
 		preparedOn(o.conn).outdate(sql)
@@ -72,8 +74,8 @@ func (o *memberOpening) outdate(sql string) {
 	}
 }
 
-// outdateIfUnfit has the first statement prepared anew if err shows that it no longer fits, and
-// returns err.
+// outdateIfUnfit returns err, with which the first statement ended. If err shows that the prepared
+// statement no longer fits, it is wanted again.
 func (o *memberOpening) outdateIfUnfit(err error) error {
 	if outdateIfUnfit(o.conn, err) {
 		o.outdate(o.first)

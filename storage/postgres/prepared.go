@@ -14,14 +14,15 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
-// maxPrepared bounds how many statements one connection keeps prepared.
+// maxPrepared is how many statements the store keeps prepared on one connection, at most.
 const maxPrepared = 256
 
 // preparedKey is where a connection's custom data holds its preparedStatements.
 const preparedKey = "fencekit: prepared statements"
 
-// preparedStatements are those which a connection has prepared for batches, and for the
-// first statements of transactions, by their SQL.
+// preparedStatements are the statements that the store has prepared on one connection, by their
+// SQL: those of batches, and the first ones of transactions and of members. What an operation
+// runs after its first statement is in pgx's own cache.
 type preparedStatements map[string]*preparedStatement
 
 type preparedStatement struct {
@@ -54,9 +55,10 @@ func (p preparedStatements) usable(sql string) *pgconn.StatementDescription {
 	return nil
 }
 
-// prepare returns the description of sql if conn has it prepared, or can prepare it; else
-// nil. It prepares in the modes in which pgx does, and names the statement if pgx would. It
-// fails only if the connection is lost.
+// prepare returns the description of sql, and prepares it if conn has not. It does so only in the
+// modes in which pgx does, and with a name only where pgx uses one. It returns nil in other modes,
+// if conn has maxPrepared already, and if the server can't prepare sql. It fails only if the
+// connection is lost.
 func prepare(ctx context.Context, conn *pgx.Conn, sql string, mode pgx.QueryExecMode) (*pgconn.StatementDescription, error) {
 	statements := preparedOn(conn)
 	if description := statements.usable(sql); description != nil {
@@ -89,8 +91,9 @@ func prepare(ctx context.Context, conn *pgx.Conn, sql string, mode pgx.QueryExec
 	return description, nil
 }
 
-// outdateIfUnfit has statements prepared anew if err shows that one of them no longer fits, which
-// it reports. Where one is missing, all are: SQL such as DISCARD ALL removes each of them.
+// outdateIfUnfit reports whether err shows that one of these statements no longer fits. If so, all
+// of them are prepared anew before their next use. If the server no longer has one, that goes for
+// each of the connection's: SQL such as DISCARD ALL removes them all.
 func outdateIfUnfit(conn *pgx.Conn, err error, sql ...string) bool {
 	if !unfit(err) {
 		return false
@@ -103,7 +106,7 @@ func outdateIfUnfit(conn *pgx.Conn, err error, sql ...string) bool {
 	return true
 }
 
-// outdate has statements prepared anew before their next use.
+// outdate marks statements that have to be prepared anew before their next use.
 func (p preparedStatements) outdate(sql ...string) {
 	for _, sql := range sql {
 		if known := p[sql]; known != nil {
@@ -112,8 +115,8 @@ func (p preparedStatements) outdate(sql ...string) {
 	}
 }
 
-// unfit reports whether a prepared statement may fail with err where the same SQL, parsed anew, succeeds:
-// the types of its parameters and results are those from when it was prepared.
+// unfit reports whether err may be due to what was true when the statement was prepared, such as
+// the types of its parameters and results, so that the same SQL may succeed if it is parsed anew.
 func unfit(err error) bool {
 	switch sqlstate.Of(err) {
 	case sqlstate.NoStatement, sqlstate.BadType, sqlstate.NoFunction, sqlstate.BadText, sqlstate.BadBinary, sqlstate.Protocol:

@@ -5,20 +5,31 @@ import (
 	"time"
 )
 
-// queries holds the statements of a Store, with its schema filled in. The first
-// group are formats, and the beginning of the seal: they travel in simple-protocol messages, where text goes in
-// as an expression of text().
+// queries holds the SQL of a Store, with its schema and its limits filled in.
 type queries struct {
-	begin, queuedBeginCheck, aloneBeginCheck, stateBefore          string
-	groupBeginCheck                                                string
-	claim, evict, resolve, record, beginCheck, seal, fence, recall string
-	state, leave, beforeCommit, deferred                           string
-	savepoint, release, undo, limit                                string // of members
-	entries, rejections, forget                                    string
+	begin string
+
+	// Formats of simple messages, where text goes in as an expression of text(). seal is only
+	// the beginning of its statement.
+	claim, evict, resolve, record, beginCheck, seal, fence, recall, leave, forget string
+
+	// The begin check as a statement with parameters. The answer to the queued one is read before
+	// the seal is sent. The other two go out in one write with the seal, for which they leave the
+	// answer in settings: the group one if calls on several resources share the transaction.
+	queuedBeginCheck, aloneBeginCheck, groupBeginCheck string
+
+	stateBefore  string // the session's state as such a begin check has left it
+	state        string // the session's present state
+	beforeCommit string // what is between the seal and COMMIT
+	deferred     string // see deferredConstraints
+
+	savepoint, release, undo, limit string // of members
+
+	entries, rejections string // statements with parameters
 }
 
-// groupLockTimeout is the LockTimeout of a transaction of calls on several resources. Each
-// of them has the whole one when it runs alone.
+// groupLockTimeout is the highest lock_timeout of a transaction that calls on several resources
+// share. A call that runs into it runs again alone, with the whole Config.LockTimeout.
 const groupLockTimeout = 100 * time.Millisecond
 
 // beginRC begins a transaction at the level and mode that the protocol needs, regardless of
@@ -65,9 +76,9 @@ func newQueries(c Config) queries {
 	}
 }
 
-// deferredConstraints selects the names of all constraints that are initially deferred, whether
-// one of them can't be named alone (another constraint has the same name, or this role may not
-// use its schema), and whether any constraint can be deferred.
+// deferredConstraints selects three values: the names of all constraints that are initially
+// deferred; whether SET CONSTRAINTS can't name one of them without another (which has the same
+// name), or not at all (this role may not use its schema); and whether any constraint can be deferred.
 const deferredConstraints = "select coalesce(pg_catalog.string_agg(distinct d.name, ', ') filter (where d.condeferred), '')," +
 	" coalesce(pg_catalog.bool_or(d.shared) filter (where d.condeferred), false), pg_catalog.count(*) operator(pg_catalog.>) 0 from (" +
 	"select c.condeferred, pg_catalog.format('%I.%I', n.nspname, c.conname) as name, " +

@@ -102,8 +102,8 @@ func transient(pgErr *pgconn.PgError) bool {
 	return replanned(pgErr)
 }
 
-// replanned reports whether err is that of a prepared statement whose results would have
-// other types than before: a table has changed.
+// replanned reports whether err says that the results of a prepared statement would now have other
+// types: a table has changed.
 func replanned(err error) bool {
 	var pgErr *pgconn.PgError
 	return errors.As(err, &pgErr) && pgErr.Code == sqlstate.Unsupported && pgErr.Routine == "RevalidateCachedQuery"

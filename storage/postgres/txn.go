@@ -22,22 +22,22 @@ type txn struct {
 	conn   *pgxpool.Conn // nil once the transaction has ended
 	claims []storage.Claim
 	id     storage.TxID
-	begun  bool   // BEGIN and the begin check have gone well
+	begun  bool   // BEGIN and the begin check have succeeded
 	state  string // of the session, when the transaction began; as SQL
 	xid    string // the server's id of the transaction; "" before it has begun
-	left   bool   // leaveSQL has run: the server has ended the session if it must not be used again
+	left   bool   // leaveSQL has run, and has ended the session if it must not be used again
 	failed bool   // an operation failed: nothing may commit
 	queue  batchQueue
-	ran    int  // how many operations have been run, or begun
-	group  bool // of calls on several resources: see BeginGroup
+	ran    int  // how often Run was called
+	group  bool // calls on several resources share it: see BeginGroup
 
 	opening  *opening // of the operation that runs, if the transaction had not begun before
 	beginErr error    // why it could not begin
 
 	members members
 
-	committed         bool // by a statement of a batch
-	severalStatements bool // a text that was sent held several: one may have been a COMMIT
+	committed         bool // by a statement of a batch, without a seal
+	severalStatements bool // an operation sent a text of several statements, such as COMMIT
 }
 
 // Begin implements storage.Store. It takes a connection and sends nothing: BEGIN and the
@@ -68,8 +68,8 @@ func checkClaims(claims []storage.Claim) error {
 	return nil
 }
 
-// CanGroup implements storage.GroupStore. Under SERIALIZABLE transactions of several
-// resources conflict by the layout of indexes alone.
+// CanGroup implements storage.GroupStore. It is false at SERIALIZABLE, where transactions of
+// several resources conflict because their rows share pages of an index.
 func (s *Store) CanGroup() bool { return s.cfg.Isolation != pgx.Serializable }
 
 // BeginGroup implements storage.GroupStore.
@@ -154,9 +154,10 @@ func (t *txn) finish(o *operation.Operation) (inUse bool) {
 	return inUse
 }
 
-// fail ends the transaction after err and says what err means. After a lock timeout it
-// evicts: a stale transaction that began after the claim's own eviction may have the lock.
-// If the connection or ctx has ended, the cause may be that the grant was superseded.
+// fail ends the transaction after err, and returns what err means. After a lock timeout it
+// evicts: a stale transaction that began after the claim's own eviction may have the lock. The
+// calls of a group don't need that: each evicts when it runs alone. If the connection or ctx has
+// ended, the cause may be that the grant was superseded.
 func (t *txn) fail(ctx context.Context, stage storage.Stage, err error) error {
 	ended := t.conn == nil || t.conn.Conn().IsClosed() || ctx.Err() != nil
 	lost := t.conn != nil && t.conn.Conn().IsClosed() && ctx.Err() == nil && sqlstate.Of(err) == ""
@@ -170,7 +171,7 @@ func (t *txn) fail(ctx context.Context, stage storage.Stage, err error) error {
 	if t.beginErr != nil {
 		return t.store.explain(ctx, t.beginErr, ended, storage.StageBegin, t.claims...)
 	}
-	if !t.group && (sqlstate.Of(err) == sqlstate.LockTimeout || errors.Is(err, errPrepare)) { // a group's calls do when they run alone
+	if !t.group && (sqlstate.Of(err) == sqlstate.LockTimeout || errors.Is(err, errPrepare)) {
 		t.evict(ctx)
 	}
 	return t.judge(t.store.explain(ctx, err, ended, stage, t.claims...), status, lost)

@@ -54,10 +54,10 @@ func (t *txn) sendQueued(ctx context.Context) error {
 	return nil
 }
 
-// deliver has write send what is queued. If the transaction has not begun, it begins in the
-// same write. Then nothing of a write that was aborted stays, and it is repeated: on another
-// connection if the server has ended the session of this one, and once if a statement has
-// to be prepared anew. In the middle of a transaction that one is a transient error.
+// deliver has write send what is queued, behind BEGIN and the begin check if the transaction has
+// not begun. In that case nothing stays of a write that was aborted, and deliver repeats it: on
+// another connection if the server has ended this one's session, and once if a statement has to
+// be prepared anew. After the transaction has begun, the latter is a transient error.
 func (t *txn) deliver(ctx context.Context, write func(*pgconn.PgConn, []wire.Statement) (results []wire.Result, aborted bool, err error)) (*sentBatches, error) {
 	prepared := false
 	for n := 1; ; n++ {
@@ -118,9 +118,9 @@ func (t *txn) encodeQueued(ctx context.Context) (*sentBatches, error) {
 	return ahead, err
 }
 
-// encodeBatches encodes the queued batches. If an argument of one panics, as its driver.Valuer may,
-// and other calls' batches are in the transaction, that is an error: each runs alone then, and
-// only the call with the argument panics.
+// encodeBatches encodes the queued batches. If an argument panics, as its driver.Valuer may, and
+// other calls share the transaction, encodeBatches returns an error: each of them then runs alone,
+// and only the call with that argument panics.
 func (t *txn) encodeBatches(ctx context.Context, head []wire.Statement, mode pgx.QueryExecMode) (ahead *sentBatches, err error) {
 	encode := func() {
 		ahead, err = t.queue.encode(ctx, t.conn.Conn(), schemaIdentifier(t.store.cfg.Schema), head, mode)
@@ -135,8 +135,8 @@ func (t *txn) encodeBatches(ctx context.Context, head []wire.Statement, mode pgx
 
 var errPrepare = errors.New("postgres: a statement was not prepared within the limit")
 
-// encodeHead returns BEGIN and the begin check, which leaves its answer in settings, for the
-// seal and leaveSQL: they have to be sent before the answer is known here.
+// encodeHead returns BEGIN and the begin check. The seal and leaveSQL go out in the same write, so
+// the begin check leaves its answer for them in settings.
 func (t *txn) encodeHead(ctx context.Context) ([]wire.Statement, error) {
 	resources, epochs, tokens := claimArrays(t.claims)
 	beginCheck := t.store.sql.aloneBeginCheck
@@ -154,8 +154,8 @@ func (t *txn) encodeHead(ctx context.Context) ([]wire.Statement, error) {
 	return encoded, nil
 }
 
-// note notes what the results of ahead show: that the transaction has begun with it, and
-// that one of its statements was a COMMIT.
+// note notes what the results of ahead show: that the transaction has begun with it, or that one
+// of its statements was a COMMIT.
 func (t *txn) note(ahead *sentBatches, results []wire.Result) {
 	for _, result := range results {
 		if tag := result.Tag.String(); tag == "COMMIT" || tag == "PREPARE TRANSACTION" {

@@ -8,11 +8,12 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Opening begins the transaction of an operation when the operation runs its first statement.
+// Opening begins the transaction of an operation, or a member's part of one, when the operation
+// runs its first statement.
 //
-// Exec and Query begin it in the same write as that statement. They return begun if the
-// transaction has begun: then the rest is the statement's. If they return neither begun nor
-// an error, nothing has run, and Begin is called before the statement.
+// Exec and Query begin it in one write with that statement. If they return begun, it has begun,
+// and the other values are the statement's. If begun is false and err is not nil, it could not
+// begin. If both are zero, nothing has run, and Begin is called before the statement.
 type Opening interface {
 	Exec(ctx context.Context, sql string, args []any) (tag pgconn.CommandTag, begun bool, err error)
 	Query(ctx context.Context, sql string, args []any) (rows pgx.Rows, begun bool, err error)
