@@ -313,6 +313,10 @@ func TestAcross_OneStaleDoesNotRejectTheOthers_G3_G10(t *testing.T) {
 		require.Equal(t, make([]error, 3), a.meet(a.puts("x"), a.puts("y"), a.puts("z")))
 		require.Equal(t, "xx yy zz", a.store.Read("x")+" "+a.store.Read("y")+" "+a.store.Read("z"))
 		require.Greater(t, a.locks.Holder("y").Token, superseding.Token)
+		rejections, err := a.store.Rejections(t.Context(), "y", 10)
+		require.NoError(t, err)
+		require.Len(t, rejections, 1)
+		require.EqualValues(t, 1, rejections[0].Count, "the grant is not used again")
 		for _, r := range []string{"x", "z"} {
 			rejections, err := a.store.Rejections(t.Context(), r, 10)
 			require.NoError(t, err)
@@ -405,6 +409,22 @@ func TestAcross_UnknownOutcome_G4_G6_G11(t *testing.T) {
 		require.NoError(t, a.named("x", "x3", put("x", "3"))(t.Context()))
 		require.Equal(t, "3 2", a.store.Read("x")+" "+a.store.Read("y"))
 	})
+}
+
+// No call begins on any of the resources before the doubt is settled.
+func TestAcross_SettlesADoubtForEveryResource_G6_G10(t *testing.T) {
+	for _, resource := range []string{"x", "y", "z"} {
+		t.Run(resource, func(t *testing.T) {
+			inAcross(t, func(t *testing.T, a *across) {
+				a.store.SetFaults(memory.Faults{Commit: fates(memory.Late), Resolve: func(storage.InDoubt) error { return errShop }})
+				for _, err := range a.meet(a.puts("x"), a.puts("y"), a.puts("z")) {
+					require.ErrorIs(t, err, guard.ErrUnknownOutcome)
+				}
+				require.ErrorIs(t, a.puts(resource)(t.Context()), errShop)
+				require.Len(t, a.ran, 3)
+			})
+		})
+	}
 }
 
 // SQL of one has ended the transaction: what was written may stay, also by the others.

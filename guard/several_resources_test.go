@@ -277,6 +277,40 @@ func TestDo_OfSeveralClaimsAllAtOnce_G1(t *testing.T) {
 	require.NoError(t, g.Close(t.Context()))
 }
 
+// partlyStore claims the first grant alone, once, and has no verdict on the others.
+type partlyStore struct {
+	*countingStore
+	failed bool
+}
+
+func (s *partlyStore) Claim(ctx context.Context, grants ...fence.Grant) ([]storage.Claim, error) {
+	if s.failed || len(grants) < 2 {
+		return s.countingStore.Claim(ctx, grants...)
+	}
+	s.failed = true
+	claims, err := s.Store.Claim(ctx, grants[0])
+	if err != nil {
+		return nil, err
+	}
+	return append(claims, make([]storage.Claim, len(grants)-1)...), temporaryError{}
+}
+
+// A resource without a verdict is claimed again before a function runs, and those with one are
+// not.
+func TestDo_OfSeveralClaimsAgainWhatHasNoVerdict_G1_G12(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := &partlyStore{countingStore: &countingStore{Store: w.store}}
+	g, err := guard.New(w.locks.NewLocker("a"), s, nil)
+	require.NoError(t, err)
+	resources := []string{"a", "b", "c"}
+	require.ErrorIs(t, guard.Do(t.Context(), g, resources, increment("n")), temporaryError{})
+	require.Empty(t, w.store.Read("n"))
+	require.NoError(t, guard.Do(t.Context(), g, resources, increment("n")))
+	require.Equal(t, [][]string{{"b", "c"}}, s.claims)
+	require.NoError(t, g.Close(t.Context()))
+}
+
 // countingLocker counts what is asked of a lock service.
 type countingLocker struct {
 	fence.Locker

@@ -18,6 +18,7 @@ func groupParts[Tx any]() []part[Tx] {
 		{"Group_MovesEachFenceInOneTransaction_G10", ofGroups(groupMoves[Tx])},
 		{"Group_OneStaleRejectsAll_G10", ofGroups(groupStale[Tx])},
 		{"Group_OneSupersededMeanwhileRejectsAll_G10", ofGroups(groupSuperseded[Tx])},
+		{"Group_AnyOfItsResourcesRulesItOut_G10_G11", ofGroups(groupRuledOut[Tx])},
 		{"Group_SaysWhichOperationFailed_L1", ofGroups(groupBlames[Tx])},
 	}
 }
@@ -150,7 +151,32 @@ func (r groupRun[Tx]) rejectedAll(err error, claims []storage.Claim, newer stora
 	r.holds(key, 1)
 }
 
-// groupBlames: the call that is to blame runs by itself, and the others once more together.
+// groupRuledOut: any of the resources can be asked for the outcome, and may be voided by that. So each is
+// claimed again, and those that were not voided are where they were.
+func groupRuledOut[Tx any](r groupRun[Tx]) {
+	grants := []fence.Grant{grantOf("a", 5), grantOf("b", 6), grantOf("c", 7)}
+	claims := r.claimAll(grants...)
+	for asked, c := range claims {
+		txn := r.beginGroup(claims...)
+		r.noError(txn.Run(r.ctx, r.get(key, new(int64))))
+		r.resolves(storage.InDoubt{Claims: []storage.Claim{c}, Tx: c.Tx + 1}, false)
+		_, err := r.finish(r.ctx, txn, r.set(key, 1))
+		r.rejected(err, c.Grant, storage.ReasonOvertaken)
+		again := r.claimAll(grants...)
+		for i := range again {
+			if moved := again[i].Position != claims[i].Position; moved != (i == asked) {
+				r.Fatalf("%s was asked: %+v, and then %+v", c.Grant.Resource, claims[i], again[i])
+			}
+		}
+		claims = again
+	}
+	r.holds(key, 0)
+	_, err := r.finish(r.ctx, r.beginGroup(claims...), r.set(key, 1))
+	r.noError(err)
+	r.holds(key, 1)
+}
+
+// groupBlames: the call that is to blame runs alone, and the others once more together.
 func groupBlames[Tx any](r groupRun[Tx]) {
 	txn := r.beginGroup(r.claimAll(grantOf("a", 5), grantOf("b", 6))...)
 	r.noError(txn.Run(r.ctx, batch[Tx]{r.set(key, 1)}))

@@ -13,8 +13,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
+	"github.com/fencekit/fencekit/internal/pgproxy"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -83,6 +85,74 @@ func TestGroupAcross_OneStaleRejectsAll_G10(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// The same if it was claimed when the begin check had passed, and without an eviction: then only
+// the seal of that resource is left to reject the group.
+func TestGroupAcross_SealsAllOrNone_G10(t *testing.T) {
+	t.Parallel()
+	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead} {
+		for stale, resource := range []string{"sku/1", "sku/2"} {
+			t.Run(string(level)+"/"+resource, func(t *testing.T) {
+				t.Parallel()
+				pool := newPool(t)
+				store := newStore(t, pool, at(level))
+				claims := []storage.Claim{claim(t, store, grantOf("sku/1", 5)), claim(t, store, grantOf("sku/2", 5))}
+				txn, err := store.BeginGroup(t.Context(), func() []storage.Claim { return claims })
+				require.NoError(t, err)
+				defer txn.Rollback(t.Context())
+				require.NoError(t, txn.Run(t.Context(), set("x", 1)))
+				claimOnly(t, pool, grantOf(resource, 6))
+				_, err = txn.Commit(t.Context(), nil)
+				require.Equal(t, resource, requireRejected(t, err, storage.ReasonStale).Grant.Resource)
+				require.Zero(t, query[int](t, pool, "select count(*) from item"))
+				_, err = group(t.Context(), store, claims[1-stale:2-stale], inserts("x"))
+				require.NoError(t, err, "the other's position is what it was")
+			})
+		}
+	}
+}
+
+// The COMMIT of a group arrives when its outcome has been resolved, whichever of its resources
+// was asked: it is rejected as a whole. That resource alone was voided, so each has to be claimed
+// again.
+func TestGroupAcross_LateCommitIsRejectedAsAWhole_G10_G11(t *testing.T) {
+	t.Parallel()
+	for asked, resource := range []string{"sku/1", "sku/2"} {
+		t.Run(resource, func(t *testing.T) {
+			t.Parallel()
+			f := newFaulty(t)
+			grants := []fence.Grant{grantOf("sku/1", 5), grantOf("sku/2", 5)}
+			claims, err := f.store.Claim(t.Context(), grants...)
+			require.NoError(t, err)
+			txn, err := f.store.BeginGroup(t.Context(), func() []storage.Claim { return claims })
+			require.NoError(t, err)
+			defer txn.Rollback(t.Context())
+			require.NoError(t, txn.Run(t.Context(), set("x", 1)))
+			hold := pgproxy.HoldCommit()
+			f.proxy.OnCommit(func(string) *pgproxy.Action { return hold })
+			_, err = txn.Commit(t.Context(), nil)
+			doubt := new(storage.InDoubtError)
+			require.ErrorAs(t, err, &doubt)
+			require.NoError(t, hold.Wait(t.Context()))
+			f.conns.settle()
+			require.Equal(t, claims, doubt.InDoubt.Claims)
+			f.resolves(t, storage.InDoubt{Claims: claims[asked : asked+1], Tx: doubt.InDoubt.Tx}, false)
+			answer, err := hold.Deliver(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, []string{"ZF002"}, answer.Errors)
+			require.Zero(t, query[int](t, f.pool, "select count(*) from item"))
+
+			_, err = group(t.Context(), f.direct, claims, inserts("x"), inserts("y"))
+			require.Equal(t, resource, requireRejected(t, err, storage.ReasonOvertaken).Grant.Resource)
+			again, err := f.direct.Claim(t.Context(), grants...)
+			require.NoError(t, err)
+			require.Equal(t, claims[1-asked], again[1-asked])
+			_, err = group(t.Context(), f.direct, again, inserts("x"), inserts("y"))
+			require.NoError(t, err)
+			require.Equal(t, 2, query[int](t, f.pool, "select count(*) from item"))
+		})
+	}
+}
+
 // A claim of one resource evicts a group that has begun under an earlier one. The other
 // resource's holder is not stale: its batch runs again.
 func TestGroupAcross_EvictedByAClaimOfOneResource_G10_L1(t *testing.T) {
@@ -92,10 +162,11 @@ func TestGroupAcross_EvictedByAClaimOfOneResource_G10_L1(t *testing.T) {
 	claims := []storage.Claim{claim(t, store, grantOf("sku/1", 5)), claim(t, store, grantOf("sku/2", 5))}
 	txn, err := store.BeginGroup(t.Context(), func() []storage.Claim { return claims })
 	require.NoError(t, err)
+	defer txn.Rollback(t.Context())
 	require.NoError(t, txn.Run(t.Context(), set("x", 1)))
 	claim(t, store, grantOf("sku/2", 6))
-	_, err = txn.Commit(t.Context(), nil)
-	require.Equal(t, "sku/2", requireRejected(t, err, storage.ReasonStale).Grant.Resource)
+	err = txn.Run(t.Context(), set("y", 1))
+	require.Equal(t, "sku/2", requireRejected(t, err, storage.ReasonStale).Grant.Resource, "before the seal")
 	require.Zero(t, query[int](t, pool, "select count(*) from item"))
 	_, err = group(t.Context(), store, claims[:1], inserts("x"))
 	require.NoError(t, err)
