@@ -46,7 +46,7 @@ var txMutants = slices.Concat(reachMutants, []Mutant{
 		`context.WithTimeout(ctx, o.t.store.cfg.LockTimeout)`, `context.WithTimeout(ctx, 1000*o.t.store.cfg.LockTimeout)`,
 		inPostgres("TestRun_FirstStatementKeepsToTheLimits_L1")),
 	change("first-statement-that-no-longer-fits-fails-for-ever", "HB17 L1", pg+"first_statement.go",
-		"	outdateIfUnfit(o.conn, err, s.sql)\n	return err", "	_ = s\n	return err",
+		"	outdateIfUnfit(o.conn, err, sql)\n	return err", "	_ = sql\n	return err",
 		inPostgres("TestRun_OutlivesAPreparedStatement_HB17_L1")),
 	change("first-statement-is-not-traced", "L1", pg+"first_statement.go",
 		`	r.o.traceEnd(r.ctx, r.CommandTag(), r.Err())`, `	_ = r.ctx`,

@@ -43,13 +43,13 @@ func grantArrays(grants []fence.Grant) (names, epochs, tokens, holders string) {
 }
 
 // claimArrays returns the arrays of the resources' numbers, epochs and tokens.
-func claimArrays(claims []storage.Claim) (resources, epochs, tokens string) {
+func claimArrays(claims []storage.Claim) (resources, epochs, tokens []byte) {
 	b := appendArray(make([]byte, 0, 64), claims, func(b []byte, c storage.Claim) []byte { return appendInteger(b, c.Resource) })
 	second := len(b)
 	b = appendArray(b, claims, func(b []byte, c storage.Claim) []byte { return appendInteger(b, c.Grant.Epoch) })
 	third := len(b)
-	all := string(appendArray(b, claims, func(b []byte, c storage.Claim) []byte { return appendInteger(b, c.Grant.Token) }))
-	return all[:second], all[second:third], all[third:]
+	b = appendArray(b, claims, func(b []byte, c storage.Claim) []byte { return appendInteger(b, c.Grant.Token) })
+	return b[:second], b[second:third], b[third:]
 }
 
 func grantsOf(claims []storage.Claim) []fence.Grant {

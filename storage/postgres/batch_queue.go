@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
@@ -84,10 +85,7 @@ func (s *Statement) encode(ctx context.Context, conn *pgx.Conn, schema string, m
 		if err != nil {
 			return wire.Statement{}, err
 		}
-		encoded := wire.Statement{SQL: sql}
-		if description != nil {
-			encoded.Name, encoded.Types = description.Name, description.ParamOIDs
-		}
+		encoded := described(wire.Statement{SQL: sql}, description)
 		if description != nil && len(args) != len(description.ParamOIDs) {
 			return wire.Statement{}, s.failed(fmt.Errorf("it has %d parameters, and %d arguments were given", len(description.ParamOIDs), len(args)))
 		}
@@ -102,6 +100,14 @@ func (s *Statement) encode(ctx context.Context, conn *pgx.Conn, schema string, m
 		}
 		preparedOn(conn).outdate(sql) // its parameters may have other types by now
 	}
+}
+
+// described returns s as a statement that has this description; nil if it has none.
+func described(s wire.Statement, description *pgconn.StatementDescription) wire.Statement {
+	if description != nil {
+		s.Name, s.Types = description.Name, description.ParamOIDs
+	}
+	return s
 }
 
 // rewritten returns the SQL to send and its arguments.
@@ -150,6 +156,9 @@ func (s *Statement) receive(r wire.Result) {
 // outdate reports whether err shows that a prepared statement no longer fits. If so, all that were
 // sent are prepared anew before their next use: the same change may have made others unfit.
 func (q *sentBatches) outdate(conn *pgx.Conn, err error) bool {
+	if err == nil {
+		return false
+	}
 	var failed *wire.StatementError
 	if !errors.As(err, &failed) || failed.Number >= len(q.sent) || !q.sent[failed.Number].Described() {
 		return false

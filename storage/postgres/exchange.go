@@ -18,19 +18,19 @@ type exchange struct {
 
 // boundExchange begins an exchange of n statements. Its context is that of the write and of the
 // reads; the caller calls end.
-func (t *txn) boundExchange(ctx context.Context, n int) (context.Context, *exchange) {
+func (t *txn) boundExchange(ctx context.Context, n int) (context.Context, exchange) {
 	limit := time.Duration(n)*t.store.cfg.StatementTimeout + t.store.cfg.NetworkTimeout
 	ctx, cancel := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(limit, func() {
 		cancel(fmt.Errorf("%w: no answer within %v (postgres.Config.StatementTimeout and NetworkTimeout)", storage.ErrStoreUnavailable, limit))
 	})
-	return ctx, &exchange{timer, cancel}
+	return ctx, exchange{timer, cancel}
 }
 
 // answered lifts the bound: what is read now is read at the pace of the caller.
-func (e *exchange) answered() { e.timer.Stop() }
+func (e exchange) answered() { e.timer.Stop() }
 
-func (e *exchange) end() {
+func (e exchange) end() {
 	e.timer.Stop()
 	e.cancel(nil)
 }

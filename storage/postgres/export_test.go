@@ -62,7 +62,7 @@ func (s *Store) StateMessage() string { return "select " + s.sql.state }
 // BeginMessage begins a transaction for CommitMessage, which doesn't know the server's id of it.
 func (s *Store) BeginMessage(claims []storage.Claim) string {
 	resources, epochs, tokens := claimArrays(claims)
-	return s.sql.begin + "; " + strings.NewReplacer("$1", "'"+resources+"'", "$2", "'"+epochs+"'", "$3", "'"+tokens+"'").Replace(s.sql.aloneBeginCheck)
+	return s.sql.begin + "; " + strings.NewReplacer("$1", "'"+string(resources)+"'", "$2", "'"+string(epochs)+"'", "$3", "'"+string(tokens)+"'").Replace(s.sql.aloneBeginCheck)
 }
 
 // CommitMessage seals, keeps result under key if there is one, and commits.

@@ -17,30 +17,24 @@ type firstStatement struct {
 	params      pgx.ExtendedQueryBuilder
 }
 
-// encode returns the statement as it is sent behind the head. It returns nil if pgx has to run
+// encode returns the statement as it is sent behind the head. It reports false if pgx has to run
 // the statement after Begin: in other modes, with pgx's options among its arguments, or if it
 // can't be prepared or encoded, so that pgx reports why. A text of one word is left to pgx as
 // well, since it may be the name of a prepared statement.
-func (o *opening) encode(ctx context.Context, sql string, args []any) *firstStatement {
-	sql, args, ok := rewritten(ctx, sql, args)
+func (o *opening) encode(ctx context.Context, sql string, args []any) (s firstStatement, ok bool) {
+	sql, args, ok = rewritten(ctx, sql, args)
 	if !ok || !strings.ContainsAny(sql, " \n\t") {
-		return nil
+		return s, false
 	}
-	s := &firstStatement{sql: sql}
-	switch o.t.store.mode {
-	case pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe:
-		if s.description = o.describe(ctx, sql); s.description == nil {
-			return nil
-		}
-	case pgx.QueryExecModeExec:
-	default:
-		return nil
+	if s.description, ok = o.describe(ctx, sql); !ok {
+		return s, false
 	}
+	s.sql = sql
 	if s.params.Build(o.conn.TypeMap(), s.description, args) != nil {
 		preparedOn(o.conn).outdate(sql)
-		return nil
+		return s, false
 	}
-	return s
+	return s, true
 }
 
 // rewritten returns the SQL and the arguments that are to be sent for those of a call. It reports
@@ -61,55 +55,65 @@ func rewritten(ctx context.Context, sql string, args []any) (_ string, _ []any, 
 	return sql, args, err == nil
 }
 
-// describe returns the description of sql, and prepares it if the connection has not; nil if it
-// can't. Ahead of the head no limit of the server's is in force, so the wait for a lock is bounded
-// here. A statement that waits longer is prepared by pgx after Begin, where the server bounds it.
-func (o *opening) describe(ctx context.Context, sql string) *pgconn.StatementDescription {
+// describe returns the description of sql, and prepares it if the connection has not; nil if the
+// server infers the types of its parameters. It reports false in the modes in which pgx runs it, and
+// if it can't be prepared. Ahead of the head no limit of the server's is in force, so the wait for a
+// lock is bounded here. A statement that waits longer is prepared by pgx after Begin, where the
+// server bounds it.
+func (o *opening) describe(ctx context.Context, sql string) (description *pgconn.StatementDescription, ok bool) {
+	switch o.t.store.mode {
+	case pgx.QueryExecModeExec:
+		return nil, true
+	case pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe:
+	default:
+		return nil, false
+	}
 	if description := preparedOn(o.conn).usable(sql); description != nil {
-		return description
+		return description, true
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.t.store.cfg.LockTimeout)
 	defer cancel()
-	description, _ := prepare(ctx, o.conn, sql, o.t.store.mode)
-	return description
+	description, _ = prepare(ctx, o.conn, sql, o.t.store.mode)
+	return description, description != nil
 }
 
 // begin sends the head and the statement in one write, and reads the answers to the head. If the
-// transaction has begun, p has the answer to the statement, and the caller closes p. If it has
-// not, and err is nil, Begin should be tried.
-func (o *opening) begin(ctx context.Context, s *firstStatement) (p *pgconn.Pipeline, begun bool, err error) {
-	var head [headLength]*firstStatement
+// transaction has begun, results have the answer to the statement, and the caller closes them. If
+// it has not, and err is nil, Begin should be tried.
+func (o *opening) begin(ctx context.Context, s *firstStatement) (results *pgconn.MultiResultReader, begun bool, err error) {
 	resources, epochs, tokens := claimArrays(o.t.claims)
-	if head[0] = o.encode(ctx, o.t.store.sql.begin, nil); head[0] != nil {
-		head[1] = o.encode(ctx, o.t.store.sql.queuedBeginCheck, []any{resources, epochs, tokens})
+	head := [headLength]firstStatement{{sql: o.t.store.sql.begin}, {sql: o.t.store.sql.queuedBeginCheck}}
+	head[1].params.ParamValues = [][]byte{resources, epochs, tokens}
+	var batch pgconn.Batch
+	for i := range head {
+		var ok bool
+		if head[i].description, ok = o.describe(ctx, head[i].sql); !ok {
+			return nil, false, nil
+		}
+		queue(&batch, head[i].sql, head[i].description, &head[i].params)
 	}
-	if head[1] == nil {
-		return nil, false, nil
-	}
-	p = o.conn.PgConn().StartPipeline(ctx)
-	for _, statement := range []*firstStatement{head[0], head[1], s} {
-		queue(p, statement.sql, statement.description, &statement.params)
-	}
+	queue(&batch, s.sql, s.description, &s.params)
+	results = o.conn.PgConn().ExecBatch(ctx, &batch)
 	var read headReader
-	for err = p.Sync(); err == nil && !read.done(); {
-		var results *pgconn.ResultReader
-		if results, err = next(p); err == nil {
-			err = read.result(results)
+	for err == nil && !read.done() {
+		var result *pgconn.ResultReader
+		if result, err = next(results); err == nil {
+			err = read.result(result)
 		}
 	}
 	if err != nil || !read.whole() {
-		_ = p.Close()
+		_ = results.Close()
 		outdateIfUnfit(o.conn, err, head[0].sql, head[1].sql, s.sql)
 		return nil, false, o.headFailed(ctx, read.n, cause(ctx, err))
 	}
 	o.begun, o.head = true, read
-	return p, true, nil
+	return results, true, nil
 }
 
 // ran returns err, with which the statement ended. If err shows that the prepared statement no
 // longer fits, it is prepared anew at its next use.
-func (o *opening) ran(s *firstStatement, err error) error {
-	outdateIfUnfit(o.conn, err, s.sql)
+func (o *opening) ran(sql string, err error) error {
+	outdateIfUnfit(o.conn, err, sql)
 	return err
 }
 
@@ -118,23 +122,23 @@ func (o *opening) Exec(ctx context.Context, sql string, args []any) (tag pgconn.
 	if len(args) == 0 {
 		return o.execText(ctx, sql)
 	}
-	s := o.encode(ctx, sql, args)
-	if s == nil {
+	s, ok := o.encode(ctx, sql, args)
+	if !ok {
 		return tag, false, nil
 	}
 	ctx, bound := o.t.boundExchange(ctx, 1)
 	defer bound.end()
 	ctx = o.traceStart(ctx, sql, args)
-	p, begun, err := o.begin(ctx, s)
+	results, begun, err := o.begin(ctx, &s)
 	if begun {
-		var results *pgconn.ResultReader
-		if results, err = next(p); err == nil {
-			tag, err = results.Close()
+		var result *pgconn.ResultReader
+		if result, err = next(results); err == nil {
+			tag, err = result.Close()
 		}
-		if closed := p.Close(); err == nil {
+		if closed := results.Close(); err == nil {
 			err = closed
 		}
-		err = o.ran(s, cause(ctx, err))
+		err = o.ran(s.sql, cause(ctx, err))
 	}
 	o.traceEnd(ctx, tag, err)
 	return tag, begun, err
@@ -172,48 +176,48 @@ func (o *opening) execText(ctx context.Context, sql string) (tag pgconn.CommandT
 
 // Query implements operation.Opening.
 func (o *opening) Query(ctx context.Context, sql string, args []any) (rows pgx.Rows, begun bool, err error) {
-	s := o.encode(ctx, sql, args)
-	if s == nil {
+	s, ok := o.encode(ctx, sql, args)
+	if !ok {
 		return nil, false, nil
 	}
 	ctx, bound := o.t.boundExchange(ctx, 1)
 	ctx = o.traceStart(ctx, sql, args)
-	p, begun, err := o.begin(ctx, s)
+	results, begun, err := o.begin(ctx, &s)
 	if !begun {
 		o.traceEnd(ctx, pgconn.CommandTag{}, err)
 		bound.end()
 		return nil, false, err
 	}
-	results, err := next(p)
+	result, err := next(results)
 	bound.answered()
-	err = o.ran(s, cause(ctx, err))
+	err = o.ran(s.sql, cause(ctx, err))
 	if err != nil {
 		rows, _ = pgx.FailedBatchResults(&pgx.Batch{}, err).Query()
 	} else {
-		rows = pgx.RowsFromResultReader(o.conn.TypeMap(), results)
+		rows = pgx.RowsFromResultReader(o.conn.TypeMap(), result)
 	}
-	return &firstRows{Rows: rows, o: o, s: s, ctx: ctx, pipeline: p, bound: bound}, true, err
+	return &firstRows{Rows: rows, o: o, sql: s.sql, ctx: ctx, results: results, bound: bound}, true, err
 }
 
 // firstRows are the rows of the statement that the transaction began with.
 type firstRows struct {
 	pgx.Rows
-	o        *opening
-	s        *firstStatement
-	ctx      context.Context
-	pipeline *pgconn.Pipeline
-	bound    *exchange
+	o       *opening
+	sql     string // as it was sent
+	ctx     context.Context
+	results *pgconn.MultiResultReader // nil once they are closed
+	bound   exchange
 }
 
 // Close reads the answer to its end, and so the state of the transaction.
 func (r *firstRows) Close() {
 	r.Rows.Close()
-	if r.pipeline == nil {
+	if r.results == nil {
 		return
 	}
-	_ = r.pipeline.Close() // Err says what failed
-	r.pipeline = nil
-	_ = r.o.ran(r.s, r.Err())
+	_ = r.results.Close() // Err says what failed
+	r.results = nil
+	_ = r.o.ran(r.sql, r.Err())
 	r.o.traceEnd(r.ctx, r.CommandTag(), r.Err())
 	r.bound.end()
 }

@@ -82,15 +82,15 @@ func (o *memberOpening) Exec(ctx context.Context, sql string, args []any) (tag p
 	if len(args) == 0 {
 		return tag, false, nil
 	}
-	pipeline, err := o.send(ctx, sql, args)
-	if pipeline == nil {
+	results, err := o.send(ctx, sql, args)
+	if results == nil {
 		return tag, false, err
 	}
-	reader, err := next(pipeline)
+	result, err := next(results)
 	if err == nil {
-		tag, err = reader.Close()
+		tag, err = result.Close()
 	}
-	if closed := pipeline.Close(); err == nil {
+	if closed := results.Close(); err == nil {
 		err = closed
 	}
 	return tag, true, o.outdateIfUnfit(err)
@@ -98,35 +98,34 @@ func (o *memberOpening) Exec(ctx context.Context, sql string, args []any) (tag p
 
 // Query implements operation.Opening.
 func (o *memberOpening) Query(ctx context.Context, sql string, args []any) (rows pgx.Rows, begun bool, err error) {
-	pipeline, err := o.send(ctx, sql, args)
-	if pipeline == nil {
+	results, err := o.send(ctx, sql, args)
+	if results == nil {
 		return nil, false, err
 	}
-	reader, err := next(pipeline)
+	result, err := next(results)
 	if err != nil {
-		_ = pipeline.Close()
 		return nil, true, o.outdateIfUnfit(err)
 	}
-	return &memberRows{pgx.RowsFromResultReader(o.conn.TypeMap(), reader), pipeline}, true, nil
+	return &memberRows{pgx.RowsFromResultReader(o.conn.TypeMap(), result), results}, true, nil
 }
 
 // memberRows are the rows of a member's first statement.
 type memberRows struct {
 	pgx.Rows
-	pipeline *pgconn.Pipeline
+	results *pgconn.MultiResultReader
 }
 
 // Close reads the answer to its end, and so the state of the transaction.
 func (r *memberRows) Close() {
 	r.Rows.Close()
-	_ = r.pipeline.Close() // Err says what failed
+	_ = r.results.Close() // Err says what failed
 }
 
-// send sends ahead and a statement, and reads the answers to ahead. The pipeline then has the answer
-// to the statement. It is nil if ahead failed, and with a nil error if nothing was sent: then
+// send sends ahead and a statement, and reads the answers to ahead. The results then have the answer
+// to the statement. They are nil if ahead failed, and with a nil error if nothing was sent: then
 // Begin sends ahead, and pgx the statement. send takes only a statement that can't fail before
 // it reaches the server: one that is prepared, or need not be, and whose arguments can be encoded.
-func (o *memberOpening) send(ctx context.Context, sql string, args []any) (*pgconn.Pipeline, error) {
+func (o *memberOpening) send(ctx context.Context, sql string, args []any) (*pgconn.MultiResultReader, error) {
 	if ctx.Err() != nil || o.store.tracer != nil {
 		return nil, nil
 	}
@@ -144,21 +143,20 @@ func (o *memberOpening) send(ctx context.Context, sql string, args []any) (*pgco
 		o.outdate(sql) // the types of its parameters may have changed
 		return nil, nil
 	}
-	pipeline := o.conn.PgConn().StartPipeline(ctx)
+	var batch pgconn.Batch
 	for _, ahead := range o.ahead {
-		queue(pipeline, ahead, o.prepared(ahead), &pgx.ExtendedQueryBuilder{})
+		queue(&batch, ahead, o.prepared(ahead), &pgx.ExtendedQueryBuilder{})
 	}
-	queue(pipeline, sql, statement, &encoded)
-	err := pipeline.Sync()
-	for i := 0; i < len(o.ahead) && err == nil; i++ {
-		err = o.read(pipeline, i)
-	}
-	if err != nil {
-		_ = pipeline.Close()
-		return nil, o.failed(err)
+	queue(&batch, sql, statement, &encoded)
+	results := o.conn.PgConn().ExecBatch(ctx, &batch)
+	for i := range o.ahead {
+		if err := o.read(results, i); err != nil {
+			_ = results.Close()
+			return nil, o.failed(err)
+		}
 	}
 	o.sent = true
-	return pipeline, nil
+	return results, nil
 }
 
 // hasOption reports whether args begin with an option of pgx's, which is no argument of the statement.
@@ -174,8 +172,8 @@ func hasOption(args []any) bool {
 }
 
 // read reads the answer to statement n of ahead.
-func (o *memberOpening) read(pipeline *pgconn.Pipeline, n int) error {
-	reader, err := next(pipeline)
+func (o *memberOpening) read(results *pgconn.MultiResultReader, n int) error {
+	reader, err := next(results)
 	if err != nil {
 		return err
 	}

@@ -7,10 +7,11 @@ import (
 
 // queries holds the SQL of a Store, with its schema and its limits filled in.
 type queries struct {
-	begin string
+	schema string // as an identifier
+	begin  string
 
-	// Formats of simple messages, where text goes in as an expression of text(). seal is only
-	// the beginning of its statement.
+	// Formats of simple messages, where text goes in as an expression of text(). seal and leave are
+	// only the beginnings of their statements.
 	claim, evict, resolve, record, beginCheck, seal, fence, recall, leave, forget string
 
 	// The begin check as a statement with parameters. The answer to the queued one is read before
@@ -42,6 +43,7 @@ func newQueries(c Config) queries {
 	beginCheck := "call " + schema + ".begin_check(%s, %s, %s, %d" + limits + ", %t, " + schema + ".session_state())"
 	lock := ms(c.LockTimeout)
 	return queries{
+		schema:           schema,
 		begin:            "begin isolation level " + string(c.Isolation) + " read write",
 		claim:            "select o_place, o_resource, o_seq, o_tx, o_state, o_detail from " + schema + ".claim('%s', '%s', '%s', '%s', %d)",
 		evict:            "select evicted, denied from " + schema + ".evict('%s', '%s', '%s', " + fmt.Sprintf("%d, ", ms(c.EvictTimeout)) + "%t)",
@@ -53,7 +55,7 @@ func newQueries(c Config) queries {
 		groupBeginCheck:  fmt.Sprintf(beginCheck, "$1", "$2", "$3", min(lock, ms(groupLockTimeout)), true),
 		state:            schema + ".session_state()",
 		stateBefore:      "coalesce(nullif(pg_catalog.current_setting('fencekit.state', true), ''), '0')::pg_catalog.int8",
-		leave:            "call " + schema + ".leave('%s', '%s', '%s', %s, " + schema + ".session_state())",
+		leave:            "set local transaction isolation level read committed, read only; call " + schema + ".leave(",
 		beforeCommit:     "set transaction read only; set constraints all immediate; close all; call " + schema + ".before_commit()",
 		deferred:         deferredConstraints,
 		savepoint:        "savepoint " + name,

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -66,5 +65,5 @@ func (t *txn) leave(ctx context.Context, pg *pgconn.PgConn) (status string) {
 // others, and whose end has no command tag that could be taken for that of the guarded one.
 func (t *txn) leaveSQL() string {
 	resources, epochs, tokens := claimArrays(t.claims)
-	return "set local transaction isolation level read committed, read only; " + fmt.Sprintf(t.store.sql.leave, resources, epochs, tokens, t.state)
+	return t.store.sql.leave + "'" + string(resources) + "', '" + string(epochs) + "', '" + string(tokens) + "', " + t.state + ", " + t.store.sql.state + ")"
 }

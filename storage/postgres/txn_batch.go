@@ -121,13 +121,14 @@ func (t *txn) encodeQueued(ctx context.Context) (*sentBatches, error) {
 // encodeBatches encodes the queued batches. If an argument panics, as its driver.Valuer may, and
 // other calls share the transaction, encodeBatches returns an error: each of them then runs alone,
 // and only the call with that argument panics.
-func (t *txn) encodeBatches(ctx context.Context, head []wire.Statement, mode pgx.QueryExecMode) (ahead *sentBatches, err error) {
-	encode := func() {
-		ahead, err = t.queue.encode(ctx, t.conn.Conn(), schemaIdentifier(t.store.cfg.Schema), head, mode)
-	}
+func (t *txn) encodeBatches(ctx context.Context, head []wire.Statement, mode pgx.QueryExecMode) (*sentBatches, error) {
 	if t.ran <= 1 {
-		encode()
-	} else if failure := callback.Run(encode); failure != nil {
+		return t.queue.encode(ctx, t.conn.Conn(), t.store.sql.schema, head, mode)
+	}
+	var ahead *sentBatches
+	var err error
+	failure := callback.Run(func() { ahead, err = t.queue.encode(ctx, t.conn.Conn(), t.store.sql.schema, head, mode) })
+	if failure != nil {
 		return nil, fmt.Errorf("postgres: an argument of a batch %w", failure)
 	}
 	return ahead, err
@@ -143,15 +144,15 @@ func (t *txn) encodeHead(ctx context.Context) ([]wire.Statement, error) {
 	if t.group {
 		beginCheck = t.store.sql.groupBeginCheck
 	}
-	head := []Statement{{sql: t.store.sql.begin}, {sql: beginCheck, args: []any{resources, epochs, tokens}}}
-	encoded := make([]wire.Statement, len(head), len(head)+t.queue.statements)
-	for i := range head {
-		var err error
-		if encoded[i], err = head[i].encode(ctx, t.conn.Conn(), "", t.store.mode); err != nil {
+	head := make([]wire.Statement, 0, headLength+t.queue.statements)
+	for _, s := range []wire.Statement{{SQL: t.store.sql.begin}, {SQL: beginCheck, Params: [][]byte{resources, epochs, tokens}}} {
+		description, err := prepare(ctx, t.conn.Conn(), s.SQL, t.store.mode)
+		if err != nil {
 			return nil, err
 		}
+		head = append(head, described(s, description))
 	}
-	return encoded, nil
+	return head, nil
 }
 
 // note notes what the results of ahead show: that the transaction has begun with it, or that one
