@@ -119,19 +119,19 @@ func (s *Statement) wrapped() string {
 // checked returns the SQL of the statement as it is sent ahead of a seal: functions in schema
 // check its conditions on the server.
 func (s *Statement) checked(schema string) string {
+	if s.want == nil && !s.returning {
+		return s.sql
+	}
 	want := "null"
 	if s.want != nil {
 		want = strconv.FormatInt(*s.want, 10)
 	}
 	count := fmt.Sprintf("%s.must_affect(pg_catalog.count(*), %s)", schema, want)
-	switch {
-	case s.returning:
+	if s.returning {
 		rows := fmt.Sprintf("%s.must_fit(pg_catalog.json_agg(fencekit_rows)::pg_catalog.text, %d)", schema, maxResultBytes)
 		return wrapHead + s.sql + "\n) select " + count + ", " + rows + " from fencekit_rows"
-	case s.want != nil:
-		return wrapHead + s.sql + wantTail + count + " from fencekit_rows"
 	}
-	return s.sql
+	return wrapHead + s.sql + wantTail + count + " from fencekit_rows"
 }
 
 // readFrom reads the result of the statement, which was sent as wrapped returns it, and checks

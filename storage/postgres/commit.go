@@ -92,7 +92,7 @@ func (t *txn) moved() []storage.Claim {
 type seal struct {
 	storage.Claim
 	storage.Move
-	ops string // as JSON in hexadecimal; "" if there are none
+	ops []byte // as JSON; nil if there are none
 }
 
 // seals returns what t writes with moves, in the order in which the fences are locked: that
@@ -107,11 +107,10 @@ func (t *txn) seals(moves []storage.Move) ([]seal, error) {
 		if len(seals[i].Ops) == 0 {
 			continue
 		}
-		record, err := json.Marshal(seals[i].Ops)
-		if err != nil {
+		var err error
+		if seals[i].ops, err = json.Marshal(seals[i].Ops); err != nil {
 			return nil, fmt.Errorf("postgres: operations can't be recorded: %w", err)
 		}
-		seals[i].ops = hex.EncodeToString(record)
 	}
 	slices.SortFunc(seals, func(a, b seal) int { return cmp.Compare(a.Resource, b.Resource) })
 	return seals, nil
@@ -131,25 +130,18 @@ func (t *txn) sealSQL(moves []storage.Move) (string, error) {
 	sql := append(make([]byte, 0, 1024), t.releaseSQL()...)
 	sql = append(sql, "set constraints all immediate; set constraints all immediate; "...)
 	sql = append(sql, t.store.sql.seal...)
-	for _, element := range sealArrays {
-		sql = append(appendArray(append(sql, '\''), seals, element), "', "...)
-	}
-	sql = append(appendInteger(sql, t.id), ", '"...)
-	sql = appendArray(sql, seals, func(b []byte, s seal) []byte { return append(b, s.ops...) })
+	sql = appendArray(append(sql, '\''), seals, func(b []byte, s seal) []byte { return appendInteger(b, s.Resource) })
+	sql = appendArray(append(sql, "', '"...), seals, func(b []byte, s seal) []byte { return appendInteger(b, s.Grant.Epoch) })
+	sql = appendArray(append(sql, "', '"...), seals, func(b []byte, s seal) []byte { return appendInteger(b, s.Grant.Token) })
+	sql = appendArray(append(sql, "', '"...), seals, func(b []byte, s seal) []byte { return appendHex(b, s.Grant.Holder) })
+	sql = appendArray(append(sql, "', '"...), seals, func(b []byte, s seal) []byte { return appendInteger(b, s.Seq) })
+	sql = appendArray(append(sql, "', '"...), seals, func(b []byte, s seal) []byte { return appendInteger(b, s.Tx) })
+	sql = append(appendInteger(append(sql, "', "...), t.id), ", '"...)
+	sql = appendArray(sql, seals, func(b []byte, s seal) []byte { return hex.AppendEncode(b, s.ops) })
 	sql = append(append(sql, "', "...), t.xidSQL()...)
 	sql = append(append(sql, keptSQL(seals)...), "); "...)
 	sql = append(append(sql, t.store.sql.beforeCommit...), "; commit; "...)
 	return string(append(sql, t.leaveSQL()...)), nil
-}
-
-// sealArrays append the elements of the arrays that the seal begins with.
-var sealArrays = [...]func([]byte, seal) []byte{
-	func(b []byte, s seal) []byte { return appendInteger(b, s.Resource) },
-	func(b []byte, s seal) []byte { return appendInteger(b, s.Grant.Epoch) },
-	func(b []byte, s seal) []byte { return appendInteger(b, s.Grant.Token) },
-	func(b []byte, s seal) []byte { return appendHex(b, s.Grant.Holder) },
-	func(b []byte, s seal) []byte { return appendInteger(b, s.Seq) },
-	func(b []byte, s seal) []byte { return appendInteger(b, s.Tx) },
 }
 
 // xidSQL returns the id of the transaction for the seal; null if the seal is sent in one write

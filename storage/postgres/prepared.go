@@ -118,6 +118,9 @@ func (p preparedStatements) outdate(sql ...string) {
 // unfit reports whether err may be due to what was true when the statement was prepared, such as
 // the types of its parameters and results, so that the same SQL may succeed if it is parsed anew.
 func unfit(err error) bool {
+	if err == nil {
+		return false
+	}
 	switch sqlstate.Of(err) {
 	case sqlstate.NoStatement, sqlstate.BadType, sqlstate.NoFunction, sqlstate.BadText, sqlstate.BadBinary, sqlstate.Protocol:
 		return true

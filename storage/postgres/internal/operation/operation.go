@@ -5,15 +5,20 @@ package operation
 import "github.com/jackc/pgx/v5"
 
 // Operation is one operation's use of a connection.
-type Operation struct{ session session }
+type Operation struct {
+	session session
+	tx      tx
+}
 
 // New begins the use of conn, whose transaction is open, or begins with opening if that is not nil.
 func New(conn *pgx.Conn, opening Opening) *Operation {
-	return &Operation{session{conn: conn, opening: opening}}
+	o := &Operation{session: session{conn: conn, opening: opening}}
+	o.tx.session = &o.session
+	return o
 }
 
 // Tx returns the transaction to give to the operation.
-func (o *Operation) Tx() pgx.Tx { return &tx{session: &o.session} }
+func (o *Operation) Tx() pgx.Tx { return &o.tx }
 
 // Finish ends the operation: no further call begins. It reports whether the connection is
 // still in use. If it is, the connection must not be used for anything else; if not, the

@@ -14,15 +14,15 @@ func (r rewriter) RewriteQuery(ctx context.Context, _ *pgx.Conn, sql string, arg
 	return r.QueryRewriter.RewriteQuery(ctx, nil, sql, args)
 }
 
-// hideFromRewriters returns a copy of args in which no rewriter gets the connection. pgx
+// hideFromRewriters returns args such that no rewriter gets the connection. pgx
 // calls a rewriter only among the options that precede the arguments; after them it is a
 // value like any other, such as pgx.NamedArgs for jsonb.
 func hideFromRewriters(args []any) []any {
-	args = slices.Clone(args)
 	for i, arg := range args {
 		switch arg := arg.(type) {
 		case pgx.QueryExecMode, pgx.QueryResultFormats, pgx.QueryResultFormatsByOID:
 		case pgx.QueryRewriter:
+			args = slices.Clone(args)
 			args[i] = rewriter{arg}
 		default:
 			return args

@@ -15,7 +15,7 @@ import (
 // another transaction.
 type result struct {
 	session *session
-	leave   func() // gives the connection back; nil for a part of a batch
+	whole   bool // it has the connection, and gives it back; a part of a batch doesn't
 
 	mu     sync.Mutex // held during each call
 	closed bool
@@ -53,8 +53,8 @@ func (r *result) isClosed() bool {
 // end closes the result, which ended with err. mu is held.
 func (r *result) end(err error) {
 	r.closed, r.err = true, err
-	if r.leave != nil {
-		r.leave()
+	if r.whole {
+		r.session.leave()
 	}
 }
 

@@ -84,7 +84,7 @@ func (t *tx) rows(ctx context.Context, sql string, args []any) (*rows, error) {
 		defer t.leave()
 		return nil, t.note(err, pgconn.CommandTag{})
 	}
-	r := &rows{result: result{session: t.session, leave: t.leave}, base: base}
+	r := &rows{result: result{session: t.session, whole: true}, base: base}
 	if err != nil {
 		r.Close()
 	}
@@ -115,7 +115,7 @@ func (t *tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 		defer t.leave()
 		return pgx.FailedBatchResults(b, t.note(err, pgconn.CommandTag{}))
 	}
-	return &batchResults{result: result{session: t.session, leave: t.leave}, base: t.conn.SendBatch(ctx, t.hide(b))}
+	return &batchResults{result: result{session: t.session, whole: true}, base: t.conn.SendBatch(ctx, t.hide(b))}
 }
 
 // Prepare returns a copy: pgx uses its own description whenever the connection runs

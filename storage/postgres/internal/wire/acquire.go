@@ -18,14 +18,14 @@ func Acquire(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
 	}
 	conn, err := pool.Acquire(ctx)
 	switch {
+	case err == nil:
+		return conn, nil
 	case errors.As(err, new(*pgconn.ConnectError)):
 		return nil, unavailable(err)
 	case errors.Is(err, context.DeadlineExceeded):
 		return nil, &noConnectionError{why: awaited(pool.Stat()), err: err}
-	case err != nil:
-		return nil, &noConnectionError{err: NameClosed(err)}
 	}
-	return conn, nil
+	return nil, &noConnectionError{err: NameClosed(err)}
 }
 
 // NameClosed adds the remedy to the error of a pool that was closed, which the pool says by

@@ -97,7 +97,7 @@ func (e *unansweredError) SafeToRetry() bool { return false }
 type Answer struct {
 	Ahead      []Result   // of the statements ahead
 	Rows       [][]string // of all statements of the message
-	tag        string     // of the last statement that completed, up to COMMIT's
+	tag        []byte     // of the last statement that completed, up to COMMIT's
 	Committed  bool       // COMMIT completed
 	warning    error      // met by COMMIT
 	failure    error      // met by COMMIT, or before it
@@ -107,7 +107,7 @@ type Answer struct {
 }
 
 // Answered reports whether the server has said anything.
-func (a *Answer) Answered() bool { return a.tag != "" || a.failure != nil || a.status != 0 }
+func (a *Answer) Answered() bool { return len(a.tag) > 0 || a.failure != nil || a.status != 0 }
 
 // First returns the first row, its values separated by spaces.
 func (a *Answer) First() string {
@@ -135,7 +135,7 @@ func (a *Answer) take(msg pgproto3.BackendMessage) {
 	case *pgproto3.DataRow:
 		a.Rows = append(a.Rows, values(msg))
 	case *pgproto3.CommandComplete:
-		a.complete(string(msg.CommandTag))
+		a.complete(msg.CommandTag)
 	case *pgproto3.NoticeResponse:
 		if !a.Committed && msg.SeverityUnlocalized == "WARNING" {
 			a.warning = fmt.Errorf("the server warned at COMMIT: %s (SQLSTATE %s)", msg.Message, msg.Code)
@@ -151,15 +151,12 @@ func (a *Answer) take(msg pgproto3.BackendMessage) {
 	}
 }
 
-func (a *Answer) complete(tag string) {
-	if a.Committed || a.tag == "ROLLBACK" {
+func (a *Answer) complete(tag []byte) {
+	if a.Committed || string(a.tag) == "ROLLBACK" {
 		return // statements after COMMIT are no part of the transaction
 	}
-	a.tag = tag
-	switch {
-	case tag == "COMMIT":
-		a.Committed = true
-	case !a.Committed:
+	a.tag = append(a.tag[:0], tag...)
+	if a.Committed = string(tag) == "COMMIT"; !a.Committed {
 		a.warning = nil // it belonged to the statement that this tag completes
 	}
 }
@@ -181,7 +178,7 @@ func (a *Answer) outcome(err error) (Outcome, error) {
 		return InDoubt, a.warning
 	case a.Committed:
 		return Committed, nil
-	case a.tag == "ROLLBACK":
+	case string(a.tag) == "ROLLBACK":
 		return Aborted, cmp.Or(err, pgx.ErrTxCommitRollback)
 	case a.failedInside(err):
 		return Aborted, err
@@ -199,11 +196,11 @@ func (a *Answer) failedInside(err error) bool {
 	}
 	switch a.status {
 	case 0: // the server ended the session
-		return a.tag != "CALL"
+		return string(a.tag) != "CALL"
 	case 'E': // the transaction has failed, and waits for its end
 		return true
 	default: // COMMIT failed; or a statement before it, without a transaction
-		return (a.tag == "CALL") != a.endedAhead
+		return (string(a.tag) == "CALL") != a.endedAhead
 	}
 }
 
