@@ -33,7 +33,7 @@ var etcdMutants = []Mutant{
 		`, q.notVoid(s, sent)}`, `}`,
 		inEtcd("TestUnknown_AnAcquireThatArrivesLateTakesNoEffect_HD12")),
 	change("acquire-in-an-epoch-that-is-over", "F1 HD5", etcd+"internal/queue/transactions.go",
-		`sent.Epoch.Unchanged(q.cluster.Keys.Epoch()), q.notVoid`, `q.notVoid`,
+		`{q.sameEpoch(sent), q.notVoid(s, sent)}`, `{q.notVoid(s, sent)}`,
 		inEtcd("TestEpoch_IsReadByEveryAcquire")),
 	change("acquire-without-a-lease", "F2 HD8", etcd+"internal/queue/transactions.go",
 		`clientv3.OpPut(p.key(), value, clientv3.WithLease(p.session.ID), `, `clientv3.OpPut(p.key(), value, `,

@@ -173,7 +173,7 @@ func (q *Queues) claim(ctx context.Context, s *session.Session, ps []*Position) 
 
 // claimTxn reads the first key of each queue unless it writes.
 func (q *Queues) claimTxn(ctx context.Context, s *session.Session, sent cluster.Mark, ps []*Position) (clientv3.Txn, error) {
-	conditions := q.wanted(s, sent)
+	conditions := q.mayWrite(s, sent)
 	var puts, firsts []clientv3.Op
 	for _, p := range ps {
 		put, err := p.put(sent.Epoch.Number)

@@ -118,7 +118,7 @@ func (f *flight) txn(ctx context.Context, sent cluster.Mark) (clientv3.Txn, erro
 		}
 		ops = append(ops, clientv3.OpGet(p.line.follower.Queue(), append(clientv3.WithLastCreate(), clientv3.WithKeysOnly())...), put)
 	}
-	return q.cluster.Client.Txn(ctx).If(q.wanted(f.session, sent)...).Then(append(ops, deletes(f.dels)...)...), nil
+	return q.cluster.Client.Txn(ctx).If(q.mayWrite(f.session, sent)...).Then(append(ops, deletes(f.dels)...)...), nil
 }
 
 // done takes the answer to the Txn. The token is the key's create revision, never the

@@ -22,10 +22,15 @@ func (p *Position) put(epoch int64) (clientv3.Op, error) {
 	return clientv3.OpPut(p.key(), value, clientv3.WithLease(p.session.ID), clientv3.WithPrevKV()), err
 }
 
-// wanted are the conditions of every Txn that writes lock keys, sent at the mark: the epoch
-// is the one that the grants name, and no void rules the Txn out.
-func (q *Queues) wanted(s *session.Session, sent cluster.Mark) []clientv3.Cmp {
-	return []clientv3.Cmp{sent.Epoch.Unchanged(q.cluster.Keys.Epoch()), q.notVoid(s, sent)}
+// mayWrite are the conditions of every Txn of the session that writes lock keys, sent at the
+// mark.
+func (q *Queues) mayWrite(s *session.Session, sent cluster.Mark) []clientv3.Cmp {
+	return []clientv3.Cmp{q.sameEpoch(sent), q.notVoid(s, sent)}
+}
+
+// sameEpoch is the condition that the epoch is still that of the mark, which the grants name.
+func (q *Queues) sameEpoch(sent cluster.Mark) clientv3.Cmp {
+	return sent.Epoch.Unchanged(q.cluster.Keys.Epoch())
 }
 
 // notVoid is the condition that no void rules out a Txn of the session that is sent at the
