@@ -7,7 +7,6 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
 	"github.com/fencekit/fencekit/fence/etcd/internal/queue"
-	"github.com/fencekit/fencekit/fence/etcd/internal/watch"
 )
 
 // Election implements fence.Election.
@@ -69,22 +68,23 @@ func (e *Election) Leader(ctx context.Context) (fence.Leader, error) {
 		return fence.Leader{}, l.cluster.Unavailable(op, err)
 	}
 	for _, kv := range resp.Get().Kvs {
-		return e.leader(watch.Key{Created: kv.CreateRevision, Value: kv.Value}), nil
+		return e.leader(kv.CreateRevision, kv.Value), nil
 	}
 	return fence.Leader{}, fence.ErrNoLeader
 }
 
-// leader reads the first key of the queue.
-func (e *Election) leader(first watch.Key) fence.Leader {
-	if first.Created == 0 {
+// leader reads the first key of the queue, which was created at that revision; 0 if there is
+// none.
+func (e *Election) leader(created int64, value []byte) fence.Leader {
+	if created == 0 {
 		return fence.Leader{}
 	}
-	v, _ := keys.ParseLockValue(first.Value)
-	if e.locker.cluster.Keys.Proclaimed(first.Value) {
-		v = keys.LockValue{Value: string(first.Value)}
+	v, _ := keys.ParseLockValue(value)
+	if e.locker.cluster.Keys.Proclaimed(value) {
+		v = keys.LockValue{Value: string(value)}
 	}
 	return fence.Leader{
-		Grant: fence.Grant{Resource: e.name, Epoch: v.Epoch, Token: fence.Token(first.Created), Holder: v.Holder},
+		Grant: fence.Grant{Resource: e.name, Epoch: v.Epoch, Token: fence.Token(created), Holder: v.Holder},
 		Value: v.Value,
 	}
 }

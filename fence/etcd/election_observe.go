@@ -45,8 +45,8 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[fence.Leader, error] {
 			if ctx.Err() != nil {
 				return
 			}
-			first, known := f.Head()
-			now := e.leader(first)
+			first, known := f.First()
+			now := e.leader(first.Created, first.Value())
 			if !known || last != nil && *last == now {
 				continue
 			}

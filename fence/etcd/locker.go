@@ -123,7 +123,7 @@ func (l *Locker) TryAcquireAll(ctx context.Context, resources ...string) ([]fenc
 	return leases, nil
 }
 
-func asLease(held *queue.Lease, err error) (fence.Lease, error) {
+func asLease(held queue.Lease, err error) (fence.Lease, error) {
 	if err != nil {
 		return nil, err
 	}

@@ -89,6 +89,6 @@ var watchMutants = []Mutant{
 		`if kv.ModRevision <= known {`, `if kv.ModRevision <= max(known, v.rev) {`,
 		inEtcds("watch", "TestView_AppliesAllEventsOfOneRevision")),
 	change("another-key-of-the-name-is-the-own", "F2 N8", etcd+"internal/queue/position.go",
-		`return p.token != 0 && k.Created == int64(p.token) }`, `return p.token != 0 && k.Name == p.name }`,
+		`return p.token != 0 && k.Created == int64(p.token) }`, `return p.token != 0 && k.Name == p.name() }`,
 		inEtcds("queue", "TestLine_NoticesAnotherKeyOfTheSameName_N8")),
 }

@@ -16,21 +16,16 @@ const attempts = 4
 
 // Acquire waits until it owns the resource, and returns its lease. See
 // etcd.Locker.Acquire for its errors.
-func (q *Queues) Acquire(ctx context.Context, resource string) (*Lease, error) {
-	return q.lease(q.acquire(ctx, resource, nil, false))
+func (q *Queues) Acquire(ctx context.Context, resource string) (Lease, error) {
+	p, err := q.acquire(ctx, resource, nil, false)
+	return Lease{p}, err
 }
 
 // TryAcquire is Acquire, but returns a *fence.LockedError where it would have to wait.
 // It writes nothing when the resource is taken.
-func (q *Queues) TryAcquire(ctx context.Context, resource string) (*Lease, error) {
-	return q.lease(q.acquire(ctx, resource, nil, true))
-}
-
-func (q *Queues) lease(p *Position, err error) (*Lease, error) {
-	if err != nil {
-		return nil, err
-	}
-	return &Lease{p}, nil
+func (q *Queues) TryAcquire(ctx context.Context, resource string) (Lease, error) {
+	p, err := q.acquire(ctx, resource, nil, true)
+	return Lease{p}, err
 }
 
 // acquire returns a position that is first in its queue. campaign is the value that a

@@ -22,7 +22,7 @@ const maxClaims = 100
 //
 // It never queues for one resource while it holds a later one, nor for two at once: so it
 // adds no way for calls to wait for each other in a circle.
-func (q *Queues) TryAcquireAll(ctx context.Context, resources []string) ([]*Lease, error) {
+func (q *Queues) TryAcquireAll(ctx context.Context, resources []string) ([]Lease, error) {
 	for _, r := range resources {
 		if err := q.cluster.Keys.Validate(r); err != nil {
 			return nil, err
@@ -33,7 +33,7 @@ func (q *Queues) TryAcquireAll(ctx context.Context, resources []string) ([]*Leas
 	}
 	err := errSessionOver
 	for n := 0; n < attempts && errors.Is(err, errSessionOver); n++ {
-		var held []*Lease
+		var held []Lease
 		if held, err = q.claimFirst(ctx, resources); err == nil {
 			return held, nil
 		}
@@ -42,7 +42,7 @@ func (q *Queues) TryAcquireAll(ctx context.Context, resources []string) ([]*Leas
 }
 
 // claimFirst is one attempt of TryAcquireAll.
-func (q *Queues) claimFirst(ctx context.Context, resources []string) ([]*Lease, error) {
+func (q *Queues) claimFirst(ctx context.Context, resources []string) ([]Lease, error) {
 	lines, err := q.takePlaces(ctx, resources)
 	if len(lines) == 0 || err != nil {
 		return nil, err
@@ -74,10 +74,10 @@ func (q *Queues) claimFirst(ctx context.Context, resources []string) ([]*Lease, 
 		}
 		return nil, err
 	}
-	held := make([]*Lease, free)
+	held := make([]Lease, free)
 	for i, p := range ps[:free] {
 		p.quiet()
-		held[i] = &Lease{p}
+		held[i] = Lease{p}
 	}
 	return held, nil
 }

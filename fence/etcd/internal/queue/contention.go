@@ -57,6 +57,6 @@ func (l *line) contended(p *Position) bool {
 
 // sameSession reports whether k is a key of p's session.
 func (p *Position) sameSession(k watch.Key) bool {
-	id, _, unique := strings.Cut(p.name, "-")
+	id, _, unique := strings.Cut(p.name(), "-")
 	return unique && strings.HasPrefix(k.Name, id+"-")
 }

@@ -48,7 +48,7 @@ func newQueues(t testing.TB, client *clientv3.Client, names keys.Space, timeout 
 	return q
 }
 
-func acquire(t testing.TB, q *Queues, resource string) *Lease {
+func acquire(t testing.TB, q *Queues, resource string) Lease {
 	t.Helper()
 	le, err := q.Acquire(patient(t), resource)
 	require.NoError(t, err)

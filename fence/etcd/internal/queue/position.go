@@ -18,7 +18,6 @@ import (
 type Position struct {
 	line     *line
 	session  *session.Session
-	name     string // the key without the prefix of the queue
 	holder   string
 	campaign *string // what a candidate proclaims at first, nil for a lock
 
@@ -59,7 +58,6 @@ func (l *line) newPosition(s *session.Session, campaign *string) *Position {
 	}
 	l.mu.Lock()
 	p.number = l.freeNumber(s)
-	p.name = unique.Make(q.cluster.Keys.Name(s.ID, int32(p.number))).Value() // few names serve all lines
 	l.add(p)
 	l.contend(p)
 	l.mu.Unlock()
@@ -73,7 +71,13 @@ func (l *line) newPosition(s *session.Session, campaign *string) *Position {
 }
 
 // key is the key in etcd.
-func (p *Position) key() string { return p.line.follower.Queue() + p.name }
+func (p *Position) key() string { return p.line.follower.Queue() + p.name() }
+
+// name is the key without the prefix of the queue. Few names serve all lines, so they share
+// the memory of each.
+func (p *Position) name() string {
+	return unique.Make(p.line.queues.cluster.Keys.Name(p.session.ID, int32(p.number))).Value()
+}
 
 // is reports whether k is the key of p.
 func (p *Position) is(k watch.Key) bool { return p.token != 0 && k.Created == int64(p.token) }
@@ -101,7 +105,7 @@ func (p *Position) written(token fence.Token, epoch, pred int64) {
 	p.answered, p.left, p.token, p.epoch, p.pred = true, leftKey, token, epoch, pred
 	l.drop(p)
 	l.add(p)
-	l.follower.Wrote(p.name, int64(token), pred == 0)
+	l.follower.Wrote(p.name(), int64(token), pred == 0)
 	l.progress()
 	switch {
 	case p.over():

@@ -78,7 +78,7 @@ func TestReuse_LateRequestsSpareTheNextKey_F2_HD12(t *testing.T) {
 			if err := q.await(patient(t), p); what == "release" {
 				require.NoError(t, err)
 				late.Arm()
-				release(t, &Lease{p})
+				release(t, Lease{p})
 			} else {
 				require.Error(t, err)
 				q.abandon(p)

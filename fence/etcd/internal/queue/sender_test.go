@@ -79,7 +79,7 @@ func (x *txns) intercept(ctx context.Context, method string, req, reply any, cc 
 type loaded struct {
 	*Queues
 	*txns
-	first []<-chan *Lease // of the Txns under way
+	first []<-chan Lease // of the Txns under way
 }
 
 func newLoaded(t *testing.T) *loaded {
@@ -125,13 +125,13 @@ func (l *loaded) letGo() {
 	l.hold = nil
 }
 
-// acquiring acquires in another goroutine; nil stands for an error.
-func acquiring(ctx context.Context, t *testing.T, q *Queues, resource string) <-chan *Lease {
-	done := make(chan *Lease, 1)
+// acquiring acquires in another goroutine; the zero Lease stands for an error.
+func acquiring(ctx context.Context, t *testing.T, q *Queues, resource string) <-chan Lease {
+	done := make(chan Lease, 1)
 	go func() {
 		le, err := q.Acquire(ctx, resource)
 		if err != nil {
-			le = nil
+			le = Lease{}
 		}
 		done <- le
 	}()
@@ -141,7 +141,7 @@ func acquiring(ctx context.Context, t *testing.T, q *Queues, resource string) <-
 func TestSender_WhatComesMeanwhileGoesTogether(t *testing.T) {
 	t.Parallel()
 	l := newLoaded(t)
-	var waiting []<-chan *Lease
+	var waiting []<-chan Lease
 	for i := range maxPuts {
 		waiting = append(waiting, acquiring(patient(t), t, l.Queues, fmt.Sprint("sku/", i)))
 	}
@@ -151,7 +151,7 @@ func TestSender_WhatComesMeanwhileGoesTogether(t *testing.T) {
 	token := fence.Token(0)
 	for _, w := range append(waiting, l.first...) {
 		le := etcdtest.Receive(t, w)
-		require.NotNil(t, le)
+		require.NotZero(t, le)
 		token = max(token, le.Grant().Token)
 	}
 	require.Equal(t, 1, l.reset(), "one Txn for all that waited")
@@ -193,8 +193,8 @@ func TestSender_ACallerThatGivesUpHarmsNoOther(t *testing.T) {
 	l.sender.mu.Unlock()
 	l.awaitSent(t, maxFlights+1)
 	giveUp()
-	require.Nil(t, etcdtest.Receive(t, hasty))
-	require.Nil(t, etcdtest.Receive(t, unsent))
+	require.Zero(t, etcdtest.Receive(t, hasty))
+	require.Zero(t, etcdtest.Receive(t, unsent))
 	l.letGo()
 	require.NotNil(t, etcdtest.Receive(t, patientOne))
 	for _, w := range l.first {
@@ -214,8 +214,8 @@ func TestSender_AnErrorOfOneIsNotThatOfOthers(t *testing.T) {
 	l.deny = "/denied/"
 	l.txns.mu.Unlock()
 	l.letGo()
-	require.Nil(t, etcdtest.Receive(t, denied))
-	require.NotNil(t, etcdtest.Receive(t, allowed))
+	require.Zero(t, etcdtest.Receive(t, denied))
+	require.NotZero(t, etcdtest.Receive(t, allowed))
 	require.Nil(t, l.Current("denied"), "its place is free")
 }
 

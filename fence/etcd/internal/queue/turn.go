@@ -94,11 +94,11 @@ func (l *line) follows(p *Position) bool {
 
 // holderAhead is the holder that the first key of the queue names, as far as is known.
 func (l *line) holderAhead() string {
-	first, _ := l.follower.Head()
+	first, _ := l.follower.First()
 	if p := l.own(first); p != nil {
 		return p.holder
 	}
-	return keys.HolderIn(first.Value)
+	return keys.HolderIn(first.Value())
 }
 
 // askWhyGone finds out by a renewal whether the key was deleted, or the session is over.

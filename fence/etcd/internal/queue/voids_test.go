@@ -95,7 +95,7 @@ func TestUnknown_AnAcquireThatALaterVoidOvertookIsSentAgain_HD12(t *testing.T) {
 	require.NoError(t, other.void(patient(t), late)) // q hasn't seen its revision
 	q.sender.put(patient(t), early)
 	require.NoError(t, q.await(patient(t), early))
-	release(t, &Lease{early})
+	release(t, Lease{early})
 	require.NoError(t, kept.Context().Err())
 }
 

@@ -63,11 +63,11 @@ func (f *Follower) Look(look func(rev int64, keys []Key)) {
 	look(f.view.rev, f.view.keys)
 }
 
-// Head is the first key of the queue; false if the queue isn't known.
-func (f *Follower) Head() (Key, bool) {
+// First is the first key of the queue; false if the queue isn't known.
+func (f *Follower) First() (Key, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.view.head(), f.view.rev != 0
+	return f.view.first(), f.view.rev != 0
 }
 
 // Events applies events of the watch.
@@ -83,7 +83,7 @@ func (f *Follower) Events(evs []*mvccpb.Event) {
 func (f *Follower) Listed(rev int64, kvs []*mvccpb.KeyValue) bool {
 	keys := make([]Key, len(kvs))
 	for i, kv := range kvs {
-		keys[i] = Key{string(kv.Key[len(f.queue):]), kv.CreateRevision, kv.Value}
+		keys[i] = keyOf(string(kv.Key[len(f.queue):]), kv)
 	}
 	f.mu.Lock()
 	used := f.view.list(rev, keys, len(f.queue))

@@ -26,15 +26,15 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 func TestFollower_DecidesNothingAfterAGap_HD9(t *testing.T) {
 	f := NewFollower("q/", make(signal, 10))
 	require.True(t, f.Listed(5, []*mvccpb.KeyValue{keyAt("q/a", 5)}))
-	first, known := f.Head()
+	first, known := f.First()
 	require.True(t, known)
 	require.EqualValues(t, 5, first.Created)
 	f.missed()
 	f.Events([]*mvccpb.Event{put("q/a", 7)}) // shown by the watch, before any list
-	_, known = f.Head()
+	_, known = f.First()
 	require.False(t, known)
 	require.True(t, f.Listed(6, []*mvccpb.KeyValue{keyAt("q/b", 6)}))
-	first, known = f.Head()
+	first, known = f.First()
 	require.True(t, known)
 	require.EqualValues(t, 6, first.Created)
 }
@@ -94,7 +94,7 @@ func TestWatch_FromNowOnIsFollowedByAList_HD9(t *testing.T) {
 		case <-ctx.Done():
 			require.FailNow(t, "the key was never seen")
 		}
-		if first, known := f.Head(); known && first.Created != 0 {
+		if first, known := f.First(); known && first.Created != 0 {
 			return
 		}
 	}

@@ -21,9 +21,25 @@ type earlyEvents struct{ events []*mvccpb.Event }
 
 // Key is a key of a queue.
 type Key struct {
-	Name    string // without the prefix of the queue
-	Created int64  // its create revision; 0 if there is none
-	Value   []byte // only for people, see keys.LockValue; nil for an own key
+	Name    string  // without the prefix of the queue
+	Created int64   // its create revision; 0 if there is none
+	value   *[]byte // nil if it is empty, and for an own key, of which there may be many
+}
+
+func keyOf(name string, kv *mvccpb.KeyValue) Key {
+	k := Key{Name: name, Created: kv.CreateRevision}
+	if value := kv.Value; len(value) > 0 {
+		k.value = &value
+	}
+	return k
+}
+
+// Value is only for people, see keys.LockValue. An own key may have none.
+func (k Key) Value() []byte {
+	if k.value == nil {
+		return nil
+	}
+	return *k.value
 }
 
 // forget drops what is known, because events are missing. The next list starts anew.
@@ -67,16 +83,16 @@ func (v *view) apply(events []*mvccpb.Event, prefix int) {
 			v.keys = slices.Delete(v.keys, i, i+1)
 		case ev.Type == mvccpb.DELETE:
 		case i >= 0:
-			v.keys[i] = Key{v.keys[i].Name, kv.CreateRevision, kv.Value}
+			v.keys[i] = keyOf(v.keys[i].Name, kv)
 		default:
-			v.keys = append(v.keys, Key{string(name), kv.CreateRevision, kv.Value})
+			v.keys = append(v.keys, keyOf(string(name), kv))
 		}
 		v.rev = max(v.rev, kv.ModRevision)
 	}
 }
 
-// head is the first of the queue, with create revision 0 if there is none.
-func (v *view) head() Key {
+// first is the first key of the queue, with create revision 0 if there is none.
+func (v *view) first() Key {
 	var first Key
 	for _, k := range v.keys {
 		if first.Created == 0 || k.Created < first.Created {

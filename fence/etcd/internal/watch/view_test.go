@@ -62,7 +62,7 @@ func TestView_NoticesAnotherKeyOfTheSameName_N8(t *testing.T) {
 		v := waitingView()
 		require.True(t, v.list(10, []Key{key("own", 10)}, 0))
 		v.apply(events, 0)
-		require.EqualValues(t, 12, v.head().Created)
+		require.EqualValues(t, 12, v.first().Created)
 	}
 }
 
