@@ -33,8 +33,8 @@ type config struct {
 	file  string
 }
 
-func parse(args []string, output io.Writer) (config, error) {
-	var c config
+// parse reads the command's arguments. It writes what flag.FlagSet has to say to output.
+func parse(args []string, output io.Writer) (c config, err error) {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(output)
 	pattern := f.String("run", "", "run the scenarios whose name matches this `regexp`, optional ones included; default: all that aren't optional")
@@ -51,11 +51,10 @@ func parse(args []string, output io.Writer) (config, error) {
 	f.BoolVar(&c.list, "list", false, "list the scenarios with their contenders, and how long each takes at least")
 	f.StringVar(&c.place, "place", "", "used by bench itself: run one place in this process")
 	f.StringVar(&c.file, "file", "", "used by bench itself: where what was found goes")
-	if err := f.Parse(args); err != nil {
+	if err = f.Parse(args); err != nil {
 		return c, err
 	}
 	if *pattern != "" {
-		var err error
 		if c.run, err = regexp.Compile(*pattern); err != nil {
 			return c, fmt.Errorf("bench: -run: %w", err)
 		}
@@ -63,23 +62,37 @@ func parse(args []string, output io.Writer) (config, error) {
 	if *from != "" {
 		c.from = strings.Split(*from, ",")
 	}
-	for place := range strings.SplitSeq(*places, ",") {
-		if place != result.Disk && place != result.Tmpfs {
-			return c, fmt.Errorf("bench: -places: %q is neither %s nor %s", place, result.Disk, result.Tmpfs)
-		}
-		c.places = append(c.places, place)
+	if c.places, err = parsePlaces(*places); err != nil {
+		return c, err
 	}
-	for text := range strings.SplitSeq(*latencies, ",") {
-		d, err := time.ParseDuration(text)
-		if err != nil || d < 0 {
-			return c, fmt.Errorf("bench: -latencies: %q is no duration", text)
-		}
-		c.latencies = append(c.latencies, d)
+	if c.latencies, err = parseLatencies(*latencies); err != nil {
+		return c, err
 	}
 	if c.rounds < 1 || c.seconds <= 0 || c.long <= 0 {
 		return c, fmt.Errorf("bench: -rounds is %d, -seconds %g and -long %g: all have to be above 0", c.rounds, c.seconds, c.long)
 	}
 	return c, nil
+}
+
+func parsePlaces(text string) ([]string, error) {
+	places := strings.Split(text, ",")
+	for _, place := range places {
+		if place != result.Disk && place != result.Tmpfs {
+			return nil, fmt.Errorf("bench: -places: %q is neither %s nor %s", place, result.Disk, result.Tmpfs)
+		}
+	}
+	return places, nil
+}
+
+func parseLatencies(text string) (latencies []time.Duration, err error) {
+	for text := range strings.SplitSeq(text, ",") {
+		d, err := time.ParseDuration(text)
+		if err != nil || d < 0 {
+			return nil, fmt.Errorf("bench: -latencies: %q is no duration", text)
+		}
+		latencies = append(latencies, d)
+	}
+	return latencies, nil
 }
 
 // lengths are how often and how long cells run.

@@ -81,11 +81,14 @@ func Value[Tx, V any, R Resources](ctx context.Context, on Runner[Tx], resources
 	return value, nil
 }
 
-// Exec is [Do] for an operation of the store's own kind. On a [*Guard], calls with a
-// [storage.BatchOp] that shares, for one resource each, share transactions under load, also if
-// their resources differ. If such a transaction takes no effect, the operation that failed runs
-// again in one of its own, and the others share another. Exec takes [Once] if op is a [storage.ResultOp], whose results a repeated call gives back.
-// Where op travels with COMMIT, as a postgres.Batch does, the end of ctx has no effect once op was sent.
+// Exec is [Do] for an operation of the store's own kind. Exec takes [Once] if op is a
+// [storage.ResultOp]: a repeated call gives the kept results back to op.
+//
+// On a [*Guard], calls that name one resource each, with a [storage.BatchOp] whose method Shares
+// returns true, share transactions under load, also if their resources differ. If such a
+// transaction takes no effect, the operation that failed runs again in one of its own, and the
+// others share another. Where op travels with COMMIT, as a postgres.Batch does, the end of ctx has
+// no effect once op was sent.
 func Exec[Tx any, R Resources](ctx context.Context, on Runner[Tx], resources R, op storage.Op[Tx], opts ...ValueOption) error {
 	return call(ctx, on, resources, op, opResult(op), opts)
 }

@@ -1,16 +1,16 @@
 package guard
 
-// chain is an intrusive list: each element holds its own place, so that many short lists take
+// chain is a doubly linked list whose elements hold their own links, so that many short lists take
 // little memory. An element is in at most one chain at a time. The zero chain is empty.
 type chain[T chained[T]] struct{ first, last T }
 
-// chained is an element of a chain: a pointer to what has a place.
+// chained is an element of a chain: a pointer to a struct with a place.
 type chained[T any] interface {
 	comparable
 	inChain() *place[T]
 }
 
-// place is where an element is in its chain.
+// place holds the links of an element; zero while it is in no chain.
 type place[T any] struct{ previous, next T }
 
 // append puts e, which is in no chain, at the end.

@@ -61,9 +61,10 @@ func (e *engine[Tx]) claim(ctx context.Context, states grantStates) error {
 	return nil
 }
 
-// nameWentBack corrects the reason of a claim's rejection as stale if it shows that the lock service went back: a
-// grant that had claimed before this one was asked for has the higher token. Times can't
-// show it: this machine may have been paused between acquiring and claiming.
+// nameWentBack corrects the reason in err if a claim was rejected as stale because the lock service
+// went back: the grant that has the fence had claimed before this one was asked for, and has the
+// higher token. Times can't show this: the machine may have been paused between acquiring and
+// claiming.
 func (s *grantState) nameWentBack(err error) {
 	rejection := rejectionOf(err, s.claim.Grant)
 	if rejection != nil && rejection.Reason == storage.ReasonStale && s.claimedBefore != nil && s.claimedBefore.Compare(s.claim.Grant) > 0 {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// closeLines fails the calls that wait with ErrClosed and releases idle ownerships. Busy
-// ones are released when their call ends.
+// closeLines makes the calls that wait for a turn fail with ErrClosed, and releases the ownerships
+// that no call uses. The others are released when their call ends.
 func (k *keeper) closeLines(ctx context.Context) {
 	k.mu.Lock()
 	if k.closed {

@@ -15,9 +15,9 @@ func (e *engine[Tx]) commit(ctx context.Context, states grantStates, txn storage
 	return e.commitMoves(ctx, states, txn, o, slices.Repeat([]storage.Move{move}, len(states)))
 }
 
-// commitMoves commits txn, with a move for each resource. COMMIT has three outcomes: it took effect, it did not, or the
-// reply was lost. In the last case commit asks the store. The end of the caller's ctx
-// must neither put a COMMIT in doubt nor keep it from being resolved.
+// commitMoves commits txn, with a move for each resource. COMMIT has three outcomes: it took
+// effect, it did not, or its answer was lost. In the last case commitMoves asks the store. The end
+// of the caller's ctx must neither put a COMMIT in doubt nor keep it from being resolved.
 func (e *engine[Tx]) commitMoves(ctx context.Context, states grantStates, txn storage.Txn[Tx], o options, moves []storage.Move) error {
 	detached := context.WithoutCancel(ctx)
 	commitCtx, cancel := context.WithTimeout(detached, e.commitTimeout)
@@ -40,7 +40,7 @@ func (e *engine[Tx]) commitMoves(ctx context.Context, states grantStates, txn st
 	return e.noteRejection(states, err)
 }
 
-// nameLimit adds the setting that has ended a COMMIT's context, if err says that it has ended.
+// nameLimit adds Config.CommitTimeout to err, if that has ended the COMMIT.
 func (e *engine[Tx]) nameLimit(err error) error {
 	if !errors.Is(err, context.DeadlineExceeded) {
 		return err

@@ -43,12 +43,12 @@ type Config struct {
 	// is lost, the function that runs fails, and no other joins. Where the functions of a group
 	// read from one snapshot, as at REPEATABLE READ, calls that come after it have another group.
 	//
-	// MaxBatch is about functions. Calls of Exec with a [storage.BatchOp] whose method Shares
-	// returns true, such as a postgres.Batch that only reads and changes rows, for one resource
-	// each and without [Once], share transactions under load whatever MaxBatch is: with calls
-	// that wait behind them for the same resource, and with calls on other resources. If that
-	// transaction fails, the call that made it fail runs in one of its own, and the others
-	// share another.
+	// MaxBatch doesn't bound how many batches share a transaction. Calls of Exec that name one
+	// resource each, without [Once], with a [storage.BatchOp] whose method Shares returns true,
+	// such as a postgres.Batch that only reads and changes rows, do so under load whatever
+	// MaxBatch is: with calls that wait behind them for the same resource, and with calls on
+	// other resources. If that transaction fails, the call that made it fail runs in one of its
+	// own, and the others share another.
 	MaxBatch int
 	// MaxRun bounds one run of a function; default no bound. When it has passed, the
 	// function's context ends with [context.DeadlineExceeded] as its cause, and the resource
@@ -75,8 +75,8 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// maxBatch bounds groups: with more savepoints than a server keeps in shared memory for each
-// transaction (64), every look at one of its rows becomes slower for all.
+// maxBatch is the highest MaxBatch. A server keeps 64 savepoints of a transaction in shared memory;
+// with more, each read of a row that the transaction has written takes longer, for all sessions.
 const maxBatch = 60
 
 const (

@@ -12,14 +12,14 @@ import (
 // engine runs operations in a store, under the grants of grantStates.
 type engine[Tx any] struct {
 	store          storage.Store[Tx]
-	groups         storage.GroupStore[Tx] // the same store, if it runs calls on different resources in one transaction
-	forming        *forming[Tx]           // nil if groups is
+	groups         storage.GroupStore[Tx] // the same store if it can form groups, else nil
+	forming        *forming[Tx]           // nil if groups is nil
 	steps          *timeouts              // of the steps that precede a function
 	commitTimeout  time.Duration
 	resolveTimeout time.Duration
 	keeper         *keeper
 	report         *reporter
-	key            any // under which the contexts of functions are found: see nested
+	key            any // under which a function's context is found: see nested
 }
 
 func newEngine[Tx any](store storage.Store[Tx], k *keeper) engine[Tx] {

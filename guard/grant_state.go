@@ -17,7 +17,7 @@ type grantState struct {
 	claimed       bool                 // claim has the fence's position, as far as is known
 	inHold        bool                 // what a Hold has read under claim has to stay true
 	dead          bool                 // no further call may begin under the grant
-	travelled     bool                 // the grant came from elsewhere: see Guard.UnderGrant
+	travelled     bool                 // the grant came from another process: see Guard.UnderGrant
 }
 
 // applied moves the claim on after a transaction that was in doubt took effect.
@@ -28,7 +28,7 @@ func (s *grantState) applied(d storage.InDoubt) {
 	s.moved(c)
 }
 
-// moved notes where the fence is. It leaves the grant alone, which other goroutines read.
+// moved notes where the fence is. It doesn't write the grant, which other goroutines read.
 func (s *grantState) moved(c storage.Claim) {
 	s.claim.Resource, s.claim.Position, s.claimed = c.Resource, c.Position, true
 }

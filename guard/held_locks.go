@@ -19,7 +19,7 @@ type heldLocks struct {
 	lines     []*line  // of the first resources, whose turns the call has
 	owned     []*ownership
 	states    grantStates // of owned
-	one       struct {    // for a single resource, which needs no more memory then
+	one       struct {    // what the slices point to if there is one resource: no further allocation
 		line  [1]*line
 		owned [1]*ownership
 		state [1]*grantState
@@ -36,9 +36,8 @@ func (h *heldLocks) init(k *keeper, resources []string) {
 	}
 }
 
-// own takes the turns that are missing, and sets h.owned to an ownership of each resource
-// that can be used. Before it acquires one anew, it gives back the turns at all later
-// resources.
+// own takes the turns that are missing, and sets h.owned to a usable ownership of each resource.
+// Before it acquires one anew, it gives back the turns at all later resources.
 func (h *heldLocks) own(ctx context.Context) error {
 	for i, resource := range h.resources {
 		if i == len(h.lines) {
@@ -63,9 +62,9 @@ func (h *heldLocks) own(ctx context.Context) error {
 	return nil
 }
 
-// ownFree acquires, in one step, what is missing from the last of h.lines on and can be had
-// without waiting: neither for a turn, nor for a lock. It keeps the turns that it took: own
-// gives them back if the call has to wait before them.
+// ownFree acquires in one step, from the last of h.lines on, the resources that are missing, up to
+// the first whose turn or lock isn't free. It keeps the turns that it took: own gives them back if
+// the call has to wait for an earlier resource.
 func (h *heldLocks) ownFree(ctx context.Context) error {
 	first := len(h.lines) - 1
 	if h.lines[first].ownership != nil {

@@ -25,7 +25,7 @@ type ownership struct {
 	grantState
 	line    *line
 	lease   fence.Lease
-	running atomic.Pointer[runContext] // of the function that runs under it, or nil
+	running atomic.Pointer[runContext] // the context of the function that runs under it, or nil
 
 	// Guarded by keeper.mu.
 	contended         instant // when another process began to wait; 0 if none does
@@ -35,8 +35,8 @@ type ownership struct {
 
 func (o *ownership) inChain() *place[*ownership] { return &o.place }
 
-// overrun is the contended of an ownership that is released while a function still runs
-// under it: see Config.MaxRun. No other call may begin.
+// overrun is the value of contended if the lease is released while a function still runs under the
+// ownership: see Config.MaxRun. No other call may begin under it.
 const overrun = instant(-1 << 62)
 
 // own returns the ownership of l, whose turn the caller has. If there is none that can be
@@ -56,8 +56,8 @@ func (k *keeper) own(ctx context.Context, l *line) (*ownership, error) {
 	return k.keep(l, lease, claimedBefore), nil
 }
 
-// ownAll acquires the resources of lines, whose turns the caller has and which have no
-// ownership: in their order, up to the first that isn't free.
+// ownAll acquires the resources of lines, in their order, up to the first that isn't free. The
+// caller has their turns, and none has an ownership.
 func (k *keeper) ownAll(ctx context.Context, lines []*line) error {
 	resources, claimedBefore := make([]string, len(lines)), make([]*fence.Grant, len(lines))
 	for i, l := range lines {

@@ -10,9 +10,9 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// runContext is a context that the Guard ends: that of a function and the steps in the
-// store before it, or of a claim. It is one value, where a chain of contexts
-// and their hooks would be a dozen: most of them end unused, once per call.
+// runContext is a context that the Guard ends: that of a function and of the steps in the store
+// that precede it, or that of a claim. One value does what would otherwise take a chain of a dozen
+// contexts and their hooks for each call, most of which are never used.
 type runContext struct {
 	context.Context // can be cancelled
 	end             context.CancelCauseFunc
@@ -22,10 +22,12 @@ type runContext struct {
 	hold   any // the Runner of the Hold that runs the function; nil if a transaction runs it
 	grants []fence.Grant
 
-	owned              []*ownership
-	stops              []func() bool
-	contexts           *runningContexts
-	place[*runContext] // in contexts
+	// From bind to unbind:
+	owned []*ownership  // whose running it is
+	stops []func() bool // undo the hooks that end it
+
+	contexts           *runningContexts // that it was added to
+	place[*runContext]                  // in contexts
 }
 
 func (c *runContext) inChain() *place[*runContext] { return &c.place }
@@ -59,11 +61,11 @@ func (c *runContext) Err() error {
 // bounds say what ends the context of a function, besides the end of its caller's context
 // and Close.
 type bounds struct {
-	owned  []*ownership    // the Guard's own
-	leases []fence.Lease   // the caller's
-	hold   context.Context // of the Hold in which the function's transaction runs, or nil
-	limit  time.Duration   // how long the function may run; 0 for no bound. Then what is owned is released
-	whole  *runContext     // of the group that the function is in, which ends then too; or nil
+	owned  []*ownership    // the loss of one of their leases
+	leases []fence.Lease   // the end of one of these, which are the caller's
+	hold   context.Context // the end of this context, of the Hold in which the function's transaction runs; or nil
+	limit  time.Duration   // Config.MaxRun, after which what is owned is released; 0 for no bound
+	whole  *runContext     // of the function's group, which limit ends too; or nil
 }
 
 // bind makes c, the context of a function that begins now, end within b. The caller calls
@@ -107,7 +109,7 @@ func (k *keeper) limit(c *runContext, b bounds) (stop func() bool) {
 	return func() bool {
 		stopped := timer.Stop()
 		if !stopped {
-			<-overran // wait: the next call must not use what is being released
+			<-overran // the next call must not use what is being released
 		}
 		return stopped
 	}
@@ -169,7 +171,7 @@ func (r *runningContexts) endAll(cause error) {
 	}
 }
 
-// timeouts bound steps in the store. Their timers are used again: hardly one ever fires.
+// timeouts bound steps in the store. They reuse their timers, since hardly one ever fires.
 type timeouts struct {
 	after time.Duration
 	cause *timeoutError
@@ -204,8 +206,7 @@ func (t *timeouts) start(c *runContext) *timeout {
 	return fresh
 }
 
-// stop stops what start has started. One that fired isn't used again: it may still be
-// about to end its context.
+// stop stops a timeout. One that has fired isn't reused: it may still be about to end its context.
 func (t *timeouts) stop(started *timeout) {
 	if started.timer.Stop() {
 		started.ends.Store(nil)

@@ -29,7 +29,7 @@ var keysMutants = []Mutant{
 		`if !c.running {`, `if c.queues != nil {`,
 		inEtcds("queue", "TestUnknown_ThousandsOfAcquiresInDoubtLeaveOneKey_HD12")),
 	change("thousands-that-expire-are-released-at-once", "L1", "guard/expire.go",
-		` || i.releasing == maxExpiryReleases {`, ` {`,
+		` || idle.releasing == maxExpiryReleases {`, ` {`,
 		Test{"guard", "TestKeepFor_ThousandsThatExpireTogetherAreReleasedAFewAtATime_L1"}),
 
 	change("raised-epoch-fails-the-calls-that-wait", "L1 HD5", "guard/guard_runner.go",

@@ -31,7 +31,7 @@ var keeperMutants = []Mutant{
 		`o != nil && k.since(o.idleSince) >= k.cfg.KeepFor; `, `o != nil; `,
 		inGuard("TestKeepFor_LateTimerDoesNotReleaseWhatWasJustUsed")),
 	change("what-is-used-again-is-kept-for-ever", "L1", g+"expire.go",
-		"k.idle.releasing--\n\tk.setExpiry()", "k.idle.releasing--",
+		"k.idle.releasing--\n\tk.armExpiry()", "k.idle.releasing--",
 		inGuard("TestKeepFor_IsCountedFromTheLastCall")),
 	change("timer-seizes-what-is-busy", "G6", g+"queue.go",
 		`if o.line.busy || o.line.ownership != o {`, `if o.line.ownership != o {`,

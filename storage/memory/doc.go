@@ -11,8 +11,7 @@
 //   - G1: [Store.Claim] has moved the fence when it returns.
 //   - G2: a seal moves the fences of all its claims, if each is exactly where its
 //     claim says: grant, sequence number and transaction. Otherwise none moves.
-//
-// - G3 follows: a claim takes a position, so no earlier claim matches the fence any more.
+//   - G3 follows: a claim takes a position, so no earlier claim matches the fence any more.
 //   - G4: [Store.Resolve] takes the position that the seal in doubt was to take, or finds
 //     it taken and reads by which transaction. Of the two moves the later one is rejected.
 //   - G5: a rejection is counted in a record of its own and never moves a fence.

@@ -100,9 +100,8 @@ func (k *keptAlive) drop() {
 	k.all = nil
 }
 
-// measureHeld returns work in which each goroutine holds a resource, so that all connections
-// are there, and then all of them as many more as the target says. It measures what these
-// added.
+// measureHeld returns work that first holds one resource for each goroutine, so that all
+// connections are open, and then as many as the target says. It measures what the latter take.
 func measureHeld(t *load.Target, beats *keepAlives, hold func(ctx context.Context, resource string) error, end func(context.Context) error) *load.Work {
 	return &load.Work{
 		Measure: func(ctx context.Context) (map[string]float64, error) {

@@ -20,9 +20,9 @@ entry as (insert into own_history (resource, seq, token) select $1, seq, token f
 select 1 / count(*) from entry`
 )
 
-// OwnFence is the operation in a transaction that compares a token, counts and records in two
-// tables of its own, with nothing else of what Fencekit does. It sends that in one write with
-// COMMIT. So a guarded transaction that keeps a fence and a history in tables can't be faster.
+// OwnFence is the operation in a transaction that compares a token, counts the move and records it
+// in two tables of its own, all in one write with COMMIT, and does nothing else that Fencekit does.
+// So it bounds the rate of any guarded transaction that keeps its fence and its history in tables.
 func OwnFence(ctx context.Context, t *load.Target) (*load.Work, error) {
 	pool, err := newPool(ctx, t)
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/fencekit/fencekit/bench/internal/load"
 )
 
-// Together runs operations one after another on one connection, several in each transaction.
-// An operation counts as done before its COMMIT, and none can be undone alone. So functions
-// that share a transaction can't be faster.
+// Together runs operations one after another on one connection, as many as each says in one
+// transaction. An operation counts as done before its COMMIT, and none can be undone alone. So it
+// bounds the rate of functions that share transactions.
 func Together(each int) load.Open {
 	return func(ctx context.Context, t *load.Target) (*load.Work, error) {
 		pool, err := newPool(ctx, t)

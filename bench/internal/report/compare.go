@@ -48,11 +48,11 @@ type figure struct {
 	few      bool // withheld: a side did too few operations for a ratio of rates
 }
 
-// fewOperations in a round make a rate that is noise.
+// fewOperations is how many operations in a round make a rate that is more than noise.
 const fewOperations = 20
 
-// tooFew reports whether a contender did too few in the median round. Runs that don't have
-// the number are trusted.
+// tooFew reports whether a contender did fewer than fewOperations in the median round. Of results
+// that lack the number it returns false.
 func tooFew(run *result.Run, s scenario.Scenario, contender string, regime result.Regime) bool {
 	n := spreadOf(run, s, contender, regime, result.Operations)
 	return n.Count > 0 && n.Median < fewOperations

@@ -150,6 +150,7 @@ func (r *runner) drop(ctx context.Context, databases map[string]database) error 
 	return errors.Join(errs...)
 }
 
+// rounds is how many rounds a scenario has.
 func (c *Config) rounds(s *scenario.Scenario) int {
 	if s.Rounds > 0 {
 		return min(s.Rounds, c.Rounds)
@@ -157,6 +158,7 @@ func (c *Config) rounds(s *scenario.Scenario) int {
 	return c.Rounds
 }
 
+// measured is how long each cell of a scenario is measured.
 func (c *Config) measured(s *scenario.Scenario) time.Duration {
 	seconds := c.Seconds
 	switch {
@@ -169,6 +171,7 @@ func (c *Config) measured(s *scenario.Scenario) time.Duration {
 	return time.Duration(seconds * float64(time.Second))
 }
 
+// warm is how long each cell of a scenario runs unmeasured first, at least.
 func (c *Config) warm(s *scenario.Scenario) time.Duration {
 	if c.Tiny || s.Keys == load.Fresh {
 		return 0
@@ -176,15 +179,15 @@ func (c *Config) warm(s *scenario.Scenario) time.Duration {
 	return max(c.measured(s)/4, 200*time.Millisecond)
 }
 
-// Takes is how long a scenario runs in so many regimes, without what begins and ends each
-// cell: its workers and its database.
+// Takes is how long a scenario takes in this many regimes, without starting and stopping the
+// workers and the database of each cell.
 func (c *Config) Takes(s *scenario.Scenario, regimes int) time.Duration {
 	cells := c.rounds(s) * len(s.Contenders) * regimes
 	return time.Duration(cells) * (c.warm(s) + c.measured(s))
 }
 
-// warmBound is how long workers are waited for until all of their goroutines have done
-// something. Of a lock that starves its waiters some never do.
+// warmBound is the longest wait for all goroutines of the workers to have done something: if a
+// lock starves its waiters, some never do.
 func (r *runner) warmBound(s *scenario.Scenario) time.Duration {
 	switch {
 	case r.Tiny || s.Keys == load.Fresh:

@@ -49,9 +49,9 @@ func (k Space) HidesWaiters(resource string) bool {
 	return k.Mutex && strings.Contains(resource, "/")
 }
 
-// Name is the key, within its queue, of the acquisition that has this number among those of
-// its session at a time; with Mutex there is one at a time. Acquisitions that follow one
-// another have the same key, and only the create revision distinguishes them.
+// Name is the key of an acquisition, within its queue. number distinguishes the acquisitions that
+// a session has in the queue at the same time; with Mutex there is only one. Acquisitions that
+// follow one another may have the same key, and then only its create revision distinguishes them.
 func (k Space) Name(id clientv3.LeaseID, number int32) string {
 	name := strconv.FormatInt(int64(id), 16)
 	if k.Mutex {
@@ -60,8 +60,8 @@ func (k Space) Name(id clientv3.LeaseID, number int32) string {
 	return name + "-" + strconv.Itoa(int(number))
 }
 
-// Void is the key whose revision rules out the acquiring Txns that a session sent before,
-// also those that arrive later.
+// Void is the key whose revision rules out the acquiring transactions that the session sent before
+// it was written, also those that arrive later.
 func (k Space) Void(id clientv3.LeaseID) string {
 	return k.Prefix + "/void/" + strconv.FormatInt(int64(id), 16)
 }
@@ -80,11 +80,13 @@ type LockValue struct {
 	Value  string `json:"value,omitempty"`
 }
 
+// Encode returns v as it is stored, as JSON.
 func (v LockValue) Encode() (string, error) {
 	data, err := json.Marshal(v)
 	return string(data), err
 }
 
+// ParseLockValue reads the value of a lock key; false if it names no holder.
 func ParseLockValue(text []byte) (LockValue, bool) {
 	var v LockValue
 	if json.Unmarshal(text, &v) != nil || v.Holder == "" {
@@ -105,8 +107,7 @@ func (k Space) Proclaimed(text []byte) bool {
 	return err != nil || lock != string(text)
 }
 
-// HolderIn returns the holder that the value of a lock key names, "" if it names
-// none.
+// HolderIn returns the holder that the value of a lock key names; "" if it names none.
 func HolderIn(value []byte) string {
 	v, _ := ParseLockValue(value)
 	return v.Holder

@@ -13,9 +13,11 @@ type Follower struct {
 	queue    string // prefix of the queue's keys
 	listener Listener
 
-	id      int64       // of its watch, 0 if it isn't watched; guarded by Watcher.mu
-	asked   bool        // for the watch on the present stream; guarded by Watcher.mu
-	fromNow bool        // the watch has no revision to start from; guarded by Watcher.mu
+	// Guarded by Watcher.mu:
+	id      int64 // of its watch; 0 if it isn't watched
+	asked   bool  // the watch was asked for on the present stream
+	fromNow bool  // the watch has no revision to start from
+
 	removed atomic.Bool // from its Watcher
 
 	mu   sync.Mutex
@@ -44,8 +46,8 @@ func NewFollower(queue string, listener Listener) *Follower {
 // Queue is the prefix of the queue's keys.
 func (f *Follower) Queue() string { return f.queue }
 
-// Wrote records that an own key was written at the revision token, when the queue had no
-// other key if alone.
+// Wrote records that an own key was written, at the revision token. alone says that the queue had
+// no other key then.
 func (f *Follower) Wrote(name string, token int64, alone bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -13,10 +13,10 @@ type view struct {
 	wrote int64        // the highest create revision of an own key
 	rev   int64        // keys is complete as of this revision; 0: no list yet
 	keys  []Key        // in no order
-	early *earlyEvents // nil if there are none
+	early *earlyEvents // that arrived before the first list; nil if none have
 }
 
-// earlyEvents arrived before the first list.
+// earlyEvents take one word of a view, of which there are many, while there are none.
 type earlyEvents struct{ events []*mvccpb.Event }
 
 // Key is a key of a queue.
