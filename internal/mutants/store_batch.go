@@ -42,7 +42,7 @@ var batchMutants = []Mutant{
 		`sqlstate.Of(err) == sqlstate.Terminated:`, `sqlstate.Of(err) == "":`,
 		inPostgres("TestBatch_OutlivesATerminatedIdleConnection_N18")),
 	change("batch-keeps-a-statement-that-is-gone", "L1", pg+"batch_queue.go",
-		"		sent[i] = s.SQL\n", "		_ = s\n",
+		"		sent[i] = s.SQL\n", "		_, _ = i, s\n",
 		inPostgres("TestBatch_OutlivesAPreparedStatement_HB17_L1")),
 	change("batch-encodes-for-types-that-are-gone", "L1", pg+"batch_queue.go",
 		`preparedOn(conn).outdate(sql) // its`, `_ = sql // its`,
