@@ -60,6 +60,17 @@ func (k Space) Name(id clientv3.LeaseID, number int32) string {
 	return name + "-" + strconv.Itoa(int(number))
 }
 
+// ParseName is the inverse of Name. It reports false for what isn't such a name, and with Mutex.
+func (k Space) ParseName(name string) (id clientv3.LeaseID, number int32, ok bool) {
+	session, rest, ok := strings.Cut(name, "-")
+	if !ok || k.Mutex {
+		return 0, 0, false
+	}
+	i, notID := strconv.ParseInt(session, 16, 64)
+	n, notNumber := strconv.ParseInt(rest, 10, 32)
+	return clientv3.LeaseID(i), int32(n), notID == nil && notNumber == nil
+}
+
 // Void is the key whose revision rules out the acquiring transactions that the session sent before
 // it was written, also those that arrive later.
 func (k Space) Void(id clientv3.LeaseID) string {

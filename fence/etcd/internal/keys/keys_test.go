@@ -27,6 +27,21 @@ func TestKeyspace_IsReadable(t *testing.T) {
 	require.Equal(t, "p/epoch", k.Epoch())
 }
 
+func TestParseName_IsTheInverseOfName(t *testing.T) {
+	k := Space{Prefix: "p"}
+	id, number, ok := k.ParseName(k.Name(255, 12))
+	require.True(t, ok)
+	require.EqualValues(t, 255, id)
+	require.EqualValues(t, 12, number)
+	for _, name := range []string{"", "ff", "ff-", "-1", "ff-1-2", "x-1", "ff-99999999999"} {
+		_, _, ok := k.ParseName(name)
+		require.False(t, ok, name)
+	}
+	k.Mutex = true
+	_, _, ok = k.ParseName("ff-12")
+	require.False(t, ok)
+}
+
 func TestHolderIn_ReadsWhatWasWrittenAndNothingElse(t *testing.T) {
 	text, err := LockValue{Holder: "me-1"}.Encode()
 	require.NoError(t, err)

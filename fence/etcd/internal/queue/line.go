@@ -25,6 +25,7 @@ type line struct {
 	waiting   []chan struct{} // of calls that wait for a place
 	positions []*Position     // not settled: those with a token, by token, then the others
 	passed    int64           // the highest token of one that is settled, with no other process's key ahead
+	stray     int64           // create revision of the latest key that removeStray has removed
 	soon      *time.Timer     // will watch the queue; nil if none is set
 	polling   chan struct{}   // ends the polling when it is closed; nil if nothing polls
 }

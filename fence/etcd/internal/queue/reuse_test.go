@@ -2,12 +2,18 @@ package queue
 
 import (
 	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
@@ -94,4 +100,93 @@ func TestReuse_LateRequestsSpareTheNextKey_F2_HD12(t *testing.T) {
 			require.NoError(t, context.Cause(kept.Context()))
 		})
 	}
+}
+
+// sentTwice has a key of q that was deleted written again, by a copy of the Txn that wrote it:
+// that of the resource's first position, or of its second one.
+func sentTwice(t *testing.T, q *Queues, client *clientv3.Client, copies func() []*pb.TxnRequest, number int) (last fence.Token, again *mvccpb.KeyValue) {
+	t.Helper()
+	queue := q.cluster.Keys.Queue("r")
+	earlier := len(copies())
+	first := acquire(t, q, "r")
+	waits := acquiring(patient(t), t, q, "r")
+	awaitKeys(t, client, queue, 2)
+	release(t, first)
+	second := etcdtest.Receive(t, waits)
+	release(t, second)
+	etcdtest.Receive(t, second.position.untilSettled())
+	resp, err := pb.NewKVClient(client.ActiveConnection()).Txn(patient(t), copies()[earlier+number])
+	require.NoError(t, err)
+	require.True(t, resp.Succeeded)
+	return second.Grant().Token, awaitKeys(t, client, queue, 1)[0]
+}
+
+// copying keeps the Txns that acquire.
+func copying() (grpc.UnaryClientInterceptor, func() []*pb.TxnRequest) {
+	var mu sync.Mutex
+	var kept []*pb.TxnRequest
+	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			if txn, ok := req.(*pb.TxnRequest); ok && etcdtest.IsAcquire(txn) {
+				mu.Lock()
+				kept = append(kept, txn)
+				mu.Unlock()
+			}
+			return invoke(ctx, method, req, reply, cc, opts...)
+		}, func() []*pb.TxnRequest {
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Clone(kept)
+		}
+}
+
+// The client sends a Txn again when it is answered "cancelled". If the first one arrives after
+// the key was released, it writes the key once more. The process must not wait for itself: the
+// next position takes the key over, or the key is removed.
+func TestReuse_NoCallWaitsForAKeyThatCameTwice_F1_L1(t *testing.T) {
+	t.Parallel()
+	for number, of := range []string{"of the next position", "of no position"} {
+		t.Run(of, func(t *testing.T) {
+			t.Parallel()
+			intercept, copies := copying()
+			client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(intercept))
+			q := newQueues(t, client, fresh(t), etcdtest.Patience)
+			last, again := sentTwice(t, q, client, copies, number)
+			next := acquire(t, q, "r")
+			require.Greater(t, next.Grant().Token, last)
+			require.Equal(t, number == 0, int64(next.Grant().Token) == again.CreateRevision)
+			release(t, next)
+			awaitKeys(t, client, q.cluster.Keys.Queue("r"), 0)
+		})
+	}
+}
+
+// The request that removes such a key arrives late: a position has taken the key over.
+func TestReuse_LateRemovalSparesAKeyThatWasTakenOver_F2(t *testing.T) {
+	t.Parallel()
+	var armed atomic.Bool
+	removals := make(chan *pb.TxnRequest, 100)
+	late := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		if txn, ok := req.(*pb.TxnRequest); ok && armed.Load() && etcdtest.Deletes(txn) {
+			removals <- txn
+			return status.Error(codes.Unavailable, "connection lost")
+		}
+		return invoke(ctx, method, req, reply, cc, opts...)
+	}
+	intercept, copies := copying()
+	client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(intercept, late))
+	q := newQueues(t, client, fresh(t), etcdtest.Patience)
+	_, again := sentTwice(t, q, client, copies, 1)
+	armed.Store(true)
+	waits := acquiring(patient(t), t, q, "r")
+	removal := etcdtest.Receive(t, removals)
+	held := acquire(t, q, "r")
+	require.Equal(t, string(again.Key), held.Key())
+	require.EqualValues(t, again.CreateRevision, held.Grant().Token)
+	armed.Store(false)
+	_, err := pb.NewKVClient(client.ActiveConnection()).Txn(patient(t), removal)
+	require.NoError(t, err)
+	awaitKeys(t, client, held.Key(), 1)
+	require.NoError(t, held.Err())
+	release(t, held)
+	release(t, etcdtest.Receive(t, waits))
 }

@@ -65,6 +65,7 @@ func (l *line) others(queue []watch.Key) (lowest int64, wanted int) {
 		switch p := l.own(k); {
 		case p == nil:
 			lowest = min(lowest, k.Created)
+			l.removeStray(k)
 		case !p.over():
 			wanted++
 		}
