@@ -49,32 +49,3 @@ func timed(f func()) time.Duration {
 	f()
 	return time.Since(began)
 }
-
-// BenchmarkAllocations compares the allocations of a guarded transaction of two statements
-// with those of the same one unguarded.
-func BenchmarkAllocations(b *testing.B) {
-	pool := newPool(b)
-	store := newStore(b, pool, nil)
-	mustExec(b, pool, "insert into item values ('x', 0), ('y', 0)")
-	work := func(ctx context.Context, tx pgx.Tx) error {
-		var value int64
-		if err := tx.QueryRow(ctx, "select value from item where key = $1", "x").Scan(&value); err != nil {
-			return err
-		}
-		_, err := tx.Exec(ctx, "update item set value = $2 where key = $1", "x", value+1)
-		return err
-	}
-	b.Run("bare", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			require.NoError(b, pgx.BeginFunc(b.Context(), pool, func(tx pgx.Tx) error { return work(b.Context(), tx) }))
-		}
-	})
-	b.Run("guarded", func(b *testing.B) {
-		b.ReportAllocs()
-		c := claim(b, store, grant(5, "a"))
-		for b.Loop() {
-			c = write(b, store, c, do(work))
-		}
-	})
-}
