@@ -20,8 +20,8 @@ type batchCall[Tx any] struct {
 	line *line           // of its resource
 
 	state batchState
-	ready chan struct{} // of a call that waits in forming: closed when it has another state
-	err   error         // how the call ends, in that state
+	ready chan struct{} // closed when a call that waited in forming has another state; nil if it never waited
+	err   error         // what the call returns if state is ends
 	again *waiter       // its place in the queue, if it runs again and doesn't have the turn
 }
 

@@ -6,8 +6,8 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// tell tells each call how it ends, now that the group has. Calls that run again and were
-// taken from a queue get the first places in it.
+// tell tells each call how it goes on after the group has ended with outcome. Calls that were taken
+// from a queue and run again get the first places in it.
 func (gr *batchGroup[Tx]) tell(outcome error) {
 	failed := tookNoEffect(outcome)
 	blamed := gr.blamed(outcome)
@@ -53,8 +53,8 @@ func (gr *batchGroup[Tx]) blamed(outcome error) *batchCall[Tx] {
 	return nil
 }
 
-// setEnd notes how the call goes on after its group has ended with outcome, for which the
-// operation of another call may be to blame.
+// setEnd notes how the call goes on after its group has ended with outcome. blamed is the call
+// whose operation made the group fail, or nil.
 func (b *batchCall[Tx]) setEnd(outcome error, blamed *batchCall[Tx]) {
 	switch {
 	case !tookNoEffect(outcome):
@@ -72,8 +72,8 @@ func (b *batchCall[Tx]) setEnd(outcome error, blamed *batchCall[Tx]) {
 	}
 }
 
-// placeForAnotherRun returns a place in the queue, from which another group may take the call
-// unless it runs alone.
+// placeForAnotherRun returns a waiter for the call's next run. Another group may take the call from
+// the queue unless it is to run alone.
 func (b *batchCall[Tx]) placeForAnotherRun() *waiter {
 	w := &waiter{ready: make(chan struct{})}
 	if b.state == runsShared {

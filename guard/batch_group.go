@@ -17,8 +17,8 @@ type batchGroup[Tx any] struct {
 	of     groupOf
 
 	parts    []part[Tx] // the leader's first
-	calls    int        // of all parts
-	gathered bool       // the calls that waited in forming have been taken
+	calls    int        // how many all parts have
+	gathered bool       // it has taken calls from forming, or none were there
 	sent     bool       // COMMIT may have been sent
 }
 

@@ -9,32 +9,33 @@ import (
 )
 
 // forming is where calls with batches on different resources meet. Each has the turn at its
-// resource, and the claim. A call that finds few groups under way leads one at once; the
-// others wait until one of those has ended, and then share the next. So groups grow with the
-// load, and a lone call never waits. The calls keep no turn but their own while they wait,
-// and a group takes only those that are here (L2).
+// resource, and the claim. A call that finds fewer than limit groups under way leads one at once;
+// the others wait until one of those has ended, and then share the next. So groups grow with the
+// load, and a call that no other meets never waits. While calls wait they have no turn but their
+// own, and a group takes only calls that are here (L2).
 type forming[Tx any] struct {
 	limit int // how many groups may be under way when a call begins another one
 
 	mu        sync.Mutex
 	waiting   []*batchCall[Tx] // in order of arrival
-	gathering int              // groups that are to take them as soon as the store has a connection
-	underWay  int              // groups that have taken theirs
-	overdue   *time.Timer      // runs while calls wait
-	timed     bool             // overdue runs
+	gathering int              // groups that will take calls once the store has a connection for them
+	underWay  int              // groups that have taken their calls
+	overdue   *time.Timer      // calls waitedLong; nil before its first use
+	armed     bool             // overdue will call it
 
 	backoff
 }
 
-// newForming returns a forming without calls. As many groups as this process has processors,
-// and at least two, keep both sides busy; with more, each has fewer calls and costs more.
+// newForming returns a forming without calls. As many groups as there are processors, and at least
+// two, keep client and server busy; with more groups each has fewer calls, at the same cost.
 func newForming[Tx any]() *forming[Tx] { return &forming[Tx]{limit: max(2, runtime.GOMAXPROCS(0))} }
 
-// patience is how long calls wait before they begin another group all the same: those under
-// way may be waiting for a lock.
+// patience is how long calls wait before one leads a group although limit groups are under way:
+// those may be waiting for a lock.
 const patience = 20 * time.Millisecond
 
-// nextAlone reports whether the next call shares no group with calls on other resources.
+// nextAlone reports whether the call that asks shares no group with calls on other resources,
+// since earlier ones failed.
 func (f *forming[Tx]) nextAlone() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -48,8 +49,9 @@ func (f *forming[Tx]) noteEnd(failed bool, n int, blamed bool) {
 	f.backoff.noteEnd(failed, n, blamed)
 }
 
-// join waits until b leads a group, which then calls take and leave, or has ended in one. It
-// fails if ctx ends before a group has taken b.
+// join waits until b leads a group, or until a group that took b has ended: b.state says which. It
+// fails if ctx ends before either. A group that b leads uses take when its transaction begins, and
+// leave when it has ended.
 func (f *forming[Tx]) join(ctx context.Context, b *batchCall[Tx]) error {
 	f.mu.Lock()
 	if f.gathering == 0 && f.underWay < f.limit {
@@ -78,8 +80,8 @@ func (f *forming[Tx]) join(ctx context.Context, b *batchCall[Tx]) error {
 	return nil
 }
 
-// appoint makes the first call that waits lead another group, if it is time for one. A full
-// group needs no room. The caller holds f.mu.
+// appoint makes the first call that waits lead a group, if fewer than limit are under way, or
+// enough calls wait for a full one. The caller holds f.mu.
 func (f *forming[Tx]) appoint() {
 	if len(f.waiting) > 0 && f.gathering == 0 && (f.underWay < f.limit || len(f.waiting) >= maxBatchCalls) {
 		f.lead()
@@ -96,11 +98,11 @@ func (f *forming[Tx]) lead() {
 	close(b.ready)
 }
 
-// watch starts or stops the timer. The caller holds f.mu.
+// watch arms the timer if calls wait, and stops it if none do. The caller holds f.mu.
 func (f *forming[Tx]) watch() {
 	wait := len(f.waiting) > 0
 	switch {
-	case wait == f.timed:
+	case wait == f.armed:
 	case !wait:
 		f.overdue.Stop()
 	case f.overdue == nil:
@@ -108,14 +110,14 @@ func (f *forming[Tx]) watch() {
 	default:
 		f.overdue.Reset(patience)
 	}
-	f.timed = wait
+	f.armed = wait
 }
 
-// waitedLong begins another group for the calls that wait, however many are under way.
+// waitedLong makes the first call that waits lead a group, however many are under way.
 func (f *forming[Tx]) waitedLong() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.timed = false
+	f.armed = false
 	if len(f.waiting) > 0 {
 		f.lead()
 	}
@@ -136,7 +138,7 @@ func (f *forming[Tx]) take(limit int) []*batchCall[Tx] {
 	return taken
 }
 
-// leave ends a group, which has taken calls or not.
+// leave ends a group. taken says whether take was called for it.
 func (f *forming[Tx]) leave(taken bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -151,14 +153,14 @@ func (f *forming[Tx]) leave(taken bool) {
 // maxAlone bounds how many calls run alone after groups have failed.
 const maxAlone = 256
 
-// backoff makes calls run alone for a while after groups that failed: in each group the same
-// operation might fail again.
+// backoff makes some calls run alone after groups have failed, more of them each time: the same
+// operation might make every group fail.
 type backoff struct {
-	alone int32 // how many calls to come do
-	last  int32 // what alone was last set to, or 1 after one failure with a call to blame
+	alone int32 // how many calls to come run alone
+	last  int32 // what alone was last set to; 1 after a single failure with a call to blame
 }
 
-// nextAlone reports whether the next call runs alone, and counts it if so.
+// nextAlone reports whether the call that asks runs alone, and counts it if so.
 func (b *backoff) nextAlone() bool {
 	if b.alone == 0 {
 		return false
@@ -167,8 +169,9 @@ func (b *backoff) nextAlone() bool {
 	return true
 }
 
-// noteEnd notes how a group of n calls has ended. blamed says that one of them is known to
-// have made it fail: the others will succeed without it, unless failures are the rule.
+// noteEnd notes how a group of n calls has ended. blamed says that one of them is known to have
+// made it fail. The others should succeed without it, so only a second such failure in a row
+// makes calls run alone.
 func (b *backoff) noteEnd(failed bool, n int, blamed bool) {
 	switch {
 	case !failed:

@@ -84,7 +84,7 @@ func (w *waiter) wake(state waiterState) {
 	close(w.ready)
 }
 
-// err is why the wait ended with nothing, nil if it did not.
+// err is why the wait ended without a turn or a group; nil if it did not.
 func (w *waiter) err() error {
 	if w.state == turnedAway {
 		return ErrClosed
@@ -117,8 +117,9 @@ func (k *keeper) tryTurn(resource string) *line {
 	return l
 }
 
-// takeTurn waits for the turn at resource, with w, which is fresh. The caller gives the turn
-// up by passTurn. w's state says if the call has got something else than the turn.
+// takeTurn waits for the turn at resource. w is the call's waiter, not used before; it is queued
+// only if the turn isn't free. If w.state is hasTurn or queued afterwards, the caller has the turn
+// and gives it up by passTurn. Otherwise w.state says what the call has got instead.
 func (k *keeper) takeTurn(ctx context.Context, resource string, w *waiter) (*line, error) {
 	if err := endError(ctx); err != nil {
 		return nil, err
@@ -144,7 +145,8 @@ func (k *keeper) takeTurn(ctx context.Context, resource string, w *waiter) (*lin
 	return k.wait(ctx, l, w)
 }
 
-// wait waits for the turn. When ctx ends the call leaves the queue at once.
+// wait waits until w, which is in the queue of l, gets the turn or something else, as w.state says.
+// When ctx ends the call leaves the queue at once.
 func (k *keeper) wait(ctx context.Context, l *line, w *waiter) (*line, error) {
 	k.report.queued(l.resource, 1)
 	defer k.report.queued(l.resource, -1)

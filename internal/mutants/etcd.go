@@ -20,7 +20,7 @@ var etcdMutants = []Mutant{
 		`return label + "-" + rand.Text()`, `return label + "-" + rand.Text()[:0]`,
 		inEtcd("TestAcquire_GoroutinesExcludeEachOther_F2_N8")),
 
-	change("acquire-is-first-behind-another-key", "F2", etcd+"internal/queue/turn.go",
+	change("acquire-is-first-behind-another-key", "F2", etcd+"internal/queue/progress.go",
 		`if p.pred == 0 || p.pred == l.passed {`, `if true {`,
 		inEtcd("TestAcquire_ServesLockersInOrderOfArrival")),
 	change("acquire-sent-twice-has-the-second-revision", "F1", etcd+"internal/queue/flight.go",
@@ -140,7 +140,7 @@ var lineMutants = []Mutant{
 	change("key-goes-before-the-one-ahead", "F2", etcd+"internal/queue/sender.go",
 		`ahead := append(p.line.leftAhead(p), p)`, `ahead := []*Position{p}`,
 		inEtcds("queue", "TestSender_DeletesAKeyNoLaterThanTheNext_F2")),
-	change("passes-on-past-another-process", "F2", etcd+"internal/queue/turn.go",
+	change("passes-on-past-another-process", "F2", etcd+"internal/queue/progress.go",
 		`return pred != nil && pred.clear`, `return pred == nil || pred.clear`,
 		inEtcds("queue", "TestLine_PassesOnWithoutEtcdIfNoOtherIsBetween_F2")),
 	change("passes-on-while-held", "F2", etcd+"internal/queue/line.go",

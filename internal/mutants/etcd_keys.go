@@ -22,7 +22,7 @@ var keysMutants = []Mutant{
 	change("each-acquisition-leaves-a-name-in-etcd", "HD18", etcd+"internal/queue/position.go",
 		`p.number = l.freeNumber(s)`, `p.number = l.freeNumber(s) + int16(l.passed)`,
 		inEtcds("queue", "TestReuse_AcquisitionsThatFollowOneAnotherHaveOneKey_HD18")),
-	change("keys-that-came-twice-stay", "L1 HD18", etcd+"internal/queue/turn.go",
+	change("keys-that-came-twice-stay", "L1 HD18", etcd+"internal/queue/progress.go",
 		"\t\t\tl.removeStray(k)\n", "",
 		inEtcds("queue", "TestReuse_NoCallWaitsForAKeyThatCameTwice_F1_L1")),
 	change("late-removals-delete-what-was-taken-over", "F2 HD18", etcd+"internal/queue/stray.go",

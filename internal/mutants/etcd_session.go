@@ -73,10 +73,10 @@ var sessionMutants = []Mutant{
 
 // watchMutants are in what an acquisition knows of its queue.
 var watchMutants = []Mutant{
-	change("first-before-anything-is-known", "F2", etcd+"internal/queue/turn.go",
+	change("first-before-anything-is-known", "F2", etcd+"internal/queue/progress.go",
 		`known := rev >= int64(p.token)`, `known := true`,
 		inEtcds("queue", "TestLine_DecidesNothingBeforeTheFirstList_F2")),
-	change("decides-by-what-is-older-than-the-key", "F2", etcd+"internal/queue/turn.go",
+	change("decides-by-what-is-older-than-the-key", "F2", etcd+"internal/queue/progress.go",
 		`known := rev >= int64(p.token)`, `known := rev > 0`,
 		inEtcds("queue", "TestLine_DecidesNothingByWhatIsOlderThanTheKey_F2")),
 	change("list-from-before-the-key-counts", "F2", etcd+"internal/watch/view.go",

@@ -23,7 +23,7 @@ type cleaner struct {
 	running bool
 }
 
-// add takes p, a position whose call has given up.
+// add takes p, which is over and has left something in etcd.
 func (c *cleaner) add(p *Position) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -99,14 +99,14 @@ func (p *Position) untilSettled() <-chan struct{} {
 	return p.settled
 }
 
-// gone reports whether p is settled, and whether its key is known to be gone.
+// gone reports whether p is settled, and if so whether its key is known to be gone.
 func (p *Position) gone() (settled, confirmed bool) {
 	p.line.mu.Lock()
 	defer p.line.mu.Unlock()
 	return p.isSettled, p.confirmed
 }
 
-// lifetime is the context of a position. Few are asked for it.
+// lifetime is the context of a position, made when it is asked for: most never are.
 type lifetime struct {
 	ctx context.Context
 	end context.CancelCauseFunc

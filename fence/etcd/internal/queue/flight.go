@@ -142,12 +142,11 @@ func (f *flight) done(resp *clientv3.TxnResponse, epoch int64) {
 	}
 }
 
-// unknownPred: it isn't known which key is directly ahead.
+// unknownPred says that it isn't known which key is directly ahead.
 const unknownPred = -1
 
-// fail takes an error of the Txn. certain means that it has certainly changed nothing. An
-// error that may be due to one member leaves it open for the others: then each is sent again
-// alone.
+// fail takes an error of the Txn. certain means that the Txn has changed nothing. If the error may
+// be due to one key, and there are others, each is sent again alone.
 func (f *flight) fail(err error, certain bool) {
 	s, gone := f.sender, errors.Is(err, cluster.ErrLeaseGone)
 	if cluster.Rejected(err) && !gone && len(f.puts)+len(f.dels) > 1 {

@@ -20,9 +20,9 @@ type line struct {
 	sending  int32 // positions whose key is about to be written; guarded by sender.mu
 
 	mu        sync.Mutex
-	places    int32 // taken, by calls that have a position or are about to
+	places    int32 // that are taken, see maxPlaces
 	watched   bool
-	waiting   []chan struct{} // of calls that wait for a place
+	waiting   []chan struct{} // of calls that wait for a place, in order of arrival
 	positions []*Position     // not settled: those with a token, by token, then the others
 	passed    int64           // the highest token of one that is settled, with no other process's key ahead
 	stray     int64           // create revision of the latest key that removeStray has removed
@@ -59,8 +59,8 @@ func (l *line) leave() {
 	}
 }
 
-// add takes p, whose key is about to be written, or has been if it has a token.
-// Callers hold mu.
+// add adds p. Its key is about to be written, or has been written if it has a token. Callers hold
+// mu.
 func (l *line) add(p *Position) {
 	i := len(l.positions)
 	if p.token != 0 {
@@ -69,9 +69,9 @@ func (l *line) add(p *Position) {
 	l.positions = slices.Insert(l.positions, i, p)
 }
 
-// freeNumber is the lowest that no position of the session has. So few keys are used again
-// and again: etcd keeps a trace of each name until it compacts its history, and each read
-// of a queue goes through all traces in it. Callers hold mu.
+// freeNumber returns the lowest number that no position of the session has. So a few keys serve
+// again and again: etcd keeps a trace of each key's name until it compacts its history, and each
+// read of a queue goes through all traces in it. Callers hold mu.
 func (l *line) freeNumber(s *session.Session) int16 {
 	n := int16(0)
 	for slices.ContainsFunc(l.positions, func(p *Position) bool { return p.session == s && p.number == n }) {
@@ -112,8 +112,8 @@ func (l *line) holder() string {
 	return ""
 }
 
-// own returns the position whose key k is. It is nil if k is another's, and if no answer has
-// shown yet that it is one of this process.
+// own returns the position that has the key k; nil if k is another process's, or if no answer has
+// shown yet that it is one of this process's. Callers hold mu.
 func (l *line) own(k watch.Key) *Position {
 	i, found := slices.BinarySearchFunc(l.positions, k.Created, (*Position).compare)
 	if !found {

@@ -37,11 +37,11 @@ type Position struct {
 	isSettled bool          // see untilSettled
 	confirmed bool          // the key is known to be gone
 	left      leftover      // what there may be in etcd, once it is answered
-	number    int16         // of its key among those of the session in the line; never changes
-	tries     int32         // how often that could not be removed
+	number    int16         // of its key, see freeNumber; never changes
+	tries     int32         // how often what is left could not be removed
 	failed    error         // why the key wasn't written, or that etcd denies a waiter the right to read the queue
 	cause     error         // why it is over; nil before
-	news      chan struct{} // holds one signal that there is something to see, for an Acquire that waits; nil before
+	news      chan struct{} // holds one signal for the Acquire to look again; nil unless it waits
 	settled   chan struct{} // closed when it is settled; nil while no call waits for that
 	watchers  *callback     // that wait for contention
 	onLoss    func()        // called when it is lost; or nil
@@ -73,8 +73,8 @@ func (l *line) newPosition(s *session.Session, campaign *string) *Position {
 // key is the key in etcd.
 func (p *Position) key() string { return p.line.follower.Queue() + p.name() }
 
-// name is the key without the prefix of the queue. Few names serve all lines, so they share
-// the memory of each.
+// name is the key without the prefix of the queue. The same few names serve in all lines, so each
+// is in memory once.
 func (p *Position) name() string {
 	return unique.Make(p.line.queues.cluster.Keys.Name(p.session.ID, int32(p.number))).Value()
 }
@@ -117,8 +117,8 @@ func (p *Position) written(token fence.Token, epoch, pred int64) {
 	p.tell()
 }
 
-// unwritten takes the error of the Txn that writes the key; certain means that it has
-// certainly not written it, and never will.
+// unwritten takes the error of the Txn that writes the key. certain means that the Txn has not
+// written the key and never will.
 func (p *Position) unwritten(err error, certain bool) {
 	p.line.mu.Lock()
 	defer p.line.mu.Unlock()

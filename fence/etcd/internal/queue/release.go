@@ -73,8 +73,8 @@ func (q *Queues) abandon(p *Position) {
 	q.discard(p)
 }
 
-// discard removes what p has left in etcd, if p is over and the Txn that writes its key has
-// an outcome. Whichever comes second does it.
+// discard removes what p has left in etcd, if p is over and the Txn that writes its key has an
+// outcome. It is called when either happens, and acts when both have.
 func (q *Queues) discard(p *Position) {
 	left, now := p.discarded()
 	switch {

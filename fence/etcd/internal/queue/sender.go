@@ -28,17 +28,17 @@ const maxFlights = 2
 type sender struct {
 	queues *Queues
 
-	stuckAfter time.Duration // a Txn that takes longer holds up no other
+	stuckAfter time.Duration // how long keys wait behind Txns that are under way
 
 	mu      sync.Mutex
 	puts    []*Position // at most one of each line
 	dels    []*Position
-	busy    int  // Txns under way that count
-	waiting bool // a timer will send what waits behind Txns that are stuck
+	busy    int  // Txns under way, of those that are counted
+	waiting bool // a timer will call overtake
 }
 
-// put writes the key of p, unless ctx ends. It waits for the answer, or doesn't, and leaves
-// the outcome to p.
+// put writes the key of p, and tells p the outcome. If the Txn is for p alone put returns when it
+// has ended, as it does when ctx ends; else at once, and the Txn is sent in the background.
 func (s *sender) put(ctx context.Context, p *Position) {
 	s.mu.Lock()
 	p.line.sending++
@@ -58,15 +58,16 @@ func (s *sender) put(ctx context.Context, p *Position) {
 	s.mu.Unlock()
 }
 
-// idle reports whether a Txn that comes now can go alone. Callers hold mu.
+// idle reports whether a Txn that comes now can be sent at once: nothing waits, and fewer than
+// maxFlights are under way. Callers hold mu.
 func (s *sender) idle() bool { return s.busy < maxFlights && len(s.puts)+len(s.dels) == 0 }
 
-// alone reports whether each key that is written has a Txn of its own. With MutexKeys a key
-// of "a/b" is in the queue of "a" too.
+// alone reports whether each key has to be written by a Txn of its own. With MutexKeys a key of
+// "a/b" is in the queue of "a" too.
 func (s *sender) alone() bool { return s.queues.cluster.Keys.Mutex }
 
-// del deletes the key of p and settles p, here if the call waits for it and no others need
-// the Txn. If the first attempt fails, more are made in the background.
+// del deletes the key of p and settles p. If wait is true and the Txn is for p alone, del returns
+// when the Txn has ended; else at once. If the Txn fails, the cleaner tries again.
 func (s *sender) del(ctx context.Context, p *Position, wait bool) {
 	s.mu.Lock()
 	if wait && ctx.Err() == nil && s.idle() && len(p.line.leftAhead(p)) == 0 {
@@ -80,8 +81,8 @@ func (s *sender) del(ctx context.Context, p *Position, wait bool) {
 	s.mu.Unlock()
 }
 
-// giveUp says that the caller of p no longer waits for the answer. If none of its callers
-// does, the Txn is ended. It reports whether nothing was sent, and nothing will be.
+// giveUp says that the call of p no longer waits for the answer. The Txn ends once none of its
+// calls does. giveUp reports whether the key of p was never sent, and now won't be.
 func (s *sender) giveUp(p *Position) (unsent bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,9 +144,9 @@ func (s *sender) takePuts() (*session.Session, []*Position) {
 	return first, taken
 }
 
-// takeDels takes deletes for up to n keys. With each go the keys that are ahead of it, also if
-// an earlier Txn is about to delete them: no key of this process goes before one that it
-// relied on to be over. Callers hold mu.
+// takeDels takes up to n keys to delete. Each takes along the keys of this process ahead of it that
+// are over, also if an earlier Txn is about to delete them: a grant that relied on their end must
+// not lose its key before they lose theirs. Callers hold mu.
 func (s *sender) takeDels(n int) []*Position {
 	var taken []*Position
 	for len(s.dels) > 0 {

@@ -57,8 +57,8 @@ func (l *line) progress() {
 	}
 }
 
-// others is the lowest create revision of a key that isn't one of positions, and how many keys
-// are those of positions that are still wanted.
+// others returns the lowest create revision of a key that is not known to be this process's, and
+// how many keys belong to positions that are still wanted. Callers hold mu.
 func (l *line) others(queue []watch.Key) (lowest int64, wanted int) {
 	lowest = math.MaxInt64
 	for _, k := range queue {
@@ -73,8 +73,8 @@ func (l *line) others(queue []watch.Key) (lowest int64, wanted int) {
 	return lowest, wanted
 }
 
-// findMissing asks why keys of positions are gone that the queue as of rev has to have. It is
-// called only when some are: it compares each position with each key.
+// findMissing looks for the positions whose keys the queue as of rev lacks, and asks why those are
+// gone. It compares each position with each key, so it is called only if some are missing.
 func (l *line) findMissing(rev int64, queue []watch.Key) {
 	for _, p := range l.positions {
 		if p.token != 0 && rev >= int64(p.token) && !p.over() && !slices.ContainsFunc(queue, p.is) {
@@ -83,8 +83,8 @@ func (l *line) findMissing(rev int64, queue []watch.Key) {
 	}
 }
 
-// follows reports whether the key directly ahead of that of p is one of this process, and
-// no other process's key is ahead of that.
+// follows reports whether no other process's key is ahead of p's, as far as the key directly ahead
+// shows: there was none, or it is this process's and no other process's is ahead of it.
 func (l *line) follows(p *Position) bool {
 	if p.pred == 0 || p.pred == l.passed {
 		return true
