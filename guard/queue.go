@@ -5,35 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 
-	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/storage"
 )
-
-// keeper has a line for each resource in use: the calls that wait for it in this process,
-// and its ownership. It has no goroutines of its own.
-type keeper struct {
-	locker fence.Locker
-	cfg    Config
-	report *reporter
-
-	began      time.Time
-	closing    context.Context // ends when Close begins
-	beginClose context.CancelCauseFunc
-	contexts   runningContexts
-	done       chan struct{} // closed when, after Close, all calls have ended and all is released
-
-	mu          sync.Mutex
-	closed      bool
-	lines       map[string]*line                     // by resource: those with a call or an ownership
-	superseding map[string]*fence.Grant              // by resource: see noteSuperseding
-	doubts      map[fence.Grant]*UnknownOutcomeError // left in doubt under leases of callers: see beginCallersCall
-	idle        idleOwnerships
-	pending     int     // how many releases, and calls under callers' grants, are under way
-	unreleased  []error // of releases that failed since Close began
-}
 
 // line is the queue of calls for one resource. One call at a time has the turn; only it
 // uses the ownership. What releases an idle ownership takes the turn too.
@@ -46,8 +20,8 @@ type line struct {
 	byHold    bool           // the call that has the turn is a Hold
 
 	// Of calls with batches; used with the turn.
-	failed  bool // the latest one that ran alone did
-	backoff backoff
+	failed  bool    // the latest call that ran alone failed
+	backoff backoff // after groups of this queue
 }
 
 // waiter is a call that waits for its turn.
@@ -90,15 +64,6 @@ func (w *waiter) err() error {
 		return ErrClosed
 	}
 	return nil
-}
-
-func newKeeper(locker fence.Locker, cfg Config) *keeper {
-	k := &keeper{
-		locker: locker, cfg: cfg, report: newReporter(cfg.Observer, cfg.Logger), began: time.Now(),
-		done: make(chan struct{}), lines: map[string]*line{}, superseding: map[string]*fence.Grant{}, doubts: map[fence.Grant]*UnknownOutcomeError{},
-	}
-	k.closing, k.beginClose = context.WithCancelCause(context.Background())
-	return k
 }
 
 // tryTurn takes the turn at resource if it is free; nil if not.
