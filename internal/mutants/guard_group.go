@@ -111,7 +111,7 @@ var groupMutants = []Mutant{
 		inPostgres("TestStore_PassesTheContract/read_committed/Member_EndOfItsContextUndoesItAlone_G4")),
 	change("members-interrupt-statements", "N14", pg+"member_tx.go",
 		`return memberContext{t.whole, ctx}`, `return ctx`,
-		inPostgres("TestMember_DeadlineIsTheServers_N14")),
+		inPostgres("TestMember_WhoseCallerGivesUpInterruptsNoStatement_N14")),
 	change("deadlines-pass-to-the-next-member", "N14", pg+"member_opening.go",
 		`case m.unreleased && m.limited:`, `case m.unreleased && m.limited && false:`,
 		inPostgres("TestMember_DeadlineOfOneThatSucceedsEndsWithIt")),

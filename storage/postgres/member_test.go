@@ -170,6 +170,32 @@ func TestMember_DeadlineIsTheServers_N14(t *testing.T) {
 	holds(t, pool, "x", 1)
 }
 
+// A member whose caller gives up while its statement waits fails when that has ended, and the
+// transaction goes on.
+func TestMember_WhoseCallerGivesUpInterruptsNoStatement_N14(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	store := newStore(t, pool, &postgres.Config{LockTimeout: time.Minute, StatementTimeout: time.Minute})
+	mustExec(t, pool, "insert into item values ('y', 0)")
+	other, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = other.Rollback(context.Background()) }()
+	_, err = other.Exec(t.Context(), "select from item where key = 'y' for update")
+	require.NoError(t, err)
+	txn := begin(t, store, claim(t, store, grant(5, "a")))
+	require.NoError(t, member(t.Context(), txn, set("x", 1)))
+	ctx, giveUp := context.WithCancel(t.Context())
+	waits := background(func() (any, error) { return nil, member(ctx, txn, set("y", 2)) })
+	eventually(t, pool, "select count(*) = 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'")
+	giveUp()
+	require.NoError(t, other.Rollback(t.Context()))
+	require.ErrorIs(t, (<-waits).err, context.Canceled)
+	_, err = txn.Commit(t.Context(), nil)
+	require.NoError(t, err)
+	holds(t, pool, "x", 1)
+	holds(t, pool, "y", 0)
+}
+
 // The bound of a member that succeeds ends with it as well.
 func TestMember_DeadlineOfOneThatSucceedsEndsWithIt(t *testing.T) {
 	t.Parallel()
