@@ -31,7 +31,7 @@ func Reached(err error) error {
 const PreparedPrefix = "fencekit_"
 
 // NameCached adds the remedy to the error of a prepared statement that is missing, or
-// exists already, because a pooler has given pgx another server connection.
+// exists already, because a pooler has given pgx another server connection, or SQL has removed it.
 func NameCached(err error) error {
 	state := sqlstate.Of(err)
 	if state != sqlstate.NoStatement && state != sqlstate.StatementExists {
@@ -40,6 +40,6 @@ func NameCached(err error) error {
 	if text := err.Error(); !strings.Contains(text, "stmtcache_") && !strings.Contains(text, PreparedPrefix) {
 		return err
 	}
-	return fmt.Errorf("%w: a pooler in transaction mode changes the server connection under prepared statements; put default_query_exec_mode=exec into the DSN, or let the pooler keep them (PgBouncer from 1.21 on: max_prepared_statements): %w",
+	return fmt.Errorf("%w: the connection's prepared statements are not those that were made: a pooler in transaction mode changes the server connection (put default_query_exec_mode=exec into the DSN, or let the pooler keep them; PgBouncer from 1.21 on: max_prepared_statements), or SQL such as DISCARD ALL has removed them: %w",
 		&NotReadyError{Unsupported}, err)
 }
