@@ -17,7 +17,8 @@ import (
 // processes that share the lock service. Calls for different resources don't wait
 // for each other. Each call runs on its caller's goroutine. A resource stays with the
 // Guard from call to call ([Config].KeepFor) until another process waits for it
-// ([Config].MaxHold).
+// ([Config].MaxHold). If the lock service doesn't answer a call that asks for a resource,
+// those that wait behind it in this process fail with its error.
 //
 // A function that calls its own Guard has to use the context that it was given: with it
 // the call fails with ErrInvalid, with another one it waits for itself until that context

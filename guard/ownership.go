@@ -51,6 +51,7 @@ func (k *keeper) own(ctx context.Context, l *line) (*ownership, error) {
 	claimedBefore := k.supersededBy(l.resource)
 	lease, err := k.acquire(ctx, l.resource)
 	if err != nil {
+		k.failWaiting(ctx, err, l)
 		return nil, err
 	}
 	return k.keep(l, lease, claimedBefore), nil
@@ -68,7 +69,9 @@ func (k *keeper) ownAll(ctx context.Context, lines []*line) error {
 	start := time.Now()
 	leases, err := k.locker.TryAcquireAll(ctx, resources...)
 	if err != nil {
-		return withCause(ctx, acquireError(resources[0], err))
+		err = withCause(ctx, acquireError(resources[0], err))
+		k.failWaiting(ctx, err, lines...)
+		return err
 	}
 	for i, lease := range leases {
 		k.report.acquired(lease.Grant(), time.Since(start))

@@ -2,10 +2,12 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/storage"
 )
 
@@ -37,6 +39,8 @@ type waiter struct {
 	known *recalled        // what that group knows about its key
 
 	batch any // the *batchCall that another call may take into its transaction; or nil
+
+	failure error // why it got nothing, in that state
 }
 
 // waiterState says what a waiter has got.
@@ -48,6 +52,7 @@ const (
 	joinsGroup                    // the transaction of waiter.group, for its function
 	wasTaken                      // nothing more: another call has taken waiter.batch, and ends the wait with its transaction
 	turnedAway                    // nothing: the Guard is closed
+	failed                        // nothing: waiter.failure says why
 )
 
 func (w *waiter) inChain() *place[*waiter] { return &w.place }
@@ -60,8 +65,11 @@ func (w *waiter) wake(state waiterState) {
 
 // err is why the wait ended without a turn or a group; nil if it did not.
 func (w *waiter) err() error {
-	if w.state == turnedAway {
+	switch w.state {
+	case turnedAway:
 		return ErrClosed
+	case failed:
+		return w.failure
 	}
 	return nil
 }
@@ -196,6 +204,25 @@ func (k *keeper) passTurn(ctx context.Context, l *line) {
 	}
 	delete(k.lines, l.resource)
 	k.finish()
+}
+
+// failWaiting fails the calls that wait for a call that has the turns at lines, with its err, if
+// err says that the lock service gave no answer: in turn each of them would wait as long as this
+// one did. If ctx, the call's own, has ended, others may have better luck.
+func (k *keeper) failWaiting(ctx context.Context, err error, lines ...*line) {
+	var away *fence.UnavailableError
+	if ctx.Err() != nil || !errors.As(err, &away) || away.Reason != fence.Unreachable {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, l := range lines {
+		for w := l.waiting.first; w != nil; w = l.waiting.first {
+			l.waiting.remove(w)
+			w.failure = err
+			w.wake(failed)
+		}
+	}
 }
 
 // joining returns the first calls in the queue of l, up to limit, that may join a group.
