@@ -8,10 +8,9 @@ import (
 
 // batchCall is a call with a storage.BatchOp and without Once. It shares a transaction with
 // others: those that wait behind it for the same resource, and those on other resources that
-// meet it in forming. Their operations may run again at any time: if anything fails, nothing
-// has happened. Then the operation that failed runs alone, and the others once more together;
-// or each alone if the store doesn't know which one it was. Those of one resource run in the
-// order of its queue.
+// meet it in forming. If the transaction fails, it has taken no effect, so their operations may
+// run again: the one that failed alone, and the others together; or each alone if the store
+// doesn't know which one it was. Those of one resource run in the order of its queue.
 type batchCall[Tx any] struct {
 	call *guardCall
 	runs *runs
@@ -32,8 +31,8 @@ const (
 	waits      batchState = iota // for the turn, in forming, or for the end of its group
 	leads                        // a group
 	ends                         // with batchCall.err
-	runsAlone                    // once more, in a transaction of its own
-	runsShared                   // once more, also with others
+	runsAlone                    // again, in a transaction of its own
+	runsShared                   // again, and may share its transaction
 )
 
 // runBatch runs b, which has the turn and the claim.

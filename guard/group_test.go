@@ -211,7 +211,7 @@ func goroutine() string {
 
 // No value and no error leaves the group before its outcome is known: both rest on what the
 // calls before wrote.
-func TestGroup_TellsNobodyBeforeItsOutcome_G7_N14(t *testing.T) {
+func TestGroup_AnswersNoMemberBeforeItsOutcome_G7_N14(t *testing.T) {
 	inGroup(t, func(t *testing.T, g *group) {
 		inCommit, go_on := make(chan struct{}), make(chan struct{})
 		commits := 0

@@ -81,7 +81,7 @@ func TestCheck_FailsUntilTheEpochIsRaisedAfterEtcdWentBack_HD5(t *testing.T) {
 	require.NoError(t, l.Check(patient(t)))
 }
 
-func TestCheck_SaysWhenNobodyAnswers(t *testing.T) {
+func TestCheck_SaysWhenEtcdDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	e := ownEtcd(t)
 	l := newTestLocker(t, dial(t, e.Endpoint()), fresh(t))

@@ -4,7 +4,7 @@ package mutants
 var groupMutants = []Mutant{
 	change("members-learn-their-outcome-early", "G4 N14", g+"group.go",
 		"gr.engine.keeper.handOn(gr.line, gr.admit) {\n", "gr.engine.keeper.handOn(gr.line, gr.admit) {\n\t\tm.verdict <- verdict{err: m.err}\n",
-		inGuard("TestGroup_TellsNobodyBeforeItsOutcome_G7_N14")),
+		inGuard("TestGroup_AnswersNoMemberBeforeItsOutcome_G7_N14")),
 	change("errors-stand-although-the-group-did-not-commit", "G4 N14", g+"group_end.go",
 		`if m.err != nil && !m.rests {`, `if m.err != nil {`,
 		inGuard("TestGroup_CommitThatWasNotApplied_G7_G9")),

@@ -236,7 +236,7 @@ func TestNext_WorkerHasEnded(t *testing.T) {
 	require.ErrorIs(t, err, io.EOF)
 }
 
-func TestStopTheWorld_NobodyCanEndIt(t *testing.T) {
+func TestStopTheWorld_FailsWithoutAProcessToEndIt(t *testing.T) {
 	w := startWorker(t)
 	require.NoError(t, w.stopper.Close())
 	w.tell("stop")

@@ -21,8 +21,8 @@ type loop struct {
 	next func(n int, random *rand.Rand, over <-chan struct{}) []workload.Op
 }
 
-// A worker sells another one's lots in one round of so many. In the others it has kept the
-// locks of most of its own, so its batches begin together.
+// A worker sells another one's lots in one of this many rounds. In the other rounds it has kept
+// the locks of most of its own, so its batches begin together.
 const lotVisits = 8
 
 // visitsAfter is when a worker begins to work on the slow resources of other workers: after
@@ -62,7 +62,7 @@ func (w *worker) loops() (loops []loop) {
 }
 
 // sellLots is a batch on each of this worker's lots or, in some rounds, on those of the next
-// worker, which loses their locks and its fences' positions by that.
+// worker, which then loses their locks and has to claim them anew.
 func (w *worker) sellLots(n int, random *rand.Rand, _ <-chan struct{}) (ops []workload.Op) {
 	owner := w.spec.Number
 	if n%lotVisits == lotVisits-1 {

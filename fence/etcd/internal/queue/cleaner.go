@@ -65,9 +65,9 @@ func (c *cleaner) run(ctx context.Context) {
 	}
 }
 
-// take returns positions that one Txn can clear: of one session, and with the same left in
-// etcd. One that has failed before is alone, lest the others fail with it. Without any,
-// the cleaner rests.
+// take returns positions that one Txn can clear: of one session, and with the same left in etcd.
+// One whose Txn has failed before goes alone, so that the others don't fail with it. If there are
+// none, the cleaner stops until add starts it again.
 func (c *cleaner) take() []*Position {
 	c.mu.Lock()
 	defer c.mu.Unlock()

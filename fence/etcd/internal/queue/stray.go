@@ -13,9 +13,9 @@ import (
 // client sent twice may write the key again after that was deleted. No call would ever delete
 // it, and all would wait behind it.
 //
-// A position that gets k's name meanwhile takes the key over: its put finds the key, and gives
-// it another mod revision. So the deletion, which may arrive later still, is of the one that
-// the key was created with. Callers hold mu.
+// A position that gets k's name meanwhile takes the key over: its put finds the key, and gives it
+// another mod revision. The deletion may arrive after that, so it requires that the mod revision
+// is still the create revision. Callers hold mu.
 func (l *line) removeStray(k watch.Key) {
 	if k.Created <= l.passed || k.Created == l.stray || !l.isStray(k) {
 		return

@@ -18,7 +18,7 @@ type Statement struct {
 	Params  [][]byte
 }
 
-// Described reports whether it was encoded for types that the server has said.
+// Described reports whether its parameters were encoded for the types that the server has named.
 func (s *Statement) Described() bool { return s.Name != "" || s.Types != nil }
 
 // Result is what a Statement has answered.
@@ -70,8 +70,8 @@ func ExecAll(ctx context.Context, pg *pgconn.PgConn, statements []Statement) ([]
 
 func isStatementError(err error) bool { _, ok := err.(*StatementError); return ok }
 
-// readResults reads the answer to statements, up to that to their Sync, and returns the
-// status of the session behind it.
+// readResults reads the answers to statements and to the Sync behind them. It returns the
+// transaction status that the latter has; 0 if it did not come.
 func readResults(pg *pgconn.PgConn) (results []Result, status byte, failure error) {
 	var row []string
 	for {
