@@ -31,7 +31,9 @@ func (d *databaseFlags) withDatabase(ctx context.Context, do func(context.Contex
 		return explain(err)
 	}
 	defer closeSoon(pool)
-	if err = pool.Ping(ctx); err == nil {
+	reach, stop := context.WithTimeout(ctx, reachTimeout)
+	defer stop()
+	if err = pool.Ping(reach); err == nil {
 		err = do(ctx, pool)
 	}
 	if err == nil {
@@ -42,6 +44,9 @@ func (d *databaseFlags) withDatabase(ctx context.Context, do func(context.Contex
 	}
 	return explain(err)
 }
+
+// reachTimeout bounds the time to connect, where --timeout allows for more.
+const reachTimeout = 30 * time.Second
 
 // closeGrace bounds the wait for the connections to be closed in good order.
 const closeGrace = time.Second
@@ -117,8 +122,10 @@ func advice(err error) string {
 			return "Check user and password: --database-url, PGUSER, PGPASSWORD, ~/.pgpass."
 		case answer.Code == "3D000": // no such database
 			return "Create the database first, or correct --database-url or PGDATABASE."
+		case answer.Code == "3F000" || answer.Code == "42883" || answer.Code == "42P01": // no such schema, function, table
+			return "The schema is missing, or older than this fencectl: run \"fencectl migrate up\", or correct --schema."
 		case answer.Code == "42501": // insufficient privilege
-			return "\"migrate up\" needs a role that may create schemas in the database, or that owns the schema; \"migrate status\" one that may use the schema and read its table \"migration\"."
+			return "\"migrate up\" needs a role that may create schemas in the database, or that owns the schema; \"migrate status\" one that may use the schema and read its table \"migration\"; \"history\" the owner of the schema."
 		}
 		return ""
 	}

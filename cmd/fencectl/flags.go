@@ -3,24 +3,34 @@ package main
 import (
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// databaseFlags are the flags of the commands below "migrate".
+// databaseFlags are the flags of the commands that use a database.
 type databaseFlags struct {
 	url     string
 	schema  string
 	timeout time.Duration
 }
 
-func (d *databaseFlags) register(flags *pflag.FlagSet) {
+// register adds the flags. No command takes longer than timeout, unless a flag says so.
+func (d *databaseFlags) register(flags *pflag.FlagSet, timeout time.Duration) {
 	flags.StringVar(&d.url, "database-url", "", "Postgres as a URL or keywords; if empty, libpq's variables (PGHOST, PGDATABASE, ...) say where it is")
 	flags.StringVar(&d.schema, "schema", postgres.DefaultSchema, "the schema that Fencekit lives in")
-	flags.DurationVar(&d.timeout, "timeout", 30*time.Second, "give up after this long")
+	flags.DurationVar(&d.timeout, "timeout", timeout, "give up after this long")
 	cli.NameVariables(flags)
+}
+
+// prepare takes flags from their variables and validates them, before a command runs.
+func (d *databaseFlags) prepare(cmd *cobra.Command, _ []string) error {
+	if err := cli.FillFromVariables(cmd.InheritedFlags()); err != nil {
+		return err
+	}
+	return d.validate()
 }
 
 // validate rejects values that no command could use.

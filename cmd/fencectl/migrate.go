@@ -2,6 +2,7 @@ package main
 
 import (
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -12,13 +13,8 @@ import (
 func newMigrate(out *cli.Output) *cobra.Command {
 	d := &databaseFlags{}
 	cmd := cli.NewGroup("migrate", "Bring Fencekit's schema up to date, or see whether it is")
-	d.register(cmd.PersistentFlags())
-	cmd.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
-		if err := cli.FillFromVariables(cmd.InheritedFlags()); err != nil {
-			return err
-		}
-		return d.validate()
-	}
+	d.register(cmd.PersistentFlags(), 30*time.Second)
+	cmd.PersistentPreRunE = d.prepare
 	cmd.AddCommand(newMigrateUp(d, out), newMigrateStatus(d, out), newMigrateGet(d, out))
 	return cmd
 }

@@ -123,6 +123,16 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
+// OneArg rejects a command line without exactly one argument, of this name.
+func OneArg(name string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return UsageErrorf("%s takes one argument, %s", cmd.CommandPath(), name)
+		}
+		return nil
+	}
+}
+
 // flagError blames a misspelt command rather than the flags that follow it, and
 // repeats no more of an unknown flag than its name.
 func flagError(cmd *cobra.Command, err error) error {

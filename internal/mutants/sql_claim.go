@@ -5,6 +5,7 @@ import "strings"
 const (
 	schemaSQL    = "storage/postgres/migrations/0001_schema.sql"
 	functionsSQL = "storage/postgres/migrations/0002_functions.sql"
+	retentionSQL = "storage/postgres/migrations/0003_retention.sql"
 
 	headTakesKey = "        perform pg_try_advisory_xact_lock_shared(p_resources[i], (p_tokens[i] & 2147483647)::integer);\n"
 	headLooks    = `        select timeline into v_timeline from {{schema}}.resource where id = p_resources[i] and epoch = p_epochs[i] and token = p_tokens[i];

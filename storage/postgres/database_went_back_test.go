@@ -14,12 +14,12 @@ import (
 // unprotected runs sql with the triggers that protect history and fences disabled.
 func unprotected(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
 	t.Helper()
-	tables := map[string]string{"history": "protect_history", "resource": "protect_fence"}
-	for table, trigger := range tables {
+	triggers := map[string]string{"protect_history": "history", "protect_kept_history": "history", "protect_fence": "resource"}
+	for trigger, table := range triggers {
 		mustExec(t, pool, "alter table fence."+table+" disable trigger "+trigger)
 	}
 	mustExec(t, pool, sql, args...)
-	for table, trigger := range tables {
+	for trigger, table := range triggers {
 		mustExec(t, pool, "alter table fence."+table+" enable always trigger "+trigger)
 	}
 }

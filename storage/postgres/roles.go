@@ -16,12 +16,12 @@ import (
 // The routines and tables that a Store needs. These routines call the others in the schema
 // with the owner's rights, and only routines write to the tables.
 var (
-	appRoutines = []string{"claim", "begin_check", "seal", "before_commit", "resolve", "evict", "stale_backends", "session_state", "leave", "record_rejection", "forget"}
+	appRoutines = []string{"claim", "begin_check", "seal", "before_commit", "resolve", "evict", "stale_backends", "session_state", "leave", "record_rejection", "forget", "prune_by_policy"}
 	appTables   = []string{"migration", "resource", "history", "rejection", "operation"}
 )
 
-// readerTables are what Entries and Rejections read.
-var readerTables = []string{"resource", "history", "rejection"}
+// readerTables are what Entries and Rejections read, and what it takes to verify them.
+var readerTables = []string{"resource", "history", "rejection", "checkpoint", "hold"}
 
 // Roles names the two kinds of roles beside the owner of a schema. An empty name
 // stands for none.

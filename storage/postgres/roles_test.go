@@ -88,7 +88,7 @@ func TestRoles_AppCannotTouchFencesAndHistory_HC1_HC2_HB12(t *testing.T) {
 	r := newRoles(t)
 	store := newStore(t, r.app, nil)
 	c := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
-	for _, table := range []string{"resource", "history", "rejection", "setting", "forget_clock", "migration", "operation"} {
+	for _, table := range []string{"resource", "history", "rejection", "setting", "forget_clock", "migration", "operation", "checkpoint", "hold"} {
 		for _, sql := range []string{
 			"insert into fence.%s default values", "delete from fence.%s", "truncate fence.%s", "drop table fence.%s",
 			"alter table fence.%s disable trigger all", "alter table fence.%s set unlogged", "do $$ begin lock fence.%s in exclusive mode; end $$",
@@ -106,6 +106,7 @@ func TestRoles_AppCannotTouchFencesAndHistory_HC1_HC2_HB12(t *testing.T) {
 		"set session_replication_role = replica", "create table fence.mine ()", "drop schema fence cascade",
 		"create or replace function fence.session_state() returns bigint language sql return 1",
 		"select fence.append(1, 1, 5, 'a', 1, 1, 'w', 1, null)", "select fence.create_fence('x')", "select fence.pass_marks(2, 5)", "select fence.raise_durability()", "select fence.repair()",
+		"select fence.prune('{1}', '{1}')", "select fence.prunable('', '%', '1 hour', 1, 1)", "select fence.prune_rejections('%', '1 hour', 1, false)", "select fence.first_kept(1, 1, 1, null, 1)",
 		"create domain fence.mine as int", "alter domain fence.token drop constraint token_bounds", "drop domain fence.token",
 		"select nextval('fence.resource_id_seq')", "set role postgres",
 	} {

@@ -125,16 +125,22 @@ create table {{schema}}.setting (
     max_token_jump bigint   not null default 1099511627776, -- 2^40
     max_epoch_jump bigint   not null default 10,
     once_retention interval not null default '7 days', -- for how long operations are kept at least
+    -- Entries that are older than history_keep, and not among the last history_keep_entries of
+    -- their resource, may be pruned; null keeps all.
+    history_keep         interval,
+    history_keep_entries bigint not null default 1000,
     constraint setting_one            check (one),
     constraint setting_epoch          check (epoch between 1 and 2147483647),
     constraint setting_token          check (token between 0 and 4611686018427387903),
     constraint setting_max_token_jump check (max_token_jump between 1048576 and 4611686018427387903),
     constraint setting_max_epoch_jump check (max_epoch_jump between 1 and 2147483647),
-    constraint setting_once_retention check (once_retention >= '1 minute')
+    constraint setting_once_retention check (once_retention >= '1 minute'),
+    constraint setting_history_keep   check (history_keep >= '1 hour'),
+    constraint setting_history_keep_entries check (history_keep_entries >= 1)
 );
 insert into {{schema}}.setting default values;
 
--- History is appended to, never changed.
+-- Entries are appended, and pruned as retention allows (migration 3); never changed.
 create function {{schema}}.protect_history() returns trigger
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
@@ -142,7 +148,7 @@ begin
         using errcode = 'ZF009';
 end $$;
 
-create trigger protect_history before update or delete or truncate on {{schema}}.history
+create trigger protect_history before update or truncate on {{schema}}.history
     for each statement execute function {{schema}}.protect_history();
 alter table {{schema}}.history enable always trigger protect_history;
 

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"github.com/fencekit/fencekit/internal/cli"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+func newHistoryPrune(d *databaseFlags, out *cli.Output) *cobra.Command {
+	var r postgres.Retention
+	var export string
+	cmd := &cobra.Command{
+		Use:   "prune [flags]",
+		Short: "Delete old entries and rejections",
+		Long: `Delete entries of the history, and rejections, that are old enough, oldest
+first, in small transactions beside the load, and print how many those were.
+
+Without --keep the policy of the schema's owner says what is old enough:
+  update fence.setting set history_keep = '90 days', history_keep_entries = 1000
+Flags can keep more than the policy, never less. Always kept are the last entry
+of each resource, the claim of its oldest entry that is left, all that is
+younger than an hour, and resources on hold. What is left verifies.
+
+If it fails or is interrupted on the way, what was deleted is printed, and
+running it again goes on from there. The role owns the schema.`,
+		Args: cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return historyPrune(cmd, d, out, r, export) },
+	}
+	cmd.Flags().Var((*age)(&r.Keep), "keep", "keep what is younger than this, such as 90d or 12h")
+	cmd.Flags().Int64Var(&r.KeepEntries, "keep-entries", 0, "keep so many entries of each resource")
+	cmd.Flags().StringVar(&r.Resources, "resource", "", "only resources that match this, with * and ?")
+	cmd.Flags().BoolVar(&r.DryRun, "dry-run", false, "only count")
+	cmd.Flags().StringVar(&export, "export", "", "append each entry to this file, as JSON lines, before it is deleted")
+	return cmd
+}
+
+// age is a duration that may be given in days.
+type age time.Duration
+
+func (a *age) String() string { return time.Duration(*a).String() }
+func (*age) Type() string     { return "age" }
+
+func (a *age) Set(text string) error {
+	var d time.Duration
+	var err error
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		var n int
+		n, err = strconv.Atoi(days)
+		d = time.Duration(n) * 24 * time.Hour
+		if n > 100_000 {
+			err = errors.New("too long")
+		}
+	} else {
+		d, err = time.ParseDuration(text)
+	}
+	if err != nil || d <= 0 {
+		return fmt.Errorf("%q is no age, want something like 90d or 12h", text)
+	}
+	*a = age(d)
+	return nil
+}
+
+// pruned is what "history prune" prints.
+type pruned struct {
+	Entries    int64 `json:"entries"`
+	Rejections int64 `json:"rejections"`
+}
+
+func (pruned) Columns() []string { return []string{"entries", "rejections"} }
+func (p pruned) Cells() []string {
+	return []string{strconv.FormatInt(p.Entries, 10), strconv.FormatInt(p.Rejections, 10)}
+}
+
+func historyPrune(cmd *cobra.Command, d *databaseFlags, out *cli.Output, r postgres.Retention, export string) error {
+	if export != "" && !r.DryRun {
+		file, err := openExport(export)
+		if err != nil {
+			return cli.UsageErrorf("--export: %w", err)
+		}
+		defer file.Close()
+		r.Export = file
+	}
+	var done postgres.Pruned
+	failure := d.withHistory(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) (err error) {
+		done, err = postgres.PruneHistory(ctx, pool, d.schema, r)
+		return err
+	})
+	if failure == nil || done != (postgres.Pruned{}) {
+		failure = errors.Join(failure, cli.WriteOne(cmd.OutOrStdout(), out.Format, pruned(done)))
+	}
+	return failure
+}
+
+// openExport opens a file to append to, which a crash of the machine leaves in its directory.
+func openExport(path string) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err == nil {
+		err = errors.Join(dir.Sync(), dir.Close())
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}

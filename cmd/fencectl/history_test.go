@@ -1,0 +1,85 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/internal/cli"
+)
+
+// A resource with a claim and nine writes, all of them old: the hashes don't matter here.
+const oldHistory = `insert into fence.resource (timeline, epoch, token, prev_token, claim_seq, claimed_at, seq, tx, hash, holder, name)
+		values (1, 1, 5, 0, 1, now(), 10, 10, '', 'a', 'sku/1');
+	insert into fence.history (resource, kind, seq, claim, tx, xid, at, hash, epoch, token, timeline, holder, name)
+		select id, 'c', 1, 1, 1, '3', now() - interval '100 days', '\x01', 1, 5, 1, 'a', name from fence.resource;
+	insert into fence.history (resource, kind, seq, claim, tx, xid, at, hash, ops)
+		select id, 'w', i, 1, i, '3', now() - interval '100 days', '\x02', '[]' from fence.resource, generate_series(2, 10) i;
+	update fence.setting set history_keep_entries = 4`
+
+func TestHistoryPrune_DeletesAndExports(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	require.NoError(t, execute(t, connect(t, dsn), oldHistory))
+	prune := func(want string, args ...string) {
+		t.Helper()
+		got := fencectl(t, append([]string{"history", "prune", "--database-url", dsn, "-o", "csv"}, args...)...)
+		require.Equal(t, ended(cli.ExitOK, "entries,rejections\n"+want+"\n", ""), got)
+	}
+	file := filepath.Join(t.TempDir(), "export.jsonl")
+	prune("0,0")
+	prune("0,0", "--keep", "101d")
+	prune("5,0", "--keep", "99d", "--dry-run", "--export", file)
+	require.NoFileExists(t, file)
+	prune("0,0", "--keep", "99d", "--resource", "order/*")
+	prune("0,0", "--keep", "99d", "--keep-entries", "10")
+
+	hold := func(want string, args ...string) {
+		t.Helper()
+		require.Equal(t, ended(cli.ExitOK, "", want), fencectl(t, append([]string{"history", "--database-url", dsn}, args...)...))
+	}
+	hold("the history of sku/1 is on hold\n", "hold", "sku/1", "--reason", "case 7")
+	prune("0,0", "--keep", "99d")
+	hold("the history of sku/1 may be pruned again\n", "release", "sku/1")
+	hold("nothing to do: the history of sku/1 is not on hold\n", "release", "sku/1")
+
+	prune("5,0", "--keep", "2376h", "--resource", "sku/?", "--export", file)
+	prune("0,0", "--keep", "99d", "--export", file)
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	var seqs []int
+	for line := range strings.Lines(string(text)) {
+		var e struct{ Seq int }
+		require.NoError(t, json.Unmarshal([]byte(line), &e))
+		seqs = append(seqs, e.Seq)
+	}
+	require.Equal(t, []int{1, 2, 3, 4, 5, 6}, seqs, "the claim stays too, as that of the next entries")
+}
+
+func TestHistory_SaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	for _, c := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{"prune", "--keep", "soon"}, cli.ExitUsage, `"soon" is no age, want something like 90d or 12h`},
+		{[]string{"prune", "--keep", "-1d"}, cli.ExitUsage, "is no age"},
+		{[]string{"prune", "--keep", "999999999999d"}, cli.ExitUsage, "is no age"},
+		{[]string{"prune", "--keep-entries", "-1"}, cli.ExitUsage, "want at least 0"},
+		{[]string{"prune", "--export", t.TempDir()}, cli.ExitUsage, "is a directory"},
+		{[]string{"hold", "sku/1"}, cli.ExitUsage, "needs a reason"},
+		{[]string{"hold"}, cli.ExitUsage, "takes one argument, RESOURCE"},
+		{[]string{"release", "a", "b"}, cli.ExitUsage, "takes one argument, RESOURCE"},
+		{[]string{"prune", "--schema", "other"}, cli.ExitNotReady, "fencectl migrate up"},
+	} {
+		got := fencectl(t, append([]string{"history", "--database-url", dsn}, c.args...)...)
+		require.Equal(t, c.code, got.Code, "%v: %s", c.args, got.Stderr)
+		require.Contains(t, got.Stderr, c.says)
+	}
+}

@@ -1,0 +1,374 @@
+package postgres_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// aged makes all that was written older by an interval.
+func aged(t *testing.T, pool *pgxpool.Pool, interval string) {
+	t.Helper()
+	// Each hash covers the time: the chain is made anew.
+	unprotected(t, pool, "update fence.history set at = at - $1::text::interval", interval)
+	mustExec(t, pool, `do $$
+declare e fence.history; h bytea; n text;
+begin
+    alter table fence.history disable trigger protect_history;
+    for e in select * from fence.history order by resource, seq loop
+        select name into n from fence.resource where id = e.resource;
+        if e.seq = 1 then h := sha256(convert_to('fencekit:' || n, 'UTF8')); end if;
+        h := sha256(h || int4send(e.resource) || int8send(e.seq) || charsend(e.kind) || int8send(e.claim) || int8send(e.tx) || xid8send(e.xid) || timestamptz_send(e.at)
+             || case when e.kind = 'c' then int8send(e.epoch) || int8send(e.token) || int4send(e.timeline) || int4send(octet_length(e.holder)) || convert_to(e.holder || e.name, 'UTF8')
+                else coalesce(convert_to(e.ops::text, 'UTF8'), '') end);
+        update fence.history set hash = h where resource = e.resource and seq = e.seq;
+        update fence.resource set hash = h where id = e.resource;
+    end loop;
+    alter table fence.history enable always trigger protect_history;
+end $$`)
+	mustExec(t, pool, "update fence.rejection set first_at = first_at - $1::text::interval, last_at = last_at - $1::text::interval", interval)
+}
+
+func policy(t *testing.T, pool *pgxpool.Pool, keep string, entries int) {
+	t.Helper()
+	mustExec(t, pool, "update fence.setting set history_keep = $1::text::interval, history_keep_entries = $2", keep, entries)
+}
+
+// written makes a history of a claim and n writes.
+func written(t *testing.T, store *postgres.Store, g fence.Grant, n int) storage.Claim {
+	t.Helper()
+	c := claim(t, store, g)
+	for i := range n {
+		c = write(t, store, c, set("x", int64(i)))
+	}
+	return c
+}
+
+func seqs(t *testing.T, pool *pgxpool.Pool) []int64 {
+	t.Helper()
+	return collect[int64](t, pool, "select seq from fence.history order by resource, seq")
+}
+
+// What goes is old and not among the last entries. What is left has the claim of its oldest
+// entry, and verifies.
+func TestPruneHistory_KeepsWhatThePolicyKeeps(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	old := written(t, store, grant(5, "a"), 3) // 1 to 4
+	written(t, store, grant(6, "b"), 5)        // 5 to 10
+	_, err := attempt(t.Context(), store, set("x", 99), old)
+	requireRejected(t, err, storage.ReasonStale)
+
+	aged(t, pool, "100 days")
+	pruned, err := store.PruneHistory(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, pruned, "no policy")
+	policy(t, pool, "90 days", 100)
+	pruned, err = store.PruneHistory(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, postgres.Pruned{Rejections: 1}, pruned, "all entries are among the last 100")
+	for _, step := range []struct {
+		entries int
+		want    []int64
+	}{
+		{8, []int64{1, 3, 4, 5, 6, 7, 8, 9, 10}}, // 1 is the claim of 3
+		{7, []int64{1, 4, 5, 6, 7, 8, 9, 10}},
+		{6, []int64{5, 6, 7, 8, 9, 10}},
+		{3, []int64{5, 8, 9, 10}},
+		{1, []int64{5, 10}},
+	} {
+		before := len(seqs(t, pool))
+		policy(t, pool, "90 days", step.entries)
+		pruned, err = store.PruneHistory(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, postgres.Pruned{Entries: int64(before - len(step.want))}, pruned)
+		require.Equal(t, step.want, seqs(t, pool))
+		verifyChain(t, pool)
+		entries, err := store.Entries(t.Context(), resource, 0, 100)
+		require.NoError(t, err)
+		for _, e := range entries {
+			require.NotZero(t, e.Grant.Token, "each entry that is left names its grant")
+		}
+	}
+	c := written(t, store, grant(7, "c"), 1)
+	pruned, err = store.PruneHistory(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, postgres.Pruned{Entries: 2}, pruned, "the last claim is the oldest entry that stays")
+	write(t, store, c, set("x", 1))
+	require.Equal(t, []int64{11, 12, 13}, seqs(t, pool))
+	verifyChain(t, pool)
+}
+
+// Several resources, more entries than one transaction deletes, and the last resource again.
+func TestPruneHistory_GoesThroughAllResources(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	for i := range 3 {
+		g := grant(5, "a")
+		g.Resource = fmt.Sprintf("sku/%d", i)
+		written(t, store, g, 1)
+	}
+	// As if each resource had been written 1,500 times more; the hashes don't matter here.
+	unprotected(t, pool, `insert into fence.history (resource, kind, seq, claim, tx, xid, at, hash, ops)
+		select r.id, 'w', i, 1, i, '3', now(), '', '[]' from fence.resource r, generate_series(3, 1502) i`)
+	mustExec(t, pool, "update fence.resource set seq = 1502")
+	unprotected(t, pool, "update fence.history set at = at - interval '100 days'")
+	policy(t, pool, "90 days", 10)
+	pruned, err := store.PruneHistory(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, postgres.Pruned{Entries: 3 * (1502 - 10 - 1)}, pruned)
+	require.Len(t, seqs(t, pool), 3*11)
+	pruned, err = store.PruneHistory(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, pruned)
+}
+
+// The owner can prune by hand, keeps less than the policy never, and can count first.
+func TestPruneHistory_ByTheOwner(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	written(t, store, grant(5, "a"), 5)
+	g := grant(5, "a")
+	g.Resource = "other_1"
+	written(t, store, g, 5)
+	aged(t, pool, "2 hours")
+	prune := func(r postgres.Retention) int64 {
+		t.Helper()
+		dry := r
+		dry.DryRun, dry.Export = true, nil
+		would, err := postgres.PruneHistory(t.Context(), pool, "", dry)
+		require.NoError(t, err)
+		pruned, err := postgres.PruneHistory(t.Context(), pool, "", r)
+		require.NoError(t, err)
+		require.Equal(t, would, pruned)
+		verifyChain(t, pool)
+		return pruned.Entries
+	}
+	require.Zero(t, prune(postgres.Retention{}), "nothing is asked for")
+	require.Zero(t, prune(postgres.Retention{Keep: time.Nanosecond}), "the last 1000 stay by the policy")
+	policy(t, pool, "1 hour", 2)
+	mustExec(t, pool, "update fence.setting set history_keep = null")
+	require.Zero(t, prune(postgres.Retention{Keep: 3 * time.Hour}))
+	require.Zero(t, prune(postgres.Retention{Keep: time.Nanosecond, Resources: "other?2"}))
+	require.EqualValues(t, 2, prune(postgres.Retention{Keep: time.Nanosecond, KeepEntries: 3, Resources: "other_*"}))
+	require.EqualValues(t, 1, prune(postgres.Retention{Keep: time.Nanosecond, Resources: "other?1"}), "two stay by the policy")
+	require.EqualValues(t, 3, prune(postgres.Retention{Keep: time.Nanosecond}))
+	policy(t, pool, "3 hours", 1)
+	require.Zero(t, prune(postgres.Retention{Keep: time.Nanosecond, KeepEntries: 1}))
+	for _, r := range []postgres.Retention{{Keep: -1}, {KeepEntries: -1}} {
+		_, err := postgres.PruneHistory(t.Context(), pool, "", r)
+		require.ErrorIs(t, err, fence.ErrInvalid)
+	}
+	_, err := postgres.PruneHistory(t.Context(), pool, "no such schema", postgres.Retention{})
+	require.ErrorContains(t, err, "no such schema")
+}
+
+// What stays whoever prunes: what is younger than an hour or on hold, and claims under which a
+// transaction runs.
+func TestPruneHistory_KeepsWhatIsNeeded(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		keep func(t *testing.T, pool *pgxpool.Pool, store *postgres.Store, c storage.Claim)
+		want []int64 // what stays of 1 to 6
+	}{
+		"nothing keeps it": {func(*testing.T, *pgxpool.Pool, *postgres.Store, storage.Claim) {}, []int64{4, 6}},
+		"young": {func(t *testing.T, pool *pgxpool.Pool, _ *postgres.Store, _ storage.Claim) {
+			unprotected(t, pool, "update fence.history set at = now() - interval '59 minutes' where seq = 3")
+			mustExec(t, pool, "update fence.setting set history_keep = null") // the owner asks for less
+		}, []int64{1, 3, 4, 5, 6}},
+		"on hold": {func(t *testing.T, pool *pgxpool.Pool, _ *postgres.Store, _ storage.Claim) {
+			require.NoError(t, postgres.HoldHistory(t.Context(), pool, "", resource, "case 7"))
+		}, []int64{1, 2, 3, 4, 5, 6}},
+		"a claim under which a transaction runs": {func(t *testing.T, pool *pgxpool.Pool, _ *postgres.Store, c storage.Claim) {
+			conn, err := pool.Acquire(t.Context())
+			require.NoError(t, err)
+			t.Cleanup(conn.Release)
+			_, err = conn.Exec(t.Context(), "select pg_advisory_lock_shared($1, 5)", int32(c.Resource))
+			require.NoError(t, err)
+			t.Cleanup(func() { _, _ = conn.Exec(context.Background(), "select pg_advisory_unlock_all()") })
+		}, []int64{1, 2, 3, 4, 5, 6}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := newPool(t)
+			store := newStore(t, pool, nil)
+			written(t, store, grant(5, "a"), 2)
+			last := written(t, store, grant(6, "b"), 2)
+			aged(t, pool, "100 days")
+			policy(t, pool, "1 hour", 1)
+			c.keep(t, pool, store, last)
+			_, err := store.PruneHistory(t.Context())
+			require.NoError(t, err)
+			_, err = postgres.PruneHistory(t.Context(), pool, "", postgres.Retention{Keep: time.Nanosecond})
+			require.NoError(t, err)
+			require.Equal(t, c.want, seqs(t, pool))
+			// Nor can the owner take it by hand.
+			if len(c.want) == 6 {
+				_, err = pool.Exec(t.Context(), "insert into fence.checkpoint select resource, 4, hash, now() from fence.history where seq = 3")
+				require.ErrorContains(t, err, "may not be pruned")
+			}
+		})
+	}
+}
+
+// A fence that was deleted by hand is rebuilt from what a prune has left: older tokens stay
+// rejected.
+func TestPruneHistory_LeavesWhatRebuildsAFence_G3(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	written(t, store, grant(5, "a"), 3)
+	aged(t, pool, "100 days")
+	policy(t, pool, "90 days", 1)
+	_, err := store.PruneHistory(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []int64{1, 4}, seqs(t, pool))
+	unprotected(t, pool, "delete from fence.resource")
+	_, err = store.Claim(t.Context(), grant(4, "z"))
+	require.ErrorIs(t, err, storage.ErrStaleToken)
+	write(t, store, claim(t, store, grant(6, "b")), set("x", 1))
+	require.Equal(t, []int64{1, 4, 5, 6}, seqs(t, pool))
+	verifyChain(t, pool)
+}
+
+// The outcome of a transaction whose entry was pruned is unknown, and never "not applied".
+func TestPruneHistory_LeavesNoWrongOutcome_G4(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	c := claim(t, store, grant(5, "a"))
+	applied := write(t, store, c, set("x", 1))
+	write(t, store, applied, set("x", 2))
+	aged(t, pool, "100 days")
+	policy(t, pool, "90 days", 1)
+	_, err := store.PruneHistory(t.Context())
+	require.NoError(t, err)
+	_, err = store.Resolve(t.Context(), storage.InDoubt{Claims: []storage.Claim{c}, Tx: applied.Tx})
+	require.Error(t, err)
+	holds(t, pool, "x", 2)
+}
+
+// A prune waits for no lock of a guarded transaction, and holds none that one needs. Of two
+// prunes one does the work.
+func TestPruneHistory_StandsInNoWay_L1(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	c := written(t, store, grant(5, "a"), 3)
+	aged(t, pool, "100 days")
+	policy(t, pool, "90 days", 1)
+	txn := begin(t, store, c)
+	require.NoError(t, txn.Run(t.Context(), set("x", 7)))
+	tx, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	// The transaction that runs keeps its claim, and all after it.
+	require.Zero(t, query[int64](t, tx, "select o_entries from fence.prune_by_policy('', 1000)"))
+	_, err = txn.Commit(t.Context(), nil)
+	require.NoError(t, err)
+	require.EqualValues(t, 3, query[int64](t, tx, "select o_entries from fence.prune_by_policy('', 1000)"), "2 to 4")
+	pruned, err := store.PruneHistory(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, pruned, "another one is running")
+	write(t, store, claim(t, store, grant(6, "b")), set("x", 8)) // beside it
+	require.NoError(t, tx.Commit(t.Context()))
+	verifyChain(t, pool)
+}
+
+// Nothing but a prune deletes history, and nothing changes a checkpoint otherwise.
+func TestHistory_IsOnlyPruned_HB12(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	written(t, store, grant(5, "a"), 3)
+	aged(t, pool, "100 days")
+	policy(t, pool, "90 days", 2)
+	_, err := store.PruneHistory(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []int64{1, 3, 4}, seqs(t, pool))
+	for _, sql := range []string{
+		"delete from fence.history", "delete from fence.history where seq = 1", "delete from fence.history where seq = 4",
+		"truncate fence.history", "update fence.history set tx = 1",
+		"delete from fence.checkpoint", "truncate fence.checkpoint", "update fence.checkpoint set first = first - 1", "update fence.checkpoint set first = first + 1",
+		"update fence.checkpoint set hash = ''", "update fence.checkpoint set resource = 7",
+		"set session_replication_role = replica; delete from fence.history",
+	} {
+		_, err := pool.Exec(t.Context(), sql)
+		require.ErrorContains(t, err, "ZF009", sql)
+	}
+	verifyChain(t, pool)
+}
+
+// failing is an export that fails at a call of Sync.
+type failing struct {
+	strings.Builder
+	err error
+}
+
+func (f *failing) Sync() error { return f.err }
+
+// Entries are exported, durably, before they are deleted: also the claim that an earlier prune
+// has left.
+func TestPruneHistory_ExportsBeforeItDeletes(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	written(t, store, grant(5, "a"), 3)
+	written(t, store, grant(6, "b"), 2)
+	aged(t, pool, "100 days")
+	policy(t, pool, "90 days", 4)
+	full := errors.New("no space left on device")
+	_, err := postgres.PruneHistory(t.Context(), pool, "", postgres.Retention{Export: &failing{err: full}})
+	require.ErrorIs(t, err, full)
+	require.Len(t, seqs(t, pool), 7)
+
+	_, err = postgres.PruneHistory(t.Context(), pool, "", postgres.Retention{})
+	require.NoError(t, err)
+	require.Equal(t, []int64{1, 4, 5, 6, 7}, seqs(t, pool))
+	policy(t, pool, "90 days", 1)
+	export := &failing{}
+	_, err = postgres.PruneHistory(t.Context(), pool, "", postgres.Retention{Export: export})
+	require.NoError(t, err)
+	require.Equal(t, []int64{5, 7}, seqs(t, pool))
+	var exported []int64
+	for line := range strings.Lines(export.String()) {
+		var e struct {
+			Seq  int64
+			Hash string
+		}
+		require.NoError(t, json.Unmarshal([]byte(line), &e))
+		require.NotEmpty(t, e.Hash)
+		exported = append(exported, e.Seq)
+	}
+	require.Equal(t, []int64{1, 4, 5, 6}, exported)
+}
+
+// A hold has a reason, and ends.
+func TestHoldHistory_NeedsAReason(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	require.ErrorIs(t, postgres.HoldHistory(t.Context(), pool, "", resource, ""), fence.ErrInvalid)
+	require.ErrorIs(t, postgres.HoldHistory(t.Context(), pool, "", "", "x"), fence.ErrInvalid)
+	require.NoError(t, postgres.HoldHistory(t.Context(), pool, "", resource, "case 7"))
+	require.NoError(t, postgres.HoldHistory(t.Context(), pool, "", resource, "case 8"))
+	require.Equal(t, "case 8", query[string](t, pool, "select reason from fence.hold"))
+	for _, want := range []bool{true, false} {
+		held, err := postgres.ReleaseHistory(t.Context(), pool, "", resource)
+		require.NoError(t, err)
+		require.Equal(t, want, held)
+	}
+}
