@@ -89,7 +89,8 @@ func (s *serverBench) once(form string) {
 		s.exec("begin; select 1")
 		s.exec("commit; select 1")
 	case "state":
-		s.exec("begin; " + s.store.StateMessage())
+		state, _ := s.store.StateSQL()
+		s.exec("begin; select " + state)
 		s.exec("commit; select 1")
 	case "check":
 		s.exec(s.store.BeginMessage(s.claims))

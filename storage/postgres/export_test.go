@@ -56,8 +56,9 @@ func (s *Store) ResolveMessage(claim storage.Claim, id storage.TxID) string {
 	return s.transactSQL(s.resolveSQL(claim, id), "")
 }
 
-// StateMessage takes the digest of the session's state.
-func (s *Store) StateMessage() string { return "select " + s.sql.state }
+// StateSQL returns the expressions of the digest of the session's state, and of the digest that
+// BeginMessage has left.
+func (s *Store) StateSQL() (now, before string) { return s.sql.state, s.sql.stateBefore }
 
 // BeginMessage begins a transaction for CommitMessage, which doesn't know the server's id of it.
 func (s *Store) BeginMessage(claims []storage.Claim) string {
