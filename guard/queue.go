@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/storage"
@@ -20,6 +21,7 @@ type line struct {
 	ownership *ownership     // written with the turn and keeper.mu, read with either
 	busy      bool           // a call has the turn
 	byHold    bool           // the call that has the turn is a Hold
+	linger    linger         // guarded by keeper.mu
 
 	// Of calls with batches; used with the turn.
 	failed  bool    // the latest call that ran alone failed
@@ -185,7 +187,9 @@ func (k *keeper) setByHold(l *line, byHold bool) {
 func (k *keeper) passTurn(ctx context.Context, l *line) {
 	k.mu.Lock()
 	front := l.waiting.first
-	if l.ownership != nil && k.mustRelease(l.ownership, front != nil) {
+	k.noteSharedEnd(l)
+	lingers := k.lingers(l)
+	if l.ownership != nil && k.mustRelease(l.ownership, front != nil || lingers > 0) {
 		k.mu.Unlock()
 		k.releaseOwnership(ctx, l)
 		k.passTurn(ctx, l) // another call may have queued meanwhile
@@ -198,7 +202,11 @@ func (k *keeper) passTurn(ctx context.Context, l *line) {
 		return
 	}
 	l.busy = false
-	if l.ownership != nil {
+	switch {
+	case lingers > 0:
+		time.AfterFunc(lingers, l.ownership.releaseIfIdle)
+		return
+	case l.ownership != nil:
 		k.startExpiry(l.ownership)
 		return
 	}
@@ -249,6 +257,7 @@ func (k *keeper) handOn(l *line, admit func(w *waiter) bool) bool {
 	}
 	l.waiting.remove(front)
 	front.wake(joinsGroup)
+	l.linger.shared = true
 	return true
 }
 
@@ -260,6 +269,7 @@ func (k *keeper) takeBatches(l *line, limit int) (taken []*waiter) {
 	for w := l.waiting.first; w != nil && w.batch != nil && len(taken) < limit; w = l.waiting.first {
 		l.waiting.remove(w)
 		w.state = wasTaken
+		l.linger.shared = true
 		taken = append(taken, w)
 	}
 	return taken
@@ -289,7 +299,7 @@ func (k *keeper) putFirst(l *line, calls []*waiter) {
 }
 
 // mustRelease reports whether o is to be released now that a call has ended. If other
-// calls wait here the next one decides whether it can use o. The caller holds keeper.mu.
+// calls wait here, or are awaited, the next one decides whether it can use o. The caller holds keeper.mu.
 func (k *keeper) mustRelease(o *ownership, othersWait bool) bool {
 	if k.cfg.KeepFor < 0 {
 		return true

@@ -1,0 +1,86 @@
+package guard_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage/memory"
+)
+
+// Two batches share a transaction of 4 ms. After 1 ms another process waits for the resource.
+// Unless the callers call again, it gets the resource 0.5 ms after they are answered.
+func TestLinger_KeepsTheResourceForCallersThatWereAnsweredTogether_L1(t *testing.T) {
+	for name, test := range map[string]struct {
+		cfg    guard.Config
+		again  bool
+		close  bool
+		writes []string
+		at     time.Duration // when the other process is done
+	}{
+		"they call again":       {again: true, writes: []string{"a b", "a", "b", "other"}, at: 4*time.Millisecond + 500*time.Microsecond},
+		"they don't":            {writes: []string{"a b", "other"}, at: 4*time.Millisecond + 500*time.Microsecond},
+		"MaxHold is over":       {cfg: guard.Config{MaxHold: 2 * time.Millisecond}, writes: []string{"a b", "other"}, at: 4 * time.Millisecond},
+		"MaxHold ends first":    {cfg: guard.Config{MaxHold: 3200 * time.Microsecond}, writes: []string{"a b", "other"}, at: 4*time.Millisecond + 200*time.Microsecond},
+		"the Guard closes":      {close: true, writes: []string{"a b", "other"}, at: 4 * time.Millisecond},
+		"functions, in a group": {cfg: guard.Config{MaxBatch: 2}, writes: []string{"f g", "other"}, at: 4*time.Millisecond + 500*time.Microsecond},
+		"one call alone":        {writes: []string{"h", "other"}, at: 4 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inGroupOf(t, &test.cfg, func(t *testing.T, g *group) {
+				start, b := time.Now(), g.process("b", nil)
+				var at time.Duration
+				other := make(chan error, 1)
+				go func() {
+					time.Sleep(time.Millisecond)
+					err := guard.Do(t.Context(), b, sku, put("k", "o"), guard.Name("other"))
+					at = time.Since(start)
+					other <- err
+				}()
+				if test.close {
+					go func() {
+						time.Sleep(2 * time.Millisecond)
+						_ = g.guard.Close(context.Background())
+					}()
+				}
+				again := func(c call) call {
+					return func(ctx context.Context) error {
+						err := c(ctx)
+						if err == nil && test.again {
+							err = c(ctx)
+						}
+						return err
+					}
+				}
+				slowly := sleeping(4 * time.Millisecond)
+				if test.again {
+					slept := false
+					slowly = func(ctx context.Context, tx *memory.Tx) error {
+						if !slept {
+							slept = true
+							return sleeping(4*time.Millisecond)(ctx, tx)
+						}
+						return nil
+					}
+				}
+				calls := []call{again(g.batch("a", slowly)), again(g.batch("b", put("k", "b")))}
+				switch name {
+				case "functions, in a group":
+					calls = []call{g.do("f", slowly), g.do("g", put("k", "g"))}
+				case "one call alone":
+					calls = []call{g.batch("h", slowly)}
+				}
+				for _, err := range g.together(calls...) {
+					require.NoError(t, err)
+				}
+				require.NoError(t, <-other)
+				require.Equal(t, test.at, at)
+				require.Equal(t, test.writes, g.history())
+				require.Equal(t, 2, g.locks.Grants())
+			})
+		})
+	}
+}
