@@ -156,8 +156,8 @@ const maxAlone = 256
 // backoff makes some calls run alone after groups have failed, more of them each time: the same
 // operation might make every group fail.
 type backoff struct {
-	alone int32 // how many calls to come run alone
-	last  int32 // what alone was last set to; 1 after a single failure with a call to blame
+	alone int16 // how many calls to come run alone
+	last  int16 // what alone was last set to; 1 after a single failure with a call to blame
 }
 
 // nextAlone reports whether the call that asks runs alone, and counts it if so.
@@ -183,6 +183,6 @@ func (b *backoff) noteEnd(failed bool, n int, blamed bool) {
 	case blamed:
 		n = 2
 	}
-	b.last = min(maxAlone, 2*(b.last+int32(n)-1))
+	b.last = min(maxAlone, 2*(b.last+int16(n)-1))
 	b.alone = b.last
 }

@@ -21,11 +21,13 @@ type line struct {
 	ownership *ownership     // written with the turn and keeper.mu, read with either
 	busy      bool           // a call has the turn
 	byHold    bool           // the call that has the turn is a Hold
-	linger    linger         // guarded by keeper.mu
+	shared    bool           // that call's transaction is that of other calls too; guarded by keeper.mu
 
 	// Of calls with batches; used with the turn.
 	failed  bool    // the latest call that ran alone failed
 	backoff backoff // after groups of this queue
+
+	sharedEnd instant // when the last shared transaction ended; 0 if none has; guarded by keeper.mu
 }
 
 // waiter is a call that waits for its turn.
@@ -257,7 +259,7 @@ func (k *keeper) handOn(l *line, admit func(w *waiter) bool) bool {
 	}
 	l.waiting.remove(front)
 	front.wake(joinsGroup)
-	l.linger.shared = true
+	l.shared = true
 	return true
 }
 
@@ -269,7 +271,7 @@ func (k *keeper) takeBatches(l *line, limit int) (taken []*waiter) {
 	for w := l.waiting.first; w != nil && w.batch != nil && len(taken) < limit; w = l.waiting.first {
 		l.waiting.remove(w)
 		w.state = wasTaken
-		l.linger.shared = true
+		l.shared = true
 		taken = append(taken, w)
 	}
 	return taken
