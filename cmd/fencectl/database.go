@@ -31,9 +31,7 @@ func (d *databaseFlags) withDatabase(ctx context.Context, do func(context.Contex
 		return explain(err)
 	}
 	defer closeSoon(pool)
-	reach, stop := context.WithTimeout(ctx, reachTimeout)
-	defer stop()
-	if err = pool.Ping(reach); err == nil {
+	if err = ping(ctx, pool); err == nil {
 		err = do(ctx, pool)
 	}
 	if err == nil {
@@ -43,6 +41,17 @@ func (d *databaseFlags) withDatabase(ctx context.Context, do func(context.Contex
 		return cli.NotReady(fmt.Errorf("gave up after %v (--timeout): %w", d.timeout, err))
 	}
 	return explain(err)
+}
+
+// ping reports whether the database answers within reachTimeout.
+func ping(ctx context.Context, pool *pgxpool.Pool) error {
+	reach, stop := context.WithTimeout(ctx, reachTimeout)
+	defer stop()
+	err := pool.Ping(reach)
+	if err != nil && ctx.Err() == nil && reach.Err() != nil {
+		return fmt.Errorf("no answer within %v: %w", reachTimeout, err)
+	}
+	return err
 }
 
 // reachTimeout bounds the time to connect, where --timeout allows for more.

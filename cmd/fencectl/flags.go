@@ -17,7 +17,7 @@ type databaseFlags struct {
 	timeout time.Duration
 }
 
-// register adds the flags. No command takes longer than timeout, unless a flag says so.
+// register adds the flags. timeout is the default of --timeout.
 func (d *databaseFlags) register(flags *pflag.FlagSet, timeout time.Duration) {
 	flags.StringVar(&d.url, "database-url", "", "Postgres as a URL or keywords; if empty, libpq's variables (PGHOST, PGDATABASE, ...) say where it is")
 	flags.StringVar(&d.schema, "schema", postgres.DefaultSchema, "the schema that Fencekit lives in")

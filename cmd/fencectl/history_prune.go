@@ -30,7 +30,8 @@ Without --keep the policy of the schema's owner says what is old enough:
   update fence.setting set history_keep = '90 days', history_keep_entries = 1000
 Flags can keep more than the policy, never less. Always kept are the last entry
 of each resource, the claim of its oldest entry that is left, all that is
-younger than an hour, and resources on hold. What is left verifies.
+younger than an hour, and resources on hold. The hashes of what is left can
+still be verified.
 
 If it fails or is interrupted on the way, what was deleted is printed, and
 running it again goes on from there. The role owns the schema.`,

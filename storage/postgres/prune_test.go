@@ -177,8 +177,8 @@ func TestPruneHistory_ByTheOwner(t *testing.T) {
 	require.ErrorContains(t, err, "no such schema")
 }
 
-// What stays whoever prunes: what is younger than an hour or on hold, and claims under which a
-// transaction runs.
+// Neither the policy nor the owner prunes what is younger than an hour or on hold, or a claim
+// under which a transaction runs.
 func TestPruneHistory_KeepsWhatIsNeeded(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

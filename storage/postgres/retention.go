@@ -24,16 +24,13 @@ type Retention struct {
 	// "" means all resources.
 	Resources string
 	// Export, if not nil, gets each entry before it is deleted, as a line of JSON, and is
-	// synced before the deletion commits. After a crash an entry may be in two exports.
-	Export SyncWriter
+	// synced before the deletion begins: an *os.File, for example. After a crash an entry may be in two exports.
+	Export interface {
+		io.Writer
+		Sync() error // returns when what was written is durable
+	}
 	// DryRun only counts.
 	DryRun bool
-}
-
-// SyncWriter is what entries are exported to, such as an *os.File.
-type SyncWriter interface {
-	io.Writer
-	Sync() error // returns when what was written is durable
 }
 
 // PruneHistory deletes entries and rejections as the owner of a schema ("" means

@@ -125,7 +125,7 @@ begin
     o_entries := 0;
     o_rejections := 0;
     select history_keep into strict v_keep from {{schema}}.setting where one;
-    if v_keep is null or not pg_try_advisory_xact_lock('{{schema}}.checkpoint'::regclass::integer, 0) then
+    if v_keep is null or not pg_try_advisory_xact_lock(('{{schema}}.checkpoint'::regclass::oid::bigint & 2147483647)::integer, 0) then
         return;
     end if;
     select array_agg(p.o_resource) filter (where p.o_end > p.o_first), array_agg(p.o_end) filter (where p.o_end > p.o_first), max(p.o_name),
@@ -160,8 +160,8 @@ begin
     return coalesce(cardinality(v_ids), 0);
 end $$;
 
--- A checkpoint only advances, and only over entries that may go by the owner's policy, whoever
--- advances it.
+-- A checkpoint only advances, and only over entries that may go by the owner's policy. That
+-- binds the owner too.
 create function {{schema}}.protect_checkpoint() returns trigger
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
