@@ -4,6 +4,9 @@
 //	fencectl migrate up        bring the schema up to date
 //	fencectl migrate status    say which migrations are applied
 //	fencectl migrate get       print the migrations' SQL
+//	fencectl history prune     delete what the policy no longer keeps
+//	fencectl history hold      keep the history of a resource as evidence
+//	fencectl history release   end that
 //	fencectl chaos             run Fencekit under real faults, by fencectl-chaos
 //	fencectl version           print versions
 //

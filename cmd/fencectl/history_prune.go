@@ -103,18 +103,39 @@ func historyPrune(cmd *cobra.Command, d *databaseFlags, out *cli.Output, r postg
 	return failure
 }
 
-// openExport opens a file to append to, which a crash of the machine leaves in its directory.
+// openExport opens a file to append to, so that a crash of the machine leaves it in its
+// directory. A line that an earlier run did not finish is ended: its entry was not deleted, and
+// is exported again.
 func openExport(path string) (*os.File, error) {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err == nil {
-		err = errors.Join(dir.Sync(), dir.Close())
-	}
-	if err != nil {
+	if err := errors.Join(endLine(file), syncDirectory(filepath.Dir(path))); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
 	return file, nil
+}
+
+// endLine appends a newline to a file whose last line has none. What can't be read backwards,
+// such as a pipe, is left as it is.
+func endLine(file *os.File) error {
+	info, err := file.Stat()
+	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+		return err
+	}
+	last := make([]byte, 1)
+	if _, err := file.ReadAt(last, info.Size()-1); err != nil || last[0] == '\n' {
+		return err
+	}
+	_, err = file.WriteString("\n")
+	return err
+}
+
+func syncDirectory(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
 }

@@ -47,12 +47,15 @@ func TestHistoryPrune_DeletesAndExports(t *testing.T) {
 	hold("the history of sku/1 may be pruned again\n", "release", "sku/1")
 	hold("nothing to do: the history of sku/1 is not on hold\n", "release", "sku/1")
 
+	require.NoError(t, os.WriteFile(file, []byte(`{"resource"`), 0o600), "a run that was cut off")
 	prune("5,0", "--keep", "2376h", "--resource", "sku/?", "--export", file)
 	prune("0,0", "--keep", "99d", "--export", file)
-	text, err := os.ReadFile(file)
+	content, err := os.ReadFile(file)
 	require.NoError(t, err)
+	unfinished, text, _ := strings.Cut(string(content), "\n")
+	require.Equal(t, `{"resource"`, unfinished)
 	var seqs []int
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(text) {
 		var e struct{ Seq int }
 		require.NoError(t, json.Unmarshal([]byte(line), &e))
 		seqs = append(seqs, e.Seq)
