@@ -10,6 +10,6 @@ import (
 func newRoot() *cobra.Command {
 	root, out := cli.NewRoot("fencectl", "Look after Fencekit in a database", `Fencectl looks after Fencekit in a database. "fencectl chaos" runs Fencekit
 under real faults, by the command fencectl-chaos.`)
-	root.AddCommand(newMigrate(out), newHistory(out), newChaos(), newVersion(out))
+	root.AddCommand(newMigrate(out), newHistory(out), newAudit(out), newChaos(), newVersion(out))
 	return root
 }

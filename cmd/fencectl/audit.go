@@ -1,0 +1,17 @@
+package main
+
+import (
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fencekit/fencekit/internal/cli"
+)
+
+func newAudit(out *cli.Output) *cobra.Command {
+	d := &databaseFlags{}
+	cmd := cli.NewGroup("audit", "Verify, explain and anchor the history of tokens")
+	d.register(cmd.PersistentFlags(), time.Hour)
+	cmd.PersistentPreRunE = d.prepare
+	return cmd
+}
