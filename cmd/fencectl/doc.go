@@ -1,5 +1,5 @@
-// Command fencectl manages Fencekit's schema in a database, and prints the versions of this
-// build.
+// Command fencectl manages Fencekit's schema in a database, shows what is locked in etcd, and
+// prints the versions of this build.
 //
 //	fencectl migrate up        bring the schema up to date
 //	fencectl migrate status    say which migrations are applied
@@ -7,6 +7,7 @@
 //	fencectl history prune     delete what the policy no longer keeps
 //	fencectl history hold      keep the history of a resource as evidence
 //	fencectl history release   end that
+//	fencectl locks list        show who holds and who waits in etcd
 //	fencectl chaos             run Fencekit under real faults, by fencectl-chaos
 //	fencectl version           print versions
 //
@@ -15,6 +16,6 @@
 // never printed: errors don't repeat arguments that may contain one.
 //
 // Each command has a file of its own; flags.go and database.go hold what those on a
-// database share, and package internal/cli what they share with fencectl-chaos, which
+// database share, etcd_flags.go and etcd.go what those on etcd do, and package internal/cli what they share with fencectl-chaos, which
 // "fencectl chaos" finds beside this binary or on the PATH.
 package main

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) {
 	clitest.Reexec(main)
-	for _, name := range []string{"DATABASE_URL", "SCHEMA", "OUTPUT", "TIMEOUT"} {
+	for _, name := range []string{"DATABASE_URL", "SCHEMA", "OUTPUT", "TIMEOUT", "ETCD_USER", "ETCD_PASSWORD", "ETCD_PASSWORD_FILE", "ETCD_CACERT", "ETCD_CERT", "ETCD_KEY", "ETCD_PREFIX"} {
 		_ = os.Unsetenv("FENCEKIT_" + name) // a developer's settings are no part of the tests
 	}
 	testenv.Main(m)

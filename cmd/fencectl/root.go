@@ -8,8 +8,8 @@ import (
 
 // newRoot returns the whole command line, with all flags at their defaults.
 func newRoot() *cobra.Command {
-	root, out := cli.NewRoot("fencectl", "Look after Fencekit in a database", `Fencectl looks after Fencekit in a database. "fencectl chaos" runs Fencekit
-under real faults, by the command fencectl-chaos.`)
-	root.AddCommand(newMigrate(out), newHistory(out), newAudit(out), newChaos(), newVersion(out))
+	root, out := cli.NewRoot("fencectl", "Look after Fencekit in a database and in etcd", `Fencectl looks after Fencekit in a database and in etcd. "fencectl chaos" runs
+Fencekit under real faults, by the command fencectl-chaos.`)
+	root.AddCommand(newMigrate(out), newHistory(out), newAudit(out), newLocks(out), newChaos(), newVersion(out))
 	return root
 }

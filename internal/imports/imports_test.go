@@ -56,7 +56,7 @@ func TestImports_AdaptersKeepApart(t *testing.T) {
 	for pkg, forbidden := range map[string][]string{
 		"":                 append([]string{"go.etcd.io/etcd/server", "go.etcd.io/etcd/etcdutl", module + "chaos"}, tests...),
 		"storage/postgres": append([]string{"go.etcd.io/", "google.golang.org/grpc", module + "fence/etcd", module + "guard"}, tests...),
-		"cmd/fencectl":     append([]string{"go.etcd.io/", "google.golang.org/grpc", module + "chaos"}, tests...),
+		"cmd/fencectl":     append([]string{"go.etcd.io/etcd/server", "go.etcd.io/etcd/etcdutl", module + "chaos"}, tests...),
 		"guardgrpc":        append([]string{"go.etcd.io/", "github.com/jackc/", module + "fence/etcd", module + "storage/", module + "guardhttp"}, tests...),
 		"fence/etcd":       append([]string{"github.com/jackc/", module + "guard", module + "storage", "go.etcd.io/etcd/server", "go.etcd.io/etcd/etcdutl"}, tests...),
 	} {
@@ -133,8 +133,8 @@ func TestImports_TheLockServiceDependsInOneWay(t *testing.T) {
 	}
 }
 
-// The lock service is a Locker, its Config, its elections, and the configuration of the
-// client: what else it has is internal.
+// The lock service is a Locker, its Config, its elections, an Inspector with what it shows,
+// and the configuration of the client: what else it has is internal.
 func TestImports_TheLockServiceExportsFewNames(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../../fence/etcd/*.go")
@@ -152,7 +152,7 @@ func TestImports_TheLockServiceExportsFewNames(t *testing.T) {
 			}
 		}
 	}
-	require.Equal(t, []string{"ClientConfig", "Config", "Election", "Locker", "NewLocker"}, slices.Sorted(maps.Keys(exported)))
+	require.Equal(t, []string{"Acquisition", "ClientConfig", "Config", "Election", "Inspector", "Lock", "Locker", "NewInspector", "NewLocker"}, slices.Sorted(maps.Keys(exported)))
 }
 
 // declared returns the names that a file declares for its package.

@@ -47,15 +47,8 @@ func NewCertificates(dir string) (*Certificates, error) {
 	if err != nil {
 		return nil, err
 	}
-	der, err := x509.MarshalPKCS8PrivateKey(server.PrivateKey)
-	if err != nil {
-		return nil, err
-	}
-	return c, errors.Join(
-		c.write("ca.pem", "CERTIFICATE", c.authority.Raw),
-		c.write("server.pem", "CERTIFICATE", server.Certificate[0]),
-		c.write("server-key.pem", "PRIVATE KEY", der),
-	)
+	_, _, err = c.writePair("server", server)
+	return c, errors.Join(err, c.write("ca.pem", "CERTIFICATE", c.authority.Raw))
 }
 
 // Client is what a client with a certificate of that name needs. etcd takes the
@@ -72,9 +65,37 @@ func (c *Certificates) Client(name string) (*tls.Config, error) {
 	return &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}, nil
 }
 
+// CA is the file of the authority's certificate.
+func (c *Certificates) CA() string { return c.path("ca.pem") }
+
+// WriteClient writes a client's certificate of that name, which expires at that time, and its
+// key, and returns the files.
+func (c *Certificates) WriteClient(name string, expires time.Time) (cert, key string, err error) {
+	signed, err := c.sign(&x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, NotAfter: expires,
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, // a server's too, for one that pretends to be etcd
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+	})
+	if err != nil {
+		return "", "", err
+	}
+	return c.writePair(name, signed)
+}
+
+// writePair writes a certificate and its key.
+func (c *Certificates) writePair(name string, signed tls.Certificate) (cert, key string, err error) {
+	der, err := x509.MarshalPKCS8PrivateKey(signed.PrivateKey)
+	if err != nil {
+		return "", "", err
+	}
+	cert, key = name+".pem", name+"-key.pem"
+	err = errors.Join(c.write(cert, "CERTIFICATE", signed.Certificate[0]), c.write(key, "PRIVATE KEY", der))
+	return c.path(cert), c.path(key), err
+}
+
 func (c *Certificates) serverFlags() []string {
 	return []string{
-		"--client-cert-auth", "--trusted-ca-file=" + c.path("ca.pem"),
+		"--client-cert-auth", "--trusted-ca-file=" + c.CA(),
 		"--cert-file=" + c.path("server.pem"), "--key-file=" + c.path("server-key.pem"),
 	}
 }
@@ -86,7 +107,10 @@ func (c *Certificates) sign(cert *x509.Certificate) (tls.Certificate, error) {
 		return tls.Certificate{}, err
 	}
 	cert.SerialNumber = big.NewInt(time.Now().UnixNano())
-	cert.NotBefore, cert.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(24*time.Hour)
+	cert.NotBefore = time.Now().Add(-time.Hour)
+	if cert.NotAfter.IsZero() {
+		cert.NotAfter = time.Now().Add(24 * time.Hour)
+	}
 	parent, signer := c.authority, c.key
 	if parent == nil {
 		parent, signer = cert, key

@@ -40,7 +40,23 @@ func (k Space) Queue(resource string) string {
 	if k.Mutex {
 		return resource + "/"
 	}
-	return k.Prefix + "/locks/" + url.PathEscape(resource) + "/"
+	return k.Locks() + url.PathEscape(resource) + "/"
+}
+
+// Locks is the prefix of all queues; not with Mutex.
+func (k Space) Locks() string { return k.Prefix + "/locks/" }
+
+// ParseQueue returns the resource in whose queue a key is. It reports false for a key in none, and
+// with Mutex.
+func (k Space) ParseQueue(key string) (resource string, ok bool) {
+	rest, ok := strings.CutPrefix(key, k.Locks())
+	escaped, _, inQueue := strings.Cut(rest, "/")
+	resource, err := url.PathUnescape(escaped)
+	ok = ok && inQueue && !k.Mutex && err == nil && fence.ValidateResource(resource) == nil
+	if !ok {
+		return "", false
+	}
+	return resource, true
 }
 
 // HidesWaiters reports whether the holder of resource may have waiters that its queue

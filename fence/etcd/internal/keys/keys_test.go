@@ -49,3 +49,18 @@ func TestHolderIn_ReadsWhatWasWrittenAndNothingElse(t *testing.T) {
 	require.Empty(t, HolderIn([]byte("not JSON")))
 	require.Empty(t, HolderIn(nil))
 }
+
+func TestParseQueue_IsTheInverseOfQueue_HD15(t *testing.T) {
+	k := Space{Prefix: "p"}
+	for _, resource := range []string{"a", "sku/42", "a%2Fb", " ", ".", "世界"} {
+		got, ok := k.ParseQueue(k.Queue(resource) + k.Name(7, 1))
+		require.True(t, ok)
+		require.Equal(t, resource, got)
+	}
+	for _, key := range []string{"", "p/locks/", "p/locks//1-1", "p/locks/a", "q/locks/a/1-1", "p/locks/%zz/1-1", "p/void/a/1-1"} {
+		_, ok := k.ParseQueue(key)
+		require.False(t, ok, key)
+	}
+	_, ok := Space{Prefix: "p", Mutex: true}.ParseQueue("p/locks/a/1-1")
+	require.False(t, ok)
+}

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/internal/cli"
+	"github.com/fencekit/fencekit/internal/cli/clitest"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+)
+
+// fencectlProcess runs the command as a process of its own.
+func fencectlProcess(t *testing.T, env []string, args ...string) clitest.Ending {
+	t.Helper()
+	cmd := clitest.Child(t, env, args...)
+	var stdout, stderr strings.Builder
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	return clitest.Ending{Code: clitest.ExitCode(t, cmd.Run), Stdout: stdout.String(), Stderr: stderr.String()}
+}
+
+// startEtcd starts an etcd of the test's own.
+func startEtcd(t *testing.T, cfg *etcdserver.Config) *etcdserver.Server {
+	t.Helper()
+	e, err := etcdserver.Start(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, e.Stop(context.Background())) })
+	return e
+}
+
+func newLocker(t *testing.T, client *clientv3.Client, cfg etcd.Config) *etcd.Locker {
+	t.Helper()
+	l, err := etcd.NewLocker(client, &cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = l.Close(ctx) // some tests end the connection
+	})
+	return l
+}
+
+// onEtcd are the flags for the shared etcd and a prefix of the test's own.
+func onEtcd(t *testing.T) (prefix string, flags []string) {
+	t.Helper()
+	prefix = "fencectl-" + rand.Text()
+	return prefix, []string{"--etcd-endpoints", etcdserver.Shared(t).Endpoint(), "--etcd-prefix", prefix}
+}
+
+func TestEtcdFlags_MistakesAreUsageErrors(t *testing.T) {
+	dir := t.TempDir()
+	noPEM := filepath.Join(dir, "no.pem")
+	require.NoError(t, os.WriteFile(noPEM, []byte("x"), 0o600))
+	for args, says := range map[string]string{
+		"--etcd-endpoints=":                                  "--etcd-endpoints (FENCEKIT_ETCD_ENDPOINTS) is empty",
+		"--etcd-endpoints=a,,b":                              `"" is no endpoint`,
+		"--etcd-endpoints=ftp://a":                           "neither http:// nor https://",
+		"--etcd-endpoints=http://a,https://b":                `"http://a" and "https://b" differ in http or https`,
+		"--etcd-endpoints=http://me:s3cret@a":                "has an @: an endpoint is http://HOST:PORT",
+		"--etcd-endpoints=http://a --etcd-cacert=" + noPEM:   "speaks plain text; write https://",
+		"--etcd-cacert=" + noPEM:                             "has no certificate in PEM form",
+		"--etcd-cacert=/no/such/file":                        "open /no/such/file: no such file",
+		"--etcd-cert=" + noPEM:                               "--etcd-cert and --etcd-key belong together",
+		"--etcd-cert=" + noPEM + " --etcd-key=" + noPEM:      "--etcd-cert and --etcd-key: tls: failed to find any PEM data",
+		"--etcd-user=app":                                    "no password for --etcd-user app: set FENCEKIT_ETCD_PASSWORD or --etcd-password-file",
+		"--etcd-user=app --etcd-password-file=/no/such/file": "open /no/such/file: no such file",
+		"--etcd-password-file=" + noPEM:                      "no --etcd-user",
+		"--etcd-prefix=":                                     "--etcd-prefix is empty",
+		"--etcd-prefix=a/":                                   "ends in a slash",
+		"--timeout=0s":                                       "want more than 0",
+		"--etcd-password=s3cret":                             "unknown flag --etcd-password",
+	} {
+		clitest.RequireUsageError(t, newRoot(), "locks list "+args, says, "fencectl locks list")
+		require.NotContains(t, fencectl(t, strings.Fields("locks list "+args)...).Stderr, "s3cret")
+	}
+}
+
+func TestEtcdFlags_VariablesStandIn(t *testing.T) {
+	prefix, _ := onEtcd(t)
+	held, err := newLocker(t, etcdserver.Client(t), etcd.Config{Prefix: prefix}).Acquire(t.Context(), "sku/42")
+	require.NoError(t, err)
+	got := fencectlProcess(t, []string{"FENCEKIT_ETCD_ENDPOINTS=" + etcdserver.Shared(t).Endpoint(), "FENCEKIT_ETCD_PREFIX=" + prefix}, "locks", "list")
+	require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
+	require.Contains(t, got.Stdout, held.Grant().Holder)
+}
+
+// requireNotReady requires an error of the environment, with what to do on a line of its own.
+func requireNotReady(t *testing.T, got clitest.Ending, says, advice string) {
+	t.Helper()
+	require.Equal(t, cli.ExitNotReady, got.Code, got.Stderr)
+	require.Empty(t, got.Stdout)
+	require.Contains(t, got.Stderr, says)
+	require.Contains(t, got.Stderr, "\n"+advice)
+	require.Equal(t, 2, strings.Count(got.Stderr, "\n"), got.Stderr)
+	require.NotContains(t, got.Stderr, "s3cret")
+}
+
+func TestEtcd_ThatIsAwayIsSaidToBe(t *testing.T) {
+	t.Parallel()
+	const advice = "Check that etcd runs, and where: --etcd-endpoints"
+	t.Run("nothing listens", func(t *testing.T) {
+		t.Parallel()
+		got := fencectlProcess(t, nil, "locks", "list", "--etcd-endpoints", closedPort(t))
+		requireNotReady(t, got, "connection refused", advice)
+	})
+	t.Run("nothing listens for a password", func(t *testing.T) {
+		t.Parallel()
+		got := fencectlProcess(t, []string{etcdPasswordVariable + "=s3cret"}, "locks", "list", "--etcd-endpoints", closedPort(t), "--etcd-user", "app")
+		requireNotReady(t, got, "connection refused", advice)
+	})
+	t.Run("no such host", func(t *testing.T) {
+		t.Parallel()
+		got := fencectlProcess(t, nil, "locks", "list", "--etcd-endpoints", "http://nosuchhost.invalid:2379")
+		requireNotReady(t, got, "lookup nosuchhost.invalid", advice)
+	})
+	t.Run("silent", func(t *testing.T) {
+		t.Parallel()
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		defer listener.Close()
+		got := fencectlProcess(t, nil, "locks", "list", "--timeout", "100ms", "--etcd-endpoints", listener.Addr().String())
+		requireNotReady(t, got, "no answer yet from "+listener.Addr().String(), advice)
+	})
+}
+
+func TestEtcd_AsksForUserAndPassword(t *testing.T) {
+	t.Parallel()
+	e := startEtcd(t, &etcdserver.Config{ExtraFlags: []string{"--bcrypt-cost=4"}})
+	admin, err := e.Client(t.Context())
+	require.NoError(t, err)
+	defer admin.Close()
+	for user, prefix := range map[string]string{"root": "", "app": "fencekit/", "stranger": "other/"} {
+		_, err := admin.UserAdd(t.Context(), user, "s3cret")
+		require.NoError(t, err)
+		_, err = admin.RoleAdd(t.Context(), user)
+		require.NoError(t, err)
+		_, err = admin.UserGrantRole(t.Context(), user, user)
+		require.NoError(t, err)
+		if prefix != "" {
+			_, err = admin.RoleGrantPermission(t.Context(), user, prefix, clientv3.GetPrefixRangeEnd(prefix), clientv3.PermissionType(clientv3.PermReadWrite))
+			require.NoError(t, err)
+		}
+	}
+	_, err = admin.AuthEnable(t.Context())
+	require.NoError(t, err)
+	list := func(env string, args ...string) clitest.Ending {
+		return fencectlProcess(t, []string{env}, append([]string{"locks", "list", "--etcd-endpoints", e.Endpoint()}, args...)...)
+	}
+	const advice = "Check --etcd-user and its password"
+
+	file := filepath.Join(t.TempDir(), "password")
+	require.NoError(t, os.WriteFile(file, []byte("s3cret\n"), 0o600))
+	require.Equal(t, ended(cli.ExitOK, "", ""), list("", "--etcd-user", "app", "--etcd-password-file", file))
+	require.Equal(t, ended(cli.ExitOK, "", ""), list(etcdPasswordVariable+"=s3cret", "--etcd-user", "app"))
+	requireNotReady(t, list(etcdPasswordVariable+"=wrong", "--etcd-user", "app"), "authentication failed, invalid user ID or password", advice)
+	requireNotReady(t, list(""), "etcd: not authenticated", advice)
+	requireNotReady(t, list(etcdPasswordVariable+"=s3cret", "--etcd-user", "stranger"), "etcd: permission denied", "Give the user's role that right")
+}
+
+func TestEtcd_SpeaksTLS(t *testing.T) {
+	t.Parallel()
+	certificates, err := etcdserver.NewCertificates(t.TempDir())
+	require.NoError(t, err)
+	others, err := etcdserver.NewCertificates(t.TempDir())
+	require.NoError(t, err)
+	cert, key, err := certificates.WriteClient("operator", time.Now().Add(time.Hour))
+	require.NoError(t, err)
+	oldCert, oldKey, err := certificates.WriteClient("retired", time.Now().Add(-time.Minute))
+	require.NoError(t, err)
+	e := startEtcd(t, &etcdserver.Config{Certificates: certificates})
+	plain := etcdserver.Shared(t).Endpoint()
+	expired := listenTLS(t, oldCert, oldKey)
+	port := e.Endpoint()[strings.LastIndex(e.Endpoint(), ":"):]
+	pair := []string{"--etcd-cert", cert, "--etcd-key", key}
+
+	got := fencectlProcess(t, nil, append([]string{"locks", "list", "--etcd-endpoints", e.Endpoint(), "--etcd-cacert", certificates.CA()}, pair...)...)
+	require.Equal(t, ended(cli.ExitOK, "", ""), got)
+	for name, c := range map[string]struct {
+		endpoint, says string
+		flags          []string
+	}{
+		"no authority":         {e.Endpoint(), "x509: certificate signed by unknown authority", pair},
+		"another authority":    {e.Endpoint(), "x509: certificate signed by unknown authority", append([]string{"--etcd-cacert", others.CA()}, pair...)},
+		"no certificate":       {e.Endpoint(), "tls: certificate required", []string{"--etcd-cacert", certificates.CA()}},
+		"expired certificate":  {e.Endpoint(), "remote error: tls: ", []string{"--etcd-cacert", certificates.CA(), "--etcd-cert", oldCert, "--etcd-key", oldKey}},
+		"expired server":       {"https://" + expired, "certificate has expired", append([]string{"--etcd-cacert", certificates.CA()}, pair...)},
+		"another name":         {"https://localhost" + port, "x509: certificate is not valid for any names, but wanted to match localhost", append([]string{"--etcd-cacert", certificates.CA()}, pair...)},
+		"plain text to TLS":    {strings.Replace(e.Endpoint(), "https", "http", 1), "no answer from", nil},
+		"TLS to plain text":    {strings.Replace(plain, "http", "https", 1), "http or https?", append([]string{"--etcd-cacert", certificates.CA()}, pair...)},
+		"TLS without a scheme": {strings.TrimPrefix(plain, "http://"), "http or https?", []string{"--etcd-cacert", certificates.CA()}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := fencectlProcess(t, nil, append([]string{"locks", "list", "--etcd-endpoints", c.endpoint}, c.flags...)...)
+			requireNotReady(t, got, c.says, "Check http or https in --etcd-endpoints, and the certificates")
+		})
+	}
+}
+
+// listenTLS accepts connections with a certificate, until the test ends, and returns its address.
+func listenTLS(t *testing.T, cert, key string) string {
+	t.Helper()
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	require.NoError(t, err)
+	listener, err := tls.Listen("tcp4", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2"}})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() { _ = conn.(*tls.Conn).Handshake() }()
+		}
+	}()
+	return listener.Addr().String()
+}
