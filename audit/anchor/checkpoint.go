@@ -1,0 +1,60 @@
+package anchor
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+// Checkpoint says what the first Size records of a log are. It is immutable.
+type Checkpoint struct {
+	Origin string    // the name of the log's key
+	Size   int64     // how many records it covers
+	Root   tlog.Hash // of the Merkle tree over them
+	Note   string    // the checkpoint as it was signed, a tlog-checkpoint of C2SP
+}
+
+// ParseCheckpoint reads a checkpoint that key has signed. It fails with ErrNotProven if text is
+// none. Signatures of other keys may stand beside it.
+func ParseCheckpoint(text string, key note.Verifier) (*Checkpoint, error) {
+	opened, err := note.Open([]byte(text), note.VerifierList(key))
+	if err != nil {
+		return nil, fmt.Errorf("%w: the checkpoint is not one that key %s+%08x signed: %w", ErrNotProven, key.Name(), key.KeyHash(), err)
+	}
+	lines := strings.Split(opened.Text, "\n")
+	if len(lines) < 4 {
+		return nil, fmt.Errorf("%w: a checkpoint of %d lines, want 3", ErrNotProven, len(lines)-1)
+	}
+	size, err := strconv.ParseInt(lines[1], 10, 64)
+	if err != nil || size < 0 || strconv.FormatInt(size, 10) != lines[1] {
+		return nil, fmt.Errorf("%w: a checkpoint of %q records", ErrNotProven, lines[1])
+	}
+	root, err := tlog.ParseHash(lines[2])
+	if err != nil {
+		return nil, fmt.Errorf("%w: the root of a checkpoint: %w", ErrNotProven, err)
+	}
+	if lines[0] != key.Name() {
+		return nil, fmt.Errorf("%w: a checkpoint of log %s, signed as %s", ErrNotProven, lines[0], key.Name())
+	}
+	return &Checkpoint{lines[0], size, root, text}, nil
+}
+
+// sign makes the checkpoint of a tree.
+func (s *Signer) sign(t *tree) (*Checkpoint, error) {
+	c := &Checkpoint{Origin: s.Name(), Size: t.size, Root: t.root()}
+	text, err := note.Sign(&note.Note{Text: fmt.Sprintf("%s\n%d\n%s\n", c.Origin, c.Size, c.Root)}, s)
+	c.Note = string(text)
+	return c, err
+}
+
+// matches reports whether the tree, of as many records as the checkpoint covers, is the one
+// that was signed.
+func (c *Checkpoint) matches(t *tree) error {
+	if t.root() != c.Root {
+		return fmt.Errorf("%w: the first %d records of the log are not those that the checkpoint was signed for", ErrNotProven, c.Size)
+	}
+	return nil
+}

@@ -1,0 +1,49 @@
+package anchor
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/fencekit/fencekit/fence"
+)
+
+// Continue makes a log that has no signed records yet go on where another one ended, whose
+// public key is key: its first record is that one's last checkpoint. The next run of Anchor
+// compares the database with that one's heads. If there is a violation it records nothing, and
+// otherwise the heads of all resources. Continue fails with fence.ErrInvalid if the log has
+// signed records, and with ErrNotProven if the other one isn't what its last checkpoint was
+// signed for. It removes records that nobody signed, and writes nothing before the next run.
+func (l *Log) Continue(path string, key note.Verifier) error {
+	if l.signed.Size > 0 {
+		return fmt.Errorf("%w: %s has records, and only a new log can continue another one", fence.ErrInvalid, l.path)
+	}
+	if key.Name() == l.signer.Name() {
+		return fmt.Errorf("%w: the log that is continued has the same key's name, %s: a log needs one of its own", fence.ErrInvalid, key.Name())
+	}
+	last, err := readCheckpoint(path, key)
+	if err != nil {
+		return err
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	heads := map[string]knownHead{}
+	_, _, err = replay(file, []*Checkpoint{last}, func(n int64, r record, _ []byte) {
+		if n < last.Size {
+			heads[r.Resource] = knownHead{Head: r.head(), elsewhere: true}
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	delete(heads, "") // of a link
+	if err := l.file.Truncate(0); err != nil {
+		return err
+	}
+	l.tree, l.length, l.heads, l.link = &tree{}, 0, heads, last
+	return nil
+}

@@ -1,0 +1,236 @@
+package anchor_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/audit"
+	"github.com/fencekit/fencekit/audit/anchor"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/guard/guardtest"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+var template = pgserver.Template{Prepare: func(ctx context.Context, dsn string) error {
+	pool, err := pgxpool.New(ctx, dsn)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	_, err = postgres.Migrate(ctx, pool, "")
+	return err
+}}
+
+// database is a history on a real server, and the log that anchors it.
+type database struct {
+	dsn    string
+	pool   *pgxpool.Pool // of a superuser
+	audit  *audit.Database
+	log    string
+	signer *anchor.Signer
+}
+
+func newDatabase(t *testing.T) *database {
+	t.Helper()
+	d := &database{log: filepath.Join(t.TempDir(), "heads")}
+	d.signer, _ = newKey(t)
+	return d.on(t, template.Database(t))
+}
+
+// on returns d with the same log on another database.
+func (d database) on(t *testing.T, dsn string) *database {
+	t.Helper()
+	d.dsn, d.pool = dsn, openPool(t, dsn, "")
+	var err error
+	d.audit, err = audit.Open(d.pool, "")
+	require.NoError(t, err)
+	return &d
+}
+
+// openPool opens a pool, of another role if role isn't empty.
+func openPool(t *testing.T, dsn, role string) *pgxpool.Pool {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(dsn)
+	require.NoError(t, err)
+	if role != "" {
+		config.ConnConfig.User = role
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+func (d *database) exec(t *testing.T, sql string) {
+	t.Helper()
+	_, err := d.pool.Exec(t.Context(), sql)
+	require.NoError(t, err)
+}
+
+// write runs a guarded transaction of each resource.
+func (d *database) write(t *testing.T, resources ...string) {
+	t.Helper()
+	store, err := postgres.NewStore(d.pool, nil)
+	require.NoError(t, err)
+	g := guardtest.New(t, store)
+	for _, resource := range resources {
+		require.NoError(t, guard.Do(t.Context(), g, resource, func(context.Context, pgx.Tx) error { return nil }))
+	}
+	require.NoError(t, g.Close(t.Context()))
+}
+
+// copied returns a copy of the database as it is now: an older dump, later.
+func (d *database) copied(t *testing.T) *database {
+	t.Helper()
+	server := pgserver.Shared(t)
+	name := fmt.Sprintf("copy_%016x", rand.Uint64())
+	d.pool.Close()
+	dsn, err := server.CopyDatabase(t.Context(), name, d.pool.Config().ConnConfig.Database)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.DropDatabase(context.Background(), name)) })
+	*d = *d.on(t, d.dsn)
+	return d.on(t, dsn)
+}
+
+// violations anchors, and returns what was found.
+func (d *database) violations(t *testing.T) (texts []string) {
+	t.Helper()
+	for _, v := range run(t, d.log, d.signer, d.audit).Violations {
+		texts = append(texts, v.String())
+	}
+	return texts
+}
+
+// The heads that were recorded are those of the fences, read by a role that may only read.
+func TestAnchor_OfADatabase_HC2(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	reader := fmt.Sprintf("reader_%016x", rand.Uint64())
+	require.NoError(t, postgres.GrantRoles(t.Context(), d.pool, "", postgres.Roles{Reader: reader}))
+	d.exec(t, "alter role "+reader+" login")
+	t.Cleanup(func() {
+		_, _ = d.pool.Exec(context.Background(), "drop owned by "+reader+"; drop role "+reader)
+	})
+	pool := openPool(t, d.dsn, reader)
+	source, err := audit.Open(pool, "")
+	require.NoError(t, err)
+
+	d.write(t, "sku/1", "sku/2", "B")
+	done := run(t, d.log, d.signer, source)
+	require.Equal(t, 3, done.Recorded)
+	d.write(t, "sku/2")
+	done = run(t, d.log, d.signer, source)
+	require.Equal(t, []int{3, 1}, []int{done.Resources, done.Recorded})
+	require.Empty(t, done.Violations)
+
+	var heads []audit.Head
+	for head, err := range source.Heads(t.Context()) {
+		require.NoError(t, err)
+		heads = append(heads, head)
+	}
+	require.Len(t, heads, 3)
+	require.Equal(t, []any{"B", "sku/1", "sku/2", int64(2), int64(4)}, []any{heads[0].Resource, heads[1].Resource, heads[2].Resource, heads[0].Seq, heads[2].Seq})
+	for _, head := range heads {
+		var hash []byte
+		require.NoError(t, d.pool.QueryRow(t.Context(), "select e.hash from fence.history e join fence.resource r on r.id = e.resource where r.name = $1 and e.seq = $2", head.Resource, head.Seq).Scan(&hash))
+		require.Equal(t, hash, head.Hash[:])
+	}
+	heads[0].Hash[0] ^= 1
+	heads[1].Seq = 1
+	found, err := source.Contradicting(t.Context(), heads)
+	require.NoError(t, err)
+	require.Len(t, found, 2)
+	pool.Close()
+	for _, err := range source.Heads(t.Context()) {
+		require.ErrorContains(t, err, "audit: reading the fences")
+	}
+	_, err = source.Contradicting(t.Context(), heads)
+	require.ErrorContains(t, err, "audit: comparing heads with the history")
+}
+
+// An older dump that was put back is found at once, and also after the resource has moved on
+// beyond the recorded position.
+func TestAnchor_FindsAnOlderDump_HE4(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	d.write(t, "sku/1", "sku/2")
+	older := d.copied(t)
+	d.write(t, "sku/1", "sku/3")
+	require.Empty(t, d.violations(t))
+
+	require.Equal(t, []string{"sku/1 went back: the log has position 4, the database 2", "sku/3 is gone: the log has position 2"}, older.violations(t))
+	older.write(t, "sku/1", "sku/1", "sku/3", "sku/3")
+	found := older.violations(t)
+	require.Len(t, found, 2)
+	require.Contains(t, found[0], "sku/1 was rewritten: at position 4 the log has hash ")
+	require.Contains(t, found[1], "sku/3 was rewritten: at position 2 the log has hash ")
+	require.Equal(t, found, older.violations(t), "and stays so")
+	require.Empty(t, d.violations(t), "while the true one has none")
+}
+
+// rehash computes all hashes anew, which a superuser can do.
+const rehash = `
+	alter table fence.history disable trigger all;
+	do $$
+	declare
+		r record; e record; h bytea;
+	begin
+		for r in select * from fence.resource loop
+			h := sha256(convert_to('fencekit:' || r.name, 'UTF8'));
+			for e in select * from fence.history where resource = r.id order by seq loop
+				h := sha256(h || int4send(e.resource) || int8send(e.seq) || charsend(e.kind) || int8send(e.claim) || int8send(e.tx) || xid8send(e.xid) || timestamptz_send(e.at)
+					|| case e.kind when 'c' then int8send(e.epoch) || int8send(e.token) || int4send(e.timeline) || int4send(octet_length(convert_to(e.holder, 'UTF8'))) || convert_to(e.holder || e.name, 'UTF8')
+						when 'w' then convert_to(e.ops::text, 'UTF8') else '' end);
+				update fence.history set hash = h where resource = r.id and seq = e.seq;
+			end loop;
+			update fence.resource set hash = h where id = r.id;
+		end loop;
+	end $$`
+
+// A chain that a superuser wrote anew is consistent in itself, and is not the one that was
+// anchored.
+func TestAnchor_FindsAChainThatWasWrittenAnew_HF3(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	d.write(t, "sku/1")
+	require.Empty(t, d.violations(t))
+	d.exec(t, rehash)
+	require.Empty(t, d.violations(t), "that is how hashes are computed")
+	d.exec(t, "update fence.history set holder = 'someone-else' where seq = 1;"+rehash)
+	d.write(t, "sku/1")
+	found := d.violations(t)
+	require.Len(t, found, 1)
+	require.Contains(t, found[0], "sku/1 was rewritten: at position 2 the log has hash ")
+}
+
+// A fence whose hash was cut off contradicts what was recorded.
+func TestAnchor_FindsAFenceWithoutAHash_HF3(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	d.write(t, "sku/1")
+	require.Empty(t, d.violations(t))
+	d.exec(t, "update fence.resource set hash = ''")
+	require.Len(t, d.violations(t), 1)
+}
+
+// Entries that were pruned contradict nothing.
+func TestAnchor_AfterAPrune(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	d.write(t, "sku/1", "sku/1")
+	require.Empty(t, d.violations(t))
+	d.write(t, "sku/1", "sku/1", "sku/1")
+	d.exec(t, "alter table fence.history disable trigger protect_history; update fence.history set at = at - interval '100 days'; alter table fence.history enable always trigger protect_history; update fence.setting set history_keep = '1 day', history_keep_entries = 1")
+	pruned, err := postgres.PruneHistory(t.Context(), d.pool, "", postgres.Retention{})
+	require.NoError(t, err)
+	require.NotZero(t, pruned.Entries)
+	require.Empty(t, d.violations(t))
+}

@@ -1,0 +1,11 @@
+//go:build !unix
+
+package anchor
+
+import (
+	"errors"
+	"os"
+)
+
+// lock fails: without it two processes could sign checkpoints that contradict each other.
+func lock(*os.File) error { return errors.ErrUnsupported }

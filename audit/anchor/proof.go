@@ -1,0 +1,122 @@
+package anchor
+
+import (
+	"encoding/base64"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/fencekit/fencekit/audit"
+	"github.com/fencekit/fencekit/fence"
+)
+
+// proofVersion is the first line of a tlog-proof.
+const proofVersion = "c2sp.org/tlog-proof@v1"
+
+// Prove returns the proof that the last record of a resource which a checkpoint covers is in
+// its log: a tlog-proof of C2SP, whose extra data are the record. It fails with ErrNotProven if
+// the log isn't what the checkpoint was signed for, and with fence.ErrInvalid if the resource
+// has no record.
+func Prove(log io.ReadSeeker, c *Checkpoint, resource string) (string, error) {
+	index := int64(-1)
+	var extra string
+	_, _, err := replay(log, []*Checkpoint{c}, func(n int64, r record, line []byte) {
+		if n < c.Size && r.Resource == resource {
+			index, extra = n, base64.StdEncoding.EncodeToString(line)
+		}
+	})
+	if err != nil {
+		return "", err
+	}
+	if index < 0 || resource == "" {
+		return "", fmt.Errorf("%w: the checkpoint covers no record of resource %q", fence.ErrInvalid, resource)
+	}
+	hashes, err := tlog.ProveRecord(c.Size, index, storedHashes{log})
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\nextra %s\nindex %d\n", proofVersion, extra, index)
+	for _, hash := range hashes {
+		fmt.Fprintln(&b, hash)
+	}
+	return b.String() + "\n" + c.Note, nil
+}
+
+// storedHashes reads hashes of a log's tree by computing all of them, so that a log of any
+// length takes no memory.
+type storedHashes struct{ log io.ReadSeeker }
+
+// ReadHashes implements tlog.HashReader.
+func (s storedHashes) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
+	if _, err := s.log.Seek(0, io.SeekStart); err != nil {
+		return nil, err
+	}
+	wanted := map[int64]tlog.Hash{}
+	for _, index := range indexes {
+		wanted[index] = tlog.Hash{}
+	}
+	t := &tree{}
+	_, _, err := replay(s.log, nil, func(n int64, _ record, line []byte) {
+		for level, hash := range t.add(line) {
+			index := tlog.StoredHashIndex(0, n) + int64(level)
+			if _, ok := wanted[index]; ok {
+				wanted[index] = hash
+			}
+		}
+	})
+	hashes := make([]tlog.Hash, len(indexes))
+	for i, index := range indexes {
+		hashes[i] = wanted[index]
+	}
+	return hashes, err
+}
+
+// Proof is a proof that was found valid.
+type Proof struct {
+	Head       audit.Head
+	Index      int64 // the record's number in the log, from 0
+	Checkpoint *Checkpoint
+}
+
+// ParseProof reads and checks a proof that Prove made, with the public key of its log. It
+// fails with ErrNotProven if text is none.
+func ParseProof(text string, key note.Verifier) (*Proof, error) {
+	proof, signed, _ := strings.Cut(text, "\n\n")
+	c, err := ParseCheckpoint(signed, key)
+	if err != nil {
+		return nil, err
+	}
+	lines := strings.Split(proof, "\n")
+	if len(lines) < 3 || lines[0] != proofVersion {
+		return nil, fmt.Errorf("%w: want a proof that begins with %s, a line of extra data and the index", ErrNotProven, proofVersion)
+	}
+	line, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(lines[1], "extra "))
+	if err != nil || "extra "+base64.StdEncoding.EncodeToString(line) != lines[1] {
+		return nil, fmt.Errorf("%w: the proof's record is not in base64", ErrNotProven)
+	}
+	index, err := strconv.ParseInt(strings.TrimPrefix(lines[2], "index "), 10, 64)
+	if err != nil || fmt.Sprintf("index %d", index) != lines[2] {
+		return nil, fmt.Errorf("%w: the proof's index is no number", ErrNotProven)
+	}
+	var hashes tlog.RecordProof
+	for _, text := range lines[3:] {
+		hash, err := tlog.ParseHash(text)
+		if err != nil || hash.String() != text {
+			return nil, fmt.Errorf("%w: the proof has a malformed hash", ErrNotProven)
+		}
+		hashes = append(hashes, hash)
+	}
+	if err := tlog.CheckRecord(hashes, c.Size, c.Root, index, tlog.RecordHash(line)); err != nil {
+		return nil, fmt.Errorf("%w: the proof's record is not one of those that the checkpoint covers: %w", ErrNotProven, err)
+	}
+	r, err := parseRecord(append(line, '\n'))
+	if err != nil || r.Resource == "" {
+		return nil, fmt.Errorf("%w: the proof's record has no head", ErrNotProven)
+	}
+	return &Proof{r.head(), index, c}, nil
+}

@@ -1,0 +1,159 @@
+package anchor
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"os"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"github.com/fencekit/fencekit/audit"
+)
+
+// Source is a database to anchor: an *audit.Database.
+type Source interface {
+	Heads(ctx context.Context) iter.Seq2[audit.Head, error]
+	Contradicting(ctx context.Context, known []audit.Head) ([]audit.Head, error)
+}
+
+// Run is what a run of Anchor did.
+type Run struct {
+	Resources  int         // that the database has
+	Recorded   int         // heads that moved since their last record
+	Violations []Violation // by resource
+	Checkpoint *Checkpoint // over all records of the log
+}
+
+// Anchor records the heads that moved, and signs a checkpoint over the log. It reads the
+// fences, and of resources that moved the entry at the last recorded position: if that has
+// another hash, or the head is at a lower position, or the resource is gone, it is a violation,
+// nothing of the resource is recorded, and each later run reports it again.
+func (l *Log) Anchor(ctx context.Context, source Source) (*Run, error) {
+	if err := l.unchanged(); err != nil {
+		return nil, err
+	}
+	run := &Run{}
+	moved, err := l.compare(ctx, source, run)
+	if err != nil {
+		return nil, err
+	}
+	if moved, err = l.contradicted(ctx, source, run, moved); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(run.Violations, func(a, b Violation) int { return cmp.Compare(a.Logged.Resource, b.Logged.Resource) })
+	if run.Checkpoint = l.signed; l.link != nil && len(run.Violations) > 0 {
+		return run, nil
+	}
+	run.Recorded = len(moved)
+	if err := l.append(moved); err != nil {
+		return nil, fmt.Errorf("anchor: writing the log: %w", err)
+	}
+	if l.tree.size > l.signed.Size {
+		if err := l.sign(); err != nil {
+			return nil, err
+		}
+	}
+	run.Checkpoint = l.signed
+	return run, nil
+}
+
+// unchanged reports whether the file is still the one that was read: whoever rotates the files of a
+// machine doesn't know of the lock.
+func (l *Log) unchanged() error {
+	ours, err := l.file.Stat()
+	if err != nil {
+		return err
+	}
+	there, err := os.Stat(l.path)
+	if err != nil {
+		return err
+	}
+	if !os.SameFile(ours, there) || ours.Size() != l.length {
+		return fmt.Errorf("%w: %s was replaced or changed while it was open", ErrNotProven, l.path)
+	}
+	return nil
+}
+
+// compare returns the heads that moved, and notes in run which went back or are gone.
+func (l *Log) compare(ctx context.Context, source Source, run *Run) (moved []audit.Head, err error) {
+	seen := make(map[string]bool, len(l.heads))
+	for head, err := range source.Heads(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		if !utf8.ValidString(head.Resource) {
+			return nil, fmt.Errorf("anchor: resource %q is not in UTF-8, and can't be recorded", head.Resource)
+		}
+		run.Resources++
+		seen[head.Resource] = true
+		last, known := l.heads[head.Resource]
+		switch {
+		case head.Seq < last.Seq, known && head.Seq == last.Seq && head.Hash != last.Hash:
+			run.Violations = append(run.Violations, Violation{last.Head, head})
+		case head.Seq > last.Seq, last.elsewhere:
+			moved = append(moved, head)
+		}
+	}
+	for name, last := range l.heads {
+		if !seen[name] {
+			run.Violations = append(run.Violations, Violation{Logged: last.Head})
+		}
+	}
+	return moved, nil
+}
+
+// contradicted removes from moved the resources whose history is not the recorded one, and
+// notes them in run.
+func (l *Log) contradicted(ctx context.Context, source Source, run *Run, moved []audit.Head) ([]audit.Head, error) {
+	var before []audit.Head
+	for _, head := range moved {
+		if last, known := l.heads[head.Resource]; known {
+			before = append(before, last.Head)
+		}
+	}
+	found, err := source.Contradicting(ctx, before)
+	if err != nil {
+		return nil, err
+	}
+	bad := map[string]bool{}
+	for _, head := range found {
+		bad[head.Resource] = true
+		run.Violations = append(run.Violations, Violation{l.heads[head.Resource].Head, head})
+	}
+	return slices.DeleteFunc(moved, func(head audit.Head) bool { return bad[head.Resource] }), nil
+}
+
+// append writes records and makes them durable.
+func (l *Log) append(heads []audit.Head) error {
+	at := time.Now().UTC().Truncate(time.Second)
+	var lines [][]byte
+	if l.link != nil {
+		lines = append(lines, record{At: at, Continues: l.link.Note}.line())
+	}
+	for _, head := range heads {
+		lines = append(lines, headRecord(at, head).line())
+	}
+	if len(lines) == 0 {
+		return nil
+	}
+	text := bytes.Join(lines, nil)
+	if _, err := l.file.Write(text); err != nil {
+		return err
+	}
+	if err := l.file.Sync(); err != nil {
+		return err
+	}
+	for _, line := range lines {
+		l.tree.add(bytes.TrimSuffix(line, []byte("\n")))
+	}
+	for _, head := range heads {
+		l.heads[head.Resource] = knownHead{Head: head}
+	}
+	l.length += int64(len(text))
+	l.link = nil
+	return nil
+}
