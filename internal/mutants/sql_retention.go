@@ -11,13 +11,49 @@ var retentionMutants = []Mutant{
 	change("prune-ignores-holds", "HF4", retentionSQL,
 		`where r.id = p_resource and not exists (select from {{schema}}.hold h where h.name = r.name);`, `where r.id = p_resource;`,
 		inPostgres("TestPruneHistory_KeepsWhatIsNeeded/on_hold")),
+	change("prune-fails-at-a-hold-that-comes-between", "HF4", retentionSQL,
+		`where r.id = p_resources[i];
+        if not found then`, `where false;
+        if not found then`,
+		inPostgres("TestPruneHistory_WhatComesBetween/a_hold")),
+	change("hold-beside-a-prune-of-entries", "HF4", retentionSQL,
+		`lock table {{schema}}.hold in share mode;
+    for i`, `for i`,
+		inPostgres("TestHoldHistory_WaitsForAPruneThatRuns/entries")),
+	change("hold-beside-a-prune-of-rejections", "HF4", retentionSQL,
+		`lock table {{schema}}.hold in share mode;
+    delete`, `delete`,
+		inPostgres("TestHoldHistory_WaitsForAPruneThatRuns/rejections")),
 	change("prune-takes-claims-of-running-transactions", "L1", retentionSQL,
-		`c.kind = 'c' and c.seq < v_end and`, `false and`,
+		`c.kind = 'c' and c.seq >= v_claim and`, `false and`,
 		inPostgres("TestPruneHistory_KeepsWhatIsNeeded/a_claim_under_which_a_transaction_runs")),
+	change("prune-takes-all-but-the-last-claim-in-use", "L1", retentionSQL,
+		`select min(n.seq) - 1`, `select max(n.seq) - 1`,
+		inPostgres("TestPruneHistory_KeepsTheOldestClaimInUse_L1/oldest")),
 	change("prune-takes-the-claim-of-what-is-left", "G3", retentionSQL,
-		`
-           and seq <> (select e.claim from {{schema}}.history e where e.resource = p_resources[i] and e.seq = p_ends[i]);`, `;`,
-		inPostgres("TestPruneHistory_LeavesWhatRebuildsAFence_G3")),
+		` and seq < p_end and seq <> v_claim;`, ` and seq < p_end;`,
+		inPostgres("TestPruneHistory_KeepsWhatThePolicyKeeps")),
+	change("prune-looks-at-what-is-gone", "HF4", retentionSQL,
+		`where resource = p_resource and seq >= v_first and seq < p_end`, `where resource = p_resource and seq < p_end`,
+		inPostgres("TestPruneHistory_DoesNotLookAtWhatIsGone")),
+	change("prune-ends-after-many-resources", "HF4", retentionSQL,
+		`v_more := v_looked = 10000;
+        exit when v_more;`, `exit when v_looked = 10000;`,
+		inPostgres("TestPruneHistory_GoesOnAfterManyResources")),
+	change("prune-takes-a-rejection-that-is-counted-again", "G5", retentionSQL,
+		` for update of r skip locked`, ``,
+		inPostgres("TestPruneHistory_KeepsARejectionThatIsCountedAgain_G5")),
+	change("checkpoint-can-not-be-restored", "HB12", retentionSQL,
+		`if v_first is null then
+            return new;`, `if false then
+            return new;`,
+		inPostgres("TestCheckpoint_IsRestored")),
+	change("owner-prunes-at-any-isolation-level", "HF4", "storage/postgres/retention.go",
+		`pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}`, `pgx.TxOptions{AccessMode: pgx.ReadWrite}`,
+		inPostgres("TestPruneHistory_InAnySession")),
+	change("owner-names-resources-in-any-encoding", "HF4", "storage/postgres/retention.go",
+		`"set local client_encoding = 'UTF8'"`, `"select"`,
+		inPostgres("TestPruneHistory_InAnySession")),
 	change("history-is-deleted-by-hand", "HB12", retentionSQL,
 		`{{schema}}.history enable always trigger protect_kept_history;`, `{{schema}}.history disable trigger protect_kept_history;`,
 		inPostgres("TestHistory_IsAppendOnly")),
@@ -32,8 +68,6 @@ var retentionMutants = []Mutant{
 		` or not pg_try_advisory_xact_lock(('{{schema}}.checkpoint'::regclass::oid::bigint & 2147483647)::integer, 0) then`, ` then`,
 		inPostgres("TestPruneHistory_StandsInNoWay_L1")),
 	change("deleted-before-the-export-is-durable", "HF4", "storage/postgres/retention.go",
-		`if p.Export != nil {
-		if err := p.Export.Sync(); err != nil {`, `if p.Export != nil {
-		if err := error(nil); err != nil {`,
+		`if err := p.Export.Sync(); err != nil {`, `if err := error(nil); err != nil {`,
 		inPostgres("TestPruneHistory_ExportsBeforeItDeletes")),
 }

@@ -34,36 +34,36 @@ type Pruned struct {
 // interrupted at any time. It returns what it deleted, also when it fails.
 func (s *Store) PruneHistory(ctx context.Context) (Pruned, error) {
 	var all Pruned
-	for from := ""; ; {
-		some, next, err := s.pruneSome(ctx, from)
+	for from, more := "", true; more; {
+		var some Pruned
+		var err error
+		some, from, more, err = s.pruneSome(ctx, from)
+		all.Entries += some.Entries
+		all.Rejections += some.Rejections
 		if err != nil {
 			return all, fmt.Errorf("postgres: pruning history: %w", err)
 		}
-		all.Entries += some.Entries
-		all.Rejections += some.Rejections
-		if from = next; next == "" && some.Rejections < pruneAtATime {
-			return all, nil
-		}
 	}
+	return all, nil
 }
 
-// pruneSome prunes resources whose names don't come before from. It returns the name from which
-// to go on; "" at the end.
-func (s *Store) pruneSome(ctx context.Context, from string) (some Pruned, next string, err error) {
+// pruneSome prunes resources whose names don't come before from. It returns whether there may be
+// more, and the name from which to go on.
+func (s *Store) pruneSome(ctx context.Context, from string) (some Pruned, next string, more bool, err error) {
 	answer, err := s.transact(ctx, fmt.Sprintf(s.sql.prune, text(from), pruneAtATime), "")
 	if err != nil {
-		return some, "", err
+		return some, "", false, err
 	}
-	if len(answer.Rows) != 1 || len(answer.Rows[0]) != 3 {
-		return some, "", fmt.Errorf("not an answer of prune_by_policy: %q", answer.Rows)
+	if len(answer.Rows) != 1 || len(answer.Rows[0]) != 4 {
+		return some, "", false, fmt.Errorf("not an answer of prune_by_policy: %q", answer.Rows)
 	}
 	row := answer.Rows[0]
 	if some.Entries, err = strconv.ParseInt(row[0], 10, 64); err != nil {
-		return some, "", err
+		return some, "", false, err
 	}
 	if some.Rejections, err = strconv.ParseInt(row[1], 10, 64); err != nil {
-		return some, "", err
+		return some, "", false, err
 	}
-	name, err := hex.DecodeString(row[2])
-	return some, string(name), err
+	name, err := hex.DecodeString(row[3])
+	return some, string(name), row[2] == "f", err
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -46,6 +47,9 @@ func PruneHistory(ctx context.Context, pool *pgxpool.Pool, schema string, r Rete
 	if r.Keep < 0 || r.KeepEntries < 0 {
 		return Pruned{}, fmt.Errorf("%w: postgres.Retention keeps %v and %d entries: want at least 0", fence.ErrInvalid, r.Keep, r.KeepEntries)
 	}
+	if !utf8.ValidString(r.Resources) {
+		return Pruned{}, fmt.Errorf("%w: postgres.Retention.Resources is %q, which is not UTF-8", fence.ErrInvalid, r.Resources)
+	}
 	p := &pruner{pool: pool, schema: schemaIdentifier(schema), Retention: r}
 	if err := p.run(ctx); err != nil {
 		return p.done, fmt.Errorf("postgres: pruning history: %w", err)
@@ -68,114 +72,112 @@ type prunable struct {
 }
 
 func (p *pruner) run(ctx context.Context) error {
-	for from := ""; ; {
-		ranges, full, err := p.prunable(ctx, from)
+	for from, more := "", true; more; {
+		n := int64(0)
+		err := asOwner(ctx, p.pool, func(tx pgx.Tx) (err error) {
+			n, from, more, err = p.entries(ctx, tx, from)
+			return err
+		})
 		if err != nil {
 			return err
 		}
-		if err := p.entries(ctx, ranges); err != nil {
+		p.done.Entries += n
+	}
+	for more := true; more; {
+		n := int64(0)
+		err := asOwner(ctx, p.pool, func(tx pgx.Tx) (err error) {
+			n, err = p.rejections(ctx, tx)
+			return err
+		})
+		if err != nil {
 			return err
 		}
-		if !full {
-			return p.rejections(ctx)
-		}
-		from = ranges[len(ranges)-1].Name
+		p.done.Rejections += n
+		more = n == pruneAtATime && !p.DryRun
 	}
+	return nil
 }
 
-// prunable returns ranges of resources whose names don't come before from, and whether there
-// may be more, from the last one's name on. A dry run, which deletes nothing, gets whole ranges.
-func (p *pruner) prunable(ctx context.Context, from string) (ranges []prunable, full bool, err error) {
+// asOwner runs a transaction that doesn't depend on the defaults of database and role: at READ
+// COMMITTED, and with names in UTF-8.
+func asOwner(ctx context.Context, pool *pgxpool.Pool, fn func(pgx.Tx) error) error {
+	return pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "set local client_encoding = 'UTF8'"); err != nil {
+			return err
+		}
+		return fn(tx)
+	})
+}
+
+// entries prunes, or counts, entries of resources whose names don't come before from. It returns
+// whether there may be more, and the name from which to go on.
+func (p *pruner) entries(ctx context.Context, tx pgx.Tx, from string) (n int64, next string, more bool, err error) {
 	limit := int64(pruneAtATime)
-	if p.DryRun {
+	if p.DryRun { // nothing is deleted, so it gets whole ranges
 		limit = 1 << 40
 	}
-	rows, err := p.pool.Query(ctx, "select o_resource, o_name, o_first, o_end from "+p.schema+".prunable($1, $2, $3, $4, $5)",
+	rows, err := tx.Query(ctx, "select o_resource, o_name, o_first, o_end from "+p.schema+".prunable($1, $2, $3, $4, $5)",
 		from, likePattern(p.Resources), nullIfZero(p.Keep), nullIfZero(p.KeepEntries), limit)
 	if err != nil {
-		return nil, false, err
+		return 0, "", false, err
 	}
-	ranges, err = pgx.CollectRows(rows, pgx.RowToStructByPos[prunable])
-	sum := int64(0)
-	for _, r := range ranges {
-		sum += r.End - r.First
-		full = full || r.End == r.First // it has looked at as many as it does at once
+	ranges, err := pgx.CollectRows(rows, pgx.RowToStructByPos[prunable])
+	if last := len(ranges) - 1; last >= 0 && ranges[last].First == ranges[last].End {
+		next, more, ranges = ranges[last].Name, true, ranges[:last]
 	}
-	return ranges, full || sum >= limit, err
+	if err != nil || len(ranges) == 0 {
+		return 0, next, more, err
+	}
+	n, err = p.pruneRanges(ctx, tx, ranges)
+	return n, next, more, err
 }
 
-func (p *pruner) entries(ctx context.Context, ranges []prunable) error {
+func (p *pruner) pruneRanges(ctx context.Context, tx pgx.Tx, ranges []prunable) (n int64, err error) {
 	var resources []int32
-	var ends []int64
+	var firsts, ends []int64
 	for _, r := range ranges {
-		switch {
-		case r.End == r.First:
-			continue
-		case p.DryRun:
-			if err := p.count(ctx, r); err != nil {
-				return err
-			}
-			continue
-		}
-		if err := p.export(ctx, r); err != nil {
-			return err
-		}
-		resources, ends = append(resources, r.Resource), append(ends, r.End)
+		resources, firsts, ends = append(resources, r.Resource), append(firsts, r.First), append(ends, r.End)
 	}
-	if len(resources) == 0 {
-		return nil
+	if p.DryRun {
+		err = tx.QueryRow(ctx, "select "+p.schema+".count_pruned($1, $2, $3)", resources, firsts, ends).Scan(&n)
+		return n, err
 	}
 	if p.Export != nil {
-		if err := p.Export.Sync(); err != nil {
-			return fmt.Errorf("the export: %w", err)
+		if err := p.export(ctx, tx, resources, firsts, ends); err != nil {
+			return 0, err
 		}
 	}
-	var n int64
-	err := p.pool.QueryRow(ctx, "select "+p.schema+".prune($1, $2)", resources, ends).Scan(&n)
-	p.done.Entries += n
-	return err
+	err = tx.QueryRow(ctx, "select "+p.schema+".prune($1, $2)", resources, ends).Scan(&n)
+	return n, err
 }
 
-// count counts the entries that a prune of a range would delete.
-func (p *pruner) count(ctx context.Context, r prunable) error {
-	var n int64
-	err := p.pool.QueryRow(ctx, "select count(*) from "+p.schema+".history where resource = $1 and seq < $2 and seq <> (select claim from "+p.schema+".history where resource = $1 and seq = $2)",
-		r.Resource, r.End).Scan(&n)
-	p.done.Entries += n
-	return err
-}
-
-// export writes all entries before the end of a range: the claim that an earlier prune left
-// before its first one goes too.
-func (p *pruner) export(ctx context.Context, r prunable) error {
-	if p.Export == nil {
-		return nil
-	}
-	rows, err := p.pool.Query(ctx, "select pg_catalog.row_to_json(e)::text from "+p.schema+".history e where resource = $1 and seq < $2 order by seq", r.Resource, r.End)
+// export writes the entries of ranges, each with the claim that an earlier prune has left before
+// it, which may go too.
+func (p *pruner) export(ctx context.Context, tx pgx.Tx, resources []int32, firsts, ends []int64) error {
+	rows, err := tx.Query(ctx, "select pg_catalog.row_to_json(e)::text from "+p.schema+".entries_to_prune($1, $2, $3) e", resources, firsts, ends)
 	if err != nil {
 		return err
 	}
 	var line string
 	_, err = pgx.ForEachRow(rows, []any{&line}, func() error {
-		_, err := io.WriteString(p.Export, line+"\n")
-		if err != nil {
+		if _, err := io.WriteString(p.Export, line+"\n"); err != nil {
 			return fmt.Errorf("the export: %w", err)
 		}
 		return nil
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	if err := p.Export.Sync(); err != nil {
+		return fmt.Errorf("the export: %w", err)
+	}
+	return nil
 }
 
-func (p *pruner) rejections(ctx context.Context) error {
-	for {
-		var n int64
-		err := p.pool.QueryRow(ctx, "select "+p.schema+".prune_rejections($1, greatest($2, (select history_keep from "+p.schema+".setting)), $3, $4)",
-			likePattern(p.Resources), nullIfZero(p.Keep), pruneAtATime, p.DryRun).Scan(&n)
-		p.done.Rejections += n
-		if err != nil || n < pruneAtATime || p.DryRun {
-			return err
-		}
-	}
+func (p *pruner) rejections(ctx context.Context, tx pgx.Tx) (n int64, err error) {
+	err = tx.QueryRow(ctx, "select "+p.schema+".prune_rejections($1, greatest($2, (select history_keep from "+p.schema+".setting)), $3, $4)",
+		likePattern(p.Resources), nullIfZero(p.Keep), pruneAtATime, p.DryRun).Scan(&n)
+	return n, err
 }
 
 // likePattern returns the LIKE pattern of a pattern with * and ?.
@@ -206,7 +208,11 @@ func HoldHistory(ctx context.Context, pool *pgxpool.Pool, schema, resource, reas
 	if reason == "" || len(reason) > maxReason {
 		return fmt.Errorf("%w: a hold needs a reason of at most %d bytes", fence.ErrInvalid, maxReason)
 	}
-	_, err := pool.Exec(ctx, "insert into "+schemaIdentifier(schema)+".hold (name, reason) values ($1, $2) on conflict (name) do update set reason = excluded.reason, role = session_user, at = clock_timestamp()", resource, reason)
+	err := asOwner(ctx, pool, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "insert into "+schemaIdentifier(schema)+".hold (name, reason) values ($1, $2) "+
+			"on conflict (name) do update set reason = excluded.reason, role = session_user, at = clock_timestamp()", resource, reason)
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("postgres: holding the history of %s: %w", resource, err)
 	}
@@ -221,9 +227,13 @@ func ReleaseHistory(ctx context.Context, pool *pgxpool.Pool, schema, resource st
 	if err := validateSchema(schema); err != nil {
 		return false, err
 	}
-	tag, err := pool.Exec(ctx, "delete from "+schemaIdentifier(schema)+".hold where name = $1", resource)
+	err = asOwner(ctx, pool, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, "delete from "+schemaIdentifier(schema)+".hold where name = $1", resource)
+		held = tag.RowsAffected() > 0
+		return err
+	})
 	if err != nil {
 		return false, fmt.Errorf("postgres: releasing the history of %s: %w", resource, err)
 	}
-	return tag.RowsAffected() > 0, nil
+	return held, nil
 }

@@ -25,8 +25,7 @@ create table {{schema}}.hold (
 -- entries from p_first to p_end, p_end if none of them has to stay. An entry stays
 --   - if it is among the last p_entries of its resource, which at least the last one is;
 --   - if it is younger than p_keep or an hour, so that an unknown outcome can be resolved;
---   - if the resource is on hold, or has no fence;
---   - if it is a claim under which a transaction runs, which eviction has to find.
+--   - if the resource is on hold, or has no fence.
 create function {{schema}}.first_kept(p_resource integer, p_first bigint, p_end bigint, p_keep interval, p_entries bigint) returns bigint
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
@@ -38,15 +37,35 @@ begin
     if v_end is null or v_end <= p_first then
         return p_first;
     end if;
-    select least(v_end, min(e.seq)) into v_end from {{schema}}.history e
-     where e.resource = p_resource and e.seq >= p_first and e.seq < v_end
-       and e.at >= v_since;
-    select least(v_end, min(c.seq)) into v_end
-      from pg_locks l
-      join {{schema}}.history c on c.resource = p_resource and c.kind = 'c' and c.seq < v_end and (c.token & 2147483647) = l.objid::bigint
-     where l.locktype = 'advisory' and l.objsubid = 2 and l.classid::bigint = p_resource
-       and l.database = (select d.oid from pg_database d where d.datname = current_database());
-    return greatest(v_end, p_first);
+    return coalesce((select e.seq from {{schema}}.history e
+                      where e.resource = p_resource and e.seq >= p_first and e.seq < v_end and e.at >= v_since
+                      order by e.seq limit 1), v_end);
+end $$;
+
+-- claim_at returns the claim of the grant that made an entry; null if the entry isn't there.
+create function {{schema}}.claim_at(p_resource integer, p_seq bigint) returns bigint
+language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+begin
+    return (select claim from {{schema}}.history where resource = p_resource and seq = p_seq);
+end $$;
+
+-- first_in_use is p_end, or less: so much that each claim under which a transaction runs, which
+-- eviction has to find, is the claim of the entry that it returns, or comes after it.
+create function {{schema}}.first_in_use(p_resource integer, p_name text, p_first bigint, p_end bigint) returns bigint
+language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+declare
+    v_claim bigint := {{schema}}.claim_at(p_resource, p_first);
+begin
+    if v_claim = {{schema}}.claim_at(p_resource, p_end) then
+        return p_end; -- the only claim so far, which stays
+    end if;
+    return least(p_end, (
+        select min(n.seq) - 1
+          from pg_locks l
+          join {{schema}}.history c on c.name = p_name and c.kind = 'c' and c.seq >= v_claim and c.seq < p_end and (c.token & 2147483647) = l.objid::bigint
+         cross join lateral (select h.seq from {{schema}}.history h where h.name = p_name and h.kind = 'c' and h.seq > c.seq order by h.seq limit 1) n
+         where l.locktype = 'advisory' and l.objsubid = 2 and l.classid::bigint = p_resource
+           and l.database = (select d.oid from pg_database d where d.datname = current_database())));
 end $$;
 
 -- first_position returns where the history of a resource begins; null if it has none.
@@ -59,16 +78,18 @@ end $$;
 
 -- prunable returns the ranges of entries that may be pruned, of resources whose names don't
 -- come before p_from and match p_pattern (as LIKE does), in the order of their names: up to
--- p_limit entries. It looks at 10,000 resources at most, and then returns an empty range of
--- the last one: the caller goes on from there. If p_keep or p_entries is null, or less than
--- the policy, the policy counts.
+-- p_limit entries. It looks at 10,000 resources at most. If there may be more, its last row is
+-- an empty range, of the resource from which to go on. If p_keep or p_entries is null, or less
+-- than the policy, the policy counts.
 create function {{schema}}.prunable(p_from text, p_pattern text, p_keep interval, p_entries bigint, p_limit bigint)
 returns table (o_resource integer, o_name text, o_first bigint, o_end bigint)
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
     s        {{schema}}.setting;
+    v_seq    bigint;
     v_left   bigint := p_limit;
     v_looked integer := 0;
+    v_more   boolean := false;
 begin
     select * into strict s from {{schema}}.setting where one;
     p_keep := greatest(p_keep, s.history_keep);
@@ -76,51 +97,126 @@ begin
     if p_keep is null then
         return;
     end if;
-    for o_resource, o_name in select r.id, r.name from {{schema}}.resource r where r.name >= p_from and r.name like p_pattern order by r.name loop
+    for o_resource, o_name, v_seq in
+        select r.id, r.name, r.seq from {{schema}}.resource r where r.name >= p_from and r.name like p_pattern order by r.name
+    loop
+        v_more := v_looked = 10000;
+        exit when v_more;
         v_looked := v_looked + 1;
+        continue when v_seq <= p_entries;
         o_first := coalesce({{schema}}.first_position(o_resource), 0);
         o_end := {{schema}}.first_kept(o_resource, o_first, o_first + v_left, p_keep, p_entries);
-        if o_end > o_first or v_looked = 10000 then
+        if o_end > o_first then
+            o_end := {{schema}}.first_in_use(o_resource, o_name, o_first, o_end);
+        end if;
+        if o_end > o_first then
             return next;
             v_left := v_left - (o_end - o_first);
-            exit when v_left <= 0 or v_looked = 10000;
         end if;
+        v_more := v_left <= 0;
+        exit when v_more;
     end loop;
+    if v_more then
+        o_first := 0;
+        o_end := 0;
+        return next;
+    end if;
 end $$;
 
 -- prune deletes the entries of each resource before p_ends, and returns how many those were.
 -- It takes no lock that a guarded transaction takes. The triggers below decide whether it
--- may. Of two prunes of one resource the second waits, and finds the entries gone.
+-- may. Of two prunes of one resource the second waits, and finds the entries gone. A hold that
+-- comes meanwhile waits too: once it is there, nothing of its resource is deleted any more.
 create function {{schema}}.prune(p_resources integer[], p_ends bigint[]) returns bigint
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
     v_count bigint := 0;
-    v_n     bigint;
+begin
+    if current_setting('transaction_isolation') <> 'read committed' then
+        raise exception 'fencekit: prune needs READ COMMITTED' using errcode = 'ZF008';
+    end if;
+    lock table {{schema}}.hold in share mode;
+    for i in 1..cardinality(p_resources) loop
+        perform from {{schema}}.resource r join {{schema}}.hold h on h.name = r.name where r.id = p_resources[i];
+        if not found then
+            v_count := v_count + {{schema}}.prune_one(p_resources[i], p_ends[i]);
+        end if;
+    end loop;
+    return v_count;
+end $$;
+
+-- prune_one is prune for one resource. It looks at no entry that an earlier prune has deleted:
+-- while an old snapshot is held, as by pg_dump, each look would cost as much as the entry did.
+create function {{schema}}.prune_one(p_resource integer, p_end bigint) returns bigint
+language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+declare
+    v_hash   bytea := (select hash from {{schema}}.history where resource = p_resource and seq = p_end - 1);
+    v_claim  bigint := {{schema}}.claim_at(p_resource, p_end);
+    v_first  bigint;
+    v_before bigint; -- the claim of the entry v_first, which may be all that is left before it
+    v_count  bigint;
+    v_n      bigint;
+begin
+    select first into v_first from {{schema}}.checkpoint where resource = p_resource for no key update;
+    if found then
+        update {{schema}}.checkpoint set first = p_end, hash = v_hash, pruned_at = clock_timestamp() where resource = p_resource and first < p_end;
+    else
+        v_first := {{schema}}.first_position(p_resource);
+        insert into {{schema}}.checkpoint (resource, first, hash, pruned_at) values (p_resource, p_end, v_hash, clock_timestamp()) on conflict do nothing;
+    end if;
+    if not found then
+        return 0; -- another prune was faster
+    end if;
+    v_before := {{schema}}.claim_at(p_resource, v_first);
+    delete from {{schema}}.history where resource = p_resource and seq >= v_first and seq < p_end and seq <> v_claim;
+    get diagnostics v_count = row_count;
+    if v_before < v_first and v_before <> v_claim then
+        delete from {{schema}}.history where resource = p_resource and seq = v_before;
+        get diagnostics v_n = row_count;
+    end if;
+    return v_count + coalesce(v_n, 0);
+end $$;
+
+-- entries_to_prune returns the entries of ranges in order, each range with the claim before it
+-- that an earlier prune has left, if there is one.
+create function {{schema}}.entries_to_prune(p_resources integer[], p_firsts bigint[], p_ends bigint[]) returns setof {{schema}}.history
+language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+declare
+    v_before bigint;
 begin
     for i in 1..cardinality(p_resources) loop
-        insert into {{schema}}.checkpoint as c (resource, first, hash, pruned_at)
-        select p_resources[i], p_ends[i], e.hash, clock_timestamp() from {{schema}}.history e where e.resource = p_resources[i] and e.seq = p_ends[i] - 1
-            on conflict (resource) do update set first = excluded.first, hash = excluded.hash, pruned_at = excluded.pruned_at
-         where c.first < excluded.first;
-        delete from {{schema}}.history where resource = p_resources[i] and seq < p_ends[i]
-           and seq <> (select e.claim from {{schema}}.history e where e.resource = p_resources[i] and e.seq = p_ends[i]);
-        get diagnostics v_n = row_count;
-        v_count := v_count + v_n;
+        v_before := {{schema}}.claim_at(p_resources[i], p_firsts[i]);
+        return query select * from {{schema}}.history where resource = p_resources[i] and seq = v_before and seq < p_firsts[i];
+        return query select * from {{schema}}.history where resource = p_resources[i] and seq >= p_firsts[i] and seq < p_ends[i] order by seq;
+    end loop;
+end $$;
+
+-- count_pruned returns how many entries a prune of ranges would delete.
+create function {{schema}}.count_pruned(p_resources integer[], p_firsts bigint[], p_ends bigint[]) returns bigint
+language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+declare
+    v_count  bigint := 0;
+    v_before bigint;
+    v_claim  bigint;
+begin
+    for i in 1..cardinality(p_resources) loop
+        v_before := {{schema}}.claim_at(p_resources[i], p_firsts[i]);
+        v_claim := {{schema}}.claim_at(p_resources[i], p_ends[i]);
+        v_count := v_count + p_ends[i] - p_firsts[i] - (v_claim >= p_firsts[i])::integer + (v_before < p_firsts[i] and v_before <> v_claim)::integer;
     end loop;
     return v_count;
 end $$;
 
 -- prune_by_policy prunes up to p_limit entries, of resources whose names don't come before
--- p_from, and as many rejections, by the owner's policy. It returns how many entries and
--- rejections those were, and the name from which to go on, null at the end. A call that finds
--- another one running prunes nothing.
+-- p_from, by the owner's policy; behind the last of them as many rejections. It returns how
+-- many entries and rejections those were, and the name from which to go on, null at the end. A
+-- call that finds another one running prunes nothing.
 create function {{schema}}.prune_by_policy(p_from text, p_limit bigint, out o_entries bigint, out o_rejections bigint, out o_next text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
     v_keep interval;
     v_ids  integer[];
     v_ends bigint[];
-    v_full boolean;
 begin
     o_entries := 0;
     o_rejections := 0;
@@ -128,56 +224,67 @@ begin
     if v_keep is null or not pg_try_advisory_xact_lock(('{{schema}}.checkpoint'::regclass::oid::bigint & 2147483647)::integer, 0) then
         return;
     end if;
-    select array_agg(p.o_resource) filter (where p.o_end > p.o_first), array_agg(p.o_end) filter (where p.o_end > p.o_first), max(p.o_name),
-           sum(p.o_end - p.o_first) >= p_limit or bool_or(p.o_end = p.o_first)
-      into v_ids, v_ends, o_next, v_full
+    select array_agg(p.o_resource) filter (where p.o_end > p.o_first), array_agg(p.o_end) filter (where p.o_end > p.o_first),
+           max(p.o_name) filter (where p.o_end = p.o_first)
+      into v_ids, v_ends, o_next
       from {{schema}}.prunable(p_from, '%', null, null, p_limit) p;
     if v_ids is not null then
         o_entries := {{schema}}.prune(v_ids, v_ends);
     end if;
-    if v_full is not true then
-        o_next := null;
+    if o_next is null then
+        o_rejections := {{schema}}.prune_rejections('%', v_keep, p_limit, false);
+        if o_rejections = p_limit then
+            o_next := p_from;
+        end if;
     end if;
-    o_rejections := {{schema}}.prune_rejections('%', v_keep, p_limit, false);
 end $$;
 
 -- prune_rejections deletes up to p_limit rejections that came last before p_keep ago, at least
 -- an hour, of resources that match p_pattern and aren't on hold; null keeps all. It returns
--- how many those were; if p_dry it only counts them, without a limit.
+-- how many those were; if p_dry it only counts them, without a limit. A rejection that is being
+-- counted again at that moment stays.
 create function {{schema}}.prune_rejections(p_pattern text, p_keep interval, p_limit bigint, p_dry boolean) returns bigint
 language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
-    v_ids bigint[];
+    v_before timestamptz := clock_timestamp() - greatest(p_keep, case when p_keep is not null then interval '1 hour' end);
+    v_count  bigint;
 begin
-    select array_agg(o.id) into v_ids
-      from (select r.id from {{schema}}.rejection r
-             where r.last_at < clock_timestamp() - greatest(p_keep, case when p_keep is not null then interval '1 hour' end) and r.resource like p_pattern
-               and not exists (select from {{schema}}.hold h where h.name = r.resource)
-             limit case when not p_dry then p_limit end) o;
-    if not p_dry then
-        delete from {{schema}}.rejection where id = any (v_ids);
+    if p_dry then
+        return (select count(*) from {{schema}}.rejection r where r.last_at < v_before and r.resource like p_pattern
+                   and not exists (select from {{schema}}.hold h where h.name = r.resource));
     end if;
-    return coalesce(cardinality(v_ids), 0);
+    lock table {{schema}}.hold in share mode;
+    delete from {{schema}}.rejection where id = any (array(
+        select r.id from {{schema}}.rejection r where r.last_at < v_before and r.resource like p_pattern
+           and not exists (select from {{schema}}.hold h where h.name = r.resource)
+         limit p_limit for update of r skip locked));
+    get diagnostics v_count = row_count;
+    return v_count;
 end $$;
 
 -- A checkpoint only advances, and only over entries that may go by the owner's policy. That
--- binds the owner too.
+-- binds the owner too. One that has nothing before it is a restored one.
 create function {{schema}}.protect_checkpoint() returns trigger
-language plpgsql set search_path = pg_catalog, pg_temp as $$
+language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
     s       {{schema}}.setting;
+    v_claim bigint := {{schema}}.claim_at(new.resource, new.first);
     v_first bigint;
 begin
     if tg_op in ('DELETE', 'TRUNCATE') then
         raise exception 'fencekit: % of %.% is not allowed: without it the history that is left can''t be verified', lower(tg_op), tg_table_schema, tg_table_name
             using errcode = 'ZF009';
     end if;
-    select * into strict s from {{schema}}.setting where one;
     if tg_op = 'UPDATE' then
         v_first := old.first;
     else
-        select seq into v_first from {{schema}}.history where resource = new.resource order by seq limit 1;
+        select min(seq) into v_first from {{schema}}.history
+         where resource = new.resource and seq < new.first and seq is distinct from v_claim;
+        if v_first is null then
+            return new;
+        end if;
     end if;
+    select * into strict s from {{schema}}.setting where one;
     if ((tg_op = 'INSERT' or new.resource = old.resource)
         and {{schema}}.first_kept(new.resource, v_first, new.first, s.history_keep, s.history_keep_entries) = new.first
         and new.hash = (select hash from {{schema}}.history where resource = new.resource and seq = new.first - 1)) is not true then

@@ -1,0 +1,410 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// atSync is an export that calls a function when it is synced: after the entries were exported,
+// and before they are deleted.
+type atSync struct {
+	io.Writer
+	sync func() error
+}
+
+func (a atSync) Sync() error { return a.sync() }
+
+// holdsLock makes a session hold the lock by which eviction finds a transaction under a token,
+// until the test ends.
+func holdsLock(t *testing.T, pool *pgxpool.Pool, id int64, token fence.Token) {
+	t.Helper()
+	conn, err := pool.Acquire(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_, _ = conn.Exec(context.Background(), "select pg_advisory_unlock_all()")
+		conn.Release()
+	})
+	_, err = conn.Exec(t.Context(), "select pg_advisory_lock_shared($1, $2)", int32(id), int32(token&(1<<31-1)))
+	require.NoError(t, err)
+}
+
+// Transactions run under several superseded claims: the oldest of these claims stays, and what
+// is older than its last entry goes.
+func TestPruneHistory_KeepsTheOldestClaimInUse_L1(t *testing.T) {
+	t.Parallel()
+	const large = 1<<33 + 1<<31 - 1 // a token whose lock has a key above 1<<30
+	for name, c := range map[string]struct {
+		inUse []fence.Token
+		want  []int64
+	}{
+		"none":     {nil, []int64{10, 12}},
+		"newest":   {[]fence.Token{large + 3}, []int64{10, 12}},
+		"oldest":   {[]fence.Token{large, large + 2}, []int64{1, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}},
+		"others":   {[]fence.Token{large + 2, large + 1}, []int64{4, 6, 7, 8, 9, 10, 11, 12}},
+		"last one": {[]fence.Token{large + 2}, []int64{7, 9, 10, 11, 12}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := newPool(t)
+			store := newStore(t, pool, nil)
+			var last storage.Claim
+			for i := range 4 { // 1 to 3, 4 to 6, 7 to 9, 10 to 12
+				last = written(t, store, grant(large+fence.Token(i), fmt.Sprint(i)), 2)
+			}
+			aged(t, pool, "100 days")
+			policy(t, pool, "90 days", 1)
+			for _, token := range c.inUse {
+				holdsLock(t, pool, last.Resource, token)
+			}
+			for range 2 {
+				_, err := store.PruneHistory(t.Context())
+				require.NoError(t, err)
+				require.Equal(t, c.want, seqs(t, pool))
+				verifyChain(t, pool)
+			}
+		})
+	}
+}
+
+// What comes between the export and the deletion: a hold keeps all; the lock of a begin check
+// that will be rejected, since its grant was superseded before, keeps nothing; nor does what
+// another prune has deleted.
+func TestPruneHistory_WhatComesBetween(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		comes func(t *testing.T, pool *pgxpool.Pool, store *postgres.Store, id int64)
+		want  []int64
+	}{
+		"a hold": {func(t *testing.T, pool *pgxpool.Pool, _ *postgres.Store, _ int64) {
+			require.NoError(t, postgres.HoldHistory(t.Context(), pool, "", resource, "case 7"))
+		}, []int64{1, 2, 3, 4, 5, 6, 7}},
+		"a late begin check": {func(t *testing.T, pool *pgxpool.Pool, _ *postgres.Store, id int64) {
+			holdsLock(t, pool, id, 5)
+		}, []int64{5, 7}},
+		"another prune of all": {func(t *testing.T, pool *pgxpool.Pool, store *postgres.Store, _ int64) {
+			_, err := store.PruneHistory(t.Context())
+			require.NoError(t, err)
+		}, []int64{5, 7}},
+		"another prune of less": {func(t *testing.T, pool *pgxpool.Pool, _ *postgres.Store, _ int64) {
+			_, err := postgres.PruneHistory(t.Context(), pool, "", postgres.Retention{KeepEntries: 4})
+			require.NoError(t, err)
+		}, []int64{5, 7}},
+		"new entries": {func(t *testing.T, pool *pgxpool.Pool, store *postgres.Store, _ int64) {
+			written(t, store, grant(7, "c"), 1)
+		}, []int64{5, 7, 8, 9}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := newPool(t)
+			store := newStore(t, pool, nil)
+			written(t, store, grant(5, "a"), 3)
+			id := written(t, store, grant(6, "b"), 2).Resource
+			aged(t, pool, "100 days")
+			policy(t, pool, "90 days", 1)
+			export := atSync{io.Discard, func() error { c.comes(t, pool, store, id); return nil }}
+			_, err := postgres.PruneHistory(t.Context(), pool, "", postgres.Retention{Export: export})
+			require.NoError(t, err)
+			require.Equal(t, c.want, seqs(t, pool))
+			verifyChain(t, pool)
+		})
+	}
+}
+
+// When HoldHistory has returned nothing of the resource goes any more: it waits for a prune that
+// is under way. A prune waits for a hold that is being placed.
+func TestHoldHistory_WaitsForAPruneThatRuns(t *testing.T) {
+	t.Parallel()
+	for name, rejected := range map[string]bool{"entries": false, "rejections": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := newPool(t)
+			store := newStore(t, pool, nil)
+			old := written(t, store, grant(5, "a"), 3)
+			written(t, store, grant(6, "b"), 1)
+			if rejected {
+				_, err := attempt(t.Context(), store, set("x", 99), old)
+				requireRejected(t, err, storage.ReasonStale)
+			}
+			aged(t, pool, "100 days")
+			policy(t, pool, "90 days", map[bool]int{true: 1000, false: 1}[rejected])
+			const prune = "select o_entries + o_rejections from fence.prune_by_policy('', 1000)"
+
+			holding, err := pool.Begin(t.Context())
+			require.NoError(t, err)
+			defer func() { _ = holding.Rollback(context.Background()) }()
+			_, err = holding.Exec(t.Context(), "insert into fence.hold (name, reason) values ($1, 'case 7')", resource)
+			require.NoError(t, err)
+			pruned := make(chan int64, 1)
+			go func() { pruned <- query[int64](t, pool, prune) }()
+			waiting(t, pool, "relation")
+			require.NoError(t, holding.Commit(t.Context()))
+			require.Zero(t, <-pruned)
+
+			_, err = postgres.ReleaseHistory(t.Context(), pool, "", resource)
+			require.NoError(t, err)
+			pruning, err := pool.Begin(t.Context())
+			require.NoError(t, err)
+			defer func() { _ = pruning.Rollback(context.Background()) }()
+			require.Positive(t, query[int64](t, pruning, prune))
+			held := make(chan error, 1)
+			go func() { held <- postgres.HoldHistory(t.Context(), pool, "", resource, "case 7") }()
+			waiting(t, pool, "relation")
+			require.NoError(t, pruning.Commit(t.Context()))
+			require.NoError(t, <-held)
+		})
+	}
+}
+
+// A rejection that is counted again while it is old enough to go stays (G5), and isn't waited
+// for.
+func TestPruneHistory_KeepsARejectionThatIsCountedAgain_G5(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	old := written(t, store, grant(5, "a"), 1)
+	claim(t, store, grant(6, "b"))
+	reject := func() {
+		_, err := attempt(t.Context(), store, set("x", 99), old)
+		requireRejected(t, err, storage.ReasonStale)
+	}
+	reject()
+	aged(t, pool, "100 days")
+	policy(t, pool, "90 days", 1000)
+	counting, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = counting.Rollback(context.Background()) }()
+	_, err = counting.Exec(t.Context(), "update fence.rejection set count = count + 1, last_at = clock_timestamp()")
+	require.NoError(t, err)
+	pruned, err := store.PruneHistory(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, pruned)
+	require.NoError(t, counting.Commit(t.Context()))
+	require.EqualValues(t, 2, query[int64](t, pool, "select count from fence.rejection"))
+}
+
+// manyResources makes n resources of a claim and two writes, all of them old. The hashes don't
+// matter here.
+func manyResources(t *testing.T, pool *pgxpool.Pool, n int) {
+	t.Helper()
+	mustExec(t, pool, `insert into fence.resource (timeline, epoch, token, prev_token, claim_seq, claimed_at, seq, tx, hash, holder, name)
+		select 1, 1, 5, 0, 1, now(), 3, 3, '', 'a', 'sku/' || lpad(i::text, 6, '0') from generate_series(1, $1::integer) i`, n)
+	mustExec(t, pool, `insert into fence.history (resource, kind, seq, claim, tx, xid, at, hash, epoch, token, timeline, holder, name)
+		select id, 'c', 1, 1, 1, '3', now() - interval '100 days', '\x01', 1, 5, 1, 'a', name from fence.resource`)
+	mustExec(t, pool, `insert into fence.history (resource, kind, seq, claim, tx, xid, at, hash)
+		select id, 'w', i, 1, i, '3', now() - interval '100 days', '\x02' from fence.resource, generate_series(2, 3) i`)
+}
+
+// A prune looks at 10,000 resources at a time. It goes on after them, whichever of them have
+// something to delete, and counts none twice.
+func TestPruneHistory_GoesOnAfterManyResources(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{10_000, 10_001, 20_001} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			t.Parallel()
+			pool := newPool(t)
+			store := newStore(t, pool, nil)
+			manyResources(t, pool, n)
+			names := []string{"sku/009999", "sku/010000", "sku/010001", "sku/020000", "sku/020001"}
+			mustExec(t, pool, "insert into fence.hold (name, reason) select name, 'x' from fence.resource where name <> all ($1)", names)
+			policy(t, pool, "90 days", 1)
+			want := query[int64](t, pool, "select count(*) from fence.resource where name = any ($1)", names)
+			would, err := postgres.PruneHistory(t.Context(), pool, "", postgres.Retention{DryRun: true})
+			require.NoError(t, err)
+			require.Equal(t, postgres.Pruned{Entries: want}, would)
+			pruned, err := store.PruneHistory(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, would, pruned)
+		})
+	}
+}
+
+// While an old snapshot is held, as by pg_dump, what a prune has deleted stays in the index: no
+// later one looks at it.
+func TestPruneHistory_DoesNotLookAtWhatIsGone(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	written(t, store, grant(5, "a"), 1)
+	const n = 40_000
+	unprotected(t, pool, fmt.Sprintf(`insert into fence.history (resource, kind, seq, claim, tx, xid, at, hash)
+		select id, 'w', i, 1, i, '3', now(), '\x02' from fence.resource, generate_series(3, %d) i`, n))
+	mustExec(t, pool, "update fence.resource set seq = $1", n)
+	unprotected(t, pool, "update fence.history set at = at - interval '100 days'")
+	policy(t, pool, "90 days", 1)
+	dump, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	require.NoError(t, err)
+	defer func() { _ = dump.Rollback(context.Background()) }()
+	require.EqualValues(t, n, query[int64](t, dump, "select count(*) from fence.history"))
+
+	prune := func() (blocks int64) {
+		t.Helper()
+		var plan []struct {
+			Plan struct {
+				Hit  int64 `json:"Shared Hit Blocks"`
+				Read int64 `json:"Shared Read Blocks"`
+			}
+		}
+		require.NoError(t, pool.QueryRow(t.Context(), "explain (analyze, buffers, format json) select fence.prune_by_policy('', 1000)").Scan(&plan))
+		return plan[0].Plan.Hit + plan[0].Plan.Read
+	}
+	prune() // it makes plans
+	first := prune()
+	_, err = store.PruneHistory(t.Context())
+	require.NoError(t, err)
+	unprotected(t, pool, `insert into fence.history (resource, kind, seq, claim, tx, xid, at, hash)
+		select id, 'w', i, 1, i, '3', now() - interval '100 days', '\x02' from fence.resource, generate_series(40001, 42000) i`)
+	mustExec(t, pool, "update fence.resource set seq = 42000")
+	require.Less(t, prune(), 2*first)
+}
+
+// The owner's session may have any defaults: names are UTF-8, and a prune runs at READ
+// COMMITTED.
+func TestPruneHistory_InAnySession(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	pool := openPool(t, dsn)
+	store := newStore(t, pool, nil)
+	const name = `größe\1%_\`
+	for _, other := range []string{name, "groesse", `größe\1%_\x`} {
+		g := grant(5, "a")
+		g.Resource = other
+		written(t, store, g, 3)
+	}
+	aged(t, pool, "100 days")
+	policy(t, pool, "90 days", 1)
+	owner := openPool(t, dsn, with(map[string]string{"client_encoding": "LATIN1", "default_transaction_isolation": "serializable", "default_transaction_read_only": "on",
+		"standard_conforming_strings": "off", "search_path": "nowhere", "DateStyle": "German", "IntervalStyle": "sql_standard"}))
+	require.NoError(t, postgres.HoldHistory(t.Context(), owner, "", name, "größer"))
+	require.Equal(t, name+" größer", query[string](t, pool, "select name || ' ' || reason from fence.hold"))
+	pruned, err := postgres.PruneHistory(t.Context(), owner, "", postgres.Retention{Keep: time.Hour, Resources: name})
+	require.NoError(t, err)
+	require.Zero(t, pruned)
+	held, err := postgres.ReleaseHistory(t.Context(), owner, "", name)
+	require.NoError(t, err)
+	require.True(t, held)
+	var export strings.Builder
+	pruned, err = postgres.PruneHistory(t.Context(), owner, "", postgres.Retention{Resources: name, Export: atSync{&export, func() error { return nil }}})
+	require.NoError(t, err)
+	require.Equal(t, postgres.Pruned{Entries: 2}, pruned, "only the one of that name")
+	require.Contains(t, export.String(), `"größe\\1%_\\"`)
+	_, err = postgres.PruneHistory(t.Context(), owner, "", postgres.Retention{Resources: "\xff"})
+	require.ErrorIs(t, err, fence.ErrInvalid)
+	verifyChain(t, pool)
+}
+
+// A checkpoint is restored before or after its history, by a dump of the data alone: it can be
+// made where nothing before it would become free to go.
+func TestCheckpoint_IsRestored(t *testing.T) {
+	t.Parallel()
+	for name, order := range map[string][]string{
+		"before its history": {"checkpoint", "history"},
+		"after its history":  {"history", "checkpoint"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := newPool(t)
+			store := newStore(t, pool, nil)
+			written(t, store, grant(5, "a"), 9)
+			aged(t, pool, "100 days")
+			policy(t, pool, "90 days", 5)
+			_, err := store.PruneHistory(t.Context())
+			require.NoError(t, err)
+			policy(t, pool, "90 days", 1000)
+			want := []int64{1, 6, 7, 8, 9, 10}
+			require.Equal(t, want, seqs(t, pool))
+			for _, table := range order {
+				mustExec(t, pool, "create table saved_"+table+" as select * from fence."+table)
+			}
+			unprotected(t, pool, "delete from fence.history")
+			mustExec(t, pool, `alter table fence.checkpoint disable trigger protect_checkpoint_rows;
+				delete from fence.checkpoint;
+				alter table fence.checkpoint enable always trigger protect_checkpoint_rows`)
+			for _, table := range order {
+				mustExec(t, pool, "insert into fence."+table+" select * from saved_"+table)
+			}
+			require.Equal(t, want, seqs(t, pool))
+			verifyChain(t, pool)
+			_, err = pool.Exec(t.Context(), "delete from fence.history where seq = 6")
+			require.ErrorContains(t, err, "ZF009")
+			policy(t, pool, "90 days", 1)
+			_, err = store.PruneHistory(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, []int64{1, 10}, seqs(t, pool))
+		})
+	}
+}
+
+// Prunes by the policy and by the owner, beside writers, claims and resolutions: nothing fails,
+// each entry is deleted once, and what is left verifies.
+func TestPruneHistory_BesideLoad(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	const resources, entries = 4, 30
+	claims := make([]storage.Claim, resources)
+	for i := range claims {
+		g := grant(5, "a")
+		g.Resource = fmt.Sprintf("sku/%d", i)
+		for token := range fence.Token(entries / 10) {
+			g.Token = 5 + token
+			claims[i] = written(t, store, g, 9)
+		}
+	}
+	aged(t, pool, "100 days")
+	var load, prunes sync.WaitGroup
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	for _, c := range claims {
+		load.Go(func() {
+			for ctx.Err() == nil {
+				var err error
+				for range 5 {
+					c = write(t, store, c, add("x"+c.Grant.Resource, 1))
+				}
+				c.Grant.Token++
+				c, err = claimOne(t.Context(), store, c.Grant)
+				require.NoError(t, err)
+			}
+		})
+	}
+	var deleted [3]int64
+	for keep := entries; keep > 0; keep -= 5 {
+		policy(t, pool, "90 days", keep)
+		for i := range deleted {
+			prunes.Go(func() {
+				var pruned postgres.Pruned
+				var err error
+				if i == 0 {
+					pruned, err = store.PruneHistory(t.Context())
+				} else {
+					pruned, err = postgres.PruneHistory(t.Context(), pool, "", postgres.Retention{})
+				}
+				require.NoError(t, err)
+				deleted[i] += pruned.Entries
+			})
+		}
+		prunes.Wait()
+	}
+	stop()
+	load.Wait()
+	policy(t, pool, "90 days", 1)
+	pruned, err := store.PruneHistory(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, query[int64](t, pool, "select count(*) from fence.history e where seq < (select first from fence.checkpoint c where c.resource = e.resource) and kind <> 'c'"))
+	require.Equal(t, query[int64](t, pool, "select sum(seq)::bigint from fence.resource"),
+		query[int64](t, pool, "select count(*) from fence.history")+deleted[0]+deleted[1]+deleted[2]+pruned.Entries)
+	verifyChain(t, pool)
+}
