@@ -7,7 +7,8 @@
 //	fencectl history prune     delete what the policy no longer keeps
 //	fencectl history hold      keep the history of a resource as evidence
 //	fencectl history release   end that
-//	fencectl locks list        show who holds and who waits in etcd
+//	fencectl locks list        show who holds, with the claims in the database
+//	fencectl locks queue       show who waits for a resource, in order
 //	fencectl chaos             run Fencekit under real faults, by fencectl-chaos
 //	fencectl version           print versions
 //

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,10 +20,23 @@ type databaseFlags struct {
 
 // register adds the flags. timeout is the default of --timeout.
 func (d *databaseFlags) register(flags *pflag.FlagSet, timeout time.Duration) {
-	flags.StringVar(&d.url, "database-url", "", "Postgres as a URL or keywords; if empty, libpq's variables (PGHOST, PGDATABASE, ...) say where it is")
-	flags.StringVar(&d.schema, "schema", postgres.DefaultSchema, "the schema that Fencekit lives in")
-	flags.DurationVar(&d.timeout, "timeout", timeout, "give up after this long")
-	cli.NameVariables(flags)
+	own := pflag.NewFlagSet("database", pflag.ContinueOnError)
+	own.StringVar(&d.url, "database-url", "", "Postgres as a URL or keywords; if empty, libpq's variables (PGHOST, PGDATABASE, ...) say where it is")
+	own.StringVar(&d.schema, "schema", postgres.DefaultSchema, "the schema that Fencekit lives in")
+	own.DurationVar(&d.timeout, "timeout", timeout, "give up after this long")
+	cli.NameVariables(own)
+	flags.AddFlagSet(own)
+}
+
+// given reports whether the flags or libpq's variables say where a database is, for commands
+// that can do without.
+func (d *databaseFlags) given() bool {
+	for _, name := range []string{"PGHOST", "PGHOSTADDR", "PGSERVICE", "PGDATABASE"} {
+		if os.Getenv(name) != "" {
+			return true
+		}
+	}
+	return d.url != ""
 }
 
 // prepare takes flags from their variables and validates them, before a command runs.

@@ -15,32 +15,21 @@ func newLocks(out *cli.Output) *cobra.Command {
 	l := &locksFlags{}
 	cmd := cli.NewGroup("locks", "Show who holds and who waits in etcd")
 	l.etcd.register(cmd.PersistentFlags())
-	cmd.PersistentFlags().DurationVar(&l.timeout, "timeout", 30*time.Second, "give up after this long (FENCEKIT_TIMEOUT)")
-	cmd.PersistentPreRunE = l.prepare
-	cmd.AddCommand(newLocksList(l, out))
+	l.database.register(cmd.PersistentFlags(), 30*time.Second)
+	cmd.PersistentPreRunE = l.database.prepare
+	cmd.AddCommand(newLocksList(l, out), newLocksQueue(l, out))
 	return cmd
 }
 
-// locksFlags are the flags of the commands about locks.
+// locksFlags are the flags of the commands about locks. They can do without a database.
 type locksFlags struct {
-	etcd    etcdFlags
-	timeout time.Duration
-}
-
-// prepare takes flags from their variables and validates them, before a command runs.
-func (l *locksFlags) prepare(cmd *cobra.Command, _ []string) error {
-	if err := cli.FillFromVariables(cmd.InheritedFlags()); err != nil {
-		return err
-	}
-	if l.timeout <= 0 {
-		return cli.UsageErrorf("--timeout (FENCEKIT_TIMEOUT) is %v, want more than 0, such as 30s", l.timeout)
-	}
-	return nil
+	etcd     etcdFlags
+	database databaseFlags
 }
 
 // withInspector is withEtcd within --timeout, for what reads locks.
 func (l *locksFlags) withInspector(ctx context.Context, do func(context.Context, *etcd.Inspector) error) error {
-	ctx, cancel := context.WithTimeout(ctx, l.timeout)
+	ctx, cancel := context.WithTimeout(ctx, l.database.timeout)
 	defer cancel()
 	return l.etcd.withEtcd(ctx, func(ctx context.Context, client *clientv3.Client) error {
 		inspector, err := etcd.NewInspector(client, l.etcd.lockerConfig())
@@ -49,4 +38,22 @@ func (l *locksFlags) withInspector(ctx context.Context, do func(context.Context,
 		}
 		return do(ctx, inspector)
 	})
+}
+
+// ageOf is how long ago a time was, to the second; "" for the zero time. Clocks of other
+// machines may be ahead.
+func ageOf(at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return max(0, time.Since(at)).Truncate(time.Second).String()
+}
+
+// timeOrNil is the JSON form of a time that may be unknown.
+func timeOrNil(at time.Time) *time.Time {
+	if at.IsZero() {
+		return nil
+	}
+	at = at.UTC()
+	return &at
 }

@@ -1,72 +1,168 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/internal/cli"
 )
 
 func newLocksList(l *locksFlags, out *cli.Output) *cobra.Command {
-	return &cobra.Command{
+	var resources string
+	cmd := &cobra.Command{
 		Use:   "list [flags]",
 		Short: "Show each resource that is held or waited for",
-		Long: `Show each resource that is held or waited for, as it is in etcd: its holder,
-token and epoch, the time that the holder's lease has left unless it is renewed,
-and how many wait.
+		Long: `Show each resource that is held or waited for in etcd:
 
-The user of etcd needs the right to read PREFIX/locks/. Resources that are locked
-with etcd.Config.MutexKeys are not shown.`,
+  queued      how long ago the holder began to ask, by the clock of its process
+  lease left  until the lock is free if its process renews it no more
+  oldest      how long the longest of the waiters has waited
+
+With a database (--database-url, or PGHOST and the like) also how long ago the
+holder claimed the fence, and the drift between the two:
+
+  not claimed yet             the holder has not written yet, and until it
+                              claims, an earlier holder still can
+  the fence is ahead of etcd  etcd was restored, or these are not the etcd and
+                              database of one service; such fences are shown
+                              also where nobody holds the lock
+  the fence has another holder of this token
+                              two etcds, or a restored one, gave grants
+
+The user of etcd needs the right to read PREFIX/locks/ and PREFIX/epoch, the role
+of the database that to read the schema. Resources that are locked with
+etcd.Config.MutexKeys are not shown.`,
 		Args: cli.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return locksList(cmd, l, out) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return locksList(cmd, l, out, glob(resources)) },
 	}
+	cmd.Flags().StringVar(&resources, "resource", "*", "only resources that match this, with * and ?")
+	return cmd
 }
 
 // lockState is a row of "locks list".
 type lockState struct {
-	Resource  string  `json:"resource"`
-	Holder    string  `json:"holder"`
-	Token     int64   `json:"token"`
-	Epoch     int64   `json:"epoch"`
-	LeaseLeft float64 `json:"lease_left_seconds"`
-	Waiters   int     `json:"waiters"`
+	Resource     string      `json:"resource"`
+	Holder       string      `json:"holder,omitempty"`
+	Token        fence.Token `json:"token,omitempty"`
+	Epoch        int64       `json:"epoch,omitempty"`
+	QueuedAt     *time.Time  `json:"queued_at,omitempty"`
+	LeaseLeft    float64     `json:"lease_left_seconds"`
+	Waiters      int         `json:"waiters"`
+	OldestWaiter *time.Time  `json:"oldest_waiter_queued_at,omitempty"`
+	Fence        *fenceState `json:"fence,omitempty"`
+	Drift        string      `json:"drift,omitempty"`
 }
 
 func (lockState) Columns() []string {
-	return []string{"resource", "holder", "token", "epoch", "lease_left", "waiters"}
+	return []string{"resource", "holder", "token", "epoch", "queued", "lease_left", "waiters", "oldest", "claimed", "drift"}
 }
 
 func (s lockState) Cells() []string {
-	return []string{
-		s.Resource, s.Holder, strconv.FormatInt(s.Token, 10), strconv.FormatInt(s.Epoch, 10),
-		(time.Duration(s.LeaseLeft) * time.Second).String(), strconv.Itoa(s.Waiters),
+	cells := []string{s.Resource, "", "", "", "", "", "", "", "", s.Drift}
+	if s.Token != 0 {
+		left := (time.Duration(s.LeaseLeft) * time.Second).String()
+		cells = []string{s.Resource, s.Holder, s.Token.String(), strconv.FormatInt(s.Epoch, 10), ageOrNone(s.QueuedAt), left, strconv.Itoa(s.Waiters), ageOrNone(s.OldestWaiter), "", s.Drift}
 	}
+	if s.Fence != nil {
+		cells[8] = ageOf(s.Fence.ClaimedAt)
+	}
+	return cells
 }
 
-func stateOfLock(lock etcd.Lock) lockState {
-	holder := lock.Queue[0]
-	return lockState{
-		Resource: lock.Resource, Holder: holder.Grant.Holder, Token: int64(holder.Grant.Token), Epoch: holder.Grant.Epoch,
-		LeaseLeft: holder.LeaseLeft.Seconds(), Waiters: len(lock.Queue) - 1,
+func ageOrNone(at *time.Time) string {
+	if at == nil {
+		return ""
 	}
+	return ageOf(*at)
 }
 
-func locksList(cmd *cobra.Command, l *locksFlags, out *cli.Output) error {
-	var locks []etcd.Lock
-	err := l.withInspector(cmd.Context(), func(ctx context.Context, inspector *etcd.Inspector) (err error) {
-		locks, err = inspector.Locks(ctx)
+func locksList(cmd *cobra.Command, l *locksFlags, out *cli.Output, matches func(string) bool) error {
+	var states []lockState
+	err := l.withInspector(cmd.Context(), func(ctx context.Context, inspector *etcd.Inspector) error {
+		locks, err := inspector.Locks(ctx)
+		if err != nil {
+			return err
+		}
+		locks.Queues = slices.DeleteFunc(locks.Queues, func(lock etcd.Lock) bool { return !matches(lock.Resource) })
+		fences, err := l.database.fencesFor(ctx, locks)
+		if err != nil {
+			return err
+		}
+		states, err = confirmed(ctx, inspector, lockStates(locks, fences, matches))
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	states := make([]lockState, len(locks))
-	for i, lock := range locks {
-		states[i] = stateOfLock(lock)
-	}
 	return cli.WriteList(cmd.OutOrStdout(), out.Format, states)
+}
+
+// confirmed drops the drift of fences that seemed to be ahead only because their holders got
+// the lock after etcd was read. It reads etcd again, after the fences, if there are any.
+func confirmed(ctx context.Context, inspector *etcd.Inspector, states []lockState) ([]lockState, error) {
+	if !slices.ContainsFunc(states, func(s lockState) bool { return s.Drift == driftAhead }) {
+		return states, nil
+	}
+	now, err := inspector.Locks(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var kept []lockState
+	for _, s := range states {
+		if s.Drift == driftAhead && !aheadOf(now, s.Resource, s.Fence) {
+			s.Drift = ""
+		}
+		if s.Token != 0 || s.Drift != "" {
+			kept = append(kept, s)
+		}
+	}
+	return kept, nil
+}
+
+// lockStates joins what etcd and the database say. Without a database fences is nil.
+func lockStates(locks etcd.Locks, fences map[string]fenceState, matches func(string) bool) []lockState {
+	free := maps.Clone(fences) // those of resources that nobody holds
+	var states []lockState
+	for _, lock := range locks.Queues {
+		state := stateOfLock(lock)
+		if fences != nil {
+			if f, ok := fences[lock.Resource]; ok {
+				state.Fence = &f
+			}
+			state.Drift = drift(lock.Queue, state.Fence)
+		}
+		delete(free, lock.Resource)
+		states = append(states, state)
+	}
+	for name, f := range free {
+		if matches(name) {
+			states = append(states, lockState{Resource: name, Fence: &f, Drift: driftAhead})
+		}
+	}
+	slices.SortFunc(states, func(a, b lockState) int { return cmp.Compare(a.Resource, b.Resource) })
+	return states
+}
+
+func stateOfLock(lock etcd.Lock) lockState {
+	holder, waiters := lock.Queue[0], lock.Queue[1:]
+	state := lockState{
+		Resource: lock.Resource, Holder: holder.Grant.Holder, Token: holder.Grant.Token, Epoch: holder.Grant.Epoch,
+		QueuedAt: timeOrNil(holder.Queued), LeaseLeft: holder.LeaseLeft.Seconds(), Waiters: len(waiters),
+	}
+	var oldest time.Time
+	for _, w := range waiters {
+		if oldest.IsZero() || w.Queued.Before(oldest) {
+			oldest = w.Queued
+		}
+	}
+	state.OldestWaiter = timeOrNil(oldest)
+	return state
 }

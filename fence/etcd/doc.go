@@ -6,8 +6,9 @@
 // The queue of a resource is a range of keys, one key per acquisition:
 // <prefix>/locks/<escaped resource>/<lease id>-<number>, with the lowest number that no
 // other acquisition of the session has in the queue. Its value is a JSON object with the
-// holder and the epoch: "etcdctl get --prefix fencekit/locks/" shows who holds and who
-// waits. One transaction writes the key and reads which key of the range was the last; the
+// holder, the epoch, and when the acquisition began, by the clock of its process. An
+// [Inspector], "fencectl locks list" and "etcdctl get --prefix fencekit/locks/" show who
+// holds and who waits. One transaction writes the key and reads which key of the range was the last; the
 // fencing token is the revision of that transaction. The acquisition whose key has the
 // lowest create revision of the range owns the resource; keys of its own process whose
 // holders have given up don't count. With [Config.MutexKeys] the keys are

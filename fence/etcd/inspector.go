@@ -39,22 +39,22 @@ func NewInspector(client *clientv3.Client, cfg *Config) (*Inspector, error) {
 func (i *Inspector) Epoch(ctx context.Context) (int64, error) {
 	const op = "read the epoch"
 	key := i.cluster.Keys.Epoch()
-	resp, err := i.get(ctx, op, key)
+	resp, err := i.read(ctx, op, clientv3.OpGet(key))
 	if err != nil {
 		return 0, err
 	}
-	e, err := keys.ParseEpoch(key, resp.Kvs)
+	e, err := keys.ParseEpoch(key, resp.Responses[0].GetResponseRange().Kvs)
 	return e.Number, i.cluster.Diagnose(op, err)
 }
 
-// get is one read, bounded by Config.RequestTimeout.
-func (i *Inspector) get(ctx context.Context, op, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+// read reads at one revision, within Config.RequestTimeout.
+func (i *Inspector) read(ctx context.Context, op string, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
 	if i.cluster.Closed() {
 		return nil, i.cluster.Unavailable(op, cluster.ErrClientClosed)
 	}
 	request, cancel := context.WithTimeout(ctx, i.cluster.RequestTimeout)
 	defer cancel()
-	resp, err := i.cluster.Client.Get(request, key, opts...)
+	resp, err := i.cluster.Client.Txn(request).Then(ops...).Commit()
 	return resp, i.failed(ctx, op, err)
 }
 

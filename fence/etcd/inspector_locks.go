@@ -25,43 +25,64 @@ type Acquisition struct {
 	// Grant is what the holder has, and what one that waits gets when its turn comes. Epoch is
 	// 0 and Holder is empty if the key was not written by a Locker.
 	Grant fence.Grant
+	// Queued is when the acquisition began, by the clock of its process; zero if the key was
+	// not written by a Locker. A holder may have waited since.
+	Queued time.Time
 	// LeaseLeft is the time until the key is deleted unless its process renews its session,
 	// in whole seconds.
 	LeaseLeft time.Duration
 }
 
-// Locks reads all resources that are held or waited for, by name, as they were at one revision
-// of etcd. Besides, it takes one request for each session to learn LeaseLeft.
-func (i *Inspector) Locks(ctx context.Context) ([]Lock, error) {
+// Locks is what etcd had at one revision.
+type Locks struct {
+	Revision int64  // tokens of later grants are higher
+	Epoch    int64  // of later grants
+	Queues   []Lock // each resource that was held or waited for, by name
+}
+
+// Locks reads all queues, by one request and one more for each session, which tells LeaseLeft.
+func (i *Inspector) Locks(ctx context.Context) (Locks, error) {
 	return i.locks(ctx, i.cluster.Keys.Locks())
 }
 
-// Lock reads the queue of one resource.
+// Lock reads the queue of one resource. A bad name is a *fence.InvalidGrantError.
 func (i *Inspector) Lock(ctx context.Context, resource string) (Lock, error) {
 	if err := fence.ValidateResource(resource); err != nil {
 		return Lock{}, err
 	}
-	locks, err := i.locks(ctx, i.cluster.Keys.Queue(resource))
-	if err != nil || len(locks) == 0 {
+	all, err := i.locks(ctx, i.cluster.Keys.Queue(resource))
+	if err != nil || len(all.Queues) == 0 {
 		return Lock{Resource: resource}, err
 	}
-	return locks[0], nil
+	return all.Queues[0], nil
 }
 
-func (i *Inspector) locks(ctx context.Context, prefix string) ([]Lock, error) {
-	const op = "read the locks"
-	resp, err := i.get(ctx, op, prefix, clientv3.WithPrefix())
+const readLocks = "read the locks"
+
+func (i *Inspector) locks(ctx context.Context, prefix string) (Locks, error) {
+	key := i.cluster.Keys.Epoch()
+	resp, err := i.read(ctx, readLocks, clientv3.OpGet(prefix, clientv3.WithPrefix()), clientv3.OpGet(key))
 	if err != nil {
-		return nil, err
+		return Locks{}, err
 	}
-	left := map[int64]time.Duration{}
-	byName := map[string]*Lock{}
-	for _, kv := range resp.Kvs {
+	epoch, err := keys.ParseEpoch(key, resp.Responses[1].GetResponseRange().Kvs)
+	if err != nil {
+		return Locks{}, i.cluster.Diagnose(readLocks, err)
+	}
+	queues, err := i.queues(ctx, resp.Responses[0].GetResponseRange().Kvs)
+	return Locks{Revision: resp.Header.Revision, Epoch: epoch.Number, Queues: queues}, err
+}
+
+// queues arranges keys by resource.
+func (i *Inspector) queues(ctx context.Context, kvs []*mvccpb.KeyValue) ([]Lock, error) {
+	left, byName := map[int64]time.Duration{}, map[string]*Lock{}
+	for _, kv := range kvs {
 		a, ok := i.acquisition(kv)
 		if !ok {
 			continue
 		}
-		if a.LeaseLeft, err = i.leaseLeft(ctx, op, left, kv.Lease); err != nil {
+		var err error
+		if a.LeaseLeft, err = i.leaseLeft(ctx, left, kv.Lease); err != nil {
 			return nil, err
 		}
 		lock := byName[a.Grant.Resource]
@@ -82,11 +103,15 @@ func (i *Inspector) acquisition(kv *mvccpb.KeyValue) (Acquisition, bool) {
 	}
 	v, _ := keys.ParseLockValue(kv.Value)
 	grant := fence.Grant{Resource: resource, Epoch: v.Epoch, Token: fence.Token(kv.CreateRevision), Holder: v.Holder}
-	return Acquisition{Grant: grant}, true
+	a := Acquisition{Grant: grant}
+	if v.Queued != 0 {
+		a.Queued = time.UnixMilli(v.Queued)
+	}
+	return a, true
 }
 
 // leaseLeft asks once for each lease; one that is gone has no time left.
-func (i *Inspector) leaseLeft(ctx context.Context, op string, known map[int64]time.Duration, id int64) (time.Duration, error) {
+func (i *Inspector) leaseLeft(ctx context.Context, known map[int64]time.Duration, id int64) (time.Duration, error) {
 	if left, ok := known[id]; ok {
 		return left, nil
 	}
@@ -94,7 +119,7 @@ func (i *Inspector) leaseLeft(ctx context.Context, op string, known map[int64]ti
 	defer cancel()
 	resp, err := i.cluster.Client.TimeToLive(request, clientv3.LeaseID(id))
 	if err != nil {
-		return 0, i.failed(ctx, op, err)
+		return 0, i.failed(ctx, readLocks, err)
 	}
 	known[id] = time.Duration(max(0, resp.TTL)) * time.Second
 	return known[id], nil

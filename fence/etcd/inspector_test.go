@@ -21,10 +21,11 @@ func newTestInspector(t testing.TB, client *clientv3.Client, cfg *Config) *Inspe
 func TestInspector_ShowsHoldersAndWaitersInOrder(t *testing.T) {
 	t.Parallel()
 	client, cfg := etcdserver.Client(t), fresh(t)
+	began := time.Now().Truncate(time.Millisecond)
 	i := newTestInspector(t, client, cfg)
-	locks, err := i.Locks(patient(t))
+	free, err := i.Locks(patient(t))
 	require.NoError(t, err)
-	require.Empty(t, locks)
+	require.Empty(t, free.Queues)
 
 	a, b := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
 	held := acquire(t, a, "sku/42")
@@ -34,8 +35,10 @@ func TestInspector_ShowsHoldersAndWaitersInOrder(t *testing.T) {
 	_, err = client.Put(patient(t), a.cluster.Keys.Locks()+"%zz/1", "of no locker")
 	require.NoError(t, err)
 
-	locks, err = i.Locks(patient(t))
+	all, err := i.Locks(patient(t))
 	require.NoError(t, err)
+	require.EqualValues(t, 1, all.Epoch)
+	locks := all.Queues
 	require.Len(t, locks, 2)
 	require.Equal(t, "a b", locks[0].Resource)
 	require.Equal(t, other.Grant(), locks[0].Queue[0].Grant)
@@ -47,9 +50,12 @@ func TestInspector_ShowsHoldersAndWaitersInOrder(t *testing.T) {
 	require.Greater(t, one.Queue[1].Grant.Token, held.Grant().Token)
 	require.NoError(t, one.Queue[1].Grant.Validate())
 	require.NotEqual(t, held.Grant().Holder, one.Queue[1].Grant.Holder)
+	require.Greater(t, held.Grant().Token, fence.Token(free.Revision))
+	require.GreaterOrEqual(t, fence.Token(all.Revision), one.Queue[1].Grant.Token)
 	for _, place := range one.Queue {
 		require.InDelta(t, cfg.TTL, place.LeaseLeft, float64(cfg.TTL))
 		require.Positive(t, place.LeaseLeft)
+		require.WithinRange(t, place.Queued, began, time.Now())
 	}
 }
 

@@ -152,7 +152,7 @@ func TestImports_TheLockServiceExportsFewNames(t *testing.T) {
 			}
 		}
 	}
-	require.Equal(t, []string{"Acquisition", "ClientConfig", "Config", "Election", "Inspector", "Lock", "Locker", "NewInspector", "NewLocker"}, slices.Sorted(maps.Keys(exported)))
+	require.Equal(t, []string{"Acquisition", "ClientConfig", "Config", "Election", "Inspector", "Lock", "Locker", "Locks", "NewInspector", "NewLocker"}, slices.Sorted(maps.Keys(exported)))
 }
 
 // declared returns the names that a file declares for its package.

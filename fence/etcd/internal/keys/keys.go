@@ -104,6 +104,7 @@ func NewHolder(label string) string { return label + "-" + rand.Text() }
 type LockValue struct {
 	Holder string `json:"holder"`
 	Epoch  int64  `json:"epoch"`
+	Queued int64  `json:"queued,omitempty"` // when the acquisition began, in ms since 1970 by its own clock
 	Value  string `json:"value,omitempty"`
 }
 

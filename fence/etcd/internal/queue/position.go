@@ -2,6 +2,7 @@ package queue
 
 import (
 	"errors"
+	"time"
 	"unique"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -37,6 +38,7 @@ type Position struct {
 	isSettled bool          // see untilSettled
 	confirmed bool          // the key is known to be gone
 	left      leftover      // what there may be in etcd, once it is answered
+	queued    int64         // when it was made, see keys.LockValue; never changes
 	number    int16         // of its key, see freeNumber; never changes
 	tries     int32         // how often what is left could not be removed
 	failed    error         // why the key wasn't written, or that etcd denies a waiter the right to read the queue
@@ -54,7 +56,7 @@ func (l *line) newPosition(s *session.Session, campaign *string) *Position {
 	q := l.queues
 	p := &Position{
 		line: l, session: s, campaign: campaign, placed: true,
-		holder: keys.NewHolder(q.label),
+		holder: keys.NewHolder(q.label), queued: time.Now().UnixMilli(),
 	}
 	l.mu.Lock()
 	p.number = l.freeNumber(s)
@@ -150,5 +152,5 @@ func (p *Position) encode(epoch int64, value string) (string, error) {
 	if p.campaign != nil && p.line.queues.cluster.Keys.Mutex {
 		return value, nil
 	}
-	return keys.LockValue{Holder: p.holder, Epoch: epoch, Value: value}.Encode()
+	return keys.LockValue{Holder: p.holder, Epoch: epoch, Queued: p.queued, Value: value}.Encode()
 }

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/internal/cli"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// listed runs "locks list" and reads its JSON.
+func listed(t *testing.T, flags ...string) []lockState {
+	t.Helper()
+	got := fencectl(t, append([]string{"locks", "list", "-o", "json"}, flags...)...)
+	require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
+	var states []lockState
+	require.NoError(t, json.Unmarshal([]byte(got.Stdout), &states))
+	return states
+}
+
+func queued(t *testing.T, resource string, flags []string) []place {
+	t.Helper()
+	got := fencectl(t, append([]string{"locks", "queue", resource, "-o", "json"}, flags...)...)
+	require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
+	var places []place
+	require.NoError(t, json.Unmarshal([]byte(got.Stdout), &places))
+	return places
+}
+
+// acquireBehind queues for a resource and returns once it is seen to wait there.
+func acquireBehind(t *testing.T, l *etcd.Locker, resource string, ahead int, flags []string) <-chan fence.Lease {
+	t.Helper()
+	got := make(chan fence.Lease, 1)
+	go func() {
+		if le, err := l.Acquire(t.Context(), resource); err == nil {
+			got <- le
+		}
+	}()
+	require.Eventually(t, func() bool { return len(queued(t, resource, flags)) == ahead+1 }, time.Minute, 10*time.Millisecond)
+	return got
+}
+
+func TestLocks_ShowHoldersAndWaiters(t *testing.T) {
+	t.Parallel()
+	prefix, flags := onEtcd(t)
+	require.Empty(t, listed(t, flags...))
+	require.Equal(t, ended(cli.ExitOK, "", ""), fencectl(t, append([]string{"locks", "list"}, flags...)...))
+	began := time.Now().Truncate(time.Millisecond)
+	cfg := etcd.Config{Prefix: prefix, TTL: 30 * time.Second}
+	a, b := newLocker(t, etcdserver.Client(t), cfg), newLocker(t, etcdserver.Client(t), cfg)
+	held, err := a.Acquire(t.Context(), "sku/42")
+	require.NoError(t, err)
+	alone, err := a.Acquire(t.Context(), "order/7")
+	require.NoError(t, err)
+	acquireBehind(t, b, "sku/42", 1, flags)
+	acquireBehind(t, b, "sku/42", 2, flags)
+
+	states := listed(t, flags...)
+	require.Len(t, states, 2)
+	require.Equal(t, "order/7", states[0].Resource)
+	require.Equal(t, alone.Grant().Token, states[0].Token)
+	require.Zero(t, states[0].Waiters)
+	require.Nil(t, states[0].OldestWaiter)
+	sku := states[1]
+	require.Equal(t, held.Grant(), fence.Grant{Resource: sku.Resource, Epoch: sku.Epoch, Token: sku.Token, Holder: sku.Holder})
+	require.Equal(t, 2, sku.Waiters)
+	require.WithinRange(t, *sku.QueuedAt, began, *sku.OldestWaiter)
+	require.WithinRange(t, *sku.OldestWaiter, *sku.QueuedAt, time.Now())
+	require.Positive(t, sku.LeaseLeft)
+	require.Empty(t, sku.Drift)
+
+	places := queued(t, "sku/42", flags)
+	require.Equal(t, held.Grant().Holder, places[0].Holder)
+	require.Equal(t, *sku.OldestWaiter, *places[1].QueuedAt)
+	for i, p := range places {
+		require.Equal(t, i, p.Place)
+		require.True(t, i == 0 || p.Token > places[i-1].Token)
+	}
+	require.Empty(t, queued(t, "sku", flags))
+
+	require.Len(t, listed(t, append(flags, "--resource", "sku/*")...), 1)
+	require.Len(t, listed(t, append(flags, "--resource", "*4?")...), 1)
+	require.Empty(t, listed(t, append(flags, "--resource", "sku/4")...))
+	table := fencectl(t, append([]string{"locks", "list"}, flags...)...).Stdout
+	require.Regexp(t, `(?m)^RESOURCE +HOLDER +TOKEN +EPOCH +QUEUED +LEASE LEFT +WAITERS +OLDEST +CLAIMED +DRIFT$`, table)
+	require.Regexp(t, `(?m)^sku/42 +`+held.Grant().Holder+` +`+held.Grant().Token.String()+` +1 +\d+s +\d+s +2 +\d+s +- +-$`, table)
+}
+
+func TestLocksQueue_RejectsABadName(t *testing.T) {
+	t.Parallel()
+	got := fencectl(t, "locks", "queue", "")
+	require.Equal(t, cli.ExitUsage, got.Code)
+	require.Contains(t, got.Stderr, "resource is empty")
+}
+
+func TestLocksList_ShowsTheClaimAndTheDrift(t *testing.T) {
+	t.Parallel()
+	prefix, flags := onEtcd(t)
+	dsn := migrated(t)
+	flags = append(flags, "--database-url", dsn)
+	pool, err := pgxpool.New(t.Context(), dsn)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	client := etcdserver.Client(t)
+	locker := newLocker(t, client, etcd.Config{Prefix: prefix})
+	store, err := postgres.NewStore(pool, nil)
+	require.NoError(t, err)
+	g, err := guard.New(locker, store, &guard.Config{KeepFor: time.Hour})
+	require.NoError(t, err)
+	require.NoError(t, guard.Do(t.Context(), g, []string{"claimed", "behind", "shared"}, func(context.Context, pgx.Tx) error { return nil }))
+	_, err = locker.Acquire(t.Context(), "unclaimed")
+	require.NoError(t, err)
+
+	// A restored etcd has tokens that are lower than those of the fences.
+	require.NoError(t, execute(t, connect(t, dsn), `
+		update fence.resource set token = token + 1000000000 where name = 'behind';
+		update fence.resource set holder = 'another' where name = 'shared';
+		insert into fence.resource (timeline, epoch, token, prev_token, claim_seq, claimed_at, seq, tx, hash, holder, name)
+		select timeline, 7, 1, 0, claim_seq, claimed_at, seq, tx, hash, 'gone', 'free' from fence.resource where name = 'claimed'`))
+	states := map[string]lockState{}
+	for _, s := range listed(t, flags...) {
+		states[s.Resource] = s
+	}
+	require.Len(t, states, 5)
+	claimed := states["claimed"]
+	require.Equal(t, fenceState{claimed.Token, claimed.Epoch, claimed.Holder, claimed.Fence.ClaimedAt}, *claimed.Fence)
+	require.WithinDuration(t, time.Now(), claimed.Fence.ClaimedAt, time.Hour)
+	require.Empty(t, claimed.Drift)
+	require.Equal(t, driftUnclaimed, states["unclaimed"].Drift)
+	require.Nil(t, states["unclaimed"].Fence)
+	require.Equal(t, driftAhead, states["behind"].Drift)
+	require.Equal(t, driftCollision, states["shared"].Drift)
+	require.Equal(t, driftAhead, states["free"].Drift)
+	require.Empty(t, states["free"].Holder)
+	require.NoError(t, execute(t, connect(t, dsn), "update fence.resource set token = token - 1 where name = 'claimed'"))
+	require.Equal(t, driftUnclaimed, listed(t, append(flags, "--resource", "claimed")...)[0].Drift)
+}
+
+func TestLocksList_SaysWhatIsWrongWithTheDatabase(t *testing.T) {
+	t.Parallel()
+	_, flags := onEtcd(t)
+	got := fencectl(t, append([]string{"locks", "list", "--database-url", "postgres://me@" + closedPort(t) + "/shop"}, flags...)...)
+	require.Equal(t, cli.ExitNotReady, got.Code)
+	require.Contains(t, got.Stderr, "Check that Postgres runs")
+}
