@@ -68,7 +68,8 @@ func (c *etcdctl) build(ctx context.Context) error {
 		}
 	}
 	process.Announce("etcdctl", "building "+etcdctlPackage)
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", c.program(), etcdctlPackage)
+	// StartBound, which ctx has, is for servers: a build downloads and compiles.
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), "go", "build", "-o", c.program(), etcdctlPackage)
 	cmd.Dir = c.dir.Path("")
 	cmd.Env = append(os.Environ(), "GOFLAGS=-mod=readonly", "GOWORK=off", "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
