@@ -2,7 +2,10 @@ package audit
 
 import (
 	"cmp"
+	"context"
 	"errors"
+	"fmt"
+	"iter"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -16,6 +19,7 @@ import (
 type Database struct {
 	pool   *pgxpool.Pool
 	schema string // quoted
+	limits limits
 }
 
 // Open returns the history in a schema ("" means postgres.DefaultSchema). It doesn't connect. It fails with
@@ -28,5 +32,47 @@ func Open(pool *pgxpool.Pool, schema string) (*Database, error) {
 	if _, err := postgres.Migrations(schema); err != nil {
 		return nil, err
 	}
-	return &Database{pool: pool, schema: pgx.Identifier{schema}.Sanitize()}, nil
+	return &Database{pool: pool, schema: pgx.Identifier{schema}.Sanitize(), limits: usualLimits}, nil
+}
+
+// collect returns the rows of a query. It is planned for its arguments, and works behind a
+// pooler.
+func collect[T any](ctx context.Context, d *Database, sql string, args []any, scan pgx.RowToFunc[T]) ([]T, error) {
+	rows, err := d.pool.Query(ctx, sql, append([]any{pgx.QueryExecModeExec}, args...)...)
+	if err != nil {
+		return nil, fmt.Errorf("audit: reading the history: %w", err)
+	}
+	found, err := pgx.CollectRows(rows, scan)
+	if err != nil {
+		return nil, fmt.Errorf("audit: reading the history: %w", err)
+	}
+	return found, nil
+}
+
+// paged returns what is on the pages that next returns, until one is empty. Each use of the
+// iterator begins anew, with first.
+func paged[T any](first func() (next func() ([]T, error), err error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var none T
+		next, err := first()
+		if err != nil {
+			yield(none, err)
+			return
+		}
+		for {
+			page, err := next()
+			if err != nil {
+				yield(none, err)
+				return
+			}
+			for _, item := range page {
+				if !yield(item, nil) {
+					return
+				}
+			}
+			if len(page) == 0 {
+				return
+			}
+		}
+	}
 }

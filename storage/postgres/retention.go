@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/glob"
 )
 
 // Retention says what PruneHistory keeps.
@@ -117,7 +117,7 @@ func (p *pruner) entries(ctx context.Context, tx pgx.Tx, from string) (n int64, 
 		limit = 1 << 40
 	}
 	rows, err := tx.Query(ctx, "select o_resource, o_name, o_first, o_end from "+p.schema+".prunable($1, $2, $3, $4, $5)",
-		from, likePattern(p.Resources), nullIfZero(p.Keep), nullIfZero(p.KeepEntries), limit)
+		from, glob.Like(p.Resources), nullIfZero(p.Keep), nullIfZero(p.KeepEntries), limit)
 	if err != nil {
 		return 0, "", false, err
 	}
@@ -176,16 +176,8 @@ func (p *pruner) export(ctx context.Context, tx pgx.Tx, resources []int32, first
 
 func (p *pruner) rejections(ctx context.Context, tx pgx.Tx) (n int64, err error) {
 	err = tx.QueryRow(ctx, "select "+p.schema+".prune_rejections($1, greatest($2, (select history_keep from "+p.schema+".setting)), $3, $4)",
-		likePattern(p.Resources), nullIfZero(p.Keep), pruneAtATime, p.DryRun).Scan(&n)
+		glob.Like(p.Resources), nullIfZero(p.Keep), pruneAtATime, p.DryRun).Scan(&n)
 	return n, err
-}
-
-// likePattern returns the LIKE pattern of a pattern with * and ?.
-func likePattern(pattern string) string {
-	if pattern == "" {
-		return "%"
-	}
-	return strings.NewReplacer(`\`, `\\`, "%", `\%`, "_", `\_`, "*", "%", "?", "_").Replace(pattern)
 }
 
 func nullIfZero[T int64 | time.Duration](value T) *T {

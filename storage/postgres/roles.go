@@ -20,8 +20,8 @@ var (
 	appTables   = []string{"migration", "resource", "history", "rejection", "operation"}
 )
 
-// readerTables are what Entries and Rejections read, and what it takes to verify them.
-var readerTables = []string{"resource", "history", "rejection", "checkpoint", "hold"}
+// readerTables are the tables and views that Entries, Rejections and package audit read.
+var readerTables = []string{"resource", "history", "rejection", "checkpoint", "hold", "entry", "entry_operation", "current_fence"}
 
 // Roles names the two kinds of roles beside the owner of a schema. An empty name
 // stands for none.
@@ -31,7 +31,8 @@ type Roles struct {
 	// rights on the user's own tables. Services log in as members of it; a member needs
 	// pg_signal_backend to evict backends that logged in as another role.
 	App string
-	// Reader may read fences, history and rejections (Store.Entries, Store.Rejections).
+	// Reader may read fences, history and rejections: package audit, and the views entry,
+	// entry_operation and current_fence.
 	Reader string
 }
 

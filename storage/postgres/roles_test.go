@@ -223,7 +223,7 @@ func TestGrantRoles_IsIdempotentAndExact(t *testing.T) {
 	rights := func() []string {
 		return column(t, r.admin, `
 			select 'schema ' || nspacl::text from pg_namespace where nspname = 'fence'
-			union all select relname || ' ' || relacl::text from pg_class where relnamespace = 'fence'::regnamespace and relkind = 'r'
+			union all select relname || ' ' || relacl::text from pg_class where relnamespace = 'fence'::regnamespace and relkind in ('r', 'v')
 			union all select proname || ' ' || proacl::text from pg_proc where pronamespace = 'fence'::regnamespace
 			order by 1`)
 	}

@@ -1,0 +1,120 @@
+package audit
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"iter"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencekit/fencekit/storage"
+)
+
+// Entry is the record of one move of a fence.
+type Entry struct {
+	storage.Entry
+	// Claim is the position at which the grant claimed the resource; of a claim, its own.
+	Claim int64
+	// XID is the server's own id of the transaction.
+	XID uint64
+}
+
+// Cursor returns the place of the entry, for Filter.After.
+func (e Entry) Cursor() Cursor { return Cursor{e.Grant.Resource, e.Seq} }
+
+// Entries returns the entries that match, in the order of resource and position. It takes all
+// fields of the filter. An entry whose claim is missing has no token and no holder, and matches no
+// filter by them.
+//
+// It reads page by page, by short statements: entries that are written meanwhile may be
+// among those returned, and those that are pruned meanwhile may not. The last pair has an
+// error if reading failed.
+func (d *Database) Entries(ctx context.Context, f Filter) iter.Seq2[Entry, error] {
+	return paged(func() (func() ([]Entry, error), error) {
+		if err := f.validate("entries", takesTimes|takesKinds|takesGrants|takesOps|takesAfter); err != nil {
+			return nil, err
+		}
+		r := &entryPages{spans: spans{Database: d, filter: f}}
+		return func() ([]Entry, error) { return r.page(ctx) }, nil
+	})
+}
+
+// entryPages reads the entries of spans.
+type entryPages struct {
+	spans
+	pending  []span
+	narrowed bool // pending, by the index on time
+}
+
+// page returns the next entries; none at the end.
+func (r *entryPages) page(ctx context.Context) ([]Entry, error) {
+	for {
+		if len(r.pending) == 0 {
+			var err error
+			if r.pending, err = r.next(ctx); err != nil || len(r.pending) == 0 {
+				return nil, err
+			}
+			r.narrowed = !r.filter.byTime()
+		}
+		within, rest := cut(r.pending, r.limits.entries)
+		entries, unread, err := r.read(ctx, within)
+		if err != nil {
+			return nil, err
+		}
+		r.pending = append(unread, rest...)
+		if len(entries) < r.limits.sparse && !r.narrowed {
+			r.narrowed = true
+			if r.pending, err = r.narrow(ctx, r.pending); err != nil {
+				return nil, err
+			}
+		}
+		if len(entries) > 0 {
+			return entries, nil
+		}
+	}
+}
+
+// read returns a page of the entries within spans, and what of the spans it didn't come to.
+func (r *entryPages) read(ctx context.Context, within []span) (entries []Entry, unread []span, err error) {
+	ids, _, froms, tos := arrays(within)
+	where := conditions{args: []any{ids, froms, tos}}
+	where.addTimes(&r.filter)
+	if len(r.filter.Kinds) > 0 {
+		kinds := make([]string, len(r.filter.Kinds))
+		for i, kind := range r.filter.Kinds {
+			kinds[i] = string(kind)
+		}
+		where.add("kind = any ($%d)", kinds)
+	}
+	if err := where.addOp(&r.filter); err != nil {
+		return nil, nil, err
+	}
+	sql := "select s.n, e.kind, e.at, coalesce(e.epoch, 0), coalesce(e.token, 0), coalesce(e.holder, ''), e.position, e.claim_position, e.tx, e.xid, coalesce(e.ops, '[]')::text, e.hash" +
+		" from unnest($1::integer[], $2::bigint[], $3::bigint[]) with ordinality s (id, lo, hi, n)" +
+		" cross join lateral (select * from " + r.schema + ".entry where resource_id = s.id and position between s.lo and s.hi and " + where.where() +
+		fmt.Sprintf(" order by position limit %d) e order by s.n, e.position limit %[1]d", r.limits.rows)
+	var last int
+	entries, err = collect(ctx, r.Database, sql, where.args, func(row pgx.CollectableRow) (e Entry, err error) {
+		e, last, err = scanEntry(row)
+		e.Grant.Resource = within[last-1].name
+		return e, err
+	})
+	if err == nil && len(entries) == r.limits.rows {
+		unread = behind(within, last-1, entries[r.limits.rows-1].Seq)
+	}
+	return entries, unread, err
+}
+
+// scanEntry returns an entry, but for its resource, and the number of its span, from 1.
+func scanEntry(row pgx.CollectableRow) (e Entry, n int, err error) {
+	var ops, hash string
+	if err := row.Scan(&n, &e.Kind, &e.At, &e.Grant.Epoch, &e.Grant.Token, &e.Grant.Holder, &e.Seq, &e.Claim, &e.Tx, &e.XID, &ops, &hash); err != nil {
+		return e, 1, err
+	}
+	if e.Hash, err = hex.DecodeString(hash); err != nil {
+		return e, n, err
+	}
+	return e, n, json.Unmarshal([]byte(ops), &e.Ops)
+}

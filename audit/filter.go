@@ -1,0 +1,196 @@
+package audit
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/glob"
+	"github.com/fencekit/fencekit/storage"
+)
+
+// Filter narrows what is read: each field that isn't zero excludes what doesn't match it. Each
+// call says which fields it takes, and fails with fence.ErrInvalid if another one is set.
+type Filter struct {
+	// Resources is a pattern of names, in which * stands for any text and ? for any character;
+	// "" means all resources.
+	Resources string
+	// Since and Until bound the time by the server's clock: not before Since, and before Until.
+	Since, Until time.Time
+	// Kinds are those of entries; none means all.
+	Kinds []storage.EntryKind
+	// Holder is a pattern, as Resources is one, of the holder of the grant.
+	Holder string
+	// MinToken and MaxToken bound the token of the grant, both included, in whatever epoch.
+	MinToken, MaxToken fence.Token
+	// Op is what an operation recorded: its id, its name, and all of these attributes, but
+	// it may have others. An entry matches if one of its operations matches the whole.
+	Op storage.OpRecord
+	// After is where an earlier reading with the same filter ended: only what comes behind it
+	// is read.
+	After Cursor
+}
+
+// Cursor is the place of an entry, operation, rejection or fence among its like, in the order
+// in which they are read: by the names of their resources, byte by byte, and then by Seq. It
+// stays valid whatever is written or pruned.
+type Cursor struct {
+	Resource string
+	// Seq is the position of an entry, also for what its operations recorded; the ID of a
+	// rejection; 0 for a fence.
+	Seq int64
+}
+
+// fields are those of a Filter that not every call takes.
+type fields int
+
+const (
+	takesTimes fields = 1 << iota
+	takesKinds
+	takesGrants
+	takesOps
+	takesAfter
+)
+
+// validate reports the first field of f that is malformed, or that is set and isn't in allowed.
+func (f *Filter) validate(call string, allowed fields) error {
+	for _, field := range []struct {
+		name string
+		of   fields
+		set  bool
+	}{
+		{"Since", takesTimes, !f.Since.IsZero()},
+		{"Until", takesTimes, !f.Until.IsZero()},
+		{"Kinds", takesKinds, len(f.Kinds) > 0},
+		{"Holder", takesGrants, f.Holder != ""},
+		{"MinToken", takesGrants, f.MinToken != 0},
+		{"MaxToken", takesGrants, f.MaxToken != 0},
+		{"Op", takesOps, f.byOp()},
+		{"After", takesAfter, f.After != Cursor{}},
+	} {
+		if field.set && allowed&field.of == 0 {
+			return fmt.Errorf("%w: %s can't be filtered by %s", fence.ErrInvalid, call, field.name)
+		}
+	}
+	return f.validateValues()
+}
+
+func (f *Filter) validateValues() error {
+	for _, text := range f.texts() {
+		if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
+			return fmt.Errorf("%w: audit.Filter has %q, want UTF-8 without zero bytes", fence.ErrInvalid, text)
+		}
+	}
+	for _, kind := range f.Kinds {
+		switch kind {
+		case storage.KindClaim, storage.KindWrite, storage.KindVoid:
+		default:
+			return fmt.Errorf("%w: audit.Filter has a kind %q, want %s, %s or %s", fence.ErrInvalid, kind, storage.KindClaim, storage.KindWrite, storage.KindVoid)
+		}
+	}
+	switch {
+	case !f.Until.IsZero() && !f.Since.Before(f.Until):
+		return fmt.Errorf("%w: audit.Filter has Until %v, which is not after Since %v", fence.ErrInvalid, f.Until, f.Since)
+	case f.MinToken < 0 || f.MaxToken < 0 || f.MaxToken != 0 && f.MinToken > f.MaxToken:
+		return fmt.Errorf("%w: audit.Filter has tokens from %d to %d", fence.ErrInvalid, f.MinToken, f.MaxToken)
+	case f.After.Seq < 0 || f.After.Seq > 0 && f.After.Resource == "":
+		return fmt.Errorf("%w: audit.Filter has the cursor %+v, which no reading has returned", fence.ErrInvalid, f.After)
+	}
+	return nil
+}
+
+func (f *Filter) texts() []string {
+	texts := []string{f.Resources, f.Holder, f.After.Resource, f.Op.ID, f.Op.Name}
+	for key, value := range f.Op.Attrs {
+		texts = append(texts, key, value)
+	}
+	return texts
+}
+
+func (f *Filter) byTime() bool  { return !f.Since.IsZero() || !f.Until.IsZero() }
+func (f *Filter) byGrant() bool { return f.Holder != "" || f.MinToken != 0 || f.MaxToken != 0 }
+func (f *Filter) byOp() bool    { return f.Op.ID != "" || f.Op.Name != "" || len(f.Op.Attrs) > 0 }
+
+// onlyClaims reports whether only claims match, which an index has.
+func (f *Filter) onlyClaims() bool { return len(f.Kinds) == 1 && f.Kinds[0] == storage.KindClaim }
+
+// conditions are the WHERE clause of a statement, and all of its arguments.
+type conditions struct {
+	sql  []string
+	args []any
+}
+
+// add adds a condition, in which %d stands for the number of the argument.
+func (c *conditions) add(sql string, arg any) {
+	c.args = append(c.args, arg)
+	c.sql = append(c.sql, fmt.Sprintf(sql, len(c.args)))
+}
+
+// where returns the conditions, of which there may be none.
+func (c *conditions) where() string {
+	return strings.Join(append([]string{"true"}, c.sql...), " and ")
+}
+
+// addTimes requires that the column at is within the times.
+func (c *conditions) addTimes(f *Filter) {
+	if !f.Since.IsZero() {
+		c.add("at >= $%d", f.Since)
+	}
+	if !f.Until.IsZero() {
+		c.add("at < $%d", f.Until)
+	}
+}
+
+// addTimeIndex requires what follows from addTimes, in the words of the index on at.
+func (c *conditions) addTimeIndex(f *Filter) {
+	const bin = "date_bin('10 minutes', %s, '2000-01-01 00:00:00Z')"
+	at := fmt.Sprintf(bin, "at")
+	if !f.Since.IsZero() {
+		c.add(at+" >= "+fmt.Sprintf(bin, "$%d::timestamptz"), f.Since)
+	}
+	if !f.Until.IsZero() {
+		c.add(at+" <= "+fmt.Sprintf(bin, "$%d::timestamptz"), f.Until)
+	}
+}
+
+// addGrant requires a grant, in the columns token and holder.
+func (c *conditions) addGrant(f *Filter) {
+	if f.Holder != "" {
+		c.add("holder like $%d", glob.Like(f.Holder))
+	}
+	if f.MinToken != 0 {
+		c.add("token >= $%d", int64(f.MinToken))
+	}
+	if f.MaxToken != 0 {
+		c.add("token <= $%d", int64(f.MaxToken))
+	}
+}
+
+// addOp requires an operation, in the column ops. An id that JSON has as it is also has to occur
+// in the text, which costs a tenth of reading the JSON.
+func (c *conditions) addOp(f *Filter) error {
+	if !f.byOp() {
+		return nil
+	}
+	want, err := json.Marshal([]storage.OpRecord{f.Op})
+	if err != nil {
+		return err
+	}
+	sql := "ops::jsonb @> $%d::text::jsonb"
+	if literal(f.Op.ID) {
+		c.args = append(c.args, f.Op.ID)
+		sql = fmt.Sprintf("case when strpos(ops::text, $%d) > 0 then ", len(c.args)) + sql + " end"
+	}
+	c.add(sql, string(want))
+	return nil
+}
+
+// literal reports whether an encoder of JSON leaves s as it is.
+func literal(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
+		return r <= ' ' || r > '~' || strings.ContainsRune(`"\/<>&'`, r)
+	})
+}

@@ -1,0 +1,201 @@
+package audit_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/audit"
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// written is what a store has written: two resources, the first of which went from a to b, and
+// was asked for in vain by a twice.
+type written struct {
+	dsn  string
+	pool *pgxpool.Pool
+	a, b fence.Grant
+}
+
+func newWritten(t *testing.T) written {
+	t.Helper()
+	w := written{dsn: template.Database(t), a: fence.Grant{Resource: "sku/1", Epoch: 1, Token: 5, Holder: "a"}, b: fence.Grant{Resource: "sku/1", Epoch: 1, Token: 7, Holder: "b"}}
+	w.pool = openPool(t, w.dsn)
+	store, err := postgres.NewStore(w.pool, nil)
+	require.NoError(t, err)
+	claim := func(g fence.Grant) storage.Claim {
+		claims, err := store.Claim(t.Context(), g)
+		require.NoError(t, err)
+		return claims[0]
+	}
+	commit := func(c storage.Claim, ops ...storage.OpRecord) (storage.Claim, error) {
+		txn, err := store.Begin(t.Context(), c)
+		require.NoError(t, err)
+		claims, err := txn.Commit(t.Context(), []storage.Move{{Ops: ops}})
+		if err != nil {
+			return storage.Claim{}, err
+		}
+		return claims[0], nil
+	}
+	old := claim(w.a)
+	old, err = commit(old, storage.OpRecord{ID: "order-1", Name: "sell", Attrs: map[string]string{"qty": "2"}}, storage.OpRecord{ID: "order-2"})
+	require.NoError(t, err)
+	claim(w.b)
+	for range 2 {
+		_, err = commit(old)
+		require.ErrorIs(t, err, storage.ErrStaleToken)
+	}
+	claim(fence.Grant{Resource: "sku/2", Epoch: 1, Token: 6, Holder: "a"})
+	return w
+}
+
+func TestEntries_HaveAllThatTheStoreWrote(t *testing.T) {
+	t.Parallel()
+	w := newWritten(t)
+	entries := list(t, openHistory(t, w.pool).Entries(t.Context(), audit.Filter{Resources: "sku/1"}))
+	require.Len(t, entries, 3)
+	store, err := postgres.NewStore(w.pool, nil)
+	require.NoError(t, err)
+	want, err := store.Entries(t.Context(), "sku/1", 0, 10)
+	require.NoError(t, err)
+	for i, e := range entries {
+		require.Equal(t, want[i], e.Entry)
+		require.NotZero(t, e.XID)
+	}
+	require.Equal(t, []int64{1, 1, 3}, []int64{entries[0].Claim, entries[1].Claim, entries[2].Claim})
+
+	_, err = w.pool.Exec(t.Context(), "alter table fence.history disable trigger all; delete from fence.history where seq = 1")
+	require.NoError(t, err)
+	entries = list(t, openHistory(t, w.pool).Entries(t.Context(), audit.Filter{}))
+	require.Equal(t, fence.Grant{Resource: "sku/1"}, entries[0].Grant, "its claim is gone")
+}
+
+func TestRejections_AreCounted(t *testing.T) {
+	t.Parallel()
+	w := newWritten(t)
+	d := openHistory(t, w.pool)
+	all := list(t, d.Rejections(t.Context(), audit.Filter{}))
+	require.Len(t, all, 1)
+	r := all[0]
+	require.Equal(t, storage.ReasonStale, r.Reason)
+	require.Equal(t, []fence.Grant{w.a, w.b}, []fence.Grant{r.Grant, r.Current})
+	require.EqualValues(t, 2, r.Count)
+	require.True(t, r.Since.Before(r.First) && r.First.Before(r.Last))
+	for name, c := range map[string]struct {
+		filter audit.Filter
+		want   int
+	}{
+		"resource":       {audit.Filter{Resources: "sku/?", Holder: "a", MinToken: 5, MaxToken: 5}, 1},
+		"another":        {audit.Filter{Resources: "sku/2"}, 0},
+		"not its holder": {audit.Filter{Holder: "b"}, 0},
+		"not its token":  {audit.Filter{MinToken: 6}, 0},
+		"since the last": {audit.Filter{Since: r.Last}, 1},
+		"later":          {audit.Filter{Since: r.Last.Add(time.Microsecond)}, 0},
+		"until behind":   {audit.Filter{Until: r.First.Add(time.Microsecond)}, 1},
+		"before":         {audit.Filter{Until: r.First}, 0},
+		"behind it":      {audit.Filter{After: r.Cursor()}, 0},
+	} {
+		require.Len(t, list(t, d.Rejections(t.Context(), c.filter)), c.want, name)
+	}
+}
+
+func TestRejections_ComeInPages(t *testing.T) {
+	t.Parallel()
+	w := newWritten(t)
+	for i := range 40 {
+		_, err := w.pool.Exec(t.Context(), "select fence.record_rejection($1, 'stale', 'claim', 1, $2, 'a', 1, 99, 'b', null)", fmt.Sprintf("x/%d", i%3), i+1)
+		require.NoError(t, err)
+	}
+	d := openHistory(t, w.pool)
+	all := list(t, d.Rejections(t.Context(), audit.Filter{}))
+	require.Len(t, all, 41)
+	require.True(t, all[40].Since.IsZero())
+	d.ReadPages(rand.IntN)
+	require.Equal(t, all, list(t, d.Rejections(t.Context(), audit.Filter{})))
+	require.Equal(t, all[10:], list(t, d.Rejections(t.Context(), audit.Filter{After: all[9].Cursor()})))
+	for i := 1; i < len(all); i++ {
+		before, r := all[i-1], all[i]
+		require.True(t, before.Grant.Resource < r.Grant.Resource || before.Grant.Resource == r.Grant.Resource && before.ID < r.ID)
+	}
+}
+
+func TestFences_AreWhereTheyStand(t *testing.T) {
+	t.Parallel()
+	w := newWritten(t)
+	d := openHistory(t, w.pool)
+	d.ReadPages(rand.IntN)
+	all := list(t, d.Fences(t.Context(), audit.Filter{}))
+	require.Len(t, all, 2)
+	entries := list(t, d.Entries(t.Context(), audit.Filter{Resources: "sku/1"}))
+	last := entries[len(entries)-1]
+	require.Equal(t, audit.Fence{Grant: w.b, Position: last.Position, Claim: 3, ClaimedAt: last.At, Hash: last.Hash}, all[0])
+	for name, c := range map[string]struct {
+		filter audit.Filter
+		want   []audit.Fence
+	}{
+		"resource": {audit.Filter{Resources: "*2"}, all[1:]},
+		"holder":   {audit.Filter{Holder: "b"}, all[:1]},
+		"tokens":   {audit.Filter{MinToken: 7}, all[:1]},
+		"since":    {audit.Filter{Since: all[1].ClaimedAt}, all[1:]},
+		"until":    {audit.Filter{Until: all[1].ClaimedAt}, all[:1]},
+		"behind":   {audit.Filter{After: all[0].Cursor()}, all[1:]},
+	} {
+		require.Equal(t, c.want, list(t, d.Fences(t.Context(), c.filter)), name)
+	}
+}
+
+func TestStatistics_CountWhatMatches(t *testing.T) {
+	t.Parallel()
+	w := newWritten(t)
+	d := openHistory(t, w.pool)
+	entries := list(t, d.Entries(t.Context(), audit.Filter{}))
+	count := func(f audit.Filter) audit.Statistics {
+		t.Helper()
+		s, err := d.Statistics(t.Context(), f)
+		require.NoError(t, err)
+		require.Equal(t, s.Claims+s.Writes > 0, s.Bytes > 0)
+		s.Bytes = 0
+		return s
+	}
+	require.Equal(t, audit.Statistics{Resources: 2, Claims: 3, Writes: 1, Holders: 2, Rejections: 2, First: entries[0].At, Last: entries[3].At}, count(audit.Filter{}))
+	require.Equal(t, audit.Statistics{Resources: 1, Claims: 1, Holders: 1, First: entries[3].At, Last: entries[3].At}, count(audit.Filter{Resources: "*2"}))
+	require.Equal(t, audit.Statistics{Resources: 1, Claims: 1, Writes: 1, Holders: 1, First: entries[0].At, Last: entries[1].At}, count(audit.Filter{Until: entries[2].At}))
+	require.Equal(t, audit.Statistics{}, count(audit.Filter{Since: time.Now().Add(time.Hour)}))
+}
+
+// A role that may only read can do all of it; without a schema the error is the database's.
+func TestDatabase_IsReadByTheReader_HC2(t *testing.T) {
+	t.Parallel()
+	w := newWritten(t)
+	reader := fmt.Sprintf("reader_%016x", rand.Uint64())
+	require.NoError(t, postgres.GrantRoles(t.Context(), w.pool, "", postgres.Roles{Reader: reader}))
+	t.Cleanup(func() { _, _ = w.pool.Exec(context.Background(), "drop owned by "+reader+"; drop role "+reader) })
+	config := w.pool.Config()
+	config.ConnConfig.RuntimeParams["role"] = reader
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	d := openHistory(t, pool)
+	require.Len(t, list(t, d.Entries(t.Context(), audit.Filter{Since: time.Unix(0, 0)})), 4)
+	require.Len(t, list(t, d.Operations(t.Context(), audit.Filter{})), 2)
+	require.Len(t, list(t, d.Rejections(t.Context(), audit.Filter{})), 1)
+	require.Len(t, list(t, d.Fences(t.Context(), audit.Filter{})), 2)
+	s, err := d.Statistics(t.Context(), audit.Filter{})
+	require.NoError(t, err)
+	require.EqualValues(t, 3, s.Claims)
+
+	other, err := audit.Open(pool, "other")
+	require.NoError(t, err)
+	require.ErrorContains(t, failure(other.Entries(t.Context(), audit.Filter{})), "42P01")
+	_, err = audit.Open(pool, "No")
+	require.ErrorIs(t, err, fence.ErrInvalid)
+	_, err = audit.Open(nil, "")
+	require.ErrorIs(t, err, fence.ErrInvalid)
+}
