@@ -7,6 +7,9 @@
 //	fencectl history prune     delete what the policy no longer keeps
 //	fencectl history hold      keep the history of a resource as evidence
 //	fencectl history release   end that
+//	fencectl audit anchor      record the heads of the history outside the database, signed
+//	fencectl audit prove       prove the head of one resource without the others
+//	fencectl audit keygen      make the key of a log
 //	fencectl locks list        show who holds, with the claims in the database
 //	fencectl locks queue       show who waits for a resource, in order
 //	fencectl chaos             run Fencekit under real faults, by fencectl-chaos

@@ -1,0 +1,245 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/audit/anchor"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/guard/guardtest"
+	"github.com/fencekit/fencekit/internal/cli"
+	"github.com/fencekit/fencekit/internal/cli/clitest"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// write runs a guarded transaction of each resource.
+func write(t *testing.T, dsn string, resources ...string) {
+	t.Helper()
+	pool, err := pgxpool.New(t.Context(), dsn)
+	require.NoError(t, err)
+	defer pool.Close()
+	store, err := postgres.NewStore(pool, nil)
+	require.NoError(t, err)
+	g := guardtest.New(t, store)
+	for _, resource := range resources {
+		require.NoError(t, guard.Do(t.Context(), g, resource, func(context.Context, pgx.Tx) error { return nil }))
+	}
+	require.NoError(t, g.Close(t.Context()))
+}
+
+// anchored is a database, and the log and the key of its anchors.
+type anchorFiles struct {
+	dsn, log, key string
+}
+
+func newAnchorFiles(t *testing.T) anchorFiles {
+	t.Helper()
+	dir := t.TempDir()
+	f := anchorFiles{migrated(t), filepath.Join(dir, "heads"), filepath.Join(dir, "key")}
+	got := fencectl(t, "audit", "keygen", "example.com/shop", "--out", f.key)
+	require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
+	require.Equal(t, got.Stdout, string(read(t, f.key+".pub")))
+	return f
+}
+
+// args are the arguments of "audit anchor".
+func (f anchorFiles) args(more ...string) []string {
+	return append([]string{"audit", "anchor", "--database-url", f.dsn, "--log", f.log, "--key", f.key}, more...)
+}
+
+func (f anchorFiles) anchor(t *testing.T, more ...string) clitest.Ending {
+	t.Helper()
+	return fencectl(t, f.args(more...)...)
+}
+
+// rewind puts all fences back by one position, as a superuser could.
+func (f anchorFiles) rewind(t *testing.T) {
+	t.Helper()
+	require.NoError(t, execute(t, connect(t, f.dsn), "update fence.resource set seq = seq - 1"))
+}
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return text
+}
+
+func TestAuditAnchor_RecordsProvesAndFinds(t *testing.T) {
+	t.Parallel()
+	f := newAnchorFiles(t)
+	write(t, f.dsn, "sku/1", "sku/2")
+	require.Equal(t, ended(cli.ExitOK, "log,records,resources,recorded,violations\nexample.com/shop,2,2,2,0\n", ""), f.anchor(t, "-o", "csv"))
+	require.Equal(t, ended(cli.ExitOK, string(read(t, f.log+".checkpoint")), ""), f.anchor(t, "--print"))
+
+	proof := fencectl(t, "audit", "prove", "sku/1", "--log", f.log, "--key", f.key+".pub")
+	require.Equal(t, cli.ExitOK, proof.Code, proof.Stderr)
+	key, err := anchor.ParsePublicKey(string(read(t, f.key+".pub")))
+	require.NoError(t, err)
+	proven, err := anchor.ParseProof(proof.Stdout, key)
+	require.NoError(t, err)
+	require.Equal(t, "sku/1", proven.Head.Resource)
+	older := filepath.Join(t.TempDir(), "older")
+	require.NoError(t, os.WriteFile(older, read(t, f.log+".checkpoint"), 0o600))
+
+	write(t, f.dsn, "sku/2", "sku/3")
+	require.Equal(t, cli.ExitOK, f.anchor(t).Code)
+	require.Equal(t, proof, fencectl(t, "audit", "prove", "sku/1", "--log", f.log, "--key", f.key+".pub", "--checkpoint", older))
+	got := fencectl(t, "audit", "prove", "sku/3", "--log", f.log, "--key", f.key+".pub", "--checkpoint", older)
+	require.Equal(t, cli.ExitUsage, got.Code)
+	require.Contains(t, got.Stderr, `the checkpoint covers no record of resource "sku/3"`)
+
+	f.rewind(t)
+	got = f.anchor(t, "-o", "json")
+	require.Equal(t, cli.ExitViolated, got.Code)
+	require.Contains(t, got.Stderr, "the database contradicts the log in 3 resources:\nsku/1 went back: the log has position 2, the database 1\n")
+	var said anchored
+	require.NoError(t, json.Unmarshal([]byte(got.Stdout), &said))
+	require.Equal(t, violation{"sku/2", 4, 3, "sku/2 went back: the log has position 4, the database 3"}, said.Violations[1])
+	require.Equal(t, []any{int64(4), 3, 0, string(read(t, f.log+".checkpoint"))}, []any{said.Records, said.Resources, said.Recorded, said.Checkpoint})
+}
+
+func TestAuditAnchor_BeginsALogThatContinuesAnother(t *testing.T) {
+	t.Parallel()
+	f := newAnchorFiles(t)
+	write(t, f.dsn, "sku/1")
+	require.Equal(t, cli.ExitOK, f.anchor(t).Code)
+	next := anchorFiles{f.dsn, f.log + "2", f.key + "2"}
+	require.Equal(t, cli.ExitOK, fencectl(t, "audit", "keygen", "example.com/shop/2", "--out", next.key).Code)
+	require.Equal(t, ended(cli.ExitOK, "log,records,resources,recorded,violations\nexample.com/shop/2,2,1,1,0\n", ""),
+		next.anchor(t, "-o", "csv", "--continues", f.log, "--continues-key", f.key+".pub"))
+	require.Contains(t, string(read(t, next.log)), `"continues":"example.com/shop\n1\n`)
+	got := next.anchor(t, "--continues", f.log, "--continues-key", f.key+".pub")
+	require.Equal(t, cli.ExitUsage, got.Code)
+	require.Contains(t, got.Stderr, "only a new log can continue another one")
+}
+
+func TestAudit_SaysWhatIsWrongWithLogsAndKeys(t *testing.T) {
+	t.Parallel()
+	f := newAnchorFiles(t)
+	write(t, f.dsn, "sku/1")
+	require.Equal(t, cli.ExitOK, f.anchor(t).Code)
+	dir := t.TempDir()
+	none := filepath.Join(dir, "none")
+	changed := filepath.Join(dir, "changed")
+	require.NoError(t, os.WriteFile(changed, append([]byte("x"), read(t, f.log)...), 0o600))
+	require.NoError(t, os.WriteFile(changed+".checkpoint", read(t, f.log+".checkpoint"), 0o600))
+	busy := filepath.Join(dir, "busy")
+	signer, err := anchor.ParseSigner(string(read(t, f.key)))
+	require.NoError(t, err)
+	log, err := anchor.Open(busy, signer)
+	require.NoError(t, err)
+	defer log.Close()
+	pub := f.key + ".pub"
+
+	for _, c := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{"anchor"}, cli.ExitUsage, "--log is missing"},
+		{[]string{"anchor", "--log", none}, cli.ExitUsage, "--key is missing"},
+		{[]string{"anchor", "--log", none, "--key", none}, cli.ExitUsage, "--key: open " + none},
+		{[]string{"anchor", "--log", none, "--key", pub}, cli.ExitUsage, "this is not the private key of a log"},
+		{[]string{"anchor", "--log", none, "--key", f.key, "--every", "-1s"}, cli.ExitUsage, "--every is -1s"},
+		{[]string{"anchor", "--log", none, "--key", f.key, "--continues", f.log}, cli.ExitUsage, "belong together"},
+		{[]string{"anchor", "--log", none, "--key", f.key, "--continues", f.log, "--continues-key", pub, "--every", "1m"}, cli.ExitUsage, "without --every"},
+		{[]string{"anchor", "--log", none, "--key", f.key, "--continues", f.log, "--continues-key", pub}, cli.ExitUsage, "a log needs one of its own"},
+		{[]string{"anchor", "--log", none, "--key", f.key, "--continues", f.log, "--continues-key", f.key}, cli.ExitUsage, "this is not the public key of a log"},
+		{[]string{"anchor", "--log", dir, "--key", f.key}, cli.ExitNotReady, "is a directory"},
+		{[]string{"anchor", "--log", os.DevNull, "--key", f.key}, cli.ExitUsage, "a log has to be a regular file"},
+		{[]string{"anchor", "--log", busy, "--key", f.key}, cli.ExitNotReady, "the log is in use"},
+		{[]string{"anchor", "--log", changed, "--key", f.key}, cli.ExitViolated, "line 1 of the log is no record"},
+		{[]string{"anchor", "--log", none, "--key", f.key, "--schema", "other"}, cli.ExitNotReady, "fencectl migrate up"},
+		{[]string{"anchor", "--log", none, "--key", f.key, "--etcd", "--etcd-endpoints", "a@b"}, cli.ExitUsage, "has an @"},
+		{[]string{"keygen"}, cli.ExitUsage, "takes one argument, NAME"},
+		{[]string{"keygen", "a"}, cli.ExitUsage, "--out is missing"},
+		{[]string{"keygen", "a b", "--out", none}, cli.ExitUsage, "can't be the name of a key"},
+		{[]string{"keygen", "a", "--out", f.key}, cli.ExitUsage, "file exists"},
+		{[]string{"keygen", "a", "--out", filepath.Join(dir, "no", "such")}, cli.ExitNotReady, "no such file"},
+		{[]string{"prove", "sku/1"}, cli.ExitUsage, "--log is missing"},
+		{[]string{"prove", "sku/1", "--log", f.log}, cli.ExitUsage, "--key is missing"},
+		{[]string{"prove", "sku/1", "--log", f.log, "--key", f.key}, cli.ExitUsage, "this is not the public key of a log"},
+		{[]string{"prove", "sku/1", "--log", none + "1", "--key", pub}, cli.ExitNotReady, "no such file"},
+		{[]string{"prove", "sku/1", "--log", changed, "--key", pub}, cli.ExitViolated, "line 1 of the log is no record"},
+		{[]string{"prove", "sku/1", "--log", f.log, "--key", pub, "--checkpoint", f.log}, cli.ExitViolated, "is not one that key example.com/shop+"},
+	} {
+		got := fencectl(t, append([]string{"audit", "--database-url", f.dsn}, c.args...)...)
+		require.Equal(t, c.code, got.Code, "%v: %s", c.args, got.Stderr)
+		require.Contains(t, got.Stderr, c.says, c.args)
+	}
+}
+
+func TestAuditKeygen_WritesBothFilesOrNone(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "key")
+	require.Equal(t, cli.ExitOK, fencectl(t, "audit", "keygen", "example.com/shop", "--out", path).Code)
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode())
+	before := read(t, path)
+	require.Equal(t, cli.ExitUsage, fencectl(t, "audit", "keygen", "example.com/shop", "--out", path).Code)
+	require.Equal(t, before, read(t, path))
+	require.NoError(t, os.Remove(path))
+	public := read(t, path+".pub")
+	require.Equal(t, cli.ExitUsage, fencectl(t, "audit", "keygen", "example.com/shop", "--out", path).Code)
+	require.NoFileExists(t, path)
+	require.Equal(t, public, read(t, path+".pub"))
+}
+
+// It goes on when the database is away, and over violations, which leave their exit code. It
+// ends well when it is told to.
+func TestAuditAnchor_EveryKeepsRunning(t *testing.T) {
+	t.Parallel()
+	f := newAnchorFiles(t)
+	database := connect(t, f.dsn)
+	server := connect(t, pgserver.Shared(t).DSN())
+	name := database.Config().Database
+	for _, c := range []struct {
+		code    int
+		on      *pgx.Conn
+		trouble string
+		says    string
+		mended  string
+	}{
+		{cli.ExitOK, server, "alter database " + name + " with allow_connections false", "not currently accepting connections", "alter database " + name + " with allow_connections true"},
+		{cli.ExitViolated, database, "update fence.resource set seq = seq - 1", "went back", "update fence.resource set seq = seq + 1"},
+	} {
+		write(t, f.dsn, "sku/1")
+		cmd := clitest.Child(t, nil, f.args("--every", "10ms", "-o", "csv")...)
+		stdout, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		stderr, err := cmd.StderrPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		said, complained := bufio.NewScanner(stdout), bufio.NewScanner(stderr)
+		until := func(s *bufio.Scanner, text string) {
+			for s.Scan() && !strings.Contains(s.Text(), text) {
+			}
+			require.Contains(t, s.Text(), text)
+		}
+		until(said, ",1,1,0")
+		require.NoError(t, execute(t, c.on, c.trouble))
+		until(complained, c.says)
+		require.NoError(t, execute(t, c.on, c.mended))
+		go func() { _, _ = bytes.NewBuffer(nil).ReadFrom(stderr) }()
+		until(said, ",1,0,0")
+		until(said, ",1,0,0")
+		require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+		for said.Scan() {
+		}
+		require.Equal(t, c.code, clitest.ExitCode(t, cmd.Wait))
+	}
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fencekit/fencekit/audit/anchor"
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/cli"
+)
+
+func newAuditKeygen() *cobra.Command {
+	var path string
+	cmd := &cobra.Command{
+		Use:   "keygen NAME --out FILE [flags]",
+		Short: "Make the key of a log",
+		Long: `Make the key that signs the checkpoints of one log, and print its public part.
+NAME becomes the log's origin: something unique without spaces or plus signs,
+best a URL without its scheme, such as example.com/shop/2027.
+
+FILE gets the private key, which only "audit anchor" needs, and FILE.pub the
+public one. Files that exist are never overwritten. Another log needs another
+key of another name.`,
+		Args: cli.OneArg("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if path == "" {
+				return cli.UsageErrorf("--out is missing: the file for the private key")
+			}
+			public, err := keygen(args[0], path)
+			if errors.Is(err, fence.ErrInvalid) || errors.Is(err, os.ErrExist) {
+				return cli.UsageErrorf("%w", err)
+			}
+			if err != nil {
+				return cli.NotReady(err)
+			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "the private key is in %s, the public key in %s.pub\n", path, path)
+			fmt.Fprintln(cmd.OutOrStdout(), public)
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&path, "out", "", "the file for the private key; required")
+	return cmd
+}
+
+// keygen writes a new key to path and path.pub, or neither.
+func keygen(name, path string) (public string, err error) {
+	private, public, err := anchor.NewKey(name)
+	if err != nil {
+		return "", err
+	}
+	if err := writeNew(path, private+"\n", 0o600); err != nil {
+		return "", err
+	}
+	if err := writeNew(path+".pub", public+"\n", 0o644); err != nil {
+		return "", errors.Join(err, os.Remove(path))
+	}
+	return public, syncDirectory(filepath.Dir(path))
+}
+
+// writeNew writes a file that must not exist yet.
+func writeNew(path, text string, mode os.FileMode) error {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString(text)
+	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
+		return errors.Join(err, os.Remove(path))
+	}
+	return nil
+}
