@@ -20,8 +20,12 @@ var (
 	appTables   = []string{"migration", "resource", "history", "rejection", "operation"}
 )
 
-// readerTables are the tables and views that Entries, Rejections and package audit read.
-var readerTables = []string{"resource", "history", "rejection", "checkpoint", "hold", "entry", "entry_operation", "current_fence"}
+// readerTables are the tables and views that Entries, Rejections and package audit read. The
+// results of kept operations are the callers' own.
+var (
+	readerTables  = []string{"resource", "history", "rejection", "checkpoint", "hold", "setting", "entry", "entry_operation", "current_fence"}
+	readerColumns = "(resource, key, request, tx, at) on %s.operation"
+)
 
 // Roles names the two kinds of roles beside the owner of a schema. An empty name
 // stands for none.
@@ -96,6 +100,7 @@ func RolesSQL(schema string, roles Roles) (string, error) {
 	}
 	if roles.Reader != "" {
 		sql.WriteString(roleSQL(schema, roles.Reader, readerTables, nil))
+		fmt.Fprintf(&sql, "grant select "+readerColumns+" to %s;\n", schemaIdentifier(schema), pgx.Identifier{roles.Reader}.Sanitize())
 	}
 	return sql.String(), nil
 }

@@ -1,0 +1,77 @@
+package audit
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sync"
+)
+
+// Kind says what a finding is about.
+type Kind string
+
+// The kinds of findings.
+const (
+	KindChanged    Kind = "changed entry"         // the hash doesn't fit the entry and the one before it
+	KindMissing    Kind = "missing entries"       // positions without an entry
+	KindRepeated   Kind = "repeated entry"        // a second entry at or before a position
+	KindMalformed  Kind = "malformed entry"       // columns that no move of a fence writes together
+	KindOrder      Kind = "tokens out of order"   // a claim whose grant isn't higher than the one before
+	KindClaim      Kind = "wrong claim"           // an entry that names a claim under which it can't have been made
+	KindName       Kind = "wrong name"            // a claim that names another resource, or two fences of one name
+	KindFence      Kind = "wrong fence"           // a fence that isn't as the last entry left it
+	KindNoFence    Kind = "missing fence"         // entries, or a checkpoint, without a fence
+	KindCheckpoint Kind = "wrong checkpoint"      // a checkpoint that the entries don't fit
+	KindHeld       Kind = "pruned on hold"        // a prune after the hold
+	KindRejection  Kind = "unjustified rejection" // a rejection that the claims don't justify
+	KindOperation  Kind = "unfounded operation"   // a kept operation whose write isn't in the history
+	KindMark       Kind = "lowered mark"          // the database's highest epoch or token is below what has claimed
+	KindRewritten  Kind = "rewritten history"     // another entry than the one that was known
+	KindOlder      Kind = "older state"           // the history ends before an entry that was known
+	KindTable      Kind = "unprotected table"     // a table without what protects it from changes
+)
+
+// Finding is one thing that an honest history can't have.
+type Finding struct {
+	Kind     Kind   `json:"kind"`
+	Resource string `json:"resource,omitempty"` // its name, or its number if it has no name
+	Seq      int64  `json:"seq,omitempty"`      // the position, if the finding has one
+	Text     string `json:"text"`               // one sentence for a reader who doesn't program
+	Expected string `json:"expected,omitempty"`
+	Found    string `json:"found,omitempty"`
+}
+
+func (f Finding) String() string {
+	switch {
+	case f.Resource == "":
+		return f.Text
+	case f.Seq == 0:
+		return f.Resource + ": " + f.Text
+	}
+	return fmt.Sprintf("%s, entry %d: %s", f.Resource, f.Seq, f.Text)
+}
+
+// findings collects what several goroutines find, up to a limit, and counts the rest.
+type findings struct {
+	mu    sync.Mutex
+	limit int
+	list  []Finding
+	total int64
+}
+
+func (f *findings) add(found Finding) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.total++
+	if len(f.list) < f.limit {
+		f.list = append(f.list, found)
+	}
+}
+
+// sorted returns them by resource and position.
+func (f *findings) sorted() []Finding {
+	slices.SortFunc(f.list, func(a, b Finding) int {
+		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Seq, b.Seq), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Text, b.Text))
+	})
+	return f.list
+}

@@ -1,0 +1,157 @@
+package audit
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/record"
+)
+
+// Verification says what to verify, and how. The zero value verifies everything.
+type Verification struct {
+	// Resources is a pattern of names, in which * stands for any text and ? for any character;
+	// "" means all resources.
+	Resources string
+	// Known are heads of the history as it once was, kept where nobody could change them since.
+	// The history has to contain them still.
+	Known []Head
+	// MaxFindings bounds Report.Findings. 0 means 1,000.
+	MaxFindings int
+	// Connections is how many connections read at the same time, beside one that plans. 0 means
+	// 2. It makes no difference to an export.
+	Connections int
+	// Progress, if not nil, is called from time to time with how many entries are verified, and
+	// about how many there are; 0 if that isn't known. It isn't called concurrently.
+	Progress func(done, all int64)
+}
+
+const (
+	defaultMaxFindings = 1000
+	defaultConnections = 2
+)
+
+func (v Verification) validate() error {
+	if v.MaxFindings < 0 || v.Connections < 0 {
+		return fmt.Errorf("%w: audit.Verification has MaxFindings %d and Connections %d: want at least 0", fence.ErrInvalid, v.MaxFindings, v.Connections)
+	}
+	return nil
+}
+
+// Report is what was verified, and what was found.
+type Report struct {
+	// At is when the state that was verified was read, by the database's clock.
+	At time.Time `json:"at"`
+	// Resources, Entries, Rejections, Operations and Heads say how many were verified: fences
+	// with their histories, entries, records of rejections, kept operations, and known heads.
+	Resources  int64 `json:"resources"`
+	Entries    int64 `json:"entries"`
+	Rejections int64 `json:"rejections"`
+	Operations int64 `json:"operations"`
+	Heads      int64 `json:"heads"`
+	// Pruned says of how many of these rejections, operations, and further known heads nothing
+	// can be said any more: what would prove them was pruned, or lost when the database failed
+	// over. That is no violation.
+	Pruned Unprovable `json:"pruned"`
+	// Violations is how many findings there are, of which Findings has the first.
+	Violations int64     `json:"violations"`
+	Findings   []Finding `json:"findings"`
+}
+
+// Unprovable counts what can no longer be proved.
+type Unprovable struct {
+	Rejections int64 `json:"rejections"`
+	Operations int64 `json:"operations"`
+	Heads      int64 `json:"heads"`
+}
+
+// verification is one run.
+type verification struct {
+	findings findings
+	known    knownHeads
+	setting  record.Setting
+	marks    marks
+	pattern  pattern
+	seen     sync.Map // the names of resources with known heads that were verified
+	counts   struct {
+		resources, entries, rejections, operations, heads atomic.Int64
+
+		prunedRejections, prunedOperations, prunedHeads atomic.Int64
+	}
+}
+
+func (v Verification) begin() *verification {
+	run := &verification{known: newKnownHeads(v.Known), pattern: newPattern(v.Resources)}
+	if run.findings.limit = v.MaxFindings; v.MaxFindings == 0 {
+		run.findings.limit = defaultMaxFindings
+	}
+	return run
+}
+
+func (v *verification) see(name string) {
+	if _, known := v.known[name]; known {
+		v.seen.Store(name, true)
+	}
+}
+
+// report is called once, when all was verified.
+func (v *verification) report(at time.Time) Report {
+	c := &v.counts
+	return Report{
+		At: at, Resources: c.resources.Load(), Entries: c.entries.Load(), Rejections: c.rejections.Load(), Operations: c.operations.Load(), Heads: c.heads.Load(),
+		Pruned:     Unprovable{c.prunedRejections.Load(), c.prunedOperations.Load(), c.prunedHeads.Load()},
+		Violations: v.findings.total, Findings: v.findings.sorted(),
+	}
+}
+
+// marks are the highest epoch that was claimed, and its highest token.
+type marks struct {
+	mu      sync.Mutex
+	highest grant
+}
+
+func (m *marks) claimed(g grant) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if g.compare(m.highest) > 0 {
+		m.highest = g
+	}
+}
+
+// verifyMarks compares the marks of the database with what has claimed. The mark of tokens
+// follows coarsely, and 0 turns it off.
+func (v *verification) verifyMarks() {
+	highest, s := v.marks.highest, v.setting
+	switch {
+	case highest.epoch > s.Epoch:
+		v.findings.add(Finding{Kind: KindMark, Text: "The database's highest epoch is lower than one that has claimed: grants of an epoch that is over could come back.",
+			Expected: "epoch " + number(highest.epoch) + " or more", Found: "epoch " + number(s.Epoch)})
+	case highest.epoch == s.Epoch && s.Token > 0 && highest.token > s.Token && highest.token-s.Token > max(s.MaxTokenJump, defaultTokenJump):
+		v.findings.add(Finding{Kind: KindMark, Text: "The database's mark of tokens is far lower than a token that has claimed: it was set back.",
+			Expected: "token " + number(highest.token-max(s.MaxTokenJump, defaultTokenJump)) + " or more", Found: "token " + number(s.Token)})
+	}
+}
+
+// defaultTokenJump is how far above the mark a token may be by default: the owner may have lowered
+// that since.
+const defaultTokenJump = 1 << 40
+
+// Verify verifies the history as it was at one moment, beside whatever writes or prunes. It
+// reads with several connections of the pool, which needs at least two. Its memory doesn't grow
+// with the number of entries; it grows with the kept operations and rejections of the resources
+// that it is reading, and with Verification.Known. It fails if it couldn't verify everything;
+// what the history violates is in the report alone.
+func (d *Database) Verify(ctx context.Context, v Verification) (Report, error) {
+	if err := v.validate(); err != nil {
+		return Report{}, err
+	}
+	run := v.begin()
+	at, err := d.verify(ctx, v, run)
+	if err != nil {
+		return Report{}, fmt.Errorf("audit: verifying the history: %w", err)
+	}
+	return run.report(at), nil
+}

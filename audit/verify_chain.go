@@ -1,0 +1,214 @@
+package audit
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"fmt"
+	"strconv"
+
+	"github.com/fencekit/fencekit/internal/record"
+)
+
+// chain verifies entries of one resource in the order of their positions, each against the one
+// before.
+type chain struct {
+	*subject
+	seq   int64 // of the entry before
+	hash  []byte
+	known bool // the hash is that of the entry before, against which the next one can be verified
+	tx    int64
+	claim chainClaim // under which the entry before was made
+	// island is the claim that a prune left before the checkpoint; 0 if there is none.
+	island     int64
+	islandHash record.Hash
+	heads      []Head // that are known, of positions to come
+	pruned     []Head // and of positions before the checkpoint
+	buffer     []byte
+}
+
+// chainClaim is a claim as later entries need it.
+type chainClaim struct {
+	seq      int64
+	lost     bool // it may be among entries that are missing
+	readable bool // it was read, and what follows is what it says
+	grant    grant
+	timeline int32
+	holder   string
+	at       record.Time
+	before   *grant // of the claim before, if that was read
+}
+
+// grant is what orders claims.
+type grant struct{ epoch, token int64 }
+
+func (g grant) compare(other grant) int {
+	return cmp.Or(cmp.Compare(g.epoch, other.epoch), cmp.Compare(g.token, other.token))
+}
+
+func (g grant) String() string { return fmt.Sprintf("token %d of epoch %d", g.token, g.epoch) }
+
+// newChain begins where the history of s begins.
+func newChain(s *subject) *chain {
+	c := &chain{subject: s, heads: s.known.after(s.name, 0)}
+	if s.checkpoint != nil {
+		c.seq, c.hash, c.known = s.checkpoint.First-1, bytes.Clone(s.checkpoint.Hash), true
+		c.heads = s.known.after(s.name, c.seq)
+		c.pruned = s.known[s.name][:len(s.known[s.name])-len(c.heads)]
+	} else if s.name != "" {
+		before := record.Before(s.name)
+		c.hash, c.known = before[:], true
+	}
+	return c
+}
+
+// next verifies an entry. It keeps nothing of e.
+func (c *chain) next(e *record.Entry) {
+	if c.checkpoint != nil && e.Seq < c.checkpoint.First && c.seq == c.checkpoint.First-1 {
+		c.beforeCheckpoint(e)
+		return
+	}
+	c.settlePruned()
+	if c.name == "" && e.Name != nil {
+		c.nameAfter(e)
+	}
+	switch {
+	case e.Seq <= c.seq:
+		c.find(KindRepeated, e.Seq, "There is a second entry at this position, or one that belongs before it: it was inserted.", "a position above "+number(c.seq), number(e.Seq))
+		return
+	case e.Seq > c.seq+1:
+		c.missing(c.seq+1, e.Seq-1)
+		c.known, c.claim.lost = false, true
+	}
+	c.verifyHash(e)
+	c.verifyShape(e)
+	c.verifyClaim(e)
+	c.seq, c.tx, c.known = e.Seq, e.Tx, true
+	c.hash = append(c.hash[:0], e.Hash...)
+	c.passHeads()
+	c.sought.pass(e)
+}
+
+// nameAfter takes the name of a resource without a fence from its first claim.
+func (c *chain) nameAfter(e *record.Entry) {
+	c.name = *e.Name
+	if c.seq == 0 && c.checkpoint == nil {
+		before := record.Before(c.name)
+		c.hash, c.known = before[:], true
+	}
+}
+
+func (c *chain) missing(first, last int64) {
+	text := fmt.Sprintf("Entries are missing: those at positions %d to %d were removed.", first, last)
+	if first == last {
+		text = "The entry is missing: it was removed."
+	}
+	c.find(KindMissing, first, text, "an entry at each position", "none")
+}
+
+func (c *chain) verifyHash(e *record.Entry) {
+	if !c.known {
+		return
+	}
+	c.buffer = e.AppendPreimage(append(c.buffer[:0], c.hash...))
+	if want := sha256.Sum256(c.buffer); !bytes.Equal(want[:], e.Hash) {
+		c.find(KindChanged, e.Seq, "The entry isn't what was recorded, or what stands before it isn't: one of them was changed, exchanged or inserted.",
+			"hash "+record.Hash(want[:]).String(), "hash "+e.Hash.String())
+	}
+}
+
+// verifyShape reports columns that no move of a fence leaves like this.
+func (c *chain) verifyShape(e *record.Entry) {
+	problem := ""
+	inClaims := e.Epoch != nil || e.Token != nil || e.Timeline != nil || e.Holder != nil || e.Name != nil
+	switch e.Kind {
+	case record.Claim:
+		switch {
+		case e.Epoch == nil || e.Token == nil || e.Timeline == nil || e.Holder == nil || e.Name == nil:
+			problem = "a claim without its whole grant"
+		case e.Ops != nil:
+			problem = "a claim that lists operations"
+		}
+	case record.Write, record.Void:
+		switch {
+		case inClaims:
+			problem = "a " + e.Kind.String() + " with a grant of its own"
+		case e.Kind == record.Void && e.Ops != nil:
+			problem = "a void that lists operations"
+		}
+	default:
+		problem = "neither a claim nor a write nor a void"
+	}
+	if problem != "" {
+		c.find(KindMalformed, e.Seq, "The entry can't have been made by Fencekit: it is "+problem+".", "", "")
+	}
+}
+
+// verifyClaim follows the claims: each is higher than the one before, and each other entry was
+// made under the latest.
+func (c *chain) verifyClaim(e *record.Entry) {
+	if e.Kind == record.Claim {
+		if c.island != 0 && e.Seq == c.checkpoint.First {
+			c.find(KindCheckpoint, c.island, "The entry is before the checkpoint, where a prune leaves nothing if a claim comes first behind it.", "none", "a claim")
+		}
+		c.verifyNewClaim(e)
+		return
+	}
+	switch {
+	case e.Claim == c.claim.seq:
+		return
+	case e.Claim >= e.Seq || e.Claim < 1:
+		c.find(KindClaim, e.Seq, "The entry names a claim that isn't before it.", "a position below "+number(e.Seq), number(e.Claim))
+	case c.claim.seq == 0 && c.seq > 0 && c.checkpoint != nil:
+		c.find(KindClaim, e.Seq, "The claim under which the entry was made is missing: a prune would have left it.", "a claim at position "+number(e.Claim), "none")
+	case !c.claim.lost:
+		c.find(KindClaim, e.Seq, "The entry names another claim than the latest one before it.", number(c.claim.seq), number(e.Claim))
+	}
+	c.claim = chainClaim{seq: e.Claim} // report it once
+}
+
+func (c *chain) verifyNewClaim(e *record.Entry) {
+	if e.Claim != e.Seq {
+		c.find(KindClaim, e.Seq, "The claim doesn't name itself as its claim.", number(e.Seq), number(e.Claim))
+	}
+	if e.Name != nil && *e.Name != c.name {
+		c.find(KindName, e.Seq, "The claim is of another resource.", strconv.Quote(c.name), strconv.Quote(*e.Name))
+	}
+	if e.Epoch == nil || e.Token == nil || e.Timeline == nil || e.Holder == nil {
+		c.claim = chainClaim{seq: e.Seq}
+		return
+	}
+	last := c.claim
+	c.claim = chainClaim{seq: e.Seq, readable: true, grant: grant{*e.Epoch, *e.Token}, timeline: *e.Timeline, holder: *e.Holder, at: e.At}
+	if !last.readable {
+		return
+	}
+	c.claim.before = &last.grant
+	if c.claim.grant.compare(last.grant) <= 0 {
+		c.find(KindOrder, e.Seq, "The claim isn't higher than the one before: an earlier holder took the resource back.", "more than "+last.grant.String(), c.claim.grant.String())
+	}
+	if last.timeline != c.claim.timeline {
+		c.sought.failedOver(last.grant, c.claim.grant)
+	}
+}
+
+// beforeCheckpoint takes the claim that a prune leaves before the checkpoint.
+func (c *chain) beforeCheckpoint(e *record.Entry) {
+	if c.island != 0 {
+		c.find(KindCheckpoint, e.Seq, "The entry is before the checkpoint, where a prune leaves one claim alone.", "one entry", "another one at position "+number(c.island))
+		return
+	}
+	c.island, c.islandHash = e.Seq, bytes.Clone(e.Hash)
+	c.verifyShape(e)
+	if e.Kind != record.Claim {
+		c.find(KindCheckpoint, e.Seq, "The entry is before the checkpoint, where a prune leaves a claim alone.", "a claim", e.Kind.String())
+		return
+	}
+	c.verifyNewClaim(e)
+	if e.Seq == c.checkpoint.First-1 && !bytes.Equal(e.Hash, c.checkpoint.Hash) {
+		c.find(KindCheckpoint, e.Seq, "The checkpoint has another hash than the entry before it.", "hash "+e.Hash.String(), "hash "+c.checkpoint.Hash.String())
+	}
+	c.sought.pass(e)
+}
+
+func number(n int64) string { return strconv.FormatInt(n, 10) }

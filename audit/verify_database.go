@@ -1,0 +1,150 @@
+package audit
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencekit/fencekit/internal/record"
+)
+
+// verify verifies a database: one connection plans which entries to read together, others read
+// them and verify.
+func (d *Database) verify(ctx context.Context, v Verification, run *verification) (at time.Time, err error) {
+	err = d.snapshot(ctx, func(s *snapshot, conn *pgx.Conn) error {
+		at = s.at
+		if run.setting, err = s.setting(ctx, conn); err != nil {
+			return err
+		}
+		all, err := s.estimate(ctx, conn)
+		if err != nil {
+			return err
+		}
+		defer run.showProgress(v.Progress, all)()
+		p := &planner{snapshot: s, conn: conn, run: run, jobs: make(chan *job)}
+		if err := p.feed(ctx, p.workers(v)); err != nil {
+			return err
+		}
+		return run.verifyWhole(ctx, s, conn)
+	})
+	return at, err
+}
+
+// workers returns how many connections read. The pool may allow fewer.
+func (p *planner) workers(v Verification) int {
+	n := v.Connections
+	if n == 0 {
+		n = defaultConnections
+	}
+	return min(n, int(p.d.pool.Config().MaxConns)-1)
+}
+
+// feed plans, and has workers do each job. It returns the first error of any of them.
+func (p *planner) feed(ctx context.Context, workers int) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			if err := p.join(ctx, func(conn *pgx.Conn) error { return p.work(ctx, conn) }); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	if err := p.plan(ctx); err != nil {
+		cancel(err)
+	}
+	close(p.jobs)
+	wg.Wait()
+	return context.Cause(ctx)
+}
+
+func (p *planner) work(ctx context.Context, conn *pgx.Conn) error {
+	for j := range p.jobs {
+		if err := j.do(ctx, p, conn); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// showProgress calls show from time to time until the function that it returns is called.
+func (v *verification) showProgress(show func(done, all int64), all int64) (stop func()) {
+	if show == nil {
+		return func() {}
+	}
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(progressEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				show(v.counts.entries.Load(), all)
+			case <-end:
+				show(v.counts.entries.Load(), all)
+				return
+			}
+		}
+	}()
+	return func() { close(end); <-ended }
+}
+
+const progressEvery = 200 * time.Millisecond
+
+// estimate returns about how many entries there are.
+func (s *snapshot) estimate(ctx context.Context, conn *pgx.Conn) (entries int64, err error) {
+	err = s.copyOut(ctx, conn, "select least(sum(r.seq::numeric - coalesce(c.first, 1) + 1), 1e18)::bigint from @resource r left join @checkpoint c on c.resource = r.id", func(c *columns) error {
+		entries = c.int64()
+		return c.err
+	})
+	return entries, err
+}
+
+// verifyWhole verifies what is about the whole database, after the resources.
+func (v *verification) verifyWhole(ctx context.Context, s *snapshot, conn *pgx.Conn) error {
+	v.verifyMarks()
+	v.verifyUnseen()
+	if err := v.verifyTables(ctx, s, conn); err != nil {
+		return err
+	}
+	if err := v.verifyNames(ctx, s, conn); err != nil {
+		return err
+	}
+	nobody := &subject{verification: v, sought: newSought(nil, nil)}
+	return s.copyOut(ctx, conn, "select "+rejectionColumns+" from @rejection f where not exists (select from @resource r where r.name = f.resource)", func(c *columns) error {
+		r := c.rejection()
+		if c.err == nil && v.pattern.matches(r.Resource) {
+			nobody.name = r.Resource
+			nobody.settleRejection(&r, false)
+			v.counts.rejections.Add(1)
+		}
+		return c.err
+	})
+}
+
+// verifyNames reports resources with two fences: each would let another holder in.
+func (v *verification) verifyNames(ctx context.Context, s *snapshot, conn *pgx.Conn) error {
+	return s.copyOut(ctx, conn, "select r.name, count(*) from @resource r group by r.name having count(*) > 1", func(c *columns) error {
+		name, n := c.text(), c.int64()
+		if c.err == nil && v.pattern.matches(name) {
+			v.findings.add(Finding{Kind: KindName, Resource: name, Text: "The resource has several fences: each would let another holder in.", Expected: "1", Found: number(n)})
+		}
+		return c.err
+	})
+}
+
+// verifyUnseen reports known heads of resources that aren't there.
+func (v *verification) verifyUnseen() {
+	for name, heads := range v.known {
+		if _, seen := v.seen.Load(name); !seen && v.pattern.matches(name) {
+			h := heads[len(heads)-1]
+			v.counts.heads.Add(int64(len(heads)))
+			v.findings.add(Finding{Kind: KindOlder, Resource: name, Seq: h.Seq, Text: "The resource was known, and isn't there: the database went back to an older state, or the resource was removed.",
+				Expected: "hash " + record.Hash(h.Hash[:]).String(), Found: "none"})
+		}
+	}
+}

@@ -1,0 +1,104 @@
+package audit_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/audit"
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// A role that may read is enough.
+func TestVerify_NeedsTheReaderRoleAlone(t *testing.T) {
+	t.Parallel()
+	dsn := evidence.Database(t)
+	admin := openPool(t, dsn)
+	reader := fmt.Sprintf("reader_%016x", rand.Uint64())
+	require.NoError(t, postgres.GrantRoles(t.Context(), admin, "", postgres.Roles{Reader: reader}))
+	mustExec(t, admin, "alter role "+reader+" login")
+	t.Cleanup(func() {
+		mustExec(outsideTests{context.Background()}, admin, "drop owned by "+reader+"; drop role "+reader)
+	})
+	u, err := url.Parse(dsn)
+	require.NoError(t, err)
+	u.User = url.User(reader)
+	pool := openPool(t, u.String())
+	r := verify(t, pool, audit.Verification{})
+	requireHonest(t, r)
+	require.EqualValues(t, 6, r.Resources)
+
+	mustExec(t, admin, "alter table fence.rejection enable row level security")
+	d, err := audit.Open(pool, "")
+	require.NoError(t, err)
+	_, err = d.Verify(t.Context(), audit.Verification{})
+	require.ErrorContains(t, err, "row-level security", "rows that a policy hides can't be verified")
+}
+
+// Only what was asked for is verified, also if its fence is gone.
+func TestVerify_KeepsToAPattern(t *testing.T) {
+	t.Parallel()
+	pool := openPool(t, evidence.Database(t))
+	unprotected(t, pool, "history", "update fence.history set tx = 5 where resource in (id('sku/1'), id('sku/3')) and seq = 4")
+	unprotected(t, pool, "resource", "delete from fence.resource where name = 'sku/6'")
+	known := []audit.Head{{Resource: "sku/7", Seq: 3}, {Resource: "order/1", Seq: 3}}
+	for pattern, want := range map[string]struct {
+		resources int64
+		found     []string
+	}{
+		"":        {6, []string{"order/1", "sku/1", "sku/3", "sku/6", "sku/7"}},
+		"sku/*":   {6, []string{"sku/1", "sku/3", "sku/6", "sku/7"}},
+		"sku/1":   {1, []string{"sku/1"}},
+		"*1":      {1, []string{"order/1", "sku/1"}},
+		"sku/?":   {6, []string{"sku/1", "sku/3", "sku/6", "sku/7"}},
+		"sku/6":   {1, []string{"sku/6"}},
+		"sku/2":   {1, nil},
+		"sku_1":   {0, nil},
+		"order/*": {0, []string{"order/1"}},
+	} {
+		r := verify(t, pool, audit.Verification{Resources: pattern, Known: known})
+		var found []string
+		for _, f := range r.Findings {
+			found = append(found, f.Resource)
+		}
+		require.Equal(t, want.found, found, pattern)
+		require.Equal(t, want.resources, r.Resources, pattern)
+	}
+}
+
+// Findings are bounded, and counted.
+func TestVerify_BoundsItsFindings(t *testing.T) {
+	t.Parallel()
+	pool := openPool(t, evidence.Database(t))
+	unprotected(t, pool, "history", "update fence.history set at = at + interval '1 second'")
+	r := verify(t, pool, audit.Verification{MaxFindings: 3})
+	require.Len(t, r.Findings, 3)
+	require.Greater(t, r.Violations, int64(10))
+}
+
+func TestVerify_RejectsBadArguments(t *testing.T) {
+	t.Parallel()
+	pool := openPool(t, template.Database(t))
+	d, err := audit.Open(pool, "")
+	require.NoError(t, err)
+	for _, v := range []audit.Verification{{MaxFindings: -1}, {Connections: -1}} {
+		_, err := d.Verify(t.Context(), v)
+		require.ErrorIs(t, err, fence.ErrInvalid)
+	}
+	cfg := pool.Config()
+	cfg.MaxConns = 1
+	small, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	require.NoError(t, err)
+	defer small.Close()
+	d, err = audit.Open(small, "")
+	require.NoError(t, err)
+	_, err = d.Verify(t.Context(), audit.Verification{})
+	require.ErrorIs(t, err, fence.ErrInvalid)
+	require.ErrorContains(t, err, "at least 2")
+}

@@ -1,0 +1,37 @@
+package audit_test
+
+import (
+	"flag"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/audit"
+)
+
+var (
+	honest     = flag.Int("honest", 12, "how many honest histories TestVerify_FindsNothingInHonestHistories makes")
+	honestSeed = flag.Uint64("honest-seed", 1, "the seed of the first one")
+)
+
+// Honest histories of everything that a store does: nothing is found in them.
+func TestVerify_FindsNothingInHonestHistories(t *testing.T) {
+	t.Parallel()
+	for i := range *honest {
+		seed := *honestSeed + uint64(i)
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			pool := openPool(t, template.Database(t))
+			h := newHistory(t, pool, seed)
+			for range 4 {
+				h.grow(15)
+				r := verify(t, pool, audit.Verification{})
+				requireHonest(t, r)
+				var entries int64
+				require.NoError(t, pool.QueryRow(t.Context(), "select count(*) from fence.history").Scan(&entries))
+				require.Equal(t, entries, r.Entries)
+			}
+		})
+	}
+}

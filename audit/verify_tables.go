@@ -1,0 +1,37 @@
+package audit
+
+import (
+	"context"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// unprotectedQuery returns the tables and what they lack: the triggers that protect them from
+// changes, their unique keys, and being a table at all.
+const unprotectedQuery = `
+	select t.name, 'trigger ' || t.what
+	  from (values ('history', 'protect_history'), ('history', 'protect_kept_history'), ('resource', 'protect_fence'), ('resource', 'protect_name'),
+	               ('setting', 'protect_fence'), ('setting', 'protect_epoch'), ('checkpoint', 'protect_checkpoint'), ('checkpoint', 'protect_checkpoint_rows')) t (name, what)
+	 where not exists (select from pg_trigger g join pg_class c on c.oid = g.tgrelid
+	                    where c.relnamespace = '$schema'::regnamespace and c.relname = t.name and g.tgname = t.what and g.tgenabled in ('A', 'O'))
+	union all
+	select t.name, 'unique key ' || t.what
+	  from (values ('history', 'history_pkey'), ('resource', 'resource_pkey'), ('resource', 'resource_name_key'), ('checkpoint', 'checkpoint_pkey'), ('operation', 'operation_pkey')) t (name, what)
+	 where not exists (select from pg_index i join pg_class c on c.oid = i.indrelid join pg_class x on x.oid = i.indexrelid
+	                    where c.relnamespace = '$schema'::regnamespace and c.relname = t.name and x.relname = t.what and i.indisunique and i.indisvalid)
+	union all
+	select c.relname, 'rows (it is no plain table)'
+	  from pg_class c
+	 where c.relnamespace = '$schema'::regnamespace and c.relkind <> 'r' and c.relname in ('history', 'resource', 'checkpoint', 'setting', 'rejection', 'operation', 'hold')`
+
+// verifyTables reports tables that anyone with rights on them could change unnoticed.
+func (v *verification) verifyTables(ctx context.Context, s *snapshot, conn *pgx.Conn) error {
+	return s.copyOut(ctx, conn, strings.ReplaceAll(unprotectedQuery, "$schema", s.d.schema), func(c *columns) error {
+		table, lacks := c.text(), c.text()
+		if c.err == nil {
+			v.findings.add(Finding{Kind: KindTable, Text: "The table " + table + " has lost its " + lacks + ", which keeps its rows from being changed or doubled.", Expected: lacks, Found: "none, or turned off"})
+		}
+		return c.err
+	})
+}
