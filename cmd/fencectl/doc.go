@@ -7,6 +7,7 @@
 //	fencectl history prune     delete what the policy no longer keeps
 //	fencectl history hold      keep the history of a resource as evidence
 //	fencectl history release   end that
+//	fencectl tokens history    show claims, writes, voids and rejections in order
 //	fencectl audit anchor      record the heads of the history outside the database, signed
 //	fencectl audit prove       prove the head of one resource without the others
 //	fencectl audit keygen      make the key of a log

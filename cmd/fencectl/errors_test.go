@@ -26,7 +26,7 @@ func TestUsage_Is64WithAHint(t *testing.T) {
 		says  string
 		hints string
 	}{
-		{"", "which command? fencectl has audit, chaos, history, locks, migrate, version", "fencectl"},
+		{"", "which command? fencectl has audit, chaos, history, locks, migrate, tokens, version", "fencectl"},
 		{"migrate", "which command? fencectl migrate has get, status, up", "fencectl migrate"},
 		{"migrat up", `no command "migrat"; did you mean migrate?`, "fencectl"},
 		{"migrate staus", `no command "staus"; did you mean status?`, "fencectl migrate"},
@@ -64,6 +64,7 @@ func TestHelp_OfEachCommand(t *testing.T) {
 		"migrate up":     "fencectl migrate up [flags]",
 		"migrate status": "exit code is 0 if all are applied and 3",
 		"migrate get":    "psql -1 -v ON_ERROR_STOP=1",
+		"tokens history": "fencectl tokens history RESOURCE [flags]",
 		"version":        "fencectl version [flags]",
 	} {
 		clitest.RequireHelp(t, newRoot, command, says)

@@ -2,10 +2,10 @@ package cli
 
 import (
 	"bytes"
-	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 )
 
 // Record is one row of data. JSON is made of its fields, tables and CSV of its
@@ -24,9 +24,9 @@ func WriteList[R Record](w io.Writer, f Format, rows []R) error {
 	case FormatTable:
 		renderTable(&b, rows, isColorTerminal(w), TerminalWidth(w))
 	case FormatCSV:
-		err = renderCSV(&b, rows)
+		err = eachCSV(&b, slices.Values(rows))
 	case FormatJSONL:
-		err = renderJSONL(&b, rows)
+		err = eachJSONL(&b, slices.Values(rows))
 	default:
 		err = renderJSON(&b, append([]R{}, rows...)) // no rows are [], not null
 	}
@@ -58,30 +58,4 @@ func renderJSON(b *bytes.Buffer, value any) error {
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
 	return e.Encode(value)
-}
-
-func renderJSONL[R Record](b *bytes.Buffer, rows []R) error {
-	e := json.NewEncoder(b)
-	e.SetEscapeHTML(false)
-	for _, row := range rows {
-		if err := e.Encode(row); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func renderCSV[R Record](b *bytes.Buffer, rows []R) error {
-	var zero R
-	w := csv.NewWriter(b)
-	if err := w.Write(zero.Columns()); err != nil {
-		return err
-	}
-	for _, row := range rows {
-		if err := w.Write(row.Cells()); err != nil {
-			return err
-		}
-	}
-	w.Flush()
-	return w.Error()
 }

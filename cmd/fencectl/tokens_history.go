@@ -1,0 +1,245 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"github.com/fencekit/fencekit/audit"
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/cli"
+	"github.com/fencekit/fencekit/storage"
+)
+
+// tokensHistory is what "tokens history" is asked for.
+type tokensHistory struct {
+	filter       audit.Filter
+	since, until instant
+	kinds        []string
+	attrs        []string
+	tokens       string
+	limit        int
+	after        string
+
+	entries, rejections bool       // which of the two are read
+	from                historyEnd // the parsed after
+}
+
+// historyLimit is the default of --limit for what is read as a whole.
+const historyLimit = 100
+
+func newTokensHistory(d *databaseFlags, out *cli.Output) *cobra.Command {
+	h := &tokensHistory{}
+	cmd := &cobra.Command{
+		Use:   "history RESOURCE [flags]",
+		Short: "Show claims, writes, voids and rejections in order",
+		Long: `Show the history of a resource, or of all that match a pattern with * and ?:
+
+  claim      a grant raised the fence
+  write      a guarded transaction committed
+  void       a COMMIT of unknown outcome was ruled out
+  rejection  a grant was rejected, once or several times. It stands at the time
+             of the first, and --since and --until omit it if all were before
+             or after
+
+The order is that of the names and positions. Times are the database's, in UTC.
+JSON lines and CSV are written as they are read, however many there are. The
+role is the schema's reader role, or its owner.`,
+		Args: cli.OneArg("RESOURCE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			h.filter.Resources = args[0]
+			if err := h.parse(cmd, out.Format); err != nil {
+				return err
+			}
+			return h.run(cmd, d, out)
+		},
+	}
+	flags := cmd.Flags()
+	flags.Var(&h.since, "since", "not before this: a time, a date, or an age such as 90d or 12h")
+	flags.Var(&h.until, "until", "before this: a time, a date, or an age")
+	flags.StringSliceVar(&h.kinds, "kind", nil, "only these: claim, write, void, rejection")
+	flags.StringVar(&h.filter.Holder, "holder", "", "only holders that match this, with * and ?; of a rejection, who was rejected")
+	flags.StringVar(&h.filter.Op.ID, "op-id", "", "only writes with an operation of this id (guard.OpID)")
+	flags.StringVar(&h.filter.Op.Name, "op-name", "", "only writes with an operation of this name (guard.Name)")
+	flags.StringArrayVar(&h.attrs, "attr", nil, "only writes with an operation with this attribute, as key=value (guard.Attr)")
+	flags.StringVar(&h.tokens, "token", "", "only this token, or those from N to M, as N..M, N.. or ..M")
+	flags.IntVar(&h.limit, "limit", 0, fmt.Sprintf("at most so many; 0 is %d for a table or JSON, and no limit for JSON lines or CSV", historyLimit))
+	flags.StringVar(&h.after, "after", "", "go on behind this cursor, as an earlier call printed it")
+	return cmd
+}
+
+// parse reads what flags leave as text.
+func (h *tokensHistory) parse(cmd *cobra.Command, format cli.Format) (err error) {
+	h.filter.Since, h.filter.Until = time.Time(h.since), time.Time(h.until)
+	if h.limit < 0 {
+		return cli.UsageErrorf("--limit is %d, want at least 0", h.limit)
+	}
+	if h.limit == 0 && !format.Streams() {
+		h.limit = historyLimit
+	}
+	if err := h.parseOp(); err != nil {
+		return err
+	}
+	if err := h.parseKinds(); err != nil {
+		return err
+	}
+	if h.filter.MinToken, h.filter.MaxToken, err = parseTokens(h.tokens); err != nil {
+		return err
+	}
+	if cmd.Flags().Changed("after") {
+		h.from, err = parseHistoryEnd(h.after)
+	}
+	return err
+}
+
+func (h *tokensHistory) parseOp() error {
+	for _, text := range h.attrs {
+		key, value, ok := strings.Cut(text, "=")
+		if !ok || key == "" {
+			return cli.UsageErrorf("--attr is %q, want key=value", text)
+		}
+		if h.filter.Op.Attrs == nil {
+			h.filter.Op.Attrs = map[string]string{}
+		}
+		h.filter.Op.Attrs[key] = value
+	}
+	return nil
+}
+
+const rejectionKind = "rejection"
+
+// parseKinds decides what is read. Only writes record operations.
+func (h *tokensHistory) parseKinds() error {
+	byOp := h.filter.Op.ID != "" || h.filter.Op.Name != "" || len(h.filter.Op.Attrs) > 0
+	for _, kind := range h.kinds {
+		switch kind := storage.EntryKind(kind); kind {
+		case storage.KindClaim, storage.KindWrite, storage.KindVoid:
+			h.filter.Kinds = append(h.filter.Kinds, kind)
+		case rejectionKind:
+		default:
+			return cli.UsageErrorf("--kind is %q, want claim, write, void or rejection", kind)
+		}
+	}
+	h.entries = len(h.kinds) == 0 || len(h.filter.Kinds) > 0
+	h.rejections = len(h.kinds) == 0 && !byOp || slices.Contains(h.kinds, rejectionKind)
+	return nil
+}
+
+// parseTokens reads N, N..M, N.. or ..M.
+func parseTokens(text string) (low, high fence.Token, err error) {
+	if text == "" {
+		return 0, 0, nil
+	}
+	from, to, ranged := strings.Cut(text, "..")
+	if !ranged {
+		to = from
+	}
+	parse := func(text string) (token fence.Token) {
+		if text == "" && ranged {
+			return 0
+		}
+		n, bad := strconv.ParseInt(text, 10, 64)
+		if bad != nil || n < 1 {
+			err = cli.UsageErrorf("--token has %q, want a number from 1, or N..M", text)
+		}
+		return fence.Token(n)
+	}
+	return parse(from), parse(to), err
+}
+
+func (h *tokensHistory) run(cmd *cobra.Command, d *databaseFlags, out *cli.Output) error {
+	var rows []historyRow
+	var written error
+	p := page{limit: h.limit}
+	err := d.withHistory(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+		db, err := audit.Open(pool, d.schema)
+		if err != nil {
+			return err
+		}
+		read := p.of(h.read(ctx, db))
+		if out.Format.Streams() {
+			written = cli.WriteEach(cmd.OutOrStdout(), out.Format, read)
+		} else {
+			rows = slices.Collect(read)
+		}
+		return p.failed
+	})
+	if err == nil && !out.Format.Streams() {
+		written = h.write(cmd, out.Format, rows)
+	}
+	if err != nil || written != nil {
+		return errorOr(err, written)
+	}
+	switch {
+	case p.more:
+		fmt.Fprintf(cmd.ErrOrStderr(), "there is more; go on with --after '%s'\n", strings.ReplaceAll(p.last, "'", `'\''`))
+	case p.last == "":
+		fmt.Fprintln(cmd.ErrOrStderr(), "nothing matches")
+	}
+	return nil
+}
+
+// read returns what was asked for, merged.
+func (h *tokensHistory) read(ctx context.Context, db *audit.Database) iter.Seq2[historyRow, error] {
+	entries := func(func(audit.Entry, error) bool) {}
+	rejections := func(func(audit.Rejection, error) bool) {}
+	if h.entries {
+		f := h.filter
+		f.After = audit.Cursor{Resource: h.from.resource, Seq: h.from.entry}
+		entries = db.Entries(ctx, f)
+	}
+	if h.rejections {
+		f := h.filter
+		f.Kinds = nil
+		f.After = audit.Cursor{Resource: h.from.resource, Seq: h.from.rejection}
+		rejections = db.Rejections(ctx, f)
+	}
+	return merge(entries, rejections, h.from)
+}
+
+// write writes rows as a whole. A table of one resource doesn't repeat its name.
+func (h *tokensHistory) write(cmd *cobra.Command, format cli.Format, rows []historyRow) error {
+	if format != cli.FormatTable {
+		return cli.WriteList(cmd.OutOrStdout(), format, rows)
+	}
+	lines := make([]historyLine, len(rows))
+	for i, row := range rows {
+		lines[i] = historyLine{row, strings.ContainsAny(h.filter.Resources, "*?")}
+	}
+	return cli.WriteList(cmd.OutOrStdout(), format, lines)
+}
+
+// page is the beginning of rows, up to a limit if there is one.
+type page struct {
+	limit  int
+	more   bool   // rows follow
+	last   string // the cursor of the last row; "" if there is none
+	failed error
+}
+
+func (p *page) of(rows iter.Seq2[historyRow, error]) iter.Seq[historyRow] {
+	return func(yield func(historyRow) bool) {
+		n := 0
+		for row, err := range rows {
+			if err != nil {
+				p.failed = err
+				return
+			}
+			if n++; p.limit > 0 && n > p.limit {
+				p.more = true
+				return
+			}
+			p.last = row.Cursor
+			if !yield(row) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,279 @@
+package main
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/cli"
+	"github.com/fencekit/fencekit/internal/cli/clitest"
+	"github.com/fencekit/fencekit/internal/pgproxy"
+	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// sold returns a database with a history, at times that golden outputs can name: worker-a
+// claims sku/42 and sells, worker-b claims it, worker-a is rejected twice, worker-b sells, and a
+// COMMIT of worker-b is ruled out. sku/7 is claimed by worker-b.
+func sold(t *testing.T) (dsn string) {
+	t.Helper()
+	dsn = migrated(t)
+	pool, err := pgxpool.New(t.Context(), dsn)
+	require.NoError(t, err)
+	defer pool.Close()
+	store, err := postgres.NewStore(pool, nil)
+	require.NoError(t, err)
+	claim := func(resource string, token fence.Token, holder string) storage.Claim {
+		claims, err := store.Claim(t.Context(), fence.Grant{Resource: resource, Epoch: 1, Token: token, Holder: holder})
+		require.NoError(t, err)
+		return claims[0]
+	}
+	sell := func(c storage.Claim, ops ...storage.OpRecord) (storage.Claim, error) {
+		txn, err := store.Begin(t.Context(), c)
+		require.NoError(t, err)
+		claims, err := txn.Commit(t.Context(), []storage.Move{{Ops: ops}})
+		if err != nil {
+			return storage.Claim{}, err
+		}
+		return claims[0], nil
+	}
+	a, err := sell(claim("sku/42", 118, "worker-a/0011223344556677"), storage.OpRecord{ID: "order-1", Name: "sell", Attrs: map[string]string{"qty": "2"}}, storage.OpRecord{ID: "order-2"})
+	require.NoError(t, err)
+	b := claim("sku/42", 131, "worker-b/8899aabbccddeeff")
+	for range 2 {
+		_, err = sell(a)
+		require.ErrorIs(t, err, storage.ErrStaleToken)
+	}
+	b, err = sell(b, storage.OpRecord{ID: "order-3", Name: "sell", Attrs: map[string]string{"qty": "1"}})
+	require.NoError(t, err)
+	_, err = store.Resolve(t.Context(), storage.InDoubt{Claims: []storage.Claim{b}, Tx: 1})
+	require.NoError(t, err)
+	claim("sku/7", 140, "worker-b/ffeeddccbbaa9988")
+	require.NoError(t, execute(t, connect(t, dsn), `alter table fence.history disable trigger all;
+		update fence.history set at = '2026-03-03 10:00:00.5+00'::timestamptz + seq * interval '1 minute';
+		update fence.rejection set first_at = '2026-03-03 10:03:30+00', last_at = '2026-03-03 10:05:30+00'`))
+	return dsn
+}
+
+func TestTokensHistory_IsATableOf80Columns(t *testing.T) {
+	t.Parallel()
+	dsn := sold(t)
+	term := clitest.NewTerminal(t)
+	var stderr bytes.Buffer
+	require.Equal(t, cli.ExitOK, cli.Run(t.Context(), newRoot(), []string{"tokens", "history", "sku/42", "--database-url", dsn}, term.TTY, &stderr))
+	term.Close()
+	require.Empty(t, stderr.String())
+	require.Equal(t, []string{
+		"POSITION  KIND       AT                    TOKEN  DETAILS",
+		"1         claim      2026-03-03T10:01:00Z  118    worker-a/0011223344556677",
+		"2         write      2026-03-03T10:02:00Z  118    worker-a/0011223344556677:",
+		"                                                  sell order-1 qty=2; order-2",
+		"3         claim      2026-03-03T10:03:00Z  131    worker-b/8899aabbccddeeff",
+		"-         rejection  2026-03-03T10:03:30Z  118    worker-a/0011223344556677:",
+		"                                                  stale 2 times until",
+		"                                                  2026-03-03T10:05:30Z, by",
+		"                                                  token 131 of",
+		"                                                  worker-b/8899aabbccddeeff",
+		"4         write      2026-03-03T10:04:00Z  131    worker-b/8899aabbccddeeff:",
+		"                                                  sell order-3 qty=1",
+		"5         void       2026-03-03T10:05:00Z  131    worker-b/8899aabbccddeeff",
+		"",
+	}, term.Lines())
+}
+
+// What the flags admit, as kind and position.
+func TestTokensHistory_AdmitsWhatTheFlagsSay(t *testing.T) {
+	t.Parallel()
+	dsn := sold(t)
+	const all = "claim 1, write 2, claim 3, rejection, write 4, void 5"
+	for flags, want := range map[string]string{
+		"sku/42":                              all,
+		"sku/*":                               all + ", claim 1",
+		"sku/?":                               "claim 1",
+		"sku/42 --since 2026-03-03T10:03:00Z": "claim 3, rejection, write 4, void 5",
+		"sku/42 --since 2026-03-03T10:05:00Z": "rejection, void 5",
+		"sku/42 --until 2026-03-03T11:02:30+01:00":     "claim 1, write 2",
+		"sku/42 --since 2026-03-03 --until 2026-03-04": all,
+		"sku/42 --since 2026-03-04":                    "",
+		"sku/42 --since 1h":                            "",
+		"sku/42 --since 99999d":                        all,
+		"sku/42 --kind claim,rejection":                "claim 1, claim 3, rejection",
+		"sku/42 --kind void --kind write":              "write 2, write 4, void 5",
+		"sku/42 --kind rejection":                      "rejection",
+		"sku/42 --holder worker-a/*":                   "claim 1, write 2, rejection",
+		"sku/42 --token 131":                           "claim 3, write 4, void 5",
+		"sku/42 --token ..118":                         "claim 1, write 2, rejection",
+		"sku/42 --token 119.. --kind claim":            "claim 3",
+		"sku/42 --token 1..117":                        "",
+		"sku/42 --op-id order-2":                       "write 2",
+		"sku/42 --op-name sell":                        "write 2, write 4",
+		"sku/42 --op-name sell --attr qty=1":           "write 4",
+		"sku/42 --op-id order-2 --attr qty=2":          "",
+	} {
+		got := fencectl(t, append([]string{"tokens", "history", "--database-url", dsn, "-o", "jsonl"}, strings.Fields(flags)...)...)
+		require.Equal(t, cli.ExitOK, got.Code, "%s: %s", flags, got.Stderr)
+		require.Equal(t, want, strings.Join(summaries(t, got.Stdout), ", "), flags)
+		if want == "" {
+			require.Equal(t, "nothing matches\n", got.Stderr)
+		}
+	}
+}
+
+// summaries returns kind and position of each JSON line.
+func summaries(t *testing.T, lines string) (all []string) {
+	t.Helper()
+	for line := range strings.Lines(lines) {
+		var row historyRow
+		require.NoError(t, json.Unmarshal([]byte(line), &row))
+		text := row.Kind
+		if row.Position != 0 {
+			text += " " + number(row.Position)
+		}
+		all = append(all, text)
+	}
+	return all
+}
+
+// All formats have the same rows, and a reading that was cut goes on at the cursor.
+func TestTokensHistory_GoesOnAtTheCursor(t *testing.T) {
+	t.Parallel()
+	dsn := sold(t)
+	run := func(args ...string) clitest.Ending {
+		t.Helper()
+		got := fencectl(t, append([]string{"tokens", "history", "--database-url", dsn, "sku/*"}, args...)...)
+		require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
+		return got
+	}
+	var whole []historyRow
+	require.NoError(t, json.Unmarshal([]byte(run("-o", "json").Stdout), &whole))
+	require.Len(t, whole, 7)
+	require.Equal(t, &rejected{Reason: storage.ReasonStale, Stage: whole[3].Rejected.Stage, Count: 2, Last: time.Date(2026, 3, 3, 10, 5, 30, 0, time.UTC),
+		Epoch: 1, Token: 131, Holder: "worker-b/8899aabbccddeeff", Claimed: whole[3].Rejected.Claimed}, whole[3].Rejected)
+	require.Equal(t, []storage.OpRecord{{ID: "order-1", Name: "sell", Attrs: map[string]string{"qty": "2"}}, {ID: "order-2"}}, whole[1].Ops)
+
+	table, err := csv.NewReader(strings.NewReader(run("-o", "csv").Stdout)).ReadAll()
+	require.NoError(t, err)
+	require.Equal(t, historyRow{}.Columns(), table[0])
+	var pieces []historyRow
+	after := []string{}
+	for i, row := range whole {
+		require.Equal(t, row.Cells(), table[i+1])
+		got := run(append([]string{"-o", "json", "--limit", "1"}, after...)...)
+		var piece []historyRow
+		require.NoError(t, json.Unmarshal([]byte(got.Stdout), &piece))
+		pieces = append(pieces, piece...)
+		after = []string{"--after", row.Cursor}
+		want := ""
+		if i < len(whole)-1 {
+			want = "there is more; go on with --after '" + row.Cursor + "'\n"
+		}
+		require.Equal(t, want, got.Stderr)
+	}
+	require.Equal(t, whole, pieces)
+	require.Equal(t, []string{"sku/42", "sku/7"}, []string{whole[0].Resource, whole[6].Resource}, "in the order of the names")
+}
+
+// JSON lines and CSV are written while the history is read; a table has a limit.
+func TestTokensHistory_StreamsWithoutALimit(t *testing.T) {
+	t.Parallel()
+	dsn := sold(t)
+	require.NoError(t, execute(t, connect(t, dsn), `insert into fence.history (resource, kind, seq, claim, tx, xid, at, hash)
+		select id, 'w', i, 3, i, '1', now(), '\x01' from fence.resource, generate_series(6, 5000) i where name = 'sku/42'`))
+	for format, want := range map[string]int{"jsonl": 5001, "csv": 5002, "table": 101} {
+		got := fencectl(t, "tokens", "history", "sku/42", "--database-url", dsn, "-o", format)
+		require.Equal(t, cli.ExitOK, got.Code)
+		require.Equal(t, want, strings.Count(got.Stdout, "\n"), format)
+		require.Equal(t, format == "table", strings.HasPrefix(got.Stderr, "there is more"))
+	}
+	for _, format := range []string{"jsonl", "csv"} {
+		full := &fullDisk{}
+		var stderr bytes.Buffer
+		code := cli.Run(t.Context(), newRoot(), []string{"tokens", "history", "sku/42", "--database-url", dsn, "-o", format}, full, &stderr)
+		require.Equal(t, cli.ExitInconclusive, code)
+		require.Contains(t, stderr.String(), "can't write the output: no space left")
+		require.Equal(t, 1, full.writes, "it stops")
+	}
+}
+
+// fullDisk fails each write.
+type fullDisk struct{ writes int }
+
+func (f *fullDisk) Write([]byte) (int, error) {
+	f.writes++
+	return 0, errors.New("no space left")
+}
+
+func TestTokensHistory_UsageErrors(t *testing.T) {
+	t.Parallel()
+	for args, says := range map[string]string{
+		"":                         "takes one argument, RESOURCE",
+		"a b":                      "takes one argument, RESOURCE",
+		"a --since soon":           `"soon" is no time`,
+		"a --until 2026-13-01":     "is no time",
+		"a --kind claims":          `--kind is "claims"`,
+		"a --attr qty":             "want key=value",
+		"a --attr =2":              "want key=value",
+		"a --token x":              `--token has "x"`,
+		"a --token 5..x":           `--token has "x"`,
+		"a --token 0":              `--token has "0"`,
+		"a --limit -1":             "--limit is -1",
+		"a --after 5":              `--after is "5"`,
+		"a --after x.1@a":          "--after is",
+		"a --after 1.x@a":          "--after is",
+		"a --after 1.1@":           "--after is",
+		"a --kind rejection extra": "takes one argument",
+	} {
+		clitest.RequireUsageError(t, newRoot(), "tokens history "+args, says, "fencectl tokens history")
+	}
+	dsn := migrated(t)
+	for args, says := range map[string]string{
+		"a --token 6..5": "tokens from 6 to 5",
+		"a --since 2026-03-04 --until 2026-03-03": "not after Since",
+		"a --kind rejection --op-id x":            "rejections can't be filtered by Op",
+		"a --after -1.0@a":                        "no reading has returned",
+	} {
+		clitest.RequireUsageError(t, newRoot(), "tokens history --database-url "+dsn+" "+args, says, "fencectl tokens history")
+	}
+}
+
+// As a process, on servers that don't answer as they should.
+func TestTokensHistory_ExitCodes(t *testing.T) {
+	t.Parallel()
+	dsn := sold(t)
+	reader := newRole(t, dsn, "login")
+	as := func(role, password string) string { return with(t, with(t, dsn, "user", role), "password", password) }
+	cut, err := pgproxy.New(dsn)
+	require.NoError(t, err)
+	silent := cut.DSN()
+	cut.Pause(pgproxy.ToClient)
+	t.Cleanup(func() { require.NoError(t, cut.Close()) })
+	for name, c := range map[string]struct {
+		args []string
+		code int
+		says string
+	}{
+		"ok":             {[]string{"--database-url", dsn}, cli.ExitOK, ""},
+		"no server":      {[]string{"--database-url", "postgres://me@" + closedPort(t) + "/shop"}, cli.ExitNotReady, "Check that Postgres runs"},
+		"silent server":  {[]string{"--database-url", silent, "--timeout", "1s"}, cli.ExitNotReady, "gave up after 1s (--timeout)"},
+		"no database":    {[]string{"--database-url", with(t, dsn, "dbname", "no_such_database")}, cli.ExitNotReady, "Create the database first"},
+		"wrong login":    {[]string{"--database-url", as(newRole(t, dsn, "nologin"), "pw")}, cli.ExitNotReady, "Check user and password"},
+		"missing schema": {[]string{"--database-url", dsn, "--schema", "other"}, cli.ExitNotReady, "fencectl migrate up"},
+		"missing rights": {[]string{"--database-url", as(reader, "pw")}, cli.ExitNotReady, "\"tokens\" the reader role"},
+		"bad flag":       {[]string{"--database-url", dsn, "--token", "x"}, cli.ExitUsage, "--token"},
+	} {
+		cmd := clitest.Child(t, nil, append([]string{"tokens", "history", "sku/42"}, c.args...)...)
+		var stdout, stderr bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		require.Equal(t, c.code, clitest.ExitCode(t, cmd.Run), "%s: %s", name, stderr.String())
+		require.Contains(t, stderr.String(), c.says, name)
+		require.Equal(t, c.code == cli.ExitOK, stdout.Len() > 0, name)
+	}
+}
