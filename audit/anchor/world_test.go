@@ -109,7 +109,7 @@ func (s *sample) log(t *testing.T) []byte {
 	return readFile(t, s.path)
 }
 
-func readFile(t *testing.T, path string) []byte {
+func readFile(t testing.TB, path string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
