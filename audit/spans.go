@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/fencekit/fencekit/internal/glob"
 )
 
 // limits bound what one statement reads, so that each is short.
@@ -101,7 +103,7 @@ func (s *spans) next(ctx context.Context) ([]span, error) {
 // resources reads the spans of the next resources, and reports whether there was a resource.
 func (s *spans) resources(ctx context.Context) (bool, error) {
 	where := conditions{}
-	where.addResource(&s.filter, "name")
+	where.add("name like $%d", glob.Like(s.filter.Resources))
 	if s.last == "" {
 		where.add("name >= $%d", s.filter.After.Resource)
 	} else {

@@ -5,12 +5,12 @@
 //	fencectl migrate status    say which migrations are applied
 //	fencectl migrate get       print the migrations' SQL
 //	fencectl history prune     delete what the policy no longer keeps
-//	fencectl history policy    show or set that policy
 //	fencectl history hold      keep the history of a resource as evidence
 //	fencectl history release   end that
 //	fencectl tokens history    show claims, writes, voids and rejections in order
 //	fencectl audit anchor      record the heads of the history outside the database, signed
 //	fencectl audit prove       prove the head of one resource without the others
+//	fencectl audit why         explain a rejection or an operation in plain words
 //	fencectl audit keygen      make the key of a log
 //	fencectl locks list        show who holds, with the claims in the database
 //	fencectl locks queue       show who waits for a resource, in order

@@ -65,6 +65,7 @@ func TestHelp_OfEachCommand(t *testing.T) {
 		"migrate status": "exit code is 0 if all are applied and 3",
 		"migrate get":    "psql -1 -v ON_ERROR_STOP=1",
 		"tokens history": "fencectl tokens history RESOURCE [flags]",
+		"audit why":      "fencectl audit why RESOURCE [flags]",
 		"version":        "fencectl version [flags]",
 	} {
 		clitest.RequireHelp(t, newRoot, command, says)

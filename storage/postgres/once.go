@@ -65,3 +65,47 @@ func readKept(key storage.OnceKey, claims []storage.Claim, a *wire.Answer) (resu
 func claimOf(claims []storage.Claim, id string) storage.Claim {
 	return claims[slices.IndexFunc(claims, func(c storage.Claim) bool { return strconv.FormatInt(c.Resource, 10) == id })]
 }
+
+// forgetAtATime is how many operations one transaction of ForgetOnce removes.
+const forgetAtATime = 1000
+
+// ForgetOnce removes operations that guard.Once has kept for longer than the schema's
+// setting once_retention, which the owner can change:
+//
+//	update fence.setting set once_retention = '30 days'
+//
+// The default is 7 days. ForgetOnce returns how many operations it removed, also when it
+// fails. Nothing else removes them. It blocks no other call, and can be interrupted at any
+// time.
+//
+// Call it at least once a day, from any process. An operation that was removed can run
+// again, so ForgetOnce doesn't rely on one reading of a clock that may be wrong. It removes
+// nothing until its calls have, for the whole retention, each come within a quarter of the
+// retention after the one before, by the server's clock. A call that finds a larger step,
+// or a step back, starts that period anew and fails with ErrNotReady, reason ClockJumped. A smaller step of
+// the clock goes unnoticed, and shortens or lengthens the retention by as much.
+func (s *Store) ForgetOnce(ctx context.Context) (int64, error) {
+	for total := int64(0); ; {
+		n, err := s.forgetSome(ctx)
+		if err != nil {
+			return total, fmt.Errorf("postgres: forgetting operations that were kept for long enough: %w", err)
+		}
+		total += n
+		if n < forgetAtATime {
+			return total, nil
+		}
+	}
+}
+
+func (s *Store) forgetSome(ctx context.Context) (n int64, err error) {
+	answer, err := s.transact(ctx, fmt.Sprintf(s.sql.forget, forgetAtATime), "")
+	if err != nil {
+		return 0, err
+	}
+	count, jumpedFrom, _ := strings.Cut(answer.First(), " ")
+	if jumpedFrom != "" {
+		return 0, fmt.Errorf("%w: at the last call of ForgetOnce it showed %s, which is more than a quarter of once_retention ago, or yet to come; "+
+			"nothing is removed before it has gone steadily for the whole of once_retention; call ForgetOnce at least once a day", notReady(ClockJumped), jumpedFrom)
+	}
+	return strconv.ParseInt(count, 10, 64)
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"github.com/fencekit/fencekit/internal/cli"
+	"github.com/fencekit/fencekit/internal/review"
+)
+
+func newAuditWhy(d *databaseFlags, out *cli.Output) *cobra.Command {
+	var q review.Question
+	var html string
+	cmd := &cobra.Command{
+		Use:   "why RESOURCE [flags]",
+		Short: "Explain a rejection or an operation in plain words",
+		Long: `Explain on one page why a holder was rejected, or what became of an operation:
+who was rejected, who had the resource and since when, what was attempted and
+whether anything of it took effect, and what the history shows before and after.
+
+Without a flag it is the latest rejection of the resource. The name is exact: *
+and ? have no meaning in it. That there is no record is an answer too, which
+says whether pruning can be why. The role is the schema's reader role, or its
+owner.`,
+		Args: cli.OneArg("RESOURCE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			q.Resource = args[0]
+			if err := validateQuestion(cmd, q); err != nil {
+				return err
+			}
+			return auditWhy(cmd, d, out, q, html)
+		},
+	}
+	flags := cmd.Flags()
+	flags.Int64Var(&q.Rejection, "rejection", 0, "explain the rejection with this number")
+	flags.Int64Var((*int64)(&q.Token), "token", 0, "explain the latest rejection of this token, or what else became of it")
+	flags.StringVar(&q.OpID, "op-id", "", "explain what became of the operation with this id (guard.OpID)")
+	flags.Int64Var(&q.Position, "position", 0, "explain the entry at this position")
+	flags.StringVar(&html, "html", "", "also write the page to this file, as HTML with a picture")
+	return cmd
+}
+
+func validateQuestion(cmd *cobra.Command, q review.Question) error {
+	given := 0
+	for _, flag := range []struct {
+		name, want string
+		ok         bool
+	}{
+		{"rejection", "a number from 1", q.Rejection > 0},
+		{"token", "a number from 1", q.Token > 0},
+		{"position", "a number from 1", q.Position > 0},
+		{"op-id", "an id", q.OpID != ""},
+	} {
+		f := cmd.Flag(flag.name)
+		if !f.Changed {
+			continue
+		}
+		if given++; given > 1 {
+			return cli.UsageErrorf("want one of --rejection, --token, --op-id and --position")
+		}
+		if !flag.ok {
+			return cli.UsageErrorf("--%s is %q, want %s", flag.name, f.Value, flag.want)
+		}
+	}
+	return nil
+}
+
+func auditWhy(cmd *cobra.Command, d *databaseFlags, out *cli.Output, q review.Question, html string) error {
+	var x *review.Explanation
+	err := d.withHistory(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+		reader, err := review.NewReader(pool, d.schema)
+		if err == nil {
+			x, err = reader.Why(ctx, q)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if html != "" {
+		if err := writePage(html, x.HTML); err != nil {
+			return err
+		}
+	}
+	if out.Format == cli.FormatTable {
+		return x.Text(cmd.OutOrStdout(), cmp.Or(cli.TerminalWidth(cmd.OutOrStdout()), cli.UsualWidth))
+	}
+	return cli.WriteOne(cmd.OutOrStdout(), out.Format, x)
+}
+
+// writePage writes a page to a file.
+func writePage(name string, page func(io.Writer) error) error {
+	var b bytes.Buffer
+	err := page(&b)
+	if err == nil {
+		err = os.WriteFile(name, b.Bytes(), 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("can't write the page (--html): %w", err)
+	}
+	return nil
+}

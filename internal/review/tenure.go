@@ -1,0 +1,71 @@
+package review
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/fencekit/fencekit/audit"
+)
+
+// tenure is the time for which a grant had the fence.
+type tenure struct {
+	claim audit.Entry
+	next  *audit.Entry // the claim that ended it, if one did
+	last  *audit.Entry // of the grant
+}
+
+// tenure reads what came of a claim.
+func (r *Reader) tenure(ctx context.Context, claim audit.Entry) (t tenure, err error) {
+	t.claim = claim
+	resource := claim.Grant.Resource
+	if t.next, err = r.claimAfter(ctx, resource, claim.Seq); err != nil {
+		return t, err
+	}
+	var last int64
+	if t.next != nil {
+		last = t.next.Seq - 1
+	} else if last, err = r.last(ctx, resource); err != nil {
+		return t, err
+	}
+	t.last, err = r.entry(ctx, resource, last)
+	return t, err
+}
+
+// String says from when to when, and what was done.
+func (t tenure) String() string {
+	s := "It claimed the resource at " + clock(t.claim.At) + " (position " + number(t.claim.Seq) + ")"
+	if t.next == nil {
+		s += " and has had it since: no other has claimed"
+	} else {
+		s += fmt.Sprintf(" and had it for %s, until %s claimed at %s", lasting(t.next.At.Sub(t.claim.At)), who(grantOf(t.next.Grant)), clock(t.next.At))
+	}
+	if t.last == nil || t.last.Seq == t.claim.Seq {
+		return s + ". It wrote nothing."
+	}
+	return s + ". Its last entry is that of " + clock(t.last.At) + " (position " + number(t.last.Seq) + ")."
+}
+
+// who names a grant's holder.
+func who(g Grant) string { return fmt.Sprintf("%s (token %d)", g.Holder, g.Token) }
+
+// clock writes a time, to the millisecond, in UTC.
+func clock(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05.000") }
+
+func number(n int64) string { return fmt.Sprint(n) }
+
+// lasting writes a duration with as much precision as people need.
+func lasting(d time.Duration) string {
+	days, hours, minutes := int(d.Hours())/24, int(d.Hours())%24, int(d.Minutes())%60
+	switch {
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", max(d, 0).Milliseconds()) // a server's clock can go back
+	case d < time.Minute:
+		return fmt.Sprintf("%.1f s", d.Truncate(time.Second/10).Seconds())
+	case d < time.Hour:
+		return fmt.Sprintf("%d min %d s", minutes, int(d.Seconds())%60)
+	case days == 0:
+		return fmt.Sprintf("%d h %d min", hours, minutes)
+	}
+	return fmt.Sprintf("%d d %d h", days, hours)
+}

@@ -1,0 +1,174 @@
+package review_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/review"
+)
+
+var update = flag.Bool("update", false, "write the golden texts anew")
+
+// golden compares a text with a file.
+func golden(t *testing.T, name, text string) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o644))
+	}
+	want, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, string(want), text, "if that is meant: go test ./internal/review -update")
+}
+
+// Each explanation is on a page of 80 columns and 45 lines.
+func TestWhy_IsOnePageInPlainWords(t *testing.T) {
+	t.Parallel()
+	w := sold(t)
+	for name, q := range map[string]review.Question{
+		"latest":             {Resource: "sku/42"},
+		"rejection":          {Resource: "sku/42", Rejection: 1},
+		"token-rejected":     {Resource: "sku/42", Token: 118},
+		"token":              {Resource: "sku/42", Token: 140},
+		"token-unknown":      {Resource: "sku/42", Token: 7},
+		"operation":          {Resource: "sku/42", OpID: "order-3"},
+		"operation-of-group": {Resource: "sku/42", OpID: "order-4"},
+		"operation-unknown":  {Resource: "sku/42", OpID: "order-2"},
+		"claim":              {Resource: "sku/42", Position: 3},
+		"first-claim":        {Resource: "sku/42", Position: 1},
+		"void":               {Resource: "sku/42", Position: 8},
+		"position-unknown":   {Resource: "sku/42", Position: 99},
+		"no-rejection":       {Resource: "sku/7"},
+		"rejection-unknown":  {Resource: "sku/42", Rejection: 99},
+		"resource-unknown":   {Resource: "sku/*"},
+	} {
+		var text bytes.Buffer
+		require.NoError(t, w.why(q).Text(&text, 80))
+		for line := range strings.Lines(text.String()) {
+			require.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 80, line)
+		}
+		require.LessOrEqual(t, strings.Count(text.String(), "\n"), 45)
+		golden(t, "why-"+name+".txt", text.String())
+	}
+}
+
+func TestWhy_IsJSONForMachines(t *testing.T) {
+	t.Parallel()
+	w := sold(t)
+	x := w.why(review.Question{Resource: "sku/42", OpID: "order-3"})
+	require.NotZero(t, x.Entry.Tx)
+	x.Entry.Tx = 1
+	for i := range x.History {
+		require.NotZero(t, x.History[i].Tx)
+		x.History[i].Tx = 2
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetIndent("", "  ")
+	require.NoError(t, e.Encode(x))
+	golden(t, "why-operation.json", b.String())
+}
+
+func TestWhy_IsAPageOfHTMLThatNeedsNothingElse(t *testing.T) {
+	t.Parallel()
+	w := sold(t)
+	var b bytes.Buffer
+	x := w.why(review.Question{Resource: "sku/42"})
+	require.NoError(t, x.HTML(&b))
+	golden(t, "why-latest.html", b.String())
+	for _, not := range []string{"<script", "<link", "<img", "url(", "@import", "src="} {
+		require.NotContains(t, b.String(), not)
+	}
+	require.ErrorIs(t, x.HTML(fullDisk{}), errFull)
+	require.ErrorIs(t, x.Text(fullDisk{}, 80), errFull)
+}
+
+// What was recorded is shown, and does nothing.
+func TestWhy_ShowsWhatTheRecordSaysWithoutObeyingIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	hostile := grant("<b>*", 1, "</title><script>")
+	w.sell("<img src=x>", hostile)
+	w.exec(`alter table fence.history disable trigger all; update fence.history set holder = E'</title><script>\u202e\x1b[2J' where kind = 'c'`)
+	x := w.why(review.Question{Resource: hostile.Resource, OpID: "<img src=x>"})
+	var page, text bytes.Buffer
+	require.NoError(t, x.HTML(&page))
+	require.NoError(t, x.Text(&text, 80))
+	require.Contains(t, page.String(), "&lt;/title&gt;&lt;script&gt;??")
+	require.Contains(t, page.String(), "&lt;img src=x&gt;")
+	for _, both := range []string{page.String(), text.String()} {
+		require.NotContains(t, both, "\x1b")
+		require.NotContains(t, both, "\u202e")
+	}
+	require.NotContains(t, page.String(), "<script")
+	require.Contains(t, text.String(), "<img src=x>")
+}
+
+// A name with * is no pattern of others, and nothing is taken for another resource's.
+func TestWhy_TakesNamesLiterally(t *testing.T) {
+	t.Parallel()
+	w := sold(t)
+	w.sell("order-9", grant("sku/*", 200, "d"))
+	x := w.why(review.Question{Resource: "sku/*", OpID: "order-9"})
+	require.Equal(t, review.EffectDone, x.Effect)
+	require.Len(t, x.History, 2)
+	require.Equal(t, review.EffectNone, w.why(review.Question{Resource: "sku/*", OpID: "order-1"}).Effect)
+	require.Equal(t, "No record", w.why(review.Question{Resource: "sku/*"}).Title)
+}
+
+// What was pruned may have been: only a complete history shows that something was not.
+func TestWhy_DoesNotConcludeFromWhatWasPruned(t *testing.T) {
+	t.Parallel()
+	w := sold(t)
+	w.exec("alter table fence.history enable always trigger protect_kept_history; update fence.setting set history_keep = '1 day', history_keep_entries = 1")
+	w.exec("update fence.history set at = at - interval '10 years'; update fence.rejection set first_at = '2026-03-03 10:05:15.5+00'; select fence.prune_by_policy('', 5)")
+	pruned := w.why(review.Question{Resource: "sku/42", OpID: "order-1"})
+	require.Equal(t, review.EffectUnknown, pruned.Effect)
+	require.NotNil(t, pruned.Pruned)
+	require.Contains(t, pruned.Conclusion, "were pruned: it may have taken effect before that")
+	position := w.why(review.Question{Resource: "sku/42", Position: pruned.Pruned.First - 2})
+	require.Contains(t, position.Conclusion, "was pruned")
+	require.Contains(t, position.Facts[0].Text, "was pruned: what came before position")
+	require.Equal(t, review.EffectNone, w.why(review.Question{Resource: "sku/42"}).Effect, "a rejection never takes effect")
+	require.Contains(t, w.why(review.Question{Resource: "sku/42", Rejection: 1}).Facts[1].Text, "or no longer")
+}
+
+// A grant that claimed nothing can be rejected too.
+func TestWhy_ExplainsARejectionWithoutAClaim(t *testing.T) {
+	t.Parallel()
+	w := sold(t)
+	late := grant("sku/42", 120, "worker-d/00")
+	require.Error(t, w.do(nothing, "order-8", late))
+	x := w.why(review.Question{Resource: "sku/42"})
+	require.Equal(t, late.Token, x.Rejection.Rejected.Token)
+	require.Contains(t, x.Facts[1].Text, "It never claimed the resource.")
+	require.Contains(t, x.Conclusion, "worker-d/00 (token 120) was rejected, because worker-c/0123456789abcdef (token 140) had claimed the resource")
+
+	w.exec("select fence.record_rejection('new', 'epoch behind', 'claim', 1, 5, 'd', 2, 0, '', null)")
+	x = w.why(review.Question{Resource: "new"})
+	require.Contains(t, x.Conclusion, "d (token 5) was rejected, because its epoch is over.")
+}
+
+// An explanation of a rejection draws at most as many lanes as a phone has room for.
+func TestWhy_DrawsManyHolders(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for i := range fence.Token(6) {
+		g := grant("sku/1", 10+i, "worker/"+i.String())
+		w.sell("order", g)
+	}
+	w.exec("select fence.record_rejection('sku/1', 'stale', 'seal', 1, 10, 'worker/0', 1, 13, 'worker/3', now())")
+	var page bytes.Buffer
+	require.NoError(t, w.why(review.Question{Resource: "sku/1"}).HTML(&page))
+	require.Equal(t, 1, strings.Count(page.String(), ">others</text>"))
+	require.Equal(t, 3, strings.Count(page.String(), ">token 1"))
+}
