@@ -32,7 +32,7 @@ func FuzzRecord(f *testing.F) {
 		c, err := anchor.ParseCheckpoint(string(signed), parsed.Public())
 		require.NoError(t, err)
 		heads, inLog := anchor.ReadHeads(strings.NewReader(leaf+"\n"), c)
-		proof, inProof := anchor.ParseProof(fmt.Sprintf("c2sp.org/tlog-proof@v1\nextra %s\nindex 0\n\n%s", base64.StdEncoding.EncodeToString([]byte(leaf)), signed), parsed.Public())
+		head, inProof := anchor.ParseProof(fmt.Sprintf("c2sp.org/tlog-proof@v1\nextra %s\nindex 0\n\n%s", base64.StdEncoding.EncodeToString([]byte(leaf)), signed), parsed.Public())
 		if inLog != nil {
 			require.ErrorIs(t, inLog, anchor.ErrNotProven)
 		}
@@ -41,8 +41,8 @@ func FuzzRecord(f *testing.F) {
 			require.Empty(t, heads)
 			return
 		}
-		require.Equal(t, heads[0], proof.Head)
-		require.NotEmpty(t, proof.Head.Resource)
-		require.Positive(t, proof.Head.Seq)
+		require.Equal(t, heads[0], head)
+		require.NotEmpty(t, head.Resource)
+		require.Positive(t, head.Seq)
 	})
 }

@@ -100,6 +100,16 @@ func TestOpen_GoesOnAfterAnInterruptedRun(t *testing.T) {
 	}
 }
 
+// A run may be cut off as soon as it has made the file.
+func TestOpen_BeginsInAnEmptyFile(t *testing.T) {
+	t.Parallel()
+	signer, _ := newKey(t)
+	path, source := filepath.Join(t.TempDir(), "heads"), chains{}
+	writeFile(t, path, nil)
+	source.move("a")
+	require.EqualValues(t, 1, run(t, path, signer, source).Checkpoint.Size)
+}
+
 // A crash of the machine may leave anything where records were not synced yet.
 func TestOpen_RemovesWhatIsNoRecordBehindTheCheckpoint(t *testing.T) {
 	t.Parallel()

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
+	"github.com/fencekit/fencekit/audit"
 	"github.com/fencekit/fencekit/audit/anchor"
 )
 
@@ -116,7 +117,6 @@ func TestTree_OfAnySize(t *testing.T) {
 		require.NoError(t, err)
 		proven, err := anchor.ParseProof(proof, key)
 		require.NoError(t, err)
-		require.Equal(t, &anchor.Proof{Head: proven.Head, Index: c.Size - 1, Checkpoint: c}, proven)
-		require.Equal(t, source["a"][c.Size-1], proven.Head.Hash)
+		require.Equal(t, audit.Head{Resource: "a", Seq: c.Size, Hash: source["a"][c.Size-1]}, proven)
 	}
 }

@@ -76,47 +76,40 @@ func (s storedHashes) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	return hashes, err
 }
 
-// Proof is a proof that was found valid.
-type Proof struct {
-	Head       audit.Head
-	Index      int64 // the record's number in the log, from 0
-	Checkpoint *Checkpoint
-}
-
-// ParseProof reads and checks a proof that Prove made, with the public key of its log. It
-// fails with ErrNotProven if text is none.
-func ParseProof(text string, key note.Verifier) (*Proof, error) {
+// ParseProof checks a proof that Prove made, with the public key of its log, and returns the
+// head that it proves. It fails with ErrNotProven if text is no such proof.
+func ParseProof(text string, key note.Verifier) (audit.Head, error) {
 	proof, signed, _ := strings.Cut(text, "\n\n")
 	c, err := ParseCheckpoint(signed, key)
 	if err != nil {
-		return nil, err
+		return audit.Head{}, err
 	}
 	lines := strings.Split(proof, "\n")
 	if len(lines) < 3 || lines[0] != proofVersion {
-		return nil, fmt.Errorf("%w: want a proof that begins with %s, a line of extra data and the index", ErrNotProven, proofVersion)
+		return audit.Head{}, fmt.Errorf("%w: want a proof that begins with %s, a line of extra data and the index", ErrNotProven, proofVersion)
 	}
 	line, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(lines[1], "extra "))
 	if err != nil || "extra "+base64.StdEncoding.EncodeToString(line) != lines[1] {
-		return nil, fmt.Errorf("%w: the proof's record is not in base64", ErrNotProven)
+		return audit.Head{}, fmt.Errorf("%w: the proof's record is not in base64", ErrNotProven)
 	}
 	index, err := strconv.ParseInt(strings.TrimPrefix(lines[2], "index "), 10, 64)
 	if err != nil || fmt.Sprintf("index %d", index) != lines[2] {
-		return nil, fmt.Errorf("%w: the proof's index is no number", ErrNotProven)
+		return audit.Head{}, fmt.Errorf("%w: the proof's index is no number", ErrNotProven)
 	}
 	var hashes tlog.RecordProof
 	for _, text := range lines[3:] {
 		hash, err := tlog.ParseHash(text)
 		if err != nil || hash.String() != text {
-			return nil, fmt.Errorf("%w: the proof has a malformed hash", ErrNotProven)
+			return audit.Head{}, fmt.Errorf("%w: the proof has a malformed hash", ErrNotProven)
 		}
 		hashes = append(hashes, hash)
 	}
 	if err := tlog.CheckRecord(hashes, c.Size, c.Root, index, tlog.RecordHash(line)); err != nil {
-		return nil, fmt.Errorf("%w: the proof's record is not one of those that the checkpoint covers: %w", ErrNotProven, err)
+		return audit.Head{}, fmt.Errorf("%w: the proof's record is not one of those that the checkpoint covers: %w", ErrNotProven, err)
 	}
 	r, err := parseRecord(append(line, '\n'))
 	if err != nil || r.Resource == "" {
-		return nil, fmt.Errorf("%w: the proof's record has no head", ErrNotProven)
+		return audit.Head{}, fmt.Errorf("%w: the proof's record has no head", ErrNotProven)
 	}
-	return &Proof{r.head(), index, c}, nil
+	return r.head(), nil
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
+	"github.com/fencekit/fencekit/audit"
 	"github.com/fencekit/fencekit/audit/anchor"
 	"github.com/fencekit/fencekit/fence"
 )
@@ -21,11 +22,10 @@ func TestProve_TheLastRecordThatTheCheckpointCovers(t *testing.T) {
 	for i, want := range []int64{1, 2, 3} {
 		text, err := anchor.Prove(bytes.NewReader(s.log(t)), s.checkpoints[i], "b")
 		require.NoError(t, err)
-		proof, err := anchor.ParseProof(text, s.key)
+		head, err := anchor.ParseProof(text, s.key)
 		require.NoError(t, err)
-		require.Equal(t, want, proof.Head.Seq)
-		require.Equal(t, s.source["b"][want-1], proof.Head.Hash)
-		require.Equal(t, s.checkpoints[i], proof.Checkpoint)
+		require.Equal(t, audit.Head{Resource: "b", Seq: want, Hash: s.source["b"][want-1]}, head)
+		require.True(t, strings.HasSuffix(text, "\n\n"+s.checkpoints[i].Note))
 		require.NotContains(t, text, base64.StdEncoding.EncodeToString([]byte("sku/1")), "nothing of the others")
 	}
 	for _, resource := range []string{"c", "", "no such"} {
