@@ -28,9 +28,8 @@ func (e Entry) Cursor() Cursor { return Cursor{e.Grant.Resource, e.Seq} }
 // fields of the filter. An entry whose claim is missing has no token and no holder, and matches no
 // filter by them.
 //
-// It reads page by page, by short statements: entries that are written meanwhile may be
-// among those returned, and those that are pruned meanwhile may not. The last pair has an
-// error if reading failed.
+// It reads page by page: entries that are written meanwhile may be among those returned, and
+// those that are pruned meanwhile may not. The last pair has an error if reading failed.
 func (d *Database) Entries(ctx context.Context, f Filter) iter.Seq2[Entry, error] {
 	return paged(func() (func() ([]Entry, error), error) {
 		if err := f.validate("entries", takesTimes|takesKinds|takesGrants|takesOps|takesAfter); err != nil {
@@ -45,35 +44,35 @@ func (d *Database) Entries(ctx context.Context, f Filter) iter.Seq2[Entry, error
 type entryPages struct {
 	spans
 	pending  []span
-	narrowed bool // pending, by the index on time
+	few      bool // entries of the last statement matched
+	narrowed bool // pending is, by the index on time
 }
 
 // page returns the next entries; none at the end.
-func (r *entryPages) page(ctx context.Context) ([]Entry, error) {
-	for {
+func (r *entryPages) page(ctx context.Context) (entries []Entry, err error) {
+	for len(entries) == 0 {
 		if len(r.pending) == 0 {
-			var err error
 			if r.pending, err = r.next(ctx); err != nil || len(r.pending) == 0 {
 				return nil, err
 			}
-			r.narrowed = !r.filter.byTime()
+			r.few, r.narrowed = false, !r.filter.byTime()
 		}
-		within, rest := cut(r.pending, r.limits.entries)
-		entries, unread, err := r.read(ctx, within)
-		if err != nil {
-			return nil, err
-		}
-		r.pending = append(unread, rest...)
-		if len(entries) < r.limits.sparse && !r.narrowed {
+		if r.few && !r.narrowed {
 			r.narrowed = true
 			if r.pending, err = r.narrow(ctx, r.pending); err != nil {
 				return nil, err
 			}
+			continue
 		}
-		if len(entries) > 0 {
-			return entries, nil
+		within, rest := cut(r.pending, r.limits.entries)
+		var unread []span
+		if entries, unread, err = r.read(ctx, within); err != nil {
+			return nil, err
 		}
+		r.pending = append(unread, rest...)
+		r.few = len(entries) < r.limits.sparse
 	}
+	return entries, nil
 }
 
 // read returns a page of the entries within spans, and what of the spans it didn't come to.

@@ -15,8 +15,8 @@ type limits struct {
 	claims    int64 // positions whose claims are read
 	entries   int64 // positions whose entries are read
 	rows      int   // that are returned
-	// sparse is how few entries of a statement may match before the times of what is left are
-	// looked up in the index, which may be a longer statement.
+	// sparse is how few entries of a statement have to match for the times of what is left to be
+	// looked up in their index. That may be a longer statement, if many entries are of these times.
 	sparse int
 }
 
@@ -86,15 +86,13 @@ func (s *spans) next(ctx context.Context) ([]span, error) {
 				return nil, err
 			}
 		}
-		if !s.filter.byGrant() && !s.filter.onlyClaims() {
-			found := s.left
+		found, err := s.left, error(nil)
+		if s.filter.byGrant() || s.filter.onlyClaims() {
+			found, err = s.grants(ctx)
+		} else {
 			s.left = nil
-			if len(found) > 0 {
-				return found, nil
-			}
-			continue
 		}
-		if found, err := s.grants(ctx); err != nil || len(found) > 0 {
+		if err != nil || len(found) > 0 {
 			return found, err
 		}
 	}
@@ -184,9 +182,6 @@ func (s *spans) grants(ctx context.Context) ([]span, error) {
 // narrow returns what of spans is within the filter's times, as far as an index tells: it omits what
 // comes before the first and after the last such entry of each resource.
 func (s *spans) narrow(ctx context.Context, all []span) ([]span, error) {
-	if len(all) == 0 {
-		return nil, nil
-	}
 	ids, _, _, _ := arrays(all)
 	where := conditions{}
 	where.add("resource = any ($%d)", ids)

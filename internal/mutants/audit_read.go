@@ -1,0 +1,23 @@
+package mutants
+
+const spansFile = "audit/spans.go"
+
+// readMutants leave out entries that a filter admits, or return others.
+var readMutants = []Mutant{
+	change("read-skips-an-entry-behind-a-page", "HF2", spansFile,
+		`rest[0].from = position + 1`, `rest[0].from = position + 2`, inFilters),
+	change("read-skips-an-entry-behind-a-statement", "HF2", spansFile,
+		`rest[0].from = head.to + 1`, `rest[0].from = head.to + 2`, inFilters),
+	change("read-begins-at-the-next-claim", "HF2", spansFile,
+		`order by p.seq desc limit 1), s.lo)`, `and false order by p.seq desc limit 1), s.lo)`, inFilters),
+	change("read-takes-the-next-claim-too", "HF2", spansFile,
+		`coalesce(n.seq - 1, s.hi)`, `coalesce(n.seq, s.hi)`, inFilters),
+	change("read-ends-where-the-clock-went-back", "HF2", spansFile,
+		`min(seq), max(seq)`, `min(seq), min(seq)`, inFilters),
+	change("read-loses-the-last-ten-minutes", "HF2", "audit/filter.go",
+		`c.add(at+" <= "`, `c.add(at+" < "`, inFilters),
+	change("read-repeats-the-entry-of-the-cursor", "HF2", spansFile,
+		`max(r.from, s.filter.After.Seq+1)`, `max(r.from, s.filter.After.Seq)`, inFilters),
+}
+
+var inFilters = Test{"audit", "TestEntries_AreThoseThatTheFilterAdmits_HF2"}
