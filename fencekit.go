@@ -29,8 +29,9 @@ type Guard struct {
 	Locker *etcd.Locker
 	Store  *postgres.Store
 
-	pool   *pgxpool.Pool
-	schema string
+	pool        *pgxpool.Pool
+	schema      string
+	stopPruning func() // nil if nothing prunes
 }
 
 // Config configures the three parts. A nil *Config, and every zero field, means the
@@ -44,8 +45,13 @@ type Config struct {
 	// Store configures the schema, the isolation level, and the limits of a guarded
 	// transaction, which have to lie below Lock.TTL.
 	Store postgres.Config
-	// Logger is for those of the three that have none of their own. Default: nothing
-	// is logged.
+	// PruneEvery is how often the Guard calls Store.Prune, first after that time, until Close; an
+	// hour, for example. What Prune deletes is the policy of the schema's owner. Every process may
+	// have it: of those that prune at a time one works. Between a second and 24 hours. Default:
+	// never, so that something else has to.
+	PruneEvery time.Duration
+	// Logger is for those of the three that have none of their own, and for what pruning
+	// deletes, and why it fails. Default: nothing is logged.
 	Logger *slog.Logger
 }
 
@@ -75,7 +81,11 @@ func New(client *clientv3.Client, pool *pgxpool.Pool, cfg *Config) (*Guard, erro
 	if err != nil {
 		return nil, errors.Join(err, locker.Close(context.Background())) // it has no session, so nothing waits for etcd
 	}
-	return &Guard{Guard: g, Locker: locker, Store: store, pool: pool, schema: c.Store.Schema}, nil
+	made := &Guard{Guard: g, Locker: locker, Store: store, pool: pool, schema: c.Store.Schema}
+	if c.PruneEvery > 0 {
+		made.stopPruning = pruneRegularly(store, c.PruneEvery, c.Logger)
+	}
+	return made, nil
 }
 
 // The defaults that etcd.Config and postgres.Config fill in.
@@ -89,6 +99,9 @@ const (
 // must not stand in the way of its successor for longer than the lock does. A
 // postgres.Config has its LockTimeout within its StatementTimeout.
 func (c Config) validate() error {
+	if c.PruneEvery != 0 && c.PruneEvery < time.Second || c.PruneEvery > 24*time.Hour {
+		return fmt.Errorf("%w: fencekit.Config.PruneEvery is %v, want between 1s and 24h, or 0 for never", guard.ErrInvalid, c.PruneEvery)
+	}
 	ttl := cmp.Or(c.Lock.TTL, defaultTTL)
 	for _, limit := range []struct {
 		name  string
@@ -132,7 +145,7 @@ func (g *Guard) Check(ctx context.Context) error {
 }
 
 // Close ends the Guard: no new call begins; those that run end, or are cut off when ctx
-// ends; what is owned is released; then the Locker revokes its session, which ends
+// ends; what is owned is released; pruning stops; then the Locker revokes its session, which ends
 // the leases and leaderships that the caller has from it. It returns the errors of all
 // that, joined: see guard.Guard.Close and etcd.Locker.Close, also for how long it
 // waits. Client and pool are closed after it, by the caller. It may be called again. With
@@ -141,6 +154,9 @@ func (g *Guard) Close(ctx context.Context) error {
 	guardErr := g.Guard.Close(ctx)
 	if errors.Is(guardErr, guard.ErrInvalid) {
 		return guardErr // called by a function that runs under it: nothing is closed
+	}
+	if g.stopPruning != nil {
+		g.stopPruning()
 	}
 	return errors.Join(guardErr, g.Locker.Close(ctx))
 }

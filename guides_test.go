@@ -22,10 +22,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit"
+	"github.com/fencekit/fencekit/audit"
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
 	"github.com/fencekit/fencekit/guardhttp"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/memory"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -365,4 +367,45 @@ func TestGuides_Election(t *testing.T) {
 	require.NoError(t, err)
 	require.Positive(t, next.Grant().Compare(leadership.Grant())) // the deposed leader's writes are rejected by this
 	require.NoError(t, next.Resign(t.Context()))
+}
+
+// docs/guides/history.md
+
+func printSales(ctx context.Context, pool *pgxpool.Pool, day time.Time) error {
+	history, err := audit.Open(pool, "")
+	if err != nil {
+		return err
+	}
+	sales := audit.Filter{Resources: "sku/*", Since: day, Until: day.AddDate(0, 0, 1), Op: storage.OpRecord{Name: "sell"}}
+	for op, err := range history.Operations(ctx, sales) {
+		if err != nil {
+			return err
+		}
+		fmt.Println(op.Entry.Grant.Resource, op.Entry.Seq, op.ID, op.Attrs["qty"]) // and the token, in op.Entry.Grant
+	}
+	return nil
+}
+
+func Example_history() {
+	ctx := context.Background()
+	client, pool := connect(ctx)
+	defer client.Close()
+	defer pool.Close()
+	store, err := postgres.NewStore(pool, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	g, err := guard.New(guardtest.NewLocker(), store, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer g.Close(ctx)
+	err = guard.Do(ctx, g, "sku/42", func(context.Context, pgx.Tx) error { return nil }, guard.OpID("order-1"), guard.Name("sell"), guard.Attr("qty", "2"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(printSales(ctx, pool, time.Now().Add(-12*time.Hour)))
+	// Output:
+	// sku/42 2 order-1 2
+	// <nil>
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/internal/glob"
 	"github.com/fencekit/fencekit/storage"
 )
 
@@ -26,7 +25,7 @@ type Fence struct {
 // Cursor returns the place of the fence, for Filter.After.
 func (f Fence) Cursor() Cursor { return Cursor{Resource: f.Grant.Resource} }
 
-// Fences returns the fences that match, in the order of resource. It takes Resources, Since and
+// Fences returns the fences that match, in the order of resource. It takes the names, Since and
 // Until (of the claim), Holder, the tokens and After, whose Seq is 0. It reads as Entries does.
 func (d *Database) Fences(ctx context.Context, f Filter) iter.Seq2[Fence, error] {
 	return paged(func() (func() ([]Fence, error), error) {
@@ -49,7 +48,7 @@ func (d *Database) Fences(ctx context.Context, f Filter) iter.Seq2[Fence, error]
 
 func (d *Database) fences(ctx context.Context, f *Filter, after string) ([]Fence, error) {
 	where := conditions{args: []any{after}}
-	where.add("resource like $%d", glob.Like(f.Resources))
+	where.addResource(f, "resource")
 	if !f.Since.IsZero() {
 		where.add("claimed_at >= $%d", f.Since)
 	}

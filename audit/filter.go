@@ -18,6 +18,8 @@ type Filter struct {
 	// Resources is a pattern of names, in which * stands for any text and ? for any character;
 	// "" means all resources.
 	Resources string
+	// Resource is a name as it is, in the place of a pattern.
+	Resource string
 	// Since and Until bound the time by the server's clock: not before Since, and before Until.
 	Since, Until time.Time
 	// Kinds are those of entries; none means all.
@@ -92,6 +94,8 @@ func (f *Filter) validateValues() error {
 		}
 	}
 	switch {
+	case f.Resource != "" && f.Resources != "":
+		return fmt.Errorf("%w: audit.Filter has both a Resource, %q, and Resources, %q", fence.ErrInvalid, f.Resource, f.Resources)
 	case !f.Until.IsZero() && !f.Since.Before(f.Until):
 		return fmt.Errorf("%w: audit.Filter has Until %v, which is not after Since %v", fence.ErrInvalid, f.Until, f.Since)
 	case f.MinToken < 0 || f.MaxToken < 0 || f.MaxToken != 0 && f.MinToken > f.MaxToken:
@@ -103,7 +107,7 @@ func (f *Filter) validateValues() error {
 }
 
 func (f *Filter) texts() []string {
-	texts := []string{f.Resources, f.Holder, f.After.Resource, f.Op.ID, f.Op.Name}
+	texts := []string{f.Resources, f.Resource, f.Holder, f.After.Resource, f.Op.ID, f.Op.Name}
 	for key, value := range f.Op.Attrs {
 		texts = append(texts, key, value)
 	}
@@ -132,6 +136,16 @@ func (c *conditions) add(sql string, arg any) {
 // where returns the conditions, of which there may be none.
 func (c *conditions) where() string {
 	return strings.Join(append([]string{"true"}, c.sql...), " and ")
+}
+
+// addResource requires a name, in a column.
+func (c *conditions) addResource(f *Filter, column string) {
+	switch {
+	case f.Resource != "":
+		c.add(column+" = $%d", f.Resource)
+	case f.Resources != "":
+		c.add(column+" like $%d", glob.Like(f.Resources))
+	}
 }
 
 // addTimes requires that the column at is within the times.

@@ -118,6 +118,8 @@ func (h *madeUp) insert(t *testing.T, pool *pgxpool.Pool, id int32, e audit.Entr
 func (h *madeUp) filter() (f audit.Filter) {
 	if h.IntN(2) == 0 {
 		f.Resources = []string{"sku/*", "order_?", "order_1", `x\%*`, "*1*", "none", "sku/0"}[h.IntN(7)]
+	} else if h.IntN(5) == 0 {
+		f.Resource = []string{"sku/0", `x\%2`, "*"}[h.IntN(3)]
 	}
 	if h.IntN(2) == 0 {
 		f.Since = h.began.Add(time.Duration(h.IntN(4000)) * time.Second)
@@ -156,7 +158,8 @@ func matches(f audit.Filter, e audit.Entry) bool {
 	isTime := !e.At.Before(f.Since) && (f.Until.IsZero() || e.At.Before(f.Until))
 	isToken := e.Grant.Token >= f.MinToken && (f.MaxToken == 0 || e.Grant.Token <= f.MaxToken)
 	isOp := f.Op.ID == "" && f.Op.Name == "" && len(f.Op.Attrs) == 0 || slices.ContainsFunc(e.Ops, func(op storage.OpRecord) bool { return hasOp(f, op) })
-	return isKind && isTime && isToken && isOp && glob(f.Resources, e.Grant.Resource) && glob(f.Holder, e.Grant.Holder)
+	isNamed := (f.Resource == "" || f.Resource == e.Grant.Resource) && glob(f.Resources, e.Grant.Resource)
+	return isKind && isTime && isToken && isOp && isNamed && glob(f.Holder, e.Grant.Holder)
 }
 
 func hasOp(f audit.Filter, op storage.OpRecord) bool {
@@ -274,6 +277,7 @@ func TestFilter_RejectsWhatMakesNoSense(t *testing.T) {
 	}{
 		{audit.Filter{Resources: "\xff"}, "", "want UTF-8"},
 		{audit.Filter{Resources: "a\x00"}, "", "without zero bytes"},
+		{audit.Filter{Resource: "a", Resources: "b"}, "", "both a Resource"},
 		{audit.Filter{Since: now, Until: now}, "", "which is not after Since"},
 		{audit.Filter{Kinds: []storage.EntryKind{"rejection"}}, "entries", "want claim, write or void"},
 		{audit.Filter{Kinds: []storage.EntryKind{storage.KindVoid}}, "operations rejections fences statistics", "can't be filtered by Kinds"},

@@ -93,7 +93,7 @@ func TestRejections_AreCounted(t *testing.T) {
 		want   int
 	}{
 		"resource":       {audit.Filter{Resources: "sku/?", Holder: "a", MinToken: 5, MaxToken: 5}, 1},
-		"another":        {audit.Filter{Resources: "sku/2"}, 0},
+		"another":        {audit.Filter{Resource: "sku/2"}, 0},
 		"not its holder": {audit.Filter{Holder: "b"}, 0},
 		"not its token":  {audit.Filter{MinToken: 6}, 0},
 		"since the last": {audit.Filter{Since: r.Last}, 1},
@@ -165,8 +165,9 @@ func TestStatistics_CountWhatMatches(t *testing.T) {
 		return s
 	}
 	require.Equal(t, audit.Statistics{Resources: 2, Claims: 3, Writes: 1, Holders: 2, Rejections: 2, First: entries[0].At, Last: entries[3].At}, count(audit.Filter{}))
-	require.Equal(t, audit.Statistics{Resources: 1, Claims: 1, Holders: 1, First: entries[3].At, Last: entries[3].At}, count(audit.Filter{Resources: "*2"}))
+	require.Equal(t, audit.Statistics{Resources: 1, Claims: 1, Holders: 1, First: entries[3].At, Last: entries[3].At}, count(audit.Filter{Resource: "sku/2"}))
 	require.Equal(t, audit.Statistics{Resources: 1, Claims: 1, Writes: 1, Holders: 1, First: entries[0].At, Last: entries[1].At}, count(audit.Filter{Until: entries[2].At}))
+	require.Zero(t, count(audit.Filter{Resources: "*3"}).Resources)
 	require.Equal(t, audit.Statistics{}, count(audit.Filter{Since: time.Now().Add(time.Hour)}))
 }
 

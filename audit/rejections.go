@@ -8,7 +8,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/fencekit/fencekit/internal/glob"
 	"github.com/fencekit/fencekit/storage"
 )
 
@@ -23,7 +22,7 @@ type Rejection struct {
 func (r Rejection) Cursor() Cursor { return Cursor{r.Grant.Resource, r.ID} }
 
 // Rejections returns the rejections that match, in the order of resource and ID. It takes
-// Resources, Since and Until (which exclude those that were all before or after), Holder and
+// the names, Since and Until (which exclude those that were all before or after), Holder and
 // the tokens (of the grant that was rejected), and After. It reads as Entries does.
 func (d *Database) Rejections(ctx context.Context, f Filter) iter.Seq2[Rejection, error] {
 	return paged(func() (func() ([]Rejection, error), error) {
@@ -60,7 +59,7 @@ func (d *Database) rejections(ctx context.Context, f *Filter, after Cursor) ([]R
 
 // addRejections requires what f says of a rejection.
 func (c *conditions) addRejections(f *Filter) {
-	c.add("resource like $%d", glob.Like(f.Resources))
+	c.addResource(f, "resource")
 	if !f.Since.IsZero() {
 		c.add("last_at >= $%d", f.Since)
 	}

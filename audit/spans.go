@@ -5,8 +5,6 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/fencekit/fencekit/internal/glob"
 )
 
 // limits bound what one statement reads, so that each is short.
@@ -101,7 +99,7 @@ func (s *spans) next(ctx context.Context) ([]span, error) {
 // resources reads the spans of the next resources, and reports whether there was a resource.
 func (s *spans) resources(ctx context.Context) (bool, error) {
 	where := conditions{}
-	where.add("name like $%d", glob.Like(s.filter.Resources))
+	where.addResource(&s.filter, "name")
 	if s.last == "" {
 		where.add("name >= $%d", s.filter.After.Resource)
 	} else {

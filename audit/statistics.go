@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/fencekit/fencekit/internal/glob"
 )
 
 // Statistics count what the history has.
@@ -19,16 +17,18 @@ type Statistics struct {
 	Bytes                 int64     // of the entries in their table, without indexes
 }
 
-// Statistics counts the entries and rejections that match. It takes Resources, Since and Until,
+// Statistics counts the entries and rejections that match. It takes the names, Since and Until,
 // which are as for Entries and Rejections. It reads all of them, by one statement each: some seconds for
 // ten million.
 func (d *Database) Statistics(ctx context.Context, f Filter) (Statistics, error) {
 	if err := f.validate("statistics", takesTimes); err != nil {
 		return Statistics{}, err
 	}
-	where := conditions{}
-	if f.Resources != "" {
-		where.add("resource in (select id from "+d.schema+".resource where name like $%d)", glob.Like(f.Resources))
+	named := conditions{}
+	named.addResource(&f, "name")
+	where := conditions{args: named.args}
+	if len(named.sql) > 0 {
+		where.sql = []string{"resource in (select id from " + d.schema + ".resource where " + named.where() + ")"}
 	}
 	where.addTimes(&f)
 	where.addTimeIndex(&f)

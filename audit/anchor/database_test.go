@@ -229,7 +229,7 @@ func TestAnchor_AfterAPrune(t *testing.T) {
 	require.Empty(t, d.violations(t))
 	d.write(t, "sku/1", "sku/1", "sku/1")
 	d.exec(t, "alter table fence.history disable trigger protect_history; update fence.history set at = at - interval '100 days'; alter table fence.history enable always trigger protect_history; update fence.setting set history_keep = '1 day', history_keep_entries = 1")
-	pruned, err := postgres.PruneHistory(t.Context(), d.pool, "", postgres.Retention{})
+	pruned, err := postgres.Prune(t.Context(), d.pool, "", postgres.Retention{})
 	require.NoError(t, err)
 	require.NotZero(t, pruned.Entries)
 	require.Empty(t, d.violations(t))

@@ -5,6 +5,7 @@
 //	fencectl migrate status    say which migrations are applied
 //	fencectl migrate get       print the migrations' SQL
 //	fencectl history prune     delete what the policy no longer keeps
+//	fencectl history policy    show or set that policy
 //	fencectl history hold      keep the history of a resource as evidence
 //	fencectl history release   end that
 //	fencectl tokens history    show claims, writes, voids and rejections in order

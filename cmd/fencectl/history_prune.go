@@ -3,12 +3,9 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
@@ -22,16 +19,19 @@ func newHistoryPrune(d *databaseFlags, out *cli.Output) *cobra.Command {
 	var export string
 	cmd := &cobra.Command{
 		Use:   "prune [flags]",
-		Short: "Delete old entries and rejections",
-		Long: `Delete entries of the history, and rejections, that are old enough, oldest
-first, in small transactions beside the load, and print how many those were.
+		Short: "Delete old entries, rejections and Once keys",
+		Long: `Delete entries of the history (claims, writes and voids), rejections, and keys
+of guard.Once that are old enough, the oldest first, in small transactions
+beside the load, and print how many those were.
 
-Without --keep the policy of the schema's owner says what is old enough:
-  update fence.setting set history_keep = '90 days', history_keep_entries = 1000
-Flags can keep more than the policy, never less. Always kept are the last entry
-of each resource, the claim of its oldest entry that is left, all that is
-younger than an hour, and resources on hold. The hashes of what is left can
-still be verified.
+Without --keep and --keep-entries the policy of the schema's owner says what is
+old enough ("fencectl history policy"). Flags can keep more than the policy,
+never less. Always kept are the last entry of each resource, the claim of its
+oldest entry that is left, all that is younger than an hour, and resources on
+hold. The hashes of what is left can still be verified.
+
+Once keys go by the policy alone, and by a clock that went steadily, which only
+pruning at least once a day shows; with --resource none go.
 
 If it fails or is interrupted on the way, what was deleted is printed, and
 running it again goes on from there. The role owns the schema.`,
@@ -46,41 +46,16 @@ running it again goes on from there. The role owns the schema.`,
 	return cmd
 }
 
-// age is a duration that may be given in days.
-type age time.Duration
-
-func (a *age) String() string { return time.Duration(*a).String() }
-func (*age) Type() string     { return "age" }
-
-func (a *age) Set(text string) error {
-	var d time.Duration
-	var err error
-	if days, ok := strings.CutSuffix(text, "d"); ok {
-		var n int
-		n, err = strconv.Atoi(days)
-		d = time.Duration(n) * 24 * time.Hour
-		if n > 100_000 {
-			err = errors.New("too long")
-		}
-	} else {
-		d, err = time.ParseDuration(text)
-	}
-	if err != nil || d <= 0 {
-		return fmt.Errorf("%q is no age, want something like 90d or 12h", text)
-	}
-	*a = age(d)
-	return nil
-}
-
 // pruned is what "history prune" prints.
 type pruned struct {
 	Entries    int64 `json:"entries"`
 	Rejections int64 `json:"rejections"`
+	OnceKeys   int64 `json:"once_keys"`
 }
 
-func (pruned) Columns() []string { return []string{"entries", "rejections"} }
+func (pruned) Columns() []string { return []string{"entries", "rejections", "once_keys"} }
 func (p pruned) Cells() []string {
-	return []string{strconv.FormatInt(p.Entries, 10), strconv.FormatInt(p.Rejections, 10)}
+	return []string{strconv.FormatInt(p.Entries, 10), strconv.FormatInt(p.Rejections, 10), strconv.FormatInt(p.OnceKeys, 10)}
 }
 
 func historyPrune(cmd *cobra.Command, d *databaseFlags, out *cli.Output, r postgres.Retention, export string) error {
@@ -94,7 +69,7 @@ func historyPrune(cmd *cobra.Command, d *databaseFlags, out *cli.Output, r postg
 	}
 	var done postgres.Pruned
 	failure := d.withHistory(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) (err error) {
-		done, err = postgres.PruneHistory(ctx, pool, d.schema, r)
+		done, err = postgres.Prune(ctx, pool, d.schema, r)
 		return err
 	})
 	if failure == nil || done != (postgres.Pruned{}) {

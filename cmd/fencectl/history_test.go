@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,7 +20,9 @@ const oldHistory = `insert into fence.resource (timeline, epoch, token, prev_tok
 		select id, 'c', 1, 1, 1, '3', now() - interval '100 days', '\x01', 1, 5, 1, 'a', name from fence.resource;
 	insert into fence.history (resource, kind, seq, claim, tx, xid, at, hash, ops)
 		select id, 'w', i, 1, i, '3', now() - interval '100 days', '\x02', '[]' from fence.resource, generate_series(2, 10) i;
-	update fence.setting set history_keep_entries = 4`
+	update fence.setting set history_keep_entries = 4;
+	insert into fence.operation (resource, key, request, tx, at)
+		select 1, 'k' || i, decode(repeat('00', 32), 'hex'), 1, now() - interval '100 days' from generate_series(1, 3) i`
 
 func TestHistoryPrune_DeletesAndExports(t *testing.T) {
 	t.Parallel()
@@ -28,28 +31,28 @@ func TestHistoryPrune_DeletesAndExports(t *testing.T) {
 	prune := func(want string, args ...string) {
 		t.Helper()
 		got := fencectl(t, append([]string{"history", "prune", "--database-url", dsn, "-o", "csv"}, args...)...)
-		require.Equal(t, ended(cli.ExitOK, "entries,rejections\n"+want+"\n", ""), got)
+		require.Equal(t, ended(cli.ExitOK, "entries,rejections,once_keys\n"+want+"\n", ""), got)
 	}
 	file := filepath.Join(t.TempDir(), "export.jsonl")
-	prune("0,0")
-	prune("0,0", "--keep", "101d")
-	prune("5,0", "--keep", "99d", "--dry-run", "--export", file)
+	prune("0,0,0")
+	prune("0,0,0", "--keep", "101d")
+	prune("5,0,0", "--keep", "99d", "--dry-run", "--export", file)
 	require.NoFileExists(t, file)
-	prune("0,0", "--keep", "99d", "--resource", "order/*")
-	prune("0,0", "--keep", "99d", "--keep-entries", "10")
+	prune("0,0,0", "--keep", "99d", "--resource", "order/*")
+	prune("0,0,0", "--keep", "99d", "--keep-entries", "10")
 
 	hold := func(want string, args ...string) {
 		t.Helper()
 		require.Equal(t, ended(cli.ExitOK, "", want), fencectl(t, append([]string{"history", "--database-url", dsn}, args...)...))
 	}
 	hold("the history of sku/1 is on hold\n", "hold", "sku/1", "--reason", "case 7")
-	prune("0,0", "--keep", "99d")
+	prune("0,0,0", "--keep", "99d")
 	hold("the history of sku/1 may be pruned again\n", "release", "sku/1")
 	hold("nothing to do: the history of sku/1 is not on hold\n", "release", "sku/1")
 
 	require.NoError(t, os.WriteFile(file, []byte(`{"resource"`), 0o600), "a run that was cut off")
-	prune("5,0", "--keep", "2376h", "--resource", "sku/?", "--export", file)
-	prune("0,0", "--keep", "99d", "--export", file)
+	prune("5,0,0", "--keep", "2376h", "--resource", "sku/?", "--export", file)
+	prune("0,0,0", "--keep", "99d", "--export", file)
 	content, err := os.ReadFile(file)
 	require.NoError(t, err)
 	unfinished, text, _ := strings.Cut(string(content), "\n")
@@ -61,6 +64,30 @@ func TestHistoryPrune_DeletesAndExports(t *testing.T) {
 		seqs = append(seqs, e.Seq)
 	}
 	require.Equal(t, []int{1, 2, 3, 4, 5, 6}, seqs, "the claim stays too, as that of the next entries")
+}
+
+func TestHistoryPolicy_ShowsAndSets(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	conn := connect(t, dsn)
+	require.NoError(t, execute(t, conn, oldHistory))
+	policy := func(want string, entries, keys int, args ...string) {
+		t.Helper()
+		got := fencectl(t, append([]string{"history", "policy", "--database-url", dsn, "-o", "csv"}, args...)...)
+		said := fmt.Sprintf("\"fencectl history prune\" would now delete %d entries, 0 rejections and %d Once keys\n", entries, keys)
+		require.Equal(t, ended(cli.ExitOK, "keep,keep_entries,keep_once\n"+want+"\n", said), got)
+	}
+	policy(",4,7d", 0, 0)
+	policy("90d,4,7d", 5, 0, "--keep", "90d")
+	policy("90d,3,7d", 6, 0, "--keep-entries", "3")
+	policy("90d,3,36h0m0s", 6, 0, "--keep-once", "36h")
+	require.NoError(t, execute(t, conn, "update fence.forget_clock set seen = now(), steady = now() - interval '8 days'"))
+	policy("90d,3,36h0m0s", 6, 3)
+	policy(",3,2d", 0, 3, "--off", "--keep-once", "2d")
+	policy("1h0m0s,1,2d", 8, 3, "--keep", "1h", "--keep-entries", "1")
+	got := fencectl(t, "history", "prune", "--database-url", dsn, "-o", "jsonl")
+	require.Equal(t, ended(cli.ExitOK, `{"entries":8,"rejections":0,"once_keys":3}`+"\n", ""), got)
+	policy("1h0m0s,1,2d", 0, 0)
 }
 
 func TestHistory_SaysWhatIsWrong(t *testing.T) {
@@ -77,6 +104,10 @@ func TestHistory_SaysWhatIsWrong(t *testing.T) {
 		{[]string{"prune", "--keep-entries", "-1"}, cli.ExitUsage, "want at least 0"},
 		{[]string{"prune", "--export", t.TempDir()}, cli.ExitUsage, "is a directory"},
 		{[]string{"hold", "sku/1"}, cli.ExitUsage, "needs a reason"},
+		{[]string{"policy", "--keep", "59m"}, cli.ExitUsage, "at least 1h"},
+		{[]string{"policy", "--keep-entries", "0"}, cli.ExitUsage, "1 entry"},
+		{[]string{"policy", "--off", "--keep", "90d"}, cli.ExitUsage, "--off"},
+		{[]string{"prune", "--resource", "\xff"}, cli.ExitUsage, "not UTF-8"},
 		{[]string{"hold"}, cli.ExitUsage, "takes one argument, RESOURCE"},
 		{[]string{"release", "a", "b"}, cli.ExitUsage, "takes one argument, RESOURCE"},
 		{[]string{"prune", "--schema", "other"}, cli.ExitNotReady, "fencectl migrate up"},

@@ -113,7 +113,7 @@ var sealMutants = []Mutant{
 		inPostgres("TestIsolation_KeepingForDifferentResourcesDoesNotConflict_N23")),
 	change("forget-what-is-new", "G4", functionsSQL,
 		`where o.at < v_now - v_retention limit`, `where true limit`,
-		inPostgres("TestForgetOnce_KeepsForAsLongAsTheSettingSays")),
+		inPostgres("TestPrune_KeepsOnceKeysForAsLongAsThePolicySays")),
 }
 
 // evictMutants are in the functions stale_backends and evict.

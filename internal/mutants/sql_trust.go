@@ -16,19 +16,19 @@ var forgeMutants = []Mutant{
 var forgetMutants = []Mutant{
 	change("forget-trusts-a-clock-that-jumped", "G4", functionsSQL,
 		`if (v_now between c.seen and c.seen + v_retention / 4) is not true then`, `if c.seen is null then`,
-		inPostgres("TestForgetOnce_IsNotMisledByAClockThatJumped_G4")),
+		inPostgres("TestPrune_IsNotMisledByAClockThatJumped_G4")),
 	change("forget-trusts-a-clock-at-once", "G4", functionsSQL,
 		`if c.steady > v_now - v_retention then`, `if false then`,
-		inPostgres("TestForgetOnce_IsNotMisledByAClockThatJumped_G4")),
+		inPostgres("TestPrune_IsNotMisledByAClockThatJumped_G4")),
 	change("keep-believes-a-clock-that-was-set-back", "G4", functionsSQL,
 		`greatest(clock_timestamp(), (select seen from {{schema}}.forget_clock where one))`, `clock_timestamp()`,
-		inPostgres("TestForgetOnce_IsNotMisledByAClockThatWasSetBack_G4")),
+		inPostgres("TestPrune_IsNotMisledByAClockThatWasSetBack_G4")),
 	change("forget-waits-for-an-operation", "L1", functionsSQL,
 		`limit p_limit for update skip locked));`, `limit p_limit for update));`,
-		inPostgres("TestForgetOnce_NeverWaitsForALock_L1")),
+		inPostgres("TestPrune_NeverWaitsForALock_L1")),
 	change("forget-waits-for-another-call", "L1", functionsSQL,
 		`from {{schema}}.forget_clock where one for no key update skip locked;`, `from {{schema}}.forget_clock where one for no key update;`,
-		inPostgres("TestForgetOnce_NeverWaitsForALock_L1")),
+		inPostgres("TestPrune_NeverWaitsForALock_L1")),
 }
 
 // repairMutants are in what mends a fence that is behind its history.

@@ -13,7 +13,7 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// steadyFor records that calls of ForgetOnce have seen the clock go steadily for so long.
+// steadyFor records that prunes have seen the clock go steadily for so long.
 func steadyFor(t testing.TB, pool *pgxpool.Pool, interval string) {
 	t.Helper()
 	mustExec(t, pool, "update fence.forget_clock set seen = clock_timestamp(), steady = clock_timestamp() - $1::text::interval", interval)
@@ -28,15 +28,15 @@ func setForward(t testing.TB, pool *pgxpool.Pool, interval string) {
 }
 
 // The clock is set forward by 10 days: what was kept a moment ago is not forgotten, and
-// doesn't run again, however often ForgetOnce is called.
-func TestForgetOnce_IsNotMisledByAClockThatJumped_G4(t *testing.T) {
+// doesn't run again, however often Prune is called.
+func TestPrune_IsNotMisledByAClockThatJumped_G4(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
 	g, err := guard.New(guardtest.NewLocker(), store, nil)
 	require.NoError(t, err)
 	defer g.Close(context.Background())
-	_, err = store.ForgetOnce(t.Context())
+	_, err = store.Prune(t.Context())
 	require.NoError(t, err)
 	steadyFor(t, pool, "30 days")
 	order := func() {
@@ -44,36 +44,36 @@ func TestForgetOnce_IsNotMisledByAClockThatJumped_G4(t *testing.T) {
 	}
 	order()
 	setForward(t, pool, "10 days")
-	n, err := store.ForgetOnce(t.Context())
+	pruned, err := store.Prune(t.Context())
 	requireNotReady(t, err, postgres.ClockJumped)
-	require.ErrorContains(t, err, "call ForgetOnce at least once a day")
-	require.Zero(t, n)
+	require.ErrorContains(t, err, "prune at least once a day")
+	require.Zero(t, pruned)
 	for range 3 {
-		n, err = store.ForgetOnce(t.Context())
+		pruned, err = store.Prune(t.Context())
 		require.NoError(t, err)
-		require.Zero(t, n)
+		require.Zero(t, pruned)
 	}
 	order()
 	holds(t, pool, "x", 1)
 
 	// Only after calls have seen the clock go steadily for the retention.
 	steadyFor(t, pool, "6 days 23 hours")
-	n, err = store.ForgetOnce(t.Context())
+	pruned, err = store.Prune(t.Context())
 	require.NoError(t, err)
-	require.Zero(t, n)
+	require.Zero(t, pruned)
 	steadyFor(t, pool, "7 days 1 hour")
-	n, err = store.ForgetOnce(t.Context())
+	pruned, err = store.Prune(t.Context())
 	require.NoError(t, err)
-	require.EqualValues(t, 1, n)
+	require.Equal(t, postgres.Pruned{OnceKeys: 1}, pruned)
 }
 
 // A clock that is set back between two calls, and forward again, doesn't make young
 // operations old; if a call finds the clock set back, the retention begins anew.
-func TestForgetOnce_IsNotMisledByAClockThatWasSetBack_G4(t *testing.T) {
+func TestPrune_IsNotMisledByAClockThatWasSetBack_G4(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
-	_, err := store.ForgetOnce(t.Context())
+	_, err := store.Prune(t.Context())
 	require.NoError(t, err)
 	mustExec(t, pool, "update fence.forget_clock set seen = seen + interval '10 days'")
 	c := claim(t, store, grant(5, "a"))
@@ -81,13 +81,13 @@ func TestForgetOnce_IsNotMisledByAClockThatWasSetBack_G4(t *testing.T) {
 	_, err = txn.Commit(t.Context(), keeping(storage.OnceKey{Key: "k"}, nil))
 	require.NoError(t, err)
 	require.True(t, query[bool](t, pool, "select o.at >= c.seen from fence.operation o, fence.forget_clock c"), "as old as the clock was known to be")
-	_, err = store.ForgetOnce(t.Context())
+	_, err = store.Prune(t.Context())
 	requireNotReady(t, err, postgres.ClockJumped)
 	require.True(t, query[bool](t, pool, "select seen = steady and seen <= clock_timestamp() from fence.forget_clock"))
 }
 
-// ForgetOnce waits for no lock: not for an operation that is in use, nor for another call.
-func TestForgetOnce_NeverWaitsForALock_L1(t *testing.T) {
+// Removing Once keys waits for no lock: not for an operation that is in use, nor for another call.
+func TestPrune_NeverWaitsForALock_L1(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -100,7 +100,7 @@ func TestForgetOnce_NeverWaitsForALock_L1(t *testing.T) {
 		defer func() { _ = other.Rollback(context.Background()) }()
 		_, err = other.Exec(t.Context(), lock)
 		require.NoError(t, err)
-		_, err = store.ForgetOnce(t.Context())
+		_, err = store.Prune(t.Context())
 		require.NoError(t, err, lock)
 		require.NoError(t, other.Rollback(context.Background()))
 	}

@@ -24,7 +24,7 @@ const (
 	// was restored: its next position is taken already. The message contains the statement
 	// that the owner of the schema runs.
 	FenceBehind = wire.FenceBehind
-	// ClockJumped: since the last call of Store.ForgetOnce the server's clock went back, or
+	// ClockJumped: since the last call of Store.Prune the server's clock went back, or
 	// forward by more than a quarter of the retention, so the age of operations is unknown.
 	// Nothing is lost: operations are kept for longer. If each call returns it, calls are
 	// too far apart.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -196,34 +197,44 @@ func TestOnce_WorksUnderAnySettings_N24(t *testing.T) {
 	require.Equal(t, `"\\"`, string(result))
 }
 
-func TestForgetOnce_KeepsForAsLongAsTheSettingSays(t *testing.T) {
+func TestPrune_KeepsOnceKeysForAsLongAsThePolicySays(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
-	n, err := store.ForgetOnce(t.Context())
+	pruned, err := store.Prune(t.Context())
 	require.NoError(t, err)
-	require.Zero(t, n)
-	steadyFor(t, pool, "8 days")
+	require.Zero(t, pruned)
 	mustExec(t, pool, `insert into fence.operation (resource, key, request, tx, at)
-		select 1, 'k' || i, decode(repeat('00', 32), 'hex'), 1, now() - case when i <= 2500 then interval '7 days 1 hour' else interval '6 days 23 hours' end
-		from generate_series(1, 2600) i`)
-	n, err = store.ForgetOnce(t.Context())
+		select 1, 'k' || i, decode(repeat('00', 32), 'hex'), 1, now() - case when i <= 3500 then interval '7 days 1 hour' else interval '6 days 23 hours' end
+		from generate_series(1, 3600) i`)
+	owner := func(want int64, r postgres.Retention) {
+		t.Helper()
+		pruned, err := postgres.Prune(t.Context(), pool, "", r)
+		require.NoError(t, err)
+		require.Equal(t, postgres.Pruned{OnceKeys: want}, pruned)
+	}
+	owner(0, postgres.Retention{DryRun: true}) // the clock hasn't gone steadily for as long
+	steadyFor(t, pool, "8 days")
+	owner(3500, postgres.Retention{DryRun: true})
+	owner(0, postgres.Retention{Resources: "*"})
+	pruned, err = store.Prune(t.Context())
 	require.NoError(t, err)
-	require.EqualValues(t, 2500, n)
+	require.Equal(t, postgres.Pruned{OnceKeys: 3500}, pruned)
 	mustExec(t, pool, "update fence.setting set once_retention = '1 day'")
-	n, err = store.ForgetOnce(t.Context())
-	require.NoError(t, err)
-	require.EqualValues(t, 100, n)
+	owner(100, postgres.Retention{Keep: 1000 * time.Hour})
 	_, err = pool.Exec(t.Context(), "update fence.setting set once_retention = '1 second'")
 	require.Error(t, err, "a retry must have a chance to come in time")
+	setForward(t, pool, "10 days")
+	_, err = postgres.Prune(t.Context(), pool, "", postgres.Retention{})
+	requireNotReady(t, err, postgres.ClockJumped)
 }
 
-func TestForgetOnce_SaysWhatFailed(t *testing.T) {
+func TestPrune_SaysWhatFailed(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, migrated(t))
 	store := newStore(t, pool, nil)
 	pool.Close()
-	_, err := store.ForgetOnce(t.Context())
-	require.ErrorContains(t, err, "postgres: forgetting operations")
+	_, err := store.Prune(t.Context())
+	require.ErrorContains(t, err, "postgres: pruning: ")
 	require.False(t, errors.Is(err, postgres.ErrPruned))
 }

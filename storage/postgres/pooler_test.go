@@ -342,7 +342,7 @@ func TestStore_AnswerWithoutRowsIsAnError(t *testing.T) {
 			_, err := store.Resolve(t.Context(), storage.InDoubt{Claims: []storage.Claim{c}, Tx: 9})
 			return err
 		},
-		".forget(": func() error { _, err := store.ForgetOnce(t.Context()); return err },
+		".forget(": func() error { _, err := store.Prune(t.Context()); return err },
 		".begin_check(": func() error {
 			_, err := attempt(t.Context(), store, statement("select 1"), c)
 			return err

@@ -3,48 +3,63 @@ package postgres
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strconv"
 )
 
-// pruneAtATime is how many entries, and how many rejections, one transaction of a prune
-// deletes at most.
+// pruneAtATime is how many entries, and how many rejections or Once keys, one transaction of a
+// prune deletes at most.
 const pruneAtATime = 1000
 
 // Pruned says what a prune deleted.
 type Pruned struct {
-	Entries    int64
+	Entries    int64 // of the history: claims, writes and voids
 	Rejections int64
+	OnceKeys   int64
 }
 
-// PruneHistory deletes entries and rejections that the policy of the schema's owner no longer
-// keeps. The policy is in the schema's settings:
+// Prune deletes what the policy of the schema's owner no longer keeps (Policy). By default that
+// is only the keys of guard.Once, after 7 days.
 //
-//	update fence.setting set history_keep = '90 days', history_keep_entries = 1000
+// An entry of the history may go when it is older than Policy.Keep and not among the last
+// Policy.KeepEntries of its resource; a rejection when it is older than Policy.Keep. Entries of
+// a resource go oldest first. What always stays, whatever the policy: the last entry of each
+// resource, the claim of the oldest entry that is left, all that is younger than an hour, and
+// resources on hold (HoldHistory). A checkpoint for each resource lets what is left be verified.
 //
-// An entry may go when it is older than history_keep and not among the last
-// history_keep_entries of its resource; a rejection when it is older than history_keep. By
-// default history_keep is null, and PruneHistory deletes nothing. Entries of a resource go
-// oldest first. What always stays, whatever the policy: the last entry of each resource, the
-// claim of the oldest entry that is left, all that is younger than an hour, and resources on
-// hold (HoldHistory). A checkpoint for each resource lets what is left be verified.
+// Call it at least once a day, from any process (fencekit.Config.PruneEvery does): of concurrent
+// calls only one deletes. It deletes in small transactions, takes no lock that a guarded
+// transaction takes, and can be interrupted at any time. It returns what it deleted, also when it
+// fails.
 //
-// Call it from time to time, from any process: of concurrent calls only one deletes. It
-// deletes in small transactions, takes no lock that a guarded transaction takes, and can be
-// interrupted at any time. It returns what it deleted, also when it fails.
-func (s *Store) PruneHistory(ctx context.Context) (Pruned, error) {
+// An operation whose Once key was removed can run again, so Prune doesn't rely on one reading of
+// a clock that may be wrong. It removes no key until its calls have, for the whole of
+// Policy.KeepOnce, each come within a quarter of that after the one before, by the server's clock.
+// A call that finds a larger step, or a step back, starts that period anew and fails with
+// ErrNotReady, reason ClockJumped, when it has pruned the rest. A smaller step of the clock goes
+// unnoticed, and shortens or lengthens the time by as much. For entries KeepEntries is the bound
+// of what a wrong clock can take.
+func (s *Store) Prune(ctx context.Context) (Pruned, error) {
 	var all Pruned
+	err := errors.Join(s.pruneHistory(ctx, &all), s.forget(ctx, &all))
+	if err != nil {
+		return all, fmt.Errorf("postgres: pruning: %w", err)
+	}
+	return all, nil
+}
+
+func (s *Store) pruneHistory(ctx context.Context, all *Pruned) error {
 	for from, more := "", true; more; {
 		var some Pruned
 		var err error
-		some, from, more, err = s.pruneSome(ctx, from)
+		if some, from, more, err = s.pruneSome(ctx, from); err != nil {
+			return err
+		}
 		all.Entries += some.Entries
 		all.Rejections += some.Rejections
-		if err != nil {
-			return all, fmt.Errorf("postgres: pruning history: %w", err)
-		}
 	}
-	return all, nil
+	return nil
 }
 
 // pruneSome prunes resources whose names don't come before from. It returns whether there may be
@@ -66,4 +81,32 @@ func (s *Store) pruneSome(ctx context.Context, from string) (some Pruned, next s
 	}
 	name, err := hex.DecodeString(row[3])
 	return some, string(name), row[2] == "f", err
+}
+
+func (s *Store) forget(ctx context.Context, all *Pruned) error {
+	for n := int64(pruneAtATime); n == pruneAtATime; all.OnceKeys += n {
+		answer, err := s.transact(ctx, fmt.Sprintf(s.sql.forget, pruneAtATime), "")
+		if err != nil {
+			return err
+		}
+		if len(answer.Rows) != 1 || len(answer.Rows[0]) != 2 {
+			return fmt.Errorf("not an answer of forget: %q", answer.Rows)
+		}
+		if err := clockJumped(answer.Rows[0][1]); err != nil {
+			return err
+		}
+		if n, err = strconv.ParseInt(answer.Rows[0][0], 10, 64); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clockJumped returns an error if forget says that the clock has jumped since a reading.
+func clockJumped(from string) error {
+	if from == "" {
+		return nil
+	}
+	return fmt.Errorf("%w: when Once keys were pruned last it showed %s, which is more than a quarter of once_retention ago, or yet to come; "+
+		"no key is removed before it has gone steadily for the whole of once_retention; prune at least once a day", notReady(ClockJumped), from)
 }

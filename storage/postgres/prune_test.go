@@ -62,7 +62,7 @@ func seqs(t *testing.T, pool *pgxpool.Pool) []int64 {
 
 // What goes is old and not among the last entries. What is left has the claim of its oldest
 // entry, and verifies.
-func TestPruneHistory_KeepsWhatThePolicyKeeps(t *testing.T) {
+func TestPrune_KeepsWhatThePolicyKeeps(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -72,11 +72,11 @@ func TestPruneHistory_KeepsWhatThePolicyKeeps(t *testing.T) {
 	requireRejected(t, err, storage.ReasonStale)
 
 	aged(t, pool, "100 days")
-	pruned, err := store.PruneHistory(t.Context())
+	pruned, err := store.Prune(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, pruned, "no policy")
 	policy(t, pool, "90 days", 100)
-	pruned, err = store.PruneHistory(t.Context())
+	pruned, err = store.Prune(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, postgres.Pruned{Rejections: 1}, pruned, "all entries are among the last 100")
 	for _, step := range []struct {
@@ -91,7 +91,7 @@ func TestPruneHistory_KeepsWhatThePolicyKeeps(t *testing.T) {
 	} {
 		before := len(seqs(t, pool))
 		policy(t, pool, "90 days", step.entries)
-		pruned, err = store.PruneHistory(t.Context())
+		pruned, err = store.Prune(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, postgres.Pruned{Entries: int64(before - len(step.want))}, pruned)
 		require.Equal(t, step.want, seqs(t, pool))
@@ -103,7 +103,7 @@ func TestPruneHistory_KeepsWhatThePolicyKeeps(t *testing.T) {
 		}
 	}
 	c := written(t, store, grant(7, "c"), 1)
-	pruned, err = store.PruneHistory(t.Context())
+	pruned, err = store.Prune(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, postgres.Pruned{Entries: 2}, pruned, "the last claim is the oldest entry that stays")
 	write(t, store, c, set("x", 1))
@@ -112,7 +112,7 @@ func TestPruneHistory_KeepsWhatThePolicyKeeps(t *testing.T) {
 }
 
 // Several resources, more entries than one transaction deletes, and the last resource again.
-func TestPruneHistory_GoesThroughAllResources(t *testing.T) {
+func TestPrune_GoesThroughAllResources(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -127,17 +127,17 @@ func TestPruneHistory_GoesThroughAllResources(t *testing.T) {
 	mustExec(t, pool, "update fence.resource set seq = 1502")
 	unprotected(t, pool, "update fence.history set at = at - interval '100 days'")
 	policy(t, pool, "90 days", 10)
-	pruned, err := store.PruneHistory(t.Context())
+	pruned, err := store.Prune(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, postgres.Pruned{Entries: 3 * (1502 - 10 - 1)}, pruned)
 	require.Len(t, seqs(t, pool), 3*11)
-	pruned, err = store.PruneHistory(t.Context())
+	pruned, err = store.Prune(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, pruned)
 }
 
 // The owner can prune by hand, keeps less than the policy never, and can count first.
-func TestPruneHistory_ByTheOwner(t *testing.T) {
+func TestPrune_ByTheOwner(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -150,9 +150,9 @@ func TestPruneHistory_ByTheOwner(t *testing.T) {
 		t.Helper()
 		dry := r
 		dry.DryRun, dry.Export = true, nil
-		would, err := postgres.PruneHistory(t.Context(), pool, "", dry)
+		would, err := postgres.Prune(t.Context(), pool, "", dry)
 		require.NoError(t, err)
-		pruned, err := postgres.PruneHistory(t.Context(), pool, "", r)
+		pruned, err := postgres.Prune(t.Context(), pool, "", r)
 		require.NoError(t, err)
 		require.Equal(t, would, pruned)
 		verifyChain(t, pool)
@@ -167,19 +167,22 @@ func TestPruneHistory_ByTheOwner(t *testing.T) {
 	require.EqualValues(t, 2, prune(postgres.Retention{Keep: time.Nanosecond, KeepEntries: 3, Resources: "other_*"}))
 	require.EqualValues(t, 1, prune(postgres.Retention{Keep: time.Nanosecond, Resources: "other?1"}), "two stay by the policy")
 	require.EqualValues(t, 3, prune(postgres.Retention{Keep: time.Nanosecond}))
+	mustExec(t, pool, "update fence.setting set history_keep_entries = 1")
+	require.Zero(t, prune(postgres.Retention{}))
+	require.EqualValues(t, 1, prune(postgres.Retention{KeepEntries: 1, Resources: "other*"}), "an hour is enough")
 	policy(t, pool, "3 hours", 1)
 	require.Zero(t, prune(postgres.Retention{Keep: time.Nanosecond, KeepEntries: 1}))
 	for _, r := range []postgres.Retention{{Keep: -1}, {KeepEntries: -1}} {
-		_, err := postgres.PruneHistory(t.Context(), pool, "", r)
+		_, err := postgres.Prune(t.Context(), pool, "", r)
 		require.ErrorIs(t, err, fence.ErrInvalid)
 	}
-	_, err := postgres.PruneHistory(t.Context(), pool, "no such schema", postgres.Retention{})
+	_, err := postgres.Prune(t.Context(), pool, "no such schema", postgres.Retention{})
 	require.ErrorContains(t, err, "no such schema")
 }
 
 // Neither the policy nor the owner prunes what is younger than an hour or on hold, or a claim
 // under which a transaction runs.
-func TestPruneHistory_KeepsWhatIsNeeded(t *testing.T) {
+func TestPrune_KeepsWhatIsNeeded(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		keep func(t *testing.T, pool *pgxpool.Pool, store *postgres.Store, c storage.Claim)
@@ -211,9 +214,9 @@ func TestPruneHistory_KeepsWhatIsNeeded(t *testing.T) {
 			aged(t, pool, "100 days")
 			policy(t, pool, "1 hour", 1)
 			c.keep(t, pool, store, last)
-			_, err := store.PruneHistory(t.Context())
+			_, err := store.Prune(t.Context())
 			require.NoError(t, err)
-			_, err = postgres.PruneHistory(t.Context(), pool, "", postgres.Retention{Keep: time.Nanosecond})
+			_, err = postgres.Prune(t.Context(), pool, "", postgres.Retention{Keep: time.Nanosecond})
 			require.NoError(t, err)
 			require.Equal(t, c.want, seqs(t, pool))
 			// Nor can the owner take it by hand.
@@ -227,14 +230,14 @@ func TestPruneHistory_KeepsWhatIsNeeded(t *testing.T) {
 
 // A fence that was deleted by hand is rebuilt from what a prune has left: older tokens stay
 // rejected.
-func TestPruneHistory_LeavesWhatRebuildsAFence_G3(t *testing.T) {
+func TestPrune_LeavesWhatRebuildsAFence_G3(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
 	written(t, store, grant(5, "a"), 3)
 	aged(t, pool, "100 days")
 	policy(t, pool, "90 days", 1)
-	_, err := store.PruneHistory(t.Context())
+	_, err := store.Prune(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []int64{1, 4}, seqs(t, pool))
 	unprotected(t, pool, "delete from fence.resource")
@@ -246,7 +249,7 @@ func TestPruneHistory_LeavesWhatRebuildsAFence_G3(t *testing.T) {
 }
 
 // The outcome of a transaction whose entry was pruned is unknown, and never "not applied".
-func TestPruneHistory_LeavesNoWrongOutcome_G4(t *testing.T) {
+func TestPrune_LeavesNoWrongOutcome_G4(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -255,7 +258,7 @@ func TestPruneHistory_LeavesNoWrongOutcome_G4(t *testing.T) {
 	write(t, store, applied, set("x", 2))
 	aged(t, pool, "100 days")
 	policy(t, pool, "90 days", 1)
-	_, err := store.PruneHistory(t.Context())
+	_, err := store.Prune(t.Context())
 	require.NoError(t, err)
 	_, err = store.Resolve(t.Context(), storage.InDoubt{Claims: []storage.Claim{c}, Tx: applied.Tx})
 	require.Error(t, err)
@@ -264,7 +267,7 @@ func TestPruneHistory_LeavesNoWrongOutcome_G4(t *testing.T) {
 
 // A prune waits for no lock of a guarded transaction, and holds none that one needs: it goes on
 // while one runs, also on a resource that is never at rest. Of two prunes one does the work.
-func TestPruneHistory_StandsInNoWay_L1(t *testing.T) {
+func TestPrune_StandsInNoWay_L1(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -279,7 +282,7 @@ func TestPruneHistory_StandsInNoWay_L1(t *testing.T) {
 	require.EqualValues(t, 2, query[int64](t, tx, "select o_entries from fence.prune_by_policy('', 1000)"), "2 and 3")
 	_, err = txn.Commit(t.Context(), nil)
 	require.NoError(t, err)
-	pruned, err := store.PruneHistory(t.Context())
+	pruned, err := store.Prune(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, pruned, "another one is running")
 	write(t, store, claim(t, store, grant(6, "b")), set("x", 8)) // beside it
@@ -295,7 +298,7 @@ func TestHistory_IsOnlyPruned_HB12(t *testing.T) {
 	written(t, store, grant(5, "a"), 3)
 	aged(t, pool, "100 days")
 	policy(t, pool, "90 days", 2)
-	_, err := store.PruneHistory(t.Context())
+	_, err := store.Prune(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []int64{1, 3, 4}, seqs(t, pool))
 	for _, sql := range []string{
@@ -321,7 +324,7 @@ func (f *failing) Sync() error { return f.err }
 
 // Entries are exported, durably, before they are deleted: also the claim that an earlier prune
 // has left.
-func TestPruneHistory_ExportsBeforeItDeletes(t *testing.T) {
+func TestPrune_ExportsBeforeItDeletes(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -330,16 +333,16 @@ func TestPruneHistory_ExportsBeforeItDeletes(t *testing.T) {
 	aged(t, pool, "100 days")
 	policy(t, pool, "90 days", 4)
 	full := errors.New("no space left on device")
-	_, err := postgres.PruneHistory(t.Context(), pool, "", postgres.Retention{Export: &failing{err: full}})
+	_, err := postgres.Prune(t.Context(), pool, "", postgres.Retention{Export: &failing{err: full}})
 	require.ErrorIs(t, err, full)
 	require.Len(t, seqs(t, pool), 7)
 
-	_, err = postgres.PruneHistory(t.Context(), pool, "", postgres.Retention{})
+	_, err = postgres.Prune(t.Context(), pool, "", postgres.Retention{})
 	require.NoError(t, err)
 	require.Equal(t, []int64{1, 4, 5, 6, 7}, seqs(t, pool))
 	policy(t, pool, "90 days", 1)
 	export := &failing{}
-	_, err = postgres.PruneHistory(t.Context(), pool, "", postgres.Retention{Export: export})
+	_, err = postgres.Prune(t.Context(), pool, "", postgres.Retention{Export: export})
 	require.NoError(t, err)
 	require.Equal(t, []int64{5, 7}, seqs(t, pool))
 	var exported []int64

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -14,18 +15,20 @@ import (
 	"github.com/fencekit/fencekit/internal/glob"
 )
 
-// Retention says what PruneHistory keeps.
+// Retention says what Prune keeps.
 type Retention struct {
-	// Keep is how old an entry or rejection must be to go. 0 means the policy of the schema's
-	// settings (Store.PruneHistory), below which it never goes.
+	// Keep is how old an entry or rejection must be to go. 0 means the schema's policy (Policy),
+	// below which it never goes.
 	Keep time.Duration
-	// KeepEntries is how many entries of each resource stay at least; 0 means the policy.
+	// KeepEntries is how many entries of each resource stay at least; 0 means the policy. If it is
+	// set, and neither Keep nor the policy says how old entries must be, an hour is enough.
 	KeepEntries int64
 	// Resources is a pattern of names, in which * stands for any text and ? for any character;
-	// "" means all resources.
+	// "" means all resources. With a pattern no Once keys go.
 	Resources string
 	// Export, if not nil, gets each entry before it is deleted, as a line of JSON, and is
-	// synced before the deletion begins: an *os.File, for example. After a crash an entry may be in two exports.
+	// synced before the deletion begins: an *os.File, for example. After a crash an entry may be
+	// in two exports. So may the claim of entries that were exported before it is deleted itself.
 	Export interface {
 		io.Writer
 		Sync() error // returns when what was written is durable
@@ -34,27 +37,33 @@ type Retention struct {
 	DryRun bool
 }
 
-// PruneHistory deletes entries and rejections as the owner of a schema ("" means
-// DefaultSchema) asks for; see Store.PruneHistory for what stays in any case. Without Keep and
-// without a policy it deletes nothing. It works in small transactions, and returns what it
-// deleted, or would delete, also when it fails. If Export fails, nothing of what was being
-// exported is deleted.
-func PruneHistory(ctx context.Context, pool *pgxpool.Pool, schema string, r Retention) (Pruned, error) {
+// Prune deletes what the owner of a schema ("" means DefaultSchema) no longer wants; see
+// Store.Prune for what stays in any case, and for the Once keys, which go by the policy alone. It
+// works in small transactions, and returns what it deleted, or would delete, also when it fails. If
+// Export fails, nothing of what was being exported is deleted.
+func Prune(ctx context.Context, pool *pgxpool.Pool, schema string, r Retention) (Pruned, error) {
 	schema = orDefault(schema)
 	if err := validateSchema(schema); err != nil {
 		return Pruned{}, err
 	}
-	if r.Keep < 0 || r.KeepEntries < 0 {
-		return Pruned{}, fmt.Errorf("%w: postgres.Retention keeps %v and %d entries: want at least 0", fence.ErrInvalid, r.Keep, r.KeepEntries)
-	}
-	if !utf8.ValidString(r.Resources) {
-		return Pruned{}, fmt.Errorf("%w: postgres.Retention.Resources is %q, which is not UTF-8", fence.ErrInvalid, r.Resources)
+	if err := r.validate(); err != nil {
+		return Pruned{}, err
 	}
 	p := &pruner{pool: pool, schema: schemaIdentifier(schema), Retention: r}
 	if err := p.run(ctx); err != nil {
-		return p.done, fmt.Errorf("postgres: pruning history: %w", err)
+		return p.done, fmt.Errorf("postgres: pruning: %w", err)
 	}
 	return p.done, nil
+}
+
+func (r Retention) validate() error {
+	if r.Keep < 0 || r.KeepEntries < 0 {
+		return fmt.Errorf("%w: postgres.Retention keeps %v and %d entries: want at least 0", fence.ErrInvalid, r.Keep, r.KeepEntries)
+	}
+	if !utf8.ValidString(r.Resources) {
+		return fmt.Errorf("%w: postgres.Retention.Resources is %q, which is not UTF-8", fence.ErrInvalid, r.Resources)
+	}
+	return nil
 }
 
 type pruner struct {
@@ -72,41 +81,47 @@ type prunable struct {
 }
 
 func (p *pruner) run(ctx context.Context) error {
-	for from, more := "", true; more; {
-		n := int64(0)
-		err := asOwner(ctx, p.pool, func(tx pgx.Tx) (err error) {
-			n, from, more, err = p.entries(ctx, tx, from)
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		p.done.Entries += n
+	from := ""
+	err := p.each(ctx, &p.done.Entries, func(tx pgx.Tx) (n int64, more bool, err error) {
+		n, from, more, err = p.entries(ctx, tx, from)
+		return n, more, err
+	})
+	if err != nil {
+		return err
 	}
+	err = p.each(ctx, &p.done.Rejections, func(tx pgx.Tx) (n int64, more bool, err error) {
+		n, err = p.rejections(ctx, tx)
+		return n, p.full(n), err
+	})
+	if err != nil || p.Resources != "" {
+		return err
+	}
+	jumpedFrom := ""
+	err = p.each(ctx, &p.done.OnceKeys, func(tx pgx.Tx) (n int64, more bool, err error) {
+		n, jumpedFrom, err = p.onceKeys(ctx, tx)
+		return n, p.full(n), err
+	})
+	return errors.Join(err, clockJumped(jumpedFrom))
+}
+
+// full reports whether there may be more rejections or Once keys. A dry run counts all at once.
+func (p *pruner) full(n int64) bool { return n == pruneAtATime && !p.DryRun }
+
+// each runs some in one transaction after another, while there is more, and adds up what those
+// deleted.
+func (p *pruner) each(ctx context.Context, done *int64, some func(pgx.Tx) (n int64, more bool, err error)) error {
 	for more := true; more; {
 		n := int64(0)
 		err := asOwner(ctx, p.pool, func(tx pgx.Tx) (err error) {
-			n, err = p.rejections(ctx, tx)
+			n, more, err = some(tx)
 			return err
 		})
 		if err != nil {
 			return err
 		}
-		p.done.Rejections += n
-		more = n == pruneAtATime && !p.DryRun
+		*done += n
 	}
 	return nil
-}
-
-// asOwner runs a transaction that doesn't depend on the defaults of database and role: at READ
-// COMMITTED, and with names in UTF-8.
-func asOwner(ctx context.Context, pool *pgxpool.Pool, fn func(pgx.Tx) error) error {
-	return pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "set local client_encoding = 'UTF8'"); err != nil {
-			return err
-		}
-		return fn(tx)
-	})
 }
 
 // entries prunes, or counts, entries of resources whose names don't come before from. It returns
@@ -116,8 +131,12 @@ func (p *pruner) entries(ctx context.Context, tx pgx.Tx, from string) (n int64, 
 	if p.DryRun { // nothing is deleted, so it gets whole ranges
 		limit = 1 << 40
 	}
+	keep := p.Keep
+	if p.KeepEntries > 0 {
+		keep = max(keep, time.Microsecond) // the policy, or what is the least
+	}
 	rows, err := tx.Query(ctx, "select o_resource, o_name, o_first, o_end from "+p.schema+".prunable($1, $2, $3, $4, $5)",
-		from, glob.Like(p.Resources), nullIfZero(p.Keep), nullIfZero(p.KeepEntries), limit)
+		from, glob.Like(p.Resources), nullIfZero(keep), nullIfZero(p.KeepEntries), limit)
 	if err != nil {
 		return 0, "", false, err
 	}
@@ -180,52 +199,14 @@ func (p *pruner) rejections(ctx context.Context, tx pgx.Tx) (n int64, err error)
 	return n, err
 }
 
+func (p *pruner) onceKeys(ctx context.Context, tx pgx.Tx) (n int64, jumpedFrom string, err error) {
+	err = tx.QueryRow(ctx, "select o_count, coalesce(o_jumped_from::text, '') from "+p.schema+".forget($1, $2)", pruneAtATime, p.DryRun).Scan(&n, &jumpedFrom)
+	return n, jumpedFrom, err
+}
+
 func nullIfZero[T int64 | time.Duration](value T) *T {
 	if value == 0 {
 		return nil
 	}
 	return &value
-}
-
-// HoldHistory keeps the history of a resource from being pruned, for a reason, until
-// ReleaseHistory. The resource needn't exist yet. A second call replaces the reason.
-func HoldHistory(ctx context.Context, pool *pgxpool.Pool, schema, resource, reason string) error {
-	schema = orDefault(schema)
-	if err := validateSchema(schema); err != nil {
-		return err
-	}
-	if err := fence.ValidateResource(resource); err != nil {
-		return err
-	}
-	if reason == "" || len(reason) > maxReason {
-		return fmt.Errorf("%w: a hold needs a reason of at most %d bytes", fence.ErrInvalid, maxReason)
-	}
-	err := asOwner(ctx, pool, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, "insert into "+schemaIdentifier(schema)+".hold (name, reason) values ($1, $2) "+
-			"on conflict (name) do update set reason = excluded.reason, role = session_user, at = clock_timestamp()", resource, reason)
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("postgres: holding the history of %s: %w", resource, err)
-	}
-	return nil
-}
-
-const maxReason = 1000
-
-// ReleaseHistory ends a hold. It reports whether there was one.
-func ReleaseHistory(ctx context.Context, pool *pgxpool.Pool, schema, resource string) (held bool, err error) {
-	schema = orDefault(schema)
-	if err := validateSchema(schema); err != nil {
-		return false, err
-	}
-	err = asOwner(ctx, pool, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, "delete from "+schemaIdentifier(schema)+".hold where name = $1", resource)
-		held = tag.RowsAffected() > 0
-		return err
-	})
-	if err != nil {
-		return false, fmt.Errorf("postgres: releasing the history of %s: %w", resource, err)
-	}
-	return held, nil
 }

@@ -117,7 +117,7 @@ func TestRoles_AppCannotTouchFencesAndHistory_HC1_HC2_HB12(t *testing.T) {
 	_, err := store.Claim(t.Context(), epochGrant(1, 1<<62-1))
 	requireRejected(t, err, storage.ReasonTokenJump)
 	write(t, store, c, set("x", 2))
-	_, err = store.ForgetOnce(t.Context())
+	_, err = store.Prune(t.Context())
 	require.NoError(t, err)
 	verifyChain(t, r.admin)
 }
@@ -141,7 +141,7 @@ func TestRoles_ReaderReadsHistoryOnly_HC2(t *testing.T) {
 	requireNotReady(t, err, postgres.MissingRights)
 	for _, sql := range []string{
 		"select fence.claim('{72}', '{1}', '{1}', '{61}', 1)", "call fence.begin_check('{1}', '{1}', '{1}', 1, 1, 1, 1, 1, true, 1)", "call fence.seal('{1}', '{1}', '{1}', '{61}', '{1}', '{1}', 1, '{61}', '1')",
-		"select fence.record_rejection('r', '', '', 1, 1, '', 1, 1, '', null)", "select fence.evict('{72}', '{1}', '{1}', 1, true)", "select fence.forget(1)",
+		"select fence.record_rejection('r', '', '', 1, 1, '', 1, 1, '', null)", "select fence.evict('{72}', '{1}', '{1}', 1, true)", "select fence.forget(1, false)",
 		"select result from fence.operation", "select from fence.migration", "select from fence.forget_clock", "select from item",
 		"delete from fence.history", "update fence.resource set token = 1", "insert into fence.rejection default values",
 	} {

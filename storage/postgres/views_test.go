@@ -38,11 +38,12 @@ func TestViews_UseTheIndexes(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, migrated(t), with(map[string]string{"enable_seqscan": "off"}), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
 	for sql, want := range map[string][]string{
-		"select * from fence.entry where resource = 'sku/1' and position between 5 and 9":                                               {"resource_name_key", "Index Cond: ((resource = r.id) AND ((seq)::bigint >= 5) AND ((seq)::bigint <= 9))"},
-		"select * from fence.entry_operation where resource = 'sku/1' and position > 5":                                                 {"resource_name_key", "(seq)::bigint > 5"},
-		"select * from fence.current_fence where resource > 'sku/1' order by resource limit 10":                                         {"resource_name_key"},
-		"select * from fence.rejection where (resource, id) > ('a', 1) order by resource, id limit 9":                                   {"rejection_resource"},
-		"select max(seq) from fence.history where date_bin('10 minutes', at, '2000-01-01 00:00:00Z') >= '2026-03-03' group by resource": {"history_at"},
+		"select * from fence.entry where resource = 'sku/1' and position between 5 and 9":                          {"resource_name_key", "Index Cond: ((resource = r.id) AND ((seq)::bigint >= 5) AND ((seq)::bigint <= 9))"},
+		"select * from fence.entry_operation where resource = 'sku/1' and position > 5":                            {"resource_name_key", "(seq)::bigint > 5"},
+		"select * from fence.current_fence where resource > 'sku/1' order by resource limit 10":                    {"resource_name_key"},
+		"select * from fence.rejection where (resource, id) > ('a', 1) order by resource, id limit 9":              {"rejection_resource"},
+		"select * from fence.entry where ten_minutes >= '2026-03-03 10:00Z' and ten_minutes < '2026-03-03 11:00Z'": {"history_at"},
+		"select * from fence.entry_operation where ten_minutes = '2026-03-03 10:00Z'":                              {"history_at"},
 	} {
 		plan := strings.Join(column(t, pool, "explain "+sql), "\n")
 		require.NotContains(t, plan, "Seq Scan", sql)

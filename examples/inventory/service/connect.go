@@ -56,8 +56,9 @@ func connect(ctx context.Context, cfg Config, log *slog.Logger) (_ *connections,
 			MaxRun:         10 * time.Second, // nothing here takes as long
 			ResolveTimeout: cfg.resolveTimeout,
 		},
-		Store:  limits(cfg.TTL),
-		Logger: log,
+		Store:      limits(cfg.TTL),
+		PruneEvery: time.Hour, // answers that were kept for long enough, and history if its owner has set a policy
+		Logger:     log,
 	})
 	return c, err
 }

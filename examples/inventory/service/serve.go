@@ -96,7 +96,6 @@ func ServeOn(ctx context.Context, listener net.Listener, cfg Config, out io.Writ
 	}
 	a := &api{guard: c.guard.Guard, locker: c.guard.Locker, store: c.guard.Store, pool: c.pool, log: log, decide: OldestFirst, requestTimeout: cfg.Request, readTimeout: cfg.Read}
 	server := newServer(a.handler(), cfg.Request, log)
-	stopForgetting := inBackground(ctx, func(ctx context.Context) { forgetOld(ctx, c.guard.Store, forgetInterval, log) })
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
 	fmt.Fprintf(out, "serving on http://%s\ntry: curl -s http://%s/v1/skus (Ctrl-C ends this)\n", listener.Addr(), listener.Addr())
@@ -109,7 +108,6 @@ func ServeOn(ctx context.Context, listener net.Listener, cfg Config, out io.Writ
 	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.Stop)
 	defer cancel()
 	err = errors.Join(err, stopServer(stopping, server))
-	stopForgetting()
 	return errors.Join(err, c.close(stopping))
 }
 
@@ -135,18 +133,4 @@ func stopServer(ctx context.Context, server *http.Server) error {
 		err = errors.Join(fmt.Errorf("requests were cut off, each has its outcome under its key: %w", err), server.Close())
 	}
 	return err
-}
-
-// inBackground runs f until ctx ends or stop is called, which waits for its end.
-func inBackground(ctx context.Context, f func(ctx context.Context)) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		f(ctx)
-	}()
-	return func() {
-		cancel()
-		<-done
-	}
 }

@@ -571,20 +571,25 @@ end;
 -- forget removes up to p_limit operations that were kept for the retention, by a clock that
 -- went steadily for as long: after a clock that was set forward all of them could run
 -- again. It returns their number, and the clock's last reading if the clock has jumped
--- since.
-create function {{schema}}.forget(p_limit integer, out o_count bigint, out o_jumped_from timestamptz)
+-- since. If p_dry it only counts them, without a limit.
+create function {{schema}}.forget(p_limit integer, p_dry boolean, out o_count bigint, out o_jumped_from timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
     c           {{schema}}.forget_clock;
     v_now       timestamptz := clock_timestamp();
-    v_retention interval;
+    v_retention interval := (select once_retention from {{schema}}.setting where one);
 begin
     o_count := 0;
+    if p_dry then
+        select count(*) into o_count from {{schema}}.operation o
+         where o.at < v_now - v_retention
+           and (select v_now between k.seen and k.seen + v_retention / 4 and k.steady <= v_now - v_retention from {{schema}}.forget_clock k where k.one);
+        return;
+    end if;
     select * into c from {{schema}}.forget_clock where one for no key update skip locked;
     if not found then
         return; -- another call is running
     end if;
-    select once_retention into strict v_retention from {{schema}}.setting where one;
     if (v_now between c.seen and c.seen + v_retention / 4) is not true then
         update {{schema}}.forget_clock set seen = v_now, steady = v_now where one;
         o_jumped_from := c.seen;

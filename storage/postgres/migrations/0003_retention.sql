@@ -304,12 +304,12 @@ alter table {{schema}}.checkpoint enable always trigger protect_checkpoint_rows;
 -- Only entries before a checkpoint are deleted, and never the claim of the first entry that is
 -- kept.
 create function {{schema}}.protect_kept_history() returns trigger
-language plpgsql set search_path = pg_catalog, pg_temp as $$
+language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 begin
-    perform from gone g
+    perform from (select resource, array_agg(seq) as seqs, max(seq) as last from gone group by resource) g
        left join {{schema}}.checkpoint c on c.resource = g.resource
        left join {{schema}}.history e on e.resource = c.resource and e.seq = c.first
-      where (g.seq < c.first and g.seq <> e.claim) is not true;
+      where (g.last < c.first and e.claim <> all (g.seqs)) is not true;
     if found then
         raise exception 'fencekit: delete of %.% is not allowed but by prune: what is left must verify', tg_table_schema, tg_table_name
             using errcode = 'ZF009';

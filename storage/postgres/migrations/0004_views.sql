@@ -23,7 +23,8 @@ select r.name as resource,
        e.xid,
        e.ops,
        encode(e.hash, 'hex') as hash,
-       e.resource as resource_id
+       e.resource as resource_id,
+       date_bin('10 minutes', e.at, '2000-01-01 00:00:00Z') as ten_minutes
   from {{schema}}.resource r
   join {{schema}}.history e on e.resource = r.id
   left join {{schema}}.history c on c.resource = e.resource and c.seq = e.claim and c.kind = 'c';
@@ -41,6 +42,7 @@ comment on column {{schema}}.entry.xid is 'the server''s own id of the transacti
 comment on column {{schema}}.entry.ops is 'what the operations of a write recorded; see entry_operation';
 comment on column {{schema}}.entry.hash is 'SHA-256 over the entry and the hash before it, in hexadecimal';
 comment on column {{schema}}.entry.resource_id is 'the number of the resource in the tables';
+comment on column {{schema}}.entry.ten_minutes is 'the beginning of the ten minutes in which at lies: it has an index';
 
 create view {{schema}}.entry_operation as
 select e.resource,
@@ -53,7 +55,8 @@ select e.resource,
        e.epoch,
        e.token,
        e.holder,
-       e.tx
+       e.tx,
+       e.ten_minutes
   from {{schema}}.entry e
  cross join lateral json_array_elements(case json_typeof(e.ops) when 'array' then e.ops end) with ordinality o (op, number);
 

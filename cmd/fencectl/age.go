@@ -1,0 +1,43 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const day = 24 * time.Hour
+
+// age is a duration that is written in days where it can be.
+type age time.Duration
+
+func (a *age) String() string {
+	if d := time.Duration(*a); d == 0 || d%day != 0 {
+		return d.String()
+	}
+	return strconv.Itoa(int(time.Duration(*a)/day)) + "d"
+}
+
+func (*age) Type() string { return "age" }
+
+func (a *age) Set(text string) error {
+	var d time.Duration
+	var err error
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		var n int
+		n, err = strconv.Atoi(days)
+		d = time.Duration(n) * day
+		if n > 100_000 {
+			err = errors.New("too long")
+		}
+	} else {
+		d, err = time.ParseDuration(text)
+	}
+	if err != nil || d <= 0 {
+		return fmt.Errorf("%q is no age, want something like 90d or 12h", text)
+	}
+	*a = age(d)
+	return nil
+}

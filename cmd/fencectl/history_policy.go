@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"github.com/fencekit/fencekit/internal/cli"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+func newHistoryPolicy(d *databaseFlags, out *cli.Output) *cobra.Command {
+	var change postgres.Policy
+	var off bool
+	cmd := &cobra.Command{
+		Use:   "policy [flags]",
+		Short: "Show or set for how long history is kept",
+		Long: `Show the policy by which "fencectl history prune" and Store.Prune delete, and
+what they would delete now; with flags, change it first. It deletes nothing
+itself.
+
+An entry of the history may go when it is older than --keep and not among the
+last --keep-entries of its resource, so that a clock that was set forward
+empties no history; a rejection when it is older than --keep. By default
+history is kept for good. The role owns the schema.`,
+		Args: cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if off && change.Keep != 0 {
+				return cli.UsageErrorf("--off keeps history for good, so --keep has no meaning beside it")
+			}
+			changed := cmd.Flags().Changed
+			return historyPolicy(cmd, d, out, func(p *postgres.Policy) (set bool) {
+				if off || change.Keep != 0 {
+					p.Keep, set = change.Keep, true
+				}
+				if changed("keep-entries") {
+					p.KeepEntries, set = change.KeepEntries, true
+				}
+				if change.KeepOnce != 0 {
+					p.KeepOnce, set = change.KeepOnce, true
+				}
+				return set
+			})
+		},
+	}
+	cmd.Flags().Var((*age)(&change.Keep), "keep", "keep entries and rejections that are younger than this, such as 90d; at least 1h")
+	cmd.Flags().Int64Var(&change.KeepEntries, "keep-entries", 0, "keep so many entries of each resource, however old; at least 1")
+	cmd.Flags().Var((*age)(&change.KeepOnce), "keep-once", "keep keys of guard.Once that are younger than this; at least 1m")
+	cmd.Flags().BoolVar(&off, "off", false, "keep history for good")
+	return cmd
+}
+
+// policy is what "history policy" prints.
+type policy struct {
+	Keep        string `json:"keep"` // "" for good
+	KeepEntries int64  `json:"keep_entries"`
+	KeepOnce    string `json:"keep_once"`
+}
+
+func (policy) Columns() []string { return []string{"keep", "keep_entries", "keep_once"} }
+func (p policy) Cells() []string {
+	return []string{p.Keep, strconv.FormatInt(p.KeepEntries, 10), p.KeepOnce}
+}
+
+// historyPolicy prints the policy after a change. change reports whether it changed anything.
+func historyPolicy(cmd *cobra.Command, d *databaseFlags, out *cli.Output, change func(*postgres.Policy) bool) error {
+	var p postgres.Policy
+	var would postgres.Pruned
+	err := d.withHistory(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) (err error) {
+		if p, err = postgres.ReadPolicy(ctx, pool, d.schema); err != nil {
+			return err
+		}
+		if change(&p) {
+			if err = postgres.SetPolicy(ctx, pool, d.schema, p); err != nil {
+				return err
+			}
+		}
+		would, err = postgres.Prune(ctx, pool, d.schema, postgres.Retention{DryRun: true})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "\"fencectl history prune\" would now delete %d entries, %d rejections and %d Once keys\n", would.Entries, would.Rejections, would.OnceKeys)
+	shown := policy{Keep: written(p.Keep), KeepEntries: p.KeepEntries, KeepOnce: written(p.KeepOnce)}
+	return cli.WriteOne(cmd.OutOrStdout(), out.Format, shown)
+}
+
+// written writes a time as flags take it; 0, for good, is "".
+func written(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return (*age)(&d).String()
+}

@@ -1,0 +1,54 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/fencekit/fencekit/fence"
+)
+
+const maxReason = 1000
+
+// HoldHistory keeps the history of a resource from being pruned, for a reason, until
+// ReleaseHistory. The resource needn't exist yet. A second call replaces the reason.
+func HoldHistory(ctx context.Context, pool *pgxpool.Pool, schema, resource, reason string) error {
+	schema = orDefault(schema)
+	if err := validateSchema(schema); err != nil {
+		return err
+	}
+	if err := fence.ValidateResource(resource); err != nil {
+		return err
+	}
+	if reason == "" || len(reason) > maxReason {
+		return fmt.Errorf("%w: a hold needs a reason of at most %d bytes", fence.ErrInvalid, maxReason)
+	}
+	err := asOwner(ctx, pool, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "insert into "+schemaIdentifier(schema)+".hold (name, reason) values ($1, $2) "+
+			"on conflict (name) do update set reason = excluded.reason, role = session_user, at = clock_timestamp()", resource, reason)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("postgres: holding the history of %s: %w", resource, err)
+	}
+	return nil
+}
+
+// ReleaseHistory ends a hold. It reports whether there was one.
+func ReleaseHistory(ctx context.Context, pool *pgxpool.Pool, schema, resource string) (held bool, err error) {
+	schema = orDefault(schema)
+	if err := validateSchema(schema); err != nil {
+		return false, err
+	}
+	err = asOwner(ctx, pool, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, "delete from "+schemaIdentifier(schema)+".hold where name = $1", resource)
+		held = tag.RowsAffected() > 0
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("postgres: releasing the history of %s: %w", resource, err)
+	}
+	return held, nil
+}

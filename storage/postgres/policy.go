@@ -1,0 +1,74 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/fencekit/fencekit/fence"
+)
+
+// Policy says for how long a schema keeps what Store.Prune deletes. It is a part of the schema's
+// settings, which only its owner can change.
+type Policy struct {
+	// Keep is how old an entry of the history, or a rejection, has to be to go: an hour at
+	// least. 0, the default, keeps all.
+	Keep time.Duration
+	// KeepEntries is how many entries of each resource stay, however old they are: one at least.
+	// Default 1000.
+	KeepEntries int64
+	// KeepOnce is for how long a key of guard.Once stays: a minute at least. Default 7 days.
+	KeepOnce time.Duration
+}
+
+// maxKeep is also what the constraints of the settings allow.
+const maxKeep = 100_000 * 24 * time.Hour
+
+func (p Policy) validate() error {
+	if (p.Keep != 0 && p.Keep < time.Hour) || p.Keep > maxKeep || p.KeepEntries < 1 || p.KeepOnce < time.Minute || p.KeepOnce > maxKeep {
+		return fmt.Errorf("%w: postgres.Policy keeps history for %v, %d entries of each resource, and Once keys for %v: "+
+			"want at least 1h, or 0 for good, 1 entry and 1m, and at most 100,000 days", fence.ErrInvalid, p.Keep, p.KeepEntries, p.KeepOnce)
+	}
+	return nil
+}
+
+// ReadPolicy returns the policy of a schema ("" means DefaultSchema). The pool's role owns the
+// schema.
+func ReadPolicy(ctx context.Context, pool *pgxpool.Pool, schema string) (p Policy, err error) {
+	schema = orDefault(schema)
+	if err := validateSchema(schema); err != nil {
+		return p, err
+	}
+	var keep, keepOnce int64 // in microseconds
+	err = pool.QueryRow(ctx, "select coalesce("+micros("history_keep")+", 0), history_keep_entries, "+micros("once_retention")+
+		" from "+schemaIdentifier(schema)+".setting").Scan(&keep, &p.KeepEntries, &keepOnce)
+	if err != nil {
+		return p, fmt.Errorf("postgres: reading the policy: %w", err)
+	}
+	p.Keep, p.KeepOnce = time.Duration(keep)*time.Microsecond, time.Duration(keepOnce)*time.Microsecond
+	return p, nil
+}
+
+// SetPolicy sets the policy of a schema ("" means DefaultSchema). It deletes nothing: the next
+// Prune does. The pool's role owns the schema. A policy that is out of bounds is fence.ErrInvalid.
+func SetPolicy(ctx context.Context, pool *pgxpool.Pool, schema string, p Policy) error {
+	schema = orDefault(schema)
+	if err := validateSchema(schema); err != nil {
+		return err
+	}
+	if err := p.validate(); err != nil {
+		return err
+	}
+	err := asOwner(ctx, pool, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "update "+schemaIdentifier(schema)+".setting set history_keep = justify_hours($1), history_keep_entries = $2, once_retention = justify_hours($3)",
+			nullIfZero(p.Keep), p.KeepEntries, p.KeepOnce)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("postgres: setting the policy: %w", err)
+	}
+	return nil
+}
