@@ -16,6 +16,7 @@ var checkMutants = []Mutant{
 	silent("I10", "ofFencedStock, recorded", "TestRecorded_I10"),
 	silent("I11", "ofRequired, required", "TestRequired_I11"),
 	silent("I12", "ofFenced, ownership", "TestOwnership_I12"),
+	silent("I13", "ofFenced, verified", "TestVerified_I13"),
 	silent("run", "ofAny, run", "TestRun_PassesOnWhatWentWrongBesideTheData"),
 	silent("workload", "ofAny, workload", "TestWorkload_PassesOnWhatItSaid"),
 	change("check-I9-is-content-with-one", "L1 I9", check+"progress.go",

@@ -18,6 +18,11 @@ func agreement(v *view, t *tally) {
 	for _, s := range v.wal.strange {
 		t.violate("%s", s)
 	}
+	for _, s := range v.wal.changed {
+		if !v.tampered() {
+			t.violate("%s", s)
+		}
+	}
 	v.compareEntries(t)
 	if v.Stock {
 		v.compareOrders(t)

@@ -25,6 +25,8 @@
 //   - I11: everything that the scenario requires happened in the run.
 //   - I12: a lock is granted only to the first of its queue: every lock key created earlier
 //     was deleted before the granted one was.
+//   - I13: Fencekit's history verifies (audit.Database.Verify). Entries that a fault has tampered with
+//     don't, each of them, and no others.
 //
 // # How
 //
@@ -40,8 +42,8 @@
 // # What is not promised
 //
 // I6 accepts a rejection if the claim that it names may have committed before the rejection
-// was recorded; the instant of a commit can't be known from outside. I8 doesn't verify the
-// chain of hashes, and excuses a rejection that Fencekit reports it could not record. I9
+// was recorded; the instant of a commit can't be known from outside. I8 excuses a
+// rejection that Fencekit reports it could not record. I9
 // doesn't check evictions. I5 searches for an order for a bounded time, after which the run
 // is inconclusive.
 //

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/fencekit/fencekit/audit"
 	"github.com/fencekit/fencekit/chaos/internal/check"
 	"github.com/fencekit/fencekit/chaos/internal/history"
 	"github.com/fencekit/fencekit/chaos/internal/observe"
@@ -44,6 +45,7 @@ func (l lock) event(kind history.Kind) history.Event {
 func newMade(initial int, resources ...string) *made {
 	m := &made{fences: map[string]*fenceRow{}, available: map[string]int{}, by: map[string]string{}}
 	m.Record = check.Record{Fenced: true, Stock: true, Progress: time.Second}
+	m.Observed.Verified = &audit.Report{}
 	for i, r := range resources {
 		m.fences[r] = &fenceRow{number: int64(i + 1000)}
 		m.available[r] = initial

@@ -21,6 +21,7 @@ var properties = []property{
 	{"I10", "every change of guarded data has its entry", ofFencedStock, recorded},
 	{"I11", "everything that the scenario requires happened", ofRequired, required},
 	{"I12", "a lock is granted only to the first of its queue", ofFenced, ownership},
+	{"I13", "the history verifies, and what is tampered with is found", ofFenced, verified},
 	{"run", "operations and processes end, as the script expects", ofAny, run},
 	{"workload", "the workload's own check passes", ofAny, workload},
 }

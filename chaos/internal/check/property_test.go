@@ -66,8 +66,8 @@ func TestAll_SaysWhatDoesNotApply(t *testing.T) {
 		}
 		return names
 	}
-	require.Equal(t, []string{"I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8", "I9", "I10", "I11", "I12", "run", "workload"}, relevant(true, true))
-	require.Equal(t, []string{"I1", "I5", "I6", "I7", "I8", "I9", "I11", "I12", "run", "workload"}, relevant(true, false))
+	require.Equal(t, []string{"I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8", "I9", "I10", "I11", "I12", "I13", "run", "workload"}, relevant(true, true))
+	require.Equal(t, []string{"I1", "I5", "I6", "I7", "I8", "I9", "I11", "I12", "I13", "run", "workload"}, relevant(true, false))
 	require.Equal(t, []string{"I2", "I3", "I4", "I9", "run", "workload"}, relevant(false, true))
 	require.Equal(t, []string{"I9", "run", "workload"}, relevant(false, false))
 }

@@ -19,7 +19,8 @@ type wal struct {
 	moves      []*move
 	byResource map[string][]*move // in the order in which they took effect
 	orders     []order
-	strange    []string // changes that are never right
+	strange    []string            // changes that are never right
+	changed    map[position]string // entries that were changed after they were made, and how that is never right, unless a fault tampers
 }
 
 // move is a move of a fence: an entry of Fencekit's history as it was committed,
@@ -36,7 +37,7 @@ type order struct {
 }
 
 func readWAL(commits []observe.Commit) *wal {
-	w := &wal{byResource: map[string][]*move{}}
+	w := &wal{byResource: map[string][]*move{}, changed: map[position]string{}}
 	claims := map[[2]string]map[string]string{} // rows of claims by resource and position, as other entries name them
 	for n, c := range commits {
 		for _, change := range c.Changes {
@@ -49,14 +50,21 @@ func readWAL(commits []observe.Commit) *wal {
 				m := &move{Entry: entryIn(change.Row, claim, c.XID), commit: n}
 				w.moves = append(w.moves, m)
 				w.byResource[m.Resource] = append(w.byResource[m.Resource], m)
+			case change.Table == tableHistory && change.Action == "update":
+				claim := claims[[2]string{change.Row["resource"], change.Row["claim"]}]
+				w.changed[position{claim["name"], number(change.Row["seq"])}] = appendOnly(c.XID, change.Action)
 			case change.Table == tableHistory:
-				w.strange = append(w.strange, fmt.Sprintf("transaction %d: %s of the history, which is only appended to", c.XID, change.Action))
+				w.strange = append(w.strange, appendOnly(c.XID, change.Action))
 			case change.Table == tableOrders && change.Action == "insert":
 				w.orders = append(w.orders, order{Effect: effectIn(change.Row, c.XID), commit: n})
 			}
 		}
 	}
 	return w
+}
+
+func appendOnly(xid uint64, action string) string {
+	return fmt.Sprintf("transaction %d: %s of the history, which is only appended to", xid, action)
 }
 
 // number parses a number; it returns 0, which is never valid, for anything else.

@@ -28,6 +28,7 @@ func Kinds() []Kind {
 		{"terminate", "terminates a worker's Postgres backend in mid-transaction"},
 		{"commit-swallowed", "loses a worker's COMMIT on its way to Postgres, and cuts the connection"},
 		{"commit-unheard", "loses the answer to a worker's COMMIT, and cuts the connection"},
+		{"tamper", "changes an entry of the history, as the owner of its table"},
 		{"commit-held", "cuts the connection of a worker that commits, and delivers the COMMIT later"},
 	}
 }

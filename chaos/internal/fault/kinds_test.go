@@ -33,6 +33,7 @@ func TestKinds_AreTheFirstWordsOfAllFaults(t *testing.T) {
 		"postgres-crash":                  fault.PostgresCrash{},
 		"postgres-pause":                  fault.PostgresPause{},
 		"terminate w1":                    fault.Terminate{Worker: 1},
+		"tamper 3":                        fault.Tamper{Index: 3},
 		"commit-swallowed w1":             fault.LoseCommit{Worker: 1, Loss: fault.Swallowed},
 		"commit-unheard w1":               fault.LoseCommit{Worker: 1, Loss: fault.Unheard},
 		"commit-held w1":                  fault.LoseCommit{Worker: 1, Loss: fault.Held},

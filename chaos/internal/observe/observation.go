@@ -1,5 +1,7 @@
 package observe
 
+import "github.com/fencekit/fencekit/audit"
+
 // Observation is what was observed of a run from outside.
 type Observation struct {
 	Locks      Locks       `json:"locks"`
@@ -9,6 +11,8 @@ type Observation struct {
 	Effects    []Effect    `json:"effects"`    // of operations, in the data
 	Stocks     []Stock     `json:"stocks"`     // at the end
 	Left       []string    `json:"left"`       // lock keys that still exist when all workers have closed
+	// Verified is what audit.Database.Verify says of Fencekit's history; nil if there is none.
+	Verified *audit.Report `json:"verified"`
 }
 
 // Locks is what a watch of the lock keys has shown.

@@ -42,11 +42,12 @@ func Start(ctx context.Context, client *clientv3.Client, prefix, dsn string) (*O
 // once.
 func (o *Observer) Finish(ctx context.Context) (Observation, error) {
 	seen := Observation{Locks: o.watcher.Close(ctx)}
-	var errs [4]error
+	var errs [5]error
 	seen.Left, errs[0] = LeftKeys(ctx, o.client, o.prefix)
 	errs[1] = o.readData(ctx, &seen)
 	seen.Commits, errs[2] = o.log.Commits(ctx)
 	errs[3] = o.log.Close(ctx)
+	seen.Verified, errs[4] = verify(ctx, o.dsn)
 	err := errors.Join(errs[:]...)
 	if err == nil {
 		err = seen.attribute()

@@ -14,7 +14,7 @@ import (
 // operations run by then (workload.Slow). Controls are those that the scenario breaks:
 // chaos/figures.md says how often.
 func families() []Scenario {
-	return []Scenario{pauses(), stalls(), partitions(), crashes(), unknowns(), lockService(), groups()}
+	return []Scenario{pauses(), stalls(), partitions(), crashes(), unknowns(), lockService(), groups(), tampering()}
 }
 
 // window is how long a schedule goes on, from the beginning of the load. A whole run takes
