@@ -28,7 +28,8 @@ const (
 	KindMark       Kind = "lowered mark"          // the database's highest epoch or token is below what has claimed
 	KindRewritten  Kind = "rewritten history"     // another entry than the one that was known
 	KindOlder      Kind = "older state"           // the history ends before an entry that was known
-	KindTable      Kind = "unprotected table"     // a table without what protects it from changes
+	KindExport     Kind = "damaged export"
+	KindTable      Kind = "unprotected table" // a table without what protects it from changes
 )
 
 // Finding is one thing that an honest history can't have.

@@ -200,7 +200,7 @@ func (h *history) raiseEpoch() {
 
 // entriesAreOld lets a prune delete entries that are not an hour old yet.
 const entriesAreOld = `create or replace function fence.first_kept(p_resource integer, p_first bigint, p_end bigint, p_keep interval, p_entries bigint) returns bigint language sql as $$
-	select case when exists (select from fence.hold h join fence.resource r on r.name = h.name where r.id = p_resource) then p_first else p_end end $$`
+	select case when exists (select from fence.hold h join fence.resource r on r.name = h.name where r.id = p_resource) then p_first else least(p_end, (select seq from fence.resource where id = p_resource)) end $$`
 
 // prune prunes some of the oldest entries of a resource.
 func (h *history) prune() {

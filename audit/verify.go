@@ -3,11 +3,13 @@ package audit
 import (
 	"context"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/glob"
 	"github.com/fencekit/fencekit/internal/record"
 )
 
@@ -68,27 +70,48 @@ type Unprovable struct {
 	Heads      int64 `json:"heads"`
 }
 
-// verification is one run.
+// verification is one run, or that of one export of several.
 type verification struct {
-	findings findings
+	findings *findings
+	counts   *counts
+	at       record.Time // of the state that is verified
 	known    knownHeads
+	ends     knownHeads // of exports that were verified before; nil if they aren't asked for
 	setting  record.Setting
 	marks    marks
-	pattern  pattern
-	seen     sync.Map // the names of resources with known heads that were verified
-	counts   struct {
-		resources, entries, rejections, operations, heads atomic.Int64
+	matches  func(name string) bool // a name is asked for
+	all      bool                   // every name is
+	prefix   string                 // that all these names have
+	seen     sync.Map               // the names of resources with known heads that were verified
+}
 
-		prunedRejections, prunedOperations, prunedHeads atomic.Int64
+// counts are what a Report says.
+type counts struct {
+	resources, entries, rejections, operations, heads atomic.Int64
+
+	prunedRejections, prunedOperations, prunedHeads atomic.Int64
+}
+
+// head counts a head that was compared, unless an export before has shown it.
+func (c *counts) head(h knownHead) {
+	if h.at == 0 {
+		c.heads.Add(1)
+	}
+}
+
+func (c *counts) prunedHead(h knownHead) {
+	if h.at == 0 {
+		c.prunedHeads.Add(1)
 	}
 }
 
 func (v Verification) begin() *verification {
-	run := &verification{known: newKnownHeads(v.Known), pattern: newPattern(v.Resources)}
-	if run.findings.limit = v.MaxFindings; v.MaxFindings == 0 {
-		run.findings.limit = defaultMaxFindings
+	limit := v.MaxFindings
+	if limit == 0 {
+		limit = defaultMaxFindings
 	}
-	return run
+	return &verification{findings: &findings{limit: limit}, counts: new(counts), at: math.MaxInt64, known: newKnownHeads(v.Known),
+		matches: glob.Matcher(v.Resources), all: v.Resources == "", prefix: glob.Prefix(v.Resources)}
 }
 
 func (v *verification) see(name string) {
@@ -99,7 +122,7 @@ func (v *verification) see(name string) {
 
 // report is called once, when all was verified.
 func (v *verification) report(at time.Time) Report {
-	c := &v.counts
+	c := v.counts
 	return Report{
 		At: at, Resources: c.resources.Load(), Entries: c.entries.Load(), Rejections: c.rejections.Load(), Operations: c.operations.Load(), Heads: c.heads.Load(),
 		Pruned:     Unprovable{c.prunedRejections.Load(), c.prunedOperations.Load(), c.prunedHeads.Load()},

@@ -14,16 +14,16 @@ import (
 // before.
 type chain struct {
 	*subject
-	seq   int64 // of the entry before
-	hash  []byte
-	known bool // the hash is that of the entry before, against which the next one can be verified
-	tx    int64
-	claim chainClaim // under which the entry before was made
+	seq    int64 // of the entry before
+	hash   []byte
+	linked bool // the hash is that of the entry before, against which the next one can be verified
+	tx     int64
+	claim  chainClaim // under which the entry before was made
 	// island is the claim that a prune left before the checkpoint; 0 if there is none.
 	island     int64
 	islandHash record.Hash
-	heads      []Head // that are known, of positions to come
-	pruned     []Head // and of positions before the checkpoint
+	heads      []knownHead // of positions to come
+	pruned     []knownHead // of positions before the checkpoint
 	buffer     []byte
 }
 
@@ -50,15 +50,14 @@ func (g grant) String() string { return fmt.Sprintf("token %d of epoch %d", g.to
 
 // newChain begins where the history of s begins.
 func newChain(s *subject) *chain {
-	c := &chain{subject: s, heads: s.known.after(s.name, 0)}
+	c := &chain{subject: s}
 	if s.checkpoint != nil {
-		c.seq, c.hash, c.known = s.checkpoint.First-1, bytes.Clone(s.checkpoint.Hash), true
-		c.heads = s.known.after(s.name, c.seq)
-		c.pruned = s.known[s.name][:len(s.known[s.name])-len(c.heads)]
+		c.seq, c.hash, c.linked = s.checkpoint.First-1, bytes.Clone(s.checkpoint.Hash), true
 	} else if s.name != "" {
 		before := record.Before(s.name)
-		c.hash, c.known = before[:], true
+		c.hash, c.linked = before[:], true
 	}
+	c.heads, c.pruned = s.knownAfter(s.name, c.seq)
 	return c
 }
 
@@ -78,12 +77,12 @@ func (c *chain) next(e *record.Entry) {
 		return
 	case e.Seq > c.seq+1:
 		c.missing(c.seq+1, e.Seq-1)
-		c.known, c.claim.lost = false, true
+		c.linked, c.claim.lost = false, true
 	}
 	c.verifyHash(e)
 	c.verifyShape(e)
 	c.verifyClaim(e)
-	c.seq, c.tx, c.known = e.Seq, e.Tx, true
+	c.seq, c.tx, c.linked = e.Seq, e.Tx, true
 	c.hash = append(c.hash[:0], e.Hash...)
 	c.passHeads()
 	c.sought.pass(e)
@@ -94,7 +93,7 @@ func (c *chain) nameAfter(e *record.Entry) {
 	c.name = *e.Name
 	if c.seq == 0 && c.checkpoint == nil {
 		before := record.Before(c.name)
-		c.hash, c.known = before[:], true
+		c.hash, c.linked = before[:], true
 	}
 }
 
@@ -107,7 +106,7 @@ func (c *chain) missing(first, last int64) {
 }
 
 func (c *chain) verifyHash(e *record.Entry) {
-	if !c.known {
+	if !c.linked {
 		return
 	}
 	c.buffer = e.AppendPreimage(append(c.buffer[:0], c.hash...))

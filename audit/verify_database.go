@@ -23,7 +23,7 @@ func (d *Database) verify(ctx context.Context, v Verification, run *verification
 			return err
 		}
 		defer run.showProgress(v.Progress, all)()
-		p := &planner{snapshot: s, conn: conn, run: run, jobs: make(chan *job)}
+		p := &planner{snapshot: s, conn: conn, run: run, jobs: make(chan *job), do: verifyJob, divides: true}
 		if err := p.feed(ctx, p.workers(v)); err != nil {
 			return err
 		}
@@ -63,7 +63,7 @@ func (p *planner) feed(ctx context.Context, workers int) error {
 
 func (p *planner) work(ctx context.Context, conn *pgx.Conn) error {
 	for j := range p.jobs {
-		if err := j.do(ctx, p, conn); err != nil {
+		if err := p.do(ctx, p, conn, j); err != nil {
 			return err
 		}
 	}
@@ -97,52 +97,66 @@ const progressEvery = 200 * time.Millisecond
 
 // estimate returns about how many entries there are.
 func (s *snapshot) estimate(ctx context.Context, conn *pgx.Conn) (entries int64, err error) {
-	err = s.copyOut(ctx, conn, "select least(sum(r.seq::numeric - coalesce(c.first, 1) + 1), 1e18)::bigint from @resource r left join @checkpoint c on c.resource = r.id", func(c *columns) error {
-		entries = c.int64()
-		return c.err
+	err = s.copyOut(ctx, conn, "select least(sum(r.seq::numeric - coalesce(c.first, 1) + 1), 1e18)::bigint from @resource r left join @checkpoint c on c.resource = r.id", func(c *record.Columns) error {
+		entries = c.Int64()
+		return c.Err()
 	})
 	return entries, err
 }
 
+// strayRejections are those of resources that have no fence.
+const strayRejections = "select " + record.RejectionColumns + " from @rejection f where not exists (select from @resource r where r.name = f.resource)"
+
 // verifyWhole verifies what is about the whole database, after the resources.
 func (v *verification) verifyWhole(ctx context.Context, s *snapshot, conn *pgx.Conn) error {
 	v.verifyMarks()
-	v.verifyUnseen()
+	v.verifyUnseen(v.matches)
 	if err := v.verifyTables(ctx, s, conn); err != nil {
 		return err
 	}
 	if err := v.verifyNames(ctx, s, conn); err != nil {
 		return err
 	}
-	nobody := &subject{verification: v, sought: newSought(nil, nil)}
-	return s.copyOut(ctx, conn, "select "+rejectionColumns+" from @rejection f where not exists (select from @resource r where r.name = f.resource)", func(c *columns) error {
-		r := c.rejection()
-		if c.err == nil && v.pattern.matches(r.Resource) {
-			nobody.name = r.Resource
-			nobody.settleRejection(&r, false)
-			v.counts.rejections.Add(1)
+	return s.copyOut(ctx, conn, strayRejections, func(c *record.Columns) error {
+		r := c.Rejection()
+		if c.Err() == nil && v.matches(r.Resource) {
+			v.settleStray(&r)
 		}
-		return c.err
+		return c.Err()
 	})
+}
+
+// settleStray reports a rejection of a resource that has no fence, unless no grant had one.
+func (v *verification) settleStray(r *record.Rejection) {
+	stray := &subject{verification: v, name: r.Resource, sought: newSought([]record.Rejection{*r}, nil)}
+	stray.settle()
 }
 
 // verifyNames reports resources with two fences: each would let another holder in.
 func (v *verification) verifyNames(ctx context.Context, s *snapshot, conn *pgx.Conn) error {
-	return s.copyOut(ctx, conn, "select r.name, count(*) from @resource r group by r.name having count(*) > 1", func(c *columns) error {
-		name, n := c.text(), c.int64()
-		if c.err == nil && v.pattern.matches(name) {
+	return s.copyOut(ctx, conn, "select r.name, count(*) from @resource r group by r.name having count(*) > 1", func(c *record.Columns) error {
+		name, n := c.Text(), c.Int64()
+		if c.Err() == nil && v.matches(name) {
 			v.findings.add(Finding{Kind: KindName, Resource: name, Text: "The resource has several fences: each would let another holder in.", Expected: "1", Found: number(n)})
 		}
-		return c.err
+		return c.Err()
 	})
 }
 
-// verifyUnseen reports known heads of resources that aren't there.
-func (v *verification) verifyUnseen() {
+// verifyUnseen reports known heads of resources that should be there and aren't.
+func (v *verification) verifyUnseen(there func(name string) bool) {
 	for name, heads := range v.known {
-		if _, seen := v.seen.Load(name); !seen && v.pattern.matches(name) {
-			h := heads[len(heads)-1]
-			v.counts.heads.Add(int64(len(heads)))
+		if _, seen := v.seen.Load(name); seen || !v.matches(name) {
+			continue
+		}
+		for _, h := range heads {
+			if there(name) {
+				v.counts.head(h)
+			} else {
+				v.counts.prunedHead(h)
+			}
+		}
+		if h := heads[len(heads)-1]; there(name) {
 			v.findings.add(Finding{Kind: KindOlder, Resource: name, Seq: h.Seq, Text: "The resource was known, and isn't there: the database went back to an older state, or the resource was removed.",
 				Expected: "hash " + record.Hash(h.Hash[:]).String(), Found: "none"})
 		}

@@ -8,25 +8,40 @@ import (
 	"github.com/fencekit/fencekit/internal/record"
 )
 
-// knownHeads are heads by the names of their resources.
-type knownHeads map[string][]Head
+// knownHead is a head, and when it was that of its resource; 0 if that isn't known.
+type knownHead struct {
+	Head
+	at record.Time
+}
+
+// knownHeads are heads by the names of their resources, in the order of their positions.
+type knownHeads map[string][]knownHead
 
 func newKnownHeads(heads []Head) knownHeads {
 	known := knownHeads{}
 	for _, h := range heads {
-		known[h.Resource] = append(known[h.Resource], h)
+		known[h.Resource] = append(known[h.Resource], knownHead{Head: h})
 	}
 	for _, of := range known {
-		slices.SortFunc(of, func(a, b Head) int { return cmp.Compare(a.Seq, b.Seq) })
+		slices.SortFunc(of, bySeq)
 	}
 	return known
 }
 
-// after returns the heads of a resource behind a position.
-func (k knownHeads) after(name string, seq int64) []Head {
-	heads := k[name]
-	i, _ := slices.BinarySearchFunc(heads, seq, func(h Head, seq int64) int { return cmp.Compare(h.Seq, seq+1) })
-	return heads[i:]
+func bySeq(a, b knownHead) int { return cmp.Compare(a.Seq, b.Seq) }
+
+// add adds the head of a verified history, which stands for those before it.
+func (k knownHeads) add(h knownHead) {
+	later := slices.DeleteFunc(k[h.Resource], func(other knownHead) bool { return other.Seq <= h.Seq })
+	k[h.Resource] = slices.Insert(later, 0, h)
+}
+
+// knownAfter returns the heads of a resource behind a position, and those up to it.
+func (v *verification) knownAfter(name string, seq int64) (after, before []knownHead) {
+	heads := slices.Concat(v.known[name], v.ends[name])
+	slices.SortStableFunc(heads, bySeq)
+	i, _ := slices.BinarySearchFunc(heads, seq, func(h knownHead, seq int64) int { return cmp.Compare(h.Seq, seq+1) })
+	return heads[i:], heads[:i]
 }
 
 // passHeads compares known heads up to the present position.
@@ -37,23 +52,23 @@ func (c *chain) passHeads() {
 	}
 }
 
-func (c *chain) passHead(h Head) {
+func (c *chain) passHead(h knownHead) {
 	if h.Seq == c.seq {
 		c.compareHead(h, c.hash)
 		return
 	}
-	c.counts.heads.Add(1)
+	c.counts.head(h)
 	c.rewritten(h, "no entry") // one is missing between the entry before and this one
 }
 
-func (c *chain) compareHead(h Head, hash record.Hash) {
-	c.counts.heads.Add(1)
+func (c *chain) compareHead(h knownHead, hash record.Hash) {
+	c.counts.head(h)
 	if !bytes.Equal(h.Hash[:], hash) {
 		c.rewritten(h, "hash "+hash.String())
 	}
 }
 
-func (c *chain) rewritten(h Head, found string) {
+func (c *chain) rewritten(h knownHead, found string) {
 	c.find(KindRewritten, h.Seq, "The history was rewritten: at this position it was known to have another entry, or another past.", "hash "+record.Hash(h.Hash[:]).String(), found)
 }
 
@@ -67,7 +82,7 @@ func (c *chain) settlePruned() {
 		case h.Seq == c.checkpoint.First-1:
 			c.compareHead(h, hash)
 		default:
-			c.counts.prunedHeads.Add(1)
+			c.counts.prunedHead(h)
 		}
 	}
 	c.pruned = nil
@@ -76,7 +91,10 @@ func (c *chain) settlePruned() {
 // endHeads reports known heads behind the end.
 func (c *chain) endHeads() {
 	for _, h := range c.heads {
-		c.counts.heads.Add(1)
+		if c.partial || h.at > c.at { // it came later
+			continue
+		}
+		c.counts.head(h)
 		c.find(KindOlder, h.Seq, "The history ends before an entry that was known: it went back to an older state, or its end was removed.", "an entry at position "+number(h.Seq), "the end at position "+number(c.seq))
 	}
 }

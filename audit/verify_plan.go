@@ -40,6 +40,9 @@ type planner struct {
 	conn *pgx.Conn
 	run  *verification
 	jobs chan *job
+	do   func(context.Context, *planner, *pgx.Conn, *job) error
+	// divides: a long history becomes several jobs.
+	divides bool
 
 	next    int64 // the number from which on nothing was planned yet
 	group   []*subject
@@ -68,7 +71,7 @@ func (p *planner) plan(ctx context.Context) error {
 		}
 		from = int64(page[len(page)-1].number) + 1
 	}
-	if !p.run.pattern.all() {
+	if !p.run.all {
 		return p.planOrphans(ctx)
 	}
 	return p.flush(ctx, math.MaxInt32)
@@ -77,12 +80,12 @@ func (p *planner) plan(ctx context.Context) error {
 // page returns the resources from a number on, in the order of their numbers.
 func (p *planner) page(ctx context.Context, from int64) (page []*subject, err error) {
 	query := fmt.Sprintf("select %s, %s, %s from @resource r left join @checkpoint c on c.resource = r.id left join @hold o on o.name = r.name where r.id >= %d order by r.id limit %d",
-		fenceColumns, checkpointColumns, holdColumns, from, resourcesTogether)
-	err = p.copyOut(ctx, p.conn, query, func(c *columns) error {
-		s := &subject{verification: p.run, fence: c.fence(), checkpoint: c.checkpoint(), held: c.hold()}
+		record.FenceColumns, record.CheckpointColumns, record.HoldColumns, from, resourcesTogether)
+	err = p.copyOut(ctx, p.conn, query, func(c *record.Columns) error {
+		s := &subject{verification: p.run, fence: c.Fence(), checkpoint: c.Checkpoint(), held: c.Hold()}
 		s.number, s.name = s.fence.Number, s.fence.Name
 		page = append(page, s)
-		return c.err
+		return c.Err()
 	})
 	return page, err
 }
@@ -90,20 +93,20 @@ func (p *planner) page(ctx context.Context, from int64) (page []*subject, err er
 // add plans a resource. Numbers between those of resources that are verified belong to a job
 // too, since entries may have no fence, unless only some resources are asked for.
 func (p *planner) add(ctx context.Context, s *subject) error {
-	if !p.run.pattern.matches(s.name) {
+	if !p.run.matches(s.name) {
 		err := p.flush(ctx, s.number-1)
 		p.next = int64(s.number) + 1
 		return err
 	}
 	p.run.see(s.name)
-	if !p.run.pattern.all() && len(p.group) == 0 {
+	if !p.run.all && len(p.group) == 0 {
 		p.next = int64(s.number)
 	}
 	about := s.fence.Seq
 	if s.checkpoint != nil {
 		about -= s.checkpoint.First
 	}
-	if about > 2*entriesTogether {
+	if p.divides && about > 2*entriesTogether {
 		if err := p.flush(ctx, s.number-1); err != nil {
 			return err
 		}
@@ -119,8 +122,8 @@ func (p *planner) add(ctx context.Context, s *subject) error {
 
 // flush sends what is planned as a job up to a number.
 func (p *planner) flush(ctx context.Context, hi int32) error {
-	j := &job{lo: int32(p.next), hi: hi, subjects: p.group, orphans: p.run.pattern.all()}
-	empty := p.next > int64(hi) || len(p.group) == 0 && !p.run.pattern.all()
+	j := &job{lo: int32(p.next), hi: hi, subjects: p.group, orphans: p.run.all}
+	empty := p.next > int64(hi) || len(p.group) == 0 && !p.run.all
 	p.next, p.group, p.planned = int64(hi)+1, nil, 0
 	if empty {
 		return nil
@@ -172,21 +175,21 @@ func (p *planner) boundary(ctx context.Context, s *subject, after int64) (next *
 		return nil, nil
 	}
 	query := fmt.Sprintf(boundaryQuery, s.number, after, after+entriesTogether)
-	err = p.copyOut(ctx, p.conn, query, func(c *columns) error {
-		next = &chain{subject: s, seq: c.int64(), hash: c.hash(), known: true, tx: c.int64()}
-		next.claim.seq = c.int64()
-		next.heads = s.known.after(s.name, next.seq)
-		if kind(c.next(1)) != record.Claim {
-			return c.err
+	err = p.copyOut(ctx, p.conn, query, func(c *record.Columns) error {
+		next = &chain{subject: s, seq: c.Int64(), hash: c.Hash(), linked: true, tx: c.Int64()}
+		next.claim.seq = c.Int64()
+		next.heads, _ = s.knownAfter(s.name, next.seq)
+		if c.Kind() != record.Claim {
+			return c.Err()
 		}
-		next.claim.at = c.time()
-		next.claim.readable = !c.isNull()
-		next.claim.grant = grant{c.int64(), c.int64()}
-		next.claim.timeline, next.claim.holder = c.int32(), c.text()
-		if !c.isNull() {
-			next.claim.before = &grant{c.int64(), c.int64()}
+		next.claim.at = c.Time()
+		next.claim.readable = !c.IsNull()
+		next.claim.grant = grant{c.Int64(), c.Int64()}
+		next.claim.timeline, next.claim.holder = c.Int32(), c.Text()
+		if !c.IsNull() {
+			next.claim.before = &grant{c.Int64(), c.Int64()}
 		}
-		return c.err
+		return c.Err()
 	})
 	return next, err
 }
@@ -210,10 +213,10 @@ func (s *subject) partVerified() {
 // orphanCheckpoints reads the checkpoints of resources that have no fence.
 func (p *planner) orphanCheckpoints(ctx context.Context) error {
 	p.orphans = map[int32]*record.Checkpoint{}
-	return p.copyOut(ctx, p.conn, "select c.resource, "+checkpointColumns+" from @checkpoint c where not exists (select from @resource r where r.id = c.resource)", func(c *columns) error {
-		number := c.int32()
-		p.orphans[number] = c.checkpoint()
-		return c.err
+	return p.copyOut(ctx, p.conn, "select c.resource, "+record.CheckpointColumns+" from @checkpoint c where not exists (select from @resource r where r.id = c.resource)", func(c *record.Columns) error {
+		number := c.Int32()
+		p.orphans[number] = c.Checkpoint()
+		return c.Err()
 	})
 }
 
@@ -222,14 +225,14 @@ func (p *planner) planOrphans(ctx context.Context) error {
 	if err := p.flush(ctx, math.MaxInt32); err != nil {
 		return err
 	}
-	prefix := "convert_from(decode('" + hex.EncodeToString([]byte(p.run.pattern.prefix)) + "', 'hex'), 'UTF8')"
+	prefix := "convert_from(decode('" + hex.EncodeToString([]byte(p.run.prefix)) + "', 'hex'), 'UTF8')"
 	orphans := map[int32]bool{}
-	err := p.copyOut(ctx, p.conn, "select h.resource, h.name from @history h where h.kind = 'c' and h.name >= "+prefix+" and h.name <= "+prefix+" || chr(1114111) and not exists (select from @resource r where r.id = h.resource)", func(c *columns) error {
-		number, name := c.int32(), c.text()
-		if c.err == nil && p.run.pattern.matches(name) {
+	err := p.copyOut(ctx, p.conn, "select h.resource, h.name from @history h where h.kind = 'c' and h.name >= "+prefix+" and h.name <= "+prefix+" || chr(1114111) and not exists (select from @resource r where r.id = h.resource)", func(c *record.Columns) error {
+		number, name := c.Int32(), c.Text()
+		if c.Err() == nil && p.run.matches(name) {
 			orphans[number] = true
 		}
-		return c.err
+		return c.Err()
 	})
 	for number := range orphans {
 		if err == nil {

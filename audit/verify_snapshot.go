@@ -59,22 +59,19 @@ func (s *snapshot) join(ctx context.Context, fn func(*pgx.Conn) error) error {
 	return s.d.begin(ctx, "set transaction snapshot '"+s.id+"'; ", fn)
 }
 
-// copyOut is the function copyOut on a query in which a word @table stands for a table of the
+// copyOut is record.CopyOut on a query in which a word @table stands for a table of the
 // schema.
-func (s *snapshot) copyOut(ctx context.Context, conn *pgx.Conn, query string, each func(*columns) error) error {
-	return copyOut(ctx, conn, strings.ReplaceAll(query, "@", s.d.schema+"."), func(r row) error {
-		c := &columns{row: r}
-		return each(c)
-	})
+func (s *snapshot) copyOut(ctx context.Context, conn *pgx.Conn, query string, each func(*record.Columns) error) error {
+	return record.CopyOut(ctx, conn, strings.ReplaceAll(query, "@", s.d.schema+"."), each)
 }
 
 const settingQuery = `select s.epoch, s.token, s.max_token_jump, case when not pg_is_in_recovery() then ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer end
 	from @setting s where s.one`
 
 func (s *snapshot) setting(ctx context.Context, conn *pgx.Conn) (setting record.Setting, err error) {
-	err = s.copyOut(ctx, conn, settingQuery, func(c *columns) error {
-		setting = record.Setting{Epoch: c.int64(), Token: c.int64(), MaxTokenJump: c.int64(), Timeline: c.int32()}
-		return c.err
+	err = s.copyOut(ctx, conn, settingQuery, func(c *record.Columns) error {
+		setting = record.Setting{Epoch: c.Int64(), Token: c.Int64(), MaxTokenJump: c.Int64(), Timeline: c.Int32()}
+		return c.Err()
 	})
 	return setting, err
 }

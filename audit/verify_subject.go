@@ -19,7 +19,8 @@ type subject struct {
 	checkpoint *record.Checkpoint
 	held       *record.Hold
 	sought     *sought
-	partial    bool // a part of the history, as a prune exported it: there is no fence to compare
+	partial    bool  // a part of the history, as a prune exported it: there is no fence to compare
+	to         int64 // where that part ends
 
 	parts atomic.Int32 // that are not yet verified
 }
@@ -40,13 +41,15 @@ func (s *subject) find(kind Kind, seq int64, text, expected, found string) {
 func (c *chain) end() {
 	c.settlePruned()
 	c.endHeads()
-	if c.checkpoint != nil {
+	if c.checkpoint != nil && !c.partial {
 		c.endCheckpoint()
 	}
 	if c.claim.readable {
 		c.sought.last(c.claim.grant, c.claim.timeline)
 	}
 	switch {
+	case c.partial && c.seq < c.to:
+		c.missing(c.seq+1, c.to)
 	case c.partial, c.fence == nil && c.seq == 0: // there is nothing that needs a fence
 	case c.fence == nil:
 		c.find(KindNoFence, c.seq, "There is no fence for these entries: the resource would accept an old token.", "a fence at position "+number(c.seq), "none")

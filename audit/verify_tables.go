@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/fencekit/fencekit/internal/record"
 )
 
 // unprotectedQuery returns the tables and what they lack: the triggers that protect them from
@@ -27,11 +29,11 @@ const unprotectedQuery = `
 
 // verifyTables reports tables that anyone with rights on them could change unnoticed.
 func (v *verification) verifyTables(ctx context.Context, s *snapshot, conn *pgx.Conn) error {
-	return s.copyOut(ctx, conn, strings.ReplaceAll(unprotectedQuery, "$schema", s.d.schema), func(c *columns) error {
-		table, lacks := c.text(), c.text()
-		if c.err == nil {
+	return s.copyOut(ctx, conn, strings.ReplaceAll(unprotectedQuery, "$schema", s.d.schema), func(c *record.Columns) error {
+		table, lacks := c.Text(), c.Text()
+		if c.Err() == nil {
 			v.findings.add(Finding{Kind: KindTable, Text: "The table " + table + " has lost its " + lacks + ", which keeps its rows from being changed or doubled.", Expected: lacks, Found: "none, or turned off"})
 		}
-		return c.err
+		return c.Err()
 	})
 }

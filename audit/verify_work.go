@@ -13,7 +13,11 @@ import (
 	"github.com/fencekit/fencekit/internal/record"
 )
 
-func (j *job) do(ctx context.Context, p *planner, conn *pgx.Conn) error {
+// where is the condition for the entries of a job.
+func (j *job) where() string { return fmt.Sprintf("h.resource between %d and %d", j.lo, j.hi) }
+
+// verifyJob verifies what a job has.
+func verifyJob(ctx context.Context, p *planner, conn *pgx.Conn, j *job) error {
 	if j.part != nil {
 		return j.part.verify(ctx, p, conn)
 	}
@@ -21,17 +25,15 @@ func (j *job) do(ctx context.Context, p *planner, conn *pgx.Conn) error {
 	for _, s := range j.subjects {
 		subjects[s.number] = s
 	}
-	for number, checkpoint := range p.orphans {
-		if j.orphans && number >= j.lo && number <= j.hi {
-			subjects[number] = &subject{verification: p.run, number: number, checkpoint: checkpoint}
-		}
+	for number, checkpoint := range p.orphansOf(j) {
+		subjects[number] = &subject{verification: p.run, number: number, checkpoint: checkpoint}
 	}
 	if err := p.load(ctx, conn, j, subjects); err != nil {
 		return err
 	}
 	w := &walk{run: p.run, orphans: j.orphans, subjects: slices.Collect(maps.Values(subjects))}
 	slices.SortFunc(w.subjects, func(a, b *subject) int { return cmp.Compare(a.number, b.number) })
-	err := p.entries(ctx, conn, fmt.Sprintf("h.resource between %d and %d", j.lo, j.hi), w.next)
+	err := p.entries(ctx, conn, j.where(), w.next)
 	if err == nil {
 		w.upTo(math.MaxInt64)
 	}
@@ -40,7 +42,10 @@ func (j *job) do(ctx context.Context, p *planner, conn *pgx.Conn) error {
 
 func (t *part) verify(ctx context.Context, p *planner, conn *pgx.Conn) error {
 	c := t.chain
-	err := p.entries(ctx, conn, fmt.Sprintf("h.resource = %d and h.seq > %d and h.seq <= %d", c.number, t.after, t.upTo), c.next)
+	err := p.entries(ctx, conn, fmt.Sprintf("h.resource = %d and h.seq > %d and h.seq <= %d", c.number, t.after, t.upTo), func(e *record.Entry) error {
+		c.next(e)
+		return nil
+	})
 	if err != nil {
 		return err
 	}
@@ -53,16 +58,18 @@ func (t *part) verify(ctx context.Context, p *planner, conn *pgx.Conn) error {
 }
 
 // entries reads entries in the order of the primary key.
-func (p *planner) entries(ctx context.Context, conn *pgx.Conn, where string, each func(*record.Entry)) error {
-	var r entryReader
+func (p *planner) entries(ctx context.Context, conn *pgx.Conn, where string, each func(*record.Entry) error) error {
+	var r record.EntryReader
 	n := int64(0)
 	defer func() { p.run.counts.entries.Add(n) }()
-	return copyOut(ctx, conn, fmt.Sprintf("select %s from %s.history h where %s order by h.resource, h.seq", entryColumns, p.d.schema, where), func(from row) error {
-		e, err := r.read(from)
-		if err != nil {
+	return p.copyOut(ctx, conn, fmt.Sprintf("select %s from @history h where %s order by h.resource, h.seq", record.EntryColumns, where), func(c *record.Columns) error {
+		e := r.Read(c)
+		if err := c.Err(); err != nil {
 			return err
 		}
-		each(e)
+		if err := each(e); err != nil {
+			return err
+		}
 		if n++; n == countEvery {
 			p.run.counts.entries.Add(n)
 			n = 0
@@ -77,26 +84,59 @@ const countEvery = 1000
 // subjects, if they are part of it.
 func (p *planner) load(ctx context.Context, conn *pgx.Conn, j *job, subjects map[int32]*subject) error {
 	rejections, writes := map[int32][]record.Rejection{}, map[int32][]keptWrite{}
-	err := p.copyOut(ctx, conn, fmt.Sprintf("select r.id, %s from @resource r join @rejection f on f.resource = r.name where r.id between %d and %d", rejectionColumns, j.lo, j.hi), func(c *columns) error {
-		number := c.int32()
-		rejections[number] = append(rejections[number], c.rejection())
-		return c.err
+	err := p.rejections(ctx, conn, j, func(number int32, r *record.Rejection) error {
+		rejections[number] = append(rejections[number], *r)
+		return nil
 	})
 	if err != nil {
 		return err
 	}
-	err = p.copyOut(ctx, conn, fmt.Sprintf("select k.resource, k.tx, k.at from @operation k where k.resource between %d and %d", j.lo, j.hi), func(c *columns) error {
-		number := c.int32()
-		if subjects[number] == nil && j.orphans {
-			subjects[number] = &subject{verification: p.run, number: number}
+	err = p.operations(ctx, conn, j, func(o *record.Operation) error {
+		if subjects[o.Resource] == nil && j.orphans {
+			subjects[o.Resource] = &subject{verification: p.run, number: o.Resource}
 		}
-		writes[number] = append(writes[number], keptWrite{c.int64(), c.time()})
-		return c.err
+		writes[o.Resource] = append(writes[o.Resource], keptWrite{o.Tx, o.At})
+		return nil
 	})
 	for number, s := range subjects {
 		s.sought = newSought(rejections[number], writes[number])
 	}
 	return err
+}
+
+// rejections reads the rejections of a job's resources, with their numbers.
+func (p *planner) rejections(ctx context.Context, conn *pgx.Conn, j *job, each func(int32, *record.Rejection) error) error {
+	query := "select r.id, %s from @resource r join @rejection f on f.resource = r.name where r.id between %d and %d order by r.id"
+	return p.copyOut(ctx, conn, fmt.Sprintf(query, record.RejectionColumns, j.lo, j.hi), func(c *record.Columns) error {
+		number, r := c.Int32(), c.Rejection()
+		if err := c.Err(); err != nil {
+			return err
+		}
+		return each(number, &r)
+	})
+}
+
+// operations reads the kept operations of a job's resources.
+func (p *planner) operations(ctx context.Context, conn *pgx.Conn, j *job, each func(*record.Operation) error) error {
+	query := "select %s from @operation k where k.resource between %d and %d order by k.resource, k.key"
+	return p.copyOut(ctx, conn, fmt.Sprintf(query, record.OperationColumns, j.lo, j.hi), func(c *record.Columns) error {
+		o := c.Operation()
+		if err := c.Err(); err != nil {
+			return err
+		}
+		return each(&o)
+	})
+}
+
+// orphansOf returns the checkpoints of resources of a job that have no fence.
+func (p *planner) orphansOf(j *job) map[int32]*record.Checkpoint {
+	of := map[int32]*record.Checkpoint{}
+	for number, checkpoint := range p.orphans {
+		if j.orphans && number >= j.lo && number <= j.hi {
+			of[number] = checkpoint
+		}
+	}
+	return of
 }
 
 // walk verifies the histories of several resources that are read one after the other.
@@ -107,7 +147,7 @@ type walk struct {
 	now      *chain
 }
 
-func (w *walk) next(e *record.Entry) {
+func (w *walk) next(e *record.Entry) error {
 	if w.now == nil || w.now.number != e.Resource {
 		w.upTo(int64(e.Resource))
 		switch {
@@ -116,10 +156,11 @@ func (w *walk) next(e *record.Entry) {
 		case w.orphans:
 			w.now = newChain(&subject{verification: w.run, number: e.Resource, sought: newSought(nil, nil)})
 		default:
-			return
+			return nil
 		}
 	}
 	w.now.next(e)
+	return nil
 }
 
 // upTo ends the present history, and those before a number, which have no entries.
@@ -134,8 +175,14 @@ func (w *walk) upTo(number int64) {
 	}
 }
 
+// close ends a history that was verified in one part.
 func (c *chain) close() {
 	c.end()
 	c.settle()
-	c.counts.resources.Add(1)
+	if c.ends != nil && c.linked && c.name != "" && len(c.hash) == len(Head{}.Hash) {
+		c.ends.add(knownHead{Head{c.name, c.seq, [32]byte(c.hash)}, c.at})
+	}
+	if !c.partial {
+		c.counts.resources.Add(1)
+	}
 }

@@ -59,9 +59,11 @@ func TestHistoryPrune_DeletesAndExports(t *testing.T) {
 	require.Equal(t, `{"resource"`, unfinished)
 	var seqs []int
 	for line := range strings.Lines(text) {
-		var e struct{ Seq int }
-		require.NoError(t, json.Unmarshal([]byte(line), &e))
-		seqs = append(seqs, e.Seq)
+		var l struct{ Entry struct{ Seq int } }
+		require.NoError(t, json.Unmarshal([]byte(line), &l))
+		if l.Entry.Seq > 0 {
+			seqs = append(seqs, l.Entry.Seq)
+		}
 	}
 	require.Equal(t, []int{1, 2, 3, 4, 5, 6}, seqs, "the claim stays too, as that of the next entries")
 }

@@ -67,7 +67,7 @@ var retentionMutants = []Mutant{
 	change("prune-beside-another", "L1", retentionSQL,
 		` or not pg_try_advisory_xact_lock(('{{schema}}.checkpoint'::regclass::oid::bigint & 2147483647)::integer, 0) then`, ` then`,
 		inPostgres("TestPrune_StandsInNoWay_L1")),
-	change("deleted-before-the-export-is-durable", "HF4", "storage/postgres/retention.go",
-		`if err := p.Export.Sync(); err != nil {`, `if err := error(nil); err != nil {`,
+	change("deleted-before-the-export-is-durable", "HF4", "storage/postgres/retention_export.go",
+		`return exportFailed(errors.Join(x.out.Flush(), x.to.Sync()))`, `return exportFailed(x.out.Flush())`,
 		inPostgres("TestPrune_ExportsBeforeItDeletes")),
 }

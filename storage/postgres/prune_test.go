@@ -2,9 +2,9 @@ package postgres_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/record"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -346,14 +347,12 @@ func TestPrune_ExportsBeforeItDeletes(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []int64{5, 7}, seqs(t, pool))
 	var exported []int64
-	for line := range strings.Lines(export.String()) {
-		var e struct {
-			Seq  int64
-			Hash string
+	reader := record.NewReader(strings.NewReader(export.String()))
+	for l, err := reader.Next(); !errors.Is(err, io.EOF); l, err = reader.Next() {
+		require.NoError(t, err)
+		if l.Entry != nil {
+			exported = append(exported, l.Entry.Seq)
 		}
-		require.NoError(t, json.Unmarshal([]byte(line), &e))
-		require.NotEmpty(t, e.Hash)
-		exported = append(exported, e.Seq)
 	}
 	require.Equal(t, []int64{1, 4, 5, 6}, exported)
 }

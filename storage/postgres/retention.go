@@ -26,8 +26,8 @@ type Retention struct {
 	// Resources is a pattern of names, in which * stands for any text and ? for any character;
 	// "" means all resources. With a pattern no Once keys go.
 	Resources string
-	// Export, if not nil, gets each entry before it is deleted, as a line of JSON, and is
-	// synced before the deletion begins: an *os.File, for example. After a crash an entry may be
+	// Export, if not nil, gets each entry before it is deleted, as lines of JSON that
+	// audit.VerifyExports reads, and is synced before the deletion begins: an *os.File, for example. After a crash an entry may be
 	// in two exports. So may the claim of entries that were exported before it is deleted itself.
 	Export interface {
 		io.Writer
@@ -50,6 +50,9 @@ func Prune(ctx context.Context, pool *pgxpool.Pool, schema string, r Retention) 
 		return Pruned{}, err
 	}
 	p := &pruner{pool: pool, schema: schemaIdentifier(schema), Retention: r}
+	if r.Export != nil && !r.DryRun {
+		p.export = &pruneExport{to: r.Export, schema: p.schema, resources: r.Resources}
+	}
 	if err := p.run(ctx); err != nil {
 		return p.done, fmt.Errorf("postgres: pruning: %w", err)
 	}
@@ -70,7 +73,8 @@ type pruner struct {
 	pool   *pgxpool.Pool
 	schema string // as an identifier
 	Retention
-	done Pruned
+	export *pruneExport // nil if nothing is exported
+	done   Pruned
 }
 
 // prunable is a range of entries of one resource that may go.
@@ -86,6 +90,9 @@ func (p *pruner) run(ctx context.Context) error {
 		n, from, more, err = p.entries(ctx, tx, from)
 		return n, more, err
 	})
+	if err == nil && p.export != nil {
+		err = p.export.end()
+	}
 	if err != nil {
 		return err
 	}
@@ -161,36 +168,13 @@ func (p *pruner) pruneRanges(ctx context.Context, tx pgx.Tx, ranges []prunable) 
 		err = tx.QueryRow(ctx, "select "+p.schema+".count_pruned($1, $2, $3)", resources, firsts, ends).Scan(&n)
 		return n, err
 	}
-	if p.Export != nil {
-		if err := p.export(ctx, tx, resources, firsts, ends); err != nil {
+	if p.export != nil {
+		if err := p.export.write(ctx, tx, ranges); err != nil {
 			return 0, err
 		}
 	}
 	err = tx.QueryRow(ctx, "select "+p.schema+".prune($1, $2)", resources, ends).Scan(&n)
 	return n, err
-}
-
-// export writes the entries of ranges, each with the claim that an earlier prune has left before
-// it, which may go too.
-func (p *pruner) export(ctx context.Context, tx pgx.Tx, resources []int32, firsts, ends []int64) error {
-	rows, err := tx.Query(ctx, "select pg_catalog.row_to_json(e)::text from "+p.schema+".entries_to_prune($1, $2, $3) e", resources, firsts, ends)
-	if err != nil {
-		return err
-	}
-	var line string
-	_, err = pgx.ForEachRow(rows, []any{&line}, func() error {
-		if _, err := io.WriteString(p.Export, line+"\n"); err != nil {
-			return fmt.Errorf("the export: %w", err)
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	if err := p.Export.Sync(); err != nil {
-		return fmt.Errorf("the export: %w", err)
-	}
-	return nil
 }
 
 func (p *pruner) rejections(ctx context.Context, tx pgx.Tx) (n int64, err error) {

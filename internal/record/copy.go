@@ -1,28 +1,31 @@
-package audit
+package record
 
 import (
 	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 )
 
-// copyOut runs a query and calls each with the columns of each row, as PostgreSQL sends them in
-// binary; nil is null. each keeps nothing of them.
-func copyOut(ctx context.Context, conn *pgx.Conn, query string, each func(row) error) error {
-	r := &rowReader{each: each}
+// CopyOut runs a query by COPY, which is the fastest way, and calls each with the columns of each
+// row. each keeps nothing of them, and reads all of them.
+func CopyOut(ctx context.Context, conn *pgx.Conn, query string, each func(*Columns) error) error {
+	c := new(Columns)
+	r := &rowReader{each: func(row [][]byte) error {
+		*c = Columns{row: row}
+		if err := each(c); err != nil {
+			return err
+		}
+		return c.err
+	}}
 	_, err := conn.PgConn().CopyTo(ctx, r, "copy ("+query+") to stdout (format binary)")
 	if err == nil && !r.ended {
 		err = errNotCopy
 	}
 	return err
 }
-
-// row is the columns of a row in binary.
-type row [][]byte
 
 var errNotCopy = errors.New("not the answer to COPY in binary")
 
@@ -32,9 +35,9 @@ var copyHead = []byte("PGCOPY\n\xff\r\n\x00\x00\x00\x00\x00\x00\x00\x00\x00")
 
 // rowReader splits the answer to COPY, in pieces of any size, into rows.
 type rowReader struct {
-	each    func(row) error
+	each    func(row [][]byte) error
 	rest    []byte // of a piece, which doesn't end with a row
-	columns row
+	columns [][]byte
 	started bool
 	ended   bool
 }
@@ -101,46 +104,3 @@ func (r *rowReader) split(data []byte) int {
 	}
 	return at
 }
-
-// columns reads a row column by column. After an error all values are zero.
-type columns struct {
-	row row
-	err error
-}
-
-// next returns the next column, which has size bytes unless it is null; a size of -1 is any.
-func (c *columns) next(size int) []byte {
-	if c.err != nil {
-		return nil
-	}
-	if len(c.row) == 0 {
-		c.err = errors.New("a row lacks a column")
-		return nil
-	}
-	value := c.row[0]
-	c.row = c.row[1:]
-	if value != nil && size >= 0 && len(value) != size {
-		c.err = fmt.Errorf("a column has %d bytes, want %d: its type was changed", len(value), size)
-		return nil
-	}
-	return value
-}
-
-// int64 returns 0 for null.
-func (c *columns) int64() (n int64) {
-	if v := c.next(8); v != nil {
-		n = int64(binary.BigEndian.Uint64(v))
-	}
-	return n
-}
-
-func (c *columns) int32() (n int32) {
-	if v := c.next(4); v != nil {
-		n = int32(binary.BigEndian.Uint32(v))
-	}
-	return n
-}
-
-func (c *columns) text() string { return string(c.next(-1)) }
-
-func (c *columns) isNull() bool { return c.err == nil && len(c.row) > 0 && c.row[0] == nil }

@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"github.com/fencekit/fencekit/audit"
+	"github.com/fencekit/fencekit/audit/anchor"
+	"github.com/fencekit/fencekit/internal/cli"
+)
+
+func newAuditVerify(d *databaseFlags, out *cli.Output) *cobra.Command {
+	a := &auditVerify{database: d, out: out}
+	cmd := &cobra.Command{
+		Use:   "verify [flags]",
+		Short: "Verify that the history is as Fencekit wrote it",
+		Long: `Verify the history in a database as it is at one moment, beside whatever writes,
+or in exports, without a database: hashes, positions, claims, fences,
+checkpoints, rejections and kept operations. Each finding is something that an
+honest history can't have (exit code 1). A reader role is enough.
+
+Who may change the tables can rewrite all of them so that they fit. What
+"audit anchor" recorded finds that: --log with the log, or a copy of it, and
+--checkpoint with checkpoints that were kept out of reach.
+
+Findings go to stdout; as JSON they are part of a report that says what was
+verified. What it proves and what not: docs/guides/verification-of-history.md`,
+		Args: cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.run(cmd) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&a.what.Resources, "resource", "", "only resources that match this, with * and ?")
+	flags.StringArrayVar(&a.exports, "export", nil, "verify this export instead of a database; may be given again, in any order")
+	flags.StringVar(&a.log, "log", "", "the history must contain what was recorded in this log of \"audit anchor\"")
+	flags.StringVar(&a.key, "key", "", "the log's public key, a .pub file")
+	flags.StringArrayVar(&a.checkpoints, "checkpoint", nil, "a checkpoint of the log; may be given again (default the log's last)")
+	flags.IntVar(&a.what.Connections, "connections", 2, "how many connections read at the same time, beside one that plans")
+	flags.IntVar(&a.what.MaxFindings, "max-findings", 1000, "print at most so many findings")
+	return cmd
+}
+
+// auditVerify is one "audit verify".
+type auditVerify struct {
+	database    *databaseFlags
+	out         *cli.Output
+	what        audit.Verification
+	exports     []string
+	log, key    string
+	checkpoints []string
+}
+
+func (a *auditVerify) run(cmd *cobra.Command) error {
+	if a.what.Connections < 1 || a.what.MaxFindings < 1 {
+		return cli.UsageErrorf("--connections and --max-findings have to be at least 1")
+	}
+	if err := a.readLog(); err != nil {
+		return explainAnchor(err)
+	}
+	progress := newEntryProgress(cmd.ErrOrStderr())
+	a.what.Progress = progress.update
+	report, err := a.verify(cmd.Context())
+	progress.close()
+	if err != nil {
+		return err
+	}
+	if err := a.write(cmd.OutOrStdout(), report); err != nil {
+		return err
+	}
+	fmt.Fprintln(cmd.ErrOrStderr(), verified(report))
+	switch {
+	case report.Violations > 0:
+		return &cli.ExitError{Code: cli.ExitViolated, Err: fmt.Errorf("the history is not as Fencekit wrote it: %d findings", report.Violations)}
+	case report.Resources == 0:
+		return &cli.ExitError{Code: cli.ExitInconclusive, Err: fmt.Errorf("there is nothing to verify: no resource%s", matching(a.what.Resources))}
+	}
+	return nil
+}
+
+func matching(pattern string) string {
+	if pattern == "" {
+		return ""
+	}
+	return " matches " + strconv.Quote(pattern)
+}
+
+// readLog takes what has to be in the history from a log.
+func (a *auditVerify) readLog() error {
+	if a.log == "" {
+		if a.key != "" || len(a.checkpoints) > 0 {
+			return cli.UsageErrorf("--key and --checkpoint belong to a log: give --log as well")
+		}
+		return nil
+	}
+	key, err := readPublicKey(a.key)
+	if err != nil {
+		return err
+	}
+	if len(a.checkpoints) == 0 {
+		a.checkpoints = []string{anchor.CheckpointFile(a.log)}
+	}
+	var checkpoints []*anchor.Checkpoint
+	for _, path := range a.checkpoints {
+		c, err := readCheckpoint(path, key)
+		if err != nil {
+			return err
+		}
+		checkpoints = append(checkpoints, c)
+	}
+	file, err := os.Open(a.log)
+	if err != nil {
+		return cli.UsageErrorf("--log: %w", err)
+	}
+	defer file.Close()
+	a.what.Known, err = anchor.ReadHeads(file, checkpoints...)
+	return err
+}
+
+func (a *auditVerify) verify(ctx context.Context) (report audit.Report, err error) {
+	if len(a.exports) > 0 {
+		return a.verifyExports(ctx)
+	}
+	err = a.database.withHistory(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
+		history, err := audit.Open(pool, a.database.schema)
+		if err != nil {
+			return err
+		}
+		report, err = history.Verify(ctx, a.what)
+		return err
+	})
+	return report, err
+}
+
+func (a *auditVerify) verifyExports(ctx context.Context) (audit.Report, error) {
+	var readers []io.Reader
+	for _, path := range a.exports {
+		file, err := os.Open(path)
+		if err != nil {
+			return audit.Report{}, cli.UsageErrorf("--export: %w", err)
+		}
+		defer file.Close()
+		readers = append(readers, file)
+	}
+	return audit.VerifyExports(ctx, a.what, readers...)
+}
+
+func (a *auditVerify) write(w io.Writer, r audit.Report) error {
+	if a.out.Format == cli.FormatJSON {
+		return cli.WriteOne(w, a.out.Format, wholeReport{r})
+	}
+	var rows []finding
+	for _, f := range r.Findings {
+		rows = append(rows, finding{f})
+	}
+	return cli.WriteList(w, a.out.Format, rows)
+}
+
+// wholeReport is a Report as JSON; other formats have its findings.
+type wholeReport struct{ audit.Report }
+
+func (wholeReport) Columns() []string { return nil }
+func (wholeReport) Cells() []string   { return nil }
+
+// finding is a row of "audit verify".
+type finding struct{ audit.Finding }
+
+func (finding) Columns() []string {
+	return []string{"kind", "resource", "position", "text", "expected", "found"}
+}
+
+func (f finding) Cells() []string {
+	position := ""
+	if f.Seq != 0 {
+		position = strconv.FormatInt(f.Seq, 10)
+	}
+	return []string{string(f.Kind), f.Resource, position, f.Text, f.Expected, f.Found}
+}
+
+// verified says what was verified.
+func verified(r audit.Report) string {
+	text := fmt.Sprintf("verified %d entries of %d resources, %d rejections, %d kept operations, %d anchored heads, as of %s",
+		r.Entries, r.Resources, r.Rejections, r.Operations, r.Heads, r.At.UTC().Format("2006-01-02 15:04:05Z"))
+	if p := r.Pruned; p != (audit.Unprovable{}) {
+		text += fmt.Sprintf("; no longer provable, since pruned: %d rejections, %d kept operations, %d anchored heads", p.Rejections, p.Operations, p.Heads)
+	}
+	return text
+}
