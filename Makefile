@@ -59,6 +59,7 @@ soak: setup ## run 2,000 random schedules, 20,000 operations over several resour
 	go test -count=1 -v -timeout 1h -run TestRestarts ./test/soak -args -duration 10m -goroutines 24
 	go test -count=1 -v -timeout 1h -run TestResources ./test/soak -args -resources 100000
 	go test -count=1 -v -timeout 1h -run TestHTTP ./examples/inventory/service -args -deductions 10000
+	go test -count=1 -v -timeout 1h -parallel 10 -run TestExec_TheCommandDoesNotOutliveTheLock ./cmd/fencectl -args -exec-runs 200
 	@echo "2,000 schedules, 20,000 operations, 10,000 deductions and 10 minutes of restarts: no update was lost, and nothing was left behind. Nor was it by 100,000 resources that were used once each."
 
 chaos: setup-test ## run scenarios and controls with one seed, go on with others for 5 minutes in all, and write a report

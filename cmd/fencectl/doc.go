@@ -15,6 +15,7 @@
 //	fencectl audit keygen      make the key of a log
 //	fencectl locks list        show who holds, with the claims in the database
 //	fencectl locks queue       show who waits for a resource, in order
+//	fencectl exec              run a command while a resource is locked
 //	fencectl chaos             run Fencekit under real faults, by fencectl-chaos
 //	fencectl version           print versions
 //

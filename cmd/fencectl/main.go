@@ -2,4 +2,7 @@ package main
 
 import "github.com/fencekit/fencekit/internal/cli"
 
-func main() { cli.Main(newRoot()) }
+func main() {
+	beHelper()
+	cli.Main(newRoot())
+}

@@ -34,6 +34,12 @@ func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr
 	}
 	code := ExitInconclusive
 	coded := (*ExitError)(nil)
+	if errors.As(err, &coded) && coded.Final {
+		if coded.Err != nil {
+			complain(stderr, cmd, coded.Code, err)
+		}
+		return coded.Code
+	}
 	if errors.As(err, &coded) && (ctx.Err() == nil || coded.Code == ExitViolated) {
 		code = coded.Code
 	}

@@ -1,0 +1,212 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/internal/cli"
+	"github.com/fencekit/fencekit/internal/cli/clitest"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+)
+
+// execArgs is a command line of "exec" with the test's own prefix.
+func execArgs(flags []string, resource string, command ...string) []string {
+	return append(append(append([]string{"exec", resource}, flags...), "--"), command...)
+}
+
+func TestExec_RunsTheCommandUnderItsGrant(t *testing.T) {
+	t.Parallel()
+	_, flags := onEtcd(t)
+	got := fencectlProcess(t, nil, execArgs(flags, "sku/42", "sh", "-c", `echo "$FENCEKIT_GRANT $FENCEKIT_TOKEN $FENCEKIT_EPOCH $FENCEKIT_RESOURCE"; "$0" "$@"`, "cat", "/dev/null")...)
+	require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
+	require.Empty(t, got.Stderr)
+	words := strings.Fields(got.Stdout)
+	grant, err := fence.ParseGrant(words[0])
+	require.NoError(t, err)
+	require.Equal(t, []string{grant.Token.String(), "1", "sku/42"}, words[1:])
+	require.Equal(t, "sku/42", grant.Resource)
+	require.Empty(t, queued(t, "sku/42", flags), "the lock is released")
+}
+
+func TestExec_ReturnsTheCommandsExitCode(t *testing.T) {
+	t.Parallel()
+	_, flags := onEtcd(t)
+	notRunnable := filepath.Join(t.TempDir(), "script")
+	require.NoError(t, os.WriteFile(notRunnable, []byte("#!/no/such/interpreter\n"), 0o755))
+	for _, c := range []struct {
+		code    int
+		stderr  string
+		command []string
+	}{
+		{7, "", []string{"sh", "-c", "exit 7"}},
+		{128 + int(syscall.SIGTERM), "", []string{"sh", "-c", "kill -TERM $$"}},
+		{128 + int(syscall.SIGKILL), "", []string{"sh", "-c", "kill -KILL $$"}},
+		{exitNotFound, "not found", []string{"no-such-command"}},
+		{exitNotRun, "permission denied", []string{"/etc/passwd"}},
+		{exitNotRun, "can't be run", []string{notRunnable}},
+	} {
+		got := fencectlProcess(t, nil, execArgs(flags, "r", c.command...)...)
+		require.Equal(t, c.code, got.Code, c.command)
+		require.Contains(t, got.Stderr, c.stderr)
+		require.Equal(t, c.stderr == "", got.Stderr == "", got.Stderr)
+	}
+}
+
+func TestExec_WaitsNoLongerThanAllowed(t *testing.T) {
+	t.Parallel()
+	prefix, flags := onEtcd(t)
+	held, err := newLocker(t, etcdserver.Client(t), etcd.Config{Prefix: prefix}).Acquire(t.Context(), "r")
+	require.NoError(t, err)
+	for _, wait := range []string{"0s", "100ms"} {
+		got := fencectlProcess(t, nil, execArgs(append(flags, "--wait", wait), "r", "echo", "ran")...)
+		require.Equal(t, ended(exitNotAcquired, "", "fencectl: fence: r is locked by "+held.Grant().Holder+"\n"), got)
+	}
+	cmd := clitest.Child(t, nil, execArgs(flags, "r", "sh", "-c", "exit 5")...)
+	require.NoError(t, cmd.Start())
+	require.Eventually(t, func() bool { return len(queued(t, "r", flags)) == 2 }, time.Minute, 10*time.Millisecond)
+	require.NoError(t, held.Release(t.Context()))
+	require.Equal(t, 5, clitest.ExitCode(t, cmd.Wait))
+}
+
+func TestExec_InterruptedWhileItWaitsRunsNothing(t *testing.T) {
+	t.Parallel()
+	prefix, flags := onEtcd(t)
+	_, err := newLocker(t, etcdserver.Client(t), etcd.Config{Prefix: prefix}).Acquire(t.Context(), "r")
+	require.NoError(t, err)
+	cmd := clitest.Child(t, nil, execArgs(flags, "r", "echo", "ran")...)
+	var stdout strings.Builder
+	cmd.Stdout = &stdout
+	require.NoError(t, cmd.Start())
+	require.Eventually(t, func() bool { return len(queued(t, "r", flags)) == 2 }, time.Minute, 10*time.Millisecond)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	require.Equal(t, cli.ExitInconclusive, clitest.ExitCode(t, cmd.Wait))
+	require.Empty(t, stdout.String())
+	require.Len(t, queued(t, "r", flags), 1)
+}
+
+func TestExec_MistakesAreUsageErrors(t *testing.T) {
+	t.Setenv("PGHOST", "")
+	t.Setenv("PGDATABASE", "")
+	for args, says := range map[string]string{
+		"exec":                             "takes RESOURCE -- COMMAND",
+		"exec r":                           "takes RESOURCE -- COMMAND",
+		"exec r true":                      "takes RESOURCE -- COMMAND",
+		"exec r --":                        "takes RESOURCE -- COMMAND",
+		"exec -- r true":                   "takes RESOURCE -- COMMAND",
+		"exec r --wait -1s -- true":        "--wait is -1s",
+		"exec r --kill-after 4s -- true":   "--kill-after is 4s, want 0s to a third of --ttl (10s)",
+		"exec r --kill-after -1s -- true":  "--kill-after is -1s",
+		"exec r --claim -- true":           "--claim needs a database",
+		"exec r --ttl 1500ms -- true":      "--ttl is 1.5s, want whole seconds",
+		"exec r --schema= -- true":         "--schema is empty",
+		"exec r --etcd-endpoints= -- true": "is empty",
+		"exec " + strings.Repeat("r", 513) + " -- true": "at most 512",
+	} {
+		clitest.RequireUsageError(t, newRoot(), args, says, "fencectl exec")
+	}
+}
+
+// lines starts a command under "exec" and returns what it writes, line by line.
+func lines(t *testing.T, flags []string, resource, script string) (*exec.Cmd, *bufio.Scanner) {
+	t.Helper()
+	cmd := clitest.Child(t, nil, execArgs(flags, resource, "sh", "-c", script)...)
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	return cmd, bufio.NewScanner(stdout)
+}
+
+func next(t *testing.T, from *bufio.Scanner) string {
+	t.Helper()
+	require.True(t, from.Scan())
+	return from.Text()
+}
+
+func TestExec_ForwardsSignals(t *testing.T) {
+	t.Parallel()
+	_, flags := onEtcd(t)
+	cmd, out := lines(t, flags, "r", `
+		for s in INT TERM HUP QUIT USR1 USR2 WINCH; do trap "echo $s" $s; done
+		trap 'exit 9' CONT
+		echo ready; while :; do sleep 0.01; done`)
+	require.Equal(t, "ready", next(t, out))
+	for s, name := range map[syscall.Signal]string{
+		syscall.SIGINT: "INT", syscall.SIGTERM: "TERM", syscall.SIGHUP: "HUP", syscall.SIGQUIT: "QUIT",
+		syscall.SIGUSR1: "USR1", syscall.SIGUSR2: "USR2", syscall.SIGWINCH: "WINCH",
+	} {
+		require.NoError(t, cmd.Process.Signal(s))
+		require.Equal(t, name, next(t, out))
+	}
+	require.NoError(t, cmd.Process.Signal(syscall.SIGCONT))
+	require.False(t, out.Scan())
+	require.Equal(t, 9, clitest.ExitCode(t, cmd.Wait), "not that of an interrupt")
+}
+
+// What the command leaves behind in its group ends before the lock is released, even if it
+// ignores SIGTERM.
+func TestExec_EndsWhatTheCommandLeavesBehind(t *testing.T) {
+	t.Parallel()
+	_, flags := onEtcd(t)
+	b := newBeats(t)
+	got := clitest.Child(t, nil, execArgs(append(flags, "--kill-after", "200ms"), "r", "sh", "-c", `"$0" "$@" & sleep 0.5; exit 3`, os.Args[0], beatRole, b.pipe, "parent")...)
+	require.Equal(t, 3, clitest.ExitCode(t, got.Run))
+	select {
+	case <-b.over:
+	default:
+		require.Fail(t, "fencectl ended before all of the group had")
+	}
+	require.Empty(t, queued(t, "r", flags))
+}
+
+// Somebody kills the watchdog: what can't be guarded is ended.
+func TestExec_EndsTheCommandWithoutItsWatchdog(t *testing.T) {
+	t.Parallel()
+	_, flags := onEtcd(t)
+	cmd, out := lines(t, flags, "r", `echo $PPID; while :; do sleep 0.01; done`)
+	fencectl, err := strconv.Atoi(next(t, out))
+	require.NoError(t, err)
+	require.Equal(t, cmd.Process.Pid, fencectl)
+	found, err := exec.Command("pgrep", "-P", strconv.Itoa(fencectl), "-f", "^fencectl-watchdog").Output()
+	require.NoError(t, err)
+	watchdog, err := strconv.Atoi(strings.TrimSpace(string(found)))
+	require.NoError(t, err)
+	require.NoError(t, syscall.Kill(watchdog, syscall.SIGKILL))
+	require.Equal(t, exitLockLost, clitest.ExitCode(t, cmd.Wait))
+}
+
+func TestExec_ClaimsIfAsked_G3(t *testing.T) {
+	t.Parallel()
+	_, flags := onEtcd(t)
+	dsn := migrated(t)
+	flags = append(flags, "--database-url", dsn)
+	claimed := func() (n int) {
+		require.NoError(t, connect(t, dsn).QueryRow(t.Context(), "select count(*) from fence.resource").Scan(&n))
+		return n
+	}
+	require.Equal(t, cli.ExitOK, fencectlProcess(t, nil, execArgs(flags, "r", "true")...).Code)
+	require.Zero(t, claimed())
+	got := fencectlProcess(t, nil, execArgs(append(flags, "--claim"), "r", "sh", "-c", "echo $FENCEKIT_TOKEN")...)
+	require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
+	var token string
+	require.NoError(t, connect(t, dsn).QueryRow(t.Context(), "select token::text from fence.resource where name = 'r'").Scan(&token))
+	require.Equal(t, token+"\n", got.Stdout)
+
+	require.NoError(t, execute(t, connect(t, dsn), "update fence.resource set token = token + 1000000000"))
+	got = fencectlProcess(t, nil, execArgs(append(flags, "--claim"), "r", "echo", "ran")...)
+	require.Equal(t, cli.ExitNotReady, got.Code)
+	require.Empty(t, got.Stdout)
+	require.Contains(t, got.Stderr, "was superseded by")
+}

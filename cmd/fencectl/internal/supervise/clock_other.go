@@ -1,0 +1,7 @@
+//go:build unix && !linux
+
+package supervise
+
+import "golang.org/x/sys/unix"
+
+const sharedClock = unix.CLOCK_MONOTONIC

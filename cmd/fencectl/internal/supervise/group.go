@@ -1,0 +1,88 @@
+//go:build unix
+
+package supervise
+
+import (
+	"errors"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// group is the command's process group.
+type group struct {
+	id     int                     // the command's process id
+	ready  *os.File                // a byte lets the command begin
+	states chan syscall.WaitStatus // of the command: stopped, and at last how it ended
+}
+
+// startGroup starts what becomes the command.
+func startGroup(c Command) (*group, error) {
+	cmd, err := helper(commandName, append([]string{strconv.Itoa(os.Getpid()), c.Path}, c.Args...)...)
+	if err != nil {
+		return nil, err
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer read.Close()
+	cmd.Env, cmd.ExtraFiles = c.Env, []*os.File{read}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr.Setpgid = true
+	if err := cmd.Start(); err != nil {
+		return nil, errors.Join(err, write.Close())
+	}
+	g := &group{id: cmd.Process.Pid, ready: write, states: make(chan syscall.WaitStatus)}
+	go g.wait()
+	return g, cmd.Process.Release()
+}
+
+// begin lets the command begin.
+func (g *group) begin() error {
+	_, err := g.ready.Write([]byte{1})
+	return errors.Join(err, g.ready.Close())
+}
+
+// wait sends the command's states, up to its end.
+func (g *group) wait() {
+	for {
+		var state syscall.WaitStatus
+		_, err := syscall.Wait4(g.id, &state, syscall.WUNTRACED, nil)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+		case err != nil:
+			return // it was waited for already, which nothing here does
+		default:
+			g.states <- state
+			if !state.Stopped() {
+				return
+			}
+		}
+	}
+}
+
+// signal sends a signal to all of the group. It reports whether there is a process left.
+func (g *group) signal(s syscall.Signal) bool { return syscall.Kill(-g.id, s) == nil }
+
+// terminate asks all of the group to end, also what is stopped.
+func (g *group) terminate() {
+	g.signal(syscall.SIGTERM)
+	g.signal(syscall.SIGCONT)
+}
+
+// poll is how often isGone is asked: no system tells when a group has no process left.
+const poll = 5 * time.Millisecond
+
+// isGone reports whether the group has no process left, once the command was waited for. In a
+// container where this process is the first, the kernel makes orphans its children: they
+// have to be waited for too.
+func (g *group) isGone() bool {
+	for {
+		pid, err := syscall.Wait4(-g.id, nil, syscall.WNOHANG, nil)
+		if pid <= 0 || err != nil {
+			return !g.signal(0)
+		}
+	}
+}

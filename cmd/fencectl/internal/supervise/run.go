@@ -1,0 +1,203 @@
+//go:build unix
+
+package supervise
+
+import (
+	"errors"
+	"os"
+	"os/signal"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// CodeNotRun is the exit code of a command that is found and can't be run.
+const CodeNotRun = 126
+
+// Lease is the part of a fence.Lease that matters here.
+type Lease interface {
+	// Remaining is the time until the lock is lost unless it is renewed; 0 once it is lost.
+	Remaining() time.Duration
+	// Done is closed when the lock is lost.
+	Done() <-chan struct{}
+}
+
+// Command is what to run.
+type Command struct {
+	Path string   // as exec.LookPath returns it
+	Args []string // with the program's name
+	Env  []string
+	// Signals are those that the process gets: SIGINT and SIGTERM from before the lock was
+	// acquired, so that none is lost. Run adds the others.
+	Signals chan os.Signal
+	// Grace is the time between SIGTERM and SIGKILL. It has to be well below what Remaining
+	// is right before a renewal.
+	Grace time.Duration
+}
+
+// Ending says how the command ended.
+type Ending struct {
+	Code int  // as a shell's: the command's, or 128 and the signal that ended it
+	Lost bool // it was ended because the lock was lost, or nearly
+}
+
+// ErrUnguarded: the watchdog has ended or is stopped, so the command was ended.
+var ErrUnguarded = errors.New("the watchdog is gone")
+
+// job is a command that runs.
+type job struct {
+	lease    Lease
+	grace    time.Duration
+	group    *group
+	dog      *dog
+	terminal *terminal // nil if there is none to give
+	deadline instant   // when the group is killed
+	ending   bool      // it was asked to end, so the deadline stands
+	lost     bool
+}
+
+// Run runs a command, forwards signals to it, and ends it when the lease does. It returns
+// when all of the command's process group is gone. An error means that the command didn't run,
+// or ErrUnguarded. It must not be called twice at a time.
+func Run(lease Lease, c Command) (Ending, error) {
+	runtime.LockOSThread() // the kernel takes the end of the thread for that of the parent
+	defer runtime.UnlockOSThread()
+	signal.Notify(c.Signals, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
+		syscall.SIGWINCH, syscall.SIGTSTP, syscall.SIGCONT)
+	j, err := start(lease, c)
+	if err != nil {
+		return Ending{}, err
+	}
+	state, err := j.untilEnd(c.Signals)
+	j.clear()
+	j.dog.dismiss()
+	if j.terminal != nil {
+		j.terminal.takeBack()
+	}
+	return Ending{Code: codeOf(state), Lost: j.lost}, err
+}
+
+// start starts the watchdog, and the command behind it.
+func start(lease Lease, c Command) (*job, error) {
+	j := &job{lease: lease, grace: c.Grace, terminal: foreground(), deadline: now()}
+	var err error
+	if j.dog, err = startWatchdog(c.Grace); err != nil {
+		return nil, err
+	}
+	if j.group, err = startGroup(c); err == nil {
+		j.extend()
+		err = j.dog.watch(j.group.id, j.deadline)
+	}
+	if err != nil {
+		_ = j.dog.pipe.Close() // it kills the group, if there is one
+		return nil, err
+	}
+	if j.terminal != nil {
+		j.terminal.give(j.group.id)
+	}
+	return j, j.group.begin()
+}
+
+// extend moves the deadline on with the lease. The clock is read first: if this process stops
+// in between, the deadline is too early and not too late.
+func (j *job) extend() {
+	at := now()
+	left := j.lease.Remaining()
+	if left > 0 {
+		j.deadline = at.add(left)
+	}
+	if left <= j.grace {
+		j.lost = true
+		j.end(at)
+	}
+}
+
+// end asks the group to end, once.
+func (j *job) end(at instant) {
+	if j.ending {
+		return
+	}
+	j.ending = true
+	j.deadline = min(j.deadline, at.add(j.grace))
+	j.group.terminate()
+}
+
+// untilEnd returns how the command ended.
+func (j *job) untilEnd(signals <-chan os.Signal) (syscall.WaitStatus, error) {
+	var unguarded error
+	done, gone := j.lease.Done(), j.dog.gone
+	for {
+		guarded := true
+		select {
+		case state := <-j.group.states:
+			if !state.Stopped() {
+				j.tend()
+				return state, unguarded
+			}
+			j.stopped(state.StopSignal(), signals)
+		case s := <-signals:
+			j.group.signal(s.(syscall.Signal))
+		case <-done:
+			done = nil
+		case <-gone:
+			gone, guarded = nil, false
+		case <-time.After(min(heartbeat, max(0, until(j.deadline)))):
+		}
+		guarded = j.tend() && guarded
+		if !guarded && !j.ending {
+			unguarded = ErrUnguarded
+			j.end(now())
+		}
+	}
+}
+
+// tend does what is due, and reports whether the watchdog has heard of it.
+func (j *job) tend() bool {
+	if !j.ending {
+		j.extend()
+	}
+	if until(j.deadline) <= 0 {
+		j.group.signal(syscall.SIGKILL)
+	}
+	return j.dog.send(int64(j.deadline)) == nil
+}
+
+// stopped follows a command that the terminal has stopped: the shell that waits for this process
+// gets the terminal back. Meanwhile nobody renews the lease, and the watchdog ends what takes
+// too long. Without a terminal of its own this process goes on, since nobody would continue it.
+func (j *job) stopped(by syscall.Signal, signals <-chan os.Signal) {
+	if j.terminal == nil || by == syscall.SIGSTOP {
+		return
+	}
+	j.terminal.takeBack()
+	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+	for s := range signals { // this thread may run on until another one has taken the signal
+		if s == syscall.SIGCONT {
+			break
+		}
+		j.group.signal(s.(syscall.Signal))
+	}
+	if j.terminal.isOurs() {
+		j.terminal.give(j.group.id)
+	}
+	j.group.signal(syscall.SIGCONT)
+}
+
+// clear ends what the command has left behind in its group.
+func (j *job) clear() {
+	if !j.group.signal(0) {
+		return
+	}
+	j.end(now())
+	for until(j.deadline) > -silence && !j.group.isGone() {
+		time.Sleep(poll)
+		j.tend()
+	}
+}
+
+func codeOf(state syscall.WaitStatus) int {
+	if state.Signaled() {
+		return 128 + int(state.Signal())
+	}
+	return state.ExitStatus()
+}

@@ -1,0 +1,25 @@
+package mutants
+
+const supervise = "cmd/fencectl/internal/supervise/"
+
+// inFencectl is a test of the command fencectl.
+func inFencectl(name string) Test { return Test{"cmd/fencectl", name} }
+
+// execMutants are in what runs a command while a lock is held.
+var execMutants = []Mutant{
+	change("watchdog-spares-the-group-at-the-deadline", "F3", supervise+"watchdog.go",
+		"case left <= 0:\n\t\t\t_ = syscall.Kill(-group, syscall.SIGKILL)\n", "case left <= 0:\n",
+		inFencectl("TestExec_TheCommandDoesNotOutliveTheLock_F3/runs/stopped/1")),
+	change("watchdog-kills-the-command-alone", "F3", supervise+"watchdog.go",
+		"case !alive:\n\t\t\t\t_ = syscall.Kill(-group,", "case !alive:\n\t\t\t\t_ = syscall.Kill(group,",
+		inFencectl("TestExec_TheCommandDoesNotOutliveTheLock_F3/runs/killed/0")),
+	change("loss-of-the-lock-is-not-heard", "F3", supervise+"run.go",
+		"if left <= j.grace {", "if left < 0 {",
+		inFencectl("TestExec_TheCommandDoesNotOutliveTheLock_F3/runs/revoked/3")),
+	change("exec-leaves-the-group-behind", "F3", supervise+"run.go",
+		"\tj.clear()\n", "",
+		inFencectl("TestExec_EndsWhatTheCommandLeavesBehind")),
+	change("exec-runs-on-while-its-command-is-stopped", "F3", supervise+"run.go",
+		"\t_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)\n", "",
+		inFencectl("TestExec_TheCommandHasTheTerminal")),
+}
