@@ -18,18 +18,18 @@ import (
 	"github.com/fencekit/fencekit/internal/record"
 )
 
-var benchEntries = flag.Int("bench-entries", 200_000, "how many entries the benchmarks of audit verify")
+var verifyEntries = flag.Int("verify-entries", 200_000, "how many entries the benchmarks of audit verify")
 
 // BenchmarkVerify verifies a history as guarded transactions leave it, of one resource and of
 // many, and reports entries per second, the time of the CPU in this process per entry, and the
 // memory that the process has taken from the system. 10 million entries take 3 GB of disk:
 //
-//	go test -run '^$' -bench 'Verify$' -benchtime 1x ./audit -bench-entries 10000000
+//	go test -run '^$' -bench 'Verify$' -benchtime 1x ./audit -verify-entries 10000000
 func BenchmarkVerify(b *testing.B) {
-	for _, each := range []int{100, *benchEntries} {
+	for _, each := range []int{100, *verifyEntries} {
 		b.Run(fmt.Sprintf("each=%d", each), func(b *testing.B) {
 			pool := openPool(b, template.Database(b))
-			fillHistory(b, pool, *benchEntries, each)
+			fillHistory(b, pool, *verifyEntries, each)
 			d, err := audit.Open(pool, "")
 			require.NoError(b, err)
 			b.ResetTimer()
@@ -39,10 +39,10 @@ func BenchmarkVerify(b *testing.B) {
 				r, err := d.Verify(b.Context(), audit.Verification{Connections: 2})
 				require.NoError(b, err)
 				requireHonest(b, r)
-				require.EqualValues(b, *benchEntries, r.Entries)
+				require.EqualValues(b, *verifyEntries, r.Entries)
 			}
 			runtime.ReadMemStats(&after)
-			n := float64(b.N * *benchEntries)
+			n := float64(b.N * *verifyEntries)
 			b.ReportMetric(n/b.Elapsed().Seconds(), "entries/s")
 			b.ReportMetric(float64(after.TotalAlloc-before.TotalAlloc)/n, "B-allocated/entry")
 			b.ReportMetric(float64(after.Sys)/(1<<20), "MB-from-system")
