@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fencekit/fencekit/audit"
-	"github.com/fencekit/fencekit/audit/anchor"
 	"github.com/fencekit/fencekit/internal/cli"
 )
 
@@ -27,7 +26,8 @@ honest history can't have (exit code 1). A reader role is enough.
 
 Who may change the tables can rewrite all of them so that they fit. What
 "audit anchor" recorded finds that: --log with the log, or a copy of it, and
---checkpoint with checkpoints that were kept out of reach.
+--checkpoint with checkpoints that were kept out of reach; or, without the log,
+--proof with proofs of "audit prove".
 
 Findings go to stdout; as JSON they are part of a report that says what was
 verified. What it proves and what not: docs/guides/verification-of-history.md`,
@@ -37,9 +37,7 @@ verified. What it proves and what not: docs/guides/verification-of-history.md`,
 	flags := cmd.Flags()
 	flags.StringVar(&a.what.Resources, "resource", "", "only resources that match this, with * and ?")
 	flags.StringArrayVar(&a.exports, "export", nil, "verify this export instead of a database; may be given again, in any order")
-	flags.StringVar(&a.log, "log", "", "the history must contain what was recorded in this log of \"audit anchor\"")
-	flags.StringVar(&a.key, "key", "", "the log's public key, a .pub file")
-	flags.StringArrayVar(&a.checkpoints, "checkpoint", nil, "a checkpoint of the log; may be given again (default the log's last)")
+	a.known.register(flags)
 	flags.IntVar(&a.what.Connections, "connections", 2, "how many connections read at the same time, beside one that plans")
 	flags.IntVar(&a.what.MaxFindings, "max-findings", 1000, "print at most so many findings")
 	return cmd
@@ -47,21 +45,22 @@ verified. What it proves and what not: docs/guides/verification-of-history.md`,
 
 // auditVerify is one "audit verify".
 type auditVerify struct {
-	database    *databaseFlags
-	out         *cli.Output
-	what        audit.Verification
-	exports     []string
-	log, key    string
-	checkpoints []string
+	database *databaseFlags
+	out      *cli.Output
+	what     audit.Verification
+	exports  []string
+	known    knownFlags
 }
 
 func (a *auditVerify) run(cmd *cobra.Command) error {
 	if a.what.Connections < 1 || a.what.MaxFindings < 1 {
 		return cli.UsageErrorf("--connections and --max-findings have to be at least 1")
 	}
-	if err := a.readLog(); err != nil {
-		return explainAnchor(err)
+	known, err := a.known.heads()
+	if err != nil {
+		return err
 	}
+	a.what.Known = known
 	progress := newEntryProgress(cmd.ErrOrStderr())
 	a.what.Progress = progress.update
 	report, err := a.verify(cmd.Context())
@@ -87,38 +86,6 @@ func matching(pattern string) string {
 		return ""
 	}
 	return " matches " + strconv.Quote(pattern)
-}
-
-// readLog takes what has to be in the history from a log.
-func (a *auditVerify) readLog() error {
-	if a.log == "" {
-		if a.key != "" || len(a.checkpoints) > 0 {
-			return cli.UsageErrorf("--key and --checkpoint belong to a log: give --log as well")
-		}
-		return nil
-	}
-	key, err := readPublicKey(a.key)
-	if err != nil {
-		return err
-	}
-	if len(a.checkpoints) == 0 {
-		a.checkpoints = []string{anchor.CheckpointFile(a.log)}
-	}
-	var checkpoints []*anchor.Checkpoint
-	for _, path := range a.checkpoints {
-		c, err := readCheckpoint(path, key)
-		if err != nil {
-			return err
-		}
-		checkpoints = append(checkpoints, c)
-	}
-	file, err := os.Open(a.log)
-	if err != nil {
-		return cli.UsageErrorf("--log: %w", err)
-	}
-	defer file.Close()
-	a.what.Known, err = anchor.ReadHeads(file, checkpoints...)
-	return err
 }
 
 func (a *auditVerify) verify(ctx context.Context) (report audit.Report, err error) {
