@@ -29,6 +29,11 @@ type Faults struct {
 	// Held: user code may decide on what the last transaction of its grant left
 	// behind, without reading again (guard.Hold).
 	Held bool
+	// Reads is how many read-only operations there are.
+	Reads int8
+	// RawReads: a read-only operation may end its transaction by a COMMIT of its own, and
+	// write in another one that it begins.
+	RawReads bool
 	// Pruning: this many entries of the history may vanish, any of them.
 	Pruning int8
 	// Failover: a standby may take over, once, without the newest transactions,

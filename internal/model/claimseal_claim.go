@@ -47,18 +47,30 @@ func (m ClaimSeal) claimNext(s state, w worker, n int8, do change) {
 		m.reject(s, w, n, "claim", do)
 		return
 	}
-	what := "claims resource #"
 	if after == s.DB {
-		what = "claims resource # again"
+		m.claimAgain(n, at, do)
+		return
 	}
-	do(what, n+1, func(s *state, w *worker) {
+	do("claims resource #", n+1, func(s *state, w *worker) {
 		s.DB = after
 		m.durable(s)
 		m.claimed(w, n, at)
 	})
-	if m.Faults.LostClaims && after != s.DB {
+	if m.Faults.LostClaims {
 		do("claims resource #, the reply is lost", n+1, func(s *state, _ *worker) { s.DB = after })
 	}
+}
+
+// claimAgain repeats a claim. It locks the fence, so its reply is as durable as a first one's.
+func (m ClaimSeal) claimAgain(n int8, at fence, do change) {
+	if m.Mutation.Claim == ClaimReads {
+		do("claims resource # again, writes nothing", n+1, func(_ *state, w *worker) { m.claimed(w, n, at) })
+		return
+	}
+	do("claims resource # again", n+1, func(s *state, w *worker) {
+		m.durable(s)
+		m.claimed(w, n, at)
+	})
 }
 
 // readFence is what ClaimNever does instead.

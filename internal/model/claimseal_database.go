@@ -30,7 +30,7 @@ func (m ClaimSeal) claim(db *database, n int8, g grant, again int8) (at fence, r
 		return f, m.elsewhere(db, n) // again: the same answer, nothing moves
 	}
 	switch m.Mutation.Claim {
-	case ClaimHigher, ClaimOnce:
+	case ClaimHigher, ClaimReads, ClaimOnce:
 		rejected = g.Token <= f.Token // an equal one is another holder's
 	case ClaimEqual:
 		rejected = g.Token < f.Token

@@ -77,6 +77,7 @@ func (m ClaimSeal) goBack(s state) state {
 	}
 	for i := range s.Workers {
 		w := &s.Workers[i]
+		m.readersGoBack(w)
 		switch {
 		case w.Stage == waiting:
 			w.Stage, w.Message = unknown, 0

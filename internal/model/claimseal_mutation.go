@@ -36,6 +36,8 @@ const (
 	ClaimAny
 	// ClaimEqual takes an equal token of another holder: "<" where "<=" belongs.
 	ClaimEqual
+	// ClaimReads answers the holder's own again without writing anything.
+	ClaimReads
 	// ClaimOnce rejects the holder's own, equal token: "<=" where "<" belongs.
 	ClaimOnce
 )
@@ -76,6 +78,8 @@ type Mutation struct {
 	Keep   KeepRule
 	// Group is about groups.
 	Group GroupMutation
+	// Read is about read-only operations.
+	Read ReadMutation
 	// Claims is about claims of several resources in one transaction.
 	Claims ClaimsRule
 	// ReadOutside lets user code read on a connection of its own, before its

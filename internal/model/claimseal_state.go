@@ -55,6 +55,7 @@ type part struct {
 	Knows  bool  // Left is what it left in the data
 	Left   int8
 	Read   int8
+	Reread int8 // what a read-only operation has read the second time
 }
 
 // message is a COMMIT that was sent: [seal; commit].
@@ -85,17 +86,19 @@ const (
 type stage uint8
 
 const (
-	away    stage = iota // holds no grant
-	granted              // holds grants, some of them unclaimed
-	ready                // all claimed
-	hasRead              // user code has read outside, no transaction yet
-	running              // user code has read and decided, in a transaction
-	waiting              // COMMIT sent, waits for the reply in Message
-	unknown              // COMMIT sent, no reply will come
+	away     stage = iota // holds no grant
+	granted               // holds grants, some of them unclaimed
+	ready                 // all claimed
+	hasRead               // user code has read outside, no transaction yet
+	running               // user code has read and decided, in a transaction
+	waiting               // COMMIT sent, waits for the reply in Message
+	unknown               // COMMIT sent, no reply will come
+	reading               // a read-only operation has read once
+	checking              // it has read twice, and sent its read check
 )
 
 func (s stage) String() string {
-	return [...]string{"away", "granted", "ready", "has read", "running", "waiting", "in doubt"}[s]
+	return [...]string{"away", "granted", "ready", "has read", "running", "waiting", "in doubt", "reading", "checking"}[s]
 }
 
 // worker is one client.
@@ -111,14 +114,16 @@ type worker struct {
 	Message  int8 // index into state.Messages while waiting
 	Again    bool // its calls run again
 	Looked   bool // the keys of its transaction are looked up
+	Reads    readState
 	Parts    [maxResources]part
 }
 
 // reset forgets the transaction, but not whose it was.
 func (w *worker) reset() {
 	w.Stage, w.Failed, w.Tx, w.Message, w.Looked = ready, 0, 0, 0, false
+	w.Reads = readState{}
 	for n := range w.Parts {
-		w.Parts[n].Read = 0
+		w.Parts[n].Read, w.Parts[n].Reread = 0, 0
 	}
 }
 
@@ -152,9 +157,11 @@ type state struct {
 	Holders int8
 	Ops     int8
 	Pruned  int8
+	Reads   int8 // read-only operations that have begun
 
-	Ran [maxResources]int8 // observer: highest token under which user code ran
-	Bad Violation          // observer: a step that was wrong in itself
+	Told [maxResources]int8 // observer: the highest value that a read-only operation was answered with a synchronous standby
+	Ran  [maxResources]int8 // observer: highest token under which user code ran
+	Bad  Violation          // observer: a step that was wrong in itself
 }
 
 // again tells the transactions after the database went back from those before.
@@ -178,9 +185,12 @@ func (m ClaimSeal) Judge(s state, final bool) Violation {
 			return broken
 		}
 	}
-	for _, r := range s.DB.Resources {
-		if r.Value != r.Writes {
+	for n, r := range s.DB.Resources {
+		switch {
+		case r.Value != r.Writes:
 			return LostUpdate
+		case r.Value < s.Told[n]:
+			return StaleRead
 		}
 	}
 	if final && slices.Contains(s.Answers[:s.Ops], pending) {

@@ -6,6 +6,7 @@ func (m ClaimSeal) begin(s state, w worker, do change) {
 	if s.Holders < m.Grants && w.Op == 0 {
 		do("drops its grant", 0, func(_ *state, w *worker) { *w = worker{} })
 	}
+	m.beginRead(s, w, do)
 	if w.Op == 0 && s.Ops >= m.Ops {
 		return
 	}

@@ -23,6 +23,11 @@ func (m ClaimSeal) worker(s state, i int, yield func(Step, state)) {
 		m.receive(s, w, do)
 	case unknown:
 		m.resolve(s, w, do)
+		m.readUnsettled(s, w, do)
+	case reading:
+		m.readAgain(s, w, do)
+	case checking:
+		m.readCheck(s, w, do)
 	}
 }
 

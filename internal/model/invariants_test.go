@@ -44,6 +44,10 @@ func TestPositions_AreClaimedAgainAfterAVoid_G11(t *testing.T) { upholds(t, "B47
 
 func TestClaims_HaveAVerdictEach_G12(t *testing.T) { upholds(t, "B48", "B49", "B49b") }
 
+func TestReads_AreOfThePresentState_G13(t *testing.T) {
+	upholds(t, "B50", "B51", "B52", "B53", "B54", "B55", "B56", "B57")
+}
+
 func TestGroups_WaitForNothingWhileTheyForm_L2(t *testing.T) { upholds(t, "AB10", "AB11") }
 
 func TestLocks_AreTakenInOrderInOneTxn_L3(t *testing.T) { upholds(t, "AB6", "AB7", "AB8", "AB9") }

@@ -42,9 +42,11 @@ func Variants() []Variant {
 	all = append(all, protocolVariants()...)
 	all = append(all, onceVariants()...)
 	all = append(all, groupVariants()...)
+	all = append(all, readVariants()...)
 	all = append(all, brokenVariants()...)
 	all = append(all, brokenOnceVariants()...)
 	all = append(all, brokenGroupVariants()...)
+	all = append(all, brokenReadVariants()...)
 	all = append(all, orderVariants()...)
 	return append(all, rowsVariants()...)
 }

@@ -169,6 +169,10 @@ func TestVariants_EveryStepIsExamined(t *testing.T) {
 		"claims its resources but 1, which is locked, # hold", "claims its resources but 1, which is locked, # hold, the reply is lost",
 		"claims its resources but 2, which is locked, # hold", "claims its resources but 2, which is locked, # hold, the reply is lost",
 		"is granted a new token of resource #",
+		"read-only: begins, reads", "read-only: reads once more", "read-only: gets no answer",
+		"read-only: ends its transaction, and writes in another", "read-only: its transaction has ended, nothing commits",
+		"read check passes, answered", "read check rejected by resource #: stale",
+		"read check rejected by resource #: overtaken", "read check rejected by resource #: database went back",
 	}, taken("P"))
 }
 

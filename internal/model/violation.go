@@ -49,6 +49,13 @@ const (
 	// or because the database went back, and it had not.
 	UntrueReason
 
+	// TornRead (G13): a read-only operation was answered with data of two positions.
+	TornRead
+
+	// StaleRead (G13): a read-only operation was answered with data that were no longer
+	// those of the database when it was checked, or that a synchronous standby lacked.
+	StaleRead
+
 	// Stuck: nothing can happen any more, and a client has not been answered; of
 	// acquisition: all calls wait, though nothing is lost (HB10).
 	Stuck
@@ -68,6 +75,8 @@ func (v Violation) String() string {
 		Groundless:       "FAILS answer: an error that rests on what never took effect",
 		RanAgain:         "FAILS answer: run again without permission",
 		UntrueReason:     "FAILS rejection: a reason that is not so",
+		TornRead:         "FAILS read: of two positions",
+		StaleRead:        "FAILS read: not the present state",
 		Stuck:            "FAILS progress: stuck",
 	}[v]
 }
