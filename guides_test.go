@@ -237,9 +237,18 @@ func Example_batch() {
 	defer g.Close(ctx)
 	fmt.Println(sellAtOnce(ctx, g, 2))
 	fmt.Println(sellAtOnce(ctx, g, 2))
+	fmt.Println(stockNow(ctx, g))
 	// Output:
 	// 1 <nil>
 	// 0 sold out
+	// 1 <nil>
+}
+
+func stockNow(ctx context.Context, g fencekit.Runner) (qty int, err error) {
+	return guard.Value(ctx, g, "sku/42", func(ctx context.Context, tx pgx.Tx) (qty int, err error) {
+		err = tx.QueryRow(ctx, "select qty from stock where sku = '42'").Scan(&qty)
+		return qty, err
+	}, guard.ReadOnly())
 }
 
 // dbtx and queries are as sqlc generates them with sql_package "pgx/v5".

@@ -52,6 +52,10 @@ func (nothing) Begin(context.Context, ...storage.Claim) (storage.Txn[nothing], e
 	return nothing{}, nil
 }
 
+func (nothing) BeginReadOnly(context.Context, ...storage.Claim) (storage.Txn[nothing], error) {
+	return nothing{}, nil
+}
+
 func (nothing) Recall(context.Context, storage.OnceKey, ...storage.Claim) ([]byte, bool, error) {
 	return nil, false, nil
 }

@@ -10,8 +10,11 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// commit commits txn, with the same move for each resource.
+// commit commits txn, with the same move for each resource; with none if the operation only reads.
 func (e *engine[Tx]) commit(ctx context.Context, states grantStates, txn storage.Txn[Tx], o options, move storage.Move) error {
+	if o.readOnly {
+		return e.commitMoves(ctx, states, txn, o, nil)
+	}
 	return e.commitMoves(ctx, states, txn, o, slices.Repeat([]storage.Move{move}, len(states)))
 }
 

@@ -53,7 +53,7 @@ func (e *engine[Tx]) attempt(ctx context.Context, states grantStates, f function
 	if err != nil {
 		return err
 	}
-	txn, err := e.begin(run, states)
+	txn, err := e.begin(run, states, o.readOnly)
 	if err != nil {
 		return err
 	}
@@ -81,9 +81,13 @@ func (e *engine[Tx]) attempt(ctx context.Context, states grantStates, f function
 }
 
 // begin begins a transaction under the claims of states.
-func (e *engine[Tx]) begin(run *runContext, states grantStates) (storage.Txn[Tx], error) {
+func (e *engine[Tx]) begin(run *runContext, states grantStates, readOnly bool) (storage.Txn[Tx], error) {
 	defer e.steps.stop(e.steps.start(run))
-	txn, err := e.store.Begin(run, states.claims()...)
+	begin := e.store.Begin
+	if readOnly {
+		begin = e.store.BeginReadOnly
+	}
+	txn, err := begin(run, states.claims()...)
 	if err != nil {
 		return nil, e.stepFailed(run, states, "begin", err)
 	}

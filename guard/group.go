@@ -93,7 +93,7 @@ func (gr *group[Tx]) begin(ctx context.Context, r *runs) (first *recalled, err e
 		}
 	}
 	gr.lookUpAll(run)
-	if gr.txn, err = e.begin(run, gr.states); err != nil {
+	if gr.txn, err = e.begin(run, gr.states, false); err != nil {
 		return nil, err
 	}
 	if gr.txn.OneSnapshot() {

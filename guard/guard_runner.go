@@ -16,7 +16,7 @@ func (g *Guard[Tx]) run(ctx context.Context, resources []string, op storage.Op[T
 	defer c.report()
 	c.init(g.keeper, resources)
 	defer c.giveBackFrom(ctx, 0)
-	c.alone = len(resources) > 1 || !shares(op)
+	c.alone = len(resources) > 1 || o.readOnly || !shares(op)
 	r := &c.runs
 	*r = runs{options: o.forResources(resources, resources), again: retryableUnderNewGrants}
 	for r.next(ctx) {

@@ -83,7 +83,7 @@ type Outcome string
 
 // The outcomes.
 const (
-	OutcomeCommitted Outcome = "committed" // it took effect
+	OutcomeCommitted Outcome = "committed" // it took effect; one with ReadOnly was answered
 	OutcomeRepeated  Outcome = "repeated"  // it had taken effect earlier: see Once
 	OutcomeFailed    Outcome = "failed"    // it took no effect
 	OutcomeRejected  Outcome = "rejected"  // the fence kept it from taking effect

@@ -39,6 +39,7 @@ type HoldOption interface {
 type options struct {
 	record    storage.OpRecord
 	retryable bool
+	readOnly  bool
 	once      *storage.OnceKey
 	result    result
 }
@@ -127,6 +128,35 @@ func Retryable() HoldOption {
 	}}
 }
 
+// ReadOnly says that the operation only reads: what writes in it fails. It is rejected like any
+// other, and it moves no fence and adds nothing to the history, so it costs the database no write.
+//
+// If the call returns nil, all guarded data that the function has read is what the database had
+// at one position of each fence, and these positions were still the present ones when the function
+// had ended: no other holder had claimed, and no other transaction had committed under the same
+// grants (G13). What isn't guarded may have changed between two statements, as in any transaction at its
+// isolation level. What the function returned is right only if the call returns nil.
+//
+// Nothing is in doubt if the database doesn't answer: the call fails with an error for which
+// [SafeToRetry] is true. On the Runner of a Hold a rejection ends the Hold, as any does.
+//
+// The answer may come from a primary that a failover has replaced and nobody has stopped. An
+// operation without ReadOnly that happens to only read waits for the standbys that the database
+// waits for, and so can't be answered there if these are synchronous.
+//
+// With [Once] it is ErrInvalid, since nothing is kept. Name, OpID and Attr reach the Observer alone.
+// The operation shares its transaction with no other.
+//
+// On storage/postgres what a READ ONLY transaction lets through takes effect before the check:
+// NOTIFY, writes to temporary tables, advisory locks, calls out of the database. A function that runs
+// RESET ALL gets [ErrTxEnded].
+func ReadOnly() Option {
+	return anyOption(func(o *options) error {
+		o.readOnly = true
+		return nil
+	})
+}
+
 // newOptions returns the options of an operation with result.
 func newOptions[O ValueOption](result result, opts []O) (options, error) {
 	if len(opts) == 0 {
@@ -140,6 +170,9 @@ func newOptions[O ValueOption](result result, opts []O) (options, error) {
 		if err := opt.set(&o); err != nil {
 			return options{}, err
 		}
+	}
+	if o.once != nil && o.readOnly {
+		return options{}, fmt.Errorf("%w: Once and ReadOnly: nothing is kept of an operation that only reads", ErrInvalid)
 	}
 	if o.once != nil && o.record.ID == "" {
 		o.record.ID = o.once.Key

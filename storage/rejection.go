@@ -71,6 +71,7 @@ const (
 	StageBegin Stage = "begin" // at the beginning of the transaction
 	StageRun   Stage = "run"   // while the function ran: the database had ended the transaction
 	StageSeal  Stage = "seal"  // at COMMIT
+	StageCheck Stage = "check" // behind the COMMIT of a read-only operation
 )
 
 // RejectedError says that the fence rejected a grant. Its Reason decides which of the

@@ -54,6 +54,13 @@ type Store[Tx any] interface {
 	// rejection, with StageBegin, is returned by that Run, whatever op returns, or by Commit.
 	Begin(ctx context.Context, claims ...Claim) (Txn[Tx], error)
 
+	// BeginReadOnly is Begin for a transaction that only reads: what writes in it fails. Its Commit
+	// takes no moves, moves no fence and returns the claims as they are. It returns nil only if each
+	// fence was exactly where its claim says when everything had been read (G13); otherwise it
+	// is rejected, with StageCheck. It is never in doubt: without an answer it fails with an error
+	// after which another run may succeed.
+	BeginReadOnly(ctx context.Context, claims ...Claim) (Txn[Tx], error)
+
 	// Recall returns the result that a committed transaction has kept (Move.Kept) under key,
 	// for any of the claims' resources; found reports whether there is one. It fails with
 	// ErrKeyReused, as a *KeyReusedError, if the key was kept for another request. It is
@@ -181,6 +188,14 @@ func CheckGrants(grants []fence.Grant) error {
 func CheckMoves(moves []Move, claims []Claim) error {
 	if len(moves) != 0 && len(moves) != len(claims) {
 		return fmt.Errorf("%w: Commit of %d moves under %d claims", fence.ErrInvalid, len(moves), len(claims))
+	}
+	return nil
+}
+
+// CheckNoMoves returns why moves are not those of a read-only transaction.
+func CheckNoMoves(moves []Move) error {
+	if len(moves) != 0 {
+		return fmt.Errorf("%w: Commit of %d moves in a read-only transaction", fence.ErrInvalid, len(moves))
 	}
 	return nil
 }

@@ -26,6 +26,7 @@ type breakable struct {
 	claims     func(ctx context.Context, s store, grants []fence.Grant) ([]storage.Claim, error)
 	begin      func(ctx context.Context, s store, claims []storage.Claim) (txn, error)
 	canGroup   func(asked int) bool // asked counts the calls of CanGroup
+	beginRead  func(ctx context.Context, s store, claims []storage.Claim) (txn, error)
 	beginGroup func(ctx context.Context, s store, members func() []storage.Claim) (txn, error)
 	recall     func(ctx context.Context, s store, key storage.OnceKey, claims []storage.Claim) ([]byte, bool, error)
 	resolve    func(ctx context.Context, s store, d storage.InDoubt) (bool, error)
@@ -60,6 +61,13 @@ func (b *breakable) Begin(ctx context.Context, claims ...storage.Claim) (txn, er
 		return b.begin(ctx, b.store, claims)
 	}
 	return b.store.Begin(ctx, claims...)
+}
+
+func (b *breakable) BeginReadOnly(ctx context.Context, claims ...storage.Claim) (txn, error) {
+	if b.beginRead != nil {
+		return b.beginRead(ctx, b.store, claims)
+	}
+	return b.store.BeginReadOnly(ctx, claims...)
 }
 
 func (b *breakable) CanGroup() bool {
@@ -218,6 +226,18 @@ var broken = map[string]struct {
 		}},
 		[]string{"Begin_CancelledDoesNothing_G4"},
 	},
+	"answers reads without a check":    {breakable{beginRead: reading(readChange{never: true})}, []string{"Read_SupersededMeanwhileIsRejected_G13", "Read_OvertakenBySiblingIsRejected_G13", "Read_OfAnotherPositionIsRejected_G13"}},
+	"checks the grants of reads only":  {breakable{beginRead: reading(readChange{grantOnly: true})}, []string{"Read_OvertakenBySiblingIsRejected_G13"}},
+	"checks reads before they run":     {breakable{beginRead: reading(readChange{early: true})}, []string{"Read_SupersededMeanwhileIsRejected_G13", "Read_OfSeveralChecksEach_G13"}},
+	"checks the first claim of a read": {breakable{beginRead: reading(readChange{first: true})}, []string{"Read_OfSeveralChecksEach_G13", "Read_RejectsBadClaims"}},
+	"begins reads without a look":      {breakable{beginRead: reading(readChange{never: true, current: true})}, []string{"Read_RejectsSupersededClaim_G13"}},
+	"lets reads write": {
+		breakable{beginRead: func(ctx context.Context, s store, claims []storage.Claim) (txn, error) {
+			return s.Begin(ctx, claims...)
+		}},
+		[]string{"Read_MovesNothing_G13", "Read_WritesNothing_G13", "Read_RejectsMoves", "Read_SupersededMeanwhileIsRejected_G13"},
+	},
+	"is in doubt about reads":                  {breakable{beginRead: reading(readChange{doubtful: true})}, []string{"Read_CancelledIsNotInDoubt"}},
 	"runs one member":                          {breakable{begin: memberwise(memberChange{once: true})}, []string{"Member_SharesOnePosition_G2"}},
 	"keeps what a member's error leaves":       {breakable{begin: memberwise(memberChange{keepErrors: true})}, []string{"Member_ErrorUndoesItAlone_G4"}},
 	"keeps what a member's panic leaves":       {breakable{begin: memberwise(memberChange{keepEnds: true})}, []string{"Member_PanicUndoesItAlone_G4", "Member_GoexitUndoesItAlone_G4"}},

@@ -74,6 +74,8 @@ func New[Tx any](t testing.TB, store storage.Store[Tx]) *guard.Guard[Tx] {
 // those of etcd, which shuts the real service out of them. On storage/postgres it
 // fails, and raises no fence, if etcd's tokens have been claimed there.
 //
+// Operations with guard.ReadOnly go their way: the successor comes at those that write.
+//
 // It sees nothing of what run leaves to other goroutines or does where state doesn't look. With
 // guard.Retryable run tries again each time, which takes some seconds in all.
 func RequireFenced[Tx, S any, R guard.Resources](t testing.TB, store storage.Store[Tx], resources R,

@@ -23,6 +23,16 @@ type storeOf[Tx any] struct {
 // Begin implements storage.Store.
 func (s storeOf[Tx]) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn[Tx], error) {
 	txn, err := s.Store.Begin(ctx, claims...)
+	return s.with(txn, err)
+}
+
+// BeginReadOnly implements storage.Store.
+func (s storeOf[Tx]) BeginReadOnly(ctx context.Context, claims ...storage.Claim) (storage.Txn[Tx], error) {
+	txn, err := s.Store.BeginReadOnly(ctx, claims...)
+	return s.with(txn, err)
+}
+
+func (s storeOf[Tx]) with(txn storage.Txn[*memory.Tx], err error) (storage.Txn[Tx], error) {
 	if err != nil {
 		return nil, err
 	}

@@ -59,7 +59,7 @@ var memoryMutants = []Mutant{
 		`if tx.ended || tx.txn.ended {
 		return storage.ErrTxEnded
 	}
-	tx.txn.writes[key] = value`, `tx.txn.writes[key] = value`,
+	if tx.txn.readOnly {`, `if tx.txn.readOnly {`,
 		inMemory("TestTx_IsUnusableOnceItsOperationHasReturned")),
 	change("memory-takes-any-request-of-once", "G4", mem+"once.go",
 		`if k.request != key.Request {`, `if false {`,

@@ -22,6 +22,7 @@ var connectionMutants = []Mutant{
 		inPostgres("TestPool_GetsNoConnectionWithRemains_N24")),
 	change("leave-not-sent-behind-commit", "N24", pg+"commit.go",
 		`"; commit; "...)
+	sql = append(sql, t.store.sql.behind...)
 	return string(append(sql, t.leaveSQL()...)), nil`, `"; commit"...)
 	return string(sql), nil`,
 		inPostgres("TestPool_GetsNoConnectionWithRemains_N24")),

@@ -14,6 +14,8 @@
 //   - G3 follows: a claim takes a position, so no earlier claim matches the fence any more.
 //   - G4: [Store.Resolve] takes the position that the seal in doubt was to take, or finds
 //     it taken and reads by which transaction. Of the two moves the later one is rejected.
+//   - G13: a read-only transaction moves nothing. Its Commit checks, when everything has been
+//     read, that each fence is exactly where its claim says.
 //   - G5: a rejection is counted in a record of its own and never moves a fence.
 //
 // Transactions read what is committed at the moment of the read, and their own writes.

@@ -15,7 +15,8 @@ var ErrReplyLost = errors.New("memory: reply to COMMIT was lost")
 type Fate int
 
 // The fates. With each but Normal, Commit returns a *storage.InDoubtError, unless the seal
-// was rejected and the reply with the rejection arrived.
+// was rejected and the reply with the rejection arrived. A read-only transaction is never in
+// doubt: Commit then returns an error that wraps ErrReplyLost and says that it is retryable.
 const (
 	Normal      Fate = iota
 	ReplyLost        // it takes effect; the reply is lost

@@ -115,6 +115,15 @@ func (s *Store) claim(grant fence.Grant) (storage.Claim, error) {
 // Begin implements storage.Store. Its begin check only saves work, by rejecting early a
 // transaction that can't commit any more; safety rests on the seal.
 func (s *Store) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn[*Tx], error) {
+	return s.begin(ctx, claims, false)
+}
+
+// BeginReadOnly implements storage.Store.
+func (s *Store) BeginReadOnly(ctx context.Context, claims ...storage.Claim) (storage.Txn[*Tx], error) {
+	return s.begin(ctx, claims, true)
+}
+
+func (s *Store) begin(ctx context.Context, claims []storage.Claim, readOnly bool) (storage.Txn[*Tx], error) {
 	faults := s.currentFaults()
 	if err := before(ctx, faults.Begin, claims); err != nil {
 		return nil, fmt.Errorf("memory: begin: %w", err)
@@ -128,7 +137,7 @@ func (s *Store) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn
 		return nil, err
 	}
 	s.open++
-	return &Txn{store: s, claims: claims, id: newTxID(), writes: map[string]*string{}}, nil
+	return &Txn{store: s, claims: claims, id: newTxID(), writes: map[string]*string{}, readOnly: readOnly}, nil
 }
 
 // CanGroup implements storage.GroupStore.

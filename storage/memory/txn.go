@@ -3,8 +3,10 @@ package memory
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 
 	"github.com/fencekit/fencekit/storage"
@@ -18,6 +20,8 @@ type Txn struct {
 	moves  []storage.Move // of a COMMIT that is late
 	ran    int            // how often Run was called
 
+	readOnly bool
+
 	mu     sync.Mutex
 	writes map[string]*string // nil deletes
 	over   error              // why nothing can commit any more
@@ -26,6 +30,8 @@ type Txn struct {
 
 // errFailed is why a transaction is over in which an operation did not return nil.
 var errFailed = fmt.Errorf("memory: an operation has failed: %w", storage.ErrTxEnded)
+
+var errReadOnly = errors.New("memory: the transaction is read only")
 
 // Run implements storage.Txn.
 func (t *Txn) Run(ctx context.Context, op storage.Op[*Tx]) error {
@@ -119,7 +125,7 @@ func (t *Txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim
 	if !t.end() {
 		return nil, storage.ErrTxEnded
 	}
-	if err := storage.CheckMoves(moves, t.claims); err != nil {
+	if err := t.checkMoves(moves); err != nil {
 		return nil, err
 	}
 	if t.over != nil {
@@ -132,8 +138,39 @@ func (t *Txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim
 	if decide := t.store.currentFaults().Commit; decide != nil {
 		fate = decide(doubt)
 	}
+	if t.readOnly {
+		return t.commitRead(fate)
+	}
 	return t.commit(fate, doubt, moves)
 }
+
+func (t *Txn) checkMoves(moves []storage.Move) error {
+	if t.readOnly {
+		return storage.CheckNoMoves(moves)
+	}
+	return storage.CheckMoves(moves, t.claims)
+}
+
+// commitRead is Commit of a transaction that only reads (G13). Where the reply is lost, what was
+// read is not confirmed: nothing is in doubt.
+func (t *Txn) commitRead(fate Fate) ([]storage.Claim, error) {
+	t.store.mu.Lock()
+	defer t.store.mu.Unlock()
+	if err := t.store.check(t.claims, storage.StageCheck); err != nil {
+		return nil, err
+	}
+	if fate != Normal {
+		return nil, unconfirmedError{}
+	}
+	return slices.Clone(t.claims), nil
+}
+
+// unconfirmedError is ErrReplyLost of a transaction that only reads.
+type unconfirmedError struct{}
+
+func (unconfirmedError) Error() string   { return "memory: the read check was not answered" }
+func (unconfirmedError) Unwrap() error   { return ErrReplyLost }
+func (unconfirmedError) Retryable() bool { return true }
 
 // commit applies the fate of a COMMIT.
 func (t *Txn) commit(fate Fate, doubt storage.InDoubt, moves []storage.Move) ([]storage.Claim, error) {
@@ -206,6 +243,9 @@ func (tx *Tx) write(key string, value *string) error {
 	defer tx.txn.mu.Unlock()
 	if tx.ended || tx.txn.ended {
 		return storage.ErrTxEnded
+	}
+	if tx.txn.readOnly {
+		return errReadOnly
 	}
 	tx.txn.writes[key] = value
 	return nil

@@ -170,8 +170,16 @@ func (t *txn) reconnect(ctx context.Context) (err error) {
 // headLength is the number of statements in the head.
 const headLength = 2
 
+// begin returns the statement that begins the transaction.
+func (t *txn) begin() string {
+	if t.readOnly {
+		return t.store.sql.beginReadOnly
+	}
+	return t.store.sql.begin
+}
+
 // beginSQL returns the head as a text for a simple message.
 func (t *txn) beginSQL() string {
 	resources, epochs, tokens := claimArrays(t.claims)
-	return t.store.sql.begin + "; " + fmt.Sprintf(t.store.sql.beginCheck, resources, epochs, tokens)
+	return t.begin() + "; " + fmt.Sprintf(t.store.sql.beginCheck, resources, epochs, tokens)
 }

@@ -24,11 +24,12 @@ func BenchmarkServer(b *testing.B) {
 	for _, n := range []int{1, 5, 20} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			s := newServerBench(b, n)
-			forms := []string{"empty", "state", "check", "guarded", "claim"}
+			forms := []string{"empty", "state", "check", "guarded", "read", "claim"}
 			cpu, wal := map[string][]float64{}, map[string][]float64{}
 			for range 20 {
 				s.turn("check") // plans and caches
 				s.turn("guarded")
+				s.turn("read")
 				s.turn("claim")
 			}
 			for b.Loop() {
@@ -102,6 +103,10 @@ func (s *serverBench) once(form string) {
 		require.NoError(s, err)
 		s.exec(message)
 		s.claims = postgres.MovedBy(s.id, s.claims)
+	case "read":
+		begin, end := s.store.ReadMessages(s.claims)
+		s.exec(begin)
+		s.exec(end)
 	case "claim":
 		s.token++
 		s.claims = s.claimAll()

@@ -17,14 +17,14 @@ import (
 )
 
 // Commit implements storage.Txn. It sends seal and COMMIT in one message, and the server
-// runs nothing of it before all of it has arrived.
+// runs nothing of it before all of it has arrived. Those that only read have a read check instead.
 func (t *txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim, error) {
 	if t.conn == nil || t.failed {
 		t.Rollback(ctx)
 		return nil, storage.ErrTxEnded
 	}
 	defer t.Rollback(ctx)
-	if err := storage.CheckMoves(moves, t.claims); err != nil {
+	if err := t.checkMoves(moves); err != nil {
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {
@@ -33,7 +33,7 @@ func (t *txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim
 	if !t.begun {
 		t.state = t.store.sql.stateBefore
 	}
-	sql, err := t.sealSQL(moves)
+	sql, err := t.endSQL(moves)
 	if err != nil {
 		return nil, err
 	}
@@ -44,6 +44,29 @@ func (t *txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim
 	if t.left = answer.Committed; answer.Behind != nil {
 		wire.CloseNow(t.conn.Conn().PgConn()) // whether it may be used again isn't known
 	}
+	if t.readOnly {
+		return t.readAnswer(ctx, ahead, answer, result, err)
+	}
+	return t.sealAnswer(ctx, ahead, answer, result, err)
+}
+
+func (t *txn) checkMoves(moves []storage.Move) error {
+	if t.readOnly {
+		return storage.CheckNoMoves(moves)
+	}
+	return storage.CheckMoves(moves, t.claims)
+}
+
+// endSQL returns the message that ends the transaction.
+func (t *txn) endSQL(moves []storage.Move) (string, error) {
+	if t.readOnly {
+		return t.readSQL(), nil
+	}
+	return t.sealSQL(moves)
+}
+
+// sealAnswer judges the answer to the message of sealSQL.
+func (t *txn) sealAnswer(ctx context.Context, ahead *sentBatches, answer *wire.Answer, result wire.Outcome, err error) ([]storage.Claim, error) {
 	switch result {
 	case wire.Committed:
 		switch answer.First() {
@@ -141,11 +164,12 @@ func (t *txn) sealSQL(moves []storage.Move) (string, error) {
 	sql = append(append(sql, "', "...), t.xidSQL()...)
 	sql = append(append(sql, keptSQL(seals)...), "); "...)
 	sql = append(append(sql, t.store.sql.beforeCommit...), "; commit; "...)
+	sql = append(sql, t.store.sql.behind...)
 	return string(append(sql, t.leaveSQL()...)), nil
 }
 
-// xidSQL returns the id of the transaction for the seal; null if the seal is sent in one write
-// with the begin check, whose answer has the id. The seal then takes it from a setting where the
+// xidSQL returns the id of the transaction for the seal, or for end_read; null if that is sent in one
+// write with the begin check, whose answer has the id. The seal then takes it from a setting where the
 // begin check has left it. The statements in between could change that setting, so Commit compares
 // the answers of the begin check and the seal.
 func (t *txn) xidSQL() string {

@@ -66,6 +66,12 @@ func (s *Store) BeginMessage(claims []storage.Claim) string {
 	return s.sql.begin + "; " + strings.NewReplacer("$1", "'"+string(resources)+"'", "$2", "'"+string(epochs)+"'", "$3", "'"+string(tokens)+"'").Replace(s.sql.aloneBeginCheck)
 }
 
+// ReadMessages begin a read-only transaction, and end it.
+func (s *Store) ReadMessages(claims []storage.Claim) (begin, end string) {
+	t := &txn{store: s, claims: claims, readOnly: true, state: s.sql.stateBefore}
+	return strings.Replace(s.BeginMessage(claims), s.sql.begin, t.begin(), 1), t.readSQL()
+}
+
 // CommitMessage seals, keeps result under key if there is one, and commits.
 func (s *Store) CommitMessage(id storage.TxID, claims []storage.Claim, key *storage.OnceKey, result []byte) (string, error) {
 	moves := make([]storage.Move, len(claims))

@@ -82,7 +82,7 @@ func (o *opening) describe(ctx context.Context, sql string) (description *pgconn
 // it has not, and err is nil, Begin should be tried.
 func (o *opening) begin(ctx context.Context, s *firstStatement) (results *pgconn.MultiResultReader, begun bool, err error) {
 	resources, epochs, tokens := claimArrays(o.t.claims)
-	head := [headLength]firstStatement{{sql: o.t.store.sql.begin}, {sql: o.t.store.sql.queuedBeginCheck}}
+	head := [headLength]firstStatement{{sql: o.t.begin()}, {sql: o.t.store.sql.queuedBeginCheck}}
 	head[1].params.ParamValues = [][]byte{resources, epochs, tokens}
 	var batch pgconn.Batch
 	for i := range head {

@@ -8,11 +8,12 @@ import (
 // queries holds the SQL of a Store, with its schema and its limits filled in.
 type queries struct {
 	schema string // as an identifier
-	begin  string
 
-	// Formats of simple messages, where text goes in as an expression of text(). seal and leave are
-	// only the beginnings of their statements.
-	claim, evict, resolve, record, beginCheck, seal, fence, recall, leave, forget, prune string
+	begin, beginReadOnly string
+
+	// Formats of simple messages, where text goes in as an expression of text(). seal, endRead and
+	// leave are only the beginnings of their statements.
+	claim, evict, resolve, record, beginCheck, seal, endRead, readCheck, fence, recall, leave, forget, prune string
 
 	// The begin check as a statement with parameters. The answer to the queued one is read before
 	// the seal is sent. The other two go out in one write with the seal, for which they leave the
@@ -21,6 +22,7 @@ type queries struct {
 
 	stateBefore  string // the session's state as such a begin check has left it
 	state        string // the session's present state
+	behind       string // begins what comes behind COMMIT: a transaction that can't conflict with others
 	beforeCommit string // what is between the seal and COMMIT
 	deferred     string // see deferredConstraints
 
@@ -45,6 +47,7 @@ func newQueries(c Config) queries {
 	return queries{
 		schema:           schema,
 		begin:            "begin isolation level " + string(c.Isolation) + " read write",
+		beginReadOnly:    "begin isolation level " + string(c.Isolation) + " read only not deferrable",
 		claim:            "select o_place, o_resource, o_seq, o_tx, o_state, o_detail from " + schema + ".claim('%s', '%s', '%s', '%s', %d)",
 		evict:            "select evicted, denied from " + schema + ".evict('%s', '%s', '%s', " + fmt.Sprintf("%d, ", ms(c.EvictTimeout)) + "%t)",
 		resolve:          "select " + schema + ".resolve(%d, %d, %d, %s, %d, %d, %d, %d)",
@@ -55,7 +58,10 @@ func newQueries(c Config) queries {
 		groupBeginCheck:  fmt.Sprintf(beginCheck, "$1", "$2", "$3", min(lock, ms(groupLockTimeout)), true),
 		state:            schema + ".session_state()",
 		stateBefore:      "coalesce(nullif(pg_catalog.current_setting('fencekit.state', true), ''), '0')::pg_catalog.int8",
-		leave:            "set local transaction isolation level read committed, read only; call " + schema + ".leave(",
+		endRead:          "call " + schema + ".end_read(",
+		behind:           "set local transaction isolation level read committed, read only; ",
+		readCheck:        "call " + schema + ".read_check('%s', '%s', '%s', '%s', '%s', '%s')",
+		leave:            "call " + schema + ".leave(",
 		beforeCommit:     "set transaction read only; set constraints all immediate; close all; call " + schema + ".before_commit()",
 		deferred:         deferredConstraints,
 		savepoint:        "savepoint " + name,

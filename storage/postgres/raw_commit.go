@@ -16,7 +16,10 @@ import (
 // status of the transaction that the begin check has seen: in the message that rolls back,
 // or on another connection if that one was lost.
 
-// These are the answers to statusSQL. It can lie after a failover that lost the newest
+// A read-only transaction has no status. It has a setting that stays if it commits, on its own
+// connection alone.
+
+// These are the answers to statusSQL. The server's status can lie after a failover that lost the newest
 // transactions; then the worst is that a function doesn't run again.
 const (
 	statusCommitted = "committed"
@@ -24,12 +27,15 @@ const (
 )
 
 func (t *txn) statusSQL() string {
+	if t.readOnly {
+		return "select case when pg_catalog.current_setting('fencekit.read', true) operator(pg_catalog.=) '" + t.xid + "' then '" + statusCommitted + "' else '" + statusAborted + "' end"
+	}
 	return "select pg_catalog.pg_xact_status('" + t.xid + "'::pg_catalog.xid8)"
 }
 
 // status returns the answer to statusSQL on another connection; "" if there is none.
 func (t *txn) status(ctx context.Context) string {
-	if t.xid == "" {
+	if t.xid == "" || t.readOnly {
 		return ""
 	}
 	ctx, cancel := t.store.cleanup(ctx)

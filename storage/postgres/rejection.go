@@ -56,7 +56,7 @@ func (s *Store) explain(ctx context.Context, err error, ended bool, stage storag
 	ours := stage != storage.StageRun // an error while the function runs is the function's own
 	switch {
 	case ours && state == sqlstate.TxEnded:
-		return fmt.Errorf("%w before its seal, by SQL in the operation: %s: %w", storage.ErrTxEnded, operation.WhatStays, err)
+		return fmt.Errorf("%w before its COMMIT, by SQL in the operation: %s: %w", storage.ErrTxEnded, operation.WhatStays, err)
 	case ours && rejectionReasons[state] != "":
 		rejected := rejectionFromDetail(state, []byte(pgErr.Detail), claims)
 		rejected.Stage = stage

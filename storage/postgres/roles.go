@@ -16,7 +16,7 @@ import (
 // The routines and tables that a Store needs. These routines call the others in the schema
 // with the owner's rights, and only routines write to the tables.
 var (
-	appRoutines = []string{"claim", "begin_check", "seal", "before_commit", "resolve", "evict", "stale_backends", "session_state", "leave", "record_rejection", "forget", "prune_by_policy"}
+	appRoutines = []string{"claim", "begin_check", "end_read", "read_check", "seal", "before_commit", "resolve", "evict", "stale_backends", "session_state", "leave", "record_rejection", "forget", "prune_by_policy"}
 	appTables   = []string{"migration", "resource", "history", "rejection", "operation"}
 )
 

@@ -67,6 +67,8 @@ func TestStore_WorksUnderAnySettings_N24_N23(t *testing.T) {
 			}))
 			_, err := attempt(t.Context(), store, statement("commit; begin"), c)
 			require.ErrorIs(t, err, storage.ErrTxEnded)
+			require.NoError(t, read(t.Context(), store, statement("select value from public.item"), c))
+			require.ErrorIs(t, read(t.Context(), store, statement("commit; begin"), c), storage.ErrTxEnded)
 			stale := c
 			c = claim(t, store, grant(6, "b"))
 			_, err = attempt(t.Context(), store, statement("insert into public.item values ('y', 1)"), stale)

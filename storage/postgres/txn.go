@@ -24,12 +24,14 @@ type txn struct {
 	id     storage.TxID
 	begun  bool   // BEGIN and the begin check have succeeded
 	state  string // of the session, when the transaction began; as SQL
-	xid    string // the server's id of the transaction; "" before it has begun
+	xid    string // the id of the transaction, which the begin check has returned; "" before it has begun
 	left   bool   // leaveSQL has run, and has ended the session if it must not be used again
 	failed bool   // an operation failed: nothing may commit
 	queue  batchQueue
 	ran    int  // how often Run was called
 	group  bool // calls on several resources share it: see BeginGroup
+
+	readOnly bool
 
 	opening  *opening // of the operation that runs, if the transaction had not begun before
 	beginErr error    // why it could not begin
@@ -44,10 +46,19 @@ type txn struct {
 // begin check go out with the first statement, or with the seal if there is none; see the
 // function begin_check in the migrations.
 func (s *Store) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn[pgx.Tx], error) {
+	return s.begin(ctx, claims, false)
+}
+
+// BeginReadOnly implements storage.Store. It sends nothing either.
+func (s *Store) BeginReadOnly(ctx context.Context, claims ...storage.Claim) (storage.Txn[pgx.Tx], error) {
+	return s.begin(ctx, claims, true)
+}
+
+func (s *Store) begin(ctx context.Context, claims []storage.Claim, readOnly bool) (storage.Txn[pgx.Tx], error) {
 	if err := checkClaims(claims); err != nil {
 		return nil, err
 	}
-	t := &txn{store: s, claims: slices.Clone(claims), id: newTxID()}
+	t := &txn{store: s, claims: slices.Clone(claims), id: newTxID(), readOnly: readOnly}
 	var err error
 	if t.conn, err = wire.Acquire(ctx, s.pool); err != nil {
 		return nil, s.explain(ctx, wire.FailedAt("begin", err), false, storage.StageBegin, t.claims...)
@@ -170,6 +181,9 @@ func (t *txn) fail(ctx context.Context, stage storage.Stage, err error) error {
 	}
 	if t.beginErr != nil {
 		return t.store.explain(ctx, t.beginErr, ended, storage.StageBegin, t.claims...)
+	}
+	if t.readOnly && sqlstate.Of(err) == sqlstate.ReadOnly {
+		err = fmt.Errorf("%w (the call has the option guard.ReadOnly)", err)
 	}
 	if !t.group && (sqlstate.Of(err) == sqlstate.LockTimeout || errors.Is(err, errPrepare)) {
 		t.evict(ctx)

@@ -145,7 +145,7 @@ func (t *txn) encodeHead(ctx context.Context) ([]wire.Statement, error) {
 		beginCheck = t.store.sql.groupBeginCheck
 	}
 	head := make([]wire.Statement, 0, headLength+t.queue.statements)
-	for _, s := range []wire.Statement{{SQL: t.store.sql.begin}, {SQL: beginCheck, Params: [][]byte{resources, epochs, tokens}}} {
+	for _, s := range []wire.Statement{{SQL: t.begin()}, {SQL: beginCheck, Params: [][]byte{resources, epochs, tokens}}} {
 		description, err := prepare(ctx, t.conn.Conn(), s.SQL, t.store.mode)
 		if err != nil {
 			return nil, err

@@ -35,6 +35,18 @@ begin
                              'age', extract(epoch from clock_timestamp() - r.claimed_at));
 end $$;
 
+-- reason says why a grant is not at position p_seq of the fence r.
+create function {{schema}}.reason(r {{schema}}.resource, p_epoch bigint, p_token bigint, p_holder text, p_seq bigint) returns text
+language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
+begin
+    return case
+        when (r.epoch, r.token) > (p_epoch, p_token) then 'ZF001'
+        when (r.epoch, r.token) = (p_epoch, p_token) and r.holder <> p_holder then 'ZF006'
+        when (r.epoch, r.token) = (p_epoch, p_token) and r.seq > p_seq then 'ZF002'
+        else 'ZF004'
+    end;
+end $$;
+
 -- reject raises p_state, a rejection by the fence of a resource, in UTF-8 regardless of the
 -- session's encoding: a name that can't be converted would replace the rejection by an
 -- encoding error. If p_state is null it is the reason why a grant is not at position p_seq of
@@ -50,12 +62,7 @@ begin
     perform set_config('client_encoding', 'UTF8', true);
     raise exception 'fencekit: token % rejected for resource %: the fence is at token %', p_token, r.name, r.token
         using detail = {{schema}}.detail(r)::text,
-              errcode = coalesce(p_state, case
-                  when (r.epoch, r.token) > (p_epoch, p_token) then 'ZF001'
-                  when (r.epoch, r.token) = (p_epoch, p_token) and r.holder <> p_holder then 'ZF006'
-                  when (r.epoch, r.token) = (p_epoch, p_token) and r.seq > p_seq then 'ZF002'
-                  else 'ZF004'
-              end);
+              errcode = coalesce(p_state, {{schema}}.reason(r, p_epoch, p_token, p_holder, p_seq));
 end $$;
 
 -- append moves the fence on by one position and writes the entry of that position, if the
@@ -246,7 +253,7 @@ begin
             -- The fence never falls, so one that is higher needs no lock.
             select * into strict r from {{schema}}.resource where id = o_resource;
             if (r.epoch, r.token) = (p_epochs[o_place], p_tokens[o_place]) then
-                select * into strict r from {{schema}}.resource where id = o_resource for no key update; -- a seal may be under way
+                select * into strict r from {{schema}}.resource where id = o_resource for no key update; -- a seal may be under way; and what a claim returns is durable
             end if;
             o_seq := r.seq;
             o_tx := r.tx;
@@ -273,6 +280,10 @@ end $$;
 -- requires, p_state, which the caller has session_state compute. If p_alone it also leaves
 -- them in settings, for a transaction that is sent as a whole: the id in one that ends with
 -- the transaction, the state in one that outlives it.
+--
+-- A read-only transaction has no id of the server's, since that would cost write-ahead log: it
+-- gets a random one, in two settings. One ends with the transaction: end_read looks for it. The
+-- other one stays if this very transaction commits, and on this connection alone.
 create procedure {{schema}}.begin_check(
     p_resources integer[], p_epochs bigint[], p_tokens bigint[],
     p_lock_ms bigint, p_statement_ms bigint, p_idle_ms bigint, p_network_ms bigint, p_check_ms bigint,
@@ -283,6 +294,7 @@ declare
     n          integer := cardinality(p_resources);
     v_now      integer := ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer;
     v_timeline integer;
+    v_reads    boolean := current_setting('transaction_read_only') = 'on';
 begin
     if (n > 0 and cardinality(p_epochs) = n and cardinality(p_tokens) = n) is not true then
         raise exception 'fencekit: begin_check: arrays of different lengths, or null' using errcode = 'ZF007';
@@ -307,10 +319,66 @@ begin
         end if;
     end loop;
     o_state := p_state;
-    o_xid := pg_current_xact_id();
-    if p_alone then
+    if v_reads then
+        o_xid := gen_random_uuid();
+        perform set_config('fencekit.read', o_xid, false);
+    else
+        o_xid := pg_current_xact_id();
+    end if;
+    if p_alone or v_reads then
         perform set_config('fencekit.xid', o_xid, true), set_config('fencekit.state', o_state, false);
     end if;
+end $$;
+
+-- end_read lets a read-only transaction commit if it is the one that passed the begin check, and
+-- only reads. p_xid is what the begin check returned, or null: then the caller compares it with
+-- the id that end_read returns.
+create procedure {{schema}}.end_read(inout p_xid text)
+language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
+declare
+    v_xid text := nullif(current_setting('fencekit.xid', true), '');
+begin
+    if (v_xid = coalesce(p_xid, v_xid) and current_setting('transaction_read_only') = 'on') is not true then
+        raise exception 'fencekit: the transaction that passed the begin check has ended' using errcode = 'ZF003';
+    end if;
+    p_xid := v_xid;
+end $$;
+
+-- read_check says, behind the COMMIT of a read-only transaction and on its connection, whether what
+-- it has read is current (G13): o_state is 'current' if each fence is where its grant left it. If
+-- not, o_state and o_detail, in hexadecimal, are the rejection of the first that isn't. None had
+-- moved when the first was looked at. o_xid is the id of the last read-only transaction that
+-- committed on this connection.
+create procedure {{schema}}.read_check(
+    p_resources integer[], p_epochs bigint[], p_tokens bigint[], p_holders text[], p_seqs bigint[], p_prevs bigint[],
+    inout o_xid text default null, inout o_state text default null, inout o_detail text default null
+)
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+declare
+    n        integer := cardinality(p_resources);
+    v_now    integer := ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer;
+    v_holder text;
+    r        {{schema}}.resource;
+begin
+    if (n > 0 and cardinality(p_epochs) = n and cardinality(p_tokens) = n and cardinality(p_holders) = n
+        and cardinality(p_seqs) = n and cardinality(p_prevs) = n) is not true then
+        raise exception 'fencekit: read_check: arrays of different lengths, or null' using errcode = 'ZF007';
+    end if;
+    o_xid := current_setting('fencekit.read', true);
+    for i in 1..n loop
+        v_holder := convert_from(decode(p_holders[i], 'hex'), 'UTF8');
+        select * into r from {{schema}}.resource where id = p_resources[i];
+        if (r.epoch = p_epochs[i] and r.token = p_tokens[i] and r.holder = v_holder and r.seq = p_seqs[i] and r.tx = p_prevs[i]) is not true then
+            o_state := {{schema}}.reason(r, p_epochs[i], p_tokens[i], v_holder, p_seqs[i]);
+        elsif r.timeline is distinct from v_now then
+            o_state := 'ZF011';
+        end if;
+        if o_state is not null then
+            o_detail := encode(convert_to({{schema}}.detail(r)::text, 'UTF8'), 'hex');
+            return;
+        end if;
+    end loop;
+    o_state := 'current';
 end $$;
 
 -- seal lets the transaction that passed the begin check commit, if each fence is where its

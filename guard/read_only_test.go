@@ -1,0 +1,179 @@
+package guard_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/memory"
+)
+
+// reads returns a function that reads key into value.
+func reads(key string, value *string) func(context.Context, *memory.Tx) error {
+	return func(_ context.Context, tx *memory.Tx) (err error) {
+		*value, err = tx.Get(key)
+		return err
+	}
+}
+
+// A read-only operation moves no fence, on every kind of Runner, and the next write goes on
+// from the position that it left.
+func TestReadOnly_MovesNothingUnderAnyRunner_G13(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.process("a", nil)
+	require.NoError(t, guard.Do(t.Context(), g, sku, set("n", "1")))
+	lease, err := w.locks.NewLocker("leader").Acquire(t.Context(), "leader")
+	require.NoError(t, err)
+	require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h held) error {
+		var n string
+		require.NoError(t, guard.Do(ctx, h, sku, reads("n", &n), guard.ReadOnly()))
+		require.Equal(t, "1", n)
+		require.NoError(t, guard.Do(t.Context(), g.UnderGrant(guard.Grants(ctx)...), sku, reads("n", &n), guard.ReadOnly()))
+		return guard.Do(ctx, h, sku, increment("n"))
+	}))
+	n, err := guard.Value(t.Context(), g, sku, func(_ context.Context, tx *memory.Tx) (string, error) { return tx.Get("n") }, guard.ReadOnly())
+	require.NoError(t, err)
+	require.Equal(t, "2", n)
+	require.NoError(t, guard.Do(t.Context(), g.UnderLease(lease), "leader", reads("n", &n), guard.ReadOnly()))
+	require.Equal(t, []storage.EntryKind{"claim", "write", "write"}, w.kinds())
+	require.Error(t, guard.Do(t.Context(), g, sku, increment("n"), guard.ReadOnly()))
+	require.Equal(t, "2", w.store.Read("n"))
+}
+
+// Several resources are checked together: a claim of one of them rejects the call.
+func TestReadOnly_OfSeveralResourcesChecksEach_G13(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g, other := w.process("a", nil), w.process("b", nil)
+	err := guard.Do(t.Context(), g, []string{sku, "x"}, func(context.Context, *memory.Tx) error {
+		w.locks.Lose("x")
+		return guard.Do(t.Context(), other, "x", increment("n"))
+	}, guard.ReadOnly())
+	requireRejected(t, err, storage.ReasonStale)
+	require.Equal(t, []storage.EntryKind{"claim"}, w.kinds())
+}
+
+// Another transaction of the grant commits between two reads. With Retryable the function runs
+// again, and reads all of it at one position.
+func TestReadOnly_RunsAgainAfterItWasOvertaken_G13(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.process("a", nil)
+	runs := 0
+	var first, second string
+	torn := func(ctx context.Context, tx *memory.Tx) error {
+		runs++
+		require.NoError(t, reads("n", &first)(ctx, tx))
+		if runs == 1 {
+			require.NoError(t, doUnderGrant(t.Context(), w.store, guard.Grants(ctx)[0], increment("n")))
+		}
+		return reads("n", &second)(ctx, tx)
+	}
+	require.NoError(t, guard.Do(t.Context(), g, sku, torn, guard.ReadOnly(), guard.Retryable()))
+	require.Equal(t, 2, runs)
+	require.Equal(t, []string{"1", "1"}, []string{first, second})
+	runs = 0
+	require.ErrorIs(t, guard.Do(t.Context(), g, sku, torn, guard.ReadOnly()), guard.ErrOvertaken)
+}
+
+// A rejected read ends the Hold: what was read in it may be out of date.
+func TestReadOnly_RejectedEndsTheHold_G13(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.process("a", nil)
+	var n string
+	require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h held) error {
+		require.NoError(t, guard.Do(ctx, h, sku, reads("n", &n), guard.ReadOnly()))
+		require.NoError(t, doUnderGrant(ctx, w.store, guard.Grants(ctx)[0], increment("n")))
+		for _, opts := range [][]guard.Option{{guard.ReadOnly()}, {guard.ReadOnly(), guard.Retryable()}, nil} {
+			err := guard.Do(ctx, h, sku, reads("n", &n), opts...)
+			require.ErrorIs(t, err, guard.ErrOvertaken)
+			require.ErrorContains(t, err, "this Hold is over")
+		}
+		return nil
+	}))
+	require.Equal(t, []storage.EntryKind{"claim", "write"}, w.kinds())
+}
+
+// Without an answer nothing is in doubt: the positions are what they were, and a Hold goes on.
+func TestReadOnly_WithoutAnAnswerIsSafeToRetry_G13(t *testing.T) {
+	t.Parallel()
+	for _, fate := range []memory.Fate{memory.ReplyLost, memory.RequestLost, memory.Late} {
+		w := newWorld(t)
+		g := w.process("a", nil)
+		var n string
+		require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h held) error {
+			require.NoError(t, guard.Do(ctx, h, sku, increment("n")))
+			w.store.SetFaults(memory.Faults{Commit: fates(fate, fate)})
+			err := guard.Do(ctx, h, sku, reads("n", &n), guard.ReadOnly())
+			require.ErrorIs(t, err, memory.ErrReplyLost)
+			require.NotErrorIs(t, err, guard.ErrUnknownOutcome)
+			require.True(t, guard.SafeToRetry(err))
+			require.NoError(t, guard.Do(ctx, h, sku, reads("n", &n), guard.ReadOnly(), guard.Retryable()))
+			return guard.Do(ctx, h, sku, increment("n"))
+		}))
+		require.Empty(t, w.store.Deliver())
+		require.Equal(t, []storage.EntryKind{"claim", "write", "write"}, w.kinds())
+	}
+}
+
+// A COMMIT in doubt is settled before anything is read: what is read then stays true (G6).
+func TestReadOnly_SettlesWhatIsInDoubtFirst_G6_G13(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	lease, err := w.locks.NewLocker("leader").Acquire(t.Context(), sku)
+	require.NoError(t, err)
+	leader := w.process("a", &guard.Config{ResolveTimeout: time.Millisecond}).UnderLease(lease)
+	silent := true
+	w.store.SetFaults(memory.Faults{Commit: fates(memory.Normal, memory.Late), Resolve: func(storage.InDoubt) error {
+		if silent {
+			return errShop
+		}
+		return nil
+	}})
+	require.NoError(t, guard.Do(t.Context(), leader, sku, increment("n")))
+	require.ErrorIs(t, guard.Do(t.Context(), leader, sku, increment("n")), guard.ErrUnknownOutcome)
+	var n string
+	require.Error(t, guard.Do(t.Context(), leader, sku, reads("n", &n), guard.ReadOnly()))
+	require.Empty(t, n, "nothing ran")
+	silent = false
+	require.NoError(t, guard.Do(t.Context(), leader, sku, reads("n", &n), guard.ReadOnly()))
+	require.Equal(t, "1", n)
+	for _, late := range w.store.Deliver() {
+		require.ErrorIs(t, late, guard.ErrOvertaken)
+	}
+	require.Equal(t, "1", w.store.Read("n"))
+}
+
+// It joins no group, in which it could read what never takes effect, and its group would write for it.
+func TestReadOnly_JoinsNoGroup_G7_G13(t *testing.T) {
+	inGroup(t, func(t *testing.T, g *group) {
+		var n string
+		errs, done := g.queue(g.do("writes", increment("n")), g.do("reads", reads("n", &n), guard.ReadOnly()), g.do("writes again", increment("n")))
+		<-done
+		require.Equal(t, []error{nil, nil, nil}, errs)
+		require.Equal(t, []string{"writes", "reads", "writes again"}, g.ran)
+		require.Equal(t, []string{"writes", "writes again"}, g.history())
+		require.Equal(t, "1", n)
+	})
+}
+
+func TestReadOnly_Options(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	events := &recorder{}
+	g := w.process("a", &guard.Config{Observer: events.observer()})
+	var n string
+	require.ErrorIs(t, doOnce(t.Context(), g, sku, reads("n", &n), guard.ReadOnly(), guard.Once("k", nil)), guard.ErrInvalid)
+	require.ErrorIs(t, doOnce(t.Context(), g, sku, reads("n", &n), guard.Once("k", nil), guard.ReadOnly()), guard.ErrInvalid)
+	require.NoError(t, guard.Do(t.Context(), g, sku, reads("n", &n), guard.ReadOnly(), guard.Name("look"), guard.OpID("1"), guard.Attr("a", "b")))
+	require.Equal(t, []storage.EntryKind{"claim"}, w.kinds())
+	last := events.finishes[len(events.finishes)-1]
+	require.Equal(t, storage.OpRecord{ID: "1", Name: "look", Attrs: map[string]string{"a": "b"}}, last.Record)
+	require.Equal(t, guard.OutcomeCommitted, last.Outcome)
+}

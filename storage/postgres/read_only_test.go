@@ -1,0 +1,488 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgproto3"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/guard/guardtest"
+	"github.com/fencekit/fencekit/internal/pgproxy"
+	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// read runs op in a read-only transaction of its own.
+func read(ctx context.Context, store *postgres.Store, op storage.Op[pgx.Tx], claims ...storage.Claim) error {
+	txn, err := store.BeginReadOnly(ctx, claims...)
+	if err != nil {
+		return err
+	}
+	defer txn.Rollback(ctx)
+	if err := txn.Run(ctx, op); err != nil {
+		return err
+	}
+	_, err = txn.Commit(ctx, nil)
+	return err
+}
+
+// beginRead begins a read-only transaction on the server, with a first read.
+func beginRead(t testing.TB, store *postgres.Store, claims ...storage.Claim) storage.Txn[pgx.Tx] {
+	t.Helper()
+	txn, err := store.BeginReadOnly(t.Context(), claims...)
+	require.NoError(t, err)
+	t.Cleanup(func() { txn.Rollback(context.Background()) })
+	require.NoError(t, txn.Run(t.Context(), get("x", new(int64))))
+	return txn
+}
+
+// No transaction id, no entry, no new version of the fence: on a server with nothing else to
+// do, the next transaction id is the same before and after.
+func TestReadOnly_WritesNothing_G13(t *testing.T) {
+	t.Parallel()
+	_, dsn := startServer(t, map[string]string{"autovacuum": "off"})
+	pool := openPool(t, dsn)
+	store := newStore(t, pool, nil)
+	c := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
+	nextID := func() string { return query[string](t, pool, "select pg_snapshot_xmax(pg_current_snapshot())::text") }
+	fence := func() string { return query[string](t, pool, "select r.ctid || ' ' || r::text from fence.resource r") }
+
+	id, before := nextID(), fence()
+	for range 3 {
+		var value int64
+		require.NoError(t, read(t.Context(), store, get("x", &value), c))
+		require.EqualValues(t, 1, value)
+		require.NoError(t, read(t.Context(), store, do(func(context.Context, pgx.Tx) error { return nil }), c))
+	}
+	require.Equal(t, id, nextID())
+	require.Equal(t, before, fence())
+	require.Equal(t, []storage.EntryKind{storage.KindClaim, storage.KindWrite}, kinds(t, store))
+
+	write(t, store, c, set("x", 2))
+	require.NotEqual(t, id, nextID(), "a write shows")
+}
+
+// A claim comes after the read. Inside the transaction the stricter levels don't show it: the
+// check stands behind COMMIT.
+func TestReadOnly_IsCheckedBehindItsSnapshot_N23_G13(t *testing.T) {
+	t.Parallel()
+	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
+		pool := newPool(t)
+		store := newStore(t, pool, at(level))
+		c := claim(t, store, grant(5, "a"))
+		txn := beginRead(t, store, c)
+		claimOnly(t, pool, grant(6, "b"))
+		var unmoved bool
+		require.NoError(t, txn.Run(t.Context(), do(func(ctx context.Context, tx pgx.Tx) error {
+			unmoved = query[bool](t, tx, "select seq = $1 from fence.resource where id = $2", c.Seq, c.Resource)
+			return nil
+		})))
+		require.Equal(t, level != pgx.ReadCommitted, unmoved)
+		_, err := txn.Commit(t.Context(), nil)
+		rejected := requireRejected(t, err, storage.ReasonStale)
+		require.Equal(t, storage.StageCheck, rejected.Stage)
+		require.Equal(t, grant(6, "b"), rejected.Current)
+	})
+}
+
+// Another transaction of the same grant commits between two reads, which differ.
+func TestReadOnly_TornBetweenPositionsIsRejected_N10_G13(t *testing.T) {
+	t.Parallel()
+	_, _, store, direct := behindPooler(t) // whose only connection has to be free to record the rejection
+	c := claim(t, store, grant(5, "a"))
+	var first, second int64
+	err := read(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
+		require.NoError(t, get("x", &first)(ctx, tx))
+		write(t, direct, c, set("x", 1))
+		return get("x", &second)(ctx, tx)
+	}), c)
+	require.NoError(t, requireRejected(t, err, storage.ReasonOvertaken).RecordErr)
+	require.NotEqual(t, first, second)
+}
+
+// Everything that identifies the position is compared, and the timeline too, whatever the begin
+// check has seen.
+func TestReadOnly_ComparesAllOfThePosition_G13(t *testing.T) {
+	t.Parallel()
+	for change, want := range map[string]storage.Reason{
+		"epoch = epoch + 1":       storage.ReasonStale,
+		"token = token + 1":       storage.ReasonStale,
+		"holder = 'x'":            storage.ReasonCollision,
+		"seq = seq + 1":           storage.ReasonOvertaken,
+		"seq = seq - 1":           storage.ReasonWentBack,
+		"tx = tx + 1":             storage.ReasonWentBack,
+		"epoch = 0":               storage.ReasonWentBack,
+		"timeline = timeline + 1": storage.ReasonFailedOver,
+		"timeline = timeline + 1, token = token + 1":       storage.ReasonStale,
+		"claimed_at = claimed_at + '1 s', timeline = 1":    "",
+		"prev_token = 4, claim_seq = 0, timeline=timeline": "",
+	} {
+		t.Run(change, func(t *testing.T) {
+			t.Parallel()
+			pool := newPool(t)
+			store := newStore(t, pool, nil)
+			other := grant(7, "z")
+			other.Resource = "sku/0"
+			claims := []storage.Claim{claim(t, store, grant(5, "a")), claim(t, store, other)}
+			txn := beginRead(t, store, claims...)
+			mustExec(t, pool, "update fence.resource set "+change+" where name = $1", resource)
+			_, err := txn.Commit(t.Context(), nil)
+			if want == "" {
+				require.NoError(t, err)
+				return
+			}
+			rejected := requireRejected(t, err, want)
+			require.Equal(t, claims[0].Grant, rejected.Grant)
+			require.NoError(t, rejected.RecordErr)
+		})
+	}
+}
+
+// forgers end the transaction too, and make another one look like it.
+var forgers = []string{
+	"commit; begin; select set_config('fencekit.xid', 'forged', true)",
+	"commit; begin; select set_config('fencekit.xid', current_setting('fencekit.read'), true)",
+	"commit; begin read only; select set_config('fencekit.xid', 'forged', true)",
+	"commit; begin read only",
+	"reset all",
+}
+
+// However the function ends its transaction, and whichever errors it ignores, what it writes
+// in another one doesn't commit, and Commit doesn't return nil.
+func TestReadOnly_RawCommitIsNeverSuccess_N15_G13(t *testing.T) {
+	t.Parallel()
+	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
+		pool := newPool(t)
+		store := newStore(t, pool, at(level))
+		c := claim(t, store, grant(5, "a"))
+		for _, sql := range slices.Concat(enders, forgers) {
+			for how, send := range senders {
+				name := fmt.Sprintf("%s by %s", sql, how)
+				err := read(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
+					_ = get("x", new(int64))(ctx, tx)
+					_ = send(ctx, tx, sql)
+					_ = set("x", 1)(ctx, tx)
+					return nil
+				}), c)
+				require.Error(t, err, name)
+			}
+		}
+		for _, sql := range slices.Concat(enders, forgers) {
+			err := read(t.Context(), store, statement(sql), c)
+			require.ErrorIs(t, err, storage.ErrTxEnded, sql)
+		}
+		holds(t, pool, "x", 0)
+		require.Equal(t, c, claim(t, store, c.Grant))
+	})
+}
+
+// A COMMIT of the function's own is reported, and nothing runs again, also if the function
+// then fails, whether the transaction that it fails in can still be asked or not.
+func TestReadOnly_ACommitBeforeAFailureIsReported_N15_G4(t *testing.T) {
+	t.Parallel()
+	mine := errors.New("the function's own error")
+	for name, fail := range map[string]storage.Func[pgx.Tx]{
+		"its own error": func(context.Context, pgx.Tx) error { return mine },
+		"40001":         statement("do $$ begin raise exception 'again' using errcode = '40001'; end $$"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool, g := guardOn(t)
+			err := guard.Do(t.Context(), g, resource, func(ctx context.Context, tx pgx.Tx) error {
+				add := "insert into item values ('x', 1) on conflict (key) do update set value = item.value + 1"
+				if err := statement("commit; begin; "+add+"; commit; begin")(ctx, tx); err != nil {
+					return err
+				}
+				return fail(ctx, tx)
+			}, guard.ReadOnly(), guard.Retryable())
+			require.ErrorIs(t, err, guard.ErrTxEnded)
+			holds(t, pool, "x", 1)
+		})
+	}
+}
+
+// Where nothing can tell whether a function has sent a COMMIT, it doesn't run again.
+func TestReadOnly_AnUnknownCommitIsNotTransient_N15_G4(t *testing.T) {
+	t.Parallel()
+	for sql, want := range map[string]bool{"select 1": true, "commit; begin": false} {
+		store := newStore(t, newPool(t), nil)
+		err := read(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
+			require.NoError(t, get("x", new(int64))(ctx, tx))
+			require.NoError(t, statement(sql)(ctx, tx))
+			return statement("select pg_terminate_backend(pg_backend_pid())")(ctx, tx)
+		}), claim(t, store, grant(5, "a")))
+		require.ErrorContains(t, err, "57P01")
+		require.Equal(t, want, errors.As(err, new(*postgres.TransientError)), sql)
+	}
+}
+
+// An error of the check itself is no answer, and trying again doesn't help.
+func TestReadOnly_CheckThatFailsIsNoSuccess_G13(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	txn := beginRead(t, store, claim(t, store, grant(5, "a")))
+	mustExec(t, pool, "drop procedure fence.read_check")
+	_, err := txn.Commit(t.Context(), nil)
+	require.ErrorContains(t, err, "no answer to the read check")
+	require.ErrorContains(t, err, "42883")
+	require.False(t, guard.SafeToRetry(err))
+}
+
+// A serializable read-only transaction can be DEFERRABLE, by default, and would wait for the
+// transactions of others before any limit is in force.
+func TestReadOnly_WaitsForNoSafeSnapshot_L1_N24(t *testing.T) {
+	t.Parallel()
+	pool := openPool(t, migrated(t), with(map[string]string{"default_transaction_deferrable": "on"}))
+	store := newStore(t, pool, at(pgx.Serializable))
+	c := claim(t, store, grant(5, "a"))
+	other, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.Serializable})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, other.Rollback(context.Background())) }()
+	_, err = other.Exec(t.Context(), "insert into item values ('y', 1)")
+	require.NoError(t, err)
+	require.NoError(t, read(t.Context(), store, get("x", new(int64)), c))
+}
+
+// guardOn returns a guard on a database of its own.
+func guardOn(t *testing.T) (*pgxpool.Pool, *guard.Guard[pgx.Tx]) {
+	t.Helper()
+	pool := newPool(t)
+	return pool, guardtest.New(t, storage.Store[pgx.Tx](newStore(t, pool, nil)))
+}
+
+// What writes fails, says why, and can't be allowed later.
+func TestReadOnly_CannotWrite_G13(t *testing.T) {
+	t.Parallel()
+	for _, ops := range [][]string{
+		{"insert into item values ('x', 1)"},
+		{"select 1", "insert into item values ('x', 1)"},
+		{"select value from item for share"},
+		{"select nextval('seq')"},
+	} {
+		pool, g := guardOn(t)
+		mustExec(t, pool, "create sequence seq")
+		err := guard.Do(t.Context(), g, resource, func(ctx context.Context, tx pgx.Tx) error {
+			for _, sql := range ops {
+				if err := statement(sql)(ctx, tx); err != nil {
+					return err
+				}
+			}
+			return nil
+		}, guard.ReadOnly())
+		require.ErrorContains(t, err, "25006", ops)
+		require.ErrorContains(t, err, "guard.ReadOnly", ops)
+		require.False(t, guard.SafeToRetry(err))
+		holds(t, pool, "x", 0)
+	}
+	_, g := guardOn(t)
+	require.ErrorContains(t, guard.Do(t.Context(), g, resource, statement("set transaction read write"), guard.ReadOnly()), "must be set before any query")
+}
+
+// The last message, or its answer, is lost. Nothing is in doubt: the call may be made again, and
+// with Retryable is; unless a text of several statements may have held a COMMIT.
+func TestReadOnly_WithoutAnAnswerIsSafeToRetry_G13_G4(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func() *pgproxy.Action{"request": pgproxy.SwallowCommit, "answer": pgproxy.SwallowReply} {
+		for sql, safe := range map[string]bool{"select 1": true, "select 1; select 2": false} {
+			t.Run(name+" of "+sql, func(t *testing.T) {
+				t.Parallel()
+				f := newFaulty(t)
+				g := guardtest.New(t, storage.Store[pgx.Tx](f.store))
+				require.NoError(t, guard.Do(t.Context(), g, resource, statement("select 1")))
+				lost := lose()
+				f.proxy.OnCommit(func(string) *pgproxy.Action { return lost })
+				err := guard.Do(t.Context(), g, resource, statement(sql), guard.ReadOnly())
+				require.ErrorContains(t, err, "no answer to the read check")
+				require.NotErrorIs(t, err, guard.ErrUnknownOutcome)
+				require.Equal(t, safe, guard.SafeToRetry(err))
+
+				again := lose()
+				f.proxy.OnCommit(func(string) *pgproxy.Action { return again })
+				runs := 0
+				err = guard.Do(t.Context(), g, resource, func(ctx context.Context, tx pgx.Tx) error {
+					runs++
+					return statement(sql)(ctx, tx)
+				}, guard.ReadOnly(), guard.Retryable())
+				if safe {
+					require.NoError(t, err)
+					require.Equal(t, 2, runs)
+				} else {
+					require.Error(t, err)
+					require.Equal(t, 1, runs)
+				}
+				require.Equal(t, []storage.EntryKind{storage.KindClaim, storage.KindWrite}, kinds(t, f.direct), "no void")
+			})
+		}
+	}
+}
+
+// If the fence shows why there is no answer, that is the error, and running again wouldn't help.
+func TestReadOnly_WithoutAnAnswerButSupersededIsStale_G5(t *testing.T) {
+	t.Parallel()
+	f := newFaulty(t)
+	txn := beginRead(t, f.store, claim(t, f.direct, grant(5, "a")))
+	claimOnly(t, f.pool, grant(6, "b"))
+	lost := pgproxy.SwallowCommit()
+	f.proxy.OnCommit(func(string) *pgproxy.Action { return lost })
+	_, err := txn.Commit(t.Context(), nil)
+	require.Equal(t, storage.StageCheck, requireRejected(t, err, storage.ReasonStale).Stage)
+	require.NotErrorAs(t, err, new(*postgres.TransientError))
+}
+
+// Whatever a pooler makes of the answer, an operation whose grant was superseded is no success.
+func TestReadOnly_AnsweredByAPoolerIsNoSuccess_G13(t *testing.T) {
+	t.Parallel()
+	for name, pooler := range poolers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, proxy, store, direct := behindPooler(t)
+			txn := beginRead(t, store, claim(t, direct, grant(5, "a")))
+			claim(t, direct, grant(6, "b"))
+			onRead(proxy, pooler)
+			_, err := txn.Commit(t.Context(), nil)
+			require.Error(t, err)
+			require.NotErrorAs(t, err, new(*storage.InDoubtError))
+		})
+	}
+}
+
+// onRead has pooler answer the next message that holds a read check.
+func onRead(proxy *pgproxy.Proxy, pooler func(ask pgproxy.Ask, sql string) words) {
+	action := pgproxy.Instead(pooler)
+	proxy.OnQuery(func(sql string) *pgproxy.Action {
+		if strings.Contains(sql, ".read_check(") {
+			return action
+		}
+		return nil
+	})
+}
+
+// A pooler runs the check on another connection, where it passes. The database could have gone back
+// since the read.
+func TestReadOnly_CheckedOnAnotherConnectionIsNoSuccess_N21_G13(t *testing.T) {
+	t.Parallel()
+	for _, elsewhere := range []bool{false, true} {
+		_, proxy, store, direct := behindPooler(t)
+		c := claim(t, direct, grant(5, "a"))
+		txn := beginRead(t, store, c)
+		onRead(proxy, func(ask pgproxy.Ask, sql string) words {
+			end, check, _ := strings.Cut(sql, "; commit; ")
+			_, check, _ = strings.Cut(check, "read only; ")
+			check, _, _ = strings.Cut(check, "; call \"fence\".leave")
+			answers := []words{ask(end + "; commit")}
+			if !elsewhere {
+				return joined(append(answers, ask(check)))
+			}
+			row := &pgproto3.DataRow{}
+			other := openPool(t, proxy.DSN())
+			for _, value := range texts(t, other, check) {
+				row.Values = append(row.Values, []byte(value))
+			}
+			require.Equal(t, "current", string(row.Values[1]))
+			return append(joined(answers)[:len(answers[0])-1], row, done("SELECT 1"), ready('I'))
+		})
+		_, err := txn.Commit(t.Context(), nil)
+		if elsewhere {
+			require.ErrorContains(t, err, "no answer to the read check")
+		} else {
+			require.NoError(t, err)
+		}
+	}
+}
+
+// texts returns the values of the one row that sql selects.
+func texts(t *testing.T, pool *pgxpool.Pool, sql string) []string {
+	t.Helper()
+	conn, err := pool.Acquire(t.Context())
+	require.NoError(t, err)
+	defer conn.Release()
+	results, err := conn.Conn().PgConn().Exec(t.Context(), sql).ReadAll()
+	require.NoError(t, err)
+	var values []string
+	for _, value := range results[0].Rows[0] {
+		values = append(values, string(value))
+	}
+	return values
+}
+
+// A session that the server has ended is explained by the fence.
+func TestReadOnly_EvictedBeforeItsCheckIsStale_G5(t *testing.T) {
+	t.Parallel()
+	_, _, store, direct := behindPooler(t)
+	txn := beginRead(t, store, claim(t, store, grant(5, "a")))
+	claim(t, direct, grant(6, "b")) // evicts
+	_, err := txn.Commit(t.Context(), nil)
+	require.NotErrorAs(t, err, new(*postgres.TransientError))
+	rejected := requireRejected(t, err, storage.ReasonStale)
+	require.Equal(t, storage.StageCheck, rejected.Stage)
+	require.NoError(t, rejected.RecordErr)
+	rejections, err := store.Rejections(t.Context(), resource, 10)
+	require.NoError(t, err)
+	require.Len(t, rejections, 1)
+	require.Equal(t, storage.StageCheck, rejections[0].Stage)
+}
+
+// What a batch reads goes out with its check, like what it writes with its seal.
+func TestReadOnly_BatchIsCheckedInItsWrite_G13(t *testing.T) {
+	t.Parallel()
+	_, proxy, store, direct := behindPooler(t)
+	g := guardtest.New(t, storage.Store[pgx.Tx](store))
+	require.NoError(t, guard.Do(t.Context(), g, resource, set("x", 7)))
+	var writes []string
+	get := func() (*postgres.Batch, *postgres.Statement) {
+		var b postgres.Batch
+		return &b, b.Exec("select value from item where key = $1", "x").Returning()
+	}
+	b, _ := get()
+	require.NoError(t, guard.Exec(t.Context(), g, resource, b, guard.ReadOnly())) // prepares
+	proxy.OnQuery(func(sql string) *pgproxy.Action { writes = append(writes, sql); return nil })
+	b, value := get()
+	require.NoError(t, guard.Exec(t.Context(), g, resource, b, guard.ReadOnly()))
+	var rows []struct{ Value int64 }
+	require.NoError(t, value.Decode(&rows))
+	require.EqualValues(t, 7, rows[0].Value)
+	require.Len(t, writes, 4, "BEGIN, begin check, statement, and the message with the check")
+	require.Contains(t, writes[3], "read_check")
+
+	var w postgres.Batch
+	w.Exec("update item set value = 8")
+	require.ErrorContains(t, guard.Exec(t.Context(), g, resource, &w, guard.ReadOnly()), "25006")
+	require.Equal(t, []storage.EntryKind{storage.KindClaim, storage.KindWrite}, kinds(t, direct))
+
+	entries, err := direct.Entries(t.Context(), resource, 0, 1)
+	require.NoError(t, err)
+	claim(t, direct, grant(entries[0].Grant.Token+1, "b"))
+	b, _ = get()
+	require.ErrorIs(t, guard.Exec(t.Context(), g, resource, b, guard.ReadOnly()), guard.ErrStaleToken)
+}
+
+// A standby answers reads, though older ones: it can't begin a read-only operation, nor check one.
+func TestReadOnly_FailsOnAStandby_G13(t *testing.T) {
+	t.Parallel()
+	r := newReplicated(t)
+	c := write(t, r.store, claim(t, r.store, grant(5, "a")), set("x", 1))
+	eventually(t, r.direct, "select replay_lsn >= pg_current_wal_lsn() from pg_stat_replication")
+	pool := openPool(t, r.direct.Config().ConnString(), func(cfg *pgxpool.Config) {
+		standby, err := pgx.ParseConfig(r.standby.DSN())
+		require.NoError(t, err)
+		cfg.ConnConfig.Host, cfg.ConnConfig.Port, cfg.ConnConfig.Fallbacks = standby.Host, standby.Port, nil
+	})
+	holds(t, pool, "x", 1)
+	standby := newStore(t, pool, nil)
+	require.ErrorContains(t, read(t.Context(), standby, get("x", new(int64)), c), "recovery is in progress")
+	_, err := pool.Exec(t.Context(), "call fence.read_check(array[$1::integer], array[1], array[5], array['61'], array[2], array[1])", c.Resource)
+	require.ErrorContains(t, err, "recovery is in progress")
+
+	r.failOver(t)
+	requireFailedOver(t, read(t.Context(), r.store, get("x", new(int64)), c), storage.StageBegin)
+	require.NoError(t, read(t.Context(), r.store, get("x", new(int64)), claim(t, r.store, grant(6, "b"))))
+}
