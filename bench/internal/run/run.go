@@ -222,7 +222,7 @@ func (r *runner) cell(ctx context.Context, s *scenario.Scenario, c scenario.Cont
 	cell.Values = values(s, outcome, m.use, m.wal)
 	cell.Timeline = outcome.Timeline
 	if !s.Locks {
-		cell.Values[result.Lost] = float64(lost(outcome, int64(width(s)), after.Sold-before.Sold))
+		cell.Values[result.Lost] = float64(lost(outcome, written(s), after.Sold-before.Sold))
 	}
 	if outcome.Succeeded > 0 {
 		cell.Values[result.Grown] = float64(after.Bytes-before.Bytes) / float64(outcome.Succeeded)
@@ -278,6 +278,14 @@ func (r *runner) specs(s *scenario.Scenario, c scenario.Contender, regime result
 const observed = 30 * time.Second
 
 func width(s *scenario.Scenario) int { return max(s.Width, 1) }
+
+// written is how many rows an operation changes.
+func written(s *scenario.Scenario) int64 {
+	if s.Reads {
+		return 0
+	}
+	return int64(width(s))
+}
 
 // lost is how many updates of succeeded operations the rows don't show, negative if they
 // show more. What was cut off at the end may have taken effect or not.

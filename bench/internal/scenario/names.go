@@ -36,6 +36,7 @@ const (
 const (
 	noFence     = "a holder that is paused for longer than the lock lasts writes beside its successor"
 	noGuard     = "concurrent updates of one row are lost"
+	noCheck     = "a holder whose lock another has taken is answered with old data"
 	noCommit    = "an operation is answered before its COMMIT, and can't be undone alone"
 	noGuarantee = "an unknown COMMIT can't be resolved, a failover isn't noticed, and a paused holder's locks stay"
 	redisTTL    = "Redis forgets the lock when it fails over, and a paused holder writes beside its successor"

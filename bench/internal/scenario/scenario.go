@@ -39,6 +39,8 @@ type Scenario struct {
 	Optional bool
 	// Locks: operations only acquire and release.
 	Locks bool
+	// Reads: operations write nothing.
+	Reads bool
 	// Metrics are shown beside the rate and its ratio.
 	Metrics []result.Metric
 	Musts   []Must
@@ -104,7 +106,7 @@ func here(least, aim float64) map[result.Regime]Bound {
 
 // All are the scenarios, in the order in which they run.
 func All() []Scenario {
-	return slices.Concat(do(), hot(), locks(), several(), first(), memory(), polling(), waiters(), snapshot(), history())
+	return slices.Concat(do(), read(), hot(), locks(), several(), first(), memory(), polling(), waiters(), snapshot(), history())
 }
 
 // Find returns the scenario and the contender of a worker.
