@@ -224,5 +224,9 @@ func TestDocs_ListTheKindsOfTampering(t *testing.T) {
 		}
 		table += "| " + what + " | " + x.want + " |\n"
 	}
+	table += "\nWith an export:\n\n| tampering | finding |\n|---|---|\n"
+	for _, x := range exportTamperings {
+		table += "| " + x.what + " | " + x.want + " |\n"
+	}
 	require.Contains(t, string(text), table, "docs/guides/verification-of-history.md has to have:\n%s", table)
 }

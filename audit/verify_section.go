@@ -54,7 +54,7 @@ func (s *section) line(l *record.Line) bool {
 		_ = s.walk.next(l.Entry) // it never fails
 		return true
 	}
-	if s.walk != nil {
+	if s.walk != nil && *l != (record.Line{}) {
 		s.closeResources()
 	}
 	switch {

@@ -1,0 +1,65 @@
+package audit_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/audit"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// A history goes on after a failover, on the next timeline, under new grants. A rejection by a
+// claim that the failover lost is no longer provable; one that no failover explains is a finding.
+func TestVerify_FollowsAFailover_HE1(t *testing.T) {
+	t.Parallel()
+	server, err := pgserver.Start(t.Context(), &pgserver.Config{Local: true})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		require.NoError(t, server.Stop(ctx))
+	})
+	dsn, err := server.CreateDatabase(t.Context(), "app")
+	require.NoError(t, err)
+	pool := openPool(t, dsn)
+	_, err = postgres.Migrate(t.Context(), pool, "")
+	require.NoError(t, err)
+	h := newHistory(t, pool, 11)
+	h.grow(30)
+	before := h.claim("sku/1")
+
+	var directory string
+	require.NoError(t, pool.QueryRow(t.Context(), "select current_setting('data_directory')").Scan(&directory))
+	mustExec(t, pool, "copy (select) to '"+directory+"/standby.signal'")
+	require.NoError(t, server.Kill())
+	require.NoError(t, server.Restart(t.Context()))
+	require.Eventually(t, func() bool { // connections of before the crash fail once
+		_, err := pool.Exec(t.Context(), "select pg_promote()")
+		return err == nil
+	}, time.Minute, 10*time.Millisecond)
+	require.Error(t, h.attempt(before), "the grant was claimed before the failover")
+	for _, resource := range h.resources {
+		h.claim(resource)
+	}
+	h.stale = nil
+	lost := before.Grant
+	const record = "select fence.record_rejection('sku/1', 'stale', 'seal', $1, $2, 'a', $1, $3, 'lost', now())"
+	mustExec(t, pool, record, lost.Epoch, int64(lost.Token)-1, int64(lost.Token)+1)
+	h.token += 10
+	r := verify(t, pool, audit.Verification{})
+	requireHonest(t, r)
+	require.Positive(t, r.Pruned.Rejections)
+	d, err := audit.Open(pool, "")
+	require.NoError(t, err)
+	requireHonest(t, verifyExports(t, audit.Verification{}, export(t, d, "")))
+
+	h.grow(30)
+	mustExec(t, pool, record, h.epoch, int64(h.claim("sku/1").Grant.Token), int64(h.token)+1)
+	h.token += 10
+	h.claim("sku/1")
+	require.Len(t, verify(t, pool, audit.Verification{}).Findings, 1, "no failover came between")
+}
