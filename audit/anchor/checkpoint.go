@@ -9,16 +9,16 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// Checkpoint says what the first Size records of a log are. It is immutable.
+// Checkpoint is a signed statement of the first Size records of a log. It is immutable.
 type Checkpoint struct {
 	Origin string    // the name of the log's key
-	Size   int64     // how many records it covers
-	Root   tlog.Hash // of the Merkle tree over them
-	Note   string    // the checkpoint as it was signed, a tlog-checkpoint of C2SP
+	Size   int64     // the number of records that it covers
+	Root   tlog.Hash // the root hash of the Merkle tree over them
+	Note   string    // the signed text, a tlog-checkpoint of C2SP
 }
 
-// ParseCheckpoint reads a checkpoint that key has signed. It fails with ErrNotProven if text is
-// none. Signatures of other keys may stand beside it.
+// ParseCheckpoint reads a checkpoint and verifies key's signature. It fails with ErrNotProven if
+// text is not a checkpoint that key has signed. Signatures of other keys are ignored.
 func ParseCheckpoint(text string, key note.Verifier) (*Checkpoint, error) {
 	opened, err := note.Open([]byte(text), note.VerifierList(key))
 	if err != nil {
@@ -42,7 +42,7 @@ func ParseCheckpoint(text string, key note.Verifier) (*Checkpoint, error) {
 	return &Checkpoint{lines[0], size, root, text}, nil
 }
 
-// sign makes the checkpoint of a tree.
+// sign returns the signed checkpoint of a tree.
 func (s *Signer) sign(t *tree) (*Checkpoint, error) {
 	c := &Checkpoint{Origin: s.Name(), Size: t.size, Root: t.root()}
 	text, err := note.Sign(&note.Note{Text: fmt.Sprintf("%s\n%d\n%s\n", c.Origin, c.Size, c.Root)}, s)
@@ -50,8 +50,8 @@ func (s *Signer) sign(t *tree) (*Checkpoint, error) {
 	return c, err
 }
 
-// matches reports whether the tree, of as many records as the checkpoint covers, is the one
-// that was signed.
+// matches fails with ErrNotProven if the root of t, a tree of c.Size records, is not the signed
+// one.
 func (c *Checkpoint) matches(t *tree) error {
 	if t.root() != c.Root {
 		return fmt.Errorf("%w: the first %d records of the log are not those that the checkpoint was signed for", ErrNotProven, c.Size)

@@ -9,12 +9,12 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// Continue makes a log that has no signed records yet go on where another one ended, whose
-// public key is key: its first record is that one's last checkpoint. The next run of Anchor
-// compares the database with that one's heads. If there is a violation it records nothing, and
-// otherwise the heads of all resources. Continue fails with fence.ErrInvalid if the log has
-// signed records, and with ErrNotProven if the other one isn't what its last checkpoint was
-// signed for. It removes records that nobody signed, and writes nothing before the next run.
+// Continue makes l, a log without signed records, continue the old log at path, whose public key
+// is key. The next run of Anchor compares the database with the heads of the old log. If it finds
+// a violation, it records nothing. Otherwise it records the last checkpoint of the old log, and
+// then the heads of all resources. Continue fails with fence.ErrInvalid if l has signed records,
+// and with ErrNotProven if the old log doesn't match its last checkpoint. It truncates unsigned
+// records of l, and writes nothing before the next run.
 func (l *Log) Continue(path string, key note.Verifier) error {
 	if l.signed.Size > 0 {
 		return fmt.Errorf("%w: %s has records, and only a new log can continue another one", fence.ErrInvalid, l.path)
@@ -40,7 +40,7 @@ func (l *Log) Continue(path string, key note.Verifier) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	delete(heads, "") // of a link
+	delete(heads, "") // the record that continues an older log has no resource
 	if err := l.file.Truncate(0); err != nil {
 		return err
 	}

@@ -1,45 +1,50 @@
-// Package anchor keeps what is needed to prove a history unchanged, outside the database that
-// it is about.
+// Package anchor records the heads of a history in a log outside the database, so that an auditor
+// can later prove that the history was not rewritten.
 //
 // # Model
 //
-// A hash chain alone proves nothing against those who can rewrite all of it: the owner of the
-// schema, a superuser, or an older dump that is put back. So an auditor keeps a Log: a file, to
-// which each run of Log.Anchor appends a record for each resource whose head (audit.Head) has
-// moved. A head stands for all entries up to it. The records are the leaves of a Merkle tree
-// (RFC 6962), and a Checkpoint, signed with a key that the database never sees, says what the
-// first so many of them are. It is small, and can be kept anywhere. Who has it can check:
+// The hash chain of a history can't detect a rewrite by a role that may replace all of it: the
+// owner of the schema, a superuser, or an operator who restores an older dump. So an auditor
+// keeps a [Log], a file outside the database. Each run of [Log.Anchor] appends one record for each
+// resource whose head ([audit.Head]) has moved; a head stands for all entries up to it. The
+// records are the leaves of a Merkle tree (RFC 6962). Each run ends with a signed [Checkpoint]:
+// the number of records and the root hash of their tree, signed with a key that the database
+// never sees. A checkpoint is a few hundred bytes, and copies of it can be kept anywhere. With a
+// copy and the public key an auditor can check:
 //
-//   - with the log, that no record was changed, removed or inserted since (ReadHeads), and then
-//     the history against the heads;
-//   - with a Proof and without the log, the head of one resource, and learns nothing of the others;
-//   - with a later checkpoint and the log, that the later one only added to the earlier one.
+//   - with the log, that no record was changed, removed or inserted since the checkpoint was
+//     signed ([ReadHeads]), and then that the history still contains the recorded heads;
+//   - with a proof and without the log, the head of one resource ([ParseProof]); a proof reveals
+//     nothing about other resources;
+//   - with the log and a later checkpoint, that the log was only appended to in between.
 //
-// A log is of one schema of one database. The name of its key is its origin: one key signs one
-// log. A log is never cut; Log.Continue begins another one where it ended.
+// A log covers one schema of one database. The name of its key is its origin: each log has its
+// own key. A log is never truncated; [Log.Continue] starts a new log where another one ended.
+//
+// This package's checkpoints are unrelated to the checkpoints that pruning leaves in the
+// database (audit.KindCheckpoint).
 //
 // # Formats
 //
-// A log is lines of JSON; each, without its newline, is a leaf. The others are those of C2SP: a
-// checkpoint is a tlog-checkpoint, a proof a tlog-proof whose extra data are the record, and
-// keys and signatures are those of a signed-note. A checkpoint may carry further signatures,
-// such as those of witnesses; they are kept, and not looked at.
+// A log is a file of JSON lines; each line, without its newline, is a leaf. The other formats are
+// those of C2SP: a checkpoint is a tlog-checkpoint, a proof is a tlog-proof with the record as its
+// extra data, and keys and signatures are those of signed-note. A checkpoint may carry further
+// signatures, such as those of witnesses. They are kept and ignored.
 //
 // # Invariants
 //
-//   - A checkpoint that a log signs covers all records of those it signed before, at the same
-//     places: no record that was signed is removed or changed, and a log that doesn't match its
-//     last checkpoint is refused.
-//   - What is signed is durable: the records are synced first, and the checkpoint replaces the
-//     one before atomically.
-//   - Of a resource that went back, or was rewritten, no head is recorded any more, so the next
-//     runs find it as well (Violation).
+//   - A checkpoint covers all records that earlier checkpoints of the log cover, at the same
+//     indexes. Open refuses a log that doesn't match its last checkpoint.
+//   - A checkpoint is signed after its records were synced to disk, and replaces the previous one
+//     atomically.
+//   - A resource that went back or was rewritten gets no further records, so that later runs
+//     report it again ([Violation]).
 //   - One Log at a time is open on a file.
 //
 // # What is not promised
 //
-// That a history was true when it was anchored. What was written and rewritten between two runs
-// was never seen. The times of records are those of the anchoring machine's clock. Whoever has the
-// log's file and its key can make another log: earlier checkpoints that they can't reach show
-// it.
+// An anchor doesn't prove that a history was true when it was anchored, and a change that was made
+// and undone between two runs goes unseen. The times of records are those of the anchoring
+// machine's clock. A person with both the log and its private key can forge another log; a
+// checkpoint that was copied out of that person's reach reveals it.
 package anchor

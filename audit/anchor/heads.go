@@ -10,10 +10,9 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// ReadHeads returns all heads in a log that are covered by the largest of the checkpoints, in
-// the order of their records. The log was not changed since any of the checkpoints was signed,
-// and so each of them only added to the smaller ones; else it fails with ErrNotProven. It fails
-// with fence.ErrInvalid without a checkpoint: what nobody signed proves nothing.
+// ReadHeads returns all heads that the largest of the checkpoints covers, in the order of the
+// log. It fails with ErrNotProven if the log doesn't match each of the checkpoints, and with
+// fence.ErrInvalid without a checkpoint.
 func ReadHeads(log io.Reader, checkpoints ...*Checkpoint) ([]audit.Head, error) {
 	if len(checkpoints) == 0 {
 		return nil, fmt.Errorf("%w: a log proves nothing without a signed checkpoint", fence.ErrInvalid)

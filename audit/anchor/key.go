@@ -13,10 +13,10 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// NewKey makes a key for a log, in the text form of signed notes. name becomes the log's
-// origin: something unique, best a URL without its scheme, such as example.com/shop/2027. It
-// fails with fence.ErrInvalid if name is empty, or has spaces, control characters or a plus
-// sign.
+// NewKey generates an Ed25519 key pair for a log, in the text form of signed-note. name becomes
+// the log's origin and has to be unique, ideally a URL without its scheme, such as
+// example.com/shop/2027. NewKey fails with fence.ErrInvalid if name is empty or contains spaces,
+// control characters or plus signs.
 func NewKey(name string) (private, public string, err error) {
 	private, public, err = note.GenerateKey(rand.Reader, name)
 	if err != nil {
@@ -28,7 +28,7 @@ func NewKey(name string) (private, public string, err error) {
 	return private, public, nil
 }
 
-// Signer is the private key of a log.
+// Signer is the private key of a log. It is immutable.
 type Signer struct {
 	note.Signer
 	public note.Verifier
@@ -37,15 +37,15 @@ type Signer struct {
 // Public returns the public key.
 func (s *Signer) Public() note.Verifier { return s.public }
 
-// ParseSigner reads a private key, as NewKey made it. It fails with fence.ErrInvalid if text is
-// none; the error doesn't repeat it.
+// ParseSigner reads a private key that NewKey made. It fails with fence.ErrInvalid if text is not
+// a private key; the error doesn't contain text.
 func ParseSigner(text string) (*Signer, error) {
 	text = strings.TrimSpace(text)
 	signer, err := note.NewSigner(text)
 	if err != nil {
 		return nil, fmt.Errorf("%w: this is not the private key of a log", fence.ErrInvalid)
 	}
-	// What note has accepted is PRIVATE+KEY+name+id+base64 of the algorithm's number and the seed.
+	// note.NewSigner accepts only PRIVATE+KEY+name+id+base64(algorithm number, seed).
 	key, err := base64.StdEncoding.DecodeString(strings.SplitN(text, "+", 5)[4])
 	if err != nil {
 		return nil, err
@@ -58,8 +58,8 @@ func ParseSigner(text string) (*Signer, error) {
 	return &Signer{signer, verifier}, err
 }
 
-// ParsePublicKey reads a public key, as NewKey made it. It fails with fence.ErrInvalid if text
-// is none.
+// ParsePublicKey reads a public key that NewKey made. It fails with fence.ErrInvalid if text is
+// not a public key.
 func ParsePublicKey(text string) (note.Verifier, error) {
 	key, err := note.NewVerifier(strings.TrimSpace(text))
 	if err != nil {

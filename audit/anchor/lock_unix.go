@@ -8,8 +8,7 @@ import (
 	"syscall"
 )
 
-// lock takes the file for this process until it is closed. It fails with ErrInUse if another
-// one has it.
+// lock locks the file until it is closed. It fails with ErrInUse if the file is locked already.
 func lock(file *os.File) error {
 	err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {

@@ -13,35 +13,34 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// Log is the log in a file, open to be written; no other Log is open on it. Its last checkpoint
-// is in the file beside it that CheckpointFile names. Its methods must not be called
-// concurrently. After an error of Anchor or Continue it must be closed, and may be opened
-// again.
+// Log is a log file that is open for appending and locked against other processes. Its last
+// checkpoint is in the file that CheckpointFile names. Its methods must not be called
+// concurrently. After Anchor or Continue fails, close the Log and open it again.
 type Log struct {
 	path   string
 	file   *os.File
 	signer *Signer
 	tree   *tree
 	length int64       // of the records, in bytes
-	signed *Checkpoint // the last
+	signed *Checkpoint // the last one
 	heads  map[string]knownHead
-	link   *Checkpoint // of the log that this one continues, until it is recorded; nil if none
+	link   *Checkpoint // the last checkpoint of the log to continue, until it is recorded; or nil
 }
 
-// knownHead is the last head of a resource that was recorded.
+// knownHead is the last recorded head of a resource.
 type knownHead struct {
 	audit.Head
-	elsewhere bool // in the log that this one continues, and not yet in this one
+	elsewhere bool // recorded in the log that this one continues, and not yet in this one
 }
 
-// CheckpointFile names the file of the last checkpoint of the log at path.
+// CheckpointFile returns the path of the file with the last checkpoint of the log at path.
 func CheckpointFile(path string) string { return path + ".checkpoint" }
 
-// Open opens the log at path, and makes it if there is none. It reads all of it, and fails with
-// ErrNotProven if it isn't what its last checkpoint was signed for, or one of those that were
-// published; with ErrInUse if another process has it open; and with fence.ErrInvalid if path is
-// no regular file. Records behind the last checkpoint, which a run left that was interrupted,
-// stay; a last one that is not complete is removed.
+// Open opens the log at path, or creates it. It reads the whole log, and fails with ErrNotProven
+// if the log doesn't match its last checkpoint and all published ones, with ErrInUse if the log is
+// open already, and with fence.ErrInvalid if path is not a regular file. An interrupted run may
+// have left records after the last checkpoint: Open keeps them, and truncates an incomplete last
+// line.
 func Open(path string, signer *Signer, published ...*Checkpoint) (*Log, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
@@ -54,7 +53,7 @@ func Open(path string, signer *Signer, published ...*Checkpoint) (*Log, error) {
 	return l, nil
 }
 
-// Close lets others open the log.
+// Close closes the log and releases its lock.
 func (l *Log) Close() error { return l.file.Close() }
 
 func (l *Log) load(published []*Checkpoint) error {
@@ -80,12 +79,12 @@ func (l *Log) load(published []*Checkpoint) error {
 	if err != nil {
 		return err
 	}
-	delete(l.heads, "") // of a link
+	delete(l.heads, "") // the record that continues an older log has no resource
 	return l.file.Truncate(l.length)
 }
 
-// begin signs a checkpoint of no records. So a log with records and without a checkpoint has
-// lost it.
+// begin signs a checkpoint of an empty log. A log that has records but no checkpoint has lost its
+// checkpoint.
 func (l *Log) begin() error {
 	info, err := l.file.Stat()
 	if err != nil {
@@ -110,7 +109,7 @@ func readCheckpoint(path string, key note.Verifier) (*Checkpoint, error) {
 	return c, nil
 }
 
-// sign signs a checkpoint over all records, which are durable.
+// sign signs and stores a checkpoint over all records. The records must be durable.
 func (l *Log) sign() error {
 	c, err := l.signer.sign(l.tree)
 	if err != nil {
@@ -123,7 +122,7 @@ func (l *Log) sign() error {
 	return nil
 }
 
-// replaceFile writes a file so that a crash leaves either what it was or what it is now.
+// replaceFile replaces a file atomically and durably.
 func replaceFile(path, text string) error {
 	file, err := os.Create(path + ".new")
 	if err != nil {

@@ -17,10 +17,9 @@ import (
 // proofVersion is the first line of a tlog-proof.
 const proofVersion = "c2sp.org/tlog-proof@v1"
 
-// Prove returns the proof that the last record of a resource which a checkpoint covers is in
-// its log: a tlog-proof of C2SP, whose extra data are the record. It fails with ErrNotProven if
-// the log isn't what the checkpoint was signed for, and with fence.ErrInvalid if the resource
-// has no record.
+// Prove returns an inclusion proof for the last record of resource that c covers: a tlog-proof of
+// C2SP with the record as its extra data. It fails with ErrNotProven if the log doesn't match c,
+// and with fence.ErrInvalid if c covers no record of resource.
 func Prove(log io.ReadSeeker, c *Checkpoint, resource string) (string, error) {
 	index := int64(-1)
 	var extra string
@@ -47,8 +46,8 @@ func Prove(log io.ReadSeeker, c *Checkpoint, resource string) (string, error) {
 	return b.String() + "\n" + c.Note, nil
 }
 
-// storedHashes reads hashes of a log's tree by computing all of them, so that a log of any
-// length takes no memory.
+// storedHashes computes the hashes of a log's tree on demand, in memory that doesn't grow with
+// the log.
 type storedHashes struct{ log io.ReadSeeker }
 
 // ReadHashes implements tlog.HashReader.
@@ -76,8 +75,8 @@ func (s storedHashes) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	return hashes, err
 }
 
-// ParseProof checks a proof that Prove made, with the public key of its log, and returns the
-// head that it proves. It fails with ErrNotProven if text is no such proof.
+// ParseProof verifies a proof that Prove returned with the public key of its log, and returns the
+// head that it proves. It fails with ErrNotProven if text is not a valid proof.
 func ParseProof(text string, key note.Verifier) (audit.Head, error) {
 	proof, signed, _ := strings.Cut(text, "\n\n")
 	c, err := ParseCheckpoint(signed, key)

@@ -10,8 +10,8 @@ import (
 	"github.com/fencekit/fencekit/audit"
 )
 
-// record is a line of a log: the head of a resource, or in the first line of a log that continues
-// another one, that one's last checkpoint.
+// record is a line of a log: the head of a resource or, as the first line of a log that continues
+// another log, the last checkpoint of that log.
 type record struct {
 	At        time.Time `json:"at"` // to the second, in UTC
 	Resource  string    `json:"resource,omitempty"`
@@ -27,7 +27,7 @@ func headRecord(at time.Time, head audit.Head) record {
 // head is the inverse of headRecord.
 func (r record) head() audit.Head { return audit.Head{Resource: r.Resource, Seq: r.Seq, Hash: r.Hash} }
 
-// hash is written in hexadecimal.
+// hash is a hash whose JSON form is hexadecimal.
 type hash [32]byte
 
 func (h hash) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, h[:]), nil }
@@ -47,7 +47,7 @@ func (r record) line() []byte {
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(r); err != nil {
-		panic(err) // strings, a number, and a time that parseRecord read or the clock had
+		panic(err) // can't fail: At is the clock's time or was parsed by parseRecord
 	}
 	return b.Bytes()
 }

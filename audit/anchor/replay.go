@@ -10,14 +10,14 @@ import (
 	"slices"
 )
 
-// maxLine bounds a line of a log. A head has less than 4 kB. A checkpoint with 100 signatures
-// of the largest known kind, more than which note rejects, has 700 kB.
+// maxLine bounds a line of a log, in bytes. The line of a head has less than 4 kB. That of a
+// checkpoint has up to 700 kB: note accepts at most 100 signatures, which are 7 kB at most.
 const maxLine = 1 << 20
 
-// replay reads a log and calls each for every record, with its number; line is valid during the
-// call. It fails with ErrNotProven if the log is not what one of the checkpoints was signed
-// for. Behind the last of them it ends at the first line that is no record, as an interrupted
-// run leaves it. It returns the tree over all records, and how many bytes they have.
+// replay reads a log and calls each for every record with its index; line is valid during the
+// call. It fails with ErrNotProven if the log doesn't match all checkpoints. After the last
+// checkpoint it stops at the first malformed line, which an interrupted run may have left. It
+// returns the tree over all records and their length in bytes.
 func replay(log io.Reader, checkpoints []*Checkpoint, each func(n int64, r record, line []byte)) (t *tree, length int64, err error) {
 	checkpoints = slices.SortedFunc(slices.Values(checkpoints), func(a, b *Checkpoint) int { return cmp.Compare(a.Size, b.Size) })
 	lines := bufio.NewScanner(log)
@@ -52,7 +52,7 @@ func replay(log io.Reader, checkpoints []*Checkpoint, each func(n int64, r recor
 	}
 }
 
-// wholeLines is bufio.ScanLines that keeps newlines, so that a last line without one is seen.
+// wholeLines is bufio.ScanLines, but keeps newlines: a last line without one is incomplete.
 func wholeLines(data []byte, atEOF bool) (advance int, line []byte, err error) {
 	if i := bytes.IndexByte(data, '\n'); i >= 0 {
 		return i + 1, data[:i+1], nil

@@ -14,24 +14,26 @@ import (
 	"github.com/fencekit/fencekit/audit"
 )
 
-// Source is a database to anchor: an *audit.Database.
+// Source is the database to anchor. *audit.Database implements it.
 type Source interface {
 	Heads(ctx context.Context) iter.Seq2[audit.Head, error]
 	Contradicting(ctx context.Context, known []audit.Head) ([]audit.Head, error)
 }
 
-// Run is what a run of Anchor did.
+// Run is the result of one run of Anchor.
 type Run struct {
-	Resources  int         // that the database has
-	Recorded   int         // heads that moved since their last record
-	Violations []Violation // by resource
+	Resources  int         // the number of resources in the database
+	Recorded   int         // the number of heads that had moved and were recorded
+	Violations []Violation // in the order of their resources
 	Checkpoint *Checkpoint // over all records of the log
 }
 
-// Anchor records the heads that moved, and signs a checkpoint over the log. It reads the
-// fences, and of resources that moved the entry at the last recorded position: if that has
-// another hash, or the head is at a lower position, or the resource is gone, it is a violation,
-// nothing of the resource is recorded, and each later run reports it again.
+// Anchor records the heads that moved since their last record, and signs a checkpoint over the
+// log. It compares the database with the log: a recorded head is violated if its resource is
+// gone, if the fence is at a lower position, or if the entry at the recorded position has another
+// hash. Anchor records no head of a violated resource, so that each later run reports the
+// violation again. It fails with ErrNotProven if another process has changed or replaced the
+// file.
 func (l *Log) Anchor(ctx context.Context, source Source) (*Run, error) {
 	if err := l.unchanged(); err != nil {
 		return nil, err
@@ -61,8 +63,8 @@ func (l *Log) Anchor(ctx context.Context, source Source) (*Run, error) {
 	return run, nil
 }
 
-// unchanged reports whether the file is still the one that was read: whoever rotates the files of a
-// machine doesn't know of the lock.
+// unchanged fails with ErrNotProven if the file isn't the one that was read: tools such as
+// logrotate ignore the lock.
 func (l *Log) unchanged() error {
 	ours, err := l.file.Stat()
 	if err != nil {
@@ -78,7 +80,8 @@ func (l *Log) unchanged() error {
 	return nil
 }
 
-// compare returns the heads that moved, and notes in run which went back or are gone.
+// compare returns the heads that moved, and adds those that went back or are gone to
+// run.Violations.
 func (l *Log) compare(ctx context.Context, source Source, run *Run) (moved []audit.Head, err error) {
 	seen := make(map[string]bool, len(l.heads))
 	for head, err := range source.Heads(ctx) {
@@ -106,8 +109,8 @@ func (l *Log) compare(ctx context.Context, source Source, run *Run) (moved []aud
 	return moved, nil
 }
 
-// contradicted removes from moved the resources whose history is not the recorded one, and
-// notes them in run.
+// contradicted removes the heads of rewritten histories from moved, and adds them to
+// run.Violations.
 func (l *Log) contradicted(ctx context.Context, source Source, run *Run, moved []audit.Head) ([]audit.Head, error) {
 	var before []audit.Head
 	for _, head := range moved {
@@ -127,7 +130,7 @@ func (l *Log) contradicted(ctx context.Context, source Source, run *Run, moved [
 	return slices.DeleteFunc(moved, func(head audit.Head) bool { return bad[head.Resource] }), nil
 }
 
-// append writes records and makes them durable.
+// append appends records and syncs the file.
 func (l *Log) append(heads []audit.Head) error {
 	at := time.Now().UTC().Truncate(time.Second)
 	var lines [][]byte

@@ -2,9 +2,9 @@ package anchor
 
 import "golang.org/x/mod/sumdb/tlog"
 
-// tree is the Merkle tree over the records that were added. It keeps the last hash of each
-// level, and no more is needed to go on: the subtrees that a new record completes, and those
-// that the root is made of, are the last ones of their levels.
+// tree is the Merkle tree over the added records. It keeps only the last hash of each level: the
+// subtrees that a new record completes, and the subtrees that form the root, are the last ones of
+// their levels.
 type tree struct {
 	size int64
 	last [63]tlog.Hash
@@ -20,8 +20,8 @@ func (t *tree) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	return hashes, nil
 }
 
-// add appends a record. It returns the new hashes, of level 0 on, as they are stored from
-// tlog.StoredHashIndex(0, number of the record) on.
+// add appends a record. It returns the hashes of the subtrees that the record completes, from
+// level 0 up. Their stored indexes begin at tlog.StoredHashIndex(0, index of the record).
 func (t *tree) add(line []byte) []tlog.Hash {
 	hashes, err := tlog.StoredHashes(t.size, line, t)
 	if err != nil {

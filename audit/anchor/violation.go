@@ -9,10 +9,10 @@ import (
 // Violation is a head in the log that the database contradicts.
 type Violation struct {
 	Logged audit.Head
-	Found  audit.Head // what the database has instead; the zero Head if it has no such resource
+	Found  audit.Head // the head in the database; zero if the resource is gone
 }
 
-// String says what is wrong, in one line.
+// String describes the violation in one line.
 func (v Violation) String() string {
 	switch {
 	case v.Found.Resource == "":

@@ -6,14 +6,14 @@ import (
 	"encoding/hex"
 )
 
-// The kinds of entries, as the column kind has them.
+// The values of the column kind.
 const (
 	Claim = 'c'
 	Write = 'w'
 	Void  = 'v'
 )
 
-// Hash is a hash as it is stored: 32 bytes, unless it was changed.
+// Hash is a stored hash: 32 bytes, or any number of bytes after tampering.
 type Hash []byte
 
 // MarshalText implements encoding.TextMarshaler.
@@ -27,7 +27,7 @@ func (h *Hash) UnmarshalText(text []byte) (err error) {
 
 func (h Hash) String() string { return hex.EncodeToString(h) }
 
-// Entry is a row of the table history. A nil pointer is null.
+// Entry is a row of the table history. A nil pointer stands for null.
 type Entry struct {
 	Resource int32   `json:"resource"`
 	Seq      int64   `json:"seq"`
@@ -45,15 +45,16 @@ type Entry struct {
 	Hash     Hash    `json:"hash"`
 }
 
-// Kind is one byte, as the server's type "char".
+// Kind is the kind of an entry: one byte, PostgreSQL's type "char".
 type Kind byte
 
 // MarshalText implements encoding.TextMarshaler.
 func (k Kind) MarshalText() ([]byte, error) { return []byte{byte(k)}, nil }
 
-// UnmarshalText implements encoding.TextUnmarshaler.
+// UnmarshalText implements encoding.TextUnmarshaler. A text that isn't one byte becomes the
+// unknown kind 0.
 func (k *Kind) UnmarshalText(text []byte) error {
-	*k = 0 // what is longer is no kind
+	*k = 0
 	if len(text) == 1 {
 		*k = Kind(text[0])
 	}
@@ -72,11 +73,12 @@ func (k Kind) String() string {
 	return "unknown"
 }
 
-// Before returns the hash that comes before the first entry of a resource.
+// Before returns the hash that the first entry of the resource called name covers as the hash
+// before it.
 func Before(name string) [sha256.Size]byte { return sha256.Sum256([]byte("fencekit:" + name)) }
 
-// AppendPreimage appends to b, and returns, what the hash of e covers beside the hash before
-// it: as functions append and claim of the schema compute it.
+// AppendPreimage appends the bytes that the hash of e covers, apart from the hash before it, to b
+// and returns the result. The SQL functions append and claim build the same bytes.
 func (e *Entry) AppendPreimage(b []byte) []byte {
 	b = binary.BigEndian.AppendUint32(b, uint32(e.Resource))
 	b = binary.BigEndian.AppendUint64(b, uint64(e.Seq))

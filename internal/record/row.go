@@ -49,7 +49,7 @@ type Rejection struct {
 	LastAt        Time   `json:"last_at"`
 }
 
-// Operation is a row of the table operation, without the result: that is the caller's.
+// Operation is a row of the table operation, without the result, which is the caller's data.
 type Operation struct {
 	Resource int32  `json:"resource"`
 	Key      string `json:"key"`
@@ -58,10 +58,10 @@ type Operation struct {
 	At       Time   `json:"at"`
 }
 
-// Setting is what the row of the table setting says of claims.
+// Setting has the columns of the table setting that bound claims, and the server's timeline.
 type Setting struct {
 	Epoch        int64 `json:"epoch"`
 	Token        int64 `json:"token"`
 	MaxTokenJump int64 `json:"max_token_jump"`
-	Timeline     int32 `json:"timeline"` // of the server
+	Timeline     int32 `json:"timeline"` // not a column
 }

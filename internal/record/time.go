@@ -7,25 +7,25 @@ import (
 	"time"
 )
 
-// Time is a timestamptz as PostgreSQL stores it: microseconds since the beginning of 2000. Unlike a
-// time.Time it has all values that the column can have, "infinity" among them.
+// Time is a timestamptz as PostgreSQL stores it: microseconds since 2000-01-01 UTC. Unlike
+// time.Time it represents every value of the type, "infinity" included.
 type Time int64
 
-// epoch is Time 0, in microseconds of Unix.
+// epoch is Time 0 in Unix microseconds.
 const epoch = 946_684_800_000_000
 
-// The years that RFC 3339 can write.
+// RFC 3339 can write times from minTime to before maxTime.
 var minTime, maxTime = TimeOf(time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC)), TimeOf(time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC))
 
-// TimeOf returns t to the microsecond.
+// TimeOf converts t, truncated to the microsecond.
 func TimeOf(t time.Time) Time { return Time(t.UnixMicro() - epoch) }
 
-// Time returns t as Go has it. Only what RFC 3339 can write is exact.
+// Time converts t to a time.Time in UTC. It is exact for the years 0 to 9999.
 func (t Time) Time() time.Time { return time.UnixMicro(int64(t) + epoch).UTC() }
 
 const outside = "microseconds:"
 
-// String is RFC 3339 with microseconds, or the number itself if that can't write it.
+// String returns t in RFC 3339 with microseconds, or, for other years, as a number with a prefix.
 func (t Time) String() string {
 	if t < minTime || t >= maxTime {
 		return outside + strconv.FormatInt(int64(t), 10)
