@@ -11,6 +11,7 @@
 //	fencectl tokens history    show claims, writes, voids and rejections in order
 //	fencectl audit anchor      record the heads of the history outside the database, signed
 //	fencectl audit prove       prove the head of one resource without the others
+//	fencectl audit report      say whether anything was written without the lock in a period
 //	fencectl audit why         explain a rejection or an operation in plain words
 //	fencectl audit keygen      make the key of a log
 //	fencectl locks list        show who holds, with the claims in the database

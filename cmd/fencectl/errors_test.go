@@ -65,6 +65,7 @@ func TestHelp_OfEachCommand(t *testing.T) {
 		"migrate status": "exit code is 0 if all are applied and 3",
 		"migrate get":    "psql -1 -v ON_ERROR_STOP=1",
 		"tokens history": "fencectl tokens history RESOURCE [flags]",
+		"audit report":   "exit code is 0 if nothing is wrong, 1 if",
 		"audit why":      "fencectl audit why RESOURCE [flags]",
 		"version":        "fencectl version [flags]",
 	} {

@@ -71,6 +71,18 @@ type Rejection struct {
 	Last     time.Time      `json:"last_at"`
 }
 
+func rejectionOf(r audit.Rejection) *Rejection {
+	rejection := &Rejection{
+		ID: r.ID, Reason: r.Reason, Stage: r.Stage, Rejected: grantOf(r.Grant), Current: grantOf(r.Current),
+		Count: r.Count, First: r.First.UTC(), Last: r.Last.UTC(),
+	}
+	if !r.Since.IsZero() {
+		since := r.Since.UTC()
+		rejection.Since = &since
+	}
+	return rejection
+}
+
 // Event is an entry, or a rejection, in the order of what happened.
 type Event struct {
 	Kind     string             `json:"kind"` // claim, write, void or rejection

@@ -20,9 +20,7 @@ func (x *Explanation) Text(w io.Writer, width int) error {
 	}
 	if len(x.Facts) > 0 {
 		b.WriteString("\n")
-	}
-	for _, f := range x.Facts {
-		fmt.Fprintf(&b, "%-*s%s\n", indent, f.Name, wrap(f.Text, width-indent, strings.Repeat(" ", indent)))
+		writeFacts(&b, x.Facts, width)
 	}
 	if len(x.History) > 0 {
 		b.WriteString("\n")
@@ -31,6 +29,17 @@ func (x *Explanation) Text(w io.Writer, width int) error {
 	fmt.Fprintf(&b, "\n%s\n", wrap(footnote, width, ""))
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// writeFacts writes facts with their names in a column.
+func writeFacts(b *strings.Builder, facts []Fact, width int) {
+	indent := 0
+	for _, f := range facts {
+		indent = max(indent, len(f.Name)+2)
+	}
+	for _, f := range facts {
+		fmt.Fprintf(b, "%-*s%s\n", indent, f.Name, wrap(f.Text, width-indent, strings.Repeat(" ", indent)))
+	}
 }
 
 const footnote = "Times are those of the database's clock, in UTC; that of a write is from just before its commit. " +

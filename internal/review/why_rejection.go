@@ -16,15 +16,10 @@ import (
 func (r *Reader) explainRejection(ctx context.Context, x *Explanation, rejection audit.Rejection) error {
 	rejected, current := grantOf(rejection.Grant), grantOf(rejection.Current)
 	x.Effect = EffectNone
-	x.Rejection = &Rejection{
-		ID: rejection.ID, Reason: rejection.Reason, Stage: rejection.Stage, Rejected: rejected, Current: current,
-		Count: rejection.Count, First: rejection.First.UTC(), Last: rejection.Last.UTC(),
-	}
+	x.Rejection = rejectionOf(rejection)
 	before := ""
-	if !rejection.Since.IsZero() {
-		since := rejection.Since.UTC()
-		x.Rejection.Since = &since
-		before = " " + lasting(rejection.First.Sub(since)) + " before"
+	if x.Rejection.Since != nil {
+		before = " " + lasting(rejection.First.Sub(rejection.Since)) + " before"
 	}
 	words := explainReason(rejection.Reason)
 	x.Title = fmt.Sprintf("Rejection %d of %s", rejection.ID, x.Resource)

@@ -121,7 +121,7 @@ func (w *world) setTimes() {
 	w.exec(`alter table fence.history disable trigger all;
 		update fence.history set at = '2026-03-03 10:00:00+00'::timestamptz + seq * interval '1 minute';
 		update fence.history h set at = o.at + interval '3 ms' from fence.history o where h.tx = o.tx and h.resource > o.resource;
-		update fence.resource set claimed_at = '2026-03-03 10:00:00+00'::timestamptz + claim_seq * interval '1 minute';
+		update fence.resource r set claimed_at = h.at from fence.history h where h.resource = r.id and h.seq = r.claim_seq;
 		update fence.rejection set first_at = '2026-03-03 10:03:30+00', last_at = '2026-03-03 10:03:30+00', current_since = '2026-03-03 10:03:00+00';
 		update fence.rejection set first_at = '2026-03-03 10:05:15.5+00', last_at = '2026-03-03 10:05:45+00' where count > 1`)
 }

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"github.com/fencekit/fencekit/internal/cli"
+	"github.com/fencekit/fencekit/internal/review"
+)
+
+func newAuditReport(d *databaseFlags, out *cli.Output) *cobra.Command {
+	var p review.Period
+	var from, to instant
+	cmd := &cobra.Command{
+		Use:   "report --from TIME --to TIME [flags]",
+		Short: "Say whether anything was written without the lock in a period",
+		Long: `Answer for a period: was anything written by a holder that no longer held the
+lock? And show who held what: rejected attempts, grants and hand-overs, the
+longest holds, and unknown outcomes that were ruled out.
+
+The whole history of the resources is verified for it, as by "audit verify". The
+exit code is 0 if nothing is wrong, 1 if the verification finds something, and 2
+if entries of the period may have been pruned, or if no resource matches.
+
+A TIME is like 2026-03-03T10:00:00Z, "2026-03-03 10:00", 2026-03-03 or 12h (that
+is 12 hours ago), in UTC unless it says otherwise. A table has the first 20 of
+each kind, the other formats the first 1,000. The role is the schema's reader
+role, or its owner.`,
+		Args: cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			p.From, p.To = time.Time(from), time.Time(to)
+			switch {
+			case p.From.IsZero() || p.To.IsZero():
+				return cli.UsageErrorf("report needs --from and --to")
+			case !p.From.Before(p.To):
+				return cli.UsageErrorf("--to is %v, want it after --from, %v", &to, &from)
+			}
+			return auditReport(cmd, d, out, p)
+		},
+	}
+	cmd.Flags().Var(&from, "from", "from this time on")
+	cmd.Flags().Var(&to, "to", "up to this time, without it")
+	cmd.Flags().StringVar(&p.Resources, "resource", "*", "only resources that match this, with * and ?")
+	return cmd
+}
+
+func auditReport(cmd *cobra.Command, d *databaseFlags, out *cli.Output, p review.Period) error {
+	var report *review.Report
+	err := d.withHistory(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+		reader, err := review.NewReader(pool, d.schema)
+		if err == nil {
+			report, err = reader.Report(ctx, p)
+		}
+		return err
+	})
+	if err == nil {
+		err = writeReport(cmd, out.Format, report)
+	}
+	if err != nil {
+		return err
+	}
+	switch report.Verdict {
+	case review.VerdictViolated:
+		return &cli.ExitError{Code: cli.ExitViolated, Err: errors.New("the history doesn't verify")}
+	case review.VerdictIncomplete:
+		return &cli.ExitError{Code: cli.ExitInconclusive, Err: errors.New("the record of this period is not complete")}
+	}
+	return nil
+}
+
+func writeReport(cmd *cobra.Command, format cli.Format, report *review.Report) error {
+	w := cmd.OutOrStdout()
+	switch format {
+	case cli.FormatTable:
+		return report.Text(w, cmp.Or(cli.TerminalWidth(w), cli.UsualWidth))
+	case cli.FormatJSON:
+		return cli.WriteOne(w, format, report)
+	}
+	return cli.WriteList(w, format, report.Rows())
+}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/cli"
+	"github.com/fencekit/fencekit/internal/cli/clitest"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// claimed returns a database with one claim, made now.
+func claimed(t *testing.T) (dsn string) {
+	t.Helper()
+	dsn = migrated(t)
+	pool, err := pgxpool.New(t.Context(), dsn)
+	require.NoError(t, err)
+	defer pool.Close()
+	store, err := postgres.NewStore(pool, nil)
+	require.NoError(t, err)
+	_, err = store.Claim(t.Context(), fence.Grant{Resource: "sku/42", Epoch: 1, Token: 7, Holder: "worker-a/00"})
+	require.NoError(t, err)
+	return dsn
+}
+
+// The same answer in each format; of a history that doesn't verify, since the test gave it other times.
+func TestAuditReport_AnswersInEachFormat(t *testing.T) {
+	t.Parallel()
+	dsn := sold(t)
+	run := func(format string) string {
+		t.Helper()
+		got := fencectl(t, "audit", "report", "--from", "2026-03-03 10:00", "--to", "2026-03-03 11:00:00", "--database-url", dsn, "-o", format)
+		require.Equal(t, cli.ExitViolated, got.Code, got.Stderr)
+		require.Equal(t, "fencectl: the history doesn't verify\n", got.Stderr)
+		return got.Stdout
+	}
+	var report struct{ Verdict, Answer string }
+	require.NoError(t, json.Unmarshal([]byte(run("json")), &report))
+	require.Equal(t, "violated", report.Verdict)
+	require.Contains(t, report.Answer, "from 2026-03-03 10:00 to 2026-03-03 11:00 UTC, in which it shows 2 writes for 1 resource; 2 attempts were rejected")
+	first, _, _ := strings.Cut(run("table"), "\n\n")
+	require.Equal(t, report.Answer, strings.ReplaceAll(first, "\n", " "))
+	first, _, _ = strings.Cut(run("jsonl"), "\n")
+	var row struct{ Kind, Text string }
+	require.NoError(t, json.Unmarshal([]byte(first), &row))
+	require.Equal(t, report.Answer, row.Text)
+	rows, err := csv.NewReader(strings.NewReader(run("csv"))).ReadAll()
+	require.NoError(t, err)
+	require.Equal(t, report.Answer, rows[1][len(rows[1])-1])
+}
+
+// As a process.
+func TestAuditReport_ExitCodes(t *testing.T) {
+	t.Parallel()
+	dsn := claimed(t)
+	for _, c := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{"--from", "1h", "--to", "2999-01-01"}, cli.ExitOK, ""},
+		{[]string{"--from", "1h", "--to", "2999-01-01", "--resource", "skew/*"}, cli.ExitInconclusive, "not complete"},
+		{[]string{"--from", "1h"}, cli.ExitUsage, "needs --from and --to"},
+		{[]string{"--to", "1h"}, cli.ExitUsage, "needs --from and --to"},
+		{[]string{"--from", "1h", "--to", "2h"}, cli.ExitUsage, "want it after --from"},
+		{[]string{"--from", "3 March", "--to", "1h"}, cli.ExitUsage, "is no time"},
+		{[]string{"--from", "2h", "--to", "1h", "sku/42"}, cli.ExitUsage, "takes no arguments besides flags"},
+		{[]string{"--from", "2h", "--to", "1h", "--schema", "other"}, cli.ExitNotReady, "fencectl migrate up"},
+	} {
+		cmd := clitest.Child(t, nil, append([]string{"audit", "report", "--database-url", dsn}, c.args...)...)
+		var stdout, stderr bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		require.Equal(t, c.code, clitest.ExitCode(t, cmd.Run), "%s: %s", c.args, stderr.String())
+		require.Contains(t, stderr.String(), c.says, c.args)
+		require.Equal(t, c.code < cli.ExitNotReady, stdout.Len() > 0, c.args)
+	}
+}

@@ -1,0 +1,175 @@
+package review
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencekit/fencekit/audit"
+	"github.com/fencekit/fencekit/internal/glob"
+)
+
+// Period is what a Report is about: from From, and before To, by the database's clock.
+type Period struct {
+	From, To  time.Time
+	Resources string // a pattern of names; "" means all
+}
+
+// Verdict is what a Report comes to.
+type Verdict string
+
+// The verdicts.
+const (
+	VerdictClean      Verdict = "clean"      // all of the period is there, and it verifies
+	VerdictViolated   Verdict = "violated"   // the history says what no honest one can
+	VerdictIncomplete Verdict = "incomplete" // of the period something is missing that may have been pruned
+)
+
+// Report says who held what in a period, and whether anything was written by a holder that no
+// longer held the lock. Its lists have the first maxRows of each kind; its counts have all.
+type Report struct {
+	From      time.Time `json:"from"`
+	To        time.Time `json:"to"`
+	Resources string    `json:"resources"` // the pattern
+
+	Verdict    Verdict          `json:"verdict"`
+	Answer     string           `json:"answer"`
+	Counts     Counts           `json:"counts"`
+	Verified   audit.Report     `json:"verified"`
+	Pruned     []PrunedResource `json:"pruned"`     // within the period, or possibly so
+	Claims     []Claim          `json:"claims"`     // grants and hand-overs
+	Rejections []Rejected       `json:"rejections"` // that may lie within the period
+	Holds      []Hold           `json:"holds"`      // the longest
+	Voids      []Void           `json:"voids"`
+}
+
+// maxRows bounds each list of a Report.
+const maxRows = 1000
+
+// Counts count what lies within the period.
+type Counts struct {
+	Resources  int64 `json:"resources"` // with an entry in the period
+	Written    int64 `json:"resources_written"`
+	Writes     int64 `json:"writes"`
+	Operations int64 `json:"operations"` // that the writes recorded
+	Claims     int64 `json:"claims"`
+	Voids      int64 `json:"voids"`
+	Records    int64 `json:"rejection_records"`
+	// Attempts were rejected: a record that also counts some outside of the period makes it a range.
+	AttemptsMin int64 `json:"rejected_attempts_min"`
+	AttemptsMax int64 `json:"rejected_attempts_max"`
+	Pruned      int64 `json:"pruned_resources"`
+}
+
+// PrunedResource is a resource whose history begins after the period does.
+type PrunedResource struct {
+	Resource string `json:"resource"`
+	Pruned
+}
+
+// Claim is a grant that took a resource over.
+type Claim struct {
+	Resource string    `json:"resource"`
+	Position int64     `json:"position"`
+	At       time.Time `json:"at"`
+	Grant    Grant     `json:"grant"`
+	Before   *Grant    `json:"before,omitempty"` // which had it; nil if none had, or if that was pruned
+}
+
+// Rejected is a record of rejections.
+type Rejected struct {
+	Resource string `json:"resource"`
+	Rejection
+}
+
+// Void is a COMMIT of unknown outcome that was ruled out.
+type Void struct {
+	Resource string    `json:"resource"`
+	Position int64     `json:"position"`
+	At       time.Time `json:"at"`
+	Grant    Grant     `json:"grant"`
+}
+
+// Report reads a period, and verifies the whole history of its resources. It needs a pool with two
+// connections.
+func (r *Reader) Report(ctx context.Context, p Period) (*Report, error) {
+	report := &Report{
+		From: p.From.UTC(), To: p.To.UTC(), Resources: p.Resources,
+		Pruned: []PrunedResource{}, Claims: []Claim{}, Rejections: []Rejected{}, Holds: []Hold{}, Voids: []Void{},
+	}
+	if err := r.readEntries(ctx, report); err != nil {
+		return nil, err
+	}
+	if err := r.readRejections(ctx, report); err != nil {
+		return nil, err
+	}
+	if err := r.readPruned(ctx, report); err != nil {
+		return nil, err
+	}
+	var err error
+	if report.Verified, err = r.history.Verify(ctx, audit.Verification{Resources: p.Resources}); err != nil {
+		return nil, err
+	}
+	report.conclude()
+	return report, nil
+}
+
+// readRejections reads the rejections of the period.
+func (r *Reader) readRejections(ctx context.Context, report *Report) error {
+	for rejection, err := range r.history.Rejections(ctx, audit.Filter{Resources: report.Resources, Since: report.From, Until: report.To}) {
+		if err != nil {
+			return err
+		}
+		c := &report.Counts
+		c.Records++
+		c.AttemptsMax += rejection.Count
+		c.AttemptsMin += report.certain(rejection)
+		report.Rejections = appendUpTo(report.Rejections, Rejected{rejection.Grant.Resource, *rejectionOf(rejection)})
+	}
+	return nil
+}
+
+// certain returns how many of a record's rejections lie within the period whatever the times
+// of those between its first and its last.
+func (report *Report) certain(r audit.Rejection) int64 {
+	first := !r.First.Before(report.From) && r.First.Before(report.To)
+	last := !r.Last.Before(report.From) && r.Last.Before(report.To)
+	switch {
+	case first && last:
+		return r.Count
+	case first || last:
+		return 1
+	}
+	return 0
+}
+
+// readPruned reads of which resources entries were pruned that may lie within the period.
+func (r *Reader) readPruned(ctx context.Context, report *Report) error {
+	rows, err := r.pool.Query(ctx, "select f.name, c.first, e.at from "+r.schema+".checkpoint c join "+r.schema+".resource f on f.id = c.resource"+
+		" join "+r.schema+".history e on e.resource = c.resource and e.seq = c.first where f.name like $1 and e.at >= $2 order by f.name",
+		pgx.QueryExecModeExec, glob.Like(report.Resources), report.From)
+	if err != nil {
+		return fmt.Errorf("review: reading the checkpoints: %w", err)
+	}
+	var pruned PrunedResource
+	_, err = pgx.ForEachRow(rows, []any{&pruned.Resource, &pruned.First, &pruned.At}, func() error {
+		pruned.At = pruned.At.UTC()
+		report.Counts.Pruned++
+		report.Pruned = appendUpTo(report.Pruned, pruned)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("review: reading the checkpoints: %w", err)
+	}
+	return nil
+}
+
+// appendUpTo appends one to a list of a Report while there is room.
+func appendUpTo[T any](list []T, one T) []T {
+	if len(list) < maxRows {
+		list = append(list, one)
+	}
+	return list
+}

@@ -1,0 +1,149 @@
+package review_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/internal/review"
+)
+
+func at(clock string) time.Time {
+	t, err := time.Parse(time.DateTime, "2026-03-03 "+clock)
+	if err != nil {
+		panic(err)
+	}
+	return t
+}
+
+// honest gives the history fixed times and hashes that fit them, as if it had been made then.
+func (w *world) honest() {
+	w.Helper()
+	w.exec(`do $$
+		declare h fence.history; v_last bytea;
+		begin
+			for h in select * from fence.history order by resource, seq loop
+				if h.seq = 1 then
+					v_last := sha256(convert_to('fencekit:' || h.name, 'UTF8'));
+				end if;
+				v_last := sha256(v_last || int4send(h.resource) || int8send(h.seq) || charsend(h.kind) || int8send(h.claim) || int8send(h.tx)
+					|| xid8send(h.xid) || timestamptz_send(h.at) || case h.kind
+						when 'c' then int8send(h.epoch) || int8send(h.token) || int4send(h.timeline) || int4send(octet_length(convert_to(h.holder, 'UTF8')))
+							|| convert_to(h.holder, 'UTF8') || convert_to(h.name, 'UTF8')
+						else coalesce(convert_to(h.ops::text, 'UTF8'), '') end);
+				update fence.history set hash = v_last where resource = h.resource and seq = h.seq;
+				update fence.resource set hash = v_last where id = h.resource;
+			end loop;
+		end $$;
+		alter table fence.history enable always trigger protect_history;
+		alter table fence.history enable always trigger protect_kept_history`)
+}
+
+func (w *world) report(p review.Period) *review.Report {
+	w.Helper()
+	report, err := w.reader.Report(w.Context(), p)
+	require.NoError(w, err)
+	return report
+}
+
+func text(t *testing.T, report *review.Report) string {
+	t.Helper()
+	var b bytes.Buffer
+	require.NoError(t, report.Text(&b, 80))
+	return b.String()
+}
+
+func TestReport_AnswersInItsFirstSentence(t *testing.T) {
+	t.Parallel()
+	w := sold(t)
+	w.honest()
+	report := w.report(review.Period{From: at("10:00:00"), To: at("11:00:00")})
+	require.Equal(t, review.VerdictClean, report.Verdict, "%v", report.Verified.Findings)
+	report.Verified.At = at("12:00:00")
+	golden(t, "report.txt", text(t, report))
+	b, err := json.MarshalIndent(report, "", "  ")
+	require.NoError(t, err)
+	golden(t, "report.json", string(b)+"\n")
+	rows := ""
+	for _, row := range report.Rows() {
+		require.Len(t, row.Cells(), len(row.Columns()))
+		rows += fmt.Sprintf("%q\n", row.Cells())
+	}
+	golden(t, "report-rows.txt", rows)
+	require.ErrorIs(t, report.Text(fullDisk{}, 80), errFull)
+}
+
+// What happened before the period is known where the period needs it.
+func TestReport_OfAPartOfAHistory(t *testing.T) {
+	t.Parallel()
+	w := sold(t)
+	w.honest()
+	report := w.report(review.Period{From: at("10:03:00"), To: at("10:05:30"), Resources: "sku/4?"})
+	require.Equal(t, review.Counts{Resources: 1, Written: 1, Writes: 2, Operations: 3, Claims: 1, Records: 2, AttemptsMin: 2, AttemptsMax: 3}, report.Counts)
+	require.Equal(t, a.Holder, report.Claims[0].Before.Holder, "whose last entry is before the period")
+	require.Contains(t, report.Answer, "between 2 and 3 attempts were rejected")
+
+	report = w.report(review.Period{From: at("10:04:00"), To: at("10:05:00"), Resources: "sku/42"})
+	require.Len(t, report.Holds, 1)
+	require.Equal(t, b.Holder, report.Holds[0].Grant.Holder)
+	require.Equal(t, at("10:03:00"), *report.Holds[0].ClaimedAt, "before the period")
+	require.Nil(t, report.Holds[0].EndedAt, "not in the period")
+	require.Equal(t, 60.0, report.Holds[0].Seconds, "of the period")
+
+	report = w.report(review.Period{From: at("10:06:00"), To: at("10:07:00"), Resources: "sku/42"})
+	require.Equal(t, b.Holder, report.Claims[0].Before.Holder)
+	require.Len(t, report.Holds, 2)
+
+	report = w.report(review.Period{From: at("11:00:00"), To: at("12:00:00")})
+	require.Equal(t, review.VerdictClean, report.Verdict)
+	require.Contains(t, report.Answer, "The record shows that nothing was written, and no attempt was rejected.")
+}
+
+func TestReport_SaysWhatDoesNotVerify(t *testing.T) {
+	t.Parallel()
+	w := sold(t)
+	w.honest()
+	w.exec(`alter table fence.history disable trigger all; update fence.history set claim = 1 where seq = 4; alter table fence.history enable always trigger protect_history;
+		alter table fence.history enable always trigger protect_kept_history`)
+	report := w.report(review.Period{From: at("10:00:00"), To: at("11:00:00")})
+	require.Equal(t, review.VerdictViolated, report.Verdict)
+	require.Contains(t, report.Answer, "The record can't be relied on: its verification has")
+	require.NotContains(t, report.Answer, "each under the grant")
+	require.Contains(t, text(t, report), "\nFindings of the verification\n")
+}
+
+func TestReport_DoesNotAnswerForWhatWasPruned(t *testing.T) {
+	t.Parallel()
+	w := sold(t)
+	w.exec("update fence.history set at = at - interval '10 years'; update fence.resource set claimed_at = claimed_at - interval '10 years'; update fence.rejection set current_since = current_since - interval '10 years'")
+	w.honest()
+	w.exec("update fence.setting set history_keep = '1 day', history_keep_entries = 1; select fence.prune_by_policy('', 5)")
+	ago := func(clock string) time.Time { return at(clock).AddDate(-10, 0, 0) }
+	report := w.report(review.Period{From: ago("10:00:00"), To: ago("11:00:00")})
+	require.Equal(t, review.VerdictIncomplete, report.Verdict, "%v", report.Verified.Findings)
+	require.Contains(t, report.Answer, "were pruned that may belong to it")
+	require.Contains(t, text(t, report), "\nPruned: the history begins here\n")
+
+	report = w.report(review.Period{From: ago("10:30:00"), To: ago("11:00:00")})
+	require.Equal(t, review.VerdictClean, report.Verdict, "what was pruned is before that")
+
+	report = w.report(review.Period{From: ago("10:00:00"), To: ago("11:00:00"), Resources: "skew/*"})
+	require.Equal(t, review.VerdictIncomplete, report.Verdict)
+	require.Equal(t, `No resource matches "skew/*", so there is nothing to report.`, report.Answer)
+}
+
+// Lists are bounded, counts are not; the longest holds are found among many.
+func TestReport_ListsTheFirstAndCountsAll(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.exec(`select fence.claim(array[encode(convert_to('x/' || i, 'UTF8'), 'hex')], array[1]::bigint[], array[i]::bigint[], array[encode('h', 'hex')], 1) from generate_series(1, 1005) i`)
+	report := w.report(review.Period{From: time.Now().Add(-time.Hour), To: time.Now().Add(time.Hour)})
+	require.EqualValues(t, 1005, report.Counts.Claims)
+	require.Len(t, report.Claims, 1000)
+	require.Len(t, report.Holds, 10)
+	require.Contains(t, text(t, report), `and 985 more; "fencectl tokens history" shows all`)
+}
