@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -42,6 +43,7 @@ type plannedCall struct {
 	Rest      time.Duration // from the write to the end
 	Retryable bool
 	Fails     bool
+	ReadOnly  bool // steps read so
 }
 
 const (
@@ -55,12 +57,13 @@ func drawPlan(t *rapid.T) plan {
 	call := rapid.Custom(func(t *rapid.T) plannedCall {
 		return plannedCall{
 			Process:   rapid.IntRange(0, processes-1).Draw(t, "process"),
-			Kind:      rapid.SampledFrom([]string{"do", "do", "do", "batch", "batch", "copied grant", "hold", "steps"}).Draw(t, "kind"),
+			Kind:      rapid.SampledFrom([]string{"do", "do", "do", "batch", "batch", "copied grant", "hold", "steps", "read"}).Draw(t, "kind"),
 			At:        moment.Draw(t, "at"),
 			Read:      brief.Draw(t, "read"),
 			Rest:      brief.Draw(t, "rest"),
 			Retryable: rapid.Bool().Draw(t, "retryable"),
 			Fails:     rapid.IntRange(0, 9).Draw(t, "fails") == 9,
+			ReadOnly:  rapid.Bool().Draw(t, "readOnly"),
 		}
 	})
 	fate := rapid.SampledFrom([]memory.Fate{memory.Normal, memory.Normal, memory.ReplyLost, memory.RequestLost, memory.Late})
@@ -84,6 +87,7 @@ type outcome struct {
 	unknown    int // calls that ended without an answer
 	lost       int // calls whose group did not commit
 	shared     int // transactions of several calls
+	reads      int // read-only calls that were answered
 	entries    []storage.Entry
 	rejections []storage.Rejection
 	stray      []error // what no call may return
@@ -169,6 +173,8 @@ func (c plannedCall) play(ctx context.Context, w *world, g *guard.Guard[*memory.
 	switch holder := w.locks.Holder(sku); {
 	case c.Kind == "copied grant" && holder != fence.Grant{}:
 		return underGrant(ctx, w.store, holder, fn, opts...)
+	case c.Kind == "read":
+		return c.look(ctx, w, g, opts)
 	case c.Kind == "batch":
 		return guard.Exec(ctx, g, sku, &batchOp{run: fn})
 	case c.Kind == "steps":
@@ -179,13 +185,42 @@ func (c plannedCall) play(ctx context.Context, w *world, g *guard.Guard[*memory.
 	return guard.Do(ctx, g, sku, fn, opts...)
 }
 
+// errOnlyRead is what a read-only call returns that was answered with the present state.
+var errOnlyRead = errors.New("only read")
+
+// look reads n twice, and compares what it is answered with n as it was when the function ended (G13).
+func (c plannedCall) look(ctx context.Context, w *world, g *guard.Guard[*memory.Tx], opts []guard.Option) error {
+	var first, second, last string
+	err := guard.Do(ctx, g, sku, func(ctx context.Context, tx *memory.Tx) error {
+		if err := reads("n", &first)(ctx, tx); err != nil {
+			return err
+		}
+		time.Sleep(c.Read)
+		err := reads("n", &second)(ctx, tx)
+		time.Sleep(c.Rest)
+		last = w.store.Read("n")
+		return err
+	}, append(opts, guard.ReadOnly())...)
+	switch {
+	case err != nil:
+		return err
+	case first != second || second != last:
+		return fmt.Errorf("read %q and %q when it was %q", first, second, last)
+	}
+	return errOnlyRead
+}
+
 // steps reads n in one transaction and writes it in another.
 func (c plannedCall) steps(ctx context.Context, h held, opts []guard.Option) error {
 	var n int
+	reading := append(slices.Clone(opts), guard.Name("read"))
+	if c.ReadOnly {
+		reading = append(reading, guard.ReadOnly())
+	}
 	err := guard.Do(ctx, h, sku, func(_ context.Context, tx *memory.Tx) (err error) {
 		n, err = number(tx.Get("n"))
 		return err
-	}, append(opts, guard.Name("read"))...)
+	}, reading...)
 	if err != nil {
 		return fmt.Errorf("%w: the step before it failed: %v", errShop, err)
 	}
@@ -212,6 +247,8 @@ func judge(t *testing.T, w *world, errs []error) (o outcome) {
 			if applied {
 				o.took++
 			}
+		case err == errOnlyRead:
+			o.reads++
 		case errors.Is(err, errShop), errors.Is(err, guard.ErrStaleToken), errors.Is(err, guard.ErrOvertaken), errors.Is(err, memory.ErrReplyLost), errors.Is(err, fence.ErrLeaseLost):
 		case strings.Contains(err.Error(), "as its group did not commit"):
 			o.lost++
@@ -243,7 +280,7 @@ func judge(t *testing.T, w *world, errs []error) (o outcome) {
 // The counter is the oracle: it is right only if each call took effect exactly
 // as often as its answer says, and if no increment overwrote another's.
 func TestProperty_TheDataAgreesWithTheAnswers_G3_G4(t *testing.T) {
-	unknown, voids, stale, overtaken, lost, shared := 0, 0, 0, 0, 0, 0
+	unknown, voids, stale, overtaken, lost, shared, reads := 0, 0, 0, 0, 0, 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
 		o := play(t, drawPlan(rt))
 		require.Empty(rt, o.stray)
@@ -252,6 +289,7 @@ func TestProperty_TheDataAgreesWithTheAnswers_G3_G4(t *testing.T) {
 		unknown += o.unknown
 		lost += o.lost
 		shared += o.shared
+		reads += o.reads
 		for i, e := range o.entries {
 			require.EqualValues(rt, i+1, e.Seq)
 			if e.Kind == storage.KindVoid {
@@ -275,7 +313,8 @@ func TestProperty_TheDataAgreesWithTheAnswers_G3_G4(t *testing.T) {
 	require.NotZero(t, stale)
 	require.NotZero(t, overtaken)
 	require.NotZero(t, shared)
-	t.Logf("unknown outcomes %d, voids %d, stale %d, overtaken %d, shared transactions %d, calls of groups that did not commit %d", unknown, voids, stale, overtaken, shared, lost)
+	require.NotZero(t, reads)
+	t.Logf("unknown outcomes %d, voids %d, stale %d, overtaken %d, shared transactions %d, reads %d, calls of groups that did not commit %d", unknown, voids, stale, overtaken, shared, reads, lost)
 }
 
 // underGrant is guard.Do under a grant that came from elsewhere.
