@@ -50,6 +50,7 @@ var stages = map[storage.Stage]string{
 	storage.StageBegin: "To begin a transaction. It was refused before it could read or write anything.",
 	storage.StageRun:   "To go on with a transaction that it had begun. The database had ended the transaction, and has discarded what was written in it.",
 	storage.StageSeal:  "To commit a transaction. The database refused that, and has discarded what was written in it.",
+	storage.StageCheck: "To read, and no more. What it had read was no longer the present state when it had ended, so it was given no answer.",
 }
 
 // explainReason returns words for a reason, also for one that this version doesn't know.
