@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
@@ -69,6 +70,7 @@ var matching = map[string]error{
 	"`*postgres.TransientError`":                               &postgres.TransientError{Err: io.EOF},
 	"`postgres.ErrPruned`":                                     postgres.ErrPruned,
 	"`*postgres.AffectedError`":                                &postgres.AffectedError{},
+	"`*etcd.NotHolderError`":                                   &etcd.NotHolderError{},
 	"`*fence.UnavailableError`, `no answer`":                   &fence.UnavailableError{Reason: fence.Unreachable, Err: io.EOF},
 	"`*fence.UnavailableError`, `out of space`":                &fence.UnavailableError{Reason: fence.NoSpace, Err: io.EOF},
 	"`*fence.UnavailableError`, `access denied`":               &fence.UnavailableError{Reason: fence.Denied, Err: io.EOF},

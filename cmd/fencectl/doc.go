@@ -16,6 +16,9 @@
 //	fencectl audit keygen      make the key of a log
 //	fencectl locks list        show who holds, with the claims in the database
 //	fencectl locks queue       show who waits for a resource, in order
+//	fencectl locks watch       show holders and waiters as they come and go
+//	fencectl locks evict       take the lock from a holder that hangs
+//	fencectl locks evictions   show who was evicted, and why
 //	fencectl exec              run a command while a resource is locked
 //	fencectl chaos             run Fencekit under real faults, by fencectl-chaos
 //	fencectl version           print versions

@@ -17,7 +17,7 @@ func newLocks(out *cli.Output) *cobra.Command {
 	l.etcd.register(cmd.PersistentFlags())
 	l.database.register(cmd.PersistentFlags(), 30*time.Second)
 	cmd.PersistentPreRunE = l.database.prepare
-	cmd.AddCommand(newLocksList(l, out), newLocksQueue(l, out))
+	cmd.AddCommand(newLocksList(l, out), newLocksQueue(l, out), newLocksWatch(l, out), newLocksEvict(l, out), newLocksEvictions(l, out))
 	return cmd
 }
 

@@ -127,8 +127,9 @@
 //	etcdctl role grant-permission ROLE read fencekit/epoch
 //
 // With Config.MutexKeys it needs readwrite on <resource>/ of each resource instead
-// of the first. A user that may write the epoch key can stop all lockers: only operators
-// need to.
+// of the first. An [Inspector] needs read on <prefix>/locks/ and <prefix>/epoch, and to
+// evict readwrite on <prefix>/locks/ and <prefix>/evicted/. A user that may write the epoch
+// key can stop all lockers: only operators need to.
 //
 // # Epochs
 //

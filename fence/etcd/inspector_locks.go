@@ -31,6 +31,9 @@ type Acquisition struct {
 	// LeaseLeft is the time until the key is deleted unless its process renews its session,
 	// in whole seconds.
 	LeaseLeft time.Duration
+
+	key   string
+	lease clientv3.LeaseID
 }
 
 // Locks is what etcd had at one revision.
@@ -75,14 +78,14 @@ func (i *Inspector) locks(ctx context.Context, prefix string) (Locks, error) {
 
 // queues arranges keys by resource.
 func (i *Inspector) queues(ctx context.Context, kvs []*mvccpb.KeyValue) ([]Lock, error) {
-	left, byName := map[int64]time.Duration{}, map[string]*Lock{}
+	left, byName := map[clientv3.LeaseID]time.Duration{}, map[string]*Lock{}
 	for _, kv := range kvs {
 		a, ok := i.acquisition(kv)
 		if !ok {
 			continue
 		}
 		var err error
-		if a.LeaseLeft, err = i.leaseLeft(ctx, left, kv.Lease); err != nil {
+		if a.LeaseLeft, err = i.leaseLeft(ctx, left, a.lease); err != nil {
 			return nil, err
 		}
 		lock := byName[a.Grant.Resource]
@@ -103,33 +106,42 @@ func (i *Inspector) acquisition(kv *mvccpb.KeyValue) (Acquisition, bool) {
 	}
 	v, _ := keys.ParseLockValue(kv.Value)
 	grant := fence.Grant{Resource: resource, Epoch: v.Epoch, Token: fence.Token(kv.CreateRevision), Holder: v.Holder}
-	a := Acquisition{Grant: grant}
+	a := Acquisition{Grant: grant, key: string(kv.Key), lease: clientv3.LeaseID(kv.Lease)}
 	if v.Queued != 0 {
 		a.Queued = time.UnixMilli(v.Queued)
 	}
 	return a, true
 }
 
-// leaseLeft asks once for each lease; one that is gone has no time left.
-func (i *Inspector) leaseLeft(ctx context.Context, known map[int64]time.Duration, id int64) (time.Duration, error) {
+// leaseLeft asks once for each lease.
+func (i *Inspector) leaseLeft(ctx context.Context, known map[clientv3.LeaseID]time.Duration, id clientv3.LeaseID) (time.Duration, error) {
 	if left, ok := known[id]; ok {
 		return left, nil
 	}
+	seconds, err := i.timeToLive(ctx, id)
+	known[id] = time.Duration(max(0, seconds)) * time.Second
+	return known[id], err
+}
+
+// timeToLive is what a lease has left, in seconds; -1 if it is gone.
+func (i *Inspector) timeToLive(ctx context.Context, id clientv3.LeaseID) (int64, error) {
 	request, cancel := context.WithTimeout(ctx, i.cluster.RequestTimeout)
 	defer cancel()
-	resp, err := i.cluster.Client.TimeToLive(request, clientv3.LeaseID(id))
+	resp, err := i.cluster.Client.TimeToLive(request, id)
 	if err != nil {
 		return 0, i.failed(ctx, readLocks, err)
 	}
-	known[id] = time.Duration(max(0, resp.TTL)) * time.Second
-	return known[id], nil
+	return resp.TTL, nil
 }
+
+// byToken is the order of a queue.
+func byToken(a, b Acquisition) int { return cmp.Compare(a.Grant.Token, b.Grant.Token) }
 
 // inOrder sorts queues by token and resources by name.
 func inOrder(byName map[string]*Lock) []Lock {
 	locks := make([]Lock, 0, len(byName))
 	for _, lock := range byName {
-		slices.SortFunc(lock.Queue, func(a, b Acquisition) int { return cmp.Compare(a.Grant.Token, b.Grant.Token) })
+		slices.SortFunc(lock.Queue, byToken)
 		locks = append(locks, *lock)
 	}
 	slices.SortFunc(locks, func(a, b Lock) int { return cmp.Compare(a.Resource, b.Resource) })

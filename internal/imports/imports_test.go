@@ -152,7 +152,7 @@ func TestImports_TheLockServiceExportsFewNames(t *testing.T) {
 			}
 		}
 	}
-	require.Equal(t, []string{"Acquisition", "ClientConfig", "Config", "Election", "Inspector", "Lock", "Locker", "Locks", "NewInspector", "NewLocker"}, slices.Sorted(maps.Keys(exported)))
+	require.Equal(t, []string{"Acquisition", "Change", "ChangeGaveUp", "ChangeHolds", "ChangeKind", "ChangeLeaseEnded", "ChangeReleased", "ChangeWaits", "ClientConfig", "Config", "Election", "Eviction", "Inspector", "Lock", "Locker", "Locks", "NewInspector", "NewLocker", "NotHolderError"}, slices.Sorted(maps.Keys(exported)))
 }
 
 // declared returns the names that a file declares for its package.

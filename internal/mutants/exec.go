@@ -5,7 +5,7 @@ const supervise = "cmd/fencectl/internal/supervise/"
 // inFencectl is a test of the command fencectl.
 func inFencectl(name string) Test { return Test{"cmd/fencectl", name} }
 
-// execMutants are in what runs a command while a lock is held.
+// execMutants are in what runs a command while a lock is held, and in what operators do to locks.
 var execMutants = []Mutant{
 	change("watchdog-spares-the-group-at-the-deadline", "F3", supervise+"watchdog.go",
 		"case left <= 0:\n\t\t\t_ = syscall.Kill(-group, syscall.SIGKILL)\n", "case left <= 0:\n",
@@ -22,4 +22,10 @@ var execMutants = []Mutant{
 	change("exec-runs-on-while-its-command-is-stopped", "F3", supervise+"run.go",
 		"\t_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)\n", "",
 		inFencectl("TestExec_TheCommandHasTheTerminal")),
+	change("eviction-of-any-token", "F2", etcd+"inspector_evict.go",
+		`clientv3.Compare(clientv3.CreateRevision(holder.key), "=", token),`, `clientv3.Compare(clientv3.CreateRevision(holder.key), ">", 0),`,
+		inEtcd("TestEvict_OfAHolderThatHasGoneChangesNothing_F2")),
+	change("eviction-of-a-waiter", "F2", etcd+"inspector_evict.go",
+		`clientv3.CreateRevision(queue), ">", token-1)`, `clientv3.CreateRevision(queue), ">", 0)`,
+		inEtcd("TestEvict_OfAHolderThatHasGoneChangesNothing_F2")),
 }

@@ -46,6 +46,14 @@ func (k Space) Queue(resource string) string {
 // Locks is the prefix of all queues; not with Mutex.
 func (k Space) Locks() string { return k.Prefix + "/locks/" }
 
+// Evictions is the prefix of the records of all evictions.
+func (k Space) Evictions() string { return k.Prefix + "/evicted/" }
+
+// Evicted is the record of the eviction of a token from a resource.
+func (k Space) Evicted(resource string, token fence.Token) string {
+	return k.Evictions() + token.String() + "/" + url.PathEscape(resource)
+}
+
 // ParseQueue returns the resource in whose queue a key is. It reports false for a key in none, and
 // with Mutex.
 func (k Space) ParseQueue(key string) (resource string, ok bool) {

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/internal/cli"
+)
+
+func newLocksEvict(l *locksFlags, out *cli.Output) *cobra.Command {
+	var expected int64
+	var reason string
+	cmd := &cobra.Command{
+		Use:   "evict RESOURCE --expected-token N --reason TEXT [flags]",
+		Short: "Take the lock from a holder that hangs",
+		Long: `Delete the lock key of a resource's holder, if its token is still the expected
+one, and say who is next. Another token changes nothing, and exits with 1.
+
+Its process, if it is alive, finds the lock lost and ends what runs under it. It
+is not stopped otherwise, and its guarded writes commit until the next holder has
+claimed the resource: if nobody waits, claim it yourself:
+
+  fencectl exec RESOURCE --claim -- true
+
+The reason, the holder, who evicted it and when are kept in etcd, under
+PREFIX/evicted/, for 90 days, written in the transaction that deletes the key, so
+no eviction is without a record: see "fencectl locks evictions". The history in
+the database has no entry of an eviction, since it moves no fence; its next claim
+shows the hand-over. The user of etcd needs readwrite on PREFIX/locks/ and
+PREFIX/evicted/.`,
+		Args: cli.OneArg("RESOURCE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return locksEvict(cmd, l, out, args[0], fence.Token(expected), reason)
+		},
+	}
+	cmd.Flags().Int64Var(&expected, "expected-token", 0, "the holder's token, as \"locks list\" shows it; required")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, at most 1000 bytes; required")
+	return cmd
+}
+
+// eviction is a row of "locks evict" and "locks evictions".
+type eviction struct {
+	Resource string      `json:"resource"`
+	Token    fence.Token `json:"token"`
+	Epoch    int64       `json:"epoch"`
+	Holder   string      `json:"holder"`
+	At       time.Time   `json:"at"`
+	By       string      `json:"by"`
+	Reason   string      `json:"reason"`
+}
+
+func (eviction) Columns() []string {
+	return []string{"resource", "token", "epoch", "holder", "at", "by", "reason"}
+}
+
+func (e eviction) Cells() []string {
+	return []string{e.Resource, e.Token.String(), fmt.Sprint(e.Epoch), e.Holder, e.At.Format(time.RFC3339), e.By, e.Reason}
+}
+
+func evictionOf(e etcd.Eviction) eviction {
+	return eviction{e.Grant.Resource, e.Grant.Token, e.Grant.Epoch, e.Grant.Holder, e.At, e.By, e.Reason}
+}
+
+func locksEvict(cmd *cobra.Command, l *locksFlags, out *cli.Output, resource string, expected fence.Token, reason string) error {
+	switch {
+	case expected <= 0:
+		return cli.UsageErrorf("--expected-token is required: the holder's, as \"locks list\" shows it")
+	case reason == "":
+		return cli.UsageErrorf("--reason is required")
+	}
+	var done etcd.Eviction
+	var left etcd.Lock
+	err := l.withInspector(cmd.Context(), func(ctx context.Context, inspector *etcd.Inspector) (err error) {
+		done, err = inspector.Evict(ctx, resource, expected, reason, operator())
+		if other := (*etcd.NotHolderError)(nil); errors.As(err, &other) {
+			return &cli.ExitError{Code: cli.ExitViolated, Err: err}
+		}
+		if errors.Is(err, fence.ErrInvalid) {
+			return cli.UsageErrorf("%w", err)
+		}
+		if err != nil {
+			return err
+		}
+		left, err = inspector.Lock(ctx, resource)
+		return err
+	})
+	if done.Grant.Token == 0 {
+		return err
+	}
+	if err == nil {
+		fmt.Fprintf(cmd.ErrOrStderr(), "evicted %s from %s; %s\n", done.Grant.Holder, resource, successor(left))
+	}
+	return errors.Join(err, cli.WriteOne(cmd.OutOrStdout(), out.Format, evictionOf(done)))
+}
+
+// successor says who has the lock after an eviction.
+func successor(lock etcd.Lock) string {
+	if len(lock.Queue) == 0 {
+		return "nobody waits: earlier guarded writes commit until somebody claims the resource"
+	}
+	return fmt.Sprintf("next is %s with token %d", lock.Queue[0].Grant.Holder, lock.Queue[0].Grant.Token)
+}
+
+// operator is who runs this command, for the record.
+func operator() string {
+	name, host := "unknown", "unknown"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	if h, err := os.Hostname(); err == nil {
+		host = h
+	}
+	return name + "@" + host
+}
+
+func newLocksEvictions(l *locksFlags, out *cli.Output) *cobra.Command {
+	return &cobra.Command{
+		Use:   "evictions [flags]",
+		Short: "Show the evictions of the last 90 days",
+		Long:  `Show who was evicted in the last 90 days, from what, by whom and why, by resource.`,
+		Args:  cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var all []etcd.Eviction
+			err := l.withInspector(cmd.Context(), func(ctx context.Context, inspector *etcd.Inspector) (err error) {
+				all, err = inspector.Evictions(ctx)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			rows := make([]eviction, len(all))
+			for i, e := range all {
+				rows[i] = evictionOf(e)
+			}
+			return cli.WriteList(cmd.OutOrStdout(), out.Format, rows)
+		},
+	}
+}

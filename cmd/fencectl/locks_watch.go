@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/internal/cli"
+)
+
+func newLocksWatch(l *locksFlags, out *cli.Output) *cobra.Command {
+	var resources string
+	cmd := &cobra.Command{
+		Use:   "watch [flags]",
+		Short: "Show holders and waiters as they come and go",
+		Long: `Show who holds and who waits now, and then each change, one a line, until it is
+interrupted:
+
+  holds        it has the lock
+  waits        it has queued for it
+  released     it has given the lock up, or was evicted
+  gave up      it waits no more
+  lease ended  its process no longer renews its lease, or has closed it
+
+With -o json or jsonl each change is a line of JSON. It goes on when a member of
+etcd is restarted. What came and went while etcd could not be reached, or faster
+than etcd keeps revisions, is not shown. --timeout bounds nothing here.`,
+		Args: cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if out.Format == cli.FormatCSV {
+				return cli.UsageErrorf("-o: watch writes table, json or jsonl")
+			}
+			return locksWatch(cmd.Context(), l, out.Format, glob(resources), cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().StringVar(&resources, "resource", "*", "only resources that match this, with * and ?")
+	return cmd
+}
+
+// lockChange is what "locks watch" writes for a change.
+type lockChange struct {
+	At       time.Time       `json:"at"` // when fencectl saw it
+	Change   etcd.ChangeKind `json:"change"`
+	Resource string          `json:"resource"`
+	Token    fence.Token     `json:"token"`
+	Epoch    int64           `json:"epoch"`
+	Holder   string          `json:"holder"`
+}
+
+func (lockChange) Columns() []string {
+	return []string{"at", "change", "resource", "token", "epoch", "holder"}
+}
+
+func (c lockChange) Cells() []string {
+	return []string{c.At.Format(time.RFC3339), string(c.Change), c.Resource, c.Token.String(), fmt.Sprint(c.Epoch), c.Holder}
+}
+
+func locksWatch(ctx context.Context, l *locksFlags, format cli.Format, matches func(string) bool, to io.Writer) error {
+	err := l.etcd.withEtcd(ctx, func(ctx context.Context, client *clientv3.Client) error {
+		inspector, err := etcd.NewInspector(client, l.etcd.lockerConfig())
+		if err != nil {
+			return cli.UsageErrorf("%w", err)
+		}
+		return inspector.Watch(ctx, func(c etcd.Change) error {
+			if !matches(c.Grant.Resource) {
+				return nil
+			}
+			return writeChange(to, format, lockChange{time.Now().UTC(), c.Kind, c.Grant.Resource, c.Grant.Token, c.Grant.Epoch, c.Grant.Holder})
+		})
+	})
+	if ctx.Err() != nil {
+		return nil // it was interrupted, as it is meant to be
+	}
+	return err
+}
+
+// writeChange writes a line. One of a table can't know the width of those to come.
+func writeChange(to io.Writer, format cli.Format, c lockChange) error {
+	if format != cli.FormatTable {
+		return cli.WriteList(to, cli.FormatJSONL, []lockChange{c})
+	}
+	_, err := fmt.Fprintf(to, "%s  %-11s  %s  token %d  %s\n", c.At.Format(time.RFC3339), c.Change, c.Resource, c.Token, c.Holder)
+	return err
+}
