@@ -151,7 +151,7 @@ func TestFences_AreWhereTheyStand(t *testing.T) {
 	}
 }
 
-func TestStatistics_CountWhatMatches(t *testing.T) {
+func TestStatistics_CountWhatMatches_HF2(t *testing.T) {
 	t.Parallel()
 	w := newWritten(t)
 	d := openHistory(t, w.pool)

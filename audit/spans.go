@@ -14,11 +14,13 @@ type limits struct {
 	entries   int64 // positions whose entries are read
 	rows      int   // that are returned
 	// sparse is how few entries of a statement have to match for the times of what is left to be
-	// looked up in their index. That may be a longer statement, if many entries are of these times.
+	// looked up in their index.
 	sparse int
+	// worth is how many entries of these times there may be for each position that is left.
+	worth int64
 }
 
-var usualLimits = limits{resources: 10_000, claims: 1_000_000, entries: 50_000, rows: 1_000, sparse: 100}
+var usualLimits = limits{resources: 10_000, claims: 1_000_000, entries: 50_000, rows: 1_000, sparse: 100, worth: 1}
 
 // span is a range of positions of one resource, both ends included.
 type span struct {
@@ -58,6 +60,14 @@ func behind(spans []span, i int, position int64) []span {
 	return rest
 }
 
+// positions returns how many positions spans have.
+func positions(spans []span) (n int64) {
+	for _, s := range spans {
+		n += s.to - s.from + 1
+	}
+	return n
+}
+
 // arrays returns the ids, names and ends of spans.
 func arrays(spans []span) (ids []int32, names []string, froms, tos []int64) {
 	for _, s := range spans {
@@ -73,6 +83,7 @@ type spans struct {
 	filter Filter
 	last   string // the resource up to which left was read
 	left   []span // whose grants were not looked at yet, if the filter is by grant
+	timely int64  // about how many entries of all resources are of the filter's times; 0 before it was asked
 }
 
 // next returns the next spans, none at the end.
@@ -178,8 +189,17 @@ func (s *spans) grants(ctx context.Context) ([]span, error) {
 }
 
 // narrow returns what of spans is within the filter's times, as far as an index tells: it omits what
-// comes before the first and after the last such entry of each resource.
+// comes before the first and after the last such entry of each resource. If the index would have
+// to read more than there is in the spans, it returns them as they are.
 func (s *spans) narrow(ctx context.Context, all []span) ([]span, error) {
+	if s.timely == 0 {
+		if err := s.estimate(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if s.timely > s.limits.worth*positions(all) {
+		return all, nil
+	}
 	ids, _, _, _ := arrays(all)
 	where := conditions{}
 	where.add("resource = any ($%d)", ids)
@@ -204,4 +224,20 @@ func (s *spans) narrow(ctx context.Context, all []span) ([]span, error) {
 		}
 	}
 	return nonEmpty(narrowed), err
+}
+
+// estimate asks the server how many entries are of the filter's times.
+func (s *spans) estimate(ctx context.Context) error {
+	where := conditions{}
+	where.addTimeIndex(&s.filter)
+	type plan struct {
+		Plan struct {
+			Rows int64 `json:"Plan Rows"`
+		}
+	}
+	plans, err := collect(ctx, s.Database, "explain (format json) select from "+s.schema+".history where "+where.where(), where.args, pgx.RowTo[[]plan])
+	if err == nil {
+		s.timely = max(plans[0][0].Plan.Rows, 1)
+	}
+	return err
 }

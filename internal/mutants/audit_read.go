@@ -15,7 +15,7 @@ var readMutants = []Mutant{
 	change("read-ends-where-the-clock-went-back", "HF2", spansFile,
 		`min(seq), max(seq)`, `min(seq), min(seq)`, inFilters),
 	change("read-loses-the-last-ten-minutes", "HF2", "audit/filter.go",
-		`c.add(at+" <= "`, `c.add(at+" < "`, inFilters),
+		`c.add(at+" <= "`, `c.add(at+" < "`, Test{"audit", "TestStatistics_CountWhatMatches_HF2"}),
 	change("read-repeats-the-entry-of-the-cursor", "HF2", spansFile,
 		`max(r.from, s.filter.After.Seq+1)`, `max(r.from, s.filter.After.Seq)`, inFilters),
 }
