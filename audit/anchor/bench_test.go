@@ -52,7 +52,7 @@ func benchLog(b *testing.B) (*anchor.Log, string) {
 	signer, err := anchor.ParseSigner(private)
 	require.NoError(b, err)
 	path := filepath.Join(b.TempDir(), "heads")
-	log, err := anchor.Open(path, signer)
+	log, err := anchor.Create(path, signer)
 	require.NoError(b, err)
 	b.Cleanup(func() { _ = log.Close() })
 	return log, path

@@ -15,7 +15,7 @@ import (
 // continued opens a new log that continues a sample.
 func continued(t *testing.T, s *sample, path string, signer *anchor.Signer) *anchor.Log {
 	t.Helper()
-	log, err := anchor.Open(path, signer)
+	log, err := anchor.Create(path, signer)
 	require.NoError(t, err)
 	require.NoError(t, log.Continue(s.path, s.key))
 	return log
@@ -52,7 +52,7 @@ func TestContinue_GoesOnWhereTheOtherOneEnded(t *testing.T) {
 
 	require.Zero(t, run(t, path, signer, s.source).Recorded, "the link is no head")
 	third, _ := newKeyNamed(t, "example.com/shop/3")
-	log, err = anchor.Open(path+"3", third)
+	log, err = anchor.Create(path+"3", third)
 	require.NoError(t, err)
 	require.NoError(t, log.Continue(path, key))
 	done, err = log.Anchor(t.Context(), s.source)
@@ -71,7 +71,7 @@ func TestContinue_RecordsNothingIfTheDatabaseContradictsTheOtherOne(t *testing.T
 	s.source.move("a")
 	signer, _ := newKeyNamed(t, "example.com/shop/2")
 	path := filepath.Join(t.TempDir(), "heads2")
-	for range 2 {
+	for _, path := range []string{path, path + "3"} {
 		log := continued(t, s, path, signer)
 		done, err := log.Anchor(t.Context(), s.source)
 		require.NoError(t, err)
@@ -89,7 +89,7 @@ func TestContinue_AfterAnInterruptedFirstRun(t *testing.T) {
 	s := newSample(t)
 	signer, _ := newKeyNamed(t, "example.com/shop/2")
 	path := filepath.Join(t.TempDir(), "heads2")
-	log, err := anchor.Open(path, signer)
+	log, err := anchor.Create(path, signer)
 	require.NoError(t, err)
 	require.NoError(t, log.Close())
 	writeFile(t, path, s.log(t)[:200])
@@ -106,7 +106,7 @@ func TestContinue_RefusesALogThatIsNotWhatWasSigned(t *testing.T) {
 	t.Parallel()
 	s := newSample(t)
 	signer, key := newKeyNamed(t, "example.com/shop/2")
-	log, err := anchor.Open(filepath.Join(t.TempDir(), "heads2"), signer)
+	log, err := anchor.Create(filepath.Join(t.TempDir(), "heads2"), signer)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, log.Close()) }()
 	require.ErrorIs(t, log.Continue(s.path, key), fence.ErrInvalid, "a key of its own")

@@ -36,13 +36,25 @@ type knownHead struct {
 // CheckpointFile returns the path of the file with the last checkpoint of the log at path.
 func CheckpointFile(path string) string { return path + ".checkpoint" }
 
-// Open opens the log at path, or creates it. It reads the whole log, and fails with ErrNotProven
-// if the log doesn't match its last checkpoint and all published ones, with ErrInUse if the log is
-// open already, and with fence.ErrInvalid if path is not a regular file. An interrupted run may
-// have left records after the last checkpoint: Open keeps them, and truncates an incomplete last
-// line.
+// Create creates the log at path, which must not exist, and opens it as Open does.
+func Create(path string, signer *Signer, published ...*Checkpoint) (*Log, error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("anchor: %w", err)
+	}
+	if err := file.Close(); err != nil {
+		return nil, fmt.Errorf("anchor: %w", err)
+	}
+	return Open(path, signer, published...)
+}
+
+// Open opens the log at path. It reads the whole log, and fails with ErrNotProven if the log
+// doesn't match its last checkpoint and all published ones, with ErrInUse if the log is open
+// already, with fence.ErrInvalid if path is not a regular file, and with fs.ErrNotExist if there is
+// no log: a new one would find nothing. An interrupted run may have left records after the last
+// checkpoint: Open keeps them, and truncates an incomplete last line.
 func Open(path string, signer *Signer, published ...*Checkpoint) (*Log, error) {
-	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND, 0)
 	if err != nil {
 		return nil, fmt.Errorf("anchor: %w", err)
 	}

@@ -3,6 +3,7 @@ package anchor_test
 import (
 	"bytes"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -108,6 +109,20 @@ func TestOpen_BeginsInAnEmptyFile(t *testing.T) {
 	writeFile(t, path, nil)
 	source.move("a")
 	require.EqualValues(t, 1, run(t, path, signer, source).Checkpoint.Size)
+}
+
+// A log that is missing, as on a disk that isn't mounted, is not begun anew: that would find
+// nothing. One that is there is not made again.
+func TestOpen_DoesNotBeginALog(t *testing.T) {
+	t.Parallel()
+	s := newSample(t)
+	_, err := anchor.Open(s.path+"2", s.signer)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.NoFileExists(t, s.path+"2")
+	before := s.log(t)
+	_, err = anchor.Create(s.path, s.signer)
+	require.ErrorIs(t, err, fs.ErrExist)
+	require.Equal(t, before, s.log(t))
 }
 
 // A crash of the machine may leave anything where records were not synced yet.

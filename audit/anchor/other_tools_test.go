@@ -97,7 +97,7 @@ func TestTree_OfAnySize(t *testing.T) {
 	t.Parallel()
 	signer, key := newKey(t)
 	path, source := t.TempDir()+"/heads", chains{}
-	log, err := anchor.Open(path, signer)
+	log, err := anchor.Create(path, signer)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, log.Close()) }()
 	var checkpoints []*anchor.Checkpoint

@@ -3,7 +3,9 @@ package anchor_test
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
+	"io/fs"
 	"iter"
 	"maps"
 	"os"
@@ -71,10 +73,13 @@ func newKeyNamed(t *testing.T, name string) (*anchor.Signer, note.Verifier) {
 	return signer, verifier
 }
 
-// run anchors a source in the log at path.
+// run anchors a source in the log at path, which it makes if it is missing.
 func run(t *testing.T, path string, signer *anchor.Signer, source anchor.Source) *anchor.Run {
 	t.Helper()
 	log, err := anchor.Open(path, signer)
+	if errors.Is(err, fs.ErrNotExist) {
+		log, err = anchor.Create(path, signer)
+	}
 	require.NoError(t, err)
 	defer func() { require.NoError(t, log.Close()) }()
 	done, err := log.Anchor(t.Context(), source)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -35,7 +36,8 @@ by each run, and nothing of it is recorded. The other resources are.`,
 		Args: cli.NoArgs,
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&a.path, "log", "", "the log, which is made if it is missing; required")
+	flags.StringVar(&a.path, "log", "", "the log; required")
+	flags.BoolVar(&a.begin, "begin", false, "for the first run: make the log, which must not exist")
 	flags.StringVar(&a.key, "key", "", "the log's private key, of \"audit keygen\"; required")
 	flags.DurationVar(&a.every, "every", 0, "keep running, and anchor this often")
 	flags.BoolVar(&a.print, "print", false, "print the checkpoint instead of what was done")
@@ -64,6 +66,7 @@ type anchoring struct {
 	key      string
 	every    time.Duration
 	print    bool
+	begin    bool
 
 	continues, continuesKey string
 
@@ -82,8 +85,8 @@ func (a *anchoring) start(cmd *cobra.Command) error {
 		return cli.UsageErrorf("--every is %v, want more than 0, such as 1m", a.every)
 	case (a.continues == "") != (a.continuesKey == ""):
 		return cli.UsageErrorf("--continues and --continues-key belong together: give both")
-	case a.continues != "" && a.every > 0:
-		return cli.UsageErrorf("--continues is for the first run of a new log: run it once without --every")
+	case (a.begin || a.continues != "") && a.every > 0:
+		return cli.UsageErrorf("--begin and --continues are for the first run of a log: run it once without --every")
 	}
 	text, err := os.ReadFile(a.key)
 	if err != nil {
@@ -182,7 +185,14 @@ func (a *anchoring) open(published *anchor.Checkpoint) error {
 	if published != nil {
 		others = append(others, published)
 	}
-	log, err := anchor.Open(a.path, a.signer, others...)
+	open := anchor.Open
+	if a.begin {
+		open = anchor.Create
+	}
+	log, err := open(a.path, a.signer, others...)
+	if errors.Is(err, fs.ErrNotExist) && !a.begin {
+		return fmt.Errorf("%w\n%s", err, "Restore the log, or begin one with --begin.")
+	}
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -58,8 +60,12 @@ func (f anchorFiles) args(more ...string) []string {
 	return append([]string{"audit", "anchor", "--database-url", f.dsn, "--log", f.log, "--key", f.key}, more...)
 }
 
+// anchor anchors, and begins the log if it is missing.
 func (f anchorFiles) anchor(t *testing.T, more ...string) clitest.Ending {
 	t.Helper()
+	if _, err := os.Stat(f.log); errors.Is(err, fs.ErrNotExist) {
+		more = append(more, "--begin")
+	}
 	return fencectl(t, f.args(more...)...)
 }
 
@@ -138,7 +144,7 @@ func TestAudit_SaysWhatIsWrongWithLogsAndKeys(t *testing.T) {
 	busy := filepath.Join(dir, "busy")
 	signer, err := anchor.ParseSigner(string(read(t, f.key)))
 	require.NoError(t, err)
-	log, err := anchor.Open(busy, signer)
+	log, err := anchor.Create(busy, signer)
 	require.NoError(t, err)
 	defer log.Close()
 	pub := f.key + ".pub"
@@ -155,7 +161,9 @@ func TestAudit_SaysWhatIsWrongWithLogsAndKeys(t *testing.T) {
 		{[]string{"anchor", "--log", none, "--key", f.key, "--every", "-1s"}, cli.ExitUsage, "--every is -1s"},
 		{[]string{"anchor", "--log", none, "--key", f.key, "--continues", f.log}, cli.ExitUsage, "belong together"},
 		{[]string{"anchor", "--log", none, "--key", f.key, "--continues", f.log, "--continues-key", pub, "--every", "1m"}, cli.ExitUsage, "without --every"},
-		{[]string{"anchor", "--log", none, "--key", f.key, "--continues", f.log, "--continues-key", pub}, cli.ExitUsage, "a log needs one of its own"},
+		{[]string{"anchor", "--log", none, "--key", f.key}, cli.ExitNotReady, "Restore the log, or begin one with --begin."},
+		{[]string{"anchor", "--log", f.log, "--key", f.key, "--begin"}, cli.ExitUsage, "file exists"},
+		{[]string{"anchor", "--log", none, "--key", f.key, "--begin", "--continues", f.log, "--continues-key", pub}, cli.ExitUsage, "a log needs one of its own"},
 		{[]string{"anchor", "--log", none, "--key", f.key, "--continues", f.log, "--continues-key", f.key}, cli.ExitUsage, "this is not the public key of a log"},
 		{[]string{"anchor", "--log", dir, "--key", f.key}, cli.ExitNotReady, "is a directory"},
 		{[]string{"anchor", "--log", os.DevNull, "--key", f.key}, cli.ExitUsage, "a log has to be a regular file"},
@@ -216,6 +224,8 @@ func TestAuditAnchor_EveryKeepsRunning(t *testing.T) {
 		{cli.ExitOK, server, "alter database " + name + " with allow_connections false", "not currently accepting connections", "alter database " + name + " with allow_connections true"},
 		{cli.ExitViolated, database, "update fence.resource set seq = seq - 1", "went back", "update fence.resource set seq = seq + 1"},
 	} {
+		write(t, f.dsn, "sku/1")
+		require.Equal(t, cli.ExitOK, f.anchor(t).Code)
 		write(t, f.dsn, "sku/1")
 		cmd := clitest.Child(t, nil, f.args("--every", "10ms", "-o", "csv")...)
 		stdout, err := cmd.StdoutPipe()

@@ -38,7 +38,7 @@ func TestAuditVerify_WithAProofAndWithoutTheLog(t *testing.T) {
 	}
 	require.NoError(t, os.Remove(f.log))
 	whole, short := filepath.Join(dir, "whole"), filepath.Join(dir, "short")
-	require.Equal(t, cli.ExitOK, fencectl(t, "audit", "export", "--database-url", f.dsn, "--out", whole).Code)
+	require.Equal(t, cli.ExitOK, fencectl(t, "audit", "export", "--database-url", f.dsn, "--resource", "sku/1", "--out", whole).Code)
 	got := f.verify(t, "--proof", proofs["sku/1"], "--proof", proofs["sku/2"])
 	require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
 	require.Contains(t, got.Stderr, "2 anchored heads")

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -93,7 +94,7 @@ func explainAnchor(err error) error {
 		return &cli.ExitError{Code: cli.ExitViolated, Err: err}
 	case err == nil, errors.As(err, new(*cli.ExitError)):
 		return err
-	case errors.Is(err, fence.ErrInvalid):
+	case errors.Is(err, fence.ErrInvalid), errors.Is(err, fs.ErrExist):
 		return cli.UsageErrorf("%w", err)
 	}
 	return cli.NotReady(err)

@@ -66,7 +66,7 @@ func TestAuditVerify_FindsWithALogWhatWasRewritten(t *testing.T) {
 	t.Parallel()
 	f := newAnchorFiles(t)
 	write(t, f.dsn, "sku/1", "sku/2")
-	require.Equal(t, cli.ExitOK, fencectl(t, f.args()...).Code)
+	require.Equal(t, cli.ExitOK, f.anchor(t).Code)
 	write(t, f.dsn, "sku/1")
 	verify := []string{"audit", "verify", "--database-url", f.dsn}
 	withLog := append(verify, "--log", f.log, "--key", f.key+".pub")
