@@ -89,3 +89,6 @@ func (s *Store) CommitMessage(id storage.TxID, claims []storage.Claim, key *stor
 func MovedBy(id storage.TxID, claims []storage.Claim) []storage.Claim {
 	return (&txn{claims: claims, id: id}).moved()
 }
+
+// InTurns is how a prune rests.
+var InTurns = inTurns

@@ -6,11 +6,30 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 )
 
 // pruneAtATime is how many entries, and how many rejections or Once keys, one transaction of a
 // prune deletes at most.
 const pruneAtATime = 1000
+
+// inTurns calls some as long as there is more, and rests after each call for as long as that
+// took. So a prune uses half of what one connection can at most, and less the more the server has
+// to do.
+func inTurns(ctx context.Context, some func() (more bool, err error)) error {
+	for {
+		began := time.Now()
+		more, err := some()
+		if err != nil || !more {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Since(began)):
+		}
+	}
+}
 
 // Pruned says what a prune deleted.
 type Pruned struct {
@@ -28,10 +47,10 @@ type Pruned struct {
 // resource, the claim of the oldest entry that is left, all that is younger than an hour, and
 // resources on hold (HoldHistory). A checkpoint for each resource lets what is left be verified.
 //
-// Call it at least once a day, from any process (fencekit.Config.PruneEvery does): of concurrent
-// calls only one deletes. It deletes in small transactions, takes no lock that a guarded
-// transaction takes, and can be interrupted at any time. It returns what it deleted, also when it
-// fails.
+// Call it at least once a day, from any process (fencekit.Config.PruneEvery does): a call that
+// finds another one at work leaves the history to that. It deletes in small transactions, and rests
+// between them for as long as they take. It takes no lock that a guarded transaction
+// takes, and can be interrupted at any time. It returns what it deleted, also when it fails.
 //
 // An operation whose Once key was removed can run again, so Prune doesn't rely on one reading of
 // a clock that may be wrong. It removes no key until its calls have, for the whole of
@@ -50,16 +69,14 @@ func (s *Store) Prune(ctx context.Context) (Pruned, error) {
 }
 
 func (s *Store) pruneHistory(ctx context.Context, all *Pruned) error {
-	for from, more := "", true; more; {
+	from := ""
+	return inTurns(ctx, func() (more bool, err error) {
 		var some Pruned
-		var err error
-		if some, from, more, err = s.pruneSome(ctx, from); err != nil {
-			return err
-		}
+		some, from, more, err = s.pruneSome(ctx, from)
 		all.Entries += some.Entries
 		all.Rejections += some.Rejections
-	}
-	return nil
+		return more, err
+	})
 }
 
 // pruneSome prunes resources whose names don't come before from. It returns whether there may be
@@ -84,22 +101,25 @@ func (s *Store) pruneSome(ctx context.Context, from string) (some Pruned, next s
 }
 
 func (s *Store) forget(ctx context.Context, all *Pruned) error {
-	for n := int64(pruneAtATime); n == pruneAtATime; all.OnceKeys += n {
-		answer, err := s.transact(ctx, fmt.Sprintf(s.sql.forget, pruneAtATime), "")
-		if err != nil {
-			return err
-		}
-		if len(answer.Rows) != 1 || len(answer.Rows[0]) != 2 {
-			return fmt.Errorf("not an answer of forget: %q", answer.Rows)
-		}
-		if err := clockJumped(answer.Rows[0][1]); err != nil {
-			return err
-		}
-		if n, err = strconv.ParseInt(answer.Rows[0][0], 10, 64); err != nil {
-			return err
-		}
+	return inTurns(ctx, func() (more bool, err error) {
+		n, err := s.forgetSome(ctx)
+		all.OnceKeys += n
+		return n == pruneAtATime, err
+	})
+}
+
+func (s *Store) forgetSome(ctx context.Context) (n int64, err error) {
+	answer, err := s.transact(ctx, fmt.Sprintf(s.sql.forget, pruneAtATime), "")
+	if err != nil {
+		return 0, err
 	}
-	return nil
+	if len(answer.Rows) != 1 || len(answer.Rows[0]) != 2 {
+		return 0, fmt.Errorf("not an answer of forget: %q", answer.Rows)
+	}
+	if err := clockJumped(answer.Rows[0][1]); err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(answer.Rows[0][0], 10, 64)
 }
 
 // clockJumped returns an error if forget says that the clock has jumped since a reading.

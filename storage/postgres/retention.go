@@ -39,7 +39,7 @@ type Retention struct {
 
 // Prune deletes what the owner of a schema ("" means DefaultSchema) no longer wants; see
 // Store.Prune for what stays in any case, and for the Once keys, which go by the policy alone. It
-// works in small transactions, and returns what it deleted, or would delete, also when it fails. If
+// works in small transactions, rests as Store.Prune does, and returns what it deleted, or would delete, also when it fails. If
 // Export fails, nothing of what was being exported is deleted.
 func Prune(ctx context.Context, pool *pgxpool.Pool, schema string, r Retention) (Pruned, error) {
 	schema = orDefault(schema)
@@ -117,18 +117,17 @@ func (p *pruner) full(n int64) bool { return n == pruneAtATime && !p.DryRun }
 // each runs some in one transaction after another, while there is more, and adds up what those
 // deleted.
 func (p *pruner) each(ctx context.Context, done *int64, some func(pgx.Tx) (n int64, more bool, err error)) error {
-	for more := true; more; {
+	return inTurns(ctx, func() (more bool, err error) {
 		n := int64(0)
-		err := asOwner(ctx, p.pool, func(tx pgx.Tx) (err error) {
+		err = asOwner(ctx, p.pool, func(tx pgx.Tx) (err error) {
 			n, more, err = some(tx)
 			return err
 		})
-		if err != nil {
-			return err
+		if err == nil {
+			*done += n
 		}
-		*done += n
-	}
-	return nil
+		return more, err
+	})
 }
 
 // entries prunes, or counts, entries of resources whose names don't come before from. It returns

@@ -13,8 +13,11 @@
 // TestResources_UsedOnceLeaveNothingAndDisturbNoOthers uses many resources once each, and
 // acquires many under deadlines that are too short.
 //
+// TestRetention_BoundsTablesAndIndexes writes years of history and prunes it, and looks at the
+// sizes of tables and indexes.
+//
 // All run for seconds in "go test ./...", and for longer by flags after -args, see "make
-// soak": -ops, -duration, -goroutines, -resources, -seed. The seed determines operations and
+// soak": -ops, -duration, -goroutines, -resources, -entries, -seed. The seed determines operations and
 // faults, not how the machine interleaves them. A run without one of the kinds of faults is
 // inconclusive, and fails.
 package soak

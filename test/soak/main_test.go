@@ -16,6 +16,7 @@ var (
 	durationFlag   = flag.Duration("duration", 10*time.Second, "for how long servers are restarted; every kind of fault happens at least once")
 	goroutinesFlag = flag.Int("goroutines", 24, "callers while servers are restarted")
 	resourcesFlag  = flag.Int("resources", 3000, "resources that are used once each, and as many that are asked for in vain")
+	entriesFlag    = flag.Int("entries", 40_000, "entries of the history that are written and pruned")
 	seedFlag       = flag.Uint64("seed", 0, "of operations and faults; 0 chooses one")
 )
 

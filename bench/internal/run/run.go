@@ -221,6 +221,9 @@ func (r *runner) cell(ctx context.Context, s *scenario.Scenario, c scenario.Cont
 	}
 	cell.Values = values(s, outcome, m.use, m.wal)
 	cell.Timeline = outcome.Timeline
+	if c.Prune {
+		cell.Values[result.Pruned] = m.pruned
+	}
 	if !s.Locks {
 		cell.Values[result.Lost] = float64(lost(outcome, written(s), after.Sold-before.Sold))
 	}
@@ -231,7 +234,7 @@ func (r *runner) cell(ctx context.Context, s *scenario.Scenario, c scenario.Cont
 }
 
 // work runs the workers of a cell.
-func (r *runner) work(ctx context.Context, s *scenario.Scenario, c scenario.Contender, specs []load.Spec, db database, m *meter) (load.Outcome, error) {
+func (r *runner) work(ctx context.Context, s *scenario.Scenario, c scenario.Contender, specs []load.Spec, db database, m *meter) (outcome load.Outcome, err error) {
 	if c.Snapshot {
 		tx, err := contender.Snapshot(ctx, db.dsn)
 		if err != nil {
@@ -239,11 +242,22 @@ func (r *runner) work(ctx context.Context, s *scenario.Scenario, c scenario.Cont
 		}
 		defer tx.Close(context.WithoutCancel(ctx))
 	}
+	if c.Prune {
+		pruning, err := contender.StartPruning(ctx, db.dsn)
+		if err != nil {
+			return load.Outcome{}, err
+		}
+		defer func() {
+			var failed error
+			m.pruned, failed = pruning.Stop()
+			err = errors.Join(err, failed)
+		}()
+	}
 	workers, err := load.Start(r.Worker, specs)
 	if err != nil {
 		return load.Outcome{}, err
 	}
-	outcome, err := workers.Run(r.warm(s), r.measured(s), m.begin, m.end)
+	outcome, err = workers.Run(r.warm(s), r.measured(s), m.begin, m.end)
 	return outcome, errors.Join(err, workers.Stop())
 }
 
@@ -308,6 +322,7 @@ type meter struct {
 	before machine.Sample
 	use    machine.Use
 	wal    int64
+	pruned float64 // entries a second
 }
 
 func (m *meter) begin() (err error) {

@@ -56,6 +56,8 @@ type Contender struct {
 	History                            int // entries that its database has to begin with
 	// Snapshot: another transaction has a snapshot while it runs, as a long report has.
 	Snapshot bool
+	// Prune: its history is pruned while it runs.
+	Prune bool
 	// Unsafe says what it may do wrong, beside being slow. Empty for what is safe, or as safe
 	// as a lock can be.
 	Unsafe string
@@ -106,7 +108,7 @@ func here(least, aim float64) map[result.Regime]Bound {
 
 // All are the scenarios, in the order in which they run.
 func All() []Scenario {
-	return slices.Concat(do(), read(), hot(), locks(), several(), first(), memory(), polling(), waiters(), snapshot(), history())
+	return slices.Concat(do(), read(), hot(), locks(), several(), first(), memory(), polling(), waiters(), snapshot(), history(), prune())
 }
 
 // Find returns the scenario and the contender of a worker.

@@ -21,6 +21,15 @@ create table {{schema}}.hold (
     constraint hold_reason check (octet_length(reason) between 1 and 1000)
 );
 
+-- What is pruned makes room for what is written next, as soon as it is vacuumed. By default that
+-- waits for a fifth of the table to be dead, which is much of a long history; a twentieth
+-- bounds the room that is dead. Old rows lie together, so few pages are visited each time. No
+-- vacuum gives room at the end of the table back: for that it would lock out every guarded
+-- transaction, and the room is used again. The other tables have rows that are updated in their
+-- pages, and need nothing.
+alter table {{schema}}.history set (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_insert_scale_factor = 0.05, vacuum_truncate = off);
+alter table {{schema}}.operation set (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_insert_scale_factor = 0.05, vacuum_truncate = off);
+
 -- first_kept returns the position of the oldest entry of a resource that has to stay, of the
 -- entries from p_first to p_end, p_end if none of them has to stay. An entry stays
 --   - if it is among the last p_entries of its resource, which at least the last one is;
