@@ -37,7 +37,7 @@ func (d *Database) Export(ctx context.Context, w io.Writer, resources string) (E
 		if err := x.out.Write(&record.Line{Setting: &setting}); err != nil {
 			return err
 		}
-		p := &planner{snapshot: s, conn: conn, run: x.run, jobs: make(chan *job), do: x.job}
+		p := &planner{snapshot: s, conn: conn, run: x.run, jobs: make(chan *job), do: x.job, together: entriesTogether}
 		if err := p.feed(ctx, 1); err != nil {
 			return err
 		}

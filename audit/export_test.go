@@ -4,3 +4,9 @@ package audit
 func (d *Database) ReadPages(random func(n int) int) {
 	d.limits = limits{resources: 1 + random(4), claims: 1 + int64(random(30)), entries: 1 + int64(random(40)), rows: 1 + random(9), sparse: random(9), worth: int64(random(4)) << 20}
 }
+
+// InParts reads so few entries at a time that a short history is divided.
+func (v Verification) InParts(entries int64) Verification {
+	v.together = entries
+	return v
+}

@@ -29,6 +29,8 @@ type Verification struct {
 	// Progress, if not nil, is called from time to time with how many entries are verified, and
 	// about how many there are; 0 if that isn't known. It isn't called concurrently.
 	Progress func(done, all int64)
+
+	together int64 // about how many entries are read at a time; 0 means entriesTogether
 }
 
 const (

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -23,7 +24,7 @@ func (d *Database) verify(ctx context.Context, v Verification, run *verification
 			return err
 		}
 		defer run.showProgress(v.Progress, all)()
-		p := &planner{snapshot: s, conn: conn, run: run, jobs: make(chan *job), do: verifyJob, divides: true}
+		p := &planner{snapshot: s, conn: conn, run: run, jobs: make(chan *job), do: verifyJob, divides: true, together: cmp.Or(v.together, entriesTogether)}
 		if err := p.feed(ctx, p.workers(v)); err != nil {
 			return err
 		}

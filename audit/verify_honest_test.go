@@ -31,6 +31,7 @@ func TestVerify_FindsNothingInHonestHistories(t *testing.T) {
 				var entries int64
 				require.NoError(t, pool.QueryRow(t.Context(), "select count(*) from fence.history").Scan(&entries))
 				require.Equal(t, entries, r.Entries)
+				requireHonest(t, verify(t, pool, audit.Verification{Known: heads(t, pool)}.InParts(2)))
 				d, err := audit.Open(pool, "")
 				require.NoError(t, err)
 				requireHonest(t, verifyExports(t, audit.Verification{}, export(t, d, "")))

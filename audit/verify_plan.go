@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// entriesTogether is about how many entries one job reads, and resourcesTogether how many
+	// entriesTogether is about how many entries a job reads, and resourcesTogether how many
 	// fences at most.
 	entriesTogether   = 100_000
 	resourcesTogether = 1000
@@ -42,7 +42,8 @@ type planner struct {
 	jobs chan *job
 	do   func(context.Context, *planner, *pgx.Conn, *job) error
 	// divides: a long history becomes several jobs.
-	divides bool
+	divides  bool
+	together int64 // about how many entries a job reads
 
 	next    int64 // the number from which on nothing was planned yet
 	group   []*subject
@@ -106,7 +107,7 @@ func (p *planner) add(ctx context.Context, s *subject) error {
 	if s.checkpoint != nil {
 		about -= s.checkpoint.First
 	}
-	if p.divides && about > 2*entriesTogether {
+	if p.divides && about > 2*p.together {
 		if err := p.flush(ctx, s.number-1); err != nil {
 			return err
 		}
@@ -114,7 +115,7 @@ func (p *planner) add(ctx context.Context, s *subject) error {
 		return p.divide(ctx, s)
 	}
 	p.group = append(p.group, s)
-	if p.planned += about; p.planned >= entriesTogether || len(p.group) >= resourcesTogether {
+	if p.planned += about; p.planned >= p.together || len(p.group) >= resourcesTogether {
 		return p.flush(ctx, s.number)
 	}
 	return nil
@@ -171,10 +172,10 @@ func (p *planner) divide(ctx context.Context, s *subject) error {
 // boundary returns a chain that goes on from an entry behind a position, with at most so many in
 // between as one job reads; nil if there is none.
 func (p *planner) boundary(ctx context.Context, s *subject, after int64) (next *chain, err error) {
-	if after > math.MaxInt64-entriesTogether {
+	if after > math.MaxInt64-p.together {
 		return nil, nil
 	}
-	query := fmt.Sprintf(boundaryQuery, s.number, after, after+entriesTogether)
+	query := fmt.Sprintf(boundaryQuery, s.number, after, after+p.together)
 	err = p.copyOut(ctx, p.conn, query, func(c *record.Columns) error {
 		next = &chain{subject: s, seq: c.Int64(), hash: c.Hash(), linked: true, tx: c.Int64()}
 		next.claim.seq = c.Int64()

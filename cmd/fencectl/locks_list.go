@@ -13,6 +13,7 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/internal/cli"
+	"github.com/fencekit/fencekit/internal/glob"
 )
 
 func newLocksList(l *locksFlags, out *cli.Output) *cobra.Command {
@@ -41,7 +42,7 @@ The user of etcd needs the right to read PREFIX/locks/ and PREFIX/epoch, the rol
 of the database that to read the schema. Resources that are locked with
 etcd.Config.MutexKeys are not shown.`,
 		Args: cli.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return locksList(cmd, l, out, glob(resources)) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return locksList(cmd, l, out, glob.Matcher(resources)) },
 	}
 	cmd.Flags().StringVar(&resources, "resource", "*", "only resources that match this, with * and ?")
 	return cmd
