@@ -12,6 +12,7 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/internal/cli"
+	"github.com/fencekit/fencekit/internal/glob"
 )
 
 func newLocksWatch(l *locksFlags, out *cli.Output) *cobra.Command {
@@ -36,7 +37,7 @@ than etcd keeps revisions, is not shown. --timeout bounds nothing here.`,
 			if out.Format == cli.FormatCSV {
 				return cli.UsageErrorf("-o: watch writes table, json or jsonl")
 			}
-			return locksWatch(cmd.Context(), l, out.Format, glob(resources), cmd.OutOrStdout())
+			return locksWatch(cmd.Context(), l, out.Format, glob.Matcher(resources), cmd.OutOrStdout())
 		},
 	}
 	cmd.Flags().StringVar(&resources, "resource", "*", "only resources that match this, with * and ?")

@@ -1,0 +1,105 @@
+package mutants
+
+// tampered is the test of a kind of tampering with the tables.
+func tampered(what string) Test { return Test{"audit", "TestVerify_FindsTampering/" + what} }
+
+// forged is the test of a kind of tampering with an export.
+func forged(what string) Test { return Test{"audit", "TestVerifyExports_FindTampering/" + what} }
+
+const (
+	chainGo   = "audit/verify_chain.go"
+	subjectGo = "audit/verify_subject.go"
+	soughtGo  = "audit/verify_sought.go"
+	headsGo   = "audit/verify_heads.go"
+)
+
+// verifyMutants each leave out one check of a history, which nothing else makes up for.
+var verifyMutants = []Mutant{
+	change("verify-ignores-hashes", "HF3", chainGo,
+		`!bytes.Equal(want[:], e.Hash)`, `!bytes.Equal(want[:], want[:])`,
+		tampered("operations_of_a_write_changed")),
+	change("verify-ignores-gaps", "HF3", chainGo,
+		`	case e.Seq > c.seq+1:
+		c.missing(c.seq+1, e.Seq-1)
+`, `	case e.Seq > c.seq+1:
+`,
+		tampered("an_entry_removed")),
+	change("verify-ignores-repeated-positions", "HF3", chainGo,
+		`		c.find(KindRepeated, e.Seq,`, `		(&subject{verification: Verification{}.begin()}).find(KindRepeated, e.Seq,`,
+		tampered("a_second_entry_at_a_position")),
+	change("verify-ignores-shapes", "HF3", chainGo,
+		`if problem != "" {`, `if problem == "?" {`,
+		tampered("a_write_with_a_grant_of_its_own")),
+	change("verify-ignores-the-order-of-tokens", "F1", chainGo,
+		`if c.claim.grant.compare(last.grant) <= 0 {`, `if c.claim.grant.compare(last.grant) < -1 {`,
+		tampered("a_token_claimed_twice,_with_hashes_and_a_fence_that_fit")),
+	change("verify-ignores-the-claims-of-writes", "HF3", chainGo,
+		`	case e.Claim == c.claim.seq:
+		return`, `	case e.Claim == c.claim.seq, e.Claim > 0:
+		return`,
+		tampered("the_claim_before_a_checkpoint_removed")),
+	change("verify-ignores-what-is-before-a-checkpoint", "HF3", chainGo,
+		`	if c.island != 0 {
+		c.find(KindCheckpoint`, `	if c.island < 0 {
+		c.find(KindCheckpoint`,
+		tampered("an_entry_put_before_a_checkpoint")),
+	change("verify-ignores-the-end", "HF3", subjectGo,
+		`case c.seq < c.fence.Seq:`, `case c.seq < 0:`,
+		tampered("all_entries_removed")),
+	change("verify-ignores-missing-fences", "HF3", subjectGo,
+		`		c.find(KindNoFence, c.seq,`, `		(&subject{verification: Verification{}.begin()}).find(KindNoFence, c.seq,`,
+		tampered("a_fence_removed")),
+	change("verify-ignores-fences", "HF3", subjectGo,
+		`	default:
+		c.compareFence()`, `	default:`,
+		tampered("hash_of_a_fence_changed")),
+	change("verify-ignores-the-grant-of-a-fence", "G3", subjectGo,
+		`			difference{"grant", c.claim.grant.String(), fenceGrant(f).String()},
+			difference{"holder"`, `			difference{"holder"`,
+		tampered("token_of_a_fence_lowered,_to_let_an_old_holder_in")),
+	change("verify-ignores-holds", "HF4", subjectGo,
+		`c.checkpoint.PrunedAt > c.held.At+holdGrace`, `c.checkpoint.PrunedAt > c.held.At+1000*1000*holdGrace`,
+		tampered("a_resource_on_hold_pruned")),
+	change("verify-ignores-an-empty-history-behind-a-checkpoint", "HF3", subjectGo,
+		`if c.seq < c.checkpoint.First {`, `if c.seq < 0 {`,
+		tampered("a_checkpoint_raised_behind_the_end")),
+	change("verify-takes-any-rejection-for-justified", "G5", soughtGo,
+		`	case justified || r.CurrentHolder == "": // no grant had the fence`, `	case justified || r.CurrentHolder != "?":`,
+		tampered("a_rejection_by_a_grant_that_never_had_the_fence_made_up")),
+	change("verify-takes-contradictory-rejections", "G5", soughtGo,
+		`	case !ok:
+		s.unjustified`, `	case !ok && justified && false:
+		s.unjustified`,
+		tampered("token_of_a_rejected_grant_raised")),
+	change("verify-ignores-kept-operations", "HF3", soughtGo,
+		`case s.sought.written[i].Load():`, `case s.sought.written[i].Load() || true:`,
+		tampered("a_kept_operation_made_up")),
+	change("verify-ignores-the-marks", "HF3", "audit/verify.go",
+		`case highest.epoch > s.Epoch:`, `case highest.epoch > s.Epoch+100:`,
+		tampered("the_highest_epoch_lowered")),
+	change("verify-ignores-triggers", "HF3", "audit/verify_tables.go",
+		`g.tgenabled in ('A', 'O')`, `g.tgenabled in ('A', 'O', 'D')`,
+		tampered("a_trigger_turned_off")),
+	change("verify-ignores-what-is-known", "HF3", headsGo,
+		`	if !bytes.Equal(h.Hash[:], hash) {`, `	if !bytes.Equal(h.Hash[:], hash) && len(hash) == 0 {`,
+		tampered("the_end_replaced,_with_hashes_and_a_fence_that_fit")),
+	change("verify-ignores-that-the-end-was-known", "HF3", headsGo,
+		`if c.partial || h.at > c.at {`, `if c.partial || h.at < c.at {`,
+		tampered("an_older_dump_restored")),
+	change("verify-ignores-resources-that-were-known", "HF3", "audit/verify_database.go",
+		`if h := heads[len(heads)-1]; there(name) {`, `if h := heads[len(heads)-1]; there(name) && h.Seq == 0 {`,
+		tampered("a_resource_removed_with_all_that_is_known_of_it")),
+	change("verify-reads-several-states", "HF3", "audit/verify_snapshot.go",
+		`"set transaction snapshot '"+s.id+"'; "`, `""`,
+		Test{"audit", "TestVerify_FindsNothingBesideWritersAndPrunes"}),
+	change("verify-takes-lines-in-any-form", "HF3", "internal/record/line.go",
+		`if !bytes.Equal(r.again.Bytes(), r.text) {`, `if len(r.text) == 0 {`,
+		forged("a_field_of_an_entry_doubled")),
+	change("verify-ignores-what-the-end-says", "HF3", "internal/record/line.go",
+		`(l.End.Lines != r.lines || !bytes.Equal(l.End.SHA256, r.sum.Sum(nil)))`, `l.End.Lines < 0`,
+		forged("a_rejection_removed,_and_the_last_line_left_as_it_was")),
+	change("verify-takes-an-export-that-was-cut-off", "HF3", "audit/verify_export.go",
+		`		x.run.findings.add(*x.finding("is the last, and isn't the end: the export was cut off.", ""))
+`, ``,
+		forged("the_last_line_removed")),
+}
