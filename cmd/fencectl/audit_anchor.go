@@ -23,27 +23,28 @@ func newAuditAnchor(d *databaseFlags, out *cli.Output) *cobra.Command {
 	a := &anchoring{database: d, out: out}
 	cmd := &cobra.Command{
 		Use:   "anchor --log FILE --key FILE [flags]",
-		Short: "Record the heads of all resources outside the database, signed",
-		Long: `Append the heads of all resources that moved since the last run to a log, and
-sign a checkpoint over the log, in FILE.checkpoint. Copy checkpoints to where
-those who could tamper with database and log can't reach them: "audit verify"
-finds with any of them what was changed since. Nothing is written to the
-database, and a reader role is enough.
+		Short: "Record the heads of all resources in a signed log outside the database",
+		Long: `Append the head of each resource that moved since the last run to a log, and
+write a signed checkpoint of the log to FILE.checkpoint. Copy checkpoints out of
+reach of anyone who could tamper with the database and the log: with any copy,
+"audit verify" finds what was changed since. The command writes nothing to the
+database; the reader role is enough.
 
-A resource that went back to a lower position, that is gone, or whose history is
-another one than what was recorded is a violation (exit code 1): it is reported
-by each run, and nothing of it is recorded. The other resources are.`,
+If a resource is gone, went back to a lower position, or has another history than
+the recorded one, the command reports a violation (exit code 1). It records no
+head of that resource, and reports it again in each run. It still records the
+heads of the other resources.`,
 		Args: cli.NoArgs,
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&a.path, "log", "", "the log; required")
-	flags.BoolVar(&a.begin, "begin", false, "for the first run: make the log, which must not exist")
-	flags.StringVar(&a.key, "key", "", "the log's private key, of \"audit keygen\"; required")
-	flags.DurationVar(&a.every, "every", 0, "keep running, and anchor this often")
-	flags.BoolVar(&a.print, "print", false, "print the checkpoint instead of what was done")
-	flags.StringVar(&a.continues, "continues", "", "for the first run of a new log: the log that it continues")
-	flags.StringVar(&a.continuesKey, "continues-key", "", "the public key of that log")
-	flags.BoolVar(&a.toEtcd, "etcd", false, "keep the checkpoint in etcd as well, as PREFIX/anchors/NAME with the name of the key")
+	flags.StringVar(&a.path, "log", "", "the log file; required")
+	flags.BoolVar(&a.begin, "begin", false, "in the first run: create the log, which must not exist")
+	flags.StringVar(&a.key, "key", "", "file with the log's private key, from \"audit keygen\"; required")
+	flags.DurationVar(&a.every, "every", 0, "keep running, and repeat at this interval")
+	flags.BoolVar(&a.print, "print", false, "print the signed checkpoint instead of a summary")
+	flags.StringVar(&a.continues, "continues", "", "in the first run of a new log: the old log that it continues")
+	flags.StringVar(&a.continuesKey, "continues-key", "", "file with the public key of the old log")
+	flags.BoolVar(&a.toEtcd, "etcd", false, "also keep the signed checkpoint in etcd, under PREFIX/anchors/NAME, where NAME is that of the key")
 	etcd := pflag.NewFlagSet("etcd", pflag.ContinueOnError)
 	a.etcd.register(etcd)
 	flags.AddFlagSet(etcd)
@@ -102,8 +103,8 @@ func (a *anchoring) start(cmd *cobra.Command) error {
 	return a.keepRunning(cmd)
 }
 
-// keepRunning runs until it is interrupted, which is its good end. Violations are said at each
-// run, and leave their exit code; when a server doesn't answer, the next run may do.
+// keepRunning repeats runs until it is interrupted. It prints violations and unavailable servers
+// and goes on. Violations decide the exit code; an interrupt without violations is a success.
 func (a *anchoring) keepRunning(cmd *cobra.Command) error {
 	ticker := time.NewTicker(a.every)
 	defer ticker.Stop()
@@ -132,7 +133,7 @@ func (a *anchoring) keepRunning(cmd *cobra.Command) error {
 	}
 }
 
-// run anchors once, and prints what was done.
+// run anchors once, and prints the result.
 func (a *anchoring) run(cmd *cobra.Command) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), a.database.timeout)
 	defer cancel()
@@ -156,7 +157,7 @@ func (a *anchoring) run(cmd *cobra.Command) error {
 	return nil
 }
 
-// anchor anchors in a log that has to match a checkpoint which was published, if there is one.
+// anchor anchors once. The log has to match the published checkpoint, unless that is nil.
 func (a *anchoring) anchor(ctx context.Context, published *anchor.Checkpoint) (done *anchor.Run, err error) {
 	if err := a.open(published); err != nil {
 		return nil, err
@@ -209,7 +210,7 @@ func (a *anchoring) open(published *anchor.Checkpoint) error {
 
 func (a *anchoring) close() {
 	if a.log != nil {
-		_ = a.log.Close() // all that counts was synced
+		_ = a.log.Close() // Anchor has synced the records and the checkpoint
 		a.log = nil
 	}
 }
@@ -240,7 +241,7 @@ type anchored struct {
 	Checkpoint string      `json:"checkpoint"`
 }
 
-// violation is one of an anchored's; Found is 0 if the resource is gone.
+// violation is an element of anchored.Violations. Found is 0 if the resource is gone.
 type violation struct {
 	Resource string `json:"resource"`
 	Position int64  `json:"position"`
@@ -256,10 +257,10 @@ func (a anchored) Cells() []string {
 	return []string{a.Log, strconv.FormatInt(a.Records, 10), strconv.Itoa(a.Resources), strconv.Itoa(a.Recorded), strconv.Itoa(len(a.Violations))}
 }
 
-// violations is the error that says what a run found.
+// violations is the error of a run that found violations.
 type violations struct{ list []anchor.Violation }
 
-// violationsShown bounds the error of a database that was put back whole.
+// violationsShown bounds the message: after a restore every resource may be in violation.
 const violationsShown = 20
 
 func (v *violations) Error() string {

@@ -11,7 +11,7 @@ import (
 )
 
 // anchorWithEtcd anchors in a log that has to match the checkpoint in etcd, and replaces that
-// one. It is replaced only if it is still the one that the log was compared with: so none ever
+// checkpoint unless another process has replaced it meanwhile. So an earlier checkpoint never
 // replaces a later one.
 func (a *anchoring) anchorWithEtcd(ctx context.Context) (done *anchor.Run, err error) {
 	err = a.etcd.withEtcd(ctx, func(ctx context.Context, client *clientv3.Client) error {
@@ -39,12 +39,12 @@ func (a *anchoring) anchorWithEtcd(ctx context.Context) (done *anchor.Run, err e
 	return done, err
 }
 
-// publish puts a checkpoint under a key of etcd that is still at a revision; 0 means that it
-// isn't there.
+// publish puts a checkpoint under a key in etcd if the key's mod revision is still revision, or
+// if the key doesn't exist and revision is 0.
 func publish(ctx context.Context, client *clientv3.Client, key string, revision int64, c *anchor.Checkpoint) error {
 	put, err := client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", revision)).Then(clientv3.OpPut(key, c.Note)).Commit()
 	if err == nil && !put.Succeeded {
-		return cli.NotReady(fmt.Errorf("key %s in etcd was changed while the log was appended to; run it again", key))
+		return cli.NotReady(fmt.Errorf("key %s in etcd was changed during this run; run the command again", key))
 	}
 	return err
 }

@@ -17,14 +17,14 @@ func newAuditKeygen() *cobra.Command {
 	var path string
 	cmd := &cobra.Command{
 		Use:   "keygen NAME --out FILE [flags]",
-		Short: "Make the key of a log",
-		Long: `Make the key that signs the checkpoints of one log, and print its public part.
-NAME becomes the log's origin: something unique without spaces or plus signs,
-best a URL without its scheme, such as example.com/shop/2027.
+		Short: "Generate the key pair of a log",
+		Long: `Generate the key pair that signs the checkpoints of one log, and print the public
+key. NAME becomes the log's origin. It has to be unique and free of spaces and
+plus signs, ideally a URL without its scheme, such as example.com/shop/2027.
 
-FILE gets the private key, which only "audit anchor" needs, and FILE.pub the
-public one. Files that exist are never overwritten. Another log needs another
-key of another name.`,
+The private key goes to FILE, and only "audit anchor" needs it. The public key
+goes to FILE.pub. The command never overwrites a file. Each log needs a key pair
+and a name of its own.`,
 		Args: cli.OneArg("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if path == "" {

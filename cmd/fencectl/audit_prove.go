@@ -19,12 +19,12 @@ func newAuditProve() *cobra.Command {
 	var log, key, checkpoint string
 	cmd := &cobra.Command{
 		Use:   "prove RESOURCE --log FILE --key FILE.pub [flags]",
-		Short: "Print the proof of one resource's head, without the others",
-		Long: `Print a proof that the last head of a resource which a checkpoint covers is in
-its log. Together with the public key it proves the history of that resource up
-to there, to somebody who has neither the log nor the other resources' names:
-"audit verify --proof". It is a tlog-proof of C2SP, whose extra data are the
-record.`,
+		Short: "Print an inclusion proof for the head of one resource",
+		Long: `Print a proof that a log contains the last head of a resource that a signed
+checkpoint covers. With the proof and the public key, "audit verify --proof"
+verifies the history of that resource up to the head. It needs no log, and the
+proof doesn't reveal the names of other resources. The format is a tlog-proof of
+C2SP with the log's record as its extra data.`,
 		Args: cli.OneArg("RESOURCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if log == "" {

@@ -21,14 +21,14 @@ func newAuditWhy(d *databaseFlags, out *cli.Output) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "why RESOURCE [flags]",
 		Short: "Explain a rejection or an operation in plain words",
-		Long: `Explain on one page why a holder was rejected, or what became of an operation:
-who was rejected, who had the resource and since when, what was attempted and
-whether anything of it took effect, and what the history shows before and after.
+		Long: `Explain on one page why a holder was rejected, or whether an operation took
+effect. The page names the rejected holder, the holder that had the resource and
+since when, the attempted step and its effect, and the entries of the history
+before and after.
 
-Without a flag it is the latest rejection of the resource. The name is exact: *
-and ? have no meaning in it. That there is no record is an answer too, which
-says whether pruning can be why. The role is the schema's reader role, or its
-owner.`,
+Without flags, explain the latest rejection of the resource. RESOURCE is an exact
+name, not a pattern. If there is no record, the page says so, and whether pruning
+may have removed it. Connect as the schema's owner or in its reader role.`,
 		Args: cli.OneArg("RESOURCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q.Resource = args[0]

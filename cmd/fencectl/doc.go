@@ -5,20 +5,20 @@
 //	fencectl migrate status    say which migrations are applied
 //	fencectl migrate get       print the migrations' SQL
 //	fencectl history prune     delete what the policy no longer keeps
-//	fencectl history policy    show or set that policy
+//	fencectl history policy    show or set the policy that prunes follow
 //	fencectl history hold      keep the history of a resource as evidence
-//	fencectl history release   end that
+//	fencectl history release   end a hold
 //	fencectl tokens history    show claims, writes, voids and rejections in order
 //	fencectl audit anchor      record the heads of the history outside the database, signed
 //	fencectl audit prove       prove the head of one resource without the others
 //	fencectl audit report      say whether anything was written without the lock in a period
 //	fencectl audit why         explain a rejection or an operation in plain words
 //	fencectl audit keygen      make the key of a log
-//	fencectl locks list        show who holds, with the claims in the database
-//	fencectl locks queue       show who waits for a resource, in order
+//	fencectl locks list        show holders and waiters, and their claims in the database
+//	fencectl locks queue       show the holder and the waiters of a resource, in order
 //	fencectl locks watch       show holders and waiters as they come and go
 //	fencectl locks evict       take the lock from a holder that hangs
-//	fencectl locks evictions   show who was evicted, and why
+//	fencectl locks evictions   show evicted holders and the reasons
 //	fencectl exec              run a command while a resource is locked
 //	fencectl chaos             run Fencekit under real faults, by fencectl-chaos
 //	fencectl version           print versions

@@ -22,8 +22,9 @@ type fenceState struct {
 
 func (f *fenceState) grant() fence.Grant { return fence.Grant{Epoch: f.Epoch, Token: f.Token} }
 
-// fencesFor reads the fences of the resources that are locked in etcd, and those that are ahead
-// of etcd: with a grant that etcd can't have given yet. It returns none without a database.
+// fencesFor reads the fences of the resources that are locked in etcd, and the fences that are
+// ahead of etcd: their grants are higher than any that etcd can have issued. It returns nil
+// without a database.
 func (d *databaseFlags) fencesFor(ctx context.Context, locks etcd.Locks) (fences map[string]fenceState, err error) {
 	if !d.given() {
 		return nil, nil
@@ -51,7 +52,7 @@ func (d *databaseFlags) fencesFor(ctx context.Context, locks etcd.Locks) (fences
 	return fences, err
 }
 
-// What differs between etcd and the database.
+// The kinds of drift between etcd and the database.
 const (
 	driftUnclaimed = "not claimed yet"            // the holder has not written under its grant yet
 	driftAhead     = "the fence is ahead of etcd" // as after a restore of etcd
@@ -76,7 +77,7 @@ func drift(queue []etcd.Acquisition, f *fenceState) string {
 	return driftAhead
 }
 
-// aheadOf reports whether etcd can't have given the grant of the fence.
+// aheadOf reports whether etcd can't have issued the grant of the fence.
 func aheadOf(locks etcd.Locks, resource string, f *fenceState) bool {
 	for _, lock := range locks.Queues {
 		if lock.Resource == resource {

@@ -17,8 +17,8 @@ func newHistoryHold(d *databaseFlags) *cobra.Command {
 		Use:   "hold RESOURCE --reason TEXT [flags]",
 		Short: "Keep the history of a resource from being pruned",
 		Long: `Keep the history and the rejections of a resource from being pruned, until
-"fencectl history release". A second hold replaces the reason. The role owns the
-schema.`,
+"fencectl history release". A second hold replaces the reason. Connect as the
+owner of the schema.`,
 		Args: cli.OneArg("RESOURCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			err := d.withHistory(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
@@ -38,8 +38,9 @@ func newHistoryRelease(d *databaseFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "release RESOURCE [flags]",
 		Short: "End a hold",
-		Long:  `Let the history of a resource be pruned again. The role owns the schema.`,
-		Args:  cli.OneArg("RESOURCE"),
+		Long: `Let the history of a resource be pruned again. Connect as the owner of the
+schema.`,
+		Args: cli.OneArg("RESOURCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var held bool
 			err := d.withHistory(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) (err error) {

@@ -18,19 +18,19 @@ func newHistoryPolicy(d *databaseFlags, out *cli.Output) *cobra.Command {
 	var off bool
 	cmd := &cobra.Command{
 		Use:   "policy [flags]",
-		Short: "Show or set for how long history is kept",
-		Long: `Show the policy by which "fencectl history prune" and Store.Prune delete, and
-what they would delete now; with flags, change it first. It deletes nothing
-itself.
+		Short: "Show or set the policy that prunes follow",
+		Long: `Show the policy that "fencectl history prune" and Store.Prune follow, and how
+much they would delete now. With flags, change the policy first. The command
+itself deletes nothing.
 
-An entry of the history may go when it is older than --keep and not among the
-last --keep-entries of its resource, so that a clock that was set forward
-empties no history; a rejection when it is older than --keep. By default
-history is kept for good. The role owns the schema.`,
+A prune may delete an entry that is older than --keep and not among the last
+--keep-entries of its resource, and a rejection that is older than --keep. The
+number of entries protects the history if the server's clock was set forward. By
+default history is kept forever. Connect as the owner of the schema.`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if off && change.Keep != 0 {
-				return cli.UsageErrorf("--off keeps history for good, so --keep has no meaning beside it")
+				return cli.UsageErrorf("--off keeps history forever: give --off or --keep, not both")
 			}
 			changed := cmd.Flags().Changed
 			return historyPolicy(cmd, d, out, func(p *postgres.Policy) (set bool) {
@@ -48,15 +48,15 @@ history is kept for good. The role owns the schema.`,
 		},
 	}
 	cmd.Flags().Var((*age)(&change.Keep), "keep", "keep entries and rejections that are younger than this, such as 90d; at least 1h")
-	cmd.Flags().Int64Var(&change.KeepEntries, "keep-entries", 0, "keep so many entries of each resource, however old; at least 1")
+	cmd.Flags().Int64Var(&change.KeepEntries, "keep-entries", 0, "keep this many entries of each resource, however old; at least 1")
 	cmd.Flags().Var((*age)(&change.KeepOnce), "keep-once", "keep keys of guard.Once that are younger than this; at least 1m")
-	cmd.Flags().BoolVar(&off, "off", false, "keep history for good")
+	cmd.Flags().BoolVar(&off, "off", false, "keep history forever")
 	return cmd
 }
 
 // policy is what "history policy" prints.
 type policy struct {
-	Keep        string `json:"keep"` // "" for good
+	Keep        string `json:"keep"` // "" means forever
 	KeepEntries int64  `json:"keep_entries"`
 	KeepOnce    string `json:"keep_once"`
 }
@@ -66,7 +66,8 @@ func (p policy) Cells() []string {
 	return []string{p.Keep, strconv.FormatInt(p.KeepEntries, 10), p.KeepOnce}
 }
 
-// historyPolicy prints the policy after a change. change reports whether it changed anything.
+// historyPolicy applies change to the policy and prints it. change reports whether it changed the
+// policy.
 func historyPolicy(cmd *cobra.Command, d *databaseFlags, out *cli.Output, change func(*postgres.Policy) bool) error {
 	var p postgres.Policy
 	var would postgres.Pruned
@@ -90,7 +91,7 @@ func historyPolicy(cmd *cobra.Command, d *databaseFlags, out *cli.Output, change
 	return cli.WriteOne(cmd.OutOrStdout(), out.Format, shown)
 }
 
-// written writes a time as flags take it; 0, for good, is "".
+// written formats a duration as the flags take it; 0, which means forever, is "".
 func written(d time.Duration) string {
 	if d == 0 {
 		return ""

@@ -21,26 +21,27 @@ func newHistoryPrune(d *databaseFlags, out *cli.Output) *cobra.Command {
 		Use:   "prune [flags]",
 		Short: "Delete old entries, rejections and Once keys",
 		Long: `Delete entries of the history (claims, writes and voids), rejections, and keys
-of guard.Once that are old enough, the oldest first, in small transactions
-beside the load, and print how many those were.
+of guard.Once that are old enough, the oldest first, and print how many were
+deleted. The small transactions don't block guarded transactions.
 
-Without --keep and --keep-entries the policy of the schema's owner says what is
-old enough ("fencectl history policy"). Flags can keep more than the policy,
-never less. Always kept are the last entry of each resource, the claim of its
-oldest entry that is left, all that is younger than an hour, and resources on
-hold. The hashes of what is left can still be verified.
+The policy of the schema's owner ("fencectl history policy") decides what is old
+enough. --keep and --keep-entries can keep more than the policy, never less. A
+prune always keeps the last entry of each resource, the claim of the oldest
+remaining entry, everything younger than an hour, and resources on hold. The
+remaining history can still be verified.
 
-Once keys go by the policy alone, and by a clock that went steadily, which only
-pruning at least once a day shows; with --resource none go.
+Only the policy decides about Once keys. They are deleted only while the server's
+clock is known to have gone steadily, which needs a prune at least once a day.
+With --resource no Once keys are deleted.
 
-If it fails or is interrupted on the way, what was deleted is printed, and
-running it again goes on from there. The role owns the schema.`,
+If the command fails or is interrupted, it prints how many were deleted; run it
+again to continue. Connect as the owner of the schema.`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return historyPrune(cmd, d, out, r, export) },
 	}
-	cmd.Flags().Var((*age)(&r.Keep), "keep", "keep what is younger than this, such as 90d or 12h")
-	cmd.Flags().Int64Var(&r.KeepEntries, "keep-entries", 0, "keep so many entries of each resource")
-	cmd.Flags().StringVar(&r.Resources, "resource", "", "only resources that match this, with * and ?")
+	cmd.Flags().Var((*age)(&r.Keep), "keep", "keep everything younger than this, such as 90d or 12h")
+	cmd.Flags().Int64Var(&r.KeepEntries, "keep-entries", 0, "keep this many entries of each resource")
+	cmd.Flags().StringVar(&r.Resources, "resource", "", "only resources that match this pattern with * and ?")
 	cmd.Flags().BoolVar(&r.DryRun, "dry-run", false, "only count")
 	cmd.Flags().StringVar(&export, "export", "", "append each entry to this file, as JSON lines, before it is deleted")
 	return cmd

@@ -13,7 +13,7 @@ import (
 
 func newLocks(out *cli.Output) *cobra.Command {
 	l := &locksFlags{}
-	cmd := cli.NewGroup("locks", "Show who holds and who waits in etcd")
+	cmd := cli.NewGroup("locks", "Show holders and waiters in etcd")
 	l.etcd.register(cmd.PersistentFlags())
 	l.database.register(cmd.PersistentFlags(), 30*time.Second)
 	cmd.PersistentPreRunE = l.database.prepare

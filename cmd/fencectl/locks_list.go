@@ -21,25 +21,26 @@ func newLocksList(l *locksFlags, out *cli.Output) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list [flags]",
 		Short: "Show each resource that is held or waited for",
-		Long: `Show each resource that is held or waited for in etcd:
+		Long: `Show each resource that has a holder or waiters in etcd:
 
-  queued      how long ago the holder began to ask, by the clock of its process
-  lease left  until the lock is free if its process renews it no more
-  oldest      how long the longest of the waiters has waited
+  queued      time since the holder asked for the lock, by its process's clock
+  lease left  time until the lock expires unless the holder's process renews it
+  oldest      time that the longest waiter has waited
 
-With a database (--database-url, or PGHOST and the like) also how long ago the
-holder claimed the fence, and the drift between the two:
+With a database (--database-url, or PGHOST and the like), also show how long ago
+the holder claimed the fence, and any drift between etcd and the database:
 
-  not claimed yet             the holder has not written yet, and until it
-                              claims, an earlier holder still can
-  the fence is ahead of etcd  etcd was restored, or these are not the etcd and
-                              database of one service; such fences are shown
-                              also where nobody holds the lock
+  not claimed yet             the holder has not claimed the fence yet; until
+                              then an earlier holder can still write
+  the fence is ahead of etcd  etcd was restored, or etcd and the database belong
+                              to different services; such a fence is shown even
+                              if its lock has no holder
   the fence has another holder of this token
-                              two etcds, or a restored one, gave grants
+                              two etcd clusters, or a restored one, issued the
+                              same token
 
-The user of etcd needs the right to read PREFIX/locks/ and PREFIX/epoch, the role
-of the database that to read the schema. Resources that are locked with
+The etcd user needs the right to read PREFIX/locks/ and PREFIX/epoch; the
+database role needs the right to read the schema. Locks that were taken with
 etcd.Config.MutexKeys are not shown.`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return locksList(cmd, l, out, glob.Matcher(resources)) },
@@ -106,8 +107,8 @@ func locksList(cmd *cobra.Command, l *locksFlags, out *cli.Output, matches func(
 	return cli.WriteList(cmd.OutOrStdout(), out.Format, states)
 }
 
-// confirmed drops the drift of fences that seemed to be ahead only because their holders got
-// the lock after etcd was read. It reads etcd again, after the fences, if there are any.
+// confirmed drops the drift of fences whose holders got the lock after the first read of etcd. If
+// a fence seems to be ahead, it reads etcd again.
 func confirmed(ctx context.Context, inspector *etcd.Inspector, states []lockState) ([]lockState, error) {
 	if !slices.ContainsFunc(states, func(s lockState) bool { return s.Drift == driftAhead }) {
 		return states, nil
@@ -128,9 +129,10 @@ func confirmed(ctx context.Context, inspector *etcd.Inspector, states []lockStat
 	return kept, nil
 }
 
-// lockStates joins what etcd and the database say. Without a database fences is nil.
+// lockStates joins the locks in etcd with the fences in the database; fences is nil without a
+// database.
 func lockStates(locks etcd.Locks, fences map[string]fenceState, matches func(string) bool) []lockState {
-	free := maps.Clone(fences) // those of resources that nobody holds
+	free := maps.Clone(fences) // in the end, those of resources without a holder
 	var states []lockState
 	for _, lock := range locks.Queues {
 		state := stateOfLock(lock)

@@ -15,11 +15,12 @@ import (
 func newLocksQueue(l *locksFlags, out *cli.Output) *cobra.Command {
 	return &cobra.Command{
 		Use:   "queue RESOURCE [flags]",
-		Short: "Show who holds a resource and who waits for it, in order",
-		Long: `Show who holds a resource and who waits for it in etcd, in order: place 0
-holds. A process may have several places. How long ago each was queued is by the
-clock of its process. The lease's time is what is left unless its process renews
-it. A resource that nobody holds has no rows.`,
+		Short: "Show the holder and the waiters of a resource, in order",
+		Long: `Show the holder of a resource and its waiters in etcd, in order; place 0 is the
+holder. A process may have several places. The column queued is the time since
+the acquisition began, by the clock of its process. The column lease_left is the
+time until the place expires unless its process renews it. A free resource has
+no rows.`,
 		Args: cli.OneArg("RESOURCE"),
 		RunE: func(cmd *cobra.Command, args []string) error { return locksQueue(cmd, l, out, args[0]) },
 	}

@@ -10,7 +10,7 @@ import (
 
 func newTokens(out *cli.Output) *cobra.Command {
 	d := &databaseFlags{}
-	cmd := cli.NewGroup("tokens", "Show what was done under which token")
+	cmd := cli.NewGroup("tokens", "Show the history by token")
 	d.register(cmd.PersistentFlags(), time.Hour)
 	cmd.PersistentPreRunE = d.prepare
 	cmd.AddCommand(newTokensHistory(d, out))

@@ -18,7 +18,7 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// tokensHistory is what "tokens history" is asked for.
+// tokensHistory is the request of "tokens history".
 type tokensHistory struct {
 	filter       audit.Filter
 	since, until instant
@@ -32,7 +32,7 @@ type tokensHistory struct {
 	from                historyEnd // the parsed after
 }
 
-// historyLimit is the default of --limit for what is read as a whole.
+// historyLimit is the default of --limit for formats that aren't streamed.
 const historyLimit = 100
 
 func newTokensHistory(d *databaseFlags, out *cli.Output) *cobra.Command {
@@ -40,18 +40,19 @@ func newTokensHistory(d *databaseFlags, out *cli.Output) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "history RESOURCE [flags]",
 		Short: "Show claims, writes, voids and rejections in order",
-		Long: `Show the history of a resource, or of all that match a pattern with * and ?:
+		Long: `Show the history of a resource, or of all resources that match a pattern with *
+and ?:
 
   claim      a grant raised the fence
   write      a guarded transaction committed
   void       a COMMIT of unknown outcome was ruled out
-  rejection  a grant was rejected, once or several times. It stands at the time
-             of the first, and --since and --until omit it if all were before
-             or after
+  rejection  a grant was rejected, once or several times. The row stands at the
+             time of the first rejection; --since and --until omit it if all of
+             them were before or after
 
-The order is that of the names and positions. Times are the database's, in UTC.
-JSON lines and CSV are written as they are read, however many there are. The
-role is the schema's reader role, or its owner.`,
+Rows are in the order of resource and position. Times are those of the database's
+clock, in UTC. JSON lines and CSV are streamed. Connect as the schema's owner or
+in its reader role.`,
 		Args: cli.OneArg("RESOURCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			h.filter.Resources = args[0]
@@ -65,17 +66,17 @@ role is the schema's reader role, or its owner.`,
 	flags.Var(&h.since, "since", "not before this: a time, a date, or an age such as 90d or 12h")
 	flags.Var(&h.until, "until", "before this: a time, a date, or an age")
 	flags.StringSliceVar(&h.kinds, "kind", nil, "only these: claim, write, void, rejection")
-	flags.StringVar(&h.filter.Holder, "holder", "", "only holders that match this, with * and ?; of a rejection, who was rejected")
-	flags.StringVar(&h.filter.Op.ID, "op-id", "", "only writes with an operation of this id (guard.OpID)")
-	flags.StringVar(&h.filter.Op.Name, "op-name", "", "only writes with an operation of this name (guard.Name)")
-	flags.StringArrayVar(&h.attrs, "attr", nil, "only writes with an operation with this attribute, as key=value (guard.Attr)")
-	flags.StringVar(&h.tokens, "token", "", "only this token, or those from N to M, as N..M, N.. or ..M")
-	flags.IntVar(&h.limit, "limit", 0, fmt.Sprintf("at most so many; 0 is %d for a table or JSON, and no limit for JSON lines or CSV", historyLimit))
-	flags.StringVar(&h.after, "after", "", "go on behind this cursor, as an earlier call printed it")
+	flags.StringVar(&h.filter.Holder, "holder", "", "only holders that match this pattern with * and ?; of a rejection, the rejected holder")
+	flags.StringVar(&h.filter.Op.ID, "op-id", "", "only writes that contain an operation with this id (guard.OpID)")
+	flags.StringVar(&h.filter.Op.Name, "op-name", "", "only writes that contain an operation with this name (guard.Name)")
+	flags.StringArrayVar(&h.attrs, "attr", nil, "only writes that contain an operation with this attribute, as key=value (guard.Attr)")
+	flags.StringVar(&h.tokens, "token", "", "only this token, or tokens in a range: N..M, N.. or ..M")
+	flags.IntVar(&h.limit, "limit", 0, fmt.Sprintf("the highest number of rows; 0 means %d for a table or JSON, and no limit for JSON lines or CSV", historyLimit))
+	flags.StringVar(&h.after, "after", "", "continue after this cursor, which an earlier call printed")
 	return cmd
 }
 
-// parse reads what flags leave as text.
+// parse parses and validates the flags.
 func (h *tokensHistory) parse(cmd *cobra.Command, format cli.Format) (err error) {
 	h.filter.Since, h.filter.Until = time.Time(h.since), time.Time(h.until)
 	if h.limit < 0 {
@@ -179,14 +180,14 @@ func (h *tokensHistory) run(cmd *cobra.Command, d *databaseFlags, out *cli.Outpu
 	}
 	switch {
 	case p.more:
-		fmt.Fprintf(cmd.ErrOrStderr(), "there is more; go on with --after '%s'\n", strings.ReplaceAll(p.last, "'", `'\''`))
+		fmt.Fprintf(cmd.ErrOrStderr(), "there are more rows; continue with --after '%s'\n", strings.ReplaceAll(p.last, "'", `'\''`))
 	case p.last == "":
 		fmt.Fprintln(cmd.ErrOrStderr(), "nothing matches")
 	}
 	return nil
 }
 
-// read returns what was asked for, merged.
+// read returns entries and rejections that match the flags, merged.
 func (h *tokensHistory) read(ctx context.Context, db *audit.Database) iter.Seq2[historyRow, error] {
 	entries := func(func(audit.Entry, error) bool) {}
 	rejections := func(func(audit.Rejection, error) bool) {}

@@ -10,8 +10,8 @@ import (
 	"github.com/fencekit/fencekit/internal/cli"
 )
 
-// historyEnd is how far a reading of entries and rejections came: up to a position, and to the
-// number of a rejection, of a resource. Its text is ENTRY.REJECTION@RESOURCE.
+// historyEnd is a cursor in the merged rows: the position of the last entry and the number of the
+// last rejection of a resource. Its text form is ENTRY.REJECTION@RESOURCE.
 type historyEnd struct {
 	resource         string
 	entry, rejection int64
@@ -27,7 +27,7 @@ func parseHistoryEnd(text string) (e historyEnd, err error) {
 	e.entry, bad = strconv.ParseInt(entry, 10, 64)
 	e.rejection, bad2 = strconv.ParseInt(rejection, 10, 64)
 	if !found || !dotted || resource == "" || bad != nil || bad2 != nil {
-		return e, cli.UsageErrorf("--after is %q, want what an earlier call printed, such as 118.7@sku/42", text)
+		return e, cli.UsageErrorf("--after is %q, want a cursor that an earlier call printed, such as 118.7@sku/42", text)
 	}
 	return e, nil
 }
@@ -74,7 +74,7 @@ func before(r audit.Rejection, e audit.Entry) bool {
 	return r.First.Before(e.At)
 }
 
-// errorOr returns the first of two errors that is one.
+// errorOr returns err, or other if err is nil.
 func errorOr(err, other error) error {
 	if err != nil {
 		return err

@@ -16,7 +16,7 @@ import (
 )
 
 // historyRow is a row of "tokens history": an entry or a rejection. Numbers that JavaScript
-// can't hold are texts.
+// can't represent exactly are strings.
 type historyRow struct {
 	Resource string             `json:"resource"`
 	Position int64              `json:"position,omitempty"` // of an entry
@@ -34,7 +34,7 @@ type historyRow struct {
 	Cursor   string             `json:"cursor"` // for --after
 }
 
-// rejected is what a row has of a rejection alone.
+// rejected has the fields that only a rejection has.
 type rejected struct {
 	Reason  storage.Reason `json:"reason"`
 	Stage   storage.Stage  `json:"stage"`
@@ -90,10 +90,10 @@ func (r historyRow) Cells() []string {
 
 func number[T ~int64](n T) string { return strconv.FormatInt(int64(n), 10) }
 
-// historyLine is a row of the table, which has what fits a terminal.
+// historyLine is a row in the table format, reduced to fit a terminal.
 type historyLine struct {
 	historyRow
-	named bool // by its resource
+	named bool // it has a column for the resource
 }
 
 func (l historyLine) Columns() []string {

@@ -173,7 +173,7 @@ func TestTokensHistory_GoesOnAtTheCursor(t *testing.T) {
 		after = []string{"--after", row.Cursor}
 		want := ""
 		if i < len(whole)-1 {
-			want = "there is more; go on with --after '" + row.Cursor + "'\n"
+			want = "there are more rows; continue with --after '" + row.Cursor + "'\n"
 		}
 		require.Equal(t, want, got.Stderr)
 	}
@@ -191,7 +191,7 @@ func TestTokensHistory_StreamsWithoutALimit(t *testing.T) {
 		got := fencectl(t, "tokens", "history", "sku/42", "--database-url", dsn, "-o", format)
 		require.Equal(t, cli.ExitOK, got.Code)
 		require.Equal(t, want, strings.Count(got.Stdout, "\n"), format)
-		require.Equal(t, format == "table", strings.HasPrefix(got.Stderr, "there is more"))
+		require.Equal(t, format == "table", strings.HasPrefix(got.Stderr, "there are more rows"))
 	}
 	for _, format := range []string{"jsonl", "csv"} {
 		full := &fullDisk{}

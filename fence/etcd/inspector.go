@@ -11,16 +11,15 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
 )
 
-// Inspector reads what the Lockers of one [Config] keep in etcd, for the tools of operators.
-// It holds no locks and has no session. Its methods may be called from several goroutines.
-// Their errors are a *fence.UnavailableError, whose Reason says what has to be fixed, or that
-// of ctx.
+// Inspector reads the locks that the Lockers of one [Config] keep in etcd, for operators' tools.
+// It holds no locks and has no session. Its methods may be called concurrently. They fail with a
+// *fence.UnavailableError, whose Reason names the cause, or with ctx's error.
 type Inspector struct{ cluster *cluster.Cluster }
 
-// NewInspector returns an Inspector that uses the client, which it never closes. It makes no
-// request. Of cfg, which is that of the Lockers, it uses Prefix and RequestTimeout. A bad cfg or
-// client is rejected as by NewLocker; so is Config.MutexKeys, with which lock keys may lie
-// anywhere in etcd.
+// NewInspector returns an Inspector. It makes no request, and the Inspector never closes client.
+// cfg is the Lockers' Config; the Inspector uses its Prefix and RequestTimeout. NewInspector
+// fails with fence.ErrInvalid for a bad cfg or client, as NewLocker does, and for
+// Config.MutexKeys, which lets lock keys lie anywhere in etcd.
 func NewInspector(client *clientv3.Client, cfg *Config) (*Inspector, error) {
 	c := cfg.withDefaults()
 	if err := c.validate(); err != nil {
@@ -35,7 +34,7 @@ func NewInspector(client *clientv3.Client, cfg *Config) (*Inspector, error) {
 	return &Inspector{cluster.New(client, keys.Space{Prefix: c.Prefix}, c.RequestTimeout, c.Logger)}, nil
 }
 
-// Epoch reads the epoch that new grants get.
+// Epoch reads the epoch of new grants.
 func (i *Inspector) Epoch(ctx context.Context) (int64, error) {
 	const op = "read the epoch"
 	key := i.cluster.Keys.Epoch()
@@ -58,7 +57,7 @@ func (i *Inspector) read(ctx context.Context, op string, ops ...clientv3.Op) (*c
 	return resp, i.failed(ctx, op, err)
 }
 
-// failed is the error of op, which failed with err under ctx; nil if err is.
+// failed returns the error of op after a request under ctx failed with err; nil if err is nil.
 func (i *Inspector) failed(ctx context.Context, op string, err error) error {
 	switch {
 	case err == nil:

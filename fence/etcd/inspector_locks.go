@@ -16,14 +16,15 @@ import (
 // Lock is the queue of a resource.
 type Lock struct {
 	Resource string
-	// Queue is the holder and then those that wait, in order. It is empty if there is none.
+	// Queue is the holder's acquisition and then the waiters', in order. It is empty if the
+	// resource is free.
 	Queue []Acquisition
 }
 
 // Acquisition is one key in the queue of a resource.
 type Acquisition struct {
-	// Grant is what the holder has, and what one that waits gets when its turn comes. Epoch is
-	// 0 and Holder is empty if the key was not written by a Locker.
+	// Grant is the holder's grant, or the grant that a waiter will get. Epoch is 0 and Holder is
+	// empty if the key was not written by a Locker.
 	Grant fence.Grant
 	// Queued is when the acquisition began, by the clock of its process; zero if the key was
 	// not written by a Locker. A holder may have waited since.
@@ -36,19 +37,19 @@ type Acquisition struct {
 	lease clientv3.LeaseID
 }
 
-// Locks is what etcd had at one revision.
+// Locks is the state of all locks at one revision of etcd.
 type Locks struct {
-	Revision int64  // tokens of later grants are higher
-	Epoch    int64  // of later grants
-	Queues   []Lock // each resource that was held or waited for, by name
+	Revision int64  // lower than the tokens of later grants
+	Epoch    int64  // the epoch of later grants
+	Queues   []Lock // the resources with a holder or waiters, in the order of their names
 }
 
-// Locks reads all queues, by one request and one more for each session, which tells LeaseLeft.
+// Locks reads all queues. It makes one request, and one more per session to read LeaseLeft.
 func (i *Inspector) Locks(ctx context.Context) (Locks, error) {
 	return i.locks(ctx, i.cluster.Keys.Locks())
 }
 
-// Lock reads the queue of one resource. A bad name is a *fence.InvalidGrantError.
+// Lock reads the queue of one resource. It fails with a *fence.InvalidGrantError for a bad name.
 func (i *Inspector) Lock(ctx context.Context, resource string) (Lock, error) {
 	if err := fence.ValidateResource(resource); err != nil {
 		return Lock{}, err
@@ -98,7 +99,7 @@ func (i *Inspector) queues(ctx context.Context, kvs []*mvccpb.KeyValue) ([]Lock,
 	return inOrder(byName), nil
 }
 
-// acquisition reads a key; false if no Locker has such keys.
+// acquisition parses a key. It returns false if the key can't be a Locker's.
 func (i *Inspector) acquisition(kv *mvccpb.KeyValue) (Acquisition, bool) {
 	resource, ok := i.cluster.Keys.ParseQueue(string(kv.Key))
 	if !ok {
