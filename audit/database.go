@@ -22,8 +22,8 @@ type Database struct {
 	limits limits
 }
 
-// Open returns the history in a schema ("" means postgres.DefaultSchema). It doesn't connect. It fails with
-// fence.ErrInvalid if schema can't be a schema's name.
+// Open returns the history in a schema ("" means postgres.DefaultSchema). It doesn't connect. It
+// fails with fence.ErrInvalid if pool is nil or schema is not a valid name.
 func Open(pool *pgxpool.Pool, schema string) (*Database, error) {
 	if pool == nil {
 		return nil, errors.Join(fence.ErrInvalid, errors.New("audit.Open without a pool"))
@@ -49,8 +49,8 @@ func collect[T any](ctx context.Context, d *Database, sql string, args []any, sc
 	return found, nil
 }
 
-// paged returns what is on the pages that next returns, until one is empty. Each use of the
-// iterator begins anew, with first.
+// paged iterates over the items of the pages that next returns, up to the first empty page. Each
+// iteration starts over with first.
 func paged[T any](first func() (next func() ([]T, error), err error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T

@@ -15,21 +15,21 @@ import (
 // Entry is the record of one move of a fence.
 type Entry struct {
 	storage.Entry
-	// Claim is the position at which the grant claimed the resource; of a claim, its own.
+	// Claim is the position at which the grant claimed the resource. For a claim it is Seq.
 	Claim int64
 	// XID is the server's own id of the transaction.
 	XID uint64
 }
 
-// Cursor returns the place of the entry, for Filter.After.
+// Cursor returns the entry's cursor, for Filter.After.
 func (e Entry) Cursor() Cursor { return Cursor{e.Grant.Resource, e.Seq} }
 
-// Entries returns the entries that match, in the order of resource and position. It takes all
+// Entries returns the entries that match f, in the order of resource and position. It accepts all
 // fields of the filter. An entry whose claim is missing has no token and no holder, and matches no
 // filter by them.
 //
-// It reads page by page: entries that are written meanwhile may be among those returned, and
-// those that are pruned meanwhile may not. The last pair has an error if reading failed.
+// It reads page by page, and may return entries that are written meanwhile and miss entries that
+// are pruned meanwhile. If reading fails, the last pair has the error.
 func (d *Database) Entries(ctx context.Context, f Filter) iter.Seq2[Entry, error] {
 	return paged(func() (func() ([]Entry, error), error) {
 		if err := f.validate("entries", takesTimes|takesKinds|takesGrants|takesOps|takesAfter); err != nil {
@@ -75,7 +75,7 @@ func (r *entryPages) page(ctx context.Context) (entries []Entry, err error) {
 	return entries, nil
 }
 
-// read returns a page of the entries within spans, and what of the spans it didn't come to.
+// read returns a page of the entries within spans, and the rest of the spans.
 func (r *entryPages) read(ctx context.Context, within []span) (entries []Entry, unread []span, err error) {
 	ids, _, froms, tos := arrays(within)
 	where := conditions{args: []any{ids, froms, tos}}

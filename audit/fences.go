@@ -13,20 +13,21 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// Fence is where a fence stands now.
+// Fence is the current state of a fence.
 type Fence struct {
-	Grant fence.Grant // which claimed the resource last
+	Grant fence.Grant // the grant that claimed the resource last
 	storage.Position
 	Claim     int64 // the position at which Grant claimed the resource
 	ClaimedAt time.Time
 	Hash      []byte // of the last entry
 }
 
-// Cursor returns the place of the fence, for Filter.After.
+// Cursor returns the fence's cursor, for Filter.After.
 func (f Fence) Cursor() Cursor { return Cursor{Resource: f.Grant.Resource} }
 
-// Fences returns the fences that match, in the order of resource. It takes the names, Since and
-// Until (of the claim), Holder, the tokens and After, whose Seq is 0. It reads as Entries does.
+// Fences returns the fences that match f, in the order of resource. It accepts the filters by
+// name, Since and Until (compared with the time of the claim), Holder, the tokens and After,
+// whose Seq has to be 0. It reads page by page, as Entries does.
 func (d *Database) Fences(ctx context.Context, f Filter) iter.Seq2[Fence, error] {
 	return paged(func() (func() ([]Fence, error), error) {
 		if err := f.validate("fences", takesTimes|takesGrants|takesAfter); err != nil {

@@ -12,33 +12,31 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// Filter narrows what is read: each field that isn't zero excludes what doesn't match it. Each
-// call says which fields it takes, and fails with fence.ErrInvalid if another one is set.
+// Filter selects the rows to read. A row has to match all fields that aren't zero. Each method
+// documents the fields that it accepts, and fails with fence.ErrInvalid if another field is set.
 type Filter struct {
 	// Resources is a pattern of names, in which * stands for any text and ? for any character;
 	// "" means all resources.
 	Resources string
-	// Resource is a name as it is, in the place of a pattern.
+	// Resource is an exact name. It excludes Resources.
 	Resource string
 	// Since and Until bound the time by the server's clock: not before Since, and before Until.
 	Since, Until time.Time
-	// Kinds are those of entries; none means all.
+	// Kinds are kinds of entries; empty means all.
 	Kinds []storage.EntryKind
-	// Holder is a pattern, as Resources is one, of the holder of the grant.
+	// Holder is a pattern, like Resources, for the grant's holder.
 	Holder string
-	// MinToken and MaxToken bound the token of the grant, both included, in whatever epoch.
+	// MinToken and MaxToken are inclusive bounds of the grant's token, in every epoch.
 	MinToken, MaxToken fence.Token
-	// Op is what an operation recorded: its id, its name, and all of these attributes, but
-	// it may have others. An entry matches if one of its operations matches the whole.
+	// Op matches operations with this id, this name and at least these attributes. An entry
+	// matches if one of its operations does.
 	Op storage.OpRecord
-	// After is where an earlier reading with the same filter ended: only what comes behind it
-	// is read.
+	// After continues an earlier reading with the same filter: only rows after it are read.
 	After Cursor
 }
 
-// Cursor is the place of an entry, operation, rejection or fence among its like, in the order
-// in which they are read: by the names of their resources, byte by byte, and then by Seq. It
-// stays valid whatever is written or pruned.
+// Cursor is a place in the order in which rows are read: by the names of the resources, compared
+// bytewise, and then by Seq. It stays valid when rows are written or pruned.
 type Cursor struct {
 	Resource string
 	// Seq is the position of an entry, also for what its operations recorded; the ID of a

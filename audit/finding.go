@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// Kind says what a finding is about.
+// Kind is the kind of a finding.
 type Kind string
 
 // The kinds of findings.
@@ -32,7 +32,7 @@ const (
 	KindTable      Kind = "unprotected table" // a table without what protects it from changes
 )
 
-// Finding is one thing that an honest history can't have.
+// Finding is an inconsistency that Fencekit alone never causes.
 type Finding struct {
 	Kind     Kind   `json:"kind"`
 	Resource string `json:"resource,omitempty"` // its name, or its number if it has no name

@@ -9,19 +9,17 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Head is where the history of a resource ended at some time: the position of its last entry,
-// and the hash of that entry. Since each hash covers the one before, a head stands for all
-// entries up to it.
+// Head is the position and the hash of a resource's last entry at some time. Since each hash
+// covers the hash before it, a head stands for all entries up to it.
 type Head struct {
 	Resource string
 	Seq      int64
 	Hash     [32]byte
 }
 
-// Heads returns the heads of all resources, in the order of their names, as the fences have
-// them at one time: it is one statement, so no page of it can be older than another. It reads
-// no history. A hash that isn't 32 bytes long, as only tampering leaves it, is read as zeros.
-// After an error there is nothing more.
+// Heads returns the heads of all resources, in the order of their names, as one statement reads
+// them from the fences. It reads no history. A hash that isn't 32 bytes long, which only tampering
+// causes, is returned as zeros. If reading fails, the last pair has the error.
 func (d *Database) Heads(ctx context.Context) iter.Seq2[Head, error] {
 	return func(yield func(Head, error) bool) {
 		rows, err := d.pool.Query(ctx, "select name, seq, hash from "+d.schema+".resource order by name")
@@ -55,10 +53,10 @@ func scanHead(row pgx.CollectableRow) (Head, error) {
 	return h, err
 }
 
-// Contradicting returns, of heads that were read earlier, those at whose position the history
-// now has an entry with another hash: each with that hash, in no order. The history was
-// rewritten, or is that of a database which went back and on from there. It says nothing about
-// entries that are missing, as after pruning.
+// Contradicting compares known heads with the history. For each head at whose position the history
+// has an entry with another hash, it returns the head with that other hash, in no particular
+// order. Such a history was rewritten, or the database went back to an older state and moved on
+// from there. Heads whose entries are missing, as after pruning, are not returned.
 func (d *Database) Contradicting(ctx context.Context, known []Head) ([]Head, error) {
 	var found []Head
 	for some := range slices.Chunk(known, headsAtATime) {

@@ -7,18 +7,19 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// Operation is what one operation of a write recorded.
+// Operation is the record of one operation of a write.
 type Operation struct {
 	storage.OpRecord
-	// Entry is the write. Operations that shared a transaction have the same.
+	// Entry is the write. Operations that shared a transaction share the Entry.
 	Entry Entry
-	// Number is its place among the operations of the write, from 1.
+	// Number is the operation's place among the operations of the write, from 1.
 	Number int
 }
 
-// Operations returns the operations that match, in the order of resource, position and Number. It takes
-// all fields of the filter but Kinds. An operation that recorded nothing is not among
-// them. It reads as Entries does. The cursor of an operation is its entry's, behind which are those of later entries.
+// Operations returns the operations that match f, in the order of resource, position and Number.
+// It accepts all fields of the filter except Kinds, and omits operations that recorded nothing.
+// It reads page by page, as Entries does. The cursor of an operation is its entry's: a reading
+// that continues there skips the remaining operations of that entry.
 func (d *Database) Operations(ctx context.Context, f Filter) iter.Seq2[Operation, error] {
 	return func(yield func(Operation, error) bool) {
 		if err := f.validate("operations", takesTimes|takesGrants|takesOps|takesAfter); err != nil {

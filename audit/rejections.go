@@ -11,19 +11,20 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// Rejection is the record of equal rejections, with their count.
+// Rejection is the record of one or more equal rejections.
 type Rejection struct {
 	storage.Rejection
-	// ID numbers the records in about the order in which they were begun.
+	// ID numbers the records, roughly in the order of their first rejections.
 	ID int64
 }
 
-// Cursor returns the place of the rejection, for Filter.After.
+// Cursor returns the rejection's cursor, for Filter.After.
 func (r Rejection) Cursor() Cursor { return Cursor{r.Grant.Resource, r.ID} }
 
-// Rejections returns the rejections that match, in the order of resource and ID. It takes
-// the names, Since and Until (which exclude those that were all before or after), Holder and
-// the tokens (of the grant that was rejected), and After. It reads as Entries does.
+// Rejections returns the rejections that match f, in the order of resource and ID. It accepts the
+// filters by name, Since and Until (a record matches if the time from its first to its last
+// rejection overlaps them), Holder and the tokens (of the rejected grant), and After. It reads
+// page by page, as Entries does.
 func (d *Database) Rejections(ctx context.Context, f Filter) iter.Seq2[Rejection, error] {
 	return paged(func() (func() ([]Rejection, error), error) {
 		if err := f.validate("rejections", takesTimes|takesGrants|takesAfter); err != nil {

@@ -13,21 +13,21 @@ import (
 	"github.com/fencekit/fencekit/internal/record"
 )
 
-// Verification says what to verify, and how. The zero value verifies everything.
+// Verification has the options of a verification. The zero value verifies everything.
 type Verification struct {
 	// Resources is a pattern of names, in which * stands for any text and ? for any character;
 	// "" means all resources.
 	Resources string
-	// Known are heads of the history as it once was, kept where nobody could change them since.
-	// The history has to contain them still.
+	// Known are heads that were recorded earlier, outside the reach of anyone who could change
+	// the history. The history has to contain them still.
 	Known []Head
 	// MaxFindings bounds Report.Findings. 0 means 1,000.
 	MaxFindings int
-	// Connections is how many connections read at the same time, beside one that plans. 0 means
+	// Connections is the number of connections that read, beside one that plans. 0 means
 	// 2. It makes no difference to an export.
 	Connections int
-	// Progress, if not nil, is called from time to time with how many entries are verified, and
-	// about how many there are; 0 if that isn't known. It isn't called concurrently.
+	// Progress, if not nil, is called from time to time with the number of verified entries and
+	// an estimate of all entries, 0 if unknown. It isn't called concurrently.
 	Progress func(done, all int64)
 
 	together int64 // about how many entries are read at a time; 0 means entriesTogether
@@ -45,9 +45,9 @@ func (v Verification) validate() error {
 	return nil
 }
 
-// Report is what was verified, and what was found.
+// Report is the result of a verification.
 type Report struct {
-	// At is when the state that was verified was read, by the database's clock.
+	// At is the time of the verified snapshot, by the database's clock.
 	At time.Time `json:"at"`
 	// Resources, Entries, Rejections, Operations and Heads say how many were verified: fences
 	// with their histories, entries, records of rejections, kept operations, and known heads.

@@ -13,13 +13,12 @@ type Explanation struct {
 	Resource   string `json:"resource"`
 	Title      string `json:"title"`
 	Conclusion string `json:"conclusion"` // one sentence, or two
-	// Effect says whether what was asked about took effect: EffectNone, EffectDone or
-	// EffectUnknown.
+	// Effect says whether the rejected or explained operation took effect.
 	Effect    Effect     `json:"effect"`
-	Rejection *Rejection `json:"rejection,omitempty"`
-	Entry     *Event     `json:"entry,omitempty"` // that was asked for, by position or by operation
-	Facts     []Fact     `json:"facts"`           // each a name and sentences
-	History   []Event    `json:"history"`         // what came before and after, in order, with gaps
+	Rejection *Rejection `json:"rejection,omitempty"` // nil if no rejection is explained
+	Entry     *Event     `json:"entry,omitempty"`     // the explained entry, by position or operation; or nil
+	Facts     []Fact     `json:"facts"`
+	History   []Event    `json:"history"` // events before and after, in order, with gaps
 	Pruned    *Pruned    `json:"pruned,omitempty"`
 }
 
@@ -30,16 +29,16 @@ type Effect string
 const (
 	EffectDone    Effect = "yes"
 	EffectNone    Effect = "no"
-	EffectUnknown Effect = "unknown" // the record doesn't say, or no longer
+	EffectUnknown Effect = "unknown" // the history doesn't say, or was pruned
 )
 
-// Fact is a line of an Explanation.
+// Fact is a named paragraph of an Explanation.
 type Fact struct {
 	Name string `json:"name"`
 	Text string `json:"text"`
 }
 
-// Columns are those of an Explanation in CSV, without what led to its conclusion.
+// Columns are the columns of an Explanation in CSV, which omits the facts and the history.
 func (*Explanation) Columns() []string { return []string{"resource", "title", "effect", "conclusion"} }
 
 // Cells are the values of Columns.
@@ -91,7 +90,7 @@ type Event struct {
 	Grant    Grant              `json:"grant"`
 	Tx       storage.TxID       `json:"tx,string,omitempty"`
 	Ops      []storage.OpRecord `json:"ops,omitempty"`
-	Asked    bool               `json:"asked,omitempty"` // it is what was asked about
+	Asked    bool               `json:"asked,omitempty"` // the explained event itself
 }
 
 const kindRejection = "rejection"

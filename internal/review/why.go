@@ -8,17 +8,18 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// Question says what of a resource is to be explained: the rejection, the operation or the
-// position of the one field that is set, or what became of a token; the latest rejection if none is.
+// Question selects what Why explains about a resource. At most one field besides Resource may be
+// set; without one, Why explains the latest rejection.
 type Question struct {
-	Resource  string
-	Rejection int64 // its number
+	Resource  string // an exact name
+	Rejection int64  // the number of a rejection
 	Token     fence.Token
 	OpID      string
 	Position  int64
 }
 
-// Why answers a question. That there is no record is an answer too.
+// Why answers a question. If there is no record, the Explanation says so, and whether pruning may
+// have removed it.
 func (r *Reader) Why(ctx context.Context, q Question) (*Explanation, error) {
 	pruned, err := r.pruned(ctx, q.Resource)
 	if err != nil {
