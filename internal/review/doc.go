@@ -1,9 +1,10 @@
 // Package review answers auditors' questions from the history, in plain words: why a grant was
-// rejected, what became of an operation, and what happened in a period. Its readers don't program.
+// rejected, whether an operation took effect, and what happened in a period. It writes for readers
+// who don't program.
 //
-// [Reader.Why] gathers what is about one entry or one rejection into an [Explanation],
-// which writes itself as a page of text or HTML. The words for each reason and stage of a
-// rejection are here, and nowhere else.
+// [Reader.Why] collects the facts about one entry or one rejection in an [Explanation], which
+// writes itself as a page of text or HTML. Only this package has the words for each reason and
+// stage of a rejection.
 //
 // [Reader.Report] says of a period whether anything was written by a holder that no longer held the
 // lock. It rests on audit.Database.Verify, of which a single finding makes the answer that the record can't

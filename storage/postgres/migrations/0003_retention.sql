@@ -1,10 +1,10 @@
--- How long history is kept. What is left always verifies: see checkpoint.
+-- Pruning of the history. The remaining entries can always be verified: see checkpoint.
 
 insert into {{schema}}.migration (version, name) values (3, 'retention');
 
--- Where the history of a resource begins, if entries were pruned. Before "first" only the claim
--- of the grant that made the entry "first" is left, so that each entry that is left names
--- its grant. The hash before it lets the entries from "first" on be verified.
+-- The position at which the history of a pruned resource begins. Of the entries before "first"
+-- only one may remain: the claim of the grant that made the entry "first", so that each remaining
+-- entry has its claim. With "hash" the entries from "first" on can be verified.
 create table {{schema}}.checkpoint (
     resource  integer primary key,
     first     {{schema}}.position not null,
@@ -58,8 +58,8 @@ begin
     return (select claim from {{schema}}.history where resource = p_resource and seq = p_seq);
 end $$;
 
--- first_in_use is p_end, or less: so much that each claim under which a transaction runs, which
--- eviction has to find, is the claim of the entry that it returns, or comes after it.
+-- first_in_use returns the highest position up to p_end to which a prune may go without deleting
+-- a claim under which a transaction runs. Eviction finds transactions by their claims.
 create function {{schema}}.first_in_use(p_resource integer, p_name text, p_first bigint, p_end bigint) returns bigint
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
@@ -132,10 +132,10 @@ begin
     end if;
 end $$;
 
--- prune deletes the entries of each resource before p_ends, and returns how many those were.
--- It takes no lock that a guarded transaction takes. The triggers below decide whether it
--- may. Of two prunes of one resource the second waits, and finds the entries gone. A hold that
--- comes meanwhile waits too: once it is there, nothing of its resource is deleted any more.
+-- prune deletes the entries of each resource before p_ends, and returns the number of deleted
+-- entries. It takes no lock that a guarded transaction takes. The triggers below decide whether it
+-- may delete. Two prunes of one resource are serialized, and the second deletes nothing. Placing a
+-- hold waits for a running prune; after that, prunes skip the resource.
 create function {{schema}}.prune(p_resources integer[], p_ends bigint[]) returns bigint
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare

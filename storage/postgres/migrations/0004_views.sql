@@ -1,15 +1,14 @@
--- What people read: the history, the fences and what operations have recorded, with names in
--- the place of numbers and words in the place of letters. Package audit reads it here too.
+-- Views for people and for package audit: the history, the fences and the recorded operations,
+-- with names instead of numbers and words instead of letters.
 
 insert into {{schema}}.migration (version, name) values (4, 'views');
 
--- The history by time, coarsely: entries are appended in about the order of their times. In
--- steps of ten minutes, since the summary of a range of pages would otherwise be written again
--- with each entry that goes where older ones were pruned.
+-- The history by time: BRIN, because entries are appended in roughly the order of their times.
+-- The times are rounded to ten minutes: otherwise each entry that fills the space of a pruned one
+-- would rewrite the summary of its page range.
 create index history_at on {{schema}}.history using brin (date_bin('10 minutes', at, '2000-01-01 00:00:00Z')) with (autosummarize = on);
 
--- The grant of an entry is that of the claim that the entry names, found by its key. An entry
--- whose claim is missing has no grant.
+-- The grant of an entry is the grant of its claim. An entry whose claim is missing has no grant.
 create view {{schema}}.entry as
 select r.name as resource,
        e.seq as "position",
@@ -35,7 +34,7 @@ comment on column {{schema}}.entry.kind is 'claim: a grant raised the fence; wri
 comment on column {{schema}}.entry.at is 'the server''s clock at the move; positions, not times, are the order';
 comment on column {{schema}}.entry.epoch is 'of the grant, as token and holder; compared before the token';
 comment on column {{schema}}.entry.token is 'the fencing token of the grant that made the move';
-comment on column {{schema}}.entry.holder is 'who had the grant: a label, and a part that no other acquisition has';
+comment on column {{schema}}.entry.holder is 'the holder of the grant: a label and a nonce';
 comment on column {{schema}}.entry.claim_position is 'the position at which that grant claimed the resource';
 comment on column {{schema}}.entry.tx is 'the random name of the transaction; the same for all resources of a transaction';
 comment on column {{schema}}.entry.xid is 'the server''s own id of the transaction';
@@ -88,7 +87,7 @@ comment on column {{schema}}.current_fence.hash is 'of the last entry, in hexade
 create index rejection_resource on {{schema}}.rejection (resource, id);
 
 comment on table {{schema}}.rejection is 'Grants that a fence rejected: one row for equal rejections, with their count.';
-comment on column {{schema}}.rejection.reason is 'why; docs/errors.md explains each';
-comment on column {{schema}}.rejection.stage is 'at which step of a guarded operation';
-comment on column {{schema}}.rejection.holder is 'who was rejected, with this epoch and token';
-comment on column {{schema}}.rejection.current_holder is 'who had the fence, with current_epoch and current_token, since current_since';
+comment on column {{schema}}.rejection.reason is 'the reason; docs/errors.md explains each';
+comment on column {{schema}}.rejection.stage is 'the step of the guarded operation';
+comment on column {{schema}}.rejection.holder is 'the rejected holder; epoch and token are its grant''s';
+comment on column {{schema}}.rejection.current_holder is 'the holder that had the fence, under current_epoch and current_token, since current_since';
