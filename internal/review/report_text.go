@@ -87,8 +87,9 @@ func (report *Report) sections() []section {
 	return []section{findings, pruned, rejections, voids, claims, report.holds()}
 }
 
+// holds returns the longest holds.
 func (report *Report) holds() section {
-	s := section{title: "Longest holds, by what of them lies in this time; each at its claim", total: int64(len(report.Holds))}
+	s := section{title: "Held longest within this time, each at its claim", total: int64(len(report.Holds))}
 	for _, h := range report.Holds {
 		row := sectionRow{resource: h.Resource, text: h.line()}
 		if h.ClaimedAt != nil {

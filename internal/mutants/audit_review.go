@@ -1,0 +1,13 @@
+package mutants
+
+// reviewMutants conclude more than the history shows.
+var reviewMutants = []Mutant{
+	change("report-answers-for-what-was-pruned", "HF4", "internal/review/report.go",
+		`and e.at >= $2`, `and e.at >= $2 and false`, inReview("TestReport_DoesNotAnswerForWhatWasPruned")),
+	change("report-trusts-what-does-not-verify", "HF3", "internal/review/report_answer.go",
+		`case report.Verified.Violations > 0:`, `case report.Verified.Violations < 0:`, inReview("TestReport_SaysWhatDoesNotVerify")),
+	change("why-concludes-from-what-was-pruned", "HF4", "internal/review/why_entry.go",
+		"if x.Pruned != nil {\n\t\tconclusion", "if x.Pruned != nil && false {\n\t\tconclusion", inReview("TestWhy_DoesNotConcludeFromWhatWasPruned")),
+}
+
+func inReview(name string) Test { return Test{"internal/review", name} }
