@@ -23,16 +23,16 @@ func newAuditAnchor(d *databaseFlags, out *cli.Output) *cobra.Command {
 	a := &anchoring{database: d, out: out}
 	cmd := &cobra.Command{
 		Use:   "anchor --log FILE --key FILE [flags]",
-		Short: "Record the heads of all resources in a signed log outside the database",
+		Short: "Record the heads of all resources in a signed log elsewhere",
 		Long: `Append the head of each resource that moved since the last run to a log, and
 write a signed checkpoint of the log to FILE.checkpoint. Copy checkpoints out of
 reach of anyone who could tamper with the database and the log: with any copy,
 "audit verify" finds what was changed since. The command writes nothing to the
 database; the reader role is enough.
 
-If a resource is gone, went back to a lower position, or has another history than
-the recorded one, the command reports a violation (exit code 1). It records no
-head of that resource, and reports it again in each run. It still records the
+If a resource is gone, went back to a lower position, or has another history
+than the recorded one, the command reports a violation (exit code 1). It records
+no head of that resource, and reports it again in each run. It still records the
 heads of the other resources.`,
 		Args: cli.NoArgs,
 	}

@@ -18,9 +18,10 @@ func newAuditKeygen() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "keygen NAME --out FILE [flags]",
 		Short: "Generate the key pair of a log",
-		Long: `Generate the key pair that signs the checkpoints of one log, and print the public
-key. NAME becomes the log's origin. It has to be unique and free of spaces and
-plus signs, ideally a URL without its scheme, such as example.com/shop/2027.
+		Long: `Generate the key pair that signs the checkpoints of one log, and print the
+public key. NAME becomes the log's origin. It has to be unique and free of
+spaces and plus signs, ideally a URL without its scheme, such as
+example.com/shop/2027.
 
 The private key goes to FILE, and only "audit anchor" needs it. The public key
 goes to FILE.pub. The command never overwrites a file. Each log needs a key pair

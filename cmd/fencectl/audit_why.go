@@ -26,9 +26,10 @@ effect. The page names the rejected holder, the holder that had the resource and
 since when, the attempted step and its effect, and the entries of the history
 before and after.
 
-Without flags, explain the latest rejection of the resource. RESOURCE is an exact
-name, not a pattern. If there is no record, the page says so, and whether pruning
-may have removed it. Connect as the schema's owner or in its reader role.`,
+Without flags, explain the latest rejection of the resource. RESOURCE is an
+exact name, not a pattern. If there is no record, the page says so, and whether
+pruning may have removed it. Connect as the schema's owner or in its reader
+role.`,
 		Args: cli.OneArg("RESOURCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q.Resource = args[0]

@@ -63,21 +63,21 @@ lock is lost, or was not renewed until --kill-after before its end, the command
 and all others of its process group get SIGTERM, and SIGKILL --kill-after later,
 or when the lock ends, if that is earlier.
 
-So the command never outlives a lock that runs out: not if fencectl is stopped or
-killed, nor if etcd is away. If the lock is taken away (its lease revoked, its key
-deleted) the command outlives it by --kill-after and the moment until fencectl
-hears of it; if fencectl is stopped or cut off from etcd just then, by --ttl at
-most. Only the database can reject what it writes in that time: let it pass
-FENCEKIT_GRANT to guarded writes.
+So the command never outlives a lock that runs out: not if fencectl is stopped
+or killed, nor if etcd is away. If the lock is taken away (its lease revoked,
+its key deleted) the command outlives it by --kill-after and the moment until
+fencectl hears of it; if fencectl is stopped or cut off from etcd just then, by
+--ttl at most. Only the database can reject what it writes in that time: let it
+pass FENCEKIT_GRANT to guarded writes.
 
 Processes that leave the group, such as daemons, are not ended. Those that are
 left in it when the command has ended are, before the lock is released.
 
 The command gets FENCEKIT_RESOURCE, FENCEKIT_TOKEN, FENCEKIT_EPOCH and
 FENCEKIT_GRANT (the grant's text form), the terminal if fencectl has it, and
-SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP and SIGCONT
-as fencectl gets them. If the terminal stops it, fencectl stops as well, and
-the lock is lost unless both go on before it ends.
+SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP and
+SIGCONT as fencectl gets them. If the terminal stops it, fencectl stops as well,
+and the lock is lost unless both go on before it ends.
 
 The exit code is the command's, or 128 and the number of the signal that ended
 it. Fencectl's own, besides those of all commands before the command runs:

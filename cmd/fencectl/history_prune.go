@@ -30,9 +30,9 @@ prune always keeps the last entry of each resource, the claim of the oldest
 remaining entry, everything younger than an hour, and resources on hold. The
 remaining history can still be verified.
 
-Only the policy decides about Once keys. They are deleted only while the server's
-clock is known to have gone steadily, which needs a prune at least once a day.
-With --resource no Once keys are deleted.
+Only the policy decides about Once keys. They are deleted only while the
+server's clock is known to have gone steadily, which needs a prune at least once
+a day. With --resource no Once keys are deleted.
 
 If the command fails or is interrupted, it prints how many were deleted; run it
 again to continue. Connect as the owner of the schema.`,

@@ -25,16 +25,16 @@ func newLocksEvict(l *locksFlags, out *cli.Output) *cobra.Command {
 one, and say who is next. Another token changes nothing, and exits with 1.
 
 Its process, if it is alive, finds the lock lost and ends what runs under it. It
-is not stopped otherwise, and its guarded writes commit until the next holder has
-claimed the resource: if nobody waits, claim it yourself:
+is not stopped otherwise, and its guarded writes commit until the next holder
+has claimed the resource: if nobody waits, claim it yourself:
 
   fencectl exec RESOURCE --claim -- true
 
 The reason, the holder, who evicted it and when are kept in etcd, under
-PREFIX/evicted/, for 90 days, written in the transaction that deletes the key, so
-no eviction is without a record: see "fencectl locks evictions". The history in
-the database has no entry of an eviction, since it moves no fence; its next claim
-shows the hand-over. The user of etcd needs readwrite on PREFIX/locks/ and
+PREFIX/evicted/, for 90 days, written in the transaction that deletes the key,
+so no eviction is without a record: see "fencectl locks evictions". The history
+in the database has no entry of an eviction, since it moves no fence; its next
+claim shows the hand-over. The user of etcd needs readwrite on PREFIX/locks/ and
 PREFIX/evicted/.`,
 		Args: cli.OneArg("RESOURCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -125,7 +125,8 @@ func newLocksEvictions(l *locksFlags, out *cli.Output) *cobra.Command {
 	return &cobra.Command{
 		Use:   "evictions [flags]",
 		Short: "Show the evictions of the last 90 days",
-		Long:  `Show who was evicted in the last 90 days, from what, by whom and why, by resource.`,
+		Long:  `Show who was evicted in the last 90 days, from what, by whom and why, by
+resource.`,
 		Args:  cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var all []etcd.Eviction

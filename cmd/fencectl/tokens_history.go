@@ -50,9 +50,9 @@ and ?:
              time of the first rejection; --since and --until omit it if all of
              them were before or after
 
-Rows are in the order of resource and position. Times are those of the database's
-clock, in UTC. JSON lines and CSV are streamed. Connect as the schema's owner or
-in its reader role.`,
+Rows are in the order of resource and position. Times are those of the
+database's clock, in UTC. JSON lines and CSV are streamed. Connect as the
+schema's owner or in its reader role.`,
 		Args: cli.OneArg("RESOURCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			h.filter.Resources = args[0]
