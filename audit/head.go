@@ -54,9 +54,10 @@ func scanHead(row pgx.CollectableRow) (Head, error) {
 }
 
 // Contradicting compares known heads with the history. For each head at whose position the history
-// has an entry with another hash, it returns the head with that other hash, in no particular
-// order. Such a history was rewritten, or the database went back to an older state and moved on
-// from there. Heads whose entries are missing, as after pruning, are not returned.
+// has an entry with another hash, or a prune's checkpoint says another hash, it returns the head
+// with that other hash, in no particular order. Such a history was rewritten, or the database went
+// back to an older state and moved on from there. Heads of which the history says neither, as when
+// later entries were pruned too, are not returned.
 func (d *Database) Contradicting(ctx context.Context, known []Head) ([]Head, error) {
 	var found []Head
 	for some := range slices.Chunk(known, headsAtATime) {
@@ -67,8 +68,11 @@ func (d *Database) Contradicting(ctx context.Context, known []Head) ([]Head, err
 		rows, err := d.pool.Query(ctx, `select k.name, k.seq, e.hash
 			from unnest($1::text[], $2::bigint[], $3::bytea[]) as k (name, seq, hash)
 			join `+d.schema+`.resource r on r.name = k.name collate "C"
-			join `+d.schema+`.history e on e.resource = r.id and e.seq = k.seq
-			where e.hash <> k.hash`, names, seqs, hashes)
+			join lateral (
+				select h.hash from `+d.schema+`.history h where h.resource = r.id and h.seq = k.seq and h.hash <> k.hash
+				union all
+				select c.hash from `+d.schema+`.checkpoint c where c.resource = r.id and c.first - 1 = k.seq and c.hash <> k.hash
+				limit 1) e on true`, names, seqs, hashes)
 		if err == nil {
 			found, err = pgx.AppendRows(found, rows, scanHead)
 		}

@@ -234,3 +234,33 @@ func TestAnchor_AfterAPrune(t *testing.T) {
 	require.NotZero(t, pruned.Entries)
 	require.Empty(t, d.violations(t))
 }
+
+// forged replaces what a resource has from position 2 on by a checkpoint with a hash that is made
+// up, and one write behind it at a position: a history that fits in itself.
+const forged = `
+	alter table fence.history disable trigger all; alter table fence.checkpoint disable trigger all; alter table fence.resource disable trigger protect_fence;
+	delete from fence.history where seq > 1;
+	insert into fence.checkpoint (resource, first, hash, pruned_at) select id, %[1]d, sha256('lies'), now() - interval '1 day' from fence.resource;
+	insert into fence.history (resource, kind, seq, claim, tx, xid, at, hash)
+		select id, 'w', %[1]d, 1, 5555, '7', now(), sha256(sha256('lies') || int4send(id) || int8send(%[1]d) || charsend('w') || int8send(1) || int8send(5555) || xid8send('7') || timestamptz_send(now()))
+		from fence.resource;
+	update fence.resource r set seq = e.seq, tx = e.tx, hash = e.hash from fence.history e where e.resource = r.id and e.seq = %[1]d;
+	alter table fence.history enable always trigger protect_history; alter table fence.history enable always trigger protect_kept_history;
+	alter table fence.checkpoint enable always trigger protect_checkpoint; alter table fence.checkpoint enable always trigger protect_checkpoint_rows;
+	alter table fence.resource enable always trigger protect_fence`
+
+// A checkpoint directly behind the recorded position says which hash the entry there had.
+func TestAnchor_FindsAForgedCheckpoint_HF3(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	d.write(t, "sku/1")
+	require.Empty(t, d.violations(t))
+	d.exec(t, fmt.Sprintf(forged, 3))
+	report, err := d.audit.Verify(t.Context(), audit.Verification{})
+	require.NoError(t, err)
+	require.Empty(t, report.Findings, "it fits in itself")
+	found := d.violations(t)
+	require.Len(t, found, 1)
+	require.Contains(t, found[0], "sku/1 was rewritten: at position 2 the log has hash ")
+	require.Equal(t, found, d.violations(t), "and stays so")
+}

@@ -30,8 +30,8 @@ type Run struct {
 
 // Anchor records the heads that moved since their last record, and signs a checkpoint over the
 // log. It compares the database with the log: a recorded head is violated if its resource is
-// gone, if the fence is at a lower position, or if the entry at the recorded position has another
-// hash. Anchor records no head of a violated resource, so that each later run reports the
+// gone, if the fence is at a lower position, or if the entry at the recorded position, or a prune's
+// checkpoint directly behind it, has another hash. Anchor records no head of a violated resource, so that each later run reports the
 // violation again. It fails with ErrNotProven if another process has changed or replaced the
 // file.
 func (l *Log) Anchor(ctx context.Context, source Source) (*Run, error) {
