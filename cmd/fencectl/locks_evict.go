@@ -125,9 +125,9 @@ func newLocksEvictions(l *locksFlags, out *cli.Output) *cobra.Command {
 	return &cobra.Command{
 		Use:   "evictions [flags]",
 		Short: "Show the evictions of the last 90 days",
-		Long:  `Show who was evicted in the last 90 days, from what, by whom and why, by
+		Long: `Show who was evicted in the last 90 days, from what, by whom and why, by
 resource.`,
-		Args:  cli.NoArgs,
+		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var all []etcd.Eviction
 			err := l.withInspector(cmd.Context(), func(ctx context.Context, inspector *etcd.Inspector) (err error) {
