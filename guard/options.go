@@ -148,7 +148,8 @@ func Retryable() HoldOption {
 // The operation shares its transaction with no other.
 //
 // On storage/postgres what a READ ONLY transaction lets through takes effect before the check:
-// NOTIFY, writes to temporary tables, advisory locks, calls out of the database. A function that runs
+// advisory locks, calls out of the database. Writes to temporary tables and large objects, which it lets through too, fail
+// the call at its end. NOTIFY takes effect if the transaction commits, also if the check then fails. A function that runs
 // RESET ALL gets [ErrTxEnded].
 func ReadOnly() Option {
 	return anyOption(func(o *options) error {

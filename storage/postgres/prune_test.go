@@ -372,3 +372,14 @@ func TestHoldHistory_NeedsAReason(t *testing.T) {
 		require.Equal(t, want, held)
 	}
 }
+
+// A day of a policy is 24 hours, also where a session's time zone has days of 23.
+func TestPrune_ReckonsDaysOf24Hours_G4(t *testing.T) {
+	t.Parallel()
+	var reckoning, otherwise int
+	require.NoError(t, newPool(t).QueryRow(t.Context(), `
+		select count(*), count(*) filter (where not 'TimeZone=UTC' = any (proconfig)) from pg_proc
+		 where pronamespace = 'fence'::regnamespace and prosrc ~ '(clock_timestamp\(\)|v_now|seen) - (greatest|v_retention|s\.)'`).Scan(&reckoning, &otherwise))
+	require.Positive(t, reckoning)
+	require.Zero(t, otherwise)
+}

@@ -341,6 +341,10 @@ begin
     if (v_xid = coalesce(p_xid, v_xid) and current_setting('transaction_read_only') = 'on') is not true then
         raise exception 'fencekit: the transaction that passed the begin check has ended' using errcode = 'ZF003';
     end if;
+    -- READ ONLY lets temporary tables be written and, before PostgreSQL 16, large objects.
+    if pg_current_xact_id_if_assigned() is not null then
+        raise exception 'fencekit: an operation that only reads has written a large object or a temporary table' using errcode = '25006';
+    end if;
     p_xid := v_xid;
 end $$;
 
@@ -641,7 +645,7 @@ end;
 -- again. It returns their number, and the clock's last reading if the clock has jumped
 -- since. If p_dry it only counts them, without a limit.
 create function {{schema}}.forget(p_limit integer, p_dry boolean, out o_count bigint, out o_jumped_from timestamptz)
-language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set timezone = 'UTC' set enable_seqscan = off set jit = off as $$
 declare
     c           {{schema}}.forget_clock;
     v_now       timestamptz := clock_timestamp();

@@ -36,7 +36,7 @@ alter table {{schema}}.operation set (autovacuum_vacuum_scale_factor = 0.05, aut
 --   - if it is younger than p_keep or an hour, so that an unknown outcome can be resolved;
 --   - if the resource is on hold, or has no fence.
 create function {{schema}}.first_kept(p_resource integer, p_first bigint, p_end bigint, p_keep interval, p_entries bigint) returns bigint
-language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+language plpgsql set search_path = pg_catalog, pg_temp set timezone = 'UTC' set enable_seqscan = off set jit = off as $$
 declare
     v_since timestamptz := clock_timestamp() - greatest(p_keep, '1 hour');
     v_end   bigint;
@@ -253,7 +253,7 @@ end $$;
 -- how many those were; if p_dry it only counts them, without a limit. A rejection that is being
 -- counted again at that moment stays.
 create function {{schema}}.prune_rejections(p_pattern text, p_keep interval, p_limit bigint, p_dry boolean) returns bigint
-language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
+language plpgsql set search_path = pg_catalog, pg_temp set timezone = 'UTC' set jit = off as $$
 declare
     v_before timestamptz := clock_timestamp() - greatest(p_keep, case when p_keep is not null then interval '1 hour' end);
     v_count  bigint;
