@@ -50,15 +50,7 @@ type execFlags struct {
 	claim     bool
 }
 
-func newExec() *cobra.Command {
-	x := &execFlags{}
-	servers := pflag.NewFlagSet("servers", pflag.ContinueOnError)
-	x.etcd.register(servers)
-	x.database.register(servers, 30*time.Second)
-	cmd := &cobra.Command{
-		Use:   "exec RESOURCE [flags] -- COMMAND [ARGUMENT]...",
-		Short: "Run a command while a resource is locked",
-		Long: `Acquire the lock of a resource, run a command, and release the lock. When the
+const execHelp = `Acquire the lock of a resource, run a command, and release the lock. When the
 lock is lost, or was not renewed until --kill-after before its end, the command
 and all others of its process group get SIGTERM, and SIGKILL --kill-after later,
 or when the lock ends, if that is earlier.
@@ -70,8 +62,9 @@ fencectl hears of it; if fencectl is stopped or cut off from etcd just then, by
 --ttl at most. Only the database can reject what it writes in that time: let it
 pass FENCEKIT_GRANT to guarded writes.
 
-Processes that leave the group, such as daemons, are not ended. Those that are
-left in it when the command has ended are, before the lock is released.
+Processes that leave the group, such as daemons, are not ended, nor are those of
+a user that fencectl may not signal, as under sudo. The others that are left in
+the group when the command has ended are, before the lock is released.
 
 The command gets FENCEKIT_RESOURCE, FENCEKIT_TOKEN, FENCEKIT_EPOCH and
 FENCEKIT_GRANT (the grant's text form), the terminal if fencectl has it, and
@@ -85,7 +78,17 @@ it. Fencectl's own, besides those of all commands before the command runs:
   124  the lock was not acquired within --wait
   125  the lock was lost, and the command was ended
   126  the command can't be run
-  127  the command is not found`,
+  127  the command is not found`
+
+func newExec() *cobra.Command {
+	x := &execFlags{}
+	servers := pflag.NewFlagSet("servers", pflag.ContinueOnError)
+	x.etcd.register(servers)
+	x.database.register(servers, 30*time.Second)
+	cmd := &cobra.Command{
+		Use:   "exec RESOURCE [flags] -- COMMAND [ARGUMENT]...",
+		Short: "Run a command while a resource is locked",
+		Long:  execHelp,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if cmd.ArgsLenAtDash() != 1 || len(args) < 2 {
 				return cli.UsageErrorf("%s takes RESOURCE -- COMMAND [ARGUMENT]...", cmd.CommandPath())

@@ -28,5 +28,7 @@
 // A process that leaves the group, as a daemon or the job of an interactive shell does, is not
 // killed. If supervisor and watchdog are both stopped, or both killed, nothing is left that could
 // kill the group; on Linux the kernel kills the command itself when the supervisor ends. A
-// process that can't be killed, in an uninterruptible system call, outlives the deadline.
+// process that can't be killed, in an uninterruptible system call or since it has changed its
+// user, outlives the deadline. Run waits for the command itself however long it lives, and for
+// the rest of its group a second beyond the deadline.
 package supervise

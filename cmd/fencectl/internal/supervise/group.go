@@ -13,7 +13,7 @@ import (
 // group is the command's process group.
 type group struct {
 	id     int                     // the command's process id
-	ready  *os.File                // a byte lets the command begin
+	ready  *os.File                // a byte lets the command begin; its end without one ends the helper
 	states chan syscall.WaitStatus // of the command: stopped, and at last how it ended
 }
 
@@ -42,7 +42,7 @@ func startGroup(c Command) (*group, error) {
 // begin lets the command begin.
 func (g *group) begin() error {
 	_, err := g.ready.Write([]byte{1})
-	return errors.Join(err, g.ready.Close())
+	return err
 }
 
 // wait sends the command's states, up to its end.
@@ -64,7 +64,11 @@ func (g *group) wait() {
 }
 
 // signal sends a signal to all of the group. It reports whether there is a process left.
-func (g *group) signal(s syscall.Signal) bool { return syscall.Kill(-g.id, s) == nil }
+func (g *group) signal(s syscall.Signal) bool { return isLeft(syscall.Kill(-g.id, s)) }
+
+// isLeft reports whether a group has a process left, by the error of a signal to it. One that
+// has changed its user may not be signalled.
+func isLeft(err error) bool { return !errors.Is(err, syscall.ESRCH) }
 
 // terminate asks all of the group to end, also what is stopped.
 func (g *group) terminate() {

@@ -3,6 +3,7 @@
 package supervise
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"os/signal"
@@ -68,41 +69,53 @@ func Run(lease Lease, c Command) (Ending, error) {
 	if err != nil {
 		return Ending{}, err
 	}
-	state, err := j.untilEnd(c.Signals)
+	err = j.begin()
+	state, unguarded := j.untilEnd(c.Signals)
 	j.clear()
 	j.dog.dismiss()
 	if j.terminal != nil {
 		j.terminal.takeBack()
 	}
-	return Ending{Code: codeOf(state), Lost: j.lost}, err
+	return Ending{Code: codeOf(state), Lost: j.lost}, cmp.Or(err, unguarded)
 }
 
-// start starts the watchdog, and the command behind it.
+// start starts the watchdog, and what becomes the command.
 func start(lease Lease, c Command) (*job, error) {
-	j := &job{lease: lease, grace: c.Grace, terminal: foreground(), deadline: now()}
+	j := &job{lease: lease, grace: c.Grace, terminal: foreground()}
+	j.deadline = now().add(lease.Remaining())
 	var err error
 	if j.dog, err = startWatchdog(c.Grace); err != nil {
 		return nil, err
 	}
-	if j.group, err = startGroup(c); err == nil {
-		j.extend()
-		err = j.dog.watch(j.group.id, j.deadline)
-	}
-	if err != nil {
-		_ = j.dog.pipe.Close() // it kills the group, if there is one
+	if j.group, err = startGroup(c); err != nil {
+		_ = j.dog.pipe.Close()
 		return nil, err
+	}
+	return j, nil
+}
+
+// begin lets the command begin when the watchdog knows its group, unless the lock is lost.
+func (j *job) begin() error {
+	defer j.group.ready.Close()
+	j.extend()
+	if err := j.dog.watch(j.group.id, j.deadline); err != nil || j.lost {
+		return err
 	}
 	if j.terminal != nil {
 		j.terminal.give(j.group.id)
 	}
-	return j, j.group.begin()
+	return j.group.begin()
 }
 
 // extend moves the deadline on with the lease. The clock is read first: if this process stops
-// in between, the deadline is too early and not too late.
+// in between, the deadline is too early and not too late. A deadline that has passed stays, since
+// the lease's own clock may have stood still while the machine was suspended.
 func (j *job) extend() {
 	at := now()
 	left := j.lease.Remaining()
+	if at >= j.deadline {
+		left = 0
+	}
 	if left > 0 {
 		j.deadline = at.add(left)
 	}
@@ -141,7 +154,7 @@ func (j *job) untilEnd(signals <-chan os.Signal) (syscall.WaitStatus, error) {
 			done = nil
 		case <-gone:
 			gone, guarded = nil, false
-		case <-time.After(min(heartbeat, max(0, until(j.deadline)))):
+		case <-time.After(j.rest()):
 		}
 		guarded = j.tend() && guarded
 		if !guarded && !j.ending {
@@ -149,6 +162,15 @@ func (j *job) untilEnd(signals <-chan os.Signal) (syscall.WaitStatus, error) {
 			j.end(now())
 		}
 	}
+}
+
+// rest is how long there is nothing to do. What the deadline didn't kill is killed again.
+func (j *job) rest() time.Duration {
+	left := until(j.deadline)
+	if left <= 0 {
+		return poll
+	}
+	return min(heartbeat, left)
 }
 
 // tend does what is due, and reports whether the watchdog has heard of it.
