@@ -5,6 +5,9 @@ const supervise = "cmd/fencectl/internal/supervise/"
 // inFencectl is a test of the command fencectl.
 func inFencectl(name string) Test { return Test{"cmd/fencectl", name} }
 
+// inSupervise is a test of what ends a command with its lock.
+func inSupervise(name string) Test { return Test{"cmd/fencectl/internal/supervise", name} }
+
 // execMutants are in what runs a command while a lock is held, and in what operators do to locks.
 var execMutants = []Mutant{
 	change("watchdog-spares-the-group-at-the-deadline", "F3", supervise+"watchdog.go",
@@ -22,6 +25,15 @@ var execMutants = []Mutant{
 	change("exec-runs-on-while-its-command-is-stopped", "F3", supervise+"run.go",
 		"\t_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)\n", "",
 		inFencectl("TestExec_TheCommandHasTheTerminal")),
+	change("exec-begins-although-the-lock-is-lost", "F3", supervise+"run.go",
+		"err != nil || j.lost {", "err != nil {",
+		inSupervise("TestRun_LostBeforeTheCommandBegins")),
+	change("exec-moves-a-deadline-that-has-passed", "F3", supervise+"run.go",
+		"if at >= j.deadline {", "if false {",
+		inSupervise("TestExtend_LeavesADeadlineThatHasPassed")),
+	change("exec-takes-what-it-may-not-signal-for-gone", "F3", supervise+"group.go",
+		"return !errors.Is(err, syscall.ESRCH)", "return err == nil",
+		inSupervise("TestIsLeft_AlsoWhatMayNotBeSignalled")),
 	change("eviction-of-any-token", "F2", etcd+"inspector_evict.go",
 		`clientv3.Compare(clientv3.CreateRevision(holder.key), "=", token),`, `clientv3.Compare(clientv3.CreateRevision(holder.key), ">", 0),`,
 		inEtcd("TestEvict_OfAHolderThatHasGoneChangesNothing_F2")),
