@@ -59,20 +59,36 @@ func scanHead(row pgx.CollectableRow) (Head, error) {
 // back to an older state and moved on from there. Heads of which the history says neither, as when
 // later entries were pruned too, are not returned.
 func (d *Database) Contradicting(ctx context.Context, known []Head) ([]Head, error) {
+	return d.compareHeads(ctx, known, `select k.name, k.seq, e.hash
+		from unnest($1::text[], $2::bigint[], $3::bytea[]) as k (name, seq, hash)
+		join `+d.schema+`.resource r on r.name = k.name collate "C"
+		join lateral (
+			select h.hash from `+d.schema+`.history h where h.resource = r.id and h.seq = k.seq and h.hash <> k.hash
+			union all
+			select c.hash from `+d.schema+`.checkpoint c where c.resource = r.id and c.first - 1 = k.seq and c.hash <> k.hash
+			limit 1) e on true`)
+}
+
+// Unprovable returns the known heads of resources that the history says nothing about, in no
+// particular order: it has no entry at the position, and no prune's checkpoint directly behind it.
+// A prune keeps what can be compared with a head that was the last one less than history_keep ago.
+func (d *Database) Unprovable(ctx context.Context, known []Head) ([]Head, error) {
+	return d.compareHeads(ctx, known, `select k.name, k.seq, k.hash
+		from unnest($1::text[], $2::bigint[], $3::bytea[]) as k (name, seq, hash)
+		join `+d.schema+`.resource r on r.name = k.name collate "C"
+		where not exists (select from `+d.schema+`.history h where h.resource = r.id and h.seq = k.seq)
+		  and not exists (select from `+d.schema+`.checkpoint c where c.resource = r.id and c.first - 1 = k.seq)`)
+}
+
+// compareHeads returns what sql selects of known heads, which are its arguments.
+func (d *Database) compareHeads(ctx context.Context, known []Head, sql string) ([]Head, error) {
 	var found []Head
 	for some := range slices.Chunk(known, headsAtATime) {
 		names, seqs, hashes := make([]string, len(some)), make([]int64, len(some)), make([][]byte, len(some))
 		for i, h := range some {
 			names[i], seqs[i], hashes[i] = h.Resource, h.Seq, h.Hash[:]
 		}
-		rows, err := d.pool.Query(ctx, `select k.name, k.seq, e.hash
-			from unnest($1::text[], $2::bigint[], $3::bytea[]) as k (name, seq, hash)
-			join `+d.schema+`.resource r on r.name = k.name collate "C"
-			join lateral (
-				select h.hash from `+d.schema+`.history h where h.resource = r.id and h.seq = k.seq and h.hash <> k.hash
-				union all
-				select c.hash from `+d.schema+`.checkpoint c where c.resource = r.id and c.first - 1 = k.seq and c.hash <> k.hash
-				limit 1) e on true`, names, seqs, hashes)
+		rows, err := d.pool.Query(ctx, sql, names, seqs, hashes)
 		if err == nil {
 			found, err = pgx.AppendRows(found, rows, scanHead)
 		}

@@ -60,6 +60,10 @@ type Report struct {
 	// can be said any more: what would prove them was pruned, or lost when the database failed
 	// over. That is no violation.
 	Pruned Unprovable `json:"pruned"`
+	// Unproven are the resources whose last known head is among those that were pruned, in the
+	// order of their names: their histories may have been replaced as a whole. That is no
+	// violation. Exports of what was pruned can prove them.
+	Unproven []string `json:"unproven"`
 	// Violations is how many findings there are, of which Findings has the first.
 	Violations int64     `json:"violations"`
 	Findings   []Finding `json:"findings"`
@@ -85,6 +89,8 @@ type verification struct {
 	all      bool                   // every name is
 	prefix   string                 // that all these names have
 	seen     sync.Map               // the names of resources with known heads that were verified
+	proven   sync.Map               // the names of resources whose last known head was compared
+	unproven sync.Map               // the names of resources whose last known head was pruned
 }
 
 // counts are what a Report says.
@@ -92,19 +98,6 @@ type counts struct {
 	resources, entries, rejections, operations, heads atomic.Int64
 
 	prunedRejections, prunedOperations, prunedHeads atomic.Int64
-}
-
-// head counts a head that was compared, unless an export before has shown it.
-func (c *counts) head(h knownHead) {
-	if h.at == 0 {
-		c.heads.Add(1)
-	}
-}
-
-func (c *counts) prunedHead(h knownHead) {
-	if h.at == 0 {
-		c.prunedHeads.Add(1)
-	}
 }
 
 func (v Verification) begin() *verification {
@@ -128,6 +121,7 @@ func (v *verification) report(at time.Time) Report {
 	return Report{
 		At: at, Resources: c.resources.Load(), Entries: c.entries.Load(), Rejections: c.rejections.Load(), Operations: c.operations.Load(), Heads: c.heads.Load(),
 		Pruned:     Unprovable{c.prunedRejections.Load(), c.prunedOperations.Load(), c.prunedHeads.Load()},
+		Unproven:   v.unprovenNames(),
 		Violations: v.findings.total, Findings: v.findings.sorted(),
 	}
 }

@@ -152,9 +152,9 @@ func (v *verification) verifyUnseen(there func(name string) bool) {
 		}
 		for _, h := range heads {
 			if there(name) {
-				v.counts.head(h)
+				v.comparedHead(h)
 			} else {
-				v.counts.prunedHead(h)
+				v.counts.prunedHeads.Add(1)
 			}
 		}
 		if h := heads[len(heads)-1]; there(name) {

@@ -57,12 +57,12 @@ func (c *chain) passHead(h knownHead) {
 		c.compareHead(h, c.hash)
 		return
 	}
-	c.counts.head(h)
+	c.comparedHead(h)
 	c.rewritten(h, "no entry") // one is missing between the entry before and this one
 }
 
 func (c *chain) compareHead(h knownHead, hash record.Hash) {
-	c.counts.head(h)
+	c.comparedHead(h)
 	if !bytes.Equal(h.Hash[:], hash) {
 		c.rewritten(h, "hash "+hash.String())
 	}
@@ -82,7 +82,7 @@ func (c *chain) settlePruned() {
 		case h.Seq == c.checkpoint.First-1:
 			c.compareHead(h, hash)
 		default:
-			c.counts.prunedHead(h)
+			c.prunedHead(h)
 		}
 	}
 	c.pruned = nil
@@ -94,7 +94,47 @@ func (c *chain) endHeads() {
 		if c.partial || h.at > c.at { // it came later
 			continue
 		}
-		c.counts.head(h)
+		c.comparedHead(h)
 		c.find(KindOlder, h.Seq, "The history ends before an entry that was known: it went back to an older state, or its end was removed.", "an entry at position "+number(h.Seq), "the end at position "+number(c.seq))
 	}
+}
+
+// comparedHead counts a head that was compared, unless an export before has shown it.
+func (v *verification) comparedHead(h knownHead) {
+	if h.at != 0 {
+		return
+	}
+	v.counts.heads.Add(1)
+	if v.isLastKnown(h) {
+		v.proven.Store(h.Resource, true)
+	}
+}
+
+// prunedHead counts a head that the history says nothing about, unless an export before has shown
+// it.
+func (v *verification) prunedHead(h knownHead) {
+	if h.at != 0 {
+		return
+	}
+	v.counts.prunedHeads.Add(1)
+	if v.isLastKnown(h) {
+		v.unproven.Store(h.Resource, true)
+	}
+}
+
+func (v *verification) isLastKnown(h knownHead) bool {
+	heads := v.known[h.Resource]
+	return heads[len(heads)-1].Seq == h.Seq
+}
+
+// unprovenNames returns the resources whose last known head was pruned, and is in no export.
+func (v *verification) unprovenNames() []string {
+	names := []string{}
+	for name := range v.unproven.Range {
+		if _, proven := v.proven.Load(name); !proven {
+			names = append(names, name.(string))
+		}
+	}
+	slices.Sort(names)
+	return names
 }

@@ -11,7 +11,7 @@ import (
 
 // Continue makes l, a log without signed records, continue the old log at path, whose public key
 // is key. The next run of Anchor compares the database with the heads of the old log. If it finds
-// a violation, it records nothing. Otherwise it records the last checkpoint of the old log, and
+// a violation or an unproven head, it records nothing. Otherwise it records the last checkpoint of the old log, and
 // then the heads of all resources. Continue fails with fence.ErrInvalid if l has signed records,
 // and with ErrNotProven if the old log doesn't match its last checkpoint. It truncates unsigned
 // records of l, and writes nothing before the next run.

@@ -1,6 +1,7 @@
 package anchor_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -221,18 +222,22 @@ func TestAnchor_FindsAFenceWithoutAHash_HF3(t *testing.T) {
 	require.Len(t, d.violations(t), 1)
 }
 
-// Entries that were pruned contradict nothing.
+// Of entries that were pruned up to the recorded one, its hash is left in the checkpoint.
 func TestAnchor_AfterAPrune(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
 	d.write(t, "sku/1", "sku/1")
+	d.write(t, "sku/1", "sku/1")
 	require.Empty(t, d.violations(t))
-	d.write(t, "sku/1", "sku/1", "sku/1")
-	d.exec(t, "alter table fence.history disable trigger protect_history; update fence.history set at = at - interval '100 days'; alter table fence.history enable always trigger protect_history; update fence.setting set history_keep = '1 day', history_keep_entries = 1")
+	d.write(t, "sku/1")
+	d.exec(t, "alter table fence.history disable trigger protect_history; update fence.history set at = at - interval '100 days'; alter table fence.history enable always trigger protect_history; update fence.setting set history_keep = '1 day', history_keep_entries = 2")
 	pruned, err := postgres.Prune(t.Context(), d.pool, "", postgres.Retention{})
 	require.NoError(t, err)
 	require.NotZero(t, pruned.Entries)
-	require.Empty(t, d.violations(t))
+	done := run(t, d.log, d.signer, d.audit)
+	require.Empty(t, done.Violations)
+	require.Empty(t, done.Unproven)
+	require.Equal(t, 1, done.Recorded)
 }
 
 // forged replaces what a resource has from position 2 on by a checkpoint with a hash that is made
@@ -263,4 +268,31 @@ func TestAnchor_FindsAForgedCheckpoint_HF3(t *testing.T) {
 	require.Len(t, found, 1)
 	require.Contains(t, found[0], "sku/1 was rewritten: at position 2 the log has hash ")
 	require.Equal(t, found, d.violations(t), "and stays so")
+}
+
+// A checkpoint further behind says nothing of the recorded head. The resource is not recorded, so
+// that each run reports it, and a verification with the recorded heads doesn't call it proven,
+// though the head of its claim still is.
+func TestAnchor_ReportsWhatItCannotCompare_HF3(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	d.write(t, "sku/1")
+	done := run(t, d.log, d.signer, d.audit)
+	var claim []byte
+	require.NoError(t, d.pool.QueryRow(t.Context(), "select hash from fence.history where seq = 1").Scan(&claim))
+	known, err := anchor.ReadHeads(bytes.NewReader(readFile(t, d.log)), done.Checkpoint)
+	require.NoError(t, err)
+	d.exec(t, fmt.Sprintf(forged, 4))
+	for range 2 {
+		done = run(t, d.log, d.signer, d.audit)
+		require.Empty(t, done.Violations)
+		require.Equal(t, known, done.Unproven)
+		require.Zero(t, done.Recorded)
+	}
+	known = append(known, audit.Head{Resource: "sku/1", Seq: 1, Hash: [32]byte(claim)})
+	report, err := d.audit.Verify(t.Context(), audit.Verification{Known: known})
+	require.NoError(t, err)
+	require.Empty(t, report.Findings)
+	require.EqualValues(t, []int64{1, 1}, []int64{report.Heads, report.Pruned.Heads})
+	require.Equal(t, []string{"sku/1"}, report.Unproven)
 }

@@ -37,8 +37,8 @@
 //     indexes. Open refuses a log that doesn't match its last checkpoint.
 //   - A checkpoint is signed after its records were synced to disk, and replaces the previous one
 //     atomically.
-//   - A resource that went back or was rewritten gets no further records, so that later runs
-//     report it again ([Violation]).
+//   - A resource that went back or was rewritten, or whose recorded head can't be compared any
+//     more, gets no further records, so that later runs report it again ([Run]).
 //   - One Log at a time is open on a file.
 //
 // # What is not promised

@@ -18,21 +18,24 @@ import (
 type Source interface {
 	Heads(ctx context.Context) iter.Seq2[audit.Head, error]
 	Contradicting(ctx context.Context, known []audit.Head) ([]audit.Head, error)
+	Unprovable(ctx context.Context, known []audit.Head) ([]audit.Head, error)
 }
 
 // Run is the result of one run of Anchor.
 type Run struct {
-	Resources  int         // the number of resources in the database
-	Recorded   int         // the number of heads that had moved and were recorded
-	Violations []Violation // in the order of their resources
-	Checkpoint *Checkpoint // over all records of the log
+	Resources  int          // the number of resources in the database
+	Recorded   int          // the number of heads that had moved and were recorded
+	Violations []Violation  // in the order of their resources
+	Unproven   []audit.Head // in the log, and no longer comparable, in the order of their resources
+	Checkpoint *Checkpoint  // over all records of the log
 }
 
 // Anchor records the heads that moved since their last record, and signs a checkpoint over the
 // log. It compares the database with the log: a recorded head is violated if its resource is
 // gone, if the fence is at a lower position, or if the entry at the recorded position, or a prune's
-// checkpoint directly behind it, has another hash. Anchor records no head of a violated resource, so that each later run reports the
-// violation again. It fails with ErrNotProven if another process has changed or replaced the
+// checkpoint directly behind it, has another hash. A recorded head is unproven if neither of both is there: no run was made for as long as the
+// database's history_keep and a prune removed them, or the history was replaced. Anchor records no
+// head of a violated or unproven resource, so that each later run reports it again. It fails with ErrNotProven if another process has changed or replaced the
 // file.
 func (l *Log) Anchor(ctx context.Context, source Source) (*Run, error) {
 	if err := l.unchanged(); err != nil {
@@ -47,7 +50,8 @@ func (l *Log) Anchor(ctx context.Context, source Source) (*Run, error) {
 		return nil, err
 	}
 	slices.SortFunc(run.Violations, func(a, b Violation) int { return cmp.Compare(a.Logged.Resource, b.Logged.Resource) })
-	if run.Checkpoint = l.signed; l.link != nil && len(run.Violations) > 0 {
+	slices.SortFunc(run.Unproven, func(a, b audit.Head) int { return cmp.Compare(a.Resource, b.Resource) })
+	if run.Checkpoint = l.signed; l.link != nil && len(run.Violations)+len(run.Unproven) > 0 {
 		return run, nil
 	}
 	run.Recorded = len(moved)
@@ -109,8 +113,8 @@ func (l *Log) compare(ctx context.Context, source Source, run *Run) (moved []aud
 	return moved, nil
 }
 
-// contradicted removes the heads of rewritten histories from moved, and adds them to
-// run.Violations.
+// contradicted removes the heads of histories that were rewritten, or that don't prove the recorded
+// head, from moved, and adds these to run.Violations and run.Unproven.
 func (l *Log) contradicted(ctx context.Context, source Source, run *Run, moved []audit.Head) ([]audit.Head, error) {
 	var before []audit.Head
 	for _, head := range moved {
@@ -122,7 +126,13 @@ func (l *Log) contradicted(ctx context.Context, source Source, run *Run, moved [
 	if err != nil {
 		return nil, err
 	}
+	if run.Unproven, err = source.Unprovable(ctx, before); err != nil {
+		return nil, err
+	}
 	bad := map[string]bool{}
+	for _, head := range run.Unproven {
+		bad[head.Resource] = true
+	}
 	for _, head := range found {
 		bad[head.Resource] = true
 		run.Violations = append(run.Violations, Violation{l.heads[head.Resource].Head, head})

@@ -54,6 +54,8 @@ func (c chains) Contradicting(_ context.Context, known []audit.Head) (found []au
 	return found, nil
 }
 
+func (c chains) Unprovable(context.Context, []audit.Head) ([]audit.Head, error) { return nil, nil }
+
 const origin = "example.com/shop"
 
 // newKey makes a key named origin.

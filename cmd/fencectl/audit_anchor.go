@@ -33,7 +33,9 @@ database; the reader role is enough.
 If a resource is gone, went back to a lower position, or has another history
 than the recorded one, the command reports a violation (exit code 1). It records
 no head of that resource, and reports it again in each run. It still records the
-heads of the other resources.`,
+heads of the other resources. It treats a resource whose recorded head can't be
+compared any more in the same way (exit code 2): what a prune leaves can be, if
+runs are no further apart than history_keep.`,
 		Args: cli.NoArgs,
 	}
 	flags := cmd.Flags()
@@ -151,8 +153,11 @@ func (a *anchoring) run(cmd *cobra.Command) error {
 	if err := a.write(cmd, done); err != nil {
 		return err
 	}
-	if len(done.Violations) > 0 {
-		return &cli.ExitError{Code: cli.ExitViolated, Err: &violations{done.Violations}}
+	switch found := (&violations{done.Violations, done.Unproven}); {
+	case len(found.list) > 0:
+		return &cli.ExitError{Code: cli.ExitViolated, Err: found}
+	case len(found.unproven) > 0:
+		return &cli.ExitError{Code: cli.ExitInconclusive, Err: found}
 	}
 	return nil
 }
@@ -222,10 +227,13 @@ func (a *anchoring) write(cmd *cobra.Command, done *anchor.Run) error {
 	}
 	row := anchored{
 		Log: done.Checkpoint.Origin, Records: done.Checkpoint.Size, Root: done.Checkpoint.Root.String(),
-		Resources: done.Resources, Recorded: done.Recorded, Violations: []violation{}, Checkpoint: done.Checkpoint.Note,
+		Resources: done.Resources, Recorded: done.Recorded, Violations: []violation{}, Unproven: []string{}, Checkpoint: done.Checkpoint.Note,
 	}
 	for _, v := range done.Violations {
 		row.Violations = append(row.Violations, violation{v.Logged.Resource, v.Logged.Seq, v.Found.Seq, v.String()})
+	}
+	for _, head := range done.Unproven {
+		row.Unproven = append(row.Unproven, head.Resource)
 	}
 	return cli.WriteOne(cmd.OutOrStdout(), a.out.Format, row)
 }
@@ -238,6 +246,7 @@ type anchored struct {
 	Resources  int         `json:"resources"` // in the database
 	Recorded   int         `json:"recorded"`  // by this run
 	Violations []violation `json:"violations"`
+	Unproven   []string    `json:"unproven"` // resources
 	Checkpoint string      `json:"checkpoint"`
 }
 
@@ -257,21 +266,37 @@ func (a anchored) Cells() []string {
 	return []string{a.Log, strconv.FormatInt(a.Records, 10), strconv.Itoa(a.Resources), strconv.Itoa(a.Recorded), strconv.Itoa(len(a.Violations))}
 }
 
-// violations is the error of a run that found violations.
-type violations struct{ list []anchor.Violation }
+// violations is the error of a run that found violations, or heads that it couldn't compare.
+type violations struct {
+	list     []anchor.Violation
+	unproven []audit.Head
+}
 
 // violationsShown bounds the message: after a restore every resource may be in violation.
 const violationsShown = 20
 
 func (v *violations) Error() string {
+	var parts []string
+	if len(v.list) > 0 {
+		parts = append(parts, shownLines("the database contradicts the log in %d resources:", v.list, anchor.Violation.String))
+	}
+	if len(v.unproven) > 0 {
+		parts = append(parts, shownLines("the database has nothing to compare with the log in %d resources:", v.unproven, func(head audit.Head) string {
+			return fmt.Sprintf("%s is unproven: the log has position %d, of which a prune left nothing, or the history was replaced", head.Resource, head.Seq)
+		}))
+	}
+	return strings.Join(parts, "\n")
+}
+
+func shownLines[T any](title string, all []T, text func(T) string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "the database contradicts the log in %d resources:", len(v.list))
-	for i, found := range v.list {
+	fmt.Fprintf(&b, title, len(all))
+	for i, one := range all {
 		if i == violationsShown {
-			fmt.Fprintf(&b, "\nand %d more: see -o json", len(v.list)-i)
+			fmt.Fprintf(&b, "\nand %d more: see -o json", len(all)-i)
 			break
 		}
-		b.WriteString("\n" + found.String())
+		b.WriteString("\n" + text(one))
 	}
 	return b.String()
 }

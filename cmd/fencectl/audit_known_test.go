@@ -87,3 +87,30 @@ func TestAuditVerify_WithACheckpointThatWasKeptElsewhere(t *testing.T) {
 	require.Equal(t, cli.ExitViolated, got.Code)
 	require.Contains(t, got.Stderr, "not those that the checkpoint was signed for")
 }
+
+// A resource whose last anchored head was pruned is neither proven nor contradicted; an export of
+// before, with one of after, proves it.
+func TestAuditVerify_AHeadThatWasPruned(t *testing.T) {
+	t.Parallel()
+	f := newAnchorFiles(t)
+	write(t, f.dsn, "sku/1")
+	require.Equal(t, cli.ExitOK, f.anchor(t).Code)
+	whole := filepath.Join(t.TempDir(), "whole")
+	require.Equal(t, cli.ExitOK, fencectl(t, "audit", "export", "--database-url", f.dsn, "--out", whole).Code)
+	write(t, f.dsn, "sku/1", "sku/1")
+	tamper(t, f.dsn, `alter table fence.checkpoint disable trigger all;
+		insert into fence.checkpoint (resource, first, hash, pruned_at) select r.id, r.seq, e.hash, now() from fence.resource r join fence.history e on e.resource = r.id and e.seq = r.seq - 1;
+		delete from fence.history h using fence.resource r where r.id = h.resource and h.seq < r.seq and h.seq <> r.claim_seq;
+		alter table fence.checkpoint enable always trigger protect_checkpoint; alter table fence.checkpoint enable always trigger protect_checkpoint_rows`)
+	later := filepath.Join(t.TempDir(), "later")
+	require.Equal(t, cli.ExitOK, fencectl(t, "audit", "export", "--database-url", f.dsn, "--out", later).Code)
+
+	got := f.anchor(t)
+	require.Equal(t, cli.ExitInconclusive, got.Code, got.Stderr)
+	require.Contains(t, got.Stderr, "in 1 resources:\nsku/1 is unproven: the log has position 2")
+	got = f.verify(t, "--log", f.log)
+	require.Equal(t, cli.ExitInconclusive, got.Code, got.Stderr)
+	require.Contains(t, got.Stderr, `the last anchored heads of 1 resources were pruned, such as ["sku/1"]`)
+	got = f.verify(t, "--log", f.log, "--export", whole, "--export", later)
+	require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
+}

@@ -75,11 +75,23 @@ func (a *auditVerify) run(cmd *cobra.Command) error {
 	switch {
 	case report.Violations > 0:
 		return &cli.ExitError{Code: cli.ExitViolated, Err: fmt.Errorf("the history is not as Fencekit wrote it: %d findings", report.Violations)}
+	case len(report.Unproven) > 0:
+		return &cli.ExitError{Code: cli.ExitInconclusive, Err: unproven(report.Unproven)}
 	case report.Resources == 0:
 		return &cli.ExitError{Code: cli.ExitInconclusive, Err: fmt.Errorf("there is nothing to verify: no resource%s", matching(a.what.Resources))}
 	}
 	return nil
 }
+
+// unproven says of which resources no anchored head proves the history that is there.
+func unproven(names []string) error {
+	first := names[:min(len(names), unprovenShown)]
+	return fmt.Errorf("the last anchored heads of %d resources were pruned, such as %q: nothing proves what is left of them\n"+
+		"Verify exports of the database and of its prunes instead (--export), and anchor more often than history_keep.", len(names), first)
+}
+
+// unprovenShown bounds the names in a message.
+const unprovenShown = 5
 
 func matching(pattern string) string {
 	if pattern == "" {
