@@ -92,7 +92,7 @@ func TestPublish_LeavesAKeyThatChangedMeanwhile(t *testing.T) {
 	require.NoError(t, publish(t.Context(), client, key, first, &anchor.Checkpoint{Note: "second"}))
 	for _, revision := range []int64{0, first} {
 		err := publish(t.Context(), client, key, revision, &anchor.Checkpoint{Note: "other"})
-		require.ErrorContains(t, err, "was changed while the log was appended to")
+		require.ErrorContains(t, err, "was changed during this run")
 		require.Equal(t, "second", published(t, client, key))
 	}
 }
