@@ -46,7 +46,7 @@ var anchorMutants = []Mutant{
 		`return l.file.Truncate(l.length)`, `return nil`,
 		inAnchor("TestOpen_GoesOnAfterAnInterruptedRun")),
 	change("log-continues-over-a-violation", "HE4", anchorPackage+"run.go",
-		`l.link != nil && len(run.Violations) > 0 {`, `false {`,
+		`l.link != nil && len(run.Violations)+len(run.Unproven) > 0 {`, `false {`,
 		inAnchor("TestContinue_RecordsNothingIfTheDatabaseContradictsTheOtherOne")),
 	change("log-continues-over-records", "HF3", anchorPackage+"continue.go",
 		`if l.signed.Size > 0 {`, `if false {`,
