@@ -87,7 +87,7 @@ func (a *auditVerify) run(cmd *cobra.Command) error {
 func unproven(names []string) error {
 	first := names[:min(len(names), unprovenShown)]
 	return fmt.Errorf("the last anchored heads of %d resources were pruned, such as %q: nothing proves what is left of them\n"+
-		"Verify exports of the database and of its prunes instead (--export), and anchor more often than history_keep.", len(names), first)
+		"verify exports of the database and of its prunes instead (--export), and anchor more often than history_keep", len(names), first)
 }
 
 // unprovenShown bounds the names in a message.
