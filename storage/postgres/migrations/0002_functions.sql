@@ -662,6 +662,7 @@ begin
     if not found then
         return; -- another call is running
     end if;
+    v_now := clock_timestamp(); -- not before the reading that a call left which has just ended
     if (v_now between c.seen and c.seen + v_retention / 4) is not true then
         update {{schema}}.forget_clock set seen = v_now, steady = v_now where one;
         o_jumped_from := c.seen;

@@ -166,12 +166,14 @@ declare
     v_count  bigint;
     v_n      bigint;
 begin
-    select first into v_first from {{schema}}.checkpoint where resource = p_resource for no key update;
+    -- One after another: before the first prune there is no checkpoint that could be locked.
+    perform pg_advisory_xact_lock(('{{schema}}.checkpoint'::regclass::oid::bigint & 2147483647)::integer, p_resource);
+    select first into v_first from {{schema}}.checkpoint where resource = p_resource;
     if found then
         update {{schema}}.checkpoint set first = p_end, hash = v_hash, pruned_at = clock_timestamp() where resource = p_resource and first < p_end;
     else
         v_first := {{schema}}.first_position(p_resource);
-        insert into {{schema}}.checkpoint (resource, first, hash, pruned_at) values (p_resource, p_end, v_hash, clock_timestamp()) on conflict do nothing;
+        insert into {{schema}}.checkpoint (resource, first, hash, pruned_at) values (p_resource, p_end, v_hash, clock_timestamp());
     end if;
     if not found then
         return 0; -- another prune was faster
