@@ -12,6 +12,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/postgres/internal/sqlwords"
 )
 
 // The limits of one batch. They bound the server's answer, so that the server never waits for the
@@ -59,7 +60,7 @@ var (
 // COMMIT or ROLLBACK, is fence.ErrInvalid; ROLLBACK TO a savepoint is allowed. A semicolon at
 // the end is ignored.
 func (b *Batch) Exec(sql string, args ...any) *Statement {
-	s := &Statement{number: len(b.statements) + 1, sql: strings.TrimRight(sql, whiteSpace+";"), args: args}
+	s := &Statement{number: len(b.statements) + 1, sql: strings.TrimRight(sql, sqlwords.WhiteSpace+";"), args: args}
 	b.statements = append(b.statements, s)
 	return s
 }
@@ -106,7 +107,7 @@ func (b *Batch) validate() error {
 		if s.misuse != "" {
 			return fmt.Errorf("%w: postgres: statement %d of the batch has %s: %s", fence.ErrInvalid, s.number, s.misuse, s.sql)
 		}
-		if controlsTransaction(s.sql) {
+		if sqlwords.ControlsTransaction(s.sql) {
 			return fmt.Errorf("%w: postgres: statement %d of the batch begins or ends a transaction, which is up to the guard: %s", fence.ErrInvalid, s.number, s.sql)
 		}
 	}

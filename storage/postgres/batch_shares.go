@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/fencekit/fencekit/storage/postgres/internal/sqlwords"
 )
 
 // Shares implements storage.BatchOp. A setting that one batch makes is in force for the next one
@@ -22,7 +24,7 @@ func (s *Statement) shares() bool {
 			return false // it may look at its context, which would be another call's
 		}
 	}
-	command, _ := nextWord(s.sql)
+	command, _ := sqlwords.Next(s.sql)
 	return slices.Contains(rowCommands, command) && !containsFold(s.sql, "set_config")
 }
 

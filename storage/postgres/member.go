@@ -164,7 +164,7 @@ func (t *txn) undoMember(ctx, whole context.Context, o *operation.Operation, fir
 		t.finish(o)
 		return t.endOver(ctx, errors.Join(err, operation.ErrInUse))
 	}
-	t.severalStatements = o.SeveralStatements()
+	t.severalStatements, t.sentControl = o.SeveralStatements(), o.SentControl()
 	verdict := o.Verdict(err) // says also whether the transaction has been ended
 	if verdict == nil {
 		verdict = whole.Err()

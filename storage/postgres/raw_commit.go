@@ -58,6 +58,12 @@ func (t *txn) judge(err error, status string, lost bool) error {
 		return fmt.Errorf("%w by SQL in the operation: %s", storage.ErrTxEnded, operation.WhatStays)
 	case status == statusCommitted:
 		return fmt.Errorf("%w by SQL in the operation: %s: %w", storage.ErrTxEnded, operation.WhatStays, err)
+	case t.sentControl && err != nil && !errors.Is(err, storage.ErrTxEnded):
+		// What failed may be another transaction, behind one that committed.
+		if errors.As(err, &again) {
+			err = again.Err
+		}
+		return fmt.Errorf("%w, perhaps, by SQL in the operation: %s: %w", storage.ErrTxEnded, operation.WhatStays, err)
 	case status == "" && t.severalStatements && errors.As(err, &again) && sqlstate.Of(err) == sqlstate.Terminated:
 		return again.Err // a text of several statements may have held a COMMIT
 	case status == statusAborted && lost:

@@ -40,6 +40,7 @@ type txn struct {
 
 	committed         bool // by a statement of a batch, without a seal
 	severalStatements bool // an operation sent a text of several statements, such as COMMIT
+	sentControl       bool // an operation sent a text that may have begun or ended a transaction
 }
 
 // Begin implements storage.Store. It takes a connection and sends nothing: BEGIN and the
@@ -158,6 +159,7 @@ func (t *txn) finish(o *operation.Operation) (inUse bool) {
 		t.conn = nil
 	}
 	t.severalStatements = t.severalStatements || !inUse && o.SeveralStatements()
+	t.sentControl = t.sentControl || !inUse && o.SentControl()
 	if opening := t.opening; opening != nil && !inUse {
 		t.opening = nil
 		t.begun, t.state, t.xid, t.beginErr = opening.begun, opening.head.state, opening.head.xid, opening.err

@@ -6,6 +6,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/fencekit/fencekit/storage/postgres/internal/sqlwords"
 )
 
 // Opening begins the transaction of an operation, or a member's part of one, when the operation
@@ -91,4 +93,7 @@ func (s *session) change(f func()) error {
 }
 
 // noteText notes a text that is going to be sent.
-func (s *session) noteText(sql string) { s.several = s.several || strings.Contains(sql, ";") }
+func (s *session) noteText(sql string) {
+	s.several = s.several || strings.Contains(sql, ";")
+	s.control = s.control || sqlwords.AnyControlsTransaction(sql)
+}

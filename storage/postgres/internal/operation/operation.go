@@ -37,6 +37,10 @@ func (o *Operation) ChangedSettings() bool { return o.session.set }
 // has returned false before.
 func (o *Operation) SeveralStatements() bool { return o.session.several }
 
+// SentControl reports whether a text that was sent may have begun or ended a transaction. Finish
+// has returned false before.
+func (o *Operation) SentControl() bool { return o.session.control }
+
 // MayHaveEndedTx reports whether SQL that was sent may have ended the transaction and begun
 // another one, as far as texts and command tags show. Finish has returned false before.
 func (o *Operation) MayHaveEndedTx() bool { return o.session.several || o.session.undone }

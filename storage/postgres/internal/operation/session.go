@@ -22,6 +22,7 @@ type session struct {
 	conn    *pgx.Conn
 	opening Opening // nil once the transaction has begun
 	several bool    // a text that was sent may have held several statements
+	control bool    // a text that was sent may have begun or ended a transaction
 	unbegun error   // why it could not begin; nil if nothing was sent
 
 	mu     sync.Mutex

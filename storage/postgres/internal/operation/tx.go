@@ -128,6 +128,7 @@ func (t *tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDe
 	var prepared *pgconn.StatementDescription
 	err := t.begin(ctx)
 	if err == nil {
+		t.noteText(sql)
 		prepared, err = t.conn.Prepare(ctx, name, sql)
 	}
 	if err = t.note(err, pgconn.CommandTag{}); err != nil {

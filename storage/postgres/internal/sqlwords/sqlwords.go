@@ -1,0 +1,73 @@
+// Package sqlwords reads the first words of SQL statements.
+package sqlwords
+
+import "strings"
+
+// Next returns the first word of sql in lower case, and what follows it. It passes over white
+// space, comments, parentheses and semicolons; the word is "" if something else comes first.
+func Next(sql string) (word, rest string) {
+	for {
+		sql = strings.TrimLeft(sql, WhiteSpace+"(;")
+		switch {
+		case strings.HasPrefix(sql, "--"):
+			sql = strings.TrimLeftFunc(sql, inLine)
+		case strings.HasPrefix(sql, "/*"):
+			sql = sql[commentLength(sql):]
+		default:
+			rest = strings.TrimLeft(sql, letters)
+			return strings.ToLower(sql[:len(sql)-len(rest)]), rest
+		}
+	}
+}
+
+// WhiteSpace are the characters that the server takes for white space.
+const WhiteSpace = " \t\r\n\f\v"
+
+const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+// commentLength returns the length of the comment with which sql begins, in which there may be others.
+func commentLength(sql string) int {
+	depth := 0
+	for i := 0; i < len(sql); i++ {
+		switch {
+		case strings.HasPrefix(sql[i:], "/*"):
+			depth, i = depth+1, i+1
+		case strings.HasPrefix(sql[i:], "*/"):
+			if depth, i = depth-1, i+1; depth == 0 {
+				return i + 1
+			}
+		}
+	}
+	return len(sql)
+}
+
+// AnyControlsTransaction reports whether a statement in a text of several begins or ends a
+// transaction.
+func AnyControlsTransaction(text string) bool {
+	for text != "" {
+		if ControlsTransaction(text) {
+			return true
+		}
+		text = text[statementLength(text):]
+	}
+	return false
+}
+
+// ControlsTransaction reports whether the statement sql begins or ends a transaction. No other statement can: in
+// a transaction that BEGIN has begun the server refuses the COMMIT of a procedure or DO block.
+func ControlsTransaction(sql string) bool {
+	word, rest := Next(sql)
+	switch word {
+	case "abort", "begin", "commit", "end", "start":
+		return true
+	case "prepare":
+		word, _ = Next(rest)
+		return word == "transaction"
+	case "rollback":
+		if word, rest = Next(rest); word == "work" || word == "transaction" {
+			word, _ = Next(rest)
+		}
+		return word != "to" // a savepoint
+	}
+	return false
+}

@@ -1,0 +1,67 @@
+package sqlwords
+
+import (
+	"regexp"
+	"strings"
+)
+
+// statementLength returns the length of the first statement in text, with the semicolon that ends
+// it. Backslashes are escapes in E'...' alone, as with standard_conforming_strings.
+func statementLength(text string) int {
+	for i := 0; i < len(text); {
+		rest, before := text[i:], text[max(0, i-8):i] // 8 bytes have the last two characters
+		switch {
+		case rest[0] == ';':
+			return i + 1
+		case rest[0] == '\'':
+			i += quotedLength(rest, escapes.MatchString(before))
+		case rest[0] == '"':
+			i += quotedLength(rest, false)
+		case rest[0] == '$' && !inWord.MatchString(before):
+			i += dollarQuotedLength(rest)
+		case strings.HasPrefix(rest, "--"):
+			i += len(rest) - len(strings.TrimLeftFunc(rest, inLine))
+		case strings.HasPrefix(rest, "/*"):
+			i += commentLength(rest)
+		default:
+			i++
+		}
+	}
+	return len(text)
+}
+
+func inLine(r rune) bool { return r != '\n' && r != '\r' }
+
+var (
+	escapes = regexp.MustCompile(`(^|[^\pL\pN_$])[eE]$`)
+	inWord  = regexp.MustCompile(`[\pL\pN_$]$`)
+	dollars = regexp.MustCompile(`^\$([\pL_][\pL\pN_]*)?\$`)
+)
+
+// quotedLength returns the length of what begins with a quote, up to the next one. A doubled quote
+// ends it as well, and begins another one.
+func quotedLength(text string, escapes bool) int {
+	for i := 1; i < len(text); i++ {
+		switch {
+		case escapes && text[i] == '\\':
+			i++
+		case text[i] == text[0]:
+			return i + 1
+		}
+	}
+	return len(text)
+}
+
+// dollarQuotedLength returns the length of what begins with $$ or $TAG$, up to the same again; 1 if
+// text begins with neither.
+func dollarQuotedLength(text string) int {
+	quote := dollars.FindString(text)
+	if quote == "" {
+		return 1
+	}
+	body := strings.Index(text[len(quote):], quote)
+	if body < 0 {
+		return len(text)
+	}
+	return body + 2*len(quote)
+}
