@@ -50,7 +50,7 @@ func cut(spans []span, n int64) (first, rest []span) {
 	return spans, nil
 }
 
-// behind returns what of spans comes behind a position of the span number i.
+// behind returns the part of spans that comes behind a position of the span with number i.
 func behind(spans []span, i int, position int64) []span {
 	rest := append([]span{}, spans[i:]...)
 	rest[0].from = position + 1
@@ -188,8 +188,8 @@ func (s *spans) grants(ctx context.Context) ([]span, error) {
 	return nonEmpty(parts), nil
 }
 
-// narrow returns what of spans is within the filter's times, as far as an index tells: it omits what
-// comes before the first and after the last such entry of each resource. If the index would have
+// narrow returns the parts of spans that may have entries within the filter's times: for each
+// resource, those from the first such entry to the last one, as the index on time tells. If the index would have
 // to read more than there is in the spans, it returns them as they are.
 func (s *spans) narrow(ctx context.Context, all []span) ([]span, error) {
 	if s.timely == 0 {

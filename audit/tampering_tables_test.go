@@ -176,7 +176,7 @@ var tamperings = []tampering{
 		want: "sku/1: The rejection of token 101 of epoch 1 (x) as \"stale\" isn't justified by the history: it was made up or changed, or the claim that justified it was removed."},
 	{what: "a rejection of a resource that doesn't exist made up", sql: `insert into fence.rejection (resource, reason, stage, epoch, token, holder, current_epoch, current_token, current_holder) values ('sku/9', 'stale', 'seal', 1, 101, 'x', 1, 107, 'y')`,
 		want: "sku/9: The rejection of token 101 of epoch 1 (x) as \"stale\" isn't justified by the history: it was made up or changed, or the claim that justified it was removed."},
-	{what: "a rejection by nobody made up", sql: `insert into fence.rejection (resource, reason, stage, epoch, token, holder, current_epoch, current_token, current_holder) values ('sku/1', 'stale', 'seal', 1, 101, 'x', 0, 0, '')`,
+	{what: "a rejection made up, of a grant that no grant superseded", sql: `insert into fence.rejection (resource, reason, stage, epoch, token, holder, current_epoch, current_token, current_holder) values ('sku/1', 'stale', 'seal', 1, 101, 'x', 0, 0, '')`,
 		want: "sku/1: The rejection of token 101 of epoch 1 (x) as \"stale\" isn't justified by the history: it was made up or changed, or the claim that justified it was removed."},
 	{what: "token of a rejected grant raised", sql: `update fence.rejection set token = 120 where resource = 'sku/1'`,
 		want: "sku/1: The rejection of token 120 of epoch 1 (wörker-0/101) as \"stale\" isn't justified by the history: it was made up or changed, or the claim that justified it was removed."},

@@ -169,8 +169,8 @@ func (p *planner) divide(ctx context.Context, s *subject) error {
 	}
 }
 
-// boundary returns a chain that goes on from an entry behind a position, with at most so many in
-// between as one job reads; nil if there is none.
+// boundary returns a chain that goes on from an entry behind a position, with no more entries in
+// between than one job reads; nil if there is none.
 func (p *planner) boundary(ctx context.Context, s *subject, after int64) (next *chain, err error) {
 	if after > math.MaxInt64-p.together {
 		return nil, nil

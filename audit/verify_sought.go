@@ -160,8 +160,8 @@ func (s *subject) pruned(g grant) bool {
 	return s.checkpoint != nil && g.compare(s.sought.begin) < 0
 }
 
-// lost reports whether a claim of g may have been lost when the database failed over: whoever was rejected
-// by it may have recorded so afterwards.
+// lost reports whether a claim of g may have been lost when the database failed over. A grant that
+// this claim rejected may have been recorded as rejected afterwards.
 func (s *subject) lost(g grant) bool {
 	if s.setting.Timeline != 0 && s.sought.timeline != 0 && g.compare(s.sought.end) > 0 && s.sought.timeline != s.setting.Timeline {
 		return true

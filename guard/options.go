@@ -140,17 +140,16 @@ func Retryable() HoldOption {
 // Nothing is in doubt if the database doesn't answer: the call fails with an error for which
 // [SafeToRetry] is true. On the Runner of a Hold a rejection ends the Hold, as any does.
 //
-// The answer may come from a primary that a failover has replaced and nobody has stopped. An
-// operation without ReadOnly that happens to only read waits for the standbys that the database
-// waits for, and so can't be answered there if these are synchronous.
+// The answer may come from a primary that a failover has replaced and that still runs. An
+// operation without ReadOnly that only reads waits for the synchronous standbys, so such a
+// primary can't answer it.
 //
 // With [Once] it is ErrInvalid, since nothing is kept. Name, OpID and Attr reach the Observer alone.
 // The operation shares its transaction with no other.
 //
-// On storage/postgres what a READ ONLY transaction lets through takes effect before the check:
-// advisory locks, calls out of the database. Writes to temporary tables and large objects, which it lets through too, fail
-// the call at its end. NOTIFY takes effect if the transaction commits, also if the check then fails. A function that runs
-// RESET ALL gets [ErrTxEnded].
+// On storage/postgres advisory locks and calls out of the database take effect before the check, and
+// NOTIFY takes effect also if the check then fails. Writes to temporary tables and large objects
+// fail the call at its end. A function that runs RESET ALL gets [ErrTxEnded].
 func ReadOnly() Option {
 	return anyOption(func(o *options) error {
 		o.readOnly = true

@@ -83,7 +83,7 @@ func TestContinue_RecordsNothingIfTheDatabaseContradictsTheOtherOne(t *testing.T
 	}
 }
 
-// Records that an interrupted first run left, which nobody signed, don't count.
+// Records that an interrupted first run left, and that no checkpoint covers, don't count.
 func TestContinue_AfterAnInterruptedFirstRun(t *testing.T) {
 	t.Parallel()
 	s := newSample(t)

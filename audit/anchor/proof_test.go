@@ -65,7 +65,7 @@ func TestParseProof_RefusesPartsOfOtherProofs(t *testing.T) {
 	require.ErrorIs(t, err, anchor.ErrNotProven)
 }
 
-// A leaf that Fencekit never wrote is no head, whoever signed it.
+// A leaf that Fencekit never wrote is no head, also if it is signed.
 func TestParseProof_RefusesLeavesThatAreNoHeads(t *testing.T) {
 	t.Parallel()
 	private, _, err := anchor.NewKey(origin)

@@ -62,8 +62,8 @@ func TestAuditVerify_WithAProofAndWithoutTheLog(t *testing.T) {
 	require.Contains(t, got.Stderr, proofs["sku/1"]+": anchor: not what was signed")
 }
 
-// A checkpoint that was kept elsewhere finds a log that was made anew for a history that was
-// rewritten, by somebody who has the key.
+// A checkpoint that was kept elsewhere finds a log that was made anew, with
+// the key, for a history that was rewritten.
 func TestAuditVerify_WithACheckpointThatWasKeptElsewhere(t *testing.T) {
 	t.Parallel()
 	f := newAnchorFiles(t)

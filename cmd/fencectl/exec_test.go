@@ -171,7 +171,7 @@ func TestExec_EndsWhatTheCommandLeavesBehind(t *testing.T) {
 	require.Empty(t, queued(t, "r", flags))
 }
 
-// Somebody kills the watchdog: what can't be guarded is ended.
+// If the watchdog is killed, the command is ended: nothing would end it at the deadline.
 func TestExec_EndsTheCommandWithoutItsWatchdog(t *testing.T) {
 	t.Parallel()
 	_, flags := onEtcd(t)

@@ -26,7 +26,7 @@ one, and say who is next. Another token changes nothing, and exits with 1.
 
 Its process, if it is alive, finds the lock lost and ends what runs under it. It
 is not stopped otherwise, and its guarded writes commit until the next holder
-has claimed the resource: if nobody waits, claim it yourself:
+has claimed the resource: if no process waits, claim it yourself:
 
   fencectl exec RESOURCE --claim -- true
 
@@ -104,7 +104,7 @@ func locksEvict(cmd *cobra.Command, l *locksFlags, out *cli.Output, resource str
 // successor says who has the lock after an eviction.
 func successor(lock etcd.Lock) string {
 	if len(lock.Queue) == 0 {
-		return "nobody waits: earlier guarded writes commit until somebody claims the resource"
+		return "no process waits: guarded writes under earlier grants commit until a process claims the resource"
 	}
 	return fmt.Sprintf("next is %s with token %d", lock.Queue[0].Grant.Holder, lock.Queue[0].Grant.Token)
 }

@@ -83,7 +83,7 @@ func TestLocksEvict_TakesTheLockFromItsHolderOnly(t *testing.T) {
 	<-held.Done()
 
 	got = evict(next.Grant().Token, "so does this")
-	require.Contains(t, got.Stderr, "nobody waits")
+	require.Contains(t, got.Stderr, "no process waits")
 	require.Equal(t, cli.ExitViolated, evict(next.Grant().Token, "again").Code)
 	records := fencectl(t, append([]string{"locks", "evictions", "-o", "jsonl"}, flags...)...).Stdout
 	require.Equal(t, 2, strings.Count(records, "\n"))

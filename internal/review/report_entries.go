@@ -98,7 +98,7 @@ func (p *periodEntries) endResource() { p.endHold(nil) }
 func (p *periodEntries) endHold(at *time.Time) {
 	h := p.hold
 	p.hold = Hold{}
-	if h.position == 0 { // nobody had the resource
+	if h.position == 0 { // the resource had no holder
 		return
 	}
 	from, to := p.From, p.To

@@ -185,8 +185,8 @@ func (j *job) tend() bool {
 }
 
 // stopped follows a command that the terminal has stopped: the shell that waits for this process
-// gets the terminal back. Meanwhile nobody renews the lease, and the watchdog ends what takes
-// too long. Without a terminal of its own this process goes on, since nobody would continue it.
+// gets the terminal back. Meanwhile the lease isn't renewed, and the watchdog ends a command that stays
+// stopped for too long. Without a terminal of its own this process goes on, since no shell would continue it.
 func (j *job) stopped(by syscall.Signal, signals <-chan os.Signal) {
 	if j.terminal == nil || by == syscall.SIGSTOP {
 		return

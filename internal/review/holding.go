@@ -8,42 +8,42 @@ import (
 	"github.com/fencekit/fencekit/audit"
 )
 
-// tenure is the time for which a grant had the fence.
-type tenure struct {
+// holding is the time for which a grant had the fence.
+type holding struct {
 	claim audit.Entry
 	next  *audit.Entry // the claim that ended it, if one did
 	last  *audit.Entry // of the grant
 }
 
-// tenure reads what came of a claim.
-func (r *Reader) tenure(ctx context.Context, claim audit.Entry) (t tenure, err error) {
-	t.claim = claim
+// holding returns how long the grant of a claim had the fence, and what it wrote.
+func (r *Reader) holding(ctx context.Context, claim audit.Entry) (h holding, err error) {
+	h.claim = claim
 	resource := claim.Grant.Resource
-	if t.next, err = r.claimAfter(ctx, resource, claim.Seq); err != nil {
-		return t, err
+	if h.next, err = r.claimAfter(ctx, resource, claim.Seq); err != nil {
+		return h, err
 	}
 	var last int64
-	if t.next != nil {
-		last = t.next.Seq - 1
+	if h.next != nil {
+		last = h.next.Seq - 1
 	} else if last, err = r.last(ctx, resource); err != nil {
-		return t, err
+		return h, err
 	}
-	t.last, err = r.entry(ctx, resource, last)
-	return t, err
+	h.last, err = r.entry(ctx, resource, last)
+	return h, err
 }
 
 // String says from when to when, and what was done.
-func (t tenure) String() string {
-	s := "It claimed the resource at " + clock(t.claim.At) + " (position " + number(t.claim.Seq) + ")"
-	if t.next == nil {
+func (h holding) String() string {
+	s := "It claimed the resource at " + clock(h.claim.At) + " (position " + number(h.claim.Seq) + ")"
+	if h.next == nil {
 		s += " and has had it since: no other has claimed"
 	} else {
-		s += fmt.Sprintf(" and had it for %s, until %s claimed at %s", lasting(t.next.At.Sub(t.claim.At)), who(grantOf(t.next.Grant)), clock(t.next.At))
+		s += fmt.Sprintf(" and had it for %s, until %s claimed at %s", lasting(h.next.At.Sub(h.claim.At)), who(grantOf(h.next.Grant)), clock(h.next.At))
 	}
-	if t.last == nil || t.last.Seq == t.claim.Seq {
+	if h.last == nil || h.last.Seq == h.claim.Seq {
 		return s + ". It wrote nothing."
 	}
-	return s + ". Its last entry is that of " + clock(t.last.At) + " (position " + number(t.last.Seq) + ")."
+	return s + ". Its last entry is that of " + clock(h.last.At) + " (position " + number(h.last.Seq) + ")."
 }
 
 // who names a grant's holder.
