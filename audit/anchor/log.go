@@ -60,13 +60,13 @@ func Open(path string, signer *Signer, published ...*Checkpoint) (*Log, error) {
 	}
 	l := &Log{path: path, file: file, signer: signer, heads: map[string]knownHead{}}
 	if err := l.load(published); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), file.Close())
+		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), l.Close())
 	}
 	return l, nil
 }
 
 // Close closes the log and releases its lock.
-func (l *Log) Close() error { return l.file.Close() }
+func (l *Log) Close() error { return errors.Join(unlock(l.file), l.file.Close()) }
 
 func (l *Log) load(published []*Checkpoint) error {
 	info, err := l.file.Stat()

@@ -26,5 +26,6 @@ func occupy(dir string) (free func() error, err error) {
 	if err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
-	return d.Close, nil
+	// A child process that is being started may have the descriptor for a moment longer than this one.
+	return func() error { return errors.Join(syscall.Flock(int(d.Fd()), syscall.LOCK_UN), d.Close()) }, nil
 }
