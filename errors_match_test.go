@@ -79,11 +79,12 @@ var matching = map[string]error{
 	"`*fence.UnavailableError`, `queue position lost`":         &fence.UnavailableError{Reason: fence.QueueLost, Err: io.EOF},
 	"`*fence.LeaseLostError` around a `*fence.UnavailableError`, `no answer`": &fence.LeaseLostError{
 		Err: &fence.UnavailableError{Reason: fence.Unreachable, Err: io.EOF}},
-	"`*postgres.NotReadyError`, `schema is not up to date`":    &postgres.NotReadyError{Reason: postgres.NotMigrated},
-	"`*postgres.NotReadyError`, `server is not supported`":     &postgres.NotReadyError{Reason: postgres.Unsupported},
-	"`*postgres.NotReadyError`, `rights are missing`":          &postgres.NotReadyError{Reason: postgres.MissingRights},
-	"`*postgres.NotReadyError`, `fence is behind its history`": &postgres.NotReadyError{Reason: postgres.FenceBehind},
-	"`*postgres.NotReadyError`, `the server's clock jumped`":   &postgres.NotReadyError{Reason: postgres.ClockJumped},
+	"`*postgres.NotReadyError`, `schema is not up to date`":             &postgres.NotReadyError{Reason: postgres.NotMigrated},
+	"`*postgres.NotReadyError`, `server is not supported`":              &postgres.NotReadyError{Reason: postgres.Unsupported},
+	"`*postgres.NotReadyError`, `rights are missing`":                   &postgres.NotReadyError{Reason: postgres.MissingRights},
+	"`*postgres.NotReadyError`, `fence is behind its history`":          &postgres.NotReadyError{Reason: postgres.FenceBehind},
+	"`*postgres.NotReadyError`, `the server's clock jumped`":            &postgres.NotReadyError{Reason: postgres.ClockJumped},
+	"`*postgres.NotReadyError`, `entries are missing from the history`": &postgres.NotReadyError{Reason: postgres.HistoryGap},
 	"`*postgres.TransientError` around a `*postgres.NotReadyError`, `server is not supported`": &postgres.TransientError{
 		Err: &postgres.NotReadyError{Reason: postgres.Unsupported}},
 }
@@ -142,7 +143,7 @@ func requireEachReasonHasARow(t *testing.T, table string) {
 	for _, dir := range []string{"storage", "fence", "storage/postgres/internal/wire"} {
 		s.read(t, dir)
 	}
-	require.Len(t, s.reasons, 8+6+5+5)
+	require.Len(t, s.reasons, 8+6+5+6)
 	for reason, typ := range s.reasons {
 		require.True(t, typ == "LossReason" || strings.Contains(table, ", `"+reason+"`"), reason)
 	}

@@ -16,6 +16,31 @@ var retentionMutants = []Mutant{
         if not found then`, `where false;
         if not found then`,
 		inPostgres("TestPrune_WhatComesBetween/a_hold")),
+	change("prune-hides-a-gap", "HF3", retentionSQL,
+		`p_end - p_first + 1 <> (`, `0 < -(`,
+		inPostgres("TestPrune_LeavesAHistoryWithAGap_HF3")),
+	change("prune-hides-that-the-beginning-is-missing", "HF3", retentionSQL,
+		`p_first <> 1 and not exists`, `false and not exists`,
+		inPostgres("TestPrune_LeavesAHistoryWithAGap_HF3")),
+	change("prune-takes-another-prune-for-a-gap", "HF4", retentionSQL,
+		`and coalesce({{schema}}.first_position(p_resource), 0) = p_first`, `and true`,
+		inPostgres("TestPrune_TakesNoPruneForAGap")),
+	change("policy-beside-a-prune", "HF4", retentionSQL,
+		`from {{schema}}.setting where one for key share;
+    p_keep`, `from {{schema}}.setting where one;
+    p_keep`,
+		inPostgres("TestSetPolicy_WaitsForAPruneThatRuns")),
+	change("policy-beside-a-prune-of-once-keys", "G4", functionsSQL,
+		`setting where one for key share`, `setting where one`,
+		inPostgres("TestSetPolicy_WaitsForAPruneThatRuns")),
+	change("prune-delays-claims-of-a-higher-epoch", "L1", retentionSQL,
+		`where one for key share;
+    if v_keep`, `where one for share;
+    if v_keep`,
+		inPostgres("TestPrune_DelaysNoClaimOfAnotherEpoch_L1")),
+	change("hold-begins-before-the-last-prune", "HF4", "storage/postgres/hold.go",
+		`greatest(clock_timestamp(), `, `coalesce(clock_timestamp(), `,
+		inPostgres("TestHoldHistory_BeginsBehindTheLastPrune")),
 	change("hold-beside-a-prune-of-entries", "HF4", retentionSQL,
 		`lock table {{schema}}.hold in share mode;
     for i`, `for i`,

@@ -13,7 +13,8 @@ import (
 const maxReason = 1000
 
 // HoldHistory keeps the history of a resource from being pruned, for a reason, until
-// ReleaseHistory. The resource needn't exist yet. A second call replaces the reason.
+// ReleaseHistory. The resource needn't exist yet. It waits for the transaction of a prune that runs.
+// A second call replaces the reason and who gave it; since when the resource is on hold stays.
 func HoldHistory(ctx context.Context, pool *pgxpool.Pool, schema, resource, reason string) error {
 	schema = orDefault(schema)
 	if err := validateSchema(schema); err != nil {
@@ -26,8 +27,14 @@ func HoldHistory(ctx context.Context, pool *pgxpool.Pool, schema, resource, reas
 		return fmt.Errorf("%w: a hold needs a reason of at most %d bytes", fence.ErrInvalid, maxReason)
 	}
 	err := asOwner(ctx, pool, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, "insert into "+schemaIdentifier(schema)+".hold (name, reason) values ($1, $2) "+
-			"on conflict (name) do update set reason = excluded.reason, role = session_user, at = clock_timestamp()", resource, reason)
+		schema := schemaIdentifier(schema)
+		if _, err := tx.Exec(ctx, "lock table "+schema+".hold in row exclusive mode"); err != nil {
+			return err
+		}
+		// After the last prune, also if the clock was ahead then: verification compares the two.
+		_, err := tx.Exec(ctx, "insert into "+schema+".hold (name, reason, at) values ($1::text, $2, greatest(clock_timestamp(), "+
+			"(select c.pruned_at from "+schema+".checkpoint c join "+schema+".resource r on r.id = c.resource where r.name = $1::text))) "+
+			"on conflict (name) do update set reason = excluded.reason, role = session_user", resource, reason)
 		return err
 	})
 	if err != nil {

@@ -29,6 +29,9 @@ const (
 	// Nothing is lost: operations are kept for longer. If each call returns it, calls are
 	// too far apart.
 	ClockJumped = wire.ClockJumped
+	// HistoryGap: entries that a prune would have deleted are missing from the history of resources,
+	// which the message names. All their entries stay, as evidence, until the tables are restored.
+	HistoryGap = wire.HistoryGap
 )
 
 func notReady(reason NotReadyReason) error { return &NotReadyError{Reason: reason} }

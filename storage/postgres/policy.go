@@ -53,7 +53,8 @@ func ReadPolicy(ctx context.Context, pool *pgxpool.Pool, schema string) (p Polic
 }
 
 // SetPolicy sets the policy of a schema ("" means DefaultSchema). It deletes nothing: the next
-// Prune does. The pool's role owns the schema. A policy that is out of bounds is fence.ErrInvalid.
+// Prune does. It waits for the transaction of a prune that runs; later ones go by the new policy. The
+// pool's role owns the schema. A policy that is out of bounds is fence.ErrInvalid.
 func SetPolicy(ctx context.Context, pool *pgxpool.Pool, schema string, p Policy) error {
 	schema = orDefault(schema)
 	if err := validateSchema(schema); err != nil {
@@ -63,7 +64,12 @@ func SetPolicy(ctx context.Context, pool *pgxpool.Pool, schema string, p Policy)
 		return err
 	}
 	err := asOwner(ctx, pool, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, "update "+schemaIdentifier(schema)+".setting set history_keep = justify_hours($1), history_keep_entries = $2, once_retention = justify_hours($3)",
+		setting := schemaIdentifier(schema) + ".setting"
+		// Prunes lock the row FOR KEY SHARE, which an update alone wouldn't wait for.
+		if _, err := tx.Exec(ctx, "select from "+setting+" where one for update"); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, "update "+setting+" set history_keep = justify_hours($1), history_keep_entries = $2, once_retention = justify_hours($3)",
 			nullIfZero(p.Keep), p.KeepEntries, p.KeepOnce)
 		return err
 	})

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -59,6 +60,9 @@ type Pruned struct {
 // ErrNotReady, reason ClockJumped, when it has pruned the rest. A smaller step of the clock goes
 // unnoticed, and shortens or lengthens the time by as much. For entries KeepEntries is the bound
 // of what a wrong clock can take.
+//
+// If one of the entries that may go is missing, Prune deletes none of that resource, since the gap could
+// not be found afterwards. It prunes the others, and fails with ErrNotReady, reason HistoryGap.
 func (s *Store) Prune(ctx context.Context) (Pruned, error) {
 	var all Pruned
 	err := errors.Join(s.pruneHistory(ctx, &all), s.forget(ctx, &all))
@@ -70,23 +74,25 @@ func (s *Store) Prune(ctx context.Context) (Pruned, error) {
 
 func (s *Store) pruneHistory(ctx context.Context, all *Pruned) error {
 	from := ""
-	return inTurns(ctx, func() (more bool, err error) {
+	var gaps gaps
+	err := inTurns(ctx, func() (more bool, err error) {
 		var some Pruned
-		some, from, more, err = s.pruneSome(ctx, from)
+		some, from, more, err = s.pruneSome(ctx, from, &gaps)
 		all.Entries += some.Entries
 		all.Rejections += some.Rejections
 		return more, err
 	})
+	return errors.Join(err, gaps.err())
 }
 
 // pruneSome prunes resources whose names don't come before from. It returns whether there may be
 // more, and the name from which to go on.
-func (s *Store) pruneSome(ctx context.Context, from string) (some Pruned, next string, more bool, err error) {
+func (s *Store) pruneSome(ctx context.Context, from string, gaps *gaps) (some Pruned, next string, more bool, err error) {
 	answer, err := s.transact(ctx, fmt.Sprintf(s.sql.prune, text(from), pruneAtATime), "")
 	if err != nil {
 		return some, "", false, err
 	}
-	if len(answer.Rows) != 1 || len(answer.Rows[0]) != 4 {
+	if len(answer.Rows) != 1 || len(answer.Rows[0]) != 5 {
 		return some, "", false, fmt.Errorf("not an answer of prune_by_policy: %q", answer.Rows)
 	}
 	row := answer.Rows[0]
@@ -95,6 +101,11 @@ func (s *Store) pruneSome(ctx context.Context, from string) (some Pruned, next s
 	}
 	if some.Rejections, err = strconv.ParseInt(row[1], 10, 64); err != nil {
 		return some, "", false, err
+	}
+	for _, name := range strings.Fields(row[4]) {
+		if err := gaps.addHex(name); err != nil {
+			return some, "", false, err
+		}
 	}
 	name, err := hex.DecodeString(row[3])
 	return some, string(name), row[2] == "f", err
@@ -128,5 +139,5 @@ func clockJumped(from string) error {
 		return nil
 	}
 	return fmt.Errorf("%w: when Once keys were pruned last it showed %s, which is more than a quarter of once_retention ago, or yet to come; "+
-		"no key is removed before it has gone steadily for the whole of once_retention; prune at least once a day", notReady(ClockJumped), from)
+		"no key is removed before it has gone steadily for the whole of once_retention; prune at least once a day, and at least four times within once_retention", notReady(ClockJumped), from)
 }

@@ -72,7 +72,8 @@ func newQueries(c Config) queries {
 		recall: "select o.resource, pg_catalog.encode(o.request, 'hex'), pg_catalog.encode(o.result, 'hex'), f.seq, f.tx from " + schema +
 			".operation o left join " + schema + ".resource f on f.id operator(pg_catalog.=) o.resource" +
 			" where o.key operator(pg_catalog.=) %s and o.resource operator(pg_catalog.=) any (array[%s])",
-		prune:  "select o_entries, o_rejections, o_next is null, pg_catalog.encode(pg_catalog.convert_to(o_next, 'UTF8'), 'hex') from " + schema + ".prune_by_policy(%s, %d)",
+		prune: "select o_entries, o_rejections, o_next is null, pg_catalog.encode(pg_catalog.convert_to(o_next, 'UTF8'), 'hex'), (" +
+			"select pg_catalog.string_agg(pg_catalog.encode(pg_catalog.convert_to(n, 'UTF8'), 'hex'), ' ') from pg_catalog.unnest(o_gaps) n) from " + schema + ".prune_by_policy(%s, %d)",
 		forget: "select o_count, o_jumped_from from " + schema + ".forget(%d, false)",
 		fence: "select epoch, token, pg_catalog.encode(pg_catalog.convert_to(holder, 'UTF8'), 'hex'), seq, tx, " + onTimeline("timeline") + ", " +
 			micros("claimed_at") + ", " + micros("pg_catalog.clock_timestamp()") + " operator(pg_catalog.-) " + micros("claimed_at") +

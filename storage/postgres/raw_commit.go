@@ -14,10 +14,7 @@ import (
 // that wrote stays, so nothing may run again. `commit; begin` in one text shows in no
 // command tag and no status of the session. So after a failure the store asks for the
 // status of the transaction that the begin check has seen: in the message that rolls back,
-// or on another connection if that one was lost.
-
-// A read-only transaction has no status. It has a setting that stays if it commits, on its own
-// connection alone.
+// or on another connection if that one was lost. A read-only transaction has no status.
 
 // These are the answers to statusSQL. The server's status can lie after a failover that lost the newest
 // transactions; then the worst is that a function doesn't run again.
@@ -27,9 +24,6 @@ const (
 )
 
 func (t *txn) statusSQL() string {
-	if t.readOnly {
-		return "select case when pg_catalog.current_setting('fencekit.read', true) operator(pg_catalog.=) '" + t.xid + "' then '" + statusCommitted + "' else '" + statusAborted + "' end"
-	}
 	return "select pg_catalog.pg_xact_status('" + t.xid + "'::pg_catalog.xid8)"
 }
 

@@ -16,6 +16,12 @@ import (
 var unfenced = map[string]func(ctx context.Context, tx pgx.Tx) error{
 	"text":    statement("rollback; begin read write; " + addOne + "; commit; begin"),
 	"comment": statement("select 1; /* ; */ rollback; -- ;\n begin read write; " + addOne + "; commit; begin"),
+	"a literal, as the store reads it": func(ctx context.Context, tx pgx.Tx) error {
+		if err := statement("set local standard_conforming_strings = off")(ctx, tx); err != nil {
+			return err
+		}
+		return statement(`select '\''; rollback; begin read write; `+addOne+`; commit; begin; --'`)(ctx, tx)
+	},
 	"batch": func(ctx context.Context, tx pgx.Tx) error {
 		b := &pgx.Batch{}
 		for _, sql := range []string{"rollback", "begin read write", addOne, "commit", "begin"} {

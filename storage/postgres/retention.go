@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -39,8 +40,8 @@ type Retention struct {
 
 // Prune deletes what the owner of a schema ("" means DefaultSchema) no longer wants; see
 // Store.Prune for what stays in any case, and for the Once keys, which go by the policy alone. It
-// works in small transactions, rests as Store.Prune does, and returns what it deleted, or would delete, also when it fails. If
-// Export fails, nothing of what was being exported is deleted.
+// works in small transactions, rests as Store.Prune does, and returns what it deleted, or would
+// delete, also when it fails. If Export fails, nothing of what was being exported is deleted.
 func Prune(ctx context.Context, pool *pgxpool.Pool, schema string, r Retention) (Pruned, error) {
 	schema = orDefault(schema)
 	if err := validateSchema(schema); err != nil {
@@ -75,6 +76,7 @@ type pruner struct {
 	Retention
 	export *pruneExport // nil if nothing is exported
 	done   Pruned
+	gaps   gaps
 }
 
 // prunable is a range of entries of one resource that may go.
@@ -82,6 +84,7 @@ type prunable struct {
 	Resource   int32
 	Name       string
 	First, End int64 // the positions of the first, and behind the last
+	Gap        bool  // an entry is missing, so none may go
 }
 
 func (p *pruner) run(ctx context.Context) error {
@@ -101,14 +104,14 @@ func (p *pruner) run(ctx context.Context) error {
 		return n, p.full(n), err
 	})
 	if err != nil || p.Resources != "" {
-		return err
+		return errors.Join(err, p.gaps.err())
 	}
 	jumpedFrom := ""
 	err = p.each(ctx, &p.done.OnceKeys, func(tx pgx.Tx) (n int64, more bool, err error) {
 		n, jumpedFrom, err = p.onceKeys(ctx, tx)
 		return n, p.full(n), err
 	})
-	return errors.Join(err, clockJumped(jumpedFrom))
+	return errors.Join(err, p.gaps.err(), clockJumped(jumpedFrom))
 }
 
 // full reports whether there may be more rejections or Once keys. A dry run counts all at once.
@@ -141,7 +144,7 @@ func (p *pruner) entries(ctx context.Context, tx pgx.Tx, from string) (n int64, 
 	if p.KeepEntries > 0 {
 		keep = max(keep, time.Microsecond) // the policy, or what is the least
 	}
-	rows, err := tx.Query(ctx, "select o_resource, o_name, o_first, o_end from "+p.schema+".prunable($1, $2, $3, $4, $5)",
+	rows, err := tx.Query(ctx, "select o_resource, o_name, o_first, coalesce(o_end, 0), o_end is null from "+p.schema+".prunable($1, $2, $3, $4, $5)",
 		from, glob.Like(p.Resources), nullIfZero(keep), nullIfZero(p.KeepEntries), limit)
 	if err != nil {
 		return 0, "", false, err
@@ -150,6 +153,12 @@ func (p *pruner) entries(ctx context.Context, tx pgx.Tx, from string) (n int64, 
 	if last := len(ranges) - 1; last >= 0 && ranges[last].First == ranges[last].End {
 		next, more, ranges = ranges[last].Name, true, ranges[:last]
 	}
+	ranges = slices.DeleteFunc(ranges, func(r prunable) bool {
+		if r.Gap {
+			p.gaps.add(r.Name)
+		}
+		return r.Gap
+	})
 	if err != nil || len(ranges) == 0 {
 		return 0, next, more, err
 	}
@@ -177,7 +186,7 @@ func (p *pruner) pruneRanges(ctx context.Context, tx pgx.Tx, ranges []prunable) 
 }
 
 func (p *pruner) rejections(ctx context.Context, tx pgx.Tx) (n int64, err error) {
-	err = tx.QueryRow(ctx, "select "+p.schema+".prune_rejections($1, greatest($2, (select history_keep from "+p.schema+".setting)), $3, $4)",
+	err = tx.QueryRow(ctx, "select "+p.schema+".prune_rejections($1, greatest($2, (select history_keep from "+p.schema+".setting for key share)), $3, $4)",
 		glob.Like(p.Resources), nullIfZero(p.Keep), pruneAtATime, p.DryRun).Scan(&n)
 	return n, err
 }

@@ -40,7 +40,7 @@ func (t *txn) rollback(ctx context.Context) (status string) {
 // used again.
 func (t *txn) leave(ctx context.Context, pg *pgconn.PgConn) (status string) {
 	sql := t.store.sql.behind + t.leaveSQL()
-	if t.xid != "" {
+	if t.xid != "" && !t.readOnly {
 		sql = t.statusSQL() + "; " + sql
 	}
 	if pg.TxStatus() != 'I' {

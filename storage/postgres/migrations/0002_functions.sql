@@ -649,8 +649,9 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp set time
 declare
     c           {{schema}}.forget_clock;
     v_now       timestamptz := clock_timestamp();
-    v_retention interval := (select once_retention from {{schema}}.setting where one);
+    v_retention interval;
 begin
+    select once_retention into strict v_retention from {{schema}}.setting where one for key share;
     o_count := 0;
     if p_dry then
         select count(*) into o_count from {{schema}}.operation o

@@ -85,11 +85,23 @@ begin
                     (select seq from {{schema}}.history where resource = p_resource order by seq limit 1));
 end $$;
 
+-- has_gap reports whether one of the entries from p_first to p_end is missing, or one before
+-- p_first that no prune deleted. p_first is where the history of the resource was found to begin.
+create function {{schema}}.has_gap(p_resource integer, p_first bigint, p_end bigint) returns boolean
+language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+begin
+    return (p_first <> 1 and not exists (select from {{schema}}.checkpoint where resource = p_resource)
+            or p_end - p_first + 1 <> (select count(*) from {{schema}}.history where resource = p_resource and seq between p_first and p_end))
+       and coalesce({{schema}}.first_position(p_resource), 0) = p_first; -- not if another prune was at work
+end $$;
+
 -- prunable returns the ranges of entries that may be pruned, of resources whose names don't
 -- come before p_from and match p_pattern (as LIKE does), in the order of their names: up to
 -- p_limit entries. It looks at 10,000 resources at most. If there may be more, its last row is
 -- an empty range, of the resource from which to go on. If p_keep or p_entries is null, or less
--- than the policy, the policy counts.
+-- than the policy, the policy counts. A resource with a gap in what might be pruned has a row
+-- without o_end: after a prune the gap could no longer be found. The policy stays as it is until
+-- the transaction ends: SetPolicy waits.
 create function {{schema}}.prunable(p_from text, p_pattern text, p_keep interval, p_entries bigint, p_limit bigint)
 returns table (o_resource integer, o_name text, o_first bigint, o_end bigint)
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
@@ -100,7 +112,7 @@ declare
     v_looked integer := 0;
     v_more   boolean := false;
 begin
-    select * into strict s from {{schema}}.setting where one;
+    select * into strict s from {{schema}}.setting where one for key share;
     p_keep := greatest(p_keep, s.history_keep);
     p_entries := greatest(p_entries, s.history_keep_entries);
     if p_keep is null then
@@ -119,8 +131,12 @@ begin
             o_end := {{schema}}.first_in_use(o_resource, o_name, o_first, o_end);
         end if;
         if o_end > o_first then
+            if {{schema}}.has_gap(o_resource, o_first, o_end) then
+                o_end := null;
+            else
+                v_left := v_left - (o_end - o_first);
+            end if;
             return next;
-            v_left := v_left - (o_end - o_first);
         end if;
         v_more := v_left <= 0;
         exit when v_more;
@@ -220,9 +236,10 @@ end $$;
 
 -- prune_by_policy prunes up to p_limit entries, of resources whose names don't come before
 -- p_from, by the owner's policy; behind the last of them as many rejections. It returns how
--- many entries and rejections those were, and the name from which to go on, null at the end. A
--- call that finds another one running prunes nothing.
-create function {{schema}}.prune_by_policy(p_from text, p_limit bigint, out o_entries bigint, out o_rejections bigint, out o_next text)
+-- many entries and rejections those were, the name from which to go on, null at the end, and the
+-- names of resources that have gaps and were left as they are. A call that finds another one
+-- running prunes nothing.
+create function {{schema}}.prune_by_policy(p_from text, p_limit bigint, out o_entries bigint, out o_rejections bigint, out o_next text, out o_gaps text[])
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
     v_keep interval;
@@ -231,13 +248,13 @@ declare
 begin
     o_entries := 0;
     o_rejections := 0;
-    select history_keep into strict v_keep from {{schema}}.setting where one;
+    select history_keep into strict v_keep from {{schema}}.setting where one for key share;
     if v_keep is null or not pg_try_advisory_xact_lock(('{{schema}}.checkpoint'::regclass::oid::bigint & 2147483647)::integer, 0) then
         return;
     end if;
     select array_agg(p.o_resource) filter (where p.o_end > p.o_first), array_agg(p.o_end) filter (where p.o_end > p.o_first),
-           max(p.o_name) filter (where p.o_end = p.o_first)
-      into v_ids, v_ends, o_next
+           max(p.o_name) filter (where p.o_end = p.o_first), array_agg(p.o_name) filter (where p.o_end is null)
+      into v_ids, v_ends, o_next, o_gaps
       from {{schema}}.prunable(p_from, '%', null, null, p_limit) p;
     if v_ids is not null then
         o_entries := {{schema}}.prune(v_ids, v_ends);

@@ -42,13 +42,17 @@ func commentLength(sql string) int {
 }
 
 // AnyControlsTransaction reports whether a statement in a text of several begins or ends a
-// transaction.
+// transaction, with standard_conforming_strings on or off.
 func AnyControlsTransaction(text string) bool {
+	return anyControlsTransaction(text, false) || strings.Contains(text, `\`) && anyControlsTransaction(text, true)
+}
+
+func anyControlsTransaction(text string, escapes bool) bool {
 	for text != "" {
 		if ControlsTransaction(text) {
 			return true
 		}
-		text = text[statementLength(text):]
+		text = text[statementLength(text, escapes):]
 	}
 	return false
 }

@@ -13,7 +13,7 @@ func TestAnyControlsTransaction_OfSeveralStatements(t *testing.T) {
 	for _, text := range []string{
 		"commit", " ; commit", "select 1; rollback; begin", "select 1;commit", "select 1; END", "select 1; start transaction",
 		"select 1; /* ; */ commit", "select 1; -- ;\n commit", "select 1; -- ;\r commit", "select 1 /* ; /* ; */ ; */; abort",
-		"select ';'; commit", "select 'it''s;'; commit", `select E'\';'; commit`, `select e'\\'; commit`, `select '\'; commit; --'`,
+		"select ';'; commit", "select 'it''s;'; commit", `select E'\';'; commit`, `select e'\\'; commit`, `select '\'; commit; --'`, `select '\''; commit; --'`, `select 'a\\'; commit`,
 		`select 1 as ";"; commit`, `select 1 as "a"";"; commit`, "select $$;$$; commit", "select $a$;$$;$a$; commit", "select $1; commit",
 		"select a$b from t; commit; select a$b from t", `select nameE'\'; commit --'`, "select 1; prepare transaction 'p'",
 		"select 1; ; (; commit", "do $ä$;$ä$; commit",
@@ -23,7 +23,7 @@ func TestAnyControlsTransaction_OfSeveralStatements(t *testing.T) {
 	for _, text := range []string{
 		"", ";", "select 1", "select 1; select 2;", "savepoint a; rollback to a", "rollback to savepoint a; release a",
 		"do $$ begin raise exception 'x'; end $$", "do $body$ begin perform $$a; commit$$; end $body$; select 1",
-		"insert into t values ('a; commit')", `insert into t values (E'\'; commit')`, `select 'ä', E'\'; commit; --'`, `select 1 as "; commit"`,
+		"insert into t values ('a; commit')", `insert into t values ('C:\a; commit'), ('\\')`, `insert into t values (E'\'; commit')`, `select 'ä', E'\'; commit; --'`, `select 1 as "; commit"`,
 		"select 1 -- ; commit", "/* ; commit */ select 1", "select 'x; commit", "select $$; commit", "/* ; commit",
 		"prepare p as select 1; execute p", "select case when true then 1 end; set constraints all immediate",
 	} {

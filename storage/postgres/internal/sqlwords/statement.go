@@ -6,15 +6,15 @@ import (
 )
 
 // statementLength returns the length of the first statement in text, with the semicolon that ends
-// it. Backslashes are escapes in E'...' alone, as with standard_conforming_strings.
-func statementLength(text string) int {
+// it. Backslashes are escapes in E'...', and in '...' if standard_conforming_strings is off.
+func statementLength(text string, escapes bool) int {
 	for i := 0; i < len(text); {
 		rest, before := text[i:], text[max(0, i-8):i] // 8 bytes have the last two characters
 		switch {
 		case rest[0] == ';':
 			return i + 1
 		case rest[0] == '\'':
-			i += quotedLength(rest, escapes.MatchString(before))
+			i += quotedLength(rest, escapes || escaped.MatchString(before))
 		case rest[0] == '"':
 			i += quotedLength(rest, false)
 		case rest[0] == '$' && !inWord.MatchString(before):
@@ -33,7 +33,7 @@ func statementLength(text string) int {
 func inLine(r rune) bool { return r != '\n' && r != '\r' }
 
 var (
-	escapes = regexp.MustCompile(`(^|[^\pL\pN_$])[eE]$`)
+	escaped = regexp.MustCompile(`(^|[^\pL\pN_$])[eE]$`)
 	inWord  = regexp.MustCompile(`[\pL\pN_$]$`)
 	dollars = regexp.MustCompile(`^\$([\pL_][\pL\pN_]*)?\$`)
 )

@@ -23,4 +23,5 @@ const (
 	MissingRights NotReadyReason = "rights are missing"
 	FenceBehind   NotReadyReason = "fence is behind its history"
 	ClockJumped   NotReadyReason = "the server's clock jumped"
+	HistoryGap    NotReadyReason = "entries are missing from the history"
 )
