@@ -4,7 +4,9 @@ package mutants
 var commitMutants = []Mutant{
 	change("send-leaves-the-connection-to-a-late-answer", "G4", pg+"internal/wire/send.go",
 		`if err != nil || result == InDoubt || result == Committed && a.status != 'I' {`, `if false {`,
-		inPostgres("TestCommit_LateAnswerReachesNoOtherUser_G4")),
+		inPostgres("TestCommit_LateAnswerReachesNoOtherUser_G4")).
+		and(Edit{pg + "internal/wire/send.go", // the deadline alone, which has passed, makes each later use fail
+			"\t\tCloseNow(pg)\n\t\tif err != nil && !isStatementError", "\t\t_ = pg.Conn().SetDeadline(time.Time{})\n\t\tif err != nil && !isStatementError"}),
 	change("before-commit-leaves-what-is-deferred-to-commit", "N28 N13", pg+"queries.go",
 		`"set transaction read only; set constraints all immediate; close all; call "`, `"set transaction read only; close all; call "`,
 		inPostgres("TestCommit_NothingLiftsDurabilityBehindTheSeal_N28")),
