@@ -1,8 +1,8 @@
 // Package audit reads, verifies and explains the history that storage/postgres keeps: one entry
 // for each move of each fence, in the transaction of the move, and the record of rejections.
 //
-// It only reads; the reader role (postgres.Roles.Reader) is enough. Guarded transactions don't
-// need this package.
+// It only reads; the reader role (postgres.Roles.Reader) is enough, and the app role for what the
+// next section has. Guarded transactions don't need this package.
 //
 // # Reading
 //

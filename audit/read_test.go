@@ -171,27 +171,34 @@ func TestStatistics_CountWhatMatches_HF2(t *testing.T) {
 	require.Equal(t, audit.Statistics{}, count(audit.Filter{Since: time.Now().Add(time.Hour)}))
 }
 
-// A role that may only read can do all of it; without a schema the error is the database's.
-func TestDatabase_IsReadByTheReader_HC2(t *testing.T) {
+// The reader can read all of it, and so can the app role.
+func TestDatabase_IsReadByTheRoles_HC2(t *testing.T) {
 	t.Parallel()
 	w := newWritten(t)
-	reader := fmt.Sprintf("reader_%016x", rand.Uint64())
-	require.NoError(t, postgres.GrantRoles(t.Context(), w.pool, "", postgres.Roles{Reader: reader}))
-	t.Cleanup(func() { _, _ = w.pool.Exec(context.Background(), "drop owned by "+reader+"; drop role "+reader) })
-	config := w.pool.Config()
-	config.ConnConfig.RuntimeParams["role"] = reader
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	d := openHistory(t, pool)
-	require.Len(t, list(t, d.Entries(t.Context(), audit.Filter{Since: time.Unix(0, 0)})), 4)
-	require.Len(t, list(t, d.Operations(t.Context(), audit.Filter{})), 2)
-	require.Len(t, list(t, d.Rejections(t.Context(), audit.Filter{})), 1)
-	require.Len(t, list(t, d.Fences(t.Context(), audit.Filter{})), 2)
-	s, err := d.Statistics(t.Context(), audit.Filter{})
-	require.NoError(t, err)
-	require.EqualValues(t, 3, s.Claims)
+	name := fmt.Sprintf("role_%016x", rand.Uint64())
+	for role, granted := range map[string]postgres.Roles{name + "r": {Reader: name + "r"}, name + "a": {App: name + "a"}} {
+		require.NoError(t, postgres.GrantRoles(t.Context(), w.pool, "", granted))
+		t.Cleanup(func() { _, _ = w.pool.Exec(context.Background(), "drop owned by "+role+"; drop role "+role) })
+		config := w.pool.Config()
+		config.ConnConfig.RuntimeParams["role"] = role
+		pool, err := pgxpool.NewWithConfig(t.Context(), config)
+		require.NoError(t, err)
+		t.Cleanup(pool.Close)
+		d := openHistory(t, pool)
+		require.Len(t, list(t, d.Entries(t.Context(), audit.Filter{Since: time.Unix(0, 0)})), 4)
+		require.Len(t, list(t, d.Operations(t.Context(), audit.Filter{})), 2)
+		require.Len(t, list(t, d.Rejections(t.Context(), audit.Filter{})), 1)
+		require.Len(t, list(t, d.Fences(t.Context(), audit.Filter{})), 2)
+		s, err := d.Statistics(t.Context(), audit.Filter{})
+		require.NoError(t, err)
+		require.EqualValues(t, 3, s.Claims)
+	}
+}
 
+// Without a schema the error is the database's.
+func TestOpen_OfNoHistory(t *testing.T) {
+	t.Parallel()
+	pool := openPool(t, template.Database(t))
 	other, err := audit.Open(pool, "other")
 	require.NoError(t, err)
 	require.ErrorContains(t, failure(other.Entries(t.Context(), audit.Filter{})), "42P01")

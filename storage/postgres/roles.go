@@ -17,7 +17,7 @@ import (
 // with the owner's rights, and only routines write to the tables.
 var (
 	appRoutines = []string{"claim", "begin_check", "end_read", "read_check", "seal", "before_commit", "resolve", "evict", "stale_backends", "session_state", "leave", "record_rejection", "forget", "prune_by_policy"}
-	appTables   = []string{"migration", "resource", "history", "rejection", "operation"}
+	appTables   = []string{"migration", "resource", "history", "rejection", "operation", "entry", "entry_operation", "current_fence"}
 )
 
 // readerTables are the tables and views that Entries, Rejections and package audit read. The

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/fencekit/fencekit/audit"
 	"github.com/fencekit/fencekit/storage"
 )
 
@@ -63,7 +64,7 @@ func (a *api) history(w http.ResponseWriter, r *http.Request) error {
 	}
 	body := historyPage{SKU: sku}
 	err = within(r.Context(), a.readTimeout, func(ctx context.Context) error {
-		entries, err := a.store.Entries(ctx, Resource(sku), after, limit+1)
+		entries, err := a.entries(ctx, Resource(sku), after, limit+1)
 		if err != nil {
 			return err
 		}
@@ -78,6 +79,23 @@ func (a *api) history(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+// entries returns up to limit entries behind a position.
+func (a *api) entries(ctx context.Context, resource string, after int64, limit int) (entries []audit.Entry, err error) {
+	history, err := audit.Open(a.pool, "")
+	if err != nil {
+		return nil, err
+	}
+	for e, err := range history.Entries(ctx, audit.Filter{Resource: resource, After: audit.Cursor{Resource: resource, Seq: after}}) {
+		if err != nil {
+			return nil, err
+		}
+		if entries = append(entries, e); len(entries) == limit {
+			break
+		}
+	}
+	return entries, nil
+}
+
 func readAfter(r *http.Request) (int64, error) {
 	text := r.URL.Query().Get("after")
 	if text == "" {
@@ -90,7 +108,7 @@ func readAfter(r *http.Request) (int64, error) {
 	return after, nil
 }
 
-func (p *historyPage) fill(entries []storage.Entry, rejections []storage.Rejection, limit int) {
+func (p *historyPage) fill(entries []audit.Entry, rejections []storage.Rejection, limit int) {
 	entries, more := page(entries, limit)
 	if more {
 		p.Next = entries[limit-1].Seq
