@@ -12,11 +12,8 @@ import (
 	"os/exec"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/fencekit/fencekit/bench/internal/contender"
 	"github.com/fencekit/fencekit/bench/internal/load"
-	"github.com/fencekit/fencekit/bench/internal/machine"
 	"github.com/fencekit/fencekit/bench/internal/result"
 	"github.com/fencekit/fencekit/bench/internal/room"
 	"github.com/fencekit/fencekit/bench/internal/scenario"
@@ -82,12 +79,6 @@ func Place(ctx context.Context, cfg Config, r *room.Room, place string, latencie
 	return cells, nil
 }
 
-// database is one contender's.
-type database struct {
-	name, dsn string
-	conn      *pgx.Conn
-}
-
 // scenario runs one scenario in one regime. Each contender has a database of its own.
 func (r *runner) scenario(ctx context.Context, s *scenario.Scenario, regime result.Regime) (cells []result.Cell, err error) {
 	databases := map[string]database{}
@@ -117,86 +108,6 @@ func (r *runner) scenario(ctx context.Context, s *scenario.Scenario, regime resu
 		}
 	}
 	return cells, nil
-}
-
-func (r *runner) newDatabase(ctx context.Context) (database, error) {
-	r.databases++
-	db := database{name: fmt.Sprintf("bench_%d", r.databases)}
-	var err error
-	if db.dsn, err = r.room.CopyDatabase(ctx, db.name, r.template); err != nil {
-		return db, err
-	}
-	db.conn, err = pgx.Connect(ctx, db.dsn)
-	return db, err
-}
-
-// fill gives a database its history.
-func (r *runner) fill(ctx context.Context, db database, entries int) error {
-	if r.Tiny {
-		entries = min(entries, 1000)
-	}
-	fmt.Fprintf(r.Progress, "filling a history with %d entries\n", entries)
-	return contender.FillHistory(ctx, db.dsn, entries)
-}
-
-func (r *runner) drop(ctx context.Context, databases map[string]database) error {
-	var errs []error
-	for _, db := range databases {
-		if db.conn != nil {
-			errs = append(errs, db.conn.Close(ctx))
-		}
-		errs = append(errs, r.room.DropDatabase(ctx, db.name))
-	}
-	return errors.Join(errs...)
-}
-
-// rounds is how many rounds a scenario has.
-func (c *Config) rounds(s *scenario.Scenario) int {
-	if s.Rounds > 0 {
-		return min(s.Rounds, c.Rounds)
-	}
-	return c.Rounds
-}
-
-// measured is how long each cell of a scenario is measured.
-func (c *Config) measured(s *scenario.Scenario) time.Duration {
-	seconds := c.Seconds
-	switch {
-	case c.Tiny:
-	case s.Long:
-		seconds = c.Long
-	default:
-		seconds = max(seconds, s.Seconds)
-	}
-	return time.Duration(seconds * float64(time.Second))
-}
-
-// warm is how long each cell of a scenario runs unmeasured first, at least.
-func (c *Config) warm(s *scenario.Scenario) time.Duration {
-	if c.Tiny || s.Keys == load.Fresh {
-		return 0
-	}
-	return max(c.measured(s)/4, 200*time.Millisecond)
-}
-
-// Takes is how long a scenario takes in this many regimes, without starting and stopping the
-// workers and the database of each cell.
-func (c *Config) Takes(s *scenario.Scenario, regimes int) time.Duration {
-	cells := c.rounds(s) * len(s.Contenders) * regimes
-	return time.Duration(cells) * (c.warm(s) + c.measured(s))
-}
-
-// warmBound is the longest wait for all goroutines of the workers to have done something: if a
-// lock starves its waiters, some never do.
-func (r *runner) warmBound(s *scenario.Scenario) time.Duration {
-	switch {
-	case r.Tiny || s.Keys == load.Fresh:
-		return 0
-	case s.Locks:
-		return 2 * time.Second
-	default:
-		return 20 * time.Second
-	}
 }
 
 // cell runs one contender once.
@@ -313,35 +224,6 @@ func lost(o load.Outcome, width, sold int64) int64 {
 	default:
 		return 0
 	}
-}
-
-// meter reads what the servers and the machine have used at the limits of a measured time.
-type meter struct {
-	ctx    context.Context
-	room   *room.Room
-	before machine.Sample
-	use    machine.Use
-	wal    int64
-	pruned float64 // entries a second
-}
-
-func (m *meter) begin() (err error) {
-	if m.wal, err = m.room.WAL(m.ctx); err != nil {
-		return err
-	}
-	m.before, err = machine.Take(m.room.Processes())
-	return err
-}
-
-func (m *meter) end() error {
-	after, err := machine.Take(m.room.Processes())
-	if err != nil {
-		return err
-	}
-	m.use = after.Since(m.before)
-	wal, err := m.room.WAL(m.ctx)
-	m.wal = wal - m.wal
-	return err
 }
 
 // report says what a cell showed.
