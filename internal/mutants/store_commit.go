@@ -42,7 +42,7 @@ var commitMutants = []Mutant{
 		inPostgres("TestResolve_CommitWhoseReplyWasLost_G4")),
 	change("answer-of-commit-that-is-lost-is-success", "G4", pg+"internal/wire/send.go",
 		`return InDoubt, cmp.Or(err, fmt.Errorf(`, `return Committed, cmp.Or(err, fmt.Errorf(`,
-		inPostgres("TestResolve_CommitThatNeverArrived_G4")),
+		inPostgres("TestCommit_LostByAPoolerBehindTheSealIsInDoubt_G4")),
 	change("answer-with-an-error-and-a-commit-is-success", "G4", pg+"internal/wire/send.go",
 		`case a.Committed && a.failure != nil:`, `case false:`,
 		inPostgres("TestCommit_AnswerWithAnErrorAndACommitIsInDoubt_G4")),

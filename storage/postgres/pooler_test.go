@@ -232,11 +232,21 @@ func TestCommit_AnsweredByAPoolerAppliesOnce_G4(t *testing.T) {
 // have been the whole transaction.
 func TestCommit_AnswerWithAnErrorAndACommitIsInDoubt_G4(t *testing.T) {
 	t.Parallel()
-	_, proxy, store, _ := behindPooler(t)
-	c := claim(t, store, grant(5, "a"))
-	onSeal(proxy, poolers["an error, and then COMMIT's answer"])
-	_, err := attempt(t.Context(), store, set("x", 1), c)
-	require.ErrorAs(t, err, new(*storage.InDoubtError))
+	for _, answer := range []func(ask pgproxy.Ask, sql string) words{
+		poolers["an error, and then COMMIT's answer"],
+		func(ask pgproxy.Ask, sql string) words { // with all of the server's answers
+			answers := each(ask, sql, true)
+			last := len(answers) - 1
+			before := joined(answers[:last])
+			return slices.Concat(before[:len(before)-1], words{poolerError("ERROR", "57P01")}, answers[last])
+		},
+	} {
+		_, proxy, store, _ := behindPooler(t)
+		c := claim(t, store, grant(5, "a"))
+		onSeal(proxy, answer)
+		_, err := attempt(t.Context(), store, set("x", 1), c)
+		require.ErrorAs(t, err, new(*storage.InDoubtError))
+	}
 }
 
 // A pooler that splits messages reports a rejection as the server does, whether it then
@@ -267,7 +277,7 @@ func TestCommit_LostByAPoolerBehindTheSealIsInDoubt_G4(t *testing.T) {
 			onSeal(proxy, func(ask pgproxy.Ask, sql string) words {
 				parts := parts(sql)
 				answer := ask(strings.Join(parts[:len(parts)-1], "; "))
-				ask("select pg_terminate_backend(pg_backend_pid())")
+				ask("rollback") // as if the server were gone, and with the answer so far passed on
 				return append(answer[:len(answer)-1], poolerError("ERROR", code), ready('I'))
 			})
 			_, err := attempt(t.Context(), store, set("x", 1), c)
