@@ -19,10 +19,10 @@ type Exported struct {
 	Entries   int64 `json:"entries"`
 }
 
-// Export writes the history of resources whose names match a pattern ("" means all), as it is at one
-// moment, to w, as lines of JSON: all that VerifyExports needs, and so all but the results of
-// kept operations. Its memory doesn't grow with the number of entries. What it has written when
-// it fails is no export: VerifyExports finds that its end is missing.
+// Export writes one snapshot of the history to w as JSON lines, for resources whose names match a
+// pattern ("" means all). It writes all that VerifyExports needs: everything but the results of kept
+// operations. The pool must allow at least two connections. Memory doesn't grow with the number of
+// entries. If Export fails, what it has written is no export: VerifyExports reports the missing end.
 func (d *Database) Export(ctx context.Context, w io.Writer, resources string) (Exported, error) {
 	x := exporter{run: Verification{Resources: resources}.begin()}
 	err := d.snapshot(ctx, func(s *snapshot, conn *pgx.Conn) (err error) {

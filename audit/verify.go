@@ -18,13 +18,13 @@ type Verification struct {
 	// Resources is a pattern of names, in which * stands for any text and ? for any character;
 	// "" means all resources.
 	Resources string
-	// Known are heads that were recorded earlier, outside the reach of anyone who could change
-	// the history. The history has to contain them still.
+	// Known are heads that were recorded earlier and kept where no one who can change the history
+	// could change them. The history must still contain them.
 	Known []Head
 	// MaxFindings bounds Report.Findings. 0 means 1,000.
 	MaxFindings int
-	// Connections is the number of connections that read, beside one that plans. 0 means
-	// 2. It makes no difference to an export.
+	// Connections is the number of connections that read, in addition to one that plans. 0 means
+	// 2. VerifyExports ignores it.
 	Connections int
 	// Progress, if not nil, is called from time to time with the number of verified entries and
 	// an estimate of all entries, 0 if unknown. It isn't called concurrently.
@@ -56,13 +56,13 @@ type Report struct {
 	Rejections int64 `json:"rejections"`
 	Operations int64 `json:"operations"`
 	Heads      int64 `json:"heads"`
-	// Pruned says of how many of these rejections, operations, and further known heads nothing
-	// can be said any more: what would prove them was pruned, or lost when the database failed
-	// over. That is no violation.
+	// Pruned counts what can't be verified, because the entries that would prove it were pruned or
+	// were lost in a failover: rejections and operations, which Rejections and Operations include,
+	// and known heads, which Heads doesn't. That is no violation.
 	Pruned Unprovable `json:"pruned"`
-	// Unproven are the resources whose last known head is among those that were pruned, in the
-	// order of their names: their histories may have been replaced as a whole. That is no
-	// violation. Exports of what was pruned can prove them.
+	// Unproven names the resources whose last known head couldn't be compared because entries were
+	// pruned, in the order of names. Their remaining histories may have been replaced as a whole;
+	// VerifyExports with exports of the prunes can rule that out. That is no violation.
 	Unproven []string `json:"unproven"`
 	// Violations is how many findings there are, of which Findings has the first.
 	Violations int64     `json:"violations"`
@@ -158,11 +158,11 @@ func (v *verification) verifyMarks() {
 // that since.
 const defaultTokenJump = 1 << 40
 
-// Verify verifies the history as it was at one moment, beside whatever writes or prunes. It
-// reads with several connections of the pool, which needs at least two. Its memory doesn't grow
-// with the number of entries; it grows with the kept operations and rejections of the resources
-// that it is reading, and with Verification.Known. It fails if it couldn't verify everything;
-// what the history violates is in the report alone.
+// Verify verifies one snapshot of the history, without blocking writers or prunes. The pool must
+// allow at least two connections; Verify uses Verification.Connections + 1 if it allows as many.
+// Memory doesn't grow with the number of entries, but with Verification.Known and with the kept
+// operations and rejections of the resources that are being read. Violations are reported in the
+// Report, never as an error: an error means that the verification is incomplete.
 func (d *Database) Verify(ctx context.Context, v Verification) (Report, error) {
 	if err := v.validate(); err != nil {
 		return Report{}, err

@@ -128,28 +128,29 @@ func Retryable() HoldOption {
 	}}
 }
 
-// ReadOnly says that the operation only reads: what writes in it fails. It is rejected like any
-// other, and it moves no fence and adds nothing to the history, so it costs the database no write.
+// ReadOnly makes the operation read-only: a write in it fails. A fence rejects it like any other
+// operation, but it moves no fence and adds no entry to the history, so it writes nothing.
 //
-// If the call returns nil, all guarded data that the function has read is what the database had
-// at one position of each fence, and these positions were still the present ones when the function
-// had ended: no other holder had claimed, and no other transaction had committed under the same
-// grants (G13). What isn't guarded may have changed between two statements, as in any transaction at its
-// isolation level. What the function returned is right only if the call returns nil.
+// If the call returns nil, the function has read all guarded data at a single position of each
+// fence, and the fences were still there after it ended: meanwhile no other holder had claimed, and
+// no other transaction had committed under the same grants (G13). Data that isn't guarded may have
+// changed between two statements, as the isolation level allows. If the call returns an error,
+// don't use what the function has read.
 //
-// Nothing is in doubt if the database doesn't answer: the call fails with an error for which
-// [SafeToRetry] is true. On the Runner of a Hold a rejection ends the Hold, as any does.
+// A read-only operation is never in doubt: if the database doesn't answer, the call fails with an
+// error for which [SafeToRetry] is true, unless the function sent several statements in one text.
+// On the Runner of a Hold a rejection ends the Hold, as that of any operation does.
 //
-// The answer may come from a primary that a failover has replaced and that still runs. An
-// operation without ReadOnly that only reads waits for the synchronous standbys, so such a
-// primary can't answer it.
+// After a failover, the old primary may still answer read-only operations if it is still running.
+// Where synchronous standbys are set up, it can't answer operations without ReadOnly, since these
+// wait for a standby, even if they only read.
 //
-// With [Once] it is ErrInvalid, since nothing is kept. Name, OpID and Attr reach the Observer alone.
-// The operation shares its transaction with no other.
+// ReadOnly and [Once] together are ErrInvalid: a read-only operation can't keep a result. Only the
+// Observer gets its Name, OpID and Attr. It never shares its transaction with other operations.
 //
-// On storage/postgres advisory locks and calls out of the database take effect before the check, and
-// NOTIFY takes effect also if the check then fails. Writes to temporary tables and large objects
-// fail the call at its end. A function that runs RESET ALL gets [ErrTxEnded].
+// On storage/postgres, advisory locks and calls to other systems take effect before the check, and
+// NOTIFY takes effect even if the check fails. If the function writes to temporary tables or large
+// objects, the call fails at its end; if it runs RESET ALL, the call fails with [ErrTxEnded].
 func ReadOnly() Option {
 	return anyOption(func(o *options) error {
 		o.readOnly = true

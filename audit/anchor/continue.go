@@ -9,12 +9,15 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// Continue makes l, a log without signed records, continue the old log at path, whose public key
-// is key. The next run of Anchor compares the database with the heads of the old log. If it finds
-// a violation or an unproven head, it records nothing. Otherwise it records the last checkpoint of the old log, and
-// then the heads of all resources. Continue fails with fence.ErrInvalid if l has signed records,
-// and with ErrNotProven if the old log doesn't match its last checkpoint. It truncates unsigned
-// records of l, and writes nothing before the next run.
+// Continue makes l, a log without signed records, the successor of the old log at path, whose
+// public key is key. It removes unsigned records from l, and writes nothing else. The next run of
+// Anchor compares the database with the heads of the old log. If it finds a violation or an
+// unproven head, it records nothing; otherwise it records the last checkpoint of the old log, and
+// then the heads of all resources.
+//
+// Continue fails with fence.ErrInvalid if l has signed records or its key has the name of key, with
+// ErrNotProven if the old log doesn't match its last checkpoint, and with fs.ErrNotExist if the old
+// log or its checkpoint is missing.
 func (l *Log) Continue(path string, key note.Verifier) error {
 	if l.signed.Size > 0 {
 		return fmt.Errorf("%w: %s has records, and only a new log can continue another one", fence.ErrInvalid, l.path)

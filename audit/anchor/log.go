@@ -36,7 +36,8 @@ type knownHead struct {
 // CheckpointFile returns the path of the file with the last checkpoint of the log at path.
 func CheckpointFile(path string) string { return path + ".checkpoint" }
 
-// Create creates the log at path, which must not exist, and opens it as Open does.
+// Create creates the log at path and opens it as Open does. It fails with fs.ErrExist if path
+// exists. If opening fails, the empty log stays.
 func Create(path string, signer *Signer, published ...*Checkpoint) (*Log, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -48,11 +49,16 @@ func Create(path string, signer *Signer, published ...*Checkpoint) (*Log, error)
 	return Open(path, signer, published...)
 }
 
-// Open opens the log at path. It reads the whole log, and fails with ErrNotProven if the log
-// doesn't match its last checkpoint and all published ones, with ErrInUse if the log is open
-// already, with fence.ErrInvalid if path is not a regular file, and with fs.ErrNotExist if there is
-// no log: a new one would find nothing. An interrupted run may have left records after the last
-// checkpoint: Open keeps them, and truncates an incomplete last line.
+// Open opens the log at path and reads all of it. It fails
+//
+//   - with ErrNotProven if the log doesn't match its last checkpoint and all published ones,
+//   - with ErrInUse if the log is already open,
+//   - with fs.ErrNotExist if there is no log. It creates none: a new log would have nothing to
+//     compare the database with,
+//   - with fence.ErrInvalid if path is a pipe or a device.
+//
+// If an interrupted run left records after the last checkpoint, Open keeps them, and truncates an
+// incomplete last line.
 func Open(path string, signer *Signer, published ...*Checkpoint) (*Log, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND, 0)
 	if err != nil {

@@ -21,6 +21,9 @@ const proofVersion = "c2sp.org/tlog-proof@v1"
 // C2SP with the record as its extra data. It fails with ErrNotProven if the log doesn't match c,
 // and with fence.ErrInvalid if c covers no record of resource.
 func Prove(log io.ReadSeeker, c *Checkpoint, resource string) (string, error) {
+	if _, err := log.Seek(0, io.SeekStart); err != nil {
+		return "", err
+	}
 	index := int64(-1)
 	var extra string
 	_, _, err := replay(log, []*Checkpoint{c}, func(n int64, r record, line []byte) {

@@ -30,13 +30,17 @@ type Run struct {
 	Checkpoint *Checkpoint  // over all records of the log
 }
 
-// Anchor records the heads that moved since their last record, and signs a checkpoint over the
-// log. It compares the database with the log: a recorded head is violated if its resource is
-// gone, if the fence is at a lower position, or if the entry at the recorded position, or a prune's
-// checkpoint directly behind it, has another hash. A recorded head is unproven if neither of both is there: no run was made for as long as the
-// database's history_keep and a prune removed them, or the history was replaced. Anchor records no
-// head of a violated or unproven resource, so that each later run reports it again. It fails with ErrNotProven if another process has changed or replaced the
-// file.
+// Anchor records each head that moved since its last record, and signs a checkpoint over the log.
+// It compares the last recorded head of each resource with the database:
+//
+//   - It is a violation if the resource is gone, if its fence is at a lower position, or if the
+//     entry at the recorded position, or a prune's checkpoint directly after it, has another hash.
+//   - It is unproven if the history has neither that entry nor such a checkpoint: more than
+//     history_keep passed between two runs and a prune deleted them, or the history was replaced.
+//
+// Anchor returns both in Run, not as errors, and records no head of such a resource, so that each
+// later run reports it again. It fails with ErrNotProven if the file was changed or replaced since
+// it was opened.
 func (l *Log) Anchor(ctx context.Context, source Source) (*Run, error) {
 	if err := l.unchanged(); err != nil {
 		return nil, err

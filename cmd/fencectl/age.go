@@ -14,7 +14,10 @@ const day = 24 * time.Hour
 type age time.Duration
 
 func (a *age) String() string {
-	if d := time.Duration(*a); d == 0 || d%day != 0 {
+	switch d := time.Duration(*a); {
+	case d == 0: // not given: the help then shows no default
+		return ""
+	case d%day != 0:
 		return d.String()
 	}
 	return strconv.Itoa(int(time.Duration(*a)/day)) + "d"

@@ -33,9 +33,9 @@ database; the reader role is enough.
 If a resource is gone, went back to a lower position, or has another history
 than the recorded one, the command reports a violation (exit code 1). It records
 no head of that resource, and reports it again in each run. It still records the
-heads of the other resources. It treats a resource whose recorded head can't be
-compared any more in the same way (exit code 2): what a prune leaves can be, if
-runs are no further apart than history_keep.`,
+heads of the other resources. A resource is unproven (exit code 2), and treated
+in the same way, if a prune deleted everything that its recorded head could be
+compared with. Runs that are less than history_keep apart prevent that.`,
 		Args: cli.NoArgs,
 	}
 	flags := cmd.Flags()
@@ -282,7 +282,7 @@ func (v *violations) Error() string {
 	}
 	if len(v.unproven) > 0 {
 		parts = append(parts, shownLines("the database has nothing to compare with the log in %d resources:", v.unproven, func(head audit.Head) string {
-			return fmt.Sprintf("%s is unproven: the log has position %d, of which a prune left nothing, or the history was replaced", head.Resource, head.Seq)
+			return fmt.Sprintf("%s is unproven: a prune deleted position %d, which the log has, or the history was replaced", head.Resource, head.Seq)
 		}))
 	}
 	return strings.Join(parts, "\n")

@@ -21,9 +21,9 @@ func newAuditExport(d *databaseFlags, out *cli.Output) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export [flags]",
 		Short: "Write the history to a file that verifies without the database",
-		Long: `Write the history as it is at one moment, beside whatever writes, as lines of
-JSON, with the fences, checkpoints, holds, rejections and kept operations (but
-not their results) that "audit verify --export" needs. A reader role is enough.
+		Long: `Write a snapshot of the history as JSON lines, without blocking writers, with
+the fences, checkpoints, holds, rejections and kept operations (but not their
+results) that "audit verify --export" needs. The reader role is enough.
 
 The file appears under its name when it is whole and durable. A file that is
 there already is not overwritten.`,

@@ -107,7 +107,7 @@ func TestAuditVerify_AHeadThatWasPruned(t *testing.T) {
 
 	got := f.anchor(t)
 	require.Equal(t, cli.ExitInconclusive, got.Code, got.Stderr)
-	require.Contains(t, got.Stderr, "in 1 resources:\nsku/1 is unproven: the log has position 2")
+	require.Contains(t, got.Stderr, "in 1 resources:\nsku/1 is unproven: a prune deleted position 2, which the log has")
 	got = f.verify(t, "--log", f.log)
 	require.Equal(t, cli.ExitInconclusive, got.Code, got.Stderr)
 	require.Contains(t, got.Stderr, `the last anchored heads of 1 resources were pruned, such as ["sku/1"]`)

@@ -27,10 +27,10 @@ The whole history of the resources is verified for it, as by "audit verify". The
 exit code is 0 if nothing is wrong, 1 if the verification finds something, and 2
 if entries of the period may have been pruned, or if no resource matches.
 
-A TIME is like 2026-03-03T10:00:00Z, "2026-03-03 10:00", 2026-03-03 or 12h (that
-is 12 hours ago), in UTC unless it says otherwise. A table has the first 20 of
-each kind, the other formats the first 1,000. The role is the schema's reader
-role, or its owner.`,
+TIME is 2026-03-03T10:00:00Z, "2026-03-03 10:00", 2026-03-03 or an age such as
+12h (12 hours ago), in UTC unless it has an offset. The report lists the 10
+longest holds and, of everything else, the first 20 (the first 1,000 with -o
+json, jsonl or csv). The reader role is enough.`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p.From, p.To = time.Time(from), time.Time(to)
@@ -44,7 +44,7 @@ role, or its owner.`,
 		},
 	}
 	cmd.Flags().Var(&from, "from", "from this time on")
-	cmd.Flags().Var(&to, "to", "up to this time, without it")
+	cmd.Flags().Var(&to, "to", "before this time")
 	cmd.Flags().StringVar(&p.Resources, "resource", "*", "only resources that match this, with * and ?")
 	return cmd
 }

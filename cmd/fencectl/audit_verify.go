@@ -19,18 +19,22 @@ func newAuditVerify(d *databaseFlags, out *cli.Output) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify [flags]",
 		Short: "Verify that the history is as Fencekit wrote it",
-		Long: `Verify the history in a database as it is at one moment, beside whatever writes,
-or in exports, without a database: hashes, positions, claims, fences,
-checkpoints, rejections and kept operations. Each finding is something that an
-honest history can't have (exit code 1). A reader role is enough.
+		Long: `Verify one snapshot of the history in a database, without blocking writers, or
+verify exports without a database: hashes, positions, claims, fences,
+checkpoints, rejections and kept operations. Each finding is something that
+Fencekit alone never causes (exit code 1). The reader role is enough.
 
-Who may change the tables can rewrite all of them so that they fit. What
-"audit anchor" recorded finds that: --log with the log, or a copy of it, and
---checkpoint with checkpoints that were kept out of reach; or, without the log,
---proof with proofs of "audit prove".
+The owner of the tables could rewrite the whole history consistently. To detect
+that, compare it with the heads that "audit anchor" recorded: pass the log, or a
+copy of it, with --log, and checkpoints that were kept out of the owner's reach
+with --checkpoint. Without the log, pass proofs from "audit prove" with --proof.
 
-Findings go to stdout; as JSON they are part of a report that says what was
-verified. What it proves and what not: docs/guides/verification-of-history.md`,
+The exit code is 2 if no resource matches, or if the last recorded head of a
+resource can no longer be compared because the entries were pruned.
+
+Findings go to stdout. With -o json they are part of a report that also counts
+what was verified. For what this proves, and what it doesn't, see
+docs/guides/verification-of-history.md.`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.run(cmd) },
 	}
@@ -86,7 +90,7 @@ func (a *auditVerify) run(cmd *cobra.Command) error {
 // unproven says of which resources no anchored head proves the history that is there.
 func unproven(names []string) error {
 	first := names[:min(len(names), unprovenShown)]
-	return fmt.Errorf("the last anchored heads of %d resources were pruned, such as %q: nothing proves what is left of them\n"+
+	return fmt.Errorf("the entries of the last anchored heads of %d resources were pruned, such as %q: nothing proves their remaining entries\n"+
 		"verify exports of the database and of its prunes instead (--export), and anchor more often than history_keep", len(names), first)
 }
 

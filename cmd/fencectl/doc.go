@@ -1,5 +1,5 @@
-// Command fencectl manages Fencekit's schema in a database, shows what is locked in etcd, and
-// prints the versions of this build.
+// Command fencectl manages Fencekit's schema, verifies and prunes its history, shows and takes
+// away locks in etcd, and runs commands under a lock.
 //
 //	fencectl migrate up        bring the schema up to date
 //	fencectl migrate status    say which migrations are applied
@@ -9,6 +9,8 @@
 //	fencectl history hold      keep the history of a resource as evidence
 //	fencectl history release   end a hold
 //	fencectl tokens history    show claims, writes, voids and rejections in order
+//	fencectl audit verify      verify the history in a database or in exports
+//	fencectl audit export      write the history to a file that verifies without the database
 //	fencectl audit anchor      record the heads of the history outside the database, signed
 //	fencectl audit prove       prove the head of one resource without the others
 //	fencectl audit report      say whether anything was written without the lock in a period

@@ -14,7 +14,7 @@ import (
 
 func newHistory(out *cli.Output) *cobra.Command {
 	d := &databaseFlags{}
-	cmd := cli.NewGroup("history", "Prune the history of tokens, or keep it as evidence")
+	cmd := cli.NewGroup("history", "Prune the history, or keep it as evidence")
 	d.register(cmd.PersistentFlags(), time.Hour)
 	cmd.PersistentPreRunE = d.prepare
 	cmd.AddCommand(newHistoryPrune(d, out), newHistoryPolicy(d, out), newHistoryHold(d), newHistoryRelease(d))

@@ -26,7 +26,8 @@ itself deletes nothing.
 A prune may delete an entry that is older than --keep and not among the last
 --keep-entries of its resource, and a rejection that is older than --keep. The
 number of entries protects the history if the server's clock was set forward. By
-default history is kept forever. Connect as the owner of the schema.`,
+default no age is set: then only "fencectl history prune" with --keep or
+--keep-entries deletes history. Connect as the owner of the schema.`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if off && change.Keep != 0 {
@@ -50,7 +51,7 @@ default history is kept forever. Connect as the owner of the schema.`,
 	cmd.Flags().Var((*age)(&change.Keep), "keep", "keep entries and rejections that are younger than this, such as 90d; at least 1h")
 	cmd.Flags().Int64Var(&change.KeepEntries, "keep-entries", 0, "keep this many entries of each resource, however old; at least 1")
 	cmd.Flags().Var((*age)(&change.KeepOnce), "keep-once", "keep keys of guard.Once that are younger than this; at least 1m")
-	cmd.Flags().BoolVar(&off, "off", false, "keep history forever")
+	cmd.Flags().BoolVar(&off, "off", false, "set no age: no prune deletes history unless its own flags say so")
 	return cmd
 }
 

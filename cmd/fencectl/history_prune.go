@@ -20,26 +20,32 @@ func newHistoryPrune(d *databaseFlags, out *cli.Output) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prune [flags]",
 		Short: "Delete old entries, rejections and Once keys",
-		Long: `Delete entries of the history (claims, writes and voids), rejections, and keys
-of guard.Once that are old enough, the oldest first, and print how many were
-deleted. The small transactions don't block guarded transactions.
+		Long: `Delete old entries of the history (claims, writes and voids), old rejections and
+old keys of guard.Once, and print how many were deleted. The command works in
+small transactions, which don't block guarded ones.
 
 The policy of the schema's owner ("fencectl history policy") decides what is old
-enough. --keep and --keep-entries can keep more than the policy, never less. A
-prune always keeps the last entry of each resource, the claim of the oldest
-remaining entry, everything younger than an hour, and resources on hold. The
+enough. If it sets an age, --keep and --keep-entries can only keep more. If it
+sets none (the default), --keep deletes entries and rejections older than its
+value, and --keep-entries alone deletes entries older than an hour; the policy's
+number of entries per resource is kept in either case.
+
+A prune always keeps the last entry of each resource, the claim of the oldest
+remaining entry, claims that running transactions use, entries and rejections
+younger than an hour, resources on hold, and histories with missing entries. The
 remaining history can still be verified.
 
-Only the policy decides about Once keys. They are deleted only while the
-server's clock is known to have gone steadily, which needs a prune at least once
-a day. With --resource no Once keys are deleted.
+Only the policy decides about Once keys. They are deleted only after the
+server's clock has run steadily for the policy's --keep-once, which takes a
+prune at least four times in that period (every 42 hours by default). With
+--resource no Once keys are deleted.
 
 If the command fails or is interrupted, it prints how many were deleted; run it
 again to continue. Connect as the owner of the schema.`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return historyPrune(cmd, d, out, r, export) },
 	}
-	cmd.Flags().Var((*age)(&r.Keep), "keep", "keep everything younger than this, such as 90d or 12h")
+	cmd.Flags().Var((*age)(&r.Keep), "keep", "keep entries and rejections younger than this, such as 90d or 12h; the policy decides about Once keys")
 	cmd.Flags().Int64Var(&r.KeepEntries, "keep-entries", 0, "keep this many entries of each resource")
 	cmd.Flags().StringVar(&r.Resources, "resource", "", "only resources that match this pattern with * and ?")
 	cmd.Flags().BoolVar(&r.DryRun, "dry-run", false, "only count")

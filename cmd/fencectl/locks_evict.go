@@ -22,20 +22,21 @@ func newLocksEvict(l *locksFlags, out *cli.Output) *cobra.Command {
 		Use:   "evict RESOURCE --expected-token N --reason TEXT [flags]",
 		Short: "Take the lock from a holder that hangs",
 		Long: `Delete the lock key of a resource's holder, if its token is still the expected
-one, and say who is next. Another token changes nothing, and exits with 1.
+one, and say who is next. With any other token the command changes nothing and
+exits with 1.
 
-Its process, if it is alive, finds the lock lost and ends what runs under it. It
-is not stopped otherwise, and its guarded writes commit until the next holder
-has claimed the resource: if no process waits, claim it yourself:
+The holder's process, if it is alive, notices that it lost the lock, and ends
+the function or command that runs under it. Nothing else stops the process, and
+its guarded writes commit until the next holder has claimed the resource. If no
+process waits, claim the resource yourself:
 
   fencectl exec RESOURCE --claim -- true
 
-The reason, the holder, who evicted it and when are kept in etcd, under
-PREFIX/evicted/, for 90 days, written in the transaction that deletes the key,
-so no eviction is without a record: see "fencectl locks evictions". The history
-in the database has no entry of an eviction, since it moves no fence; its next
-claim shows the hand-over. The user of etcd needs readwrite on PREFIX/locks/ and
-PREFIX/evicted/.`,
+The transaction that deletes the key also records the holder, the reason, who
+evicted it and when, under PREFIX/evicted/ for 90 days; "fencectl locks
+evictions" shows these records. An eviction moves no fence, so the history in
+the database doesn't show it; it shows the next holder's claim. The etcd user
+needs readwrite on PREFIX/locks/ and PREFIX/evicted/.`,
 		Args: cli.OneArg("RESOURCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return locksEvict(cmd, l, out, args[0], fence.Token(expected), reason)

@@ -10,7 +10,7 @@ import (
 
 func newTokens(out *cli.Output) *cobra.Command {
 	d := &databaseFlags{}
-	cmd := cli.NewGroup("tokens", "Show the history by token")
+	cmd := cli.NewGroup("tokens", "Show the history of resources")
 	d.register(cmd.PersistentFlags(), time.Hour)
 	cmd.PersistentPreRunE = d.prepare
 	cmd.AddCommand(newTokensHistory(d, out))

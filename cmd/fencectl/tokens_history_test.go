@@ -266,7 +266,7 @@ func TestTokensHistory_ExitCodes(t *testing.T) {
 		"no database":    {[]string{"--database-url", with(t, dsn, "dbname", "no_such_database")}, cli.ExitNotReady, "Create the database first"},
 		"wrong login":    {[]string{"--database-url", as(newRole(t, dsn, "nologin"), "pw")}, cli.ExitNotReady, "Check user and password"},
 		"missing schema": {[]string{"--database-url", dsn, "--schema", "other"}, cli.ExitNotReady, "fencectl migrate up"},
-		"missing rights": {[]string{"--database-url", as(reader, "pw")}, cli.ExitNotReady, "\"tokens\" the reader role"},
+		"missing rights": {[]string{"--database-url", as(reader, "pw")}, cli.ExitNotReady, "\"tokens\" and \"audit\" the reader role"},
 		"bad flag":       {[]string{"--database-url", dsn, "--token", "x"}, cli.ExitUsage, "--token"},
 	} {
 		cmd := clitest.Child(t, nil, append([]string{"tokens", "history", "sku/42"}, c.args...)...)

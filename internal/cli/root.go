@@ -22,8 +22,9 @@ func NewRoot(name, short, about string) (*cobra.Command, *Output) {
 	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: name}
 	root.Long = about + `
 
-Data goes to stdout, everything else to stderr. A flag wins over its variable.
-Headings are bold on a terminal unless NO_COLOR is set or TERM is dumb.
+Data goes to stdout, everything else to stderr. A flag overrides its environment
+variable. Headings are bold on a terminal, unless NO_COLOR is set or TERM is
+dumb.
 
 Exit codes:
 ` + exitCodeHelp()

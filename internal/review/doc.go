@@ -6,10 +6,10 @@
 // writes itself as a page of text or HTML. Only this package has the words for each reason and
 // stage of a rejection.
 //
-// [Reader.Report] says of a period whether anything was written by a holder that no longer held the
-// lock. It rests on audit.Database.Verify, of which a single finding makes the answer that the record can't
-// be relied on; Why reports what the tables say and doesn't verify them.
+// [Reader.Report] answers whether a holder wrote in a period after it had lost the lock. It verifies
+// the history with audit.Database.Verify; after a single finding the answer is that the record can't
+// be relied on. Why reports what the tables say, without verifying them.
 //
-// Both read by several short statements, in memory that doesn't grow with the history. Where what is asked for may have
-// been pruned, they say so instead of concluding that it never was.
+// Both use several short statements, and memory that doesn't grow with the history. If the answer may
+// have been pruned, they say so instead of concluding that it never existed.
 package review

@@ -27,8 +27,8 @@ const (
 	VerdictIncomplete Verdict = "incomplete" // of the period something is missing that may have been pruned
 )
 
-// Report says who held what in a period, and whether anything was written by a holder that no
-// longer held the lock. Its lists have the first maxRows of each kind; its counts have all.
+// Report says who held what in a period, and whether a holder wrote after it had lost the lock.
+// Holds has the longest; the other lists have the first maxRows. The counts cover everything.
 type Report struct {
 	From      time.Time `json:"from"`
 	To        time.Time `json:"to"`

@@ -19,7 +19,7 @@ func (report *Report) conclude() {
 		report.Answer = fmt.Sprintf("No resource matches %q, so there is nothing to report.", report.Resources)
 	case c.Pruned > 0:
 		report.Verdict = VerdictIncomplete
-		report.Answer = fmt.Sprintf("This can't be answered for all of the time %s: entries of %s were pruned that may belong to it. What is left shows %s, and verifies.",
+		report.Answer = fmt.Sprintf("The record is incomplete for the time %s: entries of %s that may belong to it were pruned. The remaining entries verify; they show %s.",
 			span, counted(c.Pruned, "resource"), report.done())
 	default:
 		report.Answer = fmt.Sprintf("No: nothing was written by a holder that no longer held the lock, %s. The record shows %s.", span, report.done())
@@ -73,11 +73,11 @@ func (report *Report) facts() []Fact {
 	v := report.Verified
 	facts := []Fact{
 		{"Checked", fmt.Sprintf("The whole history of these resources as it was at %s: %s of %s, %s of rejections. "+
-			"No entry was changed, removed, inserted or moved since it was written, unless all after it were written anew with it; each write names the claim that had its resource at that position; "+
+			"No entry was changed, removed, inserted or moved since it was written, unless all later entries were rewritten with it; each write names the claim that had its resource at that position; "+
 			"tokens never decrease; and each rejection has the claim that justifies it.",
 			clock(v.At), entries(v.Entries), counted(v.Resources, "resource"), counted(v.Rejections, "record"))},
-		{"Rests on", "This database alone, and that all writes to the data were guarded: others leave no entry. Who may change its tables as their owner could write a history anew that verifies; anchors outside the database show that."},
-		{"Not shown", "A COMMIT of unknown outcome that was found to have taken effect is a write like any other; one that was ruled out is a void. A rejection that the database couldn't be told of isn't recorded. A hold lasts to the next claim here, though its lock may have been given back before."},
+		{"Rests on", "This database alone, and the assumption that all writes to the data were guarded: other writes leave no entry. The owner of the tables could rewrite the history so that it verifies; anchors outside the database reveal that."},
+		{"Not shown", "Which writes had an unknown outcome at first: a COMMIT that was later found to have taken effect is listed as a write, one that was ruled out as a void. Rejections that could not be recorded because the database was unreachable. When a lock was released: a holder counts as holding the resource until the next claim, even if it released the lock earlier."},
 	}
 	if v.Violations > 0 {
 		facts[0].Text = fmt.Sprintf("The whole history of these resources as it was at %s: %s of %s. It doesn't verify; the findings are below.", clock(v.At), entries(v.Entries), counted(v.Resources, "resource"))

@@ -125,7 +125,7 @@ func TestReport_DoesNotAnswerForWhatWasPruned(t *testing.T) {
 	ago := func(clock string) time.Time { return at(clock).AddDate(-10, 0, 0) }
 	report := w.report(review.Period{From: ago("10:00:00"), To: ago("11:00:00")})
 	require.Equal(t, review.VerdictIncomplete, report.Verdict, "%v", report.Verified.Findings)
-	require.Contains(t, report.Answer, "were pruned that may belong to it")
+	require.Contains(t, report.Answer, "that may belong to it were pruned")
 	require.Contains(t, text(t, report), "\nPruned: the history begins here\n")
 
 	report = w.report(review.Period{From: ago("10:30:00"), To: ago("11:00:00")})

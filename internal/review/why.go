@@ -107,7 +107,7 @@ func (r *Reader) explainNothing(ctx context.Context, x *Explanation, conclusion 
 		return nil
 	}
 	x.say("The record", x.extent(last))
-	x.say("Rejections", "A rejection is recorded unless the database can't be asked at that time. Its record may be pruned, as the policy for that says.")
+	x.say("Rejections", "A rejection is recorded unless the database can't be reached at that moment. The record may have been pruned since, as the owner's policy allows.")
 	return nil
 }
 

@@ -155,7 +155,7 @@ func TestWhy_ExplainsARejectionWithoutAClaim(t *testing.T) {
 
 	w.exec("select fence.record_rejection('new', 'epoch behind', 'claim', 1, 5, 'd', 2, 0, '', null)")
 	x = w.why(review.Question{Resource: "new"})
-	require.Contains(t, x.Conclusion, "d (token 5) was rejected, because its epoch is over.")
+	require.Contains(t, x.Conclusion, "d (token 5) was rejected, because its epoch has ended.")
 }
 
 // An explanation of a rejection draws at most as many lanes as a phone has room for.

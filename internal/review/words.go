@@ -24,8 +24,8 @@ var reasons = map[storage.Reason]reasonWords{
 		"The lock service gave one token to two holders, as after a restore from a backup, or when two lock services are used with one database. Only the first to claim can write. The operators have to raise the epoch of the lock service.",
 	},
 	storage.ReasonEpochBehind: {
-		"its epoch is over",
-		"Operators raise the epoch after the lock service was restored. Grants of an earlier epoch are worth nothing since then.",
+		"its epoch has ended",
+		"Operators raise the epoch after they restore the lock service. From then on, grants of earlier epochs are rejected.",
 	},
 	storage.ReasonTokensWentBack: {
 		"{holder}, with a higher token, was known to have claimed before this token was asked for",

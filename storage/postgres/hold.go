@@ -12,9 +12,11 @@ import (
 
 const maxReason = 1000
 
-// HoldHistory keeps the history of a resource from being pruned, for a reason, until
-// ReleaseHistory. The resource needn't exist yet. It waits for the transaction of a prune that runs.
-// A second call replaces the reason and who gave it; since when the resource is on hold stays.
+// HoldHistory keeps the history and the rejections of a resource from being pruned, until
+// ReleaseHistory. The resource needn't exist yet. If a prune is running, HoldHistory waits until its
+// present transaction ends. A second call replaces the reason and the role of the hold, but not its
+// time. The pool's role must own the schema ("" means DefaultSchema). HoldHistory fails with
+// fence.ErrInvalid if reason is empty or longer than 1,000 bytes.
 func HoldHistory(ctx context.Context, pool *pgxpool.Pool, schema, resource, reason string) error {
 	schema = orDefault(schema)
 	if err := validateSchema(schema); err != nil {
@@ -43,7 +45,8 @@ func HoldHistory(ctx context.Context, pool *pgxpool.Pool, schema, resource, reas
 	return nil
 }
 
-// ReleaseHistory ends a hold. It reports whether there was one.
+// ReleaseHistory ends the hold on the history of a resource, and reports whether there was one. The
+// pool's role must own the schema ("" means DefaultSchema).
 func ReleaseHistory(ctx context.Context, pool *pgxpool.Pool, schema, resource string) (held bool, err error) {
 	schema = orDefault(schema)
 	if err := validateSchema(schema); err != nil {

@@ -14,13 +14,15 @@ import (
 // Policy says for how long a schema keeps what Store.Prune deletes. It is a part of the schema's
 // settings, which only its owner can change.
 type Policy struct {
-	// Keep is how old an entry of the history, or a rejection, has to be to go: an hour at
-	// least. 0, the default, keeps all.
+	// Keep is the age from which entries of the history and rejections may be deleted: at least
+	// an hour. 0, the default, sets no age: Store.Prune then deletes none, and Prune only what its
+	// Retention asks for.
 	Keep time.Duration
-	// KeepEntries is how many entries of each resource stay, however old they are: one at least.
+	// KeepEntries is how many entries of each resource are kept, however old: at least one.
 	// Default 1000.
 	KeepEntries int64
-	// KeepOnce is for how long a key of guard.Once stays: a minute at least. Default 7 days.
+	// KeepOnce is how long a key of guard.Once is kept: at least a minute. Default 7 days. Call
+	// Store.Prune at least four times in that period, or no key is deleted.
 	KeepOnce time.Duration
 }
 
@@ -35,8 +37,7 @@ func (p Policy) validate() error {
 	return nil
 }
 
-// ReadPolicy returns the policy of a schema ("" means DefaultSchema). The pool's role owns the
-// schema.
+// ReadPolicy returns the policy of a schema ("" means DefaultSchema). The reader role is enough.
 func ReadPolicy(ctx context.Context, pool *pgxpool.Pool, schema string) (p Policy, err error) {
 	schema = orDefault(schema)
 	if err := validateSchema(schema); err != nil {
@@ -53,8 +54,9 @@ func ReadPolicy(ctx context.Context, pool *pgxpool.Pool, schema string) (p Polic
 }
 
 // SetPolicy sets the policy of a schema ("" means DefaultSchema). It deletes nothing: the next
-// Prune does. It waits for the transaction of a prune that runs; later ones go by the new policy. The
-// pool's role owns the schema. A policy that is out of bounds is fence.ErrInvalid.
+// prune does. If a prune is running, SetPolicy waits until its present transaction ends; later
+// transactions follow the new policy. The pool's role must own the schema. SetPolicy fails with
+// fence.ErrInvalid if a field is out of bounds.
 func SetPolicy(ctx context.Context, pool *pgxpool.Pool, schema string, p Policy) error {
 	schema = orDefault(schema)
 	if err := validateSchema(schema); err != nil {

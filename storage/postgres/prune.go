@@ -39,30 +39,33 @@ type Pruned struct {
 	OnceKeys   int64
 }
 
-// Prune deletes what the policy of the schema's owner no longer keeps (Policy). By default that
-// is only the keys of guard.Once, after 7 days.
+// Prune deletes what the policy of the schema's owner no longer keeps (Policy). By default these
+// are only keys of guard.Once that are older than 7 days.
 //
-// An entry of the history may go when it is older than Policy.Keep and not among the last
-// Policy.KeepEntries of its resource; a rejection when it is older than Policy.Keep. Entries of
-// a resource go oldest first. What always stays, whatever the policy: the last entry of each
-// resource, the claim of the oldest entry that is left, all that is younger than an hour, and
-// resources on hold (HoldHistory). A checkpoint for each resource lets what is left be verified.
+// It may delete an entry that is older than Policy.Keep and not among the last
+// Policy.KeepEntries of its resource, and a rejection that is older than Policy.Keep. It deletes
+// the entries of a resource oldest first. Whatever the policy, it keeps the last entry of each
+// resource, the claim of the oldest remaining entry, claims that running transactions use, entries
+// and rejections younger than an hour, and resources on hold (HoldHistory). It leaves a checkpoint
+// for each resource, from which the remaining entries can be verified.
 //
-// Call it at least once a day, from any process (fencekit.Config.PruneEvery does): a call that
-// finds another one at work leaves the history to that. It deletes in small transactions, and rests
-// between them for as long as they take. It takes no lock that a guarded transaction
-// takes, and can be interrupted at any time. It returns what it deleted, also when it fails.
+// Call it at least once a day, and at least four times per Policy.KeepOnce, from any process
+// (fencekit.Config.PruneEvery does). While another call prunes the history, this one leaves the
+// history alone. Prune deletes in small transactions, and after each pauses for as long as it
+// took. It takes no lock that a guarded transaction takes, and can be interrupted at any time. It
+// returns what it deleted, even if it fails.
 //
-// An operation whose Once key was removed can run again, so Prune doesn't rely on one reading of
-// a clock that may be wrong. It removes no key until its calls have, for the whole of
-// Policy.KeepOnce, each come within a quarter of that after the one before, by the server's clock.
-// A call that finds a larger step, or a step back, starts that period anew and fails with
-// ErrNotReady, reason ClockJumped, when it has pruned the rest. A smaller step of the clock goes
-// unnoticed, and shortens or lengthens the time by as much. For entries KeepEntries is the bound
-// of what a wrong clock can take.
+// An operation whose Once key was deleted can run again, so Prune doesn't trust a single reading
+// of the server's clock. It deletes no key until, for a whole Policy.KeepOnce, each call has
+// followed the previous one within a quarter of Policy.KeepOnce by that clock. If the clock went
+// back, or forward by more, the period starts again, and Prune fails with ErrNotReady, reason
+// ClockJumped, after pruning the history. Smaller steps of the clock go unnoticed, and shorten or
+// lengthen the time for which keys are kept. If the clock is ahead, Policy.KeepEntries still keeps
+// that many entries of each resource.
 //
-// If one of the entries that may go is missing, Prune deletes none of that resource, since the gap could
-// not be found afterwards. It prunes the others, and fails with ErrNotReady, reason HistoryGap.
+// If entries that it may delete are missing, Prune deletes none of that resource, since the gap
+// could not be found afterwards. It prunes the other resources, and fails with ErrNotReady, reason
+// HistoryGap.
 func (s *Store) Prune(ctx context.Context) (Pruned, error) {
 	var all Pruned
 	err := errors.Join(s.pruneHistory(ctx, &all), s.forget(ctx, &all))
@@ -139,5 +142,5 @@ func clockJumped(from string) error {
 		return nil
 	}
 	return fmt.Errorf("%w: when Once keys were pruned last it showed %s, which is more than a quarter of once_retention ago, or yet to come; "+
-		"no key is removed before it has gone steadily for the whole of once_retention; prune at least once a day, and at least four times within once_retention", notReady(ClockJumped), from)
+		"no key is deleted until the clock has run steadily for a whole once_retention; prune at least once a day, and at least four times per once_retention", notReady(ClockJumped), from)
 }

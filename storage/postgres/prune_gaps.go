@@ -34,5 +34,5 @@ func (g gaps) err() error {
 	if len(g) > most {
 		text += fmt.Sprintf(" and %d more", len(g)-most)
 	}
-	return fmt.Errorf("%w: %s; none of their entries was deleted: \"fencectl audit verify\" shows what is missing", notReady(HistoryGap), text)
+	return fmt.Errorf("%w: %s; the prune deleted none of their entries; \"fencectl audit verify\" shows what is missing", notReady(HistoryGap), text)
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 )
 
-// A function whose SQL has sent a COMMIT has to learn that, whatever else went wrong: what
-// that wrote stays, so nothing may run again. `commit; begin` in one text shows in no
-// command tag and no status of the session. So after a failure the store asks for the
-// status of the transaction that the begin check has seen: in the message that rolls back,
-// or on another connection if that one was lost. A read-only transaction has no status.
+// If a function's own SQL committed, the caller must learn of it whatever else failed: the writes
+// are durable, so the function must not run again. Neither a command tag nor the session's status
+// shows a `commit; begin` within one text. So after a failure the store asks for the status of the
+// transaction that the begin check saw: in the message that rolls back or, if that connection was
+// lost, on another one. A read-only transaction has no status.
 
-// These are the answers to statusSQL. The server's status can lie after a failover that lost the newest
-// transactions; then the worst is that a function doesn't run again.
+// These are the answers to statusSQL. They can be wrong after a failover that lost the newest
+// transactions; at worst, a function that could run again then doesn't.
 const (
 	statusCommitted = "committed"
 	statusAborted   = "aborted"

@@ -12,10 +12,10 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
-// readSQL ends a read-only transaction, and then checks that what it has read is current. The check
-// stands behind COMMIT, where no snapshot of the transaction's is in force, and in the same message,
-// so that it runs on the same connection: what was read and the fence are of one server, which has
-// not gone back in between.
+// readSQL commits a read-only transaction and then checks that what it read is current. The check
+// follows COMMIT, so it doesn't use the transaction's snapshot. It is sent in the same message, so
+// it runs on the same connection: data and fence come from the same server, which has not gone back
+// to an older state in between.
 func (t *txn) readSQL() string {
 	resources, epochs, tokens := claimArrays(t.claims)
 	holders := array(t.claims, func(b []byte, c storage.Claim) []byte { return appendHex(b, c.Grant.Holder) })

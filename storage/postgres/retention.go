@@ -18,18 +18,21 @@ import (
 
 // Retention says what Prune keeps.
 type Retention struct {
-	// Keep is how old an entry or rejection must be to go. 0 means the schema's policy (Policy),
-	// below which it never goes.
+	// Keep is the age from which entries and rejections may be deleted. If Policy.Keep is higher,
+	// that counts. 0 means Policy.Keep; if both are 0, rejections are kept, and so are entries
+	// unless KeepEntries is set.
 	Keep time.Duration
-	// KeepEntries is how many entries of each resource stay at least; 0 means the policy. If it is
-	// set, and neither Keep nor the policy says how old entries must be, an hour is enough.
+	// KeepEntries is how many entries of each resource are kept, however old. If
+	// Policy.KeepEntries is higher, or this is 0, that counts. If this is set, and Keep and
+	// Policy.Keep are 0, entries older than an hour may be deleted.
 	KeepEntries int64
-	// Resources is a pattern of names, in which * stands for any text and ? for any character;
-	// "" means all resources. With a pattern no Once keys go.
+	// Resources is a pattern of names, as in audit.Filter; "" means all resources. With a pattern
+	// no Once keys are deleted.
 	Resources string
-	// Export, if not nil, gets each entry before it is deleted, as lines of JSON that
-	// audit.VerifyExports reads, and is synced before the deletion begins: an *os.File, for example. After a crash an entry may be
-	// in two exports. So may the claim of entries that were exported before it is deleted itself.
+	// Export, if not nil, receives each entry before it is deleted, as JSON lines that
+	// audit.VerifyExports reads, and is synced before the deletion: an *os.File, for example.
+	// After a crash two exports may contain the same entry. A claim is exported with its entries,
+	// and again when it is itself deleted.
 	Export interface {
 		io.Writer
 		Sync() error // returns when what was written is durable
@@ -38,10 +41,11 @@ type Retention struct {
 	DryRun bool
 }
 
-// Prune deletes what the owner of a schema ("" means DefaultSchema) no longer wants; see
-// Store.Prune for what stays in any case, and for the Once keys, which go by the policy alone. It
-// works in small transactions, rests as Store.Prune does, and returns what it deleted, or would
-// delete, also when it fails. If Export fails, nothing of what was being exported is deleted.
+// Prune deletes history of a schema ("" means DefaultSchema) as its owner asks: the pool's role
+// must own the schema. Like Store.Prune, it always keeps some entries, deletes Once keys by the
+// policy alone, and pauses between small transactions. Unlike Store.Prune, it also works while
+// another prune is running. It returns what it deleted, or with DryRun what it would delete, even
+// if it fails. If Export fails, Prune deletes none of the entries that it was exporting.
 func Prune(ctx context.Context, pool *pgxpool.Pool, schema string, r Retention) (Pruned, error) {
 	schema = orDefault(schema)
 	if err := validateSchema(schema); err != nil {

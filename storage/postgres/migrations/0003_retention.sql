@@ -21,12 +21,11 @@ create table {{schema}}.hold (
     constraint hold_reason check (octet_length(reason) between 1 and 1000)
 );
 
--- What is pruned makes room for what is written next, as soon as it is vacuumed. By default that
--- waits for a fifth of the table to be dead, which is much of a long history; a twentieth
--- bounds the room that is dead. Old rows lie together, so few pages are visited each time. No
--- vacuum gives room at the end of the table back: for that it would lock out every guarded
--- transaction, and the room is used again. The other tables have rows that are updated in their
--- pages, and need nothing.
+-- Autovacuum makes the space of pruned rows reusable. By default it starts when a fifth of the
+-- table is dead, which is a lot of a long history; a twentieth keeps the dead space small. Old
+-- rows are close together, so each vacuum visits few pages. Vacuum doesn't truncate the tables:
+-- that would block guarded transactions, and the space is reused anyway. Rows of the other tables
+-- are updated within their pages (HOT), so their settings stay at the defaults.
 alter table {{schema}}.history set (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_insert_scale_factor = 0.05, vacuum_truncate = off);
 alter table {{schema}}.operation set (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_insert_scale_factor = 0.05, vacuum_truncate = off);
 
@@ -85,8 +84,8 @@ begin
                     (select seq from {{schema}}.history where resource = p_resource order by seq limit 1));
 end $$;
 
--- has_gap reports whether one of the entries from p_first to p_end is missing, or one before
--- p_first that no prune deleted. p_first is where the history of the resource was found to begin.
+-- has_gap reports whether an entry from p_first to p_end is missing, or whether entries before
+-- p_first are missing without a prune's checkpoint. p_first is what first_position has returned.
 create function {{schema}}.has_gap(p_resource integer, p_first bigint, p_end bigint) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 begin
@@ -290,8 +289,9 @@ begin
     return v_count;
 end $$;
 
--- A checkpoint only advances, and only over entries that may go by the owner's policy. That
--- binds the owner too. One that has nothing before it is a restored one.
+-- A checkpoint only advances, and only over entries that the policy allows to be deleted; without
+-- history_keep, over entries older than an hour. That binds the owner too. A new checkpoint without
+-- entries before it comes from a restore.
 create function {{schema}}.protect_checkpoint() returns trigger
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
