@@ -18,7 +18,7 @@ var execMutants = []Mutant{
 		inFencectl("TestExec_TheCommandDoesNotOutliveTheLock_F3/runs/killed/0")),
 	change("loss-of-the-lock-is-not-heard", "F3", supervise+"run.go",
 		"if left <= j.grace {", "if left < 0 {",
-		inFencectl("TestExec_TheCommandDoesNotOutliveTheLock_F3/runs/revoked/3")),
+		inSupervise("TestRun_LostWhileTheCommandRuns_F3")),
 	change("exec-leaves-the-group-behind", "F3", supervise+"run.go",
 		"\tj.clear()\n", "",
 		inFencectl("TestExec_EndsWhatTheCommandLeavesBehind")),

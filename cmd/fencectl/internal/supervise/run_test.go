@@ -48,6 +48,38 @@ func TestRun_LostBeforeTheCommandBegins(t *testing.T) {
 	require.FileExists(t, file)
 }
 
+// losing is a lease that is lost once done is closed.
+type losing struct{ done chan struct{} }
+
+func (l losing) Remaining() time.Duration {
+	select {
+	case <-l.done:
+		return 0
+	default:
+		return 10 * time.Second
+	}
+}
+
+func (l losing) Done() <-chan struct{} { return l.done }
+
+// A command is asked to end as soon as the lock is lost, and not only killed at the deadline.
+func TestRun_LostWhileTheCommandRuns_F3(t *testing.T) {
+	ready := filepath.Join(t.TempDir(), "ready")
+	require.NoError(t, syscall.Mkfifo(ready, 0o600))
+	path, err := exec.LookPath("sh")
+	require.NoError(t, err)
+	c := Command{Path: path, Args: []string{"sh", "-c", `trap "exit 7" TERM; : > "$0"; sleep 60 & wait`, ready}, Signals: make(chan os.Signal, 16), Grace: time.Second}
+	t.Cleanup(func() { signal.Stop(c.Signals) })
+	lease := losing{make(chan struct{})}
+	go func() {
+		defer close(lease.done)
+		_, _ = os.ReadFile(ready) // waits for the command
+	}()
+	ending, err := Run(lease, c)
+	require.NoError(t, err)
+	require.Equal(t, Ending{Code: 7, Lost: true}, ending)
+}
+
 // The clock of a lease may stand still while the machine is suspended; that of the deadline
 // goes on.
 func TestExtend_LeavesADeadlineThatHasPassed(t *testing.T) {
