@@ -228,7 +228,7 @@ begin
     for i in 1..cardinality(p_resources) loop
         v_before := {{schema}}.claim_at(p_resources[i], p_firsts[i]);
         v_claim := {{schema}}.claim_at(p_resources[i], p_ends[i]);
-        v_count := v_count + p_ends[i] - p_firsts[i] - (v_claim >= p_firsts[i])::integer + (v_before < p_firsts[i] and v_before <> v_claim)::integer;
+        v_count := v_count + p_ends[i] - p_firsts[i] - (v_claim >= p_firsts[i] and v_claim < p_ends[i])::integer + (v_before < p_firsts[i] and v_before <> v_claim)::integer;
     end loop;
     return v_count;
 end $$;
