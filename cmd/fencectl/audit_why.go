@@ -49,6 +49,9 @@ role.`,
 }
 
 func validateQuestion(cmd *cobra.Command, q review.Question) error {
+	if q.Resource == "" {
+		return cli.UsageErrorf("RESOURCE is empty, want a name")
+	}
 	given := 0
 	for _, flag := range []struct {
 		name, want string

@@ -73,3 +73,10 @@ func TestAuditWhy_ExitCodes(t *testing.T) {
 		require.Equal(t, c.code == cli.ExitOK, stdout.Len() > 0, args)
 	}
 }
+
+func TestAuditWhy_NeedsAName(t *testing.T) {
+	t.Parallel()
+	got := fencectl(t, "audit", "why", "", "--database-url", "postgres://127.0.0.1:1/none")
+	require.Equal(t, cli.ExitUsage, got.Code)
+	require.Contains(t, got.Stderr, "RESOURCE is empty, want a name")
+}

@@ -8,6 +8,8 @@ var reviewMutants = []Mutant{
 		`case report.Verified.Violations > 0:`, `case report.Verified.Violations < 0:`, inReview("TestReport_SaysWhatDoesNotVerify")),
 	change("why-concludes-from-what-was-pruned", "HF4", "internal/review/why_entry.go",
 		"if x.Pruned != nil {\n\t\tconclusion", "if x.Pruned != nil && false {\n\t\tconclusion", inReview("TestWhy_DoesNotConcludeFromWhatWasPruned")),
+	change("why-takes-a-name-for-a-pattern", "HF3", "internal/review/why_entry.go",
+		`audit.Filter{Resource: x.Resource, Op:`, `audit.Filter{Resources: x.Resource, Op:`, inReview("TestWhy_TakesNamesLiterally")),
 }
 
 func inReview(name string) Test { return Test{"internal/review", name} }

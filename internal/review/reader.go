@@ -57,7 +57,7 @@ func (r *Reader) pruned(ctx context.Context, resource string) (*Pruned, error) {
 // entries returns the entries of a resource at positions from first to last.
 func (r *Reader) entries(ctx context.Context, resource string, first, last int64) ([]audit.Entry, error) {
 	var found []audit.Entry
-	for e, err := range ofOne(resource, r.history.Entries(ctx, audit.Filter{Resources: resource, After: audit.Cursor{Resource: resource, Seq: max(first, 1) - 1}})) {
+	for e, err := range r.history.Entries(ctx, audit.Filter{Resource: resource, After: audit.Cursor{Resource: resource, Seq: max(first, 1) - 1}}) {
 		if err != nil {
 			return nil, err
 		}
@@ -80,19 +80,18 @@ func (r *Reader) entry(ctx context.Context, resource string, position int64) (*a
 
 // claimOf returns the claim of a grant, nil if there is none.
 func (r *Reader) claimOf(ctx context.Context, g fence.Grant) (*audit.Entry, error) {
-	return first(r.history.Entries(ctx, audit.Filter{Resources: g.Resource, Kinds: []storage.EntryKind{storage.KindClaim}, MinToken: g.Token, MaxToken: g.Token}),
+	return find(r.history.Entries(ctx, audit.Filter{Resource: g.Resource, Kinds: []storage.EntryKind{storage.KindClaim}, MinToken: g.Token, MaxToken: g.Token}),
 		func(e audit.Entry) bool { return e.Grant == g })
 }
 
-// claimAfter returns the first claim behind a position, nil if there is none.
+// claimAfter returns the first claim after a position, nil if there is none.
 func (r *Reader) claimAfter(ctx context.Context, resource string, position int64) (*audit.Entry, error) {
-	return first(ofOne(resource, r.history.Entries(ctx, audit.Filter{Resources: resource, Kinds: []storage.EntryKind{storage.KindClaim}, After: audit.Cursor{Resource: resource, Seq: position}})),
-		func(audit.Entry) bool { return true })
+	return first(r.history.Entries(ctx, audit.Filter{Resource: resource, Kinds: []storage.EntryKind{storage.KindClaim}, After: audit.Cursor{Resource: resource, Seq: position}}))
 }
 
 // lastBefore returns the position of the last entry before a time, 0 if there is none.
 func (r *Reader) lastBefore(ctx context.Context, resource string, at time.Time) (int64, error) {
-	later, err := first(ofOne(resource, r.history.Entries(ctx, audit.Filter{Resources: resource, Since: at})), func(audit.Entry) bool { return true })
+	later, err := first(r.history.Entries(ctx, audit.Filter{Resource: resource, Since: at}))
 	if err != nil {
 		return 0, err
 	}
@@ -104,32 +103,20 @@ func (r *Reader) lastBefore(ctx context.Context, resource string, at time.Time) 
 
 // last returns the position of a fence, 0 if there is none.
 func (r *Reader) last(ctx context.Context, resource string) (int64, error) {
-	f, err := first(r.history.Fences(ctx, audit.Filter{Resources: resource}), func(f audit.Fence) bool { return f.Grant.Resource == resource })
+	f, err := first(r.history.Fences(ctx, audit.Filter{Resource: resource}))
 	if err != nil || f == nil {
 		return 0, err
 	}
 	return f.Seq, nil
 }
 
-// ofOne ends entries behind those of a resource, since its name may be a pattern of others too.
-func ofOne(resource string, entries iter.Seq2[audit.Entry, error]) iter.Seq2[audit.Entry, error] {
-	return func(yield func(audit.Entry, error) bool) {
-		for e, err := range entries {
-			if err == nil && e.Grant.Resource != resource {
-				if e.Grant.Resource > resource {
-					return
-				}
-				continue
-			}
-			if !yield(e, err) {
-				return
-			}
-		}
-	}
+// first returns the first, nil if there is none.
+func first[T any](all iter.Seq2[T, error]) (*T, error) {
+	return find(all, func(T) bool { return true })
 }
 
-// first returns the first that is wanted, nil if there is none.
-func first[T any](all iter.Seq2[T, error], wanted func(T) bool) (*T, error) {
+// find returns the first that is wanted, nil if there is none.
+func find[T any](all iter.Seq2[T, error], wanted func(T) bool) (*T, error) {
 	for one, err := range all {
 		if err != nil {
 			return nil, err

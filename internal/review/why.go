@@ -11,7 +11,7 @@ import (
 // Question selects what Why explains about a resource. At most one field besides Resource may be
 // set; without one, Why explains the latest rejection.
 type Question struct {
-	Resource  string // an exact name
+	Resource  string // an exact name, not empty
 	Rejection int64  // the number of a rejection
 	Token     fence.Token
 	OpID      string
@@ -44,14 +44,11 @@ func (r *Reader) Why(ctx context.Context, q Question) (*Explanation, error) {
 
 // explainNumber explains the rejection with a number.
 func (r *Reader) explainNumber(ctx context.Context, x *Explanation, id int64) error {
-	found, err := first(r.history.Rejections(ctx, audit.Filter{Resources: x.Resource, After: audit.Cursor{Resource: x.Resource, Seq: id - 1}}),
-		func(rejection audit.Rejection) bool {
-			return rejection.ID == id && rejection.Grant.Resource == x.Resource
-		})
+	found, err := first(r.history.Rejections(ctx, audit.Filter{Resource: x.Resource, After: audit.Cursor{Resource: x.Resource, Seq: id - 1}}))
 	if err != nil {
 		return err
 	}
-	if found == nil {
+	if found == nil || found.ID != id {
 		return r.explainNothing(ctx, x, fmt.Sprintf("No rejection with the number %d of %s is recorded.", id, x.Resource))
 	}
 	return r.explainRejection(ctx, x, *found)
@@ -61,11 +58,11 @@ func (r *Reader) explainNumber(ctx context.Context, x *Explanation, id int64) er
 // what became of the token.
 func (r *Reader) explainLatest(ctx context.Context, x *Explanation, token fence.Token) error {
 	var latest *audit.Rejection
-	for rejection, err := range r.history.Rejections(ctx, audit.Filter{Resources: x.Resource, MinToken: token, MaxToken: token}) {
+	for rejection, err := range r.history.Rejections(ctx, audit.Filter{Resource: x.Resource, MinToken: token, MaxToken: token}) {
 		if err != nil {
 			return err
 		}
-		if rejection.Grant.Resource == x.Resource && (latest == nil || !rejection.Last.Before(latest.Last)) {
+		if latest == nil || !rejection.Last.Before(latest.Last) {
 			latest = &rejection
 		}
 	}

@@ -96,13 +96,11 @@ func (r *Reader) sayGrant(ctx context.Context, x *Explanation, e audit.Entry) er
 func (r *Reader) explainOperation(ctx context.Context, x *Explanation, id string) error {
 	var latest *audit.Operation
 	count := 0
-	for op, err := range r.history.Operations(ctx, audit.Filter{Resources: x.Resource, Op: storage.OpRecord{ID: id}}) {
+	for op, err := range r.history.Operations(ctx, audit.Filter{Resource: x.Resource, Op: storage.OpRecord{ID: id}}) {
 		if err != nil {
 			return err
 		}
-		if op.Entry.Grant.Resource == x.Resource {
-			latest, count = &op, count+1
-		}
+		latest, count = &op, count+1
 	}
 	if latest == nil {
 		return r.explainNoOperation(ctx, x, id)

@@ -135,7 +135,7 @@ func (r *Reader) around(ctx context.Context, rejection audit.Rejection, own, cla
 
 // latestClaim returns the claim with a token that has the highest position, nil if there is none.
 func (r *Reader) latestClaim(ctx context.Context, resource string, token fence.Token) (latest *audit.Entry, err error) {
-	for e, err := range ofOne(resource, r.history.Entries(ctx, audit.Filter{Resources: resource, Kinds: []storage.EntryKind{storage.KindClaim}, MinToken: token, MaxToken: token})) {
+	for e, err := range r.history.Entries(ctx, audit.Filter{Resource: resource, Kinds: []storage.EntryKind{storage.KindClaim}, MinToken: token, MaxToken: token}) {
 		if err != nil {
 			return nil, err
 		}
