@@ -21,7 +21,7 @@ func newAuditReport(d *databaseFlags, out *cli.Output) *cobra.Command {
 		Short: "Say whether anything was written without the lock in a period",
 		Long: `Answer for a period: was anything written by a holder that no longer held the
 lock? And show who held what: rejected attempts, grants and hand-overs, the
-longest holds, and unknown outcomes that were ruled out.
+longest tenures, and unknown outcomes that were ruled out.
 
 The whole history of the resources is verified for it, as by "audit verify". The
 exit code is 0 if nothing is wrong, 1 if the verification finds something, and 2
@@ -29,7 +29,7 @@ if entries of the period may have been pruned, or if no resource matches.
 
 TIME is 2026-03-03T10:00:00Z, "2026-03-03 10:00", 2026-03-03 or an age such as
 12h (12 hours ago), in UTC unless it has an offset. The report lists the 10
-longest holds and, of everything else, the first 20 (the first 1,000 with -o
+longest tenures and, of everything else, the first 20 (the first 1,000 with -o
 json, jsonl or csv). The reader role is enough.`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

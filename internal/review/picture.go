@@ -58,7 +58,7 @@ func (x *Explanation) picture() *picture {
 		n := p.laneOf(e.Grant)
 		row.X = p.Lanes[n].X
 		if e.Kind != kindRejection && n != held {
-			p.hold(held, since, row.Y)
+			p.addBar(held, since, row.Y)
 			held, since = n, row.Y
 			if e.Kind != "claim" {
 				since -= rowHeight / 2
@@ -67,13 +67,13 @@ func (x *Explanation) picture() *picture {
 		p.Rows = append(p.Rows, row)
 	}
 	bottom := pictureTop + len(lines)*rowHeight
-	p.hold(held, since, bottom-rowHeight/2)
+	p.addBar(held, since, bottom-rowHeight/2)
 	p.Height = bottom
 	return p
 }
 
-// hold draws that a lane's grant had the fence.
-func (p *picture) hold(lane, from, to int) {
+// addBar draws that a lane's grant had the fence.
+func (p *picture) addBar(lane, from, to int) {
 	if lane >= 0 {
 		p.Lanes[lane].Bars = append(p.Lanes[lane].Bars, bar{from, to - from})
 	}

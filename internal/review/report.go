@@ -28,7 +28,7 @@ const (
 )
 
 // Report says who held what in a period, and whether a holder wrote after it had lost the lock.
-// Holds has the longest; the other lists have the first maxRows. The counts cover everything.
+// Tenures has the longest; the other lists have the first maxRows. The counts cover everything.
 type Report struct {
 	From      time.Time `json:"from"`
 	To        time.Time `json:"to"`
@@ -41,7 +41,7 @@ type Report struct {
 	Pruned     []PrunedResource `json:"pruned"`     // within the period, or possibly so
 	Claims     []Claim          `json:"claims"`     // grants and hand-overs
 	Rejections []Rejected       `json:"rejections"` // that may lie within the period
-	Holds      []Hold           `json:"holds"`      // the longest
+	Tenures    []Tenure         `json:"tenures"`    // the longest
 	Voids      []Void           `json:"voids"`
 }
 
@@ -50,13 +50,13 @@ const maxRows = 1000
 
 // Counts count what lies within the period.
 type Counts struct {
-	Resources  int64 `json:"resources"` // with an entry in the period
-	Written    int64 `json:"resources_written"`
-	Writes     int64 `json:"writes"`
-	Operations int64 `json:"operations"` // that the writes recorded
-	Claims     int64 `json:"claims"`
-	Voids      int64 `json:"voids"`
-	Records    int64 `json:"rejection_records"`
+	Resources        int64 `json:"resources"` // with an entry in the period
+	ResourcesWritten int64 `json:"resources_written"`
+	Writes           int64 `json:"writes"`
+	Operations       int64 `json:"operations"` // that the writes recorded
+	Claims           int64 `json:"claims"`
+	Voids            int64 `json:"voids"`
+	Records          int64 `json:"rejection_records"`
 	// Attempts were rejected: a record that also counts some outside of the period makes it a range.
 	AttemptsMin int64 `json:"rejected_attempts_min"`
 	AttemptsMax int64 `json:"rejected_attempts_max"`
@@ -97,7 +97,7 @@ type Void struct {
 func (r *Reader) Report(ctx context.Context, p Period) (*Report, error) {
 	report := &Report{
 		From: p.From.UTC(), To: p.To.UTC(), Resources: p.Resources,
-		Pruned: []PrunedResource{}, Claims: []Claim{}, Rejections: []Rejected{}, Holds: []Hold{}, Voids: []Void{},
+		Pruned: []PrunedResource{}, Claims: []Claim{}, Rejections: []Rejected{}, Tenures: []Tenure{}, Voids: []Void{},
 	}
 	if err := r.readEntries(ctx, report); err != nil {
 		return nil, err

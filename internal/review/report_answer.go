@@ -31,9 +31,9 @@ func (report *Report) done() string {
 	c := report.Counts
 	text := "that nothing was written"
 	if c.Writes > 0 {
-		text = fmt.Sprintf("%s for %s, each under the grant that had the resource then", counted(c.Writes, "write"), counted(c.Written, "resource"))
+		text = fmt.Sprintf("%s for %s, each under the grant that had the resource then", counted(c.Writes, "write"), counted(c.ResourcesWritten, "resource"))
 		if report.Verdict == VerdictViolated {
-			text = fmt.Sprintf("%s for %s", counted(c.Writes, "write"), counted(c.Written, "resource"))
+			text = fmt.Sprintf("%s for %s", counted(c.Writes, "write"), counted(c.ResourcesWritten, "resource"))
 		}
 	}
 	switch {

@@ -7,7 +7,7 @@ import (
 
 // Row is a line of a Report as JSON lines or CSV. The first is the answer.
 type Row struct {
-	Kind     string     `json:"kind"` // answer, finding, pruned, rejection, void, claim or hold
+	Kind     string     `json:"kind"` // answer, finding, pruned, rejection, void, claim or tenure
 	Resource string     `json:"resource,omitempty"`
 	At       *time.Time `json:"at,omitempty"`
 	Until    *time.Time `json:"until,omitempty"`
@@ -36,8 +36,8 @@ func (report *Report) Rows() []Row {
 	for _, c := range report.Claims {
 		rows = append(rows, Row{Kind: "claim", Resource: c.Resource, At: &c.At, Position: c.Position, Grant: &c.Grant, Other: c.Before, Text: c.line()})
 	}
-	for _, h := range report.Holds {
-		rows = append(rows, Row{Kind: "hold", Resource: h.Resource, At: h.ClaimedAt, Until: h.EndedAt, Grant: &h.Grant, Count: h.Writes, Text: h.line()})
+	for _, t := range report.Tenures {
+		rows = append(rows, Row{Kind: "tenure", Resource: t.Resource, At: t.ClaimedAt, Until: t.EndedAt, Grant: &t.Grant, Count: t.Writes, Text: t.line()})
 	}
 	return rows
 }

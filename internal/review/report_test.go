@@ -83,20 +83,20 @@ func TestReport_OfAPartOfAHistory(t *testing.T) {
 	w := sold(t)
 	w.honest()
 	report := w.report(review.Period{From: at("10:03:00"), To: at("10:05:30"), Resources: "sku/4?"})
-	require.Equal(t, review.Counts{Resources: 1, Written: 1, Writes: 2, Operations: 3, Claims: 1, Records: 2, AttemptsMin: 2, AttemptsMax: 3}, report.Counts)
+	require.Equal(t, review.Counts{Resources: 1, ResourcesWritten: 1, Writes: 2, Operations: 3, Claims: 1, Records: 2, AttemptsMin: 2, AttemptsMax: 3}, report.Counts)
 	require.Equal(t, a.Holder, report.Claims[0].Before.Holder, "whose last entry is before the period")
 	require.Contains(t, report.Answer, "between 2 and 3 attempts were rejected")
 
 	report = w.report(review.Period{From: at("10:04:00"), To: at("10:05:00"), Resources: "sku/42"})
-	require.Len(t, report.Holds, 1)
-	require.Equal(t, b.Holder, report.Holds[0].Grant.Holder)
-	require.Equal(t, at("10:03:00"), *report.Holds[0].ClaimedAt, "before the period")
-	require.Nil(t, report.Holds[0].EndedAt, "not in the period")
-	require.Equal(t, 60.0, report.Holds[0].Seconds, "of the period")
+	require.Len(t, report.Tenures, 1)
+	require.Equal(t, b.Holder, report.Tenures[0].Grant.Holder)
+	require.Equal(t, at("10:03:00"), *report.Tenures[0].ClaimedAt, "before the period")
+	require.Nil(t, report.Tenures[0].EndedAt, "not in the period")
+	require.Equal(t, 60.0, report.Tenures[0].Seconds, "of the period")
 
 	report = w.report(review.Period{From: at("10:06:00"), To: at("10:07:00"), Resources: "sku/42"})
 	require.Equal(t, b.Holder, report.Claims[0].Before.Holder)
-	require.Len(t, report.Holds, 2)
+	require.Len(t, report.Tenures, 2)
 
 	report = w.report(review.Period{From: at("11:00:00"), To: at("12:00:00")})
 	require.Equal(t, review.VerdictClean, report.Verdict)
@@ -136,7 +136,7 @@ func TestReport_DoesNotAnswerForWhatWasPruned(t *testing.T) {
 	require.Equal(t, `No resource matches "skew/*", so there is nothing to report.`, report.Answer)
 }
 
-// Lists are bounded, counts are not; the longest holds are found among many.
+// Lists are bounded, counts are not; the longest tenures are found among many.
 func TestReport_ListsTheFirstAndCountsAll(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -144,6 +144,6 @@ func TestReport_ListsTheFirstAndCountsAll(t *testing.T) {
 	report := w.report(review.Period{From: time.Now().Add(-time.Hour), To: time.Now().Add(time.Hour)})
 	require.EqualValues(t, 1005, report.Counts.Claims)
 	require.Len(t, report.Claims, 1000)
-	require.Len(t, report.Holds, 10)
+	require.Len(t, report.Tenures, 10)
 	require.Contains(t, text(t, report), `and 985 more; "fencectl tokens history" shows all`)
 }

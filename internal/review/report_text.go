@@ -84,16 +84,16 @@ func (report *Report) sections() []section {
 	for _, v := range report.Voids {
 		voids.rows = append(voids.rows, sectionRow{v.At, v.Resource, "a transaction of " + who(v.Grant) + " took no effect and never will" + position(v.Position)})
 	}
-	return []section{findings, pruned, rejections, voids, claims, report.holds()}
+	return []section{findings, pruned, rejections, voids, claims, report.tenures()}
 }
 
-// holds returns the longest holds.
-func (report *Report) holds() section {
-	s := section{title: "Held longest within this time, each at its claim", total: int64(len(report.Holds))}
-	for _, h := range report.Holds {
-		row := sectionRow{resource: h.Resource, text: h.line()}
-		if h.ClaimedAt != nil {
-			row.at = *h.ClaimedAt
+// tenures returns the longest tenures.
+func (report *Report) tenures() section {
+	s := section{title: "Held longest within this time, each at its claim", total: int64(len(report.Tenures))}
+	for _, t := range report.Tenures {
+		row := sectionRow{resource: t.Resource, text: t.line()}
+		if t.ClaimedAt != nil {
+			row.at = *t.ClaimedAt
 		}
 		s.rows = append(s.rows, row)
 	}
@@ -129,13 +129,13 @@ func (c Claim) line() string {
 	return text + position(c.Position)
 }
 
-func (h Hold) line() string {
-	text := lasting(time.Duration(h.Seconds*float64(time.Second))) + ": " + who(h.Grant)
-	if h.EndedAt != nil {
-		text += ", until " + clock(*h.EndedAt)
+func (t Tenure) line() string {
+	text := lasting(time.Duration(t.Seconds*float64(time.Second))) + ": " + who(t.Grant)
+	if t.EndedAt != nil {
+		text += ", until " + clock(*t.EndedAt)
 	}
-	if h.LastWrite == nil {
+	if t.LastWrite == nil {
 		return text + "; it wrote nothing"
 	}
-	return text + fmt.Sprintf("; %s, the last at %s", counted(h.Writes, "write"), clock(*h.LastWrite))
+	return text + fmt.Sprintf("; %s, the last at %s", counted(t.Writes, "write"), clock(*t.LastWrite))
 }

@@ -70,7 +70,7 @@ func (r *Reader) sayGrant(ctx context.Context, x *Explanation, e audit.Entry) er
 		x.say("Grant", "The claim of the grant, at position "+number(e.Claim)+", is missing.")
 		return nil
 	}
-	t, err := r.holding(ctx, *claim)
+	t, err := r.tenure(ctx, *claim)
 	if err != nil {
 		return err
 	}

@@ -52,7 +52,7 @@ func (r *Reader) explainRejection(ctx context.Context, x *Explanation, rejection
 func (r *Reader) sayHolders(ctx context.Context, x *Explanation, rejection audit.Rejection, own, claimed *audit.Entry) error {
 	held := x.neverClaimed()
 	if own != nil {
-		t, err := r.holding(ctx, *own)
+		t, err := r.tenure(ctx, *own)
 		if err != nil {
 			return err
 		}
@@ -62,7 +62,7 @@ func (r *Reader) sayHolders(ctx context.Context, x *Explanation, rejection audit
 	held = "It is the highest that the database had seen; it is no claim of this resource."
 	switch {
 	case claimed != nil:
-		t, err := r.holding(ctx, *claimed)
+		t, err := r.tenure(ctx, *claimed)
 		if err != nil {
 			return err
 		}
