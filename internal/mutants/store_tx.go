@@ -101,7 +101,7 @@ var txMutants = slices.Concat(reachMutants, []Mutant{
 		inPostgres("TestRun_ARollbackBeforeAFailureIsReported_N15_G4")),
 	change("tx-of-a-batch-that-committed-runs-again", "N15 G4", pg+"txn_batch.go",
 		`t.committed = true`, `t.committed = false`,
-		inPostgres("TestBatch_WithACommitOfItsOwn_N15")),
+		inPostgres("TestBatch_WithACommitOfItsOwnIsSentOnce_N15_G4")),
 	change("tx-takes-a-resource-twice", "G2", pg+"txn.go",
 		`return other.Resource == c.Resource }`, `return other.Resource == c.Resource && false }`,
 		inPostgres("TestStore_RejectsBadArguments")),
@@ -122,7 +122,7 @@ var txMutants = slices.Concat(reachMutants, []Mutant{
 		inPostgres("TestOnce_WorksUnderAnySettings_N24")),
 	change("text-is-quoted-by-the-users-settings", "N24", pg+"queries.go",
 		"return fmt.Sprintf(\"pg_catalog.convert_from(pg_catalog.decode('%x', 'hex'), 'UTF8')\", s)", "return fmt.Sprintf(\"'%s'\", s)",
-		inContract("Claim_KeepsOddNamesApart")),
+		inPostgres("TestStore_KeepsAnyText_N24")),
 
 	change("once-of-another-request-is-answered", "G4", pg+"once.go",
 		`if row[1] != hex.EncodeToString(key.Request[:]) {`, `if row[1] == "" {`,

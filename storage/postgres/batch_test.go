@@ -205,6 +205,25 @@ func TestBatch_WithACommitOfItsOwn_N15(t *testing.T) {
 	}
 }
 
+// A batch is sent again if a statement that was prepared for it no longer fits, unless another one
+// has committed what came before.
+func TestBatch_WithACommitOfItsOwnIsSentOnce_N15_G4(t *testing.T) {
+	t.Parallel()
+	pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
+	store := newStore(t, pool, nil)
+	const all = "select * from item"
+	prepared, _ := batchOf(all)
+	c := write(t, store, claim(t, store, grant(5, "a")), prepared)
+	mustExec(t, pool, "alter table item add column note text")
+	b, _ := batchOf(addOne)
+	b.Exec("select 1", sends("commit"))
+	b.Exec(all)
+	_, err := attempt(t.Context(), store, b, c)
+	require.ErrorIs(t, err, storage.ErrTxEnded)
+	require.ErrorContains(t, err, "0A000")
+	holds(t, pool, "x", 1)
+}
+
 // Several batches and other operations run in order in one transaction.
 func TestBatch_RunsInOrderWithOthers(t *testing.T) {
 	t.Parallel()
