@@ -43,60 +43,63 @@ func (d *Database) Heads(ctx context.Context) iter.Seq2[Head, error] {
 	}
 }
 
-func scanHead(row pgx.CollectableRow) (Head, error) {
+// scanHead scans a head, and what follows it into more.
+func scanHead(row pgx.CollectableRow, more ...any) (Head, error) {
 	var h Head
 	var hash []byte
-	err := row.Scan(&h.Resource, &h.Seq, &hash)
+	err := row.Scan(append([]any{&h.Resource, &h.Seq, &hash}, more...)...)
 	if len(hash) == len(h.Hash) {
 		h.Hash = [32]byte(hash)
 	}
 	return h, err
 }
 
-// Contradicting compares known heads with the history. For each head at whose position the history
-// has an entry with another hash, or a prune's checkpoint says another hash, it returns the head
-// with that other hash, in no particular order. Such a history was rewritten, or the database went
-// back to an older state and moved on from there. Heads of which the history says neither, as when
-// later entries were pruned too, are not returned.
-func (d *Database) Contradicting(ctx context.Context, known []Head) ([]Head, error) {
-	return d.compareHeads(ctx, known, `select k.name, k.seq, e.hash
-		from unnest($1::text[], $2::bigint[], $3::bytea[]) as k (name, seq, hash)
-		join `+d.schema+`.resource r on r.name = k.name collate "C"
-		join lateral (
-			select h.hash from `+d.schema+`.history h where h.resource = r.id and h.seq = k.seq and h.hash <> k.hash
-			union all
-			select c.hash from `+d.schema+`.checkpoint c where c.resource = r.id and c.first - 1 = k.seq and c.hash <> k.hash
-			limit 1) e on true`)
-}
-
-// Unprovable returns the known heads of resources that the history says nothing about, in no
-// particular order: it has no entry at the position, and no prune's checkpoint directly behind it.
-// A prune keeps what can be compared with a head that was the last one less than history_keep ago.
-func (d *Database) Unprovable(ctx context.Context, known []Head) ([]Head, error) {
-	return d.compareHeads(ctx, known, `select k.name, k.seq, k.hash
-		from unnest($1::text[], $2::bigint[], $3::bytea[]) as k (name, seq, hash)
-		join `+d.schema+`.resource r on r.name = k.name collate "C"
-		where not exists (select from `+d.schema+`.history h where h.resource = r.id and h.seq = k.seq)
-		  and not exists (select from `+d.schema+`.checkpoint c where c.resource = r.id and c.first - 1 = k.seq)`)
-}
-
-// compareHeads returns what sql selects of known heads, which are its arguments.
-func (d *Database) compareHeads(ctx context.Context, known []Head, sql string) ([]Head, error) {
-	var found []Head
+// CompareHeads compares known heads with the history, and returns those that it doesn't prove, in no
+// particular order. Heads of resources without a fence are returned by neither.
+//
+// For a head in rewritten the history has an entry at the position with another hash, which is
+// returned, or a prune's checkpoint directly after the position says another hash. Such a history
+// was rewritten, or the database went back to an older state and moved on from there.
+//
+// For a head in unproven the history has neither that entry nor such a checkpoint. A prune keeps
+// what can be compared with a head that was the last one less than history_keep ago.
+func (d *Database) CompareHeads(ctx context.Context, known []Head) (rewritten, unproven []Head, err error) {
 	for some := range slices.Chunk(known, headsAtATime) {
 		names, seqs, hashes := make([]string, len(some)), make([]int64, len(some)), make([][]byte, len(some))
 		for i, h := range some {
 			names[i], seqs[i], hashes[i] = h.Resource, h.Seq, h.Hash[:]
 		}
-		rows, err := d.pool.Query(ctx, sql, names, seqs, hashes)
-		if err == nil {
-			found, err = pgx.AppendRows(found, rows, scanHead)
-		}
+		// One statement, and so one snapshot: a prune may be running.
+		rows, err := d.pool.Query(ctx, `select k.name, k.seq, coalesce(e.hash, k.hash), e.hash is null
+			from unnest($1::text[], $2::bigint[], $3::bytea[]) as k (name, seq, hash)
+			join `+d.schema+`.resource r on r.name = k.name collate "C"
+			left join lateral (
+				select x.hash from (
+					select h.hash from `+d.schema+`.history h where h.resource = r.id and h.seq = k.seq
+					union all
+					select c.hash from `+d.schema+`.checkpoint c where c.resource = r.id and c.first - 1 = k.seq) x
+				order by x.hash = k.hash limit 1) e on true
+			where e.hash is distinct from k.hash`, names, seqs, hashes)
 		if err != nil {
-			return nil, fmt.Errorf("audit: comparing heads with the history: %w", err)
+			return nil, nil, fmt.Errorf("audit: comparing heads with the history: %w", err)
+		}
+		for rows.Next() {
+			missing := false
+			head, err := scanHead(rows, &missing)
+			if err != nil {
+				break // which closed rows, with err
+			}
+			if missing {
+				unproven = append(unproven, head)
+			} else {
+				rewritten = append(rewritten, head)
+			}
+		}
+		if err := rows.Err(); err != nil {
+			return nil, nil, fmt.Errorf("audit: comparing heads with the history: %w", err)
 		}
 	}
-	return found, nil
+	return rewritten, unproven, nil
 }
 
 // headsAtATime bounds the arguments of one statement to about a megabyte.

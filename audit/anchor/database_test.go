@@ -146,14 +146,15 @@ func TestAnchor_OfADatabase_HC2(t *testing.T) {
 	}
 	heads[0].Hash[0] ^= 1
 	heads[1].Seq = 1
-	found, err := source.Contradicting(t.Context(), heads)
+	rewritten, unproven, err := source.CompareHeads(t.Context(), append(heads, audit.Head{Resource: "B", Seq: 9}, audit.Head{Resource: "no such", Seq: 1}))
 	require.NoError(t, err)
-	require.Len(t, found, 2)
+	require.Len(t, rewritten, 2)
+	require.Equal(t, []audit.Head{{Resource: "B", Seq: 9}}, unproven)
 	pool.Close()
 	for _, err := range source.Heads(t.Context()) {
 		require.ErrorContains(t, err, "audit: reading the fences")
 	}
-	_, err = source.Contradicting(t.Context(), heads)
+	_, _, err = source.CompareHeads(t.Context(), heads)
 	require.ErrorContains(t, err, "audit: comparing heads with the history")
 }
 
@@ -268,6 +269,20 @@ func TestAnchor_FindsAForgedCheckpoint_HF3(t *testing.T) {
 	require.Len(t, found, 1)
 	require.Contains(t, found[0], "sku/1 was rewritten: at position 2 the log has hash ")
 	require.Equal(t, found, d.violations(t), "and stays so")
+}
+
+// So does one directly after a claim that is still there.
+func TestAnchor_FindsAForgedCheckpointAfterAClaim_HF3(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	d.write(t, "sku/1")
+	var claim []byte
+	require.NoError(t, d.pool.QueryRow(t.Context(), "select hash from fence.history where seq = 1").Scan(&claim))
+	d.exec(t, fmt.Sprintf(forged, 2))
+	rewritten, unproven, err := d.audit.CompareHeads(t.Context(), []audit.Head{{Resource: "sku/1", Seq: 1, Hash: [32]byte(claim)}})
+	require.NoError(t, err)
+	require.Len(t, rewritten, 1)
+	require.Empty(t, unproven)
 }
 
 // A checkpoint further behind says nothing of the recorded head. The resource is not recorded, so

@@ -17,8 +17,7 @@ import (
 // Source is the database to anchor. *audit.Database implements it.
 type Source interface {
 	Heads(ctx context.Context) iter.Seq2[audit.Head, error]
-	Contradicting(ctx context.Context, known []audit.Head) ([]audit.Head, error)
-	Unprovable(ctx context.Context, known []audit.Head) ([]audit.Head, error)
+	CompareHeads(ctx context.Context, known []audit.Head) (rewritten, unproven []audit.Head, err error)
 }
 
 // Run is the result of one run of Anchor.
@@ -126,18 +125,16 @@ func (l *Log) contradicted(ctx context.Context, source Source, run *Run, moved [
 			before = append(before, last.Head)
 		}
 	}
-	found, err := source.Contradicting(ctx, before)
+	rewritten, unproven, err := source.CompareHeads(ctx, before)
 	if err != nil {
 		return nil, err
 	}
-	if run.Unproven, err = source.Unprovable(ctx, before); err != nil {
-		return nil, err
-	}
+	run.Unproven = unproven
 	bad := map[string]bool{}
 	for _, head := range run.Unproven {
 		bad[head.Resource] = true
 	}
-	for _, head := range found {
+	for _, head := range rewritten {
 		bad[head.Resource] = true
 		run.Violations = append(run.Violations, Violation{l.heads[head.Resource].Head, head})
 	}

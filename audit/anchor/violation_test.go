@@ -87,6 +87,6 @@ func (brokenHeads) Heads(context.Context) iter.Seq2[audit.Head, error] {
 
 type brokenEntries struct{ chains }
 
-func (*brokenEntries) Contradicting(context.Context, []audit.Head) ([]audit.Head, error) {
-	return nil, errors.New("lost")
+func (*brokenEntries) CompareHeads(context.Context, []audit.Head) (rewritten, unproven []audit.Head, err error) {
+	return nil, nil, errors.New("lost")
 }

@@ -45,16 +45,14 @@ func (c chains) head(name string) audit.Head {
 	return audit.Head{Resource: name, Seq: int64(len(c[name])), Hash: c[name][len(c[name])-1]}
 }
 
-func (c chains) Contradicting(_ context.Context, known []audit.Head) (found []audit.Head, err error) {
+func (c chains) CompareHeads(_ context.Context, known []audit.Head) (rewritten, unproven []audit.Head, err error) {
 	for _, k := range known {
 		if hash := c[k.Resource][k.Seq-1]; hash != k.Hash {
-			found = append(found, audit.Head{Resource: k.Resource, Seq: k.Seq, Hash: hash})
+			rewritten = append(rewritten, audit.Head{Resource: k.Resource, Seq: k.Seq, Hash: hash})
 		}
 	}
-	return found, nil
+	return rewritten, nil, nil
 }
-
-func (c chains) Unprovable(context.Context, []audit.Head) ([]audit.Head, error) { return nil, nil }
 
 const origin = "example.com/shop"
 
