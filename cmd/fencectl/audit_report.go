@@ -25,7 +25,10 @@ longest tenures, and unknown outcomes that were ruled out.
 
 The whole history of the resources is verified for it, as by "audit verify". The
 exit code is 0 if nothing is wrong, 1 if the verification finds something, and 2
-if entries of the period may have been pruned, or if no resource matches.
+if there is no answer: entries of the period may have been pruned, the period
+has not begun or lies before the record, or no resource matches. A period that
+has begun and not ended is answered up to now; the exit code is 0, and the
+verdict of -o json is "clean so far" instead of "clean".
 
 TIME is 2026-03-03T10:00:00Z, "2026-03-03 10:00", 2026-03-03 or an age such as
 12h (12 hours ago), in UTC unless it has an offset. The report lists the 10
@@ -68,7 +71,7 @@ func auditReport(cmd *cobra.Command, d *databaseFlags, out *cli.Output, p review
 	case review.VerdictViolated:
 		return &cli.ExitError{Code: cli.ExitViolated, Err: errors.New("the history doesn't verify")}
 	case review.VerdictIncomplete:
-		return &cli.ExitError{Code: cli.ExitInconclusive, Err: errors.New("the record of this period is not complete")}
+		return &cli.ExitError{Code: cli.ExitInconclusive, Err: errors.New(report.Lacks())}
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ func TestAuditReport_AnswersInEachFormat(t *testing.T) {
 	var report struct{ Verdict, Answer string }
 	require.NoError(t, json.Unmarshal([]byte(run("json")), &report))
 	require.Equal(t, "violated", report.Verdict)
-	require.Contains(t, report.Answer, "from 2026-03-03 10:00 to 2026-03-03 11:00 UTC, in which it shows 2 writes for 1 resource; 2 attempts were rejected")
+	require.Contains(t, report.Answer, "nothing can be concluded from what it shows of the time from 2026-03-03 10:00 to 2026-03-03 11:00 UTC: 2 writes for 1 resource; 2 attempts were rejected")
 	first, _, _ := strings.Cut(run("table"), "\n\n")
 	require.Equal(t, report.Answer, strings.ReplaceAll(first, "\n", " "))
 	first, _, _ = strings.Cut(run("jsonl"), "\n")
@@ -66,7 +66,9 @@ func TestAuditReport_ExitCodes(t *testing.T) {
 		says string
 	}{
 		{[]string{"--from", "1h", "--to", "2999-01-01"}, cli.ExitOK, ""},
-		{[]string{"--from", "1h", "--to", "2999-01-01", "--resource", "skew/*"}, cli.ExitInconclusive, "not complete"},
+		{[]string{"--from", "1h", "--to", "2999-01-01", "--resource", "skew/*"}, cli.ExitInconclusive, `fencectl: no resource matches "skew/*"`},
+		{[]string{"--from", "2998-01-01", "--to", "2999-01-01"}, cli.ExitInconclusive, "fencectl: the period had not begun"},
+		{[]string{"--from", "2h", "--to", "1h"}, cli.ExitInconclusive, "fencectl: the record begins after the period"},
 		{[]string{"--from", "1h"}, cli.ExitUsage, "needs --from and --to"},
 		{[]string{"--to", "1h"}, cli.ExitUsage, "needs --from and --to"},
 		{[]string{"--from", "1h", "--to", "2h"}, cli.ExitUsage, "want it after --from"},

@@ -2,10 +2,14 @@ package mutants
 
 // reviewMutants conclude more than the history shows.
 var reviewMutants = []Mutant{
-	change("report-answers-for-what-was-pruned", "HF4", "internal/review/report.go",
+	change("report-answers-for-what-was-pruned", "HF4", "internal/review/pruned.go",
 		`and e.at >= $2`, `and e.at >= $2 and false`, inReview("TestReport_DoesNotAnswerForWhatWasPruned")),
 	change("report-trusts-what-does-not-verify", "HF3", "internal/review/report_answer.go",
 		`case report.Verified.Violations > 0:`, `case report.Verified.Violations < 0:`, inReview("TestReport_SaysWhatDoesNotVerify")),
+	change("report-answers-for-time-to-come", "HF3", "internal/review/report_span.go",
+		`if asked.Before(report.Until) {`, `if asked.Before(report.From) {`, inReview("TestReport_AnswersForWhatHasPassed")),
+	change("report-answers-for-before-the-record", "HF3", "internal/review/report_answer.go",
+		`case report.lacksAll():`, `case false:`, inReview("TestReport_SaysNothingOfTheTimeBeforeTheRecord")),
 	change("why-concludes-from-what-was-pruned", "HF4", "internal/review/why_entry.go",
 		"if x.Pruned != nil {\n\t\tconclusion", "if x.Pruned != nil && false {\n\t\tconclusion", inReview("TestWhy_DoesNotConcludeFromWhatWasPruned")),
 	change("why-takes-a-name-for-a-pattern", "HF3", "internal/review/why_entry.go",

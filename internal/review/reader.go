@@ -3,7 +3,6 @@ package review
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"iter"
 	"time"
 
@@ -31,27 +30,6 @@ func NewReader(pool *pgxpool.Pool, schema string) (*Reader, error) {
 		return nil, err
 	}
 	return &Reader{history, pool, pgx.Identifier{cmp.Or(schema, postgres.DefaultSchema)}.Sanitize()}, nil
-}
-
-// Pruned says where the history of a resource begins, if entries before that were pruned.
-type Pruned struct {
-	First int64     `json:"first_position"`
-	At    time.Time `json:"first_at"` // of the entry there
-}
-
-// pruned returns nil if nothing was pruned.
-func (r *Reader) pruned(ctx context.Context, resource string) (*Pruned, error) {
-	rows, err := r.pool.Query(ctx, "select c.first, e.at from "+r.schema+".checkpoint c join "+r.schema+".resource f on f.id = c.resource"+
-		" join "+r.schema+".history e on e.resource = c.resource and e.seq = c.first where f.name = $1", pgx.QueryExecModeExec, resource)
-	if err != nil {
-		return nil, fmt.Errorf("review: reading the checkpoint: %w", err)
-	}
-	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Pruned])
-	if err != nil || len(found) == 0 {
-		return nil, err
-	}
-	found[0].At = found[0].At.UTC()
-	return &found[0], nil
 }
 
 // entries returns the entries of a resource at positions from first to last.

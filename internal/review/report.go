@@ -2,13 +2,9 @@ package review
 
 import (
 	"context"
-	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/fencekit/fencekit/audit"
-	"github.com/fencekit/fencekit/internal/glob"
 )
 
 // Period is what a Report is about: from From, and before To, by the database's clock.
@@ -22,9 +18,12 @@ type Verdict string
 
 // The verdicts.
 const (
-	VerdictClean      Verdict = "clean"      // all of the period is there, and it verifies
-	VerdictViolated   Verdict = "violated"   // the history says what no honest one can
-	VerdictIncomplete Verdict = "incomplete" // of the period something is missing that may have been pruned
+	VerdictClean Verdict = "clean" // all of the period is there, and it verifies
+	// VerdictSoFar is as VerdictClean, of a period that has begun and not ended.
+	VerdictSoFar    Verdict = "clean so far"
+	VerdictViolated Verdict = "violated" // the history says what no honest one can
+	// VerdictIncomplete means that there is no answer: Report.Lacks says why.
+	VerdictIncomplete Verdict = "incomplete"
 )
 
 // Report says who held what in a period, and whether a holder wrote after it had lost the lock.
@@ -33,6 +32,11 @@ type Report struct {
 	From      time.Time `json:"from"`
 	To        time.Time `json:"to"`
 	Resources string    `json:"resources"` // the pattern
+	// Until is where what the report covers ends: at To, or when it was asked for, if that was
+	// earlier.
+	Until time.Time `json:"until"`
+	// Begins is when the record of the resources begins, nil if that was not read or there is none.
+	Begins *time.Time `json:"record_begins_at,omitempty"`
 
 	Verdict    Verdict          `json:"verdict"`
 	Answer     string           `json:"answer"`
@@ -43,6 +47,8 @@ type Report struct {
 	Rejections []Rejected       `json:"rejections"` // that may lie within the period
 	Tenures    []Tenure         `json:"tenures"`    // the longest
 	Voids      []Void           `json:"voids"`
+
+	lacks string
 }
 
 // maxRows bounds each list of a Report.
@@ -99,14 +105,13 @@ func (r *Reader) Report(ctx context.Context, p Period) (*Report, error) {
 		From: p.From.UTC(), To: p.To.UTC(), Resources: p.Resources,
 		Pruned: []PrunedResource{}, Claims: []Claim{}, Rejections: []Rejected{}, Tenures: []Tenure{}, Voids: []Void{},
 	}
-	if err := r.readEntries(ctx, report); err != nil {
+	if err := r.readUntil(ctx, report); err != nil {
 		return nil, err
 	}
-	if err := r.readRejections(ctx, report); err != nil {
-		return nil, err
-	}
-	if err := r.readPruned(ctx, report); err != nil {
-		return nil, err
+	if report.begun() {
+		if err := r.readPeriod(ctx, report); err != nil {
+			return nil, err
+		}
 	}
 	var err error
 	if report.Verified, err = r.history.Verify(ctx, audit.Verification{Resources: p.Resources}); err != nil {
@@ -116,9 +121,19 @@ func (r *Reader) Report(ctx context.Context, p Period) (*Report, error) {
 	return report, nil
 }
 
+// readPeriod reads what is recorded of the part of the period that had passed.
+func (r *Reader) readPeriod(ctx context.Context, report *Report) error {
+	for _, read := range []func(context.Context, *Report) error{r.readEntries, r.readRejections, r.readPruned, r.readBegins} {
+		if err := read(ctx, report); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // readRejections reads the rejections of the period.
 func (r *Reader) readRejections(ctx context.Context, report *Report) error {
-	for rejection, err := range r.history.Rejections(ctx, audit.Filter{Resources: report.Resources, Since: report.From, Until: report.To}) {
+	for rejection, err := range r.history.Rejections(ctx, audit.Filter{Resources: report.Resources, Since: report.From, Until: report.Until}) {
 		if err != nil {
 			return err
 		}
@@ -134,8 +149,8 @@ func (r *Reader) readRejections(ctx context.Context, report *Report) error {
 // certain returns how many of a record's rejections lie within the period whatever the times
 // of those between its first and its last.
 func (report *Report) certain(r audit.Rejection) int64 {
-	first := !r.First.Before(report.From) && r.First.Before(report.To)
-	last := !r.Last.Before(report.From) && r.Last.Before(report.To)
+	first := !r.First.Before(report.From) && r.First.Before(report.Until)
+	last := !r.Last.Before(report.From) && r.Last.Before(report.Until)
 	switch {
 	case first && last:
 		return r.Count
@@ -143,27 +158,6 @@ func (report *Report) certain(r audit.Rejection) int64 {
 		return 1
 	}
 	return 0
-}
-
-// readPruned reads of which resources entries were pruned that may lie within the period.
-func (r *Reader) readPruned(ctx context.Context, report *Report) error {
-	rows, err := r.pool.Query(ctx, "select f.name, c.first, e.at from "+r.schema+".checkpoint c join "+r.schema+".resource f on f.id = c.resource"+
-		" join "+r.schema+".history e on e.resource = c.resource and e.seq = c.first where f.name like $1 and e.at >= $2 order by f.name",
-		pgx.QueryExecModeExec, glob.Like(report.Resources), report.From)
-	if err != nil {
-		return fmt.Errorf("review: reading the checkpoints: %w", err)
-	}
-	var pruned PrunedResource
-	_, err = pgx.ForEachRow(rows, []any{&pruned.Resource, &pruned.First, &pruned.At}, func() error {
-		pruned.At = pruned.At.UTC()
-		report.Counts.Pruned++
-		report.Pruned = appendUpTo(report.Pruned, pruned)
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("review: reading the checkpoints: %w", err)
-	}
-	return nil
 }
 
 // appendUpTo appends one to a list of a Report while there is room.

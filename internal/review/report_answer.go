@@ -1,29 +1,59 @@
 package review
 
-import (
-	"fmt"
-	"time"
-)
+import "fmt"
 
 // conclude comes to the verdict, and says it in a sentence or two.
 func (report *Report) conclude() {
-	report.Verdict = VerdictClean
-	span := "from " + minutes(report.From) + " to " + minutes(report.To) + " UTC"
 	switch c := report.Counts; {
 	case report.Verified.Violations > 0:
 		report.Verdict = VerdictViolated
-		report.Answer = fmt.Sprintf("The record can't be relied on: its verification has %s. They have to be explained before anything is concluded about the time %s, in which it shows %s.",
-			counted(report.Verified.Violations, "finding"), span, report.done())
-	case report.Verified.Resources == 0:
-		report.Verdict = VerdictIncomplete
-		report.Answer = fmt.Sprintf("No resource matches %q, so there is nothing to report.", report.Resources)
+		report.Answer = fmt.Sprintf("The record can't be relied on: its verification has %s.", counted(report.Verified.Violations, "finding"))
+		if report.begun() {
+			report.Answer += fmt.Sprintf(" Until that is explained, nothing can be concluded from what it shows of the time %s: %s.", report.span(), report.done())
+		}
+	case report.unknown():
+		report.incomplete(fmt.Sprintf("no resource matches %q", report.Resources),
+			fmt.Sprintf("No resource matches %q, so there is nothing to report.", report.Resources))
+	case !report.begun():
+		report.incomplete("the period had not begun",
+			fmt.Sprintf("The time from %s to %s UTC had not begun at %s UTC, when this was asked.", minutes(report.From), minutes(report.To), clock(report.Until)))
 	case c.Pruned > 0:
-		report.Verdict = VerdictIncomplete
-		report.Answer = fmt.Sprintf("The record is incomplete for the time %s: entries of %s that may belong to it were pruned. The remaining entries verify; they show %s.",
-			span, counted(c.Pruned, "resource"), report.done())
+		report.incomplete("entries of the period may have been pruned",
+			fmt.Sprintf("The record is incomplete: entries of %s were pruned that may belong to the time %s. The remaining entries verify; they show %s.",
+				counted(c.Pruned, "resource"), report.span(), report.done()))
+	case report.lacksAll():
+		report.incomplete("the record begins after the period",
+			fmt.Sprintf("The record of these resources begins at %s UTC; it says nothing of the time %s.", minutes(*report.Begins), report.span()))
 	default:
-		report.Answer = fmt.Sprintf("No: nothing was written by a holder that no longer held the lock, %s. The record shows %s.", span, report.done())
+		report.answerNo()
 	}
+}
+
+// unknown reports whether there is no record of any resource that matches.
+func (report *Report) unknown() bool {
+	return report.Verified.Resources == 0 && report.Verified.Rejections == 0 && report.Verified.Violations == 0
+}
+
+// incomplete concludes that there is no answer.
+func (report *Report) incomplete(lacks, answer string) {
+	report.Verdict, report.lacks, report.Answer = VerdictIncomplete, lacks, answer
+}
+
+// Lacks says in a few words why a report is incomplete, "" if it isn't.
+func (report *Report) Lacks() string { return report.lacks }
+
+// answerNo concludes that no holder wrote without the lock, and limits that to what the record covers.
+func (report *Report) answerNo() {
+	report.Verdict = VerdictClean
+	rest, before := "", ""
+	if !report.ended() {
+		report.Verdict = VerdictSoFar
+		rest = "; the rest of the time until " + minutes(report.To) + " had not passed"
+	}
+	if report.lacksBeginning() {
+		before = fmt.Sprintf(" The record of these resources begins at %s UTC; it says nothing of the time before.", minutes(*report.Begins))
+	}
+	report.Answer = fmt.Sprintf("No: nothing was written by a holder that no longer held the lock, %s%s. The record shows %s.%s", report.span(), rest, report.done(), before)
 }
 
 // done says what the period has, in figures.
@@ -45,14 +75,6 @@ func (report *Report) done() string {
 	return text + fmt.Sprintf("; between %d and %s were rejected and took no effect", c.AttemptsMin, counted(c.AttemptsMax, "attempt"))
 }
 
-// minutes writes a time without its seconds, if there are none.
-func minutes(at time.Time) string {
-	if at.Equal(at.Truncate(time.Minute)) {
-		return at.Format("2006-01-02 15:04")
-	}
-	return clock(at)
-}
-
 func wasWere(n int64) string {
 	if n == 1 {
 		return "was"
@@ -68,8 +90,12 @@ func counted(n int64, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// facts say what was checked, and what the answer rests on.
+// facts say what was checked, and what the answer rests on; nothing about resources of which there
+// is no record.
 func (report *Report) facts() []Fact {
+	if report.unknown() {
+		return nil
+	}
 	v := report.Verified
 	facts := []Fact{
 		{"Checked", fmt.Sprintf("The whole history of these resources as it was at %s: %s of %s, %s of rejections. "+
@@ -81,6 +107,9 @@ func (report *Report) facts() []Fact {
 	}
 	if v.Violations > 0 {
 		facts[0].Text = fmt.Sprintf("The whole history of these resources as it was at %s: %s of %s. It doesn't verify; the findings are below.", clock(v.At), entries(v.Entries), counted(v.Resources, "resource"))
+	}
+	if !report.ended() {
+		facts[2].Text += " What was being committed when this was asked."
 	}
 	if n := v.Pruned.Rejections; n > 0 {
 		facts[0].Text += fmt.Sprintf(" Of %s what would justify it was pruned.", counted(n, "rejection"))

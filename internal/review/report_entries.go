@@ -19,7 +19,7 @@ type periodEntries struct {
 // listed.
 func (r *Reader) readEntries(ctx context.Context, report *Report) error {
 	p := &periodEntries{Report: report}
-	for e, err := range r.history.Entries(ctx, audit.Filter{Resources: report.Resources, Since: report.From, Until: report.To}) {
+	for e, err := range r.history.Entries(ctx, audit.Filter{Resources: report.Resources, Since: report.From, Until: report.Until}) {
 		if err != nil {
 			return err
 		}

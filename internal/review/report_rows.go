@@ -20,12 +20,12 @@ type Row struct {
 
 // Rows returns the report as rows.
 func (report *Report) Rows() []Row {
-	rows := []Row{{Kind: "answer", Resource: report.Resources, At: &report.From, Until: &report.To, Count: report.Counts.Writes, Text: report.Answer}}
+	rows := []Row{{Kind: "answer", Resource: report.Resources, At: &report.From, Until: &report.Until, Count: report.Counts.Writes, Text: report.Answer}}
 	for _, f := range report.Verified.Findings {
 		rows = append(rows, Row{Kind: "finding", Resource: f.Resource, Position: f.Seq, Text: f.Text})
 	}
 	for _, p := range report.Pruned {
-		rows = append(rows, Row{Kind: "pruned", Resource: p.Resource, At: &p.At, Position: p.First, Text: "the history begins here"})
+		rows = append(rows, Row{Kind: "pruned", Resource: p.Resource, At: &p.At, Position: p.First, Text: "the history begins with " + p.what()})
 	}
 	for _, r := range report.Rejections {
 		rows = append(rows, Row{Kind: "rejection", Resource: r.Resource, At: &r.First, Until: &r.Last, Grant: &r.Rejected, Other: &r.Current, Count: r.Count, Text: r.line()})

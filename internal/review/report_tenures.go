@@ -12,10 +12,10 @@ type Tenure struct {
 	Resource  string     `json:"resource"`
 	Grant     Grant      `json:"grant"`
 	ClaimedAt *time.Time `json:"claimed_at,omitempty"` // nil if the claim was pruned
-	EndedAt   *time.Time `json:"ended_at,omitempty"`   // by the next claim; nil if none came in the period
+	EndedAt   *time.Time `json:"ended_at,omitempty"`   // by the next claim; nil if none came in the covered time
 	LastWrite *time.Time `json:"last_write_at,omitempty"`
 	Writes    int64      `json:"writes"`  // in the period
-	Seconds   float64    `json:"seconds"` // how much of it lies in the period
+	Seconds   float64    `json:"seconds"` // how much of it lies in the covered time
 
 	position int64 // of one of its entries
 }
@@ -30,7 +30,7 @@ func (p *periodEntries) endTenure(at *time.Time) {
 	if t.position == 0 { // the resource had no holder
 		return
 	}
-	from, to := p.From, p.To
+	from, to := p.From, p.Until
 	if t.ClaimedAt != nil {
 		from = *t.ClaimedAt
 	}

@@ -125,15 +125,79 @@ func TestReport_DoesNotAnswerForWhatWasPruned(t *testing.T) {
 	ago := func(clock string) time.Time { return at(clock).AddDate(-10, 0, 0) }
 	report := w.report(review.Period{From: ago("10:00:00"), To: ago("11:00:00")})
 	require.Equal(t, review.VerdictIncomplete, report.Verdict, "%v", report.Verified.Findings)
-	require.Contains(t, report.Answer, "that may belong to it were pruned")
+	require.Contains(t, report.Answer, "entries of 1 resource were pruned that may belong to the time from")
 	require.Contains(t, text(t, report), "\nPruned: the history begins here\n")
+	require.Equal(t, "entries of the period may have been pruned", report.Lacks())
 
 	report = w.report(review.Period{From: ago("10:30:00"), To: ago("11:00:00")})
 	require.Equal(t, review.VerdictClean, report.Verdict, "what was pruned is before that")
+}
 
-	report = w.report(review.Period{From: ago("10:00:00"), To: ago("11:00:00"), Resources: "skew/*"})
+// The claim of a grant outlives what it wrote.
+func TestReport_ShowsTheClaimThatAPruneKept(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for range 4 {
+		w.sell("order", a)
+	}
+	w.setTimes()
+	w.exec("update fence.history set at = at - interval '10 years'; update fence.resource set claimed_at = claimed_at - interval '10 years'")
+	w.honest()
+	w.exec("update fence.setting set history_keep = '1 day', history_keep_entries = 1; select fence.prune_by_policy('', 5)")
+	report := w.report(review.Period{From: at("10:00:00").AddDate(-10, 0, 0), To: at("11:00:00").AddDate(-10, 0, 0)})
+	require.Equal(t, int64(1), report.Pruned[0].Claim)
+	require.Contains(t, text(t, report), fmt.Sprintf("position %d, and the claim at 1\n", report.Pruned[0].First))
+	require.Contains(t, w.why(review.Question{Resource: a.Resource, OpID: "none"}).Facts[0].Text, "is gone but for the claim at position 1.")
+}
+
+// A report of today answers up to now.
+func TestReport_AnswersForWhatHasPassed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.sell("order-1", a)
+	start := time.Now()
+	report := w.report(review.Period{From: start.Add(-time.Hour), To: start.Add(24 * time.Hour)})
+	require.Equal(t, review.VerdictSoFar, report.Verdict)
+	require.Regexp(t, `^No: .* UTC, when this was asked; the rest of the time until .* had not passed\. The record shows 1 write for 1 resource`, report.Answer)
+	require.Contains(t, text(t, report), "was asked")
+	require.WithinDuration(t, start, report.Until, time.Minute)
+	require.Less(t, report.Tenures[0].Seconds, 60.0, "it lasts until now")
+
+	report = w.report(review.Period{From: start.Add(24 * time.Hour), To: start.Add(48 * time.Hour)})
 	require.Equal(t, review.VerdictIncomplete, report.Verdict)
-	require.Equal(t, `No resource matches "skew/*", so there is nothing to report.`, report.Answer)
+	require.Equal(t, "the period had not begun", report.Lacks())
+	require.Regexp(t, `^The time from .* UTC had not begun at .* UTC, when this was asked\.$`, report.Answer)
+	require.Empty(t, report.Tenures)
+}
+
+func TestReport_SaysNothingOfTheTimeBeforeTheRecord(t *testing.T) {
+	t.Parallel()
+	w := sold(t)
+	w.honest()
+	const begins = "The record of these resources begins at 2026-03-03 10:01 UTC; it says nothing of the time "
+	report := w.report(review.Period{From: at("09:00:00"), To: at("10:01:00")})
+	require.Equal(t, review.VerdictIncomplete, report.Verdict)
+	require.Equal(t, begins+"from 2026-03-03 09:00 to 2026-03-03 10:01 UTC.", report.Answer)
+	require.Equal(t, "the record begins after the period", report.Lacks())
+
+	report = w.report(review.Period{From: at("09:00:00"), To: at("10:01:01")})
+	require.Equal(t, review.VerdictClean, report.Verdict)
+	require.Contains(t, report.Answer, begins+"before.")
+	require.NotContains(t, w.report(review.Period{From: at("10:01:00"), To: at("11:00:00")}).Answer, "begins at")
+
+	w.exec("select fence.record_rejection('new', 'epoch behind', 'claim', 0, 5, 'd', 1, 0, '', null); update fence.rejection set first_at = '2026-03-03 09:30Z' where resource = 'new'")
+	report = w.report(review.Period{From: at("09:00:00"), To: at("10:01:00"), Resources: "new"})
+	require.Contains(t, report.Answer, "The record shows that nothing was written; 1 attempt was rejected", "a record of rejections is one too")
+}
+
+func TestReport_OfNoResource(t *testing.T) {
+	t.Parallel()
+	w := sold(t)
+	w.honest()
+	report := w.report(review.Period{From: at("10:00:00"), To: at("11:00:00"), Resources: "skew/*"})
+	require.Equal(t, review.VerdictIncomplete, report.Verdict)
+	require.Equal(t, `no resource matches "skew/*"`, report.Lacks())
+	require.Equal(t, "No resource matches \"skew/*\", so there is nothing to report.\n", text(t, report), "and nothing was checked")
 }
 
 // Lists are bounded, counts are not; the longest tenures are found among many.

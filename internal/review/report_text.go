@@ -28,8 +28,11 @@ const textRows = 20
 // first line has the answer.
 func (report *Report) Text(w io.Writer, width int) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n\n", wrap(report.Answer, width, ""))
-	writeFacts(&b, report.facts(), width)
+	fmt.Fprintf(&b, "%s\n", wrap(report.Answer, width, ""))
+	if facts := report.facts(); len(facts) > 0 {
+		b.WriteString("\n")
+		writeFacts(&b, facts, width)
+	}
 	for _, s := range report.sections() {
 		s.text(&b, width)
 	}
@@ -70,7 +73,7 @@ func (report *Report) sections() []section {
 	}
 	pruned := section{title: "Pruned: the history begins here", total: c.Pruned}
 	for _, p := range report.Pruned {
-		pruned.rows = append(pruned.rows, sectionRow{p.At, p.Resource, "position " + number(p.First)})
+		pruned.rows = append(pruned.rows, sectionRow{p.At, p.Resource, p.what()})
 	}
 	rejections := section{title: "Rejected attempts", total: c.Records}
 	for _, r := range report.Rejections {

@@ -113,5 +113,9 @@ func (x *Explanation) extent(last int64) string {
 	if x.Pruned == nil {
 		return fmt.Sprintf("The history of %s is complete: nothing was pruned. Its last position is %d.", x.Resource, last)
 	}
-	return fmt.Sprintf("The history of %s was pruned: what came before position %d, that is before %s, is gone. Its last position is %d.", x.Resource, x.Pruned.First, clock(x.Pruned.At), last)
+	kept := ""
+	if x.Pruned.Claim != 0 {
+		kept = fmt.Sprintf(" but for the claim at position %d", x.Pruned.Claim)
+	}
+	return fmt.Sprintf("The history of %s was pruned: what came before position %d, that is before %s, is gone%s. Its last position is %d.", x.Resource, x.Pruned.First, clock(x.Pruned.At), kept, last)
 }
