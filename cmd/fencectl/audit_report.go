@@ -30,10 +30,10 @@ has not begun or lies before the record, or no resource matches. A period that
 has begun and not ended is answered up to now; the exit code is 0, and the
 verdict of -o json is "clean so far" instead of "clean".
 
-TIME is 2026-03-03T10:00:00Z, "2026-03-03 10:00", 2026-03-03 or an age such as
-12h (12 hours ago), in UTC unless it has an offset. The report lists the 10
-longest tenures and, of everything else, the first 20 (the first 1,000 with -o
-json, jsonl or csv). The reader role is enough.`,
+The report lists the 10 longest tenures and, of everything else, the first 20
+(the first 1,000 with -o json, jsonl or csv). The reader role is enough.
+
+` + instantHelp,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p.From, p.To = time.Time(from), time.Time(to)

@@ -52,7 +52,9 @@ and ?:
 
 Rows are in the order of resource and position. Times are those of the
 database's clock, in UTC. JSON lines and CSV are streamed. Connect as the
-schema's owner or in its reader role.`,
+schema's owner or in its reader role.
+
+` + instantHelp,
 		Args: cli.OneArg("RESOURCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			h.filter.Resources = args[0]
@@ -63,8 +65,8 @@ schema's owner or in its reader role.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.Var(&h.since, "since", "not before this: a time, a date, or an age such as 90d or 12h")
-	flags.Var(&h.until, "until", "before this: a time, a date, or an age")
+	flags.Var(&h.since, "since", "not before this time")
+	flags.Var(&h.until, "until", "before this time")
 	flags.StringSliceVar(&h.kinds, "kind", nil, "only these: claim, write, void, rejection")
 	flags.StringVar(&h.filter.Holder, "holder", "", "only holders that match this pattern with * and ?; of a rejection, the rejected holder")
 	flags.StringVar(&h.filter.Op.ID, "op-id", "", "only writes that contain an operation with this id (guard.OpID)")
