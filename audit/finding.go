@@ -7,39 +7,39 @@ import (
 	"sync"
 )
 
-// Kind is the kind of a finding.
-type Kind string
+// FindingKind is the kind of a finding.
+type FindingKind string
 
 // The kinds of findings.
 const (
-	KindChanged    Kind = "changed entry"         // the hash doesn't fit the entry and the one before it
-	KindMissing    Kind = "missing entries"       // positions without an entry
-	KindRepeated   Kind = "repeated entry"        // a second entry at or before a position
-	KindMalformed  Kind = "malformed entry"       // columns that no move of a fence writes together
-	KindOrder      Kind = "tokens out of order"   // a claim whose grant isn't higher than the one before
-	KindClaim      Kind = "wrong claim"           // an entry that names a claim under which it can't have been made
-	KindName       Kind = "wrong name"            // a claim that names another resource, or two fences of one name
-	KindFence      Kind = "wrong fence"           // a fence that isn't as the last entry left it
-	KindNoFence    Kind = "missing fence"         // entries, or a checkpoint, without a fence
-	KindCheckpoint Kind = "wrong checkpoint"      // a checkpoint that the entries don't fit
-	KindHeld       Kind = "pruned on hold"        // a prune after the hold
-	KindRejection  Kind = "unjustified rejection" // a rejection that the claims don't justify
-	KindOperation  Kind = "unfounded operation"   // a kept operation whose write isn't in the history
-	KindMark       Kind = "lowered mark"          // the database's highest epoch or token is below what has claimed
-	KindRewritten  Kind = "rewritten history"     // another entry than the one that was known
-	KindOlder      Kind = "older state"           // the history ends before an entry that was known
-	KindExport     Kind = "damaged export"
-	KindTable      Kind = "unprotected table" // a table without what protects it from changes
+	FindingChangedEntry         FindingKind = "changed entry"         // the hash doesn't fit the entry and the one before it
+	FindingMissingEntries       FindingKind = "missing entries"       // positions without an entry
+	FindingRepeatedEntry        FindingKind = "repeated entry"        // a second entry at or before a position
+	FindingMalformedEntry       FindingKind = "malformed entry"       // columns that no move of a fence writes together
+	FindingTokensOutOfOrder     FindingKind = "tokens out of order"   // a claim whose grant isn't higher than the one before
+	FindingWrongClaim           FindingKind = "wrong claim"           // an entry that names a claim under which it can't have been made
+	FindingWrongName            FindingKind = "wrong name"            // a claim that names another resource, or two fences of one name
+	FindingWrongFence           FindingKind = "wrong fence"           // a fence that isn't as the last entry left it
+	FindingMissingFence         FindingKind = "missing fence"         // entries, or a checkpoint, without a fence
+	FindingWrongCheckpoint      FindingKind = "wrong checkpoint"      // a checkpoint that the entries don't fit
+	FindingPrunedOnHold         FindingKind = "pruned on hold"        // a prune after the hold
+	FindingUnjustifiedRejection FindingKind = "unjustified rejection" // a rejection that the claims don't justify
+	FindingUnfoundedOperation   FindingKind = "unfounded operation"   // a kept operation whose write isn't in the history
+	FindingLoweredMark          FindingKind = "lowered mark"          // the database's highest epoch or token is below what has claimed
+	FindingRewrittenHistory     FindingKind = "rewritten history"     // another entry than the one that was known
+	FindingOlderState           FindingKind = "older state"           // the history ends before an entry that was known
+	FindingDamagedExport        FindingKind = "damaged export"
+	FindingUnprotectedTable     FindingKind = "unprotected table" // a table without what protects it from changes
 )
 
 // Finding is an inconsistency that Fencekit alone never causes.
 type Finding struct {
-	Kind     Kind   `json:"kind"`
-	Resource string `json:"resource,omitempty"` // its name, or its number if it has no name
-	Seq      int64  `json:"seq,omitempty"`      // the position, if the finding has one
-	Text     string `json:"text"`               // one sentence for a reader who doesn't program
-	Expected string `json:"expected,omitempty"`
-	Found    string `json:"found,omitempty"`
+	Kind     FindingKind `json:"kind"`
+	Resource string      `json:"resource,omitempty"` // its name, or its number if it has no name
+	Seq      int64       `json:"seq,omitempty"`      // the position, if the finding has one
+	Text     string      `json:"text"`               // one sentence for a reader who doesn't program
+	Expected string      `json:"expected,omitempty"`
+	Found    string      `json:"found,omitempty"`
 }
 
 func (f Finding) String() string {

@@ -298,5 +298,5 @@ func requireHonest(t testing.TB, r audit.Report) {
 			}
 		}
 	}))
-	require.Zero(t, r.Violations)
+	require.Zero(t, r.TotalFindings)
 }

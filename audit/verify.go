@@ -47,7 +47,7 @@ func (v Verification) validate() error {
 
 // Report is the result of a verification.
 type Report struct {
-	// At is the time of the verified snapshot, by the database's clock.
+	// At is the time of the verified snapshot, by the database's clock; zero if no export says it.
 	At time.Time `json:"at"`
 	// Resources, Entries, Rejections, Operations and Heads say how many were verified: fences
 	// with their histories, entries, records of rejections, kept operations, and known heads.
@@ -56,17 +56,20 @@ type Report struct {
 	Rejections int64 `json:"rejections"`
 	Operations int64 `json:"operations"`
 	Heads      int64 `json:"heads"`
-	// Pruned counts what can't be verified, because the entries that would prove it were pruned or
-	// were lost in a failover: rejections and operations, which Rejections and Operations include,
-	// and known heads, which Heads doesn't. That is no violation.
-	Pruned Unprovable `json:"pruned"`
+	// Unprovable counts what can't be verified, because the entries that would prove it were pruned
+	// or were lost in a failover: rejections and operations, which Rejections and Operations
+	// include, and known heads, which Heads doesn't. That is no finding.
+	Unprovable Unprovable `json:"unprovable"`
+	// LeftOut is the number of known heads that neither Heads nor Unprovable counts: those of
+	// resources that the export leaves out, since their names don't match its pattern.
+	LeftOut int64 `json:"left_out"`
 	// Unproven names the resources whose last known head couldn't be compared because entries were
 	// pruned, in the order of names. Their remaining histories may have been replaced as a whole;
-	// VerifyExports with exports of the prunes can rule that out. That is no violation.
+	// VerifyExports with exports of the prunes can rule that out. That is no finding.
 	Unproven []string `json:"unproven"`
-	// Violations is how many findings there are, of which Findings has the first.
-	Violations int64     `json:"violations"`
-	Findings   []Finding `json:"findings"`
+	// TotalFindings is how many findings there are, of which Findings has the first.
+	TotalFindings int64     `json:"total_findings"`
+	Findings      []Finding `json:"findings"`
 }
 
 // Unprovable counts what can no longer be proved.
@@ -97,7 +100,7 @@ type verification struct {
 type counts struct {
 	resources, entries, rejections, operations, heads atomic.Int64
 
-	prunedRejections, prunedOperations, prunedHeads atomic.Int64
+	prunedRejections, prunedOperations, prunedHeads, leftOutHeads atomic.Int64
 }
 
 func (v Verification) begin() *verification {
@@ -105,7 +108,7 @@ func (v Verification) begin() *verification {
 	if limit == 0 {
 		limit = defaultMaxFindings
 	}
-	return &verification{findings: &findings{limit: limit}, counts: new(counts), at: math.MaxInt64, known: newKnownHeads(v.Known),
+	return &verification{findings: &findings{limit: limit, list: []Finding{}}, counts: new(counts), at: math.MaxInt64, known: newKnownHeads(v.Known),
 		matches: glob.Matcher(v.Resources), all: v.Resources == "", prefix: glob.Prefix(v.Resources)}
 }
 
@@ -120,9 +123,10 @@ func (v *verification) report(at time.Time) Report {
 	c := v.counts
 	return Report{
 		At: at, Resources: c.resources.Load(), Entries: c.entries.Load(), Rejections: c.rejections.Load(), Operations: c.operations.Load(), Heads: c.heads.Load(),
-		Pruned:     Unprovable{c.prunedRejections.Load(), c.prunedOperations.Load(), c.prunedHeads.Load()},
-		Unproven:   v.unprovenNames(),
-		Violations: v.findings.total, Findings: v.findings.sorted(),
+		Unprovable:    Unprovable{c.prunedRejections.Load(), c.prunedOperations.Load(), c.prunedHeads.Load()},
+		LeftOut:       c.leftOutHeads.Load(),
+		Unproven:      v.unprovenNames(),
+		TotalFindings: v.findings.total, Findings: v.findings.sorted(),
 	}
 }
 
@@ -146,10 +150,10 @@ func (v *verification) verifyMarks() {
 	highest, s := v.marks.highest, v.setting
 	switch {
 	case highest.epoch > s.Epoch:
-		v.findings.add(Finding{Kind: KindMark, Text: "The database's highest epoch is lower than one that has claimed: grants of an epoch that is over could come back.",
+		v.findings.add(Finding{Kind: FindingLoweredMark, Text: "The database's highest epoch is lower than one that has claimed: grants of an epoch that is over could come back.",
 			Expected: "epoch " + number(highest.epoch) + " or more", Found: "epoch " + number(s.Epoch)})
 	case highest.epoch == s.Epoch && s.Token > 0 && highest.token > s.Token && highest.token-s.Token > max(s.MaxTokenJump, defaultTokenJump):
-		v.findings.add(Finding{Kind: KindMark, Text: "The database's mark of tokens is far lower than a token that has claimed: it was set back.",
+		v.findings.add(Finding{Kind: FindingLoweredMark, Text: "The database's mark of tokens is far lower than a token that has claimed: it was set back.",
 			Expected: "token " + number(highest.token-max(s.MaxTokenJump, defaultTokenJump)) + " or more", Found: "token " + number(s.Token)})
 	}
 }
@@ -161,8 +165,8 @@ const defaultTokenJump = 1 << 40
 // Verify verifies one snapshot of the history, without blocking writers or prunes. The pool must
 // allow at least two connections; Verify uses Verification.Connections + 1 if it allows as many.
 // Memory doesn't grow with the number of entries, but with Verification.Known and with the kept
-// operations and rejections of the resources that are being read. Violations are reported in the
-// Report, never as an error: an error means that the verification is incomplete.
+// operations and rejections of the resources that are being read. Findings are in the Report,
+// never an error: an error means that the verification is incomplete.
 func (d *Database) Verify(ctx context.Context, v Verification) (Report, error) {
 	if err := v.validate(); err != nil {
 		return Report{}, err

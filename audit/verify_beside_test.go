@@ -37,7 +37,7 @@ func TestVerify_FindsNothingBesideWritersAndPrunes(t *testing.T) {
 			for range cap(reports) {
 				r := <-reports
 				requireHonest(t, r)
-				require.EqualValues(t, len(known), r.Heads+r.Pruned.Heads)
+				require.EqualValues(t, len(known), r.Heads+r.Unprovable.Heads)
 			}
 			return
 		default:

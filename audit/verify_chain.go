@@ -73,7 +73,7 @@ func (c *chain) next(e *record.Entry) {
 	}
 	switch {
 	case e.Seq <= c.seq:
-		c.find(KindRepeated, e.Seq, "There is a second entry at this position, or one that belongs before it: it was inserted.", "a position above "+number(c.seq), number(e.Seq))
+		c.find(FindingRepeatedEntry, e.Seq, "There is a second entry at this position, or one that belongs before it: it was inserted.", "a position above "+number(c.seq), number(e.Seq))
 		return
 	case e.Seq > c.seq+1:
 		c.missing(c.seq+1, e.Seq-1)
@@ -102,7 +102,7 @@ func (c *chain) missing(first, last int64) {
 	if first == last {
 		text = "The entry is missing: it was removed."
 	}
-	c.find(KindMissing, first, text, "an entry at each position", "none")
+	c.find(FindingMissingEntries, first, text, "an entry at each position", "none")
 }
 
 func (c *chain) verifyHash(e *record.Entry) {
@@ -111,7 +111,7 @@ func (c *chain) verifyHash(e *record.Entry) {
 	}
 	c.buffer = e.AppendPreimage(append(c.buffer[:0], c.hash...))
 	if want := sha256.Sum256(c.buffer); !bytes.Equal(want[:], e.Hash) {
-		c.find(KindChanged, e.Seq, "The entry isn't what was recorded, or what stands before it isn't: one of them was changed, exchanged or inserted.",
+		c.find(FindingChangedEntry, e.Seq, "The entry isn't what was recorded, or what stands before it isn't: one of them was changed, exchanged or inserted.",
 			"hash "+record.Hash(want[:]).String(), "hash "+e.Hash.String())
 	}
 }
@@ -139,7 +139,7 @@ func (c *chain) verifyShape(e *record.Entry) {
 		problem = "neither a claim nor a write nor a void"
 	}
 	if problem != "" {
-		c.find(KindMalformed, e.Seq, "The entry can't have been made by Fencekit: it is "+problem+".", "", "")
+		c.find(FindingMalformedEntry, e.Seq, "The entry can't have been made by Fencekit: it is "+problem+".", "", "")
 	}
 }
 
@@ -148,7 +148,7 @@ func (c *chain) verifyShape(e *record.Entry) {
 func (c *chain) verifyClaim(e *record.Entry) {
 	if e.Kind == record.Claim {
 		if c.island != 0 && e.Seq == c.checkpoint.First {
-			c.find(KindCheckpoint, c.island, "The entry is before the checkpoint, where a prune leaves nothing if a claim comes first behind it.", "none", "a claim")
+			c.find(FindingWrongCheckpoint, c.island, "The entry is before the checkpoint, where a prune leaves nothing if a claim comes first behind it.", "none", "a claim")
 		}
 		c.verifyNewClaim(e)
 		return
@@ -157,21 +157,21 @@ func (c *chain) verifyClaim(e *record.Entry) {
 	case e.Claim == c.claim.seq:
 		return
 	case e.Claim >= e.Seq || e.Claim < 1:
-		c.find(KindClaim, e.Seq, "The entry names a claim that isn't before it.", "a position below "+number(e.Seq), number(e.Claim))
+		c.find(FindingWrongClaim, e.Seq, "The entry names a claim that isn't before it.", "a position below "+number(e.Seq), number(e.Claim))
 	case c.claim.seq == 0 && c.seq > 0 && c.checkpoint != nil:
-		c.find(KindClaim, e.Seq, "The claim under which the entry was made is missing: a prune would have left it.", "a claim at position "+number(e.Claim), "none")
+		c.find(FindingWrongClaim, e.Seq, "The claim under which the entry was made is missing: a prune would have left it.", "a claim at position "+number(e.Claim), "none")
 	case !c.claim.lost:
-		c.find(KindClaim, e.Seq, "The entry names another claim than the latest one before it.", number(c.claim.seq), number(e.Claim))
+		c.find(FindingWrongClaim, e.Seq, "The entry names another claim than the latest one before it.", number(c.claim.seq), number(e.Claim))
 	}
 	c.claim = chainClaim{seq: e.Claim} // report it once
 }
 
 func (c *chain) verifyNewClaim(e *record.Entry) {
 	if e.Claim != e.Seq {
-		c.find(KindClaim, e.Seq, "The claim doesn't name itself as its claim.", number(e.Seq), number(e.Claim))
+		c.find(FindingWrongClaim, e.Seq, "The claim doesn't name itself as its claim.", number(e.Seq), number(e.Claim))
 	}
 	if e.Name != nil && *e.Name != c.name {
-		c.find(KindName, e.Seq, "The claim is of another resource.", strconv.Quote(c.name), strconv.Quote(*e.Name))
+		c.find(FindingWrongName, e.Seq, "The claim is of another resource.", strconv.Quote(c.name), strconv.Quote(*e.Name))
 	}
 	if e.Epoch == nil || e.Token == nil || e.Timeline == nil || e.Holder == nil {
 		c.claim = chainClaim{seq: e.Seq}
@@ -184,7 +184,7 @@ func (c *chain) verifyNewClaim(e *record.Entry) {
 	}
 	c.claim.before = &last.grant
 	if c.claim.grant.compare(last.grant) <= 0 {
-		c.find(KindOrder, e.Seq, "The claim isn't higher than the one before: an earlier holder took the resource back.", "more than "+last.grant.String(), c.claim.grant.String())
+		c.find(FindingTokensOutOfOrder, e.Seq, "The claim isn't higher than the one before: an earlier holder took the resource back.", "more than "+last.grant.String(), c.claim.grant.String())
 	}
 	if last.timeline != c.claim.timeline {
 		c.sought.failedOver(last.grant, c.claim.grant)
@@ -194,18 +194,18 @@ func (c *chain) verifyNewClaim(e *record.Entry) {
 // beforeCheckpoint takes the claim that a prune leaves before the checkpoint.
 func (c *chain) beforeCheckpoint(e *record.Entry) {
 	if c.island != 0 {
-		c.find(KindCheckpoint, e.Seq, "The entry is before the checkpoint, where a prune leaves one claim alone.", "one entry", "another one at position "+number(c.island))
+		c.find(FindingWrongCheckpoint, e.Seq, "The entry is before the checkpoint, where a prune leaves one claim alone.", "one entry", "another one at position "+number(c.island))
 		return
 	}
 	c.island, c.islandHash = e.Seq, bytes.Clone(e.Hash)
 	c.verifyShape(e)
 	if e.Kind != record.Claim {
-		c.find(KindCheckpoint, e.Seq, "The entry is before the checkpoint, where a prune leaves a claim alone.", "a claim", e.Kind.String())
+		c.find(FindingWrongCheckpoint, e.Seq, "The entry is before the checkpoint, where a prune leaves a claim alone.", "a claim", e.Kind.String())
 		return
 	}
 	c.verifyNewClaim(e)
 	if e.Seq == c.checkpoint.First-1 && !bytes.Equal(e.Hash, c.checkpoint.Hash) {
-		c.find(KindCheckpoint, e.Seq, "The checkpoint has another hash than the entry before it.", "hash "+e.Hash.String(), "hash "+c.checkpoint.Hash.String())
+		c.find(FindingWrongCheckpoint, e.Seq, "The checkpoint has another hash than the entry before it.", "hash "+e.Hash.String(), "hash "+c.checkpoint.Hash.String())
 	}
 	c.sought.pass(e)
 }

@@ -138,7 +138,7 @@ func (v *verification) verifyNames(ctx context.Context, s *snapshot, conn *pgx.C
 	return s.copyOut(ctx, conn, "select r.name, count(*) from @resource r group by r.name having count(*) > 1", func(c *record.Columns) error {
 		name, n := c.Text(), c.Int64()
 		if c.Err() == nil && v.matches(name) {
-			v.findings.add(Finding{Kind: KindName, Resource: name, Text: "The resource has several fences: each would let another holder in.", Expected: "1", Found: number(n)})
+			v.findings.add(Finding{Kind: FindingWrongName, Resource: name, Text: "The resource has several fences: each would let another holder in.", Expected: "1", Found: number(n)})
 		}
 		return c.Err()
 	})
@@ -154,11 +154,11 @@ func (v *verification) verifyUnseen(there func(name string) bool) {
 			if there(name) {
 				v.comparedHead(h)
 			} else {
-				v.counts.prunedHeads.Add(1)
+				v.counts.leftOutHeads.Add(1)
 			}
 		}
 		if h := heads[len(heads)-1]; there(name) {
-			v.findings.add(Finding{Kind: KindOlder, Resource: name, Seq: h.Seq, Text: "The resource was known, and isn't there: the database went back to an older state, or the resource was removed.",
+			v.findings.add(Finding{Kind: FindingOlderState, Resource: name, Seq: h.Seq, Text: "The resource was known, and isn't there: the database went back to an older state, or the resource was removed.",
 				Expected: "hash " + record.Hash(h.Hash[:]).String(), Found: "none"})
 		}
 	}

@@ -79,7 +79,7 @@ func TestVerify_BoundsItsFindings(t *testing.T) {
 	unprotected(t, pool, "history", "update fence.history set at = at + interval '1 second'")
 	r := verify(t, pool, audit.Verification{MaxFindings: 3})
 	require.Len(t, r.Findings, 3)
-	require.Greater(t, r.Violations, int64(10))
+	require.Greater(t, r.TotalFindings, int64(10))
 }
 
 func TestVerify_RejectsBadArguments(t *testing.T) {

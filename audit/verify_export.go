@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/internal/record"
@@ -38,7 +39,7 @@ func VerifyExports(ctx context.Context, v Verification, exports ...io.Reader) (R
 			return Report{}, fmt.Errorf("audit: verifying an export: %w", err)
 		}
 	}
-	return run.report(files[len(files)-1].at.Time()), nil
+	return run.report(files[len(files)-1].time()), nil
 }
 
 // exportFile is a file of exports that follow each other, and what the first one is of.
@@ -46,6 +47,14 @@ type exportFile struct {
 	in *bufio.Reader
 	of string
 	at record.Time
+}
+
+// time returns the zero time if the file has no first line.
+func (f exportFile) time() time.Time {
+	if f.of == "" {
+		return time.Time{}
+	}
+	return f.at.Time()
 }
 
 // sortedByTime orders files by the times of their first lines.
@@ -102,7 +111,7 @@ func (x *exportVerifier) file(ctx context.Context) error {
 }
 
 func (x *exportVerifier) finding(text, found string) *Finding {
-	return &Finding{Kind: KindExport, Text: fmt.Sprintf("Line %d of an export %s", x.in.Number(), text), Found: found}
+	return &Finding{Kind: FindingDamagedExport, Text: fmt.Sprintf("Line %d of an export %s", x.in.Number(), text), Found: found}
 }
 
 // badLine reports a line that can't be read, unless it may be the last one of a prune that was

@@ -47,6 +47,8 @@ func TestVerifyExports_AgreesWithTheDatabase(t *testing.T) {
 		require.Equal(t, want.Rejections, of.Rejections, pattern)
 		require.Equal(t, want.Operations, of.Operations, pattern)
 		require.Equal(t, want.Heads, of.Heads, pattern)
+		require.Equal(t, want.Unprovable, of.Unprovable, pattern)
+		require.EqualValues(t, len(v.Known), of.Heads+of.Unprovable.Heads+of.LeftOut, "each head counts once: %s", pattern)
 	}
 }
 

@@ -52,7 +52,7 @@ func TestVerify_FollowsAFailover_HE1(t *testing.T) {
 	h.token += 10
 	r := verify(t, pool, audit.Verification{})
 	requireHonest(t, r)
-	require.Positive(t, r.Pruned.Rejections)
+	require.Positive(t, r.Unprovable.Rejections)
 	d, err := audit.Open(pool, "")
 	require.NoError(t, err)
 	requireHonest(t, verifyExports(t, audit.Verification{}, export(t, d, "")))

@@ -69,7 +69,7 @@ func (c *chain) compareHead(h knownHead, hash record.Hash) {
 }
 
 func (c *chain) rewritten(h knownHead, found string) {
-	c.find(KindRewritten, h.Seq, "The history was rewritten: at this position it was known to have another entry, or another past.", "hash "+record.Hash(h.Hash[:]).String(), found)
+	c.find(FindingRewrittenHistory, h.Seq, "The history was rewritten: at this position it was known to have another entry, or another past.", "hash "+record.Hash(h.Hash[:]).String(), found)
 }
 
 // settlePruned compares known heads of before the checkpoint, of which only the last one and
@@ -95,7 +95,7 @@ func (c *chain) endHeads() {
 			continue
 		}
 		c.comparedHead(h)
-		c.find(KindOlder, h.Seq, "The history ends before an entry that was known: it went back to an older state, or its end was removed.", "an entry at position "+number(h.Seq), "the end at position "+number(c.seq))
+		c.find(FindingOlderState, h.Seq, "The history ends before an entry that was known: it went back to an older state, or its end was removed.", "an entry at position "+number(h.Seq), "the end at position "+number(c.seq))
 	}
 }
 

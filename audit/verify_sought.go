@@ -101,7 +101,7 @@ func (s *subject) settle() {
 		case s.checkpoint != nil && w.at < s.checkpoint.PrunedAt:
 			s.counts.prunedOperations.Add(1)
 		default:
-			s.find(KindOperation, 0, "An operation is kept as done whose write isn't in the history: it would not run again.", "a write of transaction "+number(w.tx), "none")
+			s.find(FindingUnfoundedOperation, 0, "An operation is kept as done whose write isn't in the history: it would not run again.", "a write of transaction "+number(w.tx), "none")
 		}
 	}
 }
@@ -122,7 +122,7 @@ func (s *subject) settleRejection(r *record.Rejection, justified bool) {
 }
 
 func (s *subject) unjustified(r *record.Rejection, expected string) {
-	s.find(KindRejection, 0, fmt.Sprintf("The rejection of %s (%s) as %q isn't justified by the history: it was made up or changed, or the claim that justified it was removed.", grant{r.Epoch, r.Token}, r.Holder, r.Reason),
+	s.find(FindingUnjustifiedRejection, 0, fmt.Sprintf("The rejection of %s (%s) as %q isn't justified by the history: it was made up or changed, or the claim that justified it was removed.", grant{r.Epoch, r.Token}, r.Holder, r.Reason),
 		expected, fmt.Sprintf("rejected by %s (%s)", currentGrant(r), r.CurrentHolder))
 }
 

@@ -33,7 +33,7 @@ func (s *subject) title() string {
 	return fmt.Sprintf("number %d", s.number)
 }
 
-func (s *subject) find(kind Kind, seq int64, text, expected, found string) {
+func (s *subject) find(kind FindingKind, seq int64, text, expected, found string) {
 	s.findings.add(Finding{Kind: kind, Resource: s.title(), Seq: seq, Text: text, Expected: expected, Found: found})
 }
 
@@ -52,7 +52,7 @@ func (c *chain) end() {
 		c.missing(c.seq+1, c.to)
 	case c.partial, c.fence == nil && c.seq == 0: // there is nothing that needs a fence
 	case c.fence == nil:
-		c.find(KindNoFence, c.seq, "There is no fence for these entries: the resource would accept an old token.", "a fence at position "+number(c.seq), "none")
+		c.find(FindingMissingFence, c.seq, "There is no fence for these entries: the resource would accept an old token.", "a fence at position "+number(c.seq), "none")
 	case c.seq < c.fence.Seq:
 		c.missing(c.seq+1, c.fence.Seq)
 	case c.seq == 0:
@@ -75,10 +75,10 @@ func (c *chain) hash32() string { return record.Hash(c.hash).String() }
 // endCheckpoint is called once for a history that was pruned.
 func (c *chain) endCheckpoint() {
 	if c.seq < c.checkpoint.First {
-		c.find(KindCheckpoint, c.checkpoint.First, "The history is said to begin here, and there is no such entry: a prune leaves the last one.", "an entry", "none")
+		c.find(FindingWrongCheckpoint, c.checkpoint.First, "The history is said to begin here, and there is no such entry: a prune leaves the last one.", "an entry", "none")
 	}
 	if c.held != nil && c.checkpoint.PrunedAt > c.held.At+holdGrace {
-		c.find(KindHeld, c.checkpoint.First, "Entries before this one were deleted although the resource was on hold.",
+		c.find(FindingPrunedOnHold, c.checkpoint.First, "Entries before this one were deleted although the resource was on hold.",
 			"no prune after "+c.held.At.String(), "a prune at "+c.checkpoint.PrunedAt.String())
 	}
 }
@@ -101,7 +101,7 @@ func (c *chain) compare(differences []difference) {
 		}
 	}
 	if len(found) > 0 {
-		c.find(KindFence, c.seq, "The fence isn't as the last entry left it ("+strings.Join(what, ", ")+"): it was changed, or entries were added or changed without it.", strings.Join(expected, ", "), strings.Join(found, ", "))
+		c.find(FindingWrongFence, c.seq, "The fence isn't as the last entry left it ("+strings.Join(what, ", ")+"): it was changed, or entries were added or changed without it.", strings.Join(expected, ", "), strings.Join(found, ", "))
 	}
 }
 

@@ -36,7 +36,7 @@ func (v *verification) verifyTables(ctx context.Context, s *snapshot, conn *pgx.
 	return s.copyOut(ctx, conn, strings.ReplaceAll(unprotectedQuery, "$schema", s.d.schema), func(c *record.Columns) error {
 		table, lacks, found := c.Text(), c.Text(), c.Text()
 		if c.Err() == nil {
-			v.findings.add(Finding{Kind: KindTable, Text: unprotectedText(table, lacks, found), Expected: lacks, Found: found})
+			v.findings.add(Finding{Kind: FindingUnprotectedTable, Text: unprotectedText(table, lacks, found), Expected: lacks, Found: found})
 		}
 		return c.Err()
 	})

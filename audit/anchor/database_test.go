@@ -308,6 +308,6 @@ func TestAnchor_ReportsWhatItCannotCompare_HF3(t *testing.T) {
 	report, err := d.audit.Verify(t.Context(), audit.Verification{Known: known})
 	require.NoError(t, err)
 	require.Empty(t, report.Findings)
-	require.EqualValues(t, []int64{1, 1}, []int64{report.Heads, report.Pruned.Heads})
+	require.EqualValues(t, []int64{1, 1}, []int64{report.Heads, report.Unprovable.Heads})
 	require.Equal(t, []string{"sku/1"}, report.Unproven)
 }

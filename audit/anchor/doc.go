@@ -22,7 +22,7 @@
 // own key. A log is never truncated; [Log.Continue] starts a new log where another one ended.
 //
 // This package's checkpoints are unrelated to the checkpoints that pruning leaves in the
-// database (audit.KindCheckpoint).
+// database (audit.FindingWrongCheckpoint).
 //
 // # Formats
 //

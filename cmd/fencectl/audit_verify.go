@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
@@ -40,7 +41,7 @@ docs/guides/verification-of-history.md.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&a.what.Resources, "resource", "", "only resources that match this, with * and ?")
-	flags.StringArrayVar(&a.exports, "export", nil, "verify this export instead of a database; may be given again, in any order")
+	flags.StringArrayVar(&a.exports, "export", nil, "verify this export instead of a database; - is stdin; may be given again, in any order")
 	a.known.register(flags)
 	flags.IntVar(&a.what.Connections, "connections", 2, "how many connections read at the same time, beside one that plans")
 	flags.IntVar(&a.what.MaxFindings, "max-findings", 1000, "print at most so many findings")
@@ -67,7 +68,7 @@ func (a *auditVerify) run(cmd *cobra.Command) error {
 	a.what.Known = known
 	progress := newEntryProgress(cmd.ErrOrStderr())
 	a.what.Progress = progress.update
-	report, err := a.verify(cmd.Context())
+	report, err := a.verify(cmd)
 	progress.close()
 	if err != nil {
 		return err
@@ -75,16 +76,28 @@ func (a *auditVerify) run(cmd *cobra.Command) error {
 	if err := a.write(cmd.OutOrStdout(), report); err != nil {
 		return err
 	}
+	if report.Resources == 0 && report.TotalFindings == 0 {
+		return a.nothing(report)
+	}
 	fmt.Fprintln(cmd.ErrOrStderr(), verified(report))
 	switch {
-	case report.Violations > 0:
-		return &cli.ExitError{Code: cli.ExitViolated, Err: fmt.Errorf("the history is not as Fencekit wrote it: %d findings", report.Violations)}
+	case report.TotalFindings > 0:
+		return &cli.ExitError{Code: cli.ExitViolated, Err: fmt.Errorf("the history is not as Fencekit wrote it: %d findings", report.TotalFindings)}
 	case len(report.Unproven) > 0:
 		return &cli.ExitError{Code: cli.ExitInconclusive, Err: unproven(report.Unproven)}
-	case report.Resources == 0:
-		return &cli.ExitError{Code: cli.ExitInconclusive, Err: fmt.Errorf("there is nothing to verify: no resource%s", matching(a.what.Resources))}
 	}
 	return nil
+}
+
+// nothing says why there is nothing to verify. Of a prune, an export has entries but no fences.
+func (a *auditVerify) nothing(r audit.Report) error {
+	switch files := strings.Join(a.exports, ", "); {
+	case r.Entries > 0:
+		return fmt.Errorf("no more than the export of a prune: %s; give the export of the database too", files)
+	case r.At.IsZero():
+		return fmt.Errorf("%s is empty", files)
+	}
+	return fmt.Errorf("there is nothing to verify: no resource%s", matching(a.what.Resources))
 }
 
 // unproven says of which resources no anchored head proves the history that is there.
@@ -104,11 +117,11 @@ func matching(pattern string) string {
 	return " matches " + strconv.Quote(pattern)
 }
 
-func (a *auditVerify) verify(ctx context.Context) (report audit.Report, err error) {
+func (a *auditVerify) verify(cmd *cobra.Command) (report audit.Report, err error) {
 	if len(a.exports) > 0 {
-		return a.verifyExports(ctx)
+		return a.verifyExports(cmd.Context(), cmd.InOrStdin())
 	}
-	err = a.database.withHistory(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
+	err = a.database.withHistory(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
 		history, err := audit.Open(pool, a.database.schema)
 		if err != nil {
 			return err
@@ -119,9 +132,13 @@ func (a *auditVerify) verify(ctx context.Context) (report audit.Report, err erro
 	return report, err
 }
 
-func (a *auditVerify) verifyExports(ctx context.Context) (audit.Report, error) {
+func (a *auditVerify) verifyExports(ctx context.Context, stdin io.Reader) (audit.Report, error) {
 	var readers []io.Reader
 	for _, path := range a.exports {
+		if path == "-" {
+			readers = append(readers, stdin)
+			continue
+		}
 		file, err := os.Open(path)
 		if err != nil {
 			return audit.Report{}, cli.UsageErrorf("--export: %w", err)
@@ -166,10 +183,20 @@ func (f finding) Cells() []string {
 
 // verified says what was verified.
 func verified(r audit.Report) string {
-	text := fmt.Sprintf("verified %d entries of %d resources, %d rejections, %d kept operations, %d anchored heads, as of %s",
-		r.Entries, r.Resources, r.Rejections, r.Operations, r.Heads, r.At.UTC().Format("2006-01-02 15:04:05Z"))
-	if p := r.Pruned; p != (audit.Unprovable{}) {
-		text += fmt.Sprintf("; no longer provable, since pruned: %d rejections, %d kept operations, %d anchored heads", p.Rejections, p.Operations, p.Heads)
+	text := fmt.Sprintf("verified %d entries of %d resources, %d rejections, %d kept operations, %d anchored heads",
+		r.Entries, r.Resources, r.Rejections, r.Operations, r.Heads)
+	if !r.At.IsZero() {
+		text += ", as of " + r.At.UTC().Format("2006-01-02 15:04:05Z")
+	}
+	if u := r.Unprovable; u != (audit.Unprovable{}) {
+		text += fmt.Sprintf("; no longer provable, since pruned: %d rejections, %d kept operations, %d anchored heads", u.Rejections, u.Operations, u.Heads)
+	}
+	switch r.LeftOut {
+	case 0:
+	case 1:
+		text += "; 1 anchored head is of a resource that the export leaves out"
+	default:
+		text += fmt.Sprintf("; %d anchored heads are of resources that the export leaves out", r.LeftOut)
 	}
 	return text
 }

@@ -47,7 +47,7 @@ func TestAuditVerify_SaysWhatItFinds(t *testing.T) {
 	got = fencectl(t, verify("-o", "json", "--max-findings", "1")...)
 	var report audit.Report
 	require.NoError(t, json.Unmarshal([]byte(got.Stdout), &report), got.Stdout)
-	require.EqualValues(t, 2, report.Violations)
+	require.EqualValues(t, 2, report.TotalFindings)
 	require.Len(t, report.Findings, 1)
 	require.EqualValues(t, 5, report.Entries)
 	require.Equal(t, cli.ExitOK, fencectl(t, verify("--resource", "sku/2")...).Code)

@@ -5,7 +5,7 @@ var reviewMutants = []Mutant{
 	change("report-answers-for-what-was-pruned", "HF4", "internal/review/pruned.go",
 		`and e.at >= $2`, `and e.at >= $2 and false`, inReview("TestReport_DoesNotAnswerForWhatWasPruned")),
 	change("report-trusts-what-does-not-verify", "HF3", "internal/review/report_answer.go",
-		`case report.Verified.Violations > 0:`, `case report.Verified.Violations < 0:`, inReview("TestReport_SaysWhatDoesNotVerify")),
+		`case report.Verified.TotalFindings > 0:`, `case report.Verified.TotalFindings < 0:`, inReview("TestReport_SaysWhatDoesNotVerify")),
 	change("report-answers-for-time-to-come", "HF3", "internal/review/report_span.go",
 		`if asked.Before(report.Until) {`, `if asked.Before(report.From) {`, inReview("TestReport_AnswersForWhatHasPassed")),
 	change("report-answers-for-before-the-record", "HF3", "internal/review/report_answer.go",

@@ -25,7 +25,7 @@ var verifyMutants = []Mutant{
 `,
 		tampered("an_entry_removed")),
 	change("verify-ignores-repeated-positions", "HF3", chainGo,
-		`		c.find(KindRepeated, e.Seq,`, `		(&subject{verification: Verification{}.begin()}).find(KindRepeated, e.Seq,`,
+		`		c.find(FindingRepeatedEntry, e.Seq,`, `		(&subject{verification: Verification{}.begin()}).find(FindingRepeatedEntry, e.Seq,`,
 		tampered("a_second_entry_at_a_position")),
 	change("verify-ignores-shapes", "HF3", chainGo,
 		`if problem != "" {`, `if problem == "?" {`,
@@ -40,14 +40,14 @@ var verifyMutants = []Mutant{
 		tampered("the_claim_before_a_checkpoint_removed")),
 	change("verify-ignores-what-is-before-a-checkpoint", "HF3", chainGo,
 		`	if c.island != 0 {
-		c.find(KindCheckpoint`, `	if c.island < 0 {
-		c.find(KindCheckpoint`,
+		c.find(FindingWrongCheckpoint`, `	if c.island < 0 {
+		c.find(FindingWrongCheckpoint`,
 		tampered("an_entry_put_before_a_checkpoint")),
 	change("verify-ignores-the-end", "HF3", subjectGo,
 		`case c.seq < c.fence.Seq:`, `case c.seq < 0:`,
 		tampered("all_entries_removed")),
 	change("verify-ignores-missing-fences", "HF3", subjectGo,
-		`		c.find(KindNoFence, c.seq,`, `		(&subject{verification: Verification{}.begin()}).find(KindNoFence, c.seq,`,
+		`		c.find(FindingMissingFence, c.seq,`, `		(&subject{verification: Verification{}.begin()}).find(FindingMissingFence, c.seq,`,
 		tampered("a_fence_removed")),
 	change("verify-ignores-fences", "HF3", subjectGo,
 		`	default:

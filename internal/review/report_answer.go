@@ -5,9 +5,9 @@ import "fmt"
 // conclude comes to the verdict, and says it in a sentence or two.
 func (report *Report) conclude() {
 	switch c := report.Counts; {
-	case report.Verified.Violations > 0:
+	case report.Verified.TotalFindings > 0:
 		report.Verdict = VerdictViolated
-		report.Answer = fmt.Sprintf("The record can't be relied on: its verification has %s.", counted(report.Verified.Violations, "finding"))
+		report.Answer = fmt.Sprintf("The record can't be relied on: its verification has %s.", counted(report.Verified.TotalFindings, "finding"))
 		if report.begun() {
 			report.Answer += fmt.Sprintf(" Until that is explained, nothing can be concluded from what it shows of the time %s: %s.", report.span(), report.done())
 		}
@@ -31,7 +31,7 @@ func (report *Report) conclude() {
 
 // unknown reports whether there is no record of any resource that matches.
 func (report *Report) unknown() bool {
-	return report.Verified.Resources == 0 && report.Verified.Rejections == 0 && report.Verified.Violations == 0
+	return report.Verified.Resources == 0 && report.Verified.Rejections == 0 && report.Verified.TotalFindings == 0
 }
 
 // incomplete concludes that there is no answer.
@@ -105,13 +105,13 @@ func (report *Report) facts() []Fact {
 		{"Rests on", "This database alone, and the assumption that all writes to the data were guarded: other writes leave no entry. The owner of the tables could rewrite the history so that it verifies; anchors outside the database reveal that."},
 		{"Not shown", "Which writes had an unknown outcome at first: a COMMIT that was later found to have taken effect is listed as a write, one that was ruled out as a void. Rejections that could not be recorded because the database was unreachable. When a lock was released: a holder counts as holding the resource until the next claim, even if it released the lock earlier."},
 	}
-	if v.Violations > 0 {
+	if v.TotalFindings > 0 {
 		facts[0].Text = fmt.Sprintf("The whole history of these resources as it was at %s: %s of %s. It doesn't verify; the findings are below.", clock(v.At), entries(v.Entries), counted(v.Resources, "resource"))
 	}
 	if !report.ended() {
 		facts[2].Text += " What was being committed when this was asked."
 	}
-	if n := v.Pruned.Rejections; n > 0 {
+	if n := v.Unprovable.Rejections; n > 0 {
 		facts[0].Text += fmt.Sprintf(" Of %s what would justify it was pruned.", counted(n, "rejection"))
 	}
 	return facts

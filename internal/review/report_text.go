@@ -67,7 +67,7 @@ func (s section) text(b *strings.Builder, width int) {
 // sections returns the lists in the order of the page.
 func (report *Report) sections() []section {
 	c := report.Counts
-	findings := section{title: "Findings of the verification", total: report.Verified.Violations}
+	findings := section{title: "Findings of the verification", total: report.Verified.TotalFindings}
 	for _, f := range report.Verified.Findings {
 		findings.rows = append(findings.rows, sectionRow{resource: f.Resource, text: f.Text + position(f.Seq)})
 	}

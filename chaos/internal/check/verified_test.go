@@ -24,14 +24,14 @@ func (m *made) tamper(resource string, seq int64, found ...int64) {
 		}
 	}
 	for _, at := range found {
-		m.Observed.Verified.Findings = append(m.Observed.Verified.Findings, audit.Finding{Kind: audit.KindChanged, Resource: resource, Seq: at})
+		m.Observed.Verified.Findings = append(m.Observed.Verified.Findings, audit.Finding{Kind: audit.FindingChangedEntry, Resource: resource, Seq: at})
 	}
 }
 
 func TestVerified_I13(t *testing.T) {
 	flags(t, "I13", []spoiled{
 		{"a finding", func(m *made) {
-			m.Observed.Verified.Findings = []audit.Finding{{Kind: audit.KindFence, Resource: "sku/1", Text: "wrong"}}
+			m.Observed.Verified.Findings = []audit.Finding{{Kind: audit.FindingWrongFence, Resource: "sku/1", Text: "wrong"}}
 		}, check.Violated},
 		{"tampering that is found", func(m *made) { m.tamper("sku/1", 2, 2) }, check.Held},
 		{"tampering that is not found", func(m *made) { m.tamper("sku/1", 2) }, check.Violated},
