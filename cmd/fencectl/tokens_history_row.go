@@ -125,7 +125,9 @@ func (l historyLine) details() string {
 	}
 	var ops []string
 	for _, op := range l.Ops {
-		ops = append(ops, words(op))
+		if said := words(op); said != "" {
+			ops = append(ops, said)
+		}
 	}
 	if len(ops) == 0 {
 		return l.Holder
