@@ -199,6 +199,9 @@ func (a *anchoring) open(published *anchor.Checkpoint) error {
 	if errors.Is(err, fs.ErrNotExist) && !a.begin {
 		return fmt.Errorf("%w\n%s", err, "Restore the log, or begin one with --begin.")
 	}
+	if errors.Is(err, fs.ErrExist) {
+		return cli.UsageErrorf("the log %s is there already: leave out --begin", a.path)
+	}
 	if err != nil {
 		return err
 	}

@@ -103,8 +103,7 @@ func TestAuditAnchor_RecordsProvesAndFinds(t *testing.T) {
 	require.Equal(t, cli.ExitOK, f.anchor(t).Code)
 	require.Equal(t, proof, fencectl(t, "audit", "prove", "sku/1", "--log", f.log, "--key", f.key+".pub", "--checkpoint", older))
 	got := fencectl(t, "audit", "prove", "sku/3", "--log", f.log, "--key", f.key+".pub", "--checkpoint", older)
-	require.Equal(t, cli.ExitUsage, got.Code)
-	require.Contains(t, got.Stderr, `the checkpoint covers no record of resource "sku/3"`)
+	require.Equal(t, ended(cli.ExitInconclusive, "", "fencectl: "+older+" covers no head of a resource \"sku/3\"\n"), got)
 
 	f.rewind(t)
 	got = f.anchor(t, "-o", "json")
@@ -162,7 +161,7 @@ func TestAudit_SaysWhatIsWrongWithLogsAndKeys(t *testing.T) {
 		{[]string{"anchor", "--log", none, "--key", f.key, "--continues", f.log}, cli.ExitUsage, "belong together"},
 		{[]string{"anchor", "--log", none, "--key", f.key, "--continues", f.log, "--continues-key", pub, "--every", "1m"}, cli.ExitUsage, "without --every"},
 		{[]string{"anchor", "--log", none, "--key", f.key}, cli.ExitNotReady, "Restore the log, or begin one with --begin."},
-		{[]string{"anchor", "--log", f.log, "--key", f.key, "--begin"}, cli.ExitUsage, "file exists"},
+		{[]string{"anchor", "--log", f.log, "--key", f.key, "--begin"}, cli.ExitUsage, "the log " + f.log + " is there already: leave out --begin"},
 		{[]string{"anchor", "--log", none, "--key", f.key, "--begin", "--continues", f.log, "--continues-key", pub}, cli.ExitUsage, "a log needs one of its own"},
 		{[]string{"anchor", "--log", none, "--key", f.key, "--continues", f.log, "--continues-key", f.key}, cli.ExitUsage, "this is not the public key of a log"},
 		{[]string{"anchor", "--log", dir, "--key", f.key}, cli.ExitNotReady, "is a directory"},
@@ -174,7 +173,7 @@ func TestAudit_SaysWhatIsWrongWithLogsAndKeys(t *testing.T) {
 		{[]string{"keygen"}, cli.ExitUsage, "takes one argument, NAME"},
 		{[]string{"keygen", "a"}, cli.ExitUsage, "--out is missing"},
 		{[]string{"keygen", "a b", "--out", none}, cli.ExitUsage, "can't be the name of a key"},
-		{[]string{"keygen", "a", "--out", f.key}, cli.ExitUsage, "file exists"},
+		{[]string{"keygen", "a", "--out", f.key}, cli.ExitUsage, f.key + " is there already, and is not overwritten"},
 		{[]string{"keygen", "a", "--out", filepath.Join(dir, "no", "such")}, cli.ExitNotReady, "no such file"},
 		{[]string{"prove", "sku/1"}, cli.ExitUsage, "--log is missing"},
 		{[]string{"prove", "sku/1", "--log", f.log}, cli.ExitUsage, "--key is missing"},

@@ -26,7 +26,7 @@ the fences, checkpoints, holds, rejections and kept operations (but not their
 results) that "audit verify --export" needs. The reader role is enough.
 
 The file appears under its name when it is whole and durable. A file that is
-there already is not overwritten.`,
+there already is not overwritten. The exit code is 2 if no resource matches.`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if path == "-" {
@@ -54,6 +54,9 @@ func (d *databaseFlags) export(ctx context.Context, w io.Writer, resources strin
 		done, err = history.Export(ctx, w, resources)
 		return err
 	})
+	if err == nil && done.Resources == 0 && resources != "" {
+		err = fmt.Errorf("no resource%s", matching(resources))
+	}
 	return done, err
 }
 

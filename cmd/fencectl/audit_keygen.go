@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fencekit/fencekit/audit/anchor"
-	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/internal/cli"
 )
 
@@ -32,11 +31,8 @@ and a name of its own.`,
 				return cli.UsageErrorf("--out is missing: the file for the private key")
 			}
 			public, err := keygen(args[0], path)
-			if errors.Is(err, fence.ErrInvalid) || errors.Is(err, os.ErrExist) {
-				return cli.UsageErrorf("%w", err)
-			}
 			if err != nil {
-				return cli.NotReady(err)
+				return explainAnchor(err)
 			}
 			fmt.Fprintf(cmd.ErrOrStderr(), "the private key is in %s, the public key in %s.pub\n", path, path)
 			fmt.Fprintln(cmd.OutOrStdout(), public)
@@ -65,6 +61,9 @@ func keygen(name, path string) (public string, err error) {
 // writeNew writes a file that must not exist yet.
 func writeNew(path, text string, mode os.FileMode) error {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
+	if errors.Is(err, os.ErrExist) {
+		return cli.UsageErrorf("%s is there already, and is not overwritten", path)
+	}
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -57,7 +56,11 @@ func prove(resource, log, key, checkpoint string) (string, error) {
 		return "", err
 	}
 	defer file.Close()
-	return anchor.Prove(file, c, resource)
+	proof, err := anchor.Prove(file, c, resource)
+	if errors.Is(err, fence.ErrInvalid) {
+		err = &cli.ExitError{Code: cli.ExitInconclusive, Err: fmt.Errorf("%s covers no head of a resource %q", checkpoint, resource)}
+	}
+	return proof, err
 }
 
 func readPublicKey(path string) (note.Verifier, error) {
@@ -94,7 +97,7 @@ func explainAnchor(err error) error {
 		return &cli.ExitError{Code: cli.ExitViolated, Err: err}
 	case err == nil, errors.As(err, new(*cli.ExitError)):
 		return err
-	case errors.Is(err, fence.ErrInvalid), errors.Is(err, fs.ErrExist):
+	case errors.Is(err, fence.ErrInvalid):
 		return cli.UsageErrorf("%w", err)
 	}
 	return cli.NotReady(err)

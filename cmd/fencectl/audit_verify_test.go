@@ -109,6 +109,7 @@ func TestAuditVerify_SaysWhatIsWrong(t *testing.T) {
 		{[]string{"verify", "sku/1"}, cli.ExitUsage, "takes no arguments"},
 		{[]string{"export", "--out", taken}, cli.ExitUsage, "is there already, and is not overwritten"},
 		{[]string{"export", "--out", filepath.Join(dir, "none", "x")}, cli.ExitUsage, "no such file"},
+		{[]string{"export", "--resource", "nosuch", "--out", filepath.Join(dir, "x")}, cli.ExitInconclusive, `no resource matches "nosuch"`},
 		{[]string{"export", "--schema", "other", "--out", filepath.Join(dir, "x")}, cli.ExitNotReady, "fencectl migrate up"},
 	} {
 		got := fencectl(t, append([]string{"audit", "--database-url", dsn}, c.args...)...)

@@ -128,9 +128,9 @@ func advice(err error) string {
 	if errors.As(err, &answer) {
 		switch {
 		case strings.HasPrefix(answer.Code, "28"): // invalid authorization
-			return "Check user and password: --database-url, PGUSER, PGPASSWORD, ~/.pgpass."
+			return "Check user and password: --database-url (FENCEKIT_DATABASE_URL), PGUSER, PGPASSWORD, ~/.pgpass."
 		case answer.Code == "3D000": // no such database
-			return "Create the database first, or correct --database-url or PGDATABASE."
+			return "Create the database first, or correct --database-url (FENCEKIT_DATABASE_URL) or PGDATABASE."
 		case answer.Code == "3F000" || answer.Code == "42883" || answer.Code == "42P01": // no such schema, function, table
 			return "The schema is missing, or older than this fencectl: run \"fencectl migrate up\", or correct --schema."
 		case answer.Code == "42501": // insufficient privilege
@@ -141,7 +141,7 @@ func advice(err error) string {
 	var dial *net.OpError
 	var lookup *net.DNSError
 	if errors.As(err, &dial) || errors.As(err, &lookup) {
-		return "Check that Postgres runs, and where: --database-url, PGHOST, PGPORT."
+		return "Check that Postgres runs, and where: --database-url (FENCEKIT_DATABASE_URL), PGHOST, PGPORT."
 	}
 	return ""
 }

@@ -134,7 +134,7 @@ func TestErrors_SayWhatToDo(t *testing.T) {
 		args []string
 		says []string
 	}{
-		"no server":    {[]string{"status", "--database-url", "postgres://me@" + closedPort(t) + "/shop"}, []string{"fencectl: failed to connect", "connection refused", "Check that Postgres runs"}},
+		"no server":    {[]string{"status", "--database-url", "postgres://me@" + closedPort(t) + "/shop"}, []string{"fencectl: failed to connect", "connection refused", "Check that Postgres runs, and where: --database-url (FENCEKIT_DATABASE_URL), PGHOST"}},
 		"no host":      {[]string{"status", "--database-url", "postgres://me@no-such-host.invalid/shop"}, []string{"no-such-host.invalid", "Check that Postgres runs"}},
 		"no database":  {[]string{"status", "--database-url", with(t, dsn, "dbname", "no_such_database")}, []string{"no_such_database", "Create the database first"}},
 		"no login":     {[]string{"status", "--database-url", as(newRole(t, dsn, "nologin"))}, []string{"not permitted to log in", "Check user and password"}},

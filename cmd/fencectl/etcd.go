@@ -93,7 +93,7 @@ func (e *etcdFlags) advice(err error) string {
 	case aboutTLS(err):
 		return "Check http or https in --etcd-endpoints, and the certificates: --etcd-cacert, --etcd-cert, --etcd-key."
 	}
-	return "Check that etcd runs, and where: --etcd-endpoints (" + strings.Join(e.endpoints, ",") + ")."
+	return "Check that etcd runs, and where: --etcd-endpoints (FENCEKIT_ETCD_ENDPOINTS) is " + strings.Join(e.endpoints, ",") + "."
 }
 
 func hasReason(err error, reason fence.UnavailableReason) bool {

@@ -107,7 +107,7 @@ func requireNotReady(t *testing.T, got clitest.Ending, says, advice string) {
 
 func TestEtcd_ThatIsAwayIsSaidToBe(t *testing.T) {
 	t.Parallel()
-	const advice = "Check that etcd runs, and where: --etcd-endpoints"
+	const advice = "Check that etcd runs, and where: --etcd-endpoints (FENCEKIT_ETCD_ENDPOINTS) is "
 	t.Run("nothing listens", func(t *testing.T) {
 		t.Parallel()
 		got := fencectlProcess(t, nil, "locks", "list", "--etcd-endpoints", closedPort(t))

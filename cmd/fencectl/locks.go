@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -38,6 +39,12 @@ func (l *locksFlags) withInspector(ctx context.Context, do func(context.Context,
 		}
 		return do(ctx, inspector)
 	})
+}
+
+// sayFree says that what was asked for has neither holder nor waiters. It names the prefix, which
+// may be wrong.
+func (l *locksFlags) sayFree(cmd *cobra.Command, what string) {
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s is held or waited for under %s/locks/\n", what, l.etcd.prefix)
 }
 
 // ageOf is how long ago a time was, to the second; "" for the zero time. Clocks of other

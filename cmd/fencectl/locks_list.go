@@ -43,7 +43,7 @@ The etcd user needs the right to read PREFIX/locks/ and PREFIX/epoch; the
 database role needs the right to read the schema. Locks that were taken with
 etcd.Config.MutexKeys are not shown.`,
 		Args: cli.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return locksList(cmd, l, out, glob.Matcher(resources)) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return locksList(cmd, l, out, resources) },
 	}
 	cmd.Flags().StringVar(&resources, "resource", "*", "only resources that match this, with * and ?")
 	return cmd
@@ -86,7 +86,8 @@ func ageOrNone(at *time.Time) string {
 	return ageOf(*at)
 }
 
-func locksList(cmd *cobra.Command, l *locksFlags, out *cli.Output, matches func(string) bool) error {
+func locksList(cmd *cobra.Command, l *locksFlags, out *cli.Output, resources string) error {
+	matches := glob.Matcher(resources)
 	var states []lockState
 	err := l.withInspector(cmd.Context(), func(ctx context.Context, inspector *etcd.Inspector) error {
 		locks, err := inspector.Locks(ctx)
@@ -103,6 +104,11 @@ func locksList(cmd *cobra.Command, l *locksFlags, out *cli.Output, matches func(
 	})
 	if err != nil {
 		return err
+	}
+	if len(states) == 0 && resources == "*" {
+		l.sayFree(cmd, "nothing")
+	} else if len(states) == 0 {
+		l.sayFree(cmd, "nothing that matches "+strconv.Quote(resources))
 	}
 	return cli.WriteList(cmd.OutOrStdout(), out.Format, states)
 }

@@ -64,5 +64,8 @@ func locksQueue(cmd *cobra.Command, l *locksFlags, out *cli.Output, resource str
 			QueuedAt: timeOrNil(a.Queued), LeaseLeft: a.LeaseLeft.Seconds(),
 		}
 	}
+	if len(places) == 0 {
+		l.sayFree(cmd, "nothing named "+strconv.Quote(resource))
+	}
 	return cli.WriteList(cmd.OutOrStdout(), out.Format, places)
 }

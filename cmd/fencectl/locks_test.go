@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -54,7 +55,14 @@ func TestLocks_ShowHoldersAndWaiters(t *testing.T) {
 	t.Parallel()
 	prefix, flags := onEtcd(t)
 	require.Empty(t, listed(t, flags...))
-	require.Equal(t, ended(cli.ExitOK, "", ""), fencectl(t, append([]string{"locks", "list"}, flags...)...))
+	free := " is held or waited for under " + prefix + "/locks/\n"
+	for command, says := range map[string]string{
+		"list":                "nothing",
+		"list --resource sku": `nothing that matches "sku"`,
+		"queue sku":           `nothing named "sku"`,
+	} {
+		require.Equal(t, ended(cli.ExitOK, "", says+free), fencectl(t, append(append([]string{"locks"}, strings.Fields(command)...), flags...)...))
+	}
 	began := time.Now().Truncate(time.Millisecond)
 	cfg := etcd.Config{Prefix: prefix, TTL: 30 * time.Second}
 	a, b := newLocker(t, etcdserver.Client(t), cfg), newLocker(t, etcdserver.Client(t), cfg)

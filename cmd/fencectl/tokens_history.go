@@ -81,6 +81,9 @@ schema's owner or in its reader role.
 // parse parses and validates the flags.
 func (h *tokensHistory) parse(cmd *cobra.Command, format cli.Format) (err error) {
 	h.filter.Since, h.filter.Until = time.Time(h.since), time.Time(h.until)
+	if until := h.filter.Until; !until.IsZero() && !h.filter.Since.Before(until) {
+		return cli.UsageErrorf("--until is %v, want it after --since, %v", &h.until, &h.since)
+	}
 	if h.limit < 0 {
 		return cli.UsageErrorf("--limit is %d, want at least 0", h.limit)
 	}
@@ -154,7 +157,11 @@ func parseTokens(text string) (low, high fence.Token, err error) {
 		}
 		return fence.Token(n)
 	}
-	return parse(from), parse(to), err
+	low, high = parse(from), parse(to)
+	if err == nil && high != 0 && low > high {
+		err = cli.UsageErrorf("--token is %s, want the lower token first", text)
+	}
+	return low, high, err
 }
 
 func (h *tokensHistory) run(cmd *cobra.Command, d *databaseFlags, out *cli.Output) error {

@@ -214,17 +214,19 @@ func (f *fullDisk) Write([]byte) (int, error) {
 func TestTokensHistory_UsageErrors(t *testing.T) {
 	t.Parallel()
 	for args, says := range map[string]string{
-		"":                         "takes one argument, RESOURCE",
-		"a b":                      "takes one argument, RESOURCE",
-		"a --since soon":           `"soon" is no time`,
-		"a --until 2026-13-01":     "is no time",
-		"a --kind claims":          `--kind is "claims"`,
-		"a --attr qty":             "want key=value",
-		"a --attr =2":              "want key=value",
-		"a --token x":              `--token has "x"`,
-		"a --token 5..x":           `--token has "x"`,
-		"a --token 0":              `--token has "0"`,
-		"a --limit -1":             "--limit is -1",
+		"":                     "takes one argument, RESOURCE",
+		"a b":                  "takes one argument, RESOURCE",
+		"a --since soon":       `"soon" is no time`,
+		"a --until 2026-13-01": "is no time",
+		"a --kind claims":      `--kind is "claims"`,
+		"a --attr qty":         "want key=value",
+		"a --attr =2":          "want key=value",
+		"a --token x":          `--token has "x"`,
+		"a --token 5..x":       `--token has "x"`,
+		"a --token 0":          `--token has "0"`,
+		"a --token 6..5":       "--token is 6..5, want the lower token first",
+		"a --limit -1":         "--limit is -1",
+		"a --since 2026-03-04 --until 2026-03-03": "--until is 2026-03-03T00:00:00Z, want it after --since, 2026-03-04T00:00:00Z",
 		"a --after 5":              `--after is "5"`,
 		"a --after x.1@a":          "--after is",
 		"a --after 1.x@a":          "--after is",
@@ -235,13 +237,20 @@ func TestTokensHistory_UsageErrors(t *testing.T) {
 	}
 	dsn := migrated(t)
 	for args, says := range map[string]string{
-		"a --token 6..5": "tokens from 6 to 5",
-		"a --since 2026-03-04 --until 2026-03-03": "not after Since",
-		"a --kind rejection --op-id x":            "rejections can't be filtered by Op",
-		"a --after -1.0@a":                        "no reading has returned",
+		"a --kind rejection --op-id x": "rejections can't be filtered by Op",
+		"a --after -1.0@a":             "no reading has returned",
 	} {
 		clitest.RequireUsageError(t, newRoot(), "tokens history --database-url "+dsn+" "+args, says, "fencectl tokens history")
 	}
+}
+
+// An operation without a name and an id says nothing.
+func TestTokensHistory_OmitsOperationsThatSayNothing(t *testing.T) {
+	t.Parallel()
+	line := historyLine{historyRow: historyRow{Holder: "worker-a", Ops: []storage.OpRecord{{}}}}
+	require.Equal(t, "worker-a", line.details())
+	line.Ops = append(line.Ops, storage.OpRecord{Name: "sell"})
+	require.Equal(t, "worker-a: sell", line.details())
 }
 
 // As a process, on servers that don't answer as they should.
