@@ -15,7 +15,7 @@ import (
 	"github.com/fencekit/fencekit/internal/record"
 )
 
-// VerifyExports verifies exports (Database.Export, postgres.Retention.Export) without a database.
+// VerifyExports verifies exports (Database.Export, postgres.PruneOptions.Export) without a database.
 // What one of them shows must agree with the others: what was exported before it was pruned with
 // what was exported later, and an older export with a newer one. They may come in any order.
 // Verification.Known has to be in the newest one that isn't of a prune. The memory grows with the

@@ -74,7 +74,7 @@ func TestVerifyExports_PutsThemTogether(t *testing.T) {
 		}
 		all = append(all, export(t, d, ""))
 		// The policy is of hours; what the prune may delete is decided by first_kept.
-		_, err := postgres.Prune(t.Context(), pool, "", postgres.Retention{Export: &pruned})
+		_, err := postgres.Prune(t.Context(), pool, "", postgres.PruneOptions{Export: &pruned})
 		require.NoError(t, err)
 	}
 	all = append(all, export(t, d, ""), pruned.Bytes())

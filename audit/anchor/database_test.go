@@ -232,7 +232,7 @@ func TestAnchor_AfterAPrune(t *testing.T) {
 	require.Empty(t, d.violations(t))
 	d.write(t, "sku/1")
 	d.exec(t, "alter table fence.history disable trigger protect_history; update fence.history set at = at - interval '100 days'; alter table fence.history enable always trigger protect_history; update fence.setting set history_keep = '1 day', history_keep_entries = 2")
-	pruned, err := postgres.Prune(t.Context(), d.pool, "", postgres.Retention{})
+	pruned, err := postgres.Prune(t.Context(), d.pool, "", postgres.PruneOptions{})
 	require.NoError(t, err)
 	require.NotZero(t, pruned.Entries)
 	done := run(t, d.log, d.signer, d.audit)

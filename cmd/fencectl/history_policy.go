@@ -81,7 +81,7 @@ func historyPolicy(cmd *cobra.Command, d *databaseFlags, out *cli.Output, change
 				return err
 			}
 		}
-		would, err = postgres.Prune(ctx, pool, d.schema, postgres.Retention{DryRun: true})
+		would, err = postgres.Prune(ctx, pool, d.schema, postgres.PruneOptions{DryRun: true})
 		return err
 	})
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 )
 
 func newHistoryPrune(d *databaseFlags, out *cli.Output) *cobra.Command {
-	var r postgres.Retention
+	var o postgres.PruneOptions
 	var export string
 	cmd := &cobra.Command{
 		Use:   "prune [flags]",
@@ -43,12 +43,12 @@ prune at least four times in that period (every 42 hours by default). With
 If the command fails or is interrupted, it prints how many were deleted; run it
 again to continue. Connect as the owner of the schema.`,
 		Args: cli.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return historyPrune(cmd, d, out, r, export) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return historyPrune(cmd, d, out, o, export) },
 	}
-	cmd.Flags().Var((*age)(&r.Keep), "keep", "keep entries and rejections younger than this, such as 90d or 12h; the policy decides about Once keys")
-	cmd.Flags().Int64Var(&r.KeepEntries, "keep-entries", 0, "keep this many entries of each resource")
-	cmd.Flags().StringVar(&r.Resources, "resource", "", "only resources that match this pattern with * and ?")
-	cmd.Flags().BoolVar(&r.DryRun, "dry-run", false, "only count")
+	cmd.Flags().Var((*age)(&o.Keep), "keep", "keep entries and rejections younger than this, such as 90d or 12h; the policy decides about Once keys")
+	cmd.Flags().Int64Var(&o.KeepEntries, "keep-entries", 0, "keep this many entries of each resource")
+	cmd.Flags().StringVar(&o.Resources, "resource", "", "only resources that match this pattern with * and ?")
+	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "only count")
 	cmd.Flags().StringVar(&export, "export", "", "append each entry to this file, as JSON lines, before it is deleted")
 	return cmd
 }
@@ -65,18 +65,18 @@ func (p pruned) Cells() []string {
 	return []string{strconv.FormatInt(p.Entries, 10), strconv.FormatInt(p.Rejections, 10), strconv.FormatInt(p.OnceKeys, 10)}
 }
 
-func historyPrune(cmd *cobra.Command, d *databaseFlags, out *cli.Output, r postgres.Retention, export string) error {
-	if export != "" && !r.DryRun {
+func historyPrune(cmd *cobra.Command, d *databaseFlags, out *cli.Output, o postgres.PruneOptions, export string) error {
+	if export != "" && !o.DryRun {
 		file, err := openExport(export)
 		if err != nil {
 			return cli.UsageErrorf("--export: %w", err)
 		}
 		defer file.Close()
-		r.Export = file
+		o.Export = file
 	}
 	var done postgres.Pruned
 	failure := d.withHistory(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) (err error) {
-		done, err = postgres.Prune(ctx, pool, d.schema, r)
+		done, err = postgres.Prune(ctx, pool, d.schema, o)
 		return err
 	})
 	if failure == nil || done != (postgres.Pruned{}) {

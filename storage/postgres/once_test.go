@@ -207,25 +207,25 @@ func TestPrune_KeepsOnceKeysForAsLongAsThePolicySays(t *testing.T) {
 	mustExec(t, pool, `insert into fence.operation (resource, key, request, tx, at)
 		select 1, 'k' || i, decode(repeat('00', 32), 'hex'), 1, now() - case when i <= 3500 then interval '7 days 1 hour' else interval '6 days 23 hours' end
 		from generate_series(1, 3600) i`)
-	owner := func(want int64, r postgres.Retention) {
+	owner := func(want int64, r postgres.PruneOptions) {
 		t.Helper()
 		pruned, err := postgres.Prune(t.Context(), pool, "", r)
 		require.NoError(t, err)
 		require.Equal(t, postgres.Pruned{OnceKeys: want}, pruned)
 	}
-	owner(0, postgres.Retention{DryRun: true}) // the clock hasn't gone steadily for as long
+	owner(0, postgres.PruneOptions{DryRun: true}) // the clock hasn't gone steadily for as long
 	steadyFor(t, pool, "8 days")
-	owner(3500, postgres.Retention{DryRun: true})
-	owner(0, postgres.Retention{Resources: "*"})
+	owner(3500, postgres.PruneOptions{DryRun: true})
+	owner(0, postgres.PruneOptions{Resources: "*"})
 	pruned, err = store.Prune(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, postgres.Pruned{OnceKeys: 3500}, pruned)
 	mustExec(t, pool, "update fence.setting set once_retention = '1 day'")
-	owner(100, postgres.Retention{Keep: 1000 * time.Hour})
+	owner(100, postgres.PruneOptions{Keep: 1000 * time.Hour})
 	_, err = pool.Exec(t.Context(), "update fence.setting set once_retention = '1 second'")
 	require.Error(t, err, "a retry must have a chance to come in time")
 	setForward(t, pool, "10 days")
-	_, err = postgres.Prune(t.Context(), pool, "", postgres.Retention{})
+	_, err = postgres.Prune(t.Context(), pool, "", postgres.PruneOptions{})
 	requireNotReady(t, err, postgres.ClockJumped)
 }
 

@@ -16,7 +16,7 @@ import (
 type Policy struct {
 	// Keep is the age from which entries of the history and rejections may be deleted: at least
 	// an hour. 0, the default, sets no age: Store.Prune then deletes none, and Prune only what its
-	// Retention asks for.
+	// PruneOptions ask for.
 	Keep time.Duration
 	// KeepEntries is how many entries of each resource are kept, however old: at least one.
 	// Default 1000.

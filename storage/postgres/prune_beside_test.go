@@ -99,7 +99,7 @@ func TestPrune_WhatComesBetween(t *testing.T) {
 			require.NoError(t, err)
 		}, []int64{5, 7}},
 		"another prune of less": {func(t *testing.T, pool *pgxpool.Pool, _ *postgres.Store, _ int64) {
-			_, err := postgres.Prune(t.Context(), pool, "", postgres.Retention{KeepEntries: 4})
+			_, err := postgres.Prune(t.Context(), pool, "", postgres.PruneOptions{KeepEntries: 4})
 			require.NoError(t, err)
 		}, []int64{5, 7}},
 		"new entries": {func(t *testing.T, pool *pgxpool.Pool, store *postgres.Store, _ int64) {
@@ -116,7 +116,7 @@ func TestPrune_WhatComesBetween(t *testing.T) {
 			policy(t, pool, "90 days", 1)
 			comes := sync.OnceFunc(func() { c.comes(t, pool, store, id) }) // the end of the export is synced too
 			export := atSync{io.Discard, func() error { comes(); return nil }}
-			_, err := postgres.Prune(t.Context(), pool, "", postgres.Retention{Export: export})
+			_, err := postgres.Prune(t.Context(), pool, "", postgres.PruneOptions{Export: export})
 			require.NoError(t, err)
 			require.Equal(t, c.want, seqs(t, pool))
 			verifyChain(t, pool)
@@ -222,7 +222,7 @@ func TestPrune_GoesOnAfterManyResources(t *testing.T) {
 			mustExec(t, pool, "insert into fence.hold (name, reason) select name, 'x' from fence.resource where name <> all ($1)", names)
 			policy(t, pool, "90 days", 1)
 			want := query[int64](t, pool, "select count(*) from fence.resource where name = any ($1)", names)
-			would, err := postgres.Prune(t.Context(), pool, "", postgres.Retention{DryRun: true})
+			would, err := postgres.Prune(t.Context(), pool, "", postgres.PruneOptions{DryRun: true})
 			require.NoError(t, err)
 			require.Equal(t, postgres.Pruned{Entries: want}, would)
 			pruned, err := store.Prune(t.Context())
@@ -290,18 +290,18 @@ func TestPrune_InAnySession(t *testing.T) {
 		"standard_conforming_strings": "off", "search_path": "nowhere", "DateStyle": "German", "IntervalStyle": "sql_standard"}))
 	require.NoError(t, postgres.HoldHistory(t.Context(), owner, "", name, "größer"))
 	require.Equal(t, name+" größer", query[string](t, pool, "select name || ' ' || reason from fence.hold"))
-	pruned, err := postgres.Prune(t.Context(), owner, "", postgres.Retention{Keep: time.Hour, Resources: name})
+	pruned, err := postgres.Prune(t.Context(), owner, "", postgres.PruneOptions{Keep: time.Hour, Resources: name})
 	require.NoError(t, err)
 	require.Zero(t, pruned)
 	held, err := postgres.ReleaseHistory(t.Context(), owner, "", name)
 	require.NoError(t, err)
 	require.True(t, held)
 	var export strings.Builder
-	pruned, err = postgres.Prune(t.Context(), owner, "", postgres.Retention{Resources: name, Export: atSync{&export, func() error { return nil }}})
+	pruned, err = postgres.Prune(t.Context(), owner, "", postgres.PruneOptions{Resources: name, Export: atSync{&export, func() error { return nil }}})
 	require.NoError(t, err)
 	require.Equal(t, postgres.Pruned{Entries: 2}, pruned, "only the one of that name")
 	require.Contains(t, export.String(), `"größe\\1%_\\"`)
-	_, err = postgres.Prune(t.Context(), owner, "", postgres.Retention{Resources: "\xff"})
+	_, err = postgres.Prune(t.Context(), owner, "", postgres.PruneOptions{Resources: "\xff"})
 	require.ErrorIs(t, err, fence.ErrInvalid)
 	verifyChain(t, pool)
 }
@@ -391,7 +391,7 @@ func TestPrune_BesideLoad(t *testing.T) {
 				if i == 0 {
 					pruned, err = store.Prune(t.Context())
 				} else {
-					pruned, err = postgres.Prune(t.Context(), pool, "", postgres.Retention{})
+					pruned, err = postgres.Prune(t.Context(), pool, "", postgres.PruneOptions{})
 				}
 				require.NoError(t, err)
 				deleted[i] += pruned.Entries

@@ -32,9 +32,9 @@ func TestPrune_DryRunCountsWhatGoes(t *testing.T) {
 	policy(t, pool, "90 days", 1)
 	prune := func(keep int64, resources string) int64 {
 		t.Helper()
-		would, err := postgres.Prune(t.Context(), pool, "", postgres.Retention{KeepEntries: keep, Resources: resources, DryRun: true})
+		would, err := postgres.Prune(t.Context(), pool, "", postgres.PruneOptions{KeepEntries: keep, Resources: resources, DryRun: true})
 		require.NoError(t, err)
-		done, err := postgres.Prune(t.Context(), pool, "", postgres.Retention{KeepEntries: keep, Resources: resources})
+		done, err := postgres.Prune(t.Context(), pool, "", postgres.PruneOptions{KeepEntries: keep, Resources: resources})
 		require.NoError(t, err)
 		require.Equal(t, done, would, "the last %d of %s stay", keep, resources)
 		return done.Entries

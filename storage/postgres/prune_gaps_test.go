@@ -29,15 +29,15 @@ func TestPrune_LeavesAHistoryWithAGap_HF3(t *testing.T) {
 	const text = "postgres: pruning: postgres: entries are missing from the history: sku/0, sku/1, sku/2 and 1 more; none of their entries was deleted: \"fencectl audit verify\" shows what is missing"
 	before := len(seqs(t, pool))
 
-	counted, err := postgres.Prune(t.Context(), pool, "", postgres.Retention{DryRun: true})
+	counted, err := postgres.Prune(t.Context(), pool, "", postgres.PruneOptions{DryRun: true})
 	require.EqualError(t, err, text)
 	requireNotReady(t, err, postgres.HistoryGap)
 	require.Equal(t, postgres.Pruned{Entries: 2 * 3}, counted)
 
-	pruned, err := postgres.Prune(t.Context(), pool, "", postgres.Retention{Resources: "sku/[0-4]"})
+	pruned, err := postgres.Prune(t.Context(), pool, "", postgres.PruneOptions{Resources: "sku/[0-4]"})
 	require.NoError(t, err)
 	require.Zero(t, pruned)
-	pruned, err = postgres.Prune(t.Context(), pool, "", postgres.Retention{KeepEntries: 3})
+	pruned, err = postgres.Prune(t.Context(), pool, "", postgres.PruneOptions{KeepEntries: 3})
 	require.EqualError(t, err, text)
 	require.Equal(t, postgres.Pruned{Entries: 2 * 2}, pruned)
 

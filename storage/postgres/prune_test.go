@@ -147,7 +147,7 @@ func TestPrune_ByTheOwner(t *testing.T) {
 	g.Resource = "other_1"
 	written(t, store, g, 5)
 	aged(t, pool, "2 hours")
-	prune := func(r postgres.Retention) int64 {
+	prune := func(r postgres.PruneOptions) int64 {
 		t.Helper()
 		dry := r
 		dry.DryRun, dry.Export = true, nil
@@ -159,25 +159,25 @@ func TestPrune_ByTheOwner(t *testing.T) {
 		verifyChain(t, pool)
 		return pruned.Entries
 	}
-	require.Zero(t, prune(postgres.Retention{}), "nothing is asked for")
-	require.Zero(t, prune(postgres.Retention{Keep: time.Nanosecond}), "the last 1000 stay by the policy")
+	require.Zero(t, prune(postgres.PruneOptions{}), "nothing is asked for")
+	require.Zero(t, prune(postgres.PruneOptions{Keep: time.Nanosecond}), "the last 1000 stay by the policy")
 	policy(t, pool, "1 hour", 2)
 	mustExec(t, pool, "update fence.setting set history_keep = null")
-	require.Zero(t, prune(postgres.Retention{Keep: 3 * time.Hour}))
-	require.Zero(t, prune(postgres.Retention{Keep: time.Nanosecond, Resources: "other?2"}))
-	require.EqualValues(t, 2, prune(postgres.Retention{Keep: time.Nanosecond, KeepEntries: 3, Resources: "other_*"}))
-	require.EqualValues(t, 1, prune(postgres.Retention{Keep: time.Nanosecond, Resources: "other?1"}), "two stay by the policy")
-	require.EqualValues(t, 3, prune(postgres.Retention{Keep: time.Nanosecond}))
+	require.Zero(t, prune(postgres.PruneOptions{Keep: 3 * time.Hour}))
+	require.Zero(t, prune(postgres.PruneOptions{Keep: time.Nanosecond, Resources: "other?2"}))
+	require.EqualValues(t, 2, prune(postgres.PruneOptions{Keep: time.Nanosecond, KeepEntries: 3, Resources: "other_*"}))
+	require.EqualValues(t, 1, prune(postgres.PruneOptions{Keep: time.Nanosecond, Resources: "other?1"}), "two stay by the policy")
+	require.EqualValues(t, 3, prune(postgres.PruneOptions{Keep: time.Nanosecond}))
 	mustExec(t, pool, "update fence.setting set history_keep_entries = 1")
-	require.Zero(t, prune(postgres.Retention{}))
-	require.EqualValues(t, 1, prune(postgres.Retention{KeepEntries: 1, Resources: "other*"}), "an hour is enough")
+	require.Zero(t, prune(postgres.PruneOptions{}))
+	require.EqualValues(t, 1, prune(postgres.PruneOptions{KeepEntries: 1, Resources: "other*"}), "an hour is enough")
 	policy(t, pool, "3 hours", 1)
-	require.Zero(t, prune(postgres.Retention{Keep: time.Nanosecond, KeepEntries: 1}))
-	for _, r := range []postgres.Retention{{Keep: -1}, {KeepEntries: -1}} {
+	require.Zero(t, prune(postgres.PruneOptions{Keep: time.Nanosecond, KeepEntries: 1}))
+	for _, r := range []postgres.PruneOptions{{Keep: -1}, {KeepEntries: -1}} {
 		_, err := postgres.Prune(t.Context(), pool, "", r)
 		require.ErrorIs(t, err, fence.ErrInvalid)
 	}
-	_, err := postgres.Prune(t.Context(), pool, "no such schema", postgres.Retention{})
+	_, err := postgres.Prune(t.Context(), pool, "no such schema", postgres.PruneOptions{})
 	require.ErrorContains(t, err, "no such schema")
 }
 
@@ -217,7 +217,7 @@ func TestPrune_KeepsWhatIsNeeded(t *testing.T) {
 			c.keep(t, pool, store, last)
 			_, err := store.Prune(t.Context())
 			require.NoError(t, err)
-			_, err = postgres.Prune(t.Context(), pool, "", postgres.Retention{Keep: time.Nanosecond})
+			_, err = postgres.Prune(t.Context(), pool, "", postgres.PruneOptions{Keep: time.Nanosecond})
 			require.NoError(t, err)
 			require.Equal(t, c.want, seqs(t, pool))
 			// Nor can the owner take it by hand.
@@ -334,16 +334,16 @@ func TestPrune_ExportsBeforeItDeletes(t *testing.T) {
 	aged(t, pool, "100 days")
 	policy(t, pool, "90 days", 4)
 	full := errors.New("no space left on device")
-	_, err := postgres.Prune(t.Context(), pool, "", postgres.Retention{Export: &failing{err: full}})
+	_, err := postgres.Prune(t.Context(), pool, "", postgres.PruneOptions{Export: &failing{err: full}})
 	require.ErrorIs(t, err, full)
 	require.Len(t, seqs(t, pool), 7)
 
-	_, err = postgres.Prune(t.Context(), pool, "", postgres.Retention{})
+	_, err = postgres.Prune(t.Context(), pool, "", postgres.PruneOptions{})
 	require.NoError(t, err)
 	require.Equal(t, []int64{1, 4, 5, 6, 7}, seqs(t, pool))
 	policy(t, pool, "90 days", 1)
 	export := &failing{}
-	_, err = postgres.Prune(t.Context(), pool, "", postgres.Retention{Export: export})
+	_, err = postgres.Prune(t.Context(), pool, "", postgres.PruneOptions{Export: export})
 	require.NoError(t, err)
 	require.Equal(t, []int64{5, 7}, seqs(t, pool))
 	var exported []int64

@@ -16,8 +16,8 @@ import (
 	"github.com/fencekit/fencekit/internal/glob"
 )
 
-// Retention says what Prune keeps.
-type Retention struct {
+// PruneOptions say what Prune keeps, and where it exports to.
+type PruneOptions struct {
 	// Keep is the age from which entries and rejections may be deleted. If Policy.Keep is higher,
 	// that counts. 0 means Policy.Keep; if both are 0, rejections are kept, and so are entries
 	// unless KeepEntries is set.
@@ -46,17 +46,17 @@ type Retention struct {
 // policy alone, and pauses between small transactions. Unlike Store.Prune, it also works while
 // another prune is running. It returns what it deleted, or with DryRun what it would delete, even
 // if it fails. If Export fails, Prune deletes none of the entries that it was exporting.
-func Prune(ctx context.Context, pool *pgxpool.Pool, schema string, r Retention) (Pruned, error) {
+func Prune(ctx context.Context, pool *pgxpool.Pool, schema string, o PruneOptions) (Pruned, error) {
 	schema = orDefault(schema)
 	if err := validateSchema(schema); err != nil {
 		return Pruned{}, err
 	}
-	if err := r.validate(); err != nil {
+	if err := o.validate(); err != nil {
 		return Pruned{}, err
 	}
-	p := &pruner{pool: pool, schema: schemaIdentifier(schema), Retention: r}
-	if r.Export != nil && !r.DryRun {
-		p.export = &pruneExport{to: r.Export, schema: p.schema, resources: r.Resources}
+	p := &pruner{pool: pool, schema: schemaIdentifier(schema), PruneOptions: o}
+	if o.Export != nil && !o.DryRun {
+		p.export = &pruneExport{to: o.Export, schema: p.schema, resources: o.Resources}
 	}
 	if err := p.run(ctx); err != nil {
 		return p.done, fmt.Errorf("postgres: pruning: %w", err)
@@ -64,12 +64,12 @@ func Prune(ctx context.Context, pool *pgxpool.Pool, schema string, r Retention) 
 	return p.done, nil
 }
 
-func (r Retention) validate() error {
-	if r.Keep < 0 || r.KeepEntries < 0 {
-		return fmt.Errorf("%w: postgres.Retention keeps %v and %d entries: want at least 0", fence.ErrInvalid, r.Keep, r.KeepEntries)
+func (o PruneOptions) validate() error {
+	if o.Keep < 0 || o.KeepEntries < 0 {
+		return fmt.Errorf("%w: postgres.PruneOptions has Keep %v and KeepEntries %d: want at least 0", fence.ErrInvalid, o.Keep, o.KeepEntries)
 	}
-	if !utf8.ValidString(r.Resources) {
-		return fmt.Errorf("%w: postgres.Retention.Resources is %q, which is not UTF-8", fence.ErrInvalid, r.Resources)
+	if !utf8.ValidString(o.Resources) {
+		return fmt.Errorf("%w: postgres.PruneOptions.Resources is %q, which is not UTF-8", fence.ErrInvalid, o.Resources)
 	}
 	return nil
 }
@@ -77,7 +77,7 @@ func (r Retention) validate() error {
 type pruner struct {
 	pool   *pgxpool.Pool
 	schema string // as an identifier
-	Retention
+	PruneOptions
 	export *pruneExport // nil if nothing is exported
 	done   Pruned
 	gaps   gaps

@@ -80,7 +80,7 @@ func TestRetention_BoundsTablesAndIndexes_HF4(t *testing.T) {
 	for round := range rounds {
 		pool := open()
 		execute(pool, writeOld, each)
-		pruned, err := postgres.Prune(t.Context(), pool, "", postgres.Retention{})
+		pruned, err := postgres.Prune(t.Context(), pool, "", postgres.PruneOptions{})
 		require.NoError(t, err)
 		require.NotZero(t, pruned.OnceKeys)
 		require.Positive(t, pruned.Entries)
