@@ -40,7 +40,7 @@ type Filter struct {
 type Cursor struct {
 	Resource string
 	// Seq is the position of an entry, also for what its operations recorded; the ID of a
-	// rejection; 0 for a fence.
+	// rejection; 0 for a fence or a hold.
 	Seq int64
 }
 

@@ -192,6 +192,11 @@ func TestDatabase_IsReadByTheRoles_HC2(t *testing.T) {
 		s, err := d.Statistics(t.Context(), audit.Filter{})
 		require.NoError(t, err)
 		require.EqualValues(t, 3, s.Claims)
+		if err := failure(d.Holds(t.Context(), audit.Filter{})); granted.App != "" {
+			require.ErrorContains(t, err, "permission denied")
+		} else {
+			require.NoError(t, err)
+		}
 	}
 }
 

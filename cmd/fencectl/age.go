@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/fencekit/fencekit/storage/postgres"
 )
 
 const day = 24 * time.Hour
@@ -18,9 +20,20 @@ func (a *age) String() string {
 	case d == 0: // not given: the help then shows no default
 		return ""
 	case d%day != 0:
-		return d.String()
+		return shortest(d)
 	}
 	return strconv.Itoa(int(time.Duration(*a)/day)) + "d"
+}
+
+// shortest formats a duration without minutes and seconds that are 0, such as 12h.
+func shortest(d time.Duration) string {
+	text := d.String()
+	for _, end := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(text, end) {
+			text = text[:len(text)-len("0s")]
+		}
+	}
+	return text
 }
 
 func (*age) Type() string { return "age" }
@@ -32,13 +45,13 @@ func (a *age) Set(text string) error {
 		var n int
 		n, err = strconv.Atoi(days)
 		d = time.Duration(n) * day
-		if n > 100_000 {
+		if n > int(postgres.MaxKeep/day) {
 			err = errors.New("too long")
 		}
 	} else {
 		d, err = time.ParseDuration(text)
 	}
-	if err != nil || d <= 0 {
+	if err != nil || d <= 0 || d > postgres.MaxKeep {
 		return fmt.Errorf("%q is no age, want something like 90d or 12h", text)
 	}
 	*a = age(d)

@@ -123,6 +123,12 @@ func explain(err error) error {
 	return cli.NotReady(err)
 }
 
+// missesRights reports whether the database rejected a statement because of the role's rights.
+func missesRights(err error) bool {
+	var answer *pgconn.PgError
+	return errors.As(err, &answer) && answer.Code == "42501"
+}
+
 func advice(err error) string {
 	var answer *pgconn.PgError
 	if errors.As(err, &answer) {
@@ -133,8 +139,8 @@ func advice(err error) string {
 			return "Create the database first, or correct --database-url (FENCEKIT_DATABASE_URL) or PGDATABASE."
 		case answer.Code == "3F000" || answer.Code == "42883" || answer.Code == "42P01": // no such schema, function, table
 			return "The schema is missing, or older than this fencectl: run \"fencectl migrate up\", or correct --schema."
-		case answer.Code == "42501": // insufficient privilege
-			return "\"migrate up\" needs a role that may create schemas in the database, or that owns the schema; \"migrate status\" one that may use the schema and read its table \"migration\"; \"history\" the owner of the schema; \"tokens\" and \"audit\" the reader role (\"migrate up --reader-role\")."
+		case missesRights(err):
+			return "\"migrate up\" needs a role that may create schemas in the database, or that owns the schema; \"migrate status\" one that may use the schema and read its table \"migration\"; \"history\" the owner of the schema; \"history holds\", \"history policy\" without flags, \"tokens\" and \"audit\" the reader role (\"migrate up --reader-role\")."
 		}
 		return ""
 	}

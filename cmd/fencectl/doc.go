@@ -8,6 +8,7 @@
 //	fencectl history policy    show or set the policy that prunes follow
 //	fencectl history hold      keep the history of a resource as evidence
 //	fencectl history release   end a hold
+//	fencectl history holds     show the resources on hold
 //	fencectl tokens history    show claims, writes, voids and rejections in order
 //	fencectl audit verify      verify the history in a database or in exports
 //	fencectl audit export      write the history to a file that verifies without the database

@@ -17,7 +17,7 @@ func newHistory(out *cli.Output) *cobra.Command {
 	cmd := cli.NewGroup("history", "Prune the history, or keep it as evidence")
 	d.register(cmd.PersistentFlags(), time.Hour)
 	cmd.PersistentPreRunE = d.prepare
-	cmd.AddCommand(newHistoryPrune(d, out), newHistoryPolicy(d, out), newHistoryHold(d), newHistoryRelease(d))
+	cmd.AddCommand(newHistoryPrune(d, out), newHistoryPolicy(d, out), newHistoryHold(d, out), newHistoryRelease(d, out), newHistoryHolds(d, out))
 	return cmd
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
+	"github.com/fencekit/fencekit/audit"
 	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -20,20 +21,24 @@ func newHistoryPolicy(d *databaseFlags, out *cli.Output) *cobra.Command {
 		Use:   "policy [flags]",
 		Short: "Show or set the policy that prunes follow",
 		Long: `Show the policy that "fencectl history prune" and Store.Prune follow, and how
-much they would delete now. With flags, change the policy first. The command
-itself deletes nothing.
+much they would delete now (only to the owner of the schema). With flags, change
+the policy first. The command itself deletes nothing.
 
 A prune may delete an entry that is older than --keep and not among the last
 --keep-entries of its resource, and a rejection that is older than --keep. The
 number of entries protects the history if the server's clock was set forward. By
 default no age is set: then only "fencectl history prune" with --keep or
---keep-entries deletes history. Connect as the owner of the schema.`,
+--keep-entries deletes history. Without flags the reader role is enough; with
+flags, connect as the owner of the schema.`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if off && change.Keep != 0 {
 				return cli.UsageErrorf("--off keeps history forever: give --off or --keep, not both")
 			}
 			changed := cmd.Flags().Changed
+			if err := checkPolicy(change, changed("keep-entries")); err != nil {
+				return err
+			}
 			return historyPolicy(cmd, d, out, func(p *postgres.Policy) (set bool) {
 				if off || change.Keep != 0 {
 					p.Keep, set = change.Keep, true
@@ -55,6 +60,19 @@ default no age is set: then only "fencectl history prune" with --keep or
 	return cmd
 }
 
+// checkPolicy says which flag is out of bounds.
+func checkPolicy(p postgres.Policy, entries bool) error {
+	switch {
+	case p.Keep != 0 && p.Keep < postgres.MinKeep:
+		return cli.UsageErrorf("--keep is %s, want at least %s", written(p.Keep), written(postgres.MinKeep))
+	case p.KeepOnce != 0 && p.KeepOnce < postgres.MinKeepOnce:
+		return cli.UsageErrorf("--keep-once is %s, want at least %s", written(p.KeepOnce), written(postgres.MinKeepOnce))
+	case entries && p.KeepEntries < 1:
+		return cli.UsageErrorf("--keep-entries is %d, want at least 1", p.KeepEntries)
+	}
+	return nil
+}
+
 // policy is what "history policy" prints.
 type policy struct {
 	Keep        string `json:"keep"` // "" means forever
@@ -71,7 +89,7 @@ func (p policy) Cells() []string {
 // policy.
 func historyPolicy(cmd *cobra.Command, d *databaseFlags, out *cli.Output, change func(*postgres.Policy) bool) error {
 	var p postgres.Policy
-	var would postgres.Pruned
+	var notes []string
 	err := d.withHistory(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) (err error) {
 		if p, err = postgres.ReadPolicy(ctx, pool, d.schema); err != nil {
 			return err
@@ -81,15 +99,46 @@ func historyPolicy(cmd *cobra.Command, d *databaseFlags, out *cli.Output, change
 				return err
 			}
 		}
-		would, err = postgres.Prune(ctx, pool, d.schema, postgres.PruneOptions{DryRun: true})
+		notes, err = policyNotes(ctx, pool, d.schema)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "\"fencectl history prune\" would now delete %d entries, %d rejections and %d Once keys\n", would.Entries, would.Rejections, would.OnceKeys)
+	for _, note := range notes {
+		fmt.Fprintln(cmd.ErrOrStderr(), note)
+	}
 	shown := policy{Keep: written(p.Keep), KeepEntries: p.KeepEntries, KeepOnce: written(p.KeepOnce)}
 	return cli.WriteOne(cmd.OutOrStdout(), out.Format, shown)
+}
+
+// policyNotes says what a prune would delete now, and how many resources are on hold.
+func policyNotes(ctx context.Context, pool *pgxpool.Pool, schema string) ([]string, error) {
+	db, err := audit.Open(pool, schema)
+	if err != nil {
+		return nil, err
+	}
+	holds, err := readHolds(ctx, db, audit.Filter{})
+	if err != nil {
+		return nil, err
+	}
+	prune, err := wouldPrune(ctx, pool, schema)
+	if err != nil || len(holds) == 0 {
+		return []string{prune}, err
+	}
+	resources := "resources are"
+	if len(holds) == 1 {
+		resources = "resource is"
+	}
+	return []string{prune, fmt.Sprintf("%d %s on hold: see \"fencectl history holds\"", len(holds), resources)}, nil
+}
+
+func wouldPrune(ctx context.Context, pool *pgxpool.Pool, schema string) (string, error) {
+	would, err := postgres.Prune(ctx, pool, schema, postgres.PruneOptions{DryRun: true})
+	if missesRights(err) {
+		return "what a prune would delete: only the owner of the schema can ask", nil
+	}
+	return fmt.Sprintf("\"fencectl history prune\" would now delete %d entries, %d rejections and %d Once keys", would.Entries, would.Rejections, would.OnceKeys), err
 }
 
 // written formats a duration as the flags take it; 0, which means forever, is "".

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
@@ -66,6 +67,12 @@ func (p pruned) Cells() []string {
 }
 
 func historyPrune(cmd *cobra.Command, d *databaseFlags, out *cli.Output, o postgres.PruneOptions, export string) error {
+	if o.KeepEntries < 0 {
+		return cli.UsageErrorf("--keep-entries is %d, want at least 0", o.KeepEntries)
+	}
+	if !utf8.ValidString(o.Resources) {
+		return cli.UsageErrorf("--resource is %q, which is not UTF-8", o.Resources)
+	}
 	if export != "" && !o.DryRun {
 		file, err := openExport(export)
 		if err != nil {

@@ -41,14 +41,9 @@ func TestHistoryPrune_DeletesAndExports(t *testing.T) {
 	prune("0,0,0", "--keep", "99d", "--resource", "order/*")
 	prune("0,0,0", "--keep", "99d", "--keep-entries", "10")
 
-	hold := func(want string, args ...string) {
-		t.Helper()
-		require.Equal(t, ended(cli.ExitOK, "", want), fencectl(t, append([]string{"history", "--database-url", dsn}, args...)...))
-	}
-	hold("the history of sku/1 is on hold\n", "hold", "sku/1", "--reason", "case 7")
+	require.Equal(t, cli.ExitOK, fencectl(t, "history", "hold", "sku/1", "--reason", "case 7", "--database-url", dsn).Code)
 	prune("0,0,0", "--keep", "99d")
-	hold("the history of sku/1 may be pruned again\n", "release", "sku/1")
-	hold("nothing to do: the history of sku/1 is not on hold\n", "release", "sku/1")
+	require.Equal(t, cli.ExitOK, fencectl(t, "history", "release", "sku/1", "--database-url", dsn).Code)
 
 	require.NoError(t, os.WriteFile(file, []byte(`{"resource"`), 0o600), "a run that was cut off")
 	prune("5,0,0", "--keep", "2376h", "--resource", "sku/?", "--export", file)
@@ -82,14 +77,14 @@ func TestHistoryPolicy_ShowsAndSets(t *testing.T) {
 	policy(",4,7d", 0, 0)
 	policy("90d,4,7d", 5, 0, "--keep", "90d")
 	policy("90d,3,7d", 6, 0, "--keep-entries", "3")
-	policy("90d,3,36h0m0s", 6, 0, "--keep-once", "36h")
+	policy("90d,3,36h", 6, 0, "--keep-once", "36h")
 	require.NoError(t, execute(t, conn, "update fence.forget_clock set seen = now(), steady = now() - interval '8 days'"))
-	policy("90d,3,36h0m0s", 6, 3)
+	policy("90d,3,36h", 6, 3)
 	policy(",3,2d", 0, 3, "--off", "--keep-once", "2d")
-	policy("1h0m0s,1,2d", 8, 3, "--keep", "1h", "--keep-entries", "1")
+	policy("1h,1,2d", 8, 3, "--keep", "1h", "--keep-entries", "1")
 	got := fencectl(t, "history", "prune", "--database-url", dsn, "-o", "jsonl")
 	require.Equal(t, ended(cli.ExitOK, `{"entries":8,"rejections":0,"once_keys":3}`+"\n", ""), got)
-	policy("1h0m0s,1,2d", 0, 0)
+	policy("1h,1,2d", 0, 0)
 }
 
 func TestHistory_SaysWhatIsWrong(t *testing.T) {
@@ -103,13 +98,18 @@ func TestHistory_SaysWhatIsWrong(t *testing.T) {
 		{[]string{"prune", "--keep", "soon"}, cli.ExitUsage, `"soon" is no age, want something like 90d or 12h`},
 		{[]string{"prune", "--keep", "-1d"}, cli.ExitUsage, "is no age"},
 		{[]string{"prune", "--keep", "999999999999d"}, cli.ExitUsage, "is no age"},
-		{[]string{"prune", "--keep-entries", "-1"}, cli.ExitUsage, "want at least 0"},
+		{[]string{"prune", "--keep-entries", "-1"}, cli.ExitUsage, "--keep-entries is -1, want at least 0"},
 		{[]string{"prune", "--export", t.TempDir()}, cli.ExitUsage, "is a directory"},
-		{[]string{"hold", "sku/1"}, cli.ExitUsage, "needs a reason"},
-		{[]string{"policy", "--keep", "59m"}, cli.ExitUsage, "at least 1h"},
-		{[]string{"policy", "--keep-entries", "0"}, cli.ExitUsage, "1 entry"},
+		{[]string{"hold", "sku/1"}, cli.ExitUsage, "--reason is required"},
+		{[]string{"hold", "", "--reason", "case 7"}, cli.ExitUsage, "resource"},
+		{[]string{"hold", "sku/1", "--unknown", "--reason", strings.Repeat("x", 1001)}, cli.ExitUsage, "at most 1000 bytes"},
+		{[]string{"policy", "--keep", "10m"}, cli.ExitUsage, "fencectl: --keep is 10m, want at least 1h\n"},
+		{[]string{"policy", "--keep", "3599s"}, cli.ExitUsage, "--keep is 59m59s, want at least 1h"},
+		{[]string{"policy", "--keep", "2400001h"}, cli.ExitUsage, "is no age"},
+		{[]string{"policy", "--keep-once", "59s"}, cli.ExitUsage, "--keep-once is 59s, want at least 1m"},
+		{[]string{"policy", "--keep-entries", "0"}, cli.ExitUsage, "--keep-entries is 0, want at least 1"},
 		{[]string{"policy", "--off", "--keep", "90d"}, cli.ExitUsage, "--off"},
-		{[]string{"prune", "--resource", "\xff"}, cli.ExitUsage, "not UTF-8"},
+		{[]string{"prune", "--resource", "\xff"}, cli.ExitUsage, "--resource is \"\\xff\", which is not UTF-8"},
 		{[]string{"hold"}, cli.ExitUsage, "takes one argument, RESOURCE"},
 		{[]string{"release", "a", "b"}, cli.ExitUsage, "takes one argument, RESOURCE"},
 		{[]string{"prune", "--schema", "other"}, cli.ExitNotReady, "fencectl migrate up"},

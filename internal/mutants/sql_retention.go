@@ -41,6 +41,9 @@ var retentionMutants = []Mutant{
 	change("hold-begins-before-the-last-prune", "HF4", "storage/postgres/hold.go",
 		`greatest(clock_timestamp(), `, `coalesce(clock_timestamp(), `,
 		inPostgres("TestHoldHistory_BeginsBehindTheLastPrune")),
+	change("hold-of-a-pattern-protects-nothing", "HF4", "cmd/fencectl/history_hold.go",
+		`err != nil || !may {`, `err != nil {`,
+		inFencectl("TestHistoryHold_NamesAResourceWithAHistory")),
 	change("hold-beside-a-prune-of-entries", "HF4", retentionSQL,
 		`lock table {{schema}}.hold in share mode;
     for i`, `for i`,

@@ -13,10 +13,12 @@ import (
 const maxReason = 1000
 
 // HoldHistory keeps the history and the rejections of a resource from being pruned, until
-// ReleaseHistory. The resource needn't exist yet. If a prune is running, HoldHistory waits until its
-// present transaction ends. A second call replaces the reason and the role of the hold, but not its
-// time. The pool's role must own the schema ("" means DefaultSchema). HoldHistory fails with
-// fence.ErrInvalid if reason is empty or longer than 1,000 bytes.
+// ReleaseHistory. The resource is an exact name, and needn't exist yet, so a misspelt name is no
+// error: audit.Database.Fences returns those that exist, and audit.Database.Holds the holds. If a
+// prune is running, HoldHistory waits until its present transaction ends. A second call replaces
+// the reason and the role of the hold, but not its time. The pool's role must own the schema (""
+// means DefaultSchema). HoldHistory fails with fence.ErrInvalid if reason is empty or longer than
+// 1,000 bytes.
 func HoldHistory(ctx context.Context, pool *pgxpool.Pool, schema, resource, reason string) error {
 	schema = orDefault(schema)
 	if err := validateSchema(schema); err != nil {

@@ -26,11 +26,15 @@ type Policy struct {
 	KeepOnce time.Duration
 }
 
-// maxKeep is also what the constraints of the settings allow.
-const maxKeep = 100_000 * 24 * time.Hour
+// The bounds of a Policy's ages, which are also constraints of the table. Keep may also be 0.
+const (
+	MinKeep     = time.Hour
+	MinKeepOnce = time.Minute
+	MaxKeep     = 100_000 * 24 * time.Hour // also of KeepOnce
+)
 
 func (p Policy) validate() error {
-	if (p.Keep != 0 && p.Keep < time.Hour) || p.Keep > maxKeep || p.KeepEntries < 1 || p.KeepOnce < time.Minute || p.KeepOnce > maxKeep {
+	if (p.Keep != 0 && p.Keep < MinKeep) || p.Keep > MaxKeep || p.KeepEntries < 1 || p.KeepOnce < MinKeepOnce || p.KeepOnce > MaxKeep {
 		return fmt.Errorf("%w: postgres.Policy keeps history for %v, %d entries of each resource, and Once keys for %v: "+
 			"want at least 1h, or 0 for good, 1 entry and 1m, and at most 100,000 days", fence.ErrInvalid, p.Keep, p.KeepEntries, p.KeepOnce)
 	}
