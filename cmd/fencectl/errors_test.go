@@ -26,13 +26,14 @@ func TestUsage_Is64WithAHint(t *testing.T) {
 		says  string
 		hints string
 	}{
-		{"", "which command? fencectl has audit, chaos, exec, history, locks, migrate, tokens, version", "fencectl"},
+		{"", "which command? fencectl has audit, chaos, completion, exec, history, locks, migrate, tokens, version", "fencectl"},
 		{"migrate", "which command? fencectl migrate has get, status, up", "fencectl migrate"},
 		{"migrat up", `no command "migrat"; did you mean migrate?`, "fencectl"},
 		{"migrate staus", `no command "staus"; did you mean status?`, "fencectl migrate"},
 		{"migrate staus --nonsense", `no command "staus"`, "fencectl migrate"},
 		{"migrate drop", `no command "drop"` + "\n", "fencectl migrate"},
-		{"completion", `no command "completion"`, "fencectl"},
+		{"completion", "takes one argument, SHELL", "fencectl completion"},
+		{"completion tcsh", `SHELL is "tcsh", want bash`, "fencectl completion"},
 		{"help migrate drop", `no command "drop"`, "fencectl help"},
 		{"help nonsense", `no command "nonsense"`, "fencectl help"},
 		{"version extra", "no arguments", "fencectl version"},

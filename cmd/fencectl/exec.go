@@ -95,6 +95,7 @@ func newExec() *cobra.Command {
 			}
 			return nil
 		},
+		ValidArgsFunction: completeCommand,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := cli.FillFromVariables(servers); err != nil {
 				return err

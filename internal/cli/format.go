@@ -12,6 +12,8 @@ const (
 	FormatCSV   Format = "csv"
 )
 
+var formats = []string{string(FormatTable), string(FormatJSON), string(FormatJSONL), string(FormatCSV)}
+
 const formatNames = "table, json, jsonl or csv"
 
 func (f *Format) String() string { return string(*f) }

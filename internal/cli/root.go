@@ -30,11 +30,13 @@ Exit codes:
 ` + exitCodeHelp()
 	root.SilenceErrors = true
 	root.SilenceUsage = true
-	root.CompletionOptions.DisableDefaultCmd = true
+	root.CompletionOptions.DisableDefaultCmd = true // its help is long
+	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	root.SetFlagErrorFunc(flagError)
 	root.SetHelpCommand(newHelp(root))
 	o := &Output{Format: FormatTable}
 	root.PersistentFlags().VarP(&o.Format, "output", "o", "format of data on stdout: "+formatNames)
+	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)) // it fails for an unknown flag only
 	NameVariables(root.PersistentFlags())
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return FillFromVariables(cmd.InheritedFlags()) }
 	build, _ := debug.ReadBuildInfo()
