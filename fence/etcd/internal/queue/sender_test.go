@@ -84,7 +84,7 @@ type loaded struct {
 
 func newLoaded(t *testing.T) *loaded {
 	x := newTxns()
-	q := newQueues(t, dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(x.intercept)), fresh(t), etcdtest.Patience)
+	q := newQueues(t, dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(x.intercept)), fresh(t), 2*etcdtest.Patience) // no Txn ends while a test waits for another
 	q.sender.stuckAfter = time.Hour
 	release(t, acquire(t, q, "warm"))
 	l := &loaded{Queues: q, txns: x}
@@ -196,9 +196,9 @@ func TestSender_ACallerThatGivesUpHarmsNoOther(t *testing.T) {
 	require.Zero(t, etcdtest.Receive(t, hasty))
 	require.Zero(t, etcdtest.Receive(t, unsent))
 	l.letGo()
-	require.NotNil(t, etcdtest.Receive(t, patientOne))
+	require.NotZero(t, etcdtest.Receive(t, patientOne))
 	for _, w := range l.first {
-		require.NotNil(t, etcdtest.Receive(t, w))
+		require.NotZero(t, etcdtest.Receive(t, w))
 	}
 	awaitKeys(t, l.cluster.Client, l.cluster.Keys.Queue("hasty"), 0)
 	awaitKeys(t, l.cluster.Client, l.cluster.Keys.Prefix, 1+maxFlights) // no void key: nothing was in doubt
