@@ -1,12 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/internal/cli"
+	"github.com/fencekit/fencekit/internal/cli/clitest"
 )
 
 // A hold is placed on a resource that has a history. A misspelt name or a pattern would protect
@@ -71,4 +73,24 @@ func TestHistory_IsShownToTheReaderRole(t *testing.T) {
 	got := fencectl(t, "history", "policy", "--keep", "90d", "--database-url", with(t, with(t, dsn, "user", reader), "password", "pw"))
 	require.Equal(t, cli.ExitNotReady, got.Code)
 	require.Contains(t, got.Stderr, "\"history\" the owner of the schema")
+}
+
+func TestHistoryHolds_IsATableOf80Columns(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	require.NoError(t, execute(t, connect(t, dsn), `insert into fence.hold (name, role, at, reason) values
+		('sku/42', 'shop_owner', '2026-01-02 03:04:05Z', 'case 2026-117'),
+		('sku/43', 'shop_owner', '2026-01-02 03:04:06Z', 'case 2026-118, until the auditors have taken their copy')`))
+	term := clitest.NewTerminal(t)
+	var stderr bytes.Buffer
+	require.Equal(t, cli.ExitOK, cli.Run(t.Context(), newRoot(), []string{"history", "holds", "--database-url", dsn}, term.TTY, &stderr))
+	term.Close()
+	require.Empty(t, stderr.String())
+	require.Equal(t, []string{
+		"RESOURCE  AT                    BY          REASON",
+		"sku/42    2026-01-02T03:04:05Z  shop_owner  case 2026-117",
+		"sku/43    2026-01-02T03:04:06Z  shop_owner  case 2026-118, until the auditors",
+		"                                            have taken their copy",
+		"",
+	}, term.Lines())
 }

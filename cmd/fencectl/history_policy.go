@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -85,13 +86,14 @@ func (p policy) Cells() []string {
 	return []string{p.Keep, strconv.FormatInt(p.KeepEntries, 10), p.KeepOnce}
 }
 
-// historyPolicy applies change to the policy and prints it. change reports whether it changed the
-// policy.
+// historyPolicy applies change to the policy and prints it, even if a history has a gap, so that the
+// count of what a prune would delete fails. change reports whether it changed the policy.
 func historyPolicy(cmd *cobra.Command, d *databaseFlags, out *cli.Output, change func(*postgres.Policy) bool) error {
-	var p postgres.Policy
+	var shown *policy // nil if it was neither read nor set
 	var notes []string
-	err := d.withHistory(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) (err error) {
-		if p, err = postgres.ReadPolicy(ctx, pool, d.schema); err != nil {
+	failure := d.withHistory(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+		p, err := postgres.ReadPolicy(ctx, pool, d.schema)
+		if err != nil {
 			return err
 		}
 		if change(&p) {
@@ -99,17 +101,17 @@ func historyPolicy(cmd *cobra.Command, d *databaseFlags, out *cli.Output, change
 				return err
 			}
 		}
+		shown = &policy{Keep: written(p.Keep), KeepEntries: p.KeepEntries, KeepOnce: written(p.KeepOnce)}
 		notes, err = policyNotes(ctx, pool, d.schema)
 		return err
 	})
-	if err != nil {
-		return err
+	if shown == nil {
+		return failure
 	}
 	for _, note := range notes {
 		fmt.Fprintln(cmd.ErrOrStderr(), note)
 	}
-	shown := policy{Keep: written(p.Keep), KeepEntries: p.KeepEntries, KeepOnce: written(p.KeepOnce)}
-	return cli.WriteOne(cmd.OutOrStdout(), out.Format, shown)
+	return errors.Join(failure, cli.WriteOne(cmd.OutOrStdout(), out.Format, *shown))
 }
 
 // policyNotes says what a prune would delete now, and how many resources are on hold.
@@ -123,8 +125,11 @@ func policyNotes(ctx context.Context, pool *pgxpool.Pool, schema string) ([]stri
 		return nil, err
 	}
 	prune, err := wouldPrune(ctx, pool, schema)
-	if err != nil || len(holds) == 0 {
-		return []string{prune}, err
+	if err != nil {
+		return nil, err
+	}
+	if len(holds) == 0 {
+		return []string{prune}, nil
 	}
 	resources := "resources are"
 	if len(holds) == 1 {

@@ -87,6 +87,19 @@ func TestHistoryPolicy_ShowsAndSets(t *testing.T) {
 	policy("1h,1,2d", 0, 0)
 }
 
+// The policy is set and shown if a history has a gap, which a prune has to report.
+func TestHistoryPolicy_IsShownBesideAGap(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	require.NoError(t, execute(t, connect(t, dsn), oldHistory))
+	tamper(t, dsn, "delete from fence.history where seq = 3")
+	got := fencectl(t, "history", "policy", "--keep", "90d", "--database-url", dsn, "-o", "csv")
+	require.Equal(t, cli.ExitNotReady, got.Code, got.Stderr)
+	require.Equal(t, "keep,keep_entries,keep_once\n90d,4,7d\n", got.Stdout)
+	require.Contains(t, got.Stderr, "entries are missing from the history: sku/1")
+	require.NotContains(t, got.Stderr, "would now delete")
+}
+
 func TestHistory_SaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)

@@ -26,7 +26,7 @@ func TestPrune_LeavesAHistoryWithAGap_HF3(t *testing.T) {
 	for i, missing := range []string{"seq = 3", "seq < 3", "seq = 4", "true"} {
 		unprotected(t, pool, "delete from fence.history where "+missing+" and resource = (select id from fence.resource where name = $1)", fmt.Sprintf("sku/%d", i))
 	}
-	const text = "postgres: pruning: postgres: entries are missing from the history: sku/0, sku/1, sku/2 and 1 more; none of their entries was deleted: \"fencectl audit verify\" shows what is missing"
+	const text = "postgres: pruning: postgres: entries are missing from the history: sku/0, sku/1, sku/2 and 1 more; the prune deleted none of their entries; \"fencectl audit verify\" shows what is missing"
 	before := len(seqs(t, pool))
 
 	counted, err := postgres.Prune(t.Context(), pool, "", postgres.PruneOptions{DryRun: true})
