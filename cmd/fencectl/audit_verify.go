@@ -30,8 +30,8 @@ that, compare it with the heads that "audit anchor" recorded: pass the log, or a
 copy of it, with --log, and checkpoints that were kept out of the owner's reach
 with --checkpoint. Without the log, pass proofs from "audit prove" with --proof.
 
-The exit code is 2 if no resource matches, or if the last recorded head of a
-resource can no longer be compared because the entries were pruned.
+The exit code is 2 if there is nothing to verify, or if the last recorded head
+of a resource can no longer be compared because the entries were pruned.
 
 Findings go to stdout. With -o json they are part of a report that also counts
 what was verified. For what this proves, and what it doesn't, see
@@ -189,7 +189,7 @@ func verified(r audit.Report) string {
 		text += ", as of " + r.At.UTC().Format("2006-01-02 15:04:05Z")
 	}
 	if u := r.Unprovable; u != (audit.Unprovable{}) {
-		text += fmt.Sprintf("; no longer provable, since pruned: %d rejections, %d kept operations, %d anchored heads", u.Rejections, u.Operations, u.Heads)
+		text += fmt.Sprintf("; no longer provable, since pruned or lost in a failover: %d rejections, %d kept operations, %d anchored heads", u.Rejections, u.Operations, u.Heads)
 	}
 	switch r.LeftOut {
 	case 0:
