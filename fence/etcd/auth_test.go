@@ -182,11 +182,14 @@ func TestAuth_SurvivesTokensThatExpire_HD8(t *testing.T) {
 	release(t, held)
 	require.NoError(t, (<-got).err)
 	second := acquire(t, watching, "second") // its watch is requested over the stream of the first
+	next := acquiring(patient(t), trying, "second")
+	awaitWatching(t, watching, "second")
 	for _, le := range []fence.Lease{first, second} {
 		_, err := e.root.Delete(patient(t), keyOf(le))
 		require.NoError(t, err)
 		require.Equal(t, fence.LossDeleted, lossOf(t, le))
 	}
+	require.NoError(t, (<-next).err)
 	require.NoError(t, closing.Close(patient(t)))
 	requireGone(t, e.root, closing.sessions.Current().ID)
 }
