@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -48,6 +49,40 @@ func TestPrune_LeavesAHistoryWithAGap_HF3(t *testing.T) {
 	require.Len(t, seqs(t, pool), before-6)
 }
 
+// A gap doesn't have to be within what goes now: the claim that an earlier prune left may be missing.
+func TestPrune_LeavesAHistoryWithoutItsOldestClaim_HF3(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	written(t, store, grant(5, "a"), 5)
+	written(t, store, grant(6, "b"), 5)
+	aged(t, pool, "100 days")
+	policy(t, pool, "90 days", 8)
+	_, err := store.Prune(t.Context())
+	require.NoError(t, err)
+	unprotected(t, pool, "delete from fence.history where seq = 1")
+	policy(t, pool, "90 days", 2)
+	pruned, err := store.Prune(t.Context())
+	requireNotReady(t, err, postgres.HistoryGap)
+	require.Zero(t, pruned)
+}
+
+// A resource without any history is the last one by name: a prune ends there, and reports it.
+func TestPrune_EndsAtALastResourceWithoutHistory_HF3(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	written(t, newStore(t, pool, nil), grant(5, "a"), 5)
+	aged(t, pool, "100 days")
+	policy(t, pool, "90 days", 2)
+	unprotected(t, pool, "delete from fence.history where true")
+	for _, dry := range []bool{true, false} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := postgres.Prune(ctx, pool, "", postgres.PruneOptions{DryRun: dry})
+		requireNotReady(t, err, postgres.HistoryGap)
+	}
+}
+
 // What another prune has deleted meanwhile is no gap.
 func TestPrune_TakesNoPruneForAGap(t *testing.T) {
 	t.Parallel()
@@ -60,7 +95,7 @@ func TestPrune_TakesNoPruneForAGap(t *testing.T) {
 		first := query[int64](t, pool, "select fence.first_position($1)", id)
 		require.False(t, query[bool](t, pool, "select fence.has_gap($1, $2, $3)", id, first, end))
 		mustExec(t, pool, "select fence.prune(array[$1::integer], array[$2::bigint])", id, end)
-		require.False(t, query[bool](t, pool, "select fence.has_gap($1, $2, $3)", id, first, end))
+		require.True(t, query[bool](t, pool, "select fence.has_gap($1, $2, $3) is null", id, first, end))
 	}
 }
 

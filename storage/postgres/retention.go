@@ -154,7 +154,7 @@ func (p *pruner) entries(ctx context.Context, tx pgx.Tx, from string) (n int64, 
 		return 0, "", false, err
 	}
 	ranges, err := pgx.CollectRows(rows, pgx.RowToStructByPos[prunable])
-	if last := len(ranges) - 1; last >= 0 && ranges[last].First == ranges[last].End {
+	if last := len(ranges) - 1; last >= 0 && !ranges[last].Gap && ranges[last].First == ranges[last].End {
 		next, more, ranges = ranges[last].Name, true, ranges[:last]
 	}
 	ranges = slices.DeleteFunc(ranges, func(r prunable) bool {

@@ -84,14 +84,19 @@ begin
                     (select seq from {{schema}}.history where resource = p_resource order by seq limit 1));
 end $$;
 
--- has_gap reports whether an entry from p_first to p_end is missing, or whether entries before
--- p_first are missing without a prune's checkpoint. p_first is what first_position has returned.
+-- has_gap reports whether one of the entries from p_first to p_end is missing, one before p_first
+-- that no prune deleted, or the claim that a prune left there. p_first is where the history of the
+-- resource was found to begin. It is null if another prune was at work since.
 create function {{schema}}.has_gap(p_resource integer, p_first bigint, p_end bigint) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+declare
+    v_claim bigint := {{schema}}.claim_at(p_resource, p_first);
+    v_gap   boolean;
 begin
-    return (p_first <> 1 and not exists (select from {{schema}}.checkpoint where resource = p_resource)
-            or p_end - p_first + 1 <> (select count(*) from {{schema}}.history where resource = p_resource and seq between p_first and p_end))
-       and coalesce({{schema}}.first_position(p_resource), 0) = p_first; -- not if another prune was at work
+    v_gap := p_first <> 1 and not exists (select from {{schema}}.checkpoint where resource = p_resource)
+          or v_claim < p_first and {{schema}}.claim_at(p_resource, v_claim) is null
+          or p_end - p_first + 1 <> (select count(*) from {{schema}}.history where resource = p_resource and seq between p_first and p_end);
+    return case when coalesce({{schema}}.first_position(p_resource), 0) = p_first then coalesce(v_gap, true) end;
 end $$;
 
 -- prunable returns the ranges of entries that may be pruned, of resources whose names don't
@@ -110,6 +115,7 @@ declare
     v_left   bigint := p_limit;
     v_looked integer := 0;
     v_more   boolean := false;
+    v_gap    boolean;
 begin
     select * into strict s from {{schema}}.setting where one for key share;
     p_keep := greatest(p_keep, s.history_keep);
@@ -130,7 +136,9 @@ begin
             o_end := {{schema}}.first_in_use(o_resource, o_name, o_first, o_end);
         end if;
         if o_end > o_first then
-            if {{schema}}.has_gap(o_resource, o_first, o_end) then
+            v_gap := {{schema}}.has_gap(o_resource, o_first, o_end);
+            continue when v_gap is null;
+            if v_gap then
                 o_end := null;
             else
                 v_left := v_left - (o_end - o_first);
