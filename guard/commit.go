@@ -67,11 +67,14 @@ func (e *engine[Tx]) resolve(ctx context.Context, states grantStates, o options,
 			return nil
 		case err == nil:
 			e.report.resolved(states.grants(), o.record, false, nil, time.Since(start))
+			if doubt.Ended != nil {
+				return doubt.Ended
+			}
 			return &notAppliedError{resources: names(states.grants()), err: doubt.Err}
 		case states.rejectedBy(err) || !pause(ctx, tries):
 			unknown := &UnknownOutcomeError{
 				Record: o.record, Grants: states.grants(), Once: o.once != nil, Err: doubt.Err, AskErr: e.noteRejection(states, err),
-				inDoubt: doubt.InDoubt, resolve: e.store.Resolve,
+				inDoubt: doubt.InDoubt, ended: doubt.Ended, resolve: e.store.Resolve,
 			}
 			for _, s := range states {
 				s.unresolved = unknown

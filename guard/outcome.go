@@ -19,6 +19,7 @@ type UnknownOutcomeError struct {
 	AskErr error            // why the database could not be asked
 
 	inDoubt storage.InDoubt
+	ended   error // storage.InDoubtError.Ended
 	resolve func(ctx context.Context, d storage.InDoubt) (bool, error)
 }
 
@@ -46,9 +47,14 @@ func (e *UnknownOutcomeError) Unwrap() []error { return []error{e.Err, e.AskErr}
 
 // Resolve asks the database once more. Its answer is final: an operation that was
 // not applied never will be (G4). It may be called again, from any goroutine, and
-// also after the Guard was closed.
+// also after the Guard was closed. It fails with ErrTxEnded if the operation was not applied and has
+// sent a COMMIT or ROLLBACK itself: something else may have taken effect.
 func (e *UnknownOutcomeError) Resolve(ctx context.Context) (applied bool, err error) {
-	return e.resolve(ctx, e.inDoubt)
+	applied, err = e.resolve(ctx, e.inDoubt)
+	if err == nil && !applied {
+		err = e.ended
+	}
+	return applied, err
 }
 
 // notAppliedError says that a COMMIT that was in doubt took no effect and never will.

@@ -212,6 +212,9 @@ type InDoubt struct {
 type InDoubtError struct {
 	InDoubt InDoubt
 	Err     error
+	// Ended, if not nil, is the error of the operation if COMMIT turns out to have taken no effect: the
+	// operation has begun or ended transactions itself, so something else may have. It is ErrTxEnded.
+	Ended error
 }
 
 func (e *InDoubtError) Error() string {

@@ -58,7 +58,7 @@ var etcdMutants = []Mutant{
 		`case errors.Is(over, fence.ErrLeaseLost):`, `case false:`,
 		inEtcds("queue", "TestAwait_PrefersTheLossToTheTurn")),
 	change("waiters-go-by-the-watch-alone", "L1 HD10", etcd+"internal/queue/follow.go",
-		`l.queues.cluster.Tasks.Start(func(tasks context.Context) { l.queues.watcher.Poll(tasks, &l.follower, over) })`, ``,
+		`l.queues.cluster.Tasks.Start(func(tasks context.Context) { l.queues.watcher.Poll(tasks, &l.follower, over) })`, `_ = func(tasks context.Context) { l.queues.watcher.Poll(tasks, &l.follower, over) }`,
 		inEtcd("TestWatch_AWaiterGetsItsTurnWithoutOne_HD10")),
 	change("waiters-that-leave-keep-their-key", "F2 L1", etcd+"internal/queue/release.go",
 		`case left == leftNothing:`, `case left != leftDoubt:`,

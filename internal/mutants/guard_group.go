@@ -147,7 +147,8 @@ var groupMutants = []Mutant{
 		inPostgres("TestMember_SerializationFailure/serializable")),
 	change("raw-commits-of-members-look-like-failures", "G4 N15", pg+"member.go",
 		`if sqlstate.Of(err) == sqlstate.NoSavepoint {`, `if false {`,
-		inPostgres("TestMember_EndsTheTransactionBySQL_N15/rollback;_begin_nil")),
+		inPostgres("TestMember_EndsTheTransactionBySQL_N15/rollback;_begin_nil")).
+		and(notRead),
 	change("waits-of-members-evict-nothing", "L1 N17", pg+"rollback.go",
 		`if t.members.waited {`, `if false {`,
 		inPostgres("TestMember_LockTimeoutEvictsAtTheEnd_N17")),

@@ -2,6 +2,10 @@ package mutants
 
 import "slices"
 
+// notRead keeps a transaction from being judged by the texts that its operation sent, which have a
+// COMMIT or ROLLBACK in them; its status at the server is what is left.
+var notRead = Edit{pg + "raw_commit.go", `case t.sentControl &&`, `case false &&`}
+
 // txMutants are in the transaction that an operation is given, in what is kept,
 // and in what the store asks of a server.
 var txMutants = slices.Concat(reachMutants, []Mutant{
@@ -77,10 +81,12 @@ var txMutants = slices.Concat(reachMutants, []Mutant{
 		`case status == statusCommitted:
 		return fmt.Errorf("%w by`, `case false:
 		return fmt.Errorf("%w by`,
-		inPostgres("TestRun_ACommitBeforeAFailureIsReported_N15_G4")),
+		inPostgres("TestRun_ACommitBeforeAFailureIsReported_N15_G4")).
+		and(notRead),
 	change("tx-that-committed-is-asked-for-where-it-failed-only", "N15 G4", pg+"txn.go",
 		`case status == "" && ended:`, `case false:`,
-		inPostgres("TestRun_ACommitBeforeAFailureIsReported_N15_G4")),
+		inPostgres("TestRun_ACommitBeforeAFailureIsReported_N15_G4")).
+		and(notRead),
 	change("tx-of-a-lost-connection-is-over", "L1", pg+"raw_commit.go",
 		`case status == statusAborted && lost:`, `case false:`,
 		inPostgres("TestRun_ALostConnectionIsTransient_G4")),
@@ -96,6 +102,24 @@ var txMutants = slices.Concat(reachMutants, []Mutant{
 	change("text-is-read-with-standard-strings-alone", "N15 G4", pg+"internal/sqlwords/sqlwords.go",
 		"strings.Contains(text, `\\`) &&", `false &&`,
 		inPostgres("TestRun_ARollbackBeforeAFailureIsReported_N15_G4")),
+	change("text-in-another-encoding-is-read-as-UTF-8", "N15 G4", pg+"internal/sqlwords/sqlwords.go",
+		`!utf8.ValidString(text) || `, `!utf8.ValidString(text) && false || `,
+		Test{pg + "internal/sqlwords", "TestAnyControlsTransaction_OfSeveralStatements"}),
+	change("tags-have-ASCII-letters-alone", "N15 G4", pg+"internal/sqlwords/statement.go",
+		`^\$([A-Za-z_\x{80}-\x{10FFFF}]`, `^\$([A-Za-z_]`,
+		Test{pg + "internal/sqlwords", "TestAnyControlsTransaction_OfSeveralStatements"}),
+	change("literal-with-escapes-ends-at-a-doubled-quote", "N15 G4", pg+"internal/sqlwords/statement.go",
+		"\t\t\tif escapes {\n", "\t\t\tif false {\n",
+		Test{pg + "internal/sqlwords", "TestAnyControlsTransaction_OfSeveralStatements"}),
+	change("text-of-a-rewriter-is-not-read", "N15 G4", pg+"internal/operation/rewriter.go",
+		"\tr.session.noteText(sql)\n", "",
+		inPostgres("TestRun_ARollbackBeforeAFailureIsReported_N15_G4")),
+	change("text-of-a-batchs-rewriter-is-not-read", "N15 G4", pg+"txn_batch.go",
+		`t.sentControl || sqlwords.ControlsTransaction(s.SQL)`, `t.sentControl || false && sqlwords.ControlsTransaction(s.SQL)`,
+		inPostgres("TestRun_ACommitOfABatchBeforeALostSeal_N15_G4")),
+	change("tx-that-committed-before-a-lost-seal-runs-again", "N15 G4", g+"commit.go",
+		`if doubt.Ended != nil {`, `if false {`,
+		inPostgres("TestRun_ACommitOfItsOwnBeforeALostSeal_N15_G4")),
 	change("text-of-several-is-judged-by-its-first", "N15 G4", pg+"internal/sqlwords/sqlwords.go",
 		`text = text[statementLength(text, escapes):]`, `text = ""`,
 		inPostgres("TestRun_ARollbackBeforeAFailureIsReported_N15_G4")),

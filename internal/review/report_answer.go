@@ -68,7 +68,7 @@ func (report *Report) done() string {
 	}
 	switch {
 	case c.AttemptsMax == 0:
-		return text + ", and no attempt was rejected"
+		return text + ", and no rejection"
 	case c.AttemptsMin == c.AttemptsMax:
 		return text + fmt.Sprintf("; %s %s rejected and took no effect", counted(c.AttemptsMax, "attempt"), wasWere(c.AttemptsMax))
 	}
@@ -103,7 +103,7 @@ func (report *Report) facts() []Fact {
 			"tokens never decrease; and each rejection has the claim that justifies it.",
 			clock(v.At), entries(v.Entries), counted(v.Resources, "resource"), counted(v.Rejections, "record"))},
 		{"Rests on", "This database alone, and the assumption that all writes to the data were guarded: other writes leave no entry. The owner of the tables could rewrite the history so that it verifies; anchors outside the database reveal that."},
-		{"Not shown", "Which writes had an unknown outcome at first: a COMMIT that was later found to have taken effect is listed as a write, one that was ruled out as a void. Rejections that could not be recorded because the database was unreachable. When a lock was released: a holder counts as holding the resource until the next claim, even if it released the lock earlier. Who had the resources without an entry in this time."},
+		{"Not shown", "Which writes had an unknown outcome at first: a COMMIT that was later found to have taken effect is listed as a write, one that was ruled out as a void. Rejections that could not be recorded because the database was unreachable, or whose records were pruned since. When a lock was released: a holder counts as holding the resource until the next claim, even if it released the lock earlier. Who had the resources without an entry in this time."},
 	}
 	if v.TotalFindings > 0 {
 		facts[0].Text = fmt.Sprintf("The whole history of these resources as it was at %s: %s of %s. It doesn't verify; the findings are below.", clock(v.At), entries(v.Entries), counted(v.Resources, "resource"))

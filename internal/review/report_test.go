@@ -100,7 +100,7 @@ func TestReport_OfAPartOfAHistory(t *testing.T) {
 
 	report = w.report(review.Period{From: at("11:00:00"), To: at("12:00:00")})
 	require.Equal(t, review.VerdictClean, report.Verdict)
-	require.Contains(t, report.Answer, "The record shows that nothing was written, and no attempt was rejected.")
+	require.Contains(t, report.Answer, "The record shows that nothing was written, and no rejection.")
 	require.Empty(t, report.Tenures)
 	require.Regexp(t, `Who had the\s+resources without an entry in this time\.`, text(t, report))
 }

@@ -72,14 +72,14 @@ func (t *txn) sealAnswer(ctx context.Context, ahead *sentBatches, answer *wire.A
 		switch answer.First() {
 		case t.xid:
 		case "":
-			return nil, &storage.InDoubtError{InDoubt: storage.InDoubt{Claims: t.claims, Tx: t.id}, Err: errNoSeal}
+			return nil, t.inDoubt(errNoSeal)
 		default:
 			return nil, fmt.Errorf("%w by SQL in a batch: %s", storage.ErrTxEnded, operation.WhatStays)
 		}
 		ahead.read(answer.Ahead)
 		return t.moved(), nil
 	case wire.InDoubt:
-		return nil, &storage.InDoubtError{InDoubt: storage.InDoubt{Claims: t.claims, Tx: t.id}, Err: err}
+		return nil, t.inDoubt(err)
 	default:
 		if t.members.unreleased {
 			err = lacksSavepoint(err)
@@ -87,6 +87,15 @@ func (t *txn) sealAnswer(ctx context.Context, ahead *sentBatches, answer *wire.A
 		stage, err := ahead.explain(err)
 		return nil, t.fail(ctx, stage, err)
 	}
+}
+
+// inDoubt returns the error for a COMMIT whose outcome isn't known.
+func (t *txn) inDoubt(err error) error {
+	doubt := &storage.InDoubtError{InDoubt: storage.InDoubt{Claims: t.claims, Tx: t.id}, Err: err}
+	if t.sentControl {
+		doubt.Ended = t.judge(err, "", false)
+	}
+	return doubt
 }
 
 var errNoSeal = errors.New("the answer lacks that of the seal: a pooler in between may have made it up")

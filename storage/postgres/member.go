@@ -53,6 +53,7 @@ func (t *txn) RunMember(ctx, whole context.Context, op storage.Op[pgx.Tx]) (err 
 	if o.Finish() {
 		return err
 	}
+	t.sentControl = t.sentControl || o.SentControl()
 	if err = o.Verdict(err); err == nil {
 		err = cmp.Or(whole.Err(), context.Cause(ctx)) // the last moment at which ctx can end the member alone
 	}
@@ -164,7 +165,7 @@ func (t *txn) undoMember(ctx, whole context.Context, o *operation.Operation, fir
 		t.finish(o)
 		return t.endOver(ctx, errors.Join(err, operation.ErrInUse))
 	}
-	t.severalStatements, t.sentControl = o.SeveralStatements(), o.SentControl()
+	t.severalStatements, t.sentControl = o.SeveralStatements(), t.sentControl || o.SentControl()
 	verdict := o.Verdict(err) // says also whether the transaction has been ended
 	if verdict == nil {
 		verdict = whole.Err()

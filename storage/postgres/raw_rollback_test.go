@@ -3,24 +3,53 @@ package postgres_test
 import (
 	"context"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/guard/guardtest"
+	"github.com/fencekit/fencekit/internal/pgproxy"
+	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/postgres"
 )
 
 // unfenced sends SQL that leaves the guarded transaction by a ROLLBACK, adds one in another
 // transaction that it commits, and begins a third one.
 var unfenced = map[string]func(ctx context.Context, tx pgx.Tx) error{
-	"text":    statement("rollback; begin read write; " + addOne + "; commit; begin"),
+	"text":    statement(own),
 	"comment": statement("select 1; /* ; */ rollback; -- ;\n begin read write; " + addOne + "; commit; begin"),
 	"a literal, as the store reads it": func(ctx context.Context, tx pgx.Tx) error {
 		if err := statement("set local standard_conforming_strings = off")(ctx, tx); err != nil {
 			return err
 		}
 		return statement(`select '\''; rollback; begin read write; `+addOne+`; commit; begin; --'`)(ctx, tx)
+	},
+	"tag, emoji":     statement("select $🙂$'$🙂$; " + own + "; select ''"),
+	"tag, euro":      statement("select $€$'$€$; " + own + "; select ''"),
+	"tag, combining": statement("select $e\u0301$'$e\u0301$; " + own + "; select ''"),
+	"name, euro":     statement("select 1 as €$$; " + own + "; select 1 as €$$"),
+	"doubled in E":   statement(`select '\' as "'", E'a''\''; ` + own + "; select ''"),
+	"continued E":    statement("select '\\' as \"'\", E'a'\n'\\''; " + own + "; select ''"),
+	"another encoding": func(ctx context.Context, tx pgx.Tx) error {
+		if err := statement("set local client_encoding = 'SJIS'")(ctx, tx); err != nil {
+			return err
+		}
+		return statement("select E'\x83\x5c'; "+own+"; select ''")(ctx, tx)
+	},
+	"rewriter": func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "select 1", pgx.QueryExecModeSimpleProtocol, sends(own))
+		return err
+	},
+	"rewriter, batch": func(ctx context.Context, tx pgx.Tx) error {
+		b := &pgx.Batch{}
+		for _, sql := range []string{"rollback", "begin read write", addOne, "commit", "begin"} {
+			b.Queue("select 1", sends(sql))
+		}
+		return tx.SendBatch(ctx, b).Close()
 	},
 	"batch": func(ctx context.Context, tx pgx.Tx) error {
 		b := &pgx.Batch{}
@@ -40,6 +69,9 @@ var unfenced = map[string]func(ctx context.Context, tx pgx.Tx) error{
 		return tx.SendBatch(ctx, b).Close()
 	},
 }
+
+// own leaves the guarded transaction and commits another one.
+const own = "rollback; begin read write; " + addOne + "; commit; begin"
 
 const addOne = "insert into item values ('x', 1) on conflict (key) do update set value = item.value + 1"
 
@@ -77,6 +109,61 @@ func TestRun_ARollbackBeforeAFailureIsReported_N15_G4(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A COMMIT whose answer was lost is found to have taken no effect, since the seal's position is
+// still free. What the function committed itself stays.
+func TestRun_ACommitOfItsOwnBeforeALostSeal_N15_G4(t *testing.T) {
+	t.Parallel()
+	for leave, fn := range map[string]func(ctx context.Context, tx pgx.Tx) error{
+		"commit":   statement(addOne + "; commit; begin"),
+		"rollback": statement(own),
+	} {
+		for how, lose := range map[string]func() *pgproxy.Action{"swallowed": pgproxy.SwallowCommit, "reply": pgproxy.SwallowReply} {
+			t.Run(leave+", "+how, func(t *testing.T) {
+				t.Parallel()
+				pool, proxy, store, _ := behindPooler(t)
+				var lost atomic.Bool
+				proxy.OnQuery(func(sql string) *pgproxy.Action {
+					if strings.Contains(sql, ".seal(") && !lost.Swap(true) {
+						return lose()
+					}
+					return nil
+				})
+				g := guardtest.New(t, storage.Store[pgx.Tx](store))
+				err := guard.Do(t.Context(), g, resource, func(ctx context.Context, tx pgx.Tx) error {
+					if err := statement("select 1")(ctx, tx); err != nil {
+						return err
+					}
+					return fn(ctx, tx)
+				}, guard.Retryable())
+				require.ErrorIs(t, err, guard.ErrTxEnded)
+				require.False(t, guard.SafeToRetry(err))
+				holds(t, pool, "x", 1)
+			})
+		}
+	}
+}
+
+// So it is if the COMMIT was a batch's, from a rewriter.
+func TestRun_ACommitOfABatchBeforeALostSeal_N15_G4(t *testing.T) {
+	t.Parallel()
+	pool, proxy, store, _ := behindPooler(t)
+	var lost atomic.Bool
+	proxy.OnQuery(func(sql string) *pgproxy.Action {
+		if strings.Contains(sql, ".seal(") && !lost.Swap(true) {
+			return pgproxy.SwallowReply()
+		}
+		return nil
+	})
+	g := guardtest.New(t, storage.Store[pgx.Tx](store))
+	var b postgres.Batch
+	b.Exec(addOne)
+	b.Exec("select 1", sends("commit"))
+	err := guard.Exec(t.Context(), g, resource, &b)
+	require.ErrorIs(t, err, guard.ErrTxEnded)
+	require.False(t, guard.SafeToRetry(err))
+	holds(t, pool, "x", 1)
 }
 
 // A text without COMMIT and ROLLBACK leaves an error what it is, also if it has several statements.

@@ -11,6 +11,7 @@ import (
 	"github.com/fencekit/fencekit/internal/callback"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
+	"github.com/fencekit/fencekit/storage/postgres/internal/sqlwords"
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
@@ -65,6 +66,7 @@ func (t *txn) deliver(ctx context.Context, write func(*pgconn.PgConn, []wire.Sta
 		if err != nil {
 			return nil, err
 		}
+		t.noteControl(ahead.sent[ahead.head:])
 		conn := t.conn.Conn()
 		results, aborted, err := write(conn.PgConn(), ahead.sent)
 		t.note(ahead, results)
@@ -153,6 +155,14 @@ func (t *txn) encodeHead(ctx context.Context) ([]wire.Statement, error) {
 		head = append(head, described(s, description))
 	}
 	return head, nil
+}
+
+// noteControl notes that one of the statements, as its rewriter has returned it, begins or ends a
+// transaction.
+func (t *txn) noteControl(statements []wire.Statement) {
+	for _, s := range statements {
+		t.sentControl = t.sentControl || sqlwords.ControlsTransaction(s.SQL)
+	}
 }
 
 // note notes what the results of ahead show: that the transaction has begun with it, or that one

@@ -118,7 +118,7 @@ func (s *session) hide(b *pgx.Batch) *pgx.Batch {
 	for i, q := range b.QueuedQueries {
 		s.noteText(q.SQL)
 		query := *q
-		query.Arguments = hideFromRewriters(q.Arguments)
+		query.Arguments = s.hideFromRewriters(q.Arguments)
 		if f := q.Fn; f != nil {
 			query.Fn = func(base pgx.BatchResults) error {
 				part := &batchResults{result: result{session: s}, base: base}

@@ -54,7 +54,7 @@ func (t *tx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandT
 		return pgconn.CommandTag{}, err
 	}
 	defer t.leave()
-	tag, err := t.exec(ctx, sql, hideFromRewriters(args))
+	tag, err := t.exec(ctx, sql, t.hideFromRewriters(args))
 	return tag, t.note(err, tag)
 }
 
@@ -79,7 +79,7 @@ func (t *tx) rows(ctx context.Context, sql string, args []any) (*rows, error) {
 	if err := t.enter(); err != nil {
 		return nil, err
 	}
-	base, err := t.query(ctx, sql, hideFromRewriters(args))
+	base, err := t.query(ctx, sql, t.hideFromRewriters(args))
 	if base == nil {
 		defer t.leave()
 		return nil, t.note(err, pgconn.CommandTag{})

@@ -1,7 +1,10 @@
 // Package sqlwords reads the first words of SQL statements.
 package sqlwords
 
-import "strings"
+import (
+	"strings"
+	"unicode/utf8"
+)
 
 // Next returns the first word of sql in lower case, and what follows it. It passes over white
 // space, comments, parentheses and semicolons; the word is "" if something else comes first.
@@ -42,9 +45,10 @@ func commentLength(sql string) int {
 }
 
 // AnyControlsTransaction reports whether a statement in a text of several begins or ends a
-// transaction, with standard_conforming_strings on or off.
+// transaction, with standard_conforming_strings on or off. It reports true of a text that isn't in
+// UTF-8: in some other encodings a part of a character looks like a backslash.
 func AnyControlsTransaction(text string) bool {
-	return anyControlsTransaction(text, false) || strings.Contains(text, `\`) && anyControlsTransaction(text, true)
+	return !utf8.ValidString(text) || anyControlsTransaction(text, false) || strings.Contains(text, `\`) && anyControlsTransaction(text, true)
 }
 
 func anyControlsTransaction(text string, escapes bool) bool {

@@ -12,6 +12,7 @@ func TestAnyControlsTransaction_OfSeveralStatements(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
 		"commit", " ; commit", "select 1; rollback; begin", "select 1;commit", "select 1; END", "select 1; start transaction",
+		"select $€$'$€$; commit; select ''", `select '\' as "'", E'a''\''; commit; select ''`, "select '\\' as \"'\", E'a'\n'\\''; commit; select ''", "select '\x83\x5c'",
 		"select 1; /* ; */ commit", "select 1; -- ;\n commit", "select 1; -- ;\r commit", "select 1 /* ; /* ; */ ; */; abort",
 		"select ';'; commit", "select 'it''s;'; commit", `select E'\';'; commit`, `select e'\\'; commit`, `select '\'; commit; --'`, `select '\''; commit; --'`, `select 'a\\'; commit`,
 		`select 1 as ";"; commit`, `select 1 as "a"";"; commit`, "select $$;$$; commit", "select $a$;$$;$a$; commit", "select $1; commit",

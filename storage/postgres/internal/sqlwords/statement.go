@@ -32,21 +32,31 @@ func statementLength(text string, escapes bool) int {
 
 func inLine(r rune) bool { return r != '\n' && r != '\r' }
 
+// Each byte from 0x80 on may be in a name or a tag, whatever character it belongs to.
 var (
-	escaped = regexp.MustCompile(`(^|[^\pL\pN_$])[eE]$`)
-	inWord  = regexp.MustCompile(`[\pL\pN_$]$`)
-	dollars = regexp.MustCompile(`^\$([\pL_][\pL\pN_]*)?\$`)
+	escaped = regexp.MustCompile(`(^|[^0-9A-Za-z_$\x{80}-\x{10FFFF}])[eE]$`)
+	inWord  = regexp.MustCompile(`[0-9A-Za-z_$\x{80}-\x{10FFFF}]$`)
+	dollars = regexp.MustCompile(`^\$([A-Za-z_\x{80}-\x{10FFFF}][0-9A-Za-z_\x{80}-\x{10FFFF}]*)?\$`)
+	// continued is what continues a literal behind a quote: another quote, there or on a later line.
+	continued = regexp.MustCompile(`^'|^(?:[ \t\f\v]|--[^\r\n]*)*[\r\n](?:[ \t\r\n\f\v]|--[^\r\n]*[\r\n])*'`)
 )
 
-// quotedLength returns the length of what begins with a quote, up to the next one. A doubled quote
-// ends it as well, and begins another one.
+// quotedLength returns the length of what begins with a quote, up to the one that ends it. Without
+// escapes a quote that continues the literal may as well begin another one.
 func quotedLength(text string, escapes bool) int {
 	for i := 1; i < len(text); i++ {
 		switch {
 		case escapes && text[i] == '\\':
 			i++
 		case text[i] == text[0]:
-			return i + 1
+			more := ""
+			if escapes {
+				more = continued.FindString(text[i+1:])
+			}
+			if more == "" {
+				return i + 1
+			}
+			i += len(more)
 		}
 	}
 	return len(text)
