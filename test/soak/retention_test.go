@@ -13,16 +13,16 @@ import (
 )
 
 // writeOld writes entries as guarded transactions of 100 days ago would have: each resource
-// moves on by $1 positions, every tenth of them a claim, and one in ten writes keeps a Once key
+// moves on by $1 positions, the first and every tenth after it a claim, and one in ten writes keeps a Once key
 // under a name of its own. Hashes are random: nothing here verifies them.
 const writeOld = `
 with moved as (
-	update fence.resource set seq = seq + $1, claim_seq = (seq + $1) / 10 * 10 returning id, name, seq - $1 as before
+	update fence.resource set seq = seq + $1, claim_seq = (seq + $1 - 1) / 10 * 10 + 1 returning id, name, seq - $1 as before
 ), written as (
 	insert into fence.history (resource, kind, seq, claim, tx, xid, at, hash, epoch, token, timeline, holder, name)
-	select id, case when s % 10 = 0 then 'c' else 'w' end::"char", s, s / 10 * 10, s, '3', clock_timestamp() - interval '100 days', sha256(int8send(s)),
-	       case when s % 10 = 0 then 1 end, case when s % 10 = 0 then s end, case when s % 10 = 0 then 1 end,
-	       case when s % 10 = 0 then 'worker-1/0123456789abcdef' end, case when s % 10 = 0 then name end
+	select id, case when s % 10 = 1 then 'c' else 'w' end::"char", s, (s - 1) / 10 * 10 + 1, s, '3', clock_timestamp() - interval '100 days', sha256(int8send(s)),
+	       case when s % 10 = 1 then 1 end, case when s % 10 = 1 then s end, case when s % 10 = 1 then 1 end,
+	       case when s % 10 = 1 then 'worker-1/0123456789abcdef' end, case when s % 10 = 1 then name end
 	  from (select id, name, before + i as s from generate_series(1, $1::bigint) i, moved order by i, id) m
 	returning resource, seq
 )
@@ -31,7 +31,7 @@ select resource, 'order ' || resource || ' ' || seq, sha256(int8send(seq)), '\x3
 
 const makeResources = `
 insert into fence.resource (timeline, epoch, token, prev_token, claim_seq, claimed_at, seq, tx, hash, holder, name)
-select 1, 1, 1, 0, 0, now(), 9, 1, sha256(int4send(i)), 'worker-1/0123456789abcdef', 'sku/' || i from generate_series(1, $1::integer) i`
+select 1, 1, 1, 0, 0, now(), 0, 0, sha256(int4send(i)), 'worker-1/0123456789abcdef', 'sku/' || i from generate_series(1, $1::integer) i`
 
 // sizes are the bytes of what retention bounds, each with its indexes.
 type sizes struct{ History, Operation, Resource, Checkpoint int64 }
