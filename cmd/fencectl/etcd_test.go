@@ -20,6 +20,9 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
+// nothingHeld is what "locks list" says about an etcd without locks.
+const nothingHeld = "nothing is held or waited for under fencekit/locks/\n"
+
 // fencectlProcess runs the command as a process of its own.
 func fencectlProcess(t *testing.T, env []string, args ...string) clitest.Ending {
 	t.Helper()
@@ -160,8 +163,8 @@ func TestEtcd_AsksForUserAndPassword(t *testing.T) {
 
 	file := filepath.Join(t.TempDir(), "password")
 	require.NoError(t, os.WriteFile(file, []byte("s3cret\n"), 0o600))
-	require.Equal(t, ended(cli.ExitOK, "", ""), list("", "--etcd-user", "app", "--etcd-password-file", file))
-	require.Equal(t, ended(cli.ExitOK, "", ""), list(etcdPasswordVariable+"=s3cret", "--etcd-user", "app"))
+	require.Equal(t, ended(cli.ExitOK, "", nothingHeld), list("", "--etcd-user", "app", "--etcd-password-file", file))
+	require.Equal(t, ended(cli.ExitOK, "", nothingHeld), list(etcdPasswordVariable+"=s3cret", "--etcd-user", "app"))
 	requireNotReady(t, list(etcdPasswordVariable+"=wrong", "--etcd-user", "app"), "authentication failed, invalid user ID or password", advice)
 	requireNotReady(t, list(""), "etcd: not authenticated", advice)
 	requireNotReady(t, list(etcdPasswordVariable+"=s3cret", "--etcd-user", "stranger"), "etcd: permission denied", "Give the user's role that right")
@@ -184,7 +187,7 @@ func TestEtcd_SpeaksTLS(t *testing.T) {
 	pair := []string{"--etcd-cert", cert, "--etcd-key", key}
 
 	got := fencectlProcess(t, nil, append([]string{"locks", "list", "--etcd-endpoints", e.Endpoint(), "--etcd-cacert", certificates.CA()}, pair...)...)
-	require.Equal(t, ended(cli.ExitOK, "", ""), got)
+	require.Equal(t, ended(cli.ExitOK, "", nothingHeld), got)
 	for name, c := range map[string]struct {
 		endpoint, says string
 		flags          []string
