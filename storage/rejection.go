@@ -71,7 +71,7 @@ const (
 	StageBegin Stage = "begin" // at the beginning of the transaction
 	StageRun   Stage = "run"   // while the function ran: the database had ended the transaction
 	StageSeal  Stage = "seal"  // at COMMIT
-	StageCheck Stage = "check" // behind the COMMIT of a read-only operation
+	StageCheck Stage = "check" // after the COMMIT of a read-only operation
 )
 
 // RejectedError says that the fence rejected a grant. Its Reason decides which of the
@@ -110,13 +110,13 @@ func (e *RejectedError) explanation() string {
 	case ReasonOvertaken:
 		return "was overtaken: another transaction of the same grant committed first"
 	case ReasonCollision:
-		return fmt.Sprintf("of %s was issued to %s too (%s): raise the lock service's epoch", e.Grant.Holder, e.Current.Holder, ago)
+		return fmt.Sprintf("of %s was issued to %s too (%s): raise the epoch: fencectl epoch bump", e.Grant.Holder, e.Current.Holder, ago)
 	case ReasonEpochBehind:
-		return fmt.Sprintf("has epoch %d, but the database has seen epoch %d: if etcdctl get PREFIX/epoch (PREFIX is etcd.Config.Prefix, fencekit by default) says %d or more by now, acquire anew; else raise it with etcdctl put PREFIX/epoch %d",
-			e.Grant.Epoch, e.Current.Epoch, e.Current.Epoch, e.Current.Epoch+1)
+		return fmt.Sprintf("has epoch %d, but the database has seen epoch %d: if \"fencectl epoch show\" says that etcd has %d or more by now, acquire anew; else raise it: fencectl epoch bump",
+			e.Grant.Epoch, e.Current.Epoch, e.Current.Epoch)
 	case ReasonTokensWentBack:
-		return fmt.Sprintf("was superseded by %d (%s, %s), as was known before token %d was asked for: the lock service was restored from a backup or is another one: raise its epoch above %d",
-			e.Current.Token, e.Current.Holder, ago, e.Grant.Token, e.Current.Epoch)
+		return fmt.Sprintf("was superseded by %d (%s, %s), as was known before token %d was asked for: the lock service was restored from a backup or is another one: raise the epoch: fencectl epoch bump",
+			e.Current.Token, e.Current.Holder, ago, e.Grant.Token)
 	case ReasonWentBack:
 		return fmt.Sprintf("has seen more than the fence shows (token %d of %s): the database went back to an older state", e.Current.Token, e.Current.Holder)
 	case ReasonFailedOver:

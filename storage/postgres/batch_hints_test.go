@@ -53,7 +53,7 @@ func TestBatch_PositionWithNamedArguments(t *testing.T) {
 	require.EqualValues(t, len("update item set value = $1 where key = 'xxxxxxxxxx' and n"), pgErr.Position)
 }
 
-// A semicolon behind a statement is no error, with conditions or without.
+// A semicolon after a statement is no error, with conditions or without.
 func TestBatch_IgnoresASemicolonAtTheEnd(t *testing.T) {
 	t.Parallel()
 	inEachMode(t, func(t *testing.T, pool *pgxpool.Pool) {

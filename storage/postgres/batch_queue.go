@@ -56,7 +56,7 @@ type sentBatches struct {
 	outdated   bool              // a statement failed that will be prepared anew
 }
 
-// encode returns the queued statements, behind head, as they are to be sent on conn. It may
+// encode returns the queued statements, after head, as they are to be sent on conn. It may
 // prepare statements, and runs none.
 func (q *batchQueue) encode(ctx context.Context, conn *pgx.Conn, schema string, head []wire.Statement, mode pgx.QueryExecMode) (*sentBatches, error) {
 	out := &sentBatches{head: len(head), sent: head}

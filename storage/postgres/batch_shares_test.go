@@ -63,7 +63,7 @@ func (ofTenant) RewriteQuery(ctx context.Context, _ *pgx.Conn, sql string, _ []a
 func inQueue(t *testing.T, store *postgres.Store, calls ...func(g *guard.Guard[pgx.Tx])) {
 	t.Helper()
 	queued := make(chan int, 3*len(calls))
-	g, err := guard.New(guardtest.NewLocker(), store, &guard.Config{Observer: &guard.Observer{Queued: func(_ string, delta int) { queued <- delta }}})
+	g, err := guard.New(guardtest.NewLocker(), store, &guard.Config{Observers: []*guard.Observer{{Queued: func(_ context.Context, _ string, delta int) { queued <- delta }}}})
 	require.NoError(t, err)
 	ended := make(chan struct{}, len(calls))
 	require.NoError(t, guard.Do(t.Context(), g, resource, func(context.Context, pgx.Tx) error {

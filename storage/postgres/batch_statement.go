@@ -217,7 +217,7 @@ func (s *Statement) failed(err error) error {
 
 // hint adds to err which statements MustAffect and Returning are for, if the statement may not be
 // one of them: it was sent as part of another statement, body, and the server can't run it as a
-// part, or finds a syntax error at its first word or behind its end.
+// part, or finds a syntax error at its first word or after its end.
 func hint(err error, pgErr *pgconn.PgError, body string) error {
 	own, _, must := strings.Cut(body, wantTail)
 	inside := pgErr.Position != 1 && int(pgErr.Position) <= utf8.RuneCountInString(own)

@@ -273,7 +273,7 @@ func TestBatch_SaysWhichFailed_L1(t *testing.T) {
 		"an argument":             {[]storage.Op[pgx.Tx]{good(), argument, good()}, 1},
 		"one without statements":  {[]storage.Op[pgx.Tx]{good(), &postgres.Batch{}}, 1},
 		"one of a later write":    {[]storage.Op[pgx.Tx]{many(), many(), many(), good(), affects, good()}, 4},
-		"one behind a function":   {[]storage.Op[pgx.Tx]{good(), statement("select 1"), good(), affects}, 3},
+		"one after a function":    {[]storage.Op[pgx.Tx]{good(), statement("select 1"), good(), affects}, 3},
 		"one in an earlier write": {[]storage.Op[pgx.Tx]{good(), affects, good(), statement("select 1")}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {

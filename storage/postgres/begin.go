@@ -27,7 +27,7 @@ type opening struct {
 
 var _ operation.Opening = (*opening)(nil)
 
-// atPosition corrects the position of an error in a statement behind a text of n characters.
+// atPosition corrects the position of an error in a statement after a text of n characters.
 func atPosition(err error, n int) error {
 	var pgErr *pgconn.PgError
 	if errors.As(err, &pgErr) && int(pgErr.Position) > n {
@@ -63,7 +63,7 @@ func (r *headReader) result(result *pgconn.ResultReader) error {
 }
 
 // headFailed is called if the head was not answered in full. n of its answers came, and then err,
-// or nil if those lack what they should have. The server has run no statement behind the head.
+// or nil if those lack what they should have. The server has run no statement after the head.
 // headFailed returns nil if Begin should be tried instead, on another connection if it has closed
 // this one; otherwise why the transaction can't begin.
 func (o *opening) headFailed(ctx context.Context, n int, err error) error {
@@ -73,7 +73,7 @@ func (o *opening) headFailed(ctx context.Context, n int, err error) error {
 		wire.CloseNow(pg)
 		return nil
 	case n == 0 && !pg.IsClosed() && pg.TxStatus() == 'I':
-		return nil // such as a syntax error in the statement behind them
+		return nil // such as a syntax error in the statement after them
 	case err == nil, errors.Is(err, errLacksResult):
 		wire.CloseNow(pg) // the server's own answer may be yet to come
 		err = errNoState

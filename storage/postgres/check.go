@@ -89,6 +89,9 @@ func (s *Store) Check(ctx context.Context) error {
 	if err := errors.Join(s.checkRights(ctx), s.checkLogged(ctx)); err != nil {
 		return err
 	}
+	if err := s.checkShard(ctx); err != nil {
+		return err
+	}
 	if !s.ready.Load() {
 		s.warnOfOthers(ctx)
 		s.ready.Store(true)
@@ -147,7 +150,7 @@ func (s *Store) checkLogged(ctx context.Context) error {
 	var unlogged *string
 	err := s.pool.QueryRow(ctx, `
 		select string_agg(c.oid::regclass::text, ', ' order by c.oid) from pg_catalog.pg_class c
-		 where c.relnamespace = $1::text::regnamespace and c.relkind in ('r', 'p') and c.relpersistence <> 'p'`,
+		 where c.relnamespace = $1::text::regnamespace and c.relkind in ('r', 'p') and c.relpersistence <> 'p' and c.relname <> 'guarded_write'`,
 		schemaIdentifier(s.cfg.Schema)).Scan(&unlogged)
 	switch {
 	case err != nil:

@@ -93,7 +93,7 @@ func (s *Store) claimOnce(ctx context.Context, grants []fence.Grant) ([]storage.
 		return nil, nil, err
 	}
 	var evicted, denied int
-	err = answer.Behind
+	err = answer.After
 	if len(answer.Rows) > len(grants) {
 		_, err = fmt.Sscan(strings.Join(answer.Rows[len(grants)], " "), &evicted, &denied)
 	}

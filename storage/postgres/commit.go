@@ -41,7 +41,7 @@ func (t *txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim
 	if ahead == nil {
 		return nil, t.fail(ctx, storage.StageRun, err)
 	}
-	if t.left = answer.Committed; answer.Behind != nil {
+	if t.left = answer.Committed; answer.After != nil {
 		wire.CloseNow(t.conn.Conn().PgConn()) // whether it may be used again isn't known
 	}
 	if t.readOnly {
@@ -100,7 +100,7 @@ func (t *txn) inDoubt(err error) error {
 
 var errNoSeal = errors.New("the answer lacks that of the seal: a pooler in between may have made it up")
 
-// send sends what is queued, and behind it seal, the message that ends the transaction. ahead is
+// send sends what is queued, and after it seal, the message that ends the transaction. ahead is
 // nil if nothing was sent.
 func (t *txn) send(ctx context.Context, seal string) (ahead *sentBatches, answer *wire.Answer, result wire.Outcome, err error) {
 	ahead, err = t.deliver(ctx, func(pg *pgconn.PgConn, ahead []wire.Statement) ([]wire.Result, bool, error) {
@@ -173,7 +173,7 @@ func (t *txn) sealSQL(moves []storage.Move) (string, error) {
 	sql = append(append(sql, "', "...), t.xidSQL()...)
 	sql = append(append(sql, keptSQL(seals)...), "); "...)
 	sql = append(append(sql, t.store.sql.beforeCommit...), "; commit; "...)
-	sql = append(sql, t.store.sql.behind...)
+	sql = append(sql, t.store.sql.after...)
 	return string(append(sql, t.leaveSQL()...)), nil
 }
 

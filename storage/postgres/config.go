@@ -28,6 +28,11 @@ type Config struct {
 	// don't exclude each other. Check logs a warning if another schema of the database
 	// holds fences.
 	Schema string
+	// Shard is which part of the data the database has, where the data are spread over several:
+	// letters, digits, spaces and , . _ / -, at most 63. It is what SetShard has set; Check and
+	// every claim fail with OtherShard if the database is another one. fencekit.NewShards
+	// sets it. Default: none; then the database must be no shard.
+	Shard string
 	// Isolation is the level that guarded transactions run at: pgx.ReadCommitted,
 	// pgx.RepeatableRead or pgx.Serializable. Default pgx.ReadCommitted, at which all
 	// guarantees of the fence hold. The others add their own guarantees about rows that
@@ -96,6 +101,9 @@ func (c *Config) withDefaults() Config {
 
 func (c Config) validate() error {
 	if err := validateSchema(c.Schema); err != nil {
+		return err
+	}
+	if err := validateShard(c.Shard); err != nil {
 		return err
 	}
 	if !slices.Contains([]pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable}, c.Isolation) {

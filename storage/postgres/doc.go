@@ -46,7 +46,7 @@
 //   - Rows.RawValues and what is scanned into a *pgtype.DriverBytes are valid until
 //     the next row only, as in pgx.
 //
-// A [Batch] gets no pgx.Tx: its statements are sent with the seal and COMMIT behind them in the
+// A [Batch] gets no pgx.Tx: its statements are sent with the seal and COMMIT after them in the
 // same write. The server begins the seal only when it has executed all of them and has all of the
 // seal's message. Under load batches share transactions, one seal for all of their resources.
 //

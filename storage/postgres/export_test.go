@@ -31,11 +31,11 @@ func ReadClaim(grant fence.Grant, a *wire.Answer) (storage.Claim, error) {
 
 // ClaimMessage claims, and perhaps evicts.
 func (s *Store) ClaimMessage(grant fence.Grant, evict bool) string {
-	behind := ""
+	after := ""
 	if evict {
-		behind = s.evictSQL([]fence.Grant{grant}, false)
+		after = s.evictSQL([]fence.Grant{grant}, false)
 	}
-	return s.transactSQL(s.claimSQL([]fence.Grant{grant}), behind)
+	return s.transactSQL(s.claimSQL([]fence.Grant{grant}), after)
 }
 
 // ClaimsMessage claims several grants, in the order of their names, and evicts.

@@ -17,7 +17,7 @@ type firstStatement struct {
 	params      pgx.ExtendedQueryBuilder
 }
 
-// encode returns the statement as it is sent behind the head. It reports false if pgx has to run
+// encode returns the statement as it is sent after the head. It reports false if pgx has to run
 // the statement after Begin: in other modes, with pgx's options among its arguments, or if it
 // can't be prepared or encoded, so that pgx reports why. A text of one word is left to pgx as
 // well, since it may be the name of a prepared statement.

@@ -24,11 +24,11 @@ func TestGroup_CallSeesWhatWasCommittedBeforeIt_N23(t *testing.T) {
 		pool := newPool(t)
 		queued := make(chan int, 16)
 		g, err := guard.New(guardtest.NewLocker(), newStore(t, pool, at(level)), &guard.Config{
-			MaxBatch: 8, MaxHold: time.Hour, Observer: &guard.Observer{Queued: func(_ string, delta int) {
+			MaxBatch: 8, MaxHold: time.Hour, Observers: []*guard.Observer{{Queued: func(_ context.Context, _ string, delta int) {
 				if delta > 0 {
 					queued <- delta
 				}
-			}},
+			}}},
 		})
 		require.NoError(t, err)
 		errs := make(chan error, 3)
@@ -85,7 +85,7 @@ func TestGroup_SharesATransaction_G7_G8(t *testing.T) {
 			store := newStore(t, pool, nil)
 			const n = 8
 			queued := make(chan int, 2*n)
-			g, err := guard.New(guardtest.NewLocker(), store, &guard.Config{MaxBatch: n, MaxHold: time.Hour, Observer: &guard.Observer{Queued: func(_ string, delta int) { queued <- delta }}})
+			g, err := guard.New(guardtest.NewLocker(), store, &guard.Config{MaxBatch: n, MaxHold: time.Hour, Observers: []*guard.Observer{{Queued: func(_ context.Context, _ string, delta int) { queued <- delta }}}})
 			require.NoError(t, err)
 			errs := make(chan error, n)
 			require.NoError(t, guard.Do(t.Context(), g, resource, func(ctx context.Context, tx pgx.Tx) error {

@@ -13,7 +13,7 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/operation"
 )
 
-// memberOpening begins a member: it sends what separates it from the member before, and behind
+// memberOpening begins a member: it sends what separates it from the member before, and after
 // that, in the same write, its first statement. The server skips the statement if anything ahead
 // of it fails. Nothing ahead can fail through the fault of one member alone, so a failure there
 // ends the transaction.

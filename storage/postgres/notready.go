@@ -32,6 +32,9 @@ const (
 	// HistoryGap: entries that a prune would have deleted are missing from the history of resources,
 	// which the message names. All their entries stay, as evidence, until the tables are restored.
 	HistoryGap = wire.HistoryGap
+	// OtherShard: the database is another shard than Config.Shard says, so it holds other
+	// resources, or those of another number of shards. See SetShard.
+	OtherShard = wire.OtherShard
 )
 
 func notReady(reason NotReadyReason) error { return &NotReadyError{Reason: reason} }

@@ -108,7 +108,7 @@ var poolers = map[string]func(ask pgproxy.Ask, sql string) words{
 		answers := each(ask, sql, true)
 		return append(joined(answers[:len(answers)-1]), poolerError("ERROR", "40001"), ready('I'))
 	},
-	"an error behind COMMIT's answer": func(ask pgproxy.Ask, sql string) words {
+	"an error after COMMIT's answer": func(ask pgproxy.Ask, sql string) words {
 		answer := joined(each(ask, sql, true))
 		return append(answer[:len(answer)-1], poolerError("FATAL", "57P01"))
 	},

@@ -150,7 +150,7 @@ func TestPrune_DelaysNoClaimOfAnotherEpoch_L1(t *testing.T) {
 	require.NoError(t, pruning.Commit(t.Context()))
 }
 
-// A hold begins behind the last prune, also if the clock was ahead then, and begins once.
+// A hold begins after the last prune, also if the clock was ahead then, and begins once.
 func TestHoldHistory_BeginsBehindTheLastPrune(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

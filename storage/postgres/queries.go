@@ -22,7 +22,7 @@ type queries struct {
 
 	stateBefore  string // the session's state as such a begin check has left it
 	state        string // the session's present state
-	behind       string // begins what comes behind COMMIT: a transaction that can't conflict with others
+	after        string // begins what comes after COMMIT: a transaction that can't conflict with others
 	beforeCommit string // what is between the seal and COMMIT
 	deferred     string // see deferredConstraints
 
@@ -48,7 +48,7 @@ func newQueries(c Config) queries {
 		schema:           schema,
 		begin:            "begin isolation level " + string(c.Isolation) + " read write",
 		beginReadOnly:    "begin isolation level " + string(c.Isolation) + " read only not deferrable",
-		claim:            "select o_place, o_resource, o_seq, o_tx, o_state, o_detail from " + schema + ".claim('%s', '%s', '%s', '%s', %d)",
+		claim:            "select o_place, o_resource, o_seq, o_tx, o_state, o_detail from " + schema + ".claim('%s', '%s', '%s', '%s', %d, '" + c.Shard + "')",
 		evict:            "select evicted, denied from " + schema + ".evict('%s', '%s', '%s', " + fmt.Sprintf("%d, ", ms(c.EvictTimeout)) + "%t)",
 		resolve:          "select " + schema + ".resolve(%d, %d, %d, %s, %d, %d, %d, %d)",
 		record:           "select " + schema + ".record_rejection(%s, %s, %s, %d, %d, %s, %d, %d, %s, %s)",
@@ -59,11 +59,11 @@ func newQueries(c Config) queries {
 		state:            schema + ".session_state()",
 		stateBefore:      "coalesce(nullif(pg_catalog.current_setting('fencekit.state', true), ''), '0')::pg_catalog.int8",
 		endRead:          "call " + schema + ".end_read(",
-		behind:           "set local transaction isolation level read committed, read only; ",
+		after:            "set local transaction isolation level read committed, read only; ",
 		readCheck:        "call " + schema + ".read_check('%s', '%s', '%s', '%s', '%s', '%s')",
 		leave:            "call " + schema + ".leave(",
 		beforeCommit:     "set transaction read only; set constraints all immediate; close all; call " + schema + ".before_commit()",
-		deferred:         deferredConstraints,
+		deferred:         fmt.Sprintf(deferredConstraints, c.Schema),
 		savepoint:        "savepoint " + name,
 		release:          "release savepoint " + name,
 		undo:             "rollback to savepoint " + name,
@@ -89,12 +89,13 @@ func newQueries(c Config) queries {
 // deferredConstraints selects three values: the names of all constraints that are initially
 // deferred; whether SET CONSTRAINTS can't name one of them without another (which has the same
 // name), or not at all (this role may not use its schema); and whether any constraint can be deferred.
+// The one of Fencekit's schema counts for nothing: see check_writes in the migrations.
 const deferredConstraints = "select coalesce(pg_catalog.string_agg(distinct d.name, ', ') filter (where d.condeferred), '')," +
 	" coalesce(pg_catalog.bool_or(d.shared) filter (where d.condeferred), false), pg_catalog.count(*) operator(pg_catalog.>) 0 from (" +
-	"select c.condeferred, pg_catalog.format('%I.%I', n.nspname, c.conname) as name, " +
+	"select c.condeferred, pg_catalog.format('%%I.%%I', n.nspname, c.conname) as name, " +
 	"not pg_catalog.has_schema_privilege(n.oid, 'usage') or exists (select from pg_catalog.pg_constraint o" +
 	" where o.connamespace operator(pg_catalog.=) c.connamespace and o.conname operator(pg_catalog.=) c.conname and not o.condeferred) as shared" +
-	" from pg_catalog.pg_constraint c join pg_catalog.pg_namespace n on n.oid operator(pg_catalog.=) c.connamespace where c.condeferrable) d"
+	" from pg_catalog.pg_constraint c join pg_catalog.pg_namespace n on n.oid operator(pg_catalog.=) c.connamespace where c.condeferrable and n.nspname operator(pg_catalog.<>) '%s') d"
 
 // onTimeline returns an SQL condition: a timeline is the server's present one.
 func onTimeline(sql string) string {

@@ -22,7 +22,7 @@ func (t *txn) readSQL() string {
 	seqs := array(t.claims, func(b []byte, c storage.Claim) []byte { return appendInteger(b, c.Seq) })
 	prevs := array(t.claims, func(b []byte, c storage.Claim) []byte { return appendInteger(b, c.Tx) })
 	check := fmt.Sprintf(t.store.sql.readCheck, resources, epochs, tokens, holders, seqs, prevs)
-	return t.store.sql.endRead + t.xidSQL() + "); commit; " + t.store.sql.behind + check + "; " + t.leaveSQL()
+	return t.store.sql.endRead + t.xidSQL() + "); commit; " + t.store.sql.after + check + "; " + t.leaveSQL()
 }
 
 // current is what the read check answers if all fences are where they should be.
@@ -31,7 +31,7 @@ const current = "current"
 var errUnchecked = errors.New("postgres: no answer to the read check: what was read may not be current")
 
 // readAnswer judges the answer to the message of readSQL. Only the two answers of this transaction's
-// own, from before and from behind its COMMIT, are a success.
+// own, from before and from after its COMMIT, are a success.
 func (t *txn) readAnswer(ctx context.Context, ahead *sentBatches, answer *wire.Answer, result wire.Outcome, err error) ([]storage.Claim, error) {
 	if result == wire.Aborted {
 		stage, err := ahead.explain(err)
@@ -46,7 +46,7 @@ func (t *txn) readAnswer(ctx context.Context, ahead *sentBatches, answer *wire.A
 		ahead.read(answer.Ahead)
 		return slices.Clone(t.claims), nil
 	case rejectionReasons[state] == "":
-		return nil, t.unchecked(ctx, cmp.Or(err, answer.Behind))
+		return nil, t.unchecked(ctx, cmp.Or(err, answer.After))
 	}
 	t.Rollback(ctx) // to record it takes a connection
 	rejected := rejectionFromDetail(state, detail, t.claims)

@@ -71,7 +71,7 @@ func TestReadOnly_WritesNothing_G13(t *testing.T) {
 }
 
 // A claim comes after the read. Inside the transaction the stricter levels don't show it: the
-// check stands behind COMMIT.
+// check stands after COMMIT.
 func TestReadOnly_IsCheckedBehindItsSnapshot_N23_G13(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {

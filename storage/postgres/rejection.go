@@ -84,7 +84,7 @@ func (s *Store) named(err error) error {
 	if !errors.As(err, &pgErr) {
 		return err
 	}
-	err = s.nameBehind(wire.NameCached(s.nameLimit(err, pgErr)))
+	err = s.nameShard(s.nameBehind(wire.NameCached(s.nameLimit(err, pgErr))))
 	if transient(pgErr) {
 		return &TransientError{err}
 	}
@@ -113,7 +113,7 @@ func replanned(err error) bool {
 func nameTrick(err error, state string) error {
 	switch state {
 	case sqlstate.ReadOnly:
-		return fmt.Errorf("%w (either the operation has made its transaction read only, where the seal can't write, or a deferred trigger has deferred others again, which write behind the seal)", err)
+		return fmt.Errorf("%w (either the operation has made its transaction read only, where the seal can't write, or a deferred trigger has deferred others again, which write after the seal)", err)
 	case sqlstate.NoRights:
 		return fmt.Errorf("%w at the seal: %w (an operation must keep the role that it began with: no SET ROLE, RESET ROLE or SET SESSION AUTHORIZATION)", notReady(MissingRights), err)
 	}

@@ -87,7 +87,7 @@ type pruner struct {
 type prunable struct {
 	Resource   int32
 	Name       string
-	First, End int64 // the positions of the first, and behind the last
+	First, End int64 // the positions of the first, and after the last
 	Gap        bool  // an entry is missing, so none may go
 }
 

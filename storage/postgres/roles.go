@@ -16,15 +16,17 @@ import (
 // The routines and tables that a Store needs. These routines call the others in the schema
 // with the owner's rights, and only routines write to the tables.
 var (
-	appRoutines = []string{"claim", "begin_check", "end_read", "read_check", "seal", "before_commit", "resolve", "evict", "stale_backends", "session_state", "leave", "record_rejection", "forget", "prune_by_policy"}
-	appTables   = []string{"migration", "resource", "history", "rejection", "operation", "entry", "entry_operation", "current_fence"}
+	appRoutines = []string{"claim", "check_shard", "begin_check", "end_read", "read_check", "seal", "before_commit", "resolve", "evict", "stale_backends", "session_state", "leave", "record_rejection", "forget", "prune_by_policy", "must_affect", "must_fit",
+		"contract_version", "random_tx", "claim_one", "evict_one", "begin_one", "seal_one", "resolve_one", "record_one"}
+	appTables = []string{"migration", "resource", "history", "rejection", "operation", "entry", "entry_operation", "current_fence"}
 )
 
 // readerTables are the tables and views that Entries, Rejections and package audit read. The
 // results of kept operations are the callers' own.
 var (
-	readerTables  = []string{"resource", "history", "rejection", "checkpoint", "hold", "setting", "entry", "entry_operation", "current_fence"}
-	readerColumns = "(resource, key, request, tx, at) on %s.operation"
+	readerTables   = []string{"resource", "history", "rejection", "checkpoint", "hold", "setting", "epoch_raise", "entry", "entry_operation", "current_fence", "protected_table", "unguarded"}
+	readerRoutines = []string{"protected_members", "protection_row", "protection_source"} // of the view protected_table
+	readerColumns  = "(resource, key, request, tx, at) on %s.operation"
 )
 
 // Roles names the two kinds of roles beside the owner of a schema. An empty name
@@ -99,7 +101,7 @@ func RolesSQL(schema string, roles Roles) (string, error) {
 		sql.WriteString(roleSQL(schema, roles.App, appTables, appRoutines))
 	}
 	if roles.Reader != "" {
-		sql.WriteString(roleSQL(schema, roles.Reader, readerTables, nil))
+		sql.WriteString(roleSQL(schema, roles.Reader, readerTables, readerRoutines))
 		fmt.Fprintf(&sql, "grant select "+readerColumns+" to %s;\n", schemaIdentifier(schema), pgx.Identifier{roles.Reader}.Sanitize())
 	}
 	return sql.String(), nil

@@ -88,7 +88,7 @@ func TestRoles_AppCannotTouchFencesAndHistory_HC1_HC2_HB12(t *testing.T) {
 	r := newRoles(t)
 	store := newStore(t, r.app, nil)
 	c := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
-	for _, table := range []string{"resource", "history", "rejection", "setting", "forget_clock", "migration", "operation", "checkpoint", "hold"} {
+	for _, table := range []string{"resource", "history", "rejection", "setting", "forget_clock", "migration", "operation", "checkpoint", "hold", "epoch_raise"} {
 		for _, sql := range []string{
 			"insert into fence.%s default values", "delete from fence.%s", "truncate fence.%s", "drop table fence.%s",
 			"alter table fence.%s disable trigger all", "alter table fence.%s set unlogged", "do $$ begin lock fence.%s in exclusive mode; end $$",

@@ -39,7 +39,7 @@ func (t *txn) rollback(ctx context.Context) (status string) {
 // leave ends the transaction, if it is open, and the session, if it must not be
 // used again.
 func (t *txn) leave(ctx context.Context, pg *pgconn.PgConn) (status string) {
-	sql := t.store.sql.behind + t.leaveSQL()
+	sql := t.store.sql.after + t.leaveSQL()
 	if t.xid != "" && !t.readOnly {
 		sql = t.statusSQL() + "; " + sql
 	}

@@ -69,7 +69,7 @@ func TestCommit_LateAnswerReachesNoOtherUser_G4(t *testing.T) {
 	require.NoError(t, txn.Run(t.Context(), set("x", 1)))
 
 	proxy.OnQuery(func(sql string) *pgproxy.Action {
-		if strings.HasPrefix(sql, "rollback") { // behind the message of the seal: it would get the answer to that
+		if strings.HasPrefix(sql, "rollback") { // after the message of the seal: it would get the answer to that
 			close(rolledBack)
 		}
 		return nil

@@ -281,7 +281,7 @@ func TestRun_NamesHowTheConnectionWasLost(t *testing.T) {
 	require.ErrorContains(t, err, "57P01")
 }
 
-// A result that is still open when COMMIT goes out could hold up the seal behind
+// A result that is still open when COMMIT goes out could hold up the seal after
 // a client that doesn't read.
 func TestRun_OpenResultsDoNotCommit_N12(t *testing.T) {
 	t.Parallel()

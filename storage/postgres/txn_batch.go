@@ -55,7 +55,7 @@ func (t *txn) sendQueued(ctx context.Context) error {
 	return nil
 }
 
-// deliver has write send what is queued, behind BEGIN and the begin check if the transaction has
+// deliver has write send what is queued, after BEGIN and the begin check if the transaction has
 // not begun. In that case nothing stays of a write that was aborted, and deliver repeats it: on
 // another connection if the server has ended this one's session, and once if a statement has to
 // be prepared anew. After the transaction has begun, the latter is a transient error.
@@ -99,7 +99,7 @@ func (t *txn) beginAnew(ctx context.Context) error {
 	return pg.Exec(ctx, "rollback").Close()
 }
 
-// encodeQueued returns the queued statements as they are to be sent, behind BEGIN and the
+// encodeQueued returns the queued statements as they are to be sent, after BEGIN and the
 // begin check if the transaction has not begun. Those that pgx would prepare are prepared
 // before BEGIN: one that fails there must not end the transaction. No limit of the server's
 // is in force then, so the wait for a lock is bounded here.

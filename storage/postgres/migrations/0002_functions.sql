@@ -10,6 +10,8 @@
 --   ZF011 claimed before a failover
 --   ZF012 a batch's statement affected     ZF013 a batch's statement returned
 --         another number of rows                 too much
+--   ZF014 another shard
+--   ZF015 a write past the guard of a protected table
 
 insert into {{schema}}.migration (version, name) values (2, 'functions');
 
@@ -81,6 +83,7 @@ begin
         update {{schema}}.resource r
            set seq = p_seq + 1,
                tx = p_tx,
+               sealed = case p_kind when 'w' then v_xid else '0' end,
                hash = sha256(r.hash || int4send(p_resource) || int8send(p_seq + 1) || charsend(p_kind) || int8send(r.claim_seq) || int8send(p_tx)
                              || xid8send(v_xid) || timestamptz_send(v_at) || coalesce(p_ops, ''))
          where r.id = p_resource and r.epoch = p_epoch and r.token = p_token and r.holder = p_holder
@@ -115,16 +118,14 @@ begin
     return v_id;
 end $$;
 
--- jump_hint says what to do about a claim that is far above the database's mark. The
--- statement to run comes last, after its consequences.
+-- jump_hint says what to do about a claim that is far above the database's mark.
 create function {{schema}}.jump_hint(p_epoch bigint, p_token bigint, s {{schema}}.setting) returns text
 language sql volatile set search_path = pg_catalog, pg_temp
 return case when p_epoch > s.epoch + s.max_epoch_jump then
-    format('if the lock service''s epoch key (etcd: PREFIX/epoch, PREFIX is etcd.Config.Prefix) was set to %s by mistake: etcdctl put PREFIX/epoch %s; '
-           'running processes go on. If it was meant, lower epochs will be rejected for good, and '
-           'the owner of the schema runs: update %s set epoch = %s, token = 0', p_epoch, s.epoch + 1, '{{schema}}.setting', p_epoch)
+    format('if the lock service''s epoch was set to %s by mistake, correct it: fencectl epoch bump --trust databases; running processes go on. '
+           'If it is right, raise the database above it, and lower epochs will be rejected for good: fencectl epoch bump --trust etcd', p_epoch)
 else
-    format('once this token has claimed, every lower one is rejected for its resource, for good. A token of a test''s locker, or of another lock '
+    format('once this token has claimed, every lower one is rejected for its resource, until the epoch is raised. A token of a test''s locker, or of another lock '
            'service, does not belong in this database. Only if this lock service issued it and goes on from there, as after a restore '
            'with --bump-revision, the owner of the schema runs: update %s set epoch = %s, token = %s', '{{schema}}.setting', p_epoch, p_token)
 end;
@@ -161,10 +162,23 @@ begin
     end if;
 end $$;
 
+-- check_shard fails unless the caller takes the database for the shard that it is; '' stands for none.
+create function {{schema}}.check_shard(p_shard text) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+declare
+    v_shard text;
+begin
+    select coalesce(shard, '') into strict v_shard from {{schema}}.setting where one;
+    if (v_shard = p_shard) is not true then
+        raise exception 'fencekit: the database is shard "%", and the caller takes it for shard "%"', v_shard, p_shard using errcode = 'ZF014';
+    end if;
+end $$;
+
 -- claim raises the fences of resources, whose names come in ascending order, to grants. It
 -- returns a row for each: its place among the names, and either the fence's number and
 -- position or, if the grant is rejected, o_state and o_detail, in hexadecimal. A rejection
--- doesn't keep the others from claiming.
+-- doesn't keep the others from claiming. A database that is another shard than p_shard fails
+-- all of them.
 --
 -- Claims can't deadlock. The marks are in one row for the whole database, which a claim reads
 -- without a lock and writes only for a higher epoch or a token far above the mark, before it
@@ -173,7 +187,7 @@ end $$;
 -- that creates may wait for others, but none that holds the lock of a fence waits for it.
 -- Rolling a claim back also rolls its mark back. A grant that its fence rejects may have
 -- raised the mark, but no further than the grant that has the fence.
-create function {{schema}}.claim(p_names text[], p_epochs bigint[], p_tokens bigint[], p_holders text[], p_tx bigint)
+create function {{schema}}.claim(p_names text[], p_epochs bigint[], p_tokens bigint[], p_holders text[], p_tx bigint, p_shard text default '')
 returns table (o_place integer, o_resource integer, o_seq bigint, o_tx bigint, o_state text, o_detail text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
@@ -206,6 +220,9 @@ begin
     perform {{schema}}.raise_durability();
 
     select * into strict s from {{schema}}.setting where one;
+    if (coalesce(s.shard, '') = p_shard) is not true then
+        perform {{schema}}.check_shard(p_shard);
+    end if;
     for i in 1..n loop
         if (p_epochs[i] = s.epoch and s.token > 0 and p_tokens[i] <= s.token + s.max_token_jump / 1024) is not true then
             select m.o_state, m.o_detail into v_state, v_detail from {{schema}}.pass_marks(p_epochs[i], p_tokens[i]) m;
@@ -238,7 +255,7 @@ begin
         with moved as (
             update {{schema}}.resource f
                set timeline = v_timeline, epoch = p_epochs[o_place], token = p_tokens[o_place], prev_token = f.token,
-                   claim_seq = f.seq + 1, claimed_at = v_at, seq = f.seq + 1, tx = p_tx, holder = v_holder,
+                   claim_seq = f.seq + 1, claimed_at = v_at, seq = f.seq + 1, tx = p_tx, sealed = '0', holder = v_holder,
                    hash = sha256(f.hash || int4send(f.id) || int8send(f.seq + 1) || 'c' || int8send(f.seq + 1) || int8send(p_tx)
                                  || xid8send(pg_current_xact_id()) || timestamptz_send(v_at)
                                  || int8send(p_epochs[o_place]) || int8send(p_tokens[o_place]) || int4send(v_timeline)
@@ -294,6 +311,8 @@ declare
     n          integer := cardinality(p_resources);
     v_now      integer := ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer;
     v_timeline integer;
+    v_name     text;
+    v_guarded  text := E'\n';
     v_reads    boolean := current_setting('transaction_read_only') = 'on';
 begin
     if (n > 0 and cardinality(p_epochs) = n and cardinality(p_tokens) = n) is not true then
@@ -310,14 +329,16 @@ begin
         -- Without waiting: any role can take the key. Then this transaction can't be evicted,
         -- and nothing else is lost.
         perform pg_try_advisory_xact_lock_shared(p_resources[i], (p_tokens[i] & 2147483647)::integer);
-        select timeline into v_timeline from {{schema}}.resource where id = p_resources[i] and epoch = p_epochs[i] and token = p_tokens[i];
+        select timeline, name into v_timeline, v_name from {{schema}}.resource where id = p_resources[i] and epoch = p_epochs[i] and token = p_tokens[i];
         if not found then
             perform {{schema}}.reject(null, p_resources[i], p_epochs[i], p_tokens[i], '', 0);
         end if;
         if v_timeline <> v_now then
             perform {{schema}}.reject('ZF011', p_resources[i], p_epochs[i], p_tokens[i], '', 0);
         end if;
+        v_guarded := v_guarded || v_name || E'\n';
     end loop;
+    perform set_config('fencekit.guarded', v_guarded, true); -- for note_write
     o_state := p_state;
     if v_reads then
         o_xid := gen_random_uuid();
@@ -348,7 +369,7 @@ begin
     p_xid := v_xid;
 end $$;
 
--- read_check says, behind the COMMIT of a read-only transaction and on its connection, whether what
+-- read_check says, after the COMMIT of a read-only transaction and on its connection, whether what
 -- it has read is current (G13): o_state is 'current' if each fence is where its grant left it. If
 -- not, o_state and o_detail, in hexadecimal, are the rejection of the first that isn't. None had
 -- moved when the first was looked at. o_xid is the id of the last read-only transaction that
@@ -686,7 +707,7 @@ language sql volatile set search_path = pg_catalog, pg_temp
 begin atomic
     update {{schema}}.resource r
        set timeline = c.timeline, epoch = c.epoch, token = c.token, prev_token = 0, claim_seq = c.seq, claimed_at = c.at,
-           seq = e.seq, tx = e.tx, hash = e.hash, holder = c.holder
+           seq = e.seq, tx = e.tx, sealed = '0', hash = e.hash, holder = c.holder
       from {{schema}}.resource f
      cross join lateral (select * from {{schema}}.history h where h.resource = f.id order by h.seq desc limit 1) e
       join {{schema}}.history c on c.resource = e.resource and c.seq = e.claim and c.kind = 'c'

@@ -9,7 +9,10 @@ create table {{schema}}.checkpoint (
     resource  integer primary key,
     first     {{schema}}.position not null,
     hash      bytea   not null, -- of the entry at first - 1, which is gone
-    pruned_at timestamptz not null
+    pruned_at timestamptz not null,
+    -- The latest time of an entry before "first", which need not be that of the last one: the
+    -- server's clock may have gone back. Without the entries it is what is given, or unknown.
+    latest    timestamptz not null default 'infinity'
 );
 
 -- Resources whose history is kept as evidence, whatever the policy says.
@@ -242,7 +245,7 @@ begin
 end $$;
 
 -- prune_by_policy prunes up to p_limit entries, of resources whose names don't come before
--- p_from, by the owner's policy; behind the last of them as many rejections. It returns how
+-- p_from, by the owner's policy; after the last of them as many rejections. It returns how
 -- many entries and rejections those were, the name from which to go on, null at the end, and the
 -- names of resources that have gaps and were left as they are. A call that finds another one
 -- running prunes nothing.
@@ -298,8 +301,9 @@ begin
 end $$;
 
 -- A checkpoint only advances, and only over entries that the policy allows to be deleted; without
--- history_keep, over entries older than an hour. That binds the owner too. A new checkpoint without
--- entries before it comes from a restore.
+-- history_keep, over entries older than an hour. That binds the owner too. What it says of the
+-- time of these entries is read from them. A new checkpoint without entries before it comes from a
+-- restore.
 create function {{schema}}.protect_checkpoint() returns trigger
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
@@ -326,6 +330,10 @@ begin
         and new.hash = (select hash from {{schema}}.history where resource = new.resource and seq = new.first - 1)) is not true then
         raise exception 'fencekit: entries from % to % of resource % may not be pruned: they are on hold, needed, or within the policy (history_keep, history_keep_entries)',
             v_first, new.first - 1, new.resource using errcode = 'ZF009';
+    end if;
+    new.latest := (select max(at) from {{schema}}.history where resource = new.resource and seq >= v_first and seq < new.first);
+    if tg_op = 'UPDATE' then
+        new.latest := greatest(old.latest, new.latest);
     end if;
     return new;
 end $$;

@@ -19,6 +19,8 @@ const (
 	FailedOver   = "ZF011"
 	Affected     = "ZF012"
 	TooLarge     = "ZF013"
+	OtherShard   = "ZF014"
+	Unguarded    = "ZF015"
 	NoCreateRole = "ZF020"
 )
 

@@ -37,7 +37,7 @@ var (
 	escaped = regexp.MustCompile(`(^|[^0-9A-Za-z_$\x{80}-\x{10FFFF}])[eE]$`)
 	inWord  = regexp.MustCompile(`[0-9A-Za-z_$\x{80}-\x{10FFFF}]$`)
 	dollars = regexp.MustCompile(`^\$([A-Za-z_\x{80}-\x{10FFFF}][0-9A-Za-z_\x{80}-\x{10FFFF}]*)?\$`)
-	// continued is what continues a literal behind a quote: another quote, there or on a later line.
+	// continued is what continues a literal after a quote: another quote, there or on a later line.
 	continued = regexp.MustCompile(`^'|^(?:[ \t\f\v]|--[^\r\n]*)*[\r\n](?:[ \t\r\n\f\v]|--[^\r\n]*[\r\n])*'`)
 )
 

@@ -24,4 +24,5 @@ const (
 	FenceBehind   NotReadyReason = "fence is behind its history"
 	ClockJumped   NotReadyReason = "the server's clock jumped"
 	HistoryGap    NotReadyReason = "entries are missing from the history"
+	OtherShard    NotReadyReason = "database is another shard"
 )

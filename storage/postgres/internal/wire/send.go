@@ -30,7 +30,7 @@ const (
 // matters as much as an error. If more of the answer may still arrive, Send closes the
 // connection: the rest would be taken for the answer to the next query.
 //
-// The statements ahead go out in the same write, behind a Sync of their own: the server
+// The statements ahead go out in the same write, after a Sync of their own: the server
 // begins none of sql before all of sql has arrived. If one of them fails, so does sql, as
 // part of the failed transaction, and the error is a *StatementError.
 func Send(ctx context.Context, pg *pgconn.PgConn, sql string, ahead ...Statement) (*Answer, Outcome, error) {
@@ -101,7 +101,7 @@ type Answer struct {
 	Committed  bool       // COMMIT completed
 	warning    error      // met by COMMIT
 	failure    error      // met by COMMIT, or before it
-	Behind     error      // met after COMMIT
+	After      error      // met after COMMIT
 	endedAhead bool       // the statements ahead have ended the transaction, or it never began
 	status     byte       // of the session at the end of the answer; 0 if it broke off
 }
@@ -142,9 +142,9 @@ func (a *Answer) take(msg pgproto3.BackendMessage) {
 		}
 	case *pgproto3.ErrorResponse:
 		if err := pgconn.ErrorResponseToPgError(msg); a.Committed {
-			a.Behind = err
+			a.After = err
 		} else {
-			a.failure = cmp.Or(a.failure, error(err)) // a pooler that splits the message gets an error for each part behind it
+			a.failure = cmp.Or(a.failure, error(err)) // a pooler that splits the message gets an error for each part after it
 		}
 	case *pgproto3.ReadyForQuery:
 		a.status = msg.TxStatus

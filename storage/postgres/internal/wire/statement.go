@@ -28,7 +28,7 @@ type Result struct {
 }
 
 // StatementError is the error of one of the statements that Send has sent ahead. Those
-// behind it were not executed.
+// after it were not executed.
 type StatementError struct {
 	Number int // of the statement, from 0
 	Err    error
@@ -70,7 +70,7 @@ func ExecAll(ctx context.Context, pg *pgconn.PgConn, statements []Statement) ([]
 
 func isStatementError(err error) bool { _, ok := err.(*StatementError); return ok }
 
-// readResults reads the answers to statements and to the Sync behind them. It returns the
+// readResults reads the answers to statements and to the Sync after them. It returns the
 // transaction status that the latter has; 0 if it did not come.
 func readResults(pg *pgconn.PgConn) (results []Result, status byte, failure error) {
 	var row []string

@@ -1,0 +1,159 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/storage"
+)
+
+// contractRoutines are those that docs/guides/sql.md promises to other languages.
+var contractRoutines = []string{"contract_version", "claim_one", "evict_one", "begin_one", "seal_one", "resolve_one", "record_one"}
+
+// Each routine is as the list of its version says. The list of a version doesn't change: a change
+// raises contract_version, and begins a new list. The guide shows the same signatures.
+func TestContract_ChangesWithItsVersionOnly(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	version := query[int](t, pool, "select fence.contract_version()")
+	file := fmt.Sprintf("testdata/sql_contract_%d.txt", version)
+	golden, err := os.ReadFile(file)
+	require.NoError(t, err, "each version of the contract has a list of its signatures")
+	signatures := column(t, pool, `
+		select format('%s(%s) returns %s', proname, pg_get_function_arguments(oid), pg_get_function_result(oid)) from pg_proc
+		 where pronamespace = 'fence'::regnamespace and proname = any ($1) order by array_position($1, proname::text)`, contractRoutines)
+	require.Equal(t, string(golden), strings.Join(signatures, "\n")+"\n",
+		"raise contract_version, and write the list of the new version; leave %s as it is", file)
+
+	guide, err := os.ReadFile("../../docs/guides/sql.md")
+	require.NoError(t, err)
+	text := strings.Join(strings.Fields(string(guide)), " ")
+	for _, want := range append(signatures, fmt.Sprintf("This is version %d.", version)) {
+		if !strings.Contains(text, want) {
+			t.Errorf("docs/guides/sql.md doesn't have %q", want)
+		}
+	}
+}
+
+// A rejection is recorded with the reason that Go gives it.
+func TestRecordOne_NamesReasonsAsTheStoreDoes_G5(t *testing.T) {
+	t.Parallel()
+	r := newRoles(t)
+	const record = "select fence.record_one('sku/1', 1, 5, 'a', 'seal', $1, $2)"
+	for state, reason := range map[string]storage.Reason{
+		"ZF001": storage.ReasonStale, "ZF002": storage.ReasonOvertaken, "ZF004": storage.ReasonWentBack, "ZF005": storage.ReasonEpochBehind,
+		"ZF006": storage.ReasonCollision, "ZF010": storage.ReasonTokenJump, "ZF011": storage.ReasonFailedOver,
+	} {
+		mustExec(t, r.app, record, state, `{"epoch": 1, "token": 6, "holder": "b", "since": "2026-03-03T10:00:00Z"}`)
+		require.Equal(t, "seal 6 b", query[string](t, r.app,
+			"select concat_ws(' ', stage, current_token, current_holder) from fence.rejection where reason = $1", string(reason)), state)
+	}
+	for _, state := range []string{"ZF003", "ZF007", "57P01", ""} {
+		_, err := r.app.Exec(t.Context(), record, state, "{}")
+		requireState(t, err, "ZF007")
+	}
+}
+
+func requireState(t testing.TB, err error, want string) {
+	t.Helper()
+	var pgErr *pgconn.PgError
+	require.ErrorAs(t, err, &pgErr)
+	require.Equal(t, want, pgErr.Code, pgErr.Message)
+}
+
+// A call of one of the routines in a transaction under grant(5, "a"), which has claimed at position 1.
+const (
+	beginOne = "select xid, own_tx from fence.begin_one($1, 1, 5)"
+	sealOne  = "select fence.seal_one($1, 1, 5, 'a', $2, $3, $4, $5, '[{\"name\": \"x\"}]')"
+)
+
+// seal_one does what Go does around a seal. Deferred triggers run before it, with the search_path of the
+// session. What has lowered durability, and a cursor that would outlive COMMIT, have no effect.
+func TestSealOne_DoesAllThatBelongsToASeal_N13_G2(t *testing.T) {
+	t.Parallel()
+	r := newRoles(t)
+	mustExec(t, r.admin, `create table seen (position bigint); grant all on seen to `+r.names.App+`;
+		create function look() returns trigger language plpgsql as $$ begin insert into seen select seq from fence.resource; return null; end $$;
+		create constraint trigger look after insert on item deferrable initially deferred for each row execute function look()`)
+	c := claim(t, newStore(t, r.app, nil), grant(5, "a"))
+	tx, err := r.app.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	var xid, own int64
+	require.NoError(t, tx.QueryRow(t.Context(), beginOne, c.Resource).Scan(&xid, &own))
+	require.Equal(t, "2s 5s 5s", query[string](t, tx,
+		"select concat_ws(' ', current_setting('lock_timeout'), current_setting('statement_timeout'), current_setting('idle_in_transaction_session_timeout'))"))
+	for _, sql := range []string{"insert into item values ('x', 1)", "set local synchronous_commit = off", "declare c cursor with hold for select 1"} {
+		_, err := tx.Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	require.EqualValues(t, 2, query[int64](t, tx, sealOne, c.Resource, c.Seq, c.Tx, xid, own))
+	require.Equal(t, "on on 0", query[string](t, tx,
+		"select concat_ws(' ', current_setting('synchronous_commit'), current_setting('transaction_read_only'), (select count(*) from pg_cursors where name = 'c'))"))
+	require.NoError(t, tx.Commit(t.Context()))
+	require.EqualValues(t, 1, query[int64](t, r.admin, "select position from seen"), "the trigger ran before the seal")
+	require.Equal(t, "x", query[string](t, r.admin, "select name from fence.entry_operation where position = 2"))
+	verifyChain(t, r.admin)
+}
+
+// Calls that can't be meant are rejected, and nothing moves.
+func TestContract_RejectsWhatCannotBeMeant(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	claim(t, newStore(t, pool, nil), grant(5, "a"))
+	in := func(begin, sql string) error {
+		return pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+			_, err := tx.Exec(t.Context(), "set transaction "+begin)
+			require.NoError(t, err)
+			_, err = tx.Exec(t.Context(), sql)
+			return err
+		})
+	}
+	id := fmt.Sprint(query[int64](t, pool, "select id from fence.resource"))
+	const plain = "isolation level read committed"
+	for sql, want := range map[string]string{
+		"select fence.claim_one('sku/1', 1, 6, '')":                                                 "ZF007",
+		"select fence.claim_one('', 1, 6, 'b')":                                                     "ZF007",
+		"select fence.claim_one('sku/1', 0, 6, 'b')":                                                "ZF007",
+		"select fence.claim_one('sku/1', 1, null, 'b')":                                             "ZF007",
+		"select fence.claim_one(null, 1, 6, 'b')":                                                   "ZF007",
+		"select fence.claim_one('sku/1', 1, 6, 'b', shard => 'eu')":                                 "ZF014",
+		"select fence.claim_one('sku/1', 1, 4, 'b')":                                                "ZF001",
+		"select fence.claim_one('sku/1', 1, 5, 'b')":                                                "ZF006",
+		"select fence.claim_one('sku/1', 99, 5, 'b')":                                               "ZF010",
+		"select fence.begin_one(" + id + ", 1, 4)":                                                  "ZF001",
+		"select fence.begin_one(" + id + ", 1, 6)":                                                  "ZF004",
+		"select fence.begin_one(" + id + ", 1, null)":                                               "ZF004",
+		"select fence.begin_one(null, 1, 5)":                                                        "ZF004",
+		"select fence.seal_one(" + id + ", 1, 5, 'a', 1, 1, null, 1)":                               "ZF007",
+		"select fence.seal_one(" + id + ", 1, 5, 'a', 1, 1, 1, 1)":                                  "ZF003",
+		"select fence.seal_one(x.id, 1, 5, 'a', 1, 1, 1, 1, '{}') from fence.resource x":            "ZF007",
+		"select fence.seal_one(" + id + ", 1, 5, 'a', 1, 1, pg_current_xact_id()::text::bigint, 1)": "ZF004", // not the transaction of the last move
+	} {
+		requireState(t, in(plain, sql), want)
+	}
+	requireState(t, in("read only", "select fence.begin_one("+id+", 1, 5)"), "25006")
+	requireState(t, in("isolation level serializable", "select fence.claim_one('sku/1', 1, 6, 'b')"), "ZF008")
+	requireState(t, in("isolation level serializable", "select fence.resolve_one("+id+", 1, 5, 'a', 1, 1, 1)"), "ZF008")
+	require.Equal(t, []string{"sku/1 claim 5"}, column(t, pool, "select concat_ws(' ', resource, kind, token) from fence.entry"))
+}
+
+// A claim in SQL ends what Go still runs under an earlier grant.
+func TestEvictOne_EndsEarlierTransactions_L1(t *testing.T) {
+	t.Parallel()
+	for _, thorough := range []bool{false, true} {
+		pool := newPool(t)
+		store := newStore(t, pool, nil)
+		begin(t, store, claim(t, store, grant(5, "a")))
+		require.Zero(t, query[int](t, pool, "select evicted from fence.evict_one('sku/1', 1, 5, $1)", thorough))
+		mustExec(t, pool, "select fence.claim_one('sku/1', 1, 6, 'b')")
+		require.Equal(t, 1, query[int](t, pool, "select evicted from fence.evict_one('sku/1', 1, 6, $1)", thorough))
+	}
+}

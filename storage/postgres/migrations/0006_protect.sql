@@ -1,0 +1,318 @@
+-- Protected tables: triggers on tables of the user's that reject, or only record, writes outside
+-- guarded transactions of the rows' own resources. docs/protocol.md, "Protected tables", argues
+-- for them.
+
+insert into {{schema}}.migration (version, name) values (6, 'protect');
+
+-- One row for each protected table. The number is part of the name of the table's trigger
+-- function: it survives a dump and restore, which an oid doesn't.
+create table {{schema}}.protection (
+    id       integer  generated always as identity primary key,
+    relation regclass not null unique,
+    resource text     not null, -- the expression
+    audit    boolean  not null, -- record, and don't reject
+    at       timestamptz not null default clock_timestamp()
+);
+
+-- What the present transaction of each backend has written to protected tables. Nothing here
+-- outlives its transaction. A backend has one row, which it updates in place.
+create unlogged table {{schema}}.guarded_write (
+    pid      integer primary key,
+    xid      xid8    not null, -- the rest is of this transaction
+    round    bigint  not null, -- each change of it queues the check again
+    fires    integer not null, -- how often the check has run within one message
+    at       timestamptz not null, -- of that message
+    writes   text[]  collate "C" not null, -- what the seal has to cover: NUMBER RESOURCE
+    recorded text[]  collate "C" not null  -- what was recorded in unguarded_write
+) with (fillfactor = 20);
+
+-- Writes that audit mode has let through. Rows are only appended, so that no transaction waits
+-- for another: at most 101 by one transaction, and none when the table has 16 MB.
+create table {{schema}}.unguarded_write (
+    relation regclass not null,
+    resource text     collate "C", -- null: the row has none, or there are too many
+    kind     text     not null,
+    role     text     not null default session_user,
+    xid      xid8     not null default pg_current_xact_id(),
+    at       timestamptz not null default clock_timestamp()
+);
+
+-- record_unguarded records a write. It never fails, but for a cancellation: what it can't record
+-- it reports in the server's log.
+create function {{schema}}.record_unguarded(p_relation regclass, p_resource text, p_kind text, p_entry text) returns void
+language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+declare
+    v_xid  xid8 := pg_current_xact_id_if_assigned();
+    v_done text[];
+begin
+    select recorded into v_done from {{schema}}.guarded_write where pid = pg_backend_pid() and xid = v_xid;
+    if p_entry = any (v_done) or cardinality(v_done) > 100 then
+        return;
+    elsif cardinality(v_done) = 100 then
+        p_resource := null;
+        p_kind := 'more';
+    end if;
+    if pg_relation_size('{{schema}}.unguarded_write') >= 16777216 then
+        raise log 'fencekit: % of % for resource % is not recorded: %.unguarded_write is full; truncate it', p_kind, p_relation, p_resource, '{{schema}}';
+        return;
+    end if;
+    insert into {{schema}}.unguarded_write (relation, resource, kind) values (p_relation, p_resource, p_kind);
+    if v_done is not null then
+        update {{schema}}.guarded_write set recorded = recorded || p_entry where pid = pg_backend_pid();
+    else
+        insert into {{schema}}.guarded_write as w values (pg_backend_pid(), pg_current_xact_id(), 0, 0, statement_timestamp(), '{}', array[p_entry])
+        on conflict (pid) do update set xid = excluded.xid, writes = '{}', recorded = excluded.recorded;
+    end if;
+exception when others then
+    raise log 'fencekit: % of % for resource % is not recorded: %', p_kind, p_relation, p_resource, sqlerrm;
+end $$;
+
+-- reject_unguarded rejects a write, or in audit mode records it.
+create function {{schema}}.reject_unguarded(p_protection integer, p_relation regclass, p_resource text, p_kind text, p_why text) returns void
+language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+declare
+    p {{schema}}.protection;
+begin
+    select * into p from {{schema}}.protection where id = p_protection;
+    if p.audit then
+        perform {{schema}}.record_unguarded(p_relation, p_resource, p_kind, concat_ws(' ', p_protection, p_resource));
+        return;
+    end if;
+    perform set_config('client_encoding', 'UTF8', true);
+    raise exception 'fencekit: % of protected table % is rejected: %', p_kind, p_relation, p_why
+        using errcode = 'ZF015', hint = 'Write the row in a guarded transaction (guard.Do) of its own resource, which is: ' || p.resource;
+end $$;
+
+-- note_write notes that this transaction writes a row of a resource, so that it can commit only
+-- with a seal for it. It rejects what the begin check has not named: anyone can forge that
+-- setting, and gets no further than to the check at COMMIT.
+create function {{schema}}.note_write(p_protection integer, p_relation regclass, p_resource text, p_kind text) returns void
+language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+declare
+    v_xid   xid8 := pg_current_xact_id();
+    v_entry text := p_protection || ' ' || p_resource;
+    w       {{schema}}.guarded_write;
+begin
+    if strpos(current_setting('fencekit.guarded', true), E'\n' || p_resource || E'\n') > 0 is not true then
+        perform {{schema}}.reject_unguarded(p_protection, p_relation, p_resource, lower(p_kind), case
+            when p_resource is null then 'the resource of the row is null'
+            else format('the transaction is not guarded for resource %s', p_resource) end);
+        return;
+    end if;
+    update {{schema}}.guarded_write
+       set xid = v_xid, round = round + 1, fires = 0, at = statement_timestamp(), writes = array[v_entry], recorded = '{}'
+     where pid = pg_backend_pid() and xid <> v_xid;
+    if found then
+        return;
+    end if;
+    select * into w from {{schema}}.guarded_write where pid = pg_backend_pid();
+    if not found then
+        insert into {{schema}}.guarded_write values (pg_backend_pid(), v_xid, 0, 0, statement_timestamp(), array[v_entry], '{}');
+    elsif v_entry = any (w.writes) is not true then
+        update {{schema}}.guarded_write set round = round + 1, fires = 0, at = statement_timestamp(), writes = writes || v_entry where pid = w.pid;
+    end if;
+end $$;
+
+-- check_writes is a deferred trigger: it lets a transaction commit only if it has sealed each
+-- resource that it has noted. It may run early, by SET CONSTRAINTS, before the seal. It can't
+-- distinguish that from COMMIT, so it queues itself again, deferred, until the transaction is
+-- sealed. At COMMIT that goes on until it has run a thousand times within one message. The
+-- message of a guarded COMMIT runs it twice before the seal, and once after it, when the
+-- transaction is read only and can't be sealed any more.
+--
+-- The fence's own row proves the seal, which writes there the server's id of its transaction. The row
+-- itself has to be this transaction's too: the id alone may be that of a cluster from which the row
+-- was restored. If a seal is rolled back to a savepoint, so is each run of this trigger that has
+-- seen it: the check is pending again.
+create function {{schema}}.check_writes() returns trigger
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+declare
+    v_last  boolean := new.fires >= 1000 or current_setting('transaction_read_only') = 'on';
+    v_again boolean := not v_last;
+    v_entry text;
+    p       {{schema}}.protection;
+begin
+    if v_last or new.fires >= 3 then
+        v_again := false;
+        foreach v_entry in array new.writes loop
+            perform from {{schema}}.resource
+              where name = substr(v_entry, strpos(v_entry, ' ') + 1) and sealed = pg_current_xact_id() and age(xmin) <= 0;
+            if not found and v_last then
+                select * into p from {{schema}}.protection where id = split_part(v_entry, ' ', 1)::integer;
+                perform {{schema}}.reject_unguarded(p.id, p.relation, substr(v_entry, strpos(v_entry, ' ') + 1), 'commit',
+                    format('the transaction has written rows of resource %s, and was not sealed for it', substr(v_entry, strpos(v_entry, ' ') + 1)));
+            elsif not found then
+                v_again := true;
+                exit;
+            end if;
+        end loop;
+    end if;
+    if v_again and new.writes <> '{}' then
+        set constraints {{schema}}.guarded_write_sealed deferred;
+        update {{schema}}.guarded_write
+           set round = round + 1, fires = case when at = statement_timestamp() then fires + 1 else 1 end, at = statement_timestamp()
+         where pid = new.pid and round = new.round;
+    end if;
+    return null;
+end $$;
+
+create constraint trigger guarded_write_sealed after insert or update of round on {{schema}}.guarded_write
+    deferrable initially deferred for each row execute function {{schema}}.check_writes();
+alter table {{schema}}.guarded_write enable always trigger guarded_write_sealed;
+
+-- protection_row is the part of a protected table's trigger function for one of the rows old and
+-- new. The expression is evaluated without a query: the columns that it may name are variables.
+create function {{schema}}.protection_row(p {{schema}}.protection, p_row text, p_unless text, p_if text) returns text
+language sql volatile set search_path = pg_catalog, pg_temp
+return format($body$
+    if tg_op <> %L then
+        declare%s
+        begin
+            "resource of row" := (
+%s
+            )::pg_catalog.text;
+        end;
+        if %s then
+            perform %s.note_write(%s, tg_relid, "resource of row", tg_op);
+        end if;
+    end if;$body$, p_unless,
+    (select coalesce(string_agg(format(E'\n            %I %s := %s.%1$I;', a.attname, format_type(a.atttypid, a.atttypmod), p_row), '' order by a.attname in ('new', 'old'), a.attnum), '')
+       from pg_attribute a
+      where a.attrelid = p.relation and a.attnum > 0 and not a.attisdropped and strpos(lower(p.resource), lower(replace(a.attname, '"', '""'))) > 0),
+    p.resource, p_if, '{{schema}}', p.id);
+
+-- protection_source is the body of a protected table's trigger function.
+create function {{schema}}.protection_source(p {{schema}}.protection) returns text
+language sql volatile set search_path = pg_catalog, pg_temp
+return format($body$
+declare
+    "resource of row" pg_catalog.text;
+    "resource before" pg_catalog.text;
+begin
+    if tg_op = 'TRUNCATE' then
+        perform %s.reject_unguarded(%s, tg_relid, null, 'truncate', 'its rows are of many resources: delete them in guarded transactions');
+        return null;
+    end if;%s
+    "resource before" := "resource of row";%s%s
+    return null;
+end $body$, '{{schema}}', p.id,
+    {{schema}}.protection_row(p, 'old', 'INSERT', 'true'),
+    {{schema}}.protection_row(p, 'new', 'DELETE', $if$tg_op = 'INSERT' or "resource of row" is distinct from "resource before"$if$),
+    case when p.audit then $body$
+    return null;
+exception when others then
+    raise log 'fencekit: % of % is not recorded: %', tg_op, tg_relid::pg_catalog.regclass, sqlerrm;$body$ end);
+
+-- protected_members lists a table, and those that inherit from it: its partitions, for one.
+create function {{schema}}.protected_members(p_relation regclass) returns table (member regclass, row_trigger boolean)
+language sql volatile set search_path = pg_catalog, pg_temp
+begin atomic
+    with recursive tree as (
+        select p_relation::oid as id
+        union
+        select i.inhrelid from pg_inherits i join tree on i.inhparent = tree.id)
+    -- A partition has the row trigger of its table.
+    select c.oid::regclass, c.oid = p_relation or not c.relispartition from tree join pg_class c on c.oid = tree.id order by c.oid;
+end;
+
+-- drop_protection removes the triggers and the function of a protection.
+create function {{schema}}.drop_protection(p_protection integer) returns void
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    v_function regprocedure := to_regprocedure(format('%s.protect_%s()', '{{schema}}', p_protection));
+    v_trigger  record;
+begin
+    for v_trigger in select tgname, tgrelid::regclass as relation from pg_trigger where tgfoid = v_function and tgparentid = 0 order by tgrelid, tgname loop
+        execute format('drop trigger %I on %s', v_trigger.tgname, v_trigger.relation);
+    end loop;
+    if v_function is not null then
+        execute format('drop function %s', v_function);
+    end if;
+    delete from {{schema}}.protection where id = p_protection;
+end $$;
+
+-- protect_table protects a table, or changes how it is protected. The expression gives the name of
+-- a row's resource. It is evaluated with the rights of the schema's owner, and with pg_catalog as
+-- the search_path. The caller owns the schema and the table, and is a member of the schema's owner.
+create function {{schema}}.protect_table(p_relation regclass, p_resource text, p_audit boolean) returns void
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    v_owner    regrole := (select nspowner from pg_namespace where oid = '{{schema}}'::regnamespace);
+    v_function text;
+    v_class    pg_class;
+    v_member   record;
+    p          {{schema}}.protection;
+begin
+    perform {{schema}}.drop_protection(id) from {{schema}}.protection where not exists (select from pg_class where oid = relation);
+    execute format('lock table %s in share row exclusive mode', p_relation);
+    select * into strict v_class from pg_class where oid = p_relation;
+    if v_class.relkind not in ('r', 'p') or v_class.relpersistence = 't' or v_class.relnamespace in ('{{schema}}'::regnamespace, 'pg_catalog'::regnamespace) then
+        raise exception 'fencekit: % can''t be protected: it must be an ordinary or partitioned table of your own, and not a temporary one', p_relation using errcode = 'ZF007';
+    end if;
+    execute format(E'select (\n%s\n)::pg_catalog.text from %s limit 0', p_resource, p_relation);
+    if exists (select from {{schema}}.protected_members(p_relation) m join pg_trigger t on t.tgrelid = m.member
+                left join {{schema}}.protection o on o.relation = p_relation
+                where t.tgname in ('fencekit_protect', 'fencekit_protect_truncate')
+                  and t.tgfoid is distinct from to_regprocedure(format('%s.protect_%s()', '{{schema}}', o.id))) then
+        raise exception 'fencekit: % can''t be protected: it, or a part of it, is protected by itself, as a part of another table, or for another schema; remove that first', p_relation
+            using errcode = 'ZF007';
+    end if;
+    insert into {{schema}}.protection as t (relation, resource, audit) values (p_relation, p_resource, p_audit)
+    on conflict (relation) do update set resource = excluded.resource, audit = excluded.audit, at = clock_timestamp()
+    returning * into p;
+    v_function := format('%s.protect_%s()', '{{schema}}', p.id);
+    execute format('create or replace function %s returns trigger language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as %L',
+                   v_function, {{schema}}.protection_source(p));
+    execute format('alter function %s owner to %s', v_function, v_owner);
+    execute format('revoke all on function %s from public', v_function);
+    for v_member in select * from {{schema}}.protected_members(p_relation) loop
+        if v_member.row_trigger then
+            execute format('create or replace trigger fencekit_protect after insert or update or delete on %s for each row execute function %s', v_member.member, v_function);
+            execute format('alter table %s enable always trigger fencekit_protect', v_member.member);
+        end if;
+        execute format('create or replace trigger fencekit_protect_truncate before truncate on %s for each statement execute function %s', v_member.member, v_function);
+        execute format('alter table only %s enable always trigger fencekit_protect_truncate', v_member.member);
+    end loop;
+end $$;
+
+-- unprotect_table removes the protection of a table, and returns whether it had one.
+create function {{schema}}.unprotect_table(p_relation regclass) returns boolean
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+    perform {{schema}}.drop_protection(id) from {{schema}}.protection where relation = p_relation;
+    return found;
+end $$;
+
+create view {{schema}}.protected_table as
+select p.relation::text as "table",
+       case when p.audit then 'audit' else 'enforce' end as mode,
+       p.resource,
+       case
+           when c.oid is null then 'the table is gone'
+           when f.oid is null then 'the trigger function is gone'
+           when f.prosrc <> {{schema}}.protection_source(p) or not f.prosecdef or f.proowner <> n.nspowner then 'the trigger function was changed, or a column that the resource names'
+           else (select string_agg(distinct format('%s lacks a trigger, or it is not enabled always', m.member), '; ')
+                   from {{schema}}.protected_members(p.relation) m
+                  where not exists (select from pg_trigger t where t.tgrelid = m.member and t.tgfoid = f.oid and t.tgtype & 32 = 32 and t.tgenabled = 'A')
+                     or not exists (select from pg_trigger t where t.tgrelid = m.member and t.tgfoid = f.oid and t.tgtype & 29 = 29 and t.tgenabled = 'A'))
+       end as problem,
+       p.at,
+       u.unguarded,
+       u.last_at
+  from {{schema}}.protection p
+  join pg_namespace n on n.oid = '{{schema}}'::regnamespace
+  left join pg_class c on c.oid = p.relation
+  left join pg_proc f on f.pronamespace = n.oid and f.proname = 'protect_' || p.id
+ cross join lateral (select count(*) as unguarded, max(w.at) as last_at from {{schema}}.unguarded_write w
+                      where w.relation in (select m.member from {{schema}}.protected_members(p.relation) m)) u;
+
+create view {{schema}}.unguarded as
+select w.relation::text as "table", w.resource, w.kind, w.role, count(*) as count, min(w.at) as first_at, max(w.at) as last_at
+  from {{schema}}.unguarded_write w
+ group by 1, 2, 3, 4;
+
+comment on view {{schema}}.protected_table is 'The protected tables; problem is null if the protection is intact.';
+comment on view {{schema}}.unguarded is 'Writes past the guard that audit mode has let through; count is that of transactions.';
+
+revoke all on all functions in schema {{schema}} from public;
+revoke all on all procedures in schema {{schema}} from public;

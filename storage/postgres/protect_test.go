@@ -1,0 +1,291 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"regexp"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/guard/guardtest"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+func protect(t testing.TB, pool *pgxpool.Pool, table, resource string, mode postgres.ProtectMode) {
+	t.Helper()
+	require.NoError(t, postgres.Protect(t.Context(), pool, "", postgres.Protection{Table: table, Resource: resource, Mode: mode}))
+}
+
+// Guarded writes of each kind go through on protected tables, and nothing of them is recorded.
+func TestProtect_LetsGuardedWritesThrough_P1_P3_P4(t *testing.T) {
+	t.Parallel()
+	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) { testGuardedWrites(t, postgres.ProtectEnforce, level) })
+	t.Run("audit", func(t *testing.T) {
+		t.Parallel()
+		testGuardedWrites(t, postgres.ProtectAudit, pgx.ReadCommitted)
+	})
+}
+
+const (
+	mySale = "update stock set qty = qty - 1 where sku = 1"
+	sold   = "select sum(10 - qty) from stock"
+)
+
+func testGuardedWrites(t *testing.T, mode postgres.ProtectMode, level pgx.TxIsoLevel) {
+	r := newRoles(t)
+	mustExec(t, r.admin, `create table stock (sku int primary key, qty int not null);
+		insert into stock select i, 10 from generate_series(1, 9) i;
+		create table line (n int generated always as identity, sku int references stock on update cascade on delete cascade deferrable initially deferred, double int generated always as (sku * 2) stored);
+		grant all on stock, line to public`)
+	protect(t, r.admin, "stock", "'sku/' || sku", mode)
+	protect(t, r.admin, "line", "'sku/' || double / 2", mode)
+	locker := guardtest.NewLocker()
+	store := newStore(t, r.app, at(level))
+	guards := map[string]*guard.Guard[pgx.Tx]{}
+	for name, cfg := range map[string]*guard.Config{"plain": nil, "groups": {MaxBatch: 32}} {
+		g, err := guard.New(locker, store, cfg)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = g.Close(context.Background()) })
+		guards[name] = g
+	}
+	g := guards["plain"]
+	batch := func() *postgres.Batch {
+		b := &postgres.Batch{}
+		b.Exec("update stock set qty = qty - $1 where sku = $2", 1, 1).MustAffect(1)
+		return b
+	}
+	both := []string{"sku/1", "sku/2"}
+	for name, run := range map[string]func(ctx context.Context) error{
+		"Do": func(ctx context.Context) error { return guard.Do(ctx, g, resource, statement(mySale)) },
+		"Once": func(ctx context.Context) error {
+			return doOnce(ctx, g, resource, statement(mySale), guard.Once("key", nil))
+		},
+		"Batch": func(ctx context.Context) error { return guard.Exec(ctx, g, resource, batch()) },
+		"SendBatch in a function": func(ctx context.Context) error {
+			return guard.Do(ctx, g, resource, func(ctx context.Context, tx pgx.Tx) error { return batch().Run(ctx, tx) })
+		},
+		"several resources": func(ctx context.Context) error {
+			return guard.Do(ctx, g, both, statement("update stock set qty = qty - case sku when 1 then 1 else 0 end where sku < 3"))
+		},
+		"Hold": func(ctx context.Context) error {
+			return guard.Hold(ctx, g, resource, func(ctx context.Context, held guard.Runner[pgx.Tx]) error {
+				return guard.Do(ctx, held, resource, statement(mySale))
+			})
+		},
+		"savepoints": func(ctx context.Context) error {
+			return guard.Do(ctx, g, resource, func(ctx context.Context, tx pgx.Tx) error {
+				for _, end := range []func(pgx.Tx) error{func(s pgx.Tx) error { return s.Rollback(ctx) }, func(s pgx.Tx) error { return s.Commit(ctx) }} {
+					s, err := tx.Begin(ctx)
+					if err != nil {
+						return err
+					}
+					if err := statement(mySale)(ctx, s); err != nil {
+						return err
+					}
+					if err := end(s); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		},
+		"SET CONSTRAINTS": func(ctx context.Context) error {
+			return guard.Do(ctx, g, resource, statement("set constraints all immediate; "+mySale+"; set constraints all deferred; set constraints all immediate; set constraints all immediate"))
+		},
+		"SET CONSTRAINTS in a savepoint": func(ctx context.Context) error {
+			return guard.Do(ctx, g, resource, statement(mySale+"; savepoint s; set constraints all immediate; rollback to s; savepoint s; set constraints all immediate; release s"))
+		},
+		"a savepoint that stays open": func(ctx context.Context) error {
+			return guard.Do(ctx, g, resource, statement("savepoint s; "+mySale+"; savepoint s; set constraints all immediate"))
+		},
+		"a hundred SET CONSTRAINTS": func(ctx context.Context) error {
+			return guard.Do(ctx, g, resource, statement(mySale+"; do $$ begin for i in 1..100 loop set constraints all immediate; end loop; end $$"))
+		},
+		"a cascade, and a deferred constraint": func(ctx context.Context) error {
+			return guard.Do(ctx, g, resource, statement("insert into line (sku) values (1), (1); update stock set qty = qty - 1, sku = sku where sku = 1; delete from line"))
+		},
+		"ON CONFLICT": func(ctx context.Context) error {
+			return guard.Do(ctx, g, resource, statement("insert into stock values (1, 0) on conflict (sku) do update set qty = stock.qty - 1"))
+		},
+	} {
+		before := query[int](t, r.admin, sold)
+		require.NoError(t, run(t.Context()), name)
+		require.Equal(t, before+1, query[int](t, r.admin, sold), name)
+	}
+	before := query[int](t, r.admin, sold)
+	answers := make(chan error)
+	for i := range 40 {
+		go func() {
+			sale := statement(fmt.Sprintf("update stock set qty = qty - 1 where sku = %d", 3+i%3))
+			answers <- guard.Do(t.Context(), guards["groups"], fmt.Sprintf("sku/%d", 3+i%3), sale, guard.Retryable())
+		}()
+	}
+	for range 40 {
+		require.NoError(t, <-answers)
+	}
+	require.Equal(t, before+40, query[int](t, r.admin, sold))
+	require.Zero(t, query[int](t, r.admin, "select count(*) from fence.unguarded_write"))
+	require.NoError(t, guard.Do(t.Context(), g, resource, statement("select * from stock"), guard.ReadOnly()))
+}
+
+// An expression may use any columns, whatever their names, and functions with their schema.
+func TestProtect_EvaluatesTheExpression_P1(t *testing.T) {
+	t.Parallel()
+	r := newRoles(t)
+	store := newStore(t, r.app, nil)
+	c := claim(t, store, grant(5, "a"))
+	mustExec(t, r.admin, "create function public.name(n int) returns text language sql return 'sku/' || n; create type mood as enum ('sku', 'user')")
+	for columns, x := range map[string]struct{ resource, good, bad string }{
+		"name text":                 {"name", "'sku/1'", "'sku/2'"},
+		`"new" text, "old" text`:    {`"new" || '/' || "old"`, "'sku', '1'", "'sku', '2'"},
+		"n int, sql text":           {"public.name(n)", "1", "2"},
+		"m mood, n int":             {"m || '/' || n -- a comment", "'sku', 1", "'user', 1"},
+		`"%I x" int, n int`:         {`format('sku/%s', "%I x")`, "1", "2"},
+		`"q""uote" int, "CASE" int`: {`'sku/' || "q""uote"`, "1, 1", "2, 1"},
+		"n int, g text generated always as ('sku/' || n) stored": {"g", "1", "2"},
+		"n varchar(1)":    {"$$sku/$$ || n", "'1'", "'2'"},
+		"j jsonb":         {"j ->> 'sku'", `'{"sku": "sku/1"}'`, `'{"sku": null}'`},
+		"n int default 1": {"'sku/1'", "7", ""},
+	} {
+		t.Run(columns, func(t *testing.T) {
+			mustExec(t, r.admin, "drop table if exists things; create table things ("+columns+"); grant all on things to public")
+			protect(t, r.admin, "things", x.resource, postgres.ProtectEnforce)
+			c = write(t, store, c, statement("insert into things values ("+x.good+")"))
+			c = write(t, store, c, statement("delete from things"))
+			if x.bad != "" {
+				_, err := attempt(t.Context(), store, statement("insert into things values ("+x.bad+")"), c)
+				require.ErrorContains(t, err, "ZF015")
+			}
+		})
+	}
+}
+
+// Protect says what is wrong with a protection, and changes nothing then.
+func TestProtect_RejectsWhatItCannotProtect(t *testing.T) {
+	t.Parallel()
+	r := newRoles(t)
+	mustExec(t, r.admin, "create view v as select * from item; create table whole (n text) partition by range (n); create table part partition of whole default; create table top (n text); create table below () inherits (top); create table owned (n int); alter table owned owner to "+r.names.App)
+	protect(t, r.admin, "whole", "n", postgres.ProtectAudit)
+	protect(t, r.admin, "below", "n", postgres.ProtectAudit)
+	before := schemaOf(t, r.dsn)
+	for name, p := range map[string]postgres.Protection{
+		"no table":                      {Resource: "key", Mode: postgres.ProtectEnforce},
+		"no resource":                   {Table: "item", Mode: postgres.ProtectEnforce},
+		"no mode":                       {Table: "item", Resource: "key"},
+		"another mode":                  {Table: "item", Resource: "key", Mode: "warn"},
+		"a missing table":               {Table: "items", Resource: "key", Mode: postgres.ProtectEnforce},
+		"a missing column":              {Table: "item", Resource: "sku", Mode: postgres.ProtectEnforce},
+		"no expression":                 {Table: "item", Resource: "key;", Mode: postgres.ProtectEnforce},
+		"a view":                        {Table: "v", Resource: "key", Mode: postgres.ProtectEnforce},
+		"a part of a protected table":   {Table: "part", Resource: "n", Mode: postgres.ProtectEnforce},
+		"a table with a protected part": {Table: "top", Resource: "n", Mode: postgres.ProtectEnforce},
+		"a table of Fencekit's":         {Table: "fence.resource", Resource: "name", Mode: postgres.ProtectEnforce},
+	} {
+		require.ErrorIs(t, postgres.Protect(t.Context(), r.admin, "", p), fence.ErrInvalid, name)
+	}
+	err := postgres.Protect(t.Context(), r.app, "", postgres.Protection{Table: "owned", Resource: "n", Mode: postgres.ProtectAudit})
+	requireNotReady(t, err, postgres.MissingRights)
+	require.Equal(t, before, schemaOf(t, r.dsn))
+}
+
+// schemaOf returns the definitions of a database.
+func schemaOf(t testing.TB, dsn string) string {
+	t.Helper()
+	dump, err := exec.Command("pg_dump", "--schema-only", dsn).Output()
+	require.NoError(t, err)
+	return regexp.MustCompile(`(?m)^\\(un)?restrict .*$`).ReplaceAllString(string(dump), "")
+}
+
+// Without its protection a table is as it was before.
+func TestUnprotect_RestoresTheTableExactly_P5(t *testing.T) {
+	t.Parallel()
+	r := newRoles(t)
+	mustExec(t, r.admin, wayTables+`; create trigger before before insert on stock for each row execute function write_stock();
+		alter table stock enable replica trigger before; alter table parts_1 add check (qty > 0); create schema "Odd ""one"; create unlogged table "Odd ""one"."T%s" (sku int)`)
+	before := schemaOf(t, r.dsn)
+	tables := []string{"stock", "parts", "family", "cascading", `"Odd ""one"."T%s"`}
+	for _, table := range tables {
+		protect(t, r.admin, table, "'sku/' || sku", postgres.ProtectAudit)
+		protect(t, r.admin, table, "'sku/' || sku + 0", postgres.ProtectEnforce)
+	}
+	require.NotEqual(t, before, schemaOf(t, r.dsn))
+	protected, err := postgres.Protected(t.Context(), r.reader, "")
+	require.NoError(t, err)
+	require.Len(t, protected, len(tables))
+	for _, table := range protected {
+		require.Equal(t, postgres.ProtectedTable{Protection: postgres.Protection{Table: table.Table, Resource: "'sku/' || sku + 0", Mode: postgres.ProtectEnforce}}, table)
+	}
+	for _, table := range tables {
+		was, err := postgres.Unprotect(t.Context(), r.admin, "", table)
+		require.NoError(t, err)
+		require.True(t, was)
+	}
+	require.Equal(t, before, schemaOf(t, r.dsn))
+	was, err := postgres.Unprotect(t.Context(), r.admin, "", "stock")
+	require.NoError(t, err)
+	require.False(t, was)
+	mustExec(t, r.admin, "update stock set qty = 0")
+}
+
+// The list says when a protection isn't intact, and Protect mends it.
+func TestProtected_SaysWhatIsNotIntact_P5(t *testing.T) {
+	t.Parallel()
+	r := newRoles(t)
+	for name, x := range map[string]struct{ change, table, problem string }{
+		"the row trigger disabled":       {"alter table stock disable trigger fencekit_protect", "stock", "stock lacks a trigger"},
+		"the row trigger not always":     {"alter table stock enable trigger fencekit_protect", "stock", "stock lacks a trigger"},
+		"the TRUNCATE trigger dropped":   {"drop trigger fencekit_protect_truncate on stock", "stock", "stock lacks a trigger"},
+		"a partition's trigger disabled": {"alter table parts_1 disable trigger fencekit_protect", "parts", "parts_1 lacks a trigger"},
+		"a new partition":                {"create table parts_3 partition of parts default", "parts", "parts_3 lacks a trigger"},
+		"a new inheriting table":         {"create table child_2 () inherits (family)", "family", "child_2 lacks a trigger"},
+		"a renamed column":               {"alter table stock rename sku to number; alter table stock add sku_old int", "stock", "a column that the resource names"},
+		"the function changed":           {"do $$ begin execute format('create or replace function fence.protect_%s() returns trigger language plpgsql as ''begin return null; end''', (select id from fence.protection where relation = 'stock'::regclass)); end $$", "stock", "the trigger function was changed"},
+		"the function dropped":           {"do $$ begin execute format('drop function fence.protect_%s() cascade', (select id from fence.protection where relation = 'stock'::regclass)); end $$", "stock", "the trigger function is gone"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mustExec(t, r.admin, "drop table if exists child_2; "+wayTables)
+			mode := postgres.ProtectEnforce
+			protect(t, r.admin, x.table, "'sku/' || sku", mode)
+			mustExec(t, r.admin, x.change)
+			table := findProtected(t, r.reader, x.table)
+			require.Contains(t, table.Problem, x.problem)
+			if name == "a renamed column" {
+				mustExec(t, r.admin, "alter table stock rename number to sku")
+			}
+			protect(t, r.admin, x.table, "'sku/' || sku", mode)
+			require.Empty(t, findProtected(t, r.reader, x.table).Problem)
+		})
+	}
+	mustExec(t, r.admin, "drop table stock cascade")
+	require.Equal(t, "the table is gone", func() string {
+		protected, err := postgres.Protected(t.Context(), r.reader, "")
+		require.NoError(t, err)
+		for _, p := range protected {
+			if p.Problem != "" {
+				return p.Problem
+			}
+		}
+		return ""
+	}())
+	protect(t, r.admin, "item", "key", postgres.ProtectEnforce)
+	require.Zero(t, query[int](t, r.admin, "select count(*) from fence.protection where not exists (select from pg_class where oid = relation)"))
+}
+
+func findProtected(t testing.TB, pool *pgxpool.Pool, name string) postgres.ProtectedTable {
+	t.Helper()
+	protected, err := postgres.Protected(t.Context(), pool, "")
+	require.NoError(t, err)
+	for _, p := range protected {
+		if p.Table == name {
+			return p
+		}
+	}
+	t.Fatalf("%s isn't protected", name)
+	return postgres.ProtectedTable{}
+}

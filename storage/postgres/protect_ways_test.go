@@ -1,0 +1,325 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// protectedDB is a database with a protected table, sku/1 of which is claimed.
+type protectedDB struct {
+	roles
+	store *postgres.Store
+	mode  postgres.ProtectMode
+	token fence.Token
+}
+
+// claim claims sku/1 under a new grant: a way may have moved the fence.
+func (db *protectedDB) claim(t testing.TB) storage.Claim {
+	t.Helper()
+	db.token += 10
+	return claim(t, db.store, grant(db.token, "a"))
+}
+
+// The tables that the ways write to. Rows of stock belong to 'sku/' || sku.
+const wayTables = `
+	drop table if exists stock, parts, family, cascading, parent, other, outbox cascade;
+	create table stock (sku int primary key, qty int not null, name text);
+	insert into stock values (1, 10, 'a'), (2, 10, 'b');
+	create table parts (sku int, qty int) partition by range (sku);
+	create table parts_1 partition of parts for values from (0) to (10);
+	create table parts_2 partition of parts for values from (10) to (20);
+	insert into parts values (1, 10), (11, 10);
+	create table family (sku int, qty int);
+	create table child () inherits (family);
+	insert into family values (1, 10);
+	insert into child values (2, 10);
+	create table parent (id int primary key);
+	insert into parent values (1);
+	create table cascading (sku int references parent on delete cascade on update cascade, qty int);
+	insert into cascading values (1, 10);
+	create table other (sku int);
+	create table outbox (n int generated always as identity, sku int);
+	create or replace function write_stock() returns trigger language plpgsql as $$ begin update stock set qty = qty - 1 where sku = new.sku; return new; end $$;
+	create trigger t after insert on other for each row execute function write_stock();
+	create or replace function definer_write() returns void language sql security definer as 'update stock set qty = qty - 1 where sku = 1';
+	create or replace function invoker_write() returns void language plpgsql as $$ begin update stock set qty = qty - 1 where sku = 1; end $$;
+	create or replace procedure commits() language plpgsql as $$ begin update stock set qty = qty - 1 where sku = 1; commit; end $$;
+	create view narrow as select sku, qty from stock;
+	create view instead as select sku, qty from stock;
+	create or replace function instead_write() returns trigger language plpgsql as $$ begin update stock set qty = new.qty where sku = new.sku; return new; end $$;
+	create trigger t instead of update on instead for each row execute function instead_write();
+	create rule r as on insert to outbox do instead update stock set qty = qty - 1 where sku = new.sku;
+	grant all on all tables in schema public to public`
+
+func newProtectedDB(t testing.TB, mode postgres.ProtectMode) *protectedDB {
+	t.Helper()
+	db := &protectedDB{roles: newRoles(t), mode: mode}
+	db.store = newStore(t, db.app, nil)
+	mustExec(t, db.admin, "create extension dblink")
+	return db
+}
+
+func (db *protectedDB) rows(t testing.TB) string {
+	t.Helper()
+	return query[string](t, db.admin, `select concat_ws(' ', (select string_agg(s::text, ' ' order by s) from stock s), (select string_agg(s::text, ' ' order by s) from parts s),
+		(select string_agg(s::text, ' ' order by s) from family s), (select string_agg(s::text, ' ' order by s) from cascading s), (select string_agg(s::text, ' ' order by s) from outbox s))`)
+}
+
+// way is a way to write a protected table past the guard.
+type way struct {
+	name string
+	// One of these: SQL in one message, as the app role; with "begin", "check" and "seal" for a hand-made
+	// guarded transaction of sku/1, and "void" and "other claim". Or a guarded operation on sku/1. Or anything.
+	sql string
+	op  func(db *protectedDB) func(ctx context.Context, tx pgx.Tx) error
+	do  func(t *testing.T, db *protectedDB) error
+
+	setup  string // SQL as the owner, before the tables are protected again
+	denied bool   // in either mode, for want of a right
+	silent bool   // the error is swallowed, the write is not made
+	logged bool   // audit mode can only log it
+}
+
+const sell = "update stock set qty = qty - 1 where sku = 1"
+
+func asOp(sql string) func(*protectedDB) func(context.Context, pgx.Tx) error {
+	return func(*protectedDB) func(context.Context, pgx.Tx) error { return statement(sql) }
+}
+
+var ways = []way{
+	{name: "INSERT", sql: "insert into stock values (3, 1)"},
+	{name: "UPDATE", sql: sell},
+	{name: "DELETE", sql: "delete from stock where sku = 1"},
+	{name: "a transaction without a guard", sql: "begin; " + sell + "; commit"},
+	{name: "a savepoint", sql: "begin; savepoint s; " + sell + "; release s; commit"},
+	{name: "a savepoint that swallows the error", sql: "do $$ begin begin " + sell + "; exception when others then null; end; end $$", silent: true},
+	{name: "a CTE that writes", sql: "with gone as (delete from stock where sku = 1 returning sku) select from gone"},
+	{name: "TRUNCATE", sql: "truncate stock"},
+	{name: "TRUNCATE with others", sql: "truncate other, stock"},
+	{name: "TRUNCATE CASCADE", sql: "truncate parent cascade"},
+	{name: "TRUNCATE in a guarded transaction", op: asOp("truncate stock")},
+	{name: "COPY FROM", do: func(t *testing.T, db *protectedDB) error {
+		_, err := db.app.CopyFrom(t.Context(), pgx.Identifier{"stock"}, []string{"sku", "qty"}, pgx.CopyFromRows([][]any{{3, 1}, {4, 1}}))
+		return err
+	}},
+	{name: "COPY FROM in a guarded transaction", op: func(*protectedDB) func(context.Context, pgx.Tx) error {
+		return func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.CopyFrom(ctx, pgx.Identifier{"stock"}, []string{"sku", "qty"}, pgx.CopyFromRows([][]any{{3, 1}}))
+			return err
+		}
+	}},
+	{name: "MERGE that inserts", sql: "merge into stock s using (values (3)) v(sku) on s.sku = v.sku when not matched then insert values (v.sku, 1)"},
+	{name: "MERGE that updates", sql: "merge into stock s using (values (1)) v(sku) on s.sku = v.sku when matched then update set qty = 0"},
+	{name: "MERGE that deletes", sql: "merge into stock s using (values (1)) v(sku) on s.sku = v.sku when matched then delete"},
+	{name: "ON CONFLICT DO UPDATE", sql: "insert into stock values (1, 1) on conflict (sku) do update set qty = 0"},
+	{name: "ON CONFLICT DO NOTHING that inserts", sql: "insert into stock values (3, 1) on conflict do nothing"},
+	{name: "INSERT SELECT", sql: "insert into stock select sku + 2, qty from stock"},
+	{name: "a view", sql: "update narrow set qty = 0 where sku = 1"},
+	{name: "a view with a trigger", sql: "update instead set qty = 0 where sku = 1"},
+	{name: "a rule", sql: "insert into outbox (sku) values (1)"},
+	{name: "a trigger of another table", sql: "insert into other values (1)"},
+	{name: "a function", sql: "select invoker_write()"},
+	{name: "a function with the owner's rights", sql: "select definer_write()"},
+	{name: "a procedure that commits", sql: "call commits()"},
+	{name: "a prepared statement", do: func(t *testing.T, db *protectedDB) error {
+		_, err := db.app.Exec(t.Context(), "update stock set qty = $1 where sku = $2", 0, 1)
+		return err
+	}},
+	{name: "UPDATE WHERE CURRENT OF", sql: "begin; declare c cursor for select * from stock where sku = 1 for update; fetch c; update stock set qty = 0 where current of c; commit"},
+	{name: "a partition itself", sql: "update parts_1 set qty = 0"},
+	{name: "the partitioned table", sql: "update parts set qty = 0 where sku = 1"},
+	{name: "a new partition", do: func(t *testing.T, db *protectedDB) error {
+		mustExec(t, db.admin, "create table parts_3 partition of parts for values from (20) to (30); grant all on parts_3 to public")
+		_, err := db.app.Exec(t.Context(), "insert into parts_3 values (21, 1)")
+		return err
+	}},
+	{name: "an attached partition", do: func(t *testing.T, db *protectedDB) error {
+		mustExec(t, db.admin, "create table parts_4 (sku int, qty int); grant all on parts_4 to public; alter table parts attach partition parts_4 for values from (30) to (40)")
+		_, err := db.app.Exec(t.Context(), "insert into parts_4 values (31, 1)")
+		return err
+	}},
+	{name: "a row that moves to another partition", sql: "update parts set sku = 12 where sku = 1"},
+	{name: "TRUNCATE of a partition", sql: "truncate parts_1"},
+	{name: "TRUNCATE of the partitioned table", sql: "truncate parts"},
+	{name: "an inheriting table itself", sql: "update child set qty = 0"},
+	{name: "an inheriting table by its parent", sql: "update family set qty = 0 where sku = 2"},
+	{name: "TRUNCATE of an inheriting table", sql: "truncate child"},
+	{name: "ON DELETE CASCADE", sql: "delete from parent"},
+	{name: "ON UPDATE CASCADE", sql: "update parent set id = 2"},
+	{name: "session_replication_role = replica", do: func(t *testing.T, db *protectedDB) error {
+		return inOne(t, db.admin, "set local session_replication_role = replica; "+sell)
+	}},
+	{name: "session_replication_role = replica, and TRUNCATE", do: func(t *testing.T, db *protectedDB) error {
+		return inOne(t, db.admin, "set local session_replication_role = replica; truncate stock")
+	}},
+	{name: "session_replication_role = replica, and a raw COMMIT", do: func(t *testing.T, db *protectedDB) error {
+		return inOne(t, db.admin, db.fill(t, "set local session_replication_role = replica; check; "+sell))
+	}},
+	{name: "a superuser", do: func(t *testing.T, db *protectedDB) error { return inOne(t, db.admin, sell) }},
+	{name: "another connection of the server's own", op: func(db *protectedDB) func(context.Context, pgx.Tx) error {
+		return func(ctx context.Context, _ pgx.Tx) error {
+			// In a container the server's own address isn't that of the test's connection.
+			_, err := db.admin.Exec(ctx, `select dblink_exec(format('host=%s port=%s dbname=%s user=%s', host(inet_server_addr()), inet_server_port(), current_database(), current_user),
+				'update stock set qty = 0 where sku = 1')`)
+			return err
+		}
+	}},
+	{name: "another connection of a guarded operation", op: func(db *protectedDB) func(context.Context, pgx.Tx) error {
+		return func(ctx context.Context, _ pgx.Tx) error {
+			_, err := db.app.Exec(ctx, sell)
+			return err
+		}
+	}},
+
+	// Forged
+	{name: "the begin check's setting by hand", sql: "begin; select set_config('fencekit.guarded', E'\\nsku/1\\n', true); " + sell + "; commit"},
+	{name: "that setting for the session", sql: "select set_config('fencekit.guarded', E'\\nsku/1\\n', false); " + sell},
+	{name: "all settings by hand", sql: "begin; select set_config('fencekit.guarded', E'\\nsku/1\\n', true), set_config('fencekit.xid', pg_current_xact_id()::text, true); " + sell + "; commit"},
+	{name: "the begin check's advisory lock by hand", do: func(t *testing.T, db *protectedDB) error {
+		c := db.claim(t)
+		return inOne(t, db.app, fmt.Sprintf("select pg_advisory_xact_lock_shared(%d, %d); %s", c.Resource, c.Grant.Token, sell))
+	}},
+	{name: "the setting, and SET CONSTRAINTS ALL IMMEDIATE", sql: "begin; select set_config('fencekit.guarded', E'\\nsku/1\\n', true); " + sell + "; set constraints all immediate; set constraints all immediate; commit"},
+	{name: "the setting in a transaction guarded for another resource", op: asOp("select set_config('fencekit.guarded', E'\\nsku/2\\n', true); update stock set qty = 0 where sku = 2"), logged: true},
+	{name: "its own row in guarded_write", sql: "begin; check; " + sell + "; delete from fence.guarded_write; commit", denied: true},
+	{name: "DISABLE TRIGGER", sql: "alter table stock disable trigger all", denied: true},
+	{name: "DROP TRIGGER", sql: "drop trigger fencekit_protect on stock", denied: true},
+	{name: "unprotect_table", sql: "select fence.unprotect_table('stock')", denied: true},
+	{name: "a function in place of the trigger's", sql: "create or replace function fence.check_writes() returns trigger language plpgsql as 'begin return null; end'", denied: true},
+
+	// Guarded, and committed without a seal
+	{name: "a raw COMMIT", sql: "begin; check; " + sell + "; commit"},
+	{name: "a raw COMMIT AND CHAIN", sql: "begin; check; " + sell + "; commit and chain; rollback"},
+	{name: "COMMIT in an operation", op: asOp(sell + "; commit")},
+	{name: "COMMIT and BEGIN in an operation", op: asOp(sell + "; commit; begin")},
+	{name: "a raw COMMIT behind SET CONSTRAINTS ALL", sql: "begin; check; " + sell + "; set constraints all immediate; commit"},
+	{name: "a raw COMMIT behind SET CONSTRAINTS ALL before the write", sql: "begin; check; set constraints all immediate; " + sell + "; commit"},
+	{name: "a raw COMMIT behind many SET CONSTRAINTS", sql: "begin; check; " + sell + strings.Repeat("; set constraints all immediate", 20) + "; commit"},
+	{name: "a raw COMMIT behind SET CONSTRAINTS by name", sql: "begin; check; " + sell + "; set constraints fence.guarded_write_sealed immediate; commit"},
+	{name: "a raw COMMIT behind SET CONSTRAINTS in a savepoint", sql: "begin; check; " + sell + "; savepoint s; set constraints all immediate; rollback to s; commit"},
+	{name: "a raw COMMIT behind SET CONSTRAINTS in a released savepoint", sql: "begin; check; " + sell + "; savepoint s; set constraints all immediate; release s; commit"},
+	{name: "a raw COMMIT of what a savepoint wrote", sql: "begin; check; savepoint s; " + sell + "; release s; commit"},
+	{name: "a raw COMMIT behind a write that was rolled back", sql: "begin; check; savepoint s; " + sell + "; rollback to s; " + sell + "; commit"},
+	{name: "a raw COMMIT in a procedure", do: func(t *testing.T, db *protectedDB) error {
+		check := strings.TrimSuffix(beginCheckCall(db.claim(t)), ")") + ", state, xid)"
+		_, err := db.app.Exec(t.Context(), "do $$ declare state text; xid text; begin "+check+"; "+sell+"; commit; end $$")
+		return err
+	}},
+	{name: "a begin check that was rolled back", sql: "begin; savepoint s; check; rollback to s; " + sell + "; commit"},
+	{name: "a seal that was rolled back", sql: "begin; check; " + sell + "; savepoint s; seal; rollback to s; commit"},
+	{name: "a seal that was rolled back behind SET CONSTRAINTS", sql: "begin; check; " + sell + "; savepoint s; seal; set constraints all immediate; rollback to s; commit"},
+	{name: "a seal of the transaction before", sql: "begin; check; seal; commit; begin; " + sell + "; commit"},
+	{name: "a seal of the transaction before, and the setting", sql: "begin; check; seal; commit; begin; select set_config('fencekit.guarded', E'\\nsku/1\\n', true); " + sell + "; commit"},
+	{name: "a claim in place of the seal", sql: "begin; check; " + sell + "; other claim; commit"},
+	{name: "a void in place of the seal", sql: "begin; check; " + sell + "; void; commit"},
+	{name: "a write of another resource behind the seal", sql: "begin; check; " + sell + "; seal; set constraints all immediate; select set_config('fencekit.guarded', E'\\nsku/2\\n', true); update stock set qty = 0 where sku = 2; commit"},
+
+	// Guarded for another resource
+	{name: "another resource", op: asOp("update stock set qty = 0 where sku = 2")},
+	{name: "another resource among others", op: asOp("update stock set qty = 0")},
+	{name: "a row that moves to another resource", op: asOp("update stock set sku = 3 where sku = 1")},
+	{name: "a row that moves from another resource", op: asOp("delete from stock where sku = 1; update stock set sku = 1 where sku = 2")},
+	{name: "a row without a resource", op: asOp("insert into family values (null, 1)")},
+	{name: "a row that loses its resource", op: asOp("update family set sku = null where sku = 1")},
+	{name: "a BEFORE trigger that changes the resource", op: asOp("insert into family values (1, 1)"), setup: `
+		create or replace function moves() returns trigger language plpgsql as $$ begin new.sku := 2; return new; end $$;
+		create trigger a before insert on family for each row execute function moves()`},
+	{name: "a deferred trigger that writes another resource", op: asOp("insert into other values (2)"), setup: `
+		drop trigger t on other; create constraint trigger t after insert on other deferrable initially deferred for each row execute function write_stock()`},
+	{name: "a cascade to another resource", op: asOp("update parent set id = 2")},
+}
+
+// fill fills in the parts of a hand-made guarded transaction of sku/1.
+func (db *protectedDB) fill(t testing.TB, sql string) string {
+	c := db.claim(t)
+	return strings.NewReplacer("check;", beginCheckCall(c)+";", "seal;", sealCall(c, 77)+";", "void;", voidCall(c, 78)+";",
+		"other claim;", fmt.Sprintf("select claim_one('sku/1', 1, %d, 'b', 78);", c.Grant.Token+1)).Replace(sql)
+}
+
+func (db *protectedDB) try(t *testing.T, w way) error {
+	switch {
+	case w.do != nil:
+		return w.do(t, db)
+	case w.op != nil:
+		_, err := attempt(t.Context(), db.store, do(w.op(db)), db.claim(t))
+		return err
+	}
+	_, err := db.app.Exec(t.Context(), db.fill(t, w.sql))
+	return err
+}
+
+// Each way to write a protected table past the guard is rejected, and takes no effect.
+func TestProtect_RejectsEachWayPastTheGuard_HC1_P1_P2_P3(t *testing.T) {
+	t.Parallel()
+	db := newProtectedDB(t, postgres.ProtectEnforce)
+	require.GreaterOrEqual(t, len(ways), 40)
+	for _, w := range ways {
+		t.Run(w.name, func(t *testing.T) {
+			db.start(t, w)
+			before := db.rows(t)
+			err := db.try(t, w)
+			switch {
+			case w.denied:
+				require.ErrorContains(t, err, "42501")
+			case !w.silent:
+				require.ErrorContains(t, err, "SQLSTATE ZF015")
+			}
+			require.Equal(t, before, strings.ReplaceAll(db.rows(t), " (21,1)", ""))
+		})
+	}
+}
+
+// start makes the tables anew, protected, and forgets what was recorded.
+func (db *protectedDB) start(t *testing.T, w way) {
+	t.Helper()
+	protect := ""
+	for _, table := range []string{"stock", "parts", "family", "cascading", "outbox"} {
+		protect += fmt.Sprintf("; select fence.protect_table('%s', '''sku/'' || sku', %t)", table, db.mode == postgres.ProtectAudit)
+	}
+	mustExec(t, db.admin, wayTables+"; truncate fence.unguarded_write; "+w.setup+protect)
+}
+
+// In audit mode each of them takes effect as if the table weren't protected, and is recorded.
+func TestProtect_AuditRecordsEachWayPastTheGuard_HC1_P4(t *testing.T) {
+	t.Parallel()
+	db := newProtectedDB(t, postgres.ProtectAudit)
+	for _, w := range ways {
+		if w.denied {
+			continue
+		}
+		t.Run(w.name, func(t *testing.T) {
+			db.start(t, w)
+			before := db.rows(t)
+			if err := db.try(t, w); err != nil {
+				require.ErrorIs(t, err, storage.ErrTxEnded)
+			}
+			require.NotEqual(t, before, db.rows(t))
+			writes, err := postgres.UnguardedWrites(t.Context(), db.reader, "")
+			require.NoError(t, err)
+			require.Equal(t, w.logged, len(writes) == 0, "%v", writes)
+		})
+	}
+}
+
+// A client in another language, which makes its transaction by hand and not read only behind the
+// seal, commits as well.
+func TestProtect_LetsAHandMadeGuardedTransactionThrough_P3(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []postgres.ProtectMode{postgres.ProtectEnforce, postgres.ProtectAudit} {
+		db := newProtectedDB(t, mode)
+		db.start(t, way{})
+		require.NoError(t, inOne(t, db.app, db.fill(t, "check; "+sell+"; set constraints all immediate; seal; set constraints all immediate")))
+		require.NoError(t, inOne(t, db.app, db.fill(t, "check; savepoint s; "+sell+"; seal; select")))
+		require.Equal(t, 8, query[int](t, db.admin, "select qty from stock where sku = 1"))
+		require.Zero(t, query[int](t, db.admin, "select count(*) from fence.unguarded_write"))
+	}
+}

@@ -1,0 +1,98 @@
+package postgres_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// A database says which shard it is: each claim of a process that takes it for another one fails,
+// also of a process that was right when it began.
+func TestShard_ClaimsForAnotherAreRejected_HE9(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	require.NoError(t, postgres.SetShard(t.Context(), pool, "", "0 of 4"))
+	require.NoError(t, postgres.SetShard(t.Context(), pool, "", "0 of 4"), "again")
+	right := newStore(t, pool, &postgres.Config{Shard: "0 of 4"})
+	require.NoError(t, right.Check(t.Context()))
+	held := claim(t, right, grant(5, "a"))
+	rejected := func(shard, statement string) {
+		t.Helper()
+		store := newStore(t, pool, &postgres.Config{Shard: shard})
+		for _, call := range []func() error{
+			func() error { return store.Check(t.Context()) },
+			func() error { _, err := store.Claim(t.Context(), grant(6, "b")); return err },
+		} {
+			err := call()
+			requireNotReady(t, err, postgres.OtherShard)
+			require.ErrorContains(t, err, fmt.Sprintf("the caller takes it for shard %q", shard))
+			require.ErrorContains(t, err, `its owner runs: update "fence".setting set shard = `+statement)
+			require.False(t, guard.SafeToRetry(err))
+		}
+	}
+	rejected("1 of 4", "'1 of 4'")
+	rejected("", "null")
+
+	mustExec(t, pool, `update "fence".setting set shard = '0 of 8'`)
+	_, err := right.Claim(t.Context(), grant(6, "b"))
+	requireNotReady(t, err, postgres.OtherShard)
+	require.Equal(t, []storage.EntryKind{storage.KindClaim}, kinds(t, right), "nothing was recorded or moved")
+
+	// Who has claimed goes on until another one claims, which moving the data does.
+	held = write(t, right, held, set("x", 1))
+	mover := newStore(t, pool, &postgres.Config{Shard: "0 of 8"})
+	claim(t, mover, grant(7, "c"))
+	_, err = attempt(t.Context(), right, set("x", 2), held)
+	require.ErrorIs(t, err, storage.ErrStaleToken)
+	holds(t, pool, "x", 1)
+}
+
+func TestSetShard_NeedsADatabaseThatHoldsNothing(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	claim(t, newStore(t, pool, nil), grant(5, "a"))
+	err := postgres.SetShard(t.Context(), pool, "", "0 of 4")
+	requireNotReady(t, err, postgres.OtherShard)
+	mustExec(t, pool, `update "fence".setting set shard = '0 of 4'`)
+	require.NoError(t, postgres.SetShard(t.Context(), pool, "", "0 of 4"))
+
+	pool = newPool(t)
+	require.NoError(t, postgres.SetShard(t.Context(), pool, "", "0 of 4"))
+	requireNotReady(t, postgres.SetShard(t.Context(), pool, "", "1 of 4"), postgres.OtherShard)
+	for _, shard := range []string{"'", "\\", "\n", "ä", fmt.Sprintf("%064d", 1)} {
+		require.ErrorIs(t, postgres.SetShard(t.Context(), pool, "", shard), fence.ErrInvalid, shard)
+	}
+}
+
+// An app role can check, and can't change what the database is.
+func TestSetShard_AsAnAppRole(t *testing.T) {
+	t.Parallel()
+	r := newRoles(t)
+	requireNotReady(t, postgres.SetShard(t.Context(), r.app, "", "0 of 4"), postgres.OtherShard)
+	require.NoError(t, postgres.SetShard(t.Context(), r.admin, "", "0 of 4"))
+	require.NoError(t, postgres.SetShard(t.Context(), r.app, "", "0 of 4"))
+	claim(t, newStore(t, r.app, &postgres.Config{Shard: "0 of 4"}), grant(5, "a"))
+}
+
+// The rule of guard.ShardOf, in SQL, as docs/guides/sharding.md has it.
+func TestShardOf_IsThatOfSQL_HE9(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	names := []string{"", "{", "{}", "}{", "a{}b{c}", "{a}{b}", "x{a}", "{{a}}", "{ä}", "ä"}
+	for i := range 100 {
+		names = append(names, fmt.Sprintf("sku/%d", i), fmt.Sprintf("{tenant-%d}/sku", i))
+	}
+	for _, name := range names {
+		for _, n := range []int{1, 2, 5, 300} {
+			require.Equal(t, guard.ShardOf(name, n), query[int](t, pool, `
+				select i from generate_series(0, $2::int - 1) i
+				 order by sha256(int4send(i) || convert_to(coalesce(substring($1::text from '^[^{]*\{([^}]+)\}'), $1::text), 'UTF8')) desc limit 1`, name, n), name)
+		}
+	}
+}
