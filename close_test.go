@@ -38,10 +38,10 @@ func newStopping(t *testing.T) *stopping {
 	}
 	queued := make(chan struct{}, 10)
 	observer := &guard.Observer{
-		Queued:   func(_ string, delta int) { queued <- struct{}{} },
+		Queued:   func(_ context.Context, _ string, delta int) { queued <- struct{}{} },
 		Released: func(fence.Grant, error) { s.released <- s.leadership.Context().Err() },
 	}
-	s.Guard, s.prefix = newGuard(t, s.client, s.pool, fencekit.Config{Guard: guard.Config{Observer: observer}})
+	s.Guard, s.prefix = newGuard(t, s.client, s.pool, fencekit.Config{Guard: guard.Config{Observers: []*guard.Observer{observer}}})
 	election, err := s.Election("jobs")
 	require.NoError(t, err)
 	s.leadership, err = election.Campaign(t.Context(), "here")

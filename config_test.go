@@ -138,7 +138,7 @@ func TestNew_GivesItsLoggerToPartsWithoutOne(t *testing.T) {
 	require.NoError(t, err)
 	g, err := fencekit.New(mine, pool, &fencekit.Config{
 		Lock:   etcd.Config{Prefix: t.Name()},
-		Guard:  guard.Config{Observer: &guard.Observer{Acquired: func(fence.Grant, time.Duration) { panic("observer") }}},
+		Guard:  guard.Config{Observers: []*guard.Observer{{Acquired: func(context.Context, fence.Grant, time.Duration) { panic("observer") }}}},
 		Store:  postgres.Config{Logger: slog.New(slog.NewTextHandler(&own, nil))},
 		Logger: slog.New(slog.NewTextHandler(&whole, nil)),
 	})

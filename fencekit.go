@@ -31,7 +31,7 @@ type Guard struct {
 
 	pool        *pgxpool.Pool
 	schema      string
-	stopPruning func() // nil if nothing prunes
+	stopPruning func()
 }
 
 // Config configures the three parts. A nil *Config, and every zero field, means the
@@ -59,29 +59,44 @@ type Config struct {
 // Guard. It talks to neither server; see Guard.Migrate and Guard.Check. A nil or closed
 // client, a nil pool, and a Config that is out of bounds are guard.ErrInvalid.
 func New(client *clientv3.Client, pool *pgxpool.Pool, cfg *Config) (*Guard, error) {
-	var c Config
-	if cfg != nil {
-		c = *cfg
-	}
-	for _, logger := range []**slog.Logger{&c.Lock.Logger, &c.Guard.Logger, &c.Store.Logger} {
-		*logger = cmp.Or(*logger, c.Logger)
-	}
-	store, err := postgres.NewStore(pool, &c.Store)
-	if err != nil {
-		return nil, err
-	}
+	c := cfg.withLogger()
 	locker, err := etcd.NewLocker(client, &c.Lock)
 	if err != nil {
 		return nil, err
 	}
-	var g *guard.Guard[pgx.Tx]
-	if err = c.validate(); err == nil {
-		g, err = guard.New(locker, store, &c.Guard)
-	}
+	g, err := newOn(locker, pool, c)
 	if err != nil {
 		return nil, errors.Join(err, locker.Close(context.Background())) // it has no session, so nothing waits for etcd
 	}
-	made := &Guard{Guard: g, Locker: locker, Store: store, pool: pool, schema: c.Store.Schema}
+	return g, nil
+}
+
+// withLogger returns the Config with its Logger for the parts that have none.
+func (c *Config) withLogger() Config {
+	var filled Config
+	if c != nil {
+		filled = *c
+	}
+	for _, logger := range []**slog.Logger{&filled.Lock.Logger, &filled.Guard.Logger, &filled.Store.Logger} {
+		*logger = cmp.Or(*logger, filled.Logger)
+	}
+	return filled
+}
+
+// newOn returns a Guard on a locker, which it doesn't close if it fails.
+func newOn(locker *etcd.Locker, pool *pgxpool.Pool, c Config) (*Guard, error) {
+	store, err := postgres.NewStore(pool, &c.Store)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	g, err := guard.New(locker, store, &c.Guard)
+	if err != nil {
+		return nil, err
+	}
+	made := &Guard{Guard: g, Locker: locker, Store: store, pool: pool, schema: c.Store.Schema, stopPruning: func() {}}
 	if c.PruneEvery > 0 {
 		made.stopPruning = pruneRegularly(store, c.PruneEvery, c.Logger)
 	}
@@ -155,8 +170,6 @@ func (g *Guard) Close(ctx context.Context) error {
 	if errors.Is(guardErr, guard.ErrInvalid) {
 		return guardErr // called by a function that runs under it: nothing is closed
 	}
-	if g.stopPruning != nil {
-		g.stopPruning()
-	}
+	g.stopPruning()
 	return errors.Join(guardErr, g.Locker.Close(ctx))
 }

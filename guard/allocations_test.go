@@ -15,13 +15,21 @@ import (
 // A call on a resource that the process owns makes about 15 allocations beside those of the store.
 // This is no bound to keep to: it notices what is made by mistake for each call.
 func TestDo_AllocatesLittleOnAResourceThatIsKept(t *testing.T) {
-	do := doOnNothing(t)
+	do := doOnNothing(t, nil)
 	do()
 	require.LessOrEqual(t, testing.AllocsPerRun(100, do), 25.0)
 }
 
 func BenchmarkDo_WithoutAStore(b *testing.B) {
-	do := doOnNothing(b)
+	do := doOnNothing(b, nil)
+	b.ReportAllocs()
+	for b.Loop() {
+		do()
+	}
+}
+
+func BenchmarkDo_WithAnObserver(b *testing.B) {
+	do := doOnNothing(b, &guard.Config{Observers: []*guard.Observer{{Finished: func(context.Context, guard.Operation) {}}}})
 	b.ReportAllocs()
 	for b.Loop() {
 		do()
@@ -29,8 +37,8 @@ func BenchmarkDo_WithoutAStore(b *testing.B) {
 }
 
 // doOnNothing returns guard.Do on one resource in a store that does nothing.
-func doOnNothing(t testing.TB) (do func()) {
-	g, err := guard.New[nothing](guardtest.NewLocker(), nothing{}, nil)
+func doOnNothing(t testing.TB, cfg *guard.Config) (do func()) {
+	g, err := guard.New[nothing](guardtest.NewLocker(), nothing{}, cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
 	ctx, fn := t.Context(), func(context.Context, nothing) error { return nil }

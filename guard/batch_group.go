@@ -137,7 +137,7 @@ func (gr *batchGroup[Tx]) runOnce(ctx context.Context) error {
 	}
 	defer txn.Rollback(ctx)
 	if err := gr.runAll(run, txn); err != nil {
-		return e.noteRejection(states, withCause(run, err))
+		return e.noteRejection(ctx, states, withCause(run, err))
 	}
 	if !gr.shared() && ctx.Err() != nil {
 		return endError(ctx)
@@ -149,11 +149,14 @@ func (gr *batchGroup[Tx]) runOnce(ctx context.Context) error {
 // noteRuns notes for each call that a run of it has begun, and returns the states of the
 // group's grants.
 func (gr *batchGroup[Tx]) noteRuns() grantStates {
+	place := 0
 	for _, p := range gr.parts {
 		grants := p.grants()
 		for _, b := range p.calls {
 			b.call.Grants = grants
 			b.call.Runs++
+			b.call.inBatch(gr.calls, place)
+			place++
 		}
 	}
 	return gr.states()

@@ -36,14 +36,16 @@ func (h endingHandler) WithGroup(string) slog.Handler             { return h }
 // endingObserver is an Observer none of whose functions returns.
 func endingObserver(end func()) *guard.Observer {
 	return &guard.Observer{
-		Queued:    func(string, int) { end() },
-		Acquired:  func(fence.Grant, time.Duration) { end() },
+		Started:   func(ctx context.Context, _ guard.Operation) context.Context { end(); return ctx },
+		Acquiring: func(context.Context, string, int) { end() },
+		Queued:    func(context.Context, string, int) { end() },
+		Acquired:  func(context.Context, fence.Grant, time.Duration) { end() },
 		LeaseLost: func(*fence.LeaseLostError) { end() },
 		Released:  func(fence.Grant, error) { end() },
-		Claimed:   func(fence.Grant, time.Duration) { end() },
-		Rejected:  func(*guard.RejectedError) { end() },
-		Resolved:  func([]fence.Grant, bool, error, time.Duration) { end() },
-		Finished:  func(guard.Operation) { end() },
+		Claimed:   func(context.Context, fence.Grant, time.Duration) { end() },
+		Rejected:  func(context.Context, *guard.RejectedError) { end() },
+		Resolved:  func(context.Context, []fence.Grant, bool, error, time.Duration) { end() },
+		Finished:  func(context.Context, guard.Operation) { end() },
 	}
 }
 
@@ -52,7 +54,7 @@ func endingObserver(end func()) *guard.Observer {
 func TestCallbacks_ThatDoNotReturnChangeNothing_L1(t *testing.T) {
 	for name, end := range endings {
 		for what, cfg := range map[string]*guard.Config{
-			"Observer": {Observer: endingObserver(end), MaxRun: time.Hour},
+			"Observer": {Observers: []*guard.Observer{endingObserver(end)}, MaxRun: time.Hour},
 			"Logger":   {Logger: slog.New(endingHandler{end: end}), MaxRun: time.Hour},
 		} {
 			t.Run(what+" "+name, func(t *testing.T) {
@@ -97,9 +99,9 @@ func TestObserver_ThatDoesNotReturnIsLogged(t *testing.T) {
 	for end, want := range map[string]string{"panic": "panic=boom", "Goexit": "panic=runtime.Goexit"} {
 		w := newWorld(t)
 		var log bytes.Buffer
-		a := w.process("a", &guard.Config{Observer: endingObserver(endings[end]), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		a := w.process("a", &guard.Config{Observers: []*guard.Observer{endingObserver(endings[end])}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		require.NoError(t, guard.Do(t.Context(), a, sku, increment("n")))
-		require.Equal(t, 3, strings.Count(log.String(), "guard: the Observer panicked"), "acquired, claimed, finished")
+		require.Equal(t, 6, strings.Count(log.String(), "guard: an Observer panicked"), "started, acquiring, acquired, claimed, finished")
 		require.Contains(t, log.String(), want)
 	}
 }

@@ -73,8 +73,10 @@ func (b *callerRunner[Tx]) run(ctx context.Context, resources []string, op stora
 	if err := b.admit(ctx, resources); err != nil {
 		return err
 	}
-	report := b.guard.report.observed(resources, o)
+	report := b.guard.report.observed(ctx, resources, o)
+	ctx = report.ctx
 	defer report.report()
+	op = labelled(b.guard.profiles, resources, op)
 	report.Grants = slices.Clone(b.grants)
 	return report.ended(b.under(ctx, func(states grantStates, bounds bounds) error {
 		r := runs{options: o.forResources(resources, states.resources()), again: retryableUnderSameGrants}

@@ -49,7 +49,7 @@ func (e *engine[Tx]) claim(ctx context.Context, states grantStates) error {
 	for i, claim := range claims {
 		if claim != (storage.Claim{}) {
 			states[i].moved(claim)
-			e.report.claimed(states[i].claim.Grant, took)
+			e.report.claimed(ctx, states[i].claim.Grant, took)
 		}
 	}
 	if err != nil {
@@ -78,17 +78,17 @@ func (e *engine[Tx]) stepFailed(ctx context.Context, states grantStates, step st
 	if !states.rejectedBy(err) {
 		err = withCause(ctx, fmt.Errorf("guard: %s: %s: %w", names(states.grants()), step, err))
 	}
-	return e.noteRejection(states, err)
+	return e.noteRejection(ctx, states, err)
 }
 
 // noteRejection reports and remembers the rejections of states in err, and returns err.
-func (e *engine[Tx]) noteRejection(states grantStates, err error) error {
+func (e *engine[Tx]) noteRejection(ctx context.Context, states grantStates, err error) error {
 	for _, s := range states {
 		if rejection := rejectionOf(err, s.claim.Grant); rejection != nil {
 			if s.travelled {
 				rejection.Travelled = true
 			}
-			e.report.rejected(rejection)
+			e.report.rejected(ctx, rejection)
 			s.reject(rejection.Reason, err)
 		}
 	}

@@ -40,7 +40,7 @@ func (e *engine[Tx]) commitMoves(ctx context.Context, states grantStates, txn st
 	}
 	err = e.nameLimit(err)
 	states.setClaimed(true) // nothing was committed, so the positions are what they were
-	return e.noteRejection(states, err)
+	return e.noteRejection(ctx, states, err)
 }
 
 // nameLimit adds Config.CommitTimeout to err, if that has ended the COMMIT.
@@ -60,26 +60,26 @@ func (e *engine[Tx]) resolve(ctx context.Context, states grantStates, o options,
 		applied, err := e.store.Resolve(ctx, doubt.InDoubt)
 		switch {
 		case err == nil && applied:
-			e.report.resolved(states.grants(), o.record, true, nil, time.Since(start))
+			e.report.resolved(ctx, states.grants(), o.record, true, nil, time.Since(start))
 			for _, s := range states {
 				s.applied(doubt.InDoubt)
 			}
 			return nil
 		case err == nil:
-			e.report.resolved(states.grants(), o.record, false, nil, time.Since(start))
+			e.report.resolved(ctx, states.grants(), o.record, false, nil, time.Since(start))
 			if doubt.Ended != nil {
 				return doubt.Ended
 			}
 			return &notAppliedError{resources: names(states.grants()), err: doubt.Err}
 		case states.rejectedBy(err) || !pause(ctx, tries):
 			unknown := &UnknownOutcomeError{
-				Record: o.record, Grants: states.grants(), Once: o.once != nil, Err: doubt.Err, AskErr: e.noteRejection(states, err),
+				Record: o.record, Grants: states.grants(), Once: o.once != nil, Err: doubt.Err, AskErr: e.noteRejection(ctx, states, err),
 				inDoubt: doubt.InDoubt, ended: doubt.Ended, resolve: e.store.Resolve,
 			}
 			for _, s := range states {
 				s.unresolved = unknown
 			}
-			e.report.unknown(unknown, time.Since(start))
+			e.report.unknown(ctx, unknown, time.Since(start))
 			return unknown
 		}
 	}
@@ -93,7 +93,7 @@ func (e *engine[Tx]) settle(ctx context.Context, s *grantState) error {
 	defer cancel()
 	start := time.Now()
 	applied, err := e.store.Resolve(ctx, s.unresolved.inDoubt)
-	e.report.resolved(s.unresolved.Grants, s.unresolved.Record, applied, err, time.Since(start))
+	e.report.resolved(ctx, s.unresolved.Grants, s.unresolved.Record, applied, err, time.Since(start))
 	if err != nil {
 		s.dead = true
 		return e.stepFailed(ctx, grantStates{s}, "an earlier operation is unresolved", err)

@@ -67,8 +67,15 @@ type Config struct {
 	// ResolveTimeout bounds how long a call asks whether a COMMIT whose reply was lost took
 	// effect, also beyond the end of its context; default 10 s.
 	ResolveTimeout time.Duration
-	// Observer has functions that are called when something happens; default none.
-	Observer *Observer
+	// Observers have functions that are called when something happens, each Observer after
+	// those before it; default none. Nil ones are passed over.
+	Observers []*Observer
+	// ProfileLabels gives functions of Do, Value and Hold, and the goroutines that they start,
+	// the pprof label resource_class: what comes before the first slash in the name of the first
+	// resource. There are at most 100 classes; the rest is "other". When a function has
+	// ended, its goroutine has the labels of the caller's context, as after [pprof.Do].
+	// Default: off.
+	ProfileLabels bool
 	// Logger gets what an operator should know; default nothing is logged. If its Handler
 	// panics or ends its goroutine, that is reported on standard error, and the operation
 	// goes on.

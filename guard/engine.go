@@ -19,13 +19,14 @@ type engine[Tx any] struct {
 	resolveTimeout time.Duration
 	keeper         *keeper
 	report         *reporter
-	key            any // under which a function's context is found: see nested
+	profiles       *profiles // nil if functions have no labels
+	key            any       // under which a function's context is found: see nested
 }
 
 func newEngine[Tx any](store storage.Store[Tx], k *keeper) engine[Tx] {
 	e := engine[Tx]{
 		store: store, keeper: k, report: k.report, resolveTimeout: k.cfg.ResolveTimeout,
-		steps: newTimeouts(k.cfg.StoreTimeout), commitTimeout: k.cfg.CommitTimeout,
+		profiles: newProfiles(k.cfg), steps: newTimeouts(k.cfg.StoreTimeout), commitTimeout: k.cfg.CommitTimeout,
 	}
 	if groups, ok := store.(storage.GroupStore[Tx]); ok && groups.CanGroup() {
 		e.groups, e.forming = groups, newForming[Tx]()
@@ -57,6 +58,7 @@ func (e *engine[Tx]) attempt(ctx context.Context, states grantStates, f function
 	if err != nil {
 		return err
 	}
+	operation.inBatch(1, 0)
 	defer txn.Rollback(ctx) // also if op panics or ends its goroutine; after a COMMIT it does nothing
 	if repeated {
 		// Commit all the same: what was merely read may be lost in a failover, or the
@@ -140,7 +142,7 @@ func (e *engine[Tx]) run(run *runContext, states grantStates, txn storage.Txn[Tx
 	e.keeper.bind(run, f.bounds)
 	defer run.unbind(nil)
 	if err := txn.Run(run, f.op); err != nil {
-		return e.noteRejection(states, withCause(run, err))
+		return e.noteRejection(run, states, withCause(run, err))
 	}
 	return nil
 }

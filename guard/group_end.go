@@ -25,7 +25,7 @@ func (gr *group[Tx]) end(ctx context.Context, over error) {
 	}()
 	switch err := errors.Join(failure, over); {
 	case err != nil:
-		err = gr.engine.noteRejection(gr.states, err)
+		err = gr.engine.noteRejection(ctx, gr.states, err)
 		ended = func(m *member[Tx]) error { return gr.rolledBack(m, err) }
 	default:
 		ended = gr.committed(ctx, members)
@@ -144,6 +144,7 @@ func (gr *group[Tx]) tell(members []*member[Tx], ended func(m *member[Tx]) error
 	verdicts := make([]verdict, len(members))
 	var again []*waiter
 	for i, m := range members {
+		m.call.inBatch(len(members), i)
 		v := &verdicts[i]
 		v.err = ended(m)
 		if m.err != errNotReturned && m.runs.mayFollow(v.err) {

@@ -478,11 +478,11 @@ func TestGroup_AMemberEndsTheTransaction_G9(t *testing.T) {
 func TestGroup_CallsThatDidNotRunCountNoRun(t *testing.T) {
 	var mu sync.Mutex
 	runs := map[string]int{}
-	cfg := &guard.Config{MaxBatch: 10, Observer: &guard.Observer{Finished: func(o guard.Operation) {
+	cfg := &guard.Config{MaxBatch: 10, Observers: []*guard.Observer{{Finished: func(_ context.Context, o guard.Operation) {
 		mu.Lock()
 		defer mu.Unlock()
 		runs[o.Record.Name] = o.Runs
-	}}}
+	}}}}
 	inGroupOf(t, cfg, func(t *testing.T, g *group) {
 		lost := false
 		g.store.SetFaults(memory.Faults{Member: func(error) error {

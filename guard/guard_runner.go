@@ -12,8 +12,10 @@ func (g *Guard[Tx]) run(ctx context.Context, resources []string, op storage.Op[T
 	if err := g.admit(ctx, resources); err != nil {
 		return err
 	}
-	c := &guardCall{observed: g.report.observed(resources, o)}
+	c := &guardCall{observed: g.report.observed(ctx, resources, o)}
+	ctx = c.ctx
 	defer c.report()
+	op = labelled(g.profiles, resources, op)
 	c.init(g.keeper, resources)
 	defer c.giveBackFrom(ctx, 0)
 	c.alone = len(resources) > 1 || o.readOnly || !shares(op)

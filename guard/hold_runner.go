@@ -38,7 +38,7 @@ func (g *Guard[Tx]) runHold(ctx context.Context, states grantStates, b bounds, c
 	defer h.end()
 	defer run.finish(fence.ErrReleased)
 	g.keeper.bind(run, b)
-	return withCause(run, fn(run, h))
+	return withCause(run, labelledHold(g.profiles, states, fn)(run, h))
 }
 
 // run runs op under all grants of the Hold. It acquires nothing.
@@ -50,7 +50,8 @@ func (h *holdRunner[Tx]) run(ctx context.Context, resources []string, op storage
 	if missing := uncovered(resources, grants); missing != "" {
 		return fmt.Errorf("%w: this is a Hold of %s: name %s beside it in one Hold", ErrInvalid, names(grants), missing)
 	}
-	report := h.guard.report.observed(resources, o)
+	report := h.guard.report.observed(ctx, resources, o)
+	ctx = report.ctx
 	defer report.report()
 	report.Grants = grants
 	return report.ended(h.runs(ctx, resources, op, o, &report.Operation))

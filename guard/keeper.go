@@ -33,7 +33,7 @@ type keeper struct {
 
 func newKeeper(locker fence.Locker, cfg Config) *keeper {
 	k := &keeper{
-		locker: locker, cfg: cfg, report: newReporter(cfg.Observer, cfg.Logger), began: time.Now(),
+		locker: locker, cfg: cfg, report: newReporter(cfg.Observers, cfg.Logger), began: time.Now(),
 		done: make(chan struct{}), lines: map[string]*line{}, superseding: map[string]*fence.Grant{}, doubts: map[fence.Grant]*UnknownOutcomeError{},
 	}
 	k.closing, k.beginClose = context.WithCancelCause(context.Background())

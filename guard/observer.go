@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -9,18 +10,29 @@ import (
 )
 
 // Observer has functions that a Guard calls when something happens, for metrics and traces.
-// Any of them may be nil. The Guard waits for them, and calls them from several goroutines
-// at a time, so they must be fast and must not call the Guard. Don't change them after New.
+// Packages guardprometheus and guardotel make Observers. Any function may be nil. The Guard
+// waits for them, and calls them from several goroutines at a time, so they must be fast and
+// must not call the Guard. One Observer may serve several Guards. Don't change it after New.
 //
 // Each call has a goroutine of its own. If a function panics, or ends its goroutine as
 // t.FailNow does in a test, that is logged, and the operation goes on.
+//
+// A ctx is that of the call in which it happened, with what Started has added. In a
+// transaction that calls share, it is that of one of them.
 type Observer struct {
+	// Started: an operation began. It runs, and its function does, with the context that
+	// Started returns, which is derived from ctx: a tracer puts a span there. A nil one has
+	// no effect. Of operation, Resources, Record and ReadOnly are known. Finished follows.
+	Started func(ctx context.Context, operation Operation) context.Context
 	// Queued: a call began (delta is 1) or ceased (-1) to wait for its turn at resource in
 	// this process.
-	Queued func(resource string, delta int)
+	Queued func(ctx context.Context, resource string, delta int)
+	// Acquiring: a call began (delta is 1) or ceased (-1) to wait until the lock service
+	// grants resource.
+	Acquiring func(ctx context.Context, resource string, delta int)
 	// Acquired: the lock service granted a resource after wait. Each Acquired is
 	// followed by one Released.
-	Acquired func(grant fence.Grant, wait time.Duration)
+	Acquired func(ctx context.Context, grant fence.Grant, wait time.Duration)
 	// LeaseLost: a lease ended without being released. Released follows.
 	LeaseLost func(err *fence.LeaseLostError)
 	// Released: the Guard gave up a grant. err is the lock service's answer, or
@@ -29,36 +41,46 @@ type Observer struct {
 	// passed.
 	Released func(grant fence.Grant, err error)
 	// Claimed: a claim raised the fence to the grant.
-	Claimed func(grant fence.Grant, took time.Duration)
+	Claimed func(ctx context.Context, grant fence.Grant, took time.Duration)
 	// Rejected: the fence rejected a grant.
-	Rejected func(rejection *RejectedError)
+	Rejected func(ctx context.Context, rejection *RejectedError)
 	// Resolved: the store was asked about a COMMIT in doubt. If err is not nil, there is no
 	// answer yet.
-	Resolved func(grants []fence.Grant, applied bool, err error, took time.Duration)
+	Resolved func(ctx context.Context, grants []fence.Grant, applied bool, err error, took time.Duration)
 	// Finished: an operation ended.
-	Finished func(operation Operation)
+	Finished func(ctx context.Context, operation Operation)
 }
 
 // Operation says how an operation of Do, Value or Exec ended.
 type Operation struct {
 	Resources []string // that the call named, in order of their names
 	Record    storage.OpRecord
+	ReadOnly  bool          // the call had the option ReadOnly
 	Grants    []fence.Grant // of the last run, one for each resource; nil if there was no run
 	Outcome   Outcome
 	Err       error         // what the call returned
 	Runs      int           // how many runs began, also those that ended before the function
 	Took      time.Duration // the whole call, with all waiting
+
+	BatchSize  int // how many calls shared its last transaction, this one included; 0 if none began
+	BatchPlace int // its place among them, from 0
 }
 
 // observed collects what the Observer is told about it.
 type observed struct {
 	Operation
+	ctx   context.Context // with what Observers have added
 	began time.Time
 	to    *reporter
 }
 
-func (r *reporter) observed(resources []string, o options) observed {
-	return observed{Operation: Operation{Resources: resources, Record: o.record, Outcome: OutcomePanicked}, began: time.Now(), to: r}
+// observed tells the Observers that an operation begins. It is to run with observed.ctx.
+func (r *reporter) observed(ctx context.Context, resources []string, o options) observed {
+	operation := Operation{Resources: resources, Record: o.record, ReadOnly: o.readOnly}
+	began := time.Now()
+	ctx = r.started(ctx, operation)
+	operation.Outcome = OutcomePanicked
+	return observed{Operation: operation, ctx: ctx, began: began, to: r}
 }
 
 // ended notes what the call returns, and returns it.
@@ -70,13 +92,14 @@ func (o *observed) ended(err error) error {
 	return err
 }
 
-// report tells the Observer. It is deferred: the function may panic.
+// report tells the Observers. It is deferred: the function may panic.
 func (o *observed) report() {
-	if o.to.observer.Finished != nil {
-		o.Took = time.Since(o.began)
-		o.to.finished(o.Operation)
-	}
+	o.Took = time.Since(o.began)
+	o.to.finished(o.ctx, o.Operation)
 }
+
+// inBatch notes that the call is one of size calls that share a transaction.
+func (o *Operation) inBatch(size, place int) { o.BatchSize, o.BatchPlace = size, place }
 
 // Outcome is how an operation ended.
 type Outcome string

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,20 +31,20 @@ type recorder struct {
 func (r *recorder) observer() *guard.Observer {
 	add := func(event string) { r.events = append(r.events, event) }
 	return &guard.Observer{
-		Queued: func(_ string, delta int) {
+		Queued: func(_ context.Context, _ string, delta int) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.queued += delta
 		},
-		Acquired:  func(fence.Grant, time.Duration) { add("acquired") },
+		Acquired:  func(context.Context, fence.Grant, time.Duration) { add("acquired") },
 		LeaseLost: func(*fence.LeaseLostError) { add("lost") },
 		Released:  func(fence.Grant, error) { add("released") },
-		Claimed:   func(fence.Grant, time.Duration) { add("claimed") },
-		Rejected:  func(e *guard.RejectedError) { add("rejected " + string(e.Reason)) },
-		Resolved: func(_ []fence.Grant, applied bool, _ error, _ time.Duration) {
+		Claimed:   func(context.Context, fence.Grant, time.Duration) { add("claimed") },
+		Rejected:  func(_ context.Context, e *guard.RejectedError) { add("rejected " + string(e.Reason)) },
+		Resolved: func(_ context.Context, _ []fence.Grant, applied bool, _ error, _ time.Duration) {
 			add(map[bool]string{true: "applied", false: "not applied"}[applied])
 		},
-		Finished: func(f guard.Operation) {
+		Finished: func(_ context.Context, f guard.Operation) {
 			add("finished " + string(f.Outcome))
 			r.finishes = append(r.finishes, f)
 		},
@@ -60,7 +61,7 @@ func TestObserver_SeesEventsInOrder(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var r recorder
 		var log bytes.Buffer
-		g := w.process("a", &guard.Config{Observer: r.observer(), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		g := w.process("a", &guard.Config{Observers: []*guard.Observer{r.observer()}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		require.NoError(t, guard.Do(t.Context(), g, sku, sleeping(time.Second), guard.OpID("1")))
 		require.Error(t, guard.Do(t.Context(), g, sku, func(context.Context, *memory.Tx) error { return errShop }))
 		w.store.SetFaults(memory.Faults{Commit: fates(memory.ReplyLost)})
@@ -85,7 +86,7 @@ func TestObserver_SeesEventsInOrder(t *testing.T) {
 		f := r.finishes[0]
 		require.Equal(t, guard.Operation{
 			Resources: []string{sku}, Record: storage.OpRecord{ID: "1"}, Grants: f.Grants,
-			Outcome: guard.OutcomeCommitted, Runs: 1, Took: time.Second,
+			Outcome: guard.OutcomeCommitted, Runs: 1, Took: time.Second, BatchSize: 1,
 		}, f)
 		require.Equal(t, fence.Token(1), f.Grants[0].Token)
 		require.Contains(t, log.String(), `level=WARN msg="guard: rejected" resource=sku/42 epoch=1 token=1 holder=`+f.Grants[0].Holder+` reason=stale stage=seal`)
@@ -93,10 +94,115 @@ func TestObserver_SeesEventsInOrder(t *testing.T) {
 	})
 }
 
+// tracer is an Observer that adds to a context, as a tracer adds a span.
+type tracer struct {
+	name string
+	seen []string
+}
+
+type tracerKey struct{}
+
+func (r *tracer) note(ctx context.Context, event string) {
+	of, _ := ctx.Value(tracerKey{}).(string)
+	r.seen = append(r.seen, event+" in "+of)
+}
+
+func (r *tracer) observer() *guard.Observer {
+	return &guard.Observer{
+		Started: func(ctx context.Context, operation guard.Operation) context.Context {
+			above, _ := ctx.Value(tracerKey{}).(string)
+			return context.WithValue(ctx, tracerKey{}, above+"/"+operation.Record.Name+" of "+r.name)
+		},
+		Acquired: func(ctx context.Context, _ fence.Grant, _ time.Duration) { r.note(ctx, "acquired") },
+		Claimed:  func(ctx context.Context, _ fence.Grant, _ time.Duration) { r.note(ctx, "claimed") },
+		Rejected: func(ctx context.Context, _ *guard.RejectedError) { r.note(ctx, "rejected") },
+		Resolved: func(ctx context.Context, _ []fence.Grant, _ bool, _ error, _ time.Duration) { r.note(ctx, "resolved") },
+		Finished: func(ctx context.Context, operation guard.Operation) {
+			r.note(ctx, "finished "+string(operation.Outcome))
+		},
+	}
+}
+
+// Events come with the context of their call, to which each Observer in turn has added. What is not
+// there, or adds nothing, changes nothing.
+func TestObserver_ContextReachesTheFunctionAndEveryEvent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r, silent := &tracer{name: "last"}, &guard.Observer{Started: func(context.Context, guard.Operation) context.Context { return nil }}
+	g := w.process("a", &guard.Config{Observers: []*guard.Observer{(&tracer{name: "first"}).observer(), nil, silent, r.observer()}})
+	w.store.SetFaults(memory.Faults{Commit: fates(memory.ReplyLost)})
+	within := func(fails bool) func(context.Context, *memory.Tx) error {
+		return func(ctx context.Context, tx *memory.Tx) error {
+			r.note(ctx, "runs")
+			if fails {
+				_, err := w.store.Claim(t.Context(), grant(99))
+				require.NoError(t, err)
+			}
+			return increment("n")(ctx, tx)
+		}
+	}
+	require.NoError(t, guard.Do(t.Context(), g, sku, within(false), guard.Name("sell")))
+	require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h guard.Runner[*memory.Tx]) error {
+		return guard.Do(ctx, h, sku, within(false), guard.Name("held"))
+	}))
+	require.ErrorIs(t, guard.Do(t.Context(), g, sku, within(true), guard.Name("late")), guard.ErrStaleToken)
+	require.Error(t, guard.Do(t.Context(), g.UnderGrant(grant(98)), sku, within(false), guard.Name("carried")))
+	sell, held, late, carried := "/sell of first/sell of last", "/held of first/held of last", "/late of first/late of last", "/carried of first/carried of last"
+	require.Equal(t, []string{
+		"acquired in " + sell, "claimed in " + sell, "runs in " + sell, "resolved in " + sell, "finished committed in " + sell,
+		"runs in " + held, "finished committed in " + held,
+		"runs in " + late, "rejected in " + late, "finished rejected in " + late,
+		"rejected in " + carried, "finished rejected in " + carried,
+	}, r.seen)
+}
+
+// Calls that share a transaction say how many they are, and each its place; a call alone is the
+// first of one.
+func TestObserver_SeesHowManyCallsShareATransaction(t *testing.T) {
+	for name, maxBatch := range map[string]int{"batches": 1, "functions": 10} {
+		t.Run(name, func(t *testing.T) {
+			var mu sync.Mutex
+			places := map[string][2]int{}
+			finished := func(_ context.Context, o guard.Operation) {
+				mu.Lock()
+				defer mu.Unlock()
+				places[o.Record.Name] = [2]int{o.BatchSize, o.BatchPlace}
+			}
+			inGroupOf(t, &guard.Config{MaxBatch: maxBatch, Observers: []*guard.Observer{{Finished: finished}}}, func(t *testing.T, g *group) {
+				add := func(key string) call { return g.do(key, put("k", key)) }
+				if maxBatch == 1 {
+					add = func(key string) call { return g.batch(key, put("k", key)) }
+				}
+				require.Equal(t, make([]error, 3), g.together(add("a"), add("b"), add("c")))
+				require.Equal(t, map[string][2]int{"a": {3, 0}, "b": {3, 1}, "c": {3, 2}, "first": {1, 0}}, places)
+			})
+		})
+	}
+}
+
+func TestObserver_SeesWaitsForTheLockService(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		var waiting atomic.Int64
+		a := w.process("a", nil)
+		b := w.process("b", &guard.Config{Observers: []*guard.Observer{{Acquiring: func(_ context.Context, _ string, delta int) { waiting.Add(int64(delta)) }}}})
+		go func() { _ = guard.Do(t.Context(), a, sku, sleeping(time.Second)) }()
+		synctest.Wait()
+		ended := make(chan error)
+		go func() { ended <- guard.Do(t.Context(), b, sku, increment("n")) }()
+		synctest.Wait()
+		require.EqualValues(t, 1, waiting.Load())
+		require.NoError(t, <-ended)
+		require.Zero(t, waiting.Load())
+		w.locks.Fail(errShop)
+		require.ErrorIs(t, guard.Do(t.Context(), b, "sku/43", increment("n")), errShop)
+		require.Zero(t, waiting.Load())
+	})
+}
+
 func TestObserver_CountsWaitingCalls(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var r recorder
-		g := w.process("a", &guard.Config{Observer: &guard.Observer{Queued: r.observer().Queued}})
+		g := w.process("a", &guard.Config{Observers: []*guard.Observer{{Queued: r.observer().Queued}}})
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { _ = guard.Do(t.Context(), g, sku, sleeping(time.Second)) }()
 		synctest.Wait()
@@ -125,8 +231,8 @@ func TestObserver_SeesAFailedRelease(t *testing.T) {
 	w := newWorld(t)
 	var got error
 	g, err := guard.New(failingLocker{w.locks.NewLocker("a")}, w.store, &guard.Config{
-		KeepFor:  -1,
-		Observer: &guard.Observer{Released: func(_ fence.Grant, err error) { got = err }},
+		KeepFor:   -1,
+		Observers: []*guard.Observer{{Released: func(_ fence.Grant, err error) { got = err }}},
 	})
 	require.NoError(t, err)
 	require.NoError(t, guard.Do(t.Context(), g, sku, set("k", "v")))

@@ -27,7 +27,7 @@ func TestOnce_TakesEffectOncePerKey_G4(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	var outcomes []guard.Outcome
-	a := w.process("a", &guard.Config{Observer: &guard.Observer{Finished: func(f guard.Operation) { outcomes = append(outcomes, f.Outcome) }}})
+	a := w.process("a", &guard.Config{Observers: []*guard.Observer{{Finished: func(_ context.Context, f guard.Operation) { outcomes = append(outcomes, f.Outcome) }}}})
 	b := w.process("b", nil)
 	for _, g := range []*guard.Guard[*memory.Tx]{a, b, a} {
 		n, err := guard.Value(t.Context(), g, sku, counted, guard.Once("order-7", []byte("2 of 42")))

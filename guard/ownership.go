@@ -74,7 +74,7 @@ func (k *keeper) ownAll(ctx context.Context, lines []*line) error {
 		return err
 	}
 	for i, lease := range leases {
-		k.report.acquired(lease.Grant(), time.Since(start))
+		k.report.acquired(ctx, lease.Grant(), time.Since(start))
 		k.keep(lines[i], lease, claimedBefore[i])
 	}
 	return nil
@@ -98,12 +98,19 @@ func (k *keeper) acquire(ctx context.Context, resource string) (fence.Lease, err
 	ctx, end := k.untilClosing(ctx)
 	defer end()
 	start := time.Now()
-	lease, err := k.locker.Acquire(ctx, resource)
+	lease, err := k.acquireObserved(ctx, resource)
 	if err != nil {
 		return nil, withCause(ctx, acquireError(resource, err))
 	}
-	k.report.acquired(lease.Grant(), time.Since(start))
+	k.report.acquired(ctx, lease.Grant(), time.Since(start))
 	return lease, nil
+}
+
+// acquireObserved acquires resource while the Observers know of it.
+func (k *keeper) acquireObserved(ctx context.Context, resource string) (fence.Lease, error) {
+	k.report.acquiring(ctx, resource, 1)
+	defer k.report.acquiring(ctx, resource, -1)
+	return k.locker.Acquire(ctx, resource)
 }
 
 // untilClosing returns a context that ends when ctx does, or Close begins.

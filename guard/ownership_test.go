@@ -222,9 +222,9 @@ func TestQueue_CallLeavesAtOnceWhileItAcquires(t *testing.T) {
 func TestLost_IdleOwnershipIsGivenUp(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var lost *fence.LeaseLostError
-		g := w.process("a", &guard.Config{Observer: &guard.Observer{
+		g := w.process("a", &guard.Config{Observers: []*guard.Observer{{
 			LeaseLost: func(err *fence.LeaseLostError) { lost = err },
-		}})
+		}}})
 		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
 		require.True(t, w.locks.Lose(sku))
 		synctest.Wait()

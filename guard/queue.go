@@ -125,8 +125,8 @@ func (k *keeper) takeTurn(ctx context.Context, resource string, w *waiter) (*lin
 // wait waits until w, which is in the queue of l, gets the turn or something else, as w.state says.
 // When ctx ends the call leaves the queue at once.
 func (k *keeper) wait(ctx context.Context, l *line, w *waiter) (*line, error) {
-	k.report.queued(l.resource, 1)
-	defer k.report.queued(l.resource, -1)
+	k.report.queued(ctx, l.resource, 1)
+	defer k.report.queued(ctx, l.resource, -1)
 	select {
 	case <-w.ready:
 		return l, w.err()

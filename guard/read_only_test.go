@@ -167,7 +167,7 @@ func TestReadOnly_Options(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	events := &recorder{}
-	g := w.process("a", &guard.Config{Observer: events.observer()})
+	g := w.process("a", &guard.Config{Observers: []*guard.Observer{events.observer()}})
 	var n string
 	require.ErrorIs(t, doOnce(t.Context(), g, sku, reads("n", &n), guard.ReadOnly(), guard.Once("k", nil)), guard.ErrInvalid)
 	require.ErrorIs(t, doOnce(t.Context(), g, sku, reads("n", &n), guard.Once("k", nil), guard.ReadOnly()), guard.ErrInvalid)

@@ -11,17 +11,19 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// reporter reports events to the Observer and the Logger of a Config, if there are any.
+// reporter reports events to the Observers and the Logger of a Config, if there are any.
 type reporter struct {
-	observer Observer
-	logger   *slog.Logger
-	logs     bool // the Config has a Logger
+	observers []*Observer
+	logger    *slog.Logger
+	logs      bool // the Config has a Logger
 }
 
-func newReporter(o *Observer, l *slog.Logger) *reporter {
+func newReporter(observers []*Observer, l *slog.Logger) *reporter {
 	r := &reporter{logger: callback.Logger(l), logs: l != nil}
-	if o != nil {
-		r.observer = *o
+	for _, o := range observers {
+		if o != nil {
+			r.observers = append(r.observers, o)
+		}
 	}
 	return r
 }
@@ -34,31 +36,65 @@ func (r *reporter) log(level slog.Level, msg string, g fence.Grant, args ...any)
 	r.logger.Log(context.Background(), level, msg, args...)
 }
 
-// observe calls a function of the Observer. A panic or a runtime.Goexit there must not keep
+// observe calls a function of an Observer. A panic or a runtime.Goexit there must not keep
 // the caller from passing on its turn and releasing its lease.
 func (r *reporter) observe(call func()) {
 	if failure := callback.Run(call); failure != nil {
-		r.logger.Error("guard: the Observer panicked", "panic", failure.Panic, "stack", failure.Stack)
+		r.logger.Error("guard: an Observer panicked", "panic", failure.Panic, "stack", failure.Stack)
 	}
 }
 
-func (r *reporter) queued(resource string, delta int) {
-	if f := r.observer.Queued; f != nil {
-		r.observe(func() { f(resource, delta) })
+// started returns ctx with what the Observers add to it.
+func (r *reporter) started(ctx context.Context, operation Operation) context.Context {
+	for _, o := range r.observers {
+		if o.Started != nil {
+			ctx = r.startedFor(ctx, o, operation)
+		}
+	}
+	return ctx
+}
+
+func (r *reporter) startedFor(ctx context.Context, o *Observer, operation Operation) context.Context {
+	with := ctx
+	r.observe(func() {
+		if returned := o.Started(ctx, operation); returned != nil {
+			with = returned
+		}
+	})
+	return with
+}
+
+func (r *reporter) acquiring(ctx context.Context, resource string, delta int) {
+	for _, o := range r.observers {
+		if f := o.Acquiring; f != nil {
+			r.observe(func() { f(ctx, resource, delta) })
+		}
 	}
 }
 
-func (r *reporter) acquired(g fence.Grant, wait time.Duration) {
+func (r *reporter) queued(ctx context.Context, resource string, delta int) {
+	for _, o := range r.observers {
+		if f := o.Queued; f != nil {
+			r.observe(func() { f(ctx, resource, delta) })
+		}
+	}
+}
+
+func (r *reporter) acquired(ctx context.Context, g fence.Grant, wait time.Duration) {
 	r.log(slog.LevelDebug, "guard: acquired", g, "wait", wait)
-	if f := r.observer.Acquired; f != nil {
-		r.observe(func() { f(g, wait) })
+	for _, o := range r.observers {
+		if f := o.Acquired; f != nil {
+			r.observe(func() { f(ctx, g, wait) })
+		}
 	}
 }
 
 func (r *reporter) leaseLost(err *fence.LeaseLostError) {
 	r.log(slog.LevelWarn, "guard: lease lost", err.Grant, "reason", string(err.Reason))
-	if f := r.observer.LeaseLost; f != nil {
-		r.observe(func() { f(err) })
+	for _, o := range r.observers {
+		if f := o.LeaseLost; f != nil {
+			r.observe(func() { f(err) })
+		}
 	}
 }
 
@@ -75,46 +111,62 @@ func (r *reporter) released(g fence.Grant, err error) {
 	default:
 		r.log(slog.LevelWarn, "guard: release failed; the lease runs out by itself", g, "error", err)
 	}
-	if f := r.observer.Released; f != nil {
-		r.observe(func() { f(g, err) })
+	for _, o := range r.observers {
+		if f := o.Released; f != nil {
+			r.observe(func() { f(g, err) })
+		}
 	}
 }
 
-func (r *reporter) claimed(g fence.Grant, took time.Duration) {
+func (r *reporter) claimed(ctx context.Context, g fence.Grant, took time.Duration) {
 	r.log(slog.LevelDebug, "guard: claimed", g, "took", took)
-	if f := r.observer.Claimed; f != nil {
-		r.observe(func() { f(g, took) })
+	for _, o := range r.observers {
+		if f := o.Claimed; f != nil {
+			r.observe(func() { f(ctx, g, took) })
+		}
 	}
 }
 
-func (r *reporter) rejected(e *RejectedError) {
+func (r *reporter) rejected(ctx context.Context, e *RejectedError) {
 	r.log(slog.LevelWarn, "guard: rejected", e.Grant, "reason", string(e.Reason), "stage", string(e.Stage),
 		"current_epoch", e.Current.Epoch, "current_token", int64(e.Current.Token), "current_holder", e.Current.Holder)
-	if f := r.observer.Rejected; f != nil {
-		r.observe(func() { f(e) })
+	for _, o := range r.observers {
+		if f := o.Rejected; f != nil {
+			r.observe(func() { f(ctx, e) })
+		}
 	}
 }
 
 // unknown reports an outcome that has just become unknown.
-func (r *reporter) unknown(e *UnknownOutcomeError, took time.Duration) {
+func (r *reporter) unknown(ctx context.Context, e *UnknownOutcomeError, took time.Duration) {
 	for _, g := range e.Grants {
 		r.log(slog.LevelError, "guard: outcome of COMMIT is unknown", g,
 			"op_id", e.Record.ID, "op_name", e.Record.Name, "error", e.Err, "ask_error", e.AskErr, "took", took)
 	}
-	r.resolved(e.Grants, e.Record, false, e.AskErr, took)
+	r.resolved(ctx, e.Grants, e.Record, false, e.AskErr, took)
 }
 
-func (r *reporter) resolved(grants []fence.Grant, op storage.OpRecord, applied bool, err error, took time.Duration) {
+func (r *reporter) resolved(ctx context.Context, grants []fence.Grant, op storage.OpRecord, applied bool, err error, took time.Duration) {
 	for _, g := range grants {
 		if err == nil {
 			r.log(slog.LevelInfo, "guard: resolved a COMMIT in doubt", g, "op_id", op.ID, "op_name", op.Name, "applied", applied, "took", took)
 		}
 	}
-	if f := r.observer.Resolved; f != nil {
-		r.observe(func() { f(grants, applied, err, took) })
+	for _, o := range r.observers {
+		if f := o.Resolved; f != nil {
+			r.observe(func() { f(ctx, grants, applied, err, took) })
+		}
 	}
 }
 
-func (r *reporter) finished(operation Operation) {
-	r.observe(func() { r.observer.Finished(operation) })
+func (r *reporter) finished(ctx context.Context, operation Operation) {
+	for _, o := range r.observers {
+		if o.Finished != nil {
+			r.finishedFor(ctx, o, operation)
+		}
+	}
+}
+
+func (r *reporter) finishedFor(ctx context.Context, o *Observer, operation Operation) {
+	r.observe(func() { o.Finished(ctx, operation) })
 }

@@ -107,6 +107,52 @@ func unknown(t *testing.T, w *world, g *guard.Guard[*memory.Tx], fate memory.Fat
 	return e
 }
 
+// A function that has ended its transaction itself may have committed something else: that its
+// COMMIT took no effect is no reason to run again, also if Resolve finds out.
+func TestUnknown_ResolveSaysThatTheFunctionEndedItsTransaction_N15_G4(t *testing.T) {
+	for name, c := range map[string]struct {
+		fate    memory.Fate
+		applied bool
+	}{"no effect": {memory.RequestLost, false}, "applied": {memory.ReplyLost, true}} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				g, err := guard.New(w.locks.NewLocker("a"), &endedStore{w.store}, nil)
+				require.NoError(t, err)
+				e := unknown(t, w, g, c.fate)
+				w.store.SetFaults(memory.Faults{})
+				for range 2 { // it may be asked again
+					got, err := e.Resolve(t.Context())
+					require.Equal(t, c.applied, got)
+					if c.applied {
+						require.NoError(t, err)
+					} else {
+						require.ErrorIs(t, err, guard.ErrTxEnded)
+					}
+				}
+				require.NoError(t, g.Close(t.Context()))
+			})
+		})
+	}
+}
+
+// endedStore is a store whose operations have all begun or ended transactions themselves.
+type endedStore struct{ *memory.Store }
+
+type endedTxn struct{ storage.Txn[*memory.Tx] }
+
+func (s *endedStore) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn[*memory.Tx], error) {
+	txn, err := s.Store.Begin(ctx, claims...)
+	return &endedTxn{txn}, err
+}
+
+func (t *endedTxn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim, error) {
+	claims, err := t.Txn.Commit(ctx, moves)
+	if doubt := new(storage.InDoubtError); errors.As(err, &doubt) {
+		doubt.Ended = storage.ErrTxEnded
+	}
+	return claims, err
+}
+
 // The end of the caller's context says nothing about the outcome, and must not hide
 // that it is unknown: the caller would take it for an operation that took no effect.
 func TestUnknown_StaysSoWhenTheCallersContextHasEnded_G4(t *testing.T) {

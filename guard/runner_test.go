@@ -248,7 +248,7 @@ func TestUnderGrant_OfSeveralOneStaleRejectsAll_G3(t *testing.T) {
 func TestUnderGrant_IsObservedAndEndsWithTheGuard_HD13(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var finished []guard.Operation
-		g, err := guard.New(nil, w.store, &guard.Config{MaxRun: time.Second, Observer: &guard.Observer{Finished: func(f guard.Operation) { finished = append(finished, f) }}})
+		g, err := guard.New(nil, w.store, &guard.Config{MaxRun: time.Second, Observers: []*guard.Observer{{Finished: func(_ context.Context, f guard.Operation) { finished = append(finished, f) }}}})
 		require.NoError(t, err)
 		hangs := func(ctx context.Context, _ *memory.Tx) error { <-ctx.Done(); return context.Cause(ctx) }
 		err = guard.Do(t.Context(), g.UnderGrant(grant(1)), sku, hangs)

@@ -256,9 +256,9 @@ func TestDo_OfSeveralClaimsAllAtOnce_G1(t *testing.T) {
 	w := newWorld(t)
 	s := &countingStore{Store: w.store}
 	var rejected []string
-	g, err := guard.New(w.locks.NewLocker("a"), s, &guard.Config{Observer: &guard.Observer{
-		Rejected: func(r *guard.RejectedError) { rejected = append(rejected, r.Grant.Resource) },
-	}})
+	g, err := guard.New(w.locks.NewLocker("a"), s, &guard.Config{Observers: []*guard.Observer{{
+		Rejected: func(_ context.Context, r *guard.RejectedError) { rejected = append(rejected, r.Grant.Resource) },
+	}}})
 	require.NoError(t, err)
 	require.NoError(t, guard.Do(t.Context(), g, "b", increment("n")))
 	require.NoError(t, guard.Do(t.Context(), g, []string{"c", "a", "b"}, increment("n")))

@@ -55,7 +55,7 @@ func TestRejection_SaysThatTheGrantTravelled(t *testing.T) {
 	superseded := func(run func(g *guard.Guard[*memory.Tx], lease fence.Lease) error) *guard.RejectedError {
 		w := newWorld(t)
 		var seen *guard.RejectedError
-		g := w.process("a", &guard.Config{Observer: &guard.Observer{Rejected: func(err *guard.RejectedError) { seen = err }}})
+		g := w.process("a", &guard.Config{Observers: []*guard.Observer{{Rejected: func(_ context.Context, err *guard.RejectedError) { seen = err }}}})
 		lease, err := guardtest.NewLocker().Acquire(t.Context(), sku)
 		require.NoError(t, err)
 		later := lease.Grant()
@@ -88,7 +88,7 @@ func TestRejection_SaysThatTheGrantTravelled(t *testing.T) {
 func TestUnderGrant_ObserverCannotChangeTheGrants_F1(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	g := w.process("a", &guard.Config{Observer: &guard.Observer{Finished: func(o guard.Operation) { o.Grants[0].Token += 77 }}})
+	g := w.process("a", &guard.Config{Observers: []*guard.Observer{{Finished: func(_ context.Context, o guard.Operation) { o.Grants[0].Token += 77 }}}})
 	under := g.UnderGrant(grant(5))
 	for range 2 {
 		require.NoError(t, guard.Do(t.Context(), under, sku, func(ctx context.Context, tx *memory.Tx) error {
@@ -194,5 +194,5 @@ func TestRejection_ForAnEpochBehindSaysWhatToType(t *testing.T) {
 	err = guard.Do(t.Context(), w.process("a", nil), sku, set("k", "v"))
 	requireRejected(t, err, storage.ReasonEpochBehind)
 	require.ErrorContains(t, err, "has epoch 1, but the database has seen epoch 3: ")
-	require.ErrorContains(t, err, "if etcdctl get PREFIX/epoch (PREFIX is etcd.Config.Prefix, fencekit by default) says 3 or more by now, acquire anew; else raise it with etcdctl put PREFIX/epoch 4")
+	require.ErrorContains(t, err, `if "fencectl epoch show" says that etcd has 3 or more by now, acquire anew; else raise it: fencectl epoch bump`)
 }

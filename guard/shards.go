@@ -1,0 +1,162 @@
+package guard
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/fencekit/fencekit/storage"
+)
+
+// Shards is a Runner over several Guards, each on a database of its own. A call runs on the
+// Guard of the shard that its resources belong to ([ShardOf]). A call whose resources belong to
+// different shards, and a call with the context of a function that runs on another shard, is
+// an [*AcrossShardsError], before anything happens. Use NewShards; fencekit.NewShards also
+// makes the Guards. Its methods may be called from several goroutines.
+type Shards[Tx any] struct{ guards []*Guard[Tx] }
+
+// maxShards bounds what a call has to compute.
+const maxShards = 1000
+
+// NewShards returns a Runner over guards: the first is that of shard 0. All processes must have
+// the same databases in the same order; a store that knows which shard it is, such as
+// storage/postgres, rejects claims otherwise. Let the Guards have one lock service. It fails
+// with ErrInvalid if there is no Guard, a nil one, or the same one twice.
+func NewShards[Tx any](guards ...*Guard[Tx]) (*Shards[Tx], error) {
+	if n := len(guards); n < 1 || n > maxShards {
+		return nil, fmt.Errorf("%w: NewShards with %d Guards, want 1 to %d", ErrInvalid, n, maxShards)
+	}
+	for i, g := range guards {
+		if g == nil || slices.Contains(guards[:i], g) {
+			return nil, fmt.Errorf("%w: NewShards needs a Guard for each shard, and Guard %d is nil, or another one's too", ErrInvalid, i)
+		}
+	}
+	return &Shards[Tx]{slices.Clone(guards)}, nil
+}
+
+// ShardOf returns to which of n shards, from 0 on, a resource belongs. Its answer is a matter
+// of the name alone, and will not change with versions of Fencekit.
+//
+// The key of a name is what is between its first { and the next }, or the whole name if there
+// is no such pair, or nothing in it: so names with the same {tag} belong to the same shard. The
+// resource belongs to the shard i whose SHA-256 of i, as four bytes in big-endian order, and the
+// key is the highest. So if n grows by one, only resources of the new shard change theirs.
+//
+// n must be at least 1.
+func ShardOf(resource string, n int) int {
+	data := append(make([]byte, 4, 128), keyOf(resource)...)
+	best, highest := 0, [sha256.Size]byte{}
+	for i := range n {
+		binary.BigEndian.PutUint32(data, uint32(i))
+		if sum := sha256.Sum256(data); bytes.Compare(sum[:], highest[:]) > 0 {
+			best, highest = i, sum
+		}
+	}
+	return best
+}
+
+func keyOf(resource string) string {
+	if _, rest, found := strings.Cut(resource, "{"); found {
+		if tag, _, closed := strings.Cut(rest, "}"); closed && tag != "" {
+			return tag
+		}
+	}
+	return resource
+}
+
+// Guard returns the Guard of the shard that a resource belongs to, as for [Guard.UnderGrant] and
+// [Guard.UnderLease].
+func (s *Shards[Tx]) Guard(resource string) *Guard[Tx] {
+	return s.guards[ShardOf(resource, len(s.guards))]
+}
+
+// Guards returns the Guards in the order of their shards, as to move data from one to another.
+func (s *Shards[Tx]) Guards() []*Guard[Tx] { return slices.Clone(s.guards) }
+
+// Close closes all Guards, at the same time, and returns their errors, joined: see
+// [Guard.Close]. With the context of a function that runs under one of them it closes none.
+func (s *Shards[Tx]) Close(ctx context.Context) error {
+	for _, g := range s.guards {
+		if ctx.Value(g.key) != nil {
+			return g.Close(ctx) // which says so
+		}
+	}
+	errs := make([]error, len(s.guards))
+	var closing sync.WaitGroup
+	for i, g := range s.guards {
+		closing.Go(func() { errs[i] = g.Close(ctx) })
+	}
+	closing.Wait()
+	return errors.Join(errs...)
+}
+
+func (s *Shards[Tx]) run(ctx context.Context, resources []string, op storage.Op[Tx], o options) error {
+	g, err := s.route(ctx, resources)
+	if err != nil {
+		return err
+	}
+	return g.run(ctx, resources, op, o)
+}
+
+func (s *Shards[Tx]) hold(ctx context.Context, resources []string, fn func(ctx context.Context, h Runner[Tx]) error, o options) error {
+	g, err := s.route(ctx, resources)
+	if err != nil {
+		return err
+	}
+	return g.hold(ctx, resources, fn, o)
+}
+
+// route returns the Guard for a call on resources with ctx.
+func (s *Shards[Tx]) route(ctx context.Context, resources []string) (*Guard[Tx], error) {
+	if s == nil || len(s.guards) == 0 {
+		return nil, errNoGuard
+	}
+	of := s.Guard(resources[0])
+	for _, resource := range resources[1:] {
+		if s.Guard(resource) != of {
+			return nil, s.across(resources)
+		}
+	}
+	for _, g := range s.guards {
+		// A function that waited for a lock of another shard could wait in a circle.
+		if in, ok := ctx.Value(g.key).(*runContext); ok && g != of {
+			held := make([]string, 0, len(in.grants)+len(resources))
+			for _, grant := range in.grants {
+				held = append(held, grant.Resource)
+			}
+			return nil, s.across(append(held, resources...))
+		}
+	}
+	return of, nil
+}
+
+func (s *Shards[Tx]) across(resources []string) error {
+	e := &AcrossShardsError{Resources: slices.Clone(resources)}
+	for _, resource := range resources {
+		e.Shards = append(e.Shards, ShardOf(resource, len(s.guards)))
+	}
+	return e
+}
+
+// AcrossShardsError says that a call's resources, with those that its context's function runs
+// under, belong to different shards. Nothing was locked or written. It is ErrInvalid.
+type AcrossShardsError struct {
+	Resources []string
+	Shards    []int // of each resource
+}
+
+func (e *AcrossShardsError) Error() string {
+	first, other := 0, slices.IndexFunc(e.Shards, func(shard int) bool { return shard != e.Shards[0] })
+	return fmt.Sprintf("guard: %s belongs to shard %d and %s to shard %d: no transaction spans two databases; "+
+		"give names that belong together the same {tag}, or make a call for each shard, one after the other, with Once",
+		e.Resources[first], e.Shards[first], e.Resources[other], e.Shards[other])
+}
+
+// Is reports whether target is ErrInvalid.
+func (e *AcrossShardsError) Is(target error) bool { return target == ErrInvalid }

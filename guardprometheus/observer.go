@@ -1,0 +1,104 @@
+package guardprometheus
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/internal/telemetry"
+)
+
+// Config configures an Observer. A nil *Config, and every zero field, means the default.
+type Config struct {
+	// MaxClasses is how many classes of resources have metrics of their own; default 100. The
+	// others are together under the class "other". Names without a slash are classes by
+	// themselves. Each class makes about 130 series.
+	MaxClasses int
+}
+
+// NewObserver returns an Observer for guard.Config.Observers that records the metrics of all
+// Guards that have it, and registers them with reg. One registry takes one such Observer:
+// a second one fails with a prometheus.AlreadyRegisteredError, and a nil reg and a Config that is
+// out of bounds are guard.ErrInvalid. To add constant labels, give it a
+// prometheus.WrapRegistererWith.
+func NewObserver(reg prometheus.Registerer, cfg *Config) (*guard.Observer, error) {
+	if reg == nil {
+		return nil, fmt.Errorf("%w: nil Registerer: use prometheus.DefaultRegisterer", guard.ErrInvalid)
+	}
+	var c Config
+	if cfg != nil {
+		c = *cfg
+	}
+	var all instruments
+	m, err := telemetry.New(c.MaxClasses, all.record)
+	if err != nil {
+		return nil, err
+	}
+	if err := all.register(reg); err != nil {
+		return nil, err
+	}
+	return m.Observer(), nil
+}
+
+// instruments are the metrics of telemetry.Definitions.
+type instruments [len(telemetry.Definitions)]instrument
+
+// instrument is a metric with its labels.
+type instrument interface {
+	prometheus.Collector
+	record(value float64, labels ...string)
+}
+
+// register makes the instruments, and registers all or none.
+func (all *instruments) register(reg prometheus.Registerer) error {
+	for i, d := range telemetry.Definitions {
+		all[i] = newInstrument(d)
+		if err := reg.Register(all[i]); err != nil {
+			for _, registered := range all[:i] {
+				reg.Unregister(registered)
+			}
+			return fmt.Errorf("guardprometheus: register %s: %w", d.Name, err)
+		}
+	}
+	return nil
+}
+
+// record is telemetry.Record.
+func (all *instruments) record(_ context.Context, m telemetry.Metric, value float64, class, label string) {
+	if label == "" {
+		all[m].record(value, class)
+	} else {
+		all[m].record(value, class, label)
+	}
+}
+
+func newInstrument(d telemetry.Definition) instrument {
+	labels := []string{telemetry.ClassLabel}
+	if d.Label != "" {
+		labels = append(labels, d.Label)
+	}
+	switch d.Kind {
+	case telemetry.Counter:
+		return counter{prometheus.NewCounterVec(prometheus.CounterOpts{Name: d.Name, Help: d.Help}, labels)}
+	case telemetry.Gauge:
+		return gauge{prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: d.Name, Help: d.Help}, labels)}
+	default:
+		return histogram{prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: d.Name, Help: d.Help, Buckets: d.Buckets}, labels)}
+	}
+}
+
+type counter struct{ *prometheus.CounterVec }
+
+func (c counter) record(value float64, labels ...string) { c.WithLabelValues(labels...).Add(value) }
+
+type gauge struct{ *prometheus.GaugeVec }
+
+func (g gauge) record(value float64, labels ...string) { g.WithLabelValues(labels...).Add(value) }
+
+type histogram struct{ *prometheus.HistogramVec }
+
+func (h histogram) record(value float64, labels ...string) {
+	h.WithLabelValues(labels...).Observe(value)
+}

@@ -1,0 +1,181 @@
+package telemetry
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/internal/class"
+	"github.com/fencekit/fencekit/storage"
+)
+
+// Record adds value to a counter or a gauge, or has a histogram observe it. label is "" if the
+// metric has none besides the class. It may be called from several goroutines.
+type Record func(ctx context.Context, m Metric, value float64, class, label string)
+
+// Metrics records what Guards do.
+type Metrics struct {
+	record  Record
+	classes *class.Set
+
+	mu    sync.Mutex
+	asked map[fence.Grant]time.Time // when the lock was asked for, until the grant is claimed or given up
+}
+
+// New returns Metrics that tell up to maxClasses classes apart; 0 means class.DefaultLimit. It
+// fails with guard.ErrInvalid if maxClasses is negative.
+func New(maxClasses int, record Record) (*Metrics, error) {
+	if maxClasses < 0 {
+		return nil, fmt.Errorf("%w: Config.MaxClasses is %d, want 1 or more, or 0 for the default of %d", guard.ErrInvalid, maxClasses, class.DefaultLimit)
+	}
+	if maxClasses == 0 {
+		maxClasses = class.DefaultLimit
+	}
+	return &Metrics{record: record, classes: class.NewSet(maxClasses), asked: map[fence.Grant]time.Time{}}, nil
+}
+
+// Observer returns an Observer that records.
+func (m *Metrics) Observer() *guard.Observer {
+	return &guard.Observer{
+		Queued: func(ctx context.Context, resource string, delta int) {
+			m.add(ctx, QueueLength, float64(delta), resource, "process")
+		},
+		Acquiring: func(ctx context.Context, resource string, delta int) {
+			m.add(ctx, QueueLength, float64(delta), resource, "lock_service")
+		},
+		Acquired:  m.acquired,
+		LeaseLost: m.leaseLost,
+		Released:  m.released,
+		Claimed:   m.claimed,
+		Rejected:  m.rejected,
+		Finished:  m.finished,
+	}
+}
+
+// Class returns the class of a resource. The counters and gauges of a new class begin at 0, so
+// that a first event is seen as a rise.
+func (m *Metrics) Class(ctx context.Context, resource string) string {
+	of, fresh := m.classes.Of(resource)
+	if fresh {
+		m.begin(ctx, of)
+	}
+	return of
+}
+
+func (m *Metrics) begin(ctx context.Context, class string) {
+	for metric, d := range Definitions {
+		if d.Kind == Histogram {
+			continue
+		}
+		if d.Label == "" {
+			m.record(ctx, Metric(metric), 0, class, "")
+		}
+		for _, value := range d.Values {
+			m.record(ctx, Metric(metric), 0, class, value)
+		}
+	}
+}
+
+func (m *Metrics) add(ctx context.Context, metric Metric, value float64, resource, label string) {
+	m.record(ctx, metric, value, m.Class(ctx, resource), label)
+}
+
+func (m *Metrics) acquired(ctx context.Context, grant fence.Grant, wait time.Duration) {
+	m.mu.Lock()
+	m.asked[grant] = time.Now().Add(-wait)
+	m.mu.Unlock()
+	m.add(ctx, Acquires, 1, grant.Resource, "")
+	m.add(ctx, AcquireDuration, wait.Seconds(), grant.Resource, "")
+	m.add(ctx, LocksHeld, 1, grant.Resource, "")
+}
+
+func (m *Metrics) released(grant fence.Grant, _ error) {
+	m.takeAsked(grant)
+	m.add(context.Background(), LocksHeld, -1, grant.Resource, "")
+}
+
+// claimed records a takeover once for each lock. A grant that came from elsewhere was not asked
+// for here.
+func (m *Metrics) claimed(ctx context.Context, grant fence.Grant, _ time.Duration) {
+	if asked, ok := m.takeAsked(grant); ok {
+		m.add(ctx, TakeoverDuration, time.Since(asked).Seconds(), grant.Resource, "")
+	}
+}
+
+func (m *Metrics) takeAsked(grant fence.Grant) (asked time.Time, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	asked, ok = m.asked[grant]
+	delete(m.asked, grant)
+	return asked, ok
+}
+
+func (m *Metrics) leaseLost(lost *fence.LeaseLostError) {
+	m.add(context.Background(), LeasesLost, 1, lost.Grant.Resource, lossLabel(lost.Reason))
+}
+
+func (m *Metrics) rejected(ctx context.Context, r *guard.RejectedError) {
+	m.add(ctx, Rejections, 1, r.Grant.Resource, ReasonLabel(r.Reason))
+	if r.Current.Epoch == r.Grant.Epoch && r.Current.Token > r.Grant.Token { // else they can't be compared
+		m.add(ctx, TokenLag, float64(r.Current.Token-r.Grant.Token), r.Grant.Resource, "")
+	}
+}
+
+// finished counts a call of several resources once for each class that it names.
+func (m *Metrics) finished(ctx context.Context, operation guard.Operation) {
+	var done []string
+	for _, resource := range operation.Resources {
+		of := m.Class(ctx, resource)
+		if slices.Contains(done, of) {
+			continue
+		}
+		done = append(done, of)
+		count, kind := Writes, "write"
+		if operation.ReadOnly {
+			count, kind = Reads, "read"
+		}
+		m.record(ctx, count, 1, of, string(operation.Outcome))
+		m.record(ctx, Duration, operation.Took.Seconds(), of, kind)
+		if operation.BatchSize > 0 && operation.BatchPlace == 0 { // one of those that share a transaction
+			m.record(ctx, BatchSize, float64(operation.BatchSize), of, "")
+		}
+	}
+}
+
+var lossLabels = map[fence.LossReason]string{
+	fence.LossDeadline: "deadline",
+	fence.LossExpired:  "expired",
+	fence.LossDeleted:  "deleted",
+	fence.LossClosed:   "closed",
+	fence.LossWentBack: "went_back",
+}
+
+func lossLabel(r fence.LossReason) string {
+	if label, ok := lossLabels[r]; ok {
+		return label
+	}
+	return unlisted
+}
+
+var reasonLabels = map[storage.Reason]string{
+	storage.ReasonStale:          "stale",
+	storage.ReasonOvertaken:      "overtaken",
+	storage.ReasonCollision:      "collision",
+	storage.ReasonEpochBehind:    "epoch_behind",
+	storage.ReasonTokensWentBack: "tokens_went_back",
+	storage.ReasonTokenJump:      "token_jump",
+	storage.ReasonWentBack:       "went_back",
+	storage.ReasonFailedOver:     "failed_over",
+}
+
+// ReasonLabel returns the label of a reason.
+func ReasonLabel(r storage.Reason) string {
+	if label, ok := reasonLabels[r]; ok {
+		return label
+	}
+	return unlisted
+}

@@ -1,0 +1,68 @@
+package telemetry
+
+import (
+	"context"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/storage"
+)
+
+// constants returns the string constants of a type that a file declares.
+func constants(t *testing.T, file, typ string) (values []string) {
+	t.Helper()
+	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+	require.NoError(t, err)
+	ast.Inspect(parsed, func(n ast.Node) bool {
+		if spec, ok := n.(*ast.ValueSpec); ok && len(spec.Values) == 1 {
+			if name, ok := spec.Type.(*ast.Ident); ok && name.Name == typ {
+				value, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
+				require.NoError(t, err)
+				values = append(values, value)
+			}
+		}
+		return true
+	})
+	require.NotEmpty(t, values)
+	return values
+}
+
+// A grant is kept until it is claimed or given up, whichever comes first.
+func TestMetrics_ForgetGrantsThatAreGivenUp_HG6(t *testing.T) {
+	t.Parallel()
+	m, err := New(0, func(context.Context, Metric, float64, string, string) {})
+	require.NoError(t, err)
+	o := m.Observer()
+	for i := range 1000 {
+		grant := fence.Grant{Resource: "sku/1", Epoch: 1, Token: fence.Token(i + 1), Holder: "h"}
+		o.Acquired(t.Context(), grant, time.Second)
+		if i%2 == 0 {
+			o.Claimed(t.Context(), grant, time.Second)
+		}
+		o.Released(grant, nil)
+	}
+	require.Empty(t, m.asked)
+}
+
+// A reason, a loss or an outcome that is added gets a label of its own.
+func TestLabels_AreThereForEveryConstant(t *testing.T) {
+	t.Parallel()
+	require.ElementsMatch(t, outcomes, constants(t, "../../guard/observer.go", "Outcome"))
+	var of []string
+	for _, reason := range constants(t, "../../storage/rejection.go", "Reason") {
+		of = append(of, ReasonLabel(storage.Reason(reason)))
+	}
+	require.ElementsMatch(t, reasons, append(of, unlisted))
+	of = nil
+	for _, loss := range constants(t, "../../fence/errors.go", "LossReason") {
+		of = append(of, lossLabel(fence.LossReason(loss)))
+	}
+	require.ElementsMatch(t, losses, append(of, unlisted))
+}

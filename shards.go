@@ -1,0 +1,110 @@
+package fencekit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// Shards is a guard.Shards over several databases, with one lock service and a store for each.
+// Use NewShards. Its methods may be called from several goroutines.
+type Shards struct {
+	*guard.Shards[pgx.Tx]
+	Locker *etcd.Locker
+	Stores []*postgres.Store // in the order of the pools
+
+	guards []*Guard
+	schema string
+}
+
+// NewShards returns a Runner on client and pools, one for each database, which stay the
+// caller's: close them after it. A resource belongs to one of them (guard.ShardOf), so all processes
+// have the same databases in the same order. Each database knows which shard of how many it is, from
+// Migrate or postgres.SetShard: claims of processes that have it elsewhere in their list,
+// or a list of another length, fail with postgres.OtherShard. It talks to no server, and fails as
+// New does.
+func NewShards(client *clientv3.Client, pools []*pgxpool.Pool, cfg *Config) (*Shards, error) {
+	c := cfg.withLogger()
+	if c.Store.Shard != "" {
+		return nil, fmt.Errorf("%w: fencekit.Config.Store.Shard is %q: leave it out, NewShards sets it for each database", guard.ErrInvalid, c.Store.Shard)
+	}
+	locker, err := etcd.NewLocker(client, &c.Lock)
+	if err != nil {
+		return nil, err
+	}
+	s := &Shards{Locker: locker, schema: c.Store.Schema}
+	var guards []*guard.Guard[pgx.Tx]
+	for i, pool := range pools {
+		c.Store.Shard = shardName(i, len(pools))
+		g, err := newOn(locker, pool, c)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("shard %d: %w", i, err), s.Close(context.Background()))
+		}
+		s.guards, s.Stores, guards = append(s.guards, g), append(s.Stores, g.Store), append(guards, g.Guard)
+	}
+	if s.Shards, err = guard.NewShards(guards...); err != nil {
+		return nil, errors.Join(err, s.Close(context.Background()))
+	}
+	return s, nil
+}
+
+// shardName is what a database knows itself as. It has the rule of guard.ShardOf in it.
+func shardName(i, n int) string { return fmt.Sprintf("%d of %d, rule 1", i, n) }
+
+// Migrate brings the tables of Fencekit in all databases up to date, as Guard.Migrate does, and
+// makes each that holds no fences yet the shard that it is in the list of pools: see
+// postgres.SetShard.
+func (s *Shards) Migrate(ctx context.Context) error {
+	for i, g := range s.guards {
+		err := g.Migrate(ctx)
+		if err == nil {
+			err = postgres.SetShard(ctx, g.pool, s.schema, shardName(i, len(s.guards)))
+		}
+		if err != nil {
+			return fmt.Errorf("shard %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// Check is Guard.Check for all databases. An error of a database names its shard; the others can be
+// used all the same.
+func (s *Shards) Check(ctx context.Context) error {
+	errs := make([]error, len(s.Stores)+1)
+	var asked sync.WaitGroup
+	asked.Go(func() { errs[len(s.Stores)] = s.Locker.Check(ctx) })
+	for i, store := range s.Stores {
+		asked.Go(func() {
+			if err := store.Check(ctx); err != nil {
+				errs[i] = fmt.Errorf("shard %d: %w", i, err)
+			}
+		})
+	}
+	asked.Wait()
+	return errors.Join(errs...)
+}
+
+// Close is Guard.Close for all databases: calls end, pruning stops, and then the Locker revokes
+// its session.
+func (s *Shards) Close(ctx context.Context) error {
+	var err error
+	if s.Shards != nil {
+		err = s.Shards.Close(ctx)
+	}
+	if errors.Is(err, guard.ErrInvalid) {
+		return err // called by a function that runs under it: nothing is closed
+	}
+	for _, g := range s.guards {
+		g.stopPruning()
+	}
+	return errors.Join(err, s.Locker.Close(ctx))
+}
