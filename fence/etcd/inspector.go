@@ -11,7 +11,7 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
 )
 
-// Inspector reads the locks that the Lockers of one [Config] keep in etcd, for operators' tools.
+// Inspector reads the locks and the epoch that the Lockers of one [Config] keep in etcd, for operators' tools.
 // It holds no locks and has no session. Its methods may be called concurrently. They fail with a
 // *fence.UnavailableError, whose Reason names the cause, or with ctx's error.
 type Inspector struct{ cluster *cluster.Cluster }
@@ -32,18 +32,6 @@ func NewInspector(client *clientv3.Client, cfg *Config) (*Inspector, error) {
 		return nil, err
 	}
 	return &Inspector{cluster.New(client, keys.Space{Prefix: c.Prefix}, c.RequestTimeout, c.Logger)}, nil
-}
-
-// Epoch reads the epoch of new grants.
-func (i *Inspector) Epoch(ctx context.Context) (int64, error) {
-	const op = "read the epoch"
-	key := i.cluster.Keys.Epoch()
-	resp, err := i.read(ctx, op, clientv3.OpGet(key))
-	if err != nil {
-		return 0, err
-	}
-	e, err := keys.ParseEpoch(key, resp.Responses[0].GetResponseRange().Kvs)
-	return e.Number, i.cluster.Diagnose(op, err)
 }
 
 // read reads at one revision, within Config.RequestTimeout.

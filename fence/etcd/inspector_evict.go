@@ -14,10 +14,30 @@ import (
 
 // Eviction is the record of a lock that was taken from its holder.
 type Eviction struct {
-	Grant  fence.Grant `json:"grant"` // what the holder had
-	Reason string      `json:"reason"`
-	By     string      `json:"by"` // who evicted it
-	At     time.Time   `json:"at"` // by the clock of who did
+	Grant  fence.Grant // what the holder had; as in an Acquisition, Epoch and Holder may be missing
+	Reason string
+	By     string    // who evicted it
+	At     time.Time // by the clock of who did
+}
+
+// evictionRecord is an Eviction as etcd keeps it. A fence.Grant's own JSON is that of a valid one,
+// and the holder may be a client that is no locker.
+type evictionRecord struct {
+	Resource string      `json:"resource"`
+	Epoch    int64       `json:"epoch"`
+	Token    fence.Token `json:"token"`
+	Holder   string      `json:"holder"`
+	Reason   string      `json:"reason"`
+	By       string      `json:"by"`
+	At       time.Time   `json:"at"`
+}
+
+func recordOf(e Eviction) evictionRecord {
+	return evictionRecord{e.Grant.Resource, e.Grant.Epoch, e.Grant.Token, e.Grant.Holder, e.Reason, e.By, e.At}
+}
+
+func (r evictionRecord) eviction() Eviction {
+	return Eviction{fence.Grant{Resource: r.Resource, Epoch: r.Epoch, Token: r.Token, Holder: r.Holder}, r.Reason, r.By, r.At}
 }
 
 // evictionKept is how long etcd keeps the record of an eviction.
@@ -72,7 +92,7 @@ func (i *Inspector) Evict(ctx context.Context, resource string, expected fence.T
 // evict deletes the holder's key, if it is the first of its queue still.
 func (i *Inspector) evict(ctx context.Context, holder Acquisition, record Eviction) (evicted bool, err error) {
 	const op = "evict a holder"
-	text, err := json.Marshal(record)
+	text, err := json.Marshal(recordOf(record))
 	if err != nil {
 		return false, err
 	}
@@ -107,9 +127,9 @@ func (i *Inspector) Evictions(ctx context.Context) ([]Eviction, error) {
 	}
 	var all []Eviction
 	for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
-		var e Eviction
-		if json.Unmarshal(kv.Value, &e) == nil {
-			all = append(all, e)
+		var r evictionRecord
+		if json.Unmarshal(kv.Value, &r) == nil {
+			all = append(all, r.eviction())
 		}
 	}
 	slices.SortFunc(all, func(a, b Eviction) int { return a.At.Compare(b.At) })

@@ -48,6 +48,24 @@ func TestEvict_PassesTheLockOn_F1(t *testing.T) {
 	require.Greater(t, acquire(t, a, "sku/42").Grant().Token, next.lease.Grant().Token)
 }
 
+// A key that another client wrote, such as etcdctl, holds the lock as any other does.
+func TestEvict_OfAClientThatIsNoLocker_F1(t *testing.T) {
+	t.Parallel()
+	client, cfg := etcdserver.Client(t), fresh(t)
+	i, l := newTestInspector(t, client, cfg), newTestLocker(t, client, cfg)
+	_, err := client.Put(patient(t), l.cluster.Keys.Queue("r")+"1-2", "by hand")
+	require.NoError(t, err)
+	queue := awaitKeys(t, client, l.cluster.Keys.Queue("r"), 1)
+
+	done, err := i.Evict(patient(t), "r", fence.Token(queue[0].CreateRevision), "left over", "me")
+	require.NoError(t, err)
+	require.Equal(t, fence.Grant{Resource: "r", Token: fence.Token(queue[0].CreateRevision)}, done.Grant)
+	all, err := i.Evictions(patient(t))
+	require.NoError(t, err)
+	require.Equal(t, []Eviction{done}, all)
+	acquire(t, l, "r")
+}
+
 func TestEvict_OfAnotherTokenChangesNothing_F2(t *testing.T) {
 	t.Parallel()
 	client, cfg := etcdserver.Client(t), fresh(t)

@@ -69,7 +69,8 @@ func TestInspector_OfAFreeResourceIsEmpty(t *testing.T) {
 	require.ErrorIs(t, err, fence.ErrInvalid)
 	epoch, err := i.Epoch(patient(t))
 	require.NoError(t, err)
-	require.EqualValues(t, 1, epoch)
+	require.EqualValues(t, 1, epoch.Number)
+	require.Zero(t, epoch.KeyRevision)
 }
 
 func TestInspector_SaysWhyItCantRead_HD8(t *testing.T) {

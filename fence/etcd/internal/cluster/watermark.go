@@ -129,15 +129,12 @@ type WentBackError struct {
 }
 
 func (e *WentBackError) Error() string {
-	how, or := "went back from %d to %d", ""
-	switch e.What {
-	case "cluster id":
+	how := "went back from %d to %d"
+	if e.What == "cluster id" {
 		how = "changed from %x to %x"
-	case "epoch":
-		or = fmt.Sprintf("; if the key was deleted by hand, put what it held and restart the process: etcdctl put %s NUMBER", e.EpochKey)
 	}
 	return fmt.Sprintf("etcd: %s "+how+", as after a restore from a backup: tokens could be issued twice; "+
-		"raise the epoch key %s to a number above %d that no database has seen%s", e.What, e.Seen, e.Got, e.EpochKey, e.Epoch, or)
+		"raise the epoch key %s above %d: fencectl epoch bump", e.What, e.Seen, e.Got, e.EpochKey, e.Epoch)
 }
 
 // UnavailableReason says what has to be mended.
