@@ -101,7 +101,7 @@ func (r *entryPages) read(ctx context.Context, within []span) (entries []Entry, 
 		return e, err
 	})
 	if err == nil && len(entries) == r.limits.rows {
-		unread = behind(within, last-1, entries[r.limits.rows-1].Seq)
+		unread = following(within, last-1, entries[r.limits.rows-1].Seq)
 	}
 	return entries, unread, err
 }

@@ -37,7 +37,6 @@ func newHistory(t reporter, pool *pgxpool.Pool, seed uint64) *history {
 	store, err := postgres.NewStore(pool, nil)
 	require.NoError(t, err)
 	h := &history{t: t, pool: pool, store: store, random: rand.New(rand.NewPCG(seed, 0)), epoch: 1, token: 100, last: map[string]storage.Claim{}}
-	mustExec(t, pool, entriesAreOld)
 	for i := range 1 + h.random.IntN(4) {
 		h.resources = append(h.resources, fmt.Sprintf("sku/%d", i+1))
 	}
@@ -199,15 +198,24 @@ func (h *history) raiseEpoch() {
 }
 
 // entriesAreOld lets a prune delete entries that are not an hour old yet.
-const entriesAreOld = `create or replace function fence.first_kept(p_resource integer, p_first bigint, p_end bigint, p_keep interval, p_entries bigint) returns bigint language sql as $$
-	select case when exists (select from fence.hold h join fence.resource r on r.name = h.name where r.id = p_resource) then p_first else least(p_end, (select seq from fence.resource where id = p_resource)) end $$`
+const entriesAreOld = `create function fence.first_kept(p_resource integer, p_first bigint, p_end bigint, p_keep interval, p_entries bigint) returns bigint language sql as $$
+	select case when exists (select from fence.hold h join fence.resource r on r.name = h.name where r.id = p_resource) then p_first else least(p_end, (select seq from fence.resource where id = p_resource)) end $$;`
+
+// withOldEntries executes SQL while prunes may delete entries that are not an hour old yet. It
+// is one transaction, so that no other one sees the function that makes them so.
+func (h *history) withOldEntries(sql string) {
+	h.t.Helper()
+	const function, arguments = "alter function fence.first_kept", "(integer, bigint, bigint, interval, bigint)"
+	mustExec(h.t, h.pool, function+arguments+" rename to first_kept_in_truth; "+entriesAreOld+sql+
+		"; drop function fence.first_kept; "+function+"_in_truth"+arguments+" rename to first_kept")
+}
 
 // prune prunes some of the oldest entries of a resource.
 func (h *history) prune() {
-	mustExec(h.t, h.pool, `select fence.prune(array[r.id], array[e.seq])
+	h.withOldEntries(fmt.Sprintf(`select fence.prune(array[r.id], array[e.seq])
 		from fence.resource r
-		cross join lateral (select seq from fence.history e where e.resource = r.id and e.seq > coalesce((select first from fence.checkpoint where resource = r.id), 1) order by seq offset $2 limit 1) e
-		where r.name = $1 and not exists (select from fence.hold o where o.name = r.name)`, h.any(), h.random.IntN(6))
+		cross join lateral (select seq from fence.history e where e.resource = r.id and e.seq > coalesce((select first from fence.checkpoint where resource = r.id), 1) order by seq offset %d limit 1) e
+		where r.name = '%s' and not exists (select from fence.hold o where o.name = r.name)`, h.random.IntN(6), h.any()))
 }
 
 func (h *history) hold() {

@@ -98,9 +98,9 @@ func TestRejections_AreCounted(t *testing.T) {
 		"not its token":  {audit.Filter{MinToken: 6}, 0},
 		"since the last": {audit.Filter{Since: r.Last}, 1},
 		"later":          {audit.Filter{Since: r.Last.Add(time.Microsecond)}, 0},
-		"until behind":   {audit.Filter{Until: r.First.Add(time.Microsecond)}, 1},
+		"until after":    {audit.Filter{Until: r.First.Add(time.Microsecond)}, 1},
 		"before":         {audit.Filter{Until: r.First}, 0},
-		"behind it":      {audit.Filter{After: r.Cursor()}, 0},
+		"after it":       {audit.Filter{After: r.Cursor()}, 0},
 	} {
 		require.Len(t, list(t, d.Rejections(t.Context(), c.filter)), c.want, name)
 	}
@@ -145,7 +145,7 @@ func TestFences_AreWhereTheyStand(t *testing.T) {
 		"tokens":   {audit.Filter{MinToken: 7}, all[:1]},
 		"since":    {audit.Filter{Since: all[1].ClaimedAt}, all[1:]},
 		"until":    {audit.Filter{Until: all[1].ClaimedAt}, all[:1]},
-		"behind":   {audit.Filter{After: all[0].Cursor()}, all[1:]},
+		"after":    {audit.Filter{After: all[0].Cursor()}, all[1:]},
 	} {
 		require.Equal(t, c.want, list(t, d.Fences(t.Context(), c.filter)), name)
 	}

@@ -50,8 +50,8 @@ func cut(spans []span, n int64) (first, rest []span) {
 	return spans, nil
 }
 
-// behind returns the part of spans that comes behind a position of the span with number i.
-func behind(spans []span, i int, position int64) []span {
+// following returns the part of spans that comes after a position of the span with number i.
+func following(spans []span, i int, position int64) []span {
 	rest := append([]span{}, spans[i:]...)
 	rest[0].from = position + 1
 	if rest[0].from > rest[0].to {
@@ -174,7 +174,7 @@ func (s *spans) grants(ctx context.Context) ([]span, error) {
 	s.left = rest
 	if len(found) == s.limits.rows {
 		last := found[len(found)-1]
-		s.left = append(behind(among, last.N-1, last.To), rest...)
+		s.left = append(following(among, last.N-1, last.To), rest...)
 	}
 	var parts []span
 	for _, g := range found {

@@ -76,7 +76,7 @@ var exportTamperings = []struct {
 		return append(slices.Clone(l[:i]), l[i][:20])
 	}, want: "Line 17 of an export is the last, and isn't the end: the export was cut off.", noSeal: true},
 	{what: "a rejection removed, and the last line left as it was", forge: removing(`{"rejection"`, "sku/1"), want: "Line 33 of an export is the last, and isn't the end: the export was cut off.", noSeal: true},
-	{what: "lines added behind the end", forge: func(t *testing.T, l lines) lines {
+	{what: "lines added after the end", forge: func(t *testing.T, l lines) lines {
 		return append(slices.Clone(l), l[l.at(t, "entry", `"seq":2`)])
 	}, want: "Line 35 of an export belongs to no export: the first line is missing.", noSeal: true},
 }
@@ -112,7 +112,7 @@ func TestVerifyExports_FindTampering(t *testing.T) {
 	d, err := audit.Open(pool, "")
 	require.NoError(t, err)
 	whole := lines(strings.SplitAfter(string(export(t, d, "")), "\n"))
-	whole = whole[:len(whole)-1] // nothing is behind the last newline
+	whole = whole[:len(whole)-1] // nothing follows the last newline
 	requireHonest(t, verifyExports(t, audit.Verification{}, whole.sealed().bytes()))
 	for _, x := range exportTamperings {
 		t.Run(x.what, func(t *testing.T) {

@@ -148,7 +148,7 @@ func (c *chain) verifyShape(e *record.Entry) {
 func (c *chain) verifyClaim(e *record.Entry) {
 	if e.Kind == record.Claim {
 		if c.island != 0 && e.Seq == c.checkpoint.First {
-			c.find(FindingWrongCheckpoint, c.island, "The entry is before the checkpoint, where a prune leaves nothing if a claim comes first behind it.", "none", "a claim")
+			c.find(FindingWrongCheckpoint, c.island, "The entry is before the checkpoint, where a prune leaves nothing if a claim comes first after it.", "none", "a claim")
 		}
 		c.verifyNewClaim(e)
 		return

@@ -72,6 +72,26 @@ func TestVerify_KeepsToAPattern(t *testing.T) {
 	}
 }
 
+// Each function that has a text is compared, whatever the schema's name.
+func TestVerify_ComparesAllFunctions(t *testing.T) {
+	t.Parallel()
+	const schema = "order" // a word of SQL
+	pool := openPool(t, template.Database(t))
+	_, err := postgres.Migrate(t.Context(), pool, schema)
+	require.NoError(t, err)
+	d, err := audit.Open(pool, schema)
+	require.NoError(t, err)
+	r, err := d.Verify(t.Context(), audit.Verification{})
+	require.NoError(t, err)
+	requireHonest(t, r)
+	changed, err := pool.Exec(t.Context(), `update pg_proc set prosrc = prosrc || ' ' where pronamespace = '"order"'::regnamespace and prosqlbody is null`)
+	require.NoError(t, err)
+	r, err = d.Verify(t.Context(), audit.Verification{})
+	require.NoError(t, err)
+	require.Greater(t, r.TotalFindings, int64(30))
+	require.Equal(t, changed.RowsAffected(), r.TotalFindings)
+}
+
 // Findings are bounded, and counted.
 func TestVerify_BoundsItsFindings(t *testing.T) {
 	t.Parallel()

@@ -62,7 +62,7 @@ func TestVerifyExports_PutsThemTogether(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, template.Database(t))
 	h := newHistory(t, pool, 3)
-	mustExec(t, pool, "update fence.setting set history_keep = '1 hour', history_keep_entries = 1")
+	mustExec(t, pool, "update fence.setting set history_keep = '1 hour', history_keep_entries = 1; drop function fence.first_kept; "+entriesAreOld)
 	d, err := audit.Open(pool, "")
 	require.NoError(t, err)
 	var pruned synced

@@ -36,7 +36,7 @@ func (k knownHeads) add(h knownHead) {
 	k[h.Resource] = slices.Insert(later, 0, h)
 }
 
-// knownAfter returns the heads of a resource behind a position, and those up to it.
+// knownAfter returns the heads of a resource after a position, and those up to it.
 func (v *verification) knownAfter(name string, seq int64) (after, before []knownHead) {
 	heads := slices.Concat(v.known[name], v.ends[name])
 	slices.SortStableFunc(heads, bySeq)
@@ -88,7 +88,7 @@ func (c *chain) settlePruned() {
 	c.pruned = nil
 }
 
-// endHeads reports known heads behind the end.
+// endHeads reports known heads after the end.
 func (c *chain) endHeads() {
 	for _, h := range c.heads {
 		if c.partial || h.at > c.at { // it came later

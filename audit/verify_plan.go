@@ -27,7 +27,7 @@ type job struct {
 	part     *part      // of the history of subjects[0]
 }
 
-// part is the entries of one resource behind a position.
+// part is the entries of one resource after a position.
 type part struct {
 	chain       *chain
 	after, upTo int64
@@ -169,7 +169,7 @@ func (p *planner) divide(ctx context.Context, s *subject) error {
 	}
 }
 
-// boundary returns a chain that goes on from an entry behind a position, with no more entries in
+// boundary returns a chain that goes on from an entry after a position, with no more entries in
 // between than one job reads; nil if there is none.
 func (p *planner) boundary(ctx context.Context, s *subject, after int64) (next *chain, err error) {
 	if after > math.MaxInt64-p.together {

@@ -242,7 +242,7 @@ func TestAnchor_AfterAPrune(t *testing.T) {
 }
 
 // forged replaces what a resource has from position 2 on by a checkpoint with a hash that is made
-// up, and one write behind it at a position: a history that fits in itself.
+// up, and one write after it at a position: a history that fits in itself.
 const forged = `
 	alter table fence.history disable trigger all; alter table fence.checkpoint disable trigger all; alter table fence.resource disable trigger protect_fence;
 	delete from fence.history where seq > 1;
@@ -255,7 +255,7 @@ const forged = `
 	alter table fence.checkpoint enable always trigger protect_checkpoint; alter table fence.checkpoint enable always trigger protect_checkpoint_rows;
 	alter table fence.resource enable always trigger protect_fence`
 
-// A checkpoint directly behind the recorded position says which hash the entry there had.
+// A checkpoint directly after the recorded position says which hash the entry there had.
 func TestAnchor_FindsAForgedCheckpoint_HF3(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
@@ -285,7 +285,7 @@ func TestAnchor_FindsAForgedCheckpointAfterAClaim_HF3(t *testing.T) {
 	require.Empty(t, unproven)
 }
 
-// A checkpoint further behind says nothing of the recorded head. The resource is not recorded, so
+// A later checkpoint says nothing of the recorded head. The resource is not recorded, so
 // that each run reports it, and a verification with the recorded heads doesn't call it proven,
 // though the head of its claim still is.
 func TestAnchor_ReportsWhatItCannotCompare_HF3(t *testing.T) {

@@ -31,7 +31,7 @@ func TestReadHeads_FindsEachBitThatChanged(t *testing.T) {
 	s := newSample(t)
 	flips(string(s.log(t)), func(changed string) {
 		if strings.HasPrefix(changed, string(s.log(t))) {
-			return // a line behind what was signed
+			return // a line after what was signed
 		}
 		_, err := anchor.ReadHeads(strings.NewReader(changed), s.last())
 		require.ErrorIs(t, err, anchor.ErrNotProven, changed)

@@ -72,7 +72,7 @@ func (m Order) begin(do orderChange) {
 	})
 }
 
-// lists yields c with each list of resources behind its own: in order, or with
+// lists yields c with each list of resources after its own: in order, or with
 // OrderMutation.ArgumentOrder in any.
 func (m Order) lists(c orderCall, yield func(orderCall)) {
 	if c.Count >= max(m.Least, 1) {

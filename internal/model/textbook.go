@@ -36,7 +36,7 @@ type Textbook struct {
 	// LostReplies lets COMMIT's reply be lost; the process then runs the
 	// operation again.
 	LostReplies bool
-	// Ledger looks the operation's id up, behind the check, before it is run.
+	// Ledger looks the operation's id up, after the check, before it is run.
 	Ledger bool
 	// Failover lets an asynchronous standby take over, once.
 	Failover bool

@@ -137,8 +137,8 @@ func NewReader(r io.Reader) *Reader {
 // Number is the number of the last line, from 1 on.
 func (r *Reader) Number() int64 { return r.number }
 
-// Next returns the next line, and io.EOF behind the last. It fails with ErrLine if the line
-// isn't exactly as a Writer writes it; the next call goes on behind it.
+// Next returns the next line, and io.EOF after the last. It fails with ErrLine if the line
+// isn't exactly as a Writer writes it; the next call goes on after it.
 func (r *Reader) Next() (*Line, error) {
 	if err := r.read(); err != nil {
 		return nil, err

@@ -53,7 +53,7 @@ func TestLines_AreReadAsTheyWereWritten(t *testing.T) {
 	require.ErrorIs(t, err, io.EOF)
 }
 
-// A reader goes on behind a line that isn't one.
+// A reader goes on after a line that isn't one.
 func TestReader_GoesOnBehindABadLine(t *testing.T) {
 	t.Parallel()
 	r := record.NewReader(strings.NewReader("hello\n{\"hold\":{\"name\":\"a\",\"reason\":\"\",\"role\":\"\",\"at\":\"2000-01-01T00:00:00.000000Z\"}}\n{\"hold\""))

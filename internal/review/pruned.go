@@ -31,9 +31,9 @@ func (r *Reader) pruned(ctx context.Context, resource string) (*Pruned, error) {
 	return found, err
 }
 
-// readPruned reads of which resources entries were pruned that may lie within the period.
+// readPruned reads of which resources entries were pruned whose times may lie within the period.
 func (r *Reader) readPruned(ctx context.Context, report *Report) error {
-	return r.eachPruned(ctx, "f.name like $1 and e.at >= $2 order by f.name", []any{glob.Like(report.Resources), report.From}, func(p PrunedResource) {
+	return r.eachPruned(ctx, "f.name like $1 and c.latest >= $2 order by f.name", []any{glob.Like(report.Resources), report.From}, func(p PrunedResource) {
 		report.Counts.Pruned++
 		report.Pruned = appendUpTo(report.Pruned, p)
 	})

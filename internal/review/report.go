@@ -69,7 +69,7 @@ type Counts struct {
 	Pruned      int64 `json:"pruned_resources"`
 }
 
-// PrunedResource is a resource whose history begins after the period does.
+// PrunedResource is a resource of which an entry was pruned that is not from before the period.
 type PrunedResource struct {
 	Resource string `json:"resource"`
 	Pruned

@@ -103,13 +103,10 @@ func (report *Report) facts() []Fact {
 			"tokens never decrease; and each rejection has the claim that justifies it.",
 			clock(v.At), entries(v.Entries), counted(v.Resources, "resource"), counted(v.Rejections, "record"))},
 		{"Rests on", "This database alone, and the assumption that all writes to the data were guarded: other writes leave no entry. The owner of the tables could rewrite the history so that it verifies; anchors outside the database reveal that."},
-		{"Not shown", "Which writes had an unknown outcome at first: a COMMIT that was later found to have taken effect is listed as a write, one that was ruled out as a void. Rejections that could not be recorded because the database was unreachable, or whose records were pruned since. When a lock was released: a holder counts as holding the resource until the next claim, even if it released the lock earlier. Who had the resources without an entry in this time."},
+		{"Not shown", "Which writes had an unknown outcome at first: a COMMIT that was later found to have taken effect is listed as a write, one that was ruled out as a void. Rejections that could not be recorded because the database was unreachable, or whose records were pruned since. When a lock was released: a holder counts as holding the resource until the next claim, even if it released the lock earlier. Who had the resources without an entry in this time. What was being committed when this was asked."},
 	}
 	if v.TotalFindings > 0 {
 		facts[0].Text = fmt.Sprintf("The whole history of these resources as it was at %s: %s of %s. It doesn't verify; the findings are below.", clock(v.At), entries(v.Entries), counted(v.Resources, "resource"))
-	}
-	if !report.ended() {
-		facts[2].Text += " What was being committed when this was asked."
 	}
 	if n := v.Unprovable.Rejections; n > 0 {
 		facts[0].Text += fmt.Sprintf(" Of %s what would justify it was pruned.", counted(n, "rejection"))

@@ -135,6 +135,29 @@ func TestReport_DoesNotAnswerForWhatWasPruned(t *testing.T) {
 	require.Equal(t, review.VerdictClean, report.Verdict, "what was pruned is before that")
 }
 
+// The clock had gone back: what was pruned has later times than what is left.
+func TestReport_DoesNotAnswerForWhatWasPrunedBeforeTheClockWentBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for range 6 {
+		w.sell("order", a)
+	}
+	w.setTimes()
+	w.exec("update fence.history set at = at - interval '10 years'; update fence.history set at = at + interval '40 minutes' where seq = 3; update fence.resource set claimed_at = claimed_at - interval '10 years'")
+	w.honest()
+	ago := func(clock string) time.Time { return at(clock).AddDate(-10, 0, 0) }
+	from := func(clock string) review.Verdict {
+		return w.report(review.Period{From: ago(clock), To: ago("11:00:00")}).Verdict
+	}
+	w.exec("update fence.setting set history_keep = '1 day', history_keep_entries = 1")
+	require.Equal(t, review.VerdictClean, from("10:30:00"))
+	for range 2 { // up to that entry, and beyond it
+		w.exec("select fence.prune_by_policy('', 3)")
+		require.Equal(t, review.VerdictIncomplete, from("10:30:00"))
+		require.Equal(t, review.VerdictClean, from("10:44:00"), "what was pruned is before that")
+	}
+}
+
 // The claim of a grant outlives what it wrote.
 func TestReport_ShowsTheClaimThatAPruneKept(t *testing.T) {
 	t.Parallel()

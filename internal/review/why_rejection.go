@@ -39,7 +39,7 @@ func (r *Reader) explainRejection(ctx context.Context, x *Explanation, rejection
 		return err
 	}
 	x.say("Attempted", explainStage(rejection.Stage))
-	x.say("Why it was refused", words.meaning)
+	x.say("Why it was rejected", words.meaning)
 	x.say("Took effect", "Nothing. A transaction that is rejected leaves no trace but this record.")
 	if x.History, err = r.around(ctx, rejection, own, claimed); err != nil {
 		return err

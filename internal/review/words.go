@@ -17,7 +17,7 @@ var reasons = map[storage.Reason]reasonWords{
 	},
 	storage.ReasonOvertaken: {
 		"another transaction of the same holder had committed first",
-		"Two transactions of one holder ran at the same time. One committed; the other rested on what was true before that, and was refused. It can be run again.",
+		"Two transactions of one holder ran at the same time. One committed; the other rested on what was true before that, and was rejected. It can be run again.",
 	},
 	storage.ReasonCollision: {
 		"{holder} had claimed the resource with the very same token{before}",
@@ -46,10 +46,10 @@ var reasons = map[storage.Reason]reasonWords{
 }
 
 var stages = map[storage.Stage]string{
-	storage.StageClaim: "To take over the resource. It was refused before it could read or write anything.",
-	storage.StageBegin: "To begin a transaction. It was refused before it could read or write anything.",
+	storage.StageClaim: "To take over the resource. It was rejected before it could read or write anything.",
+	storage.StageBegin: "To begin a transaction. It was rejected before it could read or write anything.",
 	storage.StageRun:   "To go on with a transaction that it had begun. The database had ended the transaction, and has discarded what was written in it.",
-	storage.StageSeal:  "To commit a transaction. The database refused that, and has discarded what was written in it.",
+	storage.StageSeal:  "To commit a transaction. The database rejected that, and has discarded what was written in it.",
 	storage.StageCheck: "To read, and no more. What it had read was no longer the present state when it had ended, so it was given no answer.",
 }
 
