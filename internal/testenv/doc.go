@@ -1,7 +1,8 @@
 // Package testenv is the TestMain of tests that use real servers. Packages below it run
 // these, on the loopback, for tests, the demo and chaos runs of this module: etcdserver,
-// pgserver, pgbouncer and redisserver. All of them stand on package process, which gives
-// a server its directory, ports and control; package child starts any other program.
+// pgserver, pgbouncer, redisserver and patroni. All of them stand on package process, which gives
+// a server its directory, ports and control; package child starts any other program,
+// and package python finds the interpreter of one.
 //
 // # Model
 //

@@ -49,6 +49,11 @@ type Pooler struct {
 // Any client may connect, and is pg's own user there. It fails with
 // *process.NotFoundError if none is installed. ctx bounds the start alone.
 func Start(ctx context.Context, pg *pgserver.Server, cfg *Config) (*Pooler, error) {
+	return StartBefore(ctx, pg.DSN(), cfg)
+}
+
+// StartBefore is Start before the server, or the proxy, that a DSN leads to.
+func StartBefore(ctx context.Context, dsn string, cfg *Config) (*Pooler, error) {
 	var c Config
 	if cfg != nil {
 		c = *cfg
@@ -60,9 +65,9 @@ func Start(ctx context.Context, pg *pgserver.Server, cfg *Config) (*Pooler, erro
 	if err != nil {
 		return nil, err
 	}
-	upstream, err := pgx.ParseConfig(pg.DSN())
+	upstream, err := pgx.ParseConfig(dsn)
 	if err != nil {
-		return nil, fmt.Errorf("testenv: PgBouncer in front of %s: %w", pg.Source(), err)
+		return nil, fmt.Errorf("testenv: PgBouncer in front of another server: %w", err)
 	}
 	account, err := process.ServerAccount() // PgBouncer does not run as root, nor does Postgres
 	if err != nil {

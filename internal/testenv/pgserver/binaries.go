@@ -25,6 +25,17 @@ type binaries struct {
 	version string // as "15.18"
 }
 
+// FindBinaries returns the directory that has postgres and initdb, and their version, as
+// "15.18": those that Start would run with Config.Local. It fails with
+// *process.NotFoundError if there is none.
+func FindBinaries(ctx context.Context) (dir, version string, err error) {
+	found, tried := findBinaries(ctx, installPlaces)
+	if found == nil {
+		return "", "", &process.NotFoundError{Server: "Postgres", Attempts: tried, Advice: advice}
+	}
+	return found.dir, found.version, nil
+}
+
 // installPlaces are where packages put servers that aren't on the PATH: Debian,
 // RHEL, Homebrew on either processor, and Postgres.app.
 var installPlaces = []string{
@@ -107,4 +118,13 @@ func newestFirst(dirs []string) []string {
 		return n
 	}
 	return slices.SortedStableFunc(slices.Values(dirs), func(a, b string) int { return cmp.Compare(major(b), major(a)) })
+}
+
+// Program returns the path of a program that comes with the server's, such as psql.
+func Program(ctx context.Context, name string) (string, error) {
+	found, tried := findBinaries(ctx, installPlaces)
+	if found == nil {
+		return "", &process.NotFoundError{Server: "Postgres", Attempts: tried, Advice: advice}
+	}
+	return exec.LookPath(filepath.Join(found.dir, name))
 }

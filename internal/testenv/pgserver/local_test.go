@@ -26,6 +26,23 @@ func TestServer_CopyOfItsDataIsPutBack(t *testing.T) {
 	require.ErrorContains(t, other.PutBack(ctx, volume), "another server's")
 }
 
+func TestServer_RecoversToAPointInTime(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	p, err := Start(ctx, &Config{Local: true, Settings: map[string]string{"archive_mode": "on"}})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, p.Stop(context.Background())) })
+	require.NoError(t, p.Archive(ctx))
+	base, err := p.BaseBackup(ctx)
+	require.NoError(t, err)
+	require.NoError(t, p.exec(ctx, "create table before ()"))
+	require.NoError(t, p.exec(ctx, "select pg_create_restore_point('here')"))
+	require.NoError(t, p.exec(ctx, "create table after ()"))
+	require.NoError(t, p.RecoverTo(ctx, base, "recovery_target_name = 'here'\nrecovery_target_action = 'promote'"))
+	require.NoError(t, p.exec(ctx, "insert into before default values"))
+	require.ErrorContains(t, p.exec(ctx, "select from after"), "42P01")
+}
+
 func TestStandby_FollowsUntilItIsCutOffAndIsPromoted(t *testing.T) {
 	ctx := testContext(t)
 	primary := startPostgres(t, &Config{Local: true})

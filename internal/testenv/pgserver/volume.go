@@ -28,6 +28,11 @@ func (p *Server) CopyData(ctx context.Context) (*Volume, error) {
 // PutBack stops the server orderly, puts a copy of its data in the place of the
 // present one and starts it again. A copy may be put back several times.
 func (p *Server) PutBack(ctx context.Context, v *Volume) error {
+	return p.putBack(ctx, v, func() error { return nil })
+}
+
+// putBack calls change before the start.
+func (p *Server) putBack(ctx context.Context, v *Volume, change func() error) error {
 	if p.local == nil {
 		return errNotLocal
 	}
@@ -38,7 +43,10 @@ func (p *Server) PutBack(ctx context.Context, v *Volume) error {
 		if err := os.RemoveAll(p.local.data); err != nil {
 			return err
 		}
-		return copyTree(ctx, v.dir, p.local.data)
+		if err := copyTree(ctx, v.dir, p.local.data); err != nil {
+			return err
+		}
+		return change()
 	})
 }
 

@@ -49,7 +49,9 @@ type Installed struct {
 	Server string
 	// Places are where it may be: a name is looked for on the PATH.
 	Places []string
-	// Version matches what --version prints; its first group is the version.
+	// Arguments make it print its version. Default: --version.
+	Arguments []string
+	// Version matches what it prints then; its first group is the version.
 	Version *regexp.Regexp
 	// Advice is the command that installs it.
 	Advice string
@@ -73,13 +75,17 @@ func (p *Installed) inspect(ctx context.Context, place string) (path, version st
 	if path, err = exec.LookPath(place); err != nil {
 		return "", "", errors.Unwrap(err)
 	}
-	out, err := exec.CommandContext(ctx, path, "--version").Output()
+	arguments := p.Arguments
+	if arguments == nil {
+		arguments = []string{"--version"}
+	}
+	out, err := exec.CommandContext(ctx, path, arguments...).Output()
 	if err != nil {
 		return "", "", err
 	}
 	match := p.Version.FindStringSubmatch(string(out))
 	if match == nil {
-		return "", "", fmt.Errorf("%s --version says %q", path, strings.TrimSpace(string(out)))
+		return "", "", fmt.Errorf("%s %s says %q", path, strings.Join(arguments, " "), strings.TrimSpace(string(out)))
 	}
 	return path, match[1], nil
 }

@@ -16,6 +16,12 @@ const pollInterval = 10 * time.Millisecond
 // Poll calls ask until it succeeds. When ctx ends first, the error holds the
 // cause and what ask said last.
 func Poll(ctx context.Context, ask func(context.Context) error) error {
+	return PollEvery(ctx, pollInterval, ask)
+}
+
+// PollEvery is Poll with a longer pause between two calls, for a server that each one costs
+// something.
+func PollEvery(ctx context.Context, pause time.Duration, ask func(context.Context) error) error {
 	for {
 		err := ask(ctx)
 		if err == nil {
@@ -24,7 +30,7 @@ func Poll(ctx context.Context, ask func(context.Context) error) error {
 		select {
 		case <-ctx.Done():
 			return errors.Join(context.Cause(ctx), err)
-		case <-time.After(pollInterval):
+		case <-time.After(pause):
 		}
 	}
 }

@@ -53,10 +53,13 @@ func InRole(role string, args []string, without ...string) (*exec.Cmd, error) {
 
 // Environ is the environment without variables of these prefixes, which would configure a
 // server, unnoticed.
-func Environ(without ...string) []string {
+func Environ(without ...string) []string { return Without(os.Environ(), without...) }
+
+// Without is an environment without variables of these prefixes.
+func Without(environ []string, prefixes ...string) []string {
 	var kept []string
-	for _, v := range os.Environ() {
-		if !hasPrefix(v, without) {
+	for _, v := range environ {
+		if !hasPrefix(v, prefixes) {
 			kept = append(kept, v)
 		}
 	}

@@ -38,7 +38,7 @@ func sweep() error {
 // sweepDir removes one directory and what belongs to it. The directory goes
 // last: while it is there, the next sweep tries again.
 func sweepDir(root string) error {
-	if err := killInhabitants(root); err != nil {
+	if err := endInhabitants(root); err != nil {
 		return err
 	}
 	if _, err := os.Stat(filepath.Join(root, dockerFile)); err == nil {
@@ -46,10 +46,19 @@ func sweepDir(root string) error {
 			return err
 		}
 	}
-	if err := sweepSharedMemory(filepath.Join(root, "data", "postmaster.pid")); err != nil {
+	return os.RemoveAll(root)
+}
+
+// EndInhabitants kills the processes that live in the directory, and removes the shared
+// memory of the Postgres in its directory "data". A server is left with some if it doesn't
+// wait for the end of its own children.
+func (d *Dir) EndInhabitants() error { return endInhabitants(d.root) }
+
+func endInhabitants(root string) error {
+	if err := killInhabitants(root); err != nil {
 		return err
 	}
-	return os.RemoveAll(root)
+	return sweepSharedMemory(filepath.Join(root, "data", "postmaster.pid"))
 }
 
 // killInhabitants ends the processes that live in a directory. Some may start

@@ -1,5 +1,5 @@
-// Command findserver prints which postgres, pgbouncer or redis the tests would use; that is
-// its argument. Postgres is started for that, asked and stopped. It exits with 3 if there is
+// Command findserver prints which postgres, pgbouncer, redis, python, patroni or haproxy the tests
+// would use; that is its argument. Postgres is started for that, asked and stopped. It exits with 3 if there is
 // none to be found, so that one may be installed, and with 1 if what was named or found fails.
 package main
 
@@ -10,9 +10,11 @@ import (
 	"os"
 
 	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/patroni"
 	"github.com/fencekit/fencekit/internal/testenv/pgbouncer"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/internal/testenv/process"
+	"github.com/fencekit/fencekit/internal/testenv/python"
 	"github.com/fencekit/fencekit/internal/testenv/redisserver"
 )
 
@@ -25,7 +27,7 @@ const (
 func main() {
 	testenv.Reexec()
 	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: findserver postgres|pgbouncer|redis")
+		fmt.Fprintln(os.Stderr, "usage: findserver postgres|pgbouncer|redis|python|patroni|haproxy")
 		os.Exit(exitUsage)
 	}
 	if err := find(context.Background(), os.Args[1]); err != nil {
@@ -50,8 +52,14 @@ func find(ctx context.Context, server string) error {
 		return show(ctx, "PgBouncer", pgbouncer.Find)
 	case "redis":
 		return show(ctx, "Redis", redisserver.Find)
+	case "python":
+		return show(ctx, "psycopg", python.Find)
+	case "patroni":
+		return show(ctx, "Patroni", patroni.FindPatroni)
+	case "haproxy":
+		return show(ctx, "HAProxy", patroni.FindHAProxy)
 	}
-	return fmt.Errorf("findserver: no server %q: must be postgres, pgbouncer or redis", server)
+	return fmt.Errorf("findserver: no server %q: must be postgres, pgbouncer, redis, python, patroni or haproxy", server)
 }
 
 func show(ctx context.Context, server string, find func(context.Context) (path, version string, err error)) error {

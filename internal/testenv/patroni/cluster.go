@@ -1,0 +1,195 @@
+package patroni
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fencekit/fencekit/internal/testenv/process"
+)
+
+const (
+	// size is how many nodes a cluster has.
+	size = 3
+	// askEvery is how often nodes are asked how they are.
+	askEvery = 50 * time.Millisecond
+)
+
+// Cluster is three nodes and the HAProxy before them. Its methods may be called concurrently.
+type Cluster struct {
+	cfg      Config
+	nodes    []*Node
+	proxy    *process.Server
+	stopping sync.Once
+	stopped  error
+}
+
+// Start starts a cluster that keeps its leader's key in the etcd at these endpoints, which
+// must be no other cluster's. It returns once all nodes run, as Settled says; the cluster
+// must be stopped by Stop. It fails with *process.NotFoundError if Patroni, HAProxy or
+// Postgres isn't installed. ctx bounds the start alone.
+func Start(ctx context.Context, etcd []string, cfg *Config) (*Cluster, error) {
+	programs, err := findPrograms(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{cfg: cfg.withDefaults()}
+	if err := c.start(ctx, etcd, programs); err != nil {
+		return nil, errors.Join(err, c.Stop(context.Background()))
+	}
+	process.Announce("Patroni", fmt.Sprintf("local %s (%s), HAProxy %s, Postgres %s", programs.patroni, programs.versions[0], programs.versions[1], programs.versions[2]))
+	return c, nil
+}
+
+func (c *Cluster) start(ctx context.Context, etcd []string, programs programs) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, process.StartBound)
+	defer cancel()
+	for i := range size {
+		n, err := newNode(fmt.Sprintf("pg%d", i+1), etcd, programs, c.cfg)
+		if err != nil {
+			return err
+		}
+		c.nodes = append(c.nodes, n)
+	}
+	errs := make([]error, size)
+	var starting sync.WaitGroup
+	for i, n := range c.nodes {
+		starting.Go(func() { errs[i] = n.start(ctx) })
+	}
+	starting.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if c.proxy, err = startProxy(ctx, programs, c.nodes, c.cfg); err != nil {
+		return err
+	}
+	return c.Settled(ctx)
+}
+
+// logs is the end of each node's log, as an error.
+func (c *Cluster) logs() error {
+	var errs []error
+	for _, n := range c.nodes {
+		errs = append(errs, fmt.Errorf("%s:\n%s", n.name, process.TailOf(n.Dir().Path(n.name+".log"))))
+	}
+	return errors.Join(errs...)
+}
+
+// Nodes are the nodes, always in the same order.
+func (c *Cluster) Nodes() []*Node { return c.nodes }
+
+// DSN is the URL of the database "postgres" of whichever node is the primary, through
+// HAProxy, as a superuser.
+func (c *Cluster) DSN() string {
+	return "postgres://postgres@" + c.proxy.Address(0) + "/postgres?sslmode=disable"
+}
+
+// DirectDSN names all nodes, and leaves it to the client to find the primary.
+func (c *Cluster) DirectDSN() string {
+	var hosts []string
+	for _, n := range c.nodes {
+		hosts = append(hosts, n.address(postgresPort))
+	}
+	return "postgres://postgres@" + strings.Join(hosts, ",") + "/postgres?sslmode=disable&target_session_attrs=read-write"
+}
+
+// Leader returns the primary, and its timeline. It asks until a node says that it is the
+// primary, or ctx ends.
+func (c *Cluster) Leader(ctx context.Context) (*Node, int, error) { return c.LeaderAfter(ctx, nil) }
+
+// LeaderAfter is Leader, but waits for another one than old.
+func (c *Cluster) LeaderAfter(ctx context.Context, old *Node) (leader *Node, timeline int, err error) {
+	err = process.PollEvery(ctx, askEvery, func(ctx context.Context) error {
+		for _, n := range c.nodes {
+			if n == old {
+				continue
+			}
+			if s, err := n.leads(ctx); err == nil && s.Primary() {
+				leader, timeline = n, s.Timeline
+				return nil
+			}
+		}
+		return errors.New("testenv: Patroni: no primary")
+	})
+	return leader, timeline, err
+}
+
+// Settled returns once one node is the primary, the others follow it on its timeline, and,
+// in synchronous mode, it has a synchronous standby. Its error has the end of each node's log.
+func (c *Cluster) Settled(ctx context.Context) error {
+	if err := process.PollEvery(ctx, askEvery, c.settled); err != nil {
+		return errors.Join(err, c.logs())
+	}
+	return nil
+}
+
+func (c *Cluster) settled(ctx context.Context) error {
+	var primary Status
+	var leader *Node
+	timelines := map[int]int{}
+	for _, n := range c.nodes {
+		s, err := n.Status(ctx)
+		if err != nil {
+			return err
+		}
+		if s.State != "running" {
+			return fmt.Errorf("testenv: Patroni: %s is %s", n.name, s.State)
+		}
+		timelines[s.Timeline]++
+		if s.Primary() {
+			primary, leader = s, n
+		}
+	}
+	if timelines[primary.Timeline] != size {
+		return fmt.Errorf("testenv: Patroni: the nodes' timelines differ, or none is the primary: %v", timelines)
+	}
+	streaming := 0
+	for _, standby := range primary.Replication {
+		if standby.State == "streaming" {
+			streaming++
+		}
+	}
+	if streaming != size-1 {
+		return fmt.Errorf("testenv: Patroni: %d standbys stream", streaming)
+	}
+	if c.cfg.Synchronous {
+		return leader.hasSynchronousStandby(ctx)
+	}
+	return nil
+}
+
+// Switchover makes another node the primary, which in synchronous mode has to be a
+// synchronous standby; with a nil node Patroni chooses. It is what patronictl switchover
+// does. It returns once the old primary has stopped and the new one leads.
+func (c *Cluster) Switchover(ctx context.Context, to *Node) error {
+	leader, _, err := c.Leader(ctx)
+	if err != nil {
+		return err
+	}
+	request := map[string]string{"leader": leader.name}
+	if to != nil {
+		request["candidate"] = to.name
+	}
+	_, err = leader.ask(ctx, http.MethodPost, "/switchover", request)
+	return err
+}
+
+// Stop ends all processes and removes their directories. Further calls return what the
+// first one did.
+func (c *Cluster) Stop(ctx context.Context) error {
+	c.stopping.Do(func() {
+		var errs []error
+		if c.proxy != nil {
+			errs = append(errs, c.proxy.Stop(ctx))
+		}
+		for _, n := range c.nodes {
+			errs = append(errs, n.stop(ctx))
+		}
+		c.stopped = errors.Join(errs...)
+	})
+	return c.stopped
+}

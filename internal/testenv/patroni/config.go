@@ -1,0 +1,107 @@
+package patroni
+
+import (
+	"encoding/json"
+	"io"
+	"maps"
+	"os"
+	"time"
+
+	"github.com/fencekit/fencekit/internal/testenv/process"
+)
+
+// Config says how to run a cluster. nil means all defaults.
+type Config struct {
+	// Synchronous makes a COMMIT wait for a standby, and only that one may become the
+	// primary: Patroni's synchronous_mode and synchronous_mode_strict. Default: a standby
+	// becomes the primary without what it hasn't received.
+	Synchronous bool
+	// TTL is how long a silent primary remains the primary, rounded up to seconds.
+	// Patroni looks at itself every second, whatever it is. Default 5 s, and not less:
+	// Patroni asks for loop_wait + 2 * retry_timeout, and gives up at once with a
+	// retry_timeout of 1 s.
+	TTL time.Duration
+	// Settings are parameters of Postgres, stronger than those of this package (200
+	// connections, wal_level logical, UTC). Default: none.
+	Settings map[string]string
+	// Log gets the output of all processes beside the log files. Default: none.
+	Log io.Writer
+}
+
+func (c *Config) withDefaults() Config {
+	var cfg Config
+	if c != nil {
+		cfg = *c
+	}
+	if cfg.TTL == 0 {
+		cfg.TTL = (loopWait + 2*retryTimeout) * time.Second
+	}
+	return cfg
+}
+
+const (
+	scope        = "fencekit"
+	loopWait     = 1 // s
+	retryTimeout = 2 // s
+)
+
+type section = map[string]any
+
+// configuration is a node's configuration, in JSON, which is YAML as well.
+func (n *Node) configuration() ([]byte, error) {
+	settings := map[string]string{
+		"max_connections": "200", "wal_level": "logical", "timezone": "UTC", "unix_socket_directories": "",
+		"wal_log_hints":      "on",                               // for pg_rewind
+		"wal_sender_timeout": "5s", "wal_receiver_timeout": "5s", // so that a link that was cut is noticed
+		"wal_retrieve_retry_interval": "500ms", // no write is acknowledged before a standby follows the new primary
+	}
+	maps.Copy(settings, n.cfg.Settings)
+	user := section{"username": "postgres"}
+	everyone := []string{"host all all 127.0.0.1/32 trust", "host replication all 127.0.0.1/32 trust"}
+	return json.MarshalIndent(section{
+		"scope": scope,
+		"name":  n.name,
+		"restapi": section{
+			"listen": n.address(restPort), "connect_address": n.restLink.Addr(),
+		},
+		// As proxies they are not replaced by the addresses that etcd itself announces.
+		"etcd3": section{"hosts": n.etcdAddresses(), "protocol": "http", "use_proxies": true},
+		"bootstrap": section{
+			"dcs": section{
+				"ttl":                     int((n.cfg.TTL + time.Second - 1) / time.Second),
+				"loop_wait":               loopWait,
+				"retry_timeout":           retryTimeout,
+				"primary_start_timeout":   0,
+				"maximum_lag_on_failover": 64 << 20,
+				"synchronous_mode":        n.cfg.Synchronous,
+				"synchronous_mode_strict": n.cfg.Synchronous,
+				"postgresql":              section{"use_pg_rewind": true, "parameters": settings},
+			},
+			"initdb": []any{section{"encoding": "UTF8"}, section{"locale": "C"}, section{"auth": "trust"}},
+		},
+		"postgresql": section{
+			"listen": n.address(postgresPort), "connect_address": n.pgLink.Addr(),
+			"data_dir": n.data(), "bin_dir": n.programs.postgres, "pgpass": n.Dir().Path("patroni/pgpass"),
+			"authentication": section{"superuser": user, "replication": user, "rewind": user},
+			"pg_hba":         everyone,
+			"remove_data_directory_on_rewind_failure":     true,
+			"remove_data_directory_on_diverged_timelines": true,
+		},
+		"watchdog": section{"mode": "off"},
+	}, "", "  ")
+}
+
+// writeFile writes a file of a new directory, which only the account can enter.
+func writeFile(account *process.Account, dir, name string, text []byte) error {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	file := dir + "/" + name
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		return err
+	}
+	if err := account.Own(file); err != nil {
+		return err
+	}
+	return account.Own(dir)
+}

@@ -1,0 +1,9 @@
+package patroni_test
+
+import (
+	"testing"
+
+	"github.com/fencekit/fencekit/internal/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
