@@ -13,6 +13,6 @@ func newAudit(out *cli.Output) *cobra.Command {
 	cmd := cli.NewGroup("audit", "Verify, explain and anchor the history")
 	d.register(cmd.PersistentFlags(), time.Hour)
 	cmd.PersistentPreRunE = d.prepare
-	cmd.AddCommand(newAuditVerify(d, out), newAuditExport(d, out), newAuditWhy(d, out), newAuditReport(d, out), newAuditAnchor(d, out), newAuditKeygen(), newAuditProve())
+	cmd.AddCommand(newAuditVerify(d, out), newAuditExport(d, out), newAuditWhy(d, out), newAuditReport(d, out), newAuditAnchor(d, out), newAuditKeygen(out), newAuditProve(out))
 	return cmd
 }

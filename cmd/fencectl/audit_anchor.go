@@ -281,10 +281,10 @@ const violationsShown = 20
 func (v *violations) Error() string {
 	var parts []string
 	if len(v.list) > 0 {
-		parts = append(parts, shownLines("the database contradicts the log in %d resources:", v.list, anchor.Violation.String))
+		parts = append(parts, shownLines("the database contradicts the log in", v.list, anchor.Violation.String))
 	}
 	if len(v.unproven) > 0 {
-		parts = append(parts, shownLines("the database has nothing to compare with the log in %d resources:", v.unproven, func(head audit.Head) string {
+		parts = append(parts, shownLines("the database has nothing to compare with the log in", v.unproven, func(head audit.Head) string {
 			return fmt.Sprintf("%s is unproven: a prune deleted position %d, which the log has, or the history was replaced", head.Resource, head.Seq)
 		}))
 	}
@@ -293,7 +293,7 @@ func (v *violations) Error() string {
 
 func shownLines[T any](title string, all []T, text func(T) string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, title, len(all))
+	b.WriteString(title + " " + cli.Counted(len(all), "resource") + ":")
 	for i, one := range all {
 		if i == violationsShown {
 			fmt.Fprintf(&b, "\nand %d more: see -o json", len(all)-i)

@@ -90,6 +90,9 @@ func TestAuditAnchor_RecordsProvesAndFinds(t *testing.T) {
 	require.Equal(t, ended(cli.ExitOK, string(read(t, f.log+".checkpoint")), ""), f.anchor(t, "--print"))
 
 	proof := fencectl(t, "audit", "prove", "sku/1", "--log", f.log, "--key", f.key+".pub")
+	var asJSON resourceProof
+	require.NoError(t, json.Unmarshal([]byte(fencectl(t, "audit", "prove", "sku/1", "--log", f.log, "--key", f.key+".pub", "-o", "json").Stdout), &asJSON))
+	require.Equal(t, resourceProof{"sku/1", proof.Stdout}, asJSON)
 	require.Equal(t, cli.ExitOK, proof.Code, proof.Stderr)
 	key, err := anchor.ParsePublicKey(string(read(t, f.key+".pub")))
 	require.NoError(t, err)
@@ -121,7 +124,9 @@ func TestAuditAnchor_BeginsALogThatContinuesAnother(t *testing.T) {
 	write(t, f.dsn, "sku/1")
 	require.Equal(t, cli.ExitOK, f.anchor(t).Code)
 	next := anchorFiles{f.dsn, f.log + "2", f.key + "2"}
-	require.Equal(t, cli.ExitOK, fencectl(t, "audit", "keygen", "example.com/shop/2", "--out", next.key).Code)
+	var pair keyPair
+	require.NoError(t, json.Unmarshal([]byte(fencectl(t, "audit", "keygen", "example.com/shop/2", "--out", next.key, "-o", "json").Stdout), &pair))
+	require.Equal(t, keyPair{"example.com/shop/2", strings.TrimSpace(string(read(t, next.key+".pub"))), next.key, next.key + ".pub"}, pair)
 	require.Equal(t, ended(cli.ExitOK, "log,records,resources,recorded,violations\nexample.com/shop/2,2,1,1,0\n", ""),
 		next.anchor(t, "-o", "csv", "--continues", f.log, "--continues-key", f.key+".pub"))
 	require.Contains(t, string(read(t, next.log)), `"continues":"example.com/shop\n1\n`)

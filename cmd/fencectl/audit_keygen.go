@@ -12,7 +12,7 @@ import (
 	"github.com/fencekit/fencekit/internal/cli"
 )
 
-func newAuditKeygen() *cobra.Command {
+func newAuditKeygen(out *cli.Output) *cobra.Command {
 	var path string
 	cmd := &cobra.Command{
 		Use:   "keygen NAME --out FILE [flags]",
@@ -35,12 +35,31 @@ and a name of its own.`,
 				return explainAnchor(err)
 			}
 			fmt.Fprintf(cmd.ErrOrStderr(), "the private key is in %s, the public key in %s.pub\n", path, path)
-			fmt.Fprintln(cmd.OutOrStdout(), public)
-			return nil
+			if out.Format == cli.FormatTable {
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), public)
+				return err
+			}
+			return cli.WriteOne(cmd.OutOrStdout(), out.Format, keyPair{args[0], public, path, path + ".pub"})
 		},
 	}
 	cmd.Flags().StringVar(&path, "out", "", "the file for the private key; required")
 	return cmd
+}
+
+// keyPair is what "audit keygen" writes, except as text.
+type keyPair struct {
+	Name           string `json:"name"`
+	PublicKey      string `json:"public_key"`
+	PrivateKeyFile string `json:"private_key_file"`
+	PublicKeyFile  string `json:"public_key_file"`
+}
+
+func (keyPair) Columns() []string {
+	return []string{"name", "public_key", "private_key_file", "public_key_file"}
+}
+
+func (k keyPair) Cells() []string {
+	return []string{k.Name, k.PublicKey, k.PrivateKeyFile, k.PublicKeyFile}
 }
 
 // keygen writes a new key to path and path.pub, or neither.

@@ -22,7 +22,7 @@ type knownFlags struct {
 
 func (a *knownFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&a.log, "log", "", "the history must contain what was recorded in this log of \"audit anchor\"")
-	flags.StringArrayVar(&a.checkpoints, "checkpoint", nil, "a checkpoint of the log; may be given again; records behind the last of them don't count (default the log's last)")
+	flags.StringArrayVar(&a.checkpoints, "checkpoint", nil, "a checkpoint of the log; may be given again; records after the last of them don't count (default the log's last)")
 	flags.StringArrayVar(&a.proofs, "proof", nil, "the history must contain what is in this proof of \"audit prove\"; may be given again")
 	flags.StringVar(&a.key, "key", "", "the public key of log and proofs, a .pub file")
 }

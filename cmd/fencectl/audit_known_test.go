@@ -76,7 +76,7 @@ func TestAuditVerify_WithACheckpointThatWasKeptElsewhere(t *testing.T) {
 	got := f.verify(t, "--log", f.log, "--checkpoint", kept, "--checkpoint", f.log+".checkpoint")
 	require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
 	require.Contains(t, got.Stderr, "2 anchored heads")
-	require.Contains(t, f.verify(t, "--log", f.log, "--checkpoint", kept).Stderr, "1 anchored heads")
+	require.Contains(t, f.verify(t, "--log", f.log, "--checkpoint", kept).Stderr, "1 anchored head")
 
 	tamper(t, f.dsn, shorten)
 	require.NoError(t, os.Remove(f.log))
@@ -107,10 +107,10 @@ func TestAuditVerify_AHeadThatWasPruned(t *testing.T) {
 
 	got := f.anchor(t)
 	require.Equal(t, cli.ExitInconclusive, got.Code, got.Stderr)
-	require.Contains(t, got.Stderr, "in 1 resources:\nsku/1 is unproven: a prune deleted position 2, which the log has")
+	require.Contains(t, got.Stderr, "in 1 resource:\nsku/1 is unproven: a prune deleted position 2, which the log has")
 	got = f.verify(t, "--log", f.log)
 	require.Equal(t, cli.ExitInconclusive, got.Code, got.Stderr)
-	require.Contains(t, got.Stderr, `the last anchored heads of 1 resources were pruned, such as ["sku/1"]`)
+	require.Contains(t, got.Stderr, `the last anchored heads of 1 resource were pruned, such as ["sku/1"]`)
 	got = f.verify(t, "--log", f.log, "--export", whole, "--export", later)
 	require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
 }

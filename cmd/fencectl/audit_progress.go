@@ -60,9 +60,9 @@ func (p *entryProgress) update(done, all int64) {
 	}
 	p.next = done + max(all/10, linesAtLeast)
 	if all > 0 {
-		fmt.Fprintf(p.w, "%d of about %d entries\n", done, all)
+		fmt.Fprintf(p.w, "%d of about %s\n", done, cli.Counted(all, "entry"))
 	} else {
-		fmt.Fprintf(p.w, "%d entries\n", done)
+		fmt.Fprintln(p.w, cli.Counted(done, "entry"))
 	}
 }
 

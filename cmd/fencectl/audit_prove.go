@@ -14,7 +14,7 @@ import (
 	"github.com/fencekit/fencekit/internal/cli"
 )
 
-func newAuditProve() *cobra.Command {
+func newAuditProve(out *cli.Output) *cobra.Command {
 	var log, key, checkpoint string
 	cmd := &cobra.Command{
 		Use:   "prove RESOURCE --log FILE --key FILE.pub [flags]",
@@ -30,10 +30,14 @@ C2SP with the log's record as its extra data.`,
 				return cli.UsageErrorf("--log is missing: the file that \"audit anchor\" appends to")
 			}
 			proof, err := prove(args[0], log, key, cmp.Or(checkpoint, anchor.CheckpointFile(log)))
-			if err == nil {
-				_, err = fmt.Fprint(cmd.OutOrStdout(), proof)
+			if err != nil {
+				return explainAnchor(err)
 			}
-			return explainAnchor(err)
+			if out.Format == cli.FormatTable {
+				_, err = fmt.Fprint(cmd.OutOrStdout(), proof)
+				return err
+			}
+			return cli.WriteOne(cmd.OutOrStdout(), out.Format, resourceProof{args[0], proof})
 		},
 	}
 	cmd.Flags().StringVar(&log, "log", "", "the log; required")
@@ -41,6 +45,16 @@ C2SP with the log's record as its extra data.`,
 	cmd.Flags().StringVar(&checkpoint, "checkpoint", "", "the checkpoint that covers the record; if empty, the log's last one")
 	return cmd
 }
+
+// resourceProof is what "audit prove" writes, except as text.
+type resourceProof struct {
+	Resource string `json:"resource"`
+	Proof    string `json:"proof"` // the whole text, as a file for "audit verify --proof"
+}
+
+func (resourceProof) Columns() []string { return []string{"resource", "proof"} }
+
+func (p resourceProof) Cells() []string { return []string{p.Resource, p.Proof} }
 
 func prove(resource, log, key, checkpoint string) (string, error) {
 	public, err := readPublicKey(key)

@@ -82,7 +82,7 @@ func (a *auditVerify) run(cmd *cobra.Command) error {
 	fmt.Fprintln(cmd.ErrOrStderr(), verified(report))
 	switch {
 	case report.TotalFindings > 0:
-		return &cli.ExitError{Code: cli.ExitViolated, Err: fmt.Errorf("the history is not as Fencekit wrote it: %d findings", report.TotalFindings)}
+		return &cli.ExitError{Code: cli.ExitViolated, Err: fmt.Errorf("the history is not as Fencekit wrote it: %s", cli.Counted(report.TotalFindings, "finding"))}
 	case len(report.Unproven) > 0:
 		return &cli.ExitError{Code: cli.ExitInconclusive, Err: unproven(report.Unproven)}
 	}
@@ -103,8 +103,8 @@ func (a *auditVerify) nothing(r audit.Report) error {
 // unproven says of which resources no anchored head proves the history that is there.
 func unproven(names []string) error {
 	first := names[:min(len(names), unprovenShown)]
-	return fmt.Errorf("the entries of the last anchored heads of %d resources were pruned, such as %q: nothing proves their remaining entries\n"+
-		"verify exports of the database and of its prunes instead (--export), and anchor more often than history_keep", len(names), first)
+	return fmt.Errorf("the entries of the last anchored heads of %s were pruned, such as %q: nothing proves their remaining entries\n"+
+		"verify exports of the database and of its prunes instead (--export), and anchor more often than history_keep", cli.Counted(len(names), "resource"), first)
 }
 
 // unprovenShown bounds the names in a message.
@@ -181,15 +181,19 @@ func (f finding) Cells() []string {
 	return []string{string(f.Kind), f.Resource, position, f.Text, f.Expected, f.Found}
 }
 
+// provable counts what the history can prove.
+func provable(rejections, operations, heads int64) string {
+	return cli.Counted(rejections, "rejection") + ", " + cli.Counted(operations, "kept operation") + ", " + cli.Counted(heads, "anchored head")
+}
+
 // verified says what was verified.
 func verified(r audit.Report) string {
-	text := fmt.Sprintf("verified %d entries of %d resources, %d rejections, %d kept operations, %d anchored heads",
-		r.Entries, r.Resources, r.Rejections, r.Operations, r.Heads)
+	text := fmt.Sprintf("verified %s of %s, ", cli.Counted(r.Entries, "entry"), cli.Counted(r.Resources, "resource")) + provable(r.Rejections, r.Operations, r.Heads)
 	if !r.At.IsZero() {
 		text += ", as of " + r.At.UTC().Format("2006-01-02 15:04:05Z")
 	}
 	if u := r.Unprovable; u != (audit.Unprovable{}) {
-		text += fmt.Sprintf("; no longer provable, since pruned or lost in a failover: %d rejections, %d kept operations, %d anchored heads", u.Rejections, u.Operations, u.Heads)
+		text += "; no longer provable, since pruned or lost in a failover: " + provable(u.Rejections, u.Operations, u.Heads)
 	}
 	switch r.LeftOut {
 	case 0:

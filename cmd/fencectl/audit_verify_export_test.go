@@ -44,7 +44,7 @@ func TestAuditVerify_ReadsAnExportFromStdin(t *testing.T) {
 	root.SetIn(strings.NewReader(export.Stdout))
 	got := clitest.Run(t, root, "audit", "verify", "--export", "-", "-o", "json")
 	require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
-	require.Contains(t, got.Stderr, "verified 2 entries of 1 resources")
+	require.Contains(t, got.Stderr, "verified 2 entries of 1 resource")
 	var report map[string]any
 	require.NoError(t, json.Unmarshal([]byte(got.Stdout), &report))
 	require.Equal(t, []any{}, report["findings"])

@@ -100,7 +100,7 @@ func TestAuditVerify_SaysWhatIsWrong(t *testing.T) {
 	}{
 		{[]string{"verify", "--connections", "0"}, cli.ExitUsage, "at least 1"},
 		{[]string{"verify", "--export", filepath.Join(dir, "none")}, cli.ExitUsage, "no such file"},
-		{[]string{"verify", "--export", taken}, cli.ExitViolated, "1 findings"},
+		{[]string{"verify", "--export", taken}, cli.ExitViolated, "1 finding"},
 		{[]string{"verify", "--key", taken}, cli.ExitUsage, "give --log or --proof as well"},
 		{[]string{"verify", "--checkpoint", taken}, cli.ExitUsage, "give --log as well"},
 		{[]string{"verify", "--proof", taken}, cli.ExitUsage, "--key is missing"},

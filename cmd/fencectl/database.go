@@ -140,7 +140,7 @@ func advice(err error) string {
 		case answer.Code == "3F000" || answer.Code == "42883" || answer.Code == "42P01": // no such schema, function, table
 			return "The schema is missing, or older than this fencectl: run \"fencectl migrate up\", or correct --schema."
 		case missesRights(err):
-			return "\"migrate up\" needs a role that may create schemas in the database, or that owns the schema; \"migrate status\" one that may use the schema and read its table \"migration\"; \"history\" the owner of the schema; \"history holds\", \"history policy\" without flags, \"tokens\" and \"audit\" the reader role (\"migrate up --reader-role\")."
+			return "\"migrate up\" needs a role that may create schemas in the database, or that owns the schema; \"migrate status\" one that may use the schema and read its table \"migration\"; \"epoch bump\" and \"history\" the owner of the schema; \"history holds\", \"history policy\" without flags, \"epoch show\", \"tokens\" and \"audit\" the reader role (\"migrate up --reader-role\")."
 		}
 		return ""
 	}

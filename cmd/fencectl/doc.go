@@ -1,5 +1,5 @@
 // Command fencectl manages Fencekit's schema, verifies and prunes its history, shows and takes
-// away locks in etcd, and runs commands under a lock.
+// away locks in etcd, raises the epoch after a restore, and runs commands under a lock.
 //
 //	fencectl migrate up        bring the schema up to date
 //	fencectl migrate status    say which migrations are applied
@@ -22,7 +22,10 @@
 //	fencectl locks watch       show holders and waiters as they come and go
 //	fencectl locks evict       take the lock from a holder that hangs
 //	fencectl locks evictions   show evicted holders and the reasons
+//	fencectl epoch show        compare etcd's epoch with the databases'
+//	fencectl epoch bump        raise the epoch, as after a restore of etcd
 //	fencectl exec              run a command while a resource is locked
+//	fencectl doctor            examine etcd and databases, and say how to mend what is wrong
 //	fencectl chaos             run Fencekit under real faults, by fencectl-chaos
 //	fencectl version           print versions
 //

@@ -26,7 +26,7 @@ func TestUsage_Is64WithAHint(t *testing.T) {
 		says  string
 		hints string
 	}{
-		{"", "which command? fencectl has audit, chaos, completion, exec, history, locks, migrate, tokens, version", "fencectl"},
+		{"", "which command? fencectl has audit, chaos, completion, doctor, epoch, exec, history, locks, migrate, protect, protected, tokens, unprotect, version", "fencectl"},
 		{"migrate", "which command? fencectl migrate has get, status, up", "fencectl migrate"},
 		{"migrat up", `no command "migrat"; did you mean migrate?`, "fencectl"},
 		{"migrate staus", `no command "staus"; did you mean status?`, "fencectl migrate"},

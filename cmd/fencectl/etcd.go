@@ -35,14 +35,14 @@ func (e *etcdFlags) withEtcd(ctx context.Context, do func(context.Context, *clie
 	return e.explain(config, err)
 }
 
-// ping reports whether etcd answers. Without the right to read the epoch it does answer.
+// ping reports whether etcd answers, whatever it says of the epoch.
 func (e *etcdFlags) ping(ctx context.Context, client *clientv3.Client) error {
 	inspector, err := etcd.NewInspector(client, e.lockerConfig())
 	if err != nil {
 		return cli.UsageErrorf("%w", err)
 	}
 	_, err = inspector.Epoch(ctx)
-	if errors.Is(err, rpctypes.ErrPermissionDenied) {
+	if errors.Is(err, rpctypes.ErrPermissionDenied) || hasReason(err, fence.InvalidEpoch) {
 		return nil
 	}
 	return err
@@ -102,7 +102,7 @@ func hasReason(err error, reason fence.UnavailableReason) bool {
 }
 
 // tlsAlert connects once more, to learn why the first endpoint rejects the client's certificate;
-// nil if it doesn't. The server says so behind the handshake, and breaks the connection, so
+// nil if it doesn't. The server says so after the handshake, and breaks the connection, so
 // that the client may not read it.
 func tlsAlert(config clientv3.Config) error {
 	address := strings.TrimPrefix(config.Endpoints[0], "https://")

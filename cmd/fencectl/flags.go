@@ -22,10 +22,15 @@ type databaseFlags struct {
 func (d *databaseFlags) register(flags *pflag.FlagSet, timeout time.Duration) {
 	own := pflag.NewFlagSet("database", pflag.ContinueOnError)
 	own.StringVar(&d.url, "database-url", "", "Postgres as a URL or keywords; if empty, libpq's variables (PGHOST, PGDATABASE, ...) say where it is")
+	d.registerRest(own, timeout)
+	flags.AddFlagSet(own)
+}
+
+// registerRest adds the flags but --database-url, and names the variables of all.
+func (d *databaseFlags) registerRest(own *pflag.FlagSet, timeout time.Duration) {
 	own.StringVar(&d.schema, "schema", postgres.DefaultSchema, "the schema that Fencekit lives in")
 	own.DurationVar(&d.timeout, "timeout", timeout, "give up after this long")
 	cli.NameVariables(own)
-	flags.AddFlagSet(own)
 }
 
 // given reports whether the flags or libpq's variables say where a database is, for commands

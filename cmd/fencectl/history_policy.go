@@ -143,7 +143,7 @@ func wouldPrune(ctx context.Context, pool *pgxpool.Pool, schema string) (string,
 	if missesRights(err) {
 		return "what a prune would delete: only the owner of the schema can ask", nil
 	}
-	return fmt.Sprintf("\"fencectl history prune\" would now delete %d entries, %d rejections and %d Once keys", would.Entries, would.Rejections, would.OnceKeys), err
+	return fmt.Sprintf("\"fencectl history prune\" would now delete %s, %s and %s", cli.Counted(would.Entries, "entry"), cli.Counted(would.Rejections, "rejection"), cli.Counted(would.OnceKeys, "Once key")), err
 }
 
 // written formats a duration as the flags take it; 0, which means forever, is "".

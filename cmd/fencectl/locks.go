@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -39,6 +40,15 @@ func (l *locksFlags) withInspector(ctx context.Context, do func(context.Context,
 		}
 		return do(ctx, inspector)
 	})
+}
+
+// sayNone is sayFree of all resources that match a pattern.
+func (l *locksFlags) sayNone(cmd *cobra.Command, resources string) {
+	what := "nothing"
+	if resources != "*" {
+		what += " that matches " + strconv.Quote(resources)
+	}
+	l.sayFree(cmd, what)
 }
 
 // sayFree says that what was asked for has neither holder nor waiters. It names the prefix, which

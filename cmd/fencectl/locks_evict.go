@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -97,7 +98,7 @@ func locksEvict(cmd *cobra.Command, l *locksFlags, out *cli.Output, resource str
 		return err
 	}
 	if err == nil {
-		fmt.Fprintf(cmd.ErrOrStderr(), "evicted %s from %s; %s\n", done.Grant.Holder, resource, successor(left))
+		fmt.Fprintf(cmd.ErrOrStderr(), "evicted %s from %s; %s\n", cmp.Or(done.Grant.Holder, "a client that is no locker"), resource, successor(left))
 	}
 	return errors.Join(err, cli.WriteOne(cmd.OutOrStdout(), out.Format, evictionOf(done)))
 }

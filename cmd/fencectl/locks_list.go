@@ -105,10 +105,8 @@ func locksList(cmd *cobra.Command, l *locksFlags, out *cli.Output, resources str
 	if err != nil {
 		return err
 	}
-	if len(states) == 0 && resources == "*" {
-		l.sayFree(cmd, "nothing")
-	} else if len(states) == 0 {
-		l.sayFree(cmd, "nothing that matches "+strconv.Quote(resources))
+	if len(states) == 0 {
+		l.sayNone(cmd, resources)
 	}
 	return cli.WriteList(cmd.OutOrStdout(), out.Format, states)
 }

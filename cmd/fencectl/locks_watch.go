@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -37,7 +38,7 @@ than etcd keeps revisions, is not shown. --timeout bounds nothing here.`,
 			if out.Format == cli.FormatCSV {
 				return cli.UsageErrorf("-o: watch writes table, json or jsonl")
 			}
-			return locksWatch(cmd.Context(), l, out.Format, glob.Matcher(resources), cmd.OutOrStdout())
+			return locksWatch(cmd, l, out.Format, resources)
 		},
 	}
 	cmd.Flags().StringVar(&resources, "resource", "*", "only resources that match this, with * and ?")
@@ -62,17 +63,25 @@ func (c lockChange) Cells() []string {
 	return []string{c.At.Format(time.RFC3339), string(c.Change), c.Resource, c.Token.String(), fmt.Sprint(c.Epoch), c.Holder}
 }
 
-func locksWatch(ctx context.Context, l *locksFlags, format cli.Format, matches func(string) bool, to io.Writer) error {
+func locksWatch(cmd *cobra.Command, l *locksFlags, format cli.Format, resources string) error {
+	ctx, matches := cmd.Context(), glob.Matcher(resources)
 	err := l.etcd.withEtcd(ctx, func(ctx context.Context, client *clientv3.Client) error {
 		inspector, err := etcd.NewInspector(client, l.etcd.lockerConfig())
 		if err != nil {
 			return cli.UsageErrorf("%w", err)
 		}
+		locks, err := inspector.Locks(ctx)
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(locks.Queues, func(lock etcd.Lock) bool { return matches(lock.Resource) }) {
+			l.sayNone(cmd, resources)
+		}
 		return inspector.Watch(ctx, func(c etcd.Change) error {
 			if !matches(c.Grant.Resource) {
 				return nil
 			}
-			return writeChange(to, format, lockChange{time.Now().UTC(), c.Kind, c.Grant.Resource, c.Grant.Token, c.Grant.Epoch, c.Grant.Holder})
+			return writeChange(cmd.OutOrStdout(), format, lockChange{time.Now().UTC(), c.Kind, c.Grant.Resource, c.Grant.Token, c.Grant.Epoch, c.Grant.Holder})
 		})
 	})
 	if ctx.Err() != nil {

@@ -45,6 +45,13 @@ func TestLocksWatch_WritesALineForEachChange(t *testing.T) {
 		require.Equal(t, string(kind), strings.TrimSpace(strings.Split(next(t, text), "  ")[1]))
 	}
 	expect(etcd.ChangeHolds)
+	none := clitest.Child(t, nil, append([]string{"locks", "watch", "--resource", "none"}, flags...)...)
+	stderr, err := none.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, none.Start())
+	require.Equal(t, `nothing that matches "none" is held or waited for under `+prefix+"/locks/", next(t, bufio.NewScanner(stderr)))
+	require.NoError(t, none.Process.Signal(syscall.SIGINT))
+	require.Equal(t, cli.ExitOK, clitest.ExitCode(t, none.Wait))
 	require.NoError(t, held.Release(t.Context()))
 	expect(etcd.ChangeReleased)
 	require.Equal(t, cli.ExitOK, endLines())

@@ -51,8 +51,8 @@ and ?:
              them were before or after
 
 Rows are in the order of resource and position. Times are those of the
-database's clock, in UTC. JSON lines and CSV are streamed. Connect as the
-schema's owner or in its reader role.
+database's clock, in UTC. JSON lines and CSV are streamed. The reader role is
+enough.
 
 ` + instantHelp,
 		Args: cli.OneArg("RESOURCE"),

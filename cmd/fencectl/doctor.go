@@ -1,0 +1,200 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/internal/cli"
+	"github.com/fencekit/fencekit/internal/doctor"
+	"github.com/fencekit/fencekit/internal/oneline"
+)
+
+// doctorFlags are the flags of "doctor".
+type doctorFlags struct {
+	etcd     etcdFlags
+	database databaseFlags // but for url
+	urls     []string
+	ttl      time.Duration
+	ignore   []string
+	quiet    bool
+
+	asksEtcd bool
+	names    []string // of the databases
+}
+
+func newDoctor(out *cli.Output) *cobra.Command {
+	d := &doctorFlags{}
+	cmd := &cobra.Command{
+		Use:   "doctor [flags]",
+		Short: "Examine etcd and databases, and say how to mend what is wrong",
+		Long: `Examine etcd, databases, and whether they fit together. Each finding has an ID,
+a severity, what was seen, why it matters, and the fix, with commands if it has
+any; docs/guides/doctor.md lists all of them. The commands take etcd and the
+database from the variables of the flags. SQL is for the owner of the schema, or
+for a superuser where it changes the server.
+
+  violated      a guarantee doesn't hold, or won't after the next failure
+  not-ready     guarded writes fail until it is mended
+  inconclusive  something could not be examined
+  warning       guarded writes work, but the next failure costs more than it
+                has to
+
+Databases are examined if --database-url or PGHOST and the like say where they
+are; etcd if --etcd-endpoints says so, or no database is given. Whether tokens,
+epochs and holders fit takes both.
+
+It changes nothing. The one thing written is a lease in etcd, to see the time to
+live that etcd grants; it is revoked at once. No statement runs for longer than
+10 s, nor waits for a lock for longer than 1 s; fences are compared with their
+history for 20 s in each database. What was not examined is a finding.
+
+Connect as the owner of the schema to see everything; the reader and the app
+role see less. The etcd user needs the rights of a locker.
+
+The exit code is that of the worst finding: 1 for violated, then 3 for
+not-ready, then 2 for inconclusive. It is 0 with warnings or none.`,
+		Args: cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return d.run(cmd, out) },
+	}
+	servers := d.servers()
+	cmd.PreRunE = func(*cobra.Command, []string) error { return d.prepare(servers) }
+	cmd.Flags().AddFlagSet(servers)
+	cmd.Flags().DurationVar(&d.ttl, "ttl", 10*time.Second, "etcd.Config.TTL of the services, in whole seconds")
+	cmd.Flags().StringSliceVar(&d.ignore, "ignore", nil, "IDs of findings to leave out, separated by commas")
+	cmd.Flags().BoolVarP(&d.quiet, "quiet", "q", false, "print findings and nothing else")
+	return cmd
+}
+
+// servers returns the flags that say where etcd and the databases are.
+func (d *doctorFlags) servers() *pflag.FlagSet {
+	servers := pflag.NewFlagSet("servers", pflag.ContinueOnError)
+	d.etcd.register(servers)
+	ofDatabase := pflag.NewFlagSet("database", pflag.ContinueOnError)
+	ofDatabase.StringArrayVar(&d.urls, "database-url", nil, "Postgres as a URL or keywords; repeat it for each database; if not given, libpq's variables (PGHOST, PGDATABASE, ...) say where the only one is")
+	d.database.registerRest(ofDatabase, 2*time.Minute)
+	servers.AddFlagSet(ofDatabase)
+	return servers
+}
+
+// prepare validates the flags, and finds out which servers are meant.
+func (d *doctorFlags) prepare(servers *pflag.FlagSet) error {
+	if err := cli.FillFromVariables(servers); err != nil {
+		return err
+	}
+	if err := d.database.validate(); err != nil {
+		return err
+	}
+	if d.ttl < time.Second || d.ttl%time.Second != 0 {
+		return cli.UsageErrorf("--ttl is %v, want whole seconds, from 1s", d.ttl)
+	}
+	for _, id := range d.ignore {
+		if !doctor.Known(id) {
+			return cli.UsageErrorf("--ignore: no finding has the ID %q", id)
+		}
+	}
+	if len(d.urls) == 0 && d.database.given() {
+		d.urls = []string{""}
+	}
+	d.asksEtcd = len(d.urls) == 0 || servers.Changed("etcd-endpoints")
+	return d.nameDatabases()
+}
+
+// nameDatabases gives each database a name that has no password.
+func (d *doctorFlags) nameDatabases() error {
+	for _, url := range d.urls {
+		config, err := databaseConfig(url)
+		if err != nil {
+			return err
+		}
+		c := config.ConnConfig
+		name := net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port))) + "/" + c.Database
+		if slices.Contains(d.names, name) {
+			return cli.UsageErrorf("--database-url has %s twice", name)
+		}
+		d.names = append(d.names, name)
+	}
+	return nil
+}
+
+func (d *doctorFlags) run(cmd *cobra.Command, out *cli.Output) error {
+	report, err := d.examine(cmd.Context())
+	if err != nil {
+		return err
+	}
+	report.Ignore(d.ignore)
+	if err := writeFindings(cmd.OutOrStdout(), out.Format, report.Findings); err != nil {
+		return err
+	}
+	if !d.quiet {
+		fmt.Fprintln(cmd.ErrOrStderr(), d.summary(report))
+	}
+	if code := exitOf(report.Findings); code != cli.ExitOK {
+		return cli.Final(code, nil)
+	}
+	return nil
+}
+
+// examine connects to all servers, and examines them. What can't be reached is a finding.
+func (d *doctorFlags) examine(ctx context.Context) (doctor.Report, error) {
+	ctx, cancel := context.WithTimeout(ctx, d.database.timeout)
+	defer cancel()
+	var service *doctor.Etcd
+	if d.asksEtcd {
+		var err error
+		if service, err = d.openEtcd(ctx); err != nil {
+			return doctor.Report{}, err
+		}
+		if service.Client != nil {
+			defer service.Client.Close()
+		}
+	}
+	var databases []doctor.Database
+	for i, url := range d.urls {
+		pool, err := openOne(ctx, url)
+		if pool != nil {
+			defer closeSoon(pool)
+		}
+		databases = append(databases, doctor.Database{Name: d.names[i], Schema: d.database.schema, Pool: pool, Err: err})
+	}
+	return doctor.Examine(ctx, service, databases, doctor.Limits{}), nil
+}
+
+// openEtcd returns etcd with a client, or with the reason why there is none. Its error is a
+// mistake in the flags.
+func (d *doctorFlags) openEtcd(ctx context.Context) (*doctor.Etcd, error) {
+	config, err := d.etcd.clientConfig()
+	if err != nil {
+		return nil, err
+	}
+	service := &doctor.Etcd{Prefix: d.etcd.prefix, TTL: d.ttl, CertificateAuth: d.etcd.cert != ""}
+	if service.Client, err = clientv3.New(config); err != nil { // asks etcd only if there is a user
+		service.Client, service.Err = nil, oneline.Error(d.etcd.explain(config, d.etcd.loginError(ctx, config, err)))
+		return service, nil
+	}
+	if _, err := etcd.NewInspector(service.Client, d.etcd.lockerConfig()); err != nil {
+		return nil, errors.Join(cli.UsageErrorf("%w", err), service.Client.Close())
+	}
+	return service, nil
+}
+
+// openOne returns a pool of one connection, which is not made yet.
+func openOne(ctx context.Context, url string) (*pgxpool.Pool, error) {
+	config, err := databaseConfig(url)
+	if err != nil {
+		return nil, err
+	}
+	config.MaxConns = 1
+	config.ConnConfig.ConnectTimeout = reachTimeout
+	return pgxpool.NewWithConfig(ctx, config)
+}

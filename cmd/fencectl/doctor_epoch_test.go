@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/internal/cli"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+func TestDoctor_FindsARolledBackEtcd_HD5(t *testing.T) {
+	t.Parallel()
+	i := onShared(t, startEtcd(t, nil))
+	snapshot := filepath.Join(t.TempDir(), "snapshot")
+	require.NoError(t, i.etcd.Snapshot(t.Context(), snapshot))
+	i.write("sku/1", "sku/2")
+	require.NoError(t, i.etcd.Restore(t.Context(), snapshot, 0))
+	found := i.finds(cli.ExitViolated, "etcd-went-back")
+	require.Regexp(t, `^2 fences: sku/\d \(token \d+ of \S+\), sku/\d \(token \d+ of \S+\); etcd is at revision \d+$`, found.Seen)
+	i.mend(found)
+	i.findsNothing()
+	i.connect()
+	i.write("sku/1", "sku/2")
+	i.findsNothing()
+}
+
+func TestDoctor_FindsAPoisonedFence_HC2(t *testing.T) {
+	t.Parallel()
+	i := onShared(t, nil)
+	store, err := postgres.NewStore(i.pool, nil)
+	require.NoError(t, err)
+	_, err = store.Claim(t.Context(), fence.Grant{Resource: "sku/1", Epoch: 1, Token: 1 << 39, Holder: "forger-1"})
+	require.NoError(t, err)
+	require.ErrorIs(t, i.try("sku/1"), guard.ErrStaleToken)
+	found := i.finds(cli.ExitViolated, "fence-poisoned")
+	require.Contains(t, found.Seen, "1 fence: sku/1 (token 549755813888 of forger-1); etcd is at revision ")
+	i.mend(found)
+	i.findsNothing()
+	i.write("sku/1")
+}
+
+func TestDoctor_FindsADriftOfEpochs(t *testing.T) {
+	t.Parallel()
+	i := onShared(t, nil)
+	put := func(epoch string) {
+		_, err := i.client.Put(t.Context(), i.prefix+"/epoch", epoch)
+		require.NoError(t, err)
+	}
+	for _, c := range []struct {
+		make func()
+		id   string
+		code int
+	}{
+		{func() { i.sql("update fence.setting set epoch = 3") }, "epoch-behind", cli.ExitViolated},
+		{func() { put("1000") }, "epoch-jump", cli.ExitNotReady},
+		{func() { put("new") }, "epoch-key-invalid", cli.ExitNotReady},
+		{func() {
+			held, err := newLocker(t, i.client, etcd.Config{Prefix: i.prefix}).Acquire(t.Context(), "sku/2")
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = held.Release(context.Background()) })
+			i.sql(fmt.Sprintf("update fence.resource set epoch = %d, token = %d, holder = 'another' where name = 'sku/2'", held.Grant().Epoch, held.Grant().Token))
+		}, "fence-collision", cli.ExitViolated},
+	} {
+		c.make()
+		i.mend(i.finds(c.code, c.id))
+		i.findsNothing()
+	}
+}
+
+// hold keeps sku/1 owned, writes, lets lose run, and writes again under the same grant: that write
+// is rejected, because the database no longer has the first one.
+func (i *installation) hold(lose func()) {
+	i.t.Helper()
+	nothing := func(context.Context, pgx.Tx) error { return nil }
+	err := guard.Hold(i.t.Context(), i.guard, "sku/1", func(ctx context.Context, r guard.Runner[pgx.Tx]) error {
+		if err := guard.Do(ctx, r, "sku/1", nothing); err != nil {
+			return err
+		}
+		lose()
+		return guard.Do(ctx, r, "sku/1", nothing)
+	})
+	require.ErrorIs(i.t, err, guard.ErrFailedOver)
+}
+
+func TestDoctor_FindsARolledBackPostgres_HE4(t *testing.T) {
+	t.Parallel()
+	i, pg := onOwn(t, nil)
+	volume, err := pg.CopyData(t.Context())
+	require.NoError(t, err)
+	i.pool.Reset()
+	i.hold(func() {
+		require.NoError(t, pg.PutBack(t.Context(), volume))
+		i.pool.Reset()
+	})
+	found := i.finds(cli.ExitViolated, "database-went-back")
+	require.Contains(t, found.Seen, "holders of 1 resource: sku/1 had seen more")
+	i.mend(found)
+	i.findsNothing()
+	i.write("sku/1")
+	i.findsNothing()
+}
+
+func TestDoctor_FindsWhatAStandbyLacked_HE1(t *testing.T) {
+	t.Parallel()
+	i, primary := onOwn(t, nil)
+	standby, err := pgserver.StartStandby(t.Context(), primary, nil)
+	require.NoError(t, err)
+	stopLater(t, standby)
+	asynchronous := i.finds(cli.ExitOK, "standby-asynchronous")
+	require.Contains(t, asynchronous.Seen, "1 standby: standby; synchronous_standby_names is empty")
+	i.mend(asynchronous)
+	i.findsNothing()
+	i.sql("alter system reset synchronous_standby_names", "select pg_reload_conf()")
+
+	u, err := url.Parse(i.dsn)
+	require.NoError(t, err)
+	other, err := url.Parse(standby.DSN())
+	require.NoError(t, err)
+	first := u.Host
+	u.Host = other.Host
+	atStandby := u.String()
+	u.Host = first + "," + other.Host
+	i.reach = with(t, u.String(), "target_session_attrs", "read-write")
+	code, found := examine(t, "--database-url", atStandby)
+	require.Equal(t, []string{"postgres-standby"}, idsOf(found))
+	require.Equal(t, cli.ExitNotReady, code)
+
+	require.NoError(t, standby.StopStreaming(t.Context()))
+	i.connect()
+	i.hold(func() {
+		require.NoError(t, primary.Kill())
+		i.at(atStandby)
+		i.sql(found[0].Run...)
+		i.pool.Reset()
+	})
+	lost := i.finds(cli.ExitViolated, "database-went-back")
+	i.mend(lost)
+	i.findsNothing()
+}

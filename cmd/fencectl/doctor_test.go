@@ -1,0 +1,179 @@
+package main
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/internal/cli"
+	"github.com/fencekit/fencekit/internal/cli/clitest"
+	"github.com/fencekit/fencekit/internal/doctor"
+)
+
+// A healthy installation gives no finding: no false alarms.
+func TestDoctor_FindsNothingWhereNothingIsWrong(t *testing.T) {
+	t.Parallel()
+	i, _ := onOwn(t, nil)
+	require.Equal(t, cli.ExitOK, fencectl(t, "migrate", "up", "--database-url", i.dsn, "--app-role", "shop", "--reader-role", "audit").Code)
+	i.sql("create role shop_1 login in role shop", "create role auditor login in role audit")
+	held, err := newLocker(t, i.client, etcd.Config{Prefix: i.prefix}).Acquire(t.Context(), "sku/1")
+	require.NoError(t, err)
+	i.findsNothing()
+	require.NoError(t, held.Release(t.Context()))
+
+	got := fencectl(t, append([]string{"doctor"}, i.flags...)...)
+	require.Empty(t, got.Stdout)
+	require.Regexp(t, `^etcd at http://\S+, \S+/shop: \d+ checks, nothing found\n$`, got.Stderr)
+	require.Equal(t, ended(cli.ExitOK, "", ""), fencectl(t, append([]string{"doctor", "--quiet"}, i.flags...)...))
+	for what, flags := range map[string][]string{"etcd alone": i.flags[:4], "the database alone": i.flags[4:]} {
+		code, found := examine(t, flags...)
+		require.Empty(t, found, what)
+		require.Equal(t, cli.ExitOK, code, what)
+	}
+	rolesSeeLess(t, i)
+	i.sql("drop role shop_1", "drop role auditor")
+	i.findsTroubles()
+	i.findsPatroni()
+}
+
+// What a role may not see is inconclusive, and the finding says which role may.
+func rolesSeeLess(t *testing.T, i *installation) {
+	t.Helper()
+	u, err := url.Parse(i.dsn)
+	require.NoError(t, err)
+	for role, unseen := range map[string]int{"shop_1": 4, "auditor": 1} {
+		u.User = url.User(role)
+		code, found := examine(t, append(slices.Clone(i.flags[:4]), "--database-url", u.String())...)
+		require.Equal(t, cli.ExitInconclusive, code, role)
+		for _, f := range found {
+			require.Equal(t, "not-checked", f.ID, "%s: %+v", role, f)
+			require.Contains(t, f.Fix, "Connect as the ")
+		}
+		require.GreaterOrEqual(t, len(found), unseen, role)
+	}
+}
+
+func (i *installation) findsPatroni() {
+	i.t.Helper()
+	connect(i.t, with(i.t, i.dsn, "application_name", "Patroni"))
+	require.Contains(i.t, i.finds(cli.ExitOK, "patroni-asynchronous").Run[0], "synchronous_mode=true")
+}
+
+func TestDoctor_MistakesAreUsageErrors(t *testing.T) {
+	t.Parallel()
+	for args, says := range map[string]string{
+		"--ttl 1500ms":        "--ttl is 1.5s, want whole seconds",
+		"--ignore no-such":    `no finding has the ID "no-such"`,
+		"--schema ":           "--schema is empty",
+		"--etcd-prefix a/":    "ends in a slash",
+		"--database-url \x00": "--database-url (FENCEKIT_DATABASE_URL) can't be understood",
+		"--database-url postgres://me@h/shop --database-url postgres://you@h:5432/shop": "--database-url has h:5432/shop twice",
+	} {
+		got := fencectl(t, append([]string{"doctor"}, strings.Split(args, " ")...)...)
+		require.Equal(t, cli.ExitUsage, got.Code, args)
+		require.Contains(t, got.Stderr, says)
+	}
+	clitest.RequireHelp(t, newRoot, "doctor", "--ignore")
+}
+
+// trouble is something wrong with an installation. The commands of its finding mend it.
+type trouble struct {
+	id   string
+	code int
+	make []string // SQL
+	seen string   // in the finding
+	also string   // further SQL, in place of what an operator decides, or of a restart
+}
+
+// findsTroubles makes each trouble for real. It is found with its fix, and gone once the commands of the
+// finding have run.
+func (i *installation) findsTroubles() {
+	t := i.t
+	t.Helper()
+	const unprotected = "alter table fence.%[1]s disable trigger %[2]s; %[3]s; alter table fence.%[1]s enable always trigger %[2]s"
+	for _, tr := range []trouble{
+		{"fence-deleted", cli.ExitViolated, []string{fmt.Sprintf(unprotected, "resource", "protect_fence", "delete from fence.resource where name = 'sku/2'")}, "sku/2 has a history and no fence", ""},
+		{"fence-deleted", cli.ExitViolated, []string{fmt.Sprintf(unprotected, "resource", "protect_fence", "delete from fence.resource where id = (select max(id) from fence.resource)")}, "sku/3 has a history and no fence", ""},
+		{"fence-deleted", cli.ExitViolated, []string{fmt.Sprintf(unprotected, "resource", "protect_fence", "delete from fence.resource where id = (select min(id) from fence.resource)")}, "sku/1 has a history and no fence", ""},
+		{"fence-behind-history", cli.ExitViolated, []string{"update fence.resource set seq = seq - 1 where name = 'sku/1'"}, "1 fence: sku/1", ""},
+		{"tables-unlogged", cli.ExitViolated, []string{"alter table fence.resource set unlogged"}, "table fence.resource is unlogged", ""},
+		{"triggers-changed", cli.ExitViolated, []string{"alter table fence.history disable trigger protect_history"}, "trigger protect_history of fence.history is disabled", ""},
+		{"triggers-changed", cli.ExitViolated, []string{"alter table fence.setting enable trigger protect_epoch"}, "not enabled always", ""},
+		{"triggers-changed", cli.ExitViolated, []string{"drop trigger protect_kept_history on fence.history"}, "is missing", ""},
+		{"setting-missing", cli.ExitNotReady, []string{fmt.Sprintf(unprotected, "setting", "protect_fence", "delete from fence.setting")}, "fence.setting has 0 rows", ""},
+		{"role-may-write", cli.ExitViolated, []string{"create role intern", "grant update on fence.resource to intern"}, "intern may write to 1 table: resource", ""},
+		{"role-may-write", cli.ExitViolated, []string{"grant delete on fence.rejection to public"}, "public may write", ""},
+		{"role-lacks-rights", cli.ExitNotReady, []string{"revoke execute on procedure fence.read_check from shop"}, "role shop lacks 1 right: execute on read_check", ""},
+		{"roles-cannot-evict", cli.ExitOK, []string{"create role shop_1 login in role shop", "create role shop_2 login in role shop; grant pg_signal_backend to shop_2"}, "role shop_1 may claim", ""},
+		{"schemas-share-names", cli.ExitOK, nil, "schemas fence and other have fences for sku/1", "drop schema other cascade"},
+		{"once-keys-kept", cli.ExitOK, []string{"insert into fence.operation select id, 'k', sha256('x'), null, 0, now() - interval '9 days' from fence.resource where name = 'sku/1'"}, "older than the retention of 7 days", "delete from fence.operation"},
+		{"synchronous-commit-off", cli.ExitOK, []string{"alter database shop set synchronous_commit = off"}, "synchronous_commit is off for database shop", ""},
+		{"synchronous-commit-off", cli.ExitOK, []string{"alter role shop set synchronous_commit = off"}, "off for role shop", ""},
+		{"durability-off", cli.ExitViolated, []string{"alter system set full_page_writes = off", "select pg_reload_conf()"}, "full_page_writes is off", ""},
+		{"synchronous-standby-missing", cli.ExitNotReady, []string{"alter system set synchronous_standby_names = 'gone'", "select pg_reload_conf()"}, "synchronous_standby_names is gone; connected are 0 standbys", ""},
+	} {
+		if tr.id == "schemas-share-names" {
+			require.Equal(t, cli.ExitOK, fencectl(t, "migrate", "up", "--database-url", i.dsn, "--schema", "other").Code)
+			i.sql("insert into other.resource select * from fence.resource where name = 'sku/1'", "insert into other.history select * from fence.history where resource = (select id from other.resource)")
+		}
+		i.sql(tr.make...)
+		found := i.finds(tr.code, tr.id)
+		require.Contains(t, found.Seen, tr.seen)
+		if len(found.Run) > 0 {
+			i.mend(found)
+		}
+		if tr.also != "" {
+			i.sql(tr.also)
+		}
+		i.findsNothing()
+	}
+	i.write("sku/1", "sku/2", "sku/3")
+	i.verifies()
+}
+
+func TestDoctor_TheExitCodeIsThatOfTheWorstFinding(t *testing.T) {
+	t.Parallel()
+	of := func(severities ...doctor.Severity) (found []doctor.Finding) {
+		for _, s := range severities {
+			found = append(found, doctor.Finding{Severity: s})
+		}
+		return found
+	}
+	require.Equal(t, cli.ExitOK, exitOf(nil))
+	require.Equal(t, cli.ExitOK, exitOf(of(doctor.Warning)))
+	require.Equal(t, cli.ExitInconclusive, exitOf(of(doctor.Warning, doctor.Inconclusive)))
+	require.Equal(t, cli.ExitNotReady, exitOf(of(doctor.Inconclusive, doctor.NotReady)))
+	require.Equal(t, cli.ExitViolated, exitOf(of(doctor.Inconclusive, doctor.NotReady, doctor.Violated)))
+}
+
+func TestDoctor_PrintsFindingsBySeverity(t *testing.T) {
+	t.Parallel()
+	text := findingsText([]doctor.Finding{
+		{ID: "a-warning", Severity: doctor.Warning, Server: "etcd", Seen: "s", Why: "w", Fix: "f"},
+		{ID: "a-violation", Severity: doctor.Violated, Server: "db:5432/shop", Seen: strings.Repeat("seen ", 30), Why: "w", Fix: "f",
+			Run: []string{strings.Repeat("command ", 15) + "end"}},
+	}, cli.UsualWidth)
+	require.Equal(t, `VIOLATED
+
+  a-violation  db:5432/shop
+    seen  seen seen seen seen seen seen seen seen seen seen seen seen seen seen
+          seen seen seen seen seen seen seen seen seen seen seen seen seen seen
+          seen seen
+    why   w
+    fix   f
+          command command command command command command command command command command command command command command command end
+
+WARNING
+
+  a-warning  etcd
+    seen  s
+    why   w
+    fix   f
+
+`, text)
+}

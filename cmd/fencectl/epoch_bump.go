@@ -1,0 +1,222 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/internal/cli"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// epochBump is the request of "epoch bump".
+type epochBump struct {
+	*epochFlags
+	reason string
+	trust  string
+	dryRun bool
+
+	begun bool     // this attempt has begun to write
+	done  []string // what it has written
+}
+
+// The values of --trust.
+const (
+	trustEtcd      = "etcd"
+	trustDatabases = "databases"
+)
+
+func newEpochBump(e *epochFlags, out *cli.Output) *cobra.Command {
+	b := &epochBump{epochFlags: e}
+	cmd := &cobra.Command{
+		Use:   "bump --reason TEXT [flags]",
+		Short: "Raise the epoch, as after a restore of etcd",
+		Long: `Raise the epoch to one more than the highest in etcd and in every database:
+first in the databases, one after another, then in etcd. Grants of a higher
+epoch order after all earlier ones, whatever their tokens.
+
+When to: after a restore of etcd, when another etcd has taken its place, and
+when a far too high token has claimed a resource; "epoch show" says so. Give
+every database that is written to under these locks, and every prefix that uses
+them: a database that is left out learns the epoch from its next claim.
+
+Nothing has to be restarted: running processes go on by themselves, and so do
+calls that wait for a lock. A leader resigns and campaigns again. Calls that
+claim between the first write and the last fail with the reason "epoch behind".
+
+Nothing is written unless all databases and etcd answer and may be written. If a
+write fails half way, stderr says what was done: run the same command again.
+etcd's key is written only if it is as it was read; if another bump was faster,
+the command begins anew.
+
+If etcd's epoch is far above the databases', or no number, the command writes
+nothing until you say which is right:
+
+  --trust databases  etcd's epoch was mistyped: it becomes one more than the
+                     databases', even if that is lower
+  --trust etcd       the databases have to follow. There is no way back
+
+An epoch that a database has accepted is never taken back.
+
+The table epoch_raise of each database keeps when the epoch was raised, by whom
+and why; "epoch show" shows the last. Connect as the schema's owner. The etcd
+user needs readwrite on PREFIX/epoch.`,
+		Args: cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return b.run(cmd, out) },
+	}
+	cmd.Flags().StringVar(&b.reason, "reason", "", "why, at most 1000 bytes; required")
+	cmd.Flags().StringVar(&b.trust, "trust", "", "whose epoch is right if they differ too much: databases or etcd")
+	cmd.Flags().BoolVar(&b.dryRun, "dry-run", false, "check everything and write nothing")
+	return cmd
+}
+
+// maxBumps bounds how often a bump begins anew because another one was faster.
+const maxBumps = 10
+
+// errChanged says that an epoch has changed since it was read.
+var errChanged = errors.New("the epoch has changed since it was read: by another bump, or because two of the URLs lead to the same database")
+
+func (b *epochBump) run(cmd *cobra.Command, out *cli.Output) error {
+	if b.reason == "" || len(b.reason) > 1000 {
+		return cli.UsageErrorf("--reason is required: 1 to 1000 bytes")
+	}
+	if b.trust != "" && b.trust != trustEtcd && b.trust != trustDatabases {
+		return cli.UsageErrorf("--trust is %q, want databases or etcd", b.trust)
+	}
+	for n := 1; ; n++ {
+		s, target, err := b.bump(cmd.Context())
+		if errors.Is(err, errChanged) && n < maxBumps {
+			continue
+		}
+		if err != nil {
+			return b.explain(err, target)
+		}
+		return b.say(cmd, out, s, target)
+	}
+}
+
+// bump raises the epoch once, and returns what was there before.
+func (b *epochBump) bump(ctx context.Context) (s epochs, target int64, err error) {
+	b.begun, b.done = false, nil
+	if s, err = b.read(ctx); err != nil {
+		return s, 0, err
+	}
+	if target, err = b.target(s); err != nil {
+		return s, target, err
+	}
+	if err = b.mayWrite(ctx, s, target); err != nil || b.dryRun {
+		return s, target, err
+	}
+	b.begun = true
+	if err = b.raiseDatabases(ctx, s, target); err != nil {
+		return s, target, err
+	}
+	return s, target, b.raiseEtcd(ctx, s, target)
+}
+
+// target is the new epoch.
+func (b *epochBump) target(s epochs) (int64, error) {
+	inEtcd, inDatabases := s.highest()
+	target := max(inEtcd, inDatabases) + 1
+	doubtful := inEtcd > s.accepted() || s.unreadable()
+	switch {
+	case b.trust == trustDatabases:
+		if target = inDatabases + 1; inEtcd == inDatabases {
+			return 0, noBump("a database has accepted etcd's epoch %d, so it can't be lowered: run it without --trust to raise it", inEtcd)
+		}
+	case doubtful && s.unreadable():
+		return 0, noBump("a key of etcd holds no epoch: with --trust databases it becomes %d", inDatabases+1)
+	case doubtful && b.trust == "":
+		return 0, noBump("etcd's epoch is %d, and no database accepts more than %d. If a database is missing here, give it too. "+
+			"If etcd's was mistyped, --trust databases makes it %d; if it is right, --trust etcd raises the databases to %d, for good", inEtcd, s.accepted(), inDatabases+1, target)
+	}
+	if target > fence.MaxEpoch {
+		return 0, noBump("the epoch is %d, the highest there is", target-1)
+	}
+	return target, nil
+}
+
+// noBump says why nothing is written.
+func noBump(format string, args ...any) error {
+	return &cli.ExitError{Code: cli.ExitViolated, Err: fmt.Errorf(format, args...)}
+}
+
+// mayWrite fails if a write that follows would.
+func (b *epochBump) mayWrite(ctx context.Context, s epochs, target int64) error {
+	err := b.withDatabases(ctx, func(ctx context.Context, i int, pool *pgxpool.Pool) error {
+		return b.raiseDatabase(ctx, s, pool, target, true)
+	})
+	if err != nil {
+		return err
+	}
+	return b.withInspectors(ctx, func(ctx context.Context, _ int, inspector *etcd.Inspector) error { return inspector.MayPutEpoch(ctx) })
+}
+
+// raiseDatabases comes before raiseEtcd: an epoch that is in etcd alone would be lost by the next
+// restore of etcd, and issued a second time.
+func (b *epochBump) raiseDatabases(ctx context.Context, s epochs, target int64) error {
+	for i, name := range b.names {
+		err := b.withDatabase(ctx, i, func(ctx context.Context, pool *pgxpool.Pool) error {
+			return b.raiseDatabase(ctx, s, pool, target, false)
+		})
+		if err != nil {
+			return err
+		}
+		b.done = append(b.done, "database "+name)
+	}
+	return nil
+}
+
+func (b *epochBump) raiseDatabase(ctx context.Context, s epochs, pool *pgxpool.Pool, target int64, dryRun bool) error {
+	to := postgres.EpochRaise{Epoch: target, Token: fence.Token(s.revision()), Reason: b.reason, Operator: operator()}
+	raised, err := postgres.RaiseEpoch(ctx, pool, b.database.schema, to, dryRun)
+	if err == nil && !raised {
+		return errChanged
+	}
+	return err
+}
+
+func (b *epochBump) raiseEtcd(ctx context.Context, s epochs, target int64) error {
+	return b.withInspectors(ctx, func(ctx context.Context, i int, inspector *etcd.Inspector) error {
+		put, err := inspector.PutEpoch(ctx, s.etcd[i], target)
+		if err == nil && !put {
+			err = errChanged
+		}
+		if err == nil {
+			b.done = append(b.done, "etcd "+s.etcd[i].Key)
+		}
+		return err
+	})
+}
+
+// explain adds what was written to an error, and how to go on.
+func (b *epochBump) explain(err error, target int64) error {
+	switch {
+	case !b.begun:
+		return fmt.Errorf("%w\nNothing was written", err)
+	case len(b.done) == 0:
+		return fmt.Errorf("%w\nThis write may have taken effect, and no other was made: run the same command again", err)
+	}
+	return fmt.Errorf("%w\nThe epoch is %d in %s; this write may have taken effect, and no later one was made: run the same command again. "+
+		"Until then claims in these databases are rejected (epoch behind)", err, target, strings.Join(b.done, ", "))
+}
+
+// say reads everything back and reports it.
+func (b *epochBump) say(cmd *cobra.Command, out *cli.Output, before epochs, target int64) error {
+	if b.dryRun {
+		fmt.Fprintf(cmd.ErrOrStderr(), "would set the epoch to %d in %s and etcd; nothing was written\n", target, strings.Join(b.names, ", "))
+		return cli.WriteList(cmd.OutOrStdout(), out.Format, b.rows(before))
+	}
+	after, err := b.read(cmd.Context())
+	if err != nil {
+		return fmt.Errorf("the epoch was set to %d everywhere, and then could not be read back: %w", target, err)
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "the epoch is %d; running processes and waiting calls go on by themselves\n", target)
+	return b.report(cmd, out, after)
+}

@@ -1,0 +1,380 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencekit/fencekit"
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/internal/cli"
+	"github.com/fencekit/fencekit/internal/cli/clitest"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// epochOf is an etcd's prefix and databases that belong together.
+type epochOf struct {
+	t      *testing.T
+	client *clientv3.Client
+	prefix string
+	flags  []string
+	dsns   []string
+}
+
+func newEpochOf(t *testing.T, databases int) *epochOf {
+	prefix, flags := onEtcd(t)
+	e := &epochOf{t: t, client: etcdserver.Client(t), prefix: prefix, flags: flags}
+	for range databases {
+		e.dsns = append(e.dsns, migrated(t))
+		e.flags = append(e.flags, "--database-url", e.dsns[len(e.dsns)-1])
+	}
+	return e
+}
+
+func (e *epochOf) run(args ...string) clitest.Ending {
+	e.t.Helper()
+	return fencectl(e.t, append(append([]string{"epoch"}, args...), e.flags...)...)
+}
+
+// show requires an exit code and returns the rows, etcd's first.
+func (e *epochOf) show(code int) []epochRow { return e.rows(code, e.run("show", "-o", "json")) }
+
+// bump requires an exit code and returns the rows that are there after it.
+func (e *epochOf) bump(code int, args ...string) []epochRow {
+	e.t.Helper()
+	return e.rows(code, e.run(append([]string{"bump", "--reason", "etcd was restored", "-o", "json"}, args...)...))
+}
+
+func (e *epochOf) rows(code int, got clitest.Ending) (rows []epochRow) {
+	e.t.Helper()
+	require.Equal(e.t, code, got.Code, got.Stderr)
+	if got.Stdout != "" {
+		require.NoError(e.t, json.Unmarshal([]byte(got.Stdout), &rows))
+	}
+	return rows
+}
+
+// put is what operators do by hand.
+func (e *epochOf) put(epoch string) {
+	e.t.Helper()
+	_, err := e.client.Put(e.t.Context(), e.prefix+"/epoch", epoch)
+	require.NoError(e.t, err)
+}
+
+func (e *epochOf) pool(i int) *pgxpool.Pool {
+	e.t.Helper()
+	pool, err := pgxpool.New(e.t.Context(), e.dsns[i])
+	require.NoError(e.t, err)
+	e.t.Cleanup(pool.Close)
+	return pool
+}
+
+// raise is another bump, as far as a database goes.
+func (e *epochOf) raise(i int, epoch int64) {
+	e.t.Helper()
+	to := postgres.EpochRaise{Epoch: epoch, Reason: "another", Operator: "me"}
+	raised, err := postgres.RaiseEpoch(e.t.Context(), e.pool(i), "", to, false)
+	require.NoError(e.t, err)
+	require.True(e.t, raised)
+}
+
+func numbers(rows []epochRow) (all []int64) {
+	for _, r := range rows {
+		all = append(all, r.Epoch)
+	}
+	return all
+}
+
+func drifts(rows []epochRow) (all []string) {
+	for _, r := range rows {
+		all = append(all, r.Drift)
+	}
+	return all
+}
+
+func TestEpochBump_RaisesTheDatabasesAndEtcd_N20(t *testing.T) {
+	t.Parallel()
+	e := newEpochOf(t, 2)
+	fresh := e.show(cli.ExitOK)
+	require.Equal(t, []int64{1, 1, 1}, numbers(fresh))
+	require.True(t, fresh[0].NoKey)
+	require.NotEmpty(t, fresh[0].ClusterID)
+	e.raise(1, 5)
+	require.Equal(t, []string{"", "", driftBehind}, drifts(e.show(cli.ExitViolated)))
+
+	dry := e.run("bump", "--reason", "x", "--dry-run")
+	require.Equal(t, cli.ExitOK, dry.Code, dry.Stderr)
+	require.Contains(t, dry.Stderr, "would set the epoch to 6 in ")
+	require.Contains(t, dry.Stderr, "nothing was written")
+	require.Equal(t, []int64{1, 1, 5}, numbers(e.show(cli.ExitViolated)))
+
+	rows := e.bump(cli.ExitOK)
+	require.Equal(t, []int64{6, 6, 6}, numbers(rows))
+	require.Equal(t, []string{"", "", ""}, drifts(rows))
+	require.False(t, rows[0].NoKey)
+	for _, r := range rows[1:] {
+		require.Equal(t, "etcd was restored", r.Reason)
+		require.Equal(t, operator(), r.By)
+		require.NotNil(t, r.RaisedAt)
+	}
+	require.Equal(t, []int64{7, 7, 7}, numbers(e.bump(cli.ExitOK)))
+	table := e.run("show").Stdout
+	require.Regexp(t, `(?m)^WHERE +EPOCH +HIGHEST TOKEN +RAISED +BY +REASON +DRIFT$`, table)
+	require.Regexp(t, `(?m)^etcd `+e.prefix+`/epoch in cluster [0-9a-f]+ +7 +\d+ +- +- +- +-$`, table)
+}
+
+func TestEpoch_MistakesAreUsageErrors(t *testing.T) {
+	t.Parallel()
+	e := newEpochOf(t, 1)
+	for args, says := range map[string]string{
+		"bump":                                       "--reason is required",
+		"bump --reason a --trust me":                 `--trust is "me", want databases or etcd`,
+		"show --database-url " + e.dsns[0]:           "twice",
+		"show --etcd-prefix " + e.prefix:             "--etcd-prefix has " + e.prefix + " twice",
+		"show --database-url postgres://a:b/c@d/e":   "has an @ after its host",
+		"bump --reason " + strings.Repeat("x", 1001): "1 to 1000 bytes",
+	} {
+		got := e.run(strings.Fields(args)...)
+		require.Equal(t, cli.ExitUsage, got.Code, "%s: %s", args, got.Stderr)
+		require.Contains(t, got.Stderr, says)
+	}
+	got := fencectl(t, append([]string{"epoch", "show"}, e.flags[:4]...)...)
+	require.Equal(t, cli.ExitUsage, got.Code)
+	require.Contains(t, got.Stderr, "--database-url (FENCEKIT_DATABASE_URL) is required")
+}
+
+// Nothing is written unless everything can be.
+func TestEpochBump_WritesNothingIfItCantWriteAll_N20(t *testing.T) {
+	t.Parallel()
+	e := newEpochOf(t, 2)
+	away := append(e.flags, "--database-url", "postgres://127.0.0.1:1/none")
+	readOnly := with(t, migrated(t), "default_transaction_read_only", "on")
+	role := strings.ToLower(e.prefix) + "-reader"
+	dsn := migrated(t)
+	require.Equal(t, cli.ExitOK, fencectl(t, "migrate", "up", "--database-url", dsn, "--reader-role", role).Code)
+	conn := connect(t, dsn)
+	t.Cleanup(func() {
+		_ = execute(t, conn, "reset role; drop owned by "+pgx.Identifier{role}.Sanitize()+"; drop role "+pgx.Identifier{role}.Sanitize())
+	})
+	reader := with(t, dsn, "options", "-crole="+role)
+	for _, c := range []struct {
+		flags []string
+		says  []string
+	}{
+		{away, []string{"database 127.0.0.1:1/none: ", "Check that Postgres runs", "Nothing was written"}},
+		{append(e.flags, "--database-url", reader), []string{"42501", "Nothing was written"}},
+		{append(e.flags[2:], "--etcd-endpoints", "http://127.0.0.1:1"), []string{"Check that etcd runs", "Nothing was written"}},
+		{append(e.flags, "--schema", "none"), []string{"The schema is missing", "Nothing was written"}},
+	} {
+		got := fencectl(t, append([]string{"epoch", "bump", "--reason", "x"}, c.flags...)...)
+		require.Equal(t, cli.ExitNotReady, got.Code, got.Stderr)
+		for _, text := range c.says {
+			require.Contains(t, got.Stderr, text)
+		}
+	}
+	require.Equal(t, cli.ExitOK, fencectl(t, append([]string{"epoch", "show", "--database-url", reader}, e.flags...)...).Code)
+	require.Equal(t, []int64{1, 1, 1}, numbers(e.show(cli.ExitOK)))
+	// Here the transaction says that it writes.
+	require.Equal(t, cli.ExitOK, fencectl(t, append([]string{"epoch", "bump", "--reason", "x", "--database-url", readOnly}, e.flags...)...).Code)
+}
+
+// etcd's user may read the epoch and not put it: that is found before the databases are raised.
+func TestEpochBump_LooksAtTheRightsInEtcdFirst_N20_HD8(t *testing.T) {
+	t.Parallel()
+	server := startEtcd(t, &etcdserver.Config{ExtraFlags: []string{"--bcrypt-cost=4"}})
+	admin, err := server.Client(t.Context())
+	require.NoError(t, err)
+	defer admin.Close()
+	for _, user := range []string{"root", "app"} {
+		_, err = admin.UserAdd(t.Context(), user, "s3cret")
+		require.NoError(t, err)
+		_, err = admin.RoleAdd(t.Context(), user)
+		require.NoError(t, err)
+		_, err = admin.UserGrantRole(t.Context(), user, user)
+		require.NoError(t, err)
+	}
+	_, err = admin.RoleGrantPermission(t.Context(), "app", "fencekit/epoch", "", clientv3.PermissionType(clientv3.PermRead))
+	require.NoError(t, err)
+	_, err = admin.AuthEnable(t.Context())
+	require.NoError(t, err)
+	password := []string{etcdPasswordVariable + "=s3cret"}
+	flags := []string{"--etcd-endpoints", server.Endpoint(), "--etcd-user", "app", "--database-url", migrated(t)}
+	got := fencectlProcess(t, password, append([]string{"epoch", "bump", "--reason", "x"}, flags...)...)
+	require.Equal(t, cli.ExitNotReady, got.Code)
+	require.Contains(t, got.Stderr, "permission denied")
+	require.Contains(t, got.Stderr, "Nothing was written")
+	require.Equal(t, cli.ExitOK, fencectlProcess(t, password, append([]string{"epoch", "show"}, flags...)...).Code)
+}
+
+// A bump that has written to one database, and fails at the next, leaves no epoch in etcd
+// that a database has not recorded, and is completed by another.
+func TestEpochBump_IsResumedByRunningItAgain_N20(t *testing.T) {
+	t.Parallel()
+	e := newEpochOf(t, 2)
+	conn := connect(t, e.dsns[1])
+	refuse := "create constraint trigger refuse after insert on fence.epoch_raise deferrable initially deferred for each row execute function fence.protect_history()"
+	require.NoError(t, execute(t, conn, refuse))
+	got := e.run("bump", "--reason", "x")
+	require.Equal(t, cli.ExitNotReady, got.Code)
+	require.Regexp(t, `(?s)database .*ZF009.*The epoch is 2 in database .*run the same command again\. Until then claims in these databases are rejected`, got.Stderr)
+	rows := e.show(cli.ExitViolated)
+	require.Equal(t, []int64{1, 2, 1}, numbers(rows), "etcd comes last")
+	require.Equal(t, driftBehind, rows[1].Drift)
+	require.NoError(t, execute(t, conn, "drop trigger refuse on fence.epoch_raise"))
+	require.Equal(t, []int64{3, 3, 3}, numbers(e.bump(cli.ExitOK)))
+}
+
+// Bumps at the same time each raise the epoch, and end with etcd and databases in step.
+func TestEpochBump_SeveralAtOnceAgree_N20(t *testing.T) {
+	t.Parallel()
+	e := newEpochOf(t, 2)
+	const bumps = 3
+	endings := make(chan clitest.Ending, bumps)
+	var all sync.WaitGroup
+	for range bumps {
+		all.Go(func() { endings <- e.run("bump", "--reason", "x") })
+	}
+	all.Wait()
+	close(endings)
+	for got := range endings {
+		// The last look of one may fall into another one's bump.
+		require.Contains(t, []int{cli.ExitOK, cli.ExitViolated}, got.Code, got.Stderr)
+		require.Contains(t, got.Stderr, "the epoch is ")
+	}
+	rows := e.show(cli.ExitOK)
+	require.GreaterOrEqual(t, rows[0].Epoch, int64(1+bumps))
+	require.Equal(t, rows[0].Epoch, rows[1].Epoch)
+	require.Equal(t, rows[0].Epoch, rows[2].Epoch)
+}
+
+// The slip of a pen in etcd is undone; in a database it isn't.
+func TestEpochBump_UndoesASlipThatNoDatabaseHasAccepted_HC2(t *testing.T) {
+	t.Parallel()
+	e := newEpochOf(t, 2)
+	e.raise(0, 3)
+	e.put("1000")
+	require.Equal(t, []string{"", driftTooFar, driftTooFar}, drifts(e.show(cli.ExitViolated)))
+	got := e.run("bump", "--reason", "x")
+	require.Equal(t, cli.ExitViolated, got.Code)
+	require.Contains(t, got.Stderr, "etcd's epoch is 1000, and no database accepts more than 13. If a database is missing here, give it too. "+
+		"If etcd's was mistyped, --trust databases makes it 4; if it is right, --trust etcd raises the databases to 1001, for good\nNothing was written")
+	require.Equal(t, []int64{1000, 3, 1}, numbers(e.show(cli.ExitViolated)))
+	require.Equal(t, []int64{4, 4, 4}, numbers(e.bump(cli.ExitOK, "--trust", "databases")))
+
+	e.put("4x")
+	require.Equal(t, driftNoEpoch, e.show(cli.ExitViolated)[0].Drift)
+	e.bump(cli.ExitViolated)
+	e.bump(cli.ExitViolated, "--trust", "etcd")
+	require.Equal(t, []int64{5, 5, 5}, numbers(e.bump(cli.ExitOK, "--trust", "databases")))
+
+	e.put("1000")
+	require.Equal(t, []int64{1001, 1001, 1001}, numbers(e.bump(cli.ExitOK, "--trust", "etcd")))
+	got = e.run("bump", "--reason", "x", "--trust", "databases")
+	require.Equal(t, cli.ExitViolated, got.Code)
+	require.Contains(t, got.Stderr, "a database has accepted etcd's epoch 1001, so it can't be lowered")
+	e.put("2147483647")
+	e.bump(cli.ExitViolated, "--trust", "etcd")
+	require.Equal(t, []int64{1002, 1002, 1002}, numbers(e.bump(cli.ExitOK, "--trust", "databases")))
+}
+
+// All prefixes that use a database get the same epoch: one that is behind the database's is of
+// no use.
+func TestEpochBump_OfSeveralPrefixes_N20(t *testing.T) {
+	t.Parallel()
+	e := newEpochOf(t, 1)
+	e.bump(cli.ExitOK)
+	e.flags = append(e.flags, "--etcd-prefix", e.prefix+"-2")
+	require.Equal(t, []string{"", "", driftBehind}, drifts(e.show(cli.ExitViolated)))
+	require.Equal(t, []int64{3, 3, 3}, numbers(e.bump(cli.ExitOK)))
+}
+
+// etcd is restored while processes run, keep a resource, and wait for one. After the bump all
+// of them go on by themselves, those as well that saw the restore.
+func TestEpochBump_NothingHasToBeRestarted_HD5_G2(t *testing.T) {
+	t.Parallel()
+	server := startEtcd(t, nil)
+	dsn := migrated(t)
+	conn := connect(t, dsn)
+	require.NoError(t, execute(t, conn, "create table counter (n int); insert into counter values (0)"))
+	process := func() *fencekit.Guard {
+		client, err := server.Client(t.Context())
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = client.Close() })
+		pool, err := pgxpool.New(t.Context(), dsn)
+		require.NoError(t, err)
+		t.Cleanup(pool.Close)
+		g, err := fencekit.New(client, pool, &fencekit.Config{Lock: etcd.Config{TTL: time.Minute}})
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = g.Close(context.Background()) })
+		return g
+	}
+	calls := 0
+	call := func(g *fencekit.Guard) error {
+		return guard.Do(t.Context(), g, "a", func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "update counter set n = n + 1")
+			return err
+		}, guard.Retryable())
+	}
+	do := func(g *fencekit.Guard) {
+		t.Helper()
+		require.NoError(t, call(g))
+		calls++
+	}
+	flags := []string{"--etcd-endpoints", server.Endpoint(), "--database-url", dsn}
+	file := filepath.Join(t.TempDir(), "snapshot")
+	require.NoError(t, server.Snapshot(t.Context(), file))
+	running, sawIt := process(), process()
+	for range 5 {
+		do(running)
+		do(sawIt)
+	}
+	require.NoError(t, server.Restore(t.Context(), file, 0))
+	away := new(fence.UnavailableError)
+	require.ErrorAs(t, guard.Do(t.Context(), sawIt, "other", func(context.Context, pgx.Tx) error { return nil }), &away)
+	require.Equal(t, fence.WentBack, away.Reason)
+	rejected := new(storage.RejectedError)
+	require.ErrorAs(t, call(process()), &rejected)
+
+	got := fencectl(t, append([]string{"epoch", "show"}, flags...)...)
+	require.Equal(t, cli.ExitViolated, got.Code)
+	require.Contains(t, got.Stderr, `"fencectl epoch bump --reason TEXT"`)
+	require.Contains(t, got.Stdout, "a fence's token is above etcd's revision")
+
+	// A call that waits, in the restored etcd, for a lock that a process of today holds.
+	client, err := server.Client(t.Context())
+	require.NoError(t, err)
+	defer client.Close()
+	held, err := newLocker(t, client, etcd.Config{TTL: time.Minute}).Acquire(t.Context(), "a")
+	require.NoError(t, err)
+	waiting := make(chan error, 1)
+	waiter := process()
+	go func() { waiting <- call(waiter) }()
+	require.Eventually(t, func() bool { return len(queued(t, "a", flags[:2])) == 2 }, time.Minute, 10*time.Millisecond)
+
+	got = fencectl(t, append([]string{"epoch", "bump", "--reason", "restored"}, flags...)...)
+	require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
+	require.NoError(t, held.Release(t.Context()))
+	require.NoError(t, <-waiting)
+	calls++
+	do(sawIt)
+	do(running)
+	do(process())
+	var n int
+	require.NoError(t, conn.QueryRow(t.Context(), "select n from counter").Scan(&n))
+	require.Equal(t, calls, n)
+	require.Equal(t, cli.ExitOK, fencectl(t, append([]string{"epoch", "show"}, flags...)...).Code)
+	require.Equal(t, cli.ExitOK, fencectl(t, "audit", "verify", "--database-url", dsn).Code)
+}

@@ -1,0 +1,110 @@
+package doctor
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+)
+
+func TestVersions_BeforeTheRepairsAreOld(t *testing.T) {
+	t.Parallel()
+	for version, old := range map[string]bool{
+		"2.3.8": true, "3.4.40": true, "3.5.22": true, "3.5.23": false, "3.6.0": true, "3.6.4": true, "3.6.5": false, "3.7.0": false, "4.0.0": false,
+		"3.6.5-rc.1": false, "unknown": false,
+	} {
+		require.Equal(t, old, isOldEtcd(version), version)
+	}
+}
+
+func TestLoopback_IsWhatNoOtherMachineReaches(t *testing.T) {
+	t.Parallel()
+	for endpoint, local := range map[string]bool{
+		"http://127.0.0.1:2379": true, "https://localhost:2379": true, "localhost:2379": true, "[::1]:2379": true, "127.0.0.1": true,
+		"http://10.0.0.1:2379": false, "http://0.0.0.0:2379": false, "etcd-1:2379": false, "http://localhost.example:2379": false,
+	} {
+		require.Equal(t, local, isLoopback(endpoint), endpoint)
+	}
+}
+
+func idsOf(found []Finding) (ids []string) {
+	for _, f := range found {
+		ids = append(ids, f.ID)
+	}
+	return ids
+}
+
+func TestTransactionTimeout_IsTooShortBelowAGuardedTransaction(t *testing.T) {
+	t.Parallel()
+	d := &database{}
+	for setting, ids := range map[string][]string{"0": nil, "4999": {"transaction-timeout"}, "5000": nil} {
+		require.Equal(t, ids, idsOf(d.checkTransactionTimeout(setting)), setting)
+	}
+}
+
+func TestLockTable_IsFillingFromAHalfOn(t *testing.T) {
+	t.Parallel()
+	d := &database{}
+	for used, ids := range map[int64][]string{100: nil, 101: {"lock-table-filling"}, 199: {"lock-table-filling"}, 200: {"lock-table-full"}} {
+		require.Equal(t, ids, idsOf(d.judgeLocks(lockTable{used: used, capacity: 200, perTransaction: 64})), "%d", used)
+	}
+}
+
+// Holders claim while fences are read: what etcd has granted by the second reading is no trouble.
+func TestAhead_TellsAFalseGrantFromAnOlderEtcd_HC2_HD5(t *testing.T) {
+	t.Parallel()
+	d := &database{}
+	at := func(token int64) fenceState {
+		return fenceState{name: "r", grant: fence.Grant{Resource: "r", Epoch: 1, Token: fence.Token(token), Holder: "h-1"}}
+	}
+	require.Empty(t, d.judgeAhead([]fenceState{at(90), at(100)}, 100))
+	require.Equal(t, []string{"etcd-went-back"}, idsOf(d.judgeAhead([]fenceState{at(101)}, 100)))
+	require.Equal(t, []string{"etcd-went-back"}, idsOf(d.judgeAhead([]fenceState{at(100 + 1<<30)}, 100)))
+	require.Equal(t, []string{"fence-poisoned"}, idsOf(d.judgeAhead([]fenceState{at(101 + 1<<30), at(99)}, 100)))
+	both := d.judgeAhead([]fenceState{at(1 << 40), at(101 + 1<<30), at(101)}, 100)
+	require.Equal(t, []string{"fence-poisoned", "etcd-went-back"}, idsOf(both))
+	require.Contains(t, both[0].Seen, "2 fences: ")
+}
+
+func TestCommands_QuoteWhatTheyName(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(Database{Name: "db", Schema: `we"ird`}, Limits{})
+	f := d.found(fenceDeleted, "x", "resource", shellWord("it's; rm -rf"))
+	require.Equal(t, []string{`fencectl exec 'it'\''s; rm -rf' --claim -- true`}, f.Run)
+	require.Equal(t, []string{`select "we""ird".repair();`}, d.found(fenceBehind, "x").Run)
+	require.Equal(t, `'we"ird'`, shellWord(d.Schema))
+	require.Equal(t, "sku/42", shellWord("sku/42"))
+	require.Equal(t, "''", shellWord(""))
+	require.Equal(t, `'it''s'`, literal("it's"))
+}
+
+// The triggers that are expected are those of the migrations.
+func TestTriggers_AreThoseOfTheMigrations(t *testing.T) {
+	t.Parallel()
+	all, err := triggers("fence")
+	require.NoError(t, err)
+	var names []string
+	for _, tr := range all {
+		names = append(names, tr.table+" "+tr.name)
+	}
+	require.Subset(t, names, []string{"history protect_history", "resource protect_fence", "setting protect_fence", "setting protect_epoch",
+		"resource protect_name", "checkpoint protect_checkpoint", "checkpoint protect_checkpoint_rows", "history protect_kept_history"})
+	routines, tables, err := appRights()
+	require.NoError(t, err)
+	require.Subset(t, routines, []string{"claim", "seal", "evict"})
+	require.Subset(t, tables, []string{"resource", "history", "rejection"})
+}
+
+func TestTriggers_HaveToBeEnabledAlways(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(Database{Schema: "fence"}, Limits{})
+	tr := trigger{name: "protect", table: "history", create: "create trigger protect;"}
+	require.Empty(t, d.judgeTrigger(tr, "A"))
+	const enable = `alter table "fence".history enable always trigger protect;`
+	for how, run := range map[string]string{"O": enable, "R": enable, "D": enable, "": "create trigger protect; " + enable} {
+		found := d.judgeTrigger(tr, how)
+		require.Equal(t, []string{"triggers-changed"}, idsOf(found), how)
+		require.Equal(t, []string{run}, found[0].Run)
+	}
+}

@@ -1,0 +1,26 @@
+// Package doctor examines an installation of Fencekit: its etcd, its databases, and whether the two
+// fit together. It is for this module's own use: "fencectl doctor".
+//
+// # Model
+//
+// The table checks lists all checks. Each reads one thing and returns Findings. A Finding is of a
+// Kind, which the catalog lists with its severity, the reason why it matters and the fix;
+// docs/guides/doctor.md has the same table. A server that doesn't answer is a finding itself. Its other
+// checks aren't made then, and those of the other servers are.
+//
+// # Invariants
+//
+//   - Nothing is changed. The one thing written is a lease in etcd, to see the time to live that
+//     etcd grants; it is revoked at once. All SQL runs in read-only transactions.
+//   - What could not be examined is a finding as well (not-checked): no findings means that
+//     every check was made.
+//   - No statement waits for a lock for longer than a second or runs for longer than
+//     Limits.Statement, and the comparison of fences with their history ends after Limits.Scan. If a
+//     limit ends a check, a finding says so.
+//
+// # What is not promised
+//
+// The examination is no audit: it compares each fence with the ends of its history, and counts the
+// entries between them where the history is short enough, but verifies no hashes. What only the
+// services' own processes know, such as the settings of their etcd clients, it can't see.
+package doctor

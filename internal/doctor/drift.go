@@ -1,0 +1,147 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencekit/fencekit/fence"
+)
+
+// checkEpochs compares etcd's epoch with what the database has seen. The database is read first: it
+// learns a new epoch from etcd.
+func checkEpochs(ctx context.Context, s *scene) ([]Finding, error) {
+	d := s.db
+	var seen, jump int64
+	err := d.row(ctx, "select epoch, max_epoch_jump from {schema}.setting", nil, &seen, &jump)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil // checkSetting says so
+	}
+	if err != nil {
+		return nil, err
+	}
+	locks, err := s.etcd.inspector.Locks(ctx)
+	if err != nil {
+		return nil, err
+	}
+	seenText := fmt.Sprintf("etcd has epoch %d, the database has seen %d", locks.Epoch, seen)
+	switch {
+	case locks.Epoch < seen:
+		return []Finding{d.found(epochBehind, seenText, "reason", "'etcd was restored'")}, nil
+	case locks.Epoch > seen+jump:
+		return []Finding{d.found(epochJump, fmt.Sprintf("%s, max_epoch_jump is %d", seenText, jump), "reason", "'epoch was mistyped'")}, nil
+	}
+	return nil, nil
+}
+
+// fenceState is a fence that seems to be ahead of etcd.
+type fenceState struct {
+	name  string
+	grant fence.Grant
+}
+
+// maxAhead is how many fences that seem to be ahead of etcd are looked at.
+const maxAhead = 1000
+
+// farAhead is how far above etcd's revision a token is that no restore explains. It is the
+// database's own step for its mark of tokens.
+const farAhead = 1 << 30
+
+// checkTokens looks for fences that etcd can't have granted. It reads all fences. Those that moved
+// meanwhile are compared with a revision that was read after them.
+func checkTokens(ctx context.Context, s *scene) ([]Finding, error) {
+	d := s.db
+	before, err := s.etcd.inspector.Locks(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var ahead []fenceState
+	err = d.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, d.fill(`
+			select name::text, epoch, token, holder::text from {schema}.resource
+			 where epoch = $1 and token > $2 order by token desc limit $3`), before.Epoch, before.Revision, maxAhead)
+		if err != nil {
+			return err
+		}
+		var f fenceState
+		_, err = pgx.ForEachRow(rows, []any{&f.name, &f.grant.Epoch, &f.grant.Token, &f.grant.Holder}, func() error {
+			ahead = append(ahead, f)
+			return nil
+		})
+		return err
+	})
+	if err != nil || len(ahead) == 0 {
+		return nil, err
+	}
+	now, err := s.etcd.inspector.Locks(ctx)
+	if err != nil || now.Epoch != before.Epoch {
+		return nil, err
+	}
+	return d.judgeAhead(ahead, now.Revision), nil
+}
+
+// judgeAhead tells false grants from those of an etcd that was restored since.
+func (d *database) judgeAhead(ahead []fenceState, revision int64) (found []Finding) {
+	var false_, old []string
+	for _, f := range ahead {
+		text := fmt.Sprintf("%s (token %s of %s)", f.name, f.grant.Token, f.grant.Holder)
+		switch above := int64(f.grant.Token) - revision; {
+		case above <= 0:
+		case above > farAhead:
+			if len(false_) == 0 {
+				found = append(found, d.found(fencePoisoned, "", "resource", shellWord(f.name), "reason", "'a false token claimed'"))
+			}
+			false_ = append(false_, text)
+		default:
+			old = append(old, text)
+		}
+	}
+	seen := func(names []string) string {
+		return few(int64(len(names)), "fence", names) + fmt.Sprintf("; etcd is at revision %d", revision)
+	}
+	for i := range found {
+		found[i].Seen = seen(false_)
+	}
+	if len(old) > 0 {
+		found = append(found, d.found(etcdWentBack, seen(old), "reason", "'etcd was restored'"))
+	}
+	return found
+}
+
+// checkHolders compares the holders in etcd with the fences that have their tokens.
+func checkHolders(ctx context.Context, s *scene) (found []Finding, err error) {
+	d := s.db
+	locks, err := s.etcd.inspector.Locks(ctx)
+	if err != nil || len(locks.Queues) == 0 {
+		return nil, err
+	}
+	var names []string
+	holders := map[string]map[fence.Token]string{}
+	for _, lock := range locks.Queues {
+		names = append(names, lock.Resource)
+		holders[lock.Resource] = map[fence.Token]string{}
+		for _, a := range lock.Queue {
+			if a.Grant.Holder != "" && a.Grant.Epoch == locks.Epoch {
+				holders[lock.Resource][a.Grant.Token] = a.Grant.Holder
+			}
+		}
+	}
+	err = d.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, d.fill("select name::text, token, holder::text from {schema}.resource where name = any ($1) and epoch = $2 order by name"), names, locks.Epoch)
+		if err != nil {
+			return err
+		}
+		var name, holder string
+		var token fence.Token
+		_, err = pgx.ForEachRow(rows, []any{&name, &token, &holder}, func() error {
+			if other := holders[name][token]; other != "" && other != holder {
+				found = append(found, d.found(fenceCollision, fmt.Sprintf("%s: token %s is %s in etcd, and %s in the fence", name, token, other, holder), "reason", "'a token was issued twice'"))
+			}
+			return nil
+		})
+		return err
+	})
+	return found, err
+}

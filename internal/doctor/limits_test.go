@@ -1,0 +1,149 @@
+package doctor
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+// patient is a migrated database, and how to examine it within limits.
+type patient struct {
+	t    *testing.T
+	pool *pgxpool.Pool
+}
+
+func newPatient(t *testing.T) *patient {
+	t.Helper()
+	pool, err := pgxpool.New(t.Context(), pgserver.Database(t))
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	_, err = postgres.Migrate(t.Context(), pool, "")
+	require.NoError(t, err)
+	return &patient{t, pool}
+}
+
+func (p *patient) sql(sql string) {
+	p.t.Helper()
+	_, err := p.pool.Exec(p.t.Context(), sql)
+	require.NoError(p.t, err)
+}
+
+// fences makes fences with a history of three entries each.
+func (p *patient) fences(n string) {
+	p.t.Helper()
+	p.sql("insert into fence.resource (timeline, epoch, token, prev_token, claim_seq, claimed_at, seq, tx, hash, holder, name) select 1, 1, n, 0, 1, now(), 3, 1, 'x', 'h-1', 'r/' || n from generate_series(1, " + n + ") n")
+	p.sql("insert into fence.history (resource, kind, seq, claim, tx, xid, at, hash, ops, epoch, token, timeline, holder, name) " +
+		"select id, case q.seq when 1 then 'c' else 'w' end::\"char\", q.seq, 1, 1, '1', now(), 'x', null, case q.seq when 1 then 1 end, case q.seq when 1 then token end, case q.seq when 1 then 1 end, case q.seq when 1 then 'h-1' end, case q.seq when 1 then name end " +
+		"from fence.resource cross join (values (1), (2), (3)) q(seq)")
+}
+
+// examine examines the database. The shared Postgres runs without fsync.
+func (p *patient) examine(limits Limits) []Finding {
+	p.t.Helper()
+	r := Examine(p.t.Context(), nil, []Database{{Name: "db", Pool: p.pool, Schema: "fence"}}, limits)
+	r.Ignore([]string{"durability-off"})
+	return r.Findings
+}
+
+func requireOne(t *testing.T, found []Finding, id, seen string) Finding {
+	t.Helper()
+	require.Len(t, found, 1, "%+v", found)
+	require.Equal(t, id, found[0].ID)
+	require.Regexp(t, seen, found[0].Seen)
+	return found[0]
+}
+
+func TestExamine_FindsAnOpenTransaction(t *testing.T) {
+	t.Parallel()
+	p := newPatient(t)
+	p.fences("1")
+	tx, err := p.pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	_, err = tx.Exec(t.Context(), "update fence.resource set tx = tx")
+	require.NoError(t, err)
+	require.Empty(t, p.examine(Limits{}))
+	found := requireOne(t, p.examine(Limits{Open: time.Nanosecond}), "transaction-open", `^process \d+ of role postgres, idle in transaction, in a transaction for \d`)
+	p.sql(found.Run[0][:len(found.Run[0])-1])
+	require.Empty(t, p.examine(Limits{Open: time.Nanosecond}))
+}
+
+func TestExamine_FindsALargeHistoryWithoutAPolicy_HF4(t *testing.T) {
+	t.Parallel()
+	p := newPatient(t)
+	p.fences("10")
+	found := requireOne(t, p.examine(Limits{HistoryBytes: 1}), "history-large", `^fence.history and its indexes take \d.* kB; the policy keeps all$`)
+	require.Equal(t, []string{"fencectl history policy --schema fence --keep 90d"}, found.Run)
+	require.NoError(t, postgres.SetPolicy(t.Context(), p.pool, "", postgres.Policy{Keep: 90 * 24 * time.Hour, KeepEntries: 1000, KeepOnce: time.Hour}))
+	require.Empty(t, p.examine(Limits{HistoryBytes: 1}))
+}
+
+// A limit that ends the comparison is a finding; so is what was found until then.
+func TestExamine_SaysWhatALimitLeftOut(t *testing.T) {
+	t.Parallel()
+	p := newPatient(t)
+	p.fences("10001")
+	require.Empty(t, p.examine(Limits{}))
+	requireOne(t, p.examine(Limits{Scan: time.Nanosecond}), "not-checked", `^can't examine fences and their history: compared 10000 fences in 1ns, and there are more; fencectl audit verify compares all$`)
+
+	p.sql("alter table fence.history disable trigger protect_kept_history")
+	p.sql("delete from fence.history where seq = 2 and resource = (select max(id) from fence.resource)")
+	p.sql("alter table fence.history enable always trigger protect_kept_history")
+	requireOne(t, p.examine(Limits{}), "history-missing", "^history of 1 resource: r/10001$")
+	require.Empty(t, p.examine(Limits{CountEntries: 1, Scan: time.Minute}), "of a long history only the ends are looked at")
+}
+
+// withoutTriggers runs SQL with the triggers of a table disabled.
+func (p *patient) withoutTriggers(table, sql string) {
+	p.t.Helper()
+	p.sql("do $$ begin set local session_replication_role = replica; alter table fence." + table + " disable trigger all; " + sql +
+		"; alter table fence." + table + " enable trigger all; end $$")
+	all, err := triggers("fence")
+	require.NoError(p.t, err)
+	for _, tr := range all {
+		if tr.table == table {
+			p.sql("alter table fence." + table + " enable always trigger " + tr.name)
+		}
+	}
+}
+
+// Also where the history is too long to be counted.
+func TestExamine_FindsLostEntriesAtTheEnds_HF3(t *testing.T) {
+	t.Parallel()
+	for _, lost := range []string{"seq = 1", "seq = 3", "true"} {
+		p := newPatient(t)
+		p.fences("3")
+		p.withoutTriggers("history", "delete from fence.history where "+lost+" and resource = (select id from fence.resource where name = 'r/2')")
+		requireOne(t, p.examine(Limits{CountEntries: 1}), "history-missing", "^history of 1 resource: r/2$")
+	}
+}
+
+func TestExamine_FindsDeletedFences_HB12(t *testing.T) {
+	t.Parallel()
+	for _, lost := range []string{"r/1", "r/3", "r/5"} {
+		p := newPatient(t)
+		p.fences("5")
+		p.withoutTriggers("resource", "delete from fence.resource where name = '"+lost+"'")
+		found := requireOne(t, p.examine(Limits{}), "fence-deleted", "^"+lost+" has a history and no fence$")
+		require.Equal(t, []string{"fencectl exec " + lost + " --claim -- true"}, found.Run)
+	}
+}
+
+func TestExamine_FindsThatTheDatabaseWentBack_HE1_HE4(t *testing.T) {
+	t.Parallel()
+	p := newPatient(t)
+	p.fences("1")
+	p.sql("insert into fence.rejection (resource, reason, stage, epoch, token, holder, current_epoch, current_token, current_holder) values ('r/1', 'went back', 'seal', 1, 1, 'h-1', 1, 1, 'h-1'), ('r/1', 'stale', 'seal', 1, 1, 'h-0', 1, 1, 'h-1')")
+	requireOne(t, p.examine(Limits{}), "database-went-back", "^holders of 1 resource: r/1 had seen more, last at ")
+	p.sql("update fence.setting set epoch = 2")
+	require.Empty(t, p.examine(Limits{}), "until the epoch is raised")
+}

@@ -1,0 +1,145 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// checkRoles looks at the rights of all roles but superusers, the owner of the schema and members of
+// its role.
+func checkRoles(ctx context.Context, s *scene) (found []Finding, err error) {
+	for _, look := range []func(*database, context.Context) ([]Finding, error){(*database).writers, (*database).lacking, (*database).notEvicting} {
+		more, err := look(s.db, ctx)
+		found = append(found, more...)
+		if err != nil {
+			return found, err
+		}
+	}
+	return found, nil
+}
+
+// outsiders are the roles whose rights are restricted at all.
+const outsiders = `
+	outsider as (
+		select r.oid, r.rolname, r.rolcanlogin from pg_catalog.pg_roles r
+		 where not r.rolsuper and r.rolname not like 'pg\_%'
+		   and not pg_catalog.pg_has_role(r.oid, (select nspowner from pg_catalog.pg_namespace where nspname = $1), 'member')),
+	own as (
+		select c.oid, c.relname from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+		 where n.nspname = $1 and c.relkind in ('r', 'p'))`
+
+// writers finds rights to write to the tables, of roles or of public.
+func (d *database) writers(ctx context.Context) (found []Finding, err error) {
+	err = d.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, `
+			with `+outsiders+`
+			select coalesce(o.rolname::text, 'public'), o.oid is null, count(distinct t.relname), (array_agg(distinct t.relname::text))[1:3]
+			  from own t
+			  join pg_catalog.pg_class c on c.oid = t.oid
+			 cross join lateral pg_catalog.aclexplode(c.relacl) a
+			  left join outsider o on o.oid = a.grantee
+			 where a.privilege_type in ('INSERT', 'UPDATE', 'DELETE', 'TRUNCATE', 'REFERENCES', 'TRIGGER') and (a.grantee = 0 or o.oid is not null)
+			 group by 1, 2 order by 1`, d.Schema)
+		if err != nil {
+			return err
+		}
+		var role string
+		var public bool
+		var n int64
+		var tables []string
+		_, err = pgx.ForEachRow(rows, []any{&role, &public, &n, &tables}, func() error {
+			word := "public"
+			if !public {
+				word = pgx.Identifier{role}.Sanitize()
+			}
+			found = append(found, d.found(roleMayWrite, fmt.Sprintf("%s may write to %s", role, few(n, "table", tables)), "role", word))
+			return nil
+		})
+		return err
+	})
+	return found, err
+}
+
+// lacking finds app roles that lack rights: roles that were granted some of an app role's, but not all.
+func (d *database) lacking(ctx context.Context) (found []Finding, err error) {
+	routines, tables, err := appRights()
+	if err != nil {
+		return nil, err
+	}
+	err = d.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, `
+			with `+outsiders+`,
+			app as (
+				select distinct o.* from outsider o
+				  join pg_catalog.pg_proc p on p.pronamespace = (select oid from pg_catalog.pg_namespace where nspname = $1) and p.proname = any ($2)
+				 cross join lateral pg_catalog.aclexplode(p.proacl) a where a.grantee = o.oid),
+			lacks as (
+				select app.rolname, 'execute on ' || p.proname as what from app
+				  join pg_catalog.pg_proc p on p.pronamespace = (select oid from pg_catalog.pg_namespace where nspname = $1) and p.proname = any ($2)
+				 where not pg_catalog.has_function_privilege(app.oid, p.oid, 'execute')
+				union all
+				select app.rolname, 'select on ' || c.relname from app
+				  join pg_catalog.pg_class c on c.relnamespace = (select oid from pg_catalog.pg_namespace where nspname = $1) and c.relname = any ($3)
+				 where not pg_catalog.has_table_privilege(app.oid, c.oid, 'select')
+				union all
+				select app.rolname, 'usage on the schema' from app where not pg_catalog.has_schema_privilege(app.oid, $1, 'usage'))
+			select rolname::text, count(*), (array_agg(what order by what))[1:3] from lacks group by 1 order by 1`, d.Schema, routines, tables)
+		if err != nil {
+			return err
+		}
+		var role string
+		var n int64
+		var what []string
+		_, err = pgx.ForEachRow(rows, []any{&role, &n, &what}, func() error {
+			found = append(found, d.found(roleLacksRights, fmt.Sprintf("role %s lacks %s", role, few(n, "right", what)), "role-word", shellWord(role)))
+			return nil
+		})
+		return err
+	})
+	return found, err
+}
+
+var (
+	grantExecute = regexp.MustCompile(`grant execute on routine (.*) to`)
+	grantSelect  = regexp.MustCompile(`grant select on (.*) to`)
+)
+
+// appRights are the routines and tables that an app role is granted.
+func appRights() (routines, tables []string, err error) {
+	sql, err := postgres.RolesSQL("", postgres.Roles{App: "app"})
+	names := func(grant *regexp.Regexp) (names []string) {
+		for qualified := range strings.SplitSeq(grant.FindStringSubmatch(sql)[1], ", ") {
+			_, name, _ := strings.Cut(qualified, ".")
+			names = append(names, name)
+		}
+		return names
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return names(grantExecute), names(grantSelect), nil
+}
+
+// notEvicting finds roles that can log in and claim, and may not end the sessions of another such.
+func (d *database) notEvicting(ctx context.Context) (found []Finding, err error) {
+	roles, err := d.names(ctx, `
+		with `+outsiders+`,
+		holder as (
+			select o.oid, o.rolname from outsider o
+			 where o.rolcanlogin and exists (
+				select from pg_catalog.pg_proc p where p.pronamespace = (select oid from pg_catalog.pg_namespace where nspname = $1) and p.proname = 'claim'
+				   and pg_catalog.has_function_privilege(o.oid, p.oid, 'execute')))
+		select a.rolname::text from holder a
+		 where not pg_catalog.pg_has_role(a.oid, 'pg_signal_backend', 'usage')
+		   and exists (select from holder b where b.oid <> a.oid and not pg_catalog.pg_has_role(a.oid, b.oid, 'usage')) order by 1`, d.Schema)
+	for _, role := range roles {
+		found = append(found, d.found(rolesCannotEvict, "role "+role+" may claim, and may not end sessions of other roles that claim", "role", pgx.Identifier{role}.Sanitize()))
+	}
+	return found, err
+}

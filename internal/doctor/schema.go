@@ -1,0 +1,147 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// checkMigrations finds out whether the schema is the one that this package knows.
+func checkMigrations(ctx context.Context, s *scene) ([]Finding, error) {
+	d := s.db
+	known, err := postgres.Migrations(d.Schema)
+	if err != nil {
+		return nil, err
+	}
+	var exists bool
+	if err := d.row(ctx, `select exists (select from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+		where n.nspname = $1 and c.relname = 'migration')`, []any{d.Schema}, &exists); err != nil {
+		return nil, err
+	}
+	if !exists {
+		return []Finding{d.found(notMigrated, "schema "+d.Schema+" is missing, or has no table \"migration\"")}, nil
+	}
+	d.migrated = true // unless it turns out otherwise; the reader role doesn't see the version
+	var version, latest = 0, known[len(known)-1].Version
+	if err := d.row(ctx, "select coalesce(max(version), 0) from {schema}.migration", nil, &version); err != nil {
+		return nil, err
+	}
+	switch {
+	case version < latest:
+		d.migrated = false
+		return []Finding{d.found(notMigrated, fmt.Sprintf("schema %s is at version %d, %d is needed", d.Schema, version, latest))}, nil
+	case version > latest:
+		return []Finding{d.found(schemaNewer, fmt.Sprintf("schema %s is at version %d, this fencectl knows %d", d.Schema, version, latest))}, nil
+	}
+	return nil, nil
+}
+
+func checkTables(ctx context.Context, s *scene) (found []Finding, err error) {
+	d := s.db
+	unlogged, err := d.names(ctx, `
+		select format('%I.%I', n.nspname, c.relname) from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+		 where n.nspname = $1 and c.relkind in ('r', 'p') and c.relpersistence <> 'p'
+		   and c.relname <> 'guarded_write' -- unlogged on purpose: it speaks of running transactions alone
+		 order by 1`, d.Schema)
+	for _, table := range unlogged {
+		found = append(found, d.found(tablesUnlogged, "table "+table+" is unlogged", "table", table))
+	}
+	return found, err
+}
+
+// createTrigger is a trigger in the migrations: its name and its table.
+var createTrigger = regexp.MustCompile(`(?s)create trigger (\w+) [^;]*? on ([^;\s]+?)\.(\w+)\s[^;]*;`)
+
+// trigger is one that protects a table.
+type trigger struct{ name, table, create string }
+
+// triggers are those that the migrations create.
+func triggers(schema string) ([]trigger, error) {
+	migrations, err := postgres.Migrations(schema)
+	if err != nil {
+		return nil, err
+	}
+	var all []trigger
+	for _, m := range migrations {
+		for _, match := range createTrigger.FindAllStringSubmatch(m.SQL, -1) {
+			all = append(all, trigger{name: match[1], table: match[3], create: strings.Join(strings.Fields(match[0]), " ")})
+		}
+	}
+	return all, nil
+}
+
+func checkTriggers(ctx context.Context, s *scene) (found []Finding, err error) {
+	d := s.db
+	want, err := triggers(d.Schema)
+	if err != nil {
+		return nil, err
+	}
+	enabled := map[string]string{} // how, by table and trigger
+	err = d.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, `
+			select c.relname || ' ' || t.tgname, t.tgenabled::text
+			  from pg_catalog.pg_trigger t join pg_catalog.pg_class c on c.oid = t.tgrelid join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+			 where n.nspname = $1 and not t.tgisinternal`, d.Schema)
+		if err != nil {
+			return err
+		}
+		var name, how string
+		_, err = pgx.ForEachRow(rows, []any{&name, &how}, func() error { enabled[name] = how; return nil })
+		return err
+	})
+	for _, t := range want {
+		found = append(found, d.judgeTrigger(t, enabled[t.table+" "+t.name])...)
+	}
+	return found, err
+}
+
+// judgeTrigger judges how a trigger is enabled: "A" is always, "" means that it is missing.
+func (d *database) judgeTrigger(t trigger, enabled string) []Finding {
+	enable := fmt.Sprintf("alter table %s.%s enable always trigger %s;", d.identifier(), t.table, t.name)
+	name := fmt.Sprintf("trigger %s of %s.%s", t.name, d.Schema, t.table)
+	switch enabled {
+	case "A":
+		return nil
+	case "":
+		return []Finding{d.found(triggersChanged, name+" is missing", "create", t.create+" "+enable)}
+	case "D":
+		return []Finding{d.found(triggersChanged, name+" is disabled", "create", enable)}
+	default:
+		return []Finding{d.found(triggersChanged, name+" is not enabled always: session_replication_role turns it off", "create", enable)}
+	}
+}
+
+func checkSetting(ctx context.Context, s *scene) ([]Finding, error) {
+	var n int
+	if err := s.db.row(ctx, "select count(*) from {schema}.setting", nil, &n); err != nil || n == 1 {
+		return nil, err
+	}
+	return []Finding{s.db.found(settingMissing, fmt.Sprintf("%s.setting has %d rows", s.db.Schema, n))}, nil
+}
+
+// checkOtherSchemas looks for resources that have a fence in another schema of the database too.
+func checkOtherSchemas(ctx context.Context, s *scene) (found []Finding, err error) {
+	d := s.db
+	others, err := d.names(ctx, `
+		select n.nspname::text from pg_catalog.pg_namespace n
+		 where n.nspname <> $1
+		   and exists (select from pg_catalog.pg_proc p where p.pronamespace = n.oid and p.proname = 'record_rejection')
+		   and exists (select from pg_catalog.pg_class c where c.relnamespace = n.oid and c.relname = 'resource' and c.relkind = 'r')
+		 order by 1`, d.Schema)
+	for _, other := range others {
+		shared, failed := d.names(ctx, fmt.Sprintf("select name::text from {schema}.resource r where exists (select from %s.resource o where o.name = r.name) limit 3",
+			pgx.Identifier{other}.Sanitize()))
+		if failed != nil {
+			return found, failed
+		}
+		if len(shared) > 0 {
+			found = append(found, d.found(schemasShareNames, fmt.Sprintf("schemas %s and %s have fences for %s", d.Schema, other, list(shared))))
+		}
+	}
+	return found, err
+}
