@@ -89,9 +89,9 @@ func newSeller(cfg WorkerConfig, locker *etcd.Locker, pool *pgxpool.Pool, holds 
 	if err != nil {
 		return nil, err
 	}
-	g, err := guard.New(locker, store, &guard.Config{Observer: &guard.Observer{
-		Claimed: func(g fence.Grant, _ time.Duration) { holds(g) },
-	}})
+	g, err := guard.New(locker, store, &guard.Config{Observers: []*guard.Observer{{
+		Claimed: func(_ context.Context, g fence.Grant, _ time.Duration) { holds(g) },
+	}}})
 	if err != nil {
 		return nil, err
 	}

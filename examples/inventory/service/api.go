@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard"
@@ -21,6 +22,8 @@ type api struct {
 	pool   *pgxpool.Pool
 	log    *slog.Logger
 	decide Decision // how an order is served
+
+	metrics *prometheus.Registry
 
 	// requestTimeout is for how long a deduction waits for its turn and runs. Its
 	// COMMIT, once sent, has its own bounds (guard.Config).
@@ -40,6 +43,7 @@ func (a *api) routes() map[string]handler {
 		"POST /v1/skus/{sku}/deduct": a.deduct,
 		"GET /healthz":               healthz,
 		"GET /readyz":                a.readyz,
+		"GET /metrics":               a.scraped,
 		"GET /openapi.yaml":          openAPI,
 	}
 }
@@ -57,6 +61,6 @@ func (a *api) handler() http.Handler {
 		if _, pattern := mux.Handler(r); pattern == "" {
 			w = unmatched{w}
 		}
-		mux.ServeHTTP(w, r)
+		mux.ServeHTTP(w, traced(r))
 	})
 }

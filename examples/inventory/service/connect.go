@@ -34,7 +34,7 @@ type connections struct {
 
 // connect doesn't wait for the servers: one that comes up before they do is not
 // ready (/readyz), and will be.
-func connect(ctx context.Context, cfg Config, log *slog.Logger) (_ *connections, err error) {
+func connect(ctx context.Context, cfg Config, observers []*guard.Observer, log *slog.Logger) (_ *connections, err error) {
 	c := &connections{}
 	defer func() {
 		if err != nil {
@@ -55,6 +55,8 @@ func connect(ctx context.Context, cfg Config, log *slog.Logger) (_ *connections,
 			StoreTimeout:   5 * time.Second,  // shorter than a client's patience: it gets 503 then
 			MaxRun:         10 * time.Second, // nothing here takes as long
 			ResolveTimeout: cfg.resolveTimeout,
+			Observers:      observers,
+			ProfileLabels:  cfg.Pprof != "",
 		},
 		Store:      limits(cfg.TTL),
 		PruneEvery: time.Hour, // answers that were kept for long enough, and history if its owner has set a policy

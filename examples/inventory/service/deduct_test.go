@@ -101,7 +101,7 @@ func TestDeduct_RefusesBadRequests(t *testing.T) {
 		"negative":           {path, `{"qty":-1}`, nil, 400},
 		"too many":           {path, `{"qty":1001}`, nil, 400},
 		"far too many":       {path, `{"qty":99999999999999999999}`, nil, 400},
-		"something behind":   {path, `{"qty":1}{"qty":1}`, nil, 400},
+		"something after":    {path, `{"qty":1}{"qty":1}`, nil, 400},
 		"half an object":     {path, `{"qty":1`, nil, 400},
 		"no grant":           {path, `{"qty":1}`, http.Header{guardhttp.Header: {"x"}}, 400},
 		"two grants":         {path, `{"qty":1}`, http.Header{guardhttp.Header: {good.String(), good.String()}}, 400},

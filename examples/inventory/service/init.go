@@ -20,8 +20,8 @@ func ParseInit(args []string) (dsn string, err error) {
 	return dsn, errors.Join(noMore(flags), given(dsn))
 }
 
-// Initialize makes the tables in an empty database, puts the product in stock, and
-// says so.
+// Initialize makes the tables in a database, if they are missing, puts the product in stock then, and
+// says what there is.
 func Initialize(ctx context.Context, dsn string, out io.Writer) error {
 	pool, err := pgxpool.New(ctx, dsn)
 	if err != nil {
@@ -31,7 +31,10 @@ func Initialize(ctx context.Context, dsn string, out io.Writer) error {
 	if err := SetUp(ctx, pool); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "made the tables in database %q, and put %d units of %q in stock, in %d lots\n",
-		pool.Config().ConnConfig.Database, OnHand(), SKU, len(lotSizes))
+	stock, err := ReadStock(ctx, pool)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "database %q has the tables, and %d units of %q, %d of them reserved\n", pool.Config().ConnConfig.Database, stock.OnHand, SKU, stock.Reserved)
 	return nil
 }

@@ -79,7 +79,7 @@ func (a *api) history(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// entries returns up to limit entries behind a position.
+// entries returns up to limit entries after a position.
 func (a *api) entries(ctx context.Context, resource string, after int64, limit int) (entries []audit.Entry, err error) {
 	history, err := audit.Open(a.pool, "")
 	if err != nil {

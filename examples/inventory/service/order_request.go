@@ -123,7 +123,7 @@ func parseQty(body []byte) (int, error) {
 		}
 	}
 	if _, err := tokens.Token(); err != io.EOF {
-		return 0, badRequest("There is something behind the JSON object.")
+		return 0, badRequest("There is something after the JSON object.")
 	}
 	qty, err := strconv.Atoi(number.String())
 	if err != nil || qty < 1 || qty > maxQty {

@@ -98,6 +98,7 @@ func TestAPI_GivesEveryDescribedAnswer(t *testing.T) {
 	}
 	requireAway(t, deduct("k-2"), "unavailable")
 	require.Equal(t, http.StatusOK, s.get("/healthz").status, "one outage must not have every server restarted")
+	require.Contains(t, s.get("/metrics").body, "guard_writes_total", "an outage is when metrics are wanted")
 
 	for operation, responses := range s.spec.operations() {
 		for status := range responses {

@@ -23,6 +23,7 @@ type Config struct {
 	Request  time.Duration // bounds a deduction before its COMMIT
 	Read     time.Duration // bounds a read of the database
 	Stop     time.Duration // bounds what runs after a signal to stop
+	Pprof    string        // address of this machine to serve profiles on; "" for none
 
 	resolveTimeout time.Duration // guard.Config's
 }
@@ -40,6 +41,7 @@ func ParseServe(args []string) (Config, error) {
 	flags.DurationVar(&cfg.Request, "request-timeout", 10*time.Second, "for how long a deduction may wait and run before its COMMIT")
 	flags.DurationVar(&cfg.Read, "read-timeout", 3*time.Second, "for how long a read of the database may take")
 	flags.DurationVar(&cfg.Stop, "stop-timeout", 20*time.Second, "for how long requests may go on after a signal to stop")
+	flags.StringVar(&cfg.Pprof, "pprof", "", "address of this machine to serve /debug/pprof on (default none)")
 	if err := flags.Parse(args); err != nil {
 		return cfg, err
 	}
@@ -90,11 +92,19 @@ func Listen(address string) (net.Listener, error) {
 // finish that have begun, gives back what it has locked, and returns. It closes the
 // listener.
 func ServeOn(ctx context.Context, listener net.Listener, cfg Config, out io.Writer, log *slog.Logger) (err error) {
-	c, err := connect(ctx, cfg, log)
+	e, err := newExports(ctx)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	a := &api{guard: c.guard.Guard, locker: c.guard.Locker, store: c.guard.Store, pool: c.pool, log: log, decide: OldestFirst, requestTimeout: cfg.Request, readTimeout: cfg.Read}
+	c, err := connect(ctx, cfg, e.observers, log)
+	if err != nil {
+		return errors.Join(err, e.close(ctx), listener.Close())
+	}
+	endProfiles, err := serveProfiles(cfg.Pprof, log)
+	if err != nil {
+		return errors.Join(err, c.close(ctx), e.close(ctx), listener.Close())
+	}
+	a := &api{metrics: e.metrics, guard: c.guard.Guard, locker: c.guard.Locker, store: c.guard.Store, pool: c.pool, log: log, decide: OldestFirst, requestTimeout: cfg.Request, readTimeout: cfg.Read}
 	server := newServer(a.handler(), cfg.Request, log)
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
@@ -108,7 +118,7 @@ func ServeOn(ctx context.Context, listener net.Listener, cfg Config, out io.Writ
 	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.Stop)
 	defer cancel()
 	err = errors.Join(err, stopServer(stopping, server))
-	return errors.Join(err, c.close(stopping))
+	return errors.Join(err, endProfiles(), c.close(stopping), e.close(stopping))
 }
 
 // newServer has a bound for everything that a client may be slow at.

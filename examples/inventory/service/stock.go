@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"fmt"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencekit/fencekit/storage/postgres"
@@ -27,21 +28,28 @@ func OnHand() int {
 	return sum
 }
 
-// SetUp makes the tables, Fencekit's included, and puts the product in stock.
+// SetUp makes the tables, Fencekit's included, and puts the product in stock. Where the tables are
+// it leaves them as they are.
 func SetUp(ctx context.Context, pool *pgxpool.Pool) error {
 	if _, err := postgres.Migrate(ctx, pool, ""); err != nil {
 		return err
 	}
-	if _, err := pool.Exec(ctx, schemaSQL); err != nil {
-		return fmt.Errorf("creating the inventory's tables: %w", err)
-	}
-	for day, size := range lotSizes {
-		_, err := pool.Exec(ctx, "insert into lot (sku, received, quantity) values ($1, date '2026-01-01' + $2::int, $3)", SKU, day, size)
-		if err != nil {
-			return fmt.Errorf("stocking %s: %w", SKU, err)
+	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		var exists bool
+		if err := tx.QueryRow(ctx, "select to_regclass('lot') is not null").Scan(&exists); err != nil || exists {
+			return err
 		}
-	}
-	return nil
+		if _, err := tx.Exec(ctx, schemaSQL); err != nil {
+			return fmt.Errorf("creating the inventory's tables: %w", err)
+		}
+		for day, size := range lotSizes {
+			_, err := tx.Exec(ctx, "insert into lot (sku, received, quantity) values ($1, date '2026-01-01' + $2::int, $3)", SKU, day, size)
+			if err != nil {
+				return fmt.Errorf("stocking %s: %w", SKU, err)
+			}
+		}
+		return nil
+	})
 }
 
 // Stock is how much there was of the product, and how much is reserved.

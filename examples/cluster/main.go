@@ -1,0 +1,71 @@
+// Command cluster runs three Postgres servers under Patroni with an etcd of three members, an
+// HAProxy and a PgBouncer before them, and three servers of the inventory, which sell all the
+// time. It kills, pauses and cuts off the primary, switches it over, says what happened each
+// time, and counts what was lost and oversold. Then it runs on until Ctrl-C.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/patroni"
+	"github.com/fencekit/fencekit/internal/testenv/process"
+)
+
+// Exit codes.
+const (
+	exitViolated    = 1
+	exitEnvironment = 3
+	exitUsage       = 64
+)
+
+// errViolated: something was oversold, or a synchronous cluster lost an acknowledged sale.
+var errViolated = errors.New("a guarantee was violated")
+
+func main() {
+	testenv.Reexec()
+	asynchronous := flag.Bool("asynchronous", false, "let a standby become the primary that lacks acknowledged sales")
+	end := flag.Bool("end", false, "end after the faults instead of running on")
+	flag.Parse()
+	if flag.NArg() > 0 {
+		flag.Usage()
+		os.Exit(exitUsage)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	err := run(ctx, !*asynchronous, *end)
+	var missing *process.NotFoundError
+	switch {
+	case err == nil, errors.Is(err, context.Canceled) && ctx.Err() != nil:
+		return
+	case errors.As(err, &missing):
+		err = fmt.Errorf("%w\n(as root on Debian scripts/setup-patroni and scripts/setup-pgbouncer do it)", err)
+	}
+	fmt.Fprintln(os.Stderr, "cluster:", err)
+	if errors.Is(err, errViolated) {
+		os.Exit(exitViolated)
+	}
+	os.Exit(exitEnvironment)
+}
+
+func run(ctx context.Context, synchronous, end bool) (err error) {
+	fmt.Println("starting three etcd members, three Postgres servers under Patroni, HAProxy and PgBouncer")
+	s, err := start(ctx, synchronous)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.stop()) }()
+	s.describe()
+	if err := s.walk(ctx, patroni.Faults); err != nil || end {
+		return err
+	}
+	fmt.Println("All of it runs on until Ctrl-C.")
+	<-ctx.Done()
+	return nil
+}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencekit/fencekit/examples/inventory/service"
+	"github.com/fencekit/fencekit/internal/testenv/patroni"
+	"github.com/fencekit/fencekit/internal/testenv/process"
+)
+
+// say prints a line of what happens.
+func say(format string, args ...any) {
+	fmt.Printf("%s  %s\n", time.Now().Format("15:04:05.0"), fmt.Sprintf(format, args...))
+}
+
+// walk takes the primary away in each of these ways, and says what came of it.
+func (s *servers) walk(ctx context.Context, faults []patroni.Fault) error {
+	if err := s.awaitSale(ctx, time.Now()); err != nil {
+		return err
+	}
+	primary, timeline, err := s.cluster.Leader(ctx)
+	if err != nil {
+		return err
+	}
+	say("%s is the primary, timeline %d; %d servers sell through HAProxy, one of them behind PgBouncer", primary.Name(), timeline, len(s.sellers))
+	var gaps []time.Duration
+	for _, fault := range faults {
+		gap, err := s.lose(ctx, fault)
+		if err != nil {
+			return err
+		}
+		gaps = append(gaps, gap)
+	}
+	return s.conclude(ctx, gaps)
+}
+
+// lose takes the primary away once, and returns how long no sale was acknowledged.
+func (s *servers) lose(ctx context.Context, fault patroni.Fault) (time.Duration, error) {
+	old, _, err := s.cluster.Leader(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if !s.synchronous && fault.Name != "switched over" {
+		old.StopStreaming()
+		say("the standbys receive nothing more from %s, which goes on selling", old.Name())
+		pause(ctx, time.Second)
+	}
+	begun := time.Now()
+	if err := fault.Inject(ctx, s.cluster, old); err != nil {
+		return 0, err
+	}
+	say("%s was %s", old.Name(), fault.Name)
+	leader, timeline, err := s.cluster.LeaderAfter(ctx, old)
+	if err != nil {
+		return 0, err
+	}
+	promoted := time.Now()
+	say("%s is the primary after %.1f s, timeline %d", leader.Name(), promoted.Sub(begun).Seconds(), timeline)
+	if err := s.awaitSale(ctx, promoted); err != nil {
+		return 0, err
+	}
+	gap := time.Since(begun)
+	say("first sale acknowledged after %.1f s", gap.Seconds())
+	if err := fault.Revert(ctx, old); err != nil {
+		return 0, err
+	}
+	if err := s.cluster.Settled(ctx); err != nil {
+		return 0, err
+	}
+	f, err := s.count(ctx)
+	if err != nil {
+		return 0, err
+	}
+	say("%s is back as a standby after %.1f s. %s", old.Name(), time.Since(begun).Seconds(), f)
+	return gap, nil
+}
+
+// awaitSale waits for a sale that is acknowledged after since.
+func (s *servers) awaitSale(ctx context.Context, since time.Time) error {
+	return process.Poll(ctx, func(context.Context) error {
+		s.ledger.mu.Lock()
+		defer s.ledger.mu.Unlock()
+		if !s.ledger.last.After(since) {
+			return fmt.Errorf("no sale since %s", since.Format("15:04:05.0"))
+		}
+		return nil
+	})
+}
+
+// figures are what was sold, and what is there.
+type figures struct {
+	acknowledged, rejections, oversold int
+	lost                               []string
+}
+
+func (f figures) String() string {
+	return fmt.Sprintf("Sold %d, lost %d, rejected by the fence %d, oversold %d", f.acknowledged, len(f.lost), f.rejections, f.oversold)
+}
+
+func (s *servers) count(ctx context.Context) (f figures, err error) {
+	// First the ledger: what is acknowledged meanwhile can't be missed.
+	known := s.ledger.copy()
+	rows, err := s.pool.Query(ctx, "select distinct order_id from reservation")
+	if err != nil {
+		return f, err
+	}
+	orders, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return f, err
+	}
+	there := map[string]bool{}
+	for _, order := range orders {
+		there[order] = true
+	}
+	f.lost, f.acknowledged = known.missing(there)
+	slices.Sort(f.lost)
+	if err := s.pool.QueryRow(ctx, "select coalesce(sum(count), 0) from fence.rejection").Scan(&f.rejections); err != nil {
+		return f, err
+	}
+	stock, err := service.ReadStock(ctx, s.pool)
+	f.oversold = stock.Oversold()
+	return f, err
+}
+
+// conclude says what was shown.
+func (s *servers) conclude(ctx context.Context, gaps []time.Duration) error {
+	f, err := s.count(ctx)
+	if err != nil {
+		return err
+	}
+	slices.Sort(gaps)
+	mode := "synchronous"
+	if !s.synchronous {
+		mode = "asynchronous"
+	}
+	fmt.Printf("\nFailovers in %s mode: %d. %s.\nFirst sale after a failover: median %.1f s, worst %.1f s.\n",
+		mode, len(gaps), f, gaps[len(gaps)/2].Seconds(), gaps[len(gaps)-1].Seconds())
+	if len(f.lost) > 0 {
+		const shown = 5
+		fmt.Printf("Lost, although acknowledged, among %d: orders %s\n", len(f.lost), strings.Join(f.lost[:min(shown, len(f.lost))], ", "))
+	}
+	if f.oversold > 0 || s.synchronous && len(f.lost) > 0 {
+		return errViolated
+	}
+	return nil
+}

@@ -1,0 +1,76 @@
+// Package python_test tests the client in Python, on a real etcd and Postgres.
+package python_test
+
+import (
+	"context"
+	_ "embed"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
+	"github.com/fencekit/fencekit/internal/testenv/python"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+func TestMain(m *testing.M) {
+	testenv.Reexec()
+	if spec := os.Getenv(workerVar); spec != "" {
+		os.Exit(beWorker(spec))
+	}
+	testenv.Main(m)
+}
+
+// database returns a fresh one with Fencekit's tables and a counter at 0.
+func database(t *testing.T) (dsn string, pool *pgxpool.Pool) {
+	t.Helper()
+	dsn = pgserver.Database(t)
+	pool, err := pgxpool.New(t.Context(), dsn)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	_, err = postgres.Migrate(t.Context(), pool, "")
+	require.NoError(t, err)
+	_, err = pool.Exec(t.Context(), "create table counter (value bigint not null); insert into counter values (0)")
+	require.NoError(t, err)
+	return dsn, pool
+}
+
+// increment reads, decides and writes, in statements of their own: without a fence two of them
+// lose an update.
+func increment(ctx context.Context, tx pgx.Tx) error {
+	var value int64
+	if err := tx.QueryRow(ctx, "select value from counter").Scan(&value); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, "update counter set value = $1", value+1)
+	return err
+}
+
+func counted(t *testing.T, pool *pgxpool.Pool) (value int64) {
+	t.Helper()
+	require.NoError(t, pool.QueryRow(t.Context(), "select value from counter").Scan(&value))
+	return value
+}
+
+// client is the module under test: embedded, so that a build can replace it (internal/mutants).
+//
+//go:embed fencekit.py
+var client []byte
+
+// program returns a command that runs a program of testdata.
+func program(t *testing.T, name string, args ...string) *exec.Cmd {
+	t.Helper()
+	path, _, err := python.Find(t.Context())
+	require.NoError(t, err)
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "fencekit.py"), client, 0o600))
+	cmd := exec.Command(path, append([]string{filepath.Join("testdata", name)}, args...)...)
+	cmd.Env = append(os.Environ(), "FENCEKIT_PYTHON="+dir)
+	return cmd
+}
