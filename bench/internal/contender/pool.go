@@ -12,7 +12,11 @@ import (
 
 // newPool returns a pool with all of its connections open.
 func newPool(ctx context.Context, t *load.Target) (*pgxpool.Pool, error) {
-	cfg, err := pgxpool.ParseConfig(t.Postgres)
+	return newPoolOn(ctx, t, t.Postgres)
+}
+
+func newPoolOn(ctx context.Context, t *load.Target, dsn string) (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		return nil, err
 	}

@@ -49,7 +49,7 @@ func parseMachine(text string) (busy, total time.Duration, err error) {
 		return 0, 0, fmt.Errorf("machine: /proc/stat begins with %q", line)
 	}
 	var errs []error
-	for i, field := range fields[1:9] { // guest time, behind these, is part of user time
+	for i, field := range fields[1:9] { // guest time, after these, is part of user time
 		n, err := strconv.ParseInt(field, 10, 64)
 		errs = append(errs, err)
 		total += time.Duration(n) * tick

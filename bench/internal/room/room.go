@@ -36,14 +36,15 @@ type Room struct {
 	postgres *pgserver.Server
 	redis    *redisserver.Server
 	admin    *pgx.Conn // reads the log's position
+	shards   []shard
 	pids     map[string]int
-	links    map[time.Duration]*delay.Links
+	links    map[string]*delay.Links // by latency and upstreams
 	command  func() (*exec.Cmd, error)
 }
 
 // Start starts the servers. They have to be stopped. command returns what runs links.
 func Start(ctx context.Context, command func() (*exec.Cmd, error)) (*Room, error) {
-	r := &Room{links: map[time.Duration]*delay.Links{}, command: command}
+	r := &Room{links: map[string]*delay.Links{}, command: command}
 	if err := r.start(ctx); err != nil {
 		return nil, errors.Join(err, r.Stop(context.WithoutCancel(ctx)))
 	}
@@ -95,6 +96,9 @@ func (r *Room) Stop(ctx context.Context) error {
 	for _, l := range r.links {
 		errs = append(errs, l.Stop())
 	}
+	for _, s := range r.shards {
+		errs = append(errs, s.admin.Close(ctx), s.server.Stop(ctx))
+	}
 	if r.admin != nil {
 		errs = append(errs, r.admin.Close(ctx))
 	}
@@ -120,10 +124,20 @@ func (r *Room) Versions(ctx context.Context) (string, error) {
 	return fmt.Sprintf("PostgreSQL %s, Redis %s", version, r.redis.Source()), err
 }
 
-// WAL is how many bytes Postgres has written to its log.
+// WAL is how many bytes all Postgres servers have written to their logs.
 func (r *Room) WAL(ctx context.Context) (bytes int64, err error) {
-	err = r.admin.QueryRow(ctx, "select (pg_current_wal_insert_lsn() - '0/0')::bigint").Scan(&bytes)
-	return bytes, err
+	admins := []*pgx.Conn{r.admin}
+	for _, s := range r.shards {
+		admins = append(admins, s.admin)
+	}
+	for _, admin := range admins {
+		var of int64
+		if err := admin.QueryRow(ctx, "select (pg_current_wal_insert_lsn() - '0/0')::bigint").Scan(&of); err != nil {
+			return 0, err
+		}
+		bytes += of
+	}
+	return bytes, nil
 }
 
 // CreateDatabase makes an empty database.
@@ -147,25 +161,39 @@ type Addresses struct{ Etcd, Postgres, Redis string }
 // Reach returns addresses of the servers, given the DSN of a database, at which each round
 // trip takes longer by latency, half of it on each way.
 func (r *Room) Reach(latency time.Duration, dsn string) (Addresses, error) {
-	a := r.upstreams()
-	if latency > 0 {
-		links := r.links[latency]
-		if links == nil {
-			cmd, err := r.command()
-			if err != nil {
-				return Addresses{}, err
-			}
-			if links, err = delay.Start(cmd, delay.Order{Each: latency / 2, Upstreams: a}); err != nil {
-				return Addresses{}, err
-			}
-			r.links[latency] = links
-		}
-		a = links.Addresses
+	a, err := r.through(latency, r.upstreams())
+	if err != nil {
+		return Addresses{}, err
 	}
+	postgres, err := withHost(dsn, a[1])
+	return Addresses{Etcd: "http://" + a[0], Postgres: postgres, Redis: a[2]}, err
+}
+
+// through returns the addresses at which upstreams are reached with latency.
+func (r *Room) through(latency time.Duration, upstreams []string) ([]string, error) {
+	if latency == 0 {
+		return upstreams, nil
+	}
+	key := fmt.Sprint(latency, upstreams)
+	if r.links[key] == nil {
+		cmd, err := r.command()
+		if err != nil {
+			return nil, err
+		}
+		links, err := delay.Start(cmd, delay.Order{Each: latency / 2, Upstreams: upstreams})
+		if err != nil {
+			return nil, err
+		}
+		r.links[key] = links
+	}
+	return r.links[key].Addresses, nil
+}
+
+func withHost(dsn, host string) (string, error) {
 	u, err := url.Parse(dsn)
 	if err != nil {
-		return Addresses{}, fmt.Errorf("room: %w", err)
+		return "", fmt.Errorf("room: %w", err)
 	}
-	u.Host = a[1]
-	return Addresses{Etcd: "http://" + a[0], Postgres: u.String(), Redis: a[2]}, nil
+	u.Host = host
+	return u.String(), nil
 }

@@ -2,6 +2,7 @@ package run
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fencekit/fencekit/bench/internal/load"
@@ -24,7 +25,7 @@ func values(s *scenario.Scenario, o load.Outcome, use machine.Use, wal int64) ma
 	}
 	n := float64(o.Operations)
 	for m, total := range map[result.Metric]float64{
-		result.ClientCPU: micros(o.CPU), result.PostgresCPU: micros(use.Servers["Postgres"]),
+		result.ClientCPU: micros(o.CPU), result.PostgresCPU: micros(postgres(use)),
 		result.EtcdCPU: micros(use.Servers["etcd"]), result.RedisCPU: micros(use.Servers["Redis"]),
 		result.WAL: float64(wal), result.Allocations: float64(o.Allocations), result.AllocatedB: float64(o.AllocatedBytes),
 		result.Writes: float64(o.Writes), result.WrittenBytes: float64(o.WrittenBytes), result.Retries: float64(o.Retries),
@@ -48,3 +49,13 @@ func values(s *scenario.Scenario, o load.Outcome, use machine.Use, wal int64) ma
 }
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+
+// postgres is the CPU time of all Postgres servers.
+func postgres(use machine.Use) (sum time.Duration) {
+	for name, used := range use.Servers {
+		if strings.HasPrefix(name, "Postgres") {
+			sum += used
+		}
+	}
+	return sum
+}

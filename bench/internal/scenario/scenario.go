@@ -53,6 +53,7 @@ type Contender struct {
 	Fencekit bool // rather than a peer
 	// In place of the scenario's, unless 0.
 	Processes, Goroutines, Connections int
+	Shards                             int // servers that its data are spread over; 0: 1
 	History                            int // entries that its database has to begin with
 	// Snapshot: another transaction has a snapshot while it runs, as a long report has.
 	Snapshot bool
@@ -108,7 +109,7 @@ func here(least, aim float64) map[result.Regime]Bound {
 
 // All are the scenarios, in the order in which they run.
 func All() []Scenario {
-	return slices.Concat(do(), read(), hot(), locks(), several(), first(), memory(), polling(), waiters(), snapshot(), history(), prune())
+	return slices.Concat(do(), read(), hot(), locks(), several(), first(), memory(), polling(), waiters(), snapshot(), history(), prune(), protect(), shards())
 }
 
 // Find returns the scenario and the contender of a worker.
