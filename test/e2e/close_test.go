@@ -125,7 +125,7 @@ func TestClose_DuringAnOutageIsBounded_L1(t *testing.T) {
 			c := &caller{server: server, proxy: proxy, acquired: make(chan struct{}, 10)}
 			c.process = newProcess(t, endpoint, proxy.DSN(), lockCfg, &guard.Config{
 				KeepFor: -1, StoreTimeout: time.Hour, CommitTimeout: time.Second, ResolveTimeout: time.Second,
-				Observer: &guard.Observer{Acquired: func(fence.Grant, time.Duration) { c.acquired <- struct{}{} }},
+				Observers: []*guard.Observer{{Acquired: func(context.Context, fence.Grant, time.Duration) { c.acquired <- struct{}{} }}},
 			})
 			require.NoError(t, guard.Do(t.Context(), c.Guard, "a", increment("a")))
 			<-c.acquired

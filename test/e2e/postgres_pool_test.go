@@ -55,13 +55,14 @@ func patiently(t *testing.T) context.Context {
 func TestPool_TakenByOwnQueriesIsNamedInTime_HB19(t *testing.T) {
 	t.Parallel()
 	dsn, pool := counters(t, "a")
-	p := newProcess(t, etcdserver.Shared(t).Endpoint(), dsn+"&pool_max_conns=2", etcd.Config{}, &guard.Config{StoreTimeout: 300 * time.Millisecond})
+	p := newProcess(t, etcdserver.Shared(t).Endpoint(), dsn+"&pool_max_conns=2", etcd.Config{}, &guard.Config{StoreTimeout: 3 * time.Second})
 	ctx := patiently(t)
 	var taken [2]*pgxpool.Conn
 	for i := range taken {
 		var err error
 		taken[i], err = p.pool.Acquire(ctx)
 		require.NoError(t, err)
+		t.Cleanup(taken[i].Release) // the pool waits for them when it is closed
 	}
 	for range 2 {
 		err := guard.Do(ctx, p.Guard, "a", increment("a"))

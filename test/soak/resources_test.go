@@ -32,9 +32,9 @@ func TestResources_UsedOnceLeaveNothingAndDisturbNoOthers_L1(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	locker, err := etcd.NewLocker(client, &etcd.Config{TTL: 30 * time.Second})
 	require.NoError(t, err)
-	g, err := guard.New(locker, memory.NewStore(), &guard.Config{Observer: &guard.Observer{
+	g, err := guard.New(locker, memory.NewStore(), &guard.Config{Observers: []*guard.Observer{{
 		LeaseLost: func(loss *fence.LeaseLostError) { t.Error(loss) },
-	}})
+	}}})
 	require.NoError(t, err)
 	use := func(name string) {
 		if err := guard.Do(t.Context(), g, name, func(context.Context, *memory.Tx) error { return nil }); err != nil {

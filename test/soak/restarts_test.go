@@ -127,15 +127,17 @@ func startProcess(t *testing.T, o *outage, rejections *counts) *process {
 	require.NoError(t, err)
 	p.guard, err = guard.New(p.locker, store, &guard.Config{
 		StoreTimeout: 3 * time.Second, CommitTimeout: 1500 * time.Millisecond, ResolveTimeout: resolveTimeout,
-		Observer: &guard.Observer{
-			Rejected:  func(r *guard.RejectedError) { rejections.add(string(r.Reason) + " at " + string(r.Stage)) },
+		Observers: []*guard.Observer{{
+			Rejected: func(_ context.Context, r *guard.RejectedError) {
+				rejections.add(string(r.Reason) + " at " + string(r.Stage))
+			},
 			LeaseLost: func(l *fence.LeaseLostError) { rejections.add("lease lost: " + string(l.Reason)) },
-			Finished: func(f guard.Operation) {
+			Finished: func(_ context.Context, f guard.Operation) {
 				if f.Outcome == guard.OutcomeUnknown {
 					rejections.add(outcomeUnknown)
 				}
 			},
-		},
+		}},
 	})
 	require.NoError(t, err)
 	return p

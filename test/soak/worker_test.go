@@ -125,7 +125,7 @@ func (w *worker) work(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.guard, err = guard.New(locker, store, &guard.Config{ResolveTimeout: resolveTimeout, Observer: w.observer()})
+	w.guard, err = guard.New(locker, store, &guard.Config{ResolveTimeout: resolveTimeout, Observers: []*guard.Observer{w.observer()}})
 	if err != nil {
 		return err
 	}
@@ -245,16 +245,16 @@ func (w *worker) ask(ctx context.Context, id string, doubt *guard.UnknownOutcome
 
 func (w *worker) observer() *guard.Observer {
 	return &guard.Observer{
-		Rejected: func(r *guard.RejectedError) {
+		Rejected: func(_ context.Context, r *guard.RejectedError) {
 			w.report(event{Kind: rejected, Reason: string(r.Reason) + " at " + string(r.Stage)})
 		},
 		LeaseLost: func(l *fence.LeaseLostError) { w.report(event{Kind: leaseLost, Reason: string(l.Reason)}) },
-		Resolved: func(_ []fence.Grant, applied bool, err error, _ time.Duration) {
+		Resolved: func(_ context.Context, _ []fence.Grant, applied bool, err error, _ time.Duration) {
 			if err == nil {
 				w.report(event{Kind: resolved, Applied: applied})
 			}
 		},
-		Finished: func(f guard.Operation) {
+		Finished: func(_ context.Context, f guard.Operation) {
 			if f.Runs > 1 {
 				w.report(event{Kind: opRuns, Op: f.Record.ID, Runs: f.Runs})
 			}

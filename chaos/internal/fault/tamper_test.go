@@ -39,5 +39,5 @@ func TestTamper_ChangesAnEntry(t *testing.T) {
 	report, err := history.Verify(patient(t), audit.Verification{})
 	require.NoError(t, err)
 	require.Len(t, report.Findings, 1)
-	require.Equal(t, int64(3), report.Findings[0].Seq) // behind a claim and a write
+	require.Equal(t, int64(3), report.Findings[0].Seq) // after a claim and a write
 }

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"time"
 
 	"github.com/fencekit/fencekit/chaos/internal/history"
@@ -13,11 +14,11 @@ import (
 // package history.
 func (w *worker) observer(points *points) *guard.Observer {
 	return &guard.Observer{
-		Acquired: func(g fence.Grant, _ time.Duration) {
+		Acquired: func(_ context.Context, g fence.Grant, _ time.Duration) {
 			w.recordGrant(history.Acquired, g)
 			points.reach(workload.PointAcquired)
 		},
-		Claimed: func(g fence.Grant, _ time.Duration) {
+		Claimed: func(_ context.Context, g fence.Grant, _ time.Duration) {
 			w.recordGrant(history.Claimed, g)
 			points.reach(workload.PointClaimed)
 		},
@@ -33,7 +34,7 @@ func (w *worker) observer(points *points) *guard.Observer {
 			}
 			w.record(e)
 		},
-		Rejected: func(r *guard.RejectedError) { w.record(RejectionEvent(r)) },
+		Rejected: func(_ context.Context, r *guard.RejectedError) { w.record(RejectionEvent(r)) },
 		Resolved: w.resolved,
 	}
 }
@@ -55,7 +56,7 @@ func RejectionEvent(r *guard.RejectedError) history.Event {
 }
 
 // resolved records how a COMMIT in doubt was resolved, for each of its grants.
-func (w *worker) resolved(grants []fence.Grant, applied bool, err error, _ time.Duration) {
+func (w *worker) resolved(_ context.Context, grants []fence.Grant, applied bool, err error, _ time.Duration) {
 	for _, g := range grants {
 		e := of(history.Resolved, g)
 		e.Applied = applied

@@ -92,7 +92,7 @@ func (w *worker) fence(env *workload.Env, client *clientv3.Client) error {
 		return err
 	}
 	cfg := guardBounds
-	cfg.Observer, cfg.MaxBatch = w.observer(w.points), w.spec.MaxBatch
+	cfg.Observers, cfg.MaxBatch = []*guard.Observer{w.observer(w.points)}, w.spec.MaxBatch
 	g, err := guard.New(locker, store, &cfg)
 	if err != nil {
 		return err

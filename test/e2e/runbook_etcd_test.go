@@ -1,0 +1,114 @@
+package e2e_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+	"github.com/fencekit/fencekit/storage"
+)
+
+// ruined is an etcd that is going to be restored or replaced, and a database, under load.
+type ruined struct {
+	*load
+	*runbook
+	t        *testing.T
+	etcd     *etcdserver.Server
+	line     *line
+	dsn      string
+	snapshot string
+}
+
+func newRuined(t *testing.T) *ruined {
+	t.Helper()
+	e := anotherEtcd(t)
+	dsn, pool := counters(t, loaded...)
+	_, err := pool.Exec(t.Context(), "create table ballast (s text)")
+	require.NoError(t, err)
+	r := &ruined{t: t, etcd: e, line: &line{target: address(e)}, dsn: dsn}
+	r.runbook = newRunbook(t, e.Endpoint(), dsn)
+	r.load = startLoad(t, e.Endpoint(), dsn, pool, grpc.WithContextDialer(r.line.dial))
+	r.requireProgress()
+	r.snapshot = t.TempDir() + "/snapshot"
+	require.NoError(t, e.Snapshot(t.Context(), r.snapshot))
+	other := &restored{t: t, etcd: e}
+	other.passRevisions(other.passRevisions(0) + 3000) // so that the tokens that follow are out of a restored etcd's reach
+	require.NoError(t, r.witnesses())
+	r.requireProgress()
+	r.run(0, "fencectl audit anchor")
+	return r
+}
+
+// process is one that is started now.
+func (r *ruined) process() *process {
+	return newProcess(r.t, r.etcd.Endpoint(), r.dsn, etcd.Config{}, nil, grpc.WithContextDialer(r.line.dial))
+}
+
+// requireStopped requires that running processes and fresh ones make no progress, for the reasons
+// that the guide names.
+func (r *ruined) requireStopped() {
+	t := r.t
+	t.Helper()
+	away := new(fence.UnavailableError)
+	require.ErrorAs(t, guard.Do(t.Context(), r.witness.Guard, "other", increment("a")), &away)
+	require.Equal(t, fence.WentBack, away.Reason)
+	r.names(string(away.Reason))
+	err := guard.Do(t.Context(), r.process().Guard, "witness", increment("witness"), guard.Retryable())
+	requireRejected(t, err, storage.ReasonTokensWentBack)
+	r.names(string(storage.ReasonTokensWentBack))
+}
+
+// requireWhole requires that everybody goes on, and that every acknowledged operation is there.
+func (r *ruined) requireWhole() {
+	t := r.t
+	t.Helper()
+	r.run(0, "fencectl epoch show")
+	r.run(0, "fencectl audit verify")
+	r.done()
+	r.requireProgress()
+	require.NoError(t, r.witnesses())
+	require.NoError(t, r.write(t.Context(), r.process(), "fresh/0", "a"))
+	r.end()
+	r.check(t, t.Context(), r.pool, append(loaded, "witness"))
+}
+
+func TestRunbook_EtcdRestoredFromASnapshot_HD5_G2(t *testing.T) {
+	t.Parallel()
+	r := newRuined(t)
+	r.open("etcd restored from a snapshot")
+	r.instead("etcdutl snapshot restore", func() error { return r.etcd.Restore(t.Context(), r.snapshot, 0) })
+	r.requireStopped()
+	require.Contains(t, r.run(1, "fencectl epoch show"), "a fence's token is above etcd's revision")
+	r.run(0, "fencectl epoch bump")
+	r.requireWhole()
+}
+
+func TestRunbook_EtcdRestoredWithABump_HD5_G2(t *testing.T) {
+	t.Parallel()
+	r := newRuined(t)
+	r.open("etcd restored with a bump")
+	r.instead("etcdutl snapshot restore snapshot.db --data-dir new --bump-revision 1000000000 --mark-compacted", func() error {
+		return r.etcd.Restore(t.Context(), r.snapshot, 1_000_000_000)
+	})
+	r.run(0, "fencectl epoch show")
+	r.run(0, "fencectl epoch bump")
+	r.requireWhole()
+}
+
+func TestRunbook_AnotherEtcdBehindTheSameName_HD6_G2(t *testing.T) {
+	t.Parallel()
+	r := newRuined(t)
+	r.open("Another etcd behind the same name")
+	r.etcd = anotherEtcd(t)
+	r.line.lead(address(r.etcd))
+	r.setenv("FENCEKIT_ETCD_ENDPOINTS", r.etcd.Endpoint())
+	r.requireStopped()
+	require.Contains(t, r.run(1, "fencectl epoch show"), "a fence's token is above etcd's revision")
+	r.run(0, "fencectl epoch bump")
+	r.requireWhole()
+}
