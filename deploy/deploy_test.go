@@ -1,0 +1,253 @@
+package deploy
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/guard/guardtest"
+	"github.com/fencekit/fencekit/guardprometheus"
+	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/storage/memory"
+)
+
+// These tests need promtool, so they are among those that need servers.
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+// promtool runs promtool in a directory.
+func promtool(t *testing.T, dir, input string, args ...string) {
+	t.Helper()
+	path, err := exec.LookPath("promtool")
+	require.NoError(t, err, "run scripts/setup-promtool, or make setup-test")
+	cmd := exec.CommandContext(t.Context(), path, args...)
+	cmd.Dir, cmd.Stdin = dir, strings.NewReader(input)
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "promtool %s\n%s", strings.Join(args, " "), out)
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return string(data)
+}
+
+func TestAlerts_FireWhenTheyShould(t *testing.T) {
+	t.Parallel()
+	promtool(t, "prometheus", "", "check", "rules", "--lint-fatal", "alerts.yml")
+	promtool(t, "prometheus", "", "test", "rules", "alerts_test.yml")
+}
+
+// alert is a rule of alerts.yml.
+type alert struct {
+	Alert       string
+	Expr        string
+	Labels      map[string]string
+	Annotations map[string]string
+}
+
+func alerts(t *testing.T) []alert {
+	t.Helper()
+	var file struct{ Groups []struct{ Rules []alert } }
+	require.NoError(t, yaml.Unmarshal([]byte(read(t, "prometheus/alerts.yml")), &file))
+	require.Len(t, file.Groups, 1)
+	return file.Groups[0].Rules
+}
+
+// An alert says what is the matter and where to read on; its test has it fire, and not.
+func TestAlerts_HaveASummaryARunbookAndATest(t *testing.T) {
+	t.Parallel()
+	guide, tests := read(t, "../docs/guides/observability.md"), read(t, "prometheus/alerts_test.yml")
+	for _, a := range alerts(t) {
+		require.NotEmpty(t, a.Annotations["summary"], a.Alert)
+		require.Contains(t, []string{"critical", "warning"}, a.Labels["severity"], a.Alert)
+		page, anchor, _ := strings.Cut(a.Annotations["runbook_url"], "#")
+		require.Equal(t, "https://github.com/fencekit/fencekit/blob/main/docs/guides/observability.md", page)
+		heading := strings.ReplaceAll(anchor, "-", " ")
+		require.Contains(t, strings.ToLower(guide), "\n### "+heading+"\n", a.Alert)
+		require.Contains(t, guide, "`"+a.Alert+"`")
+		require.Regexp(t, `alertname: `+a.Alert+`\n        exp_alerts: \[\]`, tests)
+		require.Regexp(t, `alertname: `+a.Alert+`\n        exp_alerts:\n          - exp_labels:`, tests)
+	}
+}
+
+// scrape returns what a Guard exports after calls, a rejection, a lost lock and a takeover.
+func scrape(t *testing.T) string {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	observer, err := guardprometheus.NewObserver(registry, nil)
+	require.NoError(t, err)
+	locks, store, ctx := guardtest.NewLockService(), memory.NewStore(), t.Context()
+	process := func(label string) *guard.Guard[*memory.Tx] {
+		g, err := guard.New(locks.NewLocker(label), store, &guard.Config{Observers: []*guard.Observer{observer}})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
+		return g
+	}
+	a, b := process("a"), process("b")
+	put := func(_ context.Context, tx *memory.Tx) error { return tx.Set("k", "v") }
+	require.NoError(t, guard.Do(ctx, a, "sku/1", put))
+	require.ErrorIs(t, guard.Do(ctx, a, "sku/1", func(ctx context.Context, tx *memory.Tx) error {
+		require.True(t, locks.Lose("sku/1"))
+		<-ctx.Done()
+		require.NoError(t, guard.Do(t.Context(), b, "sku/1", put))
+		return put(ctx, tx)
+	}), guard.ErrStaleToken)
+	require.NoError(t, guard.Do(ctx, a, "sku/2", func(context.Context, *memory.Tx) error { return nil }, guard.ReadOnly()))
+	require.ErrorIs(t, guard.Do(ctx, a.UnderGrant(fence.Grant{Resource: "sku/1", Epoch: 1, Token: 1, Holder: "h"}), "sku/1", put), guard.ErrStaleToken)
+
+	answer := httptest.NewRecorder()
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	require.Equal(t, http.StatusOK, answer.Code)
+	return answer.Body.String()
+}
+
+var (
+	sample = regexp.MustCompile(`(?m)^([a-z_]+)(?:\{(.*)\})? `)
+	metric = regexp.MustCompile(`\b(?:fence|guard)_[a-z_]+`)
+)
+
+func TestMetrics_NamesFollowTheConventions(t *testing.T) {
+	t.Parallel()
+	promtool(t, ".", scrape(t), "check", "metrics")
+}
+
+// What the dashboard and the alerts ask for is exported, and the dashboard and the guide leave nothing out.
+func TestMetrics_AreThoseOfTheDashboardTheAlertsAndTheGuide(t *testing.T) {
+	t.Parallel()
+	text := scrape(t)
+	exported := map[string]bool{}
+	for _, found := range sample.FindAllStringSubmatch(text, -1) {
+		exported[found[1]] = true
+	}
+	families := map[string]bool{}
+	for _, found := range regexp.MustCompile(`(?m)^# TYPE (\S+) (\S+)`).FindAllStringSubmatch(text, -1) {
+		families[found[1]] = true
+	}
+
+	var expressions []string
+	for _, a := range alerts(t) {
+		expressions = append(expressions, a.Expr)
+	}
+	dashboard := expressionsOf(t)
+	shown := map[string]bool{}
+	for _, expr := range append(expressions, dashboard...) {
+		names := metric.FindAllString(expr, -1)
+		require.NotEmpty(t, names, expr)
+		for _, name := range names {
+			require.True(t, exported[name], "%s is not exported: %s", name, expr)
+		}
+	}
+	for _, expr := range dashboard {
+		for _, name := range metric.FindAllString(expr, -1) {
+			shown[familyOf(name)] = true
+		}
+	}
+	require.Equal(t, slices.Sorted(maps.Keys(families)), slices.Sorted(maps.Keys(shown)), "what is exported, and what the dashboard shows")
+
+	documented := map[string]bool{}
+	for _, found := range regexp.MustCompile("(?m)^\\| `((?:fence|guard)_[a-z_]+)` \\|").FindAllStringSubmatch(read(t, "../docs/guides/observability.md"), -1) {
+		documented[found[1]] = true
+	}
+	require.Equal(t, slices.Sorted(maps.Keys(families)), slices.Sorted(maps.Keys(documented)), "what is exported, and the guide's table")
+}
+
+// The labels and their values that the guide's table names are those that are exported.
+func TestMetrics_LabelsAreThoseOfTheGuide(t *testing.T) {
+	t.Parallel()
+	values := map[string]map[string]bool{}
+	for _, found := range sample.FindAllStringSubmatch(scrape(t), -1) {
+		for _, pair := range regexp.MustCompile(`(\w+)="([^"]*)"`).FindAllStringSubmatch(found[2], -1) {
+			if pair[1] == "le" || pair[1] == "class" {
+				continue
+			}
+			of := familyOf(found[1]) + " " + pair[1]
+			if values[of] == nil {
+				values[of] = map[string]bool{}
+			}
+			values[of][pair[2]] = true
+		}
+	}
+	guide := read(t, "../docs/guides/observability.md")
+	require.Len(t, values, 6)
+	for of, seen := range values {
+		name, label, _ := strings.Cut(of, " ")
+		row := regexp.MustCompile("(?m)^\\| `" + name + "` \\| \\w+ \\| `" + label + "` \\|.*$").FindString(guide)
+		require.NotEmpty(t, row, of)
+		for value := range seen {
+			if name != "guard_reads_total" { // "the same"
+				require.Contains(t, row, "`"+value+"`", of)
+			}
+		}
+	}
+}
+
+// familyOf returns the metric that a sample belongs to.
+func familyOf(name string) string {
+	for _, suffix := range []string{"_bucket", "_sum", "_count"} {
+		name = strings.TrimSuffix(name, suffix)
+	}
+	return name
+}
+
+// expressionsOf returns the queries of the dashboard.
+func expressionsOf(t *testing.T) (expressions []string) {
+	t.Helper()
+	var dashboard struct {
+		Panels []struct {
+			Type    string
+			Title   string
+			Targets []struct{ Expr string }
+		}
+		Templating struct{ List []struct{ Name string } }
+	}
+	decoder := json.NewDecoder(bytes.NewReader([]byte(read(t, "grafana/fencekit.json"))))
+	require.NoError(t, decoder.Decode(&dashboard))
+	for _, p := range dashboard.Panels {
+		if p.Type == "row" {
+			continue
+		}
+		require.NotEmpty(t, p.Targets, p.Title)
+		for _, target := range p.Targets {
+			for _, v := range regexp.MustCompile(`\$(\w+)`).FindAllStringSubmatch(target.Expr, -1) {
+				known := v[1] == "__rate_interval" || slices.ContainsFunc(dashboard.Templating.List, func(l struct{ Name string }) bool { return l.Name == v[1] })
+				require.True(t, known, "%s: no variable %s", p.Title, v[1])
+			}
+			expressions = append(expressions, target.Expr)
+		}
+	}
+	return expressions
+}
+
+// The dashboard's queries are ones that Prometheus can parse.
+func TestDashboard_QueriesParse(t *testing.T) {
+	t.Parallel()
+	file := map[string]any{"name": "dashboard"}
+	var rules []map[string]string
+	for i, expr := range expressionsOf(t) {
+		expr = strings.NewReplacer("$__rate_interval", "1m", "$job", ".*", "$class", ".*").Replace(expr)
+		rules = append(rules, map[string]string{"record": "query:" + strings.Repeat("x", i+1), "expr": expr})
+	}
+	file["rules"] = rules
+	text, err := yaml.Marshal(map[string]any{"groups": []any{file}})
+	require.NoError(t, err)
+	path := t.TempDir() + "/queries.yml"
+	require.NoError(t, os.WriteFile(path, text, 0o600))
+	promtool(t, ".", "", "check", "rules", path)
+}
