@@ -25,7 +25,7 @@ CHAOS = chaos-runs/$(shell date +%Y%m%d-%H%M%S)
 CHAOS_LONG = chaos-runs/long
 
 .DEFAULT_GOAL := help
-.PHONY: help demo unit test test-race test-docker chaos chaos-long soak bench mutants lint images setup setup-test clean
+.PHONY: help demo cluster unit test test-race test-docker chaos chaos-long soak bench mutants lint images setup setup-test clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,13 @@ demo: check-go ## run the inventory example with a real etcd and Postgres, and w
 	@scripts/setup-postgres --quiet
 	@scripts/build -o bin/inventory ./examples/inventory
 	@bin/inventory demo
+
+cluster: check-go ## sell on three Postgres servers under Patroni, and take the primary away in four ways; ASYNCHRONOUS=1, END=1 to end afterwards
+	@FENCEKIT_POSTGRES_DSN= FENCEKIT_POSTGRES=local scripts/setup-postgres --quiet
+	@scripts/setup-pgbouncer
+	@scripts/setup-patroni
+	@scripts/build -o bin/cluster ./examples/cluster
+	@$(inmemory) bin/cluster $(if $(ASYNCHRONOUS),-asynchronous) $(if $(END),-end)
 
 unit: check-go ## run the tests that need no server, and those of the documentation
 	go test $$(scripts/unit-packages)
@@ -48,10 +55,12 @@ test: setup-test ## run all tests against a real etcd and Postgres, both started
 test-race: race = -race
 test-race: test ## the same with the race detector, which needs a C compiler
 
-test-docker: images setup-test ## run the tests of the store against Postgres in Docker, and those of locks against three etcds there
+test-docker: images setup-test ## run the tests of the store against Postgres in Docker, those of locks against three etcds there, and the compose file
+	@docker compose version >/dev/null 2>&1 || scripts/setup-tool docker-compose docker-compose
 	FENCEKIT_POSTGRES=docker FENCEKIT_POSTGRES_DSN= FENCEKIT_ETCD_CLUSTER=docker $(test) ./storage/postgres/... ./internal/testenv/...
 	FENCEKIT_ETCD_CLUSTER=docker $(test) -run 'LeaderLoss|Isolat|Majority' ./test/e2e ./fence/etcd
-	@echo "The tests of the store and of the test environment passed against Postgres in Docker, and those of what an etcd of three members does to locks against one in Docker."
+	$(test) -tags docker -run Compose ./test/deploy
+	@echo "The tests of the store and of the test environment passed against Postgres in Docker, the compose file works, and those of what an etcd of three members does to locks against one in Docker."
 
 soak: setup ## run 2,000 random schedules, 20,000 operations over several resources from 4 processes, 10,000 HTTP deductions, and 10 minutes of restarts, under faults; use 100,000 resources once each; write and prune 10 million entries
 	go test -count=1 -v -timeout 3h -run TestSchedules ./storage/postgres -rapid.checks=2000 -rapid.seed=0
@@ -90,10 +99,15 @@ images: check-go ## build the images that tests use in Docker, where none can be
 setup: check-go ## find a Postgres, or install one as root on Debian
 	@scripts/setup-postgres
 
-setup-test: setup ## find what only tests need, or install it as root on Debian: Postgres's own files, a PgBouncer and a Redis
+setup-test: setup ## find what only tests need, or install it as root on Debian: Postgres's own files, PgBouncer, Redis, promtool, psycopg for Python, Patroni and HAProxy
 	@FENCEKIT_POSTGRES_DSN= FENCEKIT_POSTGRES=local scripts/setup-postgres
 	@scripts/setup-pgbouncer
 	@scripts/setup-redis
+	@scripts/setup-promtool
+	@scripts/setup-python
+	@scripts/setup-tool systemd-analyze systemd
+	@scripts/setup-tool curl curl
+	@scripts/setup-patroni
 
 .PHONY: check-go
 check-go:

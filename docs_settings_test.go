@@ -16,7 +16,7 @@ func TestDocs_HaveTheDefaultsOfTheDatabase(t *testing.T) {
 	section, _, _ = strings.Cut(section, "\n## ")
 	schema := strings.Join(strings.Fields(read(t, "storage/postgres/migrations/0001_schema.sql")), " ")
 	rows := regexp.MustCompile("(?m)^\\| `(\\w+)` \\| ([^|]+) \\|").FindAllStringSubmatch(section, -1)
-	require.Len(t, rows, 6)
+	require.Len(t, rows, 7)
 	for _, row := range rows {
 		column := regexp.QuoteMeta(row[1]) + ` \w+`
 		if !strings.HasPrefix(row[2], "null") {

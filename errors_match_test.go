@@ -67,6 +67,7 @@ var matching = map[string]error{
 	"`fence.ErrClosed`":                                        fmt.Errorf("%w: locker is closed", fence.ErrClosed),
 	"`fence.ErrInvalid`":                                       fmt.Errorf("%w: nested call", fence.ErrInvalid),
 	"`*fence.InvalidGrantError`":                               &fence.InvalidGrantError{},
+	"`*guard.AcrossShardsError`":                               &guard.AcrossShardsError{},
 	"`*postgres.TransientError`":                               &postgres.TransientError{Err: io.EOF},
 	"`postgres.ErrPruned`":                                     postgres.ErrPruned,
 	"`*postgres.AffectedError`":                                &postgres.AffectedError{},
@@ -85,6 +86,7 @@ var matching = map[string]error{
 	"`*postgres.NotReadyError`, `fence is behind its history`":          &postgres.NotReadyError{Reason: postgres.FenceBehind},
 	"`*postgres.NotReadyError`, `the server's clock jumped`":            &postgres.NotReadyError{Reason: postgres.ClockJumped},
 	"`*postgres.NotReadyError`, `entries are missing from the history`": &postgres.NotReadyError{Reason: postgres.HistoryGap},
+	"`*postgres.NotReadyError`, `database is another shard`":            &postgres.NotReadyError{Reason: postgres.OtherShard},
 	"`*postgres.TransientError` around a `*postgres.NotReadyError`, `server is not supported`": &postgres.TransientError{
 		Err: &postgres.NotReadyError{Reason: postgres.Unsupported}},
 }
@@ -143,7 +145,7 @@ func requireEachReasonHasARow(t *testing.T, table string) {
 	for _, dir := range []string{"storage", "fence", "storage/postgres/internal/wire"} {
 		s.read(t, dir)
 	}
-	require.Len(t, s.reasons, 8+6+5+6)
+	require.Len(t, s.reasons, 8+6+5+7)
 	for reason, typ := range s.reasons {
 		require.True(t, typ == "LossReason" || strings.Contains(table, ", `"+reason+"`"), reason)
 	}

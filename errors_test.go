@@ -35,6 +35,7 @@ type said struct {
 var internal = map[string]string{
 	"etcd: acquire failed":      "the cause of a context that stays inside the package",
 	"etcd: gave up at its turn": "replaced by the context's error",
+	"dry run":                   "rolls a transaction back, and stays inside the package",
 }
 
 // Every error, error type, warning and message of the SQL functions is in the

@@ -19,7 +19,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.opentelemetry.io/otel/metric/noop"
 
 	"github.com/fencekit/fencekit"
 	"github.com/fencekit/fencekit/audit"
@@ -27,6 +30,9 @@ import (
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
 	"github.com/fencekit/fencekit/guardhttp"
+	"github.com/fencekit/fencekit/guardotel"
+	"github.com/fencekit/fencekit/guardprometheus"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/memory"
 	"github.com/fencekit/fencekit/storage/postgres"
@@ -378,6 +384,24 @@ func TestGuides_Election(t *testing.T) {
 	require.NoError(t, next.Resign(t.Context()))
 }
 
+// docs/guides/sharding.md
+
+func moveStock(ctx context.Context, client *clientv3.Client, pools []*pgxpool.Pool, move func(context.Context, pgx.Tx) error) error {
+	shards, err := fencekit.NewShards(client, pools, nil) // in each process the same databases, in the same order
+	if err != nil {
+		return err
+	}
+	defer shards.Close(ctx)
+	if err := shards.Migrate(ctx); err != nil { // or: fencectl migrate up for each, and the statement below
+		return err
+	}
+	return guard.Do(ctx, shards, "{tenant-7}/sku/42", move) // runs on the database that the name belongs to
+}
+
+func TestGuides_Sharding(t *testing.T) {
+	require.NoError(t, moveStock(t.Context(), etcdserver.Client(t), []*pgxpool.Pool{emptyPool(t), emptyPool(t)}, nothing))
+}
+
 // docs/guides/history.md
 
 func printSales(ctx context.Context, pool *pgxpool.Pool, day time.Time) error {
@@ -417,4 +441,37 @@ func Example_history() {
 	// Output:
 	// sku/42 2 order-1 2
 	// <nil>
+}
+
+// docs/guides/observability.md
+
+func withMetrics(client *clientv3.Client, pool *pgxpool.Pool) (*fencekit.Guard, error) {
+	metrics, err := guardprometheus.NewObserver(prometheus.DefaultRegisterer, nil)
+	if err != nil {
+		return nil, err
+	}
+	return fencekit.New(client, pool, &fencekit.Config{Guard: guard.Config{Observers: []*guard.Observer{metrics}}})
+}
+
+func withTraces(client *clientv3.Client, pool *pgxpool.Pool, metrics *guard.Observer) (*fencekit.Guard, error) {
+	traces, err := guardotel.NewObserver(&guardotel.Config{MeterProvider: noop.NewMeterProvider()})
+	if err != nil {
+		return nil, err
+	}
+	return fencekit.New(client, pool, &fencekit.Config{Guard: guard.Config{
+		Observers:     []*guard.Observer{metrics, traces},
+		ProfileLabels: true,
+	}})
+}
+
+func TestGuides_ObservedGuardsAreMade(t *testing.T) {
+	client, pool := connect(t.Context())
+	defer client.Close()
+	defer pool.Close()
+	metered, err := withMetrics(client, pool)
+	require.NoError(t, err)
+	require.NoError(t, metered.Close(t.Context()))
+	traced, err := withTraces(client, pool, &guard.Observer{})
+	require.NoError(t, err)
+	require.NoError(t, traced.Close(t.Context()))
 }

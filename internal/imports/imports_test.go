@@ -37,9 +37,9 @@ func TestImports_CoreNeedsTheStandardLibraryOnly(t *testing.T) {
 	for pkg, allowed := range map[string][]string{
 		"fence":           {"fence"},
 		"storage":         {"fence", "storage"},
-		"guard":           {"fence", "guard", "storage", "internal/callback"},
-		"guard/guardtest": {"fence", "guard", "guard/guardtest", "storage", "storage/memory", "internal/callback"},
-		"guardhttp":       {"fence", "guard", "guardhttp", "storage", "internal/callback", "internal/transport"},
+		"guard":           {"fence", "guard", "storage", "internal/callback", "internal/class"},
+		"guard/guardtest": {"fence", "guard", "guard/guardtest", "storage", "storage/memory", "internal/callback", "internal/class"},
+		"guardhttp":       {"fence", "guard", "guardhttp", "storage", "internal/callback", "internal/class", "internal/transport"},
 		"storage/memory":  {"fence", "storage", "storage/memory"},
 	} {
 		for _, dep := range dependencies(t, pkg) {
@@ -58,10 +58,24 @@ func TestImports_AdaptersKeepApart(t *testing.T) {
 		"storage/postgres": append([]string{"go.etcd.io/", "google.golang.org/grpc", module + "fence/etcd", module + "guard"}, tests...),
 		"cmd/fencectl":     append([]string{"go.etcd.io/etcd/server", "go.etcd.io/etcd/etcdutl", module + "chaos"}, tests...),
 		"guardgrpc":        append([]string{"go.etcd.io/", "github.com/jackc/", module + "fence/etcd", module + "storage/", module + "guardhttp"}, tests...),
+		"guardprometheus":  append([]string{"go.opentelemetry.io/", "go.etcd.io/", "google.golang.org/grpc", "github.com/jackc/", module + "fence/etcd", module + "storage/", module + "guardotel"}, tests...),
+		"guardotel":        append([]string{"go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/otel/exporters", "github.com/prometheus/", "go.etcd.io/", "google.golang.org/grpc", "github.com/jackc/", module + "fence/etcd", module + "storage/", module + "guardprometheus"}, tests...),
 		"fence/etcd":       append([]string{"github.com/jackc/", module + "guard", module + "storage", "go.etcd.io/etcd/server", "go.etcd.io/etcd/etcdutl"}, tests...),
 	} {
 		for _, dep := range dependencies(t, pkg) {
 			for _, prefix := range forbidden {
+				require.False(t, strings.HasPrefix(dep, prefix), "%s depends on %s", pkg, dep)
+			}
+		}
+	}
+}
+
+// A service that exports no metrics and no traces links nothing that does.
+func TestImports_NothingButTheAdaptersNeedsAnExporter(t *testing.T) {
+	t.Parallel()
+	for _, pkg := range []string{"", "guard", "guardhttp", "guardgrpc", "fence/etcd", "storage/postgres", "cmd/fencectl"} {
+		for _, dep := range dependencies(t, pkg) {
+			for _, prefix := range []string{"github.com/prometheus/", "go.opentelemetry.io/", module + "internal/telemetry", module + "guardprometheus", module + "guardotel"} {
 				require.False(t, strings.HasPrefix(dep, prefix), "%s depends on %s", pkg, dep)
 			}
 		}
@@ -90,7 +104,7 @@ func TestImports_OnlyProgramsUseTheFrontDoor(t *testing.T) {
 // not to be copied.
 func TestImports_ExamplesUseWhatIsExported(t *testing.T) {
 	t.Parallel()
-	startsServers := []string{"examples/inventory", "examples/inventory/demo", "examples/quickstart/servers"}
+	startsServers := []string{"examples/cluster", "examples/inventory", "examples/inventory/demo", "examples/quickstart/servers"}
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./examples/...")
 	cmd.Dir = "../.."
 	out, err := cmd.Output()
@@ -152,7 +166,7 @@ func TestImports_TheLockServiceExportsFewNames(t *testing.T) {
 			}
 		}
 	}
-	require.Equal(t, []string{"Acquisition", "Change", "ChangeGaveUp", "ChangeHolds", "ChangeKind", "ChangeLeaseEnded", "ChangeReleased", "ChangeWaits", "ClientConfig", "Config", "Election", "Eviction", "Inspector", "Lock", "Locker", "Locks", "NewInspector", "NewLocker", "NotHolderError"}, slices.Sorted(maps.Keys(exported)))
+	require.Equal(t, []string{"Acquisition", "Change", "ChangeGaveUp", "ChangeHolds", "ChangeKind", "ChangeLeaseEnded", "ChangeReleased", "ChangeWaits", "ClientConfig", "Config", "Election", "Epoch", "Eviction", "Inspector", "Lock", "Locker", "Locks", "NewInspector", "NewLocker", "NotHolderError"}, slices.Sorted(maps.Keys(exported)))
 }
 
 // declared returns the names that a file declares for its package.

@@ -63,7 +63,7 @@ var anchorMutants = []Mutant{
 	change("checkpoint-of-another-log", "HF3", anchorPackage+"checkpoint.go",
 		`if lines[0] != key.Name() {`, `if false {`,
 		inAnchor("TestParseCheckpoint_RefusesWhatIsNone")),
-	change("heads-behind-the-checkpoint", "HF3", anchorPackage+"heads.go",
+	change("heads-after-the-checkpoint", "HF3", anchorPackage+"heads.go",
 		`if n >= size || r.Resource == "" {`, `if n < 0 && n >= size || r.Resource == "" {`,
 		inAnchor("TestLog_RecordsTheHeadsThatMoved")),
 	change("proof-is-not-compared-with-the-root", "HF3", anchorPackage+"proof.go",

@@ -4,9 +4,9 @@ const spansFile = "audit/spans.go"
 
 // readMutants leave out entries that a filter admits, or return others.
 var readMutants = []Mutant{
-	change("read-skips-an-entry-behind-a-page", "HF2", spansFile,
+	change("read-skips-an-entry-after-a-page", "HF2", spansFile,
 		`rest[0].from = position + 1`, `rest[0].from = position + 2`, inFilters),
-	change("read-skips-an-entry-behind-a-statement", "HF2", spansFile,
+	change("read-skips-an-entry-after-a-statement", "HF2", spansFile,
 		`rest[0].from = head.to + 1`, `rest[0].from = head.to + 2`, inFilters),
 	change("read-begins-at-the-next-claim", "HF2", spansFile,
 		`order by p.seq desc limit 1), s.lo)`, `and false order by p.seq desc limit 1), s.lo)`, inFilters),

@@ -85,7 +85,7 @@ var guardMutants = []Mutant{
 		"\t\t\tfor _, s := range states {\n\t\t\t\ts.unresolved = unknown\n\t\t\t}\n", "",
 		inGuard("TestUnknown_IsSettledBeforeTheNextCallRuns_G6")),
 	change("hold-reads-on-after-a-commit-that-was-not-applied", "G2", g+"commit.go",
-		"case err == nil:\n\t\t\te.report.resolved(states.grants(), o.record, false", "case err == nil:\n\t\t\tstates.setClaimed(true)\n\t\t\te.report.resolved(states.grants(), o.record, false",
+		"case err == nil:\n\t\t\te.report.resolved(ctx, states.grants(), o.record, false", "case err == nil:\n\t\t\tstates.setClaimed(true)\n\t\t\te.report.resolved(ctx, states.grants(), o.record, false",
 		inGuard("TestHold_EndsWithACommitThatWasNotApplied_G2")),
 	change("hold-ends-with-a-commit-that-failed", "G2", g+"commit.go",
 		`states.setClaimed(true) // nothing was committed, so the positions are what they were`, ``,

@@ -4,8 +4,8 @@ package mutants
 // to the next, and in what it says about them.
 var standingMutants = []Mutant{
 	change("overtaken-grant-keeps-its-position", "G6 L1", g+"commit.go",
-		"\tstates.setClaimed(true) // nothing was committed, so the positions are what they were\n\treturn e.noteRejection(states, err)\n",
-		"\terr = e.noteRejection(states, err)\n\tstates.setClaimed(true)\n\treturn err\n",
+		"\tstates.setClaimed(true) // nothing was committed, so the positions are what they were\n\treturn e.noteRejection(ctx, states, err)\n",
+		"\terr = e.noteRejection(ctx, states, err)\n\tstates.setClaimed(true)\n\treturn err\n",
 		inGuard("TestRetryable_RunsAgainWhatTookNoEffect_G4/overtaken")),
 	change("unknown-is-hidden-by-the-end-of-the-context", "G4", g+"retry.go",
 		`if !r.mayFollow(r.err) {`, `if r.err != nil && ctx.Err() != nil {

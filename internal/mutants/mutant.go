@@ -44,8 +44,8 @@ func (t Test) String() string { return t.Package + " " + t.Name }
 
 // All returns the mutants of Fencekit.
 func All() []Mutant {
-	return slices.Concat(scheduleMutants, sealMutants, readOnlyMutants, evictMutants, claimMutants, schemaMutants, retentionMutants, verifyMutants, trustMutants, storeMutants, commitMutants, messageMutants, batchMutants, txMutants, connectionMutants, guardMutants, groupMutants, guardBatchMutants, keeperMutants, callbackMutants, standingMutants, transportMutants, guardtestMutants,
-		frontMutants, execMutants, etcdMutants, lineMutants, keysMutants, sessionMutants, watchMutants, contentionMutants, memoryMutants, engineMutants, checkMutants, verdictMutants, readMutants, reviewMutants, anchorMutants)
+	return slices.Concat(scheduleMutants, sealMutants, readOnlyMutants, evictMutants, claimMutants, schemaMutants, retentionMutants, protectMutants, verifyMutants, trustMutants, storeMutants, commitMutants, messageMutants, batchMutants, txMutants, connectionMutants, guardMutants, groupMutants, guardBatchMutants, keeperMutants, callbackMutants, standingMutants, transportMutants, guardtestMutants,
+		frontMutants, shardMutants, execMutants, etcdMutants, lineMutants, keysMutants, sessionMutants, watchMutants, contentionMutants, memoryMutants, engineMutants, checkMutants, verdictMutants, readMutants, reviewMutants, anchorMutants, contractMutants)
 }
 
 // change is a mutant of one edit.

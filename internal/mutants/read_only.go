@@ -28,7 +28,7 @@ var readOnlyMutants = []Mutant{
 		`" read only not deferrable"`, `" read only"`,
 		inPostgres("TestReadOnly_WaitsForNoSafeSnapshot_L1_N24")),
 	change("read-only-checks-in-its-snapshot", "G13 N23", pg+"read.go",
-		`"); commit; " + t.store.sql.behind + check + "; " + t.leaveSQL()`, `"); " + check + "; commit; " + t.store.sql.behind + t.leaveSQL()`,
+		`"); commit; " + t.store.sql.after + check + "; " + t.leaveSQL()`, `"); " + check + "; commit; " + t.store.sql.after + t.leaveSQL()`,
 		inPostgres("TestReadOnly_IsCheckedBehindItsSnapshot_N23_G13/repeatable_read")),
 	change("read-only-checks-no-epoch", "G13", functionsSQL,
 		readCompares, strings.Replace(readCompares, "r.epoch = p_epochs[i] and ", "", 1),

@@ -8,7 +8,7 @@ const (
 	retentionSQL = "storage/postgres/migrations/0003_retention.sql"
 
 	headTakesKey = "        perform pg_try_advisory_xact_lock_shared(p_resources[i], (p_tokens[i] & 2147483647)::integer);\n"
-	headLooks    = `        select timeline into v_timeline from {{schema}}.resource where id = p_resources[i] and epoch = p_epochs[i] and token = p_tokens[i];
+	headLooks    = `        select timeline, name into v_timeline, v_name from {{schema}}.resource where id = p_resources[i] and epoch = p_epochs[i] and token = p_tokens[i];
         if not found then
             perform {{schema}}.reject(null, p_resources[i], p_epochs[i], p_tokens[i], '', 0);
         end if;
@@ -105,7 +105,7 @@ var claimMutants = []Mutant{
 		inPostgres("TestFence_IsRebuiltFromItsHistory_N26")),
 
 	change("begin-check-lets-the-superseded-begin", "N17", functionsSQL,
-		headLooks, `        select timeline into v_timeline from {{schema}}.resource where id = p_resources[i];
+		headLooks, `        select timeline, name into v_timeline, v_name from {{schema}}.resource where id = p_resources[i];
 `,
 		inPostgres("TestBeginCheck_RejectsASupersededGrantEarly_N17")),
 	change("begin-check-looks-before-it-takes-its-key", "N17", functionsSQL,

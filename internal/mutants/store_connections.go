@@ -20,13 +20,13 @@ var connectionMutants = []Mutant{
 	change("leave-a-channel-that-is-listened-on", "N24", functionsSQL,
 		"perform from pg_catalog.pg_listening_channels();\n    if found then", "if false then",
 		inPostgres("TestPool_GetsNoConnectionWithRemains_N24")),
-	change("leave-not-sent-behind-commit", "N24", pg+"commit.go",
+	change("leave-not-sent-after-commit", "N24", pg+"commit.go",
 		`"; commit; "...)
-	sql = append(sql, t.store.sql.behind...)
+	sql = append(sql, t.store.sql.after...)
 	return string(append(sql, t.leaveSQL()...)), nil`, `"; commit"...)
 	return string(sql), nil`,
 		inPostgres("TestPool_GetsNoConnectionWithRemains_N24")),
-	change("leave-not-sent-behind-rollback", "N18", pg+"rollback.go",
+	change("leave-not-sent-after-rollback", "N18", pg+"rollback.go",
 		`return t.leave(ctx, pg)`, `return ""`,
 		inPostgres("TestPool_GetsNoConnectionThatAnEvictionMayHaveListed_N18/rolled_back")),
 	change("leave-of-the-first-resource", "N18", pg+"rollback.go",
@@ -45,8 +45,8 @@ var connectionMutants = []Mutant{
 		`perform pg_try_advisory_xact_lock_shared(p_resources[i],`, `perform pg_advisory_xact_lock_shared(p_resources[i],`,
 		inPostgres("TestBeginCheck_GoesOnWhereItsKeyIsTaken_N25")),
 	change("begin-check-compares-tokens-only", "N17", functionsSQL,
-		`select timeline into v_timeline from {{schema}}.resource where id = p_resources[i] and epoch = p_epochs[i] and token = p_tokens[i];`,
-		`select timeline into v_timeline from {{schema}}.resource where id = p_resources[i] and token = p_tokens[i];`,
+		`select timeline, name into v_timeline, v_name from {{schema}}.resource where id = p_resources[i] and epoch = p_epochs[i] and token = p_tokens[i];`,
+		`select timeline, name into v_timeline, v_name from {{schema}}.resource where id = p_resources[i] and token = p_tokens[i];`,
 		inPostgres("TestBeginCheck_ComparesEpochs_N17")),
 	change("evict-compares-tokens-only", "N18 L1", functionsSQL,
 		`where (c.epoch, c.token) < (p_epoch, p_token) and (c.token`, `where c.token < p_token and (c.token`,

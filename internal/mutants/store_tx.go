@@ -120,6 +120,14 @@ var txMutants = slices.Concat(reachMutants, []Mutant{
 	change("tx-that-committed-before-a-lost-seal-runs-again", "N15 G4", g+"commit.go",
 		`if doubt.Ended != nil {`, `if false {`,
 		inPostgres("TestRun_ACommitOfItsOwnBeforeALostSeal_N15_G4")),
+	change("resolve-forgets-that-the-transaction-was-ended", "N15 G4", g+"outcome.go",
+		`err = e.ended`, `err = nil`,
+		inGuard("TestUnknown_ResolveSaysThatTheFunctionEndedItsTransaction_N15_G4/no_effect")),
+	change("group-that-may-have-committed-before-a-lost-seal-runs-again", "N15 G4", pg+"commit.go",
+		`	if t.sentControl {
+		doubt.Ended`, `	if false {
+		doubt.Ended`,
+		inPostgres("TestGroup_APossibleCommitBeforeALostSeal_N15_G4")),
 	change("text-of-several-is-judged-by-its-first", "N15 G4", pg+"internal/sqlwords/sqlwords.go",
 		`text = text[statementLength(text, escapes):]`, `text = ""`,
 		inPostgres("TestRun_ARollbackBeforeAFailureIsReported_N15_G4")),

@@ -11,6 +11,7 @@ const (
 	subjectGo = "audit/verify_subject.go"
 	soughtGo  = "audit/verify_sought.go"
 	headsGo   = "audit/verify_heads.go"
+	tablesGo  = "audit/verify_tables.go"
 )
 
 // verifyMutants each leave out one check of a history, which nothing else makes up for.
@@ -60,9 +61,9 @@ var verifyMutants = []Mutant{
 	change("verify-ignores-holds", "HF4", subjectGo,
 		`c.checkpoint.PrunedAt > c.held.At+holdGrace`, `c.checkpoint.PrunedAt > c.held.At+1000*1000*holdGrace`,
 		tampered("a_resource_on_hold_pruned")),
-	change("verify-ignores-an-empty-history-behind-a-checkpoint", "HF3", subjectGo,
+	change("verify-ignores-an-empty-history-after-a-checkpoint", "HF3", subjectGo,
 		`if c.seq < c.checkpoint.First {`, `if c.seq < 0 {`,
-		tampered("a_checkpoint_raised_behind_the_end")),
+		tampered("a_checkpoint_raised_after_the_end")),
 	change("verify-takes-any-rejection-for-justified", "G5", soughtGo,
 		`	case justified || r.CurrentHolder == "": // no grant had the fence`, `	case justified || r.CurrentHolder != "?":`,
 		tampered("a_rejection_by_a_grant_that_never_had_the_fence_made_up")),
@@ -77,12 +78,46 @@ var verifyMutants = []Mutant{
 	change("verify-ignores-the-marks", "HF3", "audit/verify.go",
 		`case highest.epoch > s.Epoch:`, `case highest.epoch > s.Epoch+100:`,
 		tampered("the_highest_epoch_lowered")),
-	change("verify-ignores-triggers", "HF3", "audit/verify_tables.go",
-		`g.tgenabled = 'A'`, `g.tgenabled in ('A', 'D')`,
+	change("verify-ignores-missing-triggers", "HF3", tablesGo,
+		`	for _, part := range slices.Sorted(maps.Keys(missing)) {`, `	for _, part := range slices.Sorted(maps.Keys(missing))[:0] {`,
+		tampered("a_trigger_removed")),
+	change("verify-takes-triggers-that-are-off", "HF3", tablesGo,
+		`case g.tgenabled when 'A' then`, `case replace(g.tgenabled::text, 'D', 'A') when 'A' then`,
 		tampered("a_trigger_turned_off")),
-	change("verify-takes-triggers-that-replication-skips", "HF3", "audit/verify_tables.go",
-		`g.tgenabled = 'A'`, `g.tgenabled in ('A', 'O')`,
+	change("verify-takes-triggers-that-replication-skips", "HF3", tablesGo,
+		`case g.tgenabled when 'A' then`, `case replace(g.tgenabled::text, 'O', 'A') when 'A' then`,
 		tampered("a_trigger_turned_off_for_sessions_of_replication")),
+	change("verify-ignores-foreign-triggers", "HF3", tablesGo,
+		`strings.HasPrefix(part, "table ") || strings.HasPrefix(part, "trigger ")`, `strings.HasPrefix(part, "table ")`,
+		tampered("a_trigger_added_that_changes_rows")),
+	change("verify-takes-partial-keys", "HF3", tablesGo,
+		`case when i.indpred is not null then 'of some rows alone' end, `, ``,
+		tampered("a_unique_key_limited_to_some_rows")),
+	change("verify-takes-invalid-keys", "HF3", tablesGo,
+		`, case when not i.indisvalid then 'not valid' end`, ``,
+		tampered("a_unique_key_that_isn't_valid")),
+	change("verify-takes-deferrable-keys", "HF3", tablesGo,
+		`case when not i.indimmediate then 'deferrable' end, `, ``,
+		tampered("a_unique_key_deferred")),
+	change("verify-takes-unlogged-tables", "HF3", tablesGo,
+		`                union all select 'not logged' where c.relpersistence <> 'p'
+`, ``,
+		tampered("a_table_that_a_crash_empties")),
+	change("verify-takes-row-level-security", "HF3", tablesGo,
+		`                union all select 'under row-level security' where c.relrowsecurity
+`, ``,
+		tampered("row-level_security_turned_on")),
+	change("verify-takes-rules", "HF3", tablesGo,
+		`                union all select 'under the rule ' || r.rulename from pg_rewrite r where r.ev_class = c.oid and c.relkind = 'r'
+`, ``,
+		tampered("a_rule_added")),
+	change("verify-takes-parts-of-tables", "HF3", tablesGo,
+		`                union all select 'a parent of ' || h.inhrelid::regclass::text from pg_inherits h where h.inhparent = c.oid
+`, ``,
+		tampered("a_table_given_a_part,_whose_changes_its_triggers_miss")),
+	change("verify-ignores-texts-of-functions", "HF3", tablesGo,
+		`found != want && (ok`, `len(found) != len(want) && (ok`,
+		tampered("a_trigger's_function_replaced")),
 	change("verify-ignores-what-is-known", "HF3", headsGo,
 		`	if !bytes.Equal(h.Hash[:], hash) {`, `	if !bytes.Equal(h.Hash[:], hash) && len(hash) == 0 {`,
 		tampered("the_end_replaced,_with_hashes_and_a_fence_that_fit")),

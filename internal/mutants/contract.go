@@ -1,0 +1,59 @@
+package mutants
+
+const (
+	contractSQL  = "storage/postgres/migrations/0005_contract.sql"
+	pythonClient = "examples/python/fencekit.py"
+)
+
+func inPython(name string) Test { return Test{"examples/python", name} }
+
+// contractMutants are in the protocol's functions for other languages, and in the client in Python.
+var contractMutants = []Mutant{
+	change("contract-changes-without-its-version", "G2", contractSQL,
+		`xid bigint, own_tx bigint, ops json default null`, `own_tx bigint, xid bigint, ops json default null`,
+		inPostgres("TestContract_ChangesWithItsVersionOnly")),
+	change("contract-claim-ignores-its-verdict", "G3", contractSQL,
+		`if v_state is not null then`, `if false then`,
+		inPostgres("TestContract_RejectsWhatCannotBeMeant")),
+	change("contract-seal-dropped", "G2 G3", contractSQL,
+		`    call {{schema}}.seal(array[fence], array[epoch], array[token], array[pg_catalog.encode(pg_catalog.convert_to(holder, 'UTF8'), 'hex')],
+                         array[seq], array[tx], own_tx, array[coalesce(pg_catalog.encode(pg_catalog.convert_to(ops::pg_catalog.text, 'UTF8'), 'hex'), '')], v_xid);
+`, "",
+		inPostgres("TestSealOne_DoesAllThatBelongsToASeal_N13_G2")),
+	change("contract-seals-any-transaction", "G2 N15", contractSQL,
+		`xid::pg_catalog.text::pg_catalog.xid8;`, `pg_catalog.pg_current_xact_id();`,
+		inPostgres("TestContract_RejectsWhatCannotBeMeant")),
+	change("contract-seals-before-deferred-constraints", "N13", contractSQL,
+		"    set constraints all immediate;\n    set constraints all immediate;\n", "",
+		inPostgres("TestSealOne_DoesAllThatBelongsToASeal_N13_G2")),
+	change("contract-defers-after-the-seal", "N13", contractSQL,
+		`    set transaction read only;`, ``,
+		inPostgres("TestSealOne_DoesAllThatBelongsToASeal_N13_G2")),
+	change("contract-leaves-cursors-to-commit", "N13", contractSQL,
+		`    execute 'close all';`, ``,
+		inPostgres("TestSealOne_DoesAllThatBelongsToASeal_N13_G2")),
+	change("contract-evicts-nothing", "L1", contractSQL,
+		`wait_ms, thorough) e;`, `wait_ms, thorough) e where false;`,
+		inPostgres("TestEvictOne_EndsEarlierTransactions_L1")),
+	change("python-does-not-seal", "G2 G3", pythonClient,
+		`select fence.seal_one({}); commit`, `commit -- {}`,
+		inPython("TestGuarded_RejectsWhatWasSupersededInside_G2_G3_G5")),
+	change("python-takes-a-lost-commit-for-success", "G4", pythonClient,
+		"        return False\n    finally:", "        return True\n    finally:",
+		inPython("TestGuarded_ResolvesALostCommit_G4/itself")),
+	change("python-takes-a-warning-for-success", "G4", pythonClient,
+		` and "WARNING" not in severities`, ``,
+		inPython("TestGuarded_AsksAfterAnUnclearAnswer_G4/a_warning")),
+	change("python-takes-any-tag-for-success", "G4", pythonClient,
+		`answer.statusmessage == "COMMIT" and `, ``,
+		inPython("TestGuarded_AsksAfterAnUnclearAnswer_G4/another_tag")),
+	change("python-believes-poolers", "G4", pythonClient,
+		`if not conn.closed and e.diag.source_function:`, `if not conn.closed:`,
+		inPython("TestGuarded_AsksAfterAnUnclearAnswer_G4/an_error_of_a_pooler's")),
+	change("python-lets-its-block-commit", "G2", pythonClient,
+		`with conn.transaction():`, `if True:`,
+		inPython("TestGuarded_EndsAsItsBlockDoes_G2/commit")),
+	change("python-takes-any-text-for-a-grant", "G3", pythonClient,
+		`if not bounded or str(grant) != text:`, `if not bounded:`,
+		inPython("TestGrant_IsWhatGoReads")),
+}

@@ -1,0 +1,63 @@
+package mutants
+
+const protectSQL = "storage/postgres/migrations/0006_protect.sql"
+
+// rejected is a way past the guard of a protected table, as a test of enforce mode.
+func rejected(way string) Test {
+	return inPostgres("TestProtect_RejectsEachWayPastTheGuard_HC1_P1_P2_P3/" + way)
+}
+
+// protectMutants let writes past the guard of a protected table.
+var protectMutants = []Mutant{
+	change("protect-check-passes-early", "P2", protectSQL,
+		`    v_again boolean := not v_last;`, `    v_again boolean := false;`,
+		rejected("a_raw_COMMIT")),
+	change("protect-check-is-not-deferred-again", "P3", protectSQL,
+		`        set constraints {{schema}}.guarded_write_sealed deferred;
+`, ``,
+		inPostgres("TestProtect_LetsGuardedWritesThrough_P1_P3_P4/read_committed")),
+	change("protect-check-never-ends", "P2", protectSQL,
+		`new.fires >= 1000 or `, `new.fires < 0 or `,
+		rejected("a_raw_COMMIT")),
+	change("protect-takes-any-seal", "P2", protectSQL,
+		` and sealed = pg_current_xact_id() and age(xmin) <= 0`, ` and sealed <> '0'`,
+		rejected("a_seal_of_the_transaction_before,_and_the_setting")),
+	change("protect-takes-a-claim-for-a-seal", "P2", protectSQL,
+		` and sealed = pg_current_xact_id() and age(xmin) <= 0`, ` and age(xmin) <= 0`,
+		rejected("a_claim_in_place_of_the_seal")),
+	change("protect-takes-a-void-for-a-seal", "P2", functionsSQL,
+		`sealed = case p_kind when 'w' then v_xid else '0' end`, `sealed = v_xid`,
+		rejected("a_void_in_place_of_the_seal")),
+	change("protect-check-not-always", "P2", protectSQL,
+		`enable always trigger guarded_write_sealed`, `enable trigger guarded_write_sealed`,
+		rejected("session_replication_role_=_replica,_and_a_raw_COMMIT")),
+	change("protect-triggers-not-always", "P1", protectSQL,
+		`enable always trigger fencekit_protect', v_member`, `enable trigger fencekit_protect', v_member`,
+		rejected("session_replication_role_=_replica")),
+	change("protect-truncate-trigger-not-always", "P1", protectSQL,
+		`enable always trigger fencekit_protect_truncate`, `enable trigger fencekit_protect_truncate`,
+		rejected("session_replication_role_=_replica,_and_TRUNCATE")),
+	change("protect-ignores-the-old-row", "P1", protectSQL,
+		`{{schema}}.protection_row(p, 'old', 'INSERT', 'true')`, `{{schema}}.protection_row(p, 'old', 'INSERT', 'tg_op = ''DELETE''')`,
+		rejected("a_row_that_moves_from_another_resource")),
+	change("protect-ignores-the-new-row", "P1", protectSQL,
+		`'DELETE', $if$tg_op = 'INSERT' or`, `'DELETE', $if$tg_op = 'INSERT' or false and`,
+		rejected("a_row_that_moves_to_another_resource")),
+	change("protect-checks-before-other-triggers", "P1", protectSQL,
+		`fencekit_protect after insert`, `fencekit_protect before insert`,
+		rejected("a_BEFORE_trigger_that_changes_the_resource")),
+	change("protect-ignores-inheriting-tables", "P1", protectSQL,
+		`c.oid = p_relation or not c.relispartition`, `c.oid = p_relation`,
+		rejected("an_inheriting_table_itself")),
+	change("protect-forgets-the-second-resource", "P1", protectSQL,
+		`set round = round + 1, fires = 0, at = statement_timestamp(), writes = writes || v_entry where`, `set fires = 0, at = statement_timestamp(), writes = writes || v_entry where`,
+		rejected("a_write_of_another_resource_behind_the_seal")),
+	change("protect-audit-rejects", "P4", protectSQL,
+		`    if p.audit then
+        perform`, `    if false then
+        perform`,
+		inPostgres("TestProtect_AuditRecordsEachWayPastTheGuard_HC1_P4/UPDATE")),
+	change("unprotect-leaves-triggers", "P5", protectSQL,
+		`order by tgrelid, tgname loop`, `order by tgrelid, tgname limit 0 loop`,
+		inPostgres("TestUnprotect_RestoresTheTableExactly_P5")),
+}
