@@ -24,7 +24,7 @@ type Exported struct {
 // operations. The pool must allow at least two connections. Memory doesn't grow with the number of
 // entries. If Export fails, what it has written is no export: VerifyExports reports the missing end.
 func (d *Database) Export(ctx context.Context, w io.Writer, resources string) (Exported, error) {
-	x := exporter{run: Verification{Resources: resources}.begin()}
+	x := exporter{run: VerifyOptions{Resources: resources}.begin()}
 	err := d.snapshot(ctx, func(s *snapshot, conn *pgx.Conn) (err error) {
 		begin := record.Begin{Of: record.OfDatabase, At: record.TimeOf(s.at), Resources: resources}
 		if x.out, err = record.NewWriter(w, begin); err != nil {

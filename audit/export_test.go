@@ -6,7 +6,7 @@ func (d *Database) ReadPages(random func(n int) int) {
 }
 
 // InParts reads so few entries at a time that a short history is divided.
-func (v Verification) InParts(entries int64) Verification {
+func (v VerifyOptions) InParts(entries int64) VerifyOptions {
 	v.together = entries
 	return v
 }

@@ -287,7 +287,7 @@ func unprotected(t reporter, pool *pgxpool.Pool, table, sql string) {
 	}
 }
 
-func verify(t testing.TB, pool *pgxpool.Pool, v audit.Verification) audit.Report {
+func verify(t testing.TB, pool *pgxpool.Pool, v audit.VerifyOptions) audit.Report {
 	t.Helper()
 	d, err := audit.Open(pool, "")
 	require.NoError(t, err)

@@ -113,7 +113,7 @@ func TestVerifyExports_FindTampering(t *testing.T) {
 	require.NoError(t, err)
 	whole := lines(strings.SplitAfter(string(export(t, d, "")), "\n"))
 	whole = whole[:len(whole)-1] // nothing follows the last newline
-	requireHonest(t, verifyExports(t, audit.Verification{}, whole.sealed().bytes()))
+	requireHonest(t, verifyExports(t, audit.VerifyOptions{}, whole.sealed().bytes()))
 	for _, x := range exportTamperings {
 		t.Run(x.what, func(t *testing.T) {
 			t.Parallel()
@@ -121,7 +121,7 @@ func TestVerifyExports_FindTampering(t *testing.T) {
 			if !x.noSeal {
 				forged = forged.sealed()
 			}
-			r := verifyExports(t, audit.Verification{}, forged.bytes())
+			r := verifyExports(t, audit.VerifyOptions{}, forged.bytes())
 			require.Contains(t, texts(r), x.want)
 		})
 	}

@@ -181,10 +181,10 @@ func TestVerify_FindsTampering(t *testing.T) {
 			t.Parallel()
 			pool := openPool(t, evidence.Database(t))
 			known := heads(t, pool)
-			requireHonest(t, verify(t, pool, audit.Verification{Known: known}))
+			requireHonest(t, verify(t, pool, audit.VerifyOptions{Known: known}))
 			x.apply(t, pool)
 			for _, entries := range []int64{1000, 1} { // whole histories, and in parts
-				v := audit.Verification{}.InParts(entries)
+				v := audit.VerifyOptions{}.InParts(entries)
 				r := verify(t, pool, v)
 				if x.known {
 					requireHonest(t, r)

@@ -13,8 +13,8 @@ import (
 	"github.com/fencekit/fencekit/internal/record"
 )
 
-// Verification has the options of a verification. The zero value verifies everything.
-type Verification struct {
+// VerifyOptions are the options of a verification. The zero value verifies everything.
+type VerifyOptions struct {
 	// Resources is a pattern of names, in which * stands for any text and ? for any character;
 	// "" means all resources.
 	Resources string
@@ -38,9 +38,9 @@ const (
 	defaultConnections = 2
 )
 
-func (v Verification) validate() error {
+func (v VerifyOptions) validate() error {
 	if v.MaxFindings < 0 || v.Connections < 0 {
-		return fmt.Errorf("%w: audit.Verification has MaxFindings %d and Connections %d: want at least 0", fence.ErrInvalid, v.MaxFindings, v.Connections)
+		return fmt.Errorf("%w: audit.VerifyOptions has MaxFindings %d and Connections %d: want at least 0", fence.ErrInvalid, v.MaxFindings, v.Connections)
 	}
 	return nil
 }
@@ -103,7 +103,7 @@ type counts struct {
 	prunedRejections, prunedOperations, prunedHeads, leftOutHeads atomic.Int64
 }
 
-func (v Verification) begin() *verification {
+func (v VerifyOptions) begin() *verification {
 	limit := v.MaxFindings
 	if limit == 0 {
 		limit = defaultMaxFindings
@@ -163,11 +163,11 @@ func (v *verification) verifyMarks() {
 const defaultTokenJump = 1 << 40
 
 // Verify verifies one snapshot of the history, without blocking writers or prunes. The pool must
-// allow at least two connections; Verify uses Verification.Connections + 1 if it allows as many.
-// Memory doesn't grow with the number of entries, but with Verification.Known and with the kept
+// allow at least two connections; Verify uses VerifyOptions.Connections + 1 if it allows as many.
+// Memory doesn't grow with the number of entries, but with VerifyOptions.Known and with the kept
 // operations and rejections of the resources that are being read. Findings are in the Report,
 // never an error: an error means that the verification is incomplete.
-func (d *Database) Verify(ctx context.Context, v Verification) (Report, error) {
+func (d *Database) Verify(ctx context.Context, v VerifyOptions) (Report, error) {
 	if err := v.validate(); err != nil {
 		return Report{}, err
 	}

@@ -20,7 +20,7 @@ func TestVerify_FindsNothingBesideWritersAndPrunes(t *testing.T) {
 	reports, ended := make(chan audit.Report, 20), make(chan error)
 	go func() {
 		for range cap(reports) {
-			r, err := d.Verify(t.Context(), audit.Verification{Known: known})
+			r, err := d.Verify(t.Context(), audit.VerifyOptions{Known: known})
 			if err != nil {
 				ended <- err
 				return

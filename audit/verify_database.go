@@ -13,7 +13,7 @@ import (
 
 // verify verifies a database: one connection plans which entries to read together, others read
 // them and verify.
-func (d *Database) verify(ctx context.Context, v Verification, run *verification) (at time.Time, err error) {
+func (d *Database) verify(ctx context.Context, v VerifyOptions, run *verification) (at time.Time, err error) {
 	err = d.snapshot(ctx, func(s *snapshot, conn *pgx.Conn) error {
 		at = s.at
 		if run.setting, err = s.setting(ctx, conn); err != nil {
@@ -34,7 +34,7 @@ func (d *Database) verify(ctx context.Context, v Verification, run *verification
 }
 
 // workers returns how many connections read. The pool may allow fewer.
-func (p *planner) workers(v Verification) int {
+func (p *planner) workers(v VerifyOptions) int {
 	n := v.Connections
 	if n == 0 {
 		n = defaultConnections

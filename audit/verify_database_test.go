@@ -30,14 +30,14 @@ func TestVerify_NeedsTheReaderRoleAlone(t *testing.T) {
 	require.NoError(t, err)
 	u.User = url.User(reader)
 	pool := openPool(t, u.String())
-	r := verify(t, pool, audit.Verification{})
+	r := verify(t, pool, audit.VerifyOptions{})
 	requireHonest(t, r)
 	require.EqualValues(t, 6, r.Resources)
 
 	mustExec(t, admin, "alter table fence.rejection enable row level security")
 	d, err := audit.Open(pool, "")
 	require.NoError(t, err)
-	_, err = d.Verify(t.Context(), audit.Verification{})
+	_, err = d.Verify(t.Context(), audit.VerifyOptions{})
 	require.ErrorContains(t, err, "row-level security", "rows that a policy hides can't be verified")
 }
 
@@ -62,7 +62,7 @@ func TestVerify_KeepsToAPattern(t *testing.T) {
 		"sku_1":   {0, nil},
 		"order/*": {0, []string{"order/1"}},
 	} {
-		r := verify(t, pool, audit.Verification{Resources: pattern, Known: known})
+		r := verify(t, pool, audit.VerifyOptions{Resources: pattern, Known: known})
 		var found []string
 		for _, f := range r.Findings {
 			found = append(found, f.Resource)
@@ -81,12 +81,12 @@ func TestVerify_ComparesAllFunctions(t *testing.T) {
 	require.NoError(t, err)
 	d, err := audit.Open(pool, schema)
 	require.NoError(t, err)
-	r, err := d.Verify(t.Context(), audit.Verification{})
+	r, err := d.Verify(t.Context(), audit.VerifyOptions{})
 	require.NoError(t, err)
 	requireHonest(t, r)
 	changed, err := pool.Exec(t.Context(), `update pg_proc set prosrc = prosrc || ' ' where pronamespace = '"order"'::regnamespace and prosqlbody is null`)
 	require.NoError(t, err)
-	r, err = d.Verify(t.Context(), audit.Verification{})
+	r, err = d.Verify(t.Context(), audit.VerifyOptions{})
 	require.NoError(t, err)
 	require.Greater(t, r.TotalFindings, int64(30))
 	require.Equal(t, changed.RowsAffected(), r.TotalFindings)
@@ -97,7 +97,7 @@ func TestVerify_BoundsItsFindings(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, evidence.Database(t))
 	unprotected(t, pool, "history", "update fence.history set at = at + interval '1 second'")
-	r := verify(t, pool, audit.Verification{MaxFindings: 3})
+	r := verify(t, pool, audit.VerifyOptions{MaxFindings: 3})
 	require.Len(t, r.Findings, 3)
 	require.Greater(t, r.TotalFindings, int64(10))
 }
@@ -107,7 +107,7 @@ func TestVerify_RejectsBadArguments(t *testing.T) {
 	pool := openPool(t, template.Database(t))
 	d, err := audit.Open(pool, "")
 	require.NoError(t, err)
-	for _, v := range []audit.Verification{{MaxFindings: -1}, {Connections: -1}} {
+	for _, v := range []audit.VerifyOptions{{MaxFindings: -1}, {Connections: -1}} {
 		_, err := d.Verify(t.Context(), v)
 		require.ErrorIs(t, err, fence.ErrInvalid)
 	}
@@ -118,7 +118,7 @@ func TestVerify_RejectsBadArguments(t *testing.T) {
 	defer small.Close()
 	d, err = audit.Open(small, "")
 	require.NoError(t, err)
-	_, err = d.Verify(t.Context(), audit.Verification{})
+	_, err = d.Verify(t.Context(), audit.VerifyOptions{})
 	require.ErrorIs(t, err, fence.ErrInvalid)
 	require.ErrorContains(t, err, "at least 2")
 }

@@ -18,10 +18,10 @@ import (
 // VerifyExports verifies exports (Database.Export, postgres.PruneOptions.Export) without a database.
 // What one of them shows must agree with the others: what was exported before it was pruned with
 // what was exported later, and an older export with a newer one. They may come in any order.
-// Verification.Known has to be in the newest one that isn't of a prune. The memory grows with the
+// VerifyOptions.Known has to be in the newest one that isn't of a prune. The memory grows with the
 // number of resources, not with that of entries. It fails if it couldn't read everything; what
 // the exports violate is in the report alone.
-func VerifyExports(ctx context.Context, v Verification, exports ...io.Reader) (Report, error) {
+func VerifyExports(ctx context.Context, v VerifyOptions, exports ...io.Reader) (Report, error) {
 	if err := v.validate(); err != nil {
 		return Report{}, err
 	}

@@ -19,7 +19,7 @@ func export(t testing.TB, d *audit.Database, resources string) []byte {
 	return b.Bytes()
 }
 
-func verifyExports(t testing.TB, v audit.Verification, exports ...[]byte) audit.Report {
+func verifyExports(t testing.TB, v audit.VerifyOptions, exports ...[]byte) audit.Report {
 	t.Helper()
 	var readers []io.Reader
 	for _, e := range exports {
@@ -37,7 +37,7 @@ func TestVerifyExports_AgreesWithTheDatabase(t *testing.T) {
 	d, err := audit.Open(pool, "")
 	require.NoError(t, err)
 	for _, pattern := range []string{"", "sku/1", "sku/*", "none"} {
-		v := audit.Verification{Known: heads(t, pool)}
+		v := audit.VerifyOptions{Known: heads(t, pool)}
 		of := verifyExports(t, v, export(t, d, pattern))
 		requireHonest(t, of)
 		v.Resources = pattern
@@ -78,6 +78,6 @@ func TestVerifyExports_PutsThemTogether(t *testing.T) {
 		require.NoError(t, err)
 	}
 	all = append(all, export(t, d, ""), pruned.Bytes())
-	requireHonest(t, verifyExports(t, audit.Verification{Known: heads(t, pool)}, all...))
+	requireHonest(t, verifyExports(t, audit.VerifyOptions{Known: heads(t, pool)}, all...))
 	require.NotEmpty(t, pruned.Bytes())
 }

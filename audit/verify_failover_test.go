@@ -50,16 +50,16 @@ func TestVerify_FollowsAFailover_HE1(t *testing.T) {
 	const record = "select fence.record_rejection('sku/1', 'stale', 'seal', $1, $2, 'a', $1, $3, 'lost', now())"
 	mustExec(t, pool, record, lost.Epoch, int64(lost.Token)-1, int64(lost.Token)+1)
 	h.token += 10
-	r := verify(t, pool, audit.Verification{})
+	r := verify(t, pool, audit.VerifyOptions{})
 	requireHonest(t, r)
 	require.Positive(t, r.Unprovable.Rejections)
 	d, err := audit.Open(pool, "")
 	require.NoError(t, err)
-	requireHonest(t, verifyExports(t, audit.Verification{}, export(t, d, "")))
+	requireHonest(t, verifyExports(t, audit.VerifyOptions{}, export(t, d, "")))
 
 	h.grow(30)
 	mustExec(t, pool, record, h.epoch, int64(h.claim("sku/1").Grant.Token), int64(h.token)+1)
 	h.token += 10
 	h.claim("sku/1")
-	require.Len(t, verify(t, pool, audit.Verification{}).Findings, 1, "no failover came between")
+	require.Len(t, verify(t, pool, audit.VerifyOptions{}).Findings, 1, "no failover came between")
 }

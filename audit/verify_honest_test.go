@@ -26,15 +26,15 @@ func TestVerify_FindsNothingInHonestHistories(t *testing.T) {
 			h := newHistory(t, pool, seed)
 			for range 4 {
 				h.grow(15)
-				r := verify(t, pool, audit.Verification{})
+				r := verify(t, pool, audit.VerifyOptions{})
 				requireHonest(t, r)
 				var entries int64
 				require.NoError(t, pool.QueryRow(t.Context(), "select count(*) from fence.history").Scan(&entries))
 				require.Equal(t, entries, r.Entries)
-				requireHonest(t, verify(t, pool, audit.Verification{Known: heads(t, pool)}.InParts(2)))
+				requireHonest(t, verify(t, pool, audit.VerifyOptions{Known: heads(t, pool)}.InParts(2)))
 				d, err := audit.Open(pool, "")
 				require.NoError(t, err)
-				requireHonest(t, verifyExports(t, audit.Verification{}, export(t, d, "")))
+				requireHonest(t, verifyExports(t, audit.VerifyOptions{}, export(t, d, "")))
 			}
 		})
 	}

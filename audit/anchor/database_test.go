@@ -262,7 +262,7 @@ func TestAnchor_FindsAForgedCheckpoint_HF3(t *testing.T) {
 	d.write(t, "sku/1")
 	require.Empty(t, d.violations(t))
 	d.exec(t, fmt.Sprintf(forged, 3))
-	report, err := d.audit.Verify(t.Context(), audit.Verification{})
+	report, err := d.audit.Verify(t.Context(), audit.VerifyOptions{})
 	require.NoError(t, err)
 	require.Empty(t, report.Findings, "it fits in itself")
 	found := d.violations(t)
@@ -305,7 +305,7 @@ func TestAnchor_ReportsWhatItCannotCompare_HF3(t *testing.T) {
 		require.Zero(t, done.Recorded)
 	}
 	known = append(known, audit.Head{Resource: "sku/1", Seq: 1, Hash: [32]byte(claim)})
-	report, err := d.audit.Verify(t.Context(), audit.Verification{Known: known})
+	report, err := d.audit.Verify(t.Context(), audit.VerifyOptions{Known: known})
 	require.NoError(t, err)
 	require.Empty(t, report.Findings)
 	require.EqualValues(t, []int64{1, 1}, []int64{report.Heads, report.Unprovable.Heads})

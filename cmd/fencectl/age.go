@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fencekit/fencekit/storage/postgres"
+	"github.com/fencekit/fencekit/internal/retention"
 )
 
 const day = 24 * time.Hour
@@ -45,13 +45,13 @@ func (a *age) Set(text string) error {
 		var n int
 		n, err = strconv.Atoi(days)
 		d = time.Duration(n) * day
-		if n > int(postgres.MaxKeep/day) {
+		if n > int(retention.MaxKeep/day) {
 			err = errors.New("too long")
 		}
 	} else {
 		d, err = time.ParseDuration(text)
 	}
-	if err != nil || d <= 0 || d > postgres.MaxKeep {
+	if err != nil || d <= 0 || d > retention.MaxKeep {
 		return fmt.Errorf("%q is no age, want something like 90d or 12h", text)
 	}
 	*a = age(d)

@@ -52,7 +52,7 @@ docs/guides/verification-of-history.md.`,
 type auditVerify struct {
 	database *databaseFlags
 	out      *cli.Output
-	what     audit.Verification
+	what     audit.VerifyOptions
 	exports  []string
 	known    knownFlags
 }

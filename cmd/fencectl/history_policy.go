@@ -12,6 +12,7 @@ import (
 
 	"github.com/fencekit/fencekit/audit"
 	"github.com/fencekit/fencekit/internal/cli"
+	"github.com/fencekit/fencekit/internal/retention"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -64,10 +65,10 @@ flags, connect as the owner of the schema.`,
 // checkPolicy says which flag is out of bounds.
 func checkPolicy(p postgres.Policy, entries bool) error {
 	switch {
-	case p.Keep != 0 && p.Keep < postgres.MinKeep:
-		return cli.UsageErrorf("--keep is %s, want at least %s", written(p.Keep), written(postgres.MinKeep))
-	case p.KeepOnce != 0 && p.KeepOnce < postgres.MinKeepOnce:
-		return cli.UsageErrorf("--keep-once is %s, want at least %s", written(p.KeepOnce), written(postgres.MinKeepOnce))
+	case p.Keep != 0 && p.Keep < retention.MinKeep:
+		return cli.UsageErrorf("--keep is %s, want at least %s", written(p.Keep), written(retention.MinKeep))
+	case p.KeepOnce != 0 && p.KeepOnce < retention.MinKeepOnce:
+		return cli.UsageErrorf("--keep-once is %s, want at least %s", written(p.KeepOnce), written(retention.MinKeepOnce))
 	case entries && p.KeepEntries < 1:
 		return cli.UsageErrorf("--keep-entries is %d, want at least 1", p.KeepEntries)
 	}

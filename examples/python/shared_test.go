@@ -281,7 +281,7 @@ func TestShared_PythonAndGoLoseNoUpdateUnderPauses_G2_G3_G4(t *testing.T) {
 	require.Equal(t, map[string]int{"python": s.py.count("committed"), "go": s.go_.count("committed")}, written)
 	records, err := audit.Open(s.pool, "")
 	require.NoError(t, err)
-	report, err := records.Verify(t.Context(), audit.Verification{})
+	report, err := records.Verify(t.Context(), audit.VerifyOptions{})
 	require.NoError(t, err)
 	require.Empty(t, report.Findings)
 	require.Positive(t, report.Entries)

@@ -26,7 +26,7 @@ var verifyMutants = []Mutant{
 `,
 		tampered("an_entry_removed")),
 	change("verify-ignores-repeated-positions", "HF3", chainGo,
-		`		c.find(FindingRepeatedEntry, e.Seq,`, `		(&subject{verification: Verification{}.begin()}).find(FindingRepeatedEntry, e.Seq,`,
+		`		c.find(FindingRepeatedEntry, e.Seq,`, `		(&subject{verification: VerifyOptions{}.begin()}).find(FindingRepeatedEntry, e.Seq,`,
 		tampered("a_second_entry_at_a_position")),
 	change("verify-ignores-shapes", "HF3", chainGo,
 		`if problem != "" {`, `if problem == "?" {`,
@@ -48,7 +48,7 @@ var verifyMutants = []Mutant{
 		`case c.seq < c.fence.Seq:`, `case c.seq < 0:`,
 		tampered("all_entries_removed")),
 	change("verify-ignores-missing-fences", "HF3", subjectGo,
-		`		c.find(FindingMissingFence, c.seq,`, `		(&subject{verification: Verification{}.begin()}).find(FindingMissingFence, c.seq,`,
+		`		c.find(FindingMissingFence, c.seq,`, `		(&subject{verification: VerifyOptions{}.begin()}).find(FindingMissingFence, c.seq,`,
 		tampered("a_fence_removed")),
 	change("verify-ignores-fences", "HF3", subjectGo,
 		`	default:

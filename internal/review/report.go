@@ -114,7 +114,7 @@ func (r *Reader) Report(ctx context.Context, p Period) (*Report, error) {
 		}
 	}
 	var err error
-	if report.Verified, err = r.history.Verify(ctx, audit.Verification{Resources: p.Resources}); err != nil {
+	if report.Verified, err = r.history.Verify(ctx, audit.VerifyOptions{Resources: p.Resources}); err != nil {
 		return nil, err
 	}
 	report.conclude()

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/retention"
 )
 
 // Policy says for how long a schema keeps what Store.Prune deletes. It is a part of the schema's
@@ -26,15 +27,8 @@ type Policy struct {
 	KeepOnce time.Duration
 }
 
-// The bounds of a Policy's ages, which are also constraints of the table. Keep may also be 0.
-const (
-	MinKeep     = time.Hour
-	MinKeepOnce = time.Minute
-	MaxKeep     = 100_000 * 24 * time.Hour // also of KeepOnce
-)
-
 func (p Policy) validate() error {
-	if (p.Keep != 0 && p.Keep < MinKeep) || p.Keep > MaxKeep || p.KeepEntries < 1 || p.KeepOnce < MinKeepOnce || p.KeepOnce > MaxKeep {
+	if (p.Keep != 0 && p.Keep < retention.MinKeep) || p.Keep > retention.MaxKeep || p.KeepEntries < 1 || p.KeepOnce < retention.MinKeepOnce || p.KeepOnce > retention.MaxKeep {
 		return fmt.Errorf("%w: postgres.Policy keeps history for %v, %d entries of each resource, and Once keys for %v: "+
 			"want at least 1h, or 0 for good, 1 entry and 1m, and at most 100,000 days", fence.ErrInvalid, p.Keep, p.KeepEntries, p.KeepOnce)
 	}

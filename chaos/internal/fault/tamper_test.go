@@ -36,7 +36,7 @@ func TestTamper_ChangesAnEntry(t *testing.T) {
 
 	history, err := audit.Open(pool, "")
 	require.NoError(t, err)
-	report, err := history.Verify(patient(t), audit.Verification{})
+	report, err := history.Verify(patient(t), audit.VerifyOptions{})
 	require.NoError(t, err)
 	require.Len(t, report.Findings, 1)
 	require.Equal(t, int64(3), report.Findings[0].Seq) // after a claim and a write

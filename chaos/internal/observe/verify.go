@@ -24,6 +24,6 @@ func verify(ctx context.Context, dsn string) (*audit.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	report, err := database.Verify(ctx, audit.Verification{})
+	report, err := database.Verify(ctx, audit.VerifyOptions{})
 	return &report, err
 }
