@@ -96,6 +96,7 @@ func (i *installation) findsTroubles() {
 	t := i.t
 	t.Helper()
 	const unprotected = "alter table fence.%[1]s disable trigger %[2]s; %[3]s; alter table fence.%[1]s enable always trigger %[2]s"
+	const protected = "create schema shop; create table shop.stock (sku text primary key); select fence.protect_table('shop.stock', 'concat(''it''''s '', sku)', false)"
 	for _, tr := range []trouble{
 		{"fence-deleted", cli.ExitViolated, []string{fmt.Sprintf(unprotected, "resource", "protect_fence", "delete from fence.resource where name = 'sku/2'")}, "sku/2 has a history and no fence", ""},
 		{"fence-deleted", cli.ExitViolated, []string{fmt.Sprintf(unprotected, "resource", "protect_fence", "delete from fence.resource where id = (select max(id) from fence.resource)")}, "sku/3 has a history and no fence", ""},
@@ -105,6 +106,11 @@ func (i *installation) findsTroubles() {
 		{"triggers-changed", cli.ExitViolated, []string{"alter table fence.history disable trigger protect_history"}, "trigger protect_history of fence.history is disabled", ""},
 		{"triggers-changed", cli.ExitViolated, []string{"alter table fence.setting enable trigger protect_epoch"}, "not enabled always", ""},
 		{"triggers-changed", cli.ExitViolated, []string{"drop trigger protect_kept_history on fence.history"}, "is missing", ""},
+		{"protection-broken", cli.ExitViolated, []string{protected, "alter table shop.stock disable trigger fencekit_protect"}, "table shop.stock, mode enforce: shop.stock lacks a trigger, or it is not enabled always", ""},
+		{"protection-broken", cli.ExitViolated, []string{"alter table shop.stock enable trigger fencekit_protect_truncate"}, "or it is not enabled always", ""},
+		{"protection-broken", cli.ExitViolated, []string{"drop trigger fencekit_protect on shop.stock"}, "lacks a trigger", ""},
+		{"protection-broken", cli.ExitViolated, []string{"do $$ begin execute format('drop function fence.protect_%s() cascade', (select id from fence.protection)); end $$"}, "the trigger function is gone", ""},
+		{"protection-broken", cli.ExitViolated, []string{"do $$ begin execute format('alter function fence.protect_%s() security invoker', (select id from fence.protection)); end $$"}, "the trigger function was changed", "drop table shop.stock"},
 		{"setting-missing", cli.ExitNotReady, []string{fmt.Sprintf(unprotected, "setting", "protect_fence", "delete from fence.setting")}, "fence.setting has 0 rows", ""},
 		{"role-may-write", cli.ExitViolated, []string{"create role intern", "grant update on fence.resource to intern"}, "intern may write to 1 table: resource", ""},
 		{"role-may-write", cli.ExitViolated, []string{"grant delete on fence.rejection to public"}, "public may write", ""},

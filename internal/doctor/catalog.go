@@ -269,6 +269,13 @@ var (
 		Fix:  "As the owner of the schema, restore it; then run fencectl audit verify to see what happened meanwhile.",
 		Run:  []string{"{create}"},
 	})
+	protectionBroken = kind(Kind{
+		ID: "protection-broken", Severity: Violated,
+		When: "a protected table lacks a trigger, as after a partition was added, or has one that is disabled or was changed",
+		Why:  "Writes past the guard commit there, and are not recorded either.",
+		Fix:  "As the owner of the schema and of the table, protect it again; if a column that the expression names was renamed, with the new name. Then find out what was written meanwhile.",
+		Run:  []string{"fencectl protect {table} --schema {schema-word} --resource {resource} --mode {mode}"},
+	})
 	settingMissing = kind(Kind{
 		ID: "setting-missing", Severity: NotReady,
 		When: "the row of the table setting is missing",

@@ -36,11 +36,12 @@ func (d *database) found(k Kind, seen string, words ...string) Finding {
 	return k.found(d.Name, seen, append(words, "schema", d.identifier(), "schema-word", shellWord(d.Schema))...)
 }
 
-// read calls do in a read-only transaction, within the limits.
+// read calls do in a read-only transaction, within the limits. The names of tables that it reads
+// have their schemas: commands are run with another search_path.
 func (d *database) read(ctx context.Context, do func(context.Context, pgx.Tx) error) error {
 	return pgx.BeginTxFunc(ctx, d.Pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		limit := fmt.Sprint(d.limits.Statement.Milliseconds())
-		if _, err := tx.Exec(ctx, "select set_config('lock_timeout', '1000', true), set_config('statement_timeout', $1, true)", limit); err != nil {
+		if _, err := tx.Exec(ctx, "select set_config('lock_timeout', '1000', true), set_config('statement_timeout', $1, true), set_config('search_path', 'pg_catalog, pg_temp', true)", limit); err != nil {
 			return err
 		}
 		return do(ctx, tx)

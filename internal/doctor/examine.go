@@ -135,6 +135,7 @@ var checks = []check{
 	{"open transactions", needsSchema, "", checkOpenTransactions},
 	{"the tables", needsSchema, "", checkTables},
 	{"the triggers", needsSchema, "", checkTriggers},
+	{"protected tables", needsSchema, readerOrOwner, checkProtected},
 	{"the settings", needsSchema, readerOrOwner, checkSetting},
 	{"roles", needsSchema, "", checkRoles},
 	{"other schemas", needsSchema, "a role that may read the other schema", checkOtherSchemas},

@@ -116,6 +116,27 @@ func (d *database) judgeTrigger(t trigger, enabled string) []Finding {
 	}
 }
 
+// checkProtected looks for protected tables whose protection isn't intact.
+func checkProtected(ctx context.Context, s *scene) (found []Finding, err error) {
+	d := s.db
+	err = d.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, d.fill(`
+			select "table", resource, mode, problem from {schema}.protected_table
+			 where problem <> 'the table is gone' order by 1`))
+		if err != nil {
+			return err
+		}
+		var table, resource, mode, problem string
+		_, err = pgx.ForEachRow(rows, []any{&table, &resource, &mode, &problem}, func() error {
+			found = append(found, d.found(protectionBroken, fmt.Sprintf("table %s, mode %s: %s", table, mode, problem),
+				"table", shellWord(table), "resource", shellWord(resource), "mode", mode))
+			return nil
+		})
+		return err
+	})
+	return found, err
+}
+
 func checkSetting(ctx context.Context, s *scene) ([]Finding, error) {
 	var n int
 	if err := s.db.row(ctx, "select count(*) from {schema}.setting", nil, &n); err != nil || n == 1 {
