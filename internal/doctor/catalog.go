@@ -264,10 +264,17 @@ var (
 	})
 	triggersChanged = kind(Kind{
 		ID: "triggers-changed", Severity: Violated,
-		When: "a trigger that protects fences, history or epoch is missing, or isn't enabled always",
-		Why:  "Nothing stops a mistake by the owner, or a restore, from deleting fences and history.",
+		When: "a trigger that protects fences, history or epoch, or that checks the seals of protected tables, is missing, was changed, or isn't enabled always",
+		Why:  "Nothing stops a mistake by the owner, or a restore, from deleting fences and history; without the trigger guarded_write_sealed writes of protected tables commit past the guard.",
 		Fix:  "As the owner of the schema, restore it; then run fencectl audit verify to see what happened meanwhile.",
-		Run:  []string{"{create}"},
+		Run:  []string{"{create};", "alter table {table} enable always trigger {trigger};"},
+	})
+	schemaChanged = kind(Kind{
+		ID: "schema-changed", Severity: Violated,
+		When: "a function or a unique key isn't as the migrations make it, or a table has a trigger, a rule, row-level security or parts that they don't make",
+		Why:  "The functions of the protocol may not do what they should, or statements not what they say.",
+		Fix:  "As the owner of the schema, undo it; if a function isn't the only one of its name, drop the others. Then run fencectl audit verify to see what happened meanwhile.",
+		Run:  []string{"{statement};"},
 	})
 	protectionBroken = kind(Kind{
 		ID: "protection-broken", Severity: Violated,

@@ -19,6 +19,7 @@ type database struct {
 	limits   Limits
 	answers  bool
 	migrated bool // the schema is there, and this package knows it
+	newer    bool // but for later migrations
 	version  int  // server_version_num
 }
 

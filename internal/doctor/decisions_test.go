@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/schemadef"
 )
 
 func TestVersions_BeforeTheRepairsAreOld(t *testing.T) {
@@ -79,32 +80,23 @@ func TestCommands_QuoteWhatTheyName(t *testing.T) {
 	require.Equal(t, `'it''s'`, literal("it's"))
 }
 
-// The triggers that are expected are those of the migrations.
-func TestTriggers_AreThoseOfTheMigrations(t *testing.T) {
+func TestAppRights_AreThoseOfTheRolesSQL(t *testing.T) {
 	t.Parallel()
-	all, err := triggers("fence")
-	require.NoError(t, err)
-	var names []string
-	for _, tr := range all {
-		names = append(names, tr.table+" "+tr.name)
-	}
-	require.Subset(t, names, []string{"history protect_history", "resource protect_fence", "setting protect_fence", "setting protect_epoch",
-		"resource protect_name", "checkpoint protect_checkpoint", "checkpoint protect_checkpoint_rows", "history protect_kept_history"})
 	routines, tables, err := appRights()
 	require.NoError(t, err)
 	require.Subset(t, routines, []string{"claim", "seal", "evict"})
 	require.Subset(t, tables, []string{"resource", "history", "rejection"})
 }
 
-func TestTriggers_HaveToBeEnabledAlways(t *testing.T) {
+func TestTriggers_AreRestored(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(Database{Schema: "fence"}, Limits{})
-	tr := trigger{name: "protect", table: "history", create: "create trigger protect;"}
-	require.Empty(t, d.judgeTrigger(tr, "A"))
-	const enable = `alter table "fence".history enable always trigger protect;`
-	for how, run := range map[string]string{"O": enable, "R": enable, "D": enable, "": "create trigger protect; " + enable} {
-		found := d.judgeTrigger(tr, how)
-		require.Equal(t, []string{"triggers-changed"}, idsOf(found), how)
-		require.Equal(t, []string{run}, found[0].Run)
+	x := schemadef.Difference{Part: schemadef.Part{Kind: "trigger", Name: "protect", Table: "history"}, Want: "w", SQL: "create trigger protect"}
+	const drop, create, enable = `drop trigger protect on "fence".history;`, `create trigger protect;`, `alter table "fence".history enable always trigger protect;`
+	for found, run := range map[string][]string{"turned off": {enable}, "": {create, enable}, "create trigger other": {drop, create, enable}} {
+		x.Found = found
+		f := d.judge(x)
+		require.Equal(t, "triggers-changed", f.ID)
+		require.Equal(t, run, f.Run)
 	}
 }

@@ -133,8 +133,7 @@ var checks = []check{
 
 	{"the version of the schema", needsServer, appOrOwner, checkMigrations},
 	{"open transactions", needsSchema, "", checkOpenTransactions},
-	{"the tables", needsSchema, "", checkTables},
-	{"the triggers", needsSchema, "", checkTriggers},
+	{"the tables, triggers and functions", needsSchema, "", checkDefinitions},
 	{"protected tables", needsSchema, readerOrOwner, checkProtected},
 	{"the settings", needsSchema, readerOrOwner, checkSetting},
 	{"roles", needsSchema, "", checkRoles},

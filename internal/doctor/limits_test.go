@@ -107,12 +107,8 @@ func (p *patient) withoutTriggers(table, sql string) {
 	p.t.Helper()
 	p.sql("do $$ begin set local session_replication_role = replica; alter table fence." + table + " disable trigger all; " + sql +
 		"; alter table fence." + table + " enable trigger all; end $$")
-	all, err := triggers("fence")
-	require.NoError(p.t, err)
-	for _, tr := range all {
-		if tr.table == table {
-			p.sql("alter table fence." + table + " enable always trigger " + tr.name)
-		}
+	for _, trigger := range map[string][]string{"history": {"protect_history", "protect_kept_history"}, "resource": {"protect_fence", "protect_name"}}[table] {
+		p.sql("alter table fence." + table + " enable always trigger " + trigger)
 	}
 }
 
@@ -146,4 +142,15 @@ func TestExamine_FindsThatTheDatabaseWentBack_HE1_HE4(t *testing.T) {
 	requireOne(t, p.examine(Limits{}), "database-went-back", "^holders of 1 resource: r/1 had seen more, last at ")
 	p.sql("update fence.setting set epoch = 2")
 	require.Empty(t, p.examine(Limits{}), "until the epoch is raised")
+}
+
+// A table that was dropped needs no protection.
+func TestExamine_FindsBrokenProtection_P5(t *testing.T) {
+	t.Parallel()
+	p := newPatient(t)
+	p.sql("create table stock (sku text); create table gone (sku text); select fence.protect_table(c, 'sku', true) from unnest('{stock,gone}'::regclass[]) c; drop table gone")
+	require.Empty(t, p.examine(Limits{}))
+	p.sql("alter table stock disable trigger fencekit_protect_truncate")
+	found := requireOne(t, p.examine(Limits{}), "protection-broken", "^table public.stock, mode audit: public.stock lacks a trigger")
+	require.Equal(t, []string{"fencectl protect public.stock --schema fence --resource sku --mode audit"}, found.Run)
 }

@@ -3,8 +3,6 @@ package doctor
 import (
 	"context"
 	"fmt"
-	"regexp"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -36,84 +34,10 @@ func checkMigrations(ctx context.Context, s *scene) ([]Finding, error) {
 		d.migrated = false
 		return []Finding{d.found(notMigrated, fmt.Sprintf("schema %s is at version %d, %d is needed", d.Schema, version, latest))}, nil
 	case version > latest:
+		d.newer = true
 		return []Finding{d.found(schemaNewer, fmt.Sprintf("schema %s is at version %d, this fencectl knows %d", d.Schema, version, latest))}, nil
 	}
 	return nil, nil
-}
-
-func checkTables(ctx context.Context, s *scene) (found []Finding, err error) {
-	d := s.db
-	unlogged, err := d.names(ctx, `
-		select format('%I.%I', n.nspname, c.relname) from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
-		 where n.nspname = $1 and c.relkind in ('r', 'p') and c.relpersistence <> 'p'
-		   and c.relname <> 'guarded_write' -- unlogged on purpose: it speaks of running transactions alone
-		 order by 1`, d.Schema)
-	for _, table := range unlogged {
-		found = append(found, d.found(tablesUnlogged, "table "+table+" is unlogged", "table", table))
-	}
-	return found, err
-}
-
-// createTrigger is a trigger in the migrations: its name and its table.
-var createTrigger = regexp.MustCompile(`(?s)create trigger (\w+) [^;]*? on ([^;\s]+?)\.(\w+)\s[^;]*;`)
-
-// trigger is one that protects a table.
-type trigger struct{ name, table, create string }
-
-// triggers are those that the migrations create.
-func triggers(schema string) ([]trigger, error) {
-	migrations, err := postgres.Migrations(schema)
-	if err != nil {
-		return nil, err
-	}
-	var all []trigger
-	for _, m := range migrations {
-		for _, match := range createTrigger.FindAllStringSubmatch(m.SQL, -1) {
-			all = append(all, trigger{name: match[1], table: match[3], create: strings.Join(strings.Fields(match[0]), " ")})
-		}
-	}
-	return all, nil
-}
-
-func checkTriggers(ctx context.Context, s *scene) (found []Finding, err error) {
-	d := s.db
-	want, err := triggers(d.Schema)
-	if err != nil {
-		return nil, err
-	}
-	enabled := map[string]string{} // how, by table and trigger
-	err = d.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, `
-			select c.relname || ' ' || t.tgname, t.tgenabled::text
-			  from pg_catalog.pg_trigger t join pg_catalog.pg_class c on c.oid = t.tgrelid join pg_catalog.pg_namespace n on n.oid = c.relnamespace
-			 where n.nspname = $1 and not t.tgisinternal`, d.Schema)
-		if err != nil {
-			return err
-		}
-		var name, how string
-		_, err = pgx.ForEachRow(rows, []any{&name, &how}, func() error { enabled[name] = how; return nil })
-		return err
-	})
-	for _, t := range want {
-		found = append(found, d.judgeTrigger(t, enabled[t.table+" "+t.name])...)
-	}
-	return found, err
-}
-
-// judgeTrigger judges how a trigger is enabled: "A" is always, "" means that it is missing.
-func (d *database) judgeTrigger(t trigger, enabled string) []Finding {
-	enable := fmt.Sprintf("alter table %s.%s enable always trigger %s;", d.identifier(), t.table, t.name)
-	name := fmt.Sprintf("trigger %s of %s.%s", t.name, d.Schema, t.table)
-	switch enabled {
-	case "A":
-		return nil
-	case "":
-		return []Finding{d.found(triggersChanged, name+" is missing", "create", t.create+" "+enable)}
-	case "D":
-		return []Finding{d.found(triggersChanged, name+" is disabled", "create", enable)}
-	default:
-		return []Finding{d.found(triggersChanged, name+" is not enabled always: session_replication_role turns it off", "create", enable)}
-	}
 }
 
 // checkProtected looks for protected tables whose protection isn't intact.

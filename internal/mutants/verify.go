@@ -11,7 +11,8 @@ const (
 	subjectGo = "audit/verify_subject.go"
 	soughtGo  = "audit/verify_sought.go"
 	headsGo   = "audit/verify_heads.go"
-	tablesGo  = "audit/verify_tables.go"
+	partsSQL  = "internal/schemadef/query.go"
+	compareGo = "internal/schemadef/schemadef.go"
 )
 
 // verifyMutants each leave out one check of a history, which nothing else makes up for.
@@ -78,45 +79,51 @@ var verifyMutants = []Mutant{
 	change("verify-ignores-the-marks", "HF3", "audit/verify.go",
 		`case highest.epoch > s.Epoch:`, `case highest.epoch > s.Epoch+100:`,
 		tampered("the_highest_epoch_lowered")),
-	change("verify-ignores-missing-triggers", "HF3", tablesGo,
-		`	for _, part := range slices.Sorted(maps.Keys(missing)) {`, `	for _, part := range slices.Sorted(maps.Keys(missing))[:0] {`,
+	change("verify-ignores-missing-triggers", "HF3", compareGo,
+		`for _, part := range gone {`, `for _, part := range gone[:0] {`,
 		tampered("a_trigger_removed")),
-	change("verify-takes-triggers-that-are-off", "HF3", tablesGo,
+	change("verify-takes-triggers-that-are-off", "HF3", partsSQL,
 		`case g.tgenabled when 'A' then`, `case replace(g.tgenabled::text, 'D', 'A') when 'A' then`,
 		tampered("a_trigger_turned_off")),
-	change("verify-takes-triggers-that-replication-skips", "HF3", tablesGo,
+	change("verify-overlooks-constraint-triggers", "P2", "internal/schemadef/migrations.go",
+		`(?:constraint )?trigger`, `trigger`,
+		tampered("the_trigger_of_COMMIT_turned_off")),
+	change("verify-overlooks-functions-in-standard-sql", "HF3", partsSQL,
+		` else ' in standard SQL' end`, ` else ' as ' end`,
+		Test{"internal/schemadef", "TestCompare_LeavesNothingOut"}),
+	change("verify-takes-triggers-that-replication-skips", "HF3", partsSQL,
 		`case g.tgenabled when 'A' then`, `case replace(g.tgenabled::text, 'O', 'A') when 'A' then`,
 		tampered("a_trigger_turned_off_for_sessions_of_replication")),
-	change("verify-ignores-foreign-triggers", "HF3", tablesGo,
-		`strings.HasPrefix(part, "table ") || strings.HasPrefix(part, "trigger ")`, `strings.HasPrefix(part, "table ")`,
+	change("verify-ignores-foreign-triggers", "HF3", compareGo,
+		`return p.Kind == "table" || p.Kind == "trigger"`, `return p.Kind == "table"`,
 		tampered("a_trigger_added_that_changes_rows")),
-	change("verify-takes-partial-keys", "HF3", tablesGo,
+	change("verify-takes-partial-keys", "HF3", partsSQL,
 		`case when i.indpred is not null then 'of some rows alone' end, `, ``,
 		tampered("a_unique_key_limited_to_some_rows")),
-	change("verify-takes-invalid-keys", "HF3", tablesGo,
+	change("verify-takes-invalid-keys", "HF3", partsSQL,
 		`, case when not i.indisvalid then 'not valid' end`, ``,
 		tampered("a_unique_key_that_isn't_valid")),
-	change("verify-takes-deferrable-keys", "HF3", tablesGo,
+	change("verify-takes-deferrable-keys", "HF3", partsSQL,
 		`case when not i.indimmediate then 'deferrable' end, `, ``,
 		tampered("a_unique_key_deferred")),
-	change("verify-takes-unlogged-tables", "HF3", tablesGo,
-		`                union all select 'not logged' where c.relpersistence <> 'p'
+	change("verify-takes-unlogged-tables", "HF3", partsSQL,
+		`                union all select 'not logged' where c.relpersistence <> 'p' and c.relname not in ($unlogged)
 `, ``,
 		tampered("a_table_that_a_crash_empties")),
-	change("verify-takes-row-level-security", "HF3", tablesGo,
+	change("verify-takes-row-level-security", "HF3", partsSQL,
 		`                union all select 'under row-level security' where c.relrowsecurity
 `, ``,
 		tampered("row-level_security_turned_on")),
-	change("verify-takes-rules", "HF3", tablesGo,
-		`                union all select 'under the rule ' || r.rulename from pg_rewrite r where r.ev_class = c.oid and c.relkind = 'r'
+	change("verify-takes-rules", "HF3", partsSQL,
+		`                union all select 'under the rule ' || quote_ident(r.rulename) from pg_rewrite r where r.ev_class = c.oid and c.relkind = 'r'
 `, ``,
 		tampered("a_rule_added")),
-	change("verify-takes-parts-of-tables", "HF3", tablesGo,
+	change("verify-takes-parts-of-tables", "HF3", partsSQL,
 		`                union all select 'a parent of ' || h.inhrelid::regclass::text from pg_inherits h where h.inhparent = c.oid
 `, ``,
 		tampered("a_table_given_a_part,_whose_changes_its_triggers_miss")),
-	change("verify-ignores-texts-of-functions", "HF3", tablesGo,
-		`found != want && (ok`, `len(found) != len(want) && (ok`,
+	change("verify-ignores-texts-of-functions", "HF3", compareGo,
+		`found != want.text && (ok`, `len(found) != len(want.text) && (ok`,
 		tampered("a_trigger's_function_replaced")),
 	change("verify-ignores-what-is-known", "HF3", headsGo,
 		`	if !bytes.Equal(h.Hash[:], hash) {`, `	if !bytes.Equal(h.Hash[:], hash) && len(hash) == 0 {`,

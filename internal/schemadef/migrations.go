@@ -1,0 +1,93 @@
+package schemadef
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// uniqueKeys are the keys without which rows could be doubled, with their columns.
+var uniqueKeys = map[Part]string{
+	{"unique key", "migration_pkey", "migration"}:           "version",
+	{"unique key", "history_pkey", "history"}:               "resource, seq",
+	{"unique key", "resource_pkey", "resource"}:             "id",
+	{"unique key", "resource_name_key", "resource"}:         "name",
+	{"unique key", "setting_pkey", "setting"}:               "one",
+	{"unique key", "checkpoint_pkey", "checkpoint"}:         "resource",
+	{"unique key", "operation_pkey", "operation"}:           "resource, key",
+	{"unique key", "forget_clock_pkey", "forget_clock"}:     "one",
+	{"unique key", "hold_pkey", "hold"}:                     "name",
+	{"unique key", "epoch_raise_pkey", "epoch_raise"}:       "epoch",
+	{"unique key", "rejection_pkey", "rejection"}:           "id",
+	{"unique key", "rejection_kind", "rejection"}:           "resource, epoch, token, holder, reason, stage, current_epoch, current_token, current_holder",
+	{"unique key", "protection_pkey", "protection"}:         "id",
+	{"unique key", "protection_relation_key", "protection"}: "relation",
+	{"unique key", "guarded_write_pkey", "guarded_write"}:   "pid",
+}
+
+// definition is how the migrations make a part.
+type definition struct {
+	text string // as the query has it
+	sql  string // Difference.SQL
+}
+
+// made is what the migrations make.
+type made struct {
+	parts    map[Part]definition
+	tables   []string
+	unlogged []string // those of them that a crash empties, on purpose
+}
+
+var (
+	statementStart  = regexp.MustCompile(`(?m)^create `)
+	tablePattern    = regexp.MustCompile(`^create (unlogged )?table "\w+"\.(\w+)`)
+	triggerPattern  = regexp.MustCompile(`(?s)^create (?:constraint )?trigger (\w+) .*? on "\w+"\.(\w+)\s[^;]*`)
+	functionPattern = regexp.MustCompile(`(?s)^create (?:function|procedure) "\w+"\.(\w+)\(.*?\nlanguage (.*?)(?: as (\$\$)|\s(?:return|begin atomic)\s)`)
+)
+
+// read reads what the migrations make in a schema.
+func read(schema string) (*made, error) {
+	migrations, err := postgres.Migrations(schema)
+	if err != nil {
+		return nil, err
+	}
+	m := &made{parts: map[Part]definition{}}
+	for part, columns := range uniqueKeys {
+		m.parts[part] = definition{text: columns}
+	}
+	for _, migration := range migrations {
+		for _, start := range statementStart.FindAllStringIndex(migration.SQL, -1) {
+			m.add(migration.SQL[start[0]:], `"`+schema+`".`)
+		}
+	}
+	return m, nil
+}
+
+// add adds what the first statement of a text makes.
+func (m *made) add(text, prefix string) {
+	if t := tablePattern.FindStringSubmatch(text); t != nil {
+		m.tables = append(m.tables, t[2])
+		if t[1] != "" {
+			m.unlogged = append(m.unlogged, t[2])
+		}
+	} else if t := triggerPattern.FindStringSubmatch(text); t != nil {
+		sql := strings.Join(strings.Fields(t[0]), " ")
+		m.parts[Part{"trigger", t[1], t[2]}] = definition{strings.ReplaceAll(sql, prefix, "."), sql}
+	} else if f := functionPattern.FindStringSubmatch(text); f != nil {
+		m.parts[Part{"function", f[1], ""}] = function(text, f)
+	}
+}
+
+// function is the definition of a function: its language, its settings and the hash of its text.
+func function(text string, match []string) definition {
+	settings := strings.NewReplacer("'", "", " volatile", "").Replace(strings.ToLower(match[2]))
+	if match[3] == "" {
+		sql, _, _ := strings.Cut(text, ";\n\n")
+		return definition{settings + " in standard SQL", sql}
+	}
+	body, _, _ := strings.Cut(text[len(match[0]):], "$$;")
+	return definition{fmt.Sprintf("%s as %x", settings, sha256.Sum256([]byte(body))), match[0] + body + "$$"}
+}
