@@ -256,14 +256,18 @@ func TestNewObserver_TakesTheGlobalProvidersAndSaysWhatIsWrong(t *testing.T) {
 
 // What spans and metrics cost a call beside the store, with an SDK that samples all, or nothing.
 func BenchmarkDo(b *testing.B) {
-	for name, sampler := range map[string]sdktrace.Sampler{"sampled": sdktrace.AlwaysSample(), "unsampled": sdktrace.NeverSample()} {
+	for name, sampler := range map[string]sdktrace.Sampler{"without": nil, "sampled": sdktrace.AlwaysSample(), "unsampled": sdktrace.NeverSample()} {
 		b.Run(name, func(b *testing.B) {
-			observer, err := guardotel.NewObserver(&guardotel.Config{
-				TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSampler(sampler)),
-				MeterProvider:  metric.NewMeterProvider(metric.WithReader(metric.NewManualReader())),
-			})
-			require.NoError(b, err)
-			g, err := guard.New(guardtest.NewLocker(), memory.NewStore(), &guard.Config{Observers: []*guard.Observer{observer}})
+			var observers []*guard.Observer
+			if sampler != nil {
+				observer, err := guardotel.NewObserver(&guardotel.Config{
+					TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSampler(sampler)),
+					MeterProvider:  metric.NewMeterProvider(metric.WithReader(metric.NewManualReader())),
+				})
+				require.NoError(b, err)
+				observers = append(observers, observer)
+			}
+			g, err := guard.New(guardtest.NewLocker(), memory.NewStore(), &guard.Config{Observers: observers})
 			require.NoError(b, err)
 			b.Cleanup(func() { require.NoError(b, g.Close(context.Background())) })
 			b.ReportAllocs()
