@@ -18,8 +18,8 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// Runner is what a function of yours takes that runs guarded transactions: a *Guard, the
-// Runner of a guard.Hold, Guard.UnderGrant or Guard.UnderLease.
+// Runner is what a function of yours takes that runs guarded transactions: a *Guard, a
+// *Shards, the Runner of a guard.Hold, Guard.UnderGrant or Guard.UnderLease.
 type Runner = guard.Runner[pgx.Tx]
 
 // Guard is a guard.Guard with a lock service and a store of its own. Use New. Its
@@ -40,7 +40,7 @@ type Config struct {
 	// Lock configures the lock service: where its keys lie in etcd, and how long a lock
 	// outlives its holder.
 	Lock etcd.Config
-	// Guard configures how long ownership is kept, what bounds a call, and its Observer.
+	// Guard configures how long ownership is kept, what bounds a call, and its Observers.
 	Guard guard.Config
 	// Store configures the schema, the isolation level, and the limits of a guarded
 	// transaction, which have to lie below Lock.TTL.

@@ -23,9 +23,9 @@ const maxResources = 100
 // same order, or give the option [Retryable].
 type Resources interface{ ~string | ~[]string }
 
-// Runner runs transactions. A [*Guard] acquires the grants that a call needs; every
-// other Runner has its grants: that of a [Hold], [Guard.UnderGrant] and
-// [Guard.UnderLease]. So a function that takes a Runner is the same under its own lock,
+// Runner runs transactions. A [*Guard] acquires the grants that a call needs, and
+// [*Shards] has the Guard of the right database do so; every other Runner has its
+// grants: that of a [Hold], [Guard.UnderGrant] and [Guard.UnderLease]. So a function that takes a Runner is the same under its own lock,
 // in a Hold, for a leader and for a grant that came with a request.
 //
 // Only this package implements it. A fake is a Guard on a fake store, see package

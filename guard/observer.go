@@ -17,8 +17,9 @@ import (
 // Each call has a goroutine of its own. If a function panics, or ends its goroutine as
 // t.FailNow does in a test, that is logged, and the operation goes on.
 //
-// A ctx is that of the call in which it happened, with what Started has added. In a
-// transaction that calls share, it is that of one of them.
+// A ctx is that of the call in which it happened, with what Started has added; in a
+// transaction that calls share, that of one of them. LeaseLost and Released belong to no
+// call and get none.
 type Observer struct {
 	// Started: an operation began. It runs, and its function does, with the context that
 	// Started returns, which is derived from ctx: a tracer puts a span there. A nil one has

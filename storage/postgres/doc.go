@@ -59,10 +59,12 @@
 //
 // # What is not promised
 //
-//   - Writes that don't go through a guarded transaction are not rejected.
+//   - Writes that don't go through a guarded transaction are rejected only in tables that
+//     [Protect] protects in enforce mode.
 //   - User code that sends COMMIT as SQL text commits its writes so far without a fence.
-//     This is detected and reported as storage.ErrTxEnded, not undone. Locks that it takes
-//     after that are neither bound by the limits nor ended by eviction.
+//     This is detected and reported as storage.ErrTxEnded, not undone; if it has written to a
+//     protected table, such a COMMIT fails. Locks that it takes after that are neither bound by
+//     the limits nor ended by eviction.
 //   - COPY FROM STDIN is not bound by StatementTimeout, and the operation's own SQL
 //     can lift each limit of its transaction (set local statement_timeout = 0).
 //     Eviction ends those too.

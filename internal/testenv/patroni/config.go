@@ -18,8 +18,8 @@ type Config struct {
 	Synchronous bool
 	// TTL is how long a silent primary remains the primary, rounded up to seconds.
 	// Patroni looks at itself every second, whatever it is. Default 5 s, and not less:
-	// Patroni asks for loop_wait + 2 * retry_timeout, and gives up at once with a
-	// retry_timeout of 1 s.
+	// Patroni asks for loop_wait + 2 * retry_timeout, and 3.0.2 never takes over the
+	// leader key with a retry_timeout of 1 s.
 	TTL time.Duration
 	// Settings are parameters of Postgres, stronger than those of this package (200
 	// connections, wal_level logical, UTC). Default: none.
