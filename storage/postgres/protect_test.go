@@ -245,6 +245,9 @@ func TestProtected_SaysWhatIsNotIntact_P5(t *testing.T) {
 		"a new partition":                {"create table parts_3 partition of parts default", "parts", "parts_3 lacks a trigger"},
 		"a new inheriting table":         {"create table child_2 () inherits (family)", "family", "child_2 lacks a trigger"},
 		"a renamed column":               {"alter table stock rename sku to number; alter table stock add sku_old int", "stock", "a column that the resource names"},
+		"a condition":                    {limited("when (pg_trigger_depth() > 9)", "insert or delete or update"), "stock", "stock lacks a trigger"},
+		"one column":                     {limited("", "insert or delete or update of sku"), "stock", "stock lacks a trigger"},
+		"the function's settings":        {"do $$ begin execute format('alter function fence.protect_%s() reset search_path', (select id from fence.protection where relation = 'stock'::regclass)); end $$", "stock", "the trigger function was changed"},
 		"the function changed":           {"do $$ begin execute format('create or replace function fence.protect_%s() returns trigger language plpgsql as ''begin return null; end''', (select id from fence.protection where relation = 'stock'::regclass)); end $$", "stock", "the trigger function was changed"},
 		"the function dropped":           {"do $$ begin execute format('drop function fence.protect_%s() cascade', (select id from fence.protection where relation = 'stock'::regclass)); end $$", "stock", "the trigger function is gone"},
 	} {
@@ -268,6 +271,12 @@ func TestProtected_SaysWhatIsNotIntact_P5(t *testing.T) {
 	require.Equal(t, "the table is gone", findProtected(t, r.reader, gone).Problem)
 	protect(t, r.admin, "item", "key", postgres.ProtectEnforce)
 	require.Zero(t, query[int](t, r.admin, "select count(*) from fence.protection where not exists (select from pg_class where oid = relation)"))
+}
+
+// limited replaces the row trigger of stock by one for these events and this condition.
+func limited(condition, events string) string {
+	return fmt.Sprintf("do $$ begin execute format('create or replace trigger fencekit_protect after %s on stock for each row %s execute function fence.protect_%%s()', "+
+		"(select id from fence.protection where relation = 'stock'::regclass)); alter table stock enable always trigger fencekit_protect; end $$", events, condition)
 }
 
 func findProtected(t testing.TB, pool *pgxpool.Pool, name string) postgres.ProtectedTable {

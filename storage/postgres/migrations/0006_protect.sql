@@ -290,11 +290,13 @@ select p.relation::text as "table",
        case
            when c.oid is null then 'the table is gone'
            when f.oid is null then 'the trigger function is gone'
-           when f.prosrc <> {{schema}}.protection_source(p) or not f.prosecdef or f.proowner <> n.nspowner then 'the trigger function was changed, or a column that the resource names'
+           when f.prosrc <> {{schema}}.protection_source(p) or not f.prosecdef or f.proowner <> n.nspowner
+             or f.proconfig is distinct from '{"search_path=pg_catalog, pg_temp",enable_seqscan=off}' then 'the trigger function was changed, or a column that the resource names'
            else (select string_agg(distinct format('%s lacks a trigger, or it is not enabled always', m.member), '; ')
                    from {{schema}}.protected_members(p.relation) m
-                  where not exists (select from pg_trigger t where t.tgrelid = m.member and t.tgfoid = f.oid and t.tgtype & 32 = 32 and t.tgenabled = 'A')
-                     or not exists (select from pg_trigger t where t.tgrelid = m.member and t.tgfoid = f.oid and t.tgtype & 29 = 29 and t.tgenabled = 'A'))
+                  where not exists (select from pg_trigger t where t.tgrelid = m.member and t.tgfoid = f.oid and t.tgtype = 34 and t.tgenabled = 'A')
+                     or not exists (select from pg_trigger t where t.tgrelid = m.member and t.tgfoid = f.oid and t.tgtype = 29 and t.tgenabled = 'A'
+                                        and t.tgqual is null and t.tgattr = ''))
        end as problem,
        p.at,
        u.unguarded,
