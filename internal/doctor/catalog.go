@@ -292,10 +292,10 @@ var (
 	})
 	roleMayWrite = kind(Kind{
 		ID: "role-may-write", Severity: Violated,
-		When: "a role other than the owner may write to a table of the schema",
-		Why:  "It can move fences back and change the history.",
+		When: "a role other than the owner may write to a table or a view of the schema, may create functions there, or owns a part of it; or all roles may execute its functions",
+		Why:  "It can move fences back and change the history, or let others do so without their knowledge.",
 		Fix:  "As the owner of the schema, revoke it; services need no more than an app role has.",
-		Run:  []string{"revoke insert, update, delete, truncate, references, trigger on all tables in schema {schema} from {role};"},
+		Run:  []string{"{statement};"},
 	})
 	roleLacksRights = kind(Kind{
 		ID: "role-lacks-rights", Severity: NotReady,

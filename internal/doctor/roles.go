@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/fencekit/fencekit/internal/schemadef"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -29,36 +30,61 @@ const outsiders = `
 	outsider as (
 		select r.oid, r.rolname, r.rolcanlogin from pg_catalog.pg_roles r
 		 where not r.rolsuper and r.rolname not like 'pg\_%'
-		   and not pg_catalog.pg_has_role(r.oid, (select nspowner from pg_catalog.pg_namespace where nspname = $1), 'member')),
-	own as (
-		select c.oid, c.relname from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
-		 where n.nspname = $1 and c.relkind in ('r', 'p'))`
+		   and not pg_catalog.pg_has_role(r.oid, (select nspowner from pg_catalog.pg_namespace where nspname = $1), 'member'))`
 
-// writers finds rights to write to the tables, of roles or of public.
+// strayRights are rights that no role but the owner has, of roles or of public, with the statements that
+// take them away: to write to tables, or to views, which write with their owner's rights; to make
+// functions beside the schema's own; to execute those by default, as after a restore without
+// rights; and what comes with owning a part.
+const strayRights = `
+	with ` + outsiders + `,
+	schema as (select * from pg_catalog.pg_namespace where nspname = $1),
+	relation as (select c.*, format('%I.%I', $1::text, c.relname) as name from pg_catalog.pg_class c join schema on schema.oid = c.relnamespace where c.relname = any ($2)),
+	routine as (select p.*, p.oid::regprocedure::text as name from pg_catalog.pg_proc p join schema on schema.oid = p.pronamespace where p.proname = any ($3)),
+	stray (role, may, what, statement) as (
+		select a.grantee, 'may write to', relname::text, format('revoke insert, update, delete, truncate, references, trigger on %s from %%s cascade', name)
+		  from relation
+		 cross join lateral (select (pg_catalog.aclexplode(relacl)).*
+		           union all select (pg_catalog.aclexplode(t.attacl)).* from pg_catalog.pg_attribute t where t.attrelid = relation.oid) a
+		 where a.grantee <> relowner and a.privilege_type in ('INSERT', 'UPDATE', 'DELETE', 'TRUNCATE', 'REFERENCES', 'TRIGGER')
+		union
+		select a.grantee, 'may create functions in', 'the schema', format('revoke create on schema %I from %%s cascade', nspname)
+		  from schema cross join lateral pg_catalog.aclexplode(nspacl) a where a.privilege_type = 'CREATE'
+		union
+		select a.grantee, 'may execute', proname::text, format('revoke all on routine %s from %%s cascade', name)
+		  from routine cross join lateral pg_catalog.aclexplode(coalesce(proacl, pg_catalog.acldefault('f', proowner))) a where a.grantee = 0
+		union
+		select relowner, 'owns', relname::text, format('alter table %s owner to %I', name, (select nspowner::regrole from schema)) from relation
+		union
+		select proowner, 'owns', proname::text, format('alter routine %s owner to %I', name, (select nspowner::regrole from schema)) from routine)
+	select coalesce(o.rolname::text, 'public'), may, array_agg(what order by what), array_agg(format(statement, coalesce(quote_ident(o.rolname), 'public')) || ';' order by what)
+	  from stray left join outsider o on o.oid = stray.role
+	 where stray.role = 0 or o.oid is not null
+	 group by 1, 2, o.oid order by 1, 2`
+
 func (d *database) writers(ctx context.Context) (found []Finding, err error) {
+	routines, _, err := appRights()
+	if err != nil {
+		return nil, err
+	}
+	relations, err := schemadef.Relations()
+	if err != nil {
+		return nil, err
+	}
 	err = d.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, `
-			with `+outsiders+`
-			select coalesce(o.rolname::text, 'public'), o.oid is null, count(distinct t.relname), (array_agg(distinct t.relname::text))[1:3]
-			  from own t
-			  join pg_catalog.pg_class c on c.oid = t.oid
-			 cross join lateral pg_catalog.aclexplode(c.relacl) a
-			  left join outsider o on o.oid = a.grantee
-			 where a.privilege_type in ('INSERT', 'UPDATE', 'DELETE', 'TRUNCATE', 'REFERENCES', 'TRIGGER') and (a.grantee = 0 or o.oid is not null)
-			 group by 1, 2 order by 1`, d.Schema)
+		rows, err := tx.Query(ctx, strayRights, d.Schema, relations, routines)
 		if err != nil {
 			return err
 		}
-		var role string
-		var public bool
-		var n int64
-		var tables []string
-		_, err = pgx.ForEachRow(rows, []any{&role, &public, &n, &tables}, func() error {
-			word := "public"
-			if !public {
-				word = pgx.Identifier{role}.Sanitize()
+		var role, may string
+		var what, statements []string
+		_, err = pgx.ForEachRow(rows, []any{&role, &may, &what, &statements}, func() error {
+			if len(what) > 3 {
+				what = append(what[:3], "...")
 			}
-			found = append(found, d.found(roleMayWrite, fmt.Sprintf("%s may write to %s", role, few(n, "table", tables)), "role", word))
+			f := d.found(roleMayWrite, fmt.Sprintf("%s %s %s", role, may, list(what)))
+			f.Run = statements
+			found = append(found, f)
 			return nil
 		})
 		return err
@@ -78,7 +104,7 @@ func (d *database) lacking(ctx context.Context) (found []Finding, err error) {
 			app as (
 				select distinct o.* from outsider o
 				  join pg_catalog.pg_proc p on p.pronamespace = (select oid from pg_catalog.pg_namespace where nspname = $1) and p.proname = any ($2)
-				 cross join lateral pg_catalog.aclexplode(p.proacl) a where a.grantee = o.oid),
+				 cross join lateral pg_catalog.aclexplode(p.proacl) a where a.grantee = o.oid and o.oid <> p.proowner),
 			lacks as (
 				select app.rolname, 'execute on ' || p.proname as what from app
 				  join pg_catalog.pg_proc p on p.pronamespace = (select oid from pg_catalog.pg_namespace where nspname = $1) and p.proname = any ($2)

@@ -38,12 +38,14 @@ type definition struct {
 type made struct {
 	parts    map[Part]definition
 	tables   []string
+	views    []string
 	unlogged []string // those of them that a crash empties, on purpose
 }
 
 var (
 	statementStart  = regexp.MustCompile(`(?m)^create `)
 	tablePattern    = regexp.MustCompile(`^create (unlogged )?table "\w+"\.(\w+)`)
+	viewPattern     = regexp.MustCompile(`^create view "\w+"\.(\w+)`)
 	triggerPattern  = regexp.MustCompile(`(?s)^create (?:constraint )?trigger (\w+) .*? on "\w+"\.(\w+)\s[^;]*`)
 	functionPattern = regexp.MustCompile(`(?s)^create (?:function|procedure) "\w+"\.(\w+)\(.*?\nlanguage (.*?)(?: as (\$\$)|\s(?:return|begin atomic)\s)`)
 )
@@ -66,6 +68,15 @@ func read(schema string) (*made, error) {
 	return m, nil
 }
 
+// Relations returns the names of the tables and views that the migrations make.
+func Relations() ([]string, error) {
+	m, err := read(postgres.DefaultSchema)
+	if err != nil {
+		return nil, err
+	}
+	return append(m.tables, m.views...), nil
+}
+
 // add adds what the first statement of a text makes.
 func (m *made) add(text, prefix string) {
 	if t := tablePattern.FindStringSubmatch(text); t != nil {
@@ -73,6 +84,8 @@ func (m *made) add(text, prefix string) {
 		if t[1] != "" {
 			m.unlogged = append(m.unlogged, t[2])
 		}
+	} else if v := viewPattern.FindStringSubmatch(text); v != nil {
+		m.views = append(m.views, v[1])
 	} else if t := triggerPattern.FindStringSubmatch(text); t != nil {
 		sql := strings.Join(strings.Fields(t[0]), " ")
 		m.parts[Part{"trigger", t[1], t[2]}] = definition{strings.ReplaceAll(sql, prefix, "."), sql}

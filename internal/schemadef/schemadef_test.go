@@ -53,11 +53,15 @@ func TestCompare_LeavesNothingOut(t *testing.T) {
 		for _, table := range m.tables {
 			parts = append(parts, Part{"table", table, ""})
 		}
+		for _, view := range m.views {
+			parts = append(parts, Part{"view", view, ""})
+		}
 		for part := range m.parts {
 			parts = append(parts, part)
 		}
 		rows, err := pool.Query(t.Context(), `
 			select 'table', relname::text, '' from pg_class where relnamespace = $1::text::regnamespace and relkind in ('r', 'p') union all
+			select 'view', relname::text, '' from pg_class where relnamespace = $1::text::regnamespace and relkind = 'v' union all
 			select 'function', proname::text, '' from pg_proc where pronamespace = $1::text::regnamespace union all
 			select 'trigger', tgname::text, c.relname::text from pg_trigger join pg_class c on c.oid = tgrelid where relnamespace = $1::text::regnamespace and not tgisinternal union all
 			select 'unique key', x.relname::text, c.relname::text from pg_index join pg_class c on c.oid = indrelid join pg_class x on x.oid = indexrelid
