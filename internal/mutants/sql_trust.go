@@ -31,7 +31,7 @@ var forgetMutants = []Mutant{
 		inPostgres("TestPrune_NeverWaitsForALock_L1")),
 }
 
-// repairMutants are in what mends a fence that is behind its history.
+// repairMutants are in what repairs a fence that is behind its history.
 var repairMutants = []Mutant{
 	change("repair-leaves-the-grant", "N26 G3", functionsSQL,
 		`set timeline = c.timeline, epoch = c.epoch, token = c.token, prev_token = 0, claim_seq = c.seq`, `set claim_seq = c.seq`,

@@ -10,7 +10,8 @@ insert into {{schema}}.migration (version, name) values (5, 'contract');
 create function {{schema}}.contract_version() returns integer
 language sql volatile set search_path = pg_catalog, pg_temp return 1;
 
--- random_tx returns a name for a transaction.
+-- random_tx returns a name for a transaction. It is for the functions below, and no part of the
+-- contract.
 create function {{schema}}.random_tx() returns bigint
 language sql volatile set search_path = pg_catalog, pg_temp
 return greatest(1, hashtextextended(gen_random_uuid()::text, 0) & 9223372036854775807);
@@ -36,7 +37,7 @@ begin
     end if;
 end $$;
 
--- evict_one ends sessions that work for grants before this one.
+-- evict_one ends sessions that still run transactions of earlier grants.
 create function {{schema}}.evict_one(
     resource text, epoch bigint, token bigint, thorough boolean default false, wait_ms bigint default 1000,
     out evicted integer, out denied integer
@@ -47,7 +48,8 @@ begin
       from {{schema}}.evict(array[encode(convert_to(resource, 'UTF8'), 'hex')], array[epoch], array[token], wait_ms, thorough) e;
 end $$;
 
--- begin_one is the begin check. It returns the server's id of the transaction, and a name for it.
+-- begin_one is the begin check. It returns the server's id of the transaction (xid) and the name
+-- that it will have in the history (own_tx).
 create function {{schema}}.begin_one(
     fence integer, epoch bigint, token bigint,
     lock_ms bigint default 2000, statement_ms bigint default 5000, idle_ms bigint default 5000,
@@ -68,9 +70,9 @@ begin
     own_tx := {{schema}}.random_tx();
 end $$;
 
--- seal_one is all that stands between the last write and COMMIT: deferred triggers run before
--- the seal, and what they deferred again runs after it, where nothing more can be deferred; see
--- sealSQL in package postgres. It returns the fence's new position.
+-- seal_one does all that is due between the last write and COMMIT: it runs deferred triggers,
+-- seals, and then runs what they deferred again, where nothing more can be deferred; see sealSQL
+-- in package postgres. It returns the fence's new position.
 --
 -- Triggers run in here, so its search_path isn't pinned: they have that of the session.
 create function {{schema}}.seal_one(
