@@ -42,7 +42,7 @@ type trial struct {
 
 	firstWrites []time.Duration
 	forced      []string // sales that were certainly lost
-	stopped     int      // late writes of pairs that the fence refused
+	stopped     int      // late writes of pairs that the fence rejected
 }
 
 // The primary is killed, paused, cut off and switched over, in turn, under load. A synchronous
@@ -192,8 +192,8 @@ func (r *trial) judge() {
 	rounds := len(r.firstWrites)
 	fenced, control := r.oversold("<>"), r.oversold("=")
 	slices.Sort(r.firstWrites)
-	r.Logf("%d failovers: acknowledged %d, lost %d (%d of them forced, each named), failed %d, refused by the fence %d, unknown %d",
-		rounds, len(r.ledger.acknowledged), lost, len(r.forced), len(r.ledger.failed), r.ledger.refused+r.stopped, len(r.ledger.unknown))
+	r.Logf("%d failovers: acknowledged %d, lost %d (%d of them forced, each named), failed %d, rejected by the fence %d, unknown %d",
+		rounds, len(r.ledger.acknowledged), lost, len(r.forced), len(r.ledger.failed), r.ledger.rejected+r.stopped, len(r.ledger.unknown))
 	r.Logf("first write after a failover: median %.1f s, worst %.1f s", r.firstWrites[rounds/2].Seconds(), r.firstWrites[rounds-1].Seconds())
 	r.Logf("oversold: %d; under etcd's Mutex without a fence: %d", fenced, control)
 	if r.synchronous {

@@ -15,7 +15,7 @@ type ledger struct {
 	acknowledged map[string]bool
 	failed       map[string]error
 	unknown      map[string]*guard.UnknownOutcomeError
-	refused      int // by the fence
+	rejected     int // by the fence
 	elsewhere    func(port int)
 }
 
@@ -40,7 +40,7 @@ func (l *ledger) note(id string, port int, err error) {
 	default:
 		l.failed[id] = err
 		if errors.As(err, &rejected) {
-			l.refused++
+			l.rejected++
 		}
 	}
 }
