@@ -63,6 +63,8 @@ func (c lockChange) Cells() []string {
 	return []string{c.At.Format(time.RFC3339), string(c.Change), c.Resource, c.Token.String(), fmt.Sprint(c.Epoch), c.Holder}
 }
 
+// locksWatch follows etcd alone. Claims could NOTIFY what the database says; but Postgres takes one
+// lock for its whole queue of notifications at commit, so all claims would commit one by one.
 func locksWatch(cmd *cobra.Command, l *locksFlags, format cli.Format, resources string) error {
 	ctx, matches := cmd.Context(), glob.Matcher(resources)
 	err := l.etcd.withEtcd(ctx, func(ctx context.Context, client *clientv3.Client) error {
