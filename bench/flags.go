@@ -41,7 +41,7 @@ func parse(args []string, output io.Writer) (c config, err error) {
 	f.IntVar(&c.rounds, "rounds", 7, "how often each contender runs")
 	f.Float64Var(&c.seconds, "seconds", 1, "the measured time of each contender in a round; some scenarios take longer")
 	f.Float64Var(&c.long, "long", 30, "the same, in seconds, in scenarios that show how things develop")
-	places := f.String("places", "disk,tmpfs", "where the servers' data lie: disk, tmpfs, or both")
+	places := f.String("places", "disk,tmpfs", "where the servers' data lies: disk, tmpfs, or both")
 	latencies := f.String("latencies", "0,500us", "how much longer each round trip takes, half of it on each way")
 	f.StringVar(&c.disk, "disk", os.TempDir(), "a `directory` on a disk")
 	f.StringVar(&c.memory, "tmpfs", "/dev/shm", "a `directory` in memory")

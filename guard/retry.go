@@ -117,7 +117,7 @@ func retryHold(ctx context.Context, o options, again func(error) bool, once func
 // It is true for an error of the function if a method Retryable() bool in its chain returns
 // true. It is false for nil, for other errors of the function, for the end of ctx, for a closed
 // Guard or Locker, for a grant or a lease of the caller's that is over, for what an operator
-// or a programmer has to mend, and for [ErrUnknownOutcome] unless the call had the option
+// or a programmer has to fix, and for [ErrUnknownOutcome] unless the call had the option
 // [Once].
 //
 // It speaks of the call that failed. The function of a [Hold] without [Retryable] may have

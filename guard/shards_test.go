@@ -45,7 +45,7 @@ func (s *sharded) names() (a, b, other string) {
 	return a, b, other
 }
 
-// The answers are those of the first version: data lie where they say.
+// The answers are those of the first version: data lies where they say.
 func TestShardOf_NeverChanges_HE9(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string][3]int{ // of 2, 4 and 7 shards

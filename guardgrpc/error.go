@@ -36,7 +36,7 @@ var allCodes = map[*transport.Problem]codes.Code{
 //   - FailedPrecondition: the key of guard.Once was used for another request.
 //   - Unavailable: call again. It is what guard.SafeToRetry allows; an unknown outcome with
 //     guard.Once; a lock service or a database that is away, or that an operator has to
-//     mend; a resource that others have; a server that is stopping; a context that has ended.
+//     fix; a resource that others have; a server that is stopping; a context that has ended.
 //   - Internal: all else, an unknown outcome without guard.Once included.
 //   - OK: no error.
 //

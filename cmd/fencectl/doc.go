@@ -25,7 +25,7 @@
 //	fencectl epoch show        compare etcd's epoch with the databases'
 //	fencectl epoch bump        raise the epoch, as after a restore of etcd
 //	fencectl exec              run a command while a resource is locked
-//	fencectl doctor            examine etcd and databases, and say how to mend what is wrong
+//	fencectl doctor            examine etcd and databases, and say how to fix what is wrong
 //	fencectl chaos             run Fencekit under real faults, by fencectl-chaos
 //	fencectl version           print versions
 //

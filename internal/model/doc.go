@@ -60,7 +60,7 @@
 //
 // # What is checked
 //
-// In every reachable state, see [Violation]: the data are what the operations
+// In every reachable state, see [Violation]: the data is what the operations
 // that took effect make one after another; no operation took effect twice; what
 // was acknowledged took effect, what was denied did not and never will; after a
 // claim of t', and after user code has run under t', nothing of an older grant

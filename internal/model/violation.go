@@ -8,7 +8,7 @@ const (
 	// Holds: every reachable state keeps every property.
 	Holds Violation = iota
 
-	// LostUpdate (G2, G3, G6): the data are not what the operations that took
+	// LostUpdate (G2, G3, G6): the data is not what the operations that took
 	// effect would have made of them one after another. This is the data
 	// oracle: it counts what was written and never uses the fence,
 	// tokens or at the history.

@@ -6,10 +6,10 @@ import "github.com/fencekit/fencekit/storage/postgres/internal/wire"
 // what to do. See NotReadyError.
 var ErrNotReady = wire.ErrNotReady
 
-// NotReadyError says what an operator has to mend in the database. It is ErrNotReady.
+// NotReadyError says what an operator has to fix in the database. It is ErrNotReady.
 type NotReadyError = wire.NotReadyError
 
-// NotReadyReason says what has to be mended.
+// NotReadyReason says what has to be fixed.
 type NotReadyReason = wire.NotReadyReason
 
 // The reasons.

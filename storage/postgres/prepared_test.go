@@ -131,7 +131,7 @@ func TestBatch_WithACommitOfItsOwnIsNotSentAgain_N15_G4(t *testing.T) {
 	}
 }
 
-// An error that preparing anew doesn't mend is none after which another run succeeds.
+// An error that preparing anew doesn't fix is none after which another run succeeds.
 func TestBatch_BadValueIsNotTransient(t *testing.T) {
 	t.Parallel()
 	pool := preparedPool(t, pgx.QueryExecModeCacheStatement)

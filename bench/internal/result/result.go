@@ -12,7 +12,7 @@ const (
 	Tmpfs = "tmpfs"
 )
 
-// Regime is where the servers' data lie, and how much longer each round trip takes.
+// Regime is where the servers' data lies, and how much longer each round trip takes.
 type Regime struct {
 	Place   string
 	Latency time.Duration

@@ -30,7 +30,7 @@ var settings = map[string]string{
 	"checkpoint_timeout": "1d",
 }
 
-// Room is the servers. Their data lie where TMPDIR says.
+// Room is the servers. Their data lies where TMPDIR says.
 type Room struct {
 	etcd     *etcdserver.Server
 	postgres *pgserver.Server

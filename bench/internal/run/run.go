@@ -51,7 +51,7 @@ type runner struct {
 	cells     int
 }
 
-// Place runs scenarios with the servers of a room, whose data lie in place, at each latency,
+// Place runs scenarios with the servers of a room, whose data lies in place, at each latency,
 // and returns the cells.
 func Place(ctx context.Context, cfg Config, r *room.Room, place string, latencies []time.Duration, all []scenario.Scenario) ([]result.Cell, error) {
 	run := &runner{Config: cfg, room: r, place: place, template: "bench_template"}

@@ -53,7 +53,7 @@ type Contender struct {
 	Fencekit bool // rather than a peer
 	// In place of the scenario's, unless 0.
 	Processes, Goroutines, Connections int
-	Shards                             int // servers that its data are spread over; 0: 1
+	Shards                             int // servers that its data is spread over; 0: 1
 	History                            int // entries that its database has to begin with
 	// Snapshot: another transaction has a snapshot while it runs, as a long report has.
 	Snapshot bool

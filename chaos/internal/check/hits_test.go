@@ -65,7 +65,7 @@ func TestHits_LostInMidOperation(t *testing.T) {
 	}
 }
 
-// If the data are unknown, answers show how unknown outcomes were resolved.
+// If the data is unknown, answers show how unknown outcomes were resolved.
 func TestHits_WithoutData(t *testing.T) {
 	m := good()
 	m.Stock, m.Observed.Effects = false, nil

@@ -18,7 +18,7 @@ type operation struct {
 	effects             map[string]int  // rows in the data, by resource
 }
 
-// applied reports whether the data have an effect of it.
+// applied reports whether the data has an effect of it.
 func (op *operation) applied() bool { return len(op.effects) > 0 }
 
 // outcome is how it ended, or was resolved later: ok, fail or unknown.

@@ -5,7 +5,7 @@ import "errors"
 // ErrNotReady is a sentinel of package postgres.
 var ErrNotReady = errors.New("postgres: database is not ready")
 
-// NotReadyError says what an operator has to mend in the database. It is ErrNotReady.
+// NotReadyError says what an operator has to fix in the database. It is ErrNotReady.
 type NotReadyError struct{ Reason NotReadyReason }
 
 func (e *NotReadyError) Error() string { return "postgres: " + string(e.Reason) }
@@ -13,7 +13,7 @@ func (e *NotReadyError) Error() string { return "postgres: " + string(e.Reason) 
 // Is reports whether target is ErrNotReady.
 func (e *NotReadyError) Is(target error) bool { return target == ErrNotReady }
 
-// NotReadyReason says what has to be mended.
+// NotReadyReason says what has to be fixed.
 type NotReadyReason string
 
 // The reasons.
