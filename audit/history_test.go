@@ -98,7 +98,7 @@ func (h *history) claimAs(resource string, token fence.Token) storage.Claim {
 	if old, ok := h.last[resource]; ok {
 		h.stale = append(h.stale, old)
 	}
-	claims, err := h.store.Claim(h.t.Context(), fence.Grant{Resource: resource, Epoch: h.epoch, Token: h.token, Holder: fmt.Sprintf("wörker-%d/%d", h.random.IntN(3), h.token)})
+	claims, err := h.store.Claim(h.t.Context(), storage.Claim{Grant: fence.Grant{Resource: resource, Epoch: h.epoch, Token: h.token, Holder: fmt.Sprintf("wörker-%d/%d", h.random.IntN(3), h.token)}})
 	require.NoError(h.t, err)
 	h.last[resource] = claims[0]
 	return claims[0]
@@ -151,7 +151,7 @@ func (h *history) void() {
 	applied, err := h.store.Resolve(h.t.Context(), storage.InDoubt{Claims: []storage.Claim{c}, Tx: storage.TxID(1 + h.random.Int64())})
 	require.NoError(h.t, err)
 	require.False(h.t, applied)
-	claims, err := h.store.Claim(h.t.Context(), c.Grant)
+	claims, err := h.store.Claim(h.t.Context(), storage.Claim{Grant: c.Grant})
 	require.NoError(h.t, err)
 	h.last[c.Grant.Resource] = claims[0]
 }
@@ -163,7 +163,7 @@ func (h *history) rejected() {
 	}
 	c := h.stale[h.random.IntN(len(h.stale))]
 	if h.random.IntN(2) == 0 {
-		_, err := h.store.Claim(h.t.Context(), c.Grant)
+		_, err := h.store.Claim(h.t.Context(), storage.Claim{Grant: c.Grant})
 		require.Error(h.t, err)
 		return
 	}

@@ -31,7 +31,7 @@ func newWritten(t *testing.T) written {
 	store, err := postgres.NewStore(w.pool, nil)
 	require.NoError(t, err)
 	claim := func(g fence.Grant) storage.Claim {
-		claims, err := store.Claim(t.Context(), g)
+		claims, err := store.Claim(t.Context(), storage.Claim{Grant: g})
 		require.NoError(t, err)
 		return claims[0]
 	}

@@ -88,7 +88,7 @@ func makeEvidence(h *history) {
 	c := h.last["sku/1"]
 	_, err := h.store.Resolve(h.t.Context(), storage.InDoubt{Claims: []storage.Claim{c}, Tx: 77})
 	require.NoError(h.t, err)
-	claims, err := h.store.Claim(h.t.Context(), c.Grant)
+	claims, err := h.store.Claim(h.t.Context(), storage.Claim{Grant: c.Grant})
 	require.NoError(h.t, err)
 	h.last["sku/1"] = claims[0]
 	write("sku/1")

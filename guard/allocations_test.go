@@ -52,8 +52,8 @@ func doOnNothing(t testing.TB, cfg *guard.Config) (do func()) {
 // nothing is a store, and the transaction of one, that keeps and writes nothing.
 type nothing struct{ storage.Txn[nothing] }
 
-func (nothing) Claim(_ context.Context, grants ...fence.Grant) ([]storage.Claim, error) {
-	return []storage.Claim{{Grant: grants[0], Resource: 1}}, nil
+func (nothing) Claim(_ context.Context, seen ...storage.Claim) ([]storage.Claim, error) {
+	return []storage.Claim{{Grant: seen[0].Grant, Resource: 1}}, nil
 }
 
 func (nothing) Begin(context.Context, ...storage.Claim) (storage.Txn[nothing], error) {

@@ -308,7 +308,7 @@ func TestAcross_OneStaleDoesNotRejectTheOthers_G3_G10(t *testing.T) {
 		superseding := a.locks.Holder("y")
 		superseding.Token, superseding.Holder = 100, "b/1"
 		a.locks.SetToken(101)
-		_, err := a.store.Claim(t.Context(), superseding)
+		_, err := a.store.Claim(t.Context(), storage.Claim{Grant: superseding})
 		require.NoError(t, err)
 		require.Equal(t, make([]error, 3), a.meet(a.puts("x"), a.puts("y"), a.puts("z")))
 		require.Equal(t, "xx yy zz", a.store.Read("x")+" "+a.store.Read("y")+" "+a.store.Read("z"))
@@ -335,7 +335,7 @@ func TestAcross_SealsAllOrNone_G10(t *testing.T) {
 				grant := guard.Grants(ctx)[0]
 				grant.Token, grant.Holder = 100, "b/1"
 				a.locks.SetToken(101)
-				if _, err := a.store.Claim(ctx, grant); err != nil {
+				if _, err := a.store.Claim(ctx, storage.Claim{Grant: grant}); err != nil {
 					return err
 				}
 			}

@@ -25,6 +25,9 @@ func (gr *batchGroup[Tx]) tell(outcome error) {
 			}
 		}
 		first := p.calls[0]
+		if failed {
+			first.call.states[0].untold = true // its calls run again
+		}
 		l := first.line
 		if !failed || len(gr.parts) == 1 {
 			l.backoff.noteEnd(failed, len(p.calls), blamed != nil)

@@ -204,7 +204,7 @@ func TestBatch_SupersededRunsEachUnderAnotherGrant_G3(t *testing.T) {
 				grant := guard.Grants(ctx)[0]
 				grant.Token = 100
 				g.locks.SetToken(101)
-				if _, err := g.store.Claim(ctx, grant); err != nil {
+				if _, err := g.store.Claim(ctx, storage.Claim{Grant: grant}); err != nil {
 					return err
 				}
 			}

@@ -75,7 +75,7 @@ func TestCallbacks_ThatDoNotReturnChangeNothing_L1(t *testing.T) {
 					w.locks.Lose(sku)
 					synctest.Wait()
 					require.ErrorIs(t, guard.Do(t.Context(), a, sku, func(ctx context.Context, tx *memory.Tx) error {
-						_, err := w.store.Claim(t.Context(), grant(99))
+						_, err := w.store.Claim(t.Context(), storage.Claim{Grant: grant(99)})
 						require.NoError(t, err)
 						return increment("n")(ctx, tx)
 					}), guard.ErrStaleToken, "lost, rejected")
@@ -198,9 +198,9 @@ type endingTxn struct {
 	*endingOnce
 }
 
-func (s endingStore) Claim(ctx context.Context, grants ...fence.Grant) ([]storage.Claim, error) {
+func (s endingStore) Claim(ctx context.Context, seen ...storage.Claim) ([]storage.Claim, error) {
 	s.reach("Claim")
-	return s.Store.Claim(ctx, grants...)
+	return s.Store.Claim(ctx, seen...)
 }
 
 func (s endingStore) Recall(ctx context.Context, key storage.OnceKey, claims ...storage.Claim) ([]byte, bool, error) {

@@ -7,8 +7,8 @@ import (
 )
 
 // beginCallersCall counts a call under grants of the caller's, so that Close waits for it,
-// and gives it what earlier calls under the same leases left in doubt (G6). leases are
-// those of states, or none.
+// and gives it where the fences were last seen, and what earlier calls under the same leases left
+// in doubt (G6). leases are those of states, or none.
 func (k *keeper) beginCallersCall(ctx context.Context, states grantStates, leases []fence.Lease) error {
 	if err := endError(ctx); err != nil {
 		return err
@@ -19,6 +19,9 @@ func (k *keeper) beginCallersCall(ctx context.Context, states grantStates, lease
 		return ErrClosed
 	}
 	k.pending++
+	for _, s := range states {
+		s.claim.Position = k.seen.at(s.claim.Grant.Resource)
+	}
 	for i := range leases {
 		states[i].unresolved = k.doubts[states[i].claim.Grant]
 	}
@@ -30,6 +33,9 @@ func (k *keeper) beginCallersCall(ctx context.Context, states grantStates, lease
 func (k *keeper) endCallersCall(states grantStates, leases []fence.Lease, inherited []*UnknownOutcomeError) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	for _, s := range states {
+		k.seen.note(s)
+	}
 	for i, lease := range leases {
 		s := states[i]
 		switch {

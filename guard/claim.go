@@ -44,7 +44,7 @@ func (e *engine[Tx]) claim(ctx context.Context, states grantStates) error {
 	e.keeper.contexts.add(step)
 	defer step.finish(nil)
 	defer e.steps.stop(e.steps.start(step))
-	claims, err := e.store.Claim(step, states.grants()...)
+	claims, err := e.store.Claim(step, states.claims()...)
 	took := time.Since(start)
 	for i, claim := range claims {
 		if claim != (storage.Claim{}) {

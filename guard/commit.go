@@ -77,7 +77,7 @@ func (e *engine[Tx]) resolve(ctx context.Context, states grantStates, o options,
 				inDoubt: doubt.InDoubt, ended: doubt.Ended, resolve: e.store.Resolve,
 			}
 			for _, s := range states {
-				s.unresolved = unknown
+				s.unresolved, s.untold = unknown, true
 			}
 			e.report.unknown(ctx, unknown, time.Since(start))
 			return unknown

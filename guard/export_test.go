@@ -25,6 +25,7 @@ const (
 	MaxResources = maxResources
 	MaxResultLen = maxResultLen
 	MaxOpIDLen   = maxOpIDLen
+	MaxSeen      = maxSeen
 )
 
 // MaxUnderWay returns how many groups of g may be under way when a call begins another one.

@@ -17,6 +17,7 @@ type grantState struct {
 	claimed       bool                 // claim has the fence's position, as far as is known
 	inHold        bool                 // what a Hold has read under claim has to stay true
 	dead          bool                 // no further call may begin under the grant
+	untold        bool                 // no call has returned the latest rejection as its error
 	travelled     bool                 // the grant came from another process: see Guard.UnderGrant
 }
 
@@ -36,8 +37,15 @@ func (s *grantState) moved(c storage.Claim) {
 // reject notes a rejection of the grant.
 func (s *grantState) reject(reason storage.Reason, err error) {
 	s.claimed = false
-	s.rejected = err
+	s.rejected, s.untold = err, false
 	s.dead = s.dead || reason != storage.ReasonOvertaken
+}
+
+// saidWentBack reports whether a call has returned that the database went back behind what was
+// seen under the grant.
+func (s *grantState) saidWentBack() bool {
+	rejection := rejectionOf(s.rejected, s.claim.Grant)
+	return rejection != nil && rejection.Reason == storage.ReasonWentBack && !s.untold
 }
 
 // grantStates are those of the grants that a transaction runs under.

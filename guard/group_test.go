@@ -413,7 +413,7 @@ func TestGroup_SupersededAtTheSeal_G3(t *testing.T) {
 				grant := guard.Grants(ctx)[0]
 				grant.Token = 100
 				g.locks.SetToken(101)
-				_, err := g.store.Claim(ctx, grant)
+				_, err := g.store.Claim(ctx, storage.Claim{Grant: grant})
 				return err
 			}),
 			g.do("rests", fails(put("k", "x"))),
@@ -557,7 +557,7 @@ func TestGroup_RepeatedAnswerOfAStaleGrantIsRejected_G3(t *testing.T) {
 		errs, done := g.queue(g.do("a", func(ctx context.Context, _ *memory.Tx) error {
 			grant := guard.Grants(ctx)[0]
 			grant.Token++
-			_, err := g.store.Claim(ctx, grant)
+			_, err := g.store.Claim(ctx, storage.Claim{Grant: grant})
 			return errors.Join(err, errShop)
 		}), g.once("repeated", "k1", put("k", "x")))
 		<-done

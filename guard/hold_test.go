@@ -51,7 +51,7 @@ func TestHold_FailsIfTheClaimIsRejected_G1(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)
-	_, err := w.store.Claim(t.Context(), fence.Grant{Resource: sku, Epoch: 1, Token: 5, Holder: "x"})
+	_, err := w.store.Claim(t.Context(), storage.Claim{Grant: fence.Grant{Resource: sku, Epoch: 1, Token: 5, Holder: "x"}})
 	require.NoError(t, err)
 	err = guard.Hold(t.Context(), g, sku, func(context.Context, held) error {
 		t.Error("ran without a claim")

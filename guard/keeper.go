@@ -26,6 +26,7 @@ type keeper struct {
 	lines       map[string]*line                     // by resource: those with a call or an ownership
 	superseding map[string]*fence.Grant              // by resource: see noteSuperseding
 	doubts      map[fence.Grant]*UnknownOutcomeError // left in doubt under leases of callers: see beginCallersCall
+	seen        seenFences
 	idle        idleOwnerships
 	pending     int     // how many releases, and calls under callers' grants, are under way
 	unreleased  []error // of releases that failed since Close began
@@ -35,6 +36,7 @@ func newKeeper(locker fence.Locker, cfg Config) *keeper {
 	k := &keeper{
 		locker: locker, cfg: cfg, report: newReporter(cfg.Observers, cfg.Logger), began: time.Now(),
 		done: make(chan struct{}), lines: map[string]*line{}, superseding: map[string]*fence.Grant{}, doubts: map[fence.Grant]*UnknownOutcomeError{},
+		seen: seenFences{byResource: map[string]*seenFence{}},
 	}
 	k.closing, k.beginClose = context.WithCancelCause(context.Background())
 	return k

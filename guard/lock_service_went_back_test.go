@@ -46,8 +46,8 @@ func TestClaim_ReportsALockServiceThatWentBack_HD5(t *testing.T) {
 // finds that more time has passed for the database than for itself.
 type sleepy struct{ *memory.Store }
 
-func (s sleepy) Claim(ctx context.Context, grants ...fence.Grant) ([]storage.Claim, error) {
-	c, err := s.Store.Claim(ctx, grants...)
+func (s sleepy) Claim(ctx context.Context, seen ...storage.Claim) ([]storage.Claim, error) {
+	c, err := s.Store.Claim(ctx, seen...)
 	if stale := new(guard.RejectedError); errors.As(err, &stale) {
 		stale.Age += time.Hour
 	}

@@ -72,7 +72,7 @@ func TestObserver_SeesEventsInOrder(t *testing.T) {
 		err := guard.Do(t.Context(), g, sku, func(ctx context.Context, tx *memory.Tx) error {
 			w.locks.Lose(sku)
 			synctest.Wait()
-			_, err := w.store.Claim(t.Context(), grant(9))
+			_, err := w.store.Claim(t.Context(), storage.Claim{Grant: grant(9)})
 			return err
 		})
 		require.ErrorIs(t, err, guard.ErrStaleToken)
@@ -135,7 +135,7 @@ func TestObserver_ContextReachesTheFunctionAndEveryEvent(t *testing.T) {
 		return func(ctx context.Context, tx *memory.Tx) error {
 			r.note(ctx, "runs")
 			if fails {
-				_, err := w.store.Claim(t.Context(), grant(99))
+				_, err := w.store.Claim(t.Context(), storage.Claim{Grant: grant(99)})
 				require.NoError(t, err)
 			}
 			return increment("n")(ctx, tx)

@@ -87,6 +87,7 @@ func (k *keeper) keep(l *line, lease fence.Lease, claimedBefore *fence.Grant) *o
 	o.claim.Grant, o.claimedBefore = lease.Grant(), claimedBefore
 	k.mu.Lock()
 	l.ownership = o
+	o.claim.Position = k.seen.at(l.resource)
 	k.mu.Unlock()
 	lease.AfterLost(o.onLost)
 	lease.AfterContended(o.onContended)
@@ -148,6 +149,7 @@ func (k *keeper) releaseOwnership(ctx context.Context, l *line) {
 	o := l.ownership
 	l.ownership = nil
 	k.noteSuperseding(o)
+	k.seen.note(&o.grantState)
 	k.pending++
 	k.idle.remove(o)
 	k.mu.Unlock()

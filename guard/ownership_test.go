@@ -269,10 +269,10 @@ func TestLost_QueuedCallAcquiresAnew_F3(t *testing.T) {
 func TestStale_QueuedCallAcquiresAnew_G3(t *testing.T) {
 	behindADisturbedCall(t, func(w *world) {
 		// A grant between the first and the second of the lock service.
-		_, err := w.store.Claim(context.Background(), fence.Grant{Resource: sku, Epoch: 1, Token: 1, Holder: "x"})
+		_, err := w.store.Claim(context.Background(), storage.Claim{Grant: fence.Grant{Resource: sku, Epoch: 1, Token: 1, Holder: "x"}})
 		requireRejected(w, err, storage.ReasonCollision)
 		w.locks.SetToken(3)
-		_, err = w.store.Claim(context.Background(), grant(2))
+		_, err = w.store.Claim(context.Background(), storage.Claim{Grant: grant(2)})
 		require.NoError(w, err)
 	}, guard.ErrStaleToken)
 }

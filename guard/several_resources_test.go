@@ -240,13 +240,13 @@ type countingStore struct {
 	claims [][]string
 }
 
-func (s *countingStore) Claim(ctx context.Context, grants ...fence.Grant) ([]storage.Claim, error) {
+func (s *countingStore) Claim(ctx context.Context, seen ...storage.Claim) ([]storage.Claim, error) {
 	var names []string
-	for _, g := range grants {
-		names = append(names, g.Resource)
+	for _, c := range seen {
+		names = append(names, c.Grant.Resource)
 	}
 	s.claims = append(s.claims, names)
-	return s.Store.Claim(ctx, grants...)
+	return s.Store.Claim(ctx, seen...)
 }
 
 // One round trip claims all that need it. Rejections of some don't cost the others their
@@ -265,7 +265,7 @@ func TestDo_OfSeveralClaimsAllAtOnce_G1(t *testing.T) {
 	require.Equal(t, [][]string{{"b"}, {"a", "c"}}, s.claims)
 
 	for _, name := range []string{"e", "f"} {
-		_, err := w.store.Claim(t.Context(), fence.Grant{Resource: name, Epoch: 1, Token: 1000, Holder: "x"})
+		_, err := w.store.Claim(t.Context(), storage.Claim{Grant: fence.Grant{Resource: name, Epoch: 1, Token: 1000, Holder: "x"}})
 		require.NoError(t, err)
 	}
 	s.claims = nil
@@ -283,16 +283,16 @@ type partlyStore struct {
 	failed bool
 }
 
-func (s *partlyStore) Claim(ctx context.Context, grants ...fence.Grant) ([]storage.Claim, error) {
-	if s.failed || len(grants) < 2 {
-		return s.countingStore.Claim(ctx, grants...)
+func (s *partlyStore) Claim(ctx context.Context, seen ...storage.Claim) ([]storage.Claim, error) {
+	if s.failed || len(seen) < 2 {
+		return s.countingStore.Claim(ctx, seen...)
 	}
 	s.failed = true
-	claims, err := s.Store.Claim(ctx, grants[0])
+	claims, err := s.Store.Claim(ctx, seen[0])
 	if err != nil {
 		return nil, err
 	}
-	return append(claims, make([]storage.Claim, len(grants)-1)...), temporaryError{}
+	return append(claims, make([]storage.Claim, len(seen)-1)...), temporaryError{}
 }
 
 // A resource without a verdict is claimed again before a function runs, and those with one are

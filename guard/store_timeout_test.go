@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/memory"
@@ -20,12 +19,12 @@ type cutStore struct {
 	at string
 }
 
-func (s *cutStore) Claim(ctx context.Context, grants ...fence.Grant) ([]storage.Claim, error) {
+func (s *cutStore) Claim(ctx context.Context, seen ...storage.Claim) ([]storage.Claim, error) {
 	if s.at == "claim" {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	return s.Store.Claim(ctx, grants...)
+	return s.Store.Claim(ctx, seen...)
 }
 
 func (s *cutStore) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn[*memory.Tx], error) {

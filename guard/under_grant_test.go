@@ -189,7 +189,7 @@ func TestRejection_ForAnEpochBehindSaysWhatToType(t *testing.T) {
 	w := newWorld(t)
 	ahead := grant(1)
 	ahead.Epoch = 3
-	_, err := w.store.Claim(t.Context(), ahead)
+	_, err := w.store.Claim(t.Context(), storage.Claim{Grant: ahead})
 	require.NoError(t, err)
 	err = guard.Do(t.Context(), w.process("a", nil), sku, set("k", "v"))
 	requireRejected(t, err, storage.ReasonEpochBehind)

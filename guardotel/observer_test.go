@@ -117,7 +117,7 @@ func TestObserver_ASpanSaysHowACallFailed(t *testing.T) {
 		_ = guard.Do(ctx, w.guard, "sku/1", func(context.Context, *memory.Tx) error { panic("boom") }, guard.Name("panics"))
 	})
 	require.ErrorIs(t, guard.Do(ctx, w.guard, "sku/1", func(ctx context.Context, tx *memory.Tx) error {
-		_, err := w.store.Claim(t.Context(), fence.Grant{Resource: "sku/1", Epoch: 1, Token: 9, Holder: "b"})
+		_, err := w.store.Claim(t.Context(), storage.Claim{Grant: fence.Grant{Resource: "sku/1", Epoch: 1, Token: 9, Holder: "b"}})
 		require.NoError(t, err)
 		return put(ctx, tx)
 	}, guard.Name("late")), guard.ErrStaleToken)
@@ -213,7 +213,7 @@ func TestObserver_MetricsTranslateToThoseOfPrometheus(t *testing.T) {
 	w := newWorld(t)
 	require.NoError(t, guard.Do(t.Context(), w.guard, "sku/1", put))
 	require.Error(t, guard.Do(t.Context(), w.guard.UnderGrant(fence.Grant{Resource: "sku/2", Epoch: 1, Token: 1, Holder: "h"}), "sku/2", func(ctx context.Context, tx *memory.Tx) error {
-		_, err := w.store.Claim(t.Context(), fence.Grant{Resource: "sku/2", Epoch: 1, Token: 6, Holder: "b"})
+		_, err := w.store.Claim(t.Context(), storage.Claim{Grant: fence.Grant{Resource: "sku/2", Epoch: 1, Token: 6, Holder: "b"}})
 		return errors.Join(err, put(ctx, tx))
 	}))
 	var data metricdata.ResourceMetrics

@@ -127,7 +127,7 @@ func TestObserver_CountsWhatHappened(t *testing.T) {
 			old := guard.Grants(ctx)[0]
 			later := fence.Grant{Resource: "sku/1", Epoch: old.Epoch, Token: old.Token + 7, Holder: "other"}
 			lag = later.Token - old.Token
-			_, err := w.store.Claim(t.Context(), later)
+			_, err := w.store.Claim(t.Context(), storage.Claim{Grant: later})
 			require.NoError(t, err)
 			return put(ctx, tx)
 		}), guard.ErrStaleToken)

@@ -28,7 +28,8 @@ const (
 	ReasonTokensWentBack Reason = "tokens went back"
 	// ReasonTokenJump: the token or the epoch is implausibly high. ErrWrongLockService.
 	ReasonTokenJump Reason = "token jump"
-	// ReasonWentBack: the fence is behind a position that the grant has seen committed. ErrFailedOver.
+	// ReasonWentBack: the fence has lost a position that the grant has seen committed, or, at a
+	// claim, that its process has seen under an earlier one. ErrFailedOver.
 	ReasonWentBack Reason = "went back"
 	// ReasonFailedOver: the grant was claimed before the database failed over. ErrFailedOver.
 	ReasonFailedOver Reason = "failed over"

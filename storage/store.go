@@ -37,17 +37,22 @@ type Claim struct {
 // rejection in a transaction of its own (G5), with no connection or lock held.
 // Package guardtest holds the contract that every store has to pass.
 type Store[Tx any] interface {
-	// Claim raises the fence of each grant's resource to the grant and returns once that has
-	// committed (G1). Each grant is of a different resource. A claim of a lower (epoch, token),
+	// Claim raises the fence of the resource of each Grant in seen to that grant and returns once
+	// that has committed (G1). Each grant is of a different resource. A claim of a lower (epoch, token),
 	// or of an equal one by another holder, is rejected. A repeated claim of the grant that has
 	// the fence changes nothing and returns the present position, so a claim whose reply was
 	// lost is simply repeated. After the claim no transaction of an earlier grant can commit
 	// (G3), and the store has ended those that hold locks, as far as it can.
 	//
+	// The Position in seen is one at which the caller has seen the resource's fence, under this
+	// grant or an earlier one; zero if there is none. If the resource's history doesn't have that move
+	// any more, the database has lost it: the claim is rejected with ReasonWentBack, and the fence
+	// stays as it is (N6). A move whose entry was pruned counts as not lost. Resource is ignored.
+	//
 	// Grants that are rejected don't keep the others from claiming. If Claim fails, the claims
 	// are nil, or claims[i] is the zero Claim for each grant without a claim, and the error
 	// wraps the *RejectedError of each grant that was rejected.
-	Claim(ctx context.Context, grants ...fence.Grant) (claims []Claim, err error)
+	Claim(ctx context.Context, seen ...Claim) (claims []Claim, err error)
 
 	// Begin starts a transaction under claims, each of a different resource. A store may send
 	// nothing before the first statement, or before Commit if there is none. Then a
@@ -168,17 +173,17 @@ type Kept struct {
 	Result []byte
 }
 
-// CheckGrants returns why Store.Claim can't claim grants, whatever the fences say.
-func CheckGrants(grants []fence.Grant) error {
-	if len(grants) == 0 {
+// CheckSeen returns why Store.Claim can't claim the grants in seen, whatever the fences say.
+func CheckSeen(seen []Claim) error {
+	if len(seen) == 0 {
 		return fmt.Errorf("%w: a claim of no grants", fence.ErrInvalid)
 	}
-	for i, g := range grants {
-		if err := g.Validate(); err != nil {
+	for i, c := range seen {
+		if err := c.Grant.Validate(); err != nil {
 			return err
 		}
-		if slices.ContainsFunc(grants[:i], func(other fence.Grant) bool { return other.Resource == g.Resource }) {
-			return &fence.InvalidGrantError{Part: "resource", Reason: "has two grants: " + g.Resource}
+		if slices.ContainsFunc(seen[:i], func(other Claim) bool { return other.Grant.Resource == c.Grant.Resource }) {
+			return &fence.InvalidGrantError{Part: "resource", Reason: "has two grants: " + c.Grant.Resource}
 		}
 	}
 	return nil

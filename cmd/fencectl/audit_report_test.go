@@ -13,6 +13,7 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/cli/clitest"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -25,7 +26,7 @@ func claimed(t *testing.T) (dsn string) {
 	defer pool.Close()
 	store, err := postgres.NewStore(pool, nil)
 	require.NoError(t, err)
-	_, err = store.Claim(t.Context(), fence.Grant{Resource: "sku/42", Epoch: 1, Token: 7, Holder: "worker-a/00"})
+	_, err = store.Claim(t.Context(), storage.Claim{Grant: fence.Grant{Resource: "sku/42", Epoch: 1, Token: 7, Holder: "worker-a/00"}})
 	require.NoError(t, err)
 	return dsn
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -39,7 +40,7 @@ func TestDoctor_FindsAPoisonedFence_HC2(t *testing.T) {
 	i := onShared(t, nil)
 	store, err := postgres.NewStore(i.pool, nil)
 	require.NoError(t, err)
-	_, err = store.Claim(t.Context(), fence.Grant{Resource: "sku/1", Epoch: 1, Token: 1 << 39, Holder: "forger-1"})
+	_, err = store.Claim(t.Context(), storage.Claim{Grant: fence.Grant{Resource: "sku/1", Epoch: 1, Token: 1 << 39, Holder: "forger-1"}})
 	require.NoError(t, err)
 	require.ErrorIs(t, i.try("sku/1"), guard.ErrStaleToken)
 	found := i.finds(cli.ExitViolated, "fence-poisoned")

@@ -23,6 +23,7 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/internal/cli"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -231,7 +232,7 @@ func (x *execFlags) claimFence(ctx context.Context, grant fence.Grant) error {
 		if err != nil {
 			return err
 		}
-		_, err = store.Claim(ctx, grant)
+		_, err = store.Claim(ctx, storage.Claim{Grant: grant})
 		return err
 	})
 }

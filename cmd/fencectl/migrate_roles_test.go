@@ -28,7 +28,7 @@ func TestMigrateUp_GrantsRoles_HC2(t *testing.T) {
 		require.Contains(t, got.Stderr, grants+outcome)
 	}
 	var can bool
-	const claim = "fence.claim(text[], bigint[], bigint[], text[], bigint, text)"
+	const claim = "fence.claim(text[], bigint[], bigint[], text[], bigint, text, bigint[], bigint[])"
 	require.NoError(t, conn.QueryRow(t.Context(), "select has_function_privilege($1, '"+claim+"', 'execute') and has_table_privilege($2, 'fence.history', 'select') "+
 		"and not has_function_privilege($2, '"+claim+"', 'execute') and not has_table_privilege($1, 'fence.history', 'insert')", app, reader).Scan(&can))
 	require.True(t, can)

@@ -32,7 +32,7 @@ func sold(t *testing.T) (dsn string) {
 	store, err := postgres.NewStore(pool, nil)
 	require.NoError(t, err)
 	claim := func(resource string, token fence.Token, holder string) storage.Claim {
-		claims, err := store.Claim(t.Context(), fence.Grant{Resource: resource, Epoch: 1, Token: token, Holder: holder})
+		claims, err := store.Claim(t.Context(), storage.Claim{Grant: fence.Grant{Resource: resource, Epoch: 1, Token: token, Holder: holder}})
 		require.NoError(t, err)
 		return claims[0]
 	}

@@ -23,7 +23,7 @@ type (
 type breakable struct {
 	store
 	claim      func(ctx context.Context, s store, g fence.Grant) (storage.Claim, error) // of one grant
-	claims     func(ctx context.Context, s store, grants []fence.Grant) ([]storage.Claim, error)
+	claims     func(ctx context.Context, s store, seen []storage.Claim) ([]storage.Claim, error)
 	begin      func(ctx context.Context, s store, claims []storage.Claim) (txn, error)
 	canGroup   func(asked int) bool // asked counts the calls of CanGroup
 	beginRead  func(ctx context.Context, s store, claims []storage.Claim) (txn, error)
@@ -36,20 +36,20 @@ type breakable struct {
 	asked int // how often CanGroup was called
 }
 
-func (b *breakable) Claim(ctx context.Context, grants ...fence.Grant) ([]storage.Claim, error) {
+func (b *breakable) Claim(ctx context.Context, seen ...storage.Claim) ([]storage.Claim, error) {
 	switch {
 	case b.claims != nil:
-		return b.claims(ctx, b.store, grants)
-	case b.claim == nil || len(grants) != 1:
-		return b.store.Claim(ctx, grants...)
+		return b.claims(ctx, b.store, seen)
+	case b.claim == nil || len(seen) != 1:
+		return b.store.Claim(ctx, seen...)
 	}
-	c, err := b.claim(ctx, b.store, grants[0])
+	c, err := b.claim(ctx, b.store, seen[0].Grant)
 	return []storage.Claim{c}, err
 }
 
-// claimOne claims one grant.
+// claimOne claims one grant, and has seen nothing of its fence.
 func claimOne(ctx context.Context, s store, g fence.Grant) (storage.Claim, error) {
-	claims, err := s.Claim(ctx, g)
+	claims, err := s.Claim(ctx, storage.Claim{Grant: g})
 	if len(claims) == 0 {
 		return storage.Claim{}, err
 	}
@@ -152,8 +152,33 @@ var broken = map[string]struct {
 		breakable{claim: acceptAt(storage.ReasonStale)},
 		[]string{"Claim_RejectsLowerToken_G3", "Claim_ConcurrentHighestWins_G3", "Rejection_StormIsCounted_G5"},
 	},
-	"accepts equal tokens":   {breakable{claim: acceptAt(storage.ReasonCollision)}, []string{"Claim_RejectsEqualTokenOfAnotherHolder_G3"}},
-	"accepts lower epochs":   {breakable{claim: acceptAt(storage.ReasonEpochBehind)}, []string{"Claim_RejectsLowerEpoch_G3", "Claim_HigherEpochBeatsHigherToken_G3"}},
+	"accepts equal tokens": {breakable{claim: acceptAt(storage.ReasonCollision)}, []string{"Claim_RejectsEqualTokenOfAnotherHolder_G3"}},
+	"accepts lower epochs": {breakable{claim: acceptAt(storage.ReasonEpochBehind)}, []string{"Claim_RejectsLowerEpoch_G3", "Claim_HigherEpochBeatsHigherToken_G3"}},
+	"accepts a history that lacks what was seen": {
+		breakable{claims: func(ctx context.Context, s store, seen []storage.Claim) ([]storage.Claim, error) {
+			seen = slices.Clone(seen)
+			for i := range seen {
+				seen[i].Position = storage.Position{}
+			}
+			return s.Claim(ctx, seen...)
+		}},
+		[]string{"Claim_RejectsAHistoryThatLacksWhatWasSeen_N6"},
+	},
+	"compares how far the fence was seen alone": {
+		breakable{claims: func(ctx context.Context, s store, seen []storage.Claim) ([]storage.Claim, error) {
+			claims, err := s.Claim(ctx, seen...)
+			for i, c := range seen {
+				var rejection *guard.RejectedError
+				if errors.As(err, &rejection) && rejection.Reason == storage.ReasonWentBack && c.Seq == 2 {
+					seen = slices.Clone(seen)
+					seen[i].Position = storage.Position{}
+					return s.Claim(ctx, seen...)
+				}
+			}
+			return claims, err
+		}},
+		[]string{"Claim_RejectsAHistoryThatLacksWhatWasSeen_N6"},
+	},
 	"accepts invalid grants": {breakable{claim: acceptAt("")}, []string{"Claim_RejectsInvalidGrants"}},
 	"rejects everything": {
 		breakable{claim: func(_ context.Context, _ store, g fence.Grant) (storage.Claim, error) {
@@ -180,8 +205,8 @@ var broken = map[string]struct {
 		[]string{"Claim_KeepsOddNamesApart"},
 	},
 	"claims all or none": {
-		breakable{claims: func(ctx context.Context, s store, grants []fence.Grant) ([]storage.Claim, error) {
-			claims, err := s.Claim(ctx, grants...)
+		breakable{claims: func(ctx context.Context, s store, seen []storage.Claim) ([]storage.Claim, error) {
+			claims, err := s.Claim(ctx, seen...)
 			if err != nil {
 				return nil, err
 			}
@@ -190,11 +215,11 @@ var broken = map[string]struct {
 		[]string{"Claim_OfSeveralClaimsTheGoodOnes_G3"},
 	},
 	"claims the first only": {
-		breakable{claims: func(ctx context.Context, s store, grants []fence.Grant) ([]storage.Claim, error) {
-			if len(grants) < 2 {
-				return s.Claim(ctx, grants...)
+		breakable{claims: func(ctx context.Context, s store, seen []storage.Claim) ([]storage.Claim, error) {
+			if len(seen) < 2 {
+				return s.Claim(ctx, seen...)
 			}
-			return s.Claim(ctx, grants[0])
+			return s.Claim(ctx, seen[0])
 		}},
 		[]string{"Claim_OfSeveral_G1", "Claim_RejectsBadSets", "Claim_ConcurrentOfSeveralNeverDeadlocks_G3"},
 	},

@@ -85,7 +85,7 @@ func (r *run[Tx]) claim(g fence.Grant) storage.Claim {
 // claimAll claims grants at once, which has to succeed.
 func (r *run[Tx]) claimAll(grants ...fence.Grant) []storage.Claim {
 	r.Helper()
-	claims, err := r.Store.Claim(r.ctx, grants...)
+	claims, err := r.Store.Claim(r.ctx, unseen(grants)...)
 	r.noError(err)
 	if len(claims) != len(grants) {
 		r.Fatalf("a claim of %d grants returned %d claims", len(grants), len(claims))
@@ -96,6 +96,15 @@ func (r *run[Tx]) claimAll(grants ...fence.Grant) []storage.Claim {
 		}
 	}
 	return claims
+}
+
+// unseen returns what a process claims that has seen nothing of the fences.
+func unseen(grants []fence.Grant) []storage.Claim {
+	seen := make([]storage.Claim, len(grants))
+	for i, g := range grants {
+		seen[i].Grant = g
+	}
+	return seen
 }
 
 // moves returns the same move for each of n claims.

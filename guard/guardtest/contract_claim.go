@@ -21,6 +21,7 @@ func claimParts[Tx any]() []part[Tx] {
 		{"Claim_RejectsLowerEpoch_G3", claimLowerEpoch[Tx]},
 		{"Claim_HigherEpochBeatsHigherToken_G3", claimHigherEpoch[Tx]},
 		{"Claim_RejectsEqualTokenOfAnotherHolder_G3", claimCollision[Tx]},
+		{"Claim_RejectsAHistoryThatLacksWhatWasSeen_N6", claimUnseen[Tx]},
 		{"Claim_RejectsInvalidGrants", claimInvalid[Tx]},
 		{"Claim_KeepsOddNamesApart", claimOddNames[Tx]},
 		{"Claim_ConcurrentHighestWins_G3", claimConcurrent[Tx]},
@@ -56,7 +57,7 @@ func claimIdempotent[Tx any](r *run[Tx]) {
 
 func claimLower[Tx any](r *run[Tx]) {
 	holder := r.claim(grant(7))
-	_, err := r.Store.Claim(r.ctx, grant(6))
+	_, err := r.Store.Claim(r.ctx, storage.Claim{Grant: grant(6)})
 	rejection := r.rejected(err, grant(6), storage.ReasonStale)
 	var stale *guard.RejectedError
 	if !errors.As(err, &stale) {
@@ -73,7 +74,7 @@ func claimLowerEpoch[Tx any](r *run[Tx]) {
 	other := grantOf("another resource", 1)
 	other.Epoch = 3
 	r.claim(other)
-	_, err := r.Store.Claim(r.ctx, grant(100))
+	_, err := r.Store.Claim(r.ctx, storage.Claim{Grant: grant(100)})
 	rejection := r.rejected(err, grant(100), storage.ReasonEpochBehind)
 	if rejection.Current.Epoch != 3 {
 		r.Fatalf("the error says epoch %d, want the highest seen, 3", rejection.Current.Epoch)
@@ -90,7 +91,7 @@ func claimHigherEpoch[Tx any](r *run[Tx]) {
 	holder := r.claim(next)
 	_, err := r.transact(r.ctx, r.set(key, 1), old)
 	r.rejected(err, old.Grant, storage.ReasonStale)
-	_, err = r.Store.Claim(r.ctx, grant(101))
+	_, err = r.Store.Claim(r.ctx, storage.Claim{Grant: grant(101)})
 	r.rejected(err, grant(101), storage.ReasonEpochBehind)
 	r.write(r.set(key, 2), holder)
 	r.holds(key, 2)
@@ -100,7 +101,7 @@ func claimCollision[Tx any](r *run[Tx]) {
 	holder := r.claim(grant(7))
 	other := grant(7)
 	other.Holder = "another holder"
-	_, err := r.Store.Claim(r.ctx, other)
+	_, err := r.Store.Claim(r.ctx, storage.Claim{Grant: other})
 	if rejection := r.rejected(err, other, storage.ReasonCollision); rejection.Current != holder.Grant {
 		r.Fatalf("rejected by %v, want %v", rejection.Current, holder.Grant)
 	}
@@ -110,6 +111,40 @@ func claimCollision[Tx any](r *run[Tx]) {
 	r.rejected(err, other, storage.ReasonCollision)
 	r.holds(key, 0)
 	r.write(r.set(key, 2), holder)
+}
+
+// claimUnseen: the position that a claimant has seen is compared with the history, wherever the fence
+// is by then. A rejected claim leaves the fence where it is.
+func claimUnseen[Tx any](r *run[Tx]) {
+	before := r.claim(grant(5))
+	seen := r.write(r.set(key, 1), before)
+	another := storage.Claim{Grant: grant(7), Position: storage.Position{Seq: seen.Seq, Tx: before.Tx}}
+	ahead := storage.Claim{Grant: grant(7), Position: storage.Position{Seq: seen.Seq + 2, Tx: seen.Tx}}
+	for _, c := range []storage.Claim{another, ahead} {
+		_, err := r.Store.Claim(r.ctx, c)
+		rejection := r.rejected(err, c.Grant, storage.ReasonWentBack)
+		if rejection.Stage != storage.StageClaim || rejection.Current != grant(5) || rejection.RecordErr != nil {
+			r.Fatalf("a claim that has seen what isn't there: %+v", rejection)
+		}
+		r.at(seen, storage.KindWrite)
+	}
+	another.Grant = grant(5) // which has the fence
+	_, err := r.Store.Claim(r.ctx, another)
+	r.rejected(err, another.Grant, storage.ReasonWentBack)
+	another.Grant = grant(4)
+	_, err = r.Store.Claim(r.ctx, another)
+	r.rejected(err, another.Grant, storage.ReasonStale)
+
+	for i, position := range []storage.Position{before.Position, seen.Position, {}} {
+		c := storage.Claim{Grant: grant(fence.Token(10 + i)), Position: position}
+		if _, err := r.Store.Claim(r.ctx, c); err != nil {
+			r.Fatalf("a claim that has seen %+v, which is there: %v", position, err)
+		}
+	}
+	claims, err := r.Store.Claim(r.ctx, storage.Claim{Grant: grantOf("a", 20)}, storage.Claim{Grant: grant(20), Position: ahead.Position})
+	if r.rejected(err, grant(20), storage.ReasonWentBack); len(claims) != 2 || claims[0].Seq != 1 || claims[1] != (storage.Claim{}) {
+		r.Fatalf("one of two has seen what isn't there: %+v", claims)
+	}
 }
 
 func claimInvalid[Tx any](r *run[Tx]) {
@@ -128,7 +163,7 @@ func claimInvalid[Tx any](r *run[Tx]) {
 	} {
 		g := grant(7)
 		spoil(&g)
-		if _, err := r.Store.Claim(r.ctx, g); !errors.As(err, new(*fence.InvalidGrantError)) {
+		if _, err := r.Store.Claim(r.ctx, storage.Claim{Grant: g}); !errors.As(err, new(*fence.InvalidGrantError)) {
 			r.Fatalf("%s: want a *fence.InvalidGrantError, got: %v", part, err)
 		}
 	}
@@ -165,7 +200,7 @@ func claimConcurrent[Tx any](r *run[Tx]) {
 	errs := make([]error, n+1)
 	var done sync.WaitGroup
 	for token := fence.Token(1); token <= n; token++ {
-		done.Go(func() { _, errs[token] = r.Store.Claim(r.ctx, grant(token)) })
+		done.Go(func() { _, errs[token] = r.Store.Claim(r.ctx, storage.Claim{Grant: grant(token)}) })
 	}
 	done.Wait()
 	claimed := 0
@@ -189,7 +224,7 @@ func claimConcurrent[Tx any](r *run[Tx]) {
 func claimCancelled[Tx any](r *run[Tx]) {
 	ctx, cancel := context.WithCancel(r.ctx)
 	cancel()
-	if _, err := r.Store.Claim(ctx, grant(7)); !errors.Is(err, context.Canceled) {
+	if _, err := r.Store.Claim(ctx, storage.Claim{Grant: grant(7)}); !errors.Is(err, context.Canceled) {
 		r.Fatalf("want context.Canceled, got: %v", err)
 	}
 	if n := len(r.entries(resource)); n != 0 {
@@ -222,7 +257,7 @@ func claimSeveral[Tx any](r *run[Tx]) {
 
 func claimGoodOnes[Tx any](r *run[Tx]) {
 	b, d := r.claim(grantOf("b", 9)), r.claim(grantOf("d", 9))
-	claims, err := r.Store.Claim(r.ctx, grantOf("d", 4), grantOf("a", 5), grantOf("b", 6), grantOf("c", 7))
+	claims, err := r.Store.Claim(r.ctx, storage.Claim{Grant: grantOf("d", 4)}, storage.Claim{Grant: grantOf("a", 5)}, storage.Claim{Grant: grantOf("b", 6)}, storage.Claim{Grant: grantOf("c", 7)})
 	r.sameLength(claims, make([]storage.Claim, 4))
 	if claims[0] != (storage.Claim{}) || claims[2] != (storage.Claim{}) {
 		r.Fatalf("the rejected grants have the claims %+v and %+v", claims[0], claims[2])
@@ -263,7 +298,7 @@ func claimBadSets[Tx any](r *run[Tx]) {
 		"an invalid one":        {grantOf("a", 5), {Resource: resource, Epoch: 1, Token: 7}},
 		"the same grant twice ": {grant(7), grant(7)},
 	} {
-		if claims, err := r.Store.Claim(r.ctx, grants...); !errors.Is(err, fence.ErrInvalid) || claims != nil {
+		if claims, err := r.Store.Claim(r.ctx, unseen(grants)...); !errors.Is(err, fence.ErrInvalid) || claims != nil {
 			r.Fatalf("%s: want fence.ErrInvalid, got %+v: %v", what, claims, err)
 		}
 	}
@@ -288,7 +323,7 @@ func claimCrossing[Tx any](r *run[Tx]) {
 				for i := range names {
 					grants = append(grants, grantOf(names[(i*(worker+1)+worker)%len(names)], token))
 				}
-				_, err := r.Store.Claim(r.ctx, grants...)
+				_, err := r.Store.Claim(r.ctx, unseen(grants)...)
 				errs <- err
 			}
 		})

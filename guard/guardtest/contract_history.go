@@ -117,7 +117,7 @@ func rejectionRecorded[Tx any](r *run[Tx]) {
 	claimed := r.last(resource)
 	_, err := r.transact(r.ctx, r.set(key, 1), old)
 	rejection := r.rejected(err, grant(7), storage.ReasonStale)
-	_, err = r.Store.Claim(r.ctx, grant(5))
+	_, err = r.Store.Claim(r.ctx, storage.Claim{Grant: grant(5)})
 	r.rejected(err, grant(5), storage.ReasonStale)
 	records := r.rejections(resource)
 	if len(records) != 2 {
@@ -161,7 +161,7 @@ func (r *run[Tx]) rejectAll(n int) {
 	for worker := range 4 {
 		done.Go(func() {
 			for i := worker; i < n; i += 4 {
-				_, errs[i] = r.Store.Claim(r.ctx, grant(7))
+				_, errs[i] = r.Store.Claim(r.ctx, storage.Claim{Grant: grant(7)})
 			}
 		})
 	}
@@ -179,7 +179,7 @@ func rejectionNoWait[Tx any](r *run[Tx]) {
 		if err := r.Set(ctx, tx, key, 1); err != nil {
 			return err
 		}
-		_, err := r.Store.Claim(ctx, grant(7))
+		_, err := r.Store.Claim(ctx, storage.Claim{Grant: grant(7)})
 		r.rejected(err, grant(7), storage.ReasonStale)
 		return nil
 	}), holder)

@@ -220,7 +220,7 @@ func sealConcurrent[Tx any](r *run[Tx]) {
 }
 
 func (r *run[Tx]) round(token fence.Token) error {
-	claims, err := r.Store.Claim(r.ctx, grant(token))
+	claims, err := r.Store.Claim(r.ctx, storage.Claim{Grant: grant(token)})
 	if err != nil {
 		return err
 	}

@@ -394,7 +394,7 @@ func TestRequireFenced_BeginsAboveTheFence(t *testing.T) {
 	s := &shop{Store: memory.NewStore()}
 	for _, at := range []fence.Grant{{Epoch: 1, Token: 1}, {Epoch: 1, Token: 1 << 46}, {Epoch: 2, Token: 1 << 51}, {Epoch: 3, Token: 7}} {
 		for _, resource := range []string{sku, "another"} {
-			_, err := s.Claim(t.Context(), fence.Grant{Resource: resource, Epoch: at.Epoch, Token: at.Token, Holder: "lock service"})
+			_, err := s.Claim(t.Context(), storage.Claim{Grant: fence.Grant{Resource: resource, Epoch: at.Epoch, Token: at.Token, Holder: "lock service"}})
 			require.NoError(t, err)
 		}
 		guardtest.RequireFenced(t, s, sku, sellGuarded, s.state)

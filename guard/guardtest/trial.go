@@ -79,16 +79,16 @@ func asProcess[Tx any](ctx context.Context, service *LockService, names []string
 }
 
 // Claim implements storage.Store.
-func (t *trial[Tx]) Claim(ctx context.Context, grants ...fence.Grant) ([]storage.Claim, error) {
+func (t *trial[Tx]) Claim(ctx context.Context, seen ...storage.Claim) ([]storage.Claim, error) {
 	t.mu.Lock()
-	for _, g := range grants {
-		t.claimed = append(t.claimed, g.Resource)
+	for _, c := range seen {
+		t.claimed = append(t.claimed, c.Grant.Resource)
 	}
 	t.mu.Unlock()
-	if err := t.at(ctx, beforeClaim, grants...); err != nil {
+	if err := t.at(ctx, beforeClaim, grantsOf(seen)...); err != nil {
 		return nil, err
 	}
-	return t.Store.Claim(ctx, grants...)
+	return t.Store.Claim(ctx, seen...)
 }
 
 // Begin implements storage.Store.
@@ -150,7 +150,7 @@ func (t *trialTxn[Tx]) Commit(ctx context.Context, moves []storage.Move) ([]stor
 	if applied, askErr := t.trial.Resolve(ctx, doubt.InDoubt); applied || askErr != nil {
 		return nil, err
 	}
-	if _, rejection := t.trial.Store.Claim(ctx, t.grants...); rejection != nil {
+	if _, rejection := t.trial.Store.Claim(ctx, unseen(t.grants)...); rejection != nil {
 		return nil, rejection
 	}
 	return nil, err
@@ -169,7 +169,7 @@ func (t *trial[Tx]) at(ctx context.Context, m moment, grants ...fence.Grant) err
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if _, err := t.Store.Claim(ctx, t.service.grantAway(t.resource, "guardtest-successor")); err != nil {
+	if _, err := t.Store.Claim(ctx, storage.Claim{Grant: t.service.grantAway(t.resource, "guardtest-successor")}); err != nil {
 		t.failure = fmt.Errorf("the successor could not claim; if run holds the last connection of a pool, give it one more: %w", err)
 		return t.failure
 	}
@@ -195,7 +195,7 @@ func overtake[Tx any](ctx context.Context, s *LockService, store storage.Store[T
 	var err error
 	for range 4 {
 		g := s.grantAway(resource, "guardtest-first")
-		_, err = store.Claim(ctx, g)
+		_, err = store.Claim(ctx, storage.Claim{Grant: g})
 		var rejection *guard.RejectedError
 		if !errors.As(err, &rejection) {
 			break

@@ -82,7 +82,7 @@ var guardMutants = []Mutant{
 		`case states.rejectedBy(err) || !pause(ctx, tries):`, `case states.rejectedBy(err) || tries > 0:`,
 		inGuard("TestDoubt_IsAskedAboutUntilThereIsAnAnswer_G4")),
 	change("doubt-is-forgotten", "G6", g+"commit.go",
-		"\t\t\tfor _, s := range states {\n\t\t\t\ts.unresolved = unknown\n\t\t\t}\n", "",
+		"\t\t\tfor _, s := range states {\n\t\t\t\ts.unresolved, s.untold = unknown, true\n\t\t\t}\n", "",
 		inGuard("TestUnknown_IsSettledBeforeTheNextCallRuns_G6")),
 	change("hold-reads-on-after-a-commit-that-was-not-applied", "G2", g+"commit.go",
 		"case err == nil:\n\t\t\te.report.resolved(ctx, states.grants(), o.record, false", "case err == nil:\n\t\t\tstates.setClaimed(true)\n\t\t\te.report.resolved(ctx, states.grants(), o.record, false",

@@ -89,7 +89,7 @@ var guardBatchMutants = []Mutant{
 		`return e.commitMoves(ctx, states, txn,`, `return e.commitMoves(ctx, states[:1], txn,`,
 		inGuard("TestAcross_CommitThatWasNotApplied_G9_G11")),
 	change("doubts-of-a-group-are-its-leaders", "G6 G11", g+"commit.go",
-		"for _, s := range states {\n\t\t\t\ts.unresolved = unknown", "for _, s := range states[:1] {\n\t\t\t\ts.unresolved = unknown",
+		"for _, s := range states {\n\t\t\t\ts.unresolved, s.untold", "for _, s := range states[:1] {\n\t\t\t\ts.unresolved, s.untold",
 		inGuard("TestAcross_SettlesADoubtForEveryResource_G6_G10")),
 	change("positions-stay-after-a-void-that-came-later", "G11", g+"commit.go",
 		"\ts.unresolved = nil\n\treturn nil", "\ts.unresolved, s.claimed = nil, true\n\treturn nil",

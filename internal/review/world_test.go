@@ -92,7 +92,7 @@ func sold(t *testing.T) *world {
 // group commits a transaction that several operations share.
 func (w *world) group(g fence.Grant, ids ...string) {
 	w.Helper()
-	claims, err := w.store.Claim(w.Context(), g)
+	claims, err := w.store.Claim(w.Context(), storage.Claim{Grant: g})
 	require.NoError(w, err)
 	txn, err := w.store.Begin(w.Context(), claims...)
 	require.NoError(w, err)
@@ -107,7 +107,7 @@ func (w *world) group(g fence.Grant, ids ...string) {
 // void rules out a COMMIT that never arrived.
 func (w *world) void(g fence.Grant) {
 	w.Helper()
-	claims, err := w.store.Claim(w.Context(), g)
+	claims, err := w.store.Claim(w.Context(), storage.Claim{Grant: g})
 	require.NoError(w, err)
 	applied, err := w.store.Resolve(w.Context(), storage.InDoubt{Claims: claims, Tx: 1})
 	require.NoError(w, err)

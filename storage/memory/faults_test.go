@@ -47,7 +47,7 @@ func TestFaults_FatesOfCommit_G4(t *testing.T) {
 				t.Parallel()
 				s := memory.NewStore()
 				s.SetFaults(memory.Faults{Commit: func(storage.InDoubt) memory.Fate { return test.fate }})
-				claims, err := s.Claim(t.Context(), grant(1))
+				claims, err := s.Claim(t.Context(), storage.Claim{Grant: grant(1)})
 				require.NoError(t, err)
 				c := claims[0]
 				_, err = write(t, s, c, "new")
@@ -77,11 +77,11 @@ func TestFaults_FatesOfCommit_G4(t *testing.T) {
 func TestFaults_ALostReplyStillReturnsTheRejection(t *testing.T) {
 	t.Parallel()
 	s := memory.NewStore()
-	claims, err := s.Claim(t.Context(), grant(1))
+	claims, err := s.Claim(t.Context(), storage.Claim{Grant: grant(1)})
 	require.NoError(t, err)
 	c := claims[0]
 	s.SetFaults(memory.Faults{Commit: func(storage.InDoubt) memory.Fate {
-		_, err := s.Claim(context.Background(), grant(2))
+		_, err := s.Claim(context.Background(), storage.Claim{Grant: grant(2)})
 		require.NoError(t, err)
 		return memory.ReplyLost
 	}})
@@ -94,14 +94,14 @@ func TestFaults_ErrorsOfSteps(t *testing.T) {
 	s := memory.NewStore()
 	failure := errors.New("connection refused")
 	s.SetFaults(memory.Faults{Claim: func(fence.Grant) error { return failure }})
-	_, err := s.Claim(t.Context(), grant(1))
+	_, err := s.Claim(t.Context(), storage.Claim{Grant: grant(1)})
 	require.ErrorIs(t, err, failure)
 	entries, err := s.Entries(t.Context(), sku, 0, 10)
 	require.NoError(t, err)
 	require.Empty(t, entries)
 
 	s.SetFaults(memory.Faults{ClaimReply: func(fence.Grant) error { return failure }})
-	_, err = s.Claim(t.Context(), grant(1))
+	_, err = s.Claim(t.Context(), storage.Claim{Grant: grant(1)})
 	require.ErrorIs(t, err, failure)
 	entries, err = s.Entries(t.Context(), sku, 0, 10)
 	require.NoError(t, err)
@@ -111,7 +111,7 @@ func TestFaults_ErrorsOfSteps(t *testing.T) {
 		Begin:   func([]storage.Claim) error { return failure },
 		Resolve: func(storage.InDoubt) error { return failure },
 	})
-	claims, err := s.Claim(t.Context(), grant(1))
+	claims, err := s.Claim(t.Context(), storage.Claim{Grant: grant(1)})
 	require.NoError(t, err)
 	c := claims[0]
 	_, err = s.Begin(t.Context(), c)
@@ -123,7 +123,7 @@ func TestFaults_ErrorsOfSteps(t *testing.T) {
 func TestTx_IsUnusableOnceItsOperationHasReturned(t *testing.T) {
 	t.Parallel()
 	s := memory.NewStore()
-	claims, err := s.Claim(t.Context(), grant(1))
+	claims, err := s.Claim(t.Context(), storage.Claim{Grant: grant(1)})
 	require.NoError(t, err)
 	c := claims[0]
 	txn, err := s.Begin(t.Context(), c)
@@ -149,7 +149,7 @@ func TestTx_IsUnusableOnceItsOperationHasReturned(t *testing.T) {
 func TestHistory_HashesChainOverWholeEntries(t *testing.T) {
 	t.Parallel()
 	s := memory.NewStore()
-	claims, err := s.Claim(t.Context(), grant(1))
+	claims, err := s.Claim(t.Context(), storage.Claim{Grant: grant(1)})
 	require.NoError(t, err)
 	c := claims[0]
 	for _, value := range []string{"a", "b"} {

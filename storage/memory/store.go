@@ -68,30 +68,30 @@ func (s *Store) Open() int {
 }
 
 // Claim implements storage.Store.
-func (s *Store) Claim(ctx context.Context, grants ...fence.Grant) ([]storage.Claim, error) {
-	if err := storage.CheckGrants(grants); err != nil {
+func (s *Store) Claim(ctx context.Context, seen ...storage.Claim) ([]storage.Claim, error) {
+	if err := storage.CheckSeen(seen); err != nil {
 		return nil, err
 	}
 	faults := s.currentFaults()
-	for _, grant := range grants {
-		if err := before(ctx, faults.Claim, grant); err != nil {
+	for _, c := range seen {
+		if err := before(ctx, faults.Claim, c.Grant); err != nil {
 			return nil, fmt.Errorf("memory: claim: %w", err)
 		}
 	}
-	claims := make([]storage.Claim, len(grants))
+	claims := make([]storage.Claim, len(seen))
 	var rejections []error
-	for i, grant := range grants {
+	for i, c := range seen {
 		var err error
-		if claims[i], err = s.claim(grant); err != nil {
+		if claims[i], err = s.claim(c.Grant, c.Position); err != nil {
 			rejections = append(rejections, err)
-		} else if err := before(context.WithoutCancel(ctx), faults.ClaimReply, grant); err != nil {
+		} else if err := before(context.WithoutCancel(ctx), faults.ClaimReply, c.Grant); err != nil {
 			return nil, fmt.Errorf("memory: claim: %w", err)
 		}
 	}
 	return claims, errors.Join(rejections...)
 }
 
-func (s *Store) claim(grant fence.Grant) (storage.Claim, error) {
+func (s *Store) claim(grant fence.Grant, seen storage.Position) (storage.Claim, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.resource(grant.Resource)
@@ -103,6 +103,8 @@ func (s *Store) claim(grant fence.Grant) (storage.Claim, error) {
 		return storage.Claim{}, r.reject(storage.ReasonStale, storage.StageClaim, grant, r.fence)
 	case order == 0 && grant != r.fence.Grant:
 		return storage.Claim{}, r.reject(storage.ReasonCollision, storage.StageClaim, grant, r.fence)
+	case !r.has(seen):
+		return storage.Claim{}, r.reject(storage.ReasonWentBack, storage.StageClaim, grant, r.fence)
 	case order > 0:
 		r.move(grant, newTxID(), storage.KindClaim, nil)
 	}
@@ -110,6 +112,11 @@ func (s *Store) claim(grant fence.Grant) (storage.Claim, error) {
 		s.highest = r.fence
 	}
 	return s.claimOf(r), nil
+}
+
+// has reports whether the fence has made the move to a position; it has made that to the zero Position.
+func (r *resource) has(p storage.Position) bool {
+	return p.Seq == 0 || p.Seq <= int64(len(r.entries)) && r.entries[p.Seq-1].Tx == p.Tx
 }
 
 // Begin implements storage.Store. Its begin check only saves work, by rejecting early a

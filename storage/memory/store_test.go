@@ -13,7 +13,7 @@ import (
 
 func claim(t *testing.T, s *memory.Store, c int64) storage.Claim {
 	t.Helper()
-	claims, err := s.Claim(t.Context(), grant(1))
+	claims, err := s.Claim(t.Context(), storage.Claim{Grant: grant(1)})
 	require.NoError(t, err)
 	require.Equal(t, c, claims[0].Seq)
 	return claims[0]
@@ -23,7 +23,7 @@ func TestBegin_RejectsAtTheBeginCheckWhatCantCommit(t *testing.T) {
 	t.Parallel()
 	s := memory.NewStore()
 	c := claim(t, s, 1)
-	_, err := s.Claim(t.Context(), grant(2))
+	_, err := s.Claim(t.Context(), storage.Claim{Grant: grant(2)})
 	require.NoError(t, err)
 	_, err = s.Begin(t.Context(), c)
 	var rejection *storage.RejectedError

@@ -400,7 +400,7 @@ func TestStore_OutlivesAConnectionThatWasCut(t *testing.T) {
 	g := grant(5, "a")
 	c := claim(t, store, g)
 	for name, step := range map[string]func() error{
-		"claim":  func() error { _, err := store.Claim(t.Context(), g); return err },
+		"claim":  func() error { _, err := store.Claim(t.Context(), storage.Claim{Grant: g}); return err },
 		"recall": func() error { _, _, err := store.Recall(t.Context(), storage.OnceKey{Key: "k"}, c); return err },
 	} {
 		proxy.CutAll()
@@ -414,7 +414,7 @@ func TestStore_OutlivesAConnectionThatWasCut(t *testing.T) {
 		}
 		return nil
 	})
-	_, err := store.Claim(t.Context(), g)
+	_, err := store.Claim(t.Context(), storage.Claim{Grant: g})
 	require.ErrorIs(t, err, storage.ErrStoreUnavailable)
 	_, err = attempt(t.Context(), store, set("x", 1), c)
 	require.ErrorIs(t, err, storage.ErrStoreUnavailable)

@@ -21,8 +21,8 @@ import (
 const tries = 3
 
 // Claim implements storage.Store: one round trip.
-func (s *Store) Claim(ctx context.Context, grants ...fence.Grant) ([]storage.Claim, error) {
-	if err := storage.CheckGrants(grants); err != nil {
+func (s *Store) Claim(ctx context.Context, seen ...storage.Claim) ([]storage.Claim, error) {
+	if err := storage.CheckSeen(seen); err != nil {
 		return nil, err
 	}
 	var err error
@@ -32,31 +32,28 @@ func (s *Store) Claim(ctx context.Context, grants ...fence.Grant) ([]storage.Cla
 	if err != nil {
 		return nil, err
 	}
-	inOrder := slices.SortedFunc(slices.Values(grants), func(a, b fence.Grant) int { return cmp.Compare(a.Resource, b.Resource) })
+	inOrder := slices.SortedFunc(slices.Values(seen), func(a, b storage.Claim) int { return cmp.Compare(a.Grant.Resource, b.Grant.Resource) })
+	grants := grantsOf(inOrder)
 	for range tries {
 		var claims []storage.Claim
 		var rejections []*storage.RejectedError
 		claims, rejections, err = s.claimOnce(ctx, inOrder)
 		if err == nil {
-			return inOrderOf(grants, claims), s.rejectAll(ctx, rejections)
+			return inOrderOf(seen, claims), s.rejectAll(ctx, rejections)
 		}
 		if sqlstate.Of(err) != sqlstate.LockTimeout {
 			break
 		}
-		s.evict(ctx, inOrder)
+		s.evict(ctx, grants)
 	}
-	unclaimed := make([]storage.Claim, len(inOrder))
-	for i, g := range inOrder {
-		unclaimed[i].Grant = g
-	}
-	return nil, s.explain(ctx, wire.FailedAt("claim of "+namesOf(inOrder), err), false, storage.StageClaim, unclaimed...)
+	return nil, s.explain(ctx, wire.FailedAt("claim of "+namesOf(grants), err), false, storage.StageClaim, inOrder...)
 }
 
-// inOrderOf returns the claim of each grant; the zero Claim where there is none.
-func inOrderOf(grants []fence.Grant, claims []storage.Claim) []storage.Claim {
-	all := make([]storage.Claim, len(grants))
-	for i, g := range grants {
-		if at := slices.IndexFunc(claims, func(c storage.Claim) bool { return c.Grant == g }); at >= 0 {
+// inOrderOf returns the claim of each grant in seen; the zero Claim where there is none.
+func inOrderOf(seen, claims []storage.Claim) []storage.Claim {
+	all := make([]storage.Claim, len(seen))
+	for i := range seen {
+		if at := slices.IndexFunc(claims, func(c storage.Claim) bool { return c.Grant == seen[i].Grant }); at >= 0 {
 			all[i] = claims[at]
 		}
 	}
@@ -83,8 +80,9 @@ func (s *Store) rejectAll(ctx context.Context, rejections []*storage.RejectedErr
 
 // claimOnce claims and evicts, in one round trip: the eviction is a transaction
 // of its own, after the claim's has committed.
-func (s *Store) claimOnce(ctx context.Context, grants []fence.Grant) ([]storage.Claim, []*storage.RejectedError, error) {
-	answer, err := s.transact(ctx, s.claimSQL(grants), s.evictSQL(grants, false))
+func (s *Store) claimOnce(ctx context.Context, seen []storage.Claim) ([]storage.Claim, []*storage.RejectedError, error) {
+	grants := grantsOf(seen)
+	answer, err := s.transact(ctx, s.claimSQL(seen), s.evictSQL(grants, false))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -128,10 +126,12 @@ func readClaims(grants []fence.Grant, a *wire.Answer) (claims []storage.Claim, r
 	return claims, rejections, nil
 }
 
-// claimSQL claims grants, which are in the order of their names.
-func (s *Store) claimSQL(grants []fence.Grant) string {
-	names, epochs, tokens, holders := grantArrays(grants)
-	return fmt.Sprintf(s.sql.claim, names, epochs, tokens, holders, newTxID())
+// claimSQL claims the grants in seen, which are in the order of their names.
+func (s *Store) claimSQL(seen []storage.Claim) string {
+	names, epochs, tokens, holders := grantArrays(grantsOf(seen))
+	seqs := array(seen, func(b []byte, c storage.Claim) []byte { return appendInteger(b, c.Seq) })
+	txs := array(seen, func(b []byte, c storage.Claim) []byte { return appendInteger(b, c.Tx) })
+	return fmt.Sprintf(s.sql.claim, names, epochs, tokens, holders, newTxID(), seqs, txs)
 }
 
 func (s *Store) evictSQL(grants []fence.Grant, thorough bool) string {

@@ -54,7 +54,7 @@ func TestCrash_LosesNothingThatWasAcknowledged_HE2(t *testing.T) {
 		check func(t *testing.T)
 	}{
 		{"a claim", func(t *testing.T) { c = claim(t, store, grant(5, "a")) }, func(t *testing.T) {
-			_, err := store.Claim(t.Context(), grant(4, "z"))
+			_, err := store.Claim(t.Context(), storage.Claim{Grant: grant(4, "z")})
 			require.ErrorIs(t, err, storage.ErrStaleToken)
 			require.Equal(t, c, claim(t, store, c.Grant))
 		}},

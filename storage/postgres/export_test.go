@@ -35,12 +35,16 @@ func (s *Store) ClaimMessage(grant fence.Grant, evict bool) string {
 	if evict {
 		after = s.evictSQL([]fence.Grant{grant}, false)
 	}
-	return s.transactSQL(s.claimSQL([]fence.Grant{grant}), after)
+	return s.transactSQL(s.claimSQL([]storage.Claim{{Grant: grant}}), after)
 }
 
 // ClaimsMessage claims several grants, in the order of their names, and evicts.
 func (s *Store) ClaimsMessage(grants []fence.Grant) string {
-	return s.transactSQL(s.claimSQL(grants), s.evictSQL(grants, false))
+	seen := make([]storage.Claim, len(grants))
+	for i, g := range grants {
+		seen[i].Grant = g
+	}
+	return s.transactSQL(s.claimSQL(seen), s.evictSQL(grants, false))
 }
 
 // OpenClaimMessage is the part of ClaimMessage that comes before its COMMIT.

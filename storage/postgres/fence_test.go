@@ -140,7 +140,7 @@ func TestFence_RejectsTheTokenIssuedTwice_N10(t *testing.T) {
 		pool := newPool(t)
 		store := newStore(t, pool, at(level))
 		c := claim(t, store, grant(5, "a"))
-		_, err := store.Claim(t.Context(), grant(5, "b"))
+		_, err := store.Claim(t.Context(), storage.Claim{Grant: grant(5, "b")})
 		requireRejected(t, err, storage.ReasonCollision)
 		forged := c
 		forged.Grant.Holder = "b"
@@ -161,12 +161,12 @@ func TestClaim_EpochOnlyRises_N20(t *testing.T) {
 	other.Resource, other.Epoch = "sku/2", 3
 	claim(t, store, other)
 
-	_, err := store.Claim(t.Context(), grant(6, "c"))
+	_, err := store.Claim(t.Context(), storage.Claim{Grant: grant(6, "c")})
 	requireRejected(t, err, storage.ReasonEpochBehind, "the database remembers, for all resources")
 	require.ErrorContains(t, err, "epoch 3")
 	rejected := grant(9, "d")
 	rejected.Resource, rejected.Epoch = other.Resource, 2
-	_, err = store.Claim(t.Context(), rejected)
+	_, err = store.Claim(t.Context(), storage.Claim{Grant: rejected})
 	requireRejected(t, err, storage.ReasonEpochBehind)
 
 	higher := grant(1, "e")
@@ -282,9 +282,9 @@ func TestFence_RejectsWithOneConnection(t *testing.T) {
 		claim(t, store, grant(6, "b"))
 		_, err = attempt(t.Context(), store, set("x", 2), overtaken)
 		require.ErrorIs(t, err, storage.ErrStaleToken)
-		_, err = store.Claim(t.Context(), grant(5, "a"))
+		_, err = store.Claim(t.Context(), storage.Claim{Grant: grant(5, "a")})
 		require.ErrorIs(t, err, storage.ErrStaleToken)
-		_, err = store.Claim(t.Context(), grant(6, "c"))
+		_, err = store.Claim(t.Context(), storage.Claim{Grant: grant(6, "c")})
 		requireRejected(t, err, storage.ReasonCollision)
 		_, err = store.Resolve(t.Context(), storage.InDoubt{Claims: []storage.Claim{c}, Tx: 1})
 		require.NoError(t, err)

@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
 	"github.com/fencekit/fencekit/internal/pgproxy"
@@ -120,7 +119,7 @@ func TestGroupAcross_LateCommitIsRejectedAsAWhole_G10_G11(t *testing.T) {
 		t.Run(resource, func(t *testing.T) {
 			t.Parallel()
 			f := newFaulty(t)
-			grants := []fence.Grant{grantOf("sku/1", 5), grantOf("sku/2", 5)}
+			grants := []storage.Claim{{Grant: grantOf("sku/1", 5)}, {Grant: grantOf("sku/2", 5)}}
 			claims, err := f.store.Claim(t.Context(), grants...)
 			require.NoError(t, err)
 			txn, err := f.store.BeginGroup(t.Context(), func() []storage.Claim { return claims })

@@ -251,7 +251,10 @@ func TestStore_ContextBoundsAllWaits_HB16(t *testing.T) {
 	require.NoError(t, err)
 	for what, wait := range map[string]func(ctx context.Context) error{
 		"operation": func(ctx context.Context) error { _, err := attempt(ctx, store, set("x", 2), c); return err },
-		"claim":     func(ctx context.Context) error { _, err := store.Claim(ctx, grant(6, "b")); return err },
+		"claim": func(ctx context.Context) error {
+			_, err := store.Claim(ctx, storage.Claim{Grant: grant(6, "b")})
+			return err
+		},
 		"resolve": func(ctx context.Context) error {
 			_, err := store.Resolve(ctx, storage.InDoubt{Claims: []storage.Claim{c}, Tx: 9})
 			return err

@@ -32,7 +32,7 @@ func TestClaim_IsAloneWithTheFence_G3(t *testing.T) {
 		_, err = other.Exec(t.Context(), "select claim_one($1, 1, $2, 'a', 9)", resource, underWay.token)
 		require.NoError(t, err)
 
-		_, err = impatient.Claim(t.Context(), grant(5, "a"))
+		_, err = impatient.Claim(t.Context(), storage.Claim{Grant: grant(5, "a")})
 		require.ErrorContains(t, err, "55P03")
 		later := background(func() (storage.Claim, error) { return claimOne(context.Background(), store, grant(5, "a")) })
 		waiting(t, pool, "transactionid")
@@ -79,7 +79,7 @@ func TestClaim_OfSeveralLocksInTheSealsOrder_HB10(t *testing.T) {
 	require.Less(t, b.Resource, a.Resource)
 	other := locked(t, pool, "select from fence.resource where name = 'b' for no key update")
 	claims := background(func() ([]storage.Claim, error) {
-		return store.Claim(context.Background(), grantOf("a", 6), grantOf("b", 6))
+		return store.Claim(context.Background(), storage.Claim{Grant: grantOf("a", 6)}, storage.Claim{Grant: grantOf("b", 6)})
 	})
 	waiting(t, pool, "transactionid")
 	mustExec(t, pool, "select from fence.resource where name = 'a' for update nowait")
@@ -96,7 +96,7 @@ func TestClaim_OfSeveralCreatesBeforeItLocks_HB10(t *testing.T) {
 	claim(t, store, grantOf("a", 5))
 	other := locked(t, pool, "select claim_one('b', 1, 5, 'x', 9)")
 	claims := background(func() ([]storage.Claim, error) {
-		return store.Claim(context.Background(), grantOf("b", 6), grantOf("a", 6))
+		return store.Claim(context.Background(), storage.Claim{Grant: grantOf("b", 6)}, storage.Claim{Grant: grantOf("a", 6)})
 	})
 	waiting(t, pool, "transactionid")
 	mustExec(t, pool, "select from fence.resource where name = 'a' for update nowait")

@@ -130,7 +130,7 @@ func claim(t testing.TB, store *postgres.Store, g fence.Grant) storage.Claim {
 
 // claimOne is claim for what may fail.
 func claimOne(ctx context.Context, store *postgres.Store, g fence.Grant) (storage.Claim, error) {
-	claims, err := store.Claim(ctx, g)
+	claims, err := store.Claim(ctx, storage.Claim{Grant: g})
 	if len(claims) == 0 {
 		return storage.Claim{}, err
 	}

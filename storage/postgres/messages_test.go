@@ -90,7 +90,7 @@ func TestRun_NamesTheLimitThatWasReached(t *testing.T) {
 func TestStore_SaysOnOneLineThatTheDatabaseIsAway(t *testing.T) {
 	t.Parallel()
 	store := newStore(t, openPool(t, "postgres://127.0.0.1:1/x"), nil)
-	_, err := store.Claim(t.Context(), grant(5, "a"))
+	_, err := store.Claim(t.Context(), storage.Claim{Grant: grant(5, "a")})
 	require.ErrorIs(t, err, storage.ErrStoreUnavailable)
 	require.NotContains(t, err.Error(), "\n")
 	require.ErrorContains(t, err, "connection refused")

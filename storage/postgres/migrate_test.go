@@ -99,7 +99,7 @@ func TestMigrations_CanBeAppliedByHand(t *testing.T) {
 	require.NoError(t, err)
 	store := newStore(t, pool, nil)
 	for _, m := range migrations {
-		_, err := store.Claim(t.Context(), grant(5, "a"))
+		_, err := store.Claim(t.Context(), storage.Claim{Grant: grant(5, "a")})
 		requireNotReady(t, err, postgres.NotMigrated)
 		require.ErrorContains(t, err, `fencectl migrate up --schema fence`)
 		mustExec(t, pool, m.SQL)
@@ -129,7 +129,7 @@ func TestMigrate_WithoutRightsChangesNothing(t *testing.T) {
 	require.False(t, query[bool](t, admin, "select exists (select from pg_namespace where nspname = 'fence')"))
 	_, err = postgres.Migrate(t.Context(), admin, "")
 	require.NoError(t, err)
-	_, err = newStore(t, pool, nil).Claim(t.Context(), grant(5, "a"))
+	_, err = newStore(t, pool, nil).Claim(t.Context(), storage.Claim{Grant: grant(5, "a")})
 	require.ErrorContains(t, err, "42501")
 	requireNotReady(t, err, postgres.MissingRights)
 }

@@ -113,7 +113,7 @@ func TestPooler_OwnErrorForALostServerIsInDoubt_HB18_G4(t *testing.T) {
 	var doubt *storage.InDoubtError
 	require.ErrorAs(t, err, &doubt)
 
-	_, err = p.store.Claim(t.Context(), grant(6, "b"))
+	_, err = p.store.Claim(t.Context(), storage.Claim{Grant: grant(6, "b")})
 	require.ErrorIs(t, err, storage.ErrStoreUnavailable)
 	require.NoError(t, p.server.Restart(t.Context()))
 	var applied bool

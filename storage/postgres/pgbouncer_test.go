@@ -190,13 +190,13 @@ func TestPooler_WithoutAConnectionFailsInTime_HB18(t *testing.T) {
 	defer cancel()
 	_, err := attempt(short, store, statement("select 1"), c)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	_, err = store.Claim(short, grant(6, "b"))
+	_, err = store.Claim(short, storage.Claim{Grant: grant(6, "b")})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 
 	for what, err := range map[string]error{
 		"check": newStore(t, pool, cfg).Check(t.Context()),
 		"begin": func() error { _, err := attempt(t.Context(), store, statement("select 1"), c); return err }(),
-		"claim": func() error { _, err := store.Claim(t.Context(), grant(6, "b")); return err }(),
+		"claim": func() error { _, err := store.Claim(t.Context(), storage.Claim{Grant: grant(6, "b")}); return err }(),
 		"resolve": func() error {
 			_, err := store.Resolve(t.Context(), storage.InDoubt{Claims: []storage.Claim{c}, Tx: 9})
 			return err

@@ -99,7 +99,7 @@ func TestStore_AsksAgainOnAnotherConnection_N18_G5(t *testing.T) {
 	checked = true
 	c := claim(t, judge, grant(5, "a"))
 
-	_, err := store.Claim(t.Context(), c.Grant)
+	_, err := store.Claim(t.Context(), storage.Claim{Grant: c.Grant})
 	require.NoError(t, err)
 	_, found, err := store.Recall(t.Context(), storage.OnceKey{Key: "k"}, c)
 	require.NoError(t, err)
@@ -121,7 +121,7 @@ func TestStore_AsksAgainOnAnotherConnection_N18_G5(t *testing.T) {
 
 	// And a rejection that the server has named.
 	claimOnly(t, admin, grant(6, "b"))
-	_, err = store.Claim(t.Context(), c.Grant)
+	_, err = store.Claim(t.Context(), storage.Claim{Grant: c.Grant})
 	require.ErrorIs(t, err, storage.ErrStaleToken)
 	require.ErrorAs(t, err, &rejected)
 	require.NoError(t, rejected.RecordErr)

@@ -309,7 +309,7 @@ func TestClaim_AnsweredByAPoolerIsNoRejection_G1_G5(t *testing.T) {
 				}
 				return nil
 			})
-			_, err := store.Claim(t.Context(), grant(5, "a"))
+			_, err := store.Claim(t.Context(), storage.Claim{Grant: grant(5, "a")})
 			if err != nil {
 				require.NotErrorAs(t, err, new(*storage.RejectedError))
 				require.ErrorIs(t, err, storage.ErrStoreUnavailable)
@@ -347,7 +347,7 @@ func TestStore_AnswerWithoutRowsIsAnError(t *testing.T) {
 	_, proxy, store, direct := behindPooler(t)
 	c := claim(t, store, grant(5, "a"))
 	for name, ask := range map[string]func() error{
-		".claim(": func() error { _, err := store.Claim(t.Context(), grant(5, "a")); return err },
+		".claim(": func() error { _, err := store.Claim(t.Context(), storage.Claim{Grant: grant(5, "a")}); return err },
 		".resolve(": func() error {
 			_, err := store.Resolve(t.Context(), storage.InDoubt{Claims: []storage.Claim{c}, Tx: 9})
 			return err

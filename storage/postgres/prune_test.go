@@ -242,10 +242,34 @@ func TestPrune_LeavesWhatRebuildsAFence_G3(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []int64{1, 4}, seqs(t, pool))
 	unprotected(t, pool, "delete from fence.resource")
-	_, err = store.Claim(t.Context(), grant(4, "z"))
+	_, err = store.Claim(t.Context(), storage.Claim{Grant: grant(4, "z")})
 	require.ErrorIs(t, err, storage.ErrStaleToken)
 	write(t, store, claim(t, store, grant(6, "b")), set("x", 1))
 	require.Equal(t, []int64{1, 4, 5, 6}, seqs(t, pool))
+	verifyChain(t, pool)
+}
+
+// A claimant that has seen a position whose entry was pruned has not seen too much. One that has seen
+// another transaction at a position that is there, or is ahead of the fence, has.
+func TestPrune_LosesNothingThatWasSeen_N6(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	early := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
+	last := written(t, store, grant(5, "a"), 3)
+	aged(t, pool, "100 days")
+	policy(t, pool, "90 days", 1)
+	_, err := store.Prune(t.Context())
+	require.NoError(t, err)
+	require.NotContains(t, seqs(t, pool), early.Seq)
+	for token, seen := range []storage.Position{early.Position, last.Position} {
+		_, err = store.Claim(t.Context(), storage.Claim{Grant: grant(fence.Token(6+token), "b"), Position: seen})
+		require.NoError(t, err)
+	}
+	for _, seen := range []storage.Position{{Seq: last.Seq, Tx: early.Tx}, {Seq: last.Seq + 3, Tx: 1}} {
+		_, err = store.Claim(t.Context(), storage.Claim{Grant: grant(9, "c"), Position: seen})
+		requireRejected(t, err, storage.ReasonWentBack)
+	}
 	verifyChain(t, pool)
 }
 

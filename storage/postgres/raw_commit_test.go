@@ -165,7 +165,7 @@ func TestPrepareTransaction_IsRejectedAndNeverSuccess_N16(t *testing.T) {
 	t.Parallel()
 	_, dsn := startServer(t, map[string]string{"max_prepared_transactions": "4"})
 	pool := openPool(t, dsn)
-	_, err := newStore(t, pool, nil).Claim(t.Context(), grant(5, "a"))
+	_, err := newStore(t, pool, nil).Claim(t.Context(), storage.Claim{Grant: grant(5, "a")})
 	requireNotReady(t, err, postgres.Unsupported)
 	require.ErrorContains(t, err, "AllowPreparedTransactions")
 

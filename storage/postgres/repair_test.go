@@ -25,7 +25,7 @@ func TestFence_BehindItsHistoryIsNamedAndRepaired_N26(t *testing.T) {
 	mustExec(t, pool, `update fence.resource f set epoch = o.epoch, token = o.token, holder = o.holder, seq = o.seq, tx = o.tx,
 		claim_seq = o.claim_seq, claimed_at = o.claimed_at, hash = o.hash from (select ($1::text::fence.resource).*) o where f.id = o.id`, row)
 
-	_, err := store.Claim(t.Context(), grant(7, "c"))
+	_, err := store.Claim(t.Context(), storage.Claim{Grant: grant(7, "c")})
 	requireNotReady(t, err, postgres.FenceBehind)
 	require.ErrorContains(t, err, `the owner of the schema runs: select "fence".repair()`)
 	_, err = attempt(t.Context(), store, set("x", 3), old)

@@ -97,9 +97,9 @@ func TestRestore_OfAnOlderVolumeIsNoticed_N21_HE4(t *testing.T) {
 
 	r.rejects(t, written, storage.ReasonWentBack)
 	r.rejects(t, other, storage.ReasonWentBack)
-	_, err := r.store.Claim(t.Context(), grant(4, "z"))
+	_, err := r.store.Claim(t.Context(), storage.Claim{Grant: grant(4, "z")})
 	require.ErrorIs(t, err, storage.ErrStaleToken)
-	_, err = r.store.Claim(t.Context(), grant(5, "z"))
+	_, err = r.store.Claim(t.Context(), storage.Claim{Grant: grant(5, "z")})
 	requireRejected(t, err, storage.ReasonCollision)
 
 	next := write(t, r.store, claim(t, r.store, grant(8, "a")), add("x", 1))

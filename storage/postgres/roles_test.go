@@ -114,7 +114,7 @@ func TestRoles_AppCannotTouchFencesAndHistory_HC1_HC2_HB12(t *testing.T) {
 		require.ErrorContains(t, err, "42501", sql)
 	}
 	// The functions that it may call keep their bounds.
-	_, err := store.Claim(t.Context(), epochGrant(1, 1<<62-1))
+	_, err := store.Claim(t.Context(), storage.Claim{Grant: epochGrant(1, 1<<62-1)})
 	requireRejected(t, err, storage.ReasonTokenJump)
 	write(t, store, c, set("x", 2))
 	_, err = store.Prune(t.Context())
@@ -137,7 +137,7 @@ func TestRoles_ReaderReadsHistoryOnly_HC2(t *testing.T) {
 	rejections, err := reader.Rejections(t.Context(), resource, 10)
 	require.NoError(t, err)
 	require.Len(t, rejections, 1)
-	_, err = reader.Claim(t.Context(), grant(7, "c"))
+	_, err = reader.Claim(t.Context(), storage.Claim{Grant: grant(7, "c")})
 	requireNotReady(t, err, postgres.MissingRights)
 	for _, sql := range []string{
 		"select fence.claim('{72}', '{1}', '{1}', '{61}', 1)", "call fence.begin_check('{1}', '{1}', '{1}', 1, 1, 1, 1, 1, true, 1)", "call fence.seal('{1}', '{1}', '{1}', '{61}', '{1}', '{1}', 1, '{61}', '1')",

@@ -75,7 +75,7 @@ func TestStore_WorksUnderAnySettings_N24_N23(t *testing.T) {
 			require.ErrorIs(t, err, storage.ErrStaleToken)
 			require.NoError(t, err.(*storage.RejectedError).RecordErr)
 			require.Equal(t, grant(6, "b"), err.(*storage.RejectedError).Current)
-			_, err = store.Claim(t.Context(), grant(6, "c"))
+			_, err = store.Claim(t.Context(), storage.Claim{Grant: grant(6, "c")})
 			requireRejected(t, err, storage.ReasonCollision)
 			applied, err := store.Resolve(t.Context(), storage.InDoubt{Claims: []storage.Claim{c}, Tx: 1})
 			require.NoError(t, err)
@@ -130,7 +130,7 @@ func TestStore_KeepsAnyText_N24(t *testing.T) {
 			require.Equal(t, g, entries[1].Grant)
 			require.Equal(t, ops, entries[1].Ops)
 			g.Holder += "!"
-			_, err = store.Claim(t.Context(), g)
+			_, err = store.Claim(t.Context(), storage.Claim{Grant: g})
 			requireRejected(t, err, storage.ReasonCollision, text)
 			rejections, err := store.Rejections(t.Context(), text, 10)
 			require.NoError(t, err)

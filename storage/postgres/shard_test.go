@@ -27,7 +27,7 @@ func TestShard_ClaimsForAnotherAreRejected_HE9(t *testing.T) {
 		store := newStore(t, pool, &postgres.Config{Shard: shard})
 		for _, call := range []func() error{
 			func() error { return store.Check(t.Context()) },
-			func() error { _, err := store.Claim(t.Context(), grant(6, "b")); return err },
+			func() error { _, err := store.Claim(t.Context(), storage.Claim{Grant: grant(6, "b")}); return err },
 		} {
 			err := call()
 			requireNotReady(t, err, postgres.OtherShard)
@@ -40,7 +40,7 @@ func TestShard_ClaimsForAnotherAreRejected_HE9(t *testing.T) {
 	rejected("", "null")
 
 	mustExec(t, pool, `update "fence".setting set shard = '0 of 8'`)
-	_, err := right.Claim(t.Context(), grant(6, "b"))
+	_, err := right.Claim(t.Context(), storage.Claim{Grant: grant(6, "b")})
 	requireNotReady(t, err, postgres.OtherShard)
 	require.Equal(t, []storage.EntryKind{storage.KindClaim}, kinds(t, right), "nothing was recorded or moved")
 

@@ -105,9 +105,9 @@ func TestFailover_AsynchronousIsNoticedByEveryHolder_N5_N6_HE1(t *testing.T) {
 	r.rejects(t, kept, storage.ReasonFailedOver)
 	r.rejects(t, overtaken, storage.ReasonFailedOver)
 	r.rejects(t, lost, storage.ReasonWentBack)
-	_, err := r.store.Claim(t.Context(), grant(4, "z"))
+	_, err := r.store.Claim(t.Context(), storage.Claim{Grant: grant(4, "z")})
 	require.ErrorIs(t, err, storage.ErrStaleToken)
-	_, err = r.store.Claim(t.Context(), grant(5, "z"))
+	_, err = r.store.Claim(t.Context(), storage.Claim{Grant: grant(5, "z")})
 	requireRejected(t, err, storage.ReasonCollision)
 	for range 20 { // issues transaction ids of before again
 		mustExec(t, r.pool, "update item set value = value")
@@ -120,6 +120,41 @@ func TestFailover_AsynchronousIsNoticedByEveryHolder_N5_N6_HE1(t *testing.T) {
 	holds(t, r.pool, "x", 1)
 	write(t, r.store, claim(t, r.store, grant(8, "a")), add("x", 1))
 	holds(t, r.pool, "x", 2)
+	verifyChain(t, r.pool)
+}
+
+// A process that gave the resource up before an asynchronous standby took over is told at its next
+// call what the standby never got, also if another process has moved the fence on by then.
+func TestFailover_NamesWhatAProcessLostThatGaveTheResourceUp_N6_HE1(t *testing.T) {
+	t.Parallel()
+	r := newReplicated(t)
+	locks := guardtest.NewLockService()
+	open := func(label string) *guard.Guard[pgx.Tx] {
+		g, err := guard.New(locks.NewLocker(label), storage.Store[pgx.Tx](r.store), &guard.Config{KeepFor: -1})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
+		return g
+	}
+	a, b := open("a"), open("b")
+	require.NoError(t, guard.Do(t.Context(), b, resource, set("x", 1)))
+	r.cutOff(t)
+	for range 3 {
+		require.NoError(t, guard.Do(t.Context(), a, resource, add("x", 1)))
+	}
+	require.NoError(t, guard.Do(t.Context(), a, "sku/2", set("y", 1)))
+	r.failOver(t)
+
+	require.NoError(t, guard.Do(t.Context(), b, resource, add("x", 10)), "b has lost nothing")
+	for range 3 {
+		require.NoError(t, guard.Do(t.Context(), b, resource, add("x", 10)))
+	}
+	for _, lost := range []string{resource, "sku/2"} {
+		err := guard.Do(t.Context(), a, lost, set("x", 99), guard.Retryable())
+		requireRejected(t, err, storage.ReasonWentBack)
+		require.ErrorIs(t, err, guard.ErrFailedOver)
+		require.NoError(t, guard.Do(t.Context(), a, lost, add("x", 1)))
+	}
+	holds(t, r.pool, "x", 43)
 	verifyChain(t, r.pool)
 }
 

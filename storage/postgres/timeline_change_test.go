@@ -49,7 +49,7 @@ func TestFailover_EndsTheGrantsOfBefore_HE1(t *testing.T) {
 
 	_, err := attempt(t.Context(), store, set("x", 2), kept)
 	requireFailedOver(t, err, storage.StageBegin)
-	_, err = store.Claim(t.Context(), late.Grant)
+	_, err = store.Claim(t.Context(), storage.Claim{Grant: late.Grant})
 	requireFailedOver(t, err, storage.StageClaim)
 	rejections, err := store.Rejections(t.Context(), resource, 10)
 	require.NoError(t, err)
@@ -57,7 +57,7 @@ func TestFailover_EndsTheGrantsOfBefore_HE1(t *testing.T) {
 	require.Equal(t, storage.ReasonFailedOver, rejections[0].Reason)
 	holds(t, pool, "x", 1)
 
-	_, err = store.Claim(t.Context(), grant(4, "a"))
+	_, err = store.Claim(t.Context(), storage.Claim{Grant: grant(4, "a")})
 	require.ErrorIs(t, err, storage.ErrStaleToken, "after a failover an older grant is still stale")
 	c := write(t, store, claim(t, store, grant(6, "c")), add("x", 1))
 	write(t, store, c, add("x", 1))

@@ -47,7 +47,7 @@ func TestClaim_AbsurdTokenIsRejected_N25_HC2(t *testing.T) {
 			store := newStore(t, pool, nil)
 			c := claim(t, store, epochGrant(1, 7))
 			setting := query[string](t, pool, "select s::text from fence.setting s")
-			_, err := store.Claim(t.Context(), absurd)
+			_, err := store.Claim(t.Context(), storage.Claim{Grant: absurd})
 			requireRejected(t, err, storage.ReasonTokenJump)
 			require.ErrorContains(t, err, "is implausibly far above the database's mark (")
 			hint, sql, _ := strings.Cut(err.Error(), "the owner of the schema runs: ")
@@ -88,7 +88,7 @@ func TestClaim_EpochBehindComesBeforeAnAbsurdToken_N20_N25(t *testing.T) {
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
 	claim(t, store, epochGrant(2, 7))
-	_, err := store.Claim(t.Context(), epochGrant(1, jump+8))
+	_, err := store.Claim(t.Context(), storage.Claim{Grant: epochGrant(1, jump+8)})
 	requireRejected(t, err, storage.ReasonEpochBehind)
 	require.ErrorContains(t, err, "says that etcd has 2 or more by now, acquire anew; else raise it: fencectl epoch bump")
 	for _, role := range []string{"origin", "replica"} {
@@ -112,7 +112,7 @@ func TestClaim_TheMarkFollowsTheTokens_N25(t *testing.T) {
 		claim(t, store, epochGrant(1, token))
 		require.EqualValues(t, token, query[int64](t, pool, "select token from fence.setting"))
 	}
-	_, err := store.Claim(t.Context(), epochGrant(1, token+jump+1))
+	_, err := store.Claim(t.Context(), storage.Claim{Grant: epochGrant(1, token+jump+1)})
 	requireRejected(t, err, storage.ReasonTokenJump)
 	mustExec(t, pool, "update fence.setting set max_token_jump = 2 * max_token_jump")
 	claim(t, store, epochGrant(1, token+jump+1))
@@ -120,7 +120,7 @@ func TestClaim_TheMarkFollowsTheTokens_N25(t *testing.T) {
 	// Another epoch begins with a mark of its own.
 	claim(t, store, epochGrant(11, 5))
 	require.Equal(t, "11 5", query[string](t, pool, "select epoch || ' ' || token from fence.setting"))
-	_, err = store.Claim(t.Context(), epochGrant(11, 5+2*jump+1))
+	_, err = store.Claim(t.Context(), storage.Claim{Grant: epochGrant(11, 5+2*jump+1)})
 	requireRejected(t, err, storage.ReasonTokenJump)
 }
 
@@ -190,7 +190,7 @@ func TestClaim_MarksNeverDeadlock_N25(t *testing.T) {
 			for i := range 40 {
 				g := epochGrant(int64(1+i/10), fence.Token((i*8+w+1)*2*stride))
 				g.Resource = fmt.Sprintf("sku/%d", rand.IntN(3))
-				_, err := store.Claim(t.Context(), g)
+				_, err := store.Claim(t.Context(), storage.Claim{Grant: g})
 				rejected := new(storage.RejectedError)
 				errors.As(err, &rejected)
 				if err != nil && rejected.Reason != storage.ReasonStale && rejected.Reason != storage.ReasonEpochBehind {

@@ -43,7 +43,7 @@ func TestCheck_SaysWhyNoConnectionWasMade(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			store := newStore(t, c.pool, nil)
-			_, claimErr := store.Claim(t.Context(), grant(5, "a"))
+			_, claimErr := store.Claim(t.Context(), storage.Claim{Grant: grant(5, "a")})
 			for _, err := range []error{check(c.pool), claimErr} {
 				require.ErrorIs(t, err, storage.ErrStoreUnavailable)
 				require.Equal(t, c.retry, guard.SafeToRetry(err))
@@ -75,7 +75,7 @@ func TestStore_DistinguishesAUsedUpPoolFromASilentServer(t *testing.T) {
 	} {
 		store := newStore(t, pool, nil)
 		for step, f := range map[string]func(ctx context.Context) error{
-			"claim": func(ctx context.Context) error { _, err := store.Claim(ctx, c.Grant); return err },
+			"claim": func(ctx context.Context) error { _, err := store.Claim(ctx, storage.Claim{Grant: c.Grant}); return err },
 			"begin": func(ctx context.Context) error { _, err := store.Begin(ctx, c); return err },
 		} {
 			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
@@ -94,7 +94,7 @@ func TestPooler_InStatementModeIsNamed(t *testing.T) {
 	dsn := migrated(t)
 	pooler := startPooler(t, pgserver.Shared(t), pgbouncer.Config{Settings: map[string]string{"pool_mode": "statement"}})
 	store := newStore(t, openPooled(t, pooler, dsn), nil)
-	_, claimErr := store.Claim(t.Context(), grant(5, "a"))
+	_, claimErr := store.Claim(t.Context(), storage.Claim{Grant: grant(5, "a")})
 	_, beginErr := attempt(t.Context(), store, statement("select 1"), claim(t, newStore(t, openPool(t, dsn), nil), grant(5, "a")))
 	for what, err := range map[string]error{"check": store.Check(t.Context()), "claim": claimErr, "begin": beginErr} {
 		requireNotReady(t, err, postgres.Unsupported, what)

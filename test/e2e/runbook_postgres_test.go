@@ -63,15 +63,17 @@ func (l *lossy) loseFromHere() {
 	l.run(0, "fencectl audit anchor")
 }
 
-// requireNamed requires that a holder who wrote what is gone learns it once, for the reason
-// that the guide names, and that all processes go on by themselves.
-func (l *lossy) requireNamed(reason storage.Reason) {
+// requireNamed requires that a holder who wrote what is gone learns it once for each of the reasons,
+// which the guide names, and that all processes go on by themselves.
+func (l *lossy) requireNamed(reasons ...storage.Reason) {
 	l.t.Helper()
 	l.witness.pool.Reset()
-	err := l.witnesses()
-	require.ErrorIs(l.t, err, guard.ErrFailedOver)
-	requireRejected(l.t, err, reason)
-	l.names(string(reason))
+	for _, reason := range reasons {
+		err := l.witnesses()
+		require.ErrorIs(l.t, err, guard.ErrFailedOver)
+		requireRejected(l.t, err, reason)
+		l.names(string(reason))
+	}
 	require.NoError(l.t, l.witnesses())
 	l.requireProgress()
 }
@@ -119,7 +121,7 @@ func TestRunbook_PostgresRecoveredToAPointInTime_HE4_N21(t *testing.T) {
 	l.loseFromHere()
 	l.open("Postgres recovered to a point in time")
 	require.NoError(t, server.RecoverTo(t.Context(), base, "recovery_target_name = 'before the mistake'\nrecovery_target_action = 'promote'"))
-	l.requireNamed(storage.ReasonFailedOver)
+	l.requireNamed(storage.ReasonFailedOver, storage.ReasonWentBack)
 	l.followFrom()
 }
 
@@ -142,7 +144,7 @@ func TestRunbook_FailoverToAnAsynchronousStandby_HE1_N5(t *testing.T) {
 	require.NoError(t, primary.Kill())
 	l.setenv("STANDBY_URL", standby.DSN())
 	l.run(0, "psql \"$STANDBY_URL\"")
-	l.requireNamed(storage.ReasonFailedOver)
+	l.requireNamed(storage.ReasonFailedOver, storage.ReasonWentBack)
 	l.followFrom()
 }
 

@@ -128,18 +128,19 @@ func (s *shop) sell(ctx context.Context, l *ledger, id, sku string) error {
 		}
 		return write(ctx, tx, id, sku, quantity-1)
 	}, guard.OpID(id))
-	l.note(id, port, err)
+	l.note(id, counter{s.name, sku}, port, err)
 	return err
 }
 
-// sellUntil sells until ctx ends.
+// sellUntil sells until ctx ends, and then until a sale is acknowledged: so the shop learns what
+// was lost.
 func (s *shop) sellUntil(ctx context.Context, l *ledger, sku string) {
-	for n := 0; ctx.Err() == nil; n++ {
-		_ = s.sell(context.WithoutCancel(ctx), l, fmt.Sprintf("%s/%s/%d", s.name, sku, n), sku)
-		select {
-		case <-ctx.Done():
-		case <-time.After(50 * time.Millisecond): // customers come one after another
+	for n := 0; ; n++ {
+		err := s.sell(context.WithoutCancel(ctx), l, fmt.Sprintf("%s/%s/%d", s.name, sku, n), sku)
+		if err == nil && ctx.Err() != nil {
+			return
 		}
+		time.Sleep(50 * time.Millisecond) // customers come one after another
 	}
 }
 

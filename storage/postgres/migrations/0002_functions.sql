@@ -174,11 +174,30 @@ begin
     end if;
 end $$;
 
+-- lost reports whether a fence that a claimant has seen at p_seq, moved there by p_tx, has lost that
+-- move. One that was pruned is not known to be lost. Positions have no gaps, so what has this move
+-- has all before it.
+create function {{schema}}.lost(p_resource integer, p_seq bigint, p_tx bigint) returns boolean
+language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+declare
+    v_tx bigint;
+begin
+    select tx into v_tx from {{schema}}.history where resource = p_resource and seq = p_seq;
+    if found then
+        return v_tx <> p_tx;
+    end if;
+    return not exists (select from {{schema}}.checkpoint where resource = p_resource and first > p_seq);
+end $$;
+
 -- claim raises the fences of resources, whose names come in ascending order, to grants. It
 -- returns a row for each: its place among the names, and either the fence's number and
 -- position or, if the grant is rejected, o_state and o_detail, in hexadecimal. A rejection
 -- doesn't keep the others from claiming. A database that is another shard than p_shard fails
 -- all of them.
+--
+-- p_seqs and p_txs are positions at which the claimants have seen the fences, 0 for none. Where the
+-- history has another move at that position, or the fence hasn't got there, the database went
+-- back: lost says so.
 --
 -- Claims can't deadlock. The marks are in one row for the whole database, which a claim reads
 -- without a lock and writes only for a higher epoch or a token far above the mark, before it
@@ -187,7 +206,8 @@ end $$;
 -- that creates may wait for others, but none that holds the lock of a fence waits for it.
 -- Rolling a claim back also rolls its mark back. A grant that its fence rejects may have
 -- raised the mark, but no further than the grant that has the fence.
-create function {{schema}}.claim(p_names text[], p_epochs bigint[], p_tokens bigint[], p_holders text[], p_tx bigint, p_shard text default '')
+create function {{schema}}.claim(p_names text[], p_epochs bigint[], p_tokens bigint[], p_holders text[], p_tx bigint, p_shard text default '',
+                                p_seqs bigint[] default null, p_txs bigint[] default null)
 returns table (o_place integer, o_resource integer, o_seq bigint, o_tx bigint, o_state text, o_detail text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
@@ -206,7 +226,8 @@ begin
     if current_setting('transaction_isolation') <> 'read committed' then
         raise exception 'fencekit: claim needs READ COMMITTED' using errcode = 'ZF008';
     end if;
-    if (n > 0 and cardinality(p_epochs) = n and cardinality(p_tokens) = n and cardinality(p_holders) = n and p_tx is not null) is not true then
+    if (n > 0 and cardinality(p_epochs) = n and cardinality(p_tokens) = n and cardinality(p_holders) = n and p_tx is not null
+        and (p_seqs is null and p_txs is null or cardinality(p_seqs) = n and cardinality(p_txs) = n)) is not true then
         raise exception 'fencekit: claim: arrays of different lengths, or null' using errcode = 'ZF007';
     end if;
     for i in 1..n loop
@@ -251,6 +272,13 @@ begin
         o_state := null;
         o_detail := null;
         v_holder := convert_from(decode(p_holders[o_place], 'hex'), 'UTF8');
+        if p_seqs[o_place] > 0 and {{schema}}.lost(o_resource, p_seqs[o_place], p_txs[o_place]) then
+            select * into strict r from {{schema}}.resource where id = o_resource;
+            o_state := {{schema}}.reason(r, p_epochs[o_place], p_tokens[o_place], v_holder, 9223372036854775807);
+            o_detail := encode(convert_to({{schema}}.detail(r)::text, 'UTF8'), 'hex');
+            return next;
+            continue;
+        end if;
         v_at := clock_timestamp();
         with moved as (
             update {{schema}}.resource f

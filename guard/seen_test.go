@@ -1,0 +1,182 @@
+package guard_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/memory"
+)
+
+// replacedStore is a database whose primary can be replaced by another one, which has received nothing.
+type replacedStore struct{ *memory.Store }
+
+func (s *replacedStore) replace(t *testing.T) {
+	s.Store = memory.NewStore()
+	standby := s.Store
+	t.Cleanup(func() { require.Zero(t, standby.Open(), "transactions were left open") })
+}
+
+// newReplaced returns a Guard on a database that can be replaced.
+func newReplaced(t *testing.T, w *world, cfg *guard.Config) (*guard.Guard[*memory.Tx], *replacedStore) {
+	s := &replacedStore{w.store}
+	g, err := guard.New(w.locks.NewLocker("a"), s, cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
+	return g, s
+}
+
+func notRun(context.Context, *memory.Tx) error { return errors.New("the function ran") }
+
+// requireNamedOnce requires that the next call is told that the database went back, before its
+// function runs and though it may run again, and that the call after it takes effect.
+func requireNamedOnce(t *testing.T, g guard.Runner[*memory.Tx]) {
+	t.Helper()
+	err := guard.Do(t.Context(), g, sku, notRun, guard.Retryable())
+	requireRejected(t, err, storage.ReasonWentBack)
+	require.False(t, guard.SafeToRetry(err))
+	require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
+}
+
+// releasing gives each resource up when its call has ended.
+var releasing = &guard.Config{KeepFor: -1}
+
+// A process that has given a resource up is told, at its next call, that the database has lost
+// what it was told before.
+func TestSeen_LossIsNamedAfterTheResourceWasGivenUp_N6_HE1(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g, s := newReplaced(t, w, releasing)
+		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
+		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
+		s.replace(t)
+		requireNamedOnce(t, g)
+		require.Equal(t, "1", s.Read("n"))
+		s.replace(t)
+		requireNamedOnce(t, g)
+	})
+}
+
+// The fence on the new primary may be where it was, or beyond, by other processes' moves.
+func TestSeen_LossIsNamedWhereOthersHaveMovedTheFenceOn_N6_HE1(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g, s := newReplaced(t, w, releasing)
+		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
+		s.replace(t)
+		b, err := guard.New(w.locks.NewLocker("b"), s, releasing)
+		require.NoError(t, err)
+		for range 3 {
+			require.NoError(t, guard.Do(t.Context(), b, sku, increment("n")))
+		}
+		requireNamedOnce(t, g)
+		require.NoError(t, guard.Do(t.Context(), b, sku, increment("n")), "b has lost nothing")
+		require.Equal(t, "5", s.Read("n"))
+		require.NoError(t, b.Close(t.Context()))
+	})
+}
+
+// A call that fails while the database is away gives the resource up, with a transaction in doubt.
+func TestSeen_LossIsNamedAfterAnOutage_N6_HE1(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g, s := newReplaced(t, w, nil)
+		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
+		away := errors.New("away")
+		s.SetFaults(memory.Faults{
+			Commit:  func(storage.InDoubt) memory.Fate { return memory.RequestLost },
+			Resolve: func(storage.InDoubt) error { return away },
+			Claim:   func(fence.Grant) error { return away },
+		})
+		require.ErrorIs(t, guard.Do(t.Context(), g, sku, increment("n")), guard.ErrUnknownOutcome)
+		require.ErrorIs(t, guard.Do(t.Context(), g, sku, notRun), away)
+		require.ErrorIs(t, guard.Do(t.Context(), g, sku, notRun), away)
+		s.replace(t)
+		requireNamedOnce(t, g)
+	})
+}
+
+// A rejection that names no loss is followed by one that does; also inside one call that may run again.
+func TestSeen_LossIsNamedBehindAFailover_N6_HE1(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g, s := newReplaced(t, w, nil)
+		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
+		s.SetFaults(memory.Faults{Begin: func(claims []storage.Claim) error {
+			s.replace(t)
+			return &guard.RejectedError{Reason: storage.ReasonFailedOver, Stage: storage.StageBegin, Grant: claims[0].Grant}
+		}})
+		requireNamedOnce(t, g)
+	})
+}
+
+// What a COMMIT in doubt met is not what its call returns. The next call is told.
+func TestSeen_LossIsNamedBehindAnUnknownOutcome_N6_HE1(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g, s := newReplaced(t, w, nil)
+		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
+		s.SetFaults(memory.Faults{
+			Commit: func(storage.InDoubt) memory.Fate { return memory.RequestLost },
+			Resolve: func(d storage.InDoubt) error {
+				return &guard.RejectedError{Reason: storage.ReasonWentBack, Stage: storage.StageSeal, Grant: d.Claims[0].Grant}
+			},
+		})
+		require.ErrorIs(t, guard.Do(t.Context(), g, sku, increment("n")), guard.ErrUnknownOutcome)
+		s.replace(t)
+		requireNamedOnce(t, g)
+	})
+}
+
+// A Guard that has no lock service remembers as well.
+func TestSeen_LossIsNamedUnderACallersGrant_N6_HE1(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		s := &replacedStore{w.store}
+		g, err := guard.New(nil, s, nil)
+		require.NoError(t, err)
+		for token := range fence.Token(3) {
+			on := g.UnderGrant(grant(token + 5))
+			if token > 0 {
+				s.replace(t)
+				requireRejected(t, guard.Do(t.Context(), on, sku, notRun, guard.Retryable()), storage.ReasonWentBack)
+			}
+			require.NoError(t, guard.Do(t.Context(), on, sku, increment("n")))
+		}
+		require.NoError(t, g.Close(t.Context()))
+	})
+}
+
+// A Guard remembers the resources that it used last, and a number of them that is bounded.
+func TestSeen_IsBounded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g, s := newReplaced(t, w, releasing)
+	name := func(n int) string { return fmt.Sprintf("sku/%d", n) }
+	for n := range guard.MaxSeen {
+		require.NoError(t, guard.Do(t.Context(), g, name(n), set("n", "1")))
+	}
+	require.NoError(t, guard.Do(t.Context(), g, name(0), set("n", "1")))
+	require.NoError(t, guard.Do(t.Context(), g, name(guard.MaxSeen), set("n", "1")))
+	s.replace(t)
+	require.NoError(t, guard.Do(t.Context(), g, name(1), set("n", "1")), "it was used longest ago")
+	for _, n := range []int{0, 3, guard.MaxSeen - 1, guard.MaxSeen} {
+		requireRejected(t, guard.Do(t.Context(), g, name(n), notRun), storage.ReasonWentBack)
+	}
+}
+
+// Batches that shared a transaction run again whatever it has met. The first that does is told.
+func TestSeen_LossIsNamedBehindASharedTransaction_N6_HE1(t *testing.T) {
+	inAcross(t, func(t *testing.T, a *across) {
+		require.Equal(t, []error{nil}, a.meet(a.puts("k")))
+		standby := memory.NewStore()
+		a.store.SetFaults(memory.Faults{Begin: func(claims []storage.Claim) error {
+			a.gate.Store = standby
+			return &guard.RejectedError{Reason: storage.ReasonWentBack, Stage: storage.StageBegin, Grant: claims[0].Grant}
+		}})
+		errs := a.meet(a.named("k", "a", put("k", "a")), a.named("k", "b", put("k", "b")))
+		requireRejected(t, errs[0], storage.ReasonWentBack)
+		require.NoError(t, errs[1])
+		require.Equal(t, "b", standby.Read("k"))
+	})
+}
